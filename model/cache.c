@@ -1,0 +1,194 @@
+/* cache.c - keys and values of one sequence on a device: allocation and growth, not contents
+ *
+ * A layer's rows lie as [KV head][row][E], each head with its own room, so that heads of different length
+ * (after eviction) waste nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/forward.h"
+
+struct cache *
+cache_new(const struct model *m, enum kv_dtype dtype)
+{
+	struct cache *c = calloc(1, sizeof *c);
+	uint32_t l;
+
+	if (c == NULL)
+		return NULL;
+	c->model = m;
+	c->dtype = dtype;
+	c->layer = calloc(m->id.layers, sizeof *c->layer);
+	if (c->layer == NULL) {
+		cache_free(c);
+		return NULL;
+	}
+	for (l = 0; l < m->id.layers; l++) {
+		struct layer_rows *rows = &c->layer[l];
+
+		rows->heads = m->id.kv_heads;
+		rows->width = m->id.head_width;
+		rows->dtype = dtype;
+		rows->start = calloc((size_t)rows->heads + 1, sizeof *rows->start);
+		rows->len = calloc(rows->heads, sizeof *rows->len);
+		if (rows->start == NULL || rows->len == NULL) {
+			cache_free(c);
+			return NULL;
+		}
+	}
+	return c;
+}
+
+void
+cache_free(struct cache *c)
+{
+	uint32_t l;
+
+	if (c == NULL)
+		return;
+	for (l = 0; c->layer != NULL && l < c->model->id.layers; l++) {
+		struct layer_rows *rows = &c->layer[l];
+
+		c->model->ops->free(c->model->dev, rows->k);
+		c->model->ops->free(c->model->dev, rows->v);
+		c->model->ops->free(c->model->dev, rows->pos);
+		free(rows->start);
+		free(rows->len);
+	}
+	free(c->layer);
+	free(c->tokens);
+	free(c->logits);
+	free(c);
+}
+
+/* Moves a layer into memory with room[g] rows for each head; the rows in use keep their contents. */
+static int
+resize(struct cache *c, struct layer_rows *rows, const uint64_t *room)
+{
+	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
+	size_t row = rows->width * kv_dtype_size(rows->dtype);
+	struct layer_rows to = *rows;
+	uint64_t total = 0;
+	uint32_t g;
+
+	to.start = calloc((size_t)rows->heads + 1, sizeof *to.start);
+	if (to.start == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++) {
+		to.start[g] = total;
+		total += room[g];
+	}
+	to.start[g] = total;
+	to.k = o->alloc(d, total * row);
+	to.v = o->alloc(d, total * row);
+	to.pos = o->alloc(d, total * sizeof *to.pos);
+	if (to.k == NULL || to.v == NULL || to.pos == NULL) {
+		o->free(d, to.k);
+		o->free(d, to.v);
+		o->free(d, to.pos);
+		free(to.start);
+		return MODEL_ENOMEM;
+	}
+	for (g = 0; g < rows->heads && rows->k != NULL; g++) {
+		o->copy(d, (char *)to.k + to.start[g] * row,
+		    (char *)rows->k + rows->start[g] * row, rows->len[g] * row);
+		o->copy(d, (char *)to.v + to.start[g] * row,
+		    (char *)rows->v + rows->start[g] * row, rows->len[g] * row);
+		o->copy(d, to.pos + to.start[g], rows->pos + rows->start[g],
+		    rows->len[g] * sizeof *to.pos);
+	}
+	o->free(d, rows->k);
+	o->free(d, rows->v);
+	o->free(d, rows->pos);
+	free(rows->start);
+	*rows = to;
+	return 0;
+}
+
+/* Room for `more` rows in each head of one layer; when it must grow, by half at least, so that
+ * appending row by row copies each row a bounded number of times. */
+static int
+reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
+{
+	uint64_t *room = calloc(rows->heads, sizeof *room);
+	int rc = 0, grow = rows->k == NULL;
+	uint32_t g;
+
+	if (room == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++) {
+		uint64_t has = rows->start[g + 1] - rows->start[g];
+		uint64_t need = (uint64_t)rows->len[g] + more;
+
+		room[g] = has;
+		if (need > has) {
+			room[g] = need > rows->len[g] + rows->len[g] / 2 ?
+			    need : rows->len[g] + rows->len[g] / 2;
+			grow = 1;
+		}
+	}
+	if (grow)
+		rc = resize(c, rows, room);
+	free(room);
+	return rc;
+}
+
+int
+cache_reserve(struct cache *c, uint32_t more)
+{
+	uint32_t l;
+	int rc;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		if ((rc = reserve_layer(c, &c->layer[l], more)) != 0)
+			return rc;
+	return 0;
+}
+
+int
+cache_layer_init(struct cache *c, uint32_t l, const uint32_t *len)
+{
+	struct layer_rows *rows = &c->layer[l];
+	uint64_t *room = calloc(rows->heads, sizeof *room);
+	uint32_t g;
+	int rc;
+
+	if (room == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++)
+		room[g] = (uint64_t)len[g] + c->spare;
+	rc = resize(c, rows, room);
+	if (rc == 0)
+		memcpy(rows->len, len, rows->heads * sizeof *len);
+	free(room);
+	return rc;
+}
+
+int
+cache_add_tokens(struct cache *c, const uint32_t *ids, size_t n)
+{
+	if (c->n_tokens + n > c->cap_tokens) {
+		size_t cap = c->n_tokens + n + c->cap_tokens / 2 + 256;
+		uint32_t *p = realloc(c->tokens, cap * sizeof *p);
+
+		if (p == NULL)
+			return MODEL_ENOMEM;
+		c->tokens = p;
+		c->cap_tokens = cap;
+	}
+	memcpy(c->tokens + c->n_tokens, ids, n * sizeof *ids);
+	c->n_tokens += n;
+	return 0;
+}
+
+uint64_t
+cache_bytes(const struct cache *c)
+{
+	uint64_t rows = 0;
+	uint32_t l, g;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		for (g = 0; g < c->layer[l].heads; g++)
+			rows += c->layer[l].len[g];
+	return rows * 2 * c->model->id.head_width * kv_dtype_size(c->dtype);
+}

@@ -1,0 +1,233 @@
+/* forward.c - the transformer, written once over the op table
+ *
+ * forward() runs N rows through a range of layers. Everything else that moves rows through the model is a caller
+ * of it: prefill, chunked prefill, resume and decode differ in which rows they bring and at which positions.
+ *
+ * Two facts make chunks exact instead of approximate. Every row that a query may see is in the cache when its chunk
+ * runs, so cutting the prompt changes only the order of rounding. And keys are stored after rotary embedding at
+ * their own position, so dropping rows never asks for a rotation: only the positions travel with them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/forward.h"
+
+struct workspace {
+	uint32_t rows;                 /* N at most */
+	float *x, *xn;                 /* device [N][D] residual stream, normalised */
+	float *q, *o;                  /* device [N][H][E] */
+	float *k, *v;                  /* device [N][G][E] */
+	float *gate, *up;              /* device [N][F] */
+	float *logits;                 /* device [V] */
+	uint32_t *pos;                 /* device [N] */
+	uint32_t *host_pos;            /* host [N] */
+};
+
+struct workspace *
+workspace_new(const struct model *m, uint32_t rows)
+{
+	const struct kv_model *id = &m->id;
+	struct workspace *ws = calloc(1, sizeof *ws);
+	size_t N = rows, f = sizeof(float);
+	size_t q_dim = (size_t)id->query_heads * id->head_width;
+	size_t kv_dim = (size_t)id->kv_heads * id->head_width;
+
+	if (ws == NULL)
+		return NULL;
+	ws->rows = rows;
+	ws->x = m->ops->alloc(m->dev, N * id->hidden * f);
+	ws->xn = m->ops->alloc(m->dev, N * id->hidden * f);
+	ws->q = m->ops->alloc(m->dev, N * q_dim * f);
+	ws->o = m->ops->alloc(m->dev, N * q_dim * f);
+	ws->k = m->ops->alloc(m->dev, N * kv_dim * f);
+	ws->v = m->ops->alloc(m->dev, N * kv_dim * f);
+	ws->gate = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->up = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->logits = m->ops->alloc(m->dev, id->vocabulary * f);
+	ws->pos = m->ops->alloc(m->dev, N * sizeof *ws->pos);
+	ws->host_pos = calloc(N, sizeof *ws->host_pos);
+	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
+	    !ws->logits || !ws->pos || !ws->host_pos) {
+		workspace_free(ws, m);
+		return NULL;
+	}
+	return ws;
+}
+
+void
+workspace_free(struct workspace *ws, const struct model *m)
+{
+	if (ws == NULL)
+		return;
+	m->ops->free(m->dev, ws->x);
+	m->ops->free(m->dev, ws->xn);
+	m->ops->free(m->dev, ws->q);
+	m->ops->free(m->dev, ws->o);
+	m->ops->free(m->dev, ws->k);
+	m->ops->free(m->dev, ws->v);
+	m->ops->free(m->dev, ws->gate);
+	m->ops->free(m->dev, ws->up);
+	m->ops->free(m->dev, ws->logits);
+	m->ops->free(m->dev, ws->pos);
+	free(ws->host_pos);
+	free(ws);
+}
+
+float *
+workspace_x(struct workspace *ws)
+{
+	return ws->x;
+}
+
+int
+observation_init(struct observation *obs, const struct model *m, uint32_t window)
+{
+	size_t row = (size_t)m->id.query_heads * m->id.head_width;
+	uint32_t l;
+
+	memset(obs, 0, sizeof *obs);
+	obs->window = window;
+	obs->pos = calloc(window, sizeof *obs->pos);
+	obs->q = calloc(m->id.layers, sizeof *obs->q);
+	if (obs->pos == NULL || obs->q == NULL) {
+		observation_free(obs, m);
+		return MODEL_ENOMEM;
+	}
+	for (l = 0; l < m->id.layers; l++)
+		if ((obs->q[l] = calloc(window * row, sizeof(float))) == NULL) {
+			observation_free(obs, m);
+			return MODEL_ENOMEM;
+		}
+	return 0;
+}
+
+void
+observation_free(struct observation *obs, const struct model *m)
+{
+	uint32_t l;
+
+	for (l = 0; obs->q != NULL && l < m->id.layers; l++)
+		free(obs->q[l]);
+	free(obs->q);
+	free(obs->pos);
+	memset(obs, 0, sizeof *obs);
+}
+
+/* Before n rows more come: forgets the oldest queries, so that the last `window` rows will fit, and says from which
+ * position on the new ones are wanted. */
+static void
+observation_expect(struct observation *obs, const struct model *m, uint32_t from, size_t n)
+{
+	size_t row = (size_t)m->id.query_heads * m->id.head_width;
+	uint32_t take = n < obs->window ? (uint32_t)n : obs->window;
+	uint32_t keep = obs->window - take, drop, l;
+
+	obs->first = (uint32_t)(from + n - take);
+	if (obs->have <= keep)
+		return;
+	drop = obs->have - keep;
+	for (l = 0; l < m->id.layers; l++)
+		memmove(obs->q[l], obs->q[l] + drop * row, keep * row * sizeof(float));
+	memmove(obs->pos, obs->pos + drop, keep * sizeof *obs->pos);
+	obs->have = keep;
+}
+
+void
+forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos, uint32_t N,
+    uint32_t l0, uint32_t l1, struct observation *obs)
+{
+	const struct kv_model *id = &m->id;
+	const struct ops *o = m->ops;
+	struct dev *d = m->dev;
+	uint32_t D = id->hidden, F = id->ffn, H = id->query_heads, G = id->kv_heads, E = id->head_width;
+	float eps = (float)id->norm_eps;
+	size_t row = (size_t)H * E;
+	uint32_t seen = N;                       /* first row whose query is kept */
+	uint32_t l;
+
+	if (obs != NULL)
+		while (seen > 0 && pos[seen - 1] >= obs->first)
+			seen--;
+	o->put(d, ws->pos, pos, N * sizeof *pos);
+	for (l = l0; l < l1; l++) {
+		const struct model_layer *w = &m->layer[l];
+		struct layer_rows *rows = &c->layer[l];
+
+		o->rmsnorm(d, ws->xn, ws->x, w->norm_att, N, D, eps);
+		o->matmul(d, ws->q, ws->xn, &w->wq, w->bq, N, 0);
+		o->matmul(d, ws->k, ws->xn, &w->wk, w->bk, N, 0);
+		o->matmul(d, ws->v, ws->xn, &w->wv, w->bv, N, 0);
+		o->rope(d, ws->q, ws->pos, m->freq, N, H, E);
+		o->rope(d, ws->k, ws->pos, m->freq, N, G, E);
+		o->store(d, rows, ws->k, ws->v, ws->pos, N);
+		if (seen < N)
+			o->get(d, obs->q[l] + obs->have * row, ws->q + seen * row,
+			    (N - seen) * row * sizeof(float));
+		o->attend(d, ws->o, NULL, ws->q, rows, ws->pos, N, H);
+		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
+
+		o->rmsnorm(d, ws->xn, ws->x, w->norm_ffn, N, D, eps);
+		o->matmul(d, ws->gate, ws->xn, &w->gate, NULL, N, 0);
+		o->matmul(d, ws->up, ws->xn, &w->up, NULL, N, 0);
+		o->swiglu(d, ws->gate, ws->gate, ws->up, N, F);
+		o->matmul(d, ws->x, ws->gate, &w->down, NULL, N, 1);
+	}
+	if (seen < N && l1 == id->layers) {
+		memcpy(obs->pos + obs->have, pos + seen, (N - seen) * sizeof *pos);
+		obs->have += N - seen;
+	}
+}
+
+/* c->logits <- the model's opinion after the last of the N rows in x. */
+static int
+last_logits(const struct model *m, struct cache *c, struct workspace *ws, uint32_t N)
+{
+	uint32_t D = m->id.hidden, V = m->id.vocabulary;
+
+	if (c->logits == NULL && (c->logits = malloc(V * sizeof *c->logits)) == NULL)
+		return MODEL_ENOMEM;
+	m->ops->rmsnorm(m->dev, ws->xn, ws->x + (size_t)(N - 1) * D, m->norm, 1, D, (float)m->id.norm_eps);
+	m->ops->matmul(m->dev, ws->logits, ws->xn, &m->head, NULL, 1, 0);
+	m->ops->get(m->dev, c->logits, ws->logits, V * sizeof *c->logits);
+	return 0;
+}
+
+int
+run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+    struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
+{
+	const char *failure;
+	uint32_t N = 0, i;
+	size_t at;
+
+	if (n > UINT32_MAX - c->next_position) {
+		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32", c->next_position, n);
+		return MODEL_EINVALID;
+	}
+	if (cache_reserve(c, (uint32_t)n) != 0 || cache_add_tokens(c, ids, n) != 0) {
+		snprintf(err, errlen, "no memory for %zu more rows", n);
+		return MODEL_ENOMEM;
+	}
+	if (obs != NULL)
+		observation_expect(obs, m, c->next_position, n);
+	for (at = 0; at < n; at += N) {
+		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
+		for (i = 0; i < N; i++)
+			ws->host_pos[i] = c->next_position + i;
+		m->ops->embed(m->dev, ws->x, &m->embed, ids + at, N);
+		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
+		if ((failure = m->ops->sync(m->dev)) != NULL) {
+			snprintf(err, errlen, "%s", failure);
+			return MODEL_EIO;
+		}
+		c->next_position += N;
+		if (step != NULL)
+			step(at + N);
+	}
+	if (n > 0 && last_logits(m, c, ws, N) != 0) {
+		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
+		return MODEL_ENOMEM;
+	}
+	return 0;
+}

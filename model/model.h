@@ -1,0 +1,83 @@
+/* model.h - a model folder: Hugging Face config.json and safetensors, mapped
+ *
+ * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing (plain or llama3 scaling), grouped-query
+ * attention, SwiGLU. Whatever the configuration says that changes the arithmetic and is not supported is refused
+ * by name (MODEL_EUNSUPPORTED), never ignored.
+ *
+ * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted to f32. */
+#ifndef KVPIPE_MODEL_H
+#define KVPIPE_MODEL_H
+
+#include "libkvfile/kvfile.h"
+#include "model/ops.h"
+
+enum {
+	MODEL_OK = 0,
+	MODEL_EIO = -1,            /* a file is missing or cannot be read */
+	MODEL_EINVALID = -2,       /* damaged or contradictory: bad JSON, wrong shape, missing tensor, overlapping data ... */
+	MODEL_EUNSUPPORTED = -3,   /* valid, but not an architecture we compute */
+	MODEL_ENOMEM = -4
+};
+
+/* One tensor of the folder. data points into a mapping. */
+struct tensor {
+	const char *name;
+	const void *data;
+	enum kv_dtype dtype;
+	unsigned ndim;
+	uint64_t dim[4];
+	uint64_t bytes;
+	const char *type;                       /* dtype as the file calls it: "BF16"; dtype is 0 when we have no such type */
+	const char *file;                       /* path of the file it is in, for messages */
+};
+
+struct safetensors;                /* all mapped shards of one folder, sorted by tensor name (bytes) */
+
+/* Maps model.safetensors, or the shards that model.safetensors.index.json names. Returns MODEL_* and writes
+ * a message that names the file (and tensor, offset) into err. Every header is checked against its file: JSON, dtypes, shape x size = data_offsets,
+ * no overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error only when asked for. */
+int safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen);
+void safetensors_close(struct safetensors *);                  /* NULL allowed */
+/* NULL when there is none. */
+const struct tensor *safetensors_find(const struct safetensors *, const char *name);
+size_t safetensors_count(const struct safetensors *);
+const struct tensor *safetensors_at(const struct safetensors *, size_t i);
+/* formats/kv-snapshot.md section 6, "weights"; hex[33]. */
+void safetensors_fingerprint(const struct safetensors *, char *hex);
+
+struct model_layer {
+	const float *norm_att, *norm_ffn;       /* device f32 [D] */
+	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
+	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
+	struct mat gate, up, down;              /* [F][D], [F][D], [D][F] */
+};
+
+struct model {
+	struct kv_model id;                     /* the identity that goes into snapshots; id.tokenizer is filled by the caller */
+	char *dir;
+	uint32_t bos, eos[8], n_eos;            /* generation_config.json, else config.json; bos UINT32_MAX = none */
+	uint32_t max_position;                  /* as the configuration claims; informative */
+	const double *freq;                     /* device [E/2], rotary frequencies after scaling */
+	struct mat embed, head;                 /* [V][D]; head is embed when tied */
+	const float *norm;                      /* device [D] */
+	struct model_layer *layer;              /* [L] */
+
+	void *constants;                        /* the one device block that freq, norms and biases lie in */
+	const struct ops *ops;                  /* the backend and device it was loaded for */
+	struct dev *dev;
+	struct safetensors *files;
+};
+
+/* Reads config.json (and generation_config.json where there is one) into id and the scalar fields; no weights. */
+int model_config(const char *dir, struct model *m, char *err, size_t errlen);
+
+/* Loads a folder for a device. Every tensor the architecture needs must be there with the right shape; the message has both
+ * shapes. Tensors it does not need are an error unless known to be harmless (rotary inv_freq buffers). */
+int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err, size_t errlen);
+void model_free(struct model *);               /* NULL allowed; before the device is closed */
+
+/* freq[E/2] <- rotary frequencies, host: theta^(-2i/E), with llama3 scaling where the identity says so
+ * (Hugging Face modeling_rope_utils, _compute_llama3_parameters). */
+void model_rope_frequencies(const struct kv_model *id, double *freq);
+
+#endif

@@ -1,0 +1,256 @@
+/* snapshot.c - a cache to and from a KV snapshot (formats/kv-snapshot.md)
+ *
+ * One layer's keys or values pass through host memory at a time, whatever the size of the cache. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/forward.h"
+
+#define OBSERVED_PROMPT 1      /* oBSq: the last tokens of the prompt, 4.5 */
+
+static size_t
+round_up(size_t n)
+{
+	return (n + 63) / 64 * 64;
+}
+
+void
+snapshot_head(const struct cache *c, struct kv_head *head)
+{
+	memset(head, 0, sizeof *head);
+	head->model = c->model->id;
+	head->dtype = c->dtype;
+	head->next_position = c->next_position;
+}
+
+/* ---- loading ---- */
+
+static int
+load_tokens(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const void *ids;
+	int rc = kv_load(r, &ids);
+
+	if (rc == KV_OK && cache_add_tokens(c, ids, sec->raw_size / sizeof *c->tokens) != 0)
+		rc = KV_ENOMEM;
+	return rc;
+}
+
+static int
+load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const struct kv_rows *rows;
+	struct layer_rows *to = &c->layer[sec->layer];
+	uint32_t g;
+	int rc = kv_load_rows(r, &rows);
+
+	if (rc != KV_OK)
+		return rc;
+	if (cache_layer_init(c, sec->layer, rows->count) != 0)
+		return KV_ENOMEM;
+	for (g = 0; g < rows->heads; g++)
+		c->model->ops->put(c->model->dev, to->pos + to->start[g], rows->pos[g],
+		    rows->count[g] * sizeof *to->pos);
+	return KV_OK;
+}
+
+/* KEYS or VALS: packed in the file, with room after each head in the cache. */
+static int
+load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	struct layer_rows *rows = &c->layer[sec->layer];
+	size_t row = rows->width * kv_dtype_size(rows->dtype), at = 0;
+	char *to = strcmp(sec->type, "KEYS") == 0 ? rows->k : rows->v;
+	const void *data;
+	uint32_t g;
+	int rc = kv_load(r, &data);
+
+	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
+		c->model->ops->put(c->model->dev, to + rows->start[g] * row,
+		    (const char *)data + at, rows->len[g] * row);
+		at += rows->len[g] * row;
+	}
+	return rc;
+}
+
+/* The last queries of the stored window that fit into ours; every layer has the same positions. */
+static int
+load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c, struct observation *obs)
+{
+	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W, take, w, h;
+	size_t esize = kv_dtype_size(c->dtype);
+	const uint32_t *words;
+	const char *q;
+	const void *data;
+	int rc = kv_load(r, &data);
+
+	if (rc != KV_OK)
+		return rc;
+	words = data;
+	W = words[1];
+	take = W < obs->window ? W : obs->window;
+	q = (const char *)data + round_up(8 + 4 * (size_t)W);
+	for (h = 0; h < H; h++)
+		for (w = 0; w < take; w++)
+			kv_to_f32(obs->q[sec->layer] + ((size_t)w * H + h) * E,
+			    q + ((size_t)h * W + W - take + w) * E * esize, c->dtype, E);
+	memcpy(obs->pos, words + 2 + W - take, take * sizeof *obs->pos);
+	obs->have = take;
+	return KV_OK;
+}
+
+static int
+load_logits(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const void *data;
+	int rc = kv_load(r, &data);
+
+	if (rc != KV_OK)
+		return rc;
+	if (c->logits == NULL && (c->logits = malloc(sec->raw_size)) == NULL)
+		return KV_ENOMEM;
+	memcpy(c->logits, data, sec->raw_size);
+	return KV_OK;
+}
+
+int
+snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
+{
+	struct kv_section sec;
+	int rc;
+
+	while ((rc = kv_next(r, &sec)) == 1) {
+		if (strcmp(sec.type, "TOKS") == 0)
+			rc = load_tokens(r, &sec, c);
+		else if (strcmp(sec.type, "POSN") == 0)
+			rc = load_rows(r, &sec, c);
+		else if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0)
+			rc = load_tensor(r, &sec, c);
+		else if (strcmp(sec.type, "oBSq") == 0 && obs != NULL)
+			rc = load_queries(r, &sec, c, obs);
+		else if (strcmp(sec.type, "LGTS") == 0)
+			rc = load_logits(r, &sec, c);
+		if (rc < 0)
+			return rc;
+	}
+	if (rc == 0)
+		c->next_position = kv_reader_head(r)->next_position;
+	return rc;
+}
+
+/* ---- saving ---- */
+
+/* Positions of a layer as the writer wants them; freed by free_rows(). */
+static int
+host_rows(const struct cache *c, const struct layer_rows *from, struct kv_rows *rows, uint32_t **buffer)
+{
+	const uint32_t **pos = calloc(from->heads, sizeof *pos);
+	uint64_t total = 0;
+	uint32_t g;
+
+	for (g = 0; g < from->heads; g++)
+		total += from->len[g];
+	*buffer = malloc((total + 1) * sizeof **buffer);
+	if (pos == NULL || *buffer == NULL) {
+		free(pos);
+		free(*buffer);
+		return KV_ENOMEM;
+	}
+	for (g = 0, total = 0; g < from->heads; g++) {
+		c->model->ops->get(c->model->dev, *buffer + total, from->pos + from->start[g],
+		    from->len[g] * sizeof **buffer);
+		pos[g] = *buffer + total;
+		total += from->len[g];
+	}
+	rows->heads = from->heads;
+	rows->count = from->len;
+	rows->pos = pos;
+	return KV_OK;
+}
+
+static void
+free_rows(struct kv_rows *rows, uint32_t *buffer)
+{
+	free((void *)rows->pos);
+	free(buffer);
+}
+
+static int
+save_queries(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t layer)
+{
+	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W = obs->have, i, h;
+	size_t esize = kv_dtype_size(c->dtype), head = round_up(8 + 4 * (size_t)W);
+	size_t size = head + (size_t)H * W * E * esize;
+	char *buf = calloc(1, size);
+	uint32_t words[2] = { OBSERVED_PROMPT, W };
+	struct kv_span span = { buf, size };
+	int rc;
+
+	if (buf == NULL)
+		return KV_ENOMEM;
+	memcpy(buf, words, sizeof words);
+	memcpy(buf + sizeof words, obs->pos, W * sizeof *obs->pos);
+	for (h = 0; h < H; h++)
+		for (i = 0; i < W; i++)
+			kv_from_f32(buf + head + ((size_t)h * W + i) * E * esize,
+			    obs->q[layer] + ((size_t)i * H + h) * E, c->dtype, E);
+	rc = kv_write(w, "oBSq", layer, (unsigned)esize, &span, 1);
+	free(buf);
+	return rc;
+}
+
+static int
+save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const char *type, const void *from,
+    char *buf)
+{
+	const struct layer_rows *rows = &c->layer[layer];
+	size_t row = rows->width * kv_dtype_size(rows->dtype);
+	struct kv_span span = { buf, 0 };
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++) {
+		c->model->ops->get(c->model->dev, buf + span.size, (const char *)from + rows->start[g] * row,
+		    rows->len[g] * row);
+		span.size += rows->len[g] * row;
+	}
+	return kv_write(w, type, layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
+}
+
+static int
+save_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t l)
+{
+	const struct layer_rows *layer = &c->layer[l];
+	struct kv_rows rows;
+	uint32_t *positions;
+	char *buf;
+	int rc = host_rows(c, layer, &rows, &positions);
+
+	if (rc != KV_OK)
+		return rc;
+	buf = malloc(kv_rows_total(&rows) * layer->width * kv_dtype_size(layer->dtype) + 1);
+	rc = buf == NULL ? KV_ENOMEM : kv_write_rows(w, l, &rows);
+	if (rc == KV_OK && obs != NULL && obs->have > 0)
+		rc = save_queries(w, c, obs, l);
+	if (rc == KV_OK)
+		rc = save_tensor(w, c, l, "KEYS", layer->k, buf);
+	if (rc == KV_OK)
+		rc = save_tensor(w, c, l, "VALS", layer->v, buf);
+	free(buf);
+	free_rows(&rows, positions);
+	return rc;
+}
+
+int
+snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs)
+{
+	struct kv_span tokens = { c->tokens, c->n_tokens * sizeof *c->tokens };
+	struct kv_span logits = { c->logits, c->model->id.vocabulary * sizeof *c->logits };
+	uint32_t l;
+	int rc = kv_write(w, "TOKS", KV_NO_LAYER, 1, &tokens, 1);
+
+	for (l = 0; rc == KV_OK && l < c->model->id.layers; l++)
+		rc = save_layer(w, c, obs, l);
+	if (rc == KV_OK && c->logits != NULL)
+		rc = kv_write(w, "LGTS", KV_NO_LAYER, sizeof *c->logits, &logits, 1);
+	return rc;
+}

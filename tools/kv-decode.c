@@ -1,0 +1,244 @@
+/* kv-decode - continue a snapshot: generate text token by token */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/forward.h"
+#include "model/tokenizer.h"
+#include "tools/engine.h"
+#include "tools/tool.h"
+
+#define ROOM 4096              /* rows to leave free at most before the first token */
+
+static uint32_t limit = 128;
+static double temperature, top_p = 1, min_p;
+static uint64_t seed;
+static struct strings stops;
+static int ignore_eos, ids_out;
+
+static const struct opt opts[] = {
+	{ 'n', "tokens", OPT_COUNT, &limit, 0, "N", "generate at most N tokens (128)" },
+	{ 't', "temperature", OPT_REAL, &temperature, 0, "T", "divide the logits by T; 0 is greedy (0)" },
+	{ 0, "top-p", OPT_REAL, &top_p, 0, "P", "sample from the likeliest tokens that make up P (1)" },
+	{ 0, "min-p", OPT_REAL, &min_p, 0, "P", "leave out tokens below P times the likeliest (0)" },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "seed of the random generator (0)" },
+	{ 0, "stop", OPT_STRINGS, &stops, 0, "TEXT", "end before TEXT; may be given several times" },
+	{ 0, "ignore-eos", OPT_FLAG, &ignore_eos, 1, NULL, "go on after an end token" },
+	{ 0, "ids", OPT_FLAG, &ids_out, 1, NULL, "print token ids, one a line, instead of text" },
+	{ 0 }
+};
+
+static const struct tool tool = {
+	.name = "kv-decode",
+	.about = "continue a snapshot: generate text token by token",
+	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [--device DEVICE] [--ids]\n"
+	    "[--ignore-eos] [--min-p P] [--stop TEXT] [--top-p P] [snapshot]",
+	.opts = opts,
+	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS,
+	.max_operands = 1
+};
+
+/* Text on its way out. What may be the beginning of a stop text is held back until it is clear that it is not. */
+struct printer {
+	struct utf8_stream utf8;
+	char *held;
+	size_t n, cap;
+	char last;             /* last byte written */
+};
+
+static void
+write_text(struct printer *p, const char *s, size_t n)
+{
+	if (n == 0 || ids_out)
+		return;
+	if (fwrite(s, 1, n, stdout) != n || fflush(stdout) != 0)
+		die(EXIT_RUN, "stdout:");
+	p->last = s[n - 1];
+}
+
+/* How many bytes at the end of s[n] are the beginning of a stop text. */
+static size_t
+may_become_stop(const char *s, size_t n)
+{
+	size_t i, k, best = 0;
+
+	for (i = 0; i < stops.n; i++)
+		for (k = strlen(stops.at[i]) - 1; k > best; k--)
+			if (k <= n && memcmp(s + n - k, stops.at[i], k) == 0)
+				best = k;
+	return best;
+}
+
+/* Writes what can be written. Returns 1 when a stop text has come. */
+static int
+print_held(struct printer *p)
+{
+	const char *stop = NULL;
+	size_t i, keep;
+
+	for (i = 0; i < stops.n; i++) {
+		const char *at = memmem(p->held, p->n, stops.at[i], strlen(stops.at[i]));
+
+		if (at != NULL && (stop == NULL || at < stop))
+			stop = at;
+	}
+	if (stop != NULL) {
+		write_text(p, p->held, (size_t)(stop - p->held));
+		p->n = 0;
+		return 1;
+	}
+	keep = may_become_stop(p->held, p->n);
+	write_text(p, p->held, p->n - keep);
+	memmove(p->held, p->held + p->n - keep, keep);
+	p->n = keep;
+	return 0;
+}
+
+/* Prints one token, as text or as its id. Returns 1 when a stop text has come. */
+static int
+print_token(struct printer *p, const struct tokenizer *tok, uint32_t id)
+{
+	size_t len = 0;
+	int special = 0;
+	const char *bytes = tokenizer_bytes(tok, id, &len, &special);
+
+	if (ids_out) {
+		if (printf("%u\n", id) < 0 || fflush(stdout) != 0)
+			die(EXIT_RUN, "stdout:");
+	}
+	if (bytes == NULL || special)
+		return 0;
+	if (p->n + 3 * (len + 4) > p->cap) {
+		p->cap = 2 * p->cap + 3 * (len + 4);
+		if ((p->held = realloc(p->held, p->cap)) == NULL)
+			die(EXIT_RUN, "no memory for %zu bytes of text", p->cap);
+	}
+	p->n += utf8_push(&p->utf8, bytes, len, p->held + p->n);
+	return print_held(p);
+}
+
+static void
+print_rest(struct printer *p)
+{
+	char tail[4];
+
+	write_text(p, p->held, p->n);
+	write_text(p, tail, utf8_flush(&p->utf8, tail));
+	if (!ids_out && isatty(STDOUT_FILENO) && p->last != '\n')
+		write_text(p, "\n", 1);
+}
+
+static void
+check_options(void)
+{
+	size_t i;
+
+	if (temperature < 0)
+		die(EXIT_USAGE, "--temperature %g: want 0 or more", temperature);
+	if (top_p <= 0 || top_p > 1)
+		die(EXIT_USAGE, "--top-p %g: want more than 0 and at most 1", top_p);
+	if (min_p < 0 || min_p > 1)
+		die(EXIT_USAGE, "--min-p %g: want 0 to 1", min_p);
+	for (i = 0; i < stops.n; i++)
+		if (stops.at[i][0] == '\0')
+			die(EXIT_USAGE, "--stop: the text is empty");
+}
+
+static int
+is_eos(const struct model *m, uint32_t id)
+{
+	uint32_t i;
+
+	for (i = 0; i < m->n_eos; i++)
+		if (m->eos[i] == id)
+			return 1;
+	return 0;
+}
+
+/* Generates and prints. Every token that is printed, the last one too when the snapshot is kept, has gone through the model
+ * afterwards, so tokens, rows and logits of the cache agree. */
+static uint32_t
+generate(const struct engine *e, struct cache *c, struct workspace *ws, int keep)
+{
+	struct sampler s = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
+	struct printer p = { 0 };
+	uint32_t n, id;
+	char err[512];
+	int stopped = 0;
+
+	sampler_seed(&s, seed);
+	for (n = 0; n < limit && !stopped; n++) {
+		id = sample(&s, c->logits, e->model->id.vocabulary);
+		if (id == UINT32_MAX)
+			die(EXIT_RUN, "position %u: no logit is finite", c->next_position);
+		if (!ignore_eos && is_eos(e->model, id))
+			break;
+		stopped = print_token(&p, e->tokenizer, id);
+		if (!keep && (stopped || n + 1 == limit))
+			continue;
+		if (run_tokens(e->model, c, ws, &id, 1, NULL, NULL, err, sizeof err) != 0)
+			die(EXIT_RUN, "%s", err);
+	}
+	print_rest(&p);
+	free(p.held);
+	return n;
+}
+
+static void
+save(const struct cache *c, struct kv_reader *from)
+{
+	struct kv_head head;
+	struct kv_writer *w;
+
+	snapshot_head(c, &head);
+	w = output_create(&head);
+	output_check(w, snapshot_save(w, c, NULL));
+	sign_count("tokens", limit);
+	sign_real("temperature", temperature);
+	if (temperature > 0) {
+		sign_real("top_p", top_p);
+		sign_real("min_p", min_p);
+		sign_count("seed", seed);
+	}
+	output_commit(w, from);
+}
+
+int
+main(int argc, char **argv)
+{
+	int first = tool_start(&tool, argc, argv);
+	int keep = strcmp(settings.output, "-") != 0;     /* standard output is for the text */
+	struct workspace *ws;
+	struct kv_reader *r;
+	struct engine e;
+	struct cache *c;
+	uint32_t n;
+	double t0;
+	int rc;
+
+	check_options();
+	r = input_open(operand(argc, argv, first));
+	engine_open(&e, r);
+	if ((c = cache_new(e.model, kv_reader_head(r)->dtype)) == NULL)
+		die(EXIT_RUN, "no memory for the cache");
+	c->spare = limit < ROOM ? limit : ROOM;
+	if ((rc = snapshot_load(r, c, NULL)) < 0)
+		input_failed(r, rc);
+	if (c->logits == NULL)
+		die(EXIT_RUN, "%s holds no logits to start from: continue it with kv-prefill --resume",
+		    kv_reader_name(r));
+	if ((ws = workspace_new(e.model, 1)) == NULL)
+		die(EXIT_RUN, "no memory to run the model");
+	t0 = seconds();
+	n = generate(&e, c, ws, keep);
+	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", n, seconds() - t0,
+	    n / (seconds() - t0), c->next_position);
+	if (keep)
+		save(c, r);
+	kv_close(r);
+	workspace_free(ws, e.model);
+	cache_free(c);
+	engine_close(&e);
+	return finish();
+}

@@ -1,0 +1,125 @@
+/* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
+ *
+ * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS) or handle signals. */
+#ifndef KVPIPE_TOOL_H
+#define KVPIPE_TOOL_H
+
+#include "libkvfile/kvfile.h"
+
+/* Exit codes, the same for every program; kvpipe(7). */
+enum {
+	EXIT_OK = 0,
+	EXIT_RUN = 1,           /* run time, input/output */
+	EXIT_USAGE = 2,
+	EXIT_DAMAGED = 3,       /* input truncated or corrupt */
+	EXIT_MODEL = 4,         /* the snapshot does not fit the model */
+	EXIT_UNSUPPORTED = 5    /* version, feature, architecture */
+};
+
+/* ---- options ---- */
+
+enum opt_kind {
+	OPT_FLAG,               /* int *: set to value */
+	OPT_STRING,             /* const char ** */
+	OPT_STRINGS,            /* struct strings *: may be repeated */
+	OPT_COUNT,              /* uint32_t *: 0 .. 2^32-1, suffixes k (1024) and m */
+	OPT_SEED,               /* uint64_t * */
+	OPT_REAL,               /* double *: finite */
+	OPT_SHARE               /* double *: 0 < x <= 1; "10%" is 0.1 */
+};
+
+struct strings {
+	const char **at;
+	size_t n;
+};
+
+struct opt {
+	char letter;            /* 0 = long form only */
+	const char *name;       /* long form */
+	enum opt_kind kind;
+	void *to;
+	int value;              /* OPT_FLAG */
+	const char *arg;        /* "N" in the help; NULL for a flag */
+	const char *help;
+};
+
+/* Options that mean the same everywhere; a program takes those it names. */
+enum {
+	TAKES_MODEL = 1,        /* -m, --model DIR (required) */
+	TAKES_OUTPUT = 2,       /* -o, --output FILE; -z, --lz4 */
+	TAKES_THREADS = 4,      /* -j, --threads N; --device cpu|cuda[:N]|auto */
+	TAKES_JSON = 8,         /* --json */
+	TAKES_PROGRESS = 16     /* --progress auto|always|never */
+};                              /* and always: -q, -v, --help, --version */
+
+struct tool {
+	const char *name;       /* "kv-evict" */
+	const char *about;      /* one line, as under NAME in its page */
+	const char *synopsis;   /* what follows the name in SYNOPSIS, word for word */
+	const struct opt *opts; /* own options, ends with a zero name */
+	unsigned takes;
+	unsigned min_operands, max_operands;
+};
+
+/* Values of the shared options. */
+struct settings {
+	const char *model;      /* NULL unless given */
+	const char *output;     /* "-" unless given */
+	unsigned write_flags;   /* KV_LZ4 */
+	uint32_t threads;       /* 0 = all */
+	const char *device;     /* "auto" */
+	int json, quiet, verbose;
+};
+extern struct settings settings;
+
+/* Parses the command line (getopt_long; --help and --version print and exit 0; anything wrong exits 2 with the synopsis). Ignores SIGPIPE, installs
+ * handlers that remove an unfinished output. Returns the index of the first operand. */
+int tool_start(const struct tool *tool, int argc, char **argv);
+
+/* The operand at index i, or "-" when there is none. */
+const char *operand(int argc, char **argv, int i);
+
+/* ---- messages, on standard error, "kv-evict: ..."; a format that ends in a colon gets errno's text ---- */
+
+void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+void warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* not with -q */
+void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /* only with -v */
+void *must_alloc(size_t n, size_t size);                                        /* n * size bytes, zeroed; dies */
+void must_read_all(const char *path, char **data, size_t *len);                 /* "-" = standard input; zero-terminated; dies */
+
+/* ---- snapshots ---- */
+
+struct kv_reader *input_open(const char *path);                   /* dies with the right status */
+int input_next(struct kv_reader *r, struct kv_section *sec);      /* 1 or 0; dies */
+const void *input_load(struct kv_reader *r);
+const struct kv_rows *input_rows(struct kv_reader *r);
+void input_failed(struct kv_reader *r, int code) __attribute__((noreturn));
+
+/* Binary output to a terminal is refused: for programs that work for long before output_create(), which refuses too. */
+void output_refuse_terminal(void);
+
+/* The output named by -o, with the flags of -z. Refuses a terminal. */
+struct kv_writer *output_create(const struct kv_head *head);
+void output_check(struct kv_writer *w, int code);                 /* dies when code < 0 */
+void output_copy(struct kv_reader *r, struct kv_writer *w);       /* kv_copy, dies */
+/* An unknown section: copied, or dropped with a warning. */
+void output_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed);
+
+/* Options for the provenance line; kept until output_commit(). */
+void sign_text(const char *key, const char *value);
+void sign_count(const char *key, uint64_t value);
+void sign_real(const char *key, double value);
+
+/* Inherits the provenance of from (NULL = none), signs, commits, frees. */
+void output_commit(struct kv_writer *w, const struct kv_reader *from);
+
+/* Flushes and closes standard output; a late write error is an error. Returns EXIT_OK, for main. */
+int finish(void);
+
+/* ---- progress: one line on standard error, when it is a terminal and the work takes more than a second ---- */
+
+void progress_start(const char *what, uint64_t total, const char *unit);  /* "prefill", 8192, "tokens"; unit "B" prints MiB */
+void progress(uint64_t done);                                     /* cheap; may be called often */
+void progress_end(void);
+
+#endif
