@@ -33,7 +33,7 @@ struct tensor {
 
 struct safetensors;                /* all mapped shards of one folder, sorted by tensor name (bytes) */
 
-/* Maps model.safetensors, or the shards that model.safetensors.index.json names. Returns MODEL_* and writes
+/* Maps model.safetensors or, where there is none, the shards that model.safetensors.index.json names. Returns MODEL_* and writes
  * a message that names the file (and tensor, offset) into err. Every header is checked against its file: JSON, dtypes, shape x size = data_offsets,
  * no overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error only when asked for. */
 int safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen);
@@ -53,7 +53,8 @@ struct model_layer {
 };
 
 struct model {
-	struct kv_model id;                     /* the identity that goes into snapshots; id.tokenizer is filled by the caller */
+	struct kv_model id;                     /* the identity that goes into snapshots; id.tokenizer is filled by the caller;
+	                                         * id.weights_dtype is that of the embedding, other tensors may differ */
 	char *dir;
 	uint32_t bos, eos[8], n_eos;            /* generation_config.json, else config.json; bos UINT32_MAX = none */
 	uint32_t max_position;                  /* as the configuration claims; informative */
@@ -72,7 +73,8 @@ struct model {
 int model_config(const char *dir, struct model *m, char *err, size_t errlen);
 
 /* Loads a folder for a device. Every tensor the architecture needs must be there with the right shape; the message has both
- * shapes. Tensors it does not need are an error unless known to be harmless (rotary inv_freq buffers). */
+ * shapes. Tensors it does not need are an error unless known to be harmless (rotary inv_freq buffers; with tied embeddings an
+ * lm_head.weight that is the same, byte for byte). */
 int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */
 

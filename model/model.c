@@ -1,0 +1,305 @@
+/* model.c - binds the tensors of a model folder to the places where forward() looks for them
+ *
+ * Two passes over the same list of tensors. The first only checks: names, shapes, types, and how
+ * much room the constants need. So a wrong folder is refused before the device holds anything of
+ * it. The second binds.
+ *
+ * Matrices go to the device as they are stored, through ops->weights; each may have its own type.
+ * Norm weights and biases become f32 and lie, with the rotary frequencies, in one device block. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libkvfile/bytes.h"
+#include "model/folder.h"
+#include "model/model.h"
+
+struct loader {
+	struct model *m;
+	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
+	uint8_t *host;          /* constants before they go to the device; NULL in the first pass */
+	size_t used;            /* bytes of constants so far, a multiple of 64 */
+	char *err;
+	size_t errlen;
+};
+
+#define FAIL(ld, code, file, ...) folder_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
+
+/* "[512][4096]" */
+static const char *
+show_shape(const struct tensor *t, char *text, size_t size)
+{
+	size_t n = 0;
+	unsigned i;
+
+	text[0] = '\0';
+	for (i = 0; i < t->ndim && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "[%" PRIu64 "]", t->dim[i]);
+	return t->ndim == 0 ? "a scalar" : text;
+}
+
+/* Looks a tensor up that must be there, of a type we compute with. cols 0: a vector. */
+static int
+need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const struct tensor **out)
+{
+	const struct safetensors *files = ld->m->files;
+	struct tensor want = { .ndim = cols == 0 ? 1 : 2, .dim = { rows, cols } };
+	const struct tensor *t = safetensors_find(files, name);
+	char a[96], b[96];
+
+	if (t == NULL)
+		return FAIL(ld, MODEL_EINVALID, ld->m->dir, "no tensor %s", name);
+	ld->needed[t - safetensors_at(files, 0)] = 1;
+	if (t->ndim != want.ndim || t->dim[0] != rows || (cols != 0 && t->dim[1] != cols))
+		return FAIL(ld, MODEL_EINVALID, t->file, "%s: want %s, file has %s", name,
+		    show_shape(&want, a, sizeof a), show_shape(t, b, sizeof b));
+	if (t->dtype == 0)
+		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is not supported: BF16, "
+		    "F16 and F32 are", name, t->type);
+	*out = t;
+	return MODEL_OK;
+}
+
+static int
+bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, struct mat *w)
+{
+	const struct tensor *t;
+	int rc;
+
+	if ((rc = need(ld, name, out, in, &t)) != MODEL_OK)
+		return rc;
+	*w = (struct mat){ .dtype = t->dtype, .out = out, .in = in };
+	if (ld->host == NULL)
+		return MODEL_OK;
+	w->data = ld->m->ops->weights(ld->m->dev, t->data, t->bytes);
+	if (w->data == NULL)
+		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", name);
+	return MODEL_OK;
+}
+
+/* Reserves room among the constants: what *device will hold is to be written to *host, which is
+ * NULL in the first pass. */
+static void
+reserve(struct loader *ld, size_t bytes, void **host, const void **device)
+{
+	*host = ld->host == NULL ? NULL : ld->host + ld->used;
+	*device = ld->host == NULL ? NULL : (const uint8_t *)ld->m->constants + ld->used;
+	ld->used += round64(bytes);
+}
+
+static int
+bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
+{
+	const struct tensor *t;
+	const void *device;
+	void *host;
+	int rc;
+
+	if ((rc = need(ld, name, n, 0, &t)) != MODEL_OK)
+		return rc;
+	reserve(ld, n * sizeof **v, &host, &device);
+	if (host != NULL)
+		kv_to_f32(host, t->data, t->dtype, n);
+	*v = device;
+	return MODEL_OK;
+}
+
+/* A projection, NAME.weight, and NAME.bias where biased. */
+static int
+bind_projection(struct loader *ld, uint32_t l, const char *name, uint32_t out, uint32_t in,
+    struct mat *w, const float **bias)
+{
+	char full[96];
+	int rc;
+
+	snprintf(full, sizeof full, "model.layers.%u.%s.weight", l, name);
+	if ((rc = bind_matrix(ld, full, out, in, w)) != MODEL_OK || bias == NULL)
+		return rc;
+	snprintf(full, sizeof full, "model.layers.%u.%s.bias", l, name);
+	return bind_vector(ld, full, out, bias);
+}
+
+static int
+bind_layer(struct loader *ld, uint32_t l)
+{
+	const struct kv_model *id = &ld->m->id;
+	struct model_layer *y = &ld->m->layer[l];
+	uint32_t D = id->hidden, F = id->ffn, q = id->query_heads * id->head_width;
+	uint32_t kv = id->kv_heads * id->head_width, i;
+	const struct projection {
+		const char *name;
+		uint32_t out, in;
+		struct mat *w;
+		const float **bias;
+	} list[] = {
+		{ "self_attn.q_proj", q, D, &y->wq, &y->bq },
+		{ "self_attn.k_proj", kv, D, &y->wk, &y->bk },
+		{ "self_attn.v_proj", kv, D, &y->wv, &y->bv },
+		{ "self_attn.o_proj", D, q, &y->wo, &y->bo },
+		{ "mlp.gate_proj", F, D, &y->gate, NULL },
+		{ "mlp.up_proj", F, D, &y->up, NULL },
+		{ "mlp.down_proj", D, F, &y->down, NULL },
+	};
+	const struct projection *p;
+	char name[96];
+	int rc;
+
+	for (i = 0; i < sizeof list / sizeof list[0]; i++) {
+		p = &list[i];
+		if ((rc = bind_projection(ld, l, p->name, p->out, p->in, p->w,
+		    id->attention_bias ? p->bias : NULL)) != MODEL_OK)
+			return rc;
+	}
+	snprintf(name, sizeof name, "model.layers.%u.input_layernorm.weight", l);
+	if ((rc = bind_vector(ld, name, D, &y->norm_att)) != MODEL_OK)
+		return rc;
+	snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm.weight", l);
+	return bind_vector(ld, name, D, &y->norm_ffn);
+}
+
+/* With tied embeddings lm_head.weight is superfluous. transformers 4 ignores it, 5 uses it when it
+ * differs: where it does, the folder contradicts itself. */
+static int
+bind_tied_head(struct loader *ld)
+{
+	struct model *m = ld->m;
+	const struct tensor *embed = safetensors_find(m->files, "model.embed_tokens.weight");
+	const struct tensor *head;
+	int rc;
+
+	m->head = m->embed;
+	if (ld->host != NULL || safetensors_find(m->files, "lm_head.weight") == NULL)
+		return MODEL_OK;
+	if ((rc = need(ld, "lm_head.weight", m->id.vocabulary, m->id.hidden, &head)) != MODEL_OK)
+		return rc;
+	if (head->dtype != embed->dtype || memcmp(head->data, embed->data, head->bytes) != 0)
+		return FAIL(ld, MODEL_EINVALID, head->file, "lm_head.weight differs from "
+		    "model.embed_tokens.weight, but tie_word_embeddings is true");
+	return MODEL_OK;
+}
+
+static int
+bind(struct loader *ld)
+{
+	struct model *m = ld->m;
+	uint32_t V = m->id.vocabulary, D = m->id.hidden, l;
+	const void *device;
+	void *freq;
+	int rc;
+
+	ld->used = 0;
+	reserve(ld, m->id.head_width / 2 * sizeof *m->freq, &freq, &device);
+	if (freq != NULL)
+		model_rope_frequencies(&m->id, freq);
+	m->freq = device;
+	if ((rc = bind_matrix(ld, "model.embed_tokens.weight", V, D, &m->embed)) != MODEL_OK)
+		return rc;
+	m->id.weights_dtype = m->embed.dtype;
+	for (l = 0; l < m->id.layers; l++)
+		if ((rc = bind_layer(ld, l)) != MODEL_OK)
+			return rc;
+	if ((rc = bind_vector(ld, "model.norm.weight", D, &m->norm)) != MODEL_OK)
+		return rc;
+	if (m->id.tied_embeddings)
+		return bind_tied_head(ld);
+	return bind_matrix(ld, "lm_head.weight", V, D, &m->head);
+}
+
+/* A tensor nobody asked for may be part of an architecture that we do not compute. Old checkpoints
+ * hold rotary frequencies, which follow from the configuration. */
+static int
+check_leftovers(struct loader *ld)
+{
+	static const char harmless[] = ".rotary_emb.inv_freq";
+	const size_t tail = sizeof harmless - 1;
+	const struct tensor *t;
+	size_t i, n;
+
+	for (i = 0; (t = safetensors_at(ld->m->files, i)) != NULL; i++) {
+		n = strlen(t->name);
+		if (ld->needed[i] || (n > tail && strcmp(t->name + n - tail, harmless) == 0))
+			continue;
+		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: not a tensor of this architecture",
+		    t->name);
+	}
+	return MODEL_OK;
+}
+
+/* The second pass: fills the constants on the host, then puts them on the device. */
+static int
+bind_for_device(struct loader *ld)
+{
+	struct model *m = ld->m;
+	const char *why;
+	int rc;
+
+	ld->host = calloc(1, ld->used);
+	m->constants = m->ops->alloc(m->dev, ld->used);
+	if (ld->host == NULL || m->constants == NULL)
+		return FAIL(ld, MODEL_ENOMEM, m->dir, "no room for %zu bytes of norm weights",
+		    ld->used);
+	if ((rc = bind(ld)) != MODEL_OK)
+		return rc;
+	m->ops->put(m->dev, m->constants, ld->host, ld->used);
+	if ((why = m->ops->sync(m->dev)) != NULL)
+		return FAIL(ld, MODEL_EIO, m->dir, "%s", why);
+	return MODEL_OK;
+}
+
+static int
+load(struct loader *ld, const char *dir)
+{
+	struct model *m = ld->m;
+	int rc;
+
+	if ((m->dir = strdup(dir)) == NULL)
+		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
+	if ((rc = model_config(dir, m, ld->err, ld->errlen)) != MODEL_OK ||
+	    (rc = safetensors_open(dir, &m->files, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	m->layer = calloc(m->id.layers, sizeof *m->layer);
+	ld->needed = calloc(safetensors_count(m->files) + 1, 1);
+	if (m->layer == NULL || ld->needed == NULL)
+		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
+	if ((rc = bind(ld)) != MODEL_OK || (rc = check_leftovers(ld)) != MODEL_OK ||
+	    (rc = bind_for_device(ld)) != MODEL_OK)
+		return rc;
+	safetensors_fingerprint(m->files, m->id.weights);
+	return MODEL_OK;
+}
+
+int
+model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
+    size_t errlen)
+{
+	struct loader ld = { .m = calloc(1, sizeof *ld.m), .err = err, .errlen = errlen };
+	int rc;
+
+	*out = NULL;
+	if (ld.m == NULL)
+		return folder_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
+	ld.m->ops = ops;
+	ld.m->dev = dev;
+	rc = load(&ld, dir);
+	free(ld.needed);
+	free(ld.host);
+	if (rc == MODEL_OK)
+		*out = ld.m;
+	else
+		model_free(ld.m);
+	return rc;
+}
+
+void
+model_free(struct model *m)
+{
+	if (m == NULL)
+		return;
+	m->ops->free(m->dev, m->constants);
+	safetensors_close(m->files);
+	free(m->layer);
+	free(m->dir);
+	free(m);
+}

@@ -1,0 +1,535 @@
+/* safetensors.c - reads safetensors files, one or several shards, without copying tensors
+ *
+ * A file is: u64 little-endian length of the header, the header (JSON: name -> dtype, shape,
+ * data_offsets; and "__metadata__", which we skip), the data. Nothing in the header is believed
+ * before it was compared with the size of the file.
+ *
+ * Files are mapped and never read as a whole. Truncating one that is in use gives SIGBUS, as with
+ * any mapping. */
+
+#include <sys/mman.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "libkvfile/bytes.h"
+#include "model/folder.h"
+#include "model/model.h"
+
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+
+enum { HEADER_MAX = 100000000 };        /* bytes; the format's own limit */
+
+struct shard {
+	char *path;
+	const char *name;               /* last component of path */
+	const uint8_t *map;
+	size_t size;
+	json_t *header;                 /* owns the tensors' names and types */
+};
+
+struct safetensors {
+	struct shard *shard;
+	size_t shards;
+	struct tensor *tensor;          /* [n], sorted by name once all shards are there */
+	size_t n;
+	XXH3_state_t *hash;             /* made when opening, so that the fingerprint cannot fail */
+	char *err;                      /* while opening */
+	size_t errlen;
+};
+
+/* bits of one element; kv 0: a type that we know only the size of */
+static const struct type {
+	const char *name;
+	enum kv_dtype kv;
+	unsigned bits;
+} types[] = {
+	{ "BF16", KV_BF16, 16 }, { "F16", KV_F16, 16 }, { "F32", KV_F32, 32 },
+	{ "BOOL", 0, 8 }, { "U8", 0, 8 }, { "I8", 0, 8 }, { "U16", 0, 16 }, { "I16", 0, 16 },
+	{ "U32", 0, 32 }, { "I32", 0, 32 }, { "U64", 0, 64 }, { "I64", 0, 64 }, { "F64", 0, 64 },
+	{ "C64", 0, 64 }, { "F8_E4M3", 0, 8 }, { "F8_E5M2", 0, 8 }, { "F8_E8M0", 0, 8 },
+	{ "F6_E2M3", 0, 6 }, { "F6_E3M2", 0, 6 }, { "F4", 0, 4 },
+};
+
+/* Messages about a file, and about a tensor in it. */
+#define FAIL(st, code, file, ...) folder_fail((st)->err, (st)->errlen, code, file, __VA_ARGS__)
+#define BAD(st, file, ...) FAIL(st, MODEL_EINVALID, file, __VA_ARGS__)
+#define BAD_TENSOR(st, t, fmt, ...) BAD(st, (t)->file, "%s: " fmt, (t)->name, ##__VA_ARGS__)
+
+static int
+get_size(const json_t *v, uint64_t *out)
+{
+	if (!json_is_integer(v) || json_integer_value(v) < 0)
+		return -1;
+	*out = (uint64_t)json_integer_value(v);
+	return 0;
+}
+
+/* ---- one tensor of a header ---- */
+
+/* Fills ndim, dim and *elements. */
+static int
+parse_shape(struct safetensors *st, struct tensor *t, const json_t *shape, uint64_t *elements)
+{
+	size_t i, n = json_array_size(shape);
+
+	*elements = 1;
+	if (!json_is_array(shape))
+		return BAD_TENSOR(st, t, "no shape");
+	if (n > sizeof t->dim / sizeof t->dim[0])
+		return FAIL(st, MODEL_EUNSUPPORTED, t->file, "%s: more than 4 dimensions: %zu",
+		    t->name, n);
+	t->ndim = (unsigned)n;
+	for (i = 0; i < n; i++) {
+		if (get_size(json_array_get(shape, i), &t->dim[i]) == -1)
+			return BAD_TENSOR(st, t, "shape is not a list of sizes");
+		if (__builtin_mul_overflow(*elements, t->dim[i], elements))
+			return BAD_TENSOR(st, t, "shape is too large");
+	}
+	return MODEL_OK;
+}
+
+/* Fills dtype and type. Where the type is one we know, checks the bytes against the shape; where it
+ * is one we compute with, also the place in the file: it must be aligned. */
+static int
+parse_type(struct safetensors *st, struct tensor *t, const json_t *name, uint64_t elements,
+    uint64_t place)
+{
+	uint64_t bits;
+	size_t i;
+
+	if ((t->type = json_string_value(name)) == NULL)
+		return BAD_TENSOR(st, t, "no dtype");
+	for (i = 0; i < sizeof types / sizeof types[0]; i++)
+		if (strcmp(types[i].name, t->type) == 0)
+			break;
+	if (i == sizeof types / sizeof types[0])
+		return MODEL_OK;               /* newer than this program: refused when asked for */
+	t->dtype = types[i].kv;
+	if (__builtin_mul_overflow(elements, types[i].bits, &bits))
+		return BAD_TENSOR(st, t, "shape is too large");
+	if (bits % 8 != 0 || bits / 8 != t->bytes)
+		return BAD_TENSOR(st, t, "its shape needs %" PRIu64 " bits of %s, data_offsets "
+		    "span %" PRIu64 " bytes", bits, t->type, t->bytes);
+	if (t->dtype != 0 && place % (types[i].bits / 8) != 0)
+		return FAIL(st, MODEL_EUNSUPPORTED, t->file, "%s: data at byte %" PRIu64 " is not "
+		    "aligned for %s; save the file again with a padded header", t->name, place,
+		    t->type);
+	return MODEL_OK;
+}
+
+/* base: where the data begins in the file. */
+static int
+parse_tensor(struct safetensors *st, const struct shard *sh, uint64_t base, struct tensor *t,
+    const json_t *v)
+{
+	const json_t *offsets = json_object_get(v, "data_offsets");
+	uint64_t begin, end, elements, room = sh->size - base;
+	int rc;
+
+	if (json_object_size(v) != 3)
+		return BAD_TENSOR(st, t, "not an object of dtype, shape and data_offsets");
+	if (json_array_size(offsets) != 2 || get_size(json_array_get(offsets, 0), &begin) == -1 ||
+	    get_size(json_array_get(offsets, 1), &end) == -1)
+		return BAD_TENSOR(st, t, "data_offsets are not two sizes");
+	if (begin > end || end > room)
+		return BAD_TENSOR(st, t, "data_offsets [%" PRIu64 ",%" PRIu64 "] are outside of "
+		    "the %" PRIu64 " bytes of data", begin, end, room);
+	t->data = sh->map + base + begin;
+	t->bytes = end - begin;
+	if ((rc = parse_shape(st, t, json_object_get(v, "shape"), &elements)) != MODEL_OK)
+		return rc;
+	return parse_type(st, t, json_object_get(v, "dtype"), elements, base + begin);
+}
+
+/* ---- one file ---- */
+
+static int
+by_place(const void *a, const void *b)
+{
+	const struct tensor *x = a, *y = b;
+
+	if (x->data != y->data)
+		return (const uint8_t *)x->data < (const uint8_t *)y->data ? -1 : 1;
+	return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int
+by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
+}
+
+/* The tensors must cover the data exactly: no overlap, no hole, nothing behind the last one. */
+static int
+check_cover(struct safetensors *st, const struct shard *sh, uint64_t base, struct tensor *t,
+    size_t n)
+{
+	const uint8_t *end = sh->map + base, *begin;
+	size_t i;
+
+	qsort(t, n, sizeof *t, by_place);
+	for (i = 0; i < n; i++) {
+		begin = t[i].data;
+		if (begin != end)
+			return BAD_TENSOR(st, &t[i], "%s: it begins at byte %td, byte %td is next",
+			    begin < end ? "overlap" : "hole", begin - sh->map, end - sh->map);
+		end = begin + t[i].bytes;
+	}
+	if (end != sh->map + sh->size)
+		return BAD(st, sh->path, "the tensors end at byte %td of %zu", end - sh->map,
+		    sh->size);
+	return MODEL_OK;
+}
+
+/* Reads the JSON of the header; *base becomes the offset of the data. */
+static int
+parse_header(struct safetensors *st, struct shard *sh, uint64_t *base)
+{
+	json_error_t e;
+	uint64_t len;
+
+	if (sh->size < 8)
+		return BAD(st, sh->path, "truncated: %zu bytes, no header", sh->size);
+	len = get64(sh->map);
+	if (len > HEADER_MAX)
+		return BAD(st, sh->path, "header of %" PRIu64 " bytes, more than %d", len,
+		    HEADER_MAX);
+	if (len > sh->size - 8)
+		return BAD(st, sh->path, "truncated: header of %" PRIu64 " bytes, file of %zu", len,
+		    sh->size);
+	if (len == 0 || sh->map[8] != '{')
+		return BAD(st, sh->path, "byte 8: the header does not begin with '{'");
+	sh->header = json_loadb((const char *)sh->map + 8, len, JSON_REJECT_DUPLICATES, &e);
+	if (sh->header == NULL && json_error_code(&e) == json_error_out_of_memory)
+		return FAIL(st, MODEL_ENOMEM, sh->path, "out of memory");
+	if (sh->header == NULL)
+		return BAD(st, sh->path, "header, byte %d: %s", e.position + 8, e.text);
+	*base = 8 + len;
+	return MODEL_OK;
+}
+
+/* Appends the tensors of a mapped file. */
+static int
+parse_shard(struct safetensors *st, struct shard *sh)
+{
+	struct tensor *t;
+	const char *key;
+	json_t *v;
+	uint64_t base;
+	size_t first = st->n;
+	int rc;
+
+	if ((rc = parse_header(st, sh, &base)) != MODEL_OK)
+		return rc;
+	t = realloc(st->tensor, (first + json_object_size(sh->header) + 1) * sizeof *t);
+	if (t == NULL)
+		return FAIL(st, MODEL_ENOMEM, sh->path, "out of memory");
+	st->tensor = t;
+	json_object_foreach(sh->header, key, v) {
+		if (strcmp(key, "__metadata__") == 0)
+			continue;
+		t = &st->tensor[st->n++];
+		*t = (struct tensor){ .name = key, .file = sh->path };
+		if ((rc = parse_tensor(st, sh, base, t, v)) != MODEL_OK)
+			return rc;
+	}
+	return check_cover(st, sh, base, st->tensor + first, st->n - first);
+}
+
+static int
+map_shard(struct safetensors *st, struct shard *sh)
+{
+	uint64_t size;
+	void *map;
+	int fd;
+
+	if ((fd = folder_open(sh->path, &size, st->err, st->errlen)) < 0)
+		return fd;
+	if (size == 0 || size > SIZE_MAX) {
+		close(fd);
+		return BAD(st, sh->path, "truncated: %" PRIu64 " bytes, no header", size);
+	}
+	map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		FAIL(st, MODEL_EIO, sh->path, "%s", strerror(errno));
+	close(fd);
+	if (map == MAP_FAILED)
+		return MODEL_EIO;
+	sh->map = map;
+	sh->size = size;
+	return MODEL_OK;
+}
+
+static int
+add_shard(struct safetensors *st, const char *dir, const char *name)
+{
+	struct shard *sh;
+	int rc;
+
+	sh = realloc(st->shard, (st->shards + 1) * sizeof *sh);
+	if (sh == NULL)
+		return FAIL(st, MODEL_ENOMEM, dir, "out of memory");
+	st->shard = sh;
+	sh += st->shards;
+	*sh = (struct shard){ .path = folder_path(dir, name) };
+	if (sh->path == NULL)
+		return FAIL(st, MODEL_ENOMEM, dir, "out of memory");
+	st->shards++;
+	sh->name = sh->path + strlen(dir) + 1;
+	if ((rc = map_shard(st, sh)) != MODEL_OK)
+		return rc;
+	return parse_shard(st, sh);
+}
+
+/* ---- several files ---- */
+
+/* A name that stays in the folder. */
+static int
+is_name(const char *s)
+{
+	return s[0] != '\0' && strchr(s, '/') == NULL && strcmp(s, ".") != 0 &&
+	    strcmp(s, "..") != 0;
+}
+
+static int
+has_shard(const struct safetensors *st, const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < st->shards; i++)
+		if (strcmp(st->shard[i].name, name) == 0)
+			return 1;
+	return 0;
+}
+
+/* Every file that the map names, once. */
+static int
+add_mapped_shards(struct safetensors *st, const char *dir, const char *index, json_t *map)
+{
+	const char *tensor, *name;
+	json_t *v;
+	char *path;
+	int rc, missing;
+
+	json_object_foreach(map, tensor, v) {
+		if ((name = json_string_value(v)) == NULL || !is_name(name))
+			return BAD(st, index, "%s is not mapped to a file in this folder", tensor);
+		if (has_shard(st, name))
+			continue;
+		if ((path = folder_path(dir, name)) == NULL)
+			return FAIL(st, MODEL_ENOMEM, index, "out of memory");
+		missing = access(path, F_OK) == -1 && errno == ENOENT;
+		free(path);
+		if (missing)
+			return FAIL(st, MODEL_EIO, index, "missing shard %s", name);
+		if ((rc = add_shard(st, dir, name)) != MODEL_OK)
+			return rc;
+	}
+	return MODEL_OK;
+}
+
+/* Map and shards must agree in both directions. */
+static int
+check_map(struct safetensors *st, const char *index, json_t *map)
+{
+	const struct tensor *t;
+	const char *name, *where;
+	json_t *v;
+	size_t i;
+
+	for (i = 0; i < st->n; i++) {
+		t = &st->tensor[i];
+		if (i > 0 && strcmp(t[-1].name, t->name) == 0)
+			return BAD_TENSOR(st, t, "it is in %s, too", t[-1].file);
+		if ((where = json_string_value(json_object_get(map, t->name))) == NULL)
+			return BAD_TENSOR(st, t, "not in the index");
+		if (strcmp(strrchr(t->file, '/') + 1, where) != 0)
+			return BAD_TENSOR(st, t, "should be in %s, says the index", where);
+	}
+	json_object_foreach(map, name, v)
+		if (safetensors_find(st, name) == NULL)
+			return BAD(st, index, "%s is not in %s", name, json_string_value(v));
+	return MODEL_OK;
+}
+
+static void
+sort_tensors(struct safetensors *st)
+{
+	if (st->n > 0)
+		qsort(st->tensor, st->n, sizeof *st->tensor, by_name);
+}
+
+static int
+open_index(struct safetensors *st, const char *dir, const char *path)
+{
+	json_t *json, *map;
+	int rc;
+
+	if ((rc = folder_json(path, &json, st->err, st->errlen)) != MODEL_OK)
+		return rc;
+	map = json_object_get(json, "weight_map");
+	if (!json_is_object(map))
+		rc = BAD(st, path, "no weight_map");
+	else if ((rc = add_mapped_shards(st, dir, path, map)) == MODEL_OK) {
+		sort_tensors(st);
+		rc = check_map(st, path, map);
+	}
+	json_decref(json);
+	return rc;
+}
+
+/* A single file comes first, as in Hugging Face's loader. */
+static int
+open_folder(struct safetensors *st, const char *dir)
+{
+	char *single = folder_path(dir, SINGLE), *index = folder_path(dir, INDEX);
+	int rc;
+
+	if (single == NULL || index == NULL)
+		rc = FAIL(st, MODEL_ENOMEM, dir, "out of memory");
+	else if (access(single, F_OK) == 0) {
+		if ((rc = add_shard(st, dir, SINGLE)) == MODEL_OK)
+			sort_tensors(st);
+	} else if (access(index, F_OK) == 0)
+		rc = open_index(st, dir, index);
+	else
+		rc = FAIL(st, MODEL_EIO, dir, "neither " SINGLE " nor " INDEX " is there");
+	free(single);
+	free(index);
+	return rc;
+}
+
+int
+safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen)
+{
+	struct safetensors *st;
+	int rc;
+
+	*out = NULL;
+	if ((st = calloc(1, sizeof *st)) == NULL)
+		return folder_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
+	st->err = err;
+	st->errlen = errlen;
+	if ((st->hash = XXH3_createState()) == NULL)
+		rc = FAIL(st, MODEL_ENOMEM, dir, "out of memory");
+	else
+		rc = open_folder(st, dir);
+	if (rc != MODEL_OK) {
+		safetensors_close(st);
+		return rc;
+	}
+	*out = st;
+	return MODEL_OK;
+}
+
+void
+safetensors_close(struct safetensors *st)
+{
+	size_t i;
+
+	if (st == NULL)
+		return;
+	for (i = 0; i < st->shards; i++) {
+		if (st->shard[i].map != NULL)
+			munmap((void *)st->shard[i].map, st->shard[i].size);
+		json_decref(st->shard[i].header);
+		free(st->shard[i].path);
+	}
+	free(st->shard);
+	free(st->tensor);
+	XXH3_freeState(st->hash);
+	free(st);
+}
+
+/* ---- reading ---- */
+
+const struct tensor *
+safetensors_find(const struct safetensors *st, const char *name)
+{
+	struct tensor key = { .name = name };
+
+	if (st->n == 0)
+		return NULL;
+	return bsearch(&key, st->tensor, st->n, sizeof key, by_name);
+}
+
+size_t
+safetensors_count(const struct safetensors *st)
+{
+	return st->n;
+}
+
+const struct tensor *
+safetensors_at(const struct safetensors *st, size_t i)
+{
+	return i < st->n ? &st->tensor[i] : NULL;
+}
+
+static void
+hash_tensor(XXH3_state_t *x, const struct tensor *t)
+{
+	enum { ALL = 65536, PIECE = 4096, PIECES = 16 };
+	const uint8_t *data = t->data;
+	uint8_t number[8];
+	unsigned i;
+
+	XXH3_128bits_update(x, t->name, strlen(t->name) + 1);
+	XXH3_128bits_update(x, t->type, strlen(t->type) + 1);
+	put32(number, t->ndim);
+	XXH3_128bits_update(x, number, 4);
+	for (i = 0; i < t->ndim; i++) {
+		put64(number, t->dim[i]);
+		XXH3_128bits_update(x, number, 8);
+	}
+	if (t->bytes <= ALL)
+		XXH3_128bits_update(x, data, t->bytes);
+	else
+		for (i = 0; i < PIECES; i++)
+			XXH3_128bits_update(x, data + i * (t->bytes - PIECE) / (PIECES - 1), PIECE);
+}
+
+void
+safetensors_fingerprint(const struct safetensors *st, char *hex)
+{
+	static const char digit[] = "0123456789abcdef";
+	XXH128_canonical_t c;
+	size_t i;
+
+	XXH3_128bits_reset(st->hash);
+	for (i = 0; i < st->n; i++)
+		hash_tensor(st->hash, &st->tensor[i]);
+	XXH128_canonicalFromHash(&c, XXH3_128bits_digest(st->hash));
+	for (i = 0; i < sizeof c.digest; i++) {
+		hex[2 * i] = digit[c.digest[i] >> 4];
+		hex[2 * i + 1] = digit[c.digest[i] & 15];
+	}
+	hex[32] = '\0';
+}
+
+#ifdef FUZZ
+/* make fuzz-safetensors: any bytes as one file; what is accepted must be readable. */
+int LLVMFuzzerTestOneInput(const uint8_t *, size_t);
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct shard sh = { .path = (char *)"fuzz", .name = "fuzz", .map = data, .size = size };
+	char err[256], hex[33];
+	struct safetensors st = { .hash = XXH3_createState(), .err = err, .errlen = sizeof err };
+
+	if (parse_shard(&st, &sh) == MODEL_OK) {
+		sort_tensors(&st);
+		safetensors_fingerprint(&st, hex);
+	}
+	json_decref(sh.header);
+	free(st.tensor);
+	XXH3_freeState(st.hash);
+	return 0;
+}
+#endif
