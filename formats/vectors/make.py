@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""make - write every vector of ../kv-snapshot.md: passed/*.kv, failed/*.kv, failed/*.why.
+
+	make.py [FOLDER]        default: the folder of this file
+
+The same bytes come out on every machine. good.py and bad.py hold the vectors, kvwrite.py
+the writer. The .dump beside a passed vector is made by tests/format/check_vectors.py --update,
+and read by a person before it is committed.
+"""
+
+import os
+import sys
+
+sys.dont_write_bytecode = True
+
+import bad
+import good
+
+
+def write(folder, name, data):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), 'wb') as file:
+        file.write(data)
+
+
+def main(arguments):
+    folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
+    for name, data in good.vectors():
+        write(os.path.join(folder, 'passed'), f'{name}.kv', data)
+    for name, data, status, word in bad.vectors():
+        write(os.path.join(folder, 'failed'), f'{name}.kv', data)
+        write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
+
+
+if __name__ == '__main__':
+    main(sys.argv[1:])

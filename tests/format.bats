@@ -1,0 +1,16 @@
+# The snapshot format: the document, a reader and a writer made from it alone, and the vectors.
+# None of our C is run here.
+
+check() {
+	"${PYTHON:-/usr/bin/python3}" "$BATS_TEST_DIRNAME/format/check_vectors.py" "$1"
+}
+
+@test "every passed vector is accepted and prints its dump" { check passed; }
+@test "every failed vector is refused with its exit code and its word" { check failed; }
+@test "make.py writes exactly the vectors in the tree" { check regenerate; }
+@test "a snapshot cut after any byte is refused as truncated" { check truncation; }
+@test "a snapshot with one false bit in any byte is refused as damaged" { check flipped; }
+@test "codecs, padding and ancillary sections do not change the logical digest" { check logical; }
+@test "two plain blocks hold what the compressed ones hold and stand on pages" { check blocks; }
+@test "the reader returns what the writer was given" { check content; }
+@test "kvread.py exits with 0, 1, 2, 3 or 5" { check program; }

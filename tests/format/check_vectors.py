@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""check_vectors - hold kvread.py, the vectors and their writer against each other.
+
+	check_vectors.py CHECK...      run these checks (each a function below); default: all
+	check_vectors.py --update      write passed/*.dump; read the difference before committing
+
+Reader and writer were made from formats/kv-snapshot.md and share no code: where they agree
+the document says enough.
+"""
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.abspath(__file__))
+VECTORS = os.path.join(HERE, '..', '..', 'formats', 'vectors')
+sys.path.append(VECTORS)
+
+import good
+import kvdump
+import kvread
+import kvwrite
+
+try:
+    import numpy
+except ImportError:      # the reader does not need it either
+    numpy = None
+
+
+def names(folder, suffix):
+    every = sorted(os.listdir(os.path.join(VECTORS, folder)))
+    return [name[:-len(suffix)] for name in every if name.endswith(suffix)]
+
+
+def load(folder, name):
+    with open(os.path.join(VECTORS, folder, name), 'rb') as file:
+        return file.read()
+
+
+def outcome(data):
+    """(exit status, message) of reading these bytes."""
+    try:
+        kvread.read(io.BytesIO(data))
+        return 0, 'accepted'
+    except kvread.Bad as error:
+        return error.status, str(error)
+
+
+def dump(data):
+    return '\n'.join(kvdump.lines(kvread.read(io.BytesIO(data)))) + '\n'
+
+
+def passed():
+    """Every passed vector is accepted, and its dump is the stored one."""
+    assert names('passed', '.kv') == names('passed', '.dump')
+    for name in names('passed', '.kv'):
+        stored = load('passed', f'{name}.dump').decode()
+        assert dump(load('passed', f'{name}.kv')) == stored, name
+
+
+def failed():
+    """Every failed vector is refused with the status and the words of its .why."""
+    assert names('failed', '.kv') == names('failed', '.why')
+    for name in names('failed', '.kv'):
+        want, word = load('failed', f'{name}.why').decode().splitlines()
+        status, message = outcome(load('failed', f'{name}.kv'))
+        assert status == int(want), f'{name}: exit {status}, {message}'
+        assert word.lower() in message.lower(), f'{name}: {word!r} is not in {message!r}'
+
+
+def regenerate():
+    """make.py, run alone, writes the stored bytes, no vector more and none less."""
+    with tempfile.TemporaryDirectory() as folder:
+        make = os.path.join(VECTORS, 'make.py')
+        subprocess.run([sys.executable, make, folder], check=True)
+        for kind, suffixes in (('passed', ('.kv',)), ('failed', ('.kv', '.why'))):
+            made = sorted(os.listdir(os.path.join(folder, kind)))
+            stored = [name for name in sorted(os.listdir(os.path.join(VECTORS, kind)))
+                      if name.endswith(suffixes)]
+            assert made == stored, set(made) ^ set(stored)
+            for name in made:
+                with open(os.path.join(folder, kind, name), 'rb') as file:
+                    assert file.read() == load(kind, name), f'{kind}/{name}'
+
+
+def small():
+    """Vectors small enough to be damaged at every byte: plain and compressed."""
+    return [(name, load('passed', f'{name}.kv'))
+            for name in ('minimal', 'full-planes')]
+
+
+def truncation():
+    """A snapshot cut after any byte is refused as truncated."""
+    for name, data in small():
+        for size in range(len(data)):
+            status, message = outcome(data[:size])
+            assert status == 3 and 'truncated' in message, f'{name} {size}: {message}'
+
+
+def flipped():
+    """A snapshot with one false bit in any byte is refused as damaged, not as unknown."""
+    for name, data in small():
+        false = bytearray(data)
+        for at in range(len(data)):
+            false[at] ^= 1 << at % 8
+            status, message = outcome(bytes(false))
+            assert status == 3, f'{name} byte {at}: exit {status}, {message}'
+            false[at] = data[at]
+
+
+def logical():
+    """Codecs, padding and ancillary sections do not change the logical digest."""
+    def digests(*group):
+        return {kvread.read(io.BytesIO(load('passed', f'{name}.kv'))).logical_digest
+                for name in group}
+    assert len(digests('full', 'full-lz4', 'full-planes', 'padding', 'unknown-ancillary',
+                       'logits')) == 1
+    assert len(digests('minimal', 'no-index')) == 1
+    assert len(digests('ragged-bf16', 'observed', 'scored')) == 1
+    assert len(digests('ragged-bf16', 'ragged-f16', 'ragged-f32', 'full', 'minimal')) == 5
+
+
+def blocks():
+    """The plain form of the vector with two blocks: the same content, and on pages."""
+    data = kvwrite.stream(good.blocks(0))
+    plain = kvread.read(io.BytesIO(data))
+    small = kvread.read(io.BytesIO(load('passed', 'blocks-planes.kv')))
+    assert len(data) > 2 << 20 and plain.logical_digest == small.logical_digest
+    for snapshot in (plain, small):
+        for s in snapshot.sections:
+            if s.type in ('KEYS', 'VALS'):
+                assert len(s.blocks) == 2 and (s.offset + 64 + 64) % 4096 == 0, str(s)
+    assert plain.layers[0].keys == small.layers[0].keys
+    assert data.index(plain.layers[0].keys) % 4096 == 0
+
+
+def content():
+    """What the reader returns is what was put in, not only what agrees with itself."""
+    for codec in (0, 1, 2):
+        data = kvwrite.stream(good.awkward('bf16', window=[4, 6], scored='x y=1', codec=codec))
+        snapshot = kvread.read(io.BytesIO(data))
+        assert snapshot.tokens == [3, 1, 4, 1, 5, 9, 2]
+        for n, layer in enumerate(snapshot.layers):
+            assert layer.positions == good.ragged(5)[n]
+            rows = sum(layer.rows)
+            assert layer.keys == kvwrite.pack(good.numbers(rows * 24, 2 * n), 'bf16')
+            assert layer.values == kvwrite.pack(good.numbers(rows * 24, 2 * n + 1), 'bf16')
+            assert layer.queries.positions == [4, 6]
+            assert layer.queries.data == kvwrite.pack(good.numbers(6 * 2 * 24, n + 7), 'bf16')
+            assert layer.scores.label == 'x y=1'
+            flat = [v for values in layer.scores.values for v in values]
+            want = good.numbers(rows, n + 3)
+            assert flat == [good.INF if i % 5 == 0 else v for i, v in enumerate(want)]
+            at = sum(layer.rows[:2]) * 24
+            assert snapshot.head_rows(n, 'keys', 2) == layer.keys[2 * at:]
+            if numpy:
+                rows_2 = snapshot.array(n, 'keys', 2)
+                assert rows_2.shape == (layer.rows[2], 24)
+                assert rows_2.ravel().tolist() == good.numbers(rows * 24, 2 * n)[at:]
+
+
+def program():
+    """kvread.py as a program: exit status, standard output and standard error."""
+    def run(*arguments, data=None):
+        done = subprocess.run([sys.executable, os.path.join(HERE, 'kvread.py'), *arguments],
+                              input=data, capture_output=True)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+    file = os.path.join(VECTORS, 'passed', 'full.kv')
+    stored = load('passed', 'full.dump').decode()
+    assert run(file) == (0, stored, '')
+    assert run('-', data=load('passed', 'full.kv')) == (0, stored, '')
+    status, out, _ = run('--json', file)
+    assert status == 0 and '"next_position": 9' in out and '"inf"' in out
+    for name, want in (('order', 'missing-keys-1'), ('version', 'version-2')):
+        status, out, err = run(os.path.join(VECTORS, 'failed', f'{want}.kv'))
+        assert status == (5 if name == 'version' else 3) and out == '' and name in err
+    assert run(os.path.join(VECTORS, 'none.kv'))[0] == 1
+    assert run()[0] == 2
+
+
+CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, content, program)
+
+
+def update():
+    for name in names('passed', '.kv'):
+        with open(os.path.join(VECTORS, 'passed', f'{name}.dump'), 'w') as file:
+            file.write(dump(load('passed', f'{name}.kv')))
+
+
+def main(arguments):
+    if arguments == ['--update']:
+        return update()
+    known = {check.__name__: check for check in CHECKS}
+    for name in arguments or known:
+        known[name]()
+        print(f'{name}: {known[name].__doc__}')
+
+
+if __name__ == '__main__':
+    main(sys.argv[1:])

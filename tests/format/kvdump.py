@@ -1,0 +1,98 @@
+"""kvdump - the printed forms of a snapshot that kvread.py has read: text lines and JSON."""
+
+import itertools
+import json
+import math
+
+import xxhash
+
+NONE = 0xffffffff
+
+
+def xxh3(data):
+    return xxhash.xxh3_64_intdigest(data)
+
+
+def span(positions):
+    return f'{positions[0]}..{positions[-1]}' if positions else '-'
+
+
+def flat(prefix, value):
+    """The leaves of nested objects as (dotted name, JSON text), sorted."""
+    for key in sorted(value):
+        if type(value[key]) is dict:
+            yield from flat(f'{prefix}{key}.', value[key])
+        else:
+            yield prefix + key, json.dumps(value[key])
+
+
+def section(s):
+    layer = '-' if s.layer == NONE else s.layer
+    codecs = ''.join(str(b.codec) for b in s.blocks) or '-'
+    return (f'section {s.type} layer {layer} offset {s.offset} element {s.element} '
+            f'raw {s.raw_size} stored {s.stored_size} codecs {codecs}')
+
+
+def padding(run):
+    yield f'padding offset {run[0].offset} sections {len(run)}'
+
+
+def lines(snapshot):
+    """The text form: stable, one fact a line."""
+    yield f'snapshot version 1 features {snapshot.features:#x} size {snapshot.size}'
+    for is_padding, run in itertools.groupby(snapshot.sections, lambda s: s.type == 'pADD'):
+        yield from padding(list(run)) if is_padding else map(section, run)
+    for key, value in flat('', snapshot.head):
+        yield f'head {key} {value}'
+    yield f'tokens {len(snapshot.tokens)}: {" ".join(map(str, snapshot.tokens[:16]))}'
+    for n, layer in enumerate(snapshot.layers):
+        for g, positions in enumerate(layer.positions):
+            yield (f'layer {n} head {g} rows {len(positions)} positions {span(positions)} '
+                   f'keys {xxh3(snapshot.head_rows(n, "keys", g)):016x} '
+                   f'values {xxh3(snapshot.head_rows(n, "values", g)):016x}')
+        if layer.queries:
+            yield (f'layer {n} queries {len(layer.queries.positions)} source '
+                   f'{layer.queries.source} positions {span(layer.queries.positions)} '
+                   f'data {xxh3(layer.queries.data):016x}')
+        if layer.scores:
+            yield f'layer {n} scores {json.dumps(layer.scores.label)}'
+            for g, values in enumerate(layer.scores.values):
+                yield f'layer {n} head {g} scores {" ".join(map(repr, values[:16])) or "-"}'
+        for name, content in layer.others:
+            yield f'layer {n} other {name} {len(content)} bytes {xxh3(content):016x}'
+    if snapshot.logits is not None:
+        yield f'logits {len(snapshot.logits)}: {" ".join(map(repr, snapshot.logits[:16]))}'
+    for entry in snapshot.provenance:
+        yield f'provenance {json.dumps(entry, sort_keys=True)}'
+    for name, content in snapshot.others:
+        yield f'other {name} {len(content)} bytes {xxh3(content):016x}'
+    yield f'digest stream {snapshot.stream_digest}'
+    yield f'digest logical {snapshot.logical_digest}'
+
+
+def numbers(values):
+    """Numbers as JSON can hold them: what is not finite becomes text."""
+    return [v if math.isfinite(v) else repr(v) for v in values]
+
+
+def as_json(snapshot):
+    """The same facts as an object for json.dumps; tensors as hexadecimal."""
+    layers = []
+    for layer in snapshot.layers:
+        entry = {'rows': layer.rows, 'positions': layer.positions,
+                 'keys': layer.keys.hex(), 'values': layer.values.hex()}
+        if layer.queries:
+            entry['queries'] = {'source': layer.queries.source, 'data': layer.queries.data.hex(),
+                                'positions': layer.queries.positions}
+        if layer.scores:
+            entry['scores'] = {'label': layer.scores.label,
+                               'values': [numbers(v) for v in layer.scores.values]}
+        layers.append(entry)
+    return {
+        'head': snapshot.head, 'tokens': snapshot.tokens, 'layers': layers,
+        'logits': None if snapshot.logits is None else numbers(snapshot.logits),
+        'provenance': snapshot.provenance, 'size': snapshot.size,
+        'sections': [{'type': s.type, 'layer': None if s.layer == NONE else s.layer,
+                      'offset': s.offset, 'raw': s.raw_size, 'stored': s.stored_size,
+                      'codecs': [b.codec for b in s.blocks]} for s in snapshot.sections],
+        'stream_digest': snapshot.stream_digest, 'logical_digest': snapshot.logical_digest}
