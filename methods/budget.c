@@ -1,0 +1,16 @@
+/* budget.c - how many rows a rate stands for
+ *
+ * The papers' programs round in five ways; in one of them a rate of 0.2 of 10
+ * rows is 1, because 10 * (1 - 0.8) is 1.9999999999999996. Here it is 2: the product is
+ * lifted by more than its rounding error before it is cut. */
+#include <math.h>
+
+#include "methods/methods.h"
+
+uint32_t
+budget_of_rate(uint32_t rows, double rate)
+{
+	double kept = floor(rows * rate + 1e-9);
+
+	return kept >= rows ? rows : (uint32_t)kept;
+}

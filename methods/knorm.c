@@ -1,0 +1,43 @@
+/* knorm.c - a small key norm means much attention
+ *
+ * Devoto et al. 2024, "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression".
+ *
+ * score = -|k|: the norm of the key as it is stored, after rotary embedding (which is a
+ * rotation and does not change it). An observation about trained models, not a theorem: the
+ * keys that many queries attend to, sinks above all, are short, because they point away from
+ * the common direction of all other keys. It needs no query, so it is the method for a cache
+ * that is made once and asked many times.
+ *
+ * Limits: nothing about the question enters; in the first two layers the correlation is weak.
+ *
+ * Ours differs from the authors' code in this: they leave layers 0 and 1 whole and keep
+ * ceil(rate * rows); here every layer gets the same budget by the one rounding rule. Protect
+ * the latest rows with kv-evict --recent, which the paper does not. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "methods/scorers.h"
+
+int
+score_knorm(const struct score_input *in, const struct score_options *opt, float *score)
+{
+	const char *key = in->keys;
+	size_t row_size = in->width * kv_dtype_size(in->dtype);
+	uint64_t total = kv_rows_total(in->rows), s;
+	uint32_t e;
+	double sum;
+	float *k;
+
+	(void)opt;
+	if ((k = malloc(in->width * sizeof *k)) == NULL)
+		return -1;
+	for (s = 0; s < total; s++, key += row_size) {
+		kv_to_f32(k, key, in->dtype, in->width);
+		/* double: the square of an f32 may overflow */
+		for (e = 0, sum = 0; e < in->width; e++)
+			sum += (double)k[e] * k[e];
+		score[s] = (float)-sqrt(sum);
+	}
+	free(k);
+	return 0;
+}

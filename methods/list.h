@@ -1,0 +1,19 @@
+/* list.h - METHOD(name, needs, uses, about, defaults ...): every scoring method
+ *
+ * A new method is a file NAME.c with score_NAME() in it, an entry here, a paragraph in
+ * kv-score(1) and a test. This list makes the prototypes (scorers.h), the table (method.c),
+ * `kv-score --list`, and what tests/methods.bats holds to the contract of methods.h. uses:
+ * the options of kv-score that the method reads. defaults: struct score_options. */
+
+METHOD(snapkv, NEED_KEYS | NEED_MASS, "window kernel pool reduce order",
+    "attention that the observation window pays, pooled along the rows",
+    .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
+METHOD(knorm, NEED_KEYS, "",
+    "small key norm first",
+    .kernel = 1)
+METHOD(recent, 0, "sink",
+    "attention sinks, then the latest rows (StreamingLLM)",
+    .kernel = 1, .sink = 4)
+METHOD(random, 0, "seed",
+    "by chance: what every method has to beat",
+    .kernel = 1, .seed = 0)

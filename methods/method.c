@@ -1,0 +1,24 @@
+/* method.c - the table of methods, made from list.h */
+#include <string.h>
+
+#include "methods/scorers.h"
+
+const struct method methods[] = {
+#define METHOD(n, needed, used, text, ...) { \
+	.name = #n, .needs = (needed), .score = score_##n, .about = (text), \
+	.defaults = { __VA_ARGS__ }, .uses = (used) },
+#include "methods/list.h"
+#undef METHOD
+	{ .name = NULL }
+};
+
+const struct method *
+method_named(const char *name)
+{
+	const struct method *m;
+
+	for (m = methods; m->name != NULL; m++)
+		if (strcmp(m->name, name) == 0)
+			return m;
+	return NULL;
+}

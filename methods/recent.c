@@ -1,0 +1,30 @@
+/* recent.c - the first few tokens and the latest ones
+ *
+ * Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks" (StreamingLLM),
+ * section 3.2.
+ *
+ * Softmax has to put its weight somewhere; trained models put what they do not need on the
+ * first tokens. Dropping those breaks the model at once, keeping four repairs it. score =
+ * position, so the latest rows win; positions below sink are always kept.
+ *
+ * Limits: the middle of the text is gone, whatever it says. Positions are exact in f32 up to
+ * 2^24; beyond that neighbours tie.
+ *
+ * Ours differs from the authors' code in this: they cache keys before rotary embedding and
+ * number positions by place in the cache; here, as in the comparisons of later papers, rows
+ * keep their original positions. */
+#include <math.h>
+
+#include "methods/scorers.h"
+
+int
+score_recent(const struct score_input *in, const struct score_options *opt, float *score)
+{
+	const struct kv_rows *rows = in->rows;
+	uint32_t g, s;
+
+	for (g = 0; g < rows->heads; g++)
+		for (s = 0; s < rows->count[g]; s++)
+			*score++ = rows->pos[g][s] < opt->sink ? INFINITY : (float)rows->pos[g][s];
+	return 0;
+}

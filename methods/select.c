@@ -1,0 +1,67 @@
+/* select.c - the k greatest of n scores, in linear time
+ *
+ * A radix search finds the k-th greatest score, 11 bits at a time: count how many scores
+ * have each value of the upper 11 bits, see in which of the 2048 bins the k-th greatest
+ * lies, look only into that bin for the next 11 bits, and again for the last 10. Three
+ * passes over the scores, whatever they are; a fourth picks everything above the threshold,
+ * and of those equal to it the first ones. So the answer is exact, ties go to the lower row,
+ * and the row numbers come out ascending without a sort. */
+#include <string.h>
+
+#include "methods/methods.h"
+
+/* Maps an f32 to an integer of the same order. */
+static uint32_t
+ordered(float score)
+{
+	uint32_t u;
+
+	score += 0.0f;                  /* -0 becomes +0: they are equal, so they tie */
+	memcpy(&u, &score, sizeof u);
+	return u & 0x80000000 ? ~u : u | 0x80000000;
+}
+
+/* The k-th greatest (k >= 1), mapped; *equal <- how many scores of that value belong to the k. */
+static uint32_t
+threshold(const float *score, uint32_t n, uint32_t k, uint32_t *equal)
+{
+	static const struct {
+		unsigned shift, bits;
+	} digit[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
+	uint32_t bin[2048], found = 0, known = 0, u, i, b;
+	unsigned d;
+
+	for (d = 0; d < 3; d++) {
+		memset(bin, 0, sizeof bin);
+		for (i = 0; i < n; i++) {
+			u = ordered(score[i]);
+			if ((u & known) == found)
+				bin[u >> digit[d].shift & ((1u << digit[d].bits) - 1)]++;
+		}
+		for (b = (1u << digit[d].bits) - 1; bin[b] < k; b--)
+			k -= bin[b];
+		found |= b << digit[d].shift;
+		known |= ((1u << digit[d].bits) - 1) << digit[d].shift;
+	}
+	*equal = k;
+	return found;
+}
+
+void
+select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep)
+{
+	uint32_t limit, equal, u, i;
+
+	if (k == 0)
+		return;
+	limit = threshold(score, n, k, &equal);
+	for (i = 0; i < n; i++) {
+		u = ordered(score[i]);
+		if (u > limit)
+			*keep++ = i;
+		else if (u == limit && equal > 0) {
+			*keep++ = i;
+			equal--;
+		}
+	}
+}

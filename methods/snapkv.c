@@ -1,0 +1,79 @@
+/* snapkv.c - SnapKV: what the end of the prompt looks at is what the answer will look at
+ *
+ * Li et al. 2024, "SnapKV: LLM Knows What You Are Looking for Before Generation", section 4
+ * (the vote of the observation window; clustering by pooling).
+ *
+ * The last W queries of the prompt (the observation window) stand for the queries that are
+ * still to come. A row's importance is the attention they pay to it: softmax over all rows that
+ * each of them sees, summed over the W queries. The window's own rows count in the normaliser
+ * but get no score: they are always kept (+inf here).
+ *
+ * Pooling along the rows keeps neighbours of a strongly attended row. A single token is rarely
+ * a fact; without pooling the copied words survive and the words around them go. It runs over
+ * the rows in front of the window only, so that the window, which attends to itself, does not
+ * leak into its neighbours.
+ *
+ * Limits: it is wrong when the question does not stand in the window (a question asked before a
+ * long context, or a snapshot that is made once for many questions), and it sees one moment:
+ * rows that matter only later are lost. After rows were evicted "neighbour" means the neighbour
+ * among survivors.
+ *
+ * Ours differs from the authors' code in this: selection is per KV head, not per query head
+ * (the cache stays G heads wide), so the R query heads of a KV head are reduced to one list.
+ * Pooling each query head's list first and reducing then is the order of kvpress, FastKV and
+ * PruLong; KVCache-Factory and AdaKV reduce first. For average pooling with mean or sum the
+ * two are the same; for max pooling they are not, hence the option. Their window is 64
+ * (class default) or 32 wide; ours is what the snapshot holds. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "methods/scorers.h"
+
+/* How many of the rows stand in front of the window. Rows are in order of position, so the
+ * window's are the last. */
+static uint32_t
+rows_before(const uint32_t *pos, uint32_t n, uint32_t window_start)
+{
+	while (n > 0 && pos[n - 1] >= window_start)
+		n--;
+	return n;
+}
+
+/* score[n] <- the R lists mass[r*stride ...] pooled and reduced. scratch[R*n]. */
+static void
+pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R, uint32_t n,
+    const struct score_options *opt, float *scratch)
+{
+	uint32_t r;
+
+	if (opt->order == REDUCE_FIRST) {
+		reduce_group(scratch, mass, stride, R, n, opt->reduce);
+		pool_rows(score, scratch, n, opt->kernel, opt->pool);
+		return;
+	}
+	for (r = 0; r < R; r++)
+		pool_rows(scratch + (size_t)r * n, mass + r * stride, n, opt->kernel, opt->pool);
+	reduce_group(score, scratch, n, R, n, opt->reduce);
+}
+
+int
+score_snapkv(const struct score_input *in, const struct score_options *opt, float *score)
+{
+	const struct kv_rows *rows = in->rows;
+	uint32_t R = in->query_heads / rows->heads, g, n, s;
+	float *scratch;
+
+	scratch = calloc((size_t)R * (in->stride + 1), sizeof *scratch);
+	if (scratch == NULL)
+		return -1;
+	for (g = 0; g < rows->heads; g++) {
+		n = rows_before(rows->pos[g], rows->count[g], in->window_pos[0]);
+		pool_and_reduce(score, in->mass + (size_t)g * R * in->stride, in->stride, R, n,
+		    opt, scratch);
+		for (s = n; s < rows->count[g]; s++)
+			score[s] = INFINITY;
+		score += rows->count[g];
+	}
+	free(scratch);
+	return 0;
+}
