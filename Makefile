@@ -35,7 +35,7 @@ kvfile_o = $(patsubst %.c,$(O)/%.o,$(wildcard libkvfile/*.c))
 methods_o = $(patsubst %.c,$(O)/%.o,$(wildcard methods/*.c))
 model_o = $(patsubst %.c,$(O)/%.o,$(wildcard model/*.c))
 gpu_o = $(patsubst %.c,$(O)/%.o,$(wildcard gpu/*.c))
-tool_o = $(O)/tools/tool.o
+tool_o = $(patsubst %,$(O)/tools/%.o,tool options progress snapio)
 
 # One source, three instruction sets: cpu/simd_*.c are compiled once for each, cpu/dispatch.c picks at run time.
 simd_c = $(wildcard cpu/simd_*.c)
@@ -81,7 +81,7 @@ file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
 model_a = $(O)/libmodel.a
 
-$(FILE_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
+$(patsubst %,$(O)/%,$(filter-out kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 # kv-score computes attention: it needs a device, but no model
 $(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/device.o $(tool_o) $(file_a) $(device_a)

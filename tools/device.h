@@ -14,5 +14,9 @@ struct device device_open(void);
 /* Dies when the device has failed. */
 void device_check(const struct device *d);
 void device_close(struct device *d);
+/* 1 when a device pointer is ordinary memory, so that nothing needs to be copied there. */
+int device_shares_memory(const struct device *d);
+/* Opens it, describes it, closes it: for --version. */
+const char *device_description(void);
 
 #endif

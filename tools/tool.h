@@ -94,6 +94,7 @@ int input_next(struct kv_reader *r, struct kv_section *sec);      /* 1 or 0; die
 const void *input_load(struct kv_reader *r);
 const struct kv_rows *input_rows(struct kv_reader *r);
 void input_failed(struct kv_reader *r, int code) __attribute__((noreturn));
+int input_status(int code);                                       /* the exit code for a KV_E* */
 
 /* Binary output to a terminal is refused: for programs that work for long before output_create(), which refuses too. */
 void output_refuse_terminal(void);

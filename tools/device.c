@@ -1,0 +1,89 @@
+/* device.c - opens the backend that --device and -j name */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/device.h"
+#include "tools/tool.h"
+
+/* The number behind "cuda:", 0 without one. */
+static int
+cuda_index(const char *text)
+{
+	char *end;
+	long n;
+
+	if (*text == '\0')
+		return 0;
+	n = strtol(text + 1, &end, 10);
+	if (*text != ':' || end == text + 1 || *end != '\0' || n < 0 || n > INT_MAX)
+		die(EXIT_USAGE, "--device: '%s' is not cpu, cuda, cuda:N or auto", settings.device);
+	return (int)n;
+}
+
+/* Fills d and returns 1, or leaves the reason in err. */
+static int
+try(struct device *d, const struct ops *ops, int index, char *err, size_t errlen)
+{
+	int threads = settings.threads > INT_MAX ? INT_MAX : (int)settings.threads;
+
+	d->ops = ops;
+	d->dev = NULL;
+	strcpy(err, "this build has none");
+	if (ops->open != NULL)
+		d->dev = ops->open(index, threads, err, errlen);
+	return d->dev != NULL;
+}
+
+struct device
+device_open(void)
+{
+	const char *name = settings.device;
+	struct device d;
+	char err[256];
+
+	if (strncmp(name, "cuda", 4) == 0) {
+		if (!try(&d, &gpu_ops, cuda_index(name + 4), err, sizeof err))
+			die(EXIT_RUN, "no CUDA device: %s", err);
+	} else if (strcmp(name, "cpu") != 0 && strcmp(name, "auto") != 0) {
+		die(EXIT_USAGE, "--device: '%s' is not cpu, cuda, cuda:N or auto", name);
+	} else if (strcmp(name, "cpu") == 0 || !try(&d, &gpu_ops, 0, err, sizeof err)) {
+		if (!try(&d, &cpu_ops, 0, err, sizeof err))
+			die(EXIT_RUN, "cpu: %s", err);
+	}
+	note("device: %s, %s", d.ops->name, d.ops->describe(d.dev));
+	return d;
+}
+
+int
+device_shares_memory(const struct device *d)
+{
+	return d->ops == &cpu_ops;
+}
+
+void
+device_check(const struct device *d)
+{
+	const char *failure = d->ops->sync(d->dev);
+
+	if (failure != NULL)
+		die(EXIT_RUN, "%s: %s", d->ops->name, failure);
+}
+
+void
+device_close(struct device *d)
+{
+	d->ops->close(d->dev);
+	d->dev = NULL;
+}
+
+const char *
+device_description(void)
+{
+	static char text[256];
+	struct device d = device_open();
+
+	strncpy(text, d.ops->describe(d.dev), sizeof text - 1);
+	device_close(&d);
+	return text;
+}

@@ -1,0 +1,289 @@
+/* kv-evict - drop the rows of a snapshot that matter least */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "methods/methods.h"
+#include "tools/tool.h"
+
+#define NOT_GIVEN UINT32_MAX
+
+static uint32_t budget = NOT_GIVEN, sink, recent;
+static double rate;                     /* 0 = not given */
+static int keep_queries;
+
+static const struct opt opts[] = {
+	{ 0, "budget", OPT_COUNT, &budget, 0, "N", "keep N rows in each KV head of each layer" },
+	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%" },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "always keep the first N positions" },
+	{ 0, "recent", OPT_COUNT, &recent, 0, "N", "always keep the last N positions" },
+	{ 0, "keep-queries", OPT_FLAG, &keep_queries, 1, NULL,
+	    "keep the observation queries, to score again" },
+	{ .name = NULL }
+};
+
+static const struct tool tool = {
+	.name = "kv-evict",
+	.about = "drop the rows of a snapshot that matter least",
+	.synopsis = "--budget N | --rate R [-qvz] [-o FILE] [--keep-queries] [--progress WHEN]\n"
+	    "[--recent N] [--sink N] [snapshot]",
+	.opts = opts,
+	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
+	.max_operands = 1
+};
+
+/* A section that stands between POSN and sCOR has to wait: which rows stay, and so the new
+ * POSN, is known only after sCOR. */
+struct waiting {
+	struct kv_section sec;
+	void *content;
+	struct waiting *next;
+};
+
+/* What is known of the layer at hand. */
+struct layer {
+	int chosen;             /* kept is valid, POSN is written */
+	int whole;              /* every row stays */
+	struct kept kept;
+	struct waiting *waiting, **tail;
+};
+
+static struct evict_options options;
+static uint64_t rows_before, rows_after;
+
+/* ---- sections that wait ---- */
+
+static void
+wait_for_choice(struct layer *l, struct kv_reader *r, const struct kv_section *sec)
+{
+	struct waiting *x = must_alloc(1, sizeof *x);
+	const void *content = input_load(r);
+
+	x->sec = *sec;
+	x->content = must_alloc(sec->raw_size, 1);
+	if (sec->raw_size > 0)
+		memcpy(x->content, content, sec->raw_size);
+	*l->tail = x;
+	l->tail = &x->next;
+}
+
+/* Of a single layer we know whether its rows have changed. Of the whole snapshot that is
+ * certain in advance only with a rate of 1. */
+static int
+rows_changed(const struct layer *l, const struct kv_section *sec)
+{
+	return sec->layer != KV_NO_LAYER ? !l->whole : rate < 1;
+}
+
+static int
+is_safe(const char *type)
+{
+	return (type[3] & 0x20) != 0;   /* kv-snapshot(5), 3.5 */
+}
+
+static void
+release_waiting(struct layer *l, struct kv_writer *w)
+{
+	struct waiting *x;
+	struct kv_span span;
+
+	while ((x = l->waiting) != NULL) {
+		span.data = x->content;
+		span.size = x->sec.raw_size;
+		if (!rows_changed(l, &x->sec) || is_safe(x->sec.type))
+			output_check(w, kv_write(w, x->sec.type, x->sec.layer,
+			    x->sec.element_size, &span, 1));
+		else
+			warning("section %s depends on the rows, which have changed, and is not "
+			    "known: dropped", x->sec.type);
+		l->waiting = x->next;
+		free(x->content);
+		free(x);
+	}
+	l->tail = &l->waiting;
+}
+
+/* ---- choosing ---- */
+
+/* Writes which rows stay. */
+static void
+write_kept_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *old,
+    const struct kept *kept)
+{
+	uint32_t **pos = must_alloc(old->heads, sizeof *pos), g, i;
+	struct kv_rows rows = { old->heads, kept->count, (const uint32_t *const *)pos };
+
+	for (g = 0; g < old->heads; g++) {
+		pos[g] = must_alloc(kept->count[g], sizeof *pos[g]);
+		for (i = 0; i < kept->count[g]; i++)
+			pos[g][i] = old->pos[g][kept->keep[g][i]];
+	}
+	output_check(w, kv_write_rows(w, layer, &rows));
+	for (g = 0; g < old->heads; g++)
+		free(pos[g]);
+	free(pos);
+}
+
+/* Standing at sCOR. */
+static void
+choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, uint32_t number)
+{
+	const struct kv_rows *rows = kv_current_rows(r);
+	const char *content = input_load(r);
+	struct evict_input in = { .rows = rows, .score = (const float *)(content + KV_SCORE_LABEL),
+	    .next_position = kv_reader_head(r)->next_position };
+	uint64_t stay = 0;
+	char why[256];
+	uint32_t g;
+
+	switch (evict_choose(&in, &options, &l->kept, why, sizeof why)) {
+	case EVICT_EBUDGET:
+		die(EXIT_USAGE, "layer %u %s", number, why);
+	case EVICT_ENOMEM:
+		die(EXIT_RUN, "out of memory");
+	}
+	for (g = 0; g < l->kept.heads; g++)
+		stay += l->kept.count[g];
+	rows_before += kv_rows_total(rows);
+	rows_after += stay;
+	l->whole = stay == kv_rows_total(rows);
+	l->chosen = 1;
+	write_kept_rows(w, number, rows, &l->kept);
+	release_waiting(l, w);
+}
+
+/* ---- dropping ---- */
+
+/* Standing at KEYS or VALS: writes the rows that stay. Neighbours go out together. */
+static void
+write_kept_content(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec,
+    const struct kept *kept)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	const struct kv_rows *rows = kv_current_rows(r);
+	size_t size = head->model.head_width * kv_dtype_size(head->dtype), n = 0, most = 0;
+	const char *content = input_load(r);
+	struct kv_span *run;
+	uint32_t g, i;
+
+	for (g = 0; g < kept->heads; g++)
+		most += kept->count[g];
+	run = must_alloc(most, sizeof *run);
+	for (g = 0; g < kept->heads; content += rows->count[g++] * size)
+		for (i = 0; i < kept->count[g]; i++) {
+			const char *row = content + kept->keep[g][i] * size;
+
+			if (n > 0 && (const char *)run[n - 1].data + run[n - 1].size == row)
+				run[n - 1].size += size;
+			else
+				run[n++] = (struct kv_span){ row, size };
+		}
+	output_check(w, kv_write(w, sec->type, sec->layer, sec->element_size, run, n));
+	free(run);
+}
+
+static void
+no_scores(const struct kv_reader *r, uint32_t layer)
+{
+	die(EXIT_RUN, "%s: layer %u has no scores: run kv-score first", kv_reader_name(r), layer);
+}
+
+/* One section of a layer, or one outside of them (NULL before the first layer). */
+static void
+pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, struct layer *l)
+{
+	const char *type = sec->type;
+
+	if (strcmp(type, "POSN") == 0) {
+		kept_free(&l->kept);
+		*l = (struct layer){ .tail = &l->waiting };
+	} else if (strcmp(type, "sCOR") == 0) {
+		choose(l, r, w, sec->layer);
+	} else if (strcmp(type, "oBSq") == 0) {
+		if (keep_queries)
+			wait_for_choice(l, r, sec);
+	} else if (strcmp(type, "KEYS") == 0 || strcmp(type, "VALS") == 0) {
+		if (!l->chosen)
+			no_scores(r, sec->layer);
+		if (l->whole)
+			output_copy(r, w);
+		else
+			write_kept_content(r, w, sec, &l->kept);
+	} else if (strcmp(type, "TOKS") == 0 || strcmp(type, "LGTS") == 0) {
+		output_copy(r, w);
+	} else if (strcmp(type, "pROv") != 0) {
+		if (l->tail != NULL && !l->chosen)
+			wait_for_choice(l, r, sec);
+		else
+			output_copy_unknown(r, w, rows_changed(l, sec));
+	}
+}
+
+static void
+evict_snapshot(struct kv_reader *r, struct kv_writer *w)
+{
+	struct layer layer = { 0 };
+	struct kv_section sec;
+
+	progress_start("evict", kv_reader_head(r)->model.layers, "layers");
+	while (input_next(r, &sec)) {
+		pass(r, w, &sec, &layer);
+		if (strcmp(sec.type, "VALS") == 0)
+			progress(sec.layer + 1);
+	}
+	progress_end();
+	kept_free(&layer.kept);
+}
+
+static void
+check_options(void)
+{
+	if ((budget == NOT_GIVEN) == (rate == 0))
+		die(EXIT_USAGE, "give --budget or --rate, and not both");
+	if (budget == 0)
+		die(EXIT_USAGE, "--budget 0 would keep nothing");
+	if (budget != NOT_GIVEN && budget < (uint64_t)sink + recent)
+		die(EXIT_USAGE, "--budget %u is smaller than what is always kept: --sink %u and "
+		    "--recent %u", budget, sink, recent);
+	options.budget = budget != NOT_GIVEN ? budget : 0;
+	options.rate = rate;
+	options.sink = sink;
+	options.recent = recent;
+	if (budget != NOT_GIVEN)
+		sign_count("budget", budget);
+	else
+		sign_real("rate", rate);
+	sign_count("sink", sink);
+	sign_count("recent", recent);
+}
+
+static void
+report(const struct kv_reader *r)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	uint64_t row = 2 * (uint64_t)head->model.head_width * kv_dtype_size(head->dtype);
+
+	if (rows_before == rows_after && rate < 1)
+		warning("nothing was dropped: no KV head has more than %u rows", budget);
+	note("%" PRIu64 " of %" PRIu64 " rows kept, %" PRIu64 " of %" PRIu64
+	    " bytes of keys and values", rows_after, rows_before, rows_after * row,
+	    rows_before * row);
+}
+
+int
+main(int argc, char **argv)
+{
+	int first = tool_start(&tool, argc, argv);
+	struct kv_reader *r;
+	struct kv_writer *w;
+
+	check_options();
+	output_refuse_terminal();
+	r = input_open(operand(argc, argv, first));
+	w = output_create(kv_reader_head(r));
+	evict_snapshot(r, w);
+	output_commit(w, r);
+	report(r);
+	kv_close(r);
+	return finish();
+}

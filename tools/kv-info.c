@@ -1,0 +1,431 @@
+/* kv-info - describe snapshots: whose cache it is, which rows there are, what they cost */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "libkvfile/bytes.h"
+#include "tools/tool.h"
+
+static int all;
+
+static const struct opt opts[] = {
+	{ 'a', "all", OPT_FLAG, &all, 1, NULL,
+	    "list every section and the digests; verifies everything" },
+	{ .name = NULL }
+};
+
+static const struct tool tool = {
+	.name = "kv-info",
+	.about = "describe snapshots: whose cache it is, which rows there are, what they cost",
+	.synopsis = "[-aqv] [--json] snapshot ...",
+	.opts = opts,
+	.takes = TAKES_JSON,
+	.min_operands = 1,
+	.max_operands = -1u
+};
+
+struct layer_info {
+	uint32_t least, most;           /* rows of a KV head */
+	uint64_t rows;                  /* of all heads */
+	uint32_t queries;               /* W, 0 = none */
+};
+
+struct info {
+	struct layer_info *layer;       /* [L] */
+	struct kv_section *section;     /* [n] with --all */
+	size_t n, room;
+	uint64_t tokens, rows, tensor_bytes, tensor_stored;
+	char scores[KV_SCORE_LABEL];    /* label of the first ones, "" = none */
+	int logits;
+	struct kv_digests digests;
+};
+
+/* ---- collecting ---- */
+
+static void
+see_rows(struct layer_info *l, const struct kv_rows *rows)
+{
+	uint32_t g;
+
+	l->least = UINT32_MAX;
+	for (g = 0; g < rows->heads; g++) {
+		l->least = rows->count[g] < l->least ? rows->count[g] : l->least;
+		l->most = rows->count[g] > l->most ? rows->count[g] : l->most;
+	}
+	l->rows = kv_rows_total(rows);
+}
+
+static void
+see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec)
+{
+	const char *type = sec->type;
+
+	if (strcmp(type, "POSN") == 0) {
+		see_rows(&info->layer[sec->layer], input_rows(r));
+		info->rows += info->layer[sec->layer].rows;
+	} else if (strcmp(type, "oBSq") == 0)
+		info->layer[sec->layer].queries = get32((const uint8_t *)input_load(r) + 4);
+	else if (strcmp(type, "sCOR") == 0 && info->scores[0] == '\0')
+		memcpy(info->scores, input_load(r), KV_SCORE_LABEL);
+	else if (strcmp(type, "TOKS") == 0)
+		info->tokens = sec->raw_size / 4;
+	else if (strcmp(type, "LGTS") == 0)
+		info->logits = 1;
+	else if (strcmp(type, "KEYS") == 0 || strcmp(type, "VALS") == 0) {
+		info->tensor_bytes += sec->raw_size;
+		info->tensor_stored += sec->stored_size;
+		if (!all && kv_skip(r) < 0)
+			input_failed(r, kv_skip(r));
+	}
+}
+
+static void
+remember_section(struct info *info, const struct kv_section *sec)
+{
+	if (info->n == info->room) {
+		info->room = info->room * 2 + 64;
+		info->section = realloc(info->section, info->room * sizeof *info->section);
+		if (info->section == NULL)
+			die(EXIT_RUN, "out of memory");
+	}
+	info->section[info->n++] = *sec;
+}
+
+static void
+collect(struct info *info, struct kv_reader *r)
+{
+	struct kv_section sec;
+
+	info->layer = must_alloc(kv_reader_head(r)->model.layers, sizeof *info->layer);
+	while (input_next(r, &sec)) {
+		see_section(info, r, &sec);
+		if (all)
+			remember_section(info, &sec);
+	}
+	kv_reader_digests(r, &info->digests);
+}
+
+/* Rows held / rows that the whole text would have. */
+static double
+share_kept(const struct info *info, const struct kv_model *m)
+{
+	return (double)info->rows / ((double)info->tokens * m->layers * m->kv_heads);
+}
+
+static double
+ratio(const struct kv_section *sec)
+{
+	return sec->raw_size > 0 ? (double)sec->stored_size / (double)sec->raw_size : 1;
+}
+
+/* ---- text ---- */
+
+#define LINE "%-14s "
+
+static void
+print_rope(const struct kv_model *m)
+{
+	printf(LINE "%s, theta %g", "rope", m->rope_type == KV_ROPE_LLAMA3 ? "llama3" : "default",
+	    m->rope_theta);
+	if (m->rope_type == KV_ROPE_LLAMA3)
+		printf(", factor %g, low %g, high %g, original context %u", m->rope_factor,
+		    m->rope_low_freq_factor, m->rope_high_freq_factor,
+		    m->rope_original_max_position);
+	putchar('\n');
+}
+
+static void
+print_model(const struct kv_model *m)
+{
+	printf(LINE "%s, %u layers, %u query heads, %u KV heads, head width %u, model width %u, "
+	    "ffn %u, vocabulary %u\n", "model", m->architecture, m->layers, m->query_heads,
+	    m->kv_heads, m->head_width, m->hidden, m->ffn, m->vocabulary);
+	printf(LINE "norm eps %g, %s, %s\n", "", m->norm_eps,
+	    m->attention_bias ? "attention bias" : "no attention bias",
+	    m->tied_embeddings ? "tied embeddings" : "separate embeddings");
+	print_rope(m);
+	printf(LINE "%s %s\n", "weights", m->weights, kv_dtype_name(m->weights_dtype));
+	printf(LINE "%s\n", "tokenizer", m->tokenizer);
+}
+
+/* Layers with the same rows share a line. */
+static void
+print_layers(const struct layer_info *l, uint32_t layers)
+{
+	char name[32];
+	uint32_t i, j;
+
+	for (i = 0; i < layers; i = j) {
+		for (j = i + 1; j < layers && l[j].least == l[i].least && l[j].most == l[i].most &&
+		    l[j].rows == l[i].rows; j++)
+			;
+		if (j - i == 1)
+			snprintf(name, sizeof name, "layer %u", i);
+		else
+			snprintf(name, sizeof name, "layers %u-%u", i, j - 1);
+		if (l[i].least == l[i].most)
+			printf(LINE "%u rows in each KV head\n", name, l[i].least);
+		else
+			printf(LINE "%u to %u rows in a KV head, %" PRIu64 " in all\n", name,
+			    l[i].least, l[i].most, l[i].rows);
+	}
+}
+
+static void
+print_queries(const struct layer_info *l, uint32_t layers)
+{
+	uint32_t i, with = 0, most = 0;
+
+	for (i = 0; i < layers; i++) {
+		with += l[i].queries > 0;
+		most = l[i].queries > most ? l[i].queries : most;
+	}
+	if (with == 0)
+		printf(LINE "none\n", "queries");
+	else if (with == layers)
+		printf(LINE "%u in each layer\n", "queries", most);
+	else
+		printf(LINE "%u in %u of %u layers\n", "queries", most, with, layers);
+}
+
+static void
+print_provenance(const char *line)
+{
+	const char *end, *name = "made by", *tool_name, *version;
+	json_t *o, *options;
+	char *text;
+
+	for (; (end = strchr(line, '\n')) != NULL; line = end + 1, name = "") {
+		o = json_loadb(line, (size_t)(end - line), 0, NULL);
+		tool_name = json_string_value(json_object_get(o, "tool"));
+		version = json_string_value(json_object_get(o, "version"));
+		options = json_object_get(o, "options");
+		text = json_dumps(options, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+		printf(LINE "%s %s %s\n", name, tool_name ? tool_name : "?",
+		    version ? version : "?", text ? text : "");
+		free(text);
+		json_decref(o);
+	}
+}
+
+static void
+print_sections(const struct info *info)
+{
+	const struct kv_section *s;
+	size_t i;
+
+	printf("\n%-4s %6s %14s %14s %6s\n", "type", "layer", "raw", "stored", "ratio");
+	for (i = 0; i < info->n; i++) {
+		s = &info->section[i];
+		if (s->layer == KV_NO_LAYER)
+			printf("%-4s %6s", s->type, "-");
+		else
+			printf("%-4s %6u", s->type, s->layer);
+		printf(" %14" PRIu64 " %14" PRIu64 " %6.3f\n", s->raw_size, s->stored_size,
+		    ratio(s));
+	}
+	printf("\n" LINE "%s\n", "stream digest", info->digests.stream);
+	printf(LINE "%s\n", "logical digest", info->digests.logical);
+}
+
+static void
+print_text(const struct info *info, const struct kv_reader *r)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	const struct kv_model *m = &head->model;
+
+	printf(LINE "%s\n", "snapshot", kv_reader_name(r));
+	print_model(m);
+	printf(LINE "%s\n", "dtype", kv_dtype_name(head->dtype));
+	printf(LINE "%" PRIu64 "\n", "tokens", info->tokens);
+	printf(LINE "%u\n", "next position", head->next_position);
+	printf(LINE "%" PRIu64 ", %.1f %% of tokens x layers x KV heads\n", "rows", info->rows,
+	    100 * share_kept(info, m));
+	print_layers(info->layer, m->layers);
+	printf(LINE "%" PRIu64 " bytes, %" PRIu64 " as stored\n", "keys + values",
+	    info->tensor_bytes, info->tensor_stored);
+	printf(LINE "%" PRIu64 " bytes\n", "in all", info->digests.size);
+	print_queries(info->layer, m->layers);
+	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? info->scores : "none");
+	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
+	print_provenance(kv_reader_provenance(r));
+	if (all)
+		print_sections(info);
+}
+
+/* ---- JSON: the same facts; the keys are documented in kv-info(1) and stay ---- */
+
+static void
+put(json_t *o, const char *key, json_t *value)
+{
+	if (json_object_set_new(o, key, value) != 0)
+		die(EXIT_RUN, "JSON: '%s': out of memory, or not UTF-8", key);
+}
+
+static void
+put_text(json_t *o, const char *key, const char *text)
+{
+	put(o, key, json_string(text));
+}
+
+static void
+put_count(json_t *o, const char *key, uint64_t n)
+{
+	put(o, key, json_integer((json_int_t)n));
+}
+
+static void
+put_real(json_t *o, const char *key, double x)
+{
+	put(o, key, json_real(x));
+}
+
+static json_t *
+rope_json(const struct kv_model *m)
+{
+	json_t *o = json_object();
+
+	put_text(o, "type", m->rope_type == KV_ROPE_LLAMA3 ? "llama3" : "default");
+	put_real(o, "theta", m->rope_theta);
+	if (m->rope_type == KV_ROPE_LLAMA3) {
+		put_real(o, "factor", m->rope_factor);
+		put_real(o, "low_freq_factor", m->rope_low_freq_factor);
+		put_real(o, "high_freq_factor", m->rope_high_freq_factor);
+		put_count(o, "original_max_position", m->rope_original_max_position);
+	}
+	return o;
+}
+
+static json_t *
+model_json(const struct kv_model *m)
+{
+	json_t *o = json_object();
+
+	put_text(o, "architecture", m->architecture);
+	put_count(o, "layers", m->layers);
+	put_count(o, "query_heads", m->query_heads);
+	put_count(o, "kv_heads", m->kv_heads);
+	put_count(o, "head_width", m->head_width);
+	put_count(o, "hidden", m->hidden);
+	put_count(o, "ffn", m->ffn);
+	put_count(o, "vocabulary", m->vocabulary);
+	put_real(o, "norm_eps", m->norm_eps);
+	put(o, "attention_bias", json_boolean(m->attention_bias));
+	put(o, "tied_embeddings", json_boolean(m->tied_embeddings));
+	put(o, "rope", rope_json(m));
+	put_text(o, "weights_dtype", kv_dtype_name(m->weights_dtype));
+	put_text(o, "weights", m->weights);
+	put_text(o, "tokenizer", m->tokenizer);
+	return o;
+}
+
+static json_t *
+layers_json(const struct layer_info *l, uint32_t layers)
+{
+	json_t *list = json_array(), *o;
+	uint32_t i;
+
+	for (i = 0; i < layers; i++) {
+		o = json_object();
+		put_count(o, "rows", l[i].rows);
+		put_count(o, "rows_min", l[i].least);
+		put_count(o, "rows_max", l[i].most);
+		put_count(o, "queries", l[i].queries);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *
+provenance_json(const char *line)
+{
+	json_t *list = json_array();
+	const char *end;
+
+	for (; (end = strchr(line, '\n')) != NULL; line = end + 1)
+		json_array_append_new(list, json_loadb(line, (size_t)(end - line), 0, NULL));
+	return list;
+}
+
+static json_t *
+sections_json(const struct info *info)
+{
+	json_t *list = json_array(), *o;
+	const struct kv_section *s;
+	size_t i;
+
+	for (i = 0; i < info->n; i++) {
+		s = &info->section[i];
+		o = json_object();
+		put_text(o, "type", s->type);
+		put(o, "layer", s->layer == KV_NO_LAYER ? json_null() : json_integer(s->layer));
+		put_count(o, "offset", s->offset);
+		put_count(o, "raw_bytes", s->raw_size);
+		put_count(o, "stored_bytes", s->stored_size);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static void
+print_json(const struct info *info, const struct kv_reader *r)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	json_t *o = json_object();
+
+	put_text(o, "snapshot", kv_reader_name(r));
+	put(o, "model", model_json(&head->model));
+	put_text(o, "dtype", kv_dtype_name(head->dtype));
+	put_count(o, "tokens", info->tokens);
+	put_count(o, "next_position", head->next_position);
+	put_count(o, "rows", info->rows);
+	put_real(o, "share_kept", share_kept(info, &head->model));
+	put(o, "layers", layers_json(info->layer, head->model.layers));
+	put_count(o, "kv_bytes", info->tensor_bytes);
+	put_count(o, "kv_stored_bytes", info->tensor_stored);
+	put_count(o, "bytes", info->digests.size);
+	put(o, "scores", info->scores[0] != '\0' ? json_string(info->scores) : json_null());
+	put(o, "logits", json_boolean(info->logits));
+	put(o, "provenance", provenance_json(kv_reader_provenance(r)));
+	if (all) {
+		put(o, "sections", sections_json(info));
+		put_text(o, "stream_digest", info->digests.stream);
+		put_text(o, "logical_digest", info->digests.logical);
+	}
+	if (json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
+		die(EXIT_RUN, "stdout:");
+	putchar('\n');
+	json_decref(o);
+}
+
+static void
+describe(const char *path)
+{
+	struct kv_reader *r = input_open(path);
+	struct info info = { .n = 0 };
+
+	collect(&info, r);
+	if (settings.json)
+		print_json(&info, r);
+	else
+		print_text(&info, r);
+	free(info.layer);
+	free(info.section);
+	kv_close(r);
+}
+
+int
+main(int argc, char **argv)
+{
+	int first = tool_start(&tool, argc, argv), i;
+
+	for (i = first; i < argc; i++) {
+		if (i > first && !settings.json)
+			putchar('\n');
+		describe(argv[i]);
+	}
+	return finish();
+}
