@@ -1,0 +1,348 @@
+/* mksnapshot - make a snapshot for a test: random rows of any shape, or scores and keys from a
+ * text file
+ *
+ * The same options give the same bytes. Elements are +-[1/8, 2), uniform in their bits. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libkvfile/bytes.h"
+#include "tools/tool.h"
+
+static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary = 1000;
+static uint32_t window, tokens;
+static uint64_t seed;
+static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset;
+static int ragged, logits;
+
+static const struct opt opts[] = {
+	{ 'L', "layers", OPT_COUNT, &layers, 0, "L", "layers" },
+	{ 'H', "query-heads", OPT_COUNT, &query_heads, 0, "H", "query heads" },
+	{ 'G', "kv-heads", OPT_COUNT, &kv_heads, 0, "G", "KV heads" },
+	{ 'E', "width", OPT_COUNT, &width, 0, "E", "head width" },
+	{ 'N', "rows", OPT_STRING, &rows_text, 0, "N[,N...]",
+	    "rows of each KV head, or of KV head 0, 1, ..." },
+	{ 'T', "tokens", OPT_COUNT, &tokens, 0, "T",
+	    "tokens seen (as many as the longest head has rows)" },
+	{ 'd', "dtype", OPT_STRING, &dtype_name, 0, "TYPE", "f32, f16 or bf16" },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other numbers" },
+	{ 'w', "observe", OPT_COUNT, &window, 0, "W",
+	    "observation queries of the last W positions" },
+	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
+	    "\"random\", or a file of numbers for each layer" },
+	{ 0, "keys", OPT_STRING, &keys_from, 0, "FILE",
+	    "keys from a file of numbers, for each layer" },
+	{ 0, "ragged", OPT_FLAG, &ragged, 1, NULL,
+	    "heads lose up to three quarters of their rows by chance" },
+	{ 0, "logits", OPT_FLAG, &logits, 1, NULL, "logits, too" },
+	{ 0, "extra", OPT_STRING, &extra, 0, "TYPE",
+	    "a section of this type before the layers, and in each after POSN" },
+	{ 0, "preset", OPT_STRING, &preset, 0, "NAME", "llama-3.2-1b: its shape, bf16" },
+	{ .name = NULL }
+};
+
+static const struct tool tool = {
+	.name = "mksnapshot",
+	.about = "make a snapshot for a test",
+	.synopsis = "[option ...]",
+	.opts = opts,
+	.takes = TAKES_OUTPUT
+};
+
+/* ---- numbers ---- */
+
+static uint64_t state;
+
+static uint64_t
+next_random(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	return state ^= state << 17;
+}
+
+/* Other sections do not change what a section gets. */
+static void
+start_random(uint32_t layer, const char *type)
+{
+	state = (seed + 1) * 0x9e3779b97f4a7c15 ^ ((uint64_t)layer + 1) * 0xbf58476d1ce4e5b9 ^
+	    get32((const uint8_t *)type) * 0x94d049bb133111eb;
+	while (next_random() % 16 != 0)
+		;
+}
+
+/* Sign, the lowest two bits of the exponent and the mantissa by chance; exponents -3 .. 0. */
+static void
+fill(void *to, size_t size, enum kv_dtype dtype)
+{
+	uint64_t mask = dtype == KV_F32 ? 0x81ffffff81ffffff :
+	    dtype == KV_F16 ? 0x8fff8fff8fff8fff : 0x81ff81ff81ff81ff;
+	uint64_t base = dtype == KV_F32 ? 0x3e0000003e000000 :
+	    dtype == KV_F16 ? 0x3000300030003000 : 0x3e003e003e003e00;
+	char *p = to;
+	uint64_t v;
+
+	for (; size > 0; size -= size < 8 ? size : 8, p += 8) {
+		v = (next_random() & mask) | base;
+		memcpy(p, &v, size < 8 ? size : 8);
+	}
+}
+
+/* n numbers of a text file, again from the start for each layer; "inf" is a number. */
+static void
+read_numbers(const char *path, float *to, uint64_t n)
+{
+	FILE *f = fopen(path, "r");
+	uint64_t i;
+
+	if (f == NULL)
+		die(EXIT_RUN, "%s:", path);
+	for (i = 0; i < n; i++)
+		if (fscanf(f, "%f", &to[i]) != 1)
+			die(EXIT_USAGE, "%s: %" PRIu64 " numbers are too few, must be %" PRIu64,
+			    path, i, n);
+	fclose(f);
+}
+
+/* ---- shapes ---- */
+
+static void
+take_preset(void)
+{
+	if (strcmp(preset, "llama-3.2-1b") != 0)
+		die(EXIT_USAGE, "--preset: there is no '%s'", preset);
+	layers = 16;
+	query_heads = 32;
+	kv_heads = 8;
+	width = 64;
+	vocabulary = 128256;
+	dtype_name = "bf16";
+}
+
+static void
+make_head(struct kv_head *head)
+{
+	struct kv_model *m = &head->model;
+
+	memset(head, 0, sizeof *head);
+	strcpy(m->architecture, "llama");
+	m->layers = layers;
+	m->query_heads = query_heads;
+	m->kv_heads = kv_heads;
+	m->head_width = width;
+	m->hidden = query_heads * width;
+	m->ffn = 4 * m->hidden;
+	m->vocabulary = vocabulary;
+	m->norm_eps = 1e-5;
+	m->tied_embeddings = 1;
+	m->rope_theta = 500000;
+	if ((head->dtype = kv_dtype_named(dtype_name)) == 0)
+		die(EXIT_USAGE, "--dtype: there is no '%s'", dtype_name);
+	m->weights_dtype = head->dtype;
+	strcpy(m->weights, "00000000000000000000000000000000");
+	strcpy(m->tokenizer, "11111111111111111111111111111111");
+	head->next_position = tokens;
+}
+
+/* asked[G] <- what --rows says; the last number holds for the heads after it. */
+static void
+parse_rows(uint32_t *asked)
+{
+	const char *p = rows_text;
+	uint32_t g, most = 0;
+	char *end;
+
+	for (g = 0; g < kv_heads; g++) {
+		if (*p != '\0') {
+			asked[g] = (uint32_t)strtoul(p, &end, 10);
+			p = *end == ',' ? end + 1 : end;
+		} else
+			asked[g] = asked[g - 1];
+		most = asked[g] > most ? asked[g] : most;
+	}
+	if (tokens == 0)
+		tokens = most;
+	if (tokens == 0 || tokens < most)
+		die(EXIT_USAGE, "--rows: %" PRIu32 " rows of %" PRIu32 " tokens", most, tokens);
+}
+
+/* n of the positions below tokens by chance, ascending; always the last `window`. */
+static void
+choose_positions(uint32_t *pos, uint32_t n)
+{
+	uint32_t p, left, old = tokens - (window < tokens ? window : tokens);
+	uint32_t need = n > tokens - old ? n - (tokens - old) : 0;
+
+	for (p = 0, left = old; p < old && need > 0; p++, left--)
+		if (next_random() % left < need) {
+			*pos++ = p;
+			need--;
+			n--;
+		}
+	for (p = tokens - n; p < tokens; p++)
+		*pos++ = p;
+}
+
+/* ---- sections ---- */
+
+static struct kv_head head;
+static void *tensor;            /* room for the keys of a layer */
+static size_t tensor_size;
+
+static void
+write_one(struct kv_writer *w, const char *type, uint32_t layer, unsigned element,
+    const void *data, size_t size)
+{
+	struct kv_span span = { data, size };
+
+	output_check(w, kv_write(w, type, layer, element, &span, 1));
+}
+
+static void
+write_extra(struct kv_writer *w, uint32_t layer)
+{
+	char text[64];
+
+	if (extra == NULL)
+		return;
+	snprintf(text, sizeof text, "extra of layer %d", (int)layer);
+	write_one(w, extra, layer, 1, text, strlen(text));
+}
+
+static void
+write_queries(struct kv_writer *w, uint32_t layer)
+{
+	size_t start = round64(8 + 4 * (size_t)window);
+	size_t size = start + (size_t)query_heads * window * width * kv_dtype_size(head.dtype);
+	uint8_t *p;
+	uint32_t i;
+
+	if (window == 0)
+		return;
+	p = must_alloc(size, 1);
+	put32(p, 1);
+	put32(p + 4, window);
+	for (i = 0; i < window; i++)
+		put32(p + 8 + 4 * (size_t)i, tokens - window + i);
+	start_random(layer, "oBSq");
+	fill(p + start, size - start, head.dtype);
+	write_one(w, "oBSq", layer, (unsigned)kv_dtype_size(head.dtype), p, size);
+	free(p);
+}
+
+static void
+write_scores(struct kv_writer *w, uint32_t layer, uint64_t total)
+{
+	char label[KV_SCORE_LABEL] = "test";
+	float *score = must_alloc(total, sizeof *score);
+	struct kv_span content[2] = { { label, sizeof label }, { score, total * sizeof *score } };
+
+	if (scores_from != NULL) {
+		start_random(layer, "sCOR");
+		if (strcmp(scores_from, "random") == 0)
+			fill(score, total * sizeof *score, KV_F32);
+		else
+			read_numbers(scores_from, score, total);
+		output_check(w, kv_write(w, "sCOR", layer, sizeof *score, content, 2));
+	}
+	free(score);
+}
+
+static void
+write_tensor(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total)
+{
+	size_t n = total * width, size = n * kv_dtype_size(head.dtype);
+	float *numbers;
+
+	if (size > tensor_size) {
+		free(tensor);
+		tensor_size = size;
+		tensor = must_alloc(size, 1);
+	}
+	start_random(layer, type);
+	if (keys_from != NULL && strcmp(type, "KEYS") == 0) {
+		numbers = must_alloc(n, sizeof *numbers);
+		read_numbers(keys_from, numbers, n);
+		kv_from_f32(tensor, numbers, head.dtype, n);
+		free(numbers);
+	} else
+		fill(tensor, size, head.dtype);
+	write_one(w, type, layer, (unsigned)kv_dtype_size(head.dtype), tensor, size);
+}
+
+static void
+write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
+{
+	uint32_t *count = must_alloc(kv_heads, sizeof *count), g;
+	uint32_t **pos = must_alloc(kv_heads, sizeof *pos);
+	struct kv_rows rows = { kv_heads, count, (const uint32_t *const *)pos };
+
+	start_random(layer, "POSN");
+	for (g = 0; g < kv_heads; g++) {
+		count[g] = asked[g];
+		if (ragged)
+			count[g] -= (uint32_t)(next_random() % (asked[g] / 4 * 3 + 1));
+		pos[g] = must_alloc(count[g], sizeof *pos[g]);
+		choose_positions(pos[g], count[g]);
+	}
+	output_check(w, kv_write_rows(w, layer, &rows));
+	write_extra(w, layer);
+	write_queries(w, layer);
+	write_scores(w, layer, kv_rows_total(&rows));
+	write_tensor(w, "KEYS", layer, kv_rows_total(&rows));
+	write_tensor(w, "VALS", layer, kv_rows_total(&rows));
+	for (g = 0; g < kv_heads; g++)
+		free(pos[g]);
+	free(pos);
+	free(count);
+}
+
+static void
+write_tokens(struct kv_writer *w)
+{
+	uint32_t *ids = must_alloc(tokens, sizeof *ids), i;
+
+	start_random(0, "TOKS");
+	for (i = 0; i < tokens; i++)
+		ids[i] = (uint32_t)(next_random() % vocabulary);
+	write_one(w, "TOKS", KV_NO_LAYER, 4, ids, tokens * sizeof *ids);
+	free(ids);
+}
+
+static void
+write_logits(struct kv_writer *w)
+{
+	float *x = must_alloc(vocabulary, sizeof *x);
+
+	start_random(0, "LGTS");
+	fill(x, vocabulary * sizeof *x, KV_F32);
+	write_one(w, "LGTS", KV_NO_LAYER, 4, x, vocabulary * sizeof *x);
+	free(x);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct kv_writer *w;
+	uint32_t *asked, l;
+
+	tool_start(&tool, argc, argv);
+	if (preset != NULL)
+		take_preset();
+	asked = must_alloc(kv_heads, sizeof *asked);
+	parse_rows(asked);
+	make_head(&head);
+	w = output_create(&head);
+	write_tokens(w);
+	write_extra(w, KV_NO_LAYER);
+	for (l = 0; l < layers; l++)
+		write_layer(w, l, asked);
+	if (logits)
+		write_logits(w);
+	output_commit(w, NULL);
+	free(asked);
+	free(tensor);
+	return finish();
+}

@@ -1,0 +1,10 @@
+# Tests of methods/ and of the programs that need no model.
+
+$(O)/tests/bin/mksnapshot: $(O)/tests/bin/mksnapshot.o $(tool_o) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
+
+methods_tests = $(patsubst tests/%.c,$(O)/tests/%,$(wildcard tests/unit/methods_*.c))
+$(methods_tests): %: %.o $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
+
+test_programs += $(O)/tests/bin/mksnapshot $(methods_tests)
