@@ -1,0 +1,169 @@
+/* content.c - what must be in the sections that this version knows */
+
+#include "content.h"
+#include "bytes.h"
+
+#include <jansson.h>
+
+#define OBSERVE_END_OF_PROMPT 1         /* the one source of oBSq that is defined, 4.5 */
+
+static int
+exactly(const struct kv_header *h, uint64_t size, struct kv_message *why)
+{
+	if (h->raw_size != size)
+		return kv_bad(why, "%llu bytes of content, must be %llu",
+		    (ull)h->raw_size, (ull)size);
+	return KV_OK;
+}
+
+static int
+at_least(const struct kv_header *h, uint64_t size, unsigned unit, struct kv_message *why)
+{
+	if (h->raw_size < size || h->raw_size % unit != 0)
+		return kv_bad(why, "%llu bytes of content cannot be right",
+		    (ull)h->raw_size);
+	return KV_OK;
+}
+
+int
+kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header *h,
+    struct kv_message *why)
+{
+	const struct kv_model *m = &head->model;
+	size_t element = kv_dtype_size(head->dtype);
+
+	switch (h->kind) {
+	case KIND_HEAD:
+		if (h->raw_size == 0 || h->raw_size > KV_HEAD_MOST)
+			return kv_bad(why, "%llu bytes of content, must be 1 to %llu",
+			    (ull)h->raw_size, (ull)KV_HEAD_MOST);
+		return KV_OK;
+	case KIND_TOKS:
+		return at_least(h, 4, 4, why);
+	case KIND_POSN:
+		return at_least(h, 8, 4, why);
+	case KIND_OBSQ:
+		return at_least(h, 64, 1, why);
+	case KIND_SCOR:
+		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
+	case KIND_KEYS:
+	case KIND_VALS:
+		if (h->element_size != element)
+			return kv_bad(why, "element size %u, must be that of %s",
+			    h->element_size, kv_dtype_name(head->dtype));
+		/* below 2^12 * 2^32 * 2^10 * 2^2 */
+		return exactly(h, total * m->head_width * element, why);
+	case KIND_LGTS:
+		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
+	case KIND_ENDS:
+		return exactly(h, 64, why);
+	case KIND_PADD:
+		return exactly(h, 0, why);
+	case KIND_PROV:
+	case KIND_INDX:
+	case KIND_OTHER:
+		break;
+	}
+	return KV_OK;
+}
+
+int
+kv_content_is_checked(enum kv_kind kind)
+{
+	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_SCOR || kind == KIND_PROV;
+}
+
+static int
+check_queries(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    struct kv_message *why)
+{
+	uint32_t i, source = get32(p), w = get32(p + 4), pos, last = 0;
+	uint64_t start = round64(8 + 4 * (uint64_t)w);
+	/* below 2^12 * 2^32 * 2^10 * 2^2 */
+	uint64_t size = start + (uint64_t)head->model.query_heads * w * head->model.head_width *
+	    kv_dtype_size(head->dtype);
+
+	if (source != OBSERVE_END_OF_PROMPT)
+		return kv_bad(why, "queries from source %u are not known", source);
+	if (w == 0)
+		return kv_bad(why, "no observation queries");
+	if (exactly(h, size, why) != KV_OK)
+		return why->code;
+	for (i = 0; i < w; i++, last = pos) {
+		pos = get32(p + 8 + 4 * (size_t)i);
+		if (i > 0 && pos <= last)
+			return kv_bad(why, "query %u: position %u after %u, must ascend", i,
+			    pos, last);
+		if (pos >= head->next_position)
+			return kv_bad(why, "query %u: position %u, next_position is %u", i,
+			    pos, head->next_position);
+	}
+	if (!all_zero(p + 8 + 4 * (size_t)w, (size_t)(start - 8 - 4 * (uint64_t)w)))
+		return kv_bad(why, "the gap before the queries is not zero");
+	return KV_OK;
+}
+
+static int
+check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
+    struct kv_message *why)
+{
+	size_t length = strnlen((const char *)p, KV_SCORE_LABEL);
+	uint64_t i, n = (h->raw_size - KV_SCORE_LABEL) / 4;
+	const uint8_t *score = p + KV_SCORE_LABEL;
+	json_t *label;
+	uint32_t g = 0;
+
+	if (length == KV_SCORE_LABEL || !all_zero(p + length, KV_SCORE_LABEL - length))
+		return kv_bad(why, "the label is not filled with zeros");
+	label = json_stringn((const char *)p, length);          /* NULL when it is not UTF-8 */
+	if (label == NULL)
+		return kv_bad(why, "the label is not UTF-8");
+	json_decref(label);
+	for (i = 0; i < n; i++)
+		if ((get32(score + 4 * i) & 0x7fffffff) > 0x7f800000)
+			break;
+	if (i == n)
+		return KV_OK;
+	for (; rows != NULL && g + 1 < rows->rows.heads && i >= rows->count[g]; g++)
+		i -= rows->count[g];
+	return kv_bad(why, "head %u row %llu: the score is not a number", g, (ull)i);
+}
+
+static int
+check_provenance(const struct kv_header *h, const uint8_t *p, struct kv_message *why)
+{
+	const char *line = (const char *)p, *end = line + h->raw_size, *stop;
+	json_t *o;
+	int n;
+
+	for (n = 1; line < end; n++, line = stop + 1) {
+		stop = memchr(line, '\n', (size_t)(end - line));
+		if (stop == NULL)
+			return kv_bad(why, "line %d has no end", n);
+		o = json_loadb(line, (size_t)(stop - line), 0, NULL);
+		if (!json_is_object(o)) {
+			json_decref(o);
+			return kv_bad(why, "line %d is not a JSON object", n);
+		}
+		json_decref(o);
+	}
+	return KV_OK;
+}
+
+int
+kv_content_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
+    struct kv_row_store *rows, struct kv_message *why)
+{
+	switch (h->kind) {
+	case KIND_POSN:
+		return kv_rows_get(rows, head, data, h->raw_size, why);
+	case KIND_OBSQ:
+		return check_queries(head, h, data, why);
+	case KIND_SCOR:
+		return check_scores(h, data, rows, why);
+	case KIND_PROV:
+		return check_provenance(h, data, why);
+	default:
+		return KV_OK;
+	}
+}

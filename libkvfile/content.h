@@ -1,0 +1,45 @@
+/* content.h - what must be in the sections that this version knows (section 4); HEAD is
+ * head.h's
+ *
+ * Internal to libkvfile; reader and writer check by the same rules. */
+#ifndef KVFILE_CONTENT_H
+#define KVFILE_CONTENT_H
+
+#include "buffer.h"
+#include "section.h"
+
+#pragma GCC visibility push(hidden)
+
+#define KV_HEAD_MOST ((uint64_t)1 << 20)        /* bytes of HEAD, 4.1 */
+
+/* Rows that own their memory. */
+struct kv_row_store {
+	struct kv_rows rows;
+	uint32_t *count;                /* [G], rows.count */
+	const uint32_t **pos;           /* [G], rows.pos */
+	struct kv_buffer positions;     /* u32 [sum of lists] */
+	uint64_t total;                 /* kv_rows_total() */
+};
+
+/* What the header must satisfy, as far as the type is known. total: rows of the layer, all
+ * heads. */
+int kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header *h,
+    struct kv_message *why);
+
+/* Types whose content kv_content_check() has to see. */
+int kv_content_is_checked(enum kv_kind kind);
+
+/* Checks the whole content of such a section, after kv_size_check(). A POSN goes into rows;
+ * rows may be NULL otherwise, and then a message cannot tell the head. */
+int kv_content_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
+    struct kv_row_store *rows, struct kv_message *why);
+
+/* POSN: content to rows and back. kv_rows_put() allocates *data of *size bytes. */
+int kv_rows_get(struct kv_row_store *s, const struct kv_head *head, const uint8_t *data,
+    uint64_t size, struct kv_message *why);
+int kv_rows_put(const struct kv_rows *rows, const struct kv_head *head, uint8_t **data,
+    size_t *size, struct kv_message *why);
+void kv_row_store_free(struct kv_row_store *s);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,27 @@
+/* order.h - which section may follow which (3.5), for reader and writer alike
+ *
+ * Internal to libkvfile. */
+#ifndef KVFILE_ORDER_H
+#define KVFILE_ORDER_H
+
+#include "section.h"
+
+#pragma GCC visibility push(hidden)
+
+/* Sections that this version knows have a fixed place each: HEAD 0, TOKS 1, five for each
+ * layer, LGTS and so on. */
+struct kv_order {
+	uint32_t layers;        /* L; 0 until HEAD was read */
+	uint64_t next;          /* the first place that is still free; 0 at the start */
+};
+
+/* Lets h follow what came before, or says why it may not: KV_ECORRUPT. The type of h is known
+ * to be legal. */
+int kv_order_step(struct kv_order *o, const struct kv_header *h, struct kv_message *why);
+
+/* KV_OK when the end may follow, LGTS and the others being optional. Otherwise names what is
+ * missing: KV_ECORRUPT. */
+int kv_order_whole(const struct kv_order *o, struct kv_message *why);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,35 @@
+/* output.h - where a snapshot goes: a file that takes its name at the end, or a stream
+ *
+ * Internal to libkvfile. */
+#ifndef KVFILE_OUTPUT_H
+#define KVFILE_OUTPUT_H
+
+#include "error.h"
+
+#pragma GCC visibility push(hidden)
+
+struct kv_output {
+	int fd;
+	char *name;             /* in messages: the path, or "stdout" */
+	char *final;            /* the name that the file shall have; NULL for a stream */
+	char *temporary;        /* the name that it has; NULL when it has none to be removed */
+	int close;              /* the descriptor is ours */
+	uint64_t size;          /* bytes put so far */
+	uint8_t *buf;           /* what was put and not yet written */
+	size_t used;
+};
+
+/* "-" is standard output. Everything below returns KV_OK or fills *why, which then names the
+ * file. */
+int kv_output_open(struct kv_output *o, const char *path, struct kv_message *why);
+int kv_output_put(struct kv_output *o, const void *data, size_t n, struct kv_message *why);
+int kv_output_flush(struct kv_output *o, struct kv_message *why);
+
+/* Flushes, synchronises, renames. */
+int kv_output_commit(struct kv_output *o, struct kv_message *why);
+
+/* Removes the temporary file if there still is one. */
+void kv_output_free(struct kv_output *o);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,403 @@
+/* payload.c - the content of the section that a reader stands at: loading, checking, copying it
+ *
+ * A block's stored hash is checked as soon as it has been read, its raw hash as soon as it has
+ * been decoded; nothing else sees the bytes before. Memory is taken as blocks arrive, never by
+ * what a header promises. */
+
+#include "block.h"
+#include "bytes.h"
+#include "reader.h"
+#include "writer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Which rows lie in block i: ", head 1 rows 1200-1300", or nothing where there are none. */
+static void
+locate_rows(const struct kv_reader *r, uint64_t i, char *text, size_t size)
+{
+	const struct kv_rows *rows = &r->rows.rows;
+	uint64_t start = 0, width, row[2], last;
+	uint32_t g[2] = { 0, 0 };
+	int k;
+
+	text[0] = '\0';
+	if (r->h.kind == KIND_SCOR) {
+		start = KV_SCORE_LABEL;
+		width = 4;
+	} else if (r->h.kind == KIND_KEYS || r->h.kind == KIND_VALS)
+		width = r->head.model.head_width * kv_dtype_size(r->head.dtype);
+	else
+		return;
+	last = i * KV_BLOCK + kv_block_size(r->h.raw_size, i) - 1;
+	if (!r->has_rows || r->rows.total == 0 || last < start)
+		return;
+	row[0] = i * KV_BLOCK < start ? 0 : (i * KV_BLOCK - start) / width;
+	row[1] = (last - start) / width;
+	for (k = 0; k < 2; k++)
+		while (g[k] + 1 < rows->heads && row[k] >= rows->count[g[k]])
+			row[k] -= rows->count[g[k]++];
+	if (g[0] == g[1])
+		snprintf(text, size, ", head %u rows %" PRIu64 "-%" PRIu64, g[0], row[0], row[1]);
+	else
+		snprintf(text, size, ", head %u row %" PRIu64 " to head %u row %" PRIu64, g[0],
+		    row[0], g[1], row[1]);
+}
+
+static int
+fail_block(struct kv_reader *r, uint64_t i, uint64_t offset, const char *what)
+{
+	char label[KV_LABEL], rows[120];
+
+	locate_rows(r, i, rows, sizeof rows);
+	return kv_bad(&r->error, "%.600s: %s, block %" PRIu64 " at byte 0x%" PRIx64 "%s: %s",
+	    r->name, kv_label(label, r->h.type, r->h.layer), i, offset, rows, what);
+}
+
+static int
+no_memory(struct kv_reader *r)
+{
+	return kv_reader_fail(r, KV_ENOMEM, "no memory");
+}
+
+static uint8_t *
+scratch(struct kv_reader *r, int which)
+{
+	if (r->scratch == NULL)
+		r->scratch = malloc(3 * KV_BLOCK);
+	return r->scratch == NULL ? NULL : r->scratch + (size_t)which * KV_BLOCK;
+}
+
+static void
+entry_of(const struct kv_reader *r, uint64_t i, struct kv_entry *e)
+{
+	kv_entry_get(r->table + KV_ENTRY * i, e);
+}
+
+/* The next block as it is stored: in the mapping, or read into buf. */
+static int
+take_block(struct kv_reader *r, uint64_t i, const struct kv_entry *e, uint8_t *buf,
+    const uint8_t **stored)
+{
+	uint64_t offset = r->in.pos;
+
+	*stored = kv_input_take(&r->in, buf, e->stored, NULL);
+	if (*stored == NULL)
+		return kv_reader_short(r, NULL, i);
+	if (!kv_same_hash(e->stored_hash, kv_hash(*stored, e->stored)))
+		return fail_block(r, i, offset, "checksum mismatch");
+	return KV_OK;
+}
+
+static int
+decode_block(struct kv_reader *r, uint64_t i, const struct kv_entry *e, const uint8_t *stored,
+    uint8_t *dst)
+{
+	size_t size = kv_block_size(r->h.raw_size, i);
+	uint8_t *planes = scratch(r, 2);
+
+	if (planes == NULL)
+		return no_memory(r);
+	if (kv_block_decode(dst, size, stored, e->stored, e->codec, r->h.element_size, planes) != 0)
+		return fail_block(r, i, r->in.pos - e->stored, "cannot be decompressed");
+	if (!kv_same_hash(e->raw_hash, kv_hash(dst, size)))
+		return fail_block(r, i, r->in.pos - e->stored, "decompressed: checksum mismatch");
+	return KV_OK;
+}
+
+int
+kv_payload_end(struct kv_reader *r)
+{
+	uint8_t fill[64];
+	size_t n = (size_t)(round64(r->h.stored_size) - r->h.stored_size);
+	uint64_t offset = r->in.pos;
+	const uint8_t *p = kv_input_take(&r->in, fill, n, NULL);
+
+	if (p == NULL)
+		return kv_reader_short(r, "fill after the payload", 0);
+	if (!all_zero(p, n))
+		return kv_reader_fail(r, KV_ECORRUPT, "the fill at byte 0x%" PRIx64 " is not zero",
+		    offset);
+	kv_label(r->whole, r->h.type, r->h.layer);
+	return KV_OK;
+}
+
+/* Checks content that has rules, and keeps what it tells about the sections to come. */
+static int
+check_content(struct kv_reader *r, const uint8_t *content)
+{
+	struct kv_message why;
+
+	if (!kv_content_is_checked(r->h.kind))
+		return KV_OK;
+	if (kv_content_check(&r->head, &r->h, content, &r->rows, &why) != KV_OK)
+		return kv_reader_fail(r, why.code, "%s", why.text);
+	r->has_rows |= r->h.kind == KIND_POSN;
+	if (r->h.kind != KIND_PROV)
+		return KV_OK;
+	r->provenance = malloc((size_t)r->h.raw_size + 1);
+	if (r->provenance == NULL)
+		return no_memory(r);
+	if (r->h.raw_size > 0)
+		memcpy(r->provenance, content, (size_t)r->h.raw_size);
+	r->provenance[r->h.raw_size] = '\0';
+	return KV_OK;
+}
+
+/* Block i to its place in content_memory. aside: bytes of compressed blocks so far, from a
+ * stream. */
+static int
+load_block(struct kv_reader *r, uint64_t i, size_t *aside)
+{
+	size_t at = (size_t)i * KV_BLOCK, size = kv_block_size(r->h.raw_size, i);
+	struct kv_buffer *memory = &r->content_memory;
+	const uint8_t *stored;
+	struct kv_entry e;
+	uint8_t *to;
+
+	entry_of(r, i, &e);
+	if (kv_buffer_need(memory, at + size, at, r->h.raw_size) != 0)
+		return no_memory(r);
+	to = memory->data + at;
+	if (e.codec != CODEC_PLAIN && r->in.map == NULL) {
+		if (kv_buffer_need(&r->aside, *aside + e.stored, *aside, r->h.stored_size) != 0)
+			return no_memory(r);
+		to = r->aside.data + *aside;
+		*aside += e.stored;
+	}
+	if (take_block(r, i, &e, to, &stored) != KV_OK)
+		return r->error.code;
+	if (e.codec != CODEC_PLAIN)
+		return decode_block(r, i, &e, stored, memory->data + at);
+	if (stored != to)
+		memcpy(to, stored, size);
+	return KV_OK;
+}
+
+/* A mapped section without compressed blocks is used where it lies. */
+static int
+load_mapped(struct kv_reader *r)
+{
+	const uint8_t *stored;
+	struct kv_entry e;
+	uint64_t i;
+
+	r->content = r->in.map + r->in.pos;
+	for (i = 0; i < r->blocks; i++) {
+		entry_of(r, i, &e);
+		if (take_block(r, i, &e, NULL, &stored) != KV_OK)
+			return r->error.code;
+	}
+	return KV_OK;
+}
+
+int
+kv_payload_load(struct kv_reader *r)
+{
+	int code = KV_OK;
+	size_t aside = 0;
+	uint64_t i;
+
+	if (r->h.raw_size > SIZE_MAX / 2)
+		return no_memory(r);
+	if (r->blocks > 0 && r->in.map != NULL && r->h.stored_size == r->h.raw_size)
+		code = load_mapped(r);
+	else {
+		for (i = 0; i < r->blocks && code == KV_OK; i++)
+			code = load_block(r, i, &aside);
+		r->content = r->blocks > 0 ? r->content_memory.data : NULL;
+	}
+	if (code != KV_OK || kv_payload_end(r) != KV_OK || check_content(r, r->content) != KV_OK)
+		return r->error.code;
+	r->state = STATE_LOADED;
+	return KV_OK;
+}
+
+int
+kv_payload_check(struct kv_reader *r)
+{
+	const uint8_t *stored;
+	struct kv_entry e;
+	uint64_t i;
+
+	if (kv_content_is_checked(r->h.kind))
+		return kv_payload_load(r);
+	if (scratch(r, 0) == NULL)
+		return no_memory(r);
+	for (i = 0; i < r->blocks; i++) {
+		entry_of(r, i, &e);
+		if (take_block(r, i, &e, scratch(r, 0), &stored) != KV_OK)
+			return r->error.code;
+		if (e.codec != CODEC_PLAIN &&
+		    decode_block(r, i, &e, stored, scratch(r, 1)) != KV_OK)
+			return r->error.code;
+	}
+	return kv_payload_end(r);
+}
+
+/* ---- kv_copy() ---- */
+
+/* Hands out the stored blocks of the current section one after another, read now or when it was
+ * loaded. */
+struct walk {
+	struct kv_reader *r;
+	uint64_t i;
+	uint64_t offset;        /* in the payload */
+	size_t aside;
+};
+
+static int
+next_stored(struct walk *w, struct kv_entry *e, const uint8_t **stored)
+{
+	struct kv_reader *r = w->r;
+	uint64_t i = w->i++;
+
+	entry_of(r, i, e);
+	if (r->state == STATE_FRESH)
+		return take_block(r, i, e, scratch(r, 0), stored);
+	if (r->in.map != NULL)
+		*stored = r->in.map + r->payload + w->offset;
+	else if (e->codec == CODEC_PLAIN)
+		*stored = r->content + i * KV_BLOCK;
+	else {
+		*stored = r->aside.data + w->aside;
+		w->aside += e->stored;
+	}
+	w->offset += e->stored;
+	return KV_OK;
+}
+
+static int
+has_plain_block(const struct kv_reader *r)
+{
+	uint64_t i;
+
+	for (i = 0; i < r->blocks; i++)
+		if (r->table[KV_ENTRY * i + 4] == CODEC_PLAIN)
+			return 1;
+	return 0;
+}
+
+/* As it is stored, block by block. */
+static int
+copy_stored(struct kv_reader *r, struct kv_writer *w)
+{
+	struct walk walk = { r, 0, 0, 0 };
+	const uint8_t *stored;
+	struct kv_header h = r->h;
+	struct kv_entry e;
+	int code = kv_writer_begin(w, &h, r->table);
+
+	while (code == KV_OK && walk.i < r->blocks) {
+		code = next_stored(&walk, &e, &stored);
+		if (code == KV_OK)
+			code = kv_writer_payload(w, stored, e.stored);
+	}
+	return code == KV_OK ? kv_writer_end(w) : code;
+}
+
+/* With the plain blocks compressed. The table comes first and is known last: compressed blocks
+ * have to be kept. */
+static int
+copy_compressed(struct kv_reader *r, struct kv_writer *w)
+{
+	struct walk walk = { r, 0, 0, 0 };
+	struct kv_span whole;
+	const uint8_t *stored;
+	struct kv_entry e;
+	int code = KV_OK;
+
+	if (r->h.stored_size == r->h.raw_size && (r->state == STATE_LOADED || r->in.map != NULL)) {
+		if (r->state == STATE_FRESH && kv_payload_load(r) != KV_OK)
+			return r->error.code;
+		whole.data = r->content;
+		whole.size = (size_t)r->h.raw_size;
+		return kv_write(w, r->h.type, r->h.layer, r->h.element_size, &whole, 1);
+	}
+	kv_pack_start(kv_writer_pack(w), r->h.element_size);
+	while (code == KV_OK && walk.i < r->blocks) {
+		code = next_stored(&walk, &e, &stored);
+		if (code == KV_OK &&
+		    kv_pack_stored(kv_writer_pack(w), &e, stored, r->h.raw_size) != 0)
+			code = no_memory(r);
+	}
+	return code == KV_OK ? kv_writer_packed(w, r->h.type, r->h.layer, r->h.raw_size) : code;
+}
+
+/* A section that stands after the provenance has to do so again, and that is written last. */
+static int
+copy_late(struct kv_reader *r, struct kv_writer *w)
+{
+	struct walk walk = { r, 0, 0, 0 };
+	const uint8_t *stored;
+	uint8_t bytes[KV_HEADER];
+	struct kv_entry e;
+	int code;
+
+	kv_header_put(bytes, &r->h);
+	code = kv_writer_late(w, bytes, sizeof bytes);
+	if (code == KV_OK)
+		code = kv_writer_late(w, r->table, (size_t)kv_table_size(r->h.raw_size));
+	while (code == KV_OK && walk.i < r->blocks) {
+		code = next_stored(&walk, &e, &stored);
+		if (code == KV_OK)
+			code = kv_writer_late(w, stored, e.stored);
+	}
+	return code;
+}
+
+int
+kv_copy(struct kv_reader *r, struct kv_writer *w)
+{
+	int code;
+
+	if (r->error.code != KV_OK)
+		return r->error.code;
+	if (r->state != STATE_FRESH && r->state != STATE_LOADED)
+		return kv_reader_fail(r, KV_EINVAL, "kv_copy() without a section, or again");
+	/* What must be looked into is looked into before any of it goes out; it is small. */
+	if (r->state == STATE_FRESH && kv_content_is_checked(r->h.kind) &&
+	    kv_payload_load(r) != KV_OK)
+		goto damaged;
+	if (scratch(r, 0) == NULL) {
+		no_memory(r);
+		goto damaged;
+	}
+	if (r->h.kind == KIND_PROV)
+		code = kv_inherit(w, r);
+	else if (r->provenance != NULL)
+		code = copy_late(r, w);
+	else if (kv_writer_compresses(w) && has_plain_block(r))
+		code = copy_compressed(r, w);
+	else
+		code = copy_stored(r, w);
+	if (r->error.code != KV_OK)
+		goto damaged;
+	if (code != KV_OK)
+		return code;
+	if (r->h.kind == KIND_POSN)
+		kv_writer_rows(w, r->rows.total);
+	if (r->state == STATE_FRESH && kv_payload_end(r) != KV_OK)
+		goto damaged;
+	r->state = STATE_PASSED;
+	return KV_OK;
+damaged:
+	kv_writer_abandon(w, r->error.code, r->error.text);
+	return r->error.code;
+}
+
+int
+kv_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed)
+{
+	int code;
+
+	if (r->error.code != KV_OK)
+		return r->error.code;
+	if (rows_changed && kv_is_critical(r->h.type))
+		return kv_reader_fail(r, KV_EINVAL, "critical, and the caller does not know it");
+	if (rows_changed && (r->h.type[3] & 0x20) == 0)
+		return 0;
+	code = kv_copy(r, w);
+	return code == KV_OK ? 1 : code;
+}

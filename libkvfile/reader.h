@@ -1,0 +1,69 @@
+/* reader.h - the reader: what reader.c (sections) and payload.c (their content) share
+ *
+ * Internal to libkvfile. */
+#ifndef KVFILE_READER_H
+#define KVFILE_READER_H
+
+#include "content.h"
+#include "input.h"
+#include "order.h"
+#include "seal.h"
+
+#pragma GCC visibility push(hidden)
+
+enum kv_state {
+	STATE_FRESH,            /* header and table were read, content not yet */
+	STATE_LOADED,           /* content is in memory or mapped, and checked */
+	STATE_PASSED,           /* nothing left of it */
+	STATE_END               /* the end marker was read */
+};
+
+struct kv_reader {
+	struct kv_input in;
+	int close;              /* the descriptor is ours */
+	char *name;
+	struct kv_message error;
+	struct kv_head head;
+	struct kv_order order;
+	struct kv_seal seal;
+	struct kv_end end;
+	struct kv_row_store rows;       /* of the current layer */
+	int has_rows;
+	char *provenance;
+	uint64_t index_size;    /* bytes of iNDX */
+	uint64_t index_good;    /* its entries up to the first that is wrong */
+
+	/* the current section */
+	enum kv_state state;
+	struct kv_header h;
+	uint64_t offset;        /* of its header */
+	uint64_t payload;       /* of its first block */
+	uint64_t blocks;
+	const uint8_t *table;   /* [blocks] entries, checked */
+	const uint8_t *content; /* whole, once STATE_LOADED */
+	char whole[KV_LABEL];   /* the last section that was read to its end, "" for none */
+
+	struct kv_buffer table_memory;
+	struct kv_buffer content_memory;
+	struct kv_buffer aside; /* compressed blocks of a section loaded from a stream */
+	uint8_t *scratch;       /* three blocks: stored, decoded, byte planes */
+};
+
+/* Records a failure as "name: section: ...". Returns code. */
+int kv_reader_fail(struct kv_reader *r, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The input ended or failed while reading what, NULL for block i. */
+int kv_reader_short(struct kv_reader *r, const char *what, uint64_t i);
+
+/* The content of the current section, whole and checked, in r->content. */
+int kv_payload_load(struct kv_reader *r);
+
+/* Reads and checks the content, and keeps none of it but what later checks need. */
+int kv_payload_check(struct kv_reader *r);
+
+/* The section was read to its end: its zero fill, and what it changes in the reader. */
+int kv_payload_end(struct kv_reader *r);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,84 @@
+/* section.h - preamble, section headers and block tables: bytes to structures and back (3.1 to
+ * 3.3)
+ *
+ * Internal to libkvfile. Knows what a header must look like, not in which order sections stand
+ * (order.h) nor what is in them (content.h). Checks all hashes but those of the blocks. */
+#ifndef KVFILE_SECTION_H
+#define KVFILE_SECTION_H
+
+#include "error.h"
+
+#pragma GCC visibility push(hidden)
+
+#define KV_PREAMBLE 64
+#define KV_HEADER 64
+#define KV_ENTRY 24
+#define KV_BLOCK ((size_t)1 << 20)      /* content of a block, the last one excepted */
+#define KV_ALIGN 4096                   /* of large payloads, 3.4 */
+#define KV_ALIGNED_FROM 65536           /* bytes of content that make a payload large */
+
+/* In the order of 3.5, which order.c relies on. */
+enum kv_kind {
+	KIND_HEAD, KIND_TOKS, KIND_POSN, KIND_OBSQ, KIND_SCOR, KIND_KEYS, KIND_VALS, KIND_LGTS,
+	KIND_PROV, KIND_INDX, KIND_ENDS, KIND_PADD, KIND_OTHER
+};
+
+enum kv_codec { CODEC_PLAIN = 0, CODEC_LZ4 = 1, CODEC_PLANES = 2 };
+
+struct kv_header {
+	char type[5];
+	enum kv_kind kind;
+	uint32_t layer;
+	unsigned element_size;
+	uint64_t raw_size;
+	uint64_t stored_size;
+	uint64_t table_hash;
+	uint64_t hash;                  /* of the 56 bytes before it */
+};
+
+struct kv_entry {
+	uint32_t stored;                /* bytes of the block in the file */
+	unsigned codec;
+	uint64_t raw_hash;
+	uint64_t stored_hash;
+};
+
+/* XXH3-64. data may be NULL when n is 0. */
+uint64_t kv_hash(const void *data, size_t n);
+
+/* Always true in a fuzzing build, or no mutation would come past the first hash. */
+int kv_same_hash(uint64_t a, uint64_t b);
+
+enum kv_kind kv_kind_of(const char *type);
+const char *kv_kind_name(enum kv_kind kind);    /* four letters; not for KIND_OTHER */
+
+/* Upper case first letter. */
+static inline int
+kv_is_critical(const char *type)
+{
+	return (type[0] & 0x20) == 0;
+}
+
+/* Number of blocks, and bytes of the table with and without its zero fill. */
+uint64_t kv_blocks(uint64_t raw_size);
+uint64_t kv_table_size(uint64_t raw_size);      /* 24 * blocks */
+
+/* Bytes of content in block i. */
+size_t kv_block_size(uint64_t raw_size, uint64_t i);
+
+void kv_preamble_put(uint8_t p[KV_PREAMBLE]);
+int kv_preamble_get(const uint8_t p[KV_PREAMBLE], struct kv_message *why);
+
+/* kv_header_put() computes h->hash. kv_header_get() sets h->type to "" until it can be
+ * believed. */
+void kv_header_put(uint8_t p[KV_HEADER], struct kv_header *h);
+int kv_header_get(const uint8_t p[KV_HEADER], struct kv_header *h, struct kv_message *why);
+
+void kv_entry_put(uint8_t p[KV_ENTRY], const struct kv_entry *e);
+void kv_entry_get(const uint8_t p[KV_ENTRY], struct kv_entry *e);
+
+/* Checks hash, entries and their sum; table is kv_table_size(h->raw_size) bytes. */
+int kv_table_check(const struct kv_header *h, const uint8_t *table, struct kv_message *why);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,35 @@
+/* writer.h - what kv_copy() needs of a writer beyond kvfile.h
+ *
+ * Internal to libkvfile. All return KV_OK or the writer's error. */
+#ifndef KVFILE_WRITER_H
+#define KVFILE_WRITER_H
+
+#include "pack.h"
+
+#pragma GCC visibility push(hidden)
+
+/* A section as another snapshot stores it: h and table of kv_table_size(), then its blocks,
+ * then the end. */
+int kv_writer_begin(struct kv_writer *w, const struct kv_header *h, const uint8_t *table);
+int kv_writer_payload(struct kv_writer *w, const void *data, size_t n);
+int kv_writer_end(struct kv_writer *w);
+
+/* A section whose blocks the caller has put into the writer's pack, and that keeps all of
+ * them. */
+struct kv_pack *kv_writer_pack(struct kv_writer *w);
+int kv_writer_packed(struct kv_writer *w, const char *type, uint32_t layer, uint64_t raw_size);
+
+/* A piece of a section that kv_commit() shall write after the provenance: header, table without
+ * fill, blocks without fill. */
+int kv_writer_late(struct kv_writer *w, const void *data, size_t n);
+
+int kv_writer_compresses(const struct kv_writer *w);
+
+/* The rows of the layer, all heads; what KEYS and VALS are measured by. */
+void kv_writer_rows(struct kv_writer *w, uint64_t total);
+
+/* The input of the section being written is damaged: there shall be no end marker. */
+void kv_writer_abandon(struct kv_writer *w, int code, const char *reason);
+
+#pragma GCC visibility pop
+#endif
