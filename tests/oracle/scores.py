@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""scores - the scores of a snapshot, computed again from the papers' formulas in double precision.
+
+	scores.py BEFORE.kv AFTER.kv METHOD [option=value ...]
+
+Reads keys, positions and observation queries of BEFORE, computes what METHOD must give, and compares
+with the scores in AFTER. Prints the largest error, relative to the largest finite score of the KV
+head. Exits with 1 when a row is +inf on one side only. Shares no code with kv-score.
+"""
+
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'format'))
+sys.dont_write_bytecode = True
+
+import kvread
+
+
+def attention(keys, positions, queries, at):
+    """[W][S]: softmax of q.k / sqrt(E) over the rows at or before each query's position."""
+    logits = queries @ keys.T / np.sqrt(keys.shape[1])
+    logits[positions[None, :] > np.array(at)[:, None]] = -np.inf
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def pooled(x, kernel, how):
+    """torch avg_pool1d (zeros count) or max_pool1d, stride 1, padding kernel // 2."""
+    half = kernel // 2
+    fill = 0 if how == 'avg' else -np.inf
+    padded = np.concatenate([np.full(half, fill), x, np.full(half, fill)])
+    windows = [padded[i:i + kernel] for i in range(len(x))]
+    return np.array([w.mean() if how == 'avg' else w.max() for w in windows])
+
+
+def reduced(lists, how):
+    return {'mean': np.mean, 'max': np.max, 'sum': np.sum}[how](np.array(lists), axis=0)
+
+
+def snapkv(snapshot, l, g, o):
+    layer, model = snapshot.layers[l], snapshot.model
+    positions = np.array(layer.positions[g])
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    H, G, E = model['query_heads'], model['kv_heads'], model['head_width']
+    stored = layer.queries.positions
+    W = int(o['window']) if 'window' in o else len(stored)
+    at = stored[len(stored) - W:]
+    queries = kvread.widen(layer.queries.data, snapshot.head['dtype']).astype(np.float64)
+    queries = queries.reshape(H, len(stored), E)[:, len(stored) - W:]
+    before = int((positions < at[0]).sum())
+    heads = range(g * (H // G), (g + 1) * (H // G))
+    mass = [attention(keys, positions, queries[h], at).sum(axis=0)[:before] for h in heads]
+    kernel, pool = int(o.get('kernel', 5)), o.get('pool', 'avg')
+    if o.get('order', 'pool-first') == 'pool-first':
+        score = reduced([pooled(m, kernel, pool) for m in mass], o.get('reduce', 'mean'))
+    else:
+        score = pooled(reduced(mass, o.get('reduce', 'mean')), kernel, pool)
+    return np.concatenate([score, np.full(len(positions) - before, np.inf)])
+
+
+def knorm(snapshot, l, g, o):
+    return -np.linalg.norm(snapshot.array(l, 'keys', g).astype(np.float64), axis=1)
+
+
+def recent(snapshot, l, g, o):
+    sink = int(o.get('sink', 4))
+    return np.array([np.inf if p < sink else float(p) for p in snapshot.layers[l].positions[g]])
+
+
+def mix(state, word):
+    """The finaliser of SplitMix64 after its increment."""
+    z = ((state ^ word) + 0x9e3779b97f4a7c15) % 2**64
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 % 2**64
+    z = (z ^ z >> 27) * 0x94d049bb133111eb % 2**64
+    return z ^ z >> 31
+
+
+def random(snapshot, l, g, o):
+    state = 0
+    for word in (int(o.get('seed', 0)), l, g):
+        state = mix(state, word)
+    return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
+
+
+def error(want, got):
+    """Largest difference of finite scores, relative to the largest of them."""
+    if not np.array_equal(np.isposinf(want), np.isposinf(got)):
+        sys.exit(f'+inf stands at {np.flatnonzero(np.isposinf(got))}, must stand at '
+                 f'{np.flatnonzero(np.isposinf(want))}')
+    finite = np.isfinite(want)
+    if not finite.any():
+        return 0.0
+    return float(np.abs(want - got)[finite].max() / max(np.abs(want[finite]).max(), 1e-30))
+
+
+def main(arguments):
+    before, after = (kvread.read(open(name, 'rb')) for name in arguments[:2])
+    method = {'snapkv': snapkv, 'knorm': knorm, 'recent': recent, 'random': random}[arguments[2]]
+    options = dict(a.split('=') for a in arguments[3:])
+    worst = 0.0
+    for l, layer in enumerate(before.layers):
+        for g in range(len(layer.positions)):
+            got = np.array(after.layers[l].scores.values[g], dtype=np.float64)
+            if len(layer.positions[g]) > 0:
+                with np.errstate(invalid='ignore'):
+                    worst = max(worst, error(method(before, l, g, options), got))
+    print(f'{worst:.3g}')
+
+
+if __name__ == '__main__':
+    main(sys.argv[1:])
