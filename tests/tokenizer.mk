@@ -1,0 +1,12 @@
+# The tokenizer: $(O)/tests/unit/tokenizer_*; and $(O)/tests/libtokenizer.so for tests/oracle/tokenizer_diff.py, by hand.
+
+tokenizer_o = $(patsubst %,$(O)/model/%.o,added bpe nfc pretok splitexpr tokenizer tokjson tokload tokvocab utf8 vocab)
+tokenizer_tests = $(patsubst %.c,$(O)/%,$(wildcard tests/unit/tokenizer_*.c))
+UNIT_TESTS += $(tokenizer_tests)
+
+$(tokenizer_tests): $(O)/%: $(O)/%.o $(tokenizer_o)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs)
+
+$(O)/tests/libtokenizer.so: $(tokenizer_o)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ $(model_libs) $(kvfile_libs)
