@@ -1,0 +1,98 @@
+#!/bin/sh
+# quickstart.sh - from a fresh clone to an answer out of a tenth of the cache
+#
+# Installs what is missing (tests/deps.sh), builds, and runs the main pipeline on the demo model. O names another build
+# folder than build/. Nothing outside that folder is written, packages aside.
+set -eu
+
+cd "$(dirname "$0")/.."
+build=${O:-build}
+model=examples/demo-model
+prompt=examples/prompts/harbour.txt
+full=$build/full.kv
+small=$build/small.kv
+
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
+	bold=$(printf '\033[1m') plain=$(printf '\033[0m')
+else
+	bold='' plain=''
+fi
+
+heading() {
+	printf '\n%s%s%s\n' "$bold" "$*" "$plain"
+}
+
+indent() {
+	sed 's/^/    /'
+}
+
+# Shows a command line, runs it, and shows what it prints.
+show() {
+	printf '\n'
+	printf '$ %s\n' "$1" | indent
+	out=$(eval "$1") || exit
+	if [ -n "$out" ]; then
+		printf '%s\n' "$out" | indent
+	fi
+}
+
+# What kv-info says of a snapshot on the line with this name.
+fact() {
+	kv-info "$1" | sed -n "s/^$2  *//p"
+}
+
+since() {
+	awk -v start="$1" -v end="$(date +%s.%N)" 'BEGIN { printf "%.2f s", end - start }'
+}
+
+heading "1. What kvpipe needs"
+sh tests/deps.sh build
+
+heading "2. Build"
+mkdir -p "$build"
+started=$(date +%s.%N)
+echo "make O=$build (what it says goes to $build/make.log)"
+if ! make -j "$(getconf _NPROCESSORS_ONLN)" O="$build" >"$build/make.log" 2>&1; then
+	tail -n 20 "$build/make.log" >&2
+	exit 1
+fi
+echo "Built in $(since "$started")."
+PATH=$(cd "$build" && pwd):$PATH
+export PATH
+
+heading "3. The prompt: $(kv-tokenize -m "$model" --count "$prompt") tokens of small talk, six facts, one question"
+{
+	printf '\n%s ...\n' "$(head -n 1 "$prompt" | cut -d . -f 1-3)"
+	printf '... %s ...\n' "$(grep -o 'The access code of Elmford is [A-Z0-9]*\.' "$prompt")"
+	tail -n 2 "$prompt"
+} | indent
+echo
+
+heading "4. With the whole cache"
+show "kv-prefill -m $model --observe 16 -o $full $prompt"
+show "kv-decode -m $model --stop . $full"
+
+heading "5. With a tenth of it, chosen by SnapKV"
+started=$(date +%s.%N)
+show "kv-prefill -m $model --observe 16 $prompt |
+      kv-score --method snapkv --kernel 7 | kv-evict --rate 0.1 |
+      tee $small | kv-decode -m $model --stop ."
+took=$(since "$started")
+
+heading "6. What was kept"
+for snapshot in "$full" "$small"; do
+	printf '\n%s\n' "$snapshot"
+	printf '    rows           %s\n' "$(fact "$snapshot" rows)"
+	printf '    keys + values  %s\n' "$(fact "$snapshot" 'keys + values')"
+done
+printf '\nThe pipeline of step 5 took %s, loading the model twice included.\n' "$took"
+
+heading "Where to go from here"
+cat <<END
+    PATH=$(cd "$build" && pwd):\$PATH
+                                    the commands above, by hand
+    man man/kvpipe.7                what one can do with these programs
+    sh examples/accuracy.sh         how often the answer survives, over a hundred documents
+    sh tests/run.sh                 the tests
+    make install PREFIX=...         where you want it
+END

@@ -1,0 +1,125 @@
+#!/bin/sh
+# deps.sh - what kvpipe needs from the system, and getting what is missing
+#
+# usage: tests/deps.sh [--list] group ...
+#
+# Groups: build, test, ci. This file is the one place that knows the packages (names of Debian 12; Ubuntu has the same). What is
+# there is found by looking for the thing itself, not for the package, so that it also works where there is no dpkg. What is missing
+# is installed with apt-get, as root or through sudo; where that cannot be, it is named and the exit code is 1. --list prints the packages of
+# the groups and does nothing.
+set -eu
+
+# group, package, how to see that it is there, what it is for
+table() {
+	cat <<-'END'
+		build|gcc|command cc|the compiler
+		build|libc6-dev|header stdio.h|the C library
+		build|make|command make|
+		build|pkg-config|command pkg-config|to find the libraries below
+		build|liblz4-dev|module liblz4|compressed snapshots
+		build|libxxhash-dev|module libxxhash|checksums of snapshots
+		build|libjansson-dev|module jansson|JSON: model folders, snapshot heads
+		build|libpcre2-dev|module libpcre2-8|tokenizer: how text is split into words
+		build|libutf8proc-dev|module libutf8proc|tokenizer: Unicode normalisation
+		build|libdnnl-dev|header oneapi/dnnl/dnnl.h|matrix products on the CPU (oneDNN)
+		test|bats|command bats|the test runner
+		test|bats-support|file /usr/lib/bats/bats-support/load.bash|
+		test|bats-assert|file /usr/lib/bats/bats-assert/load.bash|
+		test|bats-file|file /usr/lib/bats/bats-file/load.bash|
+		test|python3|file /usr/bin/python3|oracles: independent computations to compare with
+		test|python3-numpy|python numpy|oracles
+		test|python3-xxhash|python xxhash|oracles: the format, read by other code
+		test|python3-lz4|python lz4.block|oracles
+		test|mandoc|command mandoc|checks the man pages
+		test|shellcheck|command shellcheck|checks the scripts
+		test|bsdutils|command script|a terminal for tests
+		test|binutils|command nm|looks into libraries
+		ci|clang|command clang|the second compiler
+		ci|libomp-dev|clang-openmp omp|OpenMP for clang
+		ci|git|command git|the list of files
+	END
+}
+
+there() {
+	case $1 in
+	command)      command -v "$2" >/dev/null 2>&1 ;;
+	module)       pkg-config --exists "$2" 2>/dev/null ;;
+	header)       echo "#include <$2>" | cc -E - >/dev/null 2>&1 ;;
+	file)         [ -e "$2" ] ;;
+	python)       /usr/bin/python3 -c "import $2" 2>/dev/null ;;
+	clang-openmp) echo "#include <$2.h>" | clang -fopenmp -E - >/dev/null 2>&1 ;;
+	esac
+}
+
+# Prints "package|purpose" for each line of the groups whose thing is not there.
+missing() {
+	table | while IFS='|' read -r group package probe purpose; do
+		case " $* " in
+		*" $group "*) ;;
+		*) continue ;;
+		esac
+		# shellcheck disable=SC2086 # kind and argument
+		there $probe || printf '%s|%s\n' "$package" "$purpose"
+	done
+}
+
+run_as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	elif [ -t 0 ]; then
+		sudo "$@"
+	else
+		sudo -n "$@"
+	fi
+}
+
+refuse() {
+	printf '\n%s. Please install these packages, or what they are called on your system:\n\n    %s\n\n' "$1" "$2" >&2
+	exit 1
+}
+
+install_packages() {
+	if ! command -v apt-get >/dev/null 2>&1; then
+		refuse "There is no apt-get here" "$*"
+	elif [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
+		refuse "Installing needs root, and there is no sudo" "$*"
+	fi
+	log=$(mktemp)
+	trap 'rm -f "$log"' EXIT
+	if ! run_as_root apt-get update >"$log" 2>&1 ||
+	    ! run_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
+	    >>"$log" 2>&1; then
+		tail -n 15 "$log" >&2
+		refuse "apt-get failed" "$*"
+	fi
+}
+
+main() {
+	if [ "${1:-}" = --list ]; then
+		shift
+		table | while IFS='|' read -r group package _; do
+			case " $* " in
+			*" $group "*) echo "$package" ;;
+			esac
+		done
+		return
+	fi
+	wanted=$(missing "$@")
+	if [ -z "$wanted" ]; then
+		echo "All packages that are needed are there."
+		return
+	fi
+	echo "These packages are missing and will be installed with apt-get:"
+	echo "$wanted" | while IFS='|' read -r package purpose; do
+		printf '    %-16s %s\n' "$package" "$purpose"
+	done
+	# shellcheck disable=SC2046 # one word for each package
+	install_packages $(echo "$wanted" | cut -d '|' -f 1)
+	wanted=$(missing "$@")
+	if [ -n "$wanted" ]; then
+		refuse "Still not found after the installation" "$(echo "$wanted" | cut -d '|' -f 1 | tr '\n' ' ')"
+	fi
+	echo "Installed."
+}
+
+main "$@"

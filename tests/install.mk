@@ -1,0 +1,58 @@
+# install, uninstall, unit, test, lint. Honours PREFIX and DESTDIR, and O: `make test O=build-asan SAN=1` tests that build.
+
+INSTALL = install
+BATS = bats
+DOCDIR = $(PREFIX)/share/doc/kvpipe
+SOVERSION = 1
+
+installed_headers = libkvfile/kvfile.h libkvfile/dtype.h
+installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
+pages = $(wildcard man/*.[1-9])
+scripts = $(wildcard examples/*.sh tests/*.sh tests/*/*.sh tests/*.bash) .ci/run
+
+install: all $(O)/libkvfile.a
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/kvfile $(DOCDIR))
+	$(INSTALL) $(TOOLS:%=$(O)/%) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -m 644 $(O)/libkvfile.a $(DESTDIR)$(LIBDIR)
+	$(INSTALL) -m 755 $(O)/libkvfile.so $(DESTDIR)$(LIBDIR)/libkvfile.so.$(SOVERSION)
+	ln -sf libkvfile.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libkvfile.so
+	$(INSTALL) -m 644 $(installed_headers) $(DESTDIR)$(INCLUDEDIR)/kvfile
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
+	    -e 's|@VERSION@|$(VERSION)|' libkvfile/kvfile.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/kvfile.pc
+	for page in $(pages); do \
+		dir=$(DESTDIR)$(MANDIR)/man$${page##*.} && $(INSTALL) -d $$dir && \
+		$(INSTALL) -m 644 $$page $$dir || exit; \
+	done
+	$(INSTALL) -m 644 $(installed_docs) $(DESTDIR)$(DOCDIR)
+
+uninstall:
+	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
+	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc)
+	rm -rf $(DESTDIR)$(INCLUDEDIR)/kvfile $(DESTDIR)$(DOCDIR)
+	for page in $(pages:man/%=%); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done
+
+# The fragments beside this one add to UNIT_TESTS (programs that are tests) and test_programs (what bats files need built). Some of
+# them are included later: both are expanded in recipes only.
+built_for_tests = $(UNIT_TESTS) $(test_programs)
+
+unit:
+	@$(MAKE) --no-print-directory $(UNIT_TESTS)
+	@for test in $(UNIT_TESTS); do echo "$$test" && $$test || exit; done
+
+# The unit tests as a bats file, so that one runner counts everything.
+$(O)/unit.bats: FORCE
+	@$(MAKE) --no-print-directory all $(O)/libkvfile.a $(built_for_tests)
+	@for test in $(abspath $(UNIT_TESTS)); do \
+		printf '@test "unit: %s" { %s; }\n' "$${test##*/}" "$$test"; \
+	done >$@
+
+test: $(O)/unit.bats
+	@O=$(abspath $(O)) $(BATS) $(BATSFLAGS) tests $(O)/unit.bats
+
+lint:
+	shellcheck -x $(scripts)
+	shellcheck -x -s bats $(wildcard tests/*.bats)
+	mandoc -T lint -W warning $(pages)
+
+FORCE:
+.PHONY: install uninstall unit test lint FORCE
