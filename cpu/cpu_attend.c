@@ -1,0 +1,273 @@
+/* cpu_attend.c - attention and attention mass, cut into items of work
+ *
+ * An item is one KV head, a block of query rows of the call with all the query heads that read that KV head, and a range of the head's
+ * rows. Prefill has enough blocks of query rows to occupy the threads; decoding has one, so there the rows of the cache
+ * are cut into chunks instead, and the results of the chunks, each normalised by its own sum, are combined by their log-sum-exp.
+ * Scratch is linear in N and in the number of items; the loops over keys are in simd_attend.c.
+ *
+ * Because positions ascend, the rows that a query sees are a prefix of the KV head's rows: its length is all that the inner
+ * loops need to know about positions. */
+#include <math.h>
+#include <omp.h>
+
+#include "cpu/cpu_internal.h"
+
+#define QUERY_ROWS 128           /* query rows x query heads of one item, or one row's heads where those are more */
+#define ITEMS 256                /* rows of the cache are cut until there are about so many items */
+#define CHUNK_MIN 512            /* but not shorter than this */
+
+/* How one call is cut. */
+struct plan {
+	const struct layer_rows *rows;
+	size_t N, H, R, E;
+	size_t block, blocks;        /* query rows of one item; items along N */
+	size_t chunk, chunks;        /* cache rows of one item; items along the longest head */
+	size_t floats;               /* scratch of one thread */
+};
+
+static size_t
+round_up(size_t n, size_t unit)
+{
+	return (n + unit - 1) / unit * unit;
+}
+
+/* Returns 0 after remembering the failure when the shapes cannot be. */
+static int
+make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N, size_t H)
+{
+	size_t longest = 0, items, M, g;
+
+	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 || kv_dtype_size(rows->dtype) == 0) {
+		cpu_fail(d, "attention: %zu query heads over %u KV heads of width %u", H, rows->heads, rows->width);
+		return 0;
+	}
+	*p = (struct plan){ .rows = rows, .N = N, .H = H, .R = H / rows->heads, .E = rows->width };
+	for (g = 0; g < rows->heads; g++)
+		longest = rows->len[g] > longest ? rows->len[g] : longest;
+	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
+	p->blocks = (N + p->block - 1) / p->block;
+	items = p->blocks * rows->heads;
+	p->chunk = round_up(longest * items / ITEMS + 1, KEY_TILE);
+	if (p->chunk < CHUNK_MIN)
+		p->chunk = CHUNK_MIN;
+	if (items >= ITEMS || p->chunk >= longest)
+		p->chunk = round_up(longest + 1, KEY_TILE);
+	p->chunks = longest > p->chunk ? (longest + p->chunk - 1) / p->chunk : 1;
+	M = p->block * p->R;
+	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 2 * round_up(M, 16) + p->E * KEY_TILE +
+	    KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
+	return 1;
+}
+
+/* How many of the len ascending positions are <= limit */
+static uint32_t
+seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
+{
+	uint32_t low = 0, mid;
+
+	while (low < len) {
+		mid = low + (len - low) / 2;
+		if (pos[mid] <= limit)
+			low = mid + 1;
+		else
+			len = mid;
+	}
+	return low;
+}
+
+/* The job of query rows n0 .. of KV head g on one thread's scratch, with its queries scaled and no rows read yet. Its rows end
+ * where no query row of it sees further. */
+static void
+start_job(const struct plan *p, struct attend_job *j, float *scratch, const float *q, const uint32_t *qpos, size_t g, size_t n0)
+{
+	const struct layer_rows *c = p->rows;
+	const size_t E = p->E, N = p->N - n0 < p->block ? p->N - n0 : p->block, M = N * p->R;
+	const size_t at = c->start[g] * E * kv_dtype_size(c->dtype);
+	const float scale = (float)(1 / sqrt((double)E));
+	uint32_t *seen;
+	size_t n, r, e;
+
+	*j = (struct attend_job){ .k = (const char *)c->k + at, .dtype = c->dtype, .E = E, .M = M };
+	j->v = c->v == NULL ? NULL : (const char *)c->v + at;
+	j->o = scratch;
+	j->kt = j->o + M * PADDED(E);
+	j->vt = j->kt + E * KEY_TILE;
+	j->s = j->vt + KEY_TILE * PADDED(E);
+	j->l = j->s + SCORE_ROWS * KEY_TILE;
+	j->m = j->l + M * 16;
+	seen = (uint32_t *)(j->m + round_up(M, 16));
+	scratch = (float *)seen + round_up(M, 16);
+	for (n = 0; n < N; n++) {
+		seen[n * p->R] = seen_rows(c->pos + c->start[g], c->len[g], qpos[n0 + n]);
+		if (seen[n * p->R] > j->last)
+			j->last = seen[n * p->R];
+		for (r = 1; r < p->R; r++)
+			seen[n * p->R + r] = seen[n * p->R];
+		for (e = 0; e < p->R * E; e++)
+			scratch[n * p->R * E + e] = q[((n0 + n) * p->H + g * p->R) * E + e] * scale;
+	}
+	j->seen = seen;
+	j->q = scratch;
+}
+
+/* o[E] and lse (each NULL = not wanted) <- query row m of a job that has run, normalised */
+static void
+finish_job(const struct attend_job *j, size_t m, float *o, float *lse)
+{
+	const float *from = j->o + m * PADDED(j->E);
+	float sum = 0, scale;
+	size_t i;
+
+	for (i = 0; i < 16; i++)
+		sum += j->l[m * 16 + i];
+	scale = sum == 0 ? 0 : 1 / sum;
+	if (lse != NULL)
+		*lse = sum == 0 ? -INFINITY : j->m[m] + logf(sum);
+	for (i = 0; o != NULL && i < j->E; i++)
+		o[i] = from[i] * scale;
+}
+
+/* One item: o[N][H][E] and lse[N][H] of query rows n0 .., KV head g, over rows of the cache from first on */
+static void
+attend_item(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse, const float *q, const uint32_t *qpos,
+    size_t g, size_t n0, size_t first)
+{
+	struct attend_job j;
+	size_t m, at;
+
+	start_job(p, &j, scratch, q, qpos, g, n0);
+	if (o == NULL)
+		j.v = NULL;
+	j.first = first;
+	if (j.last > first + p->chunk)
+		j.last = first + p->chunk;
+	memset(j.o, 0, j.M * PADDED(j.E) * sizeof *j.o);
+	memset(j.l, 0, j.M * 16 * sizeof *j.l);
+	for (m = 0; m < j.M; m++)
+		j.m[m] = -INFINITY;
+	d->simd->attend(&j);
+	for (m = 0; m < j.M; m++) {
+		at = (n0 + m / p->R) * p->H + g * p->R + m % p->R;
+		finish_job(&j, m, o == NULL ? NULL : o + at * p->E, lse == NULL ? NULL : lse + at);
+	}
+}
+
+/* o[E], lse <- chunks results for one query row of one head, stride rows of E, and of 1, apart */
+static void
+combine(float *o, float *lse, const float *part_o, const float *part_lse, size_t chunks, size_t stride, size_t E)
+{
+	float top = -INFINITY, sum = 0, weight;
+	size_t c, e;
+
+	for (c = 0; c < chunks; c++)
+		top = part_lse[c * stride] > top ? part_lse[c * stride] : top;
+	for (e = 0; o != NULL && e < E; e++)
+		o[e] = 0;
+	for (c = 0; c < chunks; c++) {
+		if (part_lse[c * stride] == -INFINITY)
+			continue;                      /* nothing seen here; a NaN is not skipped */
+		weight = expf(part_lse[c * stride] - top);
+		sum += weight;
+		for (e = 0; o != NULL && e < E; e++)
+			o[e] += weight * part_o[c * stride * E + e];
+	}
+	for (e = 0; o != NULL && e < E && sum != 0; e++)
+		o[e] /= sum;
+	if (lse != NULL)
+		*lse = sum == 0 ? -INFINITY : top + logf(sum);
+}
+
+/* Scratch of attend(): of the threads, and results of chunks where there is more than one */
+static size_t
+attend_floats(struct dev *d, const struct plan *p, int want_o)
+{
+	size_t parts = p->chunks > 1 ? p->chunks * p->N * p->H : 0;
+
+	return d->threads * p->floats + parts * (want_o ? 1 + p->E : 1);
+}
+
+/* o[N][H][E] and lse[N][H], each NULL = not wanted */
+static void
+attend(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse, const float *q, const uint32_t *qpos)
+{
+	const size_t NH = p->N * p->H, G = p->rows->heads;
+	float *part_lse = scratch + d->threads * p->floats, *part_o = part_lse + p->chunks * NH;
+	size_t i, b, g, c;
+
+	/* From the last query rows, which see most, to the first: the threads then end at about the same time. */
+#pragma omp parallel for collapse(3) schedule(dynamic) num_threads(d->threads)
+	for (b = p->blocks; b > 0; b--)
+		for (g = 0; g < G; g++)
+			for (c = 0; c < p->chunks; c++) {
+				float *mine = scratch + (size_t)omp_get_thread_num() * p->floats;
+				float *to_o = o == NULL || p->chunks == 1 ? o : part_o + c * NH * p->E;
+				float *to_lse = p->chunks == 1 ? lse : part_lse + c * NH;
+
+				attend_item(d, p, mine, to_o, to_lse, q, qpos, g, (b - 1) * p->block, c * p->chunk);
+			}
+	if (p->chunks == 1)
+		return;
+#pragma omp parallel for num_threads(d->threads) if (p->chunks * NH * p->E > 32768)
+	for (i = 0; i < NH; i++)
+		combine(o == NULL ? NULL : o + i * p->E, lse == NULL ? NULL : lse + i, part_o + i * p->E, part_lse + i,
+		    p->chunks, NH, p->E);
+}
+
+void
+cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *rows, const uint32_t *qpos, uint32_t N,
+    uint32_t H)
+{
+	struct plan p;
+	float *scratch;
+
+	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, N, H))
+		return;
+	if ((scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *scratch)) != NULL)
+		attend(d, &p, scratch, o, lse, q, qpos);
+}
+
+/* Rows first .. first+CHUNK_MIN-1 of mass[H][..] for the query heads of KV head g: every query row, in order */
+static void
+mass_item(struct dev *d, const struct plan *p, float *scratch, float *mass, size_t stride, const float *lse, const float *q,
+    const uint32_t *qpos, size_t g, size_t first)
+{
+	const size_t len = p->rows->len[g], end = len < first + CHUNK_MIN ? len : first + CHUNK_MIN;
+	struct attend_job j;
+	size_t n0, r, m;
+
+	mass += g * p->R * stride;
+	for (r = 0; r < p->R && first < end; r++)
+		memset(mass + r * stride + first, 0, (end - first) * sizeof *mass);
+	for (n0 = 0; n0 < p->N; n0 += p->block) {
+		start_job(p, &j, scratch, q, qpos, g, n0);
+		j.v = NULL;
+		j.first = first;
+		j.last = j.last < end ? j.last : end;
+		for (m = 0; m < j.M; m++)
+			j.m[m] = lse[(n0 + m / p->R) * p->H + g * p->R + m % p->R];
+		d->simd->mass(&j, mass, stride, p->R);
+	}
+}
+
+void
+cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q, const struct layer_rows *rows, const uint32_t *qpos,
+    uint32_t W, uint32_t H)
+{
+	const size_t lses = round_up((size_t)W * H, 16);
+	size_t longest = 0, g, s;
+	float *lse, *scratch;
+	struct plan p;
+
+	if (d->error[0] != '\0' || !make_plan(d, &p, rows, W, H) ||
+	    (lse = cpu_scratch(d, (lses + attend_floats(d, &p, 0)) * sizeof *lse)) == NULL)
+		return;
+	scratch = lse + lses;
+	if (W > 0)
+		attend(d, &p, scratch, NULL, lse, q, qpos);
+	for (g = 0; g < rows->heads; g++)
+		longest = rows->len[g] > longest ? rows->len[g] : longest;
+#pragma omp parallel for collapse(2) schedule(dynamic) num_threads(d->threads)
+	for (g = 0; g < rows->heads; g++)
+		for (s = 0; s < longest; s += CHUNK_MIN)
+			mass_item(d, &p, scratch + (size_t)omp_get_thread_num() * p.floats, mass, stride, lse, q, qpos, g, s);
+}

@@ -1,0 +1,155 @@
+/* cpu_device.c - the CPU as a device: threads, memory, the first error, and the table of ops
+ *
+ * Device memory is ordinary memory, every op has finished when it returns, and weights are used where they are mapped. */
+#include <oneapi/dnnl/dnnl.h>
+#include <omp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "cpu/cpu_internal.h"
+
+#define MAX_THREADS 1024
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static struct dev *
+cpu_open(int index, int threads, char *err, size_t errlen)
+{
+	const dnnl_version_t *dnn = dnnl_version();
+	struct dev *d;
+
+	if (index != 0) {
+		snprintf(err, errlen, "there is only one CPU device, number 0, not %d", index);
+		return NULL;
+	}
+	if (threads < 0 || threads > MAX_THREADS) {
+		snprintf(err, errlen, "%d threads: want 1 to %d, or 0 for all", threads, MAX_THREADS);
+		return NULL;
+	}
+	if ((d = calloc(1, sizeof *d)) == NULL) {
+		snprintf(err, errlen, "out of memory");
+		return NULL;
+	}
+	d->threads = threads > 0 ? threads : omp_get_num_procs();
+	d->simd = cpu_simd();
+	snprintf(d->text, sizeof d->text, "%d thread%s, %s, oneDNN %d.%d.%d", d->threads, d->threads == 1 ? "" : "s",
+	    d->simd->name, dnn->major, dnn->minor, dnn->patch);
+	return d;
+}
+
+static void
+cpu_close(struct dev *d)
+{
+	if (d == NULL)
+		return;
+	free(d->scratch);
+	free(d);
+}
+
+static const char *
+cpu_sync(struct dev *d)
+{
+	return d->error[0] != '\0' ? d->error : NULL;
+}
+
+static const char *
+cpu_describe(struct dev *d)
+{
+	return d->text;
+}
+
+void
+cpu_fail(struct dev *d, const char *fmt, ...)
+{
+	va_list ap;
+
+#pragma omp critical(cpu_fail)
+	if (d->error[0] == '\0') {
+		va_start(ap, fmt);
+		vsnprintf(d->error, sizeof d->error, fmt, ap);
+		va_end(ap);
+	}
+}
+
+/* Large pieces are aligned to huge pages and ask for them: keys and values are read from end to end, and
+ * with small pages a tenth of that time goes into address translation. */
+static void *
+aligned(size_t bytes)
+{
+	size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
+	void *p;
+
+	if (bytes > SIZE_MAX - align)
+		return NULL;
+	bytes = (bytes + align) / align * align;       /* never 0 */
+	if ((p = aligned_alloc(align, bytes)) != NULL && align == HUGE_PAGE)
+		madvise(p, bytes, MADV_HUGEPAGE);
+	return p;
+}
+
+void *
+cpu_scratch(struct dev *d, size_t bytes)
+{
+	if (bytes <= d->scratch_bytes)
+		return d->scratch;
+	free(d->scratch);
+	d->scratch_bytes = 0;
+	if ((d->scratch = aligned(bytes)) == NULL) {
+		cpu_fail(d, "no room for %zu bytes of scratch", bytes);
+		return NULL;
+	}
+	d->scratch_bytes = bytes;
+	return d->scratch;
+}
+
+static void *
+cpu_alloc(struct dev *d, size_t bytes)
+{
+	(void)d;
+	return aligned(bytes);
+}
+
+static void
+cpu_free(struct dev *d, void *p)
+{
+	(void)d;
+	free(p);
+}
+
+static void
+cpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
+{
+	if (d->error[0] == '\0' && bytes > 0)
+		memcpy(dst, src, bytes);
+}
+
+static const void *
+cpu_weights(struct dev *d, const void *host, size_t bytes)
+{
+	(void)d;
+	(void)bytes;
+	return host;
+}
+
+const struct ops cpu_ops = {
+	.name = "cpu",
+	.open = cpu_open,
+	.close = cpu_close,
+	.sync = cpu_sync,
+	.describe = cpu_describe,
+	.alloc = cpu_alloc,
+	.free = cpu_free,
+	.put = cpu_copy,
+	.get = cpu_copy,
+	.copy = cpu_copy,
+	.weights = cpu_weights,
+	.embed = cpu_embed,
+	.rmsnorm = cpu_rmsnorm,
+	.matmul = cpu_matmul,
+	.rope = cpu_rope,
+	.store = cpu_store,
+	.attend = cpu_attend,
+	.window_mass = cpu_window_mass,
+	.swiglu = cpu_swiglu,
+};

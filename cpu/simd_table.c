@@ -1,0 +1,16 @@
+/* simd_table.c - the inner loops of one instruction set, as a table for dispatch.c */
+#include "cpu/simd.h"
+
+#define STR_(x) #x
+#define STR(x) STR_(x)
+
+const struct simd FN(simd) = {
+	.name = STR(ISA),
+	.widen = FN(widen),
+	.dots = FN(dots),
+	.attend = FN(attend),
+	.mass = FN(mass),
+	.rmsnorm = FN(rmsnorm),
+	.rotate = FN(rotate),
+	.swiglu = FN(swiglu),
+};

@@ -1,0 +1,366 @@
+/* ops.c - every op of model/ops.h against the same formula in double precision (ops_reference.c)
+ *
+ * ops [-v]: with -v also prints the largest error of each op. This file: the ops that handle one row at a time, matmul, and what is refused. Attention is in ops_attend.c. */
+#include <stdio.h>
+
+#include "cpu/cpu_internal.h"
+#include "tests/unit/ops_check.h"
+
+/* ---- ops of one row ---- */
+
+static void
+test_embed(enum kv_dtype type, uint32_t D)
+{
+	enum { V = 37, N = 9 };
+	float *table = floats((size_t)V * D, 3), *got;
+	double *want = malloc(N * D * sizeof *want);
+	uint32_t tok[N], n, i;
+	void *x, *t;
+	int k;
+
+	round_to(table, type, (size_t)V * D);
+	for (n = 0; n < N; n++)
+		for (tok[n] = draw(V), i = 0; i < D; i++)
+			want[n * D + i] = table[tok[n] * D + i];
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		struct mat m = { t = to_device_as(d, table, type, (size_t)V * D), type, V, D };
+
+		x = d->ops->alloc(d->dev, N * D * 4);
+		d->ops->embed(d->dev, x, &m, tok, N);
+		got = from_device(d, x, N * D);
+		compare(d, EMBED, "embed", got, want, N * D);
+		free(got);
+		d->ops->free(d->dev, x);
+		d->ops->free(d->dev, t);
+	}
+	free(table);
+	free(want);
+}
+
+static void
+test_rmsnorm(uint32_t N, uint32_t D, float scale, int in_place)
+{
+	float *x = floats((size_t)N * D, scale), *w = floats(D, 2), *got;
+	double *want = malloc(N * D * sizeof *want);
+	int k;
+
+	ref_rmsnorm(want, x, w, N, D, 1e-5f);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *dx = to_device(d, x, N * D * 4), *dw = to_device(d, w, D * 4);
+		float *dy = in_place ? dx : d->ops->alloc(d->dev, N * D * 4);
+
+		d->ops->rmsnorm(d->dev, dy, dx, dw, N, D, 1e-5f);
+		got = from_device(d, dy, N * D);
+		compare(d, RMSNORM, "rmsnorm", got, want, N * D);
+		free(got);
+		if (!in_place)
+			d->ops->free(d->dev, dy);
+		d->ops->free(d->dev, dx);
+		d->ops->free(d->dev, dw);
+	}
+	free(x);
+	free(w);
+	free(want);
+}
+
+static void
+test_rope(uint32_t N, uint32_t heads, uint32_t E)
+{
+	const size_t n = (size_t)N * heads * E;
+	float *x = floats(n, 1), *got;
+	double *want = malloc(n * sizeof *want), *freq = malloc((E / 2 + 1) * sizeof *freq);
+	uint32_t *pos = malloc(N * sizeof *pos), i;
+	int k;
+
+	for (i = 0; i < N; i++)
+		pos[i] = i == 0 ? 0 : i * 7919 % 1000003;      /* far enough that an f32 angle would fail */
+	for (i = 0; i < E / 2; i++)
+		freq[i] = pow(500000, -2.0 * i / E);
+	ref_rope(want, x, pos, freq, N, heads, E);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		void *dx = to_device(d, x, n * 4), *dp = to_device(d, pos, N * 4), *df = to_device(d, freq, E / 2 * 8);
+
+		d->ops->rope(d->dev, dx, dp, df, N, heads, E);
+		got = from_device(d, dx, n);
+		compare(d, ROPE, "rope", got, want, n);
+		free(got);
+		d->ops->free(d->dev, dx);
+		d->ops->free(d->dev, dp);
+		d->ops->free(d->dev, df);
+	}
+	free(x);
+	free(want);
+	free(freq);
+	free(pos);
+}
+
+static void
+test_swiglu(uint32_t N, uint32_t F, float scale, int in_place)
+{
+	const size_t n = (size_t)N * F;
+	float *gate = floats(n, scale), *up = floats(n, 1), *got;
+	double *want = malloc(n * sizeof *want);
+	int k;
+
+	ref_swiglu(want, gate, up, n);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *dg = to_device(d, gate, n * 4), *du = to_device(d, up, n * 4);
+		float *dy = in_place ? dg : d->ops->alloc(d->dev, n * 4);
+
+		d->ops->swiglu(d->dev, dy, dg, du, N, F);
+		got = from_device(d, dy, n);
+		compare(d, SWIGLU, "swiglu", got, want, n);
+		free(got);
+		if (!in_place)
+			d->ops->free(d->dev, dy);
+		d->ops->free(d->dev, dg);
+		d->ops->free(d->dev, du);
+	}
+	free(gate);
+	free(up);
+	free(want);
+}
+
+/* Two appends, the second behind the first, to heads of different lengths */
+static void
+test_store(enum kv_dtype type, uint32_t E, uint32_t N)
+{
+	enum { G = 3 };
+	const uint32_t cap = 2 * N + 3;
+	const size_t n = (size_t)N * G * E, all = (size_t)G * cap * E;
+	float *k1 = floats(n, 2), *v1 = floats(n, 2), *got;
+	uint32_t pos[2][64], g, i, e, round;
+	double *want = malloc(2 * all * sizeof *want);
+	void *back = malloc(all * 4);
+	int t;
+
+	round_to(k1, type, n);                         /* rounding itself is checked by the tests of libkvfile */
+	round_to(v1, type, n);
+	new_case();
+	for (t = 0; t < devices; t++) {
+		struct device *d = &device[t];
+		uint64_t start[G];
+		uint32_t len[G], room[G];
+		size_t bytes = all * kv_dtype_size(type);
+		struct layer_rows c = { .start = start, .len = len, .room = room, .heads = G, .width = E, .dtype = type };
+		void *dk = to_device(d, k1, n * 4), *dv = to_device(d, v1, n * 4), *dp;
+		uint32_t *p = malloc(G * cap * 4);
+
+		memset(back, 0, bytes);
+		c.k = to_device(d, back, bytes);
+		c.v = to_device(d, back, bytes);
+		c.pos = d->ops->alloc(d->dev, G * cap * 4);
+		for (i = 0; i < 2 * all; i++)
+			want[i] = 0;
+		for (g = 0; g < G; g++) {
+			start[g] = (uint64_t)g * cap;
+			len[g] = g;
+			room[g] = cap;
+		}
+		for (round = 0; round < 2; round++) {
+			for (i = 0; i < N; i++)
+				pos[round][i] = 100 * round + 2 * i;
+			for (i = 0; i < N * G * E; i++) {
+				g = i / E % G;
+				e = i % E;
+				want[(start[g] + len[g] + i / E / G) * E + e] = k1[i];
+				want[all + (start[g] + len[g] + i / E / G) * E + e] = v1[i];
+			}
+			dp = to_device(d, pos[round], N * 4);
+			d->ops->store(d->dev, &c, dk, dv, dp, N);
+			d->ops->free(d->dev, dp);
+		}
+		got = malloc(2 * all * sizeof *got);
+		d->ops->get(d->dev, back, c.k, bytes);
+		kv_to_f32(got, back, type, all);
+		d->ops->get(d->dev, back, c.v, bytes);
+		kv_to_f32(got + all, back, type, all);
+		compare(d, STORE, "store", got, want, 2 * all);
+		d->ops->get(d->dev, p, c.pos, G * cap * 4);
+		for (g = 0; g < G; g++) {
+			verdict(len[g] == g + 2 * N, "store: head %u has %u rows", g, len[g]);
+			verdict(p[start[g] + g] == 0 && p[start[g] + g + 2 * N - 1] == 100 + 2 * (N - 1), "store: positions of head %u", g);
+		}
+		free(got);
+		free(p);
+		d->ops->free(d->dev, dk);
+		d->ops->free(d->dev, dv);
+		d->ops->free(d->dev, c.k);
+		d->ops->free(d->dev, c.v);
+		d->ops->free(d->dev, c.pos);
+	}
+	free(k1);
+	free(v1);
+	free(want);
+	free(back);
+}
+
+/* ---- matmul ---- */
+
+static void
+test_matmul(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_bias, int add)
+{
+	const size_t ny = (size_t)N * out;
+	float *x = floats((size_t)N * in, 1), *w = floats((size_t)out * in, 1), *bias = floats(out, 1), *y = floats(ny, 1), *got;
+	double *want = malloc(ny * sizeof *want);
+	char what[80];
+	size_t i;
+	int k;
+
+	snprintf(what, sizeof what, "matmul %ux%ux%u %s%s%s", N, in, out, kv_dtype_name(type), with_bias ? " bias" : "", add ? " add" : "");
+	round_to(w, type, (size_t)out * in);
+	for (i = 0; i < ny; i++)
+		want[i] = y[i];
+	ref_matmul(want, x, w, with_bias ? bias : NULL, N, in, out, add);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		void *dx = to_device(d, x, (size_t)N * in * 4), *dy = to_device(d, y, ny * 4), *db = to_device(d, bias, out * 4);
+		void *dw = to_device_as(d, w, type, (size_t)out * in);
+		struct mat m = { dw, type, out, in };
+
+		d->ops->matmul(d->dev, dy, dx, &m, with_bias ? db : NULL, N, add);
+		got = from_device(d, dy, ny);
+		compare(d, MATMUL, what, got, want, ny);
+		free(got);
+		d->ops->put(d->dev, dy, y, ny * 4);
+		d->ops->matmul(d->dev, dy, dx, &m, with_bias ? db : NULL, N, add);
+		got = from_device(d, dy, ny);
+		again(d, what, got, ny);
+		free(got);
+		d->ops->free(d->dev, dx);
+		d->ops->free(d->dev, dy);
+		d->ops->free(d->dev, db);
+		d->ops->free(d->dev, dw);
+	}
+	free(x);
+	free(w);
+	free(bias);
+	free(y);
+	free(want);
+}
+
+static void
+test_matmuls(void)
+{
+	static const uint32_t N[] = { 1, 2, 3, 5, 8, 9, 17, 33, 130 };
+	static const struct { uint32_t in, out; } shape[] = { { 64, 300 }, { 33, 5 }, { 250, 259 }, { 1, 1 }, { 7, 513 } };
+	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+	size_t n, s;
+	uint32_t i = 0;
+
+	for (n = 0; n < sizeof N / sizeof N[0]; n++)
+		for (s = 0; s < sizeof shape / sizeof shape[0]; s++, i++)
+			test_matmul(N[n], shape[s].in, shape[s].out, type[i % 3], i / 3 % 2, i / 6 % 2);
+	test_matmul(700, 40, 600, KV_BF16, 1, 1);      /* more than one tile each way */
+	test_matmul(1, 2048, 517, KV_BF16, 0, 0);
+	test_matmul(4, 2048, 517, KV_F16, 1, 0);
+}
+
+/* ---- what is refused ---- */
+
+/* The first failure stays, is reported, and ends all work. */
+static void
+test_errors(void)
+{
+	float x[8] = { 0 }, w[8] = { 0 };
+	struct mat table = { w, KV_F32, 2, 4 };
+	uint64_t start[3] = { 0 };
+	uint32_t len[3] = { 0 }, room[3] = { 1, 1, 1 }, pos[1] = { 0 }, tok = 2;
+	struct layer_rows c = { .k = w, .v = w, .pos = pos, .start = start, .len = len, .room = room, .heads = 3, .width = 1,
+	    .dtype = KV_F32 };
+	char err[128] = "";
+	const char *text;
+	struct dev *d;
+
+	verdict(cpu_ops.open(1, 0, err, sizeof err) == NULL && strstr(err, "not 1") != NULL, "open of device 1: \"%s\"", err);
+	verdict(cpu_ops.open(0, -1, err, sizeof err) == NULL && strstr(err, "-1 threads") != NULL, "-1 threads: \"%s\"", err);
+	verdict(!cpu_force_isa("vax"), "an instruction set that is not there");
+
+	d = cpu_ops.open(0, 0, err, sizeof err);
+	verdict(strstr(cpu_ops.describe(d), "oneDNN") != NULL, "describe: \"%s\"", cpu_ops.describe(d));
+	verdict(cpu_ops.sync(d) == NULL, "no failure at first");
+	cpu_ops.embed(d, x, &table, &tok, 1);
+	text = cpu_ops.sync(d);
+	verdict(text != NULL && strstr(text, "token 2 of a vocabulary of 2") != NULL, "embed: \"%s\"", text);
+	tok = 1;
+	w[4] = x[0] = 5;
+	cpu_ops.embed(d, x + 4, &table, &tok, 1);
+	verdict(x[4] == 0, "an op after a failure does nothing");
+	cpu_ops.close(d);
+
+	d = cpu_ops.open(0, 1, err, sizeof err);
+	cpu_ops.attend(d, x, NULL, x, &c, pos, 1, 4);
+	text = cpu_ops.sync(d);
+	verdict(text != NULL && strstr(text, "4 query heads over 3 KV heads") != NULL, "attend: \"%s\"", text);
+	cpu_ops.close(d);
+
+	d = cpu_ops.open(0, 1, err, sizeof err);
+	cpu_ops.store(d, &c, x, x, pos, 2);
+	text = cpu_ops.sync(d);
+	verdict(text != NULL && strstr(text, "no room for 2") != NULL && len[0] == 0, "store: \"%s\"", text);
+	cpu_ops.close(d);
+	cpu_ops.close(NULL);
+}
+
+/* Memory is aligned, also of no bytes; sizes that cannot be are refused; weights are used in place. */
+static void
+test_memory(void)
+{
+	static const size_t bytes[] = { 0, 1, 63, 4096, (size_t)5 << 20 };
+	char err[128], *p;
+	struct dev *d = cpu_ops.open(0, 1, err, sizeof err);
+	size_t i;
+
+	for (i = 0; i < sizeof bytes / sizeof bytes[0]; i++) {
+		p = cpu_ops.alloc(d, bytes[i]);
+		verdict(p != NULL && (uintptr_t)p % 64 == 0, "alloc of %zu bytes: %p", bytes[i], (void *)p);
+		if (bytes[i] > 0)
+			p[bytes[i] - 1] = 1;
+		cpu_ops.free(d, p);
+	}
+	verdict(cpu_ops.alloc(d, SIZE_MAX - 100) == NULL, "alloc of nearly SIZE_MAX");
+	verdict(cpu_ops.weights(d, err, sizeof err) == err, "weights are not copied");
+	cpu_ops.put(d, NULL, NULL, 0);
+	cpu_ops.close(d);
+}
+
+int
+main(int argc, char *argv[])
+{
+	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+	size_t i;
+
+	open_devices();
+	for (i = 0; i < 3; i++) {
+		test_embed(type[i], 70);
+		test_store(type[i], 33, 5);
+		test_store(type[i], 64, 33);
+	}
+	test_rmsnorm(1, 2048, 1, 0);
+	test_rmsnorm(33, 2051, 1000, 1);
+	test_rmsnorm(3, 5, 1e-3f, 0);
+	test_rope(1, 3, 64);
+	test_rope(17, 32, 128);
+	test_rope(130, 1, 34);
+	test_rope(3, 2, 33);
+	test_swiglu(1, 8195, 10, 0);
+	test_swiglu(33, 1027, 200, 1);
+	test_matmuls();
+	test_attention();
+	close_devices();
+	test_memory();
+	test_errors();
+	if (argc > 1 && strcmp(argv[1], "-v") == 0)
+		print_errors();
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed > 0;
+}

@@ -1,0 +1,221 @@
+/* ops_attend.c - attend and window_mass against double precision, over the shapes that go wrong
+ *
+ * Heads are ragged, one may be empty; positions have holes; some queries see nothing; rows of the cache that are not
+ * in use hold NaN, so that reading one shows. */
+#include <stdio.h>
+
+#include "tests/unit/ops_check.h"
+
+struct shape {
+	uint32_t N, H, G, E, S;      /* S rows of the longest head */
+	enum kv_dtype type;
+	float scale;                 /* of queries and keys */
+	int packed;                  /* heads one after the other, instead of cap rows each */
+};
+
+/* Keys and values as host arrays */
+struct cache {
+	float *k, *v;
+	uint32_t *pos, *qpos, len[64], cap;
+	uint64_t start[64];
+	size_t rows;
+};
+
+static void
+make_cache(struct cache *c, const struct shape *s)
+{
+	uint32_t g, n, r, at, step = s->S / s->N + 1;
+	size_t i;
+
+	c->cap = s->S + 3;
+	for (g = 0, c->rows = 0; g < s->G; g++) {
+		c->len[g] = g == 0 ? s->S : g == 2 ? 0 : draw(s->S + 1);
+		c->start[g] = s->packed ? c->rows : (uint64_t)g * c->cap;
+		c->rows = c->start[g] + (s->packed ? c->len[g] : c->cap);
+	}
+	c->k = floats(c->rows * s->E, s->scale);
+	c->v = floats(c->rows * s->E, 1);
+	c->pos = calloc(c->rows + 1, sizeof *c->pos);
+	round_to(c->k, s->type, c->rows * s->E);
+	round_to(c->v, s->type, c->rows * s->E);
+	for (g = 0; g < s->G; g++) {
+		for (r = 0, at = 2; r < c->len[g]; r++, at += 1 + (draw(3) == 0))
+			c->pos[c->start[g] + r] = at;
+		for (; !s->packed && r < c->cap; r++)
+			for (i = 0; i < s->E; i++)
+				c->k[(c->start[g] + r) * s->E + i] = c->v[(c->start[g] + r) * s->E + i] = NAN;
+	}
+	c->qpos = malloc(s->N * sizeof *c->qpos);
+	for (n = 0; n < s->N; n++)                     /* from one that sees nothing to one that sees everything */
+		c->qpos[n] = s->N == 1 ? 3 * s->S : n * step * 2;
+}
+
+static void
+free_cache(struct cache *c)
+{
+	free(c->k);
+	free(c->v);
+	free(c->pos);
+	free(c->qpos);
+}
+
+static struct ref_rows
+reference_rows(const struct cache *c, const struct shape *s)
+{
+	return (struct ref_rows){ c->k, c->v, c->pos, c->start, c->len, s->G, s->E };
+}
+
+static struct layer_rows
+device_rows(struct device *d, struct cache *c, const struct shape *s, int values)
+{
+	return (struct layer_rows){
+		.k = to_device_as(d, c->k, s->type, c->rows * s->E),
+		.v = values ? to_device_as(d, c->v, s->type, c->rows * s->E) : NULL,
+		.pos = to_device(d, c->pos, c->rows * 4),
+		.start = c->start, .len = c->len, .heads = s->G, .width = s->E, .dtype = s->type,
+	};
+}
+
+static void
+free_rows(struct device *d, struct layer_rows *r)
+{
+	d->ops->free(d->dev, r->k);
+	d->ops->free(d->dev, r->v);
+	d->ops->free(d->dev, r->pos);
+}
+
+static void
+name_case(char *what, size_t size, const char *op, const struct shape *s)
+{
+	snprintf(what, size, "%s N %u H %u/%u E %u S %u %s%s", op, s->N, s->H, s->G, s->E, s->S, kv_dtype_name(s->type),
+	    s->packed ? " packed" : "");
+}
+
+static void
+test_attend(const struct shape *s)
+{
+	const size_t NH = (size_t)s->N * s->H, n = NH * s->E;
+	float *q = floats(n, s->scale), *o, *lse;
+	double *want = malloc(n * sizeof *want), *want_lse = malloc(NH * sizeof *want_lse);
+	struct ref_rows ref;
+	struct cache c;
+	char what[80];
+	int k, lses;
+
+	make_cache(&c, s);
+	ref = reference_rows(&c, s);
+	ref_attend(want, want_lse, q, &ref, c.qpos, s->N, s->H);
+	for (lses = 0; lses < 2; lses++) {             /* first o is compared on all devices, then lse */
+		name_case(what, sizeof what, lses ? "lse" : "attend", s);
+		new_case();
+		for (k = 0; k < devices; k++) {
+			struct device *d = &device[k];
+			struct layer_rows rows = device_rows(d, &c, s, 1);
+			void *dq = to_device(d, q, n * 4), *dp = to_device(d, c.qpos, s->N * 4);
+			void *out = d->ops->alloc(d->dev, n * 4), *dl = d->ops->alloc(d->dev, NH * 4);
+
+			d->ops->attend(d->dev, out, dl, dq, &rows, dp, s->N, s->H);
+			o = from_device(d, out, n);
+			lse = from_device(d, dl, NH);
+			if (lses) {
+				compare(d, LSE, what, lse, want_lse, NH);
+			} else {
+				compare(d, s->scale > 2 ? ATTEND_LARGE : ATTEND, what, o, want, n);
+				free(o);
+				d->ops->attend(d->dev, out, NULL, dq, &rows, dp, s->N, s->H);
+				o = from_device(d, out, n);
+				again(d, what, o, n);
+			}
+			free(o);
+			free(lse);
+			d->ops->free(d->dev, dq);
+			d->ops->free(d->dev, dp);
+			d->ops->free(d->dev, out);
+			d->ops->free(d->dev, dl);
+			free_rows(d, &rows);
+		}
+	}
+	free_cache(&c);
+	free(q);
+	free(want);
+	free(want_lse);
+}
+
+static void
+test_window_mass(const struct shape *s)
+{
+	const size_t stride = s->S + 5, n = s->H * stride, nq = (size_t)s->N * s->H * s->E;
+	float *q = floats(nq, s->scale), *mass = malloc(n * sizeof *mass);
+	double *want = malloc(n * sizeof *want);
+	struct ref_rows ref;
+	struct cache c;
+	char what[80];
+	size_t i;
+	int k, run;
+
+	make_cache(&c, s);
+	ref = reference_rows(&c, s);
+	for (i = 0; i < n; i++)
+		want[i] = -7;                          /* behind a head's rows nothing is written */
+	ref_window_mass(want, stride, q, &ref, c.qpos, s->N, s->H);
+	name_case(what, sizeof what, "window_mass", s);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		struct layer_rows rows = device_rows(d, &c, s, k % 2);
+		void *dq = to_device(d, q, nq * 4), *dp = to_device(d, c.qpos, s->N * 4);
+
+		for (run = 0; run < 2; run++) {
+			for (i = 0; i < n; i++)
+				mass[i] = -7;
+			d->ops->window_mass(d->dev, mass, stride, dq, &rows, dp, s->N, s->H);
+			if (run == 0)
+				compare(d, MASS, what, mass, want, n);
+			else
+				again(d, what, mass, n);
+		}
+		d->ops->free(d->dev, dq);
+		d->ops->free(d->dev, dp);
+		free_rows(d, &rows);
+	}
+	free_cache(&c);
+	free(q);
+	free(mass);
+	free(want);
+}
+
+void
+test_attention(void)
+{
+	static const uint32_t N[] = { 1, 2, 3, 5, 17, 33, 130 };
+	static const struct { uint32_t H, G; } heads[] = { { 8, 2 }, { 3, 3 }, { 8, 1 }, { 9, 3 }, { 4, 4 } };
+	static const uint32_t E[] = { 24, 32, 33, 64, 80, 96, 128 };
+	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+	static const struct shape more[] = {
+		{ 1, 32, 8, 64, 3001, KV_BF16, 1, 0 },     /* decoding: rows are cut into chunks */
+		{ 2, 8, 2, 128, 1700, KV_F16, 1, 1 },
+		{ 3, 4, 4, 33, 1111, KV_F32, 1, 1 },
+		{ 5, 6, 3, 1, 90, KV_BF16, 1, 1 },         /* the narrowest and the widest head */
+		{ 3, 2, 1, 1024, 70, KV_BF16, 1, 0 },
+		{ 2, 300, 2, 16, 40, KV_F16, 1, 0 },       /* more query heads than one block has rows */
+		{ 9, 4, 2, 64, 200, KV_F32, 30, 0 },       /* logits of several hundred */
+		{ 1, 4, 2, 64, 2000, KV_F32, 30, 0 },
+		{ 5, 4, 2, 64, 0, KV_BF16, 1, 0 },         /* no rows at all */
+		{ 4, 4, 2, 64, 1, KV_BF16, 1, 1 },
+	};
+	struct shape s;
+	size_t n, e, i = 0;
+
+	for (n = 0; n < sizeof N / sizeof N[0]; n++)
+		for (e = 0; e < sizeof E / sizeof E[0]; e++, i++) {
+			s = (struct shape){ N[n], heads[i % 5].H, heads[i % 5].G, E[e], 1 + draw(300), type[i % 3], 1, i / 2 % 2 };
+			test_attend(&s);
+			if (n % 2 == 0)
+				test_window_mass(&s);
+		}
+	for (i = 0; i < sizeof more / sizeof more[0]; i++) {
+		test_attend(&more[i]);
+		if (more[i].scale < 2)
+			test_window_mass(&more[i]);
+	}
+}

@@ -1,0 +1,213 @@
+/* ops_check.c - devices, random data and comparison for the tests of the op table */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "cpu/cpu_internal.h"
+#include "tests/unit/ops_check.h"
+
+/* Largest error allowed, as a share of the largest magnitude in the result (at least 1). All but the last are some
+ * roundings of f32 (6e-8), more for longer sums; logits of several hundred turn their own rounding into an error of
+ * the exponential. */
+static const double tolerance[OPS] = {
+	[EMBED] = 0,
+	[RMSNORM] = 5e-7,
+	[MATMUL] = 2e-6,
+	[ROPE] = 2e-7,
+	[STORE] = 0,
+	[SWIGLU] = 5e-7,
+	[ATTEND] = 2e-6,
+	[ATTEND_LARGE] = 2e-4,
+	[LSE] = 1e-6,
+	[MASS] = 2e-6,
+};
+static const char *const op_name[OPS] = {
+	"embed", "rmsnorm", "matmul", "rope", "store", "swiglu", "attend", "attend, large logits", "lse", "window_mass",
+};
+
+struct device device[16];
+int devices, passed, failed;
+static double largest_error[OPS];
+
+static void
+open_device(const struct ops *ops, const char *name, int threads)
+{
+	struct device *d = &device[devices];
+	char err[128];
+
+	*d = (struct device){ .ops = ops, .threads = threads };
+	snprintf(d->name, sizeof d->name, "%s", name);
+	if ((d->dev = ops->open(0, threads, err, sizeof err)) != NULL)
+		devices++;
+	else if (ops == &cpu_ops)
+		verdict(0, "open %s: %s", name, err);
+}
+
+void
+open_devices(void)
+{
+	static const char *isa[] = { "base", "avx2", "avx512" };
+	size_t i;
+	int threads;
+
+	for (i = 0; i < sizeof isa / sizeof isa[0]; i++)
+		for (threads = 1; threads <= 3 && cpu_force_isa(isa[i]); threads++)
+			open_device(&cpu_ops, isa[i], threads);
+	cpu_force_isa(NULL);
+	if (gpu_ops.open != NULL)
+		open_device(&gpu_ops, "cuda", 0);
+}
+
+void
+close_devices(void)
+{
+	while (devices > 0) {
+		devices--;
+		device[devices].ops->close(device[devices].dev);
+	}
+}
+
+/* For setting the tolerances: what they are, and how much of them is used */
+void
+print_errors(void)
+{
+	int op;
+
+	for (op = 0; op < OPS; op++)
+		printf("%-20s largest error %.1e, allowed %.1e\n", op_name[op], largest_error[op], tolerance[op]);
+}
+
+void
+verdict(int ok, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (ok) {
+		passed++;
+		return;
+	}
+	failed++;
+	va_start(ap, fmt);
+	fputs("FAILED: ", stdout);
+	vprintf(fmt, ap);
+	putchar('\n');
+	va_end(ap);
+}
+
+/* ---- data ---- */
+
+static uint64_t seed = 1;
+
+uint32_t
+draw(uint32_t below)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((seed >> 33) % below);
+}
+
+float *
+floats(size_t n, float scale)
+{
+	float *x = malloc((n + 1) * sizeof *x);
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		x[i] = ((float)draw(1 << 20) / (1 << 19) - 1) * scale;
+	return x;
+}
+
+void
+round_to(float *x, enum kv_dtype type, size_t n)
+{
+	void *t = malloc(n * 4 + 1);
+
+	kv_from_f32(t, x, type, n);
+	kv_to_f32(x, t, type, n);
+	free(t);
+}
+
+void *
+to_device(struct device *d, const void *x, size_t bytes)
+{
+	void *p = d->ops->alloc(d->dev, bytes);
+
+	d->ops->put(d->dev, p, x, bytes);
+	return p;
+}
+
+void *
+to_device_as(struct device *d, const float *x, enum kv_dtype type, size_t n)
+{
+	void *t = malloc(n * 4 + 1), *p;
+
+	kv_from_f32(t, x, type, n);
+	p = to_device(d, t, n * kv_dtype_size(type));
+	free(t);
+	return p;
+}
+
+float *
+from_device(struct device *d, const void *p, size_t n)
+{
+	float *x = malloc((n + 1) * sizeof *x);
+
+	d->ops->get(d->dev, x, p, n * sizeof *x);
+	return x;
+}
+
+/* ---- comparison ---- */
+
+static uint64_t
+digest_of(const void *p, size_t bytes)
+{
+	const unsigned char *c = p;
+	uint64_t h = 14695981039346656037u;
+
+	while (bytes-- > 0)
+		h = (h ^ *c++) * 1099511628211u;
+	return h | 1;
+}
+
+void
+new_case(void)
+{
+	int i;
+
+	for (i = 0; i < devices; i++)
+		device[i].digest = 0;
+}
+
+void
+compare(struct device *d, enum op op, const char *what, const float *got, const double *want, size_t n)
+{
+	double largest = 1, error, worst = 0;
+	size_t i, at = 0;
+	int k;
+
+	for (i = 0; i < n; i++)
+		if (isfinite(want[i]))
+			largest = fmax(largest, fabs(want[i]));
+	for (i = 0; i < n; i++) {
+		error = got[i] == want[i] ? 0 : fabs(got[i] - want[i]) / largest;
+		if (!(error <= worst)) {               /* a NaN is the worst there is */
+			worst = error;
+			at = i;
+		}
+	}
+	if (!(worst <= largest_error[op]))
+		largest_error[op] = worst;
+	verdict(worst <= tolerance[op], "%s, %s %d threads: error %.2g at %zu of %zu: %.9g, want %.9g", what, d->name, d->threads,
+	    worst, at, n, n > 0 ? got[at] : 0, n > 0 ? want[at] : 0);
+	d->digest = digest_of(got, n * sizeof *got);
+	for (k = 0; k < devices && device[k].digest != 0; k++)
+		if (strcmp(device[k].name, d->name) == 0 && device[k].digest != d->digest) {
+			verdict(0, "%s, %s: %d and %d threads differ", what, d->name, device[k].threads, d->threads);
+			return;
+		}
+	verdict(d->ops->sync(d->dev) == NULL, "%s, %s: %s", what, d->name, d->ops->sync(d->dev));
+}
+
+void
+again(struct device *d, const char *what, const float *got, size_t n)
+{
+	verdict(digest_of(got, n * sizeof *got) == d->digest, "%s, %s: a second run differs", what, d->name);
+}

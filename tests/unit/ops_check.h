@@ -1,0 +1,50 @@
+/* ops_check.h - devices, random data and comparison for the tests of the op table
+ *
+ * Each case runs on every device there is: the CPU with each instruction set it runs, with 1, 2 and 3 threads, and the GPU. A case
+ * checks three things: the error is within the tolerance of its op; the CPU gives the same bytes for every number of threads;
+ * and, where the case asks with again(), so does a second run. */
+#ifndef OPS_CHECK_H
+#define OPS_CHECK_H
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/unit/ops_reference.h"
+
+/* Rows of the table of tolerances */
+enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, ATTEND, ATTEND_LARGE, LSE, MASS, OPS };
+
+struct device {
+	const struct ops *ops;
+	struct dev *dev;
+	char name[16];               /* "base", "avx2", "avx512", "cuda" */
+	int threads;
+	uint64_t digest;             /* of the result of the current case; 0 = none yet */
+};
+extern struct device device[16];
+extern int devices, passed, failed;
+
+void open_devices(void);
+void close_devices(void);
+
+void print_errors(void);
+void verdict(int ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void new_case(void);
+/* got[n] against want[n], and against the bytes of the same processor with other numbers of threads */
+void compare(struct device *, enum op, const char *what, const float *got, const double *want, size_t n);
+/* got[n] against the bytes of the last compare() */
+void again(struct device *, const char *what, const float *got, size_t n);
+
+/* Pseudo-random, the same in every run */
+uint32_t draw(uint32_t below);
+float *floats(size_t n, float scale);                       /* in [-scale, scale] */
+void round_to(float *x, enum kv_dtype type, size_t n);      /* to type and back */
+
+/* Copies; the device ones belong to ops->free, the others to free. */
+void *to_device(struct device *, const void *x, size_t bytes);
+void *to_device_as(struct device *, const float *x, enum kv_dtype type, size_t n);
+float *from_device(struct device *, const void *p, size_t n);
+
+void test_attention(void);                                  /* ops_attend.c */
+
+#endif

@@ -1,0 +1,137 @@
+/* ops_reference.c - the formulas of model/ops.h in double precision, one loop per sum sign */
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/unit/ops_reference.h"
+
+void
+ref_rmsnorm(double *y, const float *x, const float *w, size_t N, size_t D, double eps)
+{
+	size_t n, i;
+	double sum;
+
+	for (n = 0; n < N; n++, x += D, y += D) {
+		for (i = 0, sum = 0; i < D; i++)
+			sum += (double)x[i] * x[i];
+		for (i = 0; i < D; i++)
+			y[i] = x[i] * w[i] / sqrt(sum / (double)D + eps);
+	}
+}
+
+void
+ref_matmul(double *y, const float *x, const float *w, const float *bias, size_t N, size_t in, size_t out, int add)
+{
+	size_t n, o, i;
+	double sum;
+
+	for (n = 0; n < N; n++)
+		for (o = 0; o < out; o++) {
+			sum = add ? y[n * out + o] : 0;
+			if (bias != NULL)
+				sum += bias[o];
+			for (i = 0; i < in; i++)
+				sum += (double)x[n * in + i] * w[o * in + i];
+			y[n * out + o] = sum;
+		}
+}
+
+void
+ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, size_t N, size_t heads, size_t E)
+{
+	size_t n, h, i, half = E / 2;
+	double c, s;
+
+	for (n = 0; n < N; n++)
+		for (h = 0; h < heads; h++, x += E, y += E) {
+			for (i = 0; i < E; i++)
+				y[i] = x[i];
+			for (i = 0; i < half; i++) {
+				c = cos(pos[n] * freq[i]);
+				s = sin(pos[n] * freq[i]);
+				y[i] = x[i] * c - x[i + half] * s;
+				y[i + half] = x[i + half] * c + x[i] * s;
+			}
+		}
+}
+
+/* logit[len] of one query with the rows of KV head g, -inf where the row is not seen; returns their log-sum-exp */
+static double
+logits(double *logit, const float *q, const struct ref_rows *c, size_t g, uint32_t qpos)
+{
+	double top = -INFINITY, sum = 0;
+	size_t s, e, row;
+
+	for (s = 0; s < c->len[g]; s++) {
+		row = c->start[g] + s;
+		logit[s] = -INFINITY;
+		if (c->pos[row] > qpos)
+			continue;
+		for (e = 0, logit[s] = 0; e < c->E; e++)
+			logit[s] += (double)q[e] * c->k[row * c->E + e];
+		logit[s] /= sqrt((double)c->E);
+		top = fmax(top, logit[s]);
+	}
+	for (s = 0; s < c->len[g] && top > -INFINITY; s++)
+		sum += exp(logit[s] - top);
+	return top + log(sum);
+}
+
+static double *
+longest_head(const struct ref_rows *c)
+{
+	size_t g, most = 1;
+
+	for (g = 0; g < c->G; g++)
+		most = c->len[g] > most ? c->len[g] : most;
+	return malloc(most * sizeof(double));
+}
+
+void
+ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c, const uint32_t *qpos, size_t N, size_t H)
+{
+	double *logit = longest_head(c), p;
+	size_t i, g, s, e;
+
+	for (i = 0; i < N * H; i++, o += c->E, q += c->E) {
+		g = i % H / (H / c->G);
+		lse[i] = logits(logit, q, c, g, qpos[i / H]);
+		for (e = 0; e < c->E; e++)
+			o[e] = 0;
+		for (s = 0; s < c->len[g]; s++) {
+			if (logit[s] == -INFINITY)
+				continue;
+			p = exp(logit[s] - lse[i]);
+			for (e = 0; e < c->E; e++)
+				o[e] += p * c->v[(c->start[g] + s) * c->E + e];
+		}
+	}
+	free(logit);
+}
+
+void
+ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c, const uint32_t *qpos, size_t W, size_t H)
+{
+	double *logit = longest_head(c), lse;
+	size_t i, g, s;
+
+	for (i = 0; i < H; i++)
+		for (s = 0; s < c->len[i / (H / c->G)]; s++)
+			mass[i * stride + s] = 0;
+	for (i = 0; i < W * H; i++, q += c->E) {
+		g = i % H / (H / c->G);
+		lse = logits(logit, q, c, g, qpos[i / H]);
+		for (s = 0; s < c->len[g]; s++)
+			if (logit[s] > -INFINITY)
+				mass[i % H * stride + s] += exp(logit[s] - lse);
+	}
+	free(logit);
+}
+
+void
+ref_swiglu(double *y, const float *gate, const float *up, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		y[i] = gate[i] / (1 + exp(-(double)gate[i])) * up[i];
+}

@@ -1,0 +1,27 @@
+/* ops_reference.h - every op of model/ops.h once more, in double precision and as its formula reads
+ *
+ * Nothing here is shared with the code under test except the conversions of libkvfile/dtype.h. */
+#ifndef OPS_REFERENCE_H
+#define OPS_REFERENCE_H
+
+#include "model/ops.h"
+
+/* A layer of keys and values as host arrays: row r of KV head g is at start[g] + r */
+struct ref_rows {
+	const float *k, *v;          /* [rows][E] */
+	const uint32_t *pos;         /* [rows] */
+	const uint64_t *start;       /* [G] */
+	const uint32_t *len;         /* [G] */
+	size_t G, E;
+};
+
+void ref_rmsnorm(double *y, const float *x, const float *w, size_t N, size_t D, double eps);
+/* w[out][in]; y holds the previous y when add */
+void ref_matmul(double *y, const float *x, const float *w, const float *bias, size_t N, size_t in, size_t out, int add);
+void ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, size_t N, size_t heads, size_t E);
+void ref_attend(double *o, double *lse, const float *q, const struct ref_rows *, const uint32_t *qpos, size_t N, size_t H);
+void ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *, const uint32_t *qpos, size_t W,
+    size_t H);
+void ref_swiglu(double *y, const float *gate, const float *up, size_t n);
+
+#endif
