@@ -124,7 +124,9 @@ check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_st
 			break;
 	if (i == n)
 		return KV_OK;
-	for (; rows != NULL && g + 1 < rows->rows.heads && i >= rows->count[g]; g++)
+	if (rows == NULL)
+		return kv_bad(why, "score %llu is not a number", (ull)i);
+	for (; g + 1 < rows->rows.heads && i >= rows->count[g]; g++)
 		i -= rows->count[g];
 	return kv_bad(why, "head %u row %llu: the score is not a number", g, (ull)i);
 }

@@ -61,12 +61,15 @@ no_memory(struct kv_reader *r)
 	return kv_reader_fail(r, KV_ENOMEM, "no memory");
 }
 
+/* Memory for one block of the current section; NULL when there is none. */
 static uint8_t *
-scratch(struct kv_reader *r, int which)
+scratch(struct kv_reader *r, enum kv_scratch which)
 {
-	if (r->scratch == NULL)
-		r->scratch = malloc(3 * KV_BLOCK);
-	return r->scratch == NULL ? NULL : r->scratch + (size_t)which * KV_BLOCK;
+	struct kv_buffer *b = &r->scratch[which];
+
+	if (kv_buffer_need(b, r->blocks > 0 ? kv_block_size(r->h.raw_size, 0) : 1, 0, KV_BLOCK) != 0)
+		return NULL;
+	return b->data;
 }
 
 static void
@@ -95,7 +98,7 @@ decode_block(struct kv_reader *r, uint64_t i, const struct kv_entry *e, const ui
     uint8_t *dst)
 {
 	size_t size = kv_block_size(r->h.raw_size, i);
-	uint8_t *planes = scratch(r, 2);
+	uint8_t *planes = scratch(r, SCRATCH_PLANES);
 
 	if (planes == NULL)
 		return no_memory(r);
@@ -223,14 +226,14 @@ kv_payload_check(struct kv_reader *r)
 
 	if (kv_content_is_checked(r->h.kind))
 		return kv_payload_load(r);
-	if (scratch(r, 0) == NULL)
+	if (scratch(r, SCRATCH_STORED) == NULL || scratch(r, SCRATCH_DECODED) == NULL)
 		return no_memory(r);
 	for (i = 0; i < r->blocks; i++) {
 		entry_of(r, i, &e);
-		if (take_block(r, i, &e, scratch(r, 0), &stored) != KV_OK)
+		if (take_block(r, i, &e, scratch(r, SCRATCH_STORED), &stored) != KV_OK)
 			return r->error.code;
 		if (e.codec != CODEC_PLAIN &&
-		    decode_block(r, i, &e, stored, scratch(r, 1)) != KV_OK)
+		    decode_block(r, i, &e, stored, scratch(r, SCRATCH_DECODED)) != KV_OK)
 			return r->error.code;
 	}
 	return kv_payload_end(r);
@@ -255,7 +258,7 @@ next_stored(struct walk *w, struct kv_entry *e, const uint8_t **stored)
 
 	entry_of(r, i, e);
 	if (r->state == STATE_FRESH)
-		return take_block(r, i, e, scratch(r, 0), stored);
+		return take_block(r, i, e, scratch(r, SCRATCH_STORED), stored);
 	if (r->in.map != NULL)
 		*stored = r->in.map + r->payload + w->offset;
 	else if (e->codec == CODEC_PLAIN)
@@ -360,7 +363,7 @@ kv_copy(struct kv_reader *r, struct kv_writer *w)
 	if (r->state == STATE_FRESH && kv_content_is_checked(r->h.kind) &&
 	    kv_payload_load(r) != KV_OK)
 		goto damaged;
-	if (scratch(r, 0) == NULL) {
+	if (scratch(r, SCRATCH_STORED) == NULL) {
 		no_memory(r);
 		goto damaged;
 	}

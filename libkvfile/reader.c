@@ -194,6 +194,8 @@ kv_open_fd(int fd, const char *name, struct kv_reader **out)
 void
 kv_close(struct kv_reader *r)
 {
+	int i;
+
 	if (r == NULL)
 		return;
 	kv_input_close(&r->in);
@@ -205,7 +207,8 @@ kv_close(struct kv_reader *r)
 	kv_buffer_free(&r->content_memory);
 	kv_buffer_free(&r->aside);
 	free(r->provenance);
-	free(r->scratch);
+	for (i = 0; i < 3; i++)
+		kv_buffer_free(&r->scratch[i]);
 	free(r->name);
 	free(r);
 }

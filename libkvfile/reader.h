@@ -18,6 +18,8 @@ enum kv_state {
 	STATE_END               /* the end marker was read */
 };
 
+enum kv_scratch { SCRATCH_STORED, SCRATCH_DECODED, SCRATCH_PLANES };
+
 struct kv_reader {
 	struct kv_input in;
 	int close;              /* the descriptor is ours */
@@ -46,7 +48,7 @@ struct kv_reader {
 	struct kv_buffer table_memory;
 	struct kv_buffer content_memory;
 	struct kv_buffer aside; /* compressed blocks of a section loaded from a stream */
-	uint8_t *scratch;       /* three blocks: stored, decoded, byte planes */
+	struct kv_buffer scratch[3];    /* [enum kv_scratch] a block each */
 };
 
 /* Records a failure as "name: section: ...". Returns code. */

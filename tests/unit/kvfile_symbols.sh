@@ -1,0 +1,16 @@
+#!/bin/sh
+# kvfile_symbols - libkvfile never prints and never exits, and its archive says so
+# usage: kvfile_symbols ARCHIVE SHARED
+
+unwanted=' U (_?exit|abort|v?printf|puts|perror|fputs|fwrite|err|warn|getenv)(@.*)?$'
+if nm "$1" | grep -E "$unwanted"; then
+	echo "FAILED: $1 uses what a library must not use"
+	echo "0 passed, 1 failed"
+	exit 1
+fi
+if nm -D --defined-only "$2" | grep -vE ' kv_[a-z0-9_]+$'; then
+	echo "FAILED: $2 exports names without kv_"
+	echo "1 passed, 1 failed"
+	exit 1
+fi
+echo "2 passed, 0 failed"
