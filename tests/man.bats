@@ -1,0 +1,114 @@
+#!/usr/bin/env bats
+# The man pages against the programs: examples are run, usage and methods are compared
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	ln -s "$DEMO" demo-model
+	cp "$ROOT/examples/prompts/harbour.txt" prompt.txt
+	# a document, and the question that continues it
+	head -n 1 prompt.txt >book.txt
+	tail -n 2 prompt.txt >question.txt
+}
+
+# examples PAGE: the lines of its literal displays
+examples() {
+	sed -n '/^\.Bd -literal/,/^\.Ed/ { /^\.[BE]d/d; s/\\e/\\/g; p; }' "$ROOT/man/$1"
+}
+
+# Runs one command, and compares what it prints with what the page shows, if it shows something.
+try_example() {
+	local command=$1 shown=$2
+	run bash -c "$command"
+	if [ "$status" -ne 0 ] || { [ -n "$shown" ] && [ "$output" != "$shown" ]; }; then
+		printf '%s\n' "command: $command" "status: $status" "printed: $output" "shown: $shown"
+		return 1
+	fi
+}
+
+# A command begins with "$ " and goes on while lines end in a backslash; then comes its output.
+run_examples() {
+	local line command='' shown='' count=0
+	while IFS= read -r line; do
+		if [[ $command == *\\ ]]; then
+			command=${command%\\}$line
+		elif [[ $line == '$ '* ]]; then
+			[ -z "$command" ] || try_example "$command" "$shown"
+			command=${line#'$ '} shown='' count=$((count + 1))
+		else
+			shown+=${shown:+$'\n'}$line
+		fi
+	done < <(examples "$1")
+	[ -z "$command" ] || try_example "$command" "$shown"
+	[ "$count" -gt 0 ]
+}
+
+@test "the examples of kv-tokenize(1) do what it says" { run_examples kv-tokenize.1; }
+@test "the examples of kv-prefill(1) do what it says" { run_examples kv-prefill.1; }
+@test "the examples of kv-score(1) do what it says" { run_examples kv-score.1; }
+@test "the examples of kv-evict(1) do what it says" { run_examples kv-evict.1; }
+@test "the examples of kv-decode(1) do what it says" { run_examples kv-decode.1; }
+@test "the examples of kv-info(1) do what it says" { run_examples kv-info.1; }
+@test "the examples of kv-check(1) do what it says" { run_examples kv-check.1; }
+@test "the examples of kv-snapshot(5) do what it says" { run_examples kv-snapshot.5; }
+@test "the examples of kvpipe(7) do what it says" { run_examples kvpipe.7; }
+
+# section PAGE NAME: as mandoc shows it, in one line
+section() {
+	mandoc -T ascii -O width=500 "$ROOT/man/$1" | col -bx |
+	    awk -v name="$2" '/^[^ ]/ { on = $0 == name; next } on' | tr -s ' \n' ' ' | sed 's/^ //; s/ $//'
+}
+
+@test "SYNOPSIS of every page is the usage of the program, word for word" {
+	local page tool
+	for page in "$ROOT"/man/kv-*.1; do
+		tool=$(basename "$page" .1)
+		run bash -c '"$1" --help | sed "/^$/,\$d" | tr -s " \n" " " | sed "s/^usage: //; s/ $//"' _ "$tool"
+		assert_equal "$(section "$tool.1" SYNOPSIS)" "$output"
+	done
+}
+
+@test "NAME of every page says what --help says" {
+	local page tool
+	for page in "$ROOT"/man/kv-*.1; do
+		tool=$(basename "$page" .1)
+		run bash -c '"$1" --help | sed "1,/^$/d; /^$/,\$d"' _ "$tool"
+		assert_equal "$(section "$tool.1" NAME)" "$tool - $output"
+	done
+}
+
+@test "every option of --help stands in the page" {
+	local page tool option
+	for page in "$ROOT"/man/kv-*.1; do
+		tool=$(basename "$page" .1)
+		mandoc -T ascii "$page" | col -bx >page.txt
+		for option in $("$tool" --help | grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+'); do
+			grep -qE -- "^ +(-[a-z], |--help, |-q, --quiet; -v, )?$option( |$|,|;)" page.txt ||
+				fail "$tool.1 does not explain $option"
+		done
+	done
+}
+
+@test "every method of kv-score --list has its paragraph in kv-score(1)" {
+	local method
+	run bash -c "kv-score --list | cut -d ' ' -f 1"
+	assert_success
+	[ "${#lines[@]}" -ge 4 ]
+	for method in "${lines[@]}"; do
+		grep -qx "\.It Cm $method" "$ROOT/man/kv-score.1" || fail "kv-score.1 does not explain $method"
+	done
+}
+
+@test "what the pages refer to exists" {
+	local name number
+	while read -r name number; do
+		[ -e "$ROOT/man/$name.$number" ] || fail "there is no page $name($number)"
+	done < <(sed -n 's/^\.Xr \([^ ]*\) \([1-9]\).*/\1 \2/p' "$ROOT"/man/*.[1-9] | sort -u)
+}
+
+@test "mandoc has no complaints about the pages" {
+	run mandoc -T lint -W warning "$ROOT"/man/*.[1-9]
+	assert_success
+	assert_output ''
+}
