@@ -221,7 +221,8 @@ check_leftovers(struct loader *ld)
 		n = strlen(t->name);
 		if (ld->needed[i] || (n > tail && strcmp(t->name + n - tail, harmless) == 0))
 			continue;
-		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: not a tensor of this architecture",
+		return FAIL(ld, MODEL_EUNSUPPORTED, t->file,
+		    "%s: not a tensor of this architecture",
 		    t->name);
 	}
 	return MODEL_OK;

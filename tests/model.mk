@@ -1,0 +1,21 @@
+# Unit tests of model/'s folder reading. They link its objects, not the archive: no backend, no tokenizer.
+
+model_folder_o = $(patsubst %,$(O)/model/%.o,config folder model rope safetensors)
+model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors)
+UNIT_TESTS += $(model_unit)
+
+$(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
+
+# make fuzz-safetensors [FUZZ_SECONDS=60]: libFuzzer on the header. fuzz_flags are those of libkvfile.mk.
+$(O)/fuzz/safetensors: model/safetensors.c model/folder.c $(wildcard model/*.h)
+	@mkdir -p $(@D)
+	clang $(std) $(WARN) -I. $(fuzz_flags) -o $@ $(filter %.c,$^) $(kvfile_libs)
+
+fuzz-safetensors: $(O)/fuzz/safetensors
+	@mkdir -p $(O)/fuzz/safetensors.corpus $(O)/fuzz/found
+	$< -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=1024 -max_len=4096 -timeout=10 \
+	    -artifact_prefix=$(O)/fuzz/found/ -dict=tests/fuzz/safetensors.dict \
+	    $(O)/fuzz/safetensors.corpus tests/fuzz/safetensors
+
+.PHONY: fuzz-safetensors

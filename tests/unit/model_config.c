@@ -1,0 +1,341 @@
+/* model_config - config.json: what is understood, what is harmless, what is refused */
+
+#include <jansson.h>
+
+#include "tests/unit/model_folder.h"
+
+/* What transformers writes for Llama-3.2-1B. */
+static const char base[] =
+    "{'architectures':['LlamaForCausalLM'],'attention_bias':false,'attention_dropout':0.0,"
+    "'bos_token_id':128000,'eos_token_id':128001,'head_dim':64,'hidden_act':'silu',"
+    "'hidden_size':2048,'initializer_range':0.02,'intermediate_size':8192,"
+    "'max_position_embeddings':131072,'mlp_bias':false,'model_type':'llama',"
+    "'num_attention_heads':32,'num_hidden_layers':16,'num_key_value_heads':8,'pretraining_tp':1,"
+    "'rms_norm_eps':1e-05,'rope_scaling':{'factor':32.0,'high_freq_factor':4.0,"
+    "'low_freq_factor':1.0,'original_max_position_embeddings':8192,'rope_type':'llama3'},"
+    "'rope_theta':500000.0,'tie_word_embeddings':true,'torch_dtype':'bfloat16',"
+    "'transformers_version':'4.45.0.dev0','use_cache':true,'vocab_size':128256}";
+
+/* JSON here is written with ' for ". */
+static char *
+unquote(const char *text)
+{
+	char *json = strdup(text), *p;
+
+	for (p = json; (p = strchr(p, '\'')) != NULL;)
+		*p = '"';
+	return json;
+}
+
+static json_t *
+parse(const char *text)
+{
+	char *json = unquote(text);
+	json_t *v = json_loads(json, 0, NULL);
+
+	free(json);
+	if (v == NULL)
+		abort();
+	return v;
+}
+
+/* base with the keys of patch in place of its own; "-key" takes a key away. */
+static int
+try(const char *patch, const char *generation, struct model *m, char *err, size_t errlen)
+{
+	json_t *config = parse(base), *change = parse(patch), *v;
+	char *dir = make_dir(), *text;
+	const char *key;
+	int rc;
+
+	json_object_foreach(change, key, v)
+		if (key[0] == '-')
+			json_object_del(config, key + 1);
+		else
+			json_object_set(config, key, v);
+	text = json_dumps(config, 0);
+	write_text(dir, "config.json", text);
+	free(text);
+	if (generation != NULL) {
+		text = unquote(generation);
+		write_text(dir, "generation_config.json", text);
+		free(text);
+	}
+	memset(m, 0xff, sizeof *m);
+	rc = model_config(dir, m, err, errlen);
+	free(dir);
+	json_decref(config);
+	json_decref(change);
+	return rc;
+}
+
+/* ---- accepted ---- */
+
+static struct model
+accept(const char *patch, const char *generation)
+{
+	struct model m;
+	char err[512] = "";
+	int rc = try(patch, generation, &m, err, sizeof err);
+
+	CHECK(rc == MODEL_OK, "%s: code %d: %s", patch, rc, err);
+	return m;
+}
+
+static void
+test_llama32(void)
+{
+	struct model m = accept("{}", NULL);
+
+	CHECK(strcmp(m.id.architecture, "llama") == 0, "%s", m.id.architecture);
+	CHECK(m.id.layers == 16 && m.id.hidden == 2048 && m.id.ffn == 8192, "sizes");
+	CHECK(m.id.query_heads == 32 && m.id.kv_heads == 8 && m.id.head_width == 64, "heads");
+	CHECK(m.id.vocabulary == 128256 && m.max_position == 131072, "vocabulary, positions");
+	CHECK(m.id.norm_eps == 1e-5 && !m.id.attention_bias && m.id.tied_embeddings == 1,
+	    "scalars");
+	CHECK(m.id.rope_type == KV_ROPE_LLAMA3 && m.id.rope_theta == 500000, "rope");
+	CHECK(m.id.rope_factor == 32 && m.id.rope_low_freq_factor == 1, "rope factors");
+	CHECK(m.id.rope_high_freq_factor == 4 && m.id.rope_original_max_position == 8192, "rope");
+	CHECK(m.bos == 128000 && m.n_eos == 1 && m.eos[0] == 128001, "tokens");
+	CHECK(m.id.weights[0] == '\0' && m.id.tokenizer[0] == '\0', "hashes are not its business");
+}
+
+/* The keys of Llama 2, which leaves much out, and of SmolLM, which adds some. */
+static void
+test_defaults(void)
+{
+	struct model m = accept("{'-head_dim':0,'-num_key_value_heads':0,'-rope_theta':0,"
+	    "'-rope_scaling':0,'-rms_norm_eps':0,'-tie_word_embeddings':0,'-attention_bias':0,"
+	    "'-max_position_embeddings':0,'-bos_token_id':0,'-eos_token_id':0,"
+	    "'-architectures':0,'-hidden_act':0}", NULL);
+
+	CHECK(m.id.head_width == 64 && m.id.kv_heads == 32, "heads");
+	CHECK(m.id.rope_type == KV_ROPE_DEFAULT && m.id.rope_theta == 10000, "rope");
+	CHECK(m.id.rope_factor == 0 && m.id.rope_original_max_position == 0,
+	    "llama3 fields stay 0");
+	CHECK(m.id.norm_eps == 1e-6 && !m.id.tied_embeddings && !m.id.attention_bias, "scalars");
+	CHECK(m.bos == UINT32_MAX && m.n_eos == 0 && m.max_position == 2048, "tokens, positions");
+
+	m = accept("{'_name_or_path':'x','is_llama_config':true,'rope_interleaved':false,"
+	    "'pad_token_id':2,'transformers.js_config':{'dtype':'q4'},'dtype':'float32',"
+	    "'pretraining_tp':1.0,'sliding_window':null,'quantization_config':null,"
+	    "'head_dim':null,'pruned_heads':{},"
+	    "'rope_scaling':null,'attention_bias':true,'partial_rotary_factor':1}", NULL);
+	CHECK(m.id.head_width == 64 && m.id.attention_bias == 1, "null is absent");
+	CHECK(m.id.rope_type == KV_ROPE_DEFAULT && m.id.rope_theta == 500000, "rope");
+	m = accept("{'head_dim':80,'num_attention_heads':30,'num_key_value_heads':1}", NULL);
+	CHECK(m.id.head_width == 80 && m.id.kv_heads == 1,
+	    "a head width that is not hidden / heads");
+}
+
+static void
+test_rope_forms(void)
+{
+	static const char llama3[] = "'factor':8,'low_freq_factor':1,'high_freq_factor':4,"
+	    "'original_max_position_embeddings':8192";
+	char patch[1024];
+	struct model m;
+
+	snprintf(patch, sizeof patch, "{'rope_scaling':{'type':'llama3',%s}}", llama3);
+	m = accept(patch, NULL);
+	CHECK(m.id.rope_type == KV_ROPE_LLAMA3 && m.id.rope_factor == 8, "the old key \"type\"");
+
+	snprintf(patch, sizeof patch, "{'-rope_theta':0,'-rope_scaling':0,'rope_parameters':"
+	    "{'rope_type':'llama3','rope_theta':1000000,%s}}", llama3);
+	m = accept(patch, NULL);
+	CHECK(m.id.rope_type == KV_ROPE_LLAMA3 && m.id.rope_theta == 1e6, "transformers 5");
+	CHECK(m.id.rope_factor == 8 && m.id.rope_original_max_position == 8192, "transformers 5");
+
+	m = accept("{'rope_theta':null,'rope_scaling':null,'rope_parameters':"
+	    "{'rope_type':'default','rope_theta':1234.5,'partial_rotary_factor':1.0}}", NULL);
+	CHECK(m.id.rope_type == KV_ROPE_DEFAULT && m.id.rope_theta == 1234.5, "theta only");
+
+	snprintf(patch, sizeof patch,
+	    "{'rope_theta':5e5,'rope_scaling':{'rope_type':'llama3',%s},"
+	    "'rope_parameters':{'rope_type':'llama3','rope_theta':500000,%s}}", llama3,
+	    llama3);
+	m = accept(patch, NULL);
+	CHECK(m.id.rope_theta == 500000 && m.id.rope_factor == 8, "both forms, the same");
+
+	m = accept("{'rope_scaling':{'rope_type':'default'}}", NULL);
+	CHECK(m.id.rope_type == KV_ROPE_DEFAULT && m.id.rope_theta == 500000, "default");
+}
+
+static void
+test_tokens(void)
+{
+	struct model m = accept("{'eos_token_id':[1,2,3]}", NULL);
+
+	CHECK(m.n_eos == 3 && m.eos[2] == 3, "a list");
+	m = accept("{'eos_token_id':[1,2,3]}",
+	    "{'eos_token_id':[7,9],'temperature':0.6,'any':1}");
+	CHECK(m.n_eos == 2 && m.eos[1] == 9 && m.bos == 128000,
+	    "generation_config.json comes first");
+	m = accept("{}", "{'bos_token_id':5,'eos_token_id':null}");
+	CHECK(m.bos == 5 && m.n_eos == 1 && m.eos[0] == 128001, "key by key");
+}
+
+/* ---- refused ---- */
+
+#define ROPE3 "'rope_type':'llama3','factor':8,'low_freq_factor':1,'high_freq_factor':4"
+
+static const struct {
+	const char *patch;
+	int code;
+	const char *message;
+} refused[] = {
+	{ "{'foo':1}", MODEL_EUNSUPPORTED,
+	    "/config.json: unknown key \"foo\": it may change the arithmetic" },
+	{ "{'foo':null}", MODEL_EUNSUPPORTED, "unknown key \"foo\"" },
+	{ "{'model_type':'qwen2','foo':1}", MODEL_EUNSUPPORTED,
+	    "model_type \"qwen2\" is not supported" },
+	{ "{'-model_type':0}", MODEL_EINVALID, "no \"model_type\"" },
+	{ "{'architectures':['LlamaModel']}", MODEL_EUNSUPPORTED,
+	    "architectures [\"LlamaModel\"]" },
+	{ "{'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "hidden_act \"gelu\" is not supported" },
+	{ "{'mlp_bias':true}", MODEL_EUNSUPPORTED, "mlp_bias true is not supported" },
+	{ "{'pretraining_tp':2}", MODEL_EUNSUPPORTED, "pretraining_tp 2 " },
+	{ "{'sliding_window':4096}", MODEL_EUNSUPPORTED, "sliding_window 4096 " },
+	{ "{'attn_logit_softcapping':50.0}", MODEL_EUNSUPPORTED, "attn_logit_softcapping 50.0 " },
+	{ "{'final_logit_softcapping':30.0}", MODEL_EUNSUPPORTED,
+	    "final_logit_softcapping 30.0 " },
+	{ "{'quantization_config':{'quant_method':'fp8'}}", MODEL_EUNSUPPORTED,
+	    "quantization_config {" },
+	{ "{'partial_rotary_factor':0.5}", MODEL_EUNSUPPORTED, "partial_rotary_factor 0.5" },
+	{ "{'rope_interleaved':true}", MODEL_EUNSUPPORTED, "rope_interleaved true" },
+	{ "{'residual_multiplier':0.22}", MODEL_EUNSUPPORTED, "residual_multiplier 0.22" },
+	{ "{'embedding_multiplier':12}", MODEL_EUNSUPPORTED, "embedding_multiplier 12" },
+	{ "{'attention_multiplier':1}", MODEL_EUNSUPPORTED, "attention_multiplier 1" },
+	{ "{'logits_scaling':8}", MODEL_EUNSUPPORTED, "logits_scaling 8" },
+	{ "{'auto_map':{'AutoModel':'m.M'}}", MODEL_EUNSUPPORTED, "auto_map {" },
+	{ "{'pruned_heads':{'1':[0]}}", MODEL_EUNSUPPORTED, "pruned_heads {" },
+
+	{ "{'rope_scaling':{'rope_type':'yarn','factor':4}}", MODEL_EUNSUPPORTED,
+	    "rope_scaling type \"yarn\" is not supported" },
+	{ "{'rope_scaling':{'type':'linear','factor':4}}", MODEL_EUNSUPPORTED,
+	    "type \"linear\"" },
+	{ "{'rope_scaling':null,'rope_parameters':{'rope_type':'longrope'}}",
+	    MODEL_EUNSUPPORTED, "rope_parameters type \"longrope\"" },
+	{ "{'rope_scaling':{'factor':4}}", MODEL_EUNSUPPORTED,
+	    "rope_scaling: key \"factor\" is unknown" },
+	{ "{'rope_scaling':{" ROPE3
+	    ",'original_max_position_embeddings':8192,'long_factor':2}}",
+	    MODEL_EUNSUPPORTED, "\"long_factor\"" },
+	{ "{'rope_scaling':{" ROPE3 "}}", MODEL_EINVALID,
+	    "no \"original_max_position_embeddings\"" },
+	{ "{'rope_scaling':{'rope_type':'llama3','factor':8,'low_freq_factor':1,"
+	    "'original_max_position_embeddings':8192}}", MODEL_EINVALID,
+	    "no \"high_freq_factor\"" },
+	{ "{'rope_scaling':{'rope_type':'llama3','factor':8,'low_freq_factor':4,"
+	    "'high_freq_factor':4,'original_max_position_embeddings':8192}}", MODEL_EINVALID,
+	    "low_freq_factor 4 is not below" },
+	{ "{'rope_scaling':{'rope_type':'llama3','factor':0.5,'low_freq_factor':1,"
+	    "'high_freq_factor':4,'original_max_position_embeddings':8192}}",
+	    MODEL_EINVALID, "factor 0.5" },
+	{ "{'rope_scaling':{'rope_type':'default','type':'llama3'}}", MODEL_EINVALID,
+	    "differ" },
+	{ "{'rope_scaling':'llama3'}", MODEL_EINVALID, "rope_scaling is not an object" },
+	{ "{'rope_parameters':{'rope_type':'default'}}", MODEL_EINVALID,
+	    "rope_parameters differ" },
+	{ "{'rope_scaling':null,'rope_parameters':{'rope_theta':1e4}}", MODEL_EINVALID,
+	    "rope_theta is 500000 and 10000" },
+	{ "{'rope_scaling':null,"
+	    "'rope_parameters':{'rope_theta':5e5,'partial_rotary_factor':0.5}}",
+	    MODEL_EUNSUPPORTED, "partial_rotary_factor" },
+	{ "{'rope_theta':0}", MODEL_EINVALID, "\"rope_theta\" is not a number above 0" },
+	{ "{'rope_theta':'1e4'}", MODEL_EINVALID, "\"rope_theta\" is not a number above 0" },
+
+	{ "{'-hidden_size':0}", MODEL_EINVALID, "no \"hidden_size\"" },
+	{ "{'hidden_size':null}", MODEL_EINVALID, "no \"hidden_size\"" },
+	{ "{'hidden_size':2048.0}", MODEL_EINVALID, "\"hidden_size\" is not an integer" },
+	{ "{'hidden_size':0}", MODEL_EINVALID, "\"hidden_size\" is 0, not 1 to 16777216" },
+	{ "{'hidden_size':-1}", MODEL_EINVALID, "\"hidden_size\" is -1" },
+	{ "{'hidden_size':16777217}", MODEL_EINVALID, "\"hidden_size\" is 16777217" },
+	{ "{'num_hidden_layers':4097}", MODEL_EINVALID,
+	    "\"num_hidden_layers\" is 4097, not 1 to 4096" },
+	{ "{'num_hidden_layers':4294967297}", MODEL_EINVALID, "is 4294967297" },
+	{ "{'vocab_size':0}", MODEL_EINVALID, "\"vocab_size\" is 0" },
+	{ "{'head_dim':1025}", MODEL_EINVALID, "\"head_dim\" is 1025, not 1 to 1024" },
+	{ "{'head_dim':63}", MODEL_EINVALID, "head width 63 is odd" },
+	{ "{'-head_dim':0,'num_attention_heads':24}", MODEL_EINVALID, "no \"head_dim\"" },
+	{ "{'num_key_value_heads':5}", MODEL_EINVALID,
+	    "32 is not a multiple of num_key_value_heads 5" },
+	{ "{'rms_norm_eps':-1e-5}", MODEL_EINVALID, "\"rms_norm_eps\"" },
+	{ "{'attention_bias':'no'}", MODEL_EINVALID,
+	    "\"attention_bias\" is neither true nor false" },
+	{ "{'tie_word_embeddings':1}", MODEL_EINVALID, "\"tie_word_embeddings\" is neither" },
+	{ "{'bos_token_id':128256}", MODEL_EINVALID,
+	    "\"bos_token_id\" is not a token id below 128256" },
+	{ "{'eos_token_id':-1}", MODEL_EINVALID, "\"eos_token_id\"" },
+	{ "{'eos_token_id':[1,'2']}", MODEL_EINVALID, "\"eos_token_id\"" },
+	{ "{'eos_token_id':[1,2,3,4,5,6,7,8,9]}", MODEL_EUNSUPPORTED, "more than 8" },
+};
+
+static void
+test_refused(void)
+{
+	struct model m;
+	char err[512];
+	size_t i;
+	int rc;
+
+	for (i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+		rc = try(refused[i].patch, NULL, &m, err, sizeof err);
+		check_refused(refused[i].patch, rc, refused[i].code, err, refused[i].message);
+	}
+	rc = try("{}", "{'eos_token_id':128256}", &m, err, sizeof err);
+	check_refused("generation", rc, MODEL_EINVALID, err,
+	    "generation_config.json: \"eos_token_id\"");
+	rc = try("{}", "{", &m, err, sizeof err);
+	check_refused("generation", rc, MODEL_EINVALID, err, "generation_config.json: line 1");
+}
+
+static void
+test_files(void)
+{
+	static const struct { const char *text; int code; const char *message; } bad[] = {
+		{ "{\n \"model_type\": llama}", MODEL_EINVALID,
+		    "/config.json: line 2, column 20: " },
+		{ "{\"model_type\":\"llama\",\n\"model_type\":\"llama\"}", MODEL_EINVALID,
+		    "duplicate object key" },
+		{ "{\"rms_norm_eps\":NaN}", MODEL_EINVALID, "line 1" },
+		{ "{\"a\":99999999999999999999}", MODEL_EINVALID, "too big integer" },
+		{ "{} {}", MODEL_EINVALID, "line 1" },
+		{ "[]", MODEL_EINVALID, "not a JSON object" },
+		{ "", MODEL_EINVALID, "line 1" },
+	};
+	struct model m;
+	char *dir = make_dir(), err[512], path[256], tiny[8];
+	size_t i;
+	int rc;
+
+	rc = model_config(dir, &m, err, sizeof err);
+	check_refused("no file", rc, MODEL_EIO, err, "/config.json: No such file or directory");
+	for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		write_text(dir, "config.json", bad[i].text);
+		rc = model_config(dir, &m, err, sizeof err);
+		check_refused(bad[i].text, rc, bad[i].code, err, bad[i].message);
+	}
+	rc = model_config(dir, &m, tiny, sizeof tiny);
+	CHECK(rc == MODEL_EINVALID && strlen(tiny) == sizeof tiny - 1,
+	    "a short buffer is filled: %s", tiny);
+	snprintf(path, sizeof path, "%s/config.json", dir);
+	unlink(path);
+	mkdir(path, 0777);
+	rc = model_config(dir, &m, err, sizeof err);
+	check_refused("folder", rc, MODEL_EIO, err, "/config.json: not a regular file");
+	free(dir);
+}
+
+int
+main(void)
+{
+	make_scratch();
+	test_llama32();
+	test_defaults();
+	test_rope_forms();
+	test_tokens();
+	test_refused();
+	test_files();
+	return failures != 0;
+}

@@ -1,0 +1,436 @@
+/* model_load - binding a folder's tensors, with a device that is ordinary memory
+ *
+ * model_load              runs the tests
+ * model_load write DIR    writes the folder whose fingerprint is below, for the oracle
+ * model_load show DIR     loads a folder and prints its fingerprint */
+
+#include <math.h>
+
+#include "tests/unit/model_folder.h"
+
+/* tests/oracle/fingerprint.py of what "write" writes */
+#define FINGERPRINT "8c05f4ca8c9aef556f8a2af0f71e33af"
+
+/* ---- the device ---- */
+
+static int blocks;              /* allocated and not freed */
+static int registered;          /* weights */
+static int fail_alloc, fail_weights;
+static const char *fail_sync;
+
+static void *
+stub_alloc(struct dev *d, size_t bytes)
+{
+	(void)d;
+	if (fail_alloc)
+		return NULL;
+	blocks++;
+	return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void
+stub_free(struct dev *d, void *p)
+{
+	(void)d;
+	blocks -= p != NULL;
+	free(p);
+}
+
+static void
+stub_put(struct dev *d, void *dst, const void *src, size_t bytes)
+{
+	(void)d;
+	memcpy(dst, src, bytes);
+}
+
+static const void *
+stub_weights(struct dev *d, const void *host, size_t bytes)
+{
+	(void)d, (void)bytes;
+	if (fail_weights > 0 && registered + 1 >= fail_weights)
+		return NULL;
+	registered++;
+	return host;
+}
+
+static const char *
+stub_sync(struct dev *d)
+{
+	(void)d;
+	return fail_sync;
+}
+
+static const struct ops stub = {
+	.name = "stub",
+	.alloc = stub_alloc,
+	.free = stub_free,
+	.put = stub_put,
+	.weights = stub_weights,
+	.sync = stub_sync
+};
+
+static int
+load(const char *dir, struct model **m, char *err, size_t errlen)
+{
+	registered = 0;
+	return model_load(dir, &stub, NULL, m, err, errlen);
+}
+
+static void
+refuse(const char *what, const struct synth *s, int code, const char *message)
+{
+	struct model *m;
+	char err[512] = "", *dir = make_dir();
+	int rc;
+
+	synth_write(s, dir, 1);
+	rc = load(dir, &m, err, sizeof err);
+	check_refused(what, rc, code, err, message);
+	CHECK(rc == MODEL_OK || m == NULL, "%s: out is not NULL", what);
+	CHECK(code != MODEL_EINVALID || registered == 0, "%s: refused after %d uploads", what,
+	    registered);
+	if (rc == MODEL_OK)
+		model_free(m);
+	CHECK(blocks == 0, "%s: %d blocks left", what, blocks);
+	free(dir);
+}
+
+static struct model *
+accept(const struct synth *s, unsigned shards)
+{
+	struct model *m;
+	char err[512] = "", *dir = make_dir();
+	int rc;
+
+	synth_write(s, dir, shards);
+	rc = load(dir, &m, err, sizeof err);
+	CHECK(rc == MODEL_OK, "code %d: %s", rc, err);
+	if (rc != MODEL_OK)
+		exit(1);
+	CHECK(strcmp(m->dir, dir) == 0, "%s", m->dir);
+	free(dir);
+	return m;
+}
+
+/* ---- what is bound ---- */
+
+static void
+check_matrix(const struct model *m, const struct mat *w, const char *name, uint64_t out,
+    uint64_t in)
+{
+	const struct tensor *t = safetensors_find(m->files, name);
+
+	CHECK(t != NULL && w->data == t->data && w->dtype == t->dtype, "%s", name);
+	CHECK(w->out == out && w->in == in, "%s: [%u][%u]", name, w->out, w->in);
+}
+
+static void
+check_vector(const float *v, const char *name, uint64_t n)
+{
+	uint64_t i;
+
+	CHECK(v != NULL && (uintptr_t)v % 64 == 0, "%s", name);
+	for (i = 0; v != NULL && i < n; i++)
+		if (v[i] != synth_value(name, i)) {
+			CHECK(0, "%s[%" PRIu64 "] is %g", name, i, v[i]);
+			break;
+		}
+}
+
+static void
+check_layer(const struct model *m, const struct synth *s, uint32_t l)
+{
+	const struct model_layer *y = &m->layer[l];
+	uint64_t D = s->D, F = s->F, q = s->H * s->E, kv = s->G * s->E;
+	const struct { const char *name; const struct mat *w; const float *b; uint64_t out, in;
+	    } part[] = {
+		{ "self_attn.q_proj", &y->wq, y->bq, q, D }, { "self_attn.k_proj", &y->wk,
+		    y->bk, kv, D },
+		{ "self_attn.v_proj", &y->wv, y->bv, kv, D }, { "self_attn.o_proj", &y->wo,
+		    y->bo, D, q },
+		{ "mlp.gate_proj", &y->gate, NULL, F, D }, { "mlp.up_proj", &y->up, NULL, F, D },
+		{ "mlp.down_proj", &y->down, NULL, D, F },
+	};
+	char name[96];
+	size_t i;
+
+	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
+		snprintf(name, sizeof name, "model.layers.%u.%s.weight", l, part[i].name);
+		check_matrix(m, part[i].w, name, part[i].out, part[i].in);
+		snprintf(name, sizeof name, "model.layers.%u.%s.bias", l, part[i].name);
+		if (s->bias && i < 4)
+			check_vector(part[i].b, name, part[i].out);
+		else
+			CHECK(part[i].b == NULL, "%s", name);
+	}
+	snprintf(name, sizeof name, "model.layers.%u.input_layernorm.weight", l);
+	check_vector(y->norm_att, name, D);
+	snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm.weight", l);
+	check_vector(y->norm_ffn, name, D);
+}
+
+static void
+check_model(const struct model *m, const struct synth *s)
+{
+	double freq[64];
+	uint32_t l;
+
+	for (l = 0; l < s->L; l++)
+		check_layer(m, s, l);
+	check_matrix(m, &m->embed, "model.embed_tokens.weight", s->V, s->D);
+	check_matrix(m, &m->head, s->tied ? "model.embed_tokens.weight" : "lm_head.weight",
+	    s->V, s->D);
+	check_vector(m->norm, "model.norm.weight", s->D);
+	model_rope_frequencies(&m->id, freq);
+	CHECK(memcmp(freq, m->freq, s->E / 2 * sizeof *freq) == 0, "freq");
+	CHECK(m->id.weights_dtype == m->embed.dtype && strlen(m->id.weights) == 32, "identity");
+	CHECK(m->id.tied_embeddings == s->tied && m->id.attention_bias == s->bias, "identity");
+	CHECK(registered == (int)(7 * s->L + 1 + !s->tied), "%d matrices", registered);
+	CHECK(blocks == 1, "%d blocks", blocks);
+}
+
+static void
+test_shapes(void)
+{
+	static const uint32_t kv_heads[] = { 1, 2, 4 };        /* MQA, GQA, MHA */
+	static const char *const types[] = { "F32", "BF16", "F16" };
+	struct synth s = synth_small();
+	struct model *m;
+	unsigned i, j;
+
+	for (i = 0; i < 3; i++)
+		for (j = 0; j < 4; j++) {
+			s = synth_small();
+			s.G = kv_heads[i];
+			s.tied = j & 1;
+			s.bias = j >> 1;
+			s.E = j == 0 ? 6 : 8;          /* 6: H * E is not D */
+			s.type = types[(i + j) % 3];
+			synth_specs(&s);
+			m = accept(&s, 1);
+			check_model(m, &s);
+			model_free(m);
+			CHECK(blocks == 0, "%d blocks left", blocks);
+		}
+	model_free(NULL);
+}
+
+/* Each tensor has its own type; the identity names that of the embedding. */
+static void
+test_mixed(void)
+{
+	struct synth s = synth_small();
+	struct model *m;
+
+	synth_specs(&s);
+	synth_find(&s, "model.embed_tokens.weight")->type = "F16";
+	synth_find(&s, "model.layers.1.mlp.up_proj.weight")->type = "BF16";
+	synth_find(&s, "model.norm.weight")->type = "BF16";
+	m = accept(&s, 1);
+	check_model(m, &s);
+	CHECK(m->id.weights_dtype == KV_F16 && m->layer[1].up.dtype == KV_BF16, "types");
+	CHECK(m->layer[0].up.dtype == KV_F32, "types");
+	model_free(m);
+}
+
+/* An order of tensors, and a number of files, that do not matter. */
+static void
+test_fingerprint(void)
+{
+	struct synth s = synth_small();
+	struct spec swap;
+	struct model *m;
+
+	synth_specs(&s);
+	m = accept(&s, 1);
+	CHECK(strcmp(m->id.weights, FINGERPRINT) == 0, "%s", m->id.weights);
+	model_free(m);
+	m = accept(&s, 3);
+	check_model(m, &s);
+	CHECK(strcmp(m->id.weights, FINGERPRINT) == 0, "sharded: %s", m->id.weights);
+	model_free(m);
+	swap = s.spec[0];
+	s.spec[0] = s.spec[5];
+	s.spec[5] = swap;
+	m = accept(&s, 1);
+	CHECK(strcmp(m->id.weights, FINGERPRINT) == 0, "reordered: %s", m->id.weights);
+	model_free(m);
+	s.spec[0].type = s.spec[0].type[0] == 'F' ? "BF16" : "F32";
+	m = accept(&s, 1);
+	CHECK(strcmp(m->id.weights, FINGERPRINT) != 0, "another dtype");
+	model_free(m);
+}
+
+/* ---- what is refused ---- */
+
+static void
+test_tensors(void)
+{
+	struct synth s = synth_small(), good;
+	struct spec *p;
+
+	synth_specs(&s);
+	good = s;
+	synth_find(&s, "model.layers.1.self_attn.k_proj.weight")->dim[0] = 8;
+	refuse("shape", &s, MODEL_EINVALID,
+	    "/model.safetensors: model.layers.1.self_attn.k_proj.weight: "
+	    "want [16][32], file has [8][32]");
+	s = good;
+	synth_find(&s, "model.layers.0.mlp.down_proj.weight")->dim[1] = 47;
+	refuse("shape", &s, MODEL_EINVALID, "want [32][48], file has [32][47]");
+	s = good;
+	p = synth_find(&s, "model.norm.weight");
+	p->ndim = 2;
+	p->dim[1] = 1;
+	refuse("vector", &s, MODEL_EINVALID, "model.norm.weight: want [32], file has [32][1]");
+	s = good;
+	strcpy(synth_find(&s, "model.norm.weight")->name, "model.norm.bias");
+	refuse("missing", &s, MODEL_EINVALID, ": no tensor model.norm.weight");
+	s = good;
+	s.L = 3;
+	refuse("layer", &s, MODEL_EINVALID, ": no tensor model.layers.2.self_attn.q_proj.weight");
+	s = good;
+	s.L = 1;
+	refuse("layer", &s, MODEL_EUNSUPPORTED,
+	    "model.layers.1.input_layernorm.weight: not a tensor of this");
+	s = good;
+	synth_find(&s, "model.layers.1.mlp.up_proj.weight")->type = "F8_E4M3";
+	refuse("type", &s, MODEL_EUNSUPPORTED,
+	    "model.layers.1.mlp.up_proj.weight: dtype F8_E4M3 is not supported");
+	s = good;
+	add_spec(&s, 32, 0, "model.layers.0.self_attn.q_norm.weight");
+	refuse("leftover", &s, MODEL_EUNSUPPORTED,
+	    "model.layers.0.self_attn.q_norm.weight: not a tensor of this");
+	s = good;
+	s.bias = 1;
+	refuse("no biases", &s, MODEL_EINVALID, "no tensor model.layers.0.self_attn.q_proj.bias");
+	synth_specs(&s);
+	s.bias = 0;
+	refuse("biases", &s, MODEL_EUNSUPPORTED,
+	    "model.layers.0.self_attn.k_proj.bias: not a tensor of this");
+	s = good;
+	s.tied = 0;
+	refuse("head", &s, MODEL_EINVALID, ": no tensor lm_head.weight");
+	s = good;
+	s.more = ",\"sliding_window\":4096";
+	refuse("config", &s, MODEL_EUNSUPPORTED,
+	    "config.json: sliding_window 4096 is not supported");
+}
+
+static void
+test_harmless(void)
+{
+	struct synth s = synth_small();
+	struct model *m;
+
+	synth_specs(&s);
+	add_spec(&s, 4, 0, "model.layers.0.self_attn.rotary_emb.inv_freq");
+	m = accept(&s, 1);
+	check_model(m, &s);
+	model_free(m);
+}
+
+/* The file of a tied model may hold the head as well, as long as it is the embedding. */
+static void
+test_tied_head(void)
+{
+	struct synth s = synth_small();
+	char *dir = make_dir(), err[512] = "";
+	const struct tensor *t;
+	struct model *m;
+	FILE *f;
+	long head, embed;
+	char path[256];
+	void *data;
+	int rc;
+
+	s.tied = 0;
+	synth_specs(&s);
+	s.tied = 1;
+	refuse("another head", &s, MODEL_EINVALID,
+	    "lm_head.weight differs from model.embed_tokens.weight");
+	synth_find(&s, "lm_head.weight")->dim[0] = 8;
+	refuse("a small head", &s, MODEL_EINVALID,
+	    "lm_head.weight: want [1280][32], file has [8][32]");
+	synth_find(&s, "lm_head.weight")->dim[0] = s.V;
+
+	/* head <- embedding, within the file: the first and the last tensor */
+	synth_write(&s, dir, 1);
+	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	f = fopen(path, "r+b");
+	data = malloc(4 * s.V * s.D);
+	fseek(f, 0, SEEK_END);
+	head = ftell(f) - (long)(4 * s.V * s.D);
+	fseek(f, 0, SEEK_SET);
+	embed = 8 + fgetc(f) + 256L * fgetc(f);
+	fseek(f, embed, SEEK_SET);
+	CHECK(fread(data, 4, s.V * s.D, f) == s.V * s.D, "read");
+	fseek(f, head, SEEK_SET);
+	CHECK(fwrite(data, 4, s.V * s.D, f) == s.V * s.D && fclose(f) == 0, "write");
+	free(data);
+	rc = load(dir, &m, err, sizeof err);
+	CHECK(rc == MODEL_OK, "code %d: %s", rc, err);
+	if (rc == MODEL_OK) {
+		t = safetensors_find(m->files, "model.embed_tokens.weight");
+		CHECK(m->head.data == t->data && registered == 15, "%d", registered);
+		model_free(m);
+	}
+	free(dir);
+}
+
+static void
+test_device(void)
+{
+	struct synth s = synth_small();
+
+	synth_specs(&s);
+	fail_alloc = 1;
+	refuse("alloc", &s, MODEL_ENOMEM, "no room for");
+	fail_alloc = 0;
+	for (fail_weights = 1; fail_weights <= 15; fail_weights += 7)
+		refuse("weights", &s, MODEL_ENOMEM, "weight: no room for it on the device");
+	fail_weights = 0;
+	fail_sync = "the device is on fire";
+	refuse("sync", &s, MODEL_EIO, "the device is on fire");
+	fail_sync = NULL;
+}
+
+/* ---- by hand ---- */
+
+static int
+show(const char *dir)
+{
+	struct model *m;
+	char err[512] = "";
+
+	if (load(dir, &m, err, sizeof err) != MODEL_OK) {
+		fprintf(stderr, "%s\n", err);
+		return 1;
+	}
+	puts(m->id.weights);
+	model_free(m);
+	return 0;
+}
+
+int
+main(int argc, char *argv[])
+{
+	struct synth s = synth_small();
+
+	if (argc == 3 && strcmp(argv[1], "show") == 0)
+		return show(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "write") == 0) {
+		synth_specs(&s);
+		synth_write(&s, argv[2], 1);
+		return 0;
+	}
+	make_scratch();
+	test_shapes();
+	test_mixed();
+	test_fingerprint();
+	test_tensors();
+	test_harmless();
+	test_tied_head();
+	test_device();
+	return failures != 0;
+}
