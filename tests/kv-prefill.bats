@@ -1,0 +1,212 @@
+#!/usr/bin/env bats
+# kv-prefill: the forward pass, chunks, resume, observation; what it refuses
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	doc >doc.txt
+}
+
+# About 600 tokens with two needles and a question.
+doc() {
+	echo "The access code of Marlow is K742. The secret word of Calton is falcon."
+	for _ in $(seq 30); do
+		echo "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch."
+	done
+	printf 'Question: what is the access code of Marlow?\nAnswer:'
+}
+
+# less A B: A < B as numbers
+less() {
+	awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'
+}
+
+# agrees MODEL SNAPSHOT LIMIT: every line that llama.py prints is below LIMIT
+agrees() {
+	"$PYTHON" "$ORACLE/llama.py" "$1" "$2" >errors
+	[ -s errors ]
+	while read -r what error; do
+		less "$error" "$3" || { echo "$what: relative error $error, limit $3"; return 1; }
+	done <errors
+}
+
+# same_cache A B LIMIT: rows and tokens are equal, keys and values within LIMIT (relative, L2)
+same_cache() {
+	error=$("$PYTHON" "$ORACLE/same.py" "$1" "$2")
+	less "$error" "$3" || { echo "relative error $error, limit $3"; return 1; }
+}
+
+random_model() {
+	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$@" --tokenizer "$DEMO/tokenizer.json"
+}
+
+@test "logits agree with the golden file to 1e-3 and greedy continuations are identical" {
+	golden="$ORACLE/golden.py $DEMO/golden.json"
+	for n in $(seq 0 $(($("$PYTHON" $golden count) - 1))); do
+		"$PYTHON" $golden ids "$n" | kv-prefill -m "$DEMO" --ids --dtype f32 -o "$n.kv"
+		less "$("$PYTHON" $golden error "$n" "$n.kv")" 1e-3
+		"$PYTHON" $golden greedy "$n" >want
+		kv-decode -m "$DEMO" --ids --ignore-eos -n "$(wc -l <want)" "$n.kv" | diff want -
+	done
+}
+
+@test "keys, values, queries and logits of the demo model agree with a double-precision forward pass" {
+	kv-prefill -m "$DEMO" --observe 13 --dtype f32 -o f32.kv doc.txt
+	agrees "$DEMO" f32.kv 1e-5
+	kv-prefill -m "$DEMO" --observe 13 -o bf16.kv doc.txt
+	agrees "$DEMO" bf16.kv 5e-3
+}
+
+@test "random models of every supported kind agree with the double-precision forward pass" {
+	random_model mha --layers 2 --hidden 48 --heads 3 --kv-heads 3 --head-dim 16 --ffn 72 --vocab 1536 --dtype f32 --seed 1
+	random_model mqa --layers 3 --hidden 40 --heads 5 --kv-heads 1 --head-dim 24 --ffn 56 --vocab 1600 --dtype f16 --seed 2 --tie
+	random_model gqa --layers 2 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --vocab 1536 --dtype bf16 --seed 3 --bias --llama3-rope
+	for m in mha mqa gqa; do
+		kv-prefill -m $m --observe 5 --dtype f32 -c 100 -o $m.kv doc.txt
+		agrees $m $m.kv 2e-5
+	done
+}
+
+@test "any --chunk gives the same cache within rounding" {
+	kv-prefill -m "$DEMO" -o whole.kv --dtype f32 -c 100k doc.txt
+	for chunk in 1 7 64 512; do
+		kv-prefill -m "$DEMO" -o chunk.kv --dtype f32 -c $chunk doc.txt
+		same_cache whole.kv chunk.kv 1e-5
+	done
+}
+
+@test "a resumed prefill equals one prefill, in cache, queries and text" {
+	kv-tokenize -m "$DEMO" doc.txt >all.ids
+	half=$(($(wc -l <all.ids) / 2))
+	head -n $half all.ids >first.ids
+	tail -n +$((half + 1)) all.ids >second.ids
+	kv-prefill -m "$DEMO" --ids --dtype f32 --observe 16 -o whole.kv all.ids
+	kv-prefill -m "$DEMO" --ids --dtype f32 first.ids | kv-prefill -m "$DEMO" --ids --observe 16 -r - -o resumed.kv second.ids
+	same_cache whole.kv resumed.kv 1e-5
+	agrees "$DEMO" resumed.kv 1e-5
+	kv-prefill -m "$DEMO" --ids --dtype f32 -c 1 -o single.kv all.ids
+	same_cache whole.kv single.kv 1e-5
+	for f in whole resumed single; do
+		kv-decode -m "$DEMO" -n 20 $f.kv >$f.txt
+	done
+	cmp whole.txt resumed.txt
+	cmp whole.txt single.txt
+}
+
+@test "an observation window that reaches back before the resume is completed from the snapshot" {
+	kv-tokenize -m "$DEMO" doc.txt >all.ids
+	head -n -5 all.ids >first.ids
+	tail -n 5 all.ids >second.ids
+	kv-prefill -m "$DEMO" --ids --dtype f32 --observe 16 first.ids |
+		kv-prefill -m "$DEMO" --ids --observe 16 -r - -o resumed.kv second.ids
+	agrees "$DEMO" resumed.kv 1e-5
+	kv-info --json resumed.kv | grep -q '"queries": 16'
+	kv-prefill -m "$DEMO" --ids first.ids -o none.kv
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --observe 16 -r none.kv -o x.kv second.ids
+	[[ "$stderr" == *"--observe 16"* ]]
+	[ ! -e x.kv ]
+}
+
+@test "two runs, any number of threads, a pipe and a file give identical bytes" {
+	kv-prefill -m "$DEMO" --observe 8 -o a.kv doc.txt
+	kv-prefill -m "$DEMO" --observe 8 -j 1 -o b.kv <doc.txt
+	kv-prefill -m "$DEMO" --observe 8 -j 3 doc.txt | cat >c.kv
+	cmp a.kv b.kv
+	cmp a.kv c.kv
+}
+
+@test "a compressed snapshot has the same logical digest and decodes to the same text" {
+	kv-prefill -m "$DEMO" -o plain.kv doc.txt
+	kv-prefill -m "$DEMO" -z -o lz4.kv doc.txt
+	[ "$(stat -c %s lz4.kv)" -lt "$(stat -c %s plain.kv)" ]
+	[ "$(logical plain.kv)" = "$(logical lz4.kv)" ]
+	[ "$(kv-decode -m "$DEMO" plain.kv)" = "$(kv-decode -m "$DEMO" lz4.kv)" ]
+}
+
+@test "an empty prompt is refused" {
+	run -3 --separate-stderr kv-prefill -m "$DEMO" -o x.kv /dev/null
+	[[ "$stderr" == *"/dev/null: the prompt is empty"* ]]
+	[ ! -e x.kv ]
+}
+
+@test "invalid UTF-8 in the prompt is refused with its offset" {
+	printf 'good \xff bad' >bad.txt
+	run -3 --separate-stderr kv-prefill -m "$DEMO" -o x.kv bad.txt
+	[[ "$stderr" == *"bad.txt"* && "$stderr" == *"5"* ]]
+	[ ! -e x.kv ]
+}
+
+@test "ids that are no ids of the model are refused with their line" {
+	printf '1533\n51 9999\n' >bad.ids
+	run -3 --separate-stderr kv-prefill -m "$DEMO" --ids -o x.kv bad.ids
+	[[ "$stderr" == *'bad.ids: line 2: "9999" is not a token id below 1536'* ]]
+	printf '1533\n-4\n' >bad.ids
+	run -3 --separate-stderr kv-prefill -m "$DEMO" --ids -o x.kv bad.ids
+	[[ "$stderr" == *'line 2: "-4"'* ]]
+}
+
+@test "a window longer than the prompt, a chunk of 0 and a wrong type are usage errors" {
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --observe 5000 -o x.kv doc.txt
+	[[ "$stderr" == *"--observe 5000: the prompt has"* ]]
+	run -2 kv-prefill -m "$DEMO" --chunk 0 -o x.kv doc.txt
+	run -2 kv-prefill -m "$DEMO" --dtype int8 -o x.kv doc.txt
+	run -2 kv-prefill -o x.kv doc.txt
+	[ ! -e x.kv ]
+}
+
+@test "a snapshot of other weights, another shape or another tokenizer is refused field by field" {
+	kv-prefill -m "$DEMO" -o demo.kv doc.txt
+	cp -r "$DEMO" weights
+	printf '\x01' | dd of=weights/model.safetensors bs=1 seek=$(($(stat -c %s weights/model.safetensors) - 1)) conv=notrunc status=none
+	run -4 --separate-stderr kv-prefill -m weights -r demo.kv -o x.kv doc.txt
+	[[ "$stderr" == *"demo.kv is not of the model weights: weights: "* ]]
+	cp -r "$DEMO" tok
+	sed -i 's/<|pad|>/<|filler|>/' tok/tokenizer.json
+	run -4 --separate-stderr kv-prefill -m tok -r demo.kv -o x.kv doc.txt
+	[[ "$stderr" == *"tokenizer: "* && "$stderr" != *"weights: "* ]]
+	random_model other --layers 2 --hidden 48 --heads 3 --kv-heads 3 --head-dim 16 --ffn 72 --vocab 1536 --dtype bf16 --seed 1
+	run -4 --separate-stderr kv-prefill -m other -r demo.kv -o x.kv doc.txt
+	[[ "$stderr" == *"layers: 4 snapshot, 2 model"* && "$stderr" == *"kv_heads: "* ]]
+	[ ! -e x.kv ]
+}
+
+@test "model folders that are incomplete or unsupported are refused by name" {
+	cp -r "$DEMO" m
+	chmod -R u+w m
+	rm m/model.safetensors
+	run -1 --separate-stderr kv-prefill -m m -o x.kv doc.txt
+	[[ "$stderr" == *"model.safetensors"* ]]
+	cp "$DEMO/model.safetensors" m
+	sed -i 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0}/' m/config.json
+	run -5 --separate-stderr kv-prefill -m m -o x.kv doc.txt
+	[[ "$stderr" == *yarn* ]]
+	sed -i 's/"num_key_value_heads": 2/"num_key_value_heads": 1/; s/{"rope_type": "yarn", "factor": 4.0}/null/' m/config.json
+	run -3 --separate-stderr kv-prefill -m m -o x.kv doc.txt
+	[[ "$stderr" == *"k_proj.weight: want [32][128], file has [64][128]"* ]]
+	run -1 --separate-stderr kv-prefill -m nowhere -o x.kv doc.txt
+	[[ "$stderr" == *nowhere* ]]
+}
+
+@test "a full disk leaves nothing behind under the final name, and what was there stays" {
+	run -1 --separate-stderr bash -c 'kv-prefill -m "$0" doc.txt >/dev/full' "$DEMO"
+	[[ "$stderr" == *"No space left on device"* ]]
+	run -1 kv-prefill -m "$DEMO" -o /dev/full doc.txt
+	echo precious >keep.kv
+	run -3 kv-prefill -m "$DEMO" -o keep.kv /dev/null
+	[ "$(cat keep.kv)" = precious ]
+}
+
+@test "a closed pipe is an error with a message" {
+	run --separate-stderr bash -c 'cat doc.txt doc.txt | kv-prefill -m "$0" | head -c 100 >/dev/null; exit "${PIPESTATUS[1]}"' "$DEMO"
+	[ "$status" -eq 1 ]
+	[[ "$stderr" == *"Broken pipe"* ]]
+}
+
+@test "an interrupt leaves neither a temporary nor a final file" {
+	for _ in $(seq 400); do doc; done >long.txt
+	run timeout -s INT 0.5 kv-prefill -m "$DEMO" -o out.kv long.txt
+	[ "$status" -ne 0 ]
+	run find . -name 'out.kv*'
+	[ -z "$output" ]
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Compares the caches of two snapshots: same.py A B prints the relative difference (L2) of all keys and values, or fails when
+tokens, next position or rows differ."""
+
+import pathlib
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "format"))
+import kvread  # noqa: E402
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return kvread.read(file)
+
+
+def main(one, two):
+    a, b = read(one), read(two)
+    assert a.tokens == b.tokens, "tokens differ"
+    assert a.head["next_position"] == b.head["next_position"], "next positions differ"
+    difference = total = 0.0
+    for l, (x, y) in enumerate(zip(a.layers, b.layers)):
+        assert [list(p) for p in x.positions] == [list(p) for p in y.positions], f"layer {l}: rows differ"
+        for name in ("keys", "values"):
+            for g in range(len(x.positions)):
+                p, q = (s.array(l, name, g).astype(np.float64) for s in (a, b))
+                difference += ((p - q) ** 2).sum()
+                total += (p**2).sum()
+    print(f"{(difference / total) ** 0.5:.1e}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
