@@ -28,9 +28,10 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 		rows->heads = m->id.kv_heads;
 		rows->width = m->id.head_width;
 		rows->dtype = dtype;
-		rows->start = calloc((size_t)rows->heads + 1, sizeof *rows->start);
+		rows->start = calloc(rows->heads, sizeof *rows->start);
 		rows->len = calloc(rows->heads, sizeof *rows->len);
-		if (rows->start == NULL || rows->len == NULL) {
+		rows->room = calloc(rows->heads, sizeof *rows->room);
+		if (rows->start == NULL || rows->len == NULL || rows->room == NULL) {
 			cache_free(c);
 			return NULL;
 		}
@@ -53,6 +54,7 @@ cache_free(struct cache *c)
 		c->model->ops->free(c->model->dev, rows->pos);
 		free(rows->start);
 		free(rows->len);
+		free(rows->room);
 	}
 	free(c->layer);
 	free(c->tokens);
@@ -62,7 +64,7 @@ cache_free(struct cache *c)
 
 /* Moves a layer into memory with room[g] rows for each head; the rows in use keep their contents. */
 static int
-resize(struct cache *c, struct layer_rows *rows, const uint64_t *room)
+resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -71,14 +73,13 @@ resize(struct cache *c, struct layer_rows *rows, const uint64_t *room)
 	uint64_t total = 0;
 	uint32_t g;
 
-	to.start = calloc((size_t)rows->heads + 1, sizeof *to.start);
+	to.start = calloc(rows->heads, sizeof *to.start);
 	if (to.start == NULL)
 		return MODEL_ENOMEM;
 	for (g = 0; g < rows->heads; g++) {
 		to.start[g] = total;
 		total += room[g];
 	}
-	to.start[g] = total;
 	to.k = o->alloc(d, total * row);
 	to.v = o->alloc(d, total * row);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
@@ -101,6 +102,7 @@ resize(struct cache *c, struct layer_rows *rows, const uint64_t *room)
 	o->free(d, rows->v);
 	o->free(d, rows->pos);
 	free(rows->start);
+	memcpy(to.room, room, rows->heads * sizeof *room);
 	*rows = to;
 	return 0;
 }
@@ -110,24 +112,25 @@ resize(struct cache *c, struct layer_rows *rows, const uint64_t *room)
 static int
 reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 {
-	uint64_t *room = calloc(rows->heads, sizeof *room);
+	uint32_t *room = calloc(rows->heads, sizeof *room);
 	int rc = 0, grow = rows->k == NULL;
 	uint32_t g;
 
 	if (room == NULL)
 		return MODEL_ENOMEM;
 	for (g = 0; g < rows->heads; g++) {
-		uint64_t has = rows->start[g + 1] - rows->start[g];
 		uint64_t need = (uint64_t)rows->len[g] + more;
+		uint64_t half_more = rows->len[g] + (uint64_t)rows->len[g] / 2;
 
-		room[g] = has;
-		if (need > has) {
-			room[g] = need > rows->len[g] + rows->len[g] / 2 ?
-			    need : rows->len[g] + rows->len[g] / 2;
+		room[g] = rows->room[g];
+		if (need > UINT32_MAX)
+			rc = MODEL_ENOMEM;
+		if (need > room[g]) {
+			room[g] = half_more > need && half_more <= UINT32_MAX ? (uint32_t)half_more : (uint32_t)need;
 			grow = 1;
 		}
 	}
-	if (grow)
+	if (rc == 0 && grow)
 		rc = resize(c, rows, room);
 	free(room);
 	return rc;
@@ -149,15 +152,19 @@ int
 cache_layer_init(struct cache *c, uint32_t l, const uint32_t *len)
 {
 	struct layer_rows *rows = &c->layer[l];
-	uint64_t *room = calloc(rows->heads, sizeof *room);
+	uint32_t *room = calloc(rows->heads, sizeof *room);
 	uint32_t g;
-	int rc;
+	int rc = 0;
 
 	if (room == NULL)
 		return MODEL_ENOMEM;
-	for (g = 0; g < rows->heads; g++)
-		room[g] = (uint64_t)len[g] + c->spare;
-	rc = resize(c, rows, room);
+	for (g = 0; g < rows->heads; g++) {
+		if (len[g] > UINT32_MAX - c->spare)
+			rc = MODEL_ENOMEM;
+		room[g] = len[g] + c->spare;
+	}
+	if (rc == 0)
+		rc = resize(c, rows, room);
 	if (rc == 0)
 		memcpy(rows->len, len, rows->heads * sizeof *len);
 	free(room);

@@ -15,7 +15,7 @@ struct cache {
 	uint32_t next_position;
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
-	struct layer_rows *layer;      /* [L]; start has G+1 entries: head g has room for start[g+1] - start[g] rows */
+	struct layer_rows *layer;      /* [L] */
 	uint32_t spare;                /* rows of room that snapshot_load() leaves in each head; set it before */
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 };

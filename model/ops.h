@@ -32,13 +32,13 @@ struct mat {
 };
 
 /* One layer of keys and values. The rows of KV head g are k + start[g]*E ..., len[g] of them, positions ascending.
- * In a growing cache start[g] = g*cap; in a packed one (a section of a snapshot) start[g] = sum of the lengths before. */
+ * A growing cache leaves room after each head; in a section of a snapshot the heads are packed. */
 struct layer_rows {
 	void *k, *v;                 /* device, [rows][E] of dtype; v may be NULL where only keys are read */
 	uint32_t *pos;               /* device, [rows] position of each row */
 	uint64_t *start;             /* host [G] first row of each KV head */
 	uint32_t *len;               /* host [G] rows in use; heads may differ */
-	uint32_t cap;                /* rows that each KV head has room for */
+	uint32_t *room;              /* host [G] rows that each KV head has room for; NULL where nothing is appended */
 	uint32_t heads;              /* G */
 	uint32_t width;              /* E */
 	enum kv_dtype dtype;
@@ -80,7 +80,7 @@ struct ops {
 	 * pos * freq[i] (device, [E/2]). Angle, sine and cosine are computed in double precision or as exactly. */
 	void (*rope)(struct dev *, float *x, const uint32_t *pos, const double *freq, uint32_t N, uint32_t heads, uint32_t E);
 	/* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the layer's dtype; len[g] += N.
-	 * The caller has made room (len + N <= cap). */
+	 * The caller has made room (len[g] + N <= room[g]). */
 	void (*store)(struct dev *, struct layer_rows *, const float *k, const float *v, const uint32_t *pos, uint32_t N);
 	/* o[N][H][E] and lse[N][H] (natural logarithm of the sum of exp(logits); NULL = not wanted) of attention of q[N][H][E] at qpos[N] (device,
 	 * ascending) over the rows with pos <= qpos: logits q.k / sqrt(E), query head h reads KV head h / (H/G). A row that sees nothing gives 0
