@@ -3,8 +3,9 @@
 $(O)/tests/bin/mksnapshot: $(O)/tests/bin/mksnapshot.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
-methods_tests = $(patsubst tests/%.c,$(O)/tests/%,$(wildcard tests/unit/methods_*.c))
-$(methods_tests): %: %.o $(file_a)
+methods_tests = $(patsubst %.c,$(O)/%,$(wildcard tests/unit/methods_*.c))
+$(methods_tests): $(O)/%: $(O)/%.o $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
-test_programs += $(O)/tests/bin/mksnapshot $(methods_tests)
+UNIT_TESTS += $(methods_tests)
+test_programs += $(O)/tests/bin/mksnapshot

@@ -242,9 +242,6 @@ check_options(void)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
 	if (budget == 0)
 		die(EXIT_USAGE, "--budget 0 would keep nothing");
-	if (budget != NOT_GIVEN && budget < (uint64_t)sink + recent)
-		die(EXIT_USAGE, "--budget %u is smaller than what is always kept: --sink %u and "
-		    "--recent %u", budget, sink, recent);
 	options.budget = budget != NOT_GIVEN ? budget : 0;
 	options.rate = rate;
 	options.sink = sink;

@@ -1,0 +1,86 @@
+#!/usr/bin/env bats
+# kv-check: silent on what is good; names what is not
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mksnapshot -N 40 --ragged -w 3 --scores random --logits -o x.kv
+	mksnapshot -N 40 --ragged -w 3 --scores random --logits -z -d bf16 -o z.kv
+}
+
+@test "a good snapshot passes without a word" {
+	run -0 --separate-stderr kv-check x.kv z.kv
+	assert_equal "$output$stderr" ""
+	run -0 --separate-stderr kv-check - <x.kv
+	assert_equal "$output$stderr" ""
+}
+
+@test "-v tells the sections and the logical digest" {
+	run -0 --separate-stderr kv-check -v x.kv
+	assert_output "x.kv: ok, $(see x.kv 'sum(x.type not in ("pADD", "iNDX", "ENDS") for x in s.sections)') sections, \
+$(stat -c %s x.kv) bytes, logical digest $(logical x.kv)"
+}
+
+@test "one false bit anywhere is found, in a file and in a pipe" {
+	"$PYTHON" - <<-'E'
+		import subprocess
+		for name in 'x.kv', 'z.kv':
+		    good = open(name, 'rb').read()
+		    for at in range(0, len(good), max(1, len(good) // 150)):
+		        bad = bytearray(good)
+		        bad[at] ^= 1 << at % 8
+		        open('bad.kv', 'wb').write(bad)
+		        for args, data in (['bad.kv'], None), (['-'], bytes(bad)):
+		            p = subprocess.run(['kv-check', *args], input=data, capture_output=True)
+		            assert p.returncode in (3, 5) and p.stderr and not p.stdout, (name, at, args, p)
+	E
+}
+
+@test "a snapshot cut anywhere is truncated" {
+	size=$(stat -c %s x.kv)
+	for n in 0 1 63 $(seq 64 331 $((size - 1))) $((size - 64)) $((size - 1)); do
+		head -c "$n" x.kv >cut.kv
+		run -3 --separate-stderr kv-check cut.kv
+		assert_regex "$stderr" '^kv-check: cut.kv: .*truncated'
+		run -3 --separate-stderr kv-check - <cut.kv
+		assert_regex "$stderr" '^kv-check: stdin: .*truncated'
+	done
+}
+
+@test "bytes after the end are refused" {
+	cat x.kv z.kv >both.kv
+	run -3 kv-check both.kv
+	run -3 kv-check - <both.kv
+}
+
+@test "after a bad file the others are still checked, and the first failure decides" {
+	head -c 1000 x.kv >cut.kv
+	run -3 --separate-stderr kv-check -v cut.kv x.kv none.kv z.kv
+	assert_regex "$stderr" 'cut.kv: .*truncated'
+	assert_regex "$stderr" 'none.kv: .*No such file'
+	assert_line --index 0 --partial "x.kv: ok"
+	assert_line --index 1 --partial "z.kv: ok"
+	run -1 kv-check -q x.kv none.kv cut.kv
+	assert_output ""
+}
+
+@test "the vectors: what must be accepted is, what must be refused is with its exit code and its word" {
+	shopt -s nullglob
+	passed=("$ROOT"/formats/vectors/passed/*.kv)
+	failed=("$ROOT"/formats/vectors/failed/*.kv)
+	((${#passed[@]} > 0 && ${#failed[@]} > 0)) || skip "no vectors yet"
+	kv-check "${passed[@]}"
+	for f in "${passed[@]}"; do kv-check - <"$f"; done
+	for f in "${failed[@]}"; do
+		{ read -r code; read -r word; } <"${f%.kv}.why"
+		run "-$code" --separate-stderr kv-check "$f"
+		[[ $stderr == *"$word"* ]] || fail "$f: '$stderr' does not say '$word'"
+		run "-$code" --separate-stderr kv-check - <"$f"
+		[[ $stderr == *"$word"* ]] || fail "$f in a pipe: '$stderr' does not say '$word'"
+	done
+}
+
+@test "no file is a usage error" {
+	run -2 kv-check
+}

@@ -1,0 +1,211 @@
+#!/usr/bin/env bats
+# kv-evict: keep lists worked out by hand, what travels along, what it refuses
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+}
+
+# 2 KV heads of 8 and 5 rows at 12 tokens; scores from the file s, the same in both layers
+small() {
+	echo "1 9 2 8 3 7 3 3   5 5 5 5 6" >s
+	mksnapshot -L 2 -H 4 -G 2 -E 4 -N 8,5 -T 12 -w 3 --scores s --logits "$@" -o x.kv
+	p0=($(positions x.kv 0 0))
+	p1=($(positions x.kv 0 1))
+}
+
+# kept HEAD ROW ...: layer 0 of y.kv holds these rows of x.kv in this head, and their keys and values
+kept() {
+	local g=$1 all=("${p0[@]}") want=() i
+	[ "$g" = 0 ] || all=("${p1[@]}")
+	shift
+	for i; do want+=("${all[$i]}"); done
+	assert_equal "$(positions y.kv 0 "$g")" "${want[*]}"
+	for what in keys values; do
+		see x.kv "s.array(0, '$what', $g)[[$(IFS=,; echo "$*")]].tolist()" >want
+		see y.kv "s.array(0, '$what', $g).tolist()" | diff want -
+	done
+}
+
+@test "a budget keeps the greatest scores of each head, ties to the lower row" {
+	small
+	kv-evict --budget 3 x.kv -o y.kv
+	kept 0 1 3 5
+	kept 1 0 1 4
+	kv-evict --budget 5 x.kv -o y.kv
+	kept 0 1 3 4 5 6
+	kept 1 0 1 2 3 4
+	kv-evict --budget 1 x.kv -o y.kv
+	kept 0 1
+	kept 1 4
+}
+
+@test "a rate is a share of each head's own rows, rounded down" {
+	small
+	kv-evict --rate 0.5 x.kv -o y.kv
+	kept 0 1 3 4 5
+	kept 1 0 4
+	kv-evict --rate 40% x.kv -o z.kv
+	assert_equal "$(see z.kv '[l.rows for l in s.layers]')" "[3, 2] [3, 2]"
+}
+
+@test "0.2 of 10 rows is 2, and so is 1 - 0.8" {
+	mksnapshot -N 10 --scores random -o x.kv
+	for rate in 0.2 0.19999999999999996; do
+		kv-evict --rate $rate x.kv -o y.kv
+		assert_equal "$(see y.kv 's.layers[0].rows')" "2 2"
+	done
+}
+
+@test "sinks and recent rows stay whatever their scores" {
+	small
+	assert_equal "${p0[*]:5}" "9 10 11"
+	kv-evict --budget 4 --recent 2 --sink $((p0[0] + 1)) x.kv -o y.kv
+	kept 0 0 1 6 7
+	kv-evict --budget 3 --recent 2 x.kv -o y.kv
+	kept 0 1 6 7
+	kept 1 0 3 4
+}
+
+@test "rows scored +inf stay" {
+	echo "inf 9 2 8 3 7 3 inf   5 inf 5 5 6" >s
+	mksnapshot -L 2 -H 4 -G 2 -E 4 -N 8,5 -T 12 --scores s -o x.kv
+	p0=($(positions x.kv 0 0))
+	p1=($(positions x.kv 0 1))
+	kv-evict --budget 2 x.kv -o y.kv
+	kept 0 0 7
+	kept 1 1 4
+	run -2 --separate-stderr kv-evict --budget 1 x.kv
+	assert_regex "$stderr" 'layer 0 KV head 0: a budget of 1 of 8 rows is too small: 2 are always kept \(0 sink, 0 recent, 2 scored \+inf\)'
+}
+
+@test "tokens, logits, identity and next position stay, scores and queries go" {
+	small
+	kv-evict --budget 3 x.kv -o y.kv
+	for what in s.head s.tokens s.logits; do
+		assert_equal "$(see y.kv "$what")" "$(see x.kv "$what")"
+	done
+	assert_equal "$(see y.kv '[(l.scores, l.queries) for l in s.layers]')" "(None, None) (None, None)"
+	assert_equal "$(see y.kv 's.provenance[-1]')" \
+	    "{'options': {'budget': 3, 'recent': 0, 'sink': 0}, 'tool': 'kv-evict', 'version': '0.1.0'}"
+}
+
+@test "--keep-queries keeps the observation queries, and the rest can be scored again" {
+	small
+	kv-evict --budget 4 --recent 3 --keep-queries x.kv -o y.kv
+	assert_equal "$(see y.kv '[l.queries.data for l in s.layers]')" "$(see x.kv '[l.queries.data for l in s.layers]')"
+	kv-score --method snapkv y.kv -o scored.kv
+	"$PYTHON" "$ORACLE/scores.py" y.kv scored.kv snapkv | awk '{ exit !($1 < 2e-6) }'
+}
+
+@test "a rate of 1 changes no logical byte" {
+	mksnapshot -N 50 --ragged --scores random --logits -w 4 -o x.kv
+	run -0 --separate-stderr kv-evict --rate 1 x.kv -o y.kv
+	assert_equal "$stderr" ""
+	assert_equal "$(logical y.kv)" "$(logical x.kv)"
+	kv-evict --rate 100% -z x.kv -o y.kv
+	assert_equal "$(logical y.kv)" "$(logical x.kv)"
+}
+
+@test "a budget that no head exceeds drops nothing and says so" {
+	small
+	run -0 --separate-stderr kv-evict --budget 8 x.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: nothing was dropped: no KV head has more than 8 rows"
+	assert_equal "$(logical y.kv)" "$(logical x.kv)"
+	run -0 --separate-stderr kv-evict -q --budget 8 x.kv -o y.kv
+	assert_equal "$stderr" ""
+	run -0 --separate-stderr kv-evict --budget 7 x.kv -o y.kv
+	assert_equal "$stderr" ""
+	assert_equal "$(see y.kv 's.layers[0].rows')" "7 5"
+}
+
+@test "-v tells rows and bytes before and after" {
+	small
+	run -0 --separate-stderr kv-evict -v --budget 3 x.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: 12 of 26 rows kept, 384 of 832 bytes of keys and values"
+}
+
+@test "unknown sections that do not depend on the rows are carried, the others dropped and named" {
+	for type in xYZw xyZw; do
+		small --extra $type
+		kv-evict --budget 3 x.kv -o y.kv
+		assert_equal "$(see y.kv '[s.others] + [l.others for l in s.layers]')" "$(see x.kv '[s.others] + [l.others for l in s.layers]')"
+		assert_equal "$(see y.kv '[x.type for x in s.sections if x.type not in ("pADD", "iNDX", "ENDS")]')" \
+		    "HEAD TOKS $type POSN $type KEYS VALS POSN $type KEYS VALS LGTS pROv"
+	done
+	small --extra xYZW
+	run -0 --separate-stderr kv-evict --budget 3 x.kv -o y.kv
+	assert_regex "$stderr" 'section xYZW depends on the rows, which have changed, and is not known: dropped'
+	assert_equal "$(see y.kv '[s.others] + [l.others for l in s.layers]')" "[] [] []"
+	kv-evict --rate 1 x.kv -o y.kv
+	assert_equal "$(see y.kv '[s.others] + [l.others for l in s.layers]')" "$(see x.kv '[s.others] + [l.others for l in s.layers]')"
+}
+
+@test "file and pipe, plain and compressed input give the same result" {
+	mksnapshot -N 20000 -d bf16 --scores random -w 4 -o x.kv
+	mksnapshot -N 20000 -d bf16 --scores random -w 4 -z -o z.kv
+	kv-evict --rate 0.3 x.kv -o a.kv
+	cat x.kv | kv-evict --rate 0.3 | cmp a.kv -
+	kv-evict --rate 0.3 -z x.kv -o b.kv
+	kv-evict --rate 0.3 z.kv -o c.kv
+	kv-evict --rate 0.3 - <z.kv | cmp c.kv -
+	assert_equal "$(logical b.kv)" "$(logical a.kv)"
+	assert_equal "$(logical c.kv)" "$(logical a.kv)"
+	kv-check a.kv b.kv c.kv
+}
+
+@test "a snapshot without scores is refused and the message names kv-score" {
+	mksnapshot -o x.kv
+	run -1 --separate-stderr kv-evict --budget 3 x.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: x.kv: layer 0 has no scores: run kv-score first"
+	assert [ -z "$(ls y.kv* 2>/dev/null)" ]
+}
+
+@test "budgets and rates that make no sense are usage errors" {
+	small
+	for wrong in "" "--budget 0" "--rate 0" "--rate 1.1" "--rate -0.1" "--rate 0%" "--rate 101%" "--rate nan" "--rate 5x" \
+	    "--budget 3 --rate 0.5" "--budget -1" "--budget 1.5" "--budget 4294967296" "--budget 4m4" "--budget"; do
+		run -2 kv-evict $wrong x.kv
+	done
+	run -2 --separate-stderr kv-evict --budget 5 --sink 9 --recent 2 x.kv
+	assert_regex "$stderr" 'layer 0 KV head 0: a budget of 5 of 8 rows is too small: 7 are always kept \(5 sink, 2 recent, 0 scored \+inf\)'
+	run -2 --separate-stderr kv-evict --rate 0.3 --recent 3 x.kv -o y.kv
+	assert_regex "$stderr" 'a budget of 2 of 8 rows is too small: 3 are always kept \(0 sink, 3 recent, 0 scored \+inf\)'
+	run -2 --separate-stderr kv-evict --rate 0.1 x.kv -o y.kv
+	assert_regex "$stderr" 'a budget of 0 of 8 rows'
+	assert [ -z "$(ls y.kv* 2>/dev/null)" ]
+}
+
+@test "suffixes k and m mean 1024 and 1024 times 1024" {
+	mksnapshot -L 1 -H 1 -G 1 -E 1 -N 3000 --scores random -o x.kv
+	kv-evict --budget 2k x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" 2048
+	kv-evict -q --budget 1m x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" 3000
+}
+
+@test "heads without rows are left alone" {
+	mksnapshot -N 6,0 --scores random -o x.kv
+	kv-evict --budget 2 x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" "2 0"
+	kv-evict --rate 0.5 x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[1].rows')" "3 0"
+}
+
+@test "a truncated input is refused with 3 wherever it ends, and no output is left" {
+	small
+	size=$(stat -c %s x.kv)
+	for n in $(seq 1 97 $((size - 1))) $((size - 1)); do
+		head -c "$n" x.kv >cut.kv
+		run -3 --separate-stderr kv-evict --budget 3 cut.kv -o y.kv
+		assert_regex "$stderr" truncated
+	done
+	assert [ -z "$(ls y.kv* 2>/dev/null)" ]
+}
+
+@test "a failure travels down the pipe without pipefail" {
+	small
+	head -c 3000 x.kv >cut.kv
+	run -3 --separate-stderr bash -c 'kv-score --method knorm cut.kv | kv-evict --budget 3 | kv-check -'
+}

@@ -1,0 +1,133 @@
+#!/usr/bin/env bats
+# kv-info: the same facts as the independent reader sees, as text and as JSON
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 100 -w 5 -d bf16 --scores random --logits -o even.kv
+	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 100 --ragged -d f16 -z -o ragged.kv
+}
+
+# json FILE EXPRESSION [OPTION ...]: over the object o that kv-info prints
+json() {
+	local file=$1 what=$2
+	shift 2
+	kv-info --json "$@" "$file" | "$PYTHON" -c '
+import json, sys
+o = json.load(sys.stdin)
+print(eval(sys.argv[1]))' "$what"
+}
+
+@test "the text has exactly these lines" {
+	kv-score --method snapkv even.kv | kv-evict --rate 25% -o small.kv
+	run -0 kv-info small.kv
+	assert_output "$(cat <<-E
+		snapshot       small.kv
+		model          llama, 3 layers, 8 query heads, 4 KV heads, head width 16, model width 128, ffn 512, vocabulary 1000
+		               norm eps 1e-05, no attention bias, tied embeddings
+		rope           default, theta 500000
+		weights        00000000000000000000000000000000 bf16
+		tokenizer      11111111111111111111111111111111
+		dtype          bf16
+		tokens         100
+		next position  100
+		rows           300, 25.0 % of tokens x layers x KV heads
+		layers 0-2     25 rows in each KV head
+		keys + values  19200 bytes, 19200 as stored
+		in all         $(stat -c %s small.kv) bytes
+		queries        none
+		scores         none
+		logits         yes
+		made by        mksnapshot 0.1.0 {}
+		               kv-score 0.1.0 {"kernel":5,"method":"snapkv","order":"pool-first","pool":"avg","reduce":"mean","window":5}
+		               kv-evict 0.1.0 {"rate":0.25,"recent":0,"sink":0}
+	E
+	)"
+}
+
+@test "queries, scores and ragged layers are shown" {
+	run -0 kv-info even.kv
+	assert_line "queries        5 in each layer"
+	assert_line "scores         test"
+	run -0 kv-info ragged.kv
+	assert_line --regexp '^layer 0        [0-9]+ to [0-9]+ rows in a KV head, [0-9]+ in all$'
+	assert_line "queries        none"
+	assert_line "logits         no"
+}
+
+@test "JSON has the numbers that the independent reader counts" {
+	for file in even.kv ragged.kv; do
+		assert_equal "$(json $file "o['rows'], [l['rows'] for l in o['layers']]")" \
+		    "$(see $file 'repr((sum(sum(l.rows) for l in s.layers), [sum(l.rows) for l in s.layers]))')"
+		assert_equal "$(json $file "[(l['rows_min'], l['rows_max']) for l in o['layers']]")" \
+		    "$(see $file 'repr([(min(l.rows), max(l.rows)) for l in s.layers])')"
+		assert_equal "$(json $file "o['tokens'], o['next_position'], o['bytes']")" \
+		    "$(see $file "repr((len(s.tokens), s.head['next_position'], s.size))")"
+		assert_equal "$(json $file "o['kv_bytes'], o['kv_stored_bytes']")" \
+		    "$(see $file 'repr(tuple(sum(getattr(x, n) for x in s.sections if x.type in ("KEYS", "VALS")) for n in ("raw_size", "stored_size")))')"
+		assert_equal "$(json $file "o['share_kept'] == o['rows'] / (o['tokens'] * 12)")" True
+		assert_equal "$(json $file "json.dumps(o['model'], sort_keys=True)")" \
+		    "$(see $file '__import__("json").dumps(s.head["model"], sort_keys=True)')"
+		assert_equal "$(json $file "o['provenance']")" "$(see $file 'repr(s.provenance)')"
+	done
+	assert_equal "$(json even.kv "o['scores'], o['logits'], o['dtype'], [l['queries'] for l in o['layers']]")" \
+	    "('test', True, 'bf16', [5, 5, 5])"
+	assert_equal "$(json ragged.kv "o['scores'], o['logits'], o['dtype'], [l['queries'] for l in o['layers']]")" \
+	    "(None, False, 'f16', [0, 0, 0])"
+}
+
+@test "the keys of the JSON object are these" {
+	assert_equal "$(json even.kv "' '.join(o)")" "snapshot model dtype tokens next_position rows share_kept layers \
+kv_bytes kv_stored_bytes bytes scores logits provenance"
+	assert_equal "$(json even.kv "' '.join(o)" --all | cut -d ' ' -f 15-)" "sections stream_digest logical_digest"
+}
+
+@test "--all lists every section and the digests" {
+	for file in even.kv ragged.kv; do
+		assert_equal "$(json $file "[(x['type'], x['layer'], x['offset'], x['raw_bytes'], x['stored_bytes']) for x in o['sections']]" --all)" \
+		    "$(see $file 'repr([(x.type, None if x.layer == 0xffffffff else x.layer, x.offset, x.raw_size, x.stored_size)
+			for x in s.sections if x.type not in ("HEAD", "pADD", "iNDX", "ENDS")])')"
+		assert_equal "$(json $file "o['stream_digest'], o['logical_digest']" --all)" \
+		    "$(see $file 'repr((s.stream_digest, s.logical_digest))')"
+	done
+	run -0 kv-info --all even.kv
+	assert_line "type  layer            raw         stored  ratio"
+	assert_line "KEYS      2          12800          12800  1.000"
+	assert_line "logical digest $(logical even.kv)"
+}
+
+@test "several files are shown one after another, and standard input is called stdin" {
+	run -0 kv-info even.kv - <ragged.kv
+	assert_line --index 0 "snapshot       even.kv"
+	assert_line "snapshot       stdin"
+	kv-info --json even.kv ragged.kv | "$PYTHON" -c '
+import json, sys
+text, n, decoder = sys.stdin.read(), 0, json.JSONDecoder()
+while text.strip():
+    o, end = decoder.raw_decode(text)
+    text, n = text[end:].lstrip(), n + 1
+assert n == 2'
+}
+
+@test "a damaged tensor is found with --all, and need not be found without" {
+	offset=$("$PYTHON" -c 'import sys; d = open(sys.argv[1], "rb").read(); print(d.rfind(b"VALS", 0, d.find(b"LGTS")) + 1000)' even.kv)
+	printf X | dd of=even.kv bs=1 seek="$offset" conv=notrunc status=none
+	run -3 --separate-stderr kv-info --all even.kv
+	assert_regex "$stderr" '^kv-info: even.kv: VALS layer 2.*checksum'
+	run -0 kv-info even.kv
+}
+
+@test "damage, truncation, later versions and missing files have their exit codes" {
+	for n in 0 10 64 100 5000; do
+		head -c $n even.kv >cut.kv
+		run -3 --separate-stderr kv-info cut.kv
+		assert_regex "$stderr" '^kv-info: cut.kv: .*truncated'
+	done
+	run -1 --separate-stderr kv-info none.kv
+	assert_regex "$stderr" '^kv-info: none.kv: .*No such file'
+	run -2 kv-info
+	later=$(grep -lx 5 "$ROOT"/formats/vectors/failed/*version*.why | head -n 1)
+	run -5 --separate-stderr kv-info "${later%.why}.kv"
+	assert_regex "$stderr" version
+}

@@ -1,0 +1,211 @@
+#!/usr/bin/env bats
+# kv-score: every method against formulas in double precision, what it passes on, what it refuses
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+}
+
+# agrees LIMIT METHOD [option=value ...]: scores of x.kv as kv-score makes them are those of the oracle
+agrees() {
+	local limit=$1 method=$2 options=() o error
+	shift 2
+	for o; do options+=("--${o%=*}" "${o#*=}"); done
+	kv-score --method "$method" "${options[@]}" -o scored.kv x.kv
+	error=$("$PYTHON" "$ORACLE/scores.py" x.kv scored.kv "$method" "$@")
+	awk -v e="$error" -v l="$limit" 'BEGIN { exit !(e != "" && e < l) }' ||
+		fail "$method $*: error $error, limit $limit"
+}
+
+@test "every method agrees with its formula for 1, 4 and 8 query heads a KV head and widths 24, 33, 64" {
+	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33" "-H 16 -G 2 -E 64"; do
+		for dtype in f32 f16 bf16; do
+			mksnapshot $shape -d $dtype -N 150 -w 7 -o x.kv
+			agrees 2e-6 snapkv
+			agrees 1e-6 knorm
+			agrees 1e-9 recent
+			agrees 1e-9 random
+		done
+	done
+}
+
+@test "ragged heads, a head of the window only, and an empty head are scored" {
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o x.kv
+	for method in snapkv knorm recent random; do agrees 2e-6 $method; done
+	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -o x.kv
+	for method in snapkv knorm recent random; do agrees 2e-6 $method; done
+}
+
+@test "snapkv agrees with its formula for every kernel, pooling, reduction, order and window" {
+	mksnapshot -H 8 -G 2 -E 16 -N 80 --ragged -w 8 -o x.kv
+	for pool in avg max; do
+		for reduce in mean max sum; do
+			for order in pool-first reduce-first; do
+				agrees 2e-6 snapkv pool=$pool reduce=$reduce order=$order kernel=7
+			done
+		done
+	done
+	for kernel in 1 3 63 201; do agrees 2e-6 snapkv kernel=$kernel; done
+	for window in 1 3 8; do agrees 2e-6 snapkv window=$window; done
+}
+
+@test "max pooling before and after the reduction are different scores, average pooling is the same" {
+	mksnapshot -H 8 -G 2 -E 16 -N 80 -w 8 -o x.kv
+	kv-score --method snapkv --pool max --order pool-first x.kv -o a.kv
+	kv-score --method snapkv --pool max --order reduce-first x.kv -o b.kv
+	assert_not_equal "$(scores a.kv 0 0)" "$(scores b.kv 0 0)"
+	kv-score --method snapkv --order reduce-first x.kv -o scored.kv
+	"$PYTHON" "$ORACLE/scores.py" x.kv scored.kv snapkv order=pool-first | awk '{ exit !($1 < 2e-6) }'
+}
+
+@test "the label names the method and every option it used" {
+	mksnapshot -w 4 -o x.kv
+	kv-score --method snapkv x.kv -o a.kv
+	assert_equal "$(see a.kv 's.layers[1].scores.label')" \
+	    "snapkv window=4 kernel=5 pool=avg reduce=mean order=pool-first"
+	kv-score --method snapkv --kernel 7 --pool max --reduce sum --order reduce-first --window 2 x.kv -o a.kv
+	assert_equal "$(see a.kv 's.layers[0].scores.label')" \
+	    "snapkv window=2 kernel=7 pool=max reduce=sum order=reduce-first"
+	assert_equal "$(see a.kv 's.provenance[-1]["options"]')" "{'kernel': 7, 'method': 'snapkv', \
+'order': 'reduce-first', 'pool': 'max', 'reduce': 'sum', 'window': 2}"
+	kv-score --method random --seed 9223372036854775807 x.kv -o a.kv
+	assert_equal "$(see a.kv 's.layers[0].scores.label')" "random seed=9223372036854775807"
+}
+
+@test "knorm of keys written by hand is minus their length" {
+	echo "3 4 0 0  0 0 5 12  1e-3 0 0 0  -8 0 15 0" >keys
+	mksnapshot -L 1 -H 1 -G 1 -E 4 -N 4 --keys keys -o x.kv
+	kv-score --method knorm x.kv -o a.kv
+	assert_equal "$(scores a.kv 0 0)" "-5.0 -13.0 -0.0010000000474974513 -17.0"
+}
+
+@test "the norm of huge keys does not overflow" {
+	echo "1e30 1e30 1e30 1e30" >keys
+	mksnapshot -L 1 -H 1 -G 1 -E 4 -N 1 --keys keys -o x.kv
+	kv-score --method knorm x.kv -o a.kv
+	awk -v s="$(scores a.kv 0 0)" 'BEGIN { exit !(s < -1.99e30 && s > -2.01e30) }'
+}
+
+@test "everything but the scores is passed on as it was, and old scores are replaced" {
+	mksnapshot -w 4 --logits --scores random --extra xYZw -o x.kv
+	kv-score --method recent x.kv -o a.kv
+	assert_equal "$(logical a.kv)" "$(logical x.kv)"
+	for what in '[l.queries.data for l in s.layers]' '[l.others for l in s.layers]' s.others s.logits; do
+		assert_equal "$(see a.kv "$what")" "$(see x.kv "$what")"
+	done
+	assert_equal "$(see a.kv '[l.scores.label for l in s.layers]')" "recent sink=4 recent sink=4"
+	assert_equal "$(see a.kv '[p["tool"] for p in s.provenance]')" "mksnapshot kv-score"
+}
+
+@test "compressed sections are passed on without being compressed anew, from a file and from a pipe" {
+	mksnapshot -N 30000 -w 4 -d bf16 -z -o z.kv
+	blocks='[(x.type, x.layer, x.table_hash) for x in s.sections if x.type in ("POSN", "KEYS", "VALS", "oBSq")]'
+	see z.kv 'any(b.codec for x in s.sections if x.type == "KEYS" for b in x.blocks)' | grep -qx True
+	see z.kv "$blocks" >want
+	for method in snapkv knorm recent; do
+		kv-score --method $method -o a.kv z.kv
+		see a.kv "$blocks" | diff want -
+		kv-score --method $method <z.kv | cat >b.kv
+		cmp a.kv b.kv
+	done
+}
+
+@test "-z changes the stored bytes and not the logical digest" {
+	mksnapshot -N 30000 -w 4 -d bf16 -o x.kv
+	kv-score --method snapkv x.kv -o a.kv
+	kv-score --method snapkv x.kv -z -o b.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	assert_equal "$(see a.kv '[l.scores.values for l in s.layers]')" "$(see b.kv '[l.scores.values for l in s.layers]')"
+	[ "$(stat -c %s b.kv)" -lt "$(stat -c %s a.kv)" ]
+}
+
+@test "file and pipe, one thread and three, run and rerun give the same bytes" {
+	mksnapshot -H 8 -G 2 -N 500 --ragged -w 16 -d bf16 -o x.kv
+	kv-score --method snapkv x.kv -o a.kv
+	cat x.kv | kv-score --method snapkv - | cmp a.kv -
+	kv-score --method snapkv -j 1 x.kv | cmp a.kv -
+	kv-score --method snapkv -j 3 <x.kv | cmp a.kv -
+	KV_THREADS=2 KV_DEVICE=cpu kv-score --method snapkv -o - x.kv | cmp a.kv -
+}
+
+@test "without observation queries snapkv is refused and the message says how to get them" {
+	mksnapshot -o x.kv
+	run -1 --separate-stderr kv-score --method snapkv -o a.kv x.kv
+	assert_regex "$stderr" 'x.kv: layer 0 has no observation queries.*kv-prefill --observe'
+	assert [ ! -e a.kv ]
+	kv-score --method knorm -o a.kv x.kv
+}
+
+@test "a window wider than what is stored is refused with both numbers" {
+	mksnapshot -w 4 -o x.kv
+	run -2 --separate-stderr kv-score --method snapkv --window 5 x.kv
+	assert_regex "$stderr" '--window 5: layer 0 holds only 4 '
+	run -2 kv-score --method snapkv --window 0 x.kv
+}
+
+@test "an option that the method does not use is refused and named" {
+	mksnapshot -w 4 -o x.kv
+	while read -r method option value; do
+		run -2 --separate-stderr kv-score --method "$method" "--$option" "$value" x.kv
+		assert_equal "$stderr" "kv-score: --$option: method $method does not use it"
+	done <<-E
+		knorm kernel 5
+		knorm window 2
+		recent pool avg
+		recent seed 1
+		random sink 4
+		random reduce mean
+		knorm order pool-first
+		snapkv sink 4
+		snapkv seed 1
+	E
+}
+
+@test "wrong values are refused" {
+	mksnapshot -w 4 -o x.kv
+	for wrong in "--kernel 4" "--kernel 0" "--kernel x" "--pool min" "--reduce none" "--order both" "--window 99999999999"; do
+		run -2 --separate-stderr kv-score --method snapkv $wrong x.kv
+		assert_regex "$stderr" "^kv-score: ${wrong% *}"
+	done
+	run -2 kv-score x.kv
+	run -2 kv-score --method foo x.kv
+	run -2 kv-score --method knorm x.kv x.kv
+	run -2 kv-score --method snapkv --device tpu x.kv
+	run -2 kv-score --method snapkv --device cuda:x x.kv
+	run -2 kv-score --method knorm --nonsense x.kv
+}
+
+@test "a key that is not a number is named by layer, head and row" {
+	{ seq 1 40; echo nan; seq 1 23; } >keys
+	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 8 --keys keys -w 2 -o x.kv
+	run -1 --separate-stderr kv-score --method knorm -o a.kv x.kv
+	assert_regex "$stderr" 'layer 0 head 1 row 2: the score is not a number'
+	assert [ ! -e a.kv ]
+}
+
+@test "a truncated or damaged input is refused with 3, and no output is left" {
+	mksnapshot -N 300 -w 4 -o x.kv
+	for method in snapkv recent; do
+		for n in 100 3000 20000; do
+			head -c $n x.kv >cut.kv
+			run -3 --separate-stderr kv-score --method $method -o a.kv cut.kv
+			assert_regex "$stderr" truncated
+			run -3 --separate-stderr bash -c "kv-score --method $method <cut.kv >b.kv"
+			run -3 kv-check b.kv
+		done
+		cp x.kv bad.kv
+		printf X | dd of=bad.kv bs=1 seek=20000 conv=notrunc status=none
+		run -3 --separate-stderr kv-score --method $method -o a.kv bad.kv
+		assert_regex "$stderr" 'bad.kv: .*checksum'
+	done
+	assert [ -z "$(ls a.kv* 2>/dev/null)" ]
+}
+
+@test "--list names the methods with the options they use" {
+	run -0 kv-score --list
+	assert_line --regexp '^snapkv  .* \[window kernel pool reduce order\]$'
+	assert_line --regexp '^knorm  '
+	assert_line --regexp '^recent  .* \[sink\]$'
+	assert_line --regexp '^random  .* \[seed\]$'
+}

@@ -1,0 +1,96 @@
+#!/usr/bin/env bats
+# kv-tokenize: ids of the golden file, there and back, and what is refused
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+}
+
+tokenize() {
+	kv-tokenize -m "$DEMO" "$@"
+}
+
+@test "the ids are those of the golden file" {
+	"$PYTHON" - "$DEMO/tok_golden.json" <<-'E'
+		import json, subprocess, sys
+		golden = json.load(open(sys.argv[1]))
+		assert golden
+		for i, case in enumerate(golden):
+		    text, ids = case['text'], case['ids']
+		    p = subprocess.run(['kv-tokenize', '-m', sys.argv[1].rsplit('/', 1)[0], '--no-template'],
+		                       input=text.encode(), capture_output=True, check=True)
+		    assert [int(w) for w in p.stdout.split()] == ids, (i, text)
+	E
+}
+
+@test "ids are printed one a line, and --count prints how many" {
+	printf 'The code is 7.' >t
+	tokenize t >ids
+	run ! grep -vqE '^[0-9]+$' ids
+	assert_equal "$(tokenize --count t)" "$(wc -l <ids)"
+	assert_equal "$(tokenize --count --decode ids)" "$(wc -l <ids)"
+	tokenize <t | cmp - ids
+	tokenize - <t | cmp - ids
+}
+
+@test "the template is put before the text unless --no-template" {
+	printf 'word' >t
+	tokenize t >with
+	tokenize --no-template t >without
+	assert_equal "$(tail -n +2 with)" "$(cat without)"
+	assert_equal "$(wc -l <with)" "$(($(wc -l <without) + 1))"
+}
+
+@test "text goes to ids and back, also when characters are cut into several tokens" {
+	printf 'plain text,\n\n  spaces \t and tabs\r\n123456 Straße, 漢字, 🙂👩‍🚀 e\xcc\x81 end' >t
+	tokenize --no-template t | tokenize -d | cmp - t
+	: >empty
+	tokenize --no-template empty | cmp - empty
+	tokenize -d empty | cmp - empty
+}
+
+@test "--decode prints special tokens, --decode --plain leaves them out" {
+	printf 'word' >t
+	run -0 bash -c "kv-tokenize -m '$DEMO' t | kv-tokenize -m '$DEMO' -d"
+	assert_output --regexp '^<.+>word$'
+	run -0 bash -c "kv-tokenize -m '$DEMO' t | kv-tokenize -m '$DEMO' -d --plain"
+	assert_output word
+}
+
+@test "special tokens in the text are recognised, with --plain they are spelled out" {
+	printf 'word' | tokenize | tokenize -d >t
+	assert_equal "$(tokenize --no-template --count t)" "$(printf word | tokenize --count)"
+	[ "$(tokenize --no-template --plain --count t)" -gt "$(tokenize --no-template --count t)" ]
+	tokenize --no-template --plain t | tokenize -d --plain | cmp - t
+}
+
+@test "a part of a character that ends the ids becomes U+FFFD" {
+	printf '🙂' | tokenize --no-template | head -n 1 | tokenize -d >t
+	assert_equal "$(cat t)" $'\ufffd'
+}
+
+@test "what is no id is refused with its line" {
+	printf '1\n2\n\nx3\n' >ids
+	run -3 --separate-stderr tokenize -d ids
+	assert_regex "$stderr" '^kv-tokenize: ids: line 4: "x3" is not a token id'
+	for wrong in 4294967296 99999999999999999999 -1 1.5 0x10 "$(tokenize --count /dev/null)9999999"; do
+		echo $wrong >ids
+		run -3 --separate-stderr tokenize -d ids
+		assert_regex "$stderr" "line 1: \"$wrong\" is not a token id"
+	done
+}
+
+@test "text that is not UTF-8 is refused with the byte" {
+	printf 'abc\xff' >t
+	run -3 --separate-stderr tokenize t
+	assert_regex "$stderr" '^kv-tokenize: t: .*offset 3'
+}
+
+@test "a folder without a tokenizer is refused" {
+	run -1 --separate-stderr kv-tokenize -m . /dev/null
+	assert_regex "$stderr" 'tokenizer.json: .*No such file'
+	mkdir m && echo '{' >m/tokenizer.json
+	run -3 kv-tokenize -m m /dev/null
+	run -2 kv-tokenize /dev/null
+}

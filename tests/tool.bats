@@ -1,0 +1,222 @@
+#!/usr/bin/env bats
+# What all programs do the same way: help, terminals, closed pipes, full disks, signals, unfinished outputs
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	FILTERS=("kv-score --method knorm" "kv-evict --rate 1")
+	ALL=(kv-check kv-evict kv-info kv-score kv-tokenize)
+}
+
+snapshot() {
+	mksnapshot -N 400 -E 32 --scores random -o x.kv "$@"
+}
+
+# more than any pipe holds
+large() {
+	mksnapshot -N 60000 -E 8 --scores random -o x.kv
+}
+
+@test "--help begins with the synopsis and lists every option once" {
+	for tool in "${ALL[@]}"; do
+		run -0 --separate-stderr $tool --help
+		assert_equal "$stderr" ""
+		assert_line --index 0 --regexp "^usage: $tool "
+		assert_line --regexp '^      --help  '
+		words=$(grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' <<<"$output" | grep -oE '\--.*')
+		assert_equal "$(sort <<<"$words")" "$(sort -u <<<"$words")"
+		for letter in $(grep -oE '^  -[a-z],' <<<"$output" | tr -d ' ,-'); do
+			sed -n '1,/^$/p' <<<"$output" | grep -qE -- "-[a-z]*$letter" || fail "$tool: -$letter is not in the synopsis"
+		done
+	done
+}
+
+@test "--version names the program and the libraries" {
+	for tool in "${ALL[@]}"; do
+		run -0 $tool --version
+		assert_line --index 0 --regexp "^$tool [0-9.]+$"
+		assert_line --index 1 --regexp '^lz4 [0-9.]+, xxHash [0-9.]+, jansson [0-9.]+$'
+	done
+	run -0 kv-score --version
+	assert_line --index 2 --regexp 'threads?,'
+}
+
+@test "options that are not there, incomplete or too many print the synopsis and exit with 2" {
+	for tool in "${ALL[@]}"; do
+		for wrong in --nonsense --help=1 -Q; do
+			run -2 --separate-stderr $tool $wrong
+			assert_equal "$output" ""
+			assert_regex "$stderr" "^$tool: .*usage: $tool "
+		done
+	done
+	run -2 --separate-stderr kv-evict --budget
+	assert_regex "$stderr" "option '--budget' needs a value"
+	run -2 --separate-stderr kv-evict -q -o
+	assert_regex "$stderr" "option '-o' needs a value"
+	run -2 kv-evict --rate 1 a b
+	run -2 --separate-stderr kv-tokenize x
+	assert_regex "$stderr" 'a model is needed: -m DIR'
+}
+
+@test "a full disk is an error with exit code 1" {
+	snapshot
+	for f in "${FILTERS[@]}"; do
+		run -1 --separate-stderr bash -c "$f x.kv >/dev/full"
+		assert_regex "$stderr" 'No space left on device'
+		run -1 --separate-stderr $f -o /dev/full x.kv
+		assert_regex "$stderr" 'No space left on device'
+	done
+	for f in "kv-info x.kv" "kv-info --json x.kv" "kv-check -v x.kv" "kv-score --list" "kv-evict --help" "kv-info --version"; do
+		run -1 --separate-stderr bash -c "$f >/dev/full"
+		assert_regex "$stderr" 'stdout: No space left on device'
+	done
+}
+
+@test "a closed pipe is an error with exit code 1 and a message" {
+	large
+	for f in "${FILTERS[@]}"; do
+		run -0 bash -c "$f x.kv 2>err | head -c 1 >/dev/null; exit \$((PIPESTATUS[0] - 1))"
+		assert_regex "$(cat err)" '^kv-[a-z]+: stdout: .*Broken pipe$'
+	done
+	snapshot
+	run -0 bash -c 'kv-info --all $(yes x.kv | head -n 2000) 2>err | head -c 1 >/dev/null; exit $((PIPESTATUS[0] - 1))'
+	assert_equal "$(cat err)" "kv-info: stdout: Broken pipe"
+}
+
+@test "a snapshot is neither written to a terminal nor read from one" {
+	type script >/dev/null || skip "no script(1)"
+	snapshot
+	for f in "${FILTERS[@]}"; do
+		run -2 script -qec "$f x.kv" /dev/null
+		assert_output --partial "a snapshot is not written to a terminal: use -o FILE or a pipe"
+		run -2 script -qec "$f -o y.kv" /dev/null
+		assert_output --partial "a snapshot is not read from a terminal: name a file or use a pipe"
+	done
+	for f in kv-info kv-check; do
+		run -2 script -qec "$f -" /dev/null
+		assert_output --partial "a snapshot is not read from a terminal"
+		run -0 script -qec "$f x.kv" /dev/null
+	done
+	assert [ -z "$(ls y.kv* 2>/dev/null)" ]
+}
+
+@test "a closed standard output or input is an error, and no file suffers" {
+	snapshot
+	cp x.kv before.kv
+	for f in "${FILTERS[@]}"; do
+		run -1 bash -c "$f x.kv >&-"
+		run -1 bash -c "$f <&- >y.kv"
+		$f x.kv -o y.kv <&- >&-
+		kv-check y.kv
+	done
+	cmp x.kv before.kv
+}
+
+@test "a signal removes the unfinished file and kills by that signal" {
+	snapshot
+	mkfifo pipe
+	for f in "${FILTERS[@]}"; do
+		for signal in INT TERM HUP; do
+			exec 7<>pipe
+			head -c 3000 x.kv >&7
+			env --default-signal=INT,TERM,HUP $f -o y.kv <pipe 7>&- 3>&- &
+			pid=$!
+			for _ in $(seq 500); do
+				[ -z "$(ls y.kv.tmp.* 2>/dev/null)" ] || break
+				sleep 0.01
+			done
+			assert [ -n "$(ls y.kv.tmp.*)" ]
+			kill -s $signal $pid
+			status=0
+			wait $pid || status=$?
+			assert_equal "$(kill -l $status)" $signal
+			exec 7>&-
+			assert [ -z "$(ls y.kv* 2>/dev/null)" ]
+		done
+	done
+}
+
+@test "an ignored signal stays ignored" {
+	snapshot
+	mkfifo pipe
+	exec 7<>pipe
+	head -c 3000 x.kv >&7
+	env --ignore-signal=HUP kv-evict --rate 1 -o y.kv <pipe 7>&- 3>&- &
+	pid=$!
+	for _ in $(seq 500); do
+		[ -z "$(ls y.kv.tmp.* 2>/dev/null)" ] || break
+		sleep 0.01
+	done
+	kill -s HUP $pid
+	tail -c +3001 x.kv >&7
+	exec 7>&-
+	wait $pid
+	kv-check y.kv
+}
+
+@test "a failure leaves an old output file as it was" {
+	snapshot
+	head -c 9000 x.kv >cut.kv
+	echo old >y.kv
+	for f in "${FILTERS[@]}"; do
+		run -3 $f cut.kv -o y.kv
+		assert_equal "$(cat y.kv)" old
+		assert_equal "$(ls y.kv*)" y.kv
+	done
+}
+
+@test "an output may replace its own input" {
+	snapshot
+	cp x.kv y.kv
+	kv-score --method knorm y.kv -o y.kv
+	kv-evict --budget 10 y.kv -o y.kv
+	kv-check y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" "10 10"
+}
+
+@test "a file that cannot be opened or created is named with the reason" {
+	snapshot
+	run -1 --separate-stderr kv-evict --rate 1 none.kv -o y.kv
+	assert_regex "$stderr" '^kv-evict: none.kv: .*No such file or directory$'
+	run -1 --separate-stderr kv-evict --rate 1 . -o y.kv
+	assert_regex "$stderr" '^kv-evict: '
+	run -1 --separate-stderr kv-evict --rate 1 x.kv -o none/y.kv
+	assert_regex "$stderr" '^kv-evict: none/y.kv: .*No such file or directory$'
+	run -3 --separate-stderr kv-evict --rate 1 "$BATS_TEST_DIRNAME/helper.bash" -o y.kv
+	assert_regex "$stderr" 'helper.bash: '
+}
+
+@test "the progress line comes when it is asked for, and never with -q" {
+	snapshot
+	run -0 --separate-stderr kv-evict --rate 0.5 --progress always x.kv -o y.kv
+	assert_regex "$stderr" 'kv-evict: evict 2/2 layers'
+	KV_PROGRESS=always run -0 --separate-stderr kv-evict --rate 0.5 x.kv -o y.kv
+	assert_regex "$stderr" 'kv-evict: evict 2/2 layers'
+	for quiet in --progress=never --progress=auto "-q --progress always"; do
+		run -0 --separate-stderr kv-evict --rate 0.5 $quiet x.kv -o y.kv
+		assert_equal "$stderr" ""
+	done
+	run -2 kv-evict --rate 0.5 --progress sometimes x.kv -o y.kv
+	KV_PROGRESS=sometimes run -2 --separate-stderr kv-evict --rate 0.5 x.kv -o y.kv
+	assert_regex "$stderr" "KV_PROGRESS: 'sometimes' is not auto, always or never"
+}
+
+@test "a wrong KV_THREADS or KV_DEVICE is refused and named" {
+	snapshot -w 2
+	KV_THREADS=many run -2 --separate-stderr kv-score --method snapkv x.kv -o y.kv
+	assert_regex "$stderr" "KV_THREADS: 'many' is not a whole number"
+	KV_DEVICE=tpu run -2 --separate-stderr kv-score --method snapkv x.kv -o y.kv
+	assert_regex "$stderr" "'tpu' is not cpu, cuda, cuda:N or auto"
+	KV_DEVICE=tpu kv-score --method snapkv --device cpu x.kv -o y.kv
+}
+
+@test "only tool.c reads the environment or sets signals, only the shared files exit" {
+	cd "$ROOT"
+	run -0 grep -lE '\b(getenv|sigaction)\(' -r --include='*.c' tools methods libkvfile model cpu gpu
+	assert_output tools/tool.c
+	run grep -nE '\b(exit|abort|printf|fprintf|perror)\(' -r --include='*.c' methods
+	assert_output ""
+	run grep -lE '\bexit\(' -r --include='*.c' tools
+	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "tools/options.c tools/tool.c "
+}

@@ -1,0 +1,85 @@
+/* methods_evict.c - evict_choose(): budgets, what is always kept, ties, refusals; worked by hand */
+#include <math.h>
+#include <string.h>
+
+#include "methods/methods.h"
+#include "tests/unit/methods_check.h"
+
+static const uint32_t pos0[] = { 0, 1, 2, 5, 7, 9 }, pos1[] = { 4, 8 };
+static const uint32_t count[] = { 6, 2 };
+static const uint32_t *const pos[] = { pos0, pos1 };
+static const struct kv_rows rows = { 2, count, pos };
+static const float score[] = { 1, 5, 3, 3, 3, 0, /* head 1 */ 2, 1 };
+
+/* want: the rows of both heads as text, "0 1 4|1" */
+static void
+expect(const float *s, struct evict_options opt, const char *want)
+{
+	struct evict_input in = { .rows = &rows, .score = s, .next_position = 10 };
+	struct kept kept;
+	char got[64] = "", why[200] = "";
+	uint32_t g, i;
+	int code = evict_choose(&in, &opt, &kept, why, sizeof why);
+
+	check(code == EVICT_OK, "%s: %s", want, why);
+	if (code != EVICT_OK)
+		return;
+	for (g = 0; g < kept.heads; g++) {
+		strcat(got, g > 0 ? "|" : "");
+		for (i = 0; i < kept.count[g]; i++)
+			sprintf(got + strlen(got), "%s%u", i > 0 ? " " : "", kept.keep[g][i]);
+	}
+	check(strcmp(got, want) == 0, "kept %s, must be %s", got, want);
+	kept_free(&kept);
+}
+
+static void
+refuse(const float *s, struct evict_options opt, const char *want)
+{
+	struct evict_input in = { .rows = &rows, .score = s, .next_position = 10 };
+	struct kept kept;
+	char why[200] = "";
+	int code = evict_choose(&in, &opt, &kept, why, sizeof why);
+
+	check(code == EVICT_EBUDGET && strstr(why, want) != NULL, "%d '%s', must be '%s'", code,
+	    why, want);
+	check(kept.count == NULL && kept.keep == NULL, "something is left behind");
+}
+
+int
+main(void)
+{
+	float infinite[8];
+
+	/* ties among rows 2, 3, 4: the lower ones stay */
+	expect(score, (struct evict_options){ .budget = 1 }, "1|0");
+	expect(score, (struct evict_options){ .budget = 3 }, "1 2 3|0 1");
+	expect(score, (struct evict_options){ .budget = 5 }, "0 1 2 3 4|0 1");
+	expect(score, (struct evict_options){ .budget = 6 }, "0 1 2 3 4 5|0 1");
+	expect(score, (struct evict_options){ .budget = UINT32_MAX }, "0 1 2 3 4 5|0 1");
+	expect(score, (struct evict_options){ .rate = 0.5 }, "1 2 3|0");
+	expect(score, (struct evict_options){ .rate = 1 }, "0 1 2 3 4 5|0 1");
+
+	/* sinks and recent ones are positions: 8 and 9 are recent, head 0 has only 9, in row 5 */
+	expect(score, (struct evict_options){ .budget = 3, .sink = 1 }, "0 1 2|0 1");
+	expect(score, (struct evict_options){ .budget = 3, .sink = 1, .recent = 2 }, "0 1 5|0 1");
+	expect(score, (struct evict_options){ .budget = 3, .sink = 2, .recent = 1 }, "0 1 5|0 1");
+	refuse(score, (struct evict_options){ .budget = 2, .recent = UINT32_MAX },
+	    "6 are always kept");
+	refuse(score, (struct evict_options){ .budget = 2, .sink = 2, .recent = 1 },
+	    "KV head 0: a budget of 2 of 6 rows is too small: 3 are always kept "
+	    "(2 sink, 1 recent, 0 scored +inf)");
+	refuse(score, (struct evict_options){ .rate = 0.01 }, "a budget of 0 of 6 rows");
+
+	memcpy(infinite, score, sizeof score);
+	infinite[5] = infinite[0] = INFINITY;
+	expect(infinite, (struct evict_options){ .budget = 2 }, "0 5|0 1");
+	expect(infinite, (struct evict_options){ .budget = 2, .sink = 1 }, "0 5|0 1");
+	refuse(infinite, (struct evict_options){ .budget = 2, .sink = 2 },
+	    "3 are always kept (2 sink, 0 recent, 1 scored +inf)");
+
+	/* without scores: sinks and the latest rows */
+	expect(NULL, (struct evict_options){ .budget = 3, .sink = 1 }, "0 4 5|0 1");
+	expect(NULL, (struct evict_options){ .budget = 1 }, "5|1");
+	return failures != 0;
+}
