@@ -164,7 +164,7 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 	case KIND_SCOR:
 		return check_scores(h, data, rows, why);
 	case KIND_PROV:
-		return check_provenance(h, data, why);
+		return h->raw_size > 0 ? check_provenance(h, data, why) : KV_OK;
 	default:
 		return KV_OK;
 	}

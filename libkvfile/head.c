@@ -50,7 +50,7 @@ static const struct field rope_fields[] = {
 	{ "factor", REAL, AT(rope_factor), 0, 0, 1 },
 	{ "high_freq_factor", REAL, AT(rope_high_freq_factor), 0, 0, 1 },
 	{ "low_freq_factor", REAL, AT(rope_low_freq_factor), 0, 0, 1 },
-	{ "original_max_position", COUNT, AT(rope_original_max_position), 0, UINT32_MAX, 1 },
+	{ "original_max_position", COUNT, AT(rope_original_max_position), 1, UINT32_MAX, 1 },
 	{ "theta", REAL, AT(rope_theta), 0, 0, 0 },
 	{ "type", ROPE_TYPE, AT(rope_type), 0, 0, 0 },
 	{ NULL, TEXT, 0, 0, 0, 0 }
@@ -98,8 +98,8 @@ get_text(char *out, const json_t *v, const struct field *f, struct kv_message *w
 
 	if (s == NULL)
 		return kv_bad(why, "%s must be a string", f->key);
-	if (f->kind == TEXT && n > 31)
-		return kv_bad(why, "%s has more than 31 bytes", f->key);
+	if (f->kind == TEXT && (n < 1 || n > 31))
+		return kv_bad(why, "%s has %zu bytes, must have 1 to 31", f->key, n);
 	if (f->kind == HASH && (n != 32 || strspn(s, "0123456789abcdef") != 32))
 		return kv_bad(why, "%s must be 32 lower-case hexadecimal digits",
 		    f->key);
@@ -211,7 +211,7 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	if (!json_is_object(model))
 		return kv_bad(why, "model must be an object");
 	if (get_dtype(&head->dtype, json_object_get(o, "dtype"), "dtype", why) != KV_OK ||
-	    get_count(&head->next_position, json_object_get(o, "next_position"), "next_position", 0,
+	    get_count(&head->next_position, json_object_get(o, "next_position"), "next_position", 1,
 	    UINT32_MAX, why) != KV_OK ||
 	    get_fields(m, model, model_fields, "model", why) != KV_OK)
 		return why->code;

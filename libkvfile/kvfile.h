@@ -28,7 +28,7 @@ enum {
 	KV_EIO = -1,        /* the operating system said no; the message has its words */
 	KV_ETRUNCATED = -2, /* the input ends before the end marker */
 	KV_ECORRUPT = -3,   /* a hash, a length, an order or a value is wrong */
-	KV_EVERSION = -4,   /* a version, feature, codec or critical section that is not known */
+	KV_EVERSION = -4,   /* a version, feature or critical section that is not known */
 	KV_EINVAL = -5,     /* the caller broke this header's rules */
 	KV_ENOMEM = -6
 };

@@ -51,7 +51,7 @@ fail_block(struct kv_reader *r, uint64_t i, uint64_t offset, const char *what)
 	char label[KV_LABEL], rows[120];
 
 	locate_rows(r, i, rows, sizeof rows);
-	return kv_bad(&r->error, "%.600s: %s, block %" PRIu64 " at byte 0x%" PRIx64 "%s: %s",
+	return kv_bad(&r->error, "%.600s: %s block %" PRIu64 " at byte %" PRIu64 "%s: %s",
 	    r->name, kv_label(label, r->h.type, r->h.layer), i, offset, rows, what);
 }
 
@@ -120,7 +120,7 @@ kv_payload_end(struct kv_reader *r)
 	if (p == NULL)
 		return kv_reader_short(r, "fill after the payload", 0);
 	if (!all_zero(p, n))
-		return kv_reader_fail(r, KV_ECORRUPT, "the fill at byte 0x%" PRIx64 " is not zero",
+		return kv_reader_fail(r, KV_ECORRUPT, "the fill at byte %" PRIu64 " is not zero",
 		    offset);
 	kv_label(r->whole, r->h.type, r->h.layer);
 	return KV_OK;

@@ -86,7 +86,7 @@ take_table(struct kv_reader *r)
 static int
 fail_at(struct kv_reader *r, const struct kv_message *why)
 {
-	return kv_reader_fail(r, why->code, "at byte 0x%" PRIx64 ": %s", r->offset, why->text);
+	return kv_reader_fail(r, why->code, "at byte %" PRIu64 ": %s", r->offset, why->text);
 }
 
 /* Reads the next section up to its content. Sets r->h, offset, payload, blocks, table. */
@@ -389,8 +389,8 @@ kv_check_index(struct kv_reader *r)
 	if (r->index_good == r->seal.sections)
 		return KV_OK;
 	entry = r->seal.index.data + r->index_good * KV_INDEXED;
-	return kv_bad(&r->error, "%.600s: iNDX: entry %" PRIu64 " is not that of %s at byte 0x%"
-	    PRIx64, r->name, r->index_good,
+	return kv_bad(&r->error, "%.600s: iNDX: entry %" PRIu64 " is not that of %s at byte %"
+	    PRIu64, r->name, r->index_good,
 	    kv_label(label, (const char *)entry, get32(entry + 4)), get64(entry + 8));
 }
 

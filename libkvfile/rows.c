@@ -38,8 +38,8 @@ allocate(struct kv_row_store *s, uint32_t heads, uint64_t listed, struct kv_mess
 		s->count = calloc(heads, sizeof *s->count);
 		s->pos = calloc(heads, sizeof *s->pos);
 	}
-	if (s->count == NULL || s->pos == NULL || listed > SIZE_MAX / 4 ||
-	    kv_buffer_need(&s->positions, (size_t)listed * 4, 0, listed * 4) != 0)
+	if (s->count == NULL || s->pos == NULL || listed > SIZE_MAX / 8 ||
+	    kv_buffer_need(&s->positions, (size_t)listed * 4 + 4, 0, UINT64_MAX) != 0)
 		return kv_say(why, KV_ENOMEM, "no memory for %llu positions", (ull)listed);
 	s->rows.heads = heads;
 	s->rows.count = s->count;

@@ -202,8 +202,7 @@ check_entry(const struct kv_header *h, uint64_t i, const uint8_t *p, struct kv_m
 
 	kv_entry_get(p, &e);
 	if (e.codec > CODEC_PLANES)
-		return kv_say(why, KV_EVERSION, "block %llu: codec %u is not known", (ull)i,
-		    e.codec);
+		return kv_bad(why, "block %llu: codec %u is not known", (ull)i, e.codec);
 	if (!all_zero(p + 5, 3))
 		return kv_bad(why, "block %llu: bytes that must be zero are not", (ull)i);
 	if (e.codec == CODEC_PLAIN ? e.stored != size : e.stored == 0 || e.stored >= size)

@@ -470,11 +470,12 @@ kv_create(const char *path, const struct kv_head *head, unsigned flags, struct k
 static int
 write_late(struct kv_writer *w)
 {
-	const uint8_t *p = w->late.data, *end = p + w->late_size, *table;
+	const uint8_t *p = w->late.data, *table;
+	size_t left = w->late_size;
 	struct kv_message why;
 	struct kv_header h;
 
-	while (p < end) {
+	while (left > 0) {
 		if (kv_header_get(p, &h, &why) != KV_OK)
 			return kv_say(&w->error, KV_EINVAL, "%.600s: %s", w->out.name, why.text);
 		table = p + KV_HEADER;
@@ -484,6 +485,7 @@ write_late(struct kv_writer *w)
 		    kv_writer_end(w) != KV_OK)
 			return w->error.code;
 		p += h.stored_size;
+		left = w->late_size - (size_t)(p - w->late.data);
 	}
 	return KV_OK;
 }

@@ -81,13 +81,13 @@ check_messages(void)
 
 	for (way = 0; way < 2; way++) {
 		b.data[keys + 192 + (1 << 20) + 77] ^= 4;
-		snprintf(want, sizeof want, "p.kv: KEYS layer 1, block 1 at byte 0x%zx, "
+		snprintf(want, sizeof want, "p.kv: KEYS layer 1 block 1 at byte %zu, "
 		    "head 0 rows 65536-131071: checksum mismatch", keys + 192 + (1 << 20));
 		expect(b, way, KV_ECORRUPT, want);
 		b.data[keys + 192 + (1 << 20) + 77] ^= 4;
 
 		b.data[vals + 192 + (2 << 20) + 5] ^= 1;
-		snprintf(want, sizeof want, "p.kv: VALS layer 1, block 2 at byte 0x%zx, "
+		snprintf(want, sizeof want, "p.kv: VALS layer 1 block 2 at byte %zu, "
 		    "head 0 row 131072 to head 1 row 95: checksum mismatch", vals + 192 + (2 << 20));
 		expect(b, way, KV_ECORRUPT, want);
 		b.data[vals + 192 + (2 << 20) + 5] ^= 1;
