@@ -38,6 +38,7 @@ while [ $# -gt 0 ]; do
 	shift 2
 done
 
+command -v python3 >/dev/null || { echo "accuracy.sh: python3 is needed to make the documents" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

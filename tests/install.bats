@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# make install: what lands where, and whether someone else can build against it
+
+load helper
+
+setup_file() {
+	export STAGE=$BATS_FILE_TMPDIR/stage
+	make -s -C "$ROOT" O="$O" DESTDIR="$STAGE" PREFIX=/opt/kvpipe install
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	export PKG_CONFIG_PATH=$STAGE/opt/kvpipe/lib/pkgconfig
+	# as a cross compiler would: the prefix is in the stage
+	export PKG_CONFIG_SYSROOT_DIR=$STAGE
+}
+
+@test "make install puts programs, library, headers, pages and documents under PREFIX" {
+	run bash -c 'cd "$STAGE" && find . -type f -o -type l | sort'
+	for page in "$ROOT"/man/*; do
+		assert_line "./opt/kvpipe/share/man/man${page##*.}/${page##*/}"
+	done
+	for tool in "$ROOT"/tools/kv-*.c; do
+		assert_line "./opt/kvpipe/bin/$(basename "$tool" .c)"
+	done
+	assert_line ./opt/kvpipe/include/kvfile/kvfile.h
+	assert_line ./opt/kvpipe/include/kvfile/dtype.h
+	assert_line ./opt/kvpipe/lib/libkvfile.a
+	assert_line ./opt/kvpipe/lib/libkvfile.so
+	assert_line ./opt/kvpipe/lib/libkvfile.so.1
+	assert_line ./opt/kvpipe/lib/pkgconfig/kvfile.pc
+	assert_line ./opt/kvpipe/share/doc/kvpipe/kv-snapshot.md
+	refute_line --regexp '^\./(usr|home|tmp)'
+}
+
+@test "kvfile.pc has no placeholder left, and the version of the programs" {
+	run cat "$STAGE/opt/kvpipe/lib/pkgconfig/kvfile.pc"
+	refute_output --partial '@'
+	assert_equal "kv-info $(pkg-config --modversion kvfile)" "$(kv-info --version | head -n 1)"
+}
+
+@test "the library's soname is that of the installed link" {
+	run bash -c 'objdump -p "$STAGE/opt/kvpipe/lib/libkvfile.so" | grep SONAME'
+	assert_output --partial libkvfile.so.1
+}
+
+# What someone else's program looks like: it counts the rows.
+write_client() {
+	cat >client.c <<-'END'
+		#include <kvfile.h>
+		#include <stdio.h>
+
+		int
+		main(int argc, char **argv)
+		{
+			unsigned long long rows = 0;
+			struct kv_reader *r;
+			struct kv_section sec;
+			const struct kv_rows *layer;
+			int code = argc == 2 ? kv_open(argv[1], &r) : KV_EINVAL;
+
+			while (code == KV_OK && (code = kv_next(r, &sec)) == 1) {
+				code = KV_OK;
+				if (sec.type[0] == 'P' && (code = kv_load_rows(r, &layer)) == KV_OK)
+					rows += kv_rows_total(layer);
+			}
+			printf("%s: %llu rows\n", kv_error_name(code), rows);
+			kv_close(r);
+			return code != KV_OK;
+		}
+	END
+}
+
+@test "a program of someone else builds against the installed library, shared and static, and reads a snapshot" {
+	if nm "$STAGE/opt/kvpipe/lib/libkvfile.a" 2>/dev/null | grep -q '__[a-z]*san_'; then
+		skip "the library was built with sanitizers"
+	fi
+	local cflags libs private
+	cflags=$(pkg-config --cflags kvfile)
+	libs=$(pkg-config --libs kvfile)
+	private=$(pkg-config --static --libs-only-l kvfile | sed 's/-lkvfile//')
+	write_client
+	# shellcheck disable=SC2086 # flags are words
+	cc -std=c11 -Wall -Wextra -Werror $cflags -o shared client.c $libs
+	# shellcheck disable=SC2086
+	cc -std=c11 $cflags -o static client.c "$STAGE/opt/kvpipe/lib/libkvfile.a" $private
+	kv-prefill -m "$DEMO" -o x.kv "$ROOT/examples/prompts/harbour.txt"
+	run env LD_LIBRARY_PATH="$STAGE/opt/kvpipe/lib" ./shared x.kv
+	assert_success
+	assert_output --partial ': 7856 rows'
+	assert_equal "$(./static x.kv)" "$output"
+	run ldd shared
+	assert_output --partial libkvfile.so.1
+}
+
+@test "the headers can be included from C++" {
+	command -v c++ >/dev/null || skip "no C++ compiler"
+	echo '#include <kvfile.h>' >client.cc
+	# shellcheck disable=SC2046
+	c++ -Wall -Wextra -Werror $(pkg-config --cflags kvfile) -c client.cc
+}
+
+@test "make uninstall takes away all that make install brought" {
+	cp -r "$STAGE" again
+	make -s -C "$ROOT" O="$O" DESTDIR="$PWD/again" PREFIX=/opt/kvpipe uninstall
+	run find again -type f -o -type l
+	assert_output ''
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env bats
+# The tree itself: which part may include which, names, lengths, what belongs to every program
+
+load helper
+
+setup() {
+	cd "$ROOT" || exit 1
+}
+
+# The files of the tree: those that git knows, or would take.
+tree_files() {
+	git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do
+		[ ! -e "$file" ] || printf '%s\n' "$file"
+	done
+}
+
+# includes_only FOLDER PATTERN: every #include "..." in the folder matches the pattern, or names a header of the folder itself.
+includes_only() {
+	local folder=$1 allowed=$2
+	run bash -c "grep -H '^#include \"' $folder/*.[ch]* | sed 's/:#include \"/ /; s/\".*//'"
+	[ "$status" -eq 0 ] || return 0
+	while read -r file header; do
+		[[ $header =~ $allowed ]] || [ -e "$folder/$header" ] || fail "$file includes $header"
+	done <<<"$output"
+}
+
+@test "libkvfile includes nothing of the rest of the project" { includes_only libkvfile '^$'; }
+@test "methods include libkvfile and nothing else" { includes_only methods '^(methods|libkvfile)/'; }
+@test "model includes libkvfile and nothing else" { includes_only model '^(model|libkvfile)/'; }
+@test "cpu sees model/ops.h and dtype.h and nothing else" { includes_only cpu '^(cpu/|model/ops\.h$|libkvfile/dtype\.h$)'; }
+@test "gpu sees model/ops.h and dtype.h and nothing else" { includes_only gpu '^(gpu/|model/ops\.h$|libkvfile/dtype\.h$)'; }
+@test "tools include no backend" { includes_only tools '^(tools|methods|model|libkvfile)/'; }
+
+@test "only tools/tool.c reads the environment" {
+	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,methods,model,cpu,gpu,tools}/*.[ch]*
+	assert_output tools/tool.c
+}
+
+@test "libraries neither print nor exit" {
+	# what a fuzz target adds at the end of a file is not in the library
+	run awk 'FNR == 1 { fuzz = 0 }
+		/^#ifdef FUZZ/ { fuzz = 1 }
+		!fuzz && /(^|[^a-z_])(printf|puts|putchar|perror|exit|abort|_exit) *\(|[^a-z_"](stderr|stdout)[^a-z_"]/ {
+			print FILENAME ": " $0
+		}' {libkvfile,methods,model,cpu,gpu}/*.[ch]*
+	assert_output ''
+}
+
+@test "no two source files have the same name" {
+	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' '*.bash' '*.mk' | sed 's,.*/,,' | sort | uniq -d"
+	assert_output ''
+}
+
+@test "no source file is longer than 600 lines" {
+	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' | xargs wc -l | awk '\$1 > 600 && \$2 != \"total\"'"
+	assert_output ''
+}
+
+# From the line after the opening brace at column 0 to the closing one. Layer loops may have 90.
+@test "no function is longer than 60 lines" {
+	run awk '
+		FNR == 1 { name = "" }
+		/^[A-Za-z_][A-Za-z0-9_]*\(/ { name = $0; sub(/\(.*/, "", name) }
+		/^\{/ && name != "" { start = FNR }
+		/^}/ && name != "" && start {
+			limit = FILENAME == "model/forward.c" && name == "forward" ? 90 : 60
+			if (FNR - start - 1 > limit)
+				print FILENAME ": " name " has " FNR - start - 1 " lines"
+			name = ""; start = 0
+		}' {libkvfile,methods,model,cpu,gpu,tools}/*.c tests/*/*.c
+	assert_output ''
+}
+
+@test "every program has a page, a test file and a line in README.md" {
+	local source name
+	for source in tools/kv-*.c; do
+		name=$(basename "$source" .c)
+		[ -e "man/$name.1" ] || fail "there is no man/$name.1"
+		[ -e "tests/$name.bats" ] || fail "there is no tests/$name.bats"
+		grep -q "^| \[\?\`\?$name" README.md || fail "README.md has no line about $name"
+		[ -x "$O/$name" ] || fail "$name is not built"
+	done
+}
+
+@test "every method has a file of its name" {
+	local name
+	for name in $(kv-score --list | cut -d ' ' -f 1); do
+		[ -e "methods/$name.c" ] || fail "there is no methods/$name.c"
+	done
+}
+
+@test "no source file ends without a newline or has blanks at the end of a line" {
+	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' '*.mk' | xargs grep -nE '[[:blank:]]\$'"
+	assert_output ''
+	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' '*.mk' |
+	    while read -r f; do [ -z \"\$(tail -c 1 \"\$f\")\" ] || echo \"\$f\"; done"
+	assert_output ''
+}
