@@ -1,7 +1,8 @@
 /* added.c - finds added tokens in text
  *
- * The tokens are sorted by their bytes. At each place of the text that starts like one of them, the range of candidates
- * is narrowed byte by byte; the last one met whole on the way is the longest. */
+ * The tokens are sorted by their bytes. At each place of the text that starts like one of them,
+ * the range of candidates is narrowed byte by byte; the last one met whole on the way is the
+ * longest. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -75,8 +76,8 @@ added_free(struct added *a)
 	memset(a, 0, sizeof(*a));
 }
 
-/* First token in [low, high) whose byte at depth is `byte` or greater. All of them agree before depth; one that ends there
- * comes first. */
+/* First token in [low, high) whose byte at depth is `byte` or greater. All of them agree before
+ * depth; one that ends there comes first. */
 static size_t
 lower_bound(const struct added *a, size_t low, size_t high, size_t depth, unsigned byte)
 {
@@ -120,11 +121,12 @@ is_space(uint32_t c)
 	if (c < 0x80)
 		return c == ' ' || (c >= '\t' && c <= '\r');
 	k = utf8proc_category((utf8proc_int32_t)c);
-	return c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL || k == UTF8PROC_CATEGORY_ZP;
+	return c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL ||
+	    k == UTF8PROC_CATEGORY_ZP;
 }
 
-/* \w of Unicode TR18 annex C: alphabetic, marks, decimal digits, connectors, joiners. Alphabetic beyond letters, letter-like
- * numbers and marks are only the circled and squared Latin letters. */
+/* \w of Unicode TR18 annex C: alphabetic, marks, decimal digits, connectors, joiners. Alphabetic
+ * beyond letters, letter-like numbers and marks are the circled and squared Latin letters only. */
 static int
 is_word(uint32_t c)
 {
@@ -168,7 +170,8 @@ swallow(const char *text, size_t len, size_t done, unsigned flags, struct added_
 }
 
 int
-added_next(const struct added *a, const char *text, size_t len, size_t done, unsigned skip, struct added_hit *hit)
+added_next(const struct added *a, const char *text, size_t len, size_t done, unsigned skip,
+    struct added_hit *hit)
 {
 	const struct added_token *t;
 	size_t i;
@@ -185,7 +188,8 @@ added_next(const struct added *a, const char *text, size_t len, size_t done, uns
 		hit->end = hit->resume = i + t->len;
 		hit->id = t->id;
 		if ((t->flags & skip) == 0 &&
-		    (!(t->flags & TOKEN_SINGLE_WORD) || stands_alone(text, len, hit->start, hit->end))) {
+		    (!(t->flags & TOKEN_SINGLE_WORD) ||
+			stands_alone(text, len, hit->start, hit->end))) {
 			swallow(text, len, done, t->flags, hit);
 			return 1;
 		}

@@ -1,8 +1,9 @@
 /* added.h - finds added tokens in text, as Hugging Face's AddedVocabulary does
  *
- * Matches are leftmost, longest, and do not overlap. A token marked single_word counts only where no word character
- * touches it; lstrip and rstrip swallow the white space beside it. One marked normalized is looked for in normalised
- * form, in normalised text; that is the caller's to arrange. */
+ * Matches are leftmost, longest, and do not overlap. A token marked single_word counts only where
+ * no word character touches it; lstrip and rstrip swallow the white space beside it. One marked
+ * normalized is looked for in normalised form, in normalised text; that is the caller's to
+ * arrange. */
 #ifndef KVPIPE_ADDED_H
 #define KVPIPE_ADDED_H
 
@@ -30,13 +31,14 @@ void added_ready(struct added *);
 void added_free(struct added *);
 
 struct added_hit {
-	size_t start, end;      /* with the white space swallowed; start may lie before the previous end */
+	size_t start, end;      /* with the white space; start may lie before the previous end */
 	uint32_t id;
-	size_t resume;          /* where the search goes on: set to 0 before the first call, then leave it alone */
+	size_t resume;          /* where to go on: 0 before the first call, then left alone */
 };
 
-/* The next hit in text[len]; `done` is the end of the previous one. Tokens with a flag in `skip` are passed over.
- * Returns 1, or 0 when there is none. */
-int added_next(const struct added *, const char *text, size_t len, size_t done, unsigned skip, struct added_hit *hit);
+/* The next hit in text[len]; `done` is the end of the previous one. Tokens with a flag in `skip`
+ * are passed over. Returns 1, or 0 when there is none. */
+int added_next(const struct added *, const char *text, size_t len, size_t done, unsigned skip,
+    struct added_hit *hit);
 
 #endif

@@ -1,11 +1,13 @@
 /* bpe.c - byte pair encoding of one word
  *
- * The symbols of the word are a doubly linked list in an array. A heap holds the pairs that have a merge, lowest rank
- * first, then leftmost. A merge makes at most two new pairs; pairs it destroys stay in the heap and are recognised
- * when they surface. So a word of n bytes costs n log n.
+ * The symbols of the word are a doubly linked list in an array. A heap holds the pairs that have
+ * a merge, lowest rank first, then leftmost. A merge makes at most two new pairs; pairs it
+ * destroys stay in the heap and are recognised when they surface. So a word of n bytes costs n
+ * log n.
  *
- * A candidate that surfaces is taken when its pair *now* merges into the token it was queued for. Where two different
- * pairs give the same token this is not the same as "when the pair is still there": Hugging Face does it this way. */
+ * A candidate that surfaces is taken when its pair *now* merges into the token it was queued for.
+ * Where two different pairs give the same token this is not the same as "when the pair is still
+ * there": Hugging Face does it this way. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,7 +205,8 @@ spread(const struct bpe *b, struct bpe_work *w, const char *word, size_t len, si
 }
 
 int
-bpe_word(const struct bpe *b, struct bpe_work *w, const char *word, size_t len, struct ids *out, size_t *bad)
+bpe_word(const struct bpe *b, struct bpe_work *w, const char *word, size_t len, struct ids *out,
+    size_t *bad)
 {
 	uint32_t i, n = (uint32_t)len;
 	int rc;

@@ -1,7 +1,8 @@
 /* nfc.c - normalisation form C, linear in the length of the text
  *
- * utf8proc decomposes and composes. Its canonical ordering is an insertion sort, quadratic for a text of combining marks
- * and nothing else, so that step is done here: a stable counting sort over the 256 combining classes. */
+ * utf8proc decomposes and composes. Its canonical ordering is an insertion sort, quadratic for a
+ * text of combining marks and nothing else, so that step is done here: a stable counting sort
+ * over the 256 combining classes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 #include "model/nfc.h"
 #include "model/utf8.h"
 
-#define LEAD_0300 0xcc          /* first byte of U+0300: below it nothing combines, nothing decomposes for good */
-#define MOST 4                  /* code points of the longest canonical decomposition (U+1F82 and its like) */
+/* First byte of U+0300. Below that nothing combines, and nothing decomposes for good. */
+#define LEAD_0300 0xcc
+#define MOST	  4 /* code points of the longest canonical decomposition (U+1F82 and its like) */
 
 int
 nfc_is_plain(const char *text, size_t len)
@@ -31,7 +33,8 @@ combining_class(utf8proc_int32_t c)
 	return (unsigned)utf8proc_get_property(c)->combining_class;
 }
 
-/* Orders run[n], all of them non-starters, by combining class; equal ones keep their order. spare[n]. */
+/* Orders run[n], all of them non-starters, by combining class; equal ones keep their order.
+ * spare[n]. */
 static void
 sort_run(utf8proc_int32_t *run, size_t n, utf8proc_int32_t *spare)
 {
@@ -70,7 +73,8 @@ order(utf8proc_int32_t *c, size_t n, utf8proc_int32_t *spare)
 	}
 }
 
-/* c[] <- canonical decomposition of text[len]; returns the number of code points. c has room for MOST each. */
+/* c[] <- canonical decomposition of text[len]; returns the number of code points. c has room for
+ * MOST each. */
 static size_t
 decompose(const char *text, size_t len, utf8proc_int32_t *c)
 {
@@ -82,8 +86,8 @@ decompose(const char *text, size_t len, utf8proc_int32_t *c)
 
 	for (i = 0; i < len; i += used) {
 		point = utf8_get(text + i, &used);
-		got = utf8proc_decompose_char((utf8proc_int32_t)point, c + n, MOST, UTF8PROC_DECOMPOSE,
-		    &unused);
+		got = utf8proc_decompose_char((utf8proc_int32_t)point, c + n, MOST,
+		    UTF8PROC_DECOMPOSE, &unused);
 		if (got >= 1 && got <= MOST)
 			n += (size_t)got;
 		else
@@ -127,7 +131,8 @@ reserve(struct work *w, size_t points, size_t bytes)
 	return 0;
 }
 
-/* Appends form C of a stretch of text that neither what stands before it nor what follows can change. */
+/* Appends form C of a stretch of text that neither what stands before it nor what follows can
+ * change. */
 static int
 append(struct work *w, const char *text, size_t len)
 {
@@ -159,8 +164,9 @@ append_plain(struct work *w, const char *text, size_t len)
 	return 0;
 }
 
-/* Characters below U+0300 never change and never join what stands before them, so the text can be cut in front of each. One of
- * them that stands directly before others belongs to those: it may join them. */
+/* Characters below U+0300 never change and never join what stands before them, so the text can be
+ * cut in front of each. One of them that stands directly before others belongs to those: it may
+ * join them. */
 int
 nfc(const char *text, size_t len, char **out, size_t *outlen)
 {

@@ -10,8 +10,8 @@
 #include "model/splitexpr.h"
 #include "model/utf8.h"
 
-/* For expressions that repeat groups; what the usual ones need fits into the 32 KiB that PCRE2 takes from the machine's stack.
- * Only address space until it is used. */
+/* For expressions that repeat groups; what the usual ones need fits into the 32 KiB that PCRE2
+ * takes from the machine's stack. Only address space until it is used. */
 #define JIT_STACK_MOST ((size_t)64 << 20)
 
 struct pretok_work {
@@ -32,13 +32,14 @@ compile(const char *expr, pcre2_code **code, char *err, size_t errlen)
 	context = pcre2_compile_context_create(NULL);
 	if (context != NULL) {
 		pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-		*code = pcre2_compile((PCRE2_SPTR)expr, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
-		    &error, &at, context);
+		*code = pcre2_compile((PCRE2_SPTR)expr, PCRE2_ZERO_TERMINATED,
+		    PCRE2_UTF | PCRE2_UCP, &error, &at, context);
 		pcre2_compile_context_free(context);
 	}
 	if (*code == NULL) {
 		pcre2_get_error_message(error, why, sizeof(why));
-		snprintf(err, errlen, "%s, offset %zu of the expression %s", (char *)why, (size_t)at, expr);
+		snprintf(err, errlen, "%s, offset %zu of the expression %s", (char *)why,
+		    (size_t)at, expr);
 		return context == NULL ? MODEL_ENOMEM : MODEL_EINVALID;
 	}
 	/* Without a JIT compiler for this machine PCRE2 interprets: slower, the same matches. */
@@ -125,22 +126,25 @@ struct run {
 	size_t errlen;
 };
 
-/* The next match in text[len] from `from` on. Returns 1, 0 when there is none, or a MODEL_* code. */
+/* The next match in text[len] from `from` on. Returns 1, 0 when there is none, or an error. */
 static int
-match(struct run *r, unsigned k, const char *text, size_t len, size_t from, size_t *start, size_t *end)
+match(struct run *r, unsigned k, const char *text, size_t len, size_t from, size_t *start,
+    size_t *end)
 {
 	PCRE2_UCHAR why[128];
 	PCRE2_SIZE *where;
 	int rc;
 
-	/* checked once in tokenizer_encode(); checking the rest of the text for every word would be quadratic */
-	rc = pcre2_match(r->p->expr[k].code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK, r->work->match,
-	    r->work->context);
+	/* checked once in tokenizer_encode(); checking the rest of the text for every word would
+	 * be quadratic */
+	rc = pcre2_match(r->p->expr[k].code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK,
+	    r->work->match, r->work->context);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
 	if (rc < 0) {
 		pcre2_get_error_message(rc, why, sizeof(why));
-		snprintf(r->err, r->errlen, "the expression %s: %s", r->p->expr[k].text, (char *)why);
+		snprintf(r->err, r->errlen, "the expression %s: %s", r->p->expr[k].text,
+		    (char *)why);
 		return rc == PCRE2_ERROR_NOMEMORY ? MODEL_ENOMEM : MODEL_EINVALID;
 	}
 	where = pcre2_get_ovector_pointer(r->work->match);
@@ -165,7 +169,8 @@ cut(struct run *r, unsigned k, const char *text, size_t len)
 		if (found < 0)
 			return found;
 		if (end <= start && any && end == done) {
-			/* nothing, directly behind the last match: Oniguruma's iterator goes on a character later */
+			/* nothing, directly behind the last match: Oniguruma's iterator goes on a
+			 * character later */
 			if (from == len)
 				break;
 			utf8_get(text + from, &used);

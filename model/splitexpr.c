@@ -1,13 +1,16 @@
 /* splitexpr.c - the regular expressions of tokenizer.json, rewritten for PCRE2
  *
- * Hugging Face compiles them with Oniguruma in Ruby syntax. The two dialects agree on most of what such expressions use, but not
- * on everything, and a silent difference would give other tokens. So everything is refused that is not known to mean the same:
- * \w and \b (other character sets), \h, \R, \X, \K, \A, \z, anchors, back references, options without a scope, captures by name,
- * properties other than general categories (\p{Han} is the script in one, the script extensions in the other), nested
- * classes and &&, {,n}, and + or ? after an interval. One difference cannot be seen in the expression: under
- * (?i:) Oniguruma also lets one character stand for several (\u00df for ss); the contractions of GPT-2 have no such pair.
+ * Hugging Face compiles them with Oniguruma in Ruby syntax. The two dialects agree on most of
+ * what such expressions use, but not on everything, and a silent difference would give other
+ * tokens. So everything is refused that is not known to mean the same: \w and \b (other character
+ * sets), \h, \R, \X, \K, \A, \z, anchors, back references, options without a scope, captures by
+ * name, properties other than general categories (\p{Han} is the script in one, the script
+ * extensions in the other), nested classes and &&, {,n}, and + or ? after an interval. One
+ * difference cannot be seen in the expression: under (?i:) Oniguruma also lets one character stand
+ * for several (U+00DF for ss); the contractions of GPT-2 have no such pair.
  *
- * One thing that occurs is rewritten: PCRE2 counts U+180E as \s, Oniguruma follows White_Space, which does not. */
+ * One thing that occurs is rewritten: PCRE2 counts U+180E as \s, Oniguruma follows White_Space,
+ * which does not. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,12 +87,13 @@ escape(struct rewrite *r)
 		put(r, r->in_class ? SPACE : "[" SPACE "]");
 		r->in += 2;
 	} else if (c == 'S') {
-		/* in a class: what PCRE2 takes for no white space, and the one it is wrong about */
+		/* in a class: what PCRE2 takes for no white space, and the one it takes wrongly */
 		put(r, r->in_class ? "\\S\\x{180e}" : "[^" SPACE "]");
 		r->in += 2;
 	} else if (c != '\0' && (strchr("dDrntf", c) != NULL || ispunct((unsigned char)c))) {
 		copy(r, 2);
-	} else if (c == 'x' && r->in[2] == '{' && strspn(r->in + 3, "0123456789abcdefABCDEF") > 0 &&
+	} else if (c == 'x' && r->in[2] == '{' &&
+	    strspn(r->in + 3, "0123456789abcdefABCDEF") > 0 &&
 	    r->in[3 + strspn(r->in + 3, "0123456789abcdefABCDEF")] == '}') {
 		copy(r, 4 + strspn(r->in + 3, "0123456789abcdefABCDEF"));
 	} else if (c == 'u' && strspn(r->in + 2, "0123456789abcdefABCDEF") >= 4) {

@@ -4,12 +4,14 @@
 
 #include <stddef.h>
 
-/* Rewrites expr (Oniguruma, Ruby syntax, UTF-8) so that PCRE2 with UTF, UCP and the newline set to LF finds the same matches.
- * Returns a string for free(), or NULL: *refused then names the construct that is not taken over and *at is its offset;
- * *refused is NULL when there is no memory. */
+/* Rewrites expr (Oniguruma, Ruby syntax, UTF-8) so that PCRE2 with UTF, UCP and the newline set
+ * to LF finds the same matches. Returns a string for free(), or NULL: *refused then names the
+ * construct that is not taken over and *at is its offset; *refused is NULL when there is no
+ * memory. */
 char *splitexpr_rewrite(const char *expr, const char **refused, size_t *at);
 
-/* An expression that matches exactly this text: a backslash before every ASCII punctuation character. NULL: no memory. */
+/* An expression that matches exactly this text: a backslash before every ASCII punctuation
+ * character. NULL: no memory. */
 char *splitexpr_quote(const char *text);
 
 #endif

@@ -1,8 +1,9 @@
 /* tokenizer.c - text to token ids and back
  *
- * The order of things is that of Hugging Face tokenizers: added tokens that are not normalised are found in the text as it is; each
- * stretch between them is normalised on its own; the other added tokens are found in that; what is then left is cut into
- * words, and each word is encoded by itself. */
+ * The order of things is that of Hugging Face tokenizers: added tokens that are not normalised
+ * are found in the text as it is; each stretch between them is normalised on its own; the other
+ * added tokens are found in that; what is then left is cut into words, and each word is encoded
+ * by itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,8 @@
 static void
 hash_u32(XXH3_state_t *h, uint32_t v)
 {
-	unsigned char b[4] = { (unsigned char)v, (unsigned char)(v >> 8), (unsigned char)(v >> 16),
-	    (unsigned char)(v >> 24) };
+	unsigned char b[4] = { (unsigned char)v, (unsigned char)(v >> 8),
+		(unsigned char)(v >> 16), (unsigned char)(v >> 24) };
 
 	XXH3_128bits_update(h, b, sizeof(b));
 }
@@ -239,8 +240,8 @@ encode_normalized(struct encoder *e, const char *text, size_t len)
 }
 
 int
-tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags, struct ids *out, char *err,
-    size_t errlen)
+tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+    struct ids *out, char *err, size_t errlen)
 {
 	struct encoder e = { .t = t, .out = out, .err = err, .errlen = errlen };
 	size_t before = out->n, bad, i;
@@ -248,8 +249,8 @@ tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsign
 
 	bad = utf8_check(text, len);
 	if (bad < len) {
-		snprintf(err, errlen, "not UTF-8: byte %02X at offset %zu", (unsigned)(unsigned char)text[bad],
-		    bad);
+		snprintf(err, errlen, "not UTF-8: byte %02X at offset %zu",
+		    (unsigned)(unsigned char)text[bad], bad);
 		return MODEL_EINVALID;
 	}
 	e.skip = flags & TOK_PLAIN ? TOKEN_SPECIAL : 0;

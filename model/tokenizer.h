@@ -31,7 +31,9 @@ enum {
 };
 
 /* Appends the ids of text[len], which must be UTF-8. Linear in len for text (a single giant word: n log n).
- * Returns 0; MODEL_EINVALID for invalid UTF-8 with the byte offset in err; MODEL_ENOMEM. */
+ * Returns 0; MODEL_EINVALID for invalid UTF-8 with the byte offset in err, or when PCRE2 reports an error;
+ * MODEL_EUNSUPPORTED when the vocabulary lacks one of the 256 bytes and the text has it; MODEL_ENOMEM.
+ * After a failure out holds what it held before. Threads may share the tokenizer. */
 int tokenizer_encode(const struct tokenizer *, const char *text, size_t len, unsigned flags,
     struct ids *out, char *err, size_t errlen);
 
@@ -39,7 +41,7 @@ int tokenizer_encode(const struct tokenizer *, const char *text, size_t len, uns
  * becomes 1 for added tokens marked special. */
 const char *tokenizer_bytes(const struct tokenizer *, uint32_t id, size_t *len, int *special);
 
-/* The id of an added or ordinary token by its text, UINT32_MAX when there is none. */
+/* The id of an added or ordinary token by its bytes (" the", not as the file spells it), UINT32_MAX when there is none. */
 uint32_t tokenizer_id(const struct tokenizer *, const char *text);
 
 /* Turns a stream of token bytes into whole UTF-8 sequences. Zero it before first use. */

@@ -1,7 +1,7 @@
 /* tokjson.c - reads tokenizer.json (Hugging Face tokenizers, version "1.0")
  *
- * What the file asks for and this code does not do is refused by name. A setting that is not known is harmless only
- * when it is null, false or empty. */
+ * What the file asks for and this code does not do is refused by name. A setting that is not
+ * known is harmless only when it is null, false or empty. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,11 @@
 #include "model/tokload.h"
 
 /* GPT-2's, which pre-tokeniser ByteLevel has built in (encoder.py of the GPT-2 release) */
-#define GPT2_SPLIT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define GPT2_SPLIT \
+	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* A component, or the components of one whose type is Sequence: each is handed to read() with its type. */
+/* A component, or the components of one whose type is Sequence: each is handed to read() with its
+ * type. */
 static int
 each(struct load *l, const char *place, json_t *component, const char *list,
     int (*read)(struct load *, const char *place, json_t *component, const char *type, int last))
@@ -31,7 +33,8 @@ each(struct load *l, const char *place, json_t *component, const char *list,
 		return rc;
 	if (strcmp(type, "Sequence") != 0)
 		return read(l, place, component, type, 1);
-	if ((rc = load_only(l, place, component, " type normalizers pretokenizers processors ")) != 0)
+	if ((rc = load_only(l, place, component,
+		 " type normalizers pretokenizers processors ")) != 0)
 		return rc;
 	parts = json_object_get(component, list);
 	if (!json_is_array(parts))
@@ -53,6 +56,9 @@ not_supported(struct load *l, const char *place, const char *type)
 {
 	return load_fail(l, MODEL_EUNSUPPORTED, "%s: %s is not supported", place, type);
 }
+
+/* Settings of ByteLevel, wherever it stands. */
+#define BYTE_LEVEL " type add_prefix_space trim_offsets use_regex "
 
 static int
 read_normalizer(struct load *l, const char *place, json_t *component, const char *type, int last)
@@ -91,16 +97,18 @@ read_split(struct load *l, const char *place, json_t *component)
 	    (rc = load_string(l, place, component, "behavior", &behavior)) != 0 ||
 	    (rc = load_bool(l, place, component, "invert", &invert)) != 0)
 		return rc;
-	/* invert swaps matches and what lies between them: no difference when both are kept apart */
+	/* invert swaps matches and what lies between: no difference when both are kept apart */
 	if (strcmp(behavior, "Isolated") != 0)
-		return load_fail(l, MODEL_EUNSUPPORTED, "%s: behavior %s is not supported", place, behavior);
+		return load_fail(l, MODEL_EUNSUPPORTED, "%s: behavior %s is not supported", place,
+		    behavior);
 	pattern = json_object_get(component, "pattern");
 	if ((expr = json_object_get(pattern, "Regex")) != NULL && json_is_string(expr))
 		text = strdup(json_string_value(expr));
 	else if ((expr = json_object_get(pattern, "String")) != NULL && json_is_string(expr))
 		text = splitexpr_quote(json_string_value(expr));
 	else
-		return load_fail(l, MODEL_EINVALID, "%s.pattern is neither a Regex nor a String", place);
+		return load_fail(l, MODEL_EINVALID, "%s.pattern is neither a Regex nor a String",
+		    place);
 	return add_split(l, place, text);
 }
 
@@ -109,11 +117,12 @@ read_byte_level(struct load *l, const char *place, json_t *component, int last)
 {
 	int rc, prefix, expression = 1;
 
-	if ((rc = load_only(l, place, component, " type add_prefix_space trim_offsets use_regex ")) != 0 ||
+	if ((rc = load_only(l, place, component, BYTE_LEVEL)) != 0 ||
 	    (rc = load_bool(l, place, component, "add_prefix_space", &prefix)) != 0)
 		return rc;
 	if (prefix)
-		return load_fail(l, MODEL_EUNSUPPORTED, "%s.add_prefix_space is set, and not supported", place);
+		return load_fail(l, MODEL_EUNSUPPORTED,
+		    "%s.add_prefix_space is set, and not supported", place);
 	if (!last)
 		return load_fail(l, MODEL_EUNSUPPORTED, "%s: ByteLevel is not the last", place);
 	/* absent in files from before the setting existed: it was always on */
@@ -124,13 +133,14 @@ read_byte_level(struct load *l, const char *place, json_t *component, int last)
 }
 
 static int
-read_pretokenizer(struct load *l, const char *place, json_t *component, const char *type, int last)
+read_pretokenizer(struct load *l, const char *place, json_t *component, const char *type,
+    int last)
 {
 	int rc, individual;
 
 	if (last && strcmp(type, "ByteLevel") != 0)
-		return load_fail(l, MODEL_EUNSUPPORTED, "%s: %s is the last, only ByteLevel is supported", place,
-		    type);
+		return load_fail(l, MODEL_EUNSUPPORTED,
+		    "%s: %s is the last, only ByteLevel is supported", place, type);
 	if (strcmp(type, "ByteLevel") == 0)
 		return read_byte_level(l, place, component, last);
 	if (strcmp(type, "Split") == 0)
@@ -157,12 +167,14 @@ put_before(struct load *l, const char *place, json_t *component, const char *nam
 	special = json_object_get(json_object_get(component, "special_tokens"), name);
 	list = json_object_get(special, "ids");
 	if (!json_is_array(list))
-		return load_fail(l, MODEL_EINVALID, "%s.special_tokens has no ids for \"%s\"", place, name);
+		return load_fail(l, MODEL_EINVALID, "%s.special_tokens has no ids for \"%s\"",
+		    place, name);
 	json_array_foreach(list, i, v) {
-		if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= t->vocab.size ||
+		if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+		    json_integer_value(v) >= t->vocab.size ||
 		    !(t->vocab.token[json_integer_value(v)].flags & TOKEN_USED))
-			return load_fail(l, MODEL_EINVALID, "%s.special_tokens: \"%s\" is not the id of a token",
-			    place, name);
+			return load_fail(l, MODEL_EINVALID,
+			    "%s.special_tokens: \"%s\" is not the id of a token", place, name);
 		p = realloc(t->before, (t->n_before + 1) * sizeof(*p));
 		if (p == NULL)
 			return load_no_memory(l);
@@ -183,25 +195,32 @@ read_template(struct load *l, const char *place, json_t *component)
 	if ((rc = load_only(l, place, component, " type single pair special_tokens ")) != 0)
 		return rc;
 	if (l->t->n_before > 0)
-		return load_fail(l, MODEL_EUNSUPPORTED, "%s: a second template is not supported", place);
+		return load_fail(l, MODEL_EUNSUPPORTED, "%s: a second template is not supported",
+		    place);
 	single = json_object_get(component, "single");
 	if (!json_is_array(single))
 		return load_fail(l, MODEL_EINVALID, "%s.single is not an array", place);
 	json_array_foreach(single, i, piece) {
 		special = json_object_get(piece, "SpecialToken");
 		sequence = json_object_get(piece, "Sequence");
-		name = json_string_value(json_object_get(special != NULL ? special : sequence, "id"));
+		name = json_string_value(
+		    json_object_get(special != NULL ? special : sequence, "id"));
 		if (name == NULL)
-			return load_fail(l, MODEL_EINVALID, "%s.single[%zu] is not a token or a sequence", place, i);
+			return load_fail(l, MODEL_EINVALID,
+			    "%s.single[%zu] is not a token or a sequence", place, i);
 		if (special == NULL && (strcmp(name, "A") != 0 || texts++ > 0))
-			return load_fail(l, MODEL_EUNSUPPORTED, "%s.single: the text stands there twice", place);
+			return load_fail(l, MODEL_EUNSUPPORTED,
+			    "%s.single: the text stands there twice", place);
 		if (special != NULL && texts > 0)
 			return load_fail(l, MODEL_EUNSUPPORTED,
-			    "%s.single puts %s after the text, which is not supported", place, name);
+			    "%s.single puts %s after the text, which is not supported", place,
+			    name);
 		if (special != NULL && (rc = put_before(l, place, component, name)) != 0)
 			return rc;
 	}
-	return texts == 1 ? 0 : load_fail(l, MODEL_EINVALID, "%s.single has no place for the text", place);
+	if (texts == 0)
+		return load_fail(l, MODEL_EINVALID, "%s.single has no place for the text", place);
+	return 0;
 }
 
 static int
@@ -210,7 +229,7 @@ read_processor(struct load *l, const char *place, json_t *component, const char 
 	(void)last;
 	/* ByteLevel only trims offsets, of which there are none here */
 	if (strcmp(type, "ByteLevel") == 0)
-		return load_only(l, place, component, " type add_prefix_space trim_offsets use_regex ");
+		return load_only(l, place, component, BYTE_LEVEL);
 	if (strcmp(type, "TemplateProcessing") == 0)
 		return read_template(l, place, component);
 	return not_supported(l, place, type);
@@ -224,39 +243,48 @@ read_decoder(struct load *l, json_t *decoder)
 	const char *type = json_string_value(json_object_get(decoder, "type"));
 
 	if (decoder == NULL || json_is_null(decoder))
-		return load_fail(l, MODEL_EUNSUPPORTED, "decoder is missing, only ByteLevel is supported");
+		return load_fail(l, MODEL_EUNSUPPORTED,
+		    "decoder is missing, only ByteLevel is supported");
 	if (type == NULL)
 		return load_fail(l, MODEL_EINVALID, "decoder.type is missing");
 	if (strcmp(type, "ByteLevel") != 0)
 		return not_supported(l, "decoder", type);
-	return load_only(l, "decoder", decoder, " type add_prefix_space trim_offsets use_regex ");
+	return load_only(l, "decoder", decoder, BYTE_LEVEL);
 }
 
 static int
 read_root(struct load *l, json_t *root)
 {
+	static const char known[] = " version added_tokens normalizer pre_tokenizer post_processor "
+	    "decoder model ";
 	const char *version;
 	json_t *part;
 	int rc;
 
-	if ((rc = load_only(l, "the file", root, " version added_tokens normalizer pre_tokenizer post_processor "
-	    "decoder model ")) != 0 || (rc = load_string(l, "the file", root, "version", &version)) != 0)
+	if ((rc = load_only(l, "the file", root, known)) != 0 ||
+	    (rc = load_string(l, "the file", root, "version", &version)) != 0)
 		return rc;
 	if (strcmp(version, "1.0") != 0)
-		return load_fail(l, MODEL_EUNSUPPORTED, "version %s, only 1.0 is supported", version);
+		return load_fail(l, MODEL_EUNSUPPORTED, "version %s, only 1.0 is supported",
+		    version);
 	part = json_object_get(root, "normalizer");
-	if (!load_is_off(part) && (rc = each(l, "normalizer", part, "normalizers", read_normalizer)) != 0)
+	if (!load_is_off(part) &&
+	    (rc = each(l, "normalizer", part, "normalizers", read_normalizer)) != 0)
 		return rc;
 	part = json_object_get(root, "pre_tokenizer");
 	if (load_is_off(part))
-		return load_fail(l, MODEL_EUNSUPPORTED, "pre_tokenizer is missing, only ByteLevel is supported");
+		return load_fail(l, MODEL_EUNSUPPORTED,
+		    "pre_tokenizer is missing, only ByteLevel is supported");
 	if ((rc = each(l, "pre_tokenizer", part, "pretokenizers", read_pretokenizer)) != 0 ||
 	    (rc = read_decoder(l, json_object_get(root, "decoder"))) != 0 ||
-	    (rc = load_vocabulary(l, json_object_get(root, "model"), json_object_get(root, "added_tokens"))) != 0)
+	    (rc = load_vocabulary(l, json_object_get(root, "model"),
+		 json_object_get(root, "added_tokens"))) != 0)
 		return rc;
 	/* last: the template's ids must be those of tokens */
 	part = json_object_get(root, "post_processor");
-	return load_is_off(part) ? 0 : each(l, "post_processor", part, "processors", read_processor);
+	if (load_is_off(part))
+		return 0;
+	return each(l, "post_processor", part, "processors", read_processor);
 }
 
 int
@@ -279,7 +307,8 @@ tokjson_read(struct tokenizer *t, const char *path, char *err, size_t errlen)
 		return load_fail(&l, MODEL_EIO, "read error");
 	}
 	if (root == NULL)
-		return load_fail(&l, MODEL_EINVALID, "line %d, column %d: %s", error.line, error.column, error.text);
+		return load_fail(&l, MODEL_EINVALID, "line %d, column %d: %s", error.line,
+		    error.column, error.text);
 	l.added = json_object();
 	rc = l.added == NULL ? load_no_memory(&l) : read_root(&l, root);
 	json_decref(l.added);

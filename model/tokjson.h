@@ -17,12 +17,12 @@ struct tokenizer {
 	uint32_t *before;       /* [n_before] what the template puts before the text */
 	size_t n_before;
 	int nfc;                /* the normaliser is NFC, not none */
-	char fingerprint[33];
-	int ignore_merges;      /* a word that is a token is that token, whatever the merges make of it */
+	char fingerprint[33];   /* formats/kv-snapshot.md section 6, "tokenizer" */
+	int ignore_merges;      /* a word that is a token is that token, never mind the merges */
 };
 
-/* Fills a zeroed tokenizer. Returns 0 or a MODEL_* code with a message that names file and place; the caller frees what
- * has been filled either way. */
+/* Fills a zeroed tokenizer. Returns 0 or a MODEL_* code with a message that names file and place;
+ * the caller frees what has been filled either way. */
 int tokjson_read(struct tokenizer *, const char *path, char *err, size_t errlen);
 
 #endif

@@ -1,4 +1,5 @@
-/* tokload.c - what all parts of reading tokenizer.json use: messages, and values of the right type */
+/* tokload.c - what all parts of reading tokenizer.json use: messages, and values of the right
+ * type */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +64,8 @@ load_only(struct load *l, const char *place, json_t *object, const char *known)
 			if (n > 0 && p[-1] == ' ' && p[n] == ' ')
 				break;
 		if (p == NULL && !load_is_off(value))
-			return load_fail(l, MODEL_EUNSUPPORTED, "%s.%s is set, and not supported", place, key);
+			return load_fail(l, MODEL_EUNSUPPORTED, "%s.%s is set, and not supported",
+			    place, key);
 	}
 	return 0;
 }
@@ -74,18 +76,21 @@ load_bool(struct load *l, const char *place, json_t *object, const char *key, in
 	json_t *v = json_object_get(object, key);
 
 	if (!json_is_boolean(v))
-		return load_fail(l, MODEL_EINVALID, "%s.%s is %s", place, key, v == NULL ? "missing" : "not true or false");
+		return load_fail(l, MODEL_EINVALID, "%s.%s is %s", place, key,
+		    v == NULL ? "missing" : "not true or false");
 	*value = json_is_true(v);
 	return 0;
 }
 
 int
-load_string(struct load *l, const char *place, json_t *object, const char *key, const char **value)
+load_string(struct load *l, const char *place, json_t *object, const char *key,
+    const char **value)
 {
 	json_t *v = json_object_get(object, key);
 
 	if (!json_is_string(v))
-		return load_fail(l, MODEL_EINVALID, "%s.%s is %s", place, key, v == NULL ? "missing" : "not a string");
+		return load_fail(l, MODEL_EINVALID, "%s.%s is %s", place, key,
+		    v == NULL ? "missing" : "not a string");
 	*value = json_string_value(v);
 	return 0;
 }

@@ -16,7 +16,8 @@ struct load {
 };
 
 /* Writes "path: " and the message; returns code. */
-int load_fail(struct load *, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int load_fail(struct load *, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 int load_no_memory(struct load *);
 
 /* ---- one value each; place is for the message. 0 or a MODEL_* code ---- */
@@ -28,7 +29,8 @@ int load_only(struct load *, const char *place, json_t *object, const char *know
 int load_bool(struct load *, const char *place, json_t *object, const char *key, int *value);
 
 /* *value <- a string that must be there; it lives as long as the JSON does. */
-int load_string(struct load *, const char *place, json_t *object, const char *key, const char **value);
+int load_string(struct load *, const char *place, json_t *object, const char *key,
+    const char **value);
 
 /* Null, false, "", 0, [] and {} all say: not in use. v may be NULL. */
 int load_is_off(const json_t *v);

@@ -11,7 +11,8 @@ static int
 get_id(struct load *l, const char *place, const json_t *v, uint32_t *id)
 {
 	if (!json_is_integer(v))
-		return load_fail(l, MODEL_EINVALID, "%s: the id is %s", place, v == NULL ? "missing" : "not an integer");
+		return load_fail(l, MODEL_EINVALID, "%s: the id is %s", place,
+		    v == NULL ? "missing" : "not an integer");
 	if (json_integer_value(v) < 0 || json_integer_value(v) >= VOCAB_LIMIT)
 		return load_fail(l, MODEL_EINVALID, "%s: id %lld is not in 0 .. %u", place,
 		    (long long)json_integer_value(v), VOCAB_LIMIT - 1);
@@ -19,7 +20,8 @@ get_id(struct load *l, const char *place, const json_t *v, uint32_t *id)
 	return 0;
 }
 
-/* Ids decide how much memory there must be, so all of them are looked at before any is allocated for. */
+/* Ids decide how much memory there must be, so all of them are looked at before any is allocated
+ * for. */
 static int
 count_ids(struct load *l, json_t *added, uint32_t *size)
 {
@@ -61,7 +63,8 @@ read_vocab(struct load *l)
 	json_object_foreach(l->vocab, key, value) {
 		id = (uint32_t)json_integer_value(value);
 		if (v->token[id].flags & TOKEN_USED) {
-			rc = load_fail(l, MODEL_EINVALID, "model.vocab: id %u stands for \"%s\" and another token", id, key);
+			rc = load_fail(l, MODEL_EINVALID,
+			    "model.vocab: id %u stands for \"%s\" and another token", id, key);
 			break;
 		}
 		n = strlen(key);
@@ -91,7 +94,8 @@ read_vocab(struct load *l)
 	return rc;
 }
 
-/* "left right", or ["left", "right"]: -> two strings; the first form is taken apart in *copy, which the caller frees. */
+/* "left right", or ["left", "right"]: -> two strings; the first form is taken apart in *copy,
+ * which the caller frees. */
 static int
 merge_parts(json_t *merge, char **copy, const char **left, const char **right)
 {
@@ -127,13 +131,14 @@ id_of(const struct load *l, const char *key)
 static int
 read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joined)
 {
-	const char *left, *right;
+	const char *left, *right, *unknown;
 	long long l_id, r_id, id;
 	size_t n;
 	char *p;
 
 	if (merge_parts(merge, copy, &left, &right) != 0)
-		return load_fail(l, MODEL_EINVALID, "model.merges[%zu] is neither \"left right\" nor [\"left\", \"right\"]",
+		return load_fail(l, MODEL_EINVALID,
+		    "model.merges[%zu] is neither \"left right\" nor [\"left\", \"right\"]",
 		    rank);
 	n = strlen(left) + strlen(right) + 1;
 	p = realloc(*joined, n);
@@ -144,12 +149,14 @@ read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joine
 	l_id = id_of(l, left);
 	r_id = id_of(l, right);
 	id = id_of(l, *joined);
-	if (l_id < 0 || r_id < 0 || id < 0)
-		return load_fail(l, MODEL_EINVALID, "model.merges[%zu]: \"%s\" is not in the vocabulary", rank,
-		    l_id < 0 ? left : r_id < 0 ? right : *joined);
+	unknown = l_id < 0 ? left : r_id < 0 ? right : id < 0 ? *joined : NULL;
+	if (unknown != NULL)
+		return load_fail(l, MODEL_EINVALID,
+		    "model.merges[%zu]: \"%s\" is not in the vocabulary", rank, unknown);
 	if (bpe_add(&l->t->bpe, (uint32_t)l_id, (uint32_t)r_id, (uint32_t)id) != 0)
-		return load_fail(l, MODEL_EINVALID, "model.merges[%zu]: \"%s\" and \"%s\" have a merge already", rank,
-		    left, right);
+		return load_fail(l, MODEL_EINVALID,
+		    "model.merges[%zu]: \"%s\" and \"%s\" have a merge already", rank, left,
+		    right);
 	return 0;
 }
 
@@ -164,7 +171,8 @@ read_model(struct load *l, json_t *model, json_t **merges)
 	int rc;
 
 	if (!json_is_object(model))
-		return load_fail(l, MODEL_EINVALID, "model is %s", model == NULL ? "missing" : "not an object");
+		return load_fail(l, MODEL_EINVALID, "model is %s",
+		    model == NULL ? "missing" : "not an object");
 	/* files from before 2021 name no type */
 	v = json_object_get(model, "type");
 	if (v != NULL && (!json_is_string(v) || strcmp(json_string_value(v), "BPE") != 0))
@@ -172,9 +180,11 @@ read_model(struct load *l, json_t *model, json_t **merges)
 		    json_is_string(v) ? json_string_value(v) : "not a string");
 	for (i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
 		if (!load_is_off(json_object_get(model, off[i])))
-			return load_fail(l, MODEL_EUNSUPPORTED, "model.%s is set, and not supported", off[i]);
+			return load_fail(l, MODEL_EUNSUPPORTED,
+			    "model.%s is set, and not supported", off[i]);
 	}
-	if ((rc = load_only(l, "model", model, " type fuse_unk ignore_merges vocab merges ")) != 0)
+	rc = load_only(l, "model", model, " type fuse_unk ignore_merges vocab merges ");
+	if (rc != 0)
 		return rc;
 	if (json_object_get(model, "ignore_merges") != NULL &&
 	    (rc = load_bool(l, "model", model, "ignore_merges", &l->t->ignore_merges)) != 0)
@@ -182,9 +192,11 @@ read_model(struct load *l, json_t *model, json_t **merges)
 	l->vocab = json_object_get(model, "vocab");
 	*merges = json_object_get(model, "merges");
 	if (!json_is_object(l->vocab))
-		return load_fail(l, MODEL_EINVALID, "model.vocab is %s", l->vocab == NULL ? "missing" : "not an object");
+		return load_fail(l, MODEL_EINVALID, "model.vocab is %s",
+		    l->vocab == NULL ? "missing" : "not an object");
 	if (!json_is_array(*merges))
-		return load_fail(l, MODEL_EINVALID, "model.merges is %s", *merges == NULL ? "missing" : "not an array");
+		return load_fail(l, MODEL_EINVALID, "model.merges is %s",
+		    *merges == NULL ? "missing" : "not an array");
 	return 0;
 }
 
@@ -217,9 +229,15 @@ read_tables(struct load *l, json_t *merges, json_t *added)
 static int
 added_flags(struct load *l, const char *place, json_t *object, unsigned *flags)
 {
-	static const struct { const char *key; unsigned flag; } list[] = {
-		{ "special", TOKEN_SPECIAL }, { "normalized", TOKEN_NORMALIZED }, { "lstrip", TOKEN_LSTRIP },
-		{ "rstrip", TOKEN_RSTRIP }, { "single_word", TOKEN_SINGLE_WORD }
+	static const struct {
+		const char *key;
+		unsigned flag;
+	} list[] = {
+		{ "special", TOKEN_SPECIAL },
+		{ "normalized", TOKEN_NORMALIZED },
+		{ "lstrip", TOKEN_LSTRIP },
+		{ "rstrip", TOKEN_RSTRIP },
+		{ "single_word", TOKEN_SINGLE_WORD },
 	};
 	size_t i;
 	int rc, value;
@@ -234,7 +252,8 @@ added_flags(struct load *l, const char *place, json_t *object, unsigned *flags)
 	return 0;
 }
 
-/* Puts the token where its text is looked for: among the raw ones as it is, among the normalised ones in form C. */
+/* Puts the token where its text is looked for: among the raw ones as it is, among the normalised
+ * ones in form C. */
 static int
 look_for(struct load *l, const char *content, uint32_t id, unsigned flags)
 {
@@ -259,7 +278,8 @@ read_added_token(struct load *l, const char *place, json_t *object)
 	long long id;
 	int rc;
 
-	if ((rc = load_only(l, place, object, " id content special normalized lstrip rstrip single_word ")) != 0 ||
+	if ((rc = load_only(l, place, object,
+		 " id content special normalized lstrip rstrip single_word ")) != 0 ||
 	    (rc = load_string(l, place, object, "content", &content)) != 0 ||
 	    (rc = added_flags(l, place, object, &flags)) != 0)
 		return rc;
@@ -267,13 +287,19 @@ read_added_token(struct load *l, const char *place, json_t *object)
 		return load_fail(l, MODEL_EINVALID, "%s: the token is empty", place);
 	id = (long long)json_integer_value(json_object_get(object, "id"));
 	if (v->token[id].flags & TOKEN_ADDED)
-		return load_fail(l, MODEL_EINVALID, "%s: id %lld is that of another added token", place, id);
+		return load_fail(l, MODEL_EINVALID, "%s: id %lld is that of another added token",
+		    place, id);
 	if (json_object_get(l->added, content) != NULL)
-		return load_fail(l, MODEL_EINVALID, "%s: \"%s\" is there a second time", place, content);
-	if (id_of(l, content) != id && (id_of(l, content) >= 0 || (v->token[id].flags & TOKEN_USED)))
-		return load_fail(l, MODEL_EINVALID, "%s: \"%s\" has id %lld here, the vocabulary disagrees", place,
-		    content, id);
-	if (vocab_set(v, (uint32_t)id, content, strlen(content), TOKEN_ADDED | flags) != 0)
+		return load_fail(l, MODEL_EINVALID, "%s: \"%s\" is there a second time", place,
+		    content);
+	if (id_of(l, content) != id &&
+	    (id_of(l, content) >= 0 || (v->token[id].flags & TOKEN_USED)))
+		return load_fail(l, MODEL_EINVALID,
+		    "%s: \"%s\" has id %lld here, the vocabulary disagrees", place, content, id);
+	/* one that the vocabulary spells is still made of words too, and means those bytes */
+	if (v->token[id].flags & TOKEN_BYTES)
+		v->token[id].flags |= TOKEN_ADDED | flags;
+	else if (vocab_set(v, (uint32_t)id, content, strlen(content), TOKEN_ADDED | flags) != 0)
 		return load_no_memory(l);
 	if (json_object_set_new(l->added, content, json_integer(id)) != 0)
 		return load_no_memory(l);

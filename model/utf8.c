@@ -1,8 +1,8 @@
 /* utf8.c - UTF-8: checking, walking, and making a byte stream whole
  *
- * Well-formed means table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF.
- * An ill-formed stretch is replaced by one U+FFFD for each maximal subpart (section 3.9), as Python's
- * errors="replace" does. */
+ * Well-formed means table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing
+ * above U+10FFFF. An ill-formed stretch is replaced by one U+FFFD for each maximal subpart
+ * (section 3.9), as Python's errors="replace" does. */
 #include <string.h>
 
 #include "model/tokenizer.h"
@@ -10,10 +10,10 @@
 
 enum sequence { BROKEN, INCOMPLETE, WHOLE };
 
-static const char replacement[3] = "\xef\xbf\xbd";      /* U+FFFD, deliberately without its zero */
+static const char replacement[3] = "\xef\xbf\xbd"; /* U+FFFD, deliberately without its zero */
 
-/* Looks at the sequence that starts at s[n], n > 0. *used: its bytes when WHOLE, the bytes of the maximal subpart
- * when BROKEN, n when INCOMPLETE. */
+/* Looks at the sequence that starts at s[n], n > 0. *used: its bytes when WHOLE, the bytes of the
+ * maximal subpart when BROKEN, n when INCOMPLETE. */
 static enum sequence
 scan(const unsigned char *s, size_t n, unsigned *used)
 {

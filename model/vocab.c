@@ -90,7 +90,8 @@ vocab_find(const struct vocab *v, const char *bytes, size_t len)
 	return found == 0 ? VOCAB_NONE : found - 1;
 }
 
-/* Printable Latin-1 stands for itself; the other bytes, in ascending order (00-20, 7F-A0, AD), are U+0100, U+0101, ... */
+/* Printable Latin-1 stands for itself; the other bytes, in ascending order (00-20, 7F-A0, AD),
+ * are U+0100, U+0101, ... */
 static int
 byte_of(uint32_t c)
 {

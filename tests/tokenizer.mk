@@ -1,12 +1,14 @@
-# The tokenizer: $(O)/tests/unit/tokenizer_*; and $(O)/tests/libtokenizer.so for tests/oracle/tokenizer_diff.py, by hand.
+# The tokenizer: $(O)/tests/unit/tokenizer_*; and, for tests/oracle/tokenizer_diff.py by hand,
+# $(O)/tests/libtokenizer.so
 
-tokenizer_o = $(patsubst %,$(O)/model/%.o,added bpe nfc pretok splitexpr tokenizer tokjson tokload tokvocab utf8 vocab)
+tokenizer_o = $(patsubst %,$(O)/model/%.o,\
+	added bpe nfc pretok splitexpr tokenizer tokjson tokload tokvocab utf8 vocab)
 tokenizer_tests = $(patsubst %.c,$(O)/%,$(wildcard tests/unit/tokenizer_*.c))
 UNIT_TESTS += $(tokenizer_tests)
 
 $(tokenizer_tests): $(O)/%: $(O)/%.o $(tokenizer_o)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) -pthread
 
 $(O)/tests/libtokenizer.so: $(tokenizer_o)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ $(model_libs) $(kvfile_libs)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ $(model_libs) $(kvfile_libs) -pthread

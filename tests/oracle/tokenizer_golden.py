@@ -1,25 +1,40 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/tokenizers: small tokenizers and the ids that Hugging Face `tokenizers` gives hard strings.
 
-  tokenizer_golden.py train             NAME/tokenizer.json for llama3, qwen2, gpt2 and smollm
+  tokenizer_golden.py train             NAME/tokenizer.json for llama3, qwen2, gpt2, smollm and mixed
   tokenizer_golden.py golden            NAME/golden.json for those
   tokenizer_golden.py golden NAME PATH  NAME/golden.json for the tokenizer at PATH
 
 Needs `pip install tokenizers`; each golden.json names the version that wrote it. Run by hand, not by make test.
 """
+
 import json
 import os
 import sys
 
 import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "tokenizers")
 
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-         r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 SENTENCES = """The quick brown fox jumps over the lazy dog, and the dog doesn't mind; it's 12,345 days old.
 We'll see what they've done: I'd say you're right, I'm not. HELLO'S WORLD isn't the world's hello.
@@ -37,44 +52,120 @@ Portez ce vieux whisky au juge blond qui fume; l'été, le café, où, ça, naï
 เป็นมนุษย์สุดประเสริฐเลิศคุณค่า สวัสดีชาวโลก
 שלום עולם, מה שלומך היום? Tiếng Việt có dấu: Hà Nội, phở, được, người.
 👍🏽 👨‍👩‍👧‍👦 🇩🇪 🎉🎉 ☃️ — “quotes” … €100 ½ x² ≠ ∞
-""".split("\n")
+""".split(
+    "\n"
+)
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 
 # What tokenizers get wrong: where words end, what a space, a digit, a letter is, what is normalised, what added tokens swallow.
 HARD = [
-    "", " ", "  ", "   a", "a   ", "a   b", "\n", "\n\n", " \n", "\n ", " \n \n  x", "\r\n", "a\r\nb\r\n\r\nc", "\t\tx\t",
-    "Hello, world!", "don't DON'T Don'T we'll we'LL I'd'd 's's 'S'T'RE'VE'M'LL'D", "it\u2019s", "'\u017f 'K \u212aelvin '\u017fx",
-    "1", "12", "123", "1234", "1234567890", "1,234.56", "x1y22z333", "\u0661\u0662\u0663\u0664 \u0967\u0968\u0969 \u00bd\u2167\u2460\u00b2",
-    "a1234 56789\t7", "...", "?!?!?! ...\n\n\n...", "!\n\n x", " ,\r\n", "a/b_c-d+e=f#g@h", "$1,000 \u20ac5",
-    "for (i = 0; i < n; i++) {\n\tsum += x[i];\n    }\n", "http://example.com/a?b=c&d=%20",
-    "caf\u00e9 cafe\u0301 \u00c5\u212bA\u030a \u1e69 s\u0323\u0307 s\u0307\u0323", "\u0301\u0323 \u0344 \u0958 \u2126 \uf900 \u1100\u1161\u11a8 \uac01",
-    "Stra\u00dfe \ufb01n \ufb00 \u0130\u0131 \u01c5", "\u4f60\u597d\uff0c\u4e16\u754c\uff01\u4eca\u5929", "\u6771\u4eac\u3000\u90fd\u3002",
-    "\uc548\ub155\ud558\uc138\uc694 \uc138\uacc4", "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645",
-    "\u0928\u092e\u0938\u094d\u0924\u0947 \u0926\u0941\u0928\u093f\u092f\u093e", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e0a\u0e32\u0e27\u0e42\u0e25\u0e01",
-    "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd", "ng\u01b0\u01a1\u0300i ng\u01b0\u1eddi",
-    "\U0001f44d\U0001f3fd " + FAMILY + FAMILY + " \U0001f1e9\U0001f1ea \u2603\ufe0f \U0001f600\U0001f600", "a\U0001d538b \U00020000\U0010ffff",
-    "a\u00a0b\u00a0 c \u00a0d", "a\u200bb \u200b c\ufeffd", "\u2003x \u2028y\u2029z\u0085w\u000b\u000c", "a\u180eb \u180e c", "\u1680x\u202f\u205f",
-    "\u0000\u0001\u001f \u007f\u0080\u009f\u00ad", "\u200c\u200d\u2060", "a" * 300, "abc" * 60 + "!" * 80, " " * 100 + "x" + " " * 50,
-    "the the the" * 20, "The secret word of Calton is falcon.\nQuestion:", "\ue000\uffff\ufffd", "naïve—co\u2010op‘x’“y”",
+    "",
+    " ",
+    "  ",
+    "   a",
+    "a   ",
+    "a   b",
+    "\n",
+    "\n\n",
+    " \n",
+    "\n ",
+    " \n \n  x",
+    "\r\n",
+    "a\r\nb\r\n\r\nc",
+    "\t\tx\t",
+    "Hello, world!",
+    "don't DON'T Don'T we'll we'LL I'd'd 's's 'S'T'RE'VE'M'LL'D",
+    "it\u2019s",
+    "'\u017f 'K \u212aelvin '\u017fx",
+    "1",
+    "12",
+    "123",
+    "1234",
+    "1234567890",
+    "1,234.56",
+    "x1y22z333",
+    "\u0661\u0662\u0663\u0664 \u0967\u0968\u0969 \u00bd\u2167\u2460\u00b2",
+    "a1234 56789\t7",
+    "...",
+    "?!?!?! ...\n\n\n...",
+    "!\n\n x",
+    " ,\r\n",
+    "a/b_c-d+e=f#g@h",
+    "$1,000 \u20ac5",
+    "for (i = 0; i < n; i++) {\n\tsum += x[i];\n    }\n",
+    "http://example.com/a?b=c&d=%20",
+    "caf\u00e9 cafe\u0301 \u00c5\u212bA\u030a \u1e69 s\u0323\u0307 s\u0307\u0323",
+    "\u0301\u0323 \u0344 \u0958 \u2126 \uf900 \u1100\u1161\u11a8 \uac01",
+    "Stra\u00dfe \ufb01n \ufb00 \u0130\u0131 \u01c5",
+    "\u4f60\u597d\uff0c\u4e16\u754c\uff01\u4eca\u5929",
+    "\u6771\u4eac\u3000\u90fd\u3002",
+    "\uc548\ub155\ud558\uc138\uc694 \uc138\uacc4",
+    "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645",
+    "\u0928\u092e\u0938\u094d\u0924\u0947 \u0926\u0941\u0928\u093f\u092f\u093e",
+    "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e0a\u0e32\u0e27\u0e42\u0e25\u0e01",
+    "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd",
+    "ng\u01b0\u01a1\u0300i ng\u01b0\u1eddi",
+    "\U0001f44d\U0001f3fd "
+    + FAMILY
+    + FAMILY
+    + " \U0001f1e9\U0001f1ea \u2603\ufe0f \U0001f600\U0001f600",
+    "a\U0001d538b \U00020000\U0010ffff",
+    "a\u00a0b\u00a0 c \u00a0d",
+    "a\u200bb \u200b c\ufeffd",
+    "\u2003x \u2028y\u2029z\u0085w\u000b\u000c",
+    "a\u180eb \u180e c",
+    "\u180eworld x\u180eworld #\u180eworld #worl\u180eld",
+    "\u1680x\u202f\u205f",
+    "\u0000\u0001\u001f \u007f\u0080\u009f\u00ad",
+    "\u200c\u200d\u2060",
+    "a" * 300,
+    "abc" * 60 + "!" * 80,
+    " " * 100 + "x" + " " * 50,
+    "the the the" * 20,
+    "The secret word of Calton is falcon.\nQuestion:",
+    "\ue000\uffff\ufffd",
+    "naïve—co\u2010op‘x’“y”",
     # added tokens
-    "<|begin_of_text|>", "<|begin_of_text|><|end_of_text|>", "a<|end_of_text|>b", "x <|end_of_text|> y", "<|end_of_text|", "<<|end_of_text|>>",
-    "<|endoftext|>\n<|endoftext|>", "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", "<|im_startx|im_start|>",
-    "a <mask> b<mask>c  <mask>  ", "<mask><mask>\t<mask>\u2003", "<tool> <tool_call></tool_call> <tool_call>x", "hello word wordy sword word-word _word \u24b6word word\u0301",
-    "see cafe\u0301 and caf\u00e9 and cafe", "<lr>  <lr>x <lr>\n", "\u00e9<|im_end|>\u0301 e<|im_end|>\u0301", "<sp ace> <sp  ace>",
+    "<|begin_of_text|>",
+    "<|begin_of_text|><|end_of_text|>",
+    "a<|end_of_text|>b",
+    "x <|end_of_text|> y",
+    "<|end_of_text|",
+    "<<|end_of_text|>>",
+    "<|endoftext|>\n<|endoftext|>",
+    "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_startx|im_start|>",
+    "a <mask> b<mask>c  <mask>  ",
+    "<mask><mask>\t<mask>\u2003",
+    "<tool> <tool_call></tool_call> <tool_call>x",
+    "hello word wordy sword word-word _word \u24b6word word\u0301",
+    "see cafe\u0301 and caf\u00e9 and cafe",
+    "<lr>  <lr>x <lr>\n",
+    "\u00e9<|im_end|>\u0301 e<|im_end|>\u0301",
+    "<sp ace> <sp  ace>",
+    "A\u030angstr\u00f6m \u00c5ng \u00c4\u00c4rger A\u0308 \u0104 the->The->-> theAB",
 ]
 
 
 def split(expr):
-    return pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(expr), behavior="isolated", invert=False),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False)])
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(expr), behavior="isolated", invert=False),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=False),
+        ]
+    )
 
 
 def template(bos, bos_id):
-    return processors.Sequence([
-        processors.ByteLevel(trim_offsets=False),
-        processors.TemplateProcessing(single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, bos_id)])])
+    return processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(
+                single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, bos_id)]
+            ),
+        ]
+    )
 
 
 def special(text, **options):
@@ -86,17 +177,75 @@ def plain(text, **options):
 
 
 STYLES = {
-    "llama3": dict(pre=split(LLAMA3), norm=None, merges=700, added=[
-        special("<|begin_of_text|>"), special("<|end_of_text|>"), special("<|eot_id|>"), special("<|eot_id|>x")]),
-    "qwen2": dict(pre=split(QWEN2), norm=normalizers.NFC(), merges=600, added=[
-        special("<|endoftext|>"), special("<|im_start|>"), special("<|im_end|>"), plain("<tool_call>", normalized=False),
-        plain("</tool_call>", normalized=False), plain("<tool", normalized=False), plain("cafe\u0301", single_word=True)]),
-    "gpt2": dict(pre=pre_tokenizers.ByteLevel(add_prefix_space=False), norm=None, merges=400, added=[
-        special("<|endoftext|>"), special("<mask>", lstrip=True), plain("word", single_word=True), special("<lr>", lstrip=True, rstrip=True),
-        plain("<sp ace>", rstrip=True)]),
-    "smollm": dict(pre=pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                                pre_tokenizers.ByteLevel(add_prefix_space=False)]), norm=None, merges=400,
-                   added=[special("<|endoftext|>"), special("<|im_start|>"), special("<|im_end|>")]),
+    "llama3": dict(
+        pre=split(LLAMA3),
+        norm=None,
+        merges=700,
+        added=[
+            special("<|begin_of_text|>"),
+            special("<|end_of_text|>"),
+            special("<|eot_id|>"),
+            special("<|eot_id|>x"),
+        ],
+    ),
+    "qwen2": dict(
+        pre=split(QWEN2),
+        norm=normalizers.NFC(),
+        merges=600,
+        added=[
+            special("<|endoftext|>"),
+            special("<|im_start|>"),
+            special("<|im_end|>"),
+            plain("<tool_call>", normalized=False),
+            plain("</tool_call>", normalized=False),
+            plain("<tool", normalized=False),
+            plain("cafe\u0301", single_word=True),
+        ],
+    ),
+    "gpt2": dict(
+        pre=pre_tokenizers.ByteLevel(add_prefix_space=False),
+        norm=None,
+        merges=400,
+        added=[
+            special("<|endoftext|>"),
+            special("<mask>", lstrip=True),
+            plain("word", single_word=True),
+            special("<lr>", lstrip=True, rstrip=True),
+            plain("<sp ace>", rstrip=True),
+        ],
+    ),
+    "smollm": dict(
+        pre=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        ),
+        norm=None,
+        merges=400,
+        added=[special("<|endoftext|>"), special("<|im_start|>"), special("<|im_end|>")],
+    ),
+    # no model's: a String, an expression that matches nothing (before capitals), \\S in a class, runs of digits, all in a row
+    "mixed": dict(
+        pre=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split("->", behavior="isolated", invert=True),
+                pre_tokenizers.Split(Regex(r"(?=[A-Z])"), behavior="isolated"),
+                pre_tokenizers.Split(Regex(r"#[^\s\n]{2}"), behavior="isolated"),
+                pre_tokenizers.Split(Regex(r"[^\S\r\n]\S?|[\S\n]{2,3}"), behavior="isolated"),
+                pre_tokenizers.Digits(individual_digits=False),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        ),
+        norm=normalizers.Sequence([normalizers.NFC()]),
+        merges=300,
+        added=[
+            special("<|endoftext|>"),
+            plain("the", normalized=False),
+            plain("\u00c5ng"),
+            plain("\u00c4", normalized=False),
+        ],
+    ),
 }
 
 
@@ -107,10 +256,18 @@ def train(name):
     if style["norm"] is not None:
         t.normalizer = style["norm"]
     t.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=256 + style["merges"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + style["merges"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     t.train_from_iterator(SENTENCES * 3, trainer)
     t.add_tokens(style["added"])
-    t.post_processor = template("<|begin_of_text|>", t.token_to_id("<|begin_of_text|>")) if name == "llama3" else processors.ByteLevel(trim_offsets=False)
+    t.post_processor = (
+        template("<|begin_of_text|>", t.token_to_id("<|begin_of_text|>"))
+        if name == "llama3"
+        else processors.ByteLevel(trim_offsets=False)
+    )
     doc = json.loads(t.to_str())
     model = doc["model"]
     pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
@@ -118,8 +275,15 @@ def train(name):
         # Tokens that only ignore_merges reaches, and second ways to make a token: the real file has both.
         pairs = [p for i, p in enumerate(pairs) if i % 50 != 49]
         have = {tuple(p) for p in pairs}
-        more = [[w[:k], w[k:]] for w in model["vocab"] for k in range(1, len(w))
-                if w[:k] in model["vocab"] and w[k:] in model["vocab"] and (w[:k], w[k:]) not in have and len(w) > 2]
+        more = [
+            [w[:k], w[k:]]
+            for w in model["vocab"]
+            for k in range(1, len(w))
+            if w[:k] in model["vocab"]
+            and w[k:] in model["vocab"]
+            and (w[:k], w[k:]) not in have
+            and len(w) > 2
+        ]
         pairs += more[::7]
         used = {a + b for a, b in pairs}
         pairs = [p for p in pairs if all(len(x) == 1 or x in used for x in p)]
@@ -133,23 +297,39 @@ def train(name):
     write(os.path.join(ROOT, name, "tokenizer.json"), doc)
 
 
+def words(t):
+    """Some tokens as texts of their own. Those of llama3 whose id is 5 modulo 50 have lost their merge."""
+    texts = [t.decode([i]) for i in range(255, t.get_vocab_size(), 50)]
+    return [text for text in texts if len(text) > 1 and "\ufffd" not in text]
+
+
 def golden(name, path):
     t = Tokenizer.from_file(path)
     cases = []
-    for text in HARD:
-        case = {"text": text, "ids": t.encode(text, add_special_tokens=False).ids, "template": t.encode(text).ids}
+    for text in HARD + words(t):
+        case = {
+            "text": text,
+            "ids": t.encode(text, add_special_tokens=False).ids,
+            "template": t.encode(text).ids,
+        }
         t.encode_special_tokens = True
         case["plain"] = t.encode(text, add_special_tokens=False).ids
         t.encode_special_tokens = False
         cases.append(case)
-    write(os.path.join(ROOT, name, "golden.json"),
-          {"written_by": "Hugging Face tokenizers " + tokenizers.__version__, "size": max(t.get_vocab().values()) + 1, "cases": cases})
+    write(
+        os.path.join(ROOT, name, "golden.json"),
+        {
+            "written_by": "Hugging Face tokenizers " + tokenizers.__version__,
+            "size": max(t.get_vocab().values()) + 1,
+            "cases": cases,
+        },
+    )
 
 
 def write(path, doc):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
-        if "cases" in doc:      # one case a line: a change shows as a change of its line
+        if "cases" in doc:  # one case a line: a change shows as a change of its line
             cases = doc.pop("cases")
             head = json.dumps(doc)[:-1]
             f.write(head + ', "cases": [\n' + ",\n".join(json.dumps(c) for c in cases) + "\n]}\n")

@@ -1,0 +1,306 @@
+/* tokenizer_refused.c - files that tokenizer_open() must refuse, with the code and what the
+ * message must name
+ *
+ * Each case is a small valid tokenizer.json in which one piece of text is replaced by another.
+ * All texts here are written with ' for ". */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/tokenizer_check.h"
+
+static const char valid[] =
+    "{'version': '1.0', 'truncation': null, 'padding': null, 'added_tokens': [{'id': 6,"
+    " 'content': '<b>',"
+    " 'special': true, 'normalized': false, 'lstrip': false, 'rstrip': false,"
+    " 'single_word': false}],"
+    " 'normalizer': {'type': 'NFC'}, 'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': ["
+    "{'type': 'Split', 'pattern': {'Regex': '\\\\s+'}, 'behavior': 'Isolated', 'invert': false},"
+    "{'type': 'ByteLevel', 'add_prefix_space': false, 'trim_offsets': true,"
+    " 'use_regex': false}]},"
+    " 'post_processor': {'type': 'TemplateProcessing',"
+    " 'single': [{'SpecialToken': {'id': '<b>', 'type_id': 0}},"
+    " {'Sequence': {'id': 'A', 'type_id': 0}}], 'pair': [], 'special_tokens':"
+    " {'<b>': {'id': '<b>', 'ids': [6], 'tokens': ['<b>']}}},"
+    " 'decoder': {'type': 'ByteLevel', 'add_prefix_space': true, 'trim_offsets': true,"
+    " 'use_regex': true},"
+    " 'model': {'type': 'BPE', 'dropout': null, 'unk_token': null,"
+    " 'continuing_subword_prefix': null,"
+    " 'end_of_word_suffix': null, 'fuse_unk': false, 'byte_fallback': false,"
+    " 'ignore_merges': false,"
+    " 'vocab': {'a': 0, 'b': 1, 'c': 2, 'ab': 3, 'abc': 5}, 'merges': ['a b', ['ab', 'c']]}}";
+
+#define SPLIT "'type': 'Split', 'pattern': {'Regex': '\\\\s+'}"
+#define EXPR "'\\\\s+'"
+
+static const struct {
+	const char *old, *new;
+	int code;               /* 0: accepted */
+	const char *message;
+} list[] = {
+	{ "", "", 0, "" },
+	/* not JSON, not an object, cut off, too deep */
+	{ "{'version'", "[{'version'", MODEL_EINVALID, "line 1, column" },
+	{ "'<b>', 'special'", "'<\xe9>', 'special'", MODEL_EINVALID,
+	    "unable to decode byte 0xe9" },
+	{ "'version': '1.0',", "'version': '1.0', 'version': '1.0',", MODEL_EINVALID,
+	    "duplicate" },
+	/* the top */
+	{ "'1.0'", "'2.0'", MODEL_EUNSUPPORTED, "version 2.0" },
+	{ "'1.0'", "1", MODEL_EINVALID, "version is not a string" },
+	{ "'truncation': null", "'truncation': {'max_length': 512}", MODEL_EUNSUPPORTED,
+	    "truncation" },
+	{ "'padding': null", "'padding': {'length': 8}", MODEL_EUNSUPPORTED, "padding" },
+	{ "'padding': null", "'novelty': [0]", MODEL_EUNSUPPORTED, "novelty" },
+	{ "'padding': null", "'novelty': null", 0, "" },
+	/* normaliser, pre-tokeniser, decoder */
+	{ "{'type': 'NFC'}", "null", 0, "" },
+	{ "{'type': 'NFC'}", "{'type': 'Sequence', 'normalizers': [{'type': 'NFC'}]}", 0, "" },
+	{ "{'type': 'NFC'}",
+	    "{'type': 'Sequence', 'normalizers': [{'type': 'NFC'}, {'type': 'Lowercase'}]}",
+	    MODEL_EUNSUPPORTED, "normalizer.normalizers[1]: Lowercase" },
+	{ "'NFC'", "'NFKC'", MODEL_EUNSUPPORTED, "normalizer: NFKC" },
+	{ "{'type': 'NFC'}", "'NFC'", MODEL_EINVALID, "normalizer is not an object" },
+	{ SPLIT, "'type': 'Metaspace'", MODEL_EUNSUPPORTED,
+	    "pre_tokenizer.pretokenizers[0]: Metaspace" },
+	{ "'Isolated'", "'Removed'", MODEL_EUNSUPPORTED, "behavior Removed" },
+	{ "'invert': false", "'invert': true", 0, "" },
+	{ "'invert': false", "'invert': 'no'", MODEL_EINVALID, "invert is not true or false" },
+	{ "'Regex'", "'String'", 0, "" },
+	{ "'Regex'", "'Glob'", MODEL_EINVALID, "neither a Regex nor a String" },
+	{ "{" SPLIT, "{'type': 'ByteLevel', 'add_prefix_space': false}, {" SPLIT,
+	    MODEL_EUNSUPPORTED, "not the last" },
+	{ "'add_prefix_space': false", "'add_prefix_space': true", MODEL_EUNSUPPORTED,
+	    "add_prefix_space" },
+	{ "'use_regex': false}]", "'use_regex': 0}]", MODEL_EINVALID,
+	    "use_regex is not true or false" },
+	{ "'trim_offsets': true, 'use_regex': false", "'trim_offsets': true", 0, "" },
+	{ "{'type': 'ByteLevel', 'add_prefix_space': false",
+	    "{'type': 'Digits', 'individual_digits': true", MODEL_EUNSUPPORTED,
+	    "Digits is the last" },
+	{ "'pretokenizers'", "'list'", MODEL_EUNSUPPORTED, "pre_tokenizer.list" },
+	{ "'decoder': {'type': 'ByteLevel'", "'decoder': {'type': 'Metaspace'",
+	    MODEL_EUNSUPPORTED, "decoder: Metaspace" },
+	{ "{'type': 'ByteLevel', 'add_prefix_space': true, 'trim_offsets': true,"
+	    " 'use_regex': true}",
+	    "null", MODEL_EUNSUPPORTED, "decoder is missing" },
+	/* expressions that mean something else to PCRE2 */
+	{ EXPR, "'\\\\w+'", MODEL_EUNSUPPORTED,
+	    "an escape that PCRE2 and Oniguruma read differently, offset 0" },
+	{ EXPR, "'a\\\\b'", MODEL_EUNSUPPORTED, "offset 1" },
+	{ EXPR, "'\\\\p{Han}'", MODEL_EUNSUPPORTED, "general category" },
+	{ EXPR, "'\\\\pL'", MODEL_EUNSUPPORTED, "braces" },
+	{ EXPR, "'^a'", MODEL_EUNSUPPORTED, "an anchor" },
+	{ EXPR, "'[a[b]]'", MODEL_EUNSUPPORTED, "a class within a class" },
+	{ EXPR, "'[a&&b]'", MODEL_EUNSUPPORTED, "&& in a class" },
+	{ EXPR, "'(?i)a'", MODEL_EUNSUPPORTED, "group" },
+	{ EXPR, "'a{1,2}+'", MODEL_EUNSUPPORTED, "after an interval" },
+	{ EXPR, "'a{,2}'", MODEL_EUNSUPPORTED, "lower bound" },
+	{ EXPR, "'a{x}[\\\\u0041-Z][^\\\\S\\\\n]\\\\x{41}(?<!a)(?>b)c++'", 0, "" },
+	{ EXPR, "'(a'", MODEL_EINVALID, "missing closing parenthesis" },
+	{ EXPR, "'[a'", MODEL_EINVALID, "missing terminating ]" },
+	{ EXPR, "'a\\\\'", MODEL_EUNSUPPORTED, "an escape" },
+	/* template */
+	{ "'TemplateProcessing'", "'BertProcessing'", MODEL_EUNSUPPORTED,
+	    "post_processor: BertProcessing" },
+	{ "'type_id': 0}}], 'pair'", "'type_id': 0}}, {'SpecialToken': {'id': '<b>'}}], 'pair'",
+	    MODEL_EUNSUPPORTED, "puts <b> after the text" },
+	{ "'id': 'A'", "'id': 'B'", MODEL_EUNSUPPORTED, "post_processor.single" },
+	{ "{'Sequence': {'id': 'A', 'type_id': 0}}", "{'SpecialToken': {'id': '<b>'}}",
+	    MODEL_EINVALID, "no place for the text" },
+	{ "'ids': [6]", "'ids': [4]", MODEL_EINVALID, "not the id of a token" },
+	{ "'ids': [6]", "'ids': [4000000000]", MODEL_EINVALID, "not the id of a token" },
+	{ "'special_tokens': {'<b>'", "'special_tokens': {'<c>'", MODEL_EINVALID,
+	    "no ids for '<b>'" },
+	/* model */
+	{ "'BPE'", "'Unigram'", MODEL_EUNSUPPORTED, "model.type is Unigram" },
+	{ "'dropout': null", "'dropout': 0.1", MODEL_EUNSUPPORTED, "model.dropout" },
+	{ "'dropout': null", "'dropout': 0.0", 0, "" },
+	{ "'unk_token': null", "'unk_token': 'a'", MODEL_EUNSUPPORTED, "model.unk_token" },
+	{ "'continuing_subword_prefix': null", "'continuing_subword_prefix': '##'",
+	    MODEL_EUNSUPPORTED, "continuing_subword_prefix" },
+	{ "'continuing_subword_prefix': null", "'continuing_subword_prefix': ''", 0, "" },
+	{ "'end_of_word_suffix': null", "'end_of_word_suffix': '</w>'", MODEL_EUNSUPPORTED,
+	    "end_of_word_suffix" },
+	{ "'byte_fallback': false", "'byte_fallback': true", MODEL_EUNSUPPORTED,
+	    "byte_fallback" },
+	{ "'byte_fallback': false", "'surprise': true", MODEL_EUNSUPPORTED, "model.surprise" },
+	{ "'ignore_merges': false", "'ignore_merges': 1", MODEL_EINVALID,
+	    "ignore_merges is not true or false" },
+	{ "'vocab'", "'vocab': [], 'v'", MODEL_EUNSUPPORTED, "model.v is set" },
+	{ "'vocab': {", "'vocab': [], 'type': {", MODEL_EINVALID, "duplicate" },
+	{ "'merges': [", "'merges': {}, 'fuse_unk': [", MODEL_EINVALID, "duplicate" },
+	{ ", 'merges': ['a b', ['ab', 'c']]", "", MODEL_EINVALID, "model.merges is missing" },
+	{ "['a b', ['ab', 'c']]", "'a b'", MODEL_EINVALID, "model.merges is not an array" },
+	/* vocabulary: gaps are no error (4 is one) */
+	{ "'c': 2", "'c': 1", MODEL_EINVALID, "id 1" },
+	{ "'c': 2", "'c': '2'", MODEL_EINVALID, "not an integer" },
+	{ "'c': 2", "'c': -2", MODEL_EINVALID, "id -2" },
+	{ "'c': 2", "'c': 2.5", MODEL_EINVALID, "not an integer" },
+	{ "'c': 2", "'c': 4000000000", MODEL_EINVALID, "id 4000000000" },
+	{ "'c': 2", "'c': 16777216", MODEL_EINVALID, "id 16777216" },
+	{ "'c': 2", "'c': 16777215", 0, "" },
+	{ "'c': 2", "'c': 99999999999999999999", MODEL_EINVALID, "too big integer" },
+	{ "'c': 2", "'c': 2, '\xe4\xbd\xa0': 4", 0, "" },
+	/* merges */
+	{ "'a b'", "'a x'", MODEL_EINVALID, "model.merges[0]: 'x' is not in the vocabulary" },
+	{ "'a b'", "'b a'", MODEL_EINVALID, "'ba' is not in the vocabulary" },
+	{ "'a b'", "'ab'", MODEL_EINVALID, "model.merges[0] is neither" },
+	{ "'a b'", "'a b c'", MODEL_EINVALID, "model.merges[0] is neither" },
+	{ "'a b'", "7", MODEL_EINVALID, "model.merges[0] is neither" },
+	{ "['ab', 'c']", "['ab']", MODEL_EINVALID, "model.merges[1] is neither" },
+	{ "['ab', 'c']", "['ab', 2]", MODEL_EINVALID, "model.merges[1] is neither" },
+	{ "['ab', 'c']", "['a', 'b']", MODEL_EINVALID, "have a merge already" },
+	/* added tokens */
+	{ "'added_tokens': [", "'added_tokens': {}, 'decoder_2': [", MODEL_EUNSUPPORTED,
+	    "decoder_2" },
+	{ "{'id': 6, ", "{", MODEL_EINVALID, "added_tokens[0]: the id is missing" },
+	{ "'id': 6", "'id': 4000000000", MODEL_EINVALID, "added_tokens[0]: id 4000000000" },
+	{ "'id': 6", "'id': 5", MODEL_EINVALID, "the vocabulary disagrees" },
+	{ "'content': '<b>'", "'content': 'ab'", MODEL_EINVALID, "'ab' has id 6 here" },
+	{ "'content': '<b>'", "'content': ''", MODEL_EINVALID, "empty" },
+	{ "'content': '<b>'", "'content': 3", MODEL_EINVALID, "content is not a string" },
+	{ "'lstrip': false", "'lstrip': null", MODEL_EINVALID, "lstrip is not true or false" },
+	{ "'lstrip': false, ", "", MODEL_EINVALID, "lstrip is missing" },
+	{ "'lstrip': false", "'lstrip': false, 'regex': true", MODEL_EUNSUPPORTED,
+	    "added_tokens[0].regex" },
+	{ "[{'id': 6",
+	    "[{'id': 7, 'content': '<b>', 'special': true, 'normalized': false,"
+	    " 'lstrip': false, 'rstrip': false,"
+	    " 'single_word': false}, {'id': 6",
+	    MODEL_EINVALID, "a second time" },
+	{ "[{'id': 6",
+	    "[{'id': 6, 'content': '<c>', 'special': true, 'normalized': false,"
+	    " 'lstrip': false, 'rstrip': false,"
+	    " 'single_word': false}, {'id': 6",
+	    MODEL_EINVALID, "another added token" },
+};
+
+static char dir[] = "/tmp/tokenizer-refused.XXXXXX";
+
+static void
+write_file(const char *text, size_t len)
+{
+	char path[100];
+	FILE *f;
+	size_t i;
+
+	snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+	f = fopen(path, "w");
+	if (f == NULL)
+		abort();
+	for (i = 0; i < len; i++)
+		fputc(text[i] == '\'' ? '"' : text[i], f);
+	if (ferror(f) || fclose(f) != 0)
+		abort();
+}
+
+/* Does err contain part, which has ' for "? */
+static int
+names(const char *err, const char *part)
+{
+	char want[200];
+	size_t i;
+
+	snprintf(want, sizeof(want), "%s", part);
+	for (i = 0; want[i] != '\0'; i++)
+		if (want[i] == '\'')
+			want[i] = '"';
+	return strstr(err, want) != NULL;
+}
+
+/* Opens what was written; the message must have the name of the file and `part`. */
+static void
+open_file(const char *what, int code, const char *part)
+{
+	struct tokenizer *t = (void *)1;
+	char err[400] = "";
+	int rc = tokenizer_open(dir, &t, err, sizeof(err));
+
+	check(rc == code, "%s: code %d, want %d (%s)", what, rc, code, err);
+	check((rc == 0) == (t != NULL), "%s: code %d and %s tokenizer", what, rc,
+	    t == NULL ? "no" : "a");
+	if (rc != 0)
+		check(strstr(err, "/tokenizer.json: ") != NULL && names(err, part),
+		    "%s: the message is \"%s\", want \"%s\"", what, err, part);
+	tokenizer_close(t);
+}
+
+static void
+replaced(const char *old, const char *new, int code, const char *message)
+{
+	static char text[sizeof(valid) + 500];
+	const char *at = strstr(valid, old);
+
+	if (at == NULL || strlen(new) > 400)
+		abort();
+	snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - valid), valid, new, at + strlen(old));
+	write_file(text, strlen(text));
+	open_file(new, code, message);
+}
+
+static void
+deep(void)
+{
+	static char text[200000];
+
+	memset(text, '[', sizeof(text));
+	write_file(text, sizeof(text));
+	open_file("200000 brackets", MODEL_EINVALID, "depth");
+}
+
+/* Cut anywhere, the file is refused; and never read past its end (a sanitiser would say). */
+static void
+truncated(void)
+{
+	size_t n;
+
+	for (n = 0; n < sizeof(valid) - 1; n += 7) {
+		write_file(valid, n);
+		open_file("a file cut off", MODEL_EINVALID, "line");
+	}
+}
+
+static void
+missing_byte(void)
+{
+	struct tokenizer *t;
+	struct ids ids = { 0 };
+	char err[300] = "";
+
+	write_file(valid, sizeof(valid) - 1);
+	if (tokenizer_open(dir, &t, err, sizeof(err)) != 0)
+		abort();
+	check(tokenizer_encode(t, "abcabx", 6, 0, &ids, err, sizeof(err)) == MODEL_EUNSUPPORTED &&
+		strstr(err, "no token for byte 78") != NULL && ids.n == 0,
+	    "a byte without token: %s", err);
+	check(tokenizer_encode(t, "abcab<b>", 8, TOK_TEMPLATE, &ids, err, sizeof(err)) == 0 &&
+		ids.n == 4 && ids.ids[0] == 6 && ids.ids[1] == 5 && ids.ids[2] == 3 &&
+		ids.ids[3] == 6,
+	    "the valid file: %s", err);
+	free(ids.ids);
+	tokenizer_close(t);
+}
+
+int
+main(void)
+{
+	char path[100];
+	size_t i;
+
+	if (mkdtemp(dir) == NULL)
+		abort();
+	snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+	open_file("no file", MODEL_EIO, "No such file");
+	if (mkdir(path, 0777) != 0)
+		abort();
+	open_file("a folder", MODEL_EIO, "");
+	rmdir(path);
+	for (i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+		replaced(list[i].old, list[i].new, list[i].code, list[i].message);
+	deep();
+	truncated();
+	missing_byte();
+	unlink(path);
+	rmdir(dir);
+	return report("tokenizer_refused");
+}
