@@ -1,15 +1,17 @@
 /* kvfile.h - read and write KV snapshots
  *
- * The format is defined in formats/kv-snapshot.md (kv-snapshot(5)); section numbers below refer to it.
+ * The format is defined in formats/kv-snapshot.md (kv-snapshot(5)); section numbers below refer
+ * to it.
  *
- * This library never prints and never exits. Functions that can fail return KV_OK (0) or a negative
- * KV_E* code; the object then holds a message that names file, section, layer, head, rows and byte
- * offset as far as they are known: kv_reader_error(), kv_writer_error(). After a failure only the error
- * and close functions may be called on that object.
+ * This library never prints and never exits. Functions that can fail return KV_OK (0) or a
+ * negative KV_E* code; the object then holds a message that names file, section, layer, head,
+ * rows and byte offset as far as they are known: kv_reader_error(), kv_writer_error(). After a
+ * failure only the error and close functions may be called on that object.
  *
- * Ownership: a reader owns every pointer it returns; section content is valid until the next kv_next()
- * or kv_close(), positions until the next layer's. A writer copies or writes what it is given before it
- * returns. Objects are not shared between threads without a lock; different objects are independent. */
+ * Ownership: a reader owns every pointer it returns; section content is valid until the next
+ * kv_next() or kv_close(), positions until the next layer's. A writer copies or writes what it
+ * is given before it returns. Objects are not shared between threads without a lock; different
+ * objects are independent. */
 #ifndef KVFILE_H
 #define KVFILE_H
 
@@ -59,7 +61,7 @@ struct kv_model {
 	double rope_high_freq_factor;
 	uint32_t rope_original_max_position;
 	enum kv_dtype weights_dtype;
-	char weights[33];               /* fingerprints, 32 lower-case hexadecimal digits, section 6 */
+	char weights[33];               /* fingerprints, 32 lower-case hexadecimal digits, 6 */
 	char tokenizer[33];
 };
 
@@ -69,8 +71,9 @@ struct kv_head {
 	uint32_t next_position;         /* of the next token */
 };
 
-/* Compares two identities field by field. Returns the number of fields that differ and writes into
- * text (size bytes, always terminated) one "field: A here, B there" for each, joined by "; ". */
+/* Compares two identities field by field. Returns the number of fields that differ and writes
+ * into text (size bytes, always terminated) one "field: A here, B there" for each, with "; "
+ * between them. */
 int kv_model_diff(const struct kv_model *a, const struct kv_model *b,
     const char *a_name, const char *b_name, char *text, size_t size);
 
@@ -79,7 +82,8 @@ int kv_model_diff(const struct kv_model *a, const struct kv_model *b,
 struct kv_rows {
 	uint32_t heads;                 /* G */
 	const uint32_t *count;          /* [G] rows of each KV head */
-	const uint32_t *const *pos;     /* [G] -> [count[g]] positions, strictly ascending; heads may share one list */
+	const uint32_t *const *pos;     /* [G] -> [count[g]] positions, strictly ascending;
+	                                 * heads may share one list */
 };
 
 /* Sum of count over the heads. */
@@ -99,12 +103,13 @@ struct kv_section {
 	uint64_t offset;                /* of its header from the start of the snapshot */
 };
 
-/* Opens a snapshot ("-" is standard input), reads the preamble and HEAD. *out is set (and must be closed)
- * even after a failure, unless that was KV_ENOMEM. A regular file is mapped, so content stored as it is
- * needs no memory. */
+/* Opens a snapshot ("-" is standard input), reads the preamble and HEAD. *out is set (and must
+ * be closed) even after a failure, unless that was KV_ENOMEM. A regular file is mapped, so
+ * content stored as it is needs no memory. */
 int kv_open(const char *path, struct kv_reader **out);
 
-/* The same for an open descriptor; name stands in messages. The descriptor is closed by kv_close(). */
+/* The same for an open descriptor; name stands in messages. The descriptor is closed by
+ * kv_close(). */
 int kv_open_fd(int fd, const char *name, struct kv_reader **out);
 
 /* NULL is allowed. */
@@ -114,39 +119,43 @@ const char *kv_reader_error(const struct kv_reader *r);   /* "" before any failu
 const char *kv_reader_name(const struct kv_reader *r);    /* the path, or "stdin" */
 const struct kv_head *kv_reader_head(const struct kv_reader *r);
 
-/* Goes to the next section after HEAD; pADD, iNDX and ENDS are handled inside and never returned. Content
- * that was neither loaded, copied nor skipped is read and checked first.
- * Returns 1 with *sec filled, 0 when the end marker was reached and every digest in it holds and nothing
- * follows it, KV_ETRUNCATED when the input stops before it, another KV_E* otherwise. */
+/* Goes to the next section after HEAD; pADD, iNDX and ENDS are handled inside and never
+ * returned. Content that was neither loaded, copied nor skipped is read and checked first.
+ * Returns 1 with *sec filled, 0 when the end marker was reached and every digest in it holds
+ * and nothing follows it, KV_ETRUNCATED when the input stops before it, another KV_E*
+ * otherwise. */
 int kv_next(struct kv_reader *r, struct kv_section *sec);
 
-/* The whole content of the current section, checked and decoded; NULL data for an empty one. Aligned to 64
- * bytes. Points into the mapping when the input is a regular file and the section is stored as it is. A second
- * call gives the same pointer. Not after kv_copy(). */
+/* The whole content of the current section, checked and decoded; NULL data for an empty one.
+ * Aligned to 64 bytes. Points into the mapping when the input is a regular file and the section
+ * is stored as it is. A second call gives the same pointer. Not after kv_copy(). */
 int kv_load(struct kv_reader *r, const void **data);
 
 /* The content of the current POSN section, checked (4.3). */
 int kv_load_rows(struct kv_reader *r, const struct kv_rows **rows);
 
-/* The rows of the current layer, known since its POSN section was passed (the reader keeps them for its own
- * checks); NULL before the first layer. */
+/* The rows of the current layer, known since its POSN section was passed (the reader keeps them
+ * for its own checks); NULL before the first layer. */
 const struct kv_rows *kv_current_rows(const struct kv_reader *r);
 
-/* Leaves the content of the current section unread and unchecked where the input can seek (on a pipe it is read
- * and checked all the same). After a skip the raw hashes are those claimed by the table, which is checked. */
+/* Leaves the content of the current section unread and unchecked where the input can seek (on a
+ * pipe it is read and checked all the same). After a skip the raw hashes are those claimed by
+ * the table, which is checked. */
 int kv_skip(struct kv_reader *r);
 
-/* Writes the current section to w as it is stored, checked but not decoded, block by block: no memory for content.
- * A writer with KV_LZ4 compresses the blocks that are stored as they are. May follow kv_load() or kv_load_rows() of the same
- * section (what they returned stays valid): the reader keeps what is stored, so nothing is compressed anew. */
+/* Writes the current section to w as it is stored, checked but not decoded, block by block: no
+ * memory for content. A writer with KV_LZ4 compresses the blocks that are stored as they are. A
+ * failure leaves its message in the one that failed, after damaged input in both: w cannot be
+ * committed then. May follow kv_load() or kv_load_rows() of the same section (what they
+ * returned stays valid): the reader keeps what is stored, so nothing is compressed anew. */
 int kv_copy(struct kv_reader *r, struct kv_writer *w);
 
-/* For a section that the caller does not know: copies it, or drops it when the rows have changed and it is not
- * safe (3.5). Returns 1 copied, 0 dropped, or a KV_E*. */
+/* For a section that the caller does not know: copies it, or drops it when the rows have
+ * changed and it is not safe (3.5). Returns 1 copied, 0 dropped, or a KV_E*. */
 int kv_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed);
 
-/* Compares the index with the sections as they were read (4.9). Only after kv_next() returned 0. KV_OK also when there
- * is none. */
+/* Compares the index with the sections as they were read (4.9). Only after kv_next() returned
+ * 0. KV_OK also when there is none. */
 int kv_check_index(struct kv_reader *r);
 
 struct kv_digests {
@@ -171,28 +180,31 @@ struct kv_span {
 	size_t size;
 };
 
-/* Starts a snapshot: writes preamble and HEAD. path "-" is standard output. A regular file is written under a
- * temporary name beside it (path + ".tmp." + process id) and takes its place in kv_commit(); devices and pipes are written directly.
- * *out is set (and must be freed) even after a failure, unless that was KV_ENOMEM. */
+/* Starts a snapshot: writes preamble and HEAD. path "-" is standard output. A regular file is
+ * written under a temporary name beside it (path + ".tmp." + process id, and ".1" and so on
+ * while that exists) and takes its place in kv_commit(); devices and pipes are written
+ * directly. *out is set (and must be freed) even after a failure, unless that was KV_ENOMEM. */
 int kv_create(const char *path, const struct kv_head *head, unsigned flags, struct kv_writer **out);
 
-/* Writes one section. The order of 3.5 is required; sizes of KEYS and VALS are checked against the rows of the layer.
- * element_size: width of the byte planes when compressed; 2 or 4 for floats of that size, 1 for everything else. */
+/* Writes one section. The order of 3.5 is required; sizes of KEYS and VALS are checked against
+ * the rows of the layer. element_size: width of the byte planes when compressed; 2 or 4 for
+ * floats of that size, 1 for everything else. */
 int kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned element_size,
     const struct kv_span *spans, size_t n);
 
 /* Writes POSN; one list when all heads agree. */
 int kv_write_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *rows);
 
-/* Adds one line to the provenance: tool and version are plain text, options a JSON object as text ("{}" for none). Written by kv_commit() after the lines
- * of kv_inherit(). */
+/* Adds one line to the provenance: tool and version are plain text, options a JSON object as
+ * text ("{}" for none). Written by kv_commit() after the lines of kv_inherit(). */
 int kv_sign(struct kv_writer *w, const char *tool, const char *version, const char *options);
 
-/* Takes over the provenance of an input. The tool reads that input to its end first (kv_next() == 0), then calls this before kv_commit(). */
+/* Takes over the provenance of an input. The tool reads that input to its end first (kv_next()
+ * == 0), then calls this before kv_commit(). */
 int kv_inherit(struct kv_writer *w, const struct kv_reader *r);
 
-/* Writes provenance, index and end marker, flushes, synchronises, gives the file its name. Only now the snapshot exists.
- * KV_EINVAL when a section that must be there is missing. */
+/* Writes provenance, index and end marker, flushes, synchronises, gives the file its name. Only
+ * now the snapshot exists. KV_EINVAL when a section that must be there is missing. */
 int kv_commit(struct kv_writer *w);
 
 /* Frees; removes the temporary file when kv_commit() did not succeed. NULL is allowed. */
@@ -200,7 +212,7 @@ void kv_writer_free(struct kv_writer *w);
 
 const char *kv_writer_error(const struct kv_writer *w);
 
-/* The temporary file to remove when the process is killed; NULL when there is none (any more). */
+/* The temporary file to remove when the process is killed; NULL when there is none any more. */
 const char *kv_writer_temporary(const struct kv_writer *w);
 
 uint64_t kv_writer_size(const struct kv_writer *w);       /* bytes written so far */

@@ -67,7 +67,8 @@ scratch(struct kv_reader *r, enum kv_scratch which)
 {
 	struct kv_buffer *b = &r->scratch[which];
 
-	if (kv_buffer_need(b, r->blocks > 0 ? kv_block_size(r->h.raw_size, 0) : 1, 0, KV_BLOCK) != 0)
+	if (kv_buffer_need(b, r->blocks > 0 ? kv_block_size(r->h.raw_size, 0) : 1, 0,
+	    KV_BLOCK) != 0)
 		return NULL;
 	return b->data;
 }

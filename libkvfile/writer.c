@@ -28,7 +28,7 @@ struct kv_writer {
 	uint64_t offset;                /* of the last header */
 	uint64_t fill;                  /* zeros after the payload of that section */
 	struct kv_buffer gathered;      /* one block out of several spans */
-	struct kv_buffer late;          /* sections for after the provenance: header, table, blocks */
+	struct kv_buffer late;          /* sections that follow the provenance, as stored */
 	size_t late_size;
 	char *lines[2];                 /* provenance: taken over, our own; NULL for none */
 	const struct kv_reader *inherited;

@@ -1,4 +1,5 @@
-/* kvfile_content.c - what is written comes back: every element type, shape, codec, from files and streams */
+/* kvfile_content.c - what is written comes back: every element type, shape, codec, from files
+ * and streams */
 
 #include "kvfile_sample.h"
 
@@ -9,7 +10,8 @@
 
 /* Reads the file as a mapping, as a stream, and through a pipe. */
 static void
-check_readers(const char *file, const struct sample *s, const char *what, struct kv_digests *digests)
+check_readers(const char *file, const struct sample *s, const char *what,
+    struct kv_digests *digests)
 {
 	static const char *const ways[] = { "mapped", "stream", "pipe" };
 	struct bytes b = slurp(file);
@@ -23,7 +25,8 @@ check_readers(const char *file, const struct sample *s, const char *what, struct
 		if (check(kv_open_fd(fd, text, &r) == KV_OK, "%s", kv_reader_error(r)))
 			sample_check(r, s, text);
 		kv_reader_digests(r, digests);
-		check(digests->size == b.size, "%s: size %llu", text, (unsigned long long)digests->size);
+		check(digests->size == b.size, "%s: size %llu", text,
+		    (unsigned long long)digests->size);
 		kv_close(r);
 	}
 	free(b.data);
@@ -66,7 +69,8 @@ check_shapes(void)
 		for (t = 0; t < 3; t++) {
 			s.dtype = types[t];
 			memcpy(s.rows, shapes[i].rows, sizeof s.rows);
-			snprintf(text, sizeof text, "%s %s", shapes[i].name, kv_dtype_name(types[t]));
+			snprintf(text, sizeof text, "%s %s", shapes[i].name,
+			    kv_dtype_name(types[t]));
 			check_sample(s, text);
 		}
 }
@@ -85,7 +89,8 @@ check_noise(void)
 	check(sample_write(path("noise4.kv"), &s) == KV_OK, "noise: not written");
 	plain = slurp(path("noise.kv"));
 	packed = slurp(path("noise4.kv"));
-	check(packed.size > plain.size - 1000 && packed.size <= plain.size, "noise: %zu bytes of %zu",
+	check(packed.size > plain.size - 1000 && packed.size <= plain.size,
+	    "noise: %zu bytes of %zu",
 	    packed.size, plain.size);
 	free(plain.data);
 	free(packed.data);
@@ -105,14 +110,16 @@ check_layout(void)
 	while (kv_next(r, &sec) == 1)
 		if (strcmp(sec.type, "POSN") == 0)
 			check(sec.raw_size == (sec.layer == 0 ? 4 + 8 + 4 * 8 : 4 + 4 + 4 * 4),
-			    "POSN layer %u has %llu bytes", sec.layer, (unsigned long long)sec.raw_size);
+			    "POSN layer %u has %llu bytes", sec.layer,
+			    (unsigned long long)sec.raw_size);
 	kv_close(r);
 	check(sample_write(path("layout.kv"), &large_sample) == KV_OK, "layout: not written");
 	if (!check(kv_open(path("layout.kv"), &r) == KV_OK, "%s", kv_reader_error(r)))
 		return;
 	while (kv_next(r, &sec) == 1) {
 		blocks = (sec.raw_size + (1 << 20) - 1) >> 20;
-		check(sec.raw_size < 65536 || (sec.offset + 64 + (24 * blocks + 63) / 64 * 64) % 4096 == 0,
+		check(sec.raw_size < 65536 ||
+		    (sec.offset + 64 + (24 * blocks + 63) / 64 * 64) % 4096 == 0,
 		    "%s layer %u does not start on a page", sec.type, sec.layer);
 	}
 	kv_close(r);
@@ -133,7 +140,8 @@ check_skipping(void)
 	check(walk(in_memory(b, 0), "skip", text) == KV_OK, "walk: %s", text);
 	check(walk(in_memory(b, 1), "skip", text) == KV_OK, "walk: %s", text);
 	for (way = 0; way < 2; way++) {
-		if (!check(kv_open_fd(in_memory(b, way), "skip", &r) == KV_OK, "%s", kv_reader_error(r)))
+		if (!check(kv_open_fd(in_memory(b, way), "skip", &r) == KV_OK, "%s",
+		    kv_reader_error(r)))
 			return;
 		check(kv_current_rows(r) == NULL, "rows before the first layer");
 		while ((code = kv_next(r, &sec)) == 1) {
@@ -156,11 +164,13 @@ check_identity(void)
 
 	sample_head(&a, &small_sample);
 	b = a;
-	check(kv_model_diff(&a.model, &b.model, "here", "there", text, sizeof text) == 0, "%s", text);
+	check(kv_model_diff(&a.model, &b.model, "here", "there", text, sizeof text) == 0, "%s",
+	    text);
 	b.model.layers = 5;
 	b.model.rope_theta = 10000;
 	b.model.weights[31] = '0';
-	check(kv_model_diff(&a.model, &b.model, "here", "there", text, sizeof text) == 3, "%s", text);
+	check(kv_model_diff(&a.model, &b.model, "here", "there", text, sizeof text) == 3, "%s",
+	    text);
 	check(strncmp(text, "layers: 2 here, 5 there; weights: 00", 36) == 0 &&
 	    strstr(text, "; rope.theta: 500000 here, 10000 there") != NULL, "%s", text);
 	check(kv_model_diff(&a.model, &b.model, "here", "there", tiny, sizeof tiny) == 3 &&

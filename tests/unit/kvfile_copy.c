@@ -22,10 +22,12 @@ check_ways(struct bytes from, struct bytes want, unsigned flags, const char *wha
 			if (way == 3 && from.size > 100000)
 				continue;
 			fd = way < 2 ? in_memory(from, way) : feed(from, way == 2 ? 50000 : 1);
-			check(copy(fd, path("copy.kv"), flags, load) == KV_OK, "%s, %s: not copied", what,
+			check(copy(fd, path("copy.kv"), flags, load) == KV_OK,
+			    "%s, %s: not copied", what,
 			    ways[way]);
 			got = slurp(path("copy.kv"));
-			check(same(got, want), "%s, %s, load %d: the copy differs", what, ways[way], load);
+			check(same(got, want), "%s, %s, load %d: the copy differs", what,
+			    ways[way], load);
 			free(got.data);
 		}
 }
@@ -70,7 +72,8 @@ check_unknown(void)
 		while ((code = kv_next(r, &sec)) == 1)
 			if (sec.type[0] == 'x') {
 				code = kv_copy_unknown(r, w, changed);
-				check(code == (changed && sec.type[3] == 'S' ? 0 : 1), "unknown: %s: %d",
+				check(code == (changed && sec.type[3] == 'S' ? 0 : 1),
+				    "unknown: %s: %d",
 				    sec.type, code);
 				n++;
 				kept += code;
@@ -142,7 +145,8 @@ check_memory(void)
 	check(code == KV_OK && kv_commit(w) == KV_OK, "memory: %s", kv_writer_error(w));
 	kv_writer_free(w);
 	close(fd[1]);
-	check(waitpid(child, &status, 0) == child && status == 0, "memory: the copying process needs more");
+	check(waitpid(child, &status, 0) == child && status == 0,
+	    "memory: the copying process needs more");
 	free(content);
 	free(pos);
 }
@@ -170,7 +174,8 @@ check_damage(void)
 	kv_writer_free(w);
 	kv_close(r);
 	out = slurp(path("kept.kv"));
-	check(out.size == 6 && memcmp(out.data, "before", 6) == 0, "damage: the output was replaced");
+	check(out.size == 6 && memcmp(out.data, "before", 6) == 0,
+	    "damage: the output was replaced");
 	free(out.data);
 
 	/* A block that is wrong poisons the writer. */
@@ -180,7 +185,8 @@ check_damage(void)
 	    kv_create("/dev/null", kv_reader_head(r), 0, &w) == KV_OK, "damage: not opened");
 	for (code = KV_OK; code == KV_OK && (code = kv_next(r, &sec)) == 1;)
 		code = kv_copy(r, w);
-	check(code == KV_ECORRUPT && kv_commit(w) == KV_ECORRUPT, "damage: committed after %d %s", code,
+	check(code == KV_ECORRUPT && kv_commit(w) == KV_ECORRUPT, "damage: committed after %d %s",
+	    code,
 	    kv_reader_error(r));
 	kv_writer_free(w);
 	kv_close(r);

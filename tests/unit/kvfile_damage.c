@@ -40,7 +40,8 @@ check_cuts(const char *file, const char *what)
 	for (part.size = 0; part.size < b.size; part.size++)
 		for (way = 0; way < 2; way++) {
 			code = walk(in_memory(part, way), what, text);
-			if ((code != KV_ETRUNCATED || strstr(text, "truncated") == NULL) && missed++ < 5)
+			if ((code != KV_ETRUNCATED || strstr(text, "truncated") == NULL) &&
+			    missed++ < 5)
 				printf("%s: cut at %zu: %d %s\n", what, part.size, code, text);
 		}
 	check(missed == 0, "%s: %d of %zu cuts", what, missed, b.size);
@@ -66,7 +67,8 @@ expect(struct bytes b, int way, int code, const char *message)
 {
 	int got = walk(in_memory(b, way), "p.kv", text);
 
-	check(got == code && strcmp(text, message) == 0, "%d, not %d:\n\tgot  %s\n\twant %s", got, code,
+	check(got == code && strcmp(text, message) == 0, "%d, not %d:\n\tgot  %s\n\twant %s", got,
+	    code,
 	    text, message);
 }
 
@@ -88,12 +90,14 @@ check_messages(void)
 
 		b.data[vals + 192 + (2 << 20) + 5] ^= 1;
 		snprintf(want, sizeof want, "p.kv: VALS layer 1 block 2 at byte %zu, "
-		    "head 0 row 131072 to head 1 row 95: checksum mismatch", vals + 192 + (2 << 20));
+		    "head 0 row 131072 to head 1 row 95: checksum mismatch",
+		    vals + 192 + (2 << 20));
 		expect(b, way, KV_ECORRUPT, want);
 		b.data[vals + 192 + (2 << 20) + 5] ^= 1;
 
 		part.size = vals + 192 + (1 << 20) + 9;
-		snprintf(want, sizeof want, "p.kv: truncated at byte %zu in VALS layer 1 (block 1 of 3); "
+		snprintf(want, sizeof want,
+		    "p.kv: truncated at byte %zu in VALS layer 1 (block 1 of 3); "
 		    "last whole section xVTs layer 1", part.size);
 		expect(part, way, KV_ETRUNCATED, want);
 		part.size = vals;
@@ -103,7 +107,8 @@ check_messages(void)
 	}
 	part.size = 0;
 	expect(part, 0, KV_ETRUNCATED, "p.kv: truncated: empty file");
-	check(walk(feed(part, 1), "stdin", text) == KV_ETRUNCATED && strcmp(text, "stdin: truncated: "
+	check(walk(feed(part, 1), "stdin", text) == KV_ETRUNCATED && strcmp(text,
+	    "stdin: truncated: "
 	    "empty input: did the program before it fail?") == 0, "%s", text);
 	free(b.data);
 }
@@ -148,14 +153,16 @@ check_lies(void)
 					code = walk(in_memory(b, way), "lie", text);
 					if (code != KV_ETRUNCATED && code != KV_ECORRUPT)
 						printf("%s of %llu bytes: %d %s\n", types[t],
-						    (unsigned long long)sizes[s], code, text), bad++;
+						    (unsigned long long)sizes[s], code, text),
+						    bad++;
 					memcpy(at, header, 64);
 				}
 		fflush(stdout);
 		_exit(bad);
 	}
 	(void)limit;
-	check(waitpid(child, &status, 0) == child && status == 0, "lying lengths: status %d", status);
+	check(waitpid(child, &status, 0) == child && status == 0, "lying lengths: status %d",
+	    status);
 	free(b.data);
 }
 
@@ -168,7 +175,8 @@ check_calls(void)
 	const struct kv_rows *rows;
 	const void *data;
 
-	check(kv_open(path("none.kv"), &r) == KV_EIO && strstr(kv_reader_error(r), "No such file") &&
+	check(kv_open(path("none.kv"), &r) == KV_EIO && strstr(kv_reader_error(r),
+	    "No such file") &&
 	    strstr(kv_reader_error(r), "none.kv"), "%s", kv_reader_error(r));
 	check(kv_next(r, &sec) == KV_EIO && kv_load(r, &data) == KV_EIO, "a failure does not stay");
 	kv_close(r);
@@ -176,12 +184,14 @@ check_calls(void)
 	check(kv_open("/tmp", &r) == KV_EIO && strstr(kv_reader_error(r), "directory"), "%s",
 	    kv_reader_error(r));
 	kv_close(r);
-	check(kv_open(path("small.kv"), &r) == KV_OK && kv_load(r, &data) == KV_EINVAL, "load HEAD");
+	check(kv_open(path("small.kv"), &r) == KV_OK && kv_load(r, &data) == KV_EINVAL,
+	    "load HEAD");
 	kv_close(r);
 	check(kv_open(path("small.kv"), &r) == KV_OK && kv_next(r, &sec) == 1 &&
 	    kv_load_rows(r, &rows) == KV_EINVAL, "rows of TOKS");
 	kv_close(r);
-	check(kv_open(path("small.kv"), &r) == KV_OK && kv_check_index(r) == KV_EINVAL, "early index");
+	check(kv_open(path("small.kv"), &r) == KV_OK && kv_check_index(r) == KV_EINVAL,
+	    "early index");
 	kv_close(r);
 }
 

@@ -70,7 +70,8 @@ check_rounding(enum kv_dtype type, uint32_t last)
 static void
 check_edges(void)
 {
-	static const float big[] = { 65519.99f, 65520.0f, -65520.0f, 1e30f, INFINITY, 1e-30f, -0.0f };
+	static const float big[] = { 65519.99f, 65520.0f, -65520.0f, 1e30f, INFINITY, 1e-30f,
+	    -0.0f };
 	static const uint16_t want[] = { 0x7bff, 0x7c00, 0xfc00, 0x7c00, 0x7c00, 0, 0x8000 };
 	uint16_t got[7];
 	float nan[2] = { NAN, NAN };
@@ -80,7 +81,8 @@ check_edges(void)
 	check(memcmp(got, want, sizeof want) == 0, "f16: edges");
 	memcpy(&nan[1], &payload, 4);
 	kv_from_f32(got, nan, KV_BF16, 2);
-	check(isnan(kv_bf16_to_f32(got[0])) && isnan(kv_bf16_to_f32(got[1])), "bf16: a NaN is lost");
+	check(isnan(kv_bf16_to_f32(got[0])) && isnan(kv_bf16_to_f32(got[1])),
+	    "bf16: a NaN is lost");
 	kv_from_f32(got, nan, KV_F16, 2);
 	check(isnan(half(got[0])) && isnan(half(got[1])), "f16: a NaN is lost");
 }

@@ -301,9 +301,11 @@ check_rows(struct kv_reader *r, const struct sample *s, uint32_t l, const char *
 	make_rows(&want, s, l, pos);
 	check(rows == kv_current_rows(r), "%s: kv_current_rows() is not kv_load_rows()", what);
 	for (g = 0; g < SAMPLE_HEADS; g++) {
-		check(rows->count[g] == want.count[g], "%s: layer %u head %u: %u rows, not %u", what, l,
+		check(rows->count[g] == want.count[g], "%s: layer %u head %u: %u rows, not %u",
+		    what, l,
 		    g, rows->count[g], want.count[g]);
-		check(rows->count[g] == 0 || memcmp(rows->pos[g], pos[g], 4 * (size_t)rows->count[g]) ==
+		check(rows->count[g] == 0 || memcmp(rows->pos[g], pos[g],
+		    4 * (size_t)rows->count[g]) ==
 		    0, "%s: layer %u head %u: other positions", what, l, g);
 		free(pos[g]);
 	}
@@ -329,7 +331,8 @@ sample_check(struct kv_reader *r, const struct sample *s, const char *what)
 			continue;
 		if (!check(kv_load(r, &data) == KV_OK, "%s: %s", what, kv_reader_error(r)))
 			return;
-		check(sec.raw_size == section_size(s, sec.type, l), "%s: %s layer %u has %llu bytes",
+		check(sec.raw_size == section_size(s, sec.type, l),
+		    "%s: %s layer %u has %llu bytes",
 		    what, sec.type, l, (unsigned long long)sec.raw_size);
 		check((uintptr_t)data % 64 == 0, "%s: %s is not aligned", what, sec.type);
 		want = section_content(s, sec.type, l);

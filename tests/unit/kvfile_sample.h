@@ -1,4 +1,5 @@
-/* kvfile_sample.h - what the unit tests of libkvfile share: checks, sample snapshots, ways to feed them
+/* kvfile_sample.h - what the unit tests of libkvfile share: checks, sample snapshots, ways to
+ * feed them
  *
  * A test program calls check() for every fact and returns check_done(). */
 #ifndef KVFILE_SAMPLE_H
@@ -8,8 +9,8 @@
 
 #include <stdio.h>
 
-/* check(ok, format, ...): counts, and says what is wrong when ok is not true. The message is made only
- * then, and after ok. Has the value of ok. */
+/* check(ok, format, ...): counts, and says what is wrong when ok is not true. The message is
+ * made only then, and after ok. Has the value of ok. */
 #define check(ok, ...) ((ok) ? check_passed() : check_failed(__VA_ARGS__))
 int check_passed(void);
 int check_failed(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -17,7 +18,8 @@ int check_failed(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Prints "N passed, N failed". Returns the exit status. */
 int check_done(void);
 
-/* A folder for this run, removed by check_done(); path gives "folder/name" in one of 16 buffers. */
+/* A folder for this run, removed by check_done(); path gives "folder/name" in one of 16
+ * buffers. */
 const char *path(const char *name);
 
 struct bytes {
@@ -38,7 +40,7 @@ struct sample {
 	enum kv_dtype dtype;
 	uint32_t rows[SAMPLE_LAYERS][SAMPLE_HEADS];
 	unsigned flags;                 /* of kv_create() */
-	int extras;                     /* queries, scores, logits, provenance, sections nobody knows */
+	int extras;                     /* every optional section, and some nobody knows */
 	int noise;                      /* content that does not compress */
 };
 
@@ -58,13 +60,15 @@ void sample_check(struct kv_reader *r, const struct sample *s, const char *what)
 
 /* ---- feeding ---- */
 
-/* A pipe that a child process fills with the bytes, step at a time; to be read from the descriptor. */
+/* A pipe that a child process fills with the bytes, step at a time; to be read from the
+ * descriptor. */
 int feed(struct bytes b, size_t step);
 
 /* A file in memory; from = 0 will be mapped, 1 is read as a stream. */
 int in_memory(struct bytes b, int from);
 
-/* Goes through a whole snapshot, index included. Returns the code; text (1024 bytes) gets the message. */
+/* Goes through a whole snapshot, index included. Returns the code; text (1024 bytes) gets the
+ * message. */
 int walk(int fd, const char *name, char *text);
 
 /* Copies section by section. load: kv_load() each one first. */
