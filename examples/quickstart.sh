@@ -23,7 +23,7 @@ heading() {
 }
 
 indent() {
-	sed 's/^/    /'
+	sed 's/^\(.\)/    \1/'
 }
 
 # Shows a command line, runs it, and shows what it prints.

@@ -14,7 +14,7 @@ table() {
 	cat <<-'END'
 		build|gcc|command cc|the compiler
 		build|libc6-dev|header stdio.h|the C library
-		build|make|command make|
+		build|make|command make|runs the build
 		build|pkg-config|command pkg-config|to find the libraries below
 		build|liblz4-dev|module liblz4|compressed snapshots
 		build|libxxhash-dev|module libxxhash|checksums of snapshots
@@ -23,7 +23,7 @@ table() {
 		build|libutf8proc-dev|module libutf8proc|tokenizer: Unicode normalisation
 		build|libdnnl-dev|header oneapi/dnnl/dnnl.h|matrix products on the CPU (oneDNN)
 		test|bats|command bats|the test runner
-		test|bats-support|file /usr/lib/bats/bats-support/load.bash|
+		test|bats-support|file /usr/lib/bats/bats-support/load.bash|its assertions
 		test|bats-assert|file /usr/lib/bats/bats-assert/load.bash|
 		test|bats-file|file /usr/lib/bats/bats-file/load.bash|
 		test|python3|file /usr/bin/python3|oracles: independent computations to compare with
@@ -36,7 +36,6 @@ table() {
 		test|binutils|command nm|looks into libraries
 		ci|clang|command clang|the second compiler
 		ci|libomp-dev|clang-openmp omp|OpenMP for clang
-		ci|git|command git|the list of files
 	END
 }
 

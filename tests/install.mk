@@ -34,20 +34,22 @@ uninstall:
 # The fragments beside this one add to UNIT_TESTS (programs that are tests) and test_programs (what bats files need built). Some of
 # them are included later: both are expanded in recipes only.
 built_for_tests = $(UNIT_TESTS) $(test_programs)
+# Silent where there is nothing to do.
+build = $(MAKE) -q $(1) >/dev/null 2>&1 || $(MAKE) --no-print-directory $(1)
 
 unit:
-	@$(MAKE) --no-print-directory $(UNIT_TESTS)
+	@$(call build,$(UNIT_TESTS))
 	@for test in $(UNIT_TESTS); do echo "$$test" && $$test || exit; done
 
 # The unit tests as a bats file, so that one runner counts everything.
 $(O)/unit.bats: FORCE
-	@$(MAKE) --no-print-directory all $(O)/libkvfile.a $(built_for_tests)
+	@$(call build,all $(O)/libkvfile.a $(built_for_tests))
 	@for test in $(abspath $(UNIT_TESTS)); do \
 		printf '@test "unit: %s" { %s; }\n' "$${test##*/}" "$$test"; \
 	done >$@
 
 test: $(O)/unit.bats
-	@O=$(abspath $(O)) $(BATS) $(BATSFLAGS) tests $(O)/unit.bats
+	@O=$(abspath $(O)) LC_ALL=C.UTF-8 $(BATS) $(BATSFLAGS) tests $(O)/unit.bats
 
 # SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:

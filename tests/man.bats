@@ -54,9 +54,14 @@ run_examples() {
 @test "the examples of kv-snapshot(5) do what it says" { run_examples kv-snapshot.5; }
 @test "the examples of kvpipe(7) do what it says" { run_examples kvpipe.7; }
 
+# Without overstriking.
+plain() {
+	sed 's/.\x08//g'
+}
+
 # section PAGE NAME: as mandoc shows it, in one line
 section() {
-	mandoc -T ascii -O width=500 "$ROOT/man/$1" | col -bx |
+	mandoc -T ascii -O width=500 "$ROOT/man/$1" | plain |
 	    awk -v name="$2" '/^[^ ]/ { on = $0 == name; next } on' | tr -s ' \n' ' ' | sed 's/^ //; s/ $//'
 }
 
@@ -82,7 +87,7 @@ section() {
 	local page tool option
 	for page in "$ROOT"/man/kv-*.1; do
 		tool=$(basename "$page" .1)
-		mandoc -T ascii "$page" | col -bx >page.txt
+		mandoc -T ascii "$page" | plain >page.txt
 		for option in $("$tool" --help | grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+'); do
 			grep -qE -- "^ +(-[a-z], |--help, |-q, --quiet; -v, )?$option( |$|,|;)" page.txt ||
 				fail "$tool.1 does not explain $option"

@@ -5,12 +5,14 @@ load helper
 
 setup() {
 	cd "$ROOT" || exit 1
+	export -f tree_files
 }
 
-# The files of the tree: those that git knows, or would take.
+# tree_files SUFFIX ...: the files of the tree with these suffixes, build folders aside
 tree_files() {
-	git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do
-		[ ! -e "$file" ] || printf '%s\n' "$file"
+	local suffix
+	for suffix; do
+		find . -path './.git' -prune -o -path './build*' -prune -o -name "*.$suffix" -type f -print
 	done
 }
 
@@ -47,17 +49,17 @@ includes_only() {
 }
 
 @test "no two source files have the same name" {
-	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' '*.bash' '*.mk' | sed 's,.*/,,' | sort | uniq -d"
+	run bash -c "tree_files c h py sh bats bash mk | sed 's,.*/,,' | sort | uniq -d"
 	assert_output ''
 }
 
 @test "no source file is longer than 600 lines" {
-	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' | xargs wc -l | awk '\$1 > 600 && \$2 != \"total\"'"
+	run bash -c "tree_files c h py sh bats | xargs wc -l | awk '\$1 > 600 && \$2 != \"total\"'"
 	assert_output ''
 }
 
 # From the line after the opening brace at column 0 to the closing one. Layer loops may have 90.
-@test "no function is longer than 60 lines" {
+@test "no function of programs and libraries is longer than 60 lines" {
 	run awk '
 		FNR == 1 { name = "" }
 		/^[A-Za-z_][A-Za-z0-9_]*\(/ { name = $0; sub(/\(.*/, "", name) }
@@ -67,7 +69,7 @@ includes_only() {
 			if (FNR - start - 1 > limit)
 				print FILENAME ": " name " has " FNR - start - 1 " lines"
 			name = ""; start = 0
-		}' {libkvfile,methods,model,cpu,gpu,tools}/*.c tests/*/*.c
+		}' {libkvfile,methods,model,cpu,gpu,tools}/*.c
 	assert_output ''
 }
 
@@ -90,9 +92,9 @@ includes_only() {
 }
 
 @test "no source file ends without a newline or has blanks at the end of a line" {
-	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' '*.mk' | xargs grep -nE '[[:blank:]]\$'"
+	run bash -c "tree_files c h py sh bats mk | xargs grep -nE '[[:blank:]]\$'"
 	assert_output ''
-	run bash -c "$(declare -f tree_files); tree_files '*.c' '*.h' '*.py' '*.sh' '*.bats' '*.mk' |
+	run bash -c "tree_files c h py sh bats mk |
 	    while read -r f; do [ -z \"\$(tail -c 1 \"\$f\")\" ] || echo \"\$f\"; done"
 	assert_output ''
 }
