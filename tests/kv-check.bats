@@ -27,7 +27,7 @@ $(stat -c %s x.kv) bytes, logical digest $(logical x.kv)"
 		import subprocess
 		for name in 'x.kv', 'z.kv':
 		    good = open(name, 'rb').read()
-		    for at in range(0, len(good), max(1, len(good) // 150)):
+		    for at in range(0, len(good), max(1, len(good) // 70)):
 		        bad = bytearray(good)
 		        bad[at] ^= 1 << at % 8
 		        open('bad.kv', 'wb').write(bad)

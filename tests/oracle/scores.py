@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """scores - the scores of a snapshot, computed again from the papers' formulas in double precision.
 
-	scores.py BEFORE.kv AFTER.kv METHOD [option=value ...]
+	scores.py LIMIT BEFORE.kv AFTER.kv METHOD [option=value ...]
+	scores.py <LINES                    each line like the arguments above
 
 Reads keys, positions and observation queries of BEFORE, computes what METHOD must give, and compares
-with the scores in AFTER. Prints the largest error, relative to the largest finite score of the KV
-head. Exits with 1 when a row is +inf on one side only. Shares no code with kv-score.
+with the scores in AFTER. Exits with 1 when an error, relative to the largest finite score of
+the KV head, is above LIMIT, or a row is +inf on one side only. Shares no code with kv-score.
 """
 
 import os
@@ -88,27 +89,34 @@ def random(snapshot, l, g, o):
 def error(want, got):
     """Largest difference of finite scores, relative to the largest of them."""
     if not np.array_equal(np.isposinf(want), np.isposinf(got)):
-        sys.exit(f'+inf stands at {np.flatnonzero(np.isposinf(got))}, must stand at '
-                 f'{np.flatnonzero(np.isposinf(want))}')
+        return np.inf
     finite = np.isfinite(want)
     if not finite.any():
         return 0.0
-    return float(np.abs(want - got)[finite].max() / max(np.abs(want[finite]).max(), 1e-30))
+    return np.abs(want - got)[finite].max() / max(np.abs(want[finite]).max(), 1e-30)
+
+
+def check(limit, before, after, name, *options):
+    """True when all scores agree."""
+    before, after = (kvread.read(open(file, 'rb')) for file in (before, after))
+    method = {'snapkv': snapkv, 'knorm': knorm, 'recent': recent, 'random': random}[name]
+    options = dict(o.split('=') for o in options)
+    good = True
+    for l, layer in enumerate(before.layers):
+        for g, positions in enumerate(layer.positions):
+            got = np.array(after.layers[l].scores.values[g], dtype=np.float64)
+            with np.errstate(invalid='ignore'):
+                e = error(method(before, l, g, options), got) if positions else 0
+            if not e <= float(limit):
+                print(f'{name} {options} layer {l} head {g}: error {e:.3g}, limit {limit}')
+                good = False
+    return good
 
 
 def main(arguments):
-    before, after = (kvread.read(open(name, 'rb')) for name in arguments[:2])
-    method = {'snapkv': snapkv, 'knorm': knorm, 'recent': recent, 'random': random}[arguments[2]]
-    options = dict(a.split('=') for a in arguments[3:])
-    worst = 0.0
-    for l, layer in enumerate(before.layers):
-        for g in range(len(layer.positions)):
-            got = np.array(after.layers[l].scores.values[g], dtype=np.float64)
-            if len(layer.positions[g]) > 0:
-                with np.errstate(invalid='ignore'):
-                    worst = max(worst, error(method(before, l, g, options), got))
-    print(f'{worst:.3g}')
+    jobs = [arguments] if arguments else [line.split() for line in sys.stdin]
+    return 0 if jobs and all([check(*job) for job in jobs]) else 1
 
 
 if __name__ == '__main__':
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
