@@ -15,11 +15,11 @@ agrees() {
 	n=$((${n:-0} + 1))
 	cp x.kv $n.x.kv
 	kv-score --method "$method" "${options[@]}" -o $n.y.kv x.kv
-	echo "$limit $n.x.kv $n.y.kv $method $*" >>jobs
+	echo "$limit $n.x.kv $n.y.kv $method $*" >>comparisons
 }
 
 all_agree() {
-	"$PYTHON" "$ORACLE/scores.py" <jobs
+	"$PYTHON" "$ORACLE/scores.py" <comparisons
 }
 
 @test "every method agrees with its formula for 1, 4 and 8 query heads a KV head and widths 24, 33, 64" {

@@ -59,6 +59,15 @@ see_rows(struct layer_info *l, const struct kv_rows *rows)
 }
 
 static void
+skip(struct kv_reader *r)
+{
+	int code = kv_skip(r);
+
+	if (code < 0)
+		input_failed(r, code);
+}
+
+static void
 see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec)
 {
 	const char *type = sec->type;
@@ -77,8 +86,8 @@ see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec
 	else if (strcmp(type, "KEYS") == 0 || strcmp(type, "VALS") == 0) {
 		info->tensor_bytes += sec->raw_size;
 		info->tensor_stored += sec->stored_size;
-		if (!all && kv_skip(r) < 0)
-			input_failed(r, kv_skip(r));
+		if (!all)
+			skip(r);
 	}
 }
 
