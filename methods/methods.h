@@ -1,11 +1,13 @@
 /* methods.h - scorers, budgets, selection: which rows of a cache stay
  *
- * A method ranks, the driver decides: a scorer fills one f32 for each row of a layer (greater is kept first, +inf always); budgets,
- * always-kept rows, top-k and ties (the lower position wins) are in one place, so that all methods are compared
- * under the same rules. Pure C on host arrays; no model, no device. What is attention arithmetic comes in as `mass`.
+ * A method ranks, the driver decides: a scorer fills one f32 for each row of a layer (greater
+ * is kept first, +inf always); budgets, always-kept rows, top-k and ties (the lower position
+ * wins) are in one place, so that all methods are compared under the same rules. Pure C on host
+ * arrays; no model, no device. What is attention arithmetic comes in as `mass`.
  *
- * Letters as in model/ops.h: H query heads, G KV heads, R = H/G, E head width, S[g] rows, W observation window. Arrays over the rows of
- * a layer are packed: KV head 0's S[0] entries, then KV head 1's, ... */
+ * Letters as in model/ops.h: H query heads, G KV heads, R = H/G, E head width, S[g] rows, W
+ * observation window. Arrays over the rows of a layer are packed: KV head 0's S[0] entries,
+ * then KV head 1's, ... */
 #ifndef KVPIPE_METHODS_H
 #define KVPIPE_METHODS_H
 
@@ -19,7 +21,8 @@ enum {
 
 enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };    /* over the R query heads of a KV head */
 enum pool { POOL_AVG, POOL_MAX };                       /* along the rows */
-enum order { POOL_FIRST, REDUCE_FIRST };                /* they differ for max pooling, methods.md 0 */
+/* they differ for max pooling, methods.md 0 */
+enum order { POOL_FIRST, REDUCE_FIRST };
 
 struct score_options {
 	uint32_t kernel;        /* pooling width, odd; 1 = none */
@@ -37,10 +40,13 @@ struct score_input {
 	const struct kv_rows *rows;             /* G = rows->heads */
 	const void *keys;                       /* [sum S][E] of dtype, or NULL */
 	enum kv_dtype dtype;
-	const float *mass;                      /* [H][stride] window attention of each query head over the S[h/R] rows, summed over the window; or NULL */
+	/* [H][stride] window attention of each query head over the S[h/R] rows, summed over
+	 * the window; or NULL */
+	const float *mass;
 	size_t stride;
 	uint32_t window;                        /* W, 0 without observation */
-	const uint32_t *window_pos;             /* [W] positions of the observation queries, ascending */
+	/* [W] positions of the observation queries, ascending */
+	const uint32_t *window_pos;
 	uint32_t next_position;
 };
 
@@ -51,7 +57,8 @@ struct method {
 	int (*score)(const struct score_input *in, const struct score_options *opt, float *score);
 	const char *about;                      /* one line for kv-score --list */
 	struct score_options defaults;          /* the paper's */
-	const char *uses;                       /* names of the options it reads, space-separated: "kernel pool reduce order" */
+	/* names of the options it reads, space-separated: "kernel pool reduce order" */
+	const char *uses;
 };
 
 extern const struct method methods[];           /* ends with a NULL name; made from list.h */
@@ -74,30 +81,34 @@ enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2 };
 
 struct evict_input {
 	const struct kv_rows *rows;
-	const float *score;     /* [sum S]; NULL: only sink and recent count, then the latest rows */
+	/* [sum S]; NULL: only sink and recent count, then the latest rows */
+	const float *score;
 	uint32_t next_position;
 };
 
-/* The rows of one layer that stay: for each KV head g the ascending row numbers keep[g][0 .. count[g]-1]. */
+/* The rows of one layer that stay: for each KV head g the ascending row numbers keep[g][0 ..
+ * count[g]-1]. */
 struct kept {
 	uint32_t heads;
 	uint32_t *count;        /* [G] */
 	uint32_t **keep;        /* [G] -> [count[g]] */
 };
 
-/* Chooses. A head with no more rows than its budget keeps them all. EVICT_EBUDGET when the budget is zero or smaller than
- * what is always kept (sinks, recent, scores of +inf); why (size bytes) says so with the numbers. kept must be freed by kept_free(). */
-int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out, char *why, size_t size);
+/* Chooses. A head with no more rows than its budget keeps them all. EVICT_EBUDGET when the
+ * budget is zero or smaller than what is always kept (sinks, recent, scores of +inf); why (size
+ * bytes) says so with the numbers. kept must be freed by kept_free(). */
+int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
+    char *why, size_t size);
 void kept_free(struct kept *kept);
 
-/* keep[k] <- the row numbers, ascending, of the k greatest of score[n]; equal scores: the lower row wins. Linear in n. scratch: 2048 * 4 bytes on the stack.
- * k <= n; no NaN. */
+/* keep[k] <- the row numbers, ascending, of the k greatest of score[n]; equal scores: the lower
+ * row wins. Linear in n. scratch: 2048 * 4 bytes on the stack. k <= n; no NaN. */
 void select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep);
 
 /* ---- parts that scorers share ---- */
 
-/* y[n] <- x[n] pooled with stride 1 and zero (avg) or -inf (max) padding, divided by kernel at the edges too (torch's
- * count_include_pad). kernel odd. y is not x. */
+/* y[n] <- x[n] pooled with stride 1 and zero (avg) or -inf (max) padding, divided by kernel at
+ * the edges too (torch's count_include_pad). kernel odd. y is not x. */
 void pool_rows(float *y, const float *x, uint32_t n, uint32_t kernel, enum pool pool);
 
 /* y[n] <- reduction of R lists x[r*stride + i]. y may be x. */

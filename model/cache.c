@@ -1,7 +1,7 @@
 /* cache.c - keys and values of one sequence on a device: allocation and growth, not contents
  *
- * A layer's rows lie as [KV head][row][E], each head with its own room, so that heads of different length
- * (after eviction) waste nothing. */
+ * A layer's rows lie as [KV head][row][E], each head with its own room, so that heads of
+ * different length (after eviction) waste nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +62,8 @@ cache_free(struct cache *c)
 	free(c);
 }
 
-/* Moves a layer into memory with room[g] rows for each head; the rows in use keep their contents. */
+/* Moves a layer into memory with room[g] rows for each head; the rows in use keep their
+ * contents. */
 static int
 resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
 {
@@ -126,7 +127,8 @@ reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 		if (need > UINT32_MAX)
 			rc = MODEL_ENOMEM;
 		if (need > room[g]) {
-			room[g] = half_more > need && half_more <= UINT32_MAX ? (uint32_t)half_more : (uint32_t)need;
+			room[g] = half_more > need && half_more <= UINT32_MAX ?
+			    (uint32_t)half_more : (uint32_t)need;
 			grow = 1;
 		}
 	}

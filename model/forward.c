@@ -1,11 +1,13 @@
 /* forward.c - the transformer, written once over the op table
  *
- * forward() runs N rows through a range of layers. Everything else that moves rows through the model is a caller
- * of it: prefill, chunked prefill, resume and decode differ in which rows they bring and at which positions.
+ * forward() runs N rows through a range of layers. Everything else that moves rows through the
+ * model is a caller of it: prefill, chunked prefill, resume and decode differ in which rows
+ * they bring and at which positions.
  *
- * Two facts make chunks exact instead of approximate. Every row that a query may see is in the cache when its chunk
- * runs, so cutting the prompt changes only the order of rounding. And keys are stored after rotary embedding at
- * their own position, so dropping rows never asks for a rotation: only the positions travel with them. */
+ * Two facts make chunks exact instead of approximate. Every row that a query may see is in the
+ * cache when its chunk runs, so cutting the prompt changes only the order of rounding. And keys
+ * are stored after rotary embedding at their own position, so dropping rows never asks for a
+ * rotation: only the positions travel with them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,8 +116,8 @@ observation_free(struct observation *obs, const struct model *m)
 	memset(obs, 0, sizeof *obs);
 }
 
-/* Before n rows more come: forgets the oldest queries, so that the last `window` rows will fit, and says from which
- * position on the new ones are wanted. */
+/* Before n rows more come: forgets the oldest queries, so that the last `window` rows will fit,
+ * and says from which position on the new ones are wanted. */
 static void
 observation_expect(struct observation *obs, const struct model *m, uint32_t from, size_t n)
 {
@@ -134,13 +136,15 @@ observation_expect(struct observation *obs, const struct model *m, uint32_t from
 }
 
 void
-forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos, uint32_t N,
+forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+    uint32_t N,
     uint32_t l0, uint32_t l1, struct observation *obs)
 {
 	const struct kv_model *id = &m->id;
 	const struct ops *o = m->ops;
 	struct dev *d = m->dev;
-	uint32_t D = id->hidden, F = id->ffn, H = id->query_heads, G = id->kv_heads, E = id->head_width;
+	uint32_t D = id->hidden, F = id->ffn, H = id->query_heads, G = id->kv_heads,
+	    E = id->head_width;
 	float eps = (float)id->norm_eps;
 	size_t row = (size_t)H * E;
 	uint32_t seen = N;                       /* first row whose query is kept */
@@ -187,14 +191,16 @@ last_logits(const struct model *m, struct cache *c, struct workspace *ws, uint32
 
 	if (c->logits == NULL && (c->logits = malloc(V * sizeof *c->logits)) == NULL)
 		return MODEL_ENOMEM;
-	m->ops->rmsnorm(m->dev, ws->xn, ws->x + (size_t)(N - 1) * D, m->norm, 1, D, (float)m->id.norm_eps);
+	m->ops->rmsnorm(m->dev, ws->xn, ws->x + (size_t)(N - 1) * D, m->norm, 1, D,
+	    (float)m->id.norm_eps);
 	m->ops->matmul(m->dev, ws->logits, ws->xn, &m->head, NULL, 1, 0);
 	m->ops->get(m->dev, c->logits, ws->logits, V * sizeof *c->logits);
 	return 0;
 }
 
 int
-run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n,
     struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
 {
 	const char *failure;
@@ -202,7 +208,8 @@ run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const u
 	size_t at;
 
 	if (n > UINT32_MAX - c->next_position) {
-		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32", c->next_position, n);
+		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
+		    c->next_position, n);
 		return MODEL_EINVALID;
 	}
 	if (cache_reserve(c, (uint32_t)n) != 0 || cache_add_tokens(c, ids, n) != 0) {

@@ -1,6 +1,7 @@
 /* forward.h - the transformer, its cache, and what they exchange with snapshots
  *
- * One function runs rows through layers (forward()); prefill, resume, decode are callers of it. Letters as in ops.h. */
+ * One function runs rows through layers (forward()); prefill, resume, decode are callers of it.
+ * Letters as in ops.h. */
 #ifndef KVPIPE_FORWARD_H
 #define KVPIPE_FORWARD_H
 
@@ -8,7 +9,8 @@
 
 /* ---- the cache ---- */
 
-/* Keys and values of one sequence on a device. Rows of KV head g in layer l: see struct layer_rows. */
+/* Keys and values of one sequence on a device. Rows of KV head g in layer l: see struct
+ * layer_rows. */
 struct cache {
 	const struct model *model;
 	enum kv_dtype dtype;
@@ -16,7 +18,8 @@ struct cache {
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
 	struct layer_rows *layer;      /* [L] */
-	uint32_t spare;                /* rows of room that snapshot_load() leaves in each head; set it before */
+	/* rows of room that snapshot_load() leaves in each head; set it before */
+	uint32_t spare;
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 };
 
@@ -25,7 +28,8 @@ struct cache *cache_new(const struct model *m, enum kv_dtype dtype);
 void cache_free(struct cache *);                                /* NULL allowed */
 /* Makes room for more rows in every KV head of every layer. Returns 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
-/* Gives an empty layer len[g] rows (contents to be filled in) and c->spare rows of room. Returns 0, or MODEL_ENOMEM. */
+/* Gives an empty layer len[g] rows (contents to be filled in) and c->spare rows of room.
+ * Returns 0, or MODEL_ENOMEM. */
 int cache_layer_init(struct cache *, uint32_t l, const uint32_t *len);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
@@ -36,10 +40,12 @@ uint64_t cache_bytes(const struct cache *);
 
 struct observation {
 	uint32_t window;               /* W: how many of the last rows are wanted; 0 = none */
-	uint32_t first;                /* rows at this position and later are kept; set by run_tokens() */
+	/* rows at this position and later are kept; set by run_tokens() */
+	uint32_t first;
 	uint32_t have;                 /* rows below, <= window: the last ones so far */
 	uint32_t *pos;                 /* host [W] */
-	float **q;                     /* [L] -> host [W][H][E], after rope, not scaled; row order as pos */
+	/* [L] -> host [W][H][E], after rope, not scaled; row order as pos */
+	float **q;
 };
 
 /* Returns 0, or MODEL_ENOMEM. */
@@ -52,18 +58,22 @@ void observation_free(struct observation *, const struct model *m);
 struct workspace;
 struct workspace *workspace_new(const struct model *m, uint32_t rows);   /* NULL without memory */
 void workspace_free(struct workspace *, const struct model *m);          /* NULL allowed */
-float *workspace_x(struct workspace *);                                   /* device [N][D]: the residual stream */
+/* device [N][D]: the residual stream */
+float *workspace_x(struct workspace *);
 
-/* Runs the N rows in the workspace's x, standing at positions pos[N] (host, ascending), through layers l0 .. l1-1. Their keys and
- * values are appended to the cache (the caller has reserved room); x becomes the output. Queries of rows
- * from obs->first on go to obs (NULL = none). */
-void forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos, uint32_t N,
+/* Runs the N rows in the workspace's x, standing at positions pos[N] (host, ascending), through
+ * layers l0 .. l1-1. Their keys and values are appended to the cache (the caller has reserved
+ * room); x becomes the output. Queries of rows from obs->first on go to obs (NULL = none). */
+void forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+    uint32_t N,
     uint32_t l0, uint32_t l1, struct observation *obs);
 
-/* Appends n tokens at next_position, next_position + 1, ... in chunks of at most the workspace's rows, and leaves the logits after the
- * last one in c->logits. step (NULL = none) is called after each chunk with the tokens done so far.
- * Returns 0, MODEL_ENOMEM, or MODEL_EIO when the device failed (err says how). */
-int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+/* Appends n tokens at next_position, next_position + 1, ... in chunks of at most the
+ * workspace's rows, and leaves the logits after the last one in c->logits. step (NULL = none)
+ * is called after each chunk with the tokens done so far. Returns 0, MODEL_ENOMEM, or MODEL_EIO
+ * when the device failed (err says how). */
+int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n,
     struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen);
 
 /* ---- snapshots ---- */
@@ -71,26 +81,30 @@ int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, con
 /* The head of a snapshot of this cache. */
 void snapshot_head(const struct cache *c, struct kv_head *head);
 
-/* Fills an empty cache from a reader that has just been opened, to its end. obs (NULL = not wanted): the stored observation queries, as far
- * as its window reaches. Unknown sections are dropped (the result is a new state). The identity is not compared here: kv_model_diff() first.
- * Returns a KV_* code; the reader has the message. */
+/* Fills an empty cache from a reader that has just been opened, to its end. obs (NULL = not
+ * wanted): the stored observation queries, as far as its window reaches. Unknown sections are
+ * dropped (the result is a new state). The identity is not compared here: kv_model_diff()
+ * first. Returns a KV_* code; the reader has the message. */
 int snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs);
 
-/* Writes tokens, layers, observation queries (NULL or have == 0: none) and logits; not the end. Returns a KV_* code; the writer has the message. */
+/* Writes tokens, layers, observation queries (NULL or have == 0: none) and logits; not the end.
+ * Returns a KV_* code; the writer has the message. */
 int snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs);
 
 /* ---- sampling ---- */
 
 struct sampler {
 	double temperature;            /* 0 = greedy */
-	double top_p;                  /* 1 = off: smallest set of tokens whose probabilities sum to top_p */
+	/* 1 = off: smallest set of tokens whose probabilities sum to top_p */
+	double top_p;
 	double min_p;                  /* 0 = off: at least min_p times the greatest probability */
 	uint64_t state[2];             /* random generator; sampler_seed() */
 };
 
 void sampler_seed(struct sampler *, uint64_t seed);
-/* The next token. Greedy: the lowest id of the greatest logits. Otherwise temperature, then min_p, then top_p, then one draw. Returns
- * UINT32_MAX when memory is short or no logit is finite. */
+/* The next token. Greedy: the lowest id of the greatest logits. Otherwise temperature, then
+ * min_p, then top_p, then one draw. Returns UINT32_MAX when memory is short or no logit is
+ * finite. */
 uint32_t sample(struct sampler *, const float *logits, uint32_t V);
 
 #endif

@@ -1,10 +1,11 @@
 /* model.h - a model folder: Hugging Face config.json and safetensors, mapped
  *
- * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing (plain or llama3 scaling), grouped-query
- * attention, SwiGLU. Whatever the configuration says that changes the arithmetic and is not supported is refused
- * by name (MODEL_EUNSUPPORTED), never ignored.
+ * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing (plain or llama3
+ * scaling), grouped-query attention, SwiGLU. Whatever the configuration says that changes the
+ * arithmetic and is not supported is refused by name (MODEL_EUNSUPPORTED), never ignored.
  *
- * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted to f32. */
+ * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted
+ * to f32. */
 #ifndef KVPIPE_MODEL_H
 #define KVPIPE_MODEL_H
 
@@ -14,7 +15,8 @@
 enum {
 	MODEL_OK = 0,
 	MODEL_EIO = -1,            /* a file is missing or cannot be read */
-	MODEL_EINVALID = -2,       /* damaged or contradictory: bad JSON, wrong shape, missing tensor, overlapping data ... */
+	/* damaged or contradictory: bad JSON, wrong shape, missing tensor, overlapping data ... */
+	MODEL_EINVALID = -2,
 	MODEL_EUNSUPPORTED = -3,   /* valid, but not an architecture we compute */
 	MODEL_ENOMEM = -4
 };
@@ -27,15 +29,19 @@ struct tensor {
 	unsigned ndim;
 	uint64_t dim[4];
 	uint64_t bytes;
-	const char *type;                       /* dtype as the file calls it: "BF16"; dtype is 0 when we have no such type */
+	/* dtype as the file calls it: "BF16"; dtype is 0 when we have no such type */
+	const char *type;
 	const char *file;                       /* path of the file it is in, for messages */
 };
 
-struct safetensors;                /* all mapped shards of one folder, sorted by tensor name (bytes) */
+/* all mapped shards of one folder, sorted by tensor name (bytes) */
+struct safetensors;
 
-/* Maps model.safetensors or, where there is none, the shards that model.safetensors.index.json names. Returns MODEL_* and writes
- * a message that names the file (and tensor, offset) into err. Every header is checked against its file: JSON, dtypes, shape x size = data_offsets,
- * no overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error only when asked for. */
+/* Maps model.safetensors or, where there is none, the shards that model.safetensors.index.json
+ * names. Returns MODEL_* and writes a message that names the file (and tensor, offset) into
+ * err. Every header is checked against its file: JSON, dtypes, shape x size = data_offsets, no
+ * overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error
+ * only when asked for. */
 int safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen);
 void safetensors_close(struct safetensors *);                  /* NULL allowed */
 /* NULL when there is none. */
@@ -53,33 +59,39 @@ struct model_layer {
 };
 
 struct model {
-	struct kv_model id;                     /* the identity that goes into snapshots; id.tokenizer is filled by the caller;
-	                                         * id.weights_dtype is that of the embedding, other tensors may differ */
+	/* the identity that goes into snapshots; id.tokenizer is filled by the caller;
+	 * id.weights_dtype is that of the embedding, other tensors may differ */
+	struct kv_model id;
 	char *dir;
-	uint32_t bos, eos[8], n_eos;            /* generation_config.json, else config.json; bos UINT32_MAX = none */
+	/* generation_config.json, else config.json; bos UINT32_MAX = none */
+	uint32_t bos, eos[8], n_eos;
 	uint32_t max_position;                  /* as the configuration claims; informative */
 	const double *freq;                     /* device [E/2], rotary frequencies after scaling */
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	const float *norm;                      /* device [D] */
 	struct model_layer *layer;              /* [L] */
 
-	void *constants;                        /* the one device block that freq, norms and biases lie in */
+	/* the one device block that freq, norms and biases lie in */
+	void *constants;
 	const struct ops *ops;                  /* the backend and device it was loaded for */
 	struct dev *dev;
 	struct safetensors *files;
 };
 
-/* Reads config.json (and generation_config.json where there is one) into id and the scalar fields; no weights. */
+/* Reads config.json (and generation_config.json where there is one) into id and the scalar
+ * fields; no weights. */
 int model_config(const char *dir, struct model *m, char *err, size_t errlen);
 
-/* Loads a folder for a device. Every tensor the architecture needs must be there with the right shape; the message has both
- * shapes. Tensors it does not need are an error unless known to be harmless (rotary inv_freq buffers; with tied embeddings an
- * lm_head.weight that is the same, byte for byte). */
-int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err, size_t errlen);
+/* Loads a folder for a device. Every tensor the architecture needs must be there with the right
+ * shape; the message has both shapes. Tensors it does not need are an error unless known to be
+ * harmless (rotary inv_freq buffers; with tied embeddings an lm_head.weight that is the same,
+ * byte for byte). */
+int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
+    char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */
 
-/* freq[E/2] <- rotary frequencies, host: theta^(-2i/E), with llama3 scaling where the identity says so
- * (Hugging Face modeling_rope_utils, _compute_llama3_parameters). */
+/* freq[E/2] <- rotary frequencies, host: theta^(-2i/E), with llama3 scaling where the identity
+ * says so (Hugging Face modeling_rope_utils, _compute_llama3_parameters). */
 void model_rope_frequencies(const struct kv_model *id, double *freq);
 
 #endif

@@ -1,18 +1,21 @@
 /* ops.h - what a backend can do: one table of small operations
  *
- * The transformer (forward.c) is written once over this table; cpu/ and gpu/ implement it and see nothing else
- * of this project than this file.
+ * The transformer (forward.c) is written once over this table; cpu/ and gpu/ implement it and
+ * see nothing else of this project than this file.
  *
- * Letters: L layers, N rows in this call, D model width, F ffn width, H query heads, G KV heads, R = H/G,
- * E head width, S rows of a cache, V vocabulary, W observation queries. Row-major, last index fastest.
+ * Letters: L layers, N rows in this call, D model width, F ffn width, H query heads, G KV
+ * heads, R = H/G, E head width, S rows of a cache, V vocabulary, W observation queries.
+ * Row-major, last index fastest.
  *
- * Memory: a pointer marked "device" is dereferenced by ops only; "host" pointers are ordinary memory, read before
- * the op returns. Nothing is allocated inside an op that forward() calls, except scratch that grows once.
+ * Memory: a pointer marked "device" is dereferenced by ops only; "host" pointers are ordinary
+ * memory, read before the op returns. Nothing is allocated inside an op that forward() calls,
+ * except scratch that grows once.
  *
- * Numbers: activations f32, sums in f32 in a fixed order that does not depend on the number of threads:
- * the same input gives the same bytes. Weights and cache stay in their own type.
+ * Numbers: activations f32, sums in f32 in a fixed order that does not depend on the number of
+ * threads: the same input gives the same bytes. Weights and cache stay in their own type.
  *
- * Errors: ops return nothing. A backend remembers its first failure (and does nothing from then on); sync() reports it. */
+ * Errors: ops return nothing. A backend remembers its first failure (and does nothing from then
+ * on); sync() reports it. */
 #ifndef KVPIPE_OPS_H
 #define KVPIPE_OPS_H
 
@@ -22,7 +25,8 @@
 extern "C" {
 #endif
 
-struct dev;                          /* one opened device of one backend: threads or stream, scratch, first error */
+/* one opened device of one backend: threads or stream, scratch, first error */
+struct dev;
 
 /* A weight matrix as it is stored: w[out][in], device. */
 struct mat {
@@ -31,14 +35,17 @@ struct mat {
 	uint32_t out, in;
 };
 
-/* One layer of keys and values. The rows of KV head g are k + start[g]*E ..., len[g] of them, positions ascending.
- * A growing cache leaves room after each head; in a section of a snapshot the heads are packed. */
+/* One layer of keys and values. The rows of KV head g are k + start[g]*E ..., len[g] of them,
+ * positions ascending. A growing cache leaves room after each head; in a section of a snapshot
+ * the heads are packed. */
 struct layer_rows {
-	void *k, *v;                 /* device, [rows][E] of dtype; v may be NULL where only keys are read */
+	/* device, [rows][E] of dtype; v may be NULL where only keys are read */
+	void *k, *v;
 	uint32_t *pos;               /* device, [rows] position of each row */
 	uint64_t *start;             /* host [G] first row of each KV head */
 	uint32_t *len;               /* host [G] rows in use; heads may differ */
-	uint32_t *room;              /* host [G] rows that each KV head has room for; NULL where nothing is appended */
+	/* host [G] rows that each KV head has room for; NULL where nothing is appended */
+	uint32_t *room;
 	uint32_t heads;              /* G */
 	uint32_t width;              /* E */
 	enum kv_dtype dtype;
@@ -49,7 +56,8 @@ struct ops {
 
 	/* ---- device ---- */
 
-	/* Opens device number index (0 for the CPU); threads 0 = all. NULL on failure, with the reason in err[errlen]. */
+	/* Opens device number index (0 for the CPU); threads 0 = all. NULL on failure, with the
+	 * reason in err[errlen]. */
 	struct dev *(*open)(int index, int threads, char *err, size_t errlen);
 	void (*close)(struct dev *);                               /* NULL allowed */
 	/* Waits for all work; returns NULL, or the text of the first failure. */
@@ -59,40 +67,52 @@ struct ops {
 
 	/* ---- memory ---- */
 
-	void *(*alloc)(struct dev *, size_t bytes);                /* device; 64-byte aligned, not cleared; NULL when there is none */
+	/* device; 64-byte aligned, not cleared; NULL when there is none */
+	void *(*alloc)(struct dev *, size_t bytes);
 	void (*free)(struct dev *, void *);                        /* NULL allowed */
 	void (*put)(struct dev *, void *dst, const void *src, size_t bytes);   /* device <- host */
-	void (*get)(struct dev *, void *dst, const void *src, size_t bytes);   /* host <- device, waits */
-	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);  /* device <- device, not overlapping */
-	/* Makes mapped weights usable as device memory: returns the pointer to use. The CPU returns host itself (no copy).
-	 * Valid until close(). NULL when there is no room. */
+	/* host <- device, waits */
+	void (*get)(struct dev *, void *dst, const void *src, size_t bytes);
+	/* device <- device, not overlapping */
+	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);
+	/* Makes mapped weights usable as device memory: returns the pointer to use. The CPU
+	 * returns host itself (no copy). Valid until close(). NULL when there is no room. */
 	const void *(*weights)(struct dev *, const void *host, size_t bytes);
 
 	/* ---- forward ---- */
 
 	/* x[N][D] f32 <- rows tok[N] (host; each < out) of table[V][D] */
-	void (*embed)(struct dev *, float *x, const struct mat *table, const uint32_t *tok, uint32_t N);
+	void (*embed)(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
+	    uint32_t N);
 	/* y[N][D] <- x[n] * w[D] / sqrt(mean(x[n]^2) + eps); y may be x */
-	void (*rmsnorm)(struct dev *, float *y, const float *x, const float *w, uint32_t N, uint32_t D, float eps);
+	void (*rmsnorm)(struct dev *, float *y, const float *x, const float *w, uint32_t N,
+	    uint32_t D, float eps);
 	/* y[N][out] <- x[N][in] . w^T (+ bias[out], NULL = none) (+ y when add) */
-	void (*matmul)(struct dev *, float *y, const float *x, const struct mat *w, const float *bias, uint32_t N, int add);
-	/* x[N][heads][E] in place, row n at position pos[n] (device): the pair (i, i + E/2) is turned by
-	 * pos * freq[i] (device, [E/2]). Angle, sine and cosine are computed in double precision or as exactly. */
-	void (*rope)(struct dev *, float *x, const uint32_t *pos, const double *freq, uint32_t N, uint32_t heads, uint32_t E);
-	/* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the layer's dtype; len[g] += N.
-	 * The caller has made room (len[g] + N <= room[g]). */
-	void (*store)(struct dev *, struct layer_rows *, const float *k, const float *v, const uint32_t *pos, uint32_t N);
-	/* o[N][H][E] and lse[N][H] (natural logarithm of the sum of exp(logits); NULL = not wanted) of attention of q[N][H][E] at qpos[N] (device,
-	 * ascending) over the rows with pos <= qpos: logits q.k / sqrt(E), query head h reads KV head h / (H/G). A row that sees nothing gives 0
-	 * and -inf. Tiled: no N x S matrix ever exists. */
-	void (*attend)(struct dev *, float *o, float *lse, const float *q, const struct layer_rows *, const uint32_t *qpos,
-	    uint32_t N, uint32_t H);
-	/* mass[h][s] (host, H lists at h*stride) <- sum over the W rows of q[W][H][E] of the softmax over *all* visible
-	 * rows of KV head h/(H/G), for each of its len rows s. Window attention of SnapKV, from two passes over the keys. */
-	void (*window_mass)(struct dev *, float *mass, size_t stride, const float *q, const struct layer_rows *,
-	    const uint32_t *qpos, uint32_t W, uint32_t H);
+	void (*matmul)(struct dev *, float *y, const float *x, const struct mat *w,
+	    const float *bias, uint32_t N, int add);
+	/* x[N][heads][E] in place, row n at position pos[n] (device): the pair (i, i + E/2) is
+	 * turned by pos * freq[i] (device, [E/2]). Angle, sine and cosine are computed in
+	 * double precision or as exactly. */
+	void (*rope)(struct dev *, float *x, const uint32_t *pos, const double *freq, uint32_t N,
+	    uint32_t heads, uint32_t E);
+	/* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the
+	 * layer's dtype; len[g] += N. The caller has made room (len[g] + N <= room[g]). */
+	void (*store)(struct dev *, struct layer_rows *, const float *k, const float *v,
+	    const uint32_t *pos, uint32_t N);
+	/* o[N][H][E] and lse[N][H] (natural logarithm of the sum of exp(logits); NULL = not
+	 * wanted) of attention of q[N][H][E] at qpos[N] (device, ascending) over the rows with
+	 * pos <= qpos: logits q.k / sqrt(E), query head h reads KV head h / (H/G). A row that
+	 * sees nothing gives 0 and -inf. Tiled: no N x S matrix ever exists. */
+	void (*attend)(struct dev *, float *o, float *lse, const float *q,
+	    const struct layer_rows *, const uint32_t *qpos, uint32_t N, uint32_t H);
+	/* mass[h][s] (host, H lists at h*stride) <- sum over the W rows of q[W][H][E] of the
+	 * softmax over *all* visible rows of KV head h/(H/G), for each of its len rows s.
+	 * Window attention of SnapKV, from two passes over the keys. */
+	void (*window_mass)(struct dev *, float *mass, size_t stride, const float *q,
+	    const struct layer_rows *, const uint32_t *qpos, uint32_t W, uint32_t H);
 	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
-	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N, uint32_t F);
+	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
+	    uint32_t F);
 };
 
 /* A backend that cannot run here has NULL for open. */

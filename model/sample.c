@@ -77,8 +77,9 @@ sift(struct candidate *heap, uint32_t n, uint32_t i)
 	}
 }
 
-/* Moves the smallest set of likeliest candidates with at least share of the sum to the end of the array, likeliest last.
- * Returns how many. A heap, because the set is usually a few dozen of 100,000. */
+/* Moves the smallest set of likeliest candidates with at least share of the sum to the end of
+ * the array, likeliest last. Returns how many. A heap, because the set is usually a few dozen
+ * of 100,000. */
 static uint32_t
 likeliest(struct candidate *c, uint32_t n, double share)
 {

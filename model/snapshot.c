@@ -75,7 +75,8 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 
 /* The last queries of the stored window that fit into ours; every layer has the same positions. */
 static int
-load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c, struct observation *obs)
+load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c,
+    struct observation *obs)
 {
 	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W, take, w, h;
 	size_t esize = kv_dtype_size(c->dtype);
@@ -142,7 +143,8 @@ snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 
 /* Positions of a layer as the writer wants them; freed by free_rows(). */
 static int
-host_rows(const struct cache *c, const struct layer_rows *from, struct kv_rows *rows, uint32_t **buffer)
+host_rows(const struct cache *c, const struct layer_rows *from, struct kv_rows *rows,
+    uint32_t **buffer)
 {
 	const uint32_t **pos = calloc(from->heads, sizeof *pos);
 	uint64_t total = 0;
@@ -176,7 +178,8 @@ free_rows(struct kv_rows *rows, uint32_t *buffer)
 }
 
 static int
-save_queries(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t layer)
+save_queries(struct kv_writer *w, const struct cache *c, const struct observation *obs,
+    uint32_t layer)
 {
 	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W = obs->have, i, h;
 	size_t esize = kv_dtype_size(c->dtype), head = round_up(8 + 4 * (size_t)W);
@@ -200,8 +203,8 @@ save_queries(struct kv_writer *w, const struct cache *c, const struct observatio
 }
 
 static int
-save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const char *type, const void *from,
-    char *buf)
+save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const char *type,
+    const void *from, char *buf)
 {
 	const struct layer_rows *rows = &c->layer[layer];
 	size_t row = rows->width * kv_dtype_size(rows->dtype);
@@ -209,8 +212,8 @@ save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const ch
 	uint32_t g;
 
 	for (g = 0; g < rows->heads; g++) {
-		c->model->ops->get(c->model->dev, buf + span.size, (const char *)from + rows->start[g] * row,
-		    rows->len[g] * row);
+		c->model->ops->get(c->model->dev, buf + span.size,
+		    (const char *)from + rows->start[g] * row, rows->len[g] * row);
 		span.size += rows->len[g] * row;
 	}
 	return kv_write(w, type, layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);

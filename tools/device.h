@@ -9,7 +9,8 @@ struct device {
 	struct dev *dev;
 };
 
-/* Opens settings.device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where it works, else the CPU, and -v says which). Dies. */
+/* Opens settings.device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where it works, else the CPU,
+ * and -v says which). Dies. */
 struct device device_open(void);
 /* Dies when the device has failed. */
 void device_check(const struct device *d);

@@ -44,9 +44,10 @@ engine_open(struct engine *e, const struct kv_reader *snapshot)
 	if (tokenizer_size(e->tokenizer) > e->model->id.vocabulary)
 		die(EXIT_DAMAGED, "%s: the tokenizer has %u ids, the model %u", settings.model,
 		    tokenizer_size(e->tokenizer), e->model->id.vocabulary);
-	if (snapshot != NULL && kv_model_diff(&kv_reader_head(snapshot)->model, &e->model->id, "snapshot",
-	    "model", err, sizeof err) != 0)
-		die(EXIT_MODEL, "%s is not of the model %s: %s", kv_reader_name(snapshot), settings.model, err);
+	if (snapshot != NULL && kv_model_diff(&kv_reader_head(snapshot)->model, &e->model->id,
+	    "snapshot", "model", err, sizeof err) != 0)
+		die(EXIT_MODEL, "%s is not of the model %s: %s", kv_reader_name(snapshot),
+		    settings.model, err);
 }
 
 void
@@ -74,8 +75,8 @@ parse_ids(const char *name, const char *text, size_t len, uint32_t vocabulary, s
 		for (word = p; p < end && isdigit((unsigned char)*p) && id < vocabulary; p++)
 			id = id * 10 + (uint64_t)(*p - '0');
 		if (p == word || (p < end && !isspace((unsigned char)*p)) || id >= vocabulary)
-			die(EXIT_DAMAGED, "%s: line %zu: \"%.*s\" is not a token id below %u", name, line,
-			    (int)strcspn(word, " \t\r\n\f\v"), word, vocabulary);
+			die(EXIT_DAMAGED, "%s: line %zu: \"%.*s\" is not a token id below %u",
+			    name, line, (int)strcspn(word, " \t\r\n\f\v"), word, vocabulary);
 		if (out->n == out->cap) {
 			out->cap = out->cap * 2 + 1024;
 			out->ids = realloc(out->ids, out->cap * sizeof *out->ids);

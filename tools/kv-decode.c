@@ -19,11 +19,15 @@ static int ignore_eos, ids_out;
 
 static const struct opt opts[] = {
 	{ 'n', "tokens", OPT_COUNT, &limit, 0, "N", "generate at most N tokens (128)" },
-	{ 't', "temperature", OPT_REAL, &temperature, 0, "T", "divide the logits by T; 0 is greedy (0)" },
-	{ 0, "top-p", OPT_REAL, &top_p, 0, "P", "sample from the likeliest tokens that make up P (1)" },
-	{ 0, "min-p", OPT_REAL, &min_p, 0, "P", "leave out tokens below P times the likeliest (0)" },
+	{ 't', "temperature", OPT_REAL, &temperature, 0, "T",
+	    "divide the logits by T; 0 is greedy (0)" },
+	{ 0, "top-p", OPT_REAL, &top_p, 0, "P",
+	    "sample from the likeliest tokens that make up P (1)" },
+	{ 0, "min-p", OPT_REAL, &min_p, 0, "P",
+	    "leave out tokens below P times the likeliest (0)" },
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "seed of the random generator (0)" },
-	{ 0, "stop", OPT_STRINGS, &stops, 0, "TEXT", "end before TEXT; may be given several times" },
+	{ 0, "stop", OPT_STRINGS, &stops, 0, "TEXT",
+	    "end before TEXT; may be given several times" },
 	{ 0, "ignore-eos", OPT_FLAG, &ignore_eos, 1, NULL, "go on after an end token" },
 	{ 0, "ids", OPT_FLAG, &ids_out, 1, NULL, "print token ids, one a line, instead of text" },
 	{ 0 }
@@ -39,7 +43,8 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* Text on its way out. What may be the beginning of a stop text is held back until it is clear that it is not. */
+/* Text on its way out. What may be the beginning of a stop text is held back until it is clear
+ * that it is not. */
 struct printer {
 	struct utf8_stream utf8;
 	char *held;
@@ -156,8 +161,8 @@ is_eos(const struct model *m, uint32_t id)
 	return 0;
 }
 
-/* Generates and prints. Every token that is printed, the last one too when the snapshot is kept, has gone through the model
- * afterwards, so tokens, rows and logits of the cache agree. */
+/* Generates and prints. Every token that is printed, the last one too when the snapshot is
+ * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree. */
 static uint32_t
 generate(const struct engine *e, struct cache *c, struct workspace *ws, int keep)
 {
@@ -226,7 +231,8 @@ main(int argc, char **argv)
 	if ((rc = snapshot_load(r, c, NULL)) < 0)
 		input_failed(r, rc);
 	if (c->logits == NULL)
-		die(EXIT_RUN, "%s holds no logits to start from: continue it with kv-prefill --resume",
+		die(EXIT_RUN,
+		    "%s holds no logits to start from: continue it with kv-prefill --resume",
 		    kv_reader_name(r));
 	if ((ws = workspace_new(e.model, 1)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");

@@ -13,12 +13,15 @@ static int ids_in, no_template, plain;
 static const char *resume, *dtype_name;
 
 static const struct opt opts[] = {
-	{ 'w', "observe", OPT_COUNT, &observe, 0, "W", "keep the queries of the last W tokens for kv-score" },
+	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
+	    "keep the queries of the last W tokens for kv-score" },
 	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512)" },
 	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot" },
-	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE", "type of keys and values: bf16, f16, f32 (as the weights)" },
+	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
+	    "type of keys and values: bf16, f16, f32 (as the weights)" },
 	{ 0, "ids", OPT_FLAG, &ids_in, 1, NULL, "the prompt is a list of token ids" },
-	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL, "do not put the tokenizer's first tokens (BOS) before the text" },
+	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
+	    "do not put the tokenizer's first tokens (BOS) before the text" },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL, "take the text of special tokens literally" },
 	{ 0 }
 };
@@ -85,8 +88,8 @@ start_cache(const struct model *m, struct kv_reader *from, struct observation *o
 static void
 report(const struct cache *c, size_t n, double seconds)
 {
-	note("%zu tokens in %.2f s (%.0f tokens/s), next position %u, keys and values %.1f MiB", n, seconds,
-	    (double)n / seconds, c->next_position, (double)cache_bytes(c) / (1 << 20));
+	note("%zu tokens in %.2f s (%.0f tokens/s), next position %u, keys and values %.1f MiB",
+	    n, seconds, (double)n / seconds, c->next_position, (double)cache_bytes(c) / (1 << 20));
 }
 
 int
@@ -128,7 +131,8 @@ main(int argc, char **argv)
 		die(EXIT_RUN, "no memory for %u tokens at a time", chunk);
 	t0 = seconds();
 	progress_start("prefill", ids.n, "tokens");
-	if (run_tokens(e.model, c, ws, ids.ids, ids.n, observe ? &obs : NULL, progress, err, sizeof err) != 0)
+	if (run_tokens(e.model, c, ws, ids.ids, ids.n, observe ? &obs : NULL, progress, err,
+	    sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
 	progress_end();
 	report(c, ids.n, seconds() - t0);

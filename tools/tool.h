@@ -1,6 +1,7 @@
 /* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
  *
- * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS) or handle signals. */
+ * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS) or
+ * handle signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
@@ -72,20 +73,24 @@ struct settings {
 };
 extern struct settings settings;
 
-/* Parses the command line (getopt_long; --help and --version print and exit 0; anything wrong exits 2 with the synopsis). Ignores SIGPIPE, installs
- * handlers that remove an unfinished output. Returns the index of the first operand. */
+/* Parses the command line (getopt_long; --help and --version print and exit 0; anything wrong
+ * exits 2 with the synopsis). Ignores SIGPIPE, installs handlers that remove an unfinished
+ * output. Returns the index of the first operand. */
 int tool_start(const struct tool *tool, int argc, char **argv);
 
 /* The operand at index i, or "-" when there is none. */
 const char *operand(int argc, char **argv, int i);
 
-/* ---- messages, on standard error, "kv-evict: ..."; a format that ends in a colon gets errno's text ---- */
+/* ---- messages, on standard error, "kv-evict: ..."; a format that ends in a colon gets errno's
+ * text ---- */
 
 void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
 void warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* not with -q */
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /* only with -v */
-void *must_alloc(size_t n, size_t size);                                        /* n * size bytes, zeroed; dies */
-void must_read_all(const char *path, char **data, size_t *len);                 /* "-" = standard input; zero-terminated; dies */
+/* n * size bytes, zeroed; dies */
+void *must_alloc(size_t n, size_t size);
+/* "-" = standard input; zero-terminated; dies */
+void must_read_all(const char *path, char **data, size_t *len);
 
 /* ---- snapshots ---- */
 
@@ -96,7 +101,8 @@ const struct kv_rows *input_rows(struct kv_reader *r);
 void input_failed(struct kv_reader *r, int code) __attribute__((noreturn));
 int input_status(int code);                                       /* the exit code for a KV_E* */
 
-/* Binary output to a terminal is refused: for programs that work for long before output_create(), which refuses too. */
+/* Binary output to a terminal is refused: for programs that work for long before
+ * output_create(), which refuses too. */
 void output_refuse_terminal(void);
 
 /* The output named by -o, with the flags of -z. Refuses a terminal. */
@@ -117,9 +123,11 @@ void output_commit(struct kv_writer *w, const struct kv_reader *from);
 /* Flushes and closes standard output; a late write error is an error. Returns EXIT_OK, for main. */
 int finish(void);
 
-/* ---- progress: one line on standard error, when it is a terminal and the work takes more than a second ---- */
+/* ---- progress: one line on standard error, when it is a terminal and the work takes more than
+ * a second ---- */
 
-void progress_start(const char *what, uint64_t total, const char *unit);  /* "prefill", 8192, "tokens"; unit "B" prints MiB */
+/* "prefill", 8192, "tokens"; unit "B" prints MiB */
+void progress_start(const char *what, uint64_t total, const char *unit);
 void progress(uint64_t done);                                     /* cheap; may be called often */
 void progress_end(void);
 
