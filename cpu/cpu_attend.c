@@ -1,18 +1,20 @@
 /* cpu_attend.c - attention and attention mass, cut into items of work
  *
- * An item is one KV head, a block of query rows of the call with all the query heads that read that KV head, and a range of the head's
- * rows. Prefill has enough blocks of query rows to occupy the threads; decoding has one, so there the rows of the cache
- * are cut into chunks instead, and the results of the chunks, each normalised by its own sum, are combined by their log-sum-exp.
- * Scratch is linear in N and in the number of items; the loops over keys are in simd_attend.c.
+ * An item is one KV head, a block of query rows of the call with all the query heads that
+ * read that KV head, and a range of the head's rows. Prefill has enough blocks of query
+ * rows to occupy the threads; decoding has one, so there the rows of the cache are cut into
+ * chunks instead, and the results of the chunks, each normalised by its own sum, are
+ * combined by their log-sum-exp. Scratch is linear in N and in the number of items; the
+ * loops over keys are in simd_attend.c.
  *
- * Because positions ascend, the rows that a query sees are a prefix of the KV head's rows: its length is all that the inner
- * loops need to know about positions. */
+ * Because positions ascend, the rows that a query sees are a prefix of the KV head's rows:
+ * its length is all that the inner loops need to know about positions. */
 #include <math.h>
 #include <omp.h>
 
 #include "cpu/cpu_internal.h"
 
-#define QUERY_ROWS 128           /* query rows x query heads of one item, or one row's heads where those are more */
+#define QUERY_ROWS 128           /* query rows x query heads of one item; at least one row */
 #define ITEMS 256                /* rows of the cache are cut until there are about so many items */
 #define CHUNK_MIN 512            /* but not shorter than this */
 
@@ -37,8 +39,10 @@ make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N
 {
 	size_t longest = 0, items, M, g;
 
-	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 || kv_dtype_size(rows->dtype) == 0) {
-		cpu_fail(d, "attention: %zu query heads over %u KV heads of width %u", H, rows->heads, rows->width);
+	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 ||
+	    kv_dtype_size(rows->dtype) == 0) {
+		cpu_fail(d, "attention: %zu query heads over %u KV heads of width %u", H,
+		    rows->heads, rows->width);
 		return 0;
 	}
 	*p = (struct plan){ .rows = rows, .N = N, .H = H, .R = H / rows->heads, .E = rows->width };
@@ -54,8 +58,8 @@ make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N
 		p->chunk = round_up(longest + 1, KEY_TILE);
 	p->chunks = longest > p->chunk ? (longest + p->chunk - 1) / p->chunk : 1;
 	M = p->block * p->R;
-	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 2 * round_up(M, 16) + p->E * KEY_TILE +
-	    KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
+	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 2 * round_up(M, 16) +
+	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
 	return 1;
 }
 
@@ -75,10 +79,11 @@ seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
 	return low;
 }
 
-/* The job of query rows n0 .. of KV head g on one thread's scratch, with its queries scaled and no rows read yet. Its rows end
- * where no query row of it sees further. */
+/* The job of query rows n0 .. of KV head g on one thread's scratch, with its queries scaled
+ * and no rows read yet. Its rows end where no query row of it sees further. */
 static void
-start_job(const struct plan *p, struct attend_job *j, float *scratch, const float *q, const uint32_t *qpos, size_t g, size_t n0)
+start_job(const struct plan *p, struct attend_job *j, float *scratch, const float *q,
+    const uint32_t *qpos, size_t g, size_t n0)
 {
 	const struct layer_rows *c = p->rows;
 	const size_t E = p->E, N = p->N - n0 < p->block ? p->N - n0 : p->block, M = N * p->R;
@@ -127,10 +132,11 @@ finish_job(const struct attend_job *j, size_t m, float *o, float *lse)
 		o[i] = from[i] * scale;
 }
 
-/* One item: o[N][H][E] and lse[N][H] of query rows n0 .., KV head g, over rows of the cache from first on */
+/* One item: o[N][H][E] and lse[N][H] of query rows n0 .., KV head g, over rows of the cache
+ * from first on */
 static void
-attend_item(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse, const float *q, const uint32_t *qpos,
-    size_t g, size_t n0, size_t first)
+attend_item(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse,
+    const float *q, const uint32_t *qpos, size_t g, size_t n0, size_t first)
 {
 	struct attend_job j;
 	size_t m, at;
@@ -154,7 +160,8 @@ attend_item(struct dev *d, const struct plan *p, float *scratch, float *o, float
 
 /* o[E], lse <- chunks results for one query row of one head, stride rows of E, and of 1, apart */
 static void
-combine(float *o, float *lse, const float *part_o, const float *part_lse, size_t chunks, size_t stride, size_t E)
+combine(float *o, float *lse, const float *part_o, const float *part_lse, size_t chunks,
+    size_t stride, size_t E)
 {
 	float top = -INFINITY, sum = 0, weight;
 	size_t c, e;
@@ -188,34 +195,40 @@ attend_floats(struct dev *d, const struct plan *p, int want_o)
 
 /* o[N][H][E] and lse[N][H], each NULL = not wanted */
 static void
-attend(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse, const float *q, const uint32_t *qpos)
+attend(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse,
+    const float *q, const uint32_t *qpos)
 {
 	const size_t NH = p->N * p->H, G = p->rows->heads;
 	float *part_lse = scratch + d->threads * p->floats, *part_o = part_lse + p->chunks * NH;
 	size_t i, b, g, c;
 
-	/* From the last query rows, which see most, to the first: the threads then end at about the same time. */
+	/* From the last query rows, which see most, to the first: the threads then end at
+	 * about the same time. */
 #pragma omp parallel for collapse(3) schedule(dynamic) num_threads(d->threads)
 	for (b = p->blocks; b > 0; b--)
 		for (g = 0; g < G; g++)
 			for (c = 0; c < p->chunks; c++) {
 				float *mine = scratch + (size_t)omp_get_thread_num() * p->floats;
-				float *to_o = o == NULL || p->chunks == 1 ? o : part_o + c * NH * p->E;
-				float *to_lse = p->chunks == 1 ? lse : part_lse + c * NH;
+				float *to_o = o, *to_lse = lse;
 
-				attend_item(d, p, mine, to_o, to_lse, q, qpos, g, (b - 1) * p->block, c * p->chunk);
+				if (p->chunks > 1) {
+					to_o = o == NULL ? NULL : part_o + c * NH * p->E;
+					to_lse = part_lse + c * NH;
+				}
+				attend_item(d, p, mine, to_o, to_lse, q, qpos, g,
+				    (b - 1) * p->block, c * p->chunk);
 			}
 	if (p->chunks == 1)
 		return;
 #pragma omp parallel for num_threads(d->threads) if (p->chunks * NH * p->E > 32768)
 	for (i = 0; i < NH; i++)
-		combine(o == NULL ? NULL : o + i * p->E, lse == NULL ? NULL : lse + i, part_o + i * p->E, part_lse + i,
-		    p->chunks, NH, p->E);
+		combine(o == NULL ? NULL : o + i * p->E, lse == NULL ? NULL : lse + i,
+		    part_o + i * p->E, part_lse + i, p->chunks, NH, p->E);
 }
 
 void
-cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *rows, const uint32_t *qpos, uint32_t N,
-    uint32_t H)
+cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *rows,
+    const uint32_t *qpos, uint32_t N, uint32_t H)
 {
 	struct plan p;
 	float *scratch;
@@ -226,10 +239,11 @@ cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct lay
 		attend(d, &p, scratch, o, lse, q, qpos);
 }
 
-/* Rows first .. first+CHUNK_MIN-1 of mass[H][..] for the query heads of KV head g: every query row, in order */
+/* Rows first .. first+CHUNK_MIN-1 of mass[H][..] for the query heads of KV head g: every
+ * query row, in order */
 static void
-mass_item(struct dev *d, const struct plan *p, float *scratch, float *mass, size_t stride, const float *lse, const float *q,
-    const uint32_t *qpos, size_t g, size_t first)
+mass_item(struct dev *d, const struct plan *p, float *scratch, float *mass, size_t stride,
+    const float *lse, const float *q, const uint32_t *qpos, size_t g, size_t first)
 {
 	const size_t len = p->rows->len[g], end = len < first + CHUNK_MIN ? len : first + CHUNK_MIN;
 	struct attend_job j;
@@ -250,8 +264,8 @@ mass_item(struct dev *d, const struct plan *p, float *scratch, float *mass, size
 }
 
 void
-cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q, const struct layer_rows *rows, const uint32_t *qpos,
-    uint32_t W, uint32_t H)
+cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
+    const struct layer_rows *rows, const uint32_t *qpos, uint32_t W, uint32_t H)
 {
 	const size_t lses = round_up((size_t)W * H, 16);
 	size_t longest = 0, g, s;
@@ -269,5 +283,6 @@ cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q, const
 #pragma omp parallel for collapse(2) schedule(dynamic) num_threads(d->threads)
 	for (g = 0; g < rows->heads; g++)
 		for (s = 0; s < longest; s += CHUNK_MIN)
-			mass_item(d, &p, scratch + (size_t)omp_get_thread_num() * p.floats, mass, stride, lse, q, qpos, g, s);
+			mass_item(d, &p, scratch + (size_t)omp_get_thread_num() * p.floats,
+			    mass, stride, lse, q, qpos, g, s);
 }

@@ -1,6 +1,8 @@
-/* cpu_device.c - the CPU as a device: threads, memory, the first error, and the table of ops
+/* cpu_device.c - the CPU as a device: threads, memory, the first error, and the table of
+ * ops
  *
- * Device memory is ordinary memory, every op has finished when it returns, and weights are used where they are mapped. */
+ * Device memory is ordinary memory, every op has finished when it returns, and weights are
+ * used where they are mapped. */
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
 #include <stdarg.h>
@@ -24,7 +26,8 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 		return NULL;
 	}
 	if (threads < 0 || threads > MAX_THREADS) {
-		snprintf(err, errlen, "%d threads: want 1 to %d, or 0 for all", threads, MAX_THREADS);
+		snprintf(err, errlen, "%d threads: want 1 to %d, or 0 for all", threads,
+		    MAX_THREADS);
 		return NULL;
 	}
 	if ((d = calloc(1, sizeof *d)) == NULL) {
@@ -33,8 +36,8 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 	}
 	d->threads = threads > 0 ? threads : omp_get_num_procs();
 	d->simd = cpu_simd();
-	snprintf(d->text, sizeof d->text, "%d thread%s, %s, oneDNN %d.%d.%d", d->threads, d->threads == 1 ? "" : "s",
-	    d->simd->name, dnn->major, dnn->minor, dnn->patch);
+	snprintf(d->text, sizeof d->text, "%d thread%s, %s, oneDNN %d.%d.%d", d->threads,
+	    d->threads == 1 ? "" : "s", d->simd->name, dnn->major, dnn->minor, dnn->patch);
 	return d;
 }
 
@@ -72,8 +75,8 @@ cpu_fail(struct dev *d, const char *fmt, ...)
 	}
 }
 
-/* Large pieces are aligned to huge pages and ask for them: keys and values are read from end to end, and
- * with small pages a tenth of that time goes into address translation. */
+/* Large pieces are aligned to huge pages and ask for them: keys and values are read from
+ * end to end, and with small pages a tenth of that time goes into address translation. */
 static void *
 aligned(size_t bytes)
 {

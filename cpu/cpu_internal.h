@@ -1,36 +1,43 @@
-/* cpu_internal.h - what the files of the CPU backend share; nothing outside cpu/ and its tests includes it
+/* cpu_internal.h - what the files of the CPU backend share
  *
  * cpu_device.c  open, memory, errors, the op table
- * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for a few rows
+ * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
  * cpu_attend.c  attention and attention mass: how the work is cut into items
  * cpu_rows.c    everything that handles one row at a time
- * simd_*.c      inner loops, compiled once per instruction set; dispatch.c picks one struct simd when a device is opened
+ * simd_*.c      inner loops, compiled once per instruction set
+ * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
- * Work is cut into items by the shapes alone, and each item is computed by one thread in one order. So which thread
- * takes which item, and how many there are, cannot change a result. */
+ * Nothing outside cpu/ and its tests includes this.
+ *
+ * Work is cut into items by the shapes alone, and each item is computed by one thread in
+ * one order. So which thread takes which item, and how many there are, cannot change a
+ * result. */
 #ifndef CPU_INTERNAL_H
 #define CPU_INTERNAL_H
 
 #include "model/ops.h"
 
-/* Keys that attention handles at once. Rows of scores, and of the transposed keys, have this many floats. */
+/* Keys that attention handles at once. Rows of scores, and of the transposed keys, have
+ * this many floats. */
 #define KEY_TILE 64
 
-/* Rows of scores that are computed at once: they stay in the first-level cache between the two products. */
+/* Rows of scores that are computed at once: they stay in the first-level cache between the
+ * two products. */
 #define SCORE_ROWS 48
 
-/* E rounded up to whole vectors of every instruction set: the row length of values and outputs in scratch. */
+/* E rounded up to whole vectors of every instruction set: the row length of values and
+ * outputs in scratch. */
 #define PADDED(E) (((size_t)(E) + 15) & ~(size_t)15)
 
-/* One KV head and M query rows that read it: query row m is row n = m / R of the call, query head m % R of the group.
- * Scratch belongs to one thread. */
+/* One KV head and M query rows that read it: query row m is row n = m / R of the call,
+ * query head m % R of the group. Scratch belongs to one thread. */
 struct attend_job {
-	const void *k, *v;           /* [..][E] of dtype: the rows of this KV head; v NULL: only m and l are wanted */
+	const void *k, *v;           /* [..][E] of dtype: this KV head's rows; v NULL: only m, l */
 	enum kv_dtype dtype;
 	size_t E, M;
 	size_t first, last;          /* rows first..last-1 of the head are read */
 	const float *q;              /* [M][E], multiplied by 1/sqrt(E) */
-	const uint32_t *seen;        /* [M] query row m sees the rows below seen[m]: positions ascend, so it is a prefix */
+	const uint32_t *seen;        /* [M] query row m sees rows 0 .. seen[m]-1 of the head */
 	float *m;                    /* [M] largest logit so far, -inf at first */
 	float *l;                    /* [M][16] lanes whose sum is the sum of exp(logit - m) */
 	float *o;                    /* [M][PADDED(E)] sum of exp(logit - m) * v */
@@ -46,22 +53,25 @@ struct simd {
 	/* dst[n] f32 <- src[n] of type */
 	void (*widen)(float *dst, const void *src, enum kv_dtype type, size_t n);
 
-	/* y[n][r] <- x[n] . w[r] (+ bias[r], NULL = none) (+ y[n][r] when add), n < N, r < rows; rows of y are ldy apart,
-	 * x[N][in], w[rows][in] of type. The sum has the same order for every N and rows. */
-	void (*dots)(float *y, size_t ldy, const float *x, size_t N, const void *w, enum kv_dtype type, size_t rows,
-	    size_t in, const float *bias, int add);
+	/* y[n][r] <- x[n] . w[r] (+ bias[r], NULL = none) (+ y[n][r] when add), n < N, r <
+	 * rows; rows of y are ldy apart, x[N][in], w[rows][in] of type. The sum has the
+	 * same order for every N and rows. */
+	void (*dots)(float *y, size_t ldy, const float *x, size_t N, const void *w,
+	    enum kv_dtype type, size_t rows, size_t in, const float *bias, int add);
 
 	/* Folds rows first..last-1 into m, l and o. */
 	void (*attend)(const struct attend_job *);
 
-	/* mass[r*stride + s] += sum over the query rows of head r, in order, of exp(logit - lse[m]), first <= s < last.
-	 * l, o and v are not used; m holds the log-sum-exp of each query row. */
+	/* mass[r*stride + s] += sum over the query rows of head r, in order, of exp(logit -
+	 * lse[m]), first <= s < last. l, o and v are not used; m holds the log-sum-exp of
+	 * each query row. */
 	void (*mass)(const struct attend_job *, float *mass, size_t stride, size_t R);
 
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);
 
-	/* x[heads][E]: (x[i], x[i + E/2]) turned by the angle with cosine c[i] and sine s[i], i < E/2 */
+	/* x[heads][E]: (x[i], x[i + E/2]) turned by the angle with cosine c[i] and sine
+	 * s[i], i < E/2 */
 	void (*rotate)(float *x, const float *c, const float *s, size_t heads, size_t E);
 
 	/* y[n] <- silu(gate[n]) * up[n] */
@@ -80,8 +90,8 @@ struct dev {
 /* The best instruction set that this processor runs, or the forced one. */
 const struct simd *cpu_simd(void);
 
-/* For tests: devices opened from now on use that instruction set; NULL: the best one again. Returns 0 when there is none of that name,
- * or it does not run here. */
+/* For tests: devices opened from now on use that instruction set; NULL: the best one again.
+ * Returns 0 when there is none of that name, or it does not run here. */
 int cpu_force_isa(const char *name);
 
 /* Scratch of at least bytes for the op that is running; NULL after remembering the failure. */
@@ -92,13 +102,18 @@ void cpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 
 
 /* Ops of the other files; contracts in model/ops.h */
 void cpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void cpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t, float);
-void cpu_matmul(struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
-void cpu_rope(struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t, uint32_t);
-void cpu_store(struct dev *, struct layer_rows *, const float *, const float *, const uint32_t *, uint32_t);
-void cpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t);
-void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *, const uint32_t *, uint32_t,
+void cpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t,
+    float);
+void cpu_matmul(struct dev *, float *, const float *, const struct mat *, const float *,
+    uint32_t, int);
+void cpu_rope(struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t,
     uint32_t);
+void cpu_store(struct dev *, struct layer_rows *, const float *, const float *,
+    const uint32_t *, uint32_t);
+void cpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
+    const uint32_t *, uint32_t, uint32_t);
+void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
+    const uint32_t *, uint32_t, uint32_t);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 
 #endif

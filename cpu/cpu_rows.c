@@ -21,11 +21,13 @@ cpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok,
 		}
 #pragma omp parallel for num_threads(d->threads) if (N * D > WORTH_THREADS)
 	for (n = 0; n < N; n++)
-		d->simd->widen(x + n * D, (const char *)table->data + tok[n] * row, table->dtype, D);
+		d->simd->widen(x + n * D, (const char *)table->data + tok[n] * row,
+		    table->dtype, D);
 }
 
 void
-cpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N, uint32_t D, float eps)
+cpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N, uint32_t D,
+    float eps)
 {
 	uint32_t n;
 
@@ -36,10 +38,12 @@ cpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N,
 		d->simd->rmsnorm(y + (size_t)n * D, x + (size_t)n * D, w, D, eps);
 }
 
-/* The angle grows with the position: at position 100000 an f32 angle would be wrong in its second decimal. It is therefore
- * computed in double, once per row for all heads; only its sine and cosine are f32. */
+/* The angle grows with the position: at position 100000 an f32 angle would be wrong in its
+ * second decimal. It is therefore computed in double, once per row for all heads; only its
+ * sine and cosine are f32. */
 void
-cpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint32_t N, uint32_t heads, uint32_t E)
+cpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint32_t N,
+    uint32_t heads, uint32_t E)
 {
 	const size_t half = E / 2, table = 2 * PADDED(half);
 	float *scratch;
@@ -63,7 +67,8 @@ cpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint3
 }
 
 void
-cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v, const uint32_t *pos, uint32_t N)
+cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
+    const uint32_t *pos, uint32_t N)
 {
 	const size_t E = c->width, size = kv_dtype_size(c->dtype);
 	uint32_t g, n;
@@ -72,13 +77,15 @@ cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v, c
 		return;
 	for (g = 0; g < c->heads; g++)
 		if (c->len[g] > c->room[g] || N > c->room[g] - c->len[g]) {
-			cpu_fail(d, "store: KV head %u has %u rows of %u, no room for %u", g, c->len[g], c->room[g], N);
+			cpu_fail(d, "store: KV head %u has %u rows of %u, no room for %u", g,
+			    c->len[g], c->room[g], N);
 			return;
 		}
 #pragma omp parallel for collapse(2) num_threads(d->threads) if (N * c->heads * E > WORTH_THREADS)
 	for (g = 0; g < c->heads; g++)
 		for (n = 0; n < N; n++) {
-			size_t row = c->start[g] + c->len[g] + n, from = ((size_t)n * c->heads + g) * E;
+			size_t row = c->start[g] + c->len[g] + n;
+			size_t from = ((size_t)n * c->heads + g) * E;
 
 			kv_from_f32((char *)c->k + row * E * size, k + from, c->dtype, E);
 			if (c->v != NULL)

@@ -10,21 +10,23 @@ extern const struct simd simd_base;
 #if defined(__x86_64__)
 extern const struct simd simd_avx2, simd_avx512;
 
-/* The flags that the Makefile compiles for. Half-precision conversion has no name in __builtin_cpu_supports of clang 14. */
+/* The flags that the Makefile compiles for. Half-precision conversion has no name in
+ * __builtin_cpu_supports of clang 14. */
 static int
 runs_avx2(void)
 {
 	unsigned a, b, c, d;
 
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
-	    (c & bit_F16C) != 0;
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+	    __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
 }
 
 static int
 runs_avx512(void)
 {
-	return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+	return runs_avx2() && __builtin_cpu_supports("avx512f") &&
+	    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl");
 }
 #endif
 

@@ -1,11 +1,13 @@
-/* simd.h - the vector of one instruction set, and the few operations that C has no operator for
+/* simd.h - the vector of one instruction set, and the operations that C has no operator for
  *
- * Included by cpu/simd_*.c only, which are compiled once with -DISA=base, avx2 and avx512. The source is the same for all; what
- * differs is VL, the floats in one vector, and that base rounds a product before it is added, where the others do not (fused
- * multiply-add). Vectors wider than the processor's would keep the order of sums the same everywhere, but
+ * Included by cpu/simd_*.c only, which are compiled once with -DISA=base, avx2 and avx512.
+ * The source is the same for all; what differs is VL, the floats in one vector, and that
+ * base rounds a product before it is added, where the others do not (fused multiply-add).
+ * Vectors wider than the processor's would keep the order of sums the same everywhere, but
  * gcc 12 keeps such variables in memory.
  *
- * Everything here is static: objects for different instruction sets are linked together and must not share a function. */
+ * Everything here is static: objects for different instruction sets are linked together and
+ * must not share a function. */
 #ifndef SIMD_H
 #define SIMD_H
 
@@ -33,7 +35,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over registers must be unrolled. Not under clang's sanitizers: with a check at every access it then compiles for minutes. */
+/* Loops over registers must be unrolled. Not under clang's sanitizers: with a check at
+ * every access it then compiles for minutes. */
 #if !defined(__clang__)
 #define UNROLL _Pragma("GCC unroll 16")
 #elif __has_feature(address_sanitizer) || __has_feature(undefined_behavior_sanitizer)
@@ -50,7 +53,8 @@ typedef uint16_t vh_any __attribute__((vector_size(2 * VL), aligned(2), may_alia
 extern const struct simd FN(simd);
 
 void FN(widen)(float *, const void *, enum kv_dtype, size_t);
-void FN(dots)(float *, size_t, const float *, size_t, const void *, enum kv_dtype, size_t, size_t, const float *, int);
+void FN(dots)(float *, size_t, const float *, size_t, const void *, enum kv_dtype, size_t,
+    size_t, const float *, int);
 void FN(attend)(const struct attend_job *);
 void FN(mass)(const struct attend_job *, float *, size_t, size_t);
 void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
@@ -118,20 +122,22 @@ vmin(vf a, vf b)
 #endif
 }
 
-/* ROTATE(v, n): lane i <- lane i + n.  LOW, HIGH: lanes of the lower, upper halves of a and b in turn, a0 b0 a1 b1 ... */
+/* ROTATE(v, n): lane i <- lane i + n.  LOW, HIGH: lanes of the lower, upper halves of a and
+ * b in turn, a0 b0 a1 b1 ... */
+#define SHUFFLE __builtin_shufflevector
 #if VL == 16
-#define ROTATE(v, n) __builtin_shufflevector(v, v, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, n + 8, n + 9, \
-    n + 10, n + 11, n + 12, n + 13, n + 14, n + 15)
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define ROTATE(v, n) SHUFFLE(v, v, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, n + 8, \
+    n + 9, n + 10, n + 11, n + 12, n + 13, n + 14, n + 15)
+#define LOW(a, b) SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH(a, b) SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #elif VL == 8
-#define ROTATE(v, n) __builtin_shufflevector(v, v, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7)
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define ROTATE(v, n) SHUFFLE(v, v, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7)
+#define LOW(a, b) SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH(a, b) SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #else
-#define ROTATE(v, n) __builtin_shufflevector(v, v, n, n + 1, n + 2, n + 3)
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define ROTATE(v, n) SHUFFLE(v, v, n, n + 1, n + 2, n + 3)
+#define LOW(a, b) SHUFFLE(a, b, 0, 4, 1, 5)
+#define HIGH(a, b) SHUFFLE(a, b, 2, 6, 3, 7)
 #endif
 
 /* Sum of the lanes, by halves */
@@ -187,7 +193,8 @@ INLINE vf
 vload_bf16(const uint16_t *p)
 {
 #if VL == 16
-	return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16);
+	return (vf)_mm512_slli_epi32(
+	    _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16);
 #elif VL == 8
 	return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16);
 #else
@@ -195,8 +202,9 @@ vload_bf16(const uint16_t *p)
 #endif
 }
 
-/* Without an instruction: exponent and fraction moved to their places make a float that is 2^112 too small,
- * also where the half is subnormal; infinities and NaNs then need the rest of the exponent. */
+/* Without an instruction: exponent and fraction moved to their places make a float that is
+ * 2^112 too small, also where the half is subnormal; infinities and NaNs then need the rest
+ * of the exponent. */
 INLINE vf
 vload_f16(const uint16_t *p)
 {
@@ -238,9 +246,10 @@ vload_part(const void *src, size_t i, size_t n, const enum kv_dtype type)
 	return vload_as(buf, 0, type);
 }
 
-/* exp(x) to 1e-7 relative; 0 below -87.7, infinity above 88.4, NaN stays NaN. As in Cephes expf: 2^n times a polynomial
- * in x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits; shifted
- * into the exponent, n = -127 gives 0 and n = 128 infinity. */
+/* exp(x) to 1e-7 relative; 0 below -87.7, infinity above 88.4, NaN stays NaN. As in Cephes
+ * expf: 2^n times a polynomial in x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23
+ * rounds to an integer, which is then in the low bits; shifted into the exponent, n = -127
+ * gives 0 and n = 128 infinity. */
 INLINE vf
 vexp(vf x)
 {

@@ -1,12 +1,14 @@
-/* simd_dot.c - conversion to f32, and dot products of a few activation rows with many weight rows
+/* simd_dot.c - conversion to f32, and dot products of a few activation rows with many
+ * weight rows
  *
- * dots() is what decoding spends its time in: every weight is read once, so the only limit that counts is memory. Four
- * weight rows are read side by side, because one stream of reads does not fill the memory pipeline and
- * because each piece of x is then loaded once for four rows. */
+ * dots() is what decoding spends its time in: every weight is read once, so the only limit
+ * that counts is memory. Four weight rows are read side by side, because one stream of
+ * reads does not fill the memory pipeline and because each piece of x is then loaded once
+ * for four rows. */
 #include "cpu/simd.h"
 
-#define WROWS 4                              /* weight rows side by side */
-#define XROWS (VL == 16 ? 4 : 2)             /* activation rows: WROWS * XROWS sums must fit the registers */
+#define WROWS 4                      /* weight rows side by side */
+#define XROWS (VL == 16 ? 4 : 2)     /* rows of x: WROWS * XROWS sums fit the registers */
 
 INLINE void
 widen(float *dst, const void *src, const enum kv_dtype type, size_t n)
@@ -38,11 +40,11 @@ FN(widen)(float *dst, const void *src, enum kv_dtype type, size_t n)
 	}
 }
 
-/* One block of at most WROWS x XROWS products. Each sum has VL lanes, lane j over the elements j, j + VL, ...; so it is the same
- * whatever block it is computed in. */
+/* One block of at most WROWS x XROWS products. Each sum has VL lanes, lane j over the
+ * elements j, j + VL, ...; so it is the same whatever block it is computed in. */
 INLINE void
-dot_block(float *y, size_t ldy, const float *x, const int nx, const void *w, const enum kv_dtype type, const int nw,
-    size_t in, const float *bias, int add)
+dot_block(float *y, size_t ldy, const float *x, const int nx, const void *w,
+    const enum kv_dtype type, const int nw, size_t in, const float *bias, int add)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	vf sum[WROWS][XROWS], wv, xv[XROWS];
@@ -81,33 +83,38 @@ UNROLL		for (n = 0; n < nx; n++) {
 		}
 }
 
-/* nw weight rows, all N activation rows: the weights come from memory for the first of them only. */
+/* nw weight rows, all N activation rows: the weights come from memory for the first of them
+ * only. */
 INLINE void
-dot_rows(float *y, size_t ldy, const float *x, size_t N, const void *w, const enum kv_dtype type, const int nw, size_t in,
-    const float *bias, int add)
+dot_rows(float *y, size_t ldy, const float *x, size_t N, const void *w,
+    const enum kv_dtype type, const int nw, size_t in, const float *bias, int add)
 {
 	for (; N >= XROWS; N -= XROWS, x += XROWS * in, y += XROWS * ldy)
 		dot_block(y, ldy, x, XROWS, w, type, nw, in, bias, add);
+	for (; N >= 2; N -= 2, x += 2 * in, y += 2 * ldy)
+		dot_block(y, ldy, x, 2, w, type, nw, in, bias, add);
 	for (; N > 0; N--, x += in, y += ldy)
 		dot_block(y, ldy, x, 1, w, type, nw, in, bias, add);
 }
 
 INLINE void
-dots(float *y, size_t ldy, const float *x, size_t N, const void *w, const enum kv_dtype type, size_t rows, size_t in,
-    const float *bias, int add)
+dots(float *y, size_t ldy, const float *x, size_t N, const void *w, const enum kv_dtype type,
+    size_t rows, size_t in, const float *bias, int add)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	size_t r;
 
 	for (r = 0; r + WROWS <= rows; r += WROWS)
-		dot_rows(y + r, ldy, x, N, (const char *)w + r * in * size, type, WROWS, in, bias == NULL ? NULL : bias + r, add);
+		dot_rows(y + r, ldy, x, N, (const char *)w + r * in * size, type, WROWS, in,
+		    bias == NULL ? NULL : bias + r, add);
 	for (; r < rows; r++)
-		dot_rows(y + r, ldy, x, N, (const char *)w + r * in * size, type, 1, in, bias == NULL ? NULL : bias + r, add);
+		dot_rows(y + r, ldy, x, N, (const char *)w + r * in * size, type, 1, in,
+		    bias == NULL ? NULL : bias + r, add);
 }
 
 void
-FN(dots)(float *y, size_t ldy, const float *x, size_t N, const void *w, enum kv_dtype type, size_t rows, size_t in,
-    const float *bias, int add)
+FN(dots)(float *y, size_t ldy, const float *x, size_t N, const void *w, enum kv_dtype type,
+    size_t rows, size_t in, const float *bias, int add)
 {
 	switch (type) {
 	case KV_BF16:

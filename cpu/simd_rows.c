@@ -1,8 +1,8 @@
 /* simd_rows.c - one row at a time: norm, rotation, activation */
 #include "cpu/simd.h"
 
-/* The sum of squares is f32 in 2*VL lanes: D/(2 VL) additions each, all of one sign, so its relative error is far below that of the
- * result's own rounding after the root. */
+/* The sum of squares is f32 in 2*VL lanes: D/(2 VL) additions each, all of one sign, so its
+ * relative error is far below that of the result's own rounding after the root. */
 void
 FN(rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps)
 {
@@ -26,7 +26,8 @@ FN(rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps)
 }
 
 void
-FN(rotate)(float *restrict x, const float *restrict c, const float *restrict s, size_t heads, size_t E)
+FN(rotate)(
+    float *restrict x, const float *restrict c, const float *restrict s, size_t heads, size_t E)
 {
 	size_t half = E / 2, h, i;
 	float a, b;

@@ -1,6 +1,8 @@
-/* ops.c - every op of model/ops.h against the same formula in double precision (ops_reference.c)
+/* ops.c - every op of model/ops.h against the same formula in double precision
+ * (ops_reference.c)
  *
- * ops [-v]: with -v also prints the largest error of each op. This file: the ops that handle one row at a time, matmul, and what is refused. Attention is in ops_attend.c. */
+ * ops [-v]: with -v also prints the largest error of each op. This file: the ops that
+ * handle one row at a time, matmul, and what is refused. Attention is in ops_attend.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"
@@ -77,14 +79,15 @@ test_rope(uint32_t N, uint32_t heads, uint32_t E)
 	int k;
 
 	for (i = 0; i < N; i++)
-		pos[i] = i == 0 ? 0 : i * 7919 % 1000003;      /* far enough that an f32 angle would fail */
+		pos[i] = i == 0 ? 0 : i * 7919 % 1000003;  /* an f32 angle would fail */
 	for (i = 0; i < E / 2; i++)
 		freq[i] = pow(500000, -2.0 * i / E);
 	ref_rope(want, x, pos, freq, N, heads, E);
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		void *dx = to_device(d, x, n * 4), *dp = to_device(d, pos, N * 4), *df = to_device(d, freq, E / 2 * 8);
+		void *dx = to_device(d, x, n * 4), *dp = to_device(d, pos, N * 4),
+		     *df = to_device(d, freq, E / 2 * 8);
 
 		d->ops->rope(d->dev, dx, dp, df, N, heads, E);
 		got = from_device(d, dx, n);
@@ -142,7 +145,7 @@ test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 	void *back = malloc(all * 4);
 	int t;
 
-	round_to(k1, type, n);                         /* rounding itself is checked by the tests of libkvfile */
+	round_to(k1, type, n);         /* rounding itself: tests of libkvfile */
 	round_to(v1, type, n);
 	new_case();
 	for (t = 0; t < devices; t++) {
@@ -150,7 +153,12 @@ test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 		uint64_t start[G];
 		uint32_t len[G], room[G];
 		size_t bytes = all * kv_dtype_size(type);
-		struct layer_rows c = { .start = start, .len = len, .room = room, .heads = G, .width = E, .dtype = type };
+		struct layer_rows c = { .start = start,
+			.len = len,
+			.room = room,
+			.heads = G,
+			.width = E,
+			.dtype = type };
 		void *dk = to_device(d, k1, n * 4), *dv = to_device(d, v1, n * 4), *dp;
 		uint32_t *p = malloc(G * cap * 4);
 
@@ -187,7 +195,9 @@ test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 		d->ops->get(d->dev, p, c.pos, G * cap * 4);
 		for (g = 0; g < G; g++) {
 			verdict(len[g] == g + 2 * N, "store: head %u has %u rows", g, len[g]);
-			verdict(p[start[g] + g] == 0 && p[start[g] + g + 2 * N - 1] == 100 + 2 * (N - 1), "store: positions of head %u", g);
+			verdict(p[start[g] + g] == 0 &&
+				p[start[g] + g + 2 * N - 1] == 100 + 2 * (N - 1),
+			    "store: positions of head %u", g);
 		}
 		free(got);
 		free(p);
@@ -209,13 +219,15 @@ static void
 test_matmul(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_bias, int add)
 {
 	const size_t ny = (size_t)N * out;
-	float *x = floats((size_t)N * in, 1), *w = floats((size_t)out * in, 1), *bias = floats(out, 1), *y = floats(ny, 1), *got;
+	float *x = floats((size_t)N * in, 1), *w = floats((size_t)out * in, 1),
+	      *bias = floats(out, 1), *y = floats(ny, 1), *got;
 	double *want = malloc(ny * sizeof *want);
 	char what[80];
 	size_t i;
 	int k;
 
-	snprintf(what, sizeof what, "matmul %ux%ux%u %s%s%s", N, in, out, kv_dtype_name(type), with_bias ? " bias" : "", add ? " add" : "");
+	snprintf(what, sizeof what, "matmul %ux%ux%u %s%s%s", N, in, out, kv_dtype_name(type),
+	    with_bias ? " bias" : "", add ? " add" : "");
 	round_to(w, type, (size_t)out * in);
 	for (i = 0; i < ny; i++)
 		want[i] = y[i];
@@ -223,7 +235,8 @@ test_matmul(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		void *dx = to_device(d, x, (size_t)N * in * 4), *dy = to_device(d, y, ny * 4), *db = to_device(d, bias, out * 4);
+		void *dx = to_device(d, x, (size_t)N * in * 4), *dy = to_device(d, y, ny * 4),
+		     *db = to_device(d, bias, out * 4);
 		void *dw = to_device_as(d, w, type, (size_t)out * in);
 		struct mat m = { dw, type, out, in };
 
@@ -252,14 +265,17 @@ static void
 test_matmuls(void)
 {
 	static const uint32_t N[] = { 1, 2, 3, 5, 8, 9, 17, 33, 130 };
-	static const struct { uint32_t in, out; } shape[] = { { 64, 300 }, { 33, 5 }, { 250, 259 }, { 1, 1 }, { 7, 513 } };
+	static const struct {
+		uint32_t in, out;
+	} shape[] = { { 64, 300 }, { 33, 5 }, { 250, 259 }, { 1, 1 }, { 7, 513 } };
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	size_t n, s;
 	uint32_t i = 0;
 
 	for (n = 0; n < sizeof N / sizeof N[0]; n++)
 		for (s = 0; s < sizeof shape / sizeof shape[0]; s++, i++)
-			test_matmul(N[n], shape[s].in, shape[s].out, type[i % 3], i / 3 % 2, i / 6 % 2);
+			test_matmul(
+			    N[n], shape[s].in, shape[s].out, type[i % 3], i / 3 % 2, i / 6 % 2);
 	test_matmul(700, 40, 600, KV_BF16, 1, 1);      /* more than one tile each way */
 	test_matmul(1, 2048, 517, KV_BF16, 0, 0);
 	test_matmul(4, 2048, 517, KV_F16, 1, 0);
@@ -275,22 +291,34 @@ test_errors(void)
 	struct mat table = { w, KV_F32, 2, 4 };
 	uint64_t start[3] = { 0 };
 	uint32_t len[3] = { 0 }, room[3] = { 1, 1, 1 }, pos[1] = { 0 }, tok = 2;
-	struct layer_rows c = { .k = w, .v = w, .pos = pos, .start = start, .len = len, .room = room, .heads = 3, .width = 1,
-	    .dtype = KV_F32 };
+	struct layer_rows c = { .k = w,
+		.v = w,
+		.pos = pos,
+		.start = start,
+		.len = len,
+		.room = room,
+		.heads = 3,
+		.width = 1,
+		.dtype = KV_F32 };
 	char err[128] = "";
 	const char *text;
 	struct dev *d;
 
-	verdict(cpu_ops.open(1, 0, err, sizeof err) == NULL && strstr(err, "not 1") != NULL, "open of device 1: \"%s\"", err);
-	verdict(cpu_ops.open(0, -1, err, sizeof err) == NULL && strstr(err, "-1 threads") != NULL, "-1 threads: \"%s\"", err);
+	verdict(cpu_ops.open(1, 0, err, sizeof err) == NULL && strstr(err, "not 1") != NULL,
+	    "open of device 1: \"%s\"", err);
+	verdict(
+	    cpu_ops.open(0, -1, err, sizeof err) == NULL && strstr(err, "-1 threads") != NULL,
+	    "-1 threads: \"%s\"", err);
 	verdict(!cpu_force_isa("vax"), "an instruction set that is not there");
 
 	d = cpu_ops.open(0, 0, err, sizeof err);
-	verdict(strstr(cpu_ops.describe(d), "oneDNN") != NULL, "describe: \"%s\"", cpu_ops.describe(d));
+	verdict(strstr(cpu_ops.describe(d), "oneDNN") != NULL, "describe: \"%s\"",
+	    cpu_ops.describe(d));
 	verdict(cpu_ops.sync(d) == NULL, "no failure at first");
 	cpu_ops.embed(d, x, &table, &tok, 1);
 	text = cpu_ops.sync(d);
-	verdict(text != NULL && strstr(text, "token 2 of a vocabulary of 2") != NULL, "embed: \"%s\"", text);
+	verdict(text != NULL && strstr(text, "token 2 of a vocabulary of 2") != NULL,
+	    "embed: \"%s\"", text);
 	tok = 1;
 	w[4] = x[0] = 5;
 	cpu_ops.embed(d, x + 4, &table, &tok, 1);
@@ -300,18 +328,21 @@ test_errors(void)
 	d = cpu_ops.open(0, 1, err, sizeof err);
 	cpu_ops.attend(d, x, NULL, x, &c, pos, 1, 4);
 	text = cpu_ops.sync(d);
-	verdict(text != NULL && strstr(text, "4 query heads over 3 KV heads") != NULL, "attend: \"%s\"", text);
+	verdict(text != NULL && strstr(text, "4 query heads over 3 KV heads") != NULL,
+	    "attend: \"%s\"", text);
 	cpu_ops.close(d);
 
 	d = cpu_ops.open(0, 1, err, sizeof err);
 	cpu_ops.store(d, &c, x, x, pos, 2);
 	text = cpu_ops.sync(d);
-	verdict(text != NULL && strstr(text, "no room for 2") != NULL && len[0] == 0, "store: \"%s\"", text);
+	verdict(text != NULL && strstr(text, "no room for 2") != NULL && len[0] == 0,
+	    "store: \"%s\"", text);
 	cpu_ops.close(d);
 	cpu_ops.close(NULL);
 }
 
-/* Memory is aligned, also of no bytes; sizes that cannot be are refused; weights are used in place. */
+/* Memory is aligned, also of no bytes; sizes that cannot be are refused; weights are used
+ * in place. */
 static void
 test_memory(void)
 {
@@ -322,7 +353,8 @@ test_memory(void)
 
 	for (i = 0; i < sizeof bytes / sizeof bytes[0]; i++) {
 		p = cpu_ops.alloc(d, bytes[i]);
-		verdict(p != NULL && (uintptr_t)p % 64 == 0, "alloc of %zu bytes: %p", bytes[i], (void *)p);
+		verdict(p != NULL && (uintptr_t)p % 64 == 0, "alloc of %zu bytes: %p", bytes[i],
+		    (void *)p);
 		if (bytes[i] > 0)
 			p[bytes[i] - 1] = 1;
 		cpu_ops.free(d, p);

@@ -1,7 +1,8 @@
-/* ops_attend.c - attend and window_mass against double precision, over the shapes that go wrong
+/* ops_attend.c - attend and window_mass against double precision, over the shapes that go
+ * wrong
  *
- * Heads are ragged, one may be empty; positions have holes; some queries see nothing; rows of the cache that are not
- * in use hold NaN, so that reading one shows. */
+ * Heads are ragged, one may be empty; positions have holes; some queries see nothing; rows
+ * of the cache that are not in use hold NaN, so that reading one shows. */
 #include <stdio.h>
 
 #include "tests/unit/ops_check.h"
@@ -43,10 +44,11 @@ make_cache(struct cache *c, const struct shape *s)
 			c->pos[c->start[g] + r] = at;
 		for (; !s->packed && r < c->cap; r++)
 			for (i = 0; i < s->E; i++)
-				c->k[(c->start[g] + r) * s->E + i] = c->v[(c->start[g] + r) * s->E + i] = NAN;
+				c->k[(c->start[g] + r) * s->E + i] =
+				    c->v[(c->start[g] + r) * s->E + i] = NAN;
 	}
 	c->qpos = malloc(s->N * sizeof *c->qpos);
-	for (n = 0; n < s->N; n++)                     /* from one that sees nothing to one that sees everything */
+	for (n = 0; n < s->N; n++)     /* from one that sees nothing to one that sees all */
 		c->qpos[n] = s->N == 1 ? 3 * s->S : n * step * 2;
 }
 
@@ -87,8 +89,8 @@ free_rows(struct device *d, struct layer_rows *r)
 static void
 name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
-	snprintf(what, size, "%s N %u H %u/%u E %u S %u %s%s", op, s->N, s->H, s->G, s->E, s->S, kv_dtype_name(s->type),
-	    s->packed ? " packed" : "");
+	snprintf(what, size, "%s N %u H %u/%u E %u S %u %s%s", op, s->N, s->H, s->G, s->E, s->S,
+	    kv_dtype_name(s->type), s->packed ? " packed" : "");
 }
 
 static void
@@ -105,14 +107,15 @@ test_attend(const struct shape *s)
 	make_cache(&c, s);
 	ref = reference_rows(&c, s);
 	ref_attend(want, want_lse, q, &ref, c.qpos, s->N, s->H);
-	for (lses = 0; lses < 2; lses++) {             /* first o is compared on all devices, then lse */
+	for (lses = 0; lses < 2; lses++) {     /* o on all devices, then lse on all */
 		name_case(what, sizeof what, lses ? "lse" : "attend", s);
 		new_case();
 		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
 			struct layer_rows rows = device_rows(d, &c, s, 1);
 			void *dq = to_device(d, q, n * 4), *dp = to_device(d, c.qpos, s->N * 4);
-			void *out = d->ops->alloc(d->dev, n * 4), *dl = d->ops->alloc(d->dev, NH * 4);
+			void *out = d->ops->alloc(d->dev, n * 4),
+			     *dl = d->ops->alloc(d->dev, NH * 4);
 
 			d->ops->attend(d->dev, out, dl, dq, &rows, dp, s->N, s->H);
 			o = from_device(d, out, n);
@@ -188,7 +191,9 @@ void
 test_attention(void)
 {
 	static const uint32_t N[] = { 1, 2, 3, 5, 17, 33, 130 };
-	static const struct { uint32_t H, G; } heads[] = { { 8, 2 }, { 3, 3 }, { 8, 1 }, { 9, 3 }, { 4, 4 } };
+	static const struct {
+		uint32_t H, G;
+	} heads[] = { { 8, 2 }, { 3, 3 }, { 8, 1 }, { 9, 3 }, { 4, 4 } };
 	static const uint32_t E[] = { 24, 32, 33, 64, 80, 96, 128 };
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	static const struct shape more[] = {
@@ -197,7 +202,7 @@ test_attention(void)
 		{ 3, 4, 4, 33, 1111, KV_F32, 1, 1 },
 		{ 5, 6, 3, 1, 90, KV_BF16, 1, 1 },         /* the narrowest and the widest head */
 		{ 3, 2, 1, 1024, 70, KV_BF16, 1, 0 },
-		{ 2, 300, 2, 16, 40, KV_F16, 1, 0 },       /* more query heads than one block has rows */
+		{ 2, 300, 2, 16, 40, KV_F16, 1, 0 },       /* more heads than a block has rows */
 		{ 9, 4, 2, 64, 200, KV_F32, 30, 0 },       /* logits of several hundred */
 		{ 1, 4, 2, 64, 2000, KV_F32, 30, 0 },
 		{ 5, 4, 2, 64, 0, KV_BF16, 1, 0 },         /* no rows at all */
@@ -208,7 +213,8 @@ test_attention(void)
 
 	for (n = 0; n < sizeof N / sizeof N[0]; n++)
 		for (e = 0; e < sizeof E / sizeof E[0]; e++, i++) {
-			s = (struct shape){ N[n], heads[i % 5].H, heads[i % 5].G, E[e], 1 + draw(300), type[i % 3], 1, i / 2 % 2 };
+			s = (struct shape){ N[n], heads[i % 5].H, heads[i % 5].G, E[e],
+				1 + draw(300), type[i % 3], 1, i / 2 % 2 };
 			test_attend(&s);
 			if (n % 2 == 0)
 				test_window_mass(&s);

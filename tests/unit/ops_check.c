@@ -5,9 +5,9 @@
 #include "cpu/cpu_internal.h"
 #include "tests/unit/ops_check.h"
 
-/* Largest error allowed, as a share of the largest magnitude in the result (at least 1). All but the last are some
- * roundings of f32 (6e-8), more for longer sums; logits of several hundred turn their own rounding into an error of
- * the exponential. */
+/* Largest error allowed, as a share of the largest magnitude in the result (at least 1).
+ * All but the last are some roundings of f32 (6e-8), more for longer sums; logits of
+ * several hundred turn their own rounding into an error of the exponential. */
 static const double tolerance[OPS] = {
 	[EMBED] = 0,
 	[RMSNORM] = 5e-7,
@@ -21,7 +21,16 @@ static const double tolerance[OPS] = {
 	[MASS] = 2e-6,
 };
 static const char *const op_name[OPS] = {
-	"embed", "rmsnorm", "matmul", "rope", "store", "swiglu", "attend", "attend, large logits", "lse", "window_mass",
+	"embed",
+	"rmsnorm",
+	"matmul",
+	"rope",
+	"store",
+	"swiglu",
+	"attend",
+	"attend, large logits",
+	"lse",
+	"window_mass",
 };
 
 struct device device[16];
@@ -73,7 +82,8 @@ print_errors(void)
 	int op;
 
 	for (op = 0; op < OPS; op++)
-		printf("%-20s largest error %.1e, allowed %.1e\n", op_name[op], largest_error[op], tolerance[op]);
+		printf("%-20s largest error %.1e, allowed %.1e\n", op_name[op],
+		    largest_error[op], tolerance[op]);
 }
 
 void
@@ -177,7 +187,8 @@ new_case(void)
 }
 
 void
-compare(struct device *d, enum op op, const char *what, const float *got, const double *want, size_t n)
+compare(struct device *d, enum op op, const char *what, const float *got, const double *want,
+    size_t n)
 {
 	double largest = 1, error, worst = 0;
 	size_t i, at = 0;
@@ -195,12 +206,14 @@ compare(struct device *d, enum op op, const char *what, const float *got, const 
 	}
 	if (!(worst <= largest_error[op]))
 		largest_error[op] = worst;
-	verdict(worst <= tolerance[op], "%s, %s %d threads: error %.2g at %zu of %zu: %.9g, want %.9g", what, d->name, d->threads,
-	    worst, at, n, n > 0 ? got[at] : 0, n > 0 ? want[at] : 0);
+	verdict(worst <= tolerance[op],
+	    "%s, %s %d threads: error %.2g at %zu of %zu: %.9g, want %.9g", what, d->name,
+	    d->threads, worst, at, n, n > 0 ? got[at] : 0, n > 0 ? want[at] : 0);
 	d->digest = digest_of(got, n * sizeof *got);
 	for (k = 0; k < devices && device[k].digest != 0; k++)
 		if (strcmp(device[k].name, d->name) == 0 && device[k].digest != d->digest) {
-			verdict(0, "%s, %s: %d and %d threads differ", what, d->name, device[k].threads, d->threads);
+			verdict(0, "%s, %s: %d and %d threads differ", what, d->name,
+			    device[k].threads, d->threads);
 			return;
 		}
 	verdict(d->ops->sync(d->dev) == NULL, "%s, %s: %s", what, d->name, d->ops->sync(d->dev));
@@ -209,5 +222,6 @@ compare(struct device *d, enum op op, const char *what, const float *got, const 
 void
 again(struct device *d, const char *what, const float *got, size_t n)
 {
-	verdict(digest_of(got, n * sizeof *got) == d->digest, "%s, %s: a second run differs", what, d->name);
+	verdict(digest_of(got, n * sizeof *got) == d->digest, "%s, %s: a second run differs",
+	    what, d->name);
 }

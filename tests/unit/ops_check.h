@@ -1,8 +1,9 @@
 /* ops_check.h - devices, random data and comparison for the tests of the op table
  *
- * Each case runs on every device there is: the CPU with each instruction set it runs, with 1, 2 and 3 threads, and the GPU. A case
- * checks three things: the error is within the tolerance of its op; the CPU gives the same bytes for every number of threads;
- * and, where the case asks with again(), so does a second run. */
+ * Each case runs on every device there is: the CPU with each instruction set it runs, with
+ * 1, 2 and 3 threads, and the GPU. A case checks three things: the error is within the
+ * tolerance of its op; the CPU gives the same bytes for every number of threads; and, where
+ * the case asks with again(), so does a second run. */
 #ifndef OPS_CHECK_H
 #define OPS_CHECK_H
 
@@ -30,8 +31,10 @@ void close_devices(void);
 void print_errors(void);
 void verdict(int ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void new_case(void);
-/* got[n] against want[n], and against the bytes of the same processor with other numbers of threads */
-void compare(struct device *, enum op, const char *what, const float *got, const double *want, size_t n);
+/* got[n] against want[n], and against the bytes of the same processor with other numbers of
+ * threads */
+void compare(
+    struct device *, enum op, const char *what, const float *got, const double *want, size_t n);
 /* got[n] against the bytes of the last compare() */
 void again(struct device *, const char *what, const float *got, size_t n);
 

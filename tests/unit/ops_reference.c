@@ -19,7 +19,8 @@ ref_rmsnorm(double *y, const float *x, const float *w, size_t N, size_t D, doubl
 }
 
 void
-ref_matmul(double *y, const float *x, const float *w, const float *bias, size_t N, size_t in, size_t out, int add)
+ref_matmul(double *y, const float *x, const float *w, const float *bias, size_t N, size_t in,
+    size_t out, int add)
 {
 	size_t n, o, i;
 	double sum;
@@ -36,7 +37,8 @@ ref_matmul(double *y, const float *x, const float *w, const float *bias, size_t 
 }
 
 void
-ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, size_t N, size_t heads, size_t E)
+ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, size_t N,
+    size_t heads, size_t E)
 {
 	size_t n, h, i, half = E / 2;
 	double c, s;
@@ -54,7 +56,8 @@ ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, siz
 		}
 }
 
-/* logit[len] of one query with the rows of KV head g, -inf where the row is not seen; returns their log-sum-exp */
+/* logit[len] of one query with the rows of KV head g, -inf where the row is not seen;
+ * returns their log-sum-exp */
 static double
 logits(double *logit, const float *q, const struct ref_rows *c, size_t g, uint32_t qpos)
 {
@@ -87,7 +90,8 @@ longest_head(const struct ref_rows *c)
 }
 
 void
-ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c, const uint32_t *qpos, size_t N, size_t H)
+ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c,
+    const uint32_t *qpos, size_t N, size_t H)
 {
 	double *logit = longest_head(c), p;
 	size_t i, g, s, e;
@@ -109,7 +113,8 @@ ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c, con
 }
 
 void
-ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c, const uint32_t *qpos, size_t W, size_t H)
+ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
+    const uint32_t *qpos, size_t W, size_t H)
 {
 	double *logit = longest_head(c), lse;
 	size_t i, g, s;

@@ -17,11 +17,14 @@ struct ref_rows {
 
 void ref_rmsnorm(double *y, const float *x, const float *w, size_t N, size_t D, double eps);
 /* w[out][in]; y holds the previous y when add */
-void ref_matmul(double *y, const float *x, const float *w, const float *bias, size_t N, size_t in, size_t out, int add);
-void ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, size_t N, size_t heads, size_t E);
-void ref_attend(double *o, double *lse, const float *q, const struct ref_rows *, const uint32_t *qpos, size_t N, size_t H);
-void ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *, const uint32_t *qpos, size_t W,
-    size_t H);
+void ref_matmul(double *y, const float *x, const float *w, const float *bias, size_t N,
+    size_t in, size_t out, int add);
+void ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, size_t N,
+    size_t heads, size_t E);
+void ref_attend(double *o, double *lse, const float *q, const struct ref_rows *,
+    const uint32_t *qpos, size_t N, size_t H);
+void ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *,
+    const uint32_t *qpos, size_t W, size_t H);
 void ref_swiglu(double *y, const float *gate, const float *up, size_t n);
 
 #endif
