@@ -38,18 +38,19 @@ built_for_tests = $(UNIT_TESTS) $(test_programs)
 build = $(MAKE) -q $(1) >/dev/null 2>&1 || $(MAKE) --no-print-directory $(1)
 
 unit:
-	@$(call build,$(UNIT_TESTS))
+	+@$(call build,$(UNIT_TESTS))
 	@for test in $(UNIT_TESTS); do echo "$$test" && $$test || exit; done
 
 # The unit tests as a bats file, so that one runner counts everything.
 $(O)/unit.bats: FORCE
-	@$(call build,all $(O)/libkvfile.a $(built_for_tests))
+	+@$(call build,all $(O)/libkvfile.a $(built_for_tests))
 	@for test in $(abspath $(UNIT_TESTS)); do \
-		printf '@test "unit: %s" { %s; }\n' "$${test##*/}" "$$test"; \
+		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" "$$test"; \
 	done >$@
 
+# A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O=$(abspath $(O)) LC_ALL=C.UTF-8 $(BATS) $(BATSFLAGS) tests $(O)/unit.bats
+	@O=$(abspath $(O)) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 $(BATS) $(BATSFLAGS) tests $(O)/unit.bats
 
 # SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:
