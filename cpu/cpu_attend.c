@@ -10,7 +10,6 @@
  * Because positions ascend, the rows that a query sees are a prefix of the KV head's rows:
  * its length is all that the inner loops need to know about positions. */
 #include <math.h>
-#include <omp.h>
 
 #include "cpu/cpu_internal.h"
 
@@ -132,56 +131,81 @@ finish_job(const struct attend_job *j, size_t m, float *o, float *lse)
 		o[i] = from[i] * scale;
 }
 
-/* One item: o[N][H][E] and lse[N][H] of query rows n0 .., KV head g, over rows of the cache
- * from first on */
+/* One call of attend(), or of the second pass of window_mass() */
+struct call {
+	struct dev *d;
+	const struct plan *plan;
+	const float *q;
+	const uint32_t *qpos;
+	float *scratch;              /* [threads][plan->floats] */
+	float *o, *lse;              /* the result; each NULL: not wanted */
+	float *part_o, *part_lse;    /* [chunks][N][H][E], [chunks][N][H] where there are chunks */
+	float *mass;
+	size_t stride;
+};
+
+/* A block of query rows of one KV head over one chunk of its rows. The last query rows, which
+ * see most, come first: the threads then end at about the same time. */
 static void
-attend_item(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse,
-    const float *q, const uint32_t *qpos, size_t g, size_t n0, size_t first)
+attend_item(void *arg, size_t item, int thread)
 {
+	const struct call *a = arg;
+	const struct plan *p = a->plan;
+	const size_t c = item % p->chunks, g = item / p->chunks % p->rows->heads;
+	const size_t n0 = (p->blocks - 1 - item / p->chunks / p->rows->heads) * p->block;
+	float *o = a->o, *lse = a->lse;
 	struct attend_job j;
 	size_t m, at;
 
-	start_job(p, &j, scratch, q, qpos, g, n0);
+	if (p->chunks > 1) {
+		o = o == NULL ? NULL : a->part_o + c * p->N * p->H * p->E;
+		lse = a->part_lse + c * p->N * p->H;
+	}
+	start_job(p, &j, a->scratch + (size_t)thread * p->floats, a->q, a->qpos, g, n0);
 	if (o == NULL)
 		j.v = NULL;
-	j.first = first;
-	if (j.last > first + p->chunk)
-		j.last = first + p->chunk;
+	j.first = c * p->chunk;
+	if (j.last > j.first + p->chunk)
+		j.last = j.first + p->chunk;
 	memset(j.o, 0, j.M * PADDED(j.E) * sizeof *j.o);
 	memset(j.l, 0, j.M * 16 * sizeof *j.l);
 	for (m = 0; m < j.M; m++)
 		j.m[m] = -INFINITY;
-	d->simd->attend(&j);
+	a->d->simd->attend(&j);
 	for (m = 0; m < j.M; m++) {
 		at = (n0 + m / p->R) * p->H + g * p->R + m % p->R;
 		finish_job(&j, m, o == NULL ? NULL : o + at * p->E, lse == NULL ? NULL : lse + at);
 	}
 }
 
-/* o[E], lse <- chunks results for one query row of one head, stride rows of E, and of 1, apart */
+/* o[E] and lse of one query row of one head from those of its chunks */
 static void
-combine(float *o, float *lse, const float *part_o, const float *part_lse, size_t chunks,
-    size_t stride, size_t E)
+combine_item(void *arg, size_t item, int thread)
 {
-	float top = -INFINITY, sum = 0, weight;
+	const struct call *a = arg;
+	const struct plan *p = a->plan;
+	const size_t NH = p->N * p->H, E = p->E;
+	const float *part = a->part_lse + item;
+	float *o = a->o == NULL ? NULL : a->o + item * E, top = -INFINITY, sum = 0, weight;
 	size_t c, e;
 
-	for (c = 0; c < chunks; c++)
-		top = part_lse[c * stride] > top ? part_lse[c * stride] : top;
+	(void)thread;
+	for (c = 0; c < p->chunks; c++)
+		top = part[c * NH] > top ? part[c * NH] : top;
 	for (e = 0; o != NULL && e < E; e++)
 		o[e] = 0;
-	for (c = 0; c < chunks; c++) {
-		if (part_lse[c * stride] == -INFINITY)
+	for (c = 0; c < p->chunks; c++) {
+		if (part[c * NH] == -INFINITY)
 			continue;                      /* nothing seen here; a NaN is not skipped */
-		weight = expf(part_lse[c * stride] - top);
+		weight = expf(part[c * NH] - top);
 		sum += weight;
 		for (e = 0; o != NULL && e < E; e++)
-			o[e] += weight * part_o[c * stride * E + e];
+			o[e] += weight * a->part_o[(c * NH + item) * E + e];
 	}
 	for (e = 0; o != NULL && e < E && sum != 0; e++)
 		o[e] /= sum;
-	if (lse != NULL)
-		*lse = sum == 0 ? -INFINITY : top + logf(sum);
+	if (a->lse != NULL)
+		a->lse[item] = sum == 0 ? -INFINITY : top + logf(sum);
 }
 
 /* Scratch of attend(): of the threads, and results of chunks where there is more than one */
@@ -193,37 +217,18 @@ attend_floats(struct dev *d, const struct plan *p, int want_o)
 	return d->threads * p->floats + parts * (want_o ? 1 + p->E : 1);
 }
 
-/* o[N][H][E] and lse[N][H], each NULL = not wanted */
+/* o and lse of a call whose scratch has attend_floats() */
 static void
-attend(struct dev *d, const struct plan *p, float *scratch, float *o, float *lse,
-    const float *q, const uint32_t *qpos)
+attend(struct call *a)
 {
-	const size_t NH = p->N * p->H, G = p->rows->heads;
-	float *part_lse = scratch + d->threads * p->floats, *part_o = part_lse + p->chunks * NH;
-	size_t i, b, g, c;
+	const struct plan *p = a->plan;
+	const size_t NH = p->N * p->H;
 
-	/* From the last query rows, which see most, to the first: the threads then end at
-	 * about the same time. */
-#pragma omp parallel for collapse(3) schedule(dynamic) num_threads(d->threads)
-	for (b = p->blocks; b > 0; b--)
-		for (g = 0; g < G; g++)
-			for (c = 0; c < p->chunks; c++) {
-				float *mine = scratch + (size_t)omp_get_thread_num() * p->floats;
-				float *to_o = o, *to_lse = lse;
-
-				if (p->chunks > 1) {
-					to_o = o == NULL ? NULL : part_o + c * NH * p->E;
-					to_lse = part_lse + c * NH;
-				}
-				attend_item(d, p, mine, to_o, to_lse, q, qpos, g,
-				    (b - 1) * p->block, c * p->chunk);
-			}
-	if (p->chunks == 1)
-		return;
-#pragma omp parallel for num_threads(d->threads) if (p->chunks * NH * p->E > 32768)
-	for (i = 0; i < NH; i++)
-		combine(o == NULL ? NULL : o + i * p->E, lse == NULL ? NULL : lse + i,
-		    part_o + i * p->E, part_lse + i, p->chunks, NH, p->E);
+	a->part_lse = a->scratch + a->d->threads * p->floats;
+	a->part_o = a->part_lse + p->chunks * NH;
+	cpu_run(a->d, attend_item, a, p->blocks * p->rows->heads * p->chunks, NH * p->E * p->chunk);
+	if (p->chunks > 1)
+		cpu_run(a->d, combine_item, a, NH, p->chunks * NH * p->E);
 }
 
 void
@@ -231,35 +236,36 @@ cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct lay
     const uint32_t *qpos, uint32_t N, uint32_t H)
 {
 	struct plan p;
-	float *scratch;
+	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .o = o, .lse = lse };
 
 	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, N, H))
 		return;
-	if ((scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *scratch)) != NULL)
-		attend(d, &p, scratch, o, lse, q, qpos);
+	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *a.scratch)) != NULL)
+		attend(&a);
 }
 
-/* Rows first .. first+CHUNK_MIN-1 of mass[H][..] for the query heads of KV head g: every
- * query row, in order */
+/* CHUNK_MIN rows of mass[H][..] for the query heads of one KV head: every query row, in order */
 static void
-mass_item(struct dev *d, const struct plan *p, float *scratch, float *mass, size_t stride,
-    const float *lse, const float *q, const uint32_t *qpos, size_t g, size_t first)
+mass_item(void *arg, size_t item, int thread)
 {
+	const struct call *a = arg;
+	const struct plan *p = a->plan;
+	const size_t g = item % p->rows->heads, first = item / p->rows->heads * CHUNK_MIN;
 	const size_t len = p->rows->len[g], end = len < first + CHUNK_MIN ? len : first + CHUNK_MIN;
+	float *mass = a->mass + g * p->R * a->stride;
 	struct attend_job j;
 	size_t n0, r, m;
 
-	mass += g * p->R * stride;
 	for (r = 0; r < p->R && first < end; r++)
-		memset(mass + r * stride + first, 0, (end - first) * sizeof *mass);
+		memset(mass + r * a->stride + first, 0, (end - first) * sizeof *mass);
 	for (n0 = 0; n0 < p->N; n0 += p->block) {
-		start_job(p, &j, scratch, q, qpos, g, n0);
+		start_job(p, &j, a->scratch + (size_t)thread * p->floats, a->q, a->qpos, g, n0);
 		j.v = NULL;
 		j.first = first;
 		j.last = j.last < end ? j.last : end;
 		for (m = 0; m < j.M; m++)
-			j.m[m] = lse[(n0 + m / p->R) * p->H + g * p->R + m % p->R];
-		d->simd->mass(&j, mass, stride, p->R);
+			j.m[m] = a->lse[(n0 + m / p->R) * p->H + g * p->R + m % p->R];
+		a->d->simd->mass(&j, mass, a->stride, p->R);
 	}
 }
 
@@ -267,22 +273,20 @@ void
 cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
     const struct layer_rows *rows, const uint32_t *qpos, uint32_t W, uint32_t H)
 {
-	const size_t lses = round_up((size_t)W * H, 16);
-	size_t longest = 0, g, s;
-	float *lse, *scratch;
 	struct plan p;
+	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .mass = mass,
+	    .stride = stride };
+	const size_t lses = round_up((size_t)W * H, 16);
+	size_t longest = 0, g;
 
 	if (d->error[0] != '\0' || !make_plan(d, &p, rows, W, H) ||
-	    (lse = cpu_scratch(d, (lses + attend_floats(d, &p, 0)) * sizeof *lse)) == NULL)
+	    (a.lse = cpu_scratch(d, (lses + attend_floats(d, &p, 0)) * sizeof *a.lse)) == NULL)
 		return;
-	scratch = lse + lses;
+	a.scratch = a.lse + lses;
 	if (W > 0)
-		attend(d, &p, scratch, NULL, lse, q, qpos);
+		attend(&a);
 	for (g = 0; g < rows->heads; g++)
 		longest = rows->len[g] > longest ? rows->len[g] : longest;
-#pragma omp parallel for collapse(2) schedule(dynamic) num_threads(d->threads)
-	for (g = 0; g < rows->heads; g++)
-		for (s = 0; s < longest; s += CHUNK_MIN)
-			mass_item(d, &p, scratch + (size_t)omp_get_thread_num() * p.floats,
-			    mass, stride, lse, q, qpos, g, s);
+	cpu_run(d, mass_item, &a, (longest + CHUNK_MIN - 1) / CHUNK_MIN * rows->heads,
+	    W * p.H * p.E * longest);
 }

@@ -5,6 +5,7 @@
  * used where they are mapped. */
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #define MAX_THREADS 1024
 #define HUGE_PAGE ((size_t)2 << 20)
+#define WORTH_THREADS 32768      /* elements below which the work is done before a thread wakes */
 
 static struct dev *
 cpu_open(int index, int threads, char *err, size_t errlen)
@@ -30,11 +32,14 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 		    MAX_THREADS);
 		return NULL;
 	}
-	if ((d = calloc(1, sizeof *d)) == NULL) {
-		snprintf(err, errlen, "out of memory");
+	if (threads == 0 && (threads = omp_get_num_procs()) > MAX_THREADS)
+		threads = MAX_THREADS;
+	if ((d = calloc(1, sizeof *d)) == NULL || (d->pool = cpu_pool_open(threads)) == NULL) {
+		free(d);
+		snprintf(err, errlen, "cannot start %d threads", threads);
 		return NULL;
 	}
-	d->threads = threads > 0 ? threads : omp_get_num_procs();
+	d->threads = threads;
 	d->simd = cpu_simd();
 	snprintf(d->text, sizeof d->text, "%d thread%s, %s, oneDNN %d.%d.%d", d->threads,
 	    d->threads == 1 ? "" : "s", d->simd->name, dnn->major, dnn->minor, dnn->patch);
@@ -46,8 +51,21 @@ cpu_close(struct dev *d)
 {
 	if (d == NULL)
 		return;
+	cpu_pool_close(d->pool);
 	free(d->scratch);
 	free(d);
+}
+
+void
+cpu_run(struct dev *d, void (*work)(void *, size_t, int), void *arg, size_t items, size_t cost)
+{
+	size_t item;
+
+	if (items > 1 && d->threads > 1 && cost >= WORTH_THREADS)
+		cpu_pool_run(d->pool, work, arg, items);
+	else
+		for (item = 0; item < items; item++)
+			work(arg, item, 0);
 }
 
 static const char *
@@ -65,14 +83,16 @@ cpu_describe(struct dev *d)
 void
 cpu_fail(struct dev *d, const char *fmt, ...)
 {
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	va_list ap;
 
-#pragma omp critical(cpu_fail)
+	pthread_mutex_lock(&lock);
 	if (d->error[0] == '\0') {
 		va_start(ap, fmt);
 		vsnprintf(d->error, sizeof d->error, fmt, ap);
 		va_end(ap);
 	}
+	pthread_mutex_unlock(&lock);
 }
 
 /* Large pieces are aligned to huge pages and ask for them: keys and values are read from

@@ -4,6 +4,7 @@
  * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
  * cpu_attend.c  attention and attention mass: how the work is cut into items
  * cpu_rows.c    everything that handles one row at a time
+ * pool.c        the threads
  * simd_*.c      inner loops, compiled once per instruction set
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
@@ -78,8 +79,11 @@ struct simd {
 	void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
 };
 
+struct pool;
+
 struct dev {
 	int threads;
+	struct pool *pool;
 	const struct simd *simd;
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
 	size_t scratch_bytes;
@@ -93,6 +97,20 @@ const struct simd *cpu_simd(void);
 /* For tests: devices opened from now on use that instruction set; NULL: the best one again.
  * Returns 0 when there is none of that name, or it does not run here. */
 int cpu_force_isa(const char *name);
+
+/* Calls work(arg, item, thread) for every item < items, thread < d->threads, and returns when
+ * all are done. Which thread takes which item differs from run to run. cost is the number of
+ * elements that are read or multiplied: little work stays on the calling thread. */
+void cpu_run(struct dev *, void (*work)(void *arg, size_t item, int thread), void *arg,
+    size_t items, size_t cost);
+
+/* threads counts the calling one. NULL when there are not so many. */
+struct pool *cpu_pool_open(int threads);
+void cpu_pool_close(struct pool *);
+void cpu_pool_run(struct pool *, void (*work)(void *, size_t, int), void *arg, size_t items);
+
+/* How many threads oneDNN uses when called from this one. Returns the setting before. */
+int cpu_blas_threads(int threads);
 
 /* Scratch of at least bytes for the op that is running; NULL after remembering the failure. */
 void *cpu_scratch(struct dev *, size_t bytes);

@@ -19,83 +19,96 @@
 #define TILE 512         /* rows of x of one tile: long, because each tile widens its panel */
 #define TILE_SHORT 128   /* the same where there would be fewer than MIN_TILES tiles */
 #define MIN_TILES 8
-#define DOT_BYTES 131072 /* weights of one item of the few-rows path */
+#define DOT_BYTES 131072 /* weights of one item of the few-rows path, in fours of rows */
+
+struct product {
+	struct dev *d;
+	float *y;
+	const float *x;
+	const struct mat *w;
+	const float *bias;           /* NULL: none */
+	int add;
+	size_t N;
+	size_t step;                 /* few: weight rows of one item; many: rows of x */
+	size_t panels;
+	float *scratch;              /* [threads][PANEL][in] */
+};
 
 static void
-few_rows(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
-    uint32_t N, int add)
+few_item(void *arg, size_t item, int thread)
 {
-	const size_t in = w->in, out = w->out, row = in * kv_dtype_size(w->dtype);
-	size_t item, o;
+	const struct product *p = arg;
+	const struct mat *w = p->w;
+	const size_t in = w->in, out = w->out, o = item * p->step;
+	const char *data = (const char *)w->data + o * in * kv_dtype_size(w->dtype);
 
-	item = (DOT_BYTES / row + 4) / 4 * 4;          /* whole groups of rows read side by side */
-#pragma omp parallel for schedule(dynamic) num_threads(d->threads) if (out * in > 65536)
-	for (o = 0; o < out; o += item)
-		d->simd->dots(y + o, out, x, N, (const char *)w->data + o * row, w->dtype,
-		    out - o < item ? out - o : item, in, bias == NULL ? NULL : bias + o, add);
+	(void)thread;
+	p->d->simd->dots(p->y + o, out, p->x, p->N, data, w->dtype,
+	    out - o < p->step ? out - o : p->step, in, p->bias == NULL ? NULL : p->bias + o,
+	    p->add);
 }
 
-/* y[rows][out] at the columns of the panel that begins at o; scratch[threads][PANEL][in] */
+/* One tile: a panel of weight rows and up to step rows of x */
 static void
-tile(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
-    float *scratch, size_t rows, size_t o, int add)
+many_item(void *arg, size_t item, int thread)
 {
-	const size_t in = w->in, out = w->out, cols = out - o < PANEL ? out - o : PANEL;
+	const struct product *p = arg;
+	const struct mat *w = p->w;
+	const size_t in = w->in, out = w->out, o = item % p->panels * PANEL;
+	const size_t cols = out - o < PANEL ? out - o : PANEL, n0 = item / p->panels * p->step;
+	const size_t rows = p->N - n0 < p->step ? p->N - n0 : p->step;
 	const char *data = (const char *)w->data + o * in * kv_dtype_size(w->dtype);
-	const float *panel = (const float *)data;
+	const float *x = p->x + n0 * in, *panel = (const float *)data;
+	float *y = p->y + n0 * out, *mine;
 	dnnl_status_t status;
 	size_t n, i;
 
 	if (w->dtype != KV_F32) {
-		scratch += (size_t)omp_get_thread_num() * PANEL * in;
-		d->simd->widen(scratch, data, w->dtype, cols * in);
-		panel = scratch;
+		mine = p->scratch + (size_t)thread * PANEL * in;
+		p->d->simd->widen(mine, data, w->dtype, cols * in);
+		panel = mine;
 	}
 	status = dnnl_sgemm('N', 'T', (dnnl_dim_t)rows, (dnnl_dim_t)cols, (dnnl_dim_t)in, 1, x,
-	    (dnnl_dim_t)in, panel, (dnnl_dim_t)in, add ? 1 : 0, y + o, (dnnl_dim_t)out);
+	    (dnnl_dim_t)in, panel, (dnnl_dim_t)in, p->add ? 1 : 0, y + o, (dnnl_dim_t)out);
 	if (status != dnnl_success)
-		cpu_fail(d, "matmul: oneDNN sgemm %zux%zux%zu: status %d", rows, cols, in,
+		cpu_fail(p->d, "matmul: oneDNN sgemm %zux%zux%zu: status %d", rows, cols, in,
 		    (int)status);
-	for (n = 0; bias != NULL && n < rows; n++)
+	for (n = 0; p->bias != NULL && n < rows; n++)
 		for (i = o; i < o + cols; i++)
-			y[n * out + i] += bias[i];
+			y[n * out + i] += p->bias[i];
 }
 
-static void
-many_rows(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
-    uint32_t N, int add)
+/* oneDNN asks OpenMP how many threads to use; the answer is kept per thread. */
+int
+cpu_blas_threads(int threads)
 {
-	const size_t in = w->in, out = w->out;
-	const size_t step =
-	    (out + PANEL - 1) / PANEL * ((N + TILE - 1) / TILE) < MIN_TILES ? TILE_SHORT : TILE;
-	float *scratch = NULL;
-	size_t o, n;
+	int before = omp_get_max_threads();
 
-	if (w->dtype != KV_F32 &&
-	    (scratch = cpu_scratch(d, d->threads * PANEL * in * sizeof *scratch)) == NULL)
-		return;
-#pragma omp parallel num_threads(d->threads)
-	{
-		/* oneDNN asks OpenMP how many threads there are, and is serial in a
-		 * parallel region, but a team of one is none to OpenMP. This setting is the
-		 * task's own and ends with the region. */
-		omp_set_num_threads(1);
-#pragma omp for collapse(2) schedule(dynamic)
-		for (o = 0; o < out; o += PANEL)
-			for (n = 0; n < N; n += step)
-				tile(d, y + n * out, x + n * in, w, bias, scratch,
-				    N - n < step ? N - n : step, o, add);
-	}
+	omp_set_num_threads(threads);
+	return before;
 }
 
 void
 cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
     uint32_t N, int add)
 {
-	if (d->error[0] != '\0' || N == 0 || w->out == 0)
+	struct product p = { .d = d, .y = y, .x = x, .w = w, .bias = bias, .add = add, .N = N };
+	const size_t in = w->in, out = w->out, cost = (size_t)N * in * out;
+	int before;
+
+	if (d->error[0] != '\0' || cost == 0)
 		return;
-	if (N <= FEW)
-		few_rows(d, y, x, w, bias, N, add);
-	else
-		many_rows(d, y, x, w, bias, N, add);
+	if (N <= FEW) {
+		p.step = (DOT_BYTES / (in * kv_dtype_size(w->dtype)) + 4) / 4 * 4;
+		cpu_run(d, few_item, &p, (out + p.step - 1) / p.step, cost);
+		return;
+	}
+	p.panels = (out + PANEL - 1) / PANEL;
+	p.step = p.panels * ((N + TILE - 1) / TILE) < MIN_TILES ? TILE_SHORT : TILE;
+	if (w->dtype != KV_F32 &&
+	    (p.scratch = cpu_scratch(d, d->threads * PANEL * in * sizeof *p.scratch)) == NULL)
+		return;
+	before = cpu_blas_threads(1);
+	cpu_run(d, many_item, &p, p.panels * ((N + p.step - 1) / p.step), cost);
+	cpu_blas_threads(before);
 }

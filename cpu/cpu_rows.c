@@ -3,13 +3,37 @@
 
 #include "cpu/cpu_internal.h"
 
-/* Elements below which waking the other threads takes longer than the work. */
-#define WORTH_THREADS 32768
+/* What the items of one op read and write; each op uses some of it. Item n is row n. */
+struct rows {
+	const struct simd *simd;
+	float *y;
+	const float *x, *w;          /* swiglu: gate and up; store: keys and values */
+	size_t width;                /* elements of one row; rope, store: of one head */
+	size_t heads;
+	const uint32_t *pos;
+	const double *freq;
+	float *scratch;
+	const struct mat *table;
+	const uint32_t *tok;
+	struct layer_rows *cache;
+	float eps;
+};
+
+static void
+embed_row(void *arg, size_t n, int thread)
+{
+	const struct rows *r = arg;
+	const size_t bytes = r->width * kv_dtype_size(r->table->dtype);
+	const char *row = (const char *)r->table->data + r->tok[n] * bytes;
+
+	(void)thread;
+	r->simd->widen(r->y + n * r->width, row, r->table->dtype, r->width);
+}
 
 void
 cpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
 {
-	const size_t D = table->in, row = D * kv_dtype_size(table->dtype);
+	struct rows r = { .simd = d->simd, .y = x, .width = table->in, .table = table, .tok = tok };
 	uint32_t n;
 
 	if (d->error[0] != '\0')
@@ -19,50 +43,76 @@ cpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok,
 			cpu_fail(d, "embed: token %u of a vocabulary of %u", tok[n], table->out);
 			return;
 		}
-#pragma omp parallel for num_threads(d->threads) if (N * D > WORTH_THREADS)
-	for (n = 0; n < N; n++)
-		d->simd->widen(x + n * D, (const char *)table->data + tok[n] * row,
-		    table->dtype, D);
+	cpu_run(d, embed_row, &r, N, N * r.width);
+}
+
+static void
+rmsnorm_row(void *arg, size_t n, int thread)
+{
+	const struct rows *r = arg;
+
+	(void)thread;
+	r->simd->rmsnorm(r->y + n * r->width, r->x + n * r->width, r->w, r->width, r->eps);
 }
 
 void
 cpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N, uint32_t D,
     float eps)
 {
-	uint32_t n;
+	struct rows r = { .simd = d->simd, .y = y, .x = x, .w = w, .width = D, .eps = eps };
 
-	if (d->error[0] != '\0')
-		return;
-#pragma omp parallel for num_threads(d->threads) if ((size_t)N * D > WORTH_THREADS)
-	for (n = 0; n < N; n++)
-		d->simd->rmsnorm(y + (size_t)n * D, x + (size_t)n * D, w, D, eps);
+	if (d->error[0] == '\0')
+		cpu_run(d, rmsnorm_row, &r, N, N * r.width);
 }
 
 /* The angle grows with the position: at position 100000 an f32 angle would be wrong in its
  * second decimal. It is therefore computed in double, once per row for all heads; only its
  * sine and cosine are f32. */
+static void
+rope_row(void *arg, size_t n, int thread)
+{
+	const struct rows *r = arg;
+	const size_t half = r->width / 2;
+	float *c = r->scratch + (size_t)thread * 2 * PADDED(half), *s = c + PADDED(half);
+	double angle;
+	size_t i;
+
+	for (i = 0; i < half; i++) {
+		angle = r->pos[n] * r->freq[i];
+		c[i] = (float)cos(angle);
+		s[i] = (float)sin(angle);
+	}
+	r->simd->rotate(r->y + n * r->heads * r->width, c, s, r->heads, r->width);
+}
+
 void
 cpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint32_t N,
     uint32_t heads, uint32_t E)
 {
-	const size_t half = E / 2, table = 2 * PADDED(half);
-	float *scratch;
-	uint32_t n;
+	struct rows r = { .simd = d->simd, .y = x, .pos = pos, .freq = freq, .heads = heads,
+	    .width = E };
+	size_t tables = (size_t)d->threads * 2 * PADDED(E / 2) * sizeof *r.scratch;
 
-	if (d->error[0] != '\0' || (scratch = cpu_scratch(d, N * table * sizeof *scratch)) == NULL)
-		return;
-#pragma omp parallel for num_threads(d->threads) if ((size_t)N * heads * E > WORTH_THREADS)
-	for (n = 0; n < N; n++) {
-		float *c = scratch + n * table, *s = c + PADDED(half);
-		double angle;
-		size_t i;
+	if (d->error[0] == '\0' && (r.scratch = cpu_scratch(d, tables)) != NULL)
+		cpu_run(d, rope_row, &r, N, N * r.heads * r.width);
+}
 
-		for (i = 0; i < half; i++) {
-			angle = pos[n] * freq[i];
-			c[i] = (float)cos(angle);
-			s[i] = (float)sin(angle);
-		}
-		d->simd->rotate(x + (size_t)n * heads * E, c, s, heads, E);
+static void
+store_row(void *arg, size_t n, int thread)
+{
+	const struct rows *r = arg;
+	const struct layer_rows *c = r->cache;
+	const size_t bytes = r->width * kv_dtype_size(c->dtype);
+	size_t g, row, from;
+
+	(void)thread;
+	for (g = 0; g < r->heads; g++) {
+		row = c->start[g] + c->len[g] + n;
+		from = (n * r->heads + g) * r->width;
+		kv_from_f32((char *)c->k + row * bytes, r->x + from, c->dtype, r->width);
+		if (c->v != NULL)
+			kv_from_f32((char *)c->v + row * bytes, r->w + from, c->dtype, r->width);
+		c->pos[row] = r->pos[n];
 	}
 }
 
@@ -70,8 +120,9 @@ void
 cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
     const uint32_t *pos, uint32_t N)
 {
-	const size_t E = c->width, size = kv_dtype_size(c->dtype);
-	uint32_t g, n;
+	struct rows r = { .x = k, .w = v, .pos = pos, .cache = c, .heads = c->heads,
+	    .width = c->width };
+	uint32_t g;
 
 	if (d->error[0] != '\0')
 		return;
@@ -81,29 +132,26 @@ cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 			    c->len[g], c->room[g], N);
 			return;
 		}
-#pragma omp parallel for collapse(2) num_threads(d->threads) if (N * c->heads * E > WORTH_THREADS)
-	for (g = 0; g < c->heads; g++)
-		for (n = 0; n < N; n++) {
-			size_t row = c->start[g] + c->len[g] + n;
-			size_t from = ((size_t)n * c->heads + g) * E;
-
-			kv_from_f32((char *)c->k + row * E * size, k + from, c->dtype, E);
-			if (c->v != NULL)
-				kv_from_f32((char *)c->v + row * E * size, v + from, c->dtype, E);
-			c->pos[row] = pos[n];
-		}
+	cpu_run(d, store_row, &r, N, N * r.heads * r.width);
 	for (g = 0; g < c->heads; g++)
 		c->len[g] += N;
+}
+
+static void
+swiglu_row(void *arg, size_t n, int thread)
+{
+	const struct rows *r = arg;
+	const size_t at = n * r->width;
+
+	(void)thread;
+	r->simd->swiglu(r->y + at, r->x + at, r->w + at, r->width);
 }
 
 void
 cpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
 {
-	uint32_t n;
+	struct rows r = { .simd = d->simd, .y = y, .x = gate, .w = up, .width = F };
 
-	if (d->error[0] != '\0')
-		return;
-#pragma omp parallel for num_threads(d->threads) if ((size_t)N * F > WORTH_THREADS)
-	for (n = 0; n < N; n++)
-		d->simd->swiglu(y + (size_t)n * F, gate + (size_t)n * F, up + (size_t)n * F, F);
+	if (d->error[0] == '\0')
+		cpu_run(d, swiglu_row, &r, N, N * r.width);
 }
