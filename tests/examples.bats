@@ -73,3 +73,16 @@ load helper
 	assert_success
 	[ "${#lines[@]}" -eq 3 ]
 }
+
+@test "the pipeline in README.md prints what stands there" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	ln -s "$ROOT/examples" examples
+	sed -n '/^\$ M=/,/^```/ { /^```/d; p; }' "$ROOT/README.md" >block
+	sed -n 's/^\$ //p' block >commands
+	grep -v '^\$ ' block >shown
+	[ "$(wc -l <commands)" -eq 5 ]
+	bash commands >printed
+	# kv-decode ends without a newline where it does not write to a terminal
+	sed -i 's/^ L047rows/ L047\nrows/' printed
+	diff shown printed
+}

@@ -105,6 +105,22 @@ section() {
 	done
 }
 
+@test "every key of kv-info --json is explained, in kv-info(1) or, for the model, in the specification" {
+	kv-prefill -m demo-model -o x.kv prompt.txt
+	kv-info --json --all x.kv >x.json
+	run "$PYTHON" -c '
+import json, re, sys
+o = json.load(open("x.json"))
+page = re.findall(r"\w+", open(sys.argv[1]).read())
+document = re.findall(r"`(\w+)`", open(sys.argv[2]).read())
+lists = ("layers", "sections", "provenance")
+keys = set(o) | {key for name in lists for entry in o[name] for key in entry}
+print(*sorted(keys - set(page)), *sorted(set(o["model"]) - set(document)))
+' "$ROOT/man/kv-info.1" "$ROOT/formats/kv-snapshot.md"
+	assert_success
+	assert_output ''
+}
+
 @test "what the pages refer to exists" {
 	local name number
 	while read -r name number; do
