@@ -10,42 +10,12 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+#include <string.h>
 
 #include "model/ops.h"
-
-#define ROUNDS 9
-#define BIG ((size_t)3 << 29)             /* bytes of the buffer that measures memory: 1.5 GiB */
-
-typedef float lanes __attribute__((vector_size(64), may_alias));
+#include "tests/bench/bench.h"
 
 static struct dev *dev;
-static int threads;
-static clockid_t watch = CLOCK_MONOTONIC;
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(watch, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int
-ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double
-median(double *t)
-{
-	qsort(t, ROUNDS, sizeof *t, ascending);
-	return t[ROUNDS / 2];
-}
 
 /* n random elements in device memory */
 static void *
@@ -68,60 +38,28 @@ fill(size_t n, enum kv_dtype type)
 	return p;
 }
 
-static volatile float sink;               /* keeps the compiler from dropping a sum */
-
-/* Reads bytes of p once, all threads, and adds them up. Four places at a time: fetched half
- * again as fast as one. */
-static void
-read_all(const char *p, size_t bytes)
-{
-	const size_t piece = (size_t)1 << 18, quarter = piece / 4;
-	size_t at;
-
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-	for (at = 0; at < bytes / piece * piece; at += piece) {
-		const char *q = p + at, *end = q + quarter;
-		lanes a = { 0 }, b = a, c = a, d = a;
-
-		for (; q < end; q += sizeof a) {
-			a += *(const lanes *)q;
-			b += *(const lanes *)(q + quarter);
-			c += *(const lanes *)(q + 2 * quarter);
-			d += *(const lanes *)(q + 3 * quarter);
-		}
-		a += b + c + d;
-		sink = a[0];
-	}
-}
-
-static void
-report(const char *what, const char *unit, double ours, double peer)
-{
-	printf("%-46s %8.1f %s  peer %8.1f %s  ratio %.2f\n", what, ours, unit, peer, unit, ours / peer);
-	fflush(stdout);
-}
-
 /* ---- products ---- */
 
 static void
 bench_matmul(uint32_t N, uint32_t in, uint32_t out)
 {
-	float *x = fill((size_t)N * in, KV_F32), *wide = fill((size_t)out * in, KV_F32), *y = fill((size_t)N * out, KV_F32);
+	float *x = fill((size_t)N * in, KV_F32), *wide = fill((size_t)out * in, KV_F32),
+	    *y = fill((size_t)N * out, KV_F32);
 	struct mat w = { fill((size_t)out * in, KV_BF16), KV_BF16, out, in };
 	double ours[ROUNDS], peer[ROUNDS], t, flop = 2e-9 * N * in * out;
 	char what[64];
 	int r;
 
 	for (r = -1; r < ROUNDS; r++) {           /* round -1 warms up */
-		t = now();
+		t = bench_now();
 		cpu_ops.matmul(dev, y, x, &w, NULL, N, 0);
-		ours[r < 0 ? 0 : r] = now() - t;
-		t = now();
+		ours[r < 0 ? 0 : r] = bench_now() - t;
+		t = bench_now();
 		dnnl_sgemm('N', 'T', N, out, in, 1, x, in, wide, in, 0, y, out);
-		peer[r < 0 ? 0 : r] = now() - t;
+		peer[r < 0 ? 0 : r] = bench_now() - t;
 	}
 	snprintf(what, sizeof what, "matmul bf16, N %u, in %u, out %u; sgemm f32", N, in, out);
-	report(what, "GFLOP/s", flop / median(ours), flop / median(peer));
+	bench_report(what, "GFLOP/s", flop / bench_median(ours), flop / bench_median(peer));
 	cpu_ops.free(dev, x);
 	cpu_ops.free(dev, wide);
 	cpu_ops.free(dev, y);
@@ -132,7 +70,7 @@ bench_matmul(uint32_t N, uint32_t in, uint32_t out)
 static void
 bench_gemv(const char *big, uint32_t N, uint32_t in, uint32_t out)
 {
-	const size_t bytes = (size_t)in * out * 2, count = BIG / bytes;
+	const size_t bytes = (size_t)in * out * 2, count = BENCH_BIG / bytes;
 	float *x = fill((size_t)N * in, KV_F32), *y = fill((size_t)N * out, KV_F32);
 	double ours[ROUNDS], peer[ROUNDS], t;
 	char what[64];
@@ -140,19 +78,20 @@ bench_gemv(const char *big, uint32_t N, uint32_t in, uint32_t out)
 	int r;
 
 	for (r = 0; r < ROUNDS; r++) {
-		t = now();
+		t = bench_now();
 		for (i = 0; i < count; i++) {
 			struct mat w = { big + i * bytes, KV_BF16, out, in };
 
 			cpu_ops.matmul(dev, y, x, &w, NULL, N, 0);
 		}
-		ours[r] = now() - t;
-		t = now();
-		read_all(big, count * bytes);
-		peer[r] = now() - t;
+		ours[r] = bench_now() - t;
+		t = bench_now();
+		bench_read_all(big, count * bytes);
+		peer[r] = bench_now() - t;
 	}
 	snprintf(what, sizeof what, "matmul bf16, N %u, in %u, out %u; reading", N, in, out);
-	report(what, "GB/s", 1e-9 * (double)(count * bytes) / median(ours), 1e-9 * (double)(count * bytes) / median(peer));
+	bench_report(what, "GB/s", 1e-9 * (double)(count * bytes) / bench_median(ours),
+	    1e-9 * (double)(count * bytes) / bench_median(peer));
 	cpu_ops.free(dev, x);
 	cpu_ops.free(dev, y);
 }
@@ -190,7 +129,7 @@ free_cache(struct layer_rows *c)
 static void
 bench_decode(char *big, uint32_t H, uint32_t G, uint32_t E, uint32_t S)
 {
-	const size_t layer = (size_t)G * S * E * 2, layers = BIG / (2 * layer);
+	const size_t layer = (size_t)G * S * E * 2, layers = BENCH_BIG / (2 * layer);
 	float *q = fill((size_t)H * E, KV_F32), *o = fill((size_t)H * E, KV_F32);
 	struct layer_rows c = cache(NULL, NULL, G, E, S);
 	double ours[ROUNDS], peer[ROUNDS], t, gb = 2e-9 * (double)(layers * layer);
@@ -200,19 +139,19 @@ bench_decode(char *big, uint32_t H, uint32_t G, uint32_t E, uint32_t S)
 	int r;
 
 	for (r = 0; r < ROUNDS; r++) {
-		t = now();
+		t = bench_now();
 		for (i = 0; i < layers; i++) {
 			c.k = big + 2 * i * layer;
 			c.v = big + (2 * i + 1) * layer;
 			cpu_ops.attend(dev, o, NULL, q, &c, &pos, 1, H);
 		}
-		ours[r] = now() - t;
-		t = now();
-		read_all(big, 2 * layers * layer);
-		peer[r] = now() - t;
+		ours[r] = bench_now() - t;
+		t = bench_now();
+		bench_read_all(big, 2 * layers * layer);
+		peer[r] = bench_now() - t;
 	}
 	snprintf(what, sizeof what, "attend, decode, H %u/%u, E %u, S %u; reading", H, G, E, S);
-	report(what, "GB/s", gb / median(ours), gb / median(peer));
+	bench_report(what, "GB/s", gb / bench_median(ours), gb / bench_median(peer));
 	free_cache(&c);
 	cpu_ops.free(dev, q);
 	cpu_ops.free(dev, o);
@@ -224,22 +163,24 @@ static void
 bench_prefill(char *big, uint32_t H, uint32_t G, uint32_t E, uint32_t S)
 {
 	float *q = fill((size_t)S * H * E, KV_F32), *o = fill((size_t)S * H * E, KV_F32);
-	float *a = fill((size_t)2048 * 2048, KV_F32), *b = fill((size_t)2048 * 2048, KV_F32), *y = fill((size_t)2048 * 2048, KV_F32);
+	float *a = fill((size_t)2048 * 2048, KV_F32), *b = fill((size_t)2048 * 2048, KV_F32),
+	    *y = fill((size_t)2048 * 2048, KV_F32);
 	struct layer_rows c = cache(big, big + (size_t)G * S * E * 2, G, E, S);
 	double ours[ROUNDS], peer[ROUNDS], t;
 	char what[64];
 	int r;
 
 	for (r = 0; r < ROUNDS; r++) {
-		t = now();
+		t = bench_now();
 		cpu_ops.attend(dev, o, NULL, q, &c, c.pos, S, H);
-		ours[r] = now() - t;
-		t = now();
+		ours[r] = bench_now() - t;
+		t = bench_now();
 		dnnl_sgemm('N', 'T', 2048, 2048, 2048, 1, a, 2048, b, 2048, 0, y, 2048);
-		peer[r] = now() - t;
+		peer[r] = bench_now() - t;
 	}
 	snprintf(what, sizeof what, "attend, prefill, H %u/%u, E %u, N = S %u; sgemm", H, G, E, S);
-	report(what, "GFLOP/s", 2e-9 * H * E * S * (S + 1.0) / median(ours), 2e-9 * 2048 * 2048 * 2048 / median(peer));
+	bench_report(what, "GFLOP/s", 2e-9 * H * E * S * (S + 1.0) / bench_median(ours),
+	    2e-9 * 2048 * 2048 * 2048 / bench_median(peer));
 	free_cache(&c);
 	cpu_ops.free(dev, q);
 	cpu_ops.free(dev, o);
@@ -253,20 +194,20 @@ main(int argc, char *argv[])
 {
 	char err[128], *big;
 
-	threads = argc > 1 ? atoi(argv[1]) : omp_get_num_procs();
-	if ((dev = cpu_ops.open(0, threads, err, sizeof err)) == NULL) {
+	bench_threads = argc > 1 ? atoi(argv[1]) : omp_get_num_procs();
+	if ((dev = cpu_ops.open(0, bench_threads, err, sizeof err)) == NULL) {
 		fprintf(stderr, "bench_ops: %s\n", err);
 		return 1;
 	}
 	if (argc > 2 && strcmp(argv[2], "cpu") == 0)
-		watch = CLOCK_PROCESS_CPUTIME_ID;
-	omp_set_num_threads(threads);             /* of the peer */
+		bench_cpu_time = 1;
+	omp_set_num_threads(bench_threads);             /* of the peer */
 	printf("%s; medians of %d rounds\n", cpu_ops.describe(dev), ROUNDS);
 	bench_matmul(512, 2048, 2048);
 	bench_matmul(512, 2048, 512);
 	bench_matmul(512, 2048, 8192);
 	bench_matmul(512, 8192, 2048);
-	big = fill(BIG / 2, KV_BF16);
+	big = fill(BENCH_BIG / 2, KV_BF16);
 	bench_gemv(big, 1, 2048, 2048);
 	bench_gemv(big, 1, 2048, 8192);
 	bench_gemv(big, 1, 8192, 2048);

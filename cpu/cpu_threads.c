@@ -1,4 +1,4 @@
-/* pool.c - the threads of a device
+/* cpu_threads.c - the threads of a device
  *
  * Work is a number of items; the caller and the workers take the next one until there is
  * none. Not OpenMP's loops, for one reason: there every thread must arrive at the end of
