@@ -4,7 +4,7 @@
  * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
  * cpu_attend.c  attention and attention mass: how the work is cut into items
  * cpu_rows.c    everything that handles one row at a time
- * pool.c        the threads
+ * cpu_threads.c the threads
  * simd_*.c      inner loops, compiled once per instruction set
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
