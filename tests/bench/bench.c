@@ -34,7 +34,8 @@ bench_median(double t[ROUNDS])
 	return t[ROUNDS / 2];
 }
 
-/* Four places at a time: fetched half again as fast as one. */
+/* Four places at a time, and asked for 2 KiB ahead: the fastest way found, half again as
+ * fast as one place. A slower peer would flatter us. */
 void
 bench_read_all(const char *p, size_t bytes)
 {
@@ -47,6 +48,10 @@ bench_read_all(const char *p, size_t bytes)
 		lanes a = { 0 }, b = a, c = a, d = a;
 
 		for (; q < end; q += sizeof a) {
+			__builtin_prefetch(q + 2048);
+			__builtin_prefetch(q + quarter + 2048);
+			__builtin_prefetch(q + 2 * quarter + 2048);
+			__builtin_prefetch(q + 3 * quarter + 2048);
 			a += *(const lanes *)q;
 			b += *(const lanes *)(q + quarter);
 			c += *(const lanes *)(q + 2 * quarter);
