@@ -83,6 +83,7 @@ install_packages() {
 	elif [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
 		refuse "Installing needs root, and there is no sudo" "$*"
 	fi
+	echo "Installing them with apt-get."
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
 	if ! run_as_root apt-get update >"$log" 2>&1 ||
@@ -108,7 +109,7 @@ main() {
 		echo "All packages that are needed are there."
 		return
 	fi
-	echo "These packages are missing and will be installed with apt-get:"
+	echo "These packages are missing:"
 	echo "$wanted" | while IFS='|' read -r package purpose; do
 		printf '    %-16s %s\n' "$package" "$purpose"
 	done
