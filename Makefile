@@ -84,9 +84,9 @@ model_a = $(O)/libmodel.a
 $(patsubst %,$(O)/%,$(filter-out kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 # kv-score computes attention: it needs a device, but no model
-$(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/device.o $(tool_o) $(file_a) $(device_a)
+$(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/device.o $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
-$(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(file_a) $(device_a)
+$(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(cpu_libs)
 
 include $(wildcard tests/*.mk)

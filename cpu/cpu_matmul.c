@@ -16,8 +16,8 @@
 
 #define FEW 32           /* rows up to which reading the weights once beats oneDNN */
 #define PANEL 256        /* weight rows of one tile */
+#define PANEL_SHORT 64   /* at least so many where there would be fewer than MIN_TILES tiles */
 #define TILE 512         /* rows of x of one tile: long, because each tile widens its panel */
-#define TILE_SHORT 128   /* the same where there would be fewer than MIN_TILES tiles */
 #define MIN_TILES 8
 #define DOT_BYTES 131072 /* weights of one item of the few-rows path, in fours of rows */
 
@@ -29,9 +29,9 @@ struct product {
 	const float *bias;           /* NULL: none */
 	int add;
 	size_t N;
-	size_t step;                 /* few: weight rows of one item; many: rows of x */
-	size_t panels;
-	float *scratch;              /* [threads][PANEL][in] */
+	size_t step;                 /* few: weight rows of one item */
+	size_t panel, panels;        /* many: weight rows of one item, and how often */
+	float *scratch;              /* [threads][panel][in] */
 };
 
 static void
@@ -48,15 +48,15 @@ few_item(void *arg, size_t item, int thread)
 	    p->add);
 }
 
-/* One tile: a panel of weight rows and up to step rows of x */
+/* One tile: a panel of weight rows and up to TILE rows of x */
 static void
 many_item(void *arg, size_t item, int thread)
 {
 	const struct product *p = arg;
 	const struct mat *w = p->w;
-	const size_t in = w->in, out = w->out, o = item % p->panels * PANEL;
-	const size_t cols = out - o < PANEL ? out - o : PANEL, n0 = item / p->panels * p->step;
-	const size_t rows = p->N - n0 < p->step ? p->N - n0 : p->step;
+	const size_t in = w->in, out = w->out, o = item % p->panels * p->panel;
+	const size_t cols = out - o < p->panel ? out - o : p->panel, n0 = item / p->panels * TILE;
+	const size_t rows = p->N - n0 < TILE ? p->N - n0 : TILE;
 	const char *data = (const char *)w->data + o * in * kv_dtype_size(w->dtype);
 	const float *x = p->x + n0 * in, *panel = (const float *)data;
 	float *y = p->y + n0 * out, *mine;
@@ -64,7 +64,7 @@ many_item(void *arg, size_t item, int thread)
 	size_t n, i;
 
 	if (w->dtype != KV_F32) {
-		mine = p->scratch + (size_t)thread * PANEL * in;
+		mine = p->scratch + (size_t)thread * p->panel * in;
 		p->d->simd->widen(mine, data, w->dtype, cols * in);
 		panel = mine;
 	}
@@ -94,6 +94,7 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 {
 	struct product p = { .d = d, .y = y, .x = x, .w = w, .bias = bias, .add = add, .N = N };
 	const size_t in = w->in, out = w->out, cost = (size_t)N * in * out;
+	size_t tiles;
 	int before;
 
 	if (d->error[0] != '\0' || cost == 0)
@@ -103,12 +104,15 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 		cpu_run(d, few_item, &p, (out + p.step - 1) / p.step, cost);
 		return;
 	}
-	p.panels = (out + PANEL - 1) / PANEL;
-	p.step = p.panels * ((N + TILE - 1) / TILE) < MIN_TILES ? TILE_SHORT : TILE;
+	tiles = (N + (size_t)TILE - 1) / TILE;
+	p.panel = PANEL;
+	while (p.panel > PANEL_SHORT && (out + p.panel - 1) / p.panel * tiles < MIN_TILES)
+		p.panel /= 2;
+	p.panels = (out + p.panel - 1) / p.panel;
 	if (w->dtype != KV_F32 &&
-	    (p.scratch = cpu_scratch(d, d->threads * PANEL * in * sizeof *p.scratch)) == NULL)
+	    (p.scratch = cpu_scratch(d, d->threads * p.panel * in * sizeof *p.scratch)) == NULL)
 		return;
 	before = cpu_blas_threads(1);
-	cpu_run(d, many_item, &p, p.panels * ((N + p.step - 1) / p.step), cost);
+	cpu_run(d, many_item, &p, p.panels * tiles, cost);
 	cpu_blas_threads(before);
 }

@@ -8,7 +8,7 @@ PYTHON = /usr/bin/python3
 
 $(O)/tests/bench/bench_ops: $(O)/tests/bench/bench_ops.o $(bench_o) $(O)/libcpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cpu_libs)
-$(O)/tests/bench/bench_model: $(O)/tests/bench/bench_model.o $(bench_o) $(model_a) $(file_a) $(device_a)
+$(O)/tests/bench/bench_model: $(O)/tests/bench/bench_model.o $(bench_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(cpu_libs)
 $(bench_o) $(O)/tests/bench/bench_ops.o $(O)/tests/bench/bench_model.o: openmp = -O3 -fopenmp -Wno-psabi
 
