@@ -109,7 +109,7 @@ def losses(model, batch, background_weight):
     is_first = first[answers] > 0
     importance = 1 + (FIRST_WEIGHT - 1) * is_first.float()
     answer_loss = (entropy[:count] * importance).sum() / importance.sum()
-    background_loss = entropy[count:].mean()
+    background_loss = entropy[count:].sum() / max(len(background), 1)
     ratio = min(float((weights < 0).sum()) / max(count, 1), MOST_BACKGROUND)
 
     right = (logits[:count].argmax(-1) == targets[answers]).float()
