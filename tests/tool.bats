@@ -3,6 +3,10 @@
 
 load helper
 
+teardown() {
+	umount "$BATS_TEST_TMPDIR/small" 2>/dev/null || true
+}
+
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	FILTERS=("kv-score --method knorm" "kv-evict --rate 1")
@@ -70,6 +74,18 @@ large() {
 	for f in "kv-info x.kv" "kv-info --json x.kv" "kv-check -v x.kv" "kv-score --list" "kv-evict --help" "kv-info --version"; do
 		run -1 --separate-stderr bash -c "$f >/dev/full"
 		assert_regex "$stderr" 'stdout: No space left on device'
+	done
+}
+
+@test "a disk that fills up half way leaves what was there, and no unfinished file" {
+	large
+	mkdir small
+	mount -t tmpfs -o size=256k none small 2>/dev/null || skip "needs the right to mount"
+	echo precious >small/out.kv
+	for f in "${FILTERS[@]}"; do
+		run -1 --separate-stderr $f -o small/out.kv x.kv
+		assert_regex "$stderr" 'small/out.kv: .*No space left on device'
+		assert_equal "$(ls small) $(cat small/out.kv)" "out.kv precious"
 	done
 }
 
