@@ -73,10 +73,11 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return rc;
 }
 
-/* The last queries of the stored window that fit into ours; every layer has the same positions. */
+/* The last queries of the stored window that fit into ours. They are of use only when every
+ * layer has them, for the same positions: *layers counts those that agree with the first. */
 static int
 load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c,
-    struct observation *obs)
+    struct observation *obs, uint32_t *layers)
 {
 	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W, take, w, h;
 	size_t esize = kv_dtype_size(c->dtype);
@@ -95,8 +96,13 @@ load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cac
 		for (w = 0; w < take; w++)
 			kv_to_f32(obs->q[sec->layer] + ((size_t)w * H + h) * E,
 			    q + ((size_t)h * W + W - take + w) * E * esize, c->dtype, E);
-	memcpy(obs->pos, words + 2 + W - take, take * sizeof *obs->pos);
-	obs->have = take;
+	words += 2 + W - take;
+	if (*layers == 0) {
+		memcpy(obs->pos, words, take * sizeof *obs->pos);
+		obs->have = take;
+	}
+	if (take == obs->have && memcmp(obs->pos, words, take * sizeof *obs->pos) == 0)
+		++*layers;
 	return KV_OK;
 }
 
@@ -118,6 +124,7 @@ int
 snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 {
 	struct kv_section sec;
+	uint32_t queries = 0;
 	int rc;
 
 	while ((rc = kv_next(r, &sec)) == 1) {
@@ -128,12 +135,14 @@ snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 		else if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0)
 			rc = load_tensor(r, &sec, c);
 		else if (strcmp(sec.type, "oBSq") == 0 && obs != NULL)
-			rc = load_queries(r, &sec, c, obs);
+			rc = load_queries(r, &sec, c, obs, &queries);
 		else if (strcmp(sec.type, "LGTS") == 0)
 			rc = load_logits(r, &sec, c);
 		if (rc < 0)
 			return rc;
 	}
+	if (obs != NULL && queries != c->model->id.layers)
+		obs->have = 0;
 	if (rc == 0)
 		c->next_position = kv_reader_head(r)->next_position;
 	return rc;

@@ -102,6 +102,9 @@ random_model() {
 		kv-prefill -m "$DEMO" --ids --observe 16 -r - -o resumed.kv second.ids
 	agrees "$DEMO" resumed.kv 1e-5
 	kv-info --json resumed.kv | grep -q '"queries": 16'
+	kv-prefill -m "$DEMO" --ids --observe 16 first.ids -o part.kv
+	"$PYTHON" "$ROOT/tests/bin/strip.py" oBSq part.kv gap.kv 2
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --observe 16 -r gap.kv -o x.kv second.ids
 	kv-prefill -m "$DEMO" --ids first.ids -o none.kv
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --observe 16 -r none.kv -o x.kv second.ids
 	[[ "$stderr" == *"--observe 16"* ]]

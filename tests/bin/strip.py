@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Copies a snapshot without the sections of one type: strip.py TYPE IN OUT. With the independent reader and writer, so that tests can
-make files that the tools never write."""
+"""Copies a snapshot without the sections of one type, or without that of one layer: strip.py TYPE IN OUT [LAYER]. With the
+independent reader and writer, so that tests can make files that the tools never write."""
 
 import pathlib
 import sys
@@ -11,7 +11,7 @@ import kvread  # noqa: E402
 import kvwrite  # noqa: E402
 
 
-def main(drop, path, out):
+def main(drop, path, out, layer=None):
     kept = []
     with open(path, "rb") as file:
         source = kvread.Source(file)
@@ -21,7 +21,9 @@ def main(drop, path, out):
             content = kvread.read_content(source, section)
             if section.type == "ENDS":
                 break
-            if section.type not in (drop, "pADD", "iNDX"):
+            if section.type == drop and layer in (None, str(section.layer)):
+                continue
+            if section.type not in ("pADD", "iNDX"):
                 kept.append(kvwrite.Section(section.type, content, section.layer, section.element))
     pathlib.Path(out).write_bytes(kvwrite.stream(kept))
 
