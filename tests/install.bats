@@ -30,6 +30,7 @@ setup() {
 	assert_line ./opt/kvpipe/lib/libkvfile.so.1
 	assert_line ./opt/kvpipe/lib/pkgconfig/kvfile.pc
 	assert_line ./opt/kvpipe/share/doc/kvpipe/kv-snapshot.md
+	assert_line ./opt/kvpipe/lib/bats/kvpipe/load.bash
 	refute_line --regexp '^\./(usr|home|tmp)'
 }
 

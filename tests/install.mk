@@ -3,6 +3,7 @@
 INSTALL = install
 BATS = bats
 DOCDIR = $(PREFIX)/share/doc/kvpipe
+BATSDIR = $(PREFIX)/lib/bats
 SOVERSION = 1
 
 installed_headers = libkvfile/kvfile.h libkvfile/dtype.h
@@ -11,7 +12,8 @@ pages = $(wildcard man/*.[1-9])
 scripts = $(wildcard examples/*.sh tests/*.sh tests/*/*.sh) .ci/run
 
 install: all $(O)/libkvfile.a
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/kvfile $(DOCDIR))
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/kvfile $(DOCDIR) \
+	    $(BATSDIR)/kvpipe)
 	$(INSTALL) $(TOOLS:%=$(O)/%) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(DESTDIR)$(LIBDIR)
 	$(INSTALL) -m 755 $(O)/libkvfile.so $(DESTDIR)$(LIBDIR)/libkvfile.so.$(SOVERSION)
@@ -24,11 +26,12 @@ install: all $(O)/libkvfile.a
 		$(INSTALL) -m 644 $$page $$dir || exit; \
 	done
 	$(INSTALL) -m 644 $(installed_docs) $(DESTDIR)$(DOCDIR)
+	$(INSTALL) -m 644 tests/kvpipe/load.bash $(DESTDIR)$(BATSDIR)/kvpipe
 
 uninstall:
 	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc)
-	rm -rf $(DESTDIR)$(INCLUDEDIR)/kvfile $(DESTDIR)$(DOCDIR)
+	rm -rf $(addprefix $(DESTDIR),$(INCLUDEDIR)/kvfile $(DOCDIR) $(BATSDIR)/kvpipe)
 	for page in $(pages:man/%=%); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done
 
 # The fragments beside this one add to UNIT_TESTS (programs that are tests) and test_programs (what bats files need built). Some of
@@ -55,8 +58,8 @@ test: $(O)/unit.bats
 # SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:
 	shellcheck -x $(scripts)
-	shellcheck -x -e SC2034 $(wildcard tests/*.bash)
-	shellcheck -x -s bats -S warning -e SC2154,SC2207 $(wildcard tests/*.bats)
+	shellcheck -x -s bash -e SC2034 $(wildcard tests/*.bash tests/*/*.bash)
+	shellcheck -x -s bats -S warning -e SC2154,SC2207 $(wildcard tests/*.bats examples/*/*.bats)
 	mandoc -T lint -W warning $(pages)
 
 FORCE:

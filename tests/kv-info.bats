@@ -19,6 +19,19 @@ o = json.load(sys.stdin)
 print(eval(sys.argv[1]))' "$what"
 }
 
+@test "--positions prints the rows of every KV head, and nothing else" {
+	cd "$BATS_TEST_TMPDIR"
+	mksnapshot -L 2 -G 2 -H 2 -N 5,3 -E 8 -o x.kv
+	run -0 --separate-stderr kv-info --positions x.kv
+	assert_equal "${#lines[@]}" 4
+	for layer in 0 1; do
+		for head in 0 1; do
+			assert_line "$layer $head $(positions x.kv $layer $head)"
+		done
+	done
+	run -2 kv-info --positions --json x.kv
+}
+
 @test "the text has exactly these lines" {
 	kv-score --method snapkv even.kv | kv-evict --rate 25% -o small.kv
 	run -0 kv-info small.kv

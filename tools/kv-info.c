@@ -9,18 +9,20 @@
 #include "libkvfile/bytes.h"
 #include "tools/tool.h"
 
-static int all;
+static int all, positions;
 
 static const struct opt opts[] = {
 	{ 'a', "all", OPT_FLAG, &all, 1, NULL,
 	    "list every section and the digests; verifies everything" },
+	{ 'p', "positions", OPT_FLAG, &positions, 1, NULL,
+	    "print layer, KV head and the positions of its rows, nothing else" },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-info",
 	.about = "describe snapshots: whose cache it is, which rows there are, what they cost",
-	.synopsis = "[-aqv] [--json] snapshot ...",
+	.synopsis = "[-apqv] [--json] snapshot ...",
 	.opts = opts,
 	.takes = TAKES_JSON,
 	.min_operands = 1,
@@ -410,12 +412,40 @@ print_json(const struct info *info, const struct kv_reader *r)
 	json_decref(o);
 }
 
+/* One line for each KV head of each layer, for join, comm, diff and awk. */
+static void
+print_positions(struct kv_reader *r)
+{
+	const struct kv_rows *rows;
+	struct kv_section sec;
+	uint32_t g, i;
+
+	while (input_next(r, &sec)) {
+		if (strcmp(sec.type, "POSN") != 0) {
+			skip(r);
+			continue;
+		}
+		rows = input_rows(r);
+		for (g = 0; g < rows->heads; g++) {
+			printf("%u %u", sec.layer, g);
+			for (i = 0; i < rows->count[g]; i++)
+				printf(" %u", rows->pos[g][i]);
+			putchar('\n');
+		}
+	}
+}
+
 static void
 describe(const char *path)
 {
 	struct kv_reader *r = input_open(path);
 	struct info info = { .n = 0 };
 
+	if (positions) {
+		print_positions(r);
+		kv_close(r);
+		return;
+	}
 	collect(&info, r);
 	if (settings.json)
 		print_json(&info, r);
@@ -431,8 +461,10 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv), i;
 
+	if (positions && (all || settings.json))
+		die(EXIT_USAGE, "--positions goes with neither --all nor --json");
 	for (i = first; i < argc; i++) {
-		if (i > first && !settings.json)
+		if (i > first && !settings.json && !positions)
 			putchar('\n');
 		describe(argv[i]);
 	}

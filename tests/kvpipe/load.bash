@@ -1,0 +1,96 @@
+# kvpipe - helpers for experiments that are written as bats files
+#
+#     bats_load_library kvpipe
+#
+# finds this file where BATS_LIB_PATH says; `make install` puts it under PREFIX/lib/bats/kvpipe. The programs are
+# taken from the PATH. An assertion that does not hold says what it found, and returns 1.
+
+# kv_run COMMAND: runs a pipeline given as one string. Every program in it must succeed.
+kv_run() {
+	local status=0
+	bash -o pipefail -c "$1" || status=$?
+	((status == 0)) || _kv_fail "exit status $status: $1"
+}
+
+# kv_fact FILE KEY: one number or text of kv-info --json (tokens, next_position, rows, kv_bytes, bytes, dtype ...)
+kv_fact() {
+	kv-info --json "$1" | sed -n "s/^  \"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p"
+}
+
+# kv_logical_digest FILE: equal for the compressed and the plain copy of a snapshot
+kv_logical_digest() {
+	kv-info --all --json "$1" | sed -n 's/^  "logical_digest": "\([0-9a-f]*\)".*/\1/p'
+}
+
+# kv_answer MODEL FILE [STOP]: what the model says next, up to STOP (a full stop)
+kv_answer() {
+	kv-decode -q -m "$1" -n 64 --stop "${3:-.}" "$2"
+}
+
+# assert_kept FILE SHARE [TOLERANCE]: the share of rows that is left, 0.1 or 10%, within TOLERANCE (0.005)
+assert_kept() {
+	local have
+	have=$(kv_fact "$1" share_kept)
+	awk -v have="$have" -v want="$(_kv_share "$2")" -v tolerance="${3:-0.005}" \
+		'BEGIN { d = have - want; exit !(d <= tolerance && -d <= tolerance) }' ||
+		_kv_fail "$1: $have of the rows are kept, not $2"
+}
+
+# assert_rows FILE N: every KV head of every layer has N rows
+assert_rows() {
+	local other
+	other=$(kv-info --positions "$1" | awk -v n="$2" 'NF != n + 2 { print "layer " $1 " KV head " $2 ": " NF - 2; exit }')
+	[ -z "$other" ] || _kv_fail "$1: $other rows, not $2"
+}
+
+# assert_answer MODEL FILE TEXT: TEXT stands in what the model says next
+assert_answer() {
+	local said
+	said=$(kv_answer "$1" "$2" "$(printf '\n')") || return
+	[[ $said == *"$3"* ]] || _kv_fail "$2: the answer is \"$said\", without \"$3\""
+}
+
+# refute_answer MODEL FILE TEXT
+refute_answer() {
+	local said
+	said=$(kv_answer "$1" "$2" "$(printf '\n')") || return
+	[[ $said != *"$3"* ]] || _kv_fail "$2: the answer is \"$said\", with \"$3\""
+}
+
+# assert_same_snapshot A B: tokens, rows, keys, values and logits are the same, bit for bit; compression, scores
+# and provenance may differ
+assert_same_snapshot() {
+	[ "$(kv_logical_digest "$1")" = "$(kv_logical_digest "$2")" ] || _kv_fail "$1 and $2 differ"
+}
+
+# assert_same_rows A B: the same positions are kept in every KV head of every layer
+assert_same_rows() {
+	local where
+	where=$(cmp -s <(kv-info --positions "$1") <(kv-info --positions "$2") ||
+		paste -d '\n' <(kv-info --positions "$1") <(kv-info --positions "$2") |
+		awk 'NR % 2 { line = $0; next } line != $0 { print "layer " $1 " KV head " $2; exit }')
+	[ -z "$where" ] || _kv_fail "$1 and $2 keep other rows: first in $where"
+}
+
+# assert_subset SMALL LARGE: every row of SMALL is in LARGE
+assert_subset() {
+	local missing
+	missing=$(awk 'NR == FNR { for (i = 3; i <= NF; i++) has[$1, $2, $i]; next }
+		{ for (i = 3; i <= NF; i++) if (!(($1, $2, $i) in has)) {
+			print "layer " $1 " KV head " $2 " position " $i; exit } }' \
+		<(kv-info --positions "$2") <(kv-info --positions "$1"))
+	[ -z "$missing" ] || _kv_fail "$2 lacks $missing of $1"
+}
+
+_kv_fail() {
+	printf '%s\n' "$1" >&2
+	return 1
+}
+
+# "10%" is 0.1
+_kv_share() {
+	case $1 in
+	*%) awk -v p="${1%\%}" 'BEGIN { print p / 100 }' ;;
+	*) echo "$1" ;;
+	esac
+}
