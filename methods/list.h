@@ -11,6 +11,9 @@ METHOD(snapkv, NEED_KEYS | NEED_MASS, "window kernel pool reduce order",
 METHOD(knorm, NEED_KEYS, "",
     "small key norm first",
     .kernel = 1)
+METHOD(keydiff, NEED_KEYS, "",
+    "keys that point elsewhere than the others first",
+    .kernel = 1)
 METHOD(recent, 0, "sink",
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)

@@ -28,6 +28,7 @@ all_agree() {
 			mksnapshot $shape -d $dtype -N 150 -w 7 -o x.kv
 			agrees 2e-6 snapkv
 			agrees 1e-6 knorm
+			agrees 1e-6 keydiff
 			agrees 1e-9 recent
 			agrees 1e-9 random
 		done
@@ -37,9 +38,9 @@ all_agree() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o x.kv
-	for method in snapkv knorm recent random; do agrees 2e-6 $method; done
+	for method in snapkv knorm keydiff recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -o x.kv
-	for method in snapkv knorm recent random; do agrees 2e-6 $method; done
+	for method in snapkv knorm keydiff recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -92,6 +93,23 @@ all_agree() {
 	mksnapshot -L 1 -H 1 -G 1 -E 4 -N 1 --keys keys -o x.kv
 	kv-score --method knorm x.kv -o a.kv
 	awk -v s="$(scores a.kv 0 0)" 'BEGIN { exit !(s < -1.99e30 && s > -2.01e30) }'
+}
+
+@test "keydiff of keys written by hand, one of them of length 0" {
+	# directions (1 0) (0 1) none (1 0): the anchor is (2 1)/sqrt 5
+	echo "3 0  0 0.25  0 0  1e30 0" >keys
+	mksnapshot -L 1 -H 1 -G 1 -E 2 -N 4 --keys keys -o x.kv
+	kv-score --method keydiff x.kv -o a.kv
+	see a.kv 's.layers[0].scores.values[0] == [-0.8944271802902222, -0.4472135901451111, 0.0, -0.8944271802902222]' | grep -x True
+}
+
+@test "keydiff of keys that cancel out, or have no length, is 0" {
+	for keys in "1 2  -1 -2  0 0" "0 0  0 0  0 0"; do
+		echo "$keys" >keys
+		mksnapshot -L 1 -H 1 -G 1 -E 2 -N 3 --keys keys -o x.kv
+		kv-score --method keydiff x.kv -o a.kv
+		see a.kv '[abs(v) for v in s.layers[0].scores.values[0]]' | grep -x '0.0 0.0 0.0'
+	done
 }
 
 @test "everything but the scores is passed on as it was, and old scores are replaced" {
@@ -186,8 +204,10 @@ all_agree() {
 @test "a key that is not a number is named by layer, head and row" {
 	{ seq 1 40; echo nan; seq 1 23; } >keys
 	mksnapshot -L 1 -H 2 -G 2 -E 4 -N 8 --keys keys -w 2 -o x.kv
-	run -1 --separate-stderr kv-score --method knorm -o a.kv x.kv
-	assert_regex "$stderr" 'layer 0 head 1 row 2: the score is not a number'
+	for method in knorm keydiff; do
+		run -1 --separate-stderr kv-score --method $method -o a.kv x.kv
+		assert_regex "$stderr" 'layer 0 head 1 row [0-9]: the score is not a number'
+	done
 	assert [ ! -e a.kv ]
 }
 
@@ -213,6 +233,7 @@ all_agree() {
 	run -0 kv-score --list
 	assert_line --regexp '^snapkv  .* \[window kernel pool reduce order\]$'
 	assert_line --regexp '^knorm  '
+	assert_line --regexp '^keydiff  '
 	assert_line --regexp '^recent  .* \[sink\]$'
 	assert_line --regexp '^random  .* \[seed\]$'
 }

@@ -66,6 +66,14 @@ def knorm(snapshot, l, g, o):
     return -np.linalg.norm(snapshot.array(l, 'keys', g).astype(np.float64), axis=1)
 
 
+def keydiff(snapshot, l, g, o):
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    lengths = np.linalg.norm(keys, axis=1, keepdims=True)
+    directions = np.divide(keys, lengths, out=np.zeros_like(keys), where=lengths > 0)
+    anchor = directions.mean(axis=0)
+    return -directions @ (anchor / (np.linalg.norm(anchor) or 1))
+
+
 def recent(snapshot, l, g, o):
     sink = int(o.get('sink', 4))
     return np.array([np.inf if p < sink else float(p) for p in snapshot.layers[l].positions[g]])
@@ -86,6 +94,9 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
+METHODS = {f.__name__: f for f in (snapkv, knorm, keydiff, recent, random)}
+
+
 def error(want, got):
     """Largest difference of finite scores, relative to the largest of them."""
     if not np.array_equal(np.isposinf(want), np.isposinf(got)):
@@ -99,7 +110,7 @@ def error(want, got):
 def check(limit, before, after, name, *options):
     """True when all scores agree."""
     before, after = (kvread.read(open(file, 'rb')) for file in (before, after))
-    method = {'snapkv': snapkv, 'knorm': knorm, 'recent': recent, 'random': random}[name]
+    method = METHODS[name]
     options = dict(o.split('=') for o in options)
     good = True
     for l, layer in enumerate(before.layers):
