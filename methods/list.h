@@ -5,9 +5,12 @@
  * `kv-score --list`, and what tests/methods.bats holds to the contract of methods.h. uses:
  * the options of kv-score that the method reads. defaults: struct score_options. */
 
-METHOD(snapkv, NEED_KEYS | NEED_MASS, "window kernel pool reduce order",
+METHOD(snapkv, NEED_KEYS | NEED_WINDOW, "window kernel pool reduce order",
     "attention that the observation window pays, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
+METHOD(tova, NEED_KEYS | NEED_WINDOW, "keep-last",
+    "attention that the last token pays, the same for all heads",
+    .kernel = 1, .window = 1)
 METHOD(knorm, NEED_KEYS, "",
     "small key norm first",
     .kernel = 1)

@@ -3,7 +3,7 @@
  * A method ranks, the driver decides: a scorer fills one f32 for each row of a layer (greater
  * is kept first, +inf always); budgets, always-kept rows, top-k and ties (the lower position
  * wins) are in one place, so that all methods are compared under the same rules. Pure C on host
- * arrays; no model, no device. What is attention arithmetic comes in as `mass`.
+ * arrays; no model, no device. What is attention arithmetic comes in as `window_mass`.
  *
  * Letters as in model/ops.h: H query heads, G KV heads, R = H/G, E head width, S[g] rows, W
  * observation window. Arrays over the rows of a layer are packed: KV head 0's S[0] entries,
@@ -16,7 +16,7 @@
 /* What a scorer needs besides the rows. */
 enum {
 	NEED_KEYS = 1,          /* in.keys */
-	NEED_MASS = 2           /* in.mass: window attention, from observation queries */
+	NEED_WINDOW = 2         /* in.window_mass, from observation queries */
 };
 
 enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };    /* over the R query heads of a KV head */
@@ -31,6 +31,9 @@ struct score_options {
 	enum order order;
 	uint32_t sink;          /* recent: first positions that are always kept */
 	uint64_t seed;          /* random */
+	/* observation queries that are used, the last ones; 0 = all that are stored */
+	uint32_t window;
+	int keep_last;          /* tova: the token of the query is always kept */
 };
 
 struct score_input {
@@ -42,7 +45,7 @@ struct score_input {
 	enum kv_dtype dtype;
 	/* [H][stride] window attention of each query head over the S[h/R] rows, summed over
 	 * the window; or NULL */
-	const float *mass;
+	const float *window_mass;
 	size_t stride;
 	uint32_t window;                        /* W, 0 without observation */
 	/* [W] positions of the observation queries, ascending */

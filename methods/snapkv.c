@@ -68,8 +68,8 @@ score_snapkv(const struct score_input *in, const struct score_options *opt, floa
 		return -1;
 	for (g = 0; g < rows->heads; g++) {
 		n = rows_before(rows->pos[g], rows->count[g], in->window_pos[0]);
-		pool_and_reduce(score, in->mass + (size_t)g * R * in->stride, in->stride, R, n,
-		    opt, scratch);
+		pool_and_reduce(score, in->window_mass + (size_t)g * R * in->stride, in->stride, R,
+		    n, opt, scratch);
 		for (s = n; s < rows->count[g]; s++)
 			score[s] = INFINITY;
 		score += rows->count[g];

@@ -27,6 +27,7 @@ all_agree() {
 		for dtype in f32 f16 bf16; do
 			mksnapshot $shape -d $dtype -N 150 -w 7 -o x.kv
 			agrees 2e-6 snapkv
+			agrees 2e-6 tova
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
 			agrees 1e-9 recent
@@ -38,9 +39,9 @@ all_agree() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o x.kv
-	for method in snapkv knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova knorm keydiff recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -o x.kv
-	for method in snapkv knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova knorm keydiff recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -93,6 +94,26 @@ all_agree() {
 	mksnapshot -L 1 -H 1 -G 1 -E 4 -N 1 --keys keys -o x.kv
 	kv-score --method knorm x.kv -o a.kv
 	awk -v s="$(scores a.kv 0 0)" 'BEGIN { exit !(s < -1.99e30 && s > -2.01e30) }'
+}
+
+@test "tova uses the last query alone, and all heads get one list where they have the same rows" {
+	mksnapshot -H 8 -G 2 -E 16 -N 80 -w 8 -o x.kv
+	kv-score --method tova x.kv -o a.kv
+	assert_equal "$(scores a.kv 1 0)" "$(scores a.kv 1 1)"
+	assert_equal "$(see a.kv 's.layers[1].scores.label')" "tova keep-last=0"
+	kv-evict --budget 20 a.kv -o b.kv
+	assert_equal "$(positions b.kv 1 0)" "$(positions b.kv 1 1)"
+	run -2 --separate-stderr kv-score --method tova --window 1 x.kv
+	assert_regex "$stderr" 'does not use it'
+}
+
+@test "tova leaves the last token to its score, with --keep-last it stays" {
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o x.kv
+	kv-score --method tova --keep-last x.kv -o a.kv
+	"$PYTHON" "$ORACLE/scores.py" 2e-6 x.kv a.kv tova keep-last=1
+	kv-score --method tova x.kv -o b.kv
+	see b.kv '[v[-1] for v in s.layers[0].scores.values[:3]]' | grep -v inf
+	see a.kv '[v[-1] for v in s.layers[0].scores.values[:3]]' | grep -x 'inf inf inf'
 }
 
 @test "keydiff of keys written by hand, one of them of length 0" {
@@ -154,10 +175,12 @@ all_agree() {
 	KV_THREADS=2 KV_DEVICE=cpu kv-score --method snapkv -o - x.kv | cmp a.kv -
 }
 
-@test "without observation queries snapkv is refused and the message says how to get them" {
+@test "without observation queries snapkv and tova are refused and the message says how to get them" {
 	mksnapshot -o x.kv
-	run -1 --separate-stderr kv-score --method snapkv -o a.kv x.kv
-	assert_regex "$stderr" 'x.kv: layer 0 has no observation queries.*kv-prefill --observe'
+	for method in snapkv tova; do
+		run -1 --separate-stderr kv-score --method $method -o a.kv x.kv
+		assert_regex "$stderr" 'x.kv: layer 0 has no observation queries.*kv-prefill --observe'
+	done
 	assert [ ! -e a.kv ]
 	kv-score --method knorm -o a.kv x.kv
 }
@@ -232,6 +255,7 @@ all_agree() {
 @test "--list names the methods with the options they use" {
 	run -0 kv-score --list
 	assert_line --regexp '^snapkv  .* \[window kernel pool reduce order\]$'
+	assert_line --regexp '^tova  .* \[keep-last\]$'
 	assert_line --regexp '^knorm  '
 	assert_line --regexp '^keydiff  '
 	assert_line --regexp '^recent  .* \[sink\]$'

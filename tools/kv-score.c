@@ -17,7 +17,7 @@
 static const char *method_name, *pool_name, *reduce_name, *order_name;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN;
 static uint64_t seed = NO_SEED;
-static int list;
+static int list, keep_last;
 
 static const struct opt opts[] = {
 	{ 0, "method", OPT_STRING, &method_name, 0, "NAME",
@@ -30,6 +30,7 @@ static const struct opt opts[] = {
 	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first" },
 	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept" },
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance" },
+	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept" },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
 	    "use only the last W of the stored observation queries" },
 	{ .name = NULL }
@@ -39,8 +40,8 @@ static const struct tool tool = {
 	.name = "kv-score",
 	.about = "judge the rows of a snapshot: write it again with a score for each row",
 	.synopsis = "--method NAME | --list [-qvz] [-j N] [-o FILE] [-s N] [--device DEVICE]\n"
-	    "[--kernel K] [--order WHICH] [--pool HOW] [--progress WHEN] [--reduce HOW]\n"
-	    "[--sink N] [--window W] [snapshot]",
+	    "[--keep-last] [--kernel K] [--order WHICH] [--pool HOW] [--progress WHEN]\n"
+	    "[--reduce HOW] [--sink N] [--window W] [snapshot]",
 	.opts = opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
 	.max_operands = 1
@@ -114,6 +115,7 @@ choose_method(void)
 	refuse_unused("sink", sink != NOT_GIVEN);
 	refuse_unused("seed", seed != NO_SEED);
 	refuse_unused("window", window != NOT_GIVEN);
+	refuse_unused("keep-last", keep_last);
 	options = method->defaults;
 	if (kernel != NOT_GIVEN)
 		options.kernel = kernel;
@@ -128,6 +130,9 @@ choose_method(void)
 		options.sink = sink;
 	if (seed != NO_SEED)
 		options.seed = seed;
+	if (window != NOT_GIVEN)
+		options.window = window;
+	options.keep_last = keep_last;
 }
 
 /* The value of an option that the method uses: text, or NULL and a number. */
@@ -142,6 +147,7 @@ value_of(const char *word, uint32_t queries, uint64_t *number)
 		return order_names[options.order];
 	*number = strcmp(word, "kernel") == 0 ? options.kernel :
 	    strcmp(word, "sink") == 0 ? options.sink :
+	    strcmp(word, "keep-last") == 0 ? (uint64_t)options.keep_last :
 	    strcmp(word, "window") == 0 ? queries : options.seed;
 	return NULL;
 }
@@ -200,11 +206,11 @@ take_queries(struct queries *w, const uint8_t *content, const struct kv_head *he
 	const uint8_t *q = content + round64(8 + 4 * (uint64_t)stored);
 	size_t h;
 
-	if (window != NOT_GIVEN && window > stored)
-		die(EXIT_USAGE, "--window %u: layer %u holds only %u observation queries", window,
-		    layer, stored);
+	if (options.window > stored)
+		die(EXIT_USAGE, "--window %u: layer %u holds only %u observation queries",
+		    options.window, layer, stored);
 	forget_queries(w);
-	w->n = window != NOT_GIVEN ? window : stored;
+	w->n = options.window != 0 ? options.window : stored;
 	w->pos = must_alloc(w->n, sizeof *w->pos);
 	w->q = must_alloc(w->n * H, E * sizeof *w->q);
 	first = stored - w->n;
@@ -226,8 +232,8 @@ struct area {
 
 static struct device device;
 static struct area area_keys, area_pos, area_q, area_qpos;
-static float *mass;
-static size_t mass_size;
+static float *window_mass;
+static size_t window_mass_size;
 
 static void *
 upload(struct area *a, const void *data, size_t size)
@@ -258,7 +264,7 @@ upload_positions(const struct kv_rows *rows, uint64_t total)
 	return at;
 }
 
-/* in->mass <- what the window's queries give to each row, in->stride apart. */
+/* in->window_mass <- what the window's queries give to each row, in->stride apart. */
 static void
 pay_attention(struct score_input *in, const struct queries *w)
 {
@@ -282,15 +288,15 @@ pay_attention(struct score_input *in, const struct queries *w)
 		lr.k = upload(&area_keys, in->keys, bytes);
 	lr.pos = upload_positions(rows, total);
 	q = upload(&area_q, w->q, w->n * H * E * sizeof *w->q);
-	if (mass == NULL || H * most > mass_size) {
-		free(mass);
-		mass_size = H * most;
-		mass = must_alloc(mass_size, sizeof *mass);
+	if (window_mass == NULL || H * most > window_mass_size) {
+		free(window_mass);
+		window_mass_size = H * most;
+		window_mass = must_alloc(window_mass_size, sizeof *window_mass);
 	}
-	device.ops->window_mass(device.dev, mass, most, q, &lr,
+	device.ops->window_mass(device.dev, window_mass, most, q, &lr,
 	    upload(&area_qpos, w->pos, w->n * sizeof *w->pos), w->n, in->query_heads);
 	device_check(&device);
-	in->mass = mass;
+	in->window_mass = window_mass;
 	in->stride = most;
 }
 
@@ -321,13 +327,13 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 	float *score = must_alloc(total, sizeof *score);
 	struct kv_span content[2] = { { label, sizeof label }, { score, total * sizeof *score } };
 
-	if ((method->needs & NEED_MASS) && q->n == 0)
+	if ((method->needs & NEED_WINDOW) && q->n == 0)
 		die(EXIT_RUN, "%s: layer %u has no observation queries, which method %s needs: "
 		    "make the snapshot with kv-prefill --observe", kv_reader_name(r), layer,
 		    method->name);
 	if (method->needs & NEED_KEYS)
 		in.keys = input_load(r);
-	if (method->needs & NEED_MASS)
+	if (method->needs & NEED_WINDOW)
 		pay_attention(&in, q);
 	if (method->score(&in, &options, score) != 0)
 		die(EXIT_RUN, "out of memory");
@@ -350,7 +356,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			continue;               /* replaced; inherited */
 		if (strcmp(sec.type, "POSN") == 0)
 			forget_queries(&q);
-		else if (strcmp(sec.type, "oBSq") == 0 && (method->needs & NEED_MASS))
+		else if (strcmp(sec.type, "oBSq") == 0 && (method->needs & NEED_WINDOW))
 			take_queries(&q, input_load(r), kv_reader_head(r), sec.layer);
 		else if (strcmp(sec.type, "KEYS") == 0) {
 			score_layer(r, w, sec.layer, &q);
@@ -378,13 +384,13 @@ main(int argc, char **argv)
 	choose_method();
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
-	if (method->needs & NEED_MASS)
+	if (method->needs & NEED_WINDOW)
 		device = device_open();
 	w = output_create(kv_reader_head(r));
 	score_snapshot(r, w);
 	output_commit(w, r);
 	kv_close(r);
-	free(mass);
+	free(window_mass);
 	if (device.ops != NULL) {
 		device.ops->free(device.dev, area_keys.at);
 		device.ops->free(device.dev, area_pos.at);

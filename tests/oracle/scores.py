@@ -45,12 +45,11 @@ def snapkv(snapshot, l, g, o):
     layer, model = snapshot.layers[l], snapshot.model
     positions = np.array(layer.positions[g])
     keys = snapshot.array(l, 'keys', g).astype(np.float64)
-    H, G, E = model['query_heads'], model['kv_heads'], model['head_width']
-    stored = layer.queries.positions
+    H, G = model['query_heads'], model['kv_heads']
+    queries, stored = stored_queries(snapshot, l)
     W = int(o['window']) if 'window' in o else len(stored)
     at = stored[len(stored) - W:]
-    queries = kvread.widen(layer.queries.data, snapshot.head['dtype']).astype(np.float64)
-    queries = queries.reshape(H, len(stored), E)[:, len(stored) - W:]
+    queries = queries[:, len(stored) - W:]
     before = int((positions < at[0]).sum())
     heads = range(g * (H // G), (g + 1) * (H // G))
     mass = [attention(keys, positions, queries[h], at).sum(axis=0)[:before] for h in heads]
@@ -60,6 +59,31 @@ def snapkv(snapshot, l, g, o):
     else:
         score = pooled(reduced(mass, o.get('reduce', 'mean')), kernel, pool)
     return np.concatenate([score, np.full(len(positions) - before, np.inf)])
+
+
+def stored_queries(snapshot, l):
+    """[H][W][E] and their positions."""
+    layer, model = snapshot.layers[l], snapshot.model
+    queries = kvread.widen(layer.queries.data, snapshot.head['dtype']).astype(np.float64)
+    stored = layer.queries.positions
+    return queries.reshape(model['query_heads'], len(stored), model['head_width']), stored
+
+
+def tova(snapshot, l, g, o):
+    """The last query's attention, for each position the mean over the query heads that hold it."""
+    layer, model = snapshot.layers[l], snapshot.model
+    queries, stored = stored_queries(snapshot, l)
+    paid = {}
+    for h in range(model['query_heads']):
+        own = h // (model['query_heads'] // model['kv_heads'])
+        positions = layer.positions[own]
+        if positions:
+            keys = snapshot.array(l, 'keys', own).astype(np.float64)
+            weights = attention(keys, np.array(positions), queries[h, -1:], stored[-1:])[0]
+            for position, weight in zip(positions, weights):
+                paid.setdefault(position, []).append(weight)
+    safe = stored[-1] if int(o.get('keep-last', 0)) else stored[-1] + 1
+    return np.array([np.inf if p >= safe else np.mean(paid[p]) for p in layer.positions[g]])
 
 
 def knorm(snapshot, l, g, o):
@@ -94,7 +118,7 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, knorm, keydiff, recent, random)}
+METHODS = {f.__name__: f for f in (snapkv, tova, knorm, keydiff, recent, random)}
 
 
 def error(want, got):
