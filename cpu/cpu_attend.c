@@ -16,6 +16,7 @@
 #define QUERY_ROWS 128           /* query rows x query heads of one item; at least one row */
 #define ITEMS 256                /* rows of the cache are cut until there are about so many items */
 #define CHUNK_MIN 512            /* but not shorter than this */
+#define MASS_ROWS 256            /* cache rows of one item of mass */
 
 /* How one call is cut. */
 struct plan {
@@ -32,11 +33,21 @@ round_up(size_t n, size_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
+static size_t
+longest_head(const struct layer_rows *rows)
+{
+	size_t longest = 0, g;
+
+	for (g = 0; g < rows->heads; g++)
+		longest = rows->len[g] > longest ? rows->len[g] : longest;
+	return longest;
+}
+
 /* Returns 0 after remembering the failure when the shapes cannot be. */
 static int
 make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N, size_t H)
 {
-	size_t longest = 0, items, M, g;
+	size_t longest, items, M;
 
 	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 ||
 	    kv_dtype_size(rows->dtype) == 0) {
@@ -45,8 +56,7 @@ make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N
 		return 0;
 	}
 	*p = (struct plan){ .rows = rows, .N = N, .H = H, .R = H / rows->heads, .E = rows->width };
-	for (g = 0; g < rows->heads; g++)
-		longest = rows->len[g] > longest ? rows->len[g] : longest;
+	longest = longest_head(rows);
 	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
 	p->blocks = (N + p->block - 1) / p->block;
 	items = p->blocks * rows->heads;
@@ -131,7 +141,7 @@ finish_job(const struct attend_job *j, size_t m, float *o, float *lse)
 		o[i] = from[i] * scale;
 }
 
-/* One call of attend(), or of the second pass of window_mass() */
+/* One call of attend(), or of add_mass() */
 struct call {
 	struct dev *d;
 	const struct plan *plan;
@@ -140,6 +150,7 @@ struct call {
 	float *scratch;              /* [threads][plan->floats] */
 	float *o, *lse;              /* the result; each NULL: not wanted */
 	float *part_o, *part_lse;    /* [chunks][N][H][E], [chunks][N][H] where there are chunks */
+	const float *norm;           /* [N][H] log-sum-exp, for add_mass() */
 	float *mass;
 	size_t stride;
 };
@@ -244,29 +255,66 @@ cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct lay
 		attend(&a);
 }
 
-/* CHUNK_MIN rows of mass[H][..] for the query heads of one KV head: every query row, in order */
+/* Scratch of one thread of add_mass(): its job, and its sums [R][MASS_ROWS] */
+static size_t
+mass_floats(const struct plan *p)
+{
+	return p->floats + p->R * MASS_ROWS;
+}
+
+/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head: every query row, in order,
+ * into a sum of its own, which is added at the end */
 static void
 mass_item(void *arg, size_t item, int thread)
 {
 	const struct call *a = arg;
 	const struct plan *p = a->plan;
-	const size_t g = item % p->rows->heads, first = item / p->rows->heads * CHUNK_MIN;
-	const size_t len = p->rows->len[g], end = len < first + CHUNK_MIN ? len : first + CHUNK_MIN;
-	float *mass = a->mass + g * p->R * a->stride;
+	const size_t g = item % p->rows->heads, first = item / p->rows->heads * MASS_ROWS;
+	const size_t len = p->rows->len[g], end = len < first + MASS_ROWS ? len : first + MASS_ROWS;
+	float *mass = a->mass + g * p->R * a->stride + first;
+	float *scratch = a->scratch + (size_t)thread * mass_floats(p);
+	float *sum = scratch + p->floats;
 	struct attend_job j;
-	size_t n0, r, m;
+	size_t n0, r, m, s;
 
-	for (r = 0; r < p->R && first < end; r++)
-		memset(mass + r * a->stride + first, 0, (end - first) * sizeof *mass);
-	for (n0 = 0; n0 < p->N; n0 += p->block) {
-		start_job(p, &j, a->scratch + (size_t)thread * p->floats, a->q, a->qpos, g, n0);
+	memset(sum, 0, p->R * MASS_ROWS * sizeof *sum);
+	for (n0 = 0; n0 < p->N && first < end; n0 += p->block) {
+		start_job(p, &j, scratch, a->q, a->qpos, g, n0);
 		j.v = NULL;
 		j.first = first;
 		j.last = j.last < end ? j.last : end;
 		for (m = 0; m < j.M; m++)
-			j.m[m] = a->lse[(n0 + m / p->R) * p->H + g * p->R + m % p->R];
-		a->d->simd->mass(&j, mass, a->stride, p->R);
+			j.m[m] = a->norm[(n0 + m / p->R) * p->H + g * p->R + m % p->R];
+		a->d->simd->mass(&j, sum, MASS_ROWS, p->R);
 	}
+	for (r = 0; r < p->R; r++)
+		for (s = first; s < end; s++)
+			mass[r * a->stride + s - first] += sum[r * MASS_ROWS + s - first];
+}
+
+/* mass of a call whose scratch has mass_floats() for each thread */
+static void
+add_mass(struct call *a)
+{
+	const struct plan *p = a->plan;
+	size_t longest = longest_head(p->rows);
+
+	cpu_run(a->d, mass_item, a, (longest + MASS_ROWS - 1) / MASS_ROWS * p->rows->heads,
+	    p->N * p->H * p->E * longest);
+}
+
+void
+cpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const float *lse,
+    const struct layer_rows *rows, const uint32_t *qpos, uint32_t N, uint32_t H)
+{
+	struct plan p;
+	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .norm = lse,
+	    .mass = mass, .stride = stride };
+
+	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, N, H))
+		return;
+	if ((a.scratch = cpu_scratch(d, d->threads * mass_floats(&p) * sizeof *a.scratch)) != NULL)
+		add_mass(&a);
 }
 
 void
@@ -277,16 +325,21 @@ cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
 	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .mass = mass,
 	    .stride = stride };
 	const size_t lses = round_up((size_t)W * H, 16);
-	size_t longest = 0, g;
+	size_t floats, h;
 
-	if (d->error[0] != '\0' || !make_plan(d, &p, rows, W, H) ||
-	    (a.lse = cpu_scratch(d, (lses + attend_floats(d, &p, 0)) * sizeof *a.lse)) == NULL)
+	if (d->error[0] != '\0' || !make_plan(d, &p, rows, W, H))
 		return;
+	floats = attend_floats(d, &p, 0);
+	if (floats < d->threads * mass_floats(&p))
+		floats = d->threads * mass_floats(&p);
+	if ((a.lse = cpu_scratch(d, (lses + floats) * sizeof *a.lse)) == NULL)
+		return;
+	a.norm = a.lse;
 	a.scratch = a.lse + lses;
-	if (W > 0)
-		attend(&a);
-	for (g = 0; g < rows->heads; g++)
-		longest = rows->len[g] > longest ? rows->len[g] : longest;
-	cpu_run(d, mass_item, &a, (longest + CHUNK_MIN - 1) / CHUNK_MIN * rows->heads,
-	    W * p.H * p.E * longest);
+	for (h = 0; h < H; h++)
+		memset(mass + h * stride, 0, rows->len[h / p.R] * sizeof *mass);
+	if (W == 0)
+		return;
+	attend(&a);
+	add_mass(&a);
 }

@@ -173,6 +173,7 @@ const struct ops cpu_ops = {
 	.rope = cpu_rope,
 	.store = cpu_store,
 	.attend = cpu_attend,
+	.attend_mass = cpu_attend_mass,
 	.window_mass = cpu_window_mass,
 	.swiglu = cpu_swiglu,
 };

@@ -63,9 +63,9 @@ struct simd {
 	/* Folds rows first..last-1 into m, l and o. */
 	void (*attend)(const struct attend_job *);
 
-	/* mass[r*stride + s] += sum over the query rows of head r, in order, of exp(logit -
-	 * lse[m]), first <= s < last. l, o and v are not used; m holds the log-sum-exp of
-	 * each query row. */
+	/* mass[r*stride + s - first] += sum over the query rows of head r, in order, of
+	 * exp(logit - lse[m]), first <= s < last. l, o and v are not used; m holds the
+	 * log-sum-exp of each query row. */
 	void (*mass)(const struct attend_job *, float *mass, size_t stride, size_t R);
 
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
@@ -130,6 +130,8 @@ void cpu_store(struct dev *, struct layer_rows *, const float *, const float *,
     const uint32_t *, uint32_t);
 void cpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
     const uint32_t *, uint32_t, uint32_t);
+void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t);
 void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const uint32_t *, uint32_t, uint32_t);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);

@@ -288,6 +288,18 @@ seen_in_tile(const struct attend_job *j, size_t m, size_t s, size_t rows)
 	return j->seen[m] - s < rows ? j->seen[m] - s : rows;
 }
 
+/* The most that one of query rows m .. m+n-1 sees of it */
+INLINE size_t
+most_seen(const struct attend_job *j, size_t m, size_t n, size_t s, size_t rows)
+{
+	size_t i, seen, most = 0;
+
+	for (i = 0; i < n; i++)
+		if ((seen = seen_in_tile(j, m + i, s, rows)) > most)
+			most = seen;
+	return most;
+}
+
 /* Scores of query row m become exp(score - maximum so far); m, l and o follow when the
  * maximum rises. */
 INLINE void
@@ -369,7 +381,7 @@ outputs(const struct attend_job *j, size_t s, size_t rows, size_t m, size_t n)
 void
 FN(attend)(const struct attend_job *j)
 {
-	size_t s, rows, m, n, i, seen, most;
+	size_t s, rows, m, n, i, seen;
 
 	for (s = j->first; s < j->last; s += rows) {
 		rows = j->last - s < KEY_TILE ? j->last - s : KEY_TILE;
@@ -377,10 +389,7 @@ FN(attend)(const struct attend_job *j)
 			load_tile(j, s, rows);
 		for (m = 0; m < j->M; m += n) {
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
-			for (i = 0, most = 0; i < n; i++)
-				if ((seen = seen_in_tile(j, m + i, s, rows)) > most)
-					most = seen;
-			if (most == 0)
+			if (most_seen(j, m, n, s, rows) == 0)
 				continue;
 			scores(j, s, rows, m, n);
 			for (i = 0; i < n; i++)
@@ -405,12 +414,14 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 		load_tile(j, s, rows);
 		for (m = 0; m < j->M; m += n) {
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
+			if (most_seen(j, m, n, s, rows) == 0)
+				continue;
 			product(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n,
 			    KEY_TILE, j->E, 0);
 			for (i = 0; i < n; i++) {
 				seen = seen_in_tile(j, m + i, s, rows);
 				score = j->s + i * KEY_TILE;
-				sum = mass + (m + i) % R * stride + s;
+				sum = mass + (m + i) % R * stride + s - j->first;
 				lse = vset(j->m[m + i]);
 				for (k = 0; k < seen; k += VL)
 					vstore(score + k, vexp(vload(score + k) - lse));

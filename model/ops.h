@@ -105,9 +105,17 @@ struct ops {
 	 * sees nothing gives 0 and -inf. Tiled: no N x S matrix ever exists. */
 	void (*attend)(struct dev *, float *o, float *lse, const float *q,
 	    const struct layer_rows *, const uint32_t *qpos, uint32_t N, uint32_t H);
+	/* mass[h][s] (device, H lists at h*stride) += sum over the N rows n, in order, of
+	 * exp(q[n][h].k[s] / sqrt(E) - lse[n][h]), for each row s of KV head h/(H/G) that row n
+	 * sees. With the lse that attend() gives, that is the attention which each row
+	 * receives. The sum of a call is made first and then added, so that a long text,
+	 * which comes in many calls, loses little to rounding. */
+	void (*attend_mass)(struct dev *, float *mass, size_t stride, const float *q,
+	    const float *lse, const struct layer_rows *, const uint32_t *qpos, uint32_t N,
+	    uint32_t H);
 	/* mass[h][s] (host, H lists at h*stride) <- sum over the W rows of q[W][H][E] of the
 	 * softmax over *all* visible rows of KV head h/(H/G), for each of its len rows s.
-	 * Window attention of SnapKV, from two passes over the keys. */
+	 * Window attention of SnapKV: attend() for lse, then attend_mass(). */
 	void (*window_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const struct layer_rows *, const uint32_t *qpos, uint32_t W, uint32_t H);
 	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */

@@ -1,4 +1,4 @@
-/* ops_attend.c - attend and window_mass against double precision, over the shapes that go
+/* ops_attend.c - attend, attend_mass and window_mass against double precision, over the shapes that go
  * wrong
  *
  * Heads are ragged, one may be empty; positions have holes; some queries see nothing; rows
@@ -187,6 +187,61 @@ test_window_mass(const struct shape *s)
 	free(want);
 }
 
+/* Two calls, on top of what was there: what is behind a head's rows stays, and an lse that
+ * attend() gave */
+static void
+test_attend_mass(const struct shape *s)
+{
+	const size_t stride = s->S + 2, n = s->H * stride, NH = (size_t)s->N * s->H, nq = NH * s->E;
+	float *q = floats(nq, s->scale), *old = floats(n, 1), *mass;
+	double *want = malloc(n * sizeof *want);
+	struct ref_rows ref;
+	struct cache c;
+	char what[80];
+	size_t i;
+	int k, run;
+
+	make_cache(&c, s);
+	ref = reference_rows(&c, s);
+	for (i = 0; i < n; i++)
+		want[i] = old[i];
+	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H);
+	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H);
+	name_case(what, sizeof what, "attend_mass", s);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		struct layer_rows rows = device_rows(d, &c, s, 1);
+		void *dq = to_device(d, q, nq * 4), *dp = to_device(d, c.qpos, s->N * 4);
+		float *o = d->ops->alloc(d->dev, nq * 4), *lse = d->ops->alloc(d->dev, NH * 4);
+
+		d->ops->attend(d->dev, o, lse, dq, &rows, dp, s->N, s->H);
+		for (run = 0; run < 2; run++) {
+			void *dm = to_device(d, old, n * 4);
+
+			for (i = 0; i < 2; i++)
+				d->ops->attend_mass(d->dev, dm, stride, dq, lse, &rows, dp, s->N,
+				    s->H);
+			mass = from_device(d, dm, n);
+			if (run == 0)
+				compare(d, MASS, what, mass, want, n);
+			else
+				again(d, what, mass, n);
+			free(mass);
+			d->ops->free(d->dev, dm);
+		}
+		d->ops->free(d->dev, dq);
+		d->ops->free(d->dev, dp);
+		d->ops->free(d->dev, o);
+		d->ops->free(d->dev, lse);
+		free_rows(d, &rows);
+	}
+	free_cache(&c);
+	free(q);
+	free(old);
+	free(want);
+}
+
 void
 test_attention(void)
 {
@@ -218,10 +273,14 @@ test_attention(void)
 			test_attend(&s);
 			if (n % 2 == 0)
 				test_window_mass(&s);
+			else
+				test_attend_mass(&s);
 		}
 	for (i = 0; i < sizeof more / sizeof more[0]; i++) {
 		test_attend(&more[i]);
-		if (more[i].scale < 2)
+		if (more[i].scale < 2) {
 			test_window_mass(&more[i]);
+			test_attend_mass(&more[i]);
+		}
 	}
 }

@@ -30,7 +30,7 @@ static const char *const op_name[OPS] = {
 	"attend",
 	"attend, large logits",
 	"lse",
-	"window_mass",
+	"attention mass",
 };
 
 struct device device[16];

@@ -113,16 +113,13 @@ ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c,
 }
 
 void
-ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const uint32_t *qpos, size_t W, size_t H)
+ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
+    const uint32_t *qpos, size_t N, size_t H)
 {
 	double *logit = longest_head(c), lse;
 	size_t i, g, s;
 
-	for (i = 0; i < H; i++)
-		for (s = 0; s < c->len[i / (H / c->G)]; s++)
-			mass[i * stride + s] = 0;
-	for (i = 0; i < W * H; i++, q += c->E) {
+	for (i = 0; i < N * H; i++, q += c->E) {
 		g = i % H / (H / c->G);
 		lse = logits(logit, q, c, g, qpos[i / H]);
 		for (s = 0; s < c->len[g]; s++)
@@ -130,6 +127,18 @@ ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_ro
 				mass[i % H * stride + s] += exp(logit[s] - lse);
 	}
 	free(logit);
+}
+
+void
+ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
+    const uint32_t *qpos, size_t W, size_t H)
+{
+	size_t h, s;
+
+	for (h = 0; h < H; h++)
+		for (s = 0; s < c->len[h / (H / c->G)]; s++)
+			mass[h * stride + s] = 0;
+	ref_attend_mass(mass, stride, q, c, qpos, W, H);
 }
 
 void
