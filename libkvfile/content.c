@@ -44,6 +44,9 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 		return at_least(h, 8, 4, why);
 	case KIND_OBSQ:
 		return at_least(h, 64, 1, why);
+	case KIND_MASS:
+		/* below 2^12 * 2^32 * 2^12 * 2^2 */
+		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
 	case KIND_SCOR:
 		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
 	case KIND_KEYS:
@@ -70,7 +73,8 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 int
 kv_content_is_checked(enum kv_kind kind)
 {
-	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_SCOR || kind == KIND_PROV;
+	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_MASS || kind == KIND_SCOR ||
+	    kind == KIND_PROV;
 }
 
 static int
@@ -101,6 +105,27 @@ check_queries(const struct kv_head *head, const struct kv_header *h, const uint8
 	if (!all_zero(p + 8 + 4 * (size_t)w, (size_t)(start - 8 - 4 * (uint64_t)w)))
 		return kv_bad(why, "the gap before the queries is not zero");
 	return KV_OK;
+}
+
+static int
+check_mass(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	uint64_t i, n = h->raw_size / 4, group = head->model.query_heads / head->model.kv_heads;
+	uint32_t g = 0, count;
+
+	for (i = 0; i < n; i++)
+		if (get32(p + 4 * i) >= 0x7f800000)     /* or the sign bit is set */
+			break;
+	if (i == n)
+		return KV_OK;
+	if (rows == NULL)
+		return kv_bad(why, "value %llu is negative, or not finite", (ull)i);
+	for (; g + 1 < rows->rows.heads && i >= rows->count[g] * group; g++)
+		i -= rows->count[g] * group;
+	count = rows->count[g];
+	return kv_bad(why, "head %u query head %llu row %llu: the value is negative, or not finite",
+	    g, (ull)(g * group + i / count), (ull)(i % count));
 }
 
 static int
@@ -161,6 +186,8 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 		return kv_rows_get(rows, head, data, h->raw_size, why);
 	case KIND_OBSQ:
 		return check_queries(head, h, data, why);
+	case KIND_MASS:
+		return check_mass(head, h, data, rows, why);
 	case KIND_SCOR:
 		return check_scores(h, data, rows, why);
 	case KIND_PROV:

@@ -8,7 +8,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Sections that this version knows have a fixed place each: HEAD 0, TOKS 1, five for each
+/* Sections that this version knows have a fixed place each: HEAD 0, TOKS 1, six for each
  * layer, LGTS and so on. */
 struct kv_order {
 	uint32_t layers;        /* L; 0 until HEAD was read */

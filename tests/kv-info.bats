@@ -50,6 +50,7 @@ print(eval(sys.argv[1]))' "$what"
 		keys + values  19200 bytes, 19200 as stored
 		in all         $(stat -c %s small.kv) bytes
 		queries        none
+		mass           none
 		scores         none
 		logits         yes
 		made by        mksnapshot 0.1.0 {}
@@ -62,11 +63,20 @@ print(eval(sys.argv[1]))' "$what"
 @test "queries, scores and ragged layers are shown" {
 	run -0 kv-info even.kv
 	assert_line "queries        5 in each layer"
+	assert_line "mass           none"
 	assert_line "scores         test"
 	run -0 kv-info ragged.kv
 	assert_line --regexp '^layer 0        [0-9]+ to [0-9]+ rows in a KV head, [0-9]+ in all$'
 	assert_line "queries        none"
 	assert_line "logits         no"
+}
+
+@test "attention received is shown, in text and JSON" {
+	mksnapshot -L 3 --mass -o mass.kv
+	run -0 kv-info mass.kv
+	assert_line "mass           in each layer"
+	assert_equal "$(json mass.kv "[l['mass'] for l in o['layers']]")" "[True, True, True]"
+	assert_equal "$(json even.kv "[l['mass'] for l in o['layers']]")" "[False, False, False]"
 }
 
 @test "JSON has the numbers that the independent reader counts" {

@@ -33,6 +33,7 @@ struct layer_info {
 	uint32_t least, most;           /* rows of a KV head */
 	uint64_t rows;                  /* of all heads */
 	uint32_t queries;               /* W, 0 = none */
+	int mass;                       /* attention received is there */
 };
 
 struct info {
@@ -79,6 +80,8 @@ see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec
 		info->rows += info->layer[sec->layer].rows;
 	} else if (strcmp(type, "oBSq") == 0)
 		info->layer[sec->layer].queries = get32((const uint8_t *)input_load(r) + 4);
+	else if (strcmp(type, "mASS") == 0)
+		info->layer[sec->layer].mass = 1;
 	else if (strcmp(type, "sCOR") == 0 && info->scores[0] == '\0')
 		memcpy(info->scores, input_load(r), KV_SCORE_LABEL);
 	else if (strcmp(type, "TOKS") == 0)
@@ -203,6 +206,19 @@ print_queries(const struct layer_info *l, uint32_t layers)
 }
 
 static void
+print_mass(const struct layer_info *l, uint32_t layers)
+{
+	uint32_t i, with = 0;
+
+	for (i = 0; i < layers; i++)
+		with += l[i].mass != 0;
+	if (with == 0 || with == layers)
+		printf(LINE "%s\n", "mass", with == 0 ? "none" : "in each layer");
+	else
+		printf(LINE "in %u of %u layers\n", "mass", with, layers);
+}
+
+static void
 print_provenance(const char *line)
 {
 	const char *end, *name = "made by", *tool_name, *version;
@@ -260,6 +276,7 @@ print_text(const struct info *info, const struct kv_reader *r)
 	    info->tensor_bytes, info->tensor_stored);
 	printf(LINE "%" PRIu64 " bytes\n", "in all", info->digests.size);
 	print_queries(info->layer, m->layers);
+	print_mass(info->layer, m->layers);
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? info->scores : "none");
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
 	print_provenance(kv_reader_provenance(r));
@@ -345,6 +362,7 @@ layers_json(const struct layer_info *l, uint32_t layers)
 		put_count(o, "rows_min", l[i].least);
 		put_count(o, "rows_max", l[i].most);
 		put_count(o, "queries", l[i].queries);
+		put(o, "mass", json_boolean(l[i].mass));
 		json_array_append_new(list, o);
 	}
 	return list;

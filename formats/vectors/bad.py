@@ -6,9 +6,13 @@ without regard to case. Where the document gives no word (5, rule 4), it is the 
 
 import struct
 
-from good import full, head, place, sections, small
+from good import TOOLS, full, head, place, sections, small
 from kvwrite import NONE, Section, canonical, pack, queries, scores, u32s, xxh3
 import kvwrite
+
+
+def weighed():
+    return small(window=[5, 7, 8], weighed=True, scored='h2o', logits=True, tools=TOOLS)
 
 
 def stream(out, index=False, **options):
@@ -196,11 +200,11 @@ def moved(edit, base=full, **options):
     return stream(out, **options)
 
 
-def swap(kind_a, layer_a, kind_b, layer_b):
+def swap(kind_a, layer_a, kind_b, layer_b, base=full):
     def edit(out):
         a, b = place(out, kind_a, layer_a), place(out, kind_b, layer_b)
         out[a], out[b] = out[b], out[a]
-    return moved(edit)
+    return moved(edit, base)
 
 
 def drop(kind, layer, base=small):
@@ -229,6 +233,10 @@ def order():
         yield f'repeated-{kind.lower()}', repeat(kind, layer), 3, 'order'
     yield 'swapped-keys-values', swap('KEYS', 0, 'VALS', 0), 3, 'order'
     yield 'swapped-queries-scores', swap('oBSq', 0, 'sCOR', 0), 3, 'order'
+    yield 'repeated-mass', moved(lambda out: out.insert(
+        place(out, 'mASS', 1), out[place(out, 'mASS', 1)]), weighed), 3, 'order'
+    yield 'swapped-queries-mass', swap('oBSq', 0, 'mASS', 0, weighed), 3, 'order'
+    yield 'swapped-mass-scores', swap('mASS', 1, 'sCOR', 1, weighed), 3, 'order'
     yield 'swapped-head-tokens', swap('HEAD', NONE, 'TOKS', NONE), 3, 'order'
     yield 'swapped-logits-provenance', swap('LGTS', NONE, 'pROv', NONE), 3, 'order'
     yield 'scores-after-values', swap('sCOR', 1, 'VALS', 1), 3, 'order'
@@ -345,6 +353,19 @@ def contents():
             ('gap', queries([5, 7, 8], data)[:63] + b'\1' + data),
             ('huge', u32s([1, 0xffffffff]) + bytes(56) + data), ('empty', b'')):
         yield f'queries-{name}', *false('oBSq', 1, content)
+    # Layer 1 has 6 rows and 3 query heads for each.
+    values = [0.5] * 18
+    for name, content in (
+            ('nan', pack(values[1:] + [float('nan')], 'f32')),
+            ('infinite', pack([float('inf')] + values[1:], 'f32')),
+            ('negative', pack(values[:9] + [-0.5] + values[10:], 'f32')),
+            ('minus-zero', pack(values[:9] + [-0.0] + values[10:], 'f32')),
+            ('short', pack(values[1:], 'f32')), ('long', pack(values + [0.5], 'f32')),
+            ('of-one-head', pack(values[:6], 'f32')), ('empty', b'')):
+        yield f'mass-{name}', with_content('mASS', 1, lambda old: content, weighed), 3, \
+            'mASS layer 1'
+    yield 'mass-without-layer', changed(
+        'mASS', 0, lambda s: setattr(s, 'layer', NONE), weighed), 3, 'order'
     values = [0.5] * 6
     for name, content in (
             ('nan', scores('h2o', values[:5] + [float('nan')])),

@@ -1,6 +1,7 @@
 """good - the snapshots that must be accepted, each with the reason why it is there."""
 
-from kvwrite import (NONE, Section, canonical, pack, positions, queries, scores, stream, u32s)
+from kvwrite import (NONE, Section, canonical, mass, pack, positions, queries, scores, stream,
+                     u32s)
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 INF = float('inf')
@@ -28,11 +29,20 @@ def numbers(count, seed):
     return [((i * 37 + seed * 11) % 101 - 50) / 16 for i in range(count)]
 
 
-def sections(h, lists, tokens, window=None, scored=None, logits=False, tools=None, codec=0,
-             tensor=None):
+def received(layer, model, n):
+    """Values of mASS for one layer, n the seed."""
+    group = model['query_heads'] // model['kv_heads']
+    layer = layer * (model['kv_heads'] // len(layer))
+    return [[[abs(v) for v in numbers(len(rows), n + g * group + r)] for r in range(group)]
+            for g, rows in enumerate(layer)]
+
+
+def sections(h, lists, tokens, window=None, weighed=False, scored=None, logits=False, tools=None,
+             codec=0, tensor=None):
     """The sections of a snapshot from its HEAD and, for each layer, its lists of positions.
 
-    window: positions of the observation queries. scored: label of the scores.
+    window: positions of the observation queries. weighed: with the attention received.
+    scored: label of the scores.
     tensor: bytes of count elements from (count, seed, dtype), when not numbers().
     """
     model, dtype = h['model'], h['dtype']
@@ -46,6 +56,8 @@ def sections(h, lists, tokens, window=None, scored=None, logits=False, tools=Non
         if window:
             data = pack(numbers(model['query_heads'] * len(window) * E, n + 7), dtype)
             out.append(Section('oBSq', queries(window, data), n, item, codec))
+        if weighed:
+            out.append(Section('mASS', mass(received(layer, model, n)), n, 4, codec))
         if scored:
             values = [INF if i % 5 == 0 else v for i, v in enumerate(numbers(rows, n + 3))]
             out.append(Section('sCOR', scores(scored, values), n, 4, codec))
@@ -141,6 +153,10 @@ def vectors():
     for dtype in ('bf16', 'f16', 'f32'):
         yield f'ragged-{dtype}', stream(awkward(dtype))
     yield 'observed', stream(awkward(window=[3, 4, 5, 6]))
+    yield 'mass', stream(awkward(weighed=True))
+    yield 'mass-one-list', stream(sections(head(1, 4, 2, 6, next_position=3), [[[0, 2]]],
+                                           [1, 2, 3], weighed=True, scored='h2o'))
+    yield 'mass-planes', stream(awkward('f32', window=[5, 6], weighed=True, scored='h2o', codec=2))
     yield 'scored', stream(awkward(scored='h2o'))
     yield 'logits', stream(small(logits=True))
     yield 'provenance', stream(small(tools=TOOLS))

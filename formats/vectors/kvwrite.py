@@ -235,6 +235,12 @@ def queries(at, data, source=1):
     return fill(u32s([source, len(at)] + at)) + data
 
 
+def mass(lists):
+    """mASS (4.11): for each KV head the lists of its query heads."""
+    flat = [v for head in lists for one in head for v in one]
+    return struct.pack(f'<{len(flat)}f', *flat)
+
+
 def scores(label, values):
     """sCOR (4.6)."""
     return label.encode().ljust(192, b'\0') + struct.pack(f'<{len(values)}f', *values)

@@ -15,7 +15,7 @@ static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary
 static uint32_t window, tokens;
 static uint64_t seed;
 static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset;
-static int ragged, logits;
+static int ragged, logits, mass;
 
 static const struct opt opts[] = {
 	{ 'L', "layers", OPT_COUNT, &layers, 0, "L", "layers" },
@@ -30,6 +30,7 @@ static const struct opt opts[] = {
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other numbers" },
 	{ 'w', "observe", OPT_COUNT, &window, 0, "W",
 	    "observation queries of the last W positions" },
+	{ 0, "mass", OPT_FLAG, &mass, 1, NULL, "attention received, by chance" },
 	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
 	    "\"random\", or a file of numbers for each layer" },
 	{ 0, "keys", OPT_STRING, &keys_from, 0, "FILE",
@@ -233,6 +234,22 @@ write_queries(struct kv_writer *w, uint32_t layer)
 }
 
 static void
+write_mass(struct kv_writer *w, uint32_t layer, uint64_t total)
+{
+	size_t n = total * (query_heads / kv_heads), i;
+	uint32_t *bits = must_alloc(n, sizeof *bits);
+
+	if (mass) {
+		start_random(layer, "mASS");
+		fill(bits, n * sizeof *bits, KV_F32);
+		for (i = 0; i < n; i++)
+			bits[i] &= 0x7fffffff;
+		write_one(w, "mASS", layer, sizeof *bits, bits, n * sizeof *bits);
+	}
+	free(bits);
+}
+
+static void
 write_scores(struct kv_writer *w, uint32_t layer, uint64_t total)
 {
 	char label[KV_SCORE_LABEL] = "test";
@@ -290,6 +307,7 @@ write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
 	output_check(w, kv_write_rows(w, layer, &rows));
 	write_extra(w, layer);
 	write_queries(w, layer);
+	write_mass(w, layer, kv_rows_total(&rows));
 	write_scores(w, layer, kv_rows_total(&rows));
 	write_tensor(w, "KEYS", layer, kv_rows_total(&rows));
 	write_tensor(w, "VALS", layer, kv_rows_total(&rows));

@@ -119,7 +119,7 @@ def logical():
     assert len(digests('full', 'full-lz4', 'full-planes', 'padding', 'unknown-ancillary',
                        'logits')) == 1
     assert len(digests('minimal', 'no-index')) == 1
-    assert len(digests('ragged-bf16', 'observed', 'scored')) == 1
+    assert len(digests('ragged-bf16', 'observed', 'mass', 'scored')) == 1
     assert len(digests('ragged-bf16', 'ragged-f16', 'ragged-f32', 'full', 'minimal')) == 5
 
 
@@ -140,7 +140,8 @@ def blocks():
 def content():
     """What the reader returns is what was put in, not only what agrees with itself."""
     for codec in (0, 1, 2):
-        data = kvwrite.stream(good.awkward('bf16', window=[4, 6], scored='x y=1', codec=codec))
+        data = kvwrite.stream(good.awkward('bf16', window=[4, 6], weighed=True, scored='x y=1',
+                                           codec=codec))
         snapshot = kvread.read(io.BytesIO(data))
         assert snapshot.tokens == [3, 1, 4, 1, 5, 9, 2]
         for n, layer in enumerate(snapshot.layers):
@@ -150,6 +151,7 @@ def content():
             assert layer.values == kvwrite.pack(good.numbers(rows * 24, 2 * n + 1), 'bf16')
             assert layer.queries.positions == [4, 6]
             assert layer.queries.data == kvwrite.pack(good.numbers(6 * 2 * 24, n + 7), 'bf16')
+            assert layer.mass == good.received(good.ragged(5)[n], snapshot.model, n)
             assert layer.scores.label == 'x y=1'
             flat = [v for values in layer.scores.values for v in values]
             want = good.numbers(rows, n + 3)

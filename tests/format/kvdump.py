@@ -54,6 +54,10 @@ def lines(snapshot):
             yield (f'layer {n} queries {len(layer.queries.positions)} source '
                    f'{layer.queries.source} positions {span(layer.queries.positions)} '
                    f'data {xxh3(layer.queries.data):016x}')
+        for g, lists in enumerate(layer.mass or []):
+            for r, values in enumerate(lists):
+                yield (f'layer {n} head {g} query {r} mass '
+                       f'{" ".join(map(repr, values[:16])) or "-"}')
         if layer.scores:
             yield f'layer {n} scores {json.dumps(layer.scores.label)}'
             for g, values in enumerate(layer.scores.values):
@@ -84,6 +88,8 @@ def as_json(snapshot):
         if layer.queries:
             entry['queries'] = {'source': layer.queries.source, 'data': layer.queries.data.hex(),
                                 'positions': layer.queries.positions}
+        if layer.mass:
+            entry['mass'] = layer.mass
         if layer.scores:
             entry['scores'] = {'label': layer.scores.label,
                                'values': [numbers(v) for v in layer.scores.values]}

@@ -26,7 +26,8 @@ END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
 MIB = 1 << 20
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
-OF_LAYER = (('POSN', True), ('oBSq', False), ('sCOR', False), ('KEYS', True), ('VALS', True))
+OF_LAYER = (('POSN', True), ('oBSq', False), ('mASS', False), ('sCOR', False), ('KEYS', True),
+            ('VALS', True))
 AFTER_LAYERS = (('LGTS', False), ('pROv', False), ('iNDX', False), ('ENDS', True))
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
@@ -77,6 +78,7 @@ class Layer:
         self.positions = positions           # one list per KV head
         self.rows = [len(p) for p in positions]
         self.queries = None
+        self.mass = None                     # per KV head, per query head of it: a list
         self.scores = None
         self.keys = self.values = None
         self.others = []                     # (type, content) of unknown ancillary sections
@@ -437,6 +439,19 @@ def parse_queries(snapshot, section, content):
     snapshot.layers[section.layer].queries = Queries(source, positions, content[start:])
 
 
+def parse_mass(snapshot, section, content):
+    layer, model = snapshot.layers[section.layer], snapshot.model
+    group = model['query_heads'] // model['kv_heads']
+    want = sum(layer.rows) * group * 4
+    need(len(content) == want, f'raw size {len(content)} of {want}')
+    values, at, layer.mass = f32s(content), 0, []
+    for n, v in enumerate(values):
+        need(math.copysign(1, v) > 0 and math.isfinite(v), f'value {n} is {v}')
+    for rows in layer.rows:
+        layer.mass.append([values[at + r * rows:at + (r + 1) * rows] for r in range(group)])
+        at += group * rows
+
+
 def parse_scores(snapshot, section, content):
     layer = snapshot.layers[section.layer]
     want = 192 + 4 * sum(layer.rows)
@@ -529,7 +544,7 @@ def parse_other(snapshot, section, content):
 
 PARSERS = {
     'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
-    'oBSq': parse_queries, 'sCOR': parse_scores, 'KEYS': parse_tensor('keys'),
+    'oBSq': parse_queries, 'mASS': parse_mass, 'sCOR': parse_scores, 'KEYS': parse_tensor('keys'),
     'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'pROv': parse_provenance,
     'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
 

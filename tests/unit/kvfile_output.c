@@ -154,6 +154,10 @@ check_refusals(void)
 	refused("xVTs", 1, 1, data, 4, "outside its layer");
 	refused("xVTs", 0, 3, data, 4, "element size");
 	refused("oBSq", 0, 2, data, 128, "source 0");
+	data[7] = 0x80;
+	refused("mASS", 0, 4, data, 24, "value 1 is negative");
+	refused("mASS", 0, 4, data, 12, "must be 24");
+	data[7] = 0;
 	memset(data + 192 + 8, 0xff, 4);
 	refused("sCOR", 0, 4, data, 192 + 12, "score 2 is not a number");
 	memset(data, 'x', 192);
