@@ -26,8 +26,7 @@ END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
 MIB = 1 << 20
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
-OF_LAYER = (('POSN', True), ('oBSq', False), ('mASS', False), ('sCOR', False), ('KEYS', True),
-            ('VALS', True))
+OF_LAYER = tuple((name, name.isupper()) for name in 'POSN oBSq mASS sCOR KEYS VALS'.split())
 AFTER_LAYERS = (('LGTS', False), ('pROv', False), ('iNDX', False), ('ENDS', True))
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
@@ -442,14 +441,12 @@ def parse_queries(snapshot, section, content):
 def parse_mass(snapshot, section, content):
     layer, model = snapshot.layers[section.layer], snapshot.model
     group = model['query_heads'] // model['kv_heads']
-    want = sum(layer.rows) * group * 4
-    need(len(content) == want, f'raw size {len(content)} of {want}')
-    values, at, layer.mass = f32s(content), 0, []
-    for n, v in enumerate(values):
-        need(math.copysign(1, v) > 0 and math.isfinite(v), f'value {n} is {v}')
+    need(len(content) == 4 * group * sum(layer.rows), f'raw size {len(content)}')
+    values, layer.mass = iter(f32s(content)), []
     for rows in layer.rows:
-        layer.mass.append([values[at + r * rows:at + (r + 1) * rows] for r in range(group)])
-        at += group * rows
+        layer.mass.append([[next(values) for _ in range(rows)] for _ in range(group)])
+        need(all(math.isfinite(v) and math.copysign(1, v) > 0
+                 for one in layer.mass[-1] for v in one), 'negative, or not finite')
 
 
 def parse_scores(snapshot, section, content):

@@ -1,5 +1,5 @@
-/* ops_attend.c - attend, attend_mass and window_mass against double precision, over the shapes that go
- * wrong
+/* ops_attend.c - attend, attend_mass and window_mass against double precision, over the shapes
+ * that go wrong
  *
  * Heads are ragged, one may be empty; positions have holes; some queries see nothing; rows
  * of the cache that are not in use hold NaN, so that reading one shows. */
