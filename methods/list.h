@@ -11,6 +11,9 @@ METHOD(snapkv, NEED_KEYS | NEED_WINDOW, "window kernel pool reduce order",
 METHOD(tova, NEED_KEYS | NEED_WINDOW, "keep-last",
     "attention that the last token pays, the same for all heads",
     .kernel = 1, .window = 1)
+METHOD(h2o, NEED_MASS, "reduce",
+    "attention that all queries so far have paid (heavy hitters)",
+    .kernel = 1, .reduce = REDUCE_SUM)
 METHOD(knorm, NEED_KEYS, "",
     "small key norm first",
     .kernel = 1)

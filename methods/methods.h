@@ -3,7 +3,8 @@
  * A method ranks, the driver decides: a scorer fills one f32 for each row of a layer (greater
  * is kept first, +inf always); budgets, always-kept rows, top-k and ties (the lower position
  * wins) are in one place, so that all methods are compared under the same rules. Pure C on host
- * arrays; no model, no device. What is attention arithmetic comes in as `window_mass`.
+ * arrays; no model, no device. What is attention arithmetic comes in as `window_mass` and
+ * `mass`.
  *
  * Letters as in model/ops.h: H query heads, G KV heads, R = H/G, E head width, S[g] rows, W
  * observation window. Arrays over the rows of a layer are packed: KV head 0's S[0] entries,
@@ -16,7 +17,8 @@
 /* What a scorer needs besides the rows. */
 enum {
 	NEED_KEYS = 1,          /* in.keys */
-	NEED_WINDOW = 2         /* in.window_mass, from observation queries */
+	NEED_WINDOW = 2,        /* in.window_mass, from observation queries */
+	NEED_MASS = 4           /* in.mass, from kv-prefill --mass */
 };
 
 enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };    /* over the R query heads of a KV head */
@@ -47,6 +49,9 @@ struct score_input {
 	 * the window; or NULL */
 	const float *window_mass;
 	size_t stride;
+	/* attention that the rows have received from all queries of the text so far, as the
+	 * snapshot has it: KV head 0's R lists of S[0], then KV head 1's, ...; or NULL */
+	const float *mass;
 	uint32_t window;                        /* W, 0 without observation */
 	/* [W] positions of the observation queries, ascending */
 	const uint32_t *window_pos;

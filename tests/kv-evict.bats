@@ -99,6 +99,19 @@ kept() {
 	"$PYTHON" "$ORACLE/scores.py" 2e-6 y.kv scored.kv snapkv
 }
 
+@test "attention mass keeps the values of the rows that stay" {
+	small --mass
+	kv-evict --budget 3 x.kv -o y.kv
+	kept 0 1 3 5
+	kept 1 0 1 4
+	see x.kv '[[[[m[i] for i in rows] for m in lists] for lists, rows in zip(l.mass, ((1, 3, 5), (0, 1, 4)))] for l in s.layers]' >want
+	see y.kv '[l.mass for l in s.layers]' | diff want -
+	kv-score --method h2o y.kv -o scored.kv
+	"$PYTHON" "$ORACLE/scores.py" 1e-6 y.kv scored.kv h2o
+	kv-evict --rate 1 x.kv -o y.kv
+	assert_equal "$(see y.kv '[l.mass for l in s.layers]')" "$(see x.kv '[l.mass for l in s.layers]')"
+}
+
 @test "a rate of 1 changes no logical byte" {
 	mksnapshot -N 50 --ragged --scores random --logits -w 4 -o x.kv
 	run -0 --separate-stderr kv-evict --rate 1 x.kv -o y.kv

@@ -25,9 +25,10 @@ all_agree() {
 @test "every method agrees with its formula for 1, 4 and 8 query heads a KV head and widths 24, 33, 64" {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33" "-H 16 -G 2 -E 64"; do
 		for dtype in f32 f16 bf16; do
-			mksnapshot $shape -d $dtype -N 150 -w 7 -o x.kv
+			mksnapshot $shape -d $dtype -N 150 -w 7 --mass -o x.kv
 			agrees 2e-6 snapkv
 			agrees 2e-6 tova
+			agrees 1e-6 h2o
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
 			agrees 1e-9 recent
@@ -38,10 +39,10 @@ all_agree() {
 }
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
-	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o x.kv
-	for method in snapkv tova knorm keydiff recent random; do agrees 2e-6 $method; done
-	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -o x.kv
-	for method in snapkv tova knorm keydiff recent random; do agrees 2e-6 $method; done
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass -o x.kv
+	for method in snapkv tova h2o knorm keydiff recent random; do agrees 2e-6 $method; done
+	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass -o x.kv
+	for method in snapkv tova h2o knorm keydiff recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -116,6 +117,22 @@ all_agree() {
 	see a.kv '[v[-1] for v in s.layers[0].scores.values[:3]]' | grep -x 'inf inf inf'
 }
 
+@test "h2o takes sum, mean or maximum of the query heads" {
+	mksnapshot -H 8 -G 2 -N 80 --ragged --mass -o x.kv
+	for reduce in sum mean max; do agrees 1e-6 h2o reduce=$reduce; done
+	all_agree
+	kv-score --method h2o x.kv -o a.kv
+	assert_equal "$(see a.kv 's.layers[0].scores.label')" "h2o reduce=sum"
+}
+
+@test "without attention mass h2o is refused and the message says how to get it" {
+	mksnapshot -w 4 -o x.kv
+	run -1 --separate-stderr kv-score --method h2o -o a.kv x.kv
+	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no attention mass, which method h2o needs: \
+make the snapshot with kv-prefill --mass"
+	assert [ ! -e a.kv ]
+}
+
 @test "keydiff of keys written by hand, one of them of length 0" {
 	# directions (1 0) (0 1) none (1 0): the anchor is (2 1)/sqrt 5
 	echo "3 0  0 0.25  0 0  1e30 0" >keys
@@ -134,10 +151,10 @@ all_agree() {
 }
 
 @test "everything but the scores is passed on as it was, and old scores are replaced" {
-	mksnapshot -w 4 --logits --scores random --extra xYZw -o x.kv
+	mksnapshot -w 4 --mass --logits --scores random --extra xYZw -o x.kv
 	kv-score --method recent x.kv -o a.kv
 	assert_equal "$(logical a.kv)" "$(logical x.kv)"
-	for what in '[l.queries.data for l in s.layers]' '[l.others for l in s.layers]' s.others s.logits; do
+	for what in '[l.queries.data for l in s.layers]' '[l.mass for l in s.layers]' '[l.others for l in s.layers]' s.others s.logits; do
 		assert_equal "$(see a.kv "$what")" "$(see x.kv "$what")"
 	done
 	assert_equal "$(see a.kv '[l.scores.label for l in s.layers]')" "recent sink=4 recent sink=4"
@@ -205,6 +222,8 @@ all_agree() {
 		random sink 4
 		random reduce mean
 		knorm order pool-first
+		h2o window 2
+		h2o kernel 5
 		snapkv sink 4
 		snapkv seed 1
 	E
@@ -256,6 +275,7 @@ all_agree() {
 	run -0 kv-score --list
 	assert_line --regexp '^snapkv  .* \[window kernel pool reduce order\]$'
 	assert_line --regexp '^tova  .* \[keep-last\]$'
+	assert_line --regexp '^h2o  .* \[reduce\]$'
 	assert_line --regexp '^knorm  '
 	assert_line --regexp '^keydiff  '
 	assert_line --regexp '^recent  .* \[sink\]$'

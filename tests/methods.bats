@@ -5,8 +5,8 @@ load helper
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 200 -w 8 -d bf16 -o even.kv
-	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 200 --ragged -w 8 -d bf16 -o ragged.kv
+	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 200 -w 8 --mass -d bf16 -o even.kv
+	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 200 --ragged -w 8 --mass -d bf16 -o ragged.kv
 	kv-score --list | cut -d ' ' -f 1 >methods
 	[ "$(wc -l <methods)" -ge 4 ]
 }
@@ -111,6 +111,21 @@ rows() {
 	assert_equal "$(positions out.kv 0 0)" "$(seq -s ' ' 192 199)"
 	run -2 --separate-stderr bash -c 'kv-score --method snapkv even.kv | kv-evict --budget 7'
 	assert_regex "$stderr" '8 are always kept \(0 sink, 0 recent, 8 scored \+inf\)'
+}
+
+@test "h2o with half the budget recent keeps heavy hitters and the latest rows, in equal parts" {
+	kv-score --method h2o even.kv | kv-evict --budget 20 --recent 10 -o out.kv
+	cat >halves.py <<-'E'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import numpy, kvread
+		old, new = (kvread.read(open(n, 'rb')) for n in ('even.kv', 'out.kv'))
+		for a, b in zip(old.layers, new.layers):
+		    for g, kept in enumerate(b.positions):
+		        heavy = numpy.sum(a.mass[g], axis=0, dtype=numpy.float64)[:190].argsort()[-10:]
+		        assert kept == sorted(heavy) + list(range(190, 200)), (g, kept)
+	E
+	"$PYTHON" halves.py "$FORMAT"
 }
 
 @test "every method in the list is named in kv-score's manual page" {

@@ -81,16 +81,37 @@ is_safe(const char *type)
 	return (type[3] & 0x20) != 0;   /* kv-snapshot(5), 3.5 */
 }
 
-static void
-release_waiting(struct layer *l, struct kv_writer *w)
+/* Closes the gaps that dropped rows leave in the R lists of each KV head (kv-snapshot(5), 4.11).
+ * Returns the bytes that are left. */
+static size_t
+keep_mass(float *mass, const struct kv_rows *rows, const struct kept *kept, uint32_t R)
 {
+	const float *from = mass;
+	float *to = mass;
+	uint32_t g, r, i;
+
+	for (g = 0; g < rows->heads; g++)
+		for (r = 0; r < R; r++, from += rows->count[g])
+			for (i = 0; i < kept->count[g]; i++)
+				*to++ = from[kept->keep[g][i]];
+	return (size_t)(to - mass) * sizeof *mass;
+}
+
+static void
+release_waiting(struct layer *l, struct kv_reader *r, struct kv_writer *w)
+{
+	const struct kv_model *m = &kv_reader_head(r)->model;
 	struct waiting *x;
 	struct kv_span span;
+	int is_mass;
 
 	while ((x = l->waiting) != NULL) {
 		span.data = x->content;
 		span.size = x->sec.raw_size;
-		if (!rows_changed(l, &x->sec) || is_safe(x->sec.type))
+		if ((is_mass = strcmp(x->sec.type, "mASS") == 0) != 0)
+			span.size = keep_mass(x->content, kv_current_rows(r), &l->kept,
+			    m->query_heads / m->kv_heads);
+		if (is_mass || !rows_changed(l, &x->sec) || is_safe(x->sec.type))
 			output_check(w, kv_write(w, x->sec.type, x->sec.layer,
 			    x->sec.element_size, &span, 1));
 		else
@@ -149,7 +170,7 @@ choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, uint32_t numbe
 	l->whole = stay == kv_rows_total(rows);
 	l->chosen = 1;
 	write_kept_rows(w, number, rows, &l->kept);
-	release_waiting(l, w);
+	release_waiting(l, r, w);
 }
 
 /* ---- dropping ---- */

@@ -222,7 +222,28 @@ take_queries(struct queries *w, const uint8_t *content, const struct kv_head *he
 			    head->dtype, E);
 }
 
-/* ---- the attention they pay ---- */
+/* ---- the attention that the rows of a layer have received ---- */
+
+static float *received;         /* NULL = not there */
+
+static void
+forget_mass(void)
+{
+	free(received);
+	received = NULL;
+}
+
+/* From a mASS section, which the reader has checked (kv-snapshot(5), 4.11). */
+static void
+take_mass(const void *content, uint64_t size)
+{
+	forget_mass();
+	received = must_alloc(size, 1);
+	if (size > 0)
+		memcpy(received, content, size);
+}
+
+/* ---- the attention that the observation queries pay ---- */
 
 /* Memory on the device that is used for one layer after another. */
 struct area {
@@ -331,6 +352,9 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 		die(EXIT_RUN, "%s: layer %u has no observation queries, which method %s needs: "
 		    "make the snapshot with kv-prefill --observe", kv_reader_name(r), layer,
 		    method->name);
+	if ((method->needs & NEED_MASS) && (in.mass = received) == NULL)
+		die(EXIT_RUN, "%s: layer %u has no attention mass, which method %s needs: make "
+		    "the snapshot with kv-prefill --mass", kv_reader_name(r), layer, method->name);
 	if (method->needs & NEED_KEYS)
 		in.keys = input_load(r);
 	if (method->needs & NEED_WINDOW)
@@ -354,10 +378,13 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 	while (input_next(r, &sec)) {
 		if (strcmp(sec.type, "sCOR") == 0 || strcmp(sec.type, "pROv") == 0)
 			continue;               /* replaced; inherited */
-		if (strcmp(sec.type, "POSN") == 0)
+		if (strcmp(sec.type, "POSN") == 0) {
 			forget_queries(&q);
-		else if (strcmp(sec.type, "oBSq") == 0 && (method->needs & NEED_WINDOW))
+			forget_mass();
+		} else if (strcmp(sec.type, "oBSq") == 0 && (method->needs & NEED_WINDOW))
 			take_queries(&q, input_load(r), kv_reader_head(r), sec.layer);
+		else if (strcmp(sec.type, "mASS") == 0 && (method->needs & NEED_MASS))
+			take_mass(input_load(r), sec.raw_size);
 		else if (strcmp(sec.type, "KEYS") == 0) {
 			score_layer(r, w, sec.layer, &q);
 			used = q.n;
@@ -367,6 +394,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 	}
 	progress_end();
 	forget_queries(&q);
+	forget_mass();
 	tell_options(NULL, 0, used);
 }
 

@@ -86,6 +86,10 @@ def tova(snapshot, l, g, o):
     return np.array([np.inf if p >= safe else np.mean(paid[p]) for p in layer.positions[g]])
 
 
+def h2o(snapshot, l, g, o):
+    return reduced(snapshot.layers[l].mass[g], o.get('reduce', 'sum'))
+
+
 def knorm(snapshot, l, g, o):
     return -np.linalg.norm(snapshot.array(l, 'keys', g).astype(np.float64), axis=1)
 
@@ -118,7 +122,7 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, tova, knorm, keydiff, recent, random)}
+METHODS = {f.__name__: f for f in (snapkv, tova, h2o, knorm, keydiff, recent, random)}
 
 
 def error(want, got):
