@@ -56,10 +56,58 @@ cache_free(struct cache *c)
 		free(rows->len);
 		free(rows->room);
 	}
+	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
+		c->model->ops->free(c->model->dev, c->mass[l].sum);
+	free(c->mass);
 	free(c->layer);
 	free(c->tokens);
 	free(c->logits);
 	free(c);
+}
+
+int
+cache_want_mass(struct cache *c)
+{
+	uint32_t l;
+
+	c->mass = calloc(c->model->id.layers, sizeof *c->mass);
+	if (c->mass == NULL)
+		return MODEL_ENOMEM;
+	for (l = 0; l < c->model->id.layers; l++)
+		c->mass[l].whole = 1;
+	return 0;
+}
+
+/* Gives the lists of a layer room for its longest head; rows that are new have received
+ * nothing. */
+static int
+resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room)
+{
+	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
+	uint32_t H = c->model->id.query_heads, R = H / rows->heads, g, h;
+	struct received *old = &c->mass[rows - c->layer], new = { .whole = old->whole };
+	float *zeros;
+
+	for (g = 0; g < rows->heads; g++)
+		new.stride = room[g] > new.stride ? room[g] : new.stride;
+	zeros = calloc(new.stride + 1, sizeof *zeros);
+	new.sum = o->alloc(d, (new.stride * H + 1) * sizeof *new.sum);
+	if (zeros == NULL || new.sum == NULL) {
+		free(zeros);
+		o->free(d, new.sum);
+		return MODEL_ENOMEM;
+	}
+	for (h = 0; h < H; h++) {
+		o->put(d, new.sum + h * new.stride, zeros, new.stride * sizeof *zeros);
+		if (old->sum != NULL)
+			o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
+			    rows->len[h / R] * sizeof *new.sum);
+	}
+	free(zeros);
+	o->free(d, old->sum);
+	*old = new;
+	return 0;
 }
 
 /* Moves a layer into memory with room[g] rows for each head; the rows in use keep their
@@ -74,6 +122,8 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
 	uint64_t total = 0;
 	uint32_t g;
 
+	if (c->mass != NULL && resize_mass(c, rows, room) != 0)
+		return MODEL_ENOMEM;
 	to.start = calloc(rows->heads, sizeof *to.start);
 	if (to.start == NULL)
 		return MODEL_ENOMEM;

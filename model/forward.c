@@ -21,6 +21,7 @@ struct workspace {
 	float *q, *o;                  /* device [N][H][E] */
 	float *k, *v;                  /* device [N][G][E] */
 	float *gate, *up;              /* device [N][F] */
+	float *lse;                    /* device [N][H] of attention */
 	float *logits;                 /* device [V] */
 	uint32_t *pos;                 /* device [N] */
 	uint32_t *host_pos;            /* host [N] */
@@ -46,11 +47,12 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->v = m->ops->alloc(m->dev, N * kv_dim * f);
 	ws->gate = m->ops->alloc(m->dev, N * id->ffn * f);
 	ws->up = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->lse = m->ops->alloc(m->dev, N * id->query_heads * f);
 	ws->logits = m->ops->alloc(m->dev, id->vocabulary * f);
 	ws->pos = m->ops->alloc(m->dev, N * sizeof *ws->pos);
 	ws->host_pos = calloc(N, sizeof *ws->host_pos);
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
-	    !ws->logits || !ws->pos || !ws->host_pos) {
+	    !ws->lse || !ws->logits || !ws->pos || !ws->host_pos) {
 		workspace_free(ws, m);
 		return NULL;
 	}
@@ -70,6 +72,7 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->v);
 	m->ops->free(m->dev, ws->gate);
 	m->ops->free(m->dev, ws->up);
+	m->ops->free(m->dev, ws->lse);
 	m->ops->free(m->dev, ws->logits);
 	m->ops->free(m->dev, ws->pos);
 	free(ws->host_pos);
@@ -168,7 +171,10 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		if (seen < N)
 			o->get(d, obs->q[l] + obs->have * row, ws->q + seen * row,
 			    (N - seen) * row * sizeof(float));
-		o->attend(d, ws->o, NULL, ws->q, rows, ws->pos, N, H);
+		o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, ws->q, rows, ws->pos, N, H);
+		if (c->mass != NULL)
+			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
+			    ws->pos, N, H);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
 
 		o->rmsnorm(d, ws->xn, ws->x, w->norm_ffn, N, D, eps);

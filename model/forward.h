@@ -9,6 +9,15 @@
 
 /* ---- the cache ---- */
 
+/* The attention that the rows of a layer have received from every query so far, for H2O. */
+struct received {
+	/* device [H][stride]: a list for each query head, rows as those of its KV head */
+	float *sum;
+	size_t stride;                 /* rows of room in each list: that of the longest head */
+	/* it holds what all queries have paid; 0 when rows were loaded without it */
+	int whole;
+};
+
 /* Keys and values of one sequence on a device. Rows of KV head g in layer l: see struct
  * layer_rows. */
 struct cache {
@@ -20,12 +29,16 @@ struct cache {
 	struct layer_rows *layer;      /* [L] */
 	/* rows of room that snapshot_load() leaves in each head; set it before */
 	uint32_t spare;
+	struct received *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 };
 
 /* An empty cache with keys and values of the given type. NULL without memory. */
 struct cache *cache_new(const struct model *m, enum kv_dtype dtype);
 void cache_free(struct cache *);                                /* NULL allowed */
+/* From now on what forward() runs is added to c->mass, H * 4 bytes for each row of room. Only
+ * for an empty cache; snapshot_load() then takes what is stored. Returns 0, or MODEL_ENOMEM. */
+int cache_want_mass(struct cache *);
 /* Makes room for more rows in every KV head of every layer. Returns 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 /* Gives an empty layer len[g] rows (contents to be filled in) and c->spare rows of room.
@@ -63,7 +76,8 @@ float *workspace_x(struct workspace *);
 
 /* Runs the N rows in the workspace's x, standing at positions pos[N] (host, ascending), through
  * layers l0 .. l1-1. Their keys and values are appended to the cache (the caller has reserved
- * room); x becomes the output. Queries of rows from obs->first on go to obs (NULL = none). */
+ * room); x becomes the output. Queries of rows from obs->first on go to obs (NULL = none), the
+ * attention that they pay to c->mass where it is wanted. */
 void forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
     uint32_t N,
     uint32_t l0, uint32_t l1, struct observation *obs);
@@ -87,7 +101,8 @@ void snapshot_head(const struct cache *c, struct kv_head *head);
  * first. Returns a KV_* code; the reader has the message. */
 int snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs);
 
-/* Writes tokens, layers, observation queries (NULL or have == 0: none) and logits; not the end.
+/* Writes tokens, layers, observation queries (NULL or have == 0: none), attention received
+ * where it is wanted (it must be whole), and logits; not the end.
  * Returns a KV_* code; the writer has the message. */
 int snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs);
 

@@ -51,6 +51,8 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	for (g = 0; g < rows->heads; g++)
 		c->model->ops->put(c->model->dev, to->pos + to->start[g], rows->pos[g],
 		    rows->count[g] * sizeof *to->pos);
+	if (c->mass != NULL)
+		c->mass[sec->layer].whole = kv_rows_total(rows) == 0;
 	return KV_OK;
 }
 
@@ -106,6 +108,24 @@ load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cac
 	return KV_OK;
 }
 
+/* The lists of query heads, packed in the file. */
+static int
+load_mass(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const struct layer_rows *rows = &c->layer[sec->layer];
+	struct received *to = &c->mass[sec->layer];
+	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
+	const void *data;
+	const float *list;
+	int rc = kv_load(r, &data);
+
+	for (h = 0, list = data; rc == KV_OK && h < H; list += rows->len[h++ / R])
+		c->model->ops->put(c->model->dev, to->sum + h * to->stride, list,
+		    rows->len[h / R] * sizeof *list);
+	to->whole = 1;
+	return rc;
+}
+
 static int
 load_logits(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
@@ -136,6 +156,8 @@ snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 			rc = load_tensor(r, &sec, c);
 		else if (strcmp(sec.type, "oBSq") == 0 && obs != NULL)
 			rc = load_queries(r, &sec, c, obs, &queries);
+		else if (strcmp(sec.type, "mASS") == 0 && c->mass != NULL)
+			rc = load_mass(r, &sec, c);
 		else if (strcmp(sec.type, "LGTS") == 0)
 			rc = load_logits(r, &sec, c);
 		if (rc < 0)
@@ -212,6 +234,25 @@ save_queries(struct kv_writer *w, const struct cache *c, const struct observatio
 }
 
 static int
+save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows, uint32_t layer)
+{
+	const struct received *from = &c->mass[layer];
+	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
+	float *buf = malloc(kv_rows_total(rows) * R * sizeof *buf + 1), *list = buf;
+	struct kv_span span = { buf, kv_rows_total(rows) * R * sizeof *buf };
+	int rc;
+
+	if (buf == NULL)
+		return KV_ENOMEM;
+	for (h = 0; h < H; list += rows->count[h++ / R])
+		c->model->ops->get(c->model->dev, list, from->sum + h * from->stride,
+		    rows->count[h / R] * sizeof *list);
+	rc = kv_write(w, "mASS", layer, sizeof *buf, &span, 1);
+	free(buf);
+	return rc;
+}
+
+static int
 save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const char *type,
     const void *from, char *buf)
 {
@@ -243,6 +284,8 @@ save_layer(struct kv_writer *w, const struct cache *c, const struct observation 
 	rc = buf == NULL ? KV_ENOMEM : kv_write_rows(w, l, &rows);
 	if (rc == KV_OK && obs != NULL && obs->have > 0)
 		rc = save_queries(w, c, obs, l);
+	if (rc == KV_OK && c->mass != NULL)
+		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK)
 		rc = save_tensor(w, c, l, "KEYS", layer->k, buf);
 	if (rc == KV_OK)

@@ -111,10 +111,67 @@ random_model() {
 	[ ! -e x.kv ]
 }
 
+# mass_agrees MODEL SNAPSHOT LIMIT: the attention received alone
+mass_agrees() {
+	"$PYTHON" "$ORACLE/llama.py" "$1" "$2" >errors
+	error=$(sed -n 's/^mass //p' errors)
+	[ -n "$error" ]
+	less "$error" "$3" || { echo "mass: relative error $error, limit $3"; return 1; }
+}
+
+@test "the attention that each row receives agrees with a dense double-precision one, whatever the chunk" {
+	for chunk in 1 64 250 512 100k; do
+		kv-prefill -m "$DEMO" --mass --dtype f32 -c $chunk -o demo.kv doc.txt
+		mass_agrees "$DEMO" demo.kv 1e-5
+	done
+	random_model gqa --layers 2 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --vocab 1536 --dtype f32 --seed 3
+	kv-prefill -m gqa --mass -c 100 -o gqa.kv doc.txt
+	mass_agrees gqa gqa.kv 1e-5
+	kv-prefill -m "$DEMO" -o without.kv doc.txt
+	kv-prefill -m "$DEMO" --mass -o with.kv doc.txt
+	[ "$(logical without.kv)" = "$(logical with.kv)" ]
+}
+
+@test "attention received goes on when a snapshot with it is resumed" {
+	kv-tokenize -m "$DEMO" doc.txt >all.ids
+	head -n 300 all.ids >first.ids
+	tail -n +301 all.ids >second.ids
+	kv-prefill -m "$DEMO" --ids --mass --dtype f32 first.ids |
+		kv-prefill -m "$DEMO" --ids --mass -r - -o resumed.kv second.ids
+	mass_agrees "$DEMO" resumed.kv 1e-5
+}
+
+@test "attention received after an eviction is shared among the survivors" {
+	kv-tokenize -m "$DEMO" doc.txt >all.ids
+	head -n 300 all.ids >first.ids
+	tail -n +301 all.ids | head -n 150 >second.ids
+	kv-prefill -m "$DEMO" --ids --mass --dtype f32 first.ids | kv-score --method h2o |
+		kv-evict --budget 100 --recent 50 -o before.kv
+	"$PYTHON" "$ORACLE/ragged.py" before.kv ragged.kv
+	for before in before ragged; do
+		kv-prefill -m "$DEMO" --ids --mass --observe 150 -c 64 -r $before.kv -o after.kv second.ids
+		see after.kv 's.layers[0].positions[0] != s.layers[0].positions[1]' | grep -x True
+		error=$("$PYTHON" "$ORACLE/mass.py" $before.kv after.kv)
+		less "$error" 1e-5
+	done
+	see after.kv '[l.rows for l in s.layers]' | grep -x '\[250, 216\] \[216, 250\] \[250, 216\] \[216, 250\]'
+}
+
+@test "rows without attention received are refused with --mass, and without it the sums are dropped" {
+	printf ' Yes.' >more.txt
+	kv-prefill -m "$DEMO" -o without.kv doc.txt
+	run -1 --separate-stderr kv-prefill -m "$DEMO" --mass -r without.kv -o x.kv more.txt
+	[[ "$stderr" == "kv-prefill: without.kv: layer 0 has rows without attention mass, "* ]]
+	[ ! -e x.kv ]
+	kv-prefill -m "$DEMO" --mass -o with.kv doc.txt
+	kv-prefill -m "$DEMO" -r with.kv -o x.kv more.txt
+	see x.kv '[l.mass for l in s.layers]' | grep -x 'None None None None'
+}
+
 @test "two runs, any number of threads, a pipe and a file give identical bytes" {
-	kv-prefill -m "$DEMO" --observe 8 -o a.kv doc.txt
-	kv-prefill -m "$DEMO" --observe 8 -j 1 -o b.kv <doc.txt
-	kv-prefill -m "$DEMO" --observe 8 -j 3 doc.txt | cat >c.kv
+	kv-prefill -m "$DEMO" --observe 8 --mass -o a.kv doc.txt
+	kv-prefill -m "$DEMO" --observe 8 --mass -j 1 -o b.kv <doc.txt
+	kv-prefill -m "$DEMO" --observe 8 --mass -j 3 doc.txt | cat >c.kv
 	cmp a.kv b.kv
 	cmp a.kv c.kv
 }

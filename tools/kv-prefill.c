@@ -9,12 +9,14 @@
 #include "tools/tool.h"
 
 static uint32_t observe, chunk = 512;
-static int ids_in, no_template, plain;
+static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
 
 static const struct opt opts[] = {
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
 	    "keep the queries of the last W tokens for kv-score" },
+	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
+	    "add up the attention that each row receives, for kv-score" },
 	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512)" },
 	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot" },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
@@ -30,7 +32,8 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--device DEVICE]\n"
-	    "[--dtype TYPE] [--ids] [--no-template] [--plain] [--progress WHEN] [prompt]",
+	    "[--dtype TYPE] [--ids] [--mass] [--no-template] [--plain] [--progress WHEN]\n"
+	    "[prompt]",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
 	.max_operands = 1
@@ -59,6 +62,19 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 		die(EXIT_DAMAGED, "%s: the prompt is empty", name);
 }
 
+/* What earlier queries have paid cannot be found out later. */
+static void
+refuse_partial_mass(const struct cache *c, const struct kv_reader *from)
+{
+	uint32_t l;
+
+	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
+		if (!c->mass[l].whole)
+			die(EXIT_RUN, "%s: layer %u has rows without attention mass, and --mass "
+			    "cannot add it: make it with kv-prefill --mass from the start",
+			    kv_reader_name(from), l);
+}
+
 /* The cache to continue: that of the snapshot, or an empty one. */
 static struct cache *
 start_cache(const struct model *m, struct kv_reader *from, struct observation *obs, size_t room)
@@ -79,9 +95,12 @@ start_cache(const struct model *m, struct kv_reader *from, struct observation *o
 	}
 	if ((c = cache_new(m, dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
+	if (mass && cache_want_mass(c) != 0)
+		die(EXIT_RUN, "no memory for attention mass");
 	c->spare = (uint32_t)room;
 	if (from != NULL && (rc = snapshot_load(from, c, obs)) < 0)
 		input_failed(from, rc);
+	refuse_partial_mass(c, from);
 	return c;
 }
 
@@ -141,6 +160,8 @@ main(int argc, char **argv)
 	w = output_create(&head);
 	output_check(w, snapshot_save(w, c, observe ? &obs : NULL));
 	sign_count("chunk", chunk);
+	if (mass)
+		sign_count("mass", 1);
 	sign_count("observe", observe);
 	sign_count("tokens", ids.n);
 	output_commit(w, from);

@@ -4,8 +4,8 @@
     llama.py MODEL SNAPSHOT
 
 Runs the snapshot's tokens through the model folder with plain numpy (a T x T attention matrix, float64, weights as stored) and prints the
-relative error in the L2 norm of keys, values (all layers; only rows that the snapshot holds), observation queries and logits, one line each:
-`keys 1.2e-07`. Nothing here is shared with the C code. With evicted rows the comparison holds for rows that were computed before the eviction.
+relative error in the L2 norm of keys, values (all layers; only rows that the snapshot holds), observation queries, logits and attention received,
+one line each: `keys 1.2e-07`. Nothing here is shared with the C code. With evicted rows the comparison holds for rows that were computed before the eviction.
 """
 
 import argparse
@@ -89,7 +89,10 @@ class Llama:
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
     def forward(self, ids):
-        """keys, values: [layer][G][T][E]; queries: [layer][H][T][E]; logits of the last token."""
+        """keys, values: [layer][G][T][E]; queries: [layer][H][T][E]; logits of the last token.
+
+        self.mass: [layer][H][T], what each row received from all queries together."""
+        self.mass = []
         T = len(ids)
         x = self.w["model.embed_tokens.weight"][ids]
         angle = np.outer(np.arange(T), frequencies(self.config, self.E))
@@ -106,11 +109,14 @@ class Llama:
             k = self.turn(heads("k_proj", self.G), angle)
             v = heads("v_proj", self.G)
             out = np.empty_like(q)
+            self.mass.append(np.empty((self.H, T)))
             for h in range(self.H):
                 g = h // (self.H // self.G)
                 s = q[h] @ k[g].T / math.sqrt(self.E) + hidden
                 s = np.exp(s - s.max(-1, keepdims=True))
-                out[h] = s / s.sum(-1, keepdims=True) @ v[g]
+                s /= s.sum(-1, keepdims=True)
+                self.mass[-1][h] = s.sum(0)
+                out[h] = s @ v[g]
             x = x + self.linear(out.transpose(1, 0, 2).reshape(T, -1), p + "self_attn.o_proj")
             y = self.norm(x, p + "post_attention_layernorm.weight")
             gate = self.linear(y, p + "mlp.gate_proj")
@@ -137,13 +143,18 @@ def main():
     options = parser.parse_args()
     with open(options.snapshot, "rb") as file:
         snapshot = kvread.read(file)
-    keys, values, queries, logits = Llama(options.model).forward(np.array(snapshot.tokens))
-    pairs = {"keys": [], "values": [], "queries": []}
+    llama = Llama(options.model)
+    keys, values, queries, logits = llama.forward(np.array(snapshot.tokens))
+    pairs = {"keys": [], "values": [], "queries": [], "mass": []}
     for l, layer in enumerate(snapshot.layers):
         for g, positions in enumerate(layer.positions):
             rows = list(positions)
             pairs["keys"].append((snapshot.array(l, "keys", g), keys[l][g][rows]))
             pairs["values"].append((snapshot.array(l, "values", g), values[l][g][rows]))
+        lists = [m for heads in layer.mass or [] for m in heads]
+        for h, received in enumerate(lists):
+            rows = list(layer.positions[h * len(layer.positions) // len(lists)])
+            pairs["mass"].append((received, llama.mass[l][h][rows]))
         if layer.queries:
             rows = list(layer.queries.positions)
             q = kvread.widen(layer.queries.data, snapshot.head["dtype"])
