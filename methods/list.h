@@ -8,7 +8,7 @@
 METHOD(snapkv, NEED_KEYS | NEED_WINDOW, "window kernel pool reduce order",
     "attention that the observation window pays, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
-METHOD(tova, NEED_KEYS | NEED_WINDOW, "keep-last",
+METHOD(tova, NEED_KEYS | NEED_WINDOW | NEED_LAYER, "keep-last",
     "attention that the last token pays, the same for all heads",
     .kernel = 1, .window = 1)
 METHOD(h2o, NEED_MASS, "reduce",

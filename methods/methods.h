@@ -18,7 +18,8 @@
 enum {
 	NEED_KEYS = 1,          /* in.keys */
 	NEED_WINDOW = 2,        /* in.window_mass, from observation queries */
-	NEED_MASS = 4           /* in.mass, from kv-prefill --mass */
+	NEED_MASS = 4,          /* in.mass, from kv-prefill --mass */
+	NEED_LAYER = 8          /* all KV heads at once: a row's score depends on other heads */
 };
 
 enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };    /* over the R query heads of a KV head */
@@ -40,7 +41,10 @@ struct score_options {
 
 struct score_input {
 	uint32_t layer;
-	uint32_t query_heads;                   /* H */
+	/* which KV head of the layer rows' first one is: 0, except where method_score() shows
+	 * a method one head at a time */
+	uint32_t head;
+	uint32_t query_heads;                   /* H; of the KV heads in rows */
 	uint32_t width;                         /* E */
 	const struct kv_rows *rows;             /* G = rows->heads */
 	const void *keys;                       /* [sum S][E] of dtype, or NULL */
@@ -71,6 +75,11 @@ struct method {
 
 extern const struct method methods[];           /* ends with a NULL name; made from list.h */
 const struct method *method_named(const char *name);
+
+/* score[sum S] <- the method's scores of a layer, KV heads shared among up to `threads` threads
+ * (at least 1): the same scores whatever their number. Returns 0, or -1 when out of memory. */
+int method_score(const struct method *method, const struct score_input *in,
+    const struct score_options *opt, unsigned threads, float *score);
 
 /* ---- budgets ---- */
 

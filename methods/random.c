@@ -26,7 +26,7 @@ score_random(const struct score_input *in, const struct score_options *opt, floa
 	uint32_t g, s;
 
 	for (g = 0; g < rows->heads; g++) {
-		head = mix(layer, g);
+		head = mix(layer, in->head + g);
 		for (s = 0; s < rows->count[g]; s++)
 			*score++ = (float)(mix(head, rows->pos[g][s]) >> 40) * 0x1p-24f;
 	}

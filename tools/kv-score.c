@@ -359,7 +359,7 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 		in.keys = input_load(r);
 	if (method->needs & NEED_WINDOW)
 		pay_attention(&in, q);
-	if (method->score(&in, &options, score) != 0)
+	if (method_score(method, &in, &options, processors(), score) != 0)
 		die(EXIT_RUN, "out of memory");
 	refuse_nan(score, in.rows, layer);
 	tell_options(label, sizeof label, q->n);

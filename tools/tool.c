@@ -3,6 +3,7 @@
  * Options are in options.c, snapshots in snapio.c, the progress line in progress.c. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,6 +105,16 @@ tool_start(const struct tool *tool, int argc, char **argv)
 	catch_signals();
 	read_environment(tool);
 	return options_parse(tool, argc, argv);
+}
+
+unsigned
+processors(void)
+{
+	cpu_set_t set;
+
+	if (settings.threads != 0)
+		return settings.threads;
+	return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
 const char *

@@ -73,6 +73,9 @@ struct settings {
 };
 extern struct settings settings;
 
+/* settings.threads, or for 0 the number of processors that this process may use. */
+unsigned processors(void);
+
 /* Parses the command line (getopt_long; --help and --version print and exit 0; anything wrong
  * exits 2 with the synopsis). Ignores SIGPIPE, installs handlers that remove an unfinished
  * output. Returns the index of the first operand. */

@@ -1,0 +1,99 @@
+/* heads.c - the KV heads of a layer judged side by side
+ *
+ * All methods but those with NEED_LAYER look at one KV head at a time, so a layer is cut into
+ * its heads, each a score_input of its own, and threads take one after another. A head's scores
+ * are made by the same sums in the same order whoever makes them: the number of threads does
+ * not show. Threads live for one layer; to start one takes some 20 microseconds, to judge a
+ * head of a long prompt a thousand times that. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "methods/methods.h"
+
+#define MAX_THREADS 64
+#define WORTH_A_THREAD 4096     /* rows */
+
+struct heads {
+	const struct method *method;
+	const struct score_input *in;
+	const struct score_options *opt;
+	float *score;
+	const uint64_t *first;          /* [G] rows of the heads before */
+	atomic_uint next;               /* head that nobody has taken */
+	atomic_int code;
+};
+
+/* The score_input of KV head g alone. */
+static struct score_input
+one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_t first)
+{
+	const uint32_t R = in->query_heads / in->rows->heads;
+	struct score_input one = *in;
+
+	*rows = (struct kv_rows){ 1, &in->rows->count[g], &in->rows->pos[g] };
+	one.head = in->head + g;
+	one.query_heads = R;
+	one.rows = rows;
+	if (in->keys != NULL)
+		one.keys = (const char *)in->keys + first * in->width * kv_dtype_size(in->dtype);
+	if (in->window_mass != NULL)
+		one.window_mass = in->window_mass + (size_t)g * R * in->stride;
+	if (in->mass != NULL)
+		one.mass = in->mass + first * R;
+	return one;
+}
+
+static void *
+take_heads(void *arg)
+{
+	struct heads *h = arg;
+	struct score_input one;
+	struct kv_rows rows;
+	uint32_t g;
+
+	while ((g = atomic_fetch_add(&h->next, 1)) < h->in->rows->heads) {
+		one = one_head(h->in, &rows, g, h->first[g]);
+		if (h->method->score(&one, h->opt, h->score + h->first[g]) != 0)
+			h->code = -1;
+	}
+	return NULL;
+}
+
+static unsigned
+threads_for(uint64_t rows, uint32_t heads, unsigned threads)
+{
+	uint64_t worth = rows / WORTH_A_THREAD + 1;
+
+	threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+	threads = threads < heads ? threads : heads;
+	return threads < worth ? threads : (unsigned)worth;
+}
+
+int
+method_score(const struct method *method, const struct score_input *in,
+    const struct score_options *opt, unsigned threads, float *score)
+{
+	const struct kv_rows *rows = in->rows;
+	struct heads h = { .method = method, .in = in, .opt = opt, .score = score };
+	pthread_t id[MAX_THREADS];
+	uint64_t *first, total = 0;
+	unsigned n = 0;
+	uint32_t g;
+
+	if (method->needs & NEED_LAYER)
+		return method->score(in, opt, score);
+	if ((first = malloc(rows->heads * sizeof *first)) == NULL)
+		return -1;
+	for (g = 0; g < rows->heads; total += rows->count[g++])
+		first[g] = total;
+	h.first = first;
+	threads = threads_for(total, rows->heads, threads);
+	while (n + 1 < threads && pthread_create(&id[n], NULL, take_heads, &h) == 0)
+		n++;
+	take_heads(&h);                 /* and where no thread could be had, all of them */
+	while (n > 0)
+		pthread_join(id[--n], NULL);
+	free(first);
+	return h.code;
+}
