@@ -131,4 +131,13 @@ void pool_rows(float *y, const float *x, uint32_t n, uint32_t kernel, enum pool 
 /* y[n] <- reduction of R lists x[r*stride + i]. y may be x. */
 void reduce_group(float *y, const float *x, size_t stride, uint32_t R, uint32_t n, enum reduce how);
 
+/* ---- positions ---- */
+
+/* Turns the keys [n][E] of one KV head in place from positions from[n] to to[n], by
+ * (to - from) * freq[i] for the pair (i, i + E/2), freq[E/2] as model_rope_frequencies() gives
+ * it. In double precision, rounded to dtype at the end; a row whose position stays is not
+ * touched. Returns 0, or -1 when out of memory. */
+int rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
+    uint32_t n, uint32_t E, enum kv_dtype dtype);
+
 #endif

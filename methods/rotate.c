@@ -1,0 +1,78 @@
+/* rotate.c - keys that move to other positions
+ *
+ * A key is stored after rotary embedding: the pair (k[i], k[i + E/2]) has been turned by p *
+ * freq[i]. Rotations add up, so the same key at position q is the stored one turned by (q - p) *
+ * freq[i]; the key before rotary embedding need not be known. StreamingLLM (Xiao et al. 2023,
+ * section 3.2) gets the same by keeping keys unrotated, and numbering them by their place in the
+ * cache whenever they are read.
+ *
+ * Rows that stand side by side usually move by the same distance, so sines and cosines are kept
+ * from one row to the next. What is lost is the rounding of the stored key and that of the
+ * result: a key that moves many times is rounded as often.
+ *
+ * Limits: the frequencies must not depend on the length of the text. Those of plain and of
+ * llama3 scaling do not; those of "dynamic" scaling would. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "methods/methods.h"
+
+struct turn {
+	int64_t distance;
+	double *cos, *sin;              /* [E/2] */
+};
+
+static void
+turn_by(struct turn *t, int64_t distance, const double *freq, uint32_t pairs)
+{
+	uint32_t i;
+
+	for (i = 0; i < pairs; i++) {
+		t->cos[i] = cos((double)distance * freq[i]);
+		t->sin[i] = sin((double)distance * freq[i]);
+	}
+	t->distance = distance;
+}
+
+static void
+turn_row(float *k, const struct turn *t, uint32_t pairs)
+{
+	double x, y;
+	uint32_t i;
+
+	for (i = 0; i < pairs; i++) {
+		x = k[i];
+		y = k[i + pairs];
+		k[i] = (float)(x * t->cos[i] - y * t->sin[i]);
+		k[i + pairs] = (float)(x * t->sin[i] + y * t->cos[i]);
+	}
+}
+
+int
+rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq, uint32_t n,
+    uint32_t E, enum kv_dtype dtype)
+{
+	double *room = malloc(E * (sizeof *room + sizeof(float)));
+	float *k;
+	char *row = keys;
+	struct turn t = { 0 };
+	int64_t distance;
+	uint32_t i;
+
+	if (room == NULL)
+		return -1;
+	t.cos = room;
+	t.sin = room + E / 2;
+	k = (float *)(room + E);
+	for (i = 0; i < n; i++, row += E * kv_dtype_size(dtype)) {
+		if ((distance = (int64_t)to[i] - from[i]) == 0)
+			continue;
+		if (distance != t.distance)
+			turn_by(&t, distance, freq, E / 2);
+		kv_to_f32(k, row, dtype, E);
+		turn_row(k, &t, E / 2);
+		kv_from_f32(row, k, dtype, E);
+	}
+	free(room);
+	return 0;
+}
