@@ -2,7 +2,7 @@
  *
  * A new method is a file NAME.c with score_NAME() in it, an entry here, a paragraph in
  * kv-score(1) and a test. This list makes the prototypes (scorers.h), the table (method.c),
- * `kv-score --list`, and what tests/methods.bats holds to the contract of methods.h. uses:
+ * `kv-score --list`, and what tests/contract.bats holds to the contract of methods.h. uses:
  * the options of kv-score that the method reads. defaults: struct score_options. */
 
 METHOD(snapkv, NEED_KEYS | NEED_WINDOW, "window kernel pool reduce order",
