@@ -1,0 +1,42 @@
+# How much memory the programs that need no model hold: about a layer, whatever the number of layers.
+load helper
+
+# Layers of 8 MiB (keys and values), ragged heads would only make them smaller.
+setup_file() {
+	load helper
+	cd "$BATS_FILE_TMPDIR" || return
+	for layers in 4 24; do
+		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --mass --scores random -o $layers.kv
+	done
+}
+
+# peak COMMAND...: bytes; input and output are pipes, so that no mapped file counts
+peak() {
+	"$PYTHON" "$ROOT/tests/bin/peak.py" "$@" < <(cat "$BATS_FILE_TMPDIR/$layers.kv") 2>"$BATS_TEST_TMPDIR/err" | cat >/dev/null
+	tail -n 1 "$BATS_TEST_TMPDIR/err"
+}
+
+# flat COMMAND...: 24 layers need no more than 4 (with a MiB for what the allocator does), and those less than three layers and
+# what the program itself needs
+flat() {
+	local few many
+	few=$(layers=4 peak "$@")
+	many=$(layers=24 peak "$@")
+	echo "$*: $few bytes with 4 layers, $many with 24"
+	((many < few + (1 << 20)))
+	((many < 3 * (8 << 20) + base))
+}
+
+@test "kv-score and kv-evict hold less than three layers, whatever the method" {
+	if nm "$O/kv-score" | grep -q __asan_init; then
+		skip "sanitizers hold memory of their own"
+	fi
+	mksnapshot -L 1 -H 4 -G 2 -E 64 -N 16 --observe 8 -o "$BATS_FILE_TMPDIR/1.kv"
+	base=$(layers=1 peak kv-score --method snapkv)
+	for method in $(kv-score --list | awk '{ print $1 }'); do
+		flat kv-score --method "$method"
+	done
+	for rate in 0.1 0.9; do
+		flat kv-evict --rate $rate
+	done
+}
