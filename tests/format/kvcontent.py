@@ -1,0 +1,344 @@
+"""kvcontent - what the sections of a KV snapshot contain, and its rules (section 4).
+
+The half of kvread.py that knows the contents; see there. Each parse_...() takes the snapshot
+so far, the section and its content, adds what it says, and raises Bad."""
+
+import json
+import math
+import struct
+from collections import namedtuple
+
+import xxhash
+
+END_MAGIC = b'KVSEND\r\n'
+NONE = 0xffffffff
+MIB = 1 << 20
+ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
+UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
+
+
+class Bad(Exception):
+    """The input is damaged or contradicts the document."""
+    status = 3
+
+
+class Unsupported(Bad):
+    """A greater version, an unknown feature or an unknown critical type."""
+    status = 5
+
+
+def need(condition, message):
+    if not condition:
+        raise Bad(message)
+
+
+Queries = namedtuple('Queries', 'source positions data')        # data: dtype[H][W][E]
+Scores = namedtuple('Scores', 'label values')                   # values: one list per KV head
+
+
+class Layer:
+    """What one layer holds. keys and values: dtype[sum of rows][E], KV head after KV head."""
+
+    def __init__(self, positions):
+        self.positions = positions           # one list per KV head
+        self.rows = [len(p) for p in positions]
+        self.queries = None
+        self.mass = None                     # per KV head, per query head of it: a list
+        self.scores = None
+        self.keys = self.values = None
+        self.others = []                     # (type, content) of unknown ancillary sections
+
+
+class Snapshot:
+    def __init__(self):
+        self.features = 0
+        self.head = self.tokens = self.logits = None
+        self.layers = []
+        self.provenance = []
+        self.others = []                     # (type, content), those without a layer
+        self.sections = []                   # every Section, in order
+        self.size = 0
+        self.stream_digest = self.logical_digest = None    # as hexadecimal
+
+    @property
+    def model(self):
+        return self.head['model']
+
+    def head_rows(self, layer, name, g):
+        """The bytes of 'keys' or 'values' of one KV head: dtype[rows][E]."""
+        this = self.layers[layer]
+        row = self.model['head_width'] * ITEM_SIZE[self.head['dtype']]
+        start = sum(this.rows[:g]) * row
+        return getattr(this, name)[start:start + this.rows[g] * row]
+
+    def array(self, layer, name, g):
+        """The same as a numpy array [rows][E] of f32. Needs numpy."""
+        return widen(self.head_rows(layer, name, g), self.head['dtype']).reshape(
+            -1, self.model['head_width'])
+
+
+def widen(data, dtype):
+    """Bytes of dtype as a flat numpy array of f32; exact."""
+    import numpy
+    if dtype == 'bf16':
+        return (numpy.frombuffer(data, '<u2').astype('<u4') << 16).view('<f4')
+    return numpy.frombuffer(data, {'f16': '<f2', 'f32': '<f4'}[dtype]).astype('<f4')
+
+
+# ---- the contents (4) ----
+
+def u32s(data):
+    need(len(data) % 4 == 0, f'{len(data)} bytes are no u32 array')
+    return list(struct.unpack(f'<{len(data) // 4}I', data))
+
+
+def f32s(data):
+    return list(struct.unpack(f'<{len(data) // 4}f', data))
+
+
+def ascending(positions, end, where):
+    """Positions are strictly ascending and below next_position."""
+    for row, (a, b) in enumerate(zip(positions, positions[1:])):
+        need(a < b, f'{where} row {row + 1}: position {b} after position {a}')
+    if positions:
+        need(positions[-1] < end,
+             f'{where} row {len(positions) - 1}: position {positions[-1]} of next_position {end}')
+
+
+def parse_json(text):
+    def no_repeats(pairs):
+        need(len(dict(pairs)) == len(pairs), 'JSON: a key is repeated')
+        return dict(pairs)
+
+    def no_constant(name):
+        raise Bad(f'JSON: {name}')
+
+    try:
+        value = json.loads(text.decode('utf-8'), object_pairs_hook=no_repeats,
+                           parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Bad(f'not JSON: {error}') from None
+    need(type(value) is dict, 'not a JSON object')
+    return value
+
+
+def count(low, high):
+    return lambda v: type(v) is int and low <= v <= high
+
+
+def one_of(*values):
+    return lambda v: type(v) is str and v in values
+
+
+def real(v):
+    try:
+        return type(v) in (int, float) and math.isfinite(v)
+    except OverflowError:        # an integer beyond every f64
+        return False
+
+
+def boolean(v):
+    return type(v) is bool
+
+
+def hash_text(v):
+    return type(v) is str and len(v) == 32 and all(c in '0123456789abcdef' for c in v)
+
+
+def name_text(v):
+    return type(v) is str and 1 <= len(v.encode('utf-8', 'surrogatepass')) <= 31
+
+
+HEAD_KEYS = {
+    'dtype': one_of('bf16', 'f16', 'f32'), 'keys': one_of('rope'),
+    'model': lambda v: type(v) is dict, 'next_position': count(1, (1 << 32) - 1)}
+MODEL_KEYS = {
+    'architecture': name_text, 'attention_bias': boolean, 'tied_embeddings': boolean,
+    'ffn': count(1, 1 << 24), 'hidden': count(1, 1 << 24), 'vocabulary': count(1, 1 << 24),
+    'head_width': count(1, 1024), 'kv_heads': count(1, 4096), 'query_heads': count(1, 4096),
+    'layers': count(1, 4096), 'norm_eps': real, 'rope': lambda v: type(v) is dict,
+    'tokenizer': hash_text, 'weights': hash_text,
+    'weights_dtype': one_of('bf16', 'f16', 'f32')}
+ROPE_KEYS = {'type': one_of('default', 'llama3'), 'theta': real}
+LLAMA3_KEYS = {
+    'factor': real, 'high_freq_factor': real, 'low_freq_factor': real,
+    'original_max_position': count(1, (1 << 32) - 1)}
+
+
+def check_keys(where, value, rules, closed):
+    for key, rule in rules.items():
+        need(key in value, f'{where}{key} is missing')
+        need(rule(value[key]), f'{where}{key}: {value[key]!r} is out of range')
+    for key in value:
+        need(not closed or key in rules, f'{where}{key} is not known')
+
+
+def parse_head(snapshot, section, content):
+    need(len(content) <= MIB, 'longer than 1 MiB')
+    head = parse_json(content)
+    check_keys('', head, HEAD_KEYS, closed=False)
+    model = head['model']
+    check_keys('model.', model, MODEL_KEYS, closed=True)
+    need(model['query_heads'] % model['kv_heads'] == 0,
+         f"query_heads {model['query_heads']} of kv_heads {model['kv_heads']}")
+    rope = model['rope']
+    keys = dict(ROPE_KEYS, **(LLAMA3_KEYS if rope.get('type') == 'llama3' else {}))
+    check_keys('model.rope.', rope, keys, closed=True)
+    snapshot.head = head
+
+
+def parse_tokens(snapshot, section, content):
+    snapshot.tokens = u32s(content)
+    need(snapshot.tokens, 'no token')
+
+
+def parse_positions(snapshot, section, content):
+    words = u32s(content)
+    heads = snapshot.model['kv_heads']
+    need(words, 'empty')
+    lists = words[0]
+    need(lists in (1, heads), f'{lists} lists for {heads} KV heads')
+    need(len(words) > lists and len(words) == 1 + lists + sum(words[1:1 + lists]),
+         f'raw size {len(content)} does not fit the rows')
+    positions, at = [], 1 + lists
+    for g, rows in enumerate(words[1:1 + lists]):
+        positions.append(words[at:at + rows])
+        ascending(positions[-1], snapshot.head['next_position'], f'KV head {g}')
+        at += rows
+    snapshot.layers.append(Layer(positions if lists == heads else positions * heads))
+
+
+def parse_tensor(name):
+    def parse(snapshot, section, content):
+        item = ITEM_SIZE[snapshot.head['dtype']]
+        layer = snapshot.layers[section.layer]
+        want = sum(layer.rows) * snapshot.model['head_width'] * item
+        need(section.element == item, f'element size {section.element} of {item}')
+        need(len(content) == want, f'raw size {len(content)} of {want}')
+        setattr(layer, name, content)
+    return parse
+
+
+def parse_queries(snapshot, section, content):
+    need(len(content) >= 8, f'raw size {len(content)}')
+    source, window = struct.unpack_from('<II', content)
+    need(source == 1, f'source {source} is not known')
+    need(window >= 1, 'no query')
+    model = snapshot.model
+    row = model['head_width'] * ITEM_SIZE[snapshot.head['dtype']]
+    end = 8 + 4 * window
+    start = end + -end % 64
+    want = start + model['query_heads'] * window * row
+    need(len(content) == want, f'raw size {len(content)} of {want}')
+    positions = u32s(content[8:end])
+    ascending(positions, snapshot.head['next_position'], 'queries')
+    need(not any(content[end:start]), 'the gap before the queries is not zero')
+    snapshot.layers[section.layer].queries = Queries(source, positions, content[start:])
+
+
+def parse_mass(snapshot, section, content):
+    layer, model = snapshot.layers[section.layer], snapshot.model
+    group = model['query_heads'] // model['kv_heads']
+    need(len(content) == 4 * group * sum(layer.rows), f'raw size {len(content)}')
+    values, layer.mass = iter(f32s(content)), []
+    for rows in layer.rows:
+        layer.mass.append([[next(values) for _ in range(rows)] for _ in range(group)])
+        need(all(math.isfinite(v) and math.copysign(1, v) > 0
+                 for one in layer.mass[-1] for v in one), 'negative, or not finite')
+
+
+def parse_scores(snapshot, section, content):
+    layer = snapshot.layers[section.layer]
+    want = 192 + 4 * sum(layer.rows)
+    need(len(content) == want, f'raw size {len(content)} of {want}')
+    label, _, fill = content[:192].partition(b'\0')
+    need(len(label) < 192, 'the label ends without a zero')
+    need(not any(fill), 'the label is not filled with zero')
+    values, at = f32s(content[192:]), 0
+    heads = []
+    for g, rows in enumerate(layer.rows):
+        heads.append(values[at:at + rows])
+        for row, value in enumerate(heads[-1]):
+            need(value == value, f'KV head {g} row {row}: NaN')
+        at += rows
+    layer.scores = Scores(decode(label), heads)
+
+
+def decode(text):
+    try:
+        return text.decode('utf-8')
+    except UnicodeDecodeError as error:
+        raise Bad(f'not UTF-8: {error}') from None
+
+
+def parse_logits(snapshot, section, content):
+    want = 4 * snapshot.model['vocabulary']
+    need(len(content) == want, f'raw size {len(content)} of {want}')
+    snapshot.logits = f32s(content)
+
+
+def parse_provenance(snapshot, section, content):
+    need(content.endswith(b'\n'), 'the last line has no end')
+    for line in content[:-1].split(b'\n'):
+        entry = parse_json(line)
+        check_keys('', entry, {'options': lambda v: type(v) is dict,
+                               'tool': lambda v: type(v) is str,
+                               'version': lambda v: type(v) is str}, closed=False)
+        snapshot.provenance.append(entry)
+
+
+def counted(snapshot):
+    return [s for s in snapshot.sections if s.type not in UNCOUNTED]
+
+
+def parse_index(snapshot, section, content):
+    want = b''.join(struct.pack('<4sIQQQ', s.type.encode(), s.layer, s.offset, s.stored_size,
+                                s.raw_size) for s in counted(snapshot))
+    need(content == want, 'does not agree with the sections')
+
+
+def parse_end(snapshot, section, content):
+    need(len(content) == 64, f'raw size {len(content)} of 64')
+    need(section.blocks[0].codec == 0, 'compressed')
+    magic, total, index, number, zero, stream, logical = struct.unpack('<8sQQII16s16s', content)
+    need(magic == END_MAGIC, 'wrong magic')
+    end = section.offset + 192
+    need(total == end, f'total size {total}, but {end} were read')
+    at = [s.offset for s in snapshot.sections if s.type == 'iNDX']
+    need(index == (at[0] if at else 0), f'iNDX is not at byte {index}')
+    need(number == len(counted(snapshot)), f'{number} sections of {len(counted(snapshot))}')
+    need(zero == 0, 'a reserved byte is not zero')
+    need(stream == stream_digest(snapshot), 'stream digest does not agree')
+    need(logical == logical_digest(snapshot), 'logical digest does not agree')
+    snapshot.stream_digest, snapshot.logical_digest = stream.hex(), logical.hex()
+    snapshot.size = total
+
+
+def stream_digest(snapshot):
+    return xxhash.xxh3_128_digest(b''.join(
+        struct.pack('<Q', s.hash) for s in counted(snapshot)))
+
+
+def logical_digest(snapshot):
+    digest = xxhash.xxh3_128()
+    for s in counted(snapshot):
+        if s.type[0].isupper():
+            digest.update(struct.pack('<4sIQ', s.type.encode(), s.layer, s.raw_size))
+            digest.update(b''.join(struct.pack('<Q', b.raw_hash) for b in s.blocks))
+    return digest.digest()
+
+
+def parse_padding(snapshot, section, content):
+    need(not content, 'has content')
+
+
+def parse_other(snapshot, section, content):
+    place = snapshot if section.layer == NONE else snapshot.layers[section.layer]
+    place.others.append((section.type, content))
+
+
+PARSERS = {
+    'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
+    'oBSq': parse_queries, 'mASS': parse_mass, 'sCOR': parse_scores, 'KEYS': parse_tensor('keys'),
+    'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'pROv': parse_provenance,
+    'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
