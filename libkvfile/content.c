@@ -58,6 +58,8 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 		return exactly(h, total * m->head_width * element, why);
 	case KIND_LGTS:
 		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
+	case KIND_EVNT:
+		return at_least(h, 24, 4, why);
 	case KIND_ENDS:
 		return exactly(h, 64, why);
 	case KIND_PADD:
@@ -74,7 +76,7 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_MASS || kind == KIND_SCOR ||
-	    kind == KIND_PROV;
+	    kind == KIND_EVNT || kind == KIND_PROV;
 }
 
 static int
@@ -190,6 +192,8 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 		return check_mass(head, h, data, rows, why);
 	case KIND_SCOR:
 		return check_scores(h, data, rows, why);
+	case KIND_EVNT:
+		return kv_events_check(head, data, h->raw_size, why);
 	case KIND_PROV:
 		return h->raw_size > 0 ? check_provenance(h, data, why) : KV_OK;
 	default:

@@ -34,6 +34,10 @@ int kv_content_is_checked(enum kv_kind kind);
 int kv_content_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
     struct kv_row_store *rows, struct kv_message *why);
 
+/* eVNt: each event by itself, 4.12. */
+int kv_events_check(const struct kv_head *head, const uint8_t *data, uint64_t size,
+    struct kv_message *why);
+
 /* POSN: content to rows and back. kv_rows_put() allocates *data of *size bytes. */
 int kv_rows_get(struct kv_row_store *s, const struct kv_head *head, const uint8_t *data,
     uint64_t size, struct kv_message *why);

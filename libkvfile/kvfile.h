@@ -170,6 +170,59 @@ void kv_reader_digests(const struct kv_reader *r, struct kv_digests *out);
 /* The provenance lines seen so far (4.8), "" when there are none. */
 const char *kv_reader_provenance(const struct kv_reader *r);
 
+/* ---- the event log: the eVNt section, 4.12 ---- */
+
+enum kv_event_kind { KV_EVENT_PREFILL = 1, KV_EVENT_DECODE = 2, KV_EVENT_EVICT = 3 };
+
+struct kv_event {
+	enum kv_event_kind kind;
+	uint32_t position;              /* of the next token, after the event */
+	uint32_t n;                     /* rows run through each of the layers; eviction: 0 */
+	uint32_t l0, l1;                /* layers l0 to l1-1; the others stay as they are */
+	const uint32_t *before, *after; /* [L][G] rows of each KV head, of all layers */
+};
+
+/* A log while it is read, and what it has to agree with. */
+struct kv_log;
+
+/* NULL without memory. NULL is allowed in kv_log_free(). */
+struct kv_log *kv_log_new(const struct kv_head *head);
+void kv_log_free(struct kv_log *log);
+
+/* To be called for each section that kv_next() returns, before anything else is done with it:
+ * takes what there is to know of TOKS, POSN and eVNt. KV_OK, or a KV_E* with the message in
+ * the reader. */
+int kv_log_see(struct kv_log *log, struct kv_reader *r, const struct kv_section *sec);
+
+/* Events of this kind, 0 = of all kinds; 0 of all kinds when the snapshot has no log. */
+uint64_t kv_log_count(const struct kv_log *log, int kind);
+
+/* Ids in TOKS. */
+uint64_t kv_log_tokens(const struct kv_log *log);
+
+/* The next event, once the whole snapshot was seen; what it points to is valid until the next
+ * call. 1; 0 at the end, when the log agrees with itself and with the rows (and when there is
+ * none); KV_ECORRUPT when it does not: kv_log_error() names event, layer and head. */
+int kv_log_next(struct kv_log *log, struct kv_event *e);
+const char *kv_log_error(const struct kv_log *log);       /* "" before any failure */
+
+/* A log that is written: the content of eVNt. All zero: no event yet. */
+struct kv_log_content {
+	void *data;                     /* malloc(3), the owner's to free */
+	size_t size;
+	size_t last;                    /* byte where the last event begins */
+};
+
+/* c <- a copy of the content of an eVNt section with G = kv_heads, to go on from. KV_OK, or
+ * KV_ENOMEM. */
+int kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint32_t kv_heads);
+
+/* Appends an event as 4.12 wants it written: without counts where each KV head of its layers
+ * grew by n; nothing when an eviction dropped no row; as one event with the last one where both
+ * are decode steps. KV_OK; KV_EINVAL when no reader would take it (a head that shrinks, or grows
+ * by more than n); KV_ENOMEM. */
+int kv_log_append(struct kv_log_content *c, const struct kv_event *e, uint32_t kv_heads);
+
 /* ---- writing ---- */
 
 enum { KV_LZ4 = 1 };  /* flags of kv_create() */

@@ -10,7 +10,7 @@ static const uint8_t magic[8] = { 0x8b, 'K', 'V', 'S', '\r', '\n', 0x1a, '\n' };
 static const uint8_t mark[4] = { 0xab, 'K', 'V', 'S' };
 static const char kinds[][5] = {
 	"HEAD", "TOKS", "POSN", "oBSq", "mASS", "sCOR", "KEYS",
-	"VALS", "LGTS", "pROv", "iNDX", "ENDS", "pADD"
+	"VALS", "LGTS", "eVNt", "pROv", "iNDX", "ENDS", "pADD"
 };
 
 #define BYTE_ORDER_PROOF 0x01020304

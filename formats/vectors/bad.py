@@ -6,8 +6,8 @@ without regard to case. Where the document gives no word (5, rule 4), it is the 
 
 import struct
 
-from good import TOOLS, full, head, place, sections, small
-from kvwrite import NONE, Section, canonical, pack, queries, scores, u32s, xxh3
+from good import TOOLS, full, head, logged, place, sections, small
+from kvwrite import NONE, Section, canonical, event, pack, queries, scores, u32s, xxh3
 import kvwrite
 
 
@@ -378,6 +378,33 @@ def contents():
     yield 'logits-long', *grown('LGTS', NONE)
 
 
+def events():
+    """Each is false by itself; whether events agree is no question of the format."""
+    whole, counts = event(1, 5, 5, 0, 2), [(5, 5)] * 4
+    for name, log in (
+            ('none', []), ('kind-0', [event(0, 5, 5, 0, 2)]), ('kind-4', [event(4, 5, 5, 0, 2)]),
+            ('flag', [u32s([1, 5, 5, 2, 0, 2])]), ('no-rows-run', [event(1, 0, 0, 0, 2)]),
+            ('no-layer', [event(1, 5, 5, 1, 1)]), ('layers-descend', [event(1, 5, 5, 1, 0)]),
+            ('layer-3', [event(1, 5, 5, 0, 3)]), ('layers-counts', [
+                event(1, 5, 5, 0, 3, [(0, 5)] * 6)]),
+            ('eviction-of-rows-run', [whole, event(3, 5, 1, 0, 2, counts)]),
+            ('eviction-without-counts', [whole, event(3, 5, 0, 0, 2)]),
+            ('eviction-grows', [whole, event(3, 5, 0, 0, 2, [(5, 5)] * 3 + [(5, 6)])]),
+            ('prefill-shrinks', [event(1, 5, 5, 0, 2, [(5, 4)] * 4)]),
+            ('prefill-grows-more', [event(1, 5, 5, 0, 2, [(0, 6)] + [(0, 5)] * 3)]),
+            ('decode-shrinks', [event(1, 4, 4, 0, 2), event(2, 5, 1, 1, 2, [(4, 5), (4, 3)])]),
+            ('cut', [whole[:20]]), ('cut-later', [whole, whole[:8]]),
+            ('counts-cut', [event(3, 5, 0, 0, 2, counts)[:-4]]),
+            ('counts-long', [event(1, 5, 5, 0, 2, [(0, 5)] * 4), bytes(4)])):
+        yield f'events-{name}', stream(logged(log)), 3, 'eVNt'
+    yield 'repeated-events', moved(lambda out: out.insert(
+        place(out, 'eVNt'), out[place(out, 'eVNt')]), logged), 3, 'order'
+    yield 'swapped-events-logits', moved(lambda out: out.insert(
+        place(out, 'LGTS'), out.pop(place(out, 'eVNt'))), logged), 3, 'order'
+    yield 'events-with-layer', moved(lambda out: setattr(
+        out[place(out, 'eVNt')], 'layer', 1), logged), 3, 'order'
+
+
 def ends():
     def false(patches, index=True):
         return stream(small(), index, ends=patches)
@@ -416,5 +443,5 @@ def truncated():
 def vectors():
     """(name, bytes, exit status, part of the message) of all that must be refused."""
     for group in (preamble, section_headers, sizes, tables, codecs, order, heads, contents,
-                  ends, truncated):
+                  events, ends, truncated):
         yield from group()

@@ -1,7 +1,7 @@
 """good - the snapshots that must be accepted, each with the reason why it is there."""
 
-from kvwrite import (NONE, Section, canonical, mass, pack, positions, queries, scores, stream,
-                     u32s)
+from kvwrite import (NONE, Section, canonical, event, mass, pack, positions, queries, scores,
+                     stream, u32s)
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 INF = float('inf')
@@ -91,6 +91,23 @@ def full(**options):
     return small(window=[5, 7, 8], scored='snapkv kernel=7', logits=True, tools=TOOLS, **options)
 
 
+def events():
+    """What led to the rows of small(): whole layers, single ones, one with a row less, an
+    eviction in all and one in layer 1 alone, tokens after that."""
+    return [event(1, 1, 1, 0, 2), event(1, 3, 2, 0, 1),
+            event(1, 3, 2, 1, 2, [(1, 3), (1, 2)]),
+            event(3, 3, 0, 0, 2, [(3, 1), (3, 1), (3, 3), (2, 0)]),
+            event(3, 7, 0, 1, 2, [(3, 2), (0, 0)]), event(2, 9, 2, 0, 2)]
+
+
+def logged(log=None, **options):
+    out = full(**options)
+    content = b''.join(log if log is not None else events())
+    out.insert(place(out, 'pROv'), Section('eVNt', content, element=4,
+                                           codec=options.get('codec', 0)))
+    return out
+
+
 def place(sections, kind, layer=NONE):
     """Where in the list that section stands."""
     return [(s.type, s.layer) for s in sections].index((kind, layer))
@@ -161,6 +178,8 @@ def vectors():
     yield 'logits', stream(small(logits=True))
     yield 'provenance', stream(small(tools=TOOLS))
     yield 'full', stream(full())
+    yield 'events', stream(logged())
+    yield 'events-planes', stream(logged(codec=2))
     yield 'full-lz4', stream(full(codec=1))
     yield 'full-planes', stream(full(codec=2))
     yield 'awkward-planes', stream(awkward(window=[4, 6], scored='keydiff', logits=True,

@@ -241,6 +241,12 @@ def mass(lists):
     return struct.pack(f'<{len(flat)}f', *flat)
 
 
+def event(kind, position, n, l0, l1, counts=None):
+    """One event of eVNt (4.12). counts: (before, after) of each head, layer after layer."""
+    pairs = [rows for pair in counts or [] for rows in pair]
+    return u32s([kind, position, n, int(counts is not None), l0, l1] + pairs)
+
+
 def scores(label, values):
     """sCOR (4.6)."""
     return label.encode().ljust(192, b'\0') + struct.pack(f'<{len(values)}f', *values)

@@ -33,6 +33,7 @@ def need(condition, message):
 
 
 Queries = namedtuple('Queries', 'source positions data')        # data: dtype[H][W][E]
+Event = namedtuple('Event', 'kind position n l0 l1 counts')      # counts: [l1-l0][G] pairs
 Scores = namedtuple('Scores', 'label values')                   # values: one list per KV head
 
 
@@ -54,6 +55,7 @@ class Snapshot:
         self.features = 0
         self.head = self.tokens = self.logits = None
         self.layers = []
+        self.events = None                   # a list when there is a log
         self.provenance = []
         self.others = []                     # (type, content), those without a layer
         self.sections = []                   # every Section, in order
@@ -277,6 +279,34 @@ def parse_logits(snapshot, section, content):
     snapshot.logits = f32s(content)
 
 
+def parse_events(snapshot, section, content):
+    words, at, events = u32s(content), 0, []
+    G = snapshot.model['kv_heads']
+    need(words, 'no event')
+    while at < len(words):
+        where = f'event {len(events)}'
+        need(at + 6 <= len(words), f'{where}: ends too early')
+        kind, position, n, flags, l0, l1 = words[at:at + 6]
+        at += 6
+        need(kind in (1, 2, 3), f'{where}: kind {kind} is not known')
+        need(flags in (0, 1), f'{where}: a flag that must be zero is not')
+        need((n == 0) == (kind == 3), f'{where}: {n} rows were run')
+        need(l0 < l1 <= snapshot.model['layers'], f'{where}: layers {l0} to {l1}')
+        need(flags or kind != 3, f'{where}: an eviction without counts')
+        counts = None
+        if flags:
+            end = at + 2 * (l1 - l0) * G
+            need(end <= len(words), f'{where}: ends in its counts')
+            pairs = list(zip(words[at:end:2], words[at + 1:end:2]))
+            counts = [pairs[i:i + G] for i in range(0, len(pairs), G)]
+            at = end
+            for i, (before, after) in enumerate(pairs):
+                need(after <= before if kind == 3 else before <= after <= before + n,
+                     f'{where}: layer {l0 + i // G} head {i % G}: rows {before}, then {after}')
+        events.append(Event(kind, position, n, l0, l1, counts))
+    snapshot.events = events
+
+
 def parse_provenance(snapshot, section, content):
     need(content.endswith(b'\n'), 'the last line has no end')
     for line in content[:-1].split(b'\n'):
@@ -340,5 +370,5 @@ def parse_other(snapshot, section, content):
 PARSERS = {
     'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
     'oBSq': parse_queries, 'mASS': parse_mass, 'sCOR': parse_scores, 'KEYS': parse_tensor('keys'),
-    'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'pROv': parse_provenance,
-    'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
+    'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'eVNt': parse_events,
+    'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}

@@ -66,6 +66,10 @@ def lines(snapshot):
             yield f'layer {n} other {name} {len(content)} bytes {xxh3(content):016x}'
     if snapshot.logits is not None:
         yield f'logits {len(snapshot.logits)}: {" ".join(map(repr, snapshot.logits[:16]))}'
+    for event in snapshot.events or []:
+        counts = '' if event.counts is None else f' counts {json.dumps(event.counts)}'
+        yield (f'event kind {event.kind} position {event.position} rows {event.n} '
+               f'layers {event.l0}..{event.l1 - 1}{counts}')
     for entry in snapshot.provenance:
         yield f'provenance {json.dumps(entry, sort_keys=True)}'
     for name, content in snapshot.others:
@@ -97,6 +101,7 @@ def as_json(snapshot):
     return {
         'head': snapshot.head, 'tokens': snapshot.tokens, 'layers': layers,
         'logits': None if snapshot.logits is None else numbers(snapshot.logits),
+        'events': snapshot.events and [event._asdict() for event in snapshot.events],
         'provenance': snapshot.provenance, 'size': snapshot.size,
         'sections': [{'type': s.type, 'layer': None if s.layer == NONE else s.layer,
                       'offset': s.offset, 'raw': s.raw_size, 'stored': s.stored_size,

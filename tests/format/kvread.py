@@ -19,13 +19,13 @@ from collections import namedtuple
 import xxhash
 
 import kvdump
-from kvcontent import (ITEM_SIZE, MIB, NONE, PARSERS, Bad, Snapshot, Unsupported, need,  # noqa: F401
-                       parse_other, widen)
+from kvcontent import (ITEM_SIZE, MIB, NONE, PARSERS, Bad, Snapshot,  # noqa: F401, others use them
+                       Unsupported, need, parse_other, widen)
 
 MAGIC = b'\x8bKVS\r\n\x1a\n'
 MARK = b'\xabKVS'
 OF_LAYER = tuple((name, name.isupper()) for name in 'POSN oBSq mASS sCOR KEYS VALS'.split())
-AFTER_LAYERS = (('LGTS', False), ('pROv', False), ('iNDX', False), ('ENDS', True))
+AFTER_LAYERS = (('LGTS', False), ('eVNt', False), ('pROv', False), ('iNDX', False), ('ENDS', True))
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 
 Block = namedtuple('Block', 'stored_size codec raw_hash stored_hash')
