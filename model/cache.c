@@ -17,8 +17,10 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 		return NULL;
 	c->model = m;
 	c->dtype = dtype;
+	c->logged = 1;
 	c->layer = calloc(m->id.layers, sizeof *c->layer);
-	if (c->layer == NULL) {
+	c->logged_rows = calloc((size_t)m->id.layers * m->id.kv_heads, sizeof *c->logged_rows);
+	if (c->layer == NULL || c->logged_rows == NULL) {
 		cache_free(c);
 		return NULL;
 	}
@@ -62,6 +64,8 @@ cache_free(struct cache *c)
 	free(c->layer);
 	free(c->tokens);
 	free(c->logits);
+	free(c->log.data);
+	free(c->logged_rows);
 	free(c);
 }
 
@@ -238,6 +242,29 @@ cache_add_tokens(struct cache *c, const uint32_t *ids, size_t n)
 	memcpy(c->tokens + c->n_tokens, ids, n * sizeof *ids);
 	c->n_tokens += n;
 	return 0;
+}
+
+int
+cache_log(struct cache *c, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1)
+{
+	uint32_t L = c->model->id.layers, G = c->model->id.kv_heads, l;
+	size_t bytes = (size_t)L * G * sizeof *c->logged_rows;
+	struct kv_event e = { kind, c->next_position, n, l0, l1, c->logged_rows, NULL };
+	uint32_t *now;
+	int rc;
+
+	if (!c->logged || (kind != KV_EVENT_EVICT && n == 0))
+		return 0;
+	if ((now = malloc(bytes)) == NULL)
+		return MODEL_ENOMEM;
+	memcpy(now, c->logged_rows, bytes);
+	for (l = l0; l < l1; l++)
+		memcpy(now + (size_t)l * G, c->layer[l].len, G * sizeof *now);
+	e.after = now;
+	rc = kv_log_append(&c->log, &e, G);
+	memcpy(c->logged_rows, now, bytes);
+	free(now);
+	return rc == KV_OK ? 0 : rc == KV_ENOMEM ? MODEL_ENOMEM : MODEL_EINVALID;
 }
 
 uint64_t

@@ -31,6 +31,10 @@ struct cache {
 	uint32_t spare;
 	struct received *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
 	float *logits;                 /* host [V] after the last token; NULL when not known */
+	/* the event log, when it is complete from the first token on; else there is none */
+	int logged;
+	struct kv_log_content log;
+	uint32_t *logged_rows;         /* host [L][G] rows after the last event */
 };
 
 /* An empty cache with keys and values of the given type. NULL without memory. */
@@ -46,6 +50,13 @@ int cache_reserve(struct cache *, uint32_t more);
 int cache_layer_init(struct cache *, uint32_t l, const uint32_t *len);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
+/* Logs what has become of the rows of layers l0 .. l1-1 since the last event there: n rows were
+ * run through each of them with nothing evicted in between (KV_EVENT_PREFILL, KV_EVENT_DECODE),
+ * or rows were dropped (KV_EVENT_EVICT, n = 0). To be called before anything else happens to
+ * these layers, with next_position as it is then. Does nothing when the snapshot came without a
+ * log, when n is 0 and when an eviction dropped no row. Returns 0, MODEL_ENOMEM, or
+ * MODEL_EINVALID when the rows cannot have become so (a KV head grew by more than n). */
+int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1);
 /* Bytes of keys and values in use. */
 uint64_t cache_bytes(const struct cache *);
 

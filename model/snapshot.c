@@ -48,6 +48,8 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 		return rc;
 	if (cache_layer_init(c, sec->layer, rows->count) != 0)
 		return KV_ENOMEM;
+	memcpy(c->logged_rows + (size_t)sec->layer * rows->heads, rows->count,
+	    rows->heads * sizeof *rows->count);
 	for (g = 0; g < rows->heads; g++)
 		c->model->ops->put(c->model->dev, to->pos + to->start[g], rows->pos[g],
 		    rows->count[g] * sizeof *to->pos);
@@ -140,6 +142,18 @@ load_logits(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return KV_OK;
 }
 
+static int
+load_log(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const void *data;
+	int rc = kv_load(r, &data);
+
+	if (rc == KV_OK)
+		rc = kv_log_copy(&c->log, data, sec->raw_size, c->model->id.kv_heads);
+	c->logged = rc == KV_OK;
+	return rc;
+}
+
 int
 snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 {
@@ -147,6 +161,7 @@ snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 	uint32_t queries = 0;
 	int rc;
 
+	c->logged = 0;
 	while ((rc = kv_next(r, &sec)) == 1) {
 		if (strcmp(sec.type, "TOKS") == 0)
 			rc = load_tokens(r, &sec, c);
@@ -160,6 +175,8 @@ snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 			rc = load_mass(r, &sec, c);
 		else if (strcmp(sec.type, "LGTS") == 0)
 			rc = load_logits(r, &sec, c);
+		else if (strcmp(sec.type, "eVNt") == 0)
+			rc = load_log(r, &sec, c);
 		if (rc < 0)
 			return rc;
 	}
@@ -300,6 +317,7 @@ snapshot_save(struct kv_writer *w, const struct cache *c, const struct observati
 {
 	struct kv_span tokens = { c->tokens, c->n_tokens * sizeof *c->tokens };
 	struct kv_span logits = { c->logits, c->model->id.vocabulary * sizeof *c->logits };
+	struct kv_span log = { c->log.data, c->log.size };
 	uint32_t l;
 	int rc = kv_write(w, "TOKS", KV_NO_LAYER, 1, &tokens, 1);
 
@@ -307,5 +325,7 @@ snapshot_save(struct kv_writer *w, const struct cache *c, const struct observati
 		rc = save_layer(w, c, obs, l);
 	if (rc == KV_OK && c->logits != NULL)
 		rc = kv_write(w, "LGTS", KV_NO_LAYER, sizeof *c->logits, &logits, 1);
+	if (rc == KV_OK && log.size > 0)
+		rc = kv_write(w, "eVNt", KV_NO_LAYER, 4, &log, 1);
 	return rc;
 }

@@ -184,6 +184,9 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, int keep
 			continue;
 		if (run_tokens(e->model, c, ws, &id, 1, NULL, NULL, err, sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
+		if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
+			die(EXIT_RUN, "position %u: no memory for the event log",
+			    c->next_position);
 	}
 	print_rest(&p);
 	free(p.held);

@@ -50,6 +50,7 @@ struct layer {
 
 static struct evict_options options;
 static uint64_t rows_before, rows_after;
+static uint32_t *before, *after;        /* [L][G] rows, for the event log */
 
 /* ---- sections that wait ---- */
 
@@ -155,6 +156,7 @@ choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, uint32_t numbe
 	    .next_position = kv_reader_head(r)->next_position };
 	uint64_t stay = 0;
 	char why[256];
+	size_t at;
 	uint32_t g;
 
 	switch (evict_choose(&in, &options, &l->kept, why, sizeof why)) {
@@ -163,8 +165,12 @@ choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, uint32_t numbe
 	case EVICT_ENOMEM:
 		die(EXIT_RUN, "out of memory");
 	}
-	for (g = 0; g < l->kept.heads; g++)
+	for (g = 0; g < l->kept.heads; g++) {
+		at = (size_t)number * rows->heads + g;
+		before[at] = rows->count[g];
+		after[at] = l->kept.count[g];
 		stay += l->kept.count[g];
+	}
 	rows_before += kv_rows_total(rows);
 	rows_after += stay;
 	l->whole = stay == kv_rows_total(rows);
@@ -203,6 +209,24 @@ write_kept_content(struct kv_reader *r, struct kv_writer *w, const struct kv_sec
 	free(run);
 }
 
+/* Standing at eVNt, behind all layers: the log with this eviction at its end. */
+static void
+write_log(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	const struct kv_model *m = &head->model;
+	struct kv_event e = { KV_EVENT_EVICT, head->next_position, 0, 0, m->layers, before, after };
+	struct kv_log_content log = { .data = NULL };
+	struct kv_span span;
+
+	if (kv_log_copy(&log, input_load(r), sec->raw_size, m->kv_heads) != KV_OK ||
+	    kv_log_append(&log, &e, m->kv_heads) != KV_OK)
+		die(EXIT_RUN, "no memory for the event log");
+	span = (struct kv_span){ log.data, log.size };
+	output_check(w, kv_write(w, sec->type, sec->layer, sec->element_size, &span, 1));
+	free(log.data);
+}
+
 static void
 no_scores(const struct kv_reader *r, uint32_t layer)
 {
@@ -232,6 +256,8 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 			write_kept_content(r, w, sec, &l->kept);
 	} else if (strcmp(type, "TOKS") == 0 || strcmp(type, "LGTS") == 0) {
 		output_copy(r, w);
+	} else if (strcmp(type, "eVNt") == 0) {
+		write_log(r, w, sec);
 	} else if (strcmp(type, "pROv") != 0) {
 		if (l->tail != NULL && !l->chosen)
 			wait_for_choice(l, r, sec);
@@ -243,9 +269,12 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 static void
 evict_snapshot(struct kv_reader *r, struct kv_writer *w)
 {
+	const struct kv_model *m = &kv_reader_head(r)->model;
 	struct layer layer = { 0 };
 	struct kv_section sec;
 
+	before = must_alloc((size_t)m->layers * m->kv_heads, sizeof *before);
+	after = must_alloc((size_t)m->layers * m->kv_heads, sizeof *after);
 	progress_start("evict", kv_reader_head(r)->model.layers, "layers");
 	while (input_next(r, &sec)) {
 		pass(r, w, &sec, &layer);
@@ -254,6 +283,8 @@ evict_snapshot(struct kv_reader *r, struct kv_writer *w)
 	}
 	progress_end();
 	kept_free(&layer.kept);
+	free(before);
+	free(after);
 }
 
 static void

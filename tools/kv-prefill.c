@@ -104,6 +104,21 @@ start_cache(const struct model *m, struct kv_reader *from, struct observation *o
 	return c;
 }
 
+/* Each chunk is an event of its own. */
+static struct cache *logged;
+
+static void
+log_chunk(uint64_t done)
+{
+	static uint64_t before;
+
+	if (cache_log(logged, KV_EVENT_PREFILL, (uint32_t)(done - before), 0,
+	    logged->model->id.layers) != 0)
+		die(EXIT_RUN, "no memory for the event log");
+	before = done;
+	progress(done);
+}
+
 static void
 report(const struct cache *c, size_t n, double seconds)
 {
@@ -148,9 +163,10 @@ main(int argc, char **argv)
 		    c->next_position + ids.n - 1, e.model->max_position);
 	if ((ws = workspace_new(e.model, ids.n < chunk ? (uint32_t)ids.n : chunk)) == NULL)
 		die(EXIT_RUN, "no memory for %u tokens at a time", chunk);
+	logged = c;
 	t0 = seconds();
 	progress_start("prefill", ids.n, "tokens");
-	if (run_tokens(e.model, c, ws, ids.ids, ids.n, observe ? &obs : NULL, progress, err,
+	if (run_tokens(e.model, c, ws, ids.ids, ids.n, observe ? &obs : NULL, log_chunk, err,
 	    sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
 	progress_end();
