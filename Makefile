@@ -83,6 +83,7 @@ model_a = $(O)/libmodel.a
 
 $(patsubst %,$(O)/%,$(filter-out kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
+$(O)/kv-evict: $(O)/tools/evicting.o
 # kv-score computes attention: it needs a device, but no model
 $(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/device.o $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)

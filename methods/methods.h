@@ -97,10 +97,12 @@ struct evict_options {
 enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2 };
 
 struct evict_input {
+	uint32_t layer, layers;                 /* l of L */
 	const struct kv_rows *rows;
 	/* [sum S]; NULL: only sink and recent count, then the latest rows */
 	const float *score;
 	uint32_t next_position;
+	uint32_t tokens;                        /* token ids seen so far, evicted or not */
 };
 
 /* The rows of one layer that stay: for each KV head g the ascending row numbers keep[g][0 ..

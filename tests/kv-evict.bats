@@ -124,7 +124,7 @@ kept() {
 @test "a budget that no head exceeds drops nothing and says so" {
 	small
 	run -0 --separate-stderr kv-evict --budget 8 x.kv -o y.kv
-	assert_equal "$stderr" "kv-evict: nothing was dropped: no KV head has more than 8 rows"
+	assert_equal "$stderr" "kv-evict: nothing was dropped: no KV head has more rows than its budget"
 	assert_equal "$(logical y.kv)" "$(logical x.kv)"
 	run -0 --separate-stderr kv-evict -q --budget 8 x.kv -o y.kv
 	assert_equal "$stderr" ""

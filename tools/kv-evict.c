@@ -3,20 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "methods/methods.h"
+#include "tools/evicting.h"
 #include "tools/tool.h"
 
-#define NOT_GIVEN UINT32_MAX
-
-static uint32_t budget = NOT_GIVEN, sink, recent;
-static double rate;                     /* 0 = not given */
 static int keep_queries;
 
 static const struct opt opts[] = {
-	{ 0, "budget", OPT_COUNT, &budget, 0, "N", "keep N rows in each KV head of each layer" },
-	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%" },
-	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "always keep the first N positions" },
-	{ 0, "recent", OPT_COUNT, &recent, 0, "N", "always keep the last N positions" },
 	{ 0, "keep-queries", OPT_FLAG, &keep_queries, 1, NULL,
 	    "keep the observation queries, to score again" },
 	{ .name = NULL }
@@ -28,6 +20,7 @@ static const struct tool tool = {
 	.synopsis = "--budget N | --rate R [-qvz] [-o FILE] [--keep-queries] [--progress WHEN]\n"
 	    "[--recent N] [--sink N] [snapshot]",
 	.opts = opts,
+	.more = evicting_opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
 	.max_operands = 1
 };
@@ -48,7 +41,7 @@ struct layer {
 	struct waiting *waiting, **tail;
 };
 
-static struct evict_options options;
+static uint32_t tokens;                 /* token ids seen */
 static uint64_t rows_before, rows_after;
 static uint32_t *before, *after;        /* [L][G] rows, for the event log */
 
@@ -73,7 +66,7 @@ wait_for_choice(struct layer *l, struct kv_reader *r, const struct kv_section *s
 static int
 rows_changed(const struct layer *l, const struct kv_section *sec)
 {
-	return sec->layer != KV_NO_LAYER ? !l->whole : rate < 1;
+	return sec->layer != KV_NO_LAYER ? !l->whole : !evicting_keeps_all();
 }
 
 static int
@@ -148,23 +141,26 @@ write_kept_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *old,
 
 /* Standing at sCOR. */
 static void
+choose_rows(struct kv_reader *r, uint32_t number, struct kept *kept)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	const char *content = input_load(r);
+	struct evict_input in = { .layer = number, .layers = head->model.layers,
+	    .rows = kv_current_rows(r), .score = (const float *)(content + KV_SCORE_LABEL),
+	    .next_position = head->next_position, .tokens = tokens };
+
+	evicting_choose(&in, kept);
+}
+
+static void
 choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, uint32_t number)
 {
 	const struct kv_rows *rows = kv_current_rows(r);
-	const char *content = input_load(r);
-	struct evict_input in = { .rows = rows, .score = (const float *)(content + KV_SCORE_LABEL),
-	    .next_position = kv_reader_head(r)->next_position };
 	uint64_t stay = 0;
-	char why[256];
 	size_t at;
 	uint32_t g;
 
-	switch (evict_choose(&in, &options, &l->kept, why, sizeof why)) {
-	case EVICT_EBUDGET:
-		die(EXIT_USAGE, "layer %u %s", number, why);
-	case EVICT_ENOMEM:
-		die(EXIT_RUN, "out of memory");
-	}
+	choose_rows(r, number, &l->kept);
 	for (g = 0; g < l->kept.heads; g++) {
 		at = (size_t)number * rows->heads + g;
 		before[at] = rows->count[g];
@@ -255,6 +251,8 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 		else
 			write_kept_content(r, w, sec, &l->kept);
 	} else if (strcmp(type, "TOKS") == 0 || strcmp(type, "LGTS") == 0) {
+		if (*type == 'T')
+			tokens = (uint32_t)(sec->raw_size / 4);
 		output_copy(r, w);
 	} else if (strcmp(type, "eVNt") == 0) {
 		write_log(r, w, sec);
@@ -288,32 +286,13 @@ evict_snapshot(struct kv_reader *r, struct kv_writer *w)
 }
 
 static void
-check_options(void)
-{
-	if ((budget == NOT_GIVEN) == (rate == 0))
-		die(EXIT_USAGE, "give --budget or --rate, and not both");
-	if (budget == 0)
-		die(EXIT_USAGE, "--budget 0 would keep nothing");
-	options.budget = budget != NOT_GIVEN ? budget : 0;
-	options.rate = rate;
-	options.sink = sink;
-	options.recent = recent;
-	if (budget != NOT_GIVEN)
-		sign_count("budget", budget);
-	else
-		sign_real("rate", rate);
-	sign_count("sink", sink);
-	sign_count("recent", recent);
-}
-
-static void
 report(const struct kv_reader *r)
 {
 	const struct kv_head *head = kv_reader_head(r);
 	uint64_t row = 2 * (uint64_t)head->model.head_width * kv_dtype_size(head->dtype);
 
-	if (rows_before == rows_after && rate < 1)
-		warning("nothing was dropped: no KV head has more than %u rows", budget);
+	if (rows_before == rows_after && !evicting_keeps_all())
+		warning("nothing was dropped: no KV head has more rows than its budget");
 	note("%" PRIu64 " of %" PRIu64 " rows kept, %" PRIu64 " of %" PRIu64
 	    " bytes of keys and values", rows_after, rows_before, rows_after * row,
 	    rows_before * row);
@@ -326,7 +305,8 @@ main(int argc, char **argv)
 	struct kv_reader *r;
 	struct kv_writer *w;
 
-	check_options();
+	evicting_check();
+	evicting_sign();
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
 	w = output_create(kv_reader_head(r));

@@ -1,7 +1,7 @@
 /* options.c - one parser and one --help for all programs, made from tables
  *
- * Own options of a program come first, then the shared ones it takes, then those that every
- * program has. */
+ * Own options of a program come first, then those of a part that it shares with others, then
+ * those that mean the same everywhere. */
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -57,6 +57,8 @@ gather(const struct tool *tool, struct opt *all)
 	size_t n = 0, i;
 
 	for (o = tool->opts; o != NULL && o->name != NULL && n < MAX_OPTS; o++)
+		all[n++] = *o;
+	for (o = tool->more; o != NULL && o->name != NULL && n < MAX_OPTS; o++)
 		all[n++] = *o;
 	for (i = 0; i < sizeof shared / sizeof *shared && n < MAX_OPTS; i++)
 		if (shared[i].takes == 0 || (tool->takes & shared[i].takes) != 0)

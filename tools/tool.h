@@ -58,6 +58,7 @@ struct tool {
 	const char *about;      /* one line, as under NAME in its page */
 	const char *synopsis;   /* what follows the name in SYNOPSIS, word for word */
 	const struct opt *opts; /* own options, ends with a zero name */
+	const struct opt *more; /* those of a part that programs share, in the same way; or NULL */
 	unsigned takes;
 	unsigned min_operands, max_operands;
 };
