@@ -153,6 +153,7 @@ struct call {
 	const float *norm;           /* [N][H] log-sum-exp, for add_mass() */
 	float *mass;
 	size_t stride;
+	enum over over;
 };
 
 /* A block of query rows of one KV head over one chunk of its rows. The last query rows, which
@@ -251,7 +252,7 @@ cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct lay
 
 	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, N, H))
 		return;
-	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *a.scratch)) != NULL)
+	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, o != NULL) * sizeof *a.scratch)) != NULL)
 		attend(&a);
 }
 
@@ -263,7 +264,7 @@ mass_floats(const struct plan *p)
 }
 
 /* MASS_ROWS rows of mass[H][..] for the query heads of one KV head: every query row, in order,
- * into a sum of its own, which is added at the end */
+ * into a sum (or maximum) of its own, which is added at the end */
 static void
 mass_item(void *arg, size_t item, int thread)
 {
@@ -276,11 +277,13 @@ mass_item(void *arg, size_t item, int thread)
 	float *sum = scratch + p->floats;
 	struct attend_job j;
 	size_t n0, r, m, s;
+	float new;
 
 	memset(sum, 0, p->R * MASS_ROWS * sizeof *sum);
 	for (n0 = 0; n0 < p->N && first < end; n0 += p->block) {
 		start_job(p, &j, scratch, a->q, a->qpos, g, n0);
 		j.v = NULL;
+		j.over = a->over;
 		j.first = first;
 		j.last = j.last < end ? j.last : end;
 		for (m = 0; m < j.M; m++)
@@ -288,8 +291,13 @@ mass_item(void *arg, size_t item, int thread)
 		a->d->simd->mass(&j, sum, MASS_ROWS, p->R);
 	}
 	for (r = 0; r < p->R; r++)
-		for (s = first; s < end; s++)
-			mass[r * a->stride + s - first] += sum[r * MASS_ROWS + s - first];
+		for (s = 0; s < end - first && first < end; s++) {
+			new = sum[r * MASS_ROWS + s];
+			if (a->over == OVER_SUM)
+				mass[r * a->stride + s] += new;
+			else if (new > mass[r * a->stride + s] || new != new)
+				mass[r * a->stride + s] = new;
+		}
 }
 
 /* mass of a call whose scratch has mass_floats() for each thread */
@@ -305,11 +313,11 @@ add_mass(struct call *a)
 
 void
 cpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const float *lse,
-    const struct layer_rows *rows, const uint32_t *qpos, uint32_t N, uint32_t H)
+    const struct layer_rows *rows, const uint32_t *qpos, uint32_t N, uint32_t H, enum over over)
 {
 	struct plan p;
 	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .norm = lse,
-	    .mass = mass, .stride = stride };
+	    .mass = mass, .stride = stride, .over = over };
 
 	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, N, H))
 		return;
@@ -317,29 +325,52 @@ cpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const
 		add_mass(&a);
 }
 
+/* lse[n] <- that of the rows of both. A NaN stays. */
+static void
+merge_lse(float *lse, const float *other, size_t n)
+{
+	float high, low;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		high = lse[i] > other[i] ? lse[i] : other[i];
+		low = lse[i] > other[i] ? other[i] : lse[i];
+		lse[i] = low == -INFINITY ? high : high + log1pf(expf(low - high));
+	}
+}
+
 void
 cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
-    const struct layer_rows *rows, const uint32_t *qpos, uint32_t W, uint32_t H)
+    const struct layer_rows *rows, const struct layer_rows *own, const uint32_t *qpos,
+    uint32_t W, uint32_t H, enum over over)
 {
-	struct plan p;
+	struct plan p, po = { 0 };
 	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .mass = mass,
-	    .stride = stride };
+	    .stride = stride, .over = over }, b = { .d = d, .plan = &po, .q = q, .qpos = qpos };
 	const size_t lses = round_up((size_t)W * H, 16);
 	size_t floats, h;
 
-	if (d->error[0] != '\0' || !make_plan(d, &p, rows, W, H))
+	if (d->error[0] != '\0' || !make_plan(d, &p, rows, W, H) ||
+	    (own != NULL && !make_plan(d, &po, own, W, H)))
 		return;
 	floats = attend_floats(d, &p, 0);
+	if (own != NULL && floats < attend_floats(d, &po, 0))
+		floats = attend_floats(d, &po, 0);
 	if (floats < d->threads * mass_floats(&p))
 		floats = d->threads * mass_floats(&p);
-	if ((a.lse = cpu_scratch(d, (lses + floats) * sizeof *a.lse)) == NULL)
+	if ((a.lse = cpu_scratch(d, (2 * lses + floats) * sizeof *a.lse)) == NULL)
 		return;
 	a.norm = a.lse;
-	a.scratch = a.lse + lses;
+	b.lse = a.lse + lses;
+	a.scratch = b.scratch = b.lse + lses;
 	for (h = 0; h < H; h++)
 		memset(mass + h * stride, 0, rows->len[h / p.R] * sizeof *mass);
 	if (W == 0)
 		return;
 	attend(&a);
+	if (own != NULL) {
+		attend(&b);
+		merge_lse(a.lse, b.lse, (size_t)W * H);
+	}
 	add_mass(&a);
 }

@@ -45,6 +45,7 @@ struct attend_job {
 	float *kt;                   /* scratch [E][KEY_TILE] */
 	float *vt;                   /* scratch [KEY_TILE][PADDED(E)] */
 	float *s;                    /* scratch [SCORE_ROWS][KEY_TILE] */
+	enum over over;              /* for mass() */
 };
 
 /* The inner loops of one instruction set. */
@@ -64,8 +65,8 @@ struct simd {
 	void (*attend)(const struct attend_job *);
 
 	/* mass[r*stride + s - first] += sum over the query rows of head r, in order, of
-	 * exp(logit - lse[m]), first <= s < last. l, o and v are not used; m holds the
-	 * log-sum-exp of each query row. */
+	 * exp(logit - lse[m]), first <= s < last; or the greatest of them and of what was
+	 * there. l, o and v are not used; m holds the log-sum-exp of each query row. */
 	void (*mass)(const struct attend_job *, float *mass, size_t stride, size_t R);
 
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
@@ -131,9 +132,9 @@ void cpu_store(struct dev *, struct layer_rows *, const float *, const float *,
 void cpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
     const uint32_t *, uint32_t, uint32_t);
 void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t);
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
-    const uint32_t *, uint32_t, uint32_t);
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 
 #endif

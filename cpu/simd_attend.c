@@ -402,6 +402,16 @@ FN(attend)(const struct attend_job *j)
 	}
 }
 
+/* a[n] <- the greater of a and b. A NaN stays, whichever side it comes from. */
+INLINE void
+greater(float *a, const float *b, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : a[i];
+}
+
 void
 FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 {
@@ -425,8 +435,11 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 				lse = vset(j->m[m + i]);
 				for (k = 0; k < seen; k += VL)
 					vstore(score + k, vexp(vload(score + k) - lse));
-				for (k = 0; k < seen; k++)
-					sum[k] += score[k];
+				if (j->over == OVER_MAX)
+					greater(sum, score, seen);
+				else
+					for (k = 0; k < seen; k++)
+						sum[k] += score[k];
 			}
 		}
 	}

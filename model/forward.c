@@ -174,7 +174,7 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, ws->q, rows, ws->pos, N, H);
 		if (c->mass != NULL)
 			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
-			    ws->pos, N, H);
+			    ws->pos, N, H, OVER_SUM);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
 
 		o->rmsnorm(d, ws->xn, ws->x, w->norm_ffn, N, D, eps);

@@ -51,6 +51,9 @@ struct layer_rows {
 	enum kv_dtype dtype;
 };
 
+/* How what several queries give to a row is put together. */
+enum over { OVER_SUM, OVER_MAX };
+
 struct ops {
 	const char *name;            /* "cpu", "cuda" */
 
@@ -99,8 +102,8 @@ struct ops {
 	 * layer's dtype; len[g] += N. The caller has made room (len[g] + N <= room[g]). */
 	void (*store)(struct dev *, struct layer_rows *, const float *k, const float *v,
 	    const uint32_t *pos, uint32_t N);
-	/* o[N][H][E] and lse[N][H] (natural logarithm of the sum of exp(logits); NULL = not
-	 * wanted) of attention of q[N][H][E] at qpos[N] (device, ascending) over the rows with
+	/* o[N][H][E] and lse[N][H] (natural logarithm of the sum of exp(logits)), each NULL =
+	 * not wanted, of attention of q[N][H][E] at qpos[N] (device, ascending) over the rows with
 	 * pos <= qpos: logits q.k / sqrt(E), query head h reads KV head h / (H/G). A row that
 	 * sees nothing gives 0 and -inf. Tiled: no N x S matrix ever exists. */
 	void (*attend)(struct dev *, float *o, float *lse, const float *q,
@@ -109,15 +112,19 @@ struct ops {
 	 * exp(q[n][h].k[s] / sqrt(E) - lse[n][h]), for each row s of KV head h/(H/G) that row n
 	 * sees. With the lse that attend() gives, that is the attention which each row
 	 * receives. The sum of a call is made first and then added, so that a long text,
-	 * which comes in many calls, loses little to rounding. */
+	 * which comes in many calls, loses little to rounding. OVER_MAX: the greatest of the
+	 * N and of what was there (which is not negative), instead of the sum. */
 	void (*attend_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const float *lse, const struct layer_rows *, const uint32_t *qpos, uint32_t N,
-	    uint32_t H);
-	/* mass[h][s] (host, H lists at h*stride) <- sum over the W rows of q[W][H][E] of the
-	 * softmax over *all* visible rows of KV head h/(H/G), for each of its len rows s.
-	 * Window attention of SnapKV: attend() for lse, then attend_mass(). */
+	    uint32_t H, enum over);
+	/* mass[h][s] (host, H lists at h*stride) <- sum (or maximum) over the W rows of
+	 * q[W][H][E] of the softmax over *all* visible rows of KV head h/(H/G), for each of
+	 * its len rows s. own (NULL = none; its v is not read): rows of the same KV heads that
+	 * stand elsewhere. They are in the softmax, and get nothing in mass. Window attention
+	 * of SnapKV: attend() for lse, also of own, then attend_mass(). */
 	void (*window_mass)(struct dev *, float *mass, size_t stride, const float *q,
-	    const struct layer_rows *, const uint32_t *qpos, uint32_t W, uint32_t H);
+	    const struct layer_rows *, const struct layer_rows *own, const uint32_t *qpos,
+	    uint32_t W, uint32_t H, enum over);
 	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
 	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
 	    uint32_t F);

@@ -314,8 +314,8 @@ pay_attention(struct score_input *in, const struct queries *w)
 		window_mass_size = H * most;
 		window_mass = must_alloc(window_mass_size, sizeof *window_mass);
 	}
-	device.ops->window_mass(device.dev, window_mass, most, q, &lr,
-	    upload(&area_qpos, w->pos, w->n * sizeof *w->pos), w->n, in->query_heads);
+	device.ops->window_mass(device.dev, window_mass, most, q, &lr, NULL,
+	    upload(&area_qpos, w->pos, w->n * sizeof *w->pos), w->n, in->query_heads, OVER_SUM);
 	device_check(&device);
 	in->window_mass = window_mass;
 	in->stride = most;

@@ -117,7 +117,7 @@ test_attend(const struct shape *s)
 			void *out = d->ops->alloc(d->dev, n * 4),
 			     *dl = d->ops->alloc(d->dev, NH * 4);
 
-			d->ops->attend(d->dev, out, dl, dq, &rows, dp, s->N, s->H);
+			d->ops->attend(d->dev, lses ? NULL : out, dl, dq, &rows, dp, s->N, s->H);
 			o = from_device(d, out, n);
 			lse = from_device(d, dl, NH);
 			if (lses) {
@@ -144,34 +144,53 @@ test_attend(const struct shape *s)
 	free(want_lse);
 }
 
+/* Keys of the queries themselves: W of them, each at the position of its query, in some KV heads
+ * fewer, in one perhaps none */
 static void
-test_window_mass(const struct shape *s)
+make_own(struct cache *c, const struct shape *s, const uint32_t *qpos)
+{
+	struct shape own = *s;
+	uint32_t g, r;
+
+	own.S = s->N;
+	make_cache(c, &own);
+	for (g = 0; g < s->G; g++)
+		for (r = 0; r < c->len[g]; r++)
+			c->pos[c->start[g] + r] = qpos[s->N - c->len[g] + r];
+}
+
+static void
+test_window_mass(const struct shape *s, int with_own, enum over over)
 {
 	const size_t stride = s->S + 5, n = s->H * stride, nq = (size_t)s->N * s->H * s->E;
 	float *q = floats(nq, s->scale), *mass = malloc(n * sizeof *mass);
 	double *want = malloc(n * sizeof *want);
-	struct ref_rows ref;
-	struct cache c;
+	struct ref_rows ref, ref_own;
+	struct cache c, o;
 	char what[80];
 	size_t i;
 	int k, run;
 
 	make_cache(&c, s);
+	make_own(&o, s, c.qpos);
 	ref = reference_rows(&c, s);
+	ref_own = reference_rows(&o, s);
 	for (i = 0; i < n; i++)
 		want[i] = -7;                          /* behind a head's rows nothing is written */
-	ref_window_mass(want, stride, q, &ref, c.qpos, s->N, s->H);
-	name_case(what, sizeof what, "window_mass", s);
+	ref_window_mass(want, stride, q, &ref, with_own ? &ref_own : NULL, c.qpos, s->N, s->H, over);
+	name_case(what, sizeof what, with_own ? "window_mass own" : "window_mass", s);
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		struct layer_rows rows = device_rows(d, &c, s, k % 2);
+		struct layer_rows own = device_rows(d, &o, s, 0);
 		void *dq = to_device(d, q, nq * 4), *dp = to_device(d, c.qpos, s->N * 4);
 
 		for (run = 0; run < 2; run++) {
 			for (i = 0; i < n; i++)
 				mass[i] = -7;
-			d->ops->window_mass(d->dev, mass, stride, dq, &rows, dp, s->N, s->H);
+			d->ops->window_mass(d->dev, mass, stride, dq, &rows,
+			    with_own ? &own : NULL, dp, s->N, s->H, over);
 			if (run == 0)
 				compare(d, MASS, what, mass, want, n);
 			else
@@ -180,8 +199,10 @@ test_window_mass(const struct shape *s)
 		d->ops->free(d->dev, dq);
 		d->ops->free(d->dev, dp);
 		free_rows(d, &rows);
+		free_rows(d, &own);
 	}
 	free_cache(&c);
+	free_cache(&o);
 	free(q);
 	free(mass);
 	free(want);
@@ -190,7 +211,7 @@ test_window_mass(const struct shape *s)
 /* Two calls, on top of what was there: what is behind a head's rows stays, and an lse that
  * attend() gave */
 static void
-test_attend_mass(const struct shape *s)
+test_attend_mass(const struct shape *s, enum over over)
 {
 	const size_t stride = s->S + 2, n = s->H * stride, NH = (size_t)s->N * s->H, nq = NH * s->E;
 	float *q = floats(nq, s->scale), *old = floats(n, 1), *mass;
@@ -204,9 +225,9 @@ test_attend_mass(const struct shape *s)
 	make_cache(&c, s);
 	ref = reference_rows(&c, s);
 	for (i = 0; i < n; i++)
-		want[i] = old[i];
-	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H);
-	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H);
+		want[i] = old[i] = over == OVER_MAX ? fabsf(old[i]) / 9 : old[i];
+	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H, over);
+	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H, over);
 	name_case(what, sizeof what, "attend_mass", s);
 	new_case();
 	for (k = 0; k < devices; k++) {
@@ -221,7 +242,7 @@ test_attend_mass(const struct shape *s)
 
 			for (i = 0; i < 2; i++)
 				d->ops->attend_mass(d->dev, dm, stride, dq, lse, &rows, dp, s->N,
-				    s->H);
+				    s->H, over);
 			mass = from_device(d, dm, n);
 			if (run == 0)
 				compare(d, MASS, what, mass, want, n);
@@ -271,16 +292,18 @@ test_attention(void)
 			s = (struct shape){ N[n], heads[i % 5].H, heads[i % 5].G, E[e],
 				1 + draw(300), type[i % 3], 1, i / 2 % 2 };
 			test_attend(&s);
-			if (n % 2 == 0)
-				test_window_mass(&s);
-			else
-				test_attend_mass(&s);
+			if (n % 2 == 0) {
+				test_window_mass(&s, 0, OVER_SUM);
+				test_window_mass(&s, 1, i % 3 ? OVER_SUM : OVER_MAX);
+			} else
+				test_attend_mass(&s, e % 2 ? OVER_SUM : OVER_MAX);
 		}
 	for (i = 0; i < sizeof more / sizeof more[0]; i++) {
 		test_attend(&more[i]);
 		if (more[i].scale < 2) {
-			test_window_mass(&more[i]);
-			test_attend_mass(&more[i]);
+			test_window_mass(&more[i], 0, OVER_MAX);
+			test_window_mass(&more[i], 1, OVER_SUM);
+			test_attend_mass(&more[i], OVER_SUM);
 		}
 	}
 }

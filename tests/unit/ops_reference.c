@@ -112,33 +112,47 @@ ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c,
 	free(logit);
 }
 
-void
-ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const uint32_t *qpos, size_t N, size_t H)
+static void
+add_weights(double *mass, size_t stride, const float *q, const struct ref_rows *c,
+    const struct ref_rows *own, const uint32_t *qpos, size_t N, size_t H, enum over over)
 {
-	double *logit = longest_head(c), lse;
+	double *logit = longest_head(c), *other = longest_head(own != NULL ? own : c), lse, p, *to;
 	size_t i, g, s;
 
 	for (i = 0; i < N * H; i++, q += c->E) {
 		g = i % H / (H / c->G);
 		lse = logits(logit, q, c, g, qpos[i / H]);
-		for (s = 0; s < c->len[g]; s++)
-			if (logit[s] > -INFINITY)
-				mass[i % H * stride + s] += exp(logit[s] - lse);
+		if (own != NULL)
+			lse = log(exp(lse) + exp(logits(other, q, own, g, qpos[i / H])));
+		for (s = 0; s < c->len[g]; s++) {
+			if (logit[s] == -INFINITY)
+				continue;
+			p = exp(logit[s] - lse);
+			to = &mass[i % H * stride + s];
+			*to = over == OVER_SUM ? *to + p : fmax(*to, p);
+		}
 	}
 	free(logit);
+	free(other);
+}
+
+void
+ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
+    const uint32_t *qpos, size_t N, size_t H, enum over over)
+{
+	add_weights(mass, stride, q, c, NULL, qpos, N, H, over);
 }
 
 void
 ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const uint32_t *qpos, size_t W, size_t H)
+    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over over)
 {
 	size_t h, s;
 
 	for (h = 0; h < H; h++)
 		for (s = 0; s < c->len[h / (H / c->G)]; s++)
 			mass[h * stride + s] = 0;
-	ref_attend_mass(mass, stride, q, c, qpos, W, H);
+	add_weights(mass, stride, q, c, own, qpos, W, H, over);
 }
 
 void

@@ -24,9 +24,10 @@ void ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq
 void ref_attend(double *o, double *lse, const float *q, const struct ref_rows *,
     const uint32_t *qpos, size_t N, size_t H);
 void ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *,
-    const uint32_t *qpos, size_t N, size_t H);
+    const uint32_t *qpos, size_t N, size_t H, enum over);
+/* own: NULL, or further rows in the softmax */
 void ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *,
-    const uint32_t *qpos, size_t W, size_t H);
+    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over);
 void ref_swiglu(double *y, const float *gate, const float *up, size_t n);
 
 #endif
