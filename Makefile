@@ -23,7 +23,7 @@ std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
 
 # libkvfile/ methods/ model/ cpu/ gpu/ become one archive each. tools/kv-*.c become programs: those in FILE_TOOLS know no model.
-FILE_TOOLS = kv-check kv-evict kv-info kv-score
+FILE_TOOLS = kv-check kv-evict kv-footprint kv-info kv-score
 MODEL_TOOLS = kv-decode kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(MODEL_TOOLS)
 
@@ -84,6 +84,7 @@ model_a = $(O)/libmodel.a
 $(patsubst %,$(O)/%,$(filter-out kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 $(O)/kv-evict: $(O)/tools/evicting.o
+$(O)/kv-footprint: $(O)/tools/critical.o
 # kv-score computes attention: it needs a device, but no model
 $(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/device.o $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
