@@ -22,6 +22,16 @@ setup() {
 $(stat -c %s x.kv) bytes, logical digest $(logical x.kv)"
 }
 
+@test "an event log that does not agree with the rows, or with itself, is found" {
+	kv-check "$ROOT/formats/vectors/passed/events.kv"
+	rows='[[[0,2],[5,6]],[[1,6],[0,3,6]]]'
+	"$PYTHON" "$ORACLE/footprint.py" write a.kv "$rows" 7 '[[1,7,7,0,2],[3,7,0,0,2,[[7,2],[7,2],[7,2],[7,2]]]]'
+	"$PYTHON" "$ORACLE/footprint.py" write b.kv "$rows" 7 '[[1,7,7,0,2],[3,7,0,1,2,[[6,2],[7,3]]]]'
+	run -3 --separate-stderr kv-check a.kv b.kv
+	assert_equal "$stderr" "kv-check: a.kv: eVNt: layer 1 head 1: 2 rows after the last event, 3 in the snapshot
+kv-check: b.kv: eVNt: event 1: layer 1 head 0: 6 rows before it, 7 after the event before"
+}
+
 @test "one false bit anywhere is found, in a file and in a pipe" {
 	"$PYTHON" - <<-'E'
 		import subprocess

@@ -17,14 +17,29 @@ static const struct tool tool = {
 
 /* Content that is neither loaded nor skipped is checked by kv_next(). */
 static int
-read_all(struct kv_reader *r)
+read_all(struct kv_reader *r, struct kv_log *log)
 {
 	struct kv_section sec;
 	int code;
 
-	while ((code = kv_next(r, &sec)) == 1)
+	while ((code = kv_next(r, &sec)) == 1) {
+		if ((code = kv_log_see(log, r, &sec)) != KV_OK)
+			return code;
 		progress(sec.offset + sec.stored_size);
+	}
 	return code == 0 ? kv_check_index(r) : code;
+}
+
+/* The rows are sound whatever the log says: this is no concern of the reader (4.11). */
+static int
+check_log(struct kv_log *log)
+{
+	struct kv_event e;
+	int code;
+
+	while ((code = kv_log_next(log, &e)) == 1)
+		continue;
+	return code;
 }
 
 /* Returns the exit code for this file. */
@@ -32,6 +47,8 @@ static int
 check(const char *path)
 {
 	struct kv_reader *r = NULL;
+	struct kv_log *log = NULL;
+	const char *why;
 	struct kv_digests d;
 	struct stat st;
 	int code;
@@ -40,16 +57,22 @@ check(const char *path)
 		die(EXIT_USAGE, "a snapshot is not read from a terminal: "
 		    "name a file or use a pipe");
 	progress_start(path, stat(path, &st) == 0 ? (uint64_t)st.st_size : 0, "B");
-	if ((code = kv_open(path, &r)) == KV_OK)
-		code = read_all(r);
+	if ((code = kv_open(path, &r)) == KV_OK) {
+		log = kv_log_new(kv_reader_head(r));
+		code = log != NULL ? read_all(r, log) : KV_ENOMEM;
+	}
+	why = r != NULL ? kv_reader_error(r) : "";
+	if (code == KV_OK && (code = check_log(log)) != KV_OK)
+		why = kv_log_error(log);
 	progress_end();
 	if (code != KV_OK)
-		warning("%s", r != NULL ? kv_reader_error(r) : kv_error_name(code));
+		warning("%s", *why != '\0' ? why : kv_error_name(code));
 	else if (settings.verbose) {
 		kv_reader_digests(r, &d);
 		printf("%s: ok, %u sections, %llu bytes, logical digest %s\n", kv_reader_name(r),
 		    d.sections, (unsigned long long)d.size, d.logical);
 	}
+	kv_log_free(log);
 	kv_close(r);
 	return code != KV_OK ? input_status(code) : EXIT_OK;
 }
