@@ -53,6 +53,7 @@ print(eval(sys.argv[1]))' "$what"
 		mass           none
 		scores         none
 		logits         yes
+		event log      none
 		made by        mksnapshot 0.1.0 {}
 		               kv-score 0.1.0 {"kernel":5,"method":"snapkv","order":"pool-first","pool":"avg","reduce":"mean","window":5}
 		               kv-evict 0.1.0 {"rate":0.25,"recent":0,"sink":0}
@@ -79,6 +80,14 @@ print(eval(sys.argv[1]))' "$what"
 	assert_equal "$(json even.kv "[l['mass'] for l in o['layers']]")" "[False, False, False]"
 }
 
+@test "the events of a log are counted" {
+	cp "$ROOT/formats/vectors/passed/events.kv" .
+	run -0 kv-info events.kv
+	assert_line "event log      3 prefill, 1 decode, 2 eviction"
+	assert_equal "$(json events.kv "o['event_log']")" "{'prefill': 3, 'decode': 1, 'evict': 2}"
+	assert_equal "$(json even.kv "o['event_log']")" None
+}
+
 @test "JSON has the numbers that the independent reader counts" {
 	for file in even.kv ragged.kv; do
 		assert_equal "$(json $file "o['rows'], [l['rows'] for l in o['layers']]")" \
@@ -102,8 +111,8 @@ print(eval(sys.argv[1]))' "$what"
 
 @test "the keys of the JSON object are these" {
 	assert_equal "$(json even.kv "' '.join(o)")" "snapshot model dtype tokens next_position rows share_kept layers \
-kv_bytes kv_stored_bytes bytes scores logits provenance"
-	assert_equal "$(json even.kv "' '.join(o)" --all | cut -d ' ' -f 15-)" "sections stream_digest logical_digest"
+kv_bytes kv_stored_bytes bytes scores logits event_log provenance"
+	assert_equal "$(json even.kv "' '.join(o)" --all | cut -d ' ' -f 16-)" "sections stream_digest logical_digest"
 }
 
 @test "--all lists every section and the digests" {

@@ -43,6 +43,7 @@ struct info {
 	uint64_t tokens, rows, tensor_bytes, tensor_stored;
 	char scores[KV_SCORE_LABEL];    /* label of the first ones, "" = none */
 	int logits;
+	struct kv_log *log;
 	struct kv_digests digests;
 };
 
@@ -112,9 +113,14 @@ static void
 collect(struct info *info, struct kv_reader *r)
 {
 	struct kv_section sec;
+	int code;
 
 	info->layer = must_alloc(kv_reader_head(r)->model.layers, sizeof *info->layer);
+	if ((info->log = kv_log_new(kv_reader_head(r))) == NULL)
+		die(EXIT_RUN, "out of memory");
 	while (input_next(r, &sec)) {
+		if ((code = kv_log_see(info->log, r, &sec)) < 0)
+			input_failed(r, code);
 		see_section(info, r, &sec);
 		if (all)
 			remember_section(info, &sec);
@@ -219,6 +225,17 @@ print_mass(const struct layer_info *l, uint32_t layers)
 }
 
 static void
+print_log(const struct kv_log *log)
+{
+	if (kv_log_count(log, 0) == 0)
+		printf(LINE "none\n", "event log");
+	else
+		printf(LINE "%" PRIu64 " prefill, %" PRIu64 " decode, %" PRIu64 " eviction\n",
+		    "event log", kv_log_count(log, KV_EVENT_PREFILL),
+		    kv_log_count(log, KV_EVENT_DECODE), kv_log_count(log, KV_EVENT_EVICT));
+}
+
+static void
 print_provenance(const char *line)
 {
 	const char *end, *name = "made by", *tool_name, *version;
@@ -279,6 +296,7 @@ print_text(const struct info *info, const struct kv_reader *r)
 	print_mass(info->layer, m->layers);
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? info->scores : "none");
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
+	print_log(info->log);
 	print_provenance(kv_reader_provenance(r));
 	if (all)
 		print_sections(info);
@@ -369,6 +387,20 @@ layers_json(const struct layer_info *l, uint32_t layers)
 }
 
 static json_t *
+log_json(const struct kv_log *log)
+{
+	json_t *o;
+
+	if (kv_log_count(log, 0) == 0)
+		return json_null();
+	o = json_object();
+	put_count(o, "prefill", kv_log_count(log, KV_EVENT_PREFILL));
+	put_count(o, "decode", kv_log_count(log, KV_EVENT_DECODE));
+	put_count(o, "evict", kv_log_count(log, KV_EVENT_EVICT));
+	return o;
+}
+
+static json_t *
 provenance_json(const char *line)
 {
 	json_t *list = json_array();
@@ -418,6 +450,7 @@ print_json(const struct info *info, const struct kv_reader *r)
 	put_count(o, "bytes", info->digests.size);
 	put(o, "scores", info->scores[0] != '\0' ? json_string(info->scores) : json_null());
 	put(o, "logits", json_boolean(info->logits));
+	put(o, "event_log", log_json(info->log));
 	put(o, "provenance", provenance_json(kv_reader_provenance(r)));
 	if (all) {
 		put(o, "sections", sections_json(info));
@@ -471,6 +504,7 @@ describe(const char *path)
 		print_text(&info, r);
 	free(info.layer);
 	free(info.section);
+	kv_log_free(info.log);
 	kv_close(r);
 }
 
