@@ -81,9 +81,11 @@ file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
 model_a = $(O)/libmodel.a
 
-$(patsubst %,$(O)/%,$(filter-out kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
+$(patsubst %,$(O)/%,$(filter-out kv-evict kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
-$(O)/kv-evict: $(O)/tools/evicting.o
+# kv-evict turns keys: it needs the model's frequencies, which are in its identity
+$(O)/kv-evict: $(patsubst %,$(O)/%.o,tools/kv-evict tools/evicting tools/renumber tools/twice model/rope) $(tool_o) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 $(O)/kv-footprint: $(O)/tools/critical.o
 # kv-score computes attention: it needs a device, but no model
 $(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/device.o $(tool_o) $(device_a) $(file_a)

@@ -4,21 +4,26 @@
 #include <string.h>
 
 #include "tools/evicting.h"
+#include "tools/renumber.h"
 #include "tools/tool.h"
+#include "tools/twice.h"
 
 static int keep_queries;
+static const char *positions = "original";
 
 static const struct opt opts[] = {
 	{ 0, "keep-queries", OPT_FLAG, &keep_queries, 1, NULL,
 	    "keep the observation queries, to score again" },
+	{ 0, "positions", OPT_STRING, &positions, 0, "WHICH",
+	    "original, or compact: number rows anew, turn their keys" },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-evict",
 	.about = "drop the rows of a snapshot that matter least",
-	.synopsis = "--budget N | --rate R [-qvz] [-o FILE] [--keep-queries] [--progress WHEN]\n"
-	    "[--recent N] [--sink N] [snapshot]",
+	.synopsis = "--budget N | --rate R [-qvz] [-o FILE] [--keep-queries]\n"
+	    "[--positions WHICH] [--progress WHEN] [--recent N] [--sink N] [snapshot]",
 	.opts = opts,
 	.more = evicting_opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
@@ -41,6 +46,8 @@ struct layer {
 	struct waiting *waiting, **tail;
 };
 
+static int compact;                     /* --positions compact */
+static struct renumber renumber;
 static uint32_t tokens;                 /* token ids seen */
 static uint64_t rows_before, rows_after;
 static uint32_t *before, *after;        /* [L][G] rows, for the event log */
@@ -131,7 +138,8 @@ write_kept_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *old,
 	for (g = 0; g < old->heads; g++) {
 		pos[g] = must_alloc(kept->count[g], sizeof *pos[g]);
 		for (i = 0; i < kept->count[g]; i++)
-			pos[g][i] = old->pos[g][kept->keep[g][i]];
+			pos[g][i] = compact ? renumber_row(&renumber, kept->count[g], i) :
+			    old->pos[g][kept->keep[g][i]];
 	}
 	output_check(w, kv_write_rows(w, layer, &rows));
 	for (g = 0; g < old->heads; g++)
@@ -211,7 +219,8 @@ write_log(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec
 {
 	const struct kv_head *head = kv_reader_head(r);
 	const struct kv_model *m = &head->model;
-	struct kv_event e = { KV_EVENT_EVICT, head->next_position, 0, 0, m->layers, before, after };
+	struct kv_event e = { KV_EVENT_EVICT, compact ? renumber.next : head->next_position, 0, 0,
+	    m->layers, before, after };
 	struct kv_log_content log = { .data = NULL };
 	struct kv_span span;
 
@@ -221,6 +230,24 @@ write_log(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec
 	span = (struct kv_span){ log.data, log.size };
 	output_check(w, kv_write(w, sec->type, sec->layer, sec->element_size, &span, 1));
 	free(log.data);
+}
+
+/* Standing at KEYS. */
+static void
+write_turned_keys(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec,
+    const struct kept *kept)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	struct kv_span span = { NULL, 0 };
+	uint32_t g, E = head->model.head_width;
+	void *keys;
+
+	for (g = 0; g < kept->heads; g++)
+		span.size += kept->count[g] * E * kv_dtype_size(head->dtype);
+	span.data = keys = must_alloc(span.size, 1);
+	renumber_keys(&renumber, keys, input_load(r), head->dtype, E, kv_current_rows(r), kept);
+	output_check(w, kv_write(w, sec->type, sec->layer, sec->element_size, &span, 1));
+	free(keys);
 }
 
 static void
@@ -246,7 +273,9 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 	} else if (strcmp(type, "KEYS") == 0 || strcmp(type, "VALS") == 0) {
 		if (!l->chosen)
 			no_scores(r, sec->layer);
-		if (l->whole)
+		if (compact && *type == 'K')
+			write_turned_keys(r, w, sec, &l->kept);
+		else if (l->whole)
 			output_copy(r, w);
 		else
 			write_kept_content(r, w, sec, &l->kept);
@@ -256,6 +285,9 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 		output_copy(r, w);
 	} else if (strcmp(type, "eVNt") == 0) {
 		write_log(r, w, sec);
+	} else if (compact && strcmp(type, "mASS") != 0 && strcmp(type, "pROv") != 0) {
+		warning("section %s may depend on the positions, which have changed, and is not "
+		    "known: dropped", type);
 	} else if (strcmp(type, "pROv") != 0) {
 		if (l->tail != NULL && !l->chosen)
 			wait_for_choice(l, r, sec);
@@ -285,6 +317,65 @@ evict_snapshot(struct kv_reader *r, struct kv_writer *w)
 	free(after);
 }
 
+/* A reading before the one that writes: the next position stands at the front of a snapshot, and
+ * how many rows stay is known at its end. */
+static uint32_t
+longest_kept(struct kv_reader *r)
+{
+	struct kept kept = { 0 };
+	struct kv_section sec;
+	uint32_t longest = 0, g;
+	int code = KV_OK;
+
+	while (input_next(r, &sec)) {
+		if (strcmp(sec.type, "TOKS") == 0)
+			tokens = (uint32_t)(sec.raw_size / 4);
+		if (strcmp(sec.type, "sCOR") == 0) {
+			choose_rows(r, sec.layer, &kept);
+			for (g = 0; g < kept.heads; g++)
+				longest = kept.count[g] > longest ? kept.count[g] : longest;
+			kept_free(&kept);
+		} else if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0)
+			code = kv_skip(r);
+		if (code < 0)
+			input_failed(r, code);
+	}
+	return longest;
+}
+
+/* Opens the input where a reading before has to count first. *head <- that of the output. */
+static struct kv_reader *
+open_counted(const char *path, struct kv_head *head)
+{
+	struct kv_reader *r;
+	struct twice twice;
+
+	twice_start(&twice, path);
+	r = twice_open(&twice);
+	*head = *kv_reader_head(r);
+	renumber_start(&renumber, &head->model, longest_kept(r));
+	head->next_position = renumber.next;
+	kv_close(r);
+	r = twice_open(&twice);
+	twice_end(&twice);
+	return r;
+}
+
+static void
+check_options(void)
+{
+	evicting_check();
+	evicting_sign();
+	compact = strcmp(positions, "compact") == 0;
+	if (!compact && strcmp(positions, "original") != 0)
+		die(EXIT_USAGE, "--positions: '%s' is neither original nor compact", positions);
+	if (compact && keep_queries)
+		die(EXIT_USAGE, "--keep-queries: the queries would stand at positions that are no "
+		    "more: not with --positions compact");
+	if (compact)
+		sign_text("positions", positions);
+}
+
 static void
 report(const struct kv_reader *r)
 {
@@ -302,17 +393,24 @@ int
 main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
+	const char *path = operand(argc, argv, first);
 	struct kv_reader *r;
 	struct kv_writer *w;
+	struct kv_head head;
 
-	evicting_check();
-	evicting_sign();
+	check_options();
 	output_refuse_terminal();
-	r = input_open(operand(argc, argv, first));
-	w = output_create(kv_reader_head(r));
+	if (compact) {
+		r = open_counted(path, &head);
+	} else {
+		r = input_open(path);
+		head = *kv_reader_head(r);
+	}
+	w = output_create(&head);
 	evict_snapshot(r, w);
 	output_commit(w, r);
 	report(r);
 	kv_close(r);
+	renumber_end(&renumber);
 	return finish();
 }

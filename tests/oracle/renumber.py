@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""renumber - kv-evict --positions compact, from what --positions original left
+
+renumber.py ORIGINAL.kv COMPACT.kv: the second must hold the rows of the first, numbered up to the
+next position, which is the number of rows of the longest head. Keys are turned back to where
+rotary embedding had not been applied and embedded again at the new position, in f64; what is
+stored may differ by its rounding. All else must be equal.
+
+renumber.py --keys LAYER A.kv B.kv TOLERANCE: the keys of one layer, compared.
+"""
+
+import argparse
+import os
+import sys
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "format"))
+sys.dont_write_bytecode = True
+
+import kvread  # noqa: E402
+
+# Half of the last bit of a number, as a share of it.
+UNIT = {"f32": 2.0 ** -24, "f16": 2.0 ** -11, "bf16": 2.0 ** -8}
+SUBNORMAL = 2.0 ** -25              # half of the least number of f16
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return kvread.read(file)
+
+
+def frequencies(model):
+    """By the number of turns within the original context, as Llama 3.1's description has it."""
+    rope, width = model["rope"], model["head_width"]
+    freq = float(rope["theta"]) ** (-2 * np.arange(width // 2) / width)
+    if rope["type"] == "llama3":
+        turns = rope["original_max_position"] * freq / (2 * np.pi)
+        share = (turns - rope["low_freq_factor"]) / (
+            rope["high_freq_factor"] - rope["low_freq_factor"])
+        share = share.clip(0, 1)
+        freq = freq * (share + (1 - share) / rope["factor"])
+    return freq
+
+
+def embed(x, angle):
+    """x[rows][E] f64 turned by angle[rows][E/2]"""
+    a, b = np.split(x, 2, axis=1)
+    return np.hstack([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)])
+
+
+def check_layer(old, new, l, freq, unit):
+    end = new.head["next_position"]
+    for g, pos in enumerate(old.layers[l].positions):
+        want = list(range(end - len(pos), end))
+        if new.layers[l].positions[g] != want:
+            sys.exit(f"layer {l} KV head {g}: positions {new.layers[l].positions[g]}, want {want}")
+        raw = embed(old.array(l, "keys", g).astype(float), -np.outer(pos, freq))
+        keys = embed(raw, np.outer(want, freq))
+        error = abs(new.array(l, "keys", g) - keys)
+        if (error > abs(keys) * unit * 1.01 + SUBNORMAL).any():
+            sys.exit(f"layer {l} KV head {g}: keys off by up to {error.max():g}")
+        if old.head_rows(l, "values", g) != new.head_rows(l, "values", g):
+            sys.exit(f"layer {l} KV head {g}: other values")
+    if old.layers[l].mass != new.layers[l].mass or new.layers[l].queries is not None:
+        sys.exit(f"layer {l}: other attention received, or queries")
+
+
+def check(old, new):
+    freq = frequencies(old.model)
+    longest = max(n for layer in old.layers for n in layer.rows)
+    if new.head != {**old.head, "next_position": max(longest, 1)}:
+        sys.exit(f"head {new.head}")
+    if old.tokens != new.tokens or old.logits != new.logits:
+        sys.exit("other tokens or logits")
+    for l in range(len(old.layers)):
+        check_layer(old, new, l, freq, UNIT[old.head["dtype"]])
+
+
+def main():
+    parser = argparse.ArgumentParser(description="kv-evict --positions compact")
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("tolerance", nargs="?", type=float)
+    parser.add_argument("--keys", type=int, metavar="LAYER")
+    args = parser.parse_args()
+    old, new = read(args.old), read(args.new)
+    if args.keys is None:
+        check(old, new)
+        return
+    for g in range(old.model["kv_heads"]):
+        a, b = (s.array(args.keys, "keys", g).astype(float) for s in (old, new))
+        if a.shape != b.shape or not abs(a - b).max() <= args.tolerance:
+            sys.exit(f"KV head {g}: {a.shape}, {b.shape}, keys off by up to {abs(a - b).max():g}")
+
+
+if __name__ == "__main__":
+    main()
