@@ -88,7 +88,7 @@ $(O)/kv-evict: $(patsubst %,$(O)/%.o,tools/kv-evict tools/evicting tools/renumbe
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 $(O)/kv-footprint: $(O)/tools/critical.o
 # kv-score computes attention: it needs a device, but no model
-$(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/device.o $(tool_o) $(device_a) $(file_a)
+$(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/scoring.o $(O)/tools/device.o $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
 $(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(cpu_libs)

@@ -5,10 +5,10 @@
  * `kv-score --list`, and what tests/contract.bats holds to the contract of methods.h. uses:
  * the options of kv-score that the method reads. defaults: struct score_options. */
 
-METHOD(snapkv, NEED_KEYS | NEED_WINDOW, "window kernel pool reduce order",
+METHOD(snapkv, NEED_WINDOW, "window kernel pool reduce order",
     "attention that the observation window pays, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
-METHOD(tova, NEED_KEYS | NEED_WINDOW | NEED_LAYER, "keep-last",
+METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last",
     "attention that the last token pays, the same for all heads",
     .kernel = 1, .window = 1)
 METHOD(h2o, NEED_MASS, "reduce",

@@ -1,0 +1,309 @@
+/* scoring.c - the options of scoring methods, and the judgement of one layer */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/scoring.h"
+
+#define NOT_GIVEN UINT32_MAX
+#define NO_SEED UINT64_MAX
+#define MAX_HEADS 4096          /* kv-snapshot(5), 4.1 */
+
+static const char *pool_name, *reduce_name, *order_name;
+static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN;
+static uint64_t seed = NO_SEED;
+static int keep_last;
+
+const struct opt scoring_opts[] = {
+	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K", "pool over K rows, odd; 1 = do not pool" },
+	{ 0, "pool", OPT_STRING, &pool_name, 0, "HOW", "pooling along the rows: avg or max" },
+	{ 0, "reduce", OPT_STRING, &reduce_name, 0, "HOW",
+	    "over the query heads of a KV head: mean, max or sum" },
+	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first" },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept" },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance" },
+	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept" },
+	{ 0, "window", OPT_COUNT, &window, 0, "W",
+	    "use only the last W of the stored observation queries" },
+	{ .name = NULL }
+};
+
+static const char *const pool_names[] = { "avg", "max", NULL };
+static const char *const reduce_names[] = { "mean", "max", "sum", NULL };
+static const char *const order_names[] = { "pool-first", "reduce-first", NULL };
+
+static const struct method *method;
+static struct score_options options;
+
+/* ---- options ---- */
+
+void
+scoring_list(void)
+{
+	const struct method *m;
+
+	for (m = methods; m->name != NULL; m++)
+		printf("%-8s  %s%s%s%s\n", m->name, m->about, *m->uses != '\0' ? " [" : "", m->uses,
+		    *m->uses != '\0' ? "]" : "");
+}
+
+static int
+uses(const char *word)
+{
+	size_t n = strlen(word);
+	const char *at = method->uses;
+
+	while ((at = strstr(at, word)) != NULL) {
+		if ((at == method->uses || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+			return 1;
+		at += n;
+	}
+	return 0;
+}
+
+/* An option that the method does not use is a mistake, and not to be ignored. */
+static void
+refuse_unused(const char *word, int given)
+{
+	if (given && !uses(word))
+		die(EXIT_USAGE, "--%s: method %s does not use it", word, method->name);
+}
+
+static unsigned
+one_of(const char *option, const char *name, const char *const *names, unsigned otherwise)
+{
+	unsigned i;
+
+	if (name == NULL)
+		return otherwise;
+	for (i = 0; names[i] != NULL; i++)
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	die(EXIT_USAGE, "--%s: '%s' is not one of its values, see --help", option, name);
+}
+
+const struct method *
+scoring_check(const char *name)
+{
+	if (name == NULL)
+		die(EXIT_USAGE, "--method is needed; --list names them");
+	if ((method = method_named(name)) == NULL)
+		die(EXIT_USAGE, "--method: there is no '%s'; --list names them", name);
+	refuse_unused("kernel", kernel != NOT_GIVEN);
+	refuse_unused("pool", pool_name != NULL);
+	refuse_unused("reduce", reduce_name != NULL);
+	refuse_unused("order", order_name != NULL);
+	refuse_unused("sink", sink != NOT_GIVEN);
+	refuse_unused("seed", seed != NO_SEED);
+	refuse_unused("window", window != NOT_GIVEN);
+	refuse_unused("keep-last", keep_last);
+	options = method->defaults;
+	if (kernel != NOT_GIVEN)
+		options.kernel = kernel;
+	if (options.kernel % 2 == 0)
+		die(EXIT_USAGE, "--kernel: %u is not odd", options.kernel);
+	if (window == 0)
+		die(EXIT_USAGE, "--window: a window without queries sees nothing");
+	options.pool = one_of("pool", pool_name, pool_names, options.pool);
+	options.reduce = one_of("reduce", reduce_name, reduce_names, options.reduce);
+	options.order = one_of("order", order_name, order_names, options.order);
+	if (sink != NOT_GIVEN)
+		options.sink = sink;
+	if (seed != NO_SEED)
+		options.seed = seed;
+	if (window != NOT_GIVEN)
+		options.window = window;
+	options.keep_last = keep_last;
+	return method;
+}
+
+uint32_t
+scoring_window(uint32_t stored, uint32_t layer)
+{
+	if (options.window > stored)
+		die(EXIT_USAGE, "--window %u: layer %u holds only %u observation queries",
+		    options.window, layer, stored);
+	return options.window != 0 ? options.window : stored;
+}
+
+/* The value of an option that the method uses: text, or NULL and a number. */
+static const char *
+value_of(const char *word, uint32_t queries, uint64_t *number)
+{
+	if (strcmp(word, "pool") == 0)
+		return pool_names[options.pool];
+	if (strcmp(word, "reduce") == 0)
+		return reduce_names[options.reduce];
+	if (strcmp(word, "order") == 0)
+		return order_names[options.order];
+	*number = strcmp(word, "kernel") == 0 ? options.kernel :
+	    strcmp(word, "sink") == 0 ? options.sink :
+	    strcmp(word, "keep-last") == 0 ? (uint64_t)options.keep_last :
+	    strcmp(word, "window") == 0 ? queries : options.seed;
+	return NULL;
+}
+
+void
+scoring_label(char *label, size_t size, uint32_t queries)
+{
+	char words[64], *word, *rest = words;
+	const char *text;
+	uint64_t number = 0;
+	size_t n;
+
+	snprintf(words, sizeof words, "%s", method->uses);
+	n = (size_t)snprintf(label, size, "%s", method->name);
+	while ((word = strtok_r(rest, " ", &rest)) != NULL)
+		if ((text = value_of(word, queries, &number)) != NULL)
+			n += (size_t)snprintf(label + n, size - n, " %s=%s", word, text);
+		else
+			n += (size_t)snprintf(label + n, size - n, " %s=%" PRIu64, word, number);
+}
+
+void
+scoring_sign(uint32_t queries)
+{
+	char words[64], *word, *rest = words;
+	const char *text;
+	uint64_t number = 0;
+
+	snprintf(words, sizeof words, "%s", method->uses);
+	sign_text("method", method->name);
+	while ((word = strtok_r(rest, " ", &rest)) != NULL)
+		if ((text = value_of(word, queries, &number)) != NULL)
+			sign_text(word, text);
+		else
+			sign_count(word, number);
+}
+
+/* ---- the attention that the observation queries pay ---- */
+
+/* Memory on the device that is used for one layer after another. */
+struct area {
+	void *at;
+	size_t size;
+};
+
+static struct area area_keys, area_pos, area_q, area_qpos;
+static float *window_mass;
+static size_t window_mass_size;
+
+static void *
+upload(const struct device *d, struct area *a, const void *data, size_t size)
+{
+	if (a->size < size || a->at == NULL) {
+		d->ops->free(d->dev, a->at);
+		a->size = size;
+		a->at = d->ops->alloc(d->dev, size != 0 ? size : 1);
+		if (a->at == NULL)
+			die(EXIT_RUN, "%s: no room for %zu bytes", d->ops->name, size);
+	}
+	d->ops->put(d->dev, a->at, data, size);
+	return a->at;
+}
+
+/* The positions of all heads, one after another, as the keys lie. */
+static void *
+upload_positions(const struct device *d, const struct kv_rows *rows, uint64_t total)
+{
+	uint32_t *pos = must_alloc(total, sizeof *pos), *p = pos, g;
+	void *at;
+
+	for (g = 0; g < rows->heads; p += rows->count[g++])
+		if (rows->count[g] > 0)
+			memcpy(p, rows->pos[g], rows->count[g] * sizeof *p);
+	at = upload(d, &area_pos, pos, total * sizeof *pos);
+	free(pos);
+	return at;
+}
+
+/* window_mass <- what the queries give to each row of `there`, `most` apart. */
+static void
+pay(const struct device *d, const struct scoring_layer *layer, const struct layer_rows *there,
+    uint32_t most)
+{
+	const struct score_input *in = &layer->in;
+	size_t H = in->query_heads, W = in->window;
+
+	if (window_mass == NULL || H * most > window_mass_size) {
+		free(window_mass);
+		window_mass_size = H * most;
+		window_mass = must_alloc(window_mass_size, sizeof *window_mass);
+	}
+	d->ops->window_mass(d->dev, window_mass, most,
+	    upload(d, &area_q, layer->queries, W * H * in->width * sizeof(float)), there, NULL,
+	    upload(d, &area_qpos, in->window_pos, W * sizeof *in->window_pos), in->window,
+	    in->query_heads, OVER_SUM);
+	device_check(d);
+}
+
+/* in.window_mass <- what the observation queries give to each row. */
+static void
+pay_attention(const struct device *d, struct scoring_layer *layer)
+{
+	struct score_input *in = &layer->in;
+	const struct kv_rows *rows = in->rows;
+	uint64_t start[MAX_HEADS], total = 0;
+	uint32_t len[MAX_HEADS], g, most = 0;
+	struct layer_rows lr = { .start = start, .len = len, .heads = rows->heads,
+	    .width = in->width, .dtype = in->dtype };
+
+	for (g = 0; g < rows->heads; total += rows->count[g++]) {
+		start[g] = total;
+		len[g] = rows->count[g];
+		most = len[g] > most ? len[g] : most;
+	}
+	if (layer->there == NULL) {
+		if (device_shares_memory(d))
+			lr.k = (void *)(uintptr_t)in->keys;     /* read only, whatever the type says */
+		else
+			lr.k = upload(d, &area_keys, in->keys,
+			    (size_t)total * in->width * kv_dtype_size(in->dtype));
+		lr.pos = upload_positions(d, rows, total);
+	}
+	pay(d, layer, layer->there != NULL ? layer->there : &lr, most);
+	in->window_mass = window_mass;
+	in->stride = most;
+}
+
+/* ---- a layer ---- */
+
+static void
+refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer)
+{
+	uint32_t g, s;
+
+	for (g = 0; g < rows->heads; score += rows->count[g++])
+		for (s = 0; s < rows->count[g]; s++)
+			if (isnan(score[s]))
+				die(EXIT_RUN, "layer %u head %u row %u: the score is not a number: "
+				    "are keys or queries?", layer, g, s);
+}
+
+void
+scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
+{
+	struct score_input *in = &layer->in;
+
+	if (method->needs & NEED_WINDOW)
+		pay_attention(d, layer);
+	if (method_score(method, in, &options, processors(), score) != 0)
+		die(EXIT_RUN, "out of memory");
+	refuse_nan(score, in->rows, in->layer);
+}
+
+void
+scoring_end(const struct device *d)
+{
+	struct area *areas[] = { &area_keys, &area_pos, &area_q, &area_qpos };
+	size_t i;
+
+	for (i = 0; d != NULL && i < sizeof areas / sizeof *areas; i++) {
+		d->ops->free(d->dev, areas[i]->at);
+		*areas[i] = (struct area){ 0 };
+	}
+	free(window_mass);
+	window_mass = NULL;
+}

@@ -1,0 +1,48 @@
+/* scoring.h - the options of scoring methods, and the judgement of one layer: what kv-score shares
+ * with programs that score in process
+ *
+ * It knows no snapshot. One method with its options for a process. */
+#ifndef KVPIPE_SCORING_H
+#define KVPIPE_SCORING_H
+
+#include "methods/methods.h"
+#include "tools/device.h"
+#include "tools/tool.h"
+
+extern const struct opt scoring_opts[];         /* for struct tool's more */
+
+/* One line for each method, on standard output. */
+void scoring_list(void);
+
+/* Takes the method and judges the options together, when all have been set: one that the method
+ * does not use is refused. Dies with EXIT_USAGE; name NULL: so, too. */
+const struct method *scoring_check(const char *name);
+
+/* How many observation queries the method looks at, of those that a layer has: all, or --window.
+ * Dies with EXIT_USAGE when that is more. */
+uint32_t scoring_window(uint32_t stored, uint32_t layer);
+
+/* label[size] <- the method and each option that it uses, as an sCOR section has them
+ * (kv-snapshot(5), 4.6); queries: how many there were. */
+void scoring_label(char *label, size_t size, uint32_t queries);
+/* Tells the same to the provenance. */
+void scoring_sign(uint32_t queries);
+
+/* What the judgement of a layer is made from. */
+struct scoring_layer {
+	/* rows, and what the method needs of keys, mass, window positions; window_mass is made
+	 * here. Without rows on the device, NEED_WINDOW needs keys, too. */
+	struct score_input in;
+	const float *queries;                   /* host [W][H][E], with NEED_WINDOW */
+	/* the same rows where the device has them already; NULL: they are taken there */
+	const struct layer_rows *there;
+};
+
+/* score[sum S] <- the method's scores. d: opened, with NEED_WINDOW. Dies, also when a score is
+ * not a number. */
+void scoring_judge(const struct device *d, struct scoring_layer *layer, float *score);
+
+/* Frees what scoring_judge() keeps from one layer to the next. d NULL: it was never used. */
+void scoring_end(const struct device *d);
+
+#endif
