@@ -193,15 +193,21 @@ reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 }
 
 int
-cache_reserve(struct cache *c, uint32_t more)
+cache_reserve_layers(struct cache *c, uint32_t more, uint32_t l0, uint32_t l1)
 {
 	uint32_t l;
 	int rc;
 
-	for (l = 0; l < c->model->id.layers; l++)
+	for (l = l0; l < l1; l++)
 		if ((rc = reserve_layer(c, &c->layer[l], more)) != 0)
 			return rc;
 	return 0;
+}
+
+int
+cache_reserve(struct cache *c, uint32_t more)
+{
+	return cache_reserve_layers(c, more, 0, c->model->id.layers);
 }
 
 int

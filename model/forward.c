@@ -18,6 +18,7 @@
 struct workspace {
 	uint32_t rows;                 /* N at most */
 	float *x, *xn;                 /* device [N][D] residual stream, normalised */
+	float *own_x;                  /* device [N][D] x unless workspace_use() says otherwise */
 	float *q, *o;                  /* device [N][H][E] */
 	float *k, *v;                  /* device [N][G][E] */
 	float *gate, *up;              /* device [N][F] */
@@ -39,7 +40,7 @@ workspace_new(const struct model *m, uint32_t rows)
 	if (ws == NULL)
 		return NULL;
 	ws->rows = rows;
-	ws->x = m->ops->alloc(m->dev, N * id->hidden * f);
+	ws->x = ws->own_x = m->ops->alloc(m->dev, N * id->hidden * f);
 	ws->xn = m->ops->alloc(m->dev, N * id->hidden * f);
 	ws->q = m->ops->alloc(m->dev, N * q_dim * f);
 	ws->o = m->ops->alloc(m->dev, N * q_dim * f);
@@ -64,7 +65,7 @@ workspace_free(struct workspace *ws, const struct model *m)
 {
 	if (ws == NULL)
 		return;
-	m->ops->free(m->dev, ws->x);
+	m->ops->free(m->dev, ws->own_x);
 	m->ops->free(m->dev, ws->xn);
 	m->ops->free(m->dev, ws->q);
 	m->ops->free(m->dev, ws->o);
@@ -79,10 +80,22 @@ workspace_free(struct workspace *ws, const struct model *m)
 	free(ws);
 }
 
+uint32_t
+workspace_rows(const struct workspace *ws)
+{
+	return ws->rows;
+}
+
 float *
 workspace_x(struct workspace *ws)
 {
 	return ws->x;
+}
+
+void
+workspace_use(struct workspace *ws, float *x)
+{
+	ws->x = x != NULL ? x : ws->own_x;
 }
 
 int
@@ -119,23 +132,24 @@ observation_free(struct observation *obs, const struct model *m)
 	memset(obs, 0, sizeof *obs);
 }
 
-/* Before n rows more come: forgets the oldest queries, so that the last `window` rows will fit,
- * and says from which position on the new ones are wanted. */
-static void
+void
 observation_expect(struct observation *obs, const struct model *m, uint32_t from, size_t n)
 {
 	size_t row = (size_t)m->id.query_heads * m->id.head_width;
 	uint32_t take = n < obs->window ? (uint32_t)n : obs->window;
-	uint32_t keep = obs->window - take, drop, l;
+	uint32_t keep = obs->window - take, drop, l, i;
 
+	if (obs->have > keep) {
+		drop = obs->have - keep;
+		for (l = 0; l < m->id.layers; l++)
+			memmove(obs->q[l], obs->q[l] + drop * row, keep * row * sizeof(float));
+		memmove(obs->pos, obs->pos + drop, keep * sizeof *obs->pos);
+		obs->have = keep;
+	}
 	obs->first = (uint32_t)(from + n - take);
-	if (obs->have <= keep)
-		return;
-	drop = obs->have - keep;
-	for (l = 0; l < m->id.layers; l++)
-		memmove(obs->q[l], obs->q[l] + drop * row, keep * row * sizeof(float));
-	memmove(obs->pos, obs->pos + drop, keep * sizeof *obs->pos);
-	obs->have = keep;
+	obs->earlier = obs->have;
+	for (i = 0; i < take; i++)
+		obs->pos[obs->have++] = obs->first + i;
 }
 
 void
@@ -169,8 +183,8 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		o->rope(d, ws->k, ws->pos, m->freq, N, G, E);
 		o->store(d, rows, ws->k, ws->v, ws->pos, N);
 		if (seen < N)
-			o->get(d, obs->q[l] + obs->have * row, ws->q + seen * row,
-			    (N - seen) * row * sizeof(float));
+			o->get(d, obs->q[l] + (obs->earlier + pos[seen] - obs->first) * row,
+			    ws->q + seen * row, (N - seen) * row * sizeof(float));
 		o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, ws->q, rows, ws->pos, N, H);
 		if (c->mass != NULL)
 			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
@@ -183,22 +197,16 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		o->swiglu(d, ws->gate, ws->gate, ws->up, N, F);
 		o->matmul(d, ws->x, ws->gate, &w->down, NULL, N, 1);
 	}
-	if (seen < N && l1 == id->layers) {
-		memcpy(obs->pos + obs->have, pos + seen, (N - seen) * sizeof *pos);
-		obs->have += N - seen;
-	}
 }
 
-/* c->logits <- the model's opinion after the last of the N rows in x. */
-static int
-last_logits(const struct model *m, struct cache *c, struct workspace *ws, uint32_t N)
+int
+last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x)
 {
-	uint32_t D = m->id.hidden, V = m->id.vocabulary;
+	uint32_t V = m->id.vocabulary;
 
 	if (c->logits == NULL && (c->logits = malloc(V * sizeof *c->logits)) == NULL)
 		return MODEL_ENOMEM;
-	m->ops->rmsnorm(m->dev, ws->xn, ws->x + (size_t)(N - 1) * D, m->norm, 1, D,
-	    (float)m->id.norm_eps);
+	m->ops->rmsnorm(m->dev, ws->xn, x, m->norm, 1, m->id.hidden, (float)m->id.norm_eps);
 	m->ops->matmul(m->dev, ws->logits, ws->xn, &m->head, NULL, 1, 0);
 	m->ops->get(m->dev, c->logits, ws->logits, V * sizeof *c->logits);
 	return 0;
@@ -222,7 +230,7 @@ run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const u
 		snprintf(err, errlen, "no memory for %zu more rows", n);
 		return MODEL_ENOMEM;
 	}
-	if (obs != NULL)
+	if (obs != NULL && n > 0)
 		observation_expect(obs, m, c->next_position, n);
 	for (at = 0; at < n; at += N) {
 		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
@@ -238,7 +246,7 @@ run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const u
 		if (step != NULL)
 			step(at + N);
 	}
-	if (n > 0 && last_logits(m, c, ws, N) != 0) {
+	if (n > 0 && last_logits(m, c, ws, ws->x + (size_t)(N - 1) * m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
 		return MODEL_ENOMEM;
 	}

@@ -43,8 +43,10 @@ void cache_free(struct cache *);                                /* NULL allowed 
 /* From now on what forward() runs is added to c->mass, H * 4 bytes for each row of room. Only
  * for an empty cache; snapshot_load() then takes what is stored. Returns 0, or MODEL_ENOMEM. */
 int cache_want_mass(struct cache *);
-/* Makes room for more rows in every KV head of every layer. Returns 0, or MODEL_ENOMEM. */
+/* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1. Returns 0, or
+ * MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
+int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
 /* Gives an empty layer len[g] rows (contents to be filled in) and c->spare rows of room.
  * Returns 0, or MODEL_ENOMEM. */
 int cache_layer_init(struct cache *, uint32_t l, const uint32_t *len);
@@ -64,8 +66,9 @@ uint64_t cache_bytes(const struct cache *);
 
 struct observation {
 	uint32_t window;               /* W: how many of the last rows are wanted; 0 = none */
-	/* rows at this position and later are kept; set by run_tokens() */
+	/* rows at this position and later are kept; set by observation_expect() */
 	uint32_t first;
+	uint32_t earlier;              /* rows below that stand before first */
 	uint32_t have;                 /* rows below, <= window: the last ones so far */
 	uint32_t *pos;                 /* host [W] */
 	/* [L] -> host [W][H][E], after rope, not scaled; row order as pos */
@@ -75,6 +78,10 @@ struct observation {
 /* Returns 0, or MODEL_ENOMEM. */
 int observation_init(struct observation *, const struct model *m, uint32_t window);
 void observation_free(struct observation *, const struct model *m);
+/* Before the rows at positions from, from + 1, ... (n > 0 of them) run: forgets the oldest
+ * queries, so that those of the last rows fit, and lists the positions of these, whose queries
+ * forward() fills in layer by layer. None of them may be dropped on the way. */
+void observation_expect(struct observation *, const struct model *m, uint32_t from, size_t n);
 
 /* ---- running ---- */
 
@@ -82,8 +89,12 @@ void observation_free(struct observation *, const struct model *m);
 struct workspace;
 struct workspace *workspace_new(const struct model *m, uint32_t rows);   /* NULL without memory */
 void workspace_free(struct workspace *, const struct model *m);          /* NULL allowed */
+uint32_t workspace_rows(const struct workspace *);
 /* device [N][D]: the residual stream */
 float *workspace_x(struct workspace *);
+/* From now on x is this memory (device, room for the rows of each call) instead of the
+ * workspace's own; NULL: its own again. */
+void workspace_use(struct workspace *, float *x);
 
 /* Runs the N rows in the workspace's x, standing at positions pos[N] (host, ascending), through
  * layers l0 .. l1-1. Their keys and values are appended to the cache (the caller has reserved
@@ -92,6 +103,10 @@ float *workspace_x(struct workspace *);
 void forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
     uint32_t N,
     uint32_t l0, uint32_t l1, struct observation *obs);
+
+/* c->logits <- the model's opinion after a row x[D] (device) that has run through all layers.
+ * Returns 0, or MODEL_ENOMEM. */
+int last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x);
 
 /* Appends n tokens at next_position, next_position + 1, ... in chunks of at most the
  * workspace's rows, and leaves the logits after the last one in c->logits. step (NULL = none)

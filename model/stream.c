@@ -1,0 +1,129 @@
+/* stream.c - a whole prompt on its way through the layers
+ *
+ * Layer by layer and chunk by chunk are the same computation in another order: causality is by
+ * position, so a tile sees the same rows of a layer in both. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/stream.h"
+
+#define EMBED_ROWS 4096                /* embedded at once */
+
+static int
+failed(const struct model *m, char *err, size_t errlen)
+{
+	const char *failure = m->ops->sync(m->dev);
+
+	if (failure == NULL)
+		return 0;
+	snprintf(err, errlen, "%s", failure);
+	return MODEL_EIO;
+}
+
+int
+stream_open(struct stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
+    size_t n, char *err, size_t errlen)
+{
+	const struct model *m = c->model;
+	size_t D = m->id.hidden, at;
+	uint32_t i;
+
+	memset(s, 0, sizeof *s);
+	if (n > UINT32_MAX - c->next_position) {
+		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
+		    c->next_position, n);
+		return MODEL_EINVALID;
+	}
+	*s = (struct stream){ .cache = c, .obs = obs, .N = (uint32_t)n };
+	s->x = m->ops->alloc(m->dev, n * D * sizeof *s->x);
+	s->pos = malloc(n * sizeof *s->pos);
+	if (s->x == NULL || s->pos == NULL || cache_add_tokens(c, ids, n) != 0) {
+		snprintf(err, errlen, "no memory for the residual stream of %zu tokens", n);
+		stream_close(s);
+		return MODEL_ENOMEM;
+	}
+	for (i = 0; i < s->N; i++)
+		s->pos[i] = c->next_position + i;
+	for (at = 0; at < n; at += EMBED_ROWS)
+		m->ops->embed(m->dev, s->x + at * D, &m->embed, ids + at,
+		    (uint32_t)(n - at < EMBED_ROWS ? n - at : EMBED_ROWS));
+	if (obs != NULL)
+		observation_expect(obs, m, c->next_position, n);
+	c->next_position += (uint32_t)n;
+	return 0;
+}
+
+void
+stream_close(struct stream *s)
+{
+	if (s->cache != NULL)
+		s->cache->model->ops->free(s->cache->model->dev, s->x);
+	free(s->pos);
+	memset(s, 0, sizeof *s);
+}
+
+int
+stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
+    void (*step)(uint64_t done), char *err, size_t errlen)
+{
+	const struct model *m = s->cache->model;
+	uint32_t tile = workspace_rows(ws), at, N;
+	int rc;
+
+	if (cache_reserve_layers(s->cache, s->N, l0, l1) != 0) {
+		snprintf(err, errlen, "no memory for %u more rows", s->N);
+		return MODEL_ENOMEM;
+	}
+	for (at = 0; at < s->N; at += N) {
+		N = s->N - at < tile ? s->N - at : tile;
+		workspace_use(ws, s->x + (size_t)at * m->id.hidden);
+		forward(m, s->cache, ws, s->pos + at, N, l0, l1, s->obs);
+		workspace_use(ws, NULL);
+		if ((rc = failed(m, err, errlen)) != 0)
+			return rc;
+		if (cache_log(s->cache, KV_EVENT_PREFILL, N, l0, l1) != 0) {
+			snprintf(err, errlen, "no memory for the event log");
+			return MODEL_ENOMEM;
+		}
+		s->done += (uint64_t)N * (l1 - l0);
+		if (step != NULL)
+			step(s->done);
+	}
+	return 0;
+}
+
+int
+stream_keep(struct stream *s, const uint32_t *rows, uint32_t n)
+{
+	const struct model *m = s->cache->model;
+	size_t D = m->id.hidden;
+	float *x = m->ops->alloc(m->dev, n * D * sizeof *x);
+	uint32_t i, run;
+
+	if (x == NULL)
+		return MODEL_ENOMEM;
+	for (i = 0; i < n; i += run) {
+		for (run = 1; i + run < n && rows[i + run] == rows[i] + run; run++)
+			;
+		m->ops->copy(m->dev, x + i * D, s->x + rows[i] * D, run * D * sizeof *x);
+	}
+	m->ops->free(m->dev, s->x);
+	s->x = x;
+	for (i = 0; i < n; i++)
+		s->pos[i] = s->pos[rows[i]];
+	s->N = n;
+	return 0;
+}
+
+int
+stream_logits(struct stream *s, struct workspace *ws, char *err, size_t errlen)
+{
+	const struct model *m = s->cache->model;
+
+	if (last_logits(m, s->cache, ws, s->x + (size_t)(s->N - 1) * m->id.hidden) != 0) {
+		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
+		return MODEL_ENOMEM;
+	}
+	return failed(m, err, errlen);
+}

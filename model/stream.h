@@ -1,0 +1,49 @@
+/* stream.h - a whole prompt on its way through the layers
+ *
+ * run_tokens() takes one chunk through all layers and forgets its residual stream. Here the
+ * residual stream of the whole prompt stays on the device, so that the prompt runs layer by
+ * layer, all rows through one range of layers before the next begins. In between the caller may
+ * look at what a layer has computed and drop rows: token selection (kv-prefill(1)), or eviction
+ * of a layer before the next one fills.
+ *
+ * Rows, layers and tiles give the same bytes as run_tokens() with chunks of the same size.
+ * Memory: N * D * 4 bytes of the device, besides the workspace and the cache; stream_keep()
+ * holds both the old and the new rows for a moment. */
+#ifndef KVPIPE_STREAM_H
+#define KVPIPE_STREAM_H
+
+#include "model/forward.h"
+
+struct stream {
+	struct cache *cache;
+	struct observation *obs;       /* NULL = none */
+	float *x;                      /* device [N][D]: input of the layer that comes next */
+	uint32_t *pos;                 /* host [N] positions, ascending */
+	uint32_t N;
+	uint64_t done;                 /* rows run so far, times layers */
+};
+
+/* Embeds n > 0 tokens that follow those of the cache: appends them to its tokens, moves its
+ * next_position behind them, and has obs (NULL = none; outlives the stream) expect the queries of
+ * the last ones. Their keys and values come with stream_run(). Returns 0, MODEL_ENOMEM, or
+ * MODEL_EINVALID when positions would pass 2^32 (err says so); then s need not be closed. */
+int stream_open(struct stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
+    size_t n, char *err, size_t errlen);
+void stream_close(struct stream *s);
+
+/* Runs all rows through layers l0 .. l1-1, a tile of the workspace's rows at a time, makes room
+ * in these layers of the cache and appends to them. Each tile is an event of the cache's log.
+ * step (NULL = none) is called after each tile with s->done. Returns 0, MODEL_ENOMEM, or
+ * MODEL_EIO when the device failed (err says how). */
+int stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
+    void (*step)(uint64_t done), char *err, size_t errlen);
+
+/* Drops all rows but these n > 0, ascending; they keep their positions. Rows whose queries obs
+ * expects must stay. Returns 0 or MODEL_ENOMEM, and then nothing has changed. */
+int stream_keep(struct stream *s, const uint32_t *rows, uint32_t n);
+
+/* The cache's logits <- after the last row, which has run through all layers. Returns 0,
+ * MODEL_ENOMEM or MODEL_EIO (err says how). */
+int stream_logits(struct stream *s, struct workspace *ws, char *err, size_t errlen);
+
+#endif
