@@ -43,6 +43,36 @@ setup() {
 	assert_output --partial "layer 0 KV head 0: 98 rows, not 97"
 }
 
+@test "assert_keeps names the first position that is not there" {
+	assert_keeps recent.kv 0 3
+	assert_keeps recent.kv 981
+	run -1 assert_keeps recent.kv 0 4
+	assert_output "recent.kv: layer 0 KV head 0 lacks position 4"
+}
+
+@test "assert_overlap compares the rows of two snapshots" {
+	assert_overlap snapkv-0.1.kv snapkv-0.2.kv 1
+	assert_overlap snapkv-0.2.kv snapkv-0.1.kv 50%
+	run -1 assert_overlap snapkv-0.2.kv snapkv-0.1.kv 51%
+	assert_output "snapkv-0.1.kv has 0.5 of the rows of snapkv-0.2.kv, not 51%"
+}
+
+@test "assert_footprint_below and assert_peak_below measure what was run" {
+	local text=$BATS_TEST_TMPDIR/text
+	head -c 1500 "$ROOT/examples/prompts/harbour.txt" >"$text"
+	kv-prefill -m "$DEMO" "$text" | kv-score --method recent | kv-evict --budget 50 |
+		kv-prefill -m "$DEMO" -r - -o chunks.kv "$ROOT/examples/prompts/harbour.txt"
+	assert_footprint_below chunks.kv 95%
+	assert_peak_below chunks.kv 0.95
+	run -1 assert_footprint_below full.kv 1
+	assert_output "full.kv: the footprint is 1.0 of the full cache's, not below 1"
+	run -1 assert_peak_below chunks.kv 10%
+	assert_output --regexp "the peak is 0\.[0-9]+ of the full cache's, not below 10%"
+	assert_footprint_below full.kv 1.001
+	mksnapshot -o nolog.kv
+	run -1 assert_footprint_below nolog.kv 1
+}
+
 @test "assert_answer and refute_answer read what the model says" {
 	assert_answer "$DEMO" snapkv-0.1.kv L047
 	refute_answer "$DEMO" recent.kv L047

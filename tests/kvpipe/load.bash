@@ -27,6 +27,11 @@ kv_answer() {
 	kv-decode -q -m "$1" -n 64 --stop "${3:-.}" "$2"
 }
 
+# kv_footprint FILE [peak|kept]: the KV footprint so far, as a share of the full cache's; or the peak; or what is left
+kv_footprint() {
+	kv-footprint --json "$1" | sed -n "s/^  \"${2:-footprint}\": \([0-9.e+-]*\),\{0,1\}\$/\1/p"
+}
+
 # assert_kept FILE SHARE [TOLERANCE]: the share of rows that is left, 0.1 or 10%, within TOLERANCE (0.005)
 assert_kept() {
 	local have
@@ -41,6 +46,37 @@ assert_rows() {
 	local other
 	other=$(kv-info --positions "$1" | awk -v n="$2" 'NF != n + 2 { print "layer " $1 " KV head " $2 ": " NF - 2; exit }')
 	[ -z "$other" ] || _kv_fail "$1: $other rows, not $2"
+}
+
+# assert_footprint_below FILE SHARE: the KV footprint of all that was run so far is less than 0.5 or 50% of the full cache's
+assert_footprint_below() {
+	_kv_below "$1" footprint "$2"
+}
+
+# assert_peak_below FILE SHARE: never were there as many rows at once
+assert_peak_below() {
+	_kv_below "$1" peak "$2"
+}
+
+# assert_keeps FILE FIRST [LAST]: the positions FIRST to LAST are left in every KV head of every layer
+assert_keeps() {
+	local missing
+	missing=$(kv-info --positions "$1" | awk -v first="$2" -v last="${3:-$2}" '{
+		split("", has)
+		for (i = 3; i <= NF; i++) has[$i]
+		for (p = first; p <= last; p++) if (!(p in has)) {
+			print "layer " $1 " KV head " $2 " lacks position " p; exit } }')
+	[ -z "$missing" ] || _kv_fail "$1: $missing"
+}
+
+# assert_overlap A B SHARE: at least this share of the rows of A is in B, too
+assert_overlap() {
+	local share
+	share=$(awk 'NR == FNR { for (i = 3; i <= NF; i++) has[$1, $2, $i]; next }
+		{ for (i = 3; i <= NF; i++) { n++; both += ($1, $2, $i) in has } }
+		END { print n ? both / n : 1 }' <(kv-info --positions "$2") <(kv-info --positions "$1"))
+	awk -v have="$share" -v want="$(_kv_share "$3")" 'BEGIN { exit !(have >= want) }' ||
+		_kv_fail "$2 has $share of the rows of $1, not $3"
 }
 
 # assert_answer MODEL FILE TEXT: TEXT stands in what the model says next
@@ -85,6 +121,13 @@ assert_subset() {
 _kv_fail() {
 	printf '%s\n' "$1" >&2
 	return 1
+}
+
+_kv_below() {
+	local have
+	have=$(kv_footprint "$1" "$2")
+	awk -v have="$have" -v limit="$(_kv_share "$3")" 'BEGIN { exit !(have != "" && have < limit) }' ||
+		_kv_fail "$1: the $2 is $have of the full cache's, not below $3"
 }
 
 # "10%" is 0.1
