@@ -42,6 +42,72 @@ load helper
 	refute_output --partial 'full cache'
 }
 
+@test "every script in examples/methods prints one line, and the answer where the method should find it" {
+	local script name method kept footprint peak answer expected
+	expected=$(cat "$ROOT/examples/prompts/harbour.answer")
+	for script in "$ROOT"/examples/methods/*.sh; do
+		name=$(basename "$script" .sh)
+		[ "$name" != common ] || continue
+		run -0 --separate-stderr sh "$script" -r 0.2
+		[ "${#lines[@]}" -eq 1 ] || fail "$name: $output"
+		read -r method kept footprint peak answer <<<"$output"
+		assert_equal "$method" "$name"
+		awk -v kept="$kept" -v footprint="$footprint" -v peak="$peak" -v limit="$([ "$name" = full ] && echo 100 || echo 21)" \
+		    'BEGIN { exit !(kept > 0 && kept <= limit && footprint > 0 && footprint <= 100 && peak > 0 && peak <= 100) }' ||
+			fail "$name: $output"
+		case $name in
+		full | keydiff | snapkv | tova) assert_equal "$answer" "$expected" ;;
+		esac
+	done
+}
+
+@test "a script of examples/methods fails when a program of its pipeline fails, and on options it does not know" {
+	mkdir "$BATS_TEST_TMPDIR/bin"
+	printf '#!/bin/sh\nexit 1\n' >"$BATS_TEST_TMPDIR/bin/kv-score"
+	chmod +x "$BATS_TEST_TMPDIR/bin/kv-score"
+	PATH=$BATS_TEST_TMPDIR/bin:$PATH run ! sh "$ROOT/examples/methods/snapkv.sh"
+	refute_output --partial snapkv
+	run -2 sh "$ROOT/examples/methods/snapkv.sh" -x
+}
+
+@test "compare.sh prints means over documents for each method and rate, and draws them" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 2 -t 400 -r "0.2 0.5" -M "full snapkv streamingllm" -p x.svg -T x.tsv
+	assert_line --regexp '^\| full \| 1 \| 100 \| 100\.0 \| 100\.0 \| 100\.0 \| '
+	assert_line --regexp '^\| snapkv \| 0\.2 \| 100 \| 19\.[0-9] \| 9[0-9]\.[0-9] \| 9[0-9]\.[0-9] \| '
+	assert_line --regexp '^\| streamingllm \| 0\.5 \| [0-9]+ \| (49|50)\.[0-9] \| '
+	assert_line --regexp 'always +snapkv$'
+	[ "$(wc -l <x.tsv)" -eq 10 ]
+	[ "$(cut -f 1,2 x.tsv | sort -u | wc -l)" -eq 5 ]
+	if command -v gnuplot >/dev/null; then
+		grep -q '<svg' x.svg
+		grep -q streamingllm x.svg
+	fi
+}
+
+@test "compare.sh goes on when a method fails, names it and exits with 1" {
+	cp -r "$ROOT/examples" "$BATS_TEST_TMPDIR"
+	printf '#!/bin/sh\necho the reason >&2\nexit 3\n' >"$BATS_TEST_TMPDIR/examples/methods/broken.sh"
+	run -1 --separate-stderr sh "$BATS_TEST_TMPDIR/examples/compare.sh" -n 2 -t 300 -r 0.5 -M "broken snapkv"
+	assert_line --regexp '^\| snapkv \| 0\.5 \| 100 \| '
+	refute_line --partial broken
+	assert_regex "$stderr" '2 of 4 runs failed; they are in no mean:'
+	assert_regex "$stderr" 'broken at 0\.5, 2 times: the reason'
+}
+
+@test "compare.sh prints the table without gnuplot, says that it is missing, and refuses other plots and methods" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	cp -rs /usr/bin bin
+	rm -f bin/gnuplot*
+	PATH=$O:$PWD/bin run -1 --separate-stderr sh "$ROOT/examples/compare.sh" -n 1 -t 300 -r 0.5 -M snapkv -p x.png
+	assert_line --regexp '^\| snapkv \| 0\.5 \| 100 \| '
+	assert_equal "$stderr" "compare.sh: no plot: there is no gnuplot (on Debian: apt-get install gnuplot-nox)"
+	[ ! -e x.png ]
+	run -2 sh "$ROOT/examples/compare.sh" -p x.pdf
+	run -2 sh "$ROOT/examples/compare.sh" -M nothing
+	run -2 sh "$ROOT/examples/compare.sh" stray
+}
+
 @test "documents.py writes the same documents for the same seed, and the answer stands in each" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	for folder in a b; do

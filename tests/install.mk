@@ -9,7 +9,7 @@ SOVERSION = 1
 installed_headers = libkvfile/kvfile.h libkvfile/dtype.h
 installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
 pages = $(wildcard man/*.[1-9])
-scripts = $(wildcard examples/*.sh tests/*.sh tests/*/*.sh) .ci/run
+scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh) .ci/run
 
 install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/kvfile $(DOCDIR) \
@@ -57,7 +57,7 @@ test: $(O)/unit.bats
 
 # SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:
-	shellcheck -x $(scripts)
+	shellcheck -x -P SCRIPTDIR $(scripts)
 	shellcheck -x -s bash -e SC2034 $(wildcard tests/*.bash tests/*/*.bash)
 	shellcheck -x -s bats -S warning -e SC2154,SC2207 $(wildcard tests/*.bats examples/*/*.bats)
 	mandoc -T lint -W warning $(pages)

@@ -1,0 +1,6 @@
+#!/bin/sh
+# The whole cache: what every method is compared with. The rate means nothing here.
+. "$(dirname "$0")/common.sh"
+
+kv-prefill -q -m "$model" -o "$out" "$prompt"
+report
