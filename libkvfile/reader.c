@@ -431,7 +431,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct kv_section sec;
 	struct kv_reader *r;
 	const void *content;
-	int from, fd;
+	struct kv_log *log;
+	struct kv_event e;
+	int from, fd, code;
 
 	for (from = 0; from < 2; from++) {
 		fd = memfd_create("fuzz", 0);
@@ -439,10 +441,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		    lseek(fd, from, SEEK_SET) != from)
 			abort();
 		if (kv_open_fd(fd, "fuzz", &r) == KV_OK) {
-			while (kv_next(r, &sec) == 1)
-				if (size > 100 && data[100] % 2 == 0)
+			log = kv_log_new(kv_reader_head(r));
+			while ((code = kv_next(r, &sec)) == 1)
+				if (kv_log_see(log, r, &sec) == KV_OK && size > 100 &&
+				    data[100] % 2 == 0)
 					(void)kv_load(r, &content);
+			while (code == 0 && kv_log_next(log, &e) == 1)
+				continue;
 			(void)kv_check_index(r);
+			kv_log_free(log);
 		}
 		kv_close(r);
 	}

@@ -12,6 +12,7 @@ load helper
 	assert_line --regexp 'rows +7856, 100\.0 %'
 	assert_line --regexp 'rows +784, 10\.0 %'
 	assert_line --regexp 'keys \+ values +100352 bytes'
+	assert_line --regexp '100\.00% +100\.00% +9\.98% +100352 '
 }
 
 @test "the quick start stops where the build fails" {

@@ -47,6 +47,9 @@ check_bytes(void)
 	check(again.size == 136, "other layers, another event: %zu", again.size);
 	event(&again, KV_EVENT_DECODE, 1, 0, 1, (uint32_t[]){ 10, 9, 8, 5 });
 	check(again.size == 136 + 40, "a row less, another event: %zu", again.size);
+	event(&again, KV_EVENT_DECODE, 1, 0, 2, (uint32_t[]){ 11, 10, 9, 6 });
+	event(&again, KV_EVENT_DECODE, 1, 1, 2, (uint32_t[]){ 11, 10, 10, 7 });
+	check(again.size == 176 + 48, "the same last layer is not enough: %zu", again.size);
 	free(c.data);
 	free(again.data);
 }
