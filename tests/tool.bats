@@ -10,7 +10,7 @@ teardown() {
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	FILTERS=("kv-score --method knorm" "kv-evict --rate 1")
-	ALL=(kv-check kv-evict kv-info kv-score kv-tokenize)
+	ALL=(kv-check kv-evict kv-footprint kv-info kv-score kv-tokenize)
 }
 
 snapshot() {
