@@ -147,6 +147,21 @@ cpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
 		memcpy(dst, src, bytes);
 }
 
+/* Neighbours move as one piece. */
+static void
+cpu_keep(struct dev *d, void *at, size_t bytes, const uint32_t *rows, uint32_t n)
+{
+	uint32_t i, run;
+
+	for (i = 0; i < n && d->error[0] == '\0'; i += run) {
+		for (run = 1; i + run < n && rows[i + run] == rows[i] + run; run++)
+			;
+		if (rows[i] != i)
+			memmove((char *)at + i * bytes, (const char *)at + rows[i] * bytes,
+			    run * bytes);
+	}
+}
+
 static const void *
 cpu_weights(struct dev *d, const void *host, size_t bytes)
 {
@@ -166,6 +181,7 @@ const struct ops cpu_ops = {
 	.put = cpu_copy,
 	.get = cpu_copy,
 	.copy = cpu_copy,
+	.keep = cpu_keep,
 	.weights = cpu_weights,
 	.embed = cpu_embed,
 	.rmsnorm = cpu_rmsnorm,

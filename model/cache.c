@@ -233,6 +233,61 @@ cache_layer_init(struct cache *c, uint32_t l, const uint32_t *len)
 	return rc;
 }
 
+/* The lists of KV head g from row `from` to its last one: what comes there next has received
+ * nothing. */
+static void
+clear_mass(struct cache *c, uint32_t l, uint32_t g, uint32_t from)
+{
+	static const float zeros[1024];
+	const struct layer_rows *rows = &c->layer[l];
+	uint32_t R = c->model->id.query_heads / rows->heads, h, at, n;
+
+	for (h = g * R; c->mass != NULL && h < (g + 1) * R; h++)
+		for (at = from; at < rows->len[g]; at += n) {
+			n = rows->len[g] - at < 1024 ? rows->len[g] - at : 1024;
+			c->model->ops->put(c->model->dev, c->mass[l].sum + h * c->mass[l].stride + at,
+			    zeros, n * sizeof *zeros);
+		}
+}
+
+void
+cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *keep)
+{
+	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
+	struct layer_rows *rows = &c->layer[l];
+	size_t row = rows->width * kv_dtype_size(rows->dtype);
+	uint32_t R = c->model->id.query_heads / rows->heads, g, r;
+
+	for (g = 0; g < rows->heads; g++) {
+		uint64_t start = rows->start[g];
+
+		o->keep(d, (char *)rows->k + start * row, row, keep[g], count[g]);
+		o->keep(d, (char *)rows->v + start * row, row, keep[g], count[g]);
+		o->keep(d, rows->pos + start, sizeof *rows->pos, keep[g], count[g]);
+		for (r = 0; c->mass != NULL && r < R; r++)
+			o->keep(d, c->mass[l].sum + (g * R + r) * c->mass[l].stride, sizeof(float),
+			    keep[g], count[g]);
+		clear_mass(c, l, g, count[g]);
+		rows->len[g] = count[g];
+	}
+}
+
+int
+cache_trim(struct cache *c, uint32_t l)
+{
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t *room = malloc(rows->heads * sizeof *room);
+	int rc;
+
+	if (room == NULL)
+		return MODEL_ENOMEM;
+	memcpy(room, rows->len, rows->heads * sizeof *room);
+	rc = resize(c, rows, room);
+	free(room);
+	return rc;
+}
+
 int
 cache_add_tokens(struct cache *c, const uint32_t *ids, size_t n)
 {

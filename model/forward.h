@@ -50,6 +50,13 @@ int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1
 /* Gives an empty layer len[g] rows (contents to be filled in) and c->spare rows of room.
  * Returns 0, or MODEL_ENOMEM. */
 int cache_layer_init(struct cache *, uint32_t l, const uint32_t *len);
+/* Drops all rows of layer l but these: of KV head g the row numbers keep[g][0 .. count[g]-1],
+ * ascending. In place: what follows the rows in each head becomes room. What they have received
+ * (c->mass) stays with them. */
+void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *const *keep);
+/* Gives the room of layer l back that is not in use. Returns 0, or MODEL_ENOMEM (and then nothing
+ * has changed). */
+int cache_trim(struct cache *, uint32_t l);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
 /* Logs what has become of the rows of layers l0 .. l1-1 since the last event there: n rows were

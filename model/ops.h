@@ -78,6 +78,9 @@ struct ops {
 	void (*get)(struct dev *, void *dst, const void *src, size_t bytes);
 	/* device <- device, not overlapping */
 	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);
+	/* at[i] <- at[rows[i]] for i = 0 .. n-1, in this order and in place: rows[n] (host,
+	 * ascending) of `bytes` bytes each move together. Order stays, nothing is allocated. */
+	void (*keep)(struct dev *, void *at, size_t bytes, const uint32_t *rows, uint32_t n);
 	/* Makes mapped weights usable as device memory: returns the pointer to use. The CPU
 	 * returns host itself (no copy). Valid until close(). NULL when there is no room. */
 	const void *(*weights)(struct dev *, const void *host, size_t bytes);

@@ -20,8 +20,9 @@ fuzz-safetensors: $(O)/fuzz/safetensors
 
 .PHONY: fuzz-safetensors
 
-# The stream needs a whole model and a backend.
-UNIT_TESTS += $(O)/tests/unit/model_stream
-$(O)/tests/unit/model_stream: $(O)/tests/unit/model_stream.o $(model_a) $(device_a) $(file_a)
+# These need a whole model and a backend.
+model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_stream)
+UNIT_TESTS += $(model_whole)
+$(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(cpu_libs)
-$(O)/tests/unit/model_stream.o: CPPFLAGS += -DDEMO_MODEL='"$(abspath examples/demo-model)"'
+$(model_whole:=.o): CPPFLAGS += -DDEMO_MODEL='"$(abspath examples/demo-model)"'

@@ -20,7 +20,7 @@
 /* Only programs that compute link tools/device.c. */
 extern const char *device_description(void) __attribute__((weak));
 
-enum { MAX_OPTS = 48 };
+enum { MAX_OPTS = 64 };
 
 static int lz4, help_wanted, version_wanted;
 static const char *progress_text;
@@ -131,12 +131,12 @@ append(struct strings *list, const char *text)
 	list->at[list->n++] = text;
 }
 
+/* where: the option as a message names it */
 static void
-set(const struct opt *o, const char *text)
+set(const struct opt *o, const char *where, const char *text)
 {
-	char where[64], *end;
+	char *end;
 
-	snprintf(where, sizeof where, "--%s", o->name);
 	switch (o->kind) {
 	case OPT_FLAG:
 		*(int *)o->to = o->value;
@@ -284,6 +284,17 @@ check_operands(const struct tool *tool, unsigned n)
 		misused("too many operands");
 }
 
+/* From the command line: the option that c stands for (for_getopt()). */
+static void
+set_given(const struct opt *all, size_t n, int c)
+{
+	const struct opt *o = c >= 256 ? &all[c - 256] : with_letter(all, n, c);
+	char where[64];
+
+	snprintf(where, sizeof where, "--%s", o->name);
+	set(o, where, optarg);
+}
+
 int
 options_parse(const struct tool *tool, int argc, char **argv)
 {
@@ -298,7 +309,7 @@ options_parse(const struct tool *tool, int argc, char **argv)
 	while ((c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
 		if (c == '?' || c == ':')
 			bad_option(c, argv);
-		set(c >= 256 ? &all[c - 256] : with_letter(all, n, c), optarg);
+		set_given(all, n, c);
 	}
 	if (help_wanted)
 		print_help(all, n);
@@ -312,4 +323,48 @@ options_parse(const struct tool *tool, int argc, char **argv)
 		settings.write_flags |= KV_LZ4;
 	check_operands(tool, (unsigned)(argc - optind));
 	return optind;
+}
+
+/* ---- options in a text ---- */
+
+static const struct opt *
+with_name(const struct opt *table, const char *name)
+{
+	while (table->name != NULL && strcmp(table->name, name) != 0)
+		table++;
+	return table;
+}
+
+/* One word: "name=value", or "name" for a flag; the text is cut in two. */
+static void
+set_word(const char *option, char *word, const struct opt *table)
+{
+	char *value = strchr(word, '='), where[128];
+	const struct opt *o;
+
+	if (value != NULL)
+		*value++ = '\0';
+	o = with_name(table, word);
+	snprintf(where, sizeof where, "--%s: %s", option, word);
+	if (o->name == NULL)
+		die(EXIT_USAGE, "--%s: there is no option '%s'", option, word);
+	if (o->kind != OPT_FLAG && (value == NULL || *value == '\0'))
+		die(EXIT_USAGE, "%s needs a value: %s=%s", where, word, o->arg);
+	if (o->kind == OPT_FLAG && value != NULL && strcmp(value, "0") != 0 &&
+	    strcmp(value, "1") != 0)
+		die(EXIT_USAGE, "%s takes no value but 0 or 1", where);
+	if (o->kind != OPT_FLAG || value == NULL || *value == '1')
+		set(o, where, value);
+}
+
+void
+options_words(const char *option, const char *text, const struct opt *table)
+{
+	/* lives on: texts are options' values; a few bytes, once for each option */
+	char *words = strdup(text), *word, *rest = words;
+
+	if (words == NULL)
+		die(EXIT_RUN, "out of memory");
+	while ((word = strtok_r(rest, " \t\n", &rest)) != NULL)
+		set_word(option, word, table);
 }

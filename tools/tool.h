@@ -82,6 +82,11 @@ unsigned processors(void);
  * output. Returns the index of the first operand. */
 int tool_start(const struct tool *tool, int argc, char **argv);
 
+/* Sets options of a table from the value of --option, a text of words "name=value", or "name" for
+ * a flag ("name=0" leaves it): how a program takes the options of another one. Dies with
+ * EXIT_USAGE and names the option and the word. */
+void options_words(const char *option, const char *text, const struct opt *table);
+
 /* The operand at index i, or "-" when there is none. */
 const char *operand(int argc, char **argv, int i);
 

@@ -1,0 +1,181 @@
+/* model_cache - rows of a cache that are dropped in place, and the room that is given back
+ *
+ * model_cache DIR, or without DIR the demo model. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/forward.h"
+#include "tests/unit/methods_check.h"
+
+#define TOKENS 70
+#define TILE 32
+
+static char err[512];
+
+static void
+must(int good, const char *what)
+{
+	if (!good) {
+		fprintf(stderr, "cache: %s: %s\n", what, err);
+		exit(1);
+	}
+}
+
+static struct cache *
+run(const struct model *m, struct workspace *ws)
+{
+	struct cache *c = cache_new(m, KV_F16);
+	uint32_t ids[TOKENS], i;
+
+	for (i = 0; i < TOKENS; i++)
+		ids[i] = (i * 37 + 5) % m->id.vocabulary;
+	must(c != NULL && cache_want_mass(c) == 0, "memory");
+	must(run_tokens(m, c, ws, ids, TOKENS, NULL, NULL, err, sizeof err) == 0, "run");
+	return c;
+}
+
+/* KV head g keeps every (g + 2)-th row from row g on, and the last one. */
+static uint32_t
+chosen(uint32_t *keep, uint32_t g)
+{
+	uint32_t n = 0, i;
+
+	for (i = g; i < TOKENS - 1; i += g + 2)
+		keep[n++] = i;
+	keep[n++] = TOKENS - 1;
+	return n;
+}
+
+/* Device memory at `at`, as bytes on the host. */
+static void *
+host(const struct cache *c, const void *at, size_t size)
+{
+	void *copy = malloc(size + 1);
+
+	must(copy != NULL, "memory");
+	c->model->ops->get(c->model->dev, copy, at, size);
+	return copy;
+}
+
+/* Rows keep[n] of the old list are the rows of the new one. */
+static void
+check_list(const struct cache *c, const void *old, const void *new, size_t bytes,
+    const uint32_t *keep, uint32_t n, const char *what)
+{
+	char *a = host(c, old, TOKENS * bytes), *b = host(c, new, n * bytes);
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		check(memcmp(a + keep[i] * bytes, b + i * bytes, bytes) == 0, "%s, row %u", what, i);
+	free(a);
+	free(b);
+}
+
+static void
+check_layer(const struct cache *whole, const struct cache *c, uint32_t l, uint32_t *const *keep,
+    const uint32_t *count)
+{
+	const struct layer_rows *a = &whole->layer[l], *b = &c->layer[l];
+	const struct received *am = &whole->mass[l], *bm = &c->mass[l];
+	size_t row = a->width * kv_dtype_size(a->dtype);
+	uint32_t R = c->model->id.query_heads / a->heads, g, r;
+
+	for (g = 0; g < a->heads; g++) {
+		check(b->len[g] == count[g], "%u rows", b->len[g]);
+		check_list(c, (char *)a->k + a->start[g] * row, (char *)b->k + b->start[g] * row, row,
+		    keep[g], count[g], "keys");
+		check_list(c, (char *)a->v + a->start[g] * row, (char *)b->v + b->start[g] * row, row,
+		    keep[g], count[g], "values");
+		check_list(c, a->pos + a->start[g], b->pos + b->start[g], sizeof *a->pos, keep[g],
+		    count[g], "positions");
+		for (r = 0; r < R; r++)
+			check_list(c, am->sum + (g * R + r) * am->stride,
+			    bm->sum + (g * R + r) * bm->stride, sizeof *am->sum, keep[g], count[g],
+			    "mass");
+	}
+}
+
+/* The attention that the rows of query head h have received, together. */
+static double
+received(const struct cache *c, uint32_t l, uint32_t h)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	uint32_t n = rows->len[h / (c->model->id.query_heads / rows->heads)], i;
+	float *list = host(c, c->mass[l].sum + h * c->mass[l].stride, n * sizeof *list);
+	double sum = 0;
+
+	for (i = 0; i < n; i++)
+		sum += list[i];
+	free(list);
+	return sum;
+}
+
+/* Each query gives away 1: a row that comes where a dropped one was begins with nothing. */
+static void
+check_next_token(const struct model *m, struct cache *c, struct workspace *ws)
+{
+	uint32_t L = m->id.layers, H = m->id.query_heads, id = 7, l, h;
+	double *before = malloc((size_t)L * H * sizeof *before);
+
+	must(before != NULL, "memory");
+	for (l = 0; l < L; l++)
+		for (h = 0; h < H; h++)
+			before[l * H + h] = received(c, l, h);
+	must(run_tokens(m, c, ws, &id, 1, NULL, NULL, err, sizeof err) == 0, "one more");
+	for (l = 0; l < L; l++)
+		for (h = 0; h < H; h++)
+			check(fabs(received(c, l, h) - before[l * H + h] - 1) < 1e-4,
+			    "layer %u query head %u received %g more", l, h,
+			    received(c, l, h) - before[l * H + h]);
+	free(before);
+}
+
+static void
+check_keep(const struct model *m, int trim)
+{
+	struct workspace *ws = workspace_new(m, TILE);
+	uint32_t G = m->id.kv_heads, L = m->id.layers, g, l;
+	struct cache *whole, *c;
+	uint32_t **keep = calloc(G, sizeof *keep), *count = calloc(G, sizeof *count);
+
+	must(ws != NULL && keep != NULL && count != NULL, "memory");
+	whole = run(m, ws);
+	c = run(m, ws);
+	for (g = 0; g < G; g++) {
+		must((keep[g] = malloc(TOKENS * sizeof *keep[g])) != NULL, "memory");
+		count[g] = chosen(keep[g], g);
+	}
+	for (l = 0; l < L; l++) {
+		cache_keep(c, l, count, keep);
+		must(!trim || cache_trim(c, l) == 0, "trim");
+		check(!trim || c->layer[l].room[0] == count[0], "%u rows of room",
+		    c->layer[l].room[0]);
+		check_layer(whole, c, l, keep, count);
+	}
+	check_next_token(m, c, ws);
+	for (g = 0; g < G; g++)
+		free(keep[g]);
+	free(keep);
+	free(count);
+	cache_free(whole);
+	cache_free(c);
+	workspace_free(ws, m);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct dev *dev = cpu_ops.open(0, 0, err, sizeof err);
+	struct model *m = NULL;
+
+	must(dev != NULL, "device");
+	must(model_load(argc > 1 ? argv[1] : DEMO_MODEL, &cpu_ops, dev, &m, err, sizeof err) == 0,
+	    "model");
+	check_keep(m, 0);
+	check_keep(m, 1);
+	model_free(m);
+	cpu_ops.close(dev);
+	return failures > 0;
+}
