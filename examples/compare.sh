@@ -224,7 +224,7 @@ draw() {
 		set ylabel "answers exactly right, %"
 		stats "$work/blocks" using 1 nooutput
 		blocks = STATS_blocks - 2
-		set multiplot layout 1,2 margins 0.06,0.82,0.12,0.9 spacing 0.07 title "$documents documents of about $tokens tokens"
+		set multiplot layout 1,2 margins 0.06,0.80,0.12,0.9 spacing 0.07 title "$documents documents of about $tokens tokens"
 		set xlabel "KV footprint of the whole run, %"
 		set key off
 		plot for [i=0:blocks] "$work/blocks" index i using 2:4 with linespoints

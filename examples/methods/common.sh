@@ -42,6 +42,12 @@ share_of() {
 		'BEGIN { if (sub(/%$/, "", rate)) rate /= 100; print int(n * rate / divisor + 1e-9) }'
 }
 
+# parts N: cuts the prompt into pieces of N tokens, the files $work/part.aa, part.ab, ...; prints their names
+parts() {
+	kv-tokenize -m "$model" "$prompt" | split -l "$1" - "$work/part."
+	ls "$work"/part.*
+}
+
 # percent KEY: a share in a JSON object on standard input
 percent() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" | awk 'NR == 1 { printf "%.2f", 100 * $1 }'

@@ -1,0 +1,13 @@
+#!/bin/sh
+# KeyDiff as its paper has it: the prompt is read in blocks, and after each of them the budget's rows with the most different keys
+# stay, of the old ones and of the block together. So there is never more in memory than the budget and a block.
+. "$(dirname "$0")/common.sh"
+
+budget=$(share_of "$(tokens)")
+for part in $(parts 128); do
+	set --
+	[ ! -e "$out" ] || set -- -r "$out"
+	kv-prefill -q -m "$model" --ids --no-template "$@" "$part" | kv-score --method keydiff |
+		kv-evict -q --budget "$budget" -o "$out"
+done
+report
