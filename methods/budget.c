@@ -7,10 +7,10 @@
 
 #include "methods/methods.h"
 
-uint32_t
-budget_of_rate(uint32_t rows, double rate)
+uint64_t
+budget_of_rate(uint64_t rows, double rate)
 {
-	double kept = floor(rows * rate + 1e-9);
+	double kept = floor((double)rows * rate + 1e-9);
 
-	return kept >= rows ? rows : (uint32_t)kept;
+	return kept >= (double)rows ? rows : (uint64_t)kept;
 }

@@ -1,40 +1,47 @@
 /* evict.c - which rows of a layer stay: the one driver under all methods
  *
- * For each KV head: a budget; the rows that are always kept (sinks, recent ones, scores of
- * +inf); of the others those with the greatest scores. Heads are independent of each other,
- * and so are layers. It chooses row numbers and moves no data. */
+ * First the rows are ranked: by their scores, but those that are always kept (sinks, recent
+ * ones, scores of +inf) before all others. Then each KV head gets a number of rows: the
+ * budget, or what a policy makes of it (pyramid.c, adaptive.c, global.c). It keeps so many of
+ * its rows, the first in rank. It chooses row numbers and moves no data. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "methods/methods.h"
+#include "methods/budgets.h"
 
-/* Why rows are always kept, counted for the message; a row counts once, for the first reason. */
-struct always {
-	uint32_t sink, recent, infinite;
-};
+/* ---- ranking ---- */
 
-static int
-is_recent(uint32_t pos, const struct evict_input *in, const struct evict_options *opt)
+uint32_t
+always_kept(const struct always *a)
 {
-	return (uint64_t)pos + opt->recent >= in->next_position;
+	return a->sink + a->recent + a->infinite;
 }
 
-/* rank[n] <- the scores, +inf for rows that are always kept. Without scores a later row
- * ranks higher. */
+void
+ranked_free(struct ranked *r)
+{
+	free(r->old);
+	free(r->n);
+	free(r->always);
+	free(r->rank);
+	memset(r, 0, sizeof *r);
+}
+
+/* rank[n] <- the scores, +inf for rows that are always kept. */
 static struct always
-rank_rows(float *rank, const uint32_t *pos, const float *score, uint32_t n,
-    const struct evict_input *in, const struct evict_options *opt)
+rank_head(float *rank, const uint32_t *pos, const float *score, uint32_t n, uint32_t sink,
+    uint64_t recent_from)
 {
 	struct always always = { 0, 0, 0 };
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
 		rank[i] = score != NULL ? score[i] : 0;
-		if (pos[i] < opt->sink)
+		if (pos[i] < sink)
 			always.sink++;
-		else if (is_recent(pos[i], in, opt))
+		else if (pos[i] >= recent_from)
 			always.recent++;
 		else if (rank[i] == INFINITY)
 			always.infinite++;
@@ -44,6 +51,148 @@ rank_rows(float *rank, const uint32_t *pos, const float *score, uint32_t n,
 	}
 	return always;
 }
+
+/* Ranks the rows of KV head g; in a streaming head scores mean nothing. */
+static void
+rank_one(struct ranked *r, float *rank, uint32_t g, const float *score,
+    const struct evict_input *in, const struct evict_options *opt)
+{
+	int streams = in->streaming != NULL && in->streaming[g];
+	uint32_t sink = streams ? opt->stream_sink : opt->sink;
+	uint32_t recent = streams ? opt->stream_recent : opt->recent;
+	uint32_t from = recent < in->next_position ? in->next_position - recent : 0;
+
+	if (r->n[g] == 0)
+		return;
+	r->always[g] = rank_head(rank, in->rows->pos[g] + r->old[g],
+	    score != NULL && !streams ? score + r->old[g] : NULL, r->n[g], sink, from);
+}
+
+/* All heads <- the mean of their ranks, and what any of them always keeps. */
+static int
+share_rank(struct ranked *r, const struct kv_rows *rows, char *why, size_t size)
+{
+	uint32_t n = r->n[0], g, i, infinite = 0;
+	double sum;
+
+	for (g = 1; g < r->heads; g++)
+		if (rows->count[g] != rows->count[0] || (n > 0 && memcmp(rows->pos[g],
+		    rows->pos[0], rows->count[0] * sizeof *rows->pos[0]) != 0)) {
+			snprintf(why, size, "KV heads 0 and %u have different rows: they cannot "
+			    "keep the same ones", g);
+			return EVICT_EINPUT;
+		}
+	for (i = 0; i < n; i++) {
+		for (sum = 0, g = 0; g < r->heads; g++)
+			sum += r->rank[(size_t)g * n + i];
+		for (g = 0; g < r->heads && sum != INFINITY; g++)
+			if (r->rank[(size_t)g * n + i] == INFINITY)     /* -inf + inf */
+				sum = INFINITY;
+		infinite += sum == INFINITY;
+		for (g = 0; g < r->heads; g++)
+			r->rank[(size_t)g * n + i] = (float)(sum / r->heads);
+	}
+	for (g = 0; g < r->heads; g++)
+		r->always[g].infinite = infinite - r->always[g].sink - r->always[g].recent;
+	return EVICT_OK;
+}
+
+int
+rank_rows(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
+    char *why, size_t size)
+{
+	const struct kv_rows *rows = in->rows;
+	const float *score = in->score;
+	float *rank;
+	uint32_t g;
+
+	r->heads = rows->heads;
+	r->old = calloc(rows->heads, sizeof *r->old);
+	r->n = calloc(rows->heads, sizeof *r->n);
+	r->always = calloc(rows->heads, sizeof *r->always);
+	r->rank = malloc(kv_rows_total(rows) * sizeof *r->rank + 1);
+	if (r->old == NULL || r->n == NULL || r->always == NULL || r->rank == NULL)
+		return EVICT_ENOMEM;
+	for (g = 0, rank = r->rank; g < rows->heads; rank += r->n[g++]) {
+		while (r->old[g] < rows->count[g] && rows->pos[g][r->old[g]] < opt->since)
+			r->old[g]++;
+		r->n[g] = rows->count[g] - r->old[g];
+		rank_one(r, rank, g, score, in, opt);
+		if (score != NULL)
+			score += rows->count[g];
+	}
+	return opt->same_rows ? share_rank(r, rows, why, size) : EVICT_OK;
+}
+
+/* ---- budgets ---- */
+
+uint32_t
+budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t n)
+{
+	if (opt->budget != 0)
+		return opt->budget;
+	return (uint32_t)budget_of_rate(in->tokens != 0 ? in->tokens : n, opt->rate);
+}
+
+/* What KV head g gets before heads share; at most its rows. */
+static uint32_t
+budget_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
+    const struct evict_options *opt)
+{
+	uint32_t n = r->n[g], always = always_kept(&r->always[g]);
+	uint32_t C = budget_wanted(opt, in, n);
+	double real = opt->budget != 0 ? opt->budget :
+	    (in->tokens != 0 ? in->tokens : n) * opt->rate;
+
+	if (in->streaming != NULL && in->streaming[g])
+		return always;
+	switch (opt->layer_budgets) {
+	case LAYERS_UNIFORM:
+		break;
+	case LAYERS_PYRAMID:
+		return pyramid(in->layer, in->layers, n, always, C);
+	case LAYERS_PYRAMID_KVPRESS:
+		return pyramid_kvpress(in->layer, in->layers, n, always, real);
+	}
+	return C < n ? C : n;
+}
+
+/* count[G] <- how many of the judged rows stay. */
+static int
+share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *in,
+    const struct evict_options *opt, char *why, size_t size)
+{
+	const struct always *a;
+	uint32_t g;
+
+	if (in->count != NULL) {
+		memcpy(count, in->count, r->heads * sizeof *count);
+		return EVICT_OK;
+	}
+	for (g = 0; g < r->heads; g++) {
+		a = &r->always[g];
+		count[g] = budget_of(r, g, in, opt);
+		if (in->streaming != NULL && in->streaming[g])
+			continue;
+		if (count[g] < always_kept(a) || (count[g] == 0 && r->n[g] > 0)) {
+			snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: "
+			    "%u are always kept (%u sink, %u recent, %u scored +inf)", g, count[g],
+			    r->n[g], always_kept(a), a->sink, a->recent, a->infinite);
+			return EVICT_EBUDGET;
+		}
+	}
+	switch (opt->head_budgets) {
+	case HEADS_UNIFORM:
+		break;
+	case HEADS_ADA:
+		return ada(count, r, opt->alpha, opt->normalize, why, size);
+	case HEADS_ADA_KVPRESS:
+		return ada_kvpress(count, r, opt->alpha);
+	}
+	return EVICT_OK;
+}
+
+/* ---- choosing ---- */
 
 /* keep[k] <- the sinks and the last of the n rows. Recent rows are among the last. */
 static void
@@ -55,63 +204,26 @@ select_last(uint32_t n, uint32_t k, uint32_t sinks, uint32_t *keep)
 		keep[i] = i < sinks ? i : n - k + i;
 }
 
-/* Chooses for one head. budget <= n. */
+/* out->count has been filled; adds the rows that are not judged. */
 static int
-choose_head(uint32_t *keep, const uint32_t *pos, const float *score, uint32_t n, uint32_t budget,
-    float *rank, const struct evict_input *in, const struct evict_options *opt,
-    char *why, size_t size)
+choose(const struct ranked *r, const struct evict_input *in, struct kept *out)
 {
-	struct always a;
+	const float *rank = r->rank;
+	uint32_t g, i, *keep;
 
-	if (budget == n) {
-		select_last(n, n, n, keep);
-		return EVICT_OK;
-	}
-	a = rank_rows(rank, pos, score, n, in, opt);
-	if (budget == 0 || budget < a.sink + a.recent + a.infinite) {
-		snprintf(why, size, "a budget of %u of %u rows is too small: %u are always kept "
-		    "(%u sink, %u recent, %u scored +inf)", budget, n,
-		    a.sink + a.recent + a.infinite, a.sink, a.recent, a.infinite);
-		return EVICT_EBUDGET;
-	}
-	if (score == NULL)
-		select_last(n, budget, a.sink, keep);
-	else
-		select_top(rank, n, budget, keep);
-	return EVICT_OK;
-}
-
-static uint32_t
-budget_of(const struct evict_options *opt, uint32_t n)
-{
-	if (opt->budget == 0)
-		return budget_of_rate(n, opt->rate);
-	return opt->budget < n ? opt->budget : n;
-}
-
-static int
-choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out, float *rank,
-    char *why, size_t size)
-{
-	const float *score = in->score;
-	char text[160];
-	uint32_t g, n;
-	int code;
-
-	for (g = 0; g < out->heads; g++) {
-		n = in->rows->count[g];
-		out->count[g] = budget_of(opt, n);
-		out->keep[g] = malloc(out->count[g] * sizeof *out->keep[g] + 1);
-		if (out->keep[g] == NULL)
+	for (g = 0; g < r->heads; rank += r->n[g++]) {
+		keep = malloc(((size_t)r->old[g] + out->count[g]) * sizeof *keep + 1);
+		if ((out->keep[g] = keep) == NULL)
 			return EVICT_ENOMEM;
-		code = choose_head(out->keep[g], in->rows->pos[g], score, n, out->count[g], rank,
-		    in, opt, text, sizeof text);
-		if (code != EVICT_OK) {
-			snprintf(why, size, "KV head %u: %s", g, text);
-			return code;
-		}
-		if (score != NULL)
-			score += n;
+		for (i = 0; i < r->old[g]; i++)
+			*keep++ = i;
+		if (in->score != NULL)
+			select_top(rank, r->n[g], out->count[g], keep);
+		else
+			select_last(r->n[g], out->count[g], r->always[g].sink, keep);
+		for (i = 0; i < out->count[g]; i++)
+			keep[i] += r->old[g];
+		out->count[g] += r->old[g];
 	}
 	return EVICT_OK;
 }
@@ -120,22 +232,22 @@ int
 evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size)
 {
-	uint32_t g, most = 0;
-	float *rank;
-	int code = EVICT_ENOMEM;
+	struct ranked r;
+	int code = rank_rows(&r, in, opt, why, size);
 
-	for (g = 0; g < in->rows->heads; g++)
-		if (in->rows->count[g] > most)
-			most = in->rows->count[g];
 	memset(out, 0, sizeof *out);
-	rank = malloc(most * sizeof *rank + 1);
-	out->count = calloc(in->rows->heads, sizeof *out->count);
-	out->keep = calloc(in->rows->heads, sizeof *out->keep);
-	if (rank != NULL && out->count != NULL && out->keep != NULL) {
-		out->heads = in->rows->heads;
-		code = choose(in, opt, out, rank, why, size);
+	if (code == EVICT_OK) {
+		out->count = calloc(r.heads, sizeof *out->count);
+		out->keep = calloc(r.heads, sizeof *out->keep);
+		out->heads = r.heads;
+		if (out->count == NULL || out->keep == NULL)
+			code = EVICT_ENOMEM;
 	}
-	free(rank);
+	if (code == EVICT_OK)
+		code = share_budget(out->count, &r, in, opt, why, size);
+	if (code == EVICT_OK)
+		code = choose(&r, in, out);
+	ranked_free(&r);
 	if (code != EVICT_OK)
 		kept_free(out);
 	return code;

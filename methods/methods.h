@@ -84,17 +84,30 @@ int method_score(const struct method *method, const struct score_input *in,
 /* ---- budgets ---- */
 
 /* floor(rows * rate + 1e-9): the one rounding rule (methods.md 0). */
-uint32_t budget_of_rate(uint32_t rows, double rate);
+uint64_t budget_of_rate(uint64_t rows, double rate);
+
+/* How the layers' budgets differ (pyramid.c), and how the KV heads of a layer share theirs
+ * (adaptive.c). */
+enum layer_budgets { LAYERS_UNIFORM, LAYERS_PYRAMID, LAYERS_PYRAMID_KVPRESS };
+enum head_budgets { HEADS_UNIFORM, HEADS_ADA, HEADS_ADA_KVPRESS };
 
 struct evict_options {
 	uint32_t budget;        /* rows to keep in each KV head of each layer; 0: use rate */
 	double rate;            /* share of the rows to keep, 0 < rate <= 1 */
 	uint32_t sink;          /* first rows (positions < sink) always kept */
 	uint32_t recent;        /* last positions (>= next_position - recent) always kept */
+	uint32_t since;         /* rows at lower positions all stay, and count nowhere */
+	enum layer_budgets layer_budgets;
+	enum head_budgets head_budgets;
+	double alpha;           /* ada*: the share of its budget that a KV head has for sure */
+	int normalize;          /* ada: heads weighted by how concentrated their scores are */
+	int same_rows;          /* all KV heads keep the same rows, by the mean of their scores */
+	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
 };
 
-/* What evict_choose() refuses. */
-enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2 };
+/* What evict_choose() refuses: a budget that is too small, rows or scores to which the options
+ * cannot be applied. */
+enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2, EVICT_EINPUT = -3 };
 
 struct evict_input {
 	uint32_t layer, layers;                 /* l of L */
@@ -102,7 +115,14 @@ struct evict_input {
 	/* [sum S]; NULL: only sink and recent count, then the latest rows */
 	const float *score;
 	uint32_t next_position;
-	uint32_t tokens;                        /* token ids seen so far, evicted or not */
+	/* what rate is a share of; 0 = the rows of the KV head, from opt.since on */
+	uint32_t tokens;
+	/* [G] 1 = a streaming head: keeps opt.stream_sink and opt.stream_recent positions and
+	 * nothing else, whatever the budget; NULL = none. Not where heads share budgets or rows */
+	const uint8_t *streaming;
+	/* [G] rows of each KV head, from opt.since on, as global_counts() has them; NULL = what
+	 * opt says */
+	const uint32_t *count;
 };
 
 /* The rows of one layer that stay: for each KV head g the ascending row numbers keep[g][0 ..
@@ -114,15 +134,57 @@ struct kept {
 };
 
 /* Chooses. A head with no more rows than its budget keeps them all. EVICT_EBUDGET when the
- * budget is zero or smaller than what is always kept (sinks, recent, scores of +inf); why (size
- * bytes) says so with the numbers. kept must be freed by kept_free(). */
+ * budget is zero or smaller than what is always kept (sinks, recent, scores of +inf),
+ * EVICT_EINPUT when rows or scores are of the wrong kind for the options; why (size bytes) says
+ * so with the numbers. out must be freed by kept_free(). */
 int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size);
 void kept_free(struct kept *kept);
 
+/* One budget for all layers and KV heads together: the rows with the greatest scores of the
+ * whole cache stay (global.c). Needs all scores before the first choice; holds nothing else. */
+struct global;
+struct global *global_new(void);                /* NULL = out of memory */
+/* Takes a layer, layers in order. Errors as evict_choose(). */
+int global_add(struct global *all, const struct evict_input *in, const struct evict_options *opt,
+    char *why, size_t size);
+/* After the last layer: *count <- [L][G] rows of each, for evict_input.count; they belong to
+ * all. The total is that of the uniform budgets, or floor(all rows * rate + 1e-9). */
+int global_counts(struct global *all, const struct evict_options *opt, const uint32_t **count,
+    char *why, size_t size);
+void global_free(struct global *all);           /* NULL is allowed */
+
+/* ---- head masks ---- */
+
+/* The importance of each KV head, of DuoAttention or PruLong: text, a line for each layer, a
+ * number for each KV head. */
+struct head_mask {
+	uint32_t layers, heads;
+	double *full;           /* [layers][heads] clipped to 0 .. 1 */
+};
+
+enum { MASK_OK = 0, MASK_ENOMEM = -1, MASK_ETEXT = -2 };
+
+/* Numbers between blanks, tabs or commas, as many in each line; # begins a comment, empty lines
+ * do not count. text[len] must be zero. MASK_ETEXT: why is "line 3 column 2: ...". out must be freed by
+ * head_mask_free(). */
+int head_mask_parse(struct head_mask *out, const char *text, size_t len, char *why, size_t size);
+void head_mask_free(struct head_mask *mask);
+
+/* streaming[layers][heads] <- 1 for the round(n * sparsity) of all n heads (halves to even)
+ * with the smallest numbers, of equal ones those of the lower layer, then of the lower head. With
+ * a negative sparsity for those below 0.5. Returns 0, or -1 when out of memory. */
+int head_mask_cut(const struct head_mask *mask, double sparsity, uint8_t *streaming);
+
+/* ---- the greatest scores ---- */
+
 /* keep[k] <- the row numbers, ascending, of the k greatest of score[n]; equal scores: the lower
- * row wins. Linear in n. scratch: 2048 * 4 bytes on the stack. k <= n; no NaN. */
+ * row wins. Linear in n. scratch: 2048 * 8 bytes on the stack. k <= n; no NaN. */
 void select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep);
+
+/* count[parts] <- how many of the k greatest of all scores lie in each part. The parts have
+ * n[p] scores and lie one after another; of equal scores the first ones win. k <= their sum. */
+void select_counts(const float *score, const uint32_t *n, size_t parts, size_t k, uint32_t *count);
 
 /* ---- parts that scorers share ---- */
 

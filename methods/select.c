@@ -23,12 +23,13 @@ ordered(float score)
 
 /* The k-th greatest (k >= 1), mapped; *equal <- how many scores of that value belong to the k. */
 static uint32_t
-threshold(const float *score, uint32_t n, uint32_t k, uint32_t *equal)
+threshold(const float *score, size_t n, size_t k, size_t *equal)
 {
 	static const struct {
 		unsigned shift, bits;
 	} digit[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
-	uint32_t bin[2048], found = 0, known = 0, u, i, b;
+	size_t bin[2048], i;
+	uint32_t found = 0, known = 0, u, b;
 	unsigned d;
 
 	for (d = 0; d < 3; d++) {
@@ -50,7 +51,8 @@ threshold(const float *score, uint32_t n, uint32_t k, uint32_t *equal)
 void
 select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep)
 {
-	uint32_t limit, equal, u, i;
+	uint32_t limit, u, i;
+	size_t equal;
 
 	if (k == 0)
 		return;
@@ -64,4 +66,27 @@ select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep)
 			equal--;
 		}
 	}
+}
+
+void
+select_counts(const float *score, const uint32_t *n, size_t parts, size_t k, uint32_t *count)
+{
+	size_t equal, total = 0, p;
+	uint32_t limit, u, i;
+
+	for (p = 0; p < parts; total += n[p++])
+		count[p] = 0;
+	if (k == 0)
+		return;
+	limit = threshold(score, total, k, &equal);
+	for (p = 0; p < parts; score += n[p++])
+		for (i = 0; i < n[p]; i++) {
+			u = ordered(score[i]);
+			if (u > limit)
+				count[p]++;
+			else if (u == limit && equal > 0) {
+				count[p]++;
+				equal--;
+			}
+		}
 }

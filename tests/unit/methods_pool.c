@@ -71,9 +71,9 @@ test_reduce(void)
 static void
 expect_rate(uint32_t rows, double rate, uint32_t want)
 {
-	uint32_t got = budget_of_rate(rows, rate);
+	uint64_t got = budget_of_rate(rows, rate);
 
-	check(got == want, "%g of %u rows is %u, must be %u", rate, rows, got, want);
+	check(got == want, "%g of %u rows is %u, must be %u", rate, rows, (unsigned)got, want);
 }
 
 static void
