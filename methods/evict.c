@@ -174,7 +174,7 @@ share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *
 		count[g] = budget_of(r, g, in, opt);
 		if (in->streaming != NULL && in->streaming[g])
 			continue;
-		if (count[g] < always_kept(a) || (count[g] == 0 && r->n[g] > 0)) {
+		if (count[g] < always_kept(a) || (r->n[g] > 0 && budget_wanted(opt, in, r->n[g]) == 0)) {
 			snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: "
 			    "%u are always kept (%u sink, %u recent, %u scored +inf)", g, count[g],
 			    r->n[g], always_kept(a), a->sink, a->recent, a->infinite);

@@ -22,8 +22,10 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-evict",
 	.about = "drop the rows of a snapshot that matter least",
-	.synopsis = "--budget N | --rate R [-qvz] [-o FILE] [--keep-queries]\n"
-	    "[--positions WHICH] [--progress WHEN] [--recent N] [--sink N] [snapshot]",
+	.synopsis = "--budget N | --rate R | --heads FILE [-qvz] [-o FILE] [--alpha A]\n"
+	    "[--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
+	    "[--positions WHICH] [--progress WHEN] [--recent N] [--select BY] [--since POSITION]\n"
+	    "[--sink N] [--skip-layers LIST] [--sparsity S] [snapshot]",
 	.opts = opts,
 	.more = evicting_opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
@@ -147,30 +149,32 @@ write_kept_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *old,
 	free(pos);
 }
 
-/* Standing at sCOR. */
-static void
-choose_rows(struct kv_reader *r, uint32_t number, struct kept *kept)
+/* What the layer is chosen by. Standing at its sCOR, or at POSN where scores are not needed. */
+static struct evict_input
+layer_input(struct kv_reader *r, const struct kv_section *sec)
 {
 	const struct kv_head *head = kv_reader_head(r);
-	const char *content = input_load(r);
-	struct evict_input in = { .layer = number, .layers = head->model.layers,
-	    .rows = kv_current_rows(r), .score = (const float *)(content + KV_SCORE_LABEL),
+	struct evict_input in = { .layer = sec->layer, .layers = head->model.layers,
 	    .next_position = head->next_position, .tokens = tokens };
 
-	evicting_choose(&in, kept);
+	if (strcmp(sec->type, "sCOR") == 0)
+		in.score = (const float *)((const char *)input_load(r) + KV_SCORE_LABEL);
+	in.rows = strcmp(sec->type, "POSN") == 0 ? input_rows(r) : kv_current_rows(r);
+	return in;
 }
 
 static void
-choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, uint32_t number)
+choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec)
 {
-	const struct kv_rows *rows = kv_current_rows(r);
+	struct evict_input in = layer_input(r, sec);
+	const struct kv_rows *rows = in.rows;
 	uint64_t stay = 0;
 	size_t at;
 	uint32_t g;
 
-	choose_rows(r, number, &l->kept);
+	evicting_choose(&in, &l->kept);
 	for (g = 0; g < l->kept.heads; g++) {
-		at = (size_t)number * rows->heads + g;
+		at = (size_t)sec->layer * rows->heads + g;
 		before[at] = rows->count[g];
 		after[at] = l->kept.count[g];
 		stay += l->kept.count[g];
@@ -179,7 +183,7 @@ choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, uint32_t numbe
 	rows_after += stay;
 	l->whole = stay == kv_rows_total(rows);
 	l->chosen = 1;
-	write_kept_rows(w, number, rows, &l->kept);
+	write_kept_rows(w, sec->layer, rows, &l->kept);
 	release_waiting(l, r, w);
 }
 
@@ -265,10 +269,15 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 	if (strcmp(type, "POSN") == 0) {
 		kept_free(&l->kept);
 		*l = (struct layer){ .tail = &l->waiting };
+		if (!evicting_needs_scores(sec->layer))
+			choose(l, r, w, sec);
 	} else if (strcmp(type, "sCOR") == 0) {
-		choose(l, r, w, sec->layer);
+		if (!l->chosen)
+			choose(l, r, w, sec);
 	} else if (strcmp(type, "oBSq") == 0) {
-		if (keep_queries)
+		if (keep_queries && l->chosen)
+			output_copy(r, w);
+		else if (keep_queries)
 			wait_for_choice(l, r, sec);
 	} else if (strcmp(type, "KEYS") == 0 || strcmp(type, "VALS") == 0) {
 		if (!l->chosen)
@@ -288,11 +297,12 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 	} else if (compact && strcmp(type, "mASS") != 0 && strcmp(type, "pROv") != 0) {
 		warning("section %s may depend on the positions, which have changed, and is not "
 		    "known: dropped", type);
+	} else if (strcmp(type, "mASS") == 0 || (l->tail != NULL && !l->chosen)) {
+		wait_for_choice(l, r, sec);
+		if (l->chosen)
+			release_waiting(l, r, w);
 	} else if (strcmp(type, "pROv") != 0) {
-		if (l->tail != NULL && !l->chosen)
-			wait_for_choice(l, r, sec);
-		else
-			output_copy_unknown(r, w, rows_changed(l, sec));
+		output_copy_unknown(r, w, rows_changed(l, sec));
 	}
 }
 
@@ -317,35 +327,56 @@ evict_snapshot(struct kv_reader *r, struct kv_writer *w)
 	free(after);
 }
 
-/* A reading before the one that writes: the next position stands at the front of a snapshot, and
- * how many rows stay is known at its end. */
-static uint32_t
-longest_kept(struct kv_reader *r)
+/* ---- reading ahead ---- */
+
+static uint32_t longest;                /* rows of the KV head that keeps most */
+
+static void
+count_longest(const struct evict_input *in)
 {
-	struct kept kept = { 0 };
+	struct kept kept;
+	uint32_t g;
+
+	evicting_choose(in, &kept);
+	for (g = 0; g < kept.heads; g++)
+		longest = kept.count[g] > longest ? kept.count[g] : longest;
+	kept_free(&kept);
+}
+
+/* A reading before the one that writes: shows every layer. Leaves out keys and values. */
+static void
+read_ahead(struct kv_reader *r, void (*show)(const struct evict_input *))
+{
+	struct evict_input in;
 	struct kv_section sec;
-	uint32_t longest = 0, g;
-	int code = KV_OK;
+	int shown = 0, code = KV_OK, is_posn;
 
 	while (input_next(r, &sec)) {
+		is_posn = strcmp(sec.type, "POSN") == 0;
 		if (strcmp(sec.type, "TOKS") == 0)
 			tokens = (uint32_t)(sec.raw_size / 4);
-		if (strcmp(sec.type, "sCOR") == 0) {
-			choose_rows(r, sec.layer, &kept);
-			for (g = 0; g < kept.heads; g++)
-				longest = kept.count[g] > longest ? kept.count[g] : longest;
-			kept_free(&kept);
-		} else if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0)
+		if (is_posn)
+			shown = 0;
+		if ((is_posn && !evicting_needs_scores(sec.layer)) ||
+		    (strcmp(sec.type, "sCOR") == 0 && !shown)) {
+			in = layer_input(r, &sec);
+			show(&in);
+			shown = 1;
+		} else if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0) {
+			if (!shown)
+				no_scores(r, sec.layer);
 			code = kv_skip(r);
+		}
 		if (code < 0)
 			input_failed(r, code);
 	}
-	return longest;
 }
 
-/* Opens the input where a reading before has to count first. *head <- that of the output. */
+/* Opens the input where something at its front depends on what stands behind: the rows that a
+ * global policy leaves to the first layer, or (a snapshot begins with it) the next position of
+ * compact ones. *head <- that of the output. */
 static struct kv_reader *
-open_counted(const char *path, struct kv_head *head)
+open_ahead(const char *path, struct kv_head *head)
 {
 	struct kv_reader *r;
 	struct twice twice;
@@ -353,10 +384,18 @@ open_counted(const char *path, struct kv_head *head)
 	twice_start(&twice, path);
 	r = twice_open(&twice);
 	*head = *kv_reader_head(r);
-	renumber_start(&renumber, &head->model, longest_kept(r));
-	head->next_position = renumber.next;
-	kv_close(r);
-	r = twice_open(&twice);
+	if (evicting_looks_ahead()) {
+		read_ahead(r, evicting_look);
+		kv_close(r);
+		r = twice_open(&twice);
+	}
+	if (compact) {
+		read_ahead(r, count_longest);
+		kv_close(r);
+		renumber_start(&renumber, &head->model, longest);
+		head->next_position = renumber.next;
+		r = twice_open(&twice);
+	}
 	twice_end(&twice);
 	return r;
 }
@@ -364,6 +403,7 @@ open_counted(const char *path, struct kv_head *head)
 static void
 check_options(void)
 {
+	evicting_will_look();
 	evicting_check();
 	evicting_sign();
 	compact = strcmp(positions, "compact") == 0;
@@ -400,8 +440,8 @@ main(int argc, char **argv)
 
 	check_options();
 	output_refuse_terminal();
-	if (compact) {
-		r = open_counted(path, &head);
+	if (compact || evicting_looks_ahead()) {
+		r = open_ahead(path, &head);
 	} else {
 		r = input_open(path);
 		head = *kv_reader_head(r);

@@ -1,0 +1,244 @@
+#!/usr/bin/env bats
+# kv-evict's policies: budgets that differ by layer and KV head, head masks, rows that are not judged
+#
+# tests/oracle/budgets.py works out which rows must stay; the figures of the formulas stand in tests/unit/methods_budgets.c.
+
+load helper
+
+setup_file() {
+	cd "$BATS_FILE_TMPDIR" || return
+	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 97 --scores random -o even.kv
+	mksnapshot -L 3 -H 6 -G 3 -E 4 -N 97,64,131 -T 140 --ragged --scores random -o ragged.kv
+	# few values, so that most rows tie; the same in every layer
+	for ((i = 0; i < 388; i++)); do echo $((i * i * 7919 % 11)); done >few
+	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 97 --scores few -o ties.kv
+	# the last 6 of 97 rows of each head are an observation window
+	for ((i = 0; i < 388; i++)); do ((i % 97 < 91)) && echo $((i * i * 7919 % 1009)) || echo inf; done >windowed
+	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 97 --scores windowed -o window.kv
+	printf '%s\n' '0.9 0.1 0.5 0.49' '1 1 1 0' '0.1 0.2 0.3 0.4' '0.6 0.6 0.6 0.6' '0 -3 7 0.5' | tr ' ' '\t' >mask.tsv
+}
+
+setup() {
+	cd "$BATS_FILE_TMPDIR" || return
+}
+
+# try SNAPSHOT OPTION ...: evicts, and notes the run for judge
+try() {
+	local out=$BATS_TEST_TMPDIR/$((++number)).kv
+	kv-evict -q "${@:2}" "$1.kv" -o "$out"
+	echo "$1.kv $out ${*:2}" >>"$BATS_TEST_TMPDIR/runs"
+}
+
+# judge HEADS: all runs left the rows that they must
+judge() {
+	run "$PYTHON" "$ORACLE/budgets.py" <"$BATS_TEST_TMPDIR/runs"
+	assert_success
+	assert_output "$1 heads"
+}
+
+# policy NAME OPTION ...: with budgets and rates of all kinds
+policy() {
+	for name in even ragged ties window; do
+		try $name --policy "$@" --budget 24
+		try $name --policy "$@" --rate 0.4
+		try $name --policy "$@" --budget 40 --sink 3 --recent 5
+		try $name --policy "$@" --rate 0.3 --since 60 --recent 4
+		try $name --policy "$@" --rate 0.2 --of tokens
+		try $name --policy "$@" --rate 0.3 --skip-layers 0,2
+	done
+	judge 414
+}
+
+@test "uniform: every KV head keeps its budget" { policy uniform; }
+@test "pyramid: the layers' budgets fall as in KVCache-Factory" { policy pyramid; }
+@test "pyramid-kvpress: the layers' budgets fall as in kvpress" { policy pyramid-kvpress; }
+@test "ada: KV heads share the budget of their layer by their scores" { policy ada; }
+@test "ada-kvpress: all but the safe rows of a layer compete" { policy ada-kvpress; }
+@test "ada-pyramid: KV heads share what the pyramid gives to their layer" { policy ada-pyramid; }
+@test "global: the rows of all layers compete" { policy global; }
+
+@test "--alpha is the share of its budget that a KV head has for sure" {
+	for alpha in 0 0.3 0.5 1; do
+		for name in even ragged ties; do
+			try $name --budget 20 --policy ada --alpha $alpha
+			try $name --budget 21 --policy ada-kvpress --alpha $alpha
+		done
+	done
+	judge 392
+	kv-evict --budget 20 --policy ada --alpha 1 even.kv -o a.kv
+	kv-evict --budget 20 even.kv -o b.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+}
+
+@test "--normalize weighs KV heads by the part of their scores that the budget holds" {
+	try ties --budget 20 --policy ada --normalize
+	try window --budget 20 --policy ada --normalize
+	judge 40
+	run -2 --separate-stderr kv-evict --policy ada --normalize --budget 20 even.kv
+	assert_equal "$stderr" "kv-evict: layer 0 KV head 0: scores below 0 cannot be normalized"
+}
+
+@test "--select layer keeps the same rows in all KV heads of a layer, by the mean of their scores" {
+	for name in even ties window; do
+		try $name --budget 20 --select layer
+		try $name --rate 0.3 --sink 2 --recent 3 --select layer --policy pyramid
+	done
+	judge 120
+	kv-evict --budget 20 --select layer even.kv -o out.kv
+	[ "$(kv-info --positions out.kv | grep '^1' | cut -d ' ' -f 3- | sort -u | wc -l)" = 1 ]
+	run -2 --separate-stderr kv-evict --budget 20 --select layer ragged.kv
+	assert_equal "$stderr" "kv-evict: layer 0 KV heads 0 and 1 have different rows: they cannot keep the same ones"
+}
+
+@test "adaptive and global policies meet the total of the uniform one exactly" {
+	for name in even ragged ties; do
+		for budget in 11 50; do
+			total=$(kv-evict -v --budget $budget $name.kv 2>&1 >/dev/null | cut -d ' ' -f 2)
+			for policy in ada ada-kvpress global; do
+				run -0 --separate-stderr kv-evict -v --budget $budget --policy $policy $name.kv -o out.kv
+				assert_regex "$stderr" "^kv-evict: $total of "
+			done
+		done
+	done
+	# a third of 1940 rows; each head alone would be rounded down
+	run -0 --separate-stderr kv-evict -v --rate 0.3333333333 --policy global even.kv -o out.kv
+	assert_regex "$stderr" "^kv-evict: 646 of 1940 "
+}
+
+@test "global reads a file and a pipe alike, and may leave a head without rows" {
+	kv-evict --policy global --rate 0.1 window.kv -o a.kv
+	kv-evict --policy global --rate 0.1 <window.kv | cmp a.kv -
+	cat window.kv | kv-evict --policy global --rate 0.1 - | cmp a.kv -
+	echo 9 9 9 1 1 1 2 2 2 0 0 0 >s
+	mksnapshot -L 1 -H 4 -G 4 -N 3 --scores s -o x.kv
+	kv-evict --policy global --budget 1 x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" "3 0 1 0"
+}
+
+@test "global over compact positions reads the input three times and leaves the same rows" {
+	kv-evict --policy global --rate 0.2 even.kv -o a.kv
+	cat even.kv | kv-evict --policy global --rate 0.2 --positions compact -o b.kv
+	assert_equal "$(see b.kv '[l.rows for l in s.layers]')" "$(see a.kv '[l.rows for l in s.layers]')"
+	assert_equal "$(see b.kv '[s.array(l, "values", g).tolist() for l in range(5) for g in range(4)]')" \
+	    "$(see a.kv '[s.array(l, "values", g).tolist() for l in range(5) for g in range(4)]')"
+}
+
+@test "global: what is always kept in all heads together must fit" {
+	run -2 --separate-stderr kv-evict --policy global --rate 0.06 window.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: a budget of 116 of all 1940 rows is too small: 120 are always kept"
+	kv-evict --policy global --rate 0.062 window.kv -o y.kv
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6]"
+}
+
+@test "a snapshot without scores, or a damaged one, is refused by global too" {
+	mksnapshot -L 2 -N 40 -o none.kv
+	run -1 --separate-stderr kv-evict --policy global --budget 3 none.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: none.kv: layer 0 has no scores: run kv-score first"
+	size=$(stat -c %s even.kv)
+	for n in 1000 $((size / 2)) $((size - 1)); do
+		head -c $n even.kv >cut.kv
+		run -3 --separate-stderr kv-evict --policy global --budget 3 cut.kv -o z.kv
+		assert_regex "$stderr" truncated
+		run -3 --separate-stderr bash -c 'kv-evict --policy global --budget 3 - <cut.kv >/dev/null'
+		assert_regex "$stderr" truncated
+	done
+	refute [ -e z.kv ]
+}
+
+@test "--heads: streaming heads keep the ends of the text, the others all rows, without scores" {
+	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 1300 --mass -w 2 -o plain.kv
+	for options in "" "--sparsity 0" "--sparsity 0.35" "--sparsity 1" "--sink 4 --recent 16" "--since 30 --sink 40 --recent 9" \
+	    "--skip-layers 0-3"; do
+		try plain --heads mask.tsv $options
+	done
+	judge 140
+	kv-evict --heads mask.tsv --keep-queries plain.kv -o out.kv
+	assert_equal "$(see out.kv '[l.rows for l in s.layers]')" \
+	    "[1300, 1152, 1300, 1152] [1300, 1300, 1300, 1152] [1152, 1152, 1152, 1152] [1300, 1300, 1300, 1300] [1152, 1152, 1300, 1300]"
+	run -0 "$PYTHON" "$ORACLE/contract.py" content plain.kv out.kv
+	assert_equal "$(see out.kv '[l.queries.data for l in s.layers]')" "$(see plain.kv '[l.queries.data for l in s.layers]')"
+	kv-evict --heads mask.tsv <plain.kv | kv-evict --heads mask.tsv -o twice.kv
+	assert_equal "$(logical twice.kv)" "$(logical out.kv)"
+}
+
+@test "--heads with a budget: the full heads follow it, and need scores" {
+	for name in even ties window; do
+		try $name --heads mask.tsv --budget 20 --sink 2 --recent 7
+		try $name --heads mask.tsv --rate 0.3 --sparsity 0.5 --policy pyramid --sink 1 --recent 3
+	done
+	judge 120
+	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 40 -o none.kv
+	run -1 --separate-stderr kv-evict --heads mask.tsv --budget 5 none.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: none.kv: layer 0 has no scores: run kv-score first"
+}
+
+@test "a head mask that is no table, or of another model, is refused with file, line and column" {
+	printf '1\t0\n1\tfull\n' >bad.tsv
+	run -3 --separate-stderr kv-evict --heads bad.tsv even.kv
+	assert_equal "$stderr" "kv-evict: bad.tsv: line 2 column 2: 'full' is not a number"
+	printf '1\t0\n1\n' >bad.tsv
+	run -3 --separate-stderr kv-evict --heads bad.tsv even.kv
+	assert_equal "$stderr" "kv-evict: bad.tsv: line 2 column 2: the lines before have 2 numbers, this one 1"
+	: >bad.tsv
+	run -3 --separate-stderr kv-evict --heads bad.tsv even.kv
+	assert_equal "$stderr" "kv-evict: bad.tsv: line 1 column 1: there are no numbers"
+	run -3 --separate-stderr kv-evict --heads mask.tsv ragged.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: mask.tsv: 5 lines of 4 numbers, but the model has 3 layers of 3 KV heads"
+	run -1 --separate-stderr kv-evict --heads nowhere.tsv even.kv
+	assert_regex "$stderr" "nowhere.tsv"
+}
+
+@test "rows before --since all stay, and count nowhere" {
+	kv-evict --budget 5 --since 90 even.kv -o out.kv
+	assert_equal "$(see out.kv '[l.rows for l in s.layers]')" \
+	    "[95, 95, 95, 95] [95, 95, 95, 95] [95, 95, 95, 95] [95, 95, 95, 95] [95, 95, 95, 95]"
+	# of the 7 rows since 90 half, and 2 of them are the last
+	kv-evict --rate 0.5 --since 90 --recent 2 --sink 4 even.kv -o out.kv
+	assert_regex "$(positions out.kv 3 1)" "^$(seq -s ' ' 0 89) 9[0-4] 95 96$"
+	run -0 --separate-stderr kv-evict --budget 5 --since 97 even.kv -o out.kv
+	assert_equal "$(logical out.kv)" "$(logical even.kv)"
+}
+
+@test "--of tokens: a layer that has fewer rows keeps as many as the others" {
+	mksnapshot -L 2 -N 50,20 -T 100 --scores random -o x.kv
+	kv-evict --rate 0.1 --of tokens x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" "10 10"
+	kv-evict --rate 0.1 x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" "5 2"
+}
+
+@test "skipped layers keep all rows and need no scores" {
+	for list in 0,1 0-1 4 0,2-4 0,0; do
+		try even --budget 9 --skip-layers $list
+	done
+	judge 100
+	mksnapshot -L 2 -N 40 -o none.kv
+	kv-evict --budget 3 --skip-layers 0,1 -q none.kv -o y.kv
+	assert_equal "$(logical y.kv)" "$(logical none.kv)"
+}
+
+@test "options that cannot be had together, or make no sense, are usage errors" {
+	refused=("--budget 3 --policy other" "--policy" "--budget 3 --alpha 0.5" "--budget 3 --policy ada --alpha 1.5"
+	    "--budget 3 --policy ada --alpha -0.1" "--budget 3 --policy pyramid --normalize" "--budget 3 --policy ada-kvpress --normalize"
+	    "--budget 3 --policy ada --select layer" "--budget 3 --policy global --select layer" "--budget 3 --select query"
+	    "--budget 3 --of tokens" "--rate 0.5 --of bytes" "--budget 3 --sparsity 0.5" "--heads mask.tsv --sparsity 1.5"
+	    "--heads mask.tsv --sparsity -1" "--heads mask.tsv --sink 0 --recent 0" "--heads mask.tsv --budget 9 --policy ada"
+	    "--heads mask.tsv --budget 9 --policy global" "--heads mask.tsv --select layer" "--heads mask.tsv --budget 9 --rate 0.1"
+	    "--budget 3 --skip-layers 5" "--budget 3 --skip-layers 0,x" "--budget 3 --skip-layers 3-1" "--budget 3 --skip-layers 0,"
+	    "--budget 3 --skip-layers -1" "--budget 3 --skip-layers 4096" "--budget 3 --since -1" "--policy global")
+	for wrong in "${refused[@]}"; do
+		run -2 --separate-stderr kv-evict $wrong even.kv -o refused.kv
+		assert_regex "$stderr" '^kv-evict: '
+	done
+	refute [ -e refused.kv ]
+}
+
+@test "the policy and what goes with it stand in the provenance, a mask by its hash" {
+	kv-evict --budget 9 --policy ada even.kv -o out.kv
+	assert_equal "$(see out.kv 's.provenance[-1]["options"]')" \
+	    "{'alpha': 0.2, 'budget': 9, 'policy': 'ada', 'recent': 0, 'sink': 0}"
+	kv-evict --heads mask.tsv --sparsity 0.5 --since 3 --skip-layers 0 even.kv -o out.kv
+	hash=$("$PYTHON" -c 'import xxhash; print(xxhash.xxh3_128_hexdigest(open("mask.tsv", "rb").read()))')
+	assert_equal "$(see out.kv 's.provenance[-1]["options"]')" \
+	    "{'heads': '$hash', 'recent': 1024, 'since': 3, 'sink': 128, 'skip-layers': '0', 'sparsity': 0.5}"
+}

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""budgets - the rows that kv-evict must leave, from the formulas.
+
+	budgets.py BEFORE.kv AFTER.kv [OPTION ...]
+	budgets.py <LINES               each line like the arguments above
+
+OPTION are kv-evict's own. Everything is sorted, in Python's own numbers, fractions where a share
+is rounded; nothing is taken from the C. Prints how many KV heads agree.
+"""
+
+import argparse
+import math
+import os
+import sys
+from fractions import Fraction
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "format"))
+import kvread  # noqa: E402
+
+INF = math.inf
+BETA = 20
+
+
+def arguments(words):
+    parser = argparse.ArgumentParser(description="the rows that kv-evict must leave")
+    parser.add_argument("before")
+    parser.add_argument("after")
+    parser.add_argument("--budget", type=int)
+    parser.add_argument("--rate", type=Fraction)
+    parser.add_argument("--of", default="rows")
+    parser.add_argument("--policy", default="uniform")
+    parser.add_argument("--alpha", type=Fraction, default=Fraction(1, 5))
+    parser.add_argument("--normalize", action="store_true")
+    parser.add_argument("--select", default="head")
+    parser.add_argument("--heads")
+    parser.add_argument("--sparsity", type=Fraction)
+    parser.add_argument("--sink", type=int)
+    parser.add_argument("--recent", type=int)
+    parser.add_argument("--since", type=int, default=0)
+    parser.add_argument("--skip-layers", default="")
+    return parser.parse_args(words)
+
+
+class Head:
+    """The judged rows of one KV head: (position, rank), rank infinite for what always stays."""
+
+    def __init__(self, positions, scores, args, end):
+        sink, first_recent = args.sink or 0, end - (args.recent or 0)
+        self.before = [p for p in positions if p < args.since]
+        self.rows = [(p, INF if p < sink or p >= first_recent else s)
+                     for p, s in zip(positions, scores) if p >= args.since]
+        self.n = len(self.rows)
+        self.always = sum(s == INF for _, s in self.rows)
+        self.base = self.n
+
+    def best(self, count):
+        """The positions that stay."""
+        order = sorted(range(self.n), key=lambda i: (-self.rows[i][1], i))
+        return self.before + sorted(self.rows[i][0] for i in order[:count])
+
+
+def pyramid(l, L, T, w, C):
+    """KVCache-Factory, integers."""
+    if T <= C:
+        return T
+    B = C - w
+    if T < 2 * B or L < 2:
+        return C
+    low = B // BETA
+    high = 2 * B - low
+    if high >= T - w:
+        high = T - w
+        low = 2 * B - high
+    return high - l * ((high - low) // (L - 1)) + w
+
+
+def pyramid_kvpress(l, L, T, w, kept):
+    if T <= kept:
+        return T
+    low = kept / BETA
+    high = 2 * kept - low
+    if high >= T - w:
+        high = T - w
+        low = 2 * kept - high
+    if L < 2 or not T >= high >= low >= w:
+        return min(T, round(kept))
+    return round(high - l * (high - low) / (L - 1))
+
+
+def greatest(lists, k):
+    """How many of the k greatest are in each list; equal: the first."""
+    order = sorted((-s, p, i) for p, scores in enumerate(lists) for i, s in enumerate(scores))
+    won = [0] * len(lists)
+    for _, p, _ in order[:k]:
+        won[p] += 1
+    return won
+
+
+def ada(heads, counts, args):
+    lists, B = [], [c - h.always for h, c in zip(heads, counts)]
+    for head, b in zip(heads, B):
+        scores = [s for _, s in head.rows if s != INF]
+        if args.normalize and sum(scores) > 0:
+            factor = sum(sorted(scores)[len(scores) - b:]) / sum(scores)
+            scores = [s * factor for s in scores]
+        lists.append(scores)
+    won = greatest(lists, sum(B))
+    shares = [c * (1 - args.alpha) + b * args.alpha for c, b in zip(won, B)]
+    caps = [math.floor(s) for s in shares]
+    order = sorted(range(len(shares)), key=lambda g: (caps[g] - shares[g], g))
+    for g in order[:sum(B) - sum(caps)]:
+        caps[g] += 1
+    return [h.always + c for h, c in zip(heads, caps)]
+
+
+def ada_kvpress(heads, counts, args):
+    lists = []
+    for head, count in zip(heads, counts):
+        order = sorted(range(head.n), key=lambda i: (-head.rows[i][1], i))
+        safe = set(order[:math.floor(count * args.alpha)])
+        lists.append([INF if i in safe else s for i, (_, s) in enumerate(head.rows)])
+    return greatest(lists, sum(counts))
+
+
+def of_layer(heads, l, L, args):
+    """Rows that stay in each head of a layer."""
+    counts = []
+    for head in heads:
+        kept = args.budget if args.budget is not None else head.base * args.rate
+        if args.policy == "pyramid-kvpress":
+            counts.append(pyramid_kvpress(l, L, head.n, head.always, kept))
+        elif args.policy in ("pyramid", "ada-pyramid"):
+            counts.append(pyramid(l, L, head.n, head.always, math.floor(kept)))
+        else:
+            counts.append(min(math.floor(kept), head.n))
+    if args.policy in ("ada", "ada-pyramid"):
+        return ada(heads, counts, args)
+    return ada_kvpress(heads, counts, args) if args.policy == "ada-kvpress" else counts
+
+
+def of_all(layers, args):
+    """Rows that stay in each head of each layer, under one threshold."""
+    heads = [head for heads in layers for head in heads]
+    if args.budget is not None:
+        k = sum(min(args.budget, head.n) for head in heads)
+    else:
+        k = min(sum(h.n for h in heads), math.floor(sum(h.base for h in heads) * args.rate))
+    won = greatest([[s for _, s in head.rows] for head in heads], k)
+    G = len(layers[0])
+    return [won[i:i + G] for i in range(0, len(won), G)]
+
+
+def streaming(path, sparsity):
+    """The set of (layer, head) that stream."""
+    with open(path, encoding="ascii") as file:
+        table = [[min(max(float(x), 0), 1) for x in line.split()] for line in file]
+    flat = sorted((x, l, g) for l, line in enumerate(table) for g, x in enumerate(line))
+    if sparsity is None:
+        return {(l, g) for x, l, g in flat if x < 0.5}
+    return {(l, g) for _, l, g in flat[:round(len(flat) * sparsity)]}
+
+
+def mean(heads):
+    """Every head gets the mean of the ranks."""
+    for i, column in enumerate(zip(*(head.rows for head in heads))):
+        ranks = [s for _, s in column]
+        value = INF if INF in ranks else sum(ranks) / len(ranks)
+        for head in heads:
+            head.rows[i] = (column[0][0], value)
+    for head in heads:
+        head.always = sum(s == INF for _, s in head.rows)
+
+
+def skipped(text):
+    layers = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        layers.update(range(int(first), int(last or first) + 1))
+    return layers
+
+
+def expected(old, args):
+    """[layer][head] -> positions"""
+    end, L = old.head["next_position"], len(old.layers)
+    layers, skip = [], skipped(args.skip_layers)
+    for l, layer in enumerate(old.layers):
+        scores = layer.scores.values if layer.scores else [[0] * n for n in layer.rows]
+        heads = [Head(p, s, args, end) for p, s in zip(layer.positions, scores)]
+        for head, positions in zip(heads, layer.positions):
+            if l in skip:
+                head.before, head.rows, head.n, head.always, head.base = positions, [], 0, 0, 0
+            elif args.of == "tokens":
+                head.base = end - args.since if args.since else len(old.tokens)
+        if args.select == "layer":
+            mean(heads)
+        layers.append(heads)
+    if args.budget is None and args.rate is None:
+        args.rate = 1
+    if args.policy == "global":
+        counts = of_all(layers, args)
+    else:
+        counts = [of_layer(heads, l, L, args) for l, heads in enumerate(layers)]
+    want = [[h.best(c) for h, c in zip(*pair)] for pair in zip(layers, counts)]
+    if args.heads:
+        sink = 128 if args.sink is None else args.sink
+        recent = 1024 if args.recent is None else args.recent
+        for l, g in streaming(args.heads, args.sparsity):
+            if l not in skip:
+                want[l][g] = [p for p in old.layers[l].positions[g]
+                              if p < max(sink, args.since) or p >= end - recent]
+    return want
+
+
+def judge(words):
+    args = arguments(words)
+    with open(args.before, "rb") as a, open(args.after, "rb") as b:
+        old, new = kvread.read(a), kvread.read(b)
+    count = 0
+    for l, want in enumerate(expected(old, args)):
+        for g, positions in enumerate(want):
+            if list(new.layers[l].positions[g]) != positions:
+                sys.exit(f"{' '.join(words)}: layer {l} KV head {g}: "
+                         f"{list(new.layers[l].positions[g])}, must be {positions}")
+            count += 1
+    return count
+
+
+def main():
+    runs = [sys.argv[1:]] if len(sys.argv) > 1 else [line.split() for line in sys.stdin]
+    print(sum(judge(words) for words in runs), "heads")
+
+
+if __name__ == "__main__":
+    main()
