@@ -205,6 +205,12 @@ policy() {
 	assert_equal "$(see y.kv 's.layers[0].rows')" "10 10"
 	kv-evict --rate 0.1 x.kv -o y.kv
 	assert_equal "$(see y.kv 's.layers[0].rows')" "5 2"
+	# positions 80 to 99: two of them, and 60 that are not judged
+	mksnapshot -L 2 -N 80 -T 100 --scores random -w 20 -o x.kv
+	kv-evict --rate 0.1 --of tokens --since 80 x.kv -o y.kv
+	assert_equal "$(see y.kv 's.layers[0].rows')" "62 62"
+	try ragged --rate 0.2 --of tokens --since 90
+	judge 9
 }
 
 @test "skipped layers keep all rows and need no scores" {

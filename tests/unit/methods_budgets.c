@@ -66,6 +66,8 @@ test_pyramid(void)
 	expect_layer(3, 4, 100, 8, opt, 3 + 8);
 	expect_layer(0, 4, 70, 8, opt, 62 + 8); /* 63 would be more than there is: 62 .. 2 */
 	expect_layer(3, 4, 70, 8, opt, 2 + 8);
+	expect_layer(0, 4, 66, 8, opt, 58 + 8); /* 58, 41, 24, 7 */
+	expect_layer(3, 4, 66, 8, opt, 7 + 8);
 	expect_layer(0, 1, 100, 8, opt, 40);    /* one layer is no pyramid */
 	opt.budget = 0;
 	opt.rate = 0.4;                         /* 40 of 100 */
