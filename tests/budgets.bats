@@ -115,6 +115,16 @@ policy() {
 	assert_equal "$(see y.kv 's.layers[0].rows')" "3 0 1 0"
 }
 
+@test "what comes through a pipe waits in TMPDIR, and leaves nothing there" {
+	mkdir -p waiting
+	cat even.kv | TMPDIR=$PWD/waiting kv-evict --policy global --rate 0.1 -o a.kv
+	assert_equal "$(ls -A waiting)" ""
+	export TMPDIR=$PWD/nowhere
+	run -1 --separate-stderr bash -c 'cat even.kv | kv-evict --policy global --rate 0.1 >/dev/null'
+	assert_equal "$stderr" "kv-evict: a temporary file in $PWD/nowhere: No such file or directory"
+	kv-evict --policy global --rate 0.1 even.kv | cmp a.kv -
+}
+
 @test "global over compact positions reads the input three times and leaves the same rows" {
 	kv-evict --policy global --rate 0.2 even.kv -o a.kv
 	cat even.kv | kv-evict --policy global --rate 0.2 --positions compact -o b.kv

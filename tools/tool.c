@@ -98,6 +98,26 @@ read_environment(const struct tool *tool)
 }
 
 int
+temporary_file(void)
+{
+	const char *folder = getenv("TMPDIR");
+	char path[4096];
+	int fd;
+
+	if (folder == NULL || *folder == '\0')
+		folder = "/tmp";
+	if (snprintf(path, sizeof path, "%s/kvpipe.XXXXXX", folder) >= (int)sizeof path)
+		die(EXIT_RUN, "TMPDIR is too long");
+	hold_signals(1);
+	if ((fd = mkostemp(path, O_CLOEXEC)) >= 0)
+		unlink(path);
+	hold_signals(0);
+	if (fd < 0)
+		die(EXIT_RUN, "a temporary file in %s:", folder);
+	return fd;
+}
+
+int
 tool_start(const struct tool *tool, int argc, char **argv)
 {
 	the_tool = tool;

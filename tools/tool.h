@@ -1,7 +1,7 @@
 /* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
  *
- * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS) or
- * handle signals. */
+ * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS, TMPDIR)
+ * or handle signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
@@ -100,6 +100,9 @@ void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /
 void *must_alloc(size_t n, size_t size);
 /* "-" = standard input; zero-terminated; dies */
 void must_read_all(const char *path, char **data, size_t *len);
+/* A new file in $TMPDIR (/tmp unless set) that has no name and is gone when the program ends:
+ * its descriptor, to read and write; dies */
+int temporary_file(void);
 
 /* ---- snapshots ---- */
 

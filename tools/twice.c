@@ -1,7 +1,6 @@
 /* twice.c - a snapshot that is read two times */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,28 +19,34 @@ is_file(int fd)
 	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && lseek(fd, 0, SEEK_CUR) == 0;
 }
 
+static void
+write_all(int fd, const char *data, size_t size, const char *name)
+{
+	ssize_t n;
+
+	for (; size > 0; data += n, size -= (size_t)n)
+		if ((n = write(fd, data, size)) < 0) {
+			if (errno != EINTR)
+				die(EXIT_RUN, "the temporary file for %s: write:", name);
+			n = 0;
+		}
+}
+
 static int
 spool(int from, const char *name)
 {
-	FILE *to = tmpfile();
+	int to = temporary_file();
 	char piece[PIECE];
 	ssize_t n;
-	int fd;
 
-	if (to == NULL)
-		die(EXIT_RUN, "a temporary file for %s:", name);
 	while ((n = read(from, piece, sizeof piece)) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			die(EXIT_RUN, "%s: read:", name);
-		if (fwrite(piece, 1, (size_t)n, to) != (size_t)n)
-			die(EXIT_RUN, "the temporary file for %s: write:", name);
+		write_all(to, piece, (size_t)n, name);
 	}
-	if (fflush(to) != 0 || (fd = dup(fileno(to))) < 0)
-		die(EXIT_RUN, "the temporary file for %s: write:", name);
-	fclose(to);
-	return fd;
+	return to;
 }
 
 void

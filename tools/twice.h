@@ -2,7 +2,7 @@
  * last ones of the input
  *
  * A regular file is simply read again. What comes through a pipe is put into a temporary file
- * first: in /tmp, as large as the snapshot, without a name, gone when the program ends. */
+ * first: in $TMPDIR, as large as the snapshot, without a name, gone when the program ends. */
 #ifndef KVPIPE_TWICE_H
 #define KVPIPE_TWICE_H
 
