@@ -40,3 +40,14 @@ flat() {
 		flat kv-evict --rate $rate
 	done
 }
+
+@test "kv-evict --policy global holds the scores of all layers, and no more keys and values than else" {
+	if nm "$O/kv-evict" | grep -q __asan_init; then
+		skip "sanitizers hold memory of their own"
+	fi
+	few=$(layers=4 peak kv-evict --policy global --rate 0.1)
+	many=$(layers=24 peak kv-evict --policy global --rate 0.1)
+	echo "$few bytes with 4 layers, $many with 24"
+	scores=$((20 * 2 * 16384 * 4))
+	((many < few + 2 * scores + (1 << 20)))
+}
