@@ -60,6 +60,20 @@ all_agree() {
 	all_agree
 }
 
+@test "from --since on rows are judged as in a snapshot without the others, which get +inf" {
+	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
+		mksnapshot $shape -d bf16 -w 5 --mass -o x.kv
+		for since in 1 70 146 300; do
+			for method in snapkv tova h2o knorm keydiff recent random; do
+				agrees 2e-6 $method since=$since
+			done
+		done
+	done
+	all_agree
+	see 2.y.kv 's.layers[0].scores.label' | grep -x 'tova keep-last=0 since=1'
+	kv-score --method knorm --since 0 x.kv | cmp - <(kv-score --method knorm x.kv)
+}
+
 @test "max pooling before and after the reduction are different scores, average pooling is the same" {
 	mksnapshot -H 8 -G 2 -E 16 -N 80 -w 8 -o x.kv
 	kv-score --method snapkv --pool max --order pool-first x.kv -o a.kv

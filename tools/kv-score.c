@@ -22,7 +22,7 @@ static const struct tool tool = {
 	.about = "judge the rows of a snapshot: write it again with a score for each row",
 	.synopsis = "--method NAME | --list [-qvz] [-j N] [-o FILE] [-s N] [--device DEVICE]\n"
 	    "[--keep-last] [--kernel K] [--order WHICH] [--pool HOW] [--progress WHEN]\n"
-	    "[--reduce HOW] [--sink N] [--window W] [snapshot]",
+	    "[--reduce HOW] [--since POSITION] [--sink N] [--window W] [snapshot]",
 	.opts = opts,
 	.more = scoring_opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,

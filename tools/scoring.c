@@ -12,7 +12,7 @@
 #define MAX_HEADS 4096          /* kv-snapshot(5), 4.1 */
 
 static const char *pool_name, *reduce_name, *order_name;
-static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN;
+static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint64_t seed = NO_SEED;
 static int keep_last;
 
@@ -27,6 +27,8 @@ const struct opt scoring_opts[] = {
 	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept" },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
 	    "use only the last W of the stored observation queries" },
+	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
+	    "rows before it are not judged, and stay" },
 	{ .name = NULL }
 };
 
@@ -119,6 +121,12 @@ scoring_check(const char *name)
 	return method;
 }
 
+void
+scoring_since(uint32_t position)
+{
+	since = position;
+}
+
 uint32_t
 scoring_window(uint32_t stored, uint32_t layer)
 {
@@ -160,6 +168,8 @@ scoring_label(char *label, size_t size, uint32_t queries)
 			n += (size_t)snprintf(label + n, size - n, " %s=%s", word, text);
 		else
 			n += (size_t)snprintf(label + n, size - n, " %s=%" PRIu64, word, number);
+	if (since != 0)
+		snprintf(label + n, size - n, " since=%u", since);
 }
 
 void
@@ -176,6 +186,8 @@ scoring_sign(uint32_t queries)
 			sign_text(word, text);
 		else
 			sign_count(word, number);
+	if (since != 0)
+		sign_count("since", since);
 }
 
 /* ---- the attention that the observation queries pay ---- */
@@ -239,22 +251,26 @@ pay(const struct device *d, const struct scoring_layer *layer, const struct laye
 	device_check(d);
 }
 
-/* in.window_mass <- what the observation queries give to each row. */
+/* in.window_mass <- what the observation queries give to each row but the first[g] ones of each
+ * KV head, which they do not see. */
 static void
-pay_attention(const struct device *d, struct scoring_layer *layer)
+pay_attention(const struct device *d, struct scoring_layer *layer, const uint32_t *first)
 {
 	struct score_input *in = &layer->in;
 	const struct kv_rows *rows = in->rows;
 	uint64_t start[MAX_HEADS], total = 0;
 	uint32_t len[MAX_HEADS], g, most = 0;
-	struct layer_rows lr = { .start = start, .len = len, .heads = rows->heads,
-	    .width = in->width, .dtype = in->dtype };
+	struct layer_rows lr = { .heads = rows->heads, .width = in->width, .dtype = in->dtype };
 
+	if (layer->there != NULL)
+		lr = *layer->there;
 	for (g = 0; g < rows->heads; total += rows->count[g++]) {
-		start[g] = total;
-		len[g] = rows->count[g];
+		start[g] = (layer->there != NULL ? layer->there->start[g] : total) + first[g];
+		len[g] = rows->count[g] - first[g];
 		most = len[g] > most ? len[g] : most;
 	}
+	lr.start = start;
+	lr.len = len;
 	if (layer->there == NULL) {
 		if (device_shares_memory(d))
 			lr.k = (void *)(uintptr_t)in->keys;     /* read only, whatever the type says */
@@ -263,9 +279,93 @@ pay_attention(const struct device *d, struct scoring_layer *layer)
 			    (size_t)total * in->width * kv_dtype_size(in->dtype));
 		lr.pos = upload_positions(d, rows, total);
 	}
-	pay(d, layer, layer->there != NULL ? layer->there : &lr, most);
+	pay(d, layer, &lr, most);
 	in->window_mass = window_mass;
 	in->stride = most;
+}
+
+/* ---- the rows from --since on ---- */
+
+/* The rows of a layer but the first ones of each KV head, and what belongs to them. */
+struct later {
+	struct kv_rows rows;
+	uint32_t *count;        /* [G] */
+	const uint32_t **pos;   /* [G] */
+	char *keys;             /* packed */
+	float *mass, *score;
+};
+
+/* Takes size bytes for each row of lists that lie one after another, R for each KV head. */
+static void *
+take_later(const void *from, size_t size, uint32_t R, const struct kv_rows *rows,
+    const uint32_t *first)
+{
+	char *to = must_alloc(kv_rows_total(rows) * R, size), *end = to;
+	const char *at = from;
+	uint32_t g, r;
+	size_t n;
+
+	for (g = 0; g < rows->heads; g++)
+		for (r = 0; r < R; r++) {
+			n = (rows->count[g] - first[g]) * size;
+			if (n > 0)
+				memcpy(end, at + first[g] * size, n);
+			end += n;
+			at += rows->count[g] * size;
+		}
+	return to;
+}
+
+/* *in <- the same for later rows alone. Freed by later_end(). */
+static void
+later_start(struct later *later, struct score_input *in, const uint32_t *first)
+{
+	const struct kv_rows *rows = in->rows;
+	uint32_t g;
+
+	memset(later, 0, sizeof *later);
+	later->count = must_alloc(rows->heads, sizeof *later->count);
+	later->pos = must_alloc(rows->heads, sizeof *later->pos);
+	for (g = 0; g < rows->heads; g++) {
+		later->count[g] = rows->count[g] - first[g];
+		later->pos[g] = rows->pos[g] + first[g];
+	}
+	if (in->keys != NULL && (method->needs & NEED_KEYS))
+		later->keys = take_later(in->keys, in->width * kv_dtype_size(in->dtype), 1, rows,
+		    first);
+	if (in->mass != NULL)
+		later->mass = take_later(in->mass, sizeof *in->mass, in->query_heads / rows->heads,
+		    rows, first);
+	later->rows = (struct kv_rows){ rows->heads, later->count, later->pos };
+	later->score = must_alloc(kv_rows_total(&later->rows), sizeof *later->score);
+	in->rows = &later->rows;
+	in->keys = later->keys;
+	in->mass = later->mass;
+}
+
+/* score <- those of the later rows, and +inf for the first ones. */
+static void
+later_spread(const struct later *later, float *score, const uint32_t *first)
+{
+	const float *from = later->score;
+	uint32_t g, s;
+
+	for (g = 0; g < later->rows.heads; g++) {
+		for (s = 0; s < first[g]; s++)
+			*score++ = INFINITY;
+		for (s = 0; s < later->count[g]; s++)
+			*score++ = *from++;
+	}
+}
+
+static void
+later_end(struct later *later)
+{
+	free(later->count);
+	free(later->pos);
+	free(later->keys);
+	free(later->mass);
+	free(later->score);
 }
 
 /* ---- a layer ---- */
@@ -282,16 +382,39 @@ refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer)
 				    "are keys or queries?", layer, g, s);
 }
 
+/* How many rows stand before --since; positions are ascending. */
+static uint32_t
+rows_before_since(const uint32_t *pos, uint32_t n)
+{
+	uint32_t first = 0;
+
+	while (first < n && pos[first] < since)
+		first++;
+	return first;
+}
+
 void
 scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
 {
-	struct score_input *in = &layer->in;
+	const struct kv_rows *rows = layer->in.rows;
+	uint32_t first[MAX_HEADS], g;
+	struct scoring_layer asked = *layer;
+	struct later later;
 
+	for (g = 0; g < rows->heads; g++)
+		first[g] = rows_before_since(rows->pos[g], rows->count[g]);
 	if (method->needs & NEED_WINDOW)
-		pay_attention(d, layer);
-	if (method_score(method, in, &options, processors(), score) != 0)
+		pay_attention(d, &asked, first);
+	if (since > 0)
+		later_start(&later, &asked.in, first);
+	if (method_score(method, &asked.in, &options, processors(),
+	    since > 0 ? later.score : score) != 0)
 		die(EXIT_RUN, "out of memory");
-	refuse_nan(score, in->rows, in->layer);
+	if (since > 0) {
+		later_spread(&later, score, first);
+		later_end(&later);
+	}
+	refuse_nan(score, rows, layer->in.layer);
 }
 
 void

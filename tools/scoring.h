@@ -18,6 +18,9 @@ void scoring_list(void);
  * does not use is refused. Dies with EXIT_USAGE; name NULL: so, too. */
 const struct method *scoring_check(const char *name);
 
+/* From now on only rows at this position and later are judged, as with --since. */
+void scoring_since(uint32_t position);
+
 /* How many observation queries the method looks at, of those that a layer has: all, or --window.
  * Dies with EXIT_USAGE when that is more. */
 uint32_t scoring_window(uint32_t stored, uint32_t layer);
@@ -38,7 +41,8 @@ struct scoring_layer {
 	const struct layer_rows *there;
 };
 
-/* score[sum S] <- the method's scores. d: opened, with NEED_WINDOW. Dies, also when a score is
+/* score[sum S] <- the method's scores; rows before --since get +inf, and nothing else is as if
+ * they were there: softmax, anchor, neighbours are those of the later rows alone. d: opened, with NEED_WINDOW. Dies, also when a score is
  * not a number. */
 void scoring_judge(const struct device *d, struct scoring_layer *layer, float *score);
 
