@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The contract that every method of `kv-score --list` keeps under kv-evict's budgets, for heads of any shape
+# The contract that every method of `kv-score --list` keeps under kv-evict's budgets and policies, for heads of any shape
 #
 # All runs are made once, noted in a table, and judged by tests/oracle/contract.py.
 
@@ -43,6 +43,15 @@ setup_file() {
 			noted "$name" "$method" --rate 0.9 --sink 2
 		done <methods
 	done
+	# what each policy does with a budget is in budgets.bats
+	kv-evict --help | sed -n 's/^ *--policy NAME *//p' | tr -s ' ,' '\n' | grep -vx or >policies
+	while read -r policy; do
+		while read -r method; do
+			noted gqa8 "$method" --policy "$policy" --budget 24 --sink 3 --recent 4
+			noted ragged8 "$method" --policy "$policy" --rate 0.6 --sink 3
+			noted holes "$method" --policy "$policy" --rate 1
+		done <methods
+	done <policies
 }
 
 setup() {
@@ -58,10 +67,14 @@ judge() {
 @test "a budget is met exactly in every head, or the head keeps all its rows" { judge budget; }
 @test "a rate is floor(rows * rate + 1e-9) of every head's own rows" { judge rate; }
 @test "rows come out in ascending order, and none that was not there" { judge order; }
-@test "sinks and recent positions stay under every method" { judge always; }
+@test "sinks and recent positions stay under every method and policy" { judge always; }
 @test "a larger budget keeps all that a smaller one keeps" { judge monotone; }
 
-@test "a rate of 1 is the identity" {
+@test "a rate of 1 drops nothing, whatever the policy" { judge identity; }
+
+@test "there is more than one policy" { grep -qx uniform policies && [ "$(wc -l <policies)" -ge 5 ]; }
+
+@test "a rate of 1 changes no logical byte" {
 	while read -r method; do
 		for name in gqa4 holes ragged4; do
 			kv-evict --rate 1 $name.$method.scored -o out.kv

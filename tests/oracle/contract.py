@@ -3,7 +3,7 @@
 
 Each line of TABLE names two outputs of kv-info --positions, before and after, then the method, then
 kv-evict's options. Prints how many KV heads the rule was held against; exit 1 names the first that
-breaks it. Rules: budget, rate, order, always, monotone.
+breaks it. Rules: budget, rate (both of the uniform policy), order, always, identity, monotone.
 
 contract.py content BEFORE.kv AFTER.kv compares what the rows hold.
 """
@@ -23,21 +23,35 @@ def read_rows(path):
     return {(line[0], line[1]): line[2:] for line in numbers}
 
 
+def number(word):
+    return float(word) if word[0].isdigit() else word
+
+
 def read_table(path):
     """(before, after, method, options) of each line; options by their names without dashes."""
     with open(path, encoding="ascii") as file:
         for line in file:
             before, after, method, *words = line.split()
-            options = {name[2:]: float(value) for name, value in zip(words[::2], words[1::2])}
-            yield before, after, method, options
+            yield before, after, method, {name[2:]: number(value)
+                                          for name, value in zip(words[::2], words[1::2])}
+
+
+def is_uniform(options):
+    return options.get("policy", "uniform") == "uniform"
 
 
 def budget(old, new, options):
-    return "budget" not in options or len(new) == min(len(old), options["budget"])
+    return not is_uniform(options) or "budget" not in options or (
+        len(new) == min(len(old), options["budget"]))
 
 
 def rate(old, new, options):
-    return "rate" not in options or len(new) == int(len(old) * options["rate"] + 1e-9)
+    return not is_uniform(options) or "rate" not in options or (
+        len(new) == int(len(old) * options["rate"] + 1e-9))
+
+
+def identity(old, new, options):
+    return options.get("rate") != 1 or new == old
 
 
 def order(old, new, _options):
@@ -105,7 +119,7 @@ def check_content(before, after):
 
 def main():
     parser = argparse.ArgumentParser(description="what must hold for the rows that are left")
-    parser.add_argument("rule", choices="budget rate order always monotone content".split())
+    parser.add_argument("rule", choices="budget rate order always identity monotone content".split())
     parser.add_argument("path", nargs="+", help="a table, or two snapshots")
     args = parser.parse_args()
     if args.rule == "content":
@@ -113,7 +127,8 @@ def main():
     elif args.rule == "monotone":
         count = check_monotone(read_table(*args.path))
     else:
-        rules = {"budget": budget, "rate": rate, "order": order, "always": always}
+        rules = {"budget": budget, "rate": rate, "order": order, "always": always,
+                 "identity": identity}
         count = check_each(rules[args.rule], read_table(*args.path))
     print(count, "heads")
 
