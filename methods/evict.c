@@ -29,6 +29,12 @@ ranked_free(struct ranked *r)
 	memset(r, 0, sizeof *r);
 }
 
+static int
+is_streaming(const struct evict_input *in, uint32_t g)
+{
+	return in->streaming != NULL && in->streaming[g];
+}
+
 /* rank[n] <- the scores, +inf for rows that are always kept. */
 static struct always
 rank_head(float *rank, const uint32_t *pos, const float *score, uint32_t n, uint32_t sink,
@@ -57,7 +63,7 @@ static void
 rank_one(struct ranked *r, float *rank, uint32_t g, const float *score,
     const struct evict_input *in, const struct evict_options *opt)
 {
-	int streams = in->streaming != NULL && in->streaming[g];
+	int streams = is_streaming(in, g);
 	uint32_t sink = streams ? opt->stream_sink : opt->sink;
 	uint32_t recent = streams ? opt->stream_recent : opt->recent;
 	uint32_t from = recent < in->next_position ? in->next_position - recent : 0;
@@ -114,7 +120,8 @@ rank_rows(struct ranked *r, const struct evict_input *in, const struct evict_opt
 	if (r->old == NULL || r->n == NULL || r->always == NULL || r->rank == NULL)
 		return EVICT_ENOMEM;
 	for (g = 0, rank = r->rank; g < rows->heads; rank += r->n[g++]) {
-		while (r->old[g] < rows->count[g] && rows->pos[g][r->old[g]] < opt->since)
+		while (!is_streaming(in, g) && r->old[g] < rows->count[g] &&
+		    rows->pos[g][r->old[g]] < opt->since)
 			r->old[g]++;
 		r->n[g] = rows->count[g] - r->old[g];
 		rank_one(r, rank, g, score, in, opt);
@@ -144,7 +151,7 @@ budget_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
 	double real = opt->budget != 0 ? opt->budget :
 	    (in->tokens != 0 ? in->tokens : n) * opt->rate;
 
-	if (in->streaming != NULL && in->streaming[g])
+	if (is_streaming(in, g))
 		return always;
 	switch (opt->layer_budgets) {
 	case LAYERS_UNIFORM:
@@ -172,7 +179,7 @@ share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *
 	for (g = 0; g < r->heads; g++) {
 		a = &r->always[g];
 		count[g] = budget_of(r, g, in, opt);
-		if (in->streaming != NULL && in->streaming[g])
+		if (is_streaming(in, g))
 			continue;
 		if (count[g] < always_kept(a) || (r->n[g] > 0 && budget_wanted(opt, in, r->n[g]) == 0)) {
 			snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: "

@@ -118,7 +118,8 @@ struct evict_input {
 	/* what rate is a share of; 0 = the rows of the KV head, from opt.since on */
 	uint32_t tokens;
 	/* [G] 1 = a streaming head: keeps opt.stream_sink and opt.stream_recent positions and
-	 * nothing else, whatever the budget; NULL = none. Not where heads share budgets or rows */
+	 * nothing else, whatever the budget and opt.since; NULL = none. Not where heads share
+	 * budgets or rows */
 	const uint8_t *streaming;
 	/* [G] rows of each KV head, from opt.since on, as global_counts() has them; NULL = what
 	 * opt says */
@@ -166,8 +167,8 @@ struct head_mask {
 enum { MASK_OK = 0, MASK_ENOMEM = -1, MASK_ETEXT = -2 };
 
 /* Numbers between blanks, tabs or commas, as many in each line; # begins a comment, empty lines
- * do not count. text[len] must be zero. MASK_ETEXT: why is "line 3 column 2: ...". out must be freed by
- * head_mask_free(). */
+ * do not count. text[len] must be zero. MASK_ETEXT: why is "line 3 column 2: ...". out must be
+ * freed by head_mask_free(). */
 int head_mask_parse(struct head_mask *out, const char *text, size_t len, char *why, size_t size);
 void head_mask_free(struct head_mask *mask);
 

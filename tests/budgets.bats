@@ -157,7 +157,7 @@ policy() {
 
 @test "--heads: streaming heads keep the ends of the text, the others all rows, without scores" {
 	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 1300 --mass -w 2 -o plain.kv
-	for options in "" "--sparsity 0" "--sparsity 0.35" "--sparsity 1" "--sink 4 --recent 16" "--since 30 --sink 40 --recent 9" \
+	for options in "" "--sparsity 0" "--sparsity 0.35" "--sparsity 1" "--sink 4 --recent 16" "--since 60 --sink 40 --recent 9" \
 	    "--skip-layers 0-3"; do
 		try plain --heads mask.tsv $options
 	done

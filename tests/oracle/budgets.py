@@ -208,7 +208,7 @@ def expected(old, args):
         for l, g in streaming(args.heads, args.sparsity):
             if l not in skip:
                 want[l][g] = [p for p in old.layers[l].positions[g]
-                              if p < max(sink, args.since) or p >= end - recent]
+                              if p < sink or p >= end - recent]
     return want
 
 
