@@ -170,7 +170,7 @@ share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *
     const struct evict_options *opt, char *why, size_t size)
 {
 	const struct always *a;
-	uint32_t g;
+	uint32_t g, wanted;
 
 	if (in->count != NULL) {
 		memcpy(count, in->count, r->heads * sizeof *count);
@@ -181,7 +181,8 @@ share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *
 		count[g] = budget_of(r, g, in, opt);
 		if (is_streaming(in, g))
 			continue;
-		if (count[g] < always_kept(a) || (r->n[g] > 0 && budget_wanted(opt, in, r->n[g]) == 0)) {
+		wanted = budget_wanted(opt, in, r->n[g]);
+		if (count[g] < always_kept(a) || (wanted == 0 && r->n[g] > 0)) {
 			snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: "
 			    "%u are always kept (%u sink, %u recent, %u scored +inf)", g, count[g],
 			    r->n[g], always_kept(a), a->sink, a->recent, a->infinite);

@@ -95,8 +95,9 @@ global_counts(struct global *all, const struct evict_options *opt, const uint32_
 	if (k > all->total)
 		k = all->total;
 	if (k < all->always || k == 0) {
-		snprintf(why, size, "a budget of %llu of all %zu rows is too small: %llu are always "
-		    "kept", (unsigned long long)k, all->total, (unsigned long long)all->always);
+		snprintf(why, size, "a budget of %llu of all %zu rows is too small: %llu are "
+		    "always kept", (unsigned long long)k, all->total,
+		    (unsigned long long)all->always);
 		return EVICT_EBUDGET;
 	}
 	free(all->count);

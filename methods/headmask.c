@@ -36,7 +36,7 @@ parse_line(double *full, const char *p, const char *end, char *why, size_t size)
 		if (p == end || *p == '#')
 			return n;
 		if (n == MOST) {
-			snprintf(why, size, "column %d: more numbers than a layer has heads", n + 1);
+			snprintf(why, size, "column %d: no layer has so many heads", n + 1);
 			return -1;
 		}
 		full[n++] = strtod(p, &after);
