@@ -5,7 +5,11 @@
 
 #include <jansson.h>
 
-#define OBSERVE_END_OF_PROMPT 1         /* the one source of oBSq that is defined, 4.5 */
+/* sources of oBSq, 4.5 */
+#define OBSERVED_STORED 1
+#define OBSERVED_RUN 2
+
+#define F32_INFINITY 0x7f800000         /* its bits; above are NaN and what is negative */
 
 static int
 exactly(const struct kv_header *h, uint64_t size, struct kv_message *why)
@@ -47,6 +51,9 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 	case KIND_MASS:
 		/* below 2^12 * 2^32 * 2^12 * 2^2 */
 		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
+	case KIND_PAID:
+		return exactly(h, KV_SCORE_LABEL +
+		    total * (m->query_heads / m->kv_heads) * 4, why);
 	case KIND_SCOR:
 		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
 	case KIND_KEYS:
@@ -75,70 +82,74 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 int
 kv_content_is_checked(enum kv_kind kind)
 {
-	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_MASS || kind == KIND_SCOR ||
-	    kind == KIND_EVNT || kind == KIND_PROV;
+	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_MASS || kind == KIND_PAID ||
+	    kind == KIND_SCOR || kind == KIND_EVNT || kind == KIND_PROV;
 }
 
 static int
 check_queries(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
     struct kv_message *why)
 {
-	uint32_t i, source = get32(p), w = get32(p + 4), pos, last = 0;
-	uint64_t start = round64(8 + 4 * (uint64_t)w);
-	/* below 2^12 * 2^32 * 2^10 * 2^2 */
-	uint64_t size = start + (uint64_t)head->model.query_heads * w * head->model.head_width *
-	    kv_dtype_size(head->dtype);
+	const struct kv_model *m = &head->model;
+	uint32_t i, source = get32(p), w = get32(p + 4), pos, last = 0, own = 0;
+	uint64_t start = round64(8 + 4 * (uint64_t)w), rows;
 
-	if (source != OBSERVE_END_OF_PROMPT)
+	if (source != OBSERVED_STORED && source != OBSERVED_RUN)
 		return kv_bad(why, "queries from source %u are not known", source);
 	if (w == 0)
 		return kv_bad(why, "no observation queries");
-	if (exactly(h, size, why) != KV_OK)
+	if (at_least(h, start, 1, why) != KV_OK)
 		return why->code;
 	for (i = 0; i < w; i++, last = pos) {
 		pos = get32(p + 8 + 4 * (size_t)i);
 		if (i > 0 && pos <= last)
 			return kv_bad(why, "query %u: position %u after %u, must ascend", i,
 			    pos, last);
-		if (pos >= head->next_position)
+		own += pos >= head->next_position;
+		if (own > 0 && source == OBSERVED_STORED)
 			return kv_bad(why, "query %u: position %u, next_position is %u", i,
 			    pos, head->next_position);
 	}
+	if (own == 0 && source == OBSERVED_RUN)
+		return kv_bad(why, "no query has own keys: all are before position %u",
+		    head->next_position);
+	/* below 2 * 2^12 * 2^32 * 2^10 * 2^2 */
+	rows = (uint64_t)m->query_heads * w + (uint64_t)m->kv_heads * own;
+	if (exactly(h, start + rows * m->head_width * kv_dtype_size(head->dtype), why) != KV_OK)
+		return why->code;
 	if (!all_zero(p + 8 + 4 * (size_t)w, (size_t)(start - 8 - 4 * (uint64_t)w)))
 		return kv_bad(why, "the gap before the queries is not zero");
 	return KV_OK;
 }
 
+/* The n values of mASS, or behind the label of pAID. most: bits of the greatest that may be. */
 static int
-check_mass(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+check_mass(const struct kv_head *head, const uint8_t *p, uint64_t n, uint32_t most,
     const struct kv_row_store *rows, struct kv_message *why)
 {
-	uint64_t i, n = h->raw_size / 4, group = head->model.query_heads / head->model.kv_heads;
+	const char *wrong = most < F32_INFINITY ? "negative, or not finite" : "negative, or NaN";
+	uint64_t i, group = head->model.query_heads / head->model.kv_heads;
 	uint32_t g = 0, count;
 
 	for (i = 0; i < n; i++)
-		if (get32(p + 4 * i) >= 0x7f800000)     /* or the sign bit is set */
+		if (get32(p + 4 * i) > most)
 			break;
 	if (i == n)
 		return KV_OK;
 	if (rows == NULL)
-		return kv_bad(why, "value %llu is negative, or not finite", (ull)i);
+		return kv_bad(why, "value %llu is %s", (ull)i, wrong);
 	for (; g + 1 < rows->rows.heads && i >= rows->count[g] * group; g++)
 		i -= rows->count[g] * group;
 	count = rows->count[g];
-	return kv_bad(why, "head %u query head %llu row %llu: the value is negative, or not finite",
-	    g, (ull)(g * group + i / count), (ull)(i % count));
+	return kv_bad(why, "head %u query head %llu row %llu: the value is %s", g,
+	    (ull)(g * group + i / count), (ull)(i % count), wrong);
 }
 
 static int
-check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
-    struct kv_message *why)
+check_label(const uint8_t *p, struct kv_message *why)
 {
 	size_t length = strnlen((const char *)p, KV_SCORE_LABEL);
-	uint64_t i, n = (h->raw_size - KV_SCORE_LABEL) / 4;
-	const uint8_t *score = p + KV_SCORE_LABEL;
 	json_t *label;
-	uint32_t g = 0;
 
 	if (length == KV_SCORE_LABEL || !all_zero(p + length, KV_SCORE_LABEL - length))
 		return kv_bad(why, "the label is not filled with zeros");
@@ -146,8 +157,31 @@ check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_st
 	if (label == NULL)
 		return kv_bad(why, "the label is not UTF-8");
 	json_decref(label);
+	return KV_OK;
+}
+
+static int
+check_paid(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	if (check_label(p, why) != KV_OK)
+		return why->code;
+	return check_mass(head, p + KV_SCORE_LABEL, (h->raw_size - KV_SCORE_LABEL) / 4,
+	    F32_INFINITY, rows, why);
+}
+
+static int
+check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
+    struct kv_message *why)
+{
+	uint64_t i, n = (h->raw_size - KV_SCORE_LABEL) / 4;
+	const uint8_t *score = p + KV_SCORE_LABEL;
+	uint32_t g = 0;
+
+	if (check_label(p, why) != KV_OK)
+		return why->code;
 	for (i = 0; i < n; i++)
-		if ((get32(score + 4 * i) & 0x7fffffff) > 0x7f800000)
+		if ((get32(score + 4 * i) & 0x7fffffff) > F32_INFINITY)
 			break;
 	if (i == n)
 		return KV_OK;
@@ -189,7 +223,9 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 	case KIND_OBSQ:
 		return check_queries(head, h, data, why);
 	case KIND_MASS:
-		return check_mass(head, h, data, rows, why);
+		return check_mass(head, data, h->raw_size / 4, F32_INFINITY - 1, rows, why);
+	case KIND_PAID:
+		return check_paid(head, h, data, rows, why);
 	case KIND_SCOR:
 		return check_scores(h, data, rows, why);
 	case KIND_EVNT:

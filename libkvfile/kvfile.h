@@ -23,7 +23,7 @@ extern "C" {
 
 #define KV_VERSION 1                  /* of the format */
 #define KV_NO_LAYER 0xffffffffu
-#define KV_SCORE_LABEL 192            /* bytes of the label in front of the scores, 4.6 */
+#define KV_SCORE_LABEL 192            /* bytes of the label before scores, 4.6, 4.13 */
 
 enum {
 	KV_OK = 0,

@@ -9,7 +9,7 @@
 static const uint8_t magic[8] = { 0x8b, 'K', 'V', 'S', '\r', '\n', 0x1a, '\n' };
 static const uint8_t mark[4] = { 0xab, 'K', 'V', 'S' };
 static const char kinds[][5] = {
-	"HEAD", "TOKS", "POSN", "oBSq", "mASS", "sCOR", "KEYS",
+	"HEAD", "TOKS", "POSN", "oBSq", "mASS", "pAID", "sCOR", "KEYS",
 	"VALS", "LGTS", "eVNt", "pROv", "iNDX", "ENDS", "pADD"
 };
 

@@ -77,13 +77,14 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return rc;
 }
 
-/* The last queries of the stored window that fit into ours. They are of use only when every
- * layer has them, for the same positions: *layers counts those that agree with the first. */
+/* The last queries of the stored window that fit into ours, without those of tokens that were
+ * never stored. They are of use only when every layer has them, for the same positions: *layers
+ * counts those that agree with the first. */
 static int
 load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c,
     struct observation *obs, uint32_t *layers)
 {
-	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W, take, w, h;
+	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W, take, last, w, h;
 	size_t esize = kv_dtype_size(c->dtype);
 	const uint32_t *words;
 	const char *q;
@@ -94,13 +95,15 @@ load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cac
 		return rc;
 	words = data;
 	W = words[1];
-	take = W < obs->window ? W : obs->window;
+	for (last = W; last > 0 && words[1 + last] >= kv_reader_head(r)->next_position; )
+		last--;
+	take = last < obs->window ? last : obs->window;
 	q = (const char *)data + round_up(8 + 4 * (size_t)W);
 	for (h = 0; h < H; h++)
 		for (w = 0; w < take; w++)
 			kv_to_f32(obs->q[sec->layer] + ((size_t)w * H + h) * E,
-			    q + ((size_t)h * W + W - take + w) * E * esize, c->dtype, E);
-	words += 2 + W - take;
+			    q + ((size_t)h * W + last - take + w) * E * esize, c->dtype, E);
+	words += 2 + last - take;
 	if (*layers == 0) {
 		memcpy(obs->pos, words, take * sizeof *obs->pos);
 		obs->have = take;

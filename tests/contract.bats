@@ -7,7 +7,7 @@ load helper
 
 # shape NAME OPTION ...: a snapshot with all that any method reads
 shape() {
-	mksnapshot "${@:2}" -w 3 --mass --logits -o "$1.kv"
+	mksnapshot "${@:2}" -w 3 --mass --paid --logits -o "$1.kv"
 	kv-info --positions "$1.kv" >"$1.rows"
 	shapes+=("$1")
 }
@@ -83,7 +83,7 @@ judge() {
 	done <methods
 }
 
-@test "rows keep their own keys, values and attention received" {
+@test "rows keep their own keys, values and attention received and paid" {
 	while read -r method; do
 		for name in mha holes ragged4; do
 			kv-evict -q --budget 11 $name.$method.scored -o out.kv

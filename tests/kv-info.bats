@@ -51,6 +51,7 @@ print(eval(sys.argv[1]))' "$what"
 		in all         $(stat -c %s small.kv) bytes
 		queries        none
 		mass           none
+		paid           none
 		scores         none
 		logits         yes
 		event log      none
@@ -86,6 +87,19 @@ print(eval(sys.argv[1]))' "$what"
 	assert_line "event log      3 prefill, 1 decode, 2 eviction"
 	assert_equal "$(json events.kv "o['event_log']")" "{'prefill': 3, 'decode': 1, 'evict': 2}"
 	assert_equal "$(json even.kv "o['event_log']")" None
+}
+
+@test "attention paid and tokens that are not stored are shown, in text and JSON" {
+	mksnapshot -L 3 -w 4 --own 3 --paid -o run.kv
+	run -0 kv-info run.kv
+	assert_line "queries        7 in each layer, 3 of them of tokens that are not stored"
+	assert_line "mass           none"
+	assert_line "paid           test"
+	for key in queries own_keys paid; do
+		json run.kv "[l['$key'] for l in o['layers']]"
+		json even.kv "[l['$key'] for l in o['layers']]"
+	done >got
+	printf '%s\n' '[7, 7, 7]' '[5, 5, 5]' '[3, 3, 3]' '[0, 0, 0]' '[True, True, True]' '[False, False, False]' | diff - got
 }
 
 @test "JSON has the numbers that the independent reader counts" {

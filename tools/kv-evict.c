@@ -84,6 +84,14 @@ is_safe(const char *type)
 	return (type[3] & 0x20) != 0;   /* kv-snapshot(5), 3.5 */
 }
 
+/* How many bytes stand before the values of a section that has one for each row of each query
+ * head; -1: it is none of these. */
+static int
+before_values(const char *type)
+{
+	return strcmp(type, "mASS") == 0 ? 0 : strcmp(type, "pAID") == 0 ? KV_SCORE_LABEL : -1;
+}
+
 /* Closes the gaps that dropped rows leave in the R lists of each KV head (kv-snapshot(5), 4.11).
  * Returns the bytes that are left. */
 static size_t
@@ -106,15 +114,16 @@ release_waiting(struct layer *l, struct kv_reader *r, struct kv_writer *w)
 	const struct kv_model *m = &kv_reader_head(r)->model;
 	struct waiting *x;
 	struct kv_span span;
-	int is_mass;
+	int before_mass;
 
 	while ((x = l->waiting) != NULL) {
 		span.data = x->content;
 		span.size = x->sec.raw_size;
-		if ((is_mass = strcmp(x->sec.type, "mASS") == 0) != 0)
-			span.size = keep_mass(x->content, kv_current_rows(r), &l->kept,
-			    m->query_heads / m->kv_heads);
-		if (is_mass || !rows_changed(l, &x->sec) || is_safe(x->sec.type))
+		if ((before_mass = before_values(x->sec.type)) >= 0)
+			span.size = (size_t)before_mass +
+			    keep_mass((float *)((char *)x->content + before_mass),
+			    kv_current_rows(r), &l->kept, m->query_heads / m->kv_heads);
+		if (before_mass >= 0 || !rows_changed(l, &x->sec) || is_safe(x->sec.type))
 			output_check(w, kv_write(w, x->sec.type, x->sec.layer,
 			    x->sec.element_size, &span, 1));
 		else

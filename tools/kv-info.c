@@ -33,7 +33,9 @@ struct layer_info {
 	uint32_t least, most;           /* rows of a KV head */
 	uint64_t rows;                  /* of all heads */
 	uint32_t queries;               /* W, 0 = none */
+	uint32_t own_keys;              /* how many of the queries have their own key with them */
 	int mass;                       /* attention received is there */
+	int paid;                       /* attention paid is there */
 };
 
 struct info {
@@ -42,6 +44,7 @@ struct info {
 	size_t n, room;
 	uint64_t tokens, rows, tensor_bytes, tensor_stored;
 	char scores[KV_SCORE_LABEL];    /* label of the first ones, "" = none */
+	char paid[KV_SCORE_LABEL];      /* the same of the attention paid */
 	int logits;
 	struct kv_log *log;
 	struct kv_digests digests;
@@ -72,6 +75,16 @@ skip(struct kv_reader *r)
 }
 
 static void
+see_queries(struct layer_info *l, const uint8_t *content, uint32_t next_position)
+{
+	uint32_t i;
+
+	l->queries = get32(content + 4);
+	for (i = 0; i < l->queries; i++)
+		l->own_keys += get32(content + 8 + 4 * (size_t)i) >= next_position;
+}
+
+static void
 see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec)
 {
 	const char *type = sec->type;
@@ -80,10 +93,15 @@ see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec
 		see_rows(&info->layer[sec->layer], input_rows(r));
 		info->rows += info->layer[sec->layer].rows;
 	} else if (strcmp(type, "oBSq") == 0)
-		info->layer[sec->layer].queries = get32((const uint8_t *)input_load(r) + 4);
+		see_queries(&info->layer[sec->layer], input_load(r),
+		    kv_reader_head(r)->next_position);
 	else if (strcmp(type, "mASS") == 0)
 		info->layer[sec->layer].mass = 1;
-	else if (strcmp(type, "sCOR") == 0 && info->scores[0] == '\0')
+	else if (strcmp(type, "pAID") == 0) {
+		info->layer[sec->layer].paid = 1;
+		if (info->paid[0] == '\0')
+			memcpy(info->paid, input_load(r), KV_SCORE_LABEL);
+	} else if (strcmp(type, "sCOR") == 0 && info->scores[0] == '\0')
 		memcpy(info->scores, input_load(r), KV_SCORE_LABEL);
 	else if (strcmp(type, "TOKS") == 0)
 		info->tokens = sec->raw_size / 4;
@@ -197,18 +215,22 @@ print_layers(const struct layer_info *l, uint32_t layers)
 static void
 print_queries(const struct layer_info *l, uint32_t layers)
 {
-	uint32_t i, with = 0, most = 0;
+	uint32_t i, with = 0, most = 0, own = 0;
 
 	for (i = 0; i < layers; i++) {
 		with += l[i].queries > 0;
 		most = l[i].queries > most ? l[i].queries : most;
+		own = l[i].own_keys > own ? l[i].own_keys : own;
 	}
 	if (with == 0)
-		printf(LINE "none\n", "queries");
+		printf(LINE "none", "queries");
 	else if (with == layers)
-		printf(LINE "%u in each layer\n", "queries", most);
+		printf(LINE "%u in each layer", "queries", most);
 	else
-		printf(LINE "%u in %u of %u layers\n", "queries", most, with, layers);
+		printf(LINE "%u in %u of %u layers", "queries", most, with, layers);
+	if (own > 0)
+		printf(", %u of them of tokens that are not stored", own);
+	putchar('\n');
 }
 
 static void
@@ -294,6 +316,7 @@ print_text(const struct info *info, const struct kv_reader *r)
 	printf(LINE "%" PRIu64 " bytes\n", "in all", info->digests.size);
 	print_queries(info->layer, m->layers);
 	print_mass(info->layer, m->layers);
+	printf(LINE "%s\n", "paid", info->paid[0] != '\0' ? info->paid : "none");
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? info->scores : "none");
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
 	print_log(info->log);
@@ -380,7 +403,9 @@ layers_json(const struct layer_info *l, uint32_t layers)
 		put_count(o, "rows_min", l[i].least);
 		put_count(o, "rows_max", l[i].most);
 		put_count(o, "queries", l[i].queries);
+		put_count(o, "own_keys", l[i].own_keys);
 		put(o, "mass", json_boolean(l[i].mass));
+		put(o, "paid", json_boolean(l[i].paid));
 		json_array_append_new(list, o);
 	}
 	return list;

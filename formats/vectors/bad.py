@@ -7,12 +7,16 @@ without regard to case. Where the document gives no word (5, rule 4), it is the 
 import struct
 
 from good import TOOLS, full, head, logged, place, sections, small
-from kvwrite import NONE, Section, canonical, event, pack, queries, scores, u32s, xxh3
+from kvwrite import NONE, Section, canonical, event, pack, paid, queries, scores, u32s, xxh3
 import kvwrite
 
 
 def weighed():
     return small(window=[5, 7, 8], weighed=True, scored='h2o', logits=True, tools=TOOLS)
+
+
+def paying():
+    return small(window=[8, 9], weighed=True, paying='max', scored='observed')
 
 
 def stream(out, index=False, **options):
@@ -237,6 +241,10 @@ def order():
         place(out, 'mASS', 1), out[place(out, 'mASS', 1)]), weighed), 3, 'order'
     yield 'swapped-queries-mass', swap('oBSq', 0, 'mASS', 0, weighed), 3, 'order'
     yield 'swapped-mass-scores', swap('mASS', 1, 'sCOR', 1, weighed), 3, 'order'
+    yield 'repeated-paid', moved(lambda out: out.insert(
+        place(out, 'pAID', 1), out[place(out, 'pAID', 1)]), paying), 3, 'order'
+    yield 'swapped-mass-paid', swap('mASS', 0, 'pAID', 0, paying), 3, 'order'
+    yield 'swapped-paid-scores', swap('pAID', 1, 'sCOR', 1, paying), 3, 'order'
     yield 'swapped-head-tokens', swap('HEAD', NONE, 'TOKS', NONE), 3, 'order'
     yield 'swapped-logits-provenance', swap('LGTS', NONE, 'pROv', NONE), 3, 'order'
     yield 'scores-after-values', swap('sCOR', 1, 'VALS', 1), 3, 'order'
@@ -345,7 +353,7 @@ def contents():
         yield f'{kind.lower()}-empty', *false(kind, 1, b'')
     data = bytes(6 * 3 * 6 * 2)
     for name, content in (
-            ('source-0', queries([5, 7, 8], data, 0)), ('source-2', queries([5, 7, 8], data, 2)),
+            ('source-0', queries([5, 7, 8], data, 0)), ('source-3', queries([5, 7, 8], data, 3)),
             ('none', queries([], b'')), ('descending', queries([5, 8, 7], data)),
             ('equal', queries([5, 8, 8], data)), ('at-next', queries([5, 7, 9], data)),
             ('short', queries([5, 7, 8], data[:-2])),
@@ -353,6 +361,19 @@ def contents():
             ('gap', queries([5, 7, 8], data)[:63] + b'\1' + data),
             ('huge', u32s([1, 0xffffffff]) + bytes(56) + data), ('empty', b'')):
         yield f'queries-{name}', *false('oBSq', 1, content)
+    own = bytes(2 * 6 * 2)
+    for name, content in (
+            ('none', queries([5, 7, 8], data, 2)),
+            ('none-with-keys', queries([5, 7, 8], data + own, 2)),
+            ('without-keys', queries([7, 8, 9], data, 2)),
+            ('short', queries([7, 8, 9], data + own[:-2], 2)),
+            ('long', queries([7, 8, 9], data + own + b'\0\0', 2)),
+            ('of-all', queries([7, 8, 9], data + 3 * own, 2)),
+            ('of-one-head', queries([7, 8, 9], data + own[:12], 2)),
+            ('descending', queries([7, 10, 9], data + 2 * own, 2)),
+            ('with-source-1', queries([7, 8, 9], data + own, 1)),
+            ('huge', u32s([2, 0xffffffff]) + bytes(56) + data)):
+        yield f'own-keys-{name}', *false('oBSq', 1, content)
     # Layer 1 has 6 rows and 3 query heads for each.
     values = [0.5] * 18
     for name, content in (
@@ -364,6 +385,20 @@ def contents():
             ('of-one-head', pack(values[:6], 'f32')), ('empty', b'')):
         yield f'mass-{name}', with_content('mASS', 1, lambda old: content, weighed), 3, \
             'mASS layer 1'
+    one = [[values[:4]] * 3, [values[:2]] * 3]
+    for name, content in (
+            ('nan', paid('max', [one[0], [values[:2]] * 2 + [[0.5, float('nan')]]])),
+            ('negative', paid('max', [[[-0.5] + values[:3]] * 3, one[1]])),
+            ('minus-infinite', paid('max', [[[-float('inf')] + values[:3]] * 3, one[1]])),
+            ('minus-zero', paid('max', [one[0], [[0.5, -0.0]] * 3])),
+            ('short', paid('max', one)[:-4]), ('long', paid('max', one) + bytes(4)),
+            ('no-label', paid('', one)[192:]), ('empty', b''), ('label', paid('h' * 192, one)),
+            ('label-fill', paid('max\0x', one)), ('label-utf8', b'\xff' + paid('max', one)[1:]),
+            ('of-one-head', paid('max', [one[0][:1], one[1][:1]]))):
+        yield f'paid-{name}', with_content('pAID', 1, lambda old: content, paying), 3, \
+            'pAID layer 1'
+    yield 'paid-without-layer', changed(
+        'pAID', 0, lambda s: setattr(s, 'layer', NONE), paying), 3, 'order'
     yield 'mass-without-layer', changed(
         'mASS', 0, lambda s: setattr(s, 'layer', NONE), weighed), 3, 'order'
     values = [0.5] * 6

@@ -1,7 +1,7 @@
 """good - the snapshots that must be accepted, each with the reason why it is there."""
 
-from kvwrite import (NONE, Section, canonical, event, mass, pack, positions, queries, scores,
-                     stream, u32s)
+from kvwrite import (NONE, Section, canonical, event, mass, pack, paid, positions, queries,
+                     scores, stream, u32s)
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 INF = float('inf')
@@ -37,12 +37,25 @@ def received(layer, model, n):
             for g, rows in enumerate(layer)]
 
 
-def sections(h, lists, tokens, window=None, weighed=False, scored=None, logits=False, tools=None,
-             codec=0, tensor=None):
+def observed(h, window, n):
+    """oBSq of layer n: source 2 when a position is not below next_position."""
+    model, run = h['model'], sum(p >= h['next_position'] for p in window)
+    vectors = model['query_heads'] * len(window) + model['kv_heads'] * run
+    data = pack(numbers(vectors * model['head_width'], n + 7), h['dtype'])
+    return queries(window, data, 2 if run else 1)
+
+
+def kept_first(lists):
+    """The same with +inf for the first row of each list that has one."""
+    return [[[INF, *one[1:]] if one else one for one in head] for head in lists]
+
+
+def sections(h, lists, tokens, window=None, weighed=False, paying=None, scored=None, logits=False,
+             tools=None, codec=0, tensor=None):
     """The sections of a snapshot from its HEAD and, for each layer, its lists of positions.
 
     window: positions of the observation queries. weighed: with the attention received.
-    scored: label of the scores.
+    paying: label of the attention paid. scored: label of the scores.
     tensor: bytes of count elements from (count, seed, dtype), when not numbers().
     """
     model, dtype = h['model'], h['dtype']
@@ -54,10 +67,12 @@ def sections(h, lists, tokens, window=None, weighed=False, scored=None, logits=F
         rows = sum(map(len, layer)) * (model['kv_heads'] if len(layer) == 1 else 1)
         out.append(Section('POSN', positions(layer), n, 4, codec))
         if window:
-            data = pack(numbers(model['query_heads'] * len(window) * E, n + 7), dtype)
-            out.append(Section('oBSq', queries(window, data), n, item, codec))
+            out.append(Section('oBSq', observed(h, window, n), n, item, codec))
         if weighed:
             out.append(Section('mASS', mass(received(layer, model, n)), n, 4, codec))
+        if paying:
+            values = kept_first(received(layer, model, n + 1))
+            out.append(Section('pAID', paid(paying, values), n, 4, codec))
         if scored:
             values = [INF if i % 5 == 0 else v for i, v in enumerate(numbers(rows, n + 3))]
             out.append(Section('sCOR', scores(scored, values), n, 4, codec))
@@ -175,6 +190,12 @@ def vectors():
                                            [1, 2, 3], weighed=True, scored='h2o'))
     yield 'mass-planes', stream(awkward('f32', window=[5, 6], weighed=True, scored='h2o', codec=2))
     yield 'scored', stream(awkward(scored='h2o'))
+    yield 'own-keys', stream(awkward(window=[7, 8, 10]))
+    yield 'own-keys-mixed', stream(awkward('f32', window=[3, 6, 7, 8, 4294967295], codec=2))
+    yield 'paid', stream(awkward(paying='max chunk=2000'))
+    yield 'paid-beside-mass', stream(sections(head(1, 4, 2, 6, next_position=3), [[[0, 2]]],
+                                              [1, 2, 3], window=[2, 3], weighed=True,
+                                              paying='sum', scored='observed', codec=2))
     yield 'logits', stream(small(logits=True))
     yield 'provenance', stream(small(tools=TOOLS))
     yield 'full', stream(full())

@@ -231,7 +231,7 @@ def positions(lists):
 
 
 def queries(at, data, source=1):
-    """oBSq (4.5)."""
+    """oBSq (4.5). data: the queries, with source 2 followed by the own keys."""
     return fill(u32s([source, len(at)] + at)) + data
 
 
@@ -245,6 +245,11 @@ def event(kind, position, n, l0, l1, counts=None):
     """One event of eVNt (4.12). counts: (before, after) of each head, layer after layer."""
     pairs = [rows for pair in counts or [] for rows in pair]
     return u32s([kind, position, n, int(counts is not None), l0, l1] + pairs)
+
+
+def paid(label, lists):
+    """pAID (4.13), lists as in mass()."""
+    return label.encode().ljust(192, b'\0') + mass(lists)
 
 
 def scores(label, values):

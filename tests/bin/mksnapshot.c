@@ -12,10 +12,10 @@
 #include "tools/tool.h"
 
 static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary = 1000;
-static uint32_t window, tokens;
+static uint32_t window, own, tokens;
 static uint64_t seed;
 static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset;
-static int ragged, logits, mass;
+static int ragged, logits, mass, paid;
 
 static const struct opt opts[] = {
 	{ 'L', "layers", OPT_COUNT, &layers, 0, "L", "layers" },
@@ -30,7 +30,10 @@ static const struct opt opts[] = {
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other numbers" },
 	{ 'w', "observe", OPT_COUNT, &window, 0, "W",
 	    "observation queries of the last W positions" },
+	{ 0, "own", OPT_COUNT, &own, 0, "K",
+	    "and of K tokens after the last one, with their own keys" },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL, "attention received, by chance" },
+	{ 0, "paid", OPT_FLAG, &paid, 1, NULL, "attention paid, by chance" },
 	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
 	    "\"random\", or a file of numbers for each layer" },
 	{ 0, "keys", OPT_STRING, &keys_from, 0, "FILE",
@@ -215,17 +218,18 @@ write_extra(struct kv_writer *w, uint32_t layer)
 static void
 write_queries(struct kv_writer *w, uint32_t layer)
 {
-	size_t start = round64(8 + 4 * (size_t)window);
-	size_t size = start + (size_t)query_heads * window * width * kv_dtype_size(head.dtype);
+	size_t start = round64(8 + 4 * ((size_t)window + own));
+	size_t vectors = (size_t)query_heads * (window + own) + (size_t)kv_heads * own;
+	size_t size = start + vectors * width * kv_dtype_size(head.dtype);
 	uint8_t *p;
 	uint32_t i;
 
-	if (window == 0)
+	if (window + own == 0)
 		return;
 	p = must_alloc(size, 1);
-	put32(p, 1);
-	put32(p + 4, window);
-	for (i = 0; i < window; i++)
+	put32(p, own > 0 ? 2 : 1);
+	put32(p + 4, window + own);
+	for (i = 0; i < window + own; i++)
 		put32(p + 8 + 4 * (size_t)i, tokens - window + i);
 	start_random(layer, "oBSq");
 	fill(p + start, size - start, head.dtype);
@@ -234,18 +238,18 @@ write_queries(struct kv_writer *w, uint32_t layer)
 }
 
 static void
-write_mass(struct kv_writer *w, uint32_t layer, uint64_t total)
+write_mass(struct kv_writer *w, const char *type, uint32_t layer, uint64_t total, int labelled)
 {
+	char label[KV_SCORE_LABEL] = "test";
 	size_t n = total * (query_heads / kv_heads), i;
 	uint32_t *bits = must_alloc(n, sizeof *bits);
+	struct kv_span content[2] = { { label, sizeof label }, { bits, n * sizeof *bits } };
 
-	if (mass) {
-		start_random(layer, "mASS");
-		fill(bits, n * sizeof *bits, KV_F32);
-		for (i = 0; i < n; i++)
-			bits[i] &= 0x7fffffff;
-		write_one(w, "mASS", layer, sizeof *bits, bits, n * sizeof *bits);
-	}
+	start_random(layer, type);
+	fill(bits, n * sizeof *bits, KV_F32);
+	for (i = 0; i < n; i++)
+		bits[i] &= 0x7fffffff;
+	output_check(w, kv_write(w, type, layer, sizeof *bits, content + !labelled, 1 + labelled));
 	free(bits);
 }
 
@@ -307,7 +311,10 @@ write_layer(struct kv_writer *w, uint32_t layer, const uint32_t *asked)
 	output_check(w, kv_write_rows(w, layer, &rows));
 	write_extra(w, layer);
 	write_queries(w, layer);
-	write_mass(w, layer, kv_rows_total(&rows));
+	if (mass)
+		write_mass(w, "mASS", layer, kv_rows_total(&rows), 0);
+	if (paid)
+		write_mass(w, "pAID", layer, kv_rows_total(&rows), 1);
 	write_scores(w, layer, kv_rows_total(&rows));
 	write_tensor(w, "KEYS", layer, kv_rows_total(&rows));
 	write_tensor(w, "VALS", layer, kv_rows_total(&rows));

@@ -32,7 +32,8 @@ def need(condition, message):
         raise Bad(message)
 
 
-Queries = namedtuple('Queries', 'source positions data')        # data: dtype[H][W][E]
+Queries = namedtuple('Queries', 'source positions data own')    # dtype[H][W][E], [G][K][E]
+Paid = namedtuple('Paid', 'label values')                       # values: as Layer.mass
 Event = namedtuple('Event', 'kind position n l0 l1 counts')      # counts: [l1-l0][G] pairs
 Scores = namedtuple('Scores', 'label values')                   # values: one list per KV head
 
@@ -45,6 +46,7 @@ class Layer:
         self.rows = [len(p) for p in positions]
         self.queries = None
         self.mass = None                     # per KV head, per query head of it: a list
+        self.paid = None
         self.scores = None
         self.keys = self.values = None
         self.others = []                     # (type, content) of unknown ancillary sections
@@ -224,46 +226,67 @@ def parse_tensor(name):
 def parse_queries(snapshot, section, content):
     need(len(content) >= 8, f'raw size {len(content)}')
     source, window = struct.unpack_from('<II', content)
-    need(source == 1, f'source {source} is not known')
+    need(source in (1, 2), f'source {source} is not known')
     need(window >= 1, 'no query')
     model = snapshot.model
     row = model['head_width'] * ITEM_SIZE[snapshot.head['dtype']]
     end = 8 + 4 * window
     start = end + -end % 64
-    want = start + model['query_heads'] * window * row
+    need(len(content) >= start, f'raw size {len(content)}')
+    positions, next_position = u32s(content[8:end]), snapshot.head['next_position']
+    ascending(positions, next_position if source == 1 else 1 << 32, 'queries')
+    own = sum(p >= next_position for p in positions)
+    need(own or source == 1, 'no query of a token that was not stored')
+    own_at = start + model['query_heads'] * window * row
+    want = own_at + model['kv_heads'] * own * row
     need(len(content) == want, f'raw size {len(content)} of {want}')
-    positions = u32s(content[8:end])
-    ascending(positions, snapshot.head['next_position'], 'queries')
     need(not any(content[end:start]), 'the gap before the queries is not zero')
-    snapshot.layers[section.layer].queries = Queries(source, positions, content[start:])
+    snapshot.layers[section.layer].queries = Queries(
+        source, positions, content[start:own_at], content[own_at:])
 
 
 def parse_mass(snapshot, section, content):
-    layer, model = snapshot.layers[section.layer], snapshot.model
-    group = model['query_heads'] // model['kv_heads']
+    layer = snapshot.layers[section.layer]
+    layer.mass = lists_of_rows(snapshot, layer, content)
+    need(all(math.isfinite(v) for head in layer.mass for one in head for v in one), 'not finite')
+
+
+def lists_of_rows(snapshot, layer, content):
+    """f32 values for each KV head, each of its query heads, each row; none negative, no NaN."""
+    group = snapshot.model['query_heads'] // snapshot.model['kv_heads']
     need(len(content) == 4 * group * sum(layer.rows), f'raw size {len(content)}')
-    values, layer.mass = iter(f32s(content)), []
+    values, lists = iter(f32s(content)), []
     for rows in layer.rows:
-        layer.mass.append([[next(values) for _ in range(rows)] for _ in range(group)])
-        need(all(math.isfinite(v) and math.copysign(1, v) > 0
-                 for one in layer.mass[-1] for v in one), 'negative, or not finite')
+        lists.append([[next(values) for _ in range(rows)] for _ in range(group)])
+        need(all(v == v and math.copysign(1, v) > 0 for one in lists[-1] for v in one),
+             'negative, or not a number')
+    return lists
+
+
+def parse_paid(snapshot, section, content):
+    layer = snapshot.layers[section.layer]
+    layer.paid = Paid(parse_label(content), lists_of_rows(snapshot, layer, content[192:]))
+
+
+def parse_label(content):
+    label, _, fill = content[:192].partition(b'\0')
+    need(len(label) < min(192, len(content)), 'the label ends without a zero')
+    need(not any(fill), 'the label is not filled with zero')
+    return decode(label)
 
 
 def parse_scores(snapshot, section, content):
     layer = snapshot.layers[section.layer]
     want = 192 + 4 * sum(layer.rows)
     need(len(content) == want, f'raw size {len(content)} of {want}')
-    label, _, fill = content[:192].partition(b'\0')
-    need(len(label) < 192, 'the label ends without a zero')
-    need(not any(fill), 'the label is not filled with zero')
-    values, at = f32s(content[192:]), 0
+    label, values, at = parse_label(content), f32s(content[192:]), 0
     heads = []
     for g, rows in enumerate(layer.rows):
         heads.append(values[at:at + rows])
         for row, value in enumerate(heads[-1]):
             need(value == value, f'KV head {g} row {row}: NaN')
         at += rows
-    layer.scores = Scores(decode(label), heads)
+    layer.scores = Scores(label, heads)
 
 
 def decode(text):
@@ -369,6 +392,7 @@ def parse_other(snapshot, section, content):
 
 PARSERS = {
     'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
-    'oBSq': parse_queries, 'mASS': parse_mass, 'sCOR': parse_scores, 'KEYS': parse_tensor('keys'),
+    'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid, 'sCOR': parse_scores,
+    'KEYS': parse_tensor('keys'),
     'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'eVNt': parse_events,
     'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}

@@ -37,6 +37,12 @@ def padding(run):
     yield f'padding offset {run[0].offset} sections {len(run)}'
 
 
+def query_heads(n, name, heads):
+    for g, lists in enumerate(heads):
+        for r, values in enumerate(lists):
+            yield f'layer {n} head {g} query {r} {name} {" ".join(map(repr, values[:16])) or "-"}'
+
+
 def lines(snapshot):
     """The text form: stable, one fact a line."""
     yield f'snapshot version 1 features {snapshot.features:#x} size {snapshot.size}'
@@ -54,10 +60,12 @@ def lines(snapshot):
             yield (f'layer {n} queries {len(layer.queries.positions)} source '
                    f'{layer.queries.source} positions {span(layer.queries.positions)} '
                    f'data {xxh3(layer.queries.data):016x}')
-        for g, lists in enumerate(layer.mass or []):
-            for r, values in enumerate(lists):
-                yield (f'layer {n} head {g} query {r} mass '
-                       f'{" ".join(map(repr, values[:16])) or "-"}')
+        if layer.queries and layer.queries.source == 2:
+            yield f'layer {n} own keys {xxh3(layer.queries.own):016x}'
+        yield from query_heads(n, 'mass', layer.mass or [])
+        if layer.paid:
+            yield f'layer {n} paid {json.dumps(layer.paid.label)}'
+            yield from query_heads(n, 'paid', layer.paid.values)
         if layer.scores:
             yield f'layer {n} scores {json.dumps(layer.scores.label)}'
             for g, values in enumerate(layer.scores.values):
@@ -91,9 +99,13 @@ def as_json(snapshot):
                  'keys': layer.keys.hex(), 'values': layer.values.hex()}
         if layer.queries:
             entry['queries'] = {'source': layer.queries.source, 'data': layer.queries.data.hex(),
+                                'own': layer.queries.own.hex(),
                                 'positions': layer.queries.positions}
         if layer.mass:
             entry['mass'] = layer.mass
+        if layer.paid:
+            entry['paid'] = {'label': layer.paid.label,
+                             'values': [[numbers(v) for v in head] for head in layer.paid.values]}
         if layer.scores:
             entry['scores'] = {'label': layer.scores.label,
                                'values': [numbers(v) for v in layer.scores.values]}

@@ -24,7 +24,7 @@ from kvcontent import (ITEM_SIZE, MIB, NONE, PARSERS, Bad, Snapshot,  # noqa: F4
 
 MAGIC = b'\x8bKVS\r\n\x1a\n'
 MARK = b'\xabKVS'
-OF_LAYER = tuple((name, name.isupper()) for name in 'POSN oBSq mASS sCOR KEYS VALS'.split())
+OF_LAYER = tuple((name, name.isupper()) for name in 'POSN oBSq mASS pAID sCOR KEYS VALS'.split())
 AFTER_LAYERS = (('LGTS', False), ('eVNt', False), ('pROv', False), ('iNDX', False), ('ENDS', True))
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 

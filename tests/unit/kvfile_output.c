@@ -158,6 +158,14 @@ check_refusals(void)
 	refused("mASS", 0, 4, data, 24, "value 1 is negative");
 	refused("mASS", 0, 4, data, 12, "must be 24");
 	data[7] = 0;
+	refused("pAID", 0, 4, data, 24, "must be 216");
+	data[192 + 7] = 0x80;
+	refused("pAID", 0, 4, data, 216, "value 1 is negative");
+	data[192 + 7] = 0;
+	data[0] = 2;
+	data[4] = 1;
+	refused("oBSq", 0, 2, data, 128, "no query has own keys");
+	data[0] = data[4] = 0;
 	memset(data + 192 + 8, 0xff, 4);
 	refused("sCOR", 0, 4, data, 192 + 12, "score 2 is not a number");
 	memset(data, 'x', 192);
