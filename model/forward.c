@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/forward.h"
+#include "model/payment.h"
 
 struct workspace {
 	uint32_t rows;                 /* N at most */
@@ -127,7 +127,10 @@ observation_free(struct observation *obs, const struct model *m)
 
 	for (l = 0; obs->q != NULL && l < m->id.layers; l++)
 		free(obs->q[l]);
+	for (l = 0; obs->own != NULL && l < m->id.layers; l++)
+		free(obs->own[l]);
 	free(obs->q);
+	free(obs->own);
 	free(obs->pos);
 	memset(obs, 0, sizeof *obs);
 }
@@ -189,6 +192,8 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		if (c->mass != NULL)
 			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
 			    ws->pos, N, H, OVER_SUM);
+		if (c->payment != NULL)
+			payment_take(c->payment, c, l, ws->q, ws->pos, ws->lse, N);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
 
 		o->rmsnorm(d, ws->xn, ws->x, w->norm_ffn, N, D, eps);
@@ -212,43 +217,112 @@ last_logits(const struct model *m, struct cache *c, struct workspace *ws, const 
 	return 0;
 }
 
-int
-run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n,
-    struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
+/* Runs n tokens from *position on, which goes along, in chunks. The cache has room. */
+static int
+run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, uint32_t *position, struct observation *obs, void (*step)(uint64_t done), char *err,
+    size_t errlen)
 {
 	const char *failure;
-	uint32_t N = 0, i;
+	uint32_t N, i;
 	size_t at;
 
-	if (n > UINT32_MAX - c->next_position) {
-		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
-		    c->next_position, n);
-		return MODEL_EINVALID;
-	}
-	if (cache_reserve(c, (uint32_t)n) != 0 || cache_add_tokens(c, ids, n) != 0) {
-		snprintf(err, errlen, "no memory for %zu more rows", n);
-		return MODEL_ENOMEM;
-	}
 	if (obs != NULL && n > 0)
-		observation_expect(obs, m, c->next_position, n);
+		observation_expect(obs, m, *position, n);
 	for (at = 0; at < n; at += N) {
 		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
 		for (i = 0; i < N; i++)
-			ws->host_pos[i] = c->next_position + i;
+			ws->host_pos[i] = *position + i;
 		m->ops->embed(m->dev, ws->x, &m->embed, ids + at, N);
 		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
 		if ((failure = m->ops->sync(m->dev)) != NULL) {
 			snprintf(err, errlen, "%s", failure);
 			return MODEL_EIO;
 		}
-		c->next_position += N;
+		*position += N;
 		if (step != NULL)
 			step(at + N);
 	}
-	if (n > 0 && last_logits(m, c, ws, ws->x + (size_t)(N - 1) * m->id.hidden) != 0) {
+	return 0;
+}
+
+static int
+reserve(struct cache *c, size_t n, char *err, size_t errlen)
+{
+	if (n > UINT32_MAX - c->next_position) {
+		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
+		    c->next_position, n);
+		return MODEL_EINVALID;
+	}
+	if (cache_reserve(c, (uint32_t)n) != 0) {
+		snprintf(err, errlen, "no memory for %zu more rows", n);
+		return MODEL_ENOMEM;
+	}
+	return 0;
+}
+
+int
+run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n,
+    struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
+{
+	int rc = reserve(c, n, err, errlen);
+
+	if (rc == 0 && cache_add_tokens(c, ids, n) != 0) {
+		snprintf(err, errlen, "no memory for %zu more tokens", n);
+		return MODEL_ENOMEM;
+	}
+	if (rc == 0)
+		rc = run_chunks(m, c, ws, ids, n, &c->next_position, obs, step, err, errlen);
+	if (rc == 0 && n > 0 &&
+	    last_logits(m, c, ws, ws->x + (n - 1) % ws->rows * m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
 		return MODEL_ENOMEM;
 	}
+	return rc;
+}
+
+/* The keys of the last n rows of every KV head. */
+static int
+observe_own(struct observation *obs, const struct cache *c, uint32_t n)
+{
+	const struct model *m = c->model;
+	size_t row = m->id.head_width * kv_dtype_size(c->dtype);
+	uint32_t l, g;
+
+	if ((obs->own = calloc(m->id.layers, sizeof *obs->own)) == NULL)
+		return MODEL_ENOMEM;
+	obs->n_own = n;
+	for (l = 0; l < m->id.layers; l++) {
+		const struct layer_rows *rows = &c->layer[l];
+		char *to = obs->own[l] = malloc(rows->heads * n * row);
+
+		if (to == NULL)
+			return MODEL_ENOMEM;
+		for (g = 0; g < rows->heads; g++)
+			m->ops->get(m->dev, to + g * n * row, (const char *)rows->k +
+			    (rows->start[g] + rows->len[g] - n) * row, n * row);
+	}
+	return 0;
+}
+
+int
+run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
+{
+	uint32_t position = c->next_position, l, g;
+	int rc = reserve(c, n, err, errlen);
+
+	if (rc == 0)
+		rc = run_chunks(m, c, ws, ids, n, &position, obs, step, err, errlen);
+	if (rc != 0)
+		return rc;
+	if (obs != NULL && observe_own(obs, c, (uint32_t)n) != 0) {
+		snprintf(err, errlen, "no memory for the keys of %zu tokens", n);
+		return MODEL_ENOMEM;
+	}
+	for (l = 0; l < m->id.layers; l++)
+		for (g = 0; g < m->id.kv_heads; g++)
+			c->layer[l].len[g] -= (uint32_t)n;
 	return 0;
 }

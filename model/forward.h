@@ -30,6 +30,9 @@ struct cache {
 	/* rows of room that snapshot_load() leaves in each head; set it before */
 	uint32_t spare;
 	struct received *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
+	/* attention that tokens pay which are only run; NULL: not wanted. The caller's
+	 * (payment.h) */
+	struct payment *payment;
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 	/* the event log, when it is complete from the first token on; else there is none */
 	int logged;
@@ -80,6 +83,11 @@ struct observation {
 	uint32_t *pos;                 /* host [W] */
 	/* [L] -> host [W][H][E], after rope, not scaled; row order as pos */
 	float **q;
+	/* how many of the last queries are of tokens that were not stored, and their keys: [L]
+	 * -> host [G][n_own][E] of the cache's dtype, after rope */
+	uint32_t n_own;
+	void **own;
+	uint32_t loaded;               /* layers whose stored queries agree */
 };
 
 /* Returns 0, or MODEL_ENOMEM. */
@@ -123,6 +131,14 @@ int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, con
     size_t n,
     struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen);
 
+/* Runs n tokens at the same positions, and leaves the cache as it was: not stored, no logits.
+ * Their queries go to obs (NULL = none; its window must hold them all) together with their own
+ * keys, the attention that they pay to c->payment where it is wanted. c->mass must not be
+ * wanted. Returns as run_tokens(); after a failure the cache is of no use. */
+int run_unstored(const struct model *m, struct cache *c, struct workspace *ws,
+    const uint32_t *ids, size_t n, struct observation *obs, void (*step)(uint64_t done),
+    char *err, size_t errlen);
+
 /* ---- snapshots ---- */
 
 /* The head of a snapshot of this cache. */
@@ -133,6 +149,16 @@ void snapshot_head(const struct cache *c, struct kv_head *head);
  * dropped (the result is a new state). The identity is not compared here: kv_model_diff()
  * first. Returns a KV_* code; the reader has the message. */
 int snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs);
+
+/* What snapshot_load() does with the section that r stands at, for programs that keep the other
+ * sections themselves. At the end cache and obs are loaded when obs->loaded is L, and
+ * next_position is the caller's. */
+int snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
+    struct observation *obs);
+
+/* Writes one section of layer l: "KEYS", "VALS", or "oBSq" from obs. */
+int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
+    const char *type, uint32_t l);
 
 /* Writes tokens, layers, observation queries (NULL or have == 0: none), attention received
  * where it is wanted (it must be whole), and logits; not the end.

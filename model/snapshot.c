@@ -6,7 +6,9 @@
 
 #include "model/forward.h"
 
-#define OBSERVED_PROMPT 1      /* oBSq: the last tokens of the prompt, 4.5 */
+/* oBSq, 4.5: the last tokens of the prompt; the last ones of them were not stored */
+#define OBSERVED_STORED 1
+#define OBSERVED_RUN 2
 
 static size_t
 round_up(size_t n)
@@ -78,11 +80,11 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 }
 
 /* The last queries of the stored window that fit into ours, without those of tokens that were
- * never stored. They are of use only when every layer has them, for the same positions: *layers
- * counts those that agree with the first. */
+ * never stored. They are of use only when every layer has them, for the same positions:
+ * obs->loaded counts those that agree with the first. */
 static int
 load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c,
-    struct observation *obs, uint32_t *layers)
+    struct observation *obs)
 {
 	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W, take, last, w, h;
 	size_t esize = kv_dtype_size(c->dtype);
@@ -104,12 +106,12 @@ load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cac
 			kv_to_f32(obs->q[sec->layer] + ((size_t)w * H + h) * E,
 			    q + ((size_t)h * W + last - take + w) * E * esize, c->dtype, E);
 	words += 2 + last - take;
-	if (*layers == 0) {
+	if (obs->loaded == 0) {
 		memcpy(obs->pos, words, take * sizeof *obs->pos);
 		obs->have = take;
 	}
 	if (take == obs->have && memcmp(obs->pos, words, take * sizeof *obs->pos) == 0)
-		++*layers;
+		obs->loaded++;
 	return KV_OK;
 }
 
@@ -158,32 +160,37 @@ load_log(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 }
 
 int
+snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
+    struct observation *obs)
+{
+	if (strcmp(sec->type, "TOKS") == 0)
+		return load_tokens(r, sec, c);
+	if (strcmp(sec->type, "POSN") == 0)
+		return load_rows(r, sec, c);
+	if (strcmp(sec->type, "KEYS") == 0 || strcmp(sec->type, "VALS") == 0)
+		return load_tensor(r, sec, c);
+	if (strcmp(sec->type, "oBSq") == 0 && obs != NULL)
+		return load_queries(r, sec, c, obs);
+	if (strcmp(sec->type, "mASS") == 0 && c->mass != NULL)
+		return load_mass(r, sec, c);
+	if (strcmp(sec->type, "LGTS") == 0)
+		return load_logits(r, sec, c);
+	if (strcmp(sec->type, "eVNt") == 0)
+		return load_log(r, sec, c);
+	return KV_OK;
+}
+
+int
 snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 {
 	struct kv_section sec;
-	uint32_t queries = 0;
 	int rc;
 
 	c->logged = 0;
-	while ((rc = kv_next(r, &sec)) == 1) {
-		if (strcmp(sec.type, "TOKS") == 0)
-			rc = load_tokens(r, &sec, c);
-		else if (strcmp(sec.type, "POSN") == 0)
-			rc = load_rows(r, &sec, c);
-		else if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0)
-			rc = load_tensor(r, &sec, c);
-		else if (strcmp(sec.type, "oBSq") == 0 && obs != NULL)
-			rc = load_queries(r, &sec, c, obs, &queries);
-		else if (strcmp(sec.type, "mASS") == 0 && c->mass != NULL)
-			rc = load_mass(r, &sec, c);
-		else if (strcmp(sec.type, "LGTS") == 0)
-			rc = load_logits(r, &sec, c);
-		else if (strcmp(sec.type, "eVNt") == 0)
-			rc = load_log(r, &sec, c);
-		if (rc < 0)
+	while ((rc = kv_next(r, &sec)) == 1)
+		if ((rc = snapshot_take(r, &sec, c, obs)) < 0)
 			return rc;
-	}
-	if (obs != NULL && queries != c->model->id.layers)
+	if (obs != NULL && obs->loaded != c->model->id.layers)
 		obs->have = 0;
 	if (rc == 0)
 		c->next_position = kv_reader_head(r)->next_position;
@@ -236,8 +243,8 @@ save_queries(struct kv_writer *w, const struct cache *c, const struct observatio
 	size_t esize = kv_dtype_size(c->dtype), head = round_up(8 + 4 * (size_t)W);
 	size_t size = head + (size_t)H * W * E * esize;
 	char *buf = calloc(1, size);
-	uint32_t words[2] = { OBSERVED_PROMPT, W };
-	struct kv_span span = { buf, size };
+	uint32_t words[2] = { obs->n_own > 0 ? OBSERVED_RUN : OBSERVED_STORED, W };
+	struct kv_span span[2] = { { buf, size }, { NULL, 0 } };
 	int rc;
 
 	if (buf == NULL)
@@ -248,7 +255,10 @@ save_queries(struct kv_writer *w, const struct cache *c, const struct observatio
 		for (i = 0; i < W; i++)
 			kv_from_f32(buf + head + ((size_t)h * W + i) * E * esize,
 			    obs->q[layer] + ((size_t)i * H + h) * E, c->dtype, E);
-	rc = kv_write(w, "oBSq", layer, (unsigned)esize, &span, 1);
+	if (obs->n_own > 0)
+		span[1] = (struct kv_span){ obs->own[layer],
+		    (size_t)c->model->id.kv_heads * obs->n_own * E * esize };
+	rc = kv_write(w, "oBSq", layer, (unsigned)esize, span, 2);
 	free(buf);
 	return rc;
 }
@@ -272,45 +282,58 @@ save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows
 	return rc;
 }
 
+/* KEYS or VALS */
 static int
-save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const char *type,
-    const void *from, char *buf)
+save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const char *type)
 {
 	const struct layer_rows *rows = &c->layer[layer];
-	size_t row = rows->width * kv_dtype_size(rows->dtype);
-	struct kv_span span = { buf, 0 };
+	const void *from = strcmp(type, "KEYS") == 0 ? rows->k : rows->v;
+	size_t row = rows->width * kv_dtype_size(rows->dtype), size = 1;
+	struct kv_span span = { NULL, 0 };
 	uint32_t g;
+	char *buf;
+	int rc;
 
+	for (g = 0; g < rows->heads; g++)
+		size += rows->len[g] * row;
+	if ((buf = malloc(size)) == NULL)
+		return KV_ENOMEM;
+	span.data = buf;
 	for (g = 0; g < rows->heads; g++) {
 		c->model->ops->get(c->model->dev, buf + span.size,
 		    (const char *)from + rows->start[g] * row, rows->len[g] * row);
 		span.size += rows->len[g] * row;
 	}
-	return kv_write(w, type, layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
+	rc = kv_write(w, type, layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
+	free(buf);
+	return rc;
+}
+
+int
+snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
+    const char *type, uint32_t l)
+{
+	return strcmp(type, "oBSq") == 0 ? save_queries(w, c, obs, l) : save_tensor(w, c, l, type);
 }
 
 static int
 save_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t l)
 {
-	const struct layer_rows *layer = &c->layer[l];
 	struct kv_rows rows;
 	uint32_t *positions;
-	char *buf;
-	int rc = host_rows(c, layer, &rows, &positions);
+	int rc = host_rows(c, &c->layer[l], &rows, &positions);
 
 	if (rc != KV_OK)
 		return rc;
-	buf = malloc(kv_rows_total(&rows) * layer->width * kv_dtype_size(layer->dtype) + 1);
-	rc = buf == NULL ? KV_ENOMEM : kv_write_rows(w, l, &rows);
+	rc = kv_write_rows(w, l, &rows);
 	if (rc == KV_OK && obs != NULL && obs->have > 0)
 		rc = save_queries(w, c, obs, l);
 	if (rc == KV_OK && c->mass != NULL)
 		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK)
-		rc = save_tensor(w, c, l, "KEYS", layer->k, buf);
+		rc = save_tensor(w, c, l, "KEYS");
 	if (rc == KV_OK)
-		rc = save_tensor(w, c, l, "VALS", layer->v, buf);
-	free(buf);
+		rc = save_tensor(w, c, l, "VALS");
 	free_rows(&rows, positions);
 	return rc;
 }
