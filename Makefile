@@ -24,7 +24,7 @@ cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD
 
 # libkvfile/ methods/ model/ cpu/ gpu/ become one archive each. tools/kv-*.c become programs: those in FILE_TOOLS know no model.
 FILE_TOOLS = kv-check kv-evict kv-footprint kv-info kv-score
-MODEL_TOOLS = kv-decode kv-prefill kv-tokenize
+MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(MODEL_TOOLS)
 
 kvfile_libs = $(shell $(PKG_CONFIG) --libs liblz4 libxxhash jansson)
