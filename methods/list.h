@@ -5,7 +5,7 @@
  * `kv-score --list`, and what tests/contract.bats holds to the contract of methods.h. uses:
  * the options of kv-score that the method reads. defaults: struct score_options. */
 
-METHOD(snapkv, NEED_WINDOW, "window kernel pool reduce order",
+METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order",
     "attention that the observation window pays, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last",
@@ -14,6 +14,9 @@ METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last",
 METHOD(h2o, NEED_MASS, "reduce",
     "attention that all queries so far have paid (heavy hitters)",
     .kernel = 1, .reduce = REDUCE_SUM)
+METHOD(observed, NEED_PAID, "reduce",
+    "attention that kv-observe has accumulated (KVzip)",
+    .kernel = 1, .reduce = REDUCE_MAX)
 METHOD(knorm, NEED_KEYS, "",
     "small key norm first",
     .kernel = 1)

@@ -19,19 +19,22 @@ enum {
 	NEED_KEYS = 1,          /* in.keys */
 	NEED_WINDOW = 2,        /* in.window_mass, from observation queries */
 	NEED_MASS = 4,          /* in.mass, from kv-prefill --mass */
-	NEED_LAYER = 8          /* all KV heads at once: a row's score depends on other heads */
+	NEED_LAYER = 8,         /* all KV heads at once: a row's score depends on other heads */
+	NEED_PAID = 16          /* in.paid, from kv-observe */
 };
 
 enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };    /* over the R query heads of a KV head */
 enum pool { POOL_AVG, POOL_MAX };                       /* along the rows */
 /* they differ for max pooling, methods.md 0 */
 enum order { POOL_FIRST, REDUCE_FIRST };
+enum over_queries { QUERIES_SUM, QUERIES_MAX };         /* of the window */
 
 struct score_options {
 	uint32_t kernel;        /* pooling width, odd; 1 = none */
 	enum pool pool;
 	enum reduce reduce;
 	enum order order;
+	enum over_queries over_queries; /* what window_mass is made with */
 	uint32_t sink;          /* recent: first positions that are always kept */
 	uint64_t seed;          /* random */
 	/* observation queries that are used, the last ones; 0 = all that are stored */
@@ -49,15 +52,18 @@ struct score_input {
 	const struct kv_rows *rows;             /* G = rows->heads */
 	const void *keys;                       /* [sum S][E] of dtype, or NULL */
 	enum kv_dtype dtype;
-	/* [H][stride] window attention of each query head over the S[h/R] rows, summed over
-	 * the window; or NULL */
+	/* [H][stride] window attention of each query head over the S[h/R] rows, its sum over
+	 * the window, or its maximum; or NULL */
 	const float *window_mass;
 	size_t stride;
 	/* attention that the rows have received from all queries of the text so far, as the
 	 * snapshot has it: KV head 0's R lists of S[0], then KV head 1's, ...; or NULL */
 	const float *mass;
+	/* attention that tokens have paid which are not stored, in the same order; or NULL */
+	const float *paid;
 	uint32_t window;                        /* W, 0 without observation */
-	/* [W] positions of the observation queries, ascending */
+	/* [W] positions of the observation queries, ascending; from next_position on those of
+	 * tokens that are not stored */
 	const uint32_t *window_pos;
 	uint32_t next_position;
 };

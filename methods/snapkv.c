@@ -8,6 +8,10 @@
  * each of them sees, summed over the W queries. The window's own rows count in the normaliser
  * but get no score: they are always kept (+inf here).
  *
+ * Queries of tokens that are not stored (kv-observe: the draft of an answer, in LAQ and SpecKV)
+ * stand for those to come even better. Their own keys count in the normaliser, and there is
+ * nothing of them to keep. SpecKV takes the maximum over the queries instead of the sum.
+ *
  * Pooling along the rows keeps neighbours of a strongly attended row. A single token is rarely
  * a fact; without pooling the copied words survive and the words around them go. It runs over
  * the rows in front of the window only, so that the window, which attends to itself, does not

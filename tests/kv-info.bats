@@ -56,7 +56,7 @@ print(eval(sys.argv[1]))' "$what"
 		logits         yes
 		event log      none
 		made by        mksnapshot 0.1.0 {}
-		               kv-score 0.1.0 {"kernel":5,"method":"snapkv","order":"pool-first","pool":"avg","reduce":"mean","window":5}
+		               kv-score 0.1.0 {"kernel":5,"method":"snapkv","order":"pool-first","over-queries":"sum","pool":"avg","reduce":"mean","window":5}
 		               kv-evict 0.1.0 {"rate":0.25,"recent":0,"sink":0}
 	E
 	)"

@@ -25,10 +25,11 @@ all_agree() {
 @test "every method agrees with its formula for 1, 4 and 8 query heads a KV head and widths 24, 33, 64" {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33" "-H 16 -G 2 -E 64"; do
 		for dtype in f32 f16 bf16; do
-			mksnapshot $shape -d $dtype -N 150 -w 7 --mass -o x.kv
+			mksnapshot $shape -d $dtype -N 150 -w 7 --mass --paid -o x.kv
 			agrees 2e-6 snapkv
 			agrees 2e-6 tova
 			agrees 1e-6 h2o
+			agrees 1e-6 observed
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
 			agrees 1e-9 recent
@@ -39,10 +40,10 @@ all_agree() {
 }
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
-	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass -o x.kv
-	for method in snapkv tova h2o knorm keydiff recent random; do agrees 2e-6 $method; done
-	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass -o x.kv
-	for method in snapkv tova h2o knorm keydiff recent random; do agrees 2e-6 $method; done
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
+	for method in snapkv tova h2o observed knorm keydiff recent random; do agrees 2e-6 $method; done
+	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid -o x.kv
+	for method in snapkv tova h2o observed knorm keydiff recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -57,14 +58,15 @@ all_agree() {
 	done
 	for kernel in 1 3 63 201; do agrees 2e-6 snapkv kernel=$kernel; done
 	for window in 1 3 8; do agrees 2e-6 snapkv window=$window; done
+	for window in 1 8; do agrees 2e-6 snapkv window=$window over-queries=max reduce=max kernel=7 pool=max; done
 	all_agree
 }
 
 @test "from --since on rows are judged as in a snapshot without the others, which get +inf" {
 	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
-		mksnapshot $shape -d bf16 -w 5 --mass -o x.kv
+		mksnapshot $shape -d bf16 -w 5 --mass --paid -o x.kv
 		for since in 1 70 146 300; do
-			for method in snapkv tova h2o knorm keydiff recent random; do
+			for method in snapkv tova h2o observed knorm keydiff recent random; do
 				agrees 2e-6 $method since=$since
 			done
 		done
@@ -72,6 +74,38 @@ all_agree() {
 	all_agree
 	see 2.y.kv 's.layers[0].scores.label' | grep -x 'tova keep-last=0 since=1'
 	kv-score --method knorm --since 0 x.kv | cmp - <(kv-score --method knorm x.kv)
+}
+
+@test "own keys of tokens that are not stored count in the softmax, for 1, 4 and 8 query heads a KV head" {
+	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33" "-H 16 -G 2 -E 64 --ragged"; do
+		for dtype in f32 bf16; do
+			for queries in "--own 1" "--own 9" "-w 4 --own 5"; do
+				mksnapshot $shape -d $dtype -N 150 $queries -o x.kv
+				agrees 2e-6 snapkv
+				agrees 2e-6 tova
+				agrees 2e-6 snapkv over-queries=max reduce=max pool=max kernel=7
+			done
+			agrees 2e-6 snapkv window=2
+			agrees 2e-6 snapkv window=7
+		done
+	done
+	all_agree
+}
+
+@test "rows of the window are always kept, and of tokens that are not stored there are none" {
+	mksnapshot -N 20 -w 3 --own 4 -o x.kv
+	kv-score --method snapkv -o a.kv x.kv
+	assert_equal "$(see a.kv '[sum(v == float("inf") for v in l.scores.values[0]) for l in s.layers]')" "3 3"
+	kv-score --method snapkv --window 4 -o a.kv x.kv
+	assert_equal "$(see a.kv '[sum(v == float("inf") for v in l.scores.values[0]) for l in s.layers]')" "0 0"
+}
+
+@test "without attention paid observed is refused and the message says how to get it" {
+	mksnapshot --mass -w 4 -o x.kv
+	run -1 --separate-stderr kv-score --method observed -o a.kv x.kv
+	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no attention paid, which method observed needs: \
+add it with kv-observe --repeat-context or --accumulate"
+	assert [ ! -e a.kv ]
 }
 
 @test "max pooling before and after the reduction are different scores, average pooling is the same" {
@@ -87,12 +121,12 @@ all_agree() {
 	mksnapshot -w 4 -o x.kv
 	kv-score --method snapkv x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[1].scores.label')" \
-	    "snapkv window=4 kernel=5 pool=avg reduce=mean order=pool-first"
+	    "snapkv window=4 over-queries=sum kernel=5 pool=avg reduce=mean order=pool-first"
 	kv-score --method snapkv --kernel 7 --pool max --reduce sum --order reduce-first --window 2 x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[0].scores.label')" \
-	    "snapkv window=2 kernel=7 pool=max reduce=sum order=reduce-first"
+	    "snapkv window=2 over-queries=sum kernel=7 pool=max reduce=sum order=reduce-first"
 	assert_equal "$(see a.kv 's.provenance[-1]["options"]')" "{'kernel': 7, 'method': 'snapkv', \
-'order': 'reduce-first', 'pool': 'max', 'reduce': 'sum', 'window': 2}"
+'order': 'reduce-first', 'over-queries': 'sum', 'pool': 'max', 'reduce': 'sum', 'window': 2}"
 	kv-score --method random --seed 9223372036854775807 x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[0].scores.label')" "random seed=9223372036854775807"
 }
@@ -236,6 +270,8 @@ make the snapshot with kv-prefill --mass"
 		random sink 4
 		random reduce mean
 		knorm order pool-first
+		observed over-queries max
+		observed kernel 5
 		h2o window 2
 		h2o kernel 5
 		snapkv sink 4
@@ -245,7 +281,7 @@ make the snapshot with kv-prefill --mass"
 
 @test "wrong values are refused" {
 	mksnapshot -w 4 -o x.kv
-	for wrong in "--kernel 4" "--kernel 0" "--kernel x" "--pool min" "--reduce none" "--order both" "--window 99999999999"; do
+	for wrong in "--kernel 4" "--kernel 0" "--kernel x" "--pool min" "--reduce none" "--order both" "--over-queries mean" "--window 99999999999"; do
 		run -2 --separate-stderr kv-score --method snapkv $wrong x.kv
 		assert_regex "$stderr" "^kv-score: ${wrong% *}"
 	done
@@ -287,9 +323,10 @@ make the snapshot with kv-prefill --mass"
 
 @test "--list names the methods with the options they use" {
 	run -0 kv-score --list
-	assert_line --regexp '^snapkv  .* \[window kernel pool reduce order\]$'
+	assert_line --regexp '^snapkv  .* \[window over-queries kernel pool reduce order\]$'
 	assert_line --regexp '^tova  .* \[keep-last\]$'
 	assert_line --regexp '^h2o  .* \[reduce\]$'
+	assert_line --regexp '^observed  .* \[reduce\]$'
 	assert_line --regexp '^knorm  '
 	assert_line --regexp '^keydiff  '
 	assert_line --regexp '^recent  .* \[sink\]$'

@@ -46,6 +46,7 @@ run_examples() {
 
 @test "the examples of kv-tokenize(1) do what it says" { run_examples kv-tokenize.1; }
 @test "the examples of kv-prefill(1) do what it says" { run_examples kv-prefill.1; }
+@test "the examples of kv-observe(1) do what it says" { run_examples kv-observe.1; }
 @test "the examples of kv-score(1) do what it says" { run_examples kv-score.1; }
 @test "the examples of kv-evict(1) do what it says" { run_examples kv-evict.1; }
 @test "the examples of kv-decode(1) do what it says" { run_examples kv-decode.1; }

@@ -5,7 +5,7 @@ load helper
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 200 -w 8 --mass -d bf16 -o even.kv
+	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 200 -w 8 --mass --paid -d bf16 -o even.kv
 	kv-score --list | cut -d ' ' -f 1 >methods
 	[ "$(wc -l <methods)" -ge 4 ]
 }

@@ -303,7 +303,7 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 		output_copy(r, w);
 	} else if (strcmp(type, "eVNt") == 0) {
 		write_log(r, w, sec);
-	} else if (compact && strcmp(type, "mASS") != 0 && strcmp(type, "pROv") != 0) {
+	} else if (compact && before_values(type) < 0 && strcmp(type, "pROv") != 0) {
 		warning("section %s may depend on the positions, which have changed, and is not "
 		    "known: dropped", type);
 	} else if (strcmp(type, "mASS") == 0 || (l->tail != NULL && !l->chosen)) {

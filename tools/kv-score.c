@@ -21,8 +21,9 @@ static const struct tool tool = {
 	.name = "kv-score",
 	.about = "judge the rows of a snapshot: write it again with a score for each row",
 	.synopsis = "--method NAME | --list [-qvz] [-j N] [-o FILE] [-s N] [--device DEVICE]\n"
-	    "[--keep-last] [--kernel K] [--order WHICH] [--pool HOW] [--progress WHEN]\n"
-	    "[--reduce HOW] [--since POSITION] [--sink N] [--window W] [snapshot]",
+	    "[--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
+	    "[--progress WHEN] [--reduce HOW] [--since POSITION] [--sink N] [--window W]\n"
+	    "[snapshot]",
 	.opts = opts,
 	.more = scoring_opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
@@ -35,6 +36,11 @@ struct queries {
 	uint32_t n;             /* W; 0 = none */
 	uint32_t *pos;          /* [W] */
 	float *q;               /* [W][H][E] */
+	/* of tokens that are not stored, whether or not their queries are used: a later query
+	 * sees the keys of earlier ones */
+	uint32_t n_own;
+	uint32_t *own_pos;      /* [n_own] */
+	void *own;              /* [G][n_own][E] of the snapshot's dtype */
 };
 
 static void
@@ -42,7 +48,30 @@ forget_queries(struct queries *w)
 {
 	free(w->pos);
 	free(w->q);
+	free(w->own_pos);
+	free(w->own);
 	memset(w, 0, sizeof *w);
+}
+
+/* q: the queries in the section, all `stored` of them; behind them stand the own keys. */
+static void
+take_own_keys(struct queries *w, const uint8_t *content, const uint8_t *q, uint32_t stored,
+    const struct kv_head *head)
+{
+	size_t row = head->model.head_width * kv_dtype_size(head->dtype), size;
+	uint32_t i;
+
+	while (w->n_own < stored &&
+	    get32(content + 8 + 4 * (size_t)(stored - 1 - w->n_own)) >= head->next_position)
+		w->n_own++;
+	if (w->n_own == 0)
+		return;
+	size = row * head->model.kv_heads * w->n_own;
+	w->own = must_alloc(size, 1);
+	memcpy(w->own, q + row * head->model.query_heads * stored, size);
+	w->own_pos = must_alloc(w->n_own, sizeof *w->own_pos);
+	for (i = 0; i < w->n_own; i++)
+		w->own_pos[i] = get32(content + 8 + 4 * (size_t)(stored - w->n_own + i));
 }
 
 /* From an oBSq section, which the reader has checked (kv-snapshot(5), 4.5). */
@@ -66,27 +95,31 @@ take_queries(struct queries *w, const uint8_t *content, const struct kv_head *he
 		for (i = 0; i < w->n; i++)
 			kv_to_f32(w->q + (i * H + h) * E, q + (h * stored + first + i) * row,
 			    head->dtype, E);
+	take_own_keys(w, content, q, stored, head);
 }
 
 /* ---- the attention that the rows of a layer have received ---- */
 
-static float *received;         /* NULL = not there */
+static float *received, *paid;  /* NULL = not there */
 
 static void
 forget_mass(void)
 {
 	free(received);
-	received = NULL;
+	free(paid);
+	received = paid = NULL;
 }
 
-/* From a mASS section, which the reader has checked (kv-snapshot(5), 4.11). */
-static void
+/* From a mASS section, or behind the label of a pAID section, which the reader has checked
+ * (kv-snapshot(5), 4.11, 4.13). */
+static float *
 take_mass(const void *content, uint64_t size)
 {
-	forget_mass();
-	received = must_alloc(size, 1);
+	float *mass = must_alloc(size, 1);
+
 	if (size > 0)
-		memcpy(received, content, size);
+		memcpy(mass, content, size);
+	return mass;
 }
 
 /* ---- a layer ---- */
@@ -99,7 +132,7 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 	struct scoring_layer l = { .in = { .layer = layer, .query_heads = head->model.query_heads,
 	    .width = head->model.head_width, .rows = kv_current_rows(r), .dtype = head->dtype,
 	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position },
-	    .queries = q->q };
+	    .queries = q->q, .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
 	char label[KV_SCORE_LABEL] = "";
 	uint64_t total = kv_rows_total(l.in.rows);
 	float *score = must_alloc(total, sizeof *score);
@@ -112,6 +145,10 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 	if ((method->needs & NEED_MASS) && (l.in.mass = received) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no attention mass, which method %s needs: make "
 		    "the snapshot with kv-prefill --mass", kv_reader_name(r), layer, method->name);
+	if ((method->needs & NEED_PAID) && (l.in.paid = paid) == NULL)
+		die(EXIT_RUN, "%s: layer %u has no attention paid, which method %s needs: add it "
+		    "with kv-observe --repeat-context or --accumulate", kv_reader_name(r), layer,
+		    method->name);
 	if (method->needs & (NEED_KEYS | NEED_WINDOW))
 		l.in.keys = input_load(r);
 	scoring_judge(&device, &l, score);
@@ -137,7 +174,10 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		} else if (strcmp(sec.type, "oBSq") == 0 && (method->needs & NEED_WINDOW))
 			take_queries(&q, input_load(r), kv_reader_head(r), sec.layer);
 		else if (strcmp(sec.type, "mASS") == 0 && (method->needs & NEED_MASS))
-			take_mass(input_load(r), sec.raw_size);
+			received = take_mass(input_load(r), sec.raw_size);
+		else if (strcmp(sec.type, "pAID") == 0 && (method->needs & NEED_PAID))
+			paid = take_mass((const char *)input_load(r) + KV_SCORE_LABEL,
+			    sec.raw_size - KV_SCORE_LABEL);
 		else if (strcmp(sec.type, "KEYS") == 0) {
 			score_layer(r, w, sec.layer, &q);
 			used = q.n;

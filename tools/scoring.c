@@ -11,7 +11,7 @@
 #define NO_SEED UINT64_MAX
 #define MAX_HEADS 4096          /* kv-snapshot(5), 4.1 */
 
-static const char *pool_name, *reduce_name, *order_name;
+static const char *over_name, *pool_name, *reduce_name, *order_name;
 static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
 static uint64_t seed = NO_SEED;
 static int keep_last;
@@ -22,6 +22,8 @@ const struct opt scoring_opts[] = {
 	{ 0, "reduce", OPT_STRING, &reduce_name, 0, "HOW",
 	    "over the query heads of a KV head: mean, max or sum" },
 	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first" },
+	{ 0, "over-queries", OPT_STRING, &over_name, 0, "HOW",
+	    "over the observation queries: sum or max" },
 	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept" },
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance" },
 	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept" },
@@ -34,6 +36,7 @@ const struct opt scoring_opts[] = {
 
 static const char *const pool_names[] = { "avg", "max", NULL };
 static const char *const reduce_names[] = { "mean", "max", "sum", NULL };
+static const char *const over_names[] = { "sum", "max", NULL };
 static const char *const order_names[] = { "pool-first", "reduce-first", NULL };
 
 static const struct method *method;
@@ -97,6 +100,7 @@ scoring_check(const char *name)
 	refuse_unused("pool", pool_name != NULL);
 	refuse_unused("reduce", reduce_name != NULL);
 	refuse_unused("order", order_name != NULL);
+	refuse_unused("over-queries", over_name != NULL);
 	refuse_unused("sink", sink != NOT_GIVEN);
 	refuse_unused("seed", seed != NO_SEED);
 	refuse_unused("window", window != NOT_GIVEN);
@@ -111,6 +115,7 @@ scoring_check(const char *name)
 	options.pool = one_of("pool", pool_name, pool_names, options.pool);
 	options.reduce = one_of("reduce", reduce_name, reduce_names, options.reduce);
 	options.order = one_of("order", order_name, order_names, options.order);
+	options.over_queries = one_of("over-queries", over_name, over_names, options.over_queries);
 	if (sink != NOT_GIVEN)
 		options.sink = sink;
 	if (seed != NO_SEED)
@@ -146,6 +151,8 @@ value_of(const char *word, uint32_t queries, uint64_t *number)
 		return reduce_names[options.reduce];
 	if (strcmp(word, "order") == 0)
 		return order_names[options.order];
+	if (strcmp(word, "over-queries") == 0)
+		return over_names[options.over_queries];
 	*number = strcmp(word, "kernel") == 0 ? options.kernel :
 	    strcmp(word, "sink") == 0 ? options.sink :
 	    strcmp(word, "keep-last") == 0 ? (uint64_t)options.keep_last :
@@ -198,7 +205,7 @@ struct area {
 	size_t size;
 };
 
-static struct area area_keys, area_pos, area_q, area_qpos;
+static struct area area_keys, area_pos, area_q, area_qpos, area_own, area_own_pos;
 static float *window_mass;
 static size_t window_mass_size;
 
@@ -231,6 +238,28 @@ upload_positions(const struct device *d, const struct kv_rows *rows, uint64_t to
 	return at;
 }
 
+/* Keys of tokens that are not stored, on the device: every KV head has all of them. */
+static struct layer_rows
+upload_own(const struct device *d, const struct scoring_layer *layer, uint64_t *start,
+    uint32_t *len)
+{
+	const struct score_input *in = &layer->in;
+	uint32_t G = in->rows->heads, n = layer->n_own, *pos = must_alloc(G * n, sizeof *pos), g;
+	size_t size = (size_t)n * in->width * kv_dtype_size(in->dtype);
+	struct layer_rows own = { .start = start, .len = len, .heads = G, .width = in->width,
+	    .dtype = in->dtype };
+
+	for (g = 0; g < G; g++) {
+		start[g] = (uint64_t)g * n;
+		len[g] = n;
+		memcpy(pos + start[g], layer->own_pos, n * sizeof *pos);
+	}
+	own.k = upload(d, &area_own, layer->own_keys, G * size);
+	own.pos = upload(d, &area_own_pos, pos, (size_t)G * n * sizeof *pos);
+	free(pos);
+	return own;
+}
+
 /* window_mass <- what the queries give to each row of `there`, `most` apart. */
 static void
 pay(const struct device *d, const struct scoring_layer *layer, const struct layer_rows *there,
@@ -238,16 +267,22 @@ pay(const struct device *d, const struct scoring_layer *layer, const struct laye
 {
 	const struct score_input *in = &layer->in;
 	size_t H = in->query_heads, W = in->window;
+	uint64_t start[MAX_HEADS];
+	uint32_t len[MAX_HEADS];
+	struct layer_rows own;
 
+	if (layer->n_own > 0)
+		own = upload_own(d, layer, start, len);
 	if (window_mass == NULL || H * most > window_mass_size) {
 		free(window_mass);
 		window_mass_size = H * most;
 		window_mass = must_alloc(window_mass_size, sizeof *window_mass);
 	}
 	d->ops->window_mass(d->dev, window_mass, most,
-	    upload(d, &area_q, layer->queries, W * H * in->width * sizeof(float)), there, NULL,
+	    upload(d, &area_q, layer->queries, W * H * in->width * sizeof(float)), there,
+	    layer->n_own > 0 ? &own : NULL,
 	    upload(d, &area_qpos, in->window_pos, W * sizeof *in->window_pos), in->window,
-	    in->query_heads, OVER_SUM);
+	    in->query_heads, options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM);
 	device_check(d);
 }
 
@@ -292,7 +327,7 @@ struct later {
 	uint32_t *count;        /* [G] */
 	const uint32_t **pos;   /* [G] */
 	char *keys;             /* packed */
-	float *mass, *score;
+	float *mass, *paid, *score;
 };
 
 /* Takes size bytes for each row of lists that lie one after another, R for each KV head. */
@@ -336,11 +371,15 @@ later_start(struct later *later, struct score_input *in, const uint32_t *first)
 	if (in->mass != NULL)
 		later->mass = take_later(in->mass, sizeof *in->mass, in->query_heads / rows->heads,
 		    rows, first);
+	if (in->paid != NULL)
+		later->paid = take_later(in->paid, sizeof *in->paid, in->query_heads / rows->heads,
+		    rows, first);
 	later->rows = (struct kv_rows){ rows->heads, later->count, later->pos };
 	later->score = must_alloc(kv_rows_total(&later->rows), sizeof *later->score);
 	in->rows = &later->rows;
 	in->keys = later->keys;
 	in->mass = later->mass;
+	in->paid = later->paid;
 }
 
 /* score <- those of the later rows, and +inf for the first ones. */
@@ -365,6 +404,7 @@ later_end(struct later *later)
 	free(later->pos);
 	free(later->keys);
 	free(later->mass);
+	free(later->paid);
 	free(later->score);
 }
 
@@ -420,7 +460,8 @@ scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
 void
 scoring_end(const struct device *d)
 {
-	struct area *areas[] = { &area_keys, &area_pos, &area_q, &area_qpos };
+	struct area *areas[] = { &area_keys, &area_pos, &area_q, &area_qpos, &area_own,
+	    &area_own_pos };
 	size_t i;
 
 	for (i = 0; d != NULL && i < sizeof areas / sizeof *areas; i++) {

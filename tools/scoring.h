@@ -37,6 +37,11 @@ struct scoring_layer {
 	 * here. Without rows on the device, NEED_WINDOW needs keys, too. */
 	struct score_input in;
 	const float *queries;                   /* host [W][H][E], with NEED_WINDOW */
+	/* host [G][n_own][E] of in.dtype: keys of the last n_own of the window's queries and
+	 * of those before, which are of tokens that are not stored, and their positions */
+	const void *own_keys;
+	const uint32_t *own_pos;                /* host [n_own] */
+	uint32_t n_own;                         /* 0 = none */
 	/* the same rows where the device has them already; NULL: they are taken there */
 	const struct layer_rows *there;
 };

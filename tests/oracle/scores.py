@@ -20,12 +20,18 @@ sys.dont_write_bytecode = True
 import kvread
 
 
-def attention(keys, positions, queries, at):
-    """[W][S]: softmax of q.k / sqrt(E) over the rows at or before each query's position."""
+def attention(keys, positions, queries, at, own=None, own_at=()):
+    """[W][S]: softmax of q.k / sqrt(E) over the rows at or before each query's position.
+
+    own: keys of tokens that are not stored, at positions own_at: in the softmax, not in the result.
+    """
+    rows = len(keys)
+    if own is not None:
+        keys, positions = np.concatenate([keys, own]), np.concatenate([positions, own_at])
     logits = queries @ keys.T / np.sqrt(keys.shape[1])
-    logits[positions[None, :] > np.array(at)[:, None]] = -np.inf
+    logits[np.asarray(positions)[None, :] > np.array(at)[:, None]] = -np.inf
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    return (weights / weights.sum(axis=1, keepdims=True))[:, :rows]
 
 
 def pooled(x, kernel, how):
@@ -52,7 +58,9 @@ def snapkv(snapshot, l, g, o):
     queries = queries[:, len(stored) - W:]
     before = int((positions < at[0]).sum())
     heads = range(g * (H // G), (g + 1) * (H // G))
-    mass = [attention(keys, positions, queries[h], at).sum(axis=0)[:before] for h in heads]
+    over = np.max if o.get('over-queries', 'sum') == 'max' else np.sum
+    own = own_keys(snapshot, l, g)
+    mass = [over(attention(keys, positions, queries[h], at, *own), axis=0)[:before] for h in heads]
     kernel, pool = int(o.get('kernel', 5)), o.get('pool', 'avg')
     if o.get('order', 'pool-first') == 'pool-first':
         score = reduced([pooled(m, kernel, pool) for m in mass], o.get('reduce', 'mean'))
@@ -69,6 +77,15 @@ def stored_queries(snapshot, l):
     return queries.reshape(model['query_heads'], len(stored), model['head_width']), stored
 
 
+def own_keys(snapshot, l, g):
+    """[K][E] of the last K queries, which are of tokens that are not stored, and their positions."""
+    queries = snapshot.layers[l].queries
+    own_at = [p for p in queries.positions if p >= snapshot.head['next_position']]
+    own = kvread.widen(queries.own, snapshot.head['dtype']).astype(np.float64)
+    shape = snapshot.model['kv_heads'], len(own_at), snapshot.model['head_width']
+    return own.reshape(shape)[g], np.array(own_at, dtype=int)
+
+
 def tova(snapshot, l, g, o):
     """The last query's attention, for each position the mean over the query heads that hold it."""
     layer, model = snapshot.layers[l], snapshot.model
@@ -79,7 +96,8 @@ def tova(snapshot, l, g, o):
         positions = layer.positions[own]
         if positions:
             keys = snapshot.array(l, 'keys', own).astype(np.float64)
-            weights = attention(keys, np.array(positions), queries[h, -1:], stored[-1:])[0]
+            weights = attention(keys, np.array(positions), queries[h, -1:], stored[-1:],
+                                *own_keys(snapshot, l, own))[0]
             for position, weight in zip(positions, weights):
                 paid.setdefault(position, []).append(weight)
     safe = stored[-1] if int(o.get('keep-last', 0)) else stored[-1] + 1
@@ -88,6 +106,10 @@ def tova(snapshot, l, g, o):
 
 def h2o(snapshot, l, g, o):
     return reduced(snapshot.layers[l].mass[g], o.get('reduce', 'sum'))
+
+
+def observed(snapshot, l, g, o):
+    return reduced(snapshot.layers[l].paid.values[g], o.get('reduce', 'max'))
 
 
 def knorm(snapshot, l, g, o):
@@ -122,7 +144,7 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, tova, h2o, knorm, keydiff, recent, random)}
+METHODS = {f.__name__: f for f in (snapkv, tova, h2o, observed, knorm, keydiff, recent, random)}
 
 
 def drop_before(snapshot, position):
@@ -136,6 +158,9 @@ def drop_before(snapshot, position):
         layer.rows = [len(held) for held in layer.positions]
         if layer.mass:
             layer.mass = [[paid[n:] for paid in lists] for n, lists in zip(first, layer.mass)]
+        if layer.paid:
+            layer.paid = layer.paid._replace(values=[
+                [paid[n:] for paid in lists] for n, lists in zip(first, layer.paid.values)])
         gone.append(first)
     return gone
 

@@ -1,0 +1,311 @@
+#!/usr/bin/env bats
+# kv-observe: queries, own keys and attention paid against double precision; what it passes on; the methods
+# that are made of it; what it refuses
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	doc >doc.txt
+	printf '316 15 19\n378 414 25 408 337\n' >draft.ids
+}
+
+# About 230 tokens with two needles and a question.
+doc() {
+	echo "The access code of Marlow is K742. The secret word of Calton is falcon."
+	for _ in $(seq 10); do
+		echo "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch."
+	done
+	printf 'Question: what is the access code of Marlow?\nAnswer:'
+}
+
+# agrees LIMIT ARGUMENT ...: every relative error that observe.py prints is below LIMIT
+agrees() {
+	local limit=$1 what error
+	shift
+	"$PYTHON" "$ORACLE/observe.py" "$@" >errors
+	[ -s errors ]
+	while read -r error; do
+		awk -v e="${error##* }" -v l="$limit" 'BEGIN { exit !(e < l) }' || { echo "$*: $error, limit $limit"; return 1; }
+	done <errors
+}
+
+# random_model NAME OPTION ...: 2 layers of f32, with the demo model's tokenizer; logits wide enough to tell rows apart
+random_model() {
+	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$@" --layers 2 --hidden 48 --ffn 72 --vocab 1536 --dtype f32 --std 0.15 \
+		--tokenizer "$DEMO/tokenizer.json"
+}
+
+random_models() {
+	random_model mha --heads 3 --kv-heads 3 --head-dim 10 --seed 1
+	random_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2 --bias
+	random_model mqa --heads 8 --kv-heads 1 --head-dim 8 --seed 3 --llama3-rope
+}
+
+# answers FILE: what the demo model says to the question at the end
+answers() {
+	kv-decode -m "$DEMO" -n 8 --stop . "$1"
+}
+
+@test "queries and own keys agree with a double-precision forward pass, for 1, 4 and 8 query heads a KV head" {
+	random_models
+	for m in mha gqa mqa; do
+		kv-prefill -m $m -w 12 -o $m.kv doc.txt
+		for keep in 0 5; do
+			kv-observe -m $m --ids-from draft.ids --keep-window $keep -o out.kv $m.kv
+			agrees 2e-6 model $m out.kv draft.ids
+			see out.kv '[len(l.queries.positions) for l in s.layers]' | grep -x "$((keep + 8)) $((keep + 8))"
+		done
+	done
+}
+
+@test "many tokens, in several chunks, give the same as a double-precision forward pass" {
+	random_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2
+	for _ in 1 2 3; do kv-tokenize -m gqa doc.txt; done >long.ids
+	[ "$(wc -l <long.ids)" -gt 600 ]
+	kv-prefill -m gqa -o x.kv doc.txt
+	kv-observe -m gqa --ids-from long.ids -o out.kv x.kv
+	agrees 5e-6 model gqa out.kv long.ids
+	kv-observe -m gqa --ids-from long.ids --accumulate max -o max.kv x.kv
+	agrees 5e-6 paid out.kv max.kv max 0 99999 0
+}
+
+@test "scores by the queries of a draft are those of the formulas, own keys in the softmax" {
+	random_models
+	for m in mha gqa mqa; do
+		kv-prefill -m $m -w 12 doc.txt | kv-observe -m $m --ids-from draft.ids --keep-window 5 -o out.kv
+		kv-score --method snapkv --kernel 7 --pool max -o scored.kv out.kv
+		"$PYTHON" "$ORACLE/scores.py" 2e-6 out.kv scored.kv snapkv kernel=7 pool=max
+	done
+}
+
+@test "attention paid agrees with a double-precision one, its sum and its maximum, over whole and ragged caches" {
+	random_models
+	for m in mha gqa mqa; do
+		kv-prefill -m $m --mass -o whole.kv doc.txt
+		kv-score --method h2o whole.kv | kv-evict --rate 0.4 -o part.kv
+		"$PYTHON" "$ORACLE/ragged.py" part.kv ragged.kv
+		for cache in whole ragged; do
+			kv-observe -m $m --ids-from draft.ids -o queries.kv $cache.kv
+			for over in sum max; do
+				kv-observe -m $m --ids-from draft.ids --accumulate $over -o paid.kv $cache.kv
+				agrees 2e-6 paid queries.kv paid.kv $over 0 99999 0
+			done
+		done
+	done
+}
+
+@test "what a repeated context pays agrees with a double-precision forward pass, in one chunk and in many" {
+	random_models
+	printf 'Once more: ' | kv-tokenize -m mha --no-template >ask.ids
+	for m in mha gqa mqa; do
+		kv-prefill -m $m -o x.kv doc.txt
+		for chunk in 2000 100 31 5; do
+			kv-observe -m $m --repeat-context --chunk $chunk --instruction 'Once more: ' -o out.kv x.kv
+			agrees 5e-6 repeat $m out.kv ask.ids $chunk 4
+		done
+	done
+	kv-prefill -m mha -o x.kv doc.txt
+	kv-observe -m mha --repeat-context --chunk 60 --sink 0 --instruction '' -o out.kv x.kv
+	: >none.ids
+	agrees 5e-6 repeat mha out.kv none.ids 60 0
+}
+
+@test "a repeated context judges the rows that an evicted, ragged cache still has" {
+	random_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2
+	kv-prefill -m gqa --mass doc.txt | kv-score --method h2o | kv-evict --rate 0.4 -o part.kv
+	"$PYTHON" "$ORACLE/ragged.py" part.kv ragged.kv
+	kv-observe -m gqa --repeat-context --sink 3 --chunk 100 --instruction '' -o out.kv ragged.kv
+	kv-tokenize -m gqa doc.txt >all.ids
+	tail -n +4 all.ids | head -n 100 >first.ids        # positions 3 .. 102
+	tail -n +96 all.ids | head -n 108 >second.ids      # 8 of these, then 103 .. 202
+	kv-observe -m gqa --ids-from first.ids -o first.kv ragged.kv
+	agrees 2e-6 paid first.kv out.kv max 3 103 3
+	kv-observe -m gqa --ids-from second.ids -o second.kv ragged.kv
+	agrees 2e-6 paid second.kv out.kv max 103 203 3
+}
+
+@test "everything but what is added is passed on as it was" {
+	kv-prefill -m "$DEMO" -w 6 --mass doc.txt | kv-score --method snapkv | kv-evict --rate 0.5 --keep-queries |
+		kv-score --method h2o -o x.kv
+	see x.kv '[x.type for x in s.sections]' | grep -q eVNt
+	kv-observe -m "$DEMO" --ids-from draft.ids -o queries.kv x.kv
+	kv-observe -m "$DEMO" --ids-from draft.ids --accumulate sum -o paid.kv x.kv
+	kv-observe -m "$DEMO" --repeat-context --chunk 90 -o repeat.kv x.kv
+	contents='{(x.type, x.layer): (x.raw_size, [b.raw_hash for b in x.blocks], x.element) for x in s.sections
+		if x.type not in ("pADD", "iNDX", "ENDS", "pROv", "pAID")}'
+	for out in queries paid repeat; do
+		kv-check $out.kv
+		[ "$(logical $out.kv)" = "$(logical x.kv)" ]
+		leave=$([ $out = queries ] && echo oBSq || echo none)
+		diff <(see x.kv "[i for i in $contents.items() if i[0][0] != '$leave']") \
+			<(see $out.kv "[i for i in $contents.items() if i[0][0] != '$leave']")
+		[ "$(answers $out.kv)" = "$(answers x.kv)" ]
+	done
+	[ "$(see paid.kv '[p["tool"] for p in s.provenance][-1]')" = kv-observe ]
+}
+
+@test "unknown sections are passed on, in their places" {
+	kv-prefill -m "$DEMO" -w 6 -o x.kv doc.txt
+	cat >with.py <<-'E'
+		import sys
+		sys.path[:0] = sys.argv[1:3]
+		import kvread, kvwrite
+		class Content:
+		    pass
+		data = open('x.kv', 'rb').read()
+		s = kvread.read(open('x.kv', 'rb'))
+		out, end = [], {}
+		for x in s.sections:
+		    if x.type in ('pADD', 'iNDX', 'ENDS'):
+		        continue
+		    at = x.offset + 64 + (24 * len(x.blocks) + 63) // 64 * 64
+		    out.append(kvwrite.Section(x.type, data[at:at + x.raw_size], x.layer, x.element))
+		    if x.type in ('TOKS', 'POSN', 'oBSq', 'KEYS', 'VALS'):
+		        out.append(kvwrite.Section('qXY' + 'zZ'[len(out) % 2], x.type.encode(), x.layer))
+		open('with.kv', 'wb').write(kvwrite.stream(out))
+	E
+	"$PYTHON" with.py "$FORMAT" "$ROOT/formats/vectors"
+	kv-check with.kv
+	order='[(x.type, x.layer) for x in s.sections if x.type not in ("pADD", "pAID", "oBSq")]'
+	kv-observe -m "$DEMO" --ids-from draft.ids --accumulate max -o out.kv with.kv
+	diff <(see with.kv "$order") <(see out.kv "$order")
+	kv-observe -m "$DEMO" --ids-from draft.ids -o out.kv with.kv
+	diff <(see with.kv "$order") <(see out.kv "$order")
+	[ "$(see with.kv '[l.others for l in s.layers] + s.others')" = "$(see out.kv '[l.others for l in s.layers] + s.others')" ]
+}
+
+@test "two runs, any number of threads, a pipe and a file give identical bytes" {
+	kv-prefill -m "$DEMO" -w 6 -o x.kv doc.txt
+	for what in "--ids-from draft.ids" "--ids-from draft.ids --accumulate sum" "--repeat-context --chunk 70"; do
+		kv-observe -m "$DEMO" $what -o a.kv x.kv
+		kv-observe -m "$DEMO" $what -j 1 <x.kv | cmp a.kv -
+		kv-observe -m "$DEMO" $what -j 3 -o b.kv x.kv
+		cmp a.kv b.kv
+		kv-observe -m "$DEMO" $what -z x.kv | kv-info --all - | grep -x "logical digest $(logical a.kv)"
+	done
+	kv-observe -m "$DEMO" --ids-from - x.kv <draft.ids >a.kv
+	kv-observe -m "$DEMO" --ids-from draft.ids x.kv | cmp a.kv -
+}
+
+@test "LAQ: the queries of a draft that was written on a small cache choose from the full one" {
+	kv-prefill -m "$DEMO" --observe 32 -o full.kv doc.txt
+	kv-score --method snapkv full.kv | kv-evict --budget 40 | kv-decode -m "$DEMO" -n 8 --ids >laq.ids
+	[ "$(wc -l <laq.ids)" -eq 8 ]
+	for keep in 0 8; do
+		kv-observe -m "$DEMO" --ids-from laq.ids --keep-window $keep full.kv |
+			kv-score --method snapkv --kernel 7 --pool max | kv-evict --budget 40 -o small.kv
+		[ "$(answers small.kv)" = " K742" ]
+		see small.kv '[min(l.rows) for l in s.layers]' | grep -x '40 40 40 40'
+	done
+	see small.kv 'all(p[-8:] == list(range(s.head["next_position"] - 8, s.head["next_position"])) for l in s.layers for p in l.positions)' |
+		grep -x True
+}
+
+@test "SpecKV: another model writes the draft, the maximum over queries and heads chooses" {
+	cp -r "$DEMO" other
+	chmod -R u+w other
+	printf '\x01' | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s other/model.safetensors) - 1)) conv=notrunc status=none
+	kv-prefill -m other doc.txt | kv-decode -m other -n 8 --ids >spec.ids
+	kv-prefill -m "$DEMO" --observe 32 doc.txt | kv-observe -m "$DEMO" --ids-from spec.ids --keep-window 32 |
+		kv-score --method snapkv --kernel 7 --pool max --over-queries max --reduce max -o scored.kv
+	[ "$(see scored.kv 's.layers[0].scores.label')" = \
+	    "snapkv window=40 over-queries=max kernel=7 pool=max reduce=max order=pool-first" ]
+	kv-evict --budget 50 -o small.kv scored.kv
+	[ "$(answers small.kv)" = " K742" ]
+	kv-prefill -m other -o other.kv doc.txt
+	run -4 --separate-stderr kv-observe -m "$DEMO" --ids-from spec.ids -o x.kv other.kv
+	[[ "$stderr" == *"other.kv is not of the model"*"weights: "* ]]
+	[ ! -e x.kv ]
+}
+
+@test "KVzip: a document is compressed before the question is known" {
+	head -n 11 doc.txt >book.txt
+	tail -n 2 doc.txt >question.txt
+	kv-prefill -m "$DEMO" book.txt | kv-observe -m "$DEMO" --repeat-context |
+		kv-score --method observed | kv-evict --rate 0.3 -o book.kv
+	see book.kv 'all(p[:4] == [0, 1, 2, 3] for l in s.layers for p in l.positions)' | grep -x True
+	for town in "Marlow K742" "Calton falcon"; do
+		sed "s/Marlow/${town% *}/" question.txt >q.txt
+		[ "${town% *}" = Marlow ] || sed -i 's/access code/secret word/' q.txt
+		kv-prefill -m "$DEMO" -r book.kv -o asked.kv q.txt
+		[ "$(answers asked.kv)" = " ${town#* }" ]
+	done
+}
+
+@test "patched chunks: after each chunk the end of the prompt looks at what there is, and is not stored" {
+	kv-tokenize -m "$DEMO" doc.txt >all.ids
+	n=$(wc -l <all.ids)
+	tail -n 16 all.ids >patch.ids
+	head -n 100 all.ids | kv-prefill -m "$DEMO" --ids | kv-observe -m "$DEMO" --ids-from patch.ids |
+		kv-score --method snapkv --kernel 7 | kv-evict --rate 0.5 -o chunk.kv
+	see chunk.kv '[l.rows for l in s.layers][0]' | grep -x '50 50'
+	tail -n +101 all.ids | kv-prefill -m "$DEMO" --ids --observe 16 -r chunk.kv |
+		kv-score --method snapkv --kernel 7 | kv-evict --rate 0.5 -o small.kv
+	[ "$(kv-info --json small.kv | sed -n 's/.*"next_position": \([0-9]*\).*/\1/p')" -eq "$n" ]
+	[ "$(answers small.kv)" = " K742" ]
+}
+
+@test "a resumed prefill takes no queries of tokens that were not stored, and drops the attention paid" {
+	printf ' Yes.' >more.txt
+	kv-prefill -m "$DEMO" --observe 12 doc.txt | kv-observe -m "$DEMO" --ids-from draft.ids --keep-window 12 -o x.kv
+	kv-prefill -m "$DEMO" --observe 8 -r x.kv -o y.kv more.txt
+	kv-prefill -m "$DEMO" --observe 12 doc.txt | kv-prefill -m "$DEMO" --observe 8 -r - -o z.kv more.txt
+	[ "$(see y.kv '[(l.queries.source, l.queries.positions, l.queries.data) for l in s.layers]')" = \
+	    "$(see z.kv '[(l.queries.source, l.queries.positions, l.queries.data) for l in s.layers]')" ]
+	run -2 kv-prefill -m "$DEMO" --observe 30 -r x.kv -o y.kv more.txt
+	kv-observe -m "$DEMO" --ids-from draft.ids --accumulate sum -o x.kv z.kv
+	kv-prefill -m "$DEMO" -r x.kv -o y.kv more.txt
+	see y.kv '[l.paid for l in s.layers]' | grep -x 'None None None None'
+}
+
+@test "ids outside the vocabulary and an empty draft are refused" {
+	kv-prefill -m "$DEMO" -o x.kv doc.txt
+	printf '1\n1536\n' >bad.ids
+	run -3 --separate-stderr kv-observe -m "$DEMO" --ids-from bad.ids -o y.kv x.kv
+	[[ "$stderr" == *'bad.ids: line 2: "1536" is not a token id below 1536'* ]]
+	run -3 --separate-stderr kv-observe -m "$DEMO" --ids-from /dev/null -o y.kv x.kv
+	[[ "$stderr" == *"/dev/null: there is no token to run"* ]]
+	run -1 --separate-stderr kv-observe -m "$DEMO" --ids-from missing.ids -o y.kv x.kv
+	[[ "$stderr" == *"missing.ids"* ]]
+	[ ! -e y.kv ]
+}
+
+@test "wrong options are usage errors" {
+	kv-prefill -m "$DEMO" --observe 4 -o x.kv doc.txt
+	for wrong in "" "--ids-from draft.ids --repeat-context" "--ids-from draft.ids --accumulate mean" \
+	    "--ids-from draft.ids --accumulate max --keep-window 2" "--repeat-context --keep-window 2" \
+	    "--repeat-context --chunk 0" "--ids-from draft.ids --keep-window 5"; do
+		run -2 --separate-stderr kv-observe -m "$DEMO" $wrong -o y.kv x.kv
+	done
+	[[ "$stderr" == *"--keep-window 5: x.kv holds 4 queries of stored tokens"* ]]
+	run -2 --separate-stderr kv-observe -m "$DEMO" --ids-from - -o y.kv <x.kv
+	[[ "$stderr" == *"cannot both come from standard input"* ]]
+	run -2 kv-observe --ids-from draft.ids -o y.kv x.kv
+	[ ! -e y.kv ]
+}
+
+@test "a context whose tokens are not where its positions are, or not the model's, is not repeated" {
+	kv-prefill -m "$DEMO" doc.txt | kv-score --method recent | kv-evict --rate 0.5 --positions compact -o compact.kv
+	run -1 --separate-stderr kv-observe -m "$DEMO" --repeat-context -o y.kv compact.kv
+	[[ "$stderr" == *"compact.kv: "*" tokens, but the next position is "* ]]
+	kv-observe -m "$DEMO" --ids-from draft.ids -o y.kv compact.kv
+	rm y.kv
+	head -n 3 draft.ids | tr ' ' '\n' | head -n 4 | kv-prefill -m "$DEMO" --ids -o short.kv
+	run -1 --separate-stderr kv-observe -m "$DEMO" --repeat-context -o y.kv short.kv
+	[[ "$stderr" == *"nothing is left"* ]]
+	[ ! -e y.kv ]
+}
+
+@test "a truncated or damaged snapshot is refused with 3, and no output is left" {
+	kv-prefill -m "$DEMO" -o x.kv doc.txt
+	head -c 30000 x.kv >cut.kv
+	run -3 --separate-stderr kv-observe -m "$DEMO" --ids-from draft.ids -o y.kv cut.kv
+	[[ "$stderr" == *truncated* ]]
+	cp x.kv bad.kv
+	printf X | dd of=bad.kv bs=1 seek=30000 conv=notrunc status=none
+	run -3 --separate-stderr kv-observe -m "$DEMO" --ids-from draft.ids -o y.kv bad.kv
+	[[ "$stderr" == *checksum* ]]
+	run -3 kv-check <(kv-observe -m "$DEMO" --ids-from draft.ids bad.kv)
+	[ -z "$(ls y.kv* 2>/dev/null)" ]
+}
