@@ -78,7 +78,7 @@ def stored_queries(snapshot, l):
 
 
 def own_keys(snapshot, l, g):
-    """[K][E] of the last K queries, which are of tokens that are not stored, and their positions."""
+    """[K][E] of the last K queries, which are of tokens not stored, and their positions."""
     queries = snapshot.layers[l].queries
     own_at = [p for p in queries.positions if p >= snapshot.head['next_position']]
     own = kvread.widen(queries.own, snapshot.head['dtype']).astype(np.float64)
