@@ -240,6 +240,12 @@ evicting_sign(void)
 		sign_text("skip-layers", skip_text);
 }
 
+void
+evicting_since(uint32_t position)
+{
+	since = options.since = position;
+}
+
 int
 evicting_keeps_all(void)
 {

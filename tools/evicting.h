@@ -17,6 +17,9 @@ void evicting_check(void);
 /* Tells them to the provenance (sign_count() and so on). */
 void evicting_sign(void);
 
+/* From now on rows before this position all stay, on top of the budget, as with --since. */
+void evicting_since(uint32_t position);
+
 /* Nothing can be dropped, whatever the rows (--rate 1). */
 int evicting_keeps_all(void);
 

@@ -6,9 +6,13 @@
 #include "model/tokenizer.h"
 #include "tools/device.h"
 #include "tools/engine.h"
+#include "tools/fused.h"
 #include "tools/tool.h"
 
-static uint32_t observe, chunk = 512;
+#define NOT_GIVEN UINT32_MAX
+
+static uint32_t observe, chunk = NOT_GIVEN;
+static uint32_t tile = 512;             /* tokens that run at once */
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
 
@@ -25,6 +29,12 @@ static const struct opt opts[] = {
 	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
 	    "do not put the tokenizer's first tokens (BOS) before the text" },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL, "take the text of special tokens literally" },
+	{ 0, "score", OPT_STRING, &fused.score, 0, "WORDS",
+	    "judge rows on the way: 'METHOD [OPTION=VALUE ...]' of kv-score" },
+	{ 0, "evict", OPT_STRING, &fused.evict, 0, "WORDS",
+	    "drop rows on the way: 'OPTION=VALUE ...' of kv-evict" },
+	{ 0, "once", OPT_FLAG, &fused.once, 1, NULL,
+	    "judge and drop only the rows of the chunk at hand" },
 	{ 0 }
 };
 
@@ -32,8 +42,8 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--device DEVICE]\n"
-	    "[--dtype TYPE] [--ids] [--mass] [--no-template] [--plain] [--progress WHEN]\n"
-	    "[prompt]",
+	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once] [--plain]\n"
+	    "[--progress WHEN] [--score WORDS] [prompt]",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
 	.max_operands = 1
@@ -95,7 +105,7 @@ start_cache(const struct model *m, struct kv_reader *from, struct observation *o
 	}
 	if ((c = cache_new(m, dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
-	if (mass && cache_want_mass(c) != 0)
+	if ((mass || fused_needs_mass()) && cache_want_mass(c) != 0)
 		die(EXIT_RUN, "no memory for attention mass");
 	c->spare = (uint32_t)room;
 	if (from != NULL && (rc = snapshot_load(from, c, obs)) < 0)
@@ -126,6 +136,70 @@ report(const struct cache *c, size_t n, double seconds)
 	    n, seconds, (double)n / seconds, c->next_position, (double)cache_bytes(c) / (1 << 20));
 }
 
+static void
+check_options(const char *path)
+{
+	if (chunk == 0)
+		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
+	fused.chunk = chunk != NOT_GIVEN ? chunk : 0;
+	fused.observe = observe;
+	fused_check();
+	if (chunk != NOT_GIVEN && !(fused_wanted() && chunk > tile))
+		tile = chunk;
+	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
+		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
+}
+
+static struct workspace *
+make_workspace(const struct model *m, size_t n)
+{
+	struct workspace *ws = workspace_new(m, n < tile ? (uint32_t)n : tile);
+
+	if (ws == NULL)
+		die(EXIT_RUN, "no memory for %u tokens at a time", tile);
+	return ws;
+}
+
+/* The prompt through the model. */
+static void
+run(struct cache *c, const struct ids *ids, struct observation *obs)
+{
+	struct workspace *ws = make_workspace(c->model, ids->n);
+	double t0 = seconds();
+	char err[512];
+
+	logged = c;
+	if (fused_wanted()) {
+		fused_run(c, ws, ids->ids, ids->n, obs);
+	} else {
+		progress_start("prefill", ids->n, "tokens");
+		if (run_tokens(c->model, c, ws, ids->ids, ids->n, obs, log_chunk, err,
+		    sizeof err) != 0)
+			die(EXIT_RUN, "%s", err);
+		progress_end();
+	}
+	report(c, ids->n, seconds() - t0);
+	workspace_free(ws, c->model);
+}
+
+static void
+save(const struct cache *c, const struct observation *obs, size_t n, const struct kv_reader *from)
+{
+	struct kv_head head;
+	struct kv_writer *w;
+
+	snapshot_head(c, &head);
+	w = output_create(&head);
+	output_check(w, snapshot_save(w, c, obs));
+	sign_count("chunk", chunk != NOT_GIVEN ? chunk : tile);
+	if (mass)
+		sign_count("mass", 1);
+	sign_count("observe", observe);
+	sign_count("tokens", n);
+	fused_sign();
+	output_commit(w, from);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -133,56 +207,32 @@ main(int argc, char **argv)
 	const char *path = operand(argc, argv, first);
 	struct kv_reader *from = NULL;
 	struct observation obs = { 0 };
-	struct workspace *ws;
-	struct kv_writer *w;
 	struct engine e;
 	struct cache *c;
 	struct ids ids = { 0 };
-	struct kv_head head;
-	char err[512];
-	double t0;
+	uint32_t window;
 
-	if (chunk == 0)
-		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
-	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
-		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
+	check_options(path);
 	output_refuse_terminal();
 	if (resume != NULL)
 		from = input_open(resume);
 	engine_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
-	if (observe > 0 && observation_init(&obs, e.model, observe) != 0)
-		die(EXIT_RUN, "no memory for %u observation queries", observe);
+	window = fused_window();
+	if (window > 0 && observation_init(&obs, e.model, window) != 0)
+		die(EXIT_RUN, "no memory for %u observation queries", window);
 
-	c = start_cache(e.model, from, observe ? &obs : NULL, ids.n);
+	c = start_cache(e.model, from, window ? &obs : NULL, fused_room(ids.n));
+	fused_fit(e.model, ids.n, obs.have);
 	if (observe > obs.have + ids.n)
 		die(EXIT_USAGE, "--observe %u: the prompt has %zu tokens%s", observe, ids.n,
 		    from ? " and the snapshot too few queries before them" : "");
 	if (c->next_position + ids.n > e.model->max_position)
 		warning("%zu tokens end at position %zu: the model was made for %u", ids.n,
 		    c->next_position + ids.n - 1, e.model->max_position);
-	if ((ws = workspace_new(e.model, ids.n < chunk ? (uint32_t)ids.n : chunk)) == NULL)
-		die(EXIT_RUN, "no memory for %u tokens at a time", chunk);
-	logged = c;
-	t0 = seconds();
-	progress_start("prefill", ids.n, "tokens");
-	if (run_tokens(e.model, c, ws, ids.ids, ids.n, observe ? &obs : NULL, log_chunk, err,
-	    sizeof err) != 0)
-		die(EXIT_RUN, "%s", err);
-	progress_end();
-	report(c, ids.n, seconds() - t0);
-
-	snapshot_head(c, &head);
-	w = output_create(&head);
-	output_check(w, snapshot_save(w, c, observe ? &obs : NULL));
-	sign_count("chunk", chunk);
-	if (mass)
-		sign_count("mass", 1);
-	sign_count("observe", observe);
-	sign_count("tokens", ids.n);
-	output_commit(w, from);
+	run(c, &ids, window ? &obs : NULL);
+	save(c, observe ? &obs : NULL, ids.n, from);
 	kv_close(from);
-	workspace_free(ws, e.model);
 	observation_free(&obs, e.model);
 	cache_free(c);
 	free(ids.ids);

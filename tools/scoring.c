@@ -133,6 +133,16 @@ scoring_since(uint32_t position)
 }
 
 uint32_t
+scoring_queries(uint32_t otherwise)
+{
+	if (!(method->needs & NEED_WINDOW))
+		return 0;
+	if (!uses("window"))
+		return 1;
+	return options.window != 0 ? options.window : otherwise;
+}
+
+uint32_t
 scoring_window(uint32_t stored, uint32_t layer)
 {
 	if (options.window > stored)

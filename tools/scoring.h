@@ -21,6 +21,10 @@ const struct method *scoring_check(const char *name);
 /* From now on only rows at this position and later are judged, as with --since. */
 void scoring_since(uint32_t position);
 
+/* How many observation queries the method needs where they can still be kept: --window, without
+ * it as many as `otherwise` says; 1 for a method that looks at the last one; 0 for none. */
+uint32_t scoring_queries(uint32_t otherwise);
+
 /* How many observation queries the method looks at, of those that a layer has: all, or --window.
  * Dies with EXIT_USAGE when that is more. */
 uint32_t scoring_window(uint32_t stored, uint32_t layer);

@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# kv-prefill --chunk --score --evict: all layers are evicted after each chunk, as a loop in the shell does it
+
+load helper
+
+setup_file() {
+	load helper
+	cd "$BATS_FILE_TMPDIR" || return
+	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" gqa --layers 3 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 \
+	    --seed 3 --std 0.1 --vocab 1536 --tokenizer "$DEMO/tokenizer.json"
+	seq 5 354 >350.ids
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	prompt=$BATS_FILE_TMPDIR/350.ids
+	gqa=$BATS_FILE_TMPDIR/gqa
+}
+
+# options WORDS: "kernel=7 normalize" as --kernel 7 --normalize
+options() {
+	local word
+	for word in $1; do
+		case $word in
+		*=*) echo "--${word%%=*} ${word#*=}" ;;
+		*) echo "--$word" ;;
+		esac
+	done
+}
+
+# loop MODEL CHUNK ONCE "OPTIONS OF kv-prefill" SCORE EVICT: leaves loop.kv
+loop() {
+	local model=$1 chunk=$2 once=$3 method=${5%% *} at=0 piece from
+	rm -f piece.* loop.kv
+	split -l "$chunk" "$prompt" piece.
+	for piece in piece.*; do
+		from=()
+		[ $at = 0 ] || from=(-r loop.kv)
+		since=
+		[ -z "$once" ] || since="--since $at"
+		# shellcheck disable=SC2046,SC2086 # words
+		kv-prefill -m "$model" --ids "${from[@]}" $4 "$piece" | kv-score --method "$method" $(options "${5#"$method"}") $since |
+		    kv-evict -q --keep-queries $(options "$6") $since -o next.kv
+		mv next.kv loop.kv
+		at=$((at + chunk))
+	done
+}
+
+# equal MODEL CHUNK ONCE "OPTIONS OF THE LOOP'S kv-prefill" SCORE EVICT: the same rows, bytes, logits, mass and events
+equal() {
+	loop "$@"
+	kv-prefill -m "$1" --ids -c "$2" ${3:+--once} --score "$5" --evict "$6" -o chunked.kv "$prompt"
+	assert_equal "$(logical chunked.kv)" "$(logical loop.kv)"
+	assert_equal "$(see chunked.kv '[s.events, [l.mass for l in s.layers]]')" "$(see loop.kv '[s.events, [l.mass for l in s.layers]]')"
+	kv-check chunked.kv
+}
+
+@test "the whole cache is judged after each chunk: a loop in the shell leaves the same snapshot and log" {
+	for model in "$DEMO" "$gqa"; do
+		equal "$model" 100 "" "-w 32" snapkv budget=60
+		equal "$model" 64 "" "" keydiff "budget=50 sink=2"
+		equal "$model" 120 "" "-w 8" "snapkv window=8 kernel=7" "rate=0.5 policy=ada"
+		equal "$model" 100 "" "-w 1" tova budget=60
+		equal "$model" 128 "" "--mass" h2o "budget=64 recent=32"
+	done
+}
+
+@test "only new rows are judged, with --once: a loop in the shell leaves the same snapshot and log" {
+	for model in "$DEMO" "$gqa"; do
+		equal "$model" 100 once "-w 16" "snapkv window=16" rate=0.4
+		equal "$model" 100 once "" keydiff rate=0.3
+		equal "$model" 90 once "-w 8" "snapkv window=8" "rate=0.4 policy=ada"
+		equal "$model" 100 once "--mass" "h2o reduce=max" rate=0.3
+	done
+	assert_equal "$(see chunked.kv '[sum(p < 100 for p in l.positions[0]) for l in s.layers]')" "30 30 30"
+}
+
+@test "a last chunk shorter than the window is judged by queries that reach back" {
+	equal "$DEMO" 112 "" "-w 32" snapkv budget=60
+}
+
+@test "a chunk longer than the tile runs in tiles of 512" {
+	prompt=long.ids
+	seq 5 1304 >long.ids
+	equal "$DEMO" 700 "" "-w 32" snapkv budget=100
+	equal "$DEMO" 700 once "" keydiff rate=0.1
+}
+
+@test "a snapshot that is continued is chunked from where it ends" {
+	head -n 130 "$prompt" >a.ids
+	tail -n 220 "$prompt" >b.ids
+	kv-prefill -m "$DEMO" --ids -c 65 --once --score keydiff --evict rate=0.2 a.ids |
+	    kv-prefill -m "$DEMO" -r - --ids -c 65 --once --score keydiff --evict rate=0.2 -o b.kv b.ids
+	kv-prefill -m "$DEMO" --ids -c 65 --once --score keydiff --evict rate=0.2 -o c.kv "$prompt"
+	assert_equal "$(logical b.kv) $(see b.kv s.events)" "$(logical c.kv) $(see c.kv s.events)"
+}
+
+@test "memory is bounded: KeyDiff's blocks never hold more than budget and chunk" {
+	kv-prefill -m "$DEMO" --ids -c 32 --score keydiff --evict budget=64 -o a.kv "$prompt"
+	assert_equal "$(see a.kv '[max(l.rows) for l in s.layers]')" "64 64 64 64"
+	# 96 rows of 350 at most
+	kv-footprint --json a.kv >a.json
+	"$PYTHON" -c 'import json; a = json.load(open("a.json")); assert abs(a["peak"] - 96 / 350) < 1e-6, a'
+}
+
+@test "with --once each chunk leaves its share, and earlier survivors are not touched" {
+	kv-prefill -m "$DEMO" --ids -c 100 --once --score "snapkv window=8" --evict rate=0.3 -o a.kv "$prompt"
+	head -n 200 "$prompt" | kv-prefill -m "$DEMO" --ids -c 100 --once --score "snapkv window=8" --evict rate=0.3 -o b.kv
+	for l in 0 1 2 3; do
+		for g in 0 1; do
+			positions=($(positions a.kv $l $g))
+			assert_equal "${#positions[@]}" $((30 + 30 + 30 + 15))
+			assert_equal "${positions[*]:0:60}" "$(positions b.kv $l $g)"
+		done
+	done
+}
+
+@test "--observe leaves the last queries in the snapshot" {
+	kv-prefill -m "$DEMO" --ids -c 100 -w 8 --score "snapkv window=16" --evict budget=60 -o a.kv "$prompt"
+	loop "$DEMO" 100 "" "-w 16" snapkv budget=60
+	assert_equal "$(see a.kv '[l.queries.positions for l in s.layers]')" "$(see loop.kv '[l.queries.positions[-8:] for l in s.layers]')"
+	kv-score --method snapkv --window 8 loop.kv -o want.kv
+	kv-score --method snapkv a.kv -o got.kv
+	assert_equal "$(see got.kv '[l.scores.values for l in s.layers]')" "$(see want.kv '[l.scores.values for l in s.layers]')"
+}
+
+@test "a window longer than a chunk is refused with both numbers, and nothing is written" {
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids -c 31 --score snapkv --evict budget=60 -o x.kv "$prompt"
+	assert_equal "$stderr" "kv-prefill: --score: a window of 32 queries is longer than a --chunk of 31"
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids -c 100 --once --score snapkv --evict rate=0.3 -o x.kv "$prompt"
+	assert_regex "$stderr" 'always kept'
+	run -2 kv-prefill -m "$DEMO" --ids -c 0 --score snapkv --evict rate=0.3 -o x.kv "$prompt"
+	assert [ ! -e x.kv ]
+}

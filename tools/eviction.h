@@ -1,0 +1,25 @@
+/* eviction.h - one layer of a cache judged and evicted in process: what kv-score and kv-evict do to
+ * a snapshot, for programs that hold the rows on their device
+ *
+ * The same scores, the same choice. One method and one set of options for a process. */
+#ifndef KVPIPE_EVICTION_H
+#define KVPIPE_EVICTION_H
+
+#include "model/forward.h"
+
+/* Takes the method and its options from the text of --score ("snapkv kernel=7"; NULL: rows are not
+ * judged) and the budget from that of --evict ("budget=1024 sink=4"). Dies with EXIT_USAGE. */
+void eviction_check(const char *score, const char *evict);
+/* What it has to keep while the prompt runs: NEED_WINDOW, NEED_MASS; 0 when rows are not judged. */
+unsigned eviction_needs(void);
+/* Dies with EXIT_USAGE when rows are not judged and one of the layers has to be. */
+void eviction_fit(uint32_t layers);
+
+/* Judges the rows of layer l and drops those that do not stay. obs: queries of this layer where
+ * the method needs them; they count as they would be stored, in the cache's dtype. Dies. */
+void eviction_layer(struct cache *c, uint32_t l, const struct observation *obs);
+
+/* Frees what is kept from one layer to the next. */
+void eviction_end(const struct cache *c);
+
+#endif

@@ -1,0 +1,195 @@
+/* fused.c - kv-prefill that judges and evicts on its way: after each chunk, or layer by layer
+ *
+ * Two orders of the same three steps. Chunk by chunk, all layers run a part of the prompt and are
+ * evicted before the next part comes: later tokens see what earlier ones have left, and memory is
+ * bounded by budget and chunk (KeyDiff, Park et al. 2025; PruLong, Bhaskar et al. 2025). Layer by
+ * layer, each layer sees the whole prompt, is evicted, and gives its memory back before the next
+ * one fills: the result is that of eviction after prefill, and one full layer is there at a
+ * time. */
+#include <string.h>
+
+#include "model/stream.h"
+#include "tools/eviction.h"
+#include "tools/evicting.h"
+#include "tools/fused.h"
+#include "tools/scoring.h"
+#include "tools/tool.h"
+
+enum {
+	WINDOW = 32             /* queries, when nobody says how many; SnapKV's code has it so */
+};
+
+struct fused_options fused;
+
+int
+fused_wanted(void)
+{
+	return fused.score != NULL || fused.evict != NULL || fused.once;
+}
+
+/* Queries that the method looks at. */
+static uint32_t
+window(void)
+{
+	if (fused.score == NULL)
+		return 0;
+	return scoring_queries(fused.observe != 0 ? fused.observe : WINDOW);
+}
+
+void
+fused_check(void)
+{
+	if (!fused_wanted())
+		return;
+	if (fused.evict == NULL)
+		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
+		    fused.score != NULL ? "--score" : "--once");
+	eviction_check(fused.score, fused.evict);
+	if (fused.chunk != 0 && window() > fused.chunk)
+		die(EXIT_USAGE, "--score: a window of %u queries is longer than a --chunk of %u",
+		    window(), fused.chunk);
+}
+
+uint32_t
+fused_window(void)
+{
+	return window() > fused.observe ? window() : fused.observe;
+}
+
+int
+fused_needs_mass(void)
+{
+	return (eviction_needs() & NEED_MASS) != 0;
+}
+
+size_t
+fused_room(size_t n)
+{
+	if (!fused_wanted())
+		return n;
+	return fused.chunk < n ? fused.chunk : n;
+}
+
+void
+fused_fit(const struct model *m, size_t n, uint32_t have)
+{
+	if (!fused_wanted())
+		return;
+	eviction_fit(m->id.layers);
+	if (window() > n + have)
+		die(EXIT_USAGE, "--score: a window of %u queries is longer than the prompt, %zu "
+		    "tokens", window(), n);
+}
+
+/* ---- events, progress ---- */
+
+static struct cache *running;
+static uint64_t earlier, logged;        /* tokens of earlier chunks; of this one, logged so far */
+
+static void
+log_tile(uint64_t done)
+{
+	if (cache_log(running, KV_EVENT_PREFILL, (uint32_t)(done - logged), 0,
+	    running->model->id.layers) != 0)
+		die(EXIT_RUN, "no memory for the event log");
+	logged = done;
+	progress(earlier + done);
+}
+
+static void
+log_eviction(struct cache *c, uint32_t l0, uint32_t l1)
+{
+	if (cache_log(c, KV_EVENT_EVICT, 0, l0, l1) != 0)
+		die(EXIT_RUN, "no memory for the event log");
+}
+
+/* ---- running ---- */
+
+/* With --once, rows before this position are not judged and do not count in the budget. */
+static void
+begin_at(uint32_t position)
+{
+	if (fused.once) {
+		scoring_since(position);
+		evicting_since(position);
+	}
+}
+
+static void
+run_chunks(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+    struct observation *obs)
+{
+	uint32_t L = c->model->id.layers, N, l;
+	char err[512];
+
+	progress_start("prefill", n, "tokens");
+	for (earlier = 0; earlier < n; earlier += N) {
+		N = n - earlier < fused.chunk ? (uint32_t)(n - earlier) : fused.chunk;
+		logged = 0;
+		begin_at(c->next_position);
+		if (run_tokens(c->model, c, ws, ids + earlier, N, obs, log_tile, err,
+		    sizeof err) != 0)
+			die(EXIT_RUN, "%s", err);
+		for (l = 0; l < L; l++)
+			eviction_layer(c, l, obs);
+		log_eviction(c, 0, L);
+	}
+	progress_end();
+}
+
+static void
+run_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+    struct observation *obs)
+{
+	uint32_t L = c->model->id.layers, l;
+	struct stream s;
+	char err[512];
+
+	begin_at(c->next_position);
+	if (stream_open(&s, c, obs, ids, n, err, sizeof err) != 0)
+		die(EXIT_RUN, "%s", err);
+	progress_start("prefill", (uint64_t)n * L, "rows");
+	for (l = 0; l < L; l++) {
+		if (stream_run(&s, ws, l, l + 1, progress, err, sizeof err) != 0)
+			die(EXIT_RUN, "%s", err);
+		eviction_layer(c, l, obs);
+		log_eviction(c, l, l + 1);
+		if (cache_trim(c, l) != 0)
+			die(EXIT_RUN, "no memory to move layer %u", l);
+	}
+	progress_end();
+	if (stream_logits(&s, ws, err, sizeof err) != 0)
+		die(EXIT_RUN, "%s", err);
+	stream_close(&s);
+}
+
+void
+fused_run(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+    struct observation *obs)
+{
+	running = c;
+	(fused.chunk != 0 ? run_chunks : run_layers)(c, ws, ids, n, obs);
+	if (obs != NULL && fused.observe < obs->window) {
+		obs->window = fused.observe;
+		observation_expect(obs, c->model, c->next_position, 0);
+	}
+	eviction_end(c);
+}
+
+void
+fused_sign(void)
+{
+	char label[KV_SCORE_LABEL];
+
+	if (!fused_wanted())
+		return;
+	if (fused.score != NULL) {
+		scoring_since(0);
+		scoring_label(label, sizeof label, fused_window());
+		sign_text("score", label);
+	}
+	sign_text("evict", fused.evict);
+	sign_text("evicting", fused.chunk != 0 ? "chunks" : "layers");
+	if (fused.once)
+		sign_count("once", 1);
+}
