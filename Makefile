@@ -92,8 +92,9 @@ $(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/scoring.o $(O)/tools/device.o $(
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
 $(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(model_libs) $(kvfile_libs) $(cpu_libs)
-# kv-prefill does what kv-score and kv-evict do, too
-$(O)/kv-prefill: $(patsubst %,$(O)/tools/%.o,fused eviction scoring evicting)
+# kv-prefill and kv-decode do what kv-score and kv-evict do, too
+$(O)/kv-prefill: $(O)/tools/fused.o
+$(O)/kv-prefill $(O)/kv-decode: $(patsubst %,$(O)/tools/%.o,eviction scoring evicting)
 
 include $(wildcard tests/*.mk)
 

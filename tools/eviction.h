@@ -7,6 +7,9 @@
 
 #include "model/forward.h"
 
+/* Queries that a method looks at when nobody says how many; SnapKV's code has it so. */
+enum { EVICTION_WINDOW = 32 };
+
 /* Takes the method and its options from the text of --score ("snapkv kernel=7"; NULL: rows are not
  * judged) and the budget from that of --evict ("budget=1024 sink=4"). Dies with EXIT_USAGE. */
 void eviction_check(const char *score, const char *evict);

@@ -15,10 +15,6 @@
 #include "tools/scoring.h"
 #include "tools/tool.h"
 
-enum {
-	WINDOW = 32             /* queries, when nobody says how many; SnapKV's code has it so */
-};
-
 struct fused_options fused;
 
 int
@@ -33,7 +29,7 @@ window(void)
 {
 	if (fused.score == NULL)
 		return 0;
-	return scoring_queries(fused.observe != 0 ? fused.observe : WINDOW);
+	return scoring_queries(fused.observe != 0 ? fused.observe : EVICTION_WINDOW);
 }
 
 void

@@ -7,6 +7,9 @@
 #include "model/forward.h"
 #include "model/tokenizer.h"
 #include "tools/engine.h"
+#include "tools/eviction.h"
+#include "tools/evicting.h"
+#include "tools/scoring.h"
 #include "tools/tool.h"
 
 #define ROOM 4096              /* rows to leave free at most before the first token */
@@ -15,7 +18,9 @@ static uint32_t limit = 128;
 static double temperature, top_p = 1, min_p;
 static uint64_t seed;
 static struct strings stops;
-static int ignore_eos, ids_out;
+static int ignore_eos, ids_out, mass;
+static uint32_t observe;
+static const char *score, *evict;
 
 static const struct opt opts[] = {
 	{ 'n', "tokens", OPT_COUNT, &limit, 0, "N", "generate at most N tokens (128)" },
@@ -30,14 +35,23 @@ static const struct opt opts[] = {
 	    "end before TEXT; may be given several times" },
 	{ 0, "ignore-eos", OPT_FLAG, &ignore_eos, 1, NULL, "go on after an end token" },
 	{ 0, "ids", OPT_FLAG, &ids_out, 1, NULL, "print token ids, one a line, instead of text" },
+	{ 0, "evict", OPT_STRING, &evict, 0, "OPTIONS",
+	    "evict after every token: options of kv-evict, 'budget=512 sink=4'" },
+	{ 0, "score", OPT_STRING, &score, 0, "METHOD",
+	    "how rows are judged then: method and options of kv-score" },
+	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
+	    "keep the queries of the last W tokens in FILE" },
+	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
+	    "go on adding up the attention that each row receives, in FILE" },
 	{ 0 }
 };
 
 static const struct tool tool = {
 	.name = "kv-decode",
 	.about = "continue a snapshot: generate text token by token",
-	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [--device DEVICE] [--ids]\n"
-	    "[--ignore-eos] [--min-p P] [--stop TEXT] [--top-p P] [snapshot]",
+	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W] [--device DEVICE]\n"
+	    "[--evict OPTIONS] [--ids] [--ignore-eos] [--mass] [--min-p P] [--score METHOD]\n"
+	    "[--stop TEXT] [--top-p P] [snapshot]",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS,
 	.max_operands = 1
@@ -148,6 +162,13 @@ check_options(void)
 	for (i = 0; i < stops.n; i++)
 		if (stops.at[i][0] == '\0')
 			die(EXIT_USAGE, "--stop: the text is empty");
+	if ((observe > 0 || mass) && strcmp(settings.output, "-") == 0)
+		die(EXIT_USAGE, "--%s: no snapshot is kept without -o FILE",
+		    observe > 0 ? "observe" : "mass");
+	if (score != NULL && evict == NULL)
+		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
+	if (evict != NULL)
+		eviction_check(score, evict);
 }
 
 static int
@@ -161,10 +182,23 @@ is_eos(const struct model *m, uint32_t id)
 	return 0;
 }
 
+/* Makes the budget hold in every layer. */
+static void
+evict_rows(struct cache *c, const struct observation *obs)
+{
+	uint32_t L = c->model->id.layers, l;
+
+	for (l = 0; l < L; l++)
+		eviction_layer(c, l, obs);
+	if (cache_log(c, KV_EVENT_EVICT, 0, 0, L) != 0)
+		die(EXIT_RUN, "no memory for the event log");
+}
+
 /* Generates and prints. Every token that is printed, the last one too when the snapshot is
  * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree. */
 static uint32_t
-generate(const struct engine *e, struct cache *c, struct workspace *ws, int keep)
+generate(const struct engine *e, struct cache *c, struct workspace *ws, struct observation *obs,
+    int keep)
 {
 	struct sampler s = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
 	struct printer p = { 0 };
@@ -182,26 +216,80 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, int keep
 		stopped = print_token(&p, e->tokenizer, id);
 		if (!keep && (stopped || n + 1 == limit))
 			continue;
-		if (run_tokens(e->model, c, ws, &id, 1, NULL, NULL, err, sizeof err) != 0)
+		if (run_tokens(e->model, c, ws, &id, 1, obs, NULL, err, sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
 		if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
 			die(EXIT_RUN, "position %u: no memory for the event log",
 			    c->next_position);
+		if (evict != NULL)
+			evict_rows(c, obs);
 	}
 	print_rest(&p);
 	free(p.held);
 	return n;
 }
 
+/* Queries that the method looks at, of the last tokens. */
+static uint32_t
+window(void)
+{
+	if (evict == NULL || (eviction_needs() & NEED_WINDOW) == 0)
+		return 0;
+	return scoring_queries(observe != 0 ? observe : EVICTION_WINDOW);
+}
+
+/* Queries and attention that judging, or the snapshot, asks for: they are loaded with the rows. */
 static void
-save(const struct cache *c, struct kv_reader *from)
+expect(struct cache *c, struct observation *obs)
+{
+	uint32_t most = window() > observe ? window() : observe;
+
+	if (most > 0 && observation_init(obs, c->model, most) != 0)
+		die(EXIT_RUN, "no memory for %u observation queries", most);
+	if (evict != NULL && (eviction_needs() & NEED_MASS))
+		mass = 1;
+	if (mass && cache_want_mass(c) != 0)
+		die(EXIT_RUN, "no memory for attention mass");
+}
+
+/* What cannot be found out later has to be there already. */
+static void
+check_loaded(const struct cache *c, const struct observation *obs, const struct kv_reader *from)
+{
+	uint32_t l;
+
+	if (c->logits == NULL)
+		die(EXIT_RUN,
+		    "%s holds no logits to start from: continue it with kv-prefill --resume",
+		    kv_reader_name(from));
+	for (l = 0; mass && l < c->model->id.layers; l++)
+		if (!c->mass[l].whole)
+			die(EXIT_RUN, "%s: layer %u has no attention mass: make the snapshot with "
+			    "kv-prefill --mass", kv_reader_name(from), l);
+	if (evict == NULL)
+		return;
+	eviction_fit(c->model->id.layers);
+	if (obs->have < window())
+		die(EXIT_RUN, "%s: %u observation queries, and the method looks at %u: make the "
+		    "snapshot with kv-prefill --observe", kv_reader_name(from), obs->have,
+		    window());
+}
+
+static void
+save(const struct cache *c, struct kv_reader *from, const struct observation *obs)
 {
 	struct kv_head head;
 	struct kv_writer *w;
 
 	snapshot_head(c, &head);
 	w = output_create(&head);
-	output_check(w, snapshot_save(w, c, NULL));
+	output_check(w, snapshot_save(w, c, observe > 0 ? obs : NULL));
+	if (evict != NULL) {
+		if (score != NULL)
+			scoring_sign(window());
+		evicting_sign();
+	}
+	sign_count("observe", observe);
 	sign_count("tokens", limit);
 	sign_real("temperature", temperature);
 	if (temperature > 0) {
@@ -217,6 +305,7 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	int keep = strcmp(settings.output, "-") != 0;     /* standard output is for the text */
+	struct observation obs = { 0 };
 	struct workspace *ws;
 	struct kv_reader *r;
 	struct engine e;
@@ -231,22 +320,25 @@ main(int argc, char **argv)
 	if ((c = cache_new(e.model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
 	c->spare = limit < ROOM ? limit : ROOM;
-	if ((rc = snapshot_load(r, c, NULL)) < 0)
+	expect(c, &obs);
+	if ((rc = snapshot_load(r, c, obs.window > 0 ? &obs : NULL)) < 0)
 		input_failed(r, rc);
-	if (c->logits == NULL)
-		die(EXIT_RUN,
-		    "%s holds no logits to start from: continue it with kv-prefill --resume",
-		    kv_reader_name(r));
+	check_loaded(c, &obs, r);
 	if ((ws = workspace_new(e.model, 1)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
 	t0 = seconds();
-	n = generate(&e, c, ws, keep);
+	if (evict != NULL)
+		evict_rows(c, &obs);
+	n = generate(&e, c, ws, obs.window > 0 ? &obs : NULL, keep);
 	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", n, seconds() - t0,
 	    n / (seconds() - t0), c->next_position);
 	if (keep)
-		save(c, r);
+		save(c, r, &obs);
 	kv_close(r);
 	workspace_free(ws, e.model);
+	observation_free(&obs, e.model);
+	if (evict != NULL)
+		eviction_end(c);
 	cache_free(c);
 	engine_close(&e);
 	return finish();
