@@ -125,7 +125,7 @@ equal() {
 @test "provenance names method, options and budget" {
 	kv-prefill -m "$DEMO" --ids --score "snapkv kernel=7" --evict "rate=0.4 sink=2" --once -o a.kv "$BATS_FILE_TMPDIR/91.ids"
 	assert_equal "$(see a.kv '[s.provenance[-1]["options"][k] for k in ("score", "evict", "evicting", "once")]')" \
-	    "snapkv window=32 kernel=7 pool=avg reduce=mean order=pool-first rate=0.4 sink=2 layers 1"
+	    "snapkv window=32 over-queries=sum kernel=7 pool=avg reduce=mean order=pool-first rate=0.4 sink=2 layers 1"
 }
 
 @test "one thread and three, file and pipe give the same bytes" {
