@@ -113,7 +113,9 @@ def check_content(before, after):
                     sys.exit(f"{what} of layer {l} KV head {g} differ")
             if now.mass[g] != [[one[i] for i in at] for one in was.mass[g]]:
                 sys.exit(f"attention received of layer {l} KV head {g} differs")
-            if now.paid.values[g] != [[one[i] for i in at] for one in was.paid.values[g]]:
+            if (was.paid is None) != (now.paid is None):
+                sys.exit(f"attention paid of layer {l} is there only once")
+            if was.paid and now.paid.values[g] != [[one[i] for i in at] for one in was.paid.values[g]]:
                 sys.exit(f"attention paid of layer {l} KV head {g} differs")
             count += 1
     return count
