@@ -360,11 +360,12 @@ set_word(const char *option, char *word, const struct opt *table)
 void
 options_words(const char *option, const char *text, const struct opt *table)
 {
-	/* lives on: texts are options' values; a few bytes, once for each option */
+	static struct strings copies;   /* live on: the words are values of options */
 	char *words = strdup(text), *word, *rest = words;
 
 	if (words == NULL)
 		die(EXIT_RUN, "out of memory");
+	append(&copies, words);
 	while ((word = strtok_r(rest, " \t\n", &rest)) != NULL)
 		set_word(option, word, table);
 }
