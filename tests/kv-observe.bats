@@ -309,3 +309,12 @@ answers() {
 	run -3 kv-check <(kv-observe -m "$DEMO" --ids-from draft.ids bad.kv)
 	[ -z "$(ls y.kv* 2>/dev/null)" ]
 }
+
+@test "what was not stored cannot be judged while a prompt runs or text is generated" {
+	kv-prefill -m "$DEMO" -o x.kv doc.txt
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --score observed --evict rate=0.5 -o y.kv doc.txt
+	assert_equal "$stderr" "kv-prefill: --score: method observed goes by tokens that are not stored, which only kv-observe runs"
+	run -2 --separate-stderr kv-decode -m "$DEMO" --score observed --evict budget=50 x.kv
+	assert_equal "$stderr" "kv-decode: --score: method observed goes by tokens that are not stored, which only kv-observe runs"
+	[ ! -e y.kv ]
+}
