@@ -53,9 +53,10 @@ percent() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" | awk 'NR == 1 { printf "%.2f", 100 * $1 }'
 }
 
-# report: all of $out is known now. The footprint is that of the whole run, the answer included.
+# report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. The footprint is that of the whole run,
+# the answer included.
 report() {
-	answer=$(kv-decode -q -m "$model" -n 12 --stop . -o "$work/after.kv" "$out")
+	answer=$(kv-decode -q -m "$model" -n 12 --stop . "$@" -o "$work/after.kv" "$out")
 	kv-footprint --json "$work/after.kv" >"$work/footprint"
 	printf '%-20s %6s %6s %6s  %s\n' "$method" "$(kv-info --json "$out" | percent share_kept)" \
 		"$(percent footprint <"$work/footprint")" "$(percent peak <"$work/footprint")" "${answer# }"

@@ -1,0 +1,8 @@
+#!/bin/sh
+# H2O as in its paper: heavy hitters and latest rows in equal parts, after the prompt and after every token of the answer.
+. "$(dirname "$0")/common.sh"
+
+budget=$(share_of "$(tokens)")
+recent=$((budget / 2))
+kv-prefill -q -m "$model" --mass "$prompt" | kv-score --method h2o | kv-evict --budget "$budget" --recent "$recent" -o "$out"
+report --score h2o --evict "budget=$budget recent=$recent"
