@@ -328,6 +328,31 @@ cache_log(struct cache *c, enum kv_event_kind kind, uint32_t n, uint32_t l0, uin
 	return rc == KV_OK ? 0 : rc == KV_ENOMEM ? MODEL_ENOMEM : MODEL_EINVALID;
 }
 
+int
+cache_clear(struct cache *c)
+{
+	const struct model *m = c->model;
+	uint32_t l;
+
+	c->next_position = 0;
+	for (l = 0; l < m->id.layers; l++) {
+		struct layer_rows *rows = &c->layer[l];
+
+		m->ops->free(m->dev, rows->k);
+		m->ops->free(m->dev, rows->v);
+		m->ops->free(m->dev, rows->pos);
+		rows->k = rows->v = NULL;
+		rows->pos = NULL;
+		memset(rows->len, 0, rows->heads * sizeof *rows->len);
+		memset(rows->room, 0, rows->heads * sizeof *rows->room);
+		if (c->mass == NULL)
+			continue;
+		m->ops->free(m->dev, c->mass[l].sum);
+		c->mass[l] = (struct received){ .whole = 1 };
+	}
+	return cache_log(c, KV_EVENT_EVICT, 0, 0, m->id.layers);
+}
+
 uint64_t
 cache_bytes(const struct cache *c)
 {

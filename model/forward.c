@@ -150,15 +150,34 @@ observation_expect(struct observation *obs, const struct model *m, uint32_t from
 		obs->have = keep;
 	}
 	obs->first = (uint32_t)(from + n - take);
-	obs->earlier = obs->have;
 	for (i = 0; i < take; i++)
 		obs->pos[obs->have++] = obs->first + i;
+}
+
+/* The queries of the rows of this call go to their places in the windows that want them. */
+static void
+keep_queries(const struct model *m, const struct workspace *ws, const struct observation *obs,
+    uint32_t l, const uint32_t *pos, uint32_t N)
+{
+	size_t row = (size_t)m->id.query_heads * m->id.head_width;
+	uint32_t seen, at;
+
+	for (; obs != NULL; obs = obs->next) {
+		for (seen = N; seen > 0 && pos[seen - 1] >= obs->first; seen--)
+			;
+		if (seen == N || obs->q[l] == NULL)
+			continue;
+		for (at = obs->have; at > 0 && obs->pos[at - 1] >= pos[seen]; at--)
+			;
+		m->ops->get(m->dev, obs->q[l] + at * row, ws->q + seen * row,
+		    (N - seen) * row * sizeof(float));
+	}
 }
 
 void
 forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
     uint32_t N,
-    uint32_t l0, uint32_t l1, struct observation *obs)
+    uint32_t l0, uint32_t l1, const struct observation *obs)
 {
 	const struct kv_model *id = &m->id;
 	const struct ops *o = m->ops;
@@ -166,13 +185,8 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 	uint32_t D = id->hidden, F = id->ffn, H = id->query_heads, G = id->kv_heads,
 	    E = id->head_width;
 	float eps = (float)id->norm_eps;
-	size_t row = (size_t)H * E;
-	uint32_t seen = N;                       /* first row whose query is kept */
 	uint32_t l;
 
-	if (obs != NULL)
-		while (seen > 0 && pos[seen - 1] >= obs->first)
-			seen--;
 	o->put(d, ws->pos, pos, N * sizeof *pos);
 	for (l = l0; l < l1; l++) {
 		const struct model_layer *w = &m->layer[l];
@@ -185,9 +199,7 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		o->rope(d, ws->q, ws->pos, m->freq, N, H, E);
 		o->rope(d, ws->k, ws->pos, m->freq, N, G, E);
 		o->store(d, rows, ws->k, ws->v, ws->pos, N);
-		if (seen < N)
-			o->get(d, obs->q[l] + (obs->earlier + pos[seen] - obs->first) * row,
-			    ws->q + seen * row, (N - seen) * row * sizeof(float));
+		keep_queries(m, ws, obs, l, pos, N);
 		o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, ws->q, rows, ws->pos, N, H);
 		if (c->mass != NULL)
 			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,

@@ -71,6 +71,9 @@ int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
 int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1);
 /* Bytes of keys and values in use. */
 uint64_t cache_bytes(const struct cache *);
+/* Drops all rows with their memory, logs that, and goes back to position 0; the tokens seen
+ * stay. Returns 0, or MODEL_ENOMEM. */
+int cache_clear(struct cache *);
 
 /* ---- observation: queries that are kept for scoring ---- */
 
@@ -78,16 +81,17 @@ struct observation {
 	uint32_t window;               /* W: how many of the last rows are wanted; 0 = none */
 	/* rows at this position and later are kept; set by observation_expect() */
 	uint32_t first;
-	uint32_t earlier;              /* rows below that stand before first */
 	uint32_t have;                 /* rows below, <= window: the last ones so far */
-	uint32_t *pos;                 /* host [W] */
-	/* [L] -> host [W][H][E], after rope, not scaled; row order as pos */
+	uint32_t *pos;                 /* host [W], ascending */
+	/* [L] -> host [W][H][E], after rope, not scaled; row order as pos. NULL: this layer's are
+	 * not wanted (never so in a window that is saved) */
 	float **q;
 	/* how many of the last queries are of tokens that were not stored, and their keys: [L]
 	 * -> host [G][n_own][E] of the cache's dtype, after rope */
 	uint32_t n_own;
 	void **own;
 	uint32_t loaded;               /* layers whose stored queries agree */
+	const struct observation *next;        /* another window over the same rows, or NULL */
 };
 
 /* Returns 0, or MODEL_ENOMEM. */
@@ -113,11 +117,11 @@ void workspace_use(struct workspace *, float *x);
 
 /* Runs the N rows in the workspace's x, standing at positions pos[N] (host, ascending), through
  * layers l0 .. l1-1. Their keys and values are appended to the cache (the caller has reserved
- * room); x becomes the output. Queries of rows from obs->first on go to obs (NULL = none), the
- * attention that they pay to c->mass where it is wanted. */
+ * room); x becomes the output. Queries of rows from obs->first on go to obs (NULL = none), which
+ * expects them, the attention that they pay to c->mass where it is wanted. */
 void forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
     uint32_t N,
-    uint32_t l0, uint32_t l1, struct observation *obs);
+    uint32_t l0, uint32_t l1, const struct observation *obs);
 
 /* c->logits <- the model's opinion after a row x[D] (device) that has run through all layers.
  * Returns 0, or MODEL_ENOMEM. */

@@ -60,6 +60,8 @@ stream_close(struct stream *s)
 	if (s->cache != NULL)
 		s->cache->model->ops->free(s->cache->model->dev, s->x);
 	free(s->pos);
+	if (s->cache != NULL)
+		observation_free(&s->watched, s->cache->model);
 	memset(s, 0, sizeof *s);
 }
 
@@ -71,6 +73,9 @@ stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 	uint32_t tile = workspace_rows(ws), at, N;
 	int rc;
 
+	if (l0 == l1)
+		return 0;
+	s->watched.next = s->obs;
 	if (cache_reserve_layers(s->cache, s->N, l0, l1) != 0) {
 		snprintf(err, errlen, "no memory for %u more rows", s->N);
 		return MODEL_ENOMEM;
@@ -78,7 +83,8 @@ stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 	for (at = 0; at < s->N; at += N) {
 		N = s->N - at < tile ? s->N - at : tile;
 		workspace_use(ws, s->x + (size_t)at * m->id.hidden);
-		forward(m, s->cache, ws, s->pos + at, N, l0, l1, s->obs);
+		forward(m, s->cache, ws, s->pos + at, N, l0, l1,
+		    s->watched.q != NULL ? &s->watched : s->obs);
 		workspace_use(ws, NULL);
 		if ((rc = failed(m, err, errlen)) != 0)
 			return rc;
@@ -94,24 +100,40 @@ stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 }
 
 int
-stream_keep(struct stream *s, const uint32_t *rows, uint32_t n)
+stream_branch(const struct stream *s, struct stream *out, const uint32_t *rows, uint32_t n)
 {
 	const struct model *m = s->cache->model;
 	size_t D = m->id.hidden;
-	float *x = m->ops->alloc(m->dev, n * D * sizeof *x);
 	uint32_t i, run;
 
-	if (x == NULL)
+	*out = (struct stream){ .cache = s->cache, .N = n };
+	out->x = m->ops->alloc(m->dev, n * D * sizeof *out->x);
+	out->pos = malloc(n * sizeof *out->pos);
+	if (out->x == NULL || out->pos == NULL) {
+		stream_close(out);
 		return MODEL_ENOMEM;
+	}
 	for (i = 0; i < n; i += run) {
 		for (run = 1; i + run < n && rows[i + run] == rows[i] + run; run++)
 			;
-		m->ops->copy(m->dev, x + i * D, s->x + rows[i] * D, run * D * sizeof *x);
+		m->ops->copy(m->dev, out->x + i * D, s->x + rows[i] * D, run * D * sizeof *s->x);
 	}
-	m->ops->free(m->dev, s->x);
-	s->x = x;
 	for (i = 0; i < n; i++)
-		s->pos[i] = s->pos[rows[i]];
+		out->pos[i] = s->pos[rows[i]];
+	return 0;
+}
+
+int
+stream_keep(struct stream *s, const uint32_t *rows, uint32_t n)
+{
+	struct stream kept;
+
+	if (stream_branch(s, &kept, rows, n) != 0)
+		return MODEL_ENOMEM;
+	s->cache->model->ops->free(s->cache->model->dev, s->x);
+	free(s->pos);
+	s->x = kept.x;
+	s->pos = kept.pos;
 	s->N = n;
 	return 0;
 }

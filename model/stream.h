@@ -6,7 +6,7 @@
  * look at what a layer has computed and drop rows: token selection (kv-prefill(1)), or eviction
  * of a layer before the next one fills.
  *
- * Rows, layers and tiles give the same bytes as run_tokens() with chunks of the same size.
+ * The same tokens give the same bytes as run_tokens() with chunks of the workspace's rows.
  * Memory: N * D * 4 bytes of the device, besides the workspace and the cache; stream_keep()
  * holds both the old and the new rows for a moment. */
 #ifndef KVPIPE_STREAM_H
@@ -17,6 +17,8 @@
 struct stream {
 	struct cache *cache;
 	struct observation *obs;       /* NULL = none */
+	struct observation watched;    /* queries of one layer, stream_watch() */
+	uint32_t watched_layer;
 	float *x;                      /* device [N][D]: input of the layer that comes next */
 	uint32_t *pos;                 /* host [N] positions, ascending */
 	uint32_t N;
@@ -41,9 +43,29 @@ int stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 /* Drops all rows but these n > 0, ascending; they keep their positions. Rows whose queries obs
  * expects must stay. Returns 0 or MODEL_ENOMEM, and then nothing has changed. */
 int stream_keep(struct stream *s, const uint32_t *rows, uint32_t n);
+/* out <- these rows of s, which stays as it is: the same cache, no observation. To be closed.
+ * Returns 0 or MODEL_ENOMEM. */
+int stream_branch(const struct stream *s, struct stream *out, const uint32_t *rows, uint32_t n);
 
 /* The cache's logits <- after the last row, which has run through all layers. Returns 0,
  * MODEL_ENOMEM or MODEL_EIO (err says how). */
 int stream_logits(struct stream *s, struct workspace *ws, char *err, size_t errlen);
+
+/* ---- looking at a layer, for token selection (watch.c) ---- */
+
+/* When layer l runs, the queries of the last W rows (1 <= W <= N) are to be kept, instead of
+ * what was watched before. Returns 0 or MODEL_ENOMEM. */
+int stream_watch(struct stream *s, uint32_t l, uint32_t W);
+
+/* After the watched layer has run, and before stream_keep(): mass[H][N] (host) <- attention that
+ * the watched queries pay to the rows of the stream, added up: softmax over all rows of the
+ * layer that each of them sees, those of earlier text too. The last of them counts `last` times,
+ * the first once, the others evenly in between. Linear memory. Returns 0, MODEL_ENOMEM or
+ * MODEL_EIO (err says how). */
+int stream_mass(struct stream *s, double last, float *mass, char *err, size_t errlen);
+
+/* In the same way: score[N] (host) <- q.k of the last watched query, neither scaled nor
+ * normalised, summed over the query heads in double precision. */
+int stream_products(struct stream *s, float *score, char *err, size_t errlen);
 
 #endif

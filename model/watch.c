@@ -1,0 +1,179 @@
+/* watch.c - what the last rows of a stream look at in one layer
+ *
+ * Token selection asks, after a layer has run and before the next begins, which rows the end of
+ * the text attends to. The queries are taken as the layer runs; the keys lie in the cache. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/stream.h"
+
+#define TILE 256                       /* queries at once */
+
+static size_t
+query_row(const struct model *m)
+{
+	return (size_t)m->id.query_heads * m->id.head_width;
+}
+
+int
+stream_watch(struct stream *s, uint32_t l, uint32_t W)
+{
+	const struct model *m = s->cache->model;
+	struct observation *w = &s->watched;
+
+	observation_free(w, m);
+	w->window = w->have = W;
+	w->first = s->pos[s->N - W];
+	w->pos = malloc(W * sizeof *w->pos);
+	w->q = calloc(m->id.layers, sizeof *w->q);
+	if (w->q != NULL)
+		w->q[l] = malloc(W * query_row(m) * sizeof(float));
+	if (w->pos == NULL || w->q == NULL || w->q[l] == NULL) {
+		observation_free(w, m);
+		return MODEL_ENOMEM;
+	}
+	memcpy(w->pos, s->pos + s->N - W, W * sizeof *w->pos);
+	s->watched_layer = l;
+	return 0;
+}
+
+/* Device memory of stream_mass(). */
+struct area {
+	float *q, *lse;                /* [TILE][H][E], [TILE][H] */
+	uint32_t *pos;                 /* [TILE] */
+	float *mass;                   /* [H][stride] */
+	float *norm;                   /* host [TILE][H] */
+	size_t stride;
+};
+
+static void
+free_area(const struct model *m, struct area *a)
+{
+	m->ops->free(m->dev, a->q);
+	m->ops->free(m->dev, a->lse);
+	m->ops->free(m->dev, a->pos);
+	m->ops->free(m->dev, a->mass);
+	free(a->norm);
+}
+
+static int
+alloc_area(const struct model *m, const struct layer_rows *rows, struct area *a)
+{
+	size_t H = m->id.query_heads, h;
+	float *zeros;
+	uint32_t g;
+
+	memset(a, 0, sizeof *a);
+	for (g = 0; g < rows->heads; g++)
+		a->stride = rows->len[g] > a->stride ? rows->len[g] : a->stride;
+	a->q = m->ops->alloc(m->dev, TILE * query_row(m) * sizeof *a->q);
+	a->lse = m->ops->alloc(m->dev, TILE * H * sizeof *a->lse);
+	a->pos = m->ops->alloc(m->dev, TILE * sizeof *a->pos);
+	a->mass = m->ops->alloc(m->dev, H * a->stride * sizeof *a->mass);
+	a->norm = malloc(TILE * H * sizeof *a->norm);
+	zeros = calloc(a->stride, sizeof *zeros);
+	if (!a->q || !a->lse || !a->pos || !a->mass || !a->norm || !zeros) {
+		free_area(m, a);
+		free(zeros);
+		return MODEL_ENOMEM;
+	}
+	for (h = 0; h < H; h++)
+		m->ops->put(m->dev, a->mass + h * a->stride, zeros, a->stride * sizeof *zeros);
+	free(zeros);
+	return 0;
+}
+
+/* Weights come in through the normaliser: exp(q.k - (lse - log w)) is w times the attention. So
+ * the sum over rows is the op's, and no matrix of rows and columns exists. */
+static void
+add_tile(const struct stream *s, struct area *a, uint32_t at, uint32_t n, double last)
+{
+	const struct observation *w = &s->watched;
+	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
+	const struct model *m = s->cache->model;
+	const struct ops *o = m->ops;
+	uint32_t H = m->id.query_heads, i, h;
+	double weight;
+
+	o->put(m->dev, a->q, w->q[s->watched_layer] + at * query_row(m),
+	    n * query_row(m) * sizeof *a->q);
+	o->put(m->dev, a->pos, w->pos + at, n * sizeof *a->pos);
+	o->attend(m->dev, NULL, a->lse, a->q, rows, a->pos, n, H);
+	if (last != 1) {
+		o->get(m->dev, a->norm, a->lse, (size_t)n * H * sizeof *a->norm);
+		for (i = 0; i < n; i++) {
+			weight = w->have == 1 ? 1 : 1 + (last - 1) * (at + i) / (w->have - 1);
+			for (h = 0; h < H; h++)
+				a->norm[(size_t)i * H + h] -= (float)log(weight);
+		}
+		o->put(m->dev, a->lse, a->norm, (size_t)n * H * sizeof *a->norm);
+	}
+	o->attend_mass(m->dev, a->mass, a->stride, a->q, a->lse, rows, a->pos, n, H, OVER_SUM);
+}
+
+/* The rows of the stream are the last N of each KV head. */
+int
+stream_mass(struct stream *s, double last, float *mass, char *err, size_t errlen)
+{
+	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
+	const struct model *m = s->cache->model;
+	uint32_t H = m->id.query_heads, R = H / rows->heads, W = s->watched.have, h, at;
+	const char *failure;
+	struct area a;
+
+	if (alloc_area(m, rows, &a) != 0) {
+		snprintf(err, errlen, "no memory for the attention of %u rows", W);
+		return MODEL_ENOMEM;
+	}
+	for (at = 0; at < W; at += TILE)
+		add_tile(s, &a, at, W - at < TILE ? W - at : TILE, last);
+	for (h = 0; h < H; h++)
+		m->ops->get(m->dev, mass + (size_t)h * s->N,
+		    a.mass + h * a.stride + rows->len[h / R] - s->N, s->N * sizeof *mass);
+	failure = m->ops->sync(m->dev);
+	if (failure != NULL)
+		snprintf(err, errlen, "%s", failure);
+	free_area(m, &a);
+	return failure == NULL ? 0 : MODEL_EIO;
+}
+
+int
+stream_products(struct stream *s, float *score, char *err, size_t errlen)
+{
+	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
+	const struct model *m = s->cache->model;
+	size_t E = rows->width, R = m->id.query_heads / rows->heads;
+	size_t row = E * kv_dtype_size(rows->dtype), e, r;
+	const float *q = s->watched.q[s->watched_layer] + (s->watched.have - 1) * query_row(m);
+	double *sum = calloc(s->N, sizeof *sum), dot;
+	char *keys = malloc(s->N * row);
+	float *k = malloc(E * sizeof *k);
+	const char *failure = NULL;
+	uint32_t g, i;
+
+	for (g = 0; g < rows->heads && sum && keys && k; g++, q += R * E) {
+		m->ops->get(m->dev, keys,
+		    (char *)rows->k + (rows->start[g] + rows->len[g] - s->N) * row, s->N * row);
+		for (i = 0; i < s->N; i++) {
+			kv_to_f32(k, keys + i * row, rows->dtype, E);
+			for (r = 0, dot = 0; r < R; r++)
+				for (e = 0; e < E; e++)
+					dot += (double)q[r * E + e] * k[e];
+			sum[i] += dot;
+		}
+	}
+	for (i = 0; i < s->N && g == rows->heads; i++)
+		score[i] = (float)sum[i];
+	free(sum);
+	free(keys);
+	free(k);
+	if (g < rows->heads) {
+		snprintf(err, errlen, "no memory for the keys of %u rows", s->N);
+		return MODEL_ENOMEM;
+	}
+	if ((failure = m->ops->sync(m->dev)) != NULL)
+		snprintf(err, errlen, "%s", failure);
+	return failure == NULL ? 0 : MODEL_EIO;
+}
