@@ -93,7 +93,7 @@ $(O)/kv-score: $(O)/tools/kv-score.o $(O)/tools/scoring.o $(O)/tools/device.o $(
 $(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(model_libs) $(kvfile_libs) $(cpu_libs)
 # kv-prefill and kv-decode do what kv-score and kv-evict do, too
-$(O)/kv-prefill: $(O)/tools/fused.o
+$(O)/kv-prefill: $(patsubst %,$(O)/tools/%.o,fused selecting tsplayer)
 $(O)/kv-prefill $(O)/kv-decode: $(patsubst %,$(O)/tools/%.o,eviction scoring evicting)
 
 include $(wildcard tests/*.mk)

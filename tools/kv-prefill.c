@@ -1,4 +1,7 @@
-/* kv-prefill - run a prompt through a model and write its KV cache as a snapshot */
+/* kv-prefill - run a prompt through a model and write its KV cache as a snapshot
+ *
+ * Which tokens of it reach later layers is the subject of tools/selecting.c. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +10,7 @@
 #include "tools/device.h"
 #include "tools/engine.h"
 #include "tools/fused.h"
+#include "tools/selecting.h"
 #include "tools/tool.h"
 
 #define NOT_GIVEN UINT32_MAX
@@ -43,10 +47,14 @@ static const struct tool tool = {
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--device DEVICE]\n"
 	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once] [--plain]\n"
-	    "[--progress WHEN] [--score WORDS] [prompt]",
+	    "[--progress WHEN] [--score WORDS]\n"
+	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
+	    "--gemfilter-layer LAYER --budget N | --rate R | --pyramid-infer WORDS] [prompt]\n"
+	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--tol X] [prompt ...]",
 	.opts = opts,
-	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
-	.max_operands = 1
+	.more = selecting_opts,
+	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,
+	.max_operands = UINT_MAX
 };
 
 /* The prompt's ids: text through the tokenizer, or the ids themselves. */
@@ -85,25 +93,31 @@ refuse_partial_mass(const struct cache *c, const struct kv_reader *from)
 			    kv_reader_name(from), l);
 }
 
+/* The type of keys and values: that of the snapshot to continue, what --dtype says, or that of the
+ * weights. */
+static enum kv_dtype
+cache_dtype(const struct model *m, const struct kv_reader *from)
+{
+	enum kv_dtype dtype = from ? kv_reader_head(from)->dtype : m->id.weights_dtype, asked;
+
+	if (dtype_name == NULL)
+		return dtype;
+	if ((asked = kv_dtype_named(dtype_name)) == 0)
+		die(EXIT_USAGE, "--dtype %s: want bf16, f16 or f32", dtype_name);
+	if (from != NULL && asked != dtype)
+		die(EXIT_USAGE, "--dtype %s: %s holds %s", dtype_name, kv_reader_name(from),
+		    kv_dtype_name(dtype));
+	return asked;
+}
+
 /* The cache to continue: that of the snapshot, or an empty one. */
 static struct cache *
 start_cache(const struct model *m, struct kv_reader *from, struct observation *obs, size_t room)
 {
-	enum kv_dtype dtype = from ? kv_reader_head(from)->dtype : m->id.weights_dtype;
-	struct cache *c;
+	struct cache *c = cache_new(m, cache_dtype(m, from));
 	int rc;
 
-	if (dtype_name != NULL) {
-		enum kv_dtype asked = kv_dtype_named(dtype_name);
-
-		if (asked == 0)
-			die(EXIT_USAGE, "--dtype %s: want bf16, f16 or f32", dtype_name);
-		if (from != NULL && asked != dtype)
-			die(EXIT_USAGE, "--dtype %s: %s holds %s", dtype_name, kv_reader_name(from),
-			    kv_dtype_name(dtype));
-		dtype = asked;
-	}
-	if ((c = cache_new(m, dtype)) == NULL)
+	if (c == NULL)
 		die(EXIT_RUN, "no memory for the cache");
 	if ((mass || fused_needs_mass()) && cache_want_mass(c) != 0)
 		die(EXIT_RUN, "no memory for attention mass");
@@ -137,7 +151,7 @@ report(const struct cache *c, size_t n, double seconds)
 }
 
 static void
-check_options(const char *path)
+check_options(int operands, const char *path)
 {
 	if (chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
@@ -146,8 +160,19 @@ check_options(const char *path)
 	fused_check();
 	if (chunk != NOT_GIVEN && !(fused_wanted() && chunk > tile))
 		tile = chunk;
+	selecting_check();
+	if (fused_wanted() && (selecting_wanted() || finding_wanted()))
+		die(EXIT_USAGE, "--score and --evict do not go with token selection: pipe the "
+		    "snapshot through kv-score and kv-evict");
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
+	if (!finding_wanted() && operands > 1)
+		die(EXIT_USAGE, "%d prompts: want one, except with --find-tsp-layer", operands);
+	if (!finding_wanted() && settings.json)
+		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
+	if (finding_wanted() && (resume || observe || mass || strcmp(settings.output, "-") != 0))
+		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --observe, --mass and "
+		    "--output do not go with it");
 }
 
 static struct workspace *
@@ -158,6 +183,33 @@ make_workspace(const struct model *m, size_t n)
 	if (ws == NULL)
 		die(EXIT_RUN, "no memory for %u tokens at a time", tile);
 	return ws;
+}
+
+/* --find-tsp-layer: the operands are prompts, one at least. */
+static int
+find_layer(char **paths, size_t n)
+{
+	struct prompt *prompts = must_alloc(n, sizeof *prompts);
+	struct ids *ids = must_alloc(n, sizeof *ids);
+	struct workspace *ws;
+	struct engine e;
+	size_t i;
+
+	engine_open(&e, NULL);
+	for (i = 0; i < n; i++) {
+		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, &ids[i]);
+		selecting_fit(e.model, ids[i].n, 0, 0);
+		prompts[i] = (struct prompt){ ids[i].ids, ids[i].n };
+	}
+	ws = make_workspace(e.model, tile);
+	finding_run(e.model, ws, cache_dtype(e.model, NULL), prompts, n);
+	workspace_free(ws, e.model);
+	for (i = 0; i < n; i++)
+		free(ids[i].ids);
+	free(ids);
+	free(prompts);
+	engine_close(&e);
+	return finish();
 }
 
 /* The prompt through the model. */
@@ -171,6 +223,8 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 	logged = c;
 	if (fused_wanted()) {
 		fused_run(c, ws, ids->ids, ids->n, obs);
+	} else if (selecting_wanted()) {
+		selecting_run(c, ws, ids->ids, ids->n, obs);
 	} else {
 		progress_start("prefill", ids->n, "tokens");
 		if (run_tokens(c->model, c, ws, ids->ids, ids->n, obs, log_chunk, err,
@@ -197,6 +251,7 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	sign_count("observe", observe);
 	sign_count("tokens", n);
 	fused_sign();
+	selecting_sign();
 	output_commit(w, from);
 }
 
@@ -212,12 +267,16 @@ main(int argc, char **argv)
 	struct ids ids = { 0 };
 	uint32_t window;
 
-	check_options(path);
+	check_options(argc - first, path);
+	if (finding_wanted())
+		return first < argc ? find_layer(argv + first, (size_t)(argc - first)) :
+		    find_layer((char *[]){ "-" }, 1);
 	output_refuse_terminal();
 	if (resume != NULL)
 		from = input_open(resume);
 	engine_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
+	selecting_fit(e.model, ids.n, observe, from != NULL);
 	window = fused_window();
 	if (window > 0 && observation_init(&obs, e.model, window) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
