@@ -35,10 +35,10 @@ static const struct opt opts[] = {
 	    "end before TEXT; may be given several times" },
 	{ 0, "ignore-eos", OPT_FLAG, &ignore_eos, 1, NULL, "go on after an end token" },
 	{ 0, "ids", OPT_FLAG, &ids_out, 1, NULL, "print token ids, one a line, instead of text" },
-	{ 0, "evict", OPT_STRING, &evict, 0, "OPTIONS",
-	    "evict after every token: options of kv-evict, 'budget=512 sink=4'" },
-	{ 0, "score", OPT_STRING, &score, 0, "METHOD",
-	    "how rows are judged then: method and options of kv-score" },
+	{ 0, "evict", OPT_STRING, &evict, 0, "WORDS",
+	    "evict after every token: 'OPTION=VALUE ...' of kv-evict" },
+	{ 0, "score", OPT_STRING, &score, 0, "WORDS",
+	    "how to judge rows then: 'METHOD [OPTION=VALUE ...]' of kv-score" },
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
 	    "keep the queries of the last W tokens in FILE" },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
@@ -50,7 +50,7 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W] [--device DEVICE]\n"
-	    "[--evict OPTIONS] [--ids] [--ignore-eos] [--mass] [--min-p P] [--score METHOD]\n"
+	    "[--evict WORDS] [--ids] [--ignore-eos] [--mass] [--min-p P] [--score WORDS]\n"
 	    "[--stop TEXT] [--top-p P] [snapshot]",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS,
