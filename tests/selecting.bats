@@ -135,8 +135,9 @@ events() {
 
 @test "FastKV as a pipeline finds the answer" {
 	run -0 bash -c 'kv-prefill -m "$0" --tsp-layer 2 --observe 8 prompt.txt | kv-score --method snapkv --kernel 7 |
-	    kv-evict --rate 0.1 | kv-decode -m "$0" --stop .' "$DEMO"
+	    kv-evict --rate 0.1 --of tokens | kv-decode -m "$0" --stop . -o after.kv' "$DEMO"
 	assert_output " L047"
+	assert_equal "$(see after.kv 's.events[0].l0, s.events[0].l1, s.events[-1].kind')" "0 3 2"
 }
 
 @test "the search for a TSP layer prints the curve of equation 3 and chooses the least" {
