@@ -75,6 +75,71 @@ equal() {
 	assert_equal "$(see chunked.kv '[sum(p < 100 for p in l.positions[0]) for l in s.layers]')" "30 30 30"
 }
 
+# patched MODEL CHUNK W ONCE SCORE EVICT: like loop, but kv-observe runs the prompt's last W tokens on top of all chunks but the last
+patched() {
+	local model=$1 chunk=$2 W=$3 once=$4 method=${5%% *} at=0 piece from last
+	rm -f piece.* loop.kv
+	split -l "$chunk" "$prompt" piece.
+	tail -n "$W" "$prompt" >patch.ids
+	last=$(printf '%s\n' piece.* | tail -n 1)
+	for piece in piece.*; do
+		from=()
+		[ $at = 0 ] || from=(-r loop.kv)
+		since=
+		[ -z "$once" ] || since="--since $at"
+		kv-prefill -m "$model" --ids "${from[@]}" -w "$W" -o next.kv "$piece"
+		if [ "$piece" != "$last" ]; then
+			kv-observe -m "$model" --ids-from patch.ids -o seen.kv next.kv
+			mv seen.kv next.kv
+		fi
+		# shellcheck disable=SC2046,SC2086 # words
+		kv-score --method "$method" $(options "${5#"$method"}") $since next.kv | kv-evict -q $(options "$6") $since -o loop.kv
+		at=$((at + chunk))
+	done
+	kv-prefill -m "$model" --ids -c "$chunk" --patch "$W" ${once:+--once} --score "$5" --evict "$6" -o chunked.kv "$prompt"
+	assert_equal "$(logical chunked.kv)" "$(logical loop.kv)"
+	assert_equal "$(see chunked.kv s.events)" "$(see loop.kv s.events)"
+}
+
+@test "--patch: the end of the prompt judges each chunk, as kv-observe does in a loop of the shell" {
+	for model in "$DEMO" "$gqa"; do
+		patched "$model" 100 16 once snapkv rate=0.4
+		patched "$model" 100 32 "" "snapkv window=8" budget=70
+		patched "$model" 90 8 once "snapkv kernel=7" "rate=0.4 policy=ada"
+	done
+	patched "$DEMO" 100 16 once tova rate=0.4
+}
+
+@test "with --patch exactly the rate of a chunk stays, and no local window" {
+	kv-prefill -m "$DEMO" --ids -c 100 --once --patch 16 --score snapkv --evict rate=0.4 -o a.kv "$prompt"
+	for l in 0 1 2 3; do
+		for from in 0 100 200; do
+			assert_equal "$(see a.kv "[sum($from <= p < $from + 100 for p in h) for h in s.layers[$l].positions]")" "40 40"
+		done
+		# the last chunk as without
+		assert_equal "$(see a.kv "[sum(334 <= p for p in h) for h in s.layers[$l].positions]")" "16 16"
+	done
+	# what is kept at the end of the first chunks is not all of their window
+	run see a.kv "all(p in h for l in s.layers for h in l.positions for p in range(84, 100))"
+	assert_output False
+}
+
+@test "--patch that has no meaning is refused with 2, and nothing is written" {
+	refused() {
+		local regex=$1
+		shift
+		run -2 --separate-stderr kv-prefill -m "$DEMO" --ids "$@" -o x.kv "$prompt"
+		assert_regex "$stderr" "$regex"
+		assert [ ! -e x.kv ]
+	}
+	refused 'give --chunk' --patch 8 --score snapkv --evict rate=0.4
+	refused 'does not look at queries' --patch 8 -c 100 --score keydiff --evict rate=0.4
+	refused 'the method looks at 9 queries' --patch 8 -c 100 --score "snapkv window=9" --evict rate=0.4
+	refused 'the prompt has 350 tokens' --patch 351 -c 500 --score "snapkv window=9" --evict rate=0.4
+	refused 'not be in --mass' --patch 8 -c 100 --mass --score snapkv --evict rate=0.4
+	refused 'which rows are to go' --patch 8 -c 100
+}
+
 @test "a last chunk shorter than the window is judged by queries that reach back" {
 	equal "$DEMO" 112 "" "-w 32" snapkv budget=60
 }

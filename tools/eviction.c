@@ -137,6 +137,10 @@ judge(const struct cache *c, uint32_t l, const struct kv_rows *rows, const struc
 		layer.in.window = scoring_window(obs->have, l);
 		layer.in.window_pos = obs->pos + obs->have - layer.in.window;
 		layer.queries = queries = take_queries(c, l, obs, layer.in.window);
+		if ((layer.n_own = obs->n_own) > 0) {
+			layer.own_keys = obs->own[l];
+			layer.own_pos = obs->pos + obs->have - obs->n_own;
+		}
 	}
 	scoring_judge(&device, &layer, score);
 	free(keys);

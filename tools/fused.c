@@ -20,7 +20,7 @@ struct fused_options fused;
 int
 fused_wanted(void)
 {
-	return fused.score != NULL || fused.evict != NULL || fused.once;
+	return fused.score != NULL || fused.evict != NULL || fused.once || fused.patch != 0;
 }
 
 /* Queries that the method looks at. */
@@ -29,7 +29,22 @@ window(void)
 {
 	if (fused.score == NULL)
 		return 0;
-	return scoring_queries(fused.observe != 0 ? fused.observe : EVICTION_WINDOW);
+	return scoring_queries(fused.observe != 0 ? fused.observe :
+	    fused.patch != 0 ? fused.patch : EVICTION_WINDOW);
+}
+
+static void
+check_patch(void)
+{
+	if (fused.patch == 0)
+		return;
+	if (fused.chunk == 0)
+		die(EXIT_USAGE, "--patch: it stands behind each chunk: give --chunk, too");
+	if (!(eviction_needs() & NEED_WINDOW))
+		die(EXIT_USAGE, "--patch: the method does not look at queries");
+	if (window() > fused.patch)
+		die(EXIT_USAGE, "--patch %u: the method looks at %u queries", fused.patch,
+		    window());
 }
 
 void
@@ -39,8 +54,9 @@ fused_check(void)
 		return;
 	if (fused.evict == NULL)
 		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
-		    fused.score != NULL ? "--score" : "--once");
+		    fused.score != NULL ? "--score" : fused.once ? "--once" : "--patch");
 	eviction_check(fused.score, fused.evict);
+	check_patch();
 	if (fused.chunk != 0 && window() > fused.chunk)
 		die(EXIT_USAGE, "--score: a window of %u queries is longer than a --chunk of %u",
 		    window(), fused.chunk);
@@ -75,6 +91,8 @@ fused_fit(const struct model *m, size_t n, uint32_t have)
 	if (window() > n + have)
 		die(EXIT_USAGE, "--score: a window of %u queries is longer than the prompt, %zu "
 		    "tokens", window(), n);
+	if (fused.patch > n)
+		die(EXIT_USAGE, "--patch %u: the prompt has %zu tokens", fused.patch, n);
 }
 
 /* ---- events, progress ---- */
@@ -112,11 +130,37 @@ begin_at(uint32_t position)
 }
 
 static void
+evict_layers(struct cache *c, const struct observation *obs)
+{
+	uint32_t L = c->model->id.layers, l;
+
+	for (l = 0; l < L; l++)
+		eviction_layer(c, l, obs);
+	log_eviction(c, 0, L);
+}
+
+/* Evicts by what the patch looks at: tokens that run behind the rows that there are, and are not
+ * stored. */
+static void
+evict_patched(struct cache *c, struct workspace *ws, const uint32_t *patch)
+{
+	struct observation obs;
+	char err[512];
+
+	if (observation_init(&obs, c->model, fused.patch) != 0)
+		die(EXIT_RUN, "no memory for %u observation queries", fused.patch);
+	if (run_unstored(c->model, c, ws, patch, fused.patch, &obs, NULL, err, sizeof err) != 0)
+		die(EXIT_RUN, "%s", err);
+	evict_layers(c, &obs);
+	observation_free(&obs, c->model);
+}
+
+static void
 run_chunks(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
     struct observation *obs)
 {
-	uint32_t L = c->model->id.layers, N, l;
 	char err[512];
+	uint32_t N;
 
 	progress_start("prefill", n, "tokens");
 	for (earlier = 0; earlier < n; earlier += N) {
@@ -126,9 +170,10 @@ run_chunks(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
 		if (run_tokens(c->model, c, ws, ids + earlier, N, obs, log_tile, err,
 		    sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
-		for (l = 0; l < L; l++)
-			eviction_layer(c, l, obs);
-		log_eviction(c, 0, L);
+		if (fused.patch != 0 && earlier + N < n)
+			evict_patched(c, ws, ids + n - fused.patch);
+		else
+			evict_layers(c, obs);
 	}
 	progress_end();
 }
@@ -164,6 +209,8 @@ fused_run(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
     struct observation *obs)
 {
 	running = c;
+	if (fused.patch != 0 && c->mass != NULL)
+		die(EXIT_USAGE, "--patch: what tokens pay that are not stored must not be in --mass");
 	(fused.chunk != 0 ? run_chunks : run_layers)(c, ws, ids, n, obs);
 	if (obs != NULL && fused.observe < obs->window) {
 		obs->window = fused.observe;
@@ -188,4 +235,6 @@ fused_sign(void)
 	sign_text("evicting", fused.chunk != 0 ? "chunks" : "layers");
 	if (fused.once)
 		sign_count("once", 1);
+	if (fused.patch != 0)
+		sign_count("patch", fused.patch);
 }

@@ -12,6 +12,7 @@ struct fused_options {
 	const char *score;      /* "snapkv kernel=7"; NULL = not given */
 	const char *evict;      /* "budget=1024 sink=4"; NULL = not given */
 	int once;
+	uint32_t patch;         /* tokens of the prompt's end that judge each chunk; 0 = none */
 	uint32_t chunk;         /* evict after so many tokens; 0 = layer by layer */
 	uint32_t observe;       /* queries that are to be saved */
 };

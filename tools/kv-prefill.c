@@ -39,6 +39,8 @@ static const struct opt opts[] = {
 	    "drop rows on the way: 'OPTION=VALUE ...' of kv-evict" },
 	{ 0, "once", OPT_FLAG, &fused.once, 1, NULL,
 	    "judge and drop only the rows of the chunk at hand" },
+	{ 0, "patch", OPT_COUNT, &fused.patch, 0, "W",
+	    "let the prompt's last W tokens judge each chunk" },
 	{ 0 }
 };
 
@@ -46,8 +48,8 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--device DEVICE]\n"
-	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once] [--plain]\n"
-	    "[--progress WHEN] [--score WORDS]\n"
+	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
+	    "[--patch W] [--plain] [--progress WHEN] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
 	    "--gemfilter-layer LAYER --budget N | --rate R | --pyramid-infer WORDS] [prompt]\n"
 	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--tol X] [prompt ...]",
