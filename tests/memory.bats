@@ -6,13 +6,14 @@ setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || return
 	for layers in 4 24; do
-		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --mass --scores random -o $layers.kv
+		mksnapshot -L $layers -H 4 -G 2 -E 64 -N 16384 -d bf16 --observe 8 --mass --paid --scores random -o $layers.kv
 	done
 }
 
 # peak COMMAND...: bytes; input and output are pipes, so that no mapped file counts
 peak() {
 	"$PYTHON" "$ROOT/tests/bin/peak.py" "$@" < <(cat "$BATS_FILE_TMPDIR/$layers.kv") 2>"$BATS_TEST_TMPDIR/err" | cat >/dev/null
+	[ "${PIPESTATUS[0]}" -eq 0 ] || return 1
 	tail -n 1 "$BATS_TEST_TMPDIR/err"
 }
 
