@@ -24,6 +24,7 @@ extern "C" {
 #define KV_VERSION 1                  /* of the format */
 #define KV_NO_LAYER 0xffffffffu
 #define KV_SCORE_LABEL 192            /* bytes of the label before scores, 4.6, 4.13 */
+#define KV_INDEX_HEAD 64              /* bytes that all indexes begin with, 4.14 */
 
 enum {
 	KV_OK = 0,
@@ -138,6 +139,10 @@ int kv_load_rows(struct kv_reader *r, const struct kv_rows **rows);
  * for its own checks); NULL before the first layer. */
 const struct kv_rows *kv_current_rows(const struct kv_reader *r);
 
+/* The hash of the KEYS of the current layer, which an index carries (4.14). Only from that
+ * section on. */
+uint64_t kv_reader_keys(const struct kv_reader *r);
+
 /* Leaves the content of the current section unread and unchecked where the input can seek (on a
  * pipe it is read and checked all the same). After a skip the raw hashes are those claimed by
  * the table, which is checked. */
@@ -247,6 +252,10 @@ int kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned ele
 
 /* Writes POSN; one list when all heads agree. */
 int kv_write_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *rows);
+
+/* The hash of the KEYS of the layer that is being written, for an index (4.14). Only after
+ * they were written, or copied. */
+uint64_t kv_writer_keys(const struct kv_writer *w);
 
 /* Adds one line to the provenance: tool and version are plain text, options a JSON object as
  * text ("{}" for none). Written by kv_commit() after the lines of kv_inherit(). */

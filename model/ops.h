@@ -54,6 +54,44 @@ struct layer_rows {
 /* How what several queries give to a row is put together. */
 enum over { OVER_SUM, OVER_MAX };
 
+/* ---- retrieval: finding the rows that matter to a query, and reading only them ---- */
+
+/* What an index keeps of every `rows` consecutive rows of a KV head: entry i is about its rows
+ * i*rows .. i*rows + rows-1. The rows behind the last whole entry have none. Entry i of KV head g
+ * begins at byte (start[g] + i) * bytes of data, laid out as in kv-snapshot(5): 4.15 keys in one
+ * bit, 4.16 bounds of pages. */
+struct entries {
+	void *data;                  /* device; begins at a multiple of 64 */
+	size_t bytes;                /* of one entry */
+	uint64_t *start;             /* host [G] */
+	uint32_t *len;               /* host [G] entries in use */
+	uint32_t *room;              /* host [G] entries that there is room for */
+	uint32_t heads, width;       /* G, E */
+	uint32_t rows;               /* of one entry */
+};
+
+/* Entries that were chosen of each KV head, ascending. Entry i stands for the rows i*rows ..
+ * i*rows + rows-1, as far as there are so many. */
+struct chosen {
+	uint32_t *at;                /* device [G][stride] */
+	size_t stride;
+	uint32_t *n;                 /* host [G] entries in each list */
+	uint32_t rows;               /* of one entry; 1: the entries are rows */
+};
+
+/* Keys before rotary embedding as a product of two factors (kv-snapshot(5), 4.18), for the
+ * first n rows of every KV head. */
+struct low_rank {
+	const void *left;            /* device [n][rank] */
+	const void *right;           /* device [G][E][rank] */
+	const uint8_t *exact;        /* device [G][n / chunk] 1: not for the rows of this chunk */
+	uint32_t n, rank, chunk;
+	enum kv_dtype dtype;
+};
+
+/* Over the query heads that share a KV head. */
+enum join { JOIN_MAX, JOIN_MEAN, JOIN_SUM };
+
 struct ops {
 	const char *name;            /* "cpu", "cuda" */
 
@@ -128,6 +166,56 @@ struct ops {
 	void (*window_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const struct layer_rows *, const struct layer_rows *own, const uint32_t *qpos,
 	    uint32_t W, uint32_t H, enum over);
+	/* ---- retrieval: one query row, q[H][E] (device, f32, after rotary embedding); it sees
+	 * all rows. Scores are logits, divided by sqrt(E), of query head h with KV head h/R ---- */
+
+	/* Appends the entries of rows that are there and have none: of KV head g up to
+	 * len[g] / e->rows, where the caller has made room. Keys in one bit, 4.15; bounds of
+	 * pages, 4.16, in the dtype of the rows. */
+	void (*pack_bits)(struct dev *, struct entries *e, const struct layer_rows *);
+	void (*pack_pages)(struct dev *, struct entries *e, const struct layer_rows *);
+	/* score[h][s] (device, H lists at h*stride), s < len: of the rows that have an entry
+	 * with their key in one bit, of the others with their key. Sums in f32; the bits are
+	 * never widened to keys. */
+	void (*bits_scores)(struct dev *, float *score, size_t stride, const float *q,
+	    const struct entries *bits, const struct layer_rows *, uint32_t H);
+	/* score[h][i] for each entry: the most that q.k can be, sum over channels of
+	 * max(q*least, q*greatest) (Tang et al. 2024, algorithm 1). dtype: of the bounds */
+	void (*page_scores)(struct dev *, float *score, size_t stride, const float *q,
+	    const struct entries *pages, enum kv_dtype dtype, uint32_t H);
+	/* score[h][s], s < len, with the keys as they are */
+	void (*key_scores)(struct dev *, float *score, size_t stride, const float *q,
+	    const struct layer_rows *, uint32_t H);
+	/* joint[g][i] (device, G lists at g*stride; may be score), i < n[g] (host): over the R
+	 * query heads of KV head g the maximum, mean or sum of the softmax of their n[g] scores,
+	 * or any increasing function of it that is the same for all i: only the order counts.
+	 * Without sharing (R 1) the scores themselves. */
+	void (*join)(struct dev *, float *joint, const float *score, size_t stride,
+	    const uint32_t *n, uint32_t H, uint32_t G, enum join);
+	/* to->at[g] <- the to->n[g] entries with the greatest of the n[g] (host) scores
+	 * joint[g], ascending; of equal ones the lower entry. A NaN comes after all numbers.
+	 * to->n[g] <= n[g]. Linear in n. */
+	void (*top)(struct dev *, struct chosen *to, const float *joint, size_t stride,
+	    const uint32_t *n, uint32_t G);
+	/* row[g][s] (device, at g*stride) <- joint[g][label[g][s]] for s < n[g] (host);
+	 * label (device, u32, at g*label_stride) */
+	void (*spread)(struct dev *, float *row, size_t stride, const float *joint,
+	    size_t joint_stride, const uint32_t *label, size_t label_stride, const uint32_t *n,
+	    uint32_t G);
+	/* o[H][E] <- attention of q over the rows of the chosen entries only, with the softmax
+	 * over these. A KV head without any gives 0. */
+	void (*attend_chosen)(struct dev *, float *o, const float *q, const struct layer_rows *,
+	    const struct chosen *, uint32_t H);
+	/* to <- keys, values and positions of the rows of the chosen entries, in order; to has
+	 * room for them, its len[g] is set. */
+	void (*gather)(struct dev *, struct layer_rows *to, const struct layer_rows *from,
+	    const struct chosen *);
+	/* Replaces keys of what gather() made of the same choice by the product of the factors,
+	 * turned to the row's position (freq as in rope()) and rounded to the dtype of to: of
+	 * rows below low->n that stand in no exact chunk. */
+	void (*rebuild)(struct dev *, struct layer_rows *to, const struct chosen *,
+	    const struct low_rank *low, const double *freq);
+
 	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
 	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
 	    uint32_t F);
