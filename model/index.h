@@ -1,0 +1,92 @@
+/* index.h - the retrieval indexes of one layer, on a device: what finds the rows that matter to a
+ * query (kv-snapshot(5), 4.14 to 4.18)
+ *
+ * From and to the content of a section, and kept up while rows are appended. How a query uses
+ * them: retrieve.h. Only ops, a device and shapes: no model, no cache. Letters as in ops.h.
+ *
+ * Candidates. What a query chooses from are rows (bits, clusters), pages or chunks. Candidate i of
+ * a KV head stands for its rows i*u .. i*u + u-1, as far as there are so many: there are
+ * ceil(len[g] / u) of them. Where several share a score, or some have none, label[g][i] says which
+ * score is theirs: the (label - 1)th entry's (cluster's, page's, landmark's), and 0: it is always
+ * read. So rows that nobody has put anywhere, such as appended ones, are always read. */
+#ifndef KVPIPE_INDEX_H
+#define KVPIPE_INDEX_H
+
+#include "libkvfile/kvfile.h"
+#include "model/ops.h"
+
+/* In the order in which a snapshot has them. */
+enum index_kind { INDEX_BITS, INDEX_PAGES, INDEX_CLUSTERS, INDEX_LOW_RANK, INDEX_KINDS };
+
+struct labels {
+	uint32_t *at;                  /* device [G][stride]; from n[g] on 0 */
+	size_t stride;                 /* candidates that there is room for */
+	uint32_t *n;                   /* host [G] candidates that were given one so far */
+};
+
+struct layer_index {
+	const struct ops *ops;
+	struct dev *dev;
+	uint32_t heads, width;         /* G, E */
+	enum kv_dtype dtype;           /* of the keys */
+	unsigned there;                /* 1 << enum index_kind for each that is there */
+
+	/* dtype of the bounds of pages: that of the keys */
+	struct entries bits, pages;
+	/* all but the last page of each KV head, whole or not, compete */
+	struct labels page_label;
+
+	uint32_t sink;                 /* clusters: rows in front that are in none */
+	uint32_t *end;                 /* host [G] rows from here on are in no cluster */
+	struct layer_rows mean;        /* k only: rows are the centroids of the clusters */
+	struct labels row_label;
+
+	struct low_rank low;
+	void *left, *right;            /* what low points to; device */
+	uint8_t *exact;
+	uint32_t n_exact;              /* x: exact chunks of each KV head */
+	/* k only: n / chunk rows in each KV head. First those of chunks that compete, ascending
+	 * (len counts these alone), then those of the exact ones. */
+	struct layer_rows landmark;
+	struct labels chunk_label;
+};
+
+/* The kind with that section type, or -1. */
+int index_kind(const char *type);
+/* Its section type, and "keys in one bit" and so on for messages. */
+const char *index_type(enum index_kind);
+const char *index_words(enum index_kind);
+/* The command that makes it: "kv-quantize1b", "kv-index --pages" ... */
+const char *index_command(enum index_kind);
+
+/* An index with nothing in it. Returns 0, or KV_ENOMEM. */
+int index_init(struct layer_index *, const struct ops *, struct dev *, uint32_t heads,
+    uint32_t width, enum kv_dtype);
+void index_free(struct layer_index *);                 /* all zero is allowed */
+
+/* Takes the content of a section of this kind, which libkvfile has checked. Room for more: see
+ * index_reserve(). Returns 0, or KV_ENOMEM. */
+int index_load(struct layer_index *, enum index_kind, const void *content,
+    const struct layer_rows *rows);
+/* Starts bits (rows 16, 32, 64, 128) or pages: of no rows so far. Returns 0, or KV_ENOMEM. */
+int index_start(struct layer_index *, enum index_kind, uint32_t rows);
+void index_drop(struct layer_index *, enum index_kind);
+
+/* Makes room for the rows that KV heads have room for (rows->room; rows->len where that is NULL).
+ * Returns 0, or KV_ENOMEM (and then what was there still is). */
+int index_reserve(struct layer_index *, const struct layer_rows *);
+/* Takes rows that were appended into bits and pages. There is room. Nothing is allocated. */
+void index_extend(struct layer_index *, const struct layer_rows *);
+
+/* Appends clusters: new[g] centroids[g] (host, [new][E] of dtype) and, for the rows end[g] ..
+ * end[g] + rows[g] - 1, which of these each one is in: label[g] (host, from 0). Returns 0, or
+ * KV_ENOMEM. */
+int index_add_clusters(struct layer_index *, const uint32_t *new, const void *const *centroids,
+    const uint32_t *rows, const uint32_t *const *label);
+
+/* Writes the section of layer l, directly after its KEYS (or what stands between). Bits, pages and
+ * clusters are of all rows that were appended so far; with low rank the appended rows are outside.
+ * Returns a KV_* code; the writer has the message. */
+int index_write(const struct layer_index *, enum index_kind, struct kv_writer *, uint32_t l);
+
+#endif

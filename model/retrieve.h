@@ -1,0 +1,76 @@
+/* retrieve.h - attention while decoding that reads only the rows which matter to the query
+ *
+ * One step for one layer: score what an index has, join over the query heads of a KV head, take
+ * the best within the budget, attend to these. Four methods share this; they differ in what
+ * competes:
+ *
+ *   fier     rows, by their key in one bit (bITS); FIER (2025)
+ *   quest    pages, by the most that their bounds allow (pAGE); Quest (2024)
+ *   cluster  clusters of rows, by their centroid (cLUS); ClusterKV (2024)
+ *   shadow   chunks of rows, by their mean key; keys are then rebuilt from factors (lOWR);
+ *            ShadowKV (2024)
+ *
+ * Only ops, a device and shapes: no model, no cache. Letters as in ops.h. */
+#ifndef KVPIPE_RETRIEVE_H
+#define KVPIPE_RETRIEVE_H
+
+#include "model/index.h"
+
+enum retrieve_method { RETRIEVE_FIER, RETRIEVE_QUEST, RETRIEVE_CLUSTER, RETRIEVE_SHADOW };
+
+struct retrieval_options {
+	enum retrieve_method method;
+	/* rows of each KV head and step. A KV head that has no more is read whole. */
+	uint32_t budget;
+	enum join join;
+	uint32_t dense;                /* layers below this read everything */
+	int audit;                     /* compare each choice with that of the true logits */
+};
+
+/* What was read in one layer: sums over steps and KV heads. */
+struct retrieval_stats {
+	uint64_t steps;
+	uint64_t rows, of_rows;        /* rows read, and that there were */
+	uint64_t index_bytes, key_bytes, value_bytes;
+	uint64_t of_bytes;             /* dense attention would have read: keys and values */
+	/* with audit: recall is |chosen and best| / k, best the k rows of the greatest true
+	 * logits, joined in the same way, k the rows that were read; mass is the share of the
+	 * true softmax that the chosen rows have, mean over the query heads */
+	double recall, mass;
+};
+
+struct retrieval;
+
+/* "fier" ...; the method with that name, or -1. */
+const char *retrieve_name(enum retrieve_method);
+int retrieve_named(const char *);
+/* The index that it needs. */
+enum index_kind retrieve_needs(enum retrieve_method);
+
+/* For layers of one shape: L, H query heads, G KV heads of width E and rows of this dtype. freq as
+ * in ops' rope(), device, the caller's; only shadow needs it. NULL without memory. */
+struct retrieval *retrieval_new(const struct ops *, struct dev *, const struct retrieval_options *,
+    uint32_t layers, uint32_t query_heads, uint32_t heads, uint32_t width, enum kv_dtype,
+    const double *freq);
+void retrieval_free(struct retrieval *);               /* NULL allowed */
+const struct retrieval_options *retrieval_options(const struct retrieval *);
+
+/* Makes room for steps over these rows, as far as they have room (rows->room; rows->len where
+ * that is NULL). To be called for each layer that retrieves, after index_reserve(). Returns 0, or
+ * KV_ENOMEM. */
+int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struct layer_index *);
+
+/* o[H][E] <- attention of q[H][E] (device, after rotary embedding), which sees all rows, in layer
+ * l. qpos: device [1], its position. The index has been extended. Layers below the dense ones,
+ * and those whose KV heads all fit into the budget, are attend()'s; x may be NULL for the
+ * former. */
+void retrieve(struct retrieval *, uint32_t l, float *o, const float *q, const struct layer_rows *,
+    const struct layer_index *x, const uint32_t *qpos);
+
+/* What the last retrieve() has read: candidates (index.h), with those that are always read. NULL:
+ * all rows. Until the next one. */
+const struct chosen *retrieval_chosen(const struct retrieval *);
+/* [L] sums so far. */
+const struct retrieval_stats *retrieval_stats(const struct retrieval *);
+
+#endif
