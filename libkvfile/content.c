@@ -63,6 +63,15 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 			    h->element_size, kv_dtype_name(head->dtype));
 		/* below 2^12 * 2^32 * 2^10 * 2^2 */
 		return exactly(h, total * m->head_width * element, why);
+	case KIND_BITS:
+	case KIND_PAGE:
+	case KIND_CLUS:
+	case KIND_LOWR:
+		if (h->kind == KIND_BITS)
+			element = 2;
+		if (h->element_size != element)
+			return kv_bad(why, "element size %u, must be %zu", h->element_size, element);
+		return at_least(h, KV_INDEX_HEAD, 1, why);
 	case KIND_LGTS:
 		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
 	case KIND_EVNT:
@@ -83,7 +92,7 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_MASS || kind == KIND_PAID ||
-	    kind == KIND_SCOR || kind == KIND_EVNT || kind == KIND_PROV;
+	    kind == KIND_SCOR || kind == KIND_EVNT || kind == KIND_PROV || kv_is_keyindex(kind);
 }
 
 static int
@@ -136,8 +145,6 @@ check_mass(const struct kv_head *head, const uint8_t *p, uint64_t n, uint32_t mo
 			break;
 	if (i == n)
 		return KV_OK;
-	if (rows == NULL)
-		return kv_bad(why, "value %llu is %s", (ull)i, wrong);
 	for (; g + 1 < rows->rows.heads && i >= rows->count[g] * group; g++)
 		i -= rows->count[g] * group;
 	count = rows->count[g];
@@ -185,8 +192,6 @@ check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_st
 			break;
 	if (i == n)
 		return KV_OK;
-	if (rows == NULL)
-		return kv_bad(why, "score %llu is not a number", (ull)i);
 	for (; g + 1 < rows->rows.heads && i >= rows->count[g]; g++)
 		i -= rows->count[g];
 	return kv_bad(why, "head %u row %llu: the score is not a number", g, (ull)i);
@@ -228,6 +233,11 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 		return check_paid(head, h, data, rows, why);
 	case KIND_SCOR:
 		return check_scores(h, data, rows, why);
+	case KIND_BITS:
+	case KIND_PAGE:
+	case KIND_CLUS:
+	case KIND_LOWR:
+		return kv_keyindex_check(head, h, data, rows, why);
 	case KIND_EVNT:
 		return kv_events_check(head, data, h->raw_size, why);
 	case KIND_PROV:

@@ -12,13 +12,15 @@
 
 #define KV_HEAD_MOST ((uint64_t)1 << 20)        /* bytes of HEAD, 4.1 */
 
-/* Rows that own their memory. */
+/* Rows that own their memory, and what else the indexes of a layer must agree with. */
 struct kv_row_store {
 	struct kv_rows rows;
 	uint32_t *count;                /* [G], rows.count */
 	const uint32_t **pos;           /* [G], rows.pos */
 	struct kv_buffer positions;     /* u32 [sum of lists] */
 	uint64_t total;                 /* kv_rows_total() */
+	uint64_t keys;                  /* kv_keys_hash() of the layer's KEYS */
+	int has_keys;                   /* they were there */
 };
 
 /* What the header must satisfy, as far as the type is known. total: rows of the layer, all
@@ -29,8 +31,8 @@ int kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_he
 /* Types whose content kv_content_check() has to see. */
 int kv_content_is_checked(enum kv_kind kind);
 
-/* Checks the whole content of such a section, after kv_size_check(). A POSN goes into rows;
- * rows may be NULL otherwise, and then a message cannot tell the head. */
+/* Checks the whole content of such a section, after kv_size_check(). rows: of its layer; a POSN
+ * goes into them. */
 int kv_content_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
     struct kv_row_store *rows, struct kv_message *why);
 
@@ -38,11 +40,19 @@ int kv_content_check(const struct kv_head *head, const struct kv_header *h, cons
 int kv_events_check(const struct kv_head *head, const uint8_t *data, uint64_t size,
     struct kv_message *why);
 
+/* An index: what 4.14 to 4.18 demand, and that it is about these keys and rows. */
+int kv_keyindex_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
+    const struct kv_row_store *rows, struct kv_message *why);
+
 /* POSN: content to rows and back. kv_rows_put() allocates *data of *size bytes. */
 int kv_rows_get(struct kv_row_store *s, const struct kv_head *head, const uint8_t *data,
     uint64_t size, struct kv_message *why);
 int kv_rows_put(const struct kv_rows *rows, const struct kv_head *head, uint8_t **data,
     size_t *size, struct kv_message *why);
+
+/* All KV heads have the same rows. */
+int kv_rows_agree(const struct kv_rows *rows);
+
 void kv_row_store_free(struct kv_row_store *s);
 
 #pragma GCC visibility pop

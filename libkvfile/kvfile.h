@@ -140,7 +140,7 @@ int kv_load_rows(struct kv_reader *r, const struct kv_rows **rows);
 const struct kv_rows *kv_current_rows(const struct kv_reader *r);
 
 /* The hash of the KEYS of the current layer, which an index carries (4.14). Only from that
- * section on. */
+ * section on, whether it was loaded, copied or skipped, and until the next layer; else 0. */
 uint64_t kv_reader_keys(const struct kv_reader *r);
 
 /* Leaves the content of the current section unread and unchecked where the input can seek (on a
@@ -245,8 +245,8 @@ struct kv_span {
 int kv_create(const char *path, const struct kv_head *head, unsigned flags, struct kv_writer **out);
 
 /* Writes one section. The order of 3.5 is required; sizes of KEYS and VALS are checked against
- * the rows of the layer. element_size: width of the byte planes when compressed; 2 or 4 for
- * floats of that size, 1 for everything else. */
+ * the rows of the layer, an index against its rows and keys. element_size: width of the byte
+ * planes when compressed; 2 or 4 for floats of that size, 1 for everything else. */
 int kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned element_size,
     const struct kv_span *spans, size_t n);
 
@@ -254,7 +254,7 @@ int kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned ele
 int kv_write_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *rows);
 
 /* The hash of the KEYS of the layer that is being written, for an index (4.14). Only after
- * they were written, or copied. */
+ * they were written, or copied, and until the next layer; else 0. */
 uint64_t kv_writer_keys(const struct kv_writer *w);
 
 /* Adds one line to the provenance: tool and version are plain text, options a JSON object as

@@ -8,8 +8,8 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Sections that this version knows have a fixed place each: HEAD 0, TOKS 1, six for each
- * layer, LGTS and so on. */
+/* Sections that this version knows have a fixed place each: HEAD 0, TOKS 1, eleven for
+ * each layer, LGTS and so on. */
 struct kv_order {
 	uint32_t layers;        /* L; 0 until HEAD was read */
 	uint64_t next;          /* the first place that is still free; 0 at the start */

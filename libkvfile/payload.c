@@ -368,6 +368,11 @@ kv_copy(struct kv_reader *r, struct kv_writer *w)
 		no_memory(r);
 		goto damaged;
 	}
+	if (r->h.kind == KIND_POSN || kv_is_keyindex(r->h.kind)) {
+		code = kv_writer_content(w, &r->h, r->content);
+		if (code != KV_OK)
+			return code;
+	}
 	if (r->h.kind == KIND_PROV)
 		code = kv_inherit(w, r);
 	else if (r->provenance != NULL)
@@ -380,8 +385,6 @@ kv_copy(struct kv_reader *r, struct kv_writer *w)
 		goto damaged;
 	if (code != KV_OK)
 		return code;
-	if (r->h.kind == KIND_POSN)
-		kv_writer_rows(w, r->rows.total);
 	if (r->state == STATE_FRESH && kv_payload_end(r) != KV_OK)
 		goto damaged;
 	r->state = STATE_PASSED;

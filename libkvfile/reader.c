@@ -119,7 +119,11 @@ take_section(struct kv_reader *r)
 	r->payload = r->in.pos;
 	r->state = STATE_FRESH;
 	if (r->h.kind == KIND_POSN)
-		r->has_rows = 0;
+		r->has_rows = r->rows.has_keys = 0;
+	if (r->h.kind == KIND_KEYS) {
+		r->rows.keys = kv_keys_hash(r->table, r->blocks);
+		r->rows.has_keys = 1;
+	}
 	if (r->h.kind < KIND_INDX || r->h.kind == KIND_OTHER)
 		if (kv_seal_add(&r->seal, &r->h, r->table, r->offset) != 0)
 			return kv_reader_fail(r, KV_ENOMEM, "no memory for the index");
@@ -362,6 +366,12 @@ const struct kv_rows *
 kv_current_rows(const struct kv_reader *r)
 {
 	return r->has_rows ? &r->rows.rows : NULL;
+}
+
+uint64_t
+kv_reader_keys(const struct kv_reader *r)
+{
+	return r->rows.has_keys ? r->rows.keys : 0;
 }
 
 const char *

@@ -87,11 +87,12 @@ kv_rows_get(struct kv_row_store *s, const struct kv_head *head, const uint8_t *d
 		from += 4 * (size_t)s->count[g];
 	}
 	s->total = kv_rows_total(&s->rows);
+	s->has_keys = 0;
 	return KV_OK;
 }
 
-static int
-all_agree(const struct kv_rows *rows)
+int
+kv_rows_agree(const struct kv_rows *rows)
 {
 	uint32_t g;
 
@@ -116,7 +117,7 @@ kv_rows_put(const struct kv_rows *rows, const struct kv_head *head, uint8_t **da
 	if (rows->heads != head->model.kv_heads)
 		return kv_say(why, KV_EINVAL, "rows of %u KV heads for a model with %u",
 		    rows->heads, head->model.kv_heads);
-	lists = all_agree(rows) ? 1 : rows->heads;
+	lists = kv_rows_agree(rows) ? 1 : rows->heads;
 	for (g = 0; g < lists; g++) {
 		if (check_ascending(rows->pos[g], rows->count[g], next, g, why) != KV_OK)
 			return why->code = KV_EINVAL;

@@ -10,7 +10,8 @@ static const uint8_t magic[8] = { 0x8b, 'K', 'V', 'S', '\r', '\n', 0x1a, '\n' };
 static const uint8_t mark[4] = { 0xab, 'K', 'V', 'S' };
 static const char kinds[][5] = {
 	"HEAD", "TOKS", "POSN", "oBSq", "mASS", "pAID", "sCOR", "KEYS",
-	"VALS", "LGTS", "eVNt", "pROv", "iNDX", "ENDS", "pADD"
+	"bITS", "pAGE", "cLUS", "lOWR", "VALS", "LGTS", "eVNt", "pROv",
+	"iNDX", "ENDS", "pADD"
 };
 
 #define BYTE_ORDER_PROOF 0x01020304
@@ -192,6 +193,18 @@ kv_entry_get(const uint8_t p[KV_ENTRY], struct kv_entry *e)
 	e->codec = p[4];
 	e->raw_hash = get64(p + 8);
 	e->stored_hash = get64(p + 16);
+}
+
+uint64_t
+kv_keys_hash(const uint8_t *table, uint64_t blocks)
+{
+	XXH3_state_t state;
+	uint64_t i;
+
+	XXH3_64bits_reset(&state);
+	for (i = 0; i < blocks; i++)
+		XXH3_64bits_update(&state, table + KV_ENTRY * i + 8, 8);
+	return XXH3_64bits_digest(&state);
 }
 
 static int

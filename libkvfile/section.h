@@ -20,7 +20,8 @@
 /* In the order of 3.5, which order.c relies on. */
 enum kv_kind {
 	KIND_HEAD, KIND_TOKS, KIND_POSN, KIND_OBSQ, KIND_MASS, KIND_PAID, KIND_SCOR, KIND_KEYS,
-	KIND_VALS, KIND_LGTS, KIND_EVNT, KIND_PROV, KIND_INDX, KIND_ENDS, KIND_PADD, KIND_OTHER
+	KIND_BITS, KIND_PAGE, KIND_CLUS, KIND_LOWR, KIND_VALS, KIND_LGTS, KIND_EVNT, KIND_PROV,
+	KIND_INDX, KIND_ENDS, KIND_PADD, KIND_OTHER
 };
 
 enum kv_codec { CODEC_PLAIN = 0, CODEC_LZ4 = 1, CODEC_PLANES = 2 };
@@ -52,6 +53,13 @@ int kv_same_hash(uint64_t a, uint64_t b);
 enum kv_kind kv_kind_of(const char *type);
 const char *kv_kind_name(enum kv_kind kind);    /* four letters; not for KIND_OTHER */
 
+/* Made from the keys of its layer, 4.14. */
+static inline int
+kv_is_keyindex(enum kv_kind kind)
+{
+	return kind >= KIND_BITS && kind <= KIND_LOWR;
+}
+
 /* Upper case first letter. */
 static inline int
 kv_is_critical(const char *type)
@@ -76,6 +84,9 @@ int kv_header_get(const uint8_t p[KV_HEADER], struct kv_header *h, struct kv_mes
 
 void kv_entry_put(uint8_t p[KV_ENTRY], const struct kv_entry *e);
 void kv_entry_get(const uint8_t p[KV_ENTRY], struct kv_entry *e);
+
+/* What an index has of the KEYS with this table of so many blocks: XXH3-64 of the raw hashes. */
+uint64_t kv_keys_hash(const uint8_t *table, uint64_t blocks);
 
 /* Checks hash, entries and their sum; table is kv_table_size(h->raw_size) bytes. */
 int kv_table_check(const struct kv_header *h, const uint8_t *table, struct kv_message *why);

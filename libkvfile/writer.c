@@ -24,7 +24,7 @@ struct kv_writer {
 	struct kv_pack pack;
 	unsigned flags;
 	int committed;
-	uint64_t rows;                  /* of the current layer, all heads */
+	struct kv_row_store rows;       /* of the current layer */
 	uint64_t offset;                /* of the last header */
 	uint64_t fill;                  /* zeros after the payload of that section */
 	struct kv_buffer gathered;      /* one block out of several spans */
@@ -92,8 +92,12 @@ kv_writer_begin(struct kv_writer *w, const struct kv_header *from, const uint8_t
 	if (w->error.code != KV_OK)
 		return w->error.code;
 	if (kv_order_step(&w->order, &h, &why) != KV_OK ||
-	    kv_size_check(&w->head, w->rows, &h, &why) != KV_OK)
+	    kv_size_check(&w->head, w->rows.total, &h, &why) != KV_OK)
 		return fail(w, KV_EINVAL, h.type, h.layer, why.text);
+	if (h.kind == KIND_KEYS) {
+		w->rows.keys = kv_keys_hash(table, kv_blocks(h.raw_size));
+		w->rows.has_keys = 1;
+	}
 	if (align(w, &h) != KV_OK)
 		return w->error.code;
 	w->offset = w->out.size;
@@ -163,10 +167,15 @@ kv_writer_compresses(const struct kv_writer *w)
 	return (w->flags & KV_LZ4) != 0;
 }
 
-void
-kv_writer_rows(struct kv_writer *w, uint64_t total)
+int
+kv_writer_content(struct kv_writer *w, const struct kv_header *h, const uint8_t *content)
 {
-	w->rows = total;
+	struct kv_message why;
+
+	if (w->error.code == KV_OK &&
+	    kv_content_check(&w->head, h, content, &w->rows, &why) != KV_OK)
+		fail(w, KV_EINVAL, h->type, h->layer, why.text);
+	return w->error.code;
 }
 
 int
@@ -276,12 +285,11 @@ add_spans(struct kv_writer *w, const char *type, uint32_t layer, const struct kv
 static int
 check_spans(struct kv_writer *w, const struct kv_header *h, const struct kv_span *spans)
 {
-	struct kv_row_store rows = { .total = 0 };
 	struct cursor c = { spans, 0 };
 	struct kv_message why;
 	uint8_t *memory = NULL;
 
-	if (kv_size_check(&w->head, w->rows, h, &why) != KV_OK)
+	if (kv_size_check(&w->head, w->rows.total, h, &why) != KV_OK)
 		return fail(w, KV_EINVAL, h->type, h->layer, why.text);
 	if (!kv_content_is_checked(h->kind) || h->raw_size == 0)
 		return KV_OK;
@@ -290,12 +298,7 @@ check_spans(struct kv_writer *w, const struct kv_header *h, const struct kv_span
 		if (memory == NULL)
 			return no_memory(w);
 	}
-	if (kv_content_check(&w->head, h, take(&c, (size_t)h->raw_size, memory),
-	    h->kind == KIND_POSN ? &rows : NULL, &why) != KV_OK)
-		fail(w, KV_EINVAL, h->type, h->layer, why.text);
-	else if (h->kind == KIND_POSN)
-		w->rows = rows.total;
-	kv_row_store_free(&rows);
+	(void)kv_writer_content(w, h, take(&c, (size_t)h->raw_size, memory));
 	free(memory);
 	return w->error.code;
 }
@@ -548,6 +551,7 @@ kv_writer_free(struct kv_writer *w)
 	kv_pack_free(&w->pack);
 	kv_buffer_free(&w->gathered);
 	kv_buffer_free(&w->late);
+	kv_row_store_free(&w->rows);
 	free(w->lines[0]);
 	free(w->lines[1]);
 	free(w);
@@ -563,6 +567,12 @@ const char *
 kv_writer_temporary(const struct kv_writer *w)
 {
 	return w->out.temporary;
+}
+
+uint64_t
+kv_writer_keys(const struct kv_writer *w)
+{
+	return w->rows.has_keys ? w->rows.keys : 0;
 }
 
 uint64_t

@@ -25,8 +25,9 @@ int kv_writer_late(struct kv_writer *w, const void *data, size_t n);
 
 int kv_writer_compresses(const struct kv_writer *w);
 
-/* The rows of the layer, all heads; what KEYS and VALS are measured by. */
-void kv_writer_rows(struct kv_writer *w, uint64_t total);
+/* To be called with content that kv_content_is_checked(), before kv_writer_begin(): it must
+ * agree with what stands before it here, whatever stood before it in its own snapshot. */
+int kv_writer_content(struct kv_writer *w, const struct kv_header *h, const uint8_t *content);
 
 /* The input of the section being written is damaged: there shall be no end marker. */
 void kv_writer_abandon(struct kv_writer *w, int code, const char *reason);

@@ -1,6 +1,6 @@
 # Unit tests of libkvfile, and its fuzz target
 
-kvfile_tests = content copy damage dtype log output vectors
+kvfile_tests = content copy damage dtype keyindex log output vectors
 UNIT_TESTS += $(kvfile_tests:%=$(O)/tests/unit/kvfile_%) $(O)/tests/unit/kvfile_symbols
 
 $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests/unit/kvfile_%.o \

@@ -1,0 +1,235 @@
+/* keyindex.c - indexes made from keys: bITS, pAGE, cLUS, lOWR (4.14 to 4.18)
+ *
+ * Checks what a program relies on that reads rows by an index: that it is about the keys and
+ * rows before it, that every number in it is in range, and that its size is exactly what its
+ * numbers say. The size is settled before anything is allocated. Not checked: that bits, bounds,
+ * means and factors are the right ones for the keys. */
+
+#include "content.h"
+#include "bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define F16_INFINITY 0x7c00     /* its bits; above are NaN and what is negative */
+#define PAGE_MOST 65536         /* rows of a page, or of a chunk */
+
+static int
+sized(const struct kv_header *h, uint64_t size, const char *for_what, struct kv_message *why)
+{
+	if (h->raw_size != size)
+		return kv_bad(why, "%llu bytes of content, %s need %llu", (ull)h->raw_size, for_what,
+		    (ull)size);
+	return KV_OK;
+}
+
+/* The first 64 bytes, but for the fields of the type. */
+static int
+check_front(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
+    struct kv_message *why)
+{
+	static const unsigned fields[] = { 16, 16, 20, 28 };    /* where the type's end */
+	uint32_t u = get32(p);
+	unsigned end = fields[h->kind - KIND_BITS];
+
+	if (!kv_same_hash(get64(p + 8), rows->keys))
+		return kv_bad(why, "made from other keys: their hash is %016llx, this layer's %016llx",
+		    (ull)get64(p + 8), (ull)rows->keys);
+	if (h->kind == KIND_BITS && u != 16 && u != 32 && u != 64 && u != 128)
+		return kv_bad(why, "groups of %u rows, must be 16, 32, 64 or 128", u);
+	if (h->kind == KIND_PAGE && (u < 2 || u > PAGE_MOST))
+		return kv_bad(why, "pages of %u rows, must be 2 to %d", u, PAGE_MOST);
+	if (h->kind == KIND_CLUS && u != 1)
+		return kv_bad(why, "entries of %u rows, must be 1", u);
+	if (h->kind == KIND_LOWR && (u < 1 || u > PAGE_MOST))
+		return kv_bad(why, "chunks of %u rows, must be 1 to %d", u, PAGE_MOST);
+	if (get32(p + 4) != 0 || !all_zero(p + end, KV_INDEX_HEAD - end))
+		return kv_bad(why, "bytes that must be zero are not");
+	return KV_OK;
+}
+
+/* Size of bITS and pAGE, whose entries are all of the same number of bytes. */
+static int
+check_entries(const struct kv_header *h, const uint8_t *p, uint64_t bytes, const char *name,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	uint32_t g, u = get32(p);
+	uint64_t n = 0;
+	char need[80];
+
+	for (g = 0; g < rows->rows.heads; g++)
+		n += rows->count[g] / u;
+	snprintf(need, sizeof need, "%llu %s of %u rows", (ull)n, name, u);
+	return sized(h, KV_INDEX_HEAD + n * bytes, need, why);
+}
+
+static int
+check_bits(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	uint32_t g, i, e, u = get32(p), width = head->model.head_width, wrong = 0;
+	uint64_t bytes = (uint64_t)width * (4 + u / 8);
+	uint16_t zero, scale;
+
+	if (check_entries(h, p, bytes, "groups", rows, why) != KV_OK)
+		return why->code;
+	p += KV_INDEX_HEAD;
+	for (g = 0; g < rows->rows.heads; g++)
+		for (i = 0; i < rows->count[g] / u; i++, p += bytes) {
+			for (e = 0; e < width; e++) {
+				zero = get16(p + 2 * (size_t)e);
+				scale = get16(p + 2 * ((size_t)width + e));
+				wrong |= (zero & 0x7fff) >= F16_INFINITY || scale >= F16_INFINITY;
+			}
+			if (wrong)
+				goto found;
+		}
+	return KV_OK;
+found:
+	for (e = 0; e < width; e++)
+		if ((get16(p + 2 * (size_t)e) & 0x7fff) >= F16_INFINITY)
+			return kv_bad(why, "head %u group %u channel %u: the zero is not finite", g,
+			    i, e);
+		else if (get16(p + 2 * ((size_t)width + e)) >= F16_INFINITY)
+			break;
+	return kv_bad(why, "head %u group %u channel %u: the scale is negative, or not finite", g, i,
+	    e);
+}
+
+/* The labels of one KV head, and that each cluster has one. used: a byte for each cluster. */
+static int
+check_labels(const uint8_t *label, uint32_t n, uint32_t first, uint32_t clusters, uint32_t g,
+    uint8_t *used, struct kv_message *why)
+{
+	uint32_t i, c;
+
+	memset(used, 0, clusters);
+	for (i = 0; i < n; i++) {
+		c = get32(label + 4 * (size_t)i);
+		if (c >= clusters)
+			return kv_bad(why, "head %u row %u: cluster %u, there are %u", g,
+			    first + i, c, clusters);
+		used[c] = 1;
+	}
+	for (c = 0; c < clusters; c++)
+		if (!used[c])
+			return kv_bad(why, "head %u cluster %u has no row", g, c);
+	return KV_OK;
+}
+
+static int
+check_clusters(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	uint32_t g, heads = rows->rows.heads, sink = get32(p + 16), n, most = 0;
+	const uint8_t *counts = p + KV_INDEX_HEAD, *ends = counts + 4 * (size_t)heads, *label;
+	uint64_t front = KV_INDEX_HEAD + 8 * (uint64_t)heads, labels = 0, clusters = 0, fill;
+	uint8_t *used;
+
+	if (h->raw_size < front)
+		return kv_bad(why, "%llu bytes of content, the counts of %u heads need %llu",
+		    (ull)h->raw_size, heads, (ull)front);
+	for (g = 0; g < heads; g++) {
+		if (get32(ends + 4 * g) > rows->count[g])
+			return kv_bad(why, "head %u: clusters up to row %u, there are %u rows", g,
+			    get32(ends + 4 * g), rows->count[g]);
+		n = get32(ends + 4 * g) > sink ? get32(ends + 4 * g) - sink : 0;
+		if (get32(counts + 4 * g) > n)
+			return kv_bad(why, "head %u: %u clusters of %u rows", g,
+			    get32(counts + 4 * g), n);
+		labels += n;
+		clusters += get32(counts + 4 * g);
+		most = get32(counts + 4 * g) > most ? get32(counts + 4 * g) : most;
+	}
+	label = p + front;
+	front += 4 * labels;
+	fill = round64(front) - front;
+	/* below 2^12 * 2^32 * 2^10 * 2^2 */
+	if (sized(h, front + fill + clusters * head->model.head_width *
+	    kv_dtype_size(head->dtype), "its clusters and their rows", why) != KV_OK)
+		return why->code;
+	if (!all_zero(p + front, (size_t)fill))
+		return kv_bad(why, "the fill after the labels is not zero");
+	used = malloc((size_t)most + 1);
+	if (used == NULL)
+		return kv_say(why, KV_ENOMEM, "no memory for %u clusters", most);
+	for (g = 0, why->code = KV_OK; g < heads && why->code == KV_OK; g++) {
+		n = get32(ends + 4 * g) > sink ? get32(ends + 4 * g) - sink : 0;
+		(void)check_labels(label, n, sink, get32(counts + 4 * g), g, used, why);
+		label += 4 * (size_t)n;
+	}
+	free(used);
+	return why->code;
+}
+
+/* The chunks of each KV head whose keys are needed as they are. */
+static int
+check_exact(const uint8_t *p, uint32_t heads, uint32_t x, uint32_t chunks, struct kv_message *why)
+{
+	uint32_t g, i, c, last = 0;
+
+	for (g = 0; g < heads; g++)
+		for (i = 0; i < x; i++, last = c, p += 4) {
+			c = get32(p);
+			if (c >= chunks)
+				return kv_bad(why, "head %u: exact chunk %u, there are %u", g, c,
+				    chunks);
+			if (i > 0 && c <= last)
+				return kv_bad(why, "head %u: exact chunk %u after %u, must ascend",
+				    g, c, last);
+		}
+	return KV_OK;
+}
+
+static int
+check_low_rank(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	uint32_t u = get32(p), n = get32(p + 16), r = get32(p + 20), x = get32(p + 24);
+	uint32_t heads = rows->rows.heads, width = head->model.head_width;
+	uint64_t front, fill, elements;
+
+	if (!kv_rows_agree(&rows->rows))
+		return kv_bad(why, "its KV heads must have the same rows");
+	if (n > rows->count[0])
+		return kv_bad(why, "made from %u rows, there are %u", n, rows->count[0]);
+	if (n % u != 0)
+		return kv_bad(why, "%u rows are no whole number of chunks of %u", n, u);
+	if (r < 1 || r > heads * width)
+		return kv_bad(why, "rank %u, must be 1 to %u", r, heads * width);
+	if (x > n / u)
+		return kv_bad(why, "%u exact chunks of %u", x, n / u);
+	/* No product overflows: G <= 2^12, E <= 2^10, r <= 2^22, n and x < 2^32. */
+	front = KV_INDEX_HEAD + 4 * (uint64_t)heads * x;
+	fill = round64(front) - front;
+	elements = (uint64_t)n * r + (uint64_t)heads * width * r + (uint64_t)heads * (n / u) * width;
+	if (sized(h, front + fill + elements * kv_dtype_size(head->dtype),
+	    "its rows, rank and chunks", why) != KV_OK)
+		return why->code;
+	if (!all_zero(p + front, (size_t)fill))
+		return kv_bad(why, "the fill after the exact chunks is not zero");
+	return check_exact(p + KV_INDEX_HEAD, heads, x, n / u, why);
+}
+
+int
+kv_keyindex_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
+    const struct kv_row_store *rows, struct kv_message *why)
+{
+	uint64_t element = kv_dtype_size(head->dtype);
+
+	if (!rows->has_keys)            /* a writer's caller has them out of order, and hears it */
+		return KV_OK;
+	if (check_front(h, data, rows, why) != KV_OK)
+		return why->code;
+	switch (h->kind) {
+	case KIND_BITS:
+		return check_bits(head, h, data, rows, why);
+	case KIND_PAGE:
+		return check_entries(h, data, 2 * element * head->model.head_width, "pages", rows,
+		    why);
+	case KIND_CLUS:
+		return check_clusters(head, h, data, rows, why);
+	default:
+		return check_low_rank(head, h, data, rows, why);
+	}
+}
