@@ -191,5 +191,11 @@ const struct ops cpu_ops = {
 	.attend = cpu_attend,
 	.attend_mass = cpu_attend_mass,
 	.window_mass = cpu_window_mass,
+	.join = cpu_join,
+	.top = cpu_top,
+	.spread = cpu_spread,
+	.attend_chosen = cpu_attend_chosen,
+	.gather = cpu_gather,
+	.rebuild = cpu_rebuild,
 	.swiglu = cpu_swiglu,
 };

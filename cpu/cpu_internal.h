@@ -4,6 +4,8 @@
  * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
  * cpu_attend.c  attention and attention mass: how the work is cut into items
  * cpu_rows.c    everything that handles one row at a time
+ * cpu_choose.c  retrieval: which entries a step reads
+ * cpu_chosen.c  retrieval: only the rows that were chosen
  * cpu_threads.c the threads
  * simd_*.c      inner loops, compiled once per instruction set
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
@@ -135,6 +137,17 @@ void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+void cpu_join(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
+    enum join);
+void cpu_top(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
+void cpu_spread(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
+    const uint32_t *, uint32_t);
+void cpu_attend_chosen(struct dev *, float *, const float *, const struct layer_rows *,
+    const struct chosen *, uint32_t);
+void cpu_gather(struct dev *, struct layer_rows *, const struct layer_rows *,
+    const struct chosen *);
+void cpu_rebuild(struct dev *, struct layer_rows *, const struct chosen *,
+    const struct low_rank *, const double *);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 
 #endif

@@ -189,7 +189,7 @@ struct ops {
 	/* joint[g][i] (device, G lists at g*stride; may be score), i < n[g] (host): over the R
 	 * query heads of KV head g the maximum, mean or sum of the softmax of their n[g] scores,
 	 * or any increasing function of it that is the same for all i: only the order counts.
-	 * Without sharing (R 1) the scores themselves. */
+	 * A NaN counts as -inf there. Without sharing (R 1) the scores themselves. */
 	void (*join)(struct dev *, float *joint, const float *score, size_t stride,
 	    const uint32_t *n, uint32_t H, uint32_t G, enum join);
 	/* to->at[g] <- the to->n[g] entries with the greatest of the n[g] (host) scores

@@ -2,7 +2,8 @@
  * (ops_reference.c)
  *
  * ops [-v]: with -v also prints the largest error of each op. This file: the ops that
- * handle one row at a time, matmul, and what is refused. Attention is in ops_attend.c. */
+ * handle one row at a time, matmul, and what is refused. Attention is in ops_attend.c,
+ * retrieval in ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"
@@ -391,6 +392,8 @@ main(int argc, char *argv[])
 	test_swiglu(33, 1027, 200, 1);
 	test_matmuls();
 	test_attention();
+	test_choosing();
+	test_chosen();
 	close_devices();
 	test_memory();
 	test_errors();

@@ -19,6 +19,13 @@ static const double tolerance[OPS] = {
 	[ATTEND_LARGE] = 2e-4,
 	[LSE] = 1e-6,
 	[MASS] = 2e-6,
+	[SPREAD] = 0,
+	[CHOSEN] = 2e-6,
+	[CHOSEN_LARGE] = 2e-4,
+	[GATHER] = 0,
+	[REBUILD] = 2e-6,
+	[REBUILD_F16] = 4.9e-4,
+	[REBUILD_BF16] = 3.95e-3,
 };
 static const char *const op_name[OPS] = {
 	"embed",
@@ -31,6 +38,13 @@ static const char *const op_name[OPS] = {
 	"attend, large logits",
 	"lse",
 	"attention mass",
+	"spread",
+	"attend_chosen",
+	"attend_chosen, large logits",
+	"gather",
+	"rebuild",
+	"rebuild, f16",
+	"rebuild, bf16",
 };
 
 struct device device[16];
@@ -192,7 +206,6 @@ compare(struct device *d, enum op op, const char *what, const float *got, const 
 {
 	double largest = 1, error, worst = 0;
 	size_t i, at = 0;
-	int k;
 
 	for (i = 0; i < n; i++)
 		if (isfinite(want[i]))
@@ -209,7 +222,15 @@ compare(struct device *d, enum op op, const char *what, const float *got, const 
 	verdict(worst <= tolerance[op],
 	    "%s, %s %d threads: error %.2g at %zu of %zu: %.9g, want %.9g", what, d->name,
 	    d->threads, worst, at, n, n > 0 ? got[at] : 0, n > 0 ? want[at] : 0);
-	d->digest = digest_of(got, n * sizeof *got);
+	same_bytes(d, what, got, n * sizeof *got);
+}
+
+void
+same_bytes(struct device *d, const char *what, const void *got, size_t bytes)
+{
+	int k;
+
+	d->digest = digest_of(got, bytes);
 	for (k = 0; k < devices && device[k].digest != 0; k++)
 		if (strcmp(device[k].name, d->name) == 0 && device[k].digest != d->digest) {
 			verdict(0, "%s, %s: %d and %d threads differ", what, d->name,

@@ -13,7 +13,8 @@
 #include "tests/unit/ops_reference.h"
 
 /* Rows of the table of tolerances */
-enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, ATTEND, ATTEND_LARGE, LSE, MASS, OPS };
+enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, ATTEND, ATTEND_LARGE, LSE, MASS,
+	SPREAD, CHOSEN, CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16, REBUILD_BF16, OPS };
 
 struct device {
 	const struct ops *ops;
@@ -35,6 +36,8 @@ void new_case(void);
  * threads */
 void compare(
     struct device *, enum op, const char *what, const float *got, const double *want, size_t n);
+/* got[bytes] against that of the same processor with other numbers of threads */
+void same_bytes(struct device *, const char *what, const void *got, size_t bytes);
 /* got[n] against the bytes of the last compare() */
 void again(struct device *, const char *what, const float *got, size_t n);
 
@@ -49,5 +52,7 @@ void *to_device_as(struct device *, const float *x, enum kv_dtype type, size_t n
 float *from_device(struct device *, const void *p, size_t n);
 
 void test_attention(void);                                  /* ops_attend.c */
+void test_choosing(void);                                   /* ops_choose.c */
+void test_chosen(void);                                     /* ops_chosen.c */
 
 #endif
