@@ -197,5 +197,10 @@ const struct ops cpu_ops = {
 	.attend_chosen = cpu_attend_chosen,
 	.gather = cpu_gather,
 	.rebuild = cpu_rebuild,
+	.pack_bits = cpu_pack_bits,
+	.pack_pages = cpu_pack_pages,
+	.bits_scores = cpu_bits_scores,
+	.page_scores = cpu_page_scores,
+	.key_scores = cpu_key_scores,
 	.swiglu = cpu_swiglu,
 };

@@ -3,6 +3,7 @@
  * cpu_device.c  open, memory, errors, the op table
  * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
  * cpu_attend.c  attention and attention mass: how the work is cut into items
+ * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
@@ -148,6 +149,14 @@ void cpu_gather(struct dev *, struct layer_rows *, const struct layer_rows *,
     const struct chosen *);
 void cpu_rebuild(struct dev *, struct layer_rows *, const struct chosen *,
     const struct low_rank *, const double *);
+void cpu_pack_bits(struct dev *, struct entries *, const struct layer_rows *);
+void cpu_pack_pages(struct dev *, struct entries *, const struct layer_rows *);
+void cpu_bits_scores(struct dev *, float *, size_t, const float *, const struct entries *,
+    const struct layer_rows *, uint32_t);
+void cpu_page_scores(struct dev *, float *, size_t, const float *, const struct entries *,
+    enum kv_dtype, uint32_t);
+void cpu_key_scores(struct dev *, float *, size_t, const float *, const struct layer_rows *,
+    uint32_t);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 
 #endif

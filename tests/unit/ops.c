@@ -394,6 +394,7 @@ main(int argc, char *argv[])
 	test_attention();
 	test_choosing();
 	test_chosen();
+	test_indexes();
 	close_devices();
 	test_memory();
 	test_errors();

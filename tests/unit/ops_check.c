@@ -26,6 +26,9 @@ static const double tolerance[OPS] = {
 	[REBUILD] = 2e-6,
 	[REBUILD_F16] = 4.9e-4,
 	[REBUILD_BF16] = 3.95e-3,
+	[BITS_SCORES] = 2e-6,
+	[PAGE_SCORES] = 2e-6,
+	[KEY_SCORES] = 2e-6,
 };
 static const char *const op_name[OPS] = {
 	"embed",
@@ -45,6 +48,9 @@ static const char *const op_name[OPS] = {
 	"rebuild",
 	"rebuild, f16",
 	"rebuild, bf16",
+	"bits scores",
+	"page scores",
+	"key scores",
 };
 
 struct device device[16];

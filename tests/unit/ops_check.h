@@ -14,7 +14,8 @@
 
 /* Rows of the table of tolerances */
 enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, ATTEND, ATTEND_LARGE, LSE, MASS,
-	SPREAD, CHOSEN, CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16, REBUILD_BF16, OPS };
+	SPREAD, CHOSEN, CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16, REBUILD_BF16, BITS_SCORES,
+	PAGE_SCORES, KEY_SCORES, OPS };
 
 struct device {
 	const struct ops *ops;
@@ -54,5 +55,6 @@ float *from_device(struct device *, const void *p, size_t n);
 void test_attention(void);                                  /* ops_attend.c */
 void test_choosing(void);                                   /* ops_choose.c */
 void test_chosen(void);                                     /* ops_chosen.c */
+void test_indexes(void);                                    /* ops_index.c */
 
 #endif

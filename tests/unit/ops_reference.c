@@ -163,3 +163,128 @@ ref_swiglu(double *y, const float *gate, const float *up, size_t n)
 	for (i = 0; i < n; i++)
 		y[i] = gate[i] / (1 + exp(-(double)gate[i])) * up[i];
 }
+
+/* ---- indexes ---- */
+
+/* x as the nearest f16, ties to even, no further than 65504, 0 without a sign; by arithmetic,
+ * as libkvfile does it by bits */
+static unsigned
+half(double x)
+{
+	double a = fmin(fabs(x), 65504), unit;
+	int exponent = -14;
+
+	if (a >= ldexp(1, -14))
+		frexp(a, &exponent), exponent--;
+	unit = ldexp(1, exponent - 10);
+	a = nearbyint(a / unit);                       /* at most 2048: then the next exponent */
+	if (a == 0)
+		return 0;
+	return (x < 0 ? 0x8000u : 0) + (unsigned)(exponent + 14) * 1024 + (unsigned)a;
+}
+
+static double
+from_half(const unsigned char *p)
+{
+	unsigned h = p[0] + 256u * p[1], exponent = h >> 10 & 31;
+	double x = ldexp((h & 1023) + (exponent > 0 ? 1024 : 0), (exponent > 0 ? (int)exponent : 1) - 25);
+
+	return h & 0x8000 ? -x : x;
+}
+
+/* Least and greatest of the keys of channel c that are numbers; NaN when none is */
+static void
+bounds(double *least, double *most, const float *k, size_t u, size_t E, size_t c)
+{
+	size_t i;
+
+	*least = *most = NAN;
+	for (i = 0; i < u; i++) {
+		*least = fmin(*least, k[i * E + c]);
+		*most = fmax(*most, k[i * E + c]);
+	}
+}
+
+/* A difference of two f32 is rounded to f32 by rounding the difference in double. */
+void
+ref_pack_bits(unsigned char *entry, const float *k, size_t u, size_t E)
+{
+	double least, most, s;
+	unsigned char *bits = entry + 4 * E;
+	size_t c, i, n = 0;
+	unsigned z;
+
+	memset(bits, 0, E * u / 8);
+	for (c = 0; c < E; c++) {
+		bounds(&least, &most, k, u, E, c);
+		s = (float)(most - least);
+		for (i = 0; i < u; i++, n++)
+			if ((float)(k[i * E + c] - least) > s / 2)
+				bits[n / 8] |= 1 << n % 8;
+		z = isnan(least) ? 0 : half(least);
+		entry[2 * c] = z & 255;
+		entry[2 * c + 1] = z >> 8;
+		z = isnan(s) ? 0 : half(s);
+		entry[2 * E + 2 * c] = z & 255;
+		entry[2 * E + 2 * c + 1] = z >> 8;
+	}
+}
+
+void
+ref_pack_page(unsigned char *entry, const float *k, enum kv_dtype type, size_t u, size_t E)
+{
+	const size_t size = kv_dtype_size(type);
+	double least, most;
+	float bound[2];
+	size_t c;
+
+	for (c = 0; c < E; c++) {
+		bounds(&least, &most, k, u, E, c);
+		bound[0] = least == 0 ? 0 : isnan(least) ? NAN : (float)least;
+		bound[1] = most == 0 ? 0 : isnan(most) ? NAN : (float)most;
+		kv_from_f32(entry + c * size, &bound[0], type, 1);
+		kv_from_f32(entry + (E + c) * size, &bound[1], type, 1);
+	}
+}
+
+double
+ref_bits_score(const float *q, const unsigned char *entry, size_t u, size_t E, size_t i)
+{
+	double sum = 0;
+	size_t c, n;
+
+	for (c = 0; c < E; c++) {
+		n = c * u + i;
+		sum += q[c] * from_half(entry + 2 * c);
+		if (entry[4 * E + n / 8] >> n % 8 & 1)
+			sum += q[c] * from_half(entry + 2 * E + 2 * c);
+	}
+	return sum / sqrt((double)E);
+}
+
+double
+ref_page_score(const float *q, const unsigned char *entry, enum kv_dtype type, size_t E)
+{
+	const size_t size = kv_dtype_size(type);
+	double sum = 0;
+	float bound[2];
+	size_t c;
+
+	for (c = 0; c < E; c++) {
+		kv_to_f32(&bound[0], entry + c * size, type, 1);
+		kv_to_f32(&bound[1], entry + (E + c) * size, type, 1);
+		sum += fmax((double)q[c] * bound[0], (double)q[c] * bound[1]);
+	}
+	return sum / sqrt((double)E);
+}
+
+double
+ref_key_score(const float *q, const float *k, size_t E)
+{
+	double sum = 0;
+	size_t c;
+
+	for (c = 0; c < E; c++)
+		sum += (double)q[c] * k[c];
+	return sum / sqrt((double)E);
+}

@@ -30,4 +30,12 @@ void ref_window_mass(double *mass, size_t stride, const float *q, const struct r
     const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over);
 void ref_swiglu(double *y, const float *gate, const float *up, size_t n);
 
+/* entry <- that of k[u][E]: kv-snapshot(5), 4.15 and 4.16 */
+void ref_pack_bits(unsigned char *entry, const float *k, size_t u, size_t E);
+void ref_pack_page(unsigned char *entry, const float *k, enum kv_dtype, size_t u, size_t E);
+/* Logits of q[E] with row i of an entry, with a page, with a key */
+double ref_bits_score(const float *q, const unsigned char *entry, size_t u, size_t E, size_t i);
+double ref_page_score(const float *q, const unsigned char *entry, enum kv_dtype, size_t E);
+double ref_key_score(const float *q, const float *k, size_t E);
+
 #endif

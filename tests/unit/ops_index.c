@@ -1,0 +1,353 @@
+/* ops_index.c - pack_bits, pack_pages and the scores of rows and pages: bytes against the rules
+ * of kv-snapshot(5) as they read, scores against double precision
+ *
+ * Heads are ragged: one has no whole entry, one no rows. Rows of the cache that are not in
+ * use hold NaN, entries that are not there hold a pattern that must stay, and so do the lists
+ * of scores behind their ends. */
+#include <stdio.h>
+
+#include "tests/unit/ops_check.h"
+
+#define PATTERN 0xa5             /* of bytes that no op may write */
+#define UNTOUCHED (-7)           /* of scores */
+
+struct shape {
+	uint32_t H, G, E, u, S;      /* u rows of an entry; S rows of the longest head */
+	enum kv_dtype type;
+	int packed;                  /* heads one after the other, instead of some room behind each */
+	float scale;                 /* of queries */
+};
+
+/* Keys as a host array, and where entries stand */
+struct cache {
+	float *k;
+	uint64_t start[16], entry[16];
+	uint32_t len[16], room[16];
+	size_t rows, entries;
+};
+
+/* What channel c of row r is when the keys are special: the cases that rules are about */
+static float
+special_key(uint32_t r, uint32_t c)
+{
+	static const float huge[] = { -3e38f, 3e38f, 1, 0 }, wide[] = { 7e4f, -7e4f, 0, 65519 },
+	    tiny[] = { 1e-45f, 3e-45f, 4e-45f, 6e-45f }, half[] = { 6e-8f, -3e-8f, 1e-7f, -1e-5f },
+	    middle[] = { 0, 2, 1, 1.0078125f }, zero[] = { 0, -0.0f, -0.0f, 0 },
+	    infinite[] = { INFINITY, 1, -INFINITY, NAN }, above[] = { 1, INFINITY, 2, 3 };
+
+	switch (c % 14) {
+	case 0:
+		return 0.7f;                           /* all equal */
+	case 1:
+		return NAN;
+	case 2:
+		return r % 3 == 0 ? NAN : (float)(r % 7) - 3;
+	case 3:
+		return huge[r % 4];
+	case 4:
+		return wide[r % 4];
+	case 5:
+		return tiny[r % 4];
+	case 6:
+		return half[r % 4];
+	case 7:
+		return middle[r % 4];
+	case 8:
+		return zero[(r + c) % 4];
+	case 9:
+		return -0.0f;
+	case 10:
+		return infinite[r % 4];
+	case 11:
+		return above[r % 4];
+	case 12:
+		return INFINITY;
+	}
+	return r % 5 == 0 ? -1e-9f : 0;                /* least and scale below what f16 holds */
+}
+
+static void
+make_cache(struct cache *c, const struct shape *s, int special)
+{
+	uint32_t g, r, e, gap = s->packed ? 0 : 3;
+	float *k;
+
+	c->rows = c->entries = 0;
+	for (g = 0; g < s->G; g++) {
+		c->len[g] = g == 0 ? s->S : g == 1 ? draw(s->u) : g == 2 ? 0 : draw(s->S + 1);
+		c->start[g] = c->rows;
+		c->entry[g] = c->entries;
+		c->room[g] = c->len[g] / s->u + gap;
+		c->rows += c->len[g] + gap;
+		c->entries += c->room[g];
+	}
+	c->k = floats(c->rows * s->E, 1);
+	for (g = 0; g < s->G; g++)
+		for (r = 0; r < c->len[g] + gap; r++) {
+			k = c->k + (c->start[g] + r) * s->E;
+			for (e = 0; e < s->E; e++)
+				k[e] = r >= c->len[g] ? NAN
+				    : special ? special_key(r, e)
+				    : k[e] + (float)(e % 5) - 2;
+		}
+	round_to(c->k, s->type, c->rows * s->E);
+}
+
+static void
+name_case(char *what, size_t size, const char *op, const struct shape *s)
+{
+	snprintf(what, size, "%s H %u/%u E %u u %u S %u %s%s", op, s->H, s->G, s->E, s->u, s->S,
+	    kv_dtype_name(s->type), s->packed ? " packed" : "");
+}
+
+/* Entries by the rules, after those first[g] that are there: [entries][bytes] */
+static unsigned char *
+pack_by_rule(const struct cache *c, const struct shape *s, int pages, size_t bytes,
+    const uint32_t *first)
+{
+	unsigned char *want = malloc(c->entries * bytes + 1), *to;
+	const float *k;
+	size_t g, i;
+
+	memset(want, PATTERN, c->entries * bytes);
+	for (g = 0; g < s->G; g++)
+		for (i = first[g]; i < c->len[g] / s->u; i++) {
+			to = want + (c->entry[g] + i) * bytes;
+			k = c->k + (c->start[g] + i * s->u) * s->E;
+			if (pages)
+				ref_pack_page(to, k, s->type, s->u, s->E);
+			else
+				ref_pack_bits(to, k, s->u, s->E);
+		}
+	return want;
+}
+
+static size_t
+entry_bytes(const struct shape *s, int pages)
+{
+	return pages ? 2 * s->E * kv_dtype_size(s->type) : s->E * (4 + s->u / 8);
+}
+
+/* Twice: some rows first, then all; entries of the first time are not made again. */
+static void
+test_pack(const struct shape *s, int pages, int special)
+{
+	const size_t bytes = entry_bytes(s, pages);
+	unsigned char *want, *got, nans[512];
+	uint32_t none[16] = { 0 }, len[16], have[16], g;
+	struct cache c;
+	char what[80];
+	size_t i;
+	int k;
+
+	make_cache(&c, s, special);
+	name_case(what, sizeof what, pages ? "pack_pages" : "pack_bits", s);
+	want = pack_by_rule(&c, s, pages, bytes, none);
+	got = malloc(c.entries * bytes + 1);
+	memset(nans, 0xff, sizeof nans);
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		void (*pack)(struct dev *, struct entries *, const struct layer_rows *) =
+		    pages ? d->ops->pack_pages : d->ops->pack_bits;
+		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
+			.start = c.start, .len = len, .heads = s->G, .width = s->E, .dtype = s->type };
+		struct entries e = { .bytes = bytes, .start = c.entry, .len = have, .room = c.room,
+			.heads = s->G, .width = s->E, .rows = s->u };
+
+		memset(got, PATTERN, c.entries * bytes);
+		e.data = to_device(d, got, c.entries * bytes);
+		for (g = 0; g < s->G; g++) {
+			len[g] = c.len[g] / 3;
+			have[g] = 0;
+		}
+		pack(d->dev, &e, &rows);
+		for (g = 0; g < s->G; g++) {
+			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what, have[g], g);
+			len[g] = c.len[g];
+		}
+		if (have[0] > 0)                       /* a row becomes NaN */
+			d->ops->put(d->dev, rows.k, nans, s->E * kv_dtype_size(s->type));
+		pack(d->dev, &e, &rows);
+		for (g = 0; g < s->G; g++)
+			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what, have[g], g);
+		d->ops->get(d->dev, got, e.data, c.entries * bytes);
+		for (i = 0; i < c.entries * bytes && got[i] == want[i]; i++)
+			;
+		verdict(i == c.entries * bytes && d->ops->sync(d->dev) == NULL,
+		    "%s%s, %s %d threads: byte %zu of entry %zu is %02x, want %02x", what,
+		    special ? " special" : "", d->name, d->threads, i % bytes, i / bytes, got[i], want[i]);
+		d->ops->free(d->dev, e.data);
+		d->ops->free(d->dev, rows.k);
+	}
+	free(want);
+	free(got);
+	free(c.k);
+}
+
+/* What scores are computed from */
+enum source { BITS, PAGES, KEYS };
+
+static void
+score(struct device *d, enum source from, float *to, size_t stride, const float *q,
+    const struct entries *e, const struct layer_rows *rows, const struct shape *s)
+{
+	switch (from) {
+	case BITS:
+		d->ops->bits_scores(d->dev, to, stride, q, e, rows, s->H);
+		break;
+	case PAGES:
+		d->ops->page_scores(d->dev, to, stride, q, e, s->type, s->H);
+		break;
+	case KEYS:
+		d->ops->key_scores(d->dev, to, stride, q, rows, s->H);
+		break;
+	}
+}
+
+/* want[H][stride] by the formulas; data: entries by the rules */
+static void
+score_by_formula(double *want, size_t stride, enum source from, const float *q,
+    const struct cache *c, const unsigned char *data, const struct shape *s)
+{
+	const size_t bytes = entry_bytes(s, from == PAGES);
+	size_t h, i, g, n;
+
+	for (i = 0; i < s->H * stride; i++)
+		want[i] = UNTOUCHED;
+	for (h = 0; h < s->H; h++, q += s->E, want += stride) {
+		g = h / (s->H / s->G);
+		n = c->len[g] / s->u;
+		for (i = 0; from == PAGES && i < n; i++)
+			want[i] = ref_page_score(q, data + (c->entry[g] + i) * bytes, s->type, s->E);
+		for (i = 0; from != PAGES && i < c->len[g]; i++)
+			if (from == BITS && i < n * s->u)
+				want[i] = ref_bits_score(q, data + (c->entry[g] + i / s->u) * bytes,
+				    s->u, s->E, i % s->u);
+			else
+				want[i] = ref_key_score(q, c->k + (c->start[g] + i) * s->E, s->E);
+	}
+}
+
+static void
+test_scores(const struct shape *s, enum source from)
+{
+	static const char *const name[] = { "bits_scores", "page_scores", "key_scores" };
+	static const enum op op[] = { BITS_SCORES, PAGE_SCORES, KEY_SCORES };
+	const size_t stride = s->S + 5, n = s->H * stride, bytes = entry_bytes(s, from == PAGES);
+	float *q = floats((size_t)s->H * s->E, s->scale), *list = malloc(n * sizeof *list), *got;
+	double *want = malloc(n * sizeof *want);
+	uint32_t none[16] = { 0 }, have[16], g;
+	unsigned char *data;
+	struct cache c;
+	char what[80];
+	size_t i;
+	int k;
+
+	make_cache(&c, s, 0);
+	data = pack_by_rule(&c, s, from == PAGES, bytes, none);
+	for (g = 0; g < s->G; g++)
+		have[g] = c.len[g] / s->u;
+	for (i = 0; i < n; i++)
+		list[i] = UNTOUCHED;
+	score_by_formula(want, stride, from, q, &c, data, s);
+	name_case(what, sizeof what, name[from], s);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
+			.start = c.start, .len = c.len, .heads = s->G, .width = s->E, .dtype = s->type };
+		struct entries e = { .data = to_device(d, data, c.entries * bytes), .bytes = bytes,
+			.start = c.entry, .len = have, .room = c.room, .heads = s->G, .width = s->E,
+			.rows = s->u };
+		void *dq = to_device(d, q, (size_t)s->H * s->E * 4), *to = to_device(d, list, n * 4);
+
+		score(d, from, to, stride, dq, &e, &rows, s);
+		got = from_device(d, to, n);
+		compare(d, op[from], what, got, want, n);
+		free(got);
+		score(d, from, to, stride, dq, &e, &rows, s);
+		got = from_device(d, to, n);
+		again(d, what, got, n);
+		free(got);
+		d->ops->free(d->dev, rows.k);
+		d->ops->free(d->dev, e.data);
+		d->ops->free(d->dev, dq);
+		d->ops->free(d->dev, to);
+	}
+	free(q);
+	free(list);
+	free(want);
+	free(data);
+	free(c.k);
+}
+
+/* What cannot be is refused, in words. */
+static void
+test_refused(void)
+{
+	float keys[40] = { 0 }, q[8] = { 0 }, list[80];
+	unsigned char data[64];
+	uint64_t start[1] = { 0 };
+	uint32_t len[1] = { 20 }, have[1] = { 0 }, room[1] = { 0 };
+	struct layer_rows rows = { .k = keys, .start = start, .len = len, .heads = 1, .width = 2,
+		.dtype = KV_F32 };
+	struct entries e = { .data = data, .bytes = 12, .start = start, .len = have, .room = room,
+		.heads = 1, .width = 2, .rows = 16 };
+	static const char *const text[] = { "no room for 1 entries", "2 entries for 20 rows",
+		"14 bytes for 16 rows" };
+	const char *said;
+	int k, i;
+
+	for (k = 0; k < devices; k++)
+		for (i = 0; i < 3; i++) {
+			char err[80];
+			struct dev *d = device[k].ops->open(0, 1, err, sizeof err);
+
+			have[0] = i == 1 ? 2 : 0;
+			e.bytes = i == 2 ? 14 : 12;
+			if (i == 0)
+				device[k].ops->pack_bits(d, &e, &rows);
+			else
+				device[k].ops->bits_scores(d, list, 40, q, &e, &rows, 2);
+			said = device[k].ops->sync(d);
+			verdict(said != NULL && strstr(said, text[i]) != NULL, "%s: \"%s\", want \"%s\"",
+			    device[k].name, said == NULL ? "" : said, text[i]);
+			device[k].ops->close(d);
+		}
+}
+
+void
+test_indexes(void)
+{
+	static const struct {
+		uint32_t H, G;
+	} heads[] = { { 8, 2 }, { 3, 3 }, { 8, 1 }, { 12, 4 }, { 4, 4 }, { 14, 2 } };
+	static const uint32_t E[] = { 20, 32, 33, 64, 80, 96, 128 };
+	static const uint32_t u[] = { 16, 32, 64, 128 }, page[] = { 16, 5, 2, 37 };
+	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+	struct shape s;
+	size_t e, b, i = 0;
+
+	for (e = 0; e < sizeof E / sizeof E[0]; e++)
+		for (b = 0; b < 4; b++, i++) {
+			s = (struct shape){ heads[i % 6].H, heads[i % 6].G, E[e], u[b], 3 * u[b] + draw(300),
+				type[(e + b) % 3], i % 2, 1 };
+			test_pack(&s, 0, 0);
+			test_pack(&s, 0, 1);
+			test_scores(&s, BITS);
+			test_scores(&s, KEYS);
+			s.u = page[b];
+			test_pack(&s, 1, 0);
+			test_pack(&s, 1, 1);
+			test_scores(&s, PAGES);
+		}
+	for (i = 0; i < 3; i++) {                      /* more than one item of a head */
+		s = (struct shape){ 4, i == 1 ? 4 : 1, 64, 32, 2500, type[i], 0, 30 };
+		test_scores(&s, BITS);
+		test_scores(&s, KEYS);
+		s.u = 2;
+		test_scores(&s, PAGES);
+		test_pack(&s, 1, 0);
+	}
+	test_refused();
+}
