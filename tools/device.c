@@ -1,4 +1,4 @@
-/* device.c - opens the backend that --device and -j name */
+/* device.c - opens the backend that --device and -j name, and gives out its memory */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,4 +86,48 @@ device_description(void)
 	strncpy(text, d.ops->describe(d.dev), sizeof text - 1);
 	device_close(&d);
 	return text;
+}
+
+void *
+device_room(const struct device *d, struct area *a, size_t size)
+{
+	if (a->size < size || a->at == NULL) {
+		d->ops->free(d->dev, a->at);
+		a->size = size;
+		a->at = d->ops->alloc(d->dev, size != 0 ? size : 1);
+		if (a->at == NULL)
+			die(EXIT_RUN, "%s: no room for %zu bytes", d->ops->name, size);
+	}
+	return a->at;
+}
+
+void *
+device_upload(const struct device *d, struct area *a, const void *data, size_t size)
+{
+	void *at = device_room(d, a, size);
+
+	d->ops->put(d->dev, at, data, size);
+	return at;
+}
+
+void *
+device_positions(const struct device *d, struct area *a, const struct kv_rows *rows)
+{
+	uint64_t total = kv_rows_total(rows);
+	uint32_t *pos = must_alloc(total, sizeof *pos), *p = pos, g;
+	void *at;
+
+	for (g = 0; g < rows->heads; p += rows->count[g++])
+		if (rows->count[g] > 0)
+			memcpy(p, rows->pos[g], rows->count[g] * sizeof *p);
+	at = device_upload(d, a, pos, total * sizeof *pos);
+	free(pos);
+	return at;
+}
+
+void
+device_release(const struct device *d, struct area *a)
+{
+	d->ops->free(d->dev, a->at);
+	*a = (struct area){ 0 };
 }

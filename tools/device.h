@@ -1,7 +1,8 @@
-/* device.h - the backend that --device and -j name */
+/* device.h - the backend that --device and -j name, and memory on it */
 #ifndef KVPIPE_DEVICE_H
 #define KVPIPE_DEVICE_H
 
+#include "libkvfile/kvfile.h"
 #include "model/ops.h"
 
 struct device {
@@ -19,5 +20,19 @@ void device_close(struct device *d);
 int device_shares_memory(const struct device *d);
 /* Opens it, describes it, closes it: for --version. */
 const char *device_description(void);
+
+/* Memory on the device that is used for one layer after another. All zero: none yet. */
+struct area {
+	void *at;
+	size_t size;
+};
+
+/* Room for size bytes; what was there is lost. Dies. */
+void *device_room(const struct device *d, struct area *a, size_t size);
+/* The same, filled. */
+void *device_upload(const struct device *d, struct area *a, const void *data, size_t size);
+/* The positions of all KV heads, one after another, as their keys lie in a section. */
+void *device_positions(const struct device *d, struct area *a, const struct kv_rows *rows);
+void device_release(const struct device *d, struct area *a);
 
 #endif

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
+#include "tools/queries.h"
 #include "tools/scoring.h"
 
 static const char *method_name;
@@ -29,74 +29,6 @@ static const struct tool tool = {
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
 	.max_operands = 1
 };
-
-/* ---- the observation queries of a layer ---- */
-
-struct queries {
-	uint32_t n;             /* W; 0 = none */
-	uint32_t *pos;          /* [W] */
-	float *q;               /* [W][H][E] */
-	/* of tokens that are not stored, whether or not their queries are used: a later query
-	 * sees the keys of earlier ones */
-	uint32_t n_own;
-	uint32_t *own_pos;      /* [n_own] */
-	void *own;              /* [G][n_own][E] of the snapshot's dtype */
-};
-
-static void
-forget_queries(struct queries *w)
-{
-	free(w->pos);
-	free(w->q);
-	free(w->own_pos);
-	free(w->own);
-	memset(w, 0, sizeof *w);
-}
-
-/* q: the queries in the section, all `stored` of them; behind them stand the own keys. */
-static void
-take_own_keys(struct queries *w, const uint8_t *content, const uint8_t *q, uint32_t stored,
-    const struct kv_head *head)
-{
-	size_t row = head->model.head_width * kv_dtype_size(head->dtype), size;
-	uint32_t i;
-
-	while (w->n_own < stored &&
-	    get32(content + 8 + 4 * (size_t)(stored - 1 - w->n_own)) >= head->next_position)
-		w->n_own++;
-	if (w->n_own == 0)
-		return;
-	size = row * head->model.kv_heads * w->n_own;
-	w->own = must_alloc(size, 1);
-	memcpy(w->own, q + row * head->model.query_heads * stored, size);
-	w->own_pos = must_alloc(w->n_own, sizeof *w->own_pos);
-	for (i = 0; i < w->n_own; i++)
-		w->own_pos[i] = get32(content + 8 + 4 * (size_t)(stored - w->n_own + i));
-}
-
-/* From an oBSq section, which the reader has checked (kv-snapshot(5), 4.5). */
-static void
-take_queries(struct queries *w, const uint8_t *content, const struct kv_head *head, uint32_t layer)
-{
-	size_t E = head->model.head_width, H = head->model.query_heads;
-	size_t row = E * kv_dtype_size(head->dtype);
-	uint32_t stored = get32(content + 4), first, i;
-	const uint8_t *q = content + round64(8 + 4 * (uint64_t)stored);
-	size_t h;
-
-	forget_queries(w);
-	w->n = scoring_window(stored, layer);
-	w->pos = must_alloc(w->n, sizeof *w->pos);
-	w->q = must_alloc(w->n * H, E * sizeof *w->q);
-	first = stored - w->n;
-	for (i = 0; i < w->n; i++)
-		w->pos[i] = get32(content + 8 + 4 * (size_t)(first + i));
-	for (h = 0; h < H; h++)
-		for (i = 0; i < w->n; i++)
-			kv_to_f32(w->q + (i * H + h) * E, q + (h * stored + first + i) * row,
-			    head->dtype, E);
-	take_own_keys(w, content, q, stored, head);
-}
 
 /* ---- the attention that the rows of a layer have received ---- */
 
@@ -158,6 +90,14 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 }
 
 static void
+take_queries(struct queries *q, struct kv_reader *r, uint32_t layer)
+{
+	const void *content = input_load(r);
+
+	queries_take(q, content, kv_reader_head(r), scoring_window(queries_stored(content), layer));
+}
+
+static void
 score_snapshot(struct kv_reader *r, struct kv_writer *w)
 {
 	struct queries q = { 0 };
@@ -169,10 +109,10 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		if (strcmp(sec.type, "sCOR") == 0 || strcmp(sec.type, "pROv") == 0)
 			continue;               /* replaced; inherited */
 		if (strcmp(sec.type, "POSN") == 0) {
-			forget_queries(&q);
+			queries_forget(&q);
 			forget_mass();
 		} else if (strcmp(sec.type, "oBSq") == 0 && (method->needs & NEED_WINDOW))
-			take_queries(&q, input_load(r), kv_reader_head(r), sec.layer);
+			take_queries(&q, r, sec.layer);
 		else if (strcmp(sec.type, "mASS") == 0 && (method->needs & NEED_MASS))
 			received = take_mass(input_load(r), sec.raw_size);
 		else if (strcmp(sec.type, "pAID") == 0 && (method->needs & NEED_PAID))
@@ -186,7 +126,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		output_copy(r, w);              /* also what is not known: the rows stay */
 	}
 	progress_end();
-	forget_queries(&q);
+	queries_forget(&q);
 	forget_mass();
 	scoring_sign(used);
 }

@@ -209,44 +209,9 @@ scoring_sign(uint32_t queries)
 
 /* ---- the attention that the observation queries pay ---- */
 
-/* Memory on the device that is used for one layer after another. */
-struct area {
-	void *at;
-	size_t size;
-};
-
 static struct area area_keys, area_pos, area_q, area_qpos, area_own, area_own_pos;
 static float *window_mass;
 static size_t window_mass_size;
-
-static void *
-upload(const struct device *d, struct area *a, const void *data, size_t size)
-{
-	if (a->size < size || a->at == NULL) {
-		d->ops->free(d->dev, a->at);
-		a->size = size;
-		a->at = d->ops->alloc(d->dev, size != 0 ? size : 1);
-		if (a->at == NULL)
-			die(EXIT_RUN, "%s: no room for %zu bytes", d->ops->name, size);
-	}
-	d->ops->put(d->dev, a->at, data, size);
-	return a->at;
-}
-
-/* The positions of all heads, one after another, as the keys lie. */
-static void *
-upload_positions(const struct device *d, const struct kv_rows *rows, uint64_t total)
-{
-	uint32_t *pos = must_alloc(total, sizeof *pos), *p = pos, g;
-	void *at;
-
-	for (g = 0; g < rows->heads; p += rows->count[g++])
-		if (rows->count[g] > 0)
-			memcpy(p, rows->pos[g], rows->count[g] * sizeof *p);
-	at = upload(d, &area_pos, pos, total * sizeof *pos);
-	free(pos);
-	return at;
-}
 
 /* Keys of tokens that are not stored, on the device: every KV head has all of them. */
 static struct layer_rows
@@ -264,8 +229,8 @@ upload_own(const struct device *d, const struct scoring_layer *layer, uint64_t *
 		len[g] = n;
 		memcpy(pos + start[g], layer->own_pos, n * sizeof *pos);
 	}
-	own.k = upload(d, &area_own, layer->own_keys, G * size);
-	own.pos = upload(d, &area_own_pos, pos, (size_t)G * n * sizeof *pos);
+	own.k = device_upload(d, &area_own, layer->own_keys, G * size);
+	own.pos = device_upload(d, &area_own_pos, pos, (size_t)G * n * sizeof *pos);
 	free(pos);
 	return own;
 }
@@ -289,9 +254,9 @@ pay(const struct device *d, const struct scoring_layer *layer, const struct laye
 		window_mass = must_alloc(window_mass_size, sizeof *window_mass);
 	}
 	d->ops->window_mass(d->dev, window_mass, most,
-	    upload(d, &area_q, layer->queries, W * H * in->width * sizeof(float)), there,
+	    device_upload(d, &area_q, layer->queries, W * H * in->width * sizeof(float)), there,
 	    layer->n_own > 0 ? &own : NULL,
-	    upload(d, &area_qpos, in->window_pos, W * sizeof *in->window_pos), in->window,
+	    device_upload(d, &area_qpos, in->window_pos, W * sizeof *in->window_pos), in->window,
 	    in->query_heads, options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM);
 	device_check(d);
 }
@@ -320,9 +285,9 @@ pay_attention(const struct device *d, struct scoring_layer *layer, const uint32_
 		if (device_shares_memory(d))
 			lr.k = (void *)(uintptr_t)in->keys;     /* read only, whatever the type says */
 		else
-			lr.k = upload(d, &area_keys, in->keys,
+			lr.k = device_upload(d, &area_keys, in->keys,
 			    (size_t)total * in->width * kv_dtype_size(in->dtype));
-		lr.pos = upload_positions(d, rows, total);
+		lr.pos = device_positions(d, &area_pos, rows);
 	}
 	pay(d, layer, &lr, most);
 	in->window_mass = window_mass;
@@ -474,10 +439,8 @@ scoring_end(const struct device *d)
 	    &area_own_pos };
 	size_t i;
 
-	for (i = 0; d != NULL && i < sizeof areas / sizeof *areas; i++) {
-		d->ops->free(d->dev, areas[i]->at);
-		*areas[i] = (struct area){ 0 };
-	}
+	for (i = 0; d != NULL && i < sizeof areas / sizeof *areas; i++)
+		device_release(d, areas[i]);
 	free(window_mass);
 	window_mass = NULL;
 }

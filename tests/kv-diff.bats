@@ -1,0 +1,208 @@
+#!/usr/bin/env bats
+# kv-diff: rows, mass recalled and output error against formulas in double precision; what it refuses
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+}
+
+# agrees LIMIT A B: kv-diff and the oracle find the same
+agrees() {
+	kv-diff --json "$2" "$3" >got.json
+	"$PYTHON" "$ORACLE/diff.py" two "$1" "$2" "$3" got.json
+}
+
+retype() {
+	"$PYTHON" "$BATS_TEST_DIRNAME/bin/retype.py" "$@"
+}
+
+# got EXPRESSION: a Python expression over what --json has printed, `o`
+got() {
+	"$PYTHON" -c 'import json, sys; o = json.load(open("got.json")); print(eval(sys.argv[1]))' "$1"
+}
+
+# evicted FROM TO RATE [option ...]: by chance, each KV head its own rows
+evicted() {
+	local from=$1 to=$2 rate=$3
+	shift 3
+	kv-score --method random "$from" | kv-evict --policy ada --rate "$rate" "$@" -o "$to"
+}
+
+@test "rows, mass recalled and output error agree with their formulas for 1, 4 and 8 query heads a KV head" {
+	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33" "-H 16 -G 2 -E 64"; do
+		for dtype in f32 f16 bf16; do
+			mksnapshot $shape -d $dtype -N 150 -w 7 -o a.kv
+			evicted a.kv b.kv 0.3
+			agrees 2e-6 a.kv b.kv
+			agrees 2e-6 b.kv a.kv
+		done
+	done
+}
+
+@test "ragged heads, a head of the window only, and an empty head are compared" {
+	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o a.kv
+	mksnapshot -H 8 -G 4 -E 16 -N 40,0,100,9 -T 200 -w 5 -s 3 -o b.kv
+	agrees 5e-6 a.kv b.kv
+	assert_equal "$(got '[h["mass_recall"] is None for h in o["layers"][0]["heads"]]')" "[False, False, False, True]"
+	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -o a.kv
+	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -s 1 -o b.kv
+	agrees 5e-6 a.kv b.kv
+	run -0 kv-diff --by head a.kv b.kv
+	assert_equal "${#lines[@]}" 25
+}
+
+@test "a snapshot and itself: all rows, all mass, no error, exactly" {
+	mksnapshot -H 8 -G 4 -E 16 -N 3000 --ragged -w 9 -d bf16 -o a.kv
+	kv-diff --json a.kv - <a.kv >got.json
+	assert_equal "$(got '[o[k] for k in ("only_a", "only_b", "keys_differ", "values_differ",
+	    "mass_recall", "output_error", "same")]')" "[0, 0, 0, 0, 1.0, 0.0, True]"
+	assert_equal "$(got '{(q["mass_recall"], q["output_error"]) for l in o["layers"]
+	    for h in l["heads"] for q in h["query_heads"]}')" "{(1.0, 0.0)}"
+	run -0 kv-diff a.kv a.kv
+	assert_line --regexp '^ +[0-9]+ +0 +0 +same +same +100\.00% +0    all$'
+}
+
+@test "no row in both: no mass is recalled, and the error is a number" {
+	mksnapshot -N 20 -T 20 -w 4 -o x.kv
+	kv-score --method recent --sink 0 x.kv | kv-evict --budget 8 -o late.kv
+	mksnapshot -N 12 -T 12 -o early.kv
+	kv-diff --json x.kv early.kv >got.json
+	assert_equal "$(got 'o["both"], o["only_a"]')" "(48, 32)"
+	kv-diff --json late.kv early.kv >got.json
+	assert_equal "$(got 'o["both"], o["only_a"], o["only_b"], o["mass_recall"]')" "(0, 32, 48, None)"
+	mksnapshot -N 8 -T 20 -w 8 -o late.kv
+	agrees 2e-6 late.kv early.kv
+	assert_equal "$(got 'o["both"], o["mass_recall"], 0 < o["output_error"] < 10')" "(0, 0.0, True)"
+	# nothing at all is left: all of the output is lost
+	mksnapshot -N 0 -T 20 -o none.kv
+	agrees 2e-6 late.kv none.kv
+	assert_equal "$(got 'o["mass_recall"], o["output_error"]')" "(0.0, 1.0)"
+	run -0 kv-diff late.kv early.kv
+	assert_line --regexp '^ +0 +32 +48 +- +- +0\.00% +[0-9.]+    all$'
+}
+
+@test "another type shows as small differences of keys and values, and is said" {
+	mksnapshot -d f32 -N 50 -w 3 -o a.kv
+	retype bf16 a.kv b.kv
+	kv-check b.kv
+	agrees 2e-6 a.kv b.kv
+	assert_equal "$(got 'o["keys_differ"], 0 < o["key_difference"] <= 2**-8, 0 < o["output_error"] < 0.01')" \
+		"(200, True, True)"
+	run -0 kv-diff a.kv b.kv
+	assert_line "a        a.kv: 50 tokens, next position 50, f32"
+	assert_line "b        b.kv: the same tokens, next position 50, bf16"
+	# widened again, the numbers are the same
+	mksnapshot -d bf16 -N 50 -w 3 -o a.kv
+	retype f32 a.kv b.kv
+	agrees 2e-6 a.kv b.kv
+	assert_equal "$(got 'o["keys_differ"], o["values_differ"], o["same"]')" "(0, 0, False)"
+}
+
+@test "tokens are the same, continued, a beginning, or others from some token on" {
+	seq 1 40 >a; seq 1 60 >b; (seq 1 30; seq 200 240) >c
+	for x in a b c; do kv-prefill -m "$DEMO" --ids --observe 4 -o $x.kv $x; done
+	for pair in "a a same 40" "a b continued 40" "b a beginning 40" "b c other 30"; do
+		read -r x y word common <<<"$pair"
+		agrees 1e-5 $x.kv $y.kv
+		assert_equal "$(got 'o["tokens"], o["tokens_common"]')" "('$word', $common)"
+	done
+	run -0 kv-diff a.kv b.kv
+	assert_line "b        b.kv: 60 tokens, which continue those of a, next position 60, bf16"
+	run -0 kv-diff b.kv a.kv
+	assert_line "b        a.kv: 40 tokens, which begin those of a, next position 40, bf16"
+	run -0 kv-diff b.kv c.kv
+	assert_line "b        c.kv: 71 tokens, others from token 30 on, next position 71, bf16"
+}
+
+@test "queries of the second snapshot are used when the first has none, and without any rows are compared" {
+	mksnapshot -N 40 -o a.kv
+	mksnapshot -N 40 -w 6 -o b.kv
+	agrees 2e-6 a.kv b.kv
+	run -0 kv-diff a.kv b.kv
+	assert_line "queries  6 of b: a has none"
+	agrees 0 a.kv a.kv
+	run -0 kv-diff a.kv a.kv
+	assert_line "queries  none: no attention is compared (kv-prefill --observe)"
+	assert_line "     both    only a    only b      keys    values  layer"
+}
+
+@test "a layer without queries has neither mass nor error, and counts in neither" {
+	mksnapshot -L 3 -N 40 -w 6 -o whole.kv
+	"$PYTHON" "$BATS_TEST_DIRNAME/bin/strip.py" oBSq whole.kv a.kv 1
+	evicted whole.kv b.kv 0.5
+	agrees 2e-6 a.kv b.kv
+	run -0 kv-diff a.kv b.kv
+	assert_line --regexp '^ +40 +40 +0 +same +same +- +-      1$'
+}
+
+@test "what is not a number differs without bounds from one, and not from itself" {
+	"$PYTHON" -c 'print(*[0.5] * 77, "nan", "inf", *[0.25] * 200)' >keys
+	mksnapshot -G 1 -N 20 --keys keys -o a.kv
+	kv-diff a.kv a.kv | grep -E '^ +40 +0 +0 +same +same    all$'
+	sed 's/nan/0/' keys >other
+	mksnapshot -G 1 -N 20 --keys other -o b.kv
+	kv-diff --json a.kv b.kv >got.json
+	assert_equal "$(got 'o["keys_differ"], o["key_difference"], o["values_differ"], o["value_difference"]')" \
+		"(2, None, 0, 0.0)"
+	kv-diff b.kv a.kv | grep -E '^ +40 +0 +0 +inf +same    all$'
+}
+
+@test "queries of tokens that are not stored see all rows, and not their own keys" {
+	mksnapshot -N 60 -w 2 --own 3 -d bf16 -o a.kv
+	evicted a.kv b.kv 0.5
+	agrees 2e-6 a.kv b.kv
+}
+
+@test "positions that were given anew are warned of, and turned keys show" {
+	seq 1 80 | kv-prefill -m "$DEMO" --ids --observe 4 -o a.kv
+	evicted a.kv b.kv 0.5 --positions compact
+	run -0 --separate-stderr kv-diff a.kv b.kv
+	assert_regex "$stderr" 'kv-diff: positions were given anew in one of them'
+	refute_line --regexp 'same .* all$'
+}
+
+@test "--exit-code: 1 when anything critical differs, and not for scores or compression" {
+	mksnapshot -N 40 -w 6 -o a.kv
+	kv-score --method snapkv -z -o scored.kv a.kv
+	mksnapshot -N 40 -w 6 -s 1 -o b.kv
+	kv-diff --exit-code a.kv scored.kv
+	run -1 --separate-stderr kv-diff --exit-code a.kv b.kv
+	assert_equal "$stderr" ""
+	kv-diff a.kv b.kv
+	mksnapshot -N 40 -w 6 --logits -o b.kv
+	run -1 kv-diff --exit-code a.kv b.kv
+}
+
+@test "snapshots of different models are refused with 4 and the fields" {
+	mksnapshot -L 2 -E 8 -o a.kv
+	mksnapshot -L 3 -E 16 -o b.kv
+	run -4 --separate-stderr kv-diff a.kv b.kv
+	assert_equal "$output" ""
+	assert_equal "$stderr" "kv-diff: a.kv and b.kv are not of one model: ffn: 128 a.kv, 256 b.kv; \
+head_width: 8 a.kv, 16 b.kv; hidden: 32 a.kv, 64 b.kv; layers: 2 a.kv, 3 b.kv"
+}
+
+@test "what is wrong with the command line or the second snapshot is refused, and nothing is printed" {
+	mksnapshot -N 40 -w 6 -o a.kv
+	run -2 --separate-stderr kv-diff - - <a.kv
+	assert_regex "$stderr" 'only one of the snapshots can be standard input'
+	run -2 --separate-stderr kv-diff a.kv
+	run -2 --separate-stderr kv-diff --by row a.kv a.kv
+	assert_regex "$stderr" '--by row: want layer or head'
+	head -c 3000 a.kv >cut.kv
+	for order in "a.kv cut.kv" "cut.kv a.kv"; do
+		run -3 --separate-stderr kv-diff $order
+		assert_regex "$stderr" 'cut.kv: .*truncated'
+		assert_equal "$output" ""
+	done
+	run -3 --separate-stderr kv-diff a.kv - <cut.kv
+	assert_regex "$stderr" 'stdin: .*truncated'
+	run -1 kv-diff a.kv not-there.kv
+}
+
+@test "any number of threads gives the same bytes" {
+	mksnapshot -H 16 -G 4 -E 64 -N 2000 --ragged -w 16 -d bf16 -o a.kv
+	evicted a.kv b.kv 0.2
+	cmp <(kv-diff --json -j 1 a.kv b.kv) <(kv-diff --json -j 4 a.kv b.kv)
+}
