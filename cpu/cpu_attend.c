@@ -8,7 +8,10 @@
  * loops over keys are in simd_attend.c.
  *
  * Because positions ascend, the rows that a query sees are a prefix of the KV head's rows:
- * its length is all that the inner loops need to know about positions. */
+ * its length is all that the inner loops need to know about positions.
+ *
+ * attend_chosen() is the same with one query row that sees all, and a list of rows: the same
+ * pieces and sums, so a list of all rows gives the bytes of attend(). */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
@@ -21,6 +24,7 @@
 /* How one call is cut. */
 struct plan {
 	const struct layer_rows *rows;
+	const struct chosen *chosen;  /* only these rows, seen by all; NULL: all */
 	size_t N, H, R, E;
 	size_t block, blocks;        /* query rows of one item; items along N */
 	size_t chunk, chunks;        /* cache rows of one item; items along the longest head */
@@ -33,19 +37,28 @@ round_up(size_t n, size_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
+/* Rows of KV head g that are read */
 static size_t
-longest_head(const struct layer_rows *rows)
+rows_of(const struct plan *p, size_t g)
 {
-	size_t longest = 0, g;
+	return p->chosen == NULL ? p->rows->len[g] : cpu_chosen_rows(p->chosen, p->rows, g);
+}
 
-	for (g = 0; g < rows->heads; g++)
-		longest = rows->len[g] > longest ? rows->len[g] : longest;
+static size_t
+longest_head(const struct plan *p)
+{
+	size_t longest = 0, g, n;
+
+	for (g = 0; g < p->rows->heads; g++)
+		longest = (n = rows_of(p, g)) > longest ? n : longest;
 	return longest;
 }
 
-/* Returns 0 after remembering the failure when the shapes cannot be. */
+/* chosen: NULL, or the rows that are read. Returns 0 after remembering the failure when the
+ * shapes cannot be. */
 static int
-make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N, size_t H)
+make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows,
+    const struct chosen *chosen, size_t N, size_t H)
 {
 	size_t longest, items, M;
 
@@ -55,8 +68,9 @@ make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N
 		    rows->heads, rows->width);
 		return 0;
 	}
-	*p = (struct plan){ .rows = rows, .N = N, .H = H, .R = H / rows->heads, .E = rows->width };
-	longest = longest_head(rows);
+	*p = (struct plan){ .rows = rows, .chosen = chosen, .N = N, .H = H, .R = H / rows->heads,
+		.E = rows->width };
+	longest = longest_head(p);
 	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
 	p->blocks = (N + p->block - 1) / p->block;
 	items = p->blocks * rows->heads;
@@ -69,6 +83,8 @@ make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows, size_t N
 	M = p->block * p->R;
 	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 2 * round_up(M, 16) +
 	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
+	if (chosen != NULL && chosen->rows > 1)
+		p->floats += p->chunk;
 	return 1;
 }
 
@@ -112,7 +128,8 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, const floa
 	seen = (uint32_t *)(j->m + round_up(M, 16));
 	scratch = (float *)seen + round_up(M, 16);
 	for (n = 0; n < N; n++) {
-		seen[n * p->R] = seen_rows(c->pos + c->start[g], c->len[g], qpos[n0 + n]);
+		seen[n * p->R] = (uint32_t)(p->chosen != NULL ? rows_of(p, g) :
+		    seen_rows(c->pos + c->start[g], c->len[g], qpos[n0 + n]));
 		if (seen[n * p->R] > j->last)
 			j->last = seen[n * p->R];
 		for (r = 1; r < p->R; r++)
@@ -122,6 +139,23 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, const floa
 	}
 	j->seen = seen;
 	j->q = scratch;
+}
+
+/* The numbers of the rows of a job that reads those chosen; pages are written out as rows
+ * behind the queries in the thread's scratch. */
+static void
+list_rows(const struct plan *p, struct attend_job *j, size_t g)
+{
+	const struct chosen *c = p->chosen;
+	uint32_t *list = (uint32_t *)(j->q + round_up(j->M * j->E, 16));
+	const uint32_t *at = c->at + g * c->stride;
+	size_t i;
+
+	j->at = c->rows == 1 && j->first < j->last ? at + j->first : list;
+	if (c->rows == 1)
+		return;
+	for (i = j->first; i < j->last; i++)
+		list[i - j->first] = (uint32_t)(at[i / c->rows] * c->rows + i % c->rows);
 }
 
 /* o[E] and lse (each NULL = not wanted) <- query row m of a job that has run, normalised */
@@ -179,6 +213,8 @@ attend_item(void *arg, size_t item, int thread)
 	j.first = c * p->chunk;
 	if (j.last > j.first + p->chunk)
 		j.last = j.first + p->chunk;
+	if (p->chosen != NULL)
+		list_rows(p, &j, g);
 	memset(j.o, 0, j.M * PADDED(j.E) * sizeof *j.o);
 	memset(j.l, 0, j.M * 16 * sizeof *j.l);
 	for (m = 0; m < j.M; m++)
@@ -250,9 +286,23 @@ cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct lay
 	struct plan p;
 	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .o = o, .lse = lse };
 
-	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, N, H))
+	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, NULL, N, H))
 		return;
 	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, o != NULL) * sizeof *a.scratch)) != NULL)
+		attend(&a);
+}
+
+void
+cpu_attend_chosen(struct dev *d, float *o, const float *q, const struct layer_rows *rows,
+    const struct chosen *chosen, uint32_t H)
+{
+	struct plan p;
+	struct call a = { .d = d, .plan = &p, .q = q, .o = o };
+
+	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, rows, chosen) ||
+	    !make_plan(d, &p, rows, chosen, 1, H))
+		return;
+	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *a.scratch)) != NULL)
 		attend(&a);
 }
 
@@ -305,7 +355,7 @@ static void
 add_mass(struct call *a)
 {
 	const struct plan *p = a->plan;
-	size_t longest = longest_head(p->rows);
+	size_t longest = longest_head(p);
 
 	cpu_run(a->d, mass_item, a, (longest + MASS_ROWS - 1) / MASS_ROWS * p->rows->heads,
 	    p->N * p->H * p->E * longest);
@@ -319,7 +369,7 @@ cpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const
 	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .norm = lse,
 	    .mass = mass, .stride = stride, .over = over };
 
-	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, N, H))
+	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, NULL, N, H))
 		return;
 	if ((a.scratch = cpu_scratch(d, d->threads * mass_floats(&p) * sizeof *a.scratch)) != NULL)
 		add_mass(&a);
@@ -350,8 +400,8 @@ cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
 	const size_t lses = round_up((size_t)W * H, 16);
 	size_t floats, h;
 
-	if (d->error[0] != '\0' || !make_plan(d, &p, rows, W, H) ||
-	    (own != NULL && !make_plan(d, &po, own, W, H)))
+	if (d->error[0] != '\0' || !make_plan(d, &p, rows, NULL, W, H) ||
+	    (own != NULL && !make_plan(d, &po, own, NULL, W, H)))
 		return;
 	floats = attend_floats(d, &p, 0);
 	if (own != NULL && floats < attend_floats(d, &po, 0))

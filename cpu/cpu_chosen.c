@@ -1,11 +1,12 @@
-/* cpu_chosen.c - only the rows that were chosen: attend_chosen, gather, rebuild */
+/* cpu_chosen.c - only the rows that were chosen: gather, rebuild, and what attend_chosen() in
+ * cpu_attend.c needs to know of a choice */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
 
 /* Only the last entry of a list can be cut: entries ascend. */
-static size_t
-chosen_rows(const struct chosen *c, const struct layer_rows *rows, size_t g)
+size_t
+cpu_chosen_rows(const struct chosen *c, const struct layer_rows *rows, size_t g)
 {
 	const uint32_t *at = c->at + g * c->stride;
 	const size_t len = rows->len[g];
@@ -26,54 +27,18 @@ chosen_row(const struct chosen *c, size_t g, size_t i)
 	return (size_t)c->at[g * c->stride + i / c->rows] * c->rows + i % c->rows;
 }
 
-/* Returns 0 after remembering the failure. */
-static int
-can_be(struct dev *d, const struct layer_rows *rows, const struct chosen *c, const char *what)
+int
+cpu_can_be_chosen(struct dev *d, const struct layer_rows *rows, const struct chosen *c)
 {
-	if (c->rows == 0 || kv_dtype_size(rows->dtype) == 0)
-		cpu_fail(d, "%s: entries of %u rows, width %u", what, c->rows, rows->width);
+	uint32_t g;
+
+	if (c->rows == 0)
+		cpu_fail(d, "chosen entries of 0 rows");
+	for (g = 0; g < rows->heads; g++)
+		if (c->n[g] > c->stride)
+			cpu_fail(d, "%u entries chosen of KV head %u, in a list of %zu", c->n[g], g,
+			    c->stride);
 	return d->error[0] == '\0';
-}
-
-void
-cpu_attend_chosen(struct dev *d, float *o, const float *q, const struct layer_rows *rows,
-    const struct chosen *c, uint32_t H)
-{
-	const size_t E = rows->width, bytes = E * kv_dtype_size(rows->dtype);
-	const float scale = (float)(1 / sqrt((double)E));
-	size_t h, g, i, e, n, row;
-	float *x, *w, most, sum;
-
-	if (d->error[0] != '\0' || !can_be(d, rows, c, "attend_chosen"))
-		return;
-	if (rows->heads == 0 || H % rows->heads != 0) {
-		cpu_fail(d, "attention: %u query heads over %u KV heads", H, rows->heads);
-		return;
-	}
-	for (h = 0; h < H; h++, o += E, q += E) {
-		g = h / (H / rows->heads);
-		n = chosen_rows(c, rows, g);
-		if ((x = cpu_scratch(d, (E + n) * sizeof *x)) == NULL)
-			return;
-		w = x + E;
-		for (i = 0, most = -INFINITY; i < n; i++) {
-			row = rows->start[g] + chosen_row(c, g, i);
-			d->simd->widen(x, (const char *)rows->k + row * bytes, rows->dtype, E);
-			for (e = 0, w[i] = 0; e < E; e++)
-				w[i] += q[e] * scale * x[e];
-			most = fmaxf(most, w[i]);
-		}
-		memset(o, 0, E * sizeof *o);
-		for (i = 0, sum = 0; i < n; i++) {
-			row = rows->start[g] + chosen_row(c, g, i);
-			d->simd->widen(x, (const char *)rows->v + row * bytes, rows->dtype, E);
-			sum += w[i] = expf(w[i] - most);
-			for (e = 0; e < E; e++)
-				o[e] += w[i] * x[e];
-		}
-		for (e = 0; e < E && n > 0; e++)
-			o[e] /= sum;
-	}
 }
 
 void
@@ -83,10 +48,10 @@ cpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
 	const size_t bytes = from->width * kv_dtype_size(from->dtype);
 	size_t g, i, n, row, dst;
 
-	if (d->error[0] != '\0' || !can_be(d, from, c, "gather"))
+	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, from, c))
 		return;
 	for (g = 0; g < from->heads; g++) {
-		n = chosen_rows(c, from, g);
+		n = cpu_chosen_rows(c, from, g);
 		for (i = 0; i < n; i++) {
 			row = from->start[g] + chosen_row(c, g, i);
 			dst = to->start[g] + i;
@@ -130,7 +95,7 @@ cpu_rebuild(struct dev *d, struct layer_rows *to, const struct chosen *c,
 	size_t g, i, row, dst;
 	float *x;
 
-	if (d->error[0] != '\0' || !can_be(d, to, c, "rebuild"))
+	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, to, c))
 		return;
 	if (low->chunk == 0 || low->dtype != to->dtype) {
 		cpu_fail(d, "rebuild: chunks of %u rows, %s factors of %s keys", low->chunk,

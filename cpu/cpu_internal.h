@@ -4,6 +4,8 @@
  * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
  * cpu_attend.c  attention and attention mass: how the work is cut into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
+ * cpu_attend.c  attention, of all rows or chosen ones, and attention mass: how the work is cut
+ *               into items
  * cpu_rows.c    everything that handles one row at a time
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
@@ -39,7 +41,8 @@ struct attend_job {
 	const void *k, *v;           /* [..][E] of dtype: this KV head's rows; v NULL: only m, l */
 	enum kv_dtype dtype;
 	size_t E, M;
-	size_t first, last;          /* rows first..last-1 of the head are read */
+	size_t first, last;          /* rows first..last-1 of the head are read, or of those chosen */
+	const uint32_t *at;          /* [last - first] where these are in k and v; NULL: in order */
 	const float *q;              /* [M][E], multiplied by 1/sqrt(E) */
 	const uint32_t *seen;        /* [M] query row m sees rows 0 .. seen[m]-1 of the head */
 	float *m;                    /* [M] largest logit so far, -inf at first */
@@ -121,6 +124,11 @@ void *cpu_scratch(struct dev *, size_t bytes);
 
 /* Remembers the first failure. May be called by any thread. */
 void cpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Rows of KV head g that the chosen entries stand for. Entries behind the end are none. */
+size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t g);
+/* Returns 0 after remembering the failure. */
+int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
 
 /* Ops of the other files; contracts in model/ops.h */
 void cpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);

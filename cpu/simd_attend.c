@@ -29,21 +29,39 @@
 #define FEW 8
 #define QROWS (VL == 16 ? 4 : 2)
 
-/* c[mr][nr vectors] <- a[mr][K] . b[K][nr vectors] of type (+ c when add) */
+/* Up to KEY_TILE rows of one KV head: row i of the tile is row at[i] of k and v. */
+struct tile {
+	const char *k, *v;           /* v NULL: not wanted */
+	const uint32_t *at;
+	size_t rows;
+	size_t ahead;                /* rows at[KEY_TILE] .. of the next tile that will be read */
+};
+
+static const uint32_t in_order[2 * KEY_TILE] = {
+#define FOUR(n) n, n + 1, n + 2, n + 3
+#define SIXTEEN(n) FOUR(n), FOUR(n + 4), FOUR(n + 8), FOUR(n + 12)
+	SIXTEEN(0), SIXTEEN(16), SIXTEEN(32), SIXTEEN(48),
+	SIXTEEN(64), SIXTEEN(80), SIXTEEN(96), SIXTEEN(112),
+};
+
+/* c[mr][nr vectors] <- a[mr][K] . b[K][nr vectors] of type (+ c when add); row k of b is its
+ * row at[k] where listed */
 INLINE void
 block(float *c, size_t ldc, const float *a, size_t lda, const void *b, const enum kv_dtype type,
-    size_t ldb, size_t K, const int mr, const int nr, int add)
+    size_t ldb, const int listed, const uint32_t *at, size_t K, const int mr, const int nr,
+    int add)
 {
 	vf sum[MR][NR], bv[NR], av;
-	size_t k;
+	size_t k, row;
 	int i, j;
 
 UNROLL	for (i = 0; i < mr; i++)
 UNROLL		for (j = 0; j < nr; j++)
 			sum[i][j] = add ? vload(c + i * ldc + j * VL) : vset(0);
 	for (k = 0; k < K; k++) {
+		row = listed ? at[k] : k;
 UNROLL		for (j = 0; j < nr; j++)
-			bv[j] = vload_as(b, k * ldb + j * VL, type);
+			bv[j] = vload_as(b, row * ldb + j * VL, type);
 UNROLL		for (i = 0; i < mr; i++) {
 			av = vset(a[i * lda + k]);
 UNROLL			for (j = 0; j < nr; j++)
@@ -63,11 +81,14 @@ column(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t 
 	size_t m;
 
 	for (m = 0; m + MR <= M; m += MR)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, K, MR, nr, add);
+		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, 0, NULL, K, MR,
+		    nr, add);
 	for (; m + 2 <= M; m += 2)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, K, 2, nr, add);
+		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, 0, NULL, K, 2,
+		    nr, add);
 	if (m < M)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, K, 1, nr, add);
+		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, 0, NULL, K, 1,
+		    nr, add);
 }
 
 /* c[M][cols] <- a[M][K] . b[K][cols] (+ c when add), cols a multiple of VL */
@@ -98,47 +119,48 @@ fold4(vf a, vf b, vf c, vf d)
 	return fold2(fold2(a, c), fold2(b, d));
 }
 
-/* Asks for the i-th of KEY_TILE/4 parts of a tile: a piece of its first half and one of its
+/* Asks for the i-th of KEY_TILE/4 parts of the next tile: rows of its first half and of its
  * second. What limits a single core is the number of lines that it waits for; two places at
- * a time, here and in the values, are fetched half again as fast as one. */
+ * a time, in the keys and in the values, are fetched half again as fast as one. */
 INLINE void
-prefetch_part(const char *tile, size_t bytes, size_t i)
+prefetch_part(const struct tile *t, size_t row_bytes, size_t i)
 {
-	const size_t half = bytes / 2, part = half / (KEY_TILE / 4);
-	size_t at;
+	const size_t row[] = { 2 * i, 2 * i + 1, KEY_TILE / 2 + 2 * i, KEY_TILE / 2 + 2 * i + 1 };
+	size_t n, b, at;
 
-	for (at = i * part; at < (i + 1) * part; at += 64) {
-		__builtin_prefetch(tile + at);
-		__builtin_prefetch(tile + half + at);
+	for (n = 0; n < 4 && row[n] < t->ahead; n++) {
+		at = t->at[KEY_TILE + row[n]] * row_bytes;
+		for (b = 0; b < row_bytes; b += 64) {
+			__builtin_prefetch(t->k + at + b);
+			if (t->v != NULL)
+				__builtin_prefetch(t->v + at + b);
+		}
 	}
 }
 
-/* s[nq][VL] (rows KEY_TILE apart) <- q[nq][E] . k[VL][E]; rows that are not there repeat
- * the last one */
+/* s[nq][VL] (rows KEY_TILE apart) <- q[nq][E] . rows row0 .. of the tile; rows that are not
+ * there repeat the last one */
 INLINE void
-dots_of_keys(float *s, const float *q, const int nq, const void *k, const enum kv_dtype type,
-    size_t rows, size_t E, const char *next_k, const char *next_v, size_t part0)
+dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_t row0,
+    const enum kv_dtype type, size_t E, int prefetch)
 {
-	const size_t tile = KEY_TILE * E * (type == KV_F32 ? 4 : 2);
 	vf part[QROWS][VL / 4], sum[QROWS][4], kv[4], qv;
 	size_t at[4], row, e;
 	int g, i, m;
 
 	/* Keys g, g + VL/4, g + VL/2, g + 3 VL/4: the folds then leave key i in lane i. */
 	for (g = 0; g < VL / 4; g++) {
-		if (next_k != NULL)
-			prefetch_part(next_k, tile, part0 + g);
-		if (next_v != NULL)
-			prefetch_part(next_v, tile, part0 + g);
+		if (prefetch)
+			prefetch_part(t, E * (type == KV_F32 ? 4 : 2), row0 / 4 + g);
 UNROLL		for (i = 0; i < 4; i++) {
-			row = g + i * (VL / 4);
-			at[i] = (row < rows ? row : rows - 1) * E;
+			row = row0 + g + i * (VL / 4);
+			at[i] = t->at[row < t->rows ? row : t->rows - 1] * E;
 UNROLL			for (m = 0; m < nq; m++)
 				sum[m][i] = vset(0);
 		}
 		for (e = 0; e < E; e += VL) {
 UNROLL			for (i = 0; i < 4; i++)
-				kv[i] = vload_as(k, at[i] + e, type);
+				kv[i] = vload_as(t->k, at[i] + e, type);
 UNROLL			for (m = 0; m < nq; m++) {
 				qv = vload(q + m * E + e);
 UNROLL				for (i = 0; i < 4; i++)
@@ -158,60 +180,52 @@ UNROLL	for (m = 0; m < nq; m++)
 #endif
 }
 
-/* s[M][KEY_TILE] <- q[M][E] . k[rows][E]; the next tiles of k, and of v unless NULL, are on
- * their way when it returns */
+/* s[M][KEY_TILE] <- q[M][E] . keys of the tile; the next tile is on its way when it returns */
 INLINE void
-few_scores(float *s, const float *q, size_t M, const char *k, const char *v,
-    const enum kv_dtype type, size_t rows, size_t E)
+few_scores(float *s, const float *q, size_t M, const struct tile *t, const enum kv_dtype type,
+    size_t E)
 {
-	const size_t size = type == KV_F32 ? 4 : 2, tile = KEY_TILE * E * size;
-	const char *keys, *nk, *nv;
 	size_t row, m;
 
-	for (row = 0; row < rows; row += VL) {
-		keys = k + row * E * size;
-		nk = k + tile;
-		nv = v == NULL ? NULL : v + tile;
-		for (m = 0; m + QROWS <= M; m += QROWS, nk = nv = NULL)
-			dots_of_keys(s + m * KEY_TILE + row, q + m * E, QROWS, keys, type,
-			    rows - row, E, nk, nv, row / 4);
-		for (; m < M; m++, nk = nv = NULL)
-			dots_of_keys(s + m * KEY_TILE + row, q + m * E, 1, keys, type,
-			    rows - row, E, nk, nv, row / 4);
+	for (row = 0; row < t->rows; row += VL) {
+		for (m = 0; m + QROWS <= M; m += QROWS)
+			dots_of_keys(s + m * KEY_TILE + row, q + m * E, QROWS, t, row, type, E, m == 0);
+		for (; m < M; m++)
+			dots_of_keys(s + m * KEY_TILE + row, q + m * E, 1, t, row, type, E, m == 0);
 	}
 }
 
-/* o[mr][E] += p[mr][rows] . v[rows][E] */
+/* o[mr][E] += p[mr][rows] . values of the tile */
 INLINE void
-few_outputs_of(float *o, const float *p, const int mr, const char *v, const enum kv_dtype type,
-    size_t rows, size_t E)
+few_outputs_of(float *o, const float *p, const int mr, const struct tile *t,
+    const enum kv_dtype type, size_t E)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	size_t e;
 
 	for (e = 0; e + NR * VL <= E; e += NR * VL)
-		block(o + e, E, p, KEY_TILE, v + e * size, type, E, rows, mr, NR, 1);
+		block(o + e, E, p, KEY_TILE, t->v + e * size, type, E, 1, t->at, t->rows, mr, NR, 1);
 	for (; e < E; e += VL)
-		block(o + e, E, p, KEY_TILE, v + e * size, type, E, rows, mr, 1, 1);
+		block(o + e, E, p, KEY_TILE, t->v + e * size, type, E, 1, t->at, t->rows, mr, 1, 1);
 }
 
 INLINE void
-few_outputs(float *o, const float *p, size_t M, const char *v, const enum kv_dtype type,
-    size_t rows, size_t E)
+few_outputs(float *o, const float *p, size_t M, const struct tile *t, const enum kv_dtype type,
+    size_t E)
 {
 	size_t m;
 
 	for (m = 0; m + QROWS <= M; m += QROWS)
-		few_outputs_of(o + m * E, p + m * KEY_TILE, QROWS, v, type, rows, E);
+		few_outputs_of(o + m * E, p + m * KEY_TILE, QROWS, t, type, E);
 	for (; m < M; m++)
-		few_outputs_of(o + m * E, p + m * KEY_TILE, 1, v, type, rows, E);
+		few_outputs_of(o + m * E, p + m * KEY_TILE, 1, t, type, E);
 }
 
 /* ---- many query rows ---- */
 
-/* kt[E][KEY_TILE] <- rows of k[rows][E], transposed; rows that are not there are 0 */
+/* kt[E][KEY_TILE] <- keys of the tile, transposed; rows that are not there are 0 */
 INLINE void
-transpose_keys(float *kt, const void *k, const enum kv_dtype type, size_t rows, size_t E)
+transpose_keys(float *kt, const struct tile *t, const enum kv_dtype type, size_t E)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	size_t row, e, i, n;
@@ -220,15 +234,15 @@ transpose_keys(float *kt, const void *k, const enum kv_dtype type, size_t rows, 
 	for (row = 0; row < KEY_TILE; row += VL)
 		for (e = 0; e < E; e += VL) {
 			n = E - e < VL ? E - e : VL;
-			if (row + VL <= rows && n == VL) {
-UNROLL				for (i = 0; i < VL; i++) {
-	__builtin_prefetch((const char *)k + ((row + i + KEY_TILE) * E + e) * size);
-	r[i] = vload_as(k, (row + i) * E + e, type);
-				}
+			for (i = 0; i < VL && row + i < t->ahead; i++)
+				__builtin_prefetch(t->k + (t->at[KEY_TILE + row + i] * E + e) * size);
+			if (row + VL <= t->rows && n == VL) {
+UNROLL				for (i = 0; i < VL; i++)
+					r[i] = vload_as(t->k, t->at[row + i] * E + e, type);
 			} else
 				for (i = 0; i < VL; i++)
-					r[i] = row + i < rows
-					    ? vload_part(k, (row + i) * E + e, n, type)
+					r[i] = row + i < t->rows
+					    ? vload_part(t->k, t->at[row + i] * E + e, n, type)
 					    : vset(0);
 			vtranspose(r);
 			for (i = 0; i < n; i++)
@@ -236,48 +250,59 @@ UNROLL				for (i = 0; i < VL; i++) {
 		}
 }
 
-/* vt[rows][PADDED(E)] <- v[rows][E]; the padding is 0 */
+/* vt[rows][PADDED(E)] <- values of the tile; the padding is 0 */
 INLINE void
-widen_values(float *vt, const void *v, const enum kv_dtype type, size_t rows, size_t E)
+widen_values(float *vt, const struct tile *t, const enum kv_dtype type, size_t E)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
-	size_t row, e;
+	size_t row, e, at;
 
-	for (row = 0; row < rows; row++, vt += PADDED(E)) {
-		for (e = 0; e + VL <= E; e += VL) {
-			__builtin_prefetch((const char *)v + ((row + KEY_TILE) * E + e) * size);
-			vstore(vt + e, vload_as(v, row * E + e, type));
-		}
+	for (row = 0; row < t->rows; row++, vt += PADDED(E)) {
+		if (row < t->ahead)
+			for (e = 0; e < E; e += 64 / size)
+				__builtin_prefetch(t->v + (t->at[KEY_TILE + row] * E + e) * size);
+		at = t->at[row] * E;
+		for (e = 0; e + VL <= E; e += VL)
+			vstore(vt + e, vload_as(t->v, at + e, type));
 		for (; e < PADDED(E); e += VL)
-			vstore(vt + e, e < E ? vload_part(v, row * E + e, E - e, type) : vset(0));
+			vstore(vt + e, e < E ? vload_part(t->v, at + e, E - e, type) : vset(0));
 	}
 }
 
-/* The tile of keys, and of values where wanted, that begins at row s */
-static void
-load_tile(const struct attend_job *j, size_t s, size_t rows)
+INLINE void
+load_tile_as(const struct attend_job *j, const struct tile *t, const enum kv_dtype type)
 {
-	const size_t at = s * j->E * (j->dtype == KV_F32 ? 4 : 2);
-	const char *k = (const char *)j->k + at, *v = j->v == NULL ? NULL : (const char *)j->v + at;
-	size_t vrows = v == NULL ? 0 : rows;
+	transpose_keys(j->kt, t, type, j->E);
+	if (t->v != NULL)
+		widen_values(j->vt, t, type, j->E);
+}
 
-	switch (j->dtype) {
-	case KV_BF16:
-		transpose_keys(j->kt, k, KV_BF16, rows, j->E);
-		widen_values(j->vt, v, KV_BF16, vrows, j->E);
-		break;
-	case KV_F16:
-		transpose_keys(j->kt, k, KV_F16, rows, j->E);
-		widen_values(j->vt, v, KV_F16, vrows, j->E);
-		break;
-	case KV_F32:
-		transpose_keys(j->kt, k, KV_F32, rows, j->E);
-		widen_values(j->vt, v, KV_F32, vrows, j->E);
-		break;
-	}
+static void
+load_tile(const struct attend_job *j, const struct tile *t)
+{
+	if (j->dtype == KV_BF16)
+		load_tile_as(j, t, KV_BF16);
+	else if (j->dtype == KV_F16)
+		load_tile_as(j, t, KV_F16);
+	else
+		load_tile_as(j, t, KV_F32);
 }
 
 /* ---- both ---- */
+
+/* The tile that begins with row s of the job */
+static struct tile
+tile_of(const struct attend_job *j, size_t s)
+{
+	const size_t skip = j->at != NULL ? 0 : s * j->E * (j->dtype == KV_F32 ? 4 : 2);
+	const size_t left = j->last - s, rows = left < KEY_TILE ? left : KEY_TILE;
+	struct tile t = { .k = (const char *)j->k + skip, .rows = rows };
+
+	t.v = j->v == NULL ? NULL : (const char *)j->v + skip;
+	t.at = j->at != NULL ? j->at + (s - j->first) : in_order;
+	t.ahead = left - rows < KEY_TILE ? left - rows : KEY_TILE;
+	return t;
+}
 
 /* How many rows of the tile [s, s + rows) query row m sees */
 INLINE size_t
@@ -338,66 +363,64 @@ is_few(const struct attend_job *j)
 	return j->M <= FEW && j->E % 16 == 0;
 }
 
-/* s[n][KEY_TILE] <- scores of query rows m .. m+n-1 with the tile at row s */
+/* s[n][KEY_TILE] <- scores of query rows m .. m+n-1 with the tile */
 static void
-scores(const struct attend_job *j, size_t s, size_t rows, size_t m, size_t n)
+scores(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 {
 	const float *q = j->q + m * j->E;
-	const size_t at = s * j->E * (j->dtype == KV_F32 ? 4 : 2);
-	const char *k = (const char *)j->k + at, *v = j->v == NULL ? NULL : (const char *)j->v + at;
 
 	if (!is_few(j))
 		product(j->s, KEY_TILE, q, j->E, j->kt, KEY_TILE, n, KEY_TILE, j->E, 0);
 	else if (j->dtype == KV_BF16)
-		few_scores(j->s, q, n, k, v, KV_BF16, rows, j->E);
+		few_scores(j->s, q, n, t, KV_BF16, j->E);
 	else if (j->dtype == KV_F16)
-		few_scores(j->s, q, n, k, v, KV_F16, rows, j->E);
+		few_scores(j->s, q, n, t, KV_F16, j->E);
 	else
-		few_scores(j->s, q, n, k, v, KV_F32, rows, j->E);
+		few_scores(j->s, q, n, t, KV_F32, j->E);
 }
 
 /* o of query rows m .. m+n-1 += what scores() and soften() left in s, times the values of
  * the tile */
 static void
-outputs(const struct attend_job *j, size_t s, size_t rows, size_t m, size_t n)
+outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 {
 	const size_t wide = PADDED(j->E);
 	float *o = j->o + m * wide;
-	const char *v;
 
 	if (j->v == NULL)
 		return;
-	v = (const char *)j->v + s * j->E * (j->dtype == KV_F32 ? 4 : 2);
 	if (!is_few(j))
-		product(o, wide, j->s, KEY_TILE, j->vt, wide, n, wide, rows, 1);
+		product(o, wide, j->s, KEY_TILE, j->vt, wide, n, wide, t->rows, 1);
 	else if (j->dtype == KV_BF16)
-		few_outputs(o, j->s, n, v, KV_BF16, rows, j->E);
+		few_outputs(o, j->s, n, t, KV_BF16, j->E);
 	else if (j->dtype == KV_F16)
-		few_outputs(o, j->s, n, v, KV_F16, rows, j->E);
+		few_outputs(o, j->s, n, t, KV_F16, j->E);
 	else
-		few_outputs(o, j->s, n, v, KV_F32, rows, j->E);
+		few_outputs(o, j->s, n, t, KV_F32, j->E);
 }
 
 void
 FN(attend)(const struct attend_job *j)
 {
 	size_t s, rows, m, n, i, seen;
+	struct tile t;
 
 	for (s = j->first; s < j->last; s += rows) {
-		rows = j->last - s < KEY_TILE ? j->last - s : KEY_TILE;
+		t = tile_of(j, s);
+		rows = t.rows;
 		if (!is_few(j))
-			load_tile(j, s, rows);
+			load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
 			if (most_seen(j, m, n, s, rows) == 0)
 				continue;
-			scores(j, s, rows, m, n);
+			scores(j, &t, m, n);
 			for (i = 0; i < n; i++)
 				if ((seen = seen_in_tile(j, m + i, s, rows)) > 0)
 					soften(j, m + i, j->s + i * KEY_TILE, seen);
 				else
 					memset(j->s + i * KEY_TILE, 0, KEY_TILE * sizeof *j->s);
-			outputs(j, s, rows, m, n);
+			outputs(j, &t, m, n);
 		}
 	}
 }
@@ -417,11 +440,13 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 {
 	size_t s, rows, m, n, i, k, seen;
 	float *score, *sum;
+	struct tile t;
 	vf lse;
 
 	for (s = j->first; s < j->last; s += rows) {
-		rows = j->last - s < KEY_TILE ? j->last - s : KEY_TILE;
-		load_tile(j, s, rows);
+		t = tile_of(j, s);
+		rows = t.rows;
+		load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
 			if (most_seen(j, m, n, s, rows) == 0)

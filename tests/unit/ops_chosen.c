@@ -151,6 +151,26 @@ name_case(char *what, size_t size, const char *op, const struct shape *s)
 
 /* ---- attention ---- */
 
+/* All rows of a cache: the bytes of attend() */
+static void
+compare_with_attend(struct device *d, const char *what, const float *got, const float *q,
+    const struct layer_rows *rows, const struct shape *s)
+{
+	const size_t n = (size_t)s->H * s->E;
+	const uint32_t far = FAR;
+	void *o = d->ops->alloc(d->dev, n * 4), *pos = to_device(d, &far, 4);
+	float *all;
+
+	d->ops->attend(d->dev, o, NULL, q, rows, pos, 1, s->H);
+	all = from_device(d, o, n);
+	/* KV head 2 has no list */
+	memset(all + (s->G > 2 ? 2 * n / s->G : n), 0, s->G > 2 ? n / s->G * 4 : 0);
+	verdict(memcmp(all, got, n * 4) == 0, "%s, %s: not what attend() gives", what, d->name);
+	free(all);
+	d->ops->free(d->dev, o);
+	d->ops->free(d->dev, pos);
+}
+
 static void
 test_attend_chosen(const struct shape *s)
 {
@@ -184,6 +204,8 @@ test_attend_chosen(const struct shape *s)
 			compare(d, s->scale > 2 ? CHOSEN_LARGE : CHOSEN, what, o, want, n);
 			verdict(memcmp(o + n, behind, sizeof behind) == 0, "%s, %s: behind the end",
 			    what, d->name);
+			if (s->which == ALL)
+				compare_with_attend(d, what, o, dq, &rows, s);
 			free(o);
 		}
 		d->ops->free(d->dev, dq);
