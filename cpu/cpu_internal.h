@@ -2,10 +2,9 @@
  *
  * cpu_device.c  open, memory, errors, the op table
  * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
- * cpu_attend.c  attention and attention mass: how the work is cut into items
- * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_attend.c  attention, of all rows or chosen ones, and attention mass: how the work is cut
  *               into items
+ * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
