@@ -13,4 +13,5 @@ check() {
 @test "codecs, padding and ancillary sections do not change the logical digest" { check logical; }
 @test "two plain blocks hold what the compressed ones hold and stand on pages" { check blocks; }
 @test "the reader returns what the writer was given" { check content; }
+@test "the indexes of the vectors are what numpy makes of their keys" { check indexes; }
 @test "kvread.py exits with 0, 1, 2, 3 or 5" { check program; }

@@ -7,7 +7,7 @@ $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests
     $(O)/tests/unit/kvfile_sample.o $(O)/libkvfile.a
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
-$(O)/tests/unit/kvfile_vectors.o: CPPFLAGS += -DVECTORS='"$(CURDIR)/formats/vectors"'
+$(O)/tests/unit/kvfile_vectors.o $(O)/tests/unit/kvfile_keyindex.o: CPPFLAGS += -DVECTORS='"$(CURDIR)/formats/vectors"'
 
 # Looks at the archives that were built; a sanitizer's own symbols are none of ours.
 $(O)/tests/unit/kvfile_symbols: tests/unit/kvfile_symbols.sh $(O)/libkvfile.a $(O)/libkvfile.so

@@ -1,7 +1,7 @@
 """good - the snapshots that must be accepted, each with the reason why it is there."""
 
-from kvwrite import (NONE, Section, canonical, event, mass, pack, paid, positions, queries,
-                     scores, stream, u32s)
+from kvwrite import (NONE, Section, bits, canonical, clusters, event, low_rank, mass, pack, pages,
+                     paid, positions, queries, scores, stream, u32s)
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 INF = float('inf')
@@ -170,6 +170,87 @@ def mixed_blocks():
     return out
 
 
+def add_indexes(out, h, n, counts, values, group=0, page=0, sink=None, low=None, codec=0):
+    """Puts indexes of layer n behind its KEYS, whose values are these.
+
+    group, page: rows of an entry. sink: with clusters of four rows each. low: (chunk, rows, rank,
+    exact chunks of each KV head)."""
+    dtype, E, at = h['dtype'], h['model']['head_width'], place(out, 'KEYS', n) + 1
+    keys, item, flat = out[at - 1], ITEM_SIZE[h['dtype']], iter(values)
+    heads = [[[next(flat) for _ in range(E)] for _ in range(rows)] for rows in counts]
+    new = []
+    if group:
+        new.append(Section('bITS', bits(group, keys, heads), n, 2, codec))
+    if page:
+        new.append(Section('pAGE', pages(page, keys, heads, dtype), n, item, codec))
+    if sink is not None:
+        sizes = [max(rows - sink, 0) // 4 for rows in counts]
+        labels = [[i % size for i in range(4 * size)] for size in sizes]
+        ends = [sink + 4 * size if size else rows // 2 for size, rows in zip(sizes, counts)]
+        new.append(Section('cLUS', clusters(sink, ends, labels, keys, heads, dtype), n, item,
+                           codec))
+    if low:
+        chunk, rows, rank, exact = low
+        left = [numbers(rank, i) for i in range(rows)]
+        right = [[numbers(rank, 3 * g + e) for e in range(E)] for g in range(len(counts))]
+        new.append(Section('lOWR', low_rank(chunk, exact, left, right, keys, heads, dtype), n,
+                           item, codec))
+    out[at:at] = new
+    return out
+
+
+def indexed(codec=0, layers=(0, 1)):
+    """All four in each of these layers, 41 and 20 rows of two KV heads."""
+    h, rows = head(2, 4, 2, 6, 11, 'bf16', 50), (41, 20)
+    out = sections(h, [[list(range(5, 46))], [list(range(20))]], [1, 2, 3], scored='x',
+                   logits=True, codec=codec)
+    for n in layers:
+        add_indexes(out, h, n, [rows[n]] * 2, numbers(12 * rows[n], 2 * n), 16, 4, 3,
+                    (4, 16, 5, [[1, 3], [0, 2]]), codec)
+    return out
+
+
+def indexed_ragged(group=16, page=3, dtype='f16', E=7):
+    """Heads with other numbers of rows: none, some, fewer than the sinks; none of them whole
+    groups."""
+    counts = [37, 0, 70, 9]
+    h = head(1, 4, 4, E, 11, dtype, 99)
+    out = sections(h, [[list(range(rows)) for rows in counts]], [1])
+    return add_indexes(out, h, 0, counts, numbers(E * sum(counts), 0), group, page, 20)
+
+
+def indexed_empty():
+    """No rows: the hash of no bytes. Clusters and chunks of no rows."""
+    h = head(1, 2, 2, 3)
+    return add_indexes(sections(h, [[[]]], [0]), h, 0, [0, 0], [], 128, 65536, 4,
+                       (8, 0, 6, [[], []]))
+
+
+def extremes(dtype):
+    """Two pages, a group: infinities, NaN, both zeros, the middle, what f16 cannot hold."""
+    nan, big = float('nan'), 57344.0
+    tiny = 2.0 ** {'f16': -24, 'bf16': -133, 'f32': -149}[dtype]
+    channels = [[nan] * 16, [nan, 2.0, -1.0, 1.0] * 4, [INF, -INF, 1.0, 0.0] * 4, [INF] * 16,
+                [-INF] * 16, [big, -big] * 8, [-0.0, 0.0] * 8, [0.0, -0.0] * 8, [3.0] * 16,
+                [0.0, 1.0, 0.5, 0.25] * 4, [0.0, 3 * tiny, tiny, 2 * tiny] * 4,
+                [nan] * 8 + [1.0, 2.0] * 4, [1e3, INF] * 8]
+    if dtype != 'f16':
+        channels.append([2.0 ** 60, -2.0 ** 60, 70144.0, 65536.0] * 4)
+    values = [v for row in zip(*channels) for v in row]
+    h = head(1, 1, 1, len(channels), 11, dtype, 99)
+    out = sections(h, [[list(range(16))]], [1],
+                   tensor=lambda count, seed, dtype: pack(values, dtype))
+    return add_indexes(out, h, 0, [16], values, 16, 8)
+
+
+def with_unknown_indexes():
+    """What is not known stands among the indexes as well."""
+    out = indexed()
+    out.insert(place(out, 'pAGE', 0), Section('qXYZ', b'unsafe, between indexes', 0))
+    out.insert(place(out, 'VALS', 1), Section('qXYz', b'safe, behind the indexes', 1))
+    return out
+
+
 def vectors():
     """(name, bytes) of all that must be accepted."""
     one = head()
@@ -211,3 +292,13 @@ def vectors():
     yield 'padding-before-ends', stream(small(), late=[Section('pADD')] * 2)
     yield 'blocks-planes', stream(blocks(2))
     yield 'blocks-mixed', stream(mixed_blocks())
+    yield 'indexes', stream(indexed())
+    yield 'indexes-planes', stream(indexed(2))
+    yield 'indexes-one-layer', stream(indexed(layers=[1]))
+    yield 'indexes-unknown', stream(with_unknown_indexes())
+    yield 'indexes-ragged', stream(indexed_ragged())
+    yield 'indexes-ragged-64', stream(indexed_ragged(64, 2, 'f32', 10))
+    yield 'indexes-ragged-32', stream(indexed_ragged(32, 16, 'bf16', 1))
+    yield 'indexes-no-rows', stream(indexed_empty())
+    for dtype in ('bf16', 'f16', 'f32'):
+        yield f'indexes-extremes-{dtype}', stream(extremes(dtype))

@@ -255,3 +255,88 @@ def paid(label, lists):
 def scores(label, values):
     """sCOR (4.6)."""
     return label.encode().ljust(192, b'\0') + struct.pack(f'<{len(values)}f', *values)
+
+
+# ---- indexes (4.14 to 4.18); heads: for each KV head a list of rows, which are lists of keys ----
+
+def index_front(u, keys, *fields):
+    """The first 64 bytes; keys: the Section KEYS."""
+    raw = b''.join(struct.pack('<Q', block.raw_hash) for block in keys.blocks)
+    return fill(struct.pack('<IIQ', u, 0, xxh3(raw)) + u32s(fields))
+
+
+def groups(u, heads):
+    """The channels of each whole entry of u rows."""
+    for rows in heads:
+        for i in range(len(rows) // u):
+            yield list(zip(*rows[i * u:i * u + u]))
+
+
+def single(v):
+    """Rounded to f32."""
+    try:
+        return struct.unpack('<f', struct.pack('<f', v))[0]
+    except OverflowError:
+        return float('inf') if v > 0 else -float('inf')
+
+
+def half(v):
+    """As f16, not beyond the greatest; 0 for a NaN."""
+    return struct.pack('<e', max(-65504.0, min(65504.0, v)) if v == v else 0.0)
+
+
+def bounds(channel):
+    """The least and the greatest, of equal ones the first; NaN when there is nothing else."""
+    numbers = [v for v in channel if v == v] or [float('nan')]
+    return min(numbers), max(numbers)
+
+
+def bits(u, keys, heads):
+    """bITS (4.15)."""
+    out = index_front(u, keys)
+    for channels in groups(u, heads):
+        pairs = [bounds(channel) for channel in channels]
+        out += b''.join(half(least) for least, _ in pairs)
+        out += b''.join(half(single(greatest - least)) for least, greatest in pairs)
+        for channel, (least, greatest) in zip(channels, pairs):
+            threshold = single(single(greatest - least) / 2)
+            word = sum((single(v - least) > threshold) << i for i, v in enumerate(channel))
+            out += word.to_bytes(u // 8, 'little')
+    return out
+
+
+def pages(u, keys, heads, dtype):
+    """pAGE (4.16)."""
+    out = index_front(u, keys)
+    for channels in groups(u, heads):
+        for bound in zip(*map(bounds, channels)):
+            out += pack(bound, dtype)
+    return out
+
+
+def mean(rows):
+    return [sum(channel) / len(rows) for channel in zip(*rows)]
+
+
+def clusters(sink, ends, labels, keys, heads, dtype):
+    """cLUS (4.17). labels: for each KV head those of its rows from sink on."""
+    counts = [len(set(own)) for own in labels]
+    out = index_front(1, keys, sink) + u32s(counts + ends)
+    out = fill(out + b''.join(map(u32s, labels)))
+    for rows, own, n in zip(heads, labels, counts):
+        for c in range(n):
+            members = [row for row, label in zip(rows[sink:], own) if label == c]
+            out += pack(mean(members), dtype)
+    return out
+
+
+def low_rank(u, exact, left, right, keys, heads, dtype):
+    """lOWR (4.18). left: [n][r], right: [G][E][r], as lists."""
+    n = len(left)
+    out = index_front(u, keys, n, len(right[0][0]), len(exact[0]))
+    out = fill(out + b''.join(map(u32s, exact)))
+    for vectors in (left, *right, *([mean(rows[i:i + u]) for i in range(0, n, u)]
+                                    for rows in heads)):
+        for vector in vectors:
+            out += pack(vector, dtype)
+    return out

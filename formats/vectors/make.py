@@ -3,17 +3,19 @@
 
 	make.py [FOLDER]        default: the folder of this file
 
-The same bytes come out on every machine. good.py and bad.py hold the vectors, kvwrite.py
-the writer. The .dump beside a passed vector is made by tests/format/check_vectors.py --update,
-and read by a person before it is committed.
+The same bytes come out on every machine. good.py, bad.py and badindex.py hold the vectors,
+kvwrite.py the writer. The .dump beside a passed vector is made by
+tests/format/check_vectors.py --update, and read by a person before it is committed.
 """
 
+import itertools
 import os
 import sys
 
 sys.dont_write_bytecode = True
 
 import bad
+import badindex
 import good
 
 
@@ -27,7 +29,7 @@ def main(arguments):
     folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
     for name, data in good.vectors():
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
-    for name, data, status, word in bad.vectors():
+    for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

@@ -25,6 +25,7 @@ import kvread
 import kvwrite
 
 try:
+    import checkindex
     import numpy
 except ImportError:      # the reader does not need it either
     numpy = None
@@ -119,6 +120,7 @@ def logical():
     assert len(digests('full', 'full-lz4', 'full-planes', 'padding', 'unknown-ancillary',
                        'logits')) == 1
     assert len(digests('minimal', 'no-index')) == 1
+    assert len(digests('indexes', 'indexes-planes', 'indexes-one-layer', 'indexes-unknown')) == 1
     assert len(digests('ragged-bf16', 'observed', 'mass', 'scored')) == 1
     assert len(digests('ragged-bf16', 'ragged-f16', 'ragged-f32', 'full', 'minimal')) == 5
 
@@ -164,6 +166,26 @@ def content():
                 assert rows_2.ravel().tolist() == good.numbers(rows * 24, 2 * n)[at:]
 
 
+def indexes():
+    """The indexes of the vectors are what numpy makes of their keys; with a false bit they
+    are not."""
+    for name in names('passed', '.kv'):
+        checkindex.check(kvread.read(io.BytesIO(load('passed', f'{name}.kv'))))
+    for kind, at in (('bITS', 64 + 24 + 3), ('bITS', 64 + 24), ('pAGE', 65), ('cLUS', -1),
+                     ('lOWR', -1)):
+        out = good.indexed()
+        section = out[good.place(out, kind, 1)]
+        wrong = bytearray(section.content)
+        wrong[at] ^= 1
+        section.set(bytes(wrong))
+        try:
+            checkindex.check(kvread.read(io.BytesIO(kvwrite.stream(out))))
+        except checkindex.Wrong as error:
+            assert f'{kind} layer 1' in str(error), error
+        else:
+            raise AssertionError(f'{kind} byte {at}: a false bit is not seen')
+
+
 def program():
     """kvread.py as a program: exit status, standard output and standard error."""
     def run(*arguments, data=None):
@@ -183,7 +205,7 @@ def program():
     assert run()[0] == 2
 
 
-CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, content, program)
+CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, content, indexes, program)
 
 
 def update():

@@ -49,6 +49,8 @@ class Layer:
         self.paid = None
         self.scores = None
         self.keys = self.values = None
+        self.keys_hash = None                # what an index has of them (4.14)
+        self.bits = self.pages = self.clusters = self.low_rank = None    # kvindexes.py
         self.others = []                     # (type, content) of unknown ancillary sections
 
 
@@ -220,6 +222,9 @@ def parse_tensor(name):
         need(section.element == item, f'element size {section.element} of {item}')
         need(len(content) == want, f'raw size {len(content)} of {want}')
         setattr(layer, name, content)
+        if name == 'keys':
+            layer.keys_hash = xxhash.xxh3_64_intdigest(b''.join(
+                struct.pack('<Q', b.raw_hash) for b in section.blocks))
     return parse
 
 

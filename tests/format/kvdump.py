@@ -43,6 +43,25 @@ def query_heads(n, name, heads):
             yield f'layer {n} head {g} query {r} {name} {" ".join(map(repr, values[:16])) or "-"}'
 
 
+def indexes(n, layer):
+    """The lines of the indexes of one layer."""
+    for name, index in (('bits', layer.bits), ('pages', layer.pages)):
+        for g, entries in enumerate(index.heads if index else ()):
+            yield f'layer {n} head {g} {name} of {index.u} rows: {xxh3(entries):016x}'
+    if layer.clusters:
+        sink, ends, labels, means = layer.clusters
+        for g, own in enumerate(labels):
+            yield (f'layer {n} head {g} clusters of rows from {sink} below {ends[g]}: '
+                   f'{" ".join(map(str, own[:32])) or "-"} means {xxh3(means[g]):016x}')
+    if layer.low_rank:
+        low = layer.low_rank
+        yield (f'layer {n} low rank {low.rank} of {low.rows} rows in chunks of {low.chunk}: '
+               f'{xxh3(low.left):016x}')
+        for g, own in enumerate(low.exact):
+            yield (f'layer {n} head {g} low rank {xxh3(low.right[g]):016x} landmarks '
+                   f'{xxh3(low.landmarks[g]):016x} exact {" ".join(map(str, own)) or "-"}')
+
+
 def lines(snapshot):
     """The text form: stable, one fact a line."""
     yield f'snapshot version 1 features {snapshot.features:#x} size {snapshot.size}'
@@ -70,6 +89,7 @@ def lines(snapshot):
             yield f'layer {n} scores {json.dumps(layer.scores.label)}'
             for g, values in enumerate(layer.scores.values):
                 yield f'layer {n} head {g} scores {" ".join(map(repr, values[:16])) or "-"}'
+        yield from indexes(n, layer)
         for name, content in layer.others:
             yield f'layer {n} other {name} {len(content)} bytes {xxh3(content):016x}'
     if snapshot.logits is not None:
@@ -91,6 +111,23 @@ def numbers(values):
     return [v if math.isfinite(v) else repr(v) for v in values]
 
 
+def indexes_json(layer):
+    """Those that there are, by their types."""
+    found = {}
+    for name, index in (('bITS', layer.bits), ('pAGE', layer.pages)):
+        if index:
+            found[name] = {'rows': index.u, 'entries': [head.hex() for head in index.heads]}
+    if layer.clusters:
+        found['cLUS'] = dict(layer.clusters._asdict(),
+                             means=[head.hex() for head in layer.clusters.means])
+    if layer.low_rank:
+        low = layer.low_rank
+        found['lOWR'] = dict(low._asdict(), left=low.left.hex(),
+                             right=[head.hex() for head in low.right],
+                             landmarks=[head.hex() for head in low.landmarks])
+    return found
+
+
 def as_json(snapshot):
     """The same facts as an object for json.dumps; tensors as hexadecimal."""
     layers = []
@@ -109,6 +146,7 @@ def as_json(snapshot):
         if layer.scores:
             entry['scores'] = {'label': layer.scores.label,
                                'values': [numbers(v) for v in layer.scores.values]}
+        entry.update(indexes_json(layer))
         layers.append(entry)
     return {
         'head': snapshot.head, 'tokens': snapshot.tokens, 'layers': layers,

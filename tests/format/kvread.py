@@ -4,7 +4,7 @@
 This reader is made from that document alone and shares no code with libkvfile: it is the
 second opinion in tests. It is written to be read, not to be fast, and keeps a whole snapshot
 in memory. Section numbers in comments are those of the document. What sections contain is in
-kvcontent.py.
+kvcontent.py and kvindexes.py.
 
 	kvread.py [--json] FILE|-      text dump, or JSON; exit 3: bad file, 5: unsupported, 1: I/O
 
@@ -19,13 +19,16 @@ from collections import namedtuple
 import xxhash
 
 import kvdump
+import kvindexes
 from kvcontent import (ITEM_SIZE, MIB, NONE, PARSERS, Bad, Snapshot,  # noqa: F401, others use them
                        Unsupported, need, parse_other, widen)
 
 MAGIC = b'\x8bKVS\r\n\x1a\n'
 MARK = b'\xabKVS'
-OF_LAYER = tuple((name, name.isupper()) for name in 'POSN oBSq mASS pAID sCOR KEYS VALS'.split())
+OF_LAYER = tuple((name, name.isupper()) for name in
+                 'POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS'.split())
 AFTER_LAYERS = (('LGTS', False), ('eVNt', False), ('pROv', False), ('iNDX', False), ('ENDS', True))
+CONTENTS = {**PARSERS, **kvindexes.PARSERS}
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 
 Block = namedtuple('Block', 'stored_size codec raw_hash stored_hash')
@@ -230,7 +233,7 @@ def read(file):
             raise Bad(f'{section}: {error}') from None
         content = read_content(source, section)
         try:
-            PARSERS.get(section.type, parse_other)(snapshot, section, content)
+            CONTENTS.get(section.type, parse_other)(snapshot, section, content)
         except Bad as error:
             raise Bad(f'{section}: {error}') from None
         snapshot.sections.append(section)

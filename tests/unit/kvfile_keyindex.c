@@ -9,6 +9,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#ifndef VECTORS
+#define VECTORS "formats/vectors"
+#endif
+
 #define MIB ((size_t)1 << 20)
 
 /* From the document: 4.14, over the content. */
@@ -180,6 +184,62 @@ check_entries(void)
 	try("pAGE", 0, 64 + 36 * 32, WORDS({ 0, 3 }, { 12, 0 }), "made from other keys");
 }
 
+static void
+check_places(void)
+{
+	struct kv_writer *w = begin(0);
+	struct kv_span span = { "", 0 };
+	uint32_t pos = 0, count[] = { 1, 1 };
+	const uint32_t *const lists[] = { &pos, &pos };
+	struct kv_rows rows = { 2, count, lists };
+	uint8_t front[64] = { 128 };
+
+	span.size = (ROWS0 + ROWS1) * WIDTH * 2;
+	span.data = calloc(1, span.size);
+	check(kv_write(w, "VALS", 0, 2, &span, 1) == KV_OK && kv_write_rows(w, 1, &rows) == KV_OK,
+	    "%s", kv_writer_error(w));
+	check(kv_writer_keys(w) == 0, "the hash of another layer");
+	free((void *)(uintptr_t)span.data);
+	span.data = front;
+	span.size = sizeof front;
+	check(kv_write(w, "bITS", 1, 2, &span, 1) == KV_EINVAL && strstr(kv_writer_error(w),
+	    "wrong order: KEYS layer 1 is missing") != NULL, "%s", kv_writer_error(w));
+	kv_writer_free(w);
+}
+
+/* Copies a vector, with the keys replaced by their own copy, bit flipped or not. */
+static void
+check_copy(uint8_t bit, int load, int want)
+{
+	struct kv_section sec;
+	struct kv_reader *r;
+	struct kv_writer *w;
+	const void *data;
+	int code = KV_OK;
+
+	check(kv_open(VECTORS "/passed/indexes.kv", &r) == KV_OK &&
+	    kv_create("/dev/null", kv_reader_head(r), 0, &w) == KV_OK, "not opened");
+	while (code == KV_OK && (code = kv_next(r, &sec)) == 1) {
+		code = KV_OK;
+		if (strcmp(sec.type, "KEYS") == 0) {
+			uint8_t *keys = malloc(sec.raw_size);
+			struct kv_span span = { keys, sec.raw_size };
+
+			check(kv_load(r, &data) == KV_OK, "%s", kv_reader_error(r));
+			memcpy(keys, data, sec.raw_size);
+			keys[sec.raw_size - 1] ^= bit;
+			code = kv_write(w, sec.type, sec.layer, sec.element_size, &span, 1);
+			free(keys);
+		} else if (!load || (code = kv_load(r, &data)) == KV_OK)
+			code = kv_copy(r, w);
+	}
+	check(code == want && (want == KV_OK || strstr(kv_writer_error(w),
+	    "bITS layer 0: made from other keys") != NULL), "%d %s", code, kv_writer_error(w));
+	check((kv_commit(w) == KV_OK) == (want == KV_OK), "committed after %d", code);
+	kv_close(r);
+	kv_writer_free(w);
+}
+
 int
 main(void)
 {
@@ -189,5 +249,9 @@ main(void)
 	check_hashes(large_sample);
 	check_hashes(empty);
 	check_entries();
+	check_places();
+	check_copy(0, 0, KV_OK);
+	check_copy(1, 0, KV_EINVAL);
+	check_copy(1, 1, KV_EINVAL);
 	return check_done();
 }
