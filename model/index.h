@@ -51,6 +51,12 @@ struct layer_index {
 	struct labels chunk_label;
 };
 
+static inline int
+index_has(const struct layer_index *x, enum index_kind kind)
+{
+	return (x->there >> kind & 1) != 0;
+}
+
 /* The kind with that section type, or -1. */
 int index_kind(const char *type);
 /* Its section type, and "keys in one bit" and so on for messages. */
@@ -64,12 +70,12 @@ int index_init(struct layer_index *, const struct ops *, struct dev *, uint32_t 
     uint32_t width, enum kv_dtype);
 void index_free(struct layer_index *);                 /* all zero is allowed */
 
-/* Takes the content of a section of this kind, which libkvfile has checked. Room for more: see
- * index_reserve(). Returns 0, or KV_ENOMEM. */
+/* Takes the content of a section of this kind, which libkvfile has checked, made of these rows,
+ * with room as index_reserve() has it. Returns 0, or KV_ENOMEM. */
 int index_load(struct layer_index *, enum index_kind, const void *content,
     const struct layer_rows *rows);
-/* Starts bits (rows 16, 32, 64, 128) or pages: of no rows so far. Returns 0, or KV_ENOMEM. */
-int index_start(struct layer_index *, enum index_kind, uint32_t rows);
+/* Starts bits (rows 16, 32, 64, 128) or pages of so many rows: empty, with no room yet. */
+void index_start(struct layer_index *, enum index_kind, uint32_t rows);
 void index_drop(struct layer_index *, enum index_kind);
 
 /* Makes room for the rows that KV heads have room for (rows->room; rows->len where that is NULL).
@@ -78,9 +84,9 @@ int index_reserve(struct layer_index *, const struct layer_rows *);
 /* Takes rows that were appended into bits and pages. There is room. Nothing is allocated. */
 void index_extend(struct layer_index *, const struct layer_rows *);
 
-/* Appends clusters: new[g] centroids[g] (host, [new][E] of dtype) and, for the rows end[g] ..
- * end[g] + rows[g] - 1, which of these each one is in: label[g] (host, from 0). Returns 0, or
- * KV_ENOMEM. */
+/* Appends clusters: new[g] centroids[g] (host, [new][E] of dtype) and, for the rows[g] rows from
+ * max(end[g], sink) on, which of these each one is in: label[g] (host, from 0). rows[g] 0: nothing
+ * for this KV head. Returns 0, or KV_ENOMEM. */
 int index_add_clusters(struct layer_index *, const uint32_t *new, const void *const *centroids,
     const uint32_t *rows, const uint32_t *const *label);
 

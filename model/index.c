@@ -1,0 +1,379 @@
+/* index.c - the retrieval indexes of one layer: memory, labels, growth. The content of sections:
+ * index_content.c
+ *
+ * Every index is G lists, one for each KV head, with room behind each so that rows can be
+ * appended. Labels are zero behind what was given one: what is appended is always read until
+ * somebody puts it into a page or a cluster. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/index_internal.h"
+
+static const struct {
+	const char *type, *words, *command;
+} names[INDEX_KINDS] = {
+	[INDEX_BITS] = { "bITS", "keys in one bit", "kv-quantize1b" },
+	[INDEX_PAGES] = { "pAGE", "bounds of pages", "kv-index --pages" },
+	[INDEX_CLUSTERS] = { "cLUS", "clusters", "kv-index --clusters" },
+	[INDEX_LOW_RANK] = { "lOWR", "keys of low rank", "kv-index --low-rank" },
+};
+
+int
+index_kind(const char *type)
+{
+	int kind;
+
+	for (kind = 0; kind < INDEX_KINDS; kind++)
+		if (strcmp(names[kind].type, type) == 0)
+			return kind;
+	return -1;
+}
+
+const char *
+index_type(enum index_kind kind)
+{
+	return names[kind].type;
+}
+
+const char *
+index_words(enum index_kind kind)
+{
+	return names[kind].words;
+}
+
+const char *
+index_command(enum index_kind kind)
+{
+	return names[kind].command;
+}
+
+/* ---- life ---- */
+
+int
+index_init(struct layer_index *x, const struct ops *ops, struct dev *dev, uint32_t heads,
+    uint32_t width, enum kv_dtype dtype)
+{
+	uint64_t **start[] = { &x->bits.start, &x->pages.start, &x->mean.start,
+	    &x->landmark.start };
+	uint32_t **count[] = { &x->bits.len, &x->bits.room, &x->pages.len, &x->pages.room,
+	    &x->mean.len, &x->mean.room, &x->landmark.len, &x->landmark.room, &x->end,
+	    &x->page_label.n, &x->row_label.n, &x->chunk_label.n };
+	size_t i;
+	int ok = 1;
+
+	memset(x, 0, sizeof *x);
+	x->ops = ops;
+	x->dev = dev;
+	x->heads = x->bits.heads = x->pages.heads = x->mean.heads = x->landmark.heads = heads;
+	x->width = x->bits.width = x->pages.width = x->mean.width = x->landmark.width = width;
+	x->dtype = x->mean.dtype = x->landmark.dtype = x->low.dtype = dtype;
+	for (i = 0; i < sizeof start / sizeof start[0]; i++)
+		ok &= (*start[i] = calloc(heads, sizeof **start[i])) != NULL;
+	for (i = 0; i < sizeof count / sizeof count[0]; i++)
+		ok &= (*count[i] = calloc(heads, sizeof **count[i])) != NULL;
+	if (ok)
+		return KV_OK;
+	index_free(x);
+	return KV_ENOMEM;
+}
+
+static void
+drop_labels(struct layer_index *x, struct labels *l)
+{
+	x->ops->free(x->dev, l->at);
+	l->at = NULL;
+	l->stride = 0;
+	memset(l->n, 0, x->heads * sizeof *l->n);
+}
+
+static void
+drop_entries(struct layer_index *x, struct entries *e)
+{
+	x->ops->free(x->dev, e->data);
+	e->data = NULL;
+	memset(e->len, 0, x->heads * sizeof *e->len);
+	memset(e->room, 0, x->heads * sizeof *e->room);
+}
+
+static void
+drop_rows(struct layer_index *x, struct layer_rows *r)
+{
+	x->ops->free(x->dev, r->k);
+	r->k = NULL;
+	memset(r->len, 0, x->heads * sizeof *r->len);
+	memset(r->room, 0, x->heads * sizeof *r->room);
+}
+
+static void
+drop_low_rank(struct layer_index *x)
+{
+	x->ops->free(x->dev, x->left);
+	x->ops->free(x->dev, x->right);
+	x->ops->free(x->dev, x->exact);
+	x->left = x->right = x->exact = NULL;
+	x->low = (struct low_rank){ .dtype = x->dtype };
+	drop_rows(x, &x->landmark);
+	drop_labels(x, &x->chunk_label);
+}
+
+void
+index_drop(struct layer_index *x, enum index_kind kind)
+{
+	if (!index_has(x, kind))
+		return;
+	x->there &= ~(1u << kind);
+	switch (kind) {
+	case INDEX_BITS:
+		drop_entries(x, &x->bits);
+		break;
+	case INDEX_PAGES:
+		drop_entries(x, &x->pages);
+		drop_labels(x, &x->page_label);
+		break;
+	case INDEX_CLUSTERS:
+		drop_rows(x, &x->mean);
+		drop_labels(x, &x->row_label);
+		memset(x->end, 0, x->heads * sizeof *x->end);
+		break;
+	default:
+		drop_low_rank(x);
+	}
+}
+
+void
+index_free(struct layer_index *x)
+{
+	int kind;
+
+	for (kind = 0; kind < INDEX_KINDS; kind++)
+		index_drop(x, kind);
+	free(x->bits.start);
+	free(x->bits.len);
+	free(x->bits.room);
+	free(x->pages.start);
+	free(x->pages.len);
+	free(x->pages.room);
+	free(x->mean.start);
+	free(x->mean.len);
+	free(x->mean.room);
+	free(x->landmark.start);
+	free(x->landmark.len);
+	free(x->landmark.room);
+	free(x->end);
+	free(x->page_label.n);
+	free(x->row_label.n);
+	free(x->chunk_label.n);
+	memset(x, 0, sizeof *x);
+}
+
+/* ---- room ---- */
+
+/* Moves G lists of things of `bytes` bytes to where each has room[g]; *data may be NULL. */
+static int
+resize_lists(struct layer_index *x, void **data, size_t bytes, uint64_t *start,
+    const uint32_t *len, uint32_t *now, const uint32_t *room)
+{
+	uint64_t total = 0, at = 0;
+	uint32_t g;
+	char *to;
+
+	for (g = 0; g < x->heads; g++)
+		total += room[g];
+	if ((to = x->ops->alloc(x->dev, total * bytes + 1)) == NULL)
+		return KV_ENOMEM;
+	for (g = 0; g < x->heads; at += room[g++]) {
+		if (*data != NULL)
+			x->ops->copy(x->dev, to + at * bytes,
+			    (char *)*data + start[g] * bytes, len[g] * bytes);
+		start[g] = at;
+		now[g] = room[g];
+	}
+	x->ops->free(x->dev, *data);
+	*data = to;
+	return KV_OK;
+}
+
+int
+index_lists(struct layer_index *x, void **data, size_t bytes, uint64_t *start,
+    const uint32_t *len, uint32_t *now, const uint32_t *want)
+{
+	uint32_t *room, g;
+	int rc = KV_OK, grow = *data == NULL;
+
+	if ((room = malloc(x->heads * sizeof *room)) == NULL)
+		return KV_ENOMEM;
+	for (g = 0; g < x->heads; g++) {
+		room[g] = want[g] > now[g] ? want[g] : now[g];
+		grow |= want[g] > now[g];
+	}
+	if (grow)
+		rc = resize_lists(x, data, bytes, start, len, now, room);
+	free(room);
+	return rc;
+}
+
+/* Room for as many candidates in each list; those without a label have 0. */
+static int
+reserve_labels(struct layer_index *x, struct labels *l, size_t stride)
+{
+	const struct ops *o = x->ops;
+	uint32_t *to, *zeros, g;
+
+	if (l->at != NULL && stride <= l->stride)
+		return KV_OK;
+	zeros = calloc(stride + 1, sizeof *zeros);
+	to = o->alloc(x->dev, (stride * x->heads + 1) * sizeof *to);
+	if (zeros == NULL || to == NULL) {
+		free(zeros);
+		o->free(x->dev, to);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < x->heads; g++) {
+		o->put(x->dev, to + g * stride, zeros, stride * sizeof *zeros);
+		if (l->at != NULL)
+			o->copy(x->dev, to + g * stride, l->at + g * l->stride,
+			    l->n[g] * sizeof *to);
+	}
+	free(zeros);
+	o->free(x->dev, l->at);
+	l->at = to;
+	l->stride = stride;
+	return KV_OK;
+}
+
+static int
+reserve_entries(struct layer_index *x, struct entries *e, const uint32_t *rows)
+{
+	uint32_t *want, g;
+	int rc;
+
+	if ((want = malloc(x->heads * sizeof *want)) == NULL)
+		return KV_ENOMEM;
+	for (g = 0; g < x->heads; g++)
+		want[g] = rows[g] / e->rows;
+	rc = index_lists(x, &e->data, e->bytes, e->start, e->len, e->room, want);
+	free(want);
+	return rc;
+}
+
+int
+index_reserve(struct layer_index *x, const struct layer_rows *rows)
+{
+	const uint32_t *room = rows->room != NULL ? rows->room : rows->len;
+	size_t longest = 0;
+	uint32_t g;
+	int rc = KV_OK;
+
+	for (g = 0; g < x->heads; g++)
+		longest = room[g] > longest ? room[g] : longest;
+	if (index_has(x, INDEX_BITS))
+		rc = reserve_entries(x, &x->bits, room);
+	if (rc == KV_OK && index_has(x, INDEX_PAGES))
+		rc = reserve_entries(x, &x->pages, room);
+	if (rc == KV_OK && index_has(x, INDEX_PAGES))
+		rc = reserve_labels(x, &x->page_label, longest / x->pages.rows + 1);
+	if (rc == KV_OK && index_has(x, INDEX_CLUSTERS))
+		rc = reserve_labels(x, &x->row_label, longest);
+	if (rc == KV_OK && index_has(x, INDEX_LOW_RANK))
+		rc = reserve_labels(x, &x->chunk_label, longest / x->low.chunk + 1);
+	return rc;
+}
+
+/* ---- rows that were appended ---- */
+
+void
+index_start(struct layer_index *x, enum index_kind kind, uint32_t rows)
+{
+	struct entries *e = kind == INDEX_BITS ? &x->bits : &x->pages;
+
+	index_drop(x, kind);
+	e->rows = rows;
+	e->bytes = kind == INDEX_BITS ? (size_t)x->width * (4 + rows / 8) :
+	    2 * x->width * kv_dtype_size(x->dtype);
+	x->there |= 1u << kind;
+}
+
+/* Page i has the score of entry i, the last one, whole or not, none. */
+static void
+label_pages(struct layer_index *x, const struct layer_rows *rows)
+{
+	struct labels *l = &x->page_label;
+	uint32_t label[64], g, compete, n, i;
+
+	for (g = 0; g < x->heads; g++) {
+		compete = rows->len[g] > 0 ? (rows->len[g] - 1) / x->pages.rows : 0;
+		for (; l->n[g] < compete; l->n[g] += n) {
+			n = compete - l->n[g] < 64 ? compete - l->n[g] : 64;
+			for (i = 0; i < n; i++)
+				label[i] = l->n[g] + i + 1;
+			x->ops->put(x->dev, l->at + g * l->stride + l->n[g], label,
+			    n * sizeof *label);
+		}
+	}
+}
+
+static int
+has_grown(const struct entries *e, const struct layer_rows *rows)
+{
+	uint32_t g;
+
+	for (g = 0; g < e->heads; g++)
+		if (rows->len[g] / e->rows > e->len[g])
+			return 1;
+	return 0;
+}
+
+void
+index_extend(struct layer_index *x, const struct layer_rows *rows)
+{
+	if (index_has(x, INDEX_BITS) && has_grown(&x->bits, rows))
+		x->ops->pack_bits(x->dev, &x->bits, rows);
+	if (!index_has(x, INDEX_PAGES))
+		return;
+	if (has_grown(&x->pages, rows))
+		x->ops->pack_pages(x->dev, &x->pages, rows);
+	label_pages(x, rows);
+}
+
+/* Head g: `rows` rows more, labelled from `label`, and the new centroids. The lists have room. */
+static int
+add_clusters(struct layer_index *x, uint32_t g, uint32_t new, const void *centroids,
+    uint32_t rows, const uint32_t *label)
+{
+	size_t row = x->width * kv_dtype_size(x->dtype);
+	uint32_t from = x->end[g] > x->sink ? x->end[g] : x->sink, i;
+	struct labels *l = &x->row_label;
+	uint32_t *at = malloc((size_t)rows * sizeof *at);
+
+	if (at == NULL)
+		return KV_ENOMEM;
+	for (i = 0; i < rows; i++)
+		at[i] = x->mean.len[g] + label[i] + 1;
+	x->ops->put(x->dev, l->at + g * l->stride + from, at, rows * sizeof *at);
+	x->ops->put(x->dev, (char *)x->mean.k + (x->mean.start[g] + x->mean.len[g]) * row,
+	    centroids, new * row);
+	free(at);
+	l->n[g] = x->end[g] = from + rows;
+	x->mean.len[g] += new;
+	return KV_OK;
+}
+
+int
+index_add_clusters(struct layer_index *x, const uint32_t *new, const void *const *centroids,
+    const uint32_t *rows, const uint32_t *const *label)
+{
+	size_t row = x->width * kv_dtype_size(x->dtype);
+	uint32_t *want = malloc(x->heads * sizeof *want), g;
+	int rc = KV_ENOMEM;
+
+	for (g = 0; want != NULL && g < x->heads; g++)
+		want[g] = x->mean.len[g] + new[g];
+	if (want != NULL)
+		rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.room,
+		    want);
+	free(want);
+	for (g = 0; rc == KV_OK && g < x->heads; g++)
+		if (rows[g] > 0)
+			rc = add_clusters(x, g, new[g], centroids[g], rows[g], label[g]);
+	return rc;
+}

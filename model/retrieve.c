@@ -1,0 +1,525 @@
+/* retrieve.c - attention while decoding that reads only the rows which matter to the query
+ *
+ * The four methods are one path over the ops. Entries are scored and joined; where candidates are
+ * not the entries themselves, spread() gives each one the score of its label (index.h); top()
+ * takes the best, and attend_chosen() attends to these. What is always read has label 0, and what
+ * stands at 0 before the joint scores is +inf: so it needs no path of its own. Only shadow
+ * attends to a copy, because keys are rebuilt in it.
+ *
+ * Bytes are counted where it is decided what is read: of an index all that is scored, of keys and
+ * values the rows that enter the softmax. (The copy of a chunk's keys that are rebuilt is not:
+ * gather() makes it, but the method does not need it.) */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/retrieve.h"
+
+struct retrieval {
+	const struct ops *ops;
+	struct dev *dev;
+	struct retrieval_options opt;
+	uint32_t L, H, G, E;
+	enum kv_dtype dtype;
+	const double *freq;            /* device [E/2] */
+
+	size_t stride;                 /* of the lists below */
+	float *score;                  /* device [H][stride] of entries */
+	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
+	float *candidate;              /* device [G][stride] */
+	struct chosen chosen, best;
+	struct layer_rows copy;        /* shadow: the rows of the chosen chunks */
+	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
+
+	struct retrieval_stats *stats; /* [L] */
+	int whole;                     /* the last step has read all rows */
+	/* audit, host: [H][stride]; lists of a KV head */
+	float *logits;
+	uint32_t *list, *best_list;
+};
+
+static const struct {
+	const char *name;
+	enum index_kind needs;
+} methods[] = {
+	[RETRIEVE_FIER] = { "fier", INDEX_BITS },
+	[RETRIEVE_QUEST] = { "quest", INDEX_PAGES },
+	[RETRIEVE_CLUSTER] = { "cluster", INDEX_CLUSTERS },
+	[RETRIEVE_SHADOW] = { "shadow", INDEX_LOW_RANK },
+};
+
+const char *
+retrieve_name(enum retrieve_method method)
+{
+	return methods[method].name;
+}
+
+int
+retrieve_named(const char *name)
+{
+	int i;
+
+	for (i = 0; i < (int)(sizeof methods / sizeof methods[0]); i++)
+		if (strcmp(methods[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+enum index_kind
+retrieve_needs(enum retrieve_method method)
+{
+	return methods[method].needs;
+}
+
+/* ---- life ---- */
+
+struct retrieval *
+retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_options *opt,
+    uint32_t layers, uint32_t query_heads, uint32_t heads, uint32_t width, enum kv_dtype dtype,
+    const double *freq)
+{
+	struct retrieval *t = calloc(1, sizeof *t);
+
+	if (t == NULL)
+		return NULL;
+	*t = (struct retrieval){ .ops = ops, .dev = dev, .opt = *opt, .L = layers,
+	    .H = query_heads, .G = heads, .E = width, .dtype = dtype, .freq = freq,
+	    .best = { .rows = 1 }, .copy = { .heads = heads, .width = width, .dtype = dtype } };
+	t->stats = calloc(layers, sizeof *t->stats);
+	t->n = calloc(heads, sizeof *t->n);
+	t->always = calloc(heads, sizeof *t->always);
+	t->chosen.n = calloc(heads, sizeof *t->chosen.n);
+	t->best.n = calloc(heads, sizeof *t->best.n);
+	t->copy.start = calloc(heads, sizeof *t->copy.start);
+	t->copy.len = calloc(heads, sizeof *t->copy.len);
+	t->copy.room = calloc(heads, sizeof *t->copy.room);
+	if (!t->stats || !t->n || !t->always || !t->chosen.n || !t->best.n || !t->copy.start ||
+	    !t->copy.len || !t->copy.room) {
+		retrieval_free(t);
+		return NULL;
+	}
+	return t;
+}
+
+/* All that retrieval_reserve() makes but the copy. */
+static void
+free_lists(struct retrieval *t)
+{
+	t->ops->free(t->dev, t->score);
+	t->ops->free(t->dev, t->joint);
+	t->ops->free(t->dev, t->candidate);
+	t->ops->free(t->dev, t->chosen.at);
+	t->ops->free(t->dev, t->best.at);
+	free(t->logits);
+	free(t->list);
+	free(t->best_list);
+	t->score = t->joint = t->candidate = t->logits = NULL;
+	t->chosen.at = t->best.at = t->list = t->best_list = NULL;
+	t->stride = 0;
+}
+
+static void
+free_copy(struct retrieval *t)
+{
+	t->ops->free(t->dev, t->copy.k);
+	t->ops->free(t->dev, t->copy.v);
+	t->ops->free(t->dev, t->copy.pos);
+	t->copy.k = t->copy.v = NULL;
+	t->copy.pos = NULL;
+	memset(t->copy.room, 0, t->G * sizeof *t->copy.room);
+}
+
+void
+retrieval_free(struct retrieval *t)
+{
+	if (t == NULL)
+		return;
+	free_lists(t);
+	if (t->copy.room != NULL)
+		free_copy(t);
+	free(t->stats);
+	free(t->n);
+	free(t->always);
+	free(t->chosen.n);
+	free(t->best.n);
+	free(t->copy.start);
+	free(t->copy.len);
+	free(t->copy.room);
+	free(t);
+}
+
+const struct retrieval_options *
+retrieval_options(const struct retrieval *t)
+{
+	return &t->opt;
+}
+
+const struct retrieval_stats *
+retrieval_stats(const struct retrieval *t)
+{
+	return t->stats;
+}
+
+const struct chosen *
+retrieval_chosen(const struct retrieval *t)
+{
+	return t->whole ? NULL : &t->chosen;
+}
+
+/* ---- room ---- */
+
+static int
+reserve_audit(struct retrieval *t, size_t stride)
+{
+	t->logits = malloc(t->H * stride * sizeof *t->logits);
+	t->list = malloc(stride * sizeof *t->list);
+	t->best_list = malloc(stride * sizeof *t->best_list);
+	t->best.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->best.at);
+	t->best.stride = stride;
+	return t->logits && t->list && t->best_list && t->best.at ? KV_OK : KV_ENOMEM;
+}
+
+static int
+reserve_lists(struct retrieval *t, size_t stride)
+{
+	const float always = INFINITY;
+	uint32_t g;
+
+	free_lists(t);
+	t->score = t->ops->alloc(t->dev, t->H * stride * sizeof *t->score);
+	t->joint = t->ops->alloc(t->dev, t->G * stride * sizeof *t->joint);
+	t->candidate = t->ops->alloc(t->dev, t->G * stride * sizeof *t->candidate);
+	t->chosen.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->chosen.at);
+	t->chosen.stride = stride;
+	if (!t->score || !t->joint || !t->candidate || !t->chosen.at ||
+	    (t->opt.audit && reserve_audit(t, stride) != KV_OK)) {
+		free_lists(t);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < t->G; g++)
+		t->ops->put(t->dev, t->joint + g * stride, &always, sizeof always);
+	t->stride = stride;
+	return KV_OK;
+}
+
+/* Room for so many rows of each KV head in the copy. */
+static int
+reserve_copy(struct retrieval *t, uint64_t rows)
+{
+	size_t row = t->E * kv_dtype_size(t->dtype);
+	uint32_t g;
+
+	if (t->copy.k != NULL && rows <= t->copy.room[0])
+		return KV_OK;
+	free_copy(t);
+	t->copy.k = t->ops->alloc(t->dev, t->G * rows * row);
+	t->copy.v = t->ops->alloc(t->dev, t->G * rows * row);
+	t->copy.pos = t->ops->alloc(t->dev, t->G * rows * sizeof *t->copy.pos);
+	if (t->copy.k == NULL || t->copy.v == NULL || t->copy.pos == NULL) {
+		free_copy(t);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < t->G; g++) {
+		t->copy.start[g] = g * rows;
+		t->copy.room[g] = (uint32_t)rows;
+	}
+	return KV_OK;
+}
+
+int
+retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const struct layer_index *x)
+{
+	const uint32_t *room = rows->room != NULL ? rows->room : rows->len;
+	uint64_t most, part;
+	uint32_t g;
+
+	for (g = 0, most = 0; g < t->G; g++)
+		most = room[g] > most ? room[g] : most;
+	if (most + 1 > t->stride && reserve_lists(t, most + most / 8 + 1) != KV_OK)
+		return KV_ENOMEM;
+	if (t->opt.method != RETRIEVE_SHADOW || !index_has(x, INDEX_LOW_RANK))
+		return KV_OK;
+	/* what is always read, and the budget */
+	part = (uint64_t)x->n_exact * x->low.chunk + t->opt.budget;
+	if (most > x->low.n)
+		part += most - x->low.n;
+	return reserve_copy(t, part < most ? part : most);
+}
+
+/* ---- one step ---- */
+
+/* Candidates of u rows each. A KV head that fits into the budget is taken whole; of another one
+ * what is always read, and `of_budget` others. */
+static void
+set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t g, uint32_t u,
+    uint64_t always, uint32_t of_budget)
+{
+	uint64_t n = (uint64_t)of_budget + always;
+
+	t->chosen.rows = u;
+	t->n[g] = rows->len[g] / u + (rows->len[g] % u != 0);
+	t->always[g] = (uint32_t)always;
+	t->chosen.n[g] = rows->len[g] <= t->opt.budget || n > t->n[g] ? t->n[g] : (uint32_t)n;
+}
+
+/* Candidates get the scores of the entries that their labels name. */
+static const float *
+by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
+{
+	t->ops->join(t->dev, t->joint + 1, t->score, t->stride, n_entries, t->H, t->G,
+	    t->opt.join);
+	t->ops->spread(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at, l->stride,
+	    t->n, t->G);
+	return t->candidate;
+}
+
+static const float *
+rank_rows(struct retrieval *t, const float *q, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	uint32_t g;
+
+	for (g = 0; g < t->G; g++)
+		set_choice(t, rows, g, 1, 0, t->opt.budget);
+	t->ops->bits_scores(t->dev, t->score, t->stride, q, &x->bits, rows, t->H);
+	t->ops->join(t->dev, t->joint + 1, t->score, t->stride, t->n, t->H, t->G, t->opt.join);
+	return t->joint + 1;
+}
+
+/* The last page is among the pages that the budget pays for. */
+static const float *
+rank_pages(struct retrieval *t, const float *q, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	uint32_t u = x->pages.rows, pages = t->opt.budget / u, g;
+
+	for (g = 0; g < t->G; g++)
+		set_choice(t, rows, g, u, 1, pages > 0 ? pages - 1 : 0);
+	t->ops->page_scores(t->dev, t->score, t->stride, q, &x->pages, t->dtype, t->H);
+	return by_label(t, x->page_label.n, &x->page_label);
+}
+
+/* Sink rows are among the rows that the budget pays for, those behind the clusters are not. */
+static const float *
+rank_clusters(struct retrieval *t, const float *q, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	uint32_t sink, end, g;
+
+	for (g = 0; g < t->G; g++) {
+		sink = x->sink < rows->len[g] ? x->sink : rows->len[g];
+		end = x->end[g] > sink ? x->end[g] : sink;
+		set_choice(t, rows, g, 1, (uint64_t)sink + rows->len[g] - end,
+		    t->opt.budget > sink ? t->opt.budget - sink : 0);
+	}
+	t->ops->key_scores(t->dev, t->score, t->stride, q, &x->mean, t->H);
+	return by_label(t, x->mean.len, &x->row_label);
+}
+
+/* Exact chunks and rows behind the index come on top of the budget. */
+static const float *
+rank_chunks(struct retrieval *t, const float *q, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	uint32_t u = x->low.chunk, behind, g;
+
+	for (g = 0; g < t->G; g++) {
+		behind = rows->len[g] - x->low.n;
+		set_choice(t, rows, g, u, (uint64_t)x->n_exact + behind / u + (behind % u != 0),
+		    t->opt.budget / u);
+	}
+	t->ops->key_scores(t->dev, t->score, t->stride, q, &x->landmark, t->H);
+	return by_label(t, x->landmark.len, &x->chunk_label);
+}
+
+/* Rows of the candidates that were chosen of KV head g: the last candidate, which may be cut
+ * short, is then one of them. */
+static uint64_t
+chosen_rows(const struct retrieval *t, const struct layer_rows *rows, uint32_t g)
+{
+	uint64_t u = t->chosen.rows, cut = t->n[g] * u - rows->len[g];
+
+	return t->chosen.n[g] * u - cut;
+}
+
+/* ---- what was read ---- */
+
+static void
+count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+{
+	struct retrieval_stats *s = &t->stats[l];
+	uint64_t row = t->E * kv_dtype_size(t->dtype);
+	uint32_t g;
+
+	s->steps++;
+	for (g = 0; g < t->G; g++) {
+		s->rows += rows->len[g];
+		s->of_rows += rows->len[g];
+		s->key_bytes += rows->len[g] * row;
+		s->value_bytes += rows->len[g] * row;
+		s->of_bytes += 2 * rows->len[g] * row;
+		s->recall += 1;
+		s->mass += 1;
+	}
+}
+
+/* Bytes of the index, and of keys that are scored in its stead or not rebuilt from it, that were
+ * read for KV head g; rows: of the chosen candidates. */
+static void
+count_index(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
+    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+{
+	uint64_t esize = kv_dtype_size(t->dtype), row = t->E * esize, rebuilt;
+
+	switch (t->opt.method) {
+	case RETRIEVE_FIER:
+		s->index_bytes += x->bits.len[g] * (uint64_t)x->bits.bytes;
+		s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows +
+		    n_rows) * row;
+		break;
+	case RETRIEVE_QUEST:
+		s->index_bytes += x->pages.len[g] * (uint64_t)x->pages.bytes;
+		s->key_bytes += n_rows * row;
+		break;
+	case RETRIEVE_CLUSTER:
+		s->index_bytes += x->mean.len[g] * row + rows->len[g] * (uint64_t)4;
+		s->key_bytes += n_rows * row;
+		break;
+	case RETRIEVE_SHADOW:
+		rebuilt = (uint64_t)(t->chosen.n[g] - t->always[g]) * x->low.chunk;
+		s->index_bytes += x->landmark.len[g] * row + rebuilt * x->low.rank * esize +
+		    (rebuilt > 0) * row * x->low.rank;
+		s->key_bytes += (n_rows - rebuilt) * row;
+	}
+}
+
+static void
+count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
+{
+	struct retrieval_stats *s = &t->stats[l];
+	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
+	uint32_t g;
+
+	s->steps++;
+	for (g = 0; g < t->G; g++) {
+		n = chosen_rows(t, rows, g);
+		s->rows += n;
+		s->of_rows += rows->len[g];
+		s->value_bytes += n * row;
+		s->of_bytes += 2 * rows->len[g] * row;
+		count_index(s, t, g, rows, x, n);
+	}
+}
+
+/* ---- audit ---- */
+
+/* list[] <- the rows of the chosen candidates of KV head g. Returns how many. */
+static uint32_t
+list_rows(struct retrieval *t, const struct layer_rows *rows, uint32_t g)
+{
+	uint32_t n = t->chosen.n[g], u = t->chosen.rows, i, j, row, out = 0, *at = t->best_list;
+
+	t->ops->get(t->dev, at, t->chosen.at + g * t->chosen.stride, n * sizeof *at);
+	for (i = 0; i < n; i++)
+		for (j = 0; j < u && (row = at[i] * u + j) < rows->len[g]; j++)
+			t->list[out++] = row;
+	return out;
+}
+
+/* The share of its softmax that a query head gives to the n listed rows. */
+static double
+softmax_share(const float *logit, uint32_t len, const uint32_t *list, uint32_t n)
+{
+	double most = -INFINITY, all = 0, part = 0;
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		most = logit[i] > most ? logit[i] : most;
+	for (i = 0; i < len; i++)
+		all += exp(logit[i] - most);
+	for (i = 0; i < n; i++)
+		part += exp(logit[list[i]] - most);
+	return part / all;
+}
+
+/* How many numbers two ascending lists of n have in common. */
+static uint32_t
+in_both(const uint32_t *a, const uint32_t *b, uint32_t n)
+{
+	uint32_t i = 0, j = 0, both = 0;
+
+	while (i < n && j < n) {
+		both += a[i] == b[j];
+		if (a[i] < b[j])
+			i++;
+		else if (a[i] > b[j])
+			j++;
+		else
+			i++, j++;
+	}
+	return both;
+}
+
+/* Compares what was chosen with what the true logits would have chosen. */
+static void
+audit(struct retrieval *t, uint32_t l, const float *q, const struct layer_rows *rows)
+{
+	struct retrieval_stats *s = &t->stats[l];
+	uint32_t R = t->H / t->G, g, h, k;
+	double share;
+
+	t->ops->key_scores(t->dev, t->score, t->stride, q, rows, t->H);
+	t->ops->get(t->dev, t->logits, t->score, t->H * t->stride * sizeof *t->logits);
+	t->ops->join(t->dev, t->joint + 1, t->score, t->stride, rows->len, t->H, t->G,
+	    t->opt.join);
+	for (g = 0; g < t->G; g++)
+		t->best.n[g] = (uint32_t)chosen_rows(t, rows, g);
+	t->ops->top(t->dev, &t->best, t->joint + 1, t->stride, rows->len, t->G);
+	for (g = 0; g < t->G; g++) {
+		if ((k = list_rows(t, rows, g)) == 0) {
+			s->recall += 1;
+			s->mass += 1;
+			continue;
+		}
+		t->ops->get(t->dev, t->best_list, t->best.at + g * t->best.stride,
+		    k * sizeof *t->best_list);
+		s->recall += (double)in_both(t->list, t->best_list, k) / k;
+		for (share = 0, h = g * R; h < (g + 1) * R; h++)
+			share += softmax_share(t->logits + h * t->stride, rows->len[g], t->list,
+			    k);
+		s->mass += share / R;
+	}
+}
+
+void
+retrieve(struct retrieval *t, uint32_t l, float *o, const float *q, const struct layer_rows *rows,
+    const struct layer_index *x, const uint32_t *qpos)
+{
+	static const float *(*const rank[])(struct retrieval *, const float *,
+	    const struct layer_rows *, const struct layer_index *) = {
+		[RETRIEVE_FIER] = rank_rows, [RETRIEVE_QUEST] = rank_pages,
+		[RETRIEVE_CLUSTER] = rank_clusters, [RETRIEVE_SHADOW] = rank_chunks };
+	const struct ops *ops = t->ops;
+	const float *score;
+	uint32_t g;
+
+	for (g = 0; g < t->G && rows->len[g] <= t->opt.budget; g++)
+		;
+	if ((t->whole = l < t->opt.dense || g == t->G)) {
+		ops->attend(t->dev, o, NULL, q, rows, qpos, 1, t->H);
+		count_whole(t, l, rows);
+		return;
+	}
+	score = rank[t->opt.method](t, q, rows, x);
+	ops->top(t->dev, &t->chosen, score, t->stride, t->n, t->G);
+	if (t->opt.method == RETRIEVE_SHADOW) {
+		ops->gather(t->dev, &t->copy, rows, &t->chosen);
+		ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
+		ops->attend(t->dev, o, NULL, q, &t->copy, qpos, 1, t->H);
+	} else {
+		ops->attend_chosen(t->dev, o, q, rows, &t->chosen, t->H);
+	}
+	count(t, l, rows, x);
+	if (t->opt.audit)
+		audit(t, l, q, rows);
+}
