@@ -60,6 +60,9 @@ cache_free(struct cache *c)
 	}
 	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
 		c->model->ops->free(c->model->dev, c->mass[l].sum);
+	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
+		index_free(&c->index[l]);
+	free(c->index);
 	free(c->mass);
 	free(c->layer);
 	free(c->tokens);
@@ -80,6 +83,59 @@ cache_want_mass(struct cache *c)
 	for (l = 0; l < c->model->id.layers; l++)
 		c->mass[l].whole = 1;
 	return 0;
+}
+
+int
+cache_want_indexes(struct cache *c, unsigned kinds)
+{
+	const struct kv_model *id = &c->model->id;
+	uint32_t l;
+
+	c->index_kinds = kinds;
+	if ((c->index = calloc(id->layers, sizeof *c->index)) == NULL)
+		return MODEL_ENOMEM;
+	for (l = 0; l < id->layers; l++)
+		if (index_init(&c->index[l], c->model->ops, c->model->dev, id->kv_heads,
+		    id->head_width, c->dtype) != 0)
+			return MODEL_ENOMEM;
+	return 0;
+}
+
+/* As much room in the indexes of layer l, and for retrieval, as its rows have. */
+static int
+reserve_index(struct cache *c, uint32_t l)
+{
+	if (c->index != NULL && index_reserve(&c->index[l], &c->layer[l]) != 0)
+		return MODEL_ENOMEM;
+	if (c->retrieval != NULL &&
+	    retrieval_reserve(c->retrieval, &c->layer[l], &c->index[l]) != 0)
+		return MODEL_ENOMEM;
+	return 0;
+}
+
+int
+cache_retrieve(struct cache *c, struct retrieval *t)
+{
+	uint32_t l;
+	int rc = 0;
+
+	c->retrieval = t;
+	for (l = 0; rc == 0 && l < c->model->id.layers; l++)
+		rc = reserve_index(c, l);
+	return rc;
+}
+
+/* The rows of layer l are no longer those that its indexes were made from. */
+static void
+drop_indexes(struct cache *c, uint32_t l)
+{
+	int kind;
+
+	if (c->index == NULL)
+		return;
+	c->index_dropped |= c->index[l].there;
+	for (kind = 0; kind < INDEX_KINDS; kind++)
+		index_drop(&c->index[l], kind);
 }
 
 /* Gives the lists of a layer room for its longest head; rows that are new have received
@@ -188,6 +244,8 @@ reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 	}
 	if (rc == 0 && grow)
 		rc = resize(c, rows, room);
+	if (rc == 0 && grow)
+		rc = reserve_index(c, (uint32_t)(rows - c->layer));
 	free(room);
 	return rc;
 }
@@ -259,6 +317,10 @@ cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *
 	size_t row = rows->width * kv_dtype_size(rows->dtype);
 	uint32_t R = c->model->id.query_heads / rows->heads, g, r;
 
+	for (g = 0; g < rows->heads && count[g] == rows->len[g]; g++)
+		;
+	if (g < rows->heads)
+		drop_indexes(c, l);
 	for (g = 0; g < rows->heads; g++) {
 		uint64_t start = rows->start[g];
 
@@ -345,6 +407,7 @@ cache_clear(struct cache *c)
 		rows->pos = NULL;
 		memset(rows->len, 0, rows->heads * sizeof *rows->len);
 		memset(rows->room, 0, rows->heads * sizeof *rows->room);
+		drop_indexes(c, l);
 		if (c->mass == NULL)
 			continue;
 		m->ops->free(m->dev, c->mass[l].sum);

@@ -199,8 +199,14 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		o->rope(d, ws->q, ws->pos, m->freq, N, H, E);
 		o->rope(d, ws->k, ws->pos, m->freq, N, G, E);
 		o->store(d, rows, ws->k, ws->v, ws->pos, N);
+		if (c->index != NULL)
+			index_extend(&c->index[l], rows);
 		keep_queries(m, ws, obs, l, pos, N);
-		o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, ws->q, rows, ws->pos, N, H);
+		if (c->retrieval != NULL && N == 1)
+			retrieve(c->retrieval, l, ws->o, ws->q, rows, &c->index[l], ws->pos);
+		else
+			o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, ws->q, rows,
+			    ws->pos, N, H);
 		if (c->mass != NULL)
 			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
 			    ws->pos, N, H, OVER_SUM);
@@ -323,10 +329,13 @@ run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const
     size_t n, struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
 {
 	uint32_t position = c->next_position, l, g;
+	struct layer_index *index = c->index;
 	int rc = reserve(c, n, err, errlen);
 
+	c->index = NULL;                /* these rows do not stay */
 	if (rc == 0)
 		rc = run_chunks(m, c, ws, ids, n, &position, obs, step, err, errlen);
+	c->index = index;
 	if (rc != 0)
 		return rc;
 	if (obs != NULL && observe_own(obs, c, (uint32_t)n) != 0) {

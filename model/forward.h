@@ -6,6 +6,7 @@
 #define KVPIPE_FORWARD_H
 
 #include "model/model.h"
+#include "model/retrieve.h"
 
 /* ---- the cache ---- */
 
@@ -33,6 +34,13 @@ struct cache {
 	/* attention that tokens pay which are only run; NULL: not wanted. The caller's
 	 * (payment.h) */
 	struct payment *payment;
+	/* [L] what finds the rows that matter to a query, made from the keys; NULL: not wanted,
+	 * cache_want_indexes(). It grows with the rows, and goes when one of them goes. */
+	struct layer_index *index;
+	unsigned index_kinds;          /* 1 << enum index_kind for each that is wanted */
+	unsigned index_dropped;        /* for each that has gone, in some layer */
+	/* how single rows attend, cache_retrieve(); NULL: to all rows. The caller's */
+	struct retrieval *retrieval;
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 	/* the event log, when it is complete from the first token on; else there is none */
 	int logged;
@@ -46,6 +54,12 @@ void cache_free(struct cache *);                                /* NULL allowed 
 /* From now on what forward() runs is added to c->mass, H * 4 bytes for each row of room. Only
  * for an empty cache; snapshot_load() then takes what is stored. Returns 0, or MODEL_ENOMEM. */
 int cache_want_mass(struct cache *);
+/* From now on indexes of these kinds (1 << enum index_kind each) are loaded with the rows, extended
+ * for those that are appended, and saved. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */
+int cache_want_indexes(struct cache *, unsigned kinds);
+/* From now on a row that runs alone attends by this retrieval, whose index every layer has that is
+ * not dense; c->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
+int cache_retrieve(struct cache *, struct retrieval *);
 /* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1. Returns 0, or
  * MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
@@ -55,7 +69,7 @@ int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1
 int cache_layer_init(struct cache *, uint32_t l, const uint32_t *len);
 /* Drops all rows of layer l but these: of KV head g the row numbers keep[g][0 .. count[g]-1],
  * ascending. In place: what follows the rows in each head becomes room. What they have received
- * (c->mass) stays with them. */
+ * (c->mass) stays with them. The layer's indexes go, unless all rows stay. */
 void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *const *keep);
 /* Gives the room of layer l back that is not in use. Returns 0, or MODEL_ENOMEM (and then nothing
  * has changed). */
@@ -71,7 +85,7 @@ int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
 int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1);
 /* Bytes of keys and values in use. */
 uint64_t cache_bytes(const struct cache *);
-/* Drops all rows with their memory, logs that, and goes back to position 0; the tokens seen
+/* Drops all rows with their memory and indexes, logs that, and goes back to position 0; the tokens seen
  * stay. Returns 0, or MODEL_ENOMEM. */
 int cache_clear(struct cache *);
 
@@ -138,7 +152,8 @@ int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, con
 /* Runs n tokens at the same positions, and leaves the cache as it was: not stored, no logits.
  * Their queries go to obs (NULL = none; its window must hold them all) together with their own
  * keys, the attention that they pay to c->payment where it is wanted. c->mass must not be
- * wanted. Returns as run_tokens(); after a failure the cache is of no use. */
+ * wanted, and there must be no retrieval. Returns as run_tokens(); after a failure the cache is of
+ * no use. */
 int run_unstored(const struct model *m, struct cache *c, struct workspace *ws,
     const uint32_t *ids, size_t n, struct observation *obs, void (*step)(uint64_t done),
     char *err, size_t errlen);
@@ -165,7 +180,7 @@ int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observ
     const char *type, uint32_t l);
 
 /* Writes tokens, layers, observation queries (NULL or have == 0: none), attention received
- * where it is wanted (it must be whole), and logits; not the end.
+ * where it is wanted (it must be whole), indexes where they are wanted, and logits; not the end.
  * Returns a KV_* code; the writer has the message. */
 int snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs);
 

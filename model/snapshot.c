@@ -159,10 +159,25 @@ load_log(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return rc;
 }
 
+static int
+load_index(struct kv_reader *r, const struct kv_section *sec, struct cache *c, int kind)
+{
+	const void *data;
+	int rc = kv_load(r, &data);
+
+	if (rc != KV_OK)
+		return rc;
+	return index_load(&c->index[sec->layer], kind, data, &c->layer[sec->layer]);
+}
+
 int
 snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
     struct observation *obs)
 {
+	int kind = index_kind(sec->type);
+
+	if (kind >= 0)
+		return c->index_kinds >> kind & 1 ? load_index(r, sec, c, kind) : KV_OK;
 	if (strcmp(sec->type, "TOKS") == 0)
 		return load_tokens(r, sec, c);
 	if (strcmp(sec->type, "POSN") == 0)
@@ -317,6 +332,17 @@ snapshot_put(struct kv_writer *w, const struct cache *c, const struct observatio
 }
 
 static int
+save_indexes(struct kv_writer *w, const struct cache *c, uint32_t l)
+{
+	int kind, rc = KV_OK;
+
+	for (kind = 0; c->index != NULL && rc == KV_OK && kind < INDEX_KINDS; kind++)
+		if (index_has(&c->index[l], kind))
+			rc = index_write(&c->index[l], kind, w, l);
+	return rc;
+}
+
+static int
 save_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t l)
 {
 	struct kv_rows rows;
@@ -332,6 +358,8 @@ save_layer(struct kv_writer *w, const struct cache *c, const struct observation 
 		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK)
 		rc = save_tensor(w, c, l, "KEYS");
+	if (rc == KV_OK)
+		rc = save_indexes(w, c, l);
 	if (rc == KV_OK)
 		rc = save_tensor(w, c, l, "VALS");
 	free_rows(&rows, positions);
