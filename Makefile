@@ -23,7 +23,7 @@ std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
 
 # libkvfile/ methods/ model/ cpu/ gpu/ become one archive each. tools/kv-*.c become programs: those in FILE_TOOLS know no model.
-FILE_TOOLS = kv-check kv-diff kv-evict kv-footprint kv-info kv-score
+FILE_TOOLS = kv-check kv-diff kv-evict kv-footprint kv-info kv-quantize1b kv-score
 MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(MODEL_TOOLS)
 
@@ -81,7 +81,7 @@ file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
 model_a = $(O)/libmodel.a
 
-$(patsubst %,$(O)/%,$(filter-out kv-diff kv-evict kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
+$(patsubst %,$(O)/%,$(filter-out kv-diff kv-evict kv-quantize1b kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 # kv-evict turns keys: it needs the model's frequencies, which are in its identity
 $(O)/kv-evict: $(patsubst %,$(O)/%.o,tools/kv-evict tools/evicting tools/renumber tools/twice model/rope) $(tool_o) $(file_a)
@@ -91,6 +91,9 @@ $(O)/kv-footprint: $(O)/tools/critical.o
 $(O)/kv-score: $(patsubst %,$(O)/tools/%.o,kv-score scoring queries device) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
 $(O)/kv-diff: $(patsubst %,$(O)/tools/%.o,kv-diff comparing layerwise queries device) $(tool_o) $(device_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
+# the index tools work on a device, too
+$(O)/kv-quantize1b: $(patsubst %,$(O)/%.o,tools/kv-quantize1b tools/device model/index model/index_content) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
 $(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(model_libs) $(kvfile_libs) $(cpu_libs)

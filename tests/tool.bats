@@ -9,8 +9,8 @@ teardown() {
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	FILTERS=("kv-score --method knorm" "kv-evict --rate 1")
-	ALL=(kv-check kv-evict kv-footprint kv-info kv-score kv-tokenize)
+	FILTERS=("kv-score --method knorm" "kv-evict --rate 1" kv-quantize1b)
+	ALL=(kv-check kv-evict kv-footprint kv-info kv-quantize1b kv-score kv-tokenize)
 }
 
 snapshot() {
@@ -93,7 +93,7 @@ large() {
 	large
 	for f in "${FILTERS[@]}"; do
 		run -0 bash -c "$f x.kv 2>err | head -c 1 >/dev/null; exit \$((PIPESTATUS[0] - 1))"
-		assert_regex "$(cat err)" '^kv-[a-z]+: stdout: .*Broken pipe$'
+		assert_regex "$(cat err)" '^kv-[a-z0-9]+: stdout: .*Broken pipe$'
 	done
 	snapshot
 	run -0 bash -c 'kv-info --all $(yes x.kv | head -n 2000) 2>err | head -c 1 >/dev/null; exit $((PIPESTATUS[0] - 1))'

@@ -1,0 +1,132 @@
+/* kv-quantize1b - keys in one bit: write a snapshot again with FIER's index
+ *
+ * One layer's keys are in memory at a time, and beside them their bits: once on the device, once
+ * on their way out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/index.h"
+#include "tools/device.h"
+#include "tools/tool.h"
+
+static uint32_t group = 32;
+
+static const struct opt opts[] = {
+	{ 'g', "group", OPT_COUNT, &group, 0, "N",
+	    "rows that share least key and scale: 16, 32, 64, 128 (32)" },
+	{ .name = NULL }
+};
+
+static const struct tool tool = {
+	.name = "kv-quantize1b",
+	.about = "keys in one bit: an index that finds the rows which matter to a query",
+	.synopsis = "[-qvz] [-g N] [-j N] [-o FILE] [--device DEVICE] [--progress WHEN] [snapshot]",
+	.opts = opts,
+	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
+	.max_operands = 1
+};
+
+/* The keys of the layer that r stands at, on the device; room NULL. */
+static void
+take_keys(struct layer_rows *rows, const struct device *d, struct kv_reader *r, size_t size)
+{
+	const struct kv_rows *there = kv_current_rows(r);
+	const void *keys = input_load(r);
+	uint64_t at = 0;
+	uint32_t g;
+
+	rows->k = (void *)keys;
+	if (!device_shares_memory(d)) {
+		if ((rows->k = d->ops->alloc(d->dev, size + 1)) == NULL)
+			die(EXIT_RUN, "no memory for %zu bytes of keys on the device", size);
+		d->ops->put(d->dev, rows->k, keys, size);
+	}
+	for (g = 0; g < rows->heads; at += there->count[g++]) {
+		rows->start[g] = at;
+		rows->len[g] = there->count[g];
+	}
+}
+
+static void
+leave_keys(struct layer_rows *rows, const struct device *d)
+{
+	if (!device_shares_memory(d))
+		d->ops->free(d->dev, rows->k);
+	rows->k = NULL;
+}
+
+/* Behind KEYS, which have been written: their bits. Returns the bytes of these. */
+static uint64_t
+write_bits(const struct device *d, struct kv_writer *w, struct layer_index *x,
+    const struct layer_rows *rows, uint32_t layer)
+{
+	uint64_t before = kv_writer_size(w);
+
+	index_start(x, INDEX_BITS, group);
+	if (index_reserve(x, rows) != 0)
+		die(EXIT_RUN, "layer %u: no memory for its keys in one bit", layer);
+	index_extend(x, rows);
+	device_check(d);
+	output_check(w, index_write(x, INDEX_BITS, w, layer));
+	index_drop(x, INDEX_BITS);
+	return kv_writer_size(w) - before;
+}
+
+static void
+quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	struct layer_rows rows = { .heads = head->model.kv_heads,
+	    .width = head->model.head_width, .dtype = head->dtype };
+	uint64_t keys = 0, bits = 0;
+	struct layer_index x;
+	struct kv_section sec;
+
+	rows.start = must_alloc(rows.heads, sizeof *rows.start);
+	rows.len = must_alloc(rows.heads, sizeof *rows.len);
+	if (index_init(&x, d->ops, d->dev, rows.heads, rows.width, rows.dtype) != 0)
+		die(EXIT_RUN, "no memory for an index");
+	progress_start("quantize", head->model.layers, "layers");
+	while (input_next(r, &sec)) {
+		if (strcmp(sec.type, "bITS") == 0 || strcmp(sec.type, "pROv") == 0)
+			continue;               /* replaced; inherited */
+		if (strcmp(sec.type, "KEYS") != 0) {
+			output_copy(r, w);      /* also what is not known: the rows stay */
+			continue;
+		}
+		take_keys(&rows, d, r, sec.raw_size);
+		output_copy(r, w);
+		keys += sec.raw_size;
+		bits += write_bits(d, w, &x, &rows, sec.layer);
+		leave_keys(&rows, d);
+		progress(sec.layer + 1);
+	}
+	progress_end();
+	note("keys %.1f MiB, in one bit %.1f MiB", (double)keys / (1 << 20),
+	    (double)bits / (1 << 20));
+	index_free(&x);
+	free(rows.start);
+	free(rows.len);
+}
+
+int
+main(int argc, char **argv)
+{
+	int first = tool_start(&tool, argc, argv);
+	struct kv_reader *r;
+	struct kv_writer *w;
+	struct device d;
+
+	if (group != 16 && group != 32 && group != 64 && group != 128)
+		die(EXIT_USAGE, "--group %u: want 16, 32, 64 or 128", group);
+	output_refuse_terminal();
+	r = input_open(operand(argc, argv, first));
+	d = device_open();
+	w = output_create(kv_reader_head(r));
+	quantize(&d, r, w);
+	sign_count("group", group);
+	output_commit(w, r);
+	kv_close(r);
+	device_close(&d);
+	return finish();
+}
