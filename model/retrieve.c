@@ -31,7 +31,7 @@ struct retrieval {
 	struct layer_rows copy;        /* shadow: the rows of the chosen chunks */
 	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
 
-	struct retrieval_stats *stats; /* [L] */
+	struct retrieval_stats *stats; /* [L][G] */
 	int whole;                     /* the last step has read all rows */
 	/* audit, host: [H][stride]; lists of a KV head */
 	float *logits;
@@ -85,7 +85,7 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	*t = (struct retrieval){ .ops = ops, .dev = dev, .opt = *opt, .L = layers,
 	    .H = query_heads, .G = heads, .E = width, .dtype = dtype, .freq = freq,
 	    .best = { .rows = 1 }, .copy = { .heads = heads, .width = width, .dtype = dtype } };
-	t->stats = calloc(layers, sizeof *t->stats);
+	t->stats = calloc((size_t)layers * heads, sizeof *t->stats);
 	t->n = calloc(heads, sizeof *t->n);
 	t->always = calloc(heads, sizeof *t->always);
 	t->chosen.n = calloc(heads, sizeof *t->chosen.n);
@@ -347,12 +347,12 @@ chosen_rows(const struct retrieval *t, const struct layer_rows *rows, uint32_t g
 static void
 count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
 {
-	struct retrieval_stats *s = &t->stats[l];
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
 	uint64_t row = t->E * kv_dtype_size(t->dtype);
 	uint32_t g;
 
-	s->steps++;
-	for (g = 0; g < t->G; g++) {
+	for (g = 0; g < t->G; g++, s++) {
+		s->steps++;
 		s->rows += rows->len[g];
 		s->of_rows += rows->len[g];
 		s->key_bytes += rows->len[g] * row;
@@ -396,12 +396,12 @@ count_index(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
 static void
 count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
 {
-	struct retrieval_stats *s = &t->stats[l];
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
 	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
 	uint32_t g;
 
-	s->steps++;
-	for (g = 0; g < t->G; g++) {
+	for (g = 0; g < t->G; g++, s++) {
+		s->steps++;
 		n = chosen_rows(t, rows, g);
 		s->rows += n;
 		s->of_rows += rows->len[g];
@@ -464,7 +464,7 @@ in_both(const uint32_t *a, const uint32_t *b, uint32_t n)
 static void
 audit(struct retrieval *t, uint32_t l, const float *q, const struct layer_rows *rows)
 {
-	struct retrieval_stats *s = &t->stats[l];
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
 	uint32_t R = t->H / t->G, g, h, k;
 	double share;
 
@@ -475,7 +475,7 @@ audit(struct retrieval *t, uint32_t l, const float *q, const struct layer_rows *
 	for (g = 0; g < t->G; g++)
 		t->best.n[g] = (uint32_t)chosen_rows(t, rows, g);
 	t->ops->top(t->dev, &t->best, t->joint + 1, t->stride, rows->len, t->G);
-	for (g = 0; g < t->G; g++) {
+	for (g = 0; g < t->G; g++, s++) {
 		if ((k = list_rows(t, rows, g)) == 0) {
 			s->recall += 1;
 			s->mass += 1;

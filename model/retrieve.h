@@ -27,7 +27,7 @@ struct retrieval_options {
 	int audit;                     /* compare each choice with that of the true logits */
 };
 
-/* What was read in one layer: sums over steps and KV heads. */
+/* What was read of one KV head in one layer: sums over steps. */
 struct retrieval_stats {
 	uint64_t steps;
 	uint64_t rows, of_rows;        /* rows read, and that there were */
@@ -70,7 +70,7 @@ void retrieve(struct retrieval *, uint32_t l, float *o, const float *q, const st
 /* What the last retrieve() has read: candidates (index.h), with those that are always read. NULL:
  * all rows. Until the next one. */
 const struct chosen *retrieval_chosen(const struct retrieval *);
-/* [L] sums so far. */
+/* [L][G] sums so far. */
 const struct retrieval_stats *retrieval_stats(const struct retrieval *);
 
 #endif
