@@ -23,13 +23,16 @@ std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
 
 # libkvfile/ methods/ model/ cpu/ gpu/ become one archive each. tools/kv-*.c become programs: those in FILE_TOOLS know no model.
-FILE_TOOLS = kv-check kv-diff kv-evict kv-footprint kv-info kv-quantize1b kv-score
+FILE_TOOLS = kv-check kv-evict kv-footprint kv-info $(DEVICE_TOOLS)
+# These compute on a device, without a model.
+DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
 MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(MODEL_TOOLS)
 
 kvfile_libs = $(shell $(PKG_CONFIG) --libs liblz4 libxxhash jansson)
 model_libs = $(shell $(PKG_CONFIG) --libs libpcre2-8 libutf8proc)
 cpu_libs = -ldnnl -fopenmp -lm
+lapack_libs = $(shell $(PKG_CONFIG) --libs lapack)
 
 kvfile_o = $(patsubst %.c,$(O)/%.o,$(wildcard libkvfile/*.c))
 methods_o = $(patsubst %.c,$(O)/%.o,$(wildcard methods/*.c))
@@ -67,6 +70,8 @@ $(O)/%.o: %.c
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -c -o $@ $<
 $(cpu_o): openmp = -fopenmp
+# loops over rows and channels
+$(O)/methods/cluster.o: CFLAGS += -O3
 $(O)/%.base.o: %.c
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(base_flags) -c -o $@ $<
@@ -81,7 +86,7 @@ file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
 model_a = $(O)/libmodel.a
 
-$(patsubst %,$(O)/%,$(filter-out kv-diff kv-evict kv-quantize1b kv-score,$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
+$(patsubst %,$(O)/%,$(filter-out kv-evict $(DEVICE_TOOLS),$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 # kv-evict turns keys: it needs the model's frequencies, which are in its identity
 $(O)/kv-evict: $(patsubst %,$(O)/%.o,tools/kv-evict tools/evicting tools/renumber tools/twice model/rope) $(tool_o) $(file_a)
@@ -95,6 +100,9 @@ $(O)/kv-diff: $(patsubst %,$(O)/tools/%.o,kv-diff comparing layerwise queries de
 # the index tools work on a device, too
 $(O)/kv-quantize1b: $(patsubst %,$(O)/%.o,tools/kv-quantize1b tools/device model/index model/index_content) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
+# kv-index undoes rotary embedding, and takes eigenvectors from LAPACK
+$(O)/kv-index: $(patsubst %,$(O)/%.o,$(addprefix tools/,kv-index clustering device factors pages products) model/rope) $(tool_o) $(device_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(lapack_libs) $(cpu_libs)
 $(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(model_libs) $(kvfile_libs) $(cpu_libs)
 # kv-prefill and kv-decode do what kv-score and kv-evict do, too

@@ -22,6 +22,7 @@ table() {
 		build|libpcre2-dev|module libpcre2-8|tokenizer: how text is split into words
 		build|libutf8proc-dev|module libutf8proc|tokenizer: Unicode normalisation
 		build|libdnnl-dev|header oneapi/dnnl/dnnl.h|matrix products on the CPU (oneDNN)
+		build|liblapack-dev|module lapack|kv-index: eigenvectors
 		test|bats|command bats|the test runner
 		test|bats-support|file /usr/lib/bats/bats-support/load.bash|its assertions
 		test|bats-assert|file /usr/lib/bats/bats-assert/load.bash|

@@ -42,6 +42,17 @@ flat() {
 	done
 }
 
+@test "kv-index holds less than three layers, whatever it makes" {
+	if nm "$O/kv-index" | grep -q __asan_init; then
+		skip "sanitizers hold memory of their own"
+	fi
+	mksnapshot -L 1 -H 4 -G 2 -E 64 -N 16 -o "$BATS_FILE_TMPDIR/1.kv"
+	base=$(layers=1 peak kv-index --low-rank)
+	flat kv-index --pages
+	flat kv-index --clusters --cluster-count 40 --iterations 2
+	flat kv-index --low-rank
+}
+
 @test "kv-evict --policy global holds the scores of all layers, and no more keys and values than else" {
 	if nm "$O/kv-evict" | grep -q __asan_init; then
 		skip "sanitizers hold memory of their own"

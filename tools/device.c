@@ -23,34 +23,41 @@ cuda_index(const char *text)
 
 /* Fills d and returns 1, or leaves the reason in err. */
 static int
-try(struct device *d, const struct ops *ops, int index, char *err, size_t errlen)
+try(struct device *d, const struct ops *ops, int index, uint32_t threads, char *err,
+    size_t errlen)
 {
-	int threads = settings.threads > INT_MAX ? INT_MAX : (int)settings.threads;
-
 	d->ops = ops;
 	d->dev = NULL;
 	strcpy(err, "this build has none");
 	if (ops->open != NULL)
-		d->dev = ops->open(index, threads, err, errlen);
+		d->dev = ops->open(index, threads > INT_MAX ? INT_MAX : (int)threads, err, errlen);
 	return d->dev != NULL;
 }
 
 struct device
-device_open(void)
+device_another(uint32_t threads)
 {
 	const char *name = settings.device;
 	struct device d;
 	char err[256];
 
 	if (strncmp(name, "cuda", 4) == 0) {
-		if (!try(&d, &gpu_ops, cuda_index(name + 4), err, sizeof err))
+		if (!try(&d, &gpu_ops, cuda_index(name + 4), threads, err, sizeof err))
 			die(EXIT_RUN, "no CUDA device: %s", err);
 	} else if (strcmp(name, "cpu") != 0 && strcmp(name, "auto") != 0) {
 		die(EXIT_USAGE, "--device: '%s' is not cpu, cuda, cuda:N or auto", name);
-	} else if (strcmp(name, "cpu") == 0 || !try(&d, &gpu_ops, 0, err, sizeof err)) {
-		if (!try(&d, &cpu_ops, 0, err, sizeof err))
+	} else if (strcmp(name, "cpu") == 0 || !try(&d, &gpu_ops, 0, threads, err, sizeof err)) {
+		if (!try(&d, &cpu_ops, 0, threads, err, sizeof err))
 			die(EXIT_RUN, "cpu: %s", err);
 	}
+	return d;
+}
+
+struct device
+device_open(void)
+{
+	struct device d = device_another(settings.threads);
+
 	note("device: %s, %s", d.ops->name, d.ops->describe(d.dev));
 	return d;
 }

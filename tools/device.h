@@ -13,6 +13,8 @@ struct device {
 /* Opens settings.device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where it works, else the CPU,
  * and -v says which). Dies. */
 struct device device_open(void);
+/* The same once more, for another thread of the program: with so many threads, 0 = all. Dies. */
+struct device device_another(uint32_t threads);
 /* Dies when the device has failed. */
 void device_check(const struct device *d);
 void device_close(struct device *d);

@@ -1,0 +1,23 @@
+/* products.h - products of vectors and keys by a device: what cluster_keys() asks for */
+#ifndef KVPIPE_PRODUCTS_H
+#define KVPIPE_PRODUCTS_H
+
+#include "tools/device.h"
+
+/* For one thread at a time. */
+struct products {
+	struct device d;
+	uint32_t width;                 /* E */
+	enum kv_dtype dtype;            /* of the keys */
+	struct area x, y, keys;
+};
+
+/* A device of its own with so many threads. Dies. */
+void products_open(struct products *p, uint32_t threads, uint32_t width, enum kv_dtype dtype);
+void products_close(struct products *p);
+
+/* As methods/cluster.h wants it; with: a struct products. All pointers are host memory. */
+int products_make(void *with, float *y, const float *x, uint32_t n, const void *keys,
+    uint32_t rows);
+
+#endif
