@@ -233,7 +233,7 @@ def extremes(dtype):
     channels = [[nan] * 16, [nan, 2.0, -1.0, 1.0] * 4, [INF, -INF, 1.0, 0.0] * 4, [INF] * 16,
                 [-INF] * 16, [big, -big] * 8, [-0.0, 0.0] * 8, [0.0, -0.0] * 8, [3.0] * 16,
                 [0.0, 1.0, 0.5, 0.25] * 4, [0.0, 3 * tiny, tiny, 2 * tiny] * 4,
-                [nan] * 8 + [1.0, 2.0] * 4, [1e3, INF] * 8]
+                [nan] * 8 + [1.0, 2.0] * 4, [1e3, INF] * 8, [-tiny, tiny] * 8, [-0.0, nan] * 8]
     if dtype != 'f16':
         channels.append([2.0 ** 60, -2.0 ** 60, 70144.0, 65536.0] * 4)
     values = [v for row in zip(*channels) for v in row]

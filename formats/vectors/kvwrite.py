@@ -281,13 +281,14 @@ def single(v):
 
 
 def half(v):
-    """As f16, not beyond the greatest; 0 for a NaN."""
-    return struct.pack('<e', max(-65504.0, min(65504.0, v)) if v == v else 0.0)
+    """As f16, not beyond the greatest; 0 for a NaN, and for -0."""
+    word = struct.pack('<e', max(-65504.0, min(65504.0, v)) if v == v else 0.0)
+    return b'\0\0' if word == b'\0\x80' else word
 
 
 def bounds(channel):
-    """The least and the greatest, of equal ones the first; NaN when there is nothing else."""
-    numbers = [v for v in channel if v == v] or [float('nan')]
+    """The least and the greatest, 0 for -0; NaN when there is nothing else."""
+    numbers = [v + 0.0 for v in channel if v == v] or [float('nan')]
     return min(numbers), max(numbers)
 
 
@@ -299,8 +300,8 @@ def bits(u, keys, heads):
         out += b''.join(half(least) for least, _ in pairs)
         out += b''.join(half(single(greatest - least)) for least, greatest in pairs)
         for channel, (least, greatest) in zip(channels, pairs):
-            threshold = single(single(greatest - least) / 2)
-            word = sum((single(v - least) > threshold) << i for i, v in enumerate(channel))
+            scale = single(greatest - least)
+            word = sum((single(v - least) > scale / 2) << i for i, v in enumerate(channel))
             out += word.to_bytes(u // 8, 'little')
     return out
 

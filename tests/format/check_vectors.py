@@ -167,8 +167,7 @@ def content():
 
 
 def indexes():
-    """The indexes of the vectors are what numpy makes of their keys; with a false bit they
-    are not."""
+    """The indexes of the vectors are what numpy makes of their keys; a false bit is seen."""
     for name in names('passed', '.kv'):
         checkindex.check(kvread.read(io.BytesIO(load('passed', f'{name}.kv'))))
     for kind, at in (('bITS', 64 + 24 + 3), ('bITS', 64 + 24), ('pAGE', 65), ('cLUS', -1),

@@ -26,21 +26,21 @@ class Wrong(Exception):
 
 
 def bounds(keys, u):
-    """Keys [n][u][E] by entries, and the least and the greatest [n][E]: of equal ones (0 and -0)
-    the first, NaN where there is no number."""
+    """Keys [n][u][E] by entries, and the least and the greatest [n][E]: NaN where there is no
+    number, and no -0."""
     keys = keys[:len(keys) // u * u].reshape(-1, u, keys.shape[1])
     least = greatest = keys[:, 0]
     for i in range(1, u):
         row = keys[:, i]
         least = numpy.where((row < least) | numpy.isnan(least), row, least)
         greatest = numpy.where((row > greatest) | numpy.isnan(greatest), row, greatest)
-    return keys, least, greatest
+    return keys, least + numpy.float32(0), greatest + numpy.float32(0)
 
 
 def half(values):
-    """f16, not beyond the greatest; 0 for NaN."""
+    """f16, not beyond the greatest; 0 for NaN, and for -0."""
     numbers = numpy.where(numpy.isnan(values), numpy.float32(0), values)
-    return numpy.clip(numbers, -65504, 65504).astype('<f2')
+    return numpy.clip(numbers, -65504, 65504).astype('<f2') + numpy.float16(0)
 
 
 def bits(keys, u):
@@ -48,7 +48,7 @@ def bits(keys, u):
     with numpy.errstate(all='ignore'):
         keys, least, greatest = bounds(keys, u)
         scale = greatest - least
-        one = keys - least[:, None] > scale[:, None] * numpy.float32(0.5)
+        one = (keys - least[:, None]).astype('f8') > scale[:, None].astype('f8') / 2
     packed = numpy.packbits(one.transpose(0, 2, 1), axis=2, bitorder='little')
     return b''.join(zero.tobytes() + s.tobytes() + b.tobytes()
                     for zero, s, b in zip(half(least), half(scale), packed))
