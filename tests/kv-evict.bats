@@ -222,3 +222,79 @@ kept() {
 	head -c 3000 x.kv >cut.kv
 	run -3 --separate-stderr bash -c 'kv-score --method knorm cut.kv | kv-evict --budget 3 | kv-check -'
 }
+
+# says FILE: its indexes, made anew from the keys
+says() {
+	"$PYTHON" "$ROOT/tests/format/checkindex.py" --says "$1"
+}
+
+# indexes in layers of 41 and of 20 rows
+indexed() {
+	cp "$ROOT/formats/vectors/passed/indexes${1:-}.kv" x.kv
+	says x.kv >all
+	assert_equal "$(wc -l <all)" 2
+	dropped="kv-evict: indexes of layers whose keys have changed are dropped; what makes them anew: \
+kv-quantize1b, kv-index --pages, kv-index --clusters, kv-index --low-rank"
+}
+
+@test "an index goes with the first row of its layer, is named once, and stays where no row goes" {
+	for form in "" -planes; do
+		indexed $form
+		run -0 --separate-stderr kv-evict --budget 20 x.kv -o y.kv
+		assert_equal "$stderr" "$dropped"
+		says y.kv | diff <(sed -n 2p all) -
+		assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[20, 20] [20, 20]"
+		kv-check y.kv
+		run -0 --separate-stderr kv-evict --budget 19 x.kv -o y.kv
+		assert_equal "$stderr" "$dropped"
+		assert_equal "$(says y.kv)" ""
+		kv-check y.kv
+		run -0 --separate-stderr kv-evict -q --budget 20 x.kv -o y.kv
+		assert_equal "$stderr" ""
+	done
+	cp "$ROOT/formats/vectors/passed/indexes-extremes-f16.kv" x.kv
+	kv-score --method recent -o s.kv x.kv
+	run -0 --separate-stderr kv-evict --budget 15 s.kv -o y.kv
+	assert_equal "$stderr" "${dropped%, kv-index --cl*}"
+}
+
+@test "a rate of 1 keeps every index, plain and compressed" {
+	for form in "" -planes; do
+		indexed $form
+		for options in "" -z; do
+			run -0 --separate-stderr kv-evict $options --rate 1 x.kv -o y.kv
+			assert_equal "$stderr" ""
+			says y.kv | diff all -
+			kv-check y.kv
+			kv-evict $options --rate 1 - <x.kv | cmp y.kv -
+		done
+	done
+}
+
+@test "positions that are numbered anew drop every index, even where all rows stay" {
+	indexed
+	run -0 --separate-stderr kv-evict --rate 1 --positions compact x.kv -o y.kv
+	assert_equal "$stderr" "$dropped"
+	assert_equal "$(says y.kv)" ""
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[41, 41] [20, 20]"
+	kv-check y.kv
+}
+
+@test "an index of other keys is refused, whatever becomes of it" {
+	PYTHONPATH=$ROOT/formats/vectors "$PYTHON" -B - <<-'E'
+		import good, kvwrite
+		out = good.indexed()
+		keys = out[good.place(out, 'KEYS', 1)]
+		keys.set(keys.content[:-1] + bytes([keys.content[-1] ^ 1]))
+		open('bad.kv', 'wb').write(kvwrite.stream(out))
+	E
+	for options in "--rate 1" "--budget 20" "--budget 10" "--rate 1 --positions compact"; do
+		run -3 --separate-stderr kv-evict $options bad.kv -o y.kv
+		assert_regex "$stderr" 'bad.kv: bITS layer 1: made from other keys'
+		assert [ ! -e y.kv ]
+		run -3 --separate-stderr kv-evict $options <bad.kv
+		assert_regex "$stderr" 'stdin: bITS layer 1: made from other keys'
+	done
+	run -3 --separate-stderr kv-check bad.kv
+	assert_regex "$stderr" '^kv-check: bad.kv: bITS layer 1: made from other keys: their hash is [0-9a-f]{16}, this layer.s [0-9a-f]{16}$'
+}

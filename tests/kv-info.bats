@@ -53,6 +53,7 @@ print(eval(sys.argv[1]))' "$what"
 		mass           none
 		paid           none
 		scores         none
+		indexes        none
 		logits         yes
 		event log      none
 		made by        mksnapshot 0.1.0 {}
@@ -79,6 +80,30 @@ print(eval(sys.argv[1]))' "$what"
 	assert_line "mass           in each layer"
 	assert_equal "$(json mass.kv "[l['mass'] for l in o['layers']]")" "[True, True, True]"
 	assert_equal "$(json even.kv "[l['mass'] for l in o['layers']]")" "[False, False, False]"
+}
+
+@test "indexes are shown with their sizes, in text and JSON" {
+	cp "$ROOT"/formats/vectors/passed/indexes{,-one-layer,-ragged}.kv .
+	run -0 kv-info indexes.kv
+	assert_line "indexes        keys in one bit, groups of 16 rows, in each layer, 344 bytes"
+	assert_line "               bounds of pages of 4 rows, in each layer, 848 bytes"
+	assert_line "               4 to 9 clusters in a KV head, 3 sink rows, in each layer, 952 bytes"
+	assert_line "               keys of rank 5, 16 rows in chunks of 4, 2 chunks exact, in each layer, 1008 bytes"
+	run -0 kv-info - <indexes-one-layer.kv
+	assert_line "indexes        keys in one bit, groups of 16 rows, in 1 of 2 layers, 136 bytes"
+	assert_equal "$(json even.kv "[l['indexes'] for l in o['layers']]")" "[{}, {}, {}]"
+	assert_equal "$(json indexes.kv "[sorted(l['indexes']) for l in o['layers']]")" \
+	    "[['bits', 'clusters', 'low_rank', 'pages'], ['bits', 'clusters', 'low_rank', 'pages']]"
+	for file in indexes.kv indexes-one-layer.kv indexes-ragged.kv; do
+		for what in "bits group bits.u bITS" "pages page pages.u pAGE" "clusters sink clusters.sink cLUS" \
+		    "low_rank rank low_rank.rank lOWR" "low_rank rows low_rank.rows lOWR" "low_rank chunk low_rank.chunk lOWR"; do
+			read -r name key field type <<<"$what"
+			assert_equal "$(json $file "[(l['indexes']['$name']['$key'], l['indexes']['$name']['bytes']) for l in o['layers'] if '$name' in l['indexes']]")" \
+			    "$(see $file "repr([(l.$field, x.raw_size) for n, l in enumerate(s.layers) for x in s.sections if (x.type, x.layer) == ('$type', n)])")"
+		done
+	done
+	assert_equal "$(json indexes-ragged.kv "[[l['indexes']['clusters'][k] for k in ('clusters_min', 'clusters_max')] for l in o['layers']]")" "[[0, 12]]"
+	assert_equal "$(json indexes.kv "[l['indexes']['low_rank']['exact'] for l in o['layers']]")" "[2, 2]"
 }
 
 @test "the events of a log are counted" {

@@ -209,6 +209,18 @@ make the snapshot with kv-prefill --mass"
 	assert_equal "$(see a.kv '[p["tool"] for p in s.provenance]')" "mksnapshot kv-score"
 }
 
+@test "indexes are passed on as they were, plain and compressed, from a file and from a pipe" {
+	for form in "" -planes -unknown; do
+		cp "$ROOT/formats/vectors/passed/indexes$form.kv" x.kv
+		"$PYTHON" "$ROOT/tests/format/checkindex.py" --says x.kv >want
+		for options in "--method recent" "--method knorm -z"; do
+			kv-score $options x.kv -o a.kv
+			"$PYTHON" "$ROOT/tests/format/checkindex.py" --says a.kv | diff want -
+			kv-score $options <x.kv | cmp a.kv -
+		done
+	done
+}
+
 @test "compressed sections are passed on without being compressed anew, from a file and from a pipe" {
 	mksnapshot -N 30000 -w 4 -d bf16 -z -o z.kv
 	blocks='[(x.type, x.layer, x.table_hash) for x in s.sections if x.type in ("POSN", "KEYS", "VALS", "oBSq")]'

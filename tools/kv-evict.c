@@ -54,6 +54,19 @@ static uint32_t tokens;                 /* token ids seen */
 static uint64_t rows_before, rows_after;
 static uint32_t *before, *after;        /* [L][G] rows, for the event log */
 
+/* Indexes are made from the keys of their layer (kv-snapshot(5), 4.14): they stay as long as
+ * these do. */
+static struct {
+	const char type[5], *made_by;
+	int dropped;
+} indexes[] = {
+	{ "bITS", "kv-quantize1b", 0 },
+	{ "pAGE", "kv-index --pages", 0 },
+	{ "cLUS", "kv-index --clusters", 0 },
+	{ "lOWR", "kv-index --low-rank", 0 },
+};
+#define INDEXES (sizeof indexes / sizeof *indexes)
+
 /* ---- sections that wait ---- */
 
 static void
@@ -263,6 +276,44 @@ write_turned_keys(struct kv_reader *r, struct kv_writer *w, const struct kv_sect
 	free(keys);
 }
 
+/* INDEXES when it is none. */
+static size_t
+which_index(const char *type)
+{
+	size_t i;
+
+	for (i = 0; i < INDEXES && strcmp(type, indexes[i].type) != 0; i++)
+		;
+	return i;
+}
+
+/* Standing at an index. One that goes is passed over. */
+static void
+pass_index(struct kv_reader *r, struct kv_writer *w, const struct layer *l, size_t i)
+{
+	if (l->whole && !compact)
+		output_copy(r, w);
+	else
+		indexes[i].dropped = 1;
+}
+
+/* Once for all layers. */
+static void
+report_indexes(void)
+{
+	char commands[100] = "";
+	size_t i;
+
+	for (i = 0; i < INDEXES; i++)
+		if (indexes[i].dropped) {
+			strcat(commands, *commands != '\0' ? ", " : "");
+			strcat(commands, indexes[i].made_by);
+		}
+	if (*commands != '\0')
+		warning("indexes of layers whose keys have changed are dropped; what makes them "
+		    "anew: %s", commands);
+}
+
 static void
 no_scores(const struct kv_reader *r, uint32_t layer)
 {
@@ -297,6 +348,8 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 			output_copy(r, w);
 		else
 			write_kept_content(r, w, sec, &l->kept);
+	} else if (which_index(type) < INDEXES) {
+		pass_index(r, w, l, which_index(type));
 	} else if (strcmp(type, "TOKS") == 0 || strcmp(type, "LGTS") == 0) {
 		if (*type == 'T')
 			tokens = (uint32_t)(sec->raw_size / 4);
@@ -433,6 +486,7 @@ report(const struct kv_reader *r)
 
 	if (rows_before == rows_after && !evicting_keeps_all())
 		warning("nothing was dropped: no KV head has more rows than its budget");
+	report_indexes();
 	note("%" PRIu64 " of %" PRIu64 " rows kept, %" PRIu64 " of %" PRIu64
 	    " bytes of keys and values", rows_after, rows_before, rows_after * row,
 	    rows_before * row);

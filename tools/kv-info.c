@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "libkvfile/bytes.h"
+#include "tools/indexinfo.h"
 #include "tools/tool.h"
 
 static int all, positions;
@@ -40,6 +41,7 @@ struct layer_info {
 
 struct info {
 	struct layer_info *layer;       /* [L] */
+	struct index_info *index;       /* [L] */
 	struct kv_section *section;     /* [n] with --all */
 	size_t n, room;
 	uint64_t tokens, rows, tensor_bytes, tensor_stored;
@@ -103,6 +105,9 @@ see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec
 			memcpy(info->paid, input_load(r), KV_SCORE_LABEL);
 	} else if (strcmp(type, "sCOR") == 0 && info->scores[0] == '\0')
 		memcpy(info->scores, input_load(r), KV_SCORE_LABEL);
+	else if (is_index(type))
+		index_see(&info->index[sec->layer], sec, input_load(r),
+		    kv_reader_head(r)->model.kv_heads);
 	else if (strcmp(type, "TOKS") == 0)
 		info->tokens = sec->raw_size / 4;
 	else if (strcmp(type, "LGTS") == 0)
@@ -134,6 +139,7 @@ collect(struct info *info, struct kv_reader *r)
 	int code;
 
 	info->layer = must_alloc(kv_reader_head(r)->model.layers, sizeof *info->layer);
+	info->index = must_alloc(kv_reader_head(r)->model.layers, sizeof *info->index);
 	if ((info->log = kv_log_new(kv_reader_head(r))) == NULL)
 		die(EXIT_RUN, "out of memory");
 	while (input_next(r, &sec)) {
@@ -162,6 +168,7 @@ ratio(const struct kv_section *sec)
 /* ---- text ---- */
 
 #define LINE "%-14s "
+#define COLUMNS 14
 
 static void
 print_rope(const struct kv_model *m)
@@ -318,6 +325,7 @@ print_text(const struct info *info, const struct kv_reader *r)
 	print_mass(info->layer, m->layers);
 	printf(LINE "%s\n", "paid", info->paid[0] != '\0' ? info->paid : "none");
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? info->scores : "none");
+	index_print(info->index, m->layers, COLUMNS);
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
 	print_log(info->log);
 	print_provenance(kv_reader_provenance(r));
@@ -392,7 +400,7 @@ model_json(const struct kv_model *m)
 }
 
 static json_t *
-layers_json(const struct layer_info *l, uint32_t layers)
+layers_json(const struct layer_info *l, const struct index_info *index, uint32_t layers)
 {
 	json_t *list = json_array(), *o;
 	uint32_t i;
@@ -406,6 +414,7 @@ layers_json(const struct layer_info *l, uint32_t layers)
 		put_count(o, "own_keys", l[i].own_keys);
 		put(o, "mass", json_boolean(l[i].mass));
 		put(o, "paid", json_boolean(l[i].paid));
+		put(o, "indexes", index_json(&index[i]));
 		json_array_append_new(list, o);
 	}
 	return list;
@@ -469,7 +478,7 @@ print_json(const struct info *info, const struct kv_reader *r)
 	put_count(o, "next_position", head->next_position);
 	put_count(o, "rows", info->rows);
 	put_real(o, "share_kept", share_kept(info, &head->model));
-	put(o, "layers", layers_json(info->layer, head->model.layers));
+	put(o, "layers", layers_json(info->layer, info->index, head->model.layers));
 	put_count(o, "kv_bytes", info->tensor_bytes);
 	put_count(o, "kv_stored_bytes", info->tensor_stored);
 	put_count(o, "bytes", info->digests.size);
@@ -528,6 +537,7 @@ describe(const char *path)
 	else
 		print_text(&info, r);
 	free(info.layer);
+	free(info.index);
 	free(info.section);
 	kv_log_free(info.log);
 	kv_close(r);
