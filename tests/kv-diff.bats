@@ -44,7 +44,7 @@ evicted() {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o a.kv
 	mksnapshot -H 8 -G 4 -E 16 -N 40,0,100,9 -T 200 -w 5 -s 3 -o b.kv
 	agrees 5e-6 a.kv b.kv
-	assert_equal "$(got '[h["mass_recall"] is None for h in o["layers"][0]["heads"]]')" "[False, False, False, True]"
+	assert_equal "$(got '[h["mass"] is None for h in o["layers"][0]["heads"]]')" "[False, False, False, True]"
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -o a.kv
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -s 1 -o b.kv
 	agrees 5e-6 a.kv b.kv
@@ -56,8 +56,8 @@ evicted() {
 	mksnapshot -H 8 -G 4 -E 16 -N 3000 --ragged -w 9 -d bf16 -o a.kv
 	kv-diff --json a.kv - <a.kv >got.json
 	assert_equal "$(got '[o[k] for k in ("only_a", "only_b", "keys_differ", "values_differ",
-	    "mass_recall", "output_error", "same")]')" "[0, 0, 0, 0, 1.0, 0.0, True]"
-	assert_equal "$(got '{(q["mass_recall"], q["output_error"]) for l in o["layers"]
+	    "mass", "output_error", "same")]')" "[0, 0, 0, 0, 1.0, 0.0, True]"
+	assert_equal "$(got '{(q["mass"], q["output_error"]) for l in o["layers"]
 	    for h in l["heads"] for q in h["query_heads"]}')" "{(1.0, 0.0)}"
 	run -0 kv-diff a.kv a.kv
 	assert_line --regexp '^ +[0-9]+ +0 +0 +same +same +100\.00% +0    all$'
@@ -70,14 +70,14 @@ evicted() {
 	kv-diff --json x.kv early.kv >got.json
 	assert_equal "$(got 'o["both"], o["only_a"]')" "(48, 32)"
 	kv-diff --json late.kv early.kv >got.json
-	assert_equal "$(got 'o["both"], o["only_a"], o["only_b"], o["mass_recall"]')" "(0, 32, 48, None)"
+	assert_equal "$(got 'o["both"], o["only_a"], o["only_b"], o["mass"]')" "(0, 32, 48, None)"
 	mksnapshot -N 8 -T 20 -w 8 -o late.kv
 	agrees 2e-6 late.kv early.kv
-	assert_equal "$(got 'o["both"], o["mass_recall"], 0 < o["output_error"] < 10')" "(0, 0.0, True)"
+	assert_equal "$(got 'o["both"], o["mass"], 0 < o["output_error"] < 10')" "(0, 0.0, True)"
 	# nothing at all is left: all of the output is lost
 	mksnapshot -N 0 -T 20 -o none.kv
 	agrees 2e-6 late.kv none.kv
-	assert_equal "$(got 'o["mass_recall"], o["output_error"]')" "(0.0, 1.0)"
+	assert_equal "$(got 'o["mass"], o["output_error"]')" "(0.0, 1.0)"
 	run -0 kv-diff late.kv early.kv
 	assert_line --regexp '^ +0 +32 +48 +- +- +0\.00% +[0-9.]+    all$'
 }

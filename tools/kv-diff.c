@@ -318,7 +318,7 @@ share_json(const struct share *s)
 	put_count(o, "values_differ", s->rows.values_differ);
 	put_real(o, "key_difference", s->rows.key_difference);
 	put_real(o, "value_difference", s->rows.value_difference);
-	put_real(o, "mass_recall", s->mass);
+	put_real(o, "mass", s->mass);
 	put_real(o, "output_error", s->error);
 	return o;
 }
@@ -333,7 +333,7 @@ head_json(const struct comparison *c, uint32_t l, uint32_t g)
 
 	for (r = 0; r < c->R; r++) {
 		query = json_object();
-		put_real(query, "mass_recall", mass_recall(&x[r]));
+		put_real(query, "mass", mass_recall(&x[r]));
 		put_real(query, "output_error", output_error(&x[r]));
 		json_array_append_new(list, query);
 	}

@@ -58,8 +58,8 @@ def measures(found):
     """From the results of attention(), of one query head or several."""
     found = np.concatenate(found, axis=1) if found else np.zeros((3, 0))
     if found.shape[1] == 0:
-        return {'mass_recall': None, 'output_error': None}
-    return {'mass_recall': found[0].mean(),
+        return {'mass': None, 'output_error': None}
+    return {'mass': found[0].mean(),
             'output_error': float(np.sqrt(found[2].sum() / found[1].sum()))}
 
 
@@ -119,7 +119,7 @@ def two(path_a, path_b):
     word, common = token_words(A.tokens, B.tokens)
     errors = [x['output_error'] for x in layers if x['output_error'] is not None]
     every = measures([one for layer in found for one in layer])
-    return {**summed(layers), 'mass_recall': every['mass_recall'],
+    return {**summed(layers), 'mass': every['mass'],
             'output_error': np.mean(errors) if errors else None,
             'a': snapshot_words(path_a, A), 'b': snapshot_words(path_b, B), 'tokens': word,
             'tokens_common': common, 'same': A.logical_digest == B.logical_digest,
@@ -139,7 +139,7 @@ def mistakes(want, got, limit, where=''):
             yield f'{where}: {len(got)} of them, want {len(want)}'
         for n, (x, y) in enumerate(zip(want, got)):
             yield from mistakes(x, y, limit, f'{where}[{n}]')
-    elif isinstance(want, float) and where.endswith(('mass_recall', 'output_error')):
+    elif isinstance(want, float) and where.endswith(('mass', 'output_error')):
         # |got| too: errors well above 1 are sums of f32
         if got is None or abs(want - got) > limit * max(1, abs(want)):
             yield f'{where}: {got}, want {want}'
