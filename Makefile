@@ -91,12 +91,12 @@ $(patsubst %,$(O)/%,$(filter-out kv-evict $(DEVICE_TOOLS),$(FILE_TOOLS))): $(O)/
 # kv-evict turns keys: it needs the model's frequencies, which are in its identity
 $(O)/kv-evict: $(patsubst %,$(O)/%.o,tools/kv-evict tools/evicting tools/renumber tools/twice model/rope) $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
-$(O)/kv-footprint: $(O)/tools/critical.o
+$(O)/kv-footprint: $(patsubst %,$(O)/tools/%.o,critical jsonout)
 $(O)/kv-info: $(O)/tools/indexinfo.o
 # kv-score and kv-diff compute attention: they need a device, but no model
 $(O)/kv-score: $(patsubst %,$(O)/tools/%.o,kv-score scoring queries device) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
-$(O)/kv-diff: $(patsubst %,$(O)/tools/%.o,kv-diff comparing layerwise queries device) $(tool_o) $(device_a) $(file_a)
+$(O)/kv-diff: $(patsubst %,$(O)/tools/%.o,kv-diff comparing layerwise queries device jsonout) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
 # the index tools work on a device, too
 $(O)/kv-quantize1b: $(patsubst %,$(O)/%.o,tools/kv-quantize1b tools/device model/index model/index_content) $(tool_o) $(device_a) $(file_a)

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "tools/comparing.h"
+#include "tools/jsonout.h"
 #include "tools/tool.h"
 
 static const char *by;
@@ -271,26 +270,6 @@ print_text(const struct comparison *c)
 
 /* ---- JSON ---- */
 
-static void
-put(json_t *o, const char *key, json_t *value)
-{
-	if (json_object_set_new(o, key, value) != 0)
-		die(EXIT_RUN, "JSON: '%s': out of memory, or not UTF-8", key);
-}
-
-static void
-put_count(json_t *o, const char *key, uint64_t n)
-{
-	put(o, key, json_integer((json_int_t)n));
-}
-
-/* JSON has no word for what is not finite. */
-static void
-put_real(json_t *o, const char *key, double x)
-{
-	put(o, key, isfinite(x) ? json_real(x) : json_null());
-}
-
 static json_t *
 snapshot_json(const struct layerwise *s, uint64_t rows)
 {
@@ -360,7 +339,7 @@ layer_json(const struct comparison *c, uint32_t l)
 }
 
 static void
-print_json(const struct comparison *c)
+print_comparison_json(const struct comparison *c)
 {
 	struct share s = share_of_all(c);
 	json_t *o = share_json(&s), *layers = json_array();
@@ -374,10 +353,7 @@ print_json(const struct comparison *c)
 	for (l = 0; l < c->L; l++)
 		json_array_append_new(layers, layer_json(c, l));
 	put(o, "layers", layers);
-	if (json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
-		die(EXIT_RUN, "stdout:");
-	putchar('\n');
-	json_decref(o);
+	print_json(o);
 }
 
 /* ---- two snapshots ---- */
@@ -404,7 +380,7 @@ two_snapshots(const char *a, const char *b)
 	d = device_open();
 	compare(&c, &d);
 	if (settings.json)
-		print_json(&c);
+		print_comparison_json(&c);
 	else
 		print_text(&c);
 	for (l = 0; l < c.L; l++)

@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "methods/footprint.h"
 #include "tools/critical.h"
+#include "tools/jsonout.h"
 #include "tools/tool.h"
 
 #define NOT_GIVEN UINT32_MAX
@@ -49,28 +48,6 @@ static const struct tool tool = {
 	.takes = TAKES_JSON,
 	.max_operands = -1u
 };
-
-static void
-put(json_t *o, const char *key, json_t *value)
-{
-	if (json_object_set_new(o, key, value) != 0)
-		die(EXIT_RUN, "JSON: '%s': out of memory, or not UTF-8", key);
-}
-
-static void
-put_count(json_t *o, const char *key, uint64_t n)
-{
-	put(o, key, json_integer((json_int_t)n));
-}
-
-static void
-print_json(json_t *o)
-{
-	if (json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
-		die(EXIT_RUN, "stdout:");
-	putchar('\n');
-	json_decref(o);
-}
 
 /* ---- snapshots ---- */
 
