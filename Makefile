@@ -108,6 +108,7 @@ $(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/d
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(model_libs) $(kvfile_libs) $(cpu_libs)
 # kv-prefill and kv-decode do what kv-score and kv-evict do, too
 $(O)/kv-prefill: $(patsubst %,$(O)/tools/%.o,fused selecting tsplayer)
+$(O)/kv-decode: $(O)/tools/retrieving.o
 $(O)/kv-prefill $(O)/kv-decode: $(patsubst %,$(O)/tools/%.o,eviction scoring evicting)
 
 include $(wildcard tests/*.mk)

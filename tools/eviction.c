@@ -170,6 +170,22 @@ eviction_layer(struct cache *c, uint32_t l, const struct observation *obs)
 }
 
 void
+eviction_warn(const struct cache *c)
+{
+	char commands[128] = "";
+	int kind;
+
+	for (kind = 0; kind < INDEX_KINDS; kind++)
+		if (c->index_dropped >> kind & 1) {
+			strcat(commands, *commands != '\0' ? ", " : "");
+			strcat(commands, index_command(kind));
+		}
+	if (*commands != '\0')
+		warning("indexes of layers whose rows have changed are dropped; what makes them "
+		    "anew: %s", commands);
+}
+
+void
 eviction_end(const struct cache *c)
 {
 	const struct device device = { c->model->ops, c->model->dev };

@@ -22,6 +22,9 @@ void eviction_fit(uint32_t layers);
  * the method needs them; they count as they would be stored, in the cache's dtype. Dies. */
 void eviction_layer(struct cache *c, uint32_t l, const struct observation *obs);
 
+/* Warns of indexes that went with their rows, in one line that names what makes them anew. */
+void eviction_warn(const struct cache *c);
+
 /* Frees what is kept from one layer to the next. */
 void eviction_end(const struct cache *c);
 

@@ -9,6 +9,7 @@
 #include "tools/engine.h"
 #include "tools/eviction.h"
 #include "tools/evicting.h"
+#include "tools/retrieving.h"
 #include "tools/scoring.h"
 #include "tools/tool.h"
 
@@ -18,9 +19,9 @@ static uint32_t limit = 128;
 static double temperature, top_p = 1, min_p;
 static uint64_t seed;
 static struct strings stops;
-static int ignore_eos, ids_out, mass;
+static int ignore_eos, ids_out, mass, audit;
 static uint32_t observe;
-static const char *score, *evict;
+static const char *score, *evict, *stats;
 
 static const struct opt opts[] = {
 	{ 'n', "tokens", OPT_COUNT, &limit, 0, "N", "generate at most N tokens (128)" },
@@ -43,6 +44,10 @@ static const struct opt opts[] = {
 	    "keep the queries of the last W tokens in FILE" },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
 	    "go on adding up the attention that each row receives, in FILE" },
+	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
+	    "with --retrieve: write what was read, as JSON" },
+	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
+	    "with --retrieve: compare each choice with that of the true logits" },
 	{ 0 }
 };
 
@@ -51,8 +56,10 @@ static const struct tool tool = {
 	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W] [--device DEVICE]\n"
 	    "[--evict WORDS] [--ids] [--ignore-eos] [--mass] [--min-p P] [--score WORDS]\n"
-	    "[--stop TEXT] [--top-p P] [snapshot]",
+	    "[--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW]\n"
+	    "[--dense-layers N] [--stats REPORT] [--audit]] [snapshot]",
 	.opts = opts,
+	.more = retrieving_opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS,
 	.max_operands = 1
 };
@@ -149,6 +156,27 @@ print_rest(struct printer *p)
 }
 
 static void
+check_retrieval(void)
+{
+	retrieving_check();
+	if (!retrieving_wanted() && (stats != NULL || audit))
+		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
+		    stats != NULL ? "stats" : "audit");
+	if (!retrieving_wanted())
+		return;
+	if (evict != NULL)
+		die(EXIT_USAGE, "--retrieve: an eviction would drop the index: --evict does not go "
+		    "with it");
+	if (mass)
+		die(EXIT_USAGE, "--mass: rows that are not read receive nothing that is known: "
+		    "it does not go with --retrieve");
+	if (stats != NULL && strcmp(stats, "-") == 0)
+		die(EXIT_USAGE, "--stats -: standard output is for the text");
+	if (stats != NULL && strcmp(stats, settings.output) == 0)
+		die(EXIT_USAGE, "--stats and --output name the same file, %s", stats);
+}
+
+static void
 check_options(void)
 {
 	size_t i;
@@ -169,6 +197,7 @@ check_options(void)
 		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
 	if (evict != NULL)
 		eviction_check(score, evict);
+	check_retrieval();
 }
 
 static int
@@ -238,11 +267,13 @@ window(void)
 	return scoring_queries(observe != 0 ? observe : EVICTION_WINDOW);
 }
 
-/* Queries and attention that judging, or the snapshot, asks for: they are loaded with the rows. */
+/* Queries, attention and indexes that judging, retrieval, or the snapshot asks for: they are loaded
+ * with the rows. */
 static void
-expect(struct cache *c, struct observation *obs)
+expect(struct cache *c, struct observation *obs, int keep)
 {
 	uint32_t most = window() > observe ? window() : observe;
+	unsigned kinds = keep ? (1u << INDEX_KINDS) - 1 : retrieving_needs();
 
 	if (most > 0 && observation_init(obs, c->model, most) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", most);
@@ -250,6 +281,8 @@ expect(struct cache *c, struct observation *obs)
 		mass = 1;
 	if (mass && cache_want_mass(c) != 0)
 		die(EXIT_RUN, "no memory for attention mass");
+	if (kinds != 0 && cache_want_indexes(c, kinds) != 0)
+		die(EXIT_RUN, "no memory for indexes");
 }
 
 /* What cannot be found out later has to be there already. */
@@ -266,6 +299,8 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 		if (!c->mass[l].whole)
 			die(EXIT_RUN, "%s: layer %u has no attention mass: make the snapshot with "
 			    "kv-prefill --mass", kv_reader_name(from), l);
+	for (l = 0; retrieving_wanted() && l < c->model->id.layers; l++)
+		retrieving_fit(kv_reader_name(from), l, &c->index[l]);
 	if (evict == NULL)
 		return;
 	eviction_fit(c->model->id.layers);
@@ -273,6 +308,35 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 		die(EXIT_RUN, "%s: %u observation queries, and the method looks at %u: make the "
 		    "snapshot with kv-prefill --observe", kv_reader_name(from), obs->have,
 		    window());
+}
+
+/* From now on tokens attend to what they retrieve. NULL when that is not wanted. */
+static struct retrieval *
+start_retrieval(struct cache *c)
+{
+	const struct model *m = c->model;
+	struct retrieval_options o = retrieving_options();
+	struct retrieval *t;
+
+	if (!retrieving_wanted())
+		return NULL;
+	o.audit = audit;
+	t = retrieval_new(m->ops, m->dev, &o, m->id.layers, m->id.query_heads, m->id.kv_heads,
+	    m->id.head_width, c->dtype, m->freq);
+	if (t == NULL || cache_retrieve(c, t) != 0)
+		die(EXIT_RUN, "no memory for retrieval");
+	return t;
+}
+
+static void
+end_retrieval(struct retrieval *t, const struct model *m)
+{
+	if (t == NULL)
+		return;
+	retrieving_note(t, m->id.layers, m->id.kv_heads);
+	if (stats != NULL)
+		retrieving_report(stats, t, m->id.layers, m->id.kv_heads);
+	retrieval_free(t);
 }
 
 static void
@@ -284,11 +348,14 @@ save(const struct cache *c, struct kv_reader *from, const struct observation *ob
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	output_check(w, snapshot_save(w, c, observe > 0 ? obs : NULL));
+	eviction_warn(c);
 	if (evict != NULL) {
 		if (score != NULL)
 			scoring_sign(window());
 		evicting_sign();
 	}
+	if (retrieving_wanted())
+		retrieving_sign();
 	sign_count("observe", observe);
 	sign_count("tokens", limit);
 	sign_real("temperature", temperature);
@@ -306,6 +373,7 @@ main(int argc, char **argv)
 	int first = tool_start(&tool, argc, argv);
 	int keep = strcmp(settings.output, "-") != 0;     /* standard output is for the text */
 	struct observation obs = { 0 };
+	struct retrieval *retrieval;
 	struct workspace *ws;
 	struct kv_reader *r;
 	struct engine e;
@@ -320,10 +388,11 @@ main(int argc, char **argv)
 	if ((c = cache_new(e.model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
 	c->spare = limit < ROOM ? limit : ROOM;
-	expect(c, &obs);
+	expect(c, &obs, keep);
 	if ((rc = snapshot_load(r, c, obs.window > 0 ? &obs : NULL)) < 0)
 		input_failed(r, rc);
 	check_loaded(c, &obs, r);
+	retrieval = start_retrieval(c);
 	if ((ws = workspace_new(e.model, 1)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
 	t0 = seconds();
@@ -334,6 +403,7 @@ main(int argc, char **argv)
 	    n / (seconds() - t0), c->next_position);
 	if (keep)
 		save(c, r, &obs);
+	end_retrieval(retrieval, e.model);
 	kv_close(r);
 	workspace_free(ws, e.model);
 	observation_free(&obs, e.model);

@@ -9,6 +9,7 @@
 #include "model/tokenizer.h"
 #include "tools/device.h"
 #include "tools/engine.h"
+#include "tools/eviction.h"
 #include "tools/fused.h"
 #include "tools/selecting.h"
 #include "tools/tool.h"
@@ -123,6 +124,8 @@ start_cache(const struct model *m, struct kv_reader *from, struct observation *o
 		die(EXIT_RUN, "no memory for the cache");
 	if ((mass || fused_needs_mass()) && cache_want_mass(c) != 0)
 		die(EXIT_RUN, "no memory for attention mass");
+	if (from != NULL && cache_want_indexes(c, (1u << INDEX_KINDS) - 1) != 0)
+		die(EXIT_RUN, "no memory for indexes");
 	c->spare = (uint32_t)room;
 	if (from != NULL && (rc = snapshot_load(from, c, obs)) < 0)
 		input_failed(from, rc);
@@ -247,6 +250,7 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	output_check(w, snapshot_save(w, c, obs));
+	eviction_warn(c);
 	sign_count("chunk", chunk != NOT_GIVEN ? chunk : tile);
 	if (mass)
 		sign_count("mass", 1);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -195,4 +196,41 @@ output_commit(struct kv_writer *w, const struct kv_reader *from)
 	free(text);
 	json_decref(options);
 	options = NULL;
+}
+
+/* ---- text ---- */
+
+static char *text_path, *text_temporary;        /* temporary NULL: written directly */
+
+FILE *
+text_create(const char *path)
+{
+	struct stat st;
+	int direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode);      /* a device, a pipe */
+	FILE *f;
+
+	if ((text_path = strdup(path)) == NULL ||
+	    (!direct && asprintf(&text_temporary, "%s.tmp.%ld", path, (long)getpid()) < 0))
+		die(EXIT_RUN, "%s: no memory for its name", path);
+	hold_signals(1);
+	f = direct ? fopen(path, "w") : fopen(text_temporary, "wx");
+	if (f != NULL && !direct)
+		unfinished(text_temporary);
+	hold_signals(0);
+	if (f == NULL)
+		die(EXIT_RUN, "%s:", path);
+	return f;
+}
+
+void
+text_commit(FILE *f)
+{
+	if (fflush(f) != 0 || (text_temporary != NULL && fsync(fileno(f)) != 0) ||
+	    fclose(f) != 0 ||
+	    (text_temporary != NULL && rename(text_temporary, text_path) != 0))
+		die(EXIT_RUN, "%s:", text_path);
+	unfinished(NULL);
+	free(text_path);
+	free(text_temporary);
+	text_path = text_temporary = NULL;
 }

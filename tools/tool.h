@@ -5,6 +5,8 @@
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
+#include <stdio.h>
+
 #include "libkvfile/kvfile.h"
 
 /* Exit codes, the same for every program; kvpipe(7). */
@@ -134,6 +136,11 @@ void output_commit(struct kv_writer *w, const struct kv_reader *from);
 
 /* Flushes and closes standard output; a late write error is an error. Returns EXIT_OK, for main. */
 int finish(void);
+
+/* A text file beside the output: it takes its name, that of a file, in text_commit() and is gone when
+ * the program ends before. One at a time, and none while a snapshot is written. Dies. */
+FILE *text_create(const char *path);
+void text_commit(FILE *f);
 
 /* ---- progress: one line on standard error, when it is a terminal and the work takes more than
  * a second ---- */

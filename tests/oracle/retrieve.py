@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Retrieval while decoding, from the papers' rules in double precision, against kv-decode --retrieve.
+
+    retrieve.py [--limit X] < list of "MODEL BEFORE.kv AFTER.kv STATS.json"
+
+BEFORE is what kv-decode has read, AFTER what it has written (-o), STATS its report (--stats, --audit), which also says what was asked for. The
+tokens that AFTER has more than BEFORE are run step by step with plain numpy, each layer choosing its rows as the report's settings say. Indexes are
+taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py). Prints for each line the greatest relative error (L2
+norm) of the new keys, values and the logits, and the greatest relative difference of a number of the report from what is computed here: exit 1 when
+one is above the limit. Nothing here is shared with the C code. The cache has to be f32: else a choice may turn on a rounding.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "format"), str(ROOT / "oracle")]
+import checkindex  # noqa: E402
+import kvread  # noqa: E402
+import llama  # noqa: E402
+
+SIZE = {"f32": 4, "f16": 2, "bf16": 2}
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def best(scores, n):
+    """The numbers of the n greatest scores, of equal ones the lower; ascending."""
+    return np.sort(np.argsort(-scores, kind="stable")[:n])
+
+
+class Decoder:
+    """The caches of BEFORE, and the steps that follow."""
+
+    def __init__(self, model, before, report):
+        self.model, self.before, self.report = model, before, report
+        self.keys = [self.lists(l, "keys") for l in range(len(before.layers))]
+        self.values = [self.lists(l, "values") for l in range(len(before.layers))]
+        self.positions = [[list(p) for p in layer.positions] for layer in before.layers]
+        self.freq = llama.frequencies(model.config, model.E)
+        self.size = SIZE[before.head["dtype"]]
+        self.sums = [dict.fromkeys(REPORTED, 0.0) for _ in before.layers]
+
+    def lists(self, l, name):
+        return [self.before.array(l, name, g).astype(float) for g in range(self.model.G)]
+
+    def rows(self, data, *shape):
+        """An index's elements of the cache's type."""
+        return kvread.widen(data, self.before.head["dtype"]).astype(float).reshape(shape)
+
+    # ---- what each method finds in KV head g: scores of all query heads for what competes, which of
+    # these to take, and the rows that are read in any case ----
+
+    def fier(self, l, g, q):
+        keys, u = self.keys[l][g], self.before.layers[l].bits.u
+        E = self.model.E
+        data = np.frombuffer(checkindex.bits(keys.astype("f4"), u), np.uint8).reshape(-1, E * (4 + u // 8))
+        zero, scale = (data[:, i : i + 2 * E].copy().view("<f2").astype(float) for i in (0, 2 * E))
+        one = np.unpackbits(data[:, 4 * E :].reshape(-1, E, u // 8), axis=2, bitorder="little")
+        about = (zero[:, :, None] + one * scale[:, :, None]).transpose(0, 2, 1).reshape(-1, E)
+        tail = keys[len(about) :]
+        index = data.size
+        chosen = best(self.join(q @ np.concatenate([about, tail]).T), self.budget)
+        return chosen, index, (len(tail) + len(chosen)) * E * self.size
+
+    def quest(self, l, g, q):
+        keys, u = self.keys[l][g], self.before.layers[l].pages.u
+        whole = keys[: len(keys) // u * u].reshape(-1, u, self.model.E)
+        last = (len(keys) - 1) // u
+        score = np.maximum(q[:, None] * whole.min(1), q[:, None] * whole.max(1)).sum(2)[:, :last]
+        pages = list(best(self.join(score), max(1, self.budget // u) - 1)) + [last]
+        chosen = np.concatenate([np.arange(p * u, min(p * u + u, len(keys))) for p in pages])
+        index = len(whole) * 2 * self.model.E * self.size
+        return chosen, index, len(chosen) * self.model.E * self.size
+
+    def cluster(self, l, g, q):
+        keys, c = self.keys[l][g], self.before.layers[l].clusters
+        means = self.rows(c.means[g], -1, self.model.E)
+        end, labels = c.ends[g], np.array(c.labels[g], int)
+        score = self.join(q @ means.T)
+        left = max(self.budget - c.sink, 0)
+        ranked = c.sink + best(score[labels], left)
+        chosen = np.concatenate([np.arange(min(c.sink, len(keys))), ranked, np.arange(max(end, c.sink), len(keys))])
+        index = means.size * self.size + 4 * len(keys)
+        return chosen.astype(int), index, len(chosen) * self.model.E * self.size
+
+    def shadow(self, l, g, q):
+        keys, low = self.keys[l][g], self.before.layers[l].low_rank
+        E, u, n, r = self.model.E, low.chunk, low.rows, low.rank
+        compete = np.setdiff1d(np.arange(n // u), low.exact[g])
+        marks = self.rows(low.landmarks[g], -1, E)[compete]
+        chunks = compete[best(self.join(q @ marks.T), self.budget // u)]
+        rebuilt = np.concatenate([np.arange(c * u, c * u + u) for c in chunks] or [[]]).astype(int)
+        exact = [np.arange(c * u, c * u + u) for c in low.exact[g]]
+        others = np.concatenate(exact + [np.arange(n, len(keys))]).astype(int)
+        factor = self.rows(low.left, n, r)[rebuilt] @ self.rows(low.right[g], E, r).T
+        angle = np.outer(np.array(self.positions[l][g])[rebuilt], self.freq)
+        self.instead = keys.copy()
+        self.instead[rebuilt] = self.model.turn(factor, angle)
+        index = marks.size + len(rebuilt) * r + (len(rebuilt) > 0) * E * r
+        return np.sort(np.concatenate([rebuilt, others])), index * self.size, len(others) * E * self.size
+
+    def join(self, logits):
+        """Over the query heads of a KV head."""
+        if len(logits) == 1 or logits.shape[1] == 0:
+            return logits[0]
+        how = {"max": np.max, "mean": np.mean, "sum": np.sum}[self.report["reduce"]]
+        return how(softmax(logits / math.sqrt(self.model.E)), axis=0)
+
+    # ---- a step ----
+
+    def attend(self, l, queries):
+        """Attention [H][E] of queries [H][E] in layer l, as far as it is read."""
+        m, out = self.model, np.empty((self.model.H, self.model.E))
+        R = m.H // m.G
+        self.budget = self.report["budget"]
+        fits = all(len(k) <= self.budget for k in self.keys[l])
+        dense = l < self.report["dense_layers"] or fits
+        for g in range(m.G):
+            keys, values, q = self.keys[l][g], self.values[l][g], queries[g * R : g * R + R]
+            row = m.E * self.size
+            self.instead = keys
+            chosen, index, read = np.arange(len(keys)), 0, len(keys) * row
+            if not dense:
+                chosen, index, read = getattr(self, self.report["retrieve"])(l, g, q)
+                if len(keys) <= self.budget:      # read whole, after what the index needs
+                    read += (len(keys) - len(chosen)) * row
+                    chosen = np.arange(len(keys))
+            out[g * R : g * R + R] = softmax(q @ self.instead[chosen].T / math.sqrt(m.E)) @ values[chosen]
+            true = q @ keys.T
+            got = dict(rows=len(chosen), of_rows=len(keys), index_bytes=index, key_bytes=read,
+                       value_bytes=len(chosen) * row, of_bytes=2 * len(keys) * row,
+                       recall=len(np.intersect1d(chosen, best(self.join(true), len(chosen)))) / len(chosen),
+                       mass=softmax(true / math.sqrt(m.E))[:, chosen].sum(1).mean())
+            for name in REPORTED:
+                self.sums[l][name] += got[name]
+        return out
+
+    def step(self, token, position):
+        """Runs one token; returns its logits."""
+        m = self.model
+        x = m.w["model.embed_tokens.weight"][token]
+        angle = position * self.freq
+        for l in range(len(self.keys)):
+            p = f"model.layers.{l}."
+            y = m.norm(x, p + "input_layernorm.weight")
+            q, k = (m.turn(m.linear(y, p + f"self_attn.{name}").reshape(n, m.E), angle)
+                    for name, n in (("q_proj", m.H), ("k_proj", m.G)))
+            v = m.linear(y, p + "self_attn.v_proj").reshape(m.G, m.E)
+            for g in range(m.G):
+                self.keys[l][g] = np.vstack([self.keys[l][g], k[g].astype("f4")])
+                self.values[l][g] = np.vstack([self.values[l][g], v[g].astype("f4")])
+                self.positions[l][g].append(position)
+            x = x + m.linear(self.attend(l, q).reshape(-1), p + "self_attn.o_proj")
+            y = m.norm(x, p + "post_attention_layernorm.weight")
+            gate, up = (m.linear(y, p + "mlp." + name) for name in ("gate_proj", "up_proj"))
+            x = x + m.linear(gate / (1 + np.exp(-gate)) * up, p + "mlp.down_proj")
+        head = m.w.get("lm_head.weight", m.w["model.embed_tokens.weight"])
+        return m.norm(x, "model.norm.weight") @ head.T
+
+
+REPORTED = ("rows", "of_rows", "index_bytes", "key_bytes", "value_bytes", "of_bytes", "recall", "mass")
+
+
+def means(sums, heads, steps):
+    """What the report says of layers: their sums over steps and KV heads."""
+    n = steps * heads * len(sums)
+    out = {name: sum(s[name] for s in sums) / n for name in REPORTED}
+    out["share"] = (out["index_bytes"] + out["key_bytes"] + out["value_bytes"]) / out["of_bytes"]
+    return out
+
+
+def difference(report, decoder, steps):
+    """The greatest relative difference of a number of the report."""
+    G, sums = decoder.model.G, decoder.sums
+    pairs = [(report["all"], sums), (report["retrieving"], sums[report["dense_layers"] :])]
+    pairs += [(layer, [sums[l]]) for l, layer in enumerate(report["layers"])]
+    worst = abs(report["steps"] - steps)
+    for said, of in pairs:
+        for name, value in means(of, G, steps).items():
+            worst = max(worst, abs(said[name] - value) / max(abs(value), 1e-30))
+    return worst
+
+
+def compare(model, before, after, stats):
+    """The two errors of one run."""
+    with open(before, "rb") as a, open(after, "rb") as b:
+        before, after = kvread.read(a), kvread.read(b)
+    assert before.head["dtype"] == "f32"
+    report = json.loads(pathlib.Path(stats).read_text())
+    decoder = Decoder(model, before, report)
+    new = after.tokens[len(before.tokens) :]
+    for i, token in enumerate(new):
+        logits = decoder.step(token, before.head["next_position"] + i)
+    pairs = [(after.logits, logits)]
+    for l in range(len(after.layers)):
+        assert [list(p) for p in after.layers[l].positions] == decoder.positions[l], f"layer {l}: other rows"
+        for g in range(model.G):
+            for name, mine in (("keys", decoder.keys), ("values", decoder.values)):
+                pairs.append((after.array(l, name, g)[-len(new) :], mine[l][g][-len(new) :]))
+    return max(llama.relative([p]) for p in pairs), difference(report, decoder, len(new))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--limit", type=float, default=1e-5)
+    limit = parser.parse_args().limit
+    models = {}
+    worst = 0
+    for line in sys.stdin:
+        model, *files = line.split()
+        errors = compare(models.setdefault(model, llama.Llama(model)), *files)
+        print(f"{line.strip()}: rows {errors[0]:.1e} report {errors[1]:.1e}")
+        worst = max(worst, *errors)
+    sys.exit(not worst < limit)
+
+
+if __name__ == "__main__":
+    main()

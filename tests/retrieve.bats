@@ -1,0 +1,255 @@
+#!/usr/bin/env bats
+# kv-decode --retrieve: the choice, what is attended to and what is counted, against numpy; indexes that grow while decoding and resuming
+
+load helper
+
+setup_file() {
+	load helper
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	local common=(--layers 3 --dtype f32 --std 0.2 --tokenizer "$DEMO/tokenizer.json" --vocab 1536) m
+	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" one --heads 4 --kv-heads 4 --head-dim 16 --hidden 64 --seed 6 "${common[@]}"
+	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" four --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --seed 5 "${common[@]}"
+	seq 3 2 240 >text.ids
+	for m in one four; do
+		kv-prefill -m $m --ids -o $m.kv text.ids
+		indexed $m.kv all.$m.kv
+	done
+}
+
+setup() {
+	cd "$BATS_FILE_TMPDIR" || exit 1
+}
+
+# indexed IN OUT: with all indexes, small ones
+indexed() {
+	kv-quantize1b -g 16 "$1" | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink 5 |
+	    kv-index --low-rank --rank 10 --chunk 4 --outliers 3 --local 2 -o "$2"
+}
+
+# decode MODEL N IN OUT OPTION ...: ids in OUT.ids
+decode() {
+	kv-decode -m "$1" --ids --ignore-eos -n "$2" -o "$4" "${@:5}" "$3" >"$4.ids"
+}
+
+# tried MODEL IN OPTION ...: 37 tokens, noted for agree
+tried() {
+	n=$((${n:-0} + 1))
+	decode "$1" 37 "$2" "$BATS_TEST_TMPDIR/$n.kv" --dense-layers 1 --audit --stats "$BATS_TEST_TMPDIR/$n.json" "${@:3}"
+	echo "$1 $2 $BATS_TEST_TMPDIR/$n.kv $BATS_TEST_TMPDIR/$n.json" >>"$BATS_TEST_TMPDIR/tried"
+}
+
+# What numpy makes of the same tokens differs by less than 1e-5, in rows, logits and report.
+agree() {
+	run -0 "$PYTHON" "$ORACLE/retrieve.py" --limit 1e-5 <"$BATS_TEST_TMPDIR/tried"
+	assert_equal "${#lines[@]}" "$n"
+}
+
+# same FILE FILE: but for the provenance
+same() {
+	"$PYTHON" "$ROOT/tests/bin/strip.py" pROv "$1" "$BATS_TEST_TMPDIR/a.kv"
+	"$PYTHON" "$ROOT/tests/bin/strip.py" pROv "$2" "$BATS_TEST_TMPDIR/b.kv"
+	cmp "$BATS_TEST_TMPDIR/a.kv" "$BATS_TEST_TMPDIR/b.kv"
+}
+
+# indexes FILE: all that is in them, but for the hash of the keys
+indexes() {
+	see "$1" "[(l.bits, l.pages, l.clusters, l.low_rank) for l in s.layers]"
+}
+
+@test "fier reads the rows that its rule says, for 1 and 4 query heads a KV head" {
+	for m in one four; do
+		tried $m all.$m.kv --retrieve fier --budget 20
+		tried $m all.$m.kv --retrieve fier --budget 1 --reduce sum
+	done
+	tried four all.four.kv --retrieve fier --budget 130 --reduce mean
+	agree
+}
+
+@test "quest reads the pages that its rule says, and always the last" {
+	for m in one four; do
+		tried $m all.$m.kv --retrieve quest --budget 24
+		tried $m all.$m.kv --retrieve quest --budget 5 --reduce mean
+	done
+	agree
+}
+
+@test "cluster reads the clusters that its rule says, cuts the last one, and reads sinks and new rows always" {
+	for m in one four; do
+		tried $m all.$m.kv --retrieve cluster --budget 23
+		tried $m all.$m.kv --retrieve cluster --budget 4 --reduce sum
+	done
+	agree
+}
+
+@test "shadow rebuilds the keys of the chunks that its rule says, and takes exact chunks and new rows as they are" {
+	for m in one four; do
+		tried $m all.$m.kv --retrieve shadow --budget 24
+		tried $m all.$m.kv --retrieve shadow --budget 3 --reduce mean
+	done
+	agree
+}
+
+@test "KV heads of different length: what is left after an eviction, read whole where it fits" {
+	kv-score --method knorm four.kv | kv-evict --policy ada --rate 0.5 -o ragged.kv
+	assert_regex "$(see ragged.kv "len({r for l in s.layers for r in l.rows}) > 2")" True
+	kv-quantize1b -g 16 ragged.kv | kv-index --pages --page 8 | kv-index --clusters --cluster-count 5 --sink 3 -o all.ragged.kv
+	# between the shortest and the longest KV head of a layer
+	for budget in 9 50 64; do
+		tried four all.ragged.kv --retrieve fier --budget $budget
+		tried four all.ragged.kv --retrieve quest --budget $budget
+		tried four all.ragged.kv --retrieve cluster --budget $budget
+	done
+	agree
+}
+
+@test "a budget for all rows gives the bytes of full attention, recall 1 and mass 1" {
+	for m in one four; do
+		decode $m 20 all.$m.kv full.kv
+		for method in fier quest cluster shadow; do
+			decode $m 20 all.$m.kv some.kv --retrieve $method --budget 140 --audit --stats stats.json
+			cmp full.kv.ids some.kv.ids
+			same full.kv some.kv
+			run "$PYTHON" -c 'import json; r = json.load(open("stats.json")); print(*(r[p][k] for p in ("all", "retrieving") for k in ("recall", "mass", "share")))'
+			assert_output "1.0 1.0 1.0 1.0 1.0 1.0"
+		done
+	done
+}
+
+@test "bits and pages that grow while decoding and resuming are those of the result, to the last byte" {
+	for pipe in "" -z; do
+		decode four 45 all.four.kv grown.kv $pipe
+		"$PYTHON" "$FORMAT/checkindex.py" grown.kv
+		assert_equal "$(see grown.kv "[len(h) // 12 // 6 for h in s.layers[2].bits.heads]")" "10 10"
+		kv-quantize1b -g 16 $pipe grown.kv | kv-index --pages --page 8 $pipe -o anew.kv
+		same grown.kv anew.kv
+		for chunk in 1 7 512; do
+			kv-prefill -m four --ids $pipe -c $chunk -r all.four.kv -o resumed.kv grown.kv.ids
+			"$PYTHON" "$FORMAT/checkindex.py" resumed.kv
+			kv-quantize1b -g 16 $pipe resumed.kv | kv-index --pages --page 8 $pipe -o anew.kv
+			same resumed.kv anew.kv
+		done
+	done
+}
+
+@test "clusters and factors stay as they are while rows are appended" {
+	cluster="[l.clusters for l in s.layers]" low="[l.low_rank for l in s.layers]"
+	decode one 30 all.one.kv grown.kv
+	kv-prefill -m one --ids -r all.one.kv -o resumed.kv grown.kv.ids
+	for file in grown.kv resumed.kv; do
+		kv-check $file
+		assert_equal "$(see $file "$cluster")" "$(see all.one.kv "$cluster")"
+		assert_equal "$(see $file "$low")" "$(see all.one.kv "$low")"
+	done
+}
+
+@test "two halves of a generation give the text and the snapshot of one, whatever is retrieved" {
+	for method in fier quest cluster shadow; do
+		decode four 40 all.four.kv whole.kv --retrieve $method --budget 30
+		decode four 17 all.four.kv half.kv --retrieve $method --budget 30
+		decode four 23 half.kv rest.kv --retrieve $method --budget 30
+		cat half.kv.ids rest.kv.ids | cmp whole.kv.ids -
+		same whole.kv rest.kv
+	done
+}
+
+@test "the number of threads changes nothing" {
+	for method in fier quest cluster shadow; do
+		for j in 1 3; do
+			decode four 20 all.four.kv j$j.kv -j $j --retrieve $method --budget 30 --audit --stats j$j.json
+		done
+		cmp j1.kv j3.kv
+		cmp j1.json j3.json
+	done
+}
+
+@test "a fact is found with 64 of 982 rows, and the text is that of full attention" {
+	kv-prefill -m "$DEMO" "$ROOT/examples/prompts/harbour.txt" -o harbour.kv
+	indexed harbour.kv all.harbour.kv
+	full=$(kv-decode -m "$DEMO" -n 12 --stop . harbour.kv)
+	for method in fier quest cluster shadow; do
+		run -0 --separate-stderr kv-decode -m "$DEMO" -n 12 --stop . -v --retrieve $method --budget 64 all.harbour.kv
+		assert_equal "$output" "$full"
+		assert_regex "$stderr" "$method: read [0-9.]*% of what full attention reads, [0-9.]*% in the 2 layers that retrieve"
+	done
+	assert_equal "$full" " $(cat "$ROOT/examples/prompts/harbour.answer")"
+}
+
+@test "an index that is not there is refused before anything is printed: the layer, and the command that makes it" {
+	while read -r method type command; do
+		"$PYTHON" "$ROOT/tests/bin/strip.py" "$type" all.four.kv without.kv 2
+		run -1 --separate-stderr kv-decode -m four --ids --retrieve "$method" --budget 9 --stats s.json -o x.kv without.kv
+		assert_equal "$output" ""
+		assert_regex "$stderr" "without.kv: layer 2 has no .*$type.*--retrieve $method needs: .*$command"
+		[ ! -e x.kv ] && [ ! -e s.json ]
+		# a dense layer needs none
+		kv-decode -m four --ids -n 2 --retrieve "$method" --budget 9 --dense-layers 3 without.kv
+		run -1 kv-decode -m four --ids -n 2 --retrieve "$method" --budget 9 four.kv
+	done <<-'END'
+		fier bITS kv-quantize1b
+		quest pAGE kv-index --pages
+		cluster cLUS kv-index --clusters
+		shadow lOWR kv-index --low-rank
+	END
+}
+
+@test "options that do not fit are refused with 2" {
+	refused() {
+		run -2 --separate-stderr kv-decode -m four "${@:2}" all.four.kv
+		assert_regex "$stderr" "$1"
+	}
+	refused '--retrieve fier: how many rows.*--budget' --retrieve fier
+	refused '--retrieve fier: how many rows.*--budget' --retrieve fier --budget 0
+	refused '--retrieve snapkv: want fier, quest, cluster or shadow' --retrieve snapkv --budget 9
+	refused '--reduce most: want max, mean or sum' --retrieve fier --budget 9 --reduce most
+	refused '--budget 9: .*--retrieve' --budget 9
+	refused '--stats: .*--retrieve' --stats s.json
+	refused '--audit: .*--retrieve' --audit
+	refused '--evict does not go' --retrieve fier --budget 9 --score knorm --evict budget=9
+	refused '--mass: .*does not go with --retrieve' --retrieve fier --budget 9 --mass -o x.kv
+	refused '--stats -: ' --retrieve fier --budget 9 --stats -
+	refused 'name the same file, x.kv' --retrieve fier --budget 9 --stats x.kv -o x.kv
+}
+
+@test "a report appears when it is complete, or not at all" {
+	head -c 30000 all.four.kv >cut.kv
+	run -3 kv-decode -m four --retrieve fier --budget 9 --stats report.json cut.kv
+	run -1 --separate-stderr kv-decode -m four --ids -n 2 --retrieve fier --budget 9 --stats none/report.json all.four.kv
+	assert_regex "$stderr" 'none/report.json: No such file'
+	run -1 --separate-stderr kv-decode -m four --ids -n 2 --retrieve fier --budget 9 --stats /dev/full all.four.kv
+	assert_regex "$stderr" '/dev/full: No space left'
+	run bash -c 'ls -A | grep report'
+	assert_output ""
+}
+
+@test "no token, no step: the means are null" {
+	kv-decode -m four -n 0 --retrieve fier --budget 9 --stats none.json all.four.kv
+	run "$PYTHON" -c 'import json; r = json.load(open("none.json")); print(r["steps"], r["all"]["rows"], r["layers"][2]["share"])'
+	assert_output "0 None None"
+}
+
+@test "every key of the report is explained in kv-decode(1)" {
+	kv-decode -m four --ids -n 2 --retrieve fier --budget 9 --audit --stats keys.json all.four.kv
+	run "$PYTHON" -c '
+import json, re, sys
+r = json.load(open("keys.json"))
+page = set(re.findall(r"^\.It Cm (.*)", open(sys.argv[1]).read(), re.M))
+page = {word for line in page for word in re.findall(r"\w+", line)}
+print(*sorted((set(r) | set(r["all"]) | set(r["layers"][0])) - page))' "$ROOT/man/kv-decode.1"
+	assert_output ''
+}
+
+@test "an eviction drops the indexes of the layers that it changes, and says so once" {
+	run -0 --separate-stderr kv-prefill -m four --ids -r all.four.kv -o evicted.kv --score knorm --evict 'budget=30 skip-layers=0' text.ids
+	assert_equal "$(see evicted.kv "[l.bits is None for l in s.layers]")" "False True True"
+	kv-check evicted.kv
+	assert_equal "$(grep -c dropped <<<"$stderr")" 1
+	assert_regex "$stderr" 'kv-quantize1b, kv-index --pages, kv-index --clusters, kv-index --low-rank'
+	run -0 --separate-stderr kv-decode -m four --ids -n 3 -o evicted.kv --score knorm --evict budget=30 all.four.kv
+	assert_equal "$(see evicted.kv "[l.pages is None for l in s.layers]")" "True True True"
+	assert_equal "$(grep -c dropped <<<"$stderr")" 1
+	# one that drops nothing leaves them
+	run -0 --separate-stderr kv-decode -m four --ids --ignore-eos -n 3 -o kept.kv --score knorm --evict budget=300 all.four.kv
+	assert_equal "$(see kept.kv "[l.pages is None for l in s.layers]")" "False False False"
+	"$PYTHON" "$FORMAT/checkindex.py" kept.kv
+	assert_equal "$stderr" ""
+}
