@@ -201,7 +201,7 @@ retrieving_report(const char *path, const struct retrieval *t, uint32_t layers, 
 	json_t *o = report(t, layers, heads);
 	FILE *f = text_create(path);
 
-	if (json_dumpf(o, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF)
+	if (json_dumpf(o, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 || fputc('\n', f) == EOF)
 		die(EXIT_RUN, "%s:", path);
 	text_commit(f);
 	json_decref(o);
