@@ -162,7 +162,7 @@ check_entries(void)
 	    "304 bytes of content, 6 groups of 16 rows need 352");
 	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 16 }, { 4, 1 }), "zero");
 	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 16 }, { 16, 1 }), "zero");
-	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 16 }, { 60, 1 << 31 }), "zero");
+	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 16 }, { 60, 1u << 31 }), "zero");
 	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 16 }, { 8, 0 }), "made from other keys");
 	/* the greatest f16; infinity; -0 */
 	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 16 }, { 64, 0xfbfffbff }, { 80, 0x7bff7bff }), "");
