@@ -92,7 +92,7 @@ $(patsubst %,$(O)/%,$(filter-out kv-evict $(DEVICE_TOOLS),$(FILE_TOOLS))): $(O)/
 $(O)/kv-evict: $(patsubst %,$(O)/%.o,tools/kv-evict tools/evicting tools/renumber tools/twice model/rope) $(tool_o) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 $(O)/kv-footprint: $(patsubst %,$(O)/tools/%.o,critical jsonout)
-$(O)/kv-info: $(O)/tools/indexinfo.o
+$(O)/kv-info: $(patsubst %,$(O)/tools/%.o,indexinfo jsonout)
 # kv-score and kv-diff compute attention: they need a device, but no model
 $(O)/kv-score: $(patsubst %,$(O)/tools/%.o,kv-score scoring queries device) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)

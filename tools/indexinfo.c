@@ -5,6 +5,7 @@
 
 #include "libkvfile/bytes.h"
 #include "tools/indexinfo.h"
+#include "tools/jsonout.h"
 
 #define TEXT 32         /* room for "4294967295 to 4294967295" */
 
@@ -163,11 +164,10 @@ index_json(const struct index_info *info)
 		if (!info->there[facts[i].kind])
 			continue;
 		if ((one = json_object_get(all, facts[i].name)) == NULL) {
-			json_object_set_new(all, facts[i].name, one = json_object());
-			json_object_set_new(one, "bytes",
-			    json_integer((json_int_t)info->bytes[facts[i].kind]));
+			put(all, facts[i].name, one = json_object());
+			put_count(one, "bytes", info->bytes[facts[i].kind]);
 		}
-		json_object_set_new(one, facts[i].key, json_integer(facts[i].value));
+		put_count(one, facts[i].key, facts[i].value);
 	}
 	return all;
 }

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "libkvfile/bytes.h"
 #include "tools/indexinfo.h"
+#include "tools/jsonout.h"
 #include "tools/tool.h"
 
 static int all, positions;
@@ -336,28 +335,9 @@ print_text(const struct info *info, const struct kv_reader *r)
 /* ---- JSON: the same facts; the keys are documented in kv-info(1) and stay ---- */
 
 static void
-put(json_t *o, const char *key, json_t *value)
-{
-	if (json_object_set_new(o, key, value) != 0)
-		die(EXIT_RUN, "JSON: '%s': out of memory, or not UTF-8", key);
-}
-
-static void
 put_text(json_t *o, const char *key, const char *text)
 {
 	put(o, key, json_string(text));
-}
-
-static void
-put_count(json_t *o, const char *key, uint64_t n)
-{
-	put(o, key, json_integer((json_int_t)n));
-}
-
-static void
-put_real(json_t *o, const char *key, double x)
-{
-	put(o, key, json_real(x));
 }
 
 static json_t *
@@ -466,7 +446,7 @@ sections_json(const struct info *info)
 }
 
 static void
-print_json(const struct info *info, const struct kv_reader *r)
+print_whole(const struct info *info, const struct kv_reader *r)
 {
 	const struct kv_head *head = kv_reader_head(r);
 	json_t *o = json_object();
@@ -491,10 +471,7 @@ print_json(const struct info *info, const struct kv_reader *r)
 		put_text(o, "stream_digest", info->digests.stream);
 		put_text(o, "logical_digest", info->digests.logical);
 	}
-	if (json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
-		die(EXIT_RUN, "stdout:");
-	putchar('\n');
-	json_decref(o);
+	print_json(o);
 }
 
 /* One line for each KV head of each layer, for join, comm, diff and awk. */
@@ -533,7 +510,7 @@ describe(const char *path)
 	}
 	collect(&info, r);
 	if (settings.json)
-		print_json(&info, r);
+		print_whole(&info, r);
 	else
 		print_text(&info, r);
 	free(info.layer);
