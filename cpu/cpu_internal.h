@@ -30,6 +30,9 @@
  * two products. */
 #define SCORE_ROWS 48
 
+/* Most query heads that are handled at once where they share what they read */
+#define SHARED 8
+
 /* E rounded up to whole vectors of every instruction set: the row length of values and
  * outputs in scratch. */
 #define PADDED(E) (((size_t)(E) + 15) & ~(size_t)15)
@@ -53,6 +56,19 @@ struct attend_job {
 	enum over over;              /* for mass() */
 };
 
+/* Some entries of one KV head, and the M query heads that read it */
+struct entries_job {
+	const char *data;            /* n entries of `bytes` bytes */
+	size_t n, bytes;
+	size_t rows;                 /* of one entry */
+	enum kv_dtype dtype;         /* of bounds */
+	size_t E, M;
+	const float *q;              /* [M][E], multiplied by 1/sqrt(E) */
+	float *score;                /* M lists, stride apart: of the rows, or of the entries */
+	size_t stride;
+	float *w;                    /* scratch [SHARED][PADDED(E)] */
+};
+
 /* The inner loops of one instruction set. */
 struct simd {
 	const char *name;            /* "base", "avx2", "avx512" */
@@ -73,6 +89,15 @@ struct simd {
 	 * exp(logit - lse[m]), first <= s < last; or the greatest of them and of what was
 	 * there. l, o and v are not used; m holds the log-sum-exp of each query row. */
 	void (*mass)(const struct attend_job *, float *mass, size_t stride, size_t R);
+
+	/* One entry of an index <- keys[u][E] of type, kv-snapshot(5) 4.15 and 4.16; u of bits
+	 * is 16, 32, 64 or 128 */
+	void (*pack_bits)(void *entry, const void *keys, enum kv_dtype type, size_t u, size_t E);
+	void (*pack_page)(void *entry, const void *keys, enum kv_dtype type, size_t u, size_t E);
+
+	/* Scores of the rows of entries from keys in one bit, and of pages */
+	void (*bits_scores)(const struct entries_job *);
+	void (*page_scores)(const struct entries_job *);
 
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);

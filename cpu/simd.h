@@ -57,6 +57,10 @@ void FN(dots)(float *, size_t, const float *, size_t, const void *, enum kv_dtyp
     size_t, const float *, int);
 void FN(attend)(const struct attend_job *);
 void FN(mass)(const struct attend_job *, float *, size_t, size_t);
+void FN(pack_bits)(void *, const void *, enum kv_dtype, size_t, size_t);
+void FN(pack_page)(void *, const void *, enum kv_dtype, size_t, size_t);
+void FN(bits_scores)(const struct entries_job *);
+void FN(page_scores)(const struct entries_job *);
 void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
 void FN(rotate)(float *, const float *, const float *, size_t, size_t);
 void FN(swiglu)(float *, const float *, const float *, size_t);
@@ -168,6 +172,19 @@ vlargest(vf v)
 	v = vmax(v, ROTATE(v, 2));
 	v = vmax(v, ROTATE(v, 1));
 	return v[0];
+}
+
+/* Adds the upper half of the lanes of a and b to the lower, and interleaves what is left. */
+INLINE vf
+fold2(vf a, vf b)
+{
+	return LOW(a, b) + HIGH(a, b);
+}
+
+INLINE vf
+fold4(vf a, vf b, vf c, vf d)
+{
+	return fold2(fold2(a, c), fold2(b, d));
 }
 
 /* r[VL] <- its transpose. Interleaving row i with row i + VL/2 moves the top bit of the row number

@@ -106,19 +106,6 @@ product(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t
 
 /* ---- few query rows ---- */
 
-/* Adds the upper half of the lanes of a and b to the lower, and interleaves what is left. */
-INLINE vf
-fold2(vf a, vf b)
-{
-	return LOW(a, b) + HIGH(a, b);
-}
-
-INLINE vf
-fold4(vf a, vf b, vf c, vf d)
-{
-	return fold2(fold2(a, c), fold2(b, d));
-}
-
 /* Asks for the i-th of KEY_TILE/4 parts of the next tile: rows of its first half and of its
  * second. What limits a single core is the number of lines that it waits for; two places at
  * a time, in the keys and in the values, are fetched half again as fast as one. */
