@@ -1,8 +1,9 @@
 #!/bin/sh
 # compare.sh - accuracy, kept rows, KV footprint and time of the methods in examples/methods, on documents made for the demo model
 #
-# usage: examples/compare.sh [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-r RATES] [-s SEED] [-t TOKENS] [-T TABLE]
+# usage: examples/compare.sh [-b BUDGETS | -r RATES] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-s SEED] [-t TOKENS] [-T TABLE]
 #
+#   -b BUDGETS    rows of each KV head to keep, or to read at each step, with blanks between them, instead of rates
 #   -M METHODS    names of scripts in examples/methods, with blanks between them (all of them)
 #   -n DOCUMENTS  documents with six facts and a question each (10)
 #   -p PLOT       draw accuracy against footprint, and against kept rows, with gnuplot, to a file that ends in .svg or .png
@@ -10,10 +11,11 @@
 #   -s SEED       other documents (1)
 #   -t TOKENS     their length, about (1000)
 #   -T TABLE      write the results, one line for each run, with tabs: method, rate, document, right (1 or 0), kept, footprint,
-#                 peak (in %), seconds
+#                 peak (in %), seconds, read (in %)
 #
 # Prints a line for each method and rate, means over the documents: answers exactly right, rows kept when the answer begins, footprint and
-# peak of the whole run, all in %; seconds of a run. Then the critical footprints: the least with nine tenths of the full cache's accuracy.
+# peak of the whole run, bytes of the cache that are read for each token of the answer (what an index needs included), all in %; seconds of
+# a run. Then the critical footprints: the least with nine tenths of the full cache's accuracy.
 # A run that fails is counted and named, and the exit status is 1. Needs Python 3, and the programs from the PATH or build/.
 set -eu
 
@@ -22,6 +24,7 @@ documents=10
 tokens=1000
 seed=1
 rates='0.05 0.1 0.2'
+by=rate
 methods=
 plot=
 table=
@@ -35,12 +38,13 @@ usage() {
 	exit 2
 }
 
-while getopts M:n:p:r:s:t:T: option; do
+while getopts b:M:n:p:r:s:t:T: option; do
 	case $option in
+	b) rates=$OPTARG by=budget ;;
 	M) methods=$OPTARG ;;
 	n) documents=$OPTARG ;;
 	p) plot=$OPTARG ;;
-	r) rates=$OPTARG ;;
+	r) rates=$OPTARG by=rate ;;
 	s) seed=$OPTARG ;;
 	t) tokens=$OPTARG ;;
 	T) table=$OPTARG ;;
@@ -70,10 +74,10 @@ failures=$work/failures
 
 # ---- running ----
 
-# The full cache has no rate.
+# The full cache has none.
 rates_of() {
 	if [ "$1" = full ]; then
-		echo 1
+		echo all
 	else
 		echo "$rates"
 	fi
@@ -86,17 +90,23 @@ reason() {
 
 # one METHOD RATE DOCUMENT: a run; adds a line to $runs, or to $failures
 one() {
+	case $by-$2 in
+	*-all)    share='-r 1' ;;
+	budget-*) share="-b $2" ;;
+	*)        share="-r $2" ;;
+	esac
 	started=$(date +%s.%N)
-	if ! sh "$here/methods/$1.sh" -r "$2" "$3" >"$work/line" 2>"$work/messages"; then
+	# shellcheck disable=SC2086 # two words
+	if ! sh "$here/methods/$1.sh" $share "$3" >"$work/line" 2>"$work/messages"; then
 		printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$(basename "$3" .txt)" "$(reason)" >>"$failures"
 		return
 	fi
 	awk -v rate="$2" -v document="$(basename "$3" .txt)" -v expected="$(cat "${3%.txt}.answer")" \
 	    -v started="$started" -v ended="$(date +%s.%N)" -v OFS='\t' '{
-		answer = $5
-		for (i = 6; i <= NF; i++)
+		answer = $6
+		for (i = 7; i <= NF; i++)
 			answer = answer $i
-		print $1, rate, document, answer == expected, $2, $3, $4, ended - started
+		print $1, rate, document, answer == expected, $2, $3, $4, ended - started, $5
 		exit
 	}' "$work/line" >>"$runs"
 }
@@ -142,13 +152,13 @@ run_all() {
 # ---- reporting ----
 
 # Means over the documents, in the order in which methods and rates were given: method, rate, runs, accuracy, kept, footprint, peak,
-# seconds, with tabs.
+# seconds, read, with tabs.
 means() {
 	awk -F '\t' -v OFS='\t' '
 		!(($1, $2) in n) { key[++keys] = $1 FS $2 }
 		{
 			n[$1, $2]++
-			for (i = 4; i <= 8; i++)
+			for (i = 4; i <= 9; i++)
 				sum[$1, $2, i] += $i
 		}
 		END {
@@ -156,7 +166,7 @@ means() {
 				split(key[k], name, FS)
 				count = n[name[1], name[2]]
 				line = name[1] OFS name[2] OFS count
-				for (i = 4; i <= 8; i++)
+				for (i = 4; i <= 9; i++)
 					line = line OFS sum[name[1], name[2], i] / count * (i == 4 ? 100 : 1)
 				print line
 			}
@@ -166,9 +176,9 @@ means() {
 print_table() {
 	echo "$documents documents of about $tokens tokens with 6 facts each"
 	echo
-	echo "| method | rate | accuracy % | kept % | footprint % | peak % | seconds |"
-	echo "|---|---|---|---|---|---|---|"
-	awk -F '\t' '{ printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.2f |\n", $1, $2, $4, $5, $6, $7, $8 }' "$work/means"
+	echo "| method | $by | accuracy % | kept % | footprint % | peak % | read % | seconds |"
+	echo "|---|---|---|---|---|---|---|---|"
+	awk -F '\t' '{ printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.1f | %.2f |\n", $1, $2, $4, $5, $6, $7, $9, $8 }' "$work/means"
 }
 
 # Where the full cache is there to compare with. Of two rates with one footprint the better counts.

@@ -44,23 +44,29 @@ load helper
 }
 
 @test "every script in examples/methods prints one line, and the answer where the method should find it" {
-	local script name method kept footprint peak answer expected limit
+	local script name method kept footprint peak read answer expected limit
 	expected=$(cat "$ROOT/examples/prompts/harbour.answer")
 	for script in "$ROOT"/examples/methods/*.sh; do
 		name=$(basename "$script" .sh)
 		[ "$name" != common ] || continue
 		run -0 --separate-stderr sh "$script" -r 0.2
 		[ "${#lines[@]}" -eq 1 ] || fail "$name: $output"
-		read -r method kept footprint peak answer <<<"$output"
+		read -r method kept footprint peak read answer <<<"$output"
 		assert_equal "$method" "$name"
 		case $name in
 		full | pyramidinfer) limit=100 ;;       # whose rate is no share of the rows
+		clusterkv | fier | quest | shadowkv) limit=100 ;;
 		*) limit=21 ;;
 		esac
-		awk -v kept="$kept" -v footprint="$footprint" -v peak="$peak" -v limit="$limit" \
-		    'BEGIN { exit !(kept > 0 && kept <= limit && footprint > 0 && footprint <= 100 && peak > 0 && peak <= 100) }' ||
-			fail "$name: $output"
+		awk -v kept="$kept" -v footprint="$footprint" -v peak="$peak" -v read="$read" -v limit="$limit" 'BEGIN {
+			exit !(kept > 0 && kept <= limit && footprint > 0 && footprint <= 100 && peak > 0 && peak <= 100 && read > 0 &&
+			    read <= kept)
+		}' || fail "$name: $output"
 		case $name in
+		clusterkv | fier | quest | shadowkv)
+			awk -v read="$read" 'BEGIN { exit !(read < 80) }' || fail "$name reads $read %"
+			assert_equal "$answer" "$expected"
+			;;
 		full | adakv | chunked-patched | fastkv | keydiff | laq | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
 			assert_equal "$answer" "$expected"
 			;;
@@ -80,7 +86,7 @@ load helper
 @test "compare.sh prints means over documents for each method and rate, and draws them" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 2 -t 400 -r "0.2 0.5" -M "full snapkv streamingllm" -p x.svg -T x.tsv
-	assert_line --regexp '^\| full \| 1 \| 100 \| 100\.0 \| 100\.0 \| 100\.0 \| '
+	assert_line --regexp '^\| full \| all \| 100 \| 100\.0 \| 100\.0 \| 100\.0 \| 100\.0 \| '
 	assert_line --regexp '^\| snapkv \| 0\.2 \| 100 \| 19\.[0-9] \| 9[0-9]\.[0-9] \| 9[0-9]\.[0-9] \| '
 	assert_line --regexp '^\| streamingllm \| 0\.5 \| [0-9]+ \| (49|50)\.[0-9] \| '
 	assert_line --regexp 'always +snapkv$'
@@ -90,6 +96,12 @@ load helper
 		grep -q '<svg' x.svg
 		grep -q streamingllm x.svg
 	fi
+}
+
+@test "compare.sh takes budgets in rows, for what is kept and for what is read" {
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 1 -t 400 -b "32 64" -M "fier snapkv"
+	assert_line --regexp '^\| snapkv \| 32 \| [0-9]+ \| [78]\.[0-9] \| 9[0-9]\.[0-9] \| 9[0-9]\.[0-9] \| [78]\.[0-9] \| '
+	assert_line --regexp '^\| fier \| 64 \| 100 \| 100\.0 \| 100\.0 \| 100\.0 \| 6[0-9]\.[0-9] \| '
 }
 
 @test "compare.sh goes on when a method fails, names it and exits with 1" {

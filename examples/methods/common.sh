@@ -1,14 +1,14 @@
 # shellcheck shell=sh
 # common.sh - what the scripts of this folder share; each of them sources it
 #
-#     sh examples/methods/METHOD.sh [-m MODEL] [-r RATE] [prompt]
+#     sh examples/methods/METHOD.sh [-m MODEL] [-b BUDGET | -r RATE] [prompt]
 #
-# A script makes the snapshot $out from the text $prompt, with about the share $rate of its rows in the end, and calls `report`,
-# which lets the model answer and prints one line:
+# A script makes the snapshot $out from the text $prompt, with about the share $rate of its rows in the end (a method that keeps
+# all rows reads that share of them at each step), and calls `report`, which lets the model answer and prints one line:
 #
-#     method, rows kept, KV footprint, peak (each in %), answer
+#     method, rows kept, KV footprint, peak, bytes of the cache read at each step (each in %), answer
 #
-# MODEL is the demo model unless given, RATE 0.1, prompt the one of the quick start. Programs come from the PATH, or from build/
+# MODEL is the demo model unless given, RATE 0.1, prompt the one of the quick start. BUDGET is rows of each KV head, instead of RATE. Programs come from the PATH, or from build/
 # (or the folder that O names).
 set -eu
 
@@ -16,11 +16,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 method=$(basename "$0" .sh)
 model=$here/../demo-model
 rate=0.1
-while getopts m:r: option; do
+budget=
+while getopts b:m:r: option; do
 	case $option in
+	b) budget=$OPTARG ;;
 	m) model=$OPTARG ;;
 	r) rate=$OPTARG ;;
-	*) echo "usage: $method.sh [-m MODEL] [-r RATE] [prompt]" >&2; exit 2 ;;
+	*) echo "usage: $method.sh [-b BUDGET | -r RATE] [-m MODEL] [prompt]" >&2; exit 2 ;;
 	esac
 done
 shift $((OPTIND - 1))
@@ -35,6 +37,11 @@ out=$work/out.kv
 tokens() {
 	kv-tokenize -m "$model" --count "$prompt"
 }
+
+# A budget of rows is a rate of the prompt's tokens; all that a rate is rounded to further down is exact for it.
+if [ -n "$budget" ]; then
+	rate=$(awk -v budget="$budget" -v n="$(tokens)" 'BEGIN { printf "%.17g", budget < n ? budget / n : 1 }')
+fi
 
 # share_of N [DIVISOR]: floor(N * rate / DIVISOR), the rows that the rate stands for
 share_of() {
@@ -54,10 +61,18 @@ percent() {
 }
 
 # report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. The footprint is that of the whole run,
-# the answer included.
+# the answer included. Rows that are kept are read, unless the method says otherwise.
 report() {
 	answer=$(kv-decode -q -m "$model" -n 12 --stop . "$@" -o "$work/after.kv" "$out")
 	kv-footprint --json "$work/after.kv" >"$work/footprint"
-	printf '%-20s %6s %6s %6s  %s\n' "$method" "$(kv-info --json "$out" | percent share_kept)" \
-		"$(percent footprint <"$work/footprint")" "$(percent peak <"$work/footprint")" "${answer# }"
+	kept=$(kv-info --json "$out" | percent share_kept)
+	read=$kept
+	[ ! -e "$work/stats" ] || read=$(percent share <"$work/stats")
+	printf '%-20s %6s %6s %6s %6s  %s\n' "$method" "$kept" "$(percent footprint <"$work/footprint")" \
+		"$(percent peak <"$work/footprint")" "$read" "${answer# }"
+}
+
+# retrieve METHOD: reports with all rows kept, and the share of them read that the rate stands for
+retrieve() {
+	report --retrieve "$1" --budget "$(share_of "$(tokens)")" --stats "$work/stats"
 }
