@@ -1,62 +1,72 @@
-/* cpu_choose.c - which entries of an index a step reads: join, top, spread */
-#include <float.h>
-#include <math.h>
-
+/* cpu_choose.c - which entries of an index a step reads: join, top, spread; the loops over scores
+ * are in simd_choose.c */
 #include "cpu/cpu_internal.h"
+
+#define PART 4096                /* entries of one item of join(), rows of one of spread() */
 
 /* ---- join ---- */
 
-/* Sums are those of e^64 times the softmax: entries that would underflow keep their order. */
-#define LIFT 64
+struct joining {
+	const struct simd *simd;
+	float *joint;
+	const float *score;
+	size_t stride;
+	const uint32_t *n;
+	size_t R, G;
+	enum join how;
+	float *lse;                  /* [H] */
+};
 
-/* A NaN counts as -inf. */
-static float
-clamped(float score)
-{
-	return score > -INFINITY ? fminf(score, FLT_MAX) : -INFINITY;
-}
-
-/* The logarithm of the sum of exp(score[n]); 0 where that is nothing */
-static float
-lse_of(const float *score, size_t n)
-{
-	float most = -INFINITY, sum = 0;
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		most = fmaxf(most, clamped(score[i]));
-	if (most == -INFINITY)
-		return 0;
-	for (i = 0; i < n; i++)
-		sum += expf(clamped(score[i]) - most);
-	return most + logf(sum);
-}
-
-/* joint[i] <- of the R scores of entry i. The maximum stays a logarithm: no underflow. */
 static void
-join_head(float *joint, const float *score, size_t stride, const float *lse, size_t n, size_t R,
-    enum join join)
+lse_item(void *arg, size_t h, int thread)
 {
-	float sum, most, x;
-	size_t i, r;
+	const struct joining *j = arg;
 
-	for (i = 0; i < n; i++) {
-		for (r = 0, sum = 0, most = -INFINITY; r < R; r++) {
-			x = clamped(score[r * stride + i]) - lse[r];
-			most = fmaxf(most, x);
-			sum += expf(x + LIFT);
-		}
-		joint[i] = join == JOIN_MAX ? most : sum;
+	(void)thread;
+	j->lse[h] = j->simd->lse(j->score + h * j->stride, j->n[h / j->R]);
+}
+
+/* PART entries of all KV heads, in their order: joint[g] may lie on scores of KV head g / R,
+ * which is done by then. */
+static void
+join_item(void *arg, size_t item, int thread)
+{
+	const struct joining *j = arg;
+	const size_t i = item * PART;
+	size_t g, n;
+
+	(void)thread;
+	for (g = 0; g < j->G; g++) {
+		if (j->n[g] <= i)
+			continue;
+		n = j->n[g] - i < PART ? j->n[g] - i : PART;
+		if (j->R > 1)
+			j->simd->join(j->joint + g * j->stride + i,
+			    j->score + g * j->R * j->stride + i, j->stride, j->lse + g * j->R, n,
+			    j->R, j->how);
+		else
+			memcpy(j->joint + g * j->stride + i, j->score + g * j->stride + i,
+			    n * sizeof *j->joint);
 	}
+}
+
+static size_t
+longest_list(const uint32_t *n, size_t G)
+{
+	size_t longest = 0, g;
+
+	for (g = 0; g < G; g++)
+		longest = n[g] > longest ? n[g] : longest;
+	return longest;
 }
 
 void
 cpu_join(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
-    uint32_t H, uint32_t G, enum join join)
+    uint32_t H, uint32_t G, enum join how)
 {
-	const size_t R = G == 0 ? 0 : H / G;
-	float *lse;
-	size_t g, h;
+	const size_t longest = longest_list(n, G);
+	struct joining j = { .simd = d->simd, .joint = joint, .score = score, .stride = stride,
+	    .n = n, .G = G, .how = how };
 
 	if (d->error[0] != '\0')
 		return;
@@ -64,104 +74,95 @@ cpu_join(struct dev *d, float *joint, const float *score, size_t stride, const u
 		cpu_fail(d, "join: %u query heads over %u KV heads", H, G);
 		return;
 	}
-	if ((lse = cpu_scratch(d, H * sizeof *lse)) == NULL)
+	j.R = H / G;
+	if (j.R == 1 && joint == score)
 		return;
-	for (h = 0; h < H && R > 1; h++)
-		lse[h] = lse_of(score + h * stride, n[h / R]);
-	/* In this order: joint[g] may lie on scores of KV head g / R, which is done. */
-	for (g = 0; g < G; g++)
-		if (R > 1)
-			join_head(joint + g * stride, score + g * R * stride, stride, lse + g * R,
-			    n[g], R, join);
-		else if (joint != score)
-			memcpy(joint + g * stride, score + g * stride, n[g] * sizeof *joint);
+	if ((j.lse = cpu_scratch(d, H * sizeof *j.lse)) == NULL)
+		return;
+	if (j.R > 1)
+		cpu_run(d, lse_item, &j, H, H * longest);
+	cpu_run(d, join_item, &j, (longest + PART - 1) / PART, H * longest);
 }
 
 /* ---- top ---- */
 
-/* An integer of the same order; NaN is 0, less than all numbers. */
-static uint32_t
-ordered(float score)
-{
-	uint32_t u;
-
-	if (score != score)
-		return 0;
-	score += 0.0f;                  /* -0 becomes +0: they are equal, so they tie */
-	memcpy(&u, &score, sizeof u);
-	return u & 0x80000000 ? ~u : u | 0x80000000;
-}
-
-/* The k-th greatest of n (k >= 1); *equal <- how many of that value belong to the k. */
-static uint32_t
-threshold(const float *score, size_t n, size_t k, size_t *equal)
-{
-	static const struct {
-		unsigned shift, bits;
-	} digit[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
-	size_t bin[2048], i;
-	uint32_t found = 0, known = 0, u, b;
-	unsigned d;
-
-	for (d = 0; d < 3; d++) {
-		memset(bin, 0, sizeof bin);
-		for (i = 0; i < n; i++) {
-			u = ordered(score[i]);
-			if ((u & known) == found)
-				bin[u >> digit[d].shift & ((1u << digit[d].bits) - 1)]++;
-		}
-		for (b = (1u << digit[d].bits) - 1; bin[b] < k; b--)
-			k -= bin[b];
-		found |= b << digit[d].shift;
-		known |= ((1u << digit[d].bits) - 1) << digit[d].shift;
-	}
-	*equal = k;
-	return found;
-}
+struct topping {
+	const struct simd *simd;
+	const struct chosen *to;
+	const float *joint;
+	size_t stride;
+	const uint32_t *n;
+	size_t room;                 /* of one thread */
+	uint32_t *scratch;           /* [threads][room] */
+};
 
 static void
-top_of(uint32_t *at, const float *score, uint32_t n, uint32_t k)
+top_item(void *arg, size_t g, int thread)
 {
-	uint32_t limit, u, i;
-	size_t equal;
+	const struct topping *t = arg;
+	uint32_t *out = t->to->at + g * t->to->stride;
+	const size_t k = t->to->n[g];
+	size_t i;
 
-	if (k == 0)
-		return;
-	limit = threshold(score, n, k, &equal);
-	for (i = 0; i < n; i++) {
-		u = ordered(score[i]);
-		if (u > limit)
-			*at++ = i;
-		else if (u == limit && equal > 0) {
-			*at++ = i;
-			equal--;
-		}
-	}
+	if (k == t->n[g])
+		for (i = 0; i < k; i++)
+			out[i] = (uint32_t)i;
+	else if (k > 0)
+		t->simd->top(out, t->joint + g * t->stride, t->n[g], k,
+		    t->scratch + (size_t)thread * t->room);
 }
 
 void
 cpu_top(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
     uint32_t G)
 {
+	struct topping t = { .simd = d->simd, .to = to, .joint = joint, .stride = stride, .n = n };
+	const size_t longest = longest_list(n, G);
 	uint32_t g;
 
-	for (g = 0; g < G && d->error[0] == '\0'; g++)
+	for (g = 0; g < G; g++)
 		if (to->n[g] > n[g] || to->n[g] > to->stride)
 			cpu_fail(d, "top: %u of %u entries of KV head %u, room for %zu", to->n[g],
 			    n[g], g, to->stride);
-		else
-			top_of(to->at + g * to->stride, joint + g * stride, n[g], to->n[g]);
+	if (d->error[0] != '\0')
+		return;
+	t.room = 3 * (longest + TOP_SLACK);
+	t.scratch = cpu_scratch(d, d->threads * t.room * sizeof *t.scratch);
+	if (t.scratch != NULL)
+		cpu_run(d, top_item, &t, G, G * longest);
 }
 
 /* ---- spread ---- */
+
+struct spreading {
+	float *row;
+	const float *joint;
+	const uint32_t *label, *n;
+	size_t stride, joint_stride, label_stride, parts;
+};
+
+static void
+spread_item(void *arg, size_t item, int thread)
+{
+	const struct spreading *p = arg;
+	const size_t g = item / p->parts;
+	const float *joint = p->joint + g * p->joint_stride;
+	const uint32_t *label = p->label + g * p->label_stride;
+	size_t s = item % p->parts * PART, end = s + PART < p->n[g] ? s + PART : p->n[g];
+
+	(void)thread;
+	for (; s < end; s++)
+		p->row[g * p->stride + s] = joint[label[s]];
+}
 
 void
 cpu_spread(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
     const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
 {
-	size_t g, s;
+	struct spreading p = { .row = row, .joint = joint, .label = label, .n = n,
+	    .stride = stride, .joint_stride = joint_stride, .label_stride = label_stride };
 
-	for (g = 0; g < G && d->error[0] == '\0'; g++)
-		for (s = 0; s < n[g]; s++)
-			row[g * stride + s] = joint[g * joint_stride + label[g * label_stride + s]];
+	p.parts = (longest_list(n, G) + PART - 1) / PART;
+	if (d->error[0] == '\0')
+		cpu_run(d, spread_item, &p, G * p.parts, G * p.parts * PART);
 }

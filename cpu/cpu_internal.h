@@ -33,6 +33,9 @@
 /* Most query heads that are handled at once where they share what they read */
 #define SHARED 8
 
+/* What top() needs behind each of its three arrays: whole vectors are written. */
+#define TOP_SLACK 16
+
 /* E rounded up to whole vectors of every instruction set: the row length of values and
  * outputs in scratch. */
 #define PADDED(E) (((size_t)(E) + 15) & ~(size_t)15)
@@ -98,6 +101,16 @@ struct simd {
 	/* Scores of the rows of entries from keys in one bit, and of pages */
 	void (*bits_scores)(const struct entries_job *);
 	void (*page_scores)(const struct entries_job *);
+
+	/* Log-sum-exp of n scores; 0 where that is -inf. NaN counts as -inf, infinity as FLT_MAX. */
+	float (*lse)(const float *score, size_t n);
+	/* joint[i] <- an increasing function of the maximum (or sum) over the R rows of
+	 * score[R][stride] of exp(score[r][i] - lse[r]), i < n */
+	void (*join)(float *joint, const float *score, size_t stride, const float *lse, size_t n,
+	    size_t R, enum join);
+	/* out[k] <- the numbers of the k greatest of n scores, as top() in ops.h, 1 <= k <= n.
+	 * scratch of 3 (n + TOP_SLACK) */
+	void (*top)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);
 
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);

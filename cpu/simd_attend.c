@@ -29,39 +29,21 @@
 #define FEW 8
 #define QROWS (VL == 16 ? 4 : 2)
 
-/* Up to KEY_TILE rows of one KV head: row i of the tile is row at[i] of k and v. */
-struct tile {
-	const char *k, *v;           /* v NULL: not wanted */
-	const uint32_t *at;
-	size_t rows;
-	size_t ahead;                /* rows at[KEY_TILE] .. of the next tile that will be read */
-};
-
-static const uint32_t in_order[2 * KEY_TILE] = {
-#define FOUR(n) n, n + 1, n + 2, n + 3
-#define SIXTEEN(n) FOUR(n), FOUR(n + 4), FOUR(n + 8), FOUR(n + 12)
-	SIXTEEN(0), SIXTEEN(16), SIXTEEN(32), SIXTEEN(48),
-	SIXTEEN(64), SIXTEEN(80), SIXTEEN(96), SIXTEEN(112),
-};
-
-/* c[mr][nr vectors] <- a[mr][K] . b[K][nr vectors] of type (+ c when add); row k of b is its
- * row at[k] where listed */
+/* c[mr][nr vectors] <- a[mr][K] . b[K][nr vectors] (+ c when add) */
 INLINE void
-block(float *c, size_t ldc, const float *a, size_t lda, const void *b, const enum kv_dtype type,
-    size_t ldb, const int listed, const uint32_t *at, size_t K, const int mr, const int nr,
-    int add)
+block(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb, size_t K,
+    const int mr, const int nr, int add)
 {
 	vf sum[MR][NR], bv[NR], av;
-	size_t k, row;
+	size_t k;
 	int i, j;
 
 UNROLL	for (i = 0; i < mr; i++)
 UNROLL		for (j = 0; j < nr; j++)
 			sum[i][j] = add ? vload(c + i * ldc + j * VL) : vset(0);
 	for (k = 0; k < K; k++) {
-		row = listed ? at[k] : k;
 UNROLL		for (j = 0; j < nr; j++)
-			bv[j] = vload_as(b, row * ldb + j * VL, type);
+			bv[j] = vload(b + k * ldb + j * VL);
 UNROLL		for (i = 0; i < mr; i++) {
 			av = vset(a[i * lda + k]);
 UNROLL			for (j = 0; j < nr; j++)
@@ -81,14 +63,11 @@ column(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t 
 	size_t m;
 
 	for (m = 0; m + MR <= M; m += MR)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, 0, NULL, K, MR,
-		    nr, add);
+		block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, MR, nr, add);
 	for (; m + 2 <= M; m += 2)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, 0, NULL, K, 2,
-		    nr, add);
+		block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, 2, nr, add);
 	if (m < M)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, KV_F32, ldb, 0, NULL, K, 1,
-		    nr, add);
+		block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, 1, nr, add);
 }
 
 /* c[M][cols] <- a[M][K] . b[K][cols] (+ c when add), cols a multiple of VL */
@@ -106,23 +85,35 @@ product(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t
 
 /* ---- few query rows ---- */
 
-/* Asks for the i-th of KEY_TILE/4 parts of the next tile: rows of its first half and of its
- * second. What limits a single core is the number of lines that it waits for; two places at
- * a time, in the keys and in the values, are fetched half again as fast as one. */
-INLINE void
-prefetch_part(const struct tile *t, size_t row_bytes, size_t i)
-{
-	const size_t row[] = { 2 * i, 2 * i + 1, KEY_TILE / 2 + 2 * i, KEY_TILE / 2 + 2 * i + 1 };
-	size_t n, b, at;
+/* Up to KEY_TILE rows of one KV head: row i of the tile is row at[i] of k and v. */
+struct tile {
+	const char *k, *v;           /* v NULL: not wanted */
+	const uint32_t *at;
+	size_t rows;
+	size_t ahead;                /* rows at[KEY_TILE] .. of the next tile that will be read */
+};
 
-	for (n = 0; n < 4 && row[n] < t->ahead; n++) {
-		at = t->at[KEY_TILE + row[n]] * row_bytes;
-		for (b = 0; b < row_bytes; b += 64) {
-			__builtin_prefetch(t->k + at + b);
-			if (t->v != NULL)
-				__builtin_prefetch(t->v + at + b);
-		}
-	}
+static const uint32_t in_order[2 * KEY_TILE] = {
+#define FOUR(n) n, n + 1, n + 2, n + 3
+#define SIXTEEN(n) FOUR(n), FOUR(n + 4), FOUR(n + 8), FOUR(n + 12)
+	SIXTEEN(0), SIXTEEN(16), SIXTEEN(32), SIXTEEN(48),
+	SIXTEEN(64), SIXTEEN(80), SIXTEEN(96), SIXTEEN(112),
+};
+
+/* Asks for bytes from .. to-1 of row i of the next tile. What limits a core is the number of lines that
+ * it waits for, so they are asked for all the time: keys while scores are computed, values while
+ * outputs are. */
+INLINE void
+prefetch_row(const char *rows, const struct tile *t, size_t row_bytes, size_t i, size_t from,
+    size_t to)
+{
+	const char *row;
+
+	if (i >= t->ahead)
+		return;
+	row = rows + t->at[KEY_TILE + i] * row_bytes;
+	for (; from < to; from += 64)
+		__builtin_prefetch(row + from);
 }
 
 /* s[nq][VL] (rows KEY_TILE apart) <- q[nq][E] . rows row0 .. of the tile; rows that are not
@@ -131,16 +122,17 @@ INLINE void
 dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_t row0,
     const enum kv_dtype type, size_t E, int prefetch)
 {
+	const size_t size = type == KV_F32 ? 4 : 2;
 	vf part[QROWS][VL / 4], sum[QROWS][4], kv[4], qv;
 	size_t at[4], row, e;
 	int g, i, m;
 
 	/* Keys g, g + VL/4, g + VL/2, g + 3 VL/4: the folds then leave key i in lane i. */
 	for (g = 0; g < VL / 4; g++) {
-		if (prefetch)
-			prefetch_part(t, E * (type == KV_F32 ? 4 : 2), row0 / 4 + g);
 UNROLL		for (i = 0; i < 4; i++) {
 			row = row0 + g + i * (VL / 4);
+			if (prefetch)
+				prefetch_row(t->k, t, E * size, row, 0, E * size);
 			at[i] = t->at[row < t->rows ? row : t->rows - 1] * E;
 UNROLL			for (m = 0; m < nq; m++)
 				sum[m][i] = vset(0);
@@ -182,30 +174,58 @@ few_scores(float *s, const float *q, size_t M, const struct tile *t, const enum 
 	}
 }
 
-/* o[mr][E] += p[mr][rows] . values of the tile */
+/* o[mr][nr vectors] += p[mr][rows] . channels e .. of the values of the tile */
 INLINE void
 few_outputs_of(float *o, const float *p, const int mr, const struct tile *t,
-    const enum kv_dtype type, size_t E)
+    const enum kv_dtype type, size_t E, size_t e, const int nr, int prefetch)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
-	size_t e;
+	vf sum[QROWS][NR], v[NR], weight;
+	size_t row;
+	int i, j;
 
-	for (e = 0; e + NR * VL <= E; e += NR * VL)
-		block(o + e, E, p, KEY_TILE, t->v + e * size, type, E, 1, t->at, t->rows, mr, NR, 1);
-	for (; e < E; e += VL)
-		block(o + e, E, p, KEY_TILE, t->v + e * size, type, E, 1, t->at, t->rows, mr, 1, 1);
+UNROLL	for (i = 0; i < mr; i++)
+UNROLL		for (j = 0; j < nr; j++)
+			sum[i][j] = vload(o + i * E + e + j * VL);
+	for (row = 0; row < t->rows; row++) {
+		if (prefetch)
+			prefetch_row(t->v, t, E * size, row, e * size, (e + nr * VL) * size);
+UNROLL		for (j = 0; j < nr; j++)
+			v[j] = vload_as(t->v, t->at[row] * E + e + j * VL, type);
+UNROLL		for (i = 0; i < mr; i++) {
+			weight = vset(p[i * KEY_TILE + row]);
+UNROLL			for (j = 0; j < nr; j++)
+				sum[i][j] = vmadd(weight, v[j], sum[i][j]);
+		}
+	}
+UNROLL	for (i = 0; i < mr; i++)
+UNROLL		for (j = 0; j < nr; j++)
+			vstore(o + i * E + e + j * VL, sum[i][j]);
 }
 
 INLINE void
-few_outputs(float *o, const float *p, size_t M, const struct tile *t, const enum kv_dtype type,
+few_outputs(float *o, const float *p, const int mr, const struct tile *t,
+    const enum kv_dtype type, size_t E, int prefetch)
+{
+	size_t e;
+
+	for (e = 0; e + NR * VL <= E; e += NR * VL)
+		few_outputs_of(o, p, mr, t, type, E, e, NR, prefetch);
+	for (; e < E; e += VL)
+		few_outputs_of(o, p, mr, t, type, E, e, 1, prefetch);
+}
+
+/* o[M][E] += p[M][KEY_TILE] . values of the tile */
+INLINE void
+all_outputs(float *o, const float *p, size_t M, const struct tile *t, const enum kv_dtype type,
     size_t E)
 {
 	size_t m;
 
 	for (m = 0; m + QROWS <= M; m += QROWS)
-		few_outputs_of(o + m * E, p + m * KEY_TILE, QROWS, t, type, E);
+		few_outputs(o + m * E, p + m * KEY_TILE, QROWS, t, type, E, m == 0);
 	for (; m < M; m++)
-		few_outputs_of(o + m * E, p + m * KEY_TILE, 1, t, type, E);
+		few_outputs(o + m * E, p + m * KEY_TILE, 1, t, type, E, m == 0);
 }
 
 /* ---- many query rows ---- */
@@ -287,7 +307,7 @@ tile_of(const struct attend_job *j, size_t s)
 
 	t.v = j->v == NULL ? NULL : (const char *)j->v + skip;
 	t.at = j->at != NULL ? j->at + (s - j->first) : in_order;
-	t.ahead = left - rows < KEY_TILE ? left - rows : KEY_TILE;
+	t.ahead = j->at == NULL ? KEY_TILE : left - rows < KEY_TILE ? left - rows : KEY_TILE;
 	return t;
 }
 
@@ -379,11 +399,11 @@ outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 	if (!is_few(j))
 		product(o, wide, j->s, KEY_TILE, j->vt, wide, n, wide, t->rows, 1);
 	else if (j->dtype == KV_BF16)
-		few_outputs(o, j->s, n, t, KV_BF16, j->E);
+		all_outputs(o, j->s, n, t, KV_BF16, j->E);
 	else if (j->dtype == KV_F16)
-		few_outputs(o, j->s, n, t, KV_F16, j->E);
+		all_outputs(o, j->s, n, t, KV_F16, j->E);
 	else
-		few_outputs(o, j->s, n, t, KV_F32, j->E);
+		all_outputs(o, j->s, n, t, KV_F32, j->E);
 }
 
 void

@@ -1,0 +1,276 @@
+/* simd_choose.c - scores of many entries: their log-sum-exp, what query heads that share a KV
+ * head make of them together, and those that may be among the greatest */
+#include <float.h>
+
+#include "cpu/simd.h"
+
+/* Sums are those of e^64 times the softmax: it is at most 1, and what would underflow keeps its
+ * order. */
+#define LIFT 64.0f
+
+/* A NaN counts as -inf, and infinity as the greatest number: differences stay numbers. */
+INLINE vf
+vscores(const float *p)
+{
+	return vmin(vmax(vload(p), vset(-INFINITY)), vset(FLT_MAX));
+}
+
+/* The same for n < VL of them; the others are -inf. */
+INLINE vf
+vscores_part(const float *p, size_t n)
+{
+	float buf[VL];
+	size_t i;
+
+	for (i = 0; i < VL; i++)
+		buf[i] = i < n ? p[i] : -INFINITY;
+	return vscores(buf);
+}
+
+float
+FN(lse)(const float *score, size_t n)
+{
+	const size_t whole = n / VL * VL;
+	vf top = vscores_part(score + whole, n - whole), a = vset(0), b = vset(0);
+	float most;
+	size_t i;
+
+	for (i = 0; i < whole; i += VL)
+		top = vmax(vscores(score + i), top);
+	if ((most = vlargest(top)) == -INFINITY)
+		return 0;
+	top = vset(most);
+	for (i = 0; i + 2 * VL <= n; i += 2 * VL) {
+		a += vexp(vscores(score + i) - top);
+		b += vexp(vscores(score + i + VL) - top);
+	}
+	if (i < whole)
+		a += vexp(vscores(score + i) - top);
+	b += vexp(vscores_part(score + whole, n - whole) - top);
+	return most + logf(vsum(a + b));
+}
+
+/* VL entries; only n of them where that is less */
+INLINE vf
+joined(const float *score, size_t stride, const float *lse, size_t n, size_t R, const int max)
+{
+	vf all = vset(max ? -INFINITY : 0), x;
+	size_t r;
+
+	for (r = 0; r < R; r++, score += stride) {
+		x = (n < VL ? vscores_part(score, n) : vscores(score)) - vset(lse[r]);
+		all = max ? vmax(all, x) : all + vexp(x + LIFT);
+	}
+	return all;
+}
+
+INLINE void
+join(float *joint, const float *score, size_t stride, const float *lse, size_t n, size_t R,
+    const int max)
+{
+	size_t i;
+	vf v;
+
+	for (i = 0; i + VL <= n; i += VL)
+		vstore(joint + i, joined(score + i, stride, lse, VL, R, max));
+	if (i < n) {
+		v = joined(score + i, stride, lse, n - i, R, max);
+		memcpy(joint + i, &v, (n - i) * sizeof *joint);
+	}
+}
+
+void
+FN(join)(float *joint, const float *score, size_t stride, const float *lse, size_t n, size_t R,
+    enum join how)
+{
+	if (how == JOIN_MAX)
+		join(joint, score, stride, lse, n, R, 1);
+	else
+		join(joint, score, stride, lse, n, R, 0);
+}
+
+/* ---- the k greatest ----
+ *
+ * A selection in two steps. Of a sample of the scores one is taken that is a little less than the
+ * k-th greatest should be; one pass over the scores keeps what is not less, as integers of the
+ * same order, with their numbers. The second step finds the k-th greatest of these few
+ * exactly. The sample decides only how many they are: when it was too high, all scores are
+ * kept. */
+
+#define SAMPLE 1024                      /* scores of a sample */
+#define SAMPLED 8192                     /* lists from here on are sampled */
+#define BINS 1024
+
+/* Integers of the same order: +0 and -0 are the same, a NaN is 0, less than all numbers. */
+INLINE vu
+vordered(vf x)
+{
+	vu u = (vu)(x + 0.0f), negative = 0 - (u >> 31);
+
+	return (u ^ (negative | 0x80000000)) & (vu)(x == x);
+}
+
+/* to[..] <- the lanes of v that are from low to low + range, packed; returns how many. The rest
+ * of a whole vector is written, too. */
+INLINE size_t
+keep(uint32_t *to, vu v, vu by, uint32_t low, uint32_t range)
+{
+#if VL == 16
+	const __mmask16 m = _mm512_cmple_epu32_mask((__m512i)(by - low),
+	    _mm512_set1_epi32((int)range));
+
+	_mm512_storeu_si512(to, _mm512_maskz_compress_epi32(m, (__m512i)v));
+	return (size_t)__builtin_popcount(m);
+#else
+	size_t lane, n = 0;
+
+UNROLL	for (lane = 0; lane < VL; lane++) {
+		to[n] = v[lane];
+		n += by[lane] - low <= range;
+	}
+	return n;
+#endif
+}
+
+INLINE vu
+vload_u32(const uint32_t *p)
+{
+	return (vu)vload((const float *)(const void *)p);
+}
+
+/* key[..], at[..] <- scores whose key is at least limit, and their numbers; returns how many. */
+static size_t
+candidates(uint32_t *key, uint32_t *at, const float *score, size_t n, uint32_t limit)
+{
+	uint32_t lanes[VL];
+	size_t i, lane, count = 0;
+	vu u, number;
+
+	for (i = 0; i < VL; i++)
+		lanes[i] = (uint32_t)i;
+	number = vload_u32(lanes);
+	for (i = 0; i + VL <= n; i += VL, number += VL) {
+		u = vordered(vload(score + i));
+		keep(at + count, number, u, limit, UINT32_MAX - limit);
+		count += keep(key + count, u, u, limit, UINT32_MAX - limit);
+	}
+	u = vordered(vload_part(score, i, n - i, KV_F32));
+	memcpy(lanes, &u, sizeof lanes);
+	for (lane = 0; lane < n - i; lane++)
+		if (lanes[lane] >= limit) {
+			key[count] = lanes[lane];
+			at[count++] = (uint32_t)(i + lane);
+		}
+	return count;
+}
+
+/* to[..] <- those of key[n] from low to low + range; to may be key. Returns how many. */
+static size_t
+in_range(uint32_t *to, const uint32_t *key, size_t n, uint32_t low, uint32_t range)
+{
+	size_t i, count = 0;
+	vu u;
+
+	for (i = 0; i + VL <= n; i += VL) {
+		u = vload_u32(key + i);
+		count += keep(to + count, u, u, low, range);
+	}
+	for (; i < n; i++)
+		if (key[i] - low <= range)
+			to[count++] = key[i];
+	return count;
+}
+
+/* The k-th greatest of key[n] (k >= 1), which are at least low. *equal <- how many of that
+ * value belong to the k, *ties <- how many there are. Each round divides the range that it is
+ * in by BINS, so there are at most four. spare: scratch */
+static uint32_t
+kth_greatest(const uint32_t *key, size_t n, size_t k, uint32_t low, uint32_t *spare, size_t *equal,
+    size_t *ties)
+{
+	uint32_t bin[BINS], most = low, range, b;
+	unsigned shift;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		most = key[i] > most ? key[i] : most;
+	for (range = most - low;; key = spare) {
+		for (shift = 0; range >> shift >= BINS; shift++)
+			;
+		memset(bin, 0, sizeof bin);
+		for (i = 0; i < n; i++)
+			bin[(key[i] - low) >> shift]++;
+		for (b = range >> shift; bin[b] < k; b--)
+			k -= bin[b];
+		low += b << shift;
+		if (shift == 0)
+			break;
+		range = ((uint32_t)1 << shift) - 1;
+		n = in_range(spare, key, n, low, range);
+	}
+	*equal = k;
+	*ties = bin[b];
+	return low;
+}
+
+/* A key that more than k of the n, most likely, are not less than: of a sample the one whose
+ * rank is k's share and three standard deviations more. 0 when all have to be kept. */
+static uint32_t
+low_limit(const float *score, size_t n, size_t k, uint32_t *key, uint32_t *spare)
+{
+	const double share = (double)k / (double)n * SAMPLE;
+	const size_t rank = (size_t)(share + 3 * sqrt(share) + 8);
+	float sample[SAMPLE];
+	size_t i, unused;
+
+	if (n < SAMPLED || rank >= SAMPLE / 2)
+		return 0;
+	for (i = 0; i < SAMPLE; i++)
+		sample[i] = score[i * n / SAMPLE];
+	candidates(key, spare, sample, SAMPLE, 0);
+	return kth_greatest(key, SAMPLE, rank, 0, spare, &unused, &unused);
+}
+
+/* out[..] <- at[i] of key[n] that are at least limit: as many as there are, and nothing behind;
+ * returns how many. */
+static size_t
+pick(uint32_t *out, const uint32_t *key, const uint32_t *at, size_t n, uint32_t limit)
+{
+	uint32_t some[VL];
+	size_t i, count = 0, more;
+
+	for (i = 0; i + VL <= n; i += VL, count += more) {
+		more = keep(some, vload_u32(at + i), vload_u32(key + i), limit, UINT32_MAX - limit);
+#if VL == 16
+		_mm512_mask_storeu_epi32(out + count, (__mmask16)((1u << more) - 1),
+		    _mm512_loadu_si512(some));
+#else
+		memcpy(out + count, some, more * sizeof *out);
+#endif
+	}
+	for (; i < n; i++)
+		if (key[i] >= limit)
+			out[count++] = at[i];
+	return count;
+}
+
+void
+FN(top)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch)
+{
+	uint32_t *key = scratch, *at = key + n + TOP_SLACK, *spare = at + n + TOP_SLACK, limit;
+	size_t count, equal, ties, i, cut;
+
+	limit = low_limit(score, n, k, key, spare);
+	if ((count = candidates(key, at, score, n, limit)) < k) {
+		limit = 0;
+		count = candidates(key, at, score, n, limit);
+	}
+	limit = kth_greatest(key, count, k, limit, spare, &equal, &ties);
+	cut = count;
+	if (equal < ties) {                    /* those behind are too many */
+		for (i = 0, cut = 0; i < equal; cut++)
+			i += key[cut] == limit;
+	}
+	i = pick(out, key, at, cut, limit);
+	pick(out + i, key + cut, at + cut, count - cut, limit + 1);
+}
