@@ -109,7 +109,7 @@ $(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/d
 # kv-prefill and kv-decode do what kv-score and kv-evict do, too
 $(O)/kv-prefill: $(patsubst %,$(O)/tools/%.o,fused selecting tsplayer)
 $(O)/kv-decode: $(O)/tools/retrieving.o
-$(O)/kv-prefill $(O)/kv-decode: $(patsubst %,$(O)/tools/%.o,eviction scoring evicting)
+$(O)/kv-prefill $(O)/kv-decode: $(patsubst %,$(O)/tools/%.o,eviction scoring evicting growth products)
 
 include $(wildcard tests/*.mk)
 

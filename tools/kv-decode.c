@@ -9,6 +9,7 @@
 #include "tools/engine.h"
 #include "tools/eviction.h"
 #include "tools/evicting.h"
+#include "tools/growth.h"
 #include "tools/retrieving.h"
 #include "tools/scoring.h"
 #include "tools/tool.h"
@@ -252,6 +253,7 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, struct o
 			    c->next_position);
 		if (evict != NULL)
 			evict_rows(c, obs);
+		growth_take(c);
 	}
 	print_rest(&p);
 	free(p.held);

@@ -11,6 +11,7 @@
 #include "tools/engine.h"
 #include "tools/eviction.h"
 #include "tools/fused.h"
+#include "tools/growth.h"
 #include "tools/selecting.h"
 #include "tools/tool.h"
 
@@ -237,6 +238,7 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 			die(EXIT_RUN, "%s", err);
 		progress_end();
 	}
+	growth_take(c);
 	report(c, ids->n, seconds() - t0);
 	workspace_free(ws, c->model);
 }

@@ -8,11 +8,17 @@ products_open(struct products *p, uint32_t threads, uint32_t width, enum kv_dtyp
 }
 
 void
-products_close(struct products *p)
+products_release(struct products *p)
 {
 	device_release(&p->d, &p->x);
 	device_release(&p->d, &p->y);
 	device_release(&p->d, &p->keys);
+}
+
+void
+products_close(struct products *p)
+{
+	products_release(p);
 	device_close(&p->d);
 }
 

@@ -5,9 +5,10 @@
 
 BEFORE is what kv-decode has read, AFTER what it has written (-o), STATS its report (--stats, --audit), which also says what was asked for. The
 tokens that AFTER has more than BEFORE are run step by step with plain numpy, each layer choosing its rows as the report's settings say. Indexes are
-taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py). Prints for each line the greatest relative error (L2
-norm) of the new keys, values and the logits, and the greatest relative difference of a number of the report from what is computed here: exit 1 when
-one is above the limit. Nothing here is shared with the C code. The cache has to be f32: else a choice may turn on a rounding.
+taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py), clusters, 8 for every 320 of them, are taken from AFTER.
+Prints for each line the greatest relative error (L2 norm) of the new keys, values and the logits, and the greatest relative difference of a number of
+the report from what is computed here: exit 1 when one is above the limit. Nothing here is shared with the C code. The cache has to be f32: else a
+choice may turn on a rounding.
 """
 
 import argparse
@@ -40,8 +41,8 @@ def best(scores, n):
 class Decoder:
     """The caches of BEFORE, and the steps that follow."""
 
-    def __init__(self, model, before, report):
-        self.model, self.before, self.report = model, before, report
+    def __init__(self, model, before, after, report):
+        self.model, self.before, self.after, self.report = model, before, after, report
         self.keys = [self.lists(l, "keys") for l in range(len(before.layers))]
         self.values = [self.lists(l, "values") for l in range(len(before.layers))]
         self.positions = [[list(p) for p in layer.positions] for layer in before.layers]
@@ -82,9 +83,13 @@ class Decoder:
         return chosen, index, len(chosen) * self.model.E * self.size
 
     def cluster(self, l, g, q):
-        keys, c = self.keys[l][g], self.before.layers[l].clusters
-        means = self.rows(c.means[g], -1, self.model.E)
-        end, labels = c.ends[g], np.array(c.labels[g], int)
+        keys, c = self.keys[l][g], self.after.layers[l].clusters
+        end = self.before.layers[l].clusters.ends[g]
+        windows = (len(keys) - 1 - max(end, c.sink)) // 320      # before this row
+        if windows > 0:
+            end = max(end, c.sink) + 320 * windows
+        labels = np.array(c.labels[g], int)[: max(end - c.sink, 0)]
+        means = self.rows(c.means[g], -1, self.model.E)[: max(labels, default=-1) + 1]
         score = self.join(q @ means.T)
         left = max(self.budget - c.sink, 0)
         ranked = c.sink + best(score[labels], left)
@@ -196,7 +201,7 @@ def compare(model, before, after, stats):
         before, after = kvread.read(a), kvread.read(b)
     assert before.head["dtype"] == "f32"
     report = json.loads(pathlib.Path(stats).read_text())
-    decoder = Decoder(model, before, report)
+    decoder = Decoder(model, before, after, report)
     new = after.tokens[len(before.tokens) :]
     for i, token in enumerate(new):
         logits = decoder.step(token, before.head["next_position"] + i)
