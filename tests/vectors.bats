@@ -28,8 +28,8 @@ load helper
 		"$PYTHON" "$ROOT/tests/bin/strip.py" pAGE some.kv bare.kv
 		[ "$(see bare.kv '[l.bits or l.pages for l in s.layers]')" = None ]
 		kv-quantize1b -g "$group" bare.kv | kv-index --pages --page "$page" -o out.kv
-		for what in bits pages; do
-			[ "$(see out.kv "[l.$what for l in s.layers]")" = "$(see "$f" "[l.$what for l in s.layers]")" ] || { echo "$name: other $what"; return 1; }
+		for index in bits pages; do
+			[ "$(see out.kv "[l.$index for l in s.layers]")" = "$(see "$f" "[l.$index for l in s.layers]")" ] || { echo "$name: other $index"; return 1; }
 		done
 	done
 }
