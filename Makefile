@@ -96,7 +96,9 @@ $(O)/kv-info: $(patsubst %,$(O)/tools/%.o,indexinfo jsonout)
 # kv-score and kv-diff compute attention: they need a device, but no model
 $(O)/kv-score: $(patsubst %,$(O)/tools/%.o,kv-score scoring queries device) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
-$(O)/kv-diff: $(patsubst %,$(O)/tools/%.o,kv-diff comparing layerwise queries device jsonout) $(tool_o) $(device_a) $(file_a)
+# kv-diff retrieves, too
+$(O)/kv-diff: $(patsubst %,$(O)/tools/%.o,kv-diff comparing trying layerwise queries retrieving device jsonout) \
+    $(patsubst %,$(O)/model/%.o,index index_content retrieve rope) $(tool_o) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
 # the index tools work on a device, too
 $(O)/kv-quantize1b: $(patsubst %,$(O)/%.o,tools/kv-quantize1b tools/device model/index model/index_content) $(tool_o) $(device_a) $(file_a)

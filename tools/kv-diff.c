@@ -1,4 +1,6 @@
-/* kv-diff - compare two snapshots of one model: rows, and the attention that one of them loses */
+/* kv-diff - compare two snapshots of one model, or full attention with retrieval
+ *
+ * Two snapshots are here and in comparing.c, retrieval is in trying.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +9,9 @@
 
 #include "tools/comparing.h"
 #include "tools/jsonout.h"
+#include "tools/retrieving.h"
 #include "tools/tool.h"
+#include "tools/trying.h"
 
 static const char *by;
 static int exit_code;
@@ -21,12 +25,14 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-diff",
-	.about = "compare two snapshots of one model: rows, attention mass recalled, output error",
+	.about = "compare two snapshots of one model, or full attention with retrieval",
 	.synopsis = "[-qv] [-j N] [--by WHAT] [--device DEVICE] [--exit-code] [--json]\n"
-	    "[--progress WHEN] snapshot snapshot",
+	    "[--progress WHEN] snapshot snapshot\n"
+	    "kv-diff --retrieve METHOD --budget N [-qv] [-j N] [--by WHAT] [--dense-layers N]\n"
+	    "[--device DEVICE] [--json] [--progress WHEN] [--reduce HOW] [snapshot]",
 	.opts = opts,
+	.more = retrieving_opts,
 	.takes = TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,
-	.min_operands = 2,
 	.max_operands = 2
 };
 
@@ -394,14 +400,30 @@ two_snapshots(const char *a, const char *b)
 	return other;
 }
 
+static void
+check_options(int operands)
+{
+	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
+		die(EXIT_USAGE, "--by %s: want layer or head", by);
+	retrieving_check();
+	if (retrieving_wanted() && operands > 1)
+		die(EXIT_USAGE, "--retrieve is tried on one snapshot");
+	if (retrieving_wanted() && exit_code)
+		die(EXIT_USAGE, "--exit-code: --retrieve compares no snapshots");
+	if (!retrieving_wanted() && operands != 2)
+		die(EXIT_USAGE, "want two snapshots, or --retrieve and one");
+}
+
 int
 main(int argc, char **argv)
 {
-	int first = tool_start(&tool, argc, argv), other;
+	int first = tool_start(&tool, argc, argv), other = 0;
 
-	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
-		die(EXIT_USAGE, "--by %s: want layer or head", by);
-	other = two_snapshots(argv[first], argv[first + 1]);
+	check_options(argc - first);
+	if (retrieving_wanted())
+		try_retrieval(operand(argc, argv, first), by != NULL && strcmp(by, "head") == 0);
+	else
+		other = two_snapshots(argv[first], argv[first + 1]);
 	finish();
 	return exit_code && other ? EXIT_RUN : EXIT_OK;
 }

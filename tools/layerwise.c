@@ -20,6 +20,17 @@ layerwise_open(struct layerwise *s, const char *path)
 	    .len = must_alloc(G, sizeof *s->there.len) };
 }
 
+void
+layerwise_want_index(struct layerwise *s, const struct device *d, enum index_kind kind)
+{
+	const struct kv_model *m = &s->head->model;
+
+	s->index_device = d;
+	s->kind = kind;
+	if (index_init(&s->index, d->ops, d->dev, m->kv_heads, m->head_width, s->head->dtype) != 0)
+		die(EXIT_RUN, "no memory for an index");
+}
+
 static void
 take_tokens(struct layerwise *s, uint64_t size)
 {
@@ -49,12 +60,37 @@ take_keys(struct layerwise *s, size_t size)
 }
 
 static void
+take_rows(struct layerwise *s)
+{
+	uint64_t total = 0;
+	uint32_t g;
+
+	s->rows = input_rows(s->r);
+	for (g = 0; g < s->rows->heads; total += s->rows->count[g++]) {
+		s->there.start[g] = total;
+		s->there.len[g] = s->rows->count[g];
+	}
+}
+
+static void
+take_index(struct layerwise *s)
+{
+	if (index_load(&s->index, s->kind, input_load(s->r), &s->there) != 0)
+		die(EXIT_RUN, "%s: layer %u: no memory for its %s", kv_reader_name(s->r), s->layer,
+		    index_words(s->kind));
+}
+
+static void
 take_section(struct layerwise *s, const struct kv_section *sec)
 {
 	const void *content;
 
 	if (strcmp(sec->type, "TOKS") == 0)
 		take_tokens(s, sec->raw_size);
+	else if (strcmp(sec->type, "POSN") == 0)
+		take_rows(s);
+	else if (s->index_device != NULL && strcmp(sec->type, index_type(s->kind)) == 0)
+		take_index(s);
 	else if (strcmp(sec->type, "oBSq") == 0) {
 		content = input_load(s->r);
 		queries_take(&s->queries, content, s->head, queries_stored(content));
@@ -68,20 +104,15 @@ void
 layerwise_next(struct layerwise *s, uint32_t l)
 {
 	struct kv_section sec = { .layer = KV_NO_LAYER };
-	uint64_t total = 0;
-	uint32_t g;
 
 	queries_forget(&s->queries);
+	if (s->index_device != NULL)
+		index_drop(&s->index, s->kind);
 	s->layer = l;
 	while (strcmp(sec.type, "VALS") != 0 || sec.layer != l) {
 		if (!input_next(s->r, &sec))
 			die(EXIT_DAMAGED, "%s: layer %u is missing", kv_reader_name(s->r), l);
 		take_section(s, &sec);
-	}
-	s->rows = kv_current_rows(s->r);
-	for (g = 0; g < s->rows->heads; total += s->rows->count[g++]) {
-		s->there.start[g] = total;
-		s->there.len[g] = s->rows->count[g];
 	}
 }
 
@@ -117,6 +148,8 @@ layerwise_close(struct layerwise *s, const struct device *d)
 		device_release(d, &s->area_values);
 		device_release(d, &s->area_positions);
 	}
+	if (s->index_device != NULL)
+		index_free(&s->index);
 	queries_forget(&s->queries);
 	free(s->tokens);
 	free(s->key_memory);

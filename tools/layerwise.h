@@ -1,10 +1,12 @@
 /* layerwise.h - a snapshot that is read for computing with it, one layer in memory at a time
  *
- * Of a layer there are rows, keys, values and observation queries; everything else is passed
- * over, and checked on the way. Two snapshots can be read in step. All functions die. */
+ * Of a layer there are rows, keys, values, observation queries and, where it is wanted, an index;
+ * everything else is passed over, and checked on the way. Two snapshots can be read in step. All
+ * functions die. */
 #ifndef KVPIPE_LAYERWISE_H
 #define KVPIPE_LAYERWISE_H
 
+#include "model/index.h"
 #include "tools/device.h"
 #include "tools/queries.h"
 
@@ -20,6 +22,11 @@ struct layerwise {
 	struct queries queries;         /* n 0: none */
 	struct layer_rows there;        /* the same rows on the device; layerwise_upload() */
 
+	/* what the layer has of the kind that layerwise_want_index() names */
+	const struct device *index_device;      /* NULL: none is wanted */
+	enum index_kind kind;
+	struct layer_index index;
+
 	char *key_memory;
 	size_t key_room;
 	struct area area_keys, area_values, area_positions;
@@ -27,6 +34,8 @@ struct layerwise {
 
 /* "-" is standard input. */
 void layerwise_open(struct layerwise *, const char *path);
+/* From now on indexes of this kind are loaded on the device. Before the first layer. */
+void layerwise_want_index(struct layerwise *, const struct device *, enum index_kind kind);
 /* Goes to layer l, which is the next one. */
 void layerwise_next(struct layerwise *, uint32_t l);
 /* Puts rows, keys and values on the device. */

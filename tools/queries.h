@@ -1,4 +1,4 @@
-/* queries.h - the observation queries of a layer: an oBSq section (kv-snapshot(5), 4.5) as arrays */
+/* queries.h - the observation queries of a layer: an oBSq section (kv-snapshot(5), 4.5) */
 #ifndef KVPIPE_QUERIES_H
 #define KVPIPE_QUERIES_H
 

@@ -83,10 +83,16 @@ retrieving_sign(void)
 	sign_count("dense_layers", dense);
 }
 
+const char *
+retrieving_reduce(void)
+{
+	return reduce_word;
+}
+
 /* ---- the report ---- */
 
-static void
-add(struct retrieval_stats *to, const struct retrieval_stats *s)
+void
+retrieving_add(struct retrieval_stats *to, const struct retrieval_stats *s)
 {
 	to->steps += s->steps;
 	to->rows += s->rows;
@@ -107,12 +113,12 @@ sum_of(const struct retrieval *t, uint32_t l, uint32_t l1, uint32_t heads)
 	size_t i;
 
 	for (i = (size_t)l * heads; i < (size_t)l1 * heads; i++)
-		add(&sum, &retrieval_stats(t)[i]);
+		retrieving_add(&sum, &retrieval_stats(t)[i]);
 	return sum;
 }
 
-static double
-share(const struct retrieval_stats *s)
+double
+retrieving_share(const struct retrieval_stats *s)
 {
 	return (double)(s->index_bytes + s->key_bytes + s->value_bytes) / (double)s->of_bytes;
 }
@@ -126,7 +132,8 @@ retrieving_note(const struct retrieval *t, uint32_t layers, uint32_t heads)
 	if (all.of_bytes == 0 || some.of_bytes == 0)
 		return;
 	note("%s: read %.1f%% of what full attention reads, %.1f%% in the %u layers that retrieve",
-	    retrieve_word, 100 * share(&all), 100 * share(&some), layers - dense);
+	    retrieve_word, 100 * retrieving_share(&all), 100 * retrieving_share(&some),
+	    layers - dense);
 	if (retrieval_options(t)->audit)
 		note("%s: recall %.4f, mass %.4f", retrieve_word,
 		    some.recall / (double)some.steps, some.mass / (double)some.steps);
@@ -158,7 +165,7 @@ set_means(json_t *o, const struct retrieval_stats *s, int audit)
 	set(o, "key_bytes", mean((double)s->key_bytes, n));
 	set(o, "value_bytes", mean((double)s->value_bytes, n));
 	set(o, "of_bytes", mean((double)s->of_bytes, n));
-	set(o, "share", s->of_bytes > 0 ? json_real(share(s)) : json_null());
+	set(o, "share", s->of_bytes > 0 ? json_real(retrieving_share(s)) : json_null());
 	if (audit) {
 		set(o, "recall", mean(s->recall, n));
 		set(o, "mass", mean(s->mass, n));

@@ -23,6 +23,12 @@ unsigned retrieving_needs(void);
 void retrieving_fit(const char *name, uint32_t l, const struct layer_index *);
 /* Tells them to the provenance. */
 void retrieving_sign(void);
+/* The value of --reduce. */
+const char *retrieving_reduce(void);
+
+/* What was read of several KV heads; and as a share of what full attention reads. */
+void retrieving_add(struct retrieval_stats *sum, const struct retrieval_stats *more);
+double retrieving_share(const struct retrieval_stats *);
 
 /* -v: how much was read, in one line. */
 void retrieving_note(const struct retrieval *, uint32_t layers, uint32_t heads);
