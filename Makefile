@@ -22,12 +22,12 @@ endif
 std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
 
-# libkvfile/ methods/ model/ cpu/ gpu/ become one archive each. tools/kv-*.c become programs: those in FILE_TOOLS know no model.
-FILE_TOOLS = kv-check kv-evict kv-footprint kv-info $(DEVICE_TOOLS)
-# These compute on a device, without a model.
+# libkvfile/ methods/ model/ cpu/ gpu/ become one archive each, and so does what programs share in tools/. tools/kv-*.c become programs:
+# some only read and write files, some compute on a device without a model, some run one.
+FILE_TOOLS = kv-check kv-evict kv-footprint kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
 MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
-TOOLS = $(FILE_TOOLS) $(MODEL_TOOLS)
+TOOLS = $(FILE_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 
 kvfile_libs = $(shell $(PKG_CONFIG) --libs liblz4 libxxhash jansson)
 model_libs = $(shell $(PKG_CONFIG) --libs libpcre2-8 libutf8proc)
@@ -38,7 +38,7 @@ kvfile_o = $(patsubst %.c,$(O)/%.o,$(wildcard libkvfile/*.c))
 methods_o = $(patsubst %.c,$(O)/%.o,$(wildcard methods/*.c))
 model_o = $(patsubst %.c,$(O)/%.o,$(wildcard model/*.c))
 gpu_o = $(patsubst %.c,$(O)/%.o,$(wildcard gpu/*.c))
-tool_o = $(patsubst %,$(O)/tools/%.o,tool options progress snapio)
+tools_o = $(patsubst %.c,$(O)/%.o,$(filter-out tools/kv-%,$(wildcard tools/*.c)))
 
 # One source, three instruction sets: cpu/simd_*.c are compiled once for each, cpu/dispatch.c picks at run time.
 simd_c = $(wildcard cpu/simd_*.c)
@@ -59,6 +59,7 @@ $(O)/libmethods.a: $(methods_o)
 $(O)/libmodel.a: $(model_o)
 $(O)/libcpu.a: $(cpu_o)
 $(O)/libgpu.a: $(gpu_o)
+$(O)/libtools.a: $(tools_o)
 $(O)/lib%.a:
 	@mkdir -p $(@D)
 	rm -f $@ && $(AR) rcs $@ $^
@@ -85,33 +86,17 @@ $(O)/%.avx512.o: %.c
 file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
 model_a = $(O)/libmodel.a
+tools_a = $(O)/libtools.a
 
-$(patsubst %,$(O)/%,$(filter-out kv-evict $(DEVICE_TOOLS),$(FILE_TOOLS))): $(O)/%: $(O)/tools/%.o $(tool_o) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
-# kv-evict turns keys: it needs the model's frequencies, which are in its identity
-$(O)/kv-evict: $(patsubst %,$(O)/%.o,tools/kv-evict tools/evicting tools/renumber tools/twice model/rope) $(tool_o) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
-$(O)/kv-footprint: $(patsubst %,$(O)/tools/%.o,critical jsonout)
-$(O)/kv-info: $(patsubst %,$(O)/tools/%.o,indexinfo jsonout)
-# kv-score and kv-diff compute attention: they need a device, but no model
-$(O)/kv-score: $(patsubst %,$(O)/tools/%.o,kv-score scoring queries device) $(tool_o) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
-# kv-diff retrieves, too
-$(O)/kv-diff: $(patsubst %,$(O)/tools/%.o,kv-diff comparing trying layerwise queries retrieving device jsonout) \
-    $(patsubst %,$(O)/model/%.o,index index_content retrieve rope) $(tool_o) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
-# the index tools work on a device, too
-$(O)/kv-quantize1b: $(patsubst %,$(O)/%.o,tools/kv-quantize1b tools/device model/index model/index_content) $(tool_o) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(cpu_libs)
-# kv-index undoes rotary embedding, and takes eigenvectors from LAPACK
-$(O)/kv-index: $(patsubst %,$(O)/%.o,$(addprefix tools/,kv-index clustering device factors pages products) model/rope) $(tool_o) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) $(lapack_libs) $(cpu_libs)
-$(MODEL_TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(O)/tools/engine.o $(O)/tools/device.o $(tool_o) $(model_a) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(model_libs) $(kvfile_libs) $(cpu_libs)
-# kv-prefill and kv-decode do what kv-score and kv-evict do, too
-$(O)/kv-prefill: $(patsubst %,$(O)/tools/%.o,fused selecting tsplayer)
-$(O)/kv-decode: $(O)/tools/retrieving.o
-$(O)/kv-prefill $(O)/kv-decode: $(patsubst %,$(O)/tools/%.o,eviction scoring evicting growth products)
+# A program takes from the archives what it uses. What it must not use is kept from it by the libraries that it is linked with: without
+# cpu_libs there is no device, without model_libs no tokenizer.
+libs = $(kvfile_libs) -lm
+$(DEVICE_TOOLS:%=$(O)/%): libs = $(kvfile_libs) $(cpu_libs)
+$(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(cpu_libs)
+# eigenvectors
+$(O)/kv-index: libs += $(lapack_libs)
+$(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(tools_a) $(model_a) $(device_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
 include $(wildcard tests/*.mk)
 
