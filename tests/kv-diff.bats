@@ -305,3 +305,21 @@ make the snapshot with kv-prefill --observe"
 	assert_equal "$output" ""
 	cmp <(kv-diff --retrieve fier --budget 20 -j 1 --by head - <a.kv) <(kv-diff --retrieve fier --budget 20 -j 4 --by head - <a.kv)
 }
+
+@test "every key of --json is explained in the page" {
+	mksnapshot -L 3 -N 200 -w 7 -E 32 -o x.kv
+	kv-quantize1b -o a.kv x.kv
+	kv-diff --json x.kv a.kv >two.json
+	kv-diff --json --retrieve fier --budget 20 a.kv >one.json
+	run "$PYTHON" -c '
+import json, re, sys
+page = set(re.findall(r"\w+", open(sys.argv[1]).read()))
+def keys(o):
+    if isinstance(o, list):
+        return set().union(*map(keys, o))
+    return set(o).union(*map(keys, o.values())) if isinstance(o, dict) else set()
+print(*sorted(set().union(*(keys(json.load(open(f))) for f in sys.argv[2:])) - page))
+' "$ROOT/man/kv-diff.1" two.json one.json
+	assert_success
+	assert_output ''
+}

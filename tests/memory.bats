@@ -53,6 +53,26 @@ flat() {
 	flat kv-index --low-rank
 }
 
+@test "kv-diff holds less than three layers of each snapshot, and no more when it retrieves" {
+	if nm "$O/kv-diff" | grep -q __asan_init; then
+		skip "sanitizers hold memory of their own"
+	fi
+	cd "$BATS_FILE_TMPDIR" || return
+	mksnapshot -L 1 -H 4 -G 2 -E 64 -N 16 --observe 8 -o 1.kv
+	base=$(layers=1 peak kv-diff - 1.kv)
+	few=$(layers=4 peak kv-diff - 4.kv)
+	many=$(layers=24 peak kv-diff - 24.kv)
+	echo "$few bytes with 4 layers, $many with 24"
+	((many < few + (1 << 20)))
+	((many < 6 * (8 << 20) + base))
+	for layers in 4 24; do kv-quantize1b -o $layers.bits.kv $layers.kv; done
+	few=$(layers=4.bits peak kv-diff --retrieve fier --budget 256 --dense-layers 3)
+	many=$(layers=24.bits peak kv-diff --retrieve fier --budget 256 --dense-layers 23)
+	echo "$few bytes with 4 layers, $many with 24"
+	((many < few + (1 << 20)))
+	((many < 3 * (8 << 20) + base))
+}
+
 @test "kv-evict --policy global holds the scores of all layers, and no more keys and values than else" {
 	if nm "$O/kv-evict" | grep -q __asan_init; then
 		skip "sanitizers hold memory of their own"
