@@ -17,11 +17,25 @@ examples() {
 	sed -n '/^\.Bd -literal/,/^\.Ed/ { /^\.[BE]d/d; s/\\e/\\/g; p; }' "$ROOT/man/$1"
 }
 
+# alike A B: the same words; numbers with a point may differ by a tenth. What is measured on a model's keys is not the same to
+# the last digit with every instruction set.
+alike() {
+	[ "$1" = "$2" ] || awk -v a="$1" -v b="$2" 'BEGIN {
+		n = split(a, x)
+		if (split(b, y) != n)
+			exit 1
+		for (i = 1; i <= n; i++)
+			if (x[i] != y[i] && (x[i] y[i] !~ /^[0-9]+\.[0-9]+%?[0-9]+\.[0-9]+%?$/ ||
+			    x[i] - y[i] > x[i] / 10 || y[i] - x[i] > x[i] / 10))
+				exit 1
+	}'
+}
+
 # Runs one command, and compares what it prints with what the page shows, if it shows something.
 try_example() {
 	local command=$1 shown=$2
 	run bash -c "$command"
-	if [ "$status" -ne 0 ] || { [ -n "$shown" ] && [ "$output" != "$shown" ]; }; then
+	if [ "$status" -ne 0 ] || { [ -n "$shown" ] && ! alike "$output" "$shown"; }; then
 		printf '%s\n' "command: $command" "status: $status" "printed: $output" "shown: $shown"
 		return 1
 	fi
