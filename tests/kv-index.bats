@@ -43,6 +43,9 @@ sections() {
 	kv-index --pages --clusters -o a.kv x.kv
 	agrees clusters=0
 	assert_equal "$(see a.kv '[len(x) for x in s.layers[0].clusters.labels]')" "74 1 0 0"
+	mksnapshot -N 0 -T 9 -o none.kv
+	kv-index --pages --clusters --low-rank -o a.kv none.kv
+	agrees clusters=0 rank=1 outliers=0
 	kv-index --clusters --cluster-count 30 --sink 2 --iterations 0 -o a.kv x.kv
 	agrees clusters=30 rounds=0
 	mksnapshot -L 4 -H 8 -G 4 -E 16 -N 900 --ragged --scores random -d f16 -o x.kv

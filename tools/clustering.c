@@ -95,17 +95,17 @@ start(struct job *job)
 	const struct indexing_layer *l = job->l;
 	const size_t row = l->head->model.head_width * kv_dtype_size(l->head->dtype);
 	const uint32_t sink = job->opt->sink;
-	const char *keys = l->keys;
+	size_t first = 0;
 	struct found *f;
 	uint32_t g, S;
 
 	job->head = must_alloc(l->rows->heads, sizeof *job->head);
-	for (g = 0; g < l->rows->heads; g++, keys += S * row) {
+	for (g = 0; g < l->rows->heads; g++, first += S) {
 		S = l->rows->count[g];
 		f = &job->head[g];
 		if (S <= sink)
 			continue;
-		f->keys = keys + sink * row;
+		f->keys = (const char *)l->keys + (first + sink) * row;
 		f->rows = S - sink;
 		f->wanted = job->opt->count != 0 ? job->opt->count : S / ROWS_PER_CLUSTER;
 		f->wanted = f->wanted > 1 ? f->wanted : 1;

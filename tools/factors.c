@@ -219,7 +219,7 @@ put_landmarks(uint8_t *landmarks, uint8_t *at, const struct indexing_layer *l, u
 	uint32_t *exact = must_alloc(x + (size_t)1, sizeof *exact), g, i;
 	const char *keys = l->keys;
 
-	for (g = 0; g < head->model.kv_heads; g++) {
+	for (g = 0; chunks > 0 && g < head->model.kv_heads; g++) {
 		checked(l, low_rank_landmarks(landmarks, exact, x, keys, chunks, chunk, E,
 		    head->dtype));
 		for (i = 0; i < x; i++, at += 4)

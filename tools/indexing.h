@@ -32,7 +32,8 @@ struct clustering_options {
 	uint32_t iterations;
 	uint64_t seed;
 };
-struct content clusters_content(const struct indexing_layer *l, const struct clustering_options *opt);
+struct content clusters_content(const struct indexing_layer *l,
+    const struct clustering_options *opt);
 
 /* lOWR. Dies when KV heads hold different rows. */
 struct factor_options {
