@@ -46,14 +46,15 @@ store_as(void *to, vf v, const enum kv_dtype type, const size_t n)
 	memcpy(to, &h, n * sizeof(uint16_t));
 }
 
-/* Least and greatest of nc vectors of channels over u rows. A NaN counts nowhere; infinity and
- * -infinity are left where all are NaN. */
+/* Least and greatest of nc vectors of channels over u rows; the next u are on their way then.
+ * A NaN counts nowhere; infinity and -infinity are left where all are NaN. */
 INLINE void
 bounds(vf *least, vf *most, const void *keys, const enum kv_dtype type, size_t u, size_t E,
     size_t e, const int nc, const size_t n)
 {
+	const size_t size = type == KV_F32 ? 4 : 2;
+	size_t i, at;
 	vf k;
-	size_t i;
 	int c;
 
 UNROLL	for (c = 0; c < nc; c++) {
@@ -62,6 +63,8 @@ UNROLL	for (c = 0; c < nc; c++) {
 	}
 	for (i = 0; i < u; i++)
 UNROLL		for (c = 0; c < nc; c++) {
+			at = i * E + e + c * VL;
+			__builtin_prefetch((const char *)keys + (at + u * E) * size);
 			k = load_keys(keys, type, E, i, e + c * VL, n);
 			least[c] = vmin(k, least[c]);
 			most[c] = vmax(k, most[c]);
@@ -75,7 +78,8 @@ where(vu mask, vf v)
 	return (vf)((vu)v & mask);
 }
 
-/* to[n] f16 <- v, at most 65504 either way; what rounds to 0 has no sign */
+/* to[n] f16 <- v, at most 65504 either way; what rounds to 0 has no sign. A NaN, the scale of
+ * keys that are all the same infinity, becomes 0. */
 INLINE void
 store_half(void *to, vf v, const size_t n)
 {
@@ -117,7 +121,6 @@ UNROLL	for (c = 0; c < nc; c++) {
 		least[c] = where(some, least[c]);
 		most[c] = where(some, most[c]);
 		scale[c] = most[c] - least[c];
-		scale[c] = where((vu)(scale[c] == scale[c]), scale[c]);
 		store_half(to + 2 * (e + c * VL), least[c], n);
 		store_half(to + 2 * (E + e + c * VL), scale[c], n);
 	}

@@ -100,10 +100,9 @@ name_case(char *what, size_t size, const char *op, const struct shape *s)
 	    kv_dtype_name(s->type), s->packed ? " packed" : "");
 }
 
-/* Entries by the rules, after those first[g] that are there: [entries][bytes] */
+/* All entries by the rules: [entries][bytes] */
 static unsigned char *
-pack_by_rule(const struct cache *c, const struct shape *s, int pages, size_t bytes,
-    const uint32_t *first)
+pack_by_rule(const struct cache *c, const struct shape *s, int pages, size_t bytes)
 {
 	unsigned char *want = malloc(c->entries * bytes + 1), *to;
 	const float *k;
@@ -111,7 +110,7 @@ pack_by_rule(const struct cache *c, const struct shape *s, int pages, size_t byt
 
 	memset(want, PATTERN, c->entries * bytes);
 	for (g = 0; g < s->G; g++)
-		for (i = first[g]; i < c->len[g] / s->u; i++) {
+		for (i = 0; i < c->len[g] / s->u; i++) {
 			to = want + (c->entry[g] + i) * bytes;
 			k = c->k + (c->start[g] + i * s->u) * s->E;
 			if (pages)
@@ -134,7 +133,7 @@ test_pack(const struct shape *s, int pages, int special)
 {
 	const size_t bytes = entry_bytes(s, pages);
 	unsigned char *want, *got, nans[512];
-	uint32_t none[16] = { 0 }, len[16], have[16], g;
+	uint32_t len[16], have[16], g;
 	struct cache c;
 	char what[80];
 	size_t i;
@@ -142,7 +141,7 @@ test_pack(const struct shape *s, int pages, int special)
 
 	make_cache(&c, s, special);
 	name_case(what, sizeof what, pages ? "pack_pages" : "pack_bits", s);
-	want = pack_by_rule(&c, s, pages, bytes, none);
+	want = pack_by_rule(&c, s, pages, bytes);
 	got = malloc(c.entries * bytes + 1);
 	memset(nans, 0xff, sizeof nans);
 	for (k = 0; k < devices; k++) {
@@ -236,7 +235,7 @@ test_scores(const struct shape *s, enum source from)
 	const size_t stride = s->S + 5, n = s->H * stride, bytes = entry_bytes(s, from == PAGES);
 	float *q = floats((size_t)s->H * s->E, s->scale), *list = malloc(n * sizeof *list), *got;
 	double *want = malloc(n * sizeof *want);
-	uint32_t none[16] = { 0 }, have[16], g;
+	uint32_t have[16], g;
 	unsigned char *data;
 	struct cache c;
 	char what[80];
@@ -244,7 +243,7 @@ test_scores(const struct shape *s, enum source from)
 	int k;
 
 	make_cache(&c, s, 0);
-	data = pack_by_rule(&c, s, from == PAGES, bytes, none);
+	data = pack_by_rule(&c, s, from == PAGES, bytes);
 	for (g = 0; g < s->G; g++)
 		have[g] = c.len[g] / s->u;
 	for (i = 0; i < n; i++)
@@ -341,8 +340,8 @@ test_indexes(void)
 			test_pack(&s, 1, 1);
 			test_scores(&s, PAGES);
 		}
-	for (i = 0; i < 3; i++) {                      /* more than one item of a head */
-		s = (struct shape){ 4, i == 1 ? 4 : 1, 64, 32, 2500, type[i], 0, 30 };
+	for (i = 0; i < 3; i++) {                      /* enough for all threads */
+		s = (struct shape){ 8, i == 1 ? 8 : 1, 64, 32, 3000, type[i], 0, 30 };
 		test_scores(&s, BITS);
 		test_scores(&s, KEYS);
 		s.u = 2;
