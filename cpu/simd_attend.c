@@ -90,7 +90,8 @@ struct tile {
 	const char *k, *v;           /* v NULL: not wanted */
 	const uint32_t *at;
 	size_t rows;
-	size_t ahead;                /* rows at[KEY_TILE] .. of the next tile that will be read */
+	size_t ahead;                /* rows of the next tile, at[KEY_TILE] .. */
+	int listed;                  /* or in order */
 };
 
 static const uint32_t in_order[2 * KEY_TILE] = {
@@ -100,27 +101,58 @@ static const uint32_t in_order[2 * KEY_TILE] = {
 	SIXTEEN(64), SIXTEEN(80), SIXTEEN(96), SIXTEEN(112),
 };
 
-/* Asks for bytes from .. to-1 of row i of the next tile. What limits a core is the number of lines that
- * it waits for, so they are asked for all the time: keys while scores are computed, values while
- * outputs are. */
 INLINE void
-prefetch_row(const char *rows, const struct tile *t, size_t row_bytes, size_t i, size_t from,
-    size_t to)
+prefetch(const char *p, size_t bytes)
 {
-	const char *row;
+	size_t i;
 
-	if (i >= t->ahead)
+	for (i = 0; i < bytes; i += 64)
+		__builtin_prefetch(p + i);
+}
+
+/* What limits a core is the number of lines that it waits for. Rows in order: the next tile is
+ * asked for while scores are computed, the i-th of KEY_TILE/4 parts of it. Two places at a time, in
+ * the keys and in the values, are fetched half again as fast as one.
+ *
+ * Nothing else than this sees listed rows coming, so something is asked for all the time: values
+ * while scores are computed, and the next keys while outputs are. More than that would not
+ * stay in the first-level cache until it is used. */
+INLINE void
+prefetch_in_scores(const struct tile *t, size_t i, size_t row_bytes)
+{
+	const size_t part = 2 * row_bytes, half = KEY_TILE / 2 * row_bytes;
+	const size_t at = (KEY_TILE + 2 * i) * row_bytes;
+	const char *rows = t->v != NULL ? t->v : t->k;
+	size_t n, row;
+
+	if (!t->listed) {
+		prefetch(t->k + at, part);
+		prefetch(t->k + at + half, part);
+		if (t->v != NULL) {
+			prefetch(t->v + at, part);
+			prefetch(t->v + at + half, part);
+		}
 		return;
-	row = rows + t->at[KEY_TILE + i] * row_bytes;
-	for (; from < to; from += 64)
-		__builtin_prefetch(row + from);
+	}
+	for (n = 0; n < 4; n++) {
+		row = 4 * i + n + (t->v != NULL ? 0 : KEY_TILE);
+		if (row < t->rows + t->ahead)
+			prefetch(rows + t->at[row] * row_bytes, row_bytes);
+	}
+}
+
+INLINE void
+prefetch_in_outputs(const struct tile *t, size_t row, size_t row_bytes, size_t from, size_t bytes)
+{
+	if (t->listed && row < t->ahead)
+		prefetch(t->k + t->at[KEY_TILE + row] * row_bytes + from, bytes);
 }
 
 /* s[nq][VL] (rows KEY_TILE apart) <- q[nq][E] . rows row0 .. of the tile; rows that are not
  * there repeat the last one */
 INLINE void
 dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_t row0,
-    const enum kv_dtype type, size_t E, int prefetch)
+    const enum kv_dtype type, size_t E, int ask)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	vf part[QROWS][VL / 4], sum[QROWS][4], kv[4], qv;
@@ -129,10 +161,10 @@ dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_
 
 	/* Keys g, g + VL/4, g + VL/2, g + 3 VL/4: the folds then leave key i in lane i. */
 	for (g = 0; g < VL / 4; g++) {
+		if (ask)
+			prefetch_in_scores(t, row0 / 4 + g, E * size);
 UNROLL		for (i = 0; i < 4; i++) {
 			row = row0 + g + i * (VL / 4);
-			if (prefetch)
-				prefetch_row(t->k, t, E * size, row, 0, E * size);
 			at[i] = t->at[row < t->rows ? row : t->rows - 1] * E;
 UNROLL			for (m = 0; m < nq; m++)
 				sum[m][i] = vset(0);
@@ -177,7 +209,7 @@ few_scores(float *s, const float *q, size_t M, const struct tile *t, const enum 
 /* o[mr][nr vectors] += p[mr][rows] . channels e .. of the values of the tile */
 INLINE void
 few_outputs_of(float *o, const float *p, const int mr, const struct tile *t,
-    const enum kv_dtype type, size_t E, size_t e, const int nr, int prefetch)
+    const enum kv_dtype type, size_t E, size_t e, const int nr, int ask)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	vf sum[QROWS][NR], v[NR], weight;
@@ -188,8 +220,8 @@ UNROLL	for (i = 0; i < mr; i++)
 UNROLL		for (j = 0; j < nr; j++)
 			sum[i][j] = vload(o + i * E + e + j * VL);
 	for (row = 0; row < t->rows; row++) {
-		if (prefetch)
-			prefetch_row(t->v, t, E * size, row, e * size, (e + nr * VL) * size);
+		if (ask)
+			prefetch_in_outputs(t, row, E * size, e * size, nr * VL * size);
 UNROLL		for (j = 0; j < nr; j++)
 			v[j] = vload_as(t->v, t->at[row] * E + e + j * VL, type);
 UNROLL		for (i = 0; i < mr; i++) {
@@ -205,14 +237,14 @@ UNROLL		for (j = 0; j < nr; j++)
 
 INLINE void
 few_outputs(float *o, const float *p, const int mr, const struct tile *t,
-    const enum kv_dtype type, size_t E, int prefetch)
+    const enum kv_dtype type, size_t E, int ask)
 {
 	size_t e;
 
 	for (e = 0; e + NR * VL <= E; e += NR * VL)
-		few_outputs_of(o, p, mr, t, type, E, e, NR, prefetch);
+		few_outputs_of(o, p, mr, t, type, E, e, NR, ask);
 	for (; e < E; e += VL)
-		few_outputs_of(o, p, mr, t, type, E, e, 1, prefetch);
+		few_outputs_of(o, p, mr, t, type, E, e, 1, ask);
 }
 
 /* o[M][E] += p[M][KEY_TILE] . values of the tile */
@@ -306,7 +338,8 @@ tile_of(const struct attend_job *j, size_t s)
 	struct tile t = { .k = (const char *)j->k + skip, .rows = rows };
 
 	t.v = j->v == NULL ? NULL : (const char *)j->v + skip;
-	t.at = j->at != NULL ? j->at + (s - j->first) : in_order;
+	t.listed = j->at != NULL;
+	t.at = t.listed ? j->at + (s - j->first) : in_order;
 	t.ahead = j->at == NULL ? KEY_TILE : left - rows < KEY_TILE ? left - rows : KEY_TILE;
 	return t;
 }
