@@ -1,24 +1,26 @@
-# make bench: speed as a share of peers measured in the same run: the ops, a whole model, the
-# passing of a large snapshot. It wants a quiet machine, 6 GB of memory and of disk (BENCH_DIR),
+# make bench: speed as a share of peers measured in the same run: the ops, retrieval, a whole
+# model, the passing of a large snapshot. It wants a quiet machine, 6 GB of memory and of disk (BENCH_DIR),
 # and a few minutes.
 
 BENCH_DIR = $(O)/bench
 bench_o = $(O)/tests/bench/bench.o
 PYTHON = /usr/bin/python3
 
-$(O)/tests/bench/bench_ops: $(O)/tests/bench/bench_ops.o $(bench_o) $(O)/libcpu.a $(O)/libkvfile/dtype.o
+bench_cpu = $(patsubst %,$(O)/tests/bench/bench_%,ops retrieve)
+$(bench_cpu): %: %.o $(bench_o) $(O)/libcpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cpu_libs)
 $(O)/tests/bench/bench_model: $(O)/tests/bench/bench_model.o $(bench_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(cpu_libs)
-$(bench_o) $(O)/tests/bench/bench_ops.o $(O)/tests/bench/bench_model.o: openmp = -O3 -fopenmp -Wno-psabi
+$(bench_o) $(bench_cpu:=.o) $(O)/tests/bench/bench_model.o: openmp = -O3 -fopenmp -Wno-psabi
 
 # Random weights of the shape of Llama-3.2-1B; the tokenizer is not used.
 $(BENCH_DIR)/llama-3.2-1b/config.json: tests/bin/mkmodel.py
 	$(PYTHON) tests/bin/mkmodel.py $(@D) --preset llama-3.2-1b
 
-bench: all $(O)/tests/bench/bench_ops $(O)/tests/bench/bench_model $(O)/tests/bin/mksnapshot \
+bench: all $(bench_cpu) $(O)/tests/bench/bench_model $(O)/tests/bin/mksnapshot \
     $(BENCH_DIR)/llama-3.2-1b/config.json
 	$(O)/tests/bench/bench_ops
+	$(O)/tests/bench/bench_retrieve
 	$(O)/tests/bench/bench_model $(BENCH_DIR)/llama-3.2-1b
 	$(PYTHON) tests/bench/stream.py $(O) --dir $(BENCH_DIR)
 
