@@ -31,7 +31,7 @@
 #define SCORE_ROWS 48
 
 /* Most query heads that are handled at once where they share what they read */
-#define SHARED 8
+#define SHARED 4
 
 /* What top() needs behind each of its three arrays: whole vectors are written. */
 #define TOP_SLACK 16

@@ -1,19 +1,19 @@
 /* simd_bits.c - scores of rows from their keys in one bit (kv-snapshot(5), 4.15)
  *
  * A query's logit with a row is sum over channels of q * zero, the same for all rows of an
- * entry, and of q * scale where the row's bit is set (FIER, equation 5). Rows stand along the
+ * entry, and of q * scale where the row's bit is set (FIER). Rows stand along the
  * lanes: the bits of a channel are then a mask as they are stored, and no key is ever made
  * of them. A mask is read once for all query heads that share the KV head.
  *
  * With AVX-512 an addition under a mask is one instruction, and the two ports that add and
  * that fill mask registers are the limit: 2 heads' sums of 32 rows and their 2 masks make 6
  * operations a channel. Tables of the 16 sums of 4 channels, looked up by vpermps, need half
- * as many additions, but must be made for each entry, since scales differ: for 32 rows
- * nothing is gained. */
+ * as many operations, but must be made for each entry, since scales differ: for 32 rows that
+ * takes the other half. */
 #include "cpu/simd.h"
 
-/* Query heads at once, and vectors of rows at once: their sums stay in registers. */
-#define HEADS (VL == 16 ? SHARED : 4)
+/* Vectors of rows at once. Their sums for SHARED query heads stay in registers; twice as many
+ * heads at once would be faster by less than a tenth. */
 #define VECS 2
 
 #if VL == 16
@@ -88,7 +88,7 @@ UNROLL	for (h = 0; h < nh; h++) {
 INLINE void
 weigh(float *w, float *base, const float *q, const int nh, const void *entry, size_t E)
 {
-	vf sum[HEADS];
+	vf sum[SHARED];
 	size_t e;
 	int h;
 
@@ -110,7 +110,7 @@ add_bits(float *score, size_t stride, const float *w, const float *base, const i
     const int nv, const unsigned char *bits, const size_t step, size_t E)
 {
 	const int turns = nh == 1 ? 4 : nh == 2 ? 2 : 1;
-	vf sum[4][HEADS][VECS], wv;
+	vf sum[4][SHARED][VECS], wv;
 	vmask m[VECS];
 	size_t c = 0;
 	int t, h, v;
@@ -151,7 +151,7 @@ score_heads(const struct entries_job *j, size_t m, const int nh, const size_t u)
 	const int nv = u < VECS * VL ? 1 : VECS;
 	const size_t E = j->E, ahead = (j->bytes < 4096 ? 4096 / j->bytes : 1) * j->bytes;
 	const char *entry = j->data;
-	float base[HEADS], *score = j->score + m * j->stride;
+	float base[SHARED], *score = j->score + m * j->stride;
 	size_t i, at;
 
 	for (i = 0; i < j->n; i++, entry += j->bytes, score += u) {
@@ -169,10 +169,8 @@ score_all(const struct entries_job *j, const size_t u)
 {
 	size_t m = 0;
 
-	for (; VL == 16 && m + 8 <= j->M; m += 8)
-		score_heads(j, m, HEADS, u);
-	for (; m + 4 <= j->M; m += 4)
-		score_heads(j, m, 4, u);
+	for (; m + SHARED <= j->M; m += SHARED)
+		score_heads(j, m, SHARED, u);
 	if (m + 2 <= j->M) {
 		score_heads(j, m, 2, u);
 		m += 2;
