@@ -59,7 +59,8 @@ enum over { OVER_SUM, OVER_MAX };
 /* What an index keeps of every `rows` consecutive rows of a KV head: entry i is about its rows
  * i*rows .. i*rows + rows-1. The rows behind the last whole entry have none. Entry i of KV head g
  * begins at byte (start[g] + i) * bytes of data, laid out as in kv-snapshot(5): 4.15 keys in one
- * bit, 4.16 bounds of pages. */
+ * bit, 4.16 bounds of pages. More entries than the rows can have are a failure: rows were
+ * dropped, and the index is not about those that are left. */
 struct entries {
 	void *data;                  /* device; begins at a multiple of 64 */
 	size_t bytes;                /* of one entry */
