@@ -201,7 +201,9 @@ indexes() {
 	refused '--retrieve fier: how many rows.*--budget' --retrieve fier --budget 0
 	refused '--retrieve snapkv: want fier, quest, cluster or shadow' --retrieve snapkv --budget 9
 	refused '--reduce most: want max, mean or sum' --retrieve fier --budget 9 --reduce most
-	refused '--budget 9: .*--retrieve' --budget 9
+	refused '--reduce: of what?' --reduce max
+	refused '--dense-layers: of what?' --dense-layers 0
+	refused '--budget: of what?' --budget 9
 	refused '--stats: .*--retrieve' --stats s.json
 	refused '--audit: .*--retrieve' --audit
 	refused '--evict does not go' --retrieve fier --budget 9 --score knorm --evict budget=9

@@ -7,8 +7,10 @@
 
 #include "tools/retrieving.h"
 
-static const char *retrieve_word, *reduce_word = "max";
-static uint32_t budget, dense = 2;
+#define NOT_GIVEN UINT32_MAX
+
+static const char *retrieve_word, *reduce_word;
+static uint32_t budget, dense = NOT_GIVEN;
 static enum retrieve_method method;
 static enum join join;
 
@@ -28,26 +30,41 @@ retrieving_wanted(void)
 	return retrieve_word != NULL;
 }
 
+/* The first of the options that mean nothing without --retrieve. */
+static const char *
+stray(void)
+{
+	return budget != 0 ? "budget" : reduce_word != NULL ? "reduce" :
+	    dense != NOT_GIVEN ? "dense-layers" : NULL;
+}
+
 void
 retrieving_check(void)
 {
 	static const char *const words[] = {
 		[JOIN_MAX] = "max", [JOIN_MEAN] = "mean", [JOIN_SUM] = "sum" };
-	int found = retrieve_word != NULL ? retrieve_named(retrieve_word) : 0;
+	int found;
 
-	if (found < 0)
+	if (retrieve_word == NULL) {
+		if (stray() != NULL)
+			die(EXIT_USAGE, "--%s: of what? Give --retrieve, too", stray());
+		return;
+	}
+	if ((found = retrieve_named(retrieve_word)) < 0)
 		die(EXIT_USAGE, "--retrieve %s: want fier, quest, cluster or shadow",
 		    retrieve_word);
 	method = (enum retrieve_method)found;
+	if (reduce_word == NULL)
+		reduce_word = words[JOIN_MAX];
 	for (join = JOIN_MAX; join <= JOIN_SUM && strcmp(words[join], reduce_word) != 0; join++)
 		;
 	if (join > JOIN_SUM)
 		die(EXIT_USAGE, "--reduce %s: want max, mean or sum", reduce_word);
-	if (retrieve_word != NULL && budget == 0)
+	if (budget == 0)
 		die(EXIT_USAGE, "--retrieve %s: how many rows? Give --budget, at least 1",
 		    retrieve_word);
-	if (retrieve_word == NULL && budget != 0)
-		die(EXIT_USAGE, "--budget %u: of what? Give --retrieve, too", budget);
+	if (dense == NOT_GIVEN)
+		dense = 2;
 }
 
 struct retrieval_options
