@@ -1,6 +1,6 @@
 /* cpu_chosen.c - only the rows that were chosen: gather, rebuild, and what attend_chosen() in
  * cpu_attend.c needs to know of a choice */
-#include <math.h>
+#include <oneapi/dnnl/dnnl.h>
 
 #include "cpu/cpu_internal.h"
 
@@ -41,75 +41,154 @@ cpu_can_be_chosen(struct dev *d, const struct layer_rows *rows, const struct cho
 	return d->error[0] == '\0';
 }
 
-void
-cpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
-    const struct chosen *c)
+/* ---- gather ---- */
+
+#define PIECE 256                /* entries of one item */
+
+struct gathering {
+	struct layer_rows *to;
+	const struct layer_rows *from;
+	const struct chosen *chosen;
+	size_t pieces;               /* items of one KV head */
+};
+
+static void
+copy_rows(struct layer_rows *to, size_t dst, const struct layer_rows *from, size_t src, size_t n)
 {
 	const size_t bytes = from->width * kv_dtype_size(from->dtype);
-	size_t g, i, n, row, dst;
 
-	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, from, c))
-		return;
-	for (g = 0; g < from->heads; g++) {
-		n = cpu_chosen_rows(c, from, g);
-		for (i = 0; i < n; i++) {
-			row = from->start[g] + chosen_row(c, g, i);
-			dst = to->start[g] + i;
-			memcpy((char *)to->k + dst * bytes, (const char *)from->k + row * bytes,
-			    bytes);
-			if (to->v != NULL && from->v != NULL)
-				memcpy((char *)to->v + dst * bytes,
-				    (const char *)from->v + row * bytes, bytes);
-			to->pos[dst] = from->pos[row];
-		}
-		to->len[g] = (uint32_t)n;
-	}
+	memcpy((char *)to->k + dst * bytes, (const char *)from->k + src * bytes, n * bytes);
+	if (to->v != NULL && from->v != NULL)
+		memcpy((char *)to->v + dst * bytes, (const char *)from->v + src * bytes, n * bytes);
+	memcpy(to->pos + dst, from->pos + src, n * sizeof *to->pos);
 }
 
-/* One key: the product, turned and rounded. x is scratch of rank + 3 E floats. */
+/* PIECE entries of one KV head; only the last of a list can be cut */
 static void
-rebuild_row(struct dev *d, void *key, const struct low_rank *low, size_t E, size_t g, size_t row,
-    uint32_t pos, const double *freq, float *x)
+gather_item(void *arg, size_t item, int thread)
 {
-	const size_t size = kv_dtype_size(low->dtype), rank = low->rank;
-	const char *right = (const char *)low->right + g * E * rank * size;
-	float *y = x + rank, *c = y + E, *s = c + E;
-	size_t i;
+	const struct gathering *p = arg;
+	const struct chosen *c = p->chosen;
+	const size_t g = item / p->pieces, rows = p->to->len[g];
+	size_t i = item % p->pieces * PIECE * c->rows, end = i + PIECE * c->rows, n;
 
-	d->simd->widen(x, (const char *)low->left + row * rank * size, low->dtype, rank);
-	d->simd->dots(y, E, x, 1, right, low->dtype, E, rank, NULL, 0);
-	for (i = 0; i < E / 2; i++) {
-		c[i] = (float)cos(pos * freq[i]);
-		s[i] = (float)sin(pos * freq[i]);
+	(void)thread;
+	for (end = end < rows ? end : rows; i < end; i += n) {
+		n = end - i < c->rows ? end - i : c->rows;
+		copy_rows(p->to, p->to->start[g] + i, p->from,
+		    p->from->start[g] + chosen_row(c, g, i), n);
 	}
-	d->simd->rotate(y, c, s, 1, E);
-	kv_from_f32(key, y, low->dtype, E);
 }
 
 void
-cpu_rebuild(struct dev *d, struct layer_rows *to, const struct chosen *c,
+cpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
+    const struct chosen *chosen)
+{
+	struct gathering p = { .to = to, .from = from, .chosen = chosen };
+	size_t g, most = 0;
+
+	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, from, chosen))
+		return;
+	for (g = 0; g < from->heads; g++) {
+		to->len[g] = (uint32_t)cpu_chosen_rows(chosen, from, g);
+		most = to->len[g] > most ? to->len[g] : most;
+	}
+	p.pieces = (most + PIECE * (size_t)chosen->rows - 1) / (PIECE * (size_t)chosen->rows);
+	cpu_run(d, gather_item, &p, from->heads * p.pieces, from->heads * most * from->width);
+}
+
+/* ---- rebuild ---- */
+
+#define ROWS 128                 /* rows of one item */
+
+struct rebuilding {
+	struct dev *d;
+	const struct layer_rows *to;
+	const struct chosen *chosen;
+	const struct low_rank *low;
+	const double *freq;
+	size_t parts;                /* items of one KV head */
+	size_t floats;               /* scratch of one thread */
+	float *scratch;
+};
+
+/* dst[m] <- the rows of an item that are rebuilt, as numbers in to; x[m][rank] <- their left
+ * factors. Returns m. */
+static size_t
+left_rows(const struct rebuilding *b, size_t g, size_t first, uint32_t *dst, float *x)
+{
+	const struct low_rank *low = b->low;
+	const size_t end = b->to->len[g] < first + ROWS ? b->to->len[g] : first + ROWS;
+	const size_t bytes = low->rank * kv_dtype_size(low->dtype), chunks = low->n / low->chunk;
+	const uint8_t *exact = low->exact + g * chunks;
+	size_t i, row, m = 0;
+
+	for (i = first; i < end; i++) {
+		row = chosen_row(b->chosen, g, i);
+		if (row >= low->n || exact[row / low->chunk])
+			continue;
+		b->d->simd->widen(x + m * low->rank, (const char *)low->left + row * bytes,
+		    low->dtype, low->rank);
+		dst[m++] = (uint32_t)i;
+	}
+	return m;
+}
+
+/* ROWS rows of one KV head: a product with its right factor, turned and rounded row by row */
+static void
+rebuild_item(void *arg, size_t item, int thread)
+{
+	const struct rebuilding *b = arg;
+	const struct layer_rows *to = b->to;
+	const struct simd *simd = b->d->simd;
+	const size_t g = item / b->parts, E = to->width, rank = b->low->rank;
+	const size_t bytes = E * kv_dtype_size(to->dtype);
+	float *right = b->scratch + (size_t)thread * b->floats, *x = right + PADDED(E * rank);
+	float *y = x + PADDED(ROWS * rank), *c = y + ROWS * E, *s = c + PADDED(E / 2);
+	uint32_t dst[ROWS];
+	size_t m = left_rows(b, g, item % b->parts * ROWS, dst, x), i, row;
+	dnnl_status_t status;
+
+	if (m == 0)
+		return;
+	simd->widen(right, (const char *)b->low->right + g * E * rank * kv_dtype_size(b->low->dtype),
+	    b->low->dtype, E * rank);
+	status = dnnl_sgemm('N', 'T', (dnnl_dim_t)m, (dnnl_dim_t)E, (dnnl_dim_t)rank, 1, x,
+	    (dnnl_dim_t)rank, right, (dnnl_dim_t)rank, 0, y, (dnnl_dim_t)E);
+	if (status != dnnl_success)
+		cpu_fail(b->d, "rebuild: oneDNN sgemm %zux%zux%zu: status %d", m, E, rank,
+		    (int)status);
+	for (i = 0; i < m; i++) {
+		row = to->start[g] + dst[i];
+		simd->turns(c, s, to->pos[row], b->freq, E / 2);
+		simd->rotate(y + i * E, c, s, 1, E);
+		kv_from_f32((char *)to->k + row * bytes, y + i * E, to->dtype, E);
+	}
+}
+
+void
+cpu_rebuild(struct dev *d, struct layer_rows *to, const struct chosen *chosen,
     const struct low_rank *low, const double *freq)
 {
-	const size_t E = to->width, bytes = E * kv_dtype_size(to->dtype);
-	const size_t chunks = low->chunk == 0 ? 0 : low->n / low->chunk;
-	size_t g, i, row, dst;
-	float *x;
+	const size_t E = to->width, rank = low->rank;
+	struct rebuilding b = { .d = d, .to = to, .chosen = chosen, .low = low, .freq = freq };
+	size_t g;
+	int before;
 
-	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, to, c))
+	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, to, chosen))
 		return;
-	if (low->chunk == 0 || low->dtype != to->dtype) {
-		cpu_fail(d, "rebuild: chunks of %u rows, %s factors of %s keys", low->chunk,
-		    kv_dtype_name(low->dtype), kv_dtype_name(to->dtype));
+	if (low->chunk == 0 || rank == 0 || low->dtype != to->dtype) {
+		cpu_fail(d, "rebuild: rank %zu, chunks of %u rows, %s factors of %s keys", rank,
+		    low->chunk, kv_dtype_name(low->dtype), kv_dtype_name(to->dtype));
 		return;
 	}
-	if ((x = cpu_scratch(d, (low->rank + 3 * E) * sizeof *x)) == NULL)
-		return;
 	for (g = 0; g < to->heads; g++)
-		for (i = 0; i < to->len[g]; i++) {
-			row = chosen_row(c, g, i);
-			dst = to->start[g] + i;
-			if (row < low->n && !low->exact[g * chunks + row / low->chunk])
-				rebuild_row(d, (char *)to->k + dst * bytes, low, E, g, row,
-				    to->pos[dst], freq, x);
-		}
+		if ((to->len[g] + (size_t)ROWS - 1) / ROWS > b.parts)
+			b.parts = (to->len[g] + (size_t)ROWS - 1) / ROWS;
+	b.floats = PADDED(E * rank) + PADDED(ROWS * rank) + ROWS * E + 2 * PADDED(E / 2);
+	if ((b.scratch = cpu_scratch(d, d->threads * b.floats * sizeof *b.scratch)) == NULL)
+		return;
+	before = cpu_blas_threads(1);
+	cpu_run(d, rebuild_item, &b, to->heads * b.parts, to->heads * b.parts * ROWS * E * rank);
+	cpu_blas_threads(before);
 }

@@ -115,6 +115,9 @@ struct simd {
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);
 
+	/* c[half], s[half] <- cosine and sine of pos * freq[i], which is in double precision */
+	void (*turns)(float *c, float *s, uint32_t pos, const double *freq, size_t half);
+
 	/* x[heads][E]: (x[i], x[i + E/2]) turned by the angle with cosine c[i] and sine
 	 * s[i], i < E/2 */
 	void (*rotate)(float *x, const float *c, const float *s, size_t heads, size_t E);

@@ -1,6 +1,4 @@
 /* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, store, swiglu */
-#include <math.h>
-
 #include "cpu/cpu_internal.h"
 
 /* What the items of one op read and write; each op uses some of it. Item n is row n. */
@@ -65,23 +63,15 @@ cpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N,
 		cpu_run(d, rmsnorm_row, &r, N, N * r.width);
 }
 
-/* The angle grows with the position: at position 100000 an f32 angle would be wrong in its
- * second decimal. It is therefore computed in double, once per row for all heads; only its
- * sine and cosine are f32. */
+/* Sine and cosine are computed once per row for all heads. */
 static void
 rope_row(void *arg, size_t n, int thread)
 {
 	const struct rows *r = arg;
 	const size_t half = r->width / 2;
 	float *c = r->scratch + (size_t)thread * 2 * PADDED(half), *s = c + PADDED(half);
-	double angle;
-	size_t i;
 
-	for (i = 0; i < half; i++) {
-		angle = r->pos[n] * r->freq[i];
-		c[i] = (float)cos(angle);
-		s[i] = (float)sin(angle);
-	}
+	r->simd->turns(c, s, r->pos[n], r->freq, half);
 	r->simd->rotate(r->y + n * r->heads * r->width, c, s, r->heads, r->width);
 }
 

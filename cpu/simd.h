@@ -65,6 +65,7 @@ float FN(lse)(const float *, size_t);
 void FN(join)(float *, const float *, size_t, const float *, size_t, size_t, enum join);
 void FN(top)(uint32_t *, const float *, size_t, size_t, uint32_t *);
 void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
+void FN(turns)(float *, float *, uint32_t, const double *, size_t);
 void FN(rotate)(float *, const float *, const float *, size_t, size_t);
 void FN(swiglu)(float *, const float *, const float *, size_t);
 

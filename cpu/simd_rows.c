@@ -25,6 +25,63 @@ FN(rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps)
 		y[i] = x[i] * scale * w[i];
 }
 
+/* Double precision, half as many lanes */
+#define DL (VL / 2)
+typedef double vd __attribute__((vector_size(8 * DL)));
+typedef uint64_t vq __attribute__((vector_size(8 * DL)));
+typedef float vf_half __attribute__((vector_size(4 * DL)));
+
+INLINE vd
+vchoose(vq mask, vd a, vd b)
+{
+	return (vd)(((vq)a & mask) | ((vq)b & ~mask));
+}
+
+/* The angle grows with the position: at position 100000 an f32 angle would be wrong in its
+ * second decimal. So all is in double here, and only the results are f32. As in fdlibm's
+ * __kernel_sin and __kernel_cos, after the nearest multiple n of pi/2 was taken off in three
+ * parts; the first two have so few bits that their products with n < 2^32 are exact. */
+INLINE void
+turn(vf_half *c, vf_half *s, vd angle)
+{
+	const double magic = 0x1.8p52;
+	vd t = angle * 0x1.45f306dc9c883p-1 + magic, n = t - magic, r, z, sine, cosine;
+	vq odd = 0 - ((vq)t & 1), flip = ((vq)t & 2) << 62, flip_cosine = (((vq)t + 1) & 2) << 62;
+
+	r = angle - n * 0x1.921fbp0 - n * 0x5.4442p-24 - n * 0xd.18469898cc517p-44;
+	z = r * r;
+	sine = z * 1.58969099521155010221e-10 - 2.50507602534068634195e-08;
+	sine = z * sine + 2.75573137070700676789e-06;
+	sine = z * sine - 1.98412698298579493134e-04;
+	sine = z * sine + 8.33333333332248946124e-03;
+	sine = z * sine - 1.66666666666666324348e-01;
+	sine = r + r * z * sine;
+	cosine = z * -1.13596475577881948265e-11 + 2.08757232129817482790e-09;
+	cosine = z * cosine - 2.75573143513906633035e-07;
+	cosine = z * cosine + 2.48015872894767294178e-05;
+	cosine = z * cosine - 1.38888888888741095749e-03;
+	cosine = z * cosine + 4.16666666666666019037e-02;
+	cosine = 1.0 - (0.5 * z - z * z * cosine);
+	*s = __builtin_convertvector((vd)((vq)vchoose(odd, cosine, sine) ^ flip), vf_half);
+	*c = __builtin_convertvector((vd)((vq)vchoose(odd, sine, cosine) ^ flip_cosine), vf_half);
+}
+
+void
+FN(turns)(float *c, float *s, uint32_t pos, const double *freq, size_t half)
+{
+	vf_half cosine, sine;
+	vd f = { 0 };
+	size_t i, n;
+
+	for (i = 0; i < half; i += n) {
+		n = half - i < DL ? half - i : DL;
+		memcpy(&f, freq + i, n * sizeof *freq);
+		turn(&cosine, &sine, f * (double)pos);
+		memcpy(c + i, &cosine, n * sizeof *c);
+		memcpy(s + i, &sine, n * sizeof *s);
+	}
+}
+
 void
 FN(rotate)(
     float *restrict x, const float *restrict c, const float *restrict s, size_t heads, size_t E)

@@ -18,6 +18,7 @@ const struct simd FN(simd) = {
 	.join = FN(join),
 	.top = FN(top),
 	.rmsnorm = FN(rmsnorm),
+	.turns = FN(turns),
 	.rotate = FN(rotate),
 	.swiglu = FN(swiglu),
 };
