@@ -267,18 +267,20 @@ vload_part(const void *src, size_t i, size_t n, const enum kv_dtype type)
 	return vload_as(buf, 0, type);
 }
 
-/* exp(x) to 1e-7 relative; 0 below -87.7, infinity above 88.4, NaN stays NaN. As in Cephes
- * expf: 2^n times a polynomial in x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23
+/* Where exp() is 0 and infinity */
+#define EXP_LEAST (-0x1.601e68p+6f)
+#define EXP_MOST 0x1.62e43p+6f
+
+/* exp(x) to 1e-7 relative, EXP_LEAST <= x <= EXP_MOST. As in Cephes expf: 2^n times a polynomial in x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23
  * rounds to an integer, which is then in the low bits; shifted into the exponent, n = -127
  * gives 0 and n = 128 infinity. */
 INLINE vf
-vexp(vf x)
+vexp_between(vf x)
 {
 	const vf magic = vset(0x1.8p23f);
 	vf t, n, r, p;
 	vu scale;
 
-	x = vmin(vset(0x1.62e43p+6f), vmax(vset(-0x1.601e68p+6f), x));
 	t = vmadd(x, vset(0x1.715476p0f), magic);
 	n = t - magic;
 	r = vmadd(n, vset(-0x1.63p-1f), x);
@@ -292,6 +294,13 @@ vexp(vf x)
 	p = vmadd(p, r, vset(5.0000001201e-1f));
 	p = vmadd(p, r * r, r) + 1.0f;
 	return p * (vf)scale;
+}
+
+/* exp(x) of any x; 0 below -87.7, infinity above 88.4, NaN stays NaN */
+INLINE vf
+vexp(vf x)
+{
+	return vexp_between(vmin(vset(EXP_MOST), vmax(vset(EXP_LEAST), x)));
 }
 
 #endif

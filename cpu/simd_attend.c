@@ -141,6 +141,17 @@ prefetch_in_scores(const struct tile *t, size_t i, size_t row_bytes)
 	}
 }
 
+/* As many as there are places to wait for lines: so many arrive while one query row's scores
+ * become weights. */
+INLINE void
+prefetch_next_keys(const struct tile *t, size_t i, size_t row_bytes)
+{
+	size_t row;
+
+	for (row = 4 * i; t->listed && row < 4 * i + 4 && row < t->ahead; row++)
+		prefetch(t->k + t->at[KEY_TILE + row] * row_bytes, row_bytes);
+}
+
 INLINE void
 prefetch_in_outputs(const struct tile *t, size_t row, size_t row_bytes, size_t from, size_t bytes)
 {
@@ -455,11 +466,13 @@ FN(attend)(const struct attend_job *j)
 			if (most_seen(j, m, n, s, rows) == 0)
 				continue;
 			scores(j, &t, m, n);
-			for (i = 0; i < n; i++)
+			for (i = 0; i < n; i++) {
+				prefetch_next_keys(&t, i, j->E * (j->dtype == KV_F32 ? 4 : 2));
 				if ((seen = seen_in_tile(j, m + i, s, rows)) > 0)
 					soften(j, m + i, j->s + i * KEY_TILE, seen);
 				else
 					memset(j->s + i * KEY_TILE, 0, KEY_TILE * sizeof *j->s);
+			}
 			outputs(j, &t, m, n);
 		}
 	}

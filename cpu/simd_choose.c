@@ -8,49 +8,59 @@
  * order. */
 #define LIFT 64.0f
 
-/* A NaN counts as -inf, and infinity as the greatest number: differences stay numbers. */
+/* n scores, n <= VL; the other lanes are -inf */
 INLINE vf
-vscores(const float *p)
-{
-	return vmin(vmax(vload(p), vset(-INFINITY)), vset(FLT_MAX));
-}
-
-/* The same for n < VL of them; the others are -inf. */
-INLINE vf
-vscores_part(const float *p, size_t n)
+vscores(const float *p, size_t n)
 {
 	float buf[VL];
 	size_t i;
 
+	if (n == VL)
+		return vload(p);
 	for (i = 0; i < VL; i++)
 		buf[i] = i < n ? p[i] : -INFINITY;
-	return vscores(buf);
+	return vload(buf);
 }
 
+/* exp(x), at most exp(most); 0 for a NaN */
+INLINE vf
+vexp_to(vf x, float most)
+{
+	return vexp_between(vmin(vmax(x, vset(EXP_LEAST)), vset(most)));
+}
+
+/* vmax() with a NaN on the left gives what is on the right: nothing comes of it. Infinity counts as
+ * the greatest number, so that differences are numbers. */
 float
 FN(lse)(const float *score, size_t n)
 {
 	const size_t whole = n / VL * VL;
-	vf top = vscores_part(score + whole, n - whole), a = vset(0), b = vset(0);
+	vf a = vset(-INFINITY), b = a, top = vmax(vscores(score + whole, n - whole), a);
 	float most;
 	size_t i;
 
-	for (i = 0; i < whole; i += VL)
-		top = vmax(vscores(score + i), top);
-	if ((most = vlargest(top)) == -INFINITY)
-		return 0;
-	top = vset(most);
 	for (i = 0; i + 2 * VL <= n; i += 2 * VL) {
-		a += vexp(vscores(score + i) - top);
-		b += vexp(vscores(score + i + VL) - top);
+		a = vmax(vload(score + i), a);
+		b = vmax(vload(score + i + VL), b);
 	}
 	if (i < whole)
-		a += vexp(vscores(score + i) - top);
-	b += vexp(vscores_part(score + whole, n - whole) - top);
+		a = vmax(vload(score + i), a);
+	most = fminf(vlargest(vmax(top, vmax(a, b))), FLT_MAX);
+	if (most == -INFINITY)
+		return 0;
+	top = vset(most);
+	a = b = vset(0);
+	for (i = 0; i + 2 * VL <= n; i += 2 * VL) {
+		a += vexp_to(vload(score + i) - top, 0);
+		b += vexp_to(vload(score + i + VL) - top, 0);
+	}
+	if (i < whole)
+		a += vexp_to(vload(score + i) - top, 0);
+	b += vexp_to(vscores(score + whole, n - whole) - top, 0);
 	return most + logf(vsum(a + b));
 }
 
-/* VL entries; only n of them where that is less */
+/* n entries, n <= VL */
 INLINE vf
 joined(const float *score, size_t stride, const float *lse, size_t n, size_t R, const int max)
 {
@@ -58,8 +68,8 @@ joined(const float *score, size_t stride, const float *lse, size_t n, size_t R, 
 	size_t r;
 
 	for (r = 0; r < R; r++, score += stride) {
-		x = (n < VL ? vscores_part(score, n) : vscores(score)) - vset(lse[r]);
-		all = max ? vmax(all, x) : all + vexp(x + LIFT);
+		x = vscores(score, n) - vset(lse[r]);
+		all = max ? vmax(x, all) : all + vexp_to(x + LIFT, LIFT);
 	}
 	return all;
 }

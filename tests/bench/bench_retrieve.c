@@ -152,6 +152,7 @@ static void
 run_layer(struct step *s, const struct layer *l, enum way way)
 {
 	const uint32_t H = s->shape->H, G = s->shape->G, entry = way == QUEST ? PAGE : 1;
+	float *joint = H == G ? s->score : s->joint;   /* nothing to do where they are the same */
 	uint32_t n[64], g, far = s->S;
 	double t = bench_now();
 
@@ -171,9 +172,9 @@ run_layer(struct step *s, const struct layer *l, enum way way)
 	else
 		cpu_ops.key_scores(dev, s->score, s->S, s->q, &l->rows, H);
 	since(SCORES, &t);
-	cpu_ops.join(dev, s->joint, s->score, s->S, n, H, G, JOIN_MAX);
+	cpu_ops.join(dev, joint, s->score, s->S, n, H, G, JOIN_MAX);
 	since(JOIN, &t);
-	cpu_ops.top(dev, &s->chosen, H == G ? s->score : s->joint, s->S, n, G);
+	cpu_ops.top(dev, &s->chosen, joint, s->S, n, G);
 	since(TOP, &t);
 	cpu_ops.attend_chosen(dev, s->o, s->q, &l->rows, &s->chosen, H);
 	since(ATTEND, &t);
