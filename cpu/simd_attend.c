@@ -91,7 +91,6 @@ struct tile {
 	const uint32_t *at;
 	size_t rows;
 	size_t ahead;                /* rows of the next tile, at[KEY_TILE] .. */
-	int listed;                  /* or in order */
 };
 
 static const uint32_t in_order[2 * KEY_TILE] = {
@@ -111,59 +110,31 @@ prefetch(const char *p, size_t bytes)
 }
 
 /* What limits a core is the number of lines that it waits for. Rows in order: the next tile is
- * asked for while scores are computed, the i-th of KEY_TILE/4 parts of it. Two places at a time, in
- * the keys and in the values, are fetched half again as fast as one.
+ * asked for while scores are computed, the i-th of KEY_TILE/4 parts of it. Two places at a
+ * time, in the keys and in the values, are fetched half again as fast as one.
  *
- * Nothing else than this sees listed rows coming, so something is asked for all the time: values
- * while scores are computed, and the next keys while outputs are. More than that would not
- * stay in the first-level cache until it is used. */
+ * Nothing else than we see listed rows coming, so something is asked for all the time, a few
+ * lines at a time: the values of a tile while its scores are computed, and the next keys while
+ * its outputs are. More than that would not stay in the first-level cache until it is used. */
 INLINE void
-prefetch_in_scores(const struct tile *t, size_t i, size_t row_bytes)
+prefetch_part(const struct tile *t, size_t i, size_t row_bytes)
 {
 	const size_t part = 2 * row_bytes, half = KEY_TILE / 2 * row_bytes;
 	const size_t at = (KEY_TILE + 2 * i) * row_bytes;
-	const char *rows = t->v != NULL ? t->v : t->k;
-	size_t n, row;
 
-	if (!t->listed) {
-		prefetch(t->k + at, part);
-		prefetch(t->k + at + half, part);
-		if (t->v != NULL) {
-			prefetch(t->v + at, part);
-			prefetch(t->v + at + half, part);
-		}
-		return;
+	prefetch(t->k + at, part);
+	prefetch(t->k + at + half, part);
+	if (t->v != NULL) {
+		prefetch(t->v + at, part);
+		prefetch(t->v + at + half, part);
 	}
-	for (n = 0; n < 4; n++) {
-		row = 4 * i + n + (t->v != NULL ? 0 : KEY_TILE);
-		if (row < t->rows + t->ahead)
-			prefetch(rows + t->at[row] * row_bytes, row_bytes);
-	}
-}
-
-/* As many as there are places to wait for lines: so many arrive while one query row's scores
- * become weights. */
-INLINE void
-prefetch_next_keys(const struct tile *t, size_t i, size_t row_bytes)
-{
-	size_t row;
-
-	for (row = 4 * i; t->listed && row < 4 * i + 4 && row < t->ahead; row++)
-		prefetch(t->k + t->at[KEY_TILE + row] * row_bytes, row_bytes);
-}
-
-INLINE void
-prefetch_in_outputs(const struct tile *t, size_t row, size_t row_bytes, size_t from, size_t bytes)
-{
-	if (t->listed && row < t->ahead)
-		prefetch(t->k + t->at[KEY_TILE + row] * row_bytes + from, bytes);
 }
 
 /* s[nq][VL] (rows KEY_TILE apart) <- q[nq][E] . rows row0 .. of the tile; rows that are not
  * there repeat the last one */
 INLINE void
 dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_t row0,
-    const enum kv_dtype type, size_t E, int ask)
+    const enum kv_dtype type, size_t E, const int listed, int ask)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	vf part[QROWS][VL / 4], sum[QROWS][4], kv[4], qv;
@@ -172,15 +143,18 @@ dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_
 
 	/* Keys g, g + VL/4, g + VL/2, g + 3 VL/4: the folds then leave key i in lane i. */
 	for (g = 0; g < VL / 4; g++) {
-		if (ask)
-			prefetch_in_scores(t, row0 / 4 + g, E * size);
+		if (ask && !listed)
+			prefetch_part(t, row0 / 4 + g, E * size);
 UNROLL		for (i = 0; i < 4; i++) {
 			row = row0 + g + i * (VL / 4);
-			at[i] = t->at[row < t->rows ? row : t->rows - 1] * E;
+			row = row < t->rows ? row : t->rows - 1;
+			at[i] = (listed ? t->at[row] : row) * E;
 UNROLL			for (m = 0; m < nq; m++)
 				sum[m][i] = vset(0);
 		}
 		for (e = 0; e < E; e += VL) {
+			for (i = 0; i < 4 && listed && ask && e * size % 64 == 0; i++)
+				__builtin_prefetch(t->v + (at[i] + e) * size);
 UNROLL			for (i = 0; i < 4; i++)
 				kv[i] = vload_as(t->k, at[i] + e, type);
 UNROLL			for (m = 0; m < nq; m++) {
@@ -205,22 +179,24 @@ UNROLL	for (m = 0; m < nq; m++)
 /* s[M][KEY_TILE] <- q[M][E] . keys of the tile; the next tile is on its way when it returns */
 INLINE void
 few_scores(float *s, const float *q, size_t M, const struct tile *t, const enum kv_dtype type,
-    size_t E)
+    size_t E, const int listed)
 {
 	size_t row, m;
 
 	for (row = 0; row < t->rows; row += VL) {
 		for (m = 0; m + QROWS <= M; m += QROWS)
-			dots_of_keys(s + m * KEY_TILE + row, q + m * E, QROWS, t, row, type, E, m == 0);
+			dots_of_keys(s + m * KEY_TILE + row, q + m * E, QROWS, t, row, type, E,
+			    listed, m == 0);
 		for (; m < M; m++)
-			dots_of_keys(s + m * KEY_TILE + row, q + m * E, 1, t, row, type, E, m == 0);
+			dots_of_keys(s + m * KEY_TILE + row, q + m * E, 1, t, row, type, E,
+			    listed, m == 0);
 	}
 }
 
 /* o[mr][nr vectors] += p[mr][rows] . channels e .. of the values of the tile */
 INLINE void
 few_outputs_of(float *o, const float *p, const int mr, const struct tile *t,
-    const enum kv_dtype type, size_t E, size_t e, const int nr, int ask)
+    const enum kv_dtype type, size_t E, size_t e, const int nr, const int listed, int ask)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	vf sum[QROWS][NR], v[NR], weight;
@@ -231,10 +207,10 @@ UNROLL	for (i = 0; i < mr; i++)
 UNROLL		for (j = 0; j < nr; j++)
 			sum[i][j] = vload(o + i * E + e + j * VL);
 	for (row = 0; row < t->rows; row++) {
-		if (ask)
-			prefetch_in_outputs(t, row, E * size, e * size, nr * VL * size);
+		if (listed && ask && row < t->ahead)
+			prefetch(t->k + (t->at[KEY_TILE + row] * E + e) * size, nr * VL * size);
 UNROLL		for (j = 0; j < nr; j++)
-			v[j] = vload_as(t->v, t->at[row] * E + e + j * VL, type);
+			v[j] = vload_as(t->v, (listed ? t->at[row] : row) * E + e + j * VL, type);
 UNROLL		for (i = 0; i < mr; i++) {
 			weight = vset(p[i * KEY_TILE + row]);
 UNROLL			for (j = 0; j < nr; j++)
@@ -248,27 +224,27 @@ UNROLL		for (j = 0; j < nr; j++)
 
 INLINE void
 few_outputs(float *o, const float *p, const int mr, const struct tile *t,
-    const enum kv_dtype type, size_t E, int ask)
+    const enum kv_dtype type, size_t E, const int listed, int ask)
 {
 	size_t e;
 
 	for (e = 0; e + NR * VL <= E; e += NR * VL)
-		few_outputs_of(o, p, mr, t, type, E, e, NR, ask);
+		few_outputs_of(o, p, mr, t, type, E, e, NR, listed, ask);
 	for (; e < E; e += VL)
-		few_outputs_of(o, p, mr, t, type, E, e, 1, ask);
+		few_outputs_of(o, p, mr, t, type, E, e, 1, listed, ask);
 }
 
 /* o[M][E] += p[M][KEY_TILE] . values of the tile */
 INLINE void
 all_outputs(float *o, const float *p, size_t M, const struct tile *t, const enum kv_dtype type,
-    size_t E)
+    size_t E, const int listed)
 {
 	size_t m;
 
 	for (m = 0; m + QROWS <= M; m += QROWS)
-		few_outputs(o + m * E, p + m * KEY_TILE, QROWS, t, type, E, m == 0);
+		few_outputs(o + m * E, p + m * KEY_TILE, QROWS, t, type, E, listed, m == 0);
 	for (; m < M; m++)
-		few_outputs(o + m * E, p + m * KEY_TILE, 1, t, type, E, m == 0);
+		few_outputs(o + m * E, p + m * KEY_TILE, 1, t, type, E, listed, m == 0);
 }
 
 /* ---- many query rows ---- */
@@ -349,8 +325,7 @@ tile_of(const struct attend_job *j, size_t s)
 	struct tile t = { .k = (const char *)j->k + skip, .rows = rows };
 
 	t.v = j->v == NULL ? NULL : (const char *)j->v + skip;
-	t.listed = j->at != NULL;
-	t.at = t.listed ? j->at + (s - j->first) : in_order;
+	t.at = j->at != NULL ? j->at + (s - j->first) : in_order;
 	t.ahead = j->at == NULL ? KEY_TILE : left - rows < KEY_TILE ? left - rows : KEY_TILE;
 	return t;
 }
@@ -414,20 +389,41 @@ is_few(const struct attend_job *j)
 	return j->M <= FEW && j->E % 16 == 0;
 }
 
+INLINE void
+few_scores_as(const struct attend_job *j, const struct tile *t, size_t m, size_t n, const int listed)
+{
+	const float *q = j->q + m * j->E;
+
+	if (j->dtype == KV_BF16)
+		few_scores(j->s, q, n, t, KV_BF16, j->E, listed);
+	else if (j->dtype == KV_F16)
+		few_scores(j->s, q, n, t, KV_F16, j->E, listed);
+	else
+		few_scores(j->s, q, n, t, KV_F32, j->E, listed);
+}
+
 /* s[n][KEY_TILE] <- scores of query rows m .. m+n-1 with the tile */
 static void
 scores(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 {
-	const float *q = j->q + m * j->E;
-
 	if (!is_few(j))
-		product(j->s, KEY_TILE, q, j->E, j->kt, KEY_TILE, n, KEY_TILE, j->E, 0);
-	else if (j->dtype == KV_BF16)
-		few_scores(j->s, q, n, t, KV_BF16, j->E);
-	else if (j->dtype == KV_F16)
-		few_scores(j->s, q, n, t, KV_F16, j->E);
+		product(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n, KEY_TILE, j->E, 0);
+	else if (j->at != NULL)
+		few_scores_as(j, t, m, n, 1);
 	else
-		few_scores(j->s, q, n, t, KV_F32, j->E);
+		few_scores_as(j, t, m, n, 0);
+}
+
+INLINE void
+few_outputs_as(const struct attend_job *j, const struct tile *t, float *o, size_t n,
+    const int listed)
+{
+	if (j->dtype == KV_BF16)
+		all_outputs(o, j->s, n, t, KV_BF16, j->E, listed);
+	else if (j->dtype == KV_F16)
+		all_outputs(o, j->s, n, t, KV_F16, j->E, listed);
+	else
+		all_outputs(o, j->s, n, t, KV_F32, j->E, listed);
 }
 
 /* o of query rows m .. m+n-1 += what scores() and soften() left in s, times the values of
@@ -442,12 +438,10 @@ outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 		return;
 	if (!is_few(j))
 		product(o, wide, j->s, KEY_TILE, j->vt, wide, n, wide, t->rows, 1);
-	else if (j->dtype == KV_BF16)
-		all_outputs(o, j->s, n, t, KV_BF16, j->E);
-	else if (j->dtype == KV_F16)
-		all_outputs(o, j->s, n, t, KV_F16, j->E);
+	else if (j->at != NULL)
+		few_outputs_as(j, t, o, n, 1);
 	else
-		all_outputs(o, j->s, n, t, KV_F32, j->E);
+		few_outputs_as(j, t, o, n, 0);
 }
 
 void
@@ -466,13 +460,11 @@ FN(attend)(const struct attend_job *j)
 			if (most_seen(j, m, n, s, rows) == 0)
 				continue;
 			scores(j, &t, m, n);
-			for (i = 0; i < n; i++) {
-				prefetch_next_keys(&t, i, j->E * (j->dtype == KV_F32 ? 4 : 2));
+			for (i = 0; i < n; i++)
 				if ((seen = seen_in_tile(j, m + i, s, rows)) > 0)
 					soften(j, m + i, j->s + i * KEY_TILE, seen);
 				else
 					memset(j->s + i * KEY_TILE, 0, KEY_TILE * sizeof *j->s);
-			}
 			outputs(j, &t, m, n);
 		}
 	}
