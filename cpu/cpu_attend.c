@@ -24,7 +24,7 @@
 /* How one call is cut. */
 struct plan {
 	const struct layer_rows *rows;
-	const struct chosen *chosen;  /* only these rows, seen by all; NULL: all */
+	const struct chosen *chosen; /* only these rows, seen by all; NULL: all */
 	size_t N, H, R, E;
 	size_t block, blocks;        /* query rows of one item; items along N */
 	size_t chunk, chunks;        /* cache rows of one item; items along the longest head */

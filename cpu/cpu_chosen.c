@@ -142,7 +142,7 @@ rebuild_item(void *arg, size_t item, int thread)
 	const struct layer_rows *to = b->to;
 	const struct simd *simd = b->d->simd;
 	const size_t g = item / b->parts, E = to->width, rank = b->low->rank;
-	const size_t bytes = E * kv_dtype_size(to->dtype);
+	const size_t size = kv_dtype_size(to->dtype), bytes = E * size;
 	float *right = b->scratch + (size_t)thread * b->floats, *x = right + PADDED(E * rank);
 	float *y = x + PADDED(ROWS * rank), *c = y + ROWS * E, *s = c + PADDED(E / 2);
 	uint32_t dst[ROWS];
@@ -151,8 +151,7 @@ rebuild_item(void *arg, size_t item, int thread)
 
 	if (m == 0)
 		return;
-	simd->widen(right, (const char *)b->low->right + g * E * rank * kv_dtype_size(b->low->dtype),
-	    b->low->dtype, E * rank);
+	simd->widen(right, (const char *)b->low->right + g * E * rank * size, to->dtype, E * rank);
 	status = dnnl_sgemm('N', 'T', (dnnl_dim_t)m, (dnnl_dim_t)E, (dnnl_dim_t)rank, 1, x,
 	    (dnnl_dim_t)rank, right, (dnnl_dim_t)rank, 0, y, (dnnl_dim_t)E);
 	if (status != dnnl_success)

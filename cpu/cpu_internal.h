@@ -46,7 +46,7 @@ struct attend_job {
 	const void *k, *v;           /* [..][E] of dtype: this KV head's rows; v NULL: only m, l */
 	enum kv_dtype dtype;
 	size_t E, M;
-	size_t first, last;          /* rows first..last-1 of the head are read, or of those chosen */
+	size_t first, last;          /* rows first..last-1 of the head, or of those chosen */
 	const uint32_t *at;          /* [last - first] where these are in k and v; NULL: in order */
 	const float *q;              /* [M][E], multiplied by 1/sqrt(E) */
 	const uint32_t *seen;        /* [M] query row m sees rows 0 .. seen[m]-1 of the head */

@@ -390,7 +390,8 @@ is_few(const struct attend_job *j)
 }
 
 INLINE void
-few_scores_as(const struct attend_job *j, const struct tile *t, size_t m, size_t n, const int listed)
+few_scores_as(const struct attend_job *j, const struct tile *t, size_t m, size_t n,
+    const int listed)
 {
 	const float *q = j->q + m * j->E;
 
@@ -407,7 +408,8 @@ static void
 scores(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 {
 	if (!is_few(j))
-		product(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n, KEY_TILE, j->E, 0);
+		product(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n, KEY_TILE,
+		    j->E, 0);
 	else if (j->at != NULL)
 		few_scores_as(j, t, m, n, 1);
 	else

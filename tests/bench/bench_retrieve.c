@@ -225,7 +225,8 @@ report(const struct step *s, double time[WAYS][ROUNDS], double part[WAYS][PARTS]
 			of_part = bench_median(part[w][p]) / (double)layers;
 			printf("%s%s %.3f", p == 0 ? "\n\t" : ", ", part_name[p], 1e3 * of_part);
 			if (p == SCORES || p == ATTEND)
-				printf(" (%.1f GB/s)", 1e-9 * (p == SCORES ? index : rows) / of_part);
+				printf(" (%.1f GB/s)",
+				    1e-9 * (p == SCORES ? index : rows) / of_part);
 		}
 		printf("\n");
 	}

@@ -186,7 +186,8 @@ test_attend_chosen(const struct shape *s)
 
 	make_sample(&c, s);
 	name_case(what, sizeof what, "attend_chosen", s);
-	ref = (struct ref_rows){ c.picked_k, c.picked_v, c.picked_pos, c.start, c.picked, s->G, s->E };
+	ref = (struct ref_rows){ c.picked_k, c.picked_v, c.picked_pos, c.start, c.picked, s->G,
+		s->E };
 	ref_attend(want, lse, c.q, &ref, &far, 1, s->H);
 	for (i = 0; i < 16; i++)
 		behind[i] = 777;
