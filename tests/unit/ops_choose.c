@@ -132,9 +132,11 @@ test_join(const struct join_case *c, enum join join)
 
 /* ---- top ---- */
 
-enum kind { RANDOM, LOGITS, TIES, EQUAL, ZEROS, ODD, NANS, RISING, FALLING, SPARSE, BLOCK, KINDS };
+enum kind { RANDOM, LOGITS, TIES, EQUAL, ZEROS, ODD, NANS, RISING, FALLING, SPARSE, LIFTED,
+	BLOCK, KINDS };
 static const char *const kind_name[KINDS] = { "random", "logits", "ties", "equal", "zeros", "odd",
-	"NaN", "rising", "falling", "every 16th", "block" };
+	"NaN", "rising", "falling", "every 16th", "every 40th",
+	"block" };
 
 /* score[n] of a kind. The last ones mislead whoever judges all by a few. */
 static void
@@ -158,6 +160,7 @@ fill(float *score, size_t n, enum kind kind)
 		case RISING: score[i] = (float)i; break;
 		case FALLING: score[i] = -(float)i; break;
 		case SPARSE: score[i] = x + (i % 16 == 0 ? 9 : 0); break;
+		case LIFTED: score[i] = x + (i % 40 == 0 ? 0.05f : 0); break;
 		default: score[i] = x + (i > n / 2 && i < n / 2 + n / 8 ? 9 : 0); break;
 		}
 	}
@@ -320,6 +323,7 @@ test_choosing(void)
 			test_top(3, ns[i], ns[i], kind);
 		}
 		test_top(3, 40000, 4400, kind);
+		test_top(1, 40960, 4400, kind);        /* LIFTED: a sample of every 40th lies */
 	}
 	test_spread(5, 30, 1000);
 	test_spread(1, 1, 3);
