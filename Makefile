@@ -14,10 +14,19 @@ WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prot
 WERROR =
 SAN =
 
+# The CUDA backend: GPU=1 builds it, GPU=0 does not, auto does where there is a compiler for it. It runs where there is a GPU.
+GPU = auto
+CUDA = /usr/local/cuda
+NVCC = $(firstword $(wildcard $(CUDA)/bin/nvcc) $(shell command -v nvcc))
+# Architectures that code is made for; the last one's PTX serves those to come.
+GPU_ARCHS = 80 86 89 90
+
 # SAN=1: AddressSanitizer and UndefinedBehaviorSanitizer
 ifeq ($(SAN),1)
 sanitize = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif
+
+with_gpu = $(filter-out 0,$(GPU:auto=$(if $(sanitize),0,$(if $(NVCC),1,0))))
 
 std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
@@ -30,14 +39,15 @@ MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 
 kvfile_libs = $(shell $(PKG_CONFIG) --libs liblz4 libxxhash jansson)
+cuda_libs = $(if $(with_gpu),-L$(CUDA)/lib64 -lcudart_static -lstdc++ -ldl -lrt -lpthread)
 model_libs = $(shell $(PKG_CONFIG) --libs libpcre2-8 libutf8proc)
-cpu_libs = -ldnnl -fopenmp -lm
+device_libs = -ldnnl -fopenmp -lm $(cuda_libs)
 lapack_libs = $(shell $(PKG_CONFIG) --libs lapack)
 
 kvfile_o = $(patsubst %.c,$(O)/%.o,$(wildcard libkvfile/*.c))
 methods_o = $(patsubst %.c,$(O)/%.o,$(wildcard methods/*.c))
 model_o = $(patsubst %.c,$(O)/%.o,$(wildcard model/*.c))
-gpu_o = $(patsubst %.c,$(O)/%.o,$(wildcard gpu/*.c))
+gpu_o = $(if $(with_gpu),$(patsubst %.cu,$(O)/%.o,$(wildcard gpu/*.cu)),$(O)/gpu/nogpu.o)
 tools_o = $(patsubst %.c,$(O)/%.o,$(filter-out tools/kv-%,$(wildcard tools/*.c)))
 
 # One source, three instruction sets: cpu/simd_*.c are compiled once for each, cpu/dispatch.c picks at run time.
@@ -83,16 +93,24 @@ $(O)/%.avx512.o: %.c
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(avx512_flags) -c -o $@ $<
 
+last_arch = $(lastword $(GPU_ARCHS))
+nvcc = $(NVCC) -std=c++20 -O3 -lineinfo -I. -MMD -MP -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter \
+	$(if $(WERROR),-Werror all-warnings) $(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
+$(O)/gpu/%.o: gpu/%.cu
+	@mkdir -p $(@D)
+	$(nvcc) -c -o $@ $<
+
 file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
 model_a = $(O)/libmodel.a
 tools_a = $(O)/libtools.a
 
 # A program takes from the archives what it uses. What it must not use is kept from it by the libraries that it is linked with: without
-# cpu_libs there is no device, without model_libs no tokenizer.
+# device_libs there is no device, without model_libs no tokenizer.
 libs = $(kvfile_libs) -lm
-$(DEVICE_TOOLS:%=$(O)/%): libs = $(kvfile_libs) $(cpu_libs)
-$(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(cpu_libs)
+$(DEVICE_TOOLS:%=$(O)/%): libs = $(kvfile_libs) $(device_libs)
+$(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(device_libs)
 # eigenvectors
 $(O)/kv-index: libs += $(lapack_libs)
 $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(tools_a) $(model_a) $(device_a) $(file_a)

@@ -8,9 +8,9 @@ PYTHON = /usr/bin/python3
 
 bench_cpu = $(patsubst %,$(O)/tests/bench/bench_%,ops retrieve)
 $(bench_cpu): %: %.o $(bench_o) $(O)/libcpu.a $(O)/libkvfile/dtype.o
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cpu_libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 $(O)/tests/bench/bench_model: $(O)/tests/bench/bench_model.o $(bench_o) $(model_a) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(cpu_libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
 $(bench_o) $(bench_cpu:=.o) $(O)/tests/bench/bench_model.o: openmp = -O3 -fopenmp -Wno-psabi
 
 # Random weights of the shape of Llama-3.2-1B; the tokenizer is not used.

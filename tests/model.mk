@@ -24,5 +24,5 @@ fuzz-safetensors: $(O)/fuzz/safetensors
 model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_index model_stream)
 UNIT_TESTS += $(model_whole)
 $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(cpu_libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
 $(model_whole:=.o): CPPFLAGS += -DDEMO_MODEL='"$(abspath examples/demo-model)"'

@@ -1,8 +1,36 @@
-# Unit test of the op table: every op against double precision, on every instruction set that runs here
+# Unit test of the op table: every op against double precision, on every instruction set that runs here and on the CUDA backend
 
 UNIT_TESTS += $(O)/tests/unit/ops
 
 ops_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/ops*.c))
 
 $(O)/tests/unit/ops: $(ops_o) $(O)/libcpu.a $(O)/libgpu.a $(O)/libkvfile/dtype.o
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cpu_libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
+
+# The CUDA backend without a GPU: gpu/*.cu compiled for the CPU against tests/cuda, which stands in for the CUDA toolkit. The unit test of
+# the op table, and whole programs ($(O)/emulated/kv-...), run on it.
+
+emulated_cxx = $(CXX) -std=c++20 -O2 -g -Wall -Wextra -Wno-unused-parameter $(WERROR) $(sanitize) -Itests/cuda -I. -MMD -MP
+emulated_a = $(O)/emulated/libgpu.a
+emulated_o = $(patsubst %.cu,$(O)/emulated/%.o,$(wildcard gpu/*.cu)) $(O)/emulated/emulator.o
+emulated_libs = $(filter-out $(cuda_libs),$(device_libs)) -lstdc++
+
+$(O)/emulated/gpu/%.o: gpu/%.cu
+	@mkdir -p $(@D)
+	$(emulated_cxx) -x c++ -c -o $@ $<
+$(O)/emulated/emulator.o: tests/cuda/emulator.cc
+	@mkdir -p $(@D)
+	$(emulated_cxx) -c -o $@ $<
+$(emulated_a): $(emulated_o)
+	rm -f $@ && $(AR) rcs $@ $^
+
+UNIT_TESTS += $(O)/tests/unit/ops_emulated
+$(O)/tests/unit/ops_emulated: $(ops_o) $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
+
+emulated_tools = $(patsubst %,$(O)/emulated/%,$(DEVICE_TOOLS) $(MODEL_TOOLS))
+$(emulated_tools): $(O)/emulated/%: $(O)/tools/%.o $(tools_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
+emulated: $(emulated_tools)
+
+.PHONY: emulated

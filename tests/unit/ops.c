@@ -1,7 +1,7 @@
 /* ops.c - every op of model/ops.h against the same formula in double precision
  * (ops_reference.c)
  *
- * ops [-v]: with -v also prints the largest error of each op. This file: the ops that
+ * ops [-v] [part ...]: with -v also prints the largest error of each op. This file: the ops that
  * handle one row at a time, matmul, and what is refused. Attention is in ops_attend.c,
  * retrieval in ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
@@ -369,13 +369,12 @@ test_memory(void)
 	cpu_ops.close(d);
 }
 
-int
-main(int argc, char *argv[])
+static void
+test_rows(void)
 {
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	size_t i;
 
-	open_devices();
 	for (i = 0; i < 3; i++) {
 		test_embed(type[i], 70);
 		test_store(type[i], 33, 5);
@@ -390,15 +389,39 @@ main(int argc, char *argv[])
 	test_rope(3, 2, 33);
 	test_swiglu(1, 8195, 10, 0);
 	test_swiglu(33, 1027, 200, 1);
-	test_matmuls();
-	test_attention();
-	test_choosing();
-	test_chosen();
-	test_indexes();
-	close_devices();
+}
+
+static void
+test_cpu(void)
+{
 	test_memory();
 	test_errors();
-	if (argc > 1 && strcmp(argv[1], "-v") == 0)
+}
+
+int
+main(int argc, char *argv[])
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} part[] = {
+		{ "rows", test_rows }, { "matmul", test_matmuls }, { "attend", test_attention },
+		{ "choose", test_choosing }, { "chosen", test_chosen }, { "index", test_indexes },
+		{ "cpu", test_cpu },
+	};
+	int verbose = argc > 1 && strcmp(argv[1], "-v") == 0, a, named;
+	size_t i;
+
+	open_devices();
+	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
+		named = argc == 1 + verbose;
+		for (a = 1 + verbose; a < argc; a++)
+			named |= strcmp(argv[a], part[i].name) == 0;
+		if (named)
+			part[i].run();
+	}
+	close_devices();
+	if (verbose)
 		print_errors();
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed > 0;

@@ -1,9 +1,11 @@
 /* ops_check.h - devices, random data and comparison for the tests of the op table
  *
  * Each case runs on every device there is: the CPU with each instruction set it runs, with
- * 1, 2 and 3 threads, and the GPU. A case checks three things: the error is within the
- * tolerance of its op; the CPU gives the same bytes for every number of threads; and, where
- * the case asks with again(), so does a second run. */
+ * 1, 2 and 3 threads, and GPUs, with their naive kernels only ("cuda naive") and with all. In
+ * ops_emulated, which is this test linked with tests/cuda, there are three GPUs instead, which
+ * run threads and blocks in different orders, and no CPU. A case checks three things: the error is
+ * within the tolerance of its op; every number of threads, or order of them, gives the same bytes;
+ * and, where the case asks with again(), so does a second run. */
 #ifndef OPS_CHECK_H
 #define OPS_CHECK_H
 
@@ -20,8 +22,9 @@ enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, ATTEND, ATTEND_LARGE, LSE
 struct device {
 	const struct ops *ops;
 	struct dev *dev;
-	char name[16];               /* "base", "avx2", "avx512", "cuda" */
-	int threads;
+	char name[16];               /* "base", "avx2", "avx512", "cuda naive", "cuda" */
+	int threads;                 /* of a GPU: its number */
+	int rounds;                  /* products may be of numbers rounded to 16 bits */
 	uint64_t digest;             /* of the result of the current case; 0 = none yet */
 };
 extern struct device device[16];

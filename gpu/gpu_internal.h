@@ -1,0 +1,152 @@
+/* gpu_internal.h - what the files of the CUDA backend share
+ *
+ * port.h           what kernels use that is not plain CUDA C
+ * gpu_device.cu    open, memory, errors, the op table
+ * gpu_rows.cu      everything that handles one row at a time
+ * gpu_matmul.cu    matrix products: cuBLAS, own kernels for few rows
+ * gpu_attend.cu    attention of many queries, on tensor cores
+ * gpu_decode.cu    attention of few queries: rows are cut into parts; chosen rows
+ * gpu_mass.cu      attention mass, from the log-sum-exp
+ * gpu_index.cu     indexes for retrieval: packing keys, scoring rows with them
+ * gpu_choose.cu    retrieval: which entries a step reads
+ * gpu_chosen.cu    retrieval: only the rows that were chosen
+ *
+ * Beside each fast kernel stands a naive one with the same result, reference_..., which sums in
+ * f32 and is used for shapes and types that the fast one does not take, and for all work
+ * after gpu_force_reference(1).
+ *
+ * All work goes to one stream, in order; an op returns before it is done. No sum depends on the
+ * order in which threads or blocks run: no floating-point atomics. */
+#ifndef GPU_INTERNAL_H
+#define GPU_INTERNAL_H
+
+#include "gpu/port.h"
+#include "model/ops.h"
+
+/* Most KV heads of a layer: their places go to kernels by value. */
+#define MAX_HEADS 128
+
+/* Scratch that an op may use while it is enqueued and running: one piece for each purpose. */
+enum scratch {
+	SCRATCH_X,                   /* activations in 16 bits */
+	SCRATCH_PARTS,               /* what blocks leave for those that put it together */
+	SCRATCH_LIST,                /* lists from the host */
+	SCRATCH_MASS,                /* what window_mass() makes before it goes to the host */
+	SCRATCHES
+};
+
+struct dev {
+	int index;
+	cudaStream_t stream;
+	struct blas *blas;           /* gpu_matmul.cu's; NULL = not opened yet */
+	unsigned sms;                /* multiprocessors */
+	size_t most_shared;          /* bytes of shared memory that a block may have */
+	int reference;               /* only naive kernels */
+	char error[256];             /* the first failure; "" = none */
+	char text[320];
+	struct { void *at; size_t bytes; } scratch[SCRATCHES];
+	/* pinned host memory through which put() copies, in turns */
+	struct { char *at; cudaEvent_t free; } staging[2];
+	int turn;
+};
+
+/* For tests: devices that are opened from now on use only naive kernels. */
+extern "C" void gpu_force_reference(int);
+
+/* Remembers the first failure. */
+void gpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* 1 when e is no error; else 0, and what failed is remembered under that name. */
+int gpu_check(struct dev *, const char *what, cudaError_t e);
+/* Has nothing failed? Ops do nothing otherwise. */
+static inline int
+gpu_ok(const struct dev *d)
+{
+	return d->error[0] == '\0';
+}
+/* NULL after a failure; what was there may be lost. */
+void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
+/* The array of n elements of host memory, in scratch on the device */
+void *gpu_list(struct dev *, const void *host, size_t bytes);
+
+/* Closes d->blas; NULL allowed. */
+void gpu_blas_close(struct dev *);
+
+/* For LAUNCH only */
+int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
+void gpu_launched(struct dev *, const char *kernel);
+
+/* The rows of a layer as a kernel's argument */
+struct rows {
+	const void *k, *v;           /* v NULL: not read */
+	const uint32_t *pos;
+	uint32_t G, E;
+	uint64_t start[MAX_HEADS];
+	uint32_t len[MAX_HEADS];
+};
+
+/* Fills r; 0 after a failure, or when there are too many heads, or H is no multiple of them. */
+int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
+    const char *op);
+
+/* work(T{}) with the C++ type of dtype */
+template <class F>
+static inline void
+with_type(enum kv_dtype dtype, F &&work)
+{
+	switch (dtype) {
+	case KV_F32:
+		work(float{});
+		break;
+	case KV_F16:
+		work(f16{});
+		break;
+	case KV_BF16:
+		work(bf16{});
+		break;
+	}
+}
+
+static inline unsigned
+parts_of(size_t n, size_t part)
+{
+	return (unsigned)((n + part - 1) / part);
+}
+
+/* ---- the ops, as in model/ops.h ---- */
+
+void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
+void gpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t, float);
+void gpu_rope(
+    struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t, uint32_t);
+void gpu_store(struct dev *, struct layer_rows *, const float *, const float *, const uint32_t *,
+    uint32_t);
+void gpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
+void gpu_matmul(
+    struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
+void gpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
+    const uint32_t *, uint32_t, uint32_t);
+void gpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+void gpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+void gpu_pack_bits(struct dev *, struct entries *, const struct layer_rows *);
+void gpu_pack_pages(struct dev *, struct entries *, const struct layer_rows *);
+void gpu_bits_scores(struct dev *, float *, size_t, const float *, const struct entries *,
+    const struct layer_rows *, uint32_t);
+void gpu_page_scores(struct dev *, float *, size_t, const float *, const struct entries *,
+    enum kv_dtype, uint32_t);
+void gpu_key_scores(
+    struct dev *, float *, size_t, const float *, const struct layer_rows *, uint32_t);
+void gpu_join(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
+    enum join);
+void gpu_top(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
+void gpu_spread(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
+    const uint32_t *, uint32_t);
+void gpu_attend_chosen(struct dev *, float *, const float *, const struct layer_rows *,
+    const struct chosen *, uint32_t);
+void gpu_gather(
+    struct dev *, struct layer_rows *, const struct layer_rows *, const struct chosen *);
+void gpu_rebuild(struct dev *, struct layer_rows *, const struct chosen *,
+    const struct low_rank *, const double *);
+
+#endif

@@ -1,0 +1,21 @@
+/* gpu_missing.cu - ops that the GPU does not have yet; each says so */
+#include "gpu/gpu_internal.h"
+
+#define MISSING(op, ...) void gpu_##op(struct dev *d, __VA_ARGS__) { gpu_fail(d, #op ": not on the GPU yet"); }
+
+MISSING(matmul, float *, const float *, const struct mat *, const float *, uint32_t, int)
+MISSING(attend, float *, float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t)
+MISSING(attend_mass, float *, size_t, const float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
+MISSING(window_mass, float *, size_t, const float *, const struct layer_rows *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
+MISSING(pack_bits, struct entries *, const struct layer_rows *)
+MISSING(pack_pages, struct entries *, const struct layer_rows *)
+MISSING(bits_scores, float *, size_t, const float *, const struct entries *, const struct layer_rows *, uint32_t)
+MISSING(page_scores, float *, size_t, const float *, const struct entries *, enum kv_dtype, uint32_t)
+MISSING(key_scores, float *, size_t, const float *, const struct layer_rows *, uint32_t)
+MISSING(join, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t, enum join)
+MISSING(top, struct chosen *, const float *, size_t, const uint32_t *, uint32_t)
+MISSING(spread, float *, size_t, const float *, size_t, const uint32_t *, size_t, const uint32_t *, uint32_t)
+MISSING(attend_chosen, float *, const float *, const struct layer_rows *, const struct chosen *, uint32_t)
+MISSING(gather, struct layer_rows *, const struct layer_rows *, const struct chosen *)
+MISSING(rebuild, struct layer_rows *, const struct chosen *, const struct low_rank *, const double *)
+void gpu_blas_close(struct dev *d) { (void)d; }

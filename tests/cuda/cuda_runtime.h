@@ -1,0 +1,248 @@
+/* cuda_runtime.h - stands in for CUDA's own header: kernels compiled for the CPU
+ *
+ * Sources of gpu/ that are compiled with -Itests/cuda find this file instead of the toolkit's, and
+ * run without a GPU. emulator.cc runs a grid one block after another, a block as one fiber for
+ * each thread. What that shows and what it cannot show is in README.md beside this file.
+ *
+ * Only what gpu/ uses is here. Device number 0 resumes threads and blocks in order, 1 in reverse
+ * order, 2 in random order: what is computed must not depend on it. */
+#ifndef CUDA_RUNTIME_H
+#define CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <type_traits>
+
+#define CUDA_EMULATED 1
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+/* One block runs at a time. What it declares __shared__ is poisoned before each block, as far as
+ * it was declared through DYN_SHARED or SHARED of gpu/port.h. */
+
+/* ---- vector types ---- */
+
+struct uint3 { unsigned x, y, z; };
+struct dim3 {
+	unsigned x, y, z;
+	constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct __align__(8) float2 { float x, y; };
+struct __align__(16) float4 { float x, y, z, w; };
+struct __align__(8) uint2 { unsigned x, y; };
+struct __align__(16) uint4 { unsigned x, y, z, w; };
+
+static inline float2 make_float2(float x, float y) { return { x, y }; }
+static inline float4 make_float4(float x, float y, float z, float w) { return { x, y, z, w }; }
+static inline uint2 make_uint2(unsigned x, unsigned y) { return { x, y }; }
+static inline uint4
+make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+	return { x, y, z, w };
+}
+
+/* ---- a thread, its warp, its block ---- */
+
+namespace emulator {
+
+/* Of the thread that runs now */
+extern uint3 thread, block;
+extern dim3 block_dim, grid_dim;
+extern unsigned lane;
+extern unsigned char *dynamic_shared;
+
+[[noreturn]] void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Every thread of the block, or of the warp's mask, arrives before anyone goes on. */
+void sync_block(void);
+int sync_block_or(int mine, int all);
+void sync_warp(unsigned mask);
+/* Publishes n words of this lane, waits for the lanes of mask, and returns what each published.
+ * Valid until the lane's next but one exchange. */
+const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8];
+/* size bytes of shared memory for the variable that is declared at this place, the same for all
+ * threads of a block, poisoned at the start of each block */
+void *shared(const void *place, size_t size, size_t align);
+/* cp.async: nothing is there before it has been waited for. */
+void copy_ahead(void *to, const void *from, bool there);
+void copies_group(void);
+void copies_wait(int all_but);
+void launch(const char *name, dim3 grid, dim3 block, size_t dynamic, void (*body)(void *), void *arg);
+
+template <class F>
+void
+launch(const char *name, dim3 grid, dim3 block, size_t dynamic, F &&body)
+{
+	launch(name, grid, block, dynamic,
+	    [](void *p) { (*static_cast<std::remove_reference_t<F> *>(p))(); }, &body);
+}
+
+template <class T>
+T
+shuffle(unsigned mask, T v, unsigned from)
+{
+	static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+	const uint32_t (*all)[8] = exchange(&v, sizeof(T) / 4, mask);
+	T got;
+
+	if (!(mask >> (from & 31) & 1))
+		die("a shuffle reads lane %u, which is not in its mask", from & 31);
+	memcpy(&got, all[from & 31], sizeof got);
+	return got;
+}
+
+} // namespace emulator
+
+#define threadIdx (emulator::thread)
+#define blockIdx (emulator::block)
+#define blockDim (emulator::block_dim)
+#define gridDim (emulator::grid_dim)
+#define warpSize 32
+
+static inline void __syncthreads(void) { emulator::sync_block(); }
+static inline int __syncthreads_or(int p) { return emulator::sync_block_or(p != 0, 0); }
+static inline int __syncthreads_and(int p) { return emulator::sync_block_or(p != 0, 1); }
+static inline void __syncwarp(unsigned mask = ~0u) { emulator::sync_warp(mask); }
+
+template <class T>
+T
+__shfl_sync(unsigned mask, T v, unsigned from, unsigned width = 32)
+{
+	return emulator::shuffle(mask, v, (emulator::lane & ~(width - 1)) | (from & (width - 1)));
+}
+
+template <class T>
+T
+__shfl_xor_sync(unsigned mask, T v, unsigned bits)
+{
+	return emulator::shuffle(mask, v, emulator::lane ^ bits);
+}
+
+template <class T>
+T
+__shfl_down_sync(unsigned mask, T v, unsigned by)
+{
+	return emulator::shuffle(mask, v, emulator::lane + by < 32 ? emulator::lane + by : emulator::lane);
+}
+
+template <class T>
+T
+__shfl_up_sync(unsigned mask, T v, unsigned by)
+{
+	return emulator::shuffle(mask, v, emulator::lane >= by ? emulator::lane - by : emulator::lane);
+}
+
+static inline unsigned
+__ballot_sync(unsigned mask, int p)
+{
+	uint32_t mine = p != 0, got = 0;
+	const uint32_t (*all)[8] = emulator::exchange(&mine, 1, mask);
+
+	for (int i = 0; i < 32; i++)
+		if (mask >> i & 1)
+			got |= all[i][0] << i;
+	return got;
+}
+
+static inline int __any_sync(unsigned mask, int p) { return __ballot_sync(mask, p) != 0; }
+static inline int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, p) == mask; }
+
+/* Threads take turns only where they wait for each other, so that everything is atomic. */
+template <class T> T atomicAdd(T *p, T v) { T old = *p; *p = old + v; return old; }
+template <class T> T atomicMax(T *p, T v) { T old = *p; *p = old < v ? v : old; return old; }
+template <class T> T atomicMin(T *p, T v) { T old = *p; *p = v < old ? v : old; return old; }
+template <class T> T atomicOr(T *p, T v) { T old = *p; *p = old | v; return old; }
+template <class T> T atomicExch(T *p, T v) { T old = *p; *p = v; return old; }
+static inline void __threadfence(void) {}
+static inline void __threadfence_block(void) {}
+
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
+static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
+static inline unsigned
+__byte_perm(unsigned a, unsigned b, unsigned s)
+{
+	uint64_t both = (uint64_t)b << 32 | a;
+	unsigned r = 0;
+
+	for (int i = 0; i < 4; i++)
+		r |= (unsigned)(both >> 8 * (s >> 4 * i & 7) & 255) << 8 * i;
+	return r;
+}
+
+static inline float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
+static inline int __float_as_int(float f) { int i; memcpy(&i, &f, 4); return i; }
+static inline float __uint_as_float(unsigned i) { float f; memcpy(&f, &i, 4); return f; }
+static inline unsigned __float_as_uint(float f) { unsigned i; memcpy(&i, &f, 4); return i; }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+template <class T> T __ldg(const T *p) { return *p; }
+template <class T> T min(T a, T b) { return b < a ? b : a; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+
+/* ---- the runtime ---- */
+
+enum cudaError_t {
+	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
+	cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
+};
+enum cudaMemcpyKind {
+	cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
+	cudaMemcpyDeviceToDevice, cudaMemcpyDefault,
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+
+typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
+
+struct cudaDeviceProp {
+	char name[256];
+	size_t totalGlobalMem, sharedMemPerBlockOptin;
+	int major, minor, multiProcessorCount, l2CacheSize;
+};
+
+const char *cudaGetErrorString(cudaError_t);
+const char *cudaGetErrorName(cudaError_t);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaDriverGetVersion(int *);
+cudaError_t cudaRuntimeGetVersion(int *);
+cudaError_t cudaGetDeviceCount(int *);
+cudaError_t cudaSetDevice(int);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *, int);
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
+cudaError_t cudaMalloc(void **, size_t);
+cudaError_t cudaFree(void *);
+cudaError_t cudaMallocHost(void **, size_t);
+cudaError_t cudaFreeHost(void *);
+cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t);
+cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+
+template <class F>
+cudaError_t
+cudaFuncSetAttribute(F *, cudaFuncAttribute, int value)
+{
+	return value <= 227 << 10 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+#endif
