@@ -71,6 +71,11 @@ void *gpu_list(struct dev *, const void *host, size_t bytes);
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 
+/* gpu_decode.cu: attend() of at most FEW_QUERIES rows, for all shapes and types */
+enum { FEW_QUERIES = 8 };
+void gpu_attend_few(struct dev *, float *, float *, const float *, const struct layer_rows *,
+    const uint32_t *, uint32_t, uint32_t);
+
 /* For LAUNCH only */
 int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
 void gpu_launched(struct dev *, const char *kernel);

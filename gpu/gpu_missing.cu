@@ -19,3 +19,4 @@ MISSING(attend_chosen, float *, const float *, const struct layer_rows *, const 
 MISSING(gather, struct layer_rows *, const struct layer_rows *, const struct chosen *)
 MISSING(rebuild, struct layer_rows *, const struct chosen *, const struct low_rank *, const double *)
 void gpu_blas_close(struct dev *d) { (void)d; }
+MISSING(attend_few, float *, float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t)
