@@ -116,7 +116,8 @@ $(O)/kv-index: libs += $(lapack_libs)
 $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(tools_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
-include $(wildcard tests/*.mk)
+# in order: some use what those before them define
+include $(sort $(wildcard tests/*.mk))
 
 clean:
 	rm -rf $(O)

@@ -23,6 +23,10 @@ STEP = 1 << 22                  # elements written at once
 NAMES = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 TORCH = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 PRESETS = {
+    "llama-3.1-8b": dict(layers=32, hidden=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336,
+                         vocab=128256, dtype="bf16", llama3_rope=True),
+    "llama-2-7b": dict(layers=32, hidden=4096, heads=32, kv_heads=32, head_dim=128, ffn=11008,
+                       vocab=32000, dtype="bf16"),
     "llama-3.2-1b": dict(layers=16, hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192,
                          vocab=128256, dtype="bf16", tie=True, llama3_rope=True),
 }

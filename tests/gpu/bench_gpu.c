@@ -1,0 +1,570 @@
+/* bench_gpu.c - how fast the ops of the CUDA backend are, one JSON object a line
+ *
+ * bench_gpu [--tiny] [part ...]: parts attend, decode, mass, retrieve, top, matmul, memory. --tiny:
+ * small shapes, so that the program itself can be tried on the emulator.
+ *
+ * An op is called until 50 ms have gone by, at least 5 times, after two calls that warm up; the
+ * clock is read before the first and after a sync behind the last, so launches that the GPU
+ * waits for count. Five such rounds; median and extremes are printed. Where calls would find their
+ * input in the second-level cache, they take turns over COPIES of it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "model/ops.h"
+
+enum { ROUNDS = 5, LEAST_CALLS = 5, MOST_COPIES = 16 };
+
+static const struct ops *const o = &gpu_ops;
+static struct dev *dev;
+static int tiny;
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void
+sync_or_die(const char *what)
+{
+	const char *failure = o->sync(dev);
+
+	if (failure != NULL) {
+		fprintf(stderr, "bench_gpu: %s: %s\n", what, failure);
+		exit(1);
+	}
+}
+
+static void *
+room(size_t bytes)
+{
+	void *p = o->alloc(dev, bytes);
+
+	if (p == NULL) {
+		fprintf(stderr, "bench_gpu: no room for %zu bytes\n", bytes);
+		exit(1);
+	}
+	return p;
+}
+
+/* n random elements in [-scale, scale] on the device; a pattern of a prime length repeats */
+static void *
+fill(size_t n, enum kv_dtype type, float scale)
+{
+	enum { PIECE = 1000003 };
+	static float piece[PIECE];
+	static char narrow[PIECE * 4];
+	const size_t size = kv_dtype_size(type);
+	char *p = room(n * size);
+	size_t i, k;
+
+	for (k = 0; k < PIECE; k++)
+		piece[k] = ((float)rand() / (float)RAND_MAX * 2 - 1) * scale;
+	kv_from_f32(narrow, piece, type, PIECE);
+	for (i = 0; i < n; i += PIECE)
+		o->put(dev, p + i * size, narrow, (n - i < PIECE ? n - i : PIECE) * size);
+	return p;
+}
+
+static int
+ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* One line: what, seconds for a call, and what a call reads, writes and computes */
+static double
+report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop)
+{
+	double t[ROUNDS], from;
+	int calls, r;
+
+	call(arg, 0);
+	call(arg, 1);
+	sync_or_die(what);
+	for (r = 0; r < ROUNDS; r++) {
+		from = now();
+		for (calls = 0; calls < LEAST_CALLS || now() - from < (tiny ? 0 : 0.05); calls++) {
+			call(arg, calls);
+			if (calls % 64 == 63)        /* the queue must not run away */
+				o->sync(dev);
+		}
+		sync_or_die(what);
+		t[r] = (now() - from) / calls;
+	}
+	qsort(t, ROUNDS, sizeof *t, ascending);
+	printf("{\"what\": \"%s\", \"us\": %.2f, \"least\": %.2f, \"most\": %.2f, "
+	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f}\n", what, t[ROUNDS / 2] * 1e6, t[0] * 1e6,
+	    t[ROUNDS - 1] * 1e6, bytes / t[ROUNDS / 2] * 1e-9, flop / t[ROUNDS / 2] * 1e-12);
+	fflush(stdout);
+	return t[ROUNDS / 2];
+}
+
+/* ---- a layer of cache and queries ---- */
+
+struct layer {
+	uint32_t H, G, E, S, N;
+	struct layer_rows rows[MOST_COPIES];
+	int copies;
+	float *q, *o, *lse, *mass, *score, *joint;
+	uint32_t *qpos;
+	struct entries bits[MOST_COPIES];
+	struct chosen chosen;
+	uint32_t *n;                 /* host [G] S each */
+	float *host;                 /* [H][S] */
+};
+
+static uint32_t *
+count_up(uint32_t n, uint32_t from)
+{
+	uint32_t *host = malloc(n * sizeof *host), *p = room(n * sizeof *host), i;
+
+	for (i = 0; i < n; i++)
+		host[i] = from + i;
+	o->put(dev, p, host, n * sizeof *host);
+	o->sync(dev);
+	free(host);
+	return p;
+}
+
+/* H/G heads of width E, S rows, N queries that are the last of them; so many copies that
+ * their keys do not stay in a cache of 50 MB */
+static struct layer *
+make_layer(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t N)
+{
+	struct layer *l = calloc(1, sizeof *l);
+	const size_t rows = (size_t)G * S;
+	uint32_t g;
+	int i;
+
+	l->H = H;
+	l->G = G;
+	l->E = E;
+	l->S = S;
+	l->N = N;
+	l->copies = N > 64 || tiny ? 1 : (int)(400e6 / ((double)rows * E * 2)) + 1;
+	if (l->copies > MOST_COPIES)
+		l->copies = MOST_COPIES;
+	l->n = malloc(G * sizeof *l->n);
+	for (i = 0; i < l->copies; i++) {
+		struct layer_rows *r = &l->rows[i];
+
+		*r = (struct layer_rows){ .k = fill(rows * E, KV_BF16, 3),
+			.v = fill(rows * E, KV_BF16, 1), .pos = room(rows * 4),
+			.start = malloc(G * sizeof *r->start), .len = malloc(G * sizeof *r->len),
+			.room = malloc(G * sizeof *r->room), .heads = G, .width = E,
+			.dtype = KV_BF16 };
+		for (g = 0; g < G; g++) {
+			uint32_t *p = count_up(S, 0);
+
+			r->start[g] = (uint64_t)g * S;
+			r->len[g] = r->room[g] = l->n[g] = S;
+			o->copy(dev, r->pos + r->start[g], p, S * 4);
+			o->free(dev, p);
+		}
+	}
+	l->q = fill((size_t)N * H * E, KV_F32, 3);
+	l->o = room((size_t)N * H * E * 4);
+	l->lse = room((size_t)N * H * 4);
+	l->qpos = count_up(N, S - N);
+	return l;
+}
+
+static void
+free_layer(struct layer *l)
+{
+	int i;
+
+	for (i = 0; i < l->copies; i++) {
+		o->free(dev, l->rows[i].k);
+		o->free(dev, l->rows[i].v);
+		o->free(dev, l->rows[i].pos);
+		free(l->rows[i].start);
+		free(l->rows[i].len);
+		free(l->rows[i].room);
+		o->free(dev, l->bits[i].data);
+		free(l->bits[i].start);
+		free(l->bits[i].len);
+		free(l->bits[i].room);
+	}
+	o->free(dev, l->q);
+	o->free(dev, l->o);
+	o->free(dev, l->lse);
+	o->free(dev, l->mass);
+	o->free(dev, l->score);
+	o->free(dev, l->joint);
+	o->free(dev, l->qpos);
+	o->free(dev, l->chosen.at);
+	free(l->chosen.n);
+	free(l->n);
+	free(l->host);
+	free(l);
+}
+
+static void
+call_attend(void *arg, int i)
+{
+	struct layer *l = arg;
+
+	o->attend(dev, l->o, l->lse, l->q, &l->rows[i % l->copies], l->qpos, l->N, l->H);
+}
+
+static void
+call_window(void *arg, int i)
+{
+	struct layer *l = arg;
+
+	o->window_mass(dev, l->host, l->S, l->q, &l->rows[i % l->copies], NULL, l->qpos, l->N, l->H,
+	    OVER_SUM);
+}
+
+static void
+call_mass(void *arg, int i)
+{
+	struct layer *l = arg;
+
+	o->attend_mass(dev, l->mass, l->S, l->q, l->lse, &l->rows[i % l->copies], l->qpos, l->N,
+	    l->H, OVER_SUM);
+}
+
+static void
+call_fier(void *arg, int i)
+{
+	struct layer *l = arg;
+	const struct layer_rows *rows = &l->rows[i % l->copies];
+
+	o->bits_scores(dev, l->score, l->S, l->q, &l->bits[i % l->copies], rows, l->H);
+	o->join(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
+	o->top(dev, &l->chosen, l->joint, l->S, l->n, l->G);
+	o->attend_chosen(dev, l->o, l->q, rows, &l->chosen, l->H);
+}
+
+static void
+call_scores(void *arg, int i)
+{
+	struct layer *l = arg;
+
+	o->bits_scores(dev, l->score, l->S, l->q, &l->bits[i % l->copies], &l->rows[i % l->copies],
+	    l->H);
+}
+
+static void
+call_join(void *arg, int i)
+{
+	struct layer *l = arg;
+
+	(void)i;
+	o->join(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
+}
+
+static void
+call_top(void *arg, int i)
+{
+	struct layer *l = arg;
+
+	(void)i;
+	o->top(dev, &l->chosen, l->joint, l->S, l->n, l->G);
+}
+
+static void
+call_chosen(void *arg, int i)
+{
+	struct layer *l = arg;
+
+	o->attend_chosen(dev, l->o, l->q, &l->rows[i % l->copies], &l->chosen, l->H);
+}
+
+/* ---- the parts ---- */
+
+static void
+bench_attend(void)
+{
+	static const uint32_t lengths[] = { 8192, 16384, 32768 }, widths[] = { 128, 64 };
+	struct layer *l;
+	char what[80];
+	size_t i, e;
+
+	for (e = 0; e < 2; e++)
+		for (i = 0; i < 3; i++) {
+			const uint32_t N = tiny ? 128 : lengths[i];
+
+			l = make_layer(32, 8, widths[e], N, N);
+			snprintf(what, sizeof what, "attend prefill 32/8 E %u N %u", widths[e], N);
+			report(what, call_attend, l, 0, 2.0 * 32 * widths[e] * N * N);
+			free_layer(l);
+			if (tiny)
+				break;
+		}
+}
+
+static void
+bench_decode(void)
+{
+	static const struct {
+		uint32_t H, G, S;
+	} shape[] = { { 32, 8, 8192 }, { 32, 8, 32768 }, { 32, 8, 131072 }, { 32, 32, 32768 } };
+	struct layer *l;
+	char what[80];
+	size_t i;
+	uint32_t g;
+
+	for (i = 0; i < 4; i++) {
+		const uint32_t S = tiny ? 300 : shape[i].S;
+
+		l = make_layer(shape[i].H, shape[i].G, 128, S, 1);
+		snprintf(what, sizeof what, "attend decode %u/%u E 128 S %u", shape[i].H, shape[i].G, S);
+		report(what, call_attend, l, 4.0 * shape[i].G * S * 128, 0);
+		/* the same number of rows, one head with half of them */
+		for (g = 0; g < shape[i].G; g++)
+			for (int c = 0; c < l->copies; c++)
+				l->rows[c].len[g] = g == 0 ? S : S / (2 * (shape[i].G - 1));
+		snprintf(what, sizeof what, "attend decode %u/%u E 128, rows %u and %u", shape[i].H,
+		    shape[i].G, l->rows[0].len[0], l->rows[0].len[1]);
+		report(what, call_attend, l,
+		    4.0 * (l->rows[0].len[0] + (shape[i].G - 1.0) * l->rows[0].len[1]) * 128, 0);
+		free_layer(l);
+	}
+}
+
+static void
+bench_mass(void)
+{
+	const uint32_t S = tiny ? 300 : 32768;
+	struct layer *l = make_layer(32, 8, 128, S, 32);
+	double attend;
+
+	l->host = malloc((size_t)32 * S * sizeof *l->host);
+	report("window_mass W 32, 32/8 E 128", call_window, l, 2.0 * 8 * S * 128, 0);
+	free_layer(l);
+	l = make_layer(32, 8, 128, S, tiny ? 128 : S);
+	l->mass = fill((size_t)32 * S, KV_F32, 0);
+	attend = report("attend, of all rows", call_attend, l, 0, 2.0 * 32 * 128 * S * S);
+	printf("{\"what\": \"attend_mass / attend\", \"ratio\": %.3f}\n",
+	    report("attend_mass, of all rows", call_mass, l, 0, 1.0 * 32 * 128 * S * S) / attend);
+	free_layer(l);
+}
+
+static void
+bench_retrieve(void)
+{
+	static const struct {
+		uint32_t H, G, S;
+	} shape[] = { { 32, 32, 32768 }, { 32, 8, 32768 }, { 32, 8, 131072 } };
+	const uint32_t E = 128, u = 32;
+	size_t i;
+	uint32_t g;
+	int c;
+
+	for (i = 0; i < 3; i++) {
+		const uint32_t H = shape[i].H, G = shape[i].G, S = tiny ? 320 : shape[i].S,
+			k = (uint32_t)(S * 0.11);
+		struct layer *l = make_layer(H, G, E, S, 1);
+		const double entry = E * 4 + E * u / 8.0, index = (double)G * S / u * entry,
+			read = index + (double)G * k * E * 4;
+		double full, fier;
+		char what[80];
+
+		for (c = 0; c < l->copies; c++) {
+			struct entries *b = &l->bits[c];
+
+			*b = (struct entries){ .data = room((size_t)(G * (S / u) * entry)),
+				.bytes = (size_t)entry, .start = malloc(G * sizeof *b->start),
+				.len = calloc(G, sizeof *b->len), .room = malloc(G * sizeof *b->room),
+				.heads = G, .width = E, .rows = u };
+			for (g = 0; g < G; g++) {
+				b->start[g] = (uint64_t)g * (S / u);
+				b->room[g] = S / u;
+			}
+			o->pack_bits(dev, b, &l->rows[c]);
+		}
+		l->score = room((size_t)H * S * 4);
+		l->joint = room((size_t)H * S * 4);
+		l->chosen = (struct chosen){ .at = room((size_t)G * S * 4), .stride = S,
+			.n = malloc(G * sizeof *l->chosen.n), .rows = 1 };
+		for (g = 0; g < G; g++)
+			l->chosen.n[g] = k;
+		snprintf(what, sizeof what, "%u/%u S %u: attend", H, G, S);
+		full = report(what, call_attend, l, 4.0 * G * S * E, 0);
+		snprintf(what, sizeof what, "%u/%u S %u: FIER, %u rows", H, G, S, k);
+		fier = report(what, call_fier, l, read, 0);
+		printf("{\"what\": \"%u/%u S %u: attend / FIER\", \"ratio\": %.3f}\n", H, G, S,
+		    full / fier);
+		report("  bits_scores", call_scores, l, index, 0);
+		report("  join", call_join, l, 4.0 * (H + G) * S, 0);
+		report("  top", call_top, l, 4.0 * G * S, 0);
+		report("  attend_chosen", call_chosen, l, 4.0 * G * k * E, 0);
+		free_layer(l);
+	}
+}
+
+static void
+bench_top(void)
+{
+	static const uint32_t heads[] = { 8, 32 };
+	size_t i;
+	uint32_t g;
+
+	for (i = 0; i < 2; i++) {
+		const uint32_t S = tiny ? 5000 : 65536, G = heads[i];
+		struct layer l = { .G = G, .S = S, .n = malloc(G * 4), .copies = 1 };
+		char what[80];
+
+		l.joint = fill((size_t)G * S, KV_F32, 5);
+		l.chosen = (struct chosen){ .at = room((size_t)G * S * 4), .stride = S,
+			.n = malloc(G * 4), .rows = 1 };
+		for (g = 0; g < G; g++) {
+			l.n[g] = S;
+			l.chosen.n[g] = S * 11 / 100;
+		}
+		snprintf(what, sizeof what, "top, %u x %u, k %u", G, S, l.chosen.n[0]);
+		report(what, call_top, &l, 4.0 * G * S, 0);
+		o->free(dev, l.joint);
+		o->free(dev, l.chosen.at);
+		free(l.chosen.n);
+		free(l.n);
+	}
+}
+
+struct product {
+	float *x, *y;
+	struct mat w[MOST_COPIES];
+	uint32_t N;
+	int copies;
+};
+
+static void
+call_matmul(void *arg, int i)
+{
+	struct product *p = arg;
+
+	o->matmul(dev, p->y, p->x, &p->w[i % p->copies], NULL, p->N, 0);
+}
+
+static void
+bench_matmul(void)
+{
+	static const uint32_t N[] = { 1, 8, 8192 };
+	static const struct {
+		uint32_t in, out;
+	} shape[] = { { 4096, 4096 }, { 4096, 1024 }, { 4096, 14336 }, { 14336, 4096 },
+		{ 4096, 128256 } };
+	size_t n, s;
+	char what[80];
+
+	for (n = 0; n < 3; n++)
+		for (s = 0; s < 5; s++) {
+			const uint32_t in = tiny ? 64 : shape[s].in, out = tiny ? 100 : shape[s].out;
+			const size_t bytes = (size_t)in * out * 2;
+			struct product p = { .N = tiny ? N[n] % 100 : N[n] };
+			int c;
+
+			if (s == 4 && n > 0)
+				continue;
+			p.copies = n == 2 ? 1 : (int)(400e6 / (double)bytes) + 1;
+			if (p.copies > MOST_COPIES)
+				p.copies = MOST_COPIES;
+			p.x = fill((size_t)p.N * in, KV_F32, 1);
+			p.y = room((size_t)p.N * out * 4);
+			for (c = 0; c < p.copies; c++)
+				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1), KV_BF16,
+					out, in };
+			snprintf(what, sizeof what, "matmul N %u, %u -> %u", p.N, in, out);
+			report(what, call_matmul, &p, (double)bytes, 2.0 * p.N * in * out);
+			for (c = 0; c < p.copies; c++)
+				o->free(dev, (void *)p.w[c].data);
+			o->free(dev, p.x);
+			o->free(dev, p.y);
+		}
+}
+
+struct moved {
+	char *host, *device;
+	uint32_t *rows, n;
+	size_t bytes;
+};
+
+static void
+call_put(void *arg, int i)
+{
+	struct moved *m = arg;
+
+	(void)i;
+	o->put(dev, m->device, m->host, m->bytes);
+}
+
+static void
+call_get(void *arg, int i)
+{
+	struct moved *m = arg;
+
+	(void)i;
+	o->get(dev, m->host, m->device, m->bytes);
+}
+
+static void
+call_keep(void *arg, int i)
+{
+	struct moved *m = arg;
+
+	(void)i;
+	o->keep(dev, m->device, 256, m->rows, m->n);
+}
+
+static void
+bench_memory(void)
+{
+	struct moved m = { .bytes = tiny ? 1 << 20 : (size_t)1 << 30, .n = tiny ? 100 : 32768 };
+	uint32_t i;
+
+	m.host = malloc(m.bytes);
+	memset(m.host, 1, m.bytes);
+	m.device = room(m.bytes);
+	m.rows = malloc(m.n * sizeof *m.rows);
+	for (i = 0; i < m.n; i++)
+		m.rows[i] = i * 10;
+	report("put", call_put, &m, (double)m.bytes, 0);
+	report("get", call_get, &m, (double)m.bytes, 0);
+	report("keep, every 10th row of 256 bytes", call_keep, &m, 2.0 * 256 * m.n, 0);
+	o->free(dev, m.device);
+	free(m.host);
+	free(m.rows);
+}
+
+int
+main(int argc, char *argv[])
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} part[] = {
+		{ "attend", bench_attend }, { "decode", bench_decode }, { "mass", bench_mass },
+		{ "retrieve", bench_retrieve }, { "top", bench_top }, { "matmul", bench_matmul },
+		{ "memory", bench_memory },
+	};
+	char err[256];
+	size_t i;
+	int a, named;
+
+	tiny = argc > 1 && strcmp(argv[1], "--tiny") == 0;
+	if (o->open == NULL || (dev = o->open(0, 0, err, sizeof err)) == NULL) {
+		fprintf(stderr, "bench_gpu: %s\n", o->open == NULL ? "built without CUDA" : err);
+		return 1;
+	}
+	printf("{\"device\": \"%s\"}\n", o->describe(dev));
+	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
+		named = argc == 1 + tiny;
+		for (a = 1 + tiny; a < argc; a++)
+			named |= strcmp(argv[a], part[i].name) == 0;
+		if (named)
+			part[i].run();
+	}
+	o->close(dev);
+	return 0;
+}

@@ -1,0 +1,171 @@
+/* primitives.cu - what port.h gives to kernels, run once each, and what came out
+ *
+ * Built twice: by nvcc, where the instructions are the hardware's, and against tests/cuda, where
+ * they are models. Both print the same lines, or a model is wrong. Numbers are small integers, so
+ * that sums are exact and any order of adding gives the same. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gpu/port.h"
+
+enum { WORDS = 4096 };
+
+/* LAUNCH wants these of a device; here an error ends the program. */
+struct dev {
+	cudaStream_t stream;
+};
+
+static int
+gpu_may_launch(struct dev *, const void *, size_t)
+{
+	return 1;
+}
+
+[[maybe_unused]] static void
+gpu_launched(struct dev *, const char *kernel)
+{
+	cudaError_t e = cudaGetLastError();
+
+	if (e != cudaSuccess) {
+		fprintf(stderr, "%s: %s\n", kernel, cudaGetErrorString(e));
+		exit(1);
+	}
+}
+
+DEVICE uint32_t
+noise(uint32_t x)
+{
+	x ^= x >> 16;
+	x *= 0x7feb352du;
+	x ^= x >> 15;
+	x *= 0x846ca68bu;
+	return x ^ x >> 16;
+}
+
+/* A number from -8 to 7 */
+DEVICE float
+small(uint32_t x)
+{
+	return (float)(noise(x) % 16) - 8;
+}
+
+template <class T>
+static __global__ void
+products(uint32_t *out)
+{
+	const uint32_t lane = threadIdx.x;
+	uint32_t a[4], b[2];
+	float d[4];
+
+	for (int i = 0; i < 4; i++)
+		a[i] = pair<T>(small(lane * 16 + i), small(lane * 16 + i + 8));
+	for (int i = 0; i < 2; i++)
+		b[i] = pair<T>(small(1000 + lane * 16 + i), small(1000 + lane * 16 + i + 8));
+	for (int i = 0; i < 4; i++)
+		d[i] = small(2000 + lane * 16 + i);
+	mma(T{}, d, a, b);
+	for (int i = 0; i < 4; i++)
+		out[lane * 4 + i] = __float_as_uint(d[i]);
+}
+
+template <bool TRANSPOSED>
+static __global__ void
+matrices(uint32_t *out)
+{
+	DYN_SHARED(uint16_t, m);
+	const uint32_t lane = threadIdx.x;
+	uint32_t r[4];
+
+	for (int i = 0; i < 32; i++)
+		m[lane * 32 + i] = (uint16_t)noise(lane * 32 + i);
+	__syncthreads();
+	/* rows of 16 bytes that stand in no order */
+	load_matrices<TRANSPOSED>(r, m + (lane * 7 + 3) % 128 * 8);
+	for (int i = 0; i < 4; i++)
+		out[lane * 4 + i] = r[i];
+}
+
+static __global__ void
+copies(uint32_t *out, const uint32_t *in)
+{
+	DYN_SHARED(uint32_t, to);
+	const uint32_t t = threadIdx.x;
+
+	copy_ahead(to + t * 4, in + t * 4, t % 3 != 0);
+	copies_group();
+	copy_ahead(to + 128 + t * 4, in + 128 + t * 4, true);
+	copies_group();
+	copies_wait<1>();
+	__syncthreads();
+	for (int i = 0; i < 4; i++)
+		out[t * 4 + i] = to[(t ^ 1) * 4 + i];
+	copies_wait<0>();
+	__syncthreads();
+	for (int i = 0; i < 4; i++)
+		out[128 + t * 4 + i] = to[128 + (t ^ 1) * 4 + i];
+}
+
+static __global__ void
+scalars(uint32_t *out, const uint32_t *in)
+{
+	const uint32_t t = threadIdx.x;
+	const uint4 v = load_once(in + t * 4);
+	const float x = __uint_as_float(noise(t));
+	const float y = small(t) * 0.25f + (float)t / 1024;
+
+	out[t] = v.x ^ v.y ^ v.z ^ v.w;
+	out[32 + t] = pair<bf16>(y, x);
+	out[64 + t] = pair<f16>(y, y * 1000);
+	out[96 + t] = __float_as_uint(widen(f16{ (uint16_t)noise(t) })) & 0x7fc00000;
+	out[128 + t] = __float_as_uint(warp_sum(small(t)));
+	out[160 + t] = __float_as_uint(warp_max(small(t)));
+	/* approximate: rounded */
+	out[192 + t] = (uint32_t)(exp2_fast(small(t)) * 1024 + 0.5f);
+	out[224 + t] = __ballot_sync(ALL_LANES, noise(t) & 1);
+	out[256 + t] = __float_as_uint(exp2_fast(-INFINITY));
+}
+
+static void
+print(struct dev *d, const char *what, uint32_t *out, int words)
+{
+	uint32_t host[WORDS];
+	uint64_t h = 14695981039346656037u;
+
+	if (cudaMemcpyAsync(host, out, sizeof host, cudaMemcpyDeviceToHost, d->stream) != cudaSuccess ||
+	    cudaStreamSynchronize(d->stream) != cudaSuccess) {
+		fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
+		exit(1);
+	}
+	for (int i = 0; i < words; i++)
+		h = (h ^ host[i]) * 1099511628211u;
+	printf("%-24s %016llx  %08x %08x\n", what, (unsigned long long)h, host[0], host[words - 1]);
+}
+
+int
+main(void)
+{
+	struct dev dev = {}, *d = &dev;
+	uint32_t host[WORDS], *in, *out;
+
+	if (cudaMalloc((void **)&in, sizeof host) != cudaSuccess ||
+	    cudaMalloc((void **)&out, sizeof host) != cudaSuccess) {
+		fprintf(stderr, "no memory on a GPU\n");
+		return 1;
+	}
+	for (uint32_t i = 0; i < WORDS; i++)
+		host[i] = i * 2654435761u;
+	cudaMemcpyAsync(in, host, sizeof host, cudaMemcpyHostToDevice, d->stream);
+	LAUNCH(d, products<bf16>, 1, 32, 0, out);
+	print(d, "mma bf16", out, 128);
+	LAUNCH(d, products<f16>, 1, 32, 0, out);
+	print(d, "mma f16", out, 128);
+	LAUNCH(d, matrices<false>, 1, 32, 2048, out);
+	print(d, "load_matrices", out, 128);
+	LAUNCH(d, matrices<true>, 1, 32, 2048, out);
+	print(d, "load_matrices transposed", out, 128);
+	LAUNCH(d, copies, 1, 32, 1024, out, in);
+	print(d, "copy_ahead", out, 256);
+	LAUNCH(d, scalars, 1, 32, 0, out, in);
+	print(d, "scalars", out, 288);
+	return 0;
+}
