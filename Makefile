@@ -99,7 +99,8 @@ nvcc = $(NVCC) -std=c++20 -O3 -lineinfo -I. -MMD -MP -Xcompiler -fPIC,-Wall,-Wex
 	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 $(O)/gpu/%.o: gpu/%.cu
 	@mkdir -p $(@D)
-	$(nvcc) -c -o $@ $<
+	$(nvcc) -Xptxas -v -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; false; }
+	@grep -v '^ptxas info\|bytes stack frame' $(@:.o=.ptxas) >&2 || true
 
 file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a

@@ -23,6 +23,7 @@ table() {
 		build|libutf8proc-dev|module libutf8proc|tokenizer: Unicode normalisation
 		build|libdnnl-dev|header oneapi/dnnl/dnnl.h|matrix products on the CPU (oneDNN)
 		build|liblapack-dev|module lapack|kv-index: eigenvectors
+		test|g++|command g++|runs the CUDA backend without a GPU
 		test|bats|command bats|the test runner
 		test|bats-support|file /usr/lib/bats/bats-support/load.bash|its assertions
 		test|bats-assert|file /usr/lib/bats/bats-assert/load.bash|

@@ -20,4 +20,8 @@ $(O)/emulated/primitives: $(O)/emulated/primitives.o $(O)/emulated/emulator.o $(
 gpu-tests: all $(gpu_tests) $(O)/tests/unit/ops $(O)/emulated/primitives
 emulated-tests: all emulated $(emulated_tests) $(O)/tests/unit/ops_emulated
 
-.PHONY: gpu-tests emulated-tests
+# No kernel may keep registers in memory.
+spills: $(gpu_o)
+	sh tests/gpu/spills.sh $(gpu_o:.o=.ptxas)
+
+.PHONY: spills gpu-tests emulated-tests
