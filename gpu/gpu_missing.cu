@@ -4,7 +4,6 @@
 #define MISSING(op, ...) void gpu_##op(struct dev *d, __VA_ARGS__) { gpu_fail(d, #op ": not on the GPU yet"); }
 
 MISSING(matmul, float *, const float *, const struct mat *, const float *, uint32_t, int)
-MISSING(attend, float *, float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t)
 MISSING(attend_mass, float *, size_t, const float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
 MISSING(window_mass, float *, size_t, const float *, const struct layer_rows *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
 MISSING(pack_bits, struct entries *, const struct layer_rows *)

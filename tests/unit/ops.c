@@ -406,7 +406,8 @@ main(int argc, char *argv[])
 		void (*run)(void);
 	} part[] = {
 		{ "rows", test_rows }, { "matmul", test_matmuls }, { "attend", test_attention },
-		{ "choose", test_choosing }, { "chosen", test_chosen }, { "index", test_indexes },
+		{ "mass", test_mass }, { "choose", test_choosing }, { "chosen", test_chosen },
+		{ "index", test_indexes },
 		{ "cpu", test_cpu },
 	};
 	int verbose = argc > 1 && strcmp(argv[1], "-v") == 0, a, named;

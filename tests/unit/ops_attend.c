@@ -263,47 +263,67 @@ test_attend_mass(const struct shape *s, enum over over)
 	free(want);
 }
 
+/* Shapes that both parts of this file go through */
+static const uint32_t N[] = { 1, 2, 3, 5, 17, 33, 130 };
+static const struct {
+	uint32_t H, G;
+} heads[] = { { 8, 2 }, { 3, 3 }, { 8, 1 }, { 9, 3 }, { 4, 4 } };
+static const uint32_t E[] = { 24, 32, 33, 64, 80, 96, 128 };
+static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+static const struct shape more[] = {
+	{ 1, 32, 8, 64, 3001, KV_BF16, 1, 0 },     /* decoding: rows are cut into chunks */
+	{ 2, 8, 2, 128, 1700, KV_F16, 1, 1 },
+	{ 3, 4, 4, 33, 1111, KV_F32, 1, 1 },
+	{ 5, 6, 3, 1, 90, KV_BF16, 1, 1 },         /* the narrowest and the widest head */
+	{ 3, 2, 1, 1024, 70, KV_BF16, 1, 0 },
+	{ 2, 300, 2, 16, 40, KV_F16, 1, 0 },       /* more heads than a block has rows */
+	{ 9, 4, 2, 64, 200, KV_F32, 30, 0 },       /* logits of several hundred */
+	{ 1, 4, 2, 64, 2000, KV_F32, 30, 0 },
+	{ 5, 4, 2, 64, 0, KV_BF16, 1, 0 },         /* no rows at all */
+	{ 4, 4, 2, 64, 1, KV_BF16, 1, 1 },
+};
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+/* Number i of all of them */
+static struct shape
+shape_of(size_t i)
+{
+	return (struct shape){ N[i / COUNT(E)], heads[i % 5].H, heads[i % 5].G, E[i % COUNT(E)],
+		1 + draw(300), type[i % 3], 1, i / 2 % 2 };
+}
+
 void
 test_attention(void)
 {
-	static const uint32_t N[] = { 1, 2, 3, 5, 17, 33, 130 };
-	static const struct {
-		uint32_t H, G;
-	} heads[] = { { 8, 2 }, { 3, 3 }, { 8, 1 }, { 9, 3 }, { 4, 4 } };
-	static const uint32_t E[] = { 24, 32, 33, 64, 80, 96, 128 };
-	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
-	static const struct shape more[] = {
-		{ 1, 32, 8, 64, 3001, KV_BF16, 1, 0 },     /* decoding: rows are cut into chunks */
-		{ 2, 8, 2, 128, 1700, KV_F16, 1, 1 },
-		{ 3, 4, 4, 33, 1111, KV_F32, 1, 1 },
-		{ 5, 6, 3, 1, 90, KV_BF16, 1, 1 },         /* the narrowest and the widest head */
-		{ 3, 2, 1, 1024, 70, KV_BF16, 1, 0 },
-		{ 2, 300, 2, 16, 40, KV_F16, 1, 0 },       /* more heads than a block has rows */
-		{ 9, 4, 2, 64, 200, KV_F32, 30, 0 },       /* logits of several hundred */
-		{ 1, 4, 2, 64, 2000, KV_F32, 30, 0 },
-		{ 5, 4, 2, 64, 0, KV_BF16, 1, 0 },         /* no rows at all */
-		{ 4, 4, 2, 64, 1, KV_BF16, 1, 1 },
-	};
 	struct shape s;
-	size_t n, e, i = 0;
+	size_t i;
 
-	for (n = 0; n < sizeof N / sizeof N[0]; n++)
-		for (e = 0; e < sizeof E / sizeof E[0]; e++, i++) {
-			s = (struct shape){ N[n], heads[i % 5].H, heads[i % 5].G, E[e],
-				1 + draw(300), type[i % 3], 1, i / 2 % 2 };
-			test_attend(&s);
-			if (n % 2 == 0) {
-				test_window_mass(&s, 0, OVER_SUM);
-				test_window_mass(&s, 1, i % 3 ? OVER_SUM : OVER_MAX);
-			} else
-				test_attend_mass(&s, e % 2 ? OVER_SUM : OVER_MAX);
-		}
-	for (i = 0; i < sizeof more / sizeof more[0]; i++) {
+	for (i = 0; i < COUNT(N) * COUNT(E); i++) {
+		s = shape_of(i);
+		test_attend(&s);
+	}
+	for (i = 0; i < COUNT(more); i++)
 		test_attend(&more[i]);
+}
+
+void
+test_mass(void)
+{
+	struct shape s;
+	size_t i;
+
+	for (i = 0; i < COUNT(N) * COUNT(E); i++) {
+		s = shape_of(i);
+		if (i / COUNT(E) % 2 == 0) {
+			test_window_mass(&s, 0, OVER_SUM);
+			test_window_mass(&s, 1, i % 3 ? OVER_SUM : OVER_MAX);
+		} else
+			test_attend_mass(&s, i % 2 ? OVER_SUM : OVER_MAX);
+	}
+	for (i = 0; i < COUNT(more); i++)
 		if (more[i].scale < 2) {
 			test_window_mass(&more[i], 0, OVER_MAX);
 			test_window_mass(&more[i], 1, OVER_SUM);
 			test_attend_mass(&more[i], OVER_SUM);
 		}
-	}
 }
