@@ -1,4 +1,4 @@
-/* gpu_device.cu - a GPU as a device: its stream, memory, the first error, and the table of ops */
+/* gpu_device.cu - a GPU as a device: its stream, the first error, and the table of ops */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +37,23 @@ gpu_check(struct dev *d, const char *what, cudaError_t e)
 	return 0;
 }
 
+/* What a kernel did wrong comes out when somebody waits for it: the last one is the likeliest. */
+static int
+check_wait(struct dev *d, const char *what, cudaError_t e)
+{
+	if (e == cudaSuccess)
+		return 1;
+	gpu_fail(d, "%s: %s%s%s", what, cudaGetErrorString(e),
+	    d->kernel != NULL ? "; the last kernel was " : "", d->kernel != NULL ? d->kernel : "");
+	return 0;
+}
+
+int
+gpu_wait(struct dev *d, const char *what, cudaEvent_t e)
+{
+	return gpu_ok(d) && check_wait(d, what, cudaEventSynchronize(e));
+}
+
 /* Shared memory beyond 48 KiB must be asked for, kernel by kernel. */
 int
 gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
@@ -62,6 +79,7 @@ gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
 void
 gpu_launched(struct dev *d, const char *kernel)
 {
+	d->kernel = kernel;
 	gpu_check(d, kernel, cudaGetLastError());
 }
 
@@ -79,11 +97,8 @@ gpu_close(struct dev *d)
 		cudaStreamSynchronize(d->stream);
 	for (i = 0; i < SCRATCHES; i++)
 		cudaFree(d->scratch[i].at);
-	for (i = 0; i < 2; i++) {
-		if (d->staging[i].free != NULL)
-			cudaEventDestroy(d->staging[i].free);
-		cudaFreeHost(d->staging[i].at);
-	}
+	gpu_staging_close(&d->out);
+	gpu_staging_close(&d->in);
 	gpu_blas_close(d);
 	if (d->stream != NULL)
 		cudaStreamDestroy(d->stream);
@@ -134,7 +149,6 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 {
 	cudaDeviceProp p;
 	struct dev *d;
-	int i;
 
 	(void)threads;
 	if (!usable(index, &p, err, errlen))
@@ -151,11 +165,10 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	    p.minor, p.totalGlobalMem >> 20);
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
-	for (i = 0; i < 2 && gpu_ok(d); i++) {
-		gpu_check(d, "pinned memory", cudaMallocHost((void **)&d->staging[i].at, STAGING));
-		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(&d->staging[i].free,
-		    cudaEventDisableTiming));
-	}
+	if (gpu_ok(d))
+		gpu_staging_open(d, &d->out, 2, STAGING);
+	if (gpu_ok(d))
+		gpu_staging_open(d, &d->in, 2, STAGING);
 	if (!gpu_ok(d)) {
 		snprintf(err, errlen, "GPU %d: %s", index, d->error);
 		gpu_close(d);
@@ -168,7 +181,7 @@ static const char *
 gpu_sync(struct dev *d)
 {
 	if (gpu_ok(d))
-		gpu_check(d, "GPU", cudaStreamSynchronize(d->stream));
+		check_wait(d, "GPU", cudaStreamSynchronize(d->stream));
 	return gpu_ok(d) ? NULL : d->error;
 }
 
@@ -178,89 +191,7 @@ gpu_describe(struct dev *d)
 	return d->text;
 }
 
-/* ---- memory ---- */
-
-static void *
-gpu_alloc(struct dev *d, size_t bytes)
-{
-	void *p = NULL;
-
-	cudaSetDevice(d->index);
-	if (bytes > SIZE_MAX / 2 || cudaMalloc(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
-		cudaGetLastError();
-		return NULL;
-	}
-	return p;
-}
-
-static void
-gpu_free(struct dev *d, void *p)
-{
-	(void)d;
-	cudaFree(p);
-}
-
-void *
-gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
-{
-	if (!gpu_ok(d))
-		return NULL;
-	if (bytes <= d->scratch[which].bytes)
-		return d->scratch[which].at;
-	cudaFree(d->scratch[which].at);
-	d->scratch[which].bytes = 0;
-	if ((d->scratch[which].at = gpu_alloc(d, bytes)) == NULL) {
-		gpu_fail(d, "no room for %zu bytes of scratch on the GPU", bytes);
-		return NULL;
-	}
-	d->scratch[which].bytes = bytes;
-	return d->scratch[which].at;
-}
-
-/* Through pinned memory, so that the copy goes on while the next piece is brought there. */
-static void
-gpu_put(struct dev *d, void *dst, const void *src, size_t bytes)
-{
-	size_t at, n;
-
-	for (at = 0; at < bytes && gpu_ok(d); at += n) {
-		auto &s = d->staging[d->turn];
-
-		d->turn ^= 1;
-		n = bytes - at < STAGING ? bytes - at : STAGING;
-		gpu_check(d, "put", cudaEventSynchronize(s.free));
-		memcpy(s.at, (const char *)src + at, n);
-		gpu_check(d, "put", cudaMemcpyAsync((char *)dst + at, s.at, n,
-		    cudaMemcpyHostToDevice, d->stream));
-		gpu_check(d, "put", cudaEventRecord(s.free, d->stream));
-	}
-}
-
-void *
-gpu_list(struct dev *d, const void *host, size_t bytes)
-{
-	void *p = gpu_scratch(d, SCRATCH_LIST, bytes);
-
-	if (p != NULL)
-		gpu_put(d, p, host, bytes);
-	return p;
-}
-
-static void
-gpu_get(struct dev *d, void *dst, const void *src, size_t bytes)
-{
-	if (gpu_ok(d) && gpu_check(d, "get", cudaMemcpyAsync(dst, src, bytes,
-	    cudaMemcpyDeviceToHost, d->stream)))
-		gpu_check(d, "get", cudaStreamSynchronize(d->stream));
-}
-
-static void
-gpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
-{
-	if (gpu_ok(d))
-		gpu_check(d, "copy", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
-		    d->stream));
-}
+/* ---- memory: gpu_memory.cu ---- */
 
 static const void *
 gpu_weights(struct dev *d, const void *host, size_t bytes)
@@ -270,30 +201,6 @@ gpu_weights(struct dev *d, const void *host, size_t bytes)
 	if (p != NULL)
 		gpu_put(d, p, host, bytes);
 	return p;
-}
-
-/* One block moves the pieces one after another: each goes to where an earlier one stood, or to
- * its own place. What the block's threads have read is not written before all have read it. */
-static __global__ void __launch_bounds__(1024)
-keep_rows(char *at, size_t bytes, const uint32_t *rows, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		const char *from = at + rows[i] * bytes;
-		char *to = at + i * bytes;
-
-		for (size_t b = threadIdx.x; b < bytes && from != to; b += blockDim.x)
-			to[b] = from[b];
-		__syncthreads();
-	}
-}
-
-static void
-gpu_keep(struct dev *d, void *at, size_t bytes, const uint32_t *rows, uint32_t n)
-{
-	const uint32_t *list;
-
-	if (n > 0 && (list = (const uint32_t *)gpu_list(d, rows, n * sizeof *rows)) != NULL)
-		LAUNCH(d, keep_rows, 1, 256, 0, (char *)at, bytes, list, n);
 }
 
 int

@@ -1,7 +1,8 @@
 /* gpu_internal.h - what the files of the CUDA backend share
  *
  * port.h           what kernels use that is not plain CUDA C
- * gpu_device.cu    open, memory, errors, the op table
+ * gpu_device.cu    open, errors, the op table
+ * gpu_memory.cu    allocation, scratch, copies to and from the host, rows that move
  * gpu_rows.cu      everything that handles one row at a time
  * gpu_matmul.cu    matrix products: cuBLAS, own kernels for few rows
  * gpu_attend.cu    attention of many queries, on tensor cores
@@ -26,13 +27,26 @@
 /* Most KV heads of a layer: their places go to kernels by value. */
 #define MAX_HEADS 128
 
+/* Most buffers of a struct staging. */
+#define MAX_BUFFERS 4
+
 /* Scratch that an op may use while it is enqueued and running: one piece for each purpose. */
 enum scratch {
 	SCRATCH_X,                   /* activations in 16 bits */
 	SCRATCH_PARTS,               /* what blocks leave for those that put it together */
 	SCRATCH_LIST,                /* lists from the host */
+	SCRATCH_ROWS,                /* rows that keep() moves */
 	SCRATCH_MASS,                /* what window_mass() makes before it goes to the host */
 	SCRATCHES
+};
+
+/* Pinned host memory on the way between a device and memory that is not pinned: buffers that are
+ * filled in turns. */
+struct staging {
+	char *at;                    /* [buffers][size] */
+	size_t size, used;           /* bytes of each; of the one whose turn it is */
+	unsigned buffers, turn;
+	cudaEvent_t done[MAX_BUFFERS];       /* the copies from or to a buffer */
 };
 
 struct dev {
@@ -45,9 +59,8 @@ struct dev {
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
-	/* pinned host memory through which put() copies, in turns */
-	struct { char *at; cudaEvent_t free; } staging[2];
-	int turn;
+	const char *kernel;          /* the last one that was launched */
+	struct staging out, in;      /* of put() and get() */
 };
 
 /* For tests: devices that are opened from now on use only naive kernels. */
@@ -63,10 +76,19 @@ gpu_ok(const struct dev *d)
 {
 	return d->error[0] == '\0';
 }
+/* Waits for the event; 0 after a failure, which is remembered under that name. */
+int gpu_wait(struct dev *, const char *what, cudaEvent_t);
 /* NULL after a failure; what was there may be lost. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
 /* The array of n elements of host memory, in scratch on the device */
 void *gpu_list(struct dev *, const void *host, size_t bytes);
+
+/* Buffers of `size` bytes each; closing one that is all zero is allowed. */
+void gpu_staging_open(struct dev *, struct staging *, unsigned buffers, size_t size);
+void gpu_staging_close(struct staging *);
+/* Where up to *n bytes, which becomes what there is room for, can be written that the caller then
+ * copies on this stream. Waits where copies out of that buffer are not done. */
+char *gpu_staging_next(struct dev *, struct staging *, cudaStream_t, size_t *n);
 
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
@@ -119,6 +141,12 @@ parts_of(size_t n, size_t part)
 
 /* ---- the ops, as in model/ops.h ---- */
 
+void *gpu_alloc(struct dev *, size_t);
+void gpu_free(struct dev *, void *);
+void gpu_put(struct dev *, void *, const void *, size_t);
+void gpu_get(struct dev *, void *, const void *, size_t);
+void gpu_copy(struct dev *, void *, const void *, size_t);
+void gpu_keep(struct dev *, void *, size_t, const uint32_t *, uint32_t);
 void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
 void gpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t, float);
 void gpu_rope(

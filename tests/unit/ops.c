@@ -405,9 +405,9 @@ main(int argc, char *argv[])
 		const char *name;
 		void (*run)(void);
 	} part[] = {
-		{ "rows", test_rows }, { "matmul", test_matmuls }, { "attend", test_attention },
-		{ "mass", test_mass }, { "choose", test_choosing }, { "chosen", test_chosen },
-		{ "index", test_indexes },
+		{ "memory", test_memory_ops }, { "rows", test_rows }, { "matmul", test_matmuls },
+		{ "attend", test_attention }, { "mass", test_mass },
+		{ "choose", test_choosing }, { "chosen", test_chosen }, { "index", test_indexes },
 		{ "cpu", test_cpu },
 	};
 	int verbose = argc > 1 && strcmp(argv[1], "-v") == 0, a, named;
