@@ -3,7 +3,6 @@
 
 #define MISSING(op, ...) void gpu_##op(struct dev *d, __VA_ARGS__) { gpu_fail(d, #op ": not on the GPU yet"); }
 
-MISSING(matmul, float *, const float *, const struct mat *, const float *, uint32_t, int)
 MISSING(attend_mass, float *, size_t, const float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
 MISSING(window_mass, float *, size_t, const float *, const struct layer_rows *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
 MISSING(pack_bits, struct entries *, const struct layer_rows *)
@@ -17,5 +16,4 @@ MISSING(spread, float *, size_t, const float *, size_t, const uint32_t *, size_t
 MISSING(attend_chosen, float *, const float *, const struct layer_rows *, const struct chosen *, uint32_t)
 MISSING(gather, struct layer_rows *, const struct layer_rows *, const struct chosen *)
 MISSING(rebuild, struct layer_rows *, const struct chosen *, const struct low_rank *, const double *)
-void gpu_blas_close(struct dev *d) { (void)d; }
 MISSING(attend_few, float *, float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t)
