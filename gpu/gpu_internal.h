@@ -93,6 +93,13 @@ char *gpu_staging_next(struct dev *, struct staging *, cudaStream_t, size_t *n);
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 
+/* gpu_attend.cu: attention by the naive kernel, for all shapes and types. The rows of a list are seen
+ * by all queries; qpos is then not read. */
+struct rows;
+struct picks;
+void gpu_attend_any(struct dev *, float *, float *, const float *, const struct rows *,
+    const struct picks *, enum kv_dtype, const uint32_t *, uint32_t, uint32_t);
+
 /* gpu_decode.cu: attend() of at most FEW_QUERIES rows, for all shapes and types */
 enum { FEW_QUERIES = 8 };
 void gpu_attend_few(struct dev *, float *, float *, const float *, const struct layer_rows *,
@@ -114,6 +121,50 @@ struct rows {
 /* Fills r; 0 after a failure, or when there are too many heads, or H is no multiple of them. */
 int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
+
+/* The chosen entries of a layer as a kernel's argument. They ascend, so that only rows at the end of
+ * a list may be missing, and row i of a KV head's list is in entry i / rows of it. */
+struct picks {
+	const uint32_t *at;          /* NULL: all rows, in order */
+	size_t stride;
+	uint32_t rows;               /* of an entry */
+	uint32_t n[MAX_HEADS];       /* entries; without at the number of rows */
+};
+
+/* Fills p (chosen NULL: all rows); 0 after a failure. */
+int gpu_picks_of(struct dev *, struct picks *p, const struct layer_rows *, const struct chosen *);
+
+/* Most rows that the list of KV head g can have: what is known without a look at it */
+static inline __host__ __device__ uint32_t
+listed_rows(const struct picks &p, const struct rows &c, uint32_t g)
+{
+	const uint64_t n = (uint64_t)p.n[g] * p.rows;
+
+	return n < c.len[g] ? (uint32_t)n : c.len[g];
+}
+
+/* How many of them there are */
+DEVICE uint32_t
+picked_rows(const struct picks &p, const struct rows &c, uint32_t g)
+{
+	const uint32_t *at = p.at + g * p.stride;
+	uint32_t n = p.n[g];
+
+	if (p.at == NULL)
+		return c.len[g];
+	while (n > 0 && (uint64_t)at[n - 1] * p.rows >= c.len[g])
+		n--;
+	if (n == 0)
+		return 0;
+	return (n - 1) * p.rows + min(c.len[g] - at[n - 1] * p.rows, p.rows);
+}
+
+/* Where in the KV head row i of the list stands */
+DEVICE uint32_t
+picked_row(const struct picks &p, uint32_t g, uint32_t i)
+{
+	return p.at == NULL ? i : p.at[g * p.stride + i / p.rows] * p.rows + i % p.rows;
+}
 
 /* work(T{}) with the C++ type of dtype */
 template <class F>

@@ -13,7 +13,4 @@ MISSING(key_scores, float *, size_t, const float *, const struct layer_rows *, u
 MISSING(join, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t, enum join)
 MISSING(top, struct chosen *, const float *, size_t, const uint32_t *, uint32_t)
 MISSING(spread, float *, size_t, const float *, size_t, const uint32_t *, size_t, const uint32_t *, uint32_t)
-MISSING(attend_chosen, float *, const float *, const struct layer_rows *, const struct chosen *, uint32_t)
-MISSING(gather, struct layer_rows *, const struct layer_rows *, const struct chosen *)
 MISSING(rebuild, struct layer_rows *, const struct chosen *, const struct low_rank *, const double *)
-MISSING(attend_few, float *, float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t)

@@ -20,6 +20,13 @@
 #define DEVICE static __device__ __forceinline__
 #define ALL_LANES 0xffffffffu
 
+/* Before a loop whose array indices must be constants, so that the arrays are in registers */
+#ifndef CUDA_EMULATED
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
 /* LAUNCH(d, kernel, grid, block, shared, arguments ...): on the stream of d, with so many bytes of
  * dynamic shared memory; an error is remembered under the kernel's name. A kernel with commas in
  * its template arguments stands in parentheses.
