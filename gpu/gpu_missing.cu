@@ -3,8 +3,6 @@
 
 #define MISSING(op, ...) void gpu_##op(struct dev *d, __VA_ARGS__) { gpu_fail(d, #op ": not on the GPU yet"); }
 
-MISSING(attend_mass, float *, size_t, const float *, const float *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
-MISSING(window_mass, float *, size_t, const float *, const struct layer_rows *, const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over)
 MISSING(pack_bits, struct entries *, const struct layer_rows *)
 MISSING(pack_pages, struct entries *, const struct layer_rows *)
 MISSING(bits_scores, float *, size_t, const float *, const struct entries *, const struct layer_rows *, uint32_t)
