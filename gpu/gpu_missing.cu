@@ -3,11 +3,6 @@
 
 #define MISSING(op, ...) void gpu_##op(struct dev *d, __VA_ARGS__) { gpu_fail(d, #op ": not on the GPU yet"); }
 
-MISSING(pack_bits, struct entries *, const struct layer_rows *)
-MISSING(pack_pages, struct entries *, const struct layer_rows *)
-MISSING(bits_scores, float *, size_t, const float *, const struct entries *, const struct layer_rows *, uint32_t)
-MISSING(page_scores, float *, size_t, const float *, const struct entries *, enum kv_dtype, uint32_t)
-MISSING(key_scores, float *, size_t, const float *, const struct layer_rows *, uint32_t)
 MISSING(join, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t, enum join)
 MISSING(top, struct chosen *, const float *, size_t, const uint32_t *, uint32_t)
 MISSING(spread, float *, size_t, const float *, size_t, const uint32_t *, size_t, const uint32_t *, uint32_t)
