@@ -108,7 +108,7 @@ draw(unsigned below)
 	random_state ^= random_state << 13;
 	random_state ^= random_state >> 7;
 	random_state ^= random_state << 17;
-	return (unsigned)(random_state >> 33) % below;
+	return (unsigned)((random_state >> 32) * below >> 32);
 }
 
 /* ---- fibers ---- */
@@ -236,22 +236,23 @@ void
 run_block(void)
 {
 	static unsigned order[MAX_THREADS];
-	unsigned left = threads, i, j, t;
+	unsigned left = threads, i, j, t, first;
 	bool moved;
 
 	start_block();
 	for (i = 0; i < threads; i++)
 		order[i] = device == 1 ? threads - 1 - i : i;
+	for (i = threads - 1; device == 2 && i > 0; i--) {
+		j = draw(i + 1);
+		t = order[i];
+		order[i] = order[j];
+		order[j] = t;
+	}
 	while (left > 0) {
-		for (i = threads - 1; device == 2 && i > 0; i--) {
-			j = draw(i + 1);
-			t = order[i];
-			order[i] = order[j];
-			order[j] = t;
-		}
+		first = device == 2 ? draw(threads) : 0;
 		moved = false;
 		for (i = 0; i < threads; i++) {
-			struct fiber *f = &fibers[order[i]];
+			struct fiber *f = &fibers[order[i + first < threads ? i + first : i + first - threads]];
 
 			if (!f->live || (f->waits != NULL && *f->waits == f->seen))
 				continue;
@@ -386,7 +387,10 @@ const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
 	struct warp *w = &warps[current->number / 32];
 	unsigned phase = current->phase ^= 1;
 
-	memcpy(w->slot[phase][lane], mine, 4 * (size_t)n);
+	if (n == 1)                    /* so that it is one move */
+		memcpy(w->slot[phase][lane], mine, 4);
+	else
+		memcpy(w->slot[phase][lane], mine, 4 * (size_t)n);
 	sync_warp(mask);
 	return w->slot[phase];
 }
