@@ -128,6 +128,40 @@ pair(float first, float second)
 	return narrow<T>(first).bits | (uint32_t)narrow<T>(second).bits << 16;
 }
 
+/* Element e of 16 bytes, widened; e is known when the kernel is compiled */
+template <class T>
+DEVICE float
+element(const uint4 &v, unsigned e)
+{
+	const uint32_t words[4] = { v.x, v.y, v.z, v.w };
+
+	return widen(T{ (uint16_t)(words[e / 2] >> 16 * (e % 2)) });
+}
+
+template <>
+__device__ __forceinline__ float
+element<bf16>(const uint4 &v, unsigned e)
+{
+	const uint32_t words[4] = { v.x, v.y, v.z, v.w };
+
+	return __uint_as_float(e % 2 == 0 ? words[e / 2] << 16 : words[e / 2] & 0xffff0000u);
+}
+
+template <>
+__device__ __forceinline__ float
+element<float>(const uint4 &v, unsigned e)
+{
+	const uint32_t words[4] = { v.x, v.y, v.z, v.w };
+
+	return __uint_as_float(words[e]);
+}
+
+/* N elements side by side, moved as one where they are 4, 8 or 16 bytes and aligned to that */
+template <class T, int N>
+struct alignas(sizeof(T) * N) pack {
+	T at[N];
+};
+
 /* ---- arithmetic ---- */
 
 /* 2^x, 2 ulp; 0 for -inf */
@@ -156,6 +190,17 @@ load_once(const void *p)
 	return v;
 #else
 	return *(const uint4 *)p;
+#endif
+}
+
+/* The line that p is in comes to the second-level cache; nobody waits for it. */
+DEVICE void
+load_ahead(const void *p)
+{
+#ifndef CUDA_EMULATED
+	asm volatile("prefetch.global.L2 [%0];" :: "l"(p));
+#else
+	(void)*(const volatile char *)p;
 #endif
 }
 
