@@ -1,8 +1,267 @@
-/* gpu_blas.cu - matrix products by cuBLAS */
+/* gpu_blas.cu - matrix products of many rows, by cuBLAS
+ *
+ * cuBLAS is half a gigabyte that decoding and most programs never touch, so it is not linked
+ * with but loaded when the first product needs it. Where it is missing, that is a failure then.
+ *
+ * 16-bit weights are multiplied with x in the same type, with f32 sums. For bf16 that is x
+ * rounded. f16 ends at 65504, so that a row of x which has greater elements, or only very
+ * small ones, is divided by a power of two first; y is multiplied by it afterwards. Which rows
+ * those are only the device knows: the kernels for y are launched always and leave a row alone
+ * whose power is 1. So there is no further pass over y as a rule.
+ *
+ * cuBLAS takes any sizes; tensor cores are as fast as they can be where in is a multiple of 8.
+ * f32 weights: f32 products on ordinary cores (not TF32). */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <cublas_v2.h>
+
 #include "gpu/gpu_internal.h"
+
+/* What NVIDIA recommends for Hopper; cuBLAS allocates nothing then, and a graph can be captured. */
+#define WORKSPACE ((size_t)32 << 20)
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#define LIBRARY "libcublas.so." TEXT(CUBLAS_VER_MAJOR)
+
+struct blas {
+	cublasHandle_t handle;         /* NULL: not opened yet */
+	void *workspace;
+	cublasStatus_t (*create)(cublasHandle_t *);
+	cublasStatus_t (*destroy)(cublasHandle_t);
+	cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
+	cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
+	const char *(*text)(cublasStatus_t);
+	cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n,
+	    int k, const void *alpha, const void *a, cudaDataType_t, int lda, const void *b,
+	    cudaDataType_t, int ldb, const void *beta, void *c, cudaDataType_t, int ldc,
+	    cublasComputeType_t, cublasGemmAlgo_t);
+};
+
+/* ---- the library ---- */
+
+/* Finds the functions; the library stays until the process ends. */
+static int
+load(struct dev *d, struct blas *b)
+{
+	const struct { const char *name; void *at; } function[] = {
+		{ "cublasCreate_v2", &b->create }, { "cublasDestroy_v2", &b->destroy },
+		{ "cublasSetStream_v2", &b->set_stream },
+		{ "cublasSetWorkspace_v2", &b->set_workspace },
+		{ "cublasGetStatusString", &b->text }, { "cublasGemmEx", &b->gemm },
+	};
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *found;
+
+	if (library == NULL)
+		library = dlopen("/usr/local/cuda/lib64/" LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	if (library == NULL) {
+		gpu_fail(d, "matmul: cuBLAS is not there: %s", dlerror());
+		return 0;
+	}
+	for (const auto &f : function) {
+		if ((found = dlsym(library, f.name)) == NULL) {
+			gpu_fail(d, "matmul: " LIBRARY ": %s", dlerror());
+			return 0;
+		}
+		memcpy(f.at, &found, sizeof found);
+	}
+	return 1;
+}
+
+static int
+check(struct dev *d, const char *what, cublasStatus_t status)
+{
+	if (status == CUBLAS_STATUS_SUCCESS)
+		return 1;
+	gpu_fail(d, "matmul: cuBLAS: %s: %s", what, d->blas->text(status));
+	return 0;
+}
+
+/* NULL after a failure */
+static const struct blas *
+opened(struct dev *d)
+{
+	struct blas *b = d->blas;
+
+	if (!gpu_ok(d) || (b != NULL && b->handle != NULL))
+		return gpu_ok(d) ? b : NULL;
+	if ((b = d->blas = (struct blas *)calloc(1, sizeof *b)) == NULL) {
+		gpu_fail(d, "matmul: no memory");
+		return NULL;
+	}
+	if (!load(d, b) || !gpu_check(d, "cudaSetDevice", cudaSetDevice(d->index)) ||
+	    !gpu_check(d, "matmul: workspace", cudaMalloc(&b->workspace, WORKSPACE)) ||
+	    !check(d, "create", b->create(&b->handle)) ||
+	    !check(d, "stream", b->set_stream(b->handle, d->stream)) ||
+	    !check(d, "workspace", b->set_workspace(b->handle, b->workspace, WORKSPACE)))
+		return NULL;
+	return b;
+}
 
 void
 gpu_blas_close(struct dev *d)
 {
-	(void)d;
+	if (d->blas == NULL)
+		return;
+	if (d->blas->handle != NULL)
+		d->blas->destroy(d->blas->handle);
+	cudaFree(d->blas->workspace);
+	free(d->blas);
+	d->blas = NULL;
+}
+
+/* ---- x in 16 bits ---- */
+
+enum { THREADS = 256 };
+
+/* Rows whose greatest element is within these stay as they are: what is far smaller becomes
+ * subnormal, and loses no more than rounding takes from the greatest anyway. */
+#define LEAST_F16 0x1p-6f
+#define MOST_F16 65504.0f
+#define LEAST_SCALE (-24)              /* y / 2^-24 does not overflow */
+
+/* The power of two that a row is divided by whose greatest magnitude that is: then it is below
+ * 2^15. 1 for a row of zeros, and where there are infinities. */
+DEVICE float
+scale_of(float most)
+{
+	int power = (int)(__float_as_uint(most) >> 23) - 127 - 14;
+
+	if ((most >= LEAST_F16 && most <= MOST_F16) || most == 0 || most > 3.4028234e38f)
+		return 1;
+	power = power < LEAST_SCALE ? LEAST_SCALE : power;
+	return __uint_as_float((unsigned)(power + 127) << 23);
+}
+
+/* The greatest magnitude of the block's row, in all threads; NaNs do not count. */
+template <int V>
+DEVICE float
+row_most(const float *row, uint32_t in)
+{
+	SHARED(float[THREADS / 32], part);
+	float most = 0;
+
+	for (uint32_t i = V * threadIdx.x; i < in; i += V * THREADS) {
+		const pack<float, V> p = *(const pack<float, V> *)(row + i);
+
+		for (int e = 0; e < V; e++)
+			most = fmaxf(most, fabsf(p.at[e]));
+	}
+	most = warp_max(most);
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = most;
+	__syncthreads();
+	for (int i = 0; i < THREADS / 32; i++)
+		most = fmaxf(most, part[i]);
+	return most;
+}
+
+/* A block for each row; scale NULL: all are 1. */
+template <class T, int V>
+static __global__ void __launch_bounds__(THREADS)
+narrow_rows(T *to, float *scale, const float *x, uint32_t in)
+{
+	const float *row = x + (size_t)blockIdx.x * in;
+	float by = 1;
+
+	to += (size_t)blockIdx.x * in;
+	if (scale != NULL) {
+		by = scale_of(row_most<V>(row, in));
+		if (threadIdx.x == 0)
+			scale[blockIdx.x] = by;
+	}
+	by = 1 / by;
+	for (uint32_t i = V * threadIdx.x; i < in; i += V * THREADS) {
+		const pack<float, V> p = *(const pack<float, V> *)(row + i);
+		pack<T, V> q;
+
+		for (int e = 0; e < V; e++)
+			q.at[e] = narrow<T>(p.at[e] * by);
+		*(pack<T, V> *)(to + i) = q;
+	}
+}
+
+/* x in the type of w, in scratch; *scale: of its rows, NULL where all are 1. Of several products
+ * with the same x in a row only the first converts it. NULL after a failure. */
+static const void *
+narrowed(struct dev *d, const float **scale, const float *x, const struct mat *w, uint32_t N)
+{
+	const size_t scales = ((size_t)N * 4 + 255) / 256 * 256;
+	char *at = (char *)gpu_scratch(d, SCRATCH_X, scales + (size_t)N * w->in * 2);
+	void *to = at + scales;
+	const auto &have = d->narrowed;
+	const bool wide = w->in % 4 == 0 && (uintptr_t)x % 16 == 0;
+
+	*scale = w->dtype == KV_F16 ? (float *)at : NULL;
+	if (at == NULL)
+		return NULL;
+	if (have.x == x && have.N == N && have.in == w->in && have.dtype == w->dtype)
+		return to;
+	if (w->dtype == KV_F16 && wide)
+		LAUNCH(d, (narrow_rows<f16, 4>), N, THREADS, 0, (f16 *)to, (float *)at, x, w->in);
+	else if (w->dtype == KV_F16)
+		LAUNCH(d, (narrow_rows<f16, 1>), N, THREADS, 0, (f16 *)to, (float *)at, x, w->in);
+	else if (wide)
+		LAUNCH(d, (narrow_rows<bf16, 4>), N, THREADS, 0, (bf16 *)to, NULL, x, w->in);
+	else
+		LAUNCH(d, (narrow_rows<bf16, 1>), N, THREADS, 0, (bf16 *)to, NULL, x, w->in);
+	return to;
+}
+
+/* ---- y before and after ---- */
+
+/* y <- (bias + y when add) / scale, to which the product is added then */
+static __global__ void __launch_bounds__(THREADS)
+begin_rows(float *y, const float *scale, const float *bias, uint32_t out, int add)
+{
+	const float by = scale == NULL ? 1 : 1 / scale[blockIdx.x];
+	float *row = y + (size_t)blockIdx.x * out;
+
+	if (add && bias == NULL && by == 1)
+		return;
+	for (uint32_t i = blockIdx.y * THREADS + threadIdx.x; i < out; i += gridDim.y * THREADS)
+		row[i] = ((bias != NULL ? bias[i] : 0) + (add ? row[i] : 0)) * by;
+}
+
+/* y <- y * scale */
+static __global__ void __launch_bounds__(THREADS)
+end_rows(float *y, const float *scale, uint32_t out)
+{
+	const float by = scale[blockIdx.x];
+	float *row = y + (size_t)blockIdx.x * out;
+
+	for (uint32_t i = blockIdx.y * THREADS + threadIdx.x; i < out && by != 1;
+	    i += gridDim.y * THREADS)
+		row[i] *= by;
+}
+
+/* ---- the product ---- */
+
+/* cuBLAS counts columns first: its c[N][out] = a^T b, with a[out][in] our w and b[N][in] our x. */
+void
+gpu_blas_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
+    uint32_t N, int add)
+{
+	const cudaDataType_t type = w->dtype == KV_F32 ? CUDA_R_32F :
+	    w->dtype == KV_F16 ? CUDA_R_16F : CUDA_R_16BF;
+	const struct blas *b = opened(d);
+	const dim3 grid(N, parts_of(w->out, 4 * THREADS) < 65536 ? parts_of(w->out, 4 * THREADS) : 65535);
+	const float one = 1, beta = add || bias != NULL ? 1 : 0, *scale = NULL;
+	const int in = (int)w->in, out = (int)w->out;
+	const void *x16 = x;
+
+	if (b == NULL || (w->dtype != KV_F32 && (x16 = narrowed(d, &scale, x, w, N)) == NULL))
+		return;
+	if (bias != NULL || (add && scale != NULL))
+		LAUNCH(d, begin_rows, grid, THREADS, 0, y, scale, bias, w->out, add);
+	if (gpu_ok(d))
+		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)N, in,
+		    &one, w->data, type, in, x16, type, in, &beta, y,
+		    CUDA_R_32F, out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+	if (scale != NULL)
+		LAUNCH(d, end_rows, grid, THREADS, 0, y, scale, w->out);
+	gpu_forget(d);
+	if (x16 != x && (y + (size_t)N * w->out <= x || x + (size_t)N * w->in <= y))
+		d->narrowed = { .x = x, .N = N, .in = w->in, .dtype = w->dtype };
 }

@@ -58,6 +58,7 @@ gpu_wait(struct dev *d, const char *what, cudaEvent_t e)
 int
 gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
 {
+	gpu_forget(d);
 	if (!gpu_ok(d))
 		return 0;
 	if (shared <= 48 << 10)

@@ -4,7 +4,8 @@
  * gpu_device.cu    open, errors, the op table
  * gpu_memory.cu    allocation, scratch, copies to and from the host, rows that move
  * gpu_rows.cu      everything that handles one row at a time
- * gpu_matmul.cu    matrix products: cuBLAS, own kernels for few rows
+ * gpu_matmul.cu    matrix products; own kernels for few rows
+ * gpu_blas.cu      matrix products of many rows: cuBLAS
  * gpu_attend.cu    attention of many queries, on tensor cores
  * gpu_decode.cu    attention of few queries: rows are cut into parts; chosen rows
  * gpu_mass.cu      attention mass, from the log-sum-exp
@@ -52,13 +53,17 @@ struct staging {
 struct dev {
 	int index;
 	cudaStream_t stream;
-	struct blas *blas;           /* gpu_matmul.cu's; NULL = not opened yet */
+	struct blas *blas;           /* gpu_blas.cu's; NULL = not opened yet */
 	unsigned sms;                /* multiprocessors */
 	size_t most_shared;          /* bytes of shared memory that a block may have */
 	int reference;               /* only naive kernels */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
+	/* Of which activations SCRATCH_X holds a copy in 16 bits; x NULL: of none. Forgotten by
+	 * every launch, put and copy, so that nothing can change x unnoticed: it is known only
+	 * from one product to the next that directly follows it. */
+	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
 	const char *kernel;          /* the last one that was launched */
 	struct staging out, in;      /* of put() and get() */
 };
@@ -90,6 +95,16 @@ void gpu_staging_close(struct staging *);
  * copies on this stream. Waits where copies out of that buffer are not done. */
 char *gpu_staging_next(struct dev *, struct staging *, cudaStream_t, size_t *n);
 
+/* Memory of the device is about to be written, or a graph to be captured. */
+static inline void
+gpu_forget(struct dev *d)
+{
+	d->narrowed.x = NULL;
+}
+
+/* gpu_blas.cu: matmul() of many rows */
+void gpu_blas_matmul(
+    struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 

@@ -3,6 +3,8 @@
  * Few rows: one pass over the weights, here. More: cuBLAS, gpu_blas.cu. */
 #include "gpu/gpu_internal.h"
 
+#define MOST (1u << 30)        /* rows, columns */
+
 /* ---- the naive kernel ---- */
 
 enum { SIDE = 16 };
@@ -76,7 +78,7 @@ reference(struct dev *d, float *y, const float *x, const struct mat *w, const fl
  * x stays in f32: 16 bits would spare no time. ABREAST rows use each element of x that is read
  * from shared memory, which has not much more than six times the bandwidth. */
 
-enum { FEW = 8, ABREAST = 4 };
+enum { ABREAST = 4 };
 enum { MOST_SUMS = 16 << 10 };         /* bytes of shared memory */
 
 /* For so many rows of x: threads of a block, blocks of a multiprocessor, and steps that are loaded
@@ -308,7 +310,9 @@ gpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 {
 	if (N == 0 || w->in == 0 || w->out == 0)
 		return;
-	if (d->reference || N > FEW)
+	if (N > MOST || w->in > MOST || w->out > MOST)
+		gpu_fail(d, "matmul: %u rows, weights %u x %u", N, w->out, w->in);
+	else if (d->reference)
 		reference(d, y, x, w, bias, N, add);
 	else if (N == 1)
 		few<1>(d, y, x, w, bias, N, add);
@@ -316,6 +320,8 @@ gpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 		few<2>(d, y, x, w, bias, N, add);
 	else if (N <= 4)
 		few<4>(d, y, x, w, bias, N, add);
-	else
+	else if (N <= 8)
 		few<8>(d, y, x, w, bias, N, add);
+	else
+		gpu_blas_matmul(d, y, x, w, bias, N, add);
 }

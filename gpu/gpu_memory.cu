@@ -102,6 +102,7 @@ gpu_put(struct dev *d, void *dst, const void *src, size_t bytes)
 	size_t at, n;
 	char *p;
 
+	gpu_forget(d);
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
 		n = bytes - at;
 		p = gpu_staging_next(d, &d->out, d->stream, &n);
@@ -154,6 +155,7 @@ gpu_get(struct dev *d, void *dst, const void *src, size_t bytes)
 void
 gpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
 {
+	gpu_forget(d);
 	if (gpu_ok(d) && bytes > 0)
 		gpu_check(d, "copy", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
 		    d->stream));

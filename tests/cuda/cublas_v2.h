@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#define CUBLAS_VER_MAJOR 13
+
 typedef struct emulated_cublas *cublasHandle_t;
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };

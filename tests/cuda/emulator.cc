@@ -12,6 +12,7 @@
  * AddressSanitizer, touch at all. */
 #include <cuda_runtime.h>
 #include <cublas_v2.h>
+#include <dlfcn.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,6 +43,10 @@
 #endif
 
 enum { MAX_THREADS = 1024, STACK = 256 << 10, MOST_SHARED = 227 << 10, PLACES = 16 };
+
+/* For tests: kernels launched so far */
+extern "C" unsigned long cuda_launches;
+unsigned long cuda_launches;
 
 namespace emulator {
 
@@ -458,6 +463,7 @@ launch(const char *name, dim3 grid, dim3 blocks, size_t dynamic, void (*body)(vo
 {
 	const size_t n = (size_t)grid.x * grid.y * grid.z;
 
+	cuda_launches++;
 	kernel = name;
 	kernel_body = body;
 	kernel_arg = arg;
@@ -673,7 +679,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 
 /* ---- cuBLAS ---- */
 
-cublasStatus_t cublasCreate_v2(cublasHandle_t *h) { *h = NULL; return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t
+cublasCreate_v2(cublasHandle_t *h)
+{
+	static char only;
+
+	*h = (cublasHandle_t)&only;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasDestroy_v2(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetStream_v2(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
 const char *cublasGetStatusString(cublasStatus_t) { return "not supported by the emulator"; }
@@ -684,42 +698,94 @@ cublasSetWorkspace_v2(cublasHandle_t, void *, size_t)
 	return CUBLAS_STATUS_SUCCESS;
 }
 
-static float
-element(const void *p, size_t i, cudaDataType_t type)
-{
-	float f;
+/* columns columns of p, each of k elements, in f32 and one after another; up to a multiple of
+ * BLOCK zeros follow. */
+static constexpr int BLOCK = 16;
 
-	kv_to_f32(&f, (const char *)p + i * (type == CUDA_R_32F ? 4 : 2),
-	    type == CUDA_R_32F ? KV_F32 : type == CUDA_R_16BF ? KV_BF16 : KV_F16, 1);
-	return f;
+static std::vector<float>
+widened(const void *p, int columns, int k, int ld, cudaDataType_t type)
+{
+	const size_t size = type == CUDA_R_32F ? 4 : 2;
+	std::vector<float> all((size_t)(columns + BLOCK - 1) / BLOCK * BLOCK * k);
+
+	for (int i = 0; i < columns; i++)
+		kv_to_f32(&all[(size_t)i * k], (const char *)p + (size_t)i * ld * size,
+		    type == CUDA_R_32F ? KV_F32 : type == CUDA_R_16BF ? KV_BF16 : KV_F16, (size_t)k);
+	return all;
 }
 
+/* BLOCK columns side by side: of each its first element, its second ... */
+static std::vector<float>
+interleaved(const std::vector<float> &all, int k)
+{
+	std::vector<float> to(all.size());
+
+	for (size_t i = 0; i < all.size(); i++) {
+		const size_t column = i / k, x = i % k;
+
+		to[(column / BLOCK * k + x) * BLOCK + column % BLOCK] = all[i];
+	}
+	return to;
+}
+
+/* Only what gpu/ asks for: a transposed, b not */
 cublasStatus_t
 cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
     const void *alpha, const void *a, cudaDataType_t atype, int lda, const void *b,
     cudaDataType_t btype, int ldb, const void *beta, void *c, cudaDataType_t ctype, int ldc,
     cublasComputeType_t, cublasGemmAlgo_t)
 {
-	std::vector<float> row((size_t)k);
-	float sum, *to;
-
-	if (ctype != CUDA_R_32F || atype != btype)
+	if (ctype != CUDA_R_32F || atype != btype || ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	uncover();
-	for (int i = 0; i < m; i++) {
-		for (int x = 0; x < k; x++)
-			row[x] = element(a, ta == CUBLAS_OP_T ? (size_t)i * lda + x :
-			    (size_t)x * lda + i, atype);
+	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);
+	const std::vector<float> wb = widened(b, n, k, ldb, btype);
+	for (int i = 0; i < m; i += BLOCK)
 		for (int j = 0; j < n; j++) {
-			sum = 0;
-			for (int x = 0; x < k; x++)
-				sum += row[x] * element(b, tb == CUBLAS_OP_T ?
-				    (size_t)x * ldb + j : (size_t)j * ldb + x, btype);
-			to = (float *)c + (size_t)j * ldc + i;
-			*to = *(const float *)alpha * sum +
-			    (*(const float *)beta != 0 ? *(const float *)beta * *to : 0);
+			const float *p = &wa[(size_t)i * k], *q = &wb[(size_t)j * k];
+			float *to = (float *)c + (size_t)j * ldc + i, sum[BLOCK] = {};
+
+			for (int x = 0; x < k; x++, p += BLOCK)
+				for (int e = 0; e < BLOCK; e++)
+					sum[e] += p[e] * q[x];
+			for (int e = 0; e < BLOCK && i + e < m; e++)
+				to[e] = *(const float *)alpha * sum[e] +
+				    (*(const float *)beta != 0 ? *(const float *)beta * to[e] : 0);
 		}
-	}
 	cover();
 	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- loading it ---- */
+
+int cublas_missing;
+
+void *
+emulated_dlopen(const char *, int)
+{
+	return cublas_missing ? NULL : (void *)&cublas_missing;
+}
+
+const char *
+emulated_dlerror(void)
+{
+	return "the emulator was told to have no libcublas";
+}
+
+void *
+emulated_dlsym(void *, const char *name)
+{
+	static const struct { const char *name; void *at; } function[] = {
+		{ "cublasCreate_v2", (void *)cublasCreate_v2 },
+		{ "cublasDestroy_v2", (void *)cublasDestroy_v2 },
+		{ "cublasSetStream_v2", (void *)cublasSetStream_v2 },
+		{ "cublasSetWorkspace_v2", (void *)cublasSetWorkspace_v2 },
+		{ "cublasGetStatusString", (void *)cublasGetStatusString },
+		{ "cublasGemmEx", (void *)cublasGemmEx },
+	};
+
+	for (const auto &f : function)
+		if (strcmp(f.name, name) == 0)
+			return f.at;
+	return NULL;
 }

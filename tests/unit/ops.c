@@ -2,7 +2,7 @@
  * (ops_reference.c)
  *
  * ops [-v] [part ...]: with -v also prints the largest error of each op. This file: the ops that
- * handle one row at a time, matmul, and what is refused. Attention is in ops_attend.c,
+ * handle one row at a time, and what is refused. Products are in ops_matmul.c, attention is in ops_attend.c,
  * retrieval in ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
 
@@ -215,74 +215,6 @@ test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 	free(v1);
 	free(want);
 	free(back);
-}
-
-/* ---- matmul ---- */
-
-static void
-test_matmul(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_bias, int add)
-{
-	const size_t ny = (size_t)N * out;
-	float *x = floats((size_t)N * in, 1), *w = floats((size_t)out * in, 1),
-	      *bias = floats(out, 1), *y = floats(ny, 1), *got;
-	double *want = malloc(ny * sizeof *want);
-	char what[80];
-	size_t i;
-	int k;
-
-	snprintf(what, sizeof what, "matmul %ux%ux%u %s%s%s", N, in, out, kv_dtype_name(type),
-	    with_bias ? " bias" : "", add ? " add" : "");
-	round_to(w, type, (size_t)out * in);
-	for (i = 0; i < ny; i++)
-		want[i] = y[i];
-	ref_matmul(want, x, w, with_bias ? bias : NULL, N, in, out, add);
-	new_case();
-	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-		void *dx = to_device(d, x, (size_t)N * in * 4), *dy = to_device(d, y, ny * 4),
-		     *db = to_device(d, bias, out * 4);
-		void *dw = to_device_as(d, w, type, (size_t)out * in);
-		struct mat m = { dw, type, out, in };
-
-		d->ops->matmul(d->dev, dy, dx, &m, with_bias ? db : NULL, N, add);
-		got = from_device(d, dy, ny);
-		compare(d, MATMUL, what, got, want, ny);
-		free(got);
-		d->ops->put(d->dev, dy, y, ny * 4);
-		d->ops->matmul(d->dev, dy, dx, &m, with_bias ? db : NULL, N, add);
-		got = from_device(d, dy, ny);
-		again(d, what, got, ny);
-		free(got);
-		d->ops->free(d->dev, dx);
-		d->ops->free(d->dev, dy);
-		d->ops->free(d->dev, db);
-		d->ops->free(d->dev, dw);
-	}
-	free(x);
-	free(w);
-	free(bias);
-	free(y);
-	free(want);
-}
-
-static void
-test_matmuls(void)
-{
-	static const uint32_t N[] = { 1, 2, 3, 5, 8, 9, 17, 33, 130 };
-	static const struct {
-		uint32_t in, out;
-	} shape[] = { { 64, 300 }, { 33, 5 }, { 250, 259 }, { 1, 1 }, { 7, 513 } };
-	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
-	size_t n, s;
-	uint32_t i = 0;
-
-	for (n = 0; n < sizeof N / sizeof N[0]; n++)
-		for (s = 0; s < sizeof shape / sizeof shape[0]; s++, i++)
-			test_matmul(
-			    N[n], shape[s].in, shape[s].out, type[i % 3], i / 3 % 2, i / 6 % 2);
-	test_matmul(700, 40, 600, KV_BF16, 1, 1);      /* more than one tile each way */
-	test_matmul(1, 2048, 517, KV_BF16, 0, 0);
-	test_matmul(4, 2048, 517, KV_F16, 1, 0);
 }
 
 /* ---- what is refused ---- */

@@ -56,6 +56,7 @@ void *to_device_as(struct device *, const float *x, enum kv_dtype type, size_t n
 float *from_device(struct device *, const void *p, size_t n);
 
 void test_memory_ops(void);                                 /* ops_memory.c */
+void test_matmuls(void);                                    /* ops_matmul.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_mass(void);
 void test_choosing(void);                                   /* ops_choose.c */

@@ -1,0 +1,20 @@
+/* dlfcn.h - stands in for the dynamic linker where gpu/ is compiled for the emulator: cuBLAS, which
+ * it loads, is emulator.cc's. See cuda_runtime.h. */
+#ifndef DLFCN_H
+#define DLFCN_H
+
+enum { RTLD_LOCAL = 0, RTLD_NOW = 2 };
+
+extern "C" {
+/* Set by a test: there is no cuBLAS. */
+extern int cublas_missing;
+void *emulated_dlopen(const char *, int);
+void *emulated_dlsym(void *, const char *);
+const char *emulated_dlerror(void);
+}
+
+#define dlopen emulated_dlopen
+#define dlsym emulated_dlsym
+#define dlerror emulated_dlerror
+
+#endif
