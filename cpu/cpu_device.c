@@ -162,6 +162,21 @@ cpu_keep(struct dev *d, void *at, size_t bytes, const uint32_t *rows, uint32_t n
 	}
 }
 
+/* What the system can spare is not known before somebody takes it. */
+static void
+cpu_room(struct dev *d, size_t *room, size_t *total)
+{
+	(void)d;
+	*room = *total = SIZE_MAX;
+}
+
+static void
+cpu_expect(struct dev *d, size_t bytes)
+{
+	(void)d;
+	(void)bytes;
+}
+
 static const void *
 cpu_weights(struct dev *d, const void *host, size_t bytes)
 {
@@ -176,12 +191,14 @@ const struct ops cpu_ops = {
 	.close = cpu_close,
 	.sync = cpu_sync,
 	.describe = cpu_describe,
+	.room = cpu_room,
 	.alloc = cpu_alloc,
 	.free = cpu_free,
 	.put = cpu_copy,
 	.get = cpu_copy,
 	.copy = cpu_copy,
 	.keep = cpu_keep,
+	.expect = cpu_expect,
 	.weights = cpu_weights,
 	.embed = cpu_embed,
 	.rmsnorm = cpu_rmsnorm,

@@ -98,6 +98,7 @@ gpu_close(struct dev *d)
 		cudaStreamSynchronize(d->stream);
 	for (i = 0; i < SCRATCHES; i++)
 		cudaFree(d->scratch[i].at);
+	gpu_weights_free(d);
 	gpu_staging_close(&d->out);
 	gpu_staging_close(&d->in);
 	gpu_blas_close(d);
@@ -151,7 +152,6 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	cudaDeviceProp p;
 	struct dev *d;
 
-	(void)threads;
 	if (!usable(index, &p, err, errlen))
 		return NULL;
 	if ((d = (struct dev *)calloc(1, sizeof *d)) == NULL) {
@@ -159,6 +159,7 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 		return NULL;
 	}
 	d->index = index;
+	d->threads = threads > 0 ? (unsigned)threads : 0;
 	d->sms = (unsigned)p.multiProcessorCount;
 	d->most_shared = p.sharedMemPerBlockOptin;
 	d->reference = force_reference;
@@ -181,6 +182,7 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 static const char *
 gpu_sync(struct dev *d)
 {
+	gpu_weights_end(d);
 	if (gpu_ok(d))
 		check_wait(d, "GPU", cudaStreamSynchronize(d->stream));
 	return gpu_ok(d) ? NULL : d->error;
@@ -190,18 +192,6 @@ static const char *
 gpu_describe(struct dev *d)
 {
 	return d->text;
-}
-
-/* ---- memory: gpu_memory.cu ---- */
-
-static const void *
-gpu_weights(struct dev *d, const void *host, size_t bytes)
-{
-	void *p = gpu_alloc(d, bytes);
-
-	if (p != NULL)
-		gpu_put(d, p, host, bytes);
-	return p;
 }
 
 int
@@ -228,12 +218,14 @@ const struct ops gpu_ops = {
 	.close = gpu_close,
 	.sync = gpu_sync,
 	.describe = gpu_describe,
+	.room = gpu_room,
 	.alloc = gpu_alloc,
 	.free = gpu_free,
 	.put = gpu_put,
 	.get = gpu_get,
 	.copy = gpu_copy,
 	.keep = gpu_keep,
+	.expect = gpu_expect,
 	.weights = gpu_weights,
 	.embed = gpu_embed,
 	.rmsnorm = gpu_rmsnorm,

@@ -3,6 +3,7 @@
  * port.h           what kernels use that is not plain CUDA C
  * gpu_device.cu    open, errors, the op table
  * gpu_memory.cu    allocation, scratch, copies to and from the host, rows that move
+ * gpu_weights.cu   weights on their way to the GPU
  * gpu_rows.cu      everything that handles one row at a time
  * gpu_matmul.cu    matrix products; own kernels for few rows
  * gpu_blas.cu      matrix products of many rows: cuBLAS
@@ -52,6 +53,7 @@ struct staging {
 
 struct dev {
 	int index;
+	unsigned threads;            /* that bring weights; 0 = all processors */
 	cudaStream_t stream;
 	struct blas *blas;           /* gpu_blas.cu's; NULL = not opened yet */
 	unsigned sms;                /* multiprocessors */
@@ -66,6 +68,9 @@ struct dev {
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
 	const char *kernel;          /* the last one that was launched */
 	struct staging out, in;      /* of put() and get() */
+	struct weights *weights;     /* gpu_weights.cu's */
+	struct upload *upload;
+	size_t expected;             /* bytes of weights that are still to come; 0 = not known */
 };
 
 /* For tests: devices that are opened from now on use only naive kernels. */
@@ -105,6 +110,11 @@ gpu_forget(struct dev *d)
 /* gpu_blas.cu: matmul() of many rows */
 void gpu_blas_matmul(
     struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
+
+/* An end to what brings weights; and to the weights, too. */
+void gpu_weights_end(struct dev *);
+void gpu_weights_free(struct dev *);
+
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 
@@ -207,12 +217,15 @@ parts_of(size_t n, size_t part)
 
 /* ---- the ops, as in model/ops.h ---- */
 
+void gpu_room(struct dev *, size_t *, size_t *);
 void *gpu_alloc(struct dev *, size_t);
 void gpu_free(struct dev *, void *);
 void gpu_put(struct dev *, void *, const void *, size_t);
 void gpu_get(struct dev *, void *, const void *, size_t);
 void gpu_copy(struct dev *, void *, const void *, size_t);
 void gpu_keep(struct dev *, void *, size_t, const uint32_t *, uint32_t);
+void gpu_expect(struct dev *, size_t);
+const void *gpu_weights(struct dev *, const void *, size_t);
 void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
 void gpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t, float);
 void gpu_rope(

@@ -12,6 +12,14 @@
 
 enum { THREADS = 256 };
 
+void
+gpu_room(struct dev *d, size_t *free, size_t *total)
+{
+	cudaSetDevice(d->index);
+	if (!gpu_check(d, "cudaMemGetInfo", cudaMemGetInfo(free, total)))
+		*free = *total = 0;
+}
+
 void *
 gpu_alloc(struct dev *d, size_t bytes)
 {

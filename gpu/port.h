@@ -46,10 +46,12 @@ template <class T> struct same { typedef T type; };
 #define SHARED(T, name) __shared__ typename same<T>::type name
 #else
 #define LAUNCH(d, kernel, grid, block, shared, ...) do { \
-	if (gpu_may_launch(d, NULL, (shared))) \
+	if (gpu_may_launch(d, NULL, (shared))) { \
+		emulator::finish_stream((d)->stream); \
 		emulator::launch(#kernel, (grid), (block), (shared), \
 		    [&] { (kernel)(__VA_ARGS__); }); \
-	} while (0)
+		gpu_launched(d, #kernel); \
+	} } while (0)
 #define DYN_SHARED(T, name) T *const name = reinterpret_cast<T *>(emulator::dynamic_shared)
 #define SHARED(T, name) auto &name = *static_cast<std::add_pointer_t<T>>(emulator::shared( \
 	[] { static const char place = 0; return &place; }(), sizeof(T), alignof(T)))

@@ -109,6 +109,9 @@ struct ops {
 
 	/* ---- memory ---- */
 
+	/* Bytes that can still be allocated, and that there are at all; SIZE_MAX: the device does
+	 * not say, and alloc() finds out. */
+	void (*room)(struct dev *, size_t *free, size_t *total);
 	/* device; 64-byte aligned, not cleared; NULL when there is none */
 	void *(*alloc)(struct dev *, size_t bytes);
 	void (*free)(struct dev *, void *);                        /* NULL allowed */
@@ -120,6 +123,9 @@ struct ops {
 	/* at[i] <- at[rows[i]] for i = 0 .. n-1, in this order and in place: rows[n] (host,
 	 * ascending) of `bytes` bytes each move together. Order stays, nothing is allocated. */
 	void (*keep)(struct dev *, void *at, size_t bytes, const uint32_t *rows, uint32_t n);
+	/* weights() will be called for so many bytes in all, each piece rounded up to a multiple of
+	 * 256: memory for them may be made at once. Need not be called. */
+	void (*expect)(struct dev *, size_t bytes);
 	/* Makes mapped weights usable as device memory: returns the pointer to use. The CPU
 	 * returns host itself (no copy). Valid until close(). NULL when there is no room. */
 	const void *(*weights)(struct dev *, const void *host, size_t bytes);

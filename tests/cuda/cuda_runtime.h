@@ -52,6 +52,9 @@ make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
 
 /* ---- a thread, its warp, its block ---- */
 
+struct emulated_stream;
+struct emulated_event;
+
 namespace emulator {
 
 /* Of the thread that runs now */
@@ -75,6 +78,8 @@ void *shared(const void *place, size_t size, size_t align);
 void copy_ahead(void *to, const void *from, bool there);
 void copies_group(void);
 void copies_wait(int all_but);
+/* What was asked of a stream so far is done. */
+void finish_stream(struct emulated_stream *);
 void launch(const char *name, dim3 grid, dim3 block, size_t dynamic, void (*body)(void *), void *arg);
 
 template <class F>
@@ -197,6 +202,7 @@ template <class T> T max(T a, T b) { return a < b ? b : a; }
 enum cudaError_t {
 	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
 	cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
+	cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
 	cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,

@@ -21,8 +21,10 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <deque>
 #include <map>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "libkvfile/dtype.h"
@@ -284,14 +286,37 @@ struct piece {
 std::map<char *, struct piece> pieces;
 std::multimap<size_t, char *> unused;  /* by whole */
 char *range, *range_end;
-size_t device_bytes = (size_t)16 << 30, in_use;
-int opened;
+size_t in_use;
+int opened, key = -1;                  /* of the range's pages; -1: the processor has no keys */
+
+/* $KV_EMULATED_MEMORY MiB, or 16 GiB */
+size_t
+device_bytes(void)
+{
+	const char *text = getenv("KV_EMULATED_MEMORY");
+
+	return text != NULL ? (size_t)strtoul(text, NULL, 10) << 20 : (size_t)16 << 30;
+}
+
+void
+make_range(void)
+{
+	range = range_end = (char *)mmap(NULL, RANGE, PROT_NONE,
+	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if ((key = pkey_alloc(0, PKEY_DISABLE_ACCESS)) >= 0 &&
+	    pkey_mprotect(range, RANGE, PROT_READ | PROT_WRITE, key) != 0)
+		key = -1;
+}
 
 /* Device memory may be touched from here on .. */
 void
 uncover(void)
 {
-	if (opened++ == 0 && range_end > range)
+	if (opened++ > 0)
+		return;
+	if (key >= 0)
+		pkey_set(key, 0);
+	else if (range_end > range)
 		mprotect(range, (size_t)(range_end - range), PROT_READ | PROT_WRITE);
 }
 
@@ -299,7 +324,11 @@ uncover(void)
 void
 cover(void)
 {
-	if (--opened == 0 && range_end > range)
+	if (--opened > 0)
+		return;
+	if (key >= 0)
+		pkey_set(key, PKEY_DISABLE_ACCESS);
+	else if (range_end > range)
 		mprotect(range, (size_t)(range_end - range), PROT_NONE);
 }
 
@@ -500,6 +529,94 @@ using namespace emulator;
 
 /* What the tests know it by */
 extern "C" const int cuda_emulated = 1;
+/* The so-manyth call from now on that can fail does; 0: none. */
+extern "C" { int cuda_emulated_failure; }
+
+/* ---- streams: what was asked for and is not done yet, in order ---- */
+
+struct pending {
+	void *to = NULL;
+	const void *from = NULL;       /* NULL: a byte instead */
+	size_t bytes = 0;
+	int byte = 0;
+	cudaStream_t stream = NULL;    /* not NULL: waits until so much of that stream is done */
+	uint64_t until = 0;
+};
+
+struct emulated_stream {
+	std::deque<struct pending> queue;
+	uint64_t queued, done;
+};
+
+struct emulated_event {
+	cudaStream_t stream;           /* NULL: not recorded yet */
+	uint64_t until;
+};
+
+static std::set<cudaStream_t> streams;
+static std::map<char *, size_t> pinned;
+
+/* What was taken and not given back: bytes of memory, and streams */
+extern "C" size_t
+cuda_emulated_held(void)
+{
+	size_t held = in_use + streams.size();
+
+	for (const auto &[at, bytes] : pinned)
+		held += bytes;
+	return held;
+}
+
+static cudaError_t
+failure(void)
+{
+	return cuda_emulated_failure > 0 && --cuda_emulated_failure == 0 ? cudaErrorUnknown :
+	    cudaSuccess;
+}
+
+static void
+finish(cudaStream_t s, uint64_t until)
+{
+	while (s->done < until && !s->queue.empty()) {
+		const struct pending p = s->queue.front();
+
+		s->queue.pop_front();
+		s->done++;
+		if (p.stream != NULL) {
+			if (streams.count(p.stream) > 0)
+				finish(p.stream, p.until);
+			continue;
+		}
+		uncover();
+		if (p.from != NULL)
+			memcpy(p.to, p.from, p.bytes);
+		else
+			memset(p.to, p.byte, p.bytes);
+		cover();
+	}
+}
+
+static void
+finish_all(void)
+{
+	for (cudaStream_t s : streams)
+		finish(s, UINT64_MAX);
+}
+
+static void
+enqueue(cudaStream_t s, const struct pending &p)
+{
+	if (streams.count(s) == 0)
+		die("work for a stream that is not there");
+	s->queue.push_back(p);
+	s->queued++;
+}
+
+void
+emulator::finish_stream(cudaStream_t s)
+{
+	finish(s, UINT64_MAX);
+}
 
 /* ---- the runtime ---- */
 
@@ -513,6 +630,7 @@ cudaGetErrorName(cudaError_t e)
 	case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
 	case cudaErrorNoDevice: return "cudaErrorNoDevice";
 	case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+	case cudaErrorUnknown: return "cudaErrorUnknown";
 	}
 	return "unknown";
 }
@@ -539,7 +657,7 @@ cudaGetDeviceProperties(cudaDeviceProp *p, int d)
 
 	*p = {};
 	snprintf(p->name, sizeof p->name, "emulated, %s", order[d]);
-	p->totalGlobalMem = device_bytes;
+	p->totalGlobalMem = device_bytes();
 	p->sharedMemPerBlockOptin = MOST_SHARED;
 	p->major = 8;
 	p->multiProcessorCount = 3;
@@ -550,9 +668,9 @@ cudaGetDeviceProperties(cudaDeviceProp *p, int d)
 cudaError_t
 cudaMemGetInfo(size_t *free, size_t *total)
 {
-	*free = device_bytes - in_use;
-	*total = device_bytes;
-	return cudaSuccess;
+	*total = device_bytes();
+	*free = in_use < *total ? *total - in_use : 0;
+	return failure();
 }
 
 cudaError_t
@@ -564,11 +682,10 @@ cudaMalloc(void **p, size_t bytes)
 	*p = NULL;
 	if (bytes == 0)
 		return cudaSuccess;
-	if (bytes > device_bytes - in_use)
+	if (bytes > device_bytes() || in_use > device_bytes() - bytes || failure())
 		return cudaErrorMemoryAllocation;
 	if (range == NULL)
-		range = range_end = (char *)mmap(NULL, RANGE, PROT_NONE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		make_range();
 	auto found = unused.lower_bound(whole);
 	if (found != unused.end() && found->first <= 2 * whole) {
 		at = found->second;
@@ -597,6 +714,7 @@ cudaFree(void *p)
 {
 	if (p == NULL)
 		return cudaSuccess;
+	finish_all();
 	auto found = pieces.find((char *)p);
 	if (found == pieces.end())
 		die("cudaFree(%p): not allocated", p);
@@ -610,12 +728,19 @@ cudaFree(void *p)
 cudaError_t
 cudaMallocHost(void **p, size_t bytes)
 {
-	return (*p = malloc(bytes)) != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+	*p = NULL;
+	if (failure() || (*p = malloc(bytes)) == NULL)
+		return cudaErrorMemoryAllocation;
+	pinned[(char *)*p] = bytes;
+	return cudaSuccess;
 }
 
 cudaError_t
 cudaFreeHost(void *p)
 {
+	finish_all();
+	if (p != NULL && pinned.erase((char *)p) == 0)
+		die("cudaFreeHost(%p): not allocated", p);
 	free(p);
 	return cudaSuccess;
 }
@@ -638,58 +763,149 @@ on_device(const void *p, size_t bytes)
 	return true;
 }
 
-cudaError_t
-cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t)
+static bool
+is_pinned(const void *p, size_t bytes)
 {
+	auto after = pinned.upper_bound((char *)p);
+
+	return after != pinned.begin() && (const char *)p + bytes <=
+	    std::prev(after)->first + std::prev(after)->second;
+}
+
+/* As late as may be: a buffer that is filled again too early, or read before it was waited for, is
+ * then wrong. Memory that is not pinned is copied at once, as a GPU's driver does. */
+cudaError_t
+cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s)
+{
+	const bool to_device = bytes > 0 && on_device(to, bytes);
+	const bool from_device = bytes > 0 && on_device(from, bytes);
+
+	if (failure())
+		return cudaErrorUnknown;
 	if (bytes == 0)
 		return cudaSuccess;
 	if (kind != cudaMemcpyDefault &&
-	    (on_device(to, bytes) != (kind == cudaMemcpyHostToDevice ||
-				      kind == cudaMemcpyDeviceToDevice) ||
-	    on_device(from, bytes) != (kind == cudaMemcpyDeviceToHost ||
-				       kind == cudaMemcpyDeviceToDevice)))
+	    (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+	    from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
 		die("copy of the wrong kind, %d", (int)kind);
-	uncover();
-	memcpy(to, from, bytes);
-	cover();
+	if (from_device && !to_device && is_pinned(to, bytes))
+		memset(to, 0xff, bytes);
+	enqueue(s, { .to = to, .from = from, .bytes = bytes });
+	if ((!to_device && !is_pinned(to, bytes)) || (!from_device && !is_pinned(from, bytes)))
+		finish(s, UINT64_MAX);
 	return cudaSuccess;
 }
 
 cudaError_t
-cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t)
+cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 {
+	if (failure())
+		return cudaErrorUnknown;
 	if (bytes == 0)
 		return cudaSuccess;
 	if (!on_device(p, bytes))
 		die("memset of host memory");
-	uncover();
-	memset(p, byte, bytes);
-	cover();
+	enqueue(s, { .to = p, .bytes = bytes, .byte = byte });
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { *s = NULL; return cudaSuccess; }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { *e = NULL; return cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t
+cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+	*s = NULL;
+	if (failure())
+		return cudaErrorUnknown;
+	streams.insert(*s = new emulated_stream());
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamDestroy(cudaStream_t s)
+{
+	finish_all();
+	if (streams.erase(s) == 0)
+		die("a stream that is not there is destroyed");
+	delete s;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamSynchronize(cudaStream_t s)
+{
+	finish(s, UINT64_MAX);
+	return failure();
+}
+
+cudaError_t
+cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+	if (failure())
+		return cudaErrorUnknown;
+	if (e->stream != NULL)
+		enqueue(s, { .stream = e->stream, .until = e->until });
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+	*e = NULL;
+	if (failure())
+		return cudaErrorUnknown;
+	*e = new emulated_event();
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventDestroy(cudaEvent_t e)
+{
+	delete e;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+	e->stream = s;
+	e->until = s->queued;
+	return failure();
+}
+
+cudaError_t
+cudaEventSynchronize(cudaEvent_t e)
+{
+	if (e->stream != NULL)
+		finish(e->stream, e->until);
+	return failure();
+}
 
 /* ---- cuBLAS ---- */
+
+struct emulated_cublas {
+	cudaStream_t stream;
+};
 
 cublasStatus_t
 cublasCreate_v2(cublasHandle_t *h)
 {
-	static char only;
-
-	*h = (cublasHandle_t)&only;
+	*h = new emulated_cublas();
 	return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasDestroy_v2(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasSetStream_v2(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t
+cublasDestroy_v2(cublasHandle_t h)
+{
+	delete h;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
+{
+	h->stream = s;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
 const char *cublasGetStatusString(cublasStatus_t) { return "not supported by the emulator"; }
 
 cublasStatus_t
@@ -730,13 +946,14 @@ interleaved(const std::vector<float> &all, int k)
 
 /* Only what gpu/ asks for: a transposed, b not */
 cublasStatus_t
-cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
     const void *alpha, const void *a, cudaDataType_t atype, int lda, const void *b,
     cudaDataType_t btype, int ldb, const void *beta, void *c, cudaDataType_t ctype, int ldc,
     cublasComputeType_t, cublasGemmAlgo_t)
 {
 	if (ctype != CUDA_R_32F || atype != btype || ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
+	finish_stream(h->stream);
 	uncover();
 	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);
 	const std::vector<float> wb = widened(b, n, k, ldb, btype);

@@ -3,6 +3,20 @@
 
 #include "tests/unit/ops_check.h"
 
+extern const int cuda_emulated __attribute__((weak));   /* tests/cuda */
+
+extern int cuda_emulated_failure __attribute__((weak));
+size_t cuda_emulated_held(void) __attribute__((weak));
+
+/* The same device once more */
+static struct dev *
+open_again(const struct device *d)
+{
+	char err[256];
+
+	return d->ops->open(strncmp(d->name, "cuda", 4) == 0 ? d->threads : 0, 3, err, sizeof err);
+}
+
 static unsigned char *
 random_bytes(size_t n)
 {
@@ -96,6 +110,119 @@ test_keeps(void)
 	test_keep(90000, 512, 0, all_but_one, "more than a piece");
 }
 
+/* Tensors of some sizes, expected or not, arrive whole, the next beside the last one. */
+static void
+test_weights(struct device *d, int expected)
+{
+	static const size_t size[] = { 5, (size_t)3 << 20, 4096, ((size_t)7 << 20) + 13, 1, 0, 777 };
+	enum { N = sizeof size / sizeof size[0] };
+	struct dev *dev = open_again(d);
+	unsigned char *x[N], *got;
+	const void *there[N];
+	size_t all = 0;
+	int i;
+
+	for (i = 0; i < N; i++)
+		all += (size[i] + 255) / 256 * 256;
+	if (expected)
+		d->ops->expect(dev, all);
+	for (i = 0; i < N; i++) {
+		x[i] = random_bytes(size[i]);
+		there[i] = d->ops->weights(dev, x[i], size[i]);
+		if (i == 3)                     /* an end in between */
+			verdict(d->ops->sync(dev) == NULL, "%s: weights", d->name);
+	}
+	for (i = 0; i < N; i++) {
+		got = malloc(size[i] + 1);
+		d->ops->get(dev, got, there[i], size[i]);
+		verdict(there[i] != NULL && (uintptr_t)there[i] % 16 == 0 &&
+		    memcmp(got, x[i], size[i]) == 0, "%s: %zu bytes of weights%s", d->name,
+		    size[i], expected ? ", expected" : "");
+		free(got);
+	}
+	d->ops->close(dev);
+	for (i = 0; i < N; i++)
+		free(x[i]);
+}
+
+/* Everything that a device has taken it gives back, also when nobody says free(). */
+static void
+test_room(struct device *d)
+{
+	size_t before, now, total;
+	struct dev *dev;
+	void *at;
+
+	d->ops->room(d->dev, &before, &total);
+	verdict(before > 0 && before <= total, "%s: %zu bytes free of %zu", d->name, before, total);
+	if (before == SIZE_MAX)                 /* it does not say */
+		return;
+	at = d->ops->alloc(d->dev, (size_t)4 << 20);
+	d->ops->room(d->dev, &now, &total);
+	verdict(before - now >= (size_t)4 << 20, "%s: 4 MiB take %zu", d->name, before - now);
+	d->ops->free(d->dev, at);
+	verdict(d->ops->alloc(d->dev, total + 1) == NULL, "%s: more than there is", d->name);
+
+	dev = open_again(d);
+	d->ops->expect(dev, 1000000);
+	verdict(d->ops->weights(dev, "weights", 8) != NULL, "%s: weights", d->name);
+	d->ops->close(dev);
+	d->ops->room(d->dev, &now, &total);
+	/* a driver keeps some for itself */
+	verdict(now == before || &cuda_emulated == NULL, "%s: %zu bytes free before, %zu after",
+	    d->name, before, now);
+}
+
+/* A bit of everything that can fail. Returns sync()'s answer. */
+static const char *
+try_everything(const struct device *d, struct dev *dev)
+{
+	static const uint32_t rows[] = { 1, 3, 4 };
+	static unsigned char bytes[(size_t)9 << 20];
+	void *at = d->ops->alloc(dev, sizeof bytes), *to = d->ops->alloc(dev, sizeof bytes);
+	const void *weights;
+
+	d->ops->expect(dev, (size_t)6 << 20);
+	weights = d->ops->weights(dev, bytes, (size_t)6 << 20);
+	if (at != NULL && to != NULL && weights != NULL) {
+		d->ops->put(dev, at, bytes, sizeof bytes);
+		d->ops->keep(dev, at, 16, rows, 3);
+		d->ops->copy(dev, to, at, sizeof bytes);
+		d->ops->get(dev, bytes, to, sizeof bytes);
+	}
+	d->ops->free(dev, at);
+	d->ops->free(dev, to);
+	return d->ops->sync(dev) != NULL ? d->ops->sync(dev) :
+	    at == NULL || to == NULL || weights == NULL ? "no memory" : NULL;
+}
+
+/* Whichever call of the runtime fails, somebody is told, with the name of what was being done, and
+ * all that was taken is given back. */
+static void
+test_failures(struct device *d)
+{
+	const size_t held = cuda_emulated_held();
+	char err[256] = "";
+	const char *why;
+	struct dev *dev;
+	int n, left = 0;
+
+	for (n = 1; left == 0 && n < 1000; n++) {
+		cuda_emulated_failure = n;
+		why = (dev = d->ops->open(d->threads, 2, err, sizeof err)) == NULL ? err :
+		    try_everything(d, dev);
+		left = cuda_emulated_failure;
+		cuda_emulated_failure = 0;
+		verdict(left > 0 ? why == NULL : why != NULL && (strstr(why, "cuda") != NULL ||
+		    strstr(why, "memory") != NULL || strstr(why, "no room") != NULL),
+		    "%s: call %d fails: \"%s\"", d->name, n, why != NULL ? why : "nothing said");
+		d->ops->close(dev);
+		verdict(cuda_emulated_held() == held, "%s: call %d fails: %zu bytes more are held",
+		    d->name, n, cuda_emulated_held() - held);
+	}
+	verdict(n > 20 && n < 1000, "%s: %d calls", d->name, n);
+}
+
 void
 test_memory_ops(void)
 {
@@ -106,6 +233,11 @@ test_memory_ops(void)
 		test_pieces(&device[k], 4000, 7);
 		test_pieces(&device[k], ((size_t)9 << 20) + 1, 3000001);
 		test_pieces(&device[k], ((size_t)13 << 20) + 5, SIZE_MAX);
+		test_weights(&device[k], 0);
+		test_weights(&device[k], 1);
+		test_room(&device[k]);
+		if (&cuda_emulated != NULL && k == 0)
+			test_failures(&device[k]);
 	}
 	test_keeps();
 }
