@@ -7,6 +7,13 @@
 
 #include "model/forward.h"
 
+uint64_t
+cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass)
+{
+	return 2 * m->id.head_width * (uint64_t)kv_dtype_size(dtype) + sizeof(uint32_t) +
+	    (mass ? m->id.query_heads / m->id.kv_heads * sizeof(float) : 0);
+}
+
 struct cache *
 cache_new(const struct model *m, enum kv_dtype dtype)
 {

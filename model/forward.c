@@ -60,6 +60,17 @@ workspace_new(const struct model *m, uint32_t rows)
 	return ws;
 }
 
+uint64_t
+workspace_bytes(const struct model *m, uint32_t rows)
+{
+	const struct kv_model *id = &m->id;
+	uint64_t E = id->head_width, floats = 2 * (uint64_t)id->hidden + id->query_heads * 2 * E +
+	    id->kv_heads * 2 * E + 2 * (uint64_t)id->ffn + id->query_heads;
+
+	return rows * (floats * sizeof(float) + sizeof(uint32_t)) +
+	    id->vocabulary * sizeof(float);
+}
+
 void
 workspace_free(struct workspace *ws, const struct model *m)
 {

@@ -48,6 +48,9 @@ struct cache {
 	uint32_t *logged_rows;         /* host [L][G] rows after the last event */
 };
 
+/* How much of the device one row of one KV head takes: key, value, position, and, with mass, what
+ * it has received from its query heads. */
+uint64_t cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass);
 /* An empty cache with keys and values of the given type. NULL without memory. */
 struct cache *cache_new(const struct model *m, enum kv_dtype dtype);
 void cache_free(struct cache *);                                /* NULL allowed */
@@ -121,6 +124,8 @@ void observation_expect(struct observation *, const struct model *m, uint32_t fr
 /* Buffers for up to N rows, allocated once. */
 struct workspace;
 struct workspace *workspace_new(const struct model *m, uint32_t rows);   /* NULL without memory */
+/* How much of the device that takes. */
+uint64_t workspace_bytes(const struct model *m, uint32_t rows);
 void workspace_free(struct workspace *, const struct model *m);          /* NULL allowed */
 uint32_t workspace_rows(const struct workspace *);
 /* device [N][D]: the residual stream */

@@ -21,6 +21,7 @@ struct loader {
 	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
 	uint8_t *host;          /* constants before they go to the device; NULL in the first pass */
 	size_t used;            /* bytes of constants so far, a multiple of 64 */
+	size_t matrices;        /* and of matrices, each a multiple of 256 */
 	char *err;
 	size_t errlen;
 };
@@ -71,6 +72,7 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 	if ((rc = need(ld, name, out, in, &t)) != MODEL_OK)
 		return rc;
 	*w = (struct mat){ .dtype = t->dtype, .out = out, .in = in };
+	ld->matrices += (t->bytes + 255) / 256 * 256;
 	if (ld->host == NULL)
 		return MODEL_OK;
 	w->data = ld->m->ops->weights(ld->m->dev, t->data, t->bytes);
@@ -189,7 +191,7 @@ bind(struct loader *ld)
 	void *freq;
 	int rc;
 
-	ld->used = 0;
+	ld->used = ld->matrices = 0;
 	reserve(ld, m->id.head_width / 2 * sizeof *m->freq, &freq, &device);
 	if (freq != NULL)
 		model_rope_frequencies(&m->id, freq);
@@ -236,11 +238,12 @@ bind_for_device(struct loader *ld)
 	const char *why;
 	int rc;
 
-	ld->host = calloc(1, ld->used);
-	m->constants = m->ops->alloc(m->dev, ld->used);
+	ld->host = calloc(1, m->constant_bytes);
+	m->constants = m->ops->alloc(m->dev, m->constant_bytes);
 	if (ld->host == NULL || m->constants == NULL)
 		return FAIL(ld, MODEL_ENOMEM, m->dir, "no room for %zu bytes of norm weights",
-		    ld->used);
+		    m->constant_bytes);
+	m->ops->expect(m->dev, m->matrix_bytes);
 	if ((rc = bind(ld)) != MODEL_OK)
 		return rc;
 	m->ops->put(m->dev, m->constants, ld->host, ld->used);
@@ -250,7 +253,7 @@ bind_for_device(struct loader *ld)
 }
 
 static int
-load(struct loader *ld, const char *dir)
+open_folder(struct loader *ld, const char *dir)
 {
 	struct model *m = ld->m;
 	int rc;
@@ -264,15 +267,16 @@ load(struct loader *ld, const char *dir)
 	ld->needed = calloc(safetensors_count(m->files) + 1, 1);
 	if (m->layer == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
-	if ((rc = bind(ld)) != MODEL_OK || (rc = check_leftovers(ld)) != MODEL_OK ||
-	    (rc = bind_for_device(ld)) != MODEL_OK)
+	if ((rc = bind(ld)) != MODEL_OK || (rc = check_leftovers(ld)) != MODEL_OK)
 		return rc;
+	m->constant_bytes = ld->used;
+	m->matrix_bytes = ld->matrices;
 	safetensors_fingerprint(m->files, m->id.weights);
 	return MODEL_OK;
 }
 
 int
-model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
+model_open(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
     size_t errlen)
 {
 	struct loader ld = { .m = calloc(1, sizeof *ld.m), .err = err, .errlen = errlen };
@@ -283,13 +287,41 @@ model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model
 		return folder_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	ld.m->ops = ops;
 	ld.m->dev = dev;
-	rc = load(&ld, dir);
+	rc = open_folder(&ld, dir);
 	free(ld.needed);
-	free(ld.host);
 	if (rc == MODEL_OK)
 		*out = ld.m;
 	else
 		model_free(ld.m);
+	return rc;
+}
+
+int
+model_bind(struct model *m, char *err, size_t errlen)
+{
+	struct loader ld = { .m = m, .err = err, .errlen = errlen };
+	int rc = MODEL_ENOMEM;
+
+	ld.needed = calloc(safetensors_count(m->files) + 1, 1);
+	if (ld.needed != NULL)
+		rc = bind_for_device(&ld);
+	else
+		folder_fail(err, errlen, rc, m->dir, "out of memory");
+	free(ld.needed);
+	free(ld.host);
+	return rc;
+}
+
+int
+model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
+    size_t errlen)
+{
+	int rc = model_open(dir, ops, dev, out, err, errlen);
+
+	if (rc == MODEL_OK && (rc = model_bind(*out, err, errlen)) != MODEL_OK) {
+		model_free(*out);
+		*out = NULL;
+	}
 	return rc;
 }
 

@@ -73,6 +73,9 @@ struct model {
 
 	/* the one device block that freq, norms and biases lie in */
 	void *constants;
+	size_t constant_bytes;                  /* of that block */
+	/* of the matrices on the device, where they do not stay in the mapping */
+	size_t matrix_bytes;
 	const struct ops *ops;                  /* the backend and device it was loaded for */
 	struct dev *dev;
 	struct safetensors *files;
@@ -82,10 +85,16 @@ struct model {
  * fields; no weights. */
 int model_config(const char *dir, struct model *m, char *err, size_t errlen);
 
-/* Loads a folder for a device. Every tensor the architecture needs must be there with the right
+/* Opens a folder for a device. Every tensor the architecture needs must be there with the right
  * shape; the message has both shapes. Tensors it does not need are an error unless known to be
  * harmless (rotary inv_freq buffers; with tied embeddings an lm_head.weight that is the same,
- * byte for byte). */
+ * byte for byte). All is known then that can be known of the model; the device has nothing of it
+ * yet. */
+int model_open(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
+    char *err, size_t errlen);
+/* Brings the weights to the device: once, before anything is run. */
+int model_bind(struct model *, char *err, size_t errlen);
+/* Both. */
 int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
     char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */

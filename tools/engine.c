@@ -1,9 +1,11 @@
 /* engine.c - the model folder that -m names, on the device that --device names */
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "model/forward.h"
 #include "tools/engine.h"
 #include "tools/tool.h"
 
@@ -37,7 +39,7 @@ engine_open(struct engine *e, const struct kv_reader *snapshot)
 
 	e->tokenizer = engine_tokenizer();
 	e->device = device_open();
-	rc = model_load(settings.model, e->device.ops, e->device.dev, &e->model, err, sizeof err);
+	rc = model_open(settings.model, e->device.ops, e->device.dev, &e->model, err, sizeof err);
 	if (rc != 0)
 		die(status_of(rc), "%s", err);
 	tokenizer_fingerprint(e->tokenizer, e->model->id.tokenizer);
@@ -48,6 +50,77 @@ engine_open(struct engine *e, const struct kv_reader *snapshot)
 	    "snapshot", "model", err, sizeof err) != 0)
 		die(EXIT_MODEL, "%s is not of the model %s: %s", kv_reader_name(snapshot),
 		    settings.model, err);
+}
+
+/* ---- does it fit? ---- */
+
+/* What ops hold for themselves at most besides activations in 16 bits: parts of attention, the
+ * workspace of matrix products, rows that move. */
+#define OWN_SCRATCH ((uint64_t)64 << 20)
+
+struct unit {
+	const char *name;
+	double bytes;
+};
+
+/* The one that suits a sum of so many bytes. */
+static struct unit
+unit_of(uint64_t sum)
+{
+	return sum >> 30 > 0 ? (struct unit){ "GiB", 1 << 30 } : (struct unit){ "MiB", 1 << 20 };
+}
+
+/* Dies when the device says that it has not so much. */
+static void
+refuse_too_much(const struct engine *e, const struct demand *d)
+{
+	const struct kv_model *id = &e->model->id;
+	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
+	uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
+	uint64_t cache = d->rows * cache_row_bytes(e->model, d->dtype, d->mass);
+	uint64_t activations = workspace_bytes(e->model, d->at_once) +
+	    d->stream * id->hidden * sizeof(float);
+	uint64_t scratch = OWN_SCRATCH + d->at_once * widest * 2;
+	uint64_t all = weights + cache + activations + scratch;
+	struct unit u = unit_of(all);
+	size_t room, total;
+
+	e->device.ops->room(e->device.dev, &room, &total);
+	device_check(&e->device);
+	if (room == SIZE_MAX || all <= room)
+		return;
+	die(EXIT_RUN, "%s: needs %.1f %s: weights %.1f, cache of %" PRIu64 " tokens %.1f, "
+	    "activations %.1f, scratch %.1f; %.1f %s are free", e->device.ops->name,
+	    (double)all / u.bytes, u.name, (double)weights / u.bytes, d->tokens,
+	    (double)cache / u.bytes, (double)activations / u.bytes, (double)scratch / u.bytes,
+	    (double)room / u.bytes, u.name);
+}
+
+void
+engine_load(struct engine *e, const struct demand *d)
+{
+	char err[1024];
+	int rc;
+
+	refuse_too_much(e, d);
+	if ((rc = model_bind(e->model, err, sizeof err)) != 0)
+		die(status_of(rc), "%s", err);
+}
+
+void
+engine_no_room(const struct engine *e, const char *what)
+{
+	const uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
+	size_t room, total;
+	struct unit u;
+
+	e->device.ops->room(e->device.dev, &room, &total);
+	if (room == SIZE_MAX)
+		die(EXIT_RUN, "no memory for %s", what);
+	u = unit_of(total);
+	die(EXIT_RUN, "%s: no room for %s: of %.1f %s, weights have %.1f, %.1f are free",
+	    e->device.ops->name, what, (double)total / u.bytes, u.name, (double)weights / u.bytes,
+	    (double)room / u.bytes);
 }
 
 void

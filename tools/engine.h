@@ -12,9 +12,24 @@ struct engine {
 	struct tokenizer *tokenizer;
 };
 
-/* Opens the device, the tokenizer and the model. When a snapshot is given, its identity must be
- * that of the model: exit 4 naming each field with both values. Dies. */
+/* Opens the device, the tokenizer and the model, which is not on the device yet. When a snapshot is
+ * given, its identity must be that of the model: exit 4 naming each field with both values. Dies. */
 void engine_open(struct engine *e, const struct kv_reader *snapshot);
+
+/* What the work will hold on the device, as far as it is known before it begins: the least. */
+struct demand {
+	uint64_t tokens;                /* that the cache is for; for the message */
+	uint64_t rows;                  /* of all KV heads of all layers together */
+	enum kv_dtype dtype;            /* of keys and values */
+	int mass;                       /* cache_want_mass() */
+	uint32_t at_once;               /* rows of the workspace */
+	uint64_t stream;                /* tokens of a residual stream beside it (stream.h) */
+};
+
+/* Brings the weights to the device. What cannot fit is refused before, with the sum. Dies. */
+void engine_load(struct engine *e, const struct demand *d);
+/* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
+void engine_no_room(const struct engine *e, const char *what) __attribute__((noreturn));
 void engine_close(struct engine *e);
 
 /* Only the tokenizer of settings.model. Dies. */

@@ -380,18 +380,24 @@ main(int argc, char **argv)
 	struct kv_reader *r;
 	struct engine e;
 	struct cache *c;
-	uint32_t n;
+	uint32_t n, spare;
 	double t0;
 	int rc;
 
 	check_options();
 	r = input_open(operand(argc, argv, first));
 	engine_open(&e, r);
+	spare = limit < ROOM ? limit : ROOM;
+	engine_load(&e, &(struct demand){ .tokens = spare,
+	    .rows = (uint64_t)spare * e.model->id.layers * e.model->id.kv_heads,
+	    .dtype = kv_reader_head(r)->dtype, .at_once = 1 });
 	if ((c = cache_new(e.model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
-	c->spare = limit < ROOM ? limit : ROOM;
+	c->spare = spare;
 	expect(c, &obs, keep);
-	if ((rc = snapshot_load(r, c, obs.window > 0 ? &obs : NULL)) < 0)
+	if ((rc = snapshot_load(r, c, obs.window > 0 ? &obs : NULL)) == KV_ENOMEM)
+		engine_no_room(&e, kv_reader_name(r));
+	if (rc < 0)
 		input_failed(r, rc);
 	check_loaded(c, &obs, r);
 	retrieval = start_retrieval(c);

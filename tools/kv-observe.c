@@ -69,7 +69,8 @@ hold(struct kv_reader *r, const struct kv_section *sec)
 }
 
 static struct held *
-read_snapshot(struct kv_reader *r, struct cache *c, struct observation *obs)
+read_snapshot(const struct engine *e, struct kv_reader *r, struct cache *c,
+    struct observation *obs)
 {
 	struct held *first = NULL, **tail = &first;
 	struct kv_section sec;
@@ -78,7 +79,9 @@ read_snapshot(struct kv_reader *r, struct cache *c, struct observation *obs)
 	while (input_next(r, &sec)) {
 		if (strcmp(sec.type, "pROv") == 0)
 			continue;               /* inherited */
-		if ((code = snapshot_take(r, &sec, c, obs)) < 0)
+		if ((code = snapshot_take(r, &sec, c, obs)) == KV_ENOMEM)
+			engine_no_room(e, kv_reader_name(r));
+		else if (code < 0)
 			input_failed(r, code);
 		*tail = hold(r, &sec);
 		tail = &(*tail)->next;
@@ -367,7 +370,7 @@ load(struct engine *e, struct kv_reader *r, struct cache **c, struct observation
 		die(EXIT_RUN, "no memory for %zu observation queries", keep_window + tokens);
 	if ((*c = cache_new(e->model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
-	held = read_snapshot(r, *c, obs);
+	held = read_snapshot(e, r, *c, obs);
 	if (obs != NULL && obs->loaded != e->model->id.layers)
 		obs->have = 0;
 	if (obs != NULL && obs->have < keep_window)
@@ -398,6 +401,10 @@ main(int argc, char **argv)
 	r = input_open(path);
 	engine_open(&e, r);
 	ids = read_ids(&e);
+	engine_load(&e, &(struct demand){ .tokens = ids.n,
+	    .rows = (uint64_t)ids.n * e.model->id.layers * e.model->id.kv_heads,
+	    .dtype = kv_reader_head(r)->dtype,
+	    .at_once = ids.n < AT_A_TIME ? (uint32_t)ids.n : AT_A_TIME });
 	kept = accumulate == NULL ? &obs : NULL;
 	held = load(&e, r, &c, kept, ids.n);
 	t0 = seconds();

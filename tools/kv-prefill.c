@@ -116,8 +116,9 @@ cache_dtype(const struct model *m, const struct kv_reader *from)
 
 /* The cache to continue: that of the snapshot, or an empty one. */
 static struct cache *
-start_cache(const struct model *m, struct kv_reader *from, struct observation *obs, size_t room)
+start_cache(const struct engine *e, struct kv_reader *from, struct observation *obs, size_t room)
 {
+	const struct model *m = e->model;
 	struct cache *c = cache_new(m, cache_dtype(m, from));
 	int rc;
 
@@ -128,10 +129,32 @@ start_cache(const struct model *m, struct kv_reader *from, struct observation *o
 	if (from != NULL && cache_want_indexes(c, (1u << INDEX_KINDS) - 1) != 0)
 		die(EXIT_RUN, "no memory for indexes");
 	c->spare = (uint32_t)room;
-	if (from != NULL && (rc = snapshot_load(from, c, obs)) < 0)
+	if (from != NULL && (rc = snapshot_load(from, c, obs)) == KV_ENOMEM)
+		engine_no_room(e, kv_reader_name(from));
+	else if (from != NULL && rc < 0)
 		input_failed(from, rc);
 	refuse_partial_mass(c, from);
 	return c;
+}
+
+/* The weights go to the device when there is room for what n tokens need at least. */
+static void
+load_model(struct engine *e, const struct kv_reader *from, size_t n)
+{
+	const struct kv_model *id = &e->model->id;
+	struct demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
+	    .mass = mass || fused_needs_mass(), .at_once = n < tile ? (uint32_t)n : tile };
+
+	d.rows = (uint64_t)n * id->layers * id->kv_heads;
+	if (fused_wanted() && fused.chunk != 0)
+		d.rows = fused_room(n) * (uint64_t)id->layers * id->kv_heads;
+	else if (fused_wanted() || finding_wanted())
+		d.rows = (uint64_t)n * id->kv_heads;
+	else if (selecting_wanted())
+		d.rows = (uint64_t)n * selecting_layers() * id->kv_heads;
+	if (fused_wanted() ? fused.chunk == 0 : selecting_wanted() || finding_wanted())
+		d.stream = n;
+	engine_load(e, &d);
 }
 
 /* Each chunk is an event of its own. */
@@ -199,14 +222,16 @@ find_layer(char **paths, size_t n)
 	struct ids *ids = must_alloc(n, sizeof *ids);
 	struct workspace *ws;
 	struct engine e;
-	size_t i;
+	size_t i, longest = 0;
 
 	engine_open(&e, NULL);
 	for (i = 0; i < n; i++) {
 		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, &ids[i]);
 		selecting_fit(e.model, ids[i].n, 0, 0);
 		prompts[i] = (struct prompt){ ids[i].ids, ids[i].n };
+		longest = ids[i].n > longest ? ids[i].n : longest;
 	}
+	load_model(&e, NULL, longest);
 	ws = make_workspace(e.model, tile);
 	finding_run(e.model, ws, cache_dtype(e.model, NULL), prompts, n);
 	workspace_free(ws, e.model);
@@ -285,11 +310,12 @@ main(int argc, char **argv)
 	engine_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
 	selecting_fit(e.model, ids.n, observe, from != NULL);
+	load_model(&e, from, ids.n);
 	window = fused_window();
 	if (window > 0 && observation_init(&obs, e.model, window) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
 
-	c = start_cache(e.model, from, window ? &obs : NULL, fused_room(ids.n));
+	c = start_cache(&e, from, window ? &obs : NULL, fused_room(ids.n));
 	fused_fit(e.model, ids.n, obs.have);
 	if (observe > obs.have + ids.n)
 		die(EXIT_USAGE, "--observe %u: the prompt has %zu tokens%s", observe, ids.n,

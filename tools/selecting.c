@@ -64,6 +64,12 @@ finding_wanted(void)
 	return find;
 }
 
+uint32_t
+selecting_layers(void)
+{
+	return tsp_layer != NOT_GIVEN ? tsp_layer + 1 : gem_layer != NOT_GIVEN ? gem_layer + 1 : 1;
+}
+
 static void
 check_tsp(void)
 {

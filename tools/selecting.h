@@ -17,6 +17,8 @@ void selecting_check(void);
 
 /* Tokens are to be selected: selecting_run() instead of run_tokens(). */
 int selecting_wanted(void);
+/* Layers that hold rows of the whole prompt, at least. */
+uint32_t selecting_layers(void);
 
 /* Judges them against a prompt of n tokens, with `observe` queries to keep. Dies with
  * EXIT_USAGE. */

@@ -43,10 +43,20 @@ stub_put(struct dev *d, void *dst, const void *src, size_t bytes)
 	memcpy(dst, src, bytes);
 }
 
+static size_t expected, brought;
+
+static void
+stub_expect(struct dev *d, size_t bytes)
+{
+	(void)d;
+	expected = bytes;
+}
+
 static const void *
 stub_weights(struct dev *d, const void *host, size_t bytes)
 {
-	(void)d, (void)bytes;
+	(void)d;
+	brought += (bytes + 255) / 256 * 256;
 	if (fail_weights > 0 && registered + 1 >= fail_weights)
 		return NULL;
 	registered++;
@@ -65,6 +75,7 @@ static const struct ops stub = {
 	.alloc = stub_alloc,
 	.free = stub_free,
 	.put = stub_put,
+	.expect = stub_expect,
 	.weights = stub_weights,
 	.sync = stub_sync
 };
@@ -72,8 +83,14 @@ static const struct ops stub = {
 static int
 load(const char *dir, struct model **m, char *err, size_t errlen)
 {
+	int rc;
+
 	registered = 0;
-	return model_load(dir, &stub, NULL, m, err, errlen);
+	brought = 0;
+	rc = model_load(dir, &stub, NULL, m, err, errlen);
+	CHECK(rc != MODEL_OK || expected == brought, "%zu bytes of weights were expected, %zu came",
+	    expected, brought);
+	return rc;
 }
 
 static void
