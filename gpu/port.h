@@ -122,12 +122,35 @@ narrow<f16>(float x)
 	return h;
 }
 
-/* Two elements in a register, the first in the lower half */
-template <class T>
-DEVICE uint32_t
-pair(float first, float second)
+/* Two elements in a register, the first in the lower half; rounded as by narrow() */
+template <class T> DEVICE uint32_t pair(float first, float second);
+
+template <>
+__device__ __forceinline__ uint32_t
+pair<bf16>(float first, float second)
 {
-	return narrow<T>(first).bits | (uint32_t)narrow<T>(second).bits << 16;
+#ifndef CUDA_EMULATED
+	uint32_t both;
+
+	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+	return both;
+#else
+	return narrow<bf16>(first).bits | (uint32_t)narrow<bf16>(second).bits << 16;
+#endif
+}
+
+template <>
+__device__ __forceinline__ uint32_t
+pair<f16>(float first, float second)
+{
+#ifndef CUDA_EMULATED
+	uint32_t both;
+
+	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+	return both;
+#else
+	return narrow<f16>(first).bits | (uint32_t)narrow<f16>(second).bits << 16;
+#endif
 }
 
 /* Element e of 16 bytes, widened; e is known when the kernel is compiled */
