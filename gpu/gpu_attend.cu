@@ -20,11 +20,12 @@ static __global__ void __launch_bounds__(NAIVE)
 reference_attend(float *o, float *lse, const float *q, const struct rows c, const struct picks list,
     const uint32_t *qpos, uint32_t H)
 {
-	DYN_SHARED(float, query);                    /* [E], out [E], p [NAIVE] */
+	DYN_SHARED(float, query);                    /* [E], out [E], p [NAIVE], row [NAIVE] */
 	const uint32_t E = c.E, n = blockIdx.x / H, h = blockIdx.x % H, g = h / (H / c.G);
 	const uint32_t t = threadIdx.x, len = picked_rows(list, c, g);
 	const uint32_t *pos = c.pos + c.start[g], last = list.at == NULL ? qpos[n] : UINT32_MAX;
 	const T *k = (const T *)c.k + c.start[g] * E, *v = (const T *)c.v + c.start[g] * E;
+	uint32_t *const row = (uint32_t *)(query + 2 * E + NAIVE);
 	float *out = query + E, *p = out + E, m = -INFINITY, l = 0;
 
 	for (uint32_t e = t; e < E; e += NAIVE) {
@@ -35,12 +36,12 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c, cons
 		float score = -INFINITY, top = m, sum = 0;
 
 		__syncthreads();
+		if (s + t < len)
+			row[t] = picked_row(list, g, s + t);
 		if (s + t < len && pos[s + t] <= last) {
-			const T *key = k + (size_t)picked_row(list, g, s + t) * E;
-
 			score = 0;
 			for (uint32_t e = 0; e < E; e++)
-				score += query[e] * widen(key[e]);
+				score += query[e] * widen(k[(size_t)row[t] * E + e]);
 		}
 		p[t] = score;
 		__syncthreads();
@@ -58,7 +59,7 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c, cons
 		for (uint32_t e = t; e < E && o != NULL; e += NAIVE) {
 			sum = 0;
 			for (uint32_t i = 0; i < rows; i++)
-				sum += p[i] * widen(v[(size_t)picked_row(list, g, s + i) * E + e]);
+				sum += p[i] * widen(v[(size_t)row[i] * E + e]);
 			out[e] = out[e] * alpha + sum;
 		}
 	}
@@ -72,7 +73,7 @@ void
 gpu_attend_any(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
     const struct picks *list, enum kv_dtype dtype, const uint32_t *qpos, uint32_t N, uint32_t H)
 {
-	const size_t shared = (2 * c->E + NAIVE) * sizeof(float);
+	const size_t shared = (2 * c->E + 2 * NAIVE) * sizeof(float);
 
 	with_type(dtype, [&](auto t) {
 		LAUNCH(d, reference_attend<decltype(t)>, N * H, NAIVE, shared, o, lse, q, *c, *list,

@@ -147,8 +147,7 @@ struct rows {
 int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
 
-/* The chosen entries of a layer as a kernel's argument. They ascend, so that only rows at the end of
- * a list may be missing, and row i of a KV head's list is in entry i / rows of it. */
+/* The chosen entries of a layer as a kernel's argument */
 struct picks {
 	const uint32_t *at;          /* NULL: all rows, in order */
 	size_t stride;
@@ -159,29 +158,14 @@ struct picks {
 /* Fills p (chosen NULL: all rows); 0 after a failure. */
 int gpu_picks_of(struct dev *, struct picks *p, const struct layer_rows *, const struct chosen *);
 
-/* Most rows that the list of KV head g can have: what is known without a look at it */
+/* Rows of the list of KV head g. An entry that is cut short is in every list that is not empty. */
 static inline __host__ __device__ uint32_t
-listed_rows(const struct picks &p, const struct rows &c, uint32_t g)
-{
-	const uint64_t n = (uint64_t)p.n[g] * p.rows;
-
-	return n < c.len[g] ? (uint32_t)n : c.len[g];
-}
-
-/* How many of them there are */
-DEVICE uint32_t
 picked_rows(const struct picks &p, const struct rows &c, uint32_t g)
 {
-	const uint32_t *at = p.at + g * p.stride;
-	uint32_t n = p.n[g];
+	const uint32_t len = c.len[g], cut = (p.rows - len % p.rows) % p.rows;
+	const uint64_t n = p.n[g] == 0 ? 0 : (uint64_t)p.n[g] * p.rows - cut;
 
-	if (p.at == NULL)
-		return c.len[g];
-	while (n > 0 && (uint64_t)at[n - 1] * p.rows >= c.len[g])
-		n--;
-	if (n == 0)
-		return 0;
-	return (n - 1) * p.rows + min(c.len[g] - at[n - 1] * p.rows, p.rows);
+	return n < len ? (uint32_t)n : len;
 }
 
 /* Where in the KV head row i of the list stands */

@@ -23,8 +23,11 @@
 /* Before a loop whose array indices must be constants, so that the arrays are in registers */
 #ifndef CUDA_EMULATED
 #define UNROLL _Pragma("unroll")
+#define UNROLL_BY(n) UNROLL_PRAGMA(unroll n)
+#define UNROLL_PRAGMA(x) _Pragma(#x)
 #else
 #define UNROLL
+#define UNROLL_BY(n)
 #endif
 
 /* LAUNCH(d, kernel, grid, block, shared, arguments ...): on the stream of d, with so many bytes of

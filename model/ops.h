@@ -72,7 +72,8 @@ struct entries {
 };
 
 /* Entries that were chosen of each KV head, ascending. Entry i stands for the rows i*rows ..
- * i*rows + rows-1, as far as there are so many. */
+ * i*rows + rows-1, as far as there are so many. Where the last of all entries has fewer, it is
+ * one of those chosen, if any is: so the number of rows is known without a look at the list. */
 struct chosen {
 	uint32_t *at;                /* device [G][stride] */
 	size_t stride;

@@ -7,12 +7,21 @@
 
 #include "tests/unit/ops_check.h"
 
+enum form {
+	PACKED = 1,                  /* heads one after the other, instead of cap rows each */
+	ONE_LONG = 2,                /* heads but the first have one row or none */
+	LATE = 4,                    /* queries that see most rows */
+};
+
 struct shape {
 	uint32_t N, H, G, E, S;      /* S rows of the longest head */
 	enum kv_dtype type;
 	float scale;                 /* of queries and keys */
-	int packed;                  /* heads one after the other, instead of cap rows each */
+	int form;                    /* enum form, together */
 };
+
+/* So few queries are attended to in f32 by every device. */
+#define FEW 8
 
 /* Keys and values as host arrays */
 struct cache {
@@ -30,9 +39,9 @@ make_cache(struct cache *c, const struct shape *s)
 
 	c->cap = s->S + 3;
 	for (g = 0, c->rows = 0; g < s->G; g++) {
-		c->len[g] = g == 0 ? s->S : g == 2 ? 0 : draw(s->S + 1);
-		c->start[g] = s->packed ? c->rows : (uint64_t)g * c->cap;
-		c->rows = c->start[g] + (s->packed ? c->len[g] : c->cap);
+		c->len[g] = g == 0 ? s->S : g == 2 ? 0 : s->form & ONE_LONG ? g % 2 : draw(s->S + 1);
+		c->start[g] = s->form & PACKED ? c->rows : (uint64_t)g * c->cap;
+		c->rows = c->start[g] + (s->form & PACKED ? c->len[g] : c->cap);
 	}
 	c->k = floats(c->rows * s->E, s->scale);
 	c->v = floats(c->rows * s->E, 1);
@@ -42,14 +51,14 @@ make_cache(struct cache *c, const struct shape *s)
 	for (g = 0; g < s->G; g++) {
 		for (r = 0, at = 2; r < c->len[g]; r++, at += 1 + (draw(3) == 0))
 			c->pos[c->start[g] + r] = at;
-		for (; !s->packed && r < c->cap; r++)
+		for (; !(s->form & PACKED) && r < c->cap; r++)
 			for (i = 0; i < s->E; i++)
 				c->k[(c->start[g] + r) * s->E + i] =
 				    c->v[(c->start[g] + r) * s->E + i] = NAN;
 	}
 	c->qpos = malloc(s->N * sizeof *c->qpos);
 	for (n = 0; n < s->N; n++)     /* from one that sees nothing to one that sees all */
-		c->qpos[n] = s->N == 1 ? 3 * s->S : n * step * 2;
+		c->qpos[n] = s->N == 1 ? 3 * s->S : s->form & LATE ? s->S + n : n * step * 2;
 }
 
 static void
@@ -89,8 +98,9 @@ free_rows(struct device *d, struct layer_rows *r)
 static void
 name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
-	snprintf(what, size, "%s N %u H %u/%u E %u S %u %s%s", op, s->N, s->H, s->G, s->E, s->S,
-	    kv_dtype_name(s->type), s->packed ? " packed" : "");
+	snprintf(what, size, "%s N %u H %u/%u E %u S %u %s%s%s%s", op, s->N, s->H, s->G, s->E, s->S,
+	    kv_dtype_name(s->type), s->form & PACKED ? " packed" : "",
+	    s->form & ONE_LONG ? " one long" : "", s->form & LATE ? " late" : "");
 }
 
 static void
@@ -100,8 +110,9 @@ test_attend(const struct shape *s)
 	float *q = floats(n, s->scale), *o, *lse;
 	double *want = malloc(n * sizeof *want), *want_lse = malloc(NH * sizeof *want_lse);
 	struct ref_rows ref;
+	const int few = s->N <= FEW;
 	struct cache c;
-	char what[80];
+	char what[96];
 	int k, lses;
 
 	make_cache(&c, s);
@@ -121,9 +132,10 @@ test_attend(const struct shape *s)
 			o = from_device(d, out, n);
 			lse = from_device(d, dl, NH);
 			if (lses) {
-				compare(d, LSE, what, lse, want_lse, NH);
+				compare(d, few ? LSE_FEW : LSE, what, lse, want_lse, NH);
 			} else {
-				compare(d, s->scale > 2 ? ATTEND_LARGE : ATTEND, what, o, want, n);
+				compare(d, s->scale > 2 ? ATTEND_LARGE : few ? ATTEND_FEW : ATTEND,
+				    what, o, want, n);
 				free(o);
 				d->ops->attend(d->dev, out, NULL, dq, &rows, dp, s->N, s->H);
 				o = from_device(d, out, n);
@@ -282,6 +294,22 @@ static const struct shape more[] = {
 	{ 5, 4, 2, 64, 0, KV_BF16, 1, 0 },         /* no rows at all */
 	{ 4, 4, 2, 64, 1, KV_BF16, 1, 1 },
 };
+/* Few queries, over rows that are shared out */
+static const struct shape few[] = {
+	{ 1, 8, 8, 128, 2000, KV_BF16, 1, ONE_LONG | LATE },
+	{ 1, 32, 4, 128, 1001, KV_BF16, 1, PACKED | ONE_LONG | LATE },
+	{ 4, 4, 4, 64, 1500, KV_F16, 1, ONE_LONG | LATE },
+	{ 1, 64, 64, 64, 9, KV_F16, 1, PACKED | LATE },   /* more KV heads than shares */
+	{ 1, 16, 1, 256, 130, KV_BF16, 1, LATE },
+	{ 2, 2, 2, 136, 77, KV_F16, 1, LATE },
+	{ 1, 150, 1, 64, 90, KV_F16, 1, LATE },
+	{ 8, 4, 1, 128, 63, KV_BF16, 1, 0 },       /* about one share, and about one tile */
+	{ 8, 4, 1, 128, 64, KV_BF16, 1, LATE },
+	{ 8, 4, 1, 128, 65, KV_BF16, 1, LATE },
+	{ 1, 4, 1, 128, 31, KV_F32, 1, LATE },
+	{ 1, 4, 1, 128, 33, KV_F32, 1, LATE },
+	{ 1, 4, 1, 128, 385, KV_BF16, 30, LATE },
+};
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
 /* Number i of all of them */
@@ -290,6 +318,25 @@ shape_of(size_t i)
 {
 	return (struct shape){ N[i / COUNT(E)], heads[i % 5].H, heads[i % 5].G, E[i % COUNT(E)],
 		1 + draw(300), type[i % 3], 1, i / 2 % 2 };
+}
+
+/* Every number of queries that is few, and different numbers of query heads for a KV head */
+static void
+test_few(void)
+{
+	static const uint32_t R[] = { 1, 4, 7, 8, 16 }, widths[] = { 64, 80, 96, 128 };
+	struct shape s;
+	size_t i;
+
+	for (i = 0; i < 4 * COUNT(R); i++) {
+		s = (struct shape){ 1 + i % FEW, 0, 1 + i % 2, widths[i / 2 % 4], 1 + draw(100),
+			type[i % 7 % 3], 1, (i % 2 ? PACKED : 0) | (i % 5 == 4 ? ONE_LONG : 0) |
+			(i % 3 < 2 ? LATE : 0) };
+		s.H = R[i % COUNT(R)] * s.G;
+		test_attend(&s);
+	}
+	for (i = 0; i < COUNT(few); i++)
+		test_attend(&few[i]);
 }
 
 void
@@ -304,6 +351,7 @@ test_attention(void)
 	}
 	for (i = 0; i < COUNT(more); i++)
 		test_attend(&more[i]);
+	test_few();
 }
 
 void

@@ -9,7 +9,8 @@
 #define BEHIND 3                     /* rows behind the longest head, entries behind a list */
 #define FAR 4000000000u              /* behind the last position */
 
-enum which { SOME, NONE, ALL };
+/* ONE_LONG: some, and KV heads but the first have one row or none */
+enum which { SOME, NONE, ALL, ONE_LONG };
 
 struct shape {
 	uint32_t H, G, E, S;         /* S rows of the longest head */
@@ -45,7 +46,7 @@ make_cache(struct sample *c, const struct shape *s)
 	c->pos = malloc((c->rows + 1) * 4);
 	for (g = 0; g < s->G; g++) {
 		c->start[g] = g * c->cap;
-		c->len[g] = g == 0 ? s->S : draw(s->S + 1);
+		c->len[g] = g == 0 ? s->S : s->which == ONE_LONG ? g % 2 : draw(s->S + 1);
 		for (r = 0; r < c->cap; r++) {
 			row = c->start[g] + r;
 			c->pos[row] = (uint32_t)(r == 0 ? 5 : c->pos[row - 1] + 1 + draw(3));
@@ -75,7 +76,7 @@ make_choice(struct sample *c, const struct shape *s)
 		entries = (c->len[g] + s->entry - 1) / s->entry;
 		c->n[g] = c->picked[g] = 0;
 		for (i = 0; i < entries; i++) {
-			if (s->which == NONE || (s->which == SOME &&
+			if (s->which == NONE || (s->which != ALL &&
 			    (g == 2 || (i + 1 < entries && draw(3) > 0))))
 				continue;
 			c->at[g * c->stride + c->n[g]++] = (uint32_t)i;
@@ -143,7 +144,7 @@ free_rows(struct device *d, struct layer_rows *r)
 static void
 name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
-	static const char *const which[] = { "some", "none", "all" };
+	static const char *const which[] = { "some", "none", "all", "one long" };
 
 	snprintf(what, size, "%s H %u/%u E %u S %u entry %u %s %s", op, s->H, s->G, s->E, s->S,
 	    s->entry, which[s->which], kv_dtype_name(s->type));
@@ -456,6 +457,11 @@ test_chosen(void)
 		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1 },      /* more heads than are few */
 		{ 8, 2, 64, 900, 1, SOME, KV_F32, 30 },        /* logits of several hundred */
 		{ 8, 4, 64, 100, 1, NONE, KV_BF16, 1 },
+		{ 28, 4, 128, 3000, 1, ONE_LONG, KV_BF16, 1 },  /* one list, and few rows else */
+		{ 16, 4, 128, 1001, 16, ONE_LONG, KV_BF16, 1 },
+		{ 16, 1, 96, 1234, 100, SOME, KV_F16, 1 },  /* shares end within entries */
+		{ 2, 2, 128, 1235, 700, SOME, KV_F32, 1 },
+		{ 8, 1, 256, 500, 7, SOME, KV_BF16, 1 },
 		{ 6, 3, 64, 0, 1, ALL, KV_BF16, 1 },
 		{ 6, 3, 64, 1, 16, ALL, KV_F16, 1 },
 		{ 2, 1, 1, 77, 3, SOME, KV_F32, 1 },
