@@ -23,6 +23,7 @@
 
 #include <deque>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -49,6 +50,10 @@ enum { MAX_THREADS = 1024, STACK = 256 << 10, MOST_SHARED = 227 << 10, PLACES = 
 /* For tests: kernels launched so far */
 extern "C" unsigned long cuda_launches;
 unsigned long cuda_launches;
+
+/* Programs may have a device for each of several threads: one call or kernel at a time. */
+static std::recursive_mutex one_at_a_time;
+#define ALONE() std::lock_guard<std::recursive_mutex> alone(one_at_a_time)
 
 namespace emulator {
 
@@ -490,6 +495,7 @@ shared(const void *key, size_t size, size_t align)
 void
 launch(const char *name, dim3 grid, dim3 blocks, size_t dynamic, void (*body)(void *), void *arg)
 {
+	ALONE();
 	const size_t n = (size_t)grid.x * grid.y * grid.z;
 
 	cuda_launches++;
@@ -560,6 +566,7 @@ static std::map<char *, size_t> pinned;
 extern "C" size_t
 cuda_emulated_held(void)
 {
+	ALONE();
 	size_t held = in_use + streams.size();
 
 	for (const auto &[at, bytes] : pinned)
@@ -615,6 +622,7 @@ enqueue(cudaStream_t s, const struct pending &p)
 void
 emulator::finish_stream(cudaStream_t s)
 {
+	ALONE();
 	finish(s, UINT64_MAX);
 }
 
@@ -644,6 +652,7 @@ cudaError_t cudaGetDeviceCount(int *n) { *n = 3; return cudaSuccess; }
 cudaError_t
 cudaSetDevice(int d)
 {
+	ALONE();
 	if (d < 0 || d > 2)
 		return cudaErrorInvalidDevice;
 	device = d;
@@ -668,6 +677,7 @@ cudaGetDeviceProperties(cudaDeviceProp *p, int d)
 cudaError_t
 cudaMemGetInfo(size_t *free, size_t *total)
 {
+	ALONE();
 	*total = device_bytes();
 	*free = in_use < *total ? *total - in_use : 0;
 	return failure();
@@ -676,6 +686,7 @@ cudaMemGetInfo(size_t *free, size_t *total)
 cudaError_t
 cudaMalloc(void **p, size_t bytes)
 {
+	ALONE();
 	const size_t whole = (bytes + MARGIN + ALIGN - 1) / ALIGN * ALIGN;
 	char *at;
 
@@ -712,6 +723,7 @@ cudaMalloc(void **p, size_t bytes)
 cudaError_t
 cudaFree(void *p)
 {
+	ALONE();
 	if (p == NULL)
 		return cudaSuccess;
 	finish_all();
@@ -728,6 +740,7 @@ cudaFree(void *p)
 cudaError_t
 cudaMallocHost(void **p, size_t bytes)
 {
+	ALONE();
 	*p = NULL;
 	if (failure() || (*p = malloc(bytes)) == NULL)
 		return cudaErrorMemoryAllocation;
@@ -738,6 +751,7 @@ cudaMallocHost(void **p, size_t bytes)
 cudaError_t
 cudaFreeHost(void *p)
 {
+	ALONE();
 	finish_all();
 	if (p != NULL && pinned.erase((char *)p) == 0)
 		die("cudaFreeHost(%p): not allocated", p);
@@ -777,6 +791,7 @@ is_pinned(const void *p, size_t bytes)
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s)
 {
+	ALONE();
 	const bool to_device = bytes > 0 && on_device(to, bytes);
 	const bool from_device = bytes > 0 && on_device(from, bytes);
 
@@ -799,6 +814,7 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 cudaError_t
 cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 {
+	ALONE();
 	if (failure())
 		return cudaErrorUnknown;
 	if (bytes == 0)
@@ -812,6 +828,7 @@ cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 cudaError_t
 cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
+	ALONE();
 	*s = NULL;
 	if (failure())
 		return cudaErrorUnknown;
@@ -822,6 +839,7 @@ cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 cudaError_t
 cudaStreamDestroy(cudaStream_t s)
 {
+	ALONE();
 	finish_all();
 	if (streams.erase(s) == 0)
 		die("a stream that is not there is destroyed");
@@ -832,6 +850,7 @@ cudaStreamDestroy(cudaStream_t s)
 cudaError_t
 cudaStreamSynchronize(cudaStream_t s)
 {
+	ALONE();
 	finish(s, UINT64_MAX);
 	return failure();
 }
@@ -839,6 +858,7 @@ cudaStreamSynchronize(cudaStream_t s)
 cudaError_t
 cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
+	ALONE();
 	if (failure())
 		return cudaErrorUnknown;
 	if (e->stream != NULL)
@@ -849,6 +869,7 @@ cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 cudaError_t
 cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
+	ALONE();
 	*e = NULL;
 	if (failure())
 		return cudaErrorUnknown;
@@ -866,6 +887,7 @@ cudaEventDestroy(cudaEvent_t e)
 cudaError_t
 cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+	ALONE();
 	e->stream = s;
 	e->until = s->queued;
 	return failure();
@@ -874,6 +896,7 @@ cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 cudaError_t
 cudaEventSynchronize(cudaEvent_t e)
 {
+	ALONE();
 	if (e->stream != NULL)
 		finish(e->stream, e->until);
 	return failure();
@@ -951,6 +974,7 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
     cudaDataType_t btype, int ldb, const void *beta, void *c, cudaDataType_t ctype, int ldc,
     cublasComputeType_t, cublasGemmAlgo_t)
 {
+	ALONE();
 	if (ctype != CUDA_R_32F || atype != btype || ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	finish_stream(h->stream);
