@@ -32,5 +32,6 @@ emulated_tools = $(patsubst %,$(O)/emulated/%,$(DEVICE_TOOLS) $(MODEL_TOOLS))
 $(emulated_tools): $(O)/emulated/%: $(O)/tools/%.o $(tools_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
 emulated: $(emulated_tools)
+test_programs += $(emulated_tools)
 
 .PHONY: emulated

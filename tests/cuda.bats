@@ -1,0 +1,187 @@
+#!/usr/bin/env bats
+# --device cuda: whole pipelines on the emulated GPU (tests/cuda) beside the CPU, and what is said where there is none
+#
+# Products on a GPU are of numbers rounded to 16 bits, so keys, scores and logits differ a little: kept rows may differ where scores are
+# nearly the same (tests/oracle/kept.py says how nearly), texts may not.
+
+load helper
+
+setup_file() {
+	load helper
+	PATH=$O/emulated:$PATH
+	cd "$BATS_FILE_TMPDIR" || return
+	cat >doc.txt <<-'END'
+		The quiet baker waited by the harbour. The access code of Marlow is K742. The old farmer carried the letter to the market after lunch.
+		There was a green boat behind the mill. The secret word of Calton is falcon. Nobody waited near the quiet bridge on Monday.
+		Question: what is the access code of Marlow?
+	END
+	printf 'Answer:' >>doc.txt
+	for device in cpu cuda; do
+		kv-prefill -m "$DEMO" --device $device --observe 16 --mass -o $device.kv doc.txt
+	done
+}
+
+setup() {
+	PATH=$O/emulated:$PATH
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	doc=$BATS_FILE_TMPDIR/doc.txt
+	cpu=$BATS_FILE_TMPDIR/cpu.kv
+	cuda=$BATS_FILE_TMPDIR/cuda.kv
+}
+
+# say DEVICE SNAPSHOT [OPTION ...]: what the model says
+say() {
+	local device=$1 snapshot=$2
+	shift 2
+	kv-decode -m "$DEMO" --device "$device" -n 8 --stop . "$@" "$snapshot"
+}
+
+# of FILE EXPRESSION: over the JSON object d
+of() {
+	"$PYTHON" -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
+}
+
+# all_positions FILE
+all_positions() {
+	see "$1" '[list(p) for l in s.layers for p in l.positions]'
+}
+
+# exchanged ONE TWO: rows that only the first has; both have the same number in each KV head
+exchanged() {
+	[ "$(see "$1" '[n for l in s.layers for n in l.rows]')" = "$(see "$2" '[n for l in s.layers for n in l.rows]')" ] || return
+	"$PYTHON" -c 'import sys; a, b = (eval("[" + x.replace("] [", "], [") + "]") for x in sys.argv[1:])
+print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" "$(all_positions "$2")"
+}
+
+@test "a prompt that is prefilled on the GPU has the rows of the CPU, and nearly its keys, values and attention" {
+	kv-diff --json --device cpu "$cpu" "$cuda" >on-cpu
+	[ "$(of on-cpu '(d["only_a"], d["only_b"], d["tokens"])')" = "(0, 0, 'same')" ]
+	[ "$(of on-cpu 'd["output_error"] < 0.01 and 0.999 < d["mass"] < 1.001')" = True ]
+	kv-diff --json --device cuda "$cpu" "$cuda" >on-cuda
+	[ "$(of on-cuda 'd["output_error"] < 0.01 and 0.999 < d["mass"] < 1.001')" = True ]
+	assert_equal "$(say cuda "$cuda")" ' K742'
+}
+
+@test "the order in which threads and blocks run changes no byte" {
+	head -c 100 "$doc" >short.txt
+	for n in 0 1 2; do
+		kv-prefill -m "$DEMO" --device cuda:$n --observe 4 --mass -o $n.kv short.txt
+		kv-score --method snapkv --device cuda:$n $n.kv | kv-evict --budget 8 | kv-quantize1b --device cuda:$n -o $n.kv
+	done
+	cmp 0.kv 1.kv
+	cmp 0.kv 2.kv
+}
+
+@test "what is scored on the GPU is evicted as on the CPU, and the text is the same" {
+	for method in snapkv tova h2o recent knorm keydiff; do
+		for device in cpu cuda; do
+			kv-score --method $method --device $device "${!device}" -o $device.scored
+			kv-evict --budget 30 $device.scored -o $device.kv
+			say $device $device.kv >$device.text
+		done
+		echo $method: "$("$PYTHON" "$ORACLE/kept.py" cpu.scored cpu.kv cuda.kv 0.01)" rows differ
+		[ "$("$PYTHON" "$ORACLE/kept.py" cpu.scored cpu.kv cuda.kv 0.01)" -le 4 ]
+		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
+	done
+}
+
+@test "tokens that go on to later layers are chosen as on the CPU" {
+	for how in '--tsp-layer 1 --tsp-window 8' '--pyramid-infer decay=0.5' '--gemfilter-layer 2 --rate 0.5'; do
+		for device in cpu cuda; do
+			# shellcheck disable=SC2086
+			kv-prefill -m "$DEMO" --device $device $how -o $device.kv "$doc"
+			say $device $device.kv >$device.text
+		done
+		assert_equal "$(all_positions cuda.kv)" "$(all_positions cpu.kv)"
+		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
+	done
+	assert_equal "$(kv-prefill -m "$DEMO" --device cuda --find-tsp-layer "$doc" | tail -n 1)" \
+	    "$(kv-prefill -m "$DEMO" --device cpu --find-tsp-layer "$doc" | tail -n 1)"
+}
+
+@test "eviction in process, while a prompt comes and while text is generated" {
+	for device in cpu cuda; do
+		kv-prefill -m "$DEMO" --device $device --score 'snapkv window=8' --evict 'budget=40' -o $device.layers "$doc"
+		kv-prefill -m "$DEMO" --device $device --chunk 40 --score 'keydiff' --evict 'budget=40' -o $device.chunks "$doc"
+		kv-score --method h2o --device $device "${!device}" | kv-evict --budget 40 -o $device.h2o
+		say $device $device.h2o --score h2o --evict 'budget=40 recent=10' -o $device.after >$device.text
+	done
+	for which in layers chunks after; do
+		echo $which: "$(exchanged cpu.$which cuda.$which)" rows differ
+		[ "$(exchanged cpu.$which cuda.$which)" -le 4 ]
+	done
+	assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
+}
+
+@test "tokens that are run without being stored pay the same attention" {
+	for device in cpu cuda; do
+		kv-observe -m "$DEMO" --device $device --repeat-context "$cpu" | kv-score --method observed -o $device.scored
+		kv-evict --budget 30 $device.scored -o $device.kv
+		echo 5 6 7 8 | kv-observe -m "$DEMO" --device $device --ids-from - "$cpu" | kv-score --device $device --method snapkv -o $device.own
+		kv-evict --budget 30 $device.own -o $device.own.kv
+	done
+	[ "$("$PYTHON" "$ORACLE/kept.py" cpu.scored cpu.kv cuda.kv 0.01)" -le 4 ]
+	[ "$("$PYTHON" "$ORACLE/kept.py" cpu.own cpu.own.kv cuda.own.kv 0.01)" -le 4 ]
+}
+
+@test "retrieval reads as much as on the CPU, and says the same" {
+	for device in cpu cuda; do
+		kv-quantize1b --device $device "$cpu" | kv-index --device $device --pages --clusters --cluster-count 8 \
+		    --low-rank --rank 24 --outliers 2 --chunk 4 -o $device.kv
+	done
+	for method in fier quest cluster shadow; do
+		for device in cpu cuda; do
+			say $device $device.kv --retrieve $method --budget 32 --stats $device.json --audit >$device.text
+		done
+		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
+		assert_equal "$(of cuda.json 'd["all"]["rows"]')" "$(of cpu.json 'd["all"]["rows"]')"
+		[ "$(of cuda.json "abs(d['all']['recall'] - $(of cpu.json 'd["all"]["recall"]')) < 0.02")" = True ]
+	done
+	kv-diff --device cuda --json --retrieve fier --budget 32 cuda.kv >cuda.json
+	kv-diff --device cpu --json --retrieve fier --budget 32 cuda.kv >cpu.json
+	[ "$(of cuda.json "abs(d['all']['recall'] - $(of cpu.json 'd["all"]["recall"]')) < 0.02")" = True ]
+}
+
+@test "indexes of the same keys are the same: bits and pages to the byte" {
+	for device in cpu cuda; do
+		kv-quantize1b --device $device "$cpu" | kv-index --device $device --pages -o $device.kv
+	done
+	cmp cpu.kv cuda.kv
+}
+
+@test "with a budget for all rows the text is that of full attention" {
+	full=$(say cuda "$cuda")
+	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 1000 -o kept.kv
+	assert_equal "$(say cuda kept.kv)" "$full"
+	kv-quantize1b --device cuda "$cuda" -o bits.kv
+	assert_equal "$(say cuda bits.kv --retrieve fier --budget 1000)" "$full"
+}
+
+@test "a snapshot made on one device is used on the other" {
+	assert_equal "$(say cpu "$cuda")" "$(say cuda "$cpu")"
+	printf ' K742.\nQuestion: what is the secret word of Calton?\nAnswer:' >more.txt
+	kv-prefill -m "$DEMO" --device cuda --resume "$cpu" -o more.kv more.txt
+	assert_equal "$(say cpu more.kv)" ' falcon'
+	kv-prefill -m "$DEMO" --device cpu --resume "$cuda" -o more.kv more.txt
+	assert_equal "$(say cuda more.kv)" ' falcon'
+}
+
+@test "a GPU that is not there" {
+	run -1 kv-prefill -m "$DEMO" --device cuda:3 "$doc"
+	assert_output 'kv-prefill: no CUDA device: there is no GPU number 3, only 0 to 2'
+	export CUDA_VISIBLE_DEVICES=
+	run -1 "$O/kv-prefill" -m "$DEMO" --device cuda "$doc"
+	assert_regex "$output" '^kv-prefill: no CUDA device: .+$'
+	run --separate-stderr "$O/kv-prefill" -v -m "$DEMO" --device auto -o auto.kv "$doc"
+	assert_regex "$stderr" 'device: cpu, '
+}
+
+@test "what does not fit is refused before the weights are loaded, with the sum" {
+	export KV_EMULATED_MEMORY=20
+	run -1 kv-prefill -m "$DEMO" --device cuda "$doc"
+	assert_regex "$output" "^kv-prefill: cuda: needs 6[0-9]\.. MiB: weights 1\.9, cache of [0-9]+ tokens 0\.1, \
+activations .*, scratch 64\..; 20\.0 MiB are free$"
+	run -1 kv-decode -m "$DEMO" --device cuda "$cpu"
+	assert_regex "$output" '^kv-decode: cuda: needs .* MiB are free$'
+	KV_EMULATED_MEMORY=100 kv-prefill -m "$DEMO" --device cuda -o fits.kv "$doc"
+}
