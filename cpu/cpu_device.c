@@ -147,6 +147,13 @@ cpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
 		memcpy(dst, src, bytes);
 }
 
+static void
+cpu_clear(struct dev *d, void *dst, size_t bytes)
+{
+	if (bytes > 0 && d->error[0] == '\0')
+		memset(dst, 0, bytes);
+}
+
 /* Neighbours move as one piece. */
 static void
 cpu_keep(struct dev *d, void *at, size_t bytes, const uint32_t *rows, uint32_t n)
@@ -197,6 +204,7 @@ const struct ops cpu_ops = {
 	.put = cpu_copy,
 	.get = cpu_copy,
 	.copy = cpu_copy,
+	.clear = cpu_clear,
 	.keep = cpu_keep,
 	.expect = cpu_expect,
 	.weights = cpu_weights,

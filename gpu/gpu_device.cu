@@ -224,6 +224,7 @@ const struct ops gpu_ops = {
 	.put = gpu_put,
 	.get = gpu_get,
 	.copy = gpu_copy,
+	.clear = gpu_clear,
 	.keep = gpu_keep,
 	.expect = gpu_expect,
 	.weights = gpu_weights,

@@ -207,6 +207,7 @@ void gpu_free(struct dev *, void *);
 void gpu_put(struct dev *, void *, const void *, size_t);
 void gpu_get(struct dev *, void *, const void *, size_t);
 void gpu_copy(struct dev *, void *, const void *, size_t);
+void gpu_clear(struct dev *, void *, size_t);
 void gpu_keep(struct dev *, void *, size_t, const uint32_t *, uint32_t);
 void gpu_expect(struct dev *, size_t);
 const void *gpu_weights(struct dev *, const void *, size_t);

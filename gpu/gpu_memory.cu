@@ -169,6 +169,14 @@ gpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
 		    d->stream));
 }
 
+void
+gpu_clear(struct dev *d, void *dst, size_t bytes)
+{
+	gpu_forget(d);
+	if (gpu_ok(d) && bytes > 0)
+		gpu_check(d, "clear", cudaMemsetAsync(dst, 0, bytes, d->stream));
+}
+
 /* ---- rows that move together ---- */
 
 /* to[n][per] <- the rows of at[][per] that are listed */

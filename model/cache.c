@@ -154,24 +154,16 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room
 	struct dev *d = c->model->dev;
 	uint32_t H = c->model->id.query_heads, R = H / rows->heads, g, h;
 	struct received *old = &c->mass[rows - c->layer], new = { .whole = old->whole };
-	float *zeros;
 
 	for (g = 0; g < rows->heads; g++)
 		new.stride = room[g] > new.stride ? room[g] : new.stride;
-	zeros = calloc(new.stride + 1, sizeof *zeros);
 	new.sum = o->alloc(d, (new.stride * H + 1) * sizeof *new.sum);
-	if (zeros == NULL || new.sum == NULL) {
-		free(zeros);
-		o->free(d, new.sum);
+	if (new.sum == NULL)
 		return MODEL_ENOMEM;
-	}
-	for (h = 0; h < H; h++) {
-		o->put(d, new.sum + h * new.stride, zeros, new.stride * sizeof *zeros);
-		if (old->sum != NULL)
-			o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
-			    rows->len[h / R] * sizeof *new.sum);
-	}
-	free(zeros);
+	o->clear(d, new.sum, new.stride * H * sizeof *new.sum);
+	for (h = 0; old->sum != NULL && h < H; h++)
+		o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
+		    rows->len[h / R] * sizeof *new.sum);
 	o->free(d, old->sum);
 	*old = new;
 	return 0;
@@ -303,16 +295,12 @@ cache_layer_init(struct cache *c, uint32_t l, const uint32_t *len)
 static void
 clear_mass(struct cache *c, uint32_t l, uint32_t g, uint32_t from)
 {
-	static const float zeros[1024];
 	const struct layer_rows *rows = &c->layer[l];
-	uint32_t R = c->model->id.query_heads / rows->heads, h, at, n;
+	uint32_t R = c->model->id.query_heads / rows->heads, h;
 
-	for (h = g * R; c->mass != NULL && h < (g + 1) * R; h++)
-		for (at = from; at < rows->len[g]; at += n) {
-			n = rows->len[g] - at < 1024 ? rows->len[g] - at : 1024;
-			c->model->ops->put(c->model->dev, c->mass[l].sum + h * c->mass[l].stride + at,
-			    zeros, n * sizeof *zeros);
-		}
+	for (h = g * R; c->mass != NULL && from < rows->len[g] && h < (g + 1) * R; h++)
+		c->model->ops->clear(c->model->dev, c->mass[l].sum + h * c->mass[l].stride + from,
+		    (rows->len[g] - from) * sizeof(float));
 }
 
 void

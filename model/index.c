@@ -217,24 +217,15 @@ static int
 reserve_labels(struct layer_index *x, struct labels *l, size_t stride)
 {
 	const struct ops *o = x->ops;
-	uint32_t *to, *zeros, g;
+	uint32_t *to, g;
 
 	if (l->at != NULL && stride <= l->stride)
 		return KV_OK;
-	zeros = calloc(stride + 1, sizeof *zeros);
-	to = o->alloc(x->dev, (stride * x->heads + 1) * sizeof *to);
-	if (zeros == NULL || to == NULL) {
-		free(zeros);
-		o->free(x->dev, to);
+	if ((to = o->alloc(x->dev, (stride * x->heads + 1) * sizeof *to)) == NULL)
 		return KV_ENOMEM;
-	}
-	for (g = 0; g < x->heads; g++) {
-		o->put(x->dev, to + g * stride, zeros, stride * sizeof *zeros);
-		if (l->at != NULL)
-			o->copy(x->dev, to + g * stride, l->at + g * l->stride,
-			    l->n[g] * sizeof *to);
-	}
-	free(zeros);
+	o->clear(x->dev, to, stride * x->heads * sizeof *to);
+	for (g = 0; l->at != NULL && g < x->heads; g++)
+		o->copy(x->dev, to + g * stride, l->at + g * l->stride, l->n[g] * sizeof *to);
 	o->free(x->dev, l->at);
 	l->at = to;
 	l->stride = stride;

@@ -86,27 +86,58 @@ load_clusters(struct layer_index *x, const uint8_t *p, const struct layer_rows *
 	return rc;
 }
 
+/* The chunks of a KV head, on the host: as they are on the device, where those that compete stand
+ * in front. */
+struct chunks {
+	uint32_t *label;               /* [n / u] */
+	uint8_t *exact;                /* [n / u] */
+	char *landmark;                /* [n / u] rows */
+};
+
+static void
+chunks_free(struct chunks *c)
+{
+	free(c->label);
+	free(c->exact);
+	free(c->landmark);
+}
+
+static int
+chunks_new(struct chunks *c, const struct layer_index *x)
+{
+	size_t n = x->low.n / x->low.chunk + (size_t)1;
+
+	c->label = malloc(n * sizeof *c->label);
+	c->exact = malloc(n);
+	c->landmark = malloc(n * x->width * kv_dtype_size(x->dtype));
+	if (c->label != NULL && c->exact != NULL && c->landmark != NULL)
+		return KV_OK;
+	chunks_free(c);
+	return KV_ENOMEM;
+}
+
 /* Which chunks of KV head g compete, and their landmarks before those of the others, whose x
- * numbers stand at `number`. label and exact: scratch, [n / u]. */
+ * numbers stand at `number`. */
 static void
 load_chunks(struct layer_index *x, uint32_t g, const uint8_t *number, const uint8_t *landmark,
-    uint32_t *label, uint8_t *exact)
+    struct chunks *c)
 {
 	const struct ops *o = x->ops;
 	size_t row = x->width * kv_dtype_size(x->dtype);
 	uint32_t C = x->low.n / x->low.chunk, i, competes = 0, left = C - x->n_exact;
-	char *to = (char *)x->landmark.k + x->landmark.start[g] * row;
 
-	memset(exact, 0, C);
+	memset(c->exact, 0, C);
 	for (i = 0; i < x->n_exact; i++)
-		exact[get32(number + 4 * (size_t)i)] = 1;
+		c->exact[get32(number + 4 * (size_t)i)] = 1;
 	for (i = 0; i < C; i++) {
-		label[i] = exact[i] ? 0 : ++competes;
-		o->put(x->dev, to + (exact[i] ? left++ : competes - 1) * row,
+		c->label[i] = c->exact[i] ? 0 : ++competes;
+		memcpy(c->landmark + (c->exact[i] ? left++ : competes - 1) * row,
 		    landmark + i * row, row);
 	}
-	o->put(x->dev, x->chunk_label.at + g * x->chunk_label.stride, label, C * sizeof *label);
-	o->put(x->dev, x->exact + (size_t)g * C, exact, C);
+	o->put(x->dev, (char *)x->landmark.k + x->landmark.start[g] * row, c->landmark, C * row);
+	o->put(x->dev, x->chunk_label.at + g * x->chunk_label.stride, c->label,
+	    C * sizeof *c->label);
+	o->put(x->dev, x->exact + (size_t)g * C, c->exact, C);
 	x->chunk_label.n[g] = C;
 	x->landmark.len[g] = competes;
 }
@@ -142,8 +173,8 @@ load_low_rank(struct layer_index *x, const uint8_t *p, const struct layer_rows *
 {
 	size_t esize = kv_dtype_size(x->dtype), row = x->width * esize, left, right, C;
 	const uint8_t *number = p + KV_INDEX_HEAD;
-	uint32_t *label, g;
-	uint8_t *exact;
+	struct chunks chunks;
+	uint32_t g;
 
 	x->low = (struct low_rank){ .n = get32(p + 16), .rank = get32(p + 20), .chunk = get32(p),
 	    .dtype = x->dtype };
@@ -156,14 +187,13 @@ load_low_rank(struct layer_index *x, const uint8_t *p, const struct layer_rows *
 	p += round64(KV_INDEX_HEAD + 4 * (uint64_t)x->heads * x->n_exact);
 	x->ops->put(x->dev, x->left, p, left);
 	x->ops->put(x->dev, x->right, p + left, right);
-	label = malloc((C + 1) * sizeof *label);
-	exact = malloc(C + 1);
-	for (g = 0; label != NULL && exact != NULL && g < x->heads; g++)
+	if (chunks_new(&chunks, x) != KV_OK)
+		return KV_ENOMEM;
+	for (g = 0; g < x->heads; g++)
 		load_chunks(x, g, number + 4 * (size_t)g * x->n_exact,
-		    p + left + right + g * C * row, label, exact);
-	free(label);
-	free(exact);
-	return label != NULL && exact != NULL ? KV_OK : KV_ENOMEM;
+		    p + left + right + g * C * row, &chunks);
+	chunks_free(&chunks);
+	return KV_OK;
 }
 
 int
@@ -255,20 +285,21 @@ save_clusters(const struct layer_index *x, size_t *size)
 /* Numbers of the exact chunks, and landmarks in the order of the chunks. */
 static void
 save_chunks(const struct layer_index *x, uint32_t g, uint8_t *number, uint8_t *landmark,
-    uint8_t *exact)
+    struct chunks *c)
 {
 	size_t row = x->width * kv_dtype_size(x->dtype);
 	uint32_t C = x->low.n / x->low.chunk, i, competes = 0, left = C - x->n_exact;
-	const char *from = (const char *)x->landmark.k + x->landmark.start[g] * row;
 
-	x->ops->get(x->dev, exact, x->exact + (size_t)g * C, C);
+	x->ops->get(x->dev, c->exact, x->exact + (size_t)g * C, C);
+	x->ops->get(x->dev, c->landmark,
+	    (const char *)x->landmark.k + x->landmark.start[g] * row, C * row);
 	for (i = 0; i < C; i++) {
-		if (exact[i]) {
+		if (c->exact[i]) {
 			put32(number, i);
 			number += 4;
 		}
-		x->ops->get(x->dev, landmark + i * row,
-		    from + (exact[i] ? left++ : competes++) * row, row);
+		memcpy(landmark + i * row,
+		    c->landmark + (c->exact[i] ? left++ : competes++) * row, row);
 	}
 }
 
@@ -279,12 +310,15 @@ save_low_rank(const struct layer_index *x, size_t *size)
 	size_t C = x->low.n / x->low.chunk, left = x->low.n * (size_t)x->low.rank * esize;
 	size_t right = x->heads * row * x->low.rank;
 	size_t at = round64(KV_INDEX_HEAD + 4 * (uint64_t)x->heads * x->n_exact);
-	uint8_t *p, *exact = malloc(C + 1);
+	struct chunks chunks;
 	uint32_t g;
+	uint8_t *p;
 
 	*size = at + left + right + x->heads * C * row;
-	if (exact == NULL || (p = calloc(1, *size)) == NULL) {
-		free(exact);
+	if (chunks_new(&chunks, x) != KV_OK)
+		return NULL;
+	if ((p = calloc(1, *size)) == NULL) {
+		chunks_free(&chunks);
 		return NULL;
 	}
 	put32(p, x->low.chunk);
@@ -295,8 +329,8 @@ save_low_rank(const struct layer_index *x, size_t *size)
 	x->ops->get(x->dev, p + at + left, x->right, right);
 	for (g = 0; g < x->heads; g++)
 		save_chunks(x, g, p + KV_INDEX_HEAD + 4 * (size_t)g * x->n_exact,
-		    p + at + left + right + g * C * row, exact);
-	free(exact);
+		    p + at + left + right + g * C * row, &chunks);
+	chunks_free(&chunks);
 	return p;
 }
 

@@ -121,6 +121,7 @@ struct ops {
 	void (*get)(struct dev *, void *dst, const void *src, size_t bytes);
 	/* device <- device, not overlapping */
 	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);
+	void (*clear)(struct dev *, void *dst, size_t bytes);      /* all bytes 0 */
 	/* at[i] <- at[rows[i]] for i = 0 .. n-1, in this order and in place: rows[n] (host,
 	 * ascending) of `bytes` bytes each move together. Order stays, nothing is allocated. */
 	void (*keep)(struct dev *, void *at, size_t bytes, const uint32_t *rows, uint32_t n);

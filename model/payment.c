@@ -133,7 +133,6 @@ payment_begin(struct payment *p, const struct cache *c, uint32_t sink, uint32_t 
 	struct dev *d = c->model->dev;
 	size_t H = c->model->id.query_heads, heads, most = 0, i, bytes;
 	uint32_t l, *pos;
-	float *zeros;
 
 	heads = (size_t)c->model->id.layers * c->model->id.kv_heads;
 	for (i = 0; i < heads; i++)
@@ -144,16 +143,13 @@ payment_begin(struct payment *p, const struct cache *c, uint32_t sink, uint32_t 
 	for (l = 0; l < c->model->id.layers; l++)
 		find_rows(p, c, l, sink, from, to, pos);
 	free(pos);
-	bytes = (H * p->stride + 1) * sizeof *zeros;
-	if ((zeros = calloc(1, bytes)) == NULL)
-		return MODEL_ENOMEM;
+	bytes = (H * p->stride + 1) * sizeof **p->mass;
 	for (l = 0; l < c->model->id.layers; l++) {
 		o->free(d, p->mass[l]);
 		if ((p->mass[l] = o->alloc(d, bytes)) == NULL)
 			break;
-		o->put(d, p->mass[l], zeros, bytes);
+		o->clear(d, p->mass[l], bytes);
 	}
-	free(zeros);
 	return l == c->model->id.layers ? 0 : MODEL_ENOMEM;
 }
 

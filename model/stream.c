@@ -103,21 +103,17 @@ int
 stream_branch(const struct stream *s, struct stream *out, const uint32_t *rows, uint32_t n)
 {
 	const struct model *m = s->cache->model;
-	size_t D = m->id.hidden;
-	uint32_t i, run;
+	const struct mat all = { s->x, KV_F32, s->N, m->id.hidden };
+	uint32_t i;
 
 	*out = (struct stream){ .cache = s->cache, .N = n };
-	out->x = m->ops->alloc(m->dev, n * D * sizeof *out->x);
+	out->x = m->ops->alloc(m->dev, (size_t)n * m->id.hidden * sizeof *out->x);
 	out->pos = malloc(n * sizeof *out->pos);
 	if (out->x == NULL || out->pos == NULL) {
 		stream_close(out);
 		return MODEL_ENOMEM;
 	}
-	for (i = 0; i < n; i += run) {
-		for (run = 1; i + run < n && rows[i + run] == rows[i] + run; run++)
-			;
-		m->ops->copy(m->dev, out->x + i * D, s->x + rows[i] * D, run * D * sizeof *s->x);
-	}
+	m->ops->embed(m->dev, out->x, &all, rows, n);   /* rows of a table: the same thing */
 	for (i = 0; i < n; i++)
 		out->pos[i] = s->pos[rows[i]];
 	return 0;

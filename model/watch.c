@@ -61,8 +61,7 @@ free_area(const struct model *m, struct area *a)
 static int
 alloc_area(const struct model *m, const struct layer_rows *rows, struct area *a)
 {
-	size_t H = m->id.query_heads, h;
-	float *zeros;
+	size_t H = m->id.query_heads;
 	uint32_t g;
 
 	memset(a, 0, sizeof *a);
@@ -73,15 +72,11 @@ alloc_area(const struct model *m, const struct layer_rows *rows, struct area *a)
 	a->pos = m->ops->alloc(m->dev, TILE * sizeof *a->pos);
 	a->mass = m->ops->alloc(m->dev, H * a->stride * sizeof *a->mass);
 	a->norm = malloc(TILE * H * sizeof *a->norm);
-	zeros = calloc(a->stride, sizeof *zeros);
-	if (!a->q || !a->lse || !a->pos || !a->mass || !a->norm || !zeros) {
+	if (!a->q || !a->lse || !a->pos || !a->mass || !a->norm) {
 		free_area(m, a);
-		free(zeros);
 		return MODEL_ENOMEM;
 	}
-	for (h = 0; h < H; h++)
-		m->ops->put(m->dev, a->mass + h * a->stride, zeros, a->stride * sizeof *zeros);
-	free(zeros);
+	m->ops->clear(m->dev, a->mass, H * a->stride * sizeof *a->mass);
 	return 0;
 }
 

@@ -69,7 +69,7 @@ take_index_back(struct trial *t)
 {
 	struct layer_index *x = &t->s.index;
 	struct labels *l = &x->page_label;
-	uint32_t *zeros, g, n, pages;
+	uint32_t g, n, pages;
 
 	for (g = 0; g < t->G; g++) {
 		n = t->s.there.len[g];
@@ -82,11 +82,9 @@ take_index_back(struct trial *t)
 			x->pages.len[g] = n / x->pages.rows;
 		if (l->n[g] <= pages)
 			continue;
-		zeros = must_alloc(l->n[g] - pages, sizeof *zeros);
-		t->d.ops->put(t->d.dev, l->at + g * l->stride + pages, zeros,
-		    (l->n[g] - pages) * sizeof *zeros);
+		t->d.ops->clear(t->d.dev, l->at + g * l->stride + pages,
+		    (l->n[g] - pages) * sizeof *l->at);
 		l->n[g] = pages;
-		free(zeros);
 	}
 }
 

@@ -52,6 +52,23 @@ test_pieces(struct device *d, size_t size, size_t piece)
 	free(x);
 }
 
+/* Zeros from one odd place to another, and nothing beside them. */
+static void
+test_clear(struct device *d)
+{
+	unsigned char *x = random_bytes(70000), *got = malloc(70000);
+	char *at = to_device(d, x, 70000);
+
+	d->ops->clear(d->dev, at + 3, 66666);
+	d->ops->clear(d->dev, at, 0);
+	d->ops->get(d->dev, got, at, 70000);
+	memset(x + 3, 0, 66666);
+	verdict(memcmp(got, x, 70000) == 0, "%s: clear", d->name);
+	d->ops->free(d->dev, at);
+	free(got);
+	free(x);
+}
+
 /* What keep() does: rows rows[n] of S, `bytes` each, from byte `offset` on. */
 static void
 test_keep(uint32_t S, size_t bytes, size_t offset, uint32_t (*row)(uint32_t), const char *what)
@@ -233,6 +250,7 @@ test_memory_ops(void)
 		test_pieces(&device[k], 4000, 7);
 		test_pieces(&device[k], ((size_t)9 << 20) + 1, 3000001);
 		test_pieces(&device[k], ((size_t)13 << 20) + 5, SIZE_MAX);
+		test_clear(&device[k]);
 		test_weights(&device[k], 0);
 		test_weights(&device[k], 1);
 		test_room(&device[k]);
