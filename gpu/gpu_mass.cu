@@ -1,36 +1,19 @@
 /* gpu_mass.cu - attention mass: what each row receives, from the log-sum-exp of each query
  *
- * attend_mass() is given the log-sum-exp; window_mass() makes it first, from the keys of the layer
- * and of `own`: kernels leave the sum of each query over their rows as a part, and
- * total() puts the parts together in order. Everything is in powers of two: a logit here
- * is q.k log2(e) / sqrt(E). */
-#include <math.h>
-
-#include "gpu/gpu_internal.h"
-
-#define LOG2_E 1.4426950408889634f
+ * attend_mass() is given the log-sum-exp. window_mass() makes it first, from the keys of the layer
+ * and of `own`: kernels leave the sum of each query over their rows as parts, and total() puts
+ * the parts together in order. */
+#include "gpu/gpu_mass.h"
 
 enum { THREADS = 128 };
-
-/* A sum of powers of two, l 2^m; m is their greatest exponent, -inf where there are none. */
-struct part { float m, l; };
-
-DEVICE struct part
-join(struct part a, struct part b)
-{
-	const float m = fmaxf(a.m, b.m);
-
-	if (m == -INFINITY)
-		return { m, a.l + b.l };               /* no terms; or a NaN, which stays */
-	return { m, a.l * exp2f(a.m - m) + b.l * exp2f(b.m - m) };
-}
 
 /* That of all lanes of the warp, in all of them */
 DEVICE struct part
 warp_join(struct part p)
 {
 	for (int bit = 16; bit > 0; bit /= 2)
-		p = join(p, { __shfl_xor_sync(ALL_LANES, p.m, bit), __shfl_xor_sync(ALL_LANES, p.l, bit) });
+		p = join(p, { __shfl_xor_sync(ALL_LANES, p.m, bit),
+		    __shfl_xor_sync(ALL_LANES, p.l, bit) });
 	return p;
 }
 
@@ -71,13 +54,6 @@ reference_sums(struct part *parts, size_t stride, const float *q, const struct r
 		parts[((size_t)n * H + h) * stride] = p;
 }
 
-/* What a row gets from a call, and what it had */
-DEVICE float
-put_together(float had, float gets, enum over over)
-{
-	return over == OVER_SUM ? had + gets : gets > had || gets != gets ? gets : had;
-}
-
 /* A thread for each row and query head. lse: natural logarithms. !add: nothing was there. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
@@ -102,95 +78,144 @@ reference_mass(float *mass, size_t stride, const float *q, const float *lse, con
 	*to = add ? put_together(*to, sum, over) : sum;
 }
 
-/* A warp for each query row and head: its log-sum-exp from n parts */
+/* A warp for each query row and head: its log-sum-exp from n parts; to lse as a natural logarithm,
+ * or, where that is NULL, to its sight in packed queries of so many units for each head */
 static __global__ void __launch_bounds__(THREADS)
-total(float *lse, const struct part *parts, uint32_t n, size_t queries)
+total(float *lse, struct sight *sight, uint32_t units, const struct part *parts, uint32_t n,
+    uint32_t N, uint32_t H)
 {
 	const size_t i = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
 	struct part p = { -INFINITY, 0 };
 
-	if (i >= queries)
+	if (i >= (size_t)N * H)
 		return;
 	for (uint32_t at = threadIdx.x % 32; at < n; at += 32)
 		p = join(p, parts[i * n + at]);
 	p = warp_join(p);
-	if (threadIdx.x % 32 == 0)
-		lse[i] = (p.m + log2f(p.l)) / LOG2_E;
+	const float sum = p.m + log2f(p.l);
+
+	if (threadIdx.x % 32 != 0)
+		return;
+	if (lse != NULL)
+		lse[i] = sum / LOG2_E;
+	else
+		sight[i % H * units * UNIT + i / H].lse = sum == -INFINITY ? INFINITY : sum;
 }
 
 /* ---- the ops ---- */
 
-static uint32_t
-longest(const struct rows *r)
-{
-	uint32_t most = 0;
-
-	for (uint32_t g = 0; g < r->G; g++)
-		most = r->len[g] > most ? r->len[g] : most;
-	return most;
-}
-
-/* One call of either op */
-struct call {
-	const float *q;
-	const uint32_t *qpos;
-	uint32_t N, H;
-	struct rows rows;
-	enum kv_dtype dtype;
-	float scale;
-	enum over over;
-};
-
 static bool
 start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
 {
+	if (!gpu_rows_of(d, &c->rows, l, c->H, op))
+		return false;
 	c->dtype = l->dtype;
 	c->scale = LOG2_E / sqrtf((float)l->width);
-	return gpu_rows_of(d, &c->rows, l, c->H, op);
+	c->fast = !d->reference && gpu_tiles_take(c);
+	return true;
 }
 
-static void
-naive_sums(struct dev *d, const struct call *c, struct part *parts, size_t stride)
+/* Parts that make_sums() leaves for each query */
+static uint32_t
+parts_for(const struct call *c)
 {
-	with_type(c->dtype, [&](auto t) {
-		LAUNCH(d, reference_sums<decltype(t)>, dim3(c->N, c->H), THREADS, 0, parts, stride, c->q,
-		    c->rows, c->qpos, c->scale);
-	});
+	return c->fast ? gpu_tiles_parts(c) : longest_head(&c->rows) > 0;
 }
 
+/* parts[(n * H + h) * stride ..] <- the sums over the rows of c; q: only where c is fast */
 static void
-naive_mass(struct dev *d, const struct call *c, float *mass, size_t stride, const float *lse,
-    bool add)
+make_sums(struct dev *d, const struct call *c, const struct packed *q, struct part *parts,
+    size_t stride)
 {
-	with_type(c->dtype, [&](auto t) {
-		LAUNCH(d, reference_mass<decltype(t)>, dim3(parts_of(longest(&c->rows), THREADS), c->H),
-		    THREADS, 0, mass, stride, c->q, lse, c->rows, c->qpos, c->N, c->scale, c->over, add);
-	});
+	if (parts_for(c) == 0)
+		return;
+	if (c->fast)
+		gpu_tiles_sums(d, c, q, parts, stride);
+	else
+		with_type(c->dtype, [&](auto t) {
+			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->N, c->H), THREADS, 0, parts,
+			    stride, c->q, c->rows, c->qpos, c->scale);
+		});
+}
+
+/* mass += (or, !add, <-) what the rows of c receive; q where c is fast, lse where it is not */
+static void
+make_mass(struct dev *d, const struct call *c, const struct packed *q, const float *lse,
+    float *mass, size_t stride, bool add)
+{
+	if (c->fast)
+		gpu_tiles_mass(d, c, q, mass, stride, add);
+	else
+		with_type(c->dtype, [&](auto t) {
+			LAUNCH(d, reference_mass<decltype(t)>,
+			    dim3(parts_of(longest_head(&c->rows), THREADS), c->H), THREADS, 0, mass,
+			    stride, c->q, lse, c->rows, c->qpos, c->N, c->scale, c->over, add);
+		});
 }
 
 void
 gpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const float *lse,
     const struct layer_rows *l, const uint32_t *qpos, uint32_t N, uint32_t H, enum over over)
 {
-	struct call c = { .q = q, .qpos = qpos, .N = N, .H = H, .rows = {}, .dtype = KV_F32,
-		.scale = 0, .over = over };
+	struct call c = { .q = q, .qpos = qpos, .N = N, .H = H, .over = over, .rows = {},
+		.dtype = KV_F32, .scale = 0, .fast = false };
+	struct packed packed = {};
 
-	if (start_call(d, &c, l, "attend_mass") && N > 0 && longest(&c.rows) > 0)
-		naive_mass(d, &c, mass, stride, lse, true);
+	if (!start_call(d, &c, l, "attend_mass") || N == 0 || longest_head(&c.rows) == 0)
+		return;
+	if (c.fast)
+		packed = gpu_tiles_pack(d, &c, lse);
+	make_mass(d, &c, &packed, lse, mass, stride, true);
 }
 
-/* mass (host, lists at h*stride) <- from (device, lists at h*most) */
+/* mass (host, lists at h*stride) <- from (device, lists at h*most); lists that are one behind the
+ * other in both as one */
 static void
 to_host(struct dev *d, float *mass, size_t stride, const float *from, size_t most,
     const struct call *c)
 {
 	const uint32_t R = c->H / c->rows.G;
 
-	for (uint32_t h = 0; h < c->H && gpu_ok(d); h++)
-		gpu_check(d, "window_mass", cudaMemcpyAsync(mass + h * stride, from + h * most,
-		    c->rows.len[h / R] * sizeof *mass, cudaMemcpyDeviceToHost, d->stream));
-	if (gpu_ok(d))
-		gpu_check(d, "window_mass", cudaStreamSynchronize(d->stream));
+	for (uint32_t h = 0, next; h < c->H; h = next) {
+		for (next = h + 1; next < c->H && stride == most && c->rows.len[(next - 1) / R] == most;)
+			next++;
+		gpu_get(d, mass + h * stride, from + h * most,
+		    ((next - 1 - h) * most + c->rows.len[(next - 1) / R]) * sizeof *mass);
+	}
+}
+
+/* The sum of each query over the rows of c and of o (no rows: none), as c needs it for mass: in q
+ * where it is fast, else in lse. parts: as many as both leave. */
+static void
+window_sums(struct dev *d, struct call *c, struct call *o, struct packed *q, float *lse,
+    struct part *parts)
+{
+	const uint32_t n = parts_for(c), all = n + parts_for(o);
+
+	make_sums(d, c, q, parts, all);
+	make_sums(d, o, q, parts + n, all);
+	LAUNCH(d, total, parts_of((size_t)c->N * c->H, THREADS / 32), THREADS, 0,
+	    c->fast ? NULL : lse, (struct sight *)q->sight, q->units, parts, all, c->N, c->H);
+}
+
+static void
+device_window_mass(struct dev *d, float *mass, size_t stride, struct call *c, struct call *o)
+{
+	const size_t queries = (size_t)c->N * c->H, most = longest_head(&c->rows);
+	const size_t n = queries * (parts_for(c) + (size_t)parts_for(o));
+	struct part *parts = (struct part *)gpu_scratch(d, SCRATCH_PARTS, n * sizeof *parts +
+	    queries * sizeof(float));
+	float *to = (float *)gpu_scratch(d, SCRATCH_MASS, c->H * most * sizeof *to);
+	float *lse = (float *)(parts + n);
+	struct packed q = {};
+
+	if (!gpu_ok(d))
+		return;
+	if (c->fast)
+		q = gpu_tiles_pack(d, c, NULL);
+	window_sums(d, c, o, &q, lse, parts);
+	make_mass(d, c, &q, lse, to, most, false);
+	to_host(d, mass, stride, to, most, c);
 }
 
 void
@@ -198,32 +223,16 @@ gpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
     const struct layer_rows *l, const struct layer_rows *own, const uint32_t *qpos, uint32_t W,
     uint32_t H, enum over over)
 {
-	struct call c = { .q = q, .qpos = qpos, .N = W, .H = H, .rows = {}, .dtype = KV_F32,
-		.scale = 0, .over = over }, o = c;
-	const size_t queries = (size_t)W * H;
-	struct part *parts;
-	uint32_t most;
-	float *lse, *on_device;
+	struct call c = { .q = q, .qpos = qpos, .N = W, .H = H, .over = over, .rows = {},
+		.dtype = KV_F32, .scale = 0, .fast = false }, o = c;
 
 	if (!start_call(d, &c, l, "window_mass") ||
 	    (own != NULL && !start_call(d, &o, own, "window_mass")))
 		return;
-	if ((most = longest(&c.rows)) == 0)
-		return;
+	/* queries are packed once, for the keys of the layer */
+	o.fast = o.fast && c.fast && o.dtype == c.dtype;
 	for (uint32_t h = 0; h < H && W == 0; h++)
 		memset(mass + h * stride, 0, c.rows.len[h / (H / c.rows.G)] * sizeof *mass);
-	if (W == 0)
-		return;
-	lse = (float *)gpu_scratch(d, SCRATCH_PARTS, (queries + 1) * (sizeof *lse + 2 * sizeof *parts));
-	on_device = (float *)gpu_scratch(d, SCRATCH_MASS, (size_t)H * most * sizeof *on_device);
-	if (lse == NULL || on_device == NULL)
-		return;
-	parts = (struct part *)(lse + (queries + 1) / 2 * 2);
-	naive_sums(d, &c, parts, own != NULL ? 2 : 1);
-	if (own != NULL)
-		naive_sums(d, &o, parts + 1, 2);
-	LAUNCH(d, total, parts_of(queries, THREADS / 32), THREADS, 0, lse, parts,
-	    own != NULL ? 2 : 1, queries);
-	naive_mass(d, &c, on_device, most, lse, false);
-	to_host(d, mass, stride, on_device, most, &c);
+	if (W > 0 && longest_head(&c.rows) > 0)
+		device_window_mass(d, mass, stride, &c, &o);
 }

@@ -1,0 +1,467 @@
+/* gpu_mass_tiles.cu - attention mass on tensor cores, for keys of 16 bits
+ *
+ * Keys are the rows of a product and queries its columns, so that what a row receives from all
+ * queries is one sum in a register, and nothing is exchanged before its end. A warp holds
+ * WARP_KEYS keys as fragments, read from memory once, while all queries of one or more query
+ * heads go past in shared memory, packed as fragments too by pack(): neither side is ever
+ * rearranged. No atomics; each sum has one order; a logit is the same in sums() and add_mass(),
+ * so that what a query gives to all rows is 1 to rounding.
+ *
+ * The order of channels in a product is free as long as both sides have the same. It is chosen so
+ * that what a lane needs of a key for two steps of 16 channels is 16 bytes in a row: see
+ * first_channel(). */
+#include "gpu/gpu_mass.h"
+
+enum {
+	WARPS = 8, WARP_KEYS = 32, BLOCK_KEYS = WARPS * WARP_KEYS,
+	TILE_UNITS = 4,              /* units that are brought to shared memory at once */
+	PACKED_UNITS = 4,            /* up to so many units of a head: a block has all heads */
+};
+
+/* No position: those of queries are cut to less, so that no query sees it. */
+#define NOWHERE 0xffffffffu
+
+template <uint32_t E>
+struct tile {
+	uint4 q[TILE_UNITS][E / 16][32];
+	struct sight sight[TILE_UNITS][UNIT];
+};
+
+/* The first of the four channels, one behind the other, that lanes with lane % 4 == c have in a
+ * step: two of each half of a fragment */
+template <uint32_t E>
+DEVICE uint32_t
+first_channel(uint32_t step, uint32_t c)
+{
+	if (E % 32 != 0 && step == E / 16 - 1)
+		return step * 16 + c * 4;
+	return step / 2 * 32 + c * 8 + step % 2 * 4;
+}
+
+/* A block for each unit and query head, a warp for each step. lse NULL: not known yet. */
+template <class T, uint32_t E>
+static __global__ void __launch_bounds__(E * 2)
+pack(uint4 *to, struct sight *sight, const float *q, const float *lse, const uint32_t *qpos,
+    uint32_t N, float scale)
+{
+	const uint32_t h = blockIdx.y, H = gridDim.y, lane = threadIdx.x % 32, step = threadIdx.x / 32;
+	const size_t unit = (size_t)h * gridDim.x + blockIdx.x;
+	uint32_t w[4] = { 0, 0, 0, 0 };
+
+	for (uint32_t p = 0; p < 2; p++) {
+		const uint32_t n = blockIdx.x * UNIT + p * 8 + lane / 4;
+
+		if (n < N) {
+			const float4 x = *(const float4 *)(q + ((size_t)n * H + h) * E +
+			    first_channel<E>(step, lane % 4));
+
+			w[2 * p] = pair<T>(x.x * scale, x.y * scale);
+			w[2 * p + 1] = pair<T>(x.z * scale, x.w * scale);
+		}
+	}
+	to[(unit * (E / 16) + step) * 32 + lane] = make_uint4(w[0], w[1], w[2], w[3]);
+	if (threadIdx.x < UNIT) {
+		const uint32_t n = blockIdx.x * UNIT + threadIdx.x, pos = qpos[n < N ? n : N - 1];
+		const float sum = n < N && lse != NULL ? lse[(size_t)n * H + h] * LOG2_E : INFINITY;
+
+		sight[unit * UNIT + threadIdx.x] = { sum == -INFINITY ? INFINITY : sum,
+			pos < NOWHERE ? pos : NOWHERE - 1 };
+	}
+}
+
+/* The keys of a warp; key[m][step] is a left fragment of rows 16m .. 16m + 15. */
+template <uint32_t E>
+struct keys {
+	uint32_t key[2][E / 16][4];
+	const uint32_t *pos;         /* shared [WARP_KEYS] positions; NOWHERE where is no row */
+	uint32_t first, last;        /* positions; last is NOWHERE when some rows are not there */
+	uint32_t n;                  /* rows that are there */
+};
+
+/* What the queries of a unit see of the rows of a warp */
+enum seen { NO_ROW, SOME_ROWS, ALL_ROWS };
+
+template <class T, uint32_t E>
+DEVICE void
+load_keys(struct keys<E> *to, uint32_t *to_pos, const struct rows *r, uint32_t g, uint32_t begin)
+{
+	const uint32_t lane = threadIdx.x % 32, len = r->len[g];
+	const T *k = (const T *)r->k + (r->start[g] + begin) * E;
+	const uint32_t *pos = r->pos + r->start[g] + begin;
+
+	to->n = begin >= len ? 0 : min(len - begin, (uint32_t)WARP_KEYS);
+	for (uint32_t i = 0; i < 4; i++) {
+		const uint32_t s = i * 8 + lane / 4;
+		uint32_t (*key)[4] = to->key[i / 2], at = i % 2;
+
+		for (uint32_t step = 0; step + 1 < E / 16; step += 2) {
+			const uint4 w = s < to->n ? load_once(k + s * E + first_channel<E>(step, lane % 4)) :
+			    make_uint4(0, 0, 0, 0);
+
+			key[step][at] = w.x;
+			key[step][at + 2] = w.y;
+			key[step + 1][at] = w.z;
+			key[step + 1][at + 2] = w.w;
+		}
+		if (E % 32 != 0) {
+			const uint2 w = s < to->n ?
+			    *(const uint2 *)(k + s * E + first_channel<E>(E / 16 - 1, lane % 4)) :
+			    make_uint2(0, 0);
+
+			key[E / 16 - 1][at] = w.x;
+			key[E / 16 - 1][at + 2] = w.y;
+		}
+	}
+	to_pos[lane] = lane < to->n ? pos[lane] : NOWHERE;
+	to->pos = to_pos;
+	to->first = to->n > 0 ? pos[0] : NOWHERE;
+	to->last = to->n == WARP_KEYS ? pos[WARP_KEYS - 1] : NOWHERE;
+}
+
+/* logit[m][p][2a + b] <- of row 16m + 8a + lane / 4 of the warp and query 8p + 2 (lane % 4) + b of
+ * the unit. Where no row is seen there are no logits. */
+template <class T, uint32_t E>
+DEVICE enum seen
+multiply(float logit[2][2][4], const struct keys<E> *k, const uint4 q[E / 16][32],
+    const struct sight *sight)
+{
+	if (sight[UNIT - 1].pos < k->first)
+		return NO_ROW;
+	for (uint32_t i = 0; i < 16; i++)
+		logit[i / 8][i / 4 % 2][i % 4] = 0;
+	for (uint32_t step = 0; step < E / 16; step++) {
+		const uint4 w = q[step][threadIdx.x % 32];
+		const uint32_t left[2] = { w.x, w.y }, right[2] = { w.z, w.w };
+
+		for (uint32_t m = 0; m < 2; m++) {
+			mma(T{}, logit[m][0], k->key[m][step], left);
+			mma(T{}, logit[m][1], k->key[m][step], right);
+		}
+	}
+	return sight[0].pos < k->last ? SOME_ROWS : ALL_ROWS;
+}
+
+/* Calls work(logit, sight of its query, is it hidden from that?) for each logit of a lane. */
+template <bool SOME, class F>
+DEVICE void
+for_logits(float logit[2][2][4], const struct sight *sight, const uint32_t *pos, F &&work)
+{
+	const uint32_t lane = threadIdx.x % 32;
+
+	for (uint32_t p = 0; p < 2; p++) {
+		/* two sights in one access */
+		const uint4 two = *(const uint4 *)&sight[p * 8 + lane % 4 * 2];
+		const struct sight of[2] = { { __uint_as_float(two.x), two.y },
+			{ __uint_as_float(two.z), two.w } };
+
+		for (uint32_t row = 0; row < 4; row++)
+			for (uint32_t b = 0; b < 2; b++)
+				work(logit[row / 2][p][row % 2 * 2 + b], of[b],
+				    SOME && of[b].pos < pos[row * 8 + lane / 4]);
+	}
+}
+
+/* Where in the queries of its heads a block is */
+struct place { uint32_t head, unit, left; };
+
+DEVICE void
+go_on(struct place *at, uint32_t first, uint32_t units)
+{
+	at->left--;
+	if (++at->unit == units) {
+		at->unit = first;
+		at->head++;
+	}
+}
+
+/* Asks for the next units, at most a tile of them; *at is then behind them. */
+template <uint32_t E>
+DEVICE void
+fetch(struct tile<E> *to, const struct packed *from, struct place *at, uint32_t first)
+{
+	const uint32_t t = threadIdx.x;
+
+	for (uint32_t i = 0; i < TILE_UNITS && at->left > 0; i++) {
+		const size_t unit = (size_t)at->head * from->units + at->unit;
+
+		if (t < E * 2)
+			copy_ahead(&to->q[i][0][0] + t, from->q + unit * (E * 2) + t, true);
+		if (t < UNIT / 2)
+			copy_ahead(&to->sight[i][2 * t], from->sight + unit * UNIT + 2 * t, true);
+		go_on(at, first, from->units);
+	}
+	copies_group();
+}
+
+/* work(tile, place of its first unit, units in it) for all queries from unit `first` of each head
+ * on, while the next tile is on its way. What the threads leave in shared memory for each other
+ * in one call is no more needed by the barrier before the next. */
+template <uint32_t E, class F>
+DEVICE void
+for_tiles(struct tile<E> *tiles, const struct packed *q, uint32_t head, uint32_t heads,
+    uint32_t first, F &&work)
+{
+	struct place next = { head, first, heads * (q->units - first) }, at;
+
+	if (next.left == 0)
+		return;
+	at = next;
+	fetch(&tiles[0], q, &next, first);
+	for (uint32_t turn = 0;; turn ^= 1) {
+		const struct place then = next;
+
+		copies_wait<0>();
+		__syncthreads();
+		if (next.left > 0)
+			fetch(&tiles[turn ^ 1], q, &next, first);
+		work(&tiles[turn], at, at.left - then.left);
+		if (then.left == 0)
+			return;
+		at = then;
+	}
+}
+
+/* What query number x of a lane sums up to in the rows of its warp, in all lanes that have it */
+DEVICE struct part
+column_sum(const float logit[2][2][4], uint32_t x)
+{
+	const float *a = &logit[0][x / 2][x % 2], *b = &logit[1][x / 2][x % 2];
+	struct part p = { fmaxf(fmaxf(a[0], a[2]), fmaxf(b[0], b[2])), 0 };
+
+	for (int bit = 4; bit < 32; bit *= 2)
+		p.m = fmaxf(p.m, __shfl_xor_sync(ALL_LANES, p.m, bit));
+	const float m = p.m == -INFINITY ? 0 : p.m;
+
+	p.l = exp2_fast(a[0] - m) + exp2_fast(a[2] - m) + (exp2_fast(b[0] - m) + exp2_fast(b[2] - m));
+	for (int bit = 4; bit < 32; bit *= 2)
+		p.l += __shfl_xor_sync(ALL_LANES, p.l, bit);
+	return p;
+}
+
+/* A block for BLOCK_KEYS rows of a KV head and `heads` of its query heads. parts[(n * H + h) *
+ * stride + x] <- the sum of query n over the rows of block x. */
+template <class T, uint32_t E>
+static __global__ void __launch_bounds__(WARPS * 32, 2)
+sums(struct part *parts, size_t stride, const struct packed q, const struct rows r, uint32_t N,
+    uint32_t H, uint32_t heads)
+{
+	DYN_SHARED(struct tile<E>, tiles);
+	SHARED(uint32_t[BLOCK_KEYS], pos);
+	SHARED(struct part[WARPS][TILE_UNITS * UNIT], of_warp);
+	const uint32_t t = threadIdx.x, warp = t / 32, lane = t % 32, head = blockIdx.y * heads;
+	struct keys<E> k;
+
+	load_keys<T, E>(&k, pos + warp * WARP_KEYS, &r, head / (H / r.G),
+	    blockIdx.x * BLOCK_KEYS + warp * WARP_KEYS);
+	for_tiles(tiles, &q, head, heads, 0, [&](const struct tile<E> *tile, struct place at, uint32_t n) {
+		for (uint32_t i = 0; i < n; i++) {
+			float logit[2][2][4];
+			struct part p[4];
+			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->sight[i]);
+
+			if (seen == SOME_ROWS)
+				for_logits<true>(logit, tile->sight[i], k.pos,
+				    [](float &x, const struct sight &, bool hidden) {
+					x = hidden ? -INFINITY : x;
+				});
+			for (uint32_t x = 0; x < 4; x++)
+				p[x] = seen != NO_ROW ? column_sum(logit, x) : part{ -INFINITY, 0 };
+			if (lane < 4)
+				for (uint32_t x = 0; x < 4; x++)
+					of_warp[warp][i * UNIT + x / 2 * 8 + lane * 2 + x % 2] = p[x];
+		}
+		__syncthreads();
+		for (uint32_t i = 0; i < t / UNIT && i < n; i++)
+			go_on(&at, 0, q.units);
+		const uint32_t query = at.unit * UNIT + t % UNIT;
+
+		if (t >= n * UNIT || query >= N)
+			return;
+		struct part p = of_warp[0][t];
+
+		for (uint32_t w = 1; w < WARPS; w++)
+			p = join(p, of_warp[w][t]);
+		parts[((size_t)query * H + at.head) * stride + blockIdx.x] = p;
+	});
+}
+
+/* sum[i] <- with what the queries of a unit give to row 8i + lane / 4 of the warp */
+template <bool SOME>
+DEVICE void
+add_unit(float sum[4], float logit[2][2][4], const struct sight *sight, const uint32_t *pos,
+    enum over over)
+{
+	for_logits<SOME>(logit, sight, pos,
+	    [](float &x, const struct sight &of, bool hidden) {
+		x = hidden ? 0 : exp2_fast(x - of.lse);
+	});
+	if (over == OVER_SUM)
+		for (uint32_t i = 0; i < 16; i++)
+			sum[i / 8 * 2 + i / 2 % 2] += logit[i / 8][i / 4 % 2][i % 4];
+	else
+		for (uint32_t i = 0; i < 16; i++)
+			sum[i / 8 * 2 + i / 2 % 2] = put_together(sum[i / 8 * 2 + i / 2 % 2],
+			    logit[i / 8][i / 4 % 2][i % 4], OVER_MAX);
+}
+
+/* to[row of the warp] <- the sums of its lanes over the queries of a head; they are 0 again. */
+DEVICE void
+give(float *to, float sum[4], uint32_t rows, enum over over, bool add)
+{
+	const uint32_t lane = threadIdx.x % 32, row = lane % 4 * 8 + lane / 4;
+	float mine = 0;
+
+	for (uint32_t i = 0; i < 4; i++) {
+		float x = sum[i];
+
+		for (int bit = 1; bit < 4; bit *= 2)
+			x = put_together(x, __shfl_xor_sync(ALL_LANES, x, bit), over);
+		if (lane % 4 == i)
+			mine = x;
+		sum[i] = 0;
+	}
+	if (row < rows)
+		to[row] = add ? put_together(to[row], mine, over) : mine;
+}
+
+/* A block for BLOCK_KEYS rows of a KV head and `heads` of its query heads: the sum of each head is
+ * made in registers and added to mass (or, !add, put there) at its end. The last heads come first:
+ * sums() has left their keys in the second-level cache. */
+template <class T, uint32_t E>
+static __global__ void __launch_bounds__(WARPS * 32, 2)
+add_mass(float *mass, size_t stride, const struct packed q, const struct rows r, uint32_t H,
+    uint32_t heads, enum over over, bool add)
+{
+	DYN_SHARED(struct tile<E>, tiles);
+	SHARED(uint32_t[BLOCK_KEYS], pos);
+	const uint32_t head = (gridDim.y - 1 - blockIdx.y) * heads, g = head / (H / r.G);
+	const uint32_t begin = blockIdx.x * BLOCK_KEYS, row = begin + threadIdx.x / 32 * WARP_KEYS;
+	uint32_t first = 0, end = q.units;
+	float sum[4] = { 0, 0, 0, 0 };
+	struct keys<E> k;
+
+	if (begin >= r.len[g])
+		return;
+	load_keys<T, E>(&k, pos + (row - begin), &r, g, row);
+	while (first < end) {                          /* units before this one see nothing here */
+		const uint32_t mid = (first + end) / 2;
+
+		if (q.sight[((size_t)head * q.units + mid) * UNIT + UNIT - 1].pos < r.pos[r.start[g] + begin])
+			first = mid + 1;
+		else
+			end = mid;
+	}
+	for_tiles(tiles, &q, head, heads, first, [&](const struct tile<E> *tile, struct place at,
+	    uint32_t n) {
+		for (uint32_t i = 0; i < n; i++) {
+			float logit[2][2][4];
+			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->sight[i]);
+
+			if (seen == ALL_ROWS)
+				add_unit<false>(sum, logit, tile->sight[i], k.pos, over);
+			else if (seen == SOME_ROWS)
+				add_unit<true>(sum, logit, tile->sight[i], k.pos, over);
+			if (at.unit == q.units - 1)
+				give(mass + at.head * stride + row, sum, k.n, over, add);
+			go_on(&at, first, q.units);
+		}
+	});
+	for (uint32_t h = head; h < head + heads && first == q.units; h++)
+		give(mass + h * stride + row, sum, k.n, over, add);
+}
+
+/* ---- calls ---- */
+
+bool
+gpu_tiles_take(const struct call *c)
+{
+	const uint32_t E = c->rows.E;
+
+	return c->dtype != KV_F32 && (E == 64 || E == 80 || E == 96 || E == 128) &&
+	    (uintptr_t)c->q % 16 == 0 && (uintptr_t)c->rows.k % 16 == 0;
+}
+
+template <uint32_t WIDTH> struct width { static constexpr uint32_t E = WIDTH; };
+
+/* work(T{}, width<E>{}) for a call that is fast */
+template <class F>
+static void
+with_shape(const struct call *c, F &&work)
+{
+	const auto with_width = [&](auto t) {
+		switch (c->rows.E) {
+		case 64:
+			work(t, width<64>{});
+			break;
+		case 80:
+			work(t, width<80>{});
+			break;
+		case 96:
+			work(t, width<96>{});
+			break;
+		case 128:
+			work(t, width<128>{});
+			break;
+		}
+	};
+
+	if (c->dtype == KV_BF16)
+		with_width(bf16{});
+	else
+		with_width(f16{});
+}
+
+struct packed
+gpu_tiles_pack(struct dev *d, const struct call *c, const float *lse)
+{
+	const uint32_t units = parts_of(c->N, UNIT), E = c->rows.E;
+	const size_t n = (size_t)c->H * units;
+	uint4 *q = (uint4 *)gpu_scratch(d, SCRATCH_X, n * (E * 2 * sizeof *q +
+	    UNIT * sizeof(struct sight)));
+	struct sight *sight = (struct sight *)(q + n * E * 2);
+
+	with_shape(c, [&](auto t, auto w) {
+		LAUNCH(d, (pack<decltype(t), w.E>), dim3(units, c->H), E * 2, 0, q, sight, c->q, lse,
+		    c->qpos, c->N, c->scale);
+	});
+	return { q, sight, units };
+}
+
+/* Query heads for a block: one where there is work enough for it, else all of its KV head, so that
+ * keys are read once. */
+static uint32_t
+heads_of_block(const struct call *c)
+{
+	return c->N <= PACKED_UNITS * UNIT ? c->H / c->rows.G : 1;
+}
+
+uint32_t
+gpu_tiles_parts(const struct call *c)
+{
+	return parts_of(longest_head(&c->rows), BLOCK_KEYS);
+}
+
+void
+gpu_tiles_sums(struct dev *d, const struct call *c, const struct packed *q, struct part *parts,
+    size_t stride)
+{
+	const uint32_t heads = heads_of_block(c);
+
+	with_shape(c, [&](auto t, auto w) {
+		LAUNCH(d, (sums<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->H / heads), WARPS * 32,
+		    2 * sizeof(struct tile<w.E>), parts, stride, *q, c->rows, c->N, c->H, heads);
+	});
+}
+
+void
+gpu_tiles_mass(struct dev *d, const struct call *c, const struct packed *q, float *mass,
+    size_t stride, bool add)
+{
+	const uint32_t heads = heads_of_block(c);
+
+	with_shape(c, [&](auto t, auto w) {
+		LAUNCH(d, (add_mass<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->H / heads),
+		    WARPS * 32, 2 * sizeof(struct tile<w.E>), mass, stride, *q, c->rows, c->H, heads,
+		    c->over, add);
+	});
+}
