@@ -192,6 +192,12 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline void
+sincospif(float x, float *s, float *c)
+{
+	*s = (float)sin(M_PI * x);
+	*c = (float)cos(M_PI * x);
+}
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 template <class T> T __ldg(const T *p) { return *p; }
 template <class T> T min(T a, T b) { return b < a ? b : a; }

@@ -309,18 +309,26 @@ test_rows(void)
 
 	for (i = 0; i < 3; i++) {
 		test_embed(type[i], 70);
+		test_embed(type[i], 2056);
 		test_store(type[i], 33, 5);
 		test_store(type[i], 64, 33);
 	}
 	test_rmsnorm(1, 2048, 1, 0);
 	test_rmsnorm(33, 2051, 1000, 1);
 	test_rmsnorm(3, 5, 1e-3f, 0);
+	test_rmsnorm(9, 8, 1, 1);
+	test_rmsnorm(7, 2060, 1, 1);
+	test_rmsnorm(2, 16384, 1, 0);
+	test_rmsnorm(6, 16388, 1, 0);
 	test_rope(1, 3, 64);
 	test_rope(17, 32, 128);
 	test_rope(130, 1, 34);
 	test_rope(3, 2, 33);
+	test_rope(2, 13, 96);
+	test_rope(40, 5, 8);
 	test_swiglu(1, 8195, 10, 0);
 	test_swiglu(33, 1027, 200, 1);
+	test_swiglu(3, 1028, 200, 1);
 }
 
 static void
