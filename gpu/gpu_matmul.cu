@@ -7,46 +7,34 @@
 
 /* ---- the naive kernel ---- */
 
-enum { SIDE = 16 };
+enum { THREADS = 256 };
 
-/* A block for SIDE x SIDE elements of y. Both operands go through shared memory, so that the
- * reads of global memory are of consecutive addresses whichever thread needs them. */
+/* A thread for each element of y; sums of sums of 16: a long row loses less to rounding. */
 template <class T>
-static __global__ void __launch_bounds__(SIDE * SIDE)
+static __global__ void __launch_bounds__(THREADS)
 reference_matmul(float *y, const float *x, const T *w, const float *bias, uint32_t N, uint32_t in,
     uint32_t out, int add)
 {
-	SHARED(float[SIDE][SIDE + 1], xs);
-	SHARED(float[SIDE][SIDE + 1], ws);
-	const uint32_t i = threadIdx.x, j = threadIdx.y;
-	const uint32_t tiles = (out + SIDE - 1) / SIDE;
-	const size_t o0 = (size_t)(blockIdx.x % tiles) * SIDE, n0 = (size_t)(blockIdx.x / tiles) * SIDE;
-	float sum = 0;
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, n = i / out, o = i % out;
+	float sum = 0, part;
 
-	for (size_t k = 0; k < in; k += SIDE) {
-		const bool there = k + i < in;
-
-		xs[j][i] = there && n0 + j < N ? x[(n0 + j) * in + k + i] : 0;
-		ws[j][i] = there && o0 + j < out ? widen(w[(o0 + j) * in + k + i]) : 0;
-		__syncthreads();
-		float part = 0;        /* sums of sums: a long row loses less to rounding */
-		for (uint32_t e = 0; e < SIDE; e++)
-			part += xs[j][e] * ws[i][e];
+	if (n >= N)
+		return;
+	for (uint32_t k = 0, end; k < in; k = end) {
+		end = min(in, k + 16);
+		part = 0;
+		for (uint32_t e = k; e < end; e++)
+			part += x[n * in + e] * widen(w[o * in + e]);
 		sum += part;
-		__syncthreads();
 	}
-	if (n0 + j < N && o0 + i < out) {
-		float *to = y + (n0 + j) * out + o0 + i;
-
-		*to = sum + (bias != NULL ? bias[o0 + i] : 0) + (add ? *to : 0);
-	}
+	y[i] = sum + (bias != NULL ? bias[o] : 0) + (add ? y[i] : 0);
 }
 
 static void
 reference(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias, uint32_t N,
     int add)
 {
-	const size_t blocks = (size_t)parts_of(N, SIDE) * parts_of(w->out, SIDE);
+	const size_t blocks = ((size_t)N * w->out + THREADS - 1) / THREADS;
 
 	if (blocks > INT32_MAX) {
 		gpu_fail(d, "matmul: %u rows by %u outputs are too many", N, w->out);
@@ -55,8 +43,8 @@ reference(struct dev *d, float *y, const float *x, const struct mat *w, const fl
 	with_type(w->dtype, [&](auto t) {
 		using T = decltype(t);
 
-		LAUNCH(d, reference_matmul<T>, (unsigned)blocks, dim3(SIDE, SIDE), 0, y, x,
-		    (const T *)w->data, bias, N, w->in, w->out, add);
+		LAUNCH(d, reference_matmul<T>, (unsigned)blocks, THREADS, 0, y, x, (const T *)w->data,
+		    bias, N, w->in, w->out, add);
 	});
 }
 
@@ -64,9 +52,9 @@ reference(struct dev *d, float *y, const float *x, const struct mat *w, const fl
  *
  * The time is that of reading the weights once. A GPU of 132 multiprocessors and 4.3 TB/s that
  * answers after 0.8 us needs 3.4 MB, or 26 KB for each multiprocessor, on the way at every
- * moment. Here up to 1024 threads of one ask for 8 x 16 bytes each before they use the first:
- * 128 KB, enough also while half of the warps compute. With 3 or 4 rows of x it is 4 x 16
- * bytes, with more 8 x 16 of 512 threads, 64 KB: their sums need the registers.
+ * moment. Here 1024 threads of one ask for 8 x 16 bytes each before they use the first: 128 KB,
+ * enough also while most of the warps compute. More rows of x have more sums, which need the
+ * registers: 96 KB for two, 48 KB for up to four and up to eight.
  *
  * A unit of work is ABREAST rows of w, and of these every split-th step: a step is what a warp
  * loads at once, 16 bytes of each row by each lane. A block keeps x in shared memory, or
@@ -83,7 +71,7 @@ enum { MOST_SUMS = 16 << 10 };         /* bytes of shared memory */
 
 /* For so many rows of x: threads of a block, blocks of a multiprocessor, and steps that are loaded
  * before the first is used. More sums want more registers of each thread. */
-template <unsigned ROWS> constexpr unsigned few_threads = ROWS == 1 || ROWS > 4 ? 512 : 384;
+template <unsigned ROWS> constexpr unsigned few_threads = ROWS == 1 ? 512 : 384;
 template <unsigned ROWS> constexpr unsigned few_blocks = ROWS > 4 ? 1 : 2;
 template <unsigned ROWS> constexpr unsigned few_deep = ROWS == 4 ? 1 : 2;
 
@@ -147,7 +135,7 @@ hold_x(float *held, const float *x, const struct cut &c, uint32_t from, uint32_t
 /* sum += products of one step of ABREAST rows of w and of the rows of x, held from there on */
 template <class T, unsigned ROWS>
 DEVICE void
-add_step(float sum[ABREAST][ROWS], const uint4 v[ABREAST], const float *held, uint32_t chunk)
+add_step(float sum[ABREAST * ROWS], const uint4 v[ABREAST], const float *held, uint32_t chunk)
 {
 	UNROLL
 	for (uint32_t half = 0; half < lane_step<T> / 4; half++) {
@@ -164,7 +152,7 @@ add_step(float sum[ABREAST][ROWS], const uint4 v[ABREAST], const float *held, ui
 
 				UNROLL
 				for (uint32_t n = 0; n < ROWS; n++)
-					sum[r][n] += weight * x[n].at[e];
+					sum[r * ROWS + n] += weight * x[n].at[e];
 			}
 	}
 }
@@ -172,7 +160,7 @@ add_step(float sum[ABREAST][ROWS], const uint4 v[ABREAST], const float *held, ui
 /* The sums of a unit over elements from .. end: of the lane, not yet of the warp */
 template <class T, unsigned ROWS, bool ALIGNED>
 DEVICE void
-add_unit(float sum[ABREAST][ROWS], const T *w, const float *held, const struct cut &c, uint32_t row,
+add_unit(float sum[ABREAST * ROWS], const T *w, const float *held, const struct cut &c, uint32_t row,
     uint32_t part, uint32_t from, uint32_t end)
 {
 	constexpr uint32_t deep = few_deep<ROWS>;
@@ -193,6 +181,26 @@ add_unit(float sum[ABREAST][ROWS], const T *w, const float *held, const struct c
 			if (u == 0 || at + u * stride < end - from)
 				add_step<T, ROWS>(sum, v[u], held + at + u * stride, c.chunk);
 	}
+}
+
+/* The sum over the warp of v[lane / (32 / C)]. At each step a lane gives one half of what it has
+ * and adds what it is given to the other: 31 exchanges for 32 sums, which one by one take 160. */
+template <int C, int BIT = 16>
+DEVICE float
+warp_sums(float v[C])
+{
+	if constexpr (BIT == 0)
+		return v[0];
+	if constexpr (C == 1)
+		v[0] += __shfl_xor_sync(ALL_LANES, v[0], BIT);
+	UNROLL
+	for (int i = 0; i < C / 2; i++) {
+		const bool upper = threadIdx.x & BIT;
+		const float given = __shfl_xor_sync(ALL_LANES, upper ? v[i] : v[i + C / 2], BIT);
+
+		v[i] = (upper ? v[i + C / 2] : v[i]) + given;
+	}
+	return warp_sums<C == 1 ? 1 : C / 2, BIT / 2>(v);
 }
 
 /* y of the rows of w that this block has, from the sums [group][split][ABREAST][ROWS] */
@@ -235,21 +243,16 @@ few_rows(float *y, const float *x, const T *w, const float *bias, const struct c
 		__syncthreads();
 		for (uint32_t unit = warp; unit < c.groups * c.split; unit += few_threads<ROWS> / 32) {
 			const uint32_t row = first + unit / c.split * ABREAST;
-			float sum[ABREAST][ROWS] = {};
+			float sum[ABREAST * ROWS] = {};
 
 			if (row >= c.out)
 				break;
 			add_unit<T, ROWS, ALIGNED>(sum, w, held, c, row, unit % c.split, from, end);
-			UNROLL
-			for (uint32_t r = 0; r < ABREAST; r++)
-				UNROLL
-				for (uint32_t n = 0; n < ROWS; n++) {
-					float *to = sums + (unit * ABREAST + r) * ROWS + n;
-					const float all = warp_sum(sum[r][n]);
+			const float all = warp_sums<ABREAST * ROWS>(sum);
+			float *to = sums + unit * ABREAST * ROWS + lane / (32 / (ABREAST * ROWS));
 
-					if (lane == 0)
-						*to = from == 0 ? all : *to + all;
-				}
+			if (lane % (32 / (ABREAST * ROWS)) == 0)
+				*to = from == 0 ? all : *to + all;
 		}
 	}
 	__syncthreads();
