@@ -41,7 +41,7 @@ first_channel(uint32_t step, uint32_t c)
 /* A block for each unit and query head, a warp for each step. lse NULL: not known yet. */
 template <class T, uint32_t E>
 static __global__ void __launch_bounds__(E * 2)
-pack(uint4 *to, struct sight *sight, const float *q, const float *lse, const uint32_t *qpos,
+pack_queries(uint4 *to, struct sight *sight, const float *q, const float *lse, const uint32_t *qpos,
     uint32_t N, float scale)
 {
 	const uint32_t h = blockIdx.y, H = gridDim.y, lane = threadIdx.x % 32, step = threadIdx.x / 32;
@@ -421,7 +421,7 @@ gpu_tiles_pack(struct dev *d, const struct call *c, const float *lse)
 	struct sight *sight = (struct sight *)(q + n * E * 2);
 
 	with_shape(c, [&](auto t, auto w) {
-		LAUNCH(d, (pack<decltype(t), w.E>), dim3(units, c->H), E * 2, 0, q, sight, c->q, lse,
+		LAUNCH(d, (pack_queries<decltype(t), w.E>), dim3(units, c->H), E * 2, 0, q, sight, c->q, lse,
 		    c->qpos, c->N, c->scale);
 	});
 	return { q, sight, units };
