@@ -308,6 +308,7 @@ make_range(void)
 {
 	range = range_end = (char *)mmap(NULL, RANGE, PROT_NONE,
 	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	madvise(range, RANGE, MADV_HUGEPAGE);   /* few of them to cover and uncover */
 	if ((key = pkey_alloc(0, PKEY_DISABLE_ACCESS)) >= 0 &&
 	    pkey_mprotect(range, RANGE, PROT_READ | PROT_WRITE, key) != 0)
 		key = -1;

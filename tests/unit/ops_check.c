@@ -249,12 +249,12 @@ compare(struct device *d, enum op op, const char *what, const float *got, const 
 			largest = fmax(largest, fabs(want[i]));
 	for (i = 0; i < n; i++) {
 		error = got[i] == want[i] ? 0 : fabs(got[i] - want[i]) / largest;
-		if (!(error <= worst)) {               /* a NaN is the worst there is */
+		if (!isnan(worst) && !(error <= worst)) {      /* a NaN is the worst there is */
 			worst = error;
 			at = i;
 		}
 	}
-	if (!(worst <= largest_error[op]))
+	if (!isnan(largest_error[op]) && !(worst <= largest_error[op]))
 		largest_error[op] = worst;
 	verdict(worst <= (d->rounds ? fmax(tolerance[op], tolerance_16[op]) : tolerance[op]),
 	    "%s, %s %d threads: error %.2g at %zu of %zu: %.9g, want %.9g", what, d->name,
