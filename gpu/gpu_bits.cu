@@ -1,7 +1,311 @@
-/* gpu_bits.cu - scores of rows from their keys in one bit (kv-snapshot(5), 4.15) */
+/* gpu_bits.cu - scores of rows from their keys in one bit (kv-snapshot(5), 4.15)
+ *
+ * The score of a row is q.zero, the same for all rows of an entry, and the sum over channels of
+ * q * scale where the row's bit is set (FIER). Tensor cores add up bit * scale times q, from
+ * entries as they are stored:
+ *
+ * - A lane's share of the first operand is of one row and of pairs of channels. A *piece*, 16 rows
+ *   of an entry, has 16 bits of each channel. Those of two channels side by side in a word, a mask
+ *   takes the bits of one row out; and what is left of a half is a power of two, if it is read as
+ *   f16. That times the scale of the channel, an exact product, is the operand: two
+ *   instructions for two elements.
+ * - The rows of the operand belong to 8 pieces, and each lane has the bits and scales of one piece
+ *   and of a quarter of the channels; it takes all the 16 rows out of them. Nothing is computed
+ *   twice, and nothing is shared between the lanes.
+ * - q has 22 bits: a part of 11 and what it lacks, as neighbouring columns of the second operand,
+ *   so that 8 columns are 4 query heads. Both parts of a score end up in the same lane.
+ *
+ * Each row comes out of the product with a factor of its own, the power of two that its bit is. To
+ * keep all elements within the range of f16, scales are multiplied by a power of two for each piece,
+ * so that the greatest is about 2^14, and q by one for each head. What a channel loses in that
+ * is below 2^-22 of the greatest. */
 #include "gpu/gpu_index.h"
 
-enum { THREADS = 128, WARPS = THREADS / 32 };
+static constexpr uint32_t
+	THREADS = 128,
+	WARPS = THREADS / 32,
+	PIECE = 16,                  /* rows */
+	TILE = 8 * PIECE,            /* rows that a warp scores at a time */
+	OUT_STRIDE = TILE + 4,       /* of a head's scores in shared memory: no bank twice */
+	REST = 4;                    /* rows without an entry for each warp */
+
+/* One call of the fast kernel */
+struct bits_call {
+	float *score;
+	size_t stride;
+	const float *q;
+	uint32_t R, groups;          /* query heads of a KV head, and blocks.y that share them */
+	uint32_t blocks;             /* blocks.x for entries; those behind are for other rows */
+	enum kv_dtype dtype;         /* of keys */
+	int wide;                    /* lists of scores begin at multiples of 16 bytes */
+	float scale;                 /* 1 / sqrt(E) */
+};
+
+/* ---- shared memory ---- */
+
+/* Bytes from one entry to the next. They are copied as multiples of 32; an odd one keeps lanes
+ * that read the same channels of different entries out of each other's banks. */
+static inline __host__ __device__ uint32_t
+entry_stride(uint32_t E, uint32_t u)
+{
+	return E * (4 + u / 8) | 32;
+}
+
+static inline __host__ __device__ uint32_t
+tile_bytes(uint32_t E, uint32_t u)
+{
+	return TILE / u * entry_stride(E, u);
+}
+
+static size_t
+shared_bytes(uint32_t E, uint32_t u, uint32_t sets)
+{
+	return query_bytes(E / 16, sets, 1) + WARPS * (SET * OUT_STRIDE * sizeof(float) + 2 * tile_bytes(E, u));
+}
+
+/* ---- the first operand: entries ---- */
+
+/* Starts copying the entries of a tile, by a warp; zeros for those that are not there. */
+template <uint32_t U>
+DEVICE void
+fetch(unsigned char *to, const struct index &x, uint32_t g, size_t tile)
+{
+	const uint32_t stride = entry_stride(x.E, U), bytes = (uint32_t)x.bytes;
+
+ROLLED	for (uint32_t i = 0; i < TILE / U; i++) {
+		const size_t entry = tile * (TILE / U) + i;
+		const unsigned char *from = x.data + (x.start[g] + entry) * bytes;
+
+ROLLED		for (uint32_t b = threadIdx.x % 32 * 16; b < bytes; b += 32 * 16)
+			copy_ahead(to + i * stride + b, from + b, entry < x.len[g]);
+	}
+	copies_group();
+}
+
+/* The piece's bits of four channels from `channel` on: pairs in a word, and the same with the
+ * bytes of each half exchanged */
+struct pairs {
+	uint32_t low, high, swapped_low, swapped_high;
+};
+
+template <uint32_t U>
+DEVICE struct pairs
+load_bits(const unsigned char *bits, uint32_t channel, uint32_t piece)
+{
+	if (U == 16) {
+		const uint2 w = *(const uint2 *)(bits + channel * 2);
+
+		return { w.x, w.y, __byte_perm(w.x, 0, 0x2301), __byte_perm(w.y, 0, 0x2301) };
+	}
+	const uint32_t half = piece % 2 == 0 ? 0x5410 : 0x7632;
+	const uint32_t swapped = piece % 2 == 0 ? 0x4501 : 0x6723;
+	const unsigned char *at = bits + channel * (U / 8) + piece / 2 * 4;
+	uint4 w;
+
+	if (U == 32)
+		w = *(const uint4 *)at;
+	else
+		w = make_uint4(*(const uint32_t *)at, *(const uint32_t *)(at + U / 8),
+		    *(const uint32_t *)(at + 2 * (U / 8)), *(const uint32_t *)(at + 3 * (U / 8)));
+	return { __byte_perm(w.x, w.y, half), __byte_perm(w.z, w.w, half),
+		__byte_perm(w.x, w.y, swapped), __byte_perm(w.z, w.w, swapped) };
+}
+
+/* What brings the greatest scale of a piece to 2^14 .. 2^15: a power of two, which can be
+ * beyond the range of f16, as a product of two, each twice in a word */
+struct factors {
+	uint32_t first, second;
+	int power;
+};
+
+DEVICE struct factors
+factors_for(const unsigned char *scale, uint32_t E)
+{
+	uint32_t most = 0;
+	int exponent;
+
+	for (uint32_t k = 0; k < E / 16; k++) {
+		const uint2 w = *(const uint2 *)(scale + 32 * k + threadIdx.x % 4 * 8);
+
+		most = greater_halves(most, greater_halves(w.x, w.y));
+	}
+	most = greater_halves(most, most >> 16);
+	most = greater_halves(most, __shfl_xor_sync(ALL_LANES, most, 1));
+	most = greater_halves(most, __shfl_xor_sync(ALL_LANES, most, 2));
+	exponent = (int)(most >> 10 & 31);
+	const int power = 14 + 15 - (exponent > 1 ? exponent : 1), part = power / 2;
+	return { (uint32_t)(15 + part) << 10 | (uint32_t)(15 + part) << 26,
+		(uint32_t)(15 + power - part) << 10 | (uint32_t)(15 + power - part) << 26, power };
+}
+
+/* Step t takes rows t and t + 8 of each piece out: both their bits stand here, the one in the
+ * words as they are, the other in those with swapped bytes. Not higher: bit 15 is a sign. Not
+ * lower: with the scale, what it is worth would fall below what f16 holds. */
+DEVICE constexpr int
+bit_of(int t)
+{
+	return t < 7 ? 8 + t : 7;
+}
+
+/* A half with only this bit set is 2 to this power. */
+DEVICE constexpr int
+worth(int bit)
+{
+	return bit < 10 ? bit - 24 : (1 << (bit - 10)) - 15;
+}
+
+/* sum[t][set]: the scores of rows t (elements 0, 1) and t + 8 (2, 3) of each piece, divided by
+ * what is known of them; base[set]: q.zero. All of a tile, by a warp. */
+template <uint32_t U, uint32_t SETS>
+DEVICE int
+multiply(float sum[8][SETS][4], float base[SETS][4], const unsigned char *tile, const uint2 *queries,
+    uint32_t E)
+{
+	const uint32_t lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
+	const unsigned char *const entry = tile + g / (U / PIECE) * entry_stride(E, U);
+	const unsigned char *const scale = entry + 2 * E, *const bits = entry + 4 * E;
+	const struct factors f = factors_for(scale, E);
+
+	for (uint32_t k = 0; k < E / 16; k++, queries += SETS * 32) {
+		const uint32_t e = 16 * k + 4 * c;
+		const struct pairs w = load_bits<U>(bits, e, g % (U / PIECE));
+		const uint2 z = *(const uint2 *)(entry + 2 * e), s = *(const uint2 *)(scale + 2 * e);
+		const uint32_t low = multiply_halves(multiply_halves(s.x, f.first), f.second);
+		const uint32_t high = multiply_halves(multiply_halves(s.y, f.first), f.second);
+		const uint32_t zero[4] = { z.x, 0, z.y, 0 };
+		uint32_t b[SETS][2];
+
+UNROLL		for (uint32_t set = 0; set < SETS; set++) {
+			const uint2 q = queries[set * 32 + lane];
+
+			b[set][0] = q.x;
+			b[set][1] = q.y;
+			mma(f16{}, base[set], zero, b[set]);
+		}
+UNROLL		for (int t = 0; t < 8; t++) {
+			const uint32_t mask = 0x00010001u << bit_of(t);
+			const uint32_t a[4] = {
+				multiply_halves((t < 7 ? w.swapped_low : w.low) & mask, low),
+				multiply_halves((t < 7 ? w.low : w.swapped_low) & mask, low),
+				multiply_halves((t < 7 ? w.swapped_high : w.high) & mask, high),
+				multiply_halves((t < 7 ? w.high : w.swapped_high) & mask, high),
+			};
+
+UNROLL			for (uint32_t set = 0; set < SETS; set++)
+				mma(f16{}, sum[t][set], a, b[set]);
+		}
+	}
+	return f.power;
+}
+
+/* ---- from the product to the scores ---- */
+
+/* The scores of lane 4g + c, query head c and piece g, to score[n] of `heads` heads, through shared
+ * memory: each store is of neighbouring rows. */
+template <uint32_t SETS>
+DEVICE void
+write_scores(const struct bits_call &call, float *score, float *out, uint32_t heads, uint32_t n,
+    const float sum[8][SETS][4], const float base[SETS][4], uint32_t set, int power, float unit)
+{
+	const uint32_t lane = threadIdx.x % 32, row = 4 * lane;
+	float *const mine = out + lane % 4 * OUT_STRIDE + lane / 4 * PIECE;
+	const float first = base[set][0] + base[set][1];
+	float s[PIECE];
+
+UNROLL	for (int t = 0; t < 8; t++) {
+		const float *const d = sum[t][set];
+		const float f = __int_as_float((127 - power - worth(bit_of(t))) << 23);
+
+		s[t] = ((d[0] + d[1]) * f + first) * unit;
+		s[t + 8] = ((d[2] + d[3]) * f + first) * unit;
+	}
+UNROLL	for (uint32_t r = 0; r < PIECE; r += 4)
+		*(float4 *)(mine + r) = make_float4(s[r], s[r + 1], s[r + 2], s[r + 3]);
+	__syncwarp();
+	for (uint32_t h = 0; h < heads; h++, score += call.stride) {
+		const float4 v = *(const float4 *)(out + h * OUT_STRIDE + row);
+		const float each[4] = { v.x, v.y, v.z, v.w };
+
+		if (call.wide && row + 4 <= n)
+			*(float4 *)(score + row) = v;
+		else
+UNROLL			for (uint32_t i = 0; i < 4; i++)
+				if (row + i < n)
+					score[row + i] = each[i];
+	}
+	__syncwarp();
+}
+
+/* REST rows of each warp, from their keys */
+DEVICE void
+score_rest(float *score, const float *q, uint32_t heads, const struct bits_call &call,
+    const struct rows &r, uint32_t g, size_t first)
+{
+	for (size_t i = first; i < first + REST && i < r.len[g]; i++) {
+		const size_t at = (r.start[g] + i) * r.E;
+
+		if (call.dtype == KV_F32)
+			score_key(score + i, call.stride, q, heads, (const float *)r.k + at, r.E,
+			    call.scale);
+		else if (call.dtype == KV_F16)
+			score_key(score + i, call.stride, q, heads, (const f16 *)r.k + at, r.E,
+			    call.scale);
+		else
+			score_key(score + i, call.stride, q, heads, (const bf16 *)r.k + at, r.E,
+			    call.scale);
+	}
+}
+
+/* Warps take tiles in turns; the next tile is on its way while one is scored. */
+template <uint32_t U, uint32_t SETS>
+static __global__ void __launch_bounds__(THREADS, SETS == 1 ? 5 : 3)
+bits_scores(const struct bits_call call, const struct index x, const struct rows r)
+{
+	DYN_SHARED(unsigned char, shared);
+	SHARED(int[SETS * SET], power);
+	const uint32_t E = x.E, g = blockIdx.y / call.groups, warp = threadIdx.x / 32;
+	const uint32_t group = blockIdx.y % call.groups * (SETS * SET), left = call.R - group;
+	const uint32_t heads = at_most(left, SETS * SET), bytes = tile_bytes(E, U);
+	const size_t rows = (size_t)x.len[g] * U, tiles = (rows + TILE - 1) / TILE;
+	float *const score = call.score + (g * call.R + group) * call.stride;
+	const float *const q = call.q + (size_t)(g * call.R + group) * E;
+	uint2 *const queries = (uint2 *)shared;
+	float *const out = (float *)(shared + query_bytes(E / 16, SETS, 1)) + warp * SET * OUT_STRIDE;
+	unsigned char *const stage = (unsigned char *)(out + (WARPS - warp) * SET * OUT_STRIDE) +
+	    warp * 2 * bytes;
+
+	if (blockIdx.x >= call.blocks) {
+		score_rest(score, q, heads, call, r, g,
+		    rows + ((blockIdx.x - call.blocks) * WARPS + warp) * REST);
+		return;
+	}
+	if (blockIdx.x * WARPS >= tiles)
+		return;
+	size_t tile = blockIdx.x * WARPS + warp;
+	fetch<U>(stage, x, g, tile);
+	make_queries<f16, SETS, 1, 1, false>(queries, power, q, heads, E, E / 16, WARPS);
+	__syncthreads();
+	for (uint32_t now = 0; tile < tiles; tile += call.blocks * WARPS, now ^= 1) {
+		float sum[8][SETS][4] = {}, base[SETS][4] = {};
+		const size_t first = tile * TILE;
+
+		fetch<U>(stage + (now ^ 1) * bytes, x, g, tile + call.blocks * WARPS);
+		copies_wait<1>();
+		__syncwarp();
+		const int p = multiply<U, SETS>(sum, base, stage + now * bytes, queries, E);
+UNROLL		for (uint32_t set = 0; set < SETS; set++) {
+			const float unit = scalbnf(call.scale, -power[set * SET + threadIdx.x % 4]);
+
+			write_scores<SETS>(call, score + set * SET * call.stride + first, out,
+			    at_most(heads > set * SET ? heads - set * SET : 0, SET), at_most(rows - first, TILE), sum,
+			    base, set, p, unit);
+		}
+		__syncwarp();
+	}
+	copies_wait<0>();
+}
+
+/* ---- the naive kernels ---- */
 
 /* A block for each entry, a thread for each row; each query head in turn */
 static __global__ void __launch_bounds__(THREADS)
@@ -41,11 +345,59 @@ reference_bits_rest(float *score, size_t stride, const float *q, const struct in
 		    (const T *)r.k + (r.start[g] + i) * r.E, r.E, scale);
 }
 
+static void
+score_naively(struct dev *d, const struct bits_call &c, const struct index &x,
+    const struct rows &r, uint32_t entries, uint32_t rest)
+{
+	if (entries > 0)
+		LAUNCH(d, reference_bits, dim3(entries, x.G), THREADS, 0, c.score, c.stride, c.q, x, c.R,
+		    c.scale);
+	if (rest > 0)
+		with_type(c.dtype, [&](auto t) {
+			LAUNCH(d, reference_bits_rest<decltype(t)>, dim3(parts_of(rest, WARPS), x.G),
+			    THREADS, 0, c.score, c.stride, c.q, x, r, c.R, c.scale);
+		});
+}
+
+/* ---- the op ---- */
+
+template <uint32_t U, uint32_t SETS>
+static void
+launch(struct dev *d, const struct bits_call &c, const struct index &x, const struct rows &r,
+    uint32_t rest, size_t shared)
+{
+	LAUNCH(d, (bits_scores<U, SETS>), dim3(c.blocks + parts_of(rest, WARPS * REST),
+	    x.G * c.groups), THREADS, shared, c, x, r);
+}
+
+template <uint32_t SETS>
+static void
+launch_for(struct dev *d, struct bits_call &c, const struct index &x, const struct rows &r,
+    uint32_t entries, uint32_t rest, size_t shared)
+{
+	c.groups = parts_of(c.R, SETS * SET);
+	c.blocks = share_blocks(d, parts_of((size_t)entries * x.rows, TILE * WARPS), x.G * c.groups,
+	    SETS == 1 ? 5 : 3);
+	if (c.blocks == 0 && rest == 0)
+		return;
+	if (x.rows == 16)
+		launch<16, SETS>(d, c, x, r, rest, shared);
+	else if (x.rows == 32)
+		launch<32, SETS>(d, c, x, r, rest, shared);
+	else if (x.rows == 64)
+		launch<64, SETS>(d, c, x, r, rest, shared);
+	else
+		launch<128, SETS>(d, c, x, r, rest, shared);
+}
+
 void
 gpu_bits_scores(struct dev *d, float *score, size_t stride, const float *q,
     const struct entries *bits, const struct layer_rows *rows, uint32_t H)
 {
-	const float scale = (float)(1 / sqrt((double)rows->width));
+	struct bits_call c = { .score = score, .stride = stride, .q = q, .R = 0, .groups = 0,
+		.blocks = 0, .dtype = rows->dtype,
+		.wide = stride % 4 == 0 && (uintptr_t)score % 16 == 0,
+		.scale = (float)(1 / sqrt((double)rows->width)) };
 	struct index x;
 	struct rows r;
 	uint32_t entries, g, rest = 0;
@@ -57,12 +409,13 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const float *q,
 	for (g = 0; g < x.G; g++)
 		if (r.len[g] - x.len[g] * x.rows > rest)
 			rest = r.len[g] - x.len[g] * x.rows;
-	if (entries > 0)
-		LAUNCH(d, reference_bits, dim3(entries, x.G), THREADS, 0, score, stride, q, x, H / x.G,
-		    scale);
-	if (rest > 0)
-		with_type(rows->dtype, [&](auto t) {
-			LAUNCH(d, reference_bits_rest<decltype(t)>, dim3(parts_of(rest, WARPS), x.G),
-			    THREADS, 0, score, stride, q, x, r, H / x.G, scale);
-		});
+	c.R = H / x.G;
+	const uint32_t sets = c.R <= SET ? 1 : 2;
+	const size_t shared = shared_bytes(x.E, x.rows, sets);
+	if (d->reference || x.E % 16 != 0 || shared > d->most_shared)
+		score_naively(d, c, x, r, entries, rest);
+	else if (sets == 1)
+		launch_for<1>(d, c, x, r, entries, rest, shared);
+	else
+		launch_for<2>(d, c, x, r, entries, rest, shared);
 }

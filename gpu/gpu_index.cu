@@ -1,8 +1,8 @@
-/* gpu_index.cu - indexes of keys: making their entries, and scoring pages, and rows with their
- * keys. Scores from keys in one bit are in gpu_bits.cu. */
+/* gpu_index.cu - indexes of keys: what they are, and making their entries (kv-snapshot(5), 4.15 and
+ * 4.16) */
 #include "gpu/gpu_index.h"
 
-enum { THREADS = 128, WARPS = THREADS / 32 };
+enum { THREADS = 128 };
 
 int
 gpu_index_of(struct dev *d, struct index *x, const struct entries *e, uint32_t H)
@@ -205,82 +205,5 @@ gpu_pack_pages(struct dev *d, struct entries *e, const struct layer_rows *rows)
 		return;
 	with_type(rows->dtype, [&](auto t) {
 		LAUNCH(d, reference_pack_pages<decltype(t)>, dim3(most, x.G), THREADS, 0, x, from);
-	});
-}
-
-/* ---- scores of keys, and of pages ---- */
-
-/* A warp for each row */
-template <class T>
-static __global__ void __launch_bounds__(THREADS)
-reference_key_scores(float *score, size_t stride, const float *q, const struct rows r,
-    uint32_t R, float scale)
-{
-	const uint32_t g = blockIdx.y, i = blockIdx.x * WARPS + threadIdx.x / 32;
-
-	if (i < r.len[g])
-		score_key(score + (size_t)g * R * stride + i, stride, q + (size_t)g * R * r.E, R,
-		    (const T *)r.k + (r.start[g] + i) * r.E, r.E, scale);
-}
-
-/* A warp for each page */
-template <class T>
-static __global__ void __launch_bounds__(THREADS)
-reference_page_scores(float *score, size_t stride, const float *q, const struct index x,
-    uint32_t R, float scale)
-{
-	const uint32_t g = blockIdx.y, i = blockIdx.x * WARPS + threadIdx.x / 32;
-	const uint32_t lane = threadIdx.x % 32;
-
-	if (i >= x.len[g])
-		return;
-	const T *const least = (const T *)entry_at(x, g, i), *const most = least + x.E;
-	for (uint32_t h = g * R; h < (g + 1) * R; h++) {
-		float sum = 0;
-
-		for (uint32_t e = lane; e < x.E; e += 32) {
-			const float qe = q[(size_t)h * x.E + e];
-
-			sum += fmaxf(qe * widen(least[e]), qe * widen(most[e]));
-		}
-		sum = warp_sum(sum);
-		if (lane == 0)
-			score[h * stride + i] = sum * scale;
-	}
-}
-
-void
-gpu_key_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct layer_rows *rows, uint32_t H)
-{
-	const float scale = (float)(1 / sqrt((double)rows->width));
-	struct rows r;
-	uint32_t most;
-
-	if (!gpu_rows_of(d, &r, rows, H, "scores") || (most = greatest(r.len, r.G)) == 0)
-		return;
-	with_type(rows->dtype, [&](auto t) {
-		LAUNCH(d, reference_key_scores<decltype(t)>, dim3(parts_of(most, WARPS), r.G), THREADS,
-		    0, score, stride, q, r, H / r.G, scale);
-	});
-}
-
-void
-gpu_page_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct entries *pages, enum kv_dtype dtype, uint32_t H)
-{
-	const float scale = (float)(1 / sqrt((double)pages->width));
-	struct index x;
-	uint32_t most;
-
-	if (!gpu_index_of(d, &x, pages, H))
-		return;
-	if (x.bytes != 2 * (size_t)x.E * kv_dtype_size(dtype))
-		gpu_fail(d, "index: pages of %zu bytes, width %u", x.bytes, x.E);
-	if (!gpu_ok(d) || (most = greatest(x.len, x.G)) == 0)
-		return;
-	with_type(dtype, [&](auto t) {
-		LAUNCH(d, reference_page_scores<decltype(t)>, dim3(parts_of(most, WARPS), x.G), THREADS,
-		    0, score, stride, q, x, H / x.G, scale);
 	});
 }

@@ -38,21 +38,127 @@ entry_at(const struct index &x, uint32_t g, uint32_t i)
 	return x.data + (x.start[g] + i) * x.bytes;
 }
 
+DEVICE uint32_t
+at_most(size_t n, uint32_t most)
+{
+	return n < most ? (uint32_t)n : most;
+}
+
 /* score[R] (stride apart) of one key, by a warp: lanes stand along the channels. */
 template <class T>
 DEVICE void
 score_key(float *score, size_t stride, const float *q, uint32_t R, const T *key, uint32_t E,
     float scale)
 {
-	for (uint32_t h = 0; h < R; h++, q += E) {
-		float sum = 0;
+	for (uint32_t h = 0; h < R; h += 4, q += 4 * E) {
+		float sum[4] = {};
 
-		for (uint32_t e = threadIdx.x % 32; e < E; e += 32)
-			sum += q[e] * widen(key[e]);
-		sum = warp_sum(sum);
-		if (threadIdx.x % 32 == 0)
-			score[h * stride] = sum * scale;
+		for (uint32_t e = threadIdx.x % 32; e < E; e += 32) {
+			const float k = widen(key[e]);
+
+UNROLL			for (uint32_t i = 0; i < 4; i++)
+				sum[i] += h + i < R ? q[i * E + e] * k : 0;
+		}
+UNROLL		for (uint32_t i = 0; i < 4; i++) {
+			sum[i] = warp_sum(sum[i]);
+			if (threadIdx.x % 32 == i && h + i < R)
+				score[(h + i) * stride] = sum[i] * scale;
+		}
 	}
+}
+
+/* ---- query heads for tensor cores: as the second operand of mma ----
+ *
+ * A query is cut into parts of 11 bits (f16) or 8 (bf16), each what the ones before lack.
+ * Neighbouring columns have two parts of a head, so that 8 columns are a *set* of 4 heads, and
+ * the sum of the two columns, which one lane has, is the head's score. Two parts make a *layer*;
+ * f16 needs one layer for 22 bits, bf16 has two. */
+
+static constexpr uint32_t SET = 4;
+
+/* The power of two that brings m, the greatest magnitude, to 1 .. 2 */
+DEVICE int
+power_for(float m)
+{
+	const int exponent = (int)(__float_as_uint(m) >> 23);
+
+	return 127 - (exponent > 1 ? exponent : 1);
+}
+
+/* Four channels of a head: to[0], to[4]: the two parts of a layer; the next layer is 32 further. */
+template <class T, uint32_t LAYERS>
+DEVICE void
+split_query(uint2 *to, const float x[4])
+{
+	float rest[4] = { x[0], x[1], x[2], x[3] };
+
+UNROLL	for (uint32_t part = 0; part < 2 * LAYERS; part++) {
+		float now[4];
+
+UNROLL		for (int i = 0; i < 4; i++) {
+			now[i] = widen(narrow<T>(rest[i]));
+			rest[i] -= now[i];
+		}
+		to[part / 2 * 32 + part % 2 * 4] =
+		    make_uint2(pair<T>(now[0], now[1]), pair<T>(now[2], now[3]));
+	}
+}
+
+/* to[steps][SETS][LAYERS][32 lanes] <- q[heads][E], by all warps of the block, `each` of them; a
+ * barrier must follow. power[SETS * SET]: the power of two that each head was multiplied by.
+ * Step k of lane 4n + c has four channels of column n, the ones of quad 4k + c; or, where lanes load
+ * two quads at a time, QUADS 2, of quad 8(k/2) + 2c + k%2. There are zeros behind the last channel.
+ * PAGES: there are 2E channels, q where it is negative, and then q where it is positive. */
+template <class T, uint32_t SETS, uint32_t LAYERS, uint32_t QUADS, bool PAGES>
+DEVICE void
+make_queries(uint2 *to, int *power, const float *q, uint32_t heads, uint32_t E, uint32_t steps,
+    uint32_t warps)
+{
+	const uint32_t lane = threadIdx.x % 32;
+
+	for (uint32_t h = threadIdx.x / 32; h < SETS * SET; h += warps) {
+		const float *row = q + (size_t)h * E;
+		const uint32_t there = h >= heads ? 0 : PAGES ? 2 * E : E;
+		float most = 0;
+
+		for (uint32_t e = lane; e < E && h < heads; e += 32)
+			most = fmaxf(most, fabsf(row[e]));
+		const int p = power_for(warp_max(most));
+		if (lane == 0)
+			power[h] = p;
+		for (uint32_t i = lane; i < 4 * steps; i += 32) {
+			const uint32_t k = i / 4, c = i % 4;
+			const uint32_t quad = QUADS == 1 ? i : k / 2 * 8 + 2 * c + k % 2;
+			float x[4];
+
+UNROLL			for (uint32_t j = 0; j < 4; j++) {
+				const uint32_t e = 4 * quad + j;
+
+				x[j] = e < there ? scalbnf(row[PAGES && e >= E ? e - E : e], p) : 0;
+				if (PAGES)
+					x[j] = e < E ? fminf(x[j], 0) : fmaxf(x[j], 0);
+			}
+			split_query<T, LAYERS>(to + (k * SETS + h / SET) * LAYERS * 32 + h % SET * 8 + c,
+			    x);
+		}
+	}
+}
+
+/* Bytes that it writes */
+static inline __host__ __device__ uint32_t
+query_bytes(uint32_t steps, uint32_t sets, uint32_t layers)
+{
+	return steps * sets * layers * 32 * (uint32_t)sizeof(uint2);
+}
+
+/* Blocks for each of n lists of which the longest is work for `all` blocks: as many as run at the
+ * same time, with so many on a multiprocessor; or more, so that lists may differ in length. */
+static inline uint32_t
+share_blocks(const struct dev *d, uint32_t all, uint32_t n, uint32_t resident)
+{
+	const uint32_t turns = parts_of((size_t)all * n, (size_t)d->sms * resident);
+
+	return all == 0 ? 0 : parts_of(all, turns < 4 ? turns : 4);
 }
 
 #endif

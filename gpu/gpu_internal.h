@@ -11,7 +11,9 @@
  * gpu_decode.cu    attention of few queries: rows are cut into parts; chosen rows
  * gpu_mass.cu      attention mass, from the log-sum-exp
  * gpu_mass_tiles.cu  the same on tensor cores
- * gpu_index.cu     indexes for retrieval: packing keys, scoring rows with them
+ * gpu_index.cu     indexes for retrieval: making their entries
+ * gpu_bits.cu      scores of rows from their keys in one bit
+ * gpu_scores.cu    scores of rows from their keys, and of pages
  * gpu_choose.cu    retrieval: which entries a step reads
  * gpu_chosen.cu    retrieval: only the rows that were chosen
  *

@@ -20,7 +20,8 @@
 #define DEVICE static __device__ __forceinline__
 #define ALL_LANES 0xffffffffu
 
-/* Before a loop whose array indices must be constants, so that the arrays are in registers */
+/* Before a loop whose array indices must be constants, so that the arrays are in registers; and
+ * before one that is short, and better not unrolled */
 #ifndef CUDA_EMULATED
 #define UNROLL _Pragma("unroll")
 #define UNROLL_BY(n) UNROLL_PRAGMA(unroll n)
@@ -29,6 +30,7 @@
 #define UNROLL
 #define UNROLL_BY(n)
 #endif
+#define ROLLED UNROLL_BY(1)
 
 /* LAUNCH(d, kernel, grid, block, shared, arguments ...): on the stream of d, with so many bytes of
  * dynamic shared memory; an error is remembered under the kernel's name. A kernel with commas in
@@ -203,6 +205,36 @@ exp2_fast(float x)
 	return y;
 #else
 	return exp2f(x);
+#endif
+}
+
+/* Two f16 at a time, those below 2^-14 too */
+DEVICE uint32_t
+multiply_halves(uint32_t x, uint32_t y)
+{
+#ifndef CUDA_EMULATED
+	uint32_t z;
+
+	asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+	return z;
+#else
+	return pair<f16>(widen(f16{ (uint16_t)x }) * widen(f16{ (uint16_t)y }),
+	    widen(f16{ (uint16_t)(x >> 16) }) * widen(f16{ (uint16_t)(y >> 16) }));
+#endif
+}
+
+/* The greater ones; what is not NaN */
+DEVICE uint32_t
+greater_halves(uint32_t x, uint32_t y)
+{
+#ifndef CUDA_EMULATED
+	uint32_t z;
+
+	asm("max.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+	return z;
+#else
+	return pair<f16>(fmaxf(widen(f16{ (uint16_t)x }), widen(f16{ (uint16_t)y })),
+	    fmaxf(widen(f16{ (uint16_t)(x >> 16) }), widen(f16{ (uint16_t)(y >> 16) })));
 #endif
 }
 

@@ -38,7 +38,7 @@ static const double tolerance_16[OPS] = {
 	[ATTEND] = 4e-3,
 	[LSE] = 4e-3,
 	[MASS] = 4e-3,
-	[BITS_SCORES] = 1e-4,
+	[BITS_SCORES] = 4e-6,
 };
 static const char *const op_name[OPS] = {
 	"embed",

@@ -16,6 +16,7 @@ struct shape {
 	enum kv_dtype type;
 	int packed;                  /* heads one after the other, instead of some room behind each */
 	float scale;                 /* of queries */
+	enum kind { EVEN, UNEVEN, TINY } kind;         /* of keys */
 };
 
 /* Keys as a host array, and where entries stand */
@@ -66,6 +67,25 @@ special_key(uint32_t r, uint32_t c)
 	return r % 5 == 0 ? -1e-9f : 0;                /* least and scale below what f16 holds */
 }
 
+/* Channel c of a key from x in -1 .. 1. UNEVEN: some channels always have the same key, and some
+ * have more than f16 can tell beside the others. TINY: all scales are below what f16 has eleven
+ * bits for. */
+static float
+key(enum kind kind, uint32_t c, float x)
+{
+	static const float size[] = { 0, 1e-7f, 1e-3f, 1, 30, 4e4f, 0.1f }, at[] = { 3, 0, -100, 0, 7 };
+
+	switch (kind) {
+	case EVEN:
+		break;
+	case UNEVEN:
+		return x * size[c % 7] + at[c % 5];
+	case TINY:
+		return x * 0x1p-18f;
+	}
+	return x + (float)(c % 5) - 2;
+}
+
 static void
 make_cache(struct cache *c, const struct shape *s, int special)
 {
@@ -88,7 +108,7 @@ make_cache(struct cache *c, const struct shape *s, int special)
 			for (e = 0; e < s->E; e++)
 				k[e] = r >= c->len[g] ? NAN
 				    : special ? special_key(r, e)
-				    : k[e] + (float)(e % 5) - 2;
+				    : key(s->kind, e, k[e]);
 		}
 	round_to(c->k, s->type, c->rows * s->E);
 }
@@ -227,6 +247,17 @@ score_by_formula(double *want, size_t stride, enum source from, const float *q,
 	}
 }
 
+/* What large and tiny queries give, as if they were of about 1 */
+static void
+by_scale(float *got, const double *want, size_t n, float scale)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (want[i] != UNTOUCHED)
+			got[i] /= scale;
+}
+
 static void
 test_scores(const struct shape *s, enum source from)
 {
@@ -249,6 +280,9 @@ test_scores(const struct shape *s, enum source from)
 	for (i = 0; i < n; i++)
 		list[i] = UNTOUCHED;
 	score_by_formula(want, stride, from, q, &c, data, s);
+	for (i = 0; i < n; i++)
+		if (want[i] != UNTOUCHED)
+			want[i] /= s->scale;
 	name_case(what, sizeof what, name[from], s);
 	new_case();
 	for (k = 0; k < devices; k++) {
@@ -262,10 +296,12 @@ test_scores(const struct shape *s, enum source from)
 
 		score(d, from, to, stride, dq, &e, &rows, s);
 		got = from_device(d, to, n);
+		by_scale(got, want, n, s->scale);
 		compare(d, op[from], what, got, want, n);
 		free(got);
 		score(d, from, to, stride, dq, &e, &rows, s);
 		got = from_device(d, to, n);
+		by_scale(got, want, n, s->scale);
 		again(d, what, got, n);
 		free(got);
 		d->ops->free(d->dev, rows.k);
@@ -315,6 +351,35 @@ test_refused(void)
 		}
 }
 
+/* Lengths around the ends of what a GPU's warp scores together, numbers of query heads around
+ * those it scores together, and numbers that f16 does not hold */
+static void
+test_tiles(void)
+{
+	static const struct shape shape[] = {
+		{ 1, 1, 64, 16, 127, KV_BF16, 0, 1, EVEN },
+		{ 4, 1, 128, 32, 128, KV_BF16, 1, 1, UNEVEN },
+		{ 5, 1, 80, 64, 129, KV_F16, 0, 1, UNEVEN },
+		{ 7, 1, 64, 128, 256, KV_BF16, 1, 1e20f, UNEVEN },
+		{ 9, 1, 64, 32, 255, KV_F16, 0, 1e-20f, EVEN },
+		{ 17, 1, 96, 16, 145, KV_F32, 0, 1e-36f, EVEN },
+		{ 4, 4, 48, 16, 257, KV_F16, 1, 1e5f, TINY },
+		{ 16, 2, 128, 64, 383, KV_BF16, 0, 1e6f, TINY },
+		{ 8, 1, 16, 32, 1100, KV_BF16, 0, 1, UNEVEN },
+		{ 3, 1, 160, 128, 260, KV_BF16, 0, 1, EVEN },
+	};
+	struct shape s;
+	size_t i;
+
+	for (i = 0; i < sizeof shape / sizeof shape[0]; i++) {
+		s = shape[i];
+		test_scores(&s, BITS);
+		test_scores(&s, KEYS);
+		s.u = 3;
+		test_scores(&s, PAGES);
+	}
+}
+
 void
 test_indexes(void)
 {
@@ -330,7 +395,7 @@ test_indexes(void)
 	for (e = 0; e < sizeof E / sizeof E[0]; e++)
 		for (b = 0; b < 4; b++, i++) {
 			s = (struct shape){ heads[i % 6].H, heads[i % 6].G, E[e], u[b], 3 * u[b] + draw(300),
-				type[(e + b) % 3], i % 2, 1 };
+				type[(e + b) % 3], i % 2, 1, EVEN };
 			test_pack(&s, 0, 0);
 			test_pack(&s, 0, 1);
 			test_scores(&s, BITS);
@@ -341,12 +406,13 @@ test_indexes(void)
 			test_scores(&s, PAGES);
 		}
 	for (i = 0; i < 3; i++) {                      /* enough for all threads */
-		s = (struct shape){ 8, i == 1 ? 8 : 1, 64, 32, 3000, type[i], 0, 30 };
+		s = (struct shape){ 8, i == 1 ? 8 : 1, 64, 32, 3000, type[i], 0, 30, EVEN };
 		test_scores(&s, BITS);
 		test_scores(&s, KEYS);
 		s.u = 2;
 		test_scores(&s, PAGES);
 		test_pack(&s, 1, 0);
 	}
+	test_tiles();
 	test_refused();
 }
