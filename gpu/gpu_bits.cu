@@ -15,10 +15,10 @@
  * - q has 22 bits: a part of 11 and what it lacks, as neighbouring columns of the second operand,
  *   so that 8 columns are 4 query heads. Both parts of a score end up in the same lane.
  *
- * Each row comes out of the product with a factor of its own, the power of two that its bit is. To
- * keep all elements within the range of f16, scales are multiplied by a power of two for each piece,
- * so that the greatest is about 2^14, and q by one for each head. What a channel loses in that
- * is below 2^-22 of the greatest. */
+ * Each row comes out of the product with a factor of its own, the power of two that its bit is.
+ * To keep all elements within the range of f16, scales are multiplied by a power of two for each
+ * piece, so that the greatest is about 2^14, and q by one for each head. What a channel loses in
+ * that is below 2^-22 of the greatest. */
 #include "gpu/gpu_index.h"
 
 static constexpr uint32_t
@@ -60,7 +60,8 @@ tile_bytes(uint32_t E, uint32_t u)
 static size_t
 shared_bytes(uint32_t E, uint32_t u, uint32_t sets)
 {
-	return query_bytes(E / 16, sets, 1) + WARPS * (SET * OUT_STRIDE * sizeof(float) + 2 * tile_bytes(E, u));
+	return query_bytes(E / 16, sets, 1) +
+	    WARPS * (SET * OUT_STRIDE * sizeof(float) + 2 * tile_bytes(E, u));
 }
 
 /* ---- the first operand: entries ---- */
@@ -158,8 +159,8 @@ worth(int bit)
  * what is known of them; base[set]: q.zero. All of a tile, by a warp. */
 template <uint32_t U, uint32_t SETS>
 DEVICE int
-multiply(float sum[8][SETS][4], float base[SETS][4], const unsigned char *tile, const uint2 *queries,
-    uint32_t E)
+multiply(float sum[8][SETS][4], float base[SETS][4], const unsigned char *tile,
+    const uint2 *queries, uint32_t E)
 {
 	const uint32_t lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
 	const unsigned char *const entry = tile + g / (U / PIECE) * entry_stride(E, U);
@@ -169,7 +170,8 @@ multiply(float sum[8][SETS][4], float base[SETS][4], const unsigned char *tile, 
 	for (uint32_t k = 0; k < E / 16; k++, queries += SETS * 32) {
 		const uint32_t e = 16 * k + 4 * c;
 		const struct pairs w = load_bits<U>(bits, e, g % (U / PIECE));
-		const uint2 z = *(const uint2 *)(entry + 2 * e), s = *(const uint2 *)(scale + 2 * e);
+		const uint2 z = *(const uint2 *)(entry + 2 * e);
+		const uint2 s = *(const uint2 *)(scale + 2 * e);
 		const uint32_t low = multiply_halves(multiply_halves(s.x, f.first), f.second);
 		const uint32_t high = multiply_halves(multiply_halves(s.y, f.first), f.second);
 		const uint32_t zero[4] = { z.x, 0, z.y, 0 };
@@ -270,9 +272,9 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 	float *const score = call.score + (g * call.R + group) * call.stride;
 	const float *const q = call.q + (size_t)(g * call.R + group) * E;
 	uint2 *const queries = (uint2 *)shared;
-	float *const out = (float *)(shared + query_bytes(E / 16, SETS, 1)) + warp * SET * OUT_STRIDE;
-	unsigned char *const stage = (unsigned char *)(out + (WARPS - warp) * SET * OUT_STRIDE) +
-	    warp * 2 * bytes;
+	unsigned char *const stages = shared + query_bytes(E / 16, SETS, 1);
+	unsigned char *const stage = stages + warp * 2 * bytes;
+	float *const out = (float *)(stages + WARPS * 2 * bytes) + warp * SET * OUT_STRIDE;
 
 	if (blockIdx.x >= call.blocks) {
 		score_rest(score, q, heads, call, r, g,
@@ -296,9 +298,10 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 UNROLL		for (uint32_t set = 0; set < SETS; set++) {
 			const float unit = scalbnf(call.scale, -power[set * SET + threadIdx.x % 4]);
 
-			write_scores<SETS>(call, score + set * SET * call.stride + first, out,
-			    at_most(heads > set * SET ? heads - set * SET : 0, SET), at_most(rows - first, TILE), sum,
-			    base, set, p, unit);
+			if (set * SET < heads)
+				write_scores<SETS>(call, score + set * SET * call.stride + first, out,
+				    at_most(heads - set * SET, SET), at_most(rows - first, TILE), sum, base,
+				    set, p, unit);
 		}
 		__syncwarp();
 	}
@@ -350,12 +353,14 @@ score_naively(struct dev *d, const struct bits_call &c, const struct index &x,
     const struct rows &r, uint32_t entries, uint32_t rest)
 {
 	if (entries > 0)
-		LAUNCH(d, reference_bits, dim3(entries, x.G), THREADS, 0, c.score, c.stride, c.q, x, c.R,
-		    c.scale);
+		LAUNCH(d, reference_bits, dim3(entries, x.G), THREADS, 0, c.score, c.stride, c.q, x,
+		    c.R, c.scale);
 	if (rest > 0)
 		with_type(c.dtype, [&](auto t) {
-			LAUNCH(d, reference_bits_rest<decltype(t)>, dim3(parts_of(rest, WARPS), x.G),
-			    THREADS, 0, c.score, c.stride, c.q, x, r, c.R, c.scale);
+			using T = decltype(t);
+
+			LAUNCH(d, reference_bits_rest<T>, dim3(parts_of(rest, WARPS), x.G), THREADS, 0,
+			    c.score, c.stride, c.q, x, r, c.R, c.scale);
 		});
 }
 

@@ -32,8 +32,8 @@ fits(struct dev *d, const struct entries *e, const struct layer_rows *rows, size
 
 	if (e->heads != rows->heads || e->width != rows->width || e->rows == 0 ||
 	    e->bytes != bytes || kv_dtype_size(rows->dtype) == 0)
-		gpu_fail(d, "index: %zu bytes for %u rows of %u KV heads of width %u, and keys of %u "
-		    "of width %u", e->bytes, e->rows, e->heads, e->width, rows->heads, rows->width);
+		gpu_fail(d, "index: %zu bytes for %u rows of %u KV heads of width %u, and keys of "
+		    "%u of width %u", e->bytes, e->rows, e->heads, e->width, rows->heads, rows->width);
 	for (g = 0; g < e->heads && gpu_ok(d); g++)
 		if (e->len[g] > rows->len[g] / e->rows)
 			gpu_fail(d, "index: %u entries for %u rows", e->len[g], rows->len[g]);
@@ -66,14 +66,14 @@ bounds(float *least, float *most, const T *key, uint32_t u, uint32_t E)
 	}
 }
 
-/* Bits of the f16 next to v, at most 65504 either way; what rounds to 0 has no sign, and a NaN,
+/* The f16 next to v, at most 65504 either way; what rounds to 0 has no sign, and a NaN,
  * the scale of keys that are all the same infinity, becomes 0. */
-DEVICE uint16_t
-half_bits(float v)
+DEVICE f16
+to_half(float v)
 {
 	if (!(fabsf(v) > 0x1p-25f))
-		return 0;
-	return narrow<f16>(fmaxf(-65504, fminf(65504, v))).bits;
+		return { 0 };
+	return narrow<f16>(fmaxf(-65504, fminf(65504, v)));
 }
 
 /* Is a key above the middle? Twice the distance to the least is exact, where half the scale may
@@ -96,7 +96,7 @@ reference_pack_bits(const struct index x, const struct rows from)
 	if (i >= x.len[g])
 		return;
 	unsigned char *const entry = entry_at(x, g, i);
-	uint16_t *const zero = (uint16_t *)entry, *const scale = zero + E;
+	f16 *const zero = (f16 *)entry, *const scale = zero + E;
 	const T *key = (const T *)from.k + (from.start[g] + (size_t)i * u) * E;
 	for (uint32_t e = threadIdx.x; e < E; e += THREADS) {
 		unsigned char *bits = entry + 4 * E + e * (u / 8);
@@ -106,8 +106,8 @@ reference_pack_bits(const struct index x, const struct rows from)
 		if (least > most)
 			least = most = 0;
 		const float s = __fsub_rn(most, least);
-		zero[e] = half_bits(least);
-		scale[e] = half_bits(s);
+		zero[e] = to_half(least);
+		scale[e] = to_half(s);
 		for (uint32_t r = 0; r < u; r += 8) {
 			unsigned byte = 0;
 
@@ -136,7 +136,15 @@ not_a_number<bf16>(void)
 	return { 0x7fc0 };
 }
 
-/* A block for each entry, a thread for each channel. Adding 0 takes the sign of a zero. */
+/* A bound of a page: adding 0 takes the sign of a zero. */
+template <class T>
+DEVICE T
+bound(float v, bool none)
+{
+	return none ? not_a_number<T>() : narrow<T>(v + 0.0f);
+}
+
+/* A block for each entry, a thread for each channel */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_pack_pages(const struct index x, const struct rows from)
@@ -151,10 +159,165 @@ reference_pack_pages(const struct index x, const struct rows from)
 		float least, most;
 
 		bounds(&least, &most, key + e, u, E);
-		to[e] = least > most ? not_a_number<T>() : narrow<T>(least + 0.0f);
-		to[E + e] = least > most ? not_a_number<T>() : narrow<T>(most + 0.0f);
+		to[e] = bound<T>(least, least > most);
+		to[E + e] = bound<T>(most, least > most);
 	}
 }
+
+/* ---- the same, fast: a thread has two neighbouring channels, and many rows on their way ---- */
+
+DEVICE float2
+load_two(const float *p)
+{
+	return *(const float2 *)p;
+}
+
+template <class T>
+DEVICE float2
+load_two(const T *p)
+{
+	const uint32_t w = *(const uint32_t *)p;
+
+	return make_float2(widen(T{ (uint16_t)w }), widen(T{ (uint16_t)(w >> 16) }));
+}
+
+DEVICE void
+store_two(float *p, float first, float second)
+{
+	*(float2 *)p = make_float2(first, second);
+}
+
+template <class T>
+DEVICE void
+store_two(T *p, T first, T second)
+{
+	*(uint32_t *)p = first.bits | (uint32_t)second.bits << 16;
+}
+
+/* Least and greatest of two channels, as bounds() has them of one */
+struct bounds_of_two {
+	float2 least, most;
+};
+
+DEVICE void
+widen_bounds(struct bounds_of_two *b, float2 k)
+{
+	b->least = make_float2(fminf(b->least.x, k.x), fminf(b->least.y, k.y));
+	b->most = make_float2(fmaxf(b->most.x, k.x), fmaxf(b->most.y, k.y));
+}
+
+DEVICE constexpr struct bounds_of_two
+no_bounds(void)
+{
+	return { { INFINITY, INFINITY }, { -INFINITY, -INFINITY } };
+}
+
+/* Which entry and which channels the thread is for; 0 when none */
+DEVICE int
+my_channels(const struct index &x, uint32_t g, uint32_t *i, uint32_t *e)
+{
+	const size_t n = (size_t)blockIdx.x * THREADS + threadIdx.x;
+
+	*i = x.done[g] + (uint32_t)(n / (x.E / 2));
+	*e = (uint32_t)(n % (x.E / 2)) * 2;
+	return n / (x.E / 2) < x.len[g] - x.done[g];
+}
+
+/* k[HELD] <- two channels of so many rows */
+template <uint32_t HELD, class T>
+DEVICE void
+load_rows(float2 k[HELD], const T *key, uint32_t E)
+{
+UNROLL	for (uint32_t r = 0; r < HELD; r++)
+		k[r] = load_two(key + (size_t)r * E);
+}
+
+/* Bits of two channels in HELD rows, to places `step` bytes apart */
+template <uint32_t HELD>
+DEVICE void
+store_bits(unsigned char *to, uint32_t step, const float2 k[HELD], const struct bounds_of_two &b,
+    float2 s)
+{
+	uint2 word = make_uint2(0, 0);
+
+UNROLL	for (uint32_t r = 0; r < HELD; r++) {
+		word.x |= above(k[r].x, b.least.x, s.x) ? 1u << r : 0;
+		word.y |= above(k[r].y, b.least.y, s.y) ? 1u << r : 0;
+	}
+	if (HELD == 16)
+		*(uint32_t *)to = word.x | word.y << 16;
+	else if (step == 4)
+		*(uint2 *)to = word;
+	else {
+		*(uint32_t *)to = word.x;
+		*(uint32_t *)(to + step) = word.y;
+	}
+}
+
+/* Entries of HELD rows stay in registers between finding their bounds and taking their bits;
+ * longer ones are read again. */
+template <class T, uint32_t HELD>
+static __global__ void __launch_bounds__(THREADS)
+pack_bits(const struct index x, const struct rows from)
+{
+	const uint32_t g = blockIdx.y, u = x.rows, E = x.E;
+	struct bounds_of_two b = no_bounds();
+	uint32_t i, e;
+	float2 k[HELD];
+
+	if (!my_channels(x, g, &i, &e))
+		return;
+	unsigned char *const entry = entry_at(x, g, i);
+	f16 *const zero = (f16 *)entry;
+	const T *const key = (const T *)from.k + (from.start[g] + (size_t)i * u) * E + e;
+	for (uint32_t r = 0; r < u; r += HELD) {
+		load_rows<HELD>(k, key + (size_t)r * E, E);
+UNROLL		for (uint32_t j = 0; j < HELD; j++)
+			widen_bounds(&b, k[j]);
+	}
+	if (b.least.x > b.most.x)
+		b.least.x = b.most.x = 0;
+	if (b.least.y > b.most.y)
+		b.least.y = b.most.y = 0;
+	const float2 s =
+	    make_float2(__fsub_rn(b.most.x, b.least.x), __fsub_rn(b.most.y, b.least.y));
+	store_two(zero + e, to_half(b.least.x), to_half(b.least.y));
+	store_two(zero + E + e, to_half(s.x), to_half(s.y));
+	for (uint32_t r = 0; r < u; r += HELD) {
+		if (u > HELD)
+			load_rows<HELD>(k, key + (size_t)r * E, E);
+		store_bits<HELD>(entry + 4 * E + e * (u / 8) + r / 8, u / 8, k, b, s);
+	}
+}
+
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+pack_pages(const struct index x, const struct rows from)
+{
+	enum { AHEAD = 8 };
+	const uint32_t g = blockIdx.y, u = x.rows, E = x.E;
+	struct bounds_of_two b = no_bounds();
+	uint32_t i, e, r;
+	float2 k[AHEAD];
+
+	if (!my_channels(x, g, &i, &e))
+		return;
+	T *const to = (T *)entry_at(x, g, i) + e;
+	const T *const key = (const T *)from.k + (from.start[g] + (size_t)i * u) * E + e;
+	for (r = 0; r + AHEAD <= u; r += AHEAD) {
+		load_rows<AHEAD>(k, key + (size_t)r * E, E);
+UNROLL		for (uint32_t j = 0; j < AHEAD; j++)
+			widen_bounds(&b, k[j]);
+	}
+	for (; r < u; r++)
+		widen_bounds(&b, load_two(key + (size_t)r * E));
+	store_two(to, bound<T>(b.least.x, b.least.x > b.most.x),
+	    bound<T>(b.least.y, b.least.y > b.most.y));
+	store_two(to + E, bound<T>(b.most.x, b.least.x > b.most.x),
+	    bound<T>(b.most.y, b.least.y > b.most.y));
+}
+
+/* ---- the ops ---- */
 
 /* Counts the entries that are missing as there, and fills x and from for making them. Returns the
  * most that one KV head misses; 0 also after remembering a failure. */
@@ -179,6 +342,13 @@ missing(struct dev *d, struct index *x, struct rows *from, struct entries *e,
 	return most;
 }
 
+/* Can two channels be read and written together? */
+static int
+in_pairs(const struct dev *d, const struct index &x, const struct rows &from, enum kv_dtype dtype)
+{
+	return !d->reference && x.E % 2 == 0 && (uintptr_t)from.k % (2 * kv_dtype_size(dtype)) == 0;
+}
+
 void
 gpu_pack_bits(struct dev *d, struct entries *e, const struct layer_rows *rows)
 {
@@ -188,8 +358,17 @@ gpu_pack_bits(struct dev *d, struct entries *e, const struct layer_rows *rows)
 
 	if (!gpu_ok(d) || !gpu_bits_fit(d, e, rows) || (most = missing(d, &x, &from, e, rows)) == 0)
 		return;
+	const dim3 blocks(parts_of((size_t)most * (x.E / 2), THREADS), x.G);
+	const int fast = in_pairs(d, x, from, rows->dtype);
 	with_type(rows->dtype, [&](auto t) {
-		LAUNCH(d, reference_pack_bits<decltype(t)>, dim3(most, x.G), THREADS, 0, x, from);
+		using T = decltype(t);
+
+		if (!fast)
+			LAUNCH(d, reference_pack_bits<T>, dim3(most, x.G), THREADS, 0, x, from);
+		else if (x.rows == 16)
+			LAUNCH(d, (pack_bits<T, 16>), blocks, THREADS, 0, x, from);
+		else
+			LAUNCH(d, (pack_bits<T, 32>), blocks, THREADS, 0, x, from);
 	});
 }
 
@@ -203,7 +382,14 @@ gpu_pack_pages(struct dev *d, struct entries *e, const struct layer_rows *rows)
 	if (!gpu_ok(d) || !fits(d, e, rows, 2 * (size_t)e->width * kv_dtype_size(rows->dtype)) ||
 	    (most = missing(d, &x, &from, e, rows)) == 0)
 		return;
+	const dim3 blocks(parts_of((size_t)most * (x.E / 2), THREADS), x.G);
+	const int fast = in_pairs(d, x, from, rows->dtype);
 	with_type(rows->dtype, [&](auto t) {
-		LAUNCH(d, reference_pack_pages<decltype(t)>, dim3(most, x.G), THREADS, 0, x, from);
+		using T = decltype(t);
+
+		if (fast)
+			LAUNCH(d, pack_pages<T>, blocks, THREADS, 0, x, from);
+		else
+			LAUNCH(d, reference_pack_pages<T>, dim3(most, x.G), THREADS, 0, x, from);
 	});
 }

@@ -106,17 +106,19 @@ UNROLL		for (int i = 0; i < 4; i++) {
 
 /* to[steps][SETS][LAYERS][32 lanes] <- q[heads][E], by all warps of the block, `each` of them; a
  * barrier must follow. power[SETS * SET]: the power of two that each head was multiplied by.
- * Step k of lane 4n + c has four channels of column n, the ones of quad 4k + c; or, where lanes load
- * two quads at a time, QUADS 2, of quad 8(k/2) + 2c + k%2. There are zeros behind the last channel.
+ * Step k of lane 4n + c has four channels of column n, those of quad 4k + c; or, where lanes load
+ * two quads at a time, QUADS 2, of quad 8(k/2) + 2c + k%2. There are zeros behind the last one.
  * PAGES: there are 2E channels, q where it is negative, and then q where it is positive. */
 template <class T, uint32_t SETS, uint32_t LAYERS, uint32_t QUADS, bool PAGES>
 DEVICE void
 make_queries(uint2 *to, int *power, const float *q, uint32_t heads, uint32_t E, uint32_t steps,
     uint32_t warps)
 {
+	constexpr uint32_t STEP = SETS * LAYERS * 32;
 	const uint32_t lane = threadIdx.x % 32;
 
 	for (uint32_t h = threadIdx.x / 32; h < SETS * SET; h += warps) {
+		uint2 *const column = to + h / SET * LAYERS * 32 + h % SET * 8;
 		const float *row = q + (size_t)h * E;
 		const uint32_t there = h >= heads ? 0 : PAGES ? 2 * E : E;
 		float most = 0;
@@ -138,8 +140,7 @@ UNROLL			for (uint32_t j = 0; j < 4; j++) {
 				if (PAGES)
 					x[j] = e < E ? fminf(x[j], 0) : fmaxf(x[j], 0);
 			}
-			split_query<T, LAYERS>(to + (k * SETS + h / SET) * LAYERS * 32 + h % SET * 8 + c,
-			    x);
+			split_query<T, LAYERS>(column + k * STEP + c, x);
 		}
 	}
 }

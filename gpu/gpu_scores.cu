@@ -2,20 +2,19 @@
  *
  * Both are products of queries and of what lies in memory. For a page, the sum over channels of
  * max(q * least, q * greatest), it is q where that is negative times the least keys, and q where
- * it is positive times the greatest: a product of twice the width with the entry as it is. (It
- * is no number where a bound is infinite.)
+ * it is positive times the greatest: a product of twice the width with the entry as it is.
  *
  * The fast kernel is for elements of 16 bits. Tensor cores multiply, so that what is read from
  * memory once is multiplied by all query heads at no cost: rows, or pages, are the first operand,
- * as they are, 16 bytes for a lane, and the queries, in parts that together have all their bits, the
- * second. */
+ * as they are, 16 bytes for a lane, and the queries, in parts that together have their bits, the
+ * second. An infinite key or bound may give no number there, where the formula has one. */
 #include "gpu/gpu_index.h"
 
 static constexpr uint32_t
 	THREADS = 128,
 	WARPS = THREADS / 32,
 	TILE = 16,                   /* rows or pages that a warp scores at a time */
-	AHEAD = 4;
+	AHEAD = 4;                   /* times 64 bytes of an item */
 
 /* Where there are lists of which items: rows with their keys, or pages */
 struct items {
@@ -45,8 +44,8 @@ reference_key_scores(const struct score_call c, const struct items x)
 
 	if (i < x.len[g])
 		score_key(c.score + (size_t)g * c.R * c.stride + i, c.stride,
-		    c.q + (size_t)g * c.R * x.E, c.R, (const T *)x.data + (x.start[g] + i) * x.E, x.E,
-		    c.scale);
+		    c.q + (size_t)g * c.R * x.E, c.R, (const T *)x.data + (x.start[g] + i) * x.E,
+		    x.E, c.scale);
 }
 
 /* A warp for each page */
@@ -89,14 +88,14 @@ steps_of(size_t bytes)
 	return (uint32_t)((bytes + 63) / 64 * 2);
 }
 
-/* sum[set]: products of the items at row[2], one of each half of the tile, with the queries.
+/* sum[set][layer]: products of the items at row[2], one of each half of the tile, with the queries.
  * Lane 4g + c reads of items g and g + 8 the 16 bytes c of each 64; zeros behind the end. What
- * lane reads of AHEAD times 64 bytes is on its way before any of it is multiplied. */
+ * it reads of AHEAD times 64 bytes is on its way before any of it is multiplied. */
 template <class T, uint32_t SETS>
 DEVICE void
-multiply(float sum[SETS][4], const unsigned char *const row[2], uint32_t bytes, const uint2 *queries)
+multiply(float sum[SETS * parts<T>::layers][4], const unsigned char *const row[2], uint32_t bytes,
+    const uint2 *queries)
 {
-	constexpr uint32_t LAYERS = parts<T>::layers;
 	const uint32_t lane = threadIdx.x % 32;
 
 	for (uint32_t from = 0; from < bytes; from += AHEAD * 64) {
@@ -116,11 +115,11 @@ UNROLL		for (uint32_t k = 0; k < 2 * AHEAD && from + k / 2 * 64 < bytes; k++) {
 			const uint32_t a[4] = { k % 2 == 0 ? v.x : v.z, k % 2 == 0 ? w.x : w.z,
 				k % 2 == 0 ? v.y : v.w, k % 2 == 0 ? w.y : w.w };
 
-UNROLL			for (uint32_t s = 0; s < SETS * LAYERS; s++, queries += 32) {
+UNROLL			for (uint32_t s = 0; s < SETS * parts<T>::layers; s++, queries += 32) {
 				const uint2 q = queries[lane];
 				const uint32_t b[2] = { q.x, q.y };
 
-				mma(T{}, sum[s / LAYERS], a, b);
+				mma(T{}, sum[s], a, b);
 			}
 		}
 	}
@@ -131,6 +130,7 @@ template <class T, uint32_t SETS, bool PAGES>
 static __global__ void __launch_bounds__(THREADS)
 scores(const struct score_call call, const struct items x)
 {
+	constexpr uint32_t LAYERS = parts<T>::layers;
 	DYN_SHARED(uint2, queries);
 	SHARED(int[SETS * SET], power);
 	const uint32_t g = blockIdx.y / call.groups, lane = threadIdx.x % 32, n = x.len[g];
@@ -141,14 +141,14 @@ scores(const struct score_call call, const struct items x)
 
 	if (blockIdx.x * WARPS >= tiles)
 		return;
-	make_queries<T, SETS, parts<T>::layers, 2, PAGES>(queries, power,
+	make_queries<T, SETS, LAYERS, 2, PAGES>(queries, power,
 	    call.q + (size_t)first * x.E, heads, x.E, steps_of(x.bytes), WARPS);
 	__syncthreads();
 	for (uint32_t tile = blockIdx.x * WARPS + threadIdx.x / 32; tile < tiles;
 	    tile += gridDim.x * WARPS) {
 		const uint32_t item[2] = { tile * TILE + lane / 4, tile * TILE + lane / 4 + 8 };
 		const unsigned char *row[2];
-		float sum[SETS][4] = {};
+		float sum[SETS * LAYERS][4] = {};
 
 		for (int i = 0; i < 2; i++)            /* the last ones again, behind the end */
 			row[i] = x.data + (x.start[g] + at_most(item[i], n - 1)) * x.bytes;
@@ -157,10 +157,14 @@ UNROLL		for (uint32_t s = 0; s < SETS; s++) {
 			const uint32_t h = s * SET + lane % 4;
 			const float unit = scalbnf(call.scale, -power[h]);
 
-			for (int i = 0; i < 2; i++)
+UNROLL			for (uint32_t i = 0; i < 2; i++) {
+				float all = 0;
+
+UNROLL				for (uint32_t j = LAYERS; j-- > 0;)
+					all += sum[s * LAYERS + j][2 * i + 1] + sum[s * LAYERS + j][2 * i];
 				if (h < heads && item[i] < n)
-					score[h * call.stride + item[i]] =
-					    (sum[s][2 * i] + sum[s][2 * i + 1]) * unit;
+					score[h * call.stride + item[i]] = all * unit;
+			}
 		}
 	}
 }
@@ -210,10 +214,12 @@ score_items(struct dev *d, struct score_call &c, const struct items &x, enum kv_
 		score_fast<bf16, PAGES>(d, c, x, most);
 	else
 		with_type(dtype, [&](auto t) {
+			using T = decltype(t);
+
 			if (PAGES)
-				LAUNCH(d, reference_page_scores<decltype(t)>, each, THREADS, 0, c, x);
+				LAUNCH(d, reference_page_scores<T>, each, THREADS, 0, c, x);
 			else
-				LAUNCH(d, reference_key_scores<decltype(t)>, each, THREADS, 0, c, x);
+				LAUNCH(d, reference_key_scores<T>, each, THREADS, 0, c, x);
 		});
 }
 

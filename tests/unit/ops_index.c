@@ -73,7 +73,8 @@ special_key(uint32_t r, uint32_t c)
 static float
 key(enum kind kind, uint32_t c, float x)
 {
-	static const float size[] = { 0, 1e-7f, 1e-3f, 1, 30, 4e4f, 0.1f }, at[] = { 3, 0, -100, 0, 7 };
+	static const float size[] = { 0, 1e-7f, 1e-3f, 1, 30, 4e4f, 0.1f };
+	static const float at[] = { 3, 0, -100, 0, 7 };
 
 	switch (kind) {
 	case EVEN:
