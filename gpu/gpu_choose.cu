@@ -1,36 +1,36 @@
-/* gpu_choose.cu - which entries of an index a step reads: join, top, spread */
+/* gpu_choose.cu - which entries of an index a step reads: join, spread; top is in gpu_top.cu
+ *
+ * join: two launches for all heads. lse_parts goes once through the scores and leaves for each query
+ * head at most PARTS sums of exponentials; join_columns puts those together, each block for
+ * itself, and goes through the scores a second time, which then are in the second-level cache. */
 #include <float.h>
 
 #include "gpu/gpu_internal.h"
 
-enum { THREADS = 256 };
-
-/* How many scores each KV head has, and how many of them are wanted */
-struct lists {
-	uint32_t n[MAX_HEADS], k[MAX_HEADS];
+enum {
+	THREADS = 256,
+	EACH = 8,                    /* scores that a thread reads before it uses them */
+	PARTS = 32,                  /* most parts of a query head's scores: one for each lane */
+	ROWS = 4,                    /* that a thread of spread() has on their way */
+	COLUMNS = 64,                /* entries of all KV heads that a block joins */
+	MOST_QUERY_HEADS = 4096,     /* of which a block holds the log-sum-exp */
 };
 
-/* Fills l, k 0; 0 after a failure, or when there are too many lists. */
-static int
-lists_of(struct dev *d, struct lists *l, const uint32_t *n, uint32_t G, const char *op)
+int
+gpu_lists_of(struct dev *d, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
+    const char *op)
 {
 	if (G > MAX_HEADS)
 		gpu_fail(d, "%s: %u KV heads, of at most %d", op, G, MAX_HEADS);
 	if (!gpu_ok(d))
 		return 0;
 	*l = {};
-	memcpy(l->n, n, G * sizeof *n);
+	for (uint32_t g = 0; g < G; g++) {
+		l->n[g] = n[g];
+		l->k[g] = k != NULL ? k[g] : 0;
+		l->longest = n[g] > l->longest ? n[g] : l->longest;
+	}
 	return 1;
-}
-
-static uint32_t
-longest_list(const uint32_t *n, uint32_t G)
-{
-	uint32_t longest = 0;
-
-	for (uint32_t g = 0; g < G; g++)
-		longest = n[g] > longest ? n[g] : longest;
-	return longest;
 }
 
 /* ---- join ----
@@ -40,6 +40,7 @@ longest_list(const uint32_t *n, uint32_t G)
  * number, so that differences are numbers. */
 
 #define LIFT 64.0f
+#define LOG2E 1.44269504f
 
 DEVICE float
 number(float x)
@@ -47,13 +48,110 @@ number(float x)
 	return fminf(fmaxf(x, -INFINITY), FLT_MAX);
 }
 
-/* What a head's score adds to what those before it gave */
+/* What a head adds to what those before it gave, where its softmax has the logarithm x */
 DEVICE float
-joined(float all, float score, float lse, enum join how)
+joined(float all, float x, enum join how)
 {
-	const float x = number(score) - lse;
+	return how == JOIN_MAX ? fmaxf(all, x) : all + exp2_fast(fminf(x + LIFT, LIFT) * LOG2E);
+}
 
-	return how == JOIN_MAX ? fmaxf(all, x) : all + expf(fminf(x + LIFT, LIFT));
+/* A sum of exponentials, sum * exp(most). No score: 0, and any finite `most` */
+struct lse {
+	float most, sum;
+};
+
+DEVICE struct lse
+together(struct lse a, struct lse b)
+{
+	const float most = fmaxf(a.most, b.most);
+
+	return { most, a.sum * exp2_fast((a.most - most) * LOG2E) +
+		b.sum * exp2_fast((b.most - most) * LOG2E) };
+}
+
+/* Over the warp; lane 0's is the one to use: others may differ in the last bit. */
+DEVICE struct lse
+warp_lse(struct lse a)
+{
+	for (int bit = 16; bit > 0; bit /= 2)
+		a = together(a, { __shfl_xor_sync(ALL_LANES, a.most, bit),
+			__shfl_xor_sync(ALL_LANES, a.sum, bit) });
+	return a;
+}
+
+/* Part blockIdx.x, of `rows` scores, of query head blockIdx.y. A thread takes EACH scores at a time:
+ * one new maximum, and one rescaling, for all of them. */
+static __global__ void __launch_bounds__(THREADS)
+lse_parts(struct lse *parts, const float *score, size_t stride, const struct lists l, uint32_t R,
+    size_t rows)
+{
+	SHARED(struct lse[THREADS / 32], of_warp);
+	const uint32_t h = blockIdx.y, n = l.n[h / R];
+	const size_t from = blockIdx.x * rows, to = from + rows < n ? from + rows : n;
+	struct lse sum = { -FLT_MAX, 0 };
+	float x[EACH];
+
+	for (size_t i = from + threadIdx.x; i < to; i += EACH * THREADS) {
+		struct lse more = { -FLT_MAX, 0 };
+
+		UNROLL
+		for (int e = 0; e < EACH; e++) {
+			x[e] = i + e * THREADS < to ? score[h * stride + i + e * THREADS] : NAN;
+			more.most = fmaxf(more.most, number(x[e]));
+		}
+		UNROLL
+		for (int e = 0; e < EACH; e++)
+			more.sum += exp2_fast((number(x[e]) - more.most) * LOG2E);
+		sum = together(sum, more);
+	}
+	sum = warp_lse(sum);
+	if (threadIdx.x % 32 == 0)
+		of_warp[threadIdx.x / 32] = sum;
+	__syncthreads();
+	if (threadIdx.x > 0)
+		return;
+	for (int w = 1; w < THREADS / 32; w++)
+		sum = together(sum, of_warp[w]);
+	parts[h * PARTS + blockIdx.x] = sum;
+}
+
+/* COLUMNS entries of all KV heads: all of them are read before any is written, since the result
+ * may lie on the scores. */
+static __global__ void __launch_bounds__(THREADS)
+join_columns(float *joint, const float *score, size_t stride, const struct lse *parts,
+    uint32_t n_parts, const struct lists l, uint32_t G, uint32_t R, enum join how)
+{
+	DYN_SHARED(float, lse);                      /* [H], all [G][COLUMNS] */
+	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, H = G * R;
+	const size_t from = (size_t)blockIdx.x * COLUMNS;
+	float *all = lse + H;
+
+	for (uint32_t h = warp; h < H; h += THREADS / 32) {
+		struct lse sum = { -FLT_MAX, 0 };
+
+		if (lane < n_parts)
+			sum = parts[h * PARTS + lane];
+		sum = warp_lse(sum);
+		if (lane == 0)
+			lse[h] = sum.sum > 0 ? sum.most + logf(sum.sum) : 0;
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < G * COLUMNS; i += THREADS) {
+		const uint32_t g = i / COLUMNS;
+		const size_t column = from + i % COLUMNS;
+		const float *x = score + g * R * stride + column;
+		float sum = how == JOIN_MAX ? -INFINITY : 0;
+
+		if (column >= l.n[g])
+			continue;
+		for (uint32_t r = 0; r < R; r++)
+			sum = joined(sum, number(x[r * stride]) - lse[g * R + r], how);
+		all[i] = sum;
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < G * COLUMNS; i += THREADS)
+		if (from + i % COLUMNS < l.n[i / COLUMNS])
+			joint[i / COLUMNS * stride + from + i % COLUMNS] = all[i];
 }
 
 /* A block for each query head; sums by threads, then by the first of them */
@@ -96,7 +194,7 @@ reference_join(float *joint, const float *score, size_t stride, const float *lse
 		if (i >= l.n[g])
 			continue;
 		for (uint32_t h = g * R; h < (g + 1) * R; h++)
-			all = joined(all, score[h * stride + i], lse[h], how);
+			all = joined(all, number(score[h * stride + i]) - lse[h], how);
 		joint[g * stride + i] = all;
 	}
 }
@@ -112,153 +210,75 @@ copy_scores(float *joint, const float *score, size_t stride, const struct lists 
 		joint[g * stride + i] = score[g * stride + i];
 }
 
+static void
+join_plainly(struct dev *d, float *joint, const float *score, size_t stride,
+    const struct lists *l, uint32_t H, uint32_t G, enum join how)
+{
+	float *lse = (float *)gpu_scratch(d, SCRATCH_PARTS, H * sizeof *lse);
+
+	if (lse == NULL)
+		return;
+	LAUNCH(d, reference_lse, H, THREADS, 0, lse, score, stride, *l, H / G);
+	LAUNCH(d, reference_join, parts_of(l->longest, THREADS), THREADS, 0, joint, score, stride,
+	    lse, *l, G, H / G, how);
+}
+
+/* Parts of whole rounds of a block, at most PARTS of them */
+static void
+join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
+    const struct lists *l, uint32_t H, uint32_t G, enum join how)
+{
+	const size_t round = EACH * THREADS, rows = parts_of(l->longest, round * PARTS) * round;
+	const unsigned n = parts_of(l->longest, rows);
+	struct lse *parts = (struct lse *)gpu_scratch(d, SCRATCH_PARTS,
+	    (size_t)H * PARTS * sizeof *parts);
+
+	if (parts == NULL)
+		return;
+	LAUNCH(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
+	LAUNCH(d, join_columns, parts_of(l->longest, COLUMNS), THREADS,
+	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, *l, G, H / G, how);
+}
+
 void
 gpu_join(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
     uint32_t H, uint32_t G, enum join how)
 {
 	struct lists l;
-	float *lse;
 
 	if (G == 0 || H % G != 0)
 		gpu_fail(d, "join: %u query heads over %u KV heads", H, G);
-	if (!lists_of(d, &l, n, G, "join"))
+	if (!gpu_lists_of(d, &l, n, NULL, G, "join") || l.longest == 0)
 		return;
-	const unsigned parts = parts_of(longest_list(n, G), THREADS);
-	if (parts == 0 || (H == G && joint == score))
-		return;
-	if (H == G) {
-		LAUNCH(d, copy_scores, dim3(parts, G), THREADS, 0, joint, score, stride, l);
-		return;
-	}
-	if ((lse = (float *)gpu_scratch(d, SCRATCH_PARTS, H * sizeof *lse)) == NULL)
-		return;
-	LAUNCH(d, reference_lse, H, THREADS, 0, lse, score, stride, l, H / G);
-	LAUNCH(d, reference_join, parts, THREADS, 0, joint, score, stride, lse, l, G, H / G, how);
-}
-
-/* ---- top ---- */
-
-/* An integer of the same order: +0 and -0 are the same, a NaN is 0, less than all numbers. */
-DEVICE uint32_t
-ordered(float x)
-{
-	const uint32_t u = __float_as_uint(x) == 0x80000000 ? 0 : __float_as_uint(x);
-
-	if ((u & 0x7fffffff) > 0x7f800000)
-		return 0;
-	return u >> 31 ? ~u : u | 0x80000000;
-}
-
-enum { NAIVE = 64 };             /* threads of reference_top() */
-
-DEVICE uint32_t
-sum_over_warp(uint32_t x)
-{
-	for (int bit = 16; bit > 0; bit /= 2)
-		x += __shfl_xor_sync(ALL_LANES, x, bit);
-	return x;
-}
-
-/* The sum over the block's threads of x, in all of them. part[NAIVE / 32] is free again after the
- * next barrier. */
-DEVICE uint32_t
-sum_over_block(uint32_t x, uint32_t *part)
-{
-	x = sum_over_warp(x);
-	__syncthreads();
-	if (threadIdx.x % 32 == 0)
-		part[threadIdx.x / 32] = x;
-	__syncthreads();
-	x = 0;
-	for (int w = 0; w < NAIVE / 32; w++)
-		x += part[w];
-	return x;
-}
-
-/* Of how many threads before this one x is set; *all <- of how many in the block */
-DEVICE uint32_t
-set_before(bool x, uint32_t *part, uint32_t *all)
-{
-	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const uint32_t lanes = __ballot_sync(ALL_LANES, x);
-	uint32_t before = (uint32_t)__popc(lanes & ((1u << lane) - 1));
-
-	__syncthreads();
-	if (lane == 0)
-		part[warp] = (uint32_t)__popc(lanes);
-	__syncthreads();
-	*all = 0;
-	for (uint32_t w = 0; w < NAIVE / 32; w++) {
-		before += w < warp ? part[w] : 0;
-		*all += part[w];
-	}
-	return before;
-}
-
-/* A block for each list: the k-th greatest key bit by bit, the greatest number that k keys are
- * not less than; then the entries in order, NAIVE at a time. */
-static __global__ void __launch_bounds__(NAIVE)
-reference_top(uint32_t *at, size_t room, const float *joint, size_t stride, const struct lists l)
-{
-	SHARED(uint32_t[NAIVE / 32], part);
-	const uint32_t g = blockIdx.x, n = l.n[g], k = l.k[g];
-	const float *score = joint + g * stride;
-	uint32_t limit = 0, count = 0, out = 0, all;
-
-	for (uint32_t bit = 1u << 31; bit > 0; bit >>= 1) {
-		count = 0;
-		for (uint32_t i = threadIdx.x; i < n; i += NAIVE)
-			count += ordered(score[i]) >= (limit | bit);
-		if (sum_over_block(count, part) >= k)
-			limit |= bit;
-	}
-	count = 0;
-	for (uint32_t i = threadIdx.x; i < n; i += NAIVE)
-		count += ordered(score[i]) > limit;
-	uint32_t ties = k - sum_over_block(count, part);     /* so many of those that equal it */
-	for (uint32_t from = 0; from < n; from += NAIVE) {
-		const uint32_t i = from + threadIdx.x;
-		const uint32_t key = i < n ? ordered(score[i]) : 0;
-		const bool equal = i < n && key == limit;
-		const uint32_t before = set_before(equal, part, &all);
-		const bool chosen = i < n && (key > limit || (equal && before < ties));
-
-		ties -= min(all, ties);
-		const uint32_t place = out + set_before(chosen, part, &all);
-		if (chosen)
-			at[g * room + place] = i;
-		out += all;
-	}
-}
-
-void
-gpu_top(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
-    uint32_t G)
-{
-	struct lists l;
-
-	for (uint32_t g = 0; g < G; g++)
-		if (to->n[g] > n[g] || to->n[g] > to->stride)
-			gpu_fail(d, "top: %u of %u entries of KV head %u, room for %zu", to->n[g],
-			    n[g], g, to->stride);
-	if (!lists_of(d, &l, n, G, "top"))
-		return;
-	memcpy(l.k, to->n, G * sizeof *to->n);
-	if (longest_list(l.k, G) > 0)
-		LAUNCH(d, reference_top, G, NAIVE, 0, to->at, to->stride, joint, stride, l);
+	if (H == G && joint != score)
+		LAUNCH(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0, joint, score,
+		    stride, l);
+	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
+		join_plainly(d, joint, score, stride, &l, H, G, how);
+	else if (H > G)
+		join_by_parts(d, joint, score, stride, &l, H, G, how);
 }
 
 /* ---- spread ---- */
 
+/* A label is read once; which score it leads to is known only then, so that a thread has several
+ * on their way. */
 static __global__ void __launch_bounds__(THREADS)
 spread(float *row, size_t stride, const float *joint, size_t joint_stride, const uint32_t *label,
     size_t label_stride, const struct lists l)
 {
-	const size_t s = (size_t)blockIdx.x * THREADS + threadIdx.x;
-	const uint32_t g = blockIdx.y;
+	const size_t from = (size_t)blockIdx.x * THREADS * ROWS + threadIdx.x;
+	const uint32_t g = blockIdx.y, n = l.n[g];
+	uint32_t at[ROWS];
 
-	if (s < l.n[g])
-		row[g * stride + s] = joint[g * joint_stride + label[g * label_stride + s]];
+	UNROLL
+	for (int i = 0; i < ROWS; i++)
+		if (from + i * THREADS < n)
+			at[i] = label[g * label_stride + from + i * THREADS];
+	UNROLL
+	for (int i = 0; i < ROWS; i++)
+		if (from + i * THREADS < n)
+			row[g * stride + from + i * THREADS] = joint[g * joint_stride + at[i]];
 }
 
 void
@@ -267,10 +287,9 @@ gpu_spread(struct dev *d, float *row, size_t stride, const float *joint, size_t 
 {
 	struct lists l;
 
-	if (!lists_of(d, &l, n, G, "spread"))
+	if (!gpu_lists_of(d, &l, n, NULL, G, "spread"))
 		return;
-	const unsigned parts = parts_of(longest_list(n, G), THREADS);
-	if (parts > 0)
-		LAUNCH(d, spread, dim3(parts, G), THREADS, 0, row, stride, joint, joint_stride,
-		    label, label_stride, l);
+	if (l.longest > 0)
+		LAUNCH(d, spread, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS, 0, row,
+		    stride, joint, joint_stride, label, label_stride, l);
 }

@@ -14,8 +14,10 @@
  * gpu_index.cu     indexes for retrieval: making their entries
  * gpu_bits.cu      scores of rows from their keys in one bit
  * gpu_scores.cu    scores of rows from their keys, and of pages
- * gpu_choose.cu    retrieval: which entries a step reads
+ * gpu_choose.cu    retrieval: what query heads that share a KV head want, entry by entry
+ * gpu_top.cu       retrieval: the greatest of many scores
  * gpu_chosen.cu    retrieval: only the rows that were chosen
+ * gpu_rebuild.cu   retrieval: keys of chosen rows from two factors
  *
  * Beside each fast kernel stands a naive one with the same result, reference_..., which sums in
  * f32 and is used for shapes and types that the fast one does not take, and for all work
@@ -42,6 +44,7 @@ enum scratch {
 	SCRATCH_LIST,                /* lists from the host */
 	SCRATCH_ROWS,                /* rows that keep() moves */
 	SCRATCH_MASS,                /* what window_mass() makes before it goes to the host */
+	SCRATCH_BINS,                /* top()'s histograms: all zero when it is not running */
 	SCRATCHES
 };
 
@@ -91,7 +94,7 @@ gpu_ok(const struct dev *d)
 }
 /* Waits for the event; 0 after a failure, which is remembered under that name. */
 int gpu_wait(struct dev *, const char *what, cudaEvent_t);
-/* NULL after a failure; what was there may be lost. */
+/* NULL after a failure; what was there is lost when it has to grow, and it is then cleared. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
 /* The array of n elements of host memory, in scratch on the device */
 void *gpu_list(struct dev *, const void *host, size_t bytes);
@@ -177,6 +180,16 @@ picked_row(const struct picks &p, uint32_t g, uint32_t i)
 {
 	return p.at == NULL ? i : p.at[g * p.stride + i / p.rows] * p.rows + i % p.rows;
 }
+
+/* How many scores each KV head has, and how many of them are wanted, as a kernel's argument */
+struct lists {
+	uint32_t n[MAX_HEADS], k[MAX_HEADS];
+	uint32_t longest;            /* of n */
+};
+
+/* gpu_choose.cu: fills l (k NULL: none is wanted); 0 after a failure, or when there are too many. */
+int gpu_lists_of(struct dev *, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
+    const char *op);
 
 /* work(T{}) with the C++ type of dtype */
 template <class F>

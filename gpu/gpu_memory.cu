@@ -54,6 +54,7 @@ gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
 		return NULL;
 	}
 	d->scratch[which].bytes = bytes;
+	gpu_check(d, "scratch", cudaMemsetAsync(d->scratch[which].at, 0, bytes, d->stream));
 	return d->scratch[which].at;
 }
 

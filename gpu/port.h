@@ -396,6 +396,29 @@ copies_wait(void)
 #endif
 }
 
+/* ---- whole numbers of a warp's lanes ---- */
+
+/* The sum over all lanes, in all of them */
+DEVICE uint32_t
+warp_count(uint32_t x)
+{
+	return __reduce_add_sync(ALL_LANES, x);
+}
+
+/* The sum over the lanes up to and with this one */
+DEVICE uint32_t
+warp_scan(uint32_t x)
+{
+	const uint32_t lane = threadIdx.x % 32;
+
+	for (uint32_t by = 1; by < 32; by *= 2) {
+		const uint32_t before = __shfl_up_sync(ALL_LANES, x, by);
+
+		x += lane >= by ? before : 0;
+	}
+	return x;
+}
+
 /* ---- sums and maxima over a warp, in all lanes; in an order that is always the same ---- */
 
 DEVICE float

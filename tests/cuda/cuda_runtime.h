@@ -157,6 +157,18 @@ __ballot_sync(unsigned mask, int p)
 	return got;
 }
 
+static inline unsigned
+__reduce_add_sync(unsigned mask, unsigned mine)
+{
+	const uint32_t (*all)[8] = emulator::exchange(&mine, 1, mask);
+	unsigned sum = 0;
+
+	for (int i = 0; i < 32; i++)
+		if (mask >> i & 1)
+			sum += all[i][0];
+	return sum;
+}
+
 static inline int __any_sync(unsigned mask, int p) { return __ballot_sync(mask, p) != 0; }
 static inline int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, p) == mask; }
 

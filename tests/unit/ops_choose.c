@@ -133,10 +133,10 @@ test_join(const struct join_case *c, enum join join)
 /* ---- top ---- */
 
 enum kind { RANDOM, LOGITS, TIES, EQUAL, ZEROS, ODD, NANS, RISING, FALLING, SPARSE, LIFTED,
-	BLOCK, KINDS };
+	BLOCK, INFINITE, DENORMAL, LAST_BIT, KINDS };
 static const char *const kind_name[KINDS] = { "random", "logits", "ties", "equal", "zeros", "odd",
 	"NaN", "rising", "falling", "every 16th", "every 40th",
-	"block" };
+	"block", "-inf", "denormal", "last bit" };
 
 /* score[n] of a kind. The last ones mislead whoever judges all by a few. */
 static void
@@ -160,6 +160,9 @@ fill(float *score, size_t n, enum kind kind)
 		case RISING: score[i] = (float)i; break;
 		case FALLING: score[i] = -(float)i; break;
 		case SPARSE: score[i] = x + (i % 16 == 0 ? 9 : 0); break;
+		case INFINITE: score[i] = -INFINITY; break;
+		case DENORMAL: score[i] = ((float)draw(9) - 4) * 1e-45f; break;
+		case LAST_BIT: score[i] = draw(2) ? -1.0f : nextafterf(-1, 0); break;
 		case LIFTED: score[i] = x + (i % 40 == 0 ? 0.05f : 0); break;
 		default: score[i] = x + (i > n / 2 && i < n / 2 + n / 8 ? 9 : 0); break;
 		}
@@ -251,6 +254,27 @@ test_top(uint32_t G, uint32_t n, uint32_t k, enum kind kind)
 	free(by);
 }
 
+/* Lists about as long as what one thread, block or tile takes, and what several tiles take */
+static void
+test_top_edges(void)
+{
+	static const uint32_t edge[] = { 1024, 4096, 16384, 20480 };
+	static const enum kind kind[] = { RANDOM, TIES, LAST_BIT, NANS, ODD, DENORMAL };
+	uint32_t n;
+	size_t i, k = 0;
+
+	for (i = 0; i < sizeof edge / sizeof edge[0]; i++)
+		for (n = edge[i] - 1; n <= edge[i] + 1; n++, k++) {
+			test_top(1, n, n / 9, kind[k % 6]);
+			test_top(2, n, n - 1, kind[(k + 1) % 6]);
+			test_top(1, n, n, kind[(k + 2) % 6]);
+			test_top(1, n, 1, kind[(k + 3) % 6]);
+		}
+	test_top(32, 700, 300, LAST_BIT);
+	test_top(32, 17000, 2000, ODD);
+	test_top(1, 140000, 15000, LOGITS);    /* more tiles than a block has warps */
+}
+
 /* ---- spread ---- */
 
 static void
@@ -323,8 +347,10 @@ test_choosing(void)
 			test_top(3, ns[i], ns[i], kind);
 		}
 		test_top(3, 40000, 4400, kind);
-		test_top(1, 40960, 4400, kind);        /* LIFTED: a sample of every 40th lies */
+		if (kind == SPARSE || kind == LIFTED)
+			test_top(1, 40960, 4400, kind);        /* a sample of every 40th lies */
 	}
+	test_top_edges();
 	test_spread(5, 30, 1000);
 	test_spread(1, 1, 3);
 	test_spread(3, 4, 0);
