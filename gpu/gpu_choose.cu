@@ -1,7 +1,7 @@
 /* gpu_choose.cu - which entries of an index a step reads: join, spread; top is in gpu_top.cu
  *
- * join: two launches for all heads. lse_parts goes once through the scores and leaves for each query
- * head at most PARTS sums of exponentials; join_columns puts those together, each block for
+ * join: two launches for all heads. lse_parts goes once through the scores and leaves for each
+ * query head at most PARTS sums of exponentials; join_columns puts those together, each block for
  * itself, and goes through the scores a second time, which then are in the second-level cache. */
 #include <float.h>
 
@@ -79,8 +79,8 @@ warp_lse(struct lse a)
 	return a;
 }
 
-/* Part blockIdx.x, of `rows` scores, of query head blockIdx.y. A thread takes EACH scores at a time:
- * one new maximum, and one rescaling, for all of them. */
+/* Part blockIdx.x, of `rows` scores, of query head blockIdx.y. A thread takes EACH scores at a
+ * time: one new maximum, and one rescaling, for all of them. */
 static __global__ void __launch_bounds__(THREADS)
 lse_parts(struct lse *parts, const float *score, size_t stride, const struct lists l, uint32_t R,
     size_t rows)
@@ -251,8 +251,8 @@ gpu_join(struct dev *d, float *joint, const float *score, size_t stride, const u
 	if (!gpu_lists_of(d, &l, n, NULL, G, "join") || l.longest == 0)
 		return;
 	if (H == G && joint != score)
-		LAUNCH(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0, joint, score,
-		    stride, l);
+		LAUNCH(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0, joint,
+		    score, stride, l);
 	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
 		join_plainly(d, joint, score, stride, &l, H, G, how);
 	else if (H > G)

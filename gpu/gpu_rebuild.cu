@@ -1,58 +1,277 @@
-/* gpu_rebuild.cu - keys of chosen rows as products of two factors, turned to their positions */
+/* gpu_rebuild.cu - keys of chosen rows as products of two factors, turned to their positions
+ *
+ * A block makes ROWS rows of a KV head, and of their channels PAIRS pairs (p, p + E/2), that
+ * rotary embedding turns together: it then finds both in one thread's registers. Its rows of the
+ * left factor are gathered, and come to shared memory a piece of the rank at a time, with the
+ * rows of the right factor that belong to its channels.
+ *
+ * rebuild_16   16-bit factors, on tensor cores: products are exact, sums f32 as elsewhere
+ * rebuild_any  all types, ranks and even widths: each thread has 4 rows of 4 pairs */
 #include "gpu/gpu_internal.h"
 
-enum { THREADS = 128 };
+enum {
+	ROWS = 64,
+	AHEAD = 3,                   /* pieces of the rank on their way to shared memory, or there */
+	PIECE = 32,                  /* elements of the rank in a piece */
+	PITCH = PIECE + 8,           /* of a row in shared memory: eight rows in different banks */
+	WARPS = ROWS / 16,
+	ANY_THREADS = 256, ANY_PAIRS = 64, ANY_PIECE = 16,
+	NAIVE = 128,                 /* threads */
+};
 
-/* What is rebuilt: rows of `to` that gather() made of the chosen entries */
-struct rebuilding {
+/* What is rebuilt: rows of a KV head's list that are below n and in no exact chunk */
+struct factors {
 	const void *left, *right;
 	const uint8_t *exact;
 	const double *freq;
-	uint32_t n, rank, chunk;     /* of the factors */
-	const uint32_t *at;          /* the chosen entries */
-	size_t stride;
-	uint32_t rows;               /* of an entry */
+	uint32_t n, rank, chunk;
 };
 
-/* The row of KV head g in the cache that is row i of those chosen, or UINT32_MAX where its key
- * stays as it is */
+/* The row of the cache that is row i of KV head g's list, or UINT32_MAX where its key stays */
 DEVICE uint32_t
-row_of(const struct rebuilding &b, uint32_t g, uint32_t i)
+row_of(const struct factors &f, const struct picks &list, const struct rows &to, uint32_t g,
+    uint32_t i)
 {
-	const uint64_t row = (uint64_t)b.at[g * b.stride + i / b.rows] * b.rows + i % b.rows;
+	uint64_t row;
 
-	if (row >= b.n || b.exact[(size_t)g * (b.n / b.chunk) + row / b.chunk])
+	if (i >= to.len[g])
+		return UINT32_MAX;
+	row = (uint64_t)list.at[g * list.stride + i / list.rows] * list.rows + i % list.rows;
+	if (row >= f.n || f.exact[(size_t)g * (f.n / f.chunk) + row / f.chunk])
 		return UINT32_MAX;
 	return (uint32_t)row;
 }
 
+/* Turns the pair (x, y) by the angle. */
+DEVICE void
+turn(float *x, float *y, double angle)
+{
+	const float a = *x, b = *y;
+	float c, s;
+
+	turn_by(&c, &s, angle);
+	*x = a * c - b * s;
+	*y = b * c + a * s;
+}
+
+/* row[ROWS] <- the rows of this block; false when none of them is rebuilt. Ends with a barrier. */
+DEVICE bool
+rows_of_block(uint32_t *row, const struct rows &to, const struct picks &list,
+    const struct factors &f)
+{
+	uint32_t r = UINT32_MAX;
+
+	if (threadIdx.x < ROWS) {
+		r = row_of(f, list, to, blockIdx.y, blockIdx.x * ROWS + threadIdx.x);
+		row[threadIdx.x] = r;
+	}
+	return __syncthreads_or(r != UINT32_MAX) != 0;
+}
+
+/* ---- 16-bit factors ---- */
+
+/* Rows of the left factor, then of the right one: first the first channels of pairs, then the
+ * second */
+template <class T, int PAIRS>
+struct pieces {
+	T left[ROWS][PITCH], right[2 * PAIRS][PITCH];
+};
+
+/* One piece of the rank, from element k on; zeros where there is nothing */
+template <class T, int PAIRS>
+DEVICE void
+fetch(struct pieces<T, PAIRS> *p, const uint32_t *row, const struct factors &f, uint32_t k,
+    uint32_t E, uint32_t first)
+{
+	constexpr uint32_t PARTS = PIECE / 8;        /* 16 bytes each */
+	const T *left = (const T *)f.left;
+	const T *right = (const T *)f.right + blockIdx.y * (size_t)E * f.rank;
+
+	UNROLL
+	for (uint32_t i = threadIdx.x; i < ROWS * PARTS; i += WARPS * 32) {
+		const uint32_t r = i / PARTS, e = i % PARTS * 8;
+		const bool there = row[r] != UINT32_MAX && k + e < f.rank;
+		const T *from = left + (there ? (size_t)row[r] * f.rank + k + e : 0);
+
+		copy_ahead(&p->left[r][e], from, there);
+	}
+	UNROLL
+	for (uint32_t i = threadIdx.x; i < 2 * PAIRS * PARTS; i += WARPS * 32) {
+		const uint32_t r = i / PARTS, e = i % PARTS * 8, pair = first + r % PAIRS;
+		const uint32_t channel = r < PAIRS ? pair : E / 2 + pair;
+		const bool there = pair < E / 2 && k + e < f.rank;
+		const T *from = right + (there ? (size_t)channel * f.rank + k + e : 0);
+
+		copy_ahead(&p->right[r][e], from, there);
+	}
+}
+
+/* sum[i] += 16 rows of this warp by channels 8 i .. 8 i + 7, over one piece */
+template <class T, int PAIRS>
+DEVICE void
+multiply(float sum[PAIRS / 4][4], const struct pieces<T, PAIRS> *p)
+{
+	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	uint32_t a[4], b[4];
+
+	UNROLL
+	for (uint32_t k = 0; k < PIECE; k += 16) {
+		load_matrices<false>(a, &p->left[warp * 16 + lane % 16][k + lane / 16 * 8]);
+		UNROLL
+		for (uint32_t i = 0; i < PAIRS / 4; i += 2) {
+			load_matrices<false>(b, &p->right[i * 8 + lane / 16 * 8 + lane % 8]
+			    [k + lane / 8 % 2 * 8]);
+			mma(T{}, sum[i], a, b);
+			mma(T{}, sum[i + 1], a, b + 2);
+		}
+	}
+}
+
+template <class T, int PAIRS>
+static __global__ void __launch_bounds__(WARPS * 32)
+rebuild_16(const struct rows to, const struct picks list, const struct factors f)
+{
+	typedef struct pieces<T, PAIRS> P;
+	DYN_SHARED(P, piece);                        /* [AHEAD] */
+	SHARED(uint32_t[ROWS], row);
+	const uint32_t E = to.E, g = blockIdx.y, first = blockIdx.z * PAIRS;
+	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t steps = (f.rank + PIECE - 1) / PIECE;
+	float sum[PAIRS / 4][4] = {};
+
+	if (!rows_of_block(row, to, list, f))
+		return;
+	for (uint32_t s = 0; s < AHEAD - 1; s++) {
+		if (s < steps)
+			fetch(&piece[s], row, f, s * PIECE, E, first);
+		copies_group();
+	}
+	for (uint32_t s = 0; s < steps; s++) {
+		copies_wait<AHEAD - 2>();
+		__syncthreads();             /* all have arrived, and the oldest is used up */
+		if (s + AHEAD - 1 < steps)
+			fetch(&piece[(s + AHEAD - 1) % AHEAD], row, f, (s + AHEAD - 1) * PIECE, E,
+			    first);
+		copies_group();
+		multiply(sum, &piece[s % AHEAD]);
+	}
+	/* a thread has rows lane / 4 and 8 further of its warp's, of each pair both channels */
+	UNROLL
+	for (uint32_t half = 0; half < 2; half++) {
+		const uint32_t r = warp * 16 + half * 8 + lane / 4;
+		const size_t at = to.start[g] + blockIdx.x * ROWS + r;
+		T *out = (T *)to.k + at * E;
+
+		if (row[r] == UINT32_MAX)
+			continue;
+		const uint32_t pos = to.pos[at];
+		UNROLL
+		for (uint32_t i = 0; i < PAIRS / 8; i++) {
+			const uint32_t pair0 = first + i * 8 + lane % 4 * 2;
+			float *x = &sum[i][2 * half], *y = &sum[i + PAIRS / 8][2 * half];
+
+			if (pair0 >= E / 2)
+				continue;
+			turn(&x[0], &y[0], pos * f.freq[pair0]);
+			turn(&x[1], &y[1], pos * f.freq[pair0 + 1]);
+			*(uint32_t *)(out + pair0) = pair<T>(x[0], x[1]);
+			*(uint32_t *)(out + E / 2 + pair0) = pair<T>(y[0], y[1]);
+		}
+	}
+}
+
+/* ---- all types, even widths ---- */
+
+template <class T>
+static __global__ void __launch_bounds__(ANY_THREADS)
+rebuild_any(const struct rows to, const struct picks list, const struct factors f)
+{
+	enum { PAIRS = ANY_PAIRS, K = ANY_PIECE };
+	SHARED(float[K][ROWS + 2], left);
+	SHARED(float[K][2 * PAIRS + 2], right);
+	SHARED(uint32_t[ROWS], row);
+	const uint32_t E = to.E, g = blockIdx.y, first = blockIdx.z * PAIRS;
+	const uint32_t tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+	float x[4][4] = {}, y[4][4] = {};            /* row ty + 16 r, pair tx + 16 p */
+
+	if (!rows_of_block(row, to, list, f))
+		return;
+	for (uint32_t k = 0; k < f.rank; k += K) {
+		const bool inside = k + tx < f.rank;
+
+		__syncthreads();
+		for (uint32_t r = ty; r < ROWS; r += 16)
+			left[tx][r] = inside && row[r] != UINT32_MAX ?
+			    widen(((const T *)f.left)[(size_t)row[r] * f.rank + k + tx]) : 0;
+		for (uint32_t r = ty; r < 2 * PAIRS; r += 16) {
+			const uint32_t pair = first + r % PAIRS;
+			const size_t channel = (size_t)g * E + (r < PAIRS ? pair : E / 2 + pair);
+
+			right[tx][r] = inside && pair < E / 2 ?
+			    widen(((const T *)f.right)[channel * f.rank + k + tx]) : 0;
+		}
+		__syncthreads();
+		UNROLL
+		for (int e = 0; e < K; e++) {
+			UNROLL
+			for (int r = 0; r < 4; r++) {
+				UNROLL
+				for (int p = 0; p < 4; p++) {
+					x[r][p] += left[e][ty + 16 * r] * right[e][tx + 16 * p];
+					y[r][p] += left[e][ty + 16 * r] *
+					    right[e][PAIRS + tx + 16 * p];
+				}
+			}
+		}
+	}
+	UNROLL
+	for (int r = 0; r < 4; r++) {
+		const size_t at = to.start[g] + blockIdx.x * ROWS + ty + 16 * r;
+
+		if (row[ty + 16 * r] == UINT32_MAX)
+			continue;
+		UNROLL
+		for (int p = 0; p < 4; p++) {
+			const uint32_t pair = first + tx + 16 * p;
+
+			if (pair >= E / 2)
+				continue;
+			turn(&x[r][p], &y[r][p], to.pos[at] * f.freq[pair]);
+			((T *)to.k)[at * E + pair] = narrow<T>(x[r][p]);
+			((T *)to.k)[at * E + E / 2 + pair] = narrow<T>(y[r][p]);
+		}
+	}
+}
+
+/* ---- plainly ---- */
+
 /* A block for each row: a thread makes some channels, then turns some pairs. */
 template <class T>
-static __global__ void __launch_bounds__(THREADS)
-reference_rebuild(const struct rows to, const struct rebuilding b)
+static __global__ void __launch_bounds__(NAIVE)
+reference_rebuild(const struct rows to, const struct picks list, const struct factors f)
 {
 	DYN_SHARED(float, key);                      /* [E] */
 	const uint32_t g = blockIdx.y, i = blockIdx.x, E = to.E, half = E / 2;
-	const uint32_t row = i < to.len[g] ? row_of(b, g, i) : UINT32_MAX;
+	const uint32_t row = row_of(f, list, to, g, i);
 
 	if (row == UINT32_MAX)
 		return;
-	const T *left = (const T *)b.left + (size_t)row * b.rank;
-	for (uint32_t e = threadIdx.x; e < E; e += THREADS) {
-		const T *right = (const T *)b.right + ((size_t)g * E + e) * b.rank;
+	const T *left = (const T *)f.left + (size_t)row * f.rank;
+	for (uint32_t e = threadIdx.x; e < E; e += NAIVE) {
+		const T *right = (const T *)f.right + ((size_t)g * E + e) * f.rank;
 		float sum = 0;
 
-		for (uint32_t j = 0; j < b.rank; j++)
+		for (uint32_t j = 0; j < f.rank; j++)
 			sum += widen(left[j]) * widen(right[j]);
 		key[e] = sum;
 	}
 	__syncthreads();
 	T *out = (T *)to.k + (to.start[g] + i) * E;
-	for (uint32_t e = threadIdx.x; e < half; e += THREADS) {
+	for (uint32_t e = threadIdx.x; e < half; e += NAIVE) {
 		const float x = key[e], y = key[e + half];
 		double s, c;
 
-		sincos(to.pos[to.start[g] + i] * b.freq[e], &s, &c);
+		sincos(to.pos[to.start[g] + i] * f.freq[e], &s, &c);
 		out[e] = narrow<T>(x * (float)c - y * (float)s);
 		out[e + half] = narrow<T>(y * (float)c + x * (float)s);
 	}
@@ -60,30 +279,66 @@ reference_rebuild(const struct rows to, const struct rebuilding b)
 		out[E - 1] = narrow<T>(key[E - 1]);
 }
 
+/* ---- the op ---- */
+
+/* Whole pieces of 16 bytes, and whole tiles of pairs */
+static bool
+fits_16(const struct rows *to, const struct factors *f)
+{
+	const uintptr_t places = (uintptr_t)f->left | (uintptr_t)f->right | (uintptr_t)to->k;
+
+	return places % 16 == 0 && to->E % 16 == 0 && f->rank % 8 == 0;
+}
+
+template <class T>
+static void
+launch_16(struct dev *d, unsigned parts, const struct rows *to, const struct picks *list,
+    const struct factors *f)
+{
+	const uint32_t half = to->E / 2;
+
+	if (half <= 32)
+		LAUNCH(d, (rebuild_16<T, 32>), dim3(parts, to->G), WARPS * 32,
+		    AHEAD * sizeof(struct pieces<T, 32>), *to, *list, *f);
+	else
+		LAUNCH(d, (rebuild_16<T, 64>), dim3(parts, to->G, parts_of(half, 64)), WARPS * 32,
+		    AHEAD * sizeof(struct pieces<T, 64>), *to, *list, *f);
+}
+
 void
-gpu_rebuild(struct dev *d, struct layer_rows *to, const struct chosen *chosen,
+gpu_rebuild(struct dev *d, struct layer_rows *l, const struct chosen *chosen,
     const struct low_rank *low, const double *freq)
 {
+	const struct factors f = { low->left, low->right, low->exact, freq, low->n, low->rank,
+		low->chunk };
 	uint32_t most = 0;
-	struct rows r;
+	struct picks list;
+	struct rows to;
 
-	if (chosen->rows == 0)
-		gpu_fail(d, "chosen entries of 0 rows");
-	for (uint32_t g = 0; g < to->heads; g++) {
-		if (chosen->n[g] > chosen->stride)
-			gpu_fail(d, "%u entries chosen of KV head %u, in a list of %zu", chosen->n[g],
-			    g, chosen->stride);
-		most = to->len[g] > most ? to->len[g] : most;
-	}
-	if (low->chunk == 0 || low->rank == 0 || low->dtype != to->dtype)
+	if (low->chunk == 0 || low->rank == 0 || low->dtype != l->dtype)
 		gpu_fail(d, "rebuild: rank %u, chunks of %u rows, %s factors of %s keys", low->rank,
-		    low->chunk, kv_dtype_name(low->dtype), kv_dtype_name(to->dtype));
-	if (!gpu_rows_of(d, &r, to, to->heads, "rebuild") || most == 0 || low->n == 0)
+		    low->chunk, kv_dtype_name(low->dtype), kv_dtype_name(l->dtype));
+	if (!gpu_rows_of(d, &to, l, l->heads, "rebuild") || !gpu_picks_of(d, &list, l, chosen))
 		return;
-	const struct rebuilding b = { low->left, low->right, low->exact, freq, low->n, low->rank,
-		low->chunk, chosen->at, chosen->stride, chosen->rows };
-	with_type(to->dtype, [&](auto t) {
-		LAUNCH(d, reference_rebuild<decltype(t)>, dim3(most, r.G), THREADS,
-		    r.E * sizeof(float), r, b);
+	for (uint32_t g = 0; g < l->heads; g++)
+		most = l->len[g] > most ? l->len[g] : most;
+	if (most == 0 || low->n == 0)
+		return;
+	const unsigned parts = parts_of(most, ROWS);
+	with_type(l->dtype, [&](auto t) {
+		using T = decltype(t);
+
+		if (d->reference || to.E % 2 == 1) {
+			LAUNCH(d, reference_rebuild<T>, dim3(most, to.G), NAIVE,
+			    to.E * sizeof(float), to, list, f);
+			return;
+		}
+		if constexpr (sizeof(T) == 2)
+			if (fits_16(&to, &f)) {
+				launch_16<T>(d, parts, &to, &list, &f);
+				return;
+			}
+		LAUNCH(d, rebuild_any<T>, dim3(parts, to.G, parts_of(to.E / 2, ANY_PAIRS)),
+		    ANY_THREADS, 0, to, list, f);
 	});
 }

@@ -177,25 +177,6 @@ gpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N,
 
 enum { ROPE_THREADS = 128 };
 
-/* Cosine and sine. Only the whole quarters of a turn are taken off in double precision, in five
- * operations instead of the hundred of a sincos(): some GPUs have 64 times fewer of these. What
- * is left, at most 1/2, loses 1.5e-8 of a quarter as f32. */
-DEVICE void
-turn_by(float *c, float *s, double angle)
-{
-	const double quarters = angle * 0.63661977236758134308, whole = rint(quarters);
-	const int64_t quadrant = (int64_t)whole;
-	float cosine, sine;
-
-	sincospif((float)(quarters - whole) / 2, &sine, &cosine);
-	*c = quadrant & 1 ? sine : cosine;
-	*s = quadrant & 1 ? cosine : sine;
-	if ((quadrant + 1) & 2)
-		*c = -*c;
-	if (quadrant & 2)
-		*s = -*s;
-}
-
 /* blockIdx.x the row, blockIdx.y which heads of it. The angles are the same for all heads: sine and
  * cosine are made once. A thread turns V pairs that lie side by side. */
 template <int V>

@@ -75,8 +75,8 @@ sum_before(uint32_t x, uint32_t *part, uint32_t *all)
 }
 
 /* The next digit of the limit, at bit `shift`, from the histogram of the keys that agree with it so
- * far: the greatest digit such that enough keys have it or a greater one. bin: [BINS], aligned to 16
- * bytes; part: [T / 32]. All threads of the block call this, and get the same. */
+ * far: the greatest digit such that enough keys have it or a greater one. bin: [BINS], aligned to
+ * 8 bytes; part: [T / 32]. All threads of the block call this, and get the same. */
 template <int T>
 DEVICE void
 next_digit(struct limit *limit, struct limit *found, const uint32_t *bin, uint32_t shift,
@@ -219,7 +219,7 @@ struct selecting {
 	uint32_t *packed;            /* [G][tiles][TILE] */
 };
 
-/* The keys of this block's tile of list g; false where the list has none there, or none is wanted */
+/* The keys of this block's tile; false where its list has none there, or none is wanted */
 DEVICE bool
 tile_keys(uint32_t key[EACH], const struct selecting &s, const struct lists &l)
 {
@@ -510,11 +510,14 @@ gpu_top(struct dev *d, struct chosen *to, const float *joint, size_t stride, con
 	if (d->reference)
 		LAUNCH(d, reference_top, G, NAIVE, 0, to->at, to->stride, joint, stride, l);
 	else if (l.longest <= SMALL * FEW)
-		LAUNCH(d, (top_of_list<SMALL, FEW>), G, SMALL, 0, to->at, to->stride, joint, stride, l);
+		LAUNCH(d, (top_of_list<SMALL, FEW>), G, SMALL, 0, to->at, to->stride, joint,
+		    stride, l);
 	else if (l.longest <= LARGE * FEW)
-		LAUNCH(d, (top_of_list<LARGE, FEW>), G, LARGE, 0, to->at, to->stride, joint, stride, l);
+		LAUNCH(d, (top_of_list<LARGE, FEW>), G, LARGE, 0, to->at, to->stride, joint,
+		    stride, l);
 	else if (l.longest <= LARGE * MANY)
-		LAUNCH(d, (top_of_list<LARGE, MANY>), G, LARGE, 0, to->at, to->stride, joint, stride, l);
+		LAUNCH(d, (top_of_list<LARGE, MANY>), G, LARGE, 0, to->at, to->stride, joint,
+		    stride, l);
 	else
 		top_of_tiles(d, to, joint, stride, &l, G);
 }

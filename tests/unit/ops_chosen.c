@@ -441,6 +441,25 @@ test_rebuild(const struct shape *s, uint32_t rank, uint32_t chunk)
 	free(want);
 }
 
+/* Ranks and widths in whole pieces, as tensor cores want them, and lists about as long as a tile */
+static void
+test_rebuild_tiles(void)
+{
+	static const uint32_t E[] = { 16, 64, 80, 96, 128, 144, 256 };
+	static const uint32_t rank[] = { 8, 32, 40, 96, 160 };
+	static const uint32_t S[] = { 1, 63, 64, 65, 129 };
+	struct shape s;
+	size_t i;
+
+	for (i = 0; i < 35; i++) {
+		s = (struct shape){ 6, 3, E[i % 7], S[(i + i / 5) % 5], 1 + i % 3,
+			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1 };
+		test_rebuild(&s, rank[i % 5], 1 + draw(9));
+	}
+	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1 };      /* two tiles of pairs */
+	test_rebuild(&s, 17, 1);
+}
+
 void
 test_chosen(void)
 {
@@ -487,4 +506,5 @@ test_chosen(void)
 	test_rebuild(&s, 160, 8);
 	s.type = KV_F32;
 	test_rebuild(&s, 160, 8);
+	test_rebuild_tiles();
 }
