@@ -22,7 +22,7 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c, cons
 {
 	DYN_SHARED(float, query);                    /* [E], out [E], p [NAIVE], row [NAIVE] */
 	const uint32_t E = c.E, n = blockIdx.x / H, h = blockIdx.x % H, g = h / (H / c.G);
-	const uint32_t t = threadIdx.x, len = picked_rows(list, c, g);
+	const uint32_t t = threadIdx.x, len = list.n[g];
 	const uint32_t *pos = c.pos + c.start[g], last = list.at == NULL ? qpos[n] : UINT32_MAX;
 	const T *k = (const T *)c.k + c.start[g] * E, *v = (const T *)c.v + c.start[g] * E;
 	uint32_t *const row = (uint32_t *)(query + 2 * E + NAIVE);

@@ -1,6 +1,17 @@
 /* gpu_chosen.cu - only the rows that were chosen: lists of entries, and gather */
 #include "gpu/gpu_internal.h"
 
+/* Rows of n entries: the last of all entries, which the end of the rows may cut short, is one of
+ * them. */
+static uint32_t
+rows_of(uint32_t n, uint32_t rows, uint32_t len)
+{
+	const uint32_t cut = (rows - len % rows) % rows;
+	const uint64_t all = n == 0 ? 0 : (uint64_t)n * rows - cut;
+
+	return all < len ? (uint32_t)all : len;
+}
+
 int
 gpu_picks_of(struct dev *d, struct picks *p, const struct layer_rows *l, const struct chosen *c)
 {
@@ -13,15 +24,15 @@ gpu_picks_of(struct dev *d, struct picks *p, const struct layer_rows *l, const s
 		return gpu_ok(d);
 	if (c->rows == 0)
 		gpu_fail(d, "chosen entries of 0 rows");
-	p->at = c->at;
-	p->stride = c->stride;
-	p->rows = c->rows;
-	for (g = 0; g < l->heads; g++) {
+	for (g = 0; g < l->heads && gpu_ok(d); g++) {
 		if (c->n[g] > c->stride)
 			gpu_fail(d, "%u entries chosen of KV head %u, in a list of %zu", c->n[g], g,
 			    c->stride);
-		p->n[g] = c->n[g];
+		p->n[g] = rows_of(c->n[g], c->rows, l->len[g]);
 	}
+	p->at = c->at;
+	p->stride = c->stride;
+	p->rows = c->rows;
 	return gpu_ok(d);
 }
 
@@ -45,7 +56,7 @@ template <class U>
 static __global__ void __launch_bounds__(THREADS)
 gather(const struct gathering to, const struct rows from, const struct picks list)
 {
-	const uint32_t g = blockIdx.y, units = to.units, rows = picked_rows(list, from, g);
+	const uint32_t g = blockIdx.y, units = to.units, rows = list.n[g];
 	const size_t first = (size_t)blockIdx.x * THREADS * PIECES;
 	const uint32_t first_row = (uint32_t)(first / units), before = (uint32_t)(first % units);
 	const U *from_k = (const U *)from.k + from.start[g] * units;
@@ -100,7 +111,7 @@ gpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
 		return;
 	for (g = 0; g < from->heads; g++) {
 		into.start[g] = to->start[g];
-		to->len[g] = picked_rows(list, rows, g);
+		to->len[g] = list.n[g];
 		most = most > to->len[g] ? most : to->len[g];
 	}
 	if (most == 0)

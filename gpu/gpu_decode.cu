@@ -12,7 +12,7 @@
  * one after another; a second kernel needs none.
  *
  * Every block works the plan out for itself, from the lengths alone; the grid does not depend on
- * them. For a CUDA graph that is captured once and used for later steps, rows.len and picks.n would
+ * them. For a CUDA graph that is captured once and used for later steps, picks.n would
  * have to be read from device memory, where the step before has counted them up; nothing else
  * comes from the host.
  *
@@ -57,7 +57,7 @@ rows_before(const struct work &w, uint32_t g)
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < g; i++)
-		n += picked_rows(w.list, w.c, i);
+		n += w.list.n[i];
 	return n;
 }
 
@@ -86,36 +86,36 @@ struct tile {
 	static constexpr size_t RING = (size_t)SLOTS * STEPS * 32;       /* pieces */
 };
 
-/* What a lane knows of the rows [first, end) of KV head g, and the tile that it asks for next */
+/* Rows [first, end) of the list of KV head g, as a lane sees them */
 struct way {
 	uint32_t g, first, end;
-	uint32_t next;           /* row in the list, of the tile that comes next */
-	uint32_t entry;          /* where that is; the load has been under way for a while */
+	uint32_t next;           /* one row of the tile that is asked for next */
+	uint32_t entry, later;   /* where that is; and for the tile after it */
 	const char *k, *v;       /* this lane's piece of row 0; NULL: it has none */
 	size_t bytes;            /* of a row */
 };
 
-DEVICE void
-look_ahead(struct way &way, const struct picks &list, uint32_t step)
+DEVICE uint32_t
+entry_of(const struct way &way, const struct picks &list, uint32_t i)
 {
-	way.next += step;
-	if (list.at != NULL && way.next < way.end)
-		way.entry = list.at[way.g * list.stride + way.next / list.rows];
+	return list.at != NULL && i < way.end ? list.at[way.g * list.stride + i / list.rows] : 0;
 }
 
-/* row[] <- this lane's rows of the next tile; and looks ahead by one more */
+/* row[] <- this lane's rows of the next tile. Each of the first lanes knows of one row. */
 template <class W>
 DEVICE void
 next_rows(uint32_t row[W::STEPS], struct way &way, const struct picks &list)
 {
-	const unsigned side = threadIdx.x % 32 / (32 / W::SIDES);
+	const uint32_t side = threadIdx.x % 32 / (32 / W::SIDES);
 	uint32_t mine = way.next;
 
 	if (list.at != NULL)
 		mine = way.entry * list.rows + way.next % list.rows;
 	if (way.next >= way.end)
 		mine = NO_ROW;
-	look_ahead(way, list, WARPS * W::ROWS);
+	way.next += WARPS * W::ROWS;
+	way.entry = way.later;
+	way.later = entry_of(way, list, way.next + WARPS * W::ROWS);
 	UNROLL
 	for (int u = 0; u < W::STEPS; u++)
 		row[u] = __shfl_sync(ALL_LANES, mine, u * W::SIDES + side);
@@ -290,31 +290,37 @@ begin(struct running<T, L, M> &r, const struct work &w, uint32_t g, uint32_t gro
 	}
 }
 
-/* This warp's tiles of the rows on the way. pos, limit: where not NULL, a row is seen when its
- * position is not greater. */
-template <class T, int L, int M>
+/* Asks for the first tiles of this warp, so that there is nothing but one piece to ask for in each
+ * step of read_rows(). row[] is then that of the last of them. */
+template <class W>
 DEVICE void
-read_rows(struct running<T, L, M> &r, uint4 *ring, struct way way, const struct picks &list,
-    const uint32_t *pos, uint32_t limit)
+start(uint32_t row[W::STEPS], uint4 *ring, struct way &way, const struct picks &list)
 {
-	using W = tile<T, L, M>;
-	constexpr uint32_t AHEAD = W::SLOTS / 2;
-	const uint32_t c = threadIdx.x % L, side = threadIdx.x % 32 / L;
-	uint32_t i = way.first + threadIdx.x / 32 * W::ROWS + c / M * W::SIDES + side;
-	uint32_t row[W::STEPS], piece;
-
 	way.next = way.first + threadIdx.x / 32 * W::ROWS + threadIdx.x % W::ROWS;
-	look_ahead(way, list, 0);
-	for (piece = 0; piece < 2 * AHEAD; piece += 2) {
+	way.entry = entry_of(way, list, way.next);
+	way.later = entry_of(way, list, way.next + WARPS * W::ROWS);
+	for (uint32_t piece = 0; piece < W::SLOTS; piece += 2) {
 		next_rows<W>(row, way, list);
 		ask<W>(ring, piece, way.k, row, way.bytes);
-		if (piece + 2 < 2 * AHEAD)
+		if (piece + 2 < W::SLOTS)
 			ask<W>(ring, piece + 1, way.v, row, way.bytes);
 	}
-	/* All lanes of a warp come here equally often: i - c / M ... is the same in all. */
-	for (piece = 0; way.first + (threadIdx.x / 32 + piece / 2 * WARPS) * W::ROWS < way.end;
-	    piece += 2, i += WARPS * W::ROWS) {
-		const bool seen = i < way.end && (pos == NULL || pos[i] <= limit);
+}
+
+/* This warp's tiles. pos NULL: all rows are seen; else those whose position is not greater than
+ * limit. */
+template <class T, int L, int M>
+DEVICE void
+read_rows(struct running<T, L, M> &r, uint32_t row[tile<T, L, M>::STEPS], uint4 *ring,
+    struct way &way, const struct picks &list, const uint32_t *pos, uint32_t limit)
+{
+	using W = tile<T, L, M>;
+	const uint32_t c = threadIdx.x % L, side = threadIdx.x % 32 / L;
+	uint32_t at = way.first + threadIdx.x / 32 * W::ROWS;
+
+	for (uint32_t piece = 0; at < way.end; piece += 2, at += WARPS * W::ROWS) {
+		const uint32_t mine = at + c / M * W::SIDES + side;
+		const bool seen = mine < way.end && (pos == NULL || pos[mine] <= limit);
 		float s, p;
 
 		copies_wait<W::SLOTS - 2>();
@@ -401,18 +407,20 @@ attend_rows(const struct work &w, uint4 *shared, uint32_t g, uint32_t first, uin
 	const uint32_t *pos = w.c.pos + w.c.start[g];
 	const size_t bytes = w.c.E * sizeof(T), at = w.c.start[g] * bytes + c * 16;
 	const bool there = c * 16 < bytes;
-	struct way way = { g, first, end, 0, 0, there ? (const char *)w.c.k + at : NULL,
+	struct way way = { g, first, end, 0, 0, 0, there ? (const char *)w.c.k + at : NULL,
 		there && w.c.v != NULL ? (const char *)w.c.v + at : NULL, bytes };
+	uint4 *ring = shared + threadIdx.x / 32 * W::RING + lane;
 	struct running<T, L, M> r;
-	uint32_t limit = NO_ROW;
+	uint32_t row[W::STEPS], limit = NO_ROW;
 
+	start<W>(row, ring, way, w.list);
 	/* Positions ascend: where the first query sees the last row, all see all. */
 	if (w.qpos == NULL || pos[end - 1] <= w.qpos[group * M / R])
 		pos = NULL;
 	else
 		limit = w.qpos[min(group * M + lane % M, w.N * R - 1) / R];
 	begin(r, w, g, group);
-	read_rows(r, shared + threadIdx.x / 32 * W::RING + lane, way, w.list, pos, limit);
+	read_rows(r, row, ring, way, w.list, pos, limit);
 	__syncthreads();
 	leave(*(struct left<T, L, M> *)shared, r);
 	__syncthreads();
@@ -432,7 +440,7 @@ attend_share(const __grid_constant__ struct work w)
 	uint64_t at = 0, next;
 
 	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
-		next = at + picked_rows(w.list, w.c, g);
+		next = at + w.list.n[g];
 		if (next <= first || next == at)
 			continue;
 		attend_rows<T, L, M>(w, shared, g, (uint32_t)(at < first ? first - at : 0),
@@ -453,7 +461,7 @@ join_parts(float *o, float *lse, const __grid_constant__ struct work w)
 	const uint32_t R = w.H / w.c.G, h = blockIdx.x % w.H, g = h / R, E = w.c.E;
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const uint64_t rows = rows_of_share(w), before = rows_before(w, g);
-	const uint32_t n = picked_rows(w.list, w.c, g), first = (uint32_t)(before / rows);
+	const uint32_t n = w.list.n[g], first = (uint32_t)(before / rows);
 	const uint32_t parts = n == 0 ? 0 : (uint32_t)((before + n - 1) / rows) - first + 1;
 	const size_t stride = w.N * R, from = (first + g) * stride + blockIdx.x / w.H * R + h % R;
 	float top = -INFINITY, sum = 0;

@@ -153,26 +153,16 @@ struct rows {
 int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
 
-/* The chosen entries of a layer as a kernel's argument */
+/* Lists of rows as a kernel's argument: the chosen entries, or all rows in order */
 struct picks {
-	const uint32_t *at;          /* NULL: all rows, in order */
+	const uint32_t *at;          /* entries; NULL: all rows */
 	size_t stride;
 	uint32_t rows;               /* of an entry */
-	uint32_t n[MAX_HEADS];       /* entries; without at the number of rows */
+	uint32_t n[MAX_HEADS];       /* rows of each list */
 };
 
 /* Fills p (chosen NULL: all rows); 0 after a failure. */
 int gpu_picks_of(struct dev *, struct picks *p, const struct layer_rows *, const struct chosen *);
-
-/* Rows of the list of KV head g. An entry that is cut short is in every list that is not empty. */
-static inline __host__ __device__ uint32_t
-picked_rows(const struct picks &p, const struct rows &c, uint32_t g)
-{
-	const uint32_t len = c.len[g], cut = (p.rows - len % p.rows) % p.rows;
-	const uint64_t n = p.n[g] == 0 ? 0 : (uint64_t)p.n[g] * p.rows - cut;
-
-	return n < len ? (uint32_t)n : len;
-}
 
 /* Where in the KV head row i of the list stands */
 DEVICE uint32_t
