@@ -246,7 +246,8 @@ gpu_blas_matmul(struct dev *d, float *y, const float *x, const struct mat *w, co
 	const cudaDataType_t type = w->dtype == KV_F32 ? CUDA_R_32F :
 	    w->dtype == KV_F16 ? CUDA_R_16F : CUDA_R_16BF;
 	const struct blas *b = opened(d);
-	const dim3 grid(N, parts_of(w->out, 4 * THREADS) < 65536 ? parts_of(w->out, 4 * THREADS) : 65535);
+	const unsigned across = parts_of(w->out, 4 * THREADS);
+	const dim3 grid(N, across < 65536 ? across : 65535);
 	const float one = 1, beta = add || bias != NULL ? 1 : 0, *scale = NULL;
 	const int in = (int)w->in, out = (int)w->out;
 	const void *x16 = x;

@@ -31,8 +31,8 @@ reference_matmul(float *y, const float *x, const T *w, const float *bias, uint32
 }
 
 static void
-reference(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias, uint32_t N,
-    int add)
+reference(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
+    uint32_t N, int add)
 {
 	const size_t blocks = ((size_t)N * w->out + THREADS - 1) / THREADS;
 
@@ -43,8 +43,8 @@ reference(struct dev *d, float *y, const float *x, const struct mat *w, const fl
 	with_type(w->dtype, [&](auto t) {
 		using T = decltype(t);
 
-		LAUNCH(d, reference_matmul<T>, (unsigned)blocks, THREADS, 0, y, x, (const T *)w->data,
-		    bias, N, w->in, w->out, add);
+		LAUNCH(d, reference_matmul<T>, (unsigned)blocks, THREADS, 0, y, x,
+		    (const T *)w->data, bias, N, w->in, w->out, add);
 	});
 }
 
@@ -143,7 +143,8 @@ add_step(float sum[ABREAST * ROWS], const uint4 v[ABREAST], const float *held, u
 
 		UNROLL
 		for (uint32_t n = 0; n < ROWS; n++)
-			x[n] = ((const pack<float, 4> *)(held + n * chunk))[32 * half + threadIdx.x % 32];
+			x[n] = ((const pack<float, 4> *)(held + n * chunk))[32 * half +
+			    threadIdx.x % 32];
 		UNROLL
 		for (uint32_t e = 0; e < 4; e++)
 			UNROLL
@@ -160,8 +161,8 @@ add_step(float sum[ABREAST * ROWS], const uint4 v[ABREAST], const float *held, u
 /* The sums of a unit over elements from .. end: of the lane, not yet of the warp */
 template <class T, unsigned ROWS, bool ALIGNED>
 DEVICE void
-add_unit(float sum[ABREAST * ROWS], const T *w, const float *held, const struct cut &c, uint32_t row,
-    uint32_t part, uint32_t from, uint32_t end)
+add_unit(float sum[ABREAST * ROWS], const T *w, const float *held, const struct cut &c,
+    uint32_t row, uint32_t part, uint32_t from, uint32_t end)
 {
 	constexpr uint32_t deep = few_deep<ROWS>;
 	const uint32_t stride = c.split * warp_step<T>, lane = threadIdx.x % 32;
@@ -212,7 +213,8 @@ put_together(float *y, const float *sums, const float *bias, const struct cut &c
 		for (uint32_t i = threadIdx.x; i < c.groups * ABREAST && first + i < c.out;
 		    i += few_threads<ROWS>) {
 			float *to = y + (size_t)n * c.out + first + i, sum = 0;
-			const float *p = sums + (i / ABREAST * c.split * ABREAST + i % ABREAST) * ROWS + n;
+			const float *p = sums + n +
+			    (i / ABREAST * c.split * ABREAST + i % ABREAST) * ROWS;
 
 			for (uint32_t part = 0; part < c.split; part++)
 				sum += p[part * ABREAST * ROWS];
@@ -241,7 +243,8 @@ few_rows(float *y, const float *x, const T *w, const float *bias, const struct c
 		__syncthreads();
 		hold_x<T, ROWS, ALIGNED>(held, x, c, from, end);
 		__syncthreads();
-		for (uint32_t unit = warp; unit < c.groups * c.split; unit += few_threads<ROWS> / 32) {
+		for (uint32_t unit = warp; unit < c.groups * c.split;
+		    unit += few_threads<ROWS> / 32) {
 			const uint32_t row = first + unit / c.split * ABREAST;
 			float sum[ABREAST * ROWS] = {};
 
@@ -271,11 +274,13 @@ cut_up(const struct dev *d, const struct mat *w, uint32_t N, int add)
 	const uint32_t most_units = MOST_SUMS / (ABREAST * ROWS * 4);
 	const uint32_t groups = parts_of(w->out, ABREAST), chunks = parts_of(w->in, most_chunk);
 	const uint32_t waves = parts_of(parts_of(groups, resident), most_units);
-	struct cut c = { .N = N, .in = w->in, .out = w->out, .groups = parts_of(groups, resident * waves),
-		.split = 1, .chunk = parts_of(parts_of(w->in, chunks), step) * step, .add = add };
+	struct cut c = { .N = N, .in = w->in, .out = w->out,
+		.groups = parts_of(groups, resident * waves), .split = 1,
+		.chunk = parts_of(parts_of(w->in, chunks), step) * step, .add = add };
 	uint32_t turns, least = parts_of(c.groups, warps);
 
-	for (uint32_t s = 2; s <= warps && s <= c.chunk / step && c.groups * s <= most_units; s *= 2) {
+	for (uint32_t s = 2; s <= warps && s <= c.chunk / step && c.groups * s <= most_units;
+	    s *= 2) {
 		turns = parts_of(c.groups * s, warps);
 		if (turns * c.split < least * s) {
 			c.split = s;
@@ -287,7 +292,8 @@ cut_up(const struct dev *d, const struct mat *w, uint32_t N, int add)
 
 template <unsigned ROWS>
 static void
-few(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias, uint32_t N, int add)
+few(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias, uint32_t N,
+    int add)
 {
 	const struct cut c = cut_up<ROWS>(d, w, N, add);
 	const unsigned blocks = parts_of(w->out, c.groups * ABREAST);
@@ -299,11 +305,11 @@ few(struct dev *d, float *y, const float *x, const struct mat *w, const float *b
 		using T = decltype(t);
 
 		if (aligned)
-			LAUNCH(d, (few_rows<T, ROWS, true>), blocks, few_threads<ROWS>, shared, y, x,
-			    (const T *)w->data, bias, c);
+			LAUNCH(d, (few_rows<T, ROWS, true>), blocks, few_threads<ROWS>, shared, y,
+			    x, (const T *)w->data, bias, c);
 		else
-			LAUNCH(d, (few_rows<T, ROWS, false>), blocks, few_threads<ROWS>, shared, y, x,
-			    (const T *)w->data, bias, c);
+			LAUNCH(d, (few_rows<T, ROWS, false>), blocks, few_threads<ROWS>, shared, y,
+			    x, (const T *)w->data, bias, c);
 	});
 }
 

@@ -127,7 +127,8 @@ rmsnorm(float *y, const float *x, const float *w, uint32_t D, float eps)
 {
 	const uint32_t n = blockDim.x, fours = D / 4, t = threadIdx.x;
 	const pack<float, 4> *row = (const pack<float, 4> *)(x + (size_t)blockIdx.x * D);
-	pack<float, 4> v[HELD] = {}, u[HELD] = {}, *to = (pack<float, 4> *)(y + (size_t)blockIdx.x * D);
+	pack<float, 4> *to = (pack<float, 4> *)(y + (size_t)blockIdx.x * D);
+	pack<float, 4> v[HELD] = {}, u[HELD] = {};
 	float sum = 0;
 
 	UNROLL
@@ -164,7 +165,8 @@ gpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N,
 
 	if (N == 0)
 		return;
-	if (D > 4 * HELD * NORM_THREADS || !by_16(d, x, row) || !by_16(d, y, row) || !by_16(d, w, row)) {
+	if (D > 4 * HELD * NORM_THREADS || !by_16(d, x, row) || !by_16(d, y, row) ||
+	    !by_16(d, w, row)) {
 		LAUNCH(d, reference_rmsnorm, N, THREADS, 0, y, x, w, D, eps);
 		return;
 	}
@@ -213,7 +215,8 @@ gpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint3
     uint32_t heads, uint32_t E)
 {
 	const bool wide = E % 8 == 0 && by_16(d, x, E * sizeof *x);
-	const uint32_t half = E / 2, turns = parts_of(ROPE_THREADS * (wide ? 4 : 1), half > 0 ? half : 1);
+	const uint32_t half = E / 2;
+	const uint32_t turns = parts_of(ROPE_THREADS * (wide ? 4 : 1), half > 0 ? half : 1);
 	const uint32_t each = N < 2 * d->sms && turns < heads ? turns : heads;
 	const dim3 grid(N, heads > 0 ? parts_of(heads, each) : 0);
 
@@ -277,11 +280,11 @@ gpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 		const size_t row = c->width * sizeof t;
 
 		if (by_16(d, c->k, row) && by_16(d, c->v, row) && by_16(d, k, 0) && by_16(d, v, 0))
-			LAUNCH(d, (store<T, V>), dim3(N, parts_of(elements, V * THREADS)), THREADS, 0,
-			    to, k, v, pos, c->pos);
+			LAUNCH(d, (store<T, V>), dim3(N, parts_of(elements, V * THREADS)), THREADS,
+			    0, to, k, v, pos, c->pos);
 		else
-			LAUNCH(d, (store<T, 1>), dim3(N, parts_of(elements, THREADS)), THREADS, 0, to,
-			    k, v, pos, c->pos);
+			LAUNCH(d, (store<T, 1>), dim3(N, parts_of(elements, THREADS)), THREADS, 0,
+			    to, k, v, pos, c->pos);
 	});
 	for (uint32_t g = 0; g < c->heads; g++)
 		c->len[g] += N;

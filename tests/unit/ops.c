@@ -2,8 +2,8 @@
  * (ops_reference.c)
  *
  * ops [-v] [part ...]: with -v also prints the largest error of each op. This file: the ops that
- * handle one row at a time, and what is refused. Products are in ops_matmul.c, attention is in ops_attend.c,
- * retrieval in ops_choose.c and ops_chosen.c. */
+ * handle one row at a time, and what is refused. Products are in ops_matmul.c,
+ * attention is in ops_attend.c, retrieval in ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"

@@ -167,7 +167,8 @@ test_change(struct device *d, const char *what, void (*change)(const struct chan
 	o->copy(d->dev, c.other, c.x, bytes);
 	o->matmul(d->dev, y, c.other, &m, NULL, ROWS, 0);
 	fresh = from_device(d, y, n);
-	verdict(memcmp(second, fresh, bytes) == 0, "%s: x changed by %s: a stale product", d->name, what);
+	verdict(memcmp(second, fresh, bytes) == 0, "%s: x changed by %s: a stale product", d->name,
+	    what);
 	verdict(memcmp(first, fresh, bytes) != 0, "%s: %s did not change x", d->name, what);
 	verdict(o->sync(d->dev) == NULL, "%s, %s: %s", d->name, what, o->sync(d->dev));
 	o->free(d->dev, (void *)m.data);
