@@ -61,6 +61,7 @@ gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
 	gpu_forget(d);
 	if (!gpu_ok(d))
 		return 0;
+	cudaSetDevice(d->index);        /* which is each thread's own */
 	if (shared <= 48 << 10)
 		return 1;
 	if (shared > d->most_shared) {

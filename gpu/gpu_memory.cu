@@ -112,6 +112,7 @@ gpu_put(struct dev *d, void *dst, const void *src, size_t bytes)
 	char *p;
 
 	gpu_forget(d);
+	cudaSetDevice(d->index);        /* other threads may have opened it */
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
 		n = bytes - at;
 		p = gpu_staging_next(d, &d->out, d->stream, &n);

@@ -201,9 +201,12 @@ gpu_weights_end(struct dev *d)
 static void
 bring(struct dev *d, struct upload *u, char *to, const char *from, size_t bytes)
 {
+	char *const page = (char *)((uintptr_t)from / PAGE * PAGE);
 	size_t at, n;
 	char *p;
 
+	/* a file that is not in memory is read ahead of the threads */
+	(void)madvise(page, (size_t)(from - page) + bytes, MADV_WILLNEED);
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
 		n = bytes - at;
 		p = gpu_staging_next(d, &u->staging, u->stream, &n);

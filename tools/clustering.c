@@ -38,8 +38,11 @@ struct job {
 struct worker {
 	pthread_t id;
 	struct job *job;
-	struct products products;
+	struct products products;       /* stays open from one layer to the next */
 };
+
+static struct worker worker[MAX_WORKERS];
+static uint32_t workers;
 
 static void
 cluster_head(struct job *job, struct products *products, uint32_t g)
@@ -67,26 +70,40 @@ take_heads(void *arg)
 }
 
 static void
+hire(const struct kv_head *head)
+{
+	const uint32_t G = head->model.kv_heads, all = processors();
+	const uint32_t most = G < MAX_WORKERS ? G : MAX_WORKERS;
+	uint32_t i;
+
+	workers = all < most ? all : most;
+	for (i = 0; i < workers; i++)
+		products_open(&worker[i].products, all / workers + (i < all % workers),
+		    head->model.head_width, head->dtype);
+}
+
+void
+clusters_end(void)
+{
+	while (workers > 0)
+		products_close(&worker[--workers].products);
+}
+
+static void
 run(struct job *job)
 {
-	const uint32_t G = job->l->rows->heads, all = processors();
-	const uint32_t most = G < MAX_WORKERS ? G : MAX_WORKERS, n = all < most ? all : most;
-	struct worker worker[MAX_WORKERS] = { 0 };
 	uint32_t i, started = 1;
 
-	for (i = 0; i < n; i++) {
+	if (workers == 0)
+		hire(job->l->head);
+	for (i = 0; i < workers; i++)
 		worker[i].job = job;
-		products_open(&worker[i].products, all / n + (i < all % n),
-		    job->l->head->model.head_width, job->l->head->dtype);
-	}
-	while (started < n &&
+	while (started < workers &&
 	    pthread_create(&worker[started].id, NULL, take_heads, &worker[started]) == 0)
 		started++;
 	take_heads(&worker[0]);         /* and where no thread could be had, all of them */
 	while (started > 1)
 		pthread_join(worker[--started].id, NULL);
-	for (i = 0; i < n; i++)
-		products_close(&worker[i].products);
 }
 
 static void

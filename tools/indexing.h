@@ -34,6 +34,8 @@ struct clustering_options {
 };
 struct content clusters_content(const struct indexing_layer *l,
     const struct clustering_options *opt);
+/* Closes the devices that clusters_content() keeps from one layer to the next. */
+void clusters_end(void);
 
 /* lOWR. Dies when KV heads hold different rows. */
 struct factor_options {

@@ -211,6 +211,7 @@ main(int argc, char **argv)
 	sign();
 	output_commit(w, r);
 	kv_close(r);
+	clusters_end();
 	device_close(&device);
 	return finish();
 }
