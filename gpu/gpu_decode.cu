@@ -18,7 +18,7 @@
  *
  * In a block, each warp takes every fourth tile of a few rows. A lane has 16 bytes of a row:
  * it copies them to shared memory, some tiles ahead, and reads back what it copied itself, so that
- * no thread ever waits for another one, and what is on its way needs no registers. To keep HBM
+ * tiles need no barriers, and what is on its way needs no registers. To keep HBM
  * busy for 0.8 us, 26 KB must be under way on each of 132 SMs; two blocks of four warps with
  * three pieces of 2 KB each have 48 KB.
  *
