@@ -493,9 +493,6 @@ join_parts(float *o, float *lse, const float *part_o, const float *part_lse, uin
 		lse[row] = l > 0 ? m + logf(l) : -INFINITY;
 }
 
-/* Keys and values of a set of heads shall take no more of the second-level cache; that of an A100
- * has 40 MiB, of an H100 50. */
-#define SET_BYTES ((size_t)24 << 20)
 #define PART_ROWS 512            /* a part of the keys shall not be shorter */
 
 static struct cut
@@ -506,7 +503,8 @@ cut_up(const struct dev *d, const struct rows *c, uint32_t N, uint32_t H, uint32
 
 	for (g = 0; g < c->G; g++)
 		longest = c->len[g] > longest ? c->len[g] : longest;
-	const size_t fit = SET_BYTES / ((size_t)longest * c->E * 4);
+	/* Keys and values of a set of heads shall have half of the second-level cache. */
+	const size_t fit = d->cache / 2 / ((size_t)longest * c->E * 4);
 	const uint32_t all = parts_of(longest, keys);
 
 	parts = places / (blocks * c->G);

@@ -162,6 +162,7 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	d->index = index;
 	d->threads = threads > 0 ? (unsigned)threads : 0;
 	d->sms = (unsigned)p.multiProcessorCount;
+	d->cache = (size_t)p.l2CacheSize;
 	d->most_shared = p.sharedMemPerBlockOptin;
 	d->reference = force_reference;
 	snprintf(d->text, sizeof d->text, "%s, compute capability %d.%d, %zu MiB", p.name, p.major,

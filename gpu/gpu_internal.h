@@ -63,6 +63,7 @@ struct dev {
 	cudaStream_t stream;
 	struct blas *blas;           /* gpu_blas.cu's; NULL = not opened yet */
 	unsigned sms;                /* multiprocessors */
+	size_t cache;                /* bytes of the second-level cache */
 	size_t most_shared;          /* bytes of shared memory that a block may have */
 	int reference;               /* only naive kernels */
 	char error[256];             /* the first failure; "" = none */

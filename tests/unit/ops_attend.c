@@ -11,6 +11,8 @@ enum form {
 	PACKED = 1,                  /* heads one after the other, instead of cap rows each */
 	ONE_LONG = 2,                /* heads but the first have one row or none */
 	LATE = 4,                    /* queries that see most rows */
+	PROMPT = 8,                  /* the first head has every row up to the last of N queries */
+	RISING = 16,                 /* later keys are greater */
 };
 
 struct shape {
@@ -34,7 +36,7 @@ struct cache {
 static void
 make_cache(struct cache *c, const struct shape *s)
 {
-	uint32_t g, n, r, at, step = s->S / s->N + 1;
+	uint32_t g, n, r, at, gaps, step = s->S / s->N + 1;
 	size_t i;
 
 	c->cap = s->S + 3;
@@ -46,10 +48,13 @@ make_cache(struct cache *c, const struct shape *s)
 	c->k = floats(c->rows * s->E, s->scale);
 	c->v = floats(c->rows * s->E, 1);
 	c->pos = calloc(c->rows + 1, sizeof *c->pos);
+	for (i = 0; s->form & RISING && i < c->rows * s->E; i++)
+		c->k[i] *= 10 * (float)i / (float)(c->rows * s->E);
 	round_to(c->k, s->type, c->rows * s->E);
 	round_to(c->v, s->type, c->rows * s->E);
 	for (g = 0; g < s->G; g++) {
-		for (r = 0, at = 2; r < c->len[g]; r++, at += 1 + (draw(3) == 0))
+		gaps = g > 0 || !(s->form & PROMPT);
+		for (r = 0, at = 2; r < c->len[g]; r++, at += 1 + (gaps && draw(3) == 0))
 			c->pos[c->start[g] + r] = at;
 		for (; !(s->form & PACKED) && r < c->cap; r++)
 			for (i = 0; i < s->E; i++)
@@ -58,7 +63,8 @@ make_cache(struct cache *c, const struct shape *s)
 	}
 	c->qpos = malloc(s->N * sizeof *c->qpos);
 	for (n = 0; n < s->N; n++)     /* from one that sees nothing to one that sees all */
-		c->qpos[n] = s->N == 1 ? 3 * s->S : s->form & LATE ? s->S + n : n * step * 2;
+		c->qpos[n] = s->N == 1 ? 3 * s->S : s->form & LATE ? s->S + n :
+		    s->form & PROMPT ? 2 + s->S - s->N + n : n * step * 2;
 }
 
 static void
@@ -98,9 +104,10 @@ free_rows(struct device *d, struct layer_rows *r)
 static void
 name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
-	snprintf(what, size, "%s N %u H %u/%u E %u S %u %s%s%s%s", op, s->N, s->H, s->G, s->E, s->S,
+	snprintf(what, size, "%s N %u H %u/%u E %u S %u %s%s%s%s%s%s", op, s->N, s->H, s->G, s->E, s->S,
 	    kv_dtype_name(s->type), s->form & PACKED ? " packed" : "",
-	    s->form & ONE_LONG ? " one long" : "", s->form & LATE ? " late" : "");
+	    s->form & ONE_LONG ? " one long" : "", s->form & LATE ? " late" : "",
+	    s->form & PROMPT ? " prompt" : "", s->form & RISING ? " rising" : "");
 }
 
 static void
@@ -369,6 +376,44 @@ test_few(void)
 		test_attend(&few[i]);
 }
 
+/* Kernels that have 16, 32, 64, 96 or 128 queries or rows at a time: one more, one less. Pieces of
+ * a prompt after nothing, or after a past that nearly ends with such a tile; and heads with
+ * gaps */
+static void
+test_tiles(void)
+{
+	static const uint32_t queries[] = { 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129 };
+	static const uint32_t past[] = { 0, 55, 1, 64, 31, 0, 79, 127 };
+	static const uint32_t width[] = { 64, 128, 80, 96, 32 };
+	static const uint32_t sharing[] = { 4, 1, 8, 3 };
+	static const struct shape special[] = {
+		{ 9, 2, 1, 64, 1100, KV_BF16, 1, PROMPT },     /* keys in parts */
+		{ 20, 4, 2, 128, 1601, KV_F16, 1, 0 },
+		{ 9, 5, 5, 128, 1100, KV_BF16, 1, PACKED },    /* two sets of heads */
+		{ 70, 2, 1, 64, 300, KV_F16, 1, PROMPT | RISING },
+		{ 33, 2, 1, 128, 300, KV_F16, 1, PROMPT | RISING },
+		{ 12, 8, 4, 96, 0, KV_F16, 1, 0 },
+		{ 65, 2, 1, 128, 129, KV_F32, 1, PROMPT },     /* without tensor cores */
+		{ 33, 4, 2, 256, 130, KV_BF16, 1, PACKED },
+		{ 63, 3, 3, 64, 127, KV_F32, 1, PROMPT | RISING },
+		{ 21, 3, 1, 112, 64, KV_F16, 1, 0 },
+		{ 12, 2, 1, 260, 20, KV_F32, 1, 0 },
+	};
+	struct shape s;
+	size_t i;
+
+	for (i = 0; i < COUNT(queries); i++) {
+		const uint32_t n = queries[i], r = n < 60 ? sharing[i % 4] : 1 + i % 2 * 2;
+		const uint32_t g = n > 60 ? 1 : 1 + (uint32_t)i % 3;
+
+		s = (struct shape){ n, r * g, g, width[i % 5], n + past[i % 8],
+			i % 2 ? KV_F16 : KV_BF16, 1, i % 5 == 4 ? 0 : PROMPT };
+		test_attend(&s);
+	}
+	for (i = 0; i < COUNT(special); i++)
+		test_attend(&special[i]);
+}
+
 void
 test_attention(void)
 {
@@ -382,6 +427,7 @@ test_attention(void)
 	for (i = 0; i < COUNT(more); i++)
 		test_attend(&more[i]);
 	test_few();
+	test_tiles();
 }
 
 /* Shapes at the edges of what kernels take at once: 16 queries, 64, 32 rows, 256; logits that differ
