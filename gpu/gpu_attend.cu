@@ -6,84 +6,11 @@
  * one after a past, queries of chosen tokens and caches with dropped rows alike.
  *
  * Keys and values of 16 bits go through tensor cores: FlashAttention-2 (Dao 2023, algorithm 1),
- * with queries and weights rounded to the type of the cache and all sums in f32. */
+ * with queries and weights rounded to the type of the cache and all sums in f32. Other types
+ * and odd widths are gpu_attend_plain.cu's. */
 #include "gpu/gpu_internal.h"
 
-/* ---- any shape and type ---- */
-
-enum { NAIVE = 128 };            /* threads, and rows at a time */
-
-/* A block for each query row and head, over all rows of the KV head or those of a list. Each
- * thread has a row of the cache for the scores, and some channels for the output. */
-template <class T>
-static __global__ void __launch_bounds__(NAIVE)
-reference_attend(float *o, float *lse, const float *q, const struct rows c, const struct picks list,
-    const uint32_t *qpos, uint32_t H)
-{
-	DYN_SHARED(float, query);                    /* [E], out [E], p [NAIVE], row [NAIVE] */
-	const uint32_t E = c.E, n = blockIdx.x / H, h = blockIdx.x % H, g = h / (H / c.G);
-	const uint32_t t = threadIdx.x, len = list.n[g];
-	const uint32_t *pos = c.pos + c.start[g], last = list.at == NULL ? qpos[n] : UINT32_MAX;
-	const T *k = (const T *)c.k + c.start[g] * E, *v = (const T *)c.v + c.start[g] * E;
-	uint32_t *const row = (uint32_t *)(query + 2 * E + NAIVE);
-	float *out = query + E, *p = out + E, m = -INFINITY, l = 0;
-
-	for (uint32_t e = t; e < E; e += NAIVE) {
-		query[e] = q[(size_t)blockIdx.x * E + e] / sqrtf((float)E);
-		out[e] = 0;
-	}
-	for (uint32_t s = 0; s < len && pos[s] <= last; s += NAIVE) {
-		float score = -INFINITY, top = m, sum = 0;
-
-		__syncthreads();
-		if (s + t < len)
-			row[t] = picked_row(list, g, s + t);
-		if (s + t < len && pos[s + t] <= last) {
-			score = 0;
-			for (uint32_t e = 0; e < E; e++)
-				score += query[e] * widen(k[(size_t)row[t] * E + e]);
-		}
-		p[t] = score;
-		__syncthreads();
-		for (uint32_t i = 0; i < NAIVE; i++)
-			top = fmaxf(top, p[i]);
-		__syncthreads();
-		p[t] = expf(score - top);
-		__syncthreads();
-		for (uint32_t i = 0; i < NAIVE; i++)
-			sum += p[i];
-		const float alpha = expf(m - top);
-		const uint32_t rows = min(len - s, (uint32_t)NAIVE);
-		m = top;
-		l = l * alpha + sum;
-		for (uint32_t e = t; e < E && o != NULL; e += NAIVE) {
-			sum = 0;
-			for (uint32_t i = 0; i < rows; i++)
-				sum += p[i] * widen(v[(size_t)row[i] * E + e]);
-			out[e] = out[e] * alpha + sum;
-		}
-	}
-	for (uint32_t e = t; e < E && o != NULL; e += NAIVE)
-		o[(size_t)blockIdx.x * E + e] = l > 0 ? out[e] / l : 0;
-	if (t == 0 && lse != NULL)
-		lse[blockIdx.x] = l > 0 ? m + logf(l) : -INFINITY;
-}
-
-void
-gpu_attend_any(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
-    const struct picks *list, enum kv_dtype dtype, const uint32_t *qpos, uint32_t N, uint32_t H)
-{
-	const size_t shared = (2 * c->E + 2 * NAIVE) * sizeof(float);
-
-	with_type(dtype, [&](auto t) {
-		LAUNCH(d, reference_attend<decltype(t)>, N * H, NAIVE, shared, o, lse, q, *c, *list,
-		    qpos, H);
-	});
-}
-
-/* ---- 16 bits, on tensor cores ----
- *
- * A block has ROWS query rows of one KV head: row m of the head is query m / R with head m % R of
+/* A block has ROWS query rows of one KV head: row m of the head is query m / R with head m % R of
  * the R that share it, so that few queries fill a block too, and keys are fetched once for all
  * heads. It goes through the keys in tiles of KEYS. A warp has 32 of the rows, two strips of 16,
  * as mma() has them: a thread holds parts of four rows, lane / 4 and 8 further of each strip.
@@ -101,7 +28,6 @@ template <int E> constexpr unsigned KEYS = E == 32 ? 128 : E == 64 ? 96 : 64;
 /* By how many powers of two weights may exceed 1 before the maximum of a row is raised, and
  * everything summed so far scaled. Floating point has room; rising maxima are frequent. */
 #define SLACK 8.0f
-#define LN2 0.693147181f
 
 /* How a tile of keys or values lies in shared memory: each row has units of 16 bytes, in
  * groups of `width`, and in a group their order depends on the row, so that the 8 rows of a matrix
@@ -322,33 +248,6 @@ UNROLL			for (unsigned x = 0; x < STRIPS; x++) {
 		}
 }
 
-/* How many of len ascending positions are not greater than limit. First a guess, which is right
- * where no position is missing. */
-DEVICE uint32_t
-seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
-{
-	uint32_t low = 0, high = len;
-
-	if (len == 0 || limit < pos[0])
-		return 0;
-	if (limit - pos[0] < len) {
-		const uint32_t next = limit - pos[0] + 1;
-
-		if (pos[next - 1] == limit && (next == len || pos[next] > limit))
-			return next;
-	} else if (pos[len - 1] <= limit)
-		return len;
-	while (low < high) {
-		const uint32_t middle = low + (high - low) / 2;
-
-		if (pos[middle] <= limit)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 /* How a call is cut. The blocks of a set of KV heads, whose keys and values stay in the
  * second-level cache, are next to each other; of these the last rows, which see most, come
  * first. Where there are few blocks the tiles of the keys are cut into parts, whose results
@@ -566,9 +465,9 @@ attend_16(struct dev *d, float *o, float *lse, const float *q, const struct rows
 	}
 }
 
-/* Does attend_16() take this? */
+/* Is this for tensor cores? */
 static int
-is_regular(const struct rows *c, enum kv_dtype dtype, const float *o, const float *q)
+is_for_tensors(const struct rows *c, enum kv_dtype dtype, const float *o, const float *q)
 {
 	return dtype != KV_F32 && (c->E == 32 || c->E == 64 || c->E == 80 || c->E == 96 ||
 	    c->E == 128) && ((uintptr_t)c->k | (o != NULL ? (uintptr_t)c->v : 0)) % 16 == 0 &&
@@ -579,7 +478,6 @@ void
 gpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *l,
     const uint32_t *qpos, uint32_t N, uint32_t H)
 {
-	struct picks list;
 	struct rows c;
 
 	if (N <= FEW_QUERIES) {
@@ -588,10 +486,9 @@ gpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct lay
 	}
 	if (!gpu_rows_of(d, &c, l, H, "attend") || H == 0)
 		return;
-	if (d->reference || !is_regular(&c, l->dtype, o, q)) {
-		if (gpu_picks_of(d, &list, l, NULL))
-			gpu_attend_any(d, o, lse, q, &c, &list, l->dtype, qpos, N, H);
-	} else if (l->dtype == KV_BF16)
+	if (d->reference || !is_for_tensors(&c, l->dtype, o, q))
+		gpu_attend_plain(d, o, lse, q, l, &c, qpos, N, H);
+	else if (l->dtype == KV_BF16)
 		attend_16<bf16>(d, o, lse, q, &c, qpos, N, H);
 	else
 		attend_16<f16>(d, o, lse, q, &c, qpos, N, H);

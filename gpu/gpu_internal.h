@@ -8,6 +8,7 @@
  * gpu_matmul.cu    matrix products; own kernels for few rows
  * gpu_blas.cu      matrix products of many rows: cuBLAS
  * gpu_attend.cu    attention of many queries, on tensor cores
+ * gpu_attend_plain.cu   the same without: any shape and type
  * gpu_decode.cu    attention of few queries: rows are cut into parts; chosen rows
  * gpu_mass.cu      attention mass, from the log-sum-exp
  * gpu_mass_tiles.cu  the same on tensor cores
@@ -125,10 +126,13 @@ void gpu_weights_free(struct dev *);
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 
-/* gpu_attend.cu: attention by the naive kernel, for all shapes and types. The rows of a list are seen
- * by all queries; qpos is then not read. */
 struct rows;
 struct picks;
+/* gpu_attend_plain.cu: attend() without tensor cores, */
+void gpu_attend_plain(struct dev *, float *, float *, const float *, const struct layer_rows *,
+    const struct rows *, const uint32_t *, uint32_t, uint32_t);
+/* and by the naive kernel, for all shapes and types. The rows of a list are seen
+ * by all queries; qpos is then not read. */
 void gpu_attend_any(struct dev *, float *, float *, const float *, const struct rows *,
     const struct picks *, enum kv_dtype, const uint32_t *, uint32_t, uint32_t);
 
@@ -199,6 +203,33 @@ turn_by(float *c, float *s, double angle)
 		*c = -*c;
 	if (quadrant & 2)
 		*s = -*s;
+}
+
+/* How many of len ascending positions are not greater than limit. First a guess, which is right
+ * where no position is missing. */
+DEVICE uint32_t
+seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
+{
+	uint32_t low = 0, high = len;
+
+	if (len == 0 || limit < pos[0])
+		return 0;
+	if (limit - pos[0] < len) {
+		const uint32_t next = limit - pos[0] + 1;
+
+		if (pos[next - 1] == limit && (next == len || pos[next] > limit))
+			return next;
+	} else if (pos[len - 1] <= limit)
+		return len;
+	while (low < high) {
+		const uint32_t middle = low + (high - low) / 2;
+
+		if (pos[middle] <= limit)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
 }
 
 /* work(T{}) with the C++ type of dtype */

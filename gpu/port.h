@@ -194,6 +194,8 @@ struct alignas(sizeof(T) * N) pack {
 
 /* ---- arithmetic ---- */
 
+#define LN2 0.693147181f
+
 /* 2^x, 2 ulp; 0 for -inf */
 DEVICE float
 exp2_fast(float x)

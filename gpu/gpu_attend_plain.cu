@@ -1,0 +1,300 @@
+/* gpu_attend_plain.cu - attention of many queries without tensor cores: in f32, of any type and
+ * shape */
+#include "gpu/gpu_internal.h"
+
+/* ---- any shape, naively ---- */
+
+/* A thread for each query row and head, over all rows of the KV head or those of a list. The
+ * output, not yet divided by the sum of weights, is where the result will be. */
+template <class T>
+static __global__ void __launch_bounds__(64)
+reference_attend(float *o, float *lse, const float *q, const struct rows c, const struct picks list,
+    const uint32_t *qpos, size_t rows, uint32_t H)
+{
+	const size_t i = (size_t)blockIdx.x * 64 + threadIdx.x;
+	const uint32_t E = c.E, n = (uint32_t)(i / H), g = (uint32_t)(i % H) / (H / c.G);
+
+	if (i >= rows)
+		return;
+	const uint32_t len = list.n[g], *pos = c.pos + c.start[g];
+	const uint32_t last = list.at == NULL ? qpos[n] : UINT32_MAX;
+	float m = -INFINITY, l = 0;
+
+	for (uint32_t e = 0; e < E && o != NULL; e++)
+		o[i * E + e] = 0;
+	for (uint32_t s = 0; s < len && pos[s] <= last; s++) {
+		const size_t at = (c.start[g] + picked_row(list, g, s)) * E;
+		float score = 0;
+
+		for (uint32_t e = 0; e < E; e++)
+			score += q[i * E + e] * widen(((const T *)c.k)[at + e]);
+		score /= sqrtf((float)E);
+		const float top = fmaxf(m, score), alpha = expf(m - top), p = expf(score - top);
+		m = top;
+		l = l * alpha + p;
+		for (uint32_t e = 0; e < E && o != NULL; e++)
+			o[i * E + e] = o[i * E + e] * alpha + p * widen(((const T *)c.v)[at + e]);
+	}
+	for (uint32_t e = 0; e < E && o != NULL; e++)
+		o[i * E + e] = l > 0 ? o[i * E + e] / l : 0;
+	if (lse != NULL)
+		lse[i] = l > 0 ? m + logf(l) : -INFINITY;
+}
+
+void
+gpu_attend_any(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
+    const struct picks *list, enum kv_dtype dtype, const uint32_t *qpos, uint32_t N, uint32_t H)
+{
+	const size_t rows = (size_t)N * H;
+
+	with_type(dtype, [&](auto t) {
+		LAUNCH(d, reference_attend<decltype(t)>, parts_of(rows, 64), 64, 0, o, lse, q, *c,
+		    *list, qpos, rows, H);
+	});
+}
+
+/* ---- widths that are a multiple of 4 ----
+ *
+ * As in gpu_attend.cu a block has ROWS query rows of one KV head, and goes through its rows in
+ * tiles; here 16 x 16 threads multiply. Thread (y, x) has 4 rows, 4y and on; of the scores the
+ * columns x, x + 16 and on, of the output the same units of 4 channels. What the 16 threads of a
+ * row tell each other stays within half a warp. */
+
+constexpr unsigned ROWS = 64, KEYS = 64, SIDE = 16, THREADS = SIDE * SIDE;
+/* Rows in shared memory are 4 floats longer, so that the same place in 8 rows is in different
+ * banks. */
+constexpr unsigned PADDING = 4, WEIGHTS = KEYS + PADDING;
+
+/* What a thread has of its four rows: as sums in gpu_attend.cu, of U units of 4 channels */
+template <int U> struct quarter {
+	float m[4], l[4];
+	float4 o[4][U];
+};
+
+DEVICE void
+multiply_add(float4 &to, float a, const float4 &b)
+{
+	to.x += a * b.x;
+	to.y += a * b.y;
+	to.z += a * b.z;
+	to.w += a * b.w;
+}
+
+/* to[KEYS][stride] <- so many rows of width E; zeros behind them */
+template <class T>
+DEVICE void
+fetch_tile(float *to, uint32_t stride, const T *from, uint32_t rows, uint32_t E)
+{
+	const uint32_t units = E / 4;
+
+	for (uint32_t i = threadIdx.x; i < KEYS * units; i += THREADS) {
+		const uint32_t r = i / units, u = i % units;
+		float4 x = make_float4(0, 0, 0, 0);
+
+		if (r < rows) {
+			const pack<T, 4> p = *(const pack<T, 4> *)(from + (size_t)r * E + u * 4);
+
+			x = make_float4(widen(p.at[0]), widen(p.at[1]), widen(p.at[2]),
+			    widen(p.at[3]));
+		}
+		*(float4 *)(to + r * stride + u * 4) = x;
+	}
+}
+
+/* s <- scores of rows y * 4 .. with the keys x, x + 16 .. of the tile */
+DEVICE void
+plain_scores(float s[4][4], const float *query, const float *key, uint32_t stride, uint32_t E)
+{
+	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+
+UNROLL	for (unsigned i = 0; i < 4; i++)
+UNROLL		for (unsigned j = 0; j < 4; j++)
+			s[i][j] = 0;
+	for (uint32_t e = 0; e < E; e += 4) {
+		float4 a[4];
+
+UNROLL		for (unsigned i = 0; i < 4; i++)
+			a[i] = *(const float4 *)(query + (y * 4 + i) * stride + e);
+UNROLL		for (unsigned j = 0; j < 4; j++) {
+			const float4 b = *(const float4 *)(key + (x + j * SIDE) * stride + e);
+
+UNROLL			for (unsigned i = 0; i < 4; i++)
+				s[i][j] += a[i].x * b.x + a[i].y * b.y + a[i].z * b.z +
+				    a[i].w * b.w;
+		}
+	}
+}
+
+/* Scores become weights, in p[ROWS][WEIGHTS]; of the tile that begins with row first, only rows
+ * below seen[] have any. */
+template <int U>
+DEVICE void
+plain_soften(float *p, float s[4][4], struct quarter<U> &t, uint32_t first, const uint32_t *seen)
+{
+	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+
+UNROLL	for (unsigned i = 0; i < 4; i++) {
+		float top = t.m[i];
+
+UNROLL		for (unsigned j = 0; j < 4; j++) {
+			if (first + x + j * SIDE >= seen[y * 4 + i])
+				s[i][j] = -INFINITY;
+			top = fmaxf(top, s[i][j]);
+		}
+UNROLL		for (unsigned bit = 1; bit < SIDE; bit *= 2)
+			top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bit));
+		/* A row that has seen nothing yet: 2^(-inf) is 0, but -inf - -inf is no number. */
+		const float m = top == -INFINITY ? 0 : top, alpha = exp2_fast(t.m[i] - m);
+
+		t.m[i] = top;
+		t.l[i] *= alpha;
+UNROLL		for (unsigned u = 0; u < U; u++) {
+			t.o[i][u].x *= alpha;
+			t.o[i][u].y *= alpha;
+			t.o[i][u].z *= alpha;
+			t.o[i][u].w *= alpha;
+		}
+UNROLL		for (unsigned j = 0; j < 4; j++) {
+			const float weight = exp2_fast(s[i][j] - m);
+
+			t.l[i] += weight;
+			p[(y * 4 + i) * WEIGHTS + x + j * SIDE] = weight;
+		}
+	}
+}
+
+/* o += weights . a tile of values */
+template <int U>
+DEVICE void
+plain_outputs(struct quarter<U> &t, const float *p, const float *value, uint32_t stride, uint32_t E)
+{
+	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+
+	for (unsigned key = 0; key < KEYS; key += 4) {
+		float4 w[4];
+
+UNROLL		for (unsigned i = 0; i < 4; i++)
+			w[i] = *(const float4 *)(p + (y * 4 + i) * WEIGHTS + key);
+UNROLL		for (unsigned u = 0; u < U; u++) {
+			if ((x + u * SIDE) * 4 >= E)
+				continue;
+			const float *v = value + key * stride + (x + u * SIDE) * 4;
+			const float4 v0 = *(const float4 *)v, v1 = *(const float4 *)(v + stride);
+			const float4 v2 = *(const float4 *)(v + 2 * stride);
+			const float4 v3 = *(const float4 *)(v + 3 * stride);
+
+UNROLL			for (unsigned i = 0; i < 4; i++) {
+				multiply_add(t.o[i][u], w[i].x, v0);
+				multiply_add(t.o[i][u], w[i].y, v1);
+				multiply_add(t.o[i][u], w[i].z, v2);
+				multiply_add(t.o[i][u], w[i].w, v3);
+			}
+		}
+	}
+}
+
+/* o and lse of the first so many rows of the block */
+template <int U>
+DEVICE void
+plain_results(float *o, float *lse, const struct quarter<U> &t, const uint32_t *row, uint32_t rows,
+    uint32_t E)
+{
+	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+
+UNROLL	for (unsigned i = 0; i < 4; i++) {
+		float l = t.l[i];
+
+UNROLL		for (unsigned bit = 1; bit < SIDE; bit *= 2)
+			l += __shfl_xor_sync(ALL_LANES, l, bit);
+		const size_t at = row[y * 4 + i];
+		const float scale = l > 0 ? 1 / l : 0;
+
+		if (lse != NULL && x == 0 && y * 4 + i < rows)
+			lse[at] = l > 0 ? (t.m[i] + log2f(l)) * LN2 : -INFINITY;
+UNROLL		for (unsigned u = 0; u < U; u++)
+			if (o != NULL && y * 4 + i < rows && (x + u * SIDE) * 4 < E)
+				*(float4 *)(o + at * E + (x + u * SIDE) * 4) =
+				    make_float4(t.o[i][u].x * scale, t.o[i][u].y * scale,
+					t.o[i][u].z * scale, t.o[i][u].w * scale);
+	}
+}
+
+template <class T, int U>
+static __global__ void __launch_bounds__(THREADS, 2)
+attend_plain(float *o, float *lse, const float *q, const struct rows c, const uint32_t *qpos,
+    uint32_t N, uint32_t H, float scale)
+{
+	DYN_SHARED(float, query);              /* [ROWS][stride]; keys or values; weights */
+	SHARED(uint32_t[ROWS], seen);          /* rows of the cache, by each query row */
+	SHARED(uint32_t[ROWS], row);           /* its place in q, o and lse */
+	const uint32_t g = blockIdx.x % c.G, E = c.E, R = H / c.G, stride = E + PADDING;
+	/* The last rows, which see most, come first. */
+	const uint32_t m0 = (gridDim.x / c.G - 1 - blockIdx.x / c.G) * ROWS;
+	const uint32_t rows = min(N * R - m0, ROWS);
+	const T *k = (const T *)c.k + c.start[g] * E, *v = (const T *)c.v + c.start[g] * E;
+	float *const tile = query + ROWS * stride, *const p = tile + KEYS * stride;
+	struct quarter<U> t = {};
+	float s[4][4];
+
+	if (threadIdx.x < ROWS) {
+		const uint32_t i = m0 + min(threadIdx.x, rows - 1);
+
+		row[threadIdx.x] = i / R * H + g * R + i % R;
+		seen[threadIdx.x] = seen_rows(c.pos + c.start[g], c.len[g], qpos[i / R]);
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < ROWS * E; i += THREADS)
+		query[i / E * stride + i % E] = q[(size_t)row[i / E] * E + i % E] * scale;
+	t.m[0] = t.m[1] = t.m[2] = t.m[3] = -INFINITY;
+	for (uint32_t first = 0; first < seen[ROWS - 1]; first += KEYS) {
+		fetch_tile(tile, stride, k + (size_t)first * E, c.len[g] - first, E);
+		__syncthreads();
+		plain_scores(s, query, tile, stride, E);
+		plain_soften(p, s, t, first, seen);
+		__syncthreads();
+		if (o == NULL)
+			continue;
+		fetch_tile(tile, stride, v + (size_t)first * E, c.len[g] - first, E);
+		__syncthreads();
+		plain_outputs(t, p, tile, stride, E);
+		__syncthreads();
+	}
+	plain_results(o, lse, t, row, rows, E);
+}
+
+template <class T>
+static void
+launch_plain(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
+    const uint32_t *qpos, uint32_t N, uint32_t H, size_t shared)
+{
+	const unsigned grid = parts_of((size_t)N * (H / c->G), ROWS) * c->G;
+	const float scale = (float)(1.4426950408889634 / sqrt((double)c->E));
+
+	if (c->E <= 64)
+		LAUNCH(d, (attend_plain<T, 1>), grid, THREADS, shared, o, lse, q, *c, qpos, N, H,
+		    scale);
+	else if (c->E <= 128)
+		LAUNCH(d, (attend_plain<T, 2>), grid, THREADS, shared, o, lse, q, *c, qpos, N, H,
+		    scale);
+	else
+		LAUNCH(d, (attend_plain<T, 4>), grid, THREADS, shared, o, lse, q, *c, qpos, N, H,
+		    scale);
+}
+
+void
+gpu_attend_plain(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *l,
+    const struct rows *c, const uint32_t *qpos, uint32_t N, uint32_t H)
+{
+	const size_t shared = ((ROWS + KEYS) * ((size_t)c->E + PADDING) + ROWS * WEIGHTS) *
+	    sizeof(float);
+	const uintptr_t places = (uintptr_t)c->k | (o != NULL ? (uintptr_t)c->v : 0) | (uintptr_t)o;
+	struct picks list;
+
+	if (!d->reference && c->E % 4 == 0 && c->E <= 256 && shared <= d->most_shared &&
+	    places % 16 == 0)
+		with_type(l->dtype, [&](auto t) {
+			launch_plain<decltype(t)>(d, o, lse, q, c, qpos, N, H, shared);
+		});
+	else if (gpu_picks_of(d, &list, l, NULL))
+		gpu_attend_any(d, o, lse, q, c, &list, l->dtype, qpos, N, H);
+}
