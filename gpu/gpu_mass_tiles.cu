@@ -180,14 +180,19 @@ DEVICE void
 fetch(struct tile<E> *to, const struct packed *from, struct place *at, uint32_t first)
 {
 	const uint32_t t = threadIdx.x;
+	const size_t unit = (size_t)at->head * from->units + at->unit;
+	const uint4 *q = from->q + unit * (E * 2) + t;
+	const struct sight *sight = from->sight + unit * UNIT + 2 * t;
 
 	for (uint32_t i = 0; i < TILE_UNITS && at->left > 0; i++) {
-		const size_t unit = (size_t)at->head * from->units + at->unit;
+		const uint32_t next = at->unit + 1 == from->units ? 1 + first : 1;
 
 		if (t < E * 2)
-			copy_ahead(&to->q[i][0][0] + t, from->q + unit * (E * 2) + t, true);
+			copy_ahead(&to->q[i][0][0] + t, q, true);
 		if (t < UNIT / 2)
-			copy_ahead(&to->sight[i][2 * t], from->sight + unit * UNIT + 2 * t, true);
+			copy_ahead(&to->sight[i][2 * t], sight, true);
+		q += next * (E * 2);
+		sight += next * UNIT;
 		go_on(at, first, from->units);
 	}
 	copies_group();
