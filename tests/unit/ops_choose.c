@@ -271,7 +271,7 @@ test_top_edges(void)
 			test_top(1, n, 1, kind[(k + 3) % 6]);
 		}
 	test_top(32, 700, 300, LAST_BIT);
-	test_top(32, 17000, 2000, ODD);
+	test_top(8, 17000, 2000, ODD);
 	test_top(1, 140000, 15000, LOGITS);    /* more tiles than a block has warps */
 }
 
@@ -346,7 +346,7 @@ test_choosing(void)
 			test_top(2, ns[i], ns[i] - 1, kind);
 			test_top(3, ns[i], ns[i], kind);
 		}
-		test_top(3, 40000, 4400, kind);
+		test_top(2, 40000, 4400, kind);
 		if (kind == SPARSE || kind == LIFTED)
 			test_top(1, 40960, 4400, kind);        /* a sample of every 40th lies */
 	}
