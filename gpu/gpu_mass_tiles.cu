@@ -3,7 +3,7 @@
  * Keys are the rows of a product and queries its columns, so that what a row receives from all
  * queries is one sum in a register, and nothing is exchanged before its end. A warp holds
  * WARP_KEYS keys as fragments, read from memory once, while all queries of one or more query
- * heads go past in shared memory, packed as fragments too by pack(): neither side is ever
+ * heads go past in shared memory, packed as fragments too by pack_queries(): neither side is ever
  * rearranged. No atomics; each sum has one order; a logit is the same in sums() and add_mass(),
  * so that what a query gives to all rows is 1 to rounding.
  *
