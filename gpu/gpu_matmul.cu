@@ -16,16 +16,20 @@ reference_matmul(float *y, const float *x, const T *w, const float *bias, uint32
     uint32_t out, int add)
 {
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, n = i / out, o = i % out;
-	float sum = 0, part;
+	float sum = 0, part, piece;
 
 	if (n >= N)
 		return;
-	for (uint32_t k = 0, end; k < in; k = end) {
-		end = min(in, k + 16);
-		part = 0;
-		for (uint32_t e = k; e < end; e++)
-			part += x[n * in + e] * widen(w[o * in + e]);
-		sum += part;
+	/* sums of sums: a long one loses little */
+	for (uint32_t k = 0; k < in;) {
+		piece = 0;
+		for (uint32_t to = min(in, k + 512); k < to;) {
+			part = 0;
+			for (uint32_t end = min(to, k + 16); k < end; k++)
+				part += x[n * in + k] * widen(w[o * in + k]);
+			piece += part;
+		}
+		sum += piece;
 	}
 	y[i] = sum + (bias != NULL ? bias[o] : 0) + (add ? y[i] : 0);
 }

@@ -32,6 +32,7 @@ extern struct device device[16];
 extern int devices, passed, failed;
 
 void open_devices(void);
+int emulated(void);                                         /* are the devices the emulator's? */
 void close_devices(void);
 
 void print_errors(void);

@@ -81,7 +81,7 @@ static void by_put(const struct change *c) { c->ops->put(c->dev, c->x, (float[])
 static void
 by_copy(const struct change *c)
 {
-	c->ops->copy(c->dev, c->x + ROWS * WIDTH - 1, c->other, 4);
+	c->ops->copy(c->dev, c->x + ROWS * WIDTH - WIDTH, c->other, WIDTH * 4);
 }
 
 static void
