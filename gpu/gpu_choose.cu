@@ -94,13 +94,11 @@ lse_parts(struct lse *parts, const float *score, size_t stride, const struct lis
 	for (size_t i = from + threadIdx.x; i < to; i += EACH * THREADS) {
 		struct lse more = { -FLT_MAX, 0 };
 
-		UNROLL
-		for (int e = 0; e < EACH; e++) {
+UNROLL		for (int e = 0; e < EACH; e++) {
 			x[e] = i + e * THREADS < to ? score[h * stride + i + e * THREADS] : NAN;
 			more.most = fmaxf(more.most, number(x[e]));
 		}
-		UNROLL
-		for (int e = 0; e < EACH; e++)
+UNROLL		for (int e = 0; e < EACH; e++)
 			more.sum += exp2_fast((number(x[e]) - more.most) * LOG2E);
 		sum = together(sum, more);
 	}
@@ -271,12 +269,10 @@ spread(float *row, size_t stride, const float *joint, size_t joint_stride, const
 	const uint32_t g = blockIdx.y, n = l.n[g];
 	uint32_t at[ROWS];
 
-	UNROLL
-	for (int i = 0; i < ROWS; i++)
+UNROLL	for (int i = 0; i < ROWS; i++)
 		if (from + i * THREADS < n)
 			at[i] = label[g * label_stride + from + i * THREADS];
-	UNROLL
-	for (int i = 0; i < ROWS; i++)
+UNROLL	for (int i = 0; i < ROWS; i++)
 		if (from + i * THREADS < n)
 			row[g * stride + from + i * THREADS] = joint[g * joint_stride + at[i]];
 }

@@ -65,8 +65,7 @@ gather(const struct gathering to, const struct rows from, const struct picks lis
 	U *to_v = (U *)to.v + to.start[g] * units + first, k[PIECES], v[PIECES];
 	uint32_t row[PIECES];
 
-	UNROLL
-	for (uint32_t i = 0; i < PIECES; i++) {
+UNROLL	for (uint32_t i = 0; i < PIECES; i++) {
 		const uint32_t unit = before + i * THREADS + threadIdx.x;
 		const uint32_t n = first_row + unit / units;
 
@@ -77,8 +76,7 @@ gather(const struct gathering to, const struct rows from, const struct picks lis
 		if (to.v != NULL)
 			v[i] = from_v[(size_t)row[i] * units + unit % units];
 	}
-	UNROLL
-	for (uint32_t i = 0; i < PIECES; i++) {
+UNROLL	for (uint32_t i = 0; i < PIECES; i++) {
 		const uint32_t at = i * THREADS + threadIdx.x, unit = before + at;
 
 		if (row[i] == NO_ROW)

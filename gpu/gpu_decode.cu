@@ -116,8 +116,7 @@ next_rows(uint32_t row[W::STEPS], struct way &way, const struct picks &list)
 	way.next += WARPS * W::ROWS;
 	way.entry = way.later;
 	way.later = entry_of(way, list, way.next + WARPS * W::ROWS);
-	UNROLL
-	for (int u = 0; u < W::STEPS; u++)
+UNROLL	for (int u = 0; u < W::STEPS; u++)
 		row[u] = __shfl_sync(ALL_LANES, mine, u * W::SIDES + side);
 }
 
@@ -128,8 +127,7 @@ ask(uint4 *ring, uint32_t piece, const char *from, const uint32_t row[W::STEPS],
 {
 	uint4 *to = ring + piece % W::SLOTS * W::STEPS * 32;
 
-	UNROLL
-	for (int u = 0; u < W::STEPS; u++)
+UNROLL	for (int u = 0; u < W::STEPS; u++)
 		copy_ahead(to + u * 32, from + row[u] * bytes, from != NULL && row[u] != NO_ROW);
 	copies_group();
 }
@@ -140,8 +138,7 @@ widen_piece(float x[16 / sizeof(T)], const uint4 &piece)
 {
 	const uint32_t word[4] = { piece.x, piece.y, piece.z, piece.w };
 
-	UNROLL
-	for (int i = 0; i < 4; i++)
+UNROLL	for (int i = 0; i < 4; i++)
 		if constexpr (sizeof(T) == 4) {
 			x[i] = __uint_as_float(word[i]);
 		} else {
@@ -169,8 +166,7 @@ sum_over_lanes(float x[L])
 	const bool upper = threadIdx.x & L / 2;
 
 	if constexpr (L > 1) {
-		UNROLL
-		for (int i = 0; i < L / 2; i++) {
+UNROLL		for (int i = 0; i < L / 2; i++) {
 			const float give = upper ? x[i] : x[i + L / 2];
 			const float keep = upper ? x[i + L / 2] : x[i];
 
@@ -189,15 +185,12 @@ logit(const struct running<T, L, M> &r, const uint4 *slot)
 	using W = tile<T, L, M>;
 	float x[L], key[W::EACH];
 
-	UNROLL
-	for (int u = 0; u < W::STEPS; u++) {
+UNROLL	for (int u = 0; u < W::STEPS; u++) {
 		widen_piece<T>(key, slot[u * 32]);
-		UNROLL
-		for (int m = 0; m < M; m++) {
+UNROLL		for (int m = 0; m < M; m++) {
 			float sum = 0;
 
-			UNROLL
-			for (int e = 0; e < W::EACH; e++)
+UNROLL			for (int e = 0; e < W::EACH; e++)
 				sum = fmaf(r.query[m][e], key[e], sum);
 			x[u * M + m] = sum;
 		}
@@ -213,20 +206,17 @@ weight(struct running<T, L, M> &r, float s)
 {
 	float top = s, p;
 
-	UNROLL
-	for (int bit = M; bit < 32; bit *= 2)
+UNROLL	for (int bit = M; bit < 32; bit *= 2)
 		top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bit));
 	top = fmaxf(top, r.top);
 	if (__any_sync(ALL_LANES, top > r.top)) {
 		const float less = top == -INFINITY ? 1 : exp2_fast(r.top - top);
 
 		r.sum *= less;
-		UNROLL
-		for (int m = 0; m < M; m++) {
+UNROLL		for (int m = 0; m < M; m++) {
 			const float of_m = __shfl_sync(ALL_LANES, less, m);
 
-			UNROLL
-			for (int e = 0; e < tile<T, L, M>::EACH; e++)
+UNROLL			for (int e = 0; e < tile<T, L, M>::EACH; e++)
 				r.out[m][e] *= of_m;
 		}
 		r.top = top;
@@ -244,15 +234,12 @@ add_values(struct running<T, L, M> &r, const uint4 *slot, float p)
 	using W = tile<T, L, M>;
 	float value[W::EACH];
 
-	UNROLL
-	for (int u = 0; u < W::STEPS; u++) {
+UNROLL	for (int u = 0; u < W::STEPS; u++) {
 		widen_piece<T>(value, slot[u * 32]);
-		UNROLL
-		for (int m = 0; m < M; m++) {
+UNROLL		for (int m = 0; m < M; m++) {
 			const float of_m = __shfl_sync(ALL_LANES, p, u * M + m, L);
 
-			UNROLL
-			for (int e = 0; e < W::EACH; e++)
+UNROLL			for (int e = 0; e < W::EACH; e++)
 				r.out[m][e] = fmaf(of_m, value[e], r.out[m][e]);
 		}
 	}
@@ -270,15 +257,13 @@ begin(struct running<T, L, M> &r, const struct work &w, uint32_t g, uint32_t gro
 
 	r.top = -INFINITY;
 	r.sum = 0;
-	UNROLL
-	for (int m = 0; m < M; m++) {
+UNROLL	for (int m = 0; m < M; m++) {
 		const uint32_t i = group * M + m;
 		const size_t row = (size_t)(i / R) * w.H + g * R + i % R;
 		const float4 *from = (const float4 *)(w.q + row * w.c.E + c * W::EACH);
 		const bool there = i < w.N * R && c * W::EACH < w.c.E;
 
-		UNROLL
-		for (int e = 0; e < W::EACH; e += 4) {
+UNROLL		for (int e = 0; e < W::EACH; e += 4) {
 			const float4 x = there ? from[e / 4] : float4{ 0, 0, 0, 0 };
 
 			r.query[m][e] = x.x * w.scale;
@@ -349,19 +334,15 @@ leave(struct left<T, L, M> &to, struct running<T, L, M> &r)
 	using W = tile<T, L, M>;
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-	UNROLL
-	for (int bit = M; bit < 32; bit *= 2)
+UNROLL	for (int bit = M; bit < 32; bit *= 2)
 		r.sum += __shfl_xor_sync(ALL_LANES, r.sum, bit);
 	if (lane < M) {
 		to.top[warp][lane] = r.top;
 		to.sum[warp][lane] = r.sum;
 	}
-	UNROLL
-	for (int m = 0; m < M; m++)
-		UNROLL
-		for (int e = 0; e < W::EACH; e++) {
-			UNROLL
-			for (int bit = L; bit < 32; bit *= 2)
+UNROLL	for (int m = 0; m < M; m++)
+UNROLL		for (int e = 0; e < W::EACH; e++) {
+UNROLL			for (int bit = L; bit < 32; bit *= 2)
 				r.out[m][e] += __shfl_xor_sync(ALL_LANES, r.out[m][e], bit);
 			if (lane < L)
 				to.out[warp][m][lane * W::EACH + e] = r.out[m][e];
@@ -483,8 +464,7 @@ join_parts(float *o, float *lse, const __grid_constant__ struct work w)
 	for (uint32_t e = lane; e < E / 4 && o != NULL; e += 32) {
 		float4 all = { 0, 0, 0, 0 };
 
-		UNROLL_BY(8)
-		for (uint32_t i = warp; i < parts; i += WARPS) {
+UNROLL_BY(8)		for (uint32_t i = warp; i < parts; i += WARPS) {
 			const float4 x = ((const float4 *)(w.part_out + (from + i * stride) * E))[e];
 
 			all.x = fmaf(factor[i], x.x, all.x);

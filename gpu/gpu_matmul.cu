@@ -141,22 +141,17 @@ template <class T, unsigned ROWS>
 DEVICE void
 add_step(float sum[ABREAST * ROWS], const uint4 v[ABREAST], const float *held, uint32_t chunk)
 {
-	UNROLL
-	for (uint32_t half = 0; half < lane_step<T> / 4; half++) {
+UNROLL	for (uint32_t half = 0; half < lane_step<T> / 4; half++) {
 		pack<float, 4> x[ROWS];
 
-		UNROLL
-		for (uint32_t n = 0; n < ROWS; n++)
+UNROLL		for (uint32_t n = 0; n < ROWS; n++)
 			x[n] = ((const pack<float, 4> *)(held + n * chunk))[32 * half +
 			    threadIdx.x % 32];
-		UNROLL
-		for (uint32_t e = 0; e < 4; e++)
-			UNROLL
-			for (uint32_t r = 0; r < ABREAST; r++) {
+UNROLL		for (uint32_t e = 0; e < 4; e++)
+UNROLL			for (uint32_t r = 0; r < ABREAST; r++) {
 				const float weight = element<T>(v[r], 4 * half + e);
 
-				UNROLL
-				for (uint32_t n = 0; n < ROWS; n++)
+UNROLL				for (uint32_t n = 0; n < ROWS; n++)
 					sum[r * ROWS + n] += weight * x[n].at[e];
 			}
 	}
@@ -174,15 +169,12 @@ add_unit(float sum[ABREAST * ROWS], const T *w, const float *held, const struct 
 	for (uint32_t at = part * warp_step<T>; at < end - from; at += deep * stride) {
 		uint4 v[deep][ABREAST];
 
-		UNROLL
-		for (uint32_t u = 0; u < deep; u++)
-			UNROLL
-			for (uint32_t r = 0; r < ABREAST; r++)
+UNROLL		for (uint32_t u = 0; u < deep; u++)
+UNROLL			for (uint32_t r = 0; r < ABREAST; r++)
 				v[u][r] = weights_at<T, ALIGNED>(
 				    w + (size_t)min(row + r, c.out - 1) * c.in,
 				    from + at + u * stride + lane * lane_step<T>, end);
-		UNROLL
-		for (uint32_t u = 0; u < deep; u++)
+UNROLL		for (uint32_t u = 0; u < deep; u++)
 			if (u == 0 || at + u * stride < end - from)
 				add_step<T, ROWS>(sum, v[u], held + at + u * stride, c.chunk);
 	}
@@ -198,8 +190,7 @@ warp_sums(float v[C])
 		return v[0];
 	if constexpr (C == 1)
 		v[0] += __shfl_xor_sync(ALL_LANES, v[0], BIT);
-	UNROLL
-	for (int i = 0; i < C / 2; i++) {
+UNROLL	for (int i = 0; i < C / 2; i++) {
 		const bool upper = threadIdx.x & BIT;
 		const float given = __shfl_xor_sync(ALL_LANES, upper ? v[i] : v[i + C / 2], BIT);
 

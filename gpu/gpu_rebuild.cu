@@ -87,16 +87,14 @@ fetch(struct pieces<T, PAIRS> *p, const uint32_t *row, const struct factors &f, 
 	const T *left = (const T *)f.left;
 	const T *right = (const T *)f.right + blockIdx.y * (size_t)E * f.rank;
 
-	UNROLL
-	for (uint32_t i = threadIdx.x; i < ROWS * PARTS; i += WARPS * 32) {
+UNROLL	for (uint32_t i = threadIdx.x; i < ROWS * PARTS; i += WARPS * 32) {
 		const uint32_t r = i / PARTS, e = i % PARTS * 8;
 		const bool there = row[r] != UINT32_MAX && k + e < f.rank;
 		const T *from = left + (there ? (size_t)row[r] * f.rank + k + e : 0);
 
 		copy_ahead(&p->left[r][e], from, there);
 	}
-	UNROLL
-	for (uint32_t i = threadIdx.x; i < 2 * PAIRS * PARTS; i += WARPS * 32) {
+UNROLL	for (uint32_t i = threadIdx.x; i < 2 * PAIRS * PARTS; i += WARPS * 32) {
 		const uint32_t r = i / PARTS, e = i % PARTS * 8, pair = first + r % PAIRS;
 		const uint32_t channel = r < PAIRS ? pair : E / 2 + pair;
 		const bool there = pair < E / 2 && k + e < f.rank;
@@ -114,11 +112,9 @@ multiply(float sum[PAIRS / 4][4], const struct pieces<T, PAIRS> *p)
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	uint32_t a[4], b[4];
 
-	UNROLL
-	for (uint32_t k = 0; k < PIECE; k += 16) {
+UNROLL	for (uint32_t k = 0; k < PIECE; k += 16) {
 		load_matrices<false>(a, &p->left[warp * 16 + lane % 16][k + lane / 16 * 8]);
-		UNROLL
-		for (uint32_t i = 0; i < PAIRS / 4; i += 2) {
+UNROLL		for (uint32_t i = 0; i < PAIRS / 4; i += 2) {
 			load_matrices<false>(b, &p->right[i * 8 + lane / 16 * 8 + lane % 8]
 			    [k + lane / 8 % 2 * 8]);
 			mma(T{}, sum[i], a, b);
@@ -156,8 +152,7 @@ rebuild_16(const struct rows to, const struct picks list, const struct factors f
 		multiply(sum, &piece[s % AHEAD]);
 	}
 	/* a thread has rows lane / 4 and 8 further of its warp's, of each pair both channels */
-	UNROLL
-	for (uint32_t half = 0; half < 2; half++) {
+UNROLL	for (uint32_t half = 0; half < 2; half++) {
 		const uint32_t r = warp * 16 + half * 8 + lane / 4;
 		const size_t at = to.start[g] + blockIdx.x * ROWS + r;
 		T *out = (T *)to.k + at * E;
@@ -165,8 +160,7 @@ rebuild_16(const struct rows to, const struct picks list, const struct factors f
 		if (row[r] == UINT32_MAX)
 			continue;
 		const uint32_t pos = to.pos[at];
-		UNROLL
-		for (uint32_t i = 0; i < PAIRS / 8; i++) {
+UNROLL		for (uint32_t i = 0; i < PAIRS / 8; i++) {
 			const uint32_t pair0 = first + i * 8 + lane % 4 * 2;
 			float *x = &sum[i][2 * half], *y = &sum[i + PAIRS / 8][2 * half];
 
@@ -211,12 +205,9 @@ rebuild_any(const struct rows to, const struct picks list, const struct factors 
 			    widen(((const T *)f.right)[channel * f.rank + k + tx]) : 0;
 		}
 		__syncthreads();
-		UNROLL
-		for (int e = 0; e < K; e++) {
-			UNROLL
-			for (int r = 0; r < 4; r++) {
-				UNROLL
-				for (int p = 0; p < 4; p++) {
+UNROLL		for (int e = 0; e < K; e++) {
+UNROLL			for (int r = 0; r < 4; r++) {
+UNROLL				for (int p = 0; p < 4; p++) {
 					x[r][p] += left[e][ty + 16 * r] * right[e][tx + 16 * p];
 					y[r][p] += left[e][ty + 16 * r] *
 					    right[e][PAIRS + tx + 16 * p];
@@ -224,14 +215,12 @@ rebuild_any(const struct rows to, const struct picks list, const struct factors 
 			}
 		}
 	}
-	UNROLL
-	for (int r = 0; r < 4; r++) {
+UNROLL	for (int r = 0; r < 4; r++) {
 		const size_t at = to.start[g] + blockIdx.x * ROWS + ty + 16 * r;
 
 		if (row[ty + 16 * r] == UINT32_MAX)
 			continue;
-		UNROLL
-		for (int p = 0; p < 4; p++) {
+UNROLL		for (int p = 0; p < 4; p++) {
 			const uint32_t pair = first + tx + 16 * p;
 
 			if (pair >= E / 2)

@@ -131,21 +131,17 @@ rmsnorm(float *y, const float *x, const float *w, uint32_t D, float eps)
 	pack<float, 4> v[HELD] = {}, u[HELD] = {};
 	float sum = 0;
 
-	UNROLL
-	for (uint32_t j = 0; j < HELD; j++)
+UNROLL	for (uint32_t j = 0; j < HELD; j++)
 		if (t + j * n < fours)
 			v[j] = row[t + j * n];
-	UNROLL
-	for (uint32_t j = 0; j < HELD; j++)
+UNROLL	for (uint32_t j = 0; j < HELD; j++)
 		if (t + j * n < fours)
 			u[j] = ((const pack<float, 4> *)w)[t + j * n];
-	UNROLL
-	for (uint32_t j = 0; j < HELD; j++)
+UNROLL	for (uint32_t j = 0; j < HELD; j++)
 		for (int e = 0; e < 4; e++)
 			sum += v[j].at[e] * v[j].at[e];
 	const float scale = rms_scale(sum, D, eps);
-	UNROLL
-	for (uint32_t j = 0; j < HELD; j++) {
+UNROLL	for (uint32_t j = 0; j < HELD; j++) {
 		for (int e = 0; e < 4; e++)
 			v[j].at[e] *= scale * u[j].at[e];
 		if (t + j * n < fours)

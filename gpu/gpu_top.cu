@@ -87,8 +87,7 @@ next_digit(struct limit *limit, struct limit *found, const uint32_t *bin, uint32
 	const uint32_t first = BINS - (threadIdx.x + 1) * PER;
 	uint32_t count[PER], sum = 0;
 
-	UNROLL
-	for (uint32_t i = 0; i < PER; i += 2) {
+UNROLL	for (uint32_t i = 0; i < PER; i += 2) {
 		const uint2 two = *(const uint2 *)(bin + first + i);
 
 		count[i] = two.x;
@@ -102,8 +101,7 @@ next_digit(struct limit *limit, struct limit *found, const uint32_t *bin, uint32
 	uint32_t above = warp_count(lane < warp ? part[lane] : 0);
 	if (above < limit->ties && limit->ties - above <= all) {     /* it is in this warp's bins */
 		above += warp_scan(sum) - sum;
-		UNROLL
-		for (uint32_t i = PER; i-- > 0; above += count[i])
+UNROLL		for (uint32_t i = PER; i-- > 0; above += count[i])
 			if (above < limit->ties && limit->ties - above <= count[i])
 				*found = { limit->key | (first + i) << shift,
 					limit->known | (BINS - 1) << shift, limit->ties - above };
@@ -122,11 +120,9 @@ load_keys(uint32_t key[N], const float *score, uint32_t n)
 	const uint32_t first = threadIdx.x / 32 * (32 * N) + threadIdx.x % 32;
 	float x[N];
 
-	UNROLL
-	for (int i = 0; i < N; i++)
+UNROLL	for (int i = 0; i < N; i++)
 		x[i] = first + 32 * i < n ? score[first + 32 * i] : NAN;
-	UNROLL
-	for (int i = 0; i < N; i++)
+UNROLL	for (int i = 0; i < N; i++)
 		key[i] = ordered(x[i]);
 }
 
@@ -140,8 +136,7 @@ write_chosen(uint32_t *at, const uint32_t key[N], uint32_t from, const struct li
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	uint32_t above = 0, equal = 0;
 
-	UNROLL
-	for (int i = 0; i < N; i++) {
+UNROLL	for (int i = 0; i < N; i++) {
 		above += key[i] > limit.key;
 		equal += key[i] == limit.key;
 	}
@@ -154,8 +149,7 @@ write_chosen(uint32_t *at, const uint32_t key[N], uint32_t from, const struct li
 	__syncthreads();
 	above = before.x + warp_count(lane < warp ? part[lane] : 0);
 	equal = before.y + warp_count(lane < warp ? part[T / 32 + lane] : 0);
-	UNROLL
-	for (int i = 0; i < N; i++) {
+UNROLL	for (int i = 0; i < N; i++) {
 		const uint32_t more = __ballot_sync(ALL_LANES, key[i] > limit.key);
 		const uint32_t same = __ballot_sync(ALL_LANES, key[i] == limit.key);
 		const uint32_t tied = equal + (uint32_t)__popc(same & lanes_before(lane));
@@ -191,8 +185,7 @@ top_of_list(uint32_t *at, size_t room, const float *joint, size_t stride, const 
 		for (uint32_t b = threadIdx.x; b < BINS; b += T)
 			bin[b] = 0;
 		__syncthreads();
-		UNROLL
-		for (int i = 0; i < N; i++)
+UNROLL		for (int i = 0; i < N; i++)
 			if ((key[i] & limit.known) == limit.key)
 				atomicAdd(&bin[(key[i] & ~limit.known) >> low], 1u);
 		__syncthreads();
@@ -242,8 +235,7 @@ count_bins(const struct selecting s, const struct lists l)
 	for (uint32_t b = threadIdx.x; b < BINS; b += TILE_THREADS)
 		bin[b] = 0;
 	__syncthreads();
-	UNROLL
-	for (int i = 0; i < EACH; i++)
+UNROLL	for (int i = 0; i < EACH; i++)
 		atomicAdd(&bin[key[i] >> (32 - DIGIT)], 1u);
 	__syncthreads();
 	for (uint32_t b = threadIdx.x; b < BINS; b += TILE_THREADS)
@@ -264,8 +256,7 @@ split_tile(const struct selecting s, const struct lists l)
 	if (!tile_keys(key, s, l))
 		return;
 	next_digit<TILE_THREADS>(&limit, &found, s.bins + g * BINS, 32 - DIGIT, part);
-	UNROLL
-	for (int i = 0; i < EACH; i++) {
+UNROLL	for (int i = 0; i < EACH; i++) {
 		above += (key[i] & limit.known) > limit.key;
 		packed += (key[i] & limit.known) == limit.key;
 	}
@@ -274,8 +265,7 @@ split_tile(const struct selecting s, const struct lists l)
 		above_part[warp] = above;
 	uint32_t place = sum_before<TILE_THREADS>(packed, part, &all);
 	uint32_t *to = s.packed + ((size_t)g * s.tiles + blockIdx.x) * TILE;
-	UNROLL
-	for (int i = 0; i < EACH; i++)
+UNROLL	for (int i = 0; i < EACH; i++)
 		if ((key[i] & limit.known) == limit.key)
 			to[place++] = key[i];
 	above = warp_count(lane < TILE_THREADS / 32 ? above_part[lane] : 0);
@@ -301,11 +291,9 @@ for_packed(const struct selecting &s, uint32_t g, uint32_t tiles, F &&work, D &&
 		const uint32_t *key = s.packed + ((size_t)g * s.tiles + t) * TILE;
 
 		for (uint32_t i = warp % sharing * 32 + lane; i < n; i += AHEAD * step) {
-			UNROLL
-			for (uint32_t a = 0; a < AHEAD; a++)
+UNROLL			for (uint32_t a = 0; a < AHEAD; a++)
 				x[a] = i + a * step < n ? key[i + a * step] : 0;
-			UNROLL
-			for (uint32_t a = 0; a < AHEAD; a++)
+UNROLL			for (uint32_t a = 0; a < AHEAD; a++)
 				if (i + a * step < n)
 					work(x[a]);
 		}
