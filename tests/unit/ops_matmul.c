@@ -278,7 +278,7 @@ test_matmuls(void)
 	}
 	test_range(11, 64, 21, KV_F16, 0, 1, 2e-7f);
 	test_range(12, 27, 5, KV_F16, 0, 0, 2e-7f);
-	test_matmul(1, 25003, 2, KV_BF16, 0, 1);       /* x does not fit into shared memory */
+	test_matmul(1, 25003, 20, KV_BF16, 0, 1);       /* x does not fit into shared memory */
 	test_matmul(7, 7000, 3, KV_F16, 1, 0);
 	test_matmul(8, 16, 1601, KV_BF16, 1, 1);       /* more sums than fit there */
 	test_changes();
