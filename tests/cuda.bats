@@ -53,6 +53,11 @@ exchanged() {
 print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" "$(all_positions "$2")"
 }
 
+# The emulator is ten times slower there; the other tests reach the same kernels.
+not_under_sanitizers() {
+	[ "${SAN:-}" != 1 ] || skip "slow under AddressSanitizer"
+}
+
 @test "a prompt that is prefilled on the GPU has the rows of the CPU, and nearly its keys, values and attention" {
 	kv-diff --json --device cpu "$cpu" "$cuda" >on-cpu
 	[ "$(of on-cpu '(d["only_a"], d["only_b"], d["tokens"])')" = "(0, 0, 'same')" ]
@@ -63,6 +68,7 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "the order in which threads and blocks run changes no byte" {
+	not_under_sanitizers
 	head -c 100 "$doc" >short.txt
 	for n in 0 1 2; do
 		kv-prefill -m "$DEMO" --device cuda:$n --observe 4 --mass -o $n.kv short.txt
@@ -86,6 +92,7 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "tokens that go on to later layers are chosen as on the CPU" {
+	not_under_sanitizers
 	for how in '--tsp-layer 1 --tsp-window 8' '--pyramid-infer decay=0.5' '--gemfilter-layer 2 --rate 0.5'; do
 		for device in cpu cuda; do
 			# shellcheck disable=SC2086
@@ -114,6 +121,7 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "tokens that are run without being stored pay the same attention" {
+	not_under_sanitizers
 	for device in cpu cuda; do
 		kv-observe -m "$DEMO" --device $device --repeat-context "$cpu" | kv-score --method observed -o $device.scored
 		kv-evict --budget 30 $device.scored -o $device.kv
@@ -150,6 +158,7 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "with a budget for all rows the text is that of full attention" {
+	not_under_sanitizers
 	full=$(say cuda "$cuda")
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 1000 -o kept.kv
 	assert_equal "$(say cuda kept.kv)" "$full"

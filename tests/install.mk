@@ -53,7 +53,7 @@ $(O)/unit.bats: FORCE
 
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O=$(abspath $(O)) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 $(BATS) $(BATSFLAGS) tests $(O)/unit.bats
+	@O=$(abspath $(O)) SAN=$(SAN) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 $(BATS) $(BATSFLAGS) tests $(O)/unit.bats
 
 # SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:
