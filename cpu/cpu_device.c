@@ -213,6 +213,10 @@ const struct ops cpu_ops = {
 	.matmul = cpu_matmul,
 	.rope = cpu_rope,
 	.store = cpu_store,
+	.swiglu = cpu_swiglu,
+	.project = cpu_project,
+	.place = cpu_place,
+	.ffn = cpu_ffn,
 	.attend = cpu_attend,
 	.attend_mass = cpu_attend_mass,
 	.window_mass = cpu_window_mass,
@@ -227,5 +231,4 @@ const struct ops cpu_ops = {
 	.bits_scores = cpu_bits_scores,
 	.page_scores = cpu_page_scores,
 	.key_scores = cpu_key_scores,
-	.swiglu = cpu_swiglu,
 };

@@ -6,6 +6,7 @@
  *               into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
+ * cpu_layer.c   what a layer does with these
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
  * cpu_threads.c the threads
@@ -206,5 +207,10 @@ void cpu_page_scores(struct dev *, float *, size_t, const float *, const struct 
 void cpu_key_scores(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     uint32_t);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
+void cpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
+    float *, uint32_t);
+void cpu_place(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
+    const double *, uint32_t, uint32_t);
+void cpu_ffn(struct dev *, float *, const struct ffn *, float *, float *, float *, uint32_t);
 
 #endif

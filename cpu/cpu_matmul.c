@@ -21,7 +21,7 @@
 #define MIN_TILES 8
 #define DOT_BYTES 131072 /* weights of one item of the few-rows path, in fours of rows */
 
-struct product {
+struct multiply {
 	struct dev *d;
 	float *y;
 	const float *x;
@@ -37,7 +37,7 @@ struct product {
 static void
 few_item(void *arg, size_t item, int thread)
 {
-	const struct product *p = arg;
+	const struct multiply *p = arg;
 	const struct mat *w = p->w;
 	const size_t in = w->in, out = w->out, o = item * p->step;
 	const char *data = (const char *)w->data + o * in * kv_dtype_size(w->dtype);
@@ -52,7 +52,7 @@ few_item(void *arg, size_t item, int thread)
 static void
 many_item(void *arg, size_t item, int thread)
 {
-	const struct product *p = arg;
+	const struct multiply *p = arg;
 	const struct mat *w = p->w;
 	const size_t in = w->in, out = w->out, o = item % p->panels * p->panel;
 	const size_t cols = out - o < p->panel ? out - o : p->panel, n0 = item / p->panels * TILE;
@@ -92,7 +92,7 @@ void
 cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
     uint32_t N, int add)
 {
-	struct product p = { .d = d, .y = y, .x = x, .w = w, .bias = bias, .add = add, .N = N };
+	struct multiply p = { .d = d, .y = y, .x = x, .w = w, .bias = bias, .add = add, .N = N };
 	const size_t in = w->in, out = w->out, cost = (size_t)N * in * out;
 	size_t tiles;
 	int before;

@@ -235,6 +235,10 @@ const struct ops gpu_ops = {
 	.matmul = gpu_matmul,
 	.rope = gpu_rope,
 	.store = gpu_store,
+	.swiglu = gpu_swiglu,
+	.project = gpu_project,
+	.place = gpu_place,
+	.ffn = gpu_ffn,
 	.attend = gpu_attend,
 	.attend_mass = gpu_attend_mass,
 	.window_mass = gpu_window_mass,
@@ -249,5 +253,4 @@ const struct ops gpu_ops = {
 	.attend_chosen = gpu_attend_chosen,
 	.gather = gpu_gather,
 	.rebuild = gpu_rebuild,
-	.swiglu = gpu_swiglu,
 };

@@ -7,6 +7,7 @@
  * gpu_rows.cu      everything that handles one row at a time
  * gpu_matmul.cu    matrix products; own kernels for few rows
  * gpu_blas.cu      matrix products of many rows: cuBLAS
+ * gpu_layer.cu     what a layer does with these
  * gpu_attend.cu    attention of many queries, on tensor cores
  * gpu_attend_plain.cu   the same without: any shape and type
  * gpu_decode.cu    attention of few queries: rows are cut into parts; chosen rows
@@ -275,6 +276,11 @@ void gpu_rope(
 void gpu_store(struct dev *, struct layer_rows *, const float *, const float *, const uint32_t *,
     uint32_t);
 void gpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
+void gpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
+    float *, uint32_t);
+void gpu_place(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
+    const double *, uint32_t, uint32_t);
+void gpu_ffn(struct dev *, float *, const struct ffn *, float *, float *, float *, uint32_t);
 void gpu_matmul(
     struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
 void gpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,

@@ -190,26 +190,21 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
     uint32_t N,
     uint32_t l0, uint32_t l1, const struct observation *obs)
 {
-	const struct kv_model *id = &m->id;
 	const struct ops *o = m->ops;
 	struct dev *d = m->dev;
-	uint32_t D = id->hidden, F = id->ffn, H = id->query_heads, G = id->kv_heads,
-	    E = id->head_width;
-	float eps = (float)id->norm_eps;
-	uint32_t l;
+	uint32_t H = m->id.query_heads, l;
 
 	o->put(d, ws->pos, pos, N * sizeof *pos);
 	for (l = l0; l < l1; l++) {
 		const struct model_layer *w = &m->layer[l];
 		struct layer_rows *rows = &c->layer[l];
 
-		o->rmsnorm(d, ws->xn, ws->x, w->norm_att, N, D, eps);
-		o->matmul(d, ws->q, ws->xn, &w->wq, w->bq, N, 0);
-		o->matmul(d, ws->k, ws->xn, &w->wk, w->bk, N, 0);
-		o->matmul(d, ws->v, ws->xn, &w->wv, w->bv, N, 0);
-		o->rope(d, ws->q, ws->pos, m->freq, N, H, E);
-		o->rope(d, ws->k, ws->pos, m->freq, N, G, E);
-		o->store(d, rows, ws->k, ws->v, ws->pos, N);
+		const struct product qkv[] = {
+			{ ws->q, &w->wq, w->bq }, { ws->k, &w->wk, w->bk }, { ws->v, &w->wv, w->bv }
+		};
+
+		o->project(d, qkv, 3, ws->x, &w->norm, ws->xn, N);
+		o->place(d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
 		if (c->index != NULL)
 			index_extend(&c->index[l], rows);
 		keep_queries(m, ws, obs, l, pos, N);
@@ -224,12 +219,7 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		if (c->payment != NULL)
 			payment_take(c->payment, c, l, ws->q, ws->pos, ws->lse, N);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
-
-		o->rmsnorm(d, ws->xn, ws->x, w->norm_ffn, N, D, eps);
-		o->matmul(d, ws->gate, ws->xn, &w->gate, NULL, N, 0);
-		o->matmul(d, ws->up, ws->xn, &w->up, NULL, N, 0);
-		o->swiglu(d, ws->gate, ws->gate, ws->up, N, F);
-		o->matmul(d, ws->x, ws->gate, &w->down, NULL, N, 1);
+		o->ffn(d, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
 	}
 }
 
@@ -237,11 +227,11 @@ int
 last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x)
 {
 	uint32_t V = m->id.vocabulary;
+	const struct product head = { ws->logits, &m->head, NULL };
 
 	if (c->logits == NULL && (c->logits = malloc(V * sizeof *c->logits)) == NULL)
 		return MODEL_ENOMEM;
-	m->ops->rmsnorm(m->dev, ws->xn, x, m->norm, 1, m->id.hidden, (float)m->id.norm_eps);
-	m->ops->matmul(m->dev, ws->logits, ws->xn, &m->head, NULL, 1, 0);
+	m->ops->project(m->dev, &head, 1, x, &m->norm, ws->xn, 1);
 	m->ops->get(m->dev, c->logits, ws->logits, V * sizeof *c->logits);
 	return 0;
 }

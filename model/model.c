@@ -108,6 +108,13 @@ bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 	return MODEL_OK;
 }
 
+static int
+bind_norm(struct loader *ld, const char *name, struct norm *norm)
+{
+	norm->eps = (float)ld->m->id.norm_eps;
+	return bind_vector(ld, name, ld->m->id.hidden, &norm->w);
+}
+
 /* A projection, NAME.weight, and NAME.bias where biased. */
 static int
 bind_projection(struct loader *ld, uint32_t l, const char *name, uint32_t out, uint32_t in,
@@ -140,9 +147,9 @@ bind_layer(struct loader *ld, uint32_t l)
 		{ "self_attn.k_proj", kv, D, &y->wk, &y->bk },
 		{ "self_attn.v_proj", kv, D, &y->wv, &y->bv },
 		{ "self_attn.o_proj", D, q, &y->wo, &y->bo },
-		{ "mlp.gate_proj", F, D, &y->gate, NULL },
-		{ "mlp.up_proj", F, D, &y->up, NULL },
-		{ "mlp.down_proj", D, F, &y->down, NULL },
+		{ "mlp.gate_proj", F, D, &y->ffn.gate, NULL },
+		{ "mlp.up_proj", F, D, &y->ffn.up, NULL },
+		{ "mlp.down_proj", D, F, &y->ffn.down, NULL },
 	};
 	const struct projection *p;
 	char name[96];
@@ -155,10 +162,10 @@ bind_layer(struct loader *ld, uint32_t l)
 			return rc;
 	}
 	snprintf(name, sizeof name, "model.layers.%u.input_layernorm.weight", l);
-	if ((rc = bind_vector(ld, name, D, &y->norm_att)) != MODEL_OK)
+	if ((rc = bind_norm(ld, name, &y->norm)) != MODEL_OK)
 		return rc;
 	snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm.weight", l);
-	return bind_vector(ld, name, D, &y->norm_ffn);
+	return bind_norm(ld, name, &y->ffn.norm);
 }
 
 /* With tied embeddings lm_head.weight is superfluous. transformers 4 ignores it, 5 uses it when it
@@ -202,7 +209,7 @@ bind(struct loader *ld)
 	for (l = 0; l < m->id.layers; l++)
 		if ((rc = bind_layer(ld, l)) != MODEL_OK)
 			return rc;
-	if ((rc = bind_vector(ld, "model.norm.weight", D, &m->norm)) != MODEL_OK)
+	if ((rc = bind_norm(ld, "model.norm.weight", &m->norm)) != MODEL_OK)
 		return rc;
 	if (m->id.tied_embeddings)
 		return bind_tied_head(ld);

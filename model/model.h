@@ -52,10 +52,10 @@ const struct tensor *safetensors_at(const struct safetensors *, size_t i);
 void safetensors_fingerprint(const struct safetensors *, char *hex);
 
 struct model_layer {
-	const float *norm_att, *norm_ffn;       /* device f32 [D] */
+	struct norm norm;                       /* before attention */
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
-	struct mat gate, up, down;              /* [F][D], [F][D], [D][F] */
+	struct ffn ffn;
 };
 
 struct model {
@@ -68,7 +68,7 @@ struct model {
 	uint32_t max_position;                  /* as the configuration claims; informative */
 	const double *freq;                     /* device [E/2], rotary frequencies after scaling */
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
-	const float *norm;                      /* device [D] */
+	struct norm norm;                       /* before the head */
 	struct model_layer *layer;              /* [L] */
 
 	/* the one device block that freq, norms and biases lie in */

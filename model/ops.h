@@ -35,6 +35,25 @@ struct mat {
 	uint32_t out, in;
 };
 
+/* What stands before a product: rmsnorm() with these weights, device f32 [in] */
+struct norm {
+	const float *w;
+	float eps;
+};
+
+/* One of several products of the same rows */
+struct product {
+	float *y;                    /* device [N][w->out] */
+	const struct mat *w;
+	const float *bias;           /* device [w->out]; NULL: none */
+};
+
+/* The second half of a layer: a norm and a gated feed-forward network, all on the device */
+struct ffn {
+	struct norm norm;
+	struct mat gate, up, down;   /* [F][D], [F][D], [D][F] */
+};
+
 /* One layer of keys and values. The rows of KV head g are k + start[g]*E ..., len[g] of them,
  * positions ascending. A growing cache leaves room after each head; in a section of a snapshot
  * the heads are packed. */
@@ -152,6 +171,24 @@ struct ops {
 	 * layer's dtype; len[g] += N. The caller has made room (len[g] + N <= room[g]). */
 	void (*store)(struct dev *, struct layer_rows *, const float *k, const float *v,
 	    const uint32_t *pos, uint32_t N);
+	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
+	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
+	    uint32_t F);
+	/* ---- what a layer does with these: a backend may do several at once, and then what stands
+	 * between them is rounded as it likes and need not be in memory ---- */
+
+	/* rmsnorm() of x[N][D] to xn[N][D] (device), then matmul() of that for each of the n
+	 * products. What is in xn afterwards is not said. No y overlaps x or xn. */
+	void (*project)(struct dev *, const struct product *, uint32_t n, const float *x,
+	    const struct norm *, float *xn, uint32_t N);
+	/* rope() of q[N][H][E] and of k[N][G][E], then store() of k and v. What is in k afterwards
+	 * is not said. */
+	void (*place)(struct dev *, struct layer_rows *, float *q, float *k, const float *v,
+	    const uint32_t *pos, const double *freq, uint32_t N, uint32_t H);
+	/* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. What is in
+	 * xn[N][D], gate[N][F] and up[N][F] (device) afterwards is not said. */
+	void (*ffn)(struct dev *, float *x, const struct ffn *, float *xn, float *gate, float *up,
+	    uint32_t N);
 	/* o[N][H][E] and lse[N][H] (natural logarithm of the sum of exp(logits)), each NULL =
 	 * not wanted, of attention of q[N][H][E] at qpos[N] (device, ascending) over the rows with
 	 * pos <= qpos: logits q.k / sqrt(E), query head h reads KV head h / (H/G). A row that
@@ -225,9 +262,6 @@ struct ops {
 	void (*rebuild)(struct dev *, struct layer_rows *to, const struct chosen *,
 	    const struct low_rank *low, const double *freq);
 
-	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
-	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
-	    uint32_t F);
 };
 
 /* A backend that cannot run here has NULL for open. */

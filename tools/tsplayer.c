@@ -54,7 +54,7 @@ final_states(struct stream *s)
 	float *states = must_alloc((size_t)s->N * D, sizeof *states);
 	const char *failure;
 
-	m->ops->rmsnorm(m->dev, s->x, s->x, m->norm, s->N, D, (float)m->id.norm_eps);
+	m->ops->rmsnorm(m->dev, s->x, s->x, m->norm.w, s->N, D, m->norm.eps);
 	m->ops->get(m->dev, states, s->x, (size_t)s->N * D * sizeof *states);
 	if ((failure = m->ops->sync(m->dev)) != NULL)
 		die(EXIT_RUN, "%s", failure);

@@ -165,8 +165,8 @@ check_layer(const struct model *m, const struct synth *s, uint32_t l)
 		    y->bk, kv, D },
 		{ "self_attn.v_proj", &y->wv, y->bv, kv, D }, { "self_attn.o_proj", &y->wo,
 		    y->bo, D, q },
-		{ "mlp.gate_proj", &y->gate, NULL, F, D }, { "mlp.up_proj", &y->up, NULL, F, D },
-		{ "mlp.down_proj", &y->down, NULL, D, F },
+		{ "mlp.gate_proj", &y->ffn.gate, NULL, F, D }, { "mlp.up_proj", &y->ffn.up, NULL, F, D },
+		{ "mlp.down_proj", &y->ffn.down, NULL, D, F },
 	};
 	char name[96];
 	size_t i;
@@ -181,9 +181,9 @@ check_layer(const struct model *m, const struct synth *s, uint32_t l)
 			CHECK(part[i].b == NULL, "%s", name);
 	}
 	snprintf(name, sizeof name, "model.layers.%u.input_layernorm.weight", l);
-	check_vector(y->norm_att, name, D);
+	check_vector(y->norm.w, name, D);
 	snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm.weight", l);
-	check_vector(y->norm_ffn, name, D);
+	check_vector(y->ffn.norm.w, name, D);
 }
 
 static void
@@ -197,7 +197,7 @@ check_model(const struct model *m, const struct synth *s)
 	check_matrix(m, &m->embed, "model.embed_tokens.weight", s->V, s->D);
 	check_matrix(m, &m->head, s->tied ? "model.embed_tokens.weight" : "lm_head.weight",
 	    s->V, s->D);
-	check_vector(m->norm, "model.norm.weight", s->D);
+	check_vector(m->norm.w, "model.norm.weight", s->D);
 	model_rope_frequencies(&m->id, freq);
 	CHECK(memcmp(freq, m->freq, s->E / 2 * sizeof *freq) == 0, "freq");
 	CHECK(m->id.weights_dtype == m->embed.dtype && strlen(m->id.weights) == 32, "identity");
@@ -245,8 +245,8 @@ test_mixed(void)
 	synth_find(&s, "model.norm.weight")->type = "BF16";
 	m = accept(&s, 1);
 	check_model(m, &s);
-	CHECK(m->id.weights_dtype == KV_F16 && m->layer[1].up.dtype == KV_BF16, "types");
-	CHECK(m->layer[0].up.dtype == KV_F32, "types");
+	CHECK(m->id.weights_dtype == KV_F16 && m->layer[1].ffn.up.dtype == KV_BF16, "types");
+	CHECK(m->layer[0].ffn.up.dtype == KV_F32, "types");
 	model_free(m);
 }
 

@@ -15,7 +15,8 @@
 #include "tests/unit/ops_reference.h"
 
 /* Rows of the table of tolerances */
-enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, ATTEND, ATTEND_LARGE, ATTEND_FEW, LSE,
+enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, PROJECT, PLACE, PLACE_F16,
+	PLACE_BF16, FFN, ATTEND, ATTEND_LARGE, ATTEND_FEW, LSE,
 	LSE_FEW, MASS,
 	SPREAD, CHOSEN, CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16, REBUILD_BF16, BITS_SCORES,
 	PAGE_SCORES, KEY_SCORES, OPS };
@@ -59,6 +60,7 @@ float *from_device(struct device *, const void *p, size_t n);
 
 void test_memory_ops(void);                                 /* ops_memory.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
+void test_layer(void);                                      /* ops_layer.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_mass(void);
 void test_choosing(void);                                   /* ops_choose.c */
