@@ -12,13 +12,14 @@ $(O)/tests/unit/ops: $(ops_o) $(O)/libcpu.a $(O)/libgpu.a $(O)/libkvfile/dtype.o
 
 emulated_cxx = $(CXX) -std=c++20 -O2 -g -Wall -Wextra -Wno-unused-parameter $(WERROR) $(sanitize) -Itests/cuda -I. -MMD -MP
 emulated_a = $(O)/emulated/libgpu.a
-emulated_o = $(patsubst %.cu,$(O)/emulated/%.o,$(wildcard gpu/*.cu)) $(O)/emulated/emulator.o
+emulator_o = $(patsubst tests/cuda/%.cc,$(O)/emulated/%.o,$(wildcard tests/cuda/*.cc))
+emulated_o = $(patsubst %.cu,$(O)/emulated/%.o,$(wildcard gpu/*.cu)) $(emulator_o)
 emulated_libs = $(filter-out $(cuda_libs),$(device_libs)) -lstdc++
 
 $(O)/emulated/gpu/%.o: gpu/%.cu
 	@mkdir -p $(@D)
 	$(emulated_cxx) -x c++ -c -o $@ $<
-$(O)/emulated/emulator.o: tests/cuda/emulator.cc
+$(O)/emulated/%.o: tests/cuda/%.cc
 	@mkdir -p $(@D)
 	$(emulated_cxx) -c -o $@ $<
 $(emulated_a): $(emulated_o)

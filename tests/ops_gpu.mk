@@ -14,7 +14,7 @@ $(O)/emulated/bench_gpu: $(O)/tests/gpu/bench_gpu.o $(emulated_a) $(O)/libkvfile
 $(O)/emulated/primitives.o: tests/gpu/primitives.cu
 	@mkdir -p $(@D)
 	$(emulated_cxx) -x c++ -c -o $@ $<
-$(O)/emulated/primitives: $(O)/emulated/primitives.o $(O)/emulated/emulator.o $(O)/libkvfile/dtype.o
+$(O)/emulated/primitives: $(O)/emulated/primitives.o $(emulator_o) $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ -lstdc++ -lm
 
 gpu-tests: all $(gpu_tests) $(O)/tests/unit/ops $(O)/emulated/primitives

@@ -55,7 +55,7 @@ includes_only() {
 }
 
 @test "no source file is longer than 600 lines" {
-	run bash -c "tree_files c h cu py sh bats | xargs wc -l | awk '\$1 > 600 && \$2 != \"total\"'"
+	run bash -c "tree_files c h cu cc py sh bats | xargs wc -l | awk '\$1 > 600 && \$2 != \"total\"'"
 	assert_output ''
 }
 
@@ -93,9 +93,9 @@ includes_only() {
 }
 
 @test "no source file ends without a newline or has blanks at the end of a line" {
-	run bash -c "tree_files c h py sh bats mk | xargs grep -nE '[[:blank:]]\$'"
+	run bash -c "tree_files c h cu cc py sh bats mk | xargs grep -nE '[[:blank:]]\$'"
 	assert_output ''
-	run bash -c "tree_files c h py sh bats mk |
+	run bash -c "tree_files c h cu cc py sh bats mk |
 	    while read -r f; do [ -z \"\$(tail -c 1 \"\$f\")\" ] || echo \"\$f\"; done"
 	assert_output ''
 }

@@ -1,7 +1,7 @@
 /* cuda_runtime.h - stands in for CUDA's own header: kernels compiled for the CPU
  *
  * Sources of gpu/ that are compiled with -Itests/cuda find this file instead of the toolkit's, and
- * run without a GPU. emulator.cc runs a grid one block after another, a block as one fiber for
+ * run without a GPU. The emulator runs a grid one block after another, a block as one fiber for
  * each thread. What that shows and what it cannot show is in README.md beside this file.
  *
  * Only what gpu/ uses is here. Device number 0 resumes threads and blocks in order, 1 in reverse

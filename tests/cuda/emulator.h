@@ -1,0 +1,100 @@
+/* emulator.h - what the files of the emulator share; what kernels and gpu/ see of it is cuda_runtime.h
+ *
+ * emulator_threads.cc  grids, blocks, threads as fibers, barriers, launches
+ * emulator_warps.cc    exchanges within a warp, copies ahead (cp.async)
+ * emulator_memory.cc   device memory, shared memory, pinned memory
+ * emulator_streams.cc  streams, events, copies
+ * emulator_devices.cc  the three devices, errors and how tests bring them about
+ * emulator_cublas.cc   the product that stands for cuBLAS, and the loading of it */
+#ifndef EMULATOR_H
+#define EMULATOR_H
+
+#include <cuda_runtime.h>
+
+#include <setjmp.h>
+
+#include <mutex>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ASAN 1
+#endif
+#endif
+
+namespace emulator {
+
+enum { MAX_THREADS = 1024, MOST_SHARED = 227 << 10 };
+
+/* Programs may have a device for each of several threads: one call or kernel at a time. */
+extern std::recursive_mutex one_at_a_time;
+#define ALONE() std::lock_guard<std::recursive_mutex> alone(emulator::one_at_a_time)
+
+/* ---- threads ---- */
+
+struct fiber {
+	uint3 id;
+	unsigned number, phase;
+	bool live, started;
+	const unsigned *waits;         /* until this is no longer .. */
+	unsigned seen;                 /* .. this */
+	jmp_buf state;
+	void *fake_stack;              /* AddressSanitizer's */
+};
+
+struct barrier {
+	unsigned generation, arrived, expected;
+};
+
+/* The thread that runs */
+extern struct fiber *current;
+
+/* It waits until as many have arrived as are expected. */
+void arrive(struct barrier *);
+
+/* ---- warps ---- */
+
+/* A block of so many threads starts. */
+void start_warps(unsigned threads);
+
+/* ---- memory ---- */
+
+/* Device memory may be touched between the two. */
+void uncover(void);
+void cover(void);
+
+/* Dies when something was written behind a piece of device memory, which must be uncovered */
+void check_margins(void);
+
+/* size bytes for shared memory, full of NaNs; free() */
+void *poisoned(size_t size, size_t align);
+/* What shared() gave to the block is gone. */
+void end_shared(void);
+
+/* Is [p, p + bytes) within one piece of device memory? Dies when only a part is. */
+bool on_device(const void *p, size_t bytes);
+bool is_pinned(const void *p, size_t bytes);
+
+/* The size of a device: $KV_EMULATED_MEMORY MiB, or 16 GiB */
+size_t device_bytes(void);
+/* Bytes of memory, both kinds, that were taken and not given back */
+size_t memory_held(void);
+
+/* ---- streams ---- */
+
+/* What was asked of any stream so far is done. */
+void finish_all(void);
+size_t streams_held(void);
+
+/* ---- devices ---- */
+
+/* The one that calls go to; which threads and blocks go on first is its */
+extern int device;
+
+/* cudaSuccess, or what a test wants */
+cudaError_t failure(void);
+
+} // namespace emulator
+
+#endif

@@ -1,0 +1,138 @@
+/* emulator_cublas.cc - stands for cuBLAS: a plain product, and the loading of the library */
+#include "tests/cuda/emulator.h"
+
+#include <cublas_v2.h>
+#include <dlfcn.h>
+
+#include <vector>
+
+#include "libkvfile/dtype.h"
+
+using namespace emulator;
+
+struct emulated_cublas {
+	cudaStream_t stream;
+};
+
+cublasStatus_t
+cublasCreate_v2(cublasHandle_t *h)
+{
+	*h = new emulated_cublas();
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasDestroy_v2(cublasHandle_t h)
+{
+	delete h;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
+{
+	h->stream = s;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasGetStatusString(cublasStatus_t) { return "not supported by the emulator"; }
+
+cublasStatus_t
+cublasSetWorkspace_v2(cublasHandle_t, void *, size_t)
+{
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* columns columns of p, each of k elements, in f32 and one after another; up to a multiple of
+ * BLOCK zeros follow. */
+static constexpr int BLOCK = 16;
+
+static std::vector<float>
+widened(const void *p, int columns, int k, int ld, cudaDataType_t type)
+{
+	const size_t size = type == CUDA_R_32F ? 4 : 2;
+	std::vector<float> all((size_t)(columns + BLOCK - 1) / BLOCK * BLOCK * k);
+
+	for (int i = 0; i < columns; i++)
+		kv_to_f32(&all[(size_t)i * k], (const char *)p + (size_t)i * ld * size,
+		    type == CUDA_R_32F ? KV_F32 : type == CUDA_R_16BF ? KV_BF16 : KV_F16, (size_t)k);
+	return all;
+}
+
+/* BLOCK columns side by side: of each its first element, its second ... */
+static std::vector<float>
+interleaved(const std::vector<float> &all, int k)
+{
+	std::vector<float> to(all.size());
+
+	for (size_t i = 0; i < all.size(); i++) {
+		const size_t column = i / k, x = i % k;
+
+		to[(column / BLOCK * k + x) * BLOCK + column % BLOCK] = all[i];
+	}
+	return to;
+}
+
+/* Only what gpu/ asks for: a transposed, b not */
+cublasStatus_t
+cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+    const void *alpha, const void *a, cudaDataType_t atype, int lda, const void *b,
+    cudaDataType_t btype, int ldb, const void *beta, void *c, cudaDataType_t ctype, int ldc,
+    cublasComputeType_t, cublasGemmAlgo_t)
+{
+	ALONE();
+	if (ctype != CUDA_R_32F || atype != btype || ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
+		return CUBLAS_STATUS_NOT_SUPPORTED;
+	finish_stream(h->stream);
+	uncover();
+	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);
+	const std::vector<float> wb = widened(b, n, k, ldb, btype);
+	for (int i = 0; i < m; i += BLOCK)
+		for (int j = 0; j < n; j++) {
+			const float *p = &wa[(size_t)i * k], *q = &wb[(size_t)j * k];
+			float *to = (float *)c + (size_t)j * ldc + i, sum[BLOCK] = {};
+
+			for (int x = 0; x < k; x++, p += BLOCK)
+				for (int e = 0; e < BLOCK; e++)
+					sum[e] += p[e] * q[x];
+			for (int e = 0; e < BLOCK && i + e < m; e++)
+				to[e] = *(const float *)alpha * sum[e] +
+				    (*(const float *)beta != 0 ? *(const float *)beta * to[e] : 0);
+		}
+	cover();
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- loading it ---- */
+
+int cublas_missing;
+
+void *
+emulated_dlopen(const char *, int)
+{
+	return cublas_missing ? NULL : (void *)&cublas_missing;
+}
+
+const char *
+emulated_dlerror(void)
+{
+	return "the emulator was told to have no libcublas";
+}
+
+void *
+emulated_dlsym(void *, const char *name)
+{
+	static const struct { const char *name; void *at; } function[] = {
+		{ "cublasCreate_v2", (void *)cublasCreate_v2 },
+		{ "cublasDestroy_v2", (void *)cublasDestroy_v2 },
+		{ "cublasSetStream_v2", (void *)cublasSetStream_v2 },
+		{ "cublasSetWorkspace_v2", (void *)cublasSetWorkspace_v2 },
+		{ "cublasGetStatusString", (void *)cublasGetStatusString },
+		{ "cublasGemmEx", (void *)cublasGemmEx },
+	};
+
+	for (const auto &f : function)
+		if (strcmp(f.name, name) == 0)
+			return f.at;
+	return NULL;
+}

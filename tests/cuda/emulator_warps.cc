@@ -1,0 +1,109 @@
+/* emulator_warps.cc - what the lanes of a warp do together, and copies that a thread does not wait for */
+#include "tests/cuda/emulator.h"
+
+#include <vector>
+
+namespace emulator {
+namespace {
+
+struct warp {
+	struct barrier barrier;
+	unsigned mask, here;           /* of the exchange that is going on */
+	uint32_t slot[2][32][8];
+};
+
+struct warp warps[MAX_THREADS / 32];
+
+/* Copies that a thread has asked for and not waited for: groups of them, the last one open */
+struct ahead {
+	void *to;
+	const void *from;
+	bool there;
+	unsigned group;
+};
+std::vector<struct ahead> copies[MAX_THREADS];
+unsigned groups[MAX_THREADS];
+
+} // namespace
+
+void
+start_warps(unsigned threads)
+{
+	unsigned i;
+
+	for (i = 0; i < (threads + 31) / 32; i++) {
+		warps[i].barrier = {};
+		warps[i].here = 0;
+	}
+	for (i = 0; i < threads; i++) {
+		copies[i].clear();
+		groups[i] = 0;
+	}
+}
+
+void
+sync_warp(unsigned mask)
+{
+	struct warp *w = &warps[current->number / 32];
+
+	if (!(mask >> lane & 1))
+		die("a lane is not in the mask that it gives, %#x", mask);
+	if (w->here == 0) {
+		w->mask = mask;
+		w->barrier.expected = (unsigned)__builtin_popcount(mask);
+	} else if (w->mask != mask)
+		die("lanes of a warp meet with masks %#x and %#x", w->mask, mask);
+	w->here |= 1u << lane;
+	if (w->here == mask)
+		w->here = 0;
+	arrive(&w->barrier);
+}
+
+const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
+{
+	struct warp *w = &warps[current->number / 32];
+	unsigned phase = current->phase ^= 1;
+
+	if (n == 1)                    /* so that it is one move */
+		memcpy(w->slot[phase][lane], mine, 4);
+	else
+		memcpy(w->slot[phase][lane], mine, 4 * (size_t)n);
+	sync_warp(mask);
+	return w->slot[phase];
+}
+
+void
+copy_ahead(void *to, const void *from, bool there)
+{
+	const unsigned t = current->number;
+
+	if ((uintptr_t)to % 16 != 0 || (there && (uintptr_t)from % 16 != 0))
+		die("copy_ahead of 16 bytes from %p to %p", from, to);
+	copies[t].push_back({ to, from, there, groups[t] });
+}
+
+void
+copies_group(void)
+{
+	groups[current->number]++;
+}
+
+void
+copies_wait(int all_but)
+{
+	const unsigned t = current->number;
+	size_t done = 0;
+
+	for (const struct ahead &c : copies[t]) {
+		if (c.group + (unsigned)all_but >= groups[t])
+			break;
+		if (c.there)
+			memcpy(c.to, c.from, 16);
+		else
+			memset(c.to, 0, 16);
+		done++;
+	}
+	copies[t].erase(copies[t].begin(), copies[t].begin() + (ptrdiff_t)done);
+}
+
+} // namespace emulator
