@@ -26,8 +26,9 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 	c->dtype = dtype;
 	c->logged = 1;
 	c->layer = calloc(m->id.layers, sizeof *c->layer);
+	c->pos = calloc(m->id.layers, sizeof *c->pos);
 	c->logged_rows = calloc((size_t)m->id.layers * m->id.kv_heads, sizeof *c->logged_rows);
-	if (c->layer == NULL || c->logged_rows == NULL) {
+	if (c->layer == NULL || c->pos == NULL || c->logged_rows == NULL) {
 		cache_free(c);
 		return NULL;
 	}
@@ -40,12 +41,31 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 		rows->start = calloc(rows->heads, sizeof *rows->start);
 		rows->len = calloc(rows->heads, sizeof *rows->len);
 		rows->room = calloc(rows->heads, sizeof *rows->room);
-		if (rows->start == NULL || rows->len == NULL || rows->room == NULL) {
+		c->pos[l] = calloc(rows->heads, sizeof *c->pos[l]);
+		if (rows->start == NULL || rows->len == NULL || rows->room == NULL ||
+		    c->pos[l] == NULL) {
 			cache_free(c);
 			return NULL;
 		}
 	}
 	return c;
+}
+
+/* What layer l has on the device, and the positions on the host */
+static void
+free_rows(struct cache *c, uint32_t l)
+{
+	struct layer_rows *rows = &c->layer[l];
+
+	c->model->ops->free(c->model->dev, rows->k);
+	c->model->ops->free(c->model->dev, rows->v);
+	c->model->ops->free(c->model->dev, rows->pos);
+	rows->k = rows->v = NULL;
+	rows->pos = NULL;
+	if (c->pos[l] != NULL) {
+		free(c->pos[l][0]);             /* all heads' are one piece */
+		memset(c->pos[l], 0, rows->heads * sizeof *c->pos[l]);
+	}
 }
 
 void
@@ -55,15 +75,12 @@ cache_free(struct cache *c)
 
 	if (c == NULL)
 		return;
-	for (l = 0; c->layer != NULL && l < c->model->id.layers; l++) {
-		struct layer_rows *rows = &c->layer[l];
-
-		c->model->ops->free(c->model->dev, rows->k);
-		c->model->ops->free(c->model->dev, rows->v);
-		c->model->ops->free(c->model->dev, rows->pos);
-		free(rows->start);
-		free(rows->len);
-		free(rows->room);
+	for (l = 0; c->layer != NULL && c->pos != NULL && l < c->model->id.layers; l++) {
+		free_rows(c, l);
+		free(c->layer[l].start);
+		free(c->layer[l].len);
+		free(c->layer[l].room);
+		free(c->pos[l]);
 	}
 	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
 		c->model->ops->free(c->model->dev, c->mass[l].sum);
@@ -72,6 +89,7 @@ cache_free(struct cache *c)
 	free(c->index);
 	free(c->mass);
 	free(c->layer);
+	free(c->pos);
 	free(c->tokens);
 	free(c->logits);
 	free(c->log.data);
@@ -169,6 +187,24 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room
 	return 0;
 }
 
+/* The host's positions: KV head g's begin at start[g]; what there is of them comes along. */
+static int
+resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t total)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	uint32_t *old = c->pos[l][0], *pos = malloc((total + 1) * sizeof *pos), g;
+
+	if (pos == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++) {
+		if (rows->len[g] > 0)
+			memcpy(pos + start[g], c->pos[l][g], rows->len[g] * sizeof *pos);
+		c->pos[l][g] = pos + start[g];
+	}
+	free(old);
+	return 0;
+}
+
 /* Moves a layer into memory with room[g] rows for each head; the rows in use keep their
  * contents. */
 static int
@@ -193,7 +229,8 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
 	to.k = o->alloc(d, total * row);
 	to.v = o->alloc(d, total * row);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
-	if (to.k == NULL || to.v == NULL || to.pos == NULL) {
+	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
+	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0) {
 		o->free(d, to.k);
 		o->free(d, to.v);
 		o->free(d, to.pos);
@@ -268,10 +305,11 @@ cache_reserve(struct cache *c, uint32_t more)
 }
 
 int
-cache_layer_init(struct cache *c, uint32_t l, const uint32_t *len)
+cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 {
 	struct layer_rows *rows = &c->layer[l];
 	uint32_t *room = calloc(rows->heads, sizeof *room);
+	const uint32_t *len = from->count;
 	uint32_t g;
 	int rc = 0;
 
@@ -284,10 +322,33 @@ cache_layer_init(struct cache *c, uint32_t l, const uint32_t *len)
 	}
 	if (rc == 0)
 		rc = resize(c, rows, room);
-	if (rc == 0)
-		memcpy(rows->len, len, rows->heads * sizeof *len);
 	free(room);
+	for (g = 0; rc == 0 && g < rows->heads; g++) {
+		rows->len[g] = len[g];
+		if (len[g] == 0)
+			continue;
+		memcpy(c->pos[l][g], from->pos[g], len[g] * sizeof *rows->pos);
+		c->model->ops->put(c->model->dev, rows->pos + rows->start[g], from->pos[g],
+		    len[g] * sizeof *rows->pos);
+	}
 	return rc;
+}
+
+struct kv_rows
+cache_rows(const struct cache *c, uint32_t l)
+{
+	return (struct kv_rows){ c->layer[l].heads, c->layer[l].len,
+		(const uint32_t *const *)c->pos[l] };
+}
+
+void
+cache_expect(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++)
+		memcpy(c->pos[l][g] + rows->len[g], pos, N * sizeof *pos);
 }
 
 /* The lists of KV head g from row `from` to its last one: what comes there next has received
@@ -310,7 +371,7 @@ cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *
 	struct dev *d = c->model->dev;
 	struct layer_rows *rows = &c->layer[l];
 	size_t row = rows->width * kv_dtype_size(rows->dtype);
-	uint32_t R = c->model->id.query_heads / rows->heads, g, r;
+	uint32_t R = c->model->id.query_heads / rows->heads, g, r, i;
 
 	for (g = 0; g < rows->heads && count[g] == rows->len[g]; g++)
 		;
@@ -326,6 +387,8 @@ cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *
 			o->keep(d, c->mass[l].sum + (g * R + r) * c->mass[l].stride, sizeof(float),
 			    keep[g], count[g]);
 		clear_mass(c, l, g, count[g]);
+		for (i = 0; i < count[g]; i++)
+			c->pos[l][g][i] = c->pos[l][g][keep[g][i]];
 		rows->len[g] = count[g];
 	}
 }
@@ -395,11 +458,7 @@ cache_clear(struct cache *c)
 	for (l = 0; l < m->id.layers; l++) {
 		struct layer_rows *rows = &c->layer[l];
 
-		m->ops->free(m->dev, rows->k);
-		m->ops->free(m->dev, rows->v);
-		m->ops->free(m->dev, rows->pos);
-		rows->k = rows->v = NULL;
-		rows->pos = NULL;
+		free_rows(c, l);
 		memset(rows->len, 0, rows->heads * sizeof *rows->len);
 		memset(rows->room, 0, rows->heads * sizeof *rows->room);
 		drop_indexes(c, l);

@@ -204,6 +204,7 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 		};
 
 		o->project(d, qkv, 3, ws->x, &w->norm, ws->xn, N);
+		cache_expect(c, l, pos, N);
 		o->place(d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
 		if (c->index != NULL)
 			index_extend(&c->index[l], rows);

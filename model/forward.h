@@ -28,6 +28,8 @@ struct cache {
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
 	struct layer_rows *layer;      /* [L] */
+	/* host [L][G] -> [len]: the positions of the rows once more; cache_rows() */
+	uint32_t ***pos;
 	/* rows of room that snapshot_load() leaves in each head; set it before */
 	uint32_t spare;
 	struct received *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
@@ -67,9 +69,14 @@ int cache_retrieve(struct cache *, struct retrieval *);
  * MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
-/* Gives an empty layer len[g] rows (contents to be filled in) and c->spare rows of room.
+/* Gives an empty layer these rows (keys and values to be filled in) and c->spare rows of room.
  * Returns 0, or MODEL_ENOMEM. */
-int cache_layer_init(struct cache *, uint32_t l, const uint32_t *len);
+int cache_layer_init(struct cache *, uint32_t l, const struct kv_rows *);
+/* Which rows layer l has, without a question to the device; valid until rows come or go. */
+struct kv_rows cache_rows(const struct cache *, uint32_t l);
+/* The op that appends rows to layer l is about to be called, with these N positions: from now on
+ * cache_rows() knows them. */
+void cache_expect(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
 /* Drops all rows of layer l but these: of KV head g the row numbers keep[g][0 .. count[g]-1],
  * ascending. In place: what follows the rows in each head becomes room. What they have received
  * (c->mass) stays with them. The layer's indexes go, unless all rows stay. */

@@ -100,20 +100,20 @@ rows_below(const uint32_t *pos, uint32_t n, uint32_t limit)
 	return i;
 }
 
-/* Where the range lies in each KV head of layer l. pos: room for the longest head. */
+/* Where the range lies in each KV head of layer l. */
 static void
 find_rows(struct payment *p, const struct cache *c, uint32_t l, uint32_t sink, uint32_t from,
-    uint32_t to, uint32_t *pos)
+    uint32_t to)
 {
-	const struct layer_rows *rows = &c->layer[l];
+	const struct kv_rows rows = cache_rows(c, l);
 	size_t range;
 	uint32_t g, n;
 
-	for (g = 0; g < rows->heads; g++) {
-		size_t at = (size_t)l * rows->heads + g;
+	for (g = 0; g < rows.heads; g++) {
+		const uint32_t *pos = rows.pos[g];
+		size_t at = (size_t)l * rows.heads + g;
 
 		n = p->stored[at];
-		c->model->ops->get(c->model->dev, pos, rows->pos + rows->start[g], n * sizeof *pos);
 		p->sinks[at] = rows_below(pos, n, sink);
 		p->first[at] = rows_below(pos, n, from);
 		p->end[at] = rows_below(pos, n, to);
@@ -131,18 +131,12 @@ payment_begin(struct payment *p, const struct cache *c, uint32_t sink, uint32_t 
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
-	size_t H = c->model->id.query_heads, heads, most = 0, i, bytes;
-	uint32_t l, *pos;
+	size_t H = c->model->id.query_heads, bytes;
+	uint32_t l;
 
-	heads = (size_t)c->model->id.layers * c->model->id.kv_heads;
-	for (i = 0; i < heads; i++)
-		most = p->stored[i] > most ? p->stored[i] : most;
-	if ((pos = malloc((most + 1) * sizeof *pos)) == NULL)
-		return MODEL_ENOMEM;
 	p->stride = 0;
 	for (l = 0; l < c->model->id.layers; l++)
-		find_rows(p, c, l, sink, from, to, pos);
-	free(pos);
+		find_rows(p, c, l, sink, from, to);
 	bytes = (H * p->stride + 1) * sizeof **p->mass;
 	for (l = 0; l < c->model->id.layers; l++) {
 		o->free(d, p->mass[l]);

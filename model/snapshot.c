@@ -42,19 +42,14 @@ static int
 load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
 	const struct kv_rows *rows;
-	struct layer_rows *to = &c->layer[sec->layer];
-	uint32_t g;
 	int rc = kv_load_rows(r, &rows);
 
 	if (rc != KV_OK)
 		return rc;
-	if (cache_layer_init(c, sec->layer, rows->count) != 0)
+	if (cache_layer_init(c, sec->layer, rows) != 0)
 		return KV_ENOMEM;
 	memcpy(c->logged_rows + (size_t)sec->layer * rows->heads, rows->count,
 	    rows->heads * sizeof *rows->count);
-	for (g = 0; g < rows->heads; g++)
-		c->model->ops->put(c->model->dev, to->pos + to->start[g], rows->pos[g],
-		    rows->count[g] * sizeof *to->pos);
 	if (c->mass != NULL)
 		c->mass[sec->layer].whole = kv_rows_total(rows) == 0;
 	return KV_OK;
@@ -214,42 +209,6 @@ snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 
 /* ---- saving ---- */
 
-/* Positions of a layer as the writer wants them; freed by free_rows(). */
-static int
-host_rows(const struct cache *c, const struct layer_rows *from, struct kv_rows *rows,
-    uint32_t **buffer)
-{
-	const uint32_t **pos = calloc(from->heads, sizeof *pos);
-	uint64_t total = 0;
-	uint32_t g;
-
-	for (g = 0; g < from->heads; g++)
-		total += from->len[g];
-	*buffer = malloc((total + 1) * sizeof **buffer);
-	if (pos == NULL || *buffer == NULL) {
-		free(pos);
-		free(*buffer);
-		return KV_ENOMEM;
-	}
-	for (g = 0, total = 0; g < from->heads; g++) {
-		c->model->ops->get(c->model->dev, *buffer + total, from->pos + from->start[g],
-		    from->len[g] * sizeof **buffer);
-		pos[g] = *buffer + total;
-		total += from->len[g];
-	}
-	rows->heads = from->heads;
-	rows->count = from->len;
-	rows->pos = pos;
-	return KV_OK;
-}
-
-static void
-free_rows(struct kv_rows *rows, uint32_t *buffer)
-{
-	free((void *)rows->pos);
-	free(buffer);
-}
-
 static int
 save_queries(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     uint32_t layer)
@@ -345,13 +304,9 @@ save_indexes(struct kv_writer *w, const struct cache *c, uint32_t l)
 static int
 save_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t l)
 {
-	struct kv_rows rows;
-	uint32_t *positions;
-	int rc = host_rows(c, &c->layer[l], &rows, &positions);
+	const struct kv_rows rows = cache_rows(c, l);
+	int rc = kv_write_rows(w, l, &rows);
 
-	if (rc != KV_OK)
-		return rc;
-	rc = kv_write_rows(w, l, &rows);
 	if (rc == KV_OK && obs != NULL && obs->have > 0)
 		rc = save_queries(w, c, obs, l);
 	if (rc == KV_OK && c->mass != NULL)
@@ -362,7 +317,6 @@ save_layer(struct kv_writer *w, const struct cache *c, const struct observation 
 		rc = save_indexes(w, c, l);
 	if (rc == KV_OK)
 		rc = save_tensor(w, c, l, "VALS");
-	free_rows(&rows, positions);
 	return rc;
 }
 

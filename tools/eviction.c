@@ -46,31 +46,6 @@ eviction_fit(uint32_t layers)
 
 /* ---- a layer, on the host ---- */
 
-/* The positions of layer l; freed by free_rows(). */
-static void
-take_rows(const struct cache *c, const struct layer_rows *from, struct kv_rows *rows)
-{
-	const uint32_t **pos = must_alloc(from->heads, sizeof *pos);
-	uint32_t *at, g;
-
-	rows->heads = from->heads;
-	rows->count = from->len;
-	rows->pos = pos;
-	at = must_alloc(kv_rows_total(rows) + 1, sizeof *at);
-	for (g = 0; g < from->heads; at += from->len[g++]) {
-		c->model->ops->get(c->model->dev, at, from->pos + from->start[g],
-		    from->len[g] * sizeof *at);
-		pos[g] = at;
-	}
-}
-
-static void
-free_rows(struct kv_rows *rows)
-{
-	free((void *)(uintptr_t)rows->pos[0]);
-	free((void *)(uintptr_t)rows->pos);
-}
-
 /* The keys, packed. */
 static void *
 take_keys(const struct cache *c, const struct layer_rows *from, uint64_t total)
@@ -154,11 +129,10 @@ eviction_layer(struct cache *c, uint32_t l, const struct observation *obs)
 {
 	struct evict_input in = { .layer = l, .layers = c->model->id.layers,
 	    .next_position = c->next_position, .tokens = (uint32_t)c->n_tokens };
-	struct kv_rows rows;
+	const struct kv_rows rows = cache_rows(c, l);
 	struct kept kept;
 	float *score;
 
-	take_rows(c, &c->layer[l], &rows);
 	score = method != NULL ? judge(c, l, &rows, obs) : NULL;
 	in.rows = &rows;
 	in.score = score;
@@ -166,7 +140,6 @@ eviction_layer(struct cache *c, uint32_t l, const struct observation *obs)
 	cache_keep(c, l, kept.count, kept.keep);
 	kept_free(&kept);
 	free(score);
-	free_rows(&rows);
 }
 
 void

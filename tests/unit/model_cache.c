@@ -1,4 +1,4 @@
-/* model_cache - rows of a cache that are dropped in place, and the room that is given back
+/* model_cache - rows of a cache that come, are dropped in place, and the room that is given back
  *
  * model_cache DIR, or without DIR the demo model. */
 #include <math.h>
@@ -59,6 +59,26 @@ host(const struct cache *c, const void *at, size_t size)
 	return copy;
 }
 
+/* The host knows the positions that are on the device. */
+static void
+check_positions(const struct cache *c, const char *when)
+{
+	uint32_t l, g, *pos;
+
+	for (l = 0; l < c->model->id.layers; l++) {
+		const struct layer_rows *there = &c->layer[l];
+		const struct kv_rows rows = cache_rows(c, l);
+
+		for (g = 0; g < rows.heads; g++) {
+			check(rows.count[g] == there->len[g], "%s: %u rows", when, rows.count[g]);
+			pos = host(c, there->pos + there->start[g], rows.count[g] * sizeof *pos);
+			check(memcmp(pos, rows.pos[g], rows.count[g] * sizeof *pos) == 0,
+			    "%s: layer %u head %u: other positions", when, l, g);
+			free(pos);
+		}
+	}
+}
+
 /* Rows keep[n] of the old list are the rows of the new one. */
 static void
 check_list(const struct cache *c, const void *old, const void *new, size_t bytes,
@@ -112,6 +132,26 @@ received(const struct cache *c, uint32_t l, uint32_t h)
 	return sum;
 }
 
+/* Rows that are only run leave no trace; and neither do those before a clear. */
+static void
+check_coming_and_going(const struct model *m, struct cache *c, struct workspace *ws)
+{
+	static const uint32_t ids[] = { 3, 1, 4 };
+	struct received *mass = c->mass;
+
+	check_positions(c, "one more");
+	c->mass = NULL;
+	must(run_unstored(m, c, ws, ids, 3, NULL, NULL, err, sizeof err) == 0, "unstored");
+	check_positions(c, "three unstored");
+	must(run_tokens(m, c, ws, ids, 2, NULL, NULL, err, sizeof err) == 0, "two more");
+	check_positions(c, "two more");
+	c->mass = mass;
+	must(cache_clear(c) == 0, "clear");
+	check_positions(c, "clear");
+	must(run_tokens(m, c, ws, ids, 3, NULL, NULL, err, sizeof err) == 0, "anew");
+	check_positions(c, "anew");
+}
+
 /* Each query gives away 1: a row that comes where a dropped one was begins with nothing. */
 static void
 check_next_token(const struct model *m, struct cache *c, struct workspace *ws)
@@ -154,7 +194,9 @@ check_keep(const struct model *m, int trim)
 		    c->layer[l].room[0]);
 		check_layer(whole, c, l, keep, count);
 	}
+	check_positions(c, trim ? "trim" : "keep");
 	check_next_token(m, c, ws);
+	check_coming_and_going(m, c, ws);
 	for (g = 0; g < G; g++)
 		free(keep[g]);
 	free(keep);
