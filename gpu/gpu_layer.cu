@@ -15,15 +15,6 @@ gpu_project(struct dev *d, const struct product *p, uint32_t n, const float *x,
 }
 
 void
-gpu_place(struct dev *d, struct layer_rows *rows, float *q, float *k, const float *v,
-    const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
-{
-	gpu_rope(d, q, pos, freq, N, H, rows->width);
-	gpu_rope(d, k, pos, freq, N, rows->heads, rows->width);
-	gpu_store(d, rows, k, v, pos, N);
-}
-
-void
 gpu_ffn(struct dev *d, float *x, const struct ffn *w, float *xn, float *gate, float *up, uint32_t N)
 {
 	gpu_rmsnorm(d, xn, x, w->norm.w, N, w->gate.in, w->norm.eps);
