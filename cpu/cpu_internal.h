@@ -173,6 +173,8 @@ int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chos
 
 /* Ops of the other files; contracts in model/ops.h */
 void cpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
+void cpu_look_up(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
+void cpu_greatest(struct dev *, uint32_t *, const float *, uint32_t);
 void cpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t,
     float);
 void cpu_matmul(struct dev *, float *, const float *, const struct mat *, const float *,

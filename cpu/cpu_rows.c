@@ -1,4 +1,7 @@
-/* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, store, swiglu */
+/* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, store,
+ * swiglu, greatest */
+#include <math.h>
+
 #include "cpu/cpu_internal.h"
 
 /* What the items of one op read and write; each op uses some of it. Item n is row n. */
@@ -23,25 +26,34 @@ embed_row(void *arg, size_t n, int thread)
 	const struct rows *r = arg;
 	const size_t bytes = r->width * kv_dtype_size(r->table->dtype);
 	const char *row = (const char *)r->table->data + r->tok[n] * bytes;
+	size_t i;
 
 	(void)thread;
-	r->simd->widen(r->y + n * r->width, row, r->table->dtype, r->width);
+	if (r->tok[n] < r->table->out)
+		r->simd->widen(r->y + n * r->width, row, r->table->dtype, r->width);
+	else
+		for (i = 0; i < r->width; i++)
+			r->y[n * r->width + i] = NAN;
+}
+
+void
+cpu_look_up(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
+{
+	struct rows r = { .simd = d->simd, .y = x, .width = table->in, .table = table, .tok = tok };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, embed_row, &r, N, N * r.width);
 }
 
 void
 cpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
 {
-	struct rows r = { .simd = d->simd, .y = x, .width = table->in, .table = table, .tok = tok };
 	uint32_t n;
 
-	if (d->error[0] != '\0')
-		return;
 	for (n = 0; n < N; n++)
-		if (tok[n] >= table->out) {
+		if (tok[n] >= table->out)
 			cpu_fail(d, "embed: token %u of a vocabulary of %u", tok[n], table->out);
-			return;
-		}
-	cpu_run(d, embed_row, &r, N, N * r.width);
+	cpu_look_up(d, x, table, tok, N);
 }
 
 static void
@@ -144,4 +156,19 @@ cpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 
 	if (d->error[0] == '\0')
 		cpu_run(d, swiglu_row, &r, N, N * r.width);
+}
+
+void
+cpu_greatest(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
+{
+	uint32_t best = UINT32_MAX, i;
+	float most = -INFINITY;
+
+	for (i = 0; i < n; i++)
+		if (x[i] > most && x[i] < INFINITY) {
+			most = x[i];
+			best = i;
+		}
+	if (d->error[0] == '\0')
+		*tok = best;
 }

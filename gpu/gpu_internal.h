@@ -5,6 +5,7 @@
  * gpu_memory.cu    allocation, scratch, copies to and from the host, rows that move
  * gpu_weights.cu   weights on their way to the GPU
  * gpu_rows.cu      everything that handles one row at a time
+ * gpu_greatest.cu  the next token
  * gpu_matmul.cu    matrix products; own kernels for few rows
  * gpu_blas.cu      matrix products of many rows: cuBLAS
  * gpu_layer.cu     what a layer does with these
@@ -270,6 +271,8 @@ void gpu_keep(struct dev *, void *, size_t, const uint32_t *, uint32_t);
 void gpu_expect(struct dev *, size_t);
 const void *gpu_weights(struct dev *, const void *, size_t);
 void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
+void gpu_look_up(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
+void gpu_greatest(struct dev *, uint32_t *, const float *, uint32_t);
 void gpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t, float);
 void gpu_rope(
     struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t, uint32_t);

@@ -61,28 +61,27 @@ store_narrow(T *to, const float *from)
 /* A thread for V elements, blockIdx.x the row */
 template <class T, int V>
 static __global__ void __launch_bounds__(THREADS)
-embed(float *x, const T *table, const uint32_t *tok, uint32_t D)
+embed(float *x, const T *table, const uint32_t *tok, uint32_t out, uint32_t D)
 {
-	const uint32_t i = V * (blockIdx.y * THREADS + threadIdx.x);
+	const uint32_t i = V * (blockIdx.y * THREADS + threadIdx.x), row = tok[blockIdx.x];
+	pack<T, V> p = {};
 	float f[V];
 
 	if (i >= D)
 		return;
-	const pack<T, V> p = *(const pack<T, V> *)(table + (size_t)tok[blockIdx.x] * D + i);
+	if (row < out)
+		p = *(const pack<T, V> *)(table + (size_t)row * D + i);
 	for (int e = 0; e < V; e++)
-		f[e] = widen(p.at[e]);
+		f[e] = row < out ? widen(p.at[e]) : NAN;
 	store_floats<V>(x + (size_t)blockIdx.x * D + i, f);
 }
 
 void
-gpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
+gpu_look_up(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
 {
-	const uint32_t *list, D = table->in;
+	const uint32_t D = table->in;
 
-	for (uint32_t n = 0; n < N; n++)
-		if (tok[n] >= table->out)
-			gpu_fail(d, "embed: token %u of a vocabulary of %u", tok[n], table->out);
-	if (N == 0 || (list = (const uint32_t *)gpu_list(d, tok, N * sizeof *tok)) == NULL)
+	if (N == 0 || D == 0)
 		return;
 	with_type(table->dtype, [&](auto t) {
 		using T = decltype(t);
@@ -91,11 +90,23 @@ gpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok,
 
 		if (by_16(d, data, D * sizeof t) && by_16(d, x, D * sizeof *x))
 			LAUNCH(d, (embed<T, V>), dim3(N, parts_of(D, V * THREADS)), THREADS, 0, x,
-			    data, list, D);
+			    data, tok, table->out, D);
 		else
 			LAUNCH(d, (embed<T, 1>), dim3(N, parts_of(D, THREADS)), THREADS, 0, x, data,
-			    list, D);
+			    tok, table->out, D);
 	});
+}
+
+void
+gpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
+{
+	const uint32_t *list;
+
+	for (uint32_t n = 0; n < N; n++)
+		if (tok[n] >= table->out)
+			gpu_fail(d, "embed: token %u of a vocabulary of %u", tok[n], table->out);
+	if (N > 0 && (list = (const uint32_t *)gpu_list(d, tok, N * sizeof *tok)) != NULL)
+		gpu_look_up(d, x, table, list, N);
 }
 
 /* ---- rmsnorm ---- */

@@ -13,20 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/forward_internal.h"
 #include "model/payment.h"
-
-struct workspace {
-	uint32_t rows;                 /* N at most */
-	float *x, *xn;                 /* device [N][D] residual stream, normalised */
-	float *own_x;                  /* device [N][D] x unless workspace_use() says otherwise */
-	float *q, *o;                  /* device [N][H][E] */
-	float *k, *v;                  /* device [N][G][E] */
-	float *gate, *up;              /* device [N][F] */
-	float *lse;                    /* device [N][H] of attention */
-	float *logits;                 /* device [V] */
-	uint32_t *pos;                 /* device [N] */
-	uint32_t *host_pos;            /* host [N] */
-};
 
 struct workspace *
 workspace_new(const struct model *m, uint32_t rows)
@@ -51,9 +39,10 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->lse = m->ops->alloc(m->dev, N * id->query_heads * f);
 	ws->logits = m->ops->alloc(m->dev, id->vocabulary * f);
 	ws->pos = m->ops->alloc(m->dev, N * sizeof *ws->pos);
+	ws->tok = m->ops->alloc(m->dev, sizeof *ws->tok);
 	ws->host_pos = calloc(N, sizeof *ws->host_pos);
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
-	    !ws->lse || !ws->logits || !ws->pos || !ws->host_pos) {
+	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos) {
 		workspace_free(ws, m);
 		return NULL;
 	}
@@ -87,6 +76,7 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->lse);
 	m->ops->free(m->dev, ws->logits);
 	m->ops->free(m->dev, ws->pos);
+	m->ops->free(m->dev, ws->tok);
 	free(ws->host_pos);
 	free(ws);
 }
@@ -186,15 +176,13 @@ keep_queries(const struct model *m, const struct workspace *ws, const struct obs
 }
 
 void
-forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
-    uint32_t N,
-    uint32_t l0, uint32_t l1, const struct observation *obs)
+forward_placed(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+    uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
 {
 	const struct ops *o = m->ops;
 	struct dev *d = m->dev;
 	uint32_t H = m->id.query_heads, l;
 
-	o->put(d, ws->pos, pos, N * sizeof *pos);
 	for (l = l0; l < l1; l++) {
 		const struct model_layer *w = &m->layer[l];
 		struct layer_rows *rows = &c->layer[l];
@@ -224,17 +212,40 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 	}
 }
 
+void
+forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+    uint32_t N,
+    uint32_t l0, uint32_t l1, const struct observation *obs)
+{
+	m->ops->put(m->dev, ws->pos, pos, N * sizeof *pos);
+	forward_placed(m, c, ws, pos, N, l0, l1, obs);
+}
+
+void
+make_logits(const struct model *m, struct workspace *ws, const float *x)
+{
+	const struct product head = { ws->logits, &m->head, NULL };
+
+	m->ops->project(m->dev, &head, 1, x, &m->norm, ws->xn, 1);
+}
+
+int
+get_logits(struct cache *c, const struct workspace *ws)
+{
+	const struct model *m = c->model;
+	size_t bytes = m->id.vocabulary * sizeof *c->logits;
+
+	if (c->logits == NULL && (c->logits = malloc(bytes)) == NULL)
+		return MODEL_ENOMEM;
+	m->ops->get(m->dev, c->logits, ws->logits, bytes);
+	return 0;
+}
+
 int
 last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x)
 {
-	uint32_t V = m->id.vocabulary;
-	const struct product head = { ws->logits, &m->head, NULL };
-
-	if (c->logits == NULL && (c->logits = malloc(V * sizeof *c->logits)) == NULL)
-		return MODEL_ENOMEM;
-	m->ops->project(m->dev, &head, 1, x, &m->norm, ws->xn, 1);
-	m->ops->get(m->dev, c->logits, ws->logits, V * sizeof *c->logits);
-	return 0;
+	make_logits(m, ws, x);
+	return get_logits(c, ws);
 }
 
 /* Runs n tokens from *position on, which goes along, in chunks. The cache has room. */
@@ -266,8 +277,8 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const u
 	return 0;
 }
 
-static int
-reserve(struct cache *c, size_t n, char *err, size_t errlen)
+int
+reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
 {
 	if (n > UINT32_MAX - c->next_position) {
 		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
@@ -286,7 +297,7 @@ run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const u
     size_t n,
     struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
 {
-	int rc = reserve(c, n, err, errlen);
+	int rc = reserve_positions(c, n, err, errlen);
 
 	if (rc == 0 && cache_add_tokens(c, ids, n) != 0) {
 		snprintf(err, errlen, "no memory for %zu more tokens", n);
@@ -332,7 +343,7 @@ run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const
 {
 	uint32_t position = c->next_position, l, g;
 	struct layer_index *index = c->index;
-	int rc = reserve(c, n, err, errlen);
+	int rc = reserve_positions(c, n, err, errlen);
 
 	c->index = NULL;                /* these rows do not stay */
 	if (rc == 0)

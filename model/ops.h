@@ -156,6 +156,9 @@ struct ops {
 	/* x[N][D] f32 <- rows tok[N] (host; each < out) of table[V][D] */
 	void (*embed)(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
 	    uint32_t N);
+	/* The same with ids on the device, tok[N]. One that is not < out gives a row of NaN. */
+	void (*look_up)(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
+	    uint32_t N);
 	/* y[N][D] <- x[n] * w[D] / sqrt(mean(x[n]^2) + eps); y may be x */
 	void (*rmsnorm)(struct dev *, float *y, const float *x, const float *w, uint32_t N,
 	    uint32_t D, float eps);
@@ -212,6 +215,9 @@ struct ops {
 	void (*window_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const struct layer_rows *, const struct layer_rows *own, const uint32_t *qpos,
 	    uint32_t W, uint32_t H, enum over);
+	/* *tok (device) <- the lowest i of the greatest finite x[i] (device), i < n; 0 and -0 are
+	 * equal. UINT32_MAX: none is finite. */
+	void (*greatest)(struct dev *, uint32_t *tok, const float *x, uint32_t n);
 	/* ---- retrieval: one query row, q[H][E] (device, f32, after rotary embedding); it sees
 	 * all rows. Scores are logits, divided by sqrt(E), of query head h with KV head h/R ---- */
 

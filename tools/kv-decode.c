@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/decoder.h"
 #include "model/forward.h"
 #include "model/tokenizer.h"
 #include "tools/engine.h"
@@ -224,21 +225,45 @@ evict_rows(struct cache *c, const struct observation *obs)
 		die(EXIT_RUN, "no memory for the event log");
 }
 
+/* Runs the token id. The next one <- the likeliest, when r chooses it; else c->logits tell. */
+static uint32_t
+run(const struct engine *e, struct cache *c, struct workspace *ws, struct decoder *r,
+    struct observation *obs, uint32_t id)
+{
+	uint32_t next = 0;
+	char err[512];
+	int rc;
+
+	if (r != NULL)
+		rc = decoder_run(r, id, obs, &next, err, sizeof err);
+	else
+		rc = run_tokens(e->model, c, ws, &id, 1, obs, NULL, err, sizeof err);
+	if (rc != 0)
+		die(EXIT_RUN, "%s", err);
+	if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
+		die(EXIT_RUN, "position %u: no memory for the event log", c->next_position);
+	return next;
+}
+
 /* Generates and prints. Every token that is printed, the last one too when the snapshot is
- * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree. */
+ * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree.
+ * At temperature 0 the device chooses, and logits come to the host at the end only. */
 static uint32_t
 generate(const struct engine *e, struct cache *c, struct workspace *ws, struct observation *obs,
     int keep)
 {
 	struct sampler s = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
+	struct decoder *r = temperature > 0 ? NULL : decoder_new(c, ws);
 	struct printer p = { 0 };
-	uint32_t n, id;
-	char err[512];
+	uint32_t n, id = 0;
 	int stopped = 0;
 
+	if (temperature == 0 && r == NULL)
+		die(EXIT_RUN, "no memory to run the model");
 	sampler_seed(&s, seed);
 	for (n = 0; n < limit && !stopped; n++) {
-		id = sample(&s, c->logits, e->model->id.vocabulary);
+		if (n == 0 || r == NULL)
+			id = sample(&s, c->logits, e->model->id.vocabulary);
 		if (id == UINT32_MAX)
 			die(EXIT_RUN, "position %u: no logit is finite", c->next_position);
 		if (!ignore_eos && is_eos(e->model, id))
@@ -246,16 +271,15 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, struct o
 		stopped = print_token(&p, e->tokenizer, id);
 		if (!keep && (stopped || n + 1 == limit))
 			continue;
-		if (run_tokens(e->model, c, ws, &id, 1, obs, NULL, err, sizeof err) != 0)
-			die(EXIT_RUN, "%s", err);
-		if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
-			die(EXIT_RUN, "position %u: no memory for the event log",
-			    c->next_position);
+		id = run(e, c, ws, r, obs, id);
 		if (evict != NULL)
 			evict_rows(c, obs);
 		growth_take(c);
 	}
 	print_rest(&p);
+	if (keep && r != NULL && decoder_logits(r) != 0)
+		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
+	decoder_free(r);
 	free(p.held);
 	return n;
 }

@@ -346,7 +346,7 @@ main(int argc, char *argv[])
 		void (*run)(void);
 	} part[] = {
 		{ "memory", test_memory_ops }, { "rows", test_rows }, { "matmul", test_matmuls },
-		{ "layer", test_layer },
+		{ "layer", test_layer }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
 		{ "mass", test_mass }, { "choose", test_choosing }, { "index", test_indexes },
 	};
@@ -356,7 +356,7 @@ main(int argc, char *argv[])
 	open_devices();
 #ifdef __SANITIZE_ADDRESS__
 	if (emulated())                /* the others take ten minutes: by name only */
-		unnamed = 6;
+		unnamed = 7;
 #endif
 	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
 		named = argc == 1 + verbose && i < unnamed;

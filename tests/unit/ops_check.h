@@ -61,6 +61,7 @@ float *from_device(struct device *, const void *p, size_t n);
 void test_memory_ops(void);                                 /* ops_memory.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_layer(void);                                      /* ops_layer.c */
+void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_mass(void);
 void test_choosing(void);                                   /* ops_choose.c */

@@ -1,0 +1,34 @@
+/* forward_internal.h - what forward.c and decoder.c share */
+#ifndef KVPIPE_FORWARD_INTERNAL_H
+#define KVPIPE_FORWARD_INTERNAL_H
+
+#include "model/forward.h"
+
+struct workspace {
+	uint32_t rows;                 /* N at most */
+	float *x, *xn;                 /* device [N][D] residual stream, normalised */
+	float *own_x;                  /* device [N][D] x unless workspace_use() says otherwise */
+	float *q, *o;                  /* device [N][H][E] */
+	float *k, *v;                  /* device [N][G][E] */
+	float *gate, *up;              /* device [N][F] */
+	float *lse;                    /* device [N][H] of attention */
+	float *logits;                 /* device [V] */
+	uint32_t *pos;                 /* device [N] */
+	uint32_t *tok;                 /* device [1] the token that was chosen last (decoder.c) */
+	uint32_t *host_pos;            /* host [N] */
+};
+
+
+/* forward() with the positions in ws->pos already; pos is for the observation. */
+void forward_placed(const struct model *m, struct cache *c, struct workspace *ws,
+    const uint32_t *pos, uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
+
+/* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
+int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
+
+/* ws->logits <- the model's opinion after a row x[D] (device) */
+void make_logits(const struct model *m, struct workspace *ws, const float *x);
+/* c->logits <- ws->logits. Returns 0, or MODEL_ENOMEM. */
+int get_logits(struct cache *c, const struct workspace *ws);
+
+#endif
