@@ -6,8 +6,9 @@
  * gpu_weights.cu   weights on their way to the GPU
  * gpu_rows.cu      everything that handles one row at a time
  * gpu_greatest.cu  the next token
- * gpu_matmul.cu    matrix products; own kernels for few rows
- * gpu_blas.cu      matrix products of many rows: cuBLAS
+ * gpu_matmul.cu    matrix products
+ * gpu_few.cu       of few rows
+ * gpu_blas.cu      of many rows: cuBLAS
  * gpu_layer.cu     what a layer does with these
  * gpu_attend.cu    attention of many queries, on tensor cores
  * gpu_attend_plain.cu   the same without: any shape and type
@@ -116,6 +117,20 @@ gpu_forget(struct dev *d)
 {
 	d->narrowed.x = NULL;
 }
+
+/* 0, and a failure, where a product would have too many rows or columns */
+int gpu_product_fits(struct dev *, const struct mat *w, uint32_t N);
+
+/* gpu_few.cu: n products of at most FEW_ROWS rows of x, or where norm is not NULL of rmsnorm() of
+ * these; in one launch where weights are of one type */
+enum { FEW_ROWS = 8 };
+enum outcome {
+	SUMS,                        /* y <- */
+	SUMS_ADDED,                  /* y += */
+	SUMS_GATED                   /* of two: p[0].y <- silu(the first) * the second */
+};
+void gpu_few(struct dev *, const struct product *p, uint32_t n, const float *x,
+    const struct norm *, uint32_t N, enum outcome);
 
 /* gpu_blas.cu: matmul() of many rows */
 void gpu_blas_matmul(

@@ -350,7 +350,7 @@ struct placing {
 	const float *k, *v;          /* [N][G][E] */
 	const uint32_t *pos;
 	const double *freq;
-	uint32_t H, line;            /* heads of queries; of all, without values where to.v is NULL */
+	uint32_t H, line;            /* of queries; all, without values where to.v is NULL */
 	uint32_t each;               /* heads of one block */
 };
 
