@@ -2,6 +2,7 @@
 
 gpu_tests = $(patsubst %,$(O)/tests/gpu/%,bench_gpu primitives)
 emulated_tests = $(patsubst %,$(O)/emulated/%,bench_gpu primitives)
+test_programs += $(emulated_tests)
 
 $(O)/tests/gpu/bench_gpu: $(O)/tests/gpu/bench_gpu.o $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)

@@ -1,7 +1,7 @@
 /* bench_gpu.c - how fast the ops of the CUDA backend are, one JSON object a line
  *
  * bench_gpu [--tiny] [part ...]: parts attend, decode, mass, retrieve, top, matmul, memory. --tiny:
- * small shapes, so that the program itself can be tried on the emulator.
+ * small shapes and one call of each, so that the program itself can be tried on the emulator.
  *
  * An op is called until 50 ms have gone by, at least 5 times, after two calls that warm up; the
  * clock is read before the first and after a sync behind the last, so launches that the GPU
@@ -83,15 +83,18 @@ ascending(const void *a, const void *b)
 static double
 report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop)
 {
+	const int rounds = tiny ? 1 : ROUNDS, least = tiny ? 1 : LEAST_CALLS;
 	double t[ROUNDS], from;
 	int calls, r;
 
-	call(arg, 0);
-	call(arg, 1);
-	sync_or_die(what);
-	for (r = 0; r < ROUNDS; r++) {
+	if (!tiny) {
+		call(arg, 0);
+		call(arg, 1);
+		sync_or_die(what);
+	}
+	for (r = 0; r < rounds; r++) {
 		from = now();
-		for (calls = 0; calls < LEAST_CALLS || now() - from < (tiny ? 0 : 0.05); calls++) {
+		for (calls = 0; calls < least || (!tiny && now() - from < 0.05); calls++) {
 			call(arg, calls);
 			if (calls % 64 == 63)        /* the queue must not run away */
 				o->sync(dev);
@@ -99,12 +102,12 @@ report(const char *what, void (*call)(void *, int), void *arg, double bytes, dou
 		sync_or_die(what);
 		t[r] = (now() - from) / calls;
 	}
-	qsort(t, ROUNDS, sizeof *t, ascending);
+	qsort(t, (size_t)rounds, sizeof *t, ascending);
 	printf("{\"what\": \"%s\", \"us\": %.2f, \"least\": %.2f, \"most\": %.2f, "
-	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f}\n", what, t[ROUNDS / 2] * 1e6, t[0] * 1e6,
-	    t[ROUNDS - 1] * 1e6, bytes / t[ROUNDS / 2] * 1e-9, flop / t[ROUNDS / 2] * 1e-12);
+	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f}\n", what, t[rounds / 2] * 1e6, t[0] * 1e6,
+	    t[rounds - 1] * 1e6, bytes / t[rounds / 2] * 1e-9, flop / t[rounds / 2] * 1e-12);
 	fflush(stdout);
-	return t[ROUNDS / 2];
+	return t[rounds / 2];
 }
 
 /* ---- a layer of cache and queries ---- */
@@ -293,7 +296,7 @@ bench_attend(void)
 
 	for (e = 0; e < 2; e++)
 		for (i = 0; i < 3; i++) {
-			const uint32_t N = tiny ? 128 : lengths[i];
+			const uint32_t N = tiny ? 80 : lengths[i];
 
 			l = make_layer(32, 8, widths[e], N, N);
 			snprintf(what, sizeof what, "attend prefill 32/8 E %u N %u", widths[e], N);
@@ -343,12 +346,42 @@ bench_mass(void)
 	l->host = malloc((size_t)32 * S * sizeof *l->host);
 	report("window_mass W 32, 32/8 E 128", call_window, l, 2.0 * 8 * S * 128, 0);
 	free_layer(l);
-	l = make_layer(32, 8, 128, S, tiny ? 128 : S);
+	l = make_layer(32, 8, 128, S, tiny ? 80 : S);
 	l->mass = fill((size_t)32 * S, KV_F32, 0);
 	attend = report("attend, of all rows", call_attend, l, 0, 2.0 * 32 * 128 * S * S);
 	printf("{\"what\": \"attend_mass / attend\", \"ratio\": %.3f}\n",
 	    report("attend_mass, of all rows", call_mass, l, 0, 1.0 * 32 * 128 * S * S) / attend);
 	free_layer(l);
+}
+
+/* A layer and its 1-bit keys, u rows to an entry of so many bytes, of which k rows of each KV head
+ * are chosen */
+static struct layer *
+make_retrieval(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t u, uint32_t k, size_t entry)
+{
+	struct layer *l = make_layer(H, G, E, S, 1);
+	uint32_t g;
+	int c;
+
+	for (c = 0; c < l->copies; c++) {
+		struct entries *b = &l->bits[c];
+
+		*b = (struct entries){ .data = room(G * (S / u) * entry), .bytes = entry,
+			.start = malloc(G * sizeof *b->start), .len = calloc(G, sizeof *b->len),
+			.room = malloc(G * sizeof *b->room), .heads = G, .width = E, .rows = u };
+		for (g = 0; g < G; g++) {
+			b->start[g] = (uint64_t)g * (S / u);
+			b->room[g] = S / u;
+		}
+		o->pack_bits(dev, b, &l->rows[c]);
+	}
+	l->score = room((size_t)H * S * 4);
+	l->joint = room((size_t)H * S * 4);
+	l->chosen = (struct chosen){ .at = room((size_t)G * S * 4), .stride = S,
+		.n = malloc(G * sizeof *l->chosen.n), .rows = 1 };
+	for (g = 0; g < G; g++)
+		l->chosen.n[g] = k;
+	return l;
 }
 
 static void
@@ -358,48 +391,36 @@ bench_retrieve(void)
 		uint32_t H, G, S;
 	} shape[] = { { 32, 32, 32768 }, { 32, 8, 32768 }, { 32, 8, 131072 } };
 	const uint32_t E = 128, u = 32;
-	size_t i;
-	uint32_t g;
-	int c;
+	const size_t entry = E * 4 + E * u / 8;
+	size_t i, n;
 
 	for (i = 0; i < 3; i++) {
 		const uint32_t H = shape[i].H, G = shape[i].G, S = tiny ? 320 : shape[i].S,
 			k = (uint32_t)(S * 0.11);
-		struct layer *l = make_layer(H, G, E, S, 1);
-		const double entry = E * 4 + E * u / 8.0, index = (double)G * S / u * entry,
-			read = index + (double)G * k * E * 4;
-		double full, fier;
+		const double row = E * 4.0, index = (double)G * (S / u) * (double)entry;
+		/* in the order of a step; each needs what those before it have left */
+		const struct {
+			const char *name;
+			void (*call)(void *, int);
+			double bytes;
+		} op[] = {
+			{ "attend", call_attend, G * S * row },
+			{ "FIER", call_fier, index + G * k * row },
+			{ "bits_scores", call_scores, index },
+			{ "join", call_join, 4.0 * (H + G) * S },
+			{ "top", call_top, 4.0 * G * S },
+			{ "attend_chosen", call_chosen, G * k * row },
+		};
+		struct layer *l = make_retrieval(H, G, E, S, u, k, entry);
+		double t[6];
 		char what[80];
 
-		for (c = 0; c < l->copies; c++) {
-			struct entries *b = &l->bits[c];
-
-			*b = (struct entries){ .data = room((size_t)(G * (S / u) * entry)),
-				.bytes = (size_t)entry, .start = malloc(G * sizeof *b->start),
-				.len = calloc(G, sizeof *b->len), .room = malloc(G * sizeof *b->room),
-				.heads = G, .width = E, .rows = u };
-			for (g = 0; g < G; g++) {
-				b->start[g] = (uint64_t)g * (S / u);
-				b->room[g] = S / u;
-			}
-			o->pack_bits(dev, b, &l->rows[c]);
+		for (n = 0; n < 6; n++) {
+			snprintf(what, sizeof what, "%u/%u S %u, %u rows: %s", H, G, S, k, op[n].name);
+			t[n] = report(what, op[n].call, l, op[n].bytes, 0);
 		}
-		l->score = room((size_t)H * S * 4);
-		l->joint = room((size_t)H * S * 4);
-		l->chosen = (struct chosen){ .at = room((size_t)G * S * 4), .stride = S,
-			.n = malloc(G * sizeof *l->chosen.n), .rows = 1 };
-		for (g = 0; g < G; g++)
-			l->chosen.n[g] = k;
-		snprintf(what, sizeof what, "%u/%u S %u: attend", H, G, S);
-		full = report(what, call_attend, l, 4.0 * G * S * E, 0);
-		snprintf(what, sizeof what, "%u/%u S %u: FIER, %u rows", H, G, S, k);
-		fier = report(what, call_fier, l, read, 0);
-		printf("{\"what\": \"%u/%u S %u: attend / FIER\", \"ratio\": %.3f}\n", H, G, S,
-		    full / fier);
-		report("  bits_scores", call_scores, l, index, 0);
-		report("  join", call_join, l, 4.0 * (H + G) * S, 0);
-		report("  top", call_top, l, 4.0 * G * S, 0);
-		report("  attend_chosen", call_chosen, l, 4.0 * G * k * E, 0);
+		printf("{\"what\": \"%u/%u S %u, %u rows: attend / FIER\", \"ratio\": %.3f}\n", H,
+		    G, S, k, t[0] / t[1]);
 		free_layer(l);
 	}
 }
@@ -432,7 +453,7 @@ bench_top(void)
 	}
 }
 
-struct product {
+struct multiplied {
 	float *x, *y;
 	struct mat w[MOST_COPIES];
 	uint32_t N;
@@ -442,7 +463,7 @@ struct product {
 static void
 call_matmul(void *arg, int i)
 {
-	struct product *p = arg;
+	struct multiplied *p = arg;
 
 	o->matmul(dev, p->y, p->x, &p->w[i % p->copies], NULL, p->N, 0);
 }
@@ -462,7 +483,7 @@ bench_matmul(void)
 		for (s = 0; s < 5; s++) {
 			const uint32_t in = tiny ? 64 : shape[s].in, out = tiny ? 100 : shape[s].out;
 			const size_t bytes = (size_t)in * out * 2;
-			struct product p = { .N = tiny ? N[n] % 100 : N[n] };
+			struct multiplied p = { .N = tiny ? N[n] % 100 : N[n] };
 			int c;
 
 			if (s == 4 && n > 0)

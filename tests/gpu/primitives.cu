@@ -147,9 +147,10 @@ main(void)
 	struct dev dev = {}, *d = &dev;
 	uint32_t host[WORDS], *in, *out;
 
-	if (cudaMalloc((void **)&in, sizeof host) != cudaSuccess ||
+	if (cudaStreamCreateWithFlags(&dev.stream, cudaStreamNonBlocking) != cudaSuccess ||
+	    cudaMalloc((void **)&in, sizeof host) != cudaSuccess ||
 	    cudaMalloc((void **)&out, sizeof host) != cudaSuccess) {
-		fprintf(stderr, "no memory on a GPU\n");
+		fprintf(stderr, "primitives: no GPU, or no memory on it\n");
 		return 1;
 	}
 	for (uint32_t i = 0; i < WORDS; i++)
@@ -167,5 +168,8 @@ main(void)
 	print(d, "copy_ahead", out, 256);
 	LAUNCH(d, scalars, 1, 32, 0, out, in);
 	print(d, "scalars", out, 288);
+	cudaStreamDestroy(dev.stream);
+	cudaFree(in);
+	cudaFree(out);
 	return 0;
 }

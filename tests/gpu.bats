@@ -1,0 +1,56 @@
+#!/usr/bin/env bats
+# tests/gpu/run.sh, which is for machines with a GPU, on the emulator: so that the script, its benchmarks and its comparisons work when
+# there is one
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	export NO_BUILD=1
+}
+
+# stages STAGE ...: on the emulator, into the folder out
+stages() {
+	run sh "$ROOT/tests/gpu/run.sh" -e -b "$O" -o out "$@"
+}
+
+@test "run.sh: primitives, ops, pipelines on both devices, benchmarks, and one table of all" {
+	[ "${SAN:-}" != 1 ] || skip "slow under AddressSanitizer"
+	METHODS='snapkv h2o-decode fier' stages environment build primitives ops pipelines bench sanitizer
+	assert_success
+	for stage in environment primitives ops pipelines bench; do
+		assert_line --regexp "^$stage +[0-9]+ s  passed$"
+	done
+	assert_line --regexp '^build +0 s  skip: NO_BUILD is set$'
+	assert_line --regexp '^sanitizer +0 s  skip: not on the emulator$'
+	assert_line --regexp '^attend decode 32/8 E 128 S 300 .*$'
+	assert_line --regexp '^attend_mass / attend +[0-9.]+  \(bench\)$'
+	run cat out/pipelines.log
+	assert_line --regexp '^same +fier +100\.00 .* K742$'
+	assert_line --regexp '^prefill: output error 0\.00[0-9]*, mass 1\.0'
+	assert_line --regexp '^keydiff: 2[0-9]* rows kept on both devices'
+}
+
+@test "run.sh: a GPU that scores otherwise fails the stage pipelines" {
+	mkdir -p broken/emulated
+	ln -s "$O"/kv-* broken
+	ln -s "$O"/emulated/kv-* broken/emulated
+	rm broken/emulated/kv-score
+	cat >broken/emulated/kv-score <<-END
+		#!/bin/sh
+		[ "\${KV_DEVICE:-}" != cuda ] || set -- --method recent --sink 0
+		exec "$O/emulated/kv-score" "\$@"
+	END
+	chmod +x broken/emulated/kv-score
+	O=$PWD/broken METHODS=laq stages pipelines
+	assert_failure 1
+	assert_line --regexp '^pipelines .* FAILED: exit 1$'
+	run cat out/pipelines.log
+	assert_line --regexp '^DIFFERENT +laq .* K742$'
+}
+
+@test "run.sh: a stage that finds no time left is skipped" {
+	stages -t 0 environment
+	assert_success
+	assert_line --regexp '^environment +0 s  skip: no time left$'
+}
