@@ -52,9 +52,8 @@ template <class T> struct same { typedef T type; };
 #else
 #define LAUNCH(d, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, NULL, (shared))) { \
-		emulator::finish_stream((d)->stream); \
-		emulator::launch(#kernel, (grid), (block), (shared), \
-		    [&] { (kernel)(__VA_ARGS__); }); \
+		emulator::launch((d)->stream, #kernel, (grid), (block), (shared), (kernel), \
+		    __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
 #define DYN_SHARED(T, name) T *const name = reinterpret_cast<T *>(emulator::dynamic_shared)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <functional>
 #include <type_traits>
 
 #define CUDA_EMULATED 1
@@ -80,14 +81,18 @@ void copies_group(void);
 void copies_wait(int all_but);
 /* What was asked of a stream so far is done. */
 void finish_stream(struct emulated_stream *);
-void launch(const char *name, dim3 grid, dim3 block, size_t dynamic, void (*body)(void *), void *arg);
+/* Now, or when the stream is being captured in each launch of the graph */
+void launch(struct emulated_stream *, const char *name, dim3 grid, dim3 block, size_t dynamic,
+    std::function<void(void)> &&body);
 
-template <class F>
+/* Arguments are copied, as they are for a GPU. */
+template <class... P>
 void
-launch(const char *name, dim3 grid, dim3 block, size_t dynamic, F &&body)
+launch(struct emulated_stream *s, const char *name, dim3 grid, dim3 block, size_t dynamic,
+    void (*kernel)(P...), std::type_identity_t<P>... args)
 {
-	launch(name, grid, block, dynamic,
-	    [](void *p) { (*static_cast<std::remove_reference_t<F> *>(p))(); }, &body);
+	launch(s, name, grid, block, dynamic,
+	    std::function<void(void)>([kernel, args...] { kernel(args...); }));
 }
 
 template <class T>
@@ -220,17 +225,22 @@ template <class T> T max(T a, T b) { return a < b ? b : a; }
 enum cudaError_t {
 	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
 	cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
-	cudaErrorUnknown = 999,
+	cudaErrorNotSupported = 801, cudaErrorStreamCaptureUnsupported = 900,
+	cudaErrorStreamCaptureInvalidated = 901, cudaErrorStreamCaptureIsolation = 905,
+	cudaErrorCapturedEvent = 907, cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
 	cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
 	cudaMemcpyDeviceToDevice, cudaMemcpyDefault,
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 
 typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
+typedef struct emulated_graph *cudaGraph_t;
+typedef struct emulated_graph_exec *cudaGraphExec_t;
 
 struct cudaDeviceProp {
 	char name[256];
@@ -261,6 +271,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned);
 cudaError_t cudaEventDestroy(cudaEvent_t);
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
 cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *, cudaGraph_t, unsigned long long = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
 
 template <class F>
 cudaError_t

@@ -4,6 +4,7 @@
  * emulator_warps.cc    exchanges within a warp, copies ahead (cp.async)
  * emulator_memory.cc   device memory, shared memory, pinned memory
  * emulator_streams.cc  streams, events, copies
+ * emulator_graphs.cc   streams that are captured, graphs
  * emulator_devices.cc  the three devices, errors and how tests bring them about
  * emulator_cublas.cc   the product that stands for cuBLAS, and the loading of it */
 #ifndef EMULATOR_H
@@ -53,6 +54,9 @@ extern struct fiber *current;
 /* It waits until as many have arrived as are expected. */
 void arrive(struct barrier *);
 
+void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic,
+    const std::function<void(void)> &body);
+
 /* ---- warps ---- */
 
 /* A block of so many threads starts. */
@@ -86,6 +90,16 @@ size_t memory_held(void);
 /* What was asked of any stream so far is done. */
 void finish_all(void);
 size_t streams_held(void);
+
+/* ---- graphs ---- */
+
+/* Is the stream being captured? */
+bool capturing(cudaStream_t);
+/* Work for it goes to the graph; an error when the capture has been broken. */
+cudaError_t take_down(std::function<void(void)> &&);
+/* A call that breaks this thread's capture, and the error that it returns then; else cudaSuccess. */
+cudaError_t breaks_capture(cudaError_t);
+size_t graphs_held(void);
 
 /* ---- devices ---- */
 

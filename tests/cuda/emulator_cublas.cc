@@ -83,6 +83,8 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
 	ALONE();
 	if (ctype != CUDA_R_32F || atype != btype || ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
+	if (capturing(h->stream))
+		die("a product of cuBLAS in a graph");      /* could be; nobody does it yet */
 	finish_stream(h->stream);
 	uncover();
 	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);

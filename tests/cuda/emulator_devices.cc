@@ -14,12 +14,12 @@ extern "C" const int cuda_emulated = 1;
 /* The so-manyth call from now on that can fail does; 0: none. */
 extern "C" { int cuda_emulated_failure; }
 
-/* What was taken and not given back: bytes of memory, and streams */
+/* What was taken and not given back: bytes of memory, streams and graphs */
 extern "C" size_t
 cuda_emulated_held(void)
 {
 	ALONE();
-	return memory_held() + streams_held();
+	return memory_held() + streams_held() + graphs_held();
 }
 
 cudaError_t
@@ -39,13 +39,17 @@ cudaGetErrorName(cudaError_t e)
 	case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
 	case cudaErrorNoDevice: return "cudaErrorNoDevice";
 	case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+	case cudaErrorNotSupported: return "cudaErrorNotSupported";
+	case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+	case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+	case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+	case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
 	case cudaErrorUnknown: return "cudaErrorUnknown";
 	}
 	return "unknown";
 }
 
 const char *cudaGetErrorString(cudaError_t e) { return cudaGetErrorName(e); }
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int *v) { *v = 13000; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *v) { *v = 13000; return cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int *n) { *n = 3; return cudaSuccess; }

@@ -188,6 +188,8 @@ cudaMalloc(void **p, size_t bytes)
 	char *at;
 
 	*p = NULL;
+	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
 	if (bytes == 0)
 		return cudaSuccess;
 	if (bytes > device_bytes() || in_use > device_bytes() - bytes || failure())
@@ -223,6 +225,8 @@ cudaFree(void *p)
 	ALONE();
 	if (p == NULL)
 		return cudaSuccess;
+	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
 	finish_all();
 	auto found = pieces.find((char *)p);
 	if (found == pieces.end())
@@ -239,6 +243,8 @@ cudaMallocHost(void **p, size_t bytes)
 {
 	ALONE();
 	*p = NULL;
+	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
 	if (failure() || (*p = malloc(bytes)) == NULL)
 		return cudaErrorMemoryAllocation;
 	pinned[(char *)*p] = bytes;
@@ -249,6 +255,8 @@ cudaError_t
 cudaFreeHost(void *p)
 {
 	ALONE();
+	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
 	finish_all();
 	if (p != NULL && pinned.erase((char *)p) == 0)
 		die("cudaFreeHost(%p): not allocated", p);

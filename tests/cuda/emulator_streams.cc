@@ -22,12 +22,24 @@ struct emulated_stream {
 
 struct emulated_event {
 	cudaStream_t stream;           /* NULL: not recorded yet */
+	bool captured;                 /* the last time into a graph */
 	uint64_t until;
 };
 
 using namespace emulator;
 
 static std::set<cudaStream_t> streams;
+
+static void
+carry_out(const struct pending &p)
+{
+	uncover();
+	if (p.from != NULL)
+		memcpy(p.to, p.from, p.bytes);
+	else
+		memset(p.to, p.byte, p.bytes);
+	cover();
+}
 
 static void
 finish(cudaStream_t s, uint64_t until)
@@ -42,12 +54,7 @@ finish(cudaStream_t s, uint64_t until)
 				finish(p.stream, p.until);
 			continue;
 		}
-		uncover();
-		if (p.from != NULL)
-			memcpy(p.to, p.from, p.bytes);
-		else
-			memset(p.to, p.byte, p.bytes);
-		cover();
+		carry_out(p);
 	}
 }
 
@@ -97,10 +104,16 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 	    (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
 	    from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
 		die("copy of the wrong kind, %d", (int)kind);
+	const bool at_once = (!to_device && !is_pinned(to, bytes)) ||
+	    (!from_device && !is_pinned(from, bytes));
+	const struct pending copy = { .to = to, .from = from, .bytes = bytes };
+	if (capturing(s))
+		return at_once ? breaks_capture(cudaErrorStreamCaptureUnsupported) :
+		    take_down([copy] { carry_out(copy); });
 	if (from_device && !to_device && is_pinned(to, bytes))
 		memset(to, 0xff, bytes);
-	enqueue(s, { .to = to, .from = from, .bytes = bytes });
-	if ((!to_device && !is_pinned(to, bytes)) || (!from_device && !is_pinned(from, bytes)))
+	enqueue(s, copy);
+	if (at_once)
 		finish(s, UINT64_MAX);
 	return cudaSuccess;
 }
@@ -115,7 +128,10 @@ cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 		return cudaSuccess;
 	if (!on_device(p, bytes))
 		die("memset of host memory");
-	enqueue(s, { .to = p, .bytes = bytes, .byte = byte });
+	const struct pending set = { .to = p, .bytes = bytes, .byte = byte };
+	if (capturing(s))
+		return take_down([set] { carry_out(set); });
+	enqueue(s, set);
 	return cudaSuccess;
 }
 
@@ -134,6 +150,8 @@ cudaError_t
 cudaStreamDestroy(cudaStream_t s)
 {
 	ALONE();
+	if (capturing(s))
+		die("a stream is destroyed while it is captured");
 	finish_all();
 	if (streams.erase(s) == 0)
 		die("a stream that is not there is destroyed");
@@ -145,6 +163,8 @@ cudaError_t
 cudaStreamSynchronize(cudaStream_t s)
 {
 	ALONE();
+	if (capturing(s))
+		return breaks_capture(cudaErrorStreamCaptureUnsupported);
 	finish(s, UINT64_MAX);
 	return failure();
 }
@@ -153,6 +173,10 @@ cudaError_t
 cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
 	ALONE();
+	if (capturing(s) && !e->captured)
+		return breaks_capture(cudaErrorStreamCaptureIsolation);
+	if (!capturing(s) && e->captured)
+		die("a stream waits for an event of a graph");
 	if (failure())
 		return cudaErrorUnknown;
 	if (e->stream != NULL)
@@ -182,7 +206,8 @@ cudaError_t
 cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
 	ALONE();
-	e->stream = s;
+	e->captured = capturing(s);
+	e->stream = e->captured ? NULL : s;
 	e->until = s->queued;
 	return failure();
 }
@@ -191,6 +216,10 @@ cudaError_t
 cudaEventSynchronize(cudaEvent_t e)
 {
 	ALONE();
+	if (e->captured) {
+		breaks_capture(cudaErrorCapturedEvent);
+		return cudaErrorCapturedEvent;
+	}
 	if (e->stream != NULL)
 		finish(e->stream, e->until);
 	return failure();

@@ -42,8 +42,7 @@ int either[2], every[2];               /* of sync_block_or(), for turns */
 char *stacks;
 jmp_buf scheduler;
 const char *kernel = "no kernel";
-void (*kernel_body)(void *);
-void *kernel_arg;
+const std::function<void(void)> *kernel_body;
 unsigned threads;
 uint64_t random_state = 88172645463325252u;
 
@@ -112,7 +111,7 @@ run_fiber(void)
 	__sanitizer_finish_switch_fiber(NULL, &main_stack, &main_stack_size);
 #endif
 	for (;;) {
-		kernel_body(kernel_arg);
+		(*kernel_body)();
 		current->live = false;
 		if (--whole.expected > 0 && whole.arrived >= whole.expected)
 			open_barrier(&whole);
@@ -264,15 +263,14 @@ sync_block_or(int mine, int all)
 }
 
 void
-launch(const char *name, dim3 grid, dim3 blocks, size_t dynamic, void (*body)(void *), void *arg)
+run_grid(const char *name, dim3 grid, dim3 blocks, size_t dynamic,
+    const std::function<void(void)> &body)
 {
-	ALONE();
 	const size_t n = (size_t)grid.x * grid.y * grid.z;
 
 	cuda_launches++;
 	kernel = name;
-	kernel_body = body;
-	kernel_arg = arg;
+	kernel_body = &body;
 	grid_dim = grid;
 	block_dim = blocks;
 	threads = blocks.x * blocks.y * blocks.z;

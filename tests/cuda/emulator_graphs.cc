@@ -1,0 +1,179 @@
+/* emulator_graphs.cc - streams that are captured: what they are asked for becomes a graph
+ *
+ * Between the begin and the end of a capture launches and copies are taken down with copies of
+ * their arguments, and carried out by each launch of the graph. What may not happen meanwhile breaks
+ * the capture, as it does on a GPU. One stream at a time, without branches. */
+#include "tests/cuda/emulator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <thread>
+#include <vector>
+
+using namespace emulator;
+
+struct emulated_graph {
+	std::vector<std::function<void(void)>> work;
+};
+
+struct emulated_graph_exec {
+	std::vector<std::function<void(void)>> work;
+};
+
+static struct {
+	cudaStream_t stream;           /* NULL: none is being captured */
+	std::thread::id thread;
+	cudaGraph_t graph;
+	bool broken;
+} capture;
+static size_t held;
+static cudaError_t last_error;
+
+/* For tests: graphs launched so far */
+extern "C" unsigned long cuda_graphs;
+unsigned long cuda_graphs;
+
+/* For programs under test: $KV_EMULATED_GRAPHS names the call that always fails. */
+static bool
+fails(const char *call)
+{
+	const char *which = getenv("KV_EMULATED_GRAPHS");
+
+	return which != NULL && strcmp(which, call) == 0;
+}
+
+bool
+emulator::capturing(cudaStream_t s)
+{
+	return s != NULL && s == capture.stream;
+}
+
+cudaError_t
+emulator::take_down(std::function<void(void)> &&work)
+{
+	if (capture.broken)
+		return cudaErrorStreamCaptureInvalidated;
+	capture.graph->work.push_back(std::move(work));
+	return cudaSuccess;
+}
+
+cudaError_t
+emulator::breaks_capture(cudaError_t e)
+{
+	if (capture.stream == NULL || capture.thread != std::this_thread::get_id())
+		return cudaSuccess;
+	capture.broken = true;
+	return e;
+}
+
+size_t
+emulator::graphs_held(void)
+{
+	return held;
+}
+
+void
+emulator::launch(cudaStream_t s, const char *name, dim3 grid, dim3 block, size_t dynamic,
+    std::function<void(void)> &&body)
+{
+	ALONE();
+	if (capturing(s)) {
+		last_error = take_down([=, body = std::move(body)] {
+			run_grid(name, grid, block, dynamic, body);
+		});
+		return;
+	}
+	finish_stream(s);
+	run_grid(name, grid, block, dynamic, body);
+}
+
+cudaError_t
+cudaGetLastError(void)
+{
+	ALONE();
+	const cudaError_t e = last_error;
+
+	last_error = cudaSuccess;
+	return e;
+}
+
+cudaError_t
+cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
+{
+	ALONE();
+	if (capture.stream != NULL)
+		die("two streams are captured at the same time");
+	if (fails("begin"))
+		return cudaErrorNotSupported;
+	if (failure())
+		return cudaErrorUnknown;
+	capture = { s, std::this_thread::get_id(), new emulated_graph(), false };
+	held++;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+	ALONE();
+	const bool broken = capture.broken;
+
+	*graph = NULL;
+	if (!capturing(s))
+		die("a stream that is not captured ends that");
+	*graph = capture.graph;
+	capture = {};
+	if (!broken && !fails("end") && !failure())
+		return cudaSuccess;
+	cudaGraphDestroy(*graph);
+	*graph = NULL;
+	return cudaErrorStreamCaptureInvalidated;
+}
+
+cudaError_t
+cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+	ALONE();
+	*exec = NULL;
+	if (fails("instantiate"))
+		return cudaErrorNotSupported;
+	if (failure())
+		return cudaErrorUnknown;
+	*exec = new emulated_graph_exec{ graph->work };
+	held++;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+	ALONE();
+	if (capture.stream != NULL)
+		die("a graph is launched while another one is captured");
+	if (failure())
+		return cudaErrorUnknown;
+	cuda_graphs++;
+	finish_stream(s);
+	for (const auto &work : exec->work)
+		work();
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphDestroy(cudaGraph_t graph)
+{
+	ALONE();
+	delete graph;
+	held--;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+	ALONE();
+	delete exec;
+	held--;
+	return cudaSuccess;
+}
