@@ -109,6 +109,13 @@ extern int device;
 /* cudaSuccess, or what a test wants */
 cudaError_t failure(void);
 
+/* What was asked for so far besides kernels (cuda_launches). $KV_EMULATED_TOTALS, of any value: a
+ * line about it on standard error at the end of the program. */
+extern struct total {
+	unsigned long up, down, within;        /* copies; with memsets */
+	unsigned long waits;                   /* of the host for an event or a stream */
+} total;
+
 } // namespace emulator
 
 #endif

@@ -5,8 +5,12 @@
 #include "tests/cuda/emulator.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
-namespace emulator { int device; }
+namespace emulator {
+int device;
+struct total total;
+}
 using namespace emulator;
 
 /* What the tests know it by */
@@ -20,6 +24,16 @@ cuda_emulated_held(void)
 {
 	ALONE();
 	return memory_held() + streams_held() + graphs_held();
+}
+
+extern "C" unsigned long cuda_launches;
+
+static void __attribute__((destructor))
+print_totals(void)
+{
+	if (getenv("KV_EMULATED_TOTALS") != NULL)
+		fprintf(stderr, "emulator: %lu launches, copies: %lu up, %lu down, %lu within, "
+		    "%lu waits\n", cuda_launches, total.up, total.down, total.within, total.waits);
 }
 
 cudaError_t

@@ -112,6 +112,7 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 		    take_down([copy] { carry_out(copy); });
 	if (from_device && !to_device && is_pinned(to, bytes))
 		memset(to, 0xff, bytes);
+	(!from_device ? total.up : !to_device ? total.down : total.within)++;
 	enqueue(s, copy);
 	if (at_once)
 		finish(s, UINT64_MAX);
@@ -131,6 +132,7 @@ cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 	const struct pending set = { .to = p, .bytes = bytes, .byte = byte };
 	if (capturing(s))
 		return take_down([set] { carry_out(set); });
+	total.within++;
 	enqueue(s, set);
 	return cudaSuccess;
 }
@@ -165,6 +167,7 @@ cudaStreamSynchronize(cudaStream_t s)
 	ALONE();
 	if (capturing(s))
 		return breaks_capture(cudaErrorStreamCaptureUnsupported);
+	total.waits++;
 	finish(s, UINT64_MAX);
 	return failure();
 }
@@ -220,6 +223,7 @@ cudaEventSynchronize(cudaEvent_t e)
 		breaks_capture(cudaErrorCapturedEvent);
 		return cudaErrorCapturedEvent;
 	}
+	total.waits++;
 	if (e->stream != NULL)
 		finish(e->stream, e->until);
 	return failure();
