@@ -154,21 +154,6 @@ cpu_clear(struct dev *d, void *dst, size_t bytes)
 		memset(dst, 0, bytes);
 }
 
-/* Neighbours move as one piece. */
-static void
-cpu_keep(struct dev *d, void *at, size_t bytes, const uint32_t *rows, uint32_t n)
-{
-	uint32_t i, run;
-
-	for (i = 0; i < n && d->error[0] == '\0'; i += run) {
-		for (run = 1; i + run < n && rows[i + run] == rows[i] + run; run++)
-			;
-		if (rows[i] != i)
-			memmove((char *)at + i * bytes, (const char *)at + rows[i] * bytes,
-			    run * bytes);
-	}
-}
-
 /* What the system can spare is not known before somebody takes it. */
 static void
 cpu_room(struct dev *d, size_t *room, size_t *total)
@@ -205,7 +190,6 @@ const struct ops cpu_ops = {
 	.get = cpu_copy,
 	.copy = cpu_copy,
 	.clear = cpu_clear,
-	.keep = cpu_keep,
 	.expect = cpu_expect,
 	.weights = cpu_weights,
 	.embed = cpu_embed,
@@ -214,6 +198,7 @@ const struct ops cpu_ops = {
 	.matmul = cpu_matmul,
 	.rope = cpu_rope,
 	.store = cpu_store,
+	.keep = cpu_keep,
 	.swiglu = cpu_swiglu,
 	.project = cpu_project,
 	.place = cpu_place,

@@ -6,6 +6,7 @@
  *               into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
+ * cpu_keep.c    rows that stay move up
  * cpu_layer.c   what a layer does with these
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
@@ -208,6 +209,8 @@ void cpu_page_scores(struct dev *, float *, size_t, const float *, const struct 
     enum kv_dtype, uint32_t);
 void cpu_key_scores(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     uint32_t);
+void cpu_keep(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
+    uint32_t *const *);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 void cpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
     float *, uint32_t);

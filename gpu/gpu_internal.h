@@ -2,13 +2,14 @@
  *
  * port.h           what kernels use that is not plain CUDA C
  * gpu_device.cu    open, errors, the op table
- * gpu_memory.cu    allocation, scratch, copies to and from the host, rows that move
+ * gpu_memory.cu    allocation, scratch, copies to and from the host
  * gpu_weights.cu   weights on their way to the GPU
  * gpu_rows.cu      everything that handles one row at a time
  * gpu_greatest.cu  the next token
  * gpu_matmul.cu    matrix products
  * gpu_few.cu       of few rows
  * gpu_blas.cu      of many rows: cuBLAS
+ * gpu_keep.cu      rows that stay move up
  * gpu_layer.cu     what a layer does with these
  * gpu_attend.cu    attention of many queries, on tensor cores
  * gpu_attend_plain.cu   the same without: any shape and type
@@ -46,7 +47,6 @@ enum scratch {
 	SCRATCH_X,                   /* activations in 16 bits */
 	SCRATCH_PARTS,               /* what blocks leave for those that put it together */
 	SCRATCH_LIST,                /* lists from the host */
-	SCRATCH_ROWS,                /* rows that keep() moves */
 	SCRATCH_MASS,                /* what window_mass() makes before it goes to the host */
 	SCRATCH_BINS,                /* top()'s histograms: all zero when it is not running */
 	SCRATCHES
@@ -110,6 +110,12 @@ void gpu_staging_close(struct staging *);
 /* Where up to *n bytes, which becomes what there is room for, can be written that the caller then
  * copies on this stream. Waits where copies out of that buffer are not done. */
 char *gpu_staging_next(struct dev *, struct staging *, cudaStream_t, size_t *n);
+
+/* What put() does in two steps, for what is not in one piece on the host: where up to *bytes, which
+ * becomes what there is room for, can be written; and the copy of it. NULL after a failure, for
+ * which the second step may be called, too. */
+char *gpu_put_next(struct dev *, size_t *bytes);
+void gpu_put_done(struct dev *, void *dst, const void *written, size_t bytes);
 
 /* Memory of the device is about to be written, or a graph to be captured. */
 static inline void
@@ -282,7 +288,6 @@ void gpu_put(struct dev *, void *, const void *, size_t);
 void gpu_get(struct dev *, void *, const void *, size_t);
 void gpu_copy(struct dev *, void *, const void *, size_t);
 void gpu_clear(struct dev *, void *, size_t);
-void gpu_keep(struct dev *, void *, size_t, const uint32_t *, uint32_t);
 void gpu_expect(struct dev *, size_t);
 const void *gpu_weights(struct dev *, const void *, size_t);
 void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
@@ -293,6 +298,8 @@ void gpu_rope(
     struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t, uint32_t);
 void gpu_store(struct dev *, struct layer_rows *, const float *, const float *, const uint32_t *,
     uint32_t);
+void gpu_keep(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
+    uint32_t *const *);
 void gpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 void gpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
     float *, uint32_t);

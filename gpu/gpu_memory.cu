@@ -1,16 +1,10 @@
-/* gpu_memory.cu - memory of a GPU: allocation, scratch, copies to and from the host, rows that move
+/* gpu_memory.cu - memory of a GPU: allocation, scratch, copies to and from the host
  *
  * Host memory of callers is not pinned, and a copy from there would make the host wait for all work
  * before it. So bytes go through pinned buffers (struct staging): what is put is taken over at
  * once, and what is got arrives while the piece before it is brought to its place. Weights have
  * buffers of their own, gpu_weights.cu. */
 #include "gpu/gpu_internal.h"
-
-/* Bytes that keep() gathers before it writes them back: they are still in the second-level cache
- * then, of 40 MiB and more on GPUs that this is for. */
-#define KEEP_PIECE ((size_t)16 << 20)
-
-enum { THREADS = 256 };
 
 void
 gpu_room(struct dev *d, size_t *free, size_t *total)
@@ -105,6 +99,25 @@ gpu_staging_next(struct dev *d, struct staging *s, cudaStream_t stream, size_t *
 	return at;
 }
 
+char *
+gpu_put_next(struct dev *d, size_t *bytes)
+{
+	char *p;
+
+	gpu_forget(d);
+	cudaSetDevice(d->index);        /* other threads may have opened it */
+	p = gpu_staging_next(d, &d->out, d->stream, bytes);
+	return gpu_ok(d) ? p : NULL;
+}
+
+void
+gpu_put_done(struct dev *d, void *dst, const void *written, size_t bytes)
+{
+	if (gpu_ok(d))
+		gpu_check(d, "put", cudaMemcpyAsync(dst, written, bytes, cudaMemcpyHostToDevice,
+		    d->stream));
+}
+
 void
 gpu_put(struct dev *d, void *dst, const void *src, size_t bytes)
 {
@@ -112,15 +125,12 @@ gpu_put(struct dev *d, void *dst, const void *src, size_t bytes)
 	char *p;
 
 	gpu_forget(d);
-	cudaSetDevice(d->index);        /* other threads may have opened it */
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
 		n = bytes - at;
-		p = gpu_staging_next(d, &d->out, d->stream, &n);
-		if (!gpu_ok(d))
+		if ((p = gpu_put_next(d, &n)) == NULL)
 			return;
 		memcpy(p, (const char *)src + at, n);
-		gpu_check(d, "put", cudaMemcpyAsync((char *)dst + at, p, n,
-		    cudaMemcpyHostToDevice, d->stream));
+		gpu_put_done(d, (char *)dst + at, p, n);
 	}
 }
 
@@ -177,63 +187,4 @@ gpu_clear(struct dev *d, void *dst, size_t bytes)
 	gpu_forget(d);
 	if (gpu_ok(d) && bytes > 0)
 		gpu_check(d, "clear", cudaMemsetAsync(dst, 0, bytes, d->stream));
-}
-
-/* ---- rows that move together ---- */
-
-/* to[n][per] <- the rows of at[][per] that are listed */
-template <class T>
-static __global__ void __launch_bounds__(THREADS)
-take_rows(T *__restrict__ to, const T *__restrict__ at, const uint32_t *__restrict__ rows,
-    uint32_t n, uint32_t per)
-{
-	const size_t all = (size_t)n * per;
-
-	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < all;
-	    i += (size_t)gridDim.x * THREADS) {
-		const uint32_t row = (uint32_t)(i / per);
-
-		to[i] = at[(size_t)rows[row] * per + (i - (size_t)row * per)];
-	}
-}
-
-template <class T>
-static void
-take(struct dev *d, void *to, const void *at, size_t bytes, const uint32_t *rows, uint32_t n)
-{
-	const uint32_t per = (uint32_t)(bytes / sizeof(T));
-	const unsigned most = 32 * d->sms, want = parts_of((size_t)n * per, THREADS);
-
-	LAUNCH(d, take_rows<T>, want < most ? want : most, THREADS, 0, (T *)to, (const T *)at, rows,
-	    n, per);
-}
-
-/* Rows go to scratch, as many as find room there, and from there to their places. Rows that come
- * later stand behind all places that were written: row i never moves backwards over i. */
-void
-gpu_keep(struct dev *d, void *at, size_t bytes, const uint32_t *rows, uint32_t n)
-{
-	const uint32_t most = bytes < KEEP_PIECE ? (uint32_t)(KEEP_PIECE / bytes) : 1;
-	const size_t parity = (uintptr_t)at | bytes;
-	const uint32_t *list;
-	uint32_t i, first, part;
-	char *held;
-
-	for (first = 0; first < n && rows[first] == first; first++)
-		;                                       /* these stay where they are */
-	n -= first;
-	if (n == 0 || bytes == 0)
-		return;
-	held = (char *)gpu_scratch(d, SCRATCH_ROWS, bytes * (n < most ? n : most));
-	list = (const uint32_t *)gpu_list(d, rows + first, n * sizeof *rows);
-	for (i = 0; i < n && gpu_ok(d); i += part) {
-		part = n - i < most ? n - i : most;
-		if (parity % 16 == 0)
-			take<uint4>(d, held, at, bytes, list + i, part);
-		else if (parity % 4 == 0)
-			take<uint32_t>(d, held, at, bytes, list + i, part);
-		else
-			take<unsigned char>(d, held, at, bytes, list + i, part);
-		gpu_copy(d, (char *)at + (size_t)(first + i) * bytes, held, part * bytes);
-	}
 }

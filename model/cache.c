@@ -351,46 +351,23 @@ cache_expect(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 		memcpy(c->pos[l][g] + rows->len[g], pos, N * sizeof *pos);
 }
 
-/* The lists of KV head g from row `from` to its last one: what comes there next has received
- * nothing. */
-static void
-clear_mass(struct cache *c, uint32_t l, uint32_t g, uint32_t from)
-{
-	const struct layer_rows *rows = &c->layer[l];
-	uint32_t R = c->model->id.query_heads / rows->heads, h;
-
-	for (h = g * R; c->mass != NULL && from < rows->len[g] && h < (g + 1) * R; h++)
-		c->model->ops->clear(c->model->dev, c->mass[l].sum + h * c->mass[l].stride + from,
-		    (rows->len[g] - from) * sizeof(float));
-}
-
 void
 cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *keep)
 {
-	const struct ops *o = c->model->ops;
-	struct dev *d = c->model->dev;
+	const struct received none = { .sum = NULL }, *mass = c->mass != NULL ? &c->mass[l] : &none;
 	struct layer_rows *rows = &c->layer[l];
-	size_t row = rows->width * kv_dtype_size(rows->dtype);
-	uint32_t R = c->model->id.query_heads / rows->heads, g, r, i;
+	uint32_t g, i;
 
 	for (g = 0; g < rows->heads && count[g] == rows->len[g]; g++)
 		;
-	if (g < rows->heads)
-		drop_indexes(c, l);
-	for (g = 0; g < rows->heads; g++) {
-		uint64_t start = rows->start[g];
-
-		o->keep(d, (char *)rows->k + start * row, row, keep[g], count[g]);
-		o->keep(d, (char *)rows->v + start * row, row, keep[g], count[g]);
-		o->keep(d, rows->pos + start, sizeof *rows->pos, keep[g], count[g]);
-		for (r = 0; c->mass != NULL && r < R; r++)
-			o->keep(d, c->mass[l].sum + (g * R + r) * c->mass[l].stride, sizeof(float),
-			    keep[g], count[g]);
-		clear_mass(c, l, g, count[g]);
+	if (g == rows->heads)
+		return;
+	drop_indexes(c, l);
+	for (g = 0; g < rows->heads; g++)
 		for (i = 0; i < count[g]; i++)
 			c->pos[l][g][i] = c->pos[l][g][keep[g][i]];
-		rows->len[g] = count[g];
-	}
+	c->model->ops->keep(c->model->dev, rows, mass->sum, mass->stride, c->model->id.query_heads,
+	    count, keep);
 }
 
 int

@@ -141,9 +141,6 @@ struct ops {
 	/* device <- device, not overlapping */
 	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);
 	void (*clear)(struct dev *, void *dst, size_t bytes);      /* all bytes 0 */
-	/* at[i] <- at[rows[i]] for i = 0 .. n-1, in this order and in place: rows[n] (host,
-	 * ascending) of `bytes` bytes each move together. Order stays, nothing is allocated. */
-	void (*keep)(struct dev *, void *at, size_t bytes, const uint32_t *rows, uint32_t n);
 	/* weights() will be called for so many bytes in all, each piece rounded up to a multiple of
 	 * 256: memory for them may be made at once. Need not be called. */
 	void (*expect)(struct dev *, size_t bytes);
@@ -174,6 +171,12 @@ struct ops {
 	 * layer's dtype; len[g] += N. The caller has made room (len[g] + N <= room[g]). */
 	void (*store)(struct dev *, struct layer_rows *, const float *k, const float *v,
 	    const uint32_t *pos, uint32_t N);
+	/* Of KV head g only the rows keep[g][0 .. count[g]-1] (host, ascending) stay. They move up,
+	 * in order and in place: keys, values (unless v is NULL), positions, and what is about
+	 * them in the H lists of mass (device, at h*stride; NULL = none), where zeros come
+	 * behind them up to the old length. len[g] = count[g]. */
+	void (*keep)(struct dev *, struct layer_rows *, float *mass, size_t stride, uint32_t H,
+	    const uint32_t *count, uint32_t *const *keep);
 	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
 	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
 	    uint32_t F);

@@ -507,7 +507,6 @@ bench_matmul(void)
 
 struct moved {
 	char *host, *device;
-	uint32_t *rows, n;
 	size_t bytes;
 };
 
@@ -529,33 +528,57 @@ call_get(void *arg, int i)
 	o->get(dev, m->host, m->device, m->bytes);
 }
 
+struct dropping {
+	struct layer *l;
+	uint32_t *count, **keep;     /* [G] */
+};
+
 static void
 call_keep(void *arg, int i)
 {
-	struct moved *m = arg;
+	struct dropping *p = arg;
+	struct layer_rows *r = &p->l->rows[i % p->l->copies];
 
-	(void)i;
-	o->keep(dev, m->device, 256, m->rows, m->n);
+	memcpy(r->len, p->l->n, r->heads * sizeof *r->len);
+	o->keep(dev, r, NULL, 0, p->l->H, p->count, p->keep);
+}
+
+/* 8 heads of S rows of 256 bytes. Every tenth row stays, or all but the one in the middle. */
+static void
+bench_keep(uint32_t S, int tenth)
+{
+	uint32_t rows[32768], *keep[8], count[8], n = 0, moves, i;
+	struct dropping p = { make_layer(32, 8, 128, tiny ? 100 : S, 1), count, keep };
+	char what[64];
+
+	for (i = 0; i < p.l->S; i++)
+		if (tenth ? i % 10 == 0 : i != p.l->S / 2)
+			rows[n++] = i;
+	for (i = 0; i < 8; i++) {
+		keep[i] = rows;
+		count[i] = n;
+	}
+	moves = tenth ? n : n / 2;
+	snprintf(what, sizeof what, "keep, %u of %u rows", n, p.l->S);
+	report(what, call_keep, &p, 2.0 * 8 * 2 * 256 * moves, 0);
+	free_layer(p.l);
 }
 
 static void
 bench_memory(void)
 {
-	struct moved m = { .bytes = tiny ? 1 << 20 : (size_t)1 << 30, .n = tiny ? 100 : 32768 };
-	uint32_t i;
+	struct moved m = { .bytes = tiny ? 1 << 20 : (size_t)1 << 30 };
 
 	m.host = malloc(m.bytes);
 	memset(m.host, 1, m.bytes);
 	m.device = room(m.bytes);
-	m.rows = malloc(m.n * sizeof *m.rows);
-	for (i = 0; i < m.n; i++)
-		m.rows[i] = i * 10;
 	report("put", call_put, &m, (double)m.bytes, 0);
 	report("get", call_get, &m, (double)m.bytes, 0);
-	report("keep, every 10th row of 256 bytes", call_keep, &m, 2.0 * 256 * m.n, 0);
 	o->free(dev, m.device);
 	free(m.host);
-	free(m.rows);
+	bench_keep(1024, 0);
+	bench_keep(4096, 0);
+	bench_keep(32768, 1);
 }
 
 int

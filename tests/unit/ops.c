@@ -345,8 +345,8 @@ main(int argc, char *argv[])
 		const char *name;
 		void (*run)(void);
 	} part[] = {
-		{ "memory", test_memory_ops }, { "rows", test_rows }, { "matmul", test_matmuls },
-		{ "layer", test_layer }, { "step", test_step },
+		{ "memory", test_memory_ops }, { "keep", test_keeping }, { "rows", test_rows },
+		{ "matmul", test_matmuls }, { "layer", test_layer }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
 		{ "mass", test_mass }, { "choose", test_choosing }, { "index", test_indexes },
 	};

@@ -59,6 +59,7 @@ void *to_device_as(struct device *, const float *x, enum kv_dtype type, size_t n
 float *from_device(struct device *, const void *p, size_t n);
 
 void test_memory_ops(void);                                 /* ops_memory.c */
+void test_keeping(void);                                    /* ops_keep.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_layer(void);                                      /* ops_layer.c */
 void test_step(void);                                       /* ops_step.c */

@@ -111,7 +111,11 @@ by_rope(const struct change *c)
 static void
 by_keep(const struct change *c)
 {
-	c->ops->keep(c->dev, c->x, 4, (uint32_t[]){ 5 }, 1);
+	struct layer_rows rows = { .k = c->x, .pos = (uint32_t *)c->other, .start = (uint64_t[]){ 0 },
+		.len = (uint32_t[]){ 6 }, .heads = 1, .width = 1, .dtype = KV_F32 };
+
+	c->ops->keep(c->dev, &rows, NULL, 0, 1, (uint32_t[]){ 1 },
+	    (uint32_t *[]){ (uint32_t[]){ 5 } });
 }
 
 /* All of x; the end of it; one row, which does not go by way of 16 bits */

@@ -1,4 +1,4 @@
-/* ops_memory.c - memory of devices: what is put is got, whatever its size; rows that keep() moves */
+/* ops_memory.c - memory of devices: what is put is got, whatever its size */
 #include <string.h>
 
 #include "tests/unit/ops_check.h"
@@ -69,64 +69,6 @@ test_clear(struct device *d)
 	free(x);
 }
 
-/* What keep() does: rows rows[n] of S, `bytes` each, from byte `offset` on. */
-static void
-test_keep(uint32_t S, size_t bytes, size_t offset, uint32_t (*row)(uint32_t), const char *what)
-{
-	const size_t size = offset + S * bytes + 5;
-	unsigned char *x = random_bytes(size), *want = malloc(size), *got = malloc(size);
-	uint32_t *rows = malloc((S + 1) * sizeof *rows), n;
-	char *at;
-	int k;
-
-	memcpy(want, x, size);
-	for (n = 0; row(n) < S; n++) {
-		rows[n] = row(n);
-		memcpy(want + offset + n * bytes, x + offset + rows[n] * bytes, bytes);
-	}
-	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-
-		at = to_device(d, x, size);
-		d->ops->keep(d->dev, at + offset, bytes, rows, n);
-		d->ops->get(d->dev, got, at, size);
-		/* what is behind the rows that stay is anybody's */
-		verdict(d->ops->sync(d->dev) == NULL &&
-		    memcmp(got, want, offset + n * bytes) == 0 &&
-		    memcmp(got + size - 5, want + size - 5, 5) == 0,
-		    "%s: keep %s, %u rows of %zu bytes", d->name, what, n, bytes);
-		d->ops->free(d->dev, at);
-	}
-	free(x);
-	free(want);
-	free(got);
-	free(rows);
-}
-
-static uint32_t all_but_one(uint32_t i) { return i + (i >= 2); }
-static uint32_t every_third(uint32_t i) { return 3 * i + 1; }
-static uint32_t from_100(uint32_t i) { return i < 4 ? i : i + 100; }
-static uint32_t all(uint32_t i) { return i; }
-static uint32_t none(uint32_t i) { (void)i; return UINT32_MAX; }
-
-static void
-test_keeps(void)
-{
-	static const struct {
-		uint32_t (*row)(uint32_t);
-		const char *what;
-	} list[] = { { all_but_one, "all but one" }, { every_third, "every third" },
-		{ from_100, "from 100 on" }, { all, "all" }, { none, "none" } };
-	static const size_t width[] = { 1, 2, 4, 12, 16, 64, 66, 256 };
-	size_t i, w;
-
-	for (i = 0; i < sizeof list / sizeof list[0]; i++)
-		for (w = 0; w < sizeof width / sizeof width[0]; w++)
-			test_keep(333, width[w], w % 2 * 4, list[i].row, list[i].what);
-	test_keep(100, 16, 3, all_but_one, "all but one, at an odd place");
-	test_keep(90000, 512, 0, all_but_one, "more than a piece");
-}
-
 /* Tensors of some sizes, expected or not, arrive whole, the next beside the last one. */
 static void
 test_weights(struct device *d, int expected)
@@ -194,16 +136,18 @@ test_room(struct device *d)
 static const char *
 try_everything(const struct device *d, struct dev *dev)
 {
-	static const uint32_t rows[] = { 1, 3, 4 };
 	static unsigned char bytes[(size_t)9 << 20];
 	void *at = d->ops->alloc(dev, sizeof bytes), *to = d->ops->alloc(dev, sizeof bytes);
+	struct layer_rows rows = { .k = at, .v = at, .pos = to, .start = (uint64_t[]){ 0 },
+		.len = (uint32_t[]){ 5 }, .heads = 1, .width = 8, .dtype = KV_F16 };
 	const void *weights;
 
 	d->ops->expect(dev, (size_t)6 << 20);
 	weights = d->ops->weights(dev, bytes, (size_t)6 << 20);
 	if (at != NULL && to != NULL && weights != NULL) {
 		d->ops->put(dev, at, bytes, sizeof bytes);
-		d->ops->keep(dev, at, 16, rows, 3);
+		d->ops->keep(dev, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
+		    (uint32_t *[]){ (uint32_t[]){ 1, 3, 4 } });
 		d->ops->copy(dev, to, at, sizeof bytes);
 		d->ops->get(dev, bytes, to, sizeof bytes);
 	}
@@ -257,5 +201,4 @@ test_memory_ops(void)
 		if (&cuda_emulated != NULL && k == 0)
 			test_failures(&device[k]);
 	}
-	test_keeps();
 }
