@@ -420,6 +420,8 @@ attend_share(const __grid_constant__ struct work w)
 	const uint64_t rows = rows_of_share(w), first = share * rows, end = first + rows;
 	uint64_t at = 0, next;
 
+	next_may_start();
+	earlier_done();
 	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
 		next = at + w.list.n[g];
 		if (next <= first || next == at)
@@ -447,6 +449,8 @@ join_parts(float *o, float *lse, const __grid_constant__ struct work w)
 	const size_t stride = w.N * R, from = (first + g) * stride + blockIdx.x / w.H * R + h % R;
 	float top = -INFINITY, sum = 0;
 
+	earlier_done();
+	next_may_start();        /* not before: weights would push rows out of the cache */
 	for (uint32_t i = threadIdx.x; i < parts; i += THREADS)
 		top = fmaxf(top, w.part_sum[from + i * stride].x);
 	of_warp[0][warp] = warp_max(top);
@@ -495,7 +499,7 @@ launch_shares(struct dev *d, const struct work &w)
 	const size_t ring = WARPS * tile<T, L, M>::RING * sizeof(uint4);
 	const size_t shared = max(ring, sizeof(struct left<T, L, M>));
 
-	LAUNCH(d, (attend_share<T, L, M>), w.shares * w.groups, THREADS, shared, w);
+	LAUNCH_EARLY(d, (attend_share<T, L, M>), w.shares * w.groups, THREADS, shared, w);
 }
 
 /* Query rows of a group; lanes of a row */
@@ -552,7 +556,7 @@ attend_parts(struct dev *d, float *o, float *lse, struct work *w, enum kv_dtype 
 	if (o == NULL)
 		w->c.v = NULL;
 	with_type(dtype, [&](auto t) { launch_tiles<decltype(t)>(d, *w, M); });
-	LAUNCH(d, join_parts, w->N * w->H, THREADS,
+	LAUNCH_EARLY(d, join_parts, w->N * w->H, THREADS,
 	    (parts_of(w->shares, 4) * 4 + WARPS * w->c.E) * sizeof *part, o, lse, *w);
 }
 

@@ -8,12 +8,18 @@
 #define STAGING ((size_t)4 << 20)
 #define LEAST_MAJOR 8                  /* compute capability 8.0: mma of bf16, cp.async */
 
-static int force_reference;
+static int force_reference, force_in_turn;
 
 void
 gpu_force_reference(int on)
 {
 	force_reference = on;
+}
+
+void
+gpu_force_in_turn(int on)
+{
+	force_in_turn = on;
 }
 
 void
@@ -147,6 +153,27 @@ usable(int index, cudaDeviceProp *p, char *err, size_t errlen)
 	return 1;
 }
 
+#ifndef CUDA_EMULATED
+static __global__ void nothing(void) { }
+#endif
+
+/* Does earlier_done() wait? Not in code that was made for GPUs before sm_90 and only translated by
+ * the driver for this one, whatever that is: its kernels must not start early. */
+static bool
+waits_itself(void)
+{
+#ifndef CUDA_EMULATED
+	cudaFuncAttributes a;
+
+	if (cudaFuncGetAttributes(&a, nothing) == cudaSuccess)
+		return a.ptxVersion >= 90;
+	cudaGetLastError();
+	return false;
+#else
+	return true;
+#endif
+}
+
 static struct dev *
 gpu_open(int index, int threads, char *err, size_t errlen)
 {
@@ -168,6 +195,7 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	snprintf(d->text, sizeof d->text, "%s, compute capability %d.%d, %zu MiB", p.name, p.major,
 	    p.minor, p.totalGlobalMem >> 20);
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
+	d->early = !force_in_turn && waits_itself();
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
 	if (gpu_ok(d))
 		gpu_staging_open(d, &d->out, 2, STAGING);

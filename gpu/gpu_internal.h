@@ -70,6 +70,7 @@ struct dev {
 	size_t cache;                /* bytes of the second-level cache */
 	size_t most_shared;          /* bytes of shared memory that a block may have */
 	int reference;               /* only naive kernels */
+	bool early;                  /* LAUNCH_EARLY is more than LAUNCH */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
@@ -86,6 +87,8 @@ struct dev {
 
 /* For tests: devices that are opened from now on use only naive kernels. */
 extern "C" void gpu_force_reference(int);
+/* To measure what it gains: on these no kernel starts before the one ahead of it has ended. */
+extern "C" void gpu_force_in_turn(int);
 
 /* Remembers the first failure. */
 void gpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

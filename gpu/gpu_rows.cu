@@ -364,6 +364,8 @@ place(const __grid_constant__ struct placing p)
 	const uint32_t n = blockIdx.x, E = p.to.E, G = p.to.G, half = E / 2, per_head = half / V;
 	const uint32_t first = blockIdx.y * p.each, heads = min(p.each, p.line - first);
 
+	next_may_start();
+	earlier_done();
 	angles(cosine, p.pos[n], p.freq, half);
 	for (uint32_t j = threadIdx.x; j < heads * per_head; j += ROPE_THREADS) {
 		const uint32_t h = first + j / per_head, i = j % per_head * V;
@@ -413,8 +415,8 @@ gpu_place(struct dev *d, struct layer_rows *c, float *q, float *k, const float *
 		return;
 	}
 	with_type(c->dtype, [&](auto t) {
-		LAUNCH(d, (place<decltype(t), V>), dim3(N, parts_of(line, each)), ROPE_THREADS,
-		    E * sizeof *q, p);
+		LAUNCH_EARLY(d, (place<decltype(t), V>), dim3(N, parts_of(line, each)),
+		    ROPE_THREADS, E * sizeof *q, p);
 	});
 	appended(c, N);
 }

@@ -36,12 +36,21 @@
  * dynamic shared memory; an error is remembered under the kernel's name. A kernel with commas in
  * its template arguments stands in parentheses.
  *
+ * LAUNCH_EARLY(the same): the kernel may start while the one before it on the stream still runs
+ * (programmatic dependent launch, sm_90). See earlier_done() below for what it must do then.
+ *
  * DYN_SHARED(T, name): the dynamic shared memory, as T *name, aligned to 1024 bytes.
  * SHARED(T, name): a variable in shared memory; T may be an array: SHARED(float[32], sum). */
 #ifndef CUDA_EMULATED
 #define LAUNCH(d, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
 		(kernel)<<<(grid), (block), (shared), (d)->stream>>>(__VA_ARGS__); \
+		gpu_launched(d, #kernel); \
+	} } while (0)
+#define LAUNCH_EARLY(d, kernel, grid, block, shared, ...) do { \
+	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
+		launch_early((d)->stream, (d)->early, (kernel), (grid), (block), (shared), \
+		    __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
 #define DYN_SHARED(T, name) \
@@ -56,10 +65,69 @@ template <class T> struct same { typedef T type; };
 		    __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
+#define LAUNCH_EARLY(d, kernel, ...) LAUNCH(d, (emulator::early<(kernel)>::run), __VA_ARGS__)
 #define DYN_SHARED(T, name) T *const name = reinterpret_cast<T *>(emulator::dynamic_shared)
 #define SHARED(T, name) auto &name = *static_cast<std::add_pointer_t<T>>(emulator::shared( \
 	[] { static const char place = 0; return &place; }(), sizeof(T), alignof(T)))
 #endif
+
+/* ---- kernels that start before those ahead of them have ended ----
+ *
+ * A kernel of LAUNCH_EARLY calls earlier_done() in all its threads before it reads or writes any
+ * memory of the device. What it may do before is to compute, and to load_ahead(): that changes
+ * nothing, and gives nothing that could be too old.
+ *
+ * Why this is right: earlier_done() returns when the kernel before this one has ended and all that
+ * it wrote is visible. If that one was launched by LAUNCH_EARLY too, it did not end before its own
+ * earlier_done() had returned, so that the one before it has ended as well, and so on back to one
+ * that was launched by LAUNCH. That, a copy or an event begins when all before it on the
+ * stream is over, as ever. So every kernel finds memory as if they had run one after another.
+ *
+ * What is gained is the time between two kernels, in which the memory of weights would be idle:
+ * blocks are in place, and their first weights in the second-level cache, when the last
+ * block of the kernel before has ended. */
+
+#ifndef CUDA_EMULATED
+template <class... P>
+static inline void
+launch_early(cudaStream_t stream, bool early, void (*kernel)(P...), dim3 grid, dim3 block,
+    size_t shared, typename same<P>::type... args)
+{
+	cudaLaunchAttribute how = {};
+	cudaLaunchConfig_t config = {};
+
+	how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	how.val.programmaticStreamSerializationAllowed = 1;
+	config.gridDim = grid;
+	config.blockDim = block;
+	config.dynamicSmemBytes = shared;
+	config.stream = stream;
+	config.attrs = &how;
+	config.numAttrs = early ? 1 : 0;
+	cudaLaunchKernelEx(&config, kernel, args...);
+}
+#endif
+
+/* Waits until memory is as the kernels before this one leave it. */
+DEVICE void
+earlier_done(void)
+{
+#ifdef CUDA_EMULATED
+	emulator::earlier_done();
+#elif __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The kernel behind this one, if it was launched by LAUNCH_EARLY, may start when all blocks have said
+ * so or ended. Only a question of speed: it is that kernel which waits for what it needs. */
+DEVICE void
+next_may_start(void)
+{
+#if !defined CUDA_EMULATED && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 /* ---- element types: 16 bits that are not a number until they are widened ---- */
 
@@ -261,7 +329,7 @@ load_ahead(const void *p)
 #ifndef CUDA_EMULATED
 	asm volatile("prefetch.global.L2 [%0];" :: "l"(p));
 #else
-	(void)*(const volatile char *)p;
+	emulator::load_ahead(p);
 #endif
 }
 

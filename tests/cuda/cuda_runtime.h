@@ -79,6 +79,24 @@ void *shared(const void *place, size_t size, size_t align);
 void copy_ahead(void *to, const void *from, bool there);
 void copies_group(void);
 void copies_wait(int all_but);
+/* A kernel that may start before those ahead of it have ended (gpu/port.h, LAUNCH_EARLY): until all
+ * threads of a block have called earlier_done(), device memory cannot be touched. */
+void start_early(void);
+void earlier_done(void);
+void end_early(void);
+template <auto KERNEL> struct early;
+template <class... P, void (*KERNEL)(P...)>
+struct early<KERNEL> {
+	static void
+	run(P... args)
+	{
+		start_early();
+		KERNEL(args...);
+		end_early();
+	}
+};
+/* p is on the device. */
+void load_ahead(const void *p);
 /* What was asked of a stream so far is done. */
 void finish_stream(struct emulated_stream *);
 /* Now, or when the stream is being captured in each launch of the graph */
