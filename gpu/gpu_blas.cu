@@ -115,31 +115,11 @@ gpu_blas_close(struct dev *d)
 
 enum { THREADS = 256 };
 
-/* Rows whose greatest element is within these stay as they are: what is far smaller becomes
- * subnormal, and loses no more than rounding takes from the greatest anyway. */
-#define LEAST_F16 0x1p-6f
-#define MOST_F16 65504.0f
-#define LEAST_SCALE (-24)              /* y / 2^-24 does not overflow */
-
-/* The power of two that a row is divided by whose greatest magnitude that is: then it is below
- * 2^15. 1 for a row of zeros, and where there are infinities. */
-DEVICE float
-scale_of(float most)
-{
-	int power = (int)(__float_as_uint(most) >> 23) - 127 - 14;
-
-	if ((most >= LEAST_F16 && most <= MOST_F16) || most == 0 || most > 3.4028234e38f)
-		return 1;
-	power = power < LEAST_SCALE ? LEAST_SCALE : power;
-	return __uint_as_float((unsigned)(power + 127) << 23);
-}
-
-/* The greatest magnitude of the block's row, in all threads; NaNs do not count. */
+/* The greatest magnitude in the block's row, in all threads; NaNs do not count. */
 template <int V>
 DEVICE float
 row_most(const float *row, uint32_t in)
 {
-	SHARED(float[THREADS / 32], part);
 	float most = 0;
 
 	for (uint32_t i = V * threadIdx.x; i < in; i += V * THREADS) {
@@ -148,13 +128,7 @@ row_most(const float *row, uint32_t in)
 		for (int e = 0; e < V; e++)
 			most = fmaxf(most, fabsf(p.at[e]));
 	}
-	most = warp_max(most);
-	if (threadIdx.x % 32 == 0)
-		part[threadIdx.x / 32] = most;
-	__syncthreads();
-	for (int i = 0; i < THREADS / 32; i++)
-		most = fmaxf(most, part[i]);
-	return most;
+	return block_max(most);
 }
 
 /* A block for each row; scale NULL: all are 1. */
@@ -182,31 +156,39 @@ narrow_rows(T *to, float *scale, const float *x, uint32_t in)
 	}
 }
 
-/* x in the type of w, in scratch; *scale: of its rows, NULL where all are 1. Of several products
- * with the same x in a row only the first converts it. NULL after a failure. */
-static const void *
-narrowed(struct dev *d, const float **scale, const float *x, const struct mat *w, uint32_t N)
+int
+gpu_narrow_room(struct dev *d, struct narrow *to, enum kv_dtype dtype, uint32_t N, uint32_t in)
 {
 	const size_t scales = ((size_t)N * 4 + 255) / 256 * 256;
-	char *at = (char *)gpu_scratch(d, SCRATCH_X, scales + (size_t)N * w->in * 2);
-	void *to = at + scales;
+	char *at = (char *)gpu_scratch(d, SCRATCH_X, scales + (size_t)N * in * 2);
+
+	if (at == NULL)
+		return 0;
+	*to = { at + scales, dtype == KV_F16 ? (float *)at : NULL, N, in, dtype };
+	return 1;
+}
+
+/* x in the type of w. Of several products with the same x in a row only the first converts it. 0
+ * after a failure. */
+static int
+narrowed(struct dev *d, struct narrow *to, const float *x, const struct mat *w, uint32_t N)
+{
 	const auto &have = d->narrowed;
 	const bool wide = w->in % 4 == 0 && (uintptr_t)x % 16 == 0;
 
-	*scale = w->dtype == KV_F16 ? (float *)at : NULL;
-	if (at == NULL)
-		return NULL;
+	if (!gpu_narrow_room(d, to, w->dtype, N, w->in))
+		return 0;
 	if (have.x == x && have.N == N && have.in == w->in && have.dtype == w->dtype)
-		return to;
+		return 1;
 	if (w->dtype == KV_F16 && wide)
-		LAUNCH(d, (narrow_rows<f16, 4>), N, THREADS, 0, (f16 *)to, (float *)at, x, w->in);
+		LAUNCH(d, (narrow_rows<f16, 4>), N, THREADS, 0, (f16 *)to->at, to->scale, x, w->in);
 	else if (w->dtype == KV_F16)
-		LAUNCH(d, (narrow_rows<f16, 1>), N, THREADS, 0, (f16 *)to, (float *)at, x, w->in);
+		LAUNCH(d, (narrow_rows<f16, 1>), N, THREADS, 0, (f16 *)to->at, to->scale, x, w->in);
 	else if (wide)
-		LAUNCH(d, (narrow_rows<bf16, 4>), N, THREADS, 0, (bf16 *)to, NULL, x, w->in);
+		LAUNCH(d, (narrow_rows<bf16, 4>), N, THREADS, 0, (bf16 *)to->at, NULL, x, w->in);
 	else
-		LAUNCH(d, (narrow_rows<bf16, 1>), N, THREADS, 0, (bf16 *)to, NULL, x, w->in);
-	return to;
+		LAUNCH(d, (narrow_rows<bf16, 1>), N, THREADS, 0, (bf16 *)to->at, NULL, x, w->in);
+	return 1;
 }
 
 /* ---- y before and after ---- */
@@ -239,30 +221,48 @@ end_rows(float *y, const float *scale, uint32_t out)
 /* ---- the product ---- */
 
 /* cuBLAS counts columns first: its c[N][out] = a^T b, with a[out][in] our w and b[N][in] our x. */
+static void
+multiply(struct dev *d, const struct blas *b, float *y, const struct narrow *x,
+    const struct mat *w, const float *bias, int add)
+{
+	const cudaDataType_t type = w->dtype == KV_F32 ? CUDA_R_32F :
+	    w->dtype == KV_F16 ? CUDA_R_16F : CUDA_R_16BF;
+	const unsigned across = parts_of(w->out, 4 * THREADS);
+	const dim3 grid(x->N, across < 65536 ? across : 65535);
+	const float one = 1, beta = add || bias != NULL ? 1 : 0;
+	const int in = (int)w->in, out = (int)w->out;
+
+	if (bias != NULL || (add && x->scale != NULL))
+		LAUNCH(d, begin_rows, grid, THREADS, 0, y, x->scale, bias, w->out, add);
+	if (gpu_ok(d))
+		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)x->N, in,
+		    &one, w->data, type, in, x->at, type, in, &beta, y,
+		    CUDA_R_32F, out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+	if (x->scale != NULL)
+		LAUNCH(d, end_rows, grid, THREADS, 0, y, x->scale, w->out);
+	gpu_forget(d);
+}
+
+void
+gpu_blas_narrow(struct dev *d, float *y, const struct narrow *x, const struct mat *w,
+    const float *bias, int add)
+{
+	const struct blas *b;
+
+	if (w->out > 0 && gpu_product_fits(d, w, x->N) && (b = opened(d)) != NULL)
+		multiply(d, b, y, x, w, bias, add);
+}
+
 void
 gpu_blas_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
     uint32_t N, int add)
 {
-	const cudaDataType_t type = w->dtype == KV_F32 ? CUDA_R_32F :
-	    w->dtype == KV_F16 ? CUDA_R_16F : CUDA_R_16BF;
 	const struct blas *b = opened(d);
-	const unsigned across = parts_of(w->out, 4 * THREADS);
-	const dim3 grid(N, across < 65536 ? across : 65535);
-	const float one = 1, beta = add || bias != NULL ? 1 : 0, *scale = NULL;
-	const int in = (int)w->in, out = (int)w->out;
-	const void *x16 = x;
+	struct narrow t = { x, NULL, N, w->in, w->dtype };
 
-	if (b == NULL || (w->dtype != KV_F32 && (x16 = narrowed(d, &scale, x, w, N)) == NULL))
+	if (b == NULL || (w->dtype != KV_F32 && !narrowed(d, &t, x, w, N)))
 		return;
-	if (bias != NULL || (add && scale != NULL))
-		LAUNCH(d, begin_rows, grid, THREADS, 0, y, scale, bias, w->out, add);
-	if (gpu_ok(d))
-		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)N, in,
-		    &one, w->data, type, in, x16, type, in, &beta, y,
-		    CUDA_R_32F, out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
-	if (scale != NULL)
-		LAUNCH(d, end_rows, grid, THREADS, 0, y, scale, w->out);
-	gpu_forget(d);
-	if (x16 != x && (y + (size_t)N * w->out <= x || x + (size_t)N * w->in <= y))
+	multiply(d, b, y, &t, w, bias, add);
+	if (t.at != x && (y + (size_t)N * w->out <= x || x + (size_t)N * w->in <= y))
 		d->narrowed = { .x = x, .N = N, .in = w->in, .dtype = w->dtype };
 }

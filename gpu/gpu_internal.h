@@ -145,6 +145,27 @@ void gpu_few(struct dev *, const struct product *p, uint32_t n, const float *x,
 void gpu_blas_matmul(
     struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
 
+/* Activations in the type of the weights that they are multiplied with */
+struct narrow {
+	const void *at;              /* [N][in] */
+	float *scale;                /* [N] what each row was divided by; NULL: all by 1 */
+	uint32_t N, in;
+	enum kv_dtype dtype;
+};
+
+/* Room for N rows of 16 bits, in SCRATCH_X; 0 after a failure. */
+int gpu_narrow_room(struct dev *, struct narrow *, enum kv_dtype, uint32_t N, uint32_t in);
+/* matmul() of these */
+void gpu_blas_narrow(struct dev *, float *, const struct narrow *, const struct mat *,
+    const float *, int);
+
+/* gpu_rows.cu: what rmsnorm(), and swiglu(), make of N rows, in room of 16 bits. gpu_norm_narrow()
+ * does not take all shapes: 0 when nothing was done. */
+int gpu_norm_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float *x,
+    const struct norm *, uint32_t N, uint32_t D);
+int gpu_gated_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float *gate,
+    const float *up, uint32_t N, uint32_t F);
+
 /* An end to what brings weights; and to the weights, too. */
 void gpu_weights_end(struct dev *);
 void gpu_weights_free(struct dev *);
@@ -229,6 +250,40 @@ turn_by(float *c, float *s, double angle)
 		*c = -*c;
 	if (quadrant & 2)
 		*s = -*s;
+}
+
+/* Rows whose greatest element is within these stay as they are: what is far smaller becomes
+ * subnormal, and loses no more than rounding takes from the greatest anyway. */
+#define LEAST_F16 0x1p-6f
+#define MOST_F16 65504.0f
+#define LEAST_SCALE (-24)              /* y / 2^-24 does not overflow */
+
+/* f16: the power of two that a row is divided by whose greatest magnitude that is: then it is
+ * below 2^15. 1 for a row of zeros, and where there are infinities. */
+DEVICE float
+scale_of(float most)
+{
+	int power = (int)(__float_as_uint(most) >> 23) - 127 - 14;
+
+	if ((most >= LEAST_F16 && most <= MOST_F16) || most == 0 || most > 3.4028234e38f)
+		return 1;
+	power = power < LEAST_SCALE ? LEAST_SCALE : power;
+	return __uint_as_float((unsigned)(power + 127) << 23);
+}
+
+/* The greatest in the block, in all threads; once in a kernel */
+DEVICE float
+block_max(float x)
+{
+	SHARED(float[32], part);
+
+	x = warp_max(x);
+	if (threadIdx.x % 32 == 0)
+		part[threadIdx.x / 32] = x;
+	__syncthreads();
+	for (unsigned i = 0; i < blockDim.x / 32; i++)
+		x = fmaxf(x, part[i]);
+	return x;
 }
 
 /* How many of len ascending positions are not greater than limit. First a guess, which is right

@@ -6,7 +6,7 @@
  * work for. */
 #include "gpu/gpu_internal.h"
 
-enum { THREADS = 256 };
+constexpr unsigned THREADS = 256;
 
 /* May rows of so many bytes, the first of them at p, be moved by 16 bytes? */
 static bool
@@ -141,17 +141,18 @@ reference_rmsnorm(float *y, const float *x, const float *w, uint32_t D, float ep
 		y[(size_t)blockIdx.x * D + i] = row[i] * scale * w[i];
 }
 
-enum { NORM_THREADS = 1024, HELD = 4 };        /* at most; 16 bytes of each thread */
+constexpr unsigned NORM_THREADS = 1024, HELD = 4;      /* at most; 16 bytes of each thread */
 
-/* The same, with the row in registers. w is under way while the sum is made. */
+/* The same, with the row in registers. w is under way while the sum is made. scales is not NULL
+ * where rows must be divided so that T can hold them. */
+template <class T>
 static __global__ void __launch_bounds__(NORM_THREADS)
-rmsnorm(float *y, const float *x, const float *w, uint32_t D, float eps)
+rmsnorm(T *y, float *scales, const float *x, const float *w, uint32_t D, float eps)
 {
 	const uint32_t n = blockDim.x, fours = D / 4, t = threadIdx.x;
 	const pack<float, 4> *row = (const pack<float, 4> *)(x + (size_t)blockIdx.x * D);
-	pack<float, 4> *to = (pack<float, 4> *)(y + (size_t)blockIdx.x * D);
 	pack<float, 4> v[HELD] = {}, u[HELD] = {};
-	float sum = 0;
+	float sum = 0, most = 0, by = 1;
 
 UNROLL	for (uint32_t j = 0; j < HELD; j++)
 		if (t + j * n < fours)
@@ -163,39 +164,74 @@ UNROLL	for (uint32_t j = 0; j < HELD; j++)
 		for (int e = 0; e < 4; e++)
 			sum += v[j].at[e] * v[j].at[e];
 	const float scale = rms_scale(sum, D, eps);
+UNROLL	for (uint32_t j = 0; j < HELD; j++)
+		for (int e = 0; e < 4; e++) {
+			v[j].at[e] *= scale * u[j].at[e];
+			most = fmaxf(most, fabsf(v[j].at[e]));
+		}
+	if (scales != NULL) {
+		by = scale_of(block_max(most));
+		if (t == 0)
+			scales[blockIdx.x] = by;
+		by = 1 / by;
+	}
 UNROLL	for (uint32_t j = 0; j < HELD; j++) {
 		for (int e = 0; e < 4; e++)
-			v[j].at[e] *= scale * u[j].at[e];
+			v[j].at[e] *= by;
 		if (t + j * n < fours)
-			to[t + j * n] = v[j];
+			store_narrow<T, 4>(y + (size_t)blockIdx.x * D + 4 * (t + j * n), v[j].at);
 	}
+}
+
+/* Does a row fit into the registers of a block, 16 bytes by 16 bytes? */
+static bool
+held_by_block(const struct dev *d, const float *x, const float *w, uint32_t D)
+{
+	return D <= 4 * HELD * NORM_THREADS && by_16(d, x, D * sizeof *x) && by_16(d, w, 0);
 }
 
 /* Few rows: as many threads as there is work for, so that a row is there soon. Many: fewer with
  * more work each, of which more blocks fit. */
+static unsigned
+norm_threads(const struct dev *d, uint32_t N, uint32_t D)
+{
+	const unsigned threads = parts_of(D, 4 * 32 * (N < 2 * d->sms ? 1 : HELD)) * 32;
+
+	return threads < NORM_THREADS ? threads : NORM_THREADS;
+}
+
 void
 gpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N, uint32_t D,
     float eps)
 {
-	const size_t row = D * sizeof *x;
-	const unsigned fours = parts_of(D, 4), each = N < 2 * d->sms ? 1 : HELD;
-	unsigned threads = parts_of(fours, 32 * each) * 32;
-
 	if (N == 0)
 		return;
-	if (D > 4 * HELD * NORM_THREADS || !by_16(d, x, row) || !by_16(d, y, row) ||
-	    !by_16(d, w, row)) {
+	if (held_by_block(d, x, w, D) && by_16(d, y, 0))
+		LAUNCH(d, rmsnorm<float>, N, norm_threads(d, N, D), 0, y, NULL, x, w, D, eps);
+	else
 		LAUNCH(d, reference_rmsnorm, N, THREADS, 0, y, x, w, D, eps);
-		return;
-	}
-	if (threads > NORM_THREADS)
-		threads = NORM_THREADS;
-	LAUNCH(d, rmsnorm, N, threads, 0, y, x, w, D, eps);
+}
+
+int
+gpu_norm_narrow(struct dev *d, struct narrow *to, enum kv_dtype dtype, const float *x,
+    const struct norm *norm, uint32_t N, uint32_t D)
+{
+	const unsigned threads = norm_threads(d, N, D);
+
+	if (!held_by_block(d, x, norm->w, D) || !gpu_narrow_room(d, to, dtype, N, D))
+		return 0;
+	if (dtype == KV_F16)
+		LAUNCH(d, rmsnorm<f16>, N, threads, 0, (f16 *)to->at, to->scale, x, norm->w, D,
+		    norm->eps);
+	else
+		LAUNCH(d, rmsnorm<bf16>, N, threads, 0, (bf16 *)to->at, NULL, x, norm->w, D,
+		    norm->eps);
+	return 1;
 }
 
 /* ---- rope ---- */
 
-enum { ROPE_THREADS = 128 };
+constexpr unsigned ROPE_THREADS = 128;
 
 /* cosine[half] and, behind it, sine[half] of the angles of a position, made by the whole block */
 DEVICE void
@@ -423,18 +459,28 @@ gpu_place(struct dev *d, struct layer_rows *c, float *q, float *k, const float *
 
 /* ---- swiglu ---- */
 
+/* to[V] <- silu(gate) * up */
+template <int V>
+DEVICE void
+gated(float *to, const float *gate, const float *up)
+{
+	float u[V];
+
+	load_floats<V>(to, gate);
+	load_floats<V>(u, up);
+	for (int e = 0; e < V; e++)
+		to[e] = to[e] / (1 + expf(-to[e])) * u[e];
+}
+
 template <int V>
 static __global__ void __launch_bounds__(THREADS)
 swiglu(float *y, const float *gate, const float *up, size_t n)
 {
 	for (size_t i = V * ((size_t)blockIdx.x * THREADS + threadIdx.x); i < n;
 	    i += (size_t)gridDim.x * V * THREADS) {
-		float g[V], u[V];
+		float g[V];
 
-		load_floats<V>(g, gate + i);
-		load_floats<V>(u, up + i);
-		for (int e = 0; e < V; e++)
-			g[e] = g[e] / (1 + expf(-g[e])) * u[e];
+		gated<V>(g, gate + i, up + i);
 		store_floats<V>(y + i, g);
 	}
 }
@@ -453,4 +499,57 @@ gpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 		LAUNCH(d, swiglu<4>, grid, THREADS, 0, y, gate, up, n);
 	else
 		LAUNCH(d, swiglu<1>, grid, THREADS, 0, y, gate, up, n);
+}
+
+constexpr unsigned GATED_THREADS = 1024;       /* at most */
+
+/* The same in 16 bits, a block for each row. Where rows must be divided so that T can hold them,
+ * they are computed twice; the second time gate and up are in the second-level cache. */
+template <class T, int V>
+static __global__ void __launch_bounds__(GATED_THREADS)
+gated_rows(T *y, float *scales, const float *gate, const float *up, uint32_t F)
+{
+	const size_t row = (size_t)blockIdx.x * F;
+	const uint32_t first = V * threadIdx.x, step = V * blockDim.x;
+	float by = 1, most = 0, g[V];
+
+	if (scales != NULL) {
+		for (uint32_t i = first; i < F; i += step) {
+			gated<V>(g, gate + row + i, up + row + i);
+			for (int e = 0; e < V; e++)
+				most = fmaxf(most, fabsf(g[e]));
+		}
+		by = scale_of(block_max(most));
+		if (threadIdx.x == 0)
+			scales[blockIdx.x] = by;
+		by = 1 / by;
+	}
+	for (uint32_t i = first; i < F; i += step) {
+		gated<V>(g, gate + row + i, up + row + i);
+		for (int e = 0; e < V; e++)
+			g[e] *= by;
+		store_narrow<T, V>(y + row + i, g);
+	}
+}
+
+int
+gpu_gated_narrow(struct dev *d, struct narrow *to, enum kv_dtype dtype, const float *gate,
+    const float *up, uint32_t N, uint32_t F)
+{
+	const bool wide = by_16(d, gate, F * sizeof *gate) && by_16(d, up, 0);
+	const unsigned threads = N < 2 * d->sms ? GATED_THREADS : THREADS;
+
+	if (!gpu_narrow_room(d, to, dtype, N, F))
+		return 0;
+	if (dtype == KV_F16 && wide)
+		LAUNCH(d, (gated_rows<f16, 4>), N, threads, 0, (f16 *)to->at, to->scale, gate, up,
+		    F);
+	else if (dtype == KV_F16)
+		LAUNCH(d, (gated_rows<f16, 1>), N, threads, 0, (f16 *)to->at, to->scale, gate, up,
+		    F);
+	else if (wide)
+		LAUNCH(d, (gated_rows<bf16, 4>), N, threads, 0, (bf16 *)to->at, NULL, gate, up, F);
+	else
+		LAUNCH(d, (gated_rows<bf16, 1>), N, threads, 0, (bf16 *)to->at, NULL, gate, up, F);
+	return 1;
 }

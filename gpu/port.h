@@ -119,8 +119,8 @@ earlier_done(void)
 #endif
 }
 
-/* The kernel behind this one, if it was launched by LAUNCH_EARLY, may start when all blocks have said
- * so or ended. Only a question of speed: it is that kernel which waits for what it needs. */
+/* The kernel behind this one, if it was launched by LAUNCH_EARLY, may start when all blocks have
+ * said so or ended. Only a question of speed: it is that kernel which waits for what it needs. */
 DEVICE void
 next_may_start(void)
 {
