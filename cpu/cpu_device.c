@@ -147,6 +147,21 @@ cpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
 		memcpy(dst, src, bytes);
 }
 
+/* Ops are done when they return. */
+static uint64_t
+cpu_mark(struct dev *d)
+{
+	(void)d;
+	return 0;
+}
+
+static const char *
+cpu_wait(struct dev *d, uint64_t mark)
+{
+	(void)mark;
+	return cpu_sync(d);
+}
+
 static void
 cpu_clear(struct dev *d, void *dst, size_t bytes)
 {
@@ -183,11 +198,14 @@ const struct ops cpu_ops = {
 	.close = cpu_close,
 	.sync = cpu_sync,
 	.describe = cpu_describe,
+	.mark = cpu_mark,
+	.wait = cpu_wait,
 	.room = cpu_room,
 	.alloc = cpu_alloc,
 	.free = cpu_free,
 	.put = cpu_copy,
 	.get = cpu_copy,
+	.read = cpu_copy,
 	.copy = cpu_copy,
 	.clear = cpu_clear,
 	.expect = cpu_expect,
@@ -199,6 +217,7 @@ const struct ops cpu_ops = {
 	.rope = cpu_rope,
 	.store = cpu_store,
 	.keep = cpu_keep,
+	.round = cpu_round,
 	.swiglu = cpu_swiglu,
 	.project = cpu_project,
 	.place = cpu_place,

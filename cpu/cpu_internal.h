@@ -211,6 +211,7 @@ void cpu_key_scores(struct dev *, float *, size_t, const float *, const struct l
     uint32_t);
 void cpu_keep(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
     uint32_t *const *);
+void cpu_round(struct dev *, float *, size_t, enum kv_dtype);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 void cpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
     float *, uint32_t);

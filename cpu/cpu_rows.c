@@ -139,6 +139,20 @@ cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 		c->len[g] += N;
 }
 
+void
+cpu_round(struct dev *d, float *x, size_t n, enum kv_dtype dtype)
+{
+	unsigned char rounded[4096];
+	const size_t most = sizeof rounded / sizeof *x;
+	size_t part;
+
+	for (; n > 0 && dtype != KV_F32 && d->error[0] == '\0'; x += part, n -= part) {
+		part = n < most ? n : most;
+		kv_from_f32(rounded, x, dtype, part);
+		kv_to_f32(x, rounded, dtype, part);
+	}
+}
+
 static void
 swiglu_row(void *arg, size_t n, int thread)
 {

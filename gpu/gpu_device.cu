@@ -109,6 +109,11 @@ gpu_close(struct dev *d)
 	gpu_staging_close(&d->out);
 	gpu_staging_close(&d->in);
 	gpu_blas_close(d);
+	for (i = 0; i < MARKS; i++)
+		if (d->marks[i] != NULL)
+			cudaEventDestroy(d->marks[i]);
+	if (d->reader != NULL)
+		cudaStreamDestroy(d->reader);
 	if (d->stream != NULL)
 		cudaStreamDestroy(d->stream);
 	free(d);
@@ -197,6 +202,7 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
 	d->early = !force_in_turn && waits_itself();
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->reader, cudaStreamNonBlocking));
 	if (gpu_ok(d))
 		gpu_staging_open(d, &d->out, 2, STAGING);
 	if (gpu_ok(d))
@@ -248,11 +254,15 @@ const struct ops gpu_ops = {
 	.close = gpu_close,
 	.sync = gpu_sync,
 	.describe = gpu_describe,
+	.runs_ahead = 1,
+	.mark = gpu_mark,
+	.wait = gpu_wait_mark,
 	.room = gpu_room,
 	.alloc = gpu_alloc,
 	.free = gpu_free,
 	.put = gpu_put,
 	.get = gpu_get,
+	.read = gpu_read,
 	.copy = gpu_copy,
 	.clear = gpu_clear,
 	.expect = gpu_expect,
@@ -264,6 +274,7 @@ const struct ops gpu_ops = {
 	.rope = gpu_rope,
 	.store = gpu_store,
 	.keep = gpu_keep,
+	.round = gpu_round,
 	.swiglu = gpu_swiglu,
 	.project = gpu_project,
 	.place = gpu_place,

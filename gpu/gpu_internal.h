@@ -39,6 +39,9 @@
 /* Most KV heads of a layer: their places go to kernels by value. */
 #define MAX_HEADS 128
 
+/* Points in the work that can be told from later ones. */
+#define MARKS 64
+
 /* Most buffers of a struct staging. */
 #define MAX_BUFFERS 4
 
@@ -47,7 +50,6 @@ enum scratch {
 	SCRATCH_X,                   /* activations in 16 bits */
 	SCRATCH_PARTS,               /* what blocks leave for those that put it together */
 	SCRATCH_LIST,                /* lists from the host */
-	SCRATCH_MASS,                /* what window_mass() makes before it goes to the host */
 	SCRATCH_BINS,                /* top()'s histograms: all zero when it is not running */
 	SCRATCHES
 };
@@ -79,7 +81,10 @@ struct dev {
 	 * from one product to the next that directly follows it. */
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
 	const char *kernel;          /* the last one that was launched */
-	struct staging out, in;      /* of put() and get() */
+	struct staging out, in;      /* of put(), and of get() and read() */
+	cudaStream_t reader;         /* of read(), beside the work */
+	cudaEvent_t marks[MARKS];    /* the last ones, number n in place n % MARKS */
+	uint64_t marked;             /* how many there were */
 	struct weights *weights;     /* gpu_weights.cu's */
 	struct upload *upload;
 	size_t expected;             /* bytes of weights that are still to come; 0 = not known */
@@ -344,6 +349,9 @@ void *gpu_alloc(struct dev *, size_t);
 void gpu_free(struct dev *, void *);
 void gpu_put(struct dev *, void *, const void *, size_t);
 void gpu_get(struct dev *, void *, const void *, size_t);
+void gpu_read(struct dev *, void *, const void *, size_t);
+uint64_t gpu_mark(struct dev *);
+const char *gpu_wait_mark(struct dev *, uint64_t);
 void gpu_copy(struct dev *, void *, const void *, size_t);
 void gpu_clear(struct dev *, void *, size_t);
 void gpu_expect(struct dev *, size_t);
@@ -358,6 +366,7 @@ void gpu_store(struct dev *, struct layer_rows *, const float *, const float *, 
     uint32_t);
 void gpu_keep(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
     uint32_t *const *);
+void gpu_round(struct dev *, float *, size_t, enum kv_dtype);
 void gpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 void gpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
     float *, uint32_t);

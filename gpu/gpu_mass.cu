@@ -168,22 +168,6 @@ gpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const
 	make_mass(d, &c, &packed, lse, mass, stride, true);
 }
 
-/* mass (host, lists at h*stride) <- from (device, lists at h*most); lists that are one behind the
- * other in both as one */
-static void
-to_host(struct dev *d, float *mass, size_t stride, const float *from, size_t most,
-    const struct call *c)
-{
-	const uint32_t R = c->H / c->rows.G;
-
-	for (uint32_t h = 0, next; h < c->H; h = next) {
-		for (next = h + 1; next < c->H && stride == most && c->rows.len[(next - 1) / R] == most;)
-			next++;
-		gpu_get(d, mass + h * stride, from + h * most,
-		    ((next - 1 - h) * most + c->rows.len[(next - 1) / R]) * sizeof *mass);
-	}
-}
-
 /* The sum of each query over the rows of c and of o (no rows: none), as c needs it for mass: in q
  * where it is fast, else in lse. parts: as many as both leave. */
 static void
@@ -201,11 +185,10 @@ window_sums(struct dev *d, struct call *c, struct call *o, struct packed *q, flo
 static void
 device_window_mass(struct dev *d, float *mass, size_t stride, struct call *c, struct call *o)
 {
-	const size_t queries = (size_t)c->N * c->H, most = longest_head(&c->rows);
+	const size_t queries = (size_t)c->N * c->H;
 	const size_t n = queries * (parts_for(c) + (size_t)parts_for(o));
 	struct part *parts = (struct part *)gpu_scratch(d, SCRATCH_PARTS, n * sizeof *parts +
 	    queries * sizeof(float));
-	float *to = (float *)gpu_scratch(d, SCRATCH_MASS, c->H * most * sizeof *to);
 	float *lse = (float *)(parts + n);
 	struct packed q = {};
 
@@ -214,8 +197,7 @@ device_window_mass(struct dev *d, float *mass, size_t stride, struct call *c, st
 	if (c->fast)
 		q = gpu_tiles_pack(d, c, NULL);
 	window_sums(d, c, o, &q, lse, parts);
-	make_mass(d, c, &q, lse, to, most, false);
-	to_host(d, mass, stride, to, most, c);
+	make_mass(d, c, &q, lse, mass, stride, false);
 }
 
 void
@@ -232,7 +214,7 @@ gpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
 	/* queries are packed once, for the keys of the layer */
 	o.fast = o.fast && c.fast && o.dtype == c.dtype;
 	for (uint32_t h = 0; h < H && W == 0; h++)
-		memset(mass + h * stride, 0, c.rows.len[h / (H / c.rows.G)] * sizeof *mass);
+		gpu_clear(d, mass + h * stride, c.rows.len[h / (H / c.rows.G)] * sizeof *mass);
 	if (W > 0 && longest_head(&c.rows) > 0)
 		device_window_mass(d, mass, stride, &c, &o);
 }

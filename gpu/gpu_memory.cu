@@ -146,15 +146,16 @@ gpu_list(struct dev *d, const void *host, size_t bytes)
 
 /* One piece more is on its way into buffer number i. */
 static void
-ask(struct dev *d, unsigned i, const char *from, size_t n)
+ask(struct dev *d, cudaStream_t stream, unsigned i, const char *from, size_t n)
 {
 	gpu_check(d, "get", cudaMemcpyAsync(d->in.at + i * d->in.size, from, n,
-	    cudaMemcpyDeviceToHost, d->stream));
-	gpu_check(d, "get", cudaEventRecord(d->in.done[i], d->stream));
+	    cudaMemcpyDeviceToHost, stream));
+	gpu_check(d, "get", cudaEventRecord(d->in.done[i], stream));
 }
 
-void
-gpu_get(struct dev *d, void *dst, const void *src, size_t bytes)
+/* Two pieces are on their way, while a third is brought to its place. */
+static void
+bring(struct dev *d, cudaStream_t stream, void *dst, const void *src, size_t bytes)
 {
 	const size_t most = d->in.size;
 	size_t asked = 0, at, n;
@@ -163,13 +164,47 @@ gpu_get(struct dev *d, void *dst, const void *src, size_t bytes)
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
 		for (; asked < bytes && asked < at + 2 * most && gpu_ok(d); asked += n) {
 			n = bytes - asked < most ? bytes - asked : most;
-			ask(d, asked / most % 2, (const char *)src + asked, n);
+			ask(d, stream, asked / most % 2, (const char *)src + asked, n);
 		}
 		i = at / most % 2;
 		n = bytes - at < most ? bytes - at : most;
 		if (gpu_wait(d, "get", d->in.done[i]))
 			memcpy((char *)dst + at, d->in.at + i * most, n);
 	}
+}
+
+void
+gpu_get(struct dev *d, void *dst, const void *src, size_t bytes)
+{
+	bring(d, d->stream, dst, src, bytes);
+}
+
+void
+gpu_read(struct dev *d, void *dst, const void *src, size_t bytes)
+{
+	bring(d, d->reader, dst, src, bytes);
+}
+
+/* ---- points in the work ---- */
+
+uint64_t
+gpu_mark(struct dev *d)
+{
+	cudaEvent_t *e = &d->marks[d->marked % MARKS];
+
+	if (gpu_ok(d) && *e == NULL)
+		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(e,
+		    cudaEventDisableTiming));
+	if (gpu_ok(d))
+		gpu_check(d, "mark", cudaEventRecord(*e, d->stream));
+	return d->marked++;
+}
+
+const char *
+gpu_wait_mark(struct dev *d, uint64_t mark)
+{
+	gpu_wait(d, "GPU", d->marks[mark % MARKS]);
+	return gpu_ok(d) ? NULL : d->error;
 }
 
 void

@@ -457,6 +457,30 @@ gpu_place(struct dev *d, struct layer_rows *c, float *q, float *k, const float *
 	appended(c, N);
 }
 
+/* ---- round ---- */
+
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+round_to(float *x, size_t n)
+{
+	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n;
+	    i += (size_t)gridDim.x * THREADS)
+		x[i] = widen(narrow<T>(x[i]));
+}
+
+void
+gpu_round(struct dev *d, float *x, size_t n, enum kv_dtype dtype)
+{
+	const size_t blocks = parts_of(n, THREADS);
+	const unsigned grid = blocks < 65536 ? (unsigned)blocks : 65536;
+
+	if (n == 0 || dtype == KV_F32)
+		return;
+	with_type(dtype, [&](auto t) {
+		LAUNCH(d, round_to<decltype(t)>, grid, THREADS, 0, x, n);
+	});
+}
+
 /* ---- swiglu ---- */
 
 /* to[V] <- silu(gate) * up */

@@ -126,6 +126,13 @@ struct ops {
 	const char *(*sync)(struct dev *);
 	/* "8 threads, avx512, oneDNN 2.6.3"; for --version and -v. Owned by the device. */
 	const char *(*describe)(struct dev *);
+	/* Ops return before their work is done, so that the host can do something else meanwhile. */
+	int runs_ahead;
+	/* The point behind all work so far. */
+	uint64_t (*mark)(struct dev *);
+	/* Waits for the work before that point, and returns as sync() does. It may wait for later
+	 * work, too, when more than 64 points have been marked since. */
+	const char *(*wait)(struct dev *, uint64_t mark);
 
 	/* ---- memory ---- */
 
@@ -138,6 +145,9 @@ struct ops {
 	void (*put)(struct dev *, void *dst, const void *src, size_t bytes);   /* device <- host */
 	/* host <- device, waits */
 	void (*get)(struct dev *, void *dst, const void *src, size_t bytes);
+	/* The same beside the work that has not been waited for: that must not write these bytes,
+	 * and of what they hold wait() has said that it is there. */
+	void (*read)(struct dev *, void *dst, const void *src, size_t bytes);
 	/* device <- device, not overlapping */
 	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);
 	void (*clear)(struct dev *, void *dst, size_t bytes);      /* all bytes 0 */
@@ -177,6 +187,8 @@ struct ops {
 	 * behind them up to the old length. len[g] = count[g]. */
 	void (*keep)(struct dev *, struct layer_rows *, float *mass, size_t stride, uint32_t H,
 	    const uint32_t *count, uint32_t *const *keep);
+	/* x[n], each rounded to the nearest number of dtype, of two as near to the even one */
+	void (*round)(struct dev *, float *x, size_t n, enum kv_dtype dtype);
 	/* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
 	void (*swiglu)(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
 	    uint32_t F);
@@ -210,7 +222,7 @@ struct ops {
 	void (*attend_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const float *lse, const struct layer_rows *, const uint32_t *qpos, uint32_t N,
 	    uint32_t H, enum over);
-	/* mass[h][s] (host, H lists at h*stride) <- sum (or maximum) over the W rows of
+	/* mass[h][s] (device, H lists at h*stride) <- sum (or maximum) over the W rows of
 	 * q[W][H][E] of the softmax over *all* visible rows of KV head h/(H/G), for each of
 	 * its len rows s. own (NULL = none; its v is not read): rows of the same KV heads that
 	 * stand elsewhere. They are in the softmax, and get nothing in mass. Window attention

@@ -78,6 +78,15 @@ device_check(const struct device *d)
 }
 
 void
+device_wait(const struct device *d, uint64_t mark)
+{
+	const char *failure = d->ops->wait(d->dev, mark);
+
+	if (failure != NULL)
+		die(EXIT_RUN, "%s: %s", d->ops->name, failure);
+}
+
+void
 device_close(struct device *d)
 {
 	d->ops->close(d->dev);

@@ -17,6 +17,8 @@ struct device device_open(void);
 struct device device_another(uint32_t threads);
 /* Dies when the device has failed. */
 void device_check(const struct device *d);
+/* Waits for the work before that point of ops.mark(). Dies when the device has failed. */
+void device_wait(const struct device *d, uint64_t mark);
 void device_close(struct device *d);
 /* 1 when a device pointer is ordinary memory, so that nothing needs to be copied there. */
 int device_shares_memory(const struct device *d);

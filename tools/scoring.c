@@ -210,6 +210,9 @@ scoring_sign(uint32_t queries)
 /* ---- the attention that the observation queries pay ---- */
 
 static struct area area_keys, area_pos, area_q, area_qpos, area_own, area_own_pos;
+/* of layers that are begun, and what comes of it to the host */
+static struct area area_mass[2];
+static int taken[2];
 static float *window_mass;
 static size_t window_mass_size;
 
@@ -235,49 +238,56 @@ upload_own(const struct device *d, const struct scoring_layer *layer, uint64_t *
 	return own;
 }
 
-/* window_mass <- what the queries give to each row of `there`, `most` apart. */
+/* mass (device) <- what the queries give to each row of `there`, in.stride apart. */
 static void
 pay(const struct device *d, const struct scoring_layer *layer, const struct layer_rows *there,
-    uint32_t most)
+    float *mass)
 {
 	const struct score_input *in = &layer->in;
 	size_t H = in->query_heads, W = in->window;
+	const float *q = layer->queries_there;
 	uint64_t start[MAX_HEADS];
 	uint32_t len[MAX_HEADS];
 	struct layer_rows own;
 
 	if (layer->n_own > 0)
 		own = upload_own(d, layer, start, len);
-	if (window_mass == NULL || H * most > window_mass_size) {
-		free(window_mass);
-		window_mass_size = H * most;
-		window_mass = must_alloc(window_mass_size, sizeof *window_mass);
-	}
-	d->ops->window_mass(d->dev, window_mass, most,
-	    device_upload(d, &area_q, layer->queries, W * H * in->width * sizeof(float)), there,
-	    layer->n_own > 0 ? &own : NULL,
+	if (layer->queries != NULL)
+		q = device_upload(d, &area_q, layer->queries, W * H * in->width * sizeof *q);
+	d->ops->window_mass(d->dev, mass, in->stride, q, there, layer->n_own > 0 ? &own : NULL,
 	    device_upload(d, &area_qpos, in->window_pos, W * sizeof *in->window_pos), in->window,
 	    in->query_heads, options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM);
-	device_check(d);
 }
 
-/* in.window_mass <- what the observation queries give to each row but the first[g] ones of each
- * KV head, which they do not see. */
+/* How many rows stand before --since; positions are ascending. */
+static uint32_t
+rows_before_since(const uint32_t *pos, uint32_t n)
+{
+	uint32_t first = 0;
+
+	while (first < n && pos[first] < since)
+		first++;
+	return first;
+}
+
+/* The device begins with what the observation queries give to each row but those before --since,
+ * which they do not see. */
 static void
-pay_attention(const struct device *d, struct scoring_layer *layer, const uint32_t *first)
+begin_window(const struct device *d, struct scoring_layer *layer)
 {
 	struct score_input *in = &layer->in;
 	const struct kv_rows *rows = in->rows;
 	uint64_t start[MAX_HEADS], total = 0;
-	uint32_t len[MAX_HEADS], g, most = 0;
+	uint32_t len[MAX_HEADS], g, first;
 	struct layer_rows lr = { .heads = rows->heads, .width = in->width, .dtype = in->dtype };
 
 	if (layer->there != NULL)
 		lr = *layer->there;
 	for (g = 0; g < rows->heads; total += rows->count[g++]) {
-		start[g] = (layer->there != NULL ? layer->there->start[g] : total) + first[g];
-		len[g] = rows->count[g] - first[g];
-		most = len[g] > most ? len[g] : most;
+		first = rows_before_since(rows->pos[g], rows->count[g]);
+		start[g] = (layer->there != NULL ? layer->there->start[g] : total) + first;
+		len[g] = rows->count[g] - first;
+		in->stride = len[g] > in->stride ? len[g] : in->stride;
 	}
 	lr.start = start;
 	lr.len = len;
@@ -289,9 +299,30 @@ pay_attention(const struct device *d, struct scoring_layer *layer, const uint32_
 			    (size_t)total * in->width * kv_dtype_size(in->dtype));
 		lr.pos = device_positions(d, &area_pos, rows);
 	}
-	pay(d, layer, &lr, most);
+	layer->place = taken[0];
+	taken[layer->place] = 1;
+	pay(d, layer, &lr, device_room(d, &area_mass[layer->place],
+	    in->query_heads * in->stride * sizeof(float)));
+}
+
+/* in.window_mass <- what begin_window() has begun */
+static void
+finish_window(const struct device *d, struct scoring_layer *layer)
+{
+	struct score_input *in = &layer->in;
+	const size_t n = in->query_heads * in->stride;
+
+	taken[layer->place] = 0;
+	in->window_mass = area_mass[layer->place].at;
+	if (device_shares_memory(d))
+		return;
+	if (window_mass == NULL || n > window_mass_size) {
+		free(window_mass);
+		window_mass_size = n;
+		window_mass = must_alloc(n, sizeof *window_mass);
+	}
+	d->ops->read(d->dev, window_mass, in->window_mass, n * sizeof *window_mass);
 	in->window_mass = window_mass;
-	in->stride = most;
 }
 
 /* ---- the rows from --since on ---- */
@@ -397,19 +428,17 @@ refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer)
 				    "are keys or queries?", layer, g, s);
 }
 
-/* How many rows stand before --since; positions are ascending. */
-static uint32_t
-rows_before_since(const uint32_t *pos, uint32_t n)
+void
+scoring_begin(const struct device *d, struct scoring_layer *layer)
 {
-	uint32_t first = 0;
-
-	while (first < n && pos[first] < since)
-		first++;
-	return first;
+	if (method->needs & NEED_WINDOW)
+		begin_window(d, layer);
+	if (d->ops != NULL)
+		layer->begun = d->ops->mark(d->dev);
 }
 
 void
-scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
+scoring_finish(const struct device *d, struct scoring_layer *layer, float *score)
 {
 	const struct kv_rows *rows = layer->in.rows;
 	uint32_t first[MAX_HEADS], g;
@@ -418,8 +447,10 @@ scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
 
 	for (g = 0; g < rows->heads; g++)
 		first[g] = rows_before_since(rows->pos[g], rows->count[g]);
-	if (method->needs & NEED_WINDOW)
-		pay_attention(d, &asked, first);
+	if (method->needs & NEED_WINDOW) {
+		device_wait(d, layer->begun);
+		finish_window(d, &asked);
+	}
 	if (since > 0)
 		later_start(&later, &asked.in, first);
 	if (method_score(method, &asked.in, &options, processors(),
@@ -433,10 +464,17 @@ scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
 }
 
 void
+scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
+{
+	scoring_begin(d, layer);
+	scoring_finish(d, layer, score);
+}
+
+void
 scoring_end(const struct device *d)
 {
 	struct area *areas[] = { &area_keys, &area_pos, &area_q, &area_qpos, &area_own,
-	    &area_own_pos };
+	    &area_own_pos, &area_mass[0], &area_mass[1] };
 	size_t i;
 
 	for (i = 0; d != NULL && i < sizeof areas / sizeof *areas; i++)

@@ -40,7 +40,8 @@ struct scoring_layer {
 	/* rows, and what the method needs of keys, mass, window positions; window_mass is made
 	 * here. Without rows on the device, NEED_WINDOW needs keys, too. */
 	struct score_input in;
-	const float *queries;                   /* host [W][H][E], with NEED_WINDOW */
+	/* [W][H][E], with NEED_WINDOW: on the host, or, NULL there, on the device */
+	const float *queries, *queries_there;
 	/* host [G][n_own][E] of in.dtype: keys of the last n_own of the window's queries and
 	 * of those before, which are of tokens that are not stored, and their positions */
 	const void *own_keys;
@@ -48,12 +49,21 @@ struct scoring_layer {
 	uint32_t n_own;                         /* 0 = none */
 	/* the same rows where the device has them already; NULL: they are taken there */
 	const struct layer_rows *there;
+	/* scoring_begin()'s: what scoring_finish() waits for, and where it finds it */
+	uint64_t begun;
+	int place;
 };
 
 /* score[sum S] <- the method's scores; rows before --since get +inf, and nothing else is as if
- * they were there: softmax, anchor, neighbours are those of the later rows alone. d: opened, with NEED_WINDOW. Dies, also when a score is
- * not a number. */
+ * they were there: softmax, anchor, neighbours are those of the later rows alone. d: opened, with
+ * NEED_WINDOW. Dies, also when a score is not a number. */
 void scoring_judge(const struct device *d, struct scoring_layer *layer, float *score);
+
+/* The same in two steps. The first has the device begin with its part, for which in.mass and
+ * in.paid need not be there yet, nor keys that are on the device. The second waits for that, and
+ * for nothing that the device was given to do in between. At most two layers are begun. */
+void scoring_begin(const struct device *d, struct scoring_layer *layer);
+void scoring_finish(const struct device *d, struct scoring_layer *layer, float *score);
 
 /* Frees what scoring_judge() keeps from one layer to the next. d NULL: it was never used. */
 void scoring_end(const struct device *d);

@@ -121,7 +121,6 @@ struct layer {
 	struct entries bits[MOST_COPIES];
 	struct chosen chosen;
 	uint32_t *n;                 /* host [G] S each */
-	float *host;                 /* [H][S] */
 };
 
 static uint32_t *
@@ -207,7 +206,6 @@ free_layer(struct layer *l)
 	o->free(dev, l->chosen.at);
 	free(l->chosen.n);
 	free(l->n);
-	free(l->host);
 	free(l);
 }
 
@@ -224,7 +222,7 @@ call_window(void *arg, int i)
 {
 	struct layer *l = arg;
 
-	o->window_mass(dev, l->host, l->S, l->q, &l->rows[i % l->copies], NULL, l->qpos, l->N, l->H,
+	o->window_mass(dev, l->mass, l->S, l->q, &l->rows[i % l->copies], NULL, l->qpos, l->N, l->H,
 	    OVER_SUM);
 }
 
@@ -343,7 +341,7 @@ bench_mass(void)
 	struct layer *l = make_layer(32, 8, 128, S, 32);
 	double attend;
 
-	l->host = malloc((size_t)32 * S * sizeof *l->host);
+	l->mass = fill((size_t)32 * S, KV_F32, 0);
 	report("window_mass W 32, 32/8 E 128", call_window, l, 2.0 * 8 * S * 128, 0);
 	free_layer(l);
 	l = make_layer(32, 8, 128, S, tiny ? 80 : S);

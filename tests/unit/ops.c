@@ -136,6 +136,35 @@ test_swiglu(uint32_t N, uint32_t F, float scale, int in_place)
 	free(want);
 }
 
+/* As it would come back from a cache of that type */
+static void
+test_round(size_t n, enum kv_dtype dtype)
+{
+	float *x = floats(n, 1000), *got;
+	void *stored = malloc(n * sizeof *x);
+	int k;
+
+	x[0] = NAN;
+	x[n / 2] = 1.00390625f;                 /* between two of bf16 */
+	x[n - 1] = 1e-7f;
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *dx = to_device(d, x, n * sizeof *x), *want = malloc(n * sizeof *want);
+
+		d->ops->round(d->dev, dx, n, dtype);
+		got = from_device(d, dx, n);
+		kv_from_f32(stored, x, dtype, n);
+		kv_to_f32(want, stored, dtype, n);
+		verdict(isnan(got[0]) && memcmp(got + 1, want + 1, (n - 1) * sizeof *x) == 0,
+		    "%s: %zu numbers rounded to %s", d->name, n, kv_dtype_name(dtype));
+		d->ops->free(d->dev, dx);
+		free(want);
+		free(got);
+	}
+	free(stored);
+	free(x);
+}
+
 /* Two appends, the second behind the first, to heads of different lengths */
 static void
 test_store(enum kv_dtype type, uint32_t E, uint32_t N)
@@ -329,6 +358,10 @@ test_rows(void)
 	test_swiglu(1, 8195, 10, 0);
 	test_swiglu(33, 1027, 200, 1);
 	test_swiglu(3, 1028, 200, 1);
+	test_round(3, KV_F16);
+	test_round(5000, KV_F16);
+	test_round(1027, KV_BF16);
+	test_round(300, KV_F32);
 }
 
 static void

@@ -210,7 +210,7 @@ static void
 test_window_mass(const struct shape *s, int with_own, enum over over)
 {
 	const size_t stride = s->S + 5, n = s->H * stride, nq = (size_t)s->N * s->H * s->E;
-	float *q = floats(nq, s->scale), *mass = malloc(n * sizeof *mass);
+	float *q = floats(nq, s->scale), *mass = malloc(n * sizeof *mass), *dm;
 	double *want = malloc(n * sizeof *want);
 	struct ref_rows ref, ref_own;
 	struct cache c, o;
@@ -236,8 +236,11 @@ test_window_mass(const struct shape *s, int with_own, enum over over)
 		for (run = 0; run < runs(d); run++) {
 			for (i = 0; i < n; i++)
 				mass[i] = -7;
-			d->ops->window_mass(d->dev, mass, stride, dq, &rows,
+			dm = to_device(d, mass, n * sizeof *mass);
+			d->ops->window_mass(d->dev, dm, stride, dq, &rows,
 			    with_own ? &own : NULL, dp, s->N, s->H, over);
+			d->ops->get(d->dev, mass, dm, n * sizeof *mass);
+			d->ops->free(d->dev, dm);
 			if (run == 0)
 				compare(d, MASS, what, mass, want, n);
 			else

@@ -52,6 +52,35 @@ test_pieces(struct device *d, size_t size, size_t piece)
 	free(x);
 }
 
+/* What was there at a mark is read while more work waits to be done, whatever the number of marks
+ * since. */
+static void
+test_read(struct device *d, size_t size, unsigned marks)
+{
+	unsigned char *x = random_bytes(size), *other = random_bytes(size), *got = malloc(size);
+	char *at = d->ops->alloc(d->dev, size), *to = d->ops->alloc(d->dev, size);
+	uint64_t mark;
+	unsigned i;
+
+	d->ops->put(d->dev, to, other, size);
+	d->ops->put(d->dev, at, x, size);
+	d->ops->copy(d->dev, to, at, size);
+	mark = d->ops->mark(d->dev);
+	for (i = 0; i < marks; i++) {
+		d->ops->put(d->dev, at, other, size);
+		d->ops->mark(d->dev);
+	}
+	verdict(d->ops->wait(d->dev, mark) == NULL, "%s: wait", d->name);
+	d->ops->read(d->dev, got, to, size);
+	verdict(memcmp(x, got, size) == 0, "%s: %zu bytes read, %u marks later", d->name, size,
+	    marks);
+	d->ops->free(d->dev, at);
+	d->ops->free(d->dev, to);
+	free(got);
+	free(other);
+	free(x);
+}
+
 /* Zeros from one odd place to another, and nothing beside them. */
 static void
 test_clear(struct device *d)
@@ -149,6 +178,8 @@ try_everything(const struct device *d, struct dev *dev)
 		d->ops->keep(dev, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
 		    (uint32_t *[]){ (uint32_t[]){ 1, 3, 4 } });
 		d->ops->copy(dev, to, at, sizeof bytes);
+		d->ops->wait(dev, d->ops->mark(dev));
+		d->ops->read(dev, bytes, at, 100);
 		d->ops->get(dev, bytes, to, sizeof bytes);
 	}
 	d->ops->free(dev, at);
@@ -194,6 +225,9 @@ test_memory_ops(void)
 		test_pieces(&device[k], 4000, 7);
 		test_pieces(&device[k], ((size_t)9 << 20) + 1, 3000001);
 		test_pieces(&device[k], ((size_t)13 << 20) + 5, SIZE_MAX);
+		test_read(&device[k], 100, 0);
+		test_read(&device[k], ((size_t)9 << 20) + 7, 1);
+		test_read(&device[k], 5000, 200);
 		test_clear(&device[k]);
 		test_weights(&device[k], 0);
 		test_weights(&device[k], 1);
