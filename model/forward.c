@@ -126,7 +126,7 @@ observation_free(struct observation *obs, const struct model *m)
 {
 	uint32_t l;
 
-	for (l = 0; obs->q != NULL && l < m->id.layers; l++)
+	for (l = 0; obs->q != NULL && !obs->there && l < m->id.layers; l++)
 		free(obs->q[l]);
 	for (l = 0; obs->own != NULL && l < m->id.layers; l++)
 		free(obs->own[l]);
@@ -170,8 +170,8 @@ keep_queries(const struct model *m, const struct workspace *ws, const struct obs
 			continue;
 		for (at = obs->have; at > 0 && obs->pos[at - 1] >= pos[seen]; at--)
 			;
-		m->ops->get(m->dev, obs->q[l] + at * row, ws->q + seen * row,
-		    (N - seen) * row * sizeof(float));
+		(obs->there ? m->ops->copy : m->ops->get)(m->dev, obs->q[l] + at * row,
+		    ws->q + seen * row, (N - seen) * row * sizeof(float));
 	}
 }
 

@@ -110,6 +110,7 @@ struct observation {
 	/* [L] -> host [W][H][E], after rope, not scaled; row order as pos. NULL: this layer's are
 	 * not wanted (never so in a window that is saved) */
 	float **q;
+	int there;                     /* 1: they are on the device, and not freed with the rest */
 	/* how many of the last queries are of tokens that were not stored, and their keys: [L]
 	 * -> host [G][n_own][E] of the cache's dtype, after rope */
 	uint32_t n_own;

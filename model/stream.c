@@ -11,14 +11,40 @@
 #define EMBED_ROWS 4096                /* embedded at once */
 
 static int
-failed(const struct model *m, char *err, size_t errlen)
+failed(const char *failure, char *err, size_t errlen)
 {
-	const char *failure = m->ops->sync(m->dev);
-
 	if (failure == NULL)
 		return 0;
 	snprintf(err, errlen, "%s", failure);
 	return MODEL_EIO;
+}
+
+/* Waits until at most so many tiles are on their way. */
+static int
+wait_for_tiles(struct stream *s, uint32_t most, char *err, size_t errlen)
+{
+	const struct model *m = s->cache->model;
+	int rc = 0;
+
+	for (; rc == 0 && s->running > most; s->running--) {
+		rc = failed(m->ops->wait(m->dev, s->tile[s->oldest].mark), err, errlen);
+		if (rc == 0 && s->step != NULL)
+			s->step(s->tile[s->oldest].done);
+		s->oldest = (s->oldest + 1) % (STREAM_AHEAD + 1);
+	}
+	return rc;
+}
+
+/* One more is on its way, through so many layers. */
+static int
+add_tile(struct stream *s, uint32_t layers, char *err, size_t errlen)
+{
+	const struct model *m = s->cache->model;
+	uint32_t at = (s->oldest + s->running++) % (STREAM_AHEAD + 1);
+
+	s->tile[at].mark = m->ops->mark(m->dev);
+	s->tile[at].done = s->done;
+	return wait_for_tiles(s, m->ops->runs_ahead ? STREAM_AHEAD / layers : 0, err, errlen);
 }
 
 int
@@ -57,11 +83,11 @@ stream_open(struct stream *s, struct cache *c, struct observation *obs, const ui
 void
 stream_close(struct stream *s)
 {
-	if (s->cache != NULL)
+	if (s->cache != NULL) {
 		s->cache->model->ops->free(s->cache->model->dev, s->x);
+		stream_unwatch(s);
+	}
 	free(s->pos);
-	if (s->cache != NULL)
-		observation_free(&s->watched, s->cache->model);
 	memset(s, 0, sizeof *s);
 }
 
@@ -76,6 +102,7 @@ stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 	if (l0 == l1)
 		return 0;
 	s->watched.next = s->obs;
+	s->step = step;
 	if (cache_reserve_layers(s->cache, s->N, l0, l1) != 0) {
 		snprintf(err, errlen, "no memory for %u more rows", s->N);
 		return MODEL_ENOMEM;
@@ -86,15 +113,13 @@ stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 		forward(m, s->cache, ws, s->pos + at, N, l0, l1,
 		    s->watched.q != NULL ? &s->watched : s->obs);
 		workspace_use(ws, NULL);
-		if ((rc = failed(m, err, errlen)) != 0)
-			return rc;
 		if (cache_log(s->cache, KV_EVENT_PREFILL, N, l0, l1) != 0) {
 			snprintf(err, errlen, "no memory for the event log");
 			return MODEL_ENOMEM;
 		}
 		s->done += (uint64_t)N * (l1 - l0);
-		if (step != NULL)
-			step(s->done);
+		if ((rc = add_tile(s, l1 - l0, err, errlen)) != 0)
+			return rc;
 	}
 	return 0;
 }
@@ -138,10 +163,13 @@ int
 stream_logits(struct stream *s, struct workspace *ws, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
+	int rc = wait_for_tiles(s, 0, err, errlen);
 
+	if (rc != 0)
+		return rc;
 	if (last_logits(m, s->cache, ws, s->x + (size_t)(s->N - 1) * m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
 		return MODEL_ENOMEM;
 	}
-	return failed(m, err, errlen);
+	return failed(m->ops->sync(m->dev), err, errlen);
 }

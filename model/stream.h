@@ -14,15 +14,25 @@
 
 #include "model/forward.h"
 
+/* So many tiles of one layer may be on their way: the host must not be far ahead of what it shows,
+ * and a device not without work. */
+enum { STREAM_AHEAD = 32 };
+
 struct stream {
 	struct cache *cache;
 	struct observation *obs;       /* NULL = none */
-	struct observation watched;    /* queries of one layer, stream_watch() */
-	uint32_t watched_layer;
+	struct observation watched;    /* queries of one layer, stream_watch(); on the device */
+	uint32_t watched_layer, watched_room;   /* its place has so many rows */
 	float *x;                      /* device [N][D]: input of the layer that comes next */
 	uint32_t *pos;                 /* host [N] positions, ascending */
 	uint32_t N;
-	uint64_t done;                 /* rows run so far, times layers */
+	uint64_t done;                 /* rows that were given to the device, times layers */
+	void (*step)(uint64_t done);
+	/* tiles that have not been waited for, a ring, and what has been done with each */
+	struct {
+		uint64_t mark, done;
+	} tile[STREAM_AHEAD + 1];
+	uint32_t oldest, running;
 };
 
 /* Embeds n > 0 tokens that follow those of the cache: appends them to its tokens, moves its
@@ -35,8 +45,9 @@ void stream_close(struct stream *s);
 
 /* Runs all rows through layers l0 .. l1-1, a tile of the workspace's rows at a time, makes room
  * in these layers of the cache and appends to them. Each tile is an event of the cache's log.
- * step (NULL = none) is called after each tile with s->done. Returns 0, MODEL_ENOMEM, or
- * MODEL_EIO when the device failed (err says how). */
+ * Where ops run ahead, the last tiles need not be done when it returns. step (NULL = none) is called
+ * for each tile that is, during this call or the next ones, with the rows run so far, times
+ * layers. Returns 0, MODEL_ENOMEM, or MODEL_EIO when the device failed (err says how). */
 int stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
     void (*step)(uint64_t done), char *err, size_t errlen);
 
@@ -47,15 +58,18 @@ int stream_keep(struct stream *s, const uint32_t *rows, uint32_t n);
  * Returns 0 or MODEL_ENOMEM. */
 int stream_branch(const struct stream *s, struct stream *out, const uint32_t *rows, uint32_t n);
 
-/* The cache's logits <- after the last row, which has run through all layers. Returns 0,
- * MODEL_ENOMEM or MODEL_EIO (err says how). */
+/* The cache's logits <- after the last row, which has run through all layers. No tile is on its way
+ * any more. Returns 0, MODEL_ENOMEM or MODEL_EIO (err says how). */
 int stream_logits(struct stream *s, struct workspace *ws, char *err, size_t errlen);
 
 /* ---- looking at a layer, for token selection (watch.c) ---- */
 
 /* When layer l runs, the queries of the last W rows (1 <= W <= N) are to be kept, instead of
- * what was watched before. Returns 0 or MODEL_ENOMEM. */
+ * what was watched before: s->watched, q[l] on the device. Returns 0 or MODEL_ENOMEM. */
 int stream_watch(struct stream *s, uint32_t l, uint32_t W);
+
+/* Nothing is watched any more. */
+void stream_unwatch(struct stream *s);
 
 /* After the watched layer has run, and before stream_keep(): mass[H][N] (host) <- attention that
  * the watched queries pay to the rows of the stream, added up: softmax over all rows of the

@@ -17,31 +17,60 @@ query_row(const struct model *m)
 	return (size_t)m->id.query_heads * m->id.head_width;
 }
 
-int
-stream_watch(struct stream *s, uint32_t l, uint32_t W)
+void
+stream_unwatch(struct stream *s)
 {
 	const struct model *m = s->cache->model;
 	struct observation *w = &s->watched;
 
+	if (w->q != NULL)
+		m->ops->free(m->dev, w->q[s->watched_layer]);
 	observation_free(w, m);
-	w->window = w->have = W;
-	w->first = s->pos[s->N - W];
+	s->watched_room = 0;
+}
+
+/* Room for W queries of the layer that is watched now */
+static int
+watch_more(struct stream *s, uint32_t W)
+{
+	const struct model *m = s->cache->model;
+	struct observation *w = &s->watched;
+
+	stream_unwatch(s);
+	w->there = 1;
 	w->pos = malloc(W * sizeof *w->pos);
 	w->q = calloc(m->id.layers, sizeof *w->q);
 	if (w->q != NULL)
-		w->q[l] = malloc(W * query_row(m) * sizeof(float));
-	if (w->pos == NULL || w->q == NULL || w->q[l] == NULL) {
-		observation_free(w, m);
+		w->q[s->watched_layer] = m->ops->alloc(m->dev, W * query_row(m) * sizeof(float));
+	if (w->pos == NULL || w->q == NULL || w->q[s->watched_layer] == NULL) {
+		stream_unwatch(s);
 		return MODEL_ENOMEM;
 	}
-	memcpy(w->pos, s->pos + s->N - W, W * sizeof *w->pos);
+	s->watched_room = W;
+	return 0;
+}
+
+int
+stream_watch(struct stream *s, uint32_t l, uint32_t W)
+{
+	struct observation *w = &s->watched;
+	float *q;
+
+	if (W > s->watched_room && watch_more(s, W) != 0)
+		return MODEL_ENOMEM;
+	q = w->q[s->watched_layer];
+	w->q[s->watched_layer] = NULL;
+	w->q[l] = q;
 	s->watched_layer = l;
+	w->window = w->have = W;
+	w->first = s->pos[s->N - W];
+	memcpy(w->pos, s->pos + s->N - W, W * sizeof *w->pos);
 	return 0;
 }
 
 /* Device memory of stream_mass(). */
 struct area {
-	float *q, *lse;                /* [TILE][H][E], [TILE][H] */
+	float *lse;                    /* [TILE][H] */
 	uint32_t *pos;                 /* [TILE] */
 	float *mass;                   /* [H][stride] */
 	float *norm;                   /* host [TILE][H] */
@@ -51,7 +80,6 @@ struct area {
 static void
 free_area(const struct model *m, struct area *a)
 {
-	m->ops->free(m->dev, a->q);
 	m->ops->free(m->dev, a->lse);
 	m->ops->free(m->dev, a->pos);
 	m->ops->free(m->dev, a->mass);
@@ -67,12 +95,11 @@ alloc_area(const struct model *m, const struct layer_rows *rows, struct area *a)
 	memset(a, 0, sizeof *a);
 	for (g = 0; g < rows->heads; g++)
 		a->stride = rows->len[g] > a->stride ? rows->len[g] : a->stride;
-	a->q = m->ops->alloc(m->dev, TILE * query_row(m) * sizeof *a->q);
 	a->lse = m->ops->alloc(m->dev, TILE * H * sizeof *a->lse);
 	a->pos = m->ops->alloc(m->dev, TILE * sizeof *a->pos);
 	a->mass = m->ops->alloc(m->dev, H * a->stride * sizeof *a->mass);
 	a->norm = malloc(TILE * H * sizeof *a->norm);
-	if (!a->q || !a->lse || !a->pos || !a->mass || !a->norm) {
+	if (!a->lse || !a->pos || !a->mass || !a->norm) {
 		free_area(m, a);
 		return MODEL_ENOMEM;
 	}
@@ -89,13 +116,12 @@ add_tile(const struct stream *s, struct area *a, uint32_t at, uint32_t n, double
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
 	const struct ops *o = m->ops;
+	const float *q = w->q[s->watched_layer] + at * query_row(m);
 	uint32_t H = m->id.query_heads, i, h;
 	double weight;
 
-	o->put(m->dev, a->q, w->q[s->watched_layer] + at * query_row(m),
-	    n * query_row(m) * sizeof *a->q);
 	o->put(m->dev, a->pos, w->pos + at, n * sizeof *a->pos);
-	o->attend(m->dev, NULL, a->lse, a->q, rows, a->pos, n, H);
+	o->attend(m->dev, NULL, a->lse, q, rows, a->pos, n, H);
 	if (last != 1) {
 		o->get(m->dev, a->norm, a->lse, (size_t)n * H * sizeof *a->norm);
 		for (i = 0; i < n; i++) {
@@ -105,7 +131,7 @@ add_tile(const struct stream *s, struct area *a, uint32_t at, uint32_t n, double
 		}
 		o->put(m->dev, a->lse, a->norm, (size_t)n * H * sizeof *a->norm);
 	}
-	o->attend_mass(m->dev, a->mass, a->stride, a->q, a->lse, rows, a->pos, n, H, OVER_SUM);
+	o->attend_mass(m->dev, a->mass, a->stride, q, a->lse, rows, a->pos, n, H, OVER_SUM);
 }
 
 /* The rows of the stream are the last N of each KV head. */
@@ -141,14 +167,17 @@ stream_products(struct stream *s, float *score, char *err, size_t errlen)
 	const struct model *m = s->cache->model;
 	size_t E = rows->width, R = m->id.query_heads / rows->heads;
 	size_t row = E * kv_dtype_size(rows->dtype), e, r;
-	const float *q = s->watched.q[s->watched_layer] + (s->watched.have - 1) * query_row(m);
 	double *sum = calloc(s->N, sizeof *sum), dot;
 	char *keys = malloc(s->N * row);
-	float *k = malloc(E * sizeof *k);
+	float *k = malloc(E * sizeof *k), *queries = malloc(query_row(m) * sizeof *queries);
+	const float *q = queries;
 	const char *failure = NULL;
 	uint32_t g, i;
 
-	for (g = 0; g < rows->heads && sum && keys && k; g++, q += R * E) {
+	if (queries != NULL)
+		m->ops->get(m->dev, queries, s->watched.q[s->watched_layer] +
+		    (s->watched.have - 1) * query_row(m), query_row(m) * sizeof *queries);
+	for (g = 0; g < rows->heads && sum && keys && k && queries; g++, q += R * E) {
 		m->ops->get(m->dev, keys,
 		    (char *)rows->k + (rows->start[g] + rows->len[g] - s->N) * row, s->N * row);
 		for (i = 0; i < s->N; i++) {
@@ -164,6 +193,7 @@ stream_products(struct stream *s, float *score, char *err, size_t errlen)
 	free(sum);
 	free(keys);
 	free(k);
+	free(queries);
 	if (g < rows->heads) {
 		snprintf(err, errlen, "no memory for the keys of %u rows", s->N);
 		return MODEL_ENOMEM;

@@ -36,6 +36,14 @@ say() {
 	kv-decode -m "$DEMO" --device "$device" -n 8 --stop . "$@" "$snapshot"
 }
 
+# options WORDS: those behind the first, "h2o reduce=max" as --reduce max
+options() {
+	local word
+	for word in ${1#"${1%% *}"}; do
+		echo "--${word%%=*} ${word#*=}"
+	done
+}
+
 # of FILE EXPRESSION: over the JSON object d
 of() {
 	"$PYTHON" -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
@@ -118,6 +126,29 @@ not_under_sanitizers() {
 		[ "$(exchanged cpu.$which cuda.$which)" -le 4 ]
 	done
 	assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
+}
+
+# everything SNAPSHOT: what eviction in process and in a pipe must leave alike
+everything() {
+	logical "$1"
+	see "$1" '[s.logits, [(l.mass, l.queries) for l in s.layers]]'
+}
+
+@test "a layer that is judged while the next one runs is the one that a pipe makes, in any order of threads and blocks" {
+	for method in "snapkv window=8" "tova" "h2o reduce=max" "keydiff" "recent sink=2"; do
+		# shellcheck disable=SC2046,SC2086 # words
+		kv-score --device cuda --method ${method%% *} $(options "$method") "$cuda" | kv-evict --rate 0.3 --keep-queries -o pipe.kv
+		kv-prefill -m "$DEMO" --device cuda --observe 16 --mass --score "$method" --evict rate=0.3 -o 0.kv "$doc"
+		assert_equal "$(everything 0.kv)" "$(everything pipe.kv)"
+		kv-prefill -m "$DEMO" --device cuda --observe 16 --mass --chunk 200 --score "$method" --evict rate=0.3 -o 1.kv "$doc"
+		assert_equal "$(everything 1.kv)" "$(everything pipe.kv)"
+	done
+	assert_equal "$(see 0.kv '[(e.kind, e.l0) for e in s.events]')" "(1, 0) (1, 1) (3, 0) (1, 2) (3, 1) (1, 3) (3, 2) (3, 3)"
+	for n in 0 1 2; do
+		kv-prefill -m "$DEMO" --device cuda:$n --observe 4 --score "snapkv window=8" --evict rate=0.3 -o $n.kv "$doc"
+	done
+	cmp 0.kv 1.kv
+	cmp 0.kv 2.kv
 }
 
 @test "tokens that are run without being stored pay the same attention" {

@@ -55,7 +55,7 @@ take_keys(const struct cache *c, const struct layer_rows *from, uint64_t total)
 	uint32_t g;
 
 	for (g = 0; g < from->heads; at += from->len[g++] * row)
-		c->model->ops->get(c->model->dev, at, (char *)from->k + from->start[g] * row,
+		c->model->ops->read(c->model->dev, at, (char *)from->k + from->start[g] * row,
 		    from->len[g] * row);
 	return keys;
 }
@@ -70,76 +70,118 @@ take_mass(const struct cache *c, uint32_t l, uint64_t total)
 	float *mass = must_alloc(total * R, sizeof *mass), *at = mass;
 
 	for (h = 0; h < H; at += rows->len[h++ / R])
-		c->model->ops->get(c->model->dev, at, from->sum + h * from->stride,
+		c->model->ops->read(c->model->dev, at, from->sum + h * from->stride,
 		    rows->len[h / R] * sizeof *at);
 	return mass;
 }
 
-/* The last n queries, [n][H][E], rounded as a snapshot has them. */
-static float *
-take_queries(const struct cache *c, uint32_t l, const struct observation *obs, uint32_t n)
+/* The last n queries of the layer, rounded as a snapshot has them: where the device has them, there;
+ * else *host <- them, to be freed. */
+static void
+take_queries(const struct cache *c, const struct observation *obs, struct scoring_layer *layer,
+    float **host)
 {
-	size_t row = (size_t)c->model->id.query_heads * c->model->id.head_width;
-	float *q = must_alloc(n, row * sizeof *q);
-	void *stored = must_alloc(n, row * kv_dtype_size(c->dtype));
+	const struct model *m = c->model;
+	uint32_t n = layer->in.window;
+	size_t size = (size_t)n * m->id.query_heads * m->id.head_width;
+	float *q = obs->q[layer->in.layer] + size / n * (obs->have - n);
+	void *stored;
 
-	kv_from_f32(stored, obs->q[l] + (obs->have - n) * row, c->dtype, n * row);
-	kv_to_f32(q, stored, c->dtype, n * row);
+	if (obs->there) {
+		m->ops->round(m->dev, q, size, c->dtype);
+		layer->queries_there = q;
+		return;
+	}
+	stored = must_alloc(size, kv_dtype_size(c->dtype));
+	layer->queries = *host = must_alloc(size, sizeof *q);
+	kv_from_f32(stored, q, c->dtype, size);
+	kv_to_f32(*host, stored, c->dtype, size);
 	free(stored);
-	return q;
 }
 
 /* ---- judging, dropping ---- */
 
-/* The scores of layer l; to be freed. */
-static float *
-judge(const struct cache *c, uint32_t l, const struct kv_rows *rows, const struct observation *obs)
+/* Layers that are begun, number l in place l % 2. */
+static struct scoring_layer begun[2];
+static struct kv_rows begun_rows[2];
+
+void
+eviction_begin(const struct cache *c, uint32_t l, const struct observation *obs)
 {
 	const struct model *m = c->model;
 	const struct device device = { m->ops, m->dev };
-	uint64_t total = kv_rows_total(rows);
-	float *score = must_alloc(total, sizeof *score), *queries = NULL, *mass = NULL;
-	void *keys = NULL;
-	struct scoring_layer layer = { .in = { .layer = l, .query_heads = m->id.query_heads,
-	    .width = m->id.head_width, .rows = rows, .dtype = c->dtype,
-	    .next_position = c->next_position }, .there = &c->layer[l] };
+	struct scoring_layer *layer = &begun[l % 2];
+	float *queries = NULL;
 
-	if (method->needs & NEED_KEYS)
-		layer.in.keys = keys = take_keys(c, &c->layer[l], total);
-	if (method->needs & NEED_MASS)
-		layer.in.mass = mass = take_mass(c, l, total);
-	if (method->needs & NEED_WINDOW) {
-		layer.in.window = scoring_window(obs->have, l);
-		layer.in.window_pos = obs->pos + obs->have - layer.in.window;
-		layer.queries = queries = take_queries(c, l, obs, layer.in.window);
-		if ((layer.n_own = obs->n_own) > 0) {
-			layer.own_keys = obs->own[l];
-			layer.own_pos = obs->pos + obs->have - obs->n_own;
+	begun_rows[l % 2] = cache_rows(c, l);
+	*layer = (struct scoring_layer){ .in = { .layer = l, .query_heads = m->id.query_heads,
+	    .width = m->id.head_width, .rows = &begun_rows[l % 2], .dtype = c->dtype,
+	    .next_position = c->next_position }, .there = &c->layer[l] };
+	if (eviction_needs() & NEED_WINDOW) {
+		layer->in.window = scoring_window(obs->have, l);
+		layer->in.window_pos = obs->pos + obs->have - layer->in.window;
+		take_queries(c, obs, layer, &queries);
+		if ((layer->n_own = obs->n_own) > 0) {
+			layer->own_keys = obs->own[l];
+			layer->own_pos = obs->pos + obs->have - obs->n_own;
 		}
 	}
-	scoring_judge(&device, &layer, score);
+	if (method != NULL)
+		scoring_begin(&device, layer);
+	free(queries);
+}
+
+/* The scores; to be freed. */
+static float *
+judge(const struct cache *c, struct scoring_layer *layer)
+{
+	const struct device device = { c->model->ops, c->model->dev };
+	const uint32_t l = layer->in.layer;
+	uint64_t total = kv_rows_total(layer->in.rows);
+	float *score = must_alloc(total, sizeof *score), *mass = NULL;
+	void *keys = NULL;
+
+	if (method->needs & (NEED_KEYS | NEED_MASS))
+		device_wait(&device, layer->begun);
+	if (method->needs & NEED_KEYS)
+		layer->in.keys = keys = take_keys(c, &c->layer[l], total);
+	if (method->needs & NEED_MASS)
+		layer->in.mass = mass = take_mass(c, l, total);
+	scoring_finish(&device, layer, score);
 	free(keys);
 	free(mass);
-	free(queries);
 	return score;
 }
 
 void
-eviction_layer(struct cache *c, uint32_t l, const struct observation *obs)
+eviction_finish(struct cache *c, uint32_t l)
 {
+	struct scoring_layer *layer = &begun[l % 2];
 	struct evict_input in = { .layer = l, .layers = c->model->id.layers,
-	    .next_position = c->next_position, .tokens = (uint32_t)c->n_tokens };
-	const struct kv_rows rows = cache_rows(c, l);
+	    .rows = layer->in.rows, .next_position = c->next_position,
+	    .tokens = (uint32_t)c->n_tokens };
 	struct kept kept;
 	float *score;
 
-	score = method != NULL ? judge(c, l, &rows, obs) : NULL;
-	in.rows = &rows;
-	in.score = score;
+	in.score = score = method != NULL ? judge(c, layer) : NULL;
 	evicting_choose(&in, &kept);
 	cache_keep(c, l, kept.count, kept.keep);
 	kept_free(&kept);
 	free(score);
+}
+
+void
+eviction_all(struct cache *c, const struct observation *obs)
+{
+	const uint32_t L = c->model->id.layers, behind = c->model->ops->runs_ahead;
+	uint32_t l;
+
+	for (l = 0; l < L + behind; l++) {
+		if (l < L)
+			eviction_begin(c, l, obs);
+		if (l >= behind)
+			eviction_finish(c, l - behind);
+	}
 }
 
 void

@@ -18,9 +18,15 @@ unsigned eviction_needs(void);
 /* Dies with EXIT_USAGE when rows are not judged and one of the layers has to be. */
 void eviction_fit(uint32_t layers);
 
-/* Judges the rows of layer l and drops those that do not stay. obs: queries of this layer where
- * the method needs them; they count as they would be stored, in the cache's dtype. Dies. */
-void eviction_layer(struct cache *c, uint32_t l, const struct observation *obs);
+/* Judges the rows of layer l and drops those that do not stay, in two steps, so that the device has
+ * work while the host judges: the first gives it its part, the second waits for that and not for
+ * what came after it, which must not touch the layer. obs: queries of this layer where the method
+ * needs them; they count as they would be stored, in the cache's dtype, and stay until the second
+ * step. Of two layers that are both begun, one is even and one odd. Both die. */
+void eviction_begin(const struct cache *c, uint32_t l, const struct observation *obs);
+void eviction_finish(struct cache *c, uint32_t l);
+/* All layers: each is judged while the device has begun with the next. */
+void eviction_all(struct cache *c, const struct observation *obs);
 
 /* Warns of indexes that went with their rows, in one line that names what makes them anew. */
 void eviction_warn(const struct cache *c);

@@ -4,8 +4,8 @@
  * evicted before the next part comes: later tokens see what earlier ones have left, and memory is
  * bounded by budget and chunk (KeyDiff, Park et al. 2025; PruLong, Bhaskar et al. 2025). Layer by
  * layer, each layer sees the whole prompt, is evicted, and gives its memory back before the next
- * one fills: the result is that of eviction after prefill, and one full layer is there at a
- * time. */
+ * one fills, or, on a GPU, the one after that: the result is that of eviction after prefill, and one
+ * full layer is there at a time, or two. */
 #include <string.h>
 
 #include "model/stream.h"
@@ -82,6 +82,20 @@ fused_room(size_t n)
 	return fused.chunk < n ? fused.chunk : n;
 }
 
+/* Where ops run ahead, a layer is judged while the device is busy with the next one. Elsewhere that
+ * would only cost memory. */
+static uint32_t
+layers_behind(const struct model *m)
+{
+	return m->ops->runs_ahead ? 1 : 0;
+}
+
+uint32_t
+fused_full_layers(const struct model *m)
+{
+	return m->id.layers > 1 ? 1 + layers_behind(m) : 1;
+}
+
 void
 fused_fit(const struct model *m, size_t n, uint32_t have)
 {
@@ -132,11 +146,8 @@ begin_at(uint32_t position)
 static void
 evict_layers(struct cache *c, const struct observation *obs)
 {
-	uint32_t L = c->model->id.layers, l;
-
-	for (l = 0; l < L; l++)
-		eviction_layer(c, l, obs);
-	log_eviction(c, 0, L);
+	eviction_all(c, obs);
+	log_eviction(c, 0, c->model->id.layers);
 }
 
 /* Evicts by what the patch looks at: tokens that run behind the rows that there are, and are not
@@ -178,29 +189,97 @@ run_chunks(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
 	progress_end();
 }
 
+/* ---- layer by layer ---- */
+
+/* The queries of a layer that are to be saved, where nothing overwrites them until they are read. */
+struct saved {
+	float *q;                       /* device [n][H][E]; NULL = none */
+	size_t n, row;                  /* queries, floats of each */
+	uint64_t there;
+};
+
+static void
+begin_layer(struct stream *s, struct saved *saved, uint32_t l, const struct observation *obs)
+{
+	const struct model *m = s->cache->model;
+	const struct observation *w = &s->watched;
+
+	eviction_begin(s->cache, l, w->q != NULL ? w : obs);
+	if (saved->q == NULL)
+		return;
+	m->ops->copy(m->dev, saved->q, w->q[l] + (w->have - saved->n) * saved->row,
+	    saved->n * saved->row * sizeof *saved->q);
+	saved->there = m->ops->mark(m->dev);
+}
+
+static void
+finish_layer(struct stream *s, const struct saved *saved, uint32_t l, struct observation *obs)
+{
+	struct cache *c = s->cache;
+	const struct ops *o = c->model->ops;
+
+	eviction_finish(c, l);
+	log_eviction(c, l, l + 1);
+	if (cache_trim(c, l) != 0)
+		die(EXIT_RUN, "no memory to move layer %u", l);
+	if (saved->q == NULL)
+		return;
+	device_wait(&(struct device){ o, c->model->dev }, saved->there);
+	o->read(c->model->dev, obs->q[l] + (obs->have - saved->n) * saved->row, saved->q,
+	    saved->n * saved->row * sizeof *saved->q);
+}
+
+/* When the prompt brings all queries of the window, the device keeps those of one layer, instead of
+ * the stream those of all: nobody waits for them. */
+static void
+open_stream(struct stream *s, struct saved *saved, struct cache *c, const uint32_t *ids, size_t n,
+    struct observation *obs)
+{
+	const struct model *m = c->model;
+	int watch = obs != NULL && obs->window <= n;
+	char err[512];
+
+	if (watch)
+		observation_expect(obs, m, c->next_position, n);
+	if (stream_open(s, c, watch ? NULL : obs, ids, n, err, sizeof err) != 0)
+		die(EXIT_RUN, "%s", err);
+	if (!watch || fused.observe == 0)
+		return;
+	saved->n = fused.observe;
+	saved->row = (size_t)m->id.query_heads * m->id.head_width;
+	saved->q = m->ops->alloc(m->dev, saved->n * saved->row * sizeof *saved->q);
+	if (saved->q == NULL)
+		die(EXIT_RUN, "no memory for %u observation queries", fused.observe);
+}
+
 static void
 run_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
     struct observation *obs)
 {
-	uint32_t L = c->model->id.layers, l;
+	const uint32_t L = c->model->id.layers, behind = layers_behind(c->model);
+	struct saved saved = { .q = NULL };
 	struct stream s;
 	char err[512];
+	uint32_t l;
 
 	begin_at(c->next_position);
-	if (stream_open(&s, c, obs, ids, n, err, sizeof err) != 0)
-		die(EXIT_RUN, "%s", err);
+	open_stream(&s, &saved, c, ids, n, obs);
 	progress_start("prefill", (uint64_t)n * L, "rows");
 	for (l = 0; l < L; l++) {
+		if (obs != NULL && s.obs == NULL && stream_watch(&s, l, obs->window) != 0)
+			die(EXIT_RUN, "no memory for %u observation queries", obs->window);
 		if (stream_run(&s, ws, l, l + 1, progress, err, sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
-		eviction_layer(c, l, obs);
-		log_eviction(c, l, l + 1);
-		if (cache_trim(c, l) != 0)
-			die(EXIT_RUN, "no memory to move layer %u", l);
+		if (behind && l > 0)
+			finish_layer(&s, &saved, l - 1, obs);
+		begin_layer(&s, &saved, l, obs);
+		if (!behind || l + 1 == L)
+			finish_layer(&s, &saved, l, obs);
 	}
-	progress_end();
 	if (stream_logits(&s, ws, err, sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
+	progress_end();
+	c->model->ops->free(c->model->dev, saved.q);
 	stream_close(&s);
 }
 

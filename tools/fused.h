@@ -30,6 +30,8 @@ uint32_t fused_window(void);
 int fused_needs_mass(void);
 /* For how many of n tokens a cache to be continued should have room. */
 size_t fused_room(size_t n);
+/* How many layers are there at a time with all rows that run, without --chunk. */
+uint32_t fused_full_layers(const struct model *m);
 /* Judges the options against the model and a prompt of n tokens, in front of which `have` queries
  * are known. Dies with EXIT_USAGE. */
 void fused_fit(const struct model *m, size_t n, uint32_t have);

@@ -217,11 +217,8 @@ is_eos(const struct model *m, uint32_t id)
 static void
 evict_rows(struct cache *c, const struct observation *obs)
 {
-	uint32_t L = c->model->id.layers, l;
-
-	for (l = 0; l < L; l++)
-		eviction_layer(c, l, obs);
-	if (cache_log(c, KV_EVENT_EVICT, 0, 0, L) != 0)
+	eviction_all(c, obs);
+	if (cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers) != 0)
 		die(EXIT_RUN, "no memory for the event log");
 }
 

@@ -148,7 +148,9 @@ load_model(struct engine *e, const struct kv_reader *from, size_t n)
 	d.rows = (uint64_t)n * id->layers * id->kv_heads;
 	if (fused_wanted() && fused.chunk != 0)
 		d.rows = fused_room(n) * (uint64_t)id->layers * id->kv_heads;
-	else if (fused_wanted() || finding_wanted())
+	else if (fused_wanted())
+		d.rows = n * (uint64_t)fused_full_layers(e->model) * id->kv_heads;
+	else if (finding_wanted())
 		d.rows = (uint64_t)n * id->kv_heads;
 	else if (selecting_wanted())
 		d.rows = (uint64_t)n * selecting_layers() * id->kv_heads;
