@@ -39,6 +39,29 @@ test_pool(void)
 	expect_pool(x, 0, 5, POOL_AVG, NULL);
 }
 
+/* Each output of a long list is the sum of its own kernel, from the first row to the last. */
+static void
+test_long(uint32_t kernel, enum pool pool)
+{
+	enum { N = 1300 };
+	float x[N], y[N + 1], want;
+	uint32_t i, j;
+
+	for (i = 0; i < N; i++)
+		x[i] = (float)((i * 2654435761u >> 8) % 10007) / 10007 - 0.3f;
+	y[N] = 7;
+	pool_rows(y, x, N, kernel, pool);
+	for (i = 0; i < N; i++) {
+		want = pool == POOL_AVG ? 0 : -INFINITY;
+		for (j = i > kernel / 2 ? i - kernel / 2 : 0; j < N && j <= i + kernel / 2; j++)
+			want = pool == POOL_AVG ? want + x[j] : fmaxf(want, x[j]);
+		want = pool == POOL_AVG ? want / (float)kernel : want;
+		check(y[i] == want, "kernel %u, pool %d: row %u of many is %.9g, must be %.9g",
+		    kernel, pool, i, y[i], want);
+	}
+	check(y[N] == 7, "kernel %u, pool %d: behind the rows", kernel, pool);
+}
+
 static void
 expect_reduce(const float *x, size_t stride, uint32_t R, enum reduce how, const float *want)
 {
@@ -93,7 +116,13 @@ test_rate(void)
 int
 main(void)
 {
+	uint32_t k;
+
 	test_pool();
+	for (k = 3; k < 2700; k = 3 * k - 2) {
+		test_long(k, POOL_AVG);
+		test_long(k, POOL_MAX);
+	}
 	test_reduce();
 	test_rate();
 	return failures != 0;
