@@ -6,9 +6,11 @@ test_programs += $(emulated_tests)
 
 $(O)/tests/gpu/bench_gpu: $(O)/tests/gpu/bench_gpu.o $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
-$(O)/tests/gpu/primitives: tests/gpu/primitives.cu gpu/port.h $(O)/libkvfile/dtype.o
+$(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu
 	@mkdir -p $(@D)
-	$(filter-out -MMD -MP,$(nvcc)) -o $@ $(filter %.cu %.o,$^)
+	$(nvcc) -c -o $@ $<
+$(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cuda_libs) -lm
 
 $(O)/emulated/bench_gpu: $(O)/tests/gpu/bench_gpu.o $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
@@ -21,8 +23,18 @@ $(O)/emulated/primitives: $(O)/emulated/primitives.o $(emulator_o) $(O)/libkvfil
 gpu-tests: all $(gpu_tests) $(O)/tests/unit/ops $(O)/emulated/primitives
 emulated-tests: all emulated $(emulated_tests) $(O)/tests/unit/ops_emulated
 
+# make gpu-bundle: $(O)/gpu-bundle and $(O)/gpu-bundle.tar.xz, all that run.sh needs on a machine with nothing but a driver (see
+# tests/gpu/README.md), for GPUs of the architecture BUNDLE_ARCH. With GPU=0 the same for the emulator. It is built apart, because
+# programs of a bundle look for libraries beside them; $$ORIGIN goes through two makes and a shell.
+BUNDLE_ARCH = 90
+bundle_path = -Wl,--disable-new-dtags,-rpath,'\$$\$$ORIGIN/lib:\$$\$$ORIGIN/../lib:\$$\$$ORIGIN/../../lib'
+gpu-bundle:
+	$(MAKE) O=$(O)/bundled GPU=$(if $(with_gpu),1,0) GPU_ARCHS=$(BUNDLE_ARCH) LDFLAGS="$(LDFLAGS) $(bundle_path)" \
+	    $(if $(with_gpu),gpu-tests,emulated-tests)
+	sh tests/gpu/bundle.sh $(abspath $(O)/bundled) $(abspath $(O)/gpu-bundle)
+
 # No kernel may keep registers in memory.
 spills: $(gpu_o)
 	sh tests/gpu/spills.sh $(gpu_o:.o=.ptxas)
 
-.PHONY: spills gpu-tests emulated-tests
+.PHONY: spills gpu-tests emulated-tests gpu-bundle

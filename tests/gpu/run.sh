@@ -10,7 +10,8 @@
 #
 # -e: try the script itself without a GPU: programs run on the emulator, with small shapes.
 # -t: all stages together take no longer (580); those that find no time left are skipped.
-# BUILD (default build-gpu in the tree) is built where it is not yet; with NO_BUILD=1 it is taken as it is.
+# BUILD (default build-gpu in the tree) is built where it is not yet; with NO_BUILD=1 it is taken as it is. In
+# a bundle (make gpu-bundle) it is the bundle.
 # MODEL: a folder in Hugging Face format for the stage model; made when it is not set.
 # METHODS: scripts of examples/methods for the stage pipelines; all when it is not set.
 # PYTHON: one with PyTorch, for the stages ceilings, peers and model.
@@ -22,6 +23,7 @@ if [ -z "${RUN_STAGE:-}" ]; then
 	cd "$(dirname "$0")/../.." || exit 1
 	script=tests/gpu/run.sh
 	build=build-gpu out='' emulated='' total=580
+	[ ! -e commit ] || { build=. NO_BUILD=1; export NO_BUILD; }   # a bundle
 	while getopts eb:o:t: option; do
 		case $option in
 		e) emulated=1 ;;
