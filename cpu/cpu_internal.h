@@ -7,6 +7,7 @@
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
  * cpu_keep.c    rows that stay move up
+ * cpu_keys.c    what keys say by themselves
  * cpu_layer.c   what a layer does with these
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
@@ -190,6 +191,8 @@ void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+void cpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
+void cpu_keydiff(struct dev *, float *, size_t, const struct layer_rows *);
 void cpu_join(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
     enum join);
 void cpu_top(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);

@@ -10,6 +10,7 @@
  * gpu_few.cu       of few rows
  * gpu_blas.cu      of many rows: cuBLAS
  * gpu_keep.cu      rows that stay move up
+ * gpu_keys.cu      what keys say by themselves
  * gpu_layer.cu     what a layer does with these
  * gpu_attend.cu    attention of many queries, on tensor cores
  * gpu_attend_plain.cu   the same without: any shape and type
@@ -381,6 +382,8 @@ void gpu_attend_mass(struct dev *, float *, size_t, const float *, const float *
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void gpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+void gpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
+void gpu_keydiff(struct dev *, float *, size_t, const struct layer_rows *);
 void gpu_pack_bits(struct dev *, struct entries *, const struct layer_rows *);
 void gpu_pack_pages(struct dev *, struct entries *, const struct layer_rows *);
 void gpu_bits_scores(struct dev *, float *, size_t, const float *, const struct entries *,

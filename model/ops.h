@@ -222,6 +222,12 @@ struct ops {
 	void (*attend_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const float *lse, const struct layer_rows *, const uint32_t *qpos, uint32_t N,
 	    uint32_t H, enum over);
+	/* What keys say by themselves, for the methods of these names: score[g][s] (device, G lists
+	 * at g*stride), s < len. Minus the length of key s, in double precision. */
+	void (*knorm)(struct dev *, float *score, size_t stride, const struct layer_rows *);
+	/* Minus the cosine between key s and the sum of all keys of the KV head, each scaled to
+	 * length 1; 0 where either is 0. In double precision. */
+	void (*keydiff)(struct dev *, float *score, size_t stride, const struct layer_rows *);
 	/* mass[h][s] (device, H lists at h*stride) <- sum (or maximum) over the W rows of
 	 * q[W][H][E] of the softmax over *all* visible rows of KV head h/(H/G), for each of
 	 * its len rows s. own (NULL = none; its v is not read): rows of the same KV heads that

@@ -379,7 +379,7 @@ main(int argc, char *argv[])
 		void (*run)(void);
 	} part[] = {
 		{ "memory", test_memory_ops }, { "keep", test_keeping }, { "rows", test_rows },
-		{ "matmul", test_matmuls }, { "layer", test_layer }, { "step", test_step },
+		{ "keys", test_keys }, { "matmul", test_matmuls }, { "layer", test_layer }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
 		{ "mass", test_mass }, { "choose", test_choosing }, { "index", test_indexes },
 	};
@@ -389,7 +389,7 @@ main(int argc, char *argv[])
 	open_devices();
 #ifdef __SANITIZE_ADDRESS__
 	if (emulated())                /* the others take ten minutes: by name only */
-		unnamed = 7;
+		unnamed = 8;
 #endif
 	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
 		named = argc == 1 + verbose && i < unnamed;

@@ -36,6 +36,8 @@ static const double tolerance[OPS] = {
 	[BITS_SCORES] = 2e-6,
 	[PAGE_SCORES] = 2e-6,
 	[KEY_SCORES] = 2e-6,
+	[KNORM] = 6.1e-8,
+	[KEYDIFF] = 6.1e-8,
 };
 /* The same for devices that round what they multiply to 16 bits, where it is more */
 static const double tolerance_16[OPS] = {
@@ -79,6 +81,8 @@ static const char *const op_name[OPS] = {
 	"bits scores",
 	"page scores",
 	"key scores",
+	"knorm",
+	"keydiff",
 };
 
 struct device device[16];

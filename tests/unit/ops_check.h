@@ -19,7 +19,7 @@ enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, PROJECT, PLACE, PLACE_F16
 	PLACE_BF16, FFN, ATTEND, ATTEND_LARGE, ATTEND_FEW, LSE,
 	LSE_FEW, MASS,
 	SPREAD, CHOSEN, CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16, REBUILD_BF16, BITS_SCORES,
-	PAGE_SCORES, KEY_SCORES, OPS };
+	PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, OPS };
 
 struct device {
 	const struct ops *ops;
@@ -60,6 +60,7 @@ float *from_device(struct device *, const void *p, size_t n);
 
 void test_memory_ops(void);                                 /* ops_memory.c */
 void test_keeping(void);                                    /* ops_keep.c */
+void test_keys(void);                                       /* ops_keys.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_layer(void);                                      /* ops_layer.c */
 void test_step(void);                                       /* ops_step.c */

@@ -1,0 +1,292 @@
+/* gpu_keys.cu - what keys say by themselves: their lengths, and how they differ from the others
+ *
+ * Sums are in double precision, as the methods have them, so that a choice on a GPU is the CPU's but
+ * for sums in another order. Each key is read once or twice, and that is all the time it takes.
+ *
+ * A key is shared by as many lanes as it has 8 elements for, rounded up to a power of two, so that
+ * a warp reads several at once; each lane has HELD keys under way. */
+#include "gpu/gpu_internal.h"
+
+constexpr uint32_t THREADS = 256, WARPS = THREADS / 32;
+constexpr uint32_t V = 8;                /* elements of a lane */
+constexpr uint32_t WIDEST = 32 * V;      /* E, of the fast kernels */
+constexpr uint32_t HELD = 4;
+constexpr uint32_t CHUNK = 64;           /* keys whose directions a block adds up */
+
+/* Which keys the lanes of a warp have */
+struct share {
+	uint32_t lanes, lane;            /* of a key; which of them this one is */
+	uint32_t at_once;                /* keys of the warp */
+	uint32_t row;                    /* the first of them for this lane; the next: + at_once */
+};
+
+/* The warp's share from key `first` on */
+DEVICE struct share
+share_of(uint32_t lanes, uint32_t first)
+{
+	const uint32_t lane = threadIdx.x % 32;
+
+	return { lanes, lane % lanes, 32 / lanes, first + lane / lanes };
+}
+
+/* The sum over the lanes of a key, in all of them */
+DEVICE double
+sum_lanes(double x, uint32_t lanes)
+{
+	for (uint32_t bit = lanes / 2; bit > 0; bit /= 2)
+		x += __shfl_xor_sync(ALL_LANES, x, bit);
+	return x;
+}
+
+/* k <- this lane's part of the HELD keys of its share, zeros where there is none */
+template <class T>
+DEVICE void
+load_keys(pack<T, V> k[HELD], const struct rows &rows, uint32_t g, const struct share &s,
+    uint32_t end)
+{
+	const T *keys = (const T *)rows.k + rows.start[g] * rows.E + s.lane * V;
+
+UNROLL	for (uint32_t j = 0; j < HELD; j++) {
+		const uint32_t row = s.row + j * s.at_once;
+
+		k[j] = {};
+		if (row < end && s.lane * V < rows.E)
+			k[j] = *(const pack<T, V> *)(keys + (size_t)row * rows.E);
+	}
+}
+
+template <class T>
+DEVICE double
+square(const pack<T, V> &k)
+{
+	double sum = 0;
+
+UNROLL	for (uint32_t e = 0; e < V; e++)
+		sum += (double)widen(k.at[e]) * widen(k.at[e]);
+	return sum;
+}
+
+/* score <- minus the length of each key; or, with anchors[G][E] of length 1 or 0, minus the cosine */
+template <class T, bool ANCHORED>
+static __global__ void __launch_bounds__(THREADS)
+score_keys(float *score, size_t stride, const struct rows rows, const double *anchors,
+    uint32_t lanes)
+{
+	const uint32_t g = blockIdx.y, n = rows.len[g], each = HELD * (32 / lanes);
+	const struct share s = share_of(lanes, (blockIdx.x * WARPS + threadIdx.x / 32) * each);
+	double anchor[V] = {};
+	pack<T, V> k[HELD];
+
+	load_keys(k, rows, g, s, n);
+	if (ANCHORED && s.lane * V < rows.E)
+UNROLL		for (uint32_t e = 0; e < V; e++)
+			anchor[e] = anchors[g * rows.E + s.lane * V + e];
+UNROLL	for (uint32_t j = 0; j < HELD; j++) {
+		const uint32_t row = s.row + j * s.at_once;
+		const double sum = sum_lanes(square(k[j]), lanes);
+		double dot = 0;
+
+		if (ANCHORED) {
+UNROLL			for (uint32_t e = 0; e < V; e++)
+				dot += widen(k[j].at[e]) * anchor[e];
+			dot = sum_lanes(dot, lanes);
+		}
+		if (s.lane == 0 && row < n)
+			score[g * stride + row] = !ANCHORED ? (float)-sqrt(sum) :
+			    sum == 0 ? 0 : (float)(-dot / sqrt(sum));
+	}
+}
+
+/* part[g][chunk][E] <- the sum of the directions of CHUNK keys; blockIdx.x the chunk, of `chunks` */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+add_directions(double *part, const struct rows rows, uint32_t chunks, uint32_t lanes)
+{
+	SHARED(double[WARPS][WIDEST], of);
+	const uint32_t g = blockIdx.y, each = HELD * (32 / lanes), warp = threadIdx.x / 32;
+	const uint32_t first = blockIdx.x * CHUNK, end = min(rows.len[g], first + CHUNK);
+	const struct share whole = share_of(lanes, 0);
+	double sum[V] = {};
+
+	for (uint32_t at = first + warp * each; at < end; at += WARPS * each) {
+		const struct share s = share_of(lanes, at);
+		pack<T, V> k[HELD];
+
+		load_keys(k, rows, g, s, end);
+UNROLL		for (uint32_t j = 0; j < HELD; j++) {
+			const double squared = sum_lanes(square(k[j]), lanes);
+			const double scale = squared == 0 ? 0 : 1 / sqrt(squared);
+
+UNROLL			for (uint32_t e = 0; e < V; e++)
+				sum[e] += widen(k[j].at[e]) * scale;
+		}
+	}
+UNROLL	for (uint32_t e = 0; e < V; e++) {
+		for (uint32_t bit = 16; bit >= lanes; bit /= 2)        /* the warp's keys */
+			sum[e] += __shfl_xor_sync(ALL_LANES, sum[e], bit);
+		if (threadIdx.x % 32 < lanes)
+			of[warp][whole.lane * V + e] = sum[e];
+	}
+	__syncthreads();
+	if (threadIdx.x < rows.E) {
+		double all = 0;
+
+		for (uint32_t w = 0; w < WARPS; w++)
+			all += of[w][threadIdx.x];
+		part[((size_t)g * chunks + blockIdx.x) * rows.E + threadIdx.x] = all;
+	}
+}
+
+/* anchors[g][E] <- the sum of the parts, scaled to length 1 unless it is 0; a block for each KV head */
+static __global__ void __launch_bounds__(WIDEST)
+add_parts(double *anchors, const double *part, const struct rows rows, uint32_t chunks)
+{
+	SHARED(double[WIDEST / 32], of);
+	const uint32_t g = blockIdx.x, e = threadIdx.x, mine = (rows.len[g] + CHUNK - 1) / CHUNK;
+	double sum = 0, squared = 0;
+
+	part += (size_t)g * chunks * rows.E + e;
+	for (uint32_t i = 0; e < rows.E && i < mine; i++)
+		sum += part[(size_t)i * rows.E];
+	const double warp = sum_lanes(sum * sum, 32);
+	if (e % 32 == 0)
+		of[e / 32] = warp;
+	__syncthreads();
+	for (uint32_t w = 0; w < WIDEST / 32; w++)
+		squared += of[w];
+	if (e < rows.E)
+		anchors[g * rows.E + e] = squared == 0 ? 0 : sum / sqrt(squared);
+}
+
+/* ---- any shape ---- */
+
+template <class T>
+DEVICE double
+whole_square(const T *k, uint32_t E)
+{
+	double sum = 0;
+
+	for (uint32_t e = 0; e < E; e++)
+		sum += (double)widen(k[e]) * widen(k[e]);
+	return sum;
+}
+
+/* A thread for each row, blockIdx.y the KV head. anchors NULL: lengths */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+reference_score_keys(float *score, size_t stride, const struct rows rows, const double *anchors)
+{
+	const uint32_t g = blockIdx.y, row = blockIdx.x * THREADS + threadIdx.x, E = rows.E;
+	double dot = 0, length = 0;
+
+	if (row >= rows.len[g])
+		return;
+	const T *k = (const T *)rows.k + (rows.start[g] + row) * E;
+	const double sum = whole_square(k, E);
+	for (uint32_t e = 0; anchors != NULL && e < E; e++) {
+		dot += widen(k[e]) * anchors[g * E + e];
+		length += anchors[g * E + e] * anchors[g * E + e];
+	}
+	score[g * stride + row] = anchors == NULL ? (float)-sqrt(sum) :
+	    sum == 0 || length == 0 ? 0 : (float)(-dot / sqrt(sum) / sqrt(length));
+}
+
+/* A thread for each channel, blockIdx.y the KV head. anchors: not scaled */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+reference_anchors(double *anchors, const struct rows rows)
+{
+	const uint32_t g = blockIdx.y, e = blockIdx.x * THREADS + threadIdx.x, E = rows.E;
+	double all = 0;
+
+	if (e >= E)
+		return;
+	for (uint32_t row = 0; row < rows.len[g]; row++) {
+		const T *k = (const T *)rows.k + (rows.start[g] + row) * E;
+		const double sum = whole_square(k, E);
+
+		all += sum == 0 ? 0 : widen(k[e]) / sqrt(sum);
+	}
+	anchors[g * E + e] = all;
+}
+
+/* ---- */
+
+/* The fast kernels' lanes for a key; 0: they do not take the shape */
+static uint32_t
+lanes_for(const struct dev *d, const struct layer_rows *l)
+{
+	const size_t unit = V * kv_dtype_size(l->dtype);
+	uint32_t lanes = 1;
+
+	if (d->reference || l->width % V != 0 || l->width > WIDEST || (uintptr_t)l->k % unit != 0)
+		return 0;
+	while (lanes * V < l->width)
+		lanes *= 2;
+	return lanes;
+}
+
+static uint32_t
+longest(const struct layer_rows *l)
+{
+	uint32_t most = 0, g;
+
+	for (g = 0; g < l->heads; g++)
+		most = most > l->len[g] ? most : l->len[g];
+	return most;
+}
+
+template <class T, bool ANCHORED>
+static void
+make_scores(struct dev *d, float *score, size_t stride, const struct rows &rows, uint32_t most,
+    const double *anchors, uint32_t lanes)
+{
+	if (lanes > 0)
+		LAUNCH(d, (score_keys<T, ANCHORED>),
+		    dim3(parts_of(most, WARPS * HELD * (32 / lanes)), rows.G), THREADS, 0, score,
+		    stride, rows, anchors, lanes);
+	else
+		LAUNCH(d, reference_score_keys<T>, dim3(parts_of(most, THREADS), rows.G), THREADS, 0,
+		    score, stride, rows, anchors);
+}
+
+void
+gpu_knorm(struct dev *d, float *score, size_t stride, const struct layer_rows *l)
+{
+	const uint32_t most = longest(l), lanes = lanes_for(d, l);
+	struct rows rows;
+
+	if (!gpu_rows_of(d, &rows, l, l->heads, "knorm") || most == 0)
+		return;
+	with_type(l->dtype, [&](auto t) {
+		make_scores<decltype(t), false>(d, score, stride, rows, most, NULL, lanes);
+	});
+}
+
+void
+gpu_keydiff(struct dev *d, float *score, size_t stride, const struct layer_rows *l)
+{
+	const uint32_t most = longest(l), lanes = lanes_for(d, l), chunks = parts_of(most, CHUNK);
+	const size_t anchor = (size_t)l->heads * l->width;
+	struct rows rows;
+	double *anchors;
+
+	if (!gpu_rows_of(d, &rows, l, l->heads, "keydiff") || most == 0)
+		return;
+	anchors = (double *)gpu_scratch(d, SCRATCH_PARTS, anchor * (1 + chunks) * sizeof *anchors);
+	if (anchors == NULL)
+		return;
+	with_type(l->dtype, [&](auto t) {
+		using T = decltype(t);
+
+		if (lanes > 0) {
+			LAUNCH(d, add_directions<T>, dim3(chunks, rows.G), THREADS, 0,
+			    anchors + anchor, rows, chunks, lanes);
+			LAUNCH(d, add_parts, rows.G, WIDEST, 0, anchors, anchors + anchor, rows,
+			    chunks);
+		} else
+			LAUNCH(d, reference_anchors<T>, dim3(parts_of(rows.E, THREADS), rows.G),
+			    THREADS, 0, anchors, rows);
+		make_scores<T, true>(d, score, stride, rows, most, anchors, lanes);
+	});
+}
