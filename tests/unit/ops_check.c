@@ -219,6 +219,17 @@ floats(size_t n, float scale)
 	return x;
 }
 
+double *
+doubles(const float *x, size_t n)
+{
+	double *y = malloc((n + 1) * sizeof *y);
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		y[i] = x[i];
+	return y;
+}
+
 void
 round_to(float *x, enum kv_dtype type, size_t n)
 {
@@ -247,6 +258,21 @@ to_device_as(struct device *d, const float *x, enum kv_dtype type, size_t n)
 	p = to_device(d, t, n * kv_dtype_size(type));
 	free(t);
 	return p;
+}
+
+void *
+put_askew(struct device *d, const void *x, size_t bytes, size_t by)
+{
+	char *p = d->ops->alloc(d->dev, bytes + by);
+
+	d->ops->put(d->dev, p + by, x, bytes);
+	return p + by;
+}
+
+void
+free_askew(struct device *d, const void *p, size_t by)
+{
+	d->ops->free(d->dev, (char *)p - by);
 }
 
 float *

@@ -51,11 +51,15 @@ void again(struct device *, const char *what, const float *got, size_t n);
 /* Pseudo-random, the same in every run */
 uint32_t draw(uint32_t below);
 float *floats(size_t n, float scale);                       /* in [-scale, scale] */
+double *doubles(const float *x, size_t n);
 void round_to(float *x, enum kv_dtype type, size_t n);      /* to type and back */
 
 /* Copies; the device ones belong to ops->free, the others to free. */
 void *to_device(struct device *, const void *x, size_t bytes);
 void *to_device_as(struct device *, const float *x, enum kv_dtype type, size_t n);
+/* The copy begins `by` bytes behind where it would be aligned. */
+void *put_askew(struct device *, const void *x, size_t bytes, size_t by);
+void free_askew(struct device *, const void *p, size_t by);
 float *from_device(struct device *, const void *p, size_t n);
 
 void test_memory_ops(void);                                 /* ops_memory.c */
@@ -63,6 +67,7 @@ void test_keeping(void);                                    /* ops_keep.c */
 void test_keys(void);                                       /* ops_keys.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_layer(void);                                      /* ops_layer.c */
+void test_places(void);                                     /* ops_place.c */
 void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_mass(void);

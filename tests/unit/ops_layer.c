@@ -1,4 +1,4 @@
-/* ops_layer.c - project, place and ffn: what a layer does besides attention */
+/* ops_layer.c - project and ffn, and how many kernels a layer is (place: ops_place.c) */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,16 +6,8 @@
 
 #define EPS 1e-5f
 
-static double *
-doubles(const float *x, size_t n)
-{
-	double *y = malloc((n + 1) * sizeof *y);
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		y[i] = x[i];
-	return y;
-}
+/* Where the emulator is */
+extern unsigned long cuda_launches __attribute__((weak));
 
 /* y[N][out] += x[N][in] . w[out][in] */
 static void
@@ -29,22 +21,27 @@ add_product(double *y, const double *x, const float *w, size_t N, size_t in, siz
 				y[n * out + o] += x[n * in + i] * w[o * in + i];
 }
 
-/* A matrix as the device has it, and the numbers in it */
+/* A matrix as the device has it, `by` elements askew, and the numbers in it */
 struct matrix {
 	float *w;
 	struct mat on[16];           /* each device's */
+	size_t by;                   /* in bytes */
 };
 
 static void
-make_matrix(struct matrix *m, enum kv_dtype type, uint32_t out, uint32_t in)
+make_matrix(struct matrix *m, enum kv_dtype type, uint32_t out, uint32_t in, uint32_t by)
 {
+	const size_t n = (size_t)out * in, size = kv_dtype_size(type);
+	void *t = malloc(n * size + 1);
 	int k;
 
-	m->w = floats((size_t)out * in, 1);
-	round_to(m->w, type, (size_t)out * in);
+	m->w = floats(n, 1);
+	m->by = by * size;
+	kv_from_f32(t, m->w, type, n);
+	kv_to_f32(m->w, t, type, n);
 	for (k = 0; k < devices; k++)
-		m->on[k] = (struct mat){ to_device_as(&device[k], m->w, type, (size_t)out * in),
-			type, out, in };
+		m->on[k] = (struct mat){ put_askew(&device[k], t, n * size, m->by), type, out, in };
+	free(t);
 }
 
 static void
@@ -53,13 +50,18 @@ free_matrix(struct matrix *m)
 	int k;
 
 	for (k = 0; k < devices; k++)
-		device[k].ops->free(device[k].dev, (void *)m->on[k].data);
+		free_askew(&device[k], m->on[k].data, m->by);
 	free(m->w);
 }
 
+static const enum kv_dtype types[] = { KV_BF16, KV_F16, KV_F32 };
+
 /* ---- project ---- */
 
-enum { MOST = 3 };
+enum { MOST = 6 };
+
+/* What may lie askew, by one element */
+enum { X = 1, NORM = 2, WEIGHTS = 4 };
 
 struct projection {
 	uint32_t N, in, n;           /* rows, their width, products */
@@ -67,12 +69,16 @@ struct projection {
 	enum kv_dtype type[MOST];
 	unsigned biased;             /* 1 << i: product i has a bias */
 	float scale;                 /* of x */
+	float norm;                  /* of the norm's weights */
+	int askew;
 };
 
 static void
 test_project(struct projection c)
 {
-	float *x = floats((size_t)c.N * c.in, c.scale), *norm = floats(c.in, 2), *bias[MOST], *got;
+	const size_t skew_x = c.askew & X ? 4 : 0, skew_norm = c.askew & NORM ? 4 : 0;
+	float *x = floats((size_t)c.N * c.in, c.scale);
+	float *norm = floats(c.in, c.norm), *bias[MOST], *got;
 	double *xn = malloc((size_t)c.N * c.in * sizeof *xn), *want[MOST];
 	struct matrix m[MOST];
 	struct product p[MOST];
@@ -81,7 +87,7 @@ test_project(struct projection c)
 
 	ref_rmsnorm(xn, x, norm, c.N, c.in, EPS);
 	for (i = 0; i < c.n; i++) {
-		make_matrix(&m[i], c.type[i], c.out[i], c.in);
+		make_matrix(&m[i], c.type[i], c.out[i], c.in, c.askew & WEIGHTS && i == c.n - 1);
 		bias[i] = floats(c.out[i], 1);
 		want[i] = calloc((size_t)c.N * c.out[i], sizeof *want[i]);
 		for (o = 0; o < c.N * c.out[i] && c.biased >> i & 1; o++)
@@ -93,9 +99,9 @@ test_project(struct projection c)
 		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
 			const struct ops *ops = d->ops;
-			float *dx = to_device(d, x, (size_t)c.N * c.in * 4);
+			float *dx = put_askew(d, x, (size_t)c.N * c.in * 4, skew_x);
 			float *dxn = ops->alloc(d->dev, (size_t)c.N * c.in * 4);
-			struct norm n = { to_device(d, norm, c.in * 4), EPS };
+			struct norm n = { put_askew(d, norm, c.in * 4, skew_norm), EPS };
 
 			for (o = 0; o < c.n; o++) {
 				p[o] = (struct product){ .w = &m[o].on[k] };
@@ -115,9 +121,9 @@ test_project(struct projection c)
 				ops->free(d->dev, p[o].y);
 				ops->free(d->dev, (void *)p[o].bias);
 			}
-			ops->free(d->dev, dx);
+			free_askew(d, dx, skew_x);
 			ops->free(d->dev, dxn);
-			ops->free(d->dev, (void *)n.w);
+			free_askew(d, n.w, skew_norm);
 		}
 	}
 	for (i = 0; i < c.n; i++) {
@@ -130,193 +136,31 @@ test_project(struct projection c)
 	free(xn);
 }
 
-/* ---- place ---- */
+/* ---- ffn ---- */
 
-/* What is appended, in the type of the rows: a number may be rounded to the neighbour of the right
- * one. */
-static enum op
-placed_as(enum kv_dtype type)
-{
-	return type == KV_F32 ? PLACE : type == KV_F16 ? PLACE_F16 : PLACE_BF16;
-}
-
-/* The rows that are there, and N more behind them, of G KV heads of different lengths */
-struct placing {
-	uint64_t start[8];
-	uint32_t len[8], room[8];
-	uint32_t G, E, N;
-	size_t all;                  /* rows of room */
+struct network {
+	uint32_t N, D, F;
+	enum kv_dtype gate, up, down;
+	float scale, norm;           /* of x, of the norm's weights */
+	int askew;
 };
 
 static void
-plan(struct placing *p, uint32_t G, uint32_t E, uint32_t N)
+test_ffn_of(struct network c)
 {
-	uint32_t g;
-
-	*p = (struct placing){ .G = G, .E = E, .N = N };
-	for (g = 0; g < G; g++) {
-		p->start[g] = p->all;
-		p->len[g] = g * 5 % 7;
-		p->room[g] = p->len[g] + N + g % 2;
-		p->all += p->room[g];
-	}
-}
-
-/* want[all][E] <- zeros, and x[N][G][E] where it is appended */
-static double *
-appended(const struct placing *p, const double *x)
-{
-	double *want = calloc(p->all * p->E, sizeof *want);
-	uint32_t g, n;
-
-	for (n = 0; n < p->N; n++)
-		for (g = 0; g < p->G; g++)
-			memcpy(want + (p->start[g] + p->len[g] + n) * p->E,
-			    x + ((size_t)n * p->G + g) * p->E, p->E * sizeof *want);
-	return want;
-}
-
-/* On device d: what comes out of place() in q, keys and values, one behind the other */
-static float *
-place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t H,
-    float *const x[3], const uint32_t *pos, const double *freq)
-{
-	const size_t row = p->E * kv_dtype_size(type), q = (size_t)p->N * H * p->E;
-	const size_t kv = (size_t)p->N * p->G * p->E, rows = p->all * p->E;
-	const struct ops *o = d->ops;
-	struct placing now = *p;
-	struct layer_rows c = { .k = o->alloc(d->dev, p->all * row),
-		.v = o->alloc(d->dev, p->all * row), .pos = o->alloc(d->dev, p->all * 4),
-		.start = now.start, .len = now.len, .room = now.room, .heads = p->G,
-		.width = p->E, .dtype = type };
-	void *dq = to_device(d, x[0], q * 4), *dk = to_device(d, x[1], kv * 4);
-	void *dv = to_device(d, x[2], kv * 4), *dp = to_device(d, pos, p->N * 4);
-	void *df = to_device(d, freq, p->E / 2 * 8), *back = malloc(p->all * row + 1);
-	float *got = malloc((q + 2 * rows) * sizeof *got);
-	uint32_t *at = malloc(p->all * sizeof *at), g, n;
-
-	o->clear(d->dev, c.k, p->all * row);
-	o->clear(d->dev, c.v, p->all * row);
-	o->clear(d->dev, c.pos, p->all * 4);
-	o->place(d->dev, &c, dq, dk, dv, dp, df, p->N, H);
-	o->get(d->dev, got, dq, q * 4);
-	o->get(d->dev, back, c.k, p->all * row);
-	kv_to_f32(got + q, back, type, rows);
-	o->get(d->dev, back, c.v, p->all * row);
-	kv_to_f32(got + q + rows, back, type, rows);
-	o->get(d->dev, at, c.pos, p->all * 4);
-	for (g = 0; g < p->G; g++) {
-		verdict(now.len[g] == p->len[g] + p->N, "place, %s: head %u has %u rows", d->name,
-		    g, now.len[g]);
-		for (n = 0; n < p->N && at[p->start[g] + p->len[g] + n] == pos[n]; n++)
-			;
-		verdict(n == p->N, "place, %s: position of row %u of head %u", d->name, n, g);
-	}
-	o->free(d->dev, c.k);
-	o->free(d->dev, c.v);
-	o->free(d->dev, c.pos);
-	o->free(d->dev, dq);
-	o->free(d->dev, dk);
-	o->free(d->dev, dv);
-	o->free(d->dev, dp);
-	o->free(d->dev, df);
-	free(back);
-	free(at);
-	return got;
-}
-
-static void
-test_place(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_t N)
-{
-	const size_t q = (size_t)N * G * R * E, kv = (size_t)N * G * E;
-	float *x[3] = { floats(q, 2), floats(kv, 2), floats(kv, 2) }, *got;
-	double *turned = malloc((q + kv) * sizeof *turned), *freq = malloc((E / 2 + 1) * sizeof *freq);
-	double *want[2], *values = doubles(x[2], kv);
-	uint32_t *pos = malloc(N * sizeof *pos), i;
-	struct placing p;
-	size_t rows;
-	int k;
-
-	plan(&p, G, E, N);
-	rows = p.all * E;
-	for (i = 0; i < N; i++)
-		pos[i] = 7 + i * 7919;
-	for (i = 0; i < E / 2; i++)
-		freq[i] = pow(500000, -2.0 * i / E);
-	ref_rope(turned, x[0], pos, freq, N, G * R, E);
-	ref_rope(turned + q, x[1], pos, freq, N, G, E);
-	want[0] = appended(&p, turned + q);
-	want[1] = appended(&p, values);
-	for (i = 0; i < 3; i++) {
-		new_case();
-		for (k = 0; k < devices; k++) {
-			struct device *d = &device[k];
-
-			got = place_on(d, &p, type, G * R, x, pos, freq);
-			if (i == 0)
-				compare(d, PLACE, "place, queries", got, turned, q);
-			else
-				compare(d, placed_as(type), i == 1 ? "place, keys" : "place, values",
-				    got + q + (i - 1) * rows, want[i - 1], rows);
-			free(got);
-		}
-	}
-	for (i = 0; i < 3; i++)
-		free(x[i]);
-	free(want[0]);
-	free(want[1]);
-	free(values);
-	free(turned);
-	free(freq);
-	free(pos);
-}
-
-/* Nothing is changed where there is no room. */
-static void
-test_no_room(struct device *d)
-{
-	float zero[64] = { 0 };
-	uint32_t len[2] = { 0, 1 }, room[2] = { 2, 1 }, *pos;
-	uint64_t start[2] = { 0, 2 };
-	char err[128];
-	struct dev *dev = d->ops->open(d->threads, 1, err, sizeof err);
-	struct layer_rows c = { .start = start, .len = len, .room = room, .heads = 2, .width = 2,
-		.dtype = KV_F32 };
-	const char *text;
-	float *x;
-
-	if (dev == NULL)
-		return;
-	x = d->ops->alloc(dev, sizeof zero);
-	d->ops->put(dev, x, zero, sizeof zero);
-	c.k = x;
-	c.v = x + 8;
-	c.pos = pos = (uint32_t *)x + 16;
-	d->ops->place(dev, &c, x + 24, x + 32, x + 40, pos + 4, (double *)(x + 48), 1, 2);
-	text = d->ops->sync(dev);
-	verdict(text != NULL && strstr(text, "KV head 1 has 1 rows of 1, no room for 1") != NULL,
-	    "place without room, %s: \"%s\"", d->name, text != NULL ? text : "");
-	verdict(len[0] == 0 && len[1] == 1, "place without room, %s: rows have become more", d->name);
-	d->ops->free(dev, x);
-	d->ops->close(dev);
-}
-
-/* ---- ffn ---- */
-
-static void
-test_ffn(uint32_t N, uint32_t D, uint32_t F, enum kv_dtype in, enum kv_dtype out, float scale)
-{
+	const uint32_t N = c.N, D = c.D, F = c.F, askew = c.askew & WEIGHTS ? 1 : 0;
 	const size_t x_size = (size_t)N * D * 4, y_size = (size_t)N * F * 4;
-	float *x = floats((size_t)N * D, scale), *norm = floats(D, 1), *got;
+	const size_t skew = c.askew & X ? 4 : 0;
+	float *x = floats((size_t)N * D, c.scale), *norm = floats(D, c.norm), *got;
 	double *xn = malloc((size_t)N * D * sizeof *xn), *want = doubles(x, (size_t)N * D);
 	double *gate = calloc((size_t)N * F, sizeof *gate), *up = calloc((size_t)N * F, sizeof *up);
 	struct matrix m[3];
 	size_t i;
 	int k;
 
-	make_matrix(&m[0], in, F, D);
-	make_matrix(&m[1], in, F, D);
-	make_matrix(&m[2], out, D, F);
+	make_matrix(&m[0], c.gate, F, D, 0);
+	make_matrix(&m[1], c.up, F, D, askew);
+	make_matrix(&m[2], c.down, D, F, askew);
 	ref_rmsnorm(xn, x, norm, N, D, EPS);
 	add_product(gate, xn, m[0].w, N, D, F);
 	add_product(up, xn, m[1].w, N, D, F);
@@ -329,14 +173,14 @@ test_ffn(uint32_t N, uint32_t D, uint32_t F, enum kv_dtype in, enum kv_dtype out
 		const struct ops *o = d->ops;
 		struct ffn w = { { to_device(d, norm, D * 4), EPS }, m[0].on[k], m[1].on[k],
 			m[2].on[k] };
-		float *dx = to_device(d, x, x_size), *dxn = o->alloc(d->dev, x_size);
-		float *dg = o->alloc(d->dev, y_size), *du = o->alloc(d->dev, y_size);
+		float *dx = put_askew(d, x, x_size, skew), *dxn = o->alloc(d->dev, x_size);
+		float *dg = o->alloc(d->dev, y_size + skew), *du = o->alloc(d->dev, y_size);
 
-		o->ffn(d->dev, dx, &w, dxn, dg, du, N);
+		o->ffn(d->dev, dx, &w, dxn, dg + skew / 4, du, N);
 		got = from_device(d, dx, (size_t)N * D);
 		compare(d, FFN, "ffn", got, want, (size_t)N * D);
 		free(got);
-		o->free(d->dev, dx);
+		free_askew(d, dx, skew);
 		o->free(d->dev, dxn);
 		o->free(d->dev, dg);
 		o->free(d->dev, du);
@@ -352,34 +196,192 @@ test_ffn(uint32_t N, uint32_t D, uint32_t F, enum kv_dtype in, enum kv_dtype out
 	free(up);
 }
 
-void
-test_layer(void)
+static void
+test_ffn(uint32_t N, uint32_t D, uint32_t F, enum kv_dtype in, enum kv_dtype out, float scale)
 {
-	static const uint32_t N[] = { 1, 2, 3, 5, 8, 9, 20, 33 };
-	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+	test_ffn_of((struct network){ N, D, F, in, in, out, scale, 1, 0 });
+}
+
+/* ---- how many kernels ---- */
+
+/* A layer of 4 query heads and 2 KV heads of width 16 on one device, with room for ROWS rows */
+enum { ROWS = 40, D = 64, E = 16, H = 4, G = 2 };
+
+struct layer {
+	float *x, *xn, *q, *k, *v;
+	struct norm norm;
+	struct mat w[4];             /* [D][D] of each type */
+	uint32_t *pos;
+	double *freq;
+};
+
+static void
+kernels(struct device *d, const char *what, unsigned long from, unsigned long want)
+{
+	verdict(cuda_launches - from == want, "%s, %s: %lu kernels, want %lu", what, d->name,
+	    cuda_launches - from, want);
+}
+
+static void
+project_kernels(struct device *d, const struct layer *l, uint32_t N, const enum kv_dtype *type,
+    uint32_t n, unsigned long want)
+{
+	const unsigned long from = cuda_launches;
+	struct product p[MOST];
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		p[i] = (struct product){ l->q, &l->w[type[i]], NULL };
+	d->ops->project(d->dev, p, n, l->x, &l->norm, l->xn, N);
+	kernels(d, "project", from, want);
+}
+
+static void
+test_kernels_on(struct device *d, const struct layer *l)
+{
+	uint64_t start[G] = { 0, ROWS };
+	uint32_t len[G] = { 0, 0 }, room[G] = { ROWS, ROWS };
+	char *kv = d->ops->alloc(d->dev, 2 * G * ROWS * E * 2);
+	struct layer_rows c = { kv, kv + G * ROWS * E * 2,
+		d->ops->alloc(d->dev, G * ROWS * 4), start, len, room, G, E, KV_BF16 };
+	struct ffn ffn = { l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16] };
+	static const enum kv_dtype mixed[MOST] = { KV_F16, KV_BF16, KV_BF16, KV_BF16, KV_BF16,
+		KV_BF16 };
+	static const uint32_t N[] = { 1, 8, 20 };
+	unsigned long from;
+	size_t i;
+
+	for (i = 0; i < 3; i++) {
+		project_kernels(d, l, N[i], mixed + 1, 3, 1);
+		from = cuda_launches;
+		d->ops->place(d->dev, &c, l->q, l->k, l->v, l->pos, l->freq, N[i], H);
+		kernels(d, "place", from, 1);
+		from = cuda_launches;
+		d->ops->ffn(d->dev, l->x, &ffn, l->xn, l->q, l->k, N[i]);
+		kernels(d, "ffn", from, 2);
+	}
+	from = cuda_launches;
+	d->ops->attend(d->dev, l->q, NULL, l->q, &c, l->pos, 1, H);
+	kernels(d, "attend", from, 2);
+	from = cuda_launches;
+	d->ops->matmul(d->dev, l->x, l->q, &l->w[KV_BF16], NULL, 1, 1);
+	kernels(d, "matmul", from, 1);
+	project_kernels(d, l, 1, mixed, 3, 2);
+	project_kernels(d, l, 3, mixed, MOST, 3);      /* at most four products each */
+	verdict(d->ops->sync(d->dev) == NULL, "kernels, %s: %s", d->name, d->ops->sync(d->dev));
+	d->ops->free(d->dev, c.k);
+	d->ops->free(d->dev, c.pos);
+}
+
+/* A layer of a decoding step: project, place, two of attend, matmul, two of ffn make seven. */
+static void
+test_kernels(struct device *d)
+{
+	float *x = floats(5 * ROWS * D, 1);
+	uint32_t pos[ROWS] = { 0 };
+	double freq[E / 2] = { 1 };
+	struct layer l = { .x = to_device(d, x, 5 * ROWS * D * 4), .norm = { .eps = EPS } };
+	enum kv_dtype type[] = { KV_F32, KV_F16, KV_BF16 };
+	size_t i;
+
+	l.xn = l.x + ROWS * D;
+	l.q = l.x + 2 * ROWS * D;
+	l.k = l.x + 3 * ROWS * D;
+	l.v = l.x + 4 * ROWS * D;
+	l.norm.w = to_device(d, x, D * 4);
+	for (i = 0; i < 3; i++)
+		l.w[type[i]] = (struct mat){ to_device_as(d, x, type[i], D * D), type[i], D, D };
+	l.pos = to_device(d, pos, sizeof pos);
+	l.freq = to_device(d, freq, sizeof freq);
+	test_kernels_on(d, &l);
+	for (i = 0; i < 3; i++)
+		d->ops->free(d->dev, (void *)l.w[type[i]].data);
+	d->ops->free(d->dev, l.x);
+	d->ops->free(d->dev, (void *)l.norm.w);
+	d->ops->free(d->dev, l.pos);
+	d->ops->free(d->dev, l.freq);
+	free(x);
+}
+
+static void
+test_projects(void)
+{
+	static const uint32_t N[] = { 1, 2, 3, 4, 5, 8, 9, 20, 33 };
 	size_t n, t;
-	int k;
+	int askew;
 
 	for (n = 0; n < sizeof N / sizeof N[0]; n++) {
 		test_project((struct projection){ N[n], 64, 3, { 96, 24, 24 },
-		    { KV_BF16, KV_BF16, KV_BF16 }, n % 2 == 0 ? 7 : 0, 1 });
+		    { KV_BF16, KV_BF16, KV_BF16 }, n % 2 == 0 ? 7 : 0, 1, 2, 0 });
 		test_project((struct projection){ N[n], 250 + n % 3 * 7, 3, { 61, 7, 130 },
-		    { KV_F16, KV_BF16, KV_F32 }, 2, 30 });
-		test_ffn(N[n], 64, 160, KV_BF16, KV_BF16, 1);
-		test_ffn(N[n], 33 + (uint32_t)n, 45, type[n % 3], type[(n + 1) % 3], 20);
-		test_place(type[n % 3], 3, 2, 20, N[n]);
-		test_place(type[(n + 1) % 3], 2, 4, 64, N[n]);
+		    { KV_F16, KV_BF16, KV_F32 }, 2, 30, 2, 0 });
 	}
 	for (t = 0; t < 3; t++) {
-		test_project((struct projection){ 1, 2056, 1, { 1 }, { type[t] }, 0, 1e-3f });
-		test_project((struct projection){ 1, 4104, 2, { 5, 517 }, { type[t], type[t] }, 1, 1 });
-		test_ffn(1, 1024, 515, type[t], type[t], 1);
-		test_ffn(4, 1032, 20, type[t], type[t], 1000);
-		test_place(type[t], 8, 1, 128, 1);
-		test_place(type[t], 1, 5, 33, 4);
+		const enum kv_dtype y = types[t];
+
+		test_project((struct projection){ 1, 2056, 1, { 1 }, { y }, 0, 1e-3f, 2, 0 });
+		test_project((struct projection){ 1, 4104, 2, { 5, 517 }, { y, y }, 1, 1, 2, 0 });
+		/* a large one between small ones; more than one launch takes */
+		test_project((struct projection){ 2, 264, 3, { 1, 701, 3 }, { y, y, y }, 5, 1, 2,
+			0 });
+		test_project((struct projection){ 1 + (uint32_t)t * 4, 40, 6, { 9, 4, 5, 33, 2, 8 },
+		    { y, y, y, y, y, y }, 63, 1, 2, 0 });
+		/* f16 has no such numbers, or only bad ones */
+		test_project((struct projection){ 9, 64, 2, { 21, 8 }, { y, y }, 1, 1, 3e5f, 0 });
+		test_project((struct projection){ 11, 68, 2, { 21, 8 }, { y, y }, 0, 1, 2e-7f, 0 });
+		for (askew = X; askew <= WEIGHTS; askew *= 2) {
+			test_project((struct projection){ 1, 264, 2, { 9, 70 }, { y, y }, 0, 1, 1,
+			    askew });
+			test_project((struct projection){ 10, 64, 2, { 9, 70 }, { y, y }, 0, 1, 1,
+			    askew });
+		}
 	}
-	test_project((struct projection){ 1, 25003, 2, { 9, 3 }, { KV_BF16, KV_BF16 }, 0, 1 });
+	/* x does not fit into shared memory, or not into a block's registers */
+	test_project((struct projection){ 1, 25003, 2, { 9, 3 }, { KV_BF16, KV_BF16 }, 0, 1, 2,
+		0 });
+	test_project((struct projection){ 7, 7000, 2, { 2, 5 }, { KV_F16, KV_F16 }, 2, 1, 2, 0 });
+	test_project((struct projection){ 9, 16384, 1, { 2 }, { KV_F16 }, 0, 1, 2, 0 });
+	test_project((struct projection){ 9, 16388, 1, { 2 }, { KV_BF16 }, 0, 1, 2, 0 });
+}
+
+static void
+test_ffns(void)
+{
+	uint32_t N;
+	size_t t;
+
+	for (N = 1; N <= 10; N++) {
+		test_ffn(N, 64, 160, KV_BF16, KV_BF16, 1);
+		test_ffn(N, 32 + N, 45, types[N % 3], types[(N + 1) % 3], 20);
+	}
+	test_ffn(33, 64, 130, KV_F16, KV_F16, 1);
+	for (t = 0; t < 3; t++) {
+		const enum kv_dtype y = types[t], z = types[(t + 1) % 3];
+
+		test_ffn(1, 1024, 515, y, y, 1);
+		test_ffn(4, 1032, 20, y, y, 1000);
+		test_ffn_of((struct network){ 1, 40, 19, y, z, y, 1, 1, 0 });
+		test_ffn_of((struct network){ 9, 40, 20, y, z, y, 1, 1, 0 });
+		test_ffn_of((struct network){ 3, 40, 24, y, y, y, 1, 1, X });
+		test_ffn_of((struct network){ 5, 40, 24, y, y, y, 1, 1, WEIGHTS });
+		test_ffn_of((struct network){ 12, 40, 24, y, y, y, 1, 1, X });
+		/* f16 has no such numbers as the gate makes, or only bad ones */
+		test_ffn_of((struct network){ 10, 64, 40, y, y, y, 1, 600, 0 });
+		test_ffn_of((struct network){ 11, 64, 37, y, y, y, 1, 2e-3f, 0 });
+	}
 	test_ffn(1, 20, 25003, KV_F16, KV_BF16, 1);
-	for (k = 0; k < devices; k++)
-		test_no_room(&device[k]);
+	test_ffn(8, 16, 801, KV_BF16, KV_BF16, 1);     /* more sums than fit into shared memory */
+}
+
+void
+test_layer(void)
+{
+	int k;
+
+	test_projects();
+	test_places();
+	test_ffns();
+	for (k = 0; k < devices && &cuda_launches != NULL; k++)
+		if (device[k].rounds)
+			test_kernels(&device[k]);
 }

@@ -1,0 +1,200 @@
+/* ops_place.c - place: queries are turned, keys and values appended to the cache */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit/ops_check.h"
+
+/* What is appended, in the type of the rows: a number may be rounded to the neighbour of the right
+ * one. */
+static enum op
+placed_as(enum kv_dtype type)
+{
+	return type == KV_F32 ? PLACE : type == KV_F16 ? PLACE_F16 : PLACE_BF16;
+}
+
+/* The rows that are there, and N more behind them, of G KV heads of different lengths */
+struct placing {
+	uint64_t start[8];
+	uint32_t len[8], room[8];
+	uint32_t G, E, N;
+	size_t all;                  /* rows of room */
+	size_t askew;                /* bytes, what is appended */
+};
+
+static void
+plan(struct placing *p, uint32_t G, uint32_t E, uint32_t N)
+{
+	uint32_t g;
+
+	*p = (struct placing){ .G = G, .E = E, .N = N };
+	for (g = 0; g < G; g++) {
+		p->start[g] = p->all;
+		p->len[g] = g * 5 % 7;
+		p->room[g] = p->len[g] + N + g % 2;
+		p->all += p->room[g];
+	}
+}
+
+/* want[all][E] <- zeros, and x[N][G][E] where it is appended */
+static double *
+appended(const struct placing *p, const double *x)
+{
+	double *want = calloc(p->all * p->E, sizeof *want);
+	uint32_t g, n;
+
+	for (n = 0; n < p->N; n++)
+		for (g = 0; g < p->G; g++)
+			memcpy(want + (p->start[g] + p->len[g] + n) * p->E,
+			    x + ((size_t)n * p->G + g) * p->E, p->E * sizeof *want);
+	return want;
+}
+
+/* On device d: what comes out of place() in q, keys and values, one behind the other */
+static float *
+place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t H,
+    float *const x[3], const uint32_t *pos, const double *freq)
+{
+	const size_t row = p->E * kv_dtype_size(type), q = (size_t)p->N * H * p->E;
+	const size_t kv = (size_t)p->N * p->G * p->E, rows = p->all * p->E;
+	const struct ops *o = d->ops;
+	struct placing now = *p;
+	struct layer_rows c = { .k = o->alloc(d->dev, p->all * row),
+		.v = o->alloc(d->dev, p->all * row), .pos = o->alloc(d->dev, p->all * 4),
+		.start = now.start, .len = now.len, .room = now.room, .heads = p->G,
+		.width = p->E, .dtype = type };
+	void *dq = to_device(d, x[0], q * 4), *dk = put_askew(d, x[1], kv * 4, p->askew);
+	void *dv = to_device(d, x[2], kv * 4), *dp = to_device(d, pos, p->N * 4);
+	void *df = to_device(d, freq, p->E / 2 * 8), *back = malloc(p->all * row + 1);
+	float *got = malloc((q + 2 * rows) * sizeof *got);
+	uint32_t *at = malloc(p->all * sizeof *at), g, n;
+
+	o->clear(d->dev, c.k, p->all * row);
+	o->clear(d->dev, c.v, p->all * row);
+	o->clear(d->dev, c.pos, p->all * 4);
+	o->place(d->dev, &c, dq, dk, dv, dp, df, p->N, H);
+	o->get(d->dev, got, dq, q * 4);
+	o->get(d->dev, back, c.k, p->all * row);
+	kv_to_f32(got + q, back, type, rows);
+	o->get(d->dev, back, c.v, p->all * row);
+	kv_to_f32(got + q + rows, back, type, rows);
+	o->get(d->dev, at, c.pos, p->all * 4);
+	for (g = 0; g < p->G; g++) {
+		verdict(now.len[g] == p->len[g] + p->N, "place, %s: head %u has %u rows", d->name,
+		    g, now.len[g]);
+		for (n = 0; n < p->N && at[p->start[g] + p->len[g] + n] == pos[n]; n++)
+			;
+		verdict(n == p->N, "place, %s: position of row %u of head %u", d->name, n, g);
+	}
+	o->free(d->dev, c.k);
+	o->free(d->dev, c.v);
+	o->free(d->dev, c.pos);
+	o->free(d->dev, dq);
+	free_askew(d, dk, p->askew);
+	o->free(d->dev, dv);
+	o->free(d->dev, dp);
+	o->free(d->dev, df);
+	free(back);
+	free(at);
+	return got;
+}
+
+static void
+test_place(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_t N, size_t askew)
+{
+	const size_t q = (size_t)N * G * R * E, kv = (size_t)N * G * E;
+	float *x[3] = { floats(q, 2), floats(kv, 2), floats(kv, 2) }, *got;
+	double *turned = malloc((q + kv) * sizeof *turned), *freq = malloc((E / 2 + 1) * sizeof *freq);
+	double *want[2], *values = doubles(x[2], kv);
+	uint32_t *pos = malloc(N * sizeof *pos), i;
+	struct placing p;
+	size_t rows;
+	int k;
+
+	plan(&p, G, E, N);
+	p.askew = askew;
+	rows = p.all * E;
+	for (i = 0; i < N; i++)
+		pos[i] = 7 + i * 7919;
+	for (i = 0; i < E / 2; i++)
+		freq[i] = pow(500000, -2.0 * i / E);
+	ref_rope(turned, x[0], pos, freq, N, G * R, E);
+	ref_rope(turned + q, x[1], pos, freq, N, G, E);
+	want[0] = appended(&p, turned + q);
+	want[1] = appended(&p, values);
+	for (i = 0; i < 3; i++) {
+		new_case();
+		for (k = 0; k < devices; k++) {
+			struct device *d = &device[k];
+
+			got = place_on(d, &p, type, G * R, x, pos, freq);
+			if (i == 0)
+				compare(d, PLACE, "place, queries", got, turned, q);
+			else
+				compare(d, placed_as(type), i == 1 ? "place, keys" : "place, values",
+				    got + q + (i - 1) * rows, want[i - 1], rows);
+			free(got);
+		}
+	}
+	for (i = 0; i < 3; i++)
+		free(x[i]);
+	free(want[0]);
+	free(want[1]);
+	free(values);
+	free(turned);
+	free(freq);
+	free(pos);
+}
+
+/* Nothing is changed where there is no room. */
+static void
+test_no_room(struct device *d)
+{
+	float zero[64] = { 0 };
+	uint32_t len[2] = { 0, 1 }, room[2] = { 2, 1 }, *pos;
+	uint64_t start[2] = { 0, 2 };
+	char err[128];
+	struct dev *dev = d->ops->open(d->threads, 1, err, sizeof err);
+	struct layer_rows c = { .start = start, .len = len, .room = room, .heads = 2, .width = 2,
+		.dtype = KV_F32 };
+	const char *text;
+	float *x;
+
+	if (dev == NULL)
+		return;
+	x = d->ops->alloc(dev, sizeof zero);
+	d->ops->put(dev, x, zero, sizeof zero);
+	c.k = x;
+	c.v = x + 8;
+	c.pos = pos = (uint32_t *)x + 16;
+	d->ops->place(dev, &c, x + 24, x + 32, x + 40, pos + 4, (double *)(x + 48), 1, 2);
+	text = d->ops->sync(dev);
+	verdict(text != NULL && strstr(text, "KV head 1 has 1 rows of 1, no room for 1") != NULL,
+	    "place without room, %s: \"%s\"", d->name, text != NULL ? text : "");
+	verdict(len[0] == 0 && len[1] == 1, "place without room, %s: rows have become more", d->name);
+	d->ops->free(dev, x);
+	d->ops->close(dev);
+}
+
+void
+test_places(void)
+{
+	static const enum kv_dtype types[] = { KV_BF16, KV_F16, KV_F32 };
+	static const uint32_t N[] = { 1, 2, 7, 8, 9, 20 };     /* 6: heads are dealt out no more */
+	size_t n, t;
+	int k;
+
+	for (n = 0; n < sizeof N / sizeof N[0]; n++) {
+		test_place(types[n % 3], 3, 2, 20, N[n], 0);
+		test_place(types[(n + 1) % 3], 2, 4, 64, N[n], 0);
+	}
+	for (t = 0; t < 3; t++) {
+		test_place(types[t], 8, 1, 128, 1, 0);
+		test_place(types[t], 3, 7, 8, 5, 0);
+		test_place(types[t], 1, 5, 33, 4, 0);
+		test_place(types[t], 1, 2, 1, 2, 0);
+		test_place(types[t], 2, 3, 64, 3, 4);
+		test_place(types[t], 2, 1, 1024, 2, 0);
+	}
+	for (k = 0; k < devices; k++)
+		test_no_room(&device[k]);
+}
