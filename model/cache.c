@@ -164,9 +164,10 @@ drop_indexes(struct cache *c, uint32_t l)
 }
 
 /* Gives the lists of a layer room for its longest head; rows that are new have received
- * nothing. */
+ * nothing. What they had goes to the heir, NULL: to the device. */
 static int
-resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room)
+resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room,
+    const struct layer_rows *heir)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -182,7 +183,13 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room
 	for (h = 0; old->sum != NULL && h < H; h++)
 		o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
 		    rows->len[h / R] * sizeof *new.sum);
-	o->free(d, old->sum);
+	if (heir != NULL) {
+		o->clear(d, old->sum, old->stride * H * sizeof *old->sum);
+		c->mass[heir - c->layer].sum = old->sum;
+		c->mass[heir - c->layer].stride = old->stride;
+	} else {
+		o->free(d, old->sum);
+	}
 	*old = new;
 	return 0;
 }
@@ -205,10 +212,39 @@ resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t to
 	return 0;
 }
 
+/* The memory of a layer becomes that of the heir, or, NULL, the device's. */
+static void
+leave(const struct cache *c, const struct layer_rows *rows, struct layer_rows *heir)
+{
+	const struct ops *o = c->model->ops;
+
+	if (heir != NULL) {
+		heir->k = rows->k;
+		heir->v = rows->v;
+		heir->pos = rows->pos;
+		memcpy(heir->start, rows->start, rows->heads * sizeof *rows->start);
+		memcpy(heir->room, rows->room, rows->heads * sizeof *rows->room);
+		return;
+	}
+	o->free(c->model->dev, rows->k);
+	o->free(c->model->dev, rows->v);
+	o->free(c->model->dev, rows->pos);
+}
+
+static uint64_t
+sum_of(const uint32_t *n, uint32_t heads)
+{
+	uint64_t sum = 0;
+
+	while (heads > 0)
+		sum += n[--heads];
+	return sum;
+}
+
 /* Moves a layer into memory with room[g] rows for each head; the rows in use keep their
- * contents. */
+ * contents. The memory that it had goes to the heir, an empty layer; NULL: to the device. */
 static int
-resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
+resize(struct cache *c, struct layer_rows *rows, const uint32_t *room, struct layer_rows *heir)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -217,7 +253,7 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
 	uint64_t total = 0;
 	uint32_t g;
 
-	if (c->mass != NULL && resize_mass(c, rows, room) != 0)
+	if (c->mass != NULL && resize_mass(c, rows, room, heir) != 0)
 		return MODEL_ENOMEM;
 	to.start = calloc(rows->heads, sizeof *to.start);
 	if (to.start == NULL)
@@ -230,7 +266,9 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
 	to.v = o->alloc(d, total * row);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
-	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0) {
+	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0 ||
+	    (heir != NULL && resize_positions(c, (uint32_t)(heir - c->layer), rows->start,
+	    sum_of(rows->room, rows->heads)) != 0)) {
 		o->free(d, to.k);
 		o->free(d, to.v);
 		o->free(d, to.pos);
@@ -245,9 +283,7 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room)
 		o->copy(d, to.pos + to.start[g], rows->pos + rows->start[g],
 		    rows->len[g] * sizeof *to.pos);
 	}
-	o->free(d, rows->k);
-	o->free(d, rows->v);
-	o->free(d, rows->pos);
+	leave(c, rows, heir);
 	free(rows->start);
 	memcpy(to.room, room, rows->heads * sizeof *room);
 	*rows = to;
@@ -279,7 +315,7 @@ reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 		}
 	}
 	if (rc == 0 && grow)
-		rc = resize(c, rows, room);
+		rc = resize(c, rows, room, NULL);
 	if (rc == 0 && grow)
 		rc = reserve_index(c, (uint32_t)(rows - c->layer));
 	free(room);
@@ -321,7 +357,7 @@ cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 		room[g] = len[g] + c->spare;
 	}
 	if (rc == 0)
-		rc = resize(c, rows, room);
+		rc = resize(c, rows, room, NULL);
 	free(room);
 	for (g = 0; rc == 0 && g < rows->heads; g++) {
 		rows->len[g] = len[g];
@@ -371,16 +407,20 @@ cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *
 }
 
 int
-cache_trim(struct cache *c, uint32_t l)
+cache_trim(struct cache *c, uint32_t l, uint32_t to)
 {
-	struct layer_rows *rows = &c->layer[l];
+	struct layer_rows *rows = &c->layer[l], *heir = NULL;
 	uint32_t *room = malloc(rows->heads * sizeof *room);
 	int rc;
 
 	if (room == NULL)
 		return MODEL_ENOMEM;
 	memcpy(room, rows->len, rows->heads * sizeof *room);
-	rc = resize(c, rows, room);
+	if (to < c->model->id.layers && to != l && c->layer[to].k == NULL)
+		heir = &c->layer[to];
+	rc = resize(c, rows, room, heir);
+	if (rc == 0 && heir != NULL)
+		rc = reserve_index(c, to);
 	free(room);
 	return rc;
 }

@@ -81,9 +81,11 @@ void cache_expect(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
  * ascending. In place: what follows the rows in each head becomes room. What they have received
  * (c->mass) stays with them. The layer's indexes go, unless all rows stay. */
 void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *const *keep);
-/* Gives the room of layer l back that is not in use. Returns 0, or MODEL_ENOMEM (and then nothing
- * has changed). */
-int cache_trim(struct cache *, uint32_t l);
+/* The rows of layer l move to memory of their own size. What they had becomes the room of layer
+ * `to`, when there is such a layer and it has none yet: no memory is given back and taken again, for
+ * which some devices wait until all work is done. Otherwise the device has it back. Returns 0, or
+ * MODEL_ENOMEM (and then the rows are where they were). */
+int cache_trim(struct cache *, uint32_t l, uint32_t to);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
 /* Logs what has become of the rows of layers l0 .. l1-1 since the last event there: n rows were

@@ -220,7 +220,7 @@ finish_layer(struct stream *s, const struct saved *saved, uint32_t l, struct obs
 
 	eviction_finish(c, l);
 	log_eviction(c, l, l + 1);
-	if (cache_trim(c, l) != 0)
+	if (cache_trim(c, l, l + 1 + layers_behind(c->model)) != 0)
 		die(EXIT_RUN, "no memory to move layer %u", l);
 	if (saved->q == NULL)
 		return;

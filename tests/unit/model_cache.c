@@ -189,7 +189,7 @@ check_keep(const struct model *m, int trim)
 	}
 	for (l = 0; l < L; l++) {
 		cache_keep(c, l, count, keep);
-		must(!trim || cache_trim(c, l) == 0, "trim");
+		must(!trim || cache_trim(c, l, l + 1) == 0, "trim");
 		check(!trim || c->layer[l].room[0] == count[0], "%u rows of room",
 		    c->layer[l].room[0]);
 		check_layer(whole, c, l, keep, count);
@@ -206,6 +206,48 @@ check_keep(const struct model *m, int trim)
 	workspace_free(ws, m);
 }
 
+/* An empty layer takes over the memory of one that is trimmed, with nothing in it. */
+static void
+check_heir(const struct model *m)
+{
+	const uint32_t G = m->id.kv_heads, H = m->id.query_heads, rows = 9, few = 2;
+	uint32_t *count = calloc(G, sizeof *count), **keep = calloc(G, sizeof *keep), first[] = { 0, 5 };
+	struct cache *c = cache_new(m, KV_BF16);
+	uint32_t pos[9] = { 0, 1, 2, 3, 4, 5, 6, 7, 8 }, g, h;
+	const struct ops *o = m->ops;
+	void *k;
+
+	must(c != NULL && count != NULL && keep != NULL && cache_want_mass(c) == 0 &&
+	    cache_reserve_layers(c, rows, 0, 1) == 0, "memory");
+	cache_expect(c, 0, pos, rows);
+	for (g = 0; g < G; g++) {
+		c->layer[0].len[g] = rows;
+		count[g] = few;
+		keep[g] = first;
+	}
+	for (h = 0; h < H * c->mass[0].stride; h++)
+		o->put(m->dev, c->mass[0].sum + h, &(float){ 1 }, sizeof(float));
+	k = c->layer[0].k;
+	cache_keep(c, 0, count, keep);
+	must(cache_trim(c, 0, 1) == 0, "trim");
+	check(c->layer[1].k == k && c->layer[0].k != k, "the memory is not handed over");
+	must(cache_reserve_layers(c, rows, 1, 2) == 0, "memory");
+	check(c->layer[1].k == k, "an heir with enough room is moved");
+	for (g = 0; g < G; g++)
+		check(c->layer[1].room[g] == rows && c->layer[1].len[g] == 0 &&
+		    c->layer[0].room[g] == few, "%u rows of room", c->layer[1].room[g]);
+	cache_expect(c, 1, pos, rows);
+	c->layer[1].len[G - 1] = rows;
+	check(received(c, 1, H - 1) == 0, "the heir has received %g", received(c, 1, H - 1));
+	check(received(c, 0, H - 1) == few, "the rows have received %g", received(c, 0, H - 1));
+	check(cache_rows(c, 1).pos[G - 1][8] == 8 && cache_rows(c, 0).pos[G - 1][1] == 5,
+	    "other positions");
+	must(cache_trim(c, 0, m->id.layers) == 0, "trim without an heir");
+	cache_free(c);
+	free(count);
+	free(keep);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -217,6 +259,7 @@ main(int argc, char **argv)
 	    "model");
 	check_keep(m, 0);
 	check_keep(m, 1);
+	check_heir(m);
 	model_free(m);
 	cpu_ops.close(dev);
 	return failures > 0;
