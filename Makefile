@@ -82,7 +82,7 @@ $(O)/%.o: %.c
 	$(cc) $(openmp) -c -o $@ $<
 $(cpu_o): openmp = -fopenmp
 # loops over rows and channels
-$(patsubst %,$(O)/methods/%.o,cluster pool reduce): CFLAGS += -O3
+$(methods_o): CFLAGS += -O3
 $(O)/%.base.o: %.c
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(base_flags) -c -o $@ $<

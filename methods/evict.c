@@ -35,25 +35,22 @@ is_streaming(const struct evict_input *in, uint32_t g)
 	return in->streaming != NULL && in->streaming[g];
 }
 
-/* rank[n] <- the scores, +inf for rows that are always kept. */
+/* rank[n] <- the scores, +inf for rows that are always kept. Positions are ascending: sinks come
+ * first, recent rows last. */
 static struct always
 rank_head(float *rank, const uint32_t *pos, const float *score, uint32_t n, uint32_t sink,
     uint64_t recent_from)
 {
 	struct always always = { 0, 0, 0 };
-	uint32_t i;
+	uint32_t i, end = n;
 
-	for (i = 0; i < n; i++) {
+	while (always.sink < n && pos[always.sink] < sink)
+		rank[always.sink++] = INFINITY;
+	for (; end > always.sink && pos[end - 1] >= recent_from; always.recent++)
+		rank[--end] = INFINITY;
+	for (i = always.sink; i < end; i++) {
 		rank[i] = score != NULL ? score[i] : 0;
-		if (pos[i] < sink)
-			always.sink++;
-		else if (pos[i] >= recent_from)
-			always.recent++;
-		else if (rank[i] == INFINITY)
-			always.infinite++;
-		else
-			continue;
-		rank[i] = INFINITY;
+		always.infinite += rank[i] == INFINITY;
 	}
 	return always;
 }

@@ -12,7 +12,9 @@
 #include "methods/methods.h"
 
 #define MAX_THREADS 64
-#define WORTH_A_THREAD 4096     /* rows */
+/* Rows; of methods that read more of each than a number or two, and of the others */
+#define WORTH_A_THREAD 4096
+#define WORTH_OF_LITTLE 65536
 
 struct heads {
 	const struct method *method;
@@ -63,9 +65,11 @@ take_heads(void *arg)
 }
 
 static unsigned
-threads_for(uint64_t rows, uint32_t heads, unsigned threads)
+threads_for(const struct score_input *in, uint64_t rows, unsigned threads)
 {
-	uint64_t worth = rows / WORTH_A_THREAD + 1;
+	const int much = in->keys != NULL || in->window_mass != NULL;
+	const uint64_t worth = rows / (much ? WORTH_A_THREAD : WORTH_OF_LITTLE) + 1;
+	const uint32_t heads = in->rows->heads;
 
 	threads = threads < MAX_THREADS ? threads : MAX_THREADS;
 	threads = threads < heads ? threads : heads;
@@ -90,7 +94,7 @@ method_score(const struct method *method, const struct score_input *in,
 	for (g = 0; g < rows->heads; total += rows->count[g++])
 		first[g] = total;
 	h.first = first;
-	threads = threads_for(total, rows->heads, threads);
+	threads = threads_for(in, total, threads);
 	while (n + 1 < threads && pthread_create(&id[n], NULL, take_heads, &h) == 0)
 		n++;
 	take_heads(&h);                 /* and where no thread could be had, all of them */

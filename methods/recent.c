@@ -21,10 +21,14 @@ int
 score_recent(const struct score_input *in, const struct score_options *opt, float *score)
 {
 	const struct kv_rows *rows = in->rows;
-	uint32_t g, s;
+	const uint32_t sink = opt->sink, *pos;
+	uint32_t g, n, s;
 
-	for (g = 0; g < rows->heads; g++)
-		for (s = 0; s < rows->count[g]; s++)
-			*score++ = rows->pos[g][s] < opt->sink ? INFINITY : (float)rows->pos[g][s];
+	for (g = 0; g < rows->heads; score += n, g++) {
+		pos = rows->pos[g];
+		n = rows->count[g];
+		for (s = 0; s < n; s++)
+			score[s] = pos[s] < sink ? INFINITY : (float)pos[s];
+	}
 	return 0;
 }

@@ -5,10 +5,15 @@
  * lies, look only into that bin for the next 11 bits, and again for the last 10. Three
  * passes over the scores, whatever they are; a fourth picks everything above the threshold,
  * and of those equal to it the first ones. So the answer is exact, ties go to the lower row,
- * and the row numbers come out ascending without a sort. */
+ * and the row numbers come out ascending without a sort.
+ *
+ * Where all but a few are wanted, as after each token of an eviction while decoding, one pass finds
+ * the lowest instead. */
 #include <string.h>
 
 #include "methods/methods.h"
+
+#define FEW 8
 
 /* Maps an f32 to an integer of the same order. */
 static uint32_t
@@ -48,6 +53,54 @@ threshold(const float *score, size_t n, size_t k, size_t *equal)
 	return found;
 }
 
+/* ---- all but a few ---- */
+
+/* Rows that go, the lowest score first, of equal ones the later row */
+struct lowest {
+	uint32_t score[FEW], row[FEW];
+	uint32_t n;
+};
+
+static void
+insert(struct lowest *low, uint32_t score, uint32_t row, uint32_t most)
+{
+	uint32_t i = low->n < most ? low->n++ : most - 1;
+
+	for (; i > 0 && low->score[i - 1] >= score; i--) {
+		low->score[i] = low->score[i - 1];
+		low->row[i] = low->row[i - 1];
+	}
+	low->score[i] = score;
+	low->row[i] = row;
+}
+
+/* keep[n - few] <- all rows but the `few` lowest; few <= FEW. */
+static void
+drop_few(const float *score, uint32_t n, uint32_t few, uint32_t *keep)
+{
+	struct lowest low = { .n = 0 };
+	uint32_t u, i, j, limit = UINT32_MAX, goes, from = 0;
+
+	for (i = 0; i < n && few > 0; i++)
+		if ((u = ordered(score[i])) <= limit) {
+			insert(&low, u, i, few);
+			if (low.n == few)
+				limit = low.score[few - 1];
+		}
+	for (j = 0; j < few; j++) {             /* each time the first of those that are left */
+		for (goes = n, i = 0; i < few; i++)
+			if (low.row[i] >= from && low.row[i] < goes)
+				goes = low.row[i];
+		for (; from < goes; from++)
+			*keep++ = from;
+		from++;
+	}
+	for (; from < n; from++)
+		*keep++ = from;
+}
+
+/* ---- */
+
 void
 select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep)
 {
@@ -56,6 +109,10 @@ select_top(const float *score, uint32_t n, uint32_t k, uint32_t *keep)
 
 	if (k == 0)
 		return;
+	if (n - k <= FEW) {
+		drop_few(score, n, n - k, keep);
+		return;
+	}
 	limit = threshold(score, n, k, &equal);
 	for (i = 0; i < n; i++) {
 		u = ordered(score[i]);
