@@ -506,60 +506,49 @@ bench_matmul(void)
 struct moved {
 	char *host, *device;
 	size_t bytes;
+	int up;                      /* to the device */
 };
 
 static void
-call_put(void *arg, int i)
+call_move(void *arg, int i)
 {
 	struct moved *m = arg;
 
 	(void)i;
-	o->put(dev, m->device, m->host, m->bytes);
+	m->up ? o->put(dev, m->device, m->host, m->bytes) :
+	    o->get(dev, m->host, m->device, m->bytes);
 }
 
-static void
-call_get(void *arg, int i)
-{
-	struct moved *m = arg;
-
-	(void)i;
-	o->get(dev, m->host, m->device, m->bytes);
-}
-
-struct dropping {
-	struct layer *l;
-	uint32_t *count, **keep;     /* [G] */
-};
+static uint32_t stays[32768], *keep[8], count[8];
 
 static void
 call_keep(void *arg, int i)
 {
-	struct dropping *p = arg;
-	struct layer_rows *r = &p->l->rows[i % p->l->copies];
+	struct layer *l = arg;
+	struct layer_rows *r = &l->rows[i % l->copies];
 
-	memcpy(r->len, p->l->n, r->heads * sizeof *r->len);
-	o->keep(dev, r, NULL, 0, p->l->H, p->count, p->keep);
+	memcpy(r->len, l->n, sizeof count);
+	o->keep(dev, r, NULL, 0, l->H, count, keep);
 }
 
 /* 8 heads of S rows of 256 bytes. Every tenth row stays, or all but the one in the middle. */
 static void
 bench_keep(uint32_t S, int tenth)
 {
-	uint32_t rows[32768], *keep[8], count[8], n = 0, moves, i;
-	struct dropping p = { make_layer(32, 8, 128, tiny ? 100 : S, 1), count, keep };
+	struct layer *l = make_layer(32, 8, 128, tiny ? 100 : S, 1);
+	uint32_t n = 0, i;
 	char what[64];
 
-	for (i = 0; i < p.l->S; i++)
-		if (tenth ? i % 10 == 0 : i != p.l->S / 2)
-			rows[n++] = i;
+	for (i = 0; i < l->S; i++)
+		if (tenth ? i % 10 == 0 : i != l->S / 2)
+			stays[n++] = i;
 	for (i = 0; i < 8; i++) {
-		keep[i] = rows;
+		keep[i] = stays;
 		count[i] = n;
 	}
-	moves = tenth ? n : n / 2;
-	snprintf(what, sizeof what, "keep, %u of %u rows", n, p.l->S);
-	report(what, call_keep, &p, 2.0 * 8 * 2 * 256 * moves, 0);
-	free_layer(p.l);
+	snprintf(what, sizeof what, "keep, %u of %u rows", n, l->S);
+	report(what, call_keep, l, 2.0 * 8 * 2 * 256 * n / (tenth ? 1 : 2), 0);
+	free_layer(l);
 }
 
 static void
@@ -570,11 +559,10 @@ bench_memory(void)
 	m.host = malloc(m.bytes);
 	memset(m.host, 1, m.bytes);
 	m.device = room(m.bytes);
-	report("put", call_put, &m, (double)m.bytes, 0);
-	report("get", call_get, &m, (double)m.bytes, 0);
+	for (m.up = 1; m.up >= 0; m.up--)
+		report(m.up ? "put" : "get", call_move, &m, (double)m.bytes, 0);
 	o->free(dev, m.device);
 	free(m.host);
-	bench_keep(1024, 0);
 	bench_keep(4096, 0);
 	bench_keep(32768, 1);
 }
