@@ -223,6 +223,7 @@ const struct ops cpu_ops = {
 	.place = cpu_place,
 	.ffn = cpu_ffn,
 	.attend = cpu_attend,
+	.merge = cpu_merge,
 	.attend_mass = cpu_attend_mass,
 	.knorm = cpu_knorm,
 	.keydiff = cpu_keydiff,

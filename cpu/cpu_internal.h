@@ -189,6 +189,7 @@ void cpu_attend(struct dev *, float *, float *, const float *, const struct laye
     const uint32_t *, uint32_t, uint32_t);
 void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+void cpu_merge(struct dev *, float *, const float *, size_t);
 void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void cpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);

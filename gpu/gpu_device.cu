@@ -280,6 +280,7 @@ const struct ops gpu_ops = {
 	.place = gpu_place,
 	.ffn = gpu_ffn,
 	.attend = gpu_attend,
+	.merge = gpu_merge,
 	.attend_mass = gpu_attend_mass,
 	.knorm = gpu_knorm,
 	.keydiff = gpu_keydiff,

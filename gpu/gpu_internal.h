@@ -380,6 +380,7 @@ void gpu_attend(struct dev *, float *, float *, const float *, const struct laye
     const uint32_t *, uint32_t, uint32_t);
 void gpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+void gpu_merge(struct dev *, float *, const float *, size_t);
 void gpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void gpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);

@@ -102,6 +102,20 @@ total(float *lse, struct sight *sight, uint32_t units, const struct part *parts,
 		sight[i % H * units * UNIT + i / H].lse = sum == -INFINITY ? INFINITY : sum;
 }
 
+/* A thread for each; a NaN stays. */
+static __global__ void __launch_bounds__(THREADS)
+merge(float *lse, const float *other, size_t n)
+{
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+
+	if (i >= n)
+		return;
+	const float high = lse[i] > other[i] ? lse[i] : other[i];
+	const float low = lse[i] > other[i] ? other[i] : lse[i];
+
+	lse[i] = low == -INFINITY ? high : high + log1pf(expf(low - high));
+}
+
 /* ---- the ops ---- */
 
 static bool
@@ -151,6 +165,13 @@ make_mass(struct dev *d, const struct call *c, const struct packed *q, const flo
 			    dim3(parts_of(longest_head(&c->rows), THREADS), c->H), THREADS, 0, mass,
 			    stride, c->q, lse, c->rows, c->qpos, c->N, c->scale, c->over, add);
 		});
+}
+
+void
+gpu_merge(struct dev *d, float *lse, const float *other, size_t n)
+{
+	if (n > 0)
+		LAUNCH(d, merge, parts_of(n, THREADS), THREADS, 0, lse, other, n);
 }
 
 void

@@ -213,6 +213,9 @@ struct ops {
 	 * sees nothing gives 0 and -inf. Tiled: no N x S matrix ever exists. */
 	void (*attend)(struct dev *, float *o, float *lse, const float *q,
 	    const struct layer_rows *, const uint32_t *qpos, uint32_t N, uint32_t H);
+	/* lse[n] <- the logarithm of exp(lse) + exp(other[n]): that of the rows of both, where
+	 * attend() saw some of them at a time */
+	void (*merge)(struct dev *, float *lse, const float *other, size_t n);
 	/* mass[h][s] (device, H lists at h*stride) += sum over the N rows n, in order, of
 	 * exp(q[n][h].k[s] / sqrt(E) - lse[n][h]), for each row s of KV head h/(H/G) that row n
 	 * sees. With the lse that attend() gives, that is the attention which each row

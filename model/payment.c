@@ -34,11 +34,10 @@ allocate(struct payment *p, const struct cache *c, uint32_t rows)
 	p->end = calloc(heads, sizeof *p->end);
 	p->sinks = calloc(heads, sizeof *p->sinks);
 	p->stored = calloc(heads, sizeof *p->stored);
-	p->lse = malloc(lses * sizeof *p->lse);
-	p->part = malloc(lses * sizeof *p->part);
+	p->part = c->model->ops->alloc(c->model->dev, lses * sizeof *p->part);
 	p->start = calloc(id->kv_heads, sizeof *p->start);
 	p->len = calloc(id->kv_heads, sizeof *p->len);
-	if (!p->paid || !p->mass || !p->first || !p->end || !p->sinks || !p->stored || !p->lse ||
+	if (!p->paid || !p->mass || !p->first || !p->end || !p->sinks || !p->stored ||
 	    !p->part || !p->start || !p->len)
 		return MODEL_ENOMEM;
 	for (l = 0; l < id->layers; l++) {
@@ -82,8 +81,7 @@ payment_free(struct payment *p, const struct cache *c)
 	free(p->end);
 	free(p->sinks);
 	free(p->stored);
-	free(p->lse);
-	free(p->part);
+	c->model->ops->free(c->model->dev, p->part);
 	free(p->start);
 	free(p->len);
 	free(p);
@@ -164,27 +162,24 @@ piece(struct payment *p, const struct layer_rows *rows, const uint32_t *from, co
 	return view;
 }
 
-/* p->lse <- log-sum-exp of what was there and of one piece more. */
-static void
+/* lse <- log-sum-exp of what was there, if there was something, and of one piece more. Returns
+ * whether there is something now. */
+static int
 add_piece(struct payment *p, const struct cache *c, const struct layer_rows *view, const float *q,
-    const uint32_t *qpos, float *lse, uint32_t N)
+    const uint32_t *qpos, float *lse, uint32_t N, int had)
 {
 	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
 	uint32_t H = c->model->id.query_heads, g;
-	size_t n = (size_t)N * H, i;
-	float high, low;
 
 	for (g = 0; g < view->heads && view->len[g] == 0; g++)
 		;
 	if (g == view->heads)
-		return;
-	o->attend(c->model->dev, NULL, lse, q, view, qpos, N, H);
-	o->get(c->model->dev, p->part, lse, n * sizeof *lse);
-	for (i = 0; i < n; i++) {
-		high = p->lse[i] > p->part[i] ? p->lse[i] : p->part[i];
-		low = p->lse[i] > p->part[i] ? p->part[i] : p->lse[i];
-		p->lse[i] = low == -INFINITY ? high : high + log1pf(expf(low - high));
-	}
+		return had;
+	o->attend(d, NULL, had ? p->part : lse, q, view, qpos, N, H);
+	if (had)
+		o->merge(d, lse, p->part, (size_t)N * H);
+	return 1;
 }
 
 void
@@ -192,19 +187,16 @@ payment_take(struct payment *p, const struct cache *c, uint32_t l, const float *
     const uint32_t *qpos, float *lse, uint32_t N)
 {
 	const struct layer_rows *rows = &c->layer[l];
-	const size_t at = (size_t)l * rows->heads, n = (size_t)N * c->model->id.query_heads;
+	const size_t at = (size_t)l * rows->heads;
 	struct layer_rows view;
-	size_t i;
+	int had;
 
-	for (i = 0; i < n; i++)
-		p->lse[i] = -INFINITY;
 	view = piece(p, rows, NULL, p->sinks + at);
-	add_piece(p, c, &view, q, qpos, lse, N);
-	view = piece(p, rows, p->stored + at, rows->len);
-	add_piece(p, c, &view, q, qpos, lse, N);
+	had = add_piece(p, c, &view, q, qpos, lse, N, 0);
+	view = piece(p, rows, p->stored + at, rows->len);       /* their own: never empty */
+	had = add_piece(p, c, &view, q, qpos, lse, N, had);
 	view = piece(p, rows, p->first + at, p->end + at);
-	add_piece(p, c, &view, q, qpos, lse, N);
-	c->model->ops->put(c->model->dev, lse, p->lse, n * sizeof *lse);
+	add_piece(p, c, &view, q, qpos, lse, N, had);
 	c->model->ops->attend_mass(c->model->dev, p->mass[l], p->stride, q, lse, &view, qpos, N,
 	    c->model->id.query_heads, p->over);
 }

@@ -20,8 +20,8 @@ struct payment {
 	uint32_t *first, *end, *sinks, *stored;
 	float **mass;                  /* [L] device [H][stride]: what its rows have got */
 	size_t stride;
-	/* scratch, host: [N][H] log-sum-exps; [G] each */
-	float *lse, *part;
+	/* scratch: device [N][H], log-sum-exps; host [G] each */
+	float *part;
 	uint64_t *start;
 	uint32_t *len;
 };

@@ -260,6 +260,37 @@ test_window_mass(const struct shape *s, int with_own, enum over over)
 	free(want);
 }
 
+/* The rows of both, of one, of none; a NaN stays. */
+static void
+test_merge(void)
+{
+	static const float a[] = { 1, -2, 30, -INFINITY, 0.5f, -INFINITY, NAN, 1, 88, -88, 0.25f };
+	static const float b[] = { 1, 3, -30, 2, -INFINITY, -INFINITY, 1, NAN, 88.5f, -87, 0.125f };
+	enum { n = sizeof a / sizeof a[0] };
+	float *got;
+	double want;
+	int k, i;
+
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *da = to_device(d, a, sizeof a), *db = to_device(d, b, sizeof b);
+
+		d->ops->merge(d->dev, da, db, n);
+		got = from_device(d, da, n);
+		for (i = 0; i < n; i++) {
+			want = a[i] == b[i] && isinf(a[i]) ? -INFINITY :
+			    (a[i] > b[i] ? a[i] : b[i]) + log1p(exp(-fabs((double)a[i] - b[i])));
+			verdict(isnan(a[i]) || isnan(b[i]) ? isnan(got[i]) :
+			    got[i] == want || fabs(got[i] - want) <= 2e-7 * (fabs(want) + 0.1),
+			    "%s: merge %g, %g gives %.9g, must be %.9g", d->name, a[i], b[i],
+			    got[i], want);
+		}
+		d->ops->free(d->dev, da);
+		d->ops->free(d->dev, db);
+		free(got);
+	}
+}
+
 /* Two calls, on top of what was there: what is behind a head's rows stays, and an lse that
  * attend() gave */
 static void
@@ -459,6 +490,7 @@ test_mass(void)
 	struct shape s;
 	size_t i;
 
+	test_merge();
 	for (i = 0; i < COUNT(N) * COUNT(E); i++) {
 		s = shape_of(i);
 		if (i / COUNT(E) % 2 == 0)
