@@ -79,7 +79,8 @@ void stream_unwatch(struct stream *s);
 int stream_mass(struct stream *s, double last, float *mass, char *err, size_t errlen);
 
 /* In the same way: score[N] (host) <- q.k of the last watched query, neither scaled nor
- * normalised, summed over the query heads in double precision. */
+ * normalised, summed over the query heads in double precision; where ops run ahead, the sum of
+ * each head is in f32. */
 int stream_products(struct stream *s, float *score, char *err, size_t errlen);
 
 #endif

@@ -160,24 +160,21 @@ stream_mass(struct stream *s, double last, float *mass, char *err, size_t errlen
 	return failure == NULL ? 0 : MODEL_EIO;
 }
 
-int
-stream_products(struct stream *s, float *score, char *err, size_t errlen)
+/* sum[N] <- the products with all keys, in double precision: where these are in the host's memory.
+ * q: the last watched query, on the host */
+static int
+multiply_here(const struct stream *s, const float *q, double *sum)
 {
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
 	size_t E = rows->width, R = m->id.query_heads / rows->heads;
 	size_t row = E * kv_dtype_size(rows->dtype), e, r;
-	double *sum = calloc(s->N, sizeof *sum), dot;
 	char *keys = malloc(s->N * row);
-	float *k = malloc(E * sizeof *k), *queries = malloc(query_row(m) * sizeof *queries);
-	const float *q = queries;
-	const char *failure = NULL;
+	float *k = malloc(E * sizeof *k);
+	double dot;
 	uint32_t g, i;
 
-	if (queries != NULL)
-		m->ops->get(m->dev, queries, s->watched.q[s->watched_layer] +
-		    (s->watched.have - 1) * query_row(m), query_row(m) * sizeof *queries);
-	for (g = 0; g < rows->heads && sum && keys && k && queries; g++, q += R * E) {
+	for (g = 0; g < rows->heads && keys && k; g++, q += R * E) {
 		m->ops->get(m->dev, keys,
 		    (char *)rows->k + (rows->start[g] + rows->len[g] - s->N) * row, s->N * row);
 		for (i = 0; i < s->N; i++) {
@@ -188,17 +185,73 @@ stream_products(struct stream *s, float *score, char *err, size_t errlen)
 			sum[i] += dot;
 		}
 	}
-	for (i = 0; i < s->N && g == rows->heads; i++)
-		score[i] = (float)sum[i];
-	free(sum);
 	free(keys);
 	free(k);
-	free(queries);
-	if (g < rows->heads) {
-		snprintf(err, errlen, "no memory for the keys of %u rows", s->N);
-		return MODEL_ENOMEM;
+	return g == rows->heads ? 0 : MODEL_ENOMEM;
+}
+
+/* The same by a device that has its own memory, in f32, a head's products beside the next one's. q:
+ * on the device. Only the sum over the heads is made here. */
+static int
+multiply_there(const struct stream *s, const float *q, double *sum)
+{
+	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
+	const struct model *m = s->cache->model;
+	const size_t H = m->id.query_heads, N = s->N;
+	uint64_t *start = malloc(rows->heads * sizeof *start);
+	uint32_t *len = malloc(rows->heads * sizeof *len), g;
+	float *there = m->ops->alloc(m->dev, H * N * sizeof *there);
+	float *product = malloc(H * N * sizeof *product);
+	struct layer_rows last = *rows;
+	const int rc = start && len && there && product ? 0 : MODEL_ENOMEM;
+	size_t h, i;
+
+	for (g = 0; rc == 0 && g < rows->heads; g++) {
+		start[g] = rows->start[g] + rows->len[g] - s->N;
+		len[g] = s->N;
 	}
-	if ((failure = m->ops->sync(m->dev)) != NULL)
+	if (rc == 0) {
+		last.start = start;
+		last.len = len;
+		m->ops->key_scores(m->dev, there, N, q, &last, (uint32_t)H);
+		m->ops->get(m->dev, product, there, H * N * sizeof *product);
+		for (h = 0; h < H; h++)
+			for (i = 0; i < N; i++)
+				sum[i] += product[h * N + i] * sqrt(rows->width);
+	}
+	m->ops->free(m->dev, there);
+	free(product);
+	free(start);
+	free(len);
+	return rc;
+}
+
+int
+stream_products(struct stream *s, float *score, char *err, size_t errlen)
+{
+	const struct model *m = s->cache->model;
+	const float *q = s->watched.q[s->watched_layer] + (s->watched.have - 1) * query_row(m);
+	float *here = malloc(query_row(m) * sizeof *here);
+	double *sum = calloc(s->N, sizeof *sum);
+	const char *failure;
+	int rc = MODEL_ENOMEM;
+	uint32_t i;
+
+	if (here != NULL && sum != NULL && m->ops->runs_ahead)
+		rc = multiply_there(s, q, sum);
+	else if (here != NULL && sum != NULL) {
+		m->ops->get(m->dev, here, q, query_row(m) * sizeof *here);
+		rc = multiply_here(s, here, sum);
+	}
+	for (i = 0; i < s->N && rc == 0; i++)
+		score[i] = (float)sum[i];
+	free(here);
+	free(sum);
+	if (rc != 0)
+		snprintf(err, errlen, "no memory for the keys of %u rows", s->N);
+	else if ((failure = m->ops->sync(m->dev)) != NULL) {
 		snprintf(err, errlen, "%s", failure);
-	return failure == NULL ? 0 : MODEL_EIO;
+		rc = MODEL_EIO;
+	}
+	return rc;
 }
