@@ -4,7 +4,8 @@ gpu_tests = $(patsubst %,$(O)/tests/gpu/%,bench_gpu primitives)
 emulated_tests = $(patsubst %,$(O)/emulated/%,bench_gpu primitives)
 test_programs += $(emulated_tests)
 
-$(O)/tests/gpu/bench_gpu: $(O)/tests/gpu/bench_gpu.o $(O)/libgpu.a $(O)/libkvfile/dtype.o
+bench_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/gpu/bench_*.c))
+$(O)/tests/gpu/bench_gpu: $(bench_o) $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 $(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu
 	@mkdir -p $(@D)
@@ -12,7 +13,7 @@ $(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu
 $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cuda_libs) -lm
 
-$(O)/emulated/bench_gpu: $(O)/tests/gpu/bench_gpu.o $(emulated_a) $(O)/libkvfile/dtype.o
+$(O)/emulated/bench_gpu: $(bench_o) $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 $(O)/emulated/primitives.o: tests/gpu/primitives.cu
 	@mkdir -p $(@D)

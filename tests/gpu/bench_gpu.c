@@ -10,105 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "model/ops.h"
+#include "tests/gpu/bench_gpu.h"
 
-enum { ROUNDS = 5, LEAST_CALLS = 5, MOST_COPIES = 16 };
-
-static const struct ops *const o = &gpu_ops;
-static struct dev *dev;
-static int tiny;
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void
-sync_or_die(const char *what)
-{
-	const char *failure = o->sync(dev);
-
-	if (failure != NULL) {
-		fprintf(stderr, "bench_gpu: %s: %s\n", what, failure);
-		exit(1);
-	}
-}
-
-static void *
-room(size_t bytes)
-{
-	void *p = o->alloc(dev, bytes);
-
-	if (p == NULL) {
-		fprintf(stderr, "bench_gpu: no room for %zu bytes\n", bytes);
-		exit(1);
-	}
-	return p;
-}
-
-/* n random elements in [-scale, scale] on the device; a pattern of a prime length repeats */
-static void *
-fill(size_t n, enum kv_dtype type, float scale)
-{
-	enum { PIECE = 1000003 };
-	static float piece[PIECE];
-	static char narrow[PIECE * 4];
-	const size_t size = kv_dtype_size(type);
-	char *p = room(n * size);
-	size_t i, k;
-
-	for (k = 0; k < PIECE; k++)
-		piece[k] = ((float)rand() / (float)RAND_MAX * 2 - 1) * scale;
-	kv_from_f32(narrow, piece, type, PIECE);
-	for (i = 0; i < n; i += PIECE)
-		o->put(dev, p + i * size, narrow, (n - i < PIECE ? n - i : PIECE) * size);
-	return p;
-}
-
-static int
-ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* One line: what, seconds for a call, and what a call reads, writes and computes */
-static double
-report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop)
-{
-	const int rounds = tiny ? 1 : ROUNDS, least = tiny ? 1 : LEAST_CALLS;
-	double t[ROUNDS], from;
-	int calls, r;
-
-	if (!tiny) {
-		call(arg, 0);
-		call(arg, 1);
-		sync_or_die(what);
-	}
-	for (r = 0; r < rounds; r++) {
-		from = now();
-		for (calls = 0; calls < least || (!tiny && now() - from < 0.05); calls++) {
-			call(arg, calls);
-			if (calls % 64 == 63)        /* the queue must not run away */
-				o->sync(dev);
-		}
-		sync_or_die(what);
-		t[r] = (now() - from) / calls;
-	}
-	qsort(t, (size_t)rounds, sizeof *t, ascending);
-	printf("{\"what\": \"%s\", \"us\": %.2f, \"least\": %.2f, \"most\": %.2f, "
-	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f}\n", what, t[rounds / 2] * 1e6, t[0] * 1e6,
-	    t[rounds - 1] * 1e6, bytes / t[rounds / 2] * 1e-9, flop / t[rounds / 2] * 1e-12);
-	fflush(stdout);
-	return t[rounds / 2];
-}
+const struct ops *const o = &gpu_ops;
+struct dev *dev;
+int tiny;
 
 /* ---- a layer of cache and queries ---- */
 
@@ -122,19 +29,6 @@ struct layer {
 	struct chosen chosen;
 	uint32_t *n;                 /* host [G] S each */
 };
-
-static uint32_t *
-count_up(uint32_t n, uint32_t from)
-{
-	uint32_t *host = malloc(n * sizeof *host), *p = room(n * sizeof *host), i;
-
-	for (i = 0; i < n; i++)
-		host[i] = from + i;
-	o->put(dev, p, host, n * sizeof *host);
-	o->sync(dev);
-	free(host);
-	return p;
-}
 
 /* H/G heads of width E, S rows, N queries that are the last of them; so many copies that
  * their keys do not stay in a cache of 50 MB */
@@ -451,58 +345,6 @@ bench_top(void)
 	}
 }
 
-struct multiplied {
-	float *x, *y;
-	struct mat w[MOST_COPIES];
-	uint32_t N;
-	int copies;
-};
-
-static void
-call_matmul(void *arg, int i)
-{
-	struct multiplied *p = arg;
-
-	o->matmul(dev, p->y, p->x, &p->w[i % p->copies], NULL, p->N, 0);
-}
-
-static void
-bench_matmul(void)
-{
-	static const uint32_t N[] = { 1, 8, 8192 };
-	static const struct {
-		uint32_t in, out;
-	} shape[] = { { 4096, 4096 }, { 4096, 1024 }, { 4096, 14336 }, { 14336, 4096 },
-		{ 4096, 128256 } };
-	size_t n, s;
-	char what[80];
-
-	for (n = 0; n < 3; n++)
-		for (s = 0; s < 5; s++) {
-			const uint32_t in = tiny ? 64 : shape[s].in, out = tiny ? 100 : shape[s].out;
-			const size_t bytes = (size_t)in * out * 2;
-			struct multiplied p = { .N = tiny ? N[n] % 100 : N[n] };
-			int c;
-
-			if (s == 4 && n > 0)
-				continue;
-			p.copies = n == 2 ? 1 : (int)(400e6 / (double)bytes) + 1;
-			if (p.copies > MOST_COPIES)
-				p.copies = MOST_COPIES;
-			p.x = fill((size_t)p.N * in, KV_F32, 1);
-			p.y = room((size_t)p.N * out * 4);
-			for (c = 0; c < p.copies; c++)
-				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1), KV_BF16,
-					out, in };
-			snprintf(what, sizeof what, "matmul N %u, %u -> %u", p.N, in, out);
-			report(what, call_matmul, &p, (double)bytes, 2.0 * p.N * in * out);
-			for (c = 0; c < p.copies; c++)
-				o->free(dev, (void *)p.w[c].data);
-			o->free(dev, p.x);
-			o->free(dev, p.y);
-		}
-}
-
 struct moved {
 	char *host, *device;
 	size_t bytes;
@@ -576,7 +418,7 @@ main(int argc, char *argv[])
 	} part[] = {
 		{ "attend", bench_attend }, { "decode", bench_decode }, { "mass", bench_mass },
 		{ "retrieve", bench_retrieve }, { "top", bench_top }, { "matmul", bench_matmul },
-		{ "memory", bench_memory },
+		{ "layer", bench_layer }, { "memory", bench_memory },
 	};
 	char err[256];
 	size_t i;

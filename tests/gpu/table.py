@@ -3,7 +3,8 @@
 
 usage: table.py measured.jsonl
 
-One line for each measurement, with both rounds of ours; then ours as a multiple of the peer's speed, where a peer did
+One line for each measurement, with both rounds of ours, and what memory gives as a share of what it gives to a sum of
+a GB (of many rows that says little: products of matrices wait for the multiplication); then ours as a multiple of the peer's speed, where a peer did
 the same: names are the same but for their first word.
 """
 
@@ -28,11 +29,13 @@ def main():
                                            if k not in ("what", "stage")))
         else:
             {"bench": first, "again": again}.get(row["stage"], peers)[what] = row
-    print(f"{'':<48}{'us':>12}{'again':>12}{'GB/s':>10}{'TFLOP/s':>10}")
+    stream = peers.get("ceiling: sum", {}).get("GB/s", 0)
+    print(f"{'':<48}{'us':>12}{'again':>12}{'GB/s':>10}{'of sum':>8}{'TFLOP/s':>10}")
     for rows in (peers, first):
         for what, row in rows.items():
             second = again.get(what, {}).get("us", "") if rows is first else ""
-            print(f"{what:<48}{row['us']:>12}{second:>12}{row['GB/s']:>10}{row['TFLOP/s']:>10}")
+            share = f"{row['GB/s'] / stream:.1%}" if stream and row["GB/s"] else ""
+            print(f"{what:<48}{row['us']:>12}{second:>12}{row['GB/s']:>10}{share:>8}{row['TFLOP/s']:>10}")
     for what, ratio, stage in ratios:
         print(f"{what:<48}{ratio:>12}  ({stage})")
     for what, row in peers.items():

@@ -1,0 +1,111 @@
+/* bench_time.c - memory for bench_gpu, and how long calls take: see bench_gpu.c */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "tests/gpu/bench_gpu.h"
+
+enum { ROUNDS = 5, LEAST_CALLS = 5 };
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void
+sync_or_die(const char *what)
+{
+	const char *failure = o->sync(dev);
+
+	if (failure != NULL) {
+		fprintf(stderr, "bench_gpu: %s: %s\n", what, failure);
+		exit(1);
+	}
+}
+
+void *
+room(size_t bytes)
+{
+	void *p = o->alloc(dev, bytes);
+
+	if (p == NULL) {
+		fprintf(stderr, "bench_gpu: no room for %zu bytes\n", bytes);
+		exit(1);
+	}
+	return p;
+}
+
+/* n random elements in [-scale, scale] on the device; a pattern of a prime length repeats */
+void *
+fill(size_t n, enum kv_dtype type, float scale)
+{
+	enum { PIECE = 1000003 };
+	static float piece[PIECE];
+	static char narrow[PIECE * 4];
+	const size_t size = kv_dtype_size(type);
+	char *p = room(n * size);
+	size_t i, k;
+
+	for (k = 0; k < PIECE; k++)
+		piece[k] = ((float)rand() / (float)RAND_MAX * 2 - 1) * scale;
+	kv_from_f32(narrow, piece, type, PIECE);
+	for (i = 0; i < n; i += PIECE)
+		o->put(dev, p + i * size, narrow, (n - i < PIECE ? n - i : PIECE) * size);
+	return p;
+}
+
+uint32_t *
+count_up(uint32_t n, uint32_t from)
+{
+	uint32_t *host = malloc(n * sizeof *host), *p = room(n * sizeof *host), i;
+
+	for (i = 0; i < n; i++)
+		host[i] = from + i;
+	o->put(dev, p, host, n * sizeof *host);
+	o->sync(dev);
+	free(host);
+	return p;
+}
+
+static int
+ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* One line: what, seconds for a call, and what a call reads, writes and computes */
+double
+report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop)
+{
+	const int rounds = tiny ? 1 : ROUNDS, least = tiny ? 1 : LEAST_CALLS;
+	double t[ROUNDS], from;
+	int calls, r;
+
+	if (!tiny) {
+		call(arg, 0);
+		call(arg, 1);
+		sync_or_die(what);
+	}
+	for (r = 0; r < rounds; r++) {
+		from = now();
+		for (calls = 0; calls < least || (!tiny && now() - from < 0.05); calls++) {
+			call(arg, calls);
+			if (calls % 64 == 63)        /* the queue must not run away */
+				o->sync(dev);
+		}
+		sync_or_die(what);
+		t[r] = (now() - from) / calls;
+	}
+	qsort(t, (size_t)rounds, sizeof *t, ascending);
+	printf("{\"what\": \"%s\", \"us\": %.2f, \"least\": %.2f, \"most\": %.2f, "
+	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f}\n", what, t[rounds / 2] * 1e6, t[0] * 1e6,
+	    t[rounds - 1] * 1e6, bytes / t[rounds / 2] * 1e-9, flop / t[rounds / 2] * 1e-12);
+	fflush(stdout);
+	return t[rounds / 2];
+}
