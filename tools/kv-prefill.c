@@ -17,8 +17,10 @@
 
 #define NOT_GIVEN UINT32_MAX
 
-static uint32_t observe, chunk = NOT_GIVEN;
-static uint32_t tile = 512;             /* tokens that run at once */
+/* Tokens that run at once unless --chunk has fewer: a GPU is not busy with as few as a CPU. */
+enum { TILE = 512, TILE_AHEAD = 4096 };
+
+static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
 
@@ -27,7 +29,7 @@ static const struct opt opts[] = {
 	    "keep the queries of the last W tokens for kv-score" },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
 	    "add up the attention that each row receives, for kv-score" },
-	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512)" },
+	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512, on a GPU 4096)" },
 	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot" },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)" },
@@ -137,6 +139,14 @@ start_cache(const struct engine *e, struct kv_reader *from, struct observation *
 	return c;
 }
 
+static void
+choose_tile(const struct engine *e)
+{
+	tile = e->device.ops->runs_ahead ? TILE_AHEAD : TILE;
+	if (chunk != NOT_GIVEN && !(fused_wanted() && chunk > tile))
+		tile = chunk;
+}
+
 /* The weights go to the device when there is room for what n tokens need at least. */
 static void
 load_model(struct engine *e, const struct kv_reader *from, size_t n)
@@ -189,8 +199,6 @@ check_options(int operands, const char *path)
 	fused.chunk = chunk != NOT_GIVEN ? chunk : 0;
 	fused.observe = observe;
 	fused_check();
-	if (chunk != NOT_GIVEN && !(fused_wanted() && chunk > tile))
-		tile = chunk;
 	selecting_check();
 	if (fused_wanted() && (selecting_wanted() || finding_wanted()))
 		die(EXIT_USAGE, "--score and --evict do not go with token selection: pipe the "
@@ -233,8 +241,9 @@ find_layer(char **paths, size_t n)
 		prompts[i] = (struct prompt){ ids[i].ids, ids[i].n };
 		longest = ids[i].n > longest ? ids[i].n : longest;
 	}
+	choose_tile(&e);
 	load_model(&e, NULL, longest);
-	ws = make_workspace(e.model, tile);
+	ws = make_workspace(e.model, longest);
 	finding_run(e.model, ws, cache_dtype(e.model, NULL), prompts, n);
 	workspace_free(ws, e.model);
 	for (i = 0; i < n; i++)
@@ -312,6 +321,7 @@ main(int argc, char **argv)
 	engine_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
 	selecting_fit(e.model, ids.n, observe, from != NULL);
+	choose_tile(&e);
 	load_model(&e, from, ids.n);
 	window = fused_window();
 	if (window > 0 && observation_init(&obs, e.model, window) != 0)
