@@ -265,6 +265,8 @@ model() {
 		# shellcheck disable=SC2086 # options
 		"$p" tests/bin/mkmodel.py "$folder" $options --tokenizer examples/demo-model || return
 	fi
+	window=32
+	[ -z "$emulated" ] || window=4
 	for n in $([ -n "$emulated" ] && echo 64 || echo 8192 32768); do
 		awk -v n="$n" 'BEGIN { for (i = 0; i < n; i++) print (i * 7919 + 13) % 1400 }' >"$out/ids"
 		{ kv-prefill -v --device cuda -m "$folder" --ids --chunk 4096 -o "$out/full.kv" "$out/ids" &&
@@ -275,6 +277,13 @@ model() {
 		sed -n 's/^kv-\([a-z]*\): \([0-9]*\) tokens in .* (\([0-9.e+]*\) tokens\/s).*/\1 \2 \3/p' "$out/said" |
 			awk -v n="$n" '{ ms[$1] = ($1 == "prefill" ? $2 : 1) / $3 * 1000 } END {
 				printf "{\"what\": \"kvpipe %d tokens\", \"prefill ms\": %.2f, \"step ms\": %.3f}\n", n, ms["prefill"], ms["decode"] }'
+		# what judging and evicting each layer adds: at most 1 % of the time is the target
+		kv-prefill -v --device cuda -m "$folder" --ids --score "snapkv window=$window" --evict rate=0.1 -o "$out/full.kv" "$out/ids" \
+			2>"$out/judged" || return
+		cat "$out/judged"
+		cat "$out/said" "$out/judged" | sed -n 's/^kv-prefill: .* tokens in .* (\([0-9.e+]*\) tokens\/s).*/\1/p' |
+			awk -v n="$n" 'NR == 1 { plain = $1 } END {
+				printf "{\"what\": \"kvpipe %d tokens, evicted\", \"prefill ms\": %.2f, \"of plain\": %.3f}\n", n, n / $1 * 1000, plain / $1 }'
 		rm -f "$out/full.kv"
 	done
 	export MODEL="$folder"
