@@ -16,7 +16,7 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c, cons
 
 	if (i >= rows)
 		return;
-	const uint32_t len = list.n[g], *pos = c.pos + c.start[g];
+	const uint32_t len = list.n[g] + grown_by(c), *pos = c.pos + c.start[g];
 	const uint32_t last = list.at == NULL ? qpos[n] : UINT32_MAX;
 	float m = -INFINITY, l = 0;
 

@@ -12,9 +12,7 @@
  * one after another; a second kernel needs none.
  *
  * Every block works the plan out for itself, from the lengths alone; the grid does not depend on
- * them. For a CUDA graph that is captured once and used for later steps, picks.n would
- * have to be read from device memory, where the step before has counted them up; nothing else
- * comes from the host.
+ * them, so that the kernels can be recorded (gpu_record.cu).
  *
  * In a block, each warp takes every fourth tile of a few rows. A lane has 16 bytes of a row:
  * it copies them to shared memory, some tiles ahead, and reads back what it copied itself, so that
@@ -50,11 +48,17 @@ struct work {
 
 /* ---- the plan ---- */
 
+DEVICE uint32_t
+rows_of(const struct work &w, uint32_t g)
+{
+	return w.list.n[g] + grown_by(w.c);
+}
+
 /* Rows of KV heads [0, g) together */
 DEVICE uint64_t
 rows_before(const struct work &w, uint32_t g)
 {
-	uint64_t n = 0;
+	uint64_t n = (uint64_t)g * grown_by(w.c);
 
 	for (uint32_t i = 0; i < g; i++)
 		n += w.list.n[i];
@@ -423,7 +427,7 @@ attend_share(const __grid_constant__ struct work w)
 	next_may_start();
 	earlier_done();
 	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
-		next = at + w.list.n[g];
+		next = at + rows_of(w, g);
 		if (next <= first || next == at)
 			continue;
 		attend_rows<T, L, M>(w, shared, g, (uint32_t)(at < first ? first - at : 0),
@@ -444,7 +448,7 @@ join_parts(float *o, float *lse, const __grid_constant__ struct work w)
 	const uint32_t R = w.H / w.c.G, h = blockIdx.x % w.H, g = h / R, E = w.c.E;
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const uint64_t rows = rows_of_share(w), before = rows_before(w, g);
-	const uint32_t n = w.list.n[g], first = (uint32_t)(before / rows);
+	const uint32_t n = rows_of(w, g), first = (uint32_t)(before / rows);
 	const uint32_t parts = n == 0 ? 0 : (uint32_t)((before + n - 1) / rows) - first + 1;
 	const size_t stride = w.N * R, from = (first + g) * stride + blockIdx.x / w.H * R + h % R;
 	float top = -INFINITY, sum = 0;
@@ -566,7 +570,7 @@ gpu_attend_few(struct dev *d, float *o, float *lse, const float *q, const struct
 {
 	struct work w = {};
 
-	if (N == 0 || H == 0 || !gpu_rows_of(d, &w.c, l, H, "attend") ||
+	if (N == 0 || H == 0 || !gpu_growing_rows_of(d, &w.c, l, H, "attend") ||
 	    !gpu_picks_of(d, &w.list, l, NULL))
 		return;
 	w.q = q;

@@ -103,6 +103,8 @@ gpu_close(struct dev *d)
 	cudaSetDevice(d->index);
 	if (d->stream != NULL)
 		cudaStreamSynchronize(d->stream);
+	gpu_record_end(d);
+	cudaFree(d->grown);
 	for (i = 0; i < SCRATCHES; i++)
 		cudaFree(d->scratch[i].at);
 	gpu_weights_free(d);
@@ -230,8 +232,23 @@ gpu_describe(struct dev *d)
 	return d->text;
 }
 
+void
+gpu_not_recorded(struct dev *d, const char *op)
+{
+	if (d->recording)
+		gpu_fail(d, "%s cannot be recorded", op);
+}
+
 int
 gpu_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t H, const char *op)
+{
+	gpu_not_recorded(d, op);
+	return gpu_growing_rows_of(d, r, l, H, op);
+}
+
+int
+gpu_growing_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t H,
+    const char *op)
 {
 	uint32_t g;
 
@@ -239,8 +256,8 @@ gpu_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t 
 		gpu_fail(d, "%s: %u query heads over %u KV heads", op, H, l->heads);
 	if (!gpu_ok(d))
 		return 0;
-	*r = { .k = l->k, .v = l->v, .pos = l->pos, .G = l->heads, .E = l->width, .start = {},
-		.len = {} };
+	*r = { .k = l->k, .v = l->v, .pos = l->pos, .G = l->heads, .E = l->width,
+		.grown = d->recording ? d->grown : NULL, .start = {}, .len = {} };
 	for (g = 0; g < l->heads; g++) {
 		r->start[g] = l->start[g];
 		r->len[g] = l->len[g];
@@ -267,6 +284,9 @@ const struct ops gpu_ops = {
 	.clear = gpu_clear,
 	.expect = gpu_expect,
 	.weights = gpu_weights,
+	.record = gpu_record,
+	.recorded = gpu_recorded,
+	.replay = gpu_replay,
 	.embed = gpu_embed,
 	.look_up = gpu_look_up,
 	.rmsnorm = gpu_rmsnorm,

@@ -3,6 +3,7 @@
  * port.h           what kernels use that is not plain CUDA C
  * gpu_device.cu    open, errors, the op table
  * gpu_memory.cu    allocation, scratch, copies to and from the host
+ * gpu_record.cu    ops that are taken down once and carried out many times
  * gpu_weights.cu   weights on their way to the GPU
  * gpu_rows.cu      everything that handles one row at a time
  * gpu_greatest.cu  the next token
@@ -81,6 +82,10 @@ struct dev {
 	 * every launch, put and copy, so that nothing can change x unnoticed: it is known only
 	 * from one product to the next that directly follows it. */
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
+	int recording;               /* gpu_record.cu's: ops are taken down */
+	cudaGraphExec_t graph;       /* what replay() carries out; NULL: nothing */
+	uint32_t *grown;             /* device: replays of it so far; NULL: not needed yet */
+	unsigned moves, moves_then;  /* of scratch, to other places; at the recording */
 	const char *kernel;          /* the last one that was launched */
 	struct staging out, in;      /* of put(), and of get() and read() */
 	cudaStream_t reader;         /* of read(), beside the work */
@@ -176,6 +181,9 @@ int gpu_gated_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float
 void gpu_weights_end(struct dev *);
 void gpu_weights_free(struct dev *);
 
+/* gpu_record.cu: what was recorded is forgotten. */
+void gpu_record_end(struct dev *);
+
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 
@@ -203,13 +211,26 @@ struct rows {
 	const void *k, *v;           /* v NULL: not read */
 	const uint32_t *pos;
 	uint32_t G, E;
+	/* so many rows more are in each KV head than len; NULL: none. grown_by() */
+	const uint32_t *grown;
 	uint64_t start[MAX_HEADS];
 	uint32_t len[MAX_HEADS];
 };
 
-/* Fills r; 0 after a failure, or when there are too many heads, or H is no multiple of them. */
+/* Fills r; 0 after a failure, when there are too many heads, or H is no multiple of them. */
 int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
+/* The same for kernels that add grown_by(): these can be recorded. */
+int gpu_growing_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
+    const char *op);
+/* Fails while ops are recorded: this one depends on what the host knows now. */
+void gpu_not_recorded(struct dev *, const char *op);
+
+DEVICE uint32_t
+grown_by(const struct rows &c)
+{
+	return c.grown != NULL ? load_settled(c.grown) : 0;
+}
 
 /* Lists of rows as a kernel's argument: the chosen entries, or all rows in order */
 struct picks {
@@ -357,6 +378,9 @@ void gpu_copy(struct dev *, void *, const void *, size_t);
 void gpu_clear(struct dev *, void *, size_t);
 void gpu_expect(struct dev *, size_t);
 const void *gpu_weights(struct dev *, const void *, size_t);
+int gpu_record(struct dev *);
+int gpu_recorded(struct dev *, uint32_t *);
+int gpu_replay(struct dev *);
 void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
 void gpu_look_up(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
 void gpu_greatest(struct dev *, uint32_t *, const float *, uint32_t);

@@ -41,6 +41,10 @@ gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
 		return NULL;
 	if (bytes <= d->scratch[which].bytes)
 		return d->scratch[which].at;
+	gpu_not_recorded(d, "more scratch");
+	if (!gpu_ok(d))
+		return NULL;
+	d->moves++;
 	cudaFree(d->scratch[which].at);
 	d->scratch[which].bytes = 0;
 	if ((d->scratch[which].at = gpu_alloc(d, bytes)) == NULL) {
@@ -105,6 +109,9 @@ gpu_put_next(struct dev *d, size_t *bytes)
 	char *p;
 
 	gpu_forget(d);
+	gpu_not_recorded(d, "put");
+	if (!gpu_ok(d))
+		return NULL;
 	cudaSetDevice(d->index);        /* other threads may have opened it */
 	p = gpu_staging_next(d, &d->out, d->stream, bytes);
 	return gpu_ok(d) ? p : NULL;
@@ -161,6 +168,7 @@ bring(struct dev *d, cudaStream_t stream, void *dst, const void *src, size_t byt
 	size_t asked = 0, at, n;
 	unsigned i;
 
+	gpu_not_recorded(d, "get");
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
 		for (; asked < bytes && asked < at + 2 * most && gpu_ok(d); asked += n) {
 			n = bytes - asked < most ? bytes - asked : most;
@@ -192,6 +200,7 @@ gpu_mark(struct dev *d)
 {
 	cudaEvent_t *e = &d->marks[d->marked % MARKS];
 
+	gpu_not_recorded(d, "mark");
 	if (gpu_ok(d) && *e == NULL)
 		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(e,
 		    cudaEventDisableTiming));

@@ -316,7 +316,8 @@ store(const struct rows to, const float *k, const float *v, const uint32_t *pos,
 
 	if (g >= to.G)
 		return;
-	const size_t from = (size_t)n * to.G * to.E + i, row = to.start[g] + to.len[g] + n;
+	const size_t from = (size_t)n * to.G * to.E + i, row = to.start[g] + to.len[g] +
+	    grown_by(to) + n;
 	for (int which = 0; which < 2; which++) {
 		const void *base = which == 0 ? to.k : to.v;
 		float f[V];
@@ -334,7 +335,7 @@ store(const struct rows to, const float *k, const float *v, const uint32_t *pos,
 static int
 appendable(struct dev *d, struct rows *to, const struct layer_rows *c, uint32_t N, uint32_t H)
 {
-	if (!gpu_rows_of(d, to, c, H, "store"))
+	if (!gpu_growing_rows_of(d, to, c, H, "store"))
 		return 0;
 	for (uint32_t g = 0; g < c->heads; g++)
 		if (c->len[g] > c->room[g] || N > c->room[g] - c->len[g]) {
@@ -420,7 +421,7 @@ place(const __grid_constant__ struct placing p)
 			store_floats<V>((float *)x + half + i, b);
 			continue;
 		}
-		const size_t row = p.to.start[g] + p.to.len[g] + n;
+		const size_t row = p.to.start[g] + p.to.len[g] + grown_by(p.to) + n;
 		T *to = (T *)(key ? p.to.k : p.to.v) + row * E + i;
 
 		store_narrow<T, V>(to, a);

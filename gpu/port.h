@@ -74,8 +74,8 @@ template <class T> struct same { typedef T type; };
 /* ---- kernels that start before those ahead of them have ended ----
  *
  * A kernel of LAUNCH_EARLY calls earlier_done() in all its threads before it reads or writes any
- * memory of the device. What it may do before is to compute, and to load_ahead(): that changes
- * nothing, and gives nothing that could be too old.
+ * memory of the device. What it may do before is to compute, to load_ahead(), which changes nothing
+ * and gives nothing that could be too old, and to load_settled().
  *
  * Why this is right: earlier_done() returns when the kernel before this one has ended and all that
  * it wrote is visible. If that one was launched by LAUNCH_EARLY too, it did not end before its own
@@ -126,6 +126,19 @@ next_may_start(void)
 {
 #if !defined CUDA_EMULATED && __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* *p, which was written before a kernel of LAUNCH that is ahead of this one, or before the recorded
+ * step that this one is of, and not since: it may be read before earlier_done(). From the
+ * second-level cache, where it is for sure: the first-level one may be older than this kernel. */
+DEVICE uint32_t
+load_settled(const uint32_t *p)
+{
+#ifndef CUDA_EMULATED
+	return __ldcg(p);
+#else
+	return emulator::load_settled(p);
 #endif
 }
 

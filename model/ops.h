@@ -158,6 +158,24 @@ struct ops {
 	 * returns host itself (no copy). Valid until close(). NULL when there is no room. */
 	const void *(*weights)(struct dev *, const void *host, size_t bytes);
 
+	/* ---- a step that repeats: ops that are taken down once and carried out many times. NULL, all
+	 * three of them, where a backend has nothing for that ---- */
+
+	/* From here to recorded() ops are taken down instead of carried out, if that is possible;
+	 * else returns 0. Each should have been carried out with like arguments before. What they
+	 * do on the host they do: store() and place() make len grow. Only look_up, project,
+	 * place and what these are made of, ffn, attend() of at most 8 rows, greatest, copy and
+	 * clear can be recorded. */
+	int (*record)(struct dev *);
+	/* The end of it. 1: replay() carries out what was taken down; as its last act that adds 1
+	 * to *pos (device). 0: it does not, and nothing has happened, except on the host. */
+	int (*recorded)(struct dev *, uint32_t *pos);
+	/* Carries out what was recorded last, with the pointers of then. The len of every layer is
+	 * what it was then, and n more in the replay that n others came before; the host's, and
+	 * room for the rows, are the caller's business. Returns 0 when nothing (any more) can be
+	 * replayed, or after a failure. */
+	int (*replay)(struct dev *);
+
 	/* ---- forward ---- */
 
 	/* x[N][D] f32 <- rows tok[N] (host; each < out) of table[V][D] */

@@ -97,6 +97,7 @@ struct early<KERNEL> {
 };
 /* p is on the device. */
 void load_ahead(const void *p);
+uint32_t load_settled(const uint32_t *p);
 /* What was asked of a stream so far is done. */
 void finish_stream(struct emulated_stream *);
 /* Now, or when the stream is being captured in each launch of the graph */

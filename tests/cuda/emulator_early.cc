@@ -43,4 +43,16 @@ load_ahead(const void *p)
 		die("load_ahead() of %p, which is not on the device", p);
 }
 
+uint32_t
+load_settled(const uint32_t *p)
+{
+	uint32_t x;
+
+	load_ahead(p);
+	uncover();
+	x = *p;
+	cover();
+	return x;
+}
+
 } // namespace emulator

@@ -1,10 +1,14 @@
-/* ops_step.c - a step of decoding that stays on the device: the next token, and its row */
+/* ops_step.c - a step of decoding that stays on the device: the next token, its row, and steps that
+ * are recorded */
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/unit/ops_check.h"
 
 /* ---- greatest ---- */
+
+extern int cuda_emulated_failure __attribute__((weak));
+size_t cuda_emulated_held(void) __attribute__((weak));
 
 /* What sample() takes at temperature 0 */
 static uint32_t
@@ -106,12 +110,342 @@ test_look_up(enum kv_dtype type, uint32_t D, int offset)
 	free(table);
 }
 
+/* ---- record, recorded, replay ---- */
+
+enum { D = 48, F = 72, V = 101, H = 6, G = 2, LAST = 9 };      /* LAST: steps */
+
+/* A model of one layer on one device, and what is between its ops */
+struct small {
+	struct device *on;
+	struct mat embed, q, k, v, o;
+	struct ffn ffn;
+	struct norm norm;
+	struct layer_rows rows;
+	uint64_t start[G];
+	uint32_t len[G], room[G];
+	double *freq;
+	uint32_t *tok, *pos;
+	float *logits;
+	float *x, *xn, *heads, *key, *value, *out, *gate, *up;
+};
+
+enum { FIRST = 300, SHORT = 140, LONG = 240, ROWS = SHORT + LONG + G * (LAST + 1) };
+/* When a step is recorded they are two more, 384 in all: six shares of 64 for attend() on the emulator.
+ * With every row that comes then shares are longer, and a head ends in another one. */
+static const uint32_t some_rows[G] = { SHORT, LONG };
+
+/* Weights are small, so that logits are, and each row of the cache counts. */
+static struct mat
+matrix(struct device *d, enum kv_dtype type, uint32_t out, uint32_t in)
+{
+	float *w = floats((size_t)out * in, 0.1f);
+	struct mat m = { to_device_as(d, w, type, (size_t)out * in), type, out, in };
+
+	free(w);
+	return m;
+}
+
+static void
+open_rows(struct small *s, enum kv_dtype type, uint32_t E)
+{
+	struct device *d = s->on;
+	uint32_t pos[ROWS] = { 0 }, g, i;
+	float *x = floats(ROWS * E, 0.5f);
+
+	for (g = 0; g < G; g++) {
+		s->start[g] = g == 0 ? 0 : s->start[g - 1] + s->room[g - 1];
+		s->len[g] = some_rows[g];
+		s->room[g] = some_rows[g] + LAST + 1;
+		for (i = 0; i < some_rows[g]; i++)
+			pos[s->start[g] + i] = FIRST - some_rows[g] + i;
+	}
+	s->rows = (struct layer_rows){ .k = to_device_as(d, x, type, ROWS * E),
+	    .v = to_device_as(d, x, type, ROWS * E), .pos = to_device(d, pos, sizeof pos),
+	    .start = s->start, .len = s->len, .room = s->room, .heads = G, .width = E,
+	    .dtype = type };
+	free(x);
+}
+
+static void
+open_small(struct small *s, struct device *d, enum kv_dtype type, uint32_t E)
+{
+	static const float zeros[F + V + 256 * H];
+	float *ones = floats(D, 1);
+	double freq[64];
+	uint32_t i;
+
+	*s = (struct small){ .on = d, .embed = matrix(d, type, V, D), .q = matrix(d, type, H * E, D),
+	    .k = matrix(d, type, G * E, D), .v = matrix(d, type, G * E, D),
+	    .o = matrix(d, type, D, H * E), .norm = { to_device(d, ones, D * 4), 1e-5f } };
+	s->ffn = (struct ffn){ s->norm, matrix(d, type, F, D), matrix(d, type, F, D),
+	    matrix(d, type, D, F) };
+	open_rows(s, type, E);
+	for (i = 0; i < E / 2; i++)
+		freq[i] = pow(10000, -2.0 * i / E);
+	s->freq = to_device(d, freq, E / 2 * sizeof *freq);
+	s->tok = to_device(d, (uint32_t[]){ 17 }, 4);
+	s->pos = to_device(d, (uint32_t[]){ FIRST }, 4);
+	s->logits = to_device(d, zeros, V * 4);
+	s->x = to_device(d, zeros, D * 4);
+	s->xn = to_device(d, zeros, D * 4);
+	s->heads = to_device(d, zeros, H * E * 4);
+	s->key = to_device(d, zeros, G * E * 4);
+	s->value = to_device(d, zeros, G * E * 4);
+	s->out = to_device(d, zeros, H * E * 4);
+	s->gate = to_device(d, zeros, F * 4);
+	s->up = to_device(d, zeros, F * 4);
+	free(ones);
+}
+
+static void *
+copied(const struct device *d, const void *from, size_t bytes)
+{
+	void *to = d->ops->alloc(d->dev, bytes);
+
+	d->ops->copy(d->dev, to, from, bytes);
+	return to;
+}
+
+/* The same, with rows, token, position and logits of its own */
+static void
+twin_of(struct small *s, const struct small *from)
+{
+	const size_t bytes = ROWS * from->rows.width * kv_dtype_size(from->rows.dtype);
+
+	*s = *from;
+	s->rows.k = copied(s->on, from->rows.k, bytes);
+	s->rows.v = copied(s->on, from->rows.v, bytes);
+	s->rows.pos = copied(s->on, from->rows.pos, ROWS * 4);
+	s->rows.start = s->start;
+	s->rows.len = s->len;
+	s->rows.room = s->room;
+	s->tok = copied(s->on, from->tok, 4);
+	s->pos = copied(s->on, from->pos, 4);
+	s->logits = copied(s->on, from->logits, V * 4);
+}
+
+static void
+close_small(struct small *s, int twin)
+{
+	void *const all[] = { s->rows.k, s->rows.v, s->rows.pos, s->tok, s->pos, s->logits,
+		s->freq, s->x, s->xn, s->heads, s->key, s->value, s->out, s->gate, s->up,
+		(void *)s->embed.data, (void *)s->q.data, (void *)s->k.data, (void *)s->v.data,
+		(void *)s->o.data, (void *)s->norm.w, (void *)s->ffn.gate.data,
+		(void *)s->ffn.up.data, (void *)s->ffn.down.data };
+	size_t i;
+
+	for (i = 0; i < (twin ? 6 : sizeof all / sizeof all[0]); i++)
+		s->on->ops->free(s->on->dev, all[i]);
+}
+
+/* From the token at its position to the next token */
+static void
+ops_of_step(struct small *s)
+{
+	const struct ops *o = s->on->ops;
+	struct dev *d = s->on->dev;
+	const struct product qkv[] = { { s->heads, &s->q, NULL }, { s->key, &s->k, NULL },
+		{ s->value, &s->v, NULL } };
+	const struct product head = { s->logits, &s->embed, NULL };
+
+	o->look_up(d, s->x, &s->embed, s->tok, 1);
+	o->project(d, qkv, 3, s->x, &s->norm, s->xn, 1);
+	o->place(d, &s->rows, s->heads, s->key, s->value, s->pos, s->freq, 1, H);
+	o->attend(d, s->out, NULL, s->heads, &s->rows, s->pos, 1, H);
+	o->matmul(d, s->x, s->out, &s->o, NULL, 1, 1);
+	o->ffn(d, s->x, &s->ffn, s->xn, s->gate, s->up, 1);
+	o->project(d, &head, 1, s->x, &s->norm, s->xn, 1);
+	o->greatest(d, s->tok, s->logits, V);
+}
+
+static void
+plain_step(struct small *s, uint32_t position)
+{
+	s->on->ops->put(s->on->dev, s->pos, &position, 4);
+	ops_of_step(s);
+}
+
+/* Returns 1 when it can be replayed; else len is what it was. failing: the call of the runtime that
+ * fails meanwhile; 0: none */
+static int
+record_step(struct small *s, uint32_t position, int failing)
+{
+	uint32_t len[G];
+	int recorded = 0;
+
+	memcpy(len, s->len, sizeof len);
+	s->on->ops->put(s->on->dev, s->pos, &position, 4);
+	if (failing > 0)
+		cuda_emulated_failure = failing;
+	if (s->on->ops->record(s->on->dev)) {
+		ops_of_step(s);
+		recorded = s->on->ops->recorded(s->on->dev, s->pos);
+	}
+	if (!recorded)
+		memcpy(s->len, len, sizeof len);
+	return recorded;
+}
+
+/* Have two gone the same way so far? */
+static int
+same_small(const struct small *a, const struct small *b)
+{
+	const struct device *d = a->on;
+	const size_t bytes = ROWS * a->rows.width * kv_dtype_size(a->rows.dtype);
+	const struct { const void *a, *b; size_t bytes; } part[] = {
+		{ a->rows.k, b->rows.k, bytes }, { a->rows.v, b->rows.v, bytes },
+		{ a->rows.pos, b->rows.pos, ROWS * 4 }, { a->tok, b->tok, 4 },
+		{ a->logits, b->logits, V * 4 },
+	};
+	char *x = malloc(bytes + (ROWS + V) * 4), *y = malloc(bytes + (ROWS + V) * 4);
+	int same = memcmp(a->len, b->len, sizeof a->len) == 0;
+	size_t i;
+
+	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
+		d->ops->get(d->dev, x, part[i].a, part[i].bytes);
+		d->ops->get(d->dev, y, part[i].b, part[i].bytes);
+		same &= memcmp(x, y, part[i].bytes) == 0;
+	}
+	free(x);
+	free(y);
+	return same && d->ops->sync(d->dev) == NULL;
+}
+
+/* One goes step by step; of its twin one step is recorded, and that is replayed. */
+static void
+test_replay(struct device *d, enum kv_dtype type, uint32_t E)
+{
+	const struct ops *o = d->ops;
+	struct small plain, twin;
+	uint32_t i, g, pos = 0;
+
+	open_small(&plain, d, type, E);
+	twin_of(&twin, &plain);
+	plain_step(&plain, FIRST);
+	plain_step(&twin, FIRST);
+	verdict(record_step(&twin, FIRST + 1, 0), "%s: record", d->name);
+	for (i = 1; i < LAST; i++) {
+		plain_step(&plain, FIRST + i);
+		for (g = 0; g < G && i > 1; g++)
+			twin.len[g]++;
+		verdict(o->replay(d->dev) && same_small(&plain, &twin),
+		    "%s: replay %u of a step, %s, width %u", d->name, i, kv_dtype_name(type), E);
+		if (i == LAST / 2) {                    /* another token than that */
+			o->put(d->dev, plain.tok, (uint32_t[]){ 5 }, 4);
+			o->put(d->dev, twin.tok, (uint32_t[]){ 5 }, 4);
+		}
+	}
+	o->get(d->dev, &pos, twin.pos, 4);
+	verdict(pos == FIRST + LAST, "%s: position %u after %d steps", d->name, pos, LAST);
+	close_small(&twin, 1);
+	close_small(&plain, 0);
+}
+
+/* What cannot be recorded, and when there is nothing to replay */
+static void
+test_no_replay(struct device *d)
+{
+	const struct ops *o = d->ops;
+	uint32_t list[64], i;
+	struct small s;
+	float *at;
+
+	for (i = 0; i < 64; i++)
+		list[i] = i + 1;
+	open_small(&s, d, KV_F32, 16);
+	at = d->ops->alloc(d->dev, 64 * D * sizeof *at);
+	verdict(!o->replay(d->dev) && !o->recorded(d->dev, s.pos), "%s: nothing recorded", d->name);
+	plain_step(&s, FIRST);
+	verdict(o->record(d->dev), "%s: record", d->name);
+	o->put(d->dev, s.tok, list, 4);
+	verdict(!o->recorded(d->dev, s.pos) && !o->replay(d->dev), "%s: put recorded", d->name);
+	verdict(o->record(d->dev), "%s: record", d->name);
+	o->get(d->dev, list, s.tok, 4);
+	verdict(!o->recorded(d->dev, s.pos) && !o->replay(d->dev), "%s: get recorded", d->name);
+	verdict(o->record(d->dev), "%s: record", d->name);
+	o->key_scores(d->dev, s.x, D, s.heads, &s.rows, H);
+	verdict(!o->recorded(d->dev, s.pos) && !o->replay(d->dev), "%s: scores recorded", d->name);
+	verdict(record_step(&s, FIRST + 1, 0) && o->replay(d->dev), "%s: replay", d->name);
+	o->embed(d->dev, at, &s.embed, list, 64);       /* takes scratch for the list */
+	verdict(!o->replay(d->dev), "%s: replay after scratch has moved", d->name);
+	verdict(record_step(&s, FIRST + 2, 0) && o->replay(d->dev), "%s: replay again", d->name);
+	verdict(o->sync(d->dev) == NULL, "%s: %s", d->name, o->sync(d->dev));
+	o->free(d->dev, at);
+	close_small(&s, 0);
+}
+
+/* Whichever call fails while a step is recorded, steps go on as if nobody had tried. */
+static void
+test_record_failures(struct device *d)
+{
+	struct small plain, twin;
+	uint32_t i;
+	int left = 0, recorded;
+
+	open_small(&plain, d, KV_BF16, 16);
+	twin_of(&twin, &plain);
+	plain_step(&plain, FIRST);
+	plain_step(&twin, FIRST);
+	for (i = 1; i < LAST && left == 0; i++) {
+		plain_step(&plain, FIRST + i);
+		recorded = record_step(&twin, FIRST + i, (int)i);
+		left = cuda_emulated_failure;
+		cuda_emulated_failure = 0;
+		verdict(recorded == (left > 0), "%s: call %u fails: %srecorded", d->name, i,
+		    recorded ? "" : "not ");
+		if (!recorded)
+			plain_step(&twin, FIRST + i);
+		else
+			d->ops->replay(d->dev);
+		verdict(same_small(&plain, &twin), "%s: call %u of recording fails: %s", d->name, i,
+		    d->ops->sync(d->dev));
+	}
+	verdict(i > 3 && i < LAST, "%s: %u calls in recording", d->name, i);
+	cuda_emulated_failure = 1;
+	verdict(!d->ops->replay(d->dev) && d->ops->sync(d->dev) != NULL,
+	    "%s: a replay that fails", d->name);
+	close_small(&twin, 1);
+	close_small(&plain, 0);
+}
+
+/* On a device of its own: no scratch has its size yet. */
+static void
+with_own(const struct device *d, void (*test)(struct device *))
+{
+	const size_t held = emulated() ? cuda_emulated_held() : 0;
+	struct device own = *d;
+	char err[256];
+
+	own.dev = d->ops->open(d->threads, 1, err, sizeof err);
+	verdict(own.dev != NULL, "%s: %s", d->name, err);
+	test(&own);
+	d->ops->close(own.dev);
+	verdict(!emulated() || cuda_emulated_held() == held, "%s: not all is given back", d->name);
+}
+
+static void
+test_recording(struct device *d)
+{
+	static const uint32_t width[] = { 16, 64, 7 };
+	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
+	size_t i;
+
+	if (d->ops->record == NULL)
+		return;
+	for (i = 0; i < 9; i++)
+		test_replay(d, type[i / 3], width[i % 3]);
+	with_own(d, test_no_replay);
+	if (emulated())
+		with_own(d, test_record_failures);
+}
+
 void
 test_step(void)
 {
 	static const uint32_t n[] = { 0, 1, 3, 4, 31, 32, 1000, 1023, 1024, 1028, 65537, 262144 };
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	size_t i;
+	int k;
 
 	for (i = 0; i < sizeof n / sizeof n[0]; i++)
 		test_greatest(n[i]);
@@ -120,4 +454,6 @@ test_step(void)
 		test_look_up(type[i], 2056, 0);
 		test_look_up(type[i], 64, 1);
 	}
+	for (k = 0; k < devices; k++)
+		test_recording(&device[k]);
 }
