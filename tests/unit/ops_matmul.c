@@ -71,7 +71,7 @@ enum { ROWS = 12, WIDTH = 32 };        /* of x, of y and of everything else */
 struct change {
 	const struct ops *ops;
 	struct dev *dev;
-	float *x, *other;
+	float *x, *other, *xn;
 	const struct mat *w;
 	const void *pos, *freq;
 };
@@ -147,6 +147,33 @@ by_attend(const struct change *c)
 	c->ops->attend(c->dev, c->x, NULL, c->other, &none, c->pos, ROWS, 1);
 }
 
+/* What several ops make of it at once */
+static void
+by_project(const struct change *c)
+{
+	const struct product p = { c->x, c->w, NULL };
+
+	c->ops->project(c->dev, &p, 1, c->other, &(struct norm){ c->other, 1 }, c->xn, ROWS);
+}
+
+static void
+by_ffn(const struct change *c)
+{
+	const struct ffn w = { { c->other, 1 }, *c->w, *c->w, *c->w };
+
+	c->ops->ffn(c->dev, c->x, &w, c->xn, c->xn, c->other, ROWS);
+}
+
+static void
+by_place(const struct change *c)
+{
+	struct layer_rows to = { .k = c->xn, .v = c->xn, .pos = (uint32_t *)c->other,
+		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .room = (uint32_t[]){ ROWS },
+		.heads = 1, .width = WIDTH, .dtype = KV_BF16 };
+
+	c->ops->place(c->dev, &to, c->x, c->other, c->other, c->pos, c->freq, ROWS, 1);
+}
+
 /* y of x, x is changed, y of it again: is that the product of what x holds now? */
 static void
 test_change(struct device *d, const char *what, void (*change)(const struct change *))
@@ -160,7 +187,7 @@ test_change(struct device *d, const char *what, void (*change)(const struct chan
 	float *y = o->alloc(d->dev, bytes);
 	void *dp = to_device(d, pos, sizeof pos), *df = to_device(d, freq, sizeof freq);
 	struct change c = { o, d->dev, to_device(d, x, bytes + WIDTH * 4),
-		to_device(d, w, bytes), &m, dp, df };
+		to_device(d, w, bytes), o->alloc(d->dev, bytes), &m, dp, df };
 
 	o->matmul(d->dev, y, c.x, &m, NULL, ROWS, 0);
 	first = from_device(d, y, n);
@@ -181,6 +208,7 @@ test_change(struct device *d, const char *what, void (*change)(const struct chan
 	o->free(d->dev, df);
 	o->free(d->dev, c.x);
 	o->free(d->dev, c.other);
+	o->free(d->dev, c.xn);
 	free(x);
 	free(w);
 	free(first);
@@ -199,6 +227,7 @@ test_changes(void)
 		{ "rmsnorm", by_rmsnorm }, { "swiglu", by_swiglu }, { "rope", by_rope },
 		{ "keep", by_keep }, { "matmul", by_matmul }, { "matmul, later", by_later_matmul },
 		{ "matmul of one row", by_short_matmul }, { "attend", by_attend },
+		{ "project", by_project }, { "ffn", by_ffn }, { "place", by_place },
 	};
 	size_t i;
 	int k;
@@ -206,6 +235,42 @@ test_changes(void)
 	for (k = 0; k < devices; k++)
 		for (i = 0; i < sizeof way / sizeof way[0]; i++)
 			test_change(&device[k], way[i].name, way[i].change);
+}
+
+/* Others that are in 16 bits in between do not become the second product's. */
+static void
+test_others_between(struct device *d)
+{
+	const size_t bytes = ROWS * WIDTH * sizeof(float);
+	const struct ops *o = d->ops;
+	float *x = floats(3 * ROWS * WIDTH, 1), *first, *second;
+	float *dx = to_device(d, x, 3 * bytes), *y = o->alloc(d->dev, 3 * bytes);
+	struct mat w = { to_device_as(d, x, KV_BF16, WIDTH * WIDTH), KV_BF16, WIDTH, WIDTH };
+	const struct product p = { y + ROWS * WIDTH, &w, NULL };
+	const struct norm norm = { dx, 1 };
+	const struct ffn ffn = { norm, w, w, w };
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		o->matmul(d->dev, y, dx, &w, NULL, ROWS, 0);
+		first = from_device(d, y, ROWS * WIDTH);
+		if (i == 0)
+			o->project(d->dev, &p, 1, dx + ROWS * WIDTH, &norm, y + 2 * ROWS * WIDTH, ROWS);
+		else
+			o->ffn(d->dev, dx + ROWS * WIDTH, &ffn, y + 2 * ROWS * WIDTH,
+			    dx + 2 * ROWS * WIDTH, y + ROWS * WIDTH, ROWS);
+		o->matmul(d->dev, y, dx, &w, NULL, ROWS, 0);
+		second = from_device(d, y, ROWS * WIDTH);
+		verdict(memcmp(first, second, bytes) == 0, "%s: after %s a product of other rows",
+		    d->name, i == 0 ? "project" : "ffn");
+		free(first);
+		free(second);
+	}
+	verdict(o->sync(d->dev) == NULL, "others between, %s: %s", d->name, o->sync(d->dev));
+	o->free(d->dev, dx);
+	o->free(d->dev, y);
+	o->free(d->dev, (void *)w.data);
+	free(x);
 }
 
 /* The second product with the same x finds it converted. */
@@ -265,6 +330,7 @@ test_matmuls(void)
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	size_t n, s, t;
 	uint32_t i = 0;
+	int k;
 
 	for (n = 0; n < sizeof N / sizeof N[0]; n++)
 		for (s = 0; s < sizeof shape / sizeof shape[0]; s++, i++)
@@ -286,6 +352,8 @@ test_matmuls(void)
 	test_matmul(7, 7000, 3, KV_F16, 1, 0);
 	test_matmul(8, 16, 1601, KV_BF16, 1, 1);       /* more sums than fit there */
 	test_changes();
+	for (k = 0; k < devices; k++)
+		test_others_between(&device[k]);
 	if (&cuda_launches != NULL)
 		test_converted_once();
 	if (&cublas_missing != NULL)
