@@ -193,6 +193,35 @@ gpu_read(struct dev *d, void *dst, const void *src, size_t bytes)
 	bring(d, d->reader, dst, src, bytes);
 }
 
+/* Pinned, so that a copy goes there without the host. */
+void *
+gpu_host_alloc(struct dev *d, size_t bytes)
+{
+	void *p = NULL;
+
+	cudaSetDevice(d->index);
+	if (cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
+		cudaGetLastError();
+		return NULL;
+	}
+	return p;
+}
+
+void
+gpu_host_free(struct dev *d, void *p)
+{
+	(void)d;
+	cudaFreeHost(p);
+}
+
+void
+gpu_fetch(struct dev *d, void *dst, const void *src, size_t bytes)
+{
+	if (gpu_ok(d) && bytes > 0)
+		gpu_check(d, "fetch", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost,
+		    d->stream));
+}
+
 /* ---- points in the work ---- */
 
 uint64_t

@@ -148,6 +148,12 @@ struct ops {
 	/* The same beside the work that has not been waited for: that must not write these bytes,
 	 * and of what they hold wait() has said that it is there. */
 	void (*read)(struct dev *, void *dst, const void *src, size_t bytes);
+	/* host memory, for fetch(); NULL when there is none */
+	void *(*host_alloc)(struct dev *, size_t bytes);
+	void (*host_free)(struct dev *, void *);                   /* NULL allowed */
+	/* host <- device, when all work so far is done; does not wait, mark() and wait() do. dst is
+	 * within host_alloc()'s memory. */
+	void (*fetch)(struct dev *, void *dst, const void *src, size_t bytes);
 	/* device <- device, not overlapping */
 	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);
 	void (*clear)(struct dev *, void *dst, size_t bytes);      /* all bytes 0 */

@@ -5,6 +5,7 @@
 
 #include "tools/evicting.h"
 #include "tools/eviction.h"
+#include "tools/fetching.h"
 #include "tools/scoring.h"
 
 static const struct method *method;     /* NULL: rows are not judged */
@@ -46,7 +47,7 @@ eviction_fit(uint32_t layers)
 
 /* ---- a layer, on the host ---- */
 
-/* The keys, packed. */
+/* The keys, packed, for a method that is no op of the device */
 static void *
 take_keys(const struct cache *c, const struct layer_rows *from, uint64_t total)
 {
@@ -55,24 +56,9 @@ take_keys(const struct cache *c, const struct layer_rows *from, uint64_t total)
 	uint32_t g;
 
 	for (g = 0; g < from->heads; at += from->len[g++] * row)
-		c->model->ops->read(c->model->dev, at, (char *)from->k + from->start[g] * row,
+		c->model->ops->get(c->model->dev, at, (char *)from->k + from->start[g] * row,
 		    from->len[g] * row);
 	return keys;
-}
-
-/* What the rows have received: KV head 0's R lists, then KV head 1's, ... */
-static float *
-take_mass(const struct cache *c, uint32_t l, uint64_t total)
-{
-	const struct layer_rows *rows = &c->layer[l];
-	const struct received *from = &c->mass[l];
-	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
-	float *mass = must_alloc(total * R, sizeof *mass), *at = mass;
-
-	for (h = 0; h < H; at += rows->len[h++ / R])
-		c->model->ops->read(c->model->dev, at, from->sum + h * from->stride,
-		    rows->len[h / R] * sizeof *at);
-	return mass;
 }
 
 /* The last n queries of the layer, rounded as a snapshot has them: where the device has them, there;
@@ -101,22 +87,26 @@ take_queries(const struct cache *c, const struct observation *obs, struct scorin
 
 /* ---- judging, dropping ---- */
 
-/* Layers that are begun, number l in place l % 2. */
-static struct scoring_layer begun[2];
-static struct kv_rows begun_rows[2];
+/* Layers that are begun, number l in place l % FETCHES. */
+static struct scoring_layer begun[FETCHES];
+static struct kv_rows begun_rows[FETCHES];
 
 void
 eviction_begin(const struct cache *c, uint32_t l, const struct observation *obs)
 {
 	const struct model *m = c->model;
 	const struct device device = { m->ops, m->dev };
-	struct scoring_layer *layer = &begun[l % 2];
+	struct scoring_layer *layer = &begun[l % FETCHES];
 	float *queries = NULL;
 
-	begun_rows[l % 2] = cache_rows(c, l);
+	begun_rows[l % FETCHES] = cache_rows(c, l);
 	*layer = (struct scoring_layer){ .in = { .layer = l, .query_heads = m->id.query_heads,
-	    .width = m->id.head_width, .rows = &begun_rows[l % 2], .dtype = c->dtype,
+	    .width = m->id.head_width, .rows = &begun_rows[l % FETCHES], .dtype = c->dtype,
 	    .next_position = c->next_position }, .there = &c->layer[l] };
+	if (eviction_needs() & NEED_MASS) {
+		layer->mass_there = c->mass[l].sum;
+		layer->mass_stride = c->mass[l].stride;
+	}
 	if (eviction_needs() & NEED_WINDOW) {
 		layer->in.window = scoring_window(obs->have, l);
 		layer->in.window_pos = obs->pos + obs->have - layer->in.window;
@@ -138,25 +128,20 @@ judge(const struct cache *c, struct scoring_layer *layer)
 	const struct device device = { c->model->ops, c->model->dev };
 	const uint32_t l = layer->in.layer;
 	uint64_t total = kv_rows_total(layer->in.rows);
-	float *score = must_alloc(total, sizeof *score), *mass = NULL;
+	float *score = must_alloc(total, sizeof *score);
 	void *keys = NULL;
 
-	if (method->needs & (NEED_KEYS | NEED_MASS))
-		device_wait(&device, layer->begun);
-	if (method->needs & NEED_KEYS)
+	if ((method->needs & NEED_KEYS) && layer->place < 0)
 		layer->in.keys = keys = take_keys(c, &c->layer[l], total);
-	if (method->needs & NEED_MASS)
-		layer->in.mass = mass = take_mass(c, l, total);
 	scoring_finish(&device, layer, score);
 	free(keys);
-	free(mass);
 	return score;
 }
 
 void
 eviction_finish(struct cache *c, uint32_t l)
 {
-	struct scoring_layer *layer = &begun[l % 2];
+	struct scoring_layer *layer = &begun[l % FETCHES];
 	struct evict_input in = { .layer = l, .layers = c->model->id.layers,
 	    .rows = layer->in.rows, .next_position = c->next_position,
 	    .tokens = (uint32_t)c->n_tokens };
@@ -173,13 +158,13 @@ eviction_finish(struct cache *c, uint32_t l)
 void
 eviction_all(struct cache *c, const struct observation *obs)
 {
-	const uint32_t L = c->model->id.layers, behind = c->model->ops->runs_ahead;
+	const uint32_t L = c->model->id.layers, behind = c->model->ops->runs_ahead ? FETCHES - 1 : 0;
 	uint32_t l;
 
 	for (l = 0; l < L + behind; l++) {
 		if (l < L)
 			eviction_begin(c, l, obs);
-		if (l >= behind)
+		if (l >= behind && l - behind < L)
 			eviction_finish(c, l - behind);
 	}
 }

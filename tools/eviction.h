@@ -22,10 +22,10 @@ void eviction_fit(uint32_t layers);
  * work while the host judges: the first gives it its part, the second waits for that and not for
  * what came after it, which must not touch the layer. obs: queries of this layer where the method
  * needs them; they count as they would be stored, in the cache's dtype, and stay until the second
- * step. Of two layers that are both begun, one is even and one odd. Both die. */
+ * step. Layers end in the order in which they began, and at most FETCHES are begun. Both die. */
 void eviction_begin(const struct cache *c, uint32_t l, const struct observation *obs);
 void eviction_finish(struct cache *c, uint32_t l);
-/* All layers: each is judged while the device has begun with the next. */
+/* All layers: they are judged while the device is some layers ahead. */
 void eviction_all(struct cache *c, const struct observation *obs);
 
 /* Warns of indexes that went with their rows, in one line that names what makes them anew. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/fetching.h"
 #include "tools/scoring.h"
 
 #define NOT_GIVEN UINT32_MAX
@@ -210,11 +211,6 @@ scoring_sign(uint32_t queries)
 /* ---- the attention that the observation queries pay ---- */
 
 static struct area area_keys, area_pos, area_q, area_qpos, area_own, area_own_pos;
-/* of layers that are begun, and what comes of it to the host */
-static struct area area_mass[2];
-static int taken[2];
-static float *window_mass;
-static size_t window_mass_size;
 
 /* Keys of tokens that are not stored, on the device: every KV head has all of them. */
 static struct layer_rows
@@ -270,16 +266,28 @@ rows_before_since(const uint32_t *pos, uint32_t n)
 	return first;
 }
 
-/* The device begins with what the observation queries give to each row but those before --since,
- * which they do not see. */
-static void
-begin_window(const struct device *d, struct scoring_layer *layer)
+/* ---- what the device makes of the rows ---- */
+
+/* The scores of methods that are ops, too */
+typedef void score_op(struct dev *, float *, size_t, const struct layer_rows *);
+
+static score_op *
+score_op_of(const struct ops *ops)
+{
+	if (strcmp(method->name, "knorm") == 0)
+		return ops->knorm;
+	return strcmp(method->name, "keydiff") == 0 ? ops->keydiff : NULL;
+}
+
+/* The rows on the device but those before --since, which nothing sees; start, len: [MAX_HEADS] */
+static struct layer_rows
+later_there(const struct device *d, struct scoring_layer *layer, uint64_t *start, uint32_t *len)
 {
 	struct score_input *in = &layer->in;
 	const struct kv_rows *rows = in->rows;
-	uint64_t start[MAX_HEADS], total = 0;
-	uint32_t len[MAX_HEADS], g, first;
 	struct layer_rows lr = { .heads = rows->heads, .width = in->width, .dtype = in->dtype };
+	uint64_t total = 0;
+	uint32_t g, first;
 
 	if (layer->there != NULL)
 		lr = *layer->there;
@@ -299,30 +307,22 @@ begin_window(const struct device *d, struct scoring_layer *layer)
 			    (size_t)total * in->width * kv_dtype_size(in->dtype));
 		lr.pos = device_positions(d, &area_pos, rows);
 	}
-	layer->place = taken[0];
-	taken[layer->place] = 1;
-	pay(d, layer, &lr, device_room(d, &area_mass[layer->place],
-	    in->query_heads * in->stride * sizeof(float)));
+	return lr;
 }
 
-/* in.window_mass <- what begin_window() has begun */
-static void
-finish_window(const struct device *d, struct scoring_layer *layer)
+/* in.mass <- the lists of mass, `stride` apart, one after the other; to be freed. */
+static float *
+pack_mass(struct score_input *in, const float *mass, size_t stride)
 {
-	struct score_input *in = &layer->in;
-	const size_t n = in->query_heads * in->stride;
+	const uint32_t R = in->query_heads / in->rows->heads;
+	float *packed = must_alloc(kv_rows_total(in->rows) * R, sizeof *packed), *at = packed;
+	uint32_t h, n;
 
-	taken[layer->place] = 0;
-	in->window_mass = area_mass[layer->place].at;
-	if (device_shares_memory(d))
-		return;
-	if (window_mass == NULL || n > window_mass_size) {
-		free(window_mass);
-		window_mass_size = n;
-		window_mass = must_alloc(n, sizeof *window_mass);
-	}
-	d->ops->read(d->dev, window_mass, in->window_mass, n * sizeof *window_mass);
-	in->window_mass = window_mass;
+	for (h = 0; h < in->query_heads; h++, mass += stride, at += n)
+		if ((n = in->rows->count[h / R]) > 0)
+			memcpy(at, mass, n * sizeof *at);
+	in->mass = packed;
+	return packed;
 }
 
 /* ---- the rows from --since on ---- */
@@ -428,13 +428,66 @@ refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer)
 				    "are keys or queries?", layer, g, s);
 }
 
+/* Has the device make what the window pays to the rows, or, by the op, their scores. */
+static void
+begin_rows(const struct device *d, struct scoring_layer *layer, score_op *op)
+{
+	struct score_input *in = &layer->in;
+	const uint32_t lists = op != NULL ? in->rows->heads : in->query_heads;
+	uint64_t start[MAX_HEADS];
+	uint32_t len[MAX_HEADS];
+	struct layer_rows lr = later_there(d, layer, start, len);
+	float *made;
+
+	layer->place = fetching_place(d, lists * in->stride, &made);
+	if (op != NULL)
+		op(d->dev, made, in->stride, &lr);
+	else
+		pay(d, layer, &lr, made);
+	fetching_begin(d, layer->place, made, lists * in->stride);
+}
+
 void
 scoring_begin(const struct device *d, struct scoring_layer *layer)
 {
+	score_op *op = layer->there != NULL ? score_op_of(d->ops) : NULL;
+	float *none;
+
+	layer->place = -1;
+	if (op != NULL || (method->needs & NEED_WINDOW))
+		begin_rows(d, layer, op);
+	else if (layer->there != NULL && (method->needs & NEED_MASS)) {
+		layer->in.stride = layer->mass_stride;
+		layer->place = fetching_place(d, 0, &none);
+		fetching_begin(d, layer->place, layer->mass_there,
+		    layer->in.query_heads * layer->mass_stride);
+	}
+}
+
+/* What the device has made goes where the method looks for it, or is already the score: then
+ * returns 1. */
+static int
+take_made(const struct device *d, struct scoring_layer *layer, float *score, const uint32_t *first,
+    float **packed)
+{
+	struct score_input *in = &layer->in;
+	const float *made = fetching_end(d, layer->place);
+	uint32_t g, s;
+
 	if (method->needs & NEED_WINDOW)
-		begin_window(d, layer);
-	if (d->ops != NULL)
-		layer->begun = d->ops->mark(d->dev);
+		in->window_mass = made;
+	else if (method->needs & NEED_MASS)
+		*packed = pack_mass(in, made, in->stride);
+	else {
+		for (g = 0; g < in->rows->heads; g++, made += in->stride) {
+			for (s = 0; s < first[g]; s++)
+				*score++ = INFINITY;
+			for (; s < in->rows->count[g]; s++)
+				*score++ = made[s - first[g]];
+		}
+		return 1;
+	}
+	return 0;
 }
 
 void
@@ -443,23 +496,24 @@ scoring_finish(const struct device *d, struct scoring_layer *layer, float *score
 	const struct kv_rows *rows = layer->in.rows;
 	uint32_t first[MAX_HEADS], g;
 	struct scoring_layer asked = *layer;
+	float *packed = NULL;
 	struct later later;
+	int done = 0;
 
 	for (g = 0; g < rows->heads; g++)
 		first[g] = rows_before_since(rows->pos[g], rows->count[g]);
-	if (method->needs & NEED_WINDOW) {
-		device_wait(d, layer->begun);
-		finish_window(d, &asked);
-	}
-	if (since > 0)
+	if (layer->place >= 0)
+		done = take_made(d, &asked, score, first, &packed);
+	if (since > 0 && !done)
 		later_start(&later, &asked.in, first);
-	if (method_score(method, &asked.in, &options, processors(),
+	if (!done && method_score(method, &asked.in, &options, processors(),
 	    since > 0 ? later.score : score) != 0)
 		die(EXIT_RUN, "out of memory");
-	if (since > 0) {
+	if (since > 0 && !done) {
 		later_spread(&later, score, first);
 		later_end(&later);
 	}
+	free(packed);
 	refuse_nan(score, rows, layer->in.layer);
 }
 
@@ -474,11 +528,11 @@ void
 scoring_end(const struct device *d)
 {
 	struct area *areas[] = { &area_keys, &area_pos, &area_q, &area_qpos, &area_own,
-	    &area_own_pos, &area_mass[0], &area_mass[1] };
+	    &area_own_pos };
 	size_t i;
 
 	for (i = 0; d != NULL && i < sizeof areas / sizeof *areas; i++)
 		device_release(d, areas[i]);
-	free(window_mass);
-	window_mass = NULL;
+	if (d != NULL)
+		fetching_release(d);
 }

@@ -49,8 +49,11 @@ struct scoring_layer {
 	uint32_t n_own;                         /* 0 = none */
 	/* the same rows where the device has them already; NULL: they are taken there */
 	const struct layer_rows *there;
-	/* scoring_begin()'s: what scoring_finish() waits for, and where it finds it */
-	uint64_t begun;
+	/* then also device [H][mass_stride] what they have received, instead of in.mass */
+	const float *mass_there;
+	size_t mass_stride;
+	/* scoring_begin()'s: where scoring_finish() finds what the device has made; -1: nothing
+	 * is made there */
 	int place;
 };
 
@@ -60,8 +63,9 @@ struct scoring_layer {
 void scoring_judge(const struct device *d, struct scoring_layer *layer, float *score);
 
 /* The same in two steps. The first has the device begin with its part, for which in.mass and
- * in.paid need not be there yet, nor keys that are on the device. The second waits for that, and
- * for nothing that the device was given to do in between. At most two layers are begun. */
+ * in.paid need not be there yet. The second waits for that, and for nothing that the device was given
+ * to do in between. in.keys are needed in the second step where the first has left no place. At
+ * most FETCHES layers are begun. */
 void scoring_begin(const struct device *d, struct scoring_layer *layer);
 void scoring_finish(const struct device *d, struct scoring_layer *layer, float *score);
 

@@ -81,6 +81,27 @@ test_read(struct device *d, size_t size, unsigned marks)
 	free(x);
 }
 
+/* What is fetched is what was there then. */
+static void
+test_fetch(struct device *d, size_t size)
+{
+	unsigned char *x = random_bytes(size), *other = random_bytes(size), *there = to_device(d, x, size);
+	unsigned char *got = d->ops->host_alloc(d->dev, size + 1);
+	uint64_t mark;
+
+	got[size] = 99;
+	d->ops->fetch(d->dev, got, there, size);
+	mark = d->ops->mark(d->dev);
+	d->ops->put(d->dev, there, other, size);
+	verdict(d->ops->wait(d->dev, mark) == NULL && memcmp(x, got, size) == 0 && got[size] == 99,
+	    "%s: %zu bytes fetched", d->name, size);
+	d->ops->host_free(d->dev, got);
+	d->ops->host_free(d->dev, NULL);
+	d->ops->free(d->dev, there);
+	free(other);
+	free(x);
+}
+
 /* Zeros from one odd place to another, and nothing beside them. */
 static void
 test_clear(struct device *d)
@@ -169,23 +190,26 @@ try_everything(const struct device *d, struct dev *dev)
 	void *at = d->ops->alloc(dev, sizeof bytes), *to = d->ops->alloc(dev, sizeof bytes);
 	struct layer_rows rows = { .k = at, .v = at, .pos = to, .start = (uint64_t[]){ 0 },
 		.len = (uint32_t[]){ 5 }, .heads = 1, .width = 8, .dtype = KV_F16 };
+	void *here = d->ops->host_alloc(dev, 100);
 	const void *weights;
 
 	d->ops->expect(dev, (size_t)6 << 20);
 	weights = d->ops->weights(dev, bytes, (size_t)6 << 20);
-	if (at != NULL && to != NULL && weights != NULL) {
+	if (at != NULL && to != NULL && here != NULL && weights != NULL) {
 		d->ops->put(dev, at, bytes, sizeof bytes);
 		d->ops->keep(dev, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
 		    (uint32_t *[]){ (uint32_t[]){ 1, 3, 4 } });
 		d->ops->copy(dev, to, at, sizeof bytes);
+		d->ops->fetch(dev, here, at, 100);
 		d->ops->wait(dev, d->ops->mark(dev));
 		d->ops->read(dev, bytes, at, 100);
 		d->ops->get(dev, bytes, to, sizeof bytes);
 	}
 	d->ops->free(dev, at);
 	d->ops->free(dev, to);
+	d->ops->host_free(dev, here);
 	return d->ops->sync(dev) != NULL ? d->ops->sync(dev) :
-	    at == NULL || to == NULL || weights == NULL ? "no memory" : NULL;
+	    at == NULL || to == NULL || here == NULL || weights == NULL ? "no memory" : NULL;
 }
 
 /* Whichever call of the runtime fails, somebody is told, with the name of what was being done, and
@@ -228,6 +252,7 @@ test_memory_ops(void)
 		test_read(&device[k], 100, 0);
 		test_read(&device[k], ((size_t)9 << 20) + 7, 1);
 		test_read(&device[k], 5000, 200);
+		test_fetch(&device[k], 12345);
 		test_clear(&device[k]);
 		test_weights(&device[k], 0);
 		test_weights(&device[k], 1);
