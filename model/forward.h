@@ -95,6 +95,9 @@ int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
  * log, when n is 0 and when an eviction dropped no row. Returns 0, MODEL_ENOMEM, or
  * MODEL_EINVALID when the rows cannot have become so (a KV head grew by more than n). */
 int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1);
+/* Logs that n rows were run through all layers, after which next_position was so, and whatever has
+ * become of them since: what that is, the next event says. Returns as cache_log(). */
+int cache_log_before(struct cache *, uint32_t n, uint32_t next_position);
 /* Bytes of keys and values in use. */
 uint64_t cache_bytes(const struct cache *);
 /* Drops all rows with their memory and indexes, logs that, and goes back to position 0; the tokens seen

@@ -151,6 +151,20 @@ everything() {
 	cmp 0.kv 2.kv
 }
 
+@test "chunks whose layers are judged while the next one runs leave what a loop in the shell leaves, and its log" {
+	seq 5 74 >all.ids
+	split -l 32 all.ids piece.
+	for piece in piece.*; do
+		# shellcheck disable=SC2046 # words
+		kv-prefill -m "$DEMO" --device cuda --ids --observe 8 $([ ! -e loop.kv ] || echo -r loop.kv) "$piece" |
+		    kv-score --device cuda --method snapkv | kv-evict -q --keep-queries --budget 20 -o next.kv
+		mv next.kv loop.kv
+	done
+	kv-prefill -m "$DEMO" --device cuda --ids --chunk 32 --observe 8 --score snapkv --evict budget=20 -o chunked.kv all.ids
+	assert_equal "$(everything chunked.kv)" "$(everything loop.kv)"
+	assert_equal "$(see chunked.kv s.events)" "$(see loop.kv s.events)"
+}
+
 @test "tokens that are run without being stored pay the same attention" {
 	not_under_sanitizers
 	for device in cpu cuda; do

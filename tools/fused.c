@@ -166,29 +166,6 @@ evict_patched(struct cache *c, struct workspace *ws, const uint32_t *patch)
 	observation_free(&obs, c->model);
 }
 
-static void
-run_chunks(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
-    struct observation *obs)
-{
-	char err[512];
-	uint32_t N;
-
-	progress_start("prefill", n, "tokens");
-	for (earlier = 0; earlier < n; earlier += N) {
-		N = n - earlier < fused.chunk ? (uint32_t)(n - earlier) : fused.chunk;
-		logged = 0;
-		begin_at(c->next_position);
-		if (run_tokens(c->model, c, ws, ids + earlier, N, obs, log_tile, err,
-		    sizeof err) != 0)
-			die(EXIT_RUN, "%s", err);
-		if (fused.patch != 0 && earlier + N < n)
-			evict_patched(c, ws, ids + n - fused.patch);
-		else
-			evict_layers(c, obs);
-	}
-	progress_end();
-}
-
 /* ---- layer by layer ---- */
 
 /* The queries of a layer that are to be saved, where nothing overwrites them until they are read. */
@@ -220,7 +197,7 @@ finish_layer(struct stream *s, const struct saved *saved, uint32_t l, struct obs
 
 	eviction_finish(c, l);
 	log_eviction(c, l, l + 1);
-	if (cache_trim(c, l, l + 1 + layers_behind(c->model)) != 0)
+	if (fused.chunk == 0 && cache_trim(c, l, l + 1 + layers_behind(c->model)) != 0)
 		die(EXIT_RUN, "no memory to move layer %u", l);
 	if (saved->q == NULL)
 		return;
@@ -229,8 +206,8 @@ finish_layer(struct stream *s, const struct saved *saved, uint32_t l, struct obs
 	    saved->n * saved->row * sizeof *saved->q);
 }
 
-/* When the prompt brings all queries of the window, the device keeps those of one layer, instead of
- * the stream those of all: nobody waits for them. */
+/* When these tokens bring all queries of the window, the device keeps those of one layer, instead
+ * of the stream those of all: nobody waits for them. The next chunk may want them again. */
 static void
 open_stream(struct stream *s, struct saved *saved, struct cache *c, const uint32_t *ids, size_t n,
     struct observation *obs)
@@ -243,18 +220,20 @@ open_stream(struct stream *s, struct saved *saved, struct cache *c, const uint32
 		observation_expect(obs, m, c->next_position, n);
 	if (stream_open(s, c, watch ? NULL : obs, ids, n, err, sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
-	if (!watch || fused.observe == 0)
+	saved->n = !watch ? 0 : fused.chunk != 0 ? obs->window : fused.observe;
+	if (saved->n == 0)
 		return;
-	saved->n = fused.observe;
 	saved->row = (size_t)m->id.query_heads * m->id.head_width;
 	saved->q = m->ops->alloc(m->dev, saved->n * saved->row * sizeof *saved->q);
 	if (saved->q == NULL)
-		die(EXIT_RUN, "no memory for %u observation queries", fused.observe);
+		die(EXIT_RUN, "no memory for %zu observation queries", saved->n);
 }
 
+/* Runs n tokens, layer after layer, and evicts each. step: as stream_run() calls it. With `last`
+ * there are logits. */
 static void
-run_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
-    struct observation *obs)
+pass_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+    struct observation *obs, void (*step)(uint64_t done), int last)
 {
 	const uint32_t L = c->model->id.layers, behind = layers_behind(c->model);
 	struct saved saved = { .q = NULL };
@@ -262,13 +241,11 @@ run_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
 	char err[512];
 	uint32_t l;
 
-	begin_at(c->next_position);
 	open_stream(&s, &saved, c, ids, n, obs);
-	progress_start("prefill", (uint64_t)n * L, "rows");
 	for (l = 0; l < L; l++) {
 		if (obs != NULL && s.obs == NULL && stream_watch(&s, l, obs->window) != 0)
 			die(EXIT_RUN, "no memory for %u observation queries", obs->window);
-		if (stream_run(&s, ws, l, l + 1, progress, err, sizeof err) != 0)
+		if (stream_run(&s, ws, l, l + 1, step, err, sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
 		if (behind && l > 0)
 			finish_layer(&s, &saved, l - 1, obs);
@@ -276,11 +253,79 @@ run_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
 		if (!behind || l + 1 == L)
 			finish_layer(&s, &saved, l, obs);
 	}
-	if (stream_logits(&s, ws, err, sizeof err) != 0)
+	if (last && stream_logits(&s, ws, err, sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
-	progress_end();
 	c->model->ops->free(c->model->dev, saved.q);
 	stream_close(&s);
+}
+
+static void
+run_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+    struct observation *obs)
+{
+	begin_at(c->next_position);
+	progress_start("prefill", (uint64_t)n * c->model->id.layers, "rows");
+	pass_layers(c, ws, ids, n, obs, progress, 1);
+	progress_end();
+}
+
+/* ---- chunk by chunk ---- */
+
+static void
+show_rows(uint64_t done)
+{
+	progress(earlier + done / running->model->id.layers);
+}
+
+/* A chunk layer by layer, each judged while the device is busy with the next: the same rows, since
+ * what a layer keeps does not depend on later ones. The log has it as on other devices: all layers
+ * run the chunk, a tile at a time, and then they are evicted. */
+static void
+run_ahead(struct cache *c, struct workspace *ws, const uint32_t *ids, uint32_t N,
+    struct observation *obs, int last)
+{
+	const uint32_t tile = workspace_rows(ws), first = c->next_position;
+	const int logging = c->logged;
+	uint32_t at, n;
+
+	c->logged = 0;
+	pass_layers(c, ws, ids, N, obs, show_rows, last);
+	c->logged = logging;
+	for (at = 0; at < N; at += n) {
+		n = N - at < tile ? N - at : tile;
+		if (cache_log_before(c, n, first + at + n) != 0)
+			die(EXIT_RUN, "no memory for the event log");
+	}
+	log_eviction(c, 0, c->model->id.layers);
+}
+
+static void
+run_chunks(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
+    struct observation *obs)
+{
+	char err[512];
+	uint32_t N;
+	int last;
+
+	progress_start("prefill", n, "tokens");
+	for (earlier = 0; earlier < n; earlier += N) {
+		N = n - earlier < fused.chunk ? (uint32_t)(n - earlier) : fused.chunk;
+		last = earlier + N == n;
+		begin_at(c->next_position);
+		if (layers_behind(c->model) && (fused.patch == 0 || last)) {
+			run_ahead(c, ws, ids + earlier, N, obs, last);
+			continue;
+		}
+		logged = 0;
+		if (run_tokens(c->model, c, ws, ids + earlier, N, obs, log_tile, err,
+		    sizeof err) != 0)
+			die(EXIT_RUN, "%s", err);
+		if (fused.patch != 0 && !last)
+			evict_patched(c, ws, ids + n - fused.patch);
+		else
+			evict_layers(c, obs);
+	}
+	progress_end();
 }
 
 void

@@ -164,7 +164,9 @@ load_model(struct engine *e, const struct kv_reader *from, size_t n)
 		d.rows = (uint64_t)n * id->kv_heads;
 	else if (selecting_wanted())
 		d.rows = (uint64_t)n * selecting_layers() * id->kv_heads;
-	if (fused_wanted() ? fused.chunk == 0 : selecting_wanted() || finding_wanted())
+	if (fused_wanted() && fused.chunk != 0)
+		d.stream = fused_room(n);
+	else if (fused_wanted() || selecting_wanted() || finding_wanted())
 		d.stream = n;
 	engine_load(e, &d);
 }
