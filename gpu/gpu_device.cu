@@ -43,9 +43,8 @@ gpu_check(struct dev *d, const char *what, cudaError_t e)
 	return 0;
 }
 
-/* What a kernel did wrong comes out when somebody waits for it: the last one is the likeliest. */
-static int
-check_wait(struct dev *d, const char *what, cudaError_t e)
+int
+gpu_check_wait(struct dev *d, const char *what, cudaError_t e)
 {
 	if (e == cudaSuccess)
 		return 1;
@@ -57,7 +56,7 @@ check_wait(struct dev *d, const char *what, cudaError_t e)
 int
 gpu_wait(struct dev *d, const char *what, cudaEvent_t e)
 {
-	return gpu_ok(d) && check_wait(d, what, cudaEventSynchronize(e));
+	return gpu_ok(d) && gpu_check_wait(d, what, cudaEventSynchronize(e));
 }
 
 /* Shared memory beyond 48 KiB must be asked for, kernel by kernel. */
@@ -87,8 +86,13 @@ gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
 void
 gpu_launched(struct dev *d, const char *kernel)
 {
+	const char *before = d->kernel;
+	cudaError_t e = cudaGetLastError();
+
 	d->kernel = kernel;
-	gpu_check(d, kernel, cudaGetLastError());
+	if (e != cudaSuccess)          /* this one was refused, or that one has gone wrong meanwhile */
+		gpu_fail(d, "%s: %s%s%s", kernel, cudaGetErrorString(e),
+		    before != NULL ? "; the kernel before was " : "", before != NULL ? before : "");
 }
 
 /* ---- opening ---- */
@@ -222,7 +226,7 @@ gpu_sync(struct dev *d)
 {
 	gpu_weights_end(d);
 	if (gpu_ok(d))
-		check_wait(d, "GPU", cudaStreamSynchronize(d->stream));
+		gpu_check_wait(d, "GPU", cudaStreamSynchronize(d->stream));
 	return gpu_ok(d) ? NULL : d->error;
 }
 

@@ -105,6 +105,9 @@ extern "C" void gpu_force_in_turn(int);
 void gpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* 1 when e is no error; else 0, and what failed is remembered under that name. */
 int gpu_check(struct dev *, const char *what, cudaError_t e);
+/* The same of a call that waits: what a kernel did wrong comes out then; the last one that was
+ * launched, which is the likeliest, is named. */
+int gpu_check_wait(struct dev *, const char *what, cudaError_t e);
 /* Has nothing failed? Ops do nothing otherwise. */
 static inline int
 gpu_ok(const struct dev *d)

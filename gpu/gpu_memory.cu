@@ -18,13 +18,18 @@ void *
 gpu_alloc(struct dev *d, size_t bytes)
 {
 	void *p = NULL;
+	cudaError_t e;
 
 	cudaSetDevice(d->index);
-	if (bytes > SIZE_MAX / 2 || cudaMalloc(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
-		cudaGetLastError();
+	if (bytes > SIZE_MAX / 2)
 		return NULL;
-	}
-	return p;
+	if ((e = cudaMalloc(&p, bytes > 0 ? bytes : 1)) == cudaSuccess)
+		return p;
+	cudaGetLastError();
+	/* Any call may be the one that tells what a kernel has done. */
+	if (e != cudaErrorMemoryAllocation)
+		gpu_check_wait(d, "cudaMalloc", e);
+	return NULL;
 }
 
 void

@@ -53,11 +53,21 @@ device_another(uint32_t threads)
 	return d;
 }
 
+static struct device opened;
+
+static const char *
+failure(void)
+{
+	return opened.dev != NULL ? opened.ops->sync(opened.dev) : NULL;
+}
+
 struct device
 device_open(void)
 {
 	struct device d = device_another(settings.threads);
 
+	opened = d;
+	device_failure = failure;
 	note("device: %s, %s", d.ops->name, d.ops->describe(d.dev));
 	return d;
 }
@@ -90,6 +100,8 @@ void
 device_close(struct device *d)
 {
 	d->ops->close(d->dev);
+	if (opened.dev == d->dev)
+		opened.dev = NULL;
 	d->dev = NULL;
 }
 
@@ -104,6 +116,20 @@ device_description(void)
 	return text;
 }
 
+void
+device_no_room(const struct device *d, size_t size)
+{
+	const char *place = input_place();
+	size_t room, total;
+
+	d->ops->room(d->dev, &room, &total);
+	if (room == SIZE_MAX)
+		die(EXIT_RUN, "%s%sno memory for %zu bytes", place, *place != '\0' ? ": " : "", size);
+	die(EXIT_RUN, "%s%s%s: no room for %.1f MiB, of %.1f MiB %.1f are free", place,
+	    *place != '\0' ? ": " : "", d->ops->name, (double)size / (1 << 20),
+	    (double)total / (1 << 20), (double)room / (1 << 20));
+}
+
 void *
 device_room(const struct device *d, struct area *a, size_t size)
 {
@@ -112,7 +138,7 @@ device_room(const struct device *d, struct area *a, size_t size)
 		a->size = size;
 		a->at = d->ops->alloc(d->dev, size != 0 ? size : 1);
 		if (a->at == NULL)
-			die(EXIT_RUN, "%s: no room for %zu bytes", d->ops->name, size);
+			device_no_room(d, size);
 	}
 	return a->at;
 }

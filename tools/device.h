@@ -31,6 +31,8 @@ struct area {
 	size_t size;
 };
 
+/* Dies: there is no room for so much of the snapshot that is read, and says how much there is. */
+void device_no_room(const struct device *d, size_t size) __attribute__((noreturn));
 /* Room for size bytes; what was there is lost. Dies. */
 void *device_room(const struct device *d, struct area *a, size_t size);
 /* The same, filled. */

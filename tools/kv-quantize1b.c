@@ -38,7 +38,7 @@ take_keys(struct layer_rows *rows, const struct device *d, struct kv_reader *r, 
 	rows->k = (void *)keys;
 	if (!device_shares_memory(d)) {
 		if ((rows->k = d->ops->alloc(d->dev, size + 1)) == NULL)
-			die(EXIT_RUN, "no memory for %zu bytes of keys on the device", size);
+			device_no_room(d, size);
 		d->ops->put(d->dev, rows->k, keys, size);
 	}
 	for (g = 0; g < rows->heads; at += there->count[g++]) {

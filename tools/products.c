@@ -33,7 +33,8 @@ products_make(void *with, float *y, const float *x, uint32_t n, const void *keys
 
 	if (device_shares_memory(&p->d)) {
 		ops->matmul(p->d.dev, y, x, &w, NULL, n, 0);
-		return ops->sync(p->d.dev) != NULL ? -1 : 0;
+		device_check(&p->d);
+		return 0;
 	}
 	dx = device_upload(&p->d, &p->x, x, (size_t)n * p->width * sizeof *x);
 	w.data = device_upload(&p->d, &p->keys, keys,
@@ -41,5 +42,6 @@ products_make(void *with, float *y, const float *x, uint32_t n, const void *keys
 	dy = device_room(&p->d, &p->y, y_size);
 	ops->matmul(p->d.dev, dy, dx, &w, NULL, n, 0);
 	ops->get(p->d.dev, y, dy, y_size);
-	return ops->sync(p->d.dev) != NULL ? -1 : 0;
+	device_check(&p->d);
+	return 0;
 }

@@ -18,7 +18,8 @@ void products_open(struct products *p, uint32_t threads, uint32_t width, enum kv
 void products_close(struct products *p);
 void products_release(struct products *p);              /* the memory, not the device */
 
-/* As methods/cluster.h wants it; with: a struct products. All pointers are host memory. */
+/* As methods/cluster.h wants it; with: a struct products. All pointers are host memory. Dies when
+ * the device fails. */
 int products_make(void *with, float *y, const float *x, uint32_t n, const void *keys,
     uint32_t rows);
 

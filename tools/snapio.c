@@ -47,7 +47,9 @@ input_open(const char *path)
 	return r;
 }
 
-static struct kv_section current;       /* the last one of input_next(), for messages */
+/* The last section of input_next(), and of which snapshot: for messages */
+static struct kv_section current;
+static char current_name[256];
 
 int
 input_next(struct kv_reader *r, struct kv_section *sec)
@@ -57,7 +59,19 @@ input_next(struct kv_reader *r, struct kv_section *sec)
 	if (code < 0)
 		input_failed(r, code);
 	current = *sec;
+	snprintf(current_name, sizeof current_name, "%s", kv_reader_name(r));
 	return code;
+}
+
+const char *
+input_place(void)
+{
+	static char place[sizeof current_name + 32];
+
+	if (current_name[0] == '\0' || current.layer == KV_NO_LAYER)
+		return current_name;
+	snprintf(place, sizeof place, "%s: layer %" PRIu32, current_name, current.layer);
+	return place;
 }
 
 const void *

@@ -3,6 +3,7 @@
  * Options are in options.c, snapshots in snapio.c, the progress line in progress.c. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -159,17 +160,32 @@ message(const char *fmt, va_list ap)
 	fputc('\n', stderr);
 }
 
+const char *(*device_failure)(void);
+
 void
 die(int status, const char *fmt, ...)
 {
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	const char *why;
+	char text[1024];
 	va_list ap;
 
+	pthread_mutex_lock(&one);       /* of several threads the first one tells */
 	va_start(ap, fmt);
 	message(fmt, ap);
 	va_end(ap);
+	if (device_failure != NULL && (why = device_failure()) != NULL) {
+		va_start(ap, fmt);
+		vsnprintf(text, sizeof text, fmt, ap);
+		va_end(ap);
+		if (strstr(text, why) == NULL)
+			fprintf(stderr, "%s: the device has failed: %s\n", the_tool->name, why);
+	}
 	if (temporary != NULL)
 		unlink(temporary);
-	exit(status);
+	/* Not exit(): other threads may be using what its handlers would take away. */
+	fflush(stdout);
+	_exit(status);
 }
 
 void

@@ -96,6 +96,9 @@ const char *operand(int argc, char **argv, int i);
  * text ---- */
 
 void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+/* Says what the device has failed with, or NULL: then that is why whatever die() tells happened, and
+ * it tells that too. Set by device_open(). */
+extern const char *(*device_failure)(void);
 void warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* not with -q */
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /* only with -v */
 /* n * size bytes, zeroed; dies */
@@ -110,6 +113,8 @@ int temporary_file(void);
 
 struct kv_reader *input_open(const char *path);                   /* dies with the right status */
 int input_next(struct kv_reader *r, struct kv_section *sec);      /* 1 or 0; dies */
+/* Where the last section was, "a.kv: layer 3", for messages; "" before there was one */
+const char *input_place(void);
 const void *input_load(struct kv_reader *r);
 const struct kv_rows *input_rows(struct kv_reader *r);
 void input_failed(struct kv_reader *r, int code) __attribute__((noreturn));
