@@ -244,9 +244,10 @@ template <class T> T max(T a, T b) { return a < b ? b : a; }
 enum cudaError_t {
 	cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
 	cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101,
-	cudaErrorNotSupported = 801, cudaErrorStreamCaptureUnsupported = 900,
-	cudaErrorStreamCaptureInvalidated = 901, cudaErrorStreamCaptureIsolation = 905,
-	cudaErrorCapturedEvent = 907, cudaErrorUnknown = 999,
+	cudaErrorIllegalAddress = 700, cudaErrorNotSupported = 801,
+	cudaErrorStreamCaptureUnsupported = 900, cudaErrorStreamCaptureInvalidated = 901,
+	cudaErrorStreamCaptureIsolation = 905, cudaErrorCapturedEvent = 907,
+	cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
 	cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,

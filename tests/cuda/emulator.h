@@ -6,7 +6,8 @@
  * emulator_memory.cc   device memory, shared memory, pinned memory
  * emulator_streams.cc  streams, events, copies
  * emulator_graphs.cc   streams that are captured, graphs
- * emulator_devices.cc  the three devices, errors and how tests bring them about
+ * emulator_devices.cc  the three devices, errors
+ * emulator_faults.cc   how tests bring errors about
  * emulator_cublas.cc   the product that stands for cuBLAS, and the loading of it */
 #ifndef EMULATOR_H
 #define EMULATOR_H
@@ -107,8 +108,15 @@ size_t graphs_held(void);
 /* The one that calls go to; which threads and blocks go on first is its */
 extern int device;
 
-/* cudaSuccess, or what a test wants */
-cudaError_t failure(void);
+/* ---- faults ---- */
+
+/* cudaSuccess, or what a test wants of the function that asks */
+cudaError_t failure(const char *call = __builtin_FUNCTION());
+/* Is the kernel that is to run one that faults? Then it does nothing. Does not return when it is
+ * one that hangs. */
+bool kernel_faults(const char *kernel);
+/* What $NAME says, or otherwise */
+int setting(const char *name, int otherwise);
 
 /* What was asked for so far besides kernels (cuda_launches). $KV_EMULATED_TOTALS, of any value: a
  * line about it on standard error at the end of the program. */

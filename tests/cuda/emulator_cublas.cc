@@ -17,6 +17,10 @@ struct emulated_cublas {
 cublasStatus_t
 cublasCreate_v2(cublasHandle_t *h)
 {
+	ALONE();
+	*h = NULL;
+	if (failure())
+		return CUBLAS_STATUS_NOT_INITIALIZED;
 	*h = new emulated_cublas();
 	return CUBLAS_STATUS_SUCCESS;
 }
@@ -35,7 +39,17 @@ cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
 	return CUBLAS_STATUS_SUCCESS;
 }
 
-const char *cublasGetStatusString(cublasStatus_t) { return "not supported by the emulator"; }
+const char *
+cublasGetStatusString(cublasStatus_t status)
+{
+	switch (status) {
+	case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+	case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+	case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
+	case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+	}
+	return "unknown";
+}
 
 cublasStatus_t
 cublasSetWorkspace_v2(cublasHandle_t, void *, size_t)
@@ -85,6 +99,8 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	if (capturing(h->stream))
 		die("a product of cuBLAS in a graph");      /* could be; nobody does it yet */
+	if (failure())
+		return CUBLAS_STATUS_EXECUTION_FAILED;
 	finish_stream(h->stream);
 	uncover();
 	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);

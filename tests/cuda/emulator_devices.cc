@@ -1,7 +1,7 @@
-/* emulator_devices.cc - the three devices, and the errors of the runtime
+/* emulator_devices.cc - the three devices, and the names of errors
  *
- * What tests see of the emulator is here: that it is one, what was not given back, and the call
- * that is to fail. */
+ * For tests: $KV_EMULATED_DRIVER is the version of the driver (0: none), $KV_EMULATED_GPUS how many
+ * devices there are, $KV_EMULATED_CAPABILITY ten times their compute capability. */
 #include "tests/cuda/emulator.h"
 
 #include <stdio.h>
@@ -15,8 +15,6 @@ using namespace emulator;
 
 /* What the tests know it by */
 extern "C" const int cuda_emulated = 1;
-/* The so-manyth call from now on that can fail does; 0: none. */
-extern "C" { int cuda_emulated_failure; }
 
 /* What was taken and not given back: bytes of memory, streams and graphs */
 extern "C" size_t
@@ -36,13 +34,6 @@ print_totals(void)
 		    "%lu waits\n", cuda_launches, total.up, total.down, total.within, total.waits);
 }
 
-cudaError_t
-emulator::failure(void)
-{
-	return cuda_emulated_failure > 0 && --cuda_emulated_failure == 0 ? cudaErrorUnknown :
-	    cudaSuccess;
-}
-
 const char *
 cudaGetErrorName(cudaError_t e)
 {
@@ -58,15 +49,29 @@ cudaGetErrorName(cudaError_t e)
 	case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
 	case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
 	case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+	case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
 	case cudaErrorUnknown: return "cudaErrorUnknown";
 	}
 	return "unknown";
 }
 
 const char *cudaGetErrorString(cudaError_t e) { return cudaGetErrorName(e); }
-cudaError_t cudaDriverGetVersion(int *v) { *v = 13000; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *v) { *v = 13000; return cudaSuccess; }
-cudaError_t cudaGetDeviceCount(int *n) { *n = 3; return cudaSuccess; }
+
+cudaError_t
+cudaDriverGetVersion(int *v)
+{
+	*v = setting("KV_EMULATED_DRIVER", 13000);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGetDeviceCount(int *n)
+{
+	ALONE();
+	*n = setting("KV_EMULATED_GPUS", 3);
+	return *n == 0 ? cudaErrorNoDevice : failure();
+}
 
 cudaError_t
 cudaSetDevice(int d)
@@ -81,14 +86,17 @@ cudaSetDevice(int d)
 cudaError_t
 cudaGetDeviceProperties(cudaDeviceProp *p, int d)
 {
+	ALONE();
 	static const char *const order[] = { "in order", "reversed", "random order" };
+	const int capability = setting("KV_EMULATED_CAPABILITY", 80);
 
 	*p = {};
 	snprintf(p->name, sizeof p->name, "emulated, %s", order[d]);
 	p->totalGlobalMem = device_bytes();
 	p->sharedMemPerBlockOptin = MOST_SHARED;
-	p->major = 8;
+	p->major = capability / 10;
+	p->minor = capability % 10;
 	p->multiProcessorCount = 3;
 	p->l2CacheSize = 4 << 20;
-	return cudaSuccess;
+	return failure();
 }

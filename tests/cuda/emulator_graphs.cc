@@ -84,6 +84,8 @@ emulator::launch(cudaStream_t s, const char *name, dim3 grid, dim3 block, size_t
 		});
 		return;
 	}
+	if ((last_error = failure("launch")) != cudaSuccess)
+		return;
 	finish_stream(s);
 	run_grid(name, grid, block, dynamic, body);
 }

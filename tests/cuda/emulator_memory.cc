@@ -192,7 +192,9 @@ cudaMalloc(void **p, size_t bytes)
 		return cudaErrorStreamCaptureUnsupported;
 	if (bytes == 0)
 		return cudaSuccess;
-	if (bytes > device_bytes() || in_use > device_bytes() - bytes || failure())
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e == cudaErrorIllegalAddress ? e : cudaErrorMemoryAllocation;
+	if (bytes > device_bytes() || in_use > device_bytes() - bytes)
 		return cudaErrorMemoryAllocation;
 	if (range == NULL)
 		make_range();

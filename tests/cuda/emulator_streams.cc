@@ -96,8 +96,8 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 	const bool to_device = bytes > 0 && on_device(to, bytes);
 	const bool from_device = bytes > 0 && on_device(from, bytes);
 
-	if (failure())
-		return cudaErrorUnknown;
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e;
 	if (bytes == 0)
 		return cudaSuccess;
 	if (kind != cudaMemcpyDefault &&
@@ -123,8 +123,8 @@ cudaError_t
 cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 {
 	ALONE();
-	if (failure())
-		return cudaErrorUnknown;
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e;
 	if (bytes == 0)
 		return cudaSuccess;
 	if (!on_device(p, bytes))
@@ -142,8 +142,8 @@ cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
 	ALONE();
 	*s = NULL;
-	if (failure())
-		return cudaErrorUnknown;
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e;
 	streams.insert(*s = new emulated_stream());
 	return cudaSuccess;
 }
@@ -180,8 +180,8 @@ cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 		return breaks_capture(cudaErrorStreamCaptureIsolation);
 	if (!capturing(s) && e->captured)
 		die("a stream waits for an event of a graph");
-	if (failure())
-		return cudaErrorUnknown;
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e;
 	if (e->stream != NULL)
 		enqueue(s, { .stream = e->stream, .until = e->until });
 	return cudaSuccess;
@@ -192,8 +192,8 @@ cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
 	ALONE();
 	*e = NULL;
-	if (failure())
-		return cudaErrorUnknown;
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e;
 	*e = new emulated_event();
 	return cudaSuccess;
 }

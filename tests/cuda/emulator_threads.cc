@@ -280,6 +280,10 @@ run_grid(const char *name, dim3 grid, dim3 blocks, size_t dynamic,
 		die("a grid of %u x %u x %u blocks", grid.x, grid.y, grid.z);
 	if (dynamic > MOST_SHARED)
 		die("%zu bytes of shared memory", dynamic);
+	if (kernel_faults(name)) {
+		kernel = "no kernel";
+		return;
+	}
 	if (stacks == NULL)
 		stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

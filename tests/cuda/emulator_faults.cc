@@ -1,0 +1,68 @@
+/* emulator_faults.cc - how tests bring errors about
+ *
+ * A unit test counts calls (cuda_emulated_failure). For whole programs, $KV_EMULATED_FAILURE is
+ * CALL:N, and the Nth call of that function of the runtime or of cuBLAS fails; `launch:N` is the Nth
+ * launch, which is refused, and `kernel:N` the Nth kernel, which reads where nothing is: whoever waits
+ * for it is told, and from then on every call fails, as on a GPU. The Nth kernel of `hang:N` says so on
+ * standard error and never ends. */
+#include "tests/cuda/emulator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <string>
+
+/* The so-manyth call from now on that can fail does; 0: none. */
+extern "C" { int cuda_emulated_failure; }
+
+namespace emulator {
+namespace {
+
+bool faulted;                          /* a kernel has */
+
+/* Is it this one? */
+bool
+due(const char *call)
+{
+	static const char *const plan = getenv("KV_EMULATED_FAILURE");
+	static const char *const colon = plan != NULL ? strrchr(plan, ':') : NULL;
+	static unsigned long left = colon != NULL ? strtoul(colon + 1, NULL, 10) : 0;
+
+	return left > 0 && std::string(plan, colon) == call && --left == 0;
+}
+
+} // namespace
+
+int
+setting(const char *name, int otherwise)
+{
+	const char *text = getenv(name);
+
+	return text != NULL ? atoi(text) : otherwise;
+}
+
+cudaError_t
+failure(const char *call)
+{
+	if (faulted)
+		return cudaErrorIllegalAddress;
+	if (due(call) || (cuda_emulated_failure > 0 && --cuda_emulated_failure == 0))
+		return cudaErrorUnknown;
+	return cudaSuccess;
+}
+
+bool
+kernel_faults(const char *kernel)
+{
+	if (due("hang")) {
+		fprintf(stderr, "emulator: %s hangs\n", kernel);
+		for (;;)
+			pause();
+	}
+	if (due("kernel"))
+		faulted = true;
+	return faulted;
+}
+
+} // namespace emulator
