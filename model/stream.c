@@ -35,16 +35,19 @@ wait_for_tiles(struct stream *s, uint32_t most, char *err, size_t errlen)
 	return rc;
 }
 
-/* One more is on its way, through so many layers. */
+/* One more of `tiles` is on its way through so many layers. A whole layer may be ahead. */
 static int
-add_tile(struct stream *s, uint32_t layers, char *err, size_t errlen)
+add_tile(struct stream *s, uint32_t tiles, uint32_t layers, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
 	uint32_t at = (s->oldest + s->running++) % (STREAM_AHEAD + 1);
+	uint32_t most = STREAM_AHEAD / layers > 0 ? STREAM_AHEAD / layers : 1;
 
 	s->tile[at].mark = m->ops->mark(m->dev);
 	s->tile[at].done = s->done;
-	return wait_for_tiles(s, m->ops->runs_ahead ? STREAM_AHEAD / layers : 0, err, errlen);
+	if (!m->ops->runs_ahead)
+		most = 0;
+	return wait_for_tiles(s, most < tiles ? most : tiles, err, errlen);
 }
 
 int
@@ -118,7 +121,7 @@ stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 			return MODEL_ENOMEM;
 		}
 		s->done += (uint64_t)N * (l1 - l0);
-		if ((rc = add_tile(s, l1 - l0, err, errlen)) != 0)
+		if ((rc = add_tile(s, (s->N - 1) / tile + 1, l1 - l0, err, errlen)) != 0)
 			return rc;
 	}
 	return 0;
