@@ -8,7 +8,9 @@
 #include "tools/engine.h"
 #include "tools/tool.h"
 
-#define AT_A_TIME 512           /* tokens that run together: bounds the memory of activations */
+/* Tokens that run together, which bounds the memory of activations; as kv-prefill has it */
+enum { AT_A_TIME = 512, AT_A_TIME_AHEAD = 4096 };
+
 #define REPEATED_BEFORE 8       /* tokens of the chunk before that lead into a chunk */
 
 static uint32_t chunk = 2000, sink = 4, keep_window;
@@ -309,12 +311,21 @@ all_runs(const struct cache *c, const struct ids *ids)
 	return repeat ? context + chunks * ids->n + (chunks - 1) * leading() : ids->n;
 }
 
+/* How many of n tokens run together. */
+static uint32_t
+together(const struct engine *e, size_t n)
+{
+	const uint32_t most = e->device.ops->runs_ahead ? AT_A_TIME_AHEAD : AT_A_TIME;
+
+	return n < most ? (uint32_t)n : most;
+}
+
 /* Runs what was asked for. Returns the number of tokens. */
 static size_t
 observe(struct engine *e, struct cache *c, struct observation *obs, const struct ids *ids)
 {
 	size_t longest = longest_run(c, ids), n = ids->n;
-	uint32_t rows = longest < AT_A_TIME ? (uint32_t)longest : AT_A_TIME;
+	uint32_t rows = together(e, longest);
 	struct workspace *ws = workspace_new(e->model, rows);
 
 	if (c->next_position + longest > e->model->max_position)
@@ -404,7 +415,7 @@ main(int argc, char **argv)
 	engine_load(&e, &(struct demand){ .tokens = ids.n,
 	    .rows = (uint64_t)ids.n * e.model->id.layers * e.model->id.kv_heads,
 	    .dtype = kv_reader_head(r)->dtype,
-	    .at_once = ids.n < AT_A_TIME ? (uint32_t)ids.n : AT_A_TIME });
+	    .at_once = together(&e, ids.n) });
 	kept = accumulate == NULL ? &obs : NULL;
 	held = load(&e, r, &c, kept, ids.n);
 	t0 = seconds();
