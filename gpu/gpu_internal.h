@@ -30,8 +30,8 @@
  * f32 and is used for shapes and types that the fast one does not take, and for all work
  * after gpu_force_reference(1).
  *
- * All work goes to one stream, in order; an op returns before it is done. No sum depends on the
- * order in which threads or blocks run: no floating-point atomics. */
+ * All work goes to one stream, in order, except what read() copies; an op returns before it is
+ * done. No sum depends on the order in which threads or blocks run: no floating-point atomics. */
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
 
