@@ -214,7 +214,8 @@ UNROLL		for (uint32_t u = 0; u < deep; u++)
 	}
 }
 
-/* What add_unit() loads first of the warp's first unit, 17 MB in all, sets out before x is here. */
+/* What add_unit() loads first of the warp's first unit, 17 MB in all, sets out before x is here, and
+ * so do the norm's weights: a line for each thread. */
 template <class T, unsigned ROWS>
 DEVICE void
 send_for_weights(const struct few &f, uint32_t first, uint32_t groups)
@@ -222,6 +223,8 @@ send_for_weights(const struct few &f, uint32_t first, uint32_t groups)
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const uint32_t k = (warp % f.split * 32 + lane) * lane_step<T>;
 
+	if (f.norm != NULL && threadIdx.x * 32 < f.in)
+		load_ahead(f.norm + threadIdx.x * 32);
 	if (warp >= groups * f.split)
 		return;
 	const struct place p = place_of(f, first + warp / f.split);
