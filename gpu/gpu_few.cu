@@ -2,9 +2,11 @@
  *
  * The time is that of reading the weights once. A GPU of 132 multiprocessors and 4.3 TB/s that
  * answers after 0.8 us needs 3.4 MB, or 26 KB for each multiprocessor, on the way at every
- * moment. Here 1024 threads of one ask for 8 x 16 bytes each before they use the first: 128 KB,
+ * moment. Here 768 threads of one ask for 8 x 16 bytes each before they use the first: 96 KB,
  * enough also while most of the warps compute. More rows of x have more sums, which need the
- * registers: 96 KB for two, 48 KB for up to four and up to eight.
+ * registers: 80 KB for two, 64 KB for up to four, 48 KB for up to eight. The compiler leaves the
+ * eight loads together only where a thread has registers to spare (80, but not 64) and none of
+ * them is used under a condition; else it puts products between them. cuobjdump -sass shows it.
  *
  * One launch does all products of the same x, whatever their sizes: ABREAST rows of w are a
  * group, the groups of all matrices stand in a line, and each block has as many of them. A unit
@@ -26,15 +28,15 @@
 
 enum { ABREAST = 4 };
 enum { MOST_SUMS = 16 << 10 };         /* bytes of shared memory */
+enum { DEEP = 2 };                     /* steps that are loaded before the first is used */
 enum { AT_ONCE = 4 };                  /* pieces of x that a thread loads before it stores one */
 enum { MOST_PRODUCTS = 4 };            /* of one launch */
 
-/* For so many rows of x: threads of a block, blocks of a multiprocessor, and steps that are loaded
- * before the first is used. More sums want more registers of each thread. */
-template <unsigned ROWS> constexpr unsigned few_threads = ROWS == 1 ? 512 : 384;
+/* For so many rows of x: threads of a block, and blocks of a multiprocessor. More sums want more
+ * registers of each thread. */
+template <unsigned ROWS> constexpr unsigned few_threads = ROWS == 2 ? 320 : ROWS == 4 ? 512 : 384;
 template <unsigned ROWS> constexpr unsigned few_warps = few_threads<ROWS> / 32;
-template <unsigned ROWS> constexpr unsigned few_blocks = ROWS > 4 ? 1 : 2;
-template <unsigned ROWS> constexpr unsigned few_deep = ROWS == 4 ? 1 : 2;
+template <unsigned ROWS> constexpr unsigned few_blocks = ROWS > 2 ? 1 : 2;
 
 /* Elements that a lane, and that a warp loads at once from a row */
 template <class T> constexpr uint32_t lane_step = 16 / sizeof(T);
@@ -151,24 +153,23 @@ UNROLL			for (uint32_t j = 0; j < AT_ONCE; j++) {
 
 /* ---- units ---- */
 
-/* 16 bytes of a row of w from element k on; zeros from element end on */
+/* 16 bytes of a row of w from element k on. From element end on x is zero, and w anything that is
+ * in the row, or zero. */
 template <class T, bool ALIGNED>
 DEVICE uint4
 weights_at(const T *row, uint32_t k, uint32_t end)
 {
-	uint4 v = make_uint4(0, 0, 0, 0);
-
 	if constexpr (ALIGNED) {
-		if (k < end)
-			v = load_once(row + k);
+		return load_once(row + min(k, end - lane_step<T>));
 	} else {
 		pack<T, lane_step<T>> p = {};
+		uint4 v;
 
 		for (uint32_t i = 0; i < lane_step<T> && k + i < end; i++)
 			p.at[i] = row[k + i];
 		memcpy(&v, &p, sizeof v);
+		return v;
 	}
-	return v;
 }
 
 /* sum += products of one step of ABREAST rows of w and of the rows of x, held from there on */
@@ -192,31 +193,43 @@ UNROLL				for (uint32_t n = 0; n < ROWS; n++)
 	}
 }
 
+/* sum += products of STEPS steps from element k on, `stride` apart; none is behind the end. */
+template <class T, unsigned ROWS, bool ALIGNED, uint32_t STEPS>
+DEVICE void
+add_steps(float sum[ABREAST * ROWS], const T *const row[ABREAST], const float *held,
+    const struct few &f, uint32_t k, uint32_t end, uint32_t stride)
+{
+	uint4 v[STEPS][ABREAST];
+
+UNROLL	for (uint32_t u = 0; u < STEPS; u++)
+UNROLL		for (uint32_t r = 0; r < ABREAST; r++)
+			v[u][r] = weights_at<T, ALIGNED>(row[r], k + u * stride +
+			    threadIdx.x % 32 * lane_step<T>, end);
+UNROLL	for (uint32_t u = 0; u < STEPS; u++)
+		add_step<T, ROWS>(sum, v[u], held + u * stride, f.chunk);
+}
+
 /* The sums of a unit over elements from .. end: of the lane, not yet of the warp */
 template <class T, unsigned ROWS, bool ALIGNED>
 DEVICE void
 add_unit(float sum[ABREAST * ROWS], const float *held, const struct few &f, struct place p,
     uint32_t part, uint32_t from, uint32_t end)
 {
-	constexpr uint32_t deep = few_deep<ROWS>;
-	const uint32_t stride = f.split * warp_step<T>, lane = threadIdx.x % 32;
+	const uint32_t stride = f.split * warp_step<T>;
+	const T *row[ABREAST];
+	uint32_t at = part * warp_step<T>;
 
-	for (uint32_t at = part * warp_step<T>; at < end - from; at += deep * stride) {
-		uint4 v[deep][ABREAST];
-
-UNROLL		for (uint32_t u = 0; u < deep; u++)
-UNROLL			for (uint32_t r = 0; r < ABREAST; r++)
-				v[u][r] = weights_at<T, ALIGNED>(row_of<T>(f, p, r),
-				    from + at + u * stride + lane * lane_step<T>, end);
-UNROLL		for (uint32_t u = 0; u < deep; u++)
-			if (u == 0 || at + u * stride < end - from)
-				add_step<T, ROWS>(sum, v[u], held + at + u * stride, f.chunk);
-	}
+UNROLL	for (uint32_t r = 0; r < ABREAST; r++)
+		row[r] = row_of<T>(f, p, r);
+	for (; at + (DEEP - 1) * stride < end - from; at += DEEP * stride)
+		add_steps<T, ROWS, ALIGNED, DEEP>(sum, row, held + at, f, from + at, end, stride);
+	for (; at < end - from; at += stride)
+		add_steps<T, ROWS, ALIGNED, 1>(sum, row, held + at, f, from + at, end, stride);
 }
 
-/* What add_unit() loads first of the warp's first unit, 17 MB in all, sets out before x is here, and
- * so do the norm's weights: a line for each thread. */
-template <class T, unsigned ROWS>
+/* What add_unit() loads first of the warp's first unit, 13 MB in all, sets out before x is here,
+ * and so do the norm's weights: a line for each thread. */
+template <class T>
 DEVICE void
 send_for_weights(const struct few &f, uint32_t first, uint32_t groups)
 {
@@ -228,7 +241,7 @@ send_for_weights(const struct few &f, uint32_t first, uint32_t groups)
 	if (warp >= groups * f.split)
 		return;
 	const struct place p = place_of(f, first + warp / f.split);
-	for (uint32_t u = 0; u < few_deep<ROWS>; u++)
+	for (uint32_t u = 0; u < DEEP; u++)
 		for (uint32_t r = 0; r < ABREAST; r++)
 			if (k + u * f.split * warp_step<T> < f.in)
 				load_ahead(row_of<T>(f, p, r) + k + u * f.split * warp_step<T>);
@@ -325,7 +338,7 @@ few_rows(const __grid_constant__ struct few f)
 	const uint32_t first = blockIdx.x * f.each, groups = min(f.each, f.groups - first);
 
 	next_may_start();
-	send_for_weights<T, ROWS>(f, first, groups);
+	send_for_weights<T>(f, first, groups);
 	earlier_done();
 	for (uint32_t from = 0; from < f.in; from += f.chunk) {
 		const uint32_t end = min(f.in, from + f.chunk);
