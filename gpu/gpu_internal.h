@@ -85,6 +85,7 @@ struct dev {
 	int recording;               /* gpu_record.cu's: ops are taken down */
 	cudaGraphExec_t graph;       /* what replay() carries out; NULL: nothing */
 	uint32_t *grown;             /* device: replays of it so far; NULL: not needed yet */
+	uint32_t recordings;         /* so far; the last one's number */
 	unsigned moves, moves_then;  /* of scratch, to other places; at the recording */
 	const char *kernel;          /* the last one that was launched */
 	struct staging out, in;      /* of put(), and of get() and read() */
@@ -385,8 +386,8 @@ void gpu_clear(struct dev *, void *, size_t);
 void gpu_expect(struct dev *, size_t);
 const void *gpu_weights(struct dev *, const void *, size_t);
 int gpu_record(struct dev *);
-int gpu_recorded(struct dev *, uint32_t *);
-int gpu_replay(struct dev *);
+uint32_t gpu_recorded(struct dev *, uint32_t *);
+int gpu_replay(struct dev *, uint32_t);
 void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
 void gpu_look_up(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
 void gpu_greatest(struct dev *, uint32_t *, const float *, uint32_t);

@@ -47,12 +47,13 @@ gpu_record(struct dev *d)
 	}
 	gpu_forget(d);
 	d->recording = 1;
+	d->recordings++;
 	d->moves_then = d->moves;
 	return 1;
 }
 
 /* What failed while ops were taken down has not happened, and is forgotten. */
-int
+uint32_t
 gpu_recorded(struct dev *d, uint32_t *pos)
 {
 	cudaGraph_t graph = NULL;
@@ -69,13 +70,14 @@ gpu_recorded(struct dev *d, uint32_t *pos)
 	cudaGetLastError();
 	d->error[0] = '\0';
 	gpu_forget(d);
-	return d->graph != NULL;
+	return d->graph != NULL ? d->recordings : 0;
 }
 
 int
-gpu_replay(struct dev *d)
+gpu_replay(struct dev *d, uint32_t recorded)
 {
-	if (!gpu_ok(d) || d->recording || d->graph == NULL || d->moves != d->moves_then)
+	if (!gpu_ok(d) || d->recording || d->graph == NULL || recorded != d->recordings ||
+	    d->moves != d->moves_then)
 		return 0;
 	gpu_forget(d);
 	cudaSetDevice(d->index);

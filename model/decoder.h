@@ -9,8 +9,8 @@
 
 struct decoder;
 
-/* Uses the cache and the workspace, which both stay the caller's and outlive it. NULL without
- * memory. */
+/* Uses the cache and the workspace, which both stay the caller's and outlive it; meanwhile nobody
+ * else runs anything in that workspace. NULL without memory. */
 struct decoder *decoder_new(struct cache *, struct workspace *);
 void decoder_free(struct decoder *);                            /* NULL allowed */
 
@@ -24,5 +24,8 @@ int decoder_run(struct decoder *, uint32_t id, struct observation *obs, uint32_t
 /* c->logits <- those after the last token that decoder_run() ran, if there was one since c->logits
  * was set. Returns 0, or MODEL_ENOMEM. */
 int decoder_logits(struct decoder *);
+
+/* How many of the tokens ran as a repetition of a step that the device had recorded (decoder.c) */
+uint64_t decoder_replayed(const struct decoder *);
 
 #endif

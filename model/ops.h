@@ -173,14 +173,15 @@ struct ops {
 	 * place and what these are made of, ffn, attend() of at most 8 rows, greatest, copy and
 	 * clear can be recorded. */
 	int (*record)(struct dev *);
-	/* The end of it. 1: replay() carries out what was taken down; as its last act that adds 1
-	 * to *pos (device). 0: it does not, and nothing has happened, except on the host. */
-	int (*recorded)(struct dev *, uint32_t *pos);
-	/* Carries out what was recorded last, with the pointers of then. The len of every layer is
-	 * what it was then, and n more in the replay that n others came before; the host's, and
-	 * room for the rows, are the caller's business. Returns 0 when nothing (any more) can be
-	 * replayed, or after a failure. */
-	int (*replay)(struct dev *);
+	/* The end of it. What was taken down, by which replay() carries it out; as its last act
+	 * that adds 1 to *pos (device). 0: it cannot be, and nothing has happened, except on the
+	 * host. */
+	uint32_t (*recorded)(struct dev *, uint32_t *pos);
+	/* Carries it out, with the pointers of then. The len of every layer is what it was then,
+	 * and n more in the replay that n others came before; the host's, and room for the rows,
+	 * are the caller's business. Returns 0 when that can no longer be replayed, for instance
+	 * because something else has been recorded since, or after a failure. */
+	int (*replay)(struct dev *, uint32_t recorded);
 
 	/* ---- forward ---- */
 

@@ -220,6 +220,22 @@ everything() {
 	assert_equal "$(say cuda more.kv)" ' falcon'
 }
 
+@test "steps that are repeated from a recording give the text and the snapshot of steps that are not, with ragged heads too" {
+	not_under_sanitizers
+	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
+	for which in "$cuda" ragged.kv; do
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o recorded.kv "$which"
+		assert_regex "$stderr" ': 5 steps repeated'
+		text=$output
+		export KV_EMULATED_GRAPHS=begin
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o plain.kv "$which"
+		unset KV_EMULATED_GRAPHS
+		refute_regex "$stderr" 'repeated'
+		assert_equal "$output" "$text"
+		cmp recorded.kv plain.kv
+	done
+}
+
 @test "a GPU that is not there" {
 	run -1 kv-prefill -m "$DEMO" --device cuda:3 "$doc"
 	assert_output 'kv-prefill: no CUDA device: there is no GPU number 3, only 0 to 2'

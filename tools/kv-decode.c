@@ -1,4 +1,5 @@
 /* kv-decode - continue a snapshot: generate text token by token */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,6 +277,8 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, struct o
 	print_rest(&p);
 	if (keep && r != NULL && decoder_logits(r) != 0)
 		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
+	if (r != NULL && decoder_replayed(r) > 0)
+		note("%" PRIu64 " steps repeated from a recording", decoder_replayed(r));
 	decoder_free(r);
 	free(p.held);
 	return n;

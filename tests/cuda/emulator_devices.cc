@@ -24,14 +24,14 @@ cuda_emulated_held(void)
 	return memory_held() + streams_held() + graphs_held();
 }
 
-extern "C" unsigned long cuda_launches;
+extern "C" unsigned long cuda_launches, cuda_graphs;
 
 static void __attribute__((destructor))
 print_totals(void)
 {
 	if (getenv("KV_EMULATED_TOTALS") != NULL)
-		fprintf(stderr, "emulator: %lu launches, copies: %lu up, %lu down, %lu within, "
-		    "%lu waits\n", cuda_launches, total.up, total.down, total.within, total.waits);
+		fprintf(stderr, "emulator: %lu kernels, %lu graphs, copies: %lu up, %lu down, %lu within, "
+		    "%lu waits\n", cuda_launches, cuda_graphs, total.up, total.down, total.within, total.waits);
 }
 
 const char *

@@ -123,6 +123,7 @@ scalars(uint32_t *out, const uint32_t *in)
 	out[192 + t] = (uint32_t)(exp2_fast(small(t)) * 1024 + 0.5f);
 	out[224 + t] = __ballot_sync(ALL_LANES, noise(t) & 1);
 	out[256 + t] = __float_as_uint(exp2_fast(-INFINITY));
+	out[288 + t] = load_settled(in + t);
 }
 
 static void
@@ -167,7 +168,7 @@ main(void)
 	LAUNCH(d, copies, 1, 32, 1024, out, in);
 	print(d, "copy_ahead", out, 256);
 	LAUNCH(d, scalars, 1, 32, 0, out, in);
-	print(d, "scalars", out, 288);
+	print(d, "scalars", out, 320);
 	cudaStreamDestroy(dev.stream);
 	cudaFree(in);
 	cudaFree(out);

@@ -265,13 +265,12 @@ plain_step(struct small *s, uint32_t position)
 	ops_of_step(s);
 }
 
-/* Returns 1 when it can be replayed; else len is what it was. failing: the call of the runtime that
+/* What is to be replayed; 0: nothing, and len is what it was. failing: the call of the runtime that
  * fails meanwhile; 0: none */
-static int
+static uint32_t
 record_step(struct small *s, uint32_t position, int failing)
 {
-	uint32_t len[G];
-	int recorded = 0;
+	uint32_t len[G], recorded = 0;
 
 	memcpy(len, s->len, sizeof len);
 	s->on->ops->put(s->on->dev, s->pos, &position, 4);
@@ -317,18 +316,19 @@ test_replay(struct device *d, enum kv_dtype type, uint32_t E)
 {
 	const struct ops *o = d->ops;
 	struct small plain, twin;
-	uint32_t i, g, pos = 0;
+	uint32_t i, g, pos = 0, recorded;
 
 	open_small(&plain, d, type, E);
 	twin_of(&twin, &plain);
 	plain_step(&plain, FIRST);
 	plain_step(&twin, FIRST);
-	verdict(record_step(&twin, FIRST + 1, 0), "%s: record", d->name);
+	recorded = record_step(&twin, FIRST + 1, 0);
+	verdict(recorded != 0, "%s: record", d->name);
 	for (i = 1; i < LAST; i++) {
 		plain_step(&plain, FIRST + i);
 		for (g = 0; g < G && i > 1; g++)
 			twin.len[g]++;
-		verdict(o->replay(d->dev) && same_small(&plain, &twin),
+		verdict(o->replay(d->dev, recorded) && same_small(&plain, &twin),
 		    "%s: replay %u of a step, %s, width %u", d->name, i, kv_dtype_name(type), E);
 		if (i == LAST / 2) {                    /* another token than that */
 			o->put(d->dev, plain.tok, (uint32_t[]){ 5 }, 4);
@@ -346,7 +346,7 @@ static void
 test_no_replay(struct device *d)
 {
 	const struct ops *o = d->ops;
-	uint32_t list[64], i;
+	uint32_t list[64], i, first, second;
 	struct small s;
 	float *at;
 
@@ -354,21 +354,25 @@ test_no_replay(struct device *d)
 		list[i] = i + 1;
 	open_small(&s, d, KV_F32, 16);
 	at = d->ops->alloc(d->dev, 64 * D * sizeof *at);
-	verdict(!o->replay(d->dev) && !o->recorded(d->dev, s.pos), "%s: nothing recorded", d->name);
+	verdict(!o->replay(d->dev, 0) && !o->recorded(d->dev, s.pos), "%s: nothing recorded",
+	    d->name);
 	plain_step(&s, FIRST);
 	verdict(o->record(d->dev), "%s: record", d->name);
 	o->put(d->dev, s.tok, list, 4);
-	verdict(!o->recorded(d->dev, s.pos) && !o->replay(d->dev), "%s: put recorded", d->name);
+	verdict(!o->recorded(d->dev, s.pos), "%s: put recorded", d->name);
 	verdict(o->record(d->dev), "%s: record", d->name);
 	o->get(d->dev, list, s.tok, 4);
-	verdict(!o->recorded(d->dev, s.pos) && !o->replay(d->dev), "%s: get recorded", d->name);
+	verdict(!o->recorded(d->dev, s.pos), "%s: get recorded", d->name);
 	verdict(o->record(d->dev), "%s: record", d->name);
 	o->key_scores(d->dev, s.x, D, s.heads, &s.rows, H);
-	verdict(!o->recorded(d->dev, s.pos) && !o->replay(d->dev), "%s: scores recorded", d->name);
-	verdict(record_step(&s, FIRST + 1, 0) && o->replay(d->dev), "%s: replay", d->name);
+	verdict(!o->recorded(d->dev, s.pos), "%s: scores recorded", d->name);
+	first = record_step(&s, FIRST + 1, 0);
+	verdict(first && o->replay(d->dev, first), "%s: replay", d->name);
 	o->embed(d->dev, at, &s.embed, list, 64);       /* takes scratch for the list */
-	verdict(!o->replay(d->dev), "%s: replay after scratch has moved", d->name);
-	verdict(record_step(&s, FIRST + 2, 0) && o->replay(d->dev), "%s: replay again", d->name);
+	verdict(!o->replay(d->dev, first), "%s: replay after scratch has moved", d->name);
+	second = record_step(&s, FIRST + 2, 0);
+	verdict(second && o->replay(d->dev, second) && !o->replay(d->dev, first),
+	    "%s: replay of what was recorded last", d->name);
 	verdict(o->sync(d->dev) == NULL, "%s: %s", d->name, o->sync(d->dev));
 	o->free(d->dev, at);
 	close_small(&s, 0);
@@ -379,8 +383,8 @@ static void
 test_record_failures(struct device *d)
 {
 	struct small plain, twin;
-	uint32_t i;
-	int left = 0, recorded;
+	uint32_t i, recorded = 0;
+	int left = 0;
 
 	open_small(&plain, d, KV_BF16, 16);
 	twin_of(&twin, &plain);
@@ -391,18 +395,18 @@ test_record_failures(struct device *d)
 		recorded = record_step(&twin, FIRST + i, (int)i);
 		left = cuda_emulated_failure;
 		cuda_emulated_failure = 0;
-		verdict(recorded == (left > 0), "%s: call %u fails: %srecorded", d->name, i,
+		verdict((recorded != 0) == (left > 0), "%s: call %u fails: %srecorded", d->name, i,
 		    recorded ? "" : "not ");
 		if (!recorded)
 			plain_step(&twin, FIRST + i);
 		else
-			d->ops->replay(d->dev);
+			d->ops->replay(d->dev, recorded);
 		verdict(same_small(&plain, &twin), "%s: call %u of recording fails: %s", d->name, i,
 		    d->ops->sync(d->dev));
 	}
 	verdict(i > 3 && i < LAST, "%s: %u calls in recording", d->name, i);
 	cuda_emulated_failure = 1;
-	verdict(!d->ops->replay(d->dev) && d->ops->sync(d->dev) != NULL,
+	verdict(!d->ops->replay(d->dev, recorded) && d->ops->sync(d->dev) != NULL,
 	    "%s: a replay that fails", d->name);
 	close_small(&twin, 1);
 	close_small(&plain, 0);
