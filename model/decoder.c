@@ -23,6 +23,7 @@ struct decoder {
 	struct cache *c;
 	struct workspace *ws;
 	uint32_t chosen;               /* what is in ws->tok; UINT32_MAX: not known, or no token */
+	float *spare;                  /* c->logits while they are not known */
 	int ran;                       /* ws->logits are those after the last token */
 	struct noted *noted;           /* [L] of the cache after a step that ran by itself */
 	int known;                     /* there was one, and steps since */
@@ -69,6 +70,7 @@ decoder_free(struct decoder *r)
 		free(r->noted[l].len);
 	}
 	free(r->noted);
+	free(r->spare);
 	free(r);
 }
 
@@ -231,8 +233,11 @@ decoder_run(struct decoder *r, uint32_t id, struct observation *obs, uint32_t *n
 
 	if (rc != 0)
 		return rc;
-	free(c->logits);
-	c->logits = NULL;
+	if (c->logits != NULL) {
+		free(r->spare);
+		r->spare = c->logits;
+		c->logits = NULL;
+	}
 	if (id != r->chosen)
 		m->ops->put(m->dev, r->ws->tok, &id, sizeof id);
 	if (!repeats(r, obs) || !repeat(r))
@@ -251,7 +256,11 @@ decoder_run(struct decoder *r, uint32_t id, struct observation *obs, uint32_t *n
 int
 decoder_logits(struct decoder *r)
 {
-	return r->c->logits != NULL || !r->ran ? 0 : get_logits(r->c, r->ws);
+	if (r->c->logits != NULL || !r->ran)
+		return 0;
+	r->c->logits = r->spare;
+	r->spare = NULL;
+	return get_logits(r->c, r->ws);
 }
 
 uint64_t

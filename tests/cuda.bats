@@ -223,12 +223,14 @@ everything() {
 @test "steps that are repeated from a recording give the text and the snapshot of steps that are not, with ragged heads too" {
 	not_under_sanitizers
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
-	for which in "$cuda" ragged.kv; do
-		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o recorded.kv "$which"
+	for which in "$cuda" "-t 0.9 $cuda" ragged.kv; do
+		# shellcheck disable=SC2086
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o recorded.kv $which
 		assert_regex "$stderr" ': 5 steps repeated'
 		text=$output
 		export KV_EMULATED_GRAPHS=begin
-		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o plain.kv "$which"
+		# shellcheck disable=SC2086
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o plain.kv $which
 		unset KV_EMULATED_GRAPHS
 		refute_regex "$stderr" 'repeated'
 		assert_equal "$output" "$text"

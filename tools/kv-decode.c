@@ -223,7 +223,14 @@ evict_rows(struct cache *c, const struct observation *obs)
 		die(EXIT_RUN, "no memory for the event log");
 }
 
-/* Runs the token id. The next one <- the likeliest, when r chooses it; else c->logits tell. */
+/* Does the device choose the next token? */
+static int
+greedy(void)
+{
+	return temperature == 0;
+}
+
+/* Runs the token id. The next one <- the likeliest, when it is greedy; else c->logits tell. */
 static uint32_t
 run(const struct engine *e, struct cache *c, struct workspace *ws, struct decoder *r,
     struct observation *obs, uint32_t id)
@@ -238,6 +245,8 @@ run(const struct engine *e, struct cache *c, struct workspace *ws, struct decode
 		rc = run_tokens(e->model, c, ws, &id, 1, obs, NULL, err, sizeof err);
 	if (rc != 0)
 		die(EXIT_RUN, "%s", err);
+	if (r != NULL && !greedy() && decoder_logits(r) != 0)
+		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
 		die(EXIT_RUN, "position %u: no memory for the event log", c->next_position);
 	return next;
@@ -245,22 +254,24 @@ run(const struct engine *e, struct cache *c, struct workspace *ws, struct decode
 
 /* Generates and prints. Every token that is printed, the last one too when the snapshot is
  * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree.
- * At temperature 0 the device chooses, and logits come to the host at the end only. */
+ * At temperature 0 the device chooses, and logits come to the host at the end only. Otherwise they
+ * come after every token; where the device can repeat steps, they are made so nevertheless. */
 static uint32_t
 generate(const struct engine *e, struct cache *c, struct workspace *ws, struct observation *obs,
     int keep)
 {
 	struct sampler s = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
-	struct decoder *r = temperature > 0 ? NULL : decoder_new(c, ws);
+	int decodes = greedy() || e->model->ops->record != NULL;
+	struct decoder *r = decodes ? decoder_new(c, ws) : NULL;
 	struct printer p = { 0 };
 	uint32_t n, id = 0;
 	int stopped = 0;
 
-	if (temperature == 0 && r == NULL)
+	if (decodes && r == NULL)
 		die(EXIT_RUN, "no memory to run the model");
 	sampler_seed(&s, seed);
 	for (n = 0; n < limit && !stopped; n++) {
-		if (n == 0 || r == NULL)
+		if (n == 0 || !greedy())
 			id = sample(&s, c->logits, e->model->id.vocabulary);
 		if (id == UINT32_MAX)
 			die(EXIT_RUN, "position %u: no logit is finite", c->next_position);

@@ -136,6 +136,10 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 		must(decoder_run(r, id, obs, &next, err, sizeof err) == 0, "step");
 		check(a->logits == NULL, "%s: logits on the host after step %u", what, i);
 		must(run_tokens(m, b, other, &id, 1, NULL, NULL, err, sizeof err) == 0, "token");
+		if (i % 3 == 1)
+			check(decoder_logits(r) == 0 && memcmp(a->logits, b->logits,
+			    m->id.vocabulary * sizeof(float)) == 0, "%s: logits after step %u", what,
+			    i);
 		want = sample(&s, b->logits, m->id.vocabulary);
 		check(next == want, "%s: step %u: token %u, not %u", what, i, next, want);
 		between(a, other, i, how);
