@@ -130,6 +130,7 @@ observation_free(struct observation *obs, const struct model *m)
 		free(obs->q[l]);
 	for (l = 0; obs->own != NULL && l < m->id.layers; l++)
 		free(obs->own[l]);
+	m->ops->free(m->dev, obs->room);
 	free(obs->q);
 	free(obs->own);
 	free(obs->pos);
@@ -145,7 +146,9 @@ observation_expect(struct observation *obs, const struct model *m, uint32_t from
 
 	if (obs->have > keep) {
 		drop = obs->have - keep;
-		for (l = 0; l < m->id.layers; l++)
+		if (obs->room != NULL)
+			observation_slide(obs, m, drop);
+		for (l = 0; obs->room == NULL && l < m->id.layers; l++)
 			memmove(obs->q[l], obs->q[l] + drop * row, keep * row * sizeof(float));
 		memmove(obs->pos, obs->pos + drop, keep * sizeof *obs->pos);
 		obs->have = keep;

@@ -116,6 +116,8 @@ struct observation {
 	 * not wanted (never so in a window that is saved) */
 	float **q;
 	int there;                     /* 1: they are on the device, and not freed with the rest */
+	float *room;                   /* in this memory, observation_to_device()'s, or NULL */
+	uint32_t slid;                 /* queries that the windows stand behind its beginning */
 	/* how many of the last queries are of tokens that were not stored, and their keys: [L]
 	 * -> host [G][n_own][E] of the cache's dtype, after rope */
 	uint32_t n_own;
@@ -127,6 +129,12 @@ struct observation {
 /* Returns 0, or MODEL_ENOMEM. */
 int observation_init(struct observation *, const struct model *m, uint32_t window);
 void observation_free(struct observation *, const struct model *m);
+/* Takes the queries to the device, where forward() adds to them without a wait, and back to the host,
+ * where they are loaded and saved. Return 0, or MODEL_ENOMEM, and then nothing has changed. */
+int observation_to_device(struct observation *, const struct model *m);
+int observation_to_host(struct observation *, const struct model *m);
+/* On the device: the first `drop` queries go. */
+void observation_slide(struct observation *, const struct model *m, uint32_t drop);
 /* Before the rows at positions from, from + 1, ... (n > 0 of them) run: forgets the oldest
  * queries, so that those of the last rows fit, and lists the positions of these, whose queries
  * forward() fills in layer by layer. None of them may be dropped on the way. */

@@ -165,6 +165,20 @@ everything() {
 	assert_equal "$(see chunked.kv s.events)" "$(see loop.kv s.events)"
 }
 
+@test "while text is generated, eviction after each token is a loop of the programs" {
+	not_under_sanitizers
+	for method in "snapkv window=3" "h2o" "keydiff"; do
+		cp "$cuda" step.kv
+		for step in 0 1 2 3 4 5 6; do
+			# shellcheck disable=SC2046,SC2086 # words
+			kv-score --device cuda --method ${method%% *} $(options "$method") step.kv | kv-evict --budget 40 --keep-queries -o loop.kv
+			[ $step = 6 ] || kv-decode -m "$DEMO" --device cuda -n 1 --ignore-eos --observe 4 --mass -o step.kv loop.kv
+		done
+		kv-decode -m "$DEMO" --device cuda -n 6 --ignore-eos --observe 4 --mass --score "$method" --evict budget=40 -o once.kv "$cuda"
+		assert_equal "$(everything once.kv)" "$(everything loop.kv)"
+	done
+}
+
 @test "tokens that are run without being stored pay the same attention" {
 	not_under_sanitizers
 	for device in cpu cuda; do

@@ -21,7 +21,8 @@ fuzz-safetensors: $(O)/fuzz/safetensors
 .PHONY: fuzz-safetensors
 
 # These need a whole model and a backend.
-model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_decoder model_index model_stream)
+model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_decoder model_index model_observation \
+    model_stream)
 UNIT_TESTS += $(model_whole)
 $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)

@@ -377,11 +377,13 @@ end_retrieval(struct retrieval *t, const struct model *m)
 }
 
 static void
-save(const struct cache *c, struct kv_reader *from, const struct observation *obs)
+save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 {
 	struct kv_head head;
 	struct kv_writer *w;
 
+	if (obs->room != NULL && observation_to_host(obs, c->model) != 0)
+		die(EXIT_RUN, "no memory for %u observation queries", obs->window);
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	output_check(w, snapshot_save(w, c, observe > 0 ? obs : NULL));
@@ -435,6 +437,8 @@ main(int argc, char **argv)
 	if (rc < 0)
 		input_failed(r, rc);
 	check_loaded(c, &obs, r);
+	if (obs.window > 0 && e.model->ops->runs_ahead && observation_to_device(&obs, e.model) != 0)
+		die(EXIT_RUN, "no memory for %u observation queries", obs.window);
 	retrieval = start_retrieval(c);
 	if ((ws = workspace_new(e.model, 1)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");

@@ -211,6 +211,7 @@ scoring_sign(uint32_t queries)
 /* ---- the attention that the observation queries pay ---- */
 
 static struct area area_keys, area_pos, area_q, area_qpos, area_own, area_own_pos;
+static uint32_t *known_qpos, known_window;      /* what is in area_qpos; 0 = nothing */
 
 /* Keys of tokens that are not stored, on the device: every KV head has all of them. */
 static struct layer_rows
@@ -234,6 +235,21 @@ upload_own(const struct device *d, const struct scoring_layer *layer, uint64_t *
 	return own;
 }
 
+/* The positions of the window on the device. They are those of all layers: the first asks for it. */
+static const uint32_t *
+upload_positions(const struct device *d, const struct score_input *in)
+{
+	const size_t size = in->window * sizeof *known_qpos;
+
+	if (known_window == in->window && memcmp(known_qpos, in->window_pos, size) == 0)
+		return area_qpos.at;
+	free(known_qpos);
+	known_qpos = must_alloc(in->window, sizeof *known_qpos);
+	memcpy(known_qpos, in->window_pos, size);
+	known_window = in->window;
+	return device_upload(d, &area_qpos, known_qpos, size);
+}
+
 /* mass (device) <- what the queries give to each row of `there`, in.stride apart. */
 static void
 pay(const struct device *d, const struct scoring_layer *layer, const struct layer_rows *there,
@@ -251,8 +267,8 @@ pay(const struct device *d, const struct scoring_layer *layer, const struct laye
 	if (layer->queries != NULL)
 		q = device_upload(d, &area_q, layer->queries, W * H * in->width * sizeof *q);
 	d->ops->window_mass(d->dev, mass, in->stride, q, there, layer->n_own > 0 ? &own : NULL,
-	    device_upload(d, &area_qpos, in->window_pos, W * sizeof *in->window_pos), in->window,
-	    in->query_heads, options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM);
+	    upload_positions(d, in), in->window, in->query_heads,
+	    options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM);
 }
 
 /* How many rows stand before --since; positions are ascending. */
@@ -535,4 +551,7 @@ scoring_end(const struct device *d)
 		device_release(d, areas[i]);
 	if (d != NULL)
 		fetching_release(d);
+	free(known_qpos);
+	known_qpos = NULL;
+	known_window = 0;
 }

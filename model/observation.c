@@ -1,0 +1,87 @@
+/* observation.c - queries that are kept for scoring, on the device while tokens run
+ *
+ * The window of a layer slides down memory for two of them, so that a new query costs one copy of it,
+ * and only once in as many tokens as it is wide are the others moved up again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/forward.h"
+
+static size_t
+row_of(const struct model *m)
+{
+	return (size_t)m->id.query_heads * m->id.head_width;
+}
+
+/* Where the memory of layer l begins */
+static float *
+base_of(const struct observation *obs, const struct model *m, uint32_t l)
+{
+	return obs->room + 2 * (size_t)l * obs->window * row_of(m);
+}
+
+int
+observation_to_device(struct observation *obs, const struct model *m)
+{
+	const size_t row = row_of(m);
+	uint32_t l;
+
+	obs->room = m->ops->alloc(m->dev, 2 * (size_t)m->id.layers * obs->window * row *
+	    sizeof *obs->room);
+	if (obs->room == NULL)
+		return MODEL_ENOMEM;
+	for (l = 0; l < m->id.layers; l++) {
+		m->ops->put(m->dev, base_of(obs, m, l), obs->q[l], obs->have * row * sizeof **obs->q);
+		free(obs->q[l]);
+		obs->q[l] = base_of(obs, m, l);
+	}
+	obs->slid = 0;
+	obs->there = 1;
+	return 0;
+}
+
+int
+observation_to_host(struct observation *obs, const struct model *m)
+{
+	const size_t row = row_of(m);
+	float **q = calloc(m->id.layers, sizeof *q);
+	uint32_t l;
+
+	for (l = 0; q != NULL && l < m->id.layers; l++) {
+		if ((q[l] = malloc(obs->window * row * sizeof **q)) == NULL)
+			break;
+		m->ops->get(m->dev, q[l], obs->q[l], obs->have * row * sizeof **q);
+	}
+	if (q == NULL || l < m->id.layers) {
+		while (q != NULL && l > 0)
+			free(q[--l]);
+		free(q);
+		return MODEL_ENOMEM;
+	}
+	m->ops->free(m->dev, obs->room);
+	free(obs->q);
+	obs->room = NULL;
+	obs->q = q;
+	obs->there = 0;
+	return 0;
+}
+
+void
+observation_slide(struct observation *obs, const struct model *m, uint32_t drop)
+{
+	const size_t row = row_of(m), stay = obs->have - drop;
+	uint32_t l;
+
+	obs->slid += drop;
+	if (obs->slid <= obs->window) {
+		for (l = 0; l < m->id.layers; l++)
+			obs->q[l] += drop * row;
+		return;
+	}
+	for (l = 0; l < m->id.layers; l++) {    /* more than a window further up: nothing overlaps */
+		m->ops->copy(m->dev, base_of(obs, m, l), obs->q[l] + drop * row,
+		    stay * row * sizeof **obs->q);
+		obs->q[l] = base_of(obs, m, l);
+	}
+	obs->slid = 0;
+}
