@@ -121,7 +121,7 @@ primitives() {
 
 ops() {
 	# shellcheck disable=SC2046 # parts; those that the emulator is quick with
-	"$ops" -v $([ -z "$emulated" ] || echo rows layer)
+	"$ops" -v -g $([ -z "$emulated" ] || echo rows layer)
 }
 
 # Whole pipelines on both devices: every method's line, then what a prompt leaves and what is kept of it.
@@ -218,7 +218,7 @@ peers() {
 under() {
 	limit=$1 tool=$2
 	shift 2
-	timeout -k 2 "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$ops" "$@" >"$out/said" 2>&1
+	timeout -k 2 "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 "$ops" -g "$@" >"$out/said" 2>&1
 	status=$?
 	cat "$out/said"
 	! grep -Eq '^========= (Invalid|Error|Race|Potential|Barrier|Program hit|Uninit)' "$out/said" || status=9

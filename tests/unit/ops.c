@@ -1,8 +1,8 @@
 /* ops.c - every op of model/ops.h against the same formula in double precision
  * (ops_reference.c)
  *
- * ops [-v] [part ...]: with -v also prints the largest error of each op. This file: the ops that
- * handle one row at a time, and what is refused. Products are in ops_matmul.c,
+ * ops [-v] [-g] [part ...]: with -v also prints the largest error of each op; with -g only on a GPU,
+ * which must be there. This file: the ops that handle one row at a time, and what is refused. Products are in ops_matmul.c,
  * attention is in ops_attend.c, retrieval in ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
 
@@ -383,17 +383,21 @@ main(int argc, char *argv[])
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
 		{ "mass", test_mass }, { "choose", test_choosing }, { "index", test_indexes },
 	};
-	int verbose = argc > 1 && strcmp(argv[1], "-v") == 0, a, named;
+	int verbose = 0, gpu = 0, a, first, named;
 	size_t i, unnamed = sizeof part / sizeof part[0];
 
-	open_devices();
+	for (first = 1; first < argc && argv[first][0] == '-'; first++) {
+		verbose |= strcmp(argv[first], "-v") == 0;
+		gpu |= strcmp(argv[first], "-g") == 0;
+	}
+	open_devices(gpu);
 #ifdef __SANITIZE_ADDRESS__
 	if (emulated())                /* the others take ten minutes: by name only */
 		unnamed = 8;
 #endif
 	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
-		named = argc == 1 + verbose && i < unnamed;
-		for (a = 1 + verbose; a < argc; a++)
+		named = first == argc && i < unnamed;
+		for (a = first; a < argc; a++)
 			named |= strcmp(argv[a], part[i].name) == 0;
 		if (named)
 			part[i].run();

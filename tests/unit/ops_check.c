@@ -143,13 +143,13 @@ open_gpu(void)
 }
 
 void
-open_devices(void)
+open_devices(int only_gpu)
 {
 	static const char *isa[] = { "base", "avx2", "avx512" };
 	size_t i;
 	int threads;
 
-	for (i = 0; i < sizeof isa / sizeof isa[0] && !emulated(); i++)
+	for (i = 0; i < sizeof isa / sizeof isa[0] && !emulated() && !only_gpu; i++)
 		for (threads = 1; threads <= 3 && cpu_force_isa(isa[i]); threads++)
 			open_device(&cpu_ops, 0, isa[i], threads);
 	cpu_force_isa(NULL);
@@ -157,6 +157,8 @@ open_devices(void)
 		open_emulated();
 	else if (gpu_force_reference != NULL)
 		open_gpu();
+	if (only_gpu)
+		verdict(devices >= 2, "%d GPUs", devices);
 }
 
 void

@@ -32,7 +32,7 @@ struct device {
 extern struct device device[16];
 extern int devices, passed, failed;
 
-void open_devices(void);
+void open_devices(int only_gpu);        /* a GPU that is not there is a failure then */
 int emulated(void);                                         /* are the devices the emulator's? */
 void close_devices(void);
 
