@@ -90,9 +90,9 @@ hanging() {
 		cudaMemGetInfo:1|cuda: cudaMemGetInfo: cudaErrorUnknown$
 		cudaMalloc:1|$DEMO: no room for [0-9]+ bytes of norm weights$
 		cudaMalloc:2|$DEMO/model.safetensors: model.embed_tokens.weight: no room for it on the device$
-		cudaMalloc:4 cudaMalloc:7 cudaMalloc:14|.*no (memory|room)
+		cudaMalloc:4 cudaMalloc:7 cudaMalloc:12|.*no (memory|room)
 		cudaMemcpyAsync:1 cudaMemcpyAsync:7 cudaEventRecord:1 cudaStreamWaitEvent:1|$DEMO: weights: cudaErrorUnknown$
-		cudaMemcpyAsync:60 cudaEventSynchronize:7 cudaStreamSynchronize:1 cudaMemsetAsync:1|.*cudaErrorUnknown
+		cudaMemcpyAsync:30 cudaEventSynchronize:3 cudaStreamSynchronize:1 cudaMemsetAsync:1|.*cudaErrorUnknown
 		launch:1|.*embed.*: cudaErrorUnknown$
 		launch:9|.*: cudaErrorUnknown; the kernel before was
 		kernel:1 kernel:5|.*(cudaErrorIllegalAddress|CUBLAS_STATUS_EXECUTION_FAILED|cudaErrorUnknown)
