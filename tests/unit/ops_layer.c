@@ -6,8 +6,9 @@
 
 #define EPS 1e-5f
 
-/* Where the emulator is */
+/* Where the emulator is, and where gpu/ is linked */
 extern unsigned long cuda_launches __attribute__((weak));
+extern void gpu_force_in_turn(int) __attribute__((weak));
 
 /* y[N][out] += x[N][in] . w[out][in] */
 static void
@@ -213,7 +214,11 @@ struct layer {
 	float *x, *xn, *q, *k, *v;
 	struct norm norm;
 	struct mat w[4];             /* [D][D] of each type */
-	uint32_t *pos;
+	struct ffn ffn;
+	struct layer_rows rows;
+	uint64_t start[G];
+	uint32_t len[G], room[G];
+	uint32_t *pos;               /* 0, 1, ... */
 	double *freq;
 };
 
@@ -239,70 +244,132 @@ project_kernels(struct device *d, const struct layer *l, uint32_t N, const enum 
 }
 
 static void
-test_kernels_on(struct device *d, const struct layer *l)
+make_layer(struct layer *l, struct device *d, const float *x)
 {
-	uint64_t start[G] = { 0, ROWS };
-	uint32_t len[G] = { 0, 0 }, room[G] = { ROWS, ROWS };
-	char *kv = d->ops->alloc(d->dev, 2 * G * ROWS * E * 2);
-	struct layer_rows c = { kv, kv + G * ROWS * E * 2,
-		d->ops->alloc(d->dev, G * ROWS * 4), start, len, room, G, E, KV_BF16 };
-	struct ffn ffn = { l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16] };
-	static const enum kv_dtype mixed[MOST] = { KV_F16, KV_BF16, KV_BF16, KV_BF16, KV_BF16,
-		KV_BF16 };
-	static const uint32_t N[] = { 1, 8, 20 };
-	unsigned long from;
+	static const enum kv_dtype type[] = { KV_F32, KV_F16, KV_BF16 };
+	const struct ops *o = d->ops;
+	uint32_t pos[ROWS], i;
+	double freq[E / 2] = { 1, 0.1 };
+
+	for (i = 0; i < ROWS; i++)
+		pos[i] = i;
+	*l = (struct layer){ .x = to_device(d, x, 5 * ROWS * D * 4),
+		.norm = { to_device(d, x, D * 4), EPS }, .pos = to_device(d, pos, sizeof pos),
+		.freq = to_device(d, freq, sizeof freq), .start = { 0, ROWS },
+		.room = { ROWS, ROWS } };
+	l->xn = l->x + ROWS * D;
+	l->q = l->x + 2 * ROWS * D;
+	l->k = l->x + 3 * ROWS * D;
+	l->v = l->x + 4 * ROWS * D;
+	for (i = 0; i < 3; i++)
+		l->w[type[i]] = (struct mat){ to_device_as(d, x, type[i], D * D), type[i], D, D };
+	l->ffn = (struct ffn){ l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16] };
+	l->rows = (struct layer_rows){ o->alloc(d->dev, G * ROWS * E * 2),
+		o->alloc(d->dev, G * ROWS * E * 2), o->alloc(d->dev, G * ROWS * 4), l->start,
+		l->len, l->room, G, E, KV_BF16 };
+}
+
+static void
+free_layer(struct layer *l, struct device *d)
+{
+	void *const all[] = { l->x, (void *)l->norm.w, l->pos, l->freq, l->rows.k, l->rows.v,
+		l->rows.pos, (void *)l->w[KV_F32].data, (void *)l->w[KV_F16].data,
+		(void *)l->w[KV_BF16].data };
 	size_t i;
 
-	for (i = 0; i < 3; i++) {
-		project_kernels(d, l, N[i], mixed + 1, 3, 1);
-		from = cuda_launches;
-		d->ops->place(d->dev, &c, l->q, l->k, l->v, l->pos, l->freq, N[i], H);
-		kernels(d, "place", from, 1);
-		from = cuda_launches;
-		d->ops->ffn(d->dev, l->x, &ffn, l->xn, l->q, l->k, N[i]);
-		kernels(d, "ffn", from, 2);
-	}
-	from = cuda_launches;
-	d->ops->attend(d->dev, l->q, NULL, l->q, &c, l->pos, 1, H);
-	kernels(d, "attend", from, 2);
-	from = cuda_launches;
-	d->ops->matmul(d->dev, l->x, l->q, &l->w[KV_BF16], NULL, 1, 1);
-	kernels(d, "matmul", from, 1);
-	project_kernels(d, l, 1, mixed, 3, 2);
-	project_kernels(d, l, 3, mixed, MOST, 3);      /* at most four products each */
-	verdict(d->ops->sync(d->dev) == NULL, "kernels, %s: %s", d->name, d->ops->sync(d->dev));
-	d->ops->free(d->dev, c.k);
-	d->ops->free(d->dev, c.pos);
+	for (i = 0; i < sizeof all / sizeof all[0]; i++)
+		d->ops->free(d->dev, all[i]);
 }
 
 /* A layer of a decoding step: project, place, two of attend, matmul, two of ffn make seven. */
 static void
 test_kernels(struct device *d)
 {
+	static const enum kv_dtype mixed[MOST] = { KV_F16, KV_BF16, KV_BF16, KV_BF16, KV_BF16,
+		KV_BF16 };
+	static const uint32_t N[] = { 1, 8, 20 };
 	float *x = floats(5 * ROWS * D, 1);
-	uint32_t pos[ROWS] = { 0 };
-	double freq[E / 2] = { 1 };
-	struct layer l = { .x = to_device(d, x, 5 * ROWS * D * 4), .norm = { .eps = EPS } };
-	enum kv_dtype type[] = { KV_F32, KV_F16, KV_BF16 };
+	unsigned long from;
+	struct layer l;
 	size_t i;
 
-	l.xn = l.x + ROWS * D;
-	l.q = l.x + 2 * ROWS * D;
-	l.k = l.x + 3 * ROWS * D;
-	l.v = l.x + 4 * ROWS * D;
-	l.norm.w = to_device(d, x, D * 4);
-	for (i = 0; i < 3; i++)
-		l.w[type[i]] = (struct mat){ to_device_as(d, x, type[i], D * D), type[i], D, D };
-	l.pos = to_device(d, pos, sizeof pos);
-	l.freq = to_device(d, freq, sizeof freq);
-	test_kernels_on(d, &l);
-	for (i = 0; i < 3; i++)
-		d->ops->free(d->dev, (void *)l.w[type[i]].data);
-	d->ops->free(d->dev, l.x);
-	d->ops->free(d->dev, (void *)l.norm.w);
-	d->ops->free(d->dev, l.pos);
-	d->ops->free(d->dev, l.freq);
+	make_layer(&l, d, x);
+	for (i = 0; i < 3; i++) {
+		project_kernels(d, &l, N[i], mixed + 1, 3, 1);
+		from = cuda_launches;
+		d->ops->place(d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, N[i], H);
+		kernels(d, "place", from, 1);
+		from = cuda_launches;
+		d->ops->ffn(d->dev, l.x, &l.ffn, l.xn, l.q, l.k, N[i]);
+		kernels(d, "ffn", from, 2);
+	}
+	from = cuda_launches;
+	d->ops->attend(d->dev, l.xn, NULL, l.q, &l.rows, l.pos, 1, H);
+	kernels(d, "attend", from, 2);
+	from = cuda_launches;
+	d->ops->matmul(d->dev, l.x, l.q, &l.w[KV_BF16], NULL, 1, 1);
+	kernels(d, "matmul", from, 1);
+	project_kernels(d, &l, 1, mixed, 3, 2);
+	project_kernels(d, &l, 3, mixed, MOST, 3);     /* at most four products each */
+	verdict(d->ops->sync(d->dev) == NULL, "kernels, %s: %s", d->name, d->ops->sync(d->dev));
+	free_layer(&l, d);
 	free(x);
+}
+
+/* x after some steps of decoding through a layer */
+static float *
+after_steps(struct device *d, const float *numbers)
+{
+	const struct ops *o = d->ops;
+	struct layer l;
+	float *x;
+	int i;
+
+	make_layer(&l, d, numbers);
+	for (i = 0; i < 12; i++) {
+		struct mat kv = { l.w[KV_BF16].data, KV_BF16, G * E, D };
+		struct product p[] = { { l.q, &l.w[KV_BF16], NULL }, { l.k, &kv, NULL },
+			{ l.v, &kv, NULL } };
+
+		o->project(d->dev, p, 3, l.x, &l.norm, l.xn, 1);
+		o->place(d->dev, &l.rows, l.q, l.k, l.v, l.pos + i, l.freq, 1, H);
+		o->attend(d->dev, l.xn, NULL, l.q, &l.rows, l.pos + i, 1, H);
+		o->matmul(d->dev, l.x, l.xn, &l.w[KV_BF16], NULL, 1, 1);
+		o->ffn(d->dev, l.x, &l.ffn, l.xn, l.q, l.k, 1);
+	}
+	x = from_device(d, l.x, D);
+	verdict(o->sync(d->dev) == NULL && isfinite(x[0]), "steps, %s: %s", d->name,
+	    o->sync(d->dev));
+	free_layer(&l, d);
+	return x;
+}
+
+/* Kernels that start before those ahead of them have ended find memory as they should: on a GPU,
+ * where each of them is over in no time, any that does not wait would be seen. */
+static void
+test_early(struct device *d)
+{
+	float *numbers = floats(5 * ROWS * D, 1), *want, *got;
+	struct device in_turn = *d;
+	char err[128] = "";
+	int round;
+
+	gpu_force_in_turn(1);
+	in_turn.dev = d->ops->open(d->threads, 0, err, sizeof err);
+	gpu_force_in_turn(0);
+	verdict(in_turn.dev != NULL, "in turn: %s", err);
+	if (in_turn.dev != NULL) {
+		want = after_steps(&in_turn, numbers);
+		for (round = 0; round < (emulated() ? 1 : 100); round++) {
+			got = after_steps(d, numbers);
+			verdict(memcmp(got, want, D * sizeof *got) == 0,
+			    "%s: kernels that start early, round %d", d->name, round);
+			free(got);
+		}
+		free(want);
+	}
+	d->ops->close(in_turn.dev);
+	free(numbers);
 }
 
 static void
@@ -383,7 +450,10 @@ test_layer(void)
 	test_projects();
 	test_places();
 	test_ffns();
-	for (k = 0; k < devices && &cuda_launches != NULL; k++)
-		if (device[k].rounds)
+	for (k = 0; k < devices; k++) {
+		if (device[k].rounds && &cuda_launches != NULL)
 			test_kernels(&device[k]);
+		if (device[k].rounds && gpu_force_in_turn != NULL)
+			test_early(&device[k]);
+	}
 }
