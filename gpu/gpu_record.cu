@@ -39,8 +39,10 @@ gpu_record(struct dev *d)
 	if (d->grown == NULL && (d->grown = (uint32_t *)gpu_alloc(d, sizeof *d->grown)) == NULL)
 		return 0;
 	LAUNCH(d, count, 1, 1, 0, d->grown, NULL);
-	if (!gpu_ok(d))
+	if (!gpu_ok(d)) {
+		d->error[0] = '\0';
 		return 0;
+	}
 	if (cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
 		cudaGetLastError();
 		return 0;

@@ -242,10 +242,10 @@ everything() {
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o recorded.kv $which
 		assert_regex "$stderr" ': 5 steps repeated'
 		text=$output
-		export KV_EMULATED_GRAPHS=begin
+		export KV_EMULATED_FAILURE=cudaStreamBeginCapture:1
 		# shellcheck disable=SC2086
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o plain.kv $which
-		unset KV_EMULATED_GRAPHS
+		unset KV_EMULATED_FAILURE
 		refute_regex "$stderr" 'repeated'
 		assert_equal "$output" "$text"
 		cmp recorded.kv plain.kv
