@@ -23,6 +23,8 @@ struct decoder {
 	struct cache *c;
 	struct workspace *ws;
 	uint32_t chosen;               /* what is in ws->tok; UINT32_MAX: not known, or no token */
+	uint32_t *next;                /* host_alloc()'s: where it comes to .. */
+	uint64_t come;                 /* .. when this has been waited for */
 	float *spare;                  /* c->logits while they are not known */
 	int ran;                       /* ws->logits are those after the last token */
 	struct noted *noted;           /* [L] of the cache after a step that ran by itself */
@@ -43,7 +45,8 @@ decoder_new(struct cache *c, struct workspace *ws)
 	if (r == NULL)
 		return NULL;
 	*r = (struct decoder){ .c = c, .ws = ws, .chosen = UINT32_MAX };
-	if ((r->noted = calloc(id->layers, sizeof *r->noted)) == NULL) {
+	r->next = c->model->ops->host_alloc(c->model->dev, sizeof *r->next);
+	if (r->next == NULL || (r->noted = calloc(id->layers, sizeof *r->noted)) == NULL) {
 		decoder_free(r);
 		return NULL;
 	}
@@ -69,6 +72,7 @@ decoder_free(struct decoder *r)
 		free(r->noted[l].start);
 		free(r->noted[l].len);
 	}
+	r->c->model->ops->host_free(r->c->model->dev, r->next);
 	free(r->noted);
 	free(r->spare);
 	free(r);
@@ -223,12 +227,10 @@ run_step(struct decoder *r, struct observation *obs)
 }
 
 int
-decoder_run(struct decoder *r, uint32_t id, struct observation *obs, uint32_t *next, char *err,
-    size_t errlen)
+decoder_begin(struct decoder *r, uint32_t id, struct observation *obs, char *err, size_t errlen)
 {
 	struct cache *c = r->c;
 	const struct model *m = c->model;
-	const char *failure;
 	int rc = take(c, id, err, errlen);
 
 	if (rc != 0)
@@ -242,15 +244,34 @@ decoder_run(struct decoder *r, uint32_t id, struct observation *obs, uint32_t *n
 		m->ops->put(m->dev, r->ws->tok, &id, sizeof id);
 	if (!repeats(r, obs) || !repeat(r))
 		run_step(r, obs);
-	m->ops->get(m->dev, &r->chosen, r->ws->tok, sizeof r->chosen);
-	if ((failure = m->ops->sync(m->dev)) != NULL) {
+	m->ops->fetch(m->dev, r->next, r->ws->tok, sizeof *r->next);
+	r->come = m->ops->mark(m->dev);
+	r->ran = 1;
+	c->next_position++;
+	return 0;
+}
+
+int
+decoder_end(struct decoder *r, uint32_t *next, char *err, size_t errlen)
+{
+	const struct model *m = r->c->model;
+	const char *failure = m->ops->wait(m->dev, r->come);
+
+	if (failure != NULL) {
 		snprintf(err, errlen, "%s", failure);
 		return MODEL_EIO;
 	}
-	r->ran = 1;
-	c->next_position++;
-	*next = r->chosen;
+	*next = r->chosen = *r->next;
 	return 0;
+}
+
+int
+decoder_run(struct decoder *r, uint32_t id, struct observation *obs, uint32_t *next, char *err,
+    size_t errlen)
+{
+	int rc = decoder_begin(r, id, obs, err, errlen);
+
+	return rc != 0 ? rc : decoder_end(r, next, err, errlen);
 }
 
 int

@@ -21,6 +21,11 @@ void decoder_free(struct decoder *);                            /* NULL allowed 
 int decoder_run(struct decoder *, uint32_t id, struct observation *obs, uint32_t *next, char *err,
     size_t errlen);
 
+/* The same in two steps. The first returns before the device is done: the cache has its row, and what
+ * is done to it meanwhile comes behind. The second waits for the token, and not for that. */
+int decoder_begin(struct decoder *, uint32_t id, struct observation *obs, char *err, size_t errlen);
+int decoder_end(struct decoder *, uint32_t *next, char *err, size_t errlen);
+
 /* c->logits <- those after the last token that decoder_run() ran, if there was one since c->logits
  * was set. Returns 0, or MODEL_ENOMEM. */
 int decoder_logits(struct decoder *);

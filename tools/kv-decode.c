@@ -230,7 +230,9 @@ greedy(void)
 	return temperature == 0;
 }
 
-/* Runs the token id. The next one <- the likeliest, when it is greedy; else c->logits tell. */
+/* Runs the token id, and evicts: while the device is busy with the token, the host chooses the rows
+ * that go, as far as the method lets it. The next token <- the likeliest, when it is greedy; else
+ * c->logits tell. */
 static uint32_t
 run(const struct engine *e, struct cache *c, struct workspace *ws, struct decoder *r,
     struct observation *obs, uint32_t id)
@@ -240,7 +242,7 @@ run(const struct engine *e, struct cache *c, struct workspace *ws, struct decode
 	int rc;
 
 	if (r != NULL)
-		rc = decoder_run(r, id, obs, &next, err, sizeof err);
+		rc = decoder_begin(r, id, obs, err, sizeof err);
 	else
 		rc = run_tokens(e->model, c, ws, &id, 1, obs, NULL, err, sizeof err);
 	if (rc != 0)
@@ -249,6 +251,10 @@ run(const struct engine *e, struct cache *c, struct workspace *ws, struct decode
 		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
 		die(EXIT_RUN, "position %u: no memory for the event log", c->next_position);
+	if (evict != NULL)
+		evict_rows(c, obs);
+	if (r != NULL && decoder_end(r, &next, err, sizeof err) != 0)
+		die(EXIT_RUN, "%s", err);
 	return next;
 }
 
@@ -281,8 +287,6 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, struct o
 		if (!keep && (stopped || n + 1 == limit))
 			continue;
 		id = run(e, c, ws, r, obs, id);
-		if (evict != NULL)
-			evict_rows(c, obs);
 		growth_take(c);
 	}
 	print_rest(&p);

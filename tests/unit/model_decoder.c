@@ -132,7 +132,12 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	must(ws != NULL && other != NULL && r != NULL, "memory");
 	must(obs == NULL || observation_init(obs, m, 4) == 0, "memory");
 	for (i = 0; i < steps; i++) {
-		must(decoder_run(r, id, obs, &next, err, sizeof err) == 0, "step");
+		if (how & EVICTING) {           /* behind the step, before it is done */
+			must(decoder_begin(r, id, obs, err, sizeof err) == 0, "step begins");
+			evict(a);
+			must(decoder_end(r, &next, err, sizeof err) == 0, "step ends");
+		} else
+			must(decoder_run(r, id, obs, &next, err, sizeof err) == 0, "step");
 		check(a->logits == NULL, "%s: logits on the host after step %u", what, i);
 		must(run_tokens(m, b, other, &id, 1, NULL, NULL, err, sizeof err) == 0, "token");
 		if (i % 3 == 1)
@@ -141,7 +146,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 			    i);
 		want = sample(&s, b->logits, m->id.vocabulary);
 		check(next == want, "%s: step %u: token %u, not %u", what, i, next, want);
-		between(a, other, i, how);
+		between(a, other, i, how & ~EVICTING);  /* that is done */
 		between(b, other, i, how);
 		id = i == 2 ? (want + 1) % m->id.vocabulary : want;
 	}
