@@ -125,6 +125,12 @@ hanging() {
 	assert_output --regexp '^kv-decode: cuda: no room for wide\.kv: of 76\.0 MiB, weights have 8\.9, [0-9.]+ are free$'
 	run -1 kv-prefill -m wide --device cuda --resume wide.kv --ids -o out.kv ids
 	assert_output --regexp '^kv-prefill: cuda: needs 1[0-9.]+ MiB: .* 76\.0 MiB are free$'
+	export KV_EMULATED_MEMORY=110            # the rows, and not what works with them
+	run -1 kv-decode -m wide --device cuda -n 1 wide.kv
+	assert_output --regexp '^kv-decode: cuda: needs 64\.[0-9] MiB for activations and scratch; of 110\.0, weights have 8\.9, the rows of wide\.kv .* 69\.4, 31\.7 are free$'
+	export KV_EMULATED_MEMORY=200
+	run -1 kv-prefill -m wide --device cuda --resume wide.kv --ids -o out.kv ids
+	assert_output --regexp '^kv-prefill: cuda: needs 8[0-9.]+ MiB for activations and scratch; of 200\.0, .* are free$'
 	export KV_EMULATED_MEMORY=1
 	for program in kv-quantize1b 'kv-index --pages' 'kv-index --clusters'; do
 		# shellcheck disable=SC2086 # its arguments

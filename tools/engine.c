@@ -72,7 +72,7 @@ unit_of(uint64_t sum)
 
 /* Dies when the device says that it has not so much. */
 static void
-refuse_too_much(const struct engine *e, const struct demand *d)
+refuse_too_much(struct engine *e, const struct demand *d)
 {
 	const struct kv_model *id = &e->model->id;
 	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
@@ -85,6 +85,7 @@ refuse_too_much(const struct engine *e, const struct demand *d)
 	struct unit u = unit_of(all);
 	size_t room, total;
 
+	e->beside = activations + scratch;
 	e->device.ops->room(e->device.dev, &room, &total);
 	device_check(&e->device);
 	if (room == SIZE_MAX || all <= room)
@@ -105,6 +106,24 @@ engine_load(struct engine *e, const struct demand *d)
 	refuse_too_much(e, d);
 	if ((rc = model_bind(e->model, err, sizeof err)) != 0)
 		die(status_of(rc), "%s", err);
+}
+
+void
+engine_rest(const struct engine *e, const char *snapshot)
+{
+	const uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
+	struct unit u = unit_of(e->beside);
+	size_t room, total;
+
+	e->device.ops->room(e->device.dev, &room, &total);
+	device_check(&e->device);
+	if (room == SIZE_MAX || e->beside <= room)
+		return;
+	die(EXIT_RUN, "%s: needs %.1f %s for activations and scratch; of %.1f, weights have %.1f, "
+	    "the rows of %s and other programs %.1f, %.1f are free", e->device.ops->name,
+	    (double)e->beside / u.bytes, u.name, (double)total / u.bytes,
+	    (double)weights / u.bytes, snapshot, (double)(total - room - weights) / u.bytes,
+	    (double)room / u.bytes);
 }
 
 void

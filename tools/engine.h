@@ -10,6 +10,7 @@ struct engine {
 	struct device device;
 	struct model *model;
 	struct tokenizer *tokenizer;
+	uint64_t beside;                /* bytes on the device besides weights and rows */
 };
 
 /* Opens the device, the tokenizer and the model, which is not on the device yet. When a snapshot is
@@ -28,6 +29,9 @@ struct demand {
 
 /* Brings the weights to the device. What cannot fit is refused before, with the sum. Dies. */
 void engine_load(struct engine *e, const struct demand *d);
+/* The rows of a snapshot, of which nobody knew how many they are, are on the device now, with room for
+ * those to come. Dies, with the sum, when there is no room for the rest. */
+void engine_rest(const struct engine *e, const char *snapshot);
 /* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
 void engine_no_room(const struct engine *e, const char *what) __attribute__((noreturn));
 void engine_close(struct engine *e);

@@ -440,6 +440,7 @@ main(int argc, char **argv)
 		engine_no_room(&e, kv_reader_name(r));
 	if (rc < 0)
 		input_failed(r, rc);
+	engine_rest(&e, kv_reader_name(r));
 	check_loaded(c, &obs, r);
 	if (obs.window > 0 && e.model->ops->runs_ahead && observation_to_device(&obs, e.model) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", obs.window);

@@ -382,6 +382,7 @@ load(struct engine *e, struct kv_reader *r, struct cache **c, struct observation
 	if ((*c = cache_new(e->model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
 	held = read_snapshot(e, r, *c, obs);
+	engine_rest(e, kv_reader_name(r));
 	if (obs != NULL && obs->loaded != e->model->id.layers)
 		obs->have = 0;
 	if (obs != NULL && obs->have < keep_window)

@@ -135,6 +135,8 @@ start_cache(const struct engine *e, struct kv_reader *from, struct observation *
 		engine_no_room(e, kv_reader_name(from));
 	else if (from != NULL && rc < 0)
 		input_failed(from, rc);
+	if (from != NULL)
+		engine_rest(e, kv_reader_name(from));
 	refuse_partial_mass(c, from);
 	return c;
 }
