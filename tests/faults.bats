@@ -131,6 +131,8 @@ hanging() {
 	export KV_EMULATED_MEMORY=200
 	run -1 kv-prefill -m wide --device cuda --resume wide.kv --ids -o out.kv ids
 	assert_output --regexp '^kv-prefill: cuda: needs 8[0-9.]+ MiB for activations and scratch; of 200\.0, .* are free$'
+	run -1 kv-observe -m wide --device cuda --ids-from ids -o out.kv wide.kv
+	assert_output --regexp '^kv-observe: cuda: needs 8[0-9.]+ MiB for activations and scratch; of 200\.0, .* are free$'
 	export KV_EMULATED_MEMORY=1
 	for program in kv-quantize1b 'kv-index --pages' 'kv-index --clusters'; do
 		# shellcheck disable=SC2086 # its arguments

@@ -292,11 +292,11 @@ read_ids(const struct engine *e)
 	return ids;
 }
 
-/* Tokens of the longest run. */
+/* Tokens of the longest run behind so many positions. */
 static size_t
-longest_run(const struct cache *c, const struct ids *ids)
+longest_run(uint32_t next_position, const struct ids *ids)
 {
-	uint32_t context = c->next_position > sink ? c->next_position - sink : 0;
+	uint32_t context = next_position > sink ? next_position - sink : 0;
 
 	if (!repeat)
 		return ids->n;
@@ -324,7 +324,7 @@ together(const struct engine *e, size_t n)
 static size_t
 observe(struct engine *e, struct cache *c, struct observation *obs, const struct ids *ids)
 {
-	size_t longest = longest_run(c, ids), n = ids->n;
+	size_t longest = longest_run(c->next_position, ids), n = ids->n;
 	uint32_t rows = together(e, longest);
 	struct workspace *ws = workspace_new(e->model, rows);
 
@@ -370,10 +370,22 @@ sign(size_t tokens)
 	sign_count("tokens", tokens);
 }
 
-/* The cache, and the stored queries of which some may be kept. Returns what to pass on. */
+/* The weights go to the device when there is room for what a run of n tokens needs at least. */
+static void
+load_model(struct engine *e, const struct kv_reader *r, size_t n)
+{
+	const struct kv_model *id = &e->model->id;
+
+	engine_load(e, &(struct demand){ .tokens = n,
+	    .rows = (uint64_t)n * id->layers * id->kv_heads, .dtype = kv_reader_head(r)->dtype,
+	    .at_once = together(e, n) });
+}
+
+/* The cache, with room for a run, and the stored queries of which some may be kept. Returns what to
+ * pass on. */
 static struct held *
 load(struct engine *e, struct kv_reader *r, struct cache **c, struct observation *obs,
-    size_t tokens)
+    size_t run, size_t tokens)
 {
 	struct held *held;
 
@@ -381,6 +393,7 @@ load(struct engine *e, struct kv_reader *r, struct cache **c, struct observation
 		die(EXIT_RUN, "no memory for %zu observation queries", keep_window + tokens);
 	if ((*c = cache_new(e->model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
+	(*c)->spare = run < UINT32_MAX ? (uint32_t)run : UINT32_MAX;
 	held = read_snapshot(e, r, *c, obs);
 	engine_rest(e, kv_reader_name(r));
 	if (obs != NULL && obs->loaded != e->model->id.layers)
@@ -405,7 +418,7 @@ main(int argc, char **argv)
 	struct engine e;
 	struct cache *c;
 	struct ids ids;
-	size_t tokens;
+	size_t longest, tokens;
 	double t0;
 
 	check_options(path);
@@ -413,12 +426,10 @@ main(int argc, char **argv)
 	r = input_open(path);
 	engine_open(&e, r);
 	ids = read_ids(&e);
-	engine_load(&e, &(struct demand){ .tokens = ids.n,
-	    .rows = (uint64_t)ids.n * e.model->id.layers * e.model->id.kv_heads,
-	    .dtype = kv_reader_head(r)->dtype,
-	    .at_once = together(&e, ids.n) });
+	longest = longest_run(kv_reader_head(r)->next_position, &ids);
+	load_model(&e, r, longest);
 	kept = accumulate == NULL ? &obs : NULL;
-	held = load(&e, r, &c, kept, ids.n);
+	held = load(&e, r, &c, kept, longest, ids.n);
 	t0 = seconds();
 	tokens = observe(&e, c, kept, &ids);
 	note("%zu tokens in %.2f s, none of them stored", tokens, seconds() - t0);
