@@ -11,6 +11,7 @@ extern struct dev *dev;
 extern int tiny;                     /* small shapes, each once */
 
 void sync_or_die(const char *what);
+void warm_up(void);                  /* half a second */
 
 /* Memory of the device, for o->free(). */
 void *room(size_t bytes);

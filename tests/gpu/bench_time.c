@@ -5,7 +5,8 @@
 
 #include "tests/gpu/bench_gpu.h"
 
-enum { ROUNDS = 5, LEAST_CALLS = 5 };
+enum { ROUNDS = 5, LEAST_CALLS = 5, MOST_CALLS = 4096 };
+#define ROUND 0.05                   /* seconds */
 
 static double
 now(void)
@@ -79,26 +80,36 @@ ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* How many calls a round is. The first one warms up. */
+static int
+calls_of(const char *what, void (*call)(void *, int), void *arg)
+{
+	double once;
+
+	if (tiny)
+		return 1;
+	call(arg, 0);
+	sync_or_die(what);
+	once = now();
+	call(arg, 1);
+	sync_or_die(what);
+	once = now() - once;
+	return once * MOST_CALLS < ROUND ? MOST_CALLS :
+	    once * LEAST_CALLS > ROUND ? LEAST_CALLS : (int)(ROUND / once);
+}
+
 /* One line: what, seconds for a call, and what a call reads, writes and computes */
 double
 report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop)
 {
-	const int rounds = tiny ? 1 : ROUNDS, least = tiny ? 1 : LEAST_CALLS;
+	const int rounds = tiny ? 1 : ROUNDS, calls = calls_of(what, call, arg);
 	double t[ROUNDS], from;
-	int calls, r;
+	int i, r;
 
-	if (!tiny) {
-		call(arg, 0);
-		call(arg, 1);
-		sync_or_die(what);
-	}
 	for (r = 0; r < rounds; r++) {
 		from = now();
-		for (calls = 0; calls < least || (!tiny && now() - from < 0.05); calls++) {
-			call(arg, calls);
-			if (calls % 64 == 63)        /* the queue must not run away */
-				o->sync(dev);
-		}
+		for (i = 0; i < calls; i++)
+			call(arg, i);
 		sync_or_die(what);
 		t[r] = (now() - from) / calls;
 	}
@@ -108,4 +119,19 @@ report(const char *what, void (*call)(void *, int), void *arg, double bytes, dou
 	    t[rounds - 1] * 1e6, bytes / t[rounds / 2] * 1e-9, flop / t[rounds / 2] * 1e-12);
 	fflush(stdout);
 	return t[rounds / 2];
+}
+
+/* A GPU that has rested is slow at first. */
+void
+warm_up(void)
+{
+	const size_t size = (size_t)1 << 28;
+	char *p = room(2 * size);
+	const double from = now();
+
+	while (now() - from < 0.5) {
+		o->copy(dev, p, p + size, size);
+		sync_or_die("warming up");
+	}
+	o->free(dev, p);
 }
