@@ -126,6 +126,36 @@ scalars(uint32_t *out, const uint32_t *in)
 	out[288 + t] = load_settled(in + t);
 }
 
+/* Two halves of which some are below 2^-14: any bits but those of infinities and NaNs */
+DEVICE uint32_t
+halves_of(uint32_t x)
+{
+	return noise(x) & (x % 3 == 0 ? 0x83ff83ffu : 0xbbffbbffu);
+}
+
+/* Arithmetic on halves, where it would show that small ones are taken for 0; and whole numbers */
+static __global__ void
+halves(uint32_t *out)
+{
+	const uint32_t t = threadIdx.x;
+	const uint32_t x = halves_of(t + 1), y = halves_of(1000 + t), nan = t % 5 == 0 ? 0x7e00 : 0;
+	uint32_t a[4], b[2];
+	float d[4] = {};
+
+	out[t] = multiply_halves(x, y);
+	out[32 + t] = multiply_halves(x, pair<f16>(small(t) * 64, small(t + 32) * 64));
+	out[64 + t] = greater_halves(x | nan, y);
+	for (int i = 0; i < 4; i++)      /* one bit of the lowest ten in each half */
+		a[i] = 0x00010001u << noise(t * 4 + i) % 10;
+	for (int i = 0; i < 2; i++)
+		b[i] = pair<f16>(small(t * 2 + i), small(t * 2 + i + 500));
+	mma(f16{}, d, a, b);
+	for (int i = 0; i < 4; i++)
+		out[96 + t * 4 + i] = __float_as_uint(d[i]);
+	out[224 + t] = warp_count(noise(t) % 1000);
+	out[256 + t] = warp_scan(noise(t) % 1000);
+}
+
 static void
 print(struct dev *d, const char *what, uint32_t *out, int words)
 {
@@ -169,6 +199,8 @@ main(void)
 	print(d, "copy_ahead", out, 256);
 	LAUNCH(d, scalars, 1, 32, 0, out, in);
 	print(d, "scalars", out, 320);
+	LAUNCH(d, halves, 1, 32, 0, out);
+	print(d, "halves", out, 288);
 	cudaStreamDestroy(dev.stream);
 	cudaFree(in);
 	cudaFree(out);
