@@ -25,10 +25,28 @@ stages() {
 	assert_line --regexp '^sanitizer +0 s  skip: not on the emulator$'
 	assert_line --regexp '^attend decode 32/8 E 128 S 300 .*$'
 	assert_line --regexp '^attend_mass / attend +[0-9.]+  \(bench\)$'
+	assert_line --regexp '^column sums: time, attention = 1 +<=0\.6 +[0-9.]+  (reached|MISSED)$'
+	assert_line --regexp '^attention, 80 rows: speed, flash = 1 +>=1 +-$'
 	run cat out/pipelines.log
 	assert_line --regexp '^same +fier +100\.00 .* K742$'
 	assert_line --regexp '^prefill: output error 0\.00[0-9]*, mass 1\.0'
 	assert_line --regexp '^keydiff: 2[0-9]* rows kept on both devices'
+}
+
+@test "run.sh: whole models, and what was aimed at beside what was measured" {
+	[ "${SAN:-}" != 1 ] || skip "slow under AddressSanitizer"
+	stages model fier
+	assert_success
+	assert_line --regexp '^model +[0-9]+ s  (passed|skip: no PyTorch)$'
+	assert_line --regexp '^fier +[0-9]+ s  passed$'
+	for aim in 'FastKV, 400: share of the possible speed-up +>=0\.95' 'scoring and eviction, 400: time, without = 1 +<=1\.01' \
+		'FIER, step after 200: speed, full = 1 +>=1\.55'; do
+		assert_line --regexp "^$aim +[0-9.]+  (reached|MISSED)\$"
+	done
+	run cat out/model.log
+	assert_line --regexp '^kv-decode: 5 tokens in '
+	assert_line --regexp '"what": "kvpipe tsp 400", "prefill ms": [0-9.]+, "TFLOP": [0-9.e-]+, "step ms": [0-9.]+, "step GB": '
+	assert [ ! -e out/scratch ]
 }
 
 @test "run.sh: a GPU that scores otherwise fails the stage pipelines" {

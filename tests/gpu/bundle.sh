@@ -17,7 +17,8 @@ copy() {
 	cp -RL "$1" "$folder/$2"
 }
 
-for name in tests/gpu/bench_gpu tests/gpu/primitives tests/unit/ops tests/unit/ops_emulated emulated/bench_gpu emulated/primitives; do
+for name in tests/gpu/bench_gpu tests/gpu/whole tests/gpu/primitives tests/unit/ops tests/unit/ops_emulated emulated/bench_gpu \
+	emulated/whole emulated/primitives; do
 	[ ! -e "$build/$name" ] || copy "$build/$name" "$name"
 done
 for program in "$build"/kv-* "$build"/emulated/kv-*; do

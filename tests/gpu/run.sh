@@ -4,15 +4,15 @@
 # usage: sh tests/gpu/run.sh [-e] [-b BUILD] [-o FOLDER] [-t SECONDS] [stage ...]
 #
 # Stages, each under its own time limit: environment build ceilings primitives ops pipelines bench peers
-# again sanitizer model. What a stage prints goes to FOLDER/STAGE.log, measurements to FOLDER/measured.jsonl
-# (default FOLDER: BUILD/gpu-run), and at the end there is one table of stages and one of ratios to
-# peers. A stage that cannot run here is skipped and says why. Exit status: 0 when no stage failed.
+# model fier again sanitizer. What a stage prints goes to FOLDER/STAGE.log, measurements to FOLDER/measured.jsonl
+# (default FOLDER: BUILD/gpu-run), and at the end there is one table of stages, one of what was measured, and one of what was
+# aimed at. A stage that cannot run here is skipped and says why. Exit status: 0 when no stage failed.
 #
 # -e: try the script itself without a GPU: programs run on the emulator, with small shapes.
 # -t: all stages together take no longer (580); those that find no time left are skipped.
 # BUILD (default build-gpu in the tree) is built where it is not yet; with NO_BUILD=1 it is taken as it is. In
 # a bundle (make gpu-bundle) it is the bundle.
-# MODEL: a folder in Hugging Face format for the stage model; made when it is not set.
+# MODEL, MODEL_MHA: folders in Hugging Face format for the stages model and fier; made when they are not set.
 # METHODS: scripts of examples/methods for the stage pipelines; all when it is not set.
 # PYTHON: one with PyTorch, for the stages ceilings, peers and model.
 set -u
@@ -34,7 +34,7 @@ if [ -z "${RUN_STAGE:-}" ]; then
 		esac
 	done
 	shift $((OPTIND - 1))
-	wanted=${*:-environment build ceilings primitives ops pipelines bench peers again sanitizer model}
+	wanted=${*:-environment build ceilings primitives ops pipelines bench peers model fier again sanitizer}
 	mkdir -p "$build" || exit 1
 	build=$(cd "$build" && pwd)
 	out=${out:-$build/gpu-run}
@@ -47,17 +47,22 @@ if [ -z "${RUN_STAGE:-}" ]; then
 	else
 		programs=$build tests=$build/tests/gpu ops=$build/tests/unit/ops tiny=''
 	fi
-	PATH=$programs:$build:$PATH
+	PATH=$programs:$build:$PATH:/usr/local/cuda/bin
 	export PATH
 fi
 
-# Programs load cuBLAS when they need it. Where the dynamic linker does not know it and there is no toolkit, PyTorch has brought one.
+# Programs load cuBLAS when they need it. Where the dynamic linker does not know it and it is not where programs look next, PyTorch has
+# brought one, or a toolkit of another name has it.
 find_cublas() {
 	cublas=
 	! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13' && [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] || return
-	p=$(python_with nvidia) || return
-	cublas=$("$p" -c 'import nvidia, os
+	if p=$(python_with nvidia); then
+		cublas=$("$p" -c 'import nvidia, os
 print(*(p for n in nvidia.__path__ for p, _, f in os.walk(n) if "libcublas.so.13" in f), sep=":")')
+	fi
+	for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib "$(dirname "$(command -v nvcc)")/../lib64"; do
+		[ -n "$cublas" ] || [ ! -e "$folder/libcublas.so.13" ] || cublas=$folder
+	done
 	LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	export LD_LIBRARY_PATH cublas
 }
@@ -68,10 +73,10 @@ skip() {
 	return 77
 }
 
-# python_with MODULE: the first Python that has it
+# python_with MODULE: the first Python that has it. Importing it would take seconds.
 python_with() {
 	for p in "${PYTHON:-python3}" python3 /usr/bin/python3; do
-		if "$p" -c "import $1" 2>/dev/null; then
+		if "$p" -c "import sys, importlib.util; sys.exit(importlib.util.find_spec('$1') is None)" 2>/dev/null; then
 			echo "$p"
 			return
 		fi
@@ -89,6 +94,7 @@ environment() {
 	cat "$build/commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null
 	uname -srm
 	nproc
+	df -Pk . "${TMPDIR:-/tmp}" /dev/shm 2>/dev/null
 	if [ -n "$emulated" ]; then
 		echo "emulated"
 		return
@@ -96,7 +102,9 @@ environment() {
 	nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,power.draw,temperature.gpu \
 		--format=csv || return 1
 	nvidia-smi --query-gpu=clocks_event_reasons.active --format=csv,noheader
+	free -m
 	nvcc --version 2>/dev/null | tail -n 2
+	command -v compute-sanitizer
 	echo "cuBLAS: ${cublas:-where the dynamic linker looks}"
 }
 
@@ -124,12 +132,18 @@ ops() {
 	"$ops" -v -g $([ -z "$emulated" ] || echo rows layer)
 }
 
+# pipeline METHOD DEVICE: its line
+pipeline() {
+	KV_DEVICE=$2 sh "examples/methods/$1.sh" -r "$rate" "$prompt" >"$out/lines/$1.$2" 2>"$out/lines/$1.$2.said" ||
+		echo "$1 fails on $2: $(tail -n 1 "$out/lines/$1.$2.said")" >"$out/lines/$1.$2"
+}
+
 # Whole pipelines on both devices: every method's line, then what a prompt leaves and what is kept of it.
 #
 # A GPU rounds what it multiplies, so that rows whose scores are nearly the same may change places. What must be equal all the
 # same: how many rows are kept, and the answer, wherever the CPU has answered as with the whole cache. What is read,
 # footprint and peak may differ by half a percent of the cache. An answer that the kept rows no longer hold is a guess: it is shown
-# when it differs, and fails nothing.
+# when it differs, and fails nothing. A process waits for the GPU to be opened most of its time, so some run at a time.
 pipelines() {
 	prompt=examples/prompts/harbour.txt rate=0.2 methods=${METHODS:-$(ls examples/methods)}
 	if [ -n "$emulated" ]; then
@@ -141,18 +155,21 @@ pipelines() {
 		END
 		printf 'Answer:' >>"$prompt"
 	fi
-	bad=0
-	rm -f "$out/cpu" "$out/cuda"
+	export prompt rate
+	list=''
 	for method in full $methods; do
 		method=${method%.sh}
-		[ -e "examples/methods/$method.sh" ] || continue
-		[ "$method" != common ] || continue
-		for device in cpu cuda; do
-			KV_DEVICE=$device sh "examples/methods/$method.sh" -r "$rate" "$prompt" >>"$out/$device" 2>"$out/said" ||
-				echo "$method fails on $device: $(tail -n 1 "$out/said")" >>"$out/$device"
-		done
+		[ ! -e "examples/methods/$method.sh" ] || [ "$method" = common ] || list="$list $method"
 	done
-	paste -d '\n' "$out/cpu" "$out/cuda" | awk '
+	mkdir -p "$out/lines"
+	for method in $list; do
+		echo "$method cpu"
+		echo "$method cuda"
+	done | KV_THREADS=2 RUN_STAGE=pipeline xargs -n 2 -P $((($(nproc) + 1) / 2)) sh "$script"
+	bad=0
+	for method in $list; do
+		cat "$out/lines/$method.cpu" "$out/lines/$method.cuda"
+	done | awk '
 		function answer(s) { s = $0; sub(/^([^ ]+ +){5}/, "", s); return s }
 		function far(a, b) { return a - b > 0.5 || b - a > 0.5 }
 		NR == 1 { truth = answer() }
@@ -171,6 +188,7 @@ pipelines() {
 				printf "%-13s %s\n", "", $0
 		}
 		END { exit bad > 0 || NR < 4 }' || bad=1
+	rm -r "$out/lines"
 	compare_rows || bad=1
 	return $bad
 }
@@ -250,59 +268,73 @@ sanitizer() {
 # room_for KBYTES: the first folder that has it
 room_for() {
 	for folder in /dev/shm "${TMPDIR:-/tmp}" "$out"; do
-		[ "$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 { print $4 }')" -lt "$1" ] || { echo "$folder"; return; }
+		free=$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 { print $4 }')
+		[ "${free:-0}" -lt "$1" ] || { echo "$folder"; return; }
 	done
 	return 1
 }
 
-# A whole model of random weights: ours, and transformers on the same bytes.
+# random_model PRESET: makes $folder, with random weights, and $scratch for what is large; both go when the stage ends.
+random_model() {
+	options="--preset $1 --shards 4" scratch=$out/scratch
+	if [ -n "$emulated" ]; then
+		options='--layers 2 --hidden 64 --heads 4 --kv-heads 2 --head-dim 16 --ffn 96 --vocab 1536'
+	else
+		scratch=$(room_for 20000000)/kvpipe-run.$$ || skip "no room for 16 GB of weights" || return
+	fi
+	trap 'rm -rf "$scratch"' EXIT
+	trap 'exit 143' TERM
+	mkdir -p "$scratch"
+	[ -z "$folder" ] || return 0
+	folder=$scratch/model
+	p=$(python_with numpy) || skip "no numpy" || return
+	# shellcheck disable=SC2086 # options
+	"$p" tests/bin/mkmodel.py "$folder" $options --tokenizer examples/demo-model
+}
+
+# A whole model: our programs, with a snapshot in between; how fast it is without what a program does once; transformers on the
+# same weights and tokens.
 model() {
 	folder=${MODEL:-}
-	if [ -z "$folder" ]; then
-		options='--preset llama-3.1-8b --shards 4' folder=$out/model
-		if [ -n "$emulated" ]; then
-			options='--layers 2 --hidden 64 --heads 4 --kv-heads 2 --head-dim 16 --ffn 96 --vocab 1536'
-		else
-			folder=$(room_for 20000000)/kvpipe-llama-3.1-8b || skip "no room for 16 GB of weights" || return
-		fi
-		p=$(python_with numpy) || skip "no numpy" || return
-		trap 'rm -rf "$folder"' EXIT
-		trap 'exit 143' TERM
-		# shellcheck disable=SC2086 # options
-		"$p" tests/bin/mkmodel.py "$folder" $options --tokenizer examples/demo-model || return
-	fi
-	window=32
-	[ -z "$emulated" ] || window=4
-	for n in $([ -n "$emulated" ] && echo 64 || echo 8192 32768); do
-		awk -v n="$n" 'BEGIN { for (i = 0; i < n; i++) print (i * 7919 + 13) % 1400 }' >"$out/ids"
-		{ kv-prefill -v --device cuda -m "$folder" --ids --chunk 4096 -o "$out/full.kv" "$out/ids" &&
-			kv-decode -v --device cuda -m "$folder" --tokens 32 --ignore-eos "$out/full.kv"; } >/dev/null 2>"$out/said"
-		status=$?
-		cat "$out/said"
-		[ "$status" -eq 0 ] || return
-		sed -n 's/^kv-\([a-z]*\): \([0-9]*\) tokens in .* (\([0-9.e+]*\) tokens\/s).*/\1 \2 \3/p' "$out/said" |
-			awk -v n="$n" '{ ms[$1] = ($1 == "prefill" ? $2 : 1) / $3 * 1000 } END {
-				printf "{\"what\": \"kvpipe %d tokens\", \"prefill ms\": %.2f, \"step ms\": %.3f}\n", n, ms["prefill"], ms["decode"] }'
-		# what judging and evicting each layer adds: at most 1 % of the time is the target
-		kv-prefill -v --device cuda -m "$folder" --ids --score "snapkv window=$window" --evict rate=0.1 -o "$out/full.kv" "$out/ids" \
-			2>"$out/judged" || return
-		cat "$out/judged"
-		cat "$out/said" "$out/judged" | sed -n 's/^kv-prefill: .* tokens in .* (\([0-9.e+]*\) tokens\/s).*/\1/p' |
-			awk -v n="$n" 'NR == 1 { plain = $1 } END {
-				printf "{\"what\": \"kvpipe %d tokens, evicted\", \"prefill ms\": %.2f, \"of plain\": %.3f}\n", n, n / $1 * 1000, plain / $1 }'
-		rm -f "$out/full.kv"
-	done
-	export MODEL="$folder"
+	random_model llama-3.1-8b || return
+	n=8192 tokens=32 parts='full:8192 full:32768 judged:32768 full:131072 tsp:131072' bad=0
+	[ -z "$emulated" ] || n=64 tokens=5 parts='--steps 2 full:400 judged:400 tsp:400'
+	awk -v n="$n" 'BEGIN { for (i = 0; i < n; i++) print (i * 7919 + 13) % 1400 }' >"$scratch/ids"
+	{ kv-prefill -v --device cuda -m "$folder" --ids -o "$scratch/full.kv" "$scratch/ids" &&
+		kv-decode -v --device cuda -m "$folder" --tokens "$tokens" --ignore-eos "$scratch/full.kv" >/dev/null; } || bad=1
+	rm -f "$scratch/full.kv"
+	# shellcheck disable=SC2086 # parts
+	"$tests/whole" -m "$folder" --device cuda --logits "$scratch" $parts || bad=1
+	export MODEL="$folder" LOGITS="$scratch"
 	run_peers generate
+	status=$?
+	[ "$bad" -eq 0 ] && return "$status"
+}
+
+# Retrieval where there is most to read: as many KV heads as query heads
+fier() {
+	folder=${MODEL_MHA:-}
+	random_model llama-2-7b || return
+	parts=fier:32768
+	[ -z "$emulated" ] || parts='--steps 2 fier:200'
+	# shellcheck disable=SC2086 # parts
+	"$tests/whole" -m "$folder" --device cuda $parts
 }
 
 # Each stage is a run of this script, which timeout can end.
 if [ -n "${RUN_STAGE:-}" ]; then
-	"$RUN_STAGE"
+	"$RUN_STAGE" "$@"
 	exit
 fi
 export build out emulated programs tests ops tiny
 [ -n "$emulated" ] || find_cublas
+# A GPU that nobody has open may be shut down, and started again for each program.
+if [ -z "$emulated" ] && [ -r /dev/nvidia0 ]; then
+	# shellcheck disable=SC2217 # it has it open
+	sleep "$total" </dev/nvidia0 >/dev/null 2>&1 &
+	# shellcheck disable=SC2064 # this one
+	trap "kill $! 2>/dev/null" EXIT
+fi
 
 # stage LIMIT NAME
 stage() {
@@ -327,17 +359,18 @@ stage() {
 }
 
 begin=$(date +%s)
-stage 10 environment
+stage 20 environment
 stage 150 build
-stage 40 ceilings
+stage 90 ceilings
 stage 20 primitives
-stage 60 ops
-stage 90 pipelines
-stage 60 bench
-stage 60 peers
-stage 60 again
+stage 120 ops
+stage 120 pipelines
+stage 90 bench
+stage 120 peers
+stage 300 model
+stage 120 fier
+stage 90 again
 stage 180 sanitizer
-stage 240 model
 
 echo
 p=$(python_with json) && "$p" tests/gpu/table.py "$out/measured.jsonl"

@@ -1,0 +1,382 @@
+/* whole.c - how fast a whole model runs on a GPU, one JSON object a line
+ *
+ * whole -m MODEL PART:N ...: a prompt of N tokens, and steps of decoding behind it.
+ *
+ * full    all tokens run, all rows stay
+ * judged  each layer is scored and evicted on the way: what that adds to the prompt's time
+ * tsp     FastKV: a fifth of the tokens runs through the second half of the layers, then each layer
+ *         keeps rows for a tenth of them
+ * fier    full, and then steps that read 11 % of the rows, found by keys in one bit
+ *
+ * In one process, so that nothing is loaded or set up while the clock runs: a short prompt comes
+ * first. The median of ROUNDS prompts counts, where a prompt is longer than LONG the only one. With
+ * each time comes the work that cannot be avoided: floating-point operations of a prompt, bytes
+ * of weights and rows of a step. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/decoder.h"
+#include "tools/engine.h"
+#include "tools/eviction.h"
+#include "tools/fused.h"
+#include "tools/selecting.h"
+#include "tools/tool.h"
+
+enum { ROUNDS = 3, LONG = 32768, TILE = 4096, WARM = 4, WINDOW = 32, GROUP = 32 };
+
+static const char *logits;
+static uint32_t in_round = 32;
+
+static const struct opt opts[] = {
+	{ 0, "logits", OPT_STRING, &logits, 0, "FOLDER",
+	    "write the logits behind a full prompt there" },
+	{ 0, "steps", OPT_COUNT, &in_round, 0, "N", "steps of a round (32)" },
+	{ .name = NULL }
+};
+
+static const struct tool tool = {
+	.name = "whole",
+	.about = "how fast a whole model runs on a GPU",
+	.synopsis = "-m DIR [--logits FOLDER] [--steps N] [-j N] [--device DEVICE]\n"
+	    "full|judged|tsp|fier:N ...",
+	.opts = opts,
+	.takes = TAKES_MODEL | TAKES_THREADS,
+	.min_operands = 1,
+	.max_operands = 64
+};
+
+static struct engine engine;
+static struct model *m;
+static struct workspace *many, *one;
+static uint32_t *ids, tsp_layer;
+static char err[512];
+
+static void
+must(int rc)
+{
+	if (rc != 0)
+		die(EXIT_RUN, "%s", err[0] != '\0' ? err : "no memory");
+}
+
+static int
+ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double
+median(double *t, int n)
+{
+	qsort(t, (size_t)n, sizeof *t, ascending);
+	return t[n / 2];
+}
+
+/* ---- what must be done at least ---- */
+
+/* Elements of the matrices of a layer */
+static double
+layer_elements(void)
+{
+	const struct kv_model *id = &m->id;
+	double D = id->hidden, E = id->head_width;
+
+	return 2 * D * E * (id->query_heads + id->kv_heads) + 3 * D * id->ffn;
+}
+
+/* Operations for n tokens through so many layers */
+static double
+layers_flop(double layers, double n)
+{
+	return layers * (2 * layer_elements() * n +
+	    2.0 * m->id.query_heads * m->id.head_width * n * n);
+}
+
+static double
+head_elements(void)
+{
+	return (double)m->id.vocabulary * m->id.hidden;
+}
+
+/* Bytes of all matrices that a token is multiplied with */
+static double
+weight_bytes(void)
+{
+	return (double)kv_dtype_size(m->id.weights_dtype) *
+	    (m->id.layers * layer_elements() + head_elements());
+}
+
+/* ---- a prompt, in one way or another ---- */
+
+static void
+run_full(struct cache *c, uint32_t N, struct observation *obs)
+{
+	(void)obs;
+	if (cache_reserve(c, N + 2 * (WARM + ROUNDS * in_round)) != 0)
+		must(MODEL_ENOMEM);
+	must(run_tokens(m, c, many, ids, N, NULL, NULL, err, sizeof err));
+}
+
+static void
+run_judged(struct cache *c, uint32_t N, struct observation *obs)
+{
+	fused_run(c, many, ids, N, obs);
+}
+
+static void
+run_tsp(struct cache *c, uint32_t N, struct observation *obs)
+{
+	selecting_run(c, many, ids, N, obs);
+}
+
+/* The cache of the last of the prompts; seconds of one. obs (NULL = none) is of the last, too. */
+static struct cache *
+prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
+    struct observation *obs, int indexes, double *seconds_of)
+{
+	const int rounds = N > LONG ? 1 : ROUNDS;
+	double t[ROUNDS], from;
+	struct cache *c = NULL;
+	int r;
+
+	for (r = 0; r < rounds; r++) {
+		cache_free(c);
+		if ((c = cache_new(m, m->id.weights_dtype)) == NULL ||
+		    (indexes && cache_want_indexes(c, 1u << INDEX_BITS) != 0))
+			must(MODEL_ENOMEM);
+		if (obs != NULL && r > 0)
+			observation_free(obs, m);
+		if (obs != NULL)
+			must(observation_init(obs, m, WINDOW));
+		from = seconds();
+		run(c, N, obs);
+		t[r] = seconds() - from;
+	}
+	*seconds_of = median(t, rounds);
+	return c;
+}
+
+/* ---- steps ---- */
+
+/* Seconds of a step behind what is in the cache */
+static double
+steps(struct cache *c)
+{
+	struct decoder *r = decoder_new(c, one);
+	double t[ROUNDS], from;
+	uint32_t next = 1, i;
+	int round;
+
+	if (r == NULL)
+		must(MODEL_ENOMEM);
+	for (i = 0; i < WARM; i++)
+		must(decoder_run(r, next, NULL, &next, err, sizeof err));
+	for (round = 0; round < ROUNDS; round++) {
+		from = seconds();
+		for (i = 0; i < in_round; i++)
+			must(decoder_run(r, next, NULL, &next, err, sizeof err));
+		t[round] = (seconds() - from) / in_round;
+	}
+	decoder_free(r);
+	return median(t, ROUNDS);
+}
+
+static void
+report(const char *part, uint32_t N, double prefill, double flop, double step, double bytes)
+{
+	printf("{\"what\": \"kvpipe %s %u\", \"prefill ms\": %.2f, \"TFLOP\": %.6g", part, N,
+	    prefill * 1e3, flop * 1e-12);
+	if (step > 0)
+		printf(", \"step ms\": %.3f, \"step GB\": %.6g", step * 1e3, bytes * 1e-9);
+	printf("}\n");
+	fflush(stdout);
+}
+
+/* ---- the parts ---- */
+
+static void
+write_logits(const struct cache *c, uint32_t N)
+{
+	char path[4096];
+	FILE *f;
+
+	snprintf(path, sizeof path, "%s/logits.%u", logits, N);
+	if ((f = fopen(path, "wb")) == NULL ||
+	    fwrite(c->logits, sizeof *c->logits, m->id.vocabulary, f) != m->id.vocabulary ||
+	    fclose(f) != 0)
+		die(EXIT_RUN, "%s:", path);
+}
+
+/* Bytes that a step has read of the cache, on the average */
+static double
+retrieved_bytes(const struct retrieval *t)
+{
+	const struct retrieval_stats *s = retrieval_stats(t);
+	double bytes = 0;
+	size_t i;
+
+	for (i = 0; i < (size_t)m->id.layers * m->id.kv_heads; i++)
+		bytes += (double)(s[i].index_bytes + s[i].key_bytes + s[i].value_bytes);
+	return bytes / (double)s[0].steps;
+}
+
+/* Steps that retrieve, behind a full prompt */
+static void
+fier(struct cache *c, uint32_t N, double prefill)
+{
+	const struct kv_model *id = &m->id;
+	const struct retrieval_options o = { .method = RETRIEVE_FIER, .budget = N * 11 / 100,
+		.join = JOIN_MAX, .dense = id->layers > 2 ? 2 : 0 };
+	struct retrieval *t = retrieval_new(m->ops, m->dev, &o, id->layers, id->query_heads,
+	    id->kv_heads, id->head_width, c->dtype, m->freq);
+	double step;
+	uint32_t l;
+
+	for (l = 0; l < id->layers; l++) {
+		index_start(&c->index[l], INDEX_BITS, GROUP);
+		must(index_reserve(&c->index[l], &c->layer[l]));
+		index_extend(&c->index[l], &c->layer[l]);
+	}
+	if (t == NULL || cache_retrieve(c, t) != 0)
+		must(MODEL_ENOMEM);
+	step = steps(c);
+	report("fier", N, prefill, layers_flop(id->layers, N), step,
+	    weight_bytes() + retrieved_bytes(t));
+	c->retrieval = NULL;
+	retrieval_free(t);
+}
+
+static void
+bench_full(uint32_t N, int and_fier)
+{
+	double prefill, step, bytes;
+	struct cache *c = prompt(run_full, N, NULL, and_fier, &prefill);
+
+	if (logits != NULL && !and_fier)
+		write_logits(c, N);
+	bytes = weight_bytes() + (double)cache_bytes(c);
+	step = steps(c);
+	report(and_fier ? "fier full" : "full", N, prefill,
+	    layers_flop(m->id.layers, N) + 2 * head_elements(), step, bytes);
+	if (and_fier)
+		fier(c, N, prefill);
+	cache_free(c);
+}
+
+static void
+bench_judged(uint32_t N)
+{
+	struct observation obs = { 0 };
+	double prefill;
+
+	cache_free(prompt(run_judged, N, &obs, 0, &prefill));
+	observation_free(&obs, m);
+	report("judged", N, prefill, layers_flop(m->id.layers, N) + 2 * head_elements(), 0, 0);
+}
+
+static void
+bench_tsp(uint32_t N)
+{
+	const double some = (double)(uint32_t)(0.2 * N + 1e-9), before = tsp_layer + 1;
+	struct observation obs = { 0 };
+	double prefill, step, bytes, flop, from;
+	struct cache *c = prompt(run_tsp, N, &obs, 0, &prefill);
+
+	from = seconds();
+	eviction_all(c, &obs);
+	device_check(&engine.device);
+	printf("{\"what\": \"kvpipe evict %u, tsp\", \"ms\": %.2f}\n", N, (seconds() - from) * 1e3);
+	eviction_end(c);
+	observation_free(&obs, m);
+	bytes = weight_bytes() + (double)cache_bytes(c);
+	step = steps(c);
+	flop = layers_flop(before, N) + layers_flop(m->id.layers - before, some);
+	report("tsp", N, prefill, flop + 2 * head_elements(), step, bytes);
+	cache_free(c);
+}
+
+static void
+bench(const char *part)
+{
+	const char *colon = strchr(part, ':');
+	const size_t n = colon != NULL ? (size_t)(colon - part) : 0;
+	uint32_t N = colon != NULL ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0, i;
+
+	if (N < 2 * WINDOW)
+		die(EXIT_USAGE, "%s: want PART:N, N at least %d", part, 2 * WINDOW);
+	if ((ids = realloc(ids, N * sizeof *ids)) == NULL)
+		must(MODEL_ENOMEM);
+	for (i = 0; i < N; i++)                 /* as peers.py has them */
+		ids[i] = (uint32_t)((i * UINT64_C(7919) + 13) % 1400);
+	selecting_fit(m, N, WINDOW, 0);
+	fused_fit(m, N, 0);
+	if (strncmp(part, "full", n) == 0)
+		bench_full(N, 0);
+	else if (strncmp(part, "judged", n) == 0)
+		bench_judged(N);
+	else if (strncmp(part, "tsp", n) == 0)
+		bench_tsp(N);
+	else if (strncmp(part, "fier", n) == 0)
+		bench_full(N, 1);
+	else
+		die(EXIT_USAGE, "%s: there is no such part", part);
+}
+
+/* ---- the model ---- */
+
+/* FastKV after half of the layers; SnapKV's choice of rows everywhere */
+static void
+choose_methods(uint32_t layers)
+{
+	char words[64];
+
+	tsp_layer = layers / 2 - 1;
+	snprintf(words, sizeof words, "tsp-layer=%u tsp-rate=0.2 tsp-window=%d", tsp_layer, WINDOW);
+	options_words("tsp", words, selecting_opts);
+	selecting_check();
+	fused.score = "snapkv window=32 kernel=7";
+	fused.evict = "rate=0.1 of=tokens";
+	fused_check();
+}
+
+/* And a short prompt, so that kernels and libraries are there. */
+static void
+load(void)
+{
+	const uint32_t n = 2 * WINDOW;
+	struct cache *c;
+	double t;
+
+	engine_open(&engine, NULL);
+	m = engine.model;
+	printf("{\"device\": \"%s\"}\n", m->ops->describe(m->dev));
+	choose_methods(m->id.layers);
+	t = seconds();
+	engine_load(&engine, &(struct demand){ .dtype = m->id.weights_dtype, .at_once = TILE });
+	t = seconds() - t;
+	printf("{\"what\": \"kvpipe weights\", \"s\": %.3f, \"GB/s\": %.2f}\n", t,
+	    (double)(m->matrix_bytes + m->constant_bytes) * 1e-9 / t);
+	if ((many = workspace_new(m, TILE)) == NULL || (one = workspace_new(m, 1)) == NULL ||
+	    (c = cache_new(m, m->id.weights_dtype)) == NULL ||
+	    (ids = calloc(n, sizeof *ids)) == NULL)
+		die(EXIT_RUN, "no memory");
+	must(run_tokens(m, c, many, ids, n, NULL, NULL, err, sizeof err));
+	cache_free(c);
+}
+
+int
+main(int argc, char **argv)
+{
+	int i = tool_start(&tool, argc, argv);
+
+	load();
+	for (; i < argc; i++)
+		bench(argv[i]);
+	workspace_free(one, m);
+	workspace_free(many, m);
+	free(ids);
+	engine_close(&engine);
+	return finish();
+}
