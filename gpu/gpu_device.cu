@@ -1,4 +1,5 @@
 /* gpu_device.cu - a GPU as a device: its stream, the first error, and the table of ops */
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,45 @@ gpu_wait(struct dev *d, const char *what, cudaEvent_t e)
 	return gpu_ok(d) && gpu_check_wait(d, what, cudaEventSynchronize(e));
 }
 
-/* Shared memory beyond 48 KiB must be asked for, kernel by kernel. */
+/* ---- launches ---- */
+
+/* More shared memory than 48 KiB, with what a kernel declares besides, must be asked for, kernel by
+ * kernel. No kernel declares more than a third of that and takes more at its launch. */
+#define UNASKED ((size_t)32 << 10)
+
+/* What was asked for so far. It is the kernel's on its GPU, whoever has opened that, and must never
+ * become less. */
+static struct {
+	const void *kernel;
+	int index;
+	size_t shared;
+} granted[1024];
+static unsigned n_granted;
+static pthread_mutex_t granting = PTHREAD_MUTEX_INITIALIZER;
+
+/* Asks once, not at each launch: some drivers wait then for copies that are under way. */
+static cudaError_t
+grant(int index, const void *kernel, size_t shared)
+{
+	cudaError_t e = cudaSuccess;
+	unsigned i;
+
+	pthread_mutex_lock(&granting);
+	for (i = 0; i < n_granted; i++)
+		if (granted[i].kernel == kernel && granted[i].index == index)
+			break;
+	if (i == n_granted || granted[i].shared < shared) {
+		e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+		    (int)shared);
+		if (e == cudaSuccess && i < sizeof granted / sizeof granted[0]) {
+			granted[i] = { kernel, index, shared };
+			n_granted += i == n_granted;
+		}
+	}
+	pthread_mutex_unlock(&granting);
+	return e;
+}
+
 int
 gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
 {
@@ -67,20 +106,14 @@ gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
 	if (!gpu_ok(d))
 		return 0;
 	cudaSetDevice(d->index);        /* which is each thread's own */
-	if (shared <= 48 << 10)
+	if (shared <= UNASKED)
 		return 1;
 	if (shared > d->most_shared) {
 		gpu_fail(d, "a kernel needs %zu bytes of shared memory, this GPU has %zu", shared,
 		    d->most_shared);
 		return 0;
 	}
-#ifndef CUDA_EMULATED
-	return gpu_check(d, "shared memory", cudaFuncSetAttribute(kernel,
-	    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-#else
-	(void)kernel;
-	return 1;
-#endif
+	return gpu_check(d, "shared memory", grant(d->index, kernel, shared));
 }
 
 void

@@ -60,7 +60,7 @@ template <class T> struct same { typedef T type; };
 #define SHARED(T, name) __shared__ typename same<T>::type name
 #else
 #define LAUNCH(d, kernel, grid, block, shared, ...) do { \
-	if (gpu_may_launch(d, NULL, (shared))) { \
+	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
 		emulator::launch((d)->stream, #kernel, (grid), (block), (shared), (kernel), \
 		    __VA_ARGS__); \
 		gpu_launched(d, #kernel); \

@@ -101,8 +101,8 @@ uint32_t load_settled(const uint32_t *p);
 /* What was asked of a stream so far is done. */
 void finish_stream(struct emulated_stream *);
 /* Now, or when the stream is being captured in each launch of the graph */
-void launch(struct emulated_stream *, const char *name, dim3 grid, dim3 block, size_t dynamic,
-    std::function<void(void)> &&body);
+void launch(struct emulated_stream *, const char *name, const void *kernel, dim3 grid, dim3 block,
+    size_t dynamic, std::function<void(void)> &&body);
 
 /* Arguments are copied, as they are for a GPU. */
 template <class... P>
@@ -110,7 +110,7 @@ void
 launch(struct emulated_stream *s, const char *name, dim3 grid, dim3 block, size_t dynamic,
     void (*kernel)(P...), std::type_identity_t<P>... args)
 {
-	launch(s, name, grid, block, dynamic,
+	launch(s, name, (const void *)kernel, grid, block, dynamic,
 	    std::function<void(void)>([kernel, args...] { kernel(args...); }));
 }
 
@@ -297,12 +297,6 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *, cudaGraph_t, unsigned long l
 cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
 cudaError_t cudaGraphDestroy(cudaGraph_t);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
-
-template <class F>
-cudaError_t
-cudaFuncSetAttribute(F *, cudaFuncAttribute, int value)
-{
-	return value <= 227 << 10 ? cudaSuccess : cudaErrorInvalidValue;
-}
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value);
 
 #endif

@@ -28,7 +28,8 @@
 
 namespace emulator {
 
-enum { MAX_THREADS = 1024, MOST_SHARED = 227 << 10 };
+/* Shared memory of a block: at most, and without being asked for */
+enum { MAX_THREADS = 1024, MOST_SHARED = 227 << 10, PLAIN_SHARED = 48 << 10 };
 
 /* Programs may have a device for each of several threads: one call or kernel at a time. */
 extern std::recursive_mutex one_at_a_time;
@@ -56,7 +57,8 @@ extern struct fiber *current;
 /* It waits until as many have arrived as are expected. */
 void arrive(struct barrier *);
 
-void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic,
+/* granted: shared_granted() at the launch */
+void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic, size_t granted,
     const std::function<void(void)> &body);
 
 /* ---- warps ---- */
@@ -75,8 +77,10 @@ void check_margins(void);
 
 /* size bytes for shared memory, full of NaNs; free() */
 void *poisoned(size_t size, size_t align);
-/* What shared() gave to the block is gone. */
-void end_shared(void);
+/* What shared() gave to the block is gone; returns how many bytes that were. */
+size_t end_shared(void);
+/* How much dynamic shared memory was asked for, for this kernel; 0: never */
+size_t shared_granted(const void *kernel);
 
 /* Is [p, p + bytes) within one piece of device memory? Dies when only a part is. */
 bool on_device(const void *p, size_t bytes);

@@ -62,20 +62,22 @@ emulator::graphs_held(void)
 }
 
 void
-emulator::launch(cudaStream_t s, const char *name, dim3 grid, dim3 block, size_t dynamic,
-    std::function<void(void)> &&body)
+emulator::launch(cudaStream_t s, const char *name, const void *kernel, dim3 grid, dim3 block,
+    size_t dynamic, std::function<void(void)> &&body)
 {
 	ALONE();
+	const size_t granted = shared_granted(kernel);
+
 	if ((last_error = failure("launch")) != cudaSuccess)
 		return;
 	if (capturing(s)) {
 		last_error = take_down([=, body = std::move(body)] {
-			run_grid(name, grid, block, dynamic, body);
+			run_grid(name, grid, block, dynamic, granted, body);
 		});
 		return;
 	}
 	finish_stream(s);
-	run_grid(name, grid, block, dynamic, body);
+	run_grid(name, grid, block, dynamic, granted, body);
 }
 
 cudaError_t

@@ -40,8 +40,10 @@ enum { MOST_PLACES = 16 };
 struct place {
 	const void *key;
 	void *at;
+	size_t size;
 } places[MOST_PLACES];
 unsigned n_places;
+std::map<const void *, size_t> granted;        /* dynamic shared memory, to kernels */
 
 void
 make_range(void)
@@ -118,17 +120,28 @@ shared(const void *key, size_t size, size_t align)
 			return places[i].at;
 	if (n_places == MOST_PLACES)
 		die("more than %d shared variables", MOST_PLACES);
-	places[n_places].key = key;
-	places[n_places].at = poisoned(size, align);
+	places[n_places] = { key, poisoned(size, align), size };
 	return places[n_places++].at;
 }
 
-void
+size_t
 end_shared(void)
 {
-	for (unsigned i = 0; i < n_places; i++)
-		free(places[i].at);
-	n_places = 0;
+	size_t sum = 0;
+
+	for (; n_places > 0; n_places--) {
+		sum += places[n_places - 1].size;
+		free(places[n_places - 1].at);
+	}
+	return sum;
+}
+
+size_t
+shared_granted(const void *kernel)
+{
+	const auto found = granted.find(kernel);
+
+	return found == granted.end() ? 0 : found->second;
 }
 
 size_t
@@ -263,5 +276,15 @@ cudaFreeHost(void *p)
 	if (p != NULL && pinned.erase((char *)p) == 0)
 		die("cudaFreeHost(%p): not allocated", p);
 	free(p);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int bytes)
+{
+	ALONE();
+	if (bytes > MOST_SHARED)
+		return cudaErrorInvalidValue;
+	granted[kernel] = (size_t)bytes;
 	return cudaSuccess;
 }

@@ -176,9 +176,10 @@ start_block(void)
 }
 
 void
-run_block(void)
+run_block(size_t dynamic, size_t granted)
 {
 	static unsigned order[MAX_THREADS];
+	size_t declared;
 	unsigned left = threads, i, j, t, first;
 	bool moved;
 
@@ -206,7 +207,10 @@ run_block(void)
 		if (!moved && left > 0)
 			die("%u of %u threads wait for others that will not come", left, threads);
 	}
-	end_shared();
+	declared = end_shared();
+	if (declared + dynamic > (dynamic > granted ? PLAIN_SHARED : MOST_SHARED))
+		die("%zu bytes of shared memory and %zu dynamic ones: nobody has asked for that",
+		    declared, dynamic);
 }
 
 /* Block number i of n, in the order of the device: a multiplier without a common factor visits
@@ -263,7 +267,7 @@ sync_block_or(int mine, int all)
 }
 
 void
-run_grid(const char *name, dim3 grid, dim3 blocks, size_t dynamic,
+run_grid(const char *name, dim3 grid, dim3 blocks, size_t dynamic, size_t granted,
     const std::function<void(void)> &body)
 {
 	const size_t n = (size_t)grid.x * grid.y * grid.z;
@@ -294,7 +298,7 @@ run_grid(const char *name, dim3 grid, dim3 blocks, size_t dynamic,
 		block = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
 			(unsigned)(b / ((size_t)grid.x * grid.y)) };
 		dynamic_shared = dynamic > 0 ? (unsigned char *)poisoned(dynamic, 1024) : NULL;
-		run_block();
+		run_block(dynamic, granted);
 		free(dynamic_shared);
 	}
 	check_margins();
