@@ -14,7 +14,6 @@
 
 #include <cuda_runtime.h>
 
-#include <setjmp.h>
 
 #include <mutex>
 
@@ -43,7 +42,7 @@ struct fiber {
 	bool live, started;
 	const unsigned *waits;         /* until this is no longer .. */
 	unsigned seen;                 /* .. this */
-	jmp_buf state;
+	void *state[5];
 	void *fake_stack;              /* AddressSanitizer's */
 };
 
