@@ -35,11 +35,13 @@ gpu_fail(struct dev *d, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* What is known now the next launch is not to hear again, as though it were its own. */
 int
 gpu_check(struct dev *d, const char *what, cudaError_t e)
 {
 	if (e == cudaSuccess)
 		return 1;
+	cudaGetLastError();
 	gpu_fail(d, "%s: %s", what, cudaGetErrorString(e));
 	return 0;
 }
@@ -49,6 +51,7 @@ gpu_check_wait(struct dev *d, const char *what, cudaError_t e)
 {
 	if (e == cudaSuccess)
 		return 1;
+	cudaGetLastError();
 	gpu_fail(d, "%s: %s%s%s", what, cudaGetErrorString(e),
 	    d->kernel != NULL ? "; the last kernel was " : "", d->kernel != NULL ? d->kernel : "");
 	return 0;

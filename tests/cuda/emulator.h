@@ -114,6 +114,10 @@ extern int device;
 /* ---- faults ---- */
 
 /* cudaSuccess, or what a test wants of the function that asks */
+cudaError_t wanted(const char *call = __builtin_FUNCTION());
+/* e, which is the caller's thread's last error, too, unless it is cudaSuccess */
+cudaError_t told(cudaError_t e);
+/* Both, for functions of the runtime */
 cudaError_t failure(const char *call = __builtin_FUNCTION());
 /* Is the kernel that is to run one that faults? Then it does nothing. Does not return when it is
  * one that hangs. */

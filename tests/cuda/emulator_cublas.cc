@@ -19,7 +19,7 @@ cublasCreate_v2(cublasHandle_t *h)
 {
 	ALONE();
 	*h = NULL;
-	if (failure())
+	if (wanted())
 		return CUBLAS_STATUS_NOT_INITIALIZED;
 	*h = new emulated_cublas();
 	return CUBLAS_STATUS_SUCCESS;
@@ -99,7 +99,7 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	if (capturing(h->stream))
 		die("a product of cuBLAS in a graph");      /* could be; nobody does it yet */
-	if (failure())
+	if (wanted())
 		return CUBLAS_STATUS_EXECUTION_FAILED;
 	finish_stream(h->stream);
 	uncover();

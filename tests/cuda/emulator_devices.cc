@@ -70,7 +70,7 @@ cudaGetDeviceCount(int *n)
 {
 	ALONE();
 	*n = setting("KV_EMULATED_GPUS", 3);
-	return *n == 0 ? cudaErrorNoDevice : failure();
+	return *n == 0 ? told(cudaErrorNoDevice) : failure();
 }
 
 cudaError_t
@@ -78,7 +78,7 @@ cudaSetDevice(int d)
 {
 	ALONE();
 	if (d < 0 || d > 2)
-		return cudaErrorInvalidDevice;
+		return told(cudaErrorInvalidDevice);
 	device = d;
 	return cudaSuccess;
 }

@@ -20,6 +20,7 @@ namespace emulator {
 namespace {
 
 bool faulted;                          /* a kernel has */
+thread_local cudaError_t last_error;
 
 /* Is it this one? */
 bool
@@ -43,7 +44,21 @@ setting(const char *name, int otherwise)
 }
 
 cudaError_t
+told(cudaError_t e)
+{
+	if (e != cudaSuccess)
+		last_error = e;
+	return e;
+}
+
+cudaError_t
 failure(const char *call)
+{
+	return told(wanted(call));
+}
+
+cudaError_t
+wanted(const char *call)
 {
 	if (faulted)
 		return cudaErrorIllegalAddress;
@@ -66,3 +81,13 @@ kernel_faults(const char *kernel)
 }
 
 } // namespace emulator
+
+/* Whatever call it was that failed: it stays until somebody asks here. */
+cudaError_t
+cudaGetLastError(void)
+{
+	const cudaError_t e = emulator::last_error;
+
+	emulator::last_error = cudaSuccess;
+	return e;
+}

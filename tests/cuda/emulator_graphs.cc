@@ -25,7 +25,6 @@ static struct {
 	bool broken;
 } capture;
 static size_t held;
-static cudaError_t last_error;
 
 /* For tests: graphs launched so far */
 extern "C" unsigned long cuda_graphs;
@@ -41,7 +40,7 @@ cudaError_t
 emulator::take_down(std::function<void(void)> &&work)
 {
 	if (capture.broken)
-		return cudaErrorStreamCaptureInvalidated;
+		return told(cudaErrorStreamCaptureInvalidated);
 	capture.graph->work.push_back(std::move(work));
 	return cudaSuccess;
 }
@@ -52,7 +51,7 @@ emulator::breaks_capture(cudaError_t e)
 	if (capture.stream == NULL || capture.thread != std::this_thread::get_id())
 		return cudaSuccess;
 	capture.broken = true;
-	return e;
+	return told(e);
 }
 
 size_t
@@ -68,26 +67,16 @@ emulator::launch(cudaStream_t s, const char *name, const void *kernel, dim3 grid
 	ALONE();
 	const size_t granted = shared_granted(kernel);
 
-	if ((last_error = failure("launch")) != cudaSuccess)
+	if (failure("launch") != cudaSuccess)
 		return;
 	if (capturing(s)) {
-		last_error = take_down([=, body = std::move(body)] {
+		take_down([=, body = std::move(body)] {
 			run_grid(name, grid, block, dynamic, granted, body);
 		});
 		return;
 	}
 	finish_stream(s);
 	run_grid(name, grid, block, dynamic, granted, body);
-}
-
-cudaError_t
-cudaGetLastError(void)
-{
-	ALONE();
-	const cudaError_t e = last_error;
-
-	last_error = cudaSuccess;
-	return e;
 }
 
 cudaError_t
@@ -118,7 +107,7 @@ cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
 		return cudaSuccess;
 	cudaGraphDestroy(*graph);
 	*graph = NULL;
-	return cudaErrorStreamCaptureInvalidated;
+	return told(cudaErrorStreamCaptureInvalidated);
 }
 
 cudaError_t

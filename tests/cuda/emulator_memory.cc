@@ -208,7 +208,7 @@ cudaMalloc(void **p, size_t bytes)
 	if (const cudaError_t e = failure(); e != cudaSuccess)
 		return e == cudaErrorIllegalAddress ? e : cudaErrorMemoryAllocation;
 	if (bytes > device_bytes() || in_use > device_bytes() - bytes)
-		return cudaErrorMemoryAllocation;
+		return told(cudaErrorMemoryAllocation);
 	if (range == NULL)
 		make_range();
 	auto found = unused.lower_bound(whole);
@@ -219,7 +219,7 @@ cudaMalloc(void **p, size_t bytes)
 	} else {
 		at = range_end;
 		if (whole > RANGE - (size_t)(range_end - range))
-			return cudaErrorMemoryAllocation;
+			return told(cudaErrorMemoryAllocation);
 		range_end += whole;
 		pieces[at] = { bytes, whole };
 	}
@@ -284,7 +284,7 @@ cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int bytes)
 {
 	ALONE();
 	if (bytes > MOST_SHARED)
-		return cudaErrorInvalidValue;
+		return told(cudaErrorInvalidValue);
 	granted[kernel] = (size_t)bytes;
 	return cudaSuccess;
 }

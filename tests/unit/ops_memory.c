@@ -159,6 +159,7 @@ static void
 test_room(struct device *d)
 {
 	size_t before, now, total;
+	const char *why;
 	struct dev *dev;
 	void *at;
 
@@ -169,8 +170,12 @@ test_room(struct device *d)
 	at = d->ops->alloc(d->dev, (size_t)4 << 20);
 	d->ops->room(d->dev, &now, &total);
 	verdict(before - now >= (size_t)4 << 20, "%s: 4 MiB take %zu", d->name, before - now);
-	d->ops->free(d->dev, at);
 	verdict(d->ops->alloc(d->dev, total + 1) == NULL, "%s: more than there is", d->name);
+	d->ops->clear(d->dev, at, 4);
+	d->ops->round(d->dev, at, 1, KV_F16);
+	why = d->ops->sync(d->dev);
+	verdict(why == NULL, "%s: a kernel behind that: %s", d->name, why != NULL ? why : "runs");
+	d->ops->free(d->dev, at);
 
 	dev = open_again(d);
 	d->ops->expect(dev, 1000000);
