@@ -246,9 +246,9 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->reader, cudaStreamNonBlocking));
 	if (gpu_ok(d))
-		gpu_staging_open(d, &d->out, 2, STAGING);
+		gpu_staging_open(d, &d->out, 2, STAGING, NULL);
 	if (gpu_ok(d))
-		gpu_staging_open(d, &d->in, 2, STAGING);
+		gpu_staging_open(d, &d->in, 2, STAGING, NULL);
 	if (!gpu_ok(d)) {
 		snprintf(err, errlen, "GPU %d: %s", index, d->error);
 		gpu_close(d);

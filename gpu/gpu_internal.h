@@ -60,6 +60,7 @@ enum scratch {
  * filled in turns. */
 struct staging {
 	char *at;                    /* [buffers][size] */
+	bool ours;                   /* that memory was there, and has only been pinned */
 	size_t size, used;           /* bytes of each; of the one whose turn it is */
 	unsigned buffers, turn;
 	cudaEvent_t done[MAX_BUFFERS];       /* the copies from or to a buffer */
@@ -122,8 +123,9 @@ void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
 /* The array of n elements of host memory, in scratch on the device */
 void *gpu_list(struct dev *, const void *host, size_t bytes);
 
-/* Buffers of `size` bytes each; closing one that is all zero is allowed. */
-void gpu_staging_open(struct dev *, struct staging *, unsigned buffers, size_t size);
+/* Buffers of `size` bytes each, in memory of aligned_alloc() that becomes theirs, or, NULL, in new
+ * memory; closing one that is all zero is allowed. */
+void gpu_staging_open(struct dev *, struct staging *, unsigned buffers, size_t size, void *memory);
 void gpu_staging_close(struct staging *);
 /* Where up to *n bytes, which becomes what there is room for, can be written that the caller then
  * copies on this stream. Waits where copies out of that buffer are not done. */

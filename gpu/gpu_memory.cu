@@ -4,6 +4,8 @@
  * before it. So bytes go through pinned buffers (struct staging): what is put is taken over at
  * once, and what is got arrives while the piece before it is brought to its place. Weights have
  * buffers of their own, gpu_weights.cu. */
+#include <stdlib.h>
+
 #include "gpu/gpu_internal.h"
 
 void
@@ -64,13 +66,22 @@ gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
 /* ---- pinned buffers ---- */
 
 void
-gpu_staging_open(struct dev *d, struct staging *s, unsigned buffers, size_t size)
+gpu_staging_open(struct dev *d, struct staging *s, unsigned buffers, size_t size, void *memory)
 {
 	unsigned i;
 
 	s->buffers = buffers;
 	s->size = size;
-	gpu_check(d, "pinned memory", cudaMallocHost((void **)&s->at, buffers * size));
+	s->ours = memory != NULL && cudaHostRegister(memory, buffers * size,
+	    cudaHostRegisterDefault) == cudaSuccess;
+	if (memory != NULL && !s->ours) {
+		cudaGetLastError();
+		free(memory);
+	}
+	if (s->ours)
+		s->at = (char *)memory;
+	else
+		gpu_check(d, "pinned memory", cudaMallocHost((void **)&s->at, buffers * size));
 	for (i = 0; i < buffers && gpu_ok(d); i++)
 		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(&s->done[i],
 		    cudaEventDisableTiming));
@@ -84,7 +95,11 @@ gpu_staging_close(struct staging *s)
 	for (i = 0; i < s->buffers; i++)
 		if (s->done[i] != NULL)
 			cudaEventDestroy(s->done[i]);
-	cudaFreeHost(s->at);
+	if (s->ours) {
+		cudaHostUnregister(s->at);
+		free(s->at);
+	} else
+		cudaFreeHost(s->at);
 	*s = {};
 }
 

@@ -280,6 +280,32 @@ cudaFreeHost(void *p)
 }
 
 cudaError_t
+cudaHostRegister(void *p, size_t bytes, unsigned)
+{
+	ALONE();
+	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e;
+	if (is_pinned(p, 1))
+		die("cudaHostRegister(%p): pinned already", p);
+	pinned[(char *)p] = bytes;
+	return cudaSuccess;
+}
+
+/* It does not wait for copies: who unpins memory that is still copied has not waited. */
+cudaError_t
+cudaHostUnregister(void *p)
+{
+	ALONE();
+	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
+	if (pinned.erase((char *)p) == 0)
+		die("cudaHostUnregister(%p): not pinned", p);
+	return cudaSuccess;
+}
+
+cudaError_t
 cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int bytes)
 {
 	ALONE();

@@ -218,7 +218,8 @@ try_everything(const struct device *d, struct dev *dev)
 }
 
 /* Whichever call of the runtime fails, somebody is told, with the name of what was being done, and
- * all that was taken is given back. */
+ * all that was taken is given back. One call fails unnoticed: memory that cannot be pinned where it
+ * is comes from the runtime instead. */
 static void
 test_failures(struct device *d)
 {
@@ -226,7 +227,7 @@ test_failures(struct device *d)
 	char err[256] = "";
 	const char *why;
 	struct dev *dev;
-	int n, left = 0;
+	int n, left = 0, unnoticed = 0;
 
 	for (n = 1; left == 0 && n < 1000; n++) {
 		cuda_emulated_failure = n;
@@ -234,9 +235,10 @@ test_failures(struct device *d)
 		    try_everything(d, dev);
 		left = cuda_emulated_failure;
 		cuda_emulated_failure = 0;
-		verdict(left > 0 ? why == NULL : why != NULL && (strstr(why, "cuda") != NULL ||
-		    strstr(why, "memory") != NULL || strstr(why, "no room") != NULL),
-		    "%s: call %d fails: \"%s\"", d->name, n, why != NULL ? why : "nothing said");
+		unnoticed += left == 0 && why == NULL;
+		verdict(why == NULL ? left > 0 || unnoticed == 1 : left == 0 &&
+		    (strstr(why, "cuda") != NULL || strstr(why, "memory") != NULL ||
+		    strstr(why, "no room") != NULL), "%s: call %d fails: \"%s\"", d->name, n, why != NULL ? why : "nothing said");
 		d->ops->close(dev);
 		verdict(cuda_emulated_held() == held, "%s: call %d fails: %zu bytes more are held",
 		    d->name, n, cuda_emulated_held() - held);
