@@ -250,6 +250,7 @@ gpu_mark(struct dev *d)
 	cudaEvent_t *e = &d->marks[d->marked % MARKS];
 
 	gpu_not_recorded(d, "mark");
+	cudaSetDevice(d->index);        /* an event is of the device that it is created on */
 	if (gpu_ok(d) && *e == NULL)
 		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(e,
 		    cudaEventDisableTiming));
