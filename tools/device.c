@@ -133,13 +133,18 @@ device_no_room(const struct device *d, size_t size)
 void *
 device_room(const struct device *d, struct area *a, size_t size)
 {
-	if (a->size < size || a->at == NULL) {
-		d->ops->free(d->dev, a->at);
+	if (a->size >= size && a->at != NULL)
+		return a->at;
+	/* What grows may grow with each token, and memory is not given back without a wait. */
+	a->size = a->at != NULL ? size + size / 8 : size;
+	d->ops->free(d->dev, a->at);
+	a->at = d->ops->alloc(d->dev, a->size != 0 ? a->size : 1);
+	if (a->at == NULL && a->size > size) {
 		a->size = size;
 		a->at = d->ops->alloc(d->dev, size != 0 ? size : 1);
-		if (a->at == NULL)
-			device_no_room(d, size);
 	}
+	if (a->at == NULL)
+		device_no_room(d, size);
 	return a->at;
 }
 

@@ -31,9 +31,10 @@ fetching_begin(const struct device *d, int place, const float *from, size_t n)
 	p->from = from;
 	if (!device_shares_memory(d)) {
 		if (p->host == NULL || p->room < n) {
+			p->room = p->host != NULL ? n + n / 8 : n;     /* as device_room() */
 			d->ops->host_free(d->dev, p->host);
-			p->room = n;
-			if ((p->host = d->ops->host_alloc(d->dev, n * sizeof *p->host)) == NULL)
+			if ((p->host = d->ops->host_alloc(d->dev,
+			    p->room * sizeof *p->host)) == NULL)
 				die(EXIT_RUN, "no memory for %zu numbers", n);
 		}
 		d->ops->fetch(d->dev, p->host, from, n * sizeof *p->host);
