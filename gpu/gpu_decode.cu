@@ -46,19 +46,22 @@ struct work {
 	float *part_out;         /* [shares + G][N * R][E] */
 };
 
-/* ---- the plan ---- */
+/* ---- the plan ----
+ *
+ * grown: grown_by(), which a thread asks for once. Asked for in a loop over KV heads it would be read
+ * from memory for each of them, one after the other. */
 
 DEVICE uint32_t
-rows_of(const struct work &w, uint32_t g)
+rows_of(const struct work &w, uint32_t g, uint32_t grown)
 {
-	return w.list.n[g] + grown_by(w.c);
+	return w.list.n[g] + grown;
 }
 
 /* Rows of KV heads [0, g) together */
 DEVICE uint64_t
-rows_before(const struct work &w, uint32_t g)
+rows_before(const struct work &w, uint32_t g, uint32_t grown)
 {
-	uint64_t n = (uint64_t)g * grown_by(w.c);
+	uint64_t n = (uint64_t)g * grown;
 
 	for (uint32_t i = 0; i < g; i++)
 		n += w.list.n[i];
@@ -67,9 +70,9 @@ rows_before(const struct work &w, uint32_t g)
 
 /* Rows of one share */
 DEVICE uint64_t
-rows_of_share(const struct work &w)
+rows_of_share(const struct work &w, uint32_t grown)
 {
-	const uint64_t n = (rows_before(w, w.c.G) + w.shares - 1) / w.shares;
+	const uint64_t n = (rows_before(w, w.c.G, grown) + w.shares - 1) / w.shares;
 
 	return n < LEAST_ROWS ? LEAST_ROWS : (n + 7) / 8 * 8;
 }
@@ -421,13 +424,14 @@ attend_share(const __grid_constant__ struct work w)
 {
 	DYN_SHARED(uint4, shared);
 	const uint32_t share = blockIdx.x / w.groups, group = blockIdx.x % w.groups;
-	const uint64_t rows = rows_of_share(w), first = share * rows, end = first + rows;
+	const uint32_t grown = grown_by(w.c);
+	const uint64_t rows = rows_of_share(w, grown), first = share * rows, end = first + rows;
 	uint64_t at = 0, next;
 
 	next_may_start();
 	earlier_done();
 	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
-		next = at + rows_of(w, g);
+		next = at + rows_of(w, g, grown);
 		if (next <= first || next == at)
 			continue;
 		attend_rows<T, L, M>(w, shared, g, (uint32_t)(at < first ? first - at : 0),
@@ -446,9 +450,9 @@ join_parts(float *o, float *lse, const __grid_constant__ struct work w)
 	SHARED(float[2][WARPS], of_warp);
 	float4 *out = (float4 *)(factor + (w.shares + 3) / 4 * 4);
 	const uint32_t R = w.H / w.c.G, h = blockIdx.x % w.H, g = h / R, E = w.c.E;
-	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	const uint64_t rows = rows_of_share(w), before = rows_before(w, g);
-	const uint32_t n = rows_of(w, g), first = (uint32_t)(before / rows);
+	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, grown = grown_by(w.c);
+	const uint64_t rows = rows_of_share(w, grown), before = rows_before(w, g, grown);
+	const uint32_t n = rows_of(w, g, grown), first = (uint32_t)(before / rows);
 	const uint32_t parts = n == 0 ? 0 : (uint32_t)((before + n - 1) / rows) - first + 1;
 	const size_t stride = w.N * R, from = (first + g) * stride + blockIdx.x / w.H * R + h % R;
 	float top = -INFINITY, sum = 0;

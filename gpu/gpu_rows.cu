@@ -400,6 +400,7 @@ place(const __grid_constant__ struct placing p)
 	DYN_SHARED(float, cosine);                     /* [half], and sine[half] */
 	const uint32_t n = blockIdx.x, E = p.to.E, G = p.to.G, half = E / 2, per_head = half / V;
 	const uint32_t first = blockIdx.y * p.each, heads = min(p.each, p.line - first);
+	const uint32_t grown = grown_by(p.to);
 
 	next_may_start();
 	earlier_done();
@@ -421,7 +422,7 @@ place(const __grid_constant__ struct placing p)
 			store_floats<V>((float *)x + half + i, b);
 			continue;
 		}
-		const size_t row = p.to.start[g] + p.to.len[g] + grown_by(p.to) + n;
+		const size_t row = p.to.start[g] + p.to.len[g] + grown + n;
 		T *to = (T *)(key ? p.to.k : p.to.v) + row * E + i;
 
 		store_narrow<T, V>(to, a);
