@@ -47,14 +47,17 @@ place(unsigned row, unsigned unit)
 	return row * t::row + (unit ^ row / (8 / t::width) % t::width) * 16;
 }
 
-/* What this lane gives to load_matrices() for rows 16j .. 16j + 15 and units 2i, 2i + 1: matrices
- * 0 and 1 are the rows' unit 2i, 2 and 3 their unit 2i + 1. */
-template <int E>
+/* What this lane gives to load_matrices() for rows 16j .. 16j + 15 and units 2i, 2i + 1, so that two
+ * registers that follow each other are what mma() wants of 8 columns: of values, which are
+ * transposed, matrices 0 and 1 are the rows' unit 2i, 2 and 3 their unit 2i + 1; of keys 0 and 1 are
+ * both units of the first 8 rows. */
+template <int E, bool VALUES>
 DEVICE const char *
 matrices(const char *tiles, unsigned j, unsigned i)
 {
 	using t = tile<E>;
-	const unsigned first = place<E>(threadIdx.x % 16, threadIdx.x / 16 % 2);
+	const unsigned lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
+	const unsigned first = place<E>(lane % 8 + (VALUES ? low : high) * 8, VALUES ? high : low);
 
 	return tiles + (first ^ 2 * i % t::width * 16) + 2 * i / t::width * t::width * 16 +
 	    j * 16 * t::row;
@@ -89,6 +92,17 @@ UNROLL	for (unsigned x = 0; x < STRIPS; x++) {
 	}
 }
 
+/* Instead of the place of a row that is not there */
+#define NO_ROW UINT32_MAX
+
+/* Where channel 0 of a row of q stands; row 0's instead of one that is not there */
+template <int E>
+DEVICE const float *
+query_at(const float *q, uint32_t row, uint32_t before)
+{
+	return q + (row != NO_ROW ? (size_t)(row - before) * E : 0);
+}
+
 /* row: [32] of this warp, their places in q, behind so many others */
 template <class T, int E>
 DEVICE void
@@ -98,18 +112,18 @@ put_queries(
 	const unsigned lane = threadIdx.x % 32;
 
 	for (unsigned x = 0; x < STRIPS; x++) {
-		const float *low = q + (size_t)(row[x * 16 + lane / 4] - before) * E + lane % 4 * 2;
-		const float *high = q + (size_t)(row[x * 16 + 8 + lane / 4] - before) * E +
-		    lane % 4 * 2;
+		const uint32_t *two = row + x * 16 + lane / 4;
+		const float *low = query_at<E>(q, two[0], before) + lane % 4 * 2;
+		const float *high = query_at<E>(q, two[8], before) + lane % 4 * 2;
 
 UNROLL		for (unsigned i = 0; i < E / 16; i++) {
 			uint32_t a[4];
 
 UNROLL			for (unsigned j = 0; j < 4; j++) {
-				const float2 two = *(const float2 *)((j % 2 == 0 ? low : high) +
+				const float2 f = *(const float2 *)((j % 2 == 0 ? low : high) +
 				    i * 16 + j / 2 * 8);
 
-				a[j] = pair<T>(two.x * scale, two.y * scale);
+				a[j] = pair<T>(f.x * scale, f.y * scale);
 			}
 			queries[(i * STRIPS + x) * THREADS + threadIdx.x] =
 			    make_uint4(a[0], a[1], a[2], a[3]);
@@ -130,11 +144,10 @@ UNROLL	for (unsigned i = 0; i < E / 16; i++) {
 
 		get_queries(a, queries, i);
 UNROLL		for (unsigned j = 0; j < KEYS<E> / 16; j++) {
-			load_matrices<false>(b, matrices<E>(keys, j, i));
-			const uint32_t low[2] = { b[0], b[2] }, high[2] = { b[1], b[3] };
+			load_matrices<false>(b, matrices<E, false>(keys, j, i));
 UNROLL			for (unsigned x = 0; x < STRIPS; x++) {
-				mma(T{}, s[x][2 * j], a[x], low);
-				mma(T{}, s[x][2 * j + 1], a[x], high);
+				mma(T{}, s[x][2 * j], a[x], b);
+				mma(T{}, s[x][2 * j + 1], a[x], b + 2);
 			}
 		}
 	}
@@ -240,7 +253,7 @@ UNROLL	for (unsigned j = 0; j < KEYS<E> / 16; j++)
 UNROLL		for (unsigned i = 0; i < E / 16; i++) {
 			uint32_t b[4];
 
-			load_matrices<true>(b, matrices<E>(values, j, i));
+			load_matrices<true>(b, matrices<E, true>(values, j, i));
 UNROLL			for (unsigned x = 0; x < STRIPS; x++) {
 				mma(T{}, t.o[x][2 * i], p[x][j], b);
 				mma(T{}, t.o[x][2 * i + 1], p[x][j], b + 2);
@@ -260,11 +273,10 @@ struct cut {
 	float scale;                 /* of the queries */
 };
 
-/* o and lse of the first rows of this warp. Four threads have a part of each. */
+/* o and lse of the rows of this warp. Four threads have a part of each. */
 template <int E, bool VALUES>
 DEVICE void
-put_results(
-    float *o, float *lse, const struct sums<E> &t, const uint32_t *row, unsigned rows)
+put_results(float *o, float *lse, const struct sums<E> &t, const uint32_t *row)
 {
 	const unsigned lane = threadIdx.x % 32;
 
@@ -274,7 +286,7 @@ UNROLL	for (unsigned r = 0; r < 2 * STRIPS; r++) {
 
 		l += __shfl_xor_sync(ALL_LANES, l, 1);
 		l += __shfl_xor_sync(ALL_LANES, l, 2);
-		if (r * 8 + lane / 4 < rows) {
+		if (at != NO_ROW) {
 			const float scale = l > 0 ? 1 / l : 0;
 
 			if (lse != NULL && lane % 4 == 0)
@@ -353,9 +365,9 @@ attend_tiles(float *o, float *lse, const float *q, const struct rows c, const ui
 
 	if (g >= c.G)
 		return;
-	/* Behind the last row stands the last again; a warp of only such rows has nothing to do. */
+	/* Rows behind the last see what it sees; a warp of only such rows has nothing to do. */
 	const uint32_t i = min(m, cut.N * R - 1);
-	row[threadIdx.x] = (part * cut.N + i / R) * cut.H + g * R + i % R;
+	row[threadIdx.x] = i == m ? (part * cut.N + i / R) * cut.H + g * R + i % R : NO_ROW;
 	seen[threadIdx.x] = warp >= rows ? 0 :
 	    seen_rows(c.pos + c.start[g], c.len[g], qpos[i / R]);
 	__syncthreads();
@@ -365,7 +377,7 @@ attend_tiles(float *o, float *lse, const float *q, const struct rows c, const ui
 	through_tiles<T, E, VALUES>(t, queries, ring, c, g, first, last, seen + warp, [&] {
 		put_queries<T, E>(queries, q, row + warp, part * cut.N * cut.H, cut.scale);
 	});
-	put_results<E, VALUES>(o, lse, t, row + warp, warp < rows ? rows - warp : 0);
+	put_results<E, VALUES>(o, lse, t, row + warp);
 }
 
 /* o and lse of each query row and head from those of the parts of the keys */
