@@ -4,7 +4,8 @@
  * not the entries themselves, spread() gives each one the score of its label (index.h); top()
  * takes the best, and attend_chosen() attends to these. What is always read has label 0, and what
  * stands at 0 before the joint scores is +inf: so it needs no path of its own. Only shadow
- * attends to a copy, because keys are rebuilt in it.
+ * attends to a copy, because keys are rebuilt in it. Fier's candidates are its entries, and all
+ * compete: it joins the scores where they are, which without sharing is no work at all.
  *
  * Bytes are counted where it is decided what is read: of an index all that is scored, of keys and
  * values the rows that enter the softmax. (The copy of a chunk's keys that are rebuilt is not:
@@ -15,6 +16,9 @@
 
 #include "model/retrieve.h"
 
+/* Lists begin at multiples of so many elements, 128 bytes: a GPU writes and reads lines of that. */
+#define ALIGNED 32
+
 struct retrieval {
 	const struct ops *ops;
 	struct dev *dev;
@@ -23,8 +27,8 @@ struct retrieval {
 	enum kv_dtype dtype;
 	const double *freq;            /* device [E/2] */
 
-	size_t stride;                 /* of the lists below */
-	float *score;                  /* device [H][stride] of entries */
+	size_t stride;                 /* of the lists below, a multiple of ALIGNED */
+	float *score;                  /* device [H][stride] of entries; fier: then joined */
 	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
 	float *candidate;              /* device [G][stride] */
 	struct chosen chosen, best;
@@ -235,7 +239,8 @@ retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const stru
 
 	for (g = 0, most = 0; g < t->G; g++)
 		most = room[g] > most ? room[g] : most;
-	if (most + 1 > t->stride && reserve_lists(t, most + most / 8 + 1) != KV_OK)
+	if (most + 1 > t->stride &&
+	    reserve_lists(t, (most + most / 8 + ALIGNED) / ALIGNED * ALIGNED) != KV_OK)
 		return KV_ENOMEM;
 	if (t->opt.method != RETRIEVE_SHADOW || !index_has(x, INDEX_LOW_RANK))
 		return KV_OK;
@@ -282,8 +287,8 @@ rank_rows(struct retrieval *t, const float *q, const struct layer_rows *rows,
 	for (g = 0; g < t->G; g++)
 		set_choice(t, rows, g, 1, 0, t->opt.budget);
 	t->ops->bits_scores(t->dev, t->score, t->stride, q, &x->bits, rows, t->H);
-	t->ops->join(t->dev, t->joint + 1, t->score, t->stride, t->n, t->H, t->G, t->opt.join);
-	return t->joint + 1;
+	t->ops->join(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.join);
+	return t->score;
 }
 
 /* The last page is among the pages that the budget pays for. */

@@ -24,7 +24,8 @@ struct layer {
 	uint32_t H, G, E, S, N;
 	struct layer_rows rows[MOST_COPIES];
 	int copies;
-	float *q, *o, *lse, *mass, *score, *joint;
+	float *q, *o, *lse, *mass, *score;
+	float *joint;                /* those of top() */
 	uint32_t *qpos;
 	struct entries bits[MOST_COPIES];
 	struct chosen chosen;
@@ -96,7 +97,6 @@ free_layer(struct layer *l)
 	o->free(dev, l->lse);
 	o->free(dev, l->mass);
 	o->free(dev, l->score);
-	o->free(dev, l->joint);
 	o->free(dev, l->qpos);
 	o->free(dev, l->chosen.at);
 	free(l->chosen.n);
@@ -269,7 +269,7 @@ make_retrieval(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t u, uint3
 		o->pack_bits(dev, b, &l->rows[c]);
 	}
 	l->score = room((size_t)H * S * 4);
-	l->joint = room((size_t)H * S * 4);
+	l->joint = l->score;                 /* as retrieve() has it */
 	l->chosen = (struct chosen){ .at = room((size_t)G * S * 4), .stride = S,
 		.n = malloc(G * sizeof *l->chosen.n), .rows = 1 };
 	for (g = 0; g < G; g++)
@@ -300,7 +300,7 @@ bench_retrieve(void)
 			{ "attend", call_attend, G * S * row },
 			{ "FIER", call_fier, index + G * k * row },
 			{ "bits_scores", call_scores, index },
-			{ "join", call_join, 4.0 * (H + G) * S },
+			{ "join", call_join, H == G ? 0 : 4.0 * (H + G) * S },
 			{ "top", call_top, 4.0 * G * S },
 			{ "attend_chosen", call_chosen, G * k * row },
 		};
