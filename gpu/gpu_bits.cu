@@ -276,6 +276,8 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 	unsigned char *const stage = stages + warp * 2 * bytes;
 	float *const out = (float *)(stages + WARPS * 2 * bytes) + warp * SET * OUT_STRIDE;
 
+	next_may_start();
+	earlier_done();
 	if (blockIdx.x >= call.blocks) {
 		score_rest(score, q, heads, call, r, g,
 		    rows + ((blockIdx.x - call.blocks) * WARPS + warp) * REST);
@@ -371,7 +373,7 @@ static void
 launch(struct dev *d, const struct bits_call &c, const struct index &x, const struct rows &r,
     uint32_t rest, size_t shared)
 {
-	LAUNCH(d, (bits_scores<U, SETS>), dim3(c.blocks + parts_of(rest, WARPS * REST),
+	LAUNCH_EARLY(d, (bits_scores<U, SETS>), dim3(c.blocks + parts_of(rest, WARPS * REST),
 	    x.G * c.groups), THREADS, shared, c, x, r);
 }
 

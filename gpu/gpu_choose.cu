@@ -92,6 +92,8 @@ lse_parts(struct lse *parts, const float *score, size_t stride, const struct lis
 	struct lse sum = { -FLT_MAX, 0 };
 	float x[EACH];
 
+	next_may_start();
+	earlier_done();
 	for (size_t i = from + threadIdx.x; i < to; i += EACH * THREADS) {
 		struct lse more = { -FLT_MAX, 0 };
 
@@ -125,6 +127,8 @@ join_columns(float *joint, const float *score, size_t stride, const struct lse *
 	const size_t from = (size_t)blockIdx.x * COLUMNS;
 	float *all = lse + H;
 
+	next_may_start();
+	earlier_done();
 	for (uint32_t h = warp; h < H; h += THREADS / 32) {
 		struct lse sum = { -FLT_MAX, 0 };
 
@@ -205,6 +209,8 @@ copy_scores(float *joint, const float *score, size_t stride, const struct lists 
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 	const uint32_t g = blockIdx.y;
 
+	next_may_start();
+	earlier_done();
 	if (i < l.n[g])
 		joint[g * stride + i] = score[g * stride + i];
 }
@@ -234,8 +240,8 @@ join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
 
 	if (parts == NULL)
 		return;
-	LAUNCH(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
-	LAUNCH(d, join_columns, parts_of(l->longest, COLUMNS), THREADS,
+	LAUNCH_EARLY(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
+	LAUNCH_EARLY(d, join_columns, parts_of(l->longest, COLUMNS), THREADS,
 	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, *l, G, H / G, how);
 }
 
@@ -250,8 +256,8 @@ gpu_join(struct dev *d, float *joint, const float *score, size_t stride, const u
 	if (!gpu_lists_of(d, &l, n, NULL, G, "join") || l.longest == 0)
 		return;
 	if (H == G && joint != score)
-		LAUNCH(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0, joint,
-		    score, stride, l);
+		LAUNCH_EARLY(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0,
+		    joint, score, stride, l);
 	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
 		join_plainly(d, joint, score, stride, &l, H, G, how);
 	else if (H > G)
@@ -270,6 +276,8 @@ spread(float *row, size_t stride, const float *joint, size_t joint_stride, const
 	const uint32_t g = blockIdx.y, n = l.n[g];
 	uint32_t at[ROWS];
 
+	next_may_start();
+	earlier_done();
 UNROLL	for (int i = 0; i < ROWS; i++)
 		if (from + i * THREADS < n)
 			at[i] = label[g * label_stride + from + i * THREADS];
@@ -287,6 +295,6 @@ gpu_spread(struct dev *d, float *row, size_t stride, const float *joint, size_t 
 	if (!gpu_lists_of(d, &l, n, NULL, G, "spread"))
 		return;
 	if (l.longest > 0)
-		LAUNCH(d, spread, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS, 0, row,
-		    stride, joint, joint_stride, label, label_stride, l);
+		LAUNCH_EARLY(d, spread, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS, 0,
+		    row, stride, joint, joint_stride, label, label_stride, l);
 }

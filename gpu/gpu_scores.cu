@@ -7,7 +7,9 @@
  * The fast kernel is for elements of 16 bits. Tensor cores multiply, so that what is read from
  * memory once is multiplied by all query heads at no cost: rows, or pages, are the first operand,
  * as they are, 16 bytes for a lane, and the queries, in parts that together have their bits, the
- * second. An infinite key or bound may give no number there, where the formula has one. */
+ * second. An infinite key or bound may give no number there, where the formula has one. It does
+ * not start early (port.h): what load_once() reads must not change as long as the kernel is there,
+ * and keys may be those that the kernel before it stores. */
 #include "gpu/gpu_index.h"
 
 static constexpr uint32_t

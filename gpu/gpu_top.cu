@@ -21,6 +21,9 @@
  * Scores that are all equal are all packed, and one block per list goes through them: slower, but
  * still linear.
  *
+ * These kernels are short, and so are those before them, which make the scores: the time between
+ * kernels would be a good part of it all. So they start early (port.h).
+ *
  * Atomics are additions of integers, whose order does not show. */
 #include "gpu/gpu_internal.h"
 
@@ -176,6 +179,8 @@ top_of_list(uint32_t *at, size_t room, const float *joint, size_t stride, const 
 	struct limit limit = { 0, 0, l.k[g] };
 	uint32_t key[N];
 
+	next_may_start();
+	earlier_done();
 	if (l.k[g] == 0)
 		return;
 	load_keys<N>(key, joint + g * stride, l.n[g]);
@@ -230,6 +235,8 @@ count_bins(const struct selecting s, const struct lists l)
 	SHARED(uint32_t[BINS], bin);
 	uint32_t key[EACH];
 
+	next_may_start();
+	earlier_done();
 	if (!tile_keys(key, s, l))
 		return;
 	for (uint32_t b = threadIdx.x; b < BINS; b += TILE_THREADS)
@@ -253,6 +260,8 @@ split_tile(const struct selecting s, const struct lists l)
 	struct limit limit = { 0, 0, l.k[g] };
 	uint32_t key[EACH], above = 0, packed = 0, all;
 
+	next_may_start();
+	earlier_done();
 	if (!tile_keys(key, s, l))
 		return;
 	next_digit<TILE_THREADS>(&limit, &found, s.bins + g * BINS, 32 - DIGIT, part);
@@ -348,6 +357,8 @@ find_limit(const struct selecting s, const struct lists l)
 	uint32_t *const bin = &bins[0].x;
 	const uint32_t g = blockIdx.x, tiles = (l.n[g] + TILE - 1) / TILE;
 
+	next_may_start();
+	earlier_done();
 	if (l.k[g] == 0)
 		return;
 	struct limit limit = s.limit[g];
@@ -378,6 +389,8 @@ write_tile(uint32_t *at, size_t room, const struct selecting s, const struct lis
 	const uint32_t g = blockIdx.y;
 	uint32_t key[EACH];
 
+	next_may_start();
+	earlier_done();
 	if (!tile_keys(key, s, l))
 		return;
 	const struct tile before = s.tile[g * s.tiles + blockIdx.x];
@@ -401,10 +414,10 @@ top_of_tiles(struct dev *d, const struct chosen *to, const float *joint, size_t 
 		return;
 	s.tile = (struct tile *)(s.packed + packed / sizeof *s.packed);
 	s.limit = (struct limit *)(s.tile + tile / sizeof *s.tile);
-	LAUNCH(d, count_bins, dim3(tiles, G), TILE_THREADS, 0, s, *l);
-	LAUNCH(d, split_tile, dim3(tiles, G), TILE_THREADS, 0, s, *l);
-	LAUNCH(d, find_limit, G, LARGE, 0, s, *l);
-	LAUNCH(d, write_tile, dim3(tiles, G), TILE_THREADS, 0, to->at, to->stride, s, *l);
+	LAUNCH_EARLY(d, count_bins, dim3(tiles, G), TILE_THREADS, 0, s, *l);
+	LAUNCH_EARLY(d, split_tile, dim3(tiles, G), TILE_THREADS, 0, s, *l);
+	LAUNCH_EARLY(d, find_limit, G, LARGE, 0, s, *l);
+	LAUNCH_EARLY(d, write_tile, dim3(tiles, G), TILE_THREADS, 0, to->at, to->stride, s, *l);
 }
 
 /* ---- plainly ---- */
@@ -498,13 +511,13 @@ gpu_top(struct dev *d, struct chosen *to, const float *joint, size_t stride, con
 	if (d->reference)
 		LAUNCH(d, reference_top, G, NAIVE, 0, to->at, to->stride, joint, stride, l);
 	else if (l.longest <= SMALL * FEW)
-		LAUNCH(d, (top_of_list<SMALL, FEW>), G, SMALL, 0, to->at, to->stride, joint,
+		LAUNCH_EARLY(d, (top_of_list<SMALL, FEW>), G, SMALL, 0, to->at, to->stride, joint,
 		    stride, l);
 	else if (l.longest <= LARGE * FEW)
-		LAUNCH(d, (top_of_list<LARGE, FEW>), G, LARGE, 0, to->at, to->stride, joint,
+		LAUNCH_EARLY(d, (top_of_list<LARGE, FEW>), G, LARGE, 0, to->at, to->stride, joint,
 		    stride, l);
 	else if (l.longest <= LARGE * MANY)
-		LAUNCH(d, (top_of_list<LARGE, MANY>), G, LARGE, 0, to->at, to->stride, joint,
+		LAUNCH_EARLY(d, (top_of_list<LARGE, MANY>), G, LARGE, 0, to->at, to->stride, joint,
 		    stride, l);
 	else
 		top_of_tiles(d, to, joint, stride, &l, G);

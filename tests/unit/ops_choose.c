@@ -275,6 +275,57 @@ test_top_edges(void)
 	test_top(1, 140000, 15000, LOGITS);    /* more tiles than a block has warps */
 }
 
+/* Calls of which nobody waits for any, with lists of different kinds and lengths: each uses what
+ * the ones before have left in the same scratch. */
+static void
+test_top_in_a_row(uint32_t most)
+{
+	enum { CALLS = 12, LISTS = 3 };
+	static const enum kind kind[] = { LOGITS, TIES, RANDOM, EQUAL, ODD };
+	const size_t all = CALLS * LISTS * (size_t)most;
+	uint32_t *want = malloc(all * 4), *by = malloc(most * 4), *got = malloc(all * 4);
+	uint32_t n[CALLS][LISTS], k[CALLS][LISTS], c, g;
+	float *score = floats(all, 1);
+	int t;
+
+	memset(want, 0, all * 4);
+	for (c = 0; c < CALLS; c++)
+		for (g = 0; g < LISTS; g++) {
+			const size_t at = (c * LISTS + g) * (size_t)most;
+
+			n[c][g] = c % 4 == 3 ? 1 + draw(3000) : most - draw(3000);
+			k[c][g] = draw(n[c][g] / 4 + 1);
+			fill(score + at, most, kind[(c + g) % 5]);
+			ref_top(want + at, by, score + at, n[c][g], k[c][g]);
+		}
+	new_case();
+	for (t = 0; t < devices; t++) {
+		struct device *d = &device[t];
+		float *ds = to_device(d, score, all * 4);
+		uint32_t *at;
+
+		memset(got, 0, all * 4);
+		at = to_device(d, got, all * 4);
+		for (c = 0; c < CALLS; c++) {
+			struct chosen to = { .at = at + c * LISTS * (size_t)most, .stride = most,
+				.n = k[c], .rows = 1 };
+
+			d->ops->top(d->dev, &to, ds + c * LISTS * (size_t)most, most, n[c], LISTS);
+		}
+		d->ops->get(d->dev, got, at, all * 4);
+		for (c = 0; c < CALLS; c++)
+			verdict(memcmp(got + c * LISTS * (size_t)most,
+			    want + c * LISTS * (size_t)most, LISTS * (size_t)most * 4) == 0,
+			    "top, call %u in a row, %s", c, d->name);
+		d->ops->free(d->dev, ds);
+		d->ops->free(d->dev, at);
+	}
+	free(want);
+	free(by);
+	free(got);
+	free(score);
+}
+
 /* ---- spread ---- */
 
 static void
@@ -351,6 +402,7 @@ test_choosing(void)
 			test_top(1, 40960, 4400, kind);        /* a sample of every 40th lies */
 	}
 	test_top_edges();
+	test_top_in_a_row(21000);
 	test_spread(5, 30, 1000);
 	test_spread(1, 1, 3);
 	test_spread(3, 4, 0);
