@@ -68,6 +68,9 @@ gpu_wait(struct dev *d, const char *what, cudaEvent_t e)
 /* More shared memory than 48 KiB, with what a kernel declares besides, must be asked for, kernel by
  * kernel. No kernel declares more than a third of that and takes more at its launch. */
 #define UNASKED ((size_t)32 << 10)
+/* Dynamic shared memory begins at a multiple of 1024 bytes (DYN_SHARED), behind what a kernel
+ * declares: that takes so much, however little it is. Kernels that may take all declare no more. */
+#define DECLARED ((size_t)1 << 10)
 
 /* What was asked for so far. It is the kernel's on its GPU, whoever has opened that, and must never
  * become less. */
@@ -237,7 +240,7 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	d->threads = threads > 0 ? (unsigned)threads : 0;
 	d->sms = (unsigned)p.multiProcessorCount;
 	d->cache = (size_t)p.l2CacheSize;
-	d->most_shared = p.sharedMemPerBlockOptin;
+	d->most_shared = p.sharedMemPerBlockOptin - DECLARED;
 	d->reference = force_reference;
 	snprintf(d->text, sizeof d->text, "%s, compute capability %d.%d, %zu MiB", p.name, p.major,
 	    p.minor, p.totalGlobalMem >> 20);

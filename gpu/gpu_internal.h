@@ -73,7 +73,7 @@ struct dev {
 	struct blas *blas;           /* gpu_blas.cu's; NULL = not opened yet */
 	unsigned sms;                /* multiprocessors */
 	size_t cache;                /* bytes of the second-level cache */
-	size_t most_shared;          /* bytes of shared memory that a block may have */
+	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
 	int reference;               /* only naive kernels */
 	bool early;                  /* LAUNCH_EARLY is more than LAUNCH */
 	char error[256];             /* the first failure; "" = none */

@@ -220,6 +220,8 @@ run_block(size_t dynamic, size_t granted)
 			die("%u of %u threads wait for others that will not come", left, threads);
 	}
 	declared = end_shared();
+	if (dynamic > 0)               /* DYN_SHARED is behind that, aligned */
+		declared = (declared + 1023) / 1024 * 1024;
 	if (declared + dynamic > (dynamic > granted ? PLAIN_SHARED : MOST_SHARED))
 		die("%zu bytes of shared memory and %zu dynamic ones: nobody has asked for that",
 		    declared, dynamic);

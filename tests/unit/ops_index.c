@@ -368,6 +368,9 @@ test_tiles(void)
 		{ 16, 2, 128, 64, 383, KV_BF16, 0, 1e6f, TINY },
 		{ 8, 1, 16, 32, 1100, KV_BF16, 0, 1, UNEVEN },
 		{ 3, 1, 160, 128, 260, KV_BF16, 0, 1, EVEN },
+		/* all the shared memory that need not be asked for; all that there is */
+		{ 8, 1, 384, 64, 70, KV_BF16, 0, 1, EVEN },
+		{ 2, 1, 560, 16, 40, KV_BF16, 0, 1, EVEN },
 	};
 	struct shape s;
 	size_t i;
