@@ -72,14 +72,12 @@ DEVICE void
 fetch(unsigned char *to, const struct index &x, uint32_t g, size_t tile)
 {
 	const uint32_t stride = entry_stride(x.E, U), bytes = (uint32_t)x.bytes;
+	const size_t entry = tile * (TILE / U);
+	const unsigned char *const from = x.data + (x.start[g] + entry) * bytes;
 
-ROLLED	for (uint32_t i = 0; i < TILE / U; i++) {
-		const size_t entry = tile * (TILE / U) + i;
-		const unsigned char *from = x.data + (x.start[g] + entry) * bytes;
-
-ROLLED		for (uint32_t b = threadIdx.x % 32 * 16; b < bytes; b += 32 * 16)
-			copy_ahead(to + i * stride + b, from + b, entry < x.len[g]);
-	}
+ROLLED	for (uint32_t b = threadIdx.x % 32 * 16; b < bytes; b += 32 * 16)
+UNROLL		for (uint32_t i = 0; i < TILE / U; i++)
+			copy_ahead(to + i * stride + b, from + i * bytes + b, entry + i < x.len[g]);
 	copies_group();
 }
 
