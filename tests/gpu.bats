@@ -67,6 +67,29 @@ stages() {
 	assert_line --regexp '^DIFFERENT +laq .* K742$'
 }
 
+@test "run.sh: a GPU that answers otherwise than the CPU fails the stage, and one that guesses otherwise does not" {
+	mkdir -p broken/emulated
+	ln -s "$O"/kv-* broken
+	ln -s "$O"/emulated/kv-* broken/emulated
+	rm broken/emulated/kv-decode
+	cat >broken/emulated/kv-decode <<-END
+		#!/bin/sh
+		[ "\${KV_DEVICE:-}" = cuda ] || exec "$O/emulated/kv-decode" "\$@"
+		"$O/emulated/kv-decode" "\$@" | sed "s/\$SAYS/another/"
+	END
+	chmod +x broken/emulated/kv-decode
+	O=$PWD/broken SAYS=K742 METHODS=fier stages pipelines
+	assert_failure 1
+	run cat out/pipelines.log
+	assert_line --regexp '^DIFFERENT +full .* K742$'
+	assert_line --regexp '^DIFFERENT +fier .* K742$'
+	O=$PWD/broken SAYS=K7777 METHODS=snapkv stages pipelines
+	assert_success
+	run cat out/pipelines.log
+	assert_line --regexp '^same +full .* K742$'
+	assert_line --regexp '^another guess snapkv .* K7777$'
+}
+
 @test "run.sh: a stage that finds no time left is skipped" {
 	stages -t 0 environment
 	assert_success

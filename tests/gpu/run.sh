@@ -170,7 +170,12 @@ pipelines() {
 	for method in $list; do
 		cat "$out/lines/$method.cpu" "$out/lines/$method.cuda"
 	done | awk '
-		function answer(s) { s = $0; sub(/^([^ ]+ +){5}/, "", s); return s }
+		function answer(s, i) {                     # mawk of 2020 does not know {5} in expressions
+			s = $0
+			for (i = 0; i < 5; i++)
+				sub(/^[^ ]+ +/, "", s)
+			return s
+		}
 		function far(a, b) { return a - b > 0.5 || b - a > 0.5 }
 		NR == 1 { truth = answer() }
 		NR % 2 { line = $0; split($0, cpu); said = answer(); next }
