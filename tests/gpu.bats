@@ -16,7 +16,7 @@ stages() {
 
 @test "run.sh: primitives, ops, pipelines on both devices, benchmarks, and one table of all" {
 	[ "${SAN:-}" != 1 ] || skip "slow under AddressSanitizer"
-	METHODS='snapkv h2o-decode fier' stages environment build primitives ops pipelines bench sanitizer
+	METHODS='snapkv-fused h2o-decode fier' stages environment build primitives ops pipelines bench sanitizer
 	assert_success
 	for stage in environment primitives ops pipelines bench; do
 		assert_line --regexp "^$stage +[0-9]+ s  passed$"

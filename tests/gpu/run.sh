@@ -142,7 +142,8 @@ pipeline() {
 #
 # A GPU rounds what it multiplies, so that rows whose scores are nearly the same may change places. What must be equal all the
 # same: how many rows are kept, and the answer, wherever the CPU has answered as with the whole cache. What is read,
-# footprint and peak may differ by half a percent of the cache. An answer that the kept rows no longer hold is a guess: it is shown
+# footprint and peak may differ by half a percent of the cache; the latter two by more where layers are evicted on the way (-fused),
+# since a GPU has one more that is whole. An answer that the kept rows no longer hold is a guess: it is shown
 # when it differs, and fails nothing. A process waits for the GPU to be opened most of its time, so some run at a time.
 pipelines() {
 	prompt=examples/prompts/harbour.txt rate=0.2 methods=${METHODS:-$(ls examples/methods)}
@@ -183,7 +184,7 @@ pipelines() {
 			verdict = "same"
 			if (answer() != said)        # which may be longer or shorter, so that nothing else is the same
 				verdict = said == truth ? "DIFFERENT" : "another guess"
-			else if (far($3, cpu[3]) || far($4, cpu[4]) || far($5, cpu[5]))
+			else if (far($5, cpu[5]) || ($1 !~ /-fused$/ && (far($3, cpu[3]) || far($4, cpu[4]))))
 				verdict = "DIFFERENT"
 			if ($2 != cpu[2] || $2 == "fails")
 				verdict = "DIFFERENT"
