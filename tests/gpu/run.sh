@@ -132,10 +132,12 @@ ops() {
 	"$ops" -v -g $([ -z "$emulated" ] || echo rows layer)
 }
 
-# pipeline METHOD DEVICE: its line
+# pipeline METHOD DEVICE: its line, and how long that took
 pipeline() {
+	start=$(date +%s)
 	KV_DEVICE=$2 sh "examples/methods/$1.sh" -r "$rate" "$prompt" >"$out/lines/$1.$2" 2>"$out/lines/$1.$2.said" ||
 		echo "$1 fails on $2: $(tail -n 1 "$out/lines/$1.$2.said")" >"$out/lines/$1.$2"
+	echo "$2, $(($(date +%s) - start)) s: $(cat "$out/lines/$1.$2")"
 }
 
 # Whole pipelines on both devices: every method's line, then what a prompt leaves and what is kept of it.
@@ -157,10 +159,13 @@ pipelines() {
 		printf 'Answer:' >>"$prompt"
 	fi
 	export prompt rate
-	list=''
-	for method in full $methods; do
+	list=full
+	for method in $methods; do
 		method=${method%.sh}
-		[ ! -e "examples/methods/$method.sh" ] || [ "$method" = common ] || list="$list $method"
+		case $method in
+		full | common) ;;
+		*) [ ! -e "examples/methods/$method.sh" ] || list="$list $method" ;;
+		esac
 	done
 	mkdir -p "$out/lines"
 	for method in $list; do
