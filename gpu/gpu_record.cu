@@ -8,6 +8,8 @@
  * on lengths.
  *
  * Scratch must stay where it was. Where it has moved since, there is nothing to replay. */
+#include <stdio.h>
+
 #include "gpu/gpu_internal.h"
 
 /* The end of a replay: a row more, a position further. pos NULL: the beginning. */
@@ -27,6 +29,21 @@ gpu_record_end(struct dev *d)
 	d->graph = NULL;
 }
 
+/* What has failed is no failure, and is forgotten: steps are not recorded. describe() says so, and
+ * why, since else nobody would know. */
+static uint32_t
+cannot(struct dev *d)
+{
+	static const char what[] = "; steps are not recorded: ";
+	char *at = strstr(d->text, what);
+
+	if (at == NULL)
+		at = d->text + strlen(d->text);
+	snprintf(at, (size_t)(d->text + sizeof d->text - at), "%s%s", what, d->error);
+	d->error[0] = '\0';
+	return 0;
+}
+
 /* What does not work here is no failure: then there is no recording, and ops are carried out. Kernels
  * are loaded when they run for the first time, which a capture may not allow: count() does so here,
  * those of the ops have run before. */
@@ -37,16 +54,11 @@ gpu_record(struct dev *d)
 		return 0;
 	gpu_record_end(d);
 	if (d->grown == NULL && (d->grown = (uint32_t *)gpu_alloc(d, sizeof *d->grown)) == NULL)
-		return 0;
+		gpu_fail(d, "no memory");
 	LAUNCH(d, count, 1, 1, 0, d->grown, NULL);
-	if (!gpu_ok(d)) {
-		d->error[0] = '\0';
-		return 0;
-	}
-	if (cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
-		cudaGetLastError();
-		return 0;
-	}
+	if (!gpu_ok(d) || !gpu_check(d, "cudaStreamBeginCapture", cudaStreamBeginCapture(d->stream,
+	    cudaStreamCaptureModeThreadLocal)))
+		return (int)cannot(d);
 	gpu_forget(d);
 	d->recording = 1;
 	d->recordings++;
@@ -54,7 +66,7 @@ gpu_record(struct dev *d)
 	return 1;
 }
 
-/* What failed while ops were taken down has not happened, and is forgotten. */
+/* What failed while ops were taken down has not happened. */
 uint32_t
 gpu_recorded(struct dev *d, uint32_t *pos)
 {
@@ -64,15 +76,14 @@ gpu_recorded(struct dev *d, uint32_t *pos)
 		return 0;
 	LAUNCH(d, count, 1, 1, 0, d->grown, pos);
 	d->recording = 0;
-	if (cudaStreamEndCapture(d->stream, &graph) == cudaSuccess && gpu_ok(d) &&
-	    cudaGraphInstantiate(&d->graph, graph, 0) != cudaSuccess)
+	if (gpu_check(d, "cudaStreamEndCapture", cudaStreamEndCapture(d->stream, &graph)) &&
+	    gpu_ok(d) && !gpu_check(d, "cudaGraphInstantiate",
+	    cudaGraphInstantiate(&d->graph, graph, 0)))
 		d->graph = NULL;
 	if (graph != NULL)
 		cudaGraphDestroy(graph);
-	cudaGetLastError();
-	d->error[0] = '\0';
 	gpu_forget(d);
-	return d->graph != NULL ? d->recordings : 0;
+	return d->graph != NULL ? d->recordings : cannot(d);
 }
 
 int

@@ -289,3 +289,9 @@ decoder_replayed(const struct decoder *r)
 {
 	return r->replayed;
 }
+
+int
+decoder_refused(const struct decoder *r)
+{
+	return r->refused;
+}

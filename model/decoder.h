@@ -32,5 +32,7 @@ int decoder_logits(struct decoder *);
 
 /* How many of the tokens ran as a repetition of a step that the device had recorded (decoder.c) */
 uint64_t decoder_replayed(const struct decoder *);
+/* Should some have done so, but the device could not record one? describe() may say why. */
+int decoder_refused(const struct decoder *);
 
 #endif

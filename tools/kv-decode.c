@@ -294,6 +294,8 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, struct o
 		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
 	if (r != NULL && decoder_replayed(r) > 0)
 		note("%" PRIu64 " steps repeated from a recording", decoder_replayed(r));
+	if (r != NULL && decoder_refused(r))
+		note("no step is repeated: %s", e->model->ops->describe(e->model->dev));
 	decoder_free(r);
 	free(p.held);
 	return n;
