@@ -320,7 +320,9 @@ greater_halves(uint32_t x, uint32_t y)
 #endif
 }
 
-/* 16 bytes that are read once: not kept in the first-level cache */
+/* 16 bytes that are read once: not kept in the first-level cache. They must not change as long as the
+ * kernel is there, from before earlier_done() on, and the compiler may ask for them earlier than it
+ * says here: in a kernel that starts early only what load_settled() may read, as weights are. */
 DEVICE uint4
 load_once(const void *p)
 {
