@@ -9,7 +9,7 @@
 #define STAGING ((size_t)4 << 20)
 #define LEAST_MAJOR 8                  /* compute capability 8.0: mma of bf16, cp.async */
 
-static int force_reference, force_in_turn;
+static int force_reference, force_in_turn, force_one_split;
 
 void
 gpu_force_reference(int on)
@@ -21,6 +21,12 @@ void
 gpu_force_in_turn(int on)
 {
 	force_in_turn = on;
+}
+
+void
+gpu_force_one_split(int on)
+{
+	force_one_split = on;
 }
 
 void
@@ -246,6 +252,7 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	    p.minor, p.totalGlobalMem >> 20);
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
 	d->early = !force_in_turn && waits_itself();
+	d->one_split = force_one_split;
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->reader, cudaStreamNonBlocking));
 	if (gpu_ok(d))

@@ -76,6 +76,7 @@ struct dev {
 	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
 	int reference;               /* only naive kernels */
 	bool early;                  /* LAUNCH_EARLY is more than LAUNCH */
+	bool one_split;              /* and asks for all shared memory (port.h) */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
@@ -102,6 +103,8 @@ struct dev {
 extern "C" void gpu_force_reference(int);
 /* To measure what it gains: on these no kernel starts before the one ahead of it has ended. */
 extern "C" void gpu_force_in_turn(int);
+/* On these, kernels that start early all ask for the same split of cache and shared memory. */
+extern "C" void gpu_force_one_split(int);
 
 /* Remembers the first failure. */
 void gpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

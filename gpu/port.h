@@ -49,8 +49,8 @@
 	} } while (0)
 #define LAUNCH_EARLY(d, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
-		launch_early((d)->stream, (d)->early, (kernel), (grid), (block), (shared), \
-		    __VA_ARGS__); \
+		launch_early((d)->stream, (d)->early, (d)->one_split, (kernel), (grid), (block), \
+		    (shared), __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
 #define DYN_SHARED(T, name) \
@@ -85,25 +85,32 @@ template <class T> struct same { typedef T type; };
  *
  * What is gained is the time between two kernels, in which the memory of weights would be idle:
  * blocks are in place, and their first weights in the second-level cache, when the last
- * block of the kernel before has ended. */
+ * block of the kernel before has ended.
+ *
+ * A multiprocessor's memory is split between first-level cache and shared memory, as the driver
+ * thinks best for a kernel. Blocks of the next one may have to wait until it can be split
+ * otherwise; then it helps if all these kernels ask for the same (one_split). Nobody has measured
+ * that yet: bench_gpu does, and it is off. */
 
 #ifndef CUDA_EMULATED
 template <class... P>
 static inline void
-launch_early(cudaStream_t stream, bool early, void (*kernel)(P...), dim3 grid, dim3 block,
-    size_t shared, typename same<P>::type... args)
+launch_early(cudaStream_t stream, bool early, bool one_split, void (*kernel)(P...), dim3 grid,
+    dim3 block, size_t shared, typename same<P>::type... args)
 {
-	cudaLaunchAttribute how = {};
+	cudaLaunchAttribute how[2] = {};
 	cudaLaunchConfig_t config = {};
 
-	how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	how.val.programmaticStreamSerializationAllowed = 1;
+	how[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	how[0].val.programmaticStreamSerializationAllowed = 1;
+	how[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+	how[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
 	config.gridDim = grid;
 	config.blockDim = block;
 	config.dynamicSmemBytes = shared;
 	config.stream = stream;
-	config.attrs = &how;
-	config.numAttrs = early ? 1 : 0;
+	config.attrs = how;
+	config.numAttrs = !early ? 0 : one_split ? 2 : 1;
 	cudaLaunchKernelEx(&config, kernel, args...);
 }
 #endif

@@ -4,8 +4,10 @@
 
 #include "tests/gpu/bench_gpu.h"
 
-/* The backend's own: devices that are opened from now on start no kernel before its turn. */
+/* The backend's own: devices that are opened from now on start no kernel before its turn; or
+ * those that they start early all ask for the same split of cache and shared memory. */
 extern void gpu_force_in_turn(int);
+extern void gpu_force_one_split(int);
 
 struct multiplied {
 	float *x, *y;
@@ -227,29 +229,40 @@ report_stack(struct stack *t, const char *how)
 	    4.0 * s.N * (s.S + s.N / 2.0) * attention, how);
 }
 
-/* One row behind 8192 others; also without kernels that start early. And a prompt's chunk. */
+/* The same on a device that is opened so, and the ratio to s seconds of a layer */
+static void
+report_stack_with(struct stack *t, void (*force)(int), const char *how, double s)
+{
+	struct dev *before = dev;
+	char err[256], what[32];
+
+	force(1);
+	dev = o->open(0, 0, err, sizeof err);
+	force(0);
+	if (dev != NULL) {
+		snprintf(what, sizeof what, ", %s", how);
+		printf("{\"what\": \"layer N 1, %s / early\", \"ratio\": %.3f}\n", how,
+		    report_stack(t, what) / s);
+		o->close(dev);
+	}
+	dev = before;
+}
+
+/* One row behind 8192 others; also without kernels that start early, and in another way of those
+ * that do. And a prompt's chunk. */
 void
 bench_layer(void)
 {
 	const struct shape one = { 1, 4096, 14336, 32, 8, 128, 8192 };
 	const struct shape tiny_one = { 1, 64, 100, 4, 2, 16, 50 };
-	struct dev *early = dev;
 	struct stack t;
-	char err[256];
 	double s;
 
 	make_stack(&t, tiny ? tiny_one : one);
 	sync_or_die("layer");
 	s = report_stack(&t, "");
-	gpu_force_in_turn(1);
-	dev = o->open(0, 0, err, sizeof err);
-	gpu_force_in_turn(0);
-	if (dev != NULL) {
-		printf("{\"what\": \"layer N 1, in turn / early\", \"ratio\": %.3f}\n",
-		    report_stack(&t, ", in turn") / s);
-		o->close(dev);
-	}
-	dev = early;
+	report_stack_with(&t, gpu_force_in_turn, "in turn", s);
+	report_stack_with(&t, gpu_force_one_split, "one split", s);
 	free_stack(&t);
 	t.s.S = 0;
 	t.s.N = tiny ? 20 : 4096;
