@@ -65,8 +65,16 @@ size_t main_stack_size;
 /* Jumps are the compiler's own, in functions that AddressSanitizer leaves alone: before a longjmp(), or
  * a call that does not return, it clears what it knows of the whole stack and asks the kernel where
  * signals have theirs, which for each turn of each thread is half of the time. No jump leaves a
- * frame here that is not come back to, so there is nothing to clear. */
+ * frame here that is not come back to, so there is nothing to clear.
+ *
+ * Whoever calls them finds no register as it was but those that every function must keep, since other
+ * threads run in between. GCC would take it that others are left alone, too, when it sees that
+ * nothing here uses them (noipa). */
+#ifndef __clang__
+#define JUMPS __attribute__((noipa, no_sanitize("address")))
+#else
 #define JUMPS __attribute__((noinline, no_sanitize("address")))
+#endif
 
 JUMPS void
 jump(void **to)
