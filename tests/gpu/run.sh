@@ -6,7 +6,7 @@
 # Stages, each under its own time limit: environment build ceilings primitives ops pipelines bench peers
 # model fier again sanitizer. What a stage prints goes to FOLDER/STAGE.log, measurements to FOLDER/measured.jsonl
 # (default FOLDER: BUILD/gpu-run), and at the end there is one table of stages, one of what was measured, and one of what was
-# aimed at. A stage that cannot run here is skipped and says why. Exit status: 0 when no stage failed.
+# aimed at (FOLDER/stages, FOLDER/table). A stage that cannot run here is skipped and says why. Exit status: 0 when no stage failed.
 #
 # -e: try the script itself without a GPU: programs run on the emulator, with small shapes.
 # -t: all stages together take no longer (580); those that find no time left are skipped.
@@ -384,6 +384,6 @@ stage 90 again
 stage 180 sanitizer
 
 echo
-p=$(python_with json) && "$p" tests/gpu/table.py "$out/measured.jsonl"
+p=$(python_with json) && "$p" tests/gpu/table.py "$out/measured.jsonl" | tee "$out/table"
 echo
 ! grep FAILED "$out/stages"
