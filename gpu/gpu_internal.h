@@ -6,6 +6,7 @@
  * gpu_record.cu    ops that are taken down once and carried out many times
  * gpu_weights.cu   weights on their way to the GPU
  * gpu_rows.cu      everything that handles one row at a time
+ * gpu_place.cu     queries and keys are turned, keys and values become rows of the cache
  * gpu_greatest.cu  the next token
  * gpu_matmul.cu    matrix products
  * gpu_few.cu       of few rows

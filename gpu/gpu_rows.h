@@ -1,0 +1,58 @@
+/* gpu_rows.h - rows moved by 16 bytes at a time, where they are aligned to that
+ *
+ * A thread has V elements of a row: 4 or 8, or 1 where rows are not aligned, and in naive
+ * kernels. */
+#ifndef GPU_ROWS_H
+#define GPU_ROWS_H
+
+#include "gpu/gpu_internal.h"
+
+/* May rows of so many bytes, the first of them at p, be moved by 16 bytes? */
+static inline bool
+by_16(const struct dev *d, const void *p, size_t bytes)
+{
+	return !d->reference && (uintptr_t)p % 16 == 0 && bytes % 16 == 0;
+}
+
+/* V floats, 16 bytes at once where they are so many */
+template <int V>
+DEVICE void
+load_floats(float *to, const float *from)
+{
+	constexpr int W = V < 4 ? V : 4;
+
+	for (int i = 0; i < V; i += W) {
+		const pack<float, W> p = *(const pack<float, W> *)(from + i);
+
+		for (int e = 0; e < W; e++)
+			to[i + e] = p.at[e];
+	}
+}
+
+template <int V>
+DEVICE void
+store_floats(float *to, const float *from)
+{
+	constexpr int W = V < 4 ? V : 4;
+
+	for (int i = 0; i < V; i += W) {
+		pack<float, W> p;
+
+		for (int e = 0; e < W; e++)
+			p.at[e] = from[i + e];
+		*(pack<float, W> *)(to + i) = p;
+	}
+}
+
+template <class T, int V>
+DEVICE void
+store_narrow(T *to, const float *from)
+{
+	pack<T, V> p;
+
+	for (int e = 0; e < V; e++)
+		p.at[e] = narrow<T>(from[e]);
+	*(pack<T, V> *)to = p;
+}
+
+#endif
