@@ -61,7 +61,7 @@ exchanged() {
 print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" "$(all_positions "$2")"
 }
 
-# The emulator is ten times slower there; the other tests reach the same kernels.
+# The emulator is several times slower there; the other tests reach the same kernels.
 not_under_sanitizers() {
 	[ "${SAN:-}" != 1 ] || skip "slow under AddressSanitizer"
 }

@@ -384,19 +384,15 @@ main(int argc, char *argv[])
 		{ "mass", test_mass }, { "choose", test_choosing }, { "index", test_indexes },
 	};
 	int verbose = 0, gpu = 0, a, first, named;
-	size_t i, unnamed = sizeof part / sizeof part[0];
+	size_t i;
 
 	for (first = 1; first < argc && argv[first][0] == '-'; first++) {
 		verbose |= strcmp(argv[first], "-v") == 0;
 		gpu |= strcmp(argv[first], "-g") == 0;
 	}
 	open_devices(gpu);
-#ifdef __SANITIZE_ADDRESS__
-	if (emulated())                /* the others take ten minutes: by name only */
-		unnamed = 8;
-#endif
 	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
-		named = first == argc && i < unnamed;
+		named = first == argc;
 		for (a = first; a < argc; a++)
 			named |= strcmp(argv[a], part[i].name) == 0;
 		if (named)

@@ -114,7 +114,7 @@ emulated(void)
 }
 
 /* Naive kernels have few barriers to go wrong at: one order. Under AddressSanitizer all takes
- * seven times as long, and what it looks for does not depend on the order. */
+ * three times as long, and what it looks for does not depend on the order. */
 static void
 open_emulated(void)
 {
