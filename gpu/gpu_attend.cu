@@ -92,9 +92,6 @@ UNROLL	for (unsigned x = 0; x < STRIPS; x++) {
 	}
 }
 
-/* Instead of the place of a row that is not there */
-#define NO_ROW UINT32_MAX
-
 /* Where channel 0 of a row of q stands; row 0's instead of one that is not there */
 template <int E>
 DEVICE const float *

@@ -40,7 +40,6 @@ gpu_picks_of(struct dev *d, struct picks *p, const struct layer_rows *l, const s
 
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t PIECES = 4;           /* of keys, and as many of values, that a thread copies */
-constexpr uint32_t NO_ROW = UINT32_MAX;
 
 /* Where rows go, and where they come from: in units U that a row is a multiple of */
 struct gathering {

@@ -9,7 +9,6 @@
 #include "gpu/gpu_internal.h"
 
 constexpr uint32_t WARPS = 4;            /* of a block; each takes every fourth tile */
-constexpr uint32_t NO_ROW = UINT32_MAX;
 
 /* ---- tiles ---- */
 

@@ -242,6 +242,9 @@ grown_by(const struct rows &c)
 	return c.grown != NULL ? load_settled(c.grown) : 0;
 }
 
+/* Instead of a row's number or place, where there is no row */
+constexpr uint32_t NO_ROW = UINT32_MAX;
+
 /* Lists of rows as a kernel's argument: the chosen entries, or all rows in order */
 struct picks {
 	const uint32_t *at;          /* entries; NULL: all rows */

@@ -79,7 +79,7 @@ struct keys {
 };
 
 /* What the queries of a unit see of the rows of a warp */
-enum seen { NO_ROW, SOME_ROWS, ALL_ROWS };
+enum seen { NO_ROWS, SOME_ROWS, ALL_ROWS };
 
 template <class T, uint32_t E>
 DEVICE void
@@ -126,7 +126,7 @@ multiply(float logit[2][2][4], const struct keys<E> *k, const uint4 q[E / 16][32
     const struct sight *sight)
 {
 	if (sight[UNIT - 1].pos < k->first)
-		return NO_ROW;
+		return NO_ROWS;
 	for (uint32_t i = 0; i < 16; i++)
 		logit[i / 8][i / 4 % 2][i % 4] = 0;
 	for (uint32_t step = 0; step < E / 16; step++) {
@@ -270,7 +270,7 @@ sums(struct part *parts, size_t stride, const struct packed q, const struct rows
 					x = hidden ? -INFINITY : x;
 				});
 			for (uint32_t x = 0; x < 4; x++)
-				p[x] = seen != NO_ROW ? column_sum(logit, x) : part{ -INFINITY, 0 };
+				p[x] = seen != NO_ROWS ? column_sum(logit, x) : part{ -INFINITY, 0 };
 			if (lane < 4)
 				for (uint32_t x = 0; x < 4; x++)
 					of_warp[warp][i * UNIT + x / 2 * 8 + lane * 2 + x % 2] = p[x];

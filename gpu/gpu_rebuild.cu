@@ -27,7 +27,7 @@ struct factors {
 	uint32_t n, rank, chunk;
 };
 
-/* The row of the cache that is row i of KV head g's list, or UINT32_MAX where its key stays */
+/* The row of the cache that is row i of KV head g's list, or NO_ROW where its key stays */
 DEVICE uint32_t
 row_of(const struct factors &f, const struct picks &list, const struct rows &to, uint32_t g,
     uint32_t i)
@@ -35,10 +35,10 @@ row_of(const struct factors &f, const struct picks &list, const struct rows &to,
 	uint64_t row;
 
 	if (i >= to.len[g])
-		return UINT32_MAX;
+		return NO_ROW;
 	row = (uint64_t)list.at[g * list.stride + i / list.rows] * list.rows + i % list.rows;
 	if (row >= f.n || f.exact[(size_t)g * (f.n / f.chunk) + row / f.chunk])
-		return UINT32_MAX;
+		return NO_ROW;
 	return (uint32_t)row;
 }
 
@@ -59,13 +59,13 @@ DEVICE bool
 rows_of_block(uint32_t *row, const struct rows &to, const struct picks &list,
     const struct factors &f)
 {
-	uint32_t r = UINT32_MAX;
+	uint32_t r = NO_ROW;
 
 	if (threadIdx.x < ROWS) {
 		r = row_of(f, list, to, blockIdx.y, blockIdx.x * ROWS + threadIdx.x);
 		row[threadIdx.x] = r;
 	}
-	return __syncthreads_or(r != UINT32_MAX) != 0;
+	return __syncthreads_or(r != NO_ROW) != 0;
 }
 
 /* ---- 16-bit factors ---- */
@@ -89,7 +89,7 @@ fetch(struct pieces<T, PAIRS> *p, const uint32_t *row, const struct factors &f, 
 
 UNROLL	for (uint32_t i = threadIdx.x; i < ROWS * PARTS; i += WARPS * 32) {
 		const uint32_t r = i / PARTS, e = i % PARTS * 8;
-		const bool there = row[r] != UINT32_MAX && k + e < f.rank;
+		const bool there = row[r] != NO_ROW && k + e < f.rank;
 		const T *from = left + (there ? (size_t)row[r] * f.rank + k + e : 0);
 
 		copy_ahead(&p->left[r][e], from, there);
@@ -157,7 +157,7 @@ UNROLL	for (uint32_t half = 0; half < 2; half++) {
 		const size_t at = to.start[g] + blockIdx.x * ROWS + r;
 		T *out = (T *)to.k + at * E;
 
-		if (row[r] == UINT32_MAX)
+		if (row[r] == NO_ROW)
 			continue;
 		const uint32_t pos = to.pos[at];
 UNROLL		for (uint32_t i = 0; i < PAIRS / 8; i++) {
@@ -195,7 +195,7 @@ rebuild_any(const struct rows to, const struct picks list, const struct factors 
 
 		__syncthreads();
 		for (uint32_t r = ty; r < ROWS; r += 16)
-			left[tx][r] = inside && row[r] != UINT32_MAX ?
+			left[tx][r] = inside && row[r] != NO_ROW ?
 			    widen(((const T *)f.left)[(size_t)row[r] * f.rank + k + tx]) : 0;
 		for (uint32_t r = ty; r < 2 * PAIRS; r += 16) {
 			const uint32_t pair = first + r % PAIRS;
@@ -218,7 +218,7 @@ UNROLL				for (int p = 0; p < 4; p++) {
 UNROLL	for (int r = 0; r < 4; r++) {
 		const size_t at = to.start[g] + blockIdx.x * ROWS + ty + 16 * r;
 
-		if (row[ty + 16 * r] == UINT32_MAX)
+		if (row[ty + 16 * r] == NO_ROW)
 			continue;
 UNROLL		for (int p = 0; p < 4; p++) {
 			const uint32_t pair = first + tx + 16 * p;
@@ -243,7 +243,7 @@ reference_rebuild(const struct rows to, const struct picks list, const struct fa
 	const uint32_t g = blockIdx.y, i = blockIdx.x, E = to.E, half = E / 2;
 	const uint32_t row = row_of(f, list, to, g, i);
 
-	if (row == UINT32_MAX)
+	if (row == NO_ROW)
 		return;
 	const T *left = (const T *)f.left + (size_t)row * f.rank;
 	for (uint32_t e = threadIdx.x; e < E; e += NAIVE) {
