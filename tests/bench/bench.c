@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "tests/bench/bench.h"
+#include "tests/bench/median.h"
 
 typedef float lanes __attribute__((vector_size(64), may_alias));
 
@@ -19,19 +20,10 @@ bench_now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int
-ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 double
 bench_median(double t[ROUNDS])
 {
-	qsort(t, ROUNDS, sizeof *t, ascending);
-	return t[ROUNDS / 2];
+	return median(t, ROUNDS);
 }
 
 /* Four places at a time, and asked for 2 KiB ahead: the fastest way found, half again as

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "tests/bench/median.h"
 #include "tests/gpu/bench_gpu.h"
 
 enum { ROUNDS = 5, LEAST_CALLS = 5, MOST_CALLS = 4096 };
@@ -72,14 +73,6 @@ count_up(uint32_t n, uint32_t from)
 	return p;
 }
 
-static int
-ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* How many calls a round is. The first one warms up. */
 static int
 calls_of(const char *what, void (*call)(void *, int), void *arg)
@@ -103,7 +96,7 @@ double
 report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop)
 {
 	const int rounds = tiny ? 1 : ROUNDS, calls = calls_of(what, call, arg);
-	double t[ROUNDS], from;
+	double t[ROUNDS], from, middle;
 	int i, r;
 
 	for (r = 0; r < rounds; r++) {
@@ -113,12 +106,12 @@ report(const char *what, void (*call)(void *, int), void *arg, double bytes, dou
 		sync_or_die(what);
 		t[r] = (now() - from) / calls;
 	}
-	qsort(t, (size_t)rounds, sizeof *t, ascending);
+	middle = median(t, rounds);
 	printf("{\"what\": \"%s\", \"us\": %.2f, \"least\": %.2f, \"most\": %.2f, "
-	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f}\n", what, t[rounds / 2] * 1e6, t[0] * 1e6,
-	    t[rounds - 1] * 1e6, bytes / t[rounds / 2] * 1e-9, flop / t[rounds / 2] * 1e-12);
+	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f}\n", what, middle * 1e6, t[0] * 1e6,
+	    t[rounds - 1] * 1e6, bytes / middle * 1e-9, flop / middle * 1e-12);
 	fflush(stdout);
-	return t[rounds / 2];
+	return middle;
 }
 
 /* A GPU that has rested is slow at first. */

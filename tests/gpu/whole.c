@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "model/decoder.h"
+#include "tests/bench/median.h"
 #include "tools/engine.h"
 #include "tools/eviction.h"
 #include "tools/fused.h"
@@ -57,21 +58,6 @@ must(int rc)
 {
 	if (rc != 0)
 		die(EXIT_RUN, "%s", err[0] != '\0' ? err : "no memory");
-}
-
-static int
-ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double
-median(double *t, int n)
-{
-	qsort(t, (size_t)n, sizeof *t, ascending);
-	return t[n / 2];
 }
 
 /* ---- what must be done at least ---- */
