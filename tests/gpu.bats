@@ -49,17 +49,22 @@ stages() {
 	assert [ ! -e out/scratch ]
 }
 
-@test "run.sh: a GPU that scores otherwise fails the stage pipelines" {
+# instead_of PROGRAM: a build folder, broken, where the emulated program is the script on standard input
+instead_of() {
 	mkdir -p broken/emulated
 	ln -s "$O"/kv-* broken
 	ln -s "$O"/emulated/kv-* broken/emulated
-	rm broken/emulated/kv-score
-	cat >broken/emulated/kv-score <<-END
+	rm "broken/emulated/$1"
+	cat >"broken/emulated/$1"
+	chmod +x "broken/emulated/$1"
+}
+
+@test "run.sh: a GPU that scores otherwise fails the stage pipelines" {
+	instead_of kv-score <<-END
 		#!/bin/sh
 		[ "\${KV_DEVICE:-}" != cuda ] || set -- --method recent --sink 0
 		exec "$O/emulated/kv-score" "\$@"
 	END
-	chmod +x broken/emulated/kv-score
 	O=$PWD/broken METHODS=laq stages pipelines
 	assert_failure 1
 	assert_line --regexp '^pipelines .* FAILED: exit 1$'
@@ -68,16 +73,11 @@ stages() {
 }
 
 @test "run.sh: a GPU that answers otherwise than the CPU fails the stage, and one that guesses otherwise does not" {
-	mkdir -p broken/emulated
-	ln -s "$O"/kv-* broken
-	ln -s "$O"/emulated/kv-* broken/emulated
-	rm broken/emulated/kv-decode
-	cat >broken/emulated/kv-decode <<-END
+	instead_of kv-decode <<-END
 		#!/bin/sh
 		[ "\${KV_DEVICE:-}" = cuda ] || exec "$O/emulated/kv-decode" "\$@"
 		"$O/emulated/kv-decode" "\$@" | sed "s/\$SAYS/another/"
 	END
-	chmod +x broken/emulated/kv-decode
 	O=$PWD/broken SAYS=K742 METHODS=fier stages pipelines
 	assert_failure 1
 	run cat out/pipelines.log
