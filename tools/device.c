@@ -135,8 +135,7 @@ device_room(const struct device *d, struct area *a, size_t size)
 {
 	if (a->size >= size && a->at != NULL)
 		return a->at;
-	/* What grows may grow with each token, and memory is not given back without a wait. */
-	a->size = a->at != NULL ? size + size / 8 : size;
+	a->size = device_growth(a->at, size);
 	d->ops->free(d->dev, a->at);
 	a->at = d->ops->alloc(d->dev, a->size != 0 ? a->size : 1);
 	if (a->at == NULL && a->size > size) {

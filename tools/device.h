@@ -31,6 +31,14 @@ struct area {
 	size_t size;
 };
 
+/* How much to ask for, where what there was (NULL: nothing yet) is too small: what grows once may grow
+ * with each token, and memory of a device is not given back without a wait. */
+static inline size_t
+device_growth(const void *had, size_t wanted)
+{
+	return had != NULL ? wanted + wanted / 8 : wanted;
+}
+
 /* Dies: there is no room for so much of the snapshot that is read, and says how much there is. */
 void device_no_room(const struct device *d, size_t size) __attribute__((noreturn));
 /* Room for size bytes; what was there is lost. Dies. */

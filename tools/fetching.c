@@ -31,7 +31,7 @@ fetching_begin(const struct device *d, int place, const float *from, size_t n)
 	p->from = from;
 	if (!device_shares_memory(d)) {
 		if (p->host == NULL || p->room < n) {
-			p->room = p->host != NULL ? n + n / 8 : n;     /* as device_room() */
+			p->room = device_growth(p->host, n);
 			d->ops->host_free(d->dev, p->host);
 			if ((p->host = d->ops->host_alloc(d->dev,
 			    p->room * sizeof *p->host)) == NULL)
