@@ -127,6 +127,19 @@ engine_rest(const struct engine *e, const char *snapshot)
 }
 
 void
+engine_load_rows(const struct engine *e, struct kv_reader *r, struct cache *c,
+    struct observation *obs)
+{
+	int rc = snapshot_load(r, c, obs);
+
+	if (rc == KV_ENOMEM)
+		engine_no_room(e, kv_reader_name(r));
+	if (rc < 0)
+		input_failed(r, rc);
+	engine_rest(e, kv_reader_name(r));
+}
+
+void
 engine_no_room(const struct engine *e, const char *what)
 {
 	const uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;

@@ -6,6 +6,9 @@
 #include "model/tokenizer.h"
 #include "tools/device.h"
 
+struct cache;
+struct observation;
+
 struct engine {
 	struct device device;
 	struct model *model;
@@ -32,6 +35,9 @@ void engine_load(struct engine *e, const struct demand *d);
 /* The rows of a snapshot, of which nobody knew how many they are, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */
 void engine_rest(const struct engine *e, const char *snapshot);
+/* snapshot_load(), and then engine_rest(). Dies. */
+void engine_load_rows(const struct engine *e, struct kv_reader *r, struct cache *c,
+    struct observation *obs);
 /* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
 void engine_no_room(const struct engine *e, const char *what) __attribute__((noreturn));
 void engine_close(struct engine *e);

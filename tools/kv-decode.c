@@ -425,7 +425,6 @@ main(int argc, char **argv)
 	struct cache *c;
 	uint32_t n, spare;
 	double t0;
-	int rc;
 
 	check_options();
 	r = input_open(operand(argc, argv, first));
@@ -438,11 +437,7 @@ main(int argc, char **argv)
 		die(EXIT_RUN, "no memory for the cache");
 	c->spare = spare;
 	expect(c, &obs, keep);
-	if ((rc = snapshot_load(r, c, obs.window > 0 ? &obs : NULL)) == KV_ENOMEM)
-		engine_no_room(&e, kv_reader_name(r));
-	if (rc < 0)
-		input_failed(r, rc);
-	engine_rest(&e, kv_reader_name(r));
+	engine_load_rows(&e, r, c, obs.window > 0 ? &obs : NULL);
 	check_loaded(c, &obs, r);
 	if (obs.window > 0 && e.model->ops->runs_ahead && observation_to_device(&obs, e.model) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", obs.window);

@@ -122,7 +122,6 @@ start_cache(const struct engine *e, struct kv_reader *from, struct observation *
 {
 	const struct model *m = e->model;
 	struct cache *c = cache_new(m, cache_dtype(m, from));
-	int rc;
 
 	if (c == NULL)
 		die(EXIT_RUN, "no memory for the cache");
@@ -131,12 +130,8 @@ start_cache(const struct engine *e, struct kv_reader *from, struct observation *
 	if (from != NULL && cache_want_indexes(c, (1u << INDEX_KINDS) - 1) != 0)
 		die(EXIT_RUN, "no memory for indexes");
 	c->spare = (uint32_t)room;
-	if (from != NULL && (rc = snapshot_load(from, c, obs)) == KV_ENOMEM)
-		engine_no_room(e, kv_reader_name(from));
-	else if (from != NULL && rc < 0)
-		input_failed(from, rc);
 	if (from != NULL)
-		engine_rest(e, kv_reader_name(from));
+		engine_load_rows(e, from, c, obs);
 	refuse_partial_mass(c, from);
 	return c;
 }
