@@ -22,14 +22,14 @@
 namespace emulator {
 namespace {
 
-constexpr size_t RANGE = (size_t)64 << 30, ALIGN = 256, MARGIN = 256;
+constexpr size_t RANGE = (size_t)64 << 30, ALIGN = 256, MARGIN = 256, HUGE_PAGE = 2 << 20;
 constexpr unsigned char MARK = 0xa5;
 
 struct piece {
 	size_t bytes, whole;
 };
 std::map<char *, struct piece> pieces;
-std::multimap<size_t, char *> unused;  /* by whole */
+std::map<char *, size_t> gaps;         /* between them, no two adjacent, none at range_end */
 char *range, *range_end;
 size_t in_use;
 int opened, key = -1;                  /* of the range's pages; -1: the processor has no keys */
@@ -45,15 +45,71 @@ struct place {
 unsigned n_places;
 std::map<const void *, size_t> granted;        /* dynamic shared memory, to kernels */
 
+/* Without protection keys each kernel and copy has two mprotect(), whose time is that of the pages
+ * which change. So protection is switched in whole huge pages: the kernel then keeps them huge, where it
+ * would split one at whose middle protection ends, and never join the parts again. */
 void
 make_range(void)
 {
-	range = range_end = (char *)mmap(NULL, RANGE, PROT_NONE,
+	char *at = (char *)mmap(NULL, RANGE + HUGE_PAGE, PROT_NONE,
 	    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	madvise(range, RANGE, MADV_HUGEPAGE);   /* few of them to cover and uncover */
+
+	range = range_end = at + (HUGE_PAGE - (uintptr_t)at % HUGE_PAGE) % HUGE_PAGE;
+	madvise(range, RANGE, MADV_HUGEPAGE);
 	if ((key = pkey_alloc(0, PKEY_DISABLE_ACCESS)) >= 0 &&
 	    pkey_mprotect(range, RANGE, PROT_READ | PROT_WRITE, key) != 0)
 		key = -1;
+}
+
+void
+protect(int how)
+{
+	const size_t used = (size_t)(range_end - range);
+
+	if (used > 0)
+		mprotect(range, (used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, how);
+}
+
+/* The lowest place for so many bytes, so that the range stays short; NULL: there is none. */
+char *
+take(size_t whole)
+{
+	char *at = range_end;
+
+	for (const auto &[from, bytes] : gaps)
+		if (bytes >= whole) {
+			const size_t left = bytes - whole;
+
+			at = from;
+			gaps.erase(at);
+			if (left > 0)
+				gaps[at + whole] = left;
+			return at;
+		}
+	if (whole > RANGE - (size_t)(range_end - range))
+		return NULL;
+	range_end += whole;
+	return at;
+}
+
+void
+give_back(char *at, size_t whole)
+{
+	auto after = gaps.lower_bound(at);
+
+	if (after != gaps.end() && at + whole == after->first) {
+		whole += after->second;
+		after = gaps.erase(after);
+	}
+	if (after != gaps.begin() && std::prev(after)->first + std::prev(after)->second == at) {
+		at = std::prev(after)->first;
+		whole += std::prev(after)->second;
+		gaps.erase(at);
+	}
+	if (at + whole == range_end)
+		range_end = at;
+	else
+		gaps[at] = whole;
 }
 
 } // namespace
@@ -73,8 +129,8 @@ uncover(void)
 		return;
 	if (key >= 0)
 		pkey_set(key, 0);
-	else if (range_end > range)
-		mprotect(range, (size_t)(range_end - range), PROT_READ | PROT_WRITE);
+	else
+		protect(PROT_READ | PROT_WRITE);
 }
 
 void
@@ -84,8 +140,8 @@ cover(void)
 		return;
 	if (key >= 0)
 		pkey_set(key, PKEY_DISABLE_ACCESS);
-	else if (range_end > range)
-		mprotect(range, (size_t)(range_end - range), PROT_NONE);
+	else
+		protect(PROT_NONE);
 }
 
 void
@@ -211,24 +267,15 @@ cudaMalloc(void **p, size_t bytes)
 		return told(cudaErrorMemoryAllocation);
 	if (range == NULL)
 		make_range();
-	auto found = unused.lower_bound(whole);
-	if (found != unused.end() && found->first <= 2 * whole) {
-		at = found->second;
-		pieces[at] = { bytes, found->first };
-		unused.erase(found);
-	} else {
-		at = range_end;
-		if (whole > RANGE - (size_t)(range_end - range))
-			return told(cudaErrorMemoryAllocation);
-		range_end += whole;
-		pieces[at] = { bytes, whole };
-	}
+	if ((at = take(whole)) == NULL)
+		return told(cudaErrorMemoryAllocation);
+	pieces[at] = { bytes, whole };
 	in_use += bytes;
 	uncover();
-	ASAN_UNPOISON_MEMORY_REGION(at, pieces[at].whole);
+	ASAN_UNPOISON_MEMORY_REGION(at, whole);
 	memset(at, 0xff, bytes);
-	memset(at + bytes, MARK, pieces[at].whole - bytes);
-	ASAN_POISON_MEMORY_REGION(at + bytes, pieces[at].whole - bytes);
+	memset(at + bytes, MARK, whole - bytes);
+	ASAN_POISON_MEMORY_REGION(at + bytes, whole - bytes);
 	cover();
 	*p = at;
 	return cudaSuccess;
@@ -248,7 +295,7 @@ cudaFree(void *p)
 		die("cudaFree(%p): not allocated", p);
 	in_use -= found->second.bytes;
 	ASAN_POISON_MEMORY_REGION(p, found->second.whole);
-	unused.emplace(found->second.whole, (char *)p);
+	give_back((char *)p, found->second.whole);
 	pieces.erase(found);
 	return cudaSuccess;
 }
