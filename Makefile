@@ -31,8 +31,8 @@ with_gpu = $(filter-out 0,$(GPU:auto=$(if $(sanitize),0,$(if $(NVCC),1,0))))
 std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
 
-# libkvfile/ methods/ model/ cpu/ gpu/ become one archive each, and so does what programs share in tools/. tools/kv-*.c become programs:
-# some only read and write files, some compute on a device without a model, some run one.
+# libkvfile/ methods/ tokenizer/ model/ cpu/ gpu/ engine/ cli/ become one archive each, tools/kv-*.c become programs: some only read and
+# write files, some compute on a device without a model, some run one.
 FILE_TOOLS = kv-check kv-evict kv-footprint kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
 MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
@@ -48,7 +48,9 @@ kvfile_o = $(patsubst %.c,$(O)/%.o,$(wildcard libkvfile/*.c))
 methods_o = $(patsubst %.c,$(O)/%.o,$(wildcard methods/*.c))
 model_o = $(patsubst %.c,$(O)/%.o,$(wildcard model/*.c))
 gpu_o = $(if $(with_gpu),$(patsubst %.cu,$(O)/%.o,$(wildcard gpu/*.cu)),$(O)/gpu/nogpu.o)
-tools_o = $(patsubst %.c,$(O)/%.o,$(filter-out tools/kv-%,$(wildcard tools/*.c)))
+tokenizer_o = $(patsubst %.c,$(O)/%.o,$(wildcard tokenizer/*.c))
+engine_o = $(patsubst %.c,$(O)/%.o,$(wildcard engine/*.c))
+cli_o = $(patsubst %.c,$(O)/%.o,$(wildcard cli/*.c))
 
 # One source, three instruction sets: cpu/simd_*.c are compiled once for each, cpu/dispatch.c picks at run time.
 simd_c = $(wildcard cpu/simd_*.c)
@@ -69,7 +71,9 @@ $(O)/libmethods.a: $(methods_o)
 $(O)/libmodel.a: $(model_o)
 $(O)/libcpu.a: $(cpu_o)
 $(O)/libgpu.a: $(gpu_o)
-$(O)/libtools.a: $(tools_o)
+$(O)/libtokenizer.a: $(tokenizer_o)
+$(O)/libengine.a: $(engine_o)
+$(O)/libcli.a: $(cli_o)
 $(O)/lib%.a:
 	@mkdir -p $(@D)
 	rm -f $@ && $(AR) rcs $@ $^
@@ -104,8 +108,9 @@ $(O)/gpu/%.o: gpu/%.cu
 
 file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
-model_a = $(O)/libmodel.a
-tools_a = $(O)/libtools.a
+model_a = $(O)/libmodel.a $(O)/libtokenizer.a
+engine_a = $(O)/libengine.a
+cli_a = $(O)/libcli.a
 
 # A program takes from the archives what it uses. What it must not use is kept from it by the libraries that it is linked with: without
 # device_libs there is no device, without model_libs no tokenizer.
@@ -114,8 +119,8 @@ $(DEVICE_TOOLS:%=$(O)/%): libs = $(kvfile_libs) $(device_libs)
 $(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(device_libs)
 # eigenvectors
 $(O)/kv-index: libs += $(lapack_libs)
-$(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(tools_a) $(model_a) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
+$(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(libs)
 
 # in order: some use what those before them define
 include $(sort $(wildcard tests/*.mk))

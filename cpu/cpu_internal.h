@@ -6,7 +6,7 @@
  *               into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
- * cpu_keep.c    rows that stay move up
+ * cpu_compact.c    rows that stay move up
  * cpu_keys.c    what keys say by themselves
  * cpu_layer.c   what a layer does with these
  * cpu_choose.c  retrieval: which entries a step reads

@@ -12,7 +12,7 @@
  * one after another; a second kernel needs none.
  *
  * Every block works the plan out for itself, from the lengths alone; the grid does not depend on
- * them, so that the kernels can be recorded (gpu_record.cu).
+ * them, so that the kernels can be recorded (gpu_graph.cu).
  *
  * In a block, each warp takes every fourth tile of a few rows (gpu_decode_warp.h). To keep HBM busy
  * for 0.8 us, 26 KB must be under way on each of 132 SMs; two blocks of four warps with three

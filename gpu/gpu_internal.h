@@ -3,15 +3,15 @@
  * port.h           what kernels use that is not plain CUDA C
  * gpu_device.cu    open, errors, the op table
  * gpu_memory.cu    allocation, scratch, copies to and from the host
- * gpu_record.cu    ops that are taken down once and carried out many times
+ * gpu_graph.cu    ops that are taken down once and carried out many times
  * gpu_weights.cu   weights on their way to the GPU
  * gpu_rows.cu      everything that handles one row at a time
- * gpu_place.cu     queries and keys are turned, keys and values become rows of the cache
- * gpu_greatest.cu  the next token
+ * gpu_rope_append.cu     queries and keys are turned, keys and values become rows of the cache
+ * gpu_argmax.cu  the next token
  * gpu_matmul.cu    matrix products
- * gpu_few.cu       of few rows
+ * gpu_gemv.cu       of few rows
  * gpu_blas.cu      of many rows: cuBLAS
- * gpu_keep.cu      rows that stay move up
+ * gpu_compact.cu      rows that stay move up
  * gpu_keys.cu      what keys say by themselves
  * gpu_layer.cu     what a layer does with these
  * gpu_attend.cu    attention of many queries, on tensor cores
@@ -22,8 +22,8 @@
  * gpu_index.cu     indexes for retrieval: making their entries
  * gpu_bits.cu      scores of rows from their keys in one bit
  * gpu_scores.cu    scores of rows from their keys, and of pages
- * gpu_choose.cu    retrieval: what query heads that share a KV head want, entry by entry
- * gpu_top.cu       retrieval: the greatest of many scores
+ * gpu_group_reduce.cu    retrieval: what query heads that share a KV head want, entry by entry
+ * gpu_topk.cu       retrieval: the greatest of many scores
  * gpu_chosen.cu    retrieval: only the rows that were chosen
  * gpu_rebuild.cu   retrieval: keys of chosen rows from two factors
  *
@@ -85,7 +85,7 @@ struct dev {
 	 * every launch, put and copy, so that nothing can change x unnoticed: it is known only
 	 * from one product to the next that directly follows it. */
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
-	int recording;               /* gpu_record.cu's: ops are taken down */
+	int recording;               /* gpu_graph.cu's: ops are taken down */
 	cudaGraphExec_t graph;       /* what replay() carries out; NULL: nothing */
 	uint32_t *grown;             /* device: replays of it so far; NULL: not needed yet */
 	uint32_t recordings;         /* so far; the last one's number */
@@ -151,7 +151,7 @@ gpu_forget(struct dev *d)
 /* 0, and a failure, where a product would have too many rows or columns */
 int gpu_product_fits(struct dev *, const struct mat *w, uint32_t N);
 
-/* gpu_few.cu: n products of at most FEW_ROWS rows of x, or where norm is not NULL of rmsnorm() of
+/* gpu_gemv.cu: n products of at most FEW_ROWS rows of x, or where norm is not NULL of rmsnorm() of
  * these; in one launch where weights are of one type */
 enum { FEW_ROWS = 8 };
 enum outcome {
@@ -191,7 +191,7 @@ int gpu_gated_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float
 void gpu_weights_end(struct dev *);
 void gpu_weights_free(struct dev *);
 
-/* gpu_record.cu: what was recorded is forgotten. */
+/* gpu_graph.cu: what was recorded is forgotten. */
 void gpu_record_end(struct dev *);
 
 /* Closes d->blas; NULL allowed. */
@@ -269,7 +269,7 @@ struct lists {
 	uint32_t longest;            /* of n */
 };
 
-/* gpu_choose.cu: fills l (k NULL: none is wanted); 0 after a failure, or when there are too many. */
+/* gpu_group_reduce.cu: fills l (k NULL: none is wanted); 0 after a failure, or when there are too many. */
 int gpu_lists_of(struct dev *, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
     const char *op);
 

@@ -1,7 +1,7 @@
 /* gpu_layer.cu - what a layer does besides attention
  *
  * Few rows, in decoding: three launches, in which norm, gate and residual are parts of the
- * products (gpu_few.cu). Many rows: cuBLAS multiplies, and what stands between products is written
+ * products (gpu_gemv.cu). Many rows: cuBLAS multiplies, and what stands between products is written
  * once, in the 16 bits that the next product wants, instead of in f32 that another kernel
  * narrows. */
 #include "gpu/gpu_internal.h"

@@ -1,6 +1,6 @@
 /* gpu_matmul.cu - y = x . w^T with weights in the type they are stored in
  *
- * Few rows: one pass over the weights, gpu_few.cu. More: cuBLAS, gpu_blas.cu. */
+ * Few rows: one pass over the weights, gpu_gemv.cu. More: cuBLAS, gpu_blas.cu. */
 #include "gpu/gpu_internal.h"
 
 #define MOST (1u << 30)        /* rows, columns */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/folder.h"
+#include "model/model_files.h"
 #include "model/model.h"
 
 /* What we do with a key. */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "model/forward_internal.h"
-#include "model/payment.h"
+#include "model/probe_mass.h"
 
 struct workspace *
 workspace_new(const struct model *m, uint32_t rows)

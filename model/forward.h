@@ -34,7 +34,7 @@ struct cache {
 	uint32_t spare;
 	struct received *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
 	/* attention that tokens pay which are only run; NULL: not wanted. The caller's
-	 * (payment.h) */
+	 * (probe_mass.h) */
 	struct payment *payment;
 	/* [L] what finds the rows that matter to a query, made from the keys; NULL: not wanted,
 	 * cache_want_indexes(). It grows with the rows, and goes when one of them goes. */

@@ -1,4 +1,4 @@
-/* forward_internal.h - what forward.c and decoder.c share */
+/* forward_internal.h - what forward.c and generate.c share */
 #ifndef KVPIPE_FORWARD_INTERNAL_H
 #define KVPIPE_FORWARD_INTERNAL_H
 
@@ -14,7 +14,7 @@ struct workspace {
 	float *lse;                    /* device [N][H] of attention */
 	float *logits;                 /* device [V] */
 	uint32_t *pos;                 /* device [N] */
-	uint32_t *tok;                 /* device [1] the token that was chosen last (decoder.c) */
+	uint32_t *tok;                 /* device [1] the token that was chosen last (generate.c) */
 	uint32_t *host_pos;            /* host [N] */
 };
 

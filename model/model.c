@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "libkvfile/bytes.h"
-#include "model/folder.h"
+#include "model/model_files.h"
 #include "model/model.h"
 
 struct loader {

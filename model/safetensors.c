@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 #include "libkvfile/bytes.h"
-#include "model/folder.h"
+#include "model/model_files.h"
 #include "model/model.h"
 
 #define SINGLE "model.safetensors"

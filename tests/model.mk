@@ -1,6 +1,6 @@
 # Unit tests of model/'s folder reading. They link its objects, not the archive: no backend, no tokenizer.
 
-model_folder_o = $(patsubst %,$(O)/model/%.o,config folder model rope safetensors)
+model_folder_o = $(patsubst %,$(O)/model/%.o,config model model_files rope safetensors)
 model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors)
 UNIT_TESTS += $(model_unit)
 
@@ -8,7 +8,7 @@ $(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
 # make fuzz-safetensors [FUZZ_SECONDS=60]: libFuzzer on the header. fuzz_flags are those of libkvfile.mk.
-$(O)/fuzz/safetensors: model/safetensors.c model/folder.c $(wildcard model/*.h)
+$(O)/fuzz/safetensors: model/safetensors.c model/model_files.c $(wildcard model/*.h)
 	@mkdir -p $(@D)
 	clang $(std) $(WARN) -I. $(fuzz_flags) -o $@ $(filter %.c,$^) $(kvfile_libs)
 
@@ -21,8 +21,8 @@ fuzz-safetensors: $(O)/fuzz/safetensors
 .PHONY: fuzz-safetensors
 
 # These need a whole model and a backend.
-model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_decoder model_index model_observation \
-    model_stream)
+model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_index model_observation \
+    model_prompt_stream)
 UNIT_TESTS += $(model_whole)
 $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)

@@ -29,13 +29,13 @@ UNIT_TESTS += $(O)/tests/unit/ops_emulated
 $(O)/tests/unit/ops_emulated: $(ops_o) $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 
-UNIT_TESTS += $(O)/tests/unit/model_decoder_emulated
-$(O)/tests/unit/model_decoder_emulated: $(O)/tests/unit/model_decoder.o $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
+UNIT_TESTS += $(O)/tests/unit/model_generate_emulated
+$(O)/tests/unit/model_generate_emulated: $(O)/tests/unit/model_generate.o $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs)
 
 emulated_tools = $(patsubst %,$(O)/emulated/%,$(DEVICE_TOOLS) $(MODEL_TOOLS))
-$(emulated_tools): $(O)/emulated/%: $(O)/tools/%.o $(tools_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
+$(emulated_tools): $(O)/emulated/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
 emulated: $(emulated_tools)
 test_programs += $(emulated_tools)
 

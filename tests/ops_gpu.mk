@@ -7,8 +7,8 @@ test_programs += $(emulated_tests)
 bench_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/gpu/bench_*.c))
 $(O)/tests/gpu/bench_gpu: $(bench_o) $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
-$(O)/tests/gpu/whole: $(O)/tests/gpu/whole.o $(tools_a) $(model_a) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
+$(O)/tests/gpu/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(device_libs)
 $(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu
 	@mkdir -p $(@D)
 	$(nvcc) -c -o $@ $<
@@ -17,8 +17,8 @@ $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
 
 $(O)/emulated/bench_gpu: $(bench_o) $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
-$(O)/emulated/whole: $(O)/tests/gpu/whole.o $(tools_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs)
+$(O)/emulated/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs)
 $(O)/emulated/primitives.o: tests/gpu/primitives.cu
 	@mkdir -p $(@D)
 	$(emulated_cxx) -x c++ -c -o $@ $<

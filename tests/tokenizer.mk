@@ -1,8 +1,6 @@
 # The tokenizer: $(O)/tests/unit/tokenizer_*; and, for tests/oracle/tokenizer_diff.py by hand,
 # $(O)/tests/libtokenizer.so
 
-tokenizer_o = $(patsubst %,$(O)/model/%.o,\
-	added bpe nfc pretok splitexpr tokenizer tokjson tokload tokvocab utf8 vocab)
 tokenizer_tests = $(patsubst %.c,$(O)/%,$(wildcard tests/unit/tokenizer_*.c))
 UNIT_TESTS += $(tokenizer_tests)
 

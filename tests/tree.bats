@@ -28,14 +28,15 @@ includes_only() {
 
 @test "libkvfile includes nothing of the rest of the project" { includes_only libkvfile '^$'; }
 @test "methods include libkvfile and nothing else" { includes_only methods '^(methods|libkvfile)/'; }
+@test "tokenizer includes nothing of the rest of the project" { includes_only tokenizer '^tokenizer/'; }
 @test "model includes libkvfile and nothing else" { includes_only model '^(model|libkvfile)/'; }
 @test "cpu sees model/ops.h and dtype.h and nothing else" { includes_only cpu '^(cpu/|model/ops\.h$|libkvfile/dtype\.h$)'; }
 @test "gpu sees model/ops.h and dtype.h and nothing else" { includes_only gpu '^(gpu/|model/ops\.h$|libkvfile/dtype\.h$)'; }
-@test "tools include no backend" { includes_only tools '^(tools|methods|model|libkvfile)/'; }
+@test "programs include no backend" { includes_only tools '^(cli|engine|methods|tokenizer|model|libkvfile)/'; }
 
-@test "only tools/tool.c reads the environment" {
-	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,methods,model,cpu,gpu,tools}/*.[ch]*
-	assert_output tools/tool.c
+@test "only cli/tool.c reads the environment" {
+	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.[ch]*
+	assert_output cli/tool.c
 }
 
 @test "libraries neither print nor exit" {
@@ -44,7 +45,7 @@ includes_only() {
 		/^#ifdef FUZZ/ { fuzz = 1 }
 		!fuzz && /(^|[^a-z_])(printf|puts|putchar|perror|exit|abort|_exit) *\(|[^a-z_"](stderr|stdout)[^a-z_"]/ {
 			print FILENAME ": " $0
-		}' {libkvfile,methods,model,cpu,gpu}/*.[ch]*
+		}' {libkvfile,methods,tokenizer,model,cpu,gpu}/*.[ch]*
 	assert_output ''
 }
 
@@ -70,7 +71,7 @@ includes_only() {
 			if (FNR - start - 1 > limit)
 				print FILENAME ": " name " has " FNR - start - 1 " lines"
 			name = ""; start = 0
-		}' {libkvfile,methods,model,cpu,gpu,tools}/*.c
+		}' {libkvfile,methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.c
 	assert_output ''
 }
 

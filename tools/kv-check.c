@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/tool.h"
+#include "cli/tool.h"
 
 static const struct tool tool = {
 	.name = "kv-check",

@@ -5,16 +5,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/decoder.h"
+#include "model/generate.h"
 #include "model/forward.h"
-#include "model/tokenizer.h"
-#include "tools/engine.h"
-#include "tools/eviction.h"
-#include "tools/evicting.h"
-#include "tools/growth.h"
-#include "tools/retrieving.h"
-#include "tools/scoring.h"
-#include "tools/tool.h"
+#include "tokenizer/tokenizer.h"
+#include "cli/session.h"
+#include "engine/evict_cache.h"
+#include "cli/opt_evict.h"
+#include "engine/grow_clusters.h"
+#include "cli/opt_retrieve.h"
+#include "engine/score.h"
+#include "cli/tool.h"
 
 #define ROOM 4096              /* rows to leave free at most before the first token */
 

@@ -1,17 +1,17 @@
 /* kv-diff - compare two snapshots of one model, or full attention with retrieval
  *
- * Two snapshots are here and in comparing.c, retrieval is in trying.c. */
+ * Two snapshots are here and in compare.c, retrieval is in retrieval_trial.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/comparing.h"
-#include "tools/jsonout.h"
-#include "tools/retrieving.h"
-#include "tools/tool.h"
-#include "tools/trying.h"
+#include "engine/compare.h"
+#include "cli/json.h"
+#include "cli/opt_retrieve.h"
+#include "cli/tool.h"
+#include "engine/retrieval_trial.h"
 
 static const char *by;
 static int exit_code;

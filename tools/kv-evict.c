@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/evicting.h"
-#include "tools/renumber.h"
-#include "tools/tool.h"
-#include "tools/twice.h"
+#include "cli/opt_evict.h"
+#include "engine/reposition.h"
+#include "cli/tool.h"
+#include "cli/reread.h"
 
 static int keep_queries;
 static const char *positions = "original";

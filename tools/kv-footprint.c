@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "methods/footprint.h"
-#include "tools/critical.h"
-#include "tools/jsonout.h"
-#include "tools/tool.h"
+#include "cli/score_table.h"
+#include "cli/json.h"
+#include "cli/tool.h"
 
 #define NOT_GIVEN UINT32_MAX
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "libkvfile/bytes.h"
-#include "tools/indexing.h"
-#include "tools/tool.h"
+#include "engine/indexing.h"
+#include "cli/tool.h"
 
 #define NOT_GIVEN UINT32_MAX
 #define NO_SEED UINT64_MAX

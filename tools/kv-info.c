@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "libkvfile/bytes.h"
-#include "tools/indexinfo.h"
-#include "tools/jsonout.h"
-#include "tools/tool.h"
+#include "cli/index_info.h"
+#include "cli/json.h"
+#include "cli/tool.h"
 
 static int all, positions;
 

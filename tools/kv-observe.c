@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/payment.h"
-#include "tools/engine.h"
-#include "tools/tool.h"
+#include "model/probe_mass.h"
+#include "cli/session.h"
+#include "cli/tool.h"
 
 /* Tokens that run together, which bounds the memory of activations; as kv-prefill has it */
 enum { AT_A_TIME = 512, AT_A_TIME_AHEAD = 4096 };

@@ -1,19 +1,19 @@
 /* kv-prefill - run a prompt through a model and write its KV cache as a snapshot
  *
- * Which tokens of it reach later layers is the subject of tools/selecting.c. */
+ * Which tokens of it reach later layers is the subject of engine/token_select.c. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/forward.h"
-#include "model/tokenizer.h"
-#include "tools/device.h"
-#include "tools/engine.h"
-#include "tools/eviction.h"
-#include "tools/fused.h"
-#include "tools/growth.h"
-#include "tools/selecting.h"
-#include "tools/tool.h"
+#include "tokenizer/tokenizer.h"
+#include "cli/device.h"
+#include "cli/session.h"
+#include "engine/evict_cache.h"
+#include "engine/prefill_layers.h"
+#include "engine/grow_clusters.h"
+#include "engine/token_select.h"
+#include "cli/tool.h"
 
 #define NOT_GIVEN UINT32_MAX
 

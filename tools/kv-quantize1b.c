@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "model/index.h"
-#include "tools/device.h"
-#include "tools/tool.h"
+#include "cli/device.h"
+#include "cli/tool.h"
 
 static uint32_t group = 32;
 

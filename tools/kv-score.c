@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/queries.h"
-#include "tools/scoring.h"
+#include "engine/queries.h"
+#include "engine/score.h"
 
 static const char *method_name;
 static int list;

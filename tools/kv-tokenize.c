@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "tools/engine.h"
-#include "tools/tool.h"
+#include "cli/session.h"
+#include "cli/tool.h"
 
 static int decode, count, no_template, plain;
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "libkvfile/bytes.h"
-#include "tools/tool.h"
+#include "cli/tool.h"
 
 static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary = 1000;
 static uint32_t window, own, tokens;

@@ -16,13 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/decoder.h"
+#include "model/generate.h"
 #include "tests/bench/median.h"
-#include "tools/engine.h"
-#include "tools/eviction.h"
-#include "tools/fused.h"
-#include "tools/selecting.h"
-#include "tools/tool.h"
+#include "cli/session.h"
+#include "engine/evict_cache.h"
+#include "engine/prefill_layers.h"
+#include "engine/token_select.h"
+#include "cli/tool.h"
 
 enum { ROUNDS = 3, LONG = 32768, TILE = 4096, WARM = 4, WINDOW = 32, GROUP = 32 };
 

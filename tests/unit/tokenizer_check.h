@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model.h"
-#include "model/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 static unsigned passed, failed;
 

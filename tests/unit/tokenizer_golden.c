@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "model/nfc.h"
+#include "tokenizer/nfc.h"
 #include "tests/unit/tokenizer_check.h"
 
 #define FIXTURES "tests/fixtures/tokenizers"
@@ -162,7 +162,7 @@ not_utf8(const struct tokenizer *t)
 	if (tokenizer_encode(t, "ab", 2, TOK_TEMPLATE, &ids, err, sizeof(err)) != 0)
 		abort();
 	check(tokenizer_encode(t, "abc\xed\xa0\x80", 6, TOK_TEMPLATE, &ids, err, sizeof(err)) ==
-		    MODEL_EINVALID &&
+		    TOKENIZER_EINVALID &&
 		strstr(err, "offset 3") != NULL && strstr(err, "ED") != NULL,
 	    "a surrogate: %s", err);
 	check(ids.n <= 3 && ids.n >= 1, "a refused text left %zu ids", ids.n);

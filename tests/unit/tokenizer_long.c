@@ -3,7 +3,7 @@
  *
  * Nothing is timed. Quadratic work on these takes minutes: that is noticed. Run in the root of
  * the source tree. */
-#include "model/nfc.h"
+#include "tokenizer/nfc.h"
 #include "tests/unit/tokenizer_check.h"
 
 #define SIZE ((size_t)1 << 18)

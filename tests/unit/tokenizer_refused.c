@@ -39,140 +39,140 @@ static const struct {
 } list[] = {
 	{ "", "", 0, "" },
 	/* not JSON, not an object, cut off, too deep */
-	{ "{'version'", "[{'version'", MODEL_EINVALID, "line 1, column" },
-	{ "'<b>', 'special'", "'<\xe9>', 'special'", MODEL_EINVALID,
+	{ "{'version'", "[{'version'", TOKENIZER_EINVALID, "line 1, column" },
+	{ "'<b>', 'special'", "'<\xe9>', 'special'", TOKENIZER_EINVALID,
 	    "unable to decode byte 0xe9" },
-	{ "'version': '1.0',", "'version': '1.0', 'version': '1.0',", MODEL_EINVALID,
+	{ "'version': '1.0',", "'version': '1.0', 'version': '1.0',", TOKENIZER_EINVALID,
 	    "duplicate" },
 	/* the top */
-	{ "'1.0'", "'2.0'", MODEL_EUNSUPPORTED, "version 2.0" },
-	{ "'1.0'", "1", MODEL_EINVALID, "version is not a string" },
-	{ "'truncation': null", "'truncation': {'max_length': 512}", MODEL_EUNSUPPORTED,
+	{ "'1.0'", "'2.0'", TOKENIZER_EUNSUPPORTED, "version 2.0" },
+	{ "'1.0'", "1", TOKENIZER_EINVALID, "version is not a string" },
+	{ "'truncation': null", "'truncation': {'max_length': 512}", TOKENIZER_EUNSUPPORTED,
 	    "truncation" },
-	{ "'padding': null", "'padding': {'length': 8}", MODEL_EUNSUPPORTED, "padding" },
-	{ "'padding': null", "'novelty': [0]", MODEL_EUNSUPPORTED, "novelty" },
+	{ "'padding': null", "'padding': {'length': 8}", TOKENIZER_EUNSUPPORTED, "padding" },
+	{ "'padding': null", "'novelty': [0]", TOKENIZER_EUNSUPPORTED, "novelty" },
 	{ "'padding': null", "'novelty': null", 0, "" },
 	/* normaliser, pre-tokeniser, decoder */
 	{ "{'type': 'NFC'}", "null", 0, "" },
 	{ "{'type': 'NFC'}", "{'type': 'Sequence', 'normalizers': [{'type': 'NFC'}]}", 0, "" },
 	{ "{'type': 'NFC'}",
 	    "{'type': 'Sequence', 'normalizers': [{'type': 'NFC'}, {'type': 'Lowercase'}]}",
-	    MODEL_EUNSUPPORTED, "normalizer.normalizers[1]: Lowercase" },
-	{ "'NFC'", "'NFKC'", MODEL_EUNSUPPORTED, "normalizer: NFKC" },
-	{ "{'type': 'NFC'}", "'NFC'", MODEL_EINVALID, "normalizer is not an object" },
-	{ SPLIT, "'type': 'Metaspace'", MODEL_EUNSUPPORTED,
+	    TOKENIZER_EUNSUPPORTED, "normalizer.normalizers[1]: Lowercase" },
+	{ "'NFC'", "'NFKC'", TOKENIZER_EUNSUPPORTED, "normalizer: NFKC" },
+	{ "{'type': 'NFC'}", "'NFC'", TOKENIZER_EINVALID, "normalizer is not an object" },
+	{ SPLIT, "'type': 'Metaspace'", TOKENIZER_EUNSUPPORTED,
 	    "pre_tokenizer.pretokenizers[0]: Metaspace" },
-	{ "'Isolated'", "'Removed'", MODEL_EUNSUPPORTED, "behavior Removed" },
+	{ "'Isolated'", "'Removed'", TOKENIZER_EUNSUPPORTED, "behavior Removed" },
 	{ "'invert': false", "'invert': true", 0, "" },
-	{ "'invert': false", "'invert': 'no'", MODEL_EINVALID, "invert is not true or false" },
+	{ "'invert': false", "'invert': 'no'", TOKENIZER_EINVALID, "invert is not true or false" },
 	{ "'Regex'", "'String'", 0, "" },
-	{ "'Regex'", "'Glob'", MODEL_EINVALID, "neither a Regex nor a String" },
+	{ "'Regex'", "'Glob'", TOKENIZER_EINVALID, "neither a Regex nor a String" },
 	{ "{" SPLIT, "{'type': 'ByteLevel', 'add_prefix_space': false}, {" SPLIT,
-	    MODEL_EUNSUPPORTED, "not the last" },
-	{ "'add_prefix_space': false", "'add_prefix_space': true", MODEL_EUNSUPPORTED,
+	    TOKENIZER_EUNSUPPORTED, "not the last" },
+	{ "'add_prefix_space': false", "'add_prefix_space': true", TOKENIZER_EUNSUPPORTED,
 	    "add_prefix_space" },
-	{ "'use_regex': false}]", "'use_regex': 0}]", MODEL_EINVALID,
+	{ "'use_regex': false}]", "'use_regex': 0}]", TOKENIZER_EINVALID,
 	    "use_regex is not true or false" },
 	{ "'trim_offsets': true, 'use_regex': false", "'trim_offsets': true", 0, "" },
 	{ "{'type': 'ByteLevel', 'add_prefix_space': false",
-	    "{'type': 'Digits', 'individual_digits': true", MODEL_EUNSUPPORTED,
+	    "{'type': 'Digits', 'individual_digits': true", TOKENIZER_EUNSUPPORTED,
 	    "Digits is the last" },
-	{ "'pretokenizers'", "'list'", MODEL_EUNSUPPORTED, "pre_tokenizer.list" },
+	{ "'pretokenizers'", "'list'", TOKENIZER_EUNSUPPORTED, "pre_tokenizer.list" },
 	{ "'decoder': {'type': 'ByteLevel'", "'decoder': {'type': 'Metaspace'",
-	    MODEL_EUNSUPPORTED, "decoder: Metaspace" },
+	    TOKENIZER_EUNSUPPORTED, "decoder: Metaspace" },
 	{ "{'type': 'ByteLevel', 'add_prefix_space': true, 'trim_offsets': true,"
 	    " 'use_regex': true}",
-	    "null", MODEL_EUNSUPPORTED, "decoder is missing" },
+	    "null", TOKENIZER_EUNSUPPORTED, "decoder is missing" },
 	/* expressions that mean something else to PCRE2 */
-	{ EXPR, "'\\\\w+'", MODEL_EUNSUPPORTED,
+	{ EXPR, "'\\\\w+'", TOKENIZER_EUNSUPPORTED,
 	    "an escape that PCRE2 and Oniguruma read differently, offset 0" },
-	{ EXPR, "'a\\\\b'", MODEL_EUNSUPPORTED, "offset 1" },
-	{ EXPR, "'\\\\p{Han}'", MODEL_EUNSUPPORTED, "general category" },
-	{ EXPR, "'\\\\pL'", MODEL_EUNSUPPORTED, "braces" },
-	{ EXPR, "'^a'", MODEL_EUNSUPPORTED, "an anchor" },
-	{ EXPR, "'[a[b]]'", MODEL_EUNSUPPORTED, "a class within a class" },
-	{ EXPR, "'[a&&b]'", MODEL_EUNSUPPORTED, "&& in a class" },
-	{ EXPR, "'(?i)a'", MODEL_EUNSUPPORTED, "group" },
-	{ EXPR, "'a{1,2}+'", MODEL_EUNSUPPORTED, "after an interval" },
-	{ EXPR, "'a{,2}'", MODEL_EUNSUPPORTED, "lower bound" },
+	{ EXPR, "'a\\\\b'", TOKENIZER_EUNSUPPORTED, "offset 1" },
+	{ EXPR, "'\\\\p{Han}'", TOKENIZER_EUNSUPPORTED, "general category" },
+	{ EXPR, "'\\\\pL'", TOKENIZER_EUNSUPPORTED, "braces" },
+	{ EXPR, "'^a'", TOKENIZER_EUNSUPPORTED, "an anchor" },
+	{ EXPR, "'[a[b]]'", TOKENIZER_EUNSUPPORTED, "a class within a class" },
+	{ EXPR, "'[a&&b]'", TOKENIZER_EUNSUPPORTED, "&& in a class" },
+	{ EXPR, "'(?i)a'", TOKENIZER_EUNSUPPORTED, "group" },
+	{ EXPR, "'a{1,2}+'", TOKENIZER_EUNSUPPORTED, "after an interval" },
+	{ EXPR, "'a{,2}'", TOKENIZER_EUNSUPPORTED, "lower bound" },
 	{ EXPR, "'a{x}[\\\\u0041-Z][^\\\\S\\\\n]\\\\x{41}(?<!a)(?>b)c++'", 0, "" },
-	{ EXPR, "'(a'", MODEL_EINVALID, "missing closing parenthesis" },
-	{ EXPR, "'[a'", MODEL_EINVALID, "missing terminating ]" },
-	{ EXPR, "'a\\\\'", MODEL_EUNSUPPORTED, "an escape" },
+	{ EXPR, "'(a'", TOKENIZER_EINVALID, "missing closing parenthesis" },
+	{ EXPR, "'[a'", TOKENIZER_EINVALID, "missing terminating ]" },
+	{ EXPR, "'a\\\\'", TOKENIZER_EUNSUPPORTED, "an escape" },
 	/* template */
-	{ "'TemplateProcessing'", "'BertProcessing'", MODEL_EUNSUPPORTED,
+	{ "'TemplateProcessing'", "'BertProcessing'", TOKENIZER_EUNSUPPORTED,
 	    "post_processor: BertProcessing" },
 	{ "'type_id': 0}}], 'pair'", "'type_id': 0}}, {'SpecialToken': {'id': '<b>'}}], 'pair'",
-	    MODEL_EUNSUPPORTED, "puts <b> after the text" },
-	{ "'id': 'A'", "'id': 'B'", MODEL_EUNSUPPORTED, "post_processor.single" },
+	    TOKENIZER_EUNSUPPORTED, "puts <b> after the text" },
+	{ "'id': 'A'", "'id': 'B'", TOKENIZER_EUNSUPPORTED, "post_processor.single" },
 	{ "{'Sequence': {'id': 'A', 'type_id': 0}}", "{'SpecialToken': {'id': '<b>'}}",
-	    MODEL_EINVALID, "no place for the text" },
-	{ "'ids': [6]", "'ids': [4]", MODEL_EINVALID, "not the id of a token" },
-	{ "'ids': [6]", "'ids': [4000000000]", MODEL_EINVALID, "not the id of a token" },
-	{ "'special_tokens': {'<b>'", "'special_tokens': {'<c>'", MODEL_EINVALID,
+	    TOKENIZER_EINVALID, "no place for the text" },
+	{ "'ids': [6]", "'ids': [4]", TOKENIZER_EINVALID, "not the id of a token" },
+	{ "'ids': [6]", "'ids': [4000000000]", TOKENIZER_EINVALID, "not the id of a token" },
+	{ "'special_tokens': {'<b>'", "'special_tokens': {'<c>'", TOKENIZER_EINVALID,
 	    "no ids for '<b>'" },
 	/* model */
-	{ "'BPE'", "'Unigram'", MODEL_EUNSUPPORTED, "model.type is Unigram" },
-	{ "'dropout': null", "'dropout': 0.1", MODEL_EUNSUPPORTED, "model.dropout" },
+	{ "'BPE'", "'Unigram'", TOKENIZER_EUNSUPPORTED, "model.type is Unigram" },
+	{ "'dropout': null", "'dropout': 0.1", TOKENIZER_EUNSUPPORTED, "model.dropout" },
 	{ "'dropout': null", "'dropout': 0.0", 0, "" },
-	{ "'unk_token': null", "'unk_token': 'a'", MODEL_EUNSUPPORTED, "model.unk_token" },
+	{ "'unk_token': null", "'unk_token': 'a'", TOKENIZER_EUNSUPPORTED, "model.unk_token" },
 	{ "'continuing_subword_prefix': null", "'continuing_subword_prefix': '##'",
-	    MODEL_EUNSUPPORTED, "continuing_subword_prefix" },
+	    TOKENIZER_EUNSUPPORTED, "continuing_subword_prefix" },
 	{ "'continuing_subword_prefix': null", "'continuing_subword_prefix': ''", 0, "" },
-	{ "'end_of_word_suffix': null", "'end_of_word_suffix': '</w>'", MODEL_EUNSUPPORTED,
+	{ "'end_of_word_suffix': null", "'end_of_word_suffix': '</w>'", TOKENIZER_EUNSUPPORTED,
 	    "end_of_word_suffix" },
-	{ "'byte_fallback': false", "'byte_fallback': true", MODEL_EUNSUPPORTED,
+	{ "'byte_fallback': false", "'byte_fallback': true", TOKENIZER_EUNSUPPORTED,
 	    "byte_fallback" },
-	{ "'byte_fallback': false", "'surprise': true", MODEL_EUNSUPPORTED, "model.surprise" },
-	{ "'ignore_merges': false", "'ignore_merges': 1", MODEL_EINVALID,
+	{ "'byte_fallback': false", "'surprise': true", TOKENIZER_EUNSUPPORTED, "model.surprise" },
+	{ "'ignore_merges': false", "'ignore_merges': 1", TOKENIZER_EINVALID,
 	    "ignore_merges is not true or false" },
-	{ "'vocab'", "'vocab': [], 'v'", MODEL_EUNSUPPORTED, "model.v is set" },
-	{ "'vocab': {", "'vocab': [], 'type': {", MODEL_EINVALID, "duplicate" },
-	{ "'merges': [", "'merges': {}, 'fuse_unk': [", MODEL_EINVALID, "duplicate" },
-	{ ", 'merges': ['a b', ['ab', 'c']]", "", MODEL_EINVALID, "model.merges is missing" },
-	{ "['a b', ['ab', 'c']]", "'a b'", MODEL_EINVALID, "model.merges is not an array" },
+	{ "'vocab'", "'vocab': [], 'v'", TOKENIZER_EUNSUPPORTED, "model.v is set" },
+	{ "'vocab': {", "'vocab': [], 'type': {", TOKENIZER_EINVALID, "duplicate" },
+	{ "'merges': [", "'merges': {}, 'fuse_unk': [", TOKENIZER_EINVALID, "duplicate" },
+	{ ", 'merges': ['a b', ['ab', 'c']]", "", TOKENIZER_EINVALID, "model.merges is missing" },
+	{ "['a b', ['ab', 'c']]", "'a b'", TOKENIZER_EINVALID, "model.merges is not an array" },
 	/* vocabulary: gaps are no error (4 is one) */
-	{ "'c': 2", "'c': 1", MODEL_EINVALID, "id 1" },
-	{ "'c': 2", "'c': '2'", MODEL_EINVALID, "not an integer" },
-	{ "'c': 2", "'c': -2", MODEL_EINVALID, "id -2" },
-	{ "'c': 2", "'c': 2.5", MODEL_EINVALID, "not an integer" },
-	{ "'c': 2", "'c': 4000000000", MODEL_EINVALID, "id 4000000000" },
-	{ "'c': 2", "'c': 16777216", MODEL_EINVALID, "id 16777216" },
+	{ "'c': 2", "'c': 1", TOKENIZER_EINVALID, "id 1" },
+	{ "'c': 2", "'c': '2'", TOKENIZER_EINVALID, "not an integer" },
+	{ "'c': 2", "'c': -2", TOKENIZER_EINVALID, "id -2" },
+	{ "'c': 2", "'c': 2.5", TOKENIZER_EINVALID, "not an integer" },
+	{ "'c': 2", "'c': 4000000000", TOKENIZER_EINVALID, "id 4000000000" },
+	{ "'c': 2", "'c': 16777216", TOKENIZER_EINVALID, "id 16777216" },
 	{ "'c': 2", "'c': 16777215", 0, "" },
-	{ "'c': 2", "'c': 99999999999999999999", MODEL_EINVALID, "too big integer" },
+	{ "'c': 2", "'c': 99999999999999999999", TOKENIZER_EINVALID, "too big integer" },
 	{ "'c': 2", "'c': 2, '\xe4\xbd\xa0': 4", 0, "" },
 	/* merges */
-	{ "'a b'", "'a x'", MODEL_EINVALID, "model.merges[0]: 'x' is not in the vocabulary" },
-	{ "'a b'", "'b a'", MODEL_EINVALID, "'ba' is not in the vocabulary" },
-	{ "'a b'", "'ab'", MODEL_EINVALID, "model.merges[0] is neither" },
-	{ "'a b'", "'a b c'", MODEL_EINVALID, "model.merges[0] is neither" },
-	{ "'a b'", "7", MODEL_EINVALID, "model.merges[0] is neither" },
-	{ "['ab', 'c']", "['ab']", MODEL_EINVALID, "model.merges[1] is neither" },
-	{ "['ab', 'c']", "['ab', 2]", MODEL_EINVALID, "model.merges[1] is neither" },
-	{ "['ab', 'c']", "['a', 'b']", MODEL_EINVALID, "have a merge already" },
+	{ "'a b'", "'a x'", TOKENIZER_EINVALID, "model.merges[0]: 'x' is not in the vocabulary" },
+	{ "'a b'", "'b a'", TOKENIZER_EINVALID, "'ba' is not in the vocabulary" },
+	{ "'a b'", "'ab'", TOKENIZER_EINVALID, "model.merges[0] is neither" },
+	{ "'a b'", "'a b c'", TOKENIZER_EINVALID, "model.merges[0] is neither" },
+	{ "'a b'", "7", TOKENIZER_EINVALID, "model.merges[0] is neither" },
+	{ "['ab', 'c']", "['ab']", TOKENIZER_EINVALID, "model.merges[1] is neither" },
+	{ "['ab', 'c']", "['ab', 2]", TOKENIZER_EINVALID, "model.merges[1] is neither" },
+	{ "['ab', 'c']", "['a', 'b']", TOKENIZER_EINVALID, "have a merge already" },
 	/* added tokens */
-	{ "'added_tokens': [", "'added_tokens': {}, 'decoder_2': [", MODEL_EUNSUPPORTED,
+	{ "'added_tokens': [", "'added_tokens': {}, 'decoder_2': [", TOKENIZER_EUNSUPPORTED,
 	    "decoder_2" },
-	{ "{'id': 6, ", "{", MODEL_EINVALID, "added_tokens[0]: the id is missing" },
-	{ "'id': 6", "'id': 4000000000", MODEL_EINVALID, "added_tokens[0]: id 4000000000" },
-	{ "'id': 6", "'id': 5", MODEL_EINVALID, "the vocabulary disagrees" },
-	{ "'content': '<b>'", "'content': 'ab'", MODEL_EINVALID, "'ab' has id 6 here" },
-	{ "'content': '<b>'", "'content': ''", MODEL_EINVALID, "empty" },
-	{ "'content': '<b>'", "'content': 3", MODEL_EINVALID, "content is not a string" },
-	{ "'lstrip': false", "'lstrip': null", MODEL_EINVALID, "lstrip is not true or false" },
-	{ "'lstrip': false, ", "", MODEL_EINVALID, "lstrip is missing" },
-	{ "'lstrip': false", "'lstrip': false, 'regex': true", MODEL_EUNSUPPORTED,
+	{ "{'id': 6, ", "{", TOKENIZER_EINVALID, "added_tokens[0]: the id is missing" },
+	{ "'id': 6", "'id': 4000000000", TOKENIZER_EINVALID, "added_tokens[0]: id 4000000000" },
+	{ "'id': 6", "'id': 5", TOKENIZER_EINVALID, "the vocabulary disagrees" },
+	{ "'content': '<b>'", "'content': 'ab'", TOKENIZER_EINVALID, "'ab' has id 6 here" },
+	{ "'content': '<b>'", "'content': ''", TOKENIZER_EINVALID, "empty" },
+	{ "'content': '<b>'", "'content': 3", TOKENIZER_EINVALID, "content is not a string" },
+	{ "'lstrip': false", "'lstrip': null", TOKENIZER_EINVALID, "lstrip is not true or false" },
+	{ "'lstrip': false, ", "", TOKENIZER_EINVALID, "lstrip is missing" },
+	{ "'lstrip': false", "'lstrip': false, 'regex': true", TOKENIZER_EUNSUPPORTED,
 	    "added_tokens[0].regex" },
 	{ "[{'id': 6",
 	    "[{'id': 7, 'content': '<b>', 'special': true, 'normalized': false,"
 	    " 'lstrip': false, 'rstrip': false,"
 	    " 'single_word': false}, {'id': 6",
-	    MODEL_EINVALID, "a second time" },
+	    TOKENIZER_EINVALID, "a second time" },
 	{ "[{'id': 6",
 	    "[{'id': 6, 'content': '<c>', 'special': true, 'normalized': false,"
 	    " 'lstrip': false, 'rstrip': false,"
 	    " 'single_word': false}, {'id': 6",
-	    MODEL_EINVALID, "another added token" },
+	    TOKENIZER_EINVALID, "another added token" },
 };
 
 static char dir[] = "/tmp/tokenizer-refused.XXXXXX";
@@ -245,7 +245,7 @@ deep(void)
 
 	memset(text, '[', sizeof(text));
 	write_file(text, sizeof(text));
-	open_file("200000 brackets", MODEL_EINVALID, "depth");
+	open_file("200000 brackets", TOKENIZER_EINVALID, "depth");
 }
 
 /* Cut anywhere, the file is refused; and never read past its end (a sanitiser would say). */
@@ -256,7 +256,7 @@ truncated(void)
 
 	for (n = 0; n < sizeof(valid) - 1; n += 7) {
 		write_file(valid, n);
-		open_file("a file cut off", MODEL_EINVALID, "line");
+		open_file("a file cut off", TOKENIZER_EINVALID, "line");
 	}
 }
 
@@ -270,7 +270,7 @@ missing_byte(void)
 	write_file(valid, sizeof(valid) - 1);
 	if (tokenizer_open(dir, &t, err, sizeof(err)) != 0)
 		abort();
-	check(tokenizer_encode(t, "abcabx", 6, 0, &ids, err, sizeof(err)) == MODEL_EUNSUPPORTED &&
+	check(tokenizer_encode(t, "abcabx", 6, 0, &ids, err, sizeof(err)) == TOKENIZER_EUNSUPPORTED &&
 		strstr(err, "no token for byte 78") != NULL && ids.n == 0,
 	    "a byte without token: %s", err);
 	check(tokenizer_encode(t, "abcab<b>", 8, TOK_TEMPLATE, &ids, err, sizeof(err)) == 0 &&
@@ -290,10 +290,10 @@ main(void)
 	if (mkdtemp(dir) == NULL)
 		abort();
 	snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
-	open_file("no file", MODEL_EIO, "No such file");
+	open_file("no file", TOKENIZER_EIO, "No such file");
 	if (mkdir(path, 0777) != 0)
 		abort();
-	open_file("a folder", MODEL_EIO, "");
+	open_file("a folder", TOKENIZER_EIO, "");
 	rmdir(path);
 	for (i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		replaced(list[i].old, list[i].new, list[i].code, list[i].message);

@@ -1,7 +1,7 @@
-/* tokenizer_utf8.c - tests of model/utf8.c: what is well-formed, and streams cut anywhere
+/* tokenizer_utf8.c - tests of tokenizer/utf8.c: what is well-formed, and streams cut anywhere
  *
  * The expected replacements are what Python's bytes.decode(errors="replace") gives. */
-#include "model/utf8.h"
+#include "tokenizer/utf8.h"
 #include "tests/unit/tokenizer_check.h"
 
 #define R "\xef\xbf\xbd"

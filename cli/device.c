@@ -1,0 +1,179 @@
+/* device.c - opens the backend that --device and -j name, and gives out its memory */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/device.h"
+#include "cli/tool.h"
+
+/* The number behind "cuda:", 0 without one. */
+static int
+cuda_index(const char *text)
+{
+	char *end;
+	long n;
+
+	if (*text == '\0')
+		return 0;
+	n = strtol(text + 1, &end, 10);
+	if (*text != ':' || end == text + 1 || *end != '\0' || n < 0 || n > INT_MAX)
+		die(EXIT_USAGE, "--device: '%s' is not cpu, cuda, cuda:N or auto", settings.device);
+	return (int)n;
+}
+
+/* Fills d and returns 1, or leaves the reason in err. */
+static int
+try(struct device *d, const struct ops *ops, int index, uint32_t threads, char *err,
+    size_t errlen)
+{
+	d->ops = ops;
+	d->dev = NULL;
+	strcpy(err, "this build has none");
+	if (ops->open != NULL)
+		d->dev = ops->open(index, threads > INT_MAX ? INT_MAX : (int)threads, err, errlen);
+	return d->dev != NULL;
+}
+
+struct device
+device_another(uint32_t threads)
+{
+	const char *name = settings.device;
+	struct device d;
+	char err[256];
+
+	if (strncmp(name, "cuda", 4) == 0) {
+		if (!try(&d, &gpu_ops, cuda_index(name + 4), threads, err, sizeof err))
+			die(EXIT_RUN, "no CUDA device: %s", err);
+	} else if (strcmp(name, "cpu") != 0 && strcmp(name, "auto") != 0) {
+		die(EXIT_USAGE, "--device: '%s' is not cpu, cuda, cuda:N or auto", name);
+	} else if (strcmp(name, "cpu") == 0 || !try(&d, &gpu_ops, 0, threads, err, sizeof err)) {
+		if (!try(&d, &cpu_ops, 0, threads, err, sizeof err))
+			die(EXIT_RUN, "cpu: %s", err);
+	}
+	return d;
+}
+
+static struct device opened;
+
+static const char *
+failure(void)
+{
+	return opened.dev != NULL ? opened.ops->sync(opened.dev) : NULL;
+}
+
+struct device
+device_open(void)
+{
+	struct device d = device_another(settings.threads);
+
+	opened = d;
+	device_failure = failure;
+	note("device: %s, %s", d.ops->name, d.ops->describe(d.dev));
+	return d;
+}
+
+int
+device_shares_memory(const struct device *d)
+{
+	return d->ops == &cpu_ops;
+}
+
+void
+device_check(const struct device *d)
+{
+	const char *failure = d->ops->sync(d->dev);
+
+	if (failure != NULL)
+		die(EXIT_RUN, "%s: %s", d->ops->name, failure);
+}
+
+void
+device_wait(const struct device *d, uint64_t mark)
+{
+	const char *failure = d->ops->wait(d->dev, mark);
+
+	if (failure != NULL)
+		die(EXIT_RUN, "%s: %s", d->ops->name, failure);
+}
+
+void
+device_close(struct device *d)
+{
+	d->ops->close(d->dev);
+	if (opened.dev == d->dev)
+		opened.dev = NULL;
+	d->dev = NULL;
+}
+
+const char *
+device_description(void)
+{
+	static char text[256];
+	struct device d = device_open();
+
+	strncpy(text, d.ops->describe(d.dev), sizeof text - 1);
+	device_close(&d);
+	return text;
+}
+
+void
+device_no_room(const struct device *d, size_t size)
+{
+	const char *place = input_place();
+	size_t room, total;
+
+	d->ops->room(d->dev, &room, &total);
+	if (room == SIZE_MAX)
+		die(EXIT_RUN, "%s%sno memory for %zu bytes", place, *place != '\0' ? ": " : "", size);
+	die(EXIT_RUN, "%s%s%s: no room for %.1f MiB, of %.1f MiB %.1f are free", place,
+	    *place != '\0' ? ": " : "", d->ops->name, (double)size / (1 << 20),
+	    (double)total / (1 << 20), (double)room / (1 << 20));
+}
+
+void *
+device_room(const struct device *d, struct area *a, size_t size)
+{
+	if (a->size >= size && a->at != NULL)
+		return a->at;
+	a->size = device_growth(a->at, size);
+	d->ops->free(d->dev, a->at);
+	a->at = d->ops->alloc(d->dev, a->size != 0 ? a->size : 1);
+	if (a->at == NULL && a->size > size) {
+		a->size = size;
+		a->at = d->ops->alloc(d->dev, size != 0 ? size : 1);
+	}
+	if (a->at == NULL)
+		device_no_room(d, size);
+	return a->at;
+}
+
+void *
+device_upload(const struct device *d, struct area *a, const void *data, size_t size)
+{
+	void *at = device_room(d, a, size);
+
+	d->ops->put(d->dev, at, data, size);
+	return at;
+}
+
+void *
+device_positions(const struct device *d, struct area *a, const struct kv_rows *rows)
+{
+	uint64_t total = kv_rows_total(rows);
+	uint32_t *pos = must_alloc(total, sizeof *pos), *p = pos, g;
+	void *at;
+
+	for (g = 0; g < rows->heads; p += rows->count[g++])
+		if (rows->count[g] > 0)
+			memcpy(p, rows->pos[g], rows->count[g] * sizeof *p);
+	at = device_upload(d, a, pos, total * sizeof *pos);
+	free(pos);
+	return at;
+}
+
+void
+device_release(const struct device *d, struct area *a)
+{
+	d->ops->free(d->dev, a->at);
+	*a = (struct area){ 0 };
+}

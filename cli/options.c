@@ -1,0 +1,371 @@
+/* options.c - one parser and one --help for all programs, made from tables
+ *
+ * Own options of a program come first, then those of a part that it shares with others, then
+ * those that mean the same everywhere. */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+#include <lz4.h>
+#include <xxhash.h>
+
+#include "cli/tool_internal.h"
+
+/* Only programs that compute link cli/device.c. */
+extern const char *device_description(void) __attribute__((weak));
+
+enum { MAX_OPTS = 64 };
+
+static int lz4, help_wanted, version_wanted;
+static const char *progress_text;
+
+static const struct {
+	unsigned takes;                 /* 0: every program */
+	struct opt opt;
+} shared[] = {
+	{ TAKES_MODEL, { 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
+	    "model folder: config.json, tokenizer.json, safetensors" } },
+	{ TAKES_OUTPUT, { 'o', "output", OPT_STRING, &settings.output, 0, "FILE",
+	    "write to FILE, which appears only when complete (- is standard output)" } },
+	{ TAKES_OUTPUT, { 'z', "lz4", OPT_FLAG, &lz4, 1, NULL,
+	    "compress what is not compressed yet" } },
+	{ TAKES_THREADS, { 'j', "threads", OPT_COUNT, &settings.threads, 0, "N",
+	    "threads, 0 = all processors (KV_THREADS)" } },
+	{ TAKES_THREADS, { 0, "device", OPT_STRING, &settings.device, 0, "DEVICE",
+	    "cpu, cuda, cuda:N or auto (KV_DEVICE)" } },
+	{ TAKES_JSON, { 0, "json", OPT_FLAG, &settings.json, 1, NULL,
+	    "print JSON" } },
+	{ TAKES_PROGRESS, { 0, "progress", OPT_STRING, &progress_text, 0, "WHEN",
+	    "progress line: auto, always or never (KV_PROGRESS)" } },
+	{ 0, { 'q', "quiet", OPT_FLAG, &settings.quiet, 1, NULL, "no warnings, no progress" } },
+	{ 0, { 'v', "verbose", OPT_FLAG, &settings.verbose, 1, NULL, "say more" } },
+	{ 0, { 0, "help", OPT_FLAG, &help_wanted, 1, NULL, "print this help" } },
+	{ 0, { 0, "version", OPT_FLAG, &version_wanted, 1, NULL, "print the version" } },
+};
+
+/* all[] <- the options of this program; returns how many. */
+static size_t
+gather(const struct tool *tool, struct opt *all)
+{
+	const struct opt *o;
+	size_t n = 0, i;
+
+	for (o = tool->opts; o != NULL && o->name != NULL && n < MAX_OPTS; o++)
+		all[n++] = *o;
+	for (o = tool->more; o != NULL && o->name != NULL && n < MAX_OPTS; o++)
+		all[n++] = *o;
+	for (i = 0; i < sizeof shared / sizeof *shared && n < MAX_OPTS; i++)
+		if (shared[i].takes == 0 || (tool->takes & shared[i].takes) != 0)
+			all[n++] = shared[i].opt;
+	return n;
+}
+
+/* ---- values ---- */
+
+static uint64_t
+integer(const char *where, const char *text, uint64_t most, int suffixes)
+{
+	unsigned long long v;
+	unsigned shift = 0;
+	char *end;
+
+	errno = 0;
+	v = strtoull(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || errno != 0)
+		die(EXIT_USAGE, "%s: '%s' is not a whole number from 0 to %llu", where, text,
+		    (unsigned long long)most);
+	if (suffixes && (*end == 'k' || *end == 'm'))
+		shift = *end++ == 'k' ? 10 : 20;
+	if (*end != '\0' || v > most >> shift)
+		die(EXIT_USAGE, "%s: '%s' is not a whole number from 0 to %llu", where, text,
+		    (unsigned long long)most);
+	return v << shift;
+}
+
+uint32_t
+option_count(const char *where, const char *text)
+{
+	return (uint32_t)integer(where, text, UINT32_MAX, 1);
+}
+
+static double
+real(const char *where, const char *text, char **end)
+{
+	double v;
+
+	errno = 0;
+	v = strtod(text, end);
+	if (*end == text || !isfinite(v) || isspace((unsigned char)*text))
+		die(EXIT_USAGE, "%s: '%s' is not a number", where, text);
+	return v;
+}
+
+static double
+share(const char *where, const char *text)
+{
+	char *end;
+	double v = real(where, text, &end);
+
+	if (*end == '%') {
+		v /= 100;
+		end++;
+	}
+	if (*end != '\0' || !(v > 0) || v > 1)
+		die(EXIT_USAGE, "%s: '%s' is not a share: more than 0, at most 1 (or 100%%)",
+		    where, text);
+	return v;
+}
+
+static void
+append(struct strings *list, const char *text)
+{
+	list->at = realloc(list->at, (list->n + 1) * sizeof *list->at);
+	if (list->at == NULL)
+		die(EXIT_RUN, "out of memory");
+	list->at[list->n++] = text;
+}
+
+/* where: the option as a message names it */
+static void
+set(const struct opt *o, const char *where, const char *text)
+{
+	char *end;
+
+	switch (o->kind) {
+	case OPT_FLAG:
+		*(int *)o->to = o->value;
+		break;
+	case OPT_STRING:
+		*(const char **)o->to = text;
+		break;
+	case OPT_STRINGS:
+		append(o->to, text);
+		break;
+	case OPT_COUNT:
+		*(uint32_t *)o->to = option_count(where, text);
+		break;
+	case OPT_SEED:
+		*(uint64_t *)o->to = integer(where, text, INT64_MAX, 0);
+		break;
+	case OPT_REAL:
+		*(double *)o->to = real(where, text, &end);
+		if (*end != '\0')
+			die(EXIT_USAGE, "%s: '%s' is not a number", where, text);
+		break;
+	case OPT_SHARE:
+		*(double *)o->to = share(where, text);
+		break;
+	}
+}
+
+/* ---- help and version ---- */
+
+/* Further lines of the synopsis stand under the first. */
+static void
+print_usage(FILE *to)
+{
+	const char *c;
+
+	fprintf(to, "usage: %s ", the_tool->name);
+	for (c = the_tool->synopsis; *c != '\0'; c++) {
+		fputc(*c, to);
+		if (*c == '\n')
+			fprintf(to, "%*s", (int)(strlen("usage:  ") + strlen(the_tool->name)), "");
+	}
+	fputc('\n', to);
+}
+
+/* Also with -q: this is no warning. */
+static void __attribute__((noreturn, format(printf, 1, 2)))
+misused(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	message(fmt, ap);
+	va_end(ap);
+	print_usage(stderr);
+	exit(EXIT_USAGE);
+}
+
+static void
+print_help(const struct opt *all, size_t n)
+{
+	const struct opt *o;
+	char letter[8], left[64];
+	size_t i;
+
+	print_usage(stdout);
+	printf("\n%s\n\n", the_tool->about);
+	for (i = 0; i < n; i++) {
+		o = &all[i];
+		snprintf(letter, sizeof letter, o->letter != 0 ? "-%c," : "   ", o->letter);
+		snprintf(left, sizeof left, "%s --%s%s%s", letter, o->name,
+		    o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
+		printf("  %-24s  %s\n", left, o->help);
+	}
+}
+
+static void
+print_version(void)
+{
+	unsigned xx = XXH_versionNumber();
+
+	printf("%s %s\n", the_tool->name, KVPIPE_VERSION);
+	printf("lz4 %s, xxHash %u.%u.%u, jansson %s\n", LZ4_versionString(),
+	    xx / 10000, xx / 100 % 100, xx % 100, jansson_version_str());
+	if ((the_tool->takes & TAKES_THREADS) && device_description != NULL)
+		printf("%s\n", device_description());
+}
+
+/* ---- the command line ---- */
+
+/* Fills what getopt_long wants. Long options come back as 256 + index, whether they have a
+ * letter or not. */
+static void
+for_getopt(const struct opt *all, size_t n, char *letters, struct option *longs)
+{
+	size_t i;
+
+	*letters++ = ':';               /* a missing argument is told from an unknown option */
+	for (i = 0; i < n; i++) {
+		longs[i].name = all[i].name;
+		longs[i].has_arg = all[i].kind == OPT_FLAG ? no_argument : required_argument;
+		longs[i].flag = NULL;
+		longs[i].val = 256 + (int)i;
+		if (all[i].letter != 0) {
+			*letters++ = all[i].letter;
+			if (all[i].kind != OPT_FLAG)
+				*letters++ = ':';
+		}
+	}
+	*letters = '\0';
+	memset(&longs[n], 0, sizeof longs[n]);
+}
+
+static const struct opt *
+with_letter(const struct opt *all, size_t n, int letter)
+{
+	size_t i;
+
+	for (i = 0; i < n && all[i].letter != letter; i++)
+		;
+	return &all[i];
+}
+
+static void __attribute__((noreturn))
+bad_option(int c, char **argv)
+{
+	const char *text = argv[optind - 1];
+
+	if (c == ':')
+		misused("option '%s' needs a value", text);
+	if (optopt >= 256)
+		misused("option '%s' takes no value", text);
+	if (optopt != 0)
+		misused("there is no option '-%c'", optopt);
+	misused("there is no option '%s', or it can mean several", text);
+}
+
+static void
+check_operands(const struct tool *tool, unsigned n)
+{
+	if ((tool->takes & TAKES_MODEL) && settings.model == NULL)
+		misused("a model is needed: -m DIR");
+	if (n < tool->min_operands)
+		misused("an operand is missing");
+	if (n > tool->max_operands)
+		misused("too many operands");
+}
+
+/* From the command line: the option that c stands for (for_getopt()). */
+static void
+set_given(const struct opt *all, size_t n, int c)
+{
+	const struct opt *o = c >= 256 ? &all[c - 256] : with_letter(all, n, c);
+	char where[64];
+
+	snprintf(where, sizeof where, "--%s", o->name);
+	set(o, where, optarg);
+}
+
+int
+options_parse(const struct tool *tool, int argc, char **argv)
+{
+	struct opt all[MAX_OPTS + 1];
+	struct option longs[MAX_OPTS + 1];
+	char letters[2 * MAX_OPTS + 2];
+	size_t n = gather(tool, all);
+	int c;
+
+	for_getopt(all, n, letters, longs);
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+		if (c == '?' || c == ':')
+			bad_option(c, argv);
+		set_given(all, n, c);
+	}
+	if (help_wanted)
+		print_help(all, n);
+	if (version_wanted)
+		print_version();
+	if (help_wanted || version_wanted)
+		exit(finish());
+	if (progress_text != NULL)
+		progress_mode("--progress", progress_text);
+	if (lz4)
+		settings.write_flags |= KV_LZ4;
+	check_operands(tool, (unsigned)(argc - optind));
+	return optind;
+}
+
+/* ---- options in a text ---- */
+
+static const struct opt *
+with_name(const struct opt *table, const char *name)
+{
+	while (table->name != NULL && strcmp(table->name, name) != 0)
+		table++;
+	return table;
+}
+
+/* One word: "name=value", or "name" for a flag; the text is cut in two. */
+static void
+set_word(const char *option, char *word, const struct opt *table)
+{
+	char *value = strchr(word, '='), where[128];
+	const struct opt *o;
+
+	if (value != NULL)
+		*value++ = '\0';
+	o = with_name(table, word);
+	snprintf(where, sizeof where, "--%s: %s", option, word);
+	if (o->name == NULL)
+		die(EXIT_USAGE, "--%s: there is no option '%s'", option, word);
+	if (o->kind != OPT_FLAG && (value == NULL || *value == '\0'))
+		die(EXIT_USAGE, "%s needs a value: %s=%s", where, word, o->arg);
+	if (o->kind == OPT_FLAG && value != NULL && strcmp(value, "0") != 0 &&
+	    strcmp(value, "1") != 0)
+		die(EXIT_USAGE, "%s takes no value but 0 or 1", where);
+	if (o->kind != OPT_FLAG || value == NULL || *value == '1')
+		set(o, where, value);
+}
+
+void
+options_words(const char *option, const char *text, const struct opt *table)
+{
+	static struct strings copies;   /* live on: the words are values of options */
+	char *words = strdup(text), *word, *rest = words;
+
+	if (words == NULL)
+		die(EXIT_RUN, "out of memory");
+	append(&copies, words);
+	while ((word = strtok_r(rest, " \t\n", &rest)) != NULL)
+		set_word(option, word, table);
+}

@@ -1,0 +1,56 @@
+/* session.h - the model folder that -m names, on the device that --device names */
+#ifndef KVPIPE_SESSION_H
+#define KVPIPE_SESSION_H
+
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+#include "cli/device.h"
+
+struct cache;
+struct observation;
+
+struct engine {
+	struct device device;
+	struct model *model;
+	struct tokenizer *tokenizer;
+	uint64_t beside;                /* bytes on the device besides weights and rows */
+};
+
+/* Opens the device, the tokenizer and the model, which is not on the device yet. When a snapshot is
+ * given, its identity must be that of the model: exit 4 naming each field with both values. Dies. */
+void engine_open(struct engine *e, const struct kv_reader *snapshot);
+
+/* What the work will hold on the device, as far as it is known before it begins: the least. */
+struct demand {
+	uint64_t tokens;                /* that the cache is for; for the message */
+	uint64_t rows;                  /* of all KV heads of all layers together */
+	enum kv_dtype dtype;            /* of keys and values */
+	int mass;                       /* cache_want_mass() */
+	uint32_t at_once;               /* rows of the workspace */
+	uint64_t stream;                /* tokens of a residual stream beside it (prompt_stream.h) */
+};
+
+/* Brings the weights to the device. What cannot fit is refused before, with the sum. Dies. */
+void engine_load(struct engine *e, const struct demand *d);
+/* The rows of a snapshot, of which nobody knew how many they are, are on the device now, with room for
+ * those to come. Dies, with the sum, when there is no room for the rest. */
+void engine_rest(const struct engine *e, const char *snapshot);
+/* snapshot_load(), and then engine_rest(). Dies. */
+void engine_load_rows(const struct engine *e, struct kv_reader *r, struct cache *c,
+    struct observation *obs);
+/* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
+void engine_no_room(const struct engine *e, const char *what) __attribute__((noreturn));
+void engine_close(struct engine *e);
+
+/* Only the tokenizer of settings.model. Dies. */
+struct tokenizer *engine_tokenizer(void);
+
+/* Appends the ids in text[len], decimal numbers between white space, each below `vocabulary`.
+ * Dies and names line and word. */
+void parse_ids(const char *name, const char *text, size_t len, uint32_t vocabulary,
+    struct ids *out);
+
+/* Seconds of a clock that only goes forward. */
+double seconds(void);
+
+#endif

@@ -1,0 +1,250 @@
+/* snapshot_io.c - opening, passing on, finishing snapshots; the first failure ends the program */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "cli/tool_internal.h"
+
+/* ---- input ---- */
+
+int
+input_status(int code)
+{
+	switch (code) {
+	case KV_ETRUNCATED:
+	case KV_ECORRUPT:
+		return EXIT_DAMAGED;
+	case KV_EVERSION:
+		return EXIT_UNSUPPORTED;
+	default:
+		return EXIT_RUN;
+	}
+}
+
+void
+input_failed(struct kv_reader *r, int code)
+{
+	const char *text = r != NULL ? kv_reader_error(r) : "";
+
+	die(input_status(code), "%s", *text != '\0' ? text : kv_error_name(code));
+}
+
+struct kv_reader *
+input_open(const char *path)
+{
+	struct kv_reader *r = NULL;
+	int code;
+
+	if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO))
+		die(EXIT_USAGE, "a snapshot is not read from a terminal: "
+		    "name a file or use a pipe");
+	if ((code = kv_open(path, &r)) < 0)
+		input_failed(r, code);
+	return r;
+}
+
+/* The last section of input_next(), and of which snapshot: for messages */
+static struct kv_section current;
+static char current_name[256];
+
+int
+input_next(struct kv_reader *r, struct kv_section *sec)
+{
+	int code = kv_next(r, sec);
+
+	if (code < 0)
+		input_failed(r, code);
+	current = *sec;
+	snprintf(current_name, sizeof current_name, "%s", kv_reader_name(r));
+	return code;
+}
+
+const char *
+input_place(void)
+{
+	static char place[sizeof current_name + 32];
+
+	if (current_name[0] == '\0' || current.layer == KV_NO_LAYER)
+		return current_name;
+	snprintf(place, sizeof place, "%s: layer %" PRIu32, current_name, current.layer);
+	return place;
+}
+
+const void *
+input_load(struct kv_reader *r)
+{
+	const void *data;
+	int code = kv_load(r, &data);
+
+	if (code < 0)
+		input_failed(r, code);
+	return data;
+}
+
+const struct kv_rows *
+input_rows(struct kv_reader *r)
+{
+	const struct kv_rows *rows;
+	int code = kv_load_rows(r, &rows);
+
+	if (code < 0)
+		input_failed(r, code);
+	return rows;
+}
+
+/* ---- output ---- */
+
+void
+output_refuse_terminal(void)
+{
+	if (strcmp(settings.output, "-") == 0 && isatty(STDOUT_FILENO))
+		die(EXIT_USAGE, "a snapshot is not written to a terminal: use -o FILE or a pipe");
+}
+
+struct kv_writer *
+output_create(const struct kv_head *head)
+{
+	struct kv_writer *w = NULL;
+	int code;
+
+	output_refuse_terminal();
+	hold_signals(1);
+	code = kv_create(settings.output, head, settings.write_flags, &w);
+	if (w != NULL)
+		unfinished(kv_writer_temporary(w));
+	hold_signals(0);
+	if (w == NULL)
+		die(EXIT_RUN, "%s", kv_error_name(code));
+	output_check(w, code);
+	return w;
+}
+
+void
+output_check(struct kv_writer *w, int code)
+{
+	if (code < 0)
+		die(EXIT_RUN, "%s", kv_writer_error(w));
+}
+
+/* kv_copy() fails for what it reads and for what it writes: the object with a message knows
+ * which. */
+static void
+copy_failed(struct kv_reader *r, struct kv_writer *w, int code)
+{
+	if (*kv_reader_error(r) != '\0')
+		input_failed(r, code);
+	output_check(w, code);
+}
+
+void
+output_copy(struct kv_reader *r, struct kv_writer *w)
+{
+	int code = kv_copy(r, w);
+
+	if (code < 0)
+		copy_failed(r, w, code);
+}
+
+void
+output_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed)
+{
+	int code = kv_copy_unknown(r, w, rows_changed);
+
+	if (code < 0)
+		copy_failed(r, w, code);
+	if (code == 0)
+		warning("%s: section %s depends on the rows, which have changed, and is not known: "
+		    "dropped", kv_reader_name(r), current.type);
+}
+
+/* ---- provenance, and the end ---- */
+
+static json_t *options;         /* what the sign functions were told */
+
+static void
+sign(const char *key, json_t *value)
+{
+	if (options == NULL)
+		options = json_object();
+	if (value == NULL || json_object_set_new(options, key, value) != 0)
+		die(EXIT_RUN, "provenance: out of memory, or '%s' is not UTF-8", key);
+}
+
+void
+sign_text(const char *key, const char *value)
+{
+	sign(key, json_string(value));
+}
+
+void
+sign_count(const char *key, uint64_t value)
+{
+	sign(key, json_integer((json_int_t)value));
+}
+
+void
+sign_real(const char *key, double value)
+{
+	sign(key, json_real(value));
+}
+
+void
+output_commit(struct kv_writer *w, const struct kv_reader *from)
+{
+	char *text = NULL;
+
+	if (options != NULL)
+		text = json_dumps(options, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(17));
+	if (options != NULL && text == NULL)
+		die(EXIT_RUN, "provenance: out of memory");
+	if (from != NULL)
+		output_check(w, kv_inherit(w, from));
+	output_check(w, kv_sign(w, the_tool->name, KVPIPE_VERSION, text != NULL ? text : "{}"));
+	output_check(w, kv_commit(w));
+	unfinished(NULL);
+	kv_writer_free(w);
+	free(text);
+	json_decref(options);
+	options = NULL;
+}
+
+/* ---- text ---- */
+
+static char *text_path, *text_temporary;        /* temporary NULL: written directly */
+
+FILE *
+text_create(const char *path)
+{
+	struct stat st;
+	int direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode);      /* a device, a pipe */
+	FILE *f;
+
+	if ((text_path = strdup(path)) == NULL ||
+	    (!direct && asprintf(&text_temporary, "%s.tmp.%ld", path, (long)getpid()) < 0))
+		die(EXIT_RUN, "%s: no memory for its name", path);
+	hold_signals(1);
+	f = direct ? fopen(path, "w") : fopen(text_temporary, "wx");
+	if (f != NULL && !direct)
+		unfinished(text_temporary);
+	hold_signals(0);
+	if (f == NULL)
+		die(EXIT_RUN, "%s:", path);
+	return f;
+}
+
+void
+text_commit(FILE *f)
+{
+	if (fflush(f) != 0 || (text_temporary != NULL && fsync(fileno(f)) != 0) ||
+	    fclose(f) != 0 ||
+	    (text_temporary != NULL && rename(text_temporary, text_path) != 0))
+		die(EXIT_RUN, "%s:", text_path);
+	unfinished(NULL);
+	free(text_path);
+	free(text_temporary);
+	text_path = text_temporary = NULL;
+}

@@ -1,0 +1,269 @@
+/* tool.c - starting, messages, dying, finishing: what every program does the same way
+ *
+ * Options are in options.c, snapshots in snapshot_io.c, the progress line in progress.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/tool_internal.h"
+
+struct settings settings = { .output = "-", .device = "auto" };
+const struct tool *the_tool = &(const struct tool){ .name = "kvpipe" };
+
+/* ---- signals ---- */
+
+/* The file to remove when we are killed. The handler only reads it: the text is never freed
+ * or changed while it stands here. */
+static char *volatile temporary;
+static const int deadly[] = { SIGHUP, SIGINT, SIGTERM };
+
+static void
+on_signal(int sig)
+{
+	if (temporary != NULL)
+		unlink(temporary);
+	/* SA_RESETHAND: the second time it kills, and the shell sees the true cause. */
+	raise(sig);
+}
+
+static void
+catch_signals(void)
+{
+	struct sigaction act = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, old;
+	size_t i;
+
+	sigemptyset(&act.sa_mask);
+	for (i = 0; i < sizeof deadly / sizeof *deadly; i++)
+		/* what our parent ignores (nohup, a job in the background) stays ignored */
+		if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			sigaction(deadly[i], &act, NULL);
+	signal(SIGPIPE, SIG_IGN);       /* a closed pipe is a write error like any other */
+}
+
+void
+hold_signals(int hold)
+{
+	sigset_t set;
+	size_t i;
+
+	sigemptyset(&set);
+	for (i = 0; i < sizeof deadly / sizeof *deadly; i++)
+		sigaddset(&set, deadly[i]);
+	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+void
+unfinished(const char *path)
+{
+	char *old = temporary;
+
+	temporary = path != NULL ? strdup(path) : NULL;
+	free(old);
+}
+
+/* ---- start ---- */
+
+/* Started with a closed standard descriptor, the next file we open would get its number, and
+ * messages or data would go into it. Put something there that fails when it is used. */
+static void
+occupy_standard_descriptors(void)
+{
+	int fd;
+
+	for (fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
+			(void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
+static void
+read_environment(const struct tool *tool)
+{
+	const char *text;
+
+	if (tool->takes & TAKES_THREADS) {
+		if ((text = getenv("KV_THREADS")) != NULL && *text != '\0')
+			settings.threads = option_count("KV_THREADS", text);
+		if ((text = getenv("KV_DEVICE")) != NULL && *text != '\0')
+			settings.device = text;
+	}
+	if (tool->takes & TAKES_PROGRESS)
+		if ((text = getenv("KV_PROGRESS")) != NULL && *text != '\0')
+			progress_mode("KV_PROGRESS", text);
+}
+
+int
+temporary_file(void)
+{
+	const char *folder = getenv("TMPDIR");
+	char path[4096];
+	int fd;
+
+	if (folder == NULL || *folder == '\0')
+		folder = "/tmp";
+	if (snprintf(path, sizeof path, "%s/kvpipe.XXXXXX", folder) >= (int)sizeof path)
+		die(EXIT_RUN, "TMPDIR is too long");
+	hold_signals(1);
+	if ((fd = mkostemp(path, O_CLOEXEC)) >= 0)
+		unlink(path);
+	hold_signals(0);
+	if (fd < 0)
+		die(EXIT_RUN, "a temporary file in %s:", folder);
+	return fd;
+}
+
+int
+tool_start(const struct tool *tool, int argc, char **argv)
+{
+	the_tool = tool;
+	occupy_standard_descriptors();
+	catch_signals();
+	read_environment(tool);
+	return options_parse(tool, argc, argv);
+}
+
+unsigned
+processors(void)
+{
+	cpu_set_t set;
+
+	if (settings.threads != 0)
+		return settings.threads;
+	return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+const char *
+operand(int argc, char **argv, int i)
+{
+	return i < argc ? argv[i] : "-";
+}
+
+/* ---- messages ---- */
+
+void
+message(const char *fmt, va_list ap)
+{
+	int error = errno;
+	size_t len = strlen(fmt);
+
+	progress_clear();
+	fprintf(stderr, "%s: ", the_tool->name);
+	vfprintf(stderr, fmt, ap);
+	if (len > 0 && fmt[len - 1] == ':')
+		fprintf(stderr, " %s", strerror(error));
+	fputc('\n', stderr);
+}
+
+const char *(*device_failure)(void);
+
+void
+die(int status, const char *fmt, ...)
+{
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	const char *why;
+	char text[1024];
+	va_list ap;
+
+	pthread_mutex_lock(&one);       /* of several threads the first one tells */
+	va_start(ap, fmt);
+	message(fmt, ap);
+	va_end(ap);
+	if (device_failure != NULL && (why = device_failure()) != NULL) {
+		va_start(ap, fmt);
+		vsnprintf(text, sizeof text, fmt, ap);
+		va_end(ap);
+		if (strstr(text, why) == NULL)
+			fprintf(stderr, "%s: the device has failed: %s\n", the_tool->name, why);
+	}
+	if (temporary != NULL)
+		unlink(temporary);
+	/* Not exit(): other threads may be using what its handlers would take away. */
+	fflush(stdout);
+	_exit(status);
+}
+
+void
+warning(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (settings.quiet)
+		return;
+	va_start(ap, fmt);
+	message(fmt, ap);
+	va_end(ap);
+}
+
+void
+note(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!settings.verbose)
+		return;
+	va_start(ap, fmt);
+	message(fmt, ap);
+	va_end(ap);
+}
+
+/* ---- memory and text files ---- */
+
+void *
+must_alloc(size_t n, size_t size)
+{
+	void *p = calloc(n != 0 ? n : 1, size != 0 ? size : 1);
+
+	if (p == NULL)
+		die(EXIT_RUN, "out of memory (%zu x %zu bytes)", n, size);
+	return p;
+}
+
+void
+must_read_all(const char *path, char **data, size_t *len)
+{
+	int standard = strcmp(path, "-") == 0;
+	int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	size_t size = 0, room = 0;
+	ssize_t got = 1;
+	char *text = NULL;
+
+	if (standard)
+		path = "stdin";
+	if (fd == -1)
+		die(EXIT_RUN, "%s:", path);
+	while (got > 0) {
+		if (room - size < 2) {
+			room = room == 0 ? 65536 : room * 2;
+			if ((text = realloc(text, room)) == NULL)
+				die(EXIT_RUN, "%s: out of memory after %zu bytes", path, size);
+		}
+		got = read(fd, text + size, room - size - 1);
+		if (got == -1 && errno == EINTR)
+			got = 1;
+		else if (got == -1)
+			die(EXIT_RUN, "%s:", path);
+		else
+			size += (size_t)got;
+	}
+	text[size] = '\0';
+	if (!standard)
+		close(fd);
+	*data = text;
+	*len = size;
+}
+
+/* ---- the end ---- */
+
+int
+finish(void)
+{
+	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0)
+		die(EXIT_RUN, "stdout:");
+	return EXIT_OK;
+}

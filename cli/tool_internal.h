@@ -1,0 +1,26 @@
+/* tool_internal.h - what the files behind tool.h know of each other */
+#ifndef KVPIPE_TOOL_INTERNAL_H
+#define KVPIPE_TOOL_INTERNAL_H
+
+#include <stdarg.h>
+
+#include "cli/tool.h"
+
+extern const struct tool *the_tool;     /* after tool_start() */
+
+/* options.c. Defaults come from tool.c, which alone reads the environment. */
+int options_parse(const struct tool *tool, int argc, char **argv);
+uint32_t option_count(const char *where, const char *text);    /* dies */
+
+/* progress.c */
+enum { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
+void progress_mode(const char *where, const char *text);       /* dies unless auto, always, never */
+void progress_clear(void);              /* takes the line away, so that a message can be printed */
+
+/* tool.c: remembers the unfinished output for the signal handlers and for die(); NULL = none
+ * any more. */
+void unfinished(const char *path);
+void hold_signals(int hold);            /* while a new temporary file has no known name */
+void message(const char *fmt, va_list ap);
+
+#endif

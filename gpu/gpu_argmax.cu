@@ -1,0 +1,112 @@
+/* gpu_argmax.cu - the next token: the lowest number of the greatest finite score
+ *
+ * Score and number are put into one whole number whose order is that of both, so that the greatest
+ * of these is the answer, and in which order they are compared makes no difference. Two launches:
+ * blocks leave their greatest, one more block takes the greatest of them. A single launch would
+ * save a microsecond in a step of some thousand, and want fences that the emulator cannot check. */
+#include "gpu/gpu_internal.h"
+
+constexpr unsigned THREADS = 256, MOST_PARTS = THREADS;
+
+/* A greater score is greater, of equal ones that with the lower number; 0 is less than all: what is
+ * not finite */
+DEVICE uint64_t
+rank_of(float score, uint32_t number)
+{
+	const uint32_t bits = __float_as_uint(score + 0.0f);      /* -0 becomes 0 */
+	const uint32_t order = bits >> 31 ? ~bits : bits | 1u << 31;
+
+	return (bits & 0x7f800000) == 0x7f800000 ? 0 : (uint64_t)order << 32 | (uint32_t)~number;
+}
+
+DEVICE uint32_t
+number_of(uint64_t rank)
+{
+	return rank == 0 ? UINT32_MAX : ~(uint32_t)rank;
+}
+
+/* ---- naively ---- */
+
+static __global__ void __launch_bounds__(THREADS)
+reference_greatest(uint32_t *tok, const float *x, uint32_t n)
+{
+	SHARED(uint64_t[THREADS], best);
+	uint64_t mine = 0;
+
+	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+		mine = max(mine, rank_of(x[i], i));
+	best[threadIdx.x] = mine;
+	__syncthreads();
+	for (uint32_t i = 0; i < THREADS && threadIdx.x == 0; i++)
+		mine = max(mine, best[i]);
+	if (threadIdx.x == 0)
+		*tok = number_of(mine);
+}
+
+/* ---- in two launches ---- */
+
+/* The greatest in the block, in thread 0 */
+DEVICE uint64_t
+greatest_in_block(uint64_t mine)
+{
+	SHARED(uint64_t[THREADS / 32], of_warp);
+
+	for (int bit = 16; bit > 0; bit /= 2)
+		mine = max(mine, __shfl_xor_sync(ALL_LANES, mine, bit));
+	if (threadIdx.x % 32 == 0)
+		of_warp[threadIdx.x / 32] = mine;
+	__syncthreads();
+	for (uint32_t i = 0; i < THREADS / 32 && threadIdx.x == 0; i++)
+		mine = max(mine, of_warp[i]);
+	return mine;
+}
+
+/* A thread reads V scores at once. */
+template <int V>
+static __global__ void __launch_bounds__(THREADS)
+greatest_parts(uint64_t *part, const float *x, uint32_t n)
+{
+	uint64_t mine = 0;
+
+	for (size_t i = V * ((size_t)blockIdx.x * THREADS + threadIdx.x); i < n;
+	    i += (size_t)V * gridDim.x * THREADS) {
+		const pack<float, V> p = *(const pack<float, V> *)(x + i);
+
+		for (uint32_t e = 0; e < V; e++)
+			mine = max(mine, rank_of(p.at[e], (uint32_t)i + e));
+	}
+	mine = greatest_in_block(mine);
+	if (threadIdx.x == 0)
+		part[blockIdx.x] = mine;
+}
+
+/* parts <= THREADS */
+static __global__ void __launch_bounds__(THREADS)
+greatest_part(uint32_t *tok, const uint64_t *part, uint32_t parts)
+{
+	const uint64_t all = greatest_in_block(threadIdx.x < parts ? part[threadIdx.x] : 0);
+
+	if (threadIdx.x == 0)
+		*tok = number_of(all);
+}
+
+void
+gpu_greatest(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
+{
+	const bool fours = (uintptr_t)x % 16 == 0 && n % 4 == 0;
+	const unsigned want = parts_of(n, THREADS * (fours ? 4 : 1));
+	const unsigned parts = want < MOST_PARTS ? want : MOST_PARTS;
+	uint64_t *part;
+
+	if (d->reference || n == 0) {
+		LAUNCH(d, reference_greatest, 1, THREADS, 0, tok, x, n);
+		return;
+	}
+	if ((part = (uint64_t *)gpu_scratch(d, SCRATCH_PARTS, parts * sizeof *part)) == NULL)
+		return;
+	if (fours)
+		LAUNCH(d, greatest_parts<4>, parts, THREADS, 0, part, x, n);
+	else
+		LAUNCH(d, greatest_parts<1>, parts, THREADS, 0, part, x, n);
+	LAUNCH(d, greatest_part, 1, THREADS, 0, tok, part, parts);
+}

@@ -1,0 +1,224 @@
+/* gpu_compact.cu - rows that stay move up, in place, with everything that belongs to them
+ *
+ * After each token of an eviction that goes on while decoding, each KV head drops a row or two from
+ * somewhere, and what stands behind moves up by one: little work in many places. So all lists of a
+ * layer (keys and values, positions, attention received) move in one launch.
+ *
+ * Blocks run in any order, and what one has written must not be what another has still to read. So a
+ * block has a stripe of its own: 32 bytes of each row of keys or of values of a KV head, a
+ * sector of memory, or a whole list of positions or attention. It goes down the stripe in pieces:
+ * all threads read theirs, a barrier, all write. Rows of the next piece stand behind all
+ * places that were written, because row i never moves down. Nothing is read or written twice, and
+ * what does not move is not touched. */
+#include "gpu/gpu_internal.h"
+
+constexpr uint32_t THREADS = 256;
+constexpr uint32_t PIECES = 8;           /* that a thread reads before it writes the first */
+constexpr uint32_t STRIPE = 32;          /* bytes */
+
+/* The rows that move: of KV head g number first + i comes from list[from + i], i < n */
+struct moves {
+	const uint32_t *list;
+	uint64_t start[MAX_HEADS], from[MAX_HEADS];
+	uint32_t first[MAX_HEADS], n[MAX_HEADS], len[MAX_HEADS];
+};
+
+/* What they consist of, in units of a row of keys; k, v NULL: there are none */
+struct parts {
+	void *k, *v;
+	uint32_t *pos;
+	float *mass;                     /* NULL: none */
+	size_t stride;
+	uint32_t units, stripes;         /* of a row of keys */
+	uint32_t G, R;
+};
+
+/* Moves column `column` of a list of rows of `units`, by all threads of a block, COLUMNS of them
+ * side by side. */
+template <class T, uint32_t COLUMNS>
+DEVICE void
+move_up(T *at, uint32_t units, uint32_t stripe, const uint32_t *from, uint32_t first, uint32_t n)
+{
+	constexpr uint32_t AT_ONCE = THREADS / COLUMNS;
+	const uint32_t column = stripe * COLUMNS + threadIdx.x % COLUMNS;
+	const uint32_t row = threadIdx.x / COLUMNS;
+	T held[PIECES];
+
+	for (uint64_t base = row; base - row < n; base += PIECES * AT_ONCE) {
+UNROLL		for (uint32_t j = 0; j < PIECES; j++) {
+			const uint64_t i = base + j * AT_ONCE;
+
+			if (i < n && column < units)
+				held[j] = at[(size_t)from[i] * units + column];
+		}
+		__syncthreads();
+UNROLL		for (uint32_t j = 0; j < PIECES; j++) {
+			const uint64_t i = base + j * AT_ONCE;
+
+			if (i < n && column < units)
+				at[(size_t)(first + i) * units + column] = held[j];
+		}
+	}
+}
+
+/* Blocks: the stripes of the keys of each KV head, then those of the values, then lists of
+ * positions, then lists of attention */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+keep(const struct parts p, const struct moves m)
+{
+	const uint32_t tensors = p.v != NULL ? 2 : 1, all = p.G * p.stripes;
+	uint32_t b = blockIdx.x, g;
+
+	if (b < tensors * all) {
+		T *const tensor = (T *)(b < all ? p.k : p.v);
+
+		b %= all;
+		g = b / p.stripes;
+		move_up<T, STRIPE / sizeof(T)>(tensor + m.start[g] * p.units, p.units,
+		    b % p.stripes, m.list + m.from[g], m.first[g], m.n[g]);
+		return;
+	}
+	b -= tensors * all;
+	if (b < p.G) {
+		move_up<uint32_t, 1>(p.pos + m.start[b], 1, 0, m.list + m.from[b], m.first[b],
+		    m.n[b]);
+		return;
+	}
+	b -= p.G;
+	g = b / p.R;
+	float *const mass = p.mass + b * p.stride;
+	move_up<float, 1>(mass, 1, 0, m.list + m.from[g], m.first[g], m.n[g]);
+	for (uint32_t i = m.first[g] + m.n[g] + threadIdx.x; i < m.len[g]; i += THREADS)
+		mass[i] = 0;
+}
+
+/* A thread for each column of 16 bits of keys and values, and for each other list; blockIdx.y the KV
+ * head. It takes one row after the other. */
+static __global__ void __launch_bounds__(THREADS)
+reference_keep(const struct parts p, const struct moves m)
+{
+	const uint32_t g = blockIdx.y, *from = m.list + m.from[g], first = m.first[g], n = m.n[g];
+	const uint32_t i = blockIdx.x * THREADS + threadIdx.x, other = i - 2 * p.units;
+
+	if (i < 2 * p.units) {
+		uint16_t *at = (uint16_t *)(i < p.units ? p.k : p.v);
+
+		if (at == NULL)
+			return;
+		at += m.start[g] * p.units + i % p.units;
+		for (uint32_t j = 0; j < n; j++)
+			at[(size_t)(first + j) * p.units] = at[(size_t)from[j] * p.units];
+	} else if (other == 0) {
+		uint32_t *pos = p.pos + m.start[g];
+
+		for (uint32_t j = 0; j < n; j++)
+			pos[first + j] = pos[from[j]];
+	} else if (p.mass != NULL && other <= p.R) {
+		float *mass = p.mass + (size_t)(g * p.R + other - 1) * p.stride;
+
+		for (uint32_t j = 0; j < n; j++)
+			mass[first + j] = mass[from[j]];
+		for (uint32_t j = first + n; j < m.len[g]; j++)
+			mass[j] = 0;
+	}
+}
+
+/* What of each head's list stands where it is need not be said. Returns how many rows move. */
+static uint64_t
+find_moves(struct moves *m, const struct layer_rows *l, const uint32_t *count,
+    uint32_t *const *keep)
+{
+	uint64_t total = 0;
+	uint32_t g, first;
+
+	for (g = 0; g < l->heads; g++) {
+		for (first = 0; first < count[g] && keep[g][first] == first; first++)
+			;
+		m->start[g] = l->start[g];
+		m->from[g] = total;
+		m->first[g] = first;
+		m->n[g] = count[g] - first;
+		m->len[g] = l->len[g];
+		total += m->n[g];
+	}
+	return total;
+}
+
+/* m->list <- the rows that move, head by head */
+static void
+put_list(struct dev *d, struct moves *m, uint32_t G, uint32_t *const *keep, uint64_t total)
+{
+	uint32_t *to = (uint32_t *)gpu_scratch(d, SCRATCH_LIST, total * sizeof *to);
+	uint32_t g = 0, done = 0;        /* rows of KV head g that are under way */
+	uint64_t at;
+	size_t bytes, i, n;
+
+	m->list = to;
+	for (at = 0; at < total && gpu_ok(d); at += bytes / sizeof *to) {
+		bytes = (total - at) * sizeof *to;
+		uint32_t *p = (uint32_t *)gpu_put_next(d, &bytes);
+
+		for (i = 0; p != NULL && i < bytes / sizeof *to; i += n) {
+			for (; done == m->n[g]; g++)
+				done = 0;
+			n = bytes / sizeof *to - i;
+			if (n > m->n[g] - done)
+				n = m->n[g] - done;
+			memcpy(p + i, keep[g] + m->first[g] + done, n * sizeof *to);
+			done += (uint32_t)n;
+		}
+		gpu_put_done(d, to + at, p, bytes);
+	}
+}
+
+template <class T>
+static void
+move(struct dev *d, struct parts *p, const struct moves *m, size_t row)
+{
+	const uint32_t lists = p->G * (1 + (p->mass != NULL ? p->R : 0));
+
+	p->units = (uint32_t)(row / sizeof(T));
+	p->stripes = parts_of(row, STRIPE);
+	LAUNCH(d, keep<T>, (p->v != NULL ? 2 : 1) * p->G * p->stripes + lists, THREADS, 0, *p, *m);
+}
+
+void
+gpu_keep(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
+    const uint32_t *count, uint32_t *const *keep)
+{
+	const size_t row = l->width * kv_dtype_size(l->dtype);
+	const uintptr_t alignment = row | (uintptr_t)l->k | (uintptr_t)l->v;
+	struct parts p = { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass, .stride = stride,
+		.units = 0, .stripes = 0, .G = l->heads, .R = 0 };
+	struct moves m = {};
+	uint64_t moving;
+	int dropped = 0;
+
+	if (l->heads == 0 || l->heads > MAX_HEADS || H % l->heads != 0)
+		gpu_fail(d, "keep: %u query heads over %u KV heads", H, l->heads);
+	for (uint32_t g = 0; g < l->heads && gpu_ok(d); g++) {
+		if (count[g] > l->len[g])
+			gpu_fail(d, "keep: %u of %u rows of KV head %u", count[g], l->len[g], g);
+		dropped |= count[g] < l->len[g];
+	}
+	if (!gpu_ok(d) || !dropped)
+		return;
+	p.R = H / l->heads;
+	if ((moving = find_moves(&m, l, count, keep)) > 0)
+		put_list(d, &m, l->heads, keep, moving);
+	if (d->reference) {
+		p.units = (uint32_t)(row / sizeof(uint16_t));
+		LAUNCH(d, reference_keep, dim3(parts_of(2 * p.units + 1 + p.R, THREADS), p.G),
+		    THREADS, 0, p, m);
+	} else if (moving > 0 || mass != NULL) {
+		if (alignment % sizeof(uint4) == 0)
+			move<uint4>(d, &p, &m, row);
+		else if (alignment % sizeof(uint32_t) == 0)
+			move<uint32_t>(d, &p, &m, row);
+		else
+			move<uint16_t>(d, &p, &m, row);
+	}
+	for (uint32_t g = 0; g < l->heads; g++)
+		l->len[g] = count[g];
+}

@@ -1,0 +1,300 @@
+/* gpu_group_reduce.cu - which entries of an index a step reads: join, spread; top is in gpu_topk.cu
+ *
+ * join: two launches for all heads. lse_parts goes once through the scores and leaves for each
+ * query head at most PARTS sums of exponentials; join_columns puts those together, each block for
+ * itself, and goes through the scores a second time, which then are in the second-level cache. */
+#include <float.h>
+
+#include "gpu/gpu_internal.h"
+
+enum {
+	THREADS = 256,
+	EACH = 8,                    /* scores that a thread reads before it uses them */
+	PARTS = 32,                  /* most parts of a query head's scores: one for each lane */
+	ROWS = 4,                    /* that a thread of spread() has on their way */
+	COLUMNS = 64,                /* entries of all KV heads that a block joins */
+	MOST_QUERY_HEADS = 4096,     /* of which a block holds the log-sum-exp */
+};
+
+int
+gpu_lists_of(struct dev *d, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
+    const char *op)
+{
+	gpu_not_recorded(d, op);
+	if (G > MAX_HEADS)
+		gpu_fail(d, "%s: %u KV heads, of at most %d", op, G, MAX_HEADS);
+	if (!gpu_ok(d))
+		return 0;
+	*l = {};
+	for (uint32_t g = 0; g < G; g++) {
+		l->n[g] = n[g];
+		l->k[g] = k != NULL ? k[g] : 0;
+		l->longest = n[g] > l->longest ? n[g] : l->longest;
+	}
+	return 1;
+}
+
+/* ---- join ----
+ *
+ * As on the CPU: sums are those of e^LIFT times the softmax, so that what would underflow keeps
+ * its order; maxima are those of its logarithm. A NaN counts as -inf, infinity as the greatest
+ * number, so that differences are numbers. */
+
+#define LIFT 64.0f
+#define LOG2E 1.44269504f
+
+DEVICE float
+number(float x)
+{
+	return fminf(fmaxf(x, -INFINITY), FLT_MAX);
+}
+
+/* What a head adds to what those before it gave, where its softmax has the logarithm x */
+DEVICE float
+joined(float all, float x, enum join how)
+{
+	return how == JOIN_MAX ? fmaxf(all, x) : all + exp2_fast(fminf(x + LIFT, LIFT) * LOG2E);
+}
+
+/* A sum of exponentials, sum * exp(most). No score: 0, and any finite `most` */
+struct lse {
+	float most, sum;
+};
+
+DEVICE struct lse
+together(struct lse a, struct lse b)
+{
+	const float most = fmaxf(a.most, b.most);
+
+	return { most, a.sum * exp2_fast((a.most - most) * LOG2E) +
+		b.sum * exp2_fast((b.most - most) * LOG2E) };
+}
+
+/* Over the warp; lane 0's is the one to use: others may differ in the last bit. */
+DEVICE struct lse
+warp_lse(struct lse a)
+{
+	for (int bit = 16; bit > 0; bit /= 2)
+		a = together(a, { __shfl_xor_sync(ALL_LANES, a.most, bit),
+			__shfl_xor_sync(ALL_LANES, a.sum, bit) });
+	return a;
+}
+
+/* Part blockIdx.x, of `rows` scores, of query head blockIdx.y. A thread takes EACH scores at a
+ * time: one new maximum, and one rescaling, for all of them. */
+static __global__ void __launch_bounds__(THREADS)
+lse_parts(struct lse *parts, const float *score, size_t stride, const struct lists l, uint32_t R,
+    size_t rows)
+{
+	SHARED(struct lse[THREADS / 32], of_warp);
+	const uint32_t h = blockIdx.y, n = l.n[h / R];
+	const size_t from = blockIdx.x * rows, to = from + rows < n ? from + rows : n;
+	struct lse sum = { -FLT_MAX, 0 };
+	float x[EACH];
+
+	next_may_start();
+	earlier_done();
+	for (size_t i = from + threadIdx.x; i < to; i += EACH * THREADS) {
+		struct lse more = { -FLT_MAX, 0 };
+
+UNROLL		for (int e = 0; e < EACH; e++) {
+			x[e] = i + e * THREADS < to ? score[h * stride + i + e * THREADS] : NAN;
+			more.most = fmaxf(more.most, number(x[e]));
+		}
+UNROLL		for (int e = 0; e < EACH; e++)
+			more.sum += exp2_fast((number(x[e]) - more.most) * LOG2E);
+		sum = together(sum, more);
+	}
+	sum = warp_lse(sum);
+	if (threadIdx.x % 32 == 0)
+		of_warp[threadIdx.x / 32] = sum;
+	__syncthreads();
+	if (threadIdx.x > 0)
+		return;
+	for (int w = 1; w < THREADS / 32; w++)
+		sum = together(sum, of_warp[w]);
+	parts[h * PARTS + blockIdx.x] = sum;
+}
+
+/* COLUMNS entries of all KV heads: all of them are read before any is written, since the result
+ * may lie on the scores. */
+static __global__ void __launch_bounds__(THREADS)
+join_columns(float *joint, const float *score, size_t stride, const struct lse *parts,
+    uint32_t n_parts, const struct lists l, uint32_t G, uint32_t R, enum join how)
+{
+	DYN_SHARED(float, lse);                      /* [H], all [G][COLUMNS] */
+	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, H = G * R;
+	const size_t from = (size_t)blockIdx.x * COLUMNS;
+	float *all = lse + H;
+
+	next_may_start();
+	earlier_done();
+	for (uint32_t h = warp; h < H; h += THREADS / 32) {
+		struct lse sum = { -FLT_MAX, 0 };
+
+		if (lane < n_parts)
+			sum = parts[h * PARTS + lane];
+		sum = warp_lse(sum);
+		if (lane == 0)
+			lse[h] = sum.sum > 0 ? sum.most + logf(sum.sum) : 0;
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < G * COLUMNS; i += THREADS) {
+		const uint32_t g = i / COLUMNS;
+		const size_t column = from + i % COLUMNS;
+		const float *x = score + g * R * stride + column;
+		float sum = how == JOIN_MAX ? -INFINITY : 0;
+
+		if (column >= l.n[g])
+			continue;
+		for (uint32_t r = 0; r < R; r++)
+			sum = joined(sum, number(x[r * stride]) - lse[g * R + r], how);
+		all[i] = sum;
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < G * COLUMNS; i += THREADS)
+		if (from + i % COLUMNS < l.n[i / COLUMNS])
+			joint[i / COLUMNS * stride + from + i % COLUMNS] = all[i];
+}
+
+/* A block for each query head; sums by threads, then by the first of them */
+static __global__ void __launch_bounds__(THREADS)
+reference_lse(float *lse, const float *score, size_t stride, const struct lists l, uint32_t R)
+{
+	SHARED(float[THREADS], part);
+	const uint32_t h = blockIdx.x, n = l.n[h / R];
+	float most = -FLT_MAX, sum = 0;
+
+	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+		most = fmaxf(most, number(score[h * stride + i]));
+	part[threadIdx.x] = most;
+	__syncthreads();
+	for (int t = 0; t < THREADS; t++)
+		most = fmaxf(most, part[t]);
+	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+		sum += expf(number(score[h * stride + i]) - most);
+	__syncthreads();
+	part[threadIdx.x] = sum;
+	__syncthreads();
+	if (threadIdx.x > 0)
+		return;
+	for (int t = 1; t < THREADS; t++)
+		sum += part[t];
+	lse[h] = sum > 0 ? most + logf(sum) : 0;
+}
+
+/* A thread for entry i of all KV heads, in their order: joint[g] may lie on scores of KV head
+ * g / R, which is done by then. */
+static __global__ void __launch_bounds__(THREADS)
+reference_join(float *joint, const float *score, size_t stride, const float *lse,
+    const struct lists l, uint32_t G, uint32_t R, enum join how)
+{
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+
+	for (uint32_t g = 0; g < G; g++) {
+		float all = how == JOIN_MAX ? -INFINITY : 0;
+
+		if (i >= l.n[g])
+			continue;
+		for (uint32_t h = g * R; h < (g + 1) * R; h++)
+			all = joined(all, number(score[h * stride + i]) - lse[h], how);
+		joint[g * stride + i] = all;
+	}
+}
+
+/* R 1: the scores themselves */
+static __global__ void __launch_bounds__(THREADS)
+copy_scores(float *joint, const float *score, size_t stride, const struct lists l)
+{
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+	const uint32_t g = blockIdx.y;
+
+	next_may_start();
+	earlier_done();
+	if (i < l.n[g])
+		joint[g * stride + i] = score[g * stride + i];
+}
+
+static void
+join_plainly(struct dev *d, float *joint, const float *score, size_t stride,
+    const struct lists *l, uint32_t H, uint32_t G, enum join how)
+{
+	float *lse = (float *)gpu_scratch(d, SCRATCH_PARTS, H * sizeof *lse);
+
+	if (lse == NULL)
+		return;
+	LAUNCH(d, reference_lse, H, THREADS, 0, lse, score, stride, *l, H / G);
+	LAUNCH(d, reference_join, parts_of(l->longest, THREADS), THREADS, 0, joint, score, stride,
+	    lse, *l, G, H / G, how);
+}
+
+/* Parts of whole rounds of a block, at most PARTS of them */
+static void
+join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
+    const struct lists *l, uint32_t H, uint32_t G, enum join how)
+{
+	const size_t round = EACH * THREADS, rows = parts_of(l->longest, round * PARTS) * round;
+	const unsigned n = parts_of(l->longest, rows);
+	struct lse *parts = (struct lse *)gpu_scratch(d, SCRATCH_PARTS,
+	    (size_t)H * PARTS * sizeof *parts);
+
+	if (parts == NULL)
+		return;
+	LAUNCH_EARLY(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
+	LAUNCH_EARLY(d, join_columns, parts_of(l->longest, COLUMNS), THREADS,
+	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, *l, G, H / G, how);
+}
+
+void
+gpu_join(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
+    uint32_t H, uint32_t G, enum join how)
+{
+	struct lists l;
+
+	if (G == 0 || H % G != 0)
+		gpu_fail(d, "join: %u query heads over %u KV heads", H, G);
+	if (!gpu_lists_of(d, &l, n, NULL, G, "join") || l.longest == 0)
+		return;
+	if (H == G && joint != score)
+		LAUNCH_EARLY(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0,
+		    joint, score, stride, l);
+	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
+		join_plainly(d, joint, score, stride, &l, H, G, how);
+	else if (H > G)
+		join_by_parts(d, joint, score, stride, &l, H, G, how);
+}
+
+/* ---- spread ---- */
+
+/* A label is read once; which score it leads to is known only then, so that a thread has several
+ * on their way. */
+static __global__ void __launch_bounds__(THREADS)
+spread(float *row, size_t stride, const float *joint, size_t joint_stride, const uint32_t *label,
+    size_t label_stride, const struct lists l)
+{
+	const size_t from = (size_t)blockIdx.x * THREADS * ROWS + threadIdx.x;
+	const uint32_t g = blockIdx.y, n = l.n[g];
+	uint32_t at[ROWS];
+
+	next_may_start();
+	earlier_done();
+UNROLL	for (int i = 0; i < ROWS; i++)
+		if (from + i * THREADS < n)
+			at[i] = label[g * label_stride + from + i * THREADS];
+UNROLL	for (int i = 0; i < ROWS; i++)
+		if (from + i * THREADS < n)
+			row[g * stride + from + i * THREADS] = joint[g * joint_stride + at[i]];
+}
+
+void
+gpu_spread(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
+    const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
+{
+	struct lists l;
+
+	if (!gpu_lists_of(d, &l, n, NULL, G, "spread"))
+		return;
+	if (l.longest > 0)
+		LAUNCH_EARLY(d, spread, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS, 0,
+		    row, stride, joint, joint_stride, label, label_stride, l);
+}

@@ -1,0 +1,238 @@
+/* gpu_rope_append.cu - queries and keys are turned to their positions, keys and values become rows of the
+ * cache: rope, store, and place, which is both
+ *
+ * As in gpu_rows.cu time is that of memory, or of starting a kernel. All heads of a row have the same
+ * angles. */
+#include "gpu/gpu_rows.h"
+
+constexpr unsigned THREADS = 256;
+
+/* ---- rope ---- */
+
+constexpr unsigned ROPE_THREADS = 128;
+
+/* cosine[half] and, behind it, sine[half] of the angles of a position, made by the whole block */
+DEVICE void
+angles(float *cosine, uint32_t pos, const double *freq, uint32_t half)
+{
+	for (uint32_t i = threadIdx.x; i < half; i += ROPE_THREADS)
+		turn_by(&cosine[i], &cosine[half + i], (double)pos * freq[i]);
+	__syncthreads();
+}
+
+/* V pairs (a, b), by angles that lie side by side */
+template <int V>
+DEVICE void
+turn(float *a, float *b, const float *cosine, const float *sine)
+{
+	for (int e = 0; e < V; e++) {
+		const float x = a[e];
+
+		a[e] = x * cosine[e] - b[e] * sine[e];
+		b[e] = b[e] * cosine[e] + x * sine[e];
+	}
+}
+
+/* blockIdx.x the row, blockIdx.y which heads of it. The angles are the same for all heads: sine and
+ * cosine are made once. A thread turns V pairs that lie side by side. */
+template <int V>
+static __global__ void __launch_bounds__(ROPE_THREADS)
+rope(float *x, const uint32_t *pos, const double *freq, uint32_t heads, uint32_t each, uint32_t E)
+{
+	DYN_SHARED(float, cosine);                     /* [half], and sine[half] */
+	const uint32_t half = E / 2, h0 = blockIdx.y * each, per_head = half / V;
+
+	angles(cosine, pos[blockIdx.x], freq, half);
+	for (uint32_t j = threadIdx.x; j < min(each, heads - h0) * per_head; j += ROPE_THREADS) {
+		const uint32_t i = j % per_head * V;
+		float *p = x + ((size_t)blockIdx.x * heads + h0 + j / per_head) * E + i;
+		float a[V], b[V];
+
+		load_floats<V>(a, p);
+		load_floats<V>(b, p + half);
+		turn<V>(a, b, cosine + i, cosine + half + i);
+		store_floats<V>(p, a);
+		store_floats<V>(p + half, b);
+	}
+}
+
+/* Heads of one block, of so many in each of N rows. Many rows: all of them. Few: they are dealt out
+ * to blocks so that a thread has V pairs of one. */
+static uint32_t
+heads_each(const struct dev *d, uint32_t N, uint32_t heads, uint32_t half, uint32_t V)
+{
+	const uint32_t turns = half > 0 ? parts_of(ROPE_THREADS * V, half) : heads;
+
+	return N < 2 * d->sms && turns < heads ? turns : heads;
+}
+
+void
+gpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint32_t N,
+    uint32_t heads, uint32_t E)
+{
+	const bool wide = E % 8 == 0 && by_16(d, x, E * sizeof *x);
+	const uint32_t half = E / 2, each = heads_each(d, N, heads, half, wide ? 4 : 1);
+	const dim3 grid(N, heads > 0 ? parts_of(heads, each) : 0);
+
+	if (N == 0 || heads == 0 || half == 0)
+		return;
+	if (wide)
+		LAUNCH(d, rope<4>, grid, ROPE_THREADS, E * sizeof *x, x, pos, freq, heads, each, E);
+	else
+		LAUNCH(d, rope<1>, grid, ROPE_THREADS, E * sizeof *x, x, pos, freq, heads, each, E);
+}
+
+/* ---- store ---- */
+
+/* blockIdx.x the row; a thread for V elements of it */
+template <class T, int V>
+static __global__ void __launch_bounds__(THREADS)
+store(const struct rows to, const float *k, const float *v, const uint32_t *pos, uint32_t *to_pos)
+{
+	const uint32_t n = blockIdx.x, i = V * (blockIdx.y * THREADS + threadIdx.x), g = i / to.E;
+	const uint32_t e = i % to.E;
+
+	if (g >= to.G)
+		return;
+	const size_t from = (size_t)n * to.G * to.E + i, row = to.start[g] + to.len[g] +
+	    grown_by(to) + n;
+	for (int which = 0; which < 2; which++) {
+		const void *base = which == 0 ? to.k : to.v;
+		float f[V];
+
+		if (base == NULL)
+			continue;
+		load_floats<V>(f, (which == 0 ? k : v) + from);
+		store_narrow<T, V>((T *)base + row * to.E + e, f);
+	}
+	if (e == 0)
+		to_pos[row] = pos[n];
+}
+
+/* Fills to; 0 after a failure, or when there is no room for N more rows. */
+static int
+appendable(struct dev *d, struct rows *to, const struct layer_rows *c, uint32_t N, uint32_t H)
+{
+	if (!gpu_growing_rows_of(d, to, c, H, "store"))
+		return 0;
+	for (uint32_t g = 0; g < c->heads; g++)
+		if (c->len[g] > c->room[g] || N > c->room[g] - c->len[g]) {
+			gpu_fail(d, "store: KV head %u has %u rows of %u, no room for %u", g,
+			    c->len[g], c->room[g], N);
+			return 0;
+		}
+	return 1;
+}
+
+static void
+appended(struct layer_rows *c, uint32_t N)
+{
+	for (uint32_t g = 0; g < c->heads; g++)
+		c->len[g] += N;
+}
+
+void
+gpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
+    const uint32_t *pos, uint32_t N)
+{
+	const size_t elements = (size_t)c->heads * c->width;
+	struct rows to;
+
+	if (!appendable(d, &to, c, N, c->heads) || N == 0 || elements == 0)
+		return;
+	with_type(c->dtype, [&](auto t) {
+		using T = decltype(t);
+		constexpr int V = 16 / sizeof t;
+		const size_t row = c->width * sizeof t;
+
+		if (by_16(d, c->k, row) && by_16(d, c->v, row) && by_16(d, k, 0) && by_16(d, v, 0))
+			LAUNCH(d, (store<T, V>), dim3(N, parts_of(elements, V * THREADS)), THREADS,
+			    0, to, k, v, pos, c->pos);
+		else
+			LAUNCH(d, (store<T, 1>), dim3(N, parts_of(elements, THREADS)), THREADS, 0,
+			    to, k, v, pos, c->pos);
+	});
+	appended(c, N);
+}
+
+/* ---- place ---- */
+
+/* One call. The heads of a row stand in a line: H of queries, G of keys, G of values. */
+struct placing {
+	struct rows to;
+	uint32_t *to_pos;
+	float *q;                    /* [N][H][E] */
+	const float *k, *v;          /* [N][G][E] */
+	const uint32_t *pos;
+	const double *freq;
+	uint32_t H, line;            /* of queries; all, without values where to.v is NULL */
+	uint32_t each;               /* heads of one block */
+};
+
+/* rope and store in one: blockIdx.x the row, blockIdx.y which heads of its line. A thread has V
+ * elements of each half of a head; values are not turned. */
+template <class T, int V>
+static __global__ void __launch_bounds__(ROPE_THREADS)
+place(const __grid_constant__ struct placing p)
+{
+	DYN_SHARED(float, cosine);                     /* [half], and sine[half] */
+	const uint32_t n = blockIdx.x, E = p.to.E, G = p.to.G, half = E / 2, per_head = half / V;
+	const uint32_t first = blockIdx.y * p.each, heads = min(p.each, p.line - first);
+	const uint32_t grown = grown_by(p.to);
+
+	next_may_start();
+	earlier_done();
+	angles(cosine, p.pos[n], p.freq, half);
+	for (uint32_t j = threadIdx.x; j < heads * per_head; j += ROPE_THREADS) {
+		const uint32_t h = first + j / per_head, i = j % per_head * V;
+		const uint32_t g = h < p.H ? 0 : (h - p.H) % G;
+		const bool query = h < p.H, key = !query && h < p.H + G;
+		const float *x = query ? p.q + ((size_t)n * p.H + h) * E :
+		    (key ? p.k : p.v) + ((size_t)n * G + g) * E;
+		float a[V], b[V];
+
+		load_floats<V>(a, x + i);
+		load_floats<V>(b, x + half + i);
+		if (query || key)
+			turn<V>(a, b, cosine + i, cosine + half + i);
+		if (query) {
+			store_floats<V>((float *)x + i, a);
+			store_floats<V>((float *)x + half + i, b);
+			continue;
+		}
+		const size_t row = p.to.start[g] + p.to.len[g] + grown + n;
+		T *to = (T *)(key ? p.to.k : p.to.v) + row * E + i;
+
+		store_narrow<T, V>(to, a);
+		store_narrow<T, V>(to + half, b);
+		if (key && i == 0)
+			p.to_pos[row] = p.pos[n];
+	}
+}
+
+void
+gpu_place(struct dev *d, struct layer_rows *c, float *q, float *k, const float *v,
+    const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
+{
+	constexpr int V = 4;
+	const uint32_t E = c->width, G = c->heads, line = H + (c->v != NULL ? 2 : 1) * G;
+	const uint32_t each = heads_each(d, N, line, E / 2, V);
+	const uintptr_t all = (uintptr_t)q | (uintptr_t)k | (uintptr_t)v | (uintptr_t)c->k |
+	    (uintptr_t)c->v;
+	struct placing p = { .to = {}, .to_pos = c->pos, .q = q, .k = k, .v = v, .pos = pos,
+		.freq = freq, .H = H, .line = line, .each = each };
+
+	if (!appendable(d, &p.to, c, N, H) || N == 0 || E == 0)
+		return;
+	if (!by_16(d, (const void *)all, E * 2)) {      /* then halves of f32 are, too */
+		gpu_rope(d, q, pos, freq, N, H, E);
+		gpu_rope(d, k, pos, freq, N, G, E);
+		gpu_store(d, c, k, v, pos, N);
+		return;
+	}
+	with_type(c->dtype, [&](auto t) {
+		LAUNCH_EARLY(d, (place<decltype(t), V>), dim3(N, parts_of(line, each)),
+		    ROPE_THREADS, E * sizeof *q, p);
+	});
+	appended(c, N);
+}

@@ -1,0 +1,47 @@
+/* probe_mass.h - the attention that tokens pay which are run without being stored
+ *
+ * Their queries see the stored rows of a range of positions, the rows of the first positions
+ * (sinks), and their own keys; what the rows of the range get is added up, or its maximum is
+ * taken, while forward() runs. KVzip (Kim et al. 2025) goes through a text so, range by range.
+ * Letters as in ops.h. */
+#ifndef KVPIPE_PROBE_MASS_H
+#define KVPIPE_PROBE_MASS_H
+
+#include "model/forward.h"
+
+struct payment {
+	enum over over;
+	/* [L] host, as in pAID of a snapshot: KV head 0's R lists of its stored rows, then KV
+	 * head 1's, ...; 0 for rows of no range so far */
+	float **paid;
+
+	/* the range at hand; host [L][G], row numbers: the range, the sinks before it, and where
+	 * the rows of tokens begin that are only run */
+	uint32_t *first, *end, *sinks, *stored;
+	float **mass;                  /* [L] device [H][stride]: what its rows have got */
+	size_t stride;
+	/* scratch: device [N][H], log-sum-exps; host [G] each */
+	float *part;
+	uint64_t *start;
+	uint32_t *len;
+};
+
+/* For the rows that are stored in c now, and calls of forward() with up to `rows` rows. NULL
+ * without memory. */
+struct payment *payment_new(const struct cache *c, enum over over, uint32_t rows);
+void payment_free(struct payment *, const struct cache *c);      /* NULL allowed */
+
+/* The next range: rows at positions from .. to-1, and rows at positions below `sink` which stand
+ * in the softmax too. Ranges must not overlap. Returns 0, or MODEL_ENOMEM. */
+int payment_begin(struct payment *, const struct cache *c, uint32_t sink, uint32_t from,
+    uint32_t to);
+/* What the N queries q[N][H][E] at qpos[N] pay in layer l, which already holds their own rows;
+ * all device. lse: scratch, device [N][H]. Called by forward(). */
+void payment_take(struct payment *, const struct cache *c, uint32_t l, const float *q,
+    const uint32_t *qpos, float *lse, uint32_t N);
+/* Ends the range: what its rows have got goes to paid. */
+void payment_end(struct payment *, const struct cache *c);
+/* +inf for the sinks of the last range. */
+void payment_keep_sinks(struct payment *, const struct cache *c);
+
+#endif

@@ -1,0 +1,214 @@
+/* model_generate - token after token with the choice on the device, against run_tokens() and sample()
+ *
+ * model_generate DIR, or without DIR the demo model. model_generate_emulated, the same on the emulated
+ * GPU, also sees whether steps are repeated from a recording where they can be, and nowhere else. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/generate.h"
+#include "tests/unit/methods_check.h"
+
+#define PROMPT 10
+#define MORE 10                          /* tokens that run otherwise in between */
+#define STEPS 15
+
+extern const int cuda_emulated __attribute__((weak));
+
+enum { WITH_MASS = 1, WITH_QUERIES = 2, EVICTING = 4 };
+
+static char err[512];
+
+static void
+must(int good, const char *what)
+{
+	if (!good) {
+		fprintf(stderr, "decoder: %s: %s\n", what, err);
+		exit(1);
+	}
+}
+
+static struct cache *
+begin(const struct model *m, struct workspace *ws, int how)
+{
+	struct cache *c = cache_new(m, KV_BF16);
+	uint32_t ids[PROMPT], i;
+
+	for (i = 0; i < PROMPT; i++)
+		ids[i] = (i * 37 + 5) % m->id.vocabulary;
+	must(c != NULL && ((how & WITH_MASS) == 0 || cache_want_mass(c) == 0), "memory");
+	must(run_tokens(m, c, ws, ids, PROMPT, NULL, NULL, err, sizeof err) == 0, "prompt");
+	return c;
+}
+
+/* Of KV head g every (g + 3)-th row goes, but not the last one. */
+static void
+evict(struct cache *c)
+{
+	uint32_t G = c->model->id.kv_heads, list[8][PROMPT + STEPS + MORE], count[8], *keep[8], l, g, i;
+
+	must(G <= 8, "KV heads");
+	for (l = 0; l < c->model->id.layers; l++) {
+		for (g = 0; g < G; g++)
+			for (i = 0, count[g] = 0, keep[g] = list[g]; i < c->layer[l].len[g]; i++)
+				if (i % (g + 3) != 0 || i + 1 == c->layer[l].len[g])
+					list[g][count[g]++] = i;
+		cache_keep(c, l, count, keep);
+	}
+}
+
+static int
+same_there(const struct cache *a, const void *x, const void *y, size_t bytes)
+{
+	const struct model *m = a->model;
+	char *on[2] = { malloc(bytes + 1), malloc(bytes + 1) };
+	int same;
+
+	must(on[0] != NULL && on[1] != NULL, "memory");
+	m->ops->get(m->dev, on[0], x, bytes);
+	m->ops->get(m->dev, on[1], y, bytes);
+	same = memcmp(on[0], on[1], bytes) == 0;
+	free(on[0]);
+	free(on[1]);
+	return same;
+}
+
+/* Two caches that came to be in two ways */
+static void
+check_same(const struct cache *a, const struct cache *b, const char *when)
+{
+	const struct kv_model *id = &a->model->id;
+	size_t row = id->head_width * kv_dtype_size(a->dtype);
+	uint32_t l, g;
+
+	for (l = 0; l < id->layers; l++)
+		for (g = 0; g < id->kv_heads; g++) {
+			const struct layer_rows *x = &a->layer[l], *y = &b->layer[l];
+			const char *kx = x->k, *vx = x->v, *ky = y->k, *vy = y->v;
+			uint64_t sx = x->start[g], sy = y->start[g];
+			uint32_t n = x->len[g];
+
+			check(n == y->len[g], "%s: %u and %u rows", when, n, y->len[g]);
+			check(same_there(a, kx + sx * row, ky + sy * row, n * row),
+			    "%s: keys of layer %u head %u", when, l, g);
+			check(same_there(a, vx + sx * row, vy + sy * row, n * row),
+			    "%s: values of layer %u head %u", when, l, g);
+			check(same_there(a, x->pos + sx, y->pos + sy, n * sizeof *x->pos),
+			    "%s: positions of layer %u head %u", when, l, g);
+			check(memcmp(cache_rows(a, l).pos[g], cache_rows(b, l).pos[g],
+			    n * sizeof *x->pos) == 0, "%s: positions that the host knows", when);
+		}
+	check(a->next_position == b->next_position && a->n_tokens == b->n_tokens &&
+	    memcmp(a->tokens, b->tokens, a->n_tokens * sizeof *a->tokens) == 0, "%s: tokens", when);
+	check(a->logits != NULL && memcmp(a->logits, b->logits,
+	    id->vocabulary * sizeof *a->logits) == 0, "%s: logits", when);
+}
+
+/* What else happens to a cache after a step */
+static void
+between(struct cache *c, struct workspace *other, uint32_t step, int how)
+{
+	static const uint32_t more[MORE] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3 };
+
+	if (step == 8 || (how & EVICTING))
+		evict(c);
+	if (step == 11)                         /* many rows take more scratch */
+		must(run_tokens(c->model, c, other, more, MORE, NULL, NULL, err, sizeof err) == 0,
+		    "more tokens");
+}
+
+/* So many tokens both ways; returns how many were repeated. */
+static uint64_t
+decode(const struct model *m, const char *what, uint32_t steps, int how)
+{
+	struct workspace *ws = workspace_new(m, 1), *other = workspace_new(m, MORE);
+	struct cache *a = begin(m, other, how), *b = begin(m, other, how);
+	struct observation seen = { 0 }, *obs = how & WITH_QUERIES ? &seen : NULL;
+	struct decoder *r = decoder_new(a, ws);
+	struct sampler s = { .temperature = 0, .top_p = 1 };
+	uint32_t id = sample(&s, a->logits, m->id.vocabulary), next = 0, want, i;
+	uint64_t replayed;
+
+	must(ws != NULL && other != NULL && r != NULL, "memory");
+	must(obs == NULL || observation_init(obs, m, 4) == 0, "memory");
+	for (i = 0; i < steps; i++) {
+		if (how & EVICTING) {           /* behind the step, before it is done */
+			must(decoder_begin(r, id, obs, err, sizeof err) == 0, "step begins");
+			evict(a);
+			must(decoder_end(r, &next, err, sizeof err) == 0, "step ends");
+		} else
+			must(decoder_run(r, id, obs, &next, err, sizeof err) == 0, "step");
+		check(a->logits == NULL, "%s: logits on the host after step %u", what, i);
+		must(run_tokens(m, b, other, &id, 1, NULL, NULL, err, sizeof err) == 0, "token");
+		if (i % 3 == 1)
+			check(decoder_logits(r) == 0 && memcmp(a->logits, b->logits,
+			    m->id.vocabulary * sizeof(float)) == 0, "%s: logits after step %u", what,
+			    i);
+		want = sample(&s, b->logits, m->id.vocabulary);
+		check(next == want, "%s: step %u: token %u, not %u", what, i, next, want);
+		between(a, other, i, how & ~EVICTING);  /* that is done */
+		between(b, other, i, how);
+		id = i == 2 ? (want + 1) % m->id.vocabulary : want;
+	}
+	must(decoder_logits(r) == 0, "logits");
+	check_same(a, b, what);
+	check(decoder_run(r, m->id.vocabulary, NULL, &next, err, sizeof err) == MODEL_EINVALID,
+	    "%s: a token that is none: %s", what, err);
+	replayed = decoder_replayed(r);
+	decoder_free(r);
+	if (obs != NULL)
+		observation_free(obs, m);
+	workspace_free(ws, m);
+	workspace_free(other, m);
+	cache_free(a);
+	cache_free(b);
+	return replayed;
+}
+
+static struct ops ops;                  /* those of the device, or nearly */
+
+static int never(struct dev *d) { (void)d; return 0; }
+
+static uint32_t
+in_vain(struct dev *d, uint32_t *pos)
+{
+	gpu_ops.recorded(d, pos);
+	return 0;
+}
+
+/* On a GPU some of the steps run by themselves: 0, the first; 5, where a sixteenth row outgrows the room
+ * for fifteen; 9, after an eviction; 12, after tokens that ran otherwise. */
+static void
+test(const struct model *m, int gpu)
+{
+	uint64_t n = decode(m, "rows that grow", STEPS, 0);
+
+	check(n == (gpu ? STEPS - 4 : 0), "%lu steps repeated", (unsigned long)n);
+	if (!gpu)
+		return;
+	check(decode(m, "mass", 3, WITH_MASS) == 0, "repeated, with mass");
+	check(decode(m, "queries", 3, WITH_QUERIES) == 0, "repeated, with queries");
+	check(decode(m, "evictions", 3, EVICTING) == 0, "repeated, with evictions");
+	ops.recorded = in_vain;
+	check(decode(m, "a recording in vain", 4, 0) == 0, "repeated, though not recorded");
+	ops.record = never;
+	check(decode(m, "no recording", 3, 0) == 0, "repeated, though nothing records");
+}
+
+int
+main(int argc, char **argv)
+{
+	const int gpu = &cuda_emulated != NULL;
+	struct model *m = NULL;
+	struct dev *dev;
+
+	ops = gpu ? gpu_ops : cpu_ops;
+	dev = ops.open(0, 2, err, sizeof err);
+	must(dev != NULL, "device");
+	must(model_load(argc > 1 ? argv[1] : DEMO_MODEL, &ops, dev, &m, err, sizeof err) == 0,
+	    "model");
+	test(m, gpu);
+	model_free(m);
+	ops.close(dev);
+	return failures > 0;
+}

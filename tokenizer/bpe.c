@@ -1,0 +1,223 @@
+/* bpe.c - byte pair encoding of one word
+ *
+ * The symbols of the word are a doubly linked list in an array. A heap holds the pairs that have
+ * a merge, lowest rank first, then leftmost. A merge makes at most two new pairs; pairs it
+ * destroys stay in the heap and are recognised when they surface. So a word of n bytes costs n
+ * log n.
+ *
+ * A candidate that surfaces is taken when its pair *now* merges into the token it was queued for.
+ * Where two different pairs give the same token this is not the same as "when the pair is still
+ * there": Hugging Face does it this way. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/bpe.h"
+#include "tokenizer/vocab.h"
+
+struct symbol {
+	uint32_t id;            /* VOCAB_NONE: merged into a symbol on the left */
+	uint32_t before, after; /* neighbours; UINT32_MAX and the number of symbols at the ends */
+};
+
+struct candidate {
+	uint64_t key;           /* rank << 32 | place of the left symbol */
+	uint32_t id;            /* what the pair becomes */
+};
+
+int
+bpe_init(struct bpe *b, size_t merges)
+{
+	size_t slots = 16, i;
+
+	memset(b, 0, sizeof(*b));
+	for (i = 0; i < 256; i++)
+		b->byte[i] = VOCAB_NONE;
+	if (merges >= UINT32_MAX / 4)
+		return TOKENIZER_ENOMEM;
+	while (slots < 2 * merges)
+		slots *= 2;
+	b->merge = calloc(merges + 1, sizeof(*b->merge));
+	b->slot = calloc(slots, sizeof(*b->slot));
+	if (b->merge == NULL || b->slot == NULL) {
+		bpe_free(b);
+		return TOKENIZER_ENOMEM;
+	}
+	b->mask = slots - 1;
+	return 0;
+}
+
+void
+bpe_free(struct bpe *b)
+{
+	free(b->merge);
+	free(b->slot);
+	memset(b, 0, sizeof(*b));
+}
+
+/* The slot that holds this pair, or the free one where it belongs. */
+static uint32_t *
+probe(const struct bpe *b, uint32_t left, uint32_t right)
+{
+	/* Fibonacci hashing: the upper half of the product is well mixed */
+	uint64_t key = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u;
+	size_t i = (size_t)(key ^ key >> 32) & b->mask;
+	const struct merge *m;
+
+	for (; b->slot[i] != 0; i = (i + 1) & b->mask) {
+		m = &b->merge[b->slot[i] - 1];
+		if (m->left == left && m->right == right)
+			break;
+	}
+	return &b->slot[i];
+}
+
+int
+bpe_add(struct bpe *b, uint32_t left, uint32_t right, uint32_t id)
+{
+	uint32_t *slot = probe(b, left, right);
+
+	if (*slot != 0)
+		return -1;
+	b->merge[b->n].left = left;
+	b->merge[b->n].right = right;
+	b->merge[b->n].id = id;
+	*slot = ++b->n;
+	return 0;
+}
+
+void
+bpe_work_free(struct bpe_work *w)
+{
+	free(w->symbol);
+	free(w->heap);
+	memset(w, 0, sizeof(*w));
+}
+
+static int
+push(struct bpe_work *w, uint64_t key, uint32_t id)
+{
+	struct candidate *p;
+	size_t i, up, cap;
+
+	if (w->n == w->cap) {
+		cap = w->cap + w->cap / 2 + 64;
+		if (cap > SIZE_MAX / sizeof(*p))
+			return TOKENIZER_ENOMEM;
+		p = realloc(w->heap, cap * sizeof(*p));
+		if (p == NULL)
+			return TOKENIZER_ENOMEM;
+		w->heap = p;
+		w->cap = cap;
+	}
+	for (i = w->n++; i > 0; i = up) {
+		up = (i - 1) / 2;
+		if (w->heap[up].key <= key)
+			break;
+		w->heap[i] = w->heap[up];
+	}
+	w->heap[i].key = key;
+	w->heap[i].id = id;
+	return 0;
+}
+
+static struct candidate
+pop(struct bpe_work *w)
+{
+	struct candidate top = w->heap[0], last = w->heap[--w->n];
+	size_t i, down;
+
+	for (i = 0; (down = 2 * i + 1) < w->n; i = down) {
+		if (down + 1 < w->n && w->heap[down + 1].key < w->heap[down].key)
+			down++;
+		if (last.key <= w->heap[down].key)
+			break;
+		w->heap[i] = w->heap[down];
+	}
+	w->heap[i] = last;
+	return top;
+}
+
+/* Queues the pair whose left symbol is at place, if it has a merge. */
+static int
+consider(const struct bpe *b, struct bpe_work *w, uint32_t place)
+{
+	const struct symbol *left = &w->symbol[place];
+	uint32_t slot = *probe(b, left->id, w->symbol[left->after].id);
+
+	if (slot == 0)
+		return 0;
+	return push(w, (uint64_t)(slot - 1) << 32 | place, b->merge[slot - 1].id);
+}
+
+/* Carries out the candidate, unless it is outdated, and queues the pairs that come of it. */
+static int
+take(const struct bpe *b, struct bpe_work *w, struct candidate c, uint32_t symbols)
+{
+	uint32_t place = (uint32_t)c.key, slot;
+	struct symbol *left = &w->symbol[place], *right;
+	int rc = 0;
+
+	if (left->id == VOCAB_NONE || left->after == symbols)
+		return 0;
+	right = &w->symbol[left->after];
+	slot = *probe(b, left->id, right->id);
+	if (slot == 0 || b->merge[slot - 1].id != c.id)
+		return 0;
+	left->id = c.id;
+	left->after = right->after;
+	right->id = VOCAB_NONE;
+	if (left->after != symbols)
+		w->symbol[left->after].before = place;
+	if (left->before != UINT32_MAX)
+		rc = consider(b, w, left->before);
+	if (rc == 0 && left->after != symbols)
+		rc = consider(b, w, place);
+	return rc;
+}
+
+static int
+spread(const struct bpe *b, struct bpe_work *w, const char *word, size_t len, size_t *bad)
+{
+	size_t i;
+
+	if (len >= UINT32_MAX)
+		return TOKENIZER_ENOMEM;
+	if (len > w->symbols) {
+		free(w->symbol);
+		w->symbols = len + len / 2;
+		w->symbol = malloc(w->symbols * sizeof(*w->symbol));
+		if (w->symbol == NULL) {
+			w->symbols = 0;
+			return TOKENIZER_ENOMEM;
+		}
+	}
+	for (i = 0; i < len; i++) {
+		w->symbol[i].id = b->byte[(unsigned char)word[i]];
+		w->symbol[i].before = (uint32_t)i - 1;
+		w->symbol[i].after = (uint32_t)i + 1;
+		if (w->symbol[i].id == VOCAB_NONE) {
+			*bad = i;
+			return TOKENIZER_EUNSUPPORTED;
+		}
+	}
+	return 0;
+}
+
+int
+bpe_word(const struct bpe *b, struct bpe_work *w, const char *word, size_t len, struct ids *out,
+    size_t *bad)
+{
+	uint32_t i, n = (uint32_t)len;
+	int rc;
+
+	if ((rc = spread(b, w, word, len, bad)) != 0)
+		return rc;
+	w->n = 0;
+	for (i = 0; i + 1 < n && rc == 0; i++)
+		rc = consider(b, w, i);
+	while (w->n > 0 && rc == 0)
+		rc = take(b, w, pop(w), n);
+	for (i = 0; i < n && rc == 0; i = w->symbol[i].after)
+		rc = ids_push(out, w->symbol[i].id);
+	return rc;
+}

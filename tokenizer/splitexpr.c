@@ -1,0 +1,241 @@
+/* splitexpr.c - the regular expressions of tokenizer.json, rewritten for PCRE2
+ *
+ * Hugging Face compiles them with Oniguruma in Ruby syntax. The two dialects agree on most of
+ * what such expressions use, but not on everything, and a silent difference would give other
+ * tokens. So everything is refused that is not known to mean the same: \w and \b (other character
+ * sets), \h, \R, \X, \K, \A, \z, anchors, back references, options without a scope, captures by
+ * name, properties other than general categories (\p{Han} is the script in one, the script
+ * extensions in the other), nested classes and &&, {,n}, and + or ? after an interval. One
+ * difference cannot be seen in the expression: under (?i:) Oniguruma also lets one character stand
+ * for several (U+00DF for ss); the contractions of GPT-2 have no such pair.
+ *
+ * One thing that occurs is rewritten: PCRE2 counts U+180E as \s, Oniguruma follows White_Space,
+ * which does not. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/splitexpr.h"
+
+#define SPACE "\\t-\\r\\x{85}\\p{Z}"    /* White_Space, for use in a class */
+
+struct rewrite {
+	const char *in;         /* what is left to read */
+	char *out;              /* end of what is written */
+	const char *refused;
+	int in_class;
+};
+
+static void
+put(struct rewrite *r, const char *text)
+{
+	size_t n = strlen(text);
+
+	memcpy(r->out, text, n);
+	r->out += n;
+}
+
+static void
+copy(struct rewrite *r, size_t n)
+{
+	memcpy(r->out, r->in, n);
+	r->out += n;
+	r->in += n;
+}
+
+static void
+refuse(struct rewrite *r, const char *what)
+{
+	if (r->refused == NULL)
+		r->refused = what;
+}
+
+/* \p{L}, \p{Lu}, \P{N}: general categories, in braces. */
+static void
+property(struct rewrite *r)
+{
+	const char *p = r->in + 2;
+
+	if (*p++ != '{') {
+		refuse(r, "a property without braces");
+		return;
+	}
+	if (*p == '^')
+		p++;
+	if (!isupper((unsigned char)*p) || strchr("CLMNPSZ", *p) == NULL) {
+		refuse(r, "a property that is not a general category");
+		return;
+	}
+	p++;
+	if (islower((unsigned char)*p))
+		p++;
+	if (*p++ != '}') {
+		refuse(r, "a property that is not a general category");
+		return;
+	}
+	copy(r, (size_t)(p - r->in));
+}
+
+static void
+escape(struct rewrite *r)
+{
+	char c = r->in[1];
+
+	if (c == 'p' || c == 'P') {
+		property(r);
+	} else if (c == 's') {
+		put(r, r->in_class ? SPACE : "[" SPACE "]");
+		r->in += 2;
+	} else if (c == 'S') {
+		/* in a class: what PCRE2 takes for no white space, and the one it takes wrongly */
+		put(r, r->in_class ? "\\S\\x{180e}" : "[^" SPACE "]");
+		r->in += 2;
+	} else if (c != '\0' && (strchr("dDrntf", c) != NULL || ispunct((unsigned char)c))) {
+		copy(r, 2);
+	} else if (c == 'x' && r->in[2] == '{' &&
+	    strspn(r->in + 3, "0123456789abcdefABCDEF") > 0 &&
+	    r->in[3 + strspn(r->in + 3, "0123456789abcdefABCDEF")] == '}') {
+		copy(r, 4 + strspn(r->in + 3, "0123456789abcdefABCDEF"));
+	} else if (c == 'u' && strspn(r->in + 2, "0123456789abcdefABCDEF") >= 4) {
+		put(r, "\\x{");
+		r->in += 2;
+		copy(r, 4);
+		put(r, "}");
+	} else
+		refuse(r, "an escape that PCRE2 and Oniguruma read differently");
+}
+
+static void
+group(struct rewrite *r)
+{
+	static const char *const opens[] = { "(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>" };
+	size_t i;
+
+	if (r->in[1] != '?') {
+		copy(r, 1);
+		return;
+	}
+	for (i = 0; i < sizeof(opens) / sizeof(opens[0]); i++)
+		if (strncmp(r->in, opens[i], strlen(opens[i])) == 0) {
+			copy(r, strlen(opens[i]));
+			return;
+		}
+	refuse(r, "a kind of group that is not known");
+}
+
+/* {n}, {n,}, {n,m}; any other brace stands for itself in both dialects. */
+static void
+interval(struct rewrite *r)
+{
+	size_t n = 1, digits = strspn(r->in + 1, "0123456789");
+
+	n += digits;
+	if (r->in[n] == ',') {
+		n++;
+		n += strspn(r->in + n, "0123456789");
+	}
+	if (r->in[n] != '}' || (digits == 0 && n == 1)) {
+		copy(r, 1);
+		return;
+	}
+	n++;
+	if (digits == 0)
+		refuse(r, "an interval without a lower bound");
+	else if (r->in[n] == '+' || r->in[n] == '?')
+		refuse(r, "+ or ? after an interval");
+	else
+		copy(r, n);
+}
+
+/* One item between [ and ]. */
+static void
+class_item(struct rewrite *r, const char *start)
+{
+	if (*r->in == '\\') {
+		escape(r);
+	} else if (*r->in == '[') {
+		refuse(r, "a class within a class");
+	} else if (r->in[0] == '&' && r->in[1] == '&') {
+		refuse(r, "&& in a class");
+	} else if (*r->in == ']' && r->in == start) {
+		refuse(r, "] as the first of a class");
+	} else {
+		r->in_class = *r->in != ']';
+		copy(r, 1);
+	}
+}
+
+static void
+item(struct rewrite *r)
+{
+	switch (*r->in) {
+	case '\\':
+		escape(r);
+		break;
+	case '(':
+		group(r);
+		break;
+	case '{':
+		interval(r);
+		break;
+	case '^':
+	case '$':
+		refuse(r, "an anchor");
+		break;
+	case '[':
+		r->in_class = 1;
+		copy(r, r->in[1] == '^' ? 2 : 1);
+		break;
+	default:
+		copy(r, 1);
+		break;
+	}
+}
+
+char *
+splitexpr_rewrite(const char *expr, const char **refused, size_t *at)
+{
+	struct rewrite r = { .in = expr };
+	const char *start = NULL;       /* of the class being read */
+	char *buffer;
+	int was_in_class;
+
+	/* \s is what grows most: 2 bytes become 20 */
+	*refused = NULL;
+	buffer = r.out = malloc(strlen(expr) * 10 + 1);
+	if (buffer == NULL)
+		return NULL;
+	while (*r.in != '\0' && r.refused == NULL) {
+		*at = (size_t)(r.in - expr);
+		was_in_class = r.in_class;
+		if (r.in_class)
+			class_item(&r, start);
+		else
+			item(&r);
+		if (r.in_class && !was_in_class)
+			start = r.in;
+	}
+	*r.out = '\0';
+	if (r.refused != NULL) {
+		*refused = r.refused;
+		free(buffer);
+		return NULL;
+	}
+	return buffer;
+}
+
+char *
+splitexpr_quote(const char *text)
+{
+	char *out = malloc(2 * strlen(text) + 1), *p = out;
+
+	if (out == NULL)
+		return NULL;
+	for (; *text != '\0'; text++) {
+		if ((unsigned char)*text < 0x80 && ispunct((unsigned char)*text))
+			*p++ = '\\';
+		*p++ = *text;
+	}
+	*p = '\0';
+	return out;
+}
