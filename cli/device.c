@@ -72,28 +72,20 @@ device_open(void)
 	return d;
 }
 
-int
-device_shares_memory(const struct device *d)
-{
-	return d->ops == &cpu_ops;
-}
-
 void
 device_check(const struct device *d)
 {
-	const char *failure = d->ops->sync(d->dev);
+	struct engine_error e;
 
-	if (failure != NULL)
-		die(EXIT_RUN, "%s: %s", d->ops->name, failure);
+	must(device_synced(d, &e), &e);
 }
 
 void
 device_wait(const struct device *d, uint64_t mark)
 {
-	const char *failure = d->ops->wait(d->dev, mark);
+	struct engine_error e;
 
-	if (failure != NULL)
-		die(EXIT_RUN, "%s: %s", d->ops->name, failure);
+	must(device_waited(d, mark, &e), &e);
 }
 
 void
@@ -116,64 +108,32 @@ device_description(void)
 	return text;
 }
 
-void
-device_no_room(const struct device *d, size_t size)
-{
-	const char *place = input_place();
-	size_t room, total;
-
-	d->ops->room(d->dev, &room, &total);
-	if (room == SIZE_MAX)
-		die(EXIT_RUN, "%s%sno memory for %zu bytes", place, *place != '\0' ? ": " : "", size);
-	die(EXIT_RUN, "%s%s%s: no room for %.1f MiB, of %.1f MiB %.1f are free", place,
-	    *place != '\0' ? ": " : "", d->ops->name, (double)size / (1 << 20),
-	    (double)total / (1 << 20), (double)room / (1 << 20));
-}
-
 void *
 device_room(const struct device *d, struct area *a, size_t size)
 {
-	if (a->size >= size && a->at != NULL)
-		return a->at;
-	a->size = device_growth(a->at, size);
-	d->ops->free(d->dev, a->at);
-	a->at = d->ops->alloc(d->dev, a->size != 0 ? a->size : 1);
-	if (a->at == NULL && a->size > size) {
-		a->size = size;
-		a->at = d->ops->alloc(d->dev, size != 0 ? size : 1);
-	}
-	if (a->at == NULL)
-		device_no_room(d, size);
-	return a->at;
+	struct engine_error e;
+
+	return must_have(area_room(d, a, size, &e), &e);
 }
 
 void *
 device_upload(const struct device *d, struct area *a, const void *data, size_t size)
 {
-	void *at = device_room(d, a, size);
+	struct engine_error e;
 
-	d->ops->put(d->dev, at, data, size);
-	return at;
+	return must_have(area_upload(d, a, data, size, &e), &e);
 }
 
 void *
 device_positions(const struct device *d, struct area *a, const struct kv_rows *rows)
 {
-	uint64_t total = kv_rows_total(rows);
-	uint32_t *pos = must_alloc(total, sizeof *pos), *p = pos, g;
-	void *at;
+	struct engine_error e;
 
-	for (g = 0; g < rows->heads; p += rows->count[g++])
-		if (rows->count[g] > 0)
-			memcpy(p, rows->pos[g], rows->count[g] * sizeof *p);
-	at = device_upload(d, a, pos, total * sizeof *pos);
-	free(pos);
-	return at;
+	return must_have(area_positions(d, a, rows, &e), &e);
 }
 
 void
 device_release(const struct device *d, struct area *a)
 {
-	d->ops->free(d->dev, a->at);
-	*a = (struct area){ 0 };
+	area_release(d, a);
 }

@@ -2,13 +2,7 @@
 #ifndef KVPIPE_DEVICE_H
 #define KVPIPE_DEVICE_H
 
-#include "libkvfile/kvfile.h"
-#include "model/ops.h"
-
-struct device {
-	const struct ops *ops;
-	struct dev *dev;
-};
+#include "engine/device_memory.h"
 
 /* Opens settings.device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where it works, else the CPU,
  * and -v says which). Dies. */
@@ -20,27 +14,9 @@ void device_check(const struct device *d);
 /* Waits for the work before that point of ops.mark(). Dies when the device has failed. */
 void device_wait(const struct device *d, uint64_t mark);
 void device_close(struct device *d);
-/* 1 when a device pointer is ordinary memory, so that nothing needs to be copied there. */
-int device_shares_memory(const struct device *d);
 /* Opens it, describes it, closes it: for --version. */
 const char *device_description(void);
 
-/* Memory on the device that is used for one layer after another. All zero: none yet. */
-struct area {
-	void *at;
-	size_t size;
-};
-
-/* How much to ask for, where what there was (NULL: nothing yet) is too small: what grows once may grow
- * with each token, and memory of a device is not given back without a wait. */
-static inline size_t
-device_growth(const void *had, size_t wanted)
-{
-	return had != NULL ? wanted + wanted / 8 : wanted;
-}
-
-/* Dies: there is no room for so much of the snapshot that is read, and says how much there is. */
-void device_no_room(const struct device *d, size_t size) __attribute__((noreturn));
 /* Room for size bytes; what was there is lost. Dies. */
 void *device_room(const struct device *d, struct area *a, size_t size);
 /* The same, filled. */

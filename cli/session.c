@@ -8,6 +8,7 @@
 #include "model/forward.h"
 #include "cli/session.h"
 #include "cli/tool.h"
+#include "model/snapshot.h"
 
 static int
 status_of_tokenizer(int code)
@@ -96,7 +97,7 @@ refuse_too_much(struct engine *e, const struct demand *d)
 	size_t room, total;
 
 	e->beside = activations + scratch;
-	e->device.ops->room(e->device.dev, &room, &total);
+	e->device.ops->mem_info(e->device.dev, &room, &total);
 	device_check(&e->device);
 	if (room == SIZE_MAX || all <= room)
 		return;
@@ -125,7 +126,7 @@ engine_rest(const struct engine *e, const char *snapshot)
 	struct unit u = unit_of(e->beside);
 	size_t room, total;
 
-	e->device.ops->room(e->device.dev, &room, &total);
+	e->device.ops->mem_info(e->device.dev, &room, &total);
 	device_check(&e->device);
 	if (room == SIZE_MAX || e->beside <= room)
 		return;
@@ -156,7 +157,7 @@ engine_no_room(const struct engine *e, const char *what)
 	size_t room, total;
 	struct unit u;
 
-	e->device.ops->room(e->device.dev, &room, &total);
+	e->device.ops->mem_info(e->device.dev, &room, &total);
 	if (room == SIZE_MAX)
 		die(EXIT_RUN, "no memory for %s", what);
 	u = unit_of(total);

@@ -188,6 +188,33 @@ die(int status, const char *fmt, ...)
 	_exit(status);
 }
 
+/* A device that has no room says so of the part of the snapshot that is read. */
+static void
+die_of(const struct engine_error *e)
+{
+	const char *place = e->code == ENGINE_ENOROOM ? input_place() : "";
+	const int status = e->code == ENGINE_EOPTION ? EXIT_USAGE :
+	    e->code == ENGINE_EDAMAGED ? EXIT_DAMAGED : e->code == ENGINE_EMODEL ? EXIT_MODEL :
+	    e->code == ENGINE_EUNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_RUN;
+
+	die(status, "%s%s%s", place, *place != '\0' ? ": " : "", e->text);
+}
+
+void
+must(int rc, const struct engine_error *e)
+{
+	if (rc != ENGINE_OK)
+		die_of(e);
+}
+
+void *
+must_have(void *p, const struct engine_error *e)
+{
+	if (p == NULL)
+		die_of(e);
+	return p;
+}
+
 void
 warning(const char *fmt, ...)
 {

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "engine/engine_error.h"
 #include "libkvfile/kvfile.h"
 
 /* Exit codes, the same for every program; kvpipe(7). */
@@ -96,6 +97,10 @@ const char *operand(int argc, char **argv, int i);
  * text ---- */
 
 void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+/* What engine/ returns: dies with the exit code that belongs to it, and its message, unless rc is ENGINE_OK;
+ * or unless p is there, which is returned. */
+void must(int rc, const struct engine_error *e);
+void *must_have(void *p, const struct engine_error *e);
 /* Says what the device has failed with, or NULL: then that is why whatever die() tells happened, and
  * it tells that too. Set by device_open(). */
 extern const char *(*device_failure)(void);

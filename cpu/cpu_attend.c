@@ -390,7 +390,7 @@ merge_lse(float *lse, const float *other, size_t n)
 }
 
 void
-cpu_merge(struct dev *d, float *lse, const float *other, size_t n)
+cpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 {
 	if (d->error[0] == '\0')
 		merge_lse(lse, other, n);

@@ -2,7 +2,7 @@
  * are in simd_choose.c */
 #include "cpu/cpu_internal.h"
 
-#define PART 4096                /* entries of one item of join(), rows of one of spread() */
+#define PART 4096                /* entries of one item of group_reduce(), rows of one of scores_by_label() */
 
 /* ---- join ---- */
 
@@ -61,7 +61,7 @@ longest_list(const uint32_t *n, size_t G)
 }
 
 void
-cpu_join(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
+cpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
     uint32_t H, uint32_t G, enum join how)
 {
 	const size_t longest = longest_list(n, G);
@@ -113,7 +113,7 @@ top_item(void *arg, size_t g, int thread)
 }
 
 void
-cpu_top(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
+cpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
     uint32_t G)
 {
 	struct topping t = { .simd = d->simd, .to = to, .joint = joint, .stride = stride, .n = n };
@@ -156,7 +156,7 @@ spread_item(void *arg, size_t item, int thread)
 }
 
 void
-cpu_spread(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
+cpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
     const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
 {
 	struct spreading p = { .row = row, .joint = joint, .label = label, .n = n,

@@ -54,7 +54,7 @@ keep_list(void *arg, size_t item, int thread)
 }
 
 void
-cpu_keep(struct dev *d, struct layer_rows *c, float *mass, size_t stride, uint32_t H,
+cpu_compact(struct dev *d, struct layer_rows *c, float *mass, size_t stride, uint32_t H,
     const uint32_t *count, uint32_t *const *keep)
 {
 	struct keeping k = { .rows = c, .mass = mass, .stride = stride, .count = count, .keep = keep };

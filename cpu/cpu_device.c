@@ -149,14 +149,14 @@ cpu_copy(struct dev *d, void *dst, const void *src, size_t bytes)
 
 /* Ops are done when they return. */
 static uint64_t
-cpu_mark(struct dev *d)
+cpu_event_record(struct dev *d)
 {
 	(void)d;
 	return 0;
 }
 
 static const char *
-cpu_wait(struct dev *d, uint64_t mark)
+cpu_event_wait(struct dev *d, uint64_t mark)
 {
 	(void)mark;
 	return cpu_sync(d);
@@ -171,7 +171,7 @@ cpu_clear(struct dev *d, void *dst, size_t bytes)
 
 /* What the system can spare is not known before somebody takes it. */
 static void
-cpu_room(struct dev *d, size_t *room, size_t *total)
+cpu_mem_info(struct dev *d, size_t *room, size_t *total)
 {
 	(void)d;
 	*room = *total = SIZE_MAX;
@@ -198,43 +198,43 @@ const struct ops cpu_ops = {
 	.close = cpu_close,
 	.sync = cpu_sync,
 	.describe = cpu_describe,
-	.mark = cpu_mark,
-	.wait = cpu_wait,
-	.room = cpu_room,
+	.event_record = cpu_event_record,
+	.event_wait = cpu_event_wait,
+	.mem_info = cpu_mem_info,
 	.alloc = cpu_alloc,
 	.free = cpu_free,
 	.put = cpu_copy,
 	.get = cpu_copy,
-	.read = cpu_copy,
+	.get_side = cpu_copy,
 	.host_alloc = cpu_alloc,
 	.host_free = cpu_free,
-	.fetch = cpu_copy,
+	.get_async = cpu_copy,
 	.copy = cpu_copy,
 	.clear = cpu_clear,
 	.expect = cpu_expect,
 	.weights = cpu_weights,
 	.embed = cpu_embed,
-	.look_up = cpu_look_up,
+	.embed_ids = cpu_embed_ids,
 	.rmsnorm = cpu_rmsnorm,
 	.matmul = cpu_matmul,
 	.rope = cpu_rope,
-	.store = cpu_store,
-	.keep = cpu_keep,
+	.append = cpu_append,
+	.compact = cpu_compact,
 	.round = cpu_round,
 	.swiglu = cpu_swiglu,
 	.project = cpu_project,
-	.place = cpu_place,
+	.rope_append = cpu_rope_append,
 	.ffn = cpu_ffn,
 	.attend = cpu_attend,
-	.merge = cpu_merge,
+	.lse_merge = cpu_lse_merge,
 	.attend_mass = cpu_attend_mass,
 	.knorm = cpu_knorm,
 	.keydiff = cpu_keydiff,
 	.window_mass = cpu_window_mass,
-	.greatest = cpu_greatest,
-	.join = cpu_join,
-	.top = cpu_top,
-	.spread = cpu_spread,
+	.argmax = cpu_argmax,
+	.group_reduce = cpu_group_reduce,
+	.topk = cpu_topk,
+	.scores_by_label = cpu_scores_by_label,
 	.attend_chosen = cpu_attend_chosen,
 	.gather = cpu_gather,
 	.rebuild = cpu_rebuild,

@@ -131,7 +131,7 @@ pack(struct dev *d, struct index_call *c, struct entries *e)
 	if ((c->done = cpu_scratch(d, e->heads * sizeof *c->done)) == NULL)
 		return;
 	for (g = 0; g < e->heads; g++)
-		if (c->rows->len[g] / e->rows > e->room[g]) {
+		if (c->rows->len[g] / e->rows > e->capacity[g]) {
 			cpu_fail(d, "index: no room for %u entries", c->rows->len[g] / e->rows);
 			return;
 		}

@@ -36,7 +36,7 @@
 /* Most query heads that are handled at once where they share what they read */
 #define SHARED 4
 
-/* What top() needs behind each of its three arrays: whole vectors are written. */
+/* What topk() needs behind each of its three arrays: whole vectors are written. */
 #define TOP_SLACK 16
 
 /* E rounded up to whole vectors of every instruction set: the row length of values and
@@ -111,7 +111,7 @@ struct simd {
 	 * score[R][stride] of exp(score[r][i] - lse[r]), i < n */
 	void (*join)(float *joint, const float *score, size_t stride, const float *lse, size_t n,
 	    size_t R, enum join);
-	/* out[k] <- the numbers of the k greatest of n scores, as top() in ops.h, 1 <= k <= n.
+	/* out[k] <- the numbers of the k greatest of n scores, as topk() in ops.h, 1 <= k <= n.
 	 * scratch of 3 (n + TOP_SLACK) */
 	void (*top)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);
 
@@ -175,29 +175,29 @@ int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chos
 
 /* Ops of the other files; contracts in model/ops.h */
 void cpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void cpu_look_up(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void cpu_greatest(struct dev *, uint32_t *, const float *, uint32_t);
+void cpu_embed_ids(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
+void cpu_argmax(struct dev *, uint32_t *, const float *, uint32_t);
 void cpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t,
     float);
 void cpu_matmul(struct dev *, float *, const float *, const struct mat *, const float *,
     uint32_t, int);
 void cpu_rope(struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t,
     uint32_t);
-void cpu_store(struct dev *, struct layer_rows *, const float *, const float *,
+void cpu_append(struct dev *, struct layer_rows *, const float *, const float *,
     const uint32_t *, uint32_t);
 void cpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
     const uint32_t *, uint32_t, uint32_t);
 void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
-void cpu_merge(struct dev *, float *, const float *, size_t);
+void cpu_lse_merge(struct dev *, float *, const float *, size_t);
 void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void cpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
 void cpu_keydiff(struct dev *, float *, size_t, const struct layer_rows *);
-void cpu_join(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
+void cpu_group_reduce(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
     enum join);
-void cpu_top(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
-void cpu_spread(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
+void cpu_topk(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
+void cpu_scores_by_label(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
     const uint32_t *, uint32_t);
 void cpu_attend_chosen(struct dev *, float *, const float *, const struct layer_rows *,
     const struct chosen *, uint32_t);
@@ -213,13 +213,13 @@ void cpu_page_scores(struct dev *, float *, size_t, const float *, const struct 
     enum kv_dtype, uint32_t);
 void cpu_key_scores(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     uint32_t);
-void cpu_keep(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
+void cpu_compact(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
     uint32_t *const *);
 void cpu_round(struct dev *, float *, size_t, enum kv_dtype);
 void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 void cpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
     float *, uint32_t);
-void cpu_place(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
+void cpu_rope_append(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
     const double *, uint32_t, uint32_t);
 void cpu_ffn(struct dev *, float *, const struct ffn *, float *, float *, float *, uint32_t);
 

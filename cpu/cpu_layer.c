@@ -15,12 +15,12 @@ cpu_project(struct dev *d, const struct product *p, uint32_t n, const float *x,
 }
 
 void
-cpu_place(struct dev *d, struct layer_rows *rows, float *q, float *k, const float *v,
+cpu_rope_append(struct dev *d, struct layer_rows *rows, float *q, float *k, const float *v,
     const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
 {
 	cpu_rope(d, q, pos, freq, N, H, rows->width);
 	cpu_rope(d, k, pos, freq, N, rows->heads, rows->width);
-	cpu_store(d, rows, k, v, pos, N);
+	cpu_append(d, rows, k, v, pos, N);
 }
 
 void

@@ -37,7 +37,7 @@ embed_row(void *arg, size_t n, int thread)
 }
 
 void
-cpu_look_up(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
+cpu_embed_ids(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
 {
 	struct rows r = { .simd = d->simd, .y = x, .width = table->in, .table = table, .tok = tok };
 
@@ -53,7 +53,7 @@ cpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok,
 	for (n = 0; n < N; n++)
 		if (tok[n] >= table->out)
 			cpu_fail(d, "embed: token %u of a vocabulary of %u", tok[n], table->out);
-	cpu_look_up(d, x, table, tok, N);
+	cpu_embed_ids(d, x, table, tok, N);
 }
 
 static void
@@ -119,7 +119,7 @@ store_row(void *arg, size_t n, int thread)
 }
 
 void
-cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
+cpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
     const uint32_t *pos, uint32_t N)
 {
 	struct rows r = { .x = k, .w = v, .pos = pos, .cache = c, .heads = c->heads,
@@ -129,9 +129,9 @@ cpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 	if (d->error[0] != '\0')
 		return;
 	for (g = 0; g < c->heads; g++)
-		if (c->len[g] > c->room[g] || N > c->room[g] - c->len[g]) {
+		if (c->len[g] > c->capacity[g] || N > c->capacity[g] - c->len[g]) {
 			cpu_fail(d, "store: KV head %u has %u rows of %u, no room for %u", g,
-			    c->len[g], c->room[g], N);
+			    c->len[g], c->capacity[g], N);
 			return;
 		}
 	cpu_run(d, store_row, &r, N, N * r.heads * r.width);
@@ -173,7 +173,7 @@ cpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 }
 
 void
-cpu_greatest(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
+cpu_argmax(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
 {
 	uint32_t best = UINT32_MAX, i;
 	float most = -INFINITY;

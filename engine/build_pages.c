@@ -14,7 +14,7 @@ lay_out(struct entries *e, struct layer_rows *rows, const struct indexing_layer 
 
 	e->start = must_alloc(e->heads, sizeof *e->start);
 	e->len = must_alloc(e->heads, sizeof *e->len);
-	e->room = must_alloc(e->heads, sizeof *e->room);
+	e->capacity = must_alloc(e->heads, sizeof *e->capacity);
 	rows->start = must_alloc(e->heads, sizeof *rows->start);
 	rows->len = must_alloc(e->heads, sizeof *rows->len);
 	for (g = 0; g < e->heads; g++) {
@@ -22,8 +22,8 @@ lay_out(struct entries *e, struct layer_rows *rows, const struct indexing_layer 
 		rows->len[g] = l->rows->count[g];
 		first += rows->len[g];
 		e->start[g] = entries;
-		e->room[g] = rows->len[g] / e->rows;
-		entries += e->room[g];
+		e->capacity[g] = rows->len[g] / e->rows;
+		entries += e->capacity[g];
 	}
 	return entries;
 }
@@ -54,7 +54,7 @@ pages_content(const struct device *d, const struct indexing_layer *l, uint32_t p
 	device_release(d, &keys);
 	free(e.start);
 	free(e.len);
-	free(e.room);
+	free(e.capacity);
 	free(rows.start);
 	free(rows.len);
 	return c;

@@ -20,7 +20,7 @@ eviction_check(const char *score, const char *evict)
 		snprintf(name, sizeof name, "%.*s", (int)n, score);
 		options_words("score", score + n, scoring_opts);
 		method = scoring_check(name);
-		if (method->needs & NEED_PAID)
+		if (method->needs & NEED_PROBE_MASS)
 			die(EXIT_USAGE, "--score: method %s goes by tokens that are not stored, "
 			    "which only kv-observe runs", method->name);
 	}

@@ -5,7 +5,8 @@
 #ifndef KVPIPE_EVICT_CACHE_H
 #define KVPIPE_EVICT_CACHE_H
 
-#include "model/forward.h"
+#include "model/cache.h"
+#include "model/observation.h"
 
 /* Queries that a method looks at when nobody says how many; SnapKV's code has it so. */
 enum { EVICTION_WINDOW = 32 };

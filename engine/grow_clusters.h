@@ -6,7 +6,7 @@
 #ifndef KVPIPE_GROW_CLUSTERS_H
 #define KVPIPE_GROW_CLUSTERS_H
 
-#include "model/forward.h"
+#include "model/cache.h"
 
 /* as in the authors' program */
 enum { GROWTH_ROWS = 320, GROWTH_CLUSTERS = 8 };

@@ -176,7 +176,7 @@ struct saved {
 };
 
 static void
-begin_layer(struct stream *s, struct saved *saved, uint32_t l, const struct observation *obs)
+begin_layer(struct prompt_stream *s, struct saved *saved, uint32_t l, const struct observation *obs)
 {
 	const struct model *m = s->cache->model;
 	const struct observation *w = &s->watched;
@@ -186,11 +186,11 @@ begin_layer(struct stream *s, struct saved *saved, uint32_t l, const struct obse
 		return;
 	m->ops->copy(m->dev, saved->q, w->q[l] + (w->have - saved->n) * saved->row,
 	    saved->n * saved->row * sizeof *saved->q);
-	saved->there = m->ops->mark(m->dev);
+	saved->there = m->ops->event_record(m->dev);
 }
 
 static void
-finish_layer(struct stream *s, const struct saved *saved, uint32_t l, struct observation *obs)
+finish_layer(struct prompt_stream *s, const struct saved *saved, uint32_t l, struct observation *obs)
 {
 	struct cache *c = s->cache;
 	const struct ops *o = c->model->ops;
@@ -202,14 +202,14 @@ finish_layer(struct stream *s, const struct saved *saved, uint32_t l, struct obs
 	if (saved->q == NULL)
 		return;
 	device_wait(&(struct device){ o, c->model->dev }, saved->there);
-	o->read(c->model->dev, obs->q[l] + (obs->have - saved->n) * saved->row, saved->q,
+	o->get_side(c->model->dev, obs->q[l] + (obs->have - saved->n) * saved->row, saved->q,
 	    saved->n * saved->row * sizeof *saved->q);
 }
 
 /* When these tokens bring all queries of the window, the device keeps those of one layer, instead
  * of the stream those of all: nobody waits for them. The next chunk may want them again. */
 static void
-open_stream(struct stream *s, struct saved *saved, struct cache *c, const uint32_t *ids, size_t n,
+open_stream(struct prompt_stream *s, struct saved *saved, struct cache *c, const uint32_t *ids, size_t n,
     struct observation *obs)
 {
 	const struct model *m = c->model;
@@ -218,7 +218,7 @@ open_stream(struct stream *s, struct saved *saved, struct cache *c, const uint32
 
 	if (watch)
 		observation_expect(obs, m, c->next_position, n);
-	if (stream_open(s, c, watch ? NULL : obs, ids, n, err, sizeof err) != 0)
+	if (prompt_open(s, c, watch ? NULL : obs, ids, n, err, sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
 	saved->n = !watch ? 0 : fused.chunk != 0 ? obs->window : fused.observe;
 	if (saved->n == 0)
@@ -229,7 +229,7 @@ open_stream(struct stream *s, struct saved *saved, struct cache *c, const uint32
 		die(EXIT_RUN, "no memory for %zu observation queries", saved->n);
 }
 
-/* Runs n tokens, layer after layer, and evicts each. step: as stream_run() calls it. With `last`
+/* Runs n tokens, layer after layer, and evicts each. step: as prompt_run() calls it. With `last`
  * there are logits. */
 static void
 pass_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
@@ -237,15 +237,15 @@ pass_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n
 {
 	const uint32_t L = c->model->id.layers, behind = layers_behind(c->model);
 	struct saved saved = { .q = NULL };
-	struct stream s;
+	struct prompt_stream s;
 	char err[512];
 	uint32_t l;
 
 	open_stream(&s, &saved, c, ids, n, obs);
 	for (l = 0; l < L; l++) {
-		if (obs != NULL && s.obs == NULL && stream_watch(&s, l, obs->window) != 0)
+		if (obs != NULL && s.obs == NULL && prompt_watch(&s, l, obs->window) != 0)
 			die(EXIT_RUN, "no memory for %u observation queries", obs->window);
-		if (stream_run(&s, ws, l, l + 1, step, err, sizeof err) != 0)
+		if (prompt_run(&s, ws, l, l + 1, step, err, sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
 		if (behind && l > 0)
 			finish_layer(&s, &saved, l - 1, obs);
@@ -253,10 +253,10 @@ pass_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n
 		if (!behind || l + 1 == L)
 			finish_layer(&s, &saved, l, obs);
 	}
-	if (last && stream_logits(&s, ws, err, sizeof err) != 0)
+	if (last && prompt_logits(&s, ws, err, sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
 	c->model->ops->free(c->model->dev, saved.q);
-	stream_close(&s);
+	prompt_close(&s);
 }
 
 static void

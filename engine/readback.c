@@ -37,9 +37,9 @@ fetching_begin(const struct device *d, int place, const float *from, size_t n)
 			    p->room * sizeof *p->host)) == NULL)
 				die(EXIT_RUN, "no memory for %zu numbers", n);
 		}
-		d->ops->fetch(d->dev, p->host, from, n * sizeof *p->host);
+		d->ops->get_async(d->dev, p->host, from, n * sizeof *p->host);
 	}
-	p->mark = d->ops->mark(d->dev);
+	p->mark = d->ops->event_record(d->dev);
 }
 
 const float *

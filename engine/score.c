@@ -349,7 +349,7 @@ struct later {
 	uint32_t *count;        /* [G] */
 	const uint32_t **pos;   /* [G] */
 	char *keys;             /* packed */
-	float *mass, *paid, *score;
+	float *mass, *probe_mass, *score;
 };
 
 /* Takes size bytes for each row of lists that lie one after another, R for each KV head. */
@@ -393,15 +393,15 @@ later_start(struct later *later, struct score_input *in, const uint32_t *first)
 	if (in->mass != NULL)
 		later->mass = take_later(in->mass, sizeof *in->mass, in->query_heads / rows->heads,
 		    rows, first);
-	if (in->paid != NULL)
-		later->paid = take_later(in->paid, sizeof *in->paid, in->query_heads / rows->heads,
+	if (in->probe_mass != NULL)
+		later->probe_mass = take_later(in->probe_mass, sizeof *in->probe_mass, in->query_heads / rows->heads,
 		    rows, first);
 	later->rows = (struct kv_rows){ rows->heads, later->count, later->pos };
 	later->score = must_alloc(kv_rows_total(&later->rows), sizeof *later->score);
 	in->rows = &later->rows;
 	in->keys = later->keys;
 	in->mass = later->mass;
-	in->paid = later->paid;
+	in->probe_mass = later->probe_mass;
 }
 
 /* score <- those of the later rows, and +inf for the first ones. */
@@ -426,7 +426,7 @@ later_end(struct later *later)
 	free(later->pos);
 	free(later->keys);
 	free(later->mass);
-	free(later->paid);
+	free(later->probe_mass);
 	free(later->score);
 }
 

@@ -63,7 +63,7 @@ struct scoring_layer {
 void scoring_judge(const struct device *d, struct scoring_layer *layer, float *score);
 
 /* The same in two steps. The first has the device begin with its part, for which in.mass and
- * in.paid need not be there yet. The second waits for that, and for nothing that the device was given
+ * in.probe_mass need not be there yet. The second waits for that, and for nothing that the device was given
  * to do in between. in.keys are needed in the second step where the first has left no place. At
  * most FETCHES layers are begun. */
 void scoring_begin(const struct device *d, struct scoring_layer *layer);

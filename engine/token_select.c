@@ -213,7 +213,7 @@ finding_tolerance(void)
 static char err[512];
 
 static void
-must(int rc)
+must_run(int rc)
 {
 	if (rc == MODEL_ENOMEM && err[0] == '\0')
 		die(EXIT_RUN, "no memory for the tokens that go on");
@@ -234,24 +234,24 @@ refuse_nan(const float *score, size_t n, uint32_t layer)
 
 /* mass[H][N] of the watched queries. */
 static float *
-attention(struct stream *s, double last)
+attention(struct prompt_stream *s, double last)
 {
 	size_t H = s->cache->model->id.query_heads;
 	float *mass = must_alloc(H * s->N, sizeof *mass);
 
-	must(stream_mass(s, last, mass, err, sizeof err));
+	must_run(prompt_mass(s, last, mass, err, sizeof err));
 	refuse_nan(mass, H * s->N, s->watched_layer);
 	return mass;
 }
 
 void
-selecting_watch_tsp(struct stream *s, uint32_t l)
+selecting_watch_tsp(struct prompt_stream *s, uint32_t l)
 {
-	must(stream_watch(s, l, tsp.window));
+	must_run(prompt_watch(s, l, tsp.window));
 }
 
 uint32_t *
-selecting_tsp(struct stream *s, uint32_t *k)
+selecting_tsp(struct prompt_stream *s, uint32_t *k)
 {
 	float *mass = attention(s, 1);
 	uint32_t *keep;
@@ -259,7 +259,7 @@ selecting_tsp(struct stream *s, uint32_t *k)
 	*k = budget_of_rate(s->N, tsp.rate);
 	keep = must_alloc(*k, sizeof *keep);
 	if (keep_tsp(&tsp, mass, s->cache->model->id.query_heads, s->N, *k, keep) != 0)
-		must(MODEL_ENOMEM);
+		must_run(MODEL_ENOMEM);
 	free(mass);
 	return keep;
 }
@@ -274,23 +274,23 @@ show(uint64_t done)
 }
 
 static void
-run_tsp(struct stream *s, struct workspace *ws)
+run_tsp(struct prompt_stream *s, struct workspace *ws)
 {
 	uint32_t *keep, k = budget_of_rate(s->N, tsp.rate);
 
 	progress_start("prefill", ((uint64_t)s->N * (tsp_layer + 1) +
 	    (uint64_t)k * (layers - tsp_layer - 1)) / layers, "tokens");
 	selecting_watch_tsp(s, tsp_layer);
-	must(stream_run(s, ws, 0, tsp_layer + 1, show, err, sizeof err));
+	must_run(prompt_run(s, ws, 0, tsp_layer + 1, show, err, sizeof err));
 	keep = selecting_tsp(s, &k);
-	must(stream_keep(s, keep, k));
-	must(stream_run(s, ws, tsp_layer + 1, layers, show, err, sizeof err));
+	must_run(prompt_keep(s, keep, k));
+	must_run(prompt_run(s, ws, tsp_layer + 1, layers, show, err, sizeof err));
 	free(keep);
 	note("layer %u: %u rows go on", tsp_layer, k);
 }
 
 static void
-run_pyramid(struct stream *s, struct workspace *ws)
+run_pyramid(struct prompt_stream *s, struct workspace *ws)
 {
 	uint32_t tail = pyramidinfer_tail(&pyramid, s->N), *keep, l, k;
 	uint64_t total = 0;
@@ -302,17 +302,17 @@ run_pyramid(struct stream *s, struct workspace *ws)
 	for (l = 0; l < layers; l++) {
 		k = pyramidinfer_rows(&pyramid, l, layers, s->N, tail);
 		if (l + 1 == layers || k == s->N) {
-			must(stream_run(s, ws, l, l + 1, show, err, sizeof err));
+			must_run(prompt_run(s, ws, l, l + 1, show, err, sizeof err));
 			continue;
 		}
-		must(stream_watch(s, l, tail));
-		must(stream_run(s, ws, l, l + 1, show, err, sizeof err));
+		must_run(prompt_watch(s, l, tail));
+		must_run(prompt_run(s, ws, l, l + 1, show, err, sizeof err));
 		mass = attention(s, pyramid.weight);
 		keep = must_alloc(k, sizeof *keep);
 		if (keep_pyramidinfer(mass, s->cache->model->id.query_heads, s->N, tail, k,
 		    keep) != 0)
-			must(MODEL_ENOMEM);
-		must(stream_keep(s, keep, k));
+			must_run(MODEL_ENOMEM);
+		must_run(prompt_keep(s, keep, k));
 		note("layer %u: %u rows go on", l, k);
 		free(mass);
 		free(keep);
@@ -325,25 +325,25 @@ static void
 pick_gems(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n, uint32_t *picked,
     uint32_t k)
 {
-	struct received *mass = c->mass;        /* wanted of the second run only */
+	struct attention_mass *mass = c->mass;        /* wanted of the second run only */
 	float *product = must_alloc(n, sizeof *product);
 	uint32_t *keep = must_alloc(k, sizeof *keep), i;
-	struct stream s;
+	struct prompt_stream s;
 
 	c->mass = NULL;
-	must(stream_open(&s, c, NULL, ids, n, err, sizeof err));
-	must(stream_watch(&s, gem_layer, 1));
-	must(stream_run(&s, ws, 0, gem_layer + 1, show, err, sizeof err));
-	must(stream_products(&s, product, err, sizeof err));
+	must_run(prompt_open(&s, c, NULL, ids, n, err, sizeof err));
+	must_run(prompt_watch(&s, gem_layer, 1));
+	must_run(prompt_run(&s, ws, 0, gem_layer + 1, show, err, sizeof err));
+	must_run(prompt_products(&s, product, err, sizeof err));
 	refuse_nan(product, n, gem_layer);
 	if (keep_gemfilter(product, (uint32_t)n, k, keep) != 0)
-		must(MODEL_ENOMEM);
+		must_run(MODEL_ENOMEM);
 	for (i = 0; i < k; i++)
 		picked[i] = ids[keep[i]];
-	stream_close(&s);
+	prompt_close(&s);
 	free(product);
 	free(keep);
-	must(cache_clear(c));
+	must_run(cache_clear(c));
 	c->mass = mass;
 }
 
@@ -360,15 +360,15 @@ run_gemfilter(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t
     struct observation *obs)
 {
 	uint32_t k = gem_tokens(n), *picked = must_alloc(k, sizeof *picked);
-	struct stream s;
+	struct prompt_stream s;
 
 	shown_before = (uint64_t)n * (gem_layer + 1);
 	progress_start("prefill", shown_before / layers + k, "tokens");
 	pick_gems(c, ws, ids, n, picked, k);
-	must(stream_open(&s, c, obs, picked, k, err, sizeof err));
-	must(stream_run(&s, ws, 0, layers, show_again, err, sizeof err));
-	must(stream_logits(&s, ws, err, sizeof err));
-	stream_close(&s);
+	must_run(prompt_open(&s, c, obs, picked, k, err, sizeof err));
+	must_run(prompt_run(&s, ws, 0, layers, show_again, err, sizeof err));
+	must_run(prompt_logits(&s, ws, err, sizeof err));
+	prompt_close(&s);
 	c->n_tokens = n;                        /* all ids were seen, these k a second time */
 	note("layer %u: %u tokens are run again", gem_layer, k);
 	free(picked);
@@ -378,19 +378,19 @@ void
 selecting_run(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
     struct observation *obs)
 {
-	struct stream s;
+	struct prompt_stream s;
 
 	layers = c->model->id.layers;
 	if (gem_layer != NOT_GIVEN) {
 		run_gemfilter(c, ws, ids, n, obs);
 	} else {
-		must(stream_open(&s, c, obs, ids, n, err, sizeof err));
+		must_run(prompt_open(&s, c, obs, ids, n, err, sizeof err));
 		if (tsp_layer != NOT_GIVEN)
 			run_tsp(&s, ws);
 		else
 			run_pyramid(&s, ws);
-		must(stream_logits(&s, ws, err, sizeof err));
-		stream_close(&s);
+		must_run(prompt_logits(&s, ws, err, sizeof err));
+		prompt_close(&s);
 	}
 	progress_end();
 }

@@ -48,9 +48,9 @@ void finding_run(const struct model *m, struct workspace *ws, enum kv_dtype dtyp
 
 /* What the search needs: the rows of s that go on after the layer it watches, which has run;
  * to be freed. *k <- how many. Dies. */
-uint32_t *selecting_tsp(struct stream *s, uint32_t *k);
+uint32_t *selecting_tsp(struct prompt_stream *s, uint32_t *k);
 /* Watches the queries that TSP at layer l needs. Dies. */
-void selecting_watch_tsp(struct stream *s, uint32_t l);
+void selecting_watch_tsp(struct prompt_stream *s, uint32_t l);
 /* --max-layer and --tol. */
 uint32_t finding_max_layer(const struct model *m);
 double finding_tolerance(void);

@@ -24,7 +24,7 @@ struct distance {
 static char err[512];
 
 static void
-must(int rc)
+must_run(int rc)
 {
 	if (rc != 0)
 		die(EXIT_RUN, "%s", err[0] != '\0' ? err : "out of memory");
@@ -34,20 +34,20 @@ static uint64_t steps;
 
 /* Layers l0 .. l1-1, whose keys and values nobody needs any more. */
 static void
-pass(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1)
+pass(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1)
 {
 	uint32_t l;
 
 	for (l = l0; l < l1; l++) {
-		must(stream_run(s, ws, l, l + 1, NULL, err, sizeof err));
-		must(cache_clear(s->cache));
+		must_run(prompt_run(s, ws, l, l + 1, NULL, err, sizeof err));
+		must_run(cache_clear(s->cache));
 		progress(++steps);
 	}
 }
 
 /* [N][D] behind the final norm; the stream is of no use afterwards. To be freed. */
 static float *
-final_states(struct stream *s)
+final_states(struct prompt_stream *s)
 {
 	const struct model *m = s->cache->model;
 	uint32_t D = m->id.hidden;
@@ -76,19 +76,19 @@ squared_distance(const float *a, const float *b, uint32_t D)
 
 /* Adds what TSP at layer l does, where s stands before it; full[N][D] is without TSP. */
 static void
-try_layer(struct stream *s, struct workspace *ws, uint32_t l, const float *full,
+try_layer(struct prompt_stream *s, struct workspace *ws, uint32_t l, const float *full,
     struct distance *to)
 {
 	uint32_t D = s->cache->model->id.hidden, *keep, k, i;
-	struct stream branch;
+	struct prompt_stream branch;
 	double far = 0, sum = 0;
 	float *states;
 
 	selecting_watch_tsp(s, l);
-	must(stream_run(s, ws, l, l + 1, NULL, err, sizeof err));
+	must_run(prompt_run(s, ws, l, l + 1, NULL, err, sizeof err));
 	keep = selecting_tsp(s, &k);
-	must(cache_clear(s->cache));
-	must(stream_branch(s, &branch, keep, k));
+	must_run(cache_clear(s->cache));
+	must_run(prompt_branch(s, &branch, keep, k));
 	pass(&branch, ws, l + 1, s->cache->model->id.layers);
 	states = final_states(&branch);
 	for (i = 0; i < k; i++) {
@@ -97,7 +97,7 @@ try_layer(struct stream *s, struct workspace *ws, uint32_t l, const float *full,
 	}
 	to->last += far;
 	to->surviving += sum / k;
-	stream_close(&branch);
+	prompt_close(&branch);
 	free(states);
 	free(keep);
 }
@@ -106,20 +106,20 @@ static void
 try_prompt(struct cache *c, struct workspace *ws, const struct prompt *p, uint32_t max,
     struct distance *to)
 {
-	struct stream s;
+	struct prompt_stream s;
 	float *full;
 	uint32_t l;
 
 	c->n_tokens = 0;
-	must(stream_open(&s, c, NULL, p->ids, p->n, err, sizeof err));
+	must_run(prompt_open(&s, c, NULL, p->ids, p->n, err, sizeof err));
 	pass(&s, ws, 0, c->model->id.layers);
 	full = final_states(&s);
-	stream_close(&s);
-	must(stream_open(&s, c, NULL, p->ids, p->n, err, sizeof err));
+	prompt_close(&s);
+	must_run(prompt_open(&s, c, NULL, p->ids, p->n, err, sizeof err));
 	for (l = 0; l <= max; l++)
 		try_layer(&s, ws, l, full, &to[l]);
-	stream_close(&s);
-	must(cache_clear(c));
+	prompt_close(&s);
+	must_run(cache_clear(c));
 	free(full);
 }
 

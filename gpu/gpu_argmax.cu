@@ -91,7 +91,7 @@ greatest_part(uint32_t *tok, const uint64_t *part, uint32_t parts)
 }
 
 void
-gpu_greatest(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
+gpu_argmax(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
 {
 	const bool fours = (uintptr_t)x % 16 == 0 && n % 4 == 0;
 	const unsigned want = parts_of(n, THREADS * (fours ? 4 : 1));

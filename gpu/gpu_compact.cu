@@ -184,7 +184,7 @@ move(struct dev *d, struct parts *p, const struct moves *m, size_t row)
 }
 
 void
-gpu_keep(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
+gpu_compact(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
     const uint32_t *count, uint32_t *const *keep)
 {
 	const size_t row = l->width * kv_dtype_size(l->dtype);

@@ -48,7 +48,7 @@ cannot(struct dev *d)
  * are loaded when they run for the first time, which a capture may not allow: count() does so here,
  * those of the ops have run before. */
 int
-gpu_record(struct dev *d)
+gpu_graph_begin(struct dev *d)
 {
 	if (!gpu_ok(d) || d->recording)
 		return 0;
@@ -68,7 +68,7 @@ gpu_record(struct dev *d)
 
 /* What failed while ops were taken down has not happened. */
 uint32_t
-gpu_recorded(struct dev *d, uint32_t *pos)
+gpu_graph_end(struct dev *d, uint32_t *pos)
 {
 	cudaGraph_t graph = NULL;
 
@@ -87,7 +87,7 @@ gpu_recorded(struct dev *d, uint32_t *pos)
 }
 
 int
-gpu_replay(struct dev *d, uint32_t recorded)
+gpu_graph_launch(struct dev *d, uint32_t recorded)
 {
 	if (!gpu_ok(d) || d->recording || d->graph == NULL || recorded != d->recordings ||
 	    d->moves != d->moves_then)

@@ -11,7 +11,7 @@ enum {
 	THREADS = 256,
 	EACH = 8,                    /* scores that a thread reads before it uses them */
 	PARTS = 32,                  /* most parts of a query head's scores: one for each lane */
-	ROWS = 4,                    /* that a thread of spread() has on their way */
+	ROWS = 4,                    /* that a thread of scores_by_label() has on their way */
 	COLUMNS = 64,                /* entries of all KV heads that a block joins */
 	MOST_QUERY_HEADS = 4096,     /* of which a block holds the log-sum-exp */
 };
@@ -246,7 +246,7 @@ join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
 }
 
 void
-gpu_join(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
+gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
     uint32_t H, uint32_t G, enum join how)
 {
 	struct lists l;
@@ -287,7 +287,7 @@ UNROLL	for (int i = 0; i < ROWS; i++)
 }
 
 void
-gpu_spread(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
+gpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
     const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
 {
 	struct lists l;

@@ -331,7 +331,7 @@ missing(struct dev *d, struct index *x, struct rows *from, struct entries *e,
 	if (!gpu_index_of(d, x, e, e->heads) || !gpu_rows_of(d, from, rows, rows->heads, "index"))
 		return 0;
 	for (g = 0; g < e->heads; g++)
-		if (rows->len[g] / e->rows > e->room[g]) {
+		if (rows->len[g] / e->rows > e->capacity[g]) {
 			gpu_fail(d, "index: no room for %u entries", rows->len[g] / e->rows);
 			return 0;
 		}

@@ -53,7 +53,7 @@ enum scratch {
 	SCRATCH_X,                   /* activations in 16 bits */
 	SCRATCH_PARTS,               /* what blocks leave for those that put it together */
 	SCRATCH_LIST,                /* lists from the host */
-	SCRATCH_BINS,                /* top()'s histograms: all zero when it is not running */
+	SCRATCH_BINS,                /* topk()'s histograms: all zero when it is not running */
 	SCRATCHES
 };
 
@@ -86,7 +86,7 @@ struct dev {
 	 * from one product to the next that directly follows it. */
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
 	int recording;               /* gpu_graph.cu's: ops are taken down */
-	cudaGraphExec_t graph;       /* what replay() carries out; NULL: nothing */
+	cudaGraphExec_t graph;       /* what graph_launch() carries out; NULL: nothing */
 	uint32_t *grown;             /* device: replays of it so far; NULL: not needed yet */
 	uint32_t recordings;         /* so far; the last one's number */
 	unsigned moves, moves_then;  /* of scratch, to other places; at the recording */
@@ -121,7 +121,7 @@ gpu_ok(const struct dev *d)
 	return d->error[0] == '\0';
 }
 /* Waits for the event; 0 after a failure, which is remembered under that name. */
-int gpu_wait(struct dev *, const char *what, cudaEvent_t);
+int gpu_event_wait(struct dev *, const char *what, cudaEvent_t);
 /* NULL after a failure; what was there is lost when it has to grow, and it is then cleared. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
 /* The array of n elements of host memory, in scratch on the device */
@@ -379,39 +379,39 @@ parts_of(size_t n, size_t part)
 
 /* ---- the ops, as in model/ops.h ---- */
 
-void gpu_room(struct dev *, size_t *, size_t *);
+void gpu_mem_info(struct dev *, size_t *, size_t *);
 void *gpu_alloc(struct dev *, size_t);
 void gpu_free(struct dev *, void *);
 void gpu_put(struct dev *, void *, const void *, size_t);
 void gpu_get(struct dev *, void *, const void *, size_t);
-void gpu_read(struct dev *, void *, const void *, size_t);
-uint64_t gpu_mark(struct dev *);
+void gpu_get_side(struct dev *, void *, const void *, size_t);
+uint64_t gpu_event_record(struct dev *);
 const char *gpu_wait_mark(struct dev *, uint64_t);
 void *gpu_host_alloc(struct dev *, size_t);
 void gpu_host_free(struct dev *, void *);
-void gpu_fetch(struct dev *, void *, const void *, size_t);
+void gpu_get_async(struct dev *, void *, const void *, size_t);
 void gpu_copy(struct dev *, void *, const void *, size_t);
 void gpu_clear(struct dev *, void *, size_t);
 void gpu_expect(struct dev *, size_t);
 const void *gpu_weights(struct dev *, const void *, size_t);
-int gpu_record(struct dev *);
-uint32_t gpu_recorded(struct dev *, uint32_t *);
-int gpu_replay(struct dev *, uint32_t);
+int gpu_graph_begin(struct dev *);
+uint32_t gpu_graph_end(struct dev *, uint32_t *);
+int gpu_graph_launch(struct dev *, uint32_t);
 void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void gpu_look_up(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void gpu_greatest(struct dev *, uint32_t *, const float *, uint32_t);
+void gpu_embed_ids(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
+void gpu_argmax(struct dev *, uint32_t *, const float *, uint32_t);
 void gpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t, float);
 void gpu_rope(
     struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t, uint32_t);
-void gpu_store(struct dev *, struct layer_rows *, const float *, const float *, const uint32_t *,
+void gpu_append(struct dev *, struct layer_rows *, const float *, const float *, const uint32_t *,
     uint32_t);
-void gpu_keep(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
+void gpu_compact(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
     uint32_t *const *);
 void gpu_round(struct dev *, float *, size_t, enum kv_dtype);
 void gpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
 void gpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
     float *, uint32_t);
-void gpu_place(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
+void gpu_rope_append(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
     const double *, uint32_t, uint32_t);
 void gpu_ffn(struct dev *, float *, const struct ffn *, float *, float *, float *, uint32_t);
 void gpu_matmul(
@@ -420,7 +420,7 @@ void gpu_attend(struct dev *, float *, float *, const float *, const struct laye
     const uint32_t *, uint32_t, uint32_t);
 void gpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
-void gpu_merge(struct dev *, float *, const float *, size_t);
+void gpu_lse_merge(struct dev *, float *, const float *, size_t);
 void gpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
     const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
 void gpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
@@ -433,10 +433,10 @@ void gpu_page_scores(struct dev *, float *, size_t, const float *, const struct 
     enum kv_dtype, uint32_t);
 void gpu_key_scores(
     struct dev *, float *, size_t, const float *, const struct layer_rows *, uint32_t);
-void gpu_join(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
+void gpu_group_reduce(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
     enum join);
-void gpu_top(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
-void gpu_spread(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
+void gpu_topk(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
+void gpu_scores_by_label(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
     const uint32_t *, uint32_t);
 void gpu_attend_chosen(struct dev *, float *, const float *, const struct layer_rows *,
     const struct chosen *, uint32_t);

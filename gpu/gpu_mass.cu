@@ -168,7 +168,7 @@ make_mass(struct dev *d, const struct call *c, const struct packed *q, const flo
 }
 
 void
-gpu_merge(struct dev *d, float *lse, const float *other, size_t n)
+gpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 {
 	if (n > 0)
 		LAUNCH(d, merge, parts_of(n, THREADS), THREADS, 0, lse, other, n);

@@ -9,7 +9,7 @@
 #include "gpu/gpu_internal.h"
 
 void
-gpu_room(struct dev *d, size_t *free, size_t *total)
+gpu_mem_info(struct dev *d, size_t *free, size_t *total)
 {
 	cudaSetDevice(d->index);
 	if (!gpu_check(d, "cudaMemGetInfo", cudaMemGetInfo(free, total)))
@@ -114,7 +114,7 @@ gpu_staging_next(struct dev *d, struct staging *s, cudaStream_t stream, size_t *
 		gpu_check(d, "put", cudaEventRecord(s->done[s->turn], stream));
 		s->turn = (s->turn + 1) % s->buffers;
 		s->used = 0;
-		gpu_wait(d, "put", s->done[s->turn]);
+		gpu_event_wait(d, "put", s->done[s->turn]);
 	}
 	if (*n > s->size - s->used)
 		*n = s->size - s->used;
@@ -196,7 +196,7 @@ bring(struct dev *d, cudaStream_t stream, void *dst, const void *src, size_t byt
 		}
 		i = at / most % 2;
 		n = bytes - at < most ? bytes - at : most;
-		if (gpu_wait(d, "get", d->in.done[i]))
+		if (gpu_event_wait(d, "get", d->in.done[i]))
 			memcpy((char *)dst + at, d->in.at + i * most, n);
 	}
 }
@@ -208,7 +208,7 @@ gpu_get(struct dev *d, void *dst, const void *src, size_t bytes)
 }
 
 void
-gpu_read(struct dev *d, void *dst, const void *src, size_t bytes)
+gpu_get_side(struct dev *d, void *dst, const void *src, size_t bytes)
 {
 	bring(d, d->reader, dst, src, bytes);
 }
@@ -235,7 +235,7 @@ gpu_host_free(struct dev *d, void *p)
 }
 
 void
-gpu_fetch(struct dev *d, void *dst, const void *src, size_t bytes)
+gpu_get_async(struct dev *d, void *dst, const void *src, size_t bytes)
 {
 	if (gpu_ok(d) && bytes > 0)
 		gpu_check(d, "fetch", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost,
@@ -245,7 +245,7 @@ gpu_fetch(struct dev *d, void *dst, const void *src, size_t bytes)
 /* ---- points in the work ---- */
 
 uint64_t
-gpu_mark(struct dev *d)
+gpu_event_record(struct dev *d)
 {
 	cudaEvent_t *e = &d->marks[d->marked % MARKS];
 
@@ -262,7 +262,7 @@ gpu_mark(struct dev *d)
 const char *
 gpu_wait_mark(struct dev *d, uint64_t mark)
 {
-	gpu_wait(d, "GPU", d->marks[mark % MARKS]);
+	gpu_event_wait(d, "GPU", d->marks[mark % MARKS]);
 	return gpu_ok(d) ? NULL : d->error;
 }
 

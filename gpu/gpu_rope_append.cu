@@ -116,9 +116,9 @@ appendable(struct dev *d, struct rows *to, const struct layer_rows *c, uint32_t 
 	if (!gpu_growing_rows_of(d, to, c, H, "store"))
 		return 0;
 	for (uint32_t g = 0; g < c->heads; g++)
-		if (c->len[g] > c->room[g] || N > c->room[g] - c->len[g]) {
+		if (c->len[g] > c->capacity[g] || N > c->capacity[g] - c->len[g]) {
 			gpu_fail(d, "store: KV head %u has %u rows of %u, no room for %u", g,
-			    c->len[g], c->room[g], N);
+			    c->len[g], c->capacity[g], N);
 			return 0;
 		}
 	return 1;
@@ -132,7 +132,7 @@ appended(struct layer_rows *c, uint32_t N)
 }
 
 void
-gpu_store(struct dev *d, struct layer_rows *c, const float *k, const float *v,
+gpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
     const uint32_t *pos, uint32_t N)
 {
 	const size_t elements = (size_t)c->heads * c->width;
@@ -211,7 +211,7 @@ place(const __grid_constant__ struct placing p)
 }
 
 void
-gpu_place(struct dev *d, struct layer_rows *c, float *q, float *k, const float *v,
+gpu_rope_append(struct dev *d, struct layer_rows *c, float *q, float *k, const float *v,
     const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
 {
 	constexpr int V = 4;
@@ -227,7 +227,7 @@ gpu_place(struct dev *d, struct layer_rows *c, float *q, float *k, const float *
 	if (!by_16(d, (const void *)all, E * 2)) {      /* then halves of f32 are, too */
 		gpu_rope(d, q, pos, freq, N, H, E);
 		gpu_rope(d, k, pos, freq, N, G, E);
-		gpu_store(d, c, k, v, pos, N);
+		gpu_append(d, c, k, v, pos, N);
 		return;
 	}
 	with_type(c->dtype, [&](auto t) {

@@ -28,7 +28,7 @@ embed(float *x, const T *table, const uint32_t *tok, uint32_t out, uint32_t D)
 }
 
 void
-gpu_look_up(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
+gpu_embed_ids(struct dev *d, float *x, const struct mat *table, const uint32_t *tok, uint32_t N)
 {
 	const uint32_t D = table->in;
 
@@ -57,7 +57,7 @@ gpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok,
 		if (tok[n] >= table->out)
 			gpu_fail(d, "embed: token %u of a vocabulary of %u", tok[n], table->out);
 	if (N > 0 && (list = (const uint32_t *)gpu_list(d, tok, N * sizeof *tok)) != NULL)
-		gpu_look_up(d, x, table, list, N);
+		gpu_embed_ids(d, x, table, list, N);
 }
 
 /* ---- rmsnorm ---- */

@@ -497,7 +497,7 @@ reference_top(uint32_t *at, size_t room, const float *joint, size_t stride, cons
 }
 
 void
-gpu_top(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
+gpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
     uint32_t G)
 {
 	struct lists l;

@@ -14,7 +14,7 @@ METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last",
 METHOD(h2o, NEED_MASS, "reduce",
     "attention that all queries so far have paid (heavy hitters)",
     .kernel = 1, .reduce = REDUCE_SUM)
-METHOD(observed, NEED_PAID, "reduce",
+METHOD(observed, NEED_PROBE_MASS, "reduce",
     "attention that kv-observe has accumulated (KVzip)",
     .kernel = 1, .reduce = REDUCE_MAX)
 METHOD(knorm, NEED_KEYS, "",

@@ -20,7 +20,7 @@ enum {
 	NEED_WINDOW = 2,        /* in.window_mass, from observation queries */
 	NEED_MASS = 4,          /* in.mass, from kv-prefill --mass */
 	NEED_LAYER = 8,         /* all KV heads at once: a row's score depends on other heads */
-	NEED_PAID = 16          /* in.paid, from kv-observe */
+	NEED_PROBE_MASS = 16          /* in.probe_mass, from kv-observe */
 };
 
 enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };    /* over the R query heads of a KV head */
@@ -60,7 +60,7 @@ struct score_input {
 	 * snapshot has it: KV head 0's R lists of S[0], then KV head 1's, ...; or NULL */
 	const float *mass;
 	/* attention that tokens have paid which are not stored, in the same order; or NULL */
-	const float *paid;
+	const float *probe_mass;
 	uint32_t window;                        /* W, 0 without observation */
 	/* [W] positions of the observation queries, ascending; from next_position on those of
 	 * tokens that are not stored */

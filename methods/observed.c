@@ -22,7 +22,7 @@ score_observed(const struct score_input *in, const struct score_options *opt, fl
 {
 	const struct kv_rows *rows = in->rows;
 	const uint32_t R = in->query_heads / rows->heads;
-	const float *paid = in->paid;
+	const float *paid = in->probe_mass;
 	uint32_t g, n;
 
 	for (g = 0; g < rows->heads; g++) {

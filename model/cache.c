@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/forward.h"
+#include "model/cache.h"
 
 uint64_t
 cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass)
@@ -40,9 +40,9 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 		rows->dtype = dtype;
 		rows->start = calloc(rows->heads, sizeof *rows->start);
 		rows->len = calloc(rows->heads, sizeof *rows->len);
-		rows->room = calloc(rows->heads, sizeof *rows->room);
+		rows->capacity = calloc(rows->heads, sizeof *rows->capacity);
 		c->pos[l] = calloc(rows->heads, sizeof *c->pos[l]);
-		if (rows->start == NULL || rows->len == NULL || rows->room == NULL ||
+		if (rows->start == NULL || rows->len == NULL || rows->capacity == NULL ||
 		    c->pos[l] == NULL) {
 			cache_free(c);
 			return NULL;
@@ -79,7 +79,7 @@ cache_free(struct cache *c)
 		free_rows(c, l);
 		free(c->layer[l].start);
 		free(c->layer[l].len);
-		free(c->layer[l].room);
+		free(c->layer[l].capacity);
 		free(c->pos[l]);
 	}
 	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
@@ -172,7 +172,7 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
 	uint32_t H = c->model->id.query_heads, R = H / rows->heads, g, h;
-	struct received *old = &c->mass[rows - c->layer], new = { .whole = old->whole };
+	struct attention_mass *old = &c->mass[rows - c->layer], new = { .whole = old->whole };
 
 	for (g = 0; g < rows->heads; g++)
 		new.stride = room[g] > new.stride ? room[g] : new.stride;
@@ -223,7 +223,7 @@ leave(const struct cache *c, const struct layer_rows *rows, struct layer_rows *h
 		heir->v = rows->v;
 		heir->pos = rows->pos;
 		memcpy(heir->start, rows->start, rows->heads * sizeof *rows->start);
-		memcpy(heir->room, rows->room, rows->heads * sizeof *rows->room);
+		memcpy(heir->capacity, rows->capacity, rows->heads * sizeof *rows->capacity);
 		return;
 	}
 	o->free(c->model->dev, rows->k);
@@ -268,7 +268,7 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room, struct la
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
 	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0 ||
 	    (heir != NULL && resize_positions(c, (uint32_t)(heir - c->layer), rows->start,
-	    sum_of(rows->room, rows->heads)) != 0)) {
+	    sum_of(rows->capacity, rows->heads)) != 0)) {
 		o->free(d, to.k);
 		o->free(d, to.v);
 		o->free(d, to.pos);
@@ -285,7 +285,7 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room, struct la
 	}
 	leave(c, rows, heir);
 	free(rows->start);
-	memcpy(to.room, room, rows->heads * sizeof *room);
+	memcpy(to.capacity, room, rows->heads * sizeof *room);
 	*rows = to;
 	return 0;
 }
@@ -305,7 +305,7 @@ reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 		uint64_t need = (uint64_t)rows->len[g] + more;
 		uint64_t half_more = rows->len[g] + (uint64_t)rows->len[g] / 2;
 
-		room[g] = rows->room[g];
+		room[g] = rows->capacity[g];
 		if (need > UINT32_MAX)
 			rc = MODEL_ENOMEM;
 		if (need > room[g]) {
@@ -390,7 +390,7 @@ cache_expect(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 void
 cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *keep)
 {
-	const struct received none = { .sum = NULL }, *mass = c->mass != NULL ? &c->mass[l] : &none;
+	const struct attention_mass none = { .sum = NULL }, *mass = c->mass != NULL ? &c->mass[l] : &none;
 	struct layer_rows *rows = &c->layer[l];
 	uint32_t g, i;
 
@@ -402,7 +402,7 @@ cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *
 	for (g = 0; g < rows->heads; g++)
 		for (i = 0; i < count[g]; i++)
 			c->pos[l][g][i] = c->pos[l][g][keep[g][i]];
-	c->model->ops->keep(c->model->dev, rows, mass->sum, mass->stride, c->model->id.query_heads,
+	c->model->ops->compact(c->model->dev, rows, mass->sum, mass->stride, c->model->id.query_heads,
 	    count, keep);
 }
 
@@ -510,12 +510,12 @@ cache_clear(struct cache *c)
 
 		free_rows(c, l);
 		memset(rows->len, 0, rows->heads * sizeof *rows->len);
-		memset(rows->room, 0, rows->heads * sizeof *rows->room);
+		memset(rows->capacity, 0, rows->heads * sizeof *rows->capacity);
 		drop_indexes(c, l);
 		if (c->mass == NULL)
 			continue;
 		m->ops->free(m->dev, c->mass[l].sum);
-		c->mass[l] = (struct received){ .whole = 1 };
+		c->mass[l] = (struct attention_mass){ .whole = 1 };
 	}
 	return cache_log(c, KV_EVENT_EVICT, 0, 0, m->id.layers);
 }

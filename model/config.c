@@ -147,7 +147,7 @@ struct config {
 	size_t errlen;
 };
 
-#define FAIL(c, code, ...) folder_fail((c)->err, (c)->errlen, code, (c)->path, __VA_ARGS__)
+#define FAIL(c, code, ...) model_file_fail((c)->err, (c)->errlen, code, (c)->path, __VA_ARGS__)
 #define BAD(c, ...) FAIL(c, MODEL_EINVALID, __VA_ARGS__)
 #define UNSUPPORTED(c, ...) FAIL(c, MODEL_EUNSUPPORTED, __VA_ARGS__)
 #define REQUIRED UINT32_MAX             /* in place of a default */
@@ -511,13 +511,13 @@ static int
 read_file(const char *dir, const char *name, int (*reader)(struct config *, struct model *),
     struct model *m, char *err, size_t errlen)
 {
-	char *path = folder_path(dir, name);
+	char *path = model_file_path(dir, name);
 	struct config c = { .path = path, .err = err, .errlen = errlen };
 	int rc;
 
 	if (path == NULL)
-		return folder_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
-	if ((rc = folder_json(path, &c.json, err, errlen)) == MODEL_OK) {
+		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
+	if ((rc = model_file_json(path, &c.json, err, errlen)) == MODEL_OK) {
 		rc = reader(&c, m);
 		json_decref(c.json);
 	}
@@ -528,7 +528,7 @@ read_file(const char *dir, const char *name, int (*reader)(struct config *, stru
 static int
 is_there(const char *dir, const char *name)
 {
-	char *path = folder_path(dir, name);
+	char *path = model_file_path(dir, name);
 	int there = path == NULL || access(path, F_OK) == 0 || errno != ENOENT;
 
 	free(path);

@@ -196,7 +196,7 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 
 		o->project(d, qkv, 3, ws->x, &w->norm, ws->xn, N);
 		cache_expect(c, l, pos, N);
-		o->place(d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
+		o->rope_append(d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
 		if (c->index != NULL)
 			index_extend(&c->index[l], rows);
 		keep_queries(m, ws, obs, l, pos, N);
@@ -208,8 +208,8 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 		if (c->mass != NULL)
 			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
 			    ws->pos, N, H, OVER_SUM);
-		if (c->payment != NULL)
-			payment_take(c->payment, c, l, ws->q, ws->pos, ws->lse, N);
+		if (c->probe_mass != NULL)
+			probe_mass_add(c->probe_mass, c, l, ws->q, ws->pos, ws->lse, N);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
 		o->ffn(d, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
 	}

@@ -19,7 +19,7 @@ struct noted {
 	uint32_t *len;                 /* [G] */
 };
 
-struct decoder {
+struct generator {
 	struct cache *c;
 	struct workspace *ws;
 	uint32_t chosen;               /* what is in ws->tok; UINT32_MAX: not known, or no token */
@@ -35,26 +35,26 @@ struct decoder {
 	uint64_t replayed;             /* steps, in all */
 };
 
-struct decoder *
-decoder_new(struct cache *c, struct workspace *ws)
+struct generator *
+generator_new(struct cache *c, struct workspace *ws)
 {
 	const struct kv_model *id = &c->model->id;
-	struct decoder *r = calloc(1, sizeof *r);
+	struct generator *r = calloc(1, sizeof *r);
 	uint32_t l;
 
 	if (r == NULL)
 		return NULL;
-	*r = (struct decoder){ .c = c, .ws = ws, .chosen = UINT32_MAX };
+	*r = (struct generator){ .c = c, .ws = ws, .chosen = UINT32_MAX };
 	r->next = c->model->ops->host_alloc(c->model->dev, sizeof *r->next);
 	if (r->next == NULL || (r->noted = calloc(id->layers, sizeof *r->noted)) == NULL) {
-		decoder_free(r);
+		generator_free(r);
 		return NULL;
 	}
 	for (l = 0; l < id->layers; l++) {
 		r->noted[l].start = calloc(id->kv_heads, sizeof *r->noted[l].start);
 		r->noted[l].len = calloc(id->kv_heads, sizeof *r->noted[l].len);
 		if (r->noted[l].start == NULL || r->noted[l].len == NULL) {
-			decoder_free(r);
+			generator_free(r);
 			return NULL;
 		}
 	}
@@ -62,7 +62,7 @@ decoder_new(struct cache *c, struct workspace *ws)
 }
 
 void
-decoder_free(struct decoder *r)
+generator_free(struct generator *r)
 {
 	uint32_t l;
 
@@ -80,28 +80,28 @@ decoder_free(struct decoder *r)
 
 /* From the token in ws->tok to the next one there. ws->pos has the position. */
 static void
-step(struct decoder *r, struct observation *obs)
+step(struct generator *r, struct observation *obs)
 {
 	const struct model *m = r->c->model;
 	struct workspace *ws = r->ws;
 
-	m->ops->look_up(m->dev, ws->x, &m->embed, ws->tok, 1);
+	m->ops->embed_ids(m->dev, ws->x, &m->embed, ws->tok, 1);
 	forward_placed(m, r->c, ws, &r->c->next_position, 1, 0, m->id.layers, obs);
 	make_logits(m, ws, ws->x);
-	m->ops->greatest(m->dev, ws->tok, ws->logits, m->id.vocabulary);
+	m->ops->argmax(m->dev, ws->tok, ws->logits, m->id.vocabulary);
 }
 
 /* ---- steps that repeat ---- */
 
 /* Is a step nothing but what can be recorded? */
 static int
-repeats(const struct decoder *r, const struct observation *obs)
+repeats(const struct generator *r, const struct observation *obs)
 {
 	const struct cache *c = r->c;
 	uint32_t l;
 
-	if (c->model->ops->record == NULL || r->refused || obs != NULL || c->mass != NULL ||
-	    c->payment != NULL || c->retrieval != NULL)
+	if (c->model->ops->graph_begin == NULL || r->refused || obs != NULL || c->mass != NULL ||
+	    c->probe_mass != NULL || c->retrieval != NULL)
 		return 0;
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		if (c->index[l].there != 0)
@@ -110,7 +110,7 @@ repeats(const struct decoder *r, const struct observation *obs)
 }
 
 static void
-note_rows(struct decoder *r)
+note_rows(struct generator *r)
 {
 	const struct kv_model *id = &r->c->model->id;
 	uint32_t l;
@@ -131,7 +131,7 @@ note_rows(struct decoder *r)
 
 /* Is the cache as noted, and the steps since? */
 static int
-as_noted(const struct decoder *r)
+as_noted(const struct generator *r)
 {
 	uint32_t l, g;
 
@@ -152,15 +152,15 @@ as_noted(const struct decoder *r)
 /* Takes down a step from here on. What the ops did on the host meanwhile is taken back: the step is
  * still to come. */
 static void
-record(struct decoder *r)
+record(struct generator *r)
 {
 	const struct model *m = r->c->model;
 	uint32_t l;
 
 	m->ops->put(m->dev, r->ws->pos, &r->c->next_position, sizeof *r->ws->pos);
-	if (m->ops->record(m->dev)) {
+	if (m->ops->graph_begin(m->dev)) {
 		step(r, NULL);
-		r->recorded = m->ops->recorded(m->dev, r->ws->pos);
+		r->recorded = m->ops->graph_end(m->dev, r->ws->pos);
 		for (l = 0; l < m->id.layers; l++)
 			memcpy(r->c->layer[l].len, r->noted[l].len,
 			    m->id.kv_heads * sizeof *r->noted[l].len);
@@ -170,7 +170,7 @@ record(struct decoder *r)
 
 /* A step, if the device can do it again. */
 static int
-repeat(struct decoder *r)
+repeat(struct generator *r)
 {
 	const struct model *m = r->c->model;
 	uint32_t l, g;
@@ -179,7 +179,7 @@ repeat(struct decoder *r)
 		return 0;
 	if (r->recorded == 0)
 		record(r);
-	if (r->recorded == 0 || !m->ops->replay(m->dev, r->recorded))
+	if (r->recorded == 0 || !m->ops->graph_launch(m->dev, r->recorded))
 		return 0;
 	for (l = 0; l < m->id.layers; l++) {
 		cache_expect(r->c, l, &r->c->next_position, 1);
@@ -213,7 +213,7 @@ take(struct cache *c, uint32_t id, char *err, size_t errlen)
 
 /* A step by itself */
 static void
-run_step(struct decoder *r, struct observation *obs)
+run_step(struct generator *r, struct observation *obs)
 {
 	const struct model *m = r->c->model;
 	uint32_t pos = r->c->next_position;
@@ -227,7 +227,7 @@ run_step(struct decoder *r, struct observation *obs)
 }
 
 int
-decoder_begin(struct decoder *r, uint32_t id, struct observation *obs, char *err, size_t errlen)
+generator_begin(struct generator *r, uint32_t id, struct observation *obs, char *err, size_t errlen)
 {
 	struct cache *c = r->c;
 	const struct model *m = c->model;
@@ -244,18 +244,18 @@ decoder_begin(struct decoder *r, uint32_t id, struct observation *obs, char *err
 		m->ops->put(m->dev, r->ws->tok, &id, sizeof id);
 	if (!repeats(r, obs) || !repeat(r))
 		run_step(r, obs);
-	m->ops->fetch(m->dev, r->next, r->ws->tok, sizeof *r->next);
-	r->come = m->ops->mark(m->dev);
+	m->ops->get_async(m->dev, r->next, r->ws->tok, sizeof *r->next);
+	r->come = m->ops->event_record(m->dev);
 	r->ran = 1;
 	c->next_position++;
 	return 0;
 }
 
 int
-decoder_end(struct decoder *r, uint32_t *next, char *err, size_t errlen)
+generator_end(struct generator *r, uint32_t *next, char *err, size_t errlen)
 {
 	const struct model *m = r->c->model;
-	const char *failure = m->ops->wait(m->dev, r->come);
+	const char *failure = m->ops->event_wait(m->dev, r->come);
 
 	if (failure != NULL) {
 		snprintf(err, errlen, "%s", failure);
@@ -266,16 +266,16 @@ decoder_end(struct decoder *r, uint32_t *next, char *err, size_t errlen)
 }
 
 int
-decoder_run(struct decoder *r, uint32_t id, struct observation *obs, uint32_t *next, char *err,
+generator_run(struct generator *r, uint32_t id, struct observation *obs, uint32_t *next, char *err,
     size_t errlen)
 {
-	int rc = decoder_begin(r, id, obs, err, errlen);
+	int rc = generator_begin(r, id, obs, err, errlen);
 
-	return rc != 0 ? rc : decoder_end(r, next, err, errlen);
+	return rc != 0 ? rc : generator_end(r, next, err, errlen);
 }
 
 int
-decoder_logits(struct decoder *r)
+generator_logits(struct generator *r)
 {
 	if (r->c->logits != NULL || !r->ran)
 		return 0;
@@ -285,13 +285,13 @@ decoder_logits(struct decoder *r)
 }
 
 uint64_t
-decoder_replayed(const struct decoder *r)
+generator_replayed(const struct generator *r)
 {
 	return r->replayed;
 }
 
 int
-decoder_refused(const struct decoder *r)
+generator_refused(const struct generator *r)
 {
 	return r->refused;
 }

@@ -55,8 +55,8 @@ index_init(struct layer_index *x, const struct ops *ops, struct dev *dev, uint32
 {
 	uint64_t **start[] = { &x->bits.start, &x->pages.start, &x->mean.start,
 	    &x->landmark.start };
-	uint32_t **count[] = { &x->bits.len, &x->bits.room, &x->pages.len, &x->pages.room,
-	    &x->mean.len, &x->mean.room, &x->landmark.len, &x->landmark.room, &x->end,
+	uint32_t **count[] = { &x->bits.len, &x->bits.capacity, &x->pages.len, &x->pages.capacity,
+	    &x->mean.len, &x->mean.capacity, &x->landmark.len, &x->landmark.capacity, &x->end,
 	    &x->page_label.n, &x->row_label.n, &x->chunk_label.n };
 	size_t i;
 	int ok = 1;
@@ -92,7 +92,7 @@ drop_entries(struct layer_index *x, struct entries *e)
 	x->ops->free(x->dev, e->data);
 	e->data = NULL;
 	memset(e->len, 0, x->heads * sizeof *e->len);
-	memset(e->room, 0, x->heads * sizeof *e->room);
+	memset(e->capacity, 0, x->heads * sizeof *e->capacity);
 }
 
 static void
@@ -101,7 +101,7 @@ drop_rows(struct layer_index *x, struct layer_rows *r)
 	x->ops->free(x->dev, r->k);
 	r->k = NULL;
 	memset(r->len, 0, x->heads * sizeof *r->len);
-	memset(r->room, 0, x->heads * sizeof *r->room);
+	memset(r->capacity, 0, x->heads * sizeof *r->capacity);
 }
 
 static void
@@ -149,16 +149,16 @@ index_free(struct layer_index *x)
 		index_drop(x, kind);
 	free(x->bits.start);
 	free(x->bits.len);
-	free(x->bits.room);
+	free(x->bits.capacity);
 	free(x->pages.start);
 	free(x->pages.len);
-	free(x->pages.room);
+	free(x->pages.capacity);
 	free(x->mean.start);
 	free(x->mean.len);
-	free(x->mean.room);
+	free(x->mean.capacity);
 	free(x->landmark.start);
 	free(x->landmark.len);
-	free(x->landmark.room);
+	free(x->landmark.capacity);
 	free(x->end);
 	free(x->page_label.n);
 	free(x->row_label.n);
@@ -242,7 +242,7 @@ reserve_entries(struct layer_index *x, struct entries *e, const uint32_t *rows)
 		return KV_ENOMEM;
 	for (g = 0; g < x->heads; g++)
 		want[g] = rows[g] / e->rows;
-	rc = index_lists(x, &e->data, e->bytes, e->start, e->len, e->room, want);
+	rc = index_lists(x, &e->data, e->bytes, e->start, e->len, e->capacity, want);
 	free(want);
 	return rc;
 }
@@ -250,7 +250,7 @@ reserve_entries(struct layer_index *x, struct entries *e, const uint32_t *rows)
 int
 index_reserve(struct layer_index *x, const struct layer_rows *rows)
 {
-	const uint32_t *room = rows->room != NULL ? rows->room : rows->len;
+	const uint32_t *room = rows->capacity != NULL ? rows->capacity : rows->len;
 	size_t longest = 0;
 	uint32_t g;
 	int rc = KV_OK;
@@ -360,7 +360,7 @@ index_add_clusters(struct layer_index *x, const uint32_t *new, const void *const
 	for (g = 0; want != NULL && g < x->heads; g++)
 		want[g] = x->mean.len[g] + new[g];
 	if (want != NULL)
-		rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.room,
+		rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.capacity,
 		    want);
 	free(want);
 	for (g = 0; rc == KV_OK && g < x->heads; g++)

@@ -69,7 +69,7 @@ load_clusters(struct layer_index *x, const uint8_t *p, const struct layer_rows *
 	for (g = 0; count != NULL && g < x->heads; g++)
 		count[g] = get32(p + KV_INDEX_HEAD + 4 * (size_t)g);
 	if (count != NULL)
-		rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.room,
+		rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.capacity,
 		    count);
 	x->there |= 1u << INDEX_CLUSTERS;
 	if (rc == KV_OK)
@@ -154,7 +154,7 @@ reserve_low_rank(struct layer_index *x, const struct layer_rows *rows)
 		count[g] = C;
 	if (count != NULL)
 		rc = index_lists(x, &x->landmark.k, row, x->landmark.start, x->landmark.len,
-		    x->landmark.room, count);
+		    x->landmark.capacity, count);
 	free(count);
 	x->left = x->ops->alloc(x->dev, x->low.n * r * esize + 1);
 	x->right = x->ops->alloc(x->dev, x->heads * x->width * r * esize);

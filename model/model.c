@@ -15,6 +15,7 @@
 #include "libkvfile/bytes.h"
 #include "model/model_files.h"
 #include "model/model.h"
+#include "model/safetensors.h"
 
 struct loader {
 	struct model *m;
@@ -26,7 +27,7 @@ struct loader {
 	size_t errlen;
 };
 
-#define FAIL(ld, code, file, ...) folder_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
+#define FAIL(ld, code, file, ...) model_file_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
 
 /* "[512][4096]" */
 static const char *
@@ -291,7 +292,7 @@ model_open(const char *dir, const struct ops *ops, struct dev *dev, struct model
 
 	*out = NULL;
 	if (ld.m == NULL)
-		return folder_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
+		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	ld.m->ops = ops;
 	ld.m->dev = dev;
 	rc = open_folder(&ld, dir);
@@ -313,7 +314,7 @@ model_bind(struct model *m, char *err, size_t errlen)
 	if (ld.needed != NULL)
 		rc = bind_for_device(&ld);
 	else
-		folder_fail(err, errlen, rc, m->dir, "out of memory");
+		model_file_fail(err, errlen, rc, m->dir, "out of memory");
 	free(ld.needed);
 	free(ld.host);
 	return rc;

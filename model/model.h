@@ -12,6 +12,8 @@
 #include "libkvfile/kvfile.h"
 #include "model/ops.h"
 
+struct safetensors;
+
 enum {
 	MODEL_OK = 0,
 	MODEL_EIO = -1,            /* a file is missing or cannot be read */
@@ -20,36 +22,6 @@ enum {
 	MODEL_EUNSUPPORTED = -3,   /* valid, but not an architecture we compute */
 	MODEL_ENOMEM = -4
 };
-
-/* One tensor of the folder. data points into a mapping. */
-struct tensor {
-	const char *name;
-	const void *data;
-	enum kv_dtype dtype;
-	unsigned ndim;
-	uint64_t dim[4];
-	uint64_t bytes;
-	/* dtype as the file calls it: "BF16"; dtype is 0 when we have no such type */
-	const char *type;
-	const char *file;                       /* path of the file it is in, for messages */
-};
-
-/* all mapped shards of one folder, sorted by tensor name (bytes) */
-struct safetensors;
-
-/* Maps model.safetensors or, where there is none, the shards that model.safetensors.index.json
- * names. Returns MODEL_* and writes a message that names the file (and tensor, offset) into
- * err. Every header is checked against its file: JSON, dtypes, shape x size = data_offsets, no
- * overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error
- * only when asked for. */
-int safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen);
-void safetensors_close(struct safetensors *);                  /* NULL allowed */
-/* NULL when there is none. */
-const struct tensor *safetensors_find(const struct safetensors *, const char *name);
-size_t safetensors_count(const struct safetensors *);
-const struct tensor *safetensors_at(const struct safetensors *, size_t i);
-/* formats/kv-snapshot.md section 6, "weights"; hex[33]. */
-void safetensors_fingerprint(const struct safetensors *, char *hex);
 
 struct model_layer {
 	struct norm norm;                       /* before attention */

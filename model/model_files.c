@@ -14,7 +14,7 @@
 #include "model/model.h"
 
 int
-folder_fail(char *err, size_t errlen, int code, const char *file, const char *fmt, ...)
+model_file_fail(char *err, size_t errlen, int code, const char *file, const char *fmt, ...)
 {
 	va_list ap;
 	int n = snprintf(err, errlen, "%s: ", file);
@@ -28,7 +28,7 @@ folder_fail(char *err, size_t errlen, int code, const char *file, const char *fm
 }
 
 char *
-folder_path(const char *dir, const char *name)
+model_file_path(const char *dir, const char *name)
 {
 	char *path;
 
@@ -38,29 +38,29 @@ folder_path(const char *dir, const char *name)
 }
 
 int
-folder_open(const char *path, uint64_t *size, char *err, size_t errlen)
+model_file_open(const char *path, uint64_t *size, char *err, size_t errlen)
 {
 	struct stat st;
 	int fd;
 
 	/* O_NONBLOCK: a FIFO in place of the file is refused below instead of waited for */
 	if ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) == -1)
-		return folder_fail(err, errlen, MODEL_EIO, path, "%s", strerror(errno));
+		return model_file_fail(err, errlen, MODEL_EIO, path, "%s", strerror(errno));
 	if (fstat(fd, &st) == -1) {
-		folder_fail(err, errlen, MODEL_EIO, path, "%s", strerror(errno));
+		model_file_fail(err, errlen, MODEL_EIO, path, "%s", strerror(errno));
 		close(fd);
 		return MODEL_EIO;
 	}
 	if (!S_ISREG(st.st_mode)) {
 		close(fd);
-		return folder_fail(err, errlen, MODEL_EIO, path, "not a regular file");
+		return model_file_fail(err, errlen, MODEL_EIO, path, "not a regular file");
 	}
 	*size = (uint64_t)st.st_size;
 	return fd;
 }
 
 int
-folder_json(const char *path, json_t **out, char *err, size_t errlen)
+model_file_json(const char *path, json_t **out, char *err, size_t errlen)
 {
 	json_error_t e;
 	json_t *json;
@@ -68,18 +68,18 @@ folder_json(const char *path, json_t **out, char *err, size_t errlen)
 	int fd;
 
 	*out = NULL;
-	if ((fd = folder_open(path, &size, err, errlen)) < 0)
+	if ((fd = model_file_open(path, &size, err, errlen)) < 0)
 		return fd;
 	json = json_loadfd(fd, JSON_REJECT_DUPLICATES, &e);
 	close(fd);
 	if (json == NULL && json_error_code(&e) == json_error_out_of_memory)
-		return folder_fail(err, errlen, MODEL_ENOMEM, path, "out of memory");
+		return model_file_fail(err, errlen, MODEL_ENOMEM, path, "out of memory");
 	if (json == NULL)
-		return folder_fail(err, errlen, MODEL_EINVALID, path, "line %d, column %d: %s",
+		return model_file_fail(err, errlen, MODEL_EINVALID, path, "line %d, column %d: %s",
 		    e.line, e.column, e.text);
 	if (!json_is_object(json)) {
 		json_decref(json);
-		return folder_fail(err, errlen, MODEL_EINVALID, path, "not a JSON object");
+		return model_file_fail(err, errlen, MODEL_EINVALID, path, "not a JSON object");
 	}
 	*out = json;
 	return MODEL_OK;

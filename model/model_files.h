@@ -9,17 +9,17 @@
 #include <stdint.h>
 
 /* Writes the message, "FILE: ..."; returns code. */
-int folder_fail(char *err, size_t errlen, int code, const char *file, const char *fmt, ...)
+int model_file_fail(char *err, size_t errlen, int code, const char *file, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
 /* "DIR/NAME", to be freed; NULL when there is no memory. */
-char *folder_path(const char *dir, const char *name);
+char *model_file_path(const char *dir, const char *name);
 
 /* Opens a regular file for reading. Returns the descriptor, or MODEL_EIO. */
-int folder_open(const char *path, uint64_t *size, char *err, size_t errlen);
+int model_file_open(const char *path, uint64_t *size, char *err, size_t errlen);
 
 /* Reads a file that must be one JSON object without duplicate keys, into *out, to be
  * json_decref'ed. A mistake is named by line and column. */
-int folder_json(const char *path, json_t **out, char *err, size_t errlen);
+int model_file_json(const char *path, json_t **out, char *err, size_t errlen);
 
 #endif

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/forward.h"
+#include "model/cache.h"
+#include "model/observation.h"
 
 static size_t
 row_of(const struct model *m)

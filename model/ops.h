@@ -64,7 +64,7 @@ struct layer_rows {
 	uint64_t *start;             /* host [G] first row of each KV head */
 	uint32_t *len;               /* host [G] rows in use; heads may differ */
 	/* host [G] rows that each KV head has room for; NULL where nothing is appended */
-	uint32_t *room;
+	uint32_t *capacity;
 	uint32_t heads;              /* G */
 	uint32_t width;              /* E */
 	enum kv_dtype dtype;
@@ -85,7 +85,7 @@ struct entries {
 	size_t bytes;                /* of one entry */
 	uint64_t *start;             /* host [G] */
 	uint32_t *len;               /* host [G] entries in use */
-	uint32_t *room;              /* host [G] entries that there is room for */
+	uint32_t *capacity;              /* host [G] entries that there is room for */
 	uint32_t heads, width;       /* G, E */
 	uint32_t rows;               /* of one entry */
 };
@@ -129,16 +129,16 @@ struct ops {
 	/* Ops return before their work is done, so that the host can do something else meanwhile. */
 	int runs_ahead;
 	/* The point behind all work so far. */
-	uint64_t (*mark)(struct dev *);
+	uint64_t (*event_record)(struct dev *);
 	/* Waits for the work before that point, and returns as sync() does. It may wait for later
 	 * work, too, when more than 64 points have been marked since. */
-	const char *(*wait)(struct dev *, uint64_t mark);
+	const char *(*event_wait)(struct dev *, uint64_t mark);
 
 	/* ---- memory ---- */
 
 	/* Bytes that can still be allocated, and that there are at all; SIZE_MAX: the device does
 	 * not say, and alloc() finds out. */
-	void (*room)(struct dev *, size_t *free, size_t *total);
+	void (*mem_info)(struct dev *, size_t *free, size_t *total);
 	/* device; 64-byte aligned, not cleared; NULL when there is none */
 	void *(*alloc)(struct dev *, size_t bytes);
 	void (*free)(struct dev *, void *);                        /* NULL allowed */
@@ -147,13 +147,13 @@ struct ops {
 	void (*get)(struct dev *, void *dst, const void *src, size_t bytes);
 	/* The same beside the work that has not been waited for: that must not write these bytes,
 	 * and of what they hold wait() has said that it is there. */
-	void (*read)(struct dev *, void *dst, const void *src, size_t bytes);
-	/* host memory, for fetch(); NULL when there is none */
+	void (*get_side)(struct dev *, void *dst, const void *src, size_t bytes);
+	/* host memory, for get_async(); NULL when there is none */
 	void *(*host_alloc)(struct dev *, size_t bytes);
 	void (*host_free)(struct dev *, void *);                   /* NULL allowed */
-	/* host <- device, when all work so far is done; does not wait, mark() and wait() do. dst is
+	/* host <- device, when all work so far is done; does not wait, event_record() and wait() do. dst is
 	 * within host_alloc()'s memory. */
-	void (*fetch)(struct dev *, void *dst, const void *src, size_t bytes);
+	void (*get_async)(struct dev *, void *dst, const void *src, size_t bytes);
 	/* device <- device, not overlapping */
 	void (*copy)(struct dev *, void *dst, const void *src, size_t bytes);
 	void (*clear)(struct dev *, void *dst, size_t bytes);      /* all bytes 0 */
@@ -167,21 +167,21 @@ struct ops {
 	/* ---- a step that repeats: ops that are taken down once and carried out many times. NULL, all
 	 * three of them, where a backend has nothing for that ---- */
 
-	/* From here to recorded() ops are taken down instead of carried out, if that is possible;
+	/* From here to graph_end() ops are taken down instead of carried out, if that is possible;
 	 * else returns 0. Each should have been carried out with like arguments before. What they
-	 * do on the host they do: store() and place() make len grow. Only look_up, project,
+	 * do on the host they do: append() and rope_append() make len grow. Only look_up, project,
 	 * place and what these are made of, ffn, attend() of at most 8 rows, greatest, copy and
 	 * clear can be recorded. */
-	int (*record)(struct dev *);
-	/* The end of it. What was taken down, by which replay() carries it out; as its last act
+	int (*graph_begin)(struct dev *);
+	/* The end of it. What was taken down, by which graph_launch() carries it out; as its last act
 	 * that adds 1 to *pos (device). 0: it cannot be, and nothing has happened, except on the
 	 * host. */
-	uint32_t (*recorded)(struct dev *, uint32_t *pos);
+	uint32_t (*graph_end)(struct dev *, uint32_t *pos);
 	/* Carries it out, with the pointers of then. The len of every layer is what it was then,
 	 * and n more in the replay that n others came before; the host's, and room for the rows,
 	 * are the caller's business. Returns 0 when that can no longer be replayed, for instance
 	 * because something else has been recorded since, or after a failure. */
-	int (*replay)(struct dev *, uint32_t recorded);
+	int (*graph_launch)(struct dev *, uint32_t recorded);
 
 	/* ---- forward ---- */
 
@@ -189,7 +189,7 @@ struct ops {
 	void (*embed)(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
 	    uint32_t N);
 	/* The same with ids on the device, tok[N]. One that is not < out gives a row of NaN. */
-	void (*look_up)(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
+	void (*embed_ids)(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
 	    uint32_t N);
 	/* y[N][D] <- x[n] * w[D] / sqrt(mean(x[n]^2) + eps); y may be x */
 	void (*rmsnorm)(struct dev *, float *y, const float *x, const float *w, uint32_t N,
@@ -203,14 +203,14 @@ struct ops {
 	void (*rope)(struct dev *, float *x, const uint32_t *pos, const double *freq, uint32_t N,
 	    uint32_t heads, uint32_t E);
 	/* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the
-	 * layer's dtype; len[g] += N. The caller has made room (len[g] + N <= room[g]). */
-	void (*store)(struct dev *, struct layer_rows *, const float *k, const float *v,
+	 * layer's dtype; len[g] += N. The caller has made room (len[g] + N <= capacity[g]). */
+	void (*append)(struct dev *, struct layer_rows *, const float *k, const float *v,
 	    const uint32_t *pos, uint32_t N);
 	/* Of KV head g only the rows keep[g][0 .. count[g]-1] (host, ascending) stay. They move up,
 	 * in order and in place: keys, values (unless v is NULL), positions, and what is about
 	 * them in the H lists of mass (device, at h*stride; NULL = none), where zeros come
 	 * behind them up to the old length. len[g] = count[g]. */
-	void (*keep)(struct dev *, struct layer_rows *, float *mass, size_t stride, uint32_t H,
+	void (*compact)(struct dev *, struct layer_rows *, float *mass, size_t stride, uint32_t H,
 	    const uint32_t *count, uint32_t *const *keep);
 	/* x[n], each rounded to the nearest number of dtype, of two as near to the even one */
 	void (*round)(struct dev *, float *x, size_t n, enum kv_dtype dtype);
@@ -224,9 +224,9 @@ struct ops {
 	 * products. What is in xn afterwards is not said. No y overlaps x or xn. */
 	void (*project)(struct dev *, const struct product *, uint32_t n, const float *x,
 	    const struct norm *, float *xn, uint32_t N);
-	/* rope() of q[N][H][E] and of k[N][G][E], then store() of k and v. What is in k afterwards
+	/* rope() of q[N][H][E] and of k[N][G][E], then append() of k and v. What is in k afterwards
 	 * is not said. */
-	void (*place)(struct dev *, struct layer_rows *, float *q, float *k, const float *v,
+	void (*rope_append)(struct dev *, struct layer_rows *, float *q, float *k, const float *v,
 	    const uint32_t *pos, const double *freq, uint32_t N, uint32_t H);
 	/* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. What is in
 	 * xn[N][D], gate[N][F] and up[N][F] (device) afterwards is not said. */
@@ -240,7 +240,7 @@ struct ops {
 	    const struct layer_rows *, const uint32_t *qpos, uint32_t N, uint32_t H);
 	/* lse[n] <- the logarithm of exp(lse) + exp(other[n]): that of the rows of both, where
 	 * attend() saw some of them at a time */
-	void (*merge)(struct dev *, float *lse, const float *other, size_t n);
+	void (*lse_merge)(struct dev *, float *lse, const float *other, size_t n);
 	/* mass[h][s] (device, H lists at h*stride) += sum over the N rows n, in order, of
 	 * exp(q[n][h].k[s] / sqrt(E) - lse[n][h]), for each row s of KV head h/(H/G) that row n
 	 * sees. With the lse that attend() gives, that is the attention which each row
@@ -266,7 +266,7 @@ struct ops {
 	    uint32_t W, uint32_t H, enum over);
 	/* *tok (device) <- the lowest i of the greatest finite x[i] (device), i < n; 0 and -0 are
 	 * equal. UINT32_MAX: none is finite. */
-	void (*greatest)(struct dev *, uint32_t *tok, const float *x, uint32_t n);
+	void (*argmax)(struct dev *, uint32_t *tok, const float *x, uint32_t n);
 	/* ---- retrieval: one query row, q[H][E] (device, f32, after rotary embedding); it sees
 	 * all rows. Scores are logits, divided by sqrt(E), of query head h with KV head h/R ---- */
 
@@ -291,16 +291,16 @@ struct ops {
 	 * query heads of KV head g the maximum, mean or sum of the softmax of their n[g] scores,
 	 * or any increasing function of it that is the same for all i: only the order counts.
 	 * A NaN counts as -inf there. Without sharing (R 1) the scores themselves. */
-	void (*join)(struct dev *, float *joint, const float *score, size_t stride,
+	void (*group_reduce)(struct dev *, float *joint, const float *score, size_t stride,
 	    const uint32_t *n, uint32_t H, uint32_t G, enum join);
 	/* to->at[g] <- the to->n[g] entries with the greatest of the n[g] (host) scores
 	 * joint[g], ascending; of equal ones the lower entry. A NaN comes after all numbers.
 	 * to->n[g] <= n[g]. Linear in n. */
-	void (*top)(struct dev *, struct chosen *to, const float *joint, size_t stride,
+	void (*topk)(struct dev *, struct chosen *to, const float *joint, size_t stride,
 	    const uint32_t *n, uint32_t G);
 	/* row[g][s] (device, at g*stride) <- joint[g][label[g][s]] for s < n[g] (host);
 	 * label (device, u32, at g*label_stride) */
-	void (*spread)(struct dev *, float *row, size_t stride, const float *joint,
+	void (*scores_by_label)(struct dev *, float *row, size_t stride, const float *joint,
 	    size_t joint_stride, const uint32_t *label, size_t label_stride, const uint32_t *n,
 	    uint32_t G);
 	/* o[H][E] <- attention of q over the rows of the chosen entries only, with the softmax

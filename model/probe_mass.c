@@ -10,7 +10,7 @@
 #include "model/probe_mass.h"
 
 static size_t
-stored_rows(const struct payment *p, const struct cache *c, uint32_t l)
+stored_rows(const struct probe_mass *p, const struct cache *c, uint32_t l)
 {
 	size_t total = 0;
 	uint32_t g;
@@ -21,7 +21,7 @@ stored_rows(const struct payment *p, const struct cache *c, uint32_t l)
 }
 
 static int
-allocate(struct payment *p, const struct cache *c, uint32_t rows)
+allocate(struct probe_mass *p, const struct cache *c, uint32_t rows)
 {
 	const struct kv_model *id = &c->model->id;
 	size_t heads = (size_t)id->layers * id->kv_heads, R = id->query_heads / id->kv_heads;
@@ -49,23 +49,23 @@ allocate(struct payment *p, const struct cache *c, uint32_t rows)
 	return 0;
 }
 
-struct payment *
-payment_new(const struct cache *c, enum over over, uint32_t rows)
+struct probe_mass *
+probe_mass_new(const struct cache *c, enum over over, uint32_t rows)
 {
-	struct payment *p = calloc(1, sizeof *p);
+	struct probe_mass *p = calloc(1, sizeof *p);
 
 	if (p == NULL)
 		return NULL;
 	p->over = over;
 	if (allocate(p, c, rows) != 0) {
-		payment_free(p, c);
+		probe_mass_free(p, c);
 		return NULL;
 	}
 	return p;
 }
 
 void
-payment_free(struct payment *p, const struct cache *c)
+probe_mass_free(struct probe_mass *p, const struct cache *c)
 {
 	uint32_t l;
 
@@ -100,7 +100,7 @@ rows_below(const uint32_t *pos, uint32_t n, uint32_t limit)
 
 /* Where the range lies in each KV head of layer l. */
 static void
-find_rows(struct payment *p, const struct cache *c, uint32_t l, uint32_t sink, uint32_t from,
+find_rows(struct probe_mass *p, const struct cache *c, uint32_t l, uint32_t sink, uint32_t from,
     uint32_t to)
 {
 	const struct kv_rows rows = cache_rows(c, l);
@@ -125,7 +125,7 @@ find_rows(struct payment *p, const struct cache *c, uint32_t l, uint32_t sink, u
 }
 
 int
-payment_begin(struct payment *p, const struct cache *c, uint32_t sink, uint32_t from, uint32_t to)
+probe_mass_begin(struct probe_mass *p, const struct cache *c, uint32_t sink, uint32_t from, uint32_t to)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -147,7 +147,7 @@ payment_begin(struct payment *p, const struct cache *c, uint32_t sink, uint32_t 
 
 /* The rows from[g] .. to[g]-1 of each KV head. */
 static struct layer_rows
-piece(struct payment *p, const struct layer_rows *rows, const uint32_t *from, const uint32_t *to)
+piece(struct probe_mass *p, const struct layer_rows *rows, const uint32_t *from, const uint32_t *to)
 {
 	struct layer_rows view = *rows;
 	uint32_t g;
@@ -158,14 +158,14 @@ piece(struct payment *p, const struct layer_rows *rows, const uint32_t *from, co
 	}
 	view.start = p->start;
 	view.len = p->len;
-	view.room = NULL;
+	view.capacity = NULL;
 	return view;
 }
 
 /* lse <- log-sum-exp of what was there, if there was something, and of one piece more. Returns
  * whether there is something now. */
 static int
-add_piece(struct payment *p, const struct cache *c, const struct layer_rows *view, const float *q,
+add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *view, const float *q,
     const uint32_t *qpos, float *lse, uint32_t N, int had)
 {
 	const struct ops *o = c->model->ops;
@@ -178,12 +178,12 @@ add_piece(struct payment *p, const struct cache *c, const struct layer_rows *vie
 		return had;
 	o->attend(d, NULL, had ? p->part : lse, q, view, qpos, N, H);
 	if (had)
-		o->merge(d, lse, p->part, (size_t)N * H);
+		o->lse_merge(d, lse, p->part, (size_t)N * H);
 	return 1;
 }
 
 void
-payment_take(struct payment *p, const struct cache *c, uint32_t l, const float *q,
+probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const float *q,
     const uint32_t *qpos, float *lse, uint32_t N)
 {
 	const struct layer_rows *rows = &c->layer[l];
@@ -202,7 +202,7 @@ payment_take(struct payment *p, const struct cache *c, uint32_t l, const float *
 }
 
 void
-payment_end(struct payment *p, const struct cache *c)
+probe_mass_end(struct probe_mass *p, const struct cache *c)
 {
 	uint32_t H = c->model->id.query_heads, G = c->model->id.kv_heads, R = H / G, l, h;
 	float *to;
@@ -218,7 +218,7 @@ payment_end(struct payment *p, const struct cache *c)
 }
 
 void
-payment_keep_sinks(struct payment *p, const struct cache *c)
+probe_mass_keep_sinks(struct probe_mass *p, const struct cache *c)
 {
 	uint32_t H = c->model->id.query_heads, G = c->model->id.kv_heads, R = H / G, l, h, s;
 	float *to;

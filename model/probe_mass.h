@@ -9,7 +9,7 @@
 
 #include "model/forward.h"
 
-struct payment {
+struct probe_mass {
 	enum over over;
 	/* [L] host, as in pAID of a snapshot: KV head 0's R lists of its stored rows, then KV
 	 * head 1's, ...; 0 for rows of no range so far */
@@ -28,20 +28,20 @@ struct payment {
 
 /* For the rows that are stored in c now, and calls of forward() with up to `rows` rows. NULL
  * without memory. */
-struct payment *payment_new(const struct cache *c, enum over over, uint32_t rows);
-void payment_free(struct payment *, const struct cache *c);      /* NULL allowed */
+struct probe_mass *probe_mass_new(const struct cache *c, enum over over, uint32_t rows);
+void probe_mass_free(struct probe_mass *, const struct cache *c);      /* NULL allowed */
 
 /* The next range: rows at positions from .. to-1, and rows at positions below `sink` which stand
  * in the softmax too. Ranges must not overlap. Returns 0, or MODEL_ENOMEM. */
-int payment_begin(struct payment *, const struct cache *c, uint32_t sink, uint32_t from,
+int probe_mass_begin(struct probe_mass *, const struct cache *c, uint32_t sink, uint32_t from,
     uint32_t to);
 /* What the N queries q[N][H][E] at qpos[N] pay in layer l, which already holds their own rows;
  * all device. lse: scratch, device [N][H]. Called by forward(). */
-void payment_take(struct payment *, const struct cache *c, uint32_t l, const float *q,
+void probe_mass_add(struct probe_mass *, const struct cache *c, uint32_t l, const float *q,
     const uint32_t *qpos, float *lse, uint32_t N);
 /* Ends the range: what its rows have got goes to paid. */
-void payment_end(struct payment *, const struct cache *c);
+void probe_mass_end(struct probe_mass *, const struct cache *c);
 /* +inf for the sinks of the last range. */
-void payment_keep_sinks(struct payment *, const struct cache *c);
+void probe_mass_keep_sinks(struct probe_mass *, const struct cache *c);
 
 #endif

@@ -18,7 +18,7 @@ query_row(const struct model *m)
 }
 
 void
-stream_unwatch(struct stream *s)
+prompt_unwatch(struct prompt_stream *s)
 {
 	const struct model *m = s->cache->model;
 	struct observation *w = &s->watched;
@@ -31,19 +31,19 @@ stream_unwatch(struct stream *s)
 
 /* Room for W queries of the layer that is watched now */
 static int
-watch_more(struct stream *s, uint32_t W)
+watch_more(struct prompt_stream *s, uint32_t W)
 {
 	const struct model *m = s->cache->model;
 	struct observation *w = &s->watched;
 
-	stream_unwatch(s);
+	prompt_unwatch(s);
 	w->there = 1;
 	w->pos = malloc(W * sizeof *w->pos);
 	w->q = calloc(m->id.layers, sizeof *w->q);
 	if (w->q != NULL)
 		w->q[s->watched_layer] = m->ops->alloc(m->dev, W * query_row(m) * sizeof(float));
 	if (w->pos == NULL || w->q == NULL || w->q[s->watched_layer] == NULL) {
-		stream_unwatch(s);
+		prompt_unwatch(s);
 		return MODEL_ENOMEM;
 	}
 	s->watched_room = W;
@@ -51,7 +51,7 @@ watch_more(struct stream *s, uint32_t W)
 }
 
 int
-stream_watch(struct stream *s, uint32_t l, uint32_t W)
+prompt_watch(struct prompt_stream *s, uint32_t l, uint32_t W)
 {
 	struct observation *w = &s->watched;
 	float *q;
@@ -68,7 +68,7 @@ stream_watch(struct stream *s, uint32_t l, uint32_t W)
 	return 0;
 }
 
-/* Device memory of stream_mass(). */
+/* Device memory of prompt_mass(). */
 struct area {
 	float *lse;                    /* [TILE][H] */
 	uint32_t *pos;                 /* [TILE] */
@@ -110,7 +110,7 @@ alloc_area(const struct model *m, const struct layer_rows *rows, struct area *a)
 /* Weights come in through the normaliser: exp(q.k - (lse - log w)) is w times the attention. So
  * the sum over rows is the op's, and no matrix of rows and columns exists. */
 static void
-add_tile(const struct stream *s, struct area *a, uint32_t at, uint32_t n, double last)
+add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n, double last)
 {
 	const struct observation *w = &s->watched;
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
@@ -136,7 +136,7 @@ add_tile(const struct stream *s, struct area *a, uint32_t at, uint32_t n, double
 
 /* The rows of the stream are the last N of each KV head. */
 int
-stream_mass(struct stream *s, double last, float *mass, char *err, size_t errlen)
+prompt_mass(struct prompt_stream *s, double last, float *mass, char *err, size_t errlen)
 {
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
@@ -163,7 +163,7 @@ stream_mass(struct stream *s, double last, float *mass, char *err, size_t errlen
 /* sum[N] <- the products with all keys, in double precision: where these are in the host's memory.
  * q: the last watched query, on the host */
 static int
-multiply_here(const struct stream *s, const float *q, double *sum)
+multiply_here(const struct prompt_stream *s, const float *q, double *sum)
 {
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
@@ -193,7 +193,7 @@ multiply_here(const struct stream *s, const float *q, double *sum)
 /* The same by a device that has its own memory, in f32, a head's products beside the next one's. q:
  * on the device. Only the sum over the heads is made here. */
 static int
-multiply_there(const struct stream *s, const float *q, double *sum)
+multiply_there(const struct prompt_stream *s, const float *q, double *sum)
 {
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
@@ -227,7 +227,7 @@ multiply_there(const struct stream *s, const float *q, double *sum)
 }
 
 int
-stream_products(struct stream *s, float *score, char *err, size_t errlen)
+prompt_products(struct prompt_stream *s, float *score, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
 	const float *q = s->watched.q[s->watched_layer] + (s->watched.have - 1) * query_row(m);

@@ -21,13 +21,13 @@ failed(const char *failure, char *err, size_t errlen)
 
 /* Waits until at most so many tiles are on their way. */
 static int
-wait_for_tiles(struct stream *s, uint32_t most, char *err, size_t errlen)
+wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
 	int rc = 0;
 
 	for (; rc == 0 && s->running > most; s->running--) {
-		rc = failed(m->ops->wait(m->dev, s->tile[s->oldest].mark), err, errlen);
+		rc = failed(m->ops->event_wait(m->dev, s->tile[s->oldest].mark), err, errlen);
 		if (rc == 0 && s->step != NULL)
 			s->step(s->tile[s->oldest].done);
 		s->oldest = (s->oldest + 1) % (STREAM_AHEAD + 1);
@@ -37,13 +37,13 @@ wait_for_tiles(struct stream *s, uint32_t most, char *err, size_t errlen)
 
 /* One more of `tiles` is on its way through so many layers. A whole layer may be ahead. */
 static int
-add_tile(struct stream *s, uint32_t tiles, uint32_t layers, char *err, size_t errlen)
+add_tile(struct prompt_stream *s, uint32_t tiles, uint32_t layers, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
 	uint32_t at = (s->oldest + s->running++) % (STREAM_AHEAD + 1);
 	uint32_t most = STREAM_AHEAD / layers > 0 ? STREAM_AHEAD / layers : 1;
 
-	s->tile[at].mark = m->ops->mark(m->dev);
+	s->tile[at].mark = m->ops->event_record(m->dev);
 	s->tile[at].done = s->done;
 	if (!m->ops->runs_ahead)
 		most = 0;
@@ -51,7 +51,7 @@ add_tile(struct stream *s, uint32_t tiles, uint32_t layers, char *err, size_t er
 }
 
 int
-stream_open(struct stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
+prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
     size_t n, char *err, size_t errlen)
 {
 	const struct model *m = c->model;
@@ -64,12 +64,12 @@ stream_open(struct stream *s, struct cache *c, struct observation *obs, const ui
 		    c->next_position, n);
 		return MODEL_EINVALID;
 	}
-	*s = (struct stream){ .cache = c, .obs = obs, .N = (uint32_t)n };
+	*s = (struct prompt_stream){ .cache = c, .obs = obs, .N = (uint32_t)n };
 	s->x = m->ops->alloc(m->dev, n * D * sizeof *s->x);
 	s->pos = malloc(n * sizeof *s->pos);
 	if (s->x == NULL || s->pos == NULL || cache_add_tokens(c, ids, n) != 0) {
 		snprintf(err, errlen, "no memory for the residual stream of %zu tokens", n);
-		stream_close(s);
+		prompt_close(s);
 		return MODEL_ENOMEM;
 	}
 	for (i = 0; i < s->N; i++)
@@ -84,18 +84,18 @@ stream_open(struct stream *s, struct cache *c, struct observation *obs, const ui
 }
 
 void
-stream_close(struct stream *s)
+prompt_close(struct prompt_stream *s)
 {
 	if (s->cache != NULL) {
 		s->cache->model->ops->free(s->cache->model->dev, s->x);
-		stream_unwatch(s);
+		prompt_unwatch(s);
 	}
 	free(s->pos);
 	memset(s, 0, sizeof *s);
 }
 
 int
-stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
+prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
     void (*step)(uint64_t done), char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
@@ -128,17 +128,17 @@ stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
 }
 
 int
-stream_branch(const struct stream *s, struct stream *out, const uint32_t *rows, uint32_t n)
+prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows, uint32_t n)
 {
 	const struct model *m = s->cache->model;
 	const struct mat all = { s->x, KV_F32, s->N, m->id.hidden };
 	uint32_t i;
 
-	*out = (struct stream){ .cache = s->cache, .N = n };
+	*out = (struct prompt_stream){ .cache = s->cache, .N = n };
 	out->x = m->ops->alloc(m->dev, (size_t)n * m->id.hidden * sizeof *out->x);
 	out->pos = malloc(n * sizeof *out->pos);
 	if (out->x == NULL || out->pos == NULL) {
-		stream_close(out);
+		prompt_close(out);
 		return MODEL_ENOMEM;
 	}
 	m->ops->embed(m->dev, out->x, &all, rows, n);   /* rows of a table: the same thing */
@@ -148,11 +148,11 @@ stream_branch(const struct stream *s, struct stream *out, const uint32_t *rows, 
 }
 
 int
-stream_keep(struct stream *s, const uint32_t *rows, uint32_t n)
+prompt_keep(struct prompt_stream *s, const uint32_t *rows, uint32_t n)
 {
-	struct stream kept;
+	struct prompt_stream kept;
 
-	if (stream_branch(s, &kept, rows, n) != 0)
+	if (prompt_branch(s, &kept, rows, n) != 0)
 		return MODEL_ENOMEM;
 	s->cache->model->ops->free(s->cache->model->dev, s->x);
 	free(s->pos);
@@ -163,7 +163,7 @@ stream_keep(struct stream *s, const uint32_t *rows, uint32_t n)
 }
 
 int
-stream_logits(struct stream *s, struct workspace *ws, char *err, size_t errlen)
+prompt_logits(struct prompt_stream *s, struct workspace *ws, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
 	int rc = wait_for_tiles(s, 0, err, errlen);

@@ -7,7 +7,7 @@
  * of a layer before the next one fills.
  *
  * The same tokens give the same bytes as run_tokens() with chunks of the workspace's rows.
- * Memory: N * D * 4 bytes of the device, besides the workspace and the cache; stream_keep()
+ * Memory: N * D * 4 bytes of the device, besides the workspace and the cache; prompt_keep()
  * holds both the old and the new rows for a moment. */
 #ifndef KVPIPE_PROMPT_STREAM_H
 #define KVPIPE_PROMPT_STREAM_H
@@ -18,10 +18,10 @@
  * and a device not without work. */
 enum { STREAM_AHEAD = 32 };
 
-struct stream {
+struct prompt_stream {
 	struct cache *cache;
 	struct observation *obs;       /* NULL = none */
-	struct observation watched;    /* queries of one layer, stream_watch(); on the device */
+	struct observation watched;    /* queries of one layer, prompt_watch(); on the device */
 	uint32_t watched_layer, watched_room;   /* its place has so many rows */
 	float *x;                      /* device [N][D]: input of the layer that comes next */
 	uint32_t *pos;                 /* host [N] positions, ascending */
@@ -37,50 +37,50 @@ struct stream {
 
 /* Embeds n > 0 tokens that follow those of the cache: appends them to its tokens, moves its
  * next_position behind them, and has obs (NULL = none; outlives the stream) expect the queries of
- * the last ones. Their keys and values come with stream_run(). Returns 0, MODEL_ENOMEM, or
+ * the last ones. Their keys and values come with prompt_run(). Returns 0, MODEL_ENOMEM, or
  * MODEL_EINVALID when positions would pass 2^32 (err says so); then s need not be closed. */
-int stream_open(struct stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
+int prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
     size_t n, char *err, size_t errlen);
-void stream_close(struct stream *s);
+void prompt_close(struct prompt_stream *s);
 
 /* Runs all rows through layers l0 .. l1-1, a tile of the workspace's rows at a time, makes room
  * in these layers of the cache and appends to them. Each tile is an event of the cache's log.
  * Where ops run ahead, the last tiles need not be done when it returns. step (NULL = none) is called
  * for each tile that is, during this call or the next ones, with the rows run so far, times
  * layers. Returns 0, MODEL_ENOMEM, or MODEL_EIO when the device failed (err says how). */
-int stream_run(struct stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
+int prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
     void (*step)(uint64_t done), char *err, size_t errlen);
 
 /* Drops all rows but these n > 0, ascending; they keep their positions. Rows whose queries obs
  * expects must stay. Returns 0 or MODEL_ENOMEM, and then nothing has changed. */
-int stream_keep(struct stream *s, const uint32_t *rows, uint32_t n);
+int prompt_keep(struct prompt_stream *s, const uint32_t *rows, uint32_t n);
 /* out <- these rows of s, which stays as it is: the same cache, no observation. To be closed.
  * Returns 0 or MODEL_ENOMEM. */
-int stream_branch(const struct stream *s, struct stream *out, const uint32_t *rows, uint32_t n);
+int prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows, uint32_t n);
 
 /* The cache's logits <- after the last row, which has run through all layers. No tile is on its way
  * any more. Returns 0, MODEL_ENOMEM or MODEL_EIO (err says how). */
-int stream_logits(struct stream *s, struct workspace *ws, char *err, size_t errlen);
+int prompt_logits(struct prompt_stream *s, struct workspace *ws, char *err, size_t errlen);
 
 /* ---- looking at a layer, for token selection (probe_queries.c) ---- */
 
 /* When layer l runs, the queries of the last W rows (1 <= W <= N) are to be kept, instead of
  * what was watched before: s->watched, q[l] on the device. Returns 0 or MODEL_ENOMEM. */
-int stream_watch(struct stream *s, uint32_t l, uint32_t W);
+int prompt_watch(struct prompt_stream *s, uint32_t l, uint32_t W);
 
 /* Nothing is watched any more. */
-void stream_unwatch(struct stream *s);
+void prompt_unwatch(struct prompt_stream *s);
 
-/* After the watched layer has run, and before stream_keep(): mass[H][N] (host) <- attention that
+/* After the watched layer has run, and before prompt_keep(): mass[H][N] (host) <- attention that
  * the watched queries pay to the rows of the stream, added up: softmax over all rows of the
  * layer that each of them sees, those of earlier text too. The last of them counts `last` times,
  * the first once, the others evenly in between. Linear memory. Returns 0, MODEL_ENOMEM or
  * MODEL_EIO (err says how). */
-int stream_mass(struct stream *s, double last, float *mass, char *err, size_t errlen);
+int prompt_mass(struct prompt_stream *s, double last, float *mass, char *err, size_t errlen);
 
 /* In the same way: score[N] (host) <- q.k of the last watched query, neither scaled nor
  * normalised, summed over the query heads in double precision; where ops run ahead, the sum of
  * each head is in f32. */
-int stream_products(struct stream *s, float *score, char *err, size_t errlen);
+int prompt_products(struct prompt_stream *s, float *score, char *err, size_t errlen);
 
 #endif

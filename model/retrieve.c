@@ -96,9 +96,9 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	t->best.n = calloc(heads, sizeof *t->best.n);
 	t->copy.start = calloc(heads, sizeof *t->copy.start);
 	t->copy.len = calloc(heads, sizeof *t->copy.len);
-	t->copy.room = calloc(heads, sizeof *t->copy.room);
+	t->copy.capacity = calloc(heads, sizeof *t->copy.capacity);
 	if (!t->stats || !t->n || !t->always || !t->chosen.n || !t->best.n || !t->copy.start ||
-	    !t->copy.len || !t->copy.room) {
+	    !t->copy.len || !t->copy.capacity) {
 		retrieval_free(t);
 		return NULL;
 	}
@@ -130,7 +130,7 @@ free_copy(struct retrieval *t)
 	t->ops->free(t->dev, t->copy.pos);
 	t->copy.k = t->copy.v = NULL;
 	t->copy.pos = NULL;
-	memset(t->copy.room, 0, t->G * sizeof *t->copy.room);
+	memset(t->copy.capacity, 0, t->G * sizeof *t->copy.capacity);
 }
 
 void
@@ -139,7 +139,7 @@ retrieval_free(struct retrieval *t)
 	if (t == NULL)
 		return;
 	free_lists(t);
-	if (t->copy.room != NULL)
+	if (t->copy.capacity != NULL)
 		free_copy(t);
 	free(t->stats);
 	free(t->n);
@@ -148,7 +148,7 @@ retrieval_free(struct retrieval *t)
 	free(t->best.n);
 	free(t->copy.start);
 	free(t->copy.len);
-	free(t->copy.room);
+	free(t->copy.capacity);
 	free(t);
 }
 
@@ -213,7 +213,7 @@ reserve_copy(struct retrieval *t, uint64_t rows)
 	size_t row = t->E * kv_dtype_size(t->dtype);
 	uint32_t g;
 
-	if (t->copy.k != NULL && rows <= t->copy.room[0])
+	if (t->copy.k != NULL && rows <= t->copy.capacity[0])
 		return KV_OK;
 	free_copy(t);
 	t->copy.k = t->ops->alloc(t->dev, t->G * rows * row);
@@ -225,7 +225,7 @@ reserve_copy(struct retrieval *t, uint64_t rows)
 	}
 	for (g = 0; g < t->G; g++) {
 		t->copy.start[g] = g * rows;
-		t->copy.room[g] = (uint32_t)rows;
+		t->copy.capacity[g] = (uint32_t)rows;
 	}
 	return KV_OK;
 }
@@ -233,7 +233,7 @@ reserve_copy(struct retrieval *t, uint64_t rows)
 int
 retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const struct layer_index *x)
 {
-	const uint32_t *room = rows->room != NULL ? rows->room : rows->len;
+	const uint32_t *room = rows->capacity != NULL ? rows->capacity : rows->len;
 	uint64_t most, part;
 	uint32_t g;
 
@@ -271,9 +271,9 @@ set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t g, uint3
 static const float *
 by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
 {
-	t->ops->join(t->dev, t->joint + 1, t->score, t->stride, n_entries, t->H, t->G,
+	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, n_entries, t->H, t->G,
 	    t->opt.join);
-	t->ops->spread(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at, l->stride,
+	t->ops->scores_by_label(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at, l->stride,
 	    t->n, t->G);
 	return t->candidate;
 }
@@ -287,7 +287,7 @@ rank_rows(struct retrieval *t, const float *q, const struct layer_rows *rows,
 	for (g = 0; g < t->G; g++)
 		set_choice(t, rows, g, 1, 0, t->opt.budget);
 	t->ops->bits_scores(t->dev, t->score, t->stride, q, &x->bits, rows, t->H);
-	t->ops->join(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.join);
+	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.join);
 	return t->score;
 }
 
@@ -475,11 +475,11 @@ audit(struct retrieval *t, uint32_t l, const float *q, const struct layer_rows *
 
 	t->ops->key_scores(t->dev, t->score, t->stride, q, rows, t->H);
 	t->ops->get(t->dev, t->logits, t->score, t->H * t->stride * sizeof *t->logits);
-	t->ops->join(t->dev, t->joint + 1, t->score, t->stride, rows->len, t->H, t->G,
+	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, rows->len, t->H, t->G,
 	    t->opt.join);
 	for (g = 0; g < t->G; g++)
 		t->best.n[g] = (uint32_t)chosen_rows(t, rows, g);
-	t->ops->top(t->dev, &t->best, t->joint + 1, t->stride, rows->len, t->G);
+	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, rows->len, t->G);
 	for (g = 0; g < t->G; g++, s++) {
 		if ((k = list_rows(t, rows, g)) == 0) {
 			s->recall += 1;
@@ -516,7 +516,7 @@ retrieve(struct retrieval *t, uint32_t l, float *o, const float *q, const struct
 		return;
 	}
 	score = rank[t->opt.method](t, q, rows, x);
-	ops->top(t->dev, &t->chosen, score, t->stride, t->n, t->G);
+	ops->topk(t->dev, &t->chosen, score, t->stride, t->n, t->G);
 	if (t->opt.method == RETRIEVE_SHADOW) {
 		ops->gather(t->dev, &t->copy, rows, &t->chosen);
 		ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);

@@ -19,6 +19,7 @@
 #include "libkvfile/bytes.h"
 #include "model/model_files.h"
 #include "model/model.h"
+#include "model/safetensors.h"
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
@@ -57,7 +58,7 @@ static const struct type {
 };
 
 /* Messages about a file, and about a tensor in it. */
-#define FAIL(st, code, file, ...) folder_fail((st)->err, (st)->errlen, code, file, __VA_ARGS__)
+#define FAIL(st, code, file, ...) model_file_fail((st)->err, (st)->errlen, code, file, __VA_ARGS__)
 #define BAD(st, file, ...) FAIL(st, MODEL_EINVALID, file, __VA_ARGS__)
 #define BAD_TENSOR(st, t, fmt, ...) BAD(st, (t)->file, "%s: " fmt, (t)->name, ##__VA_ARGS__)
 
@@ -249,7 +250,7 @@ map_shard(struct safetensors *st, struct shard *sh)
 	void *map;
 	int fd;
 
-	if ((fd = folder_open(sh->path, &size, st->err, st->errlen)) < 0)
+	if ((fd = model_file_open(sh->path, &size, st->err, st->errlen)) < 0)
 		return fd;
 	if (size == 0 || size > SIZE_MAX) {
 		close(fd);
@@ -277,7 +278,7 @@ add_shard(struct safetensors *st, const char *dir, const char *name)
 		return FAIL(st, MODEL_ENOMEM, dir, "out of memory");
 	st->shard = sh;
 	sh += st->shards;
-	*sh = (struct shard){ .path = folder_path(dir, name) };
+	*sh = (struct shard){ .path = model_file_path(dir, name) };
 	if (sh->path == NULL)
 		return FAIL(st, MODEL_ENOMEM, dir, "out of memory");
 	st->shards++;
@@ -322,7 +323,7 @@ add_mapped_shards(struct safetensors *st, const char *dir, const char *index, js
 			return BAD(st, index, "%s is not mapped to a file in this folder", tensor);
 		if (has_shard(st, name))
 			continue;
-		if ((path = folder_path(dir, name)) == NULL)
+		if ((path = model_file_path(dir, name)) == NULL)
 			return FAIL(st, MODEL_ENOMEM, index, "out of memory");
 		missing = access(path, F_OK) == -1 && errno == ENOENT;
 		free(path);
@@ -371,7 +372,7 @@ open_index(struct safetensors *st, const char *dir, const char *path)
 	json_t *json, *map;
 	int rc;
 
-	if ((rc = folder_json(path, &json, st->err, st->errlen)) != MODEL_OK)
+	if ((rc = model_file_json(path, &json, st->err, st->errlen)) != MODEL_OK)
 		return rc;
 	map = json_object_get(json, "weight_map");
 	if (!json_is_object(map))
@@ -388,7 +389,7 @@ open_index(struct safetensors *st, const char *dir, const char *path)
 static int
 open_folder(struct safetensors *st, const char *dir)
 {
-	char *single = folder_path(dir, SINGLE), *index = folder_path(dir, INDEX);
+	char *single = model_file_path(dir, SINGLE), *index = model_file_path(dir, INDEX);
 	int rc;
 
 	if (single == NULL || index == NULL)
@@ -413,7 +414,7 @@ safetensors_open(const char *dir, struct safetensors **out, char *err, size_t er
 
 	*out = NULL;
 	if ((st = calloc(1, sizeof *st)) == NULL)
-		return folder_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
+		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	st->err = err;
 	st->errlen = errlen;
 	if ((st->hash = XXH3_createState()) == NULL)

@@ -2,7 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "model/forward.h"
+#include "model/cache.h"
+#include "model/sample.h"
 
 /* splitmix64: spreads a seed over the state. */
 static uint64_t

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/forward.h"
+#include "model/cache.h"
+#include "model/observation.h"
+#include "model/snapshot.h"
 
 /* oBSq, 4.5: the last tokens of the prompt; the last ones of them were not stored */
 #define OBSERVED_STORED 1
@@ -115,7 +117,7 @@ static int
 load_mass(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
 	const struct layer_rows *rows = &c->layer[sec->layer];
-	struct received *to = &c->mass[sec->layer];
+	struct attention_mass *to = &c->mass[sec->layer];
 	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
 	const void *data;
 	const float *list;
@@ -240,7 +242,7 @@ save_queries(struct kv_writer *w, const struct cache *c, const struct observatio
 static int
 save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows, uint32_t layer)
 {
-	const struct received *from = &c->mass[layer];
+	const struct attention_mass *from = &c->mass[layer];
 	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
 	float *buf = malloc(kv_rows_total(rows) * R * sizeof *buf + 1), *list = buf;
 	struct kv_span span = { buf, kv_rows_total(rows) * R * sizeof *buf };

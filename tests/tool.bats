@@ -229,10 +229,10 @@ large() {
 
 @test "only tool.c reads the environment or sets signals, only the shared files exit" {
 	cd "$ROOT"
-	run -0 grep -lE '\b(getenv|sigaction)\(' -r --include='*.c' tools methods libkvfile model cpu gpu
+	run -0 grep -lE '\b(getenv|sigaction)\(' -r --include='*.c' tools cli engine methods libkvfile tokenizer model cpu gpu
 	assert_output cli/tool.c
 	run grep -nE '\b(exit|abort|printf|fprintf|perror)\(' -r --include='*.c' methods
 	assert_output ""
-	run grep -lE '\bexit\(' -r --include='*.c' tools
+	run grep -lE '\bexit\(' -r --include='*.c' cli engine tools
 	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "cli/options.c cli/tool.c "
 }

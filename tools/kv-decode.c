@@ -15,6 +15,8 @@
 #include "cli/opt_retrieve.h"
 #include "engine/score.h"
 #include "cli/tool.h"
+#include "model/sample.h"
+#include "model/snapshot.h"
 
 #define ROOM 4096              /* rows to leave free at most before the first token */
 
@@ -234,7 +236,7 @@ greedy(void)
  * that go, as far as the method lets it. The next token <- the likeliest, when it is greedy; else
  * c->logits tell. */
 static uint32_t
-run(const struct engine *e, struct cache *c, struct workspace *ws, struct decoder *r,
+run(const struct engine *e, struct cache *c, struct workspace *ws, struct generator *r,
     struct observation *obs, uint32_t id)
 {
 	uint32_t next = 0;
@@ -242,18 +244,18 @@ run(const struct engine *e, struct cache *c, struct workspace *ws, struct decode
 	int rc;
 
 	if (r != NULL)
-		rc = decoder_begin(r, id, obs, err, sizeof err);
+		rc = generator_begin(r, id, obs, err, sizeof err);
 	else
 		rc = run_tokens(e->model, c, ws, &id, 1, obs, NULL, err, sizeof err);
 	if (rc != 0)
 		die(EXIT_RUN, "%s", err);
-	if (r != NULL && !greedy() && decoder_logits(r) != 0)
+	if (r != NULL && !greedy() && generator_logits(r) != 0)
 		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
 		die(EXIT_RUN, "position %u: no memory for the event log", c->next_position);
 	if (evict != NULL)
 		evict_rows(c, obs);
-	if (r != NULL && decoder_end(r, &next, err, sizeof err) != 0)
+	if (r != NULL && generator_end(r, &next, err, sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
 	return next;
 }
@@ -267,8 +269,8 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, struct o
     int keep)
 {
 	struct sampler s = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
-	int decodes = greedy() || e->model->ops->record != NULL;
-	struct decoder *r = decodes ? decoder_new(c, ws) : NULL;
+	int decodes = greedy() || e->model->ops->graph_begin != NULL;
+	struct generator *r = decodes ? generator_new(c, ws) : NULL;
 	struct printer p = { 0 };
 	uint32_t n, id = 0;
 	int stopped = 0;
@@ -290,13 +292,13 @@ generate(const struct engine *e, struct cache *c, struct workspace *ws, struct o
 		growth_take(c);
 	}
 	print_rest(&p);
-	if (keep && r != NULL && decoder_logits(r) != 0)
+	if (keep && r != NULL && generator_logits(r) != 0)
 		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
-	if (r != NULL && decoder_replayed(r) > 0)
-		note("%" PRIu64 " steps repeated from a recording", decoder_replayed(r));
-	if (r != NULL && decoder_refused(r))
+	if (r != NULL && generator_replayed(r) > 0)
+		note("%" PRIu64 " steps repeated from a recording", generator_replayed(r));
+	if (r != NULL && generator_refused(r))
 		note("no step is repeated: %s", e->model->ops->describe(e->model->dev));
-	decoder_free(r);
+	generator_free(r);
 	free(p.held);
 	return n;
 }

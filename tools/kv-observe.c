@@ -7,6 +7,7 @@
 #include "model/probe_mass.h"
 #include "cli/session.h"
 #include "cli/tool.h"
+#include "model/snapshot.h"
 
 /* Tokens that run together, which bounds the memory of activations; as kv-prefill has it */
 enum { AT_A_TIME = 512, AT_A_TIME_AHEAD = 4096 };
@@ -122,7 +123,7 @@ write_paid(struct kv_writer *w, const struct cache *c, uint32_t l, size_t tokens
 {
 	const struct kv_model *id = &c->model->id;
 	char label[KV_SCORE_LABEL] = "";
-	struct kv_span content[2] = { { label, sizeof label }, { c->payment->paid[l], 0 } };
+	struct kv_span content[2] = { { label, sizeof label }, { c->probe_mass->paid[l], 0 } };
 	uint32_t g;
 
 	for (g = 0; g < id->kv_heads; g++)
@@ -186,7 +187,7 @@ run(struct engine *e, struct cache *c, struct workspace *ws, const struct ids *i
 static void
 pay(struct cache *c, uint32_t from, uint32_t to)
 {
-	if (payment_begin(c->payment, c, repeat ? sink : 0, from, to) != 0)
+	if (probe_mass_begin(c->probe_mass, c, repeat ? sink : 0, from, to) != 0)
 		die(EXIT_RUN, "no memory for the attention that is paid to positions %u to %u",
 		    from, to);
 }
@@ -242,9 +243,9 @@ repeat_context(struct engine *e, struct cache *c, struct workspace *ws, const st
 		append(&ids, c->tokens + at, n);
 		pay(c, at, at + n);
 		run(e, c, ws, &ids, NULL);
-		payment_end(c->payment, c);
+		probe_mass_end(c->probe_mass, c);
 	}
-	payment_keep_sinks(c->payment, c);
+	probe_mass_keep_sinks(c->probe_mass, c);
 	free(ids.ids);
 	return done_before;
 }
@@ -336,7 +337,7 @@ observe(struct engine *e, struct cache *c, struct observation *obs, const struct
 	if (accumulate != NULL) {
 		enum over over = strcmp(accumulate, "sum") == 0 ? OVER_SUM : OVER_MAX;
 
-		if ((c->payment = payment_new(c, over, rows)) == NULL)
+		if ((c->probe_mass = probe_mass_new(c, over, rows)) == NULL)
 			die(EXIT_RUN, "no memory for the attention that is paid");
 	}
 	progress_start("observe", all_runs(c, ids), "tokens");
@@ -347,7 +348,7 @@ observe(struct engine *e, struct cache *c, struct observation *obs, const struct
 	else {
 		pay(c, 0, UINT32_MAX);
 		run(e, c, ws, ids, NULL);
-		payment_end(c->payment, c);
+		probe_mass_end(c->probe_mass, c);
 	}
 	progress_end();
 	workspace_free(ws, e->model);
@@ -441,7 +442,7 @@ main(int argc, char **argv)
 	kv_close(r);
 	free_held(held);
 	observation_free(&obs, e.model);
-	payment_free(c->payment, c);
+	probe_mass_free(c->probe_mass, c);
 	cache_free(c);
 	free(ids.ids);
 	engine_close(&e);

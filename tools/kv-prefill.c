@@ -14,6 +14,7 @@
 #include "engine/grow_clusters.h"
 #include "engine/token_select.h"
 #include "cli/tool.h"
+#include "model/snapshot.h"
 
 #define NOT_GIVEN UINT32_MAX
 

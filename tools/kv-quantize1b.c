@@ -28,31 +28,22 @@ static const struct tool tool = {
 
 /* The keys of the layer that r stands at, on the device; room NULL. */
 static void
-take_keys(struct layer_rows *rows, const struct device *d, struct kv_reader *r, size_t size)
+take_keys(struct layer_rows *rows, const struct device *d, struct area *area, struct kv_reader *r,
+    size_t size)
 {
 	const struct kv_rows *there = kv_current_rows(r);
 	const void *keys = input_load(r);
 	uint64_t at = 0;
 	uint32_t g;
 
-	rows->k = (void *)keys;
-	if (!device_shares_memory(d)) {
-		if ((rows->k = d->ops->alloc(d->dev, size + 1)) == NULL)
-			device_no_room(d, size);
-		d->ops->put(d->dev, rows->k, keys, size);
-	}
+	if (device_shares_memory(d))
+		rows->k = (void *)(uintptr_t)keys;      /* read only, whatever the type says */
+	else
+		rows->k = device_upload(d, area, keys, size);
 	for (g = 0; g < rows->heads; at += there->count[g++]) {
 		rows->start[g] = at;
 		rows->len[g] = there->count[g];
 	}
-}
-
-static void
-leave_keys(struct layer_rows *rows, const struct device *d)
-{
-	if (!device_shares_memory(d))
-		d->ops->free(d->dev, rows->k);
-	rows->k = NULL;
 }
 
 /* Behind KEYS, which have been written: their bits. Returns the bytes of these. */
@@ -79,6 +70,7 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 	struct layer_rows rows = { .heads = head->model.kv_heads,
 	    .width = head->model.head_width, .dtype = head->dtype };
 	uint64_t keys = 0, bits = 0;
+	struct area keys_there = { 0 };
 	struct layer_index x;
 	struct kv_section sec;
 
@@ -94,17 +86,17 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 			output_copy(r, w);      /* also what is not known: the rows stay */
 			continue;
 		}
-		take_keys(&rows, d, r, sec.raw_size);
+		take_keys(&rows, d, &keys_there, r, sec.raw_size);
 		output_copy(r, w);
 		keys += sec.raw_size;
 		bits += write_bits(d, w, &x, &rows, sec.layer);
-		leave_keys(&rows, d);
 		progress(sec.layer + 1);
 	}
 	progress_end();
 	note("keys %.1f MiB, in one bit %.1f MiB", (double)keys / (1 << 20),
 	    (double)bits / (1 << 20));
 	index_free(&x);
+	device_release(d, &keys_there);
 	free(rows.start);
 	free(rows.len);
 }

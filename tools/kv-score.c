@@ -77,7 +77,7 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 	if ((method->needs & NEED_MASS) && (l.in.mass = received) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no attention mass, which method %s needs: make "
 		    "the snapshot with kv-prefill --mass", kv_reader_name(r), layer, method->name);
-	if ((method->needs & NEED_PAID) && (l.in.paid = paid) == NULL)
+	if ((method->needs & NEED_PROBE_MASS) && (l.in.probe_mass = paid) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no attention paid, which method %s needs: add it "
 		    "with kv-observe --repeat-context or --accumulate", kv_reader_name(r), layer,
 		    method->name);
@@ -115,7 +115,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			take_queries(&q, r, sec.layer);
 		else if (strcmp(sec.type, "mASS") == 0 && (method->needs & NEED_MASS))
 			received = take_mass(input_load(r), sec.raw_size);
-		else if (strcmp(sec.type, "pAID") == 0 && (method->needs & NEED_PAID))
+		else if (strcmp(sec.type, "pAID") == 0 && (method->needs & NEED_PROBE_MASS))
 			paid = take_mass((const char *)input_load(r) + KV_SCORE_LABEL,
 			    sec.raw_size - KV_SCORE_LABEL);
 		else if (strcmp(sec.type, "KEYS") == 0) {

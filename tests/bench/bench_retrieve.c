@@ -74,10 +74,10 @@ empty_index(const struct layer_rows *c, uint32_t rows, size_t bytes)
 
 	e.start = malloc(c->heads * sizeof *e.start);
 	e.len = calloc(c->heads, sizeof *e.len);
-	e.room = malloc(c->heads * sizeof *e.room);
+	e.capacity = malloc(c->heads * sizeof *e.capacity);
 	for (g = 0; g < c->heads; g++) {
 		e.start[g] = (uint64_t)g * n;
-		e.room[g] = n;
+		e.capacity[g] = n;
 	}
 	e.data = room(c->heads * n * bytes);
 	return e;
@@ -115,7 +115,7 @@ free_index(struct entries *e)
 	cpu_ops.free(dev, e->data);
 	free(e->start);
 	free(e->len);
-	free(e->room);
+	free(e->capacity);
 }
 
 static void
@@ -172,9 +172,9 @@ run_layer(struct step *s, const struct layer *l, enum way way)
 	else
 		cpu_ops.key_scores(dev, s->score, s->S, s->q, &l->rows, H);
 	since(SCORES, &t);
-	cpu_ops.join(dev, joint, s->score, s->S, n, H, G, JOIN_MAX);
+	cpu_ops.group_reduce(dev, joint, s->score, s->S, n, H, G, JOIN_MAX);
 	since(JOIN, &t);
-	cpu_ops.top(dev, &s->chosen, joint, s->S, n, G);
+	cpu_ops.topk(dev, &s->chosen, joint, s->S, n, G);
 	since(TOP, &t);
 	cpu_ops.attend_chosen(dev, s->o, s->q, &l->rows, &s->chosen, H);
 	since(ATTEND, &t);

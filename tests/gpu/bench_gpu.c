@@ -57,13 +57,13 @@ make_layer(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t N)
 		*r = (struct layer_rows){ .k = fill(rows * E, KV_BF16, 3),
 			.v = fill(rows * E, KV_BF16, 1), .pos = room(rows * 4),
 			.start = malloc(G * sizeof *r->start), .len = malloc(G * sizeof *r->len),
-			.room = malloc(G * sizeof *r->room), .heads = G, .width = E,
+			.capacity = malloc(G * sizeof *r->capacity), .heads = G, .width = E,
 			.dtype = KV_BF16 };
 		for (g = 0; g < G; g++) {
 			uint32_t *p = count_up(S, 0);
 
 			r->start[g] = (uint64_t)g * S;
-			r->len[g] = r->room[g] = l->n[g] = S;
+			r->len[g] = r->capacity[g] = l->n[g] = S;
 			o->copy(dev, r->pos + r->start[g], p, S * 4);
 			o->free(dev, p);
 		}
@@ -86,11 +86,11 @@ free_layer(struct layer *l)
 		o->free(dev, l->rows[i].pos);
 		free(l->rows[i].start);
 		free(l->rows[i].len);
-		free(l->rows[i].room);
+		free(l->rows[i].capacity);
 		o->free(dev, l->bits[i].data);
 		free(l->bits[i].start);
 		free(l->bits[i].len);
-		free(l->bits[i].room);
+		free(l->bits[i].capacity);
 	}
 	o->free(dev, l->q);
 	o->free(dev, l->o);
@@ -137,8 +137,8 @@ call_fier(void *arg, int i)
 	const struct layer_rows *rows = &l->rows[i % l->copies];
 
 	o->bits_scores(dev, l->score, l->S, l->q, &l->bits[i % l->copies], rows, l->H);
-	o->join(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
-	o->top(dev, &l->chosen, l->joint, l->S, l->n, l->G);
+	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
+	o->topk(dev, &l->chosen, l->joint, l->S, l->n, l->G);
 	o->attend_chosen(dev, l->o, l->q, rows, &l->chosen, l->H);
 }
 
@@ -157,7 +157,7 @@ call_join(void *arg, int i)
 	struct layer *l = arg;
 
 	(void)i;
-	o->join(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
+	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
 }
 
 static void
@@ -166,7 +166,7 @@ call_top(void *arg, int i)
 	struct layer *l = arg;
 
 	(void)i;
-	o->top(dev, &l->chosen, l->joint, l->S, l->n, l->G);
+	o->topk(dev, &l->chosen, l->joint, l->S, l->n, l->G);
 }
 
 static void
@@ -261,10 +261,10 @@ make_retrieval(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t u, uint3
 
 		*b = (struct entries){ .data = room(G * (S / u) * entry), .bytes = entry,
 			.start = malloc(G * sizeof *b->start), .len = calloc(G, sizeof *b->len),
-			.room = malloc(G * sizeof *b->room), .heads = G, .width = E, .rows = u };
+			.capacity = malloc(G * sizeof *b->capacity), .heads = G, .width = E, .rows = u };
 		for (g = 0; g < G; g++) {
 			b->start[g] = (uint64_t)g * (S / u);
-			b->room[g] = S / u;
+			b->capacity[g] = S / u;
 		}
 		o->pack_bits(dev, b, &l->rows[c]);
 	}
@@ -371,7 +371,7 @@ call_keep(void *arg, int i)
 	struct layer_rows *r = &l->rows[i % l->copies];
 
 	memcpy(r->len, l->n, sizeof count);
-	o->keep(dev, r, NULL, 0, l->H, count, keep);
+	o->compact(dev, r, NULL, 0, l->H, count, keep);
 }
 
 /* 8 heads of S rows of 256 bytes. Every tenth row stays, or all but the one in the middle. */

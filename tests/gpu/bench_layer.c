@@ -104,8 +104,8 @@ make_cache(struct layer_rows *rows, const struct shape *s)
 	rows->dtype = KV_BF16;
 	for (g = 0; g < s->G; g++) {
 		rows->start[g] = (uint64_t)g * (s->S + s->N);
-		rows->room[g] = s->S + s->N;
-		o->copy(dev, rows->pos + rows->start[g], pos, rows->room[g] * sizeof *pos);
+		rows->capacity[g] = s->S + s->N;
+		o->copy(dev, rows->pos + rows->start[g], pos, rows->capacity[g] * sizeof *pos);
 	}
 	o->free(dev, pos);
 }
@@ -132,7 +132,7 @@ make_stack(struct stack *t, struct shape s)
 			matrix(s.F, s.D), matrix(s.F, s.D), matrix(s.D, s.F) };
 		t->layer[l].rows.start = t->layer[l].start;
 		t->layer[l].rows.len = t->layer[l].len;
-		t->layer[l].rows.room = t->layer[l].room;
+		t->layer[l].rows.capacity = t->layer[l].room;
 		make_cache(&t->layer[l].rows, &s);
 	}
 }
@@ -179,7 +179,7 @@ call_place(void *arg, int i)
 
 	for (g = 0; g < t->s.G; g++)
 		rows->len[g] = t->s.S;
-	o->place(dev, rows, t->q, t->k, t->v, t->pos, t->freq, t->s.N, t->s.H);
+	o->rope_append(dev, rows, t->q, t->k, t->v, t->pos, t->freq, t->s.N, t->s.H);
 }
 
 static void

@@ -54,7 +54,7 @@ static uint32_t *ids, tsp_layer;
 static char err[512];
 
 static void
-must(int rc)
+must_run(int rc)
 {
 	if (rc != 0)
 		die(EXIT_RUN, "%s", err[0] != '\0' ? err : "no memory");
@@ -101,8 +101,8 @@ run_full(struct cache *c, uint32_t N, struct observation *obs)
 {
 	(void)obs;
 	if (cache_reserve(c, N + 2 * (WARM + ROUNDS * in_round)) != 0)
-		must(MODEL_ENOMEM);
-	must(run_tokens(m, c, many, ids, N, NULL, NULL, err, sizeof err));
+		must_run(MODEL_ENOMEM);
+	must_run(run_tokens(m, c, many, ids, N, NULL, NULL, err, sizeof err));
 }
 
 static void
@@ -131,11 +131,11 @@ prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
 		cache_free(c);
 		if ((c = cache_new(m, m->id.weights_dtype)) == NULL ||
 		    (indexes && cache_want_indexes(c, 1u << INDEX_BITS) != 0))
-			must(MODEL_ENOMEM);
+			must_run(MODEL_ENOMEM);
 		if (obs != NULL && r > 0)
 			observation_free(obs, m);
 		if (obs != NULL)
-			must(observation_init(obs, m, WINDOW));
+			must_run(observation_init(obs, m, WINDOW));
 		from = seconds();
 		run(c, N, obs);
 		t[r] = seconds() - from;
@@ -150,22 +150,22 @@ prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
 static double
 steps(struct cache *c)
 {
-	struct decoder *r = decoder_new(c, one);
+	struct generator *r = generator_new(c, one);
 	double t[ROUNDS], from;
 	uint32_t next = 1, i;
 	int round;
 
 	if (r == NULL)
-		must(MODEL_ENOMEM);
+		must_run(MODEL_ENOMEM);
 	for (i = 0; i < WARM; i++)
-		must(decoder_run(r, next, NULL, &next, err, sizeof err));
+		must_run(generator_run(r, next, NULL, &next, err, sizeof err));
 	for (round = 0; round < ROUNDS; round++) {
 		from = seconds();
 		for (i = 0; i < in_round; i++)
-			must(decoder_run(r, next, NULL, &next, err, sizeof err));
+			must_run(generator_run(r, next, NULL, &next, err, sizeof err));
 		t[round] = (seconds() - from) / in_round;
 	}
-	decoder_free(r);
+	generator_free(r);
 	return median(t, ROUNDS);
 }
 
@@ -222,11 +222,11 @@ fier(struct cache *c, uint32_t N, double prefill)
 
 	for (l = 0; l < id->layers; l++) {
 		index_start(&c->index[l], INDEX_BITS, GROUP);
-		must(index_reserve(&c->index[l], &c->layer[l]));
+		must_run(index_reserve(&c->index[l], &c->layer[l]));
 		index_extend(&c->index[l], &c->layer[l]);
 	}
 	if (t == NULL || cache_retrieve(c, t) != 0)
-		must(MODEL_ENOMEM);
+		must_run(MODEL_ENOMEM);
 	step = steps(c);
 	report("fier", N, prefill, layers_flop(id->layers, N), step,
 	    weight_bytes() + retrieved_bytes(t));
@@ -293,7 +293,7 @@ bench(const char *part)
 	if (N < 2 * WINDOW)
 		die(EXIT_USAGE, "%s: want PART:N, N at least %d", part, 2 * WINDOW);
 	if ((ids = realloc(ids, N * sizeof *ids)) == NULL)
-		must(MODEL_ENOMEM);
+		must_run(MODEL_ENOMEM);
 	for (i = 0; i < N; i++)                 /* as peers.py has them */
 		ids[i] = (uint32_t)((i * UINT64_C(7919) + 13) % 1400);
 	selecting_fit(m, N, WINDOW, 0);
@@ -348,7 +348,7 @@ load(void)
 	    (c = cache_new(m, m->id.weights_dtype)) == NULL ||
 	    (ids = calloc(n, sizeof *ids)) == NULL)
 		die(EXIT_RUN, "no memory");
-	must(run_tokens(m, c, many, ids, n, NULL, NULL, err, sizeof err));
+	must_run(run_tokens(m, c, many, ids, n, NULL, NULL, err, sizeof err));
 	cache_free(c);
 }
 

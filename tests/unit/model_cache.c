@@ -99,7 +99,7 @@ check_layer(const struct cache *whole, const struct cache *c, uint32_t l, uint32
     const uint32_t *count)
 {
 	const struct layer_rows *a = &whole->layer[l], *b = &c->layer[l];
-	const struct received *am = &whole->mass[l], *bm = &c->mass[l];
+	const struct attention_mass *am = &whole->mass[l], *bm = &c->mass[l];
 	size_t row = a->width * kv_dtype_size(a->dtype);
 	uint32_t R = c->model->id.query_heads / a->heads, g, r;
 
@@ -138,7 +138,7 @@ static void
 check_coming_and_going(const struct model *m, struct cache *c, struct workspace *ws)
 {
 	static const uint32_t ids[] = { 3, 1, 4 };
-	struct received *mass = c->mass;
+	struct attention_mass *mass = c->mass;
 
 	check_positions(c, "one more");
 	c->mass = NULL;
@@ -191,8 +191,8 @@ check_keep(const struct model *m, int trim)
 	for (l = 0; l < L; l++) {
 		cache_keep(c, l, count, keep);
 		must(!trim || cache_trim(c, l, l + 1) == 0, "trim");
-		check(!trim || c->layer[l].room[0] == count[0], "%u rows of room",
-		    c->layer[l].room[0]);
+		check(!trim || c->layer[l].capacity[0] == count[0], "%u rows of room",
+		    c->layer[l].capacity[0]);
 		check_layer(whole, c, l, keep, count);
 	}
 	check_positions(c, trim ? "trim" : "keep");
@@ -235,8 +235,8 @@ check_heir(const struct model *m)
 	must(cache_reserve_layers(c, rows, 1, 2) == 0, "memory");
 	check(c->layer[1].k == k, "an heir with enough room is moved");
 	for (g = 0; g < G; g++)
-		check(c->layer[1].room[g] == rows && c->layer[1].len[g] == 0 &&
-		    c->layer[0].room[g] == few, "%u rows of room", c->layer[1].room[g]);
+		check(c->layer[1].capacity[g] == rows && c->layer[1].len[g] == 0 &&
+		    c->layer[0].capacity[g] == few, "%u rows of room", c->layer[1].capacity[g]);
 	cache_expect(c, 1, pos, rows);
 	c->layer[1].len[G - 1] = rows;
 	check(received(c, 1, H - 1) == 0, "the heir has received %g", received(c, 1, H - 1));

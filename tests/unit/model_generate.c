@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/generate.h"
+#include "model/sample.h"
 #include "tests/unit/methods_check.h"
 
 #define PROMPT 10
@@ -124,7 +125,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	struct workspace *ws = workspace_new(m, 1), *other = workspace_new(m, MORE);
 	struct cache *a = begin(m, other, how), *b = begin(m, other, how);
 	struct observation seen = { 0 }, *obs = how & WITH_QUERIES ? &seen : NULL;
-	struct decoder *r = decoder_new(a, ws);
+	struct generator *r = generator_new(a, ws);
 	struct sampler s = { .temperature = 0, .top_p = 1 };
 	uint32_t id = sample(&s, a->logits, m->id.vocabulary), next = 0, want, i;
 	uint64_t replayed;
@@ -133,15 +134,15 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	must(obs == NULL || observation_init(obs, m, 4) == 0, "memory");
 	for (i = 0; i < steps; i++) {
 		if (how & EVICTING) {           /* behind the step, before it is done */
-			must(decoder_begin(r, id, obs, err, sizeof err) == 0, "step begins");
+			must(generator_begin(r, id, obs, err, sizeof err) == 0, "step begins");
 			evict(a);
-			must(decoder_end(r, &next, err, sizeof err) == 0, "step ends");
+			must(generator_end(r, &next, err, sizeof err) == 0, "step ends");
 		} else
-			must(decoder_run(r, id, obs, &next, err, sizeof err) == 0, "step");
+			must(generator_run(r, id, obs, &next, err, sizeof err) == 0, "step");
 		check(a->logits == NULL, "%s: logits on the host after step %u", what, i);
 		must(run_tokens(m, b, other, &id, 1, NULL, NULL, err, sizeof err) == 0, "token");
 		if (i % 3 == 1)
-			check(decoder_logits(r) == 0 && memcmp(a->logits, b->logits,
+			check(generator_logits(r) == 0 && memcmp(a->logits, b->logits,
 			    m->id.vocabulary * sizeof(float)) == 0, "%s: logits after step %u", what,
 			    i);
 		want = sample(&s, b->logits, m->id.vocabulary);
@@ -150,12 +151,12 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 		between(b, other, i, how);
 		id = i == 2 ? (want + 1) % m->id.vocabulary : want;
 	}
-	must(decoder_logits(r) == 0, "logits");
+	must(generator_logits(r) == 0, "logits");
 	check_same(a, b, what);
-	check(decoder_run(r, m->id.vocabulary, NULL, &next, err, sizeof err) == MODEL_EINVALID,
+	check(generator_run(r, m->id.vocabulary, NULL, &next, err, sizeof err) == MODEL_EINVALID,
 	    "%s: a token that is none: %s", what, err);
-	replayed = decoder_replayed(r);
-	decoder_free(r);
+	replayed = generator_replayed(r);
+	generator_free(r);
 	if (obs != NULL)
 		observation_free(obs, m);
 	workspace_free(ws, m);
@@ -172,7 +173,7 @@ static int never(struct dev *d) { (void)d; return 0; }
 static uint32_t
 in_vain(struct dev *d, uint32_t *pos)
 {
-	gpu_ops.recorded(d, pos);
+	gpu_ops.graph_end(d, pos);
 	return 0;
 }
 
@@ -189,9 +190,9 @@ test(const struct model *m, int gpu)
 	check(decode(m, "mass", 3, WITH_MASS) == 0, "repeated, with mass");
 	check(decode(m, "queries", 3, WITH_QUERIES) == 0, "repeated, with queries");
 	check(decode(m, "evictions", 3, EVICTING) == 0, "repeated, with evictions");
-	ops.recorded = in_vain;
+	ops.graph_end = in_vain;
 	check(decode(m, "a recording in vain", 4, 0) == 0, "repeated, though not recorded");
-	ops.record = never;
+	ops.graph_begin = never;
 	check(decode(m, "no recording", 3, 0) == 0, "repeated, though nothing records");
 }
 

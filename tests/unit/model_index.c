@@ -55,12 +55,12 @@ make_rows(struct layer_rows *r, uint32_t step, uint32_t more)
 	*r = (struct layer_rows){ .heads = G, .width = E, .dtype = KV_F32,
 	    .k = malloc(G * (ROWS + more) * row), .v = malloc(G * (ROWS + more) * row),
 	    .pos = malloc(G * (ROWS + more) * sizeof *r->pos), .start = calloc(G, sizeof *r->start),
-	    .len = calloc(G, sizeof *r->len), .room = calloc(G, sizeof *r->room) };
-	must(r->k && r->v && r->pos && r->start && r->len && r->room, "memory");
-	for (g = 0; g < G; at += r->room[g++]) {
+	    .len = calloc(G, sizeof *r->len), .capacity = calloc(G, sizeof *r->capacity) };
+	must(r->k && r->v && r->pos && r->start && r->len && r->capacity, "memory");
+	for (g = 0; g < G; at += r->capacity[g++]) {
 		r->start[g] = at;
 		r->len[g] = rows_of(g, step);
-		r->room[g] = r->len[g] + more;
+		r->capacity[g] = r->len[g] + more;
 		memcpy((float *)r->k + at * E, keys[g], r->len[g] * row);
 		memcpy((float *)r->v + at * E, values[g], r->len[g] * row);
 		for (i = 0; i < r->len[g]; i++)
@@ -76,7 +76,7 @@ free_rows(struct layer_rows *r)
 	free(r->pos);
 	free(r->start);
 	free(r->len);
-	free(r->room);
+	free(r->capacity);
 }
 
 static void

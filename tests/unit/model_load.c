@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "model/safetensors.h"
 #include "tests/unit/model_folder.h"
 
 /* tests/oracle/fingerprint.py of what "write" writes */

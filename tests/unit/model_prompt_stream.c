@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "model/prompt_stream.h"
+#include "model/snapshot.h"
 #include "tests/unit/methods_check.h"
 
 #define TOKENS 150
@@ -33,24 +34,24 @@ run(enum way way, const struct model *m, struct cache *c, struct workspace *ws,
     struct observation *obs, const uint32_t *tokens, size_t n)
 {
 	uint32_t L = m->id.layers, by = way == RANGES ? 3 : 1, rows[TOKENS], l, i;
-	struct stream s;
+	struct prompt_stream s;
 
 	if (way == CHUNKS) {
 		must(run_tokens(m, c, ws, tokens, n, obs, NULL, err, sizeof err) == 0, "run");
 		return;
 	}
-	must(stream_open(&s, c, obs, tokens, n, err, sizeof err) == 0, "open");
+	must(prompt_open(&s, c, obs, tokens, n, err, sizeof err) == 0, "open");
 	for (l = 0; l < L; l += by) {
-		must(stream_run(&s, ws, l, l + by < L ? l + by : L, NULL, err, sizeof err) == 0,
+		must(prompt_run(&s, ws, l, l + by < L ? l + by : L, NULL, err, sizeof err) == 0,
 		    "layers");
 		for (i = 0; i < n; i++)
 			rows[i] = i;
 		if (way == KEEP_ALL)
-			must(stream_keep(&s, rows, s.N) == 0, "keep");
+			must(prompt_keep(&s, rows, s.N) == 0, "keep");
 	}
 	check(s.done == (uint64_t)n * L, "%lu rows x layers", (unsigned long)s.done);
-	must(stream_logits(&s, ws, err, sizeof err) == 0, "logits");
-	stream_close(&s);
+	must(prompt_logits(&s, ws, err, sizeof err) == 0, "logits");
+	prompt_close(&s);
 }
 
 /* The bytes of a snapshot of ids, run in two parts, the second in the way given. */
@@ -98,23 +99,23 @@ check_keep(const struct model *m)
 	float *before = malloc(100 * m->id.hidden * sizeof *before);
 	float *after = malloc(100 * m->id.hidden * sizeof *after);
 	size_t row = m->id.hidden * sizeof *after;
-	struct stream s;
+	struct prompt_stream s;
 
 	must(c && ws && before && after, "memory");
-	must(stream_open(&s, c, NULL, ids, 100, err, sizeof err) == 0, "open");
-	must(stream_run(&s, ws, 0, 1, NULL, err, sizeof err) == 0, "first layer");
+	must(prompt_open(&s, c, NULL, ids, 100, err, sizeof err) == 0, "open");
+	must(prompt_run(&s, ws, 0, 1, NULL, err, sizeof err) == 0, "first layer");
 	m->ops->get(m->dev, before, s.x, 100 * row);
-	must(stream_keep(&s, rows, n) == 0, "keep");
+	must(prompt_keep(&s, rows, n) == 0, "keep");
 	m->ops->get(m->dev, after, s.x, n * row);
 	for (i = 0; i < n; i++)
 		check(s.pos[i] == rows[i] && memcmp(before + rows[i] * m->id.hidden,
 		    after + i * m->id.hidden, row) == 0, "row %u", i);
-	must(stream_run(&s, ws, 1, L, NULL, err, sizeof err) == 0, "other layers");
+	must(prompt_run(&s, ws, 1, L, NULL, err, sizeof err) == 0, "other layers");
 	check(c->layer[0].len[0] == 100 && c->layer[L - 1].len[0] == n, "%u and %u rows",
 	    c->layer[0].len[0], c->layer[L - 1].len[0]);
 	check(s.done == 100 + (L - 1) * n, "%lu rows x layers", (unsigned long)s.done);
 	check(c->next_position == 100 && c->n_tokens == 100, "next position %u", c->next_position);
-	stream_close(&s);
+	prompt_close(&s);
 	free(before);
 	free(after);
 	workspace_free(ws, m);

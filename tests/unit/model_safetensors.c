@@ -1,5 +1,6 @@
 /* model_safetensors - safetensors files: valid, damaged, lying; shards and their index */
 
+#include "model/safetensors.h"
 #include "tests/unit/model_folder.h"
 
 #define T(name, type, shape, begin, end) \

@@ -188,7 +188,7 @@ test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 		size_t bytes = all * kv_dtype_size(type);
 		struct layer_rows c = { .start = start,
 			.len = len,
-			.room = room,
+			.capacity = room,
 			.heads = G,
 			.width = E,
 			.dtype = type };
@@ -216,7 +216,7 @@ test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 				want[all + (start[g] + len[g] + i / E / G) * E + e] = v1[i];
 			}
 			dp = to_device(d, pos[round], N * 4);
-			d->ops->store(d->dev, &c, dk, dv, dp, N);
+			d->ops->append(d->dev, &c, dk, dv, dp, N);
 			d->ops->free(d->dev, dp);
 		}
 		got = malloc(2 * all * sizeof *got);
@@ -261,7 +261,7 @@ test_errors(void)
 		.pos = pos,
 		.start = start,
 		.len = len,
-		.room = room,
+		.capacity = room,
 		.heads = 3,
 		.width = 1,
 		.dtype = KV_F32 };
@@ -298,7 +298,7 @@ test_errors(void)
 	cpu_ops.close(d);
 
 	d = cpu_ops.open(0, 1, err, sizeof err);
-	cpu_ops.store(d, &c, x, x, pos, 2);
+	cpu_ops.append(d, &c, x, x, pos, 2);
 	text = cpu_ops.sync(d);
 	verdict(text != NULL && strstr(text, "no room for 2") != NULL && len[0] == 0,
 	    "store: \"%s\"", text);

@@ -275,7 +275,7 @@ test_merge(void)
 		struct device *d = &device[k];
 		float *da = to_device(d, a, sizeof a), *db = to_device(d, b, sizeof b);
 
-		d->ops->merge(d->dev, da, db, n);
+		d->ops->lse_merge(d->dev, da, db, n);
 		got = from_device(d, da, n);
 		for (i = 0; i < n; i++) {
 			want = a[i] == b[i] && isinf(a[i]) ? -INFINITY :

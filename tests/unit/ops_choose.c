@@ -98,11 +98,11 @@ test_join(const struct join_case *c, enum join join)
 		struct device *d = &device[k];
 		float *ds, *dj;
 
-		if (d->ops->join == NULL)
+		if (d->ops->group_reduce == NULL)
 			continue;
 		ds = to_device(d, score, all * 4);
 		dj = c->in_place ? ds : to_device(d, joint, all * 4);
-		d->ops->join(d->dev, dj, ds, stride, n, c->H, c->G, join);
+		d->ops->group_reduce(d->dev, dj, ds, stride, n, c->H, c->G, join);
 		got = from_device(d, dj, all);
 		for (g = 0; g < c->G; g++) {
 			ref_join(want, score + g * R * stride, stride, n[g], R, join);
@@ -231,14 +231,14 @@ test_top(uint32_t G, uint32_t n, uint32_t k, enum kind kind)
 		struct chosen to = { .stride = room, .n = ks, .rows = 1 };
 		float *ds;
 
-		if (d->ops->top == NULL)
+		if (d->ops->topk == NULL)
 			continue;
 		ds = to_device(d, score, G * stride * 4);
 		got = malloc((G * room + 1) * 4);
 		for (i = 0; i < G * room; i++)
 			got[i] = 777;
 		to.at = to_device(d, got, G * room * 4);
-		d->ops->top(d->dev, &to, ds, stride, ns, G);
+		d->ops->topk(d->dev, &to, ds, stride, ns, G);
 		d->ops->get(d->dev, got, to.at, G * room * 4);
 		for (i = 0; i < G * room && got[i] == want[i]; i++)
 			;
@@ -310,7 +310,7 @@ test_top_in_a_row(uint32_t most)
 			struct chosen to = { .at = at + c * LISTS * (size_t)most, .stride = most,
 				.n = k[c], .rows = 1 };
 
-			d->ops->top(d->dev, &to, ds + c * LISTS * (size_t)most, most, n[c], LISTS);
+			d->ops->topk(d->dev, &to, ds + c * LISTS * (size_t)most, most, n[c], LISTS);
 		}
 		d->ops->get(d->dev, got, at, all * 4);
 		for (c = 0; c < CALLS; c++)
@@ -352,12 +352,12 @@ test_spread(uint32_t G, uint32_t clusters, uint32_t longest)
 		struct device *d = &device[k];
 		void *dj, *dl, *dr;
 
-		if (d->ops->spread == NULL)
+		if (d->ops->scores_by_label == NULL)
 			continue;
 		dj = to_device(d, joint, G * joints * 4);
 		dl = to_device(d, label, G * labels * 4);
 		dr = to_device(d, row, G * stride * 4);
-		d->ops->spread(d->dev, dr, stride, dj, joints, dl, labels, n, G);
+		d->ops->scores_by_label(d->dev, dr, stride, dj, joints, dl, labels, n, G);
 		got = from_device(d, dr, G * stride);
 		compare(d, SPREAD, "spread", got, want, G * stride);
 		free(got);

@@ -227,7 +227,7 @@ make_room(struct device *d, const struct sample *c, const struct shape *s, uint6
 {
 	const size_t n = c->rows * s->E;
 	float *nothing = floats(n, 0);
-	struct layer_rows to = { .start = start, .len = len, .room = room, .heads = s->G,
+	struct layer_rows to = { .start = start, .len = len, .capacity = room, .heads = s->G,
 		.width = s->E, .dtype = s->type };
 	size_t i;
 

@@ -171,7 +171,7 @@ test_pack(const struct shape *s, int pages, int special)
 		    pages ? d->ops->pack_pages : d->ops->pack_bits;
 		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
 			.start = c.start, .len = len, .heads = s->G, .width = s->E, .dtype = s->type };
-		struct entries e = { .bytes = bytes, .start = c.entry, .len = have, .room = c.room,
+		struct entries e = { .bytes = bytes, .start = c.entry, .len = have, .capacity = c.room,
 			.heads = s->G, .width = s->E, .rows = s->u };
 
 		memset(got, PATTERN, c.entries * bytes);
@@ -291,7 +291,7 @@ test_scores(const struct shape *s, enum source from)
 		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
 			.start = c.start, .len = c.len, .heads = s->G, .width = s->E, .dtype = s->type };
 		struct entries e = { .data = to_device(d, data, c.entries * bytes), .bytes = bytes,
-			.start = c.entry, .len = have, .room = c.room, .heads = s->G, .width = s->E,
+			.start = c.entry, .len = have, .capacity = c.room, .heads = s->G, .width = s->E,
 			.rows = s->u };
 		void *dq = to_device(d, q, (size_t)s->H * s->E * 4), *to = to_device(d, list, n * 4);
 
@@ -327,7 +327,7 @@ test_refused(void)
 	uint32_t len[1] = { 20 }, have[1] = { 0 }, room[1] = { 0 };
 	struct layer_rows rows = { .k = keys, .start = start, .len = len, .heads = 1, .width = 2,
 		.dtype = KV_F32 };
-	struct entries e = { .data = data, .bytes = 12, .start = start, .len = have, .room = room,
+	struct entries e = { .data = data, .bytes = 12, .start = start, .len = have, .capacity = room,
 		.heads = 1, .width = 2, .rows = 16 };
 	static const char *const text[] = { "no room for 1 entries", "2 entries for 20 rows",
 		"14 bytes for 16 rows" };

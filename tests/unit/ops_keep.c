@@ -172,7 +172,7 @@ test_shape(struct shape s)
 		float *mass = to_device(d, l.mass, s.G * s.R * l.stride * sizeof *l.mass);
 
 		memcpy(len, l.len, sizeof len);
-		d->ops->keep(d->dev, &rows, s.mass ? mass : NULL, l.stride, s.G * s.R, l.count,
+		d->ops->compact(d->dev, &rows, s.mass ? mass : NULL, l.stride, s.G * s.R, l.count,
 		    l.keep);
 		verdict(d->ops->sync(d->dev) == NULL && memcmp(len, l.count, s.G * sizeof *len) == 0,
 		    "%s: keep: %s", d->name, d->ops->sync(d->dev));
@@ -207,7 +207,7 @@ test_refusals(void)
 		if (d == NULL)
 			continue;
 		last = o;
-		o->keep(d, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
+		o->compact(d, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
 		    (uint32_t *[]){ (uint32_t[]){ 0, 1, 2 } });
 		verdict(o->sync(d) != NULL && strcmp(o->sync(d), "keep: 3 of 2 rows of KV head 0") == 0,
 		    "%s: %s", device[k].name, o->sync(d));

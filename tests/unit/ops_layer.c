@@ -306,8 +306,8 @@ retrieve_half(struct device *d, struct layer *l)
 		l->wanted[g] = (l->len[g] + 1) / 2;
 	o->pack_bits(d->dev, &l->bits, &l->rows);
 	o->bits_scores(d->dev, l->score, ROWS, l->q, &l->bits, &l->rows, H);
-	o->join(d->dev, l->score, l->score, ROWS, l->len, H, G, JOIN_MEAN);
-	o->top(d->dev, &l->chosen, l->score, ROWS, l->len, G);
+	o->group_reduce(d->dev, l->score, l->score, ROWS, l->len, H, G, JOIN_MEAN);
+	o->topk(d->dev, &l->chosen, l->score, ROWS, l->len, G);
 	o->attend_chosen(d->dev, l->xn, l->q, &l->rows, &l->chosen, H);
 }
 
@@ -327,7 +327,7 @@ test_kernels(struct device *d)
 	for (i = 0; i < 3; i++) {
 		project_kernels(d, &l, N[i], mixed + 1, 3, 1);
 		from = cuda_launches;
-		d->ops->place(d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, N[i], H);
+		d->ops->rope_append(d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, N[i], H);
 		kernels(d, "place", from, 1);
 		from = cuda_launches;
 		d->ops->ffn(d->dev, l.x, &l.ffn, l.xn, l.q, l.k, N[i]);
@@ -340,7 +340,7 @@ test_kernels(struct device *d)
 	retrieve_half(d, &l);
 	kernels(d, "pack_bits, bits_scores, join, top and attend_chosen", from, 7);
 	from = cuda_launches;
-	d->ops->join(d->dev, l.score, l.score, ROWS, l.len, G, G, JOIN_MEAN);
+	d->ops->group_reduce(d->dev, l.score, l.score, ROWS, l.len, G, G, JOIN_MEAN);
 	kernels(d, "join of nothing", from, 0);
 	from = cuda_launches;
 	d->ops->matmul(d->dev, l.x, l.q, &l.w[KV_BF16], NULL, 1, 1);
@@ -368,7 +368,7 @@ after_steps(struct device *d, const float *numbers)
 			{ l.v, &kv, NULL } };
 
 		o->project(d->dev, p, 3, l.x, &l.norm, l.xn, 1);
-		o->place(d->dev, &l.rows, l.q, l.k, l.v, l.pos + i, l.freq, 1, H);
+		o->rope_append(d->dev, &l.rows, l.q, l.k, l.v, l.pos + i, l.freq, 1, H);
 		if (i % 4 == 0)
 			o->attend(d->dev, l.xn, NULL, l.q, &l.rows, l.pos + i, 1, H);
 		else

@@ -114,7 +114,7 @@ by_keep(const struct change *c)
 	struct layer_rows rows = { .k = c->x, .pos = (uint32_t *)c->other, .start = (uint64_t[]){ 0 },
 		.len = (uint32_t[]){ 6 }, .heads = 1, .width = 1, .dtype = KV_F32 };
 
-	c->ops->keep(c->dev, &rows, NULL, 0, 1, (uint32_t[]){ 1 },
+	c->ops->compact(c->dev, &rows, NULL, 0, 1, (uint32_t[]){ 1 },
 	    (uint32_t *[]){ (uint32_t[]){ 5 } });
 }
 
@@ -168,10 +168,10 @@ static void
 by_place(const struct change *c)
 {
 	struct layer_rows to = { .k = c->xn, .v = c->xn, .pos = (uint32_t *)c->other,
-		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .room = (uint32_t[]){ ROWS },
+		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .capacity = (uint32_t[]){ ROWS },
 		.heads = 1, .width = WIDTH, .dtype = KV_BF16 };
 
-	c->ops->place(c->dev, &to, c->x, c->other, c->other, c->pos, c->freq, ROWS, 1);
+	c->ops->rope_append(c->dev, &to, c->x, c->other, c->other, c->pos, c->freq, ROWS, 1);
 }
 
 /* y of x, x is changed, y of it again: is that the product of what x holds now? */

@@ -65,13 +65,13 @@ test_read(struct device *d, size_t size, unsigned marks)
 	d->ops->put(d->dev, to, other, size);
 	d->ops->put(d->dev, at, x, size);
 	d->ops->copy(d->dev, to, at, size);
-	mark = d->ops->mark(d->dev);
+	mark = d->ops->event_record(d->dev);
 	for (i = 0; i < marks; i++) {
 		d->ops->put(d->dev, at, other, size);
-		d->ops->mark(d->dev);
+		d->ops->event_record(d->dev);
 	}
-	verdict(d->ops->wait(d->dev, mark) == NULL, "%s: wait", d->name);
-	d->ops->read(d->dev, got, to, size);
+	verdict(d->ops->event_wait(d->dev, mark) == NULL, "%s: wait", d->name);
+	d->ops->get_side(d->dev, got, to, size);
 	verdict(memcmp(x, got, size) == 0, "%s: %zu bytes read, %u marks later", d->name, size,
 	    marks);
 	d->ops->free(d->dev, at);
@@ -90,10 +90,10 @@ test_fetch(struct device *d, size_t size)
 	uint64_t mark;
 
 	got[size] = 99;
-	d->ops->fetch(d->dev, got, there, size);
-	mark = d->ops->mark(d->dev);
+	d->ops->get_async(d->dev, got, there, size);
+	mark = d->ops->event_record(d->dev);
 	d->ops->put(d->dev, there, other, size);
-	verdict(d->ops->wait(d->dev, mark) == NULL && memcmp(x, got, size) == 0 && got[size] == 99,
+	verdict(d->ops->event_wait(d->dev, mark) == NULL && memcmp(x, got, size) == 0 && got[size] == 99,
 	    "%s: %zu bytes fetched", d->name, size);
 	d->ops->host_free(d->dev, got);
 	d->ops->host_free(d->dev, NULL);
@@ -163,12 +163,12 @@ test_room(struct device *d)
 	struct dev *dev;
 	void *at;
 
-	d->ops->room(d->dev, &before, &total);
+	d->ops->mem_info(d->dev, &before, &total);
 	verdict(before > 0 && before <= total, "%s: %zu bytes free of %zu", d->name, before, total);
 	if (before == SIZE_MAX)                 /* it does not say */
 		return;
 	at = d->ops->alloc(d->dev, (size_t)4 << 20);
-	d->ops->room(d->dev, &now, &total);
+	d->ops->mem_info(d->dev, &now, &total);
 	verdict(before - now >= (size_t)4 << 20, "%s: 4 MiB take %zu", d->name, before - now);
 	verdict(d->ops->alloc(d->dev, total + 1) == NULL, "%s: more than there is", d->name);
 	d->ops->clear(d->dev, at, 4);
@@ -181,7 +181,7 @@ test_room(struct device *d)
 	d->ops->expect(dev, 1000000);
 	verdict(d->ops->weights(dev, "weights", 8) != NULL, "%s: weights", d->name);
 	d->ops->close(dev);
-	d->ops->room(d->dev, &now, &total);
+	d->ops->mem_info(d->dev, &now, &total);
 	/* a driver keeps some for itself */
 	verdict(now == before || &cuda_emulated == NULL, "%s: %zu bytes free before, %zu after",
 	    d->name, before, now);
@@ -202,12 +202,12 @@ try_everything(const struct device *d, struct dev *dev)
 	weights = d->ops->weights(dev, bytes, (size_t)6 << 20);
 	if (at != NULL && to != NULL && here != NULL && weights != NULL) {
 		d->ops->put(dev, at, bytes, sizeof bytes);
-		d->ops->keep(dev, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
+		d->ops->compact(dev, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
 		    (uint32_t *[]){ (uint32_t[]){ 1, 3, 4 } });
 		d->ops->copy(dev, to, at, sizeof bytes);
-		d->ops->fetch(dev, here, at, 100);
-		d->ops->wait(dev, d->ops->mark(dev));
-		d->ops->read(dev, bytes, at, 100);
+		d->ops->get_async(dev, here, at, 100);
+		d->ops->event_wait(dev, d->ops->event_record(dev));
+		d->ops->get_side(dev, bytes, at, 100);
 		d->ops->get(dev, bytes, to, sizeof bytes);
 	}
 	d->ops->free(dev, at);

@@ -60,7 +60,7 @@ place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t
 	struct placing now = *p;
 	struct layer_rows c = { .k = o->alloc(d->dev, p->all * row),
 		.v = o->alloc(d->dev, p->all * row), .pos = o->alloc(d->dev, p->all * 4),
-		.start = now.start, .len = now.len, .room = now.room, .heads = p->G,
+		.start = now.start, .len = now.len, .capacity = now.room, .heads = p->G,
 		.width = p->E, .dtype = type };
 	void *dq = to_device(d, x[0], q * 4), *dk = put_askew(d, x[1], kv * 4, p->askew);
 	void *dv = to_device(d, x[2], kv * 4), *dp = to_device(d, pos, p->N * 4);
@@ -71,7 +71,7 @@ place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t
 	o->clear(d->dev, c.k, p->all * row);
 	o->clear(d->dev, c.v, p->all * row);
 	o->clear(d->dev, c.pos, p->all * 4);
-	o->place(d->dev, &c, dq, dk, dv, dp, df, p->N, H);
+	o->rope_append(d->dev, &c, dq, dk, dv, dp, df, p->N, H);
 	o->get(d->dev, got, dq, q * 4);
 	o->get(d->dev, back, c.k, p->all * row);
 	kv_to_f32(got + q, back, type, rows);
@@ -154,7 +154,7 @@ test_no_room(struct device *d)
 	uint64_t start[2] = { 0, 2 };
 	char err[128];
 	struct dev *dev = d->ops->open(d->threads, 1, err, sizeof err);
-	struct layer_rows c = { .start = start, .len = len, .room = room, .heads = 2, .width = 2,
+	struct layer_rows c = { .start = start, .len = len, .capacity = room, .heads = 2, .width = 2,
 		.dtype = KV_F32 };
 	const char *text;
 	float *x;
@@ -166,7 +166,7 @@ test_no_room(struct device *d)
 	c.k = x;
 	c.v = x + 8;
 	c.pos = pos = (uint32_t *)x + 16;
-	d->ops->place(dev, &c, x + 24, x + 32, x + 40, pos + 4, (double *)(x + 48), 1, 2);
+	d->ops->rope_append(dev, &c, x + 24, x + 32, x + 40, pos + 4, (double *)(x + 48), 1, 2);
 	text = d->ops->sync(dev);
 	verdict(text != NULL && strstr(text, "KV head 1 has 1 rows of 1, no room for 1") != NULL,
 	    "place without room, %s: \"%s\"", d->name, text != NULL ? text : "");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/sample.h"
 #include "tests/unit/ops_check.h"
 
 /* ---- greatest ---- */
@@ -35,7 +36,7 @@ check_greatest(const float *x, uint32_t n, uint32_t offset, const char *what)
 		uint32_t *tok = to_device(d, (uint32_t[]){ 7, 7, 7 }, 12);
 
 		d->ops->put(d->dev, dx + offset, x, n * 4);
-		d->ops->greatest(d->dev, tok + 1, dx + offset, n);
+		d->ops->argmax(d->dev, tok + 1, dx + offset, n);
 		d->ops->get(d->dev, got, tok, 12);
 		verdict(d->ops->sync(d->dev) == NULL && got[1] == want && got[0] == 7 &&
 		    got[2] == 7, "%s: greatest of %u, %s: %u, not %u", d->name, n, what, got[1],
@@ -94,7 +95,7 @@ test_look_up(enum kv_dtype type, uint32_t D, int offset)
 		float *x = d->ops->alloc(d->dev, (N * D + offset) * 4);
 		uint32_t *at = to_device(d, tok, sizeof tok);
 
-		d->ops->look_up(d->dev, x + offset, &m, at, N);
+		d->ops->embed_ids(d->dev, x + offset, &m, at, N);
 		got = from_device(d, x + offset, N * D);
 		for (n = 0, wrong = 0; n < N; n++)
 			for (i = 0; i < D; i++)
@@ -161,7 +162,7 @@ open_rows(struct small *s, enum kv_dtype type, uint32_t E)
 	}
 	s->rows = (struct layer_rows){ .k = to_device_as(d, x, type, ROWS * E),
 	    .v = to_device_as(d, x, type, ROWS * E), .pos = to_device(d, pos, sizeof pos),
-	    .start = s->start, .len = s->len, .room = s->room, .heads = G, .width = E,
+	    .start = s->start, .len = s->len, .capacity = s->room, .heads = G, .width = E,
 	    .dtype = type };
 	free(x);
 }
@@ -218,7 +219,7 @@ twin_of(struct small *s, const struct small *from)
 	s->rows.pos = copied(s->on, from->rows.pos, ROWS * 4);
 	s->rows.start = s->start;
 	s->rows.len = s->len;
-	s->rows.room = s->room;
+	s->rows.capacity = s->room;
 	s->tok = copied(s->on, from->tok, 4);
 	s->pos = copied(s->on, from->pos, 4);
 	s->logits = copied(s->on, from->logits, V * 4);
@@ -248,14 +249,14 @@ ops_of_step(struct small *s)
 		{ s->value, &s->v, NULL } };
 	const struct product head = { s->logits, &s->embed, NULL };
 
-	o->look_up(d, s->x, &s->embed, s->tok, 1);
+	o->embed_ids(d, s->x, &s->embed, s->tok, 1);
 	o->project(d, qkv, 3, s->x, &s->norm, s->xn, 1);
-	o->place(d, &s->rows, s->heads, s->key, s->value, s->pos, s->freq, 1, H);
+	o->rope_append(d, &s->rows, s->heads, s->key, s->value, s->pos, s->freq, 1, H);
 	o->attend(d, s->out, NULL, s->heads, &s->rows, s->pos, 1, H);
 	o->matmul(d, s->x, s->out, &s->o, NULL, 1, 1);
 	o->ffn(d, s->x, &s->ffn, s->xn, s->gate, s->up, 1);
 	o->project(d, &head, 1, s->x, &s->norm, s->xn, 1);
-	o->greatest(d, s->tok, s->logits, V);
+	o->argmax(d, s->tok, s->logits, V);
 }
 
 static void
@@ -276,9 +277,9 @@ record_step(struct small *s, uint32_t position, int failing)
 	s->on->ops->put(s->on->dev, s->pos, &position, 4);
 	if (failing > 0)
 		cuda_emulated_failure = failing;
-	if (s->on->ops->record(s->on->dev)) {
+	if (s->on->ops->graph_begin(s->on->dev)) {
 		ops_of_step(s);
-		recorded = s->on->ops->recorded(s->on->dev, s->pos);
+		recorded = s->on->ops->graph_end(s->on->dev, s->pos);
 	}
 	if (!recorded)
 		memcpy(s->len, len, sizeof len);
@@ -328,7 +329,7 @@ test_replay(struct device *d, enum kv_dtype type, uint32_t E)
 		plain_step(&plain, FIRST + i);
 		for (g = 0; g < G && i > 1; g++)
 			twin.len[g]++;
-		verdict(o->replay(d->dev, recorded) && same_small(&plain, &twin),
+		verdict(o->graph_launch(d->dev, recorded) && same_small(&plain, &twin),
 		    "%s: replay %u of a step, %s, width %u", d->name, i, kv_dtype_name(type), E);
 		if (i == LAST / 2) {                    /* another token than that */
 			o->put(d->dev, plain.tok, (uint32_t[]){ 5 }, 4);
@@ -354,24 +355,24 @@ test_no_replay(struct device *d)
 		list[i] = i + 1;
 	open_small(&s, d, KV_F32, 16);
 	at = d->ops->alloc(d->dev, 64 * D * sizeof *at);
-	verdict(!o->replay(d->dev, 0) && !o->recorded(d->dev, s.pos), "%s: nothing recorded",
+	verdict(!o->graph_launch(d->dev, 0) && !o->graph_end(d->dev, s.pos), "%s: nothing recorded",
 	    d->name);
 	plain_step(&s, FIRST);
-	verdict(o->record(d->dev), "%s: record", d->name);
+	verdict(o->graph_begin(d->dev), "%s: record", d->name);
 	o->put(d->dev, s.tok, list, 4);
-	verdict(!o->recorded(d->dev, s.pos), "%s: put recorded", d->name);
-	verdict(o->record(d->dev), "%s: record", d->name);
+	verdict(!o->graph_end(d->dev, s.pos), "%s: put recorded", d->name);
+	verdict(o->graph_begin(d->dev), "%s: record", d->name);
 	o->get(d->dev, list, s.tok, 4);
-	verdict(!o->recorded(d->dev, s.pos), "%s: get recorded", d->name);
-	verdict(o->record(d->dev), "%s: record", d->name);
+	verdict(!o->graph_end(d->dev, s.pos), "%s: get recorded", d->name);
+	verdict(o->graph_begin(d->dev), "%s: record", d->name);
 	o->key_scores(d->dev, s.x, D, s.heads, &s.rows, H);
-	verdict(!o->recorded(d->dev, s.pos), "%s: scores recorded", d->name);
+	verdict(!o->graph_end(d->dev, s.pos), "%s: scores recorded", d->name);
 	first = record_step(&s, FIRST + 1, 0);
-	verdict(first && o->replay(d->dev, first), "%s: replay", d->name);
+	verdict(first && o->graph_launch(d->dev, first), "%s: replay", d->name);
 	o->embed(d->dev, at, &s.embed, list, 64);       /* takes scratch for the list */
-	verdict(!o->replay(d->dev, first), "%s: replay after scratch has moved", d->name);
+	verdict(!o->graph_launch(d->dev, first), "%s: replay after scratch has moved", d->name);
 	second = record_step(&s, FIRST + 2, 0);
-	verdict(second && o->replay(d->dev, second) && !o->replay(d->dev, first),
+	verdict(second && o->graph_launch(d->dev, second) && !o->graph_launch(d->dev, first),
 	    "%s: replay of what was recorded last", d->name);
 	verdict(o->sync(d->dev) == NULL, "%s: %s", d->name, o->sync(d->dev));
 	o->free(d->dev, at);
@@ -402,13 +403,13 @@ test_record_failures(struct device *d)
 		if (!recorded)
 			plain_step(&twin, FIRST + i);
 		else
-			d->ops->replay(d->dev, recorded);
+			d->ops->graph_launch(d->dev, recorded);
 		verdict(same_small(&plain, &twin), "%s: call %u of recording fails: %s", d->name, i,
 		    d->ops->sync(d->dev));
 	}
 	verdict(i > 3 && i < ROOM, "%s: %u calls in recording", d->name, i);
 	cuda_emulated_failure = 1;
-	verdict(!d->ops->replay(d->dev, recorded) && d->ops->sync(d->dev) != NULL,
+	verdict(!d->ops->graph_launch(d->dev, recorded) && d->ops->sync(d->dev) != NULL,
 	    "%s: a replay that fails", d->name);
 	close_small(&twin, 1);
 	close_small(&plain, 0);
@@ -436,7 +437,7 @@ test_recording(struct device *d)
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	size_t i;
 
-	if (d->ops->record == NULL)
+	if (d->ops->graph_begin == NULL)
 		return;
 	for (i = 0; i < 9; i++)
 		test_replay(d, type[i / 3], width[i % 3]);

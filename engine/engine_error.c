@@ -1,0 +1,38 @@
+/* engine_error.c - codes, messages and memory of functions that fail */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/engine_error.h"
+#include "model/model.h"
+
+int
+engine_fail(struct engine_error *e, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(e->text, sizeof e->text, fmt, ap);
+	va_end(ap);
+	e->code = code;
+	return code;
+}
+
+int
+engine_fail_model(struct engine_error *e, int model_code, const char *text)
+{
+	const int code = model_code == MODEL_EINVALID ? ENGINE_EDAMAGED :
+	    model_code == MODEL_EUNSUPPORTED ? ENGINE_EUNSUPPORTED : ENGINE_ERUN;
+
+	return engine_fail(e, code, "%s", text != NULL && *text != '\0' ? text : "out of memory");
+}
+
+void *
+engine_alloc(size_t n, size_t size, struct engine_error *e)
+{
+	void *p = calloc(n != 0 ? n : 1, size != 0 ? size : 1);
+
+	if (p == NULL)
+		engine_fail(e, ENGINE_ERUN, "out of memory (%zu x %zu bytes)", n, size);
+	return p;
+}

@@ -1,0 +1,33 @@
+/* engine_error.h - how functions of engine/ fail: with a code, and a message that names the place
+ *
+ * engine/ neither prints nor exits. A function that can fail returns ENGINE_OK or a code, or a pointer or
+ * NULL, and has filled the struct engine_error that it was given, as its last argument, when it failed. */
+#ifndef KVPIPE_ENGINE_ERROR_H
+#define KVPIPE_ENGINE_ERROR_H
+
+#include <stddef.h>
+
+enum {
+	ENGINE_OK = 0,
+	ENGINE_ERUN = -1,               /* the device, a file, or memory of the host */
+	ENGINE_ENOROOM = -2,            /* memory of the device */
+	ENGINE_EOPTION = -3,            /* options that this model, prompt or snapshot does not allow */
+	ENGINE_EDAMAGED = -4,           /* input that is truncated or contradicts itself */
+	ENGINE_EMODEL = -5,             /* a snapshot of another model */
+	ENGINE_EUNSUPPORTED = -6        /* a version or feature that is not known */
+};
+
+struct engine_error {
+	int code;
+	char text[1024];
+};
+
+/* Fills *e and returns code, for return statements. */
+int engine_fail(struct engine_error *e, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same from a function that returns MODEL_* codes; its message, when it has none "out of memory". */
+int engine_fail_model(struct engine_error *e, int model_code, const char *text);
+/* n * size bytes, zeroed, to be freed; NULL and ENGINE_ERUN without memory. */
+void *engine_alloc(size_t n, size_t size, struct engine_error *e);
+
+#endif
