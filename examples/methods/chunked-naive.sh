@@ -1,6 +1,6 @@
 #!/bin/sh
 # Chunked eviction (Bhaskar et al. 2025, "naive"): the prompt is read in four chunks; each is thinned out once, by SnapKV with the
-# queries of its own end, and what is left of it stays. The question stands in the last chunk and judges that one only.
+# queries of its own end, and what is left of it stays. The question stands in the last chunk and scores only that one.
 . "$(dirname "$0")/common.sh"
 
 size=$((($(tokens) + 3) / 4))

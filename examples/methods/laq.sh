@@ -1,5 +1,5 @@
 #!/bin/sh
-# LAQ (Lookahead Q-Cache, Wang et al. 2025): a draft of the answer, made with SnapKV's cache, judges the rows of the full one.
+# LAQ (Lookahead Q-Cache, Wang et al. 2025): a draft of the answer, made with SnapKV's cache, scores the rows of the full one.
 . "$(dirname "$0")/common.sh"
 
 kv-prefill -q -m "$model" --observe 16 -o "$work/full.kv" "$prompt"
