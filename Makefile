@@ -14,19 +14,32 @@ WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prot
 WERROR =
 SAN =
 
-# The CUDA backend: GPU=1 builds it, GPU=0 does not, auto does where there is a compiler for it. It runs where there is a GPU.
+# The CUDA backend. GPU=auto builds it where nvcc and a GPU are, for that GPU; GPU=1 builds it for GPU_ARCHS, where nvcc is; GPU=0 leaves
+# it out. CUDA is the folder of the toolkit.
 GPU = auto
-CUDA = /usr/local/cuda
-NVCC = $(firstword $(wildcard $(CUDA)/bin/nvcc) $(shell command -v nvcc))
-# Architectures that code is made for; the last one's PTX serves those to come.
-GPU_ARCHS = 80 86 89 90
+CUDA = $(or $(patsubst %/bin/nvcc,%,$(shell command -v nvcc)),/usr/local/cuda)
+NVCC = $(wildcard $(CUDA)/bin/nvcc)
+# Compute capabilities, without the dot. 8.6 and 8.9 run the code of 8.0; the last one's PTX serves those to come.
+GPU_ARCHS = 80 90
 
 # SAN=1: AddressSanitizer and UndefinedBehaviorSanitizer
 ifeq ($(SAN),1)
 sanitize = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif
 
-with_gpu = $(filter-out 0,$(GPU:auto=$(if $(sanitize),0,$(if $(NVCC),1,0))))
+with_gpu := $(filter-out 0 auto,$(GPU))
+ifneq ($(with_gpu),)
+$(if $(NVCC),,$(error GPU=$(GPU) wants nvcc, and there is no $(CUDA)/bin/nvcc: CUDA= names the folder of the CUDA Toolkit))
+else ifeq ($(GPU)$(sanitize)$(if $(NVCC),,-),auto)
+with_gpu := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+	awk -F. '/^[0-9]+\.[0-9]+$$/ && $$1 >= 8 { print $$1 $$2 }' | sort -nu)
+ifneq ($(with_gpu),)
+GPU_ARCHS = $(with_gpu)
+# the outermost make, where all is wanted, and no silence
+else ifeq ($(MAKELEVEL)$(filter-out all,$(MAKECMDGOALS))$(findstring s,$(firstword -$(MAKEFLAGS))),0)
+$(info There is no NVIDIA GPU here: GPU=1 builds the CUDA backend all the same, for $(GPU_ARCHS:%=sm_%,) and PTX)
+endif
+endif
 
 std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.

@@ -11,7 +11,7 @@ $(O)/tests/gpu/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(d
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(device_libs)
 $(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu
 	@mkdir -p $(@D)
-	$(nvcc) -c -o $@ $<
+	$(if $(with_gpu),$(nvcc),$(error these tests want a GPU and nvcc, or GPU=1)) -c -o $@ $<
 $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cuda_libs) -lm
 
@@ -29,13 +29,13 @@ gpu-tests: all $(gpu_tests) $(O)/tests/unit/ops $(O)/emulated/primitives
 emulated-tests: all emulated $(emulated_tests) $(O)/tests/unit/ops_emulated
 
 # make gpu-bundle: $(O)/gpu-bundle and $(O)/gpu-bundle.tar.xz, all that run.sh needs on a machine with nothing but a driver (see
-# tests/gpu/README.md), for GPUs of the architecture BUNDLE_ARCH. With GPU=0 the same for the emulator. It is built apart, because
-# programs of a bundle look for libraries beside them; $$ORIGIN goes through two makes and a shell.
+# tests/gpu/README.md), for GPUs of the architecture BUNDLE_ARCH, which need not be here. With GPU=0 the same for the emulator. It is
+# built apart, because programs of a bundle look for libraries beside them; $$ORIGIN goes through two makes and a shell.
 BUNDLE_ARCH = 90
 bundle_path = -Wl,--disable-new-dtags,-rpath,'\$$\$$ORIGIN/lib:\$$\$$ORIGIN/../lib:\$$\$$ORIGIN/../../lib'
 gpu-bundle:
-	$(MAKE) O=$(O)/bundled GPU=$(if $(with_gpu),1,0) GPU_ARCHS=$(BUNDLE_ARCH) LDFLAGS="$(LDFLAGS) $(bundle_path)" \
-	    $(if $(with_gpu),gpu-tests,emulated-tests)
+	$(MAKE) O=$(O)/bundled GPU=$(GPU:auto=1) GPU_ARCHS=$(BUNDLE_ARCH) LDFLAGS="$(LDFLAGS) $(bundle_path)" \
+	    $(if $(filter 0,$(GPU)),emulated-tests,gpu-tests)
 	sh tests/gpu/bundle.sh $(abspath $(O)/bundled) $(abspath $(O)/gpu-bundle)
 
 # No kernel may keep registers in memory.

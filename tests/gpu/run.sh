@@ -113,7 +113,7 @@ build() {
 	if [ -n "$emulated" ]; then
 		make -s -j "$(nproc)" O="$build" GPU=0 emulated-tests
 	else
-		make -s -j "$(nproc)" O="$build" GPU=1 gpu-tests
+		make -s -j "$(nproc)" O="$build" gpu-tests
 	fi
 }
 
