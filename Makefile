@@ -77,7 +77,23 @@ ifeq ($(filter x86_64-%,$(shell $(CC) -dumpmachine)),)
 simd_o = $(patsubst %.c,$(O)/%.base.o,$(simd_c))
 endif
 
+last_arch = $(lastword $(GPU_ARCHS))
+nvcc = $(NVCC) -std=c++20 -O3 -lineinfo -I. -MMD -MP -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter \
+	$(if $(WERROR),-Werror all-warnings) $(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
+
 all: $(TOOLS:%=$(O)/%) $(O)/libkvfile.so
+
+# Objects depend on a file with the command that makes them, which is written again only when the command has changed: another CFLAGS=
+# builds again what it concerns. What is linked depends on its objects, so LDFLAGS count as theirs.
+cc.flags := $(cc) $(LDFLAGS)
+nvcc.flags := $(if $(with_gpu),$(nvcc))
+changed = $(if $(subst <$($(1))>,,<$(file <$(O)/$(1))>),FORCE)
+$(O)/cc.flags: $(call changed,cc.flags)
+$(O)/nvcc.flags: $(call changed,nvcc.flags)
+$(O)/%.flags:
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$($(@F)))' >$@
 
 $(O)/libkvfile.a: $(kvfile_o)
 $(O)/libmethods.a: $(methods_o)
@@ -94,27 +110,24 @@ $(O)/lib%.a:
 $(O)/libkvfile.so: $(kvfile_o)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared -Wl,-soname,libkvfile.so.1 -o $@ $^ $(kvfile_libs)
 
-$(O)/%.o: %.c
+$(O)/%.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -c -o $@ $<
 $(cpu_o): openmp = -fopenmp
 # loops over rows and channels
 $(methods_o): CFLAGS += -O3
-$(O)/%.base.o: %.c
+$(O)/%.base.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(base_flags) -c -o $@ $<
-$(O)/%.avx2.o: %.c
+$(O)/%.avx2.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(avx2_flags) -c -o $@ $<
-$(O)/%.avx512.o: %.c
+$(O)/%.avx512.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(avx512_flags) -c -o $@ $<
 
-last_arch = $(lastword $(GPU_ARCHS))
-nvcc = $(NVCC) -std=c++20 -O3 -lineinfo -I. -MMD -MP -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter \
-	$(if $(WERROR),-Werror all-warnings) $(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
-$(O)/gpu/%.o: gpu/%.cu
+$(O)/gpu/nogpu.o: $(O)/nvcc.flags
+$(O)/gpu/%.o: gpu/%.cu $(O)/nvcc.flags
 	@mkdir -p $(@D)
 	$(nvcc) -Xptxas -v -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; false; }
 	@grep -v '^ptxas info\|bytes stack frame' $(@:.o=.ptxas) >&2 || true

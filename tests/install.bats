@@ -5,7 +5,8 @@ load helper
 
 setup_file() {
 	export STAGE=$BATS_FILE_TMPDIR/stage
-	make -s -C "$ROOT" O="$O" DESTDIR="$STAGE" PREFIX=/opt/kvpipe install
+	# what was built, with whatever flags
+	make -s -o all -o "$O/libkvfile.a" -C "$ROOT" O="$O" DESTDIR="$STAGE" PREFIX=/opt/kvpipe install
 }
 
 setup() {

@@ -11,15 +11,17 @@ $(O)/tests/unit/ops: $(ops_o) $(O)/libcpu.a $(O)/libgpu.a $(O)/libkvfile/dtype.o
 # the op table, and whole programs ($(O)/emulated/kv-...), run on it.
 
 emulated_cxx = $(CXX) -std=c++20 -O2 -g -Wall -Wextra -Wno-unused-parameter $(WERROR) $(sanitize) -Itests/cuda -I. -MMD -MP
+cxx.flags := $(emulated_cxx)
+$(O)/cxx.flags: $(call changed,cxx.flags)
 emulated_a = $(O)/emulated/libgpu.a
 emulator_o = $(patsubst tests/cuda/%.cc,$(O)/emulated/%.o,$(wildcard tests/cuda/*.cc))
 emulated_o = $(patsubst %.cu,$(O)/emulated/%.o,$(wildcard gpu/*.cu)) $(emulator_o)
 emulated_libs = $(filter-out $(cuda_libs),$(device_libs)) -lstdc++
 
-$(O)/emulated/gpu/%.o: gpu/%.cu
+$(O)/emulated/gpu/%.o: gpu/%.cu $(O)/cxx.flags
 	@mkdir -p $(@D)
 	$(emulated_cxx) -x c++ -c -o $@ $<
-$(O)/emulated/%.o: tests/cuda/%.cc
+$(O)/emulated/%.o: tests/cuda/%.cc $(O)/cxx.flags
 	@mkdir -p $(@D)
 	$(emulated_cxx) -c -o $@ $<
 $(emulated_a): $(emulated_o)

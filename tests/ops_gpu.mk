@@ -9,7 +9,7 @@ $(O)/tests/gpu/bench_gpu: $(bench_o) $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 $(O)/tests/gpu/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(device_libs)
-$(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu
+$(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu $(O)/nvcc.flags
 	@mkdir -p $(@D)
 	$(if $(with_gpu),$(nvcc),$(error these tests want a GPU and nvcc, or GPU=1)) -c -o $@ $<
 $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
@@ -19,7 +19,7 @@ $(O)/emulated/bench_gpu: $(bench_o) $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 $(O)/emulated/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs)
-$(O)/emulated/primitives.o: tests/gpu/primitives.cu
+$(O)/emulated/primitives.o: tests/gpu/primitives.cu $(O)/cxx.flags
 	@mkdir -p $(@D)
 	$(emulated_cxx) -x c++ -c -o $@ $<
 $(O)/emulated/primitives: $(O)/emulated/primitives.o $(emulator_o) $(O)/libkvfile/dtype.o
