@@ -100,3 +100,18 @@ includes_only() {
 	    while read -r f; do [ -z \"\$(tail -c 1 \"\$f\")\" ] || echo \"\$f\"; done"
 	assert_output ''
 }
+
+# They are read as one.
+@test "no variable of make is assigned in two fragments" {
+	run awk -v shared=' UNIT_TESTS test_programs ' '
+		match($0, /^[A-Za-z_.]+ *[:?+]?=/) {
+			name = substr($0, 1, RLENGTH)
+			sub(/ *[:?+]?=$/, "", name)
+			if (index(shared, " " name " ") && $2 == "+=")
+				next
+			if (name in first && first[name] != FILENAME)
+				print FILENAME ": " name " is a variable of " first[name]
+			first[name] = FILENAME
+		}' Makefile tests/*.mk
+	assert_output ''
+}
