@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/escape.h"
 #include "cli/tool_internal.h"
 
 struct settings settings = { .output = "-", .device = "auto" };
@@ -151,10 +152,13 @@ message(const char *fmt, va_list ap)
 {
 	int error = errno;
 	size_t len = strlen(fmt);
+	char *text = NULL;
 
 	progress_clear();
-	fprintf(stderr, "%s: ", the_tool->name);
-	vfprintf(stderr, fmt, ap);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	fprintf(stderr, "%s: %s", the_tool->name, shown(text != NULL ? text : fmt));
+	free(text);
 	if (len > 0 && fmt[len - 1] == ':')
 		fprintf(stderr, " %s", strerror(error));
 	fputc('\n', stderr);

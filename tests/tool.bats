@@ -236,3 +236,13 @@ large() {
 	run grep -lE '\bexit\(' -r --include='*.c' cli engine tools
 	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "cli/options.c cli/tool.c "
 }
+
+@test "control characters of names and texts reach no terminal" {
+	run -1 --separate-stderr kv-check $'no\e[31m\n\tsuch\x7f\xc2\x9bfile.kv'
+	assert_regex "$stderr" 'no\\x1b\[31m\\n\\tsuch\\x7f\\xc2\\x9bfile\.kv'
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	run -2 --separate-stderr kv-score --method $'a\rb' x.kv
+	assert_regex "$stderr" "'a\\\\x0db'"
+	run -1 --separate-stderr kv-check 'schön-日本.kv'
+	assert_regex "$stderr" 'schön-日本\.kv'
+}

@@ -1,0 +1,11 @@
+/* escape.h - texts from files and command lines, made fit for a terminal
+ *
+ * A file name, a label, a key of JSON may hold anything, ESC sequences included. */
+#ifndef KVPIPE_ESCAPE_H
+#define KVPIPE_ESCAPE_H
+
+/* The text with control characters (C0 with DEL, and C1 in UTF-8) written as \n, \t or \x1b. What has none
+ * is returned as it is; otherwise valid until the eighth call after this one. */
+const char *shown(const char *text);
+
+#endif
