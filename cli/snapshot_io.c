@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "cli/tool_internal.h"
+#include "libkvfile/temporary.h"
 
 /* ---- input ---- */
 
@@ -214,22 +215,25 @@ output_commit(struct kv_writer *w, const struct kv_reader *from)
 
 /* ---- text ---- */
 
-static char *text_path, *text_temporary;        /* temporary NULL: written directly */
+static char *text_path;
+static struct kv_temporary text_temporary;      /* name NULL: it is written directly */
 
 FILE *
 text_create(const char *path)
 {
 	struct stat st;
-	int direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode);      /* a device, a pipe */
-	FILE *f;
+	int direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode), fd = -1;     /* a device, a pipe */
+	FILE *f = NULL;
 
-	if ((text_path = strdup(path)) == NULL ||
-	    (!direct && asprintf(&text_temporary, "%s.tmp.%ld", path, (long)getpid()) < 0))
-		die(EXIT_RUN, "%s: no memory for its name", path);
+	if ((text_path = kv_final_name(path)) == NULL)
+		die(EXIT_RUN, "%s:", path);
 	hold_signals(1);
-	f = direct ? fopen(path, "w") : fopen(text_temporary, "wx");
-	if (f != NULL && !direct)
-		unfinished(text_temporary);
+	if (direct)
+		f = fopen(path, "w");
+	else if ((fd = kv_temporary_create(&text_temporary, text_path, 0666)) >= 0)
+		f = fdopen(fd, "w");
+	if (text_temporary.name != NULL)
+		unfinished(text_temporary.name);
 	hold_signals(0);
 	if (f == NULL)
 		die(EXIT_RUN, "%s:", path);
@@ -239,12 +243,13 @@ text_create(const char *path)
 void
 text_commit(FILE *f)
 {
-	if (fflush(f) != 0 || (text_temporary != NULL && fsync(fileno(f)) != 0) ||
-	    fclose(f) != 0 ||
-	    (text_temporary != NULL && rename(text_temporary, text_path) != 0))
+	const int beside = text_temporary.name != NULL;
+
+	if (fflush(f) != 0 || (beside && fsync(fileno(f)) != 0) || fclose(f) != 0 ||
+	    (beside && kv_temporary_rename(&text_temporary, text_path) != 0))
 		die(EXIT_RUN, "%s:", text_path);
 	unfinished(NULL);
+	kv_temporary_end(&text_temporary);
 	free(text_path);
-	free(text_temporary);
-	text_path = text_temporary = NULL;
+	text_path = NULL;
 }

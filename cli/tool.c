@@ -45,7 +45,8 @@ catch_signals(void)
 		/* what our parent ignores (nohup, a job in the background) stays ignored */
 		if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(deadly[i], &act, NULL);
-	signal(SIGPIPE, SIG_IGN);       /* a closed pipe is a write error like any other */
+	signal(SIGPIPE, SIG_IGN);       /* a closed pipe is a write error like any other, */
+	signal(SIGXFSZ, SIG_IGN);       /* and so is a file that may not become longer */
 }
 
 void

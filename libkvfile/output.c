@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,6 @@
 
 #define BUFFER 65536            /* smaller pieces are put together */
 #define PIPE_SIZE (1 << 20)
-#define TRIES 100               /* names for the temporary file */
 
 static int
 fail(struct kv_output *o, const char *what, int error, struct kv_message *why)
@@ -24,43 +22,16 @@ fail(struct kv_output *o, const char *what, int error, struct kv_message *why)
 	    strerror(error));
 }
 
-/* What rename() shall replace: the file that path leads to, not a symbolic link to it. */
-static char *
-final_name(const char *path)
-{
-	struct stat st;
-	char *real = NULL;
-
-	if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-		real = realpath(path, NULL);
-	return real != NULL ? real : strdup(path);
-}
-
-/* A new file beside final. The name of a killed process with the same number may still be
- * there. */
+/* A new file beside final */
 static int
 create_temporary(struct kv_output *o, const struct stat *old, struct kv_message *why)
 {
 	mode_t mode = old != NULL ? old->st_mode & 0600 : 0666;
-	size_t size = strlen(o->final) + 40;
-	char *name = malloc(size);
-	int i;
 
-	if (name == NULL)
-		return fail(o, "create", ENOMEM, why);
-	snprintf(name, size, "%s.tmp.%ld", o->final, (long)getpid());
-	for (i = 1; i <= TRIES; i++) {
-		o->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-		if (o->fd >= 0 || errno != EEXIST)
-			break;
-		snprintf(name, size, "%s.tmp.%ld.%d", o->final, (long)getpid(), i);
-	}
-	if (o->fd < 0) {
-		free(name);
+	o->fd = kv_temporary_create(&o->temporary, o->final, mode);
+	if (o->fd < 0)
 		return fail(o, "create a temporary file beside it", errno, why);
-	}
 	o->close = 1;
-	o->temporary = name;
 	if (old != NULL && fchmod(o->fd, old->st_mode & 07777) != 0)
 		return fail(o, "keep the mode", errno, why);
 	return KV_OK;
@@ -72,6 +43,8 @@ open_path(struct kv_output *o, const char *path, struct kv_message *why)
 	struct stat st;
 	int exists = stat(path, &st) == 0;
 
+	if (*path == '\0')
+		return kv_say(why, KV_EIO, "the name of the output is empty");
 	if (exists && S_ISDIR(st.st_mode))
 		return fail(o, "create", EISDIR, why);
 	if (exists && !S_ISREG(st.st_mode)) {
@@ -83,9 +56,9 @@ open_path(struct kv_output *o, const char *path, struct kv_message *why)
 	}
 	if (exists && access(path, W_OK) != 0)          /* rename() would not ask */
 		return fail(o, "replace", errno, why);
-	o->final = final_name(path);
+	o->final = kv_final_name(path);
 	if (o->final == NULL)
-		return fail(o, "create", ENOMEM, why);
+		return fail(o, "create", errno, why);
 	return create_temporary(o, exists ? &st : NULL, why);
 }
 
@@ -223,10 +196,8 @@ kv_output_commit(struct kv_output *o, struct kv_message *why)
 	o->fd = -1;
 	if (error != 0)
 		return fail(o, "close", error, why);
-	if (rename(o->temporary, o->final) != 0)
+	if (kv_temporary_rename(&o->temporary, o->final) != 0)
 		return fail(o, "rename the temporary file", errno, why);
-	free(o->temporary);
-	o->temporary = NULL;
 	error = sync_directory(o->final);
 	return error != 0 ? fail(o, "synchronise its directory", error, why) : KV_OK;
 }
@@ -236,9 +207,7 @@ kv_output_free(struct kv_output *o)
 {
 	if (o->fd >= 0 && o->close)
 		close(o->fd);
-	if (o->temporary != NULL)
-		unlink(o->temporary);
-	free(o->temporary);
+	kv_temporary_end(&o->temporary);
 	free(o->final);
 	free(o->name);
 	free(o->buf);

@@ -5,6 +5,7 @@
 #define KVFILE_OUTPUT_H
 
 #include "error.h"
+#include "temporary.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -12,7 +13,7 @@ struct kv_output {
 	int fd;
 	char *name;             /* in messages: the path, or "stdout" */
 	char *final;            /* the name that the file shall have; NULL for a stream */
-	char *temporary;        /* the name that it has; NULL when it has none to be removed */
+	struct kv_temporary temporary;  /* the name that it has until then */
 	int close;              /* the descriptor is ours */
 	uint64_t size;          /* bytes put so far */
 	uint8_t *buf;           /* what was put and not yet written */

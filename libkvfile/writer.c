@@ -566,7 +566,7 @@ kv_writer_error(const struct kv_writer *w)
 const char *
 kv_writer_temporary(const struct kv_writer *w)
 {
-	return w->out.temporary;
+	return w->out.temporary.name;
 }
 
 uint64_t

@@ -246,3 +246,29 @@ large() {
 	run -1 --separate-stderr kv-check 'schön-日本.kv'
 	assert_regex "$stderr" 'schön-日本\.kv'
 }
+
+@test "a file that may not become longer is an error as any other, and nothing is left of it" {
+	snapshot -w 2
+	(ulimit -f 4; run -1 --separate-stderr kv-score --method snapkv x.kv -o long.kv
+	assert_regex "$stderr" 'long\.kv: write from byte [0-9]+ on: File too large')
+	run ls
+	refute_output --partial long.kv
+}
+
+@test "an output without a name is refused, and one that is a link to nothing is followed" {
+	snapshot -w 2
+	run -1 --separate-stderr kv-score --method snapkv x.kv -o ''
+	assert_regex "$stderr" 'the name of the output is empty'
+	ln -s far.kv link.kv
+	kv-score --method snapkv x.kv -o link.kv
+	[ -L link.kv ]
+	kv-check far.kv
+}
+
+@test "what a killed program has left goes with the next output of that name" {
+	snapshot -w 2
+	touch y.kv.tmp.123 y.kv.tmp.note
+	kv-score --method snapkv x.kv -o y.kv
+	[ ! -e y.kv.tmp.123 ]
+	[ -e y.kv.tmp.note ]
+}

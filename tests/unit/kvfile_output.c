@@ -78,6 +78,49 @@ check_names(void)
 	check(sample_write(path("gone.kv"), &small_sample) == KV_OK &&
 	    access(path("gone.kv"), F_OK) == 0,
 	    "a stale temporary file is in the way");
+
+	check(kv_create("", &head, 0, &w) == KV_EIO &&
+	    strstr(kv_writer_error(w), "name of the output is empty") != NULL, "an empty name");
+	kv_writer_free(w);
+	(void)symlink("far.kv", path("dangling.kv"));
+	check(sample_write(path("dangling.kv"), &small_sample) == KV_OK &&
+	    lstat(path("dangling.kv"), &st) == 0 && S_ISLNK(st.st_mode) &&
+	    access(path("far.kv"), F_OK) == 0, "a link that leads nowhere is followed");
+	(void)symlink("loop.kv", path("loop.kv"));
+	check(kv_create(path("loop.kv"), &head, 0, &w) == KV_EIO, "a link to itself");
+	kv_writer_free(w);
+}
+
+/* What a killed writer left goes with the next one; what a living one writes, and what only looks alike,
+ * stays. */
+static void
+check_stale(void)
+{
+	static const char *const others[] = { "old.kv.tmp.", "old.kv.tmp.12x", "old.kv.tmp.1.2.3",
+	    "other.kv.tmp.12", "old.kv.tmp.x" };
+	struct kv_head head;
+	struct kv_writer *w;
+	char living[200];
+	size_t i;
+	int status;
+
+	for (i = 0; i < sizeof others / sizeof *others; i++)
+		spill(path(others[i]), "x", 1);
+	spill(path("old.kv.tmp.12"), "x", 1);
+	spill(path("old.kv.tmp.12.3"), "x", 1);
+	sample_head(&head, &small_sample);
+	check(kv_create(path("old.kv"), &head, 0, &w) == KV_OK, "%s", kv_writer_error(w));
+	snprintf(living, sizeof living, "%s", kv_writer_temporary(w));
+	check(access(path("old.kv.tmp.12"), F_OK) != 0 && access(path("old.kv.tmp.12.3"), F_OK) != 0,
+	    "files of dead writers stay");
+	fflush(stdout);
+	if (fork() == 0)
+		_exit(sample_write(path("old.kv"), &small_sample) != KV_OK);
+	check(wait(&status) > 0 && status == 0 && access(living, F_OK) == 0,
+	    "the file of a living writer was removed");
+	kv_writer_free(w);
+	for (i = 0; i < sizeof others / sizeof *others; i++)
+		check(access(path(others[i]), F_OK) == 0, "%s was removed", others[i]);
 }
 
 static void
@@ -214,6 +257,7 @@ main(void)
 {
 	check_full();
 	check_names();
+	check_stale();
 	check_pipe();
 	check_refusals();
 	check_heads();

@@ -1,0 +1,172 @@
+/* temporary.c - a file that is written beside the name that it will have */
+
+#include "temporary.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRIES 100               /* names */
+#define MOST_LINKS 40           /* symbolic links in a row, as the kernel has it */
+
+/* Where the symbolic link at path leads to, seen from here. */
+static char *
+follow(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char target[PATH_MAX], *next;
+	ssize_t n = readlink(path, target, sizeof target - 1);
+
+	if (n < 0)
+		return NULL;
+	target[n] = '\0';
+	if (target[0] == '/' || slash == NULL)
+		return strdup(target);
+	return asprintf(&next, "%.*s%s", (int)(slash + 1 - path), path, target) < 0 ? NULL : next;
+}
+
+char *
+kv_final_name(const char *path)
+{
+	char *at = strdup(path), *next;
+	struct stat st;
+	int i;
+
+	for (i = 0; at != NULL && lstat(at, &st) == 0 && S_ISLNK(st.st_mode); i++) {
+		next = i < MOST_LINKS ? follow(at) : NULL;
+		if (i == MOST_LINKS)
+			errno = ELOOP;
+		free(at);
+		at = next;
+	}
+	return at;
+}
+
+/* ---- what dead writers have left ---- */
+
+/* Is this the name of a temporary file of `base`: base.tmp.PID or base.tmp.PID.N? */
+static int
+is_temporary(const char *name, const char *base)
+{
+	const size_t n = strlen(base);
+	const char *p = name + n + 5;
+
+	if (strncmp(name, base, n) != 0 || strncmp(name + n, ".tmp.", 5) != 0 || *p == '\0')
+		return 0;
+	p += strspn(p, "0123456789");
+	if (p[0] == '.' && p[1] != '\0')
+		p += 1 + strspn(p + 1, "0123456789");
+	return *p == '\0' && p > name + n + 5;
+}
+
+/* A writer holds a lock from the creation of its file until this has another name, or none. Where files
+ * cannot be locked, nothing is removed. */
+static void
+remove_if_dead(int folder, const char *name)
+{
+	int fd = openat(folder, name, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	struct stat st, now;
+
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+	    fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st.st_ino &&
+	    now.st_dev == st.st_dev)
+		unlinkat(folder, name, 0);
+	close(fd);
+}
+
+static void
+remove_dead(const char *final)
+{
+	const char *slash = strrchr(final, '/'), *base = slash == NULL ? final : slash + 1;
+	char *folder = slash == NULL ? strdup(".") :
+	    strndup(final, slash == final ? 1 : (size_t)(slash - final));
+	DIR *d = folder != NULL ? opendir(folder) : NULL;
+	struct dirent *e;
+
+	while (d != NULL && (e = readdir(d)) != NULL)
+		if (is_temporary(e->d_name, base))
+			remove_if_dead(dirfd(d), e->d_name);
+	if (d != NULL)
+		closedir(d);
+	free(folder);
+}
+
+/* ---- ours ---- */
+
+/* Creates and locks name. Between the two another writer may have taken it for a dead one's, and removed
+ * it: then -1 with EEXIST, as if the name were in use. */
+static int
+create(struct kv_temporary *t, const char *name, mode_t mode)
+{
+	int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode), error;
+	struct stat st;
+
+	if (fd < 0)
+		return -1;
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_nlink == 0)
+		error = EEXIST;
+	else if ((t->lock = fcntl(fd, F_DUPFD_CLOEXEC, 3)) > 0)
+		return fd;
+	else {
+		error = errno;
+		t->lock = 0;
+		unlink(name);
+	}
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+int
+kv_temporary_create(struct kv_temporary *t, const char *final, mode_t mode)
+{
+	size_t size = strlen(final) + 40;
+	char *name = malloc(size);
+	int i, fd = -1;
+
+	*t = (struct kv_temporary){ .name = NULL };
+	if (name == NULL)
+		return -1;
+	remove_dead(final);
+	snprintf(name, size, "%s.tmp.%ld", final, (long)getpid());
+	for (i = 1; i <= TRIES; i++) {
+		if ((fd = create(t, name, mode)) >= 0 || errno != EEXIST)
+			break;
+		snprintf(name, size, "%s.tmp.%ld.%d", final, (long)getpid(), i);
+	}
+	if (fd < 0)
+		free(name);
+	else
+		t->name = name;
+	return fd;
+}
+
+int
+kv_temporary_rename(struct kv_temporary *t, const char *final)
+{
+	if (rename(t->name, final) != 0)
+		return -1;
+	free(t->name);
+	t->name = NULL;
+	return 0;
+}
+
+void
+kv_temporary_end(struct kv_temporary *t)
+{
+	if (t->name != NULL)
+		unlink(t->name);
+	free(t->name);
+	if (t->lock > 0)
+		close(t->lock);
+	*t = (struct kv_temporary){ .name = NULL };
+}
