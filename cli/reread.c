@@ -10,7 +10,7 @@
 
 enum { PIECE = 1 << 16 };
 
-/* A descriptor that can be read from the start as often as one likes. */
+/* 1 when the descriptor can be read from its start again. */
 static int
 is_file(int fd)
 {
@@ -50,39 +50,39 @@ spool(int from, const char *name)
 }
 
 void
-twice_start(struct twice *t, const char *path)
+reread_start(struct reread *in, const char *path)
 {
 	int is_stdin = strcmp(path, "-") == 0, fd;
 
 	if (is_stdin && isatty(STDIN_FILENO))
 		die(EXIT_USAGE, "a snapshot is not read from a terminal: "
 		    "name a file or use a pipe");
-	t->name = is_stdin ? "stdin" : path;
+	in->name = is_stdin ? "stdin" : path;
 	fd = is_stdin ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		die(EXIT_RUN, "%s: open:", t->name);
-	t->fd = fd;
+		die(EXIT_RUN, "%s: open:", in->name);
+	in->fd = fd;
 	if (!is_file(fd)) {
-		t->fd = spool(fd, t->name);
+		in->fd = spool(fd, in->name);
 		close(fd);
 	}
 }
 
 struct kv_reader *
-twice_open(const struct twice *t)
+reread_open(const struct reread *in)
 {
 	struct kv_reader *r = NULL;
-	int fd = dup(t->fd), code;
+	int fd = dup(in->fd), code;
 
 	if (fd < 0 || lseek(fd, 0, SEEK_SET) != 0)
-		die(EXIT_RUN, "%s: open:", t->name);
-	if ((code = kv_open_fd(fd, t->name, &r)) < 0)
+		die(EXIT_RUN, "%s: open:", in->name);
+	if ((code = kv_open_fd(fd, in->name, &r)) < 0)
 		input_failed(r, code);
 	return r;
 }
 
 void
-twice_end(struct twice *t)
+reread_end(struct reread *in)
 {
-	close(t->fd);
+	close(in->fd);
 }

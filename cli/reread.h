@@ -8,15 +8,15 @@
 
 #include "libkvfile/kvfile.h"
 
-struct twice {
+struct reread {
 	int fd;
 	const char *name;       /* for messages */
 };
 
 /* "-" is standard input. Reads a pipe to its end. Dies. */
-void twice_start(struct twice *t, const char *path);
+void reread_start(struct reread *in, const char *path);
 /* The snapshot from its start; the reader before has been closed. Dies with the right status. */
-struct kv_reader *twice_open(const struct twice *t);
-void twice_end(struct twice *t);
+struct kv_reader *reread_open(const struct reread *in);
+void reread_end(struct reread *in);
 
 #endif

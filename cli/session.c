@@ -31,7 +31,7 @@ status_of(int code)
 }
 
 struct tokenizer *
-engine_tokenizer(void)
+session_tokenizer(void)
 {
 	struct tokenizer *t;
 	char err[512];
@@ -43,12 +43,12 @@ engine_tokenizer(void)
 }
 
 void
-engine_open(struct engine *e, const struct kv_reader *snapshot)
+session_open(struct session *e, const struct kv_reader *snapshot)
 {
 	char err[1024];
 	int rc;
 
-	e->tokenizer = engine_tokenizer();
+	e->tokenizer = session_tokenizer();
 	e->device = device_open();
 	rc = model_open(settings.model, e->device.ops, e->device.dev, &e->model, err, sizeof err);
 	if (rc != 0)
@@ -83,7 +83,7 @@ unit_of(uint64_t sum)
 
 /* Dies when the device says that it has not so much. */
 static void
-refuse_too_much(struct engine *e, const struct demand *d)
+refuse_too_much(struct session *e, const struct demand *d)
 {
 	const struct kv_model *id = &e->model->id;
 	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
@@ -109,7 +109,7 @@ refuse_too_much(struct engine *e, const struct demand *d)
 }
 
 void
-engine_load(struct engine *e, const struct demand *d)
+session_load(struct session *e, const struct demand *d)
 {
 	char err[1024];
 	int rc;
@@ -120,7 +120,7 @@ engine_load(struct engine *e, const struct demand *d)
 }
 
 void
-engine_rest(const struct engine *e, const char *snapshot)
+session_rest(const struct session *e, const char *snapshot)
 {
 	const uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
 	struct unit u = unit_of(e->beside);
@@ -138,20 +138,20 @@ engine_rest(const struct engine *e, const char *snapshot)
 }
 
 void
-engine_load_rows(const struct engine *e, struct kv_reader *r, struct cache *c,
+session_load_rows(const struct session *e, struct kv_reader *r, struct cache *c,
     struct observation *obs)
 {
 	int rc = snapshot_load(r, c, obs);
 
 	if (rc == KV_ENOMEM)
-		engine_no_room(e, kv_reader_name(r));
+		session_no_room(e, kv_reader_name(r));
 	if (rc < 0)
 		input_failed(r, rc);
-	engine_rest(e, kv_reader_name(r));
+	session_rest(e, kv_reader_name(r));
 }
 
 void
-engine_no_room(const struct engine *e, const char *what)
+session_no_room(const struct session *e, const char *what)
 {
 	const uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
 	size_t room, total;
@@ -167,7 +167,7 @@ engine_no_room(const struct engine *e, const char *what)
 }
 
 void
-engine_close(struct engine *e)
+session_close(struct session *e)
 {
 	model_free(e->model);
 	tokenizer_close(e->tokenizer);

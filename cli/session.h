@@ -9,7 +9,7 @@
 struct cache;
 struct observation;
 
-struct engine {
+struct session {
 	struct device device;
 	struct model *model;
 	struct tokenizer *tokenizer;
@@ -18,7 +18,7 @@ struct engine {
 
 /* Opens the device, the tokenizer and the model, which is not on the device yet. When a snapshot is
  * given, its identity must be that of the model: exit 4 naming each field with both values. Dies. */
-void engine_open(struct engine *e, const struct kv_reader *snapshot);
+void session_open(struct session *e, const struct kv_reader *snapshot);
 
 /* What the work will hold on the device, as far as it is known before it begins: the least. */
 struct demand {
@@ -31,19 +31,19 @@ struct demand {
 };
 
 /* Brings the weights to the device. What cannot fit is refused before, with the sum. Dies. */
-void engine_load(struct engine *e, const struct demand *d);
+void session_load(struct session *e, const struct demand *d);
 /* The rows of a snapshot, of which nobody knew how many they are, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */
-void engine_rest(const struct engine *e, const char *snapshot);
-/* snapshot_load(), and then engine_rest(). Dies. */
-void engine_load_rows(const struct engine *e, struct kv_reader *r, struct cache *c,
+void session_rest(const struct session *e, const char *snapshot);
+/* snapshot_load(), and then session_rest(). Dies. */
+void session_load_rows(const struct session *e, struct kv_reader *r, struct cache *c,
     struct observation *obs);
 /* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
-void engine_no_room(const struct engine *e, const char *what) __attribute__((noreturn));
-void engine_close(struct engine *e);
+void session_no_room(const struct session *e, const char *what) __attribute__((noreturn));
+void session_close(struct session *e);
 
 /* Only the tokenizer of settings.model. Dies. */
-struct tokenizer *engine_tokenizer(void);
+struct tokenizer *session_tokenizer(void);
 
 /* Appends the ids in text[len], decimal numbers between white space, each below `vocabulary`.
  * Dies and names line and word. */

@@ -236,7 +236,7 @@ greedy(void)
  * that go, as far as the method lets it. The next token <- the likeliest, when it is greedy; else
  * c->logits tell. */
 static uint32_t
-run(const struct engine *e, struct cache *c, struct workspace *ws, struct generator *r,
+run(const struct session *e, struct cache *c, struct workspace *ws, struct generator *r,
     struct observation *obs, uint32_t id)
 {
 	uint32_t next = 0;
@@ -265,7 +265,7 @@ run(const struct engine *e, struct cache *c, struct workspace *ws, struct genera
  * At temperature 0 the device chooses, and logits come to the host at the end only. Otherwise they
  * come after every token; where the device can repeat steps, they are made so nevertheless. */
 static uint32_t
-generate(const struct engine *e, struct cache *c, struct workspace *ws, struct observation *obs,
+generate(const struct session *e, struct cache *c, struct workspace *ws, struct observation *obs,
     int keep)
 {
 	struct sampler s = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
@@ -423,23 +423,23 @@ main(int argc, char **argv)
 	struct retrieval *retrieval;
 	struct workspace *ws;
 	struct kv_reader *r;
-	struct engine e;
+	struct session e;
 	struct cache *c;
 	uint32_t n, spare;
 	double t0;
 
 	check_options();
 	r = input_open(operand(argc, argv, first));
-	engine_open(&e, r);
+	session_open(&e, r);
 	spare = limit < ROOM ? limit : ROOM;
-	engine_load(&e, &(struct demand){ .tokens = spare,
+	session_load(&e, &(struct demand){ .tokens = spare,
 	    .rows = (uint64_t)spare * e.model->id.layers * e.model->id.kv_heads,
 	    .dtype = kv_reader_head(r)->dtype, .at_once = 1 });
 	if ((c = cache_new(e.model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
 	c->spare = spare;
 	expect(c, &obs, keep);
-	engine_load_rows(&e, r, c, obs.window > 0 ? &obs : NULL);
+	session_load_rows(&e, r, c, obs.window > 0 ? &obs : NULL);
 	check_loaded(c, &obs, r);
 	if (obs.window > 0 && e.model->ops->runs_ahead && observation_to_device(&obs, e.model) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", obs.window);
@@ -461,6 +461,6 @@ main(int argc, char **argv)
 	if (evict != NULL)
 		eviction_end(c);
 	cache_free(c);
-	engine_close(&e);
+	session_close(&e);
 	return finish();
 }

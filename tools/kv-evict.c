@@ -441,24 +441,24 @@ static struct kv_reader *
 open_ahead(const char *path, struct kv_head *head)
 {
 	struct kv_reader *r;
-	struct twice twice;
+	struct reread input;
 
-	twice_start(&twice, path);
-	r = twice_open(&twice);
+	reread_start(&input, path);
+	r = reread_open(&input);
 	*head = *kv_reader_head(r);
 	if (evicting_looks_ahead()) {
 		read_ahead(r, evicting_look);
 		kv_close(r);
-		r = twice_open(&twice);
+		r = reread_open(&input);
 	}
 	if (compact) {
 		read_ahead(r, count_longest);
 		kv_close(r);
 		renumber_start(&renumber, &head->model, longest);
 		head->next_position = renumber.next;
-		r = twice_open(&twice);
+		r = reread_open(&input);
 	}
-	twice_end(&twice);
+	reread_end(&input);
 	return r;
 }
 

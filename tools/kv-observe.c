@@ -72,7 +72,7 @@ hold(struct kv_reader *r, const struct kv_section *sec)
 }
 
 static struct held *
-read_snapshot(const struct engine *e, struct kv_reader *r, struct cache *c,
+read_snapshot(const struct session *e, struct kv_reader *r, struct cache *c,
     struct observation *obs)
 {
 	struct held *first = NULL, **tail = &first;
@@ -83,7 +83,7 @@ read_snapshot(const struct engine *e, struct kv_reader *r, struct cache *c,
 		if (strcmp(sec.type, "pROv") == 0)
 			continue;               /* inherited */
 		if ((code = snapshot_take(r, &sec, c, obs)) == KV_ENOMEM)
-			engine_no_room(e, kv_reader_name(r));
+			session_no_room(e, kv_reader_name(r));
 		else if (code < 0)
 			input_failed(r, code);
 		*tail = hold(r, &sec);
@@ -174,7 +174,7 @@ step(uint64_t done)
 }
 
 static void
-run(struct engine *e, struct cache *c, struct workspace *ws, const struct ids *ids,
+run(struct session *e, struct cache *c, struct workspace *ws, const struct ids *ids,
     struct observation *obs)
 {
 	char err[512];
@@ -203,7 +203,7 @@ append(struct ids *to, const uint32_t *ids, size_t n)
 
 /* The position of a token must be its place among the tokens, and each id one of the model's. */
 static void
-check_context(const struct engine *e, const struct cache *c, const struct kv_reader *r)
+check_context(const struct session *e, const struct cache *c, const struct kv_reader *r)
 {
 	size_t i;
 
@@ -229,7 +229,7 @@ leading(void)
 
 /* The text from the sinks on, chunk by chunk. Returns how many tokens were run. */
 static size_t
-repeat_context(struct engine *e, struct cache *c, struct workspace *ws, const struct ids *asking)
+repeat_context(struct session *e, struct cache *c, struct workspace *ws, const struct ids *asking)
 {
 	uint32_t at, n, before, T = c->next_position;
 	struct ids ids = { .ids = must_alloc(asking->n + T, sizeof *ids.ids) };
@@ -271,7 +271,7 @@ check_options(const char *path)
 
 /* The ids to run: those of the file, or those that ask for a repetition. */
 static struct ids
-read_ids(const struct engine *e)
+read_ids(const struct session *e)
 {
 	const char *name = repeat || strcmp(ids_from, "-") != 0 ? ids_from : "stdin";
 	struct ids ids = { 0 };
@@ -314,7 +314,7 @@ all_runs(const struct cache *c, const struct ids *ids)
 
 /* How many of n tokens run together. */
 static uint32_t
-together(const struct engine *e, size_t n)
+together(const struct session *e, size_t n)
 {
 	const uint32_t most = e->device.ops->runs_ahead ? AT_A_TIME_AHEAD : AT_A_TIME;
 
@@ -323,7 +323,7 @@ together(const struct engine *e, size_t n)
 
 /* Runs what was asked for. Returns the number of tokens. */
 static size_t
-observe(struct engine *e, struct cache *c, struct observation *obs, const struct ids *ids)
+observe(struct session *e, struct cache *c, struct observation *obs, const struct ids *ids)
 {
 	size_t longest = longest_run(c->next_position, ids), n = ids->n;
 	uint32_t rows = together(e, longest);
@@ -373,11 +373,11 @@ sign(size_t tokens)
 
 /* The weights go to the device when there is room for what a run of n tokens needs at least. */
 static void
-load_model(struct engine *e, const struct kv_reader *r, size_t n)
+load_model(struct session *e, const struct kv_reader *r, size_t n)
 {
 	const struct kv_model *id = &e->model->id;
 
-	engine_load(e, &(struct demand){ .tokens = n,
+	session_load(e, &(struct demand){ .tokens = n,
 	    .rows = (uint64_t)n * id->layers * id->kv_heads, .dtype = kv_reader_head(r)->dtype,
 	    .at_once = together(e, n) });
 }
@@ -385,7 +385,7 @@ load_model(struct engine *e, const struct kv_reader *r, size_t n)
 /* The cache, with room for a run, and the stored queries of which some may be kept. Returns what to
  * pass on. */
 static struct held *
-load(struct engine *e, struct kv_reader *r, struct cache **c, struct observation *obs,
+load(struct session *e, struct kv_reader *r, struct cache **c, struct observation *obs,
     size_t run, size_t tokens)
 {
 	struct held *held;
@@ -396,7 +396,7 @@ load(struct engine *e, struct kv_reader *r, struct cache **c, struct observation
 		die(EXIT_RUN, "no memory for the cache");
 	(*c)->spare = run < UINT32_MAX ? (uint32_t)run : UINT32_MAX;
 	held = read_snapshot(e, r, *c, obs);
-	engine_rest(e, kv_reader_name(r));
+	session_rest(e, kv_reader_name(r));
 	if (obs != NULL && obs->loaded != e->model->id.layers)
 		obs->have = 0;
 	if (obs != NULL && obs->have < keep_window)
@@ -416,7 +416,7 @@ main(int argc, char **argv)
 	struct kv_reader *r;
 	struct kv_writer *w;
 	struct held *held;
-	struct engine e;
+	struct session e;
 	struct cache *c;
 	struct ids ids;
 	size_t longest, tokens;
@@ -425,7 +425,7 @@ main(int argc, char **argv)
 	check_options(path);
 	output_refuse_terminal();
 	r = input_open(path);
-	engine_open(&e, r);
+	session_open(&e, r);
 	ids = read_ids(&e);
 	longest = longest_run(kv_reader_head(r)->next_position, &ids);
 	load_model(&e, r, longest);
@@ -445,6 +445,6 @@ main(int argc, char **argv)
 	probe_mass_free(c->probe_mass, c);
 	cache_free(c);
 	free(ids.ids);
-	engine_close(&e);
+	session_close(&e);
 	return finish();
 }

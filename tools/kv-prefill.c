@@ -119,7 +119,7 @@ cache_dtype(const struct model *m, const struct kv_reader *from)
 
 /* The cache to continue: that of the snapshot, or an empty one. */
 static struct cache *
-start_cache(const struct engine *e, struct kv_reader *from, struct observation *obs, size_t room)
+start_cache(const struct session *e, struct kv_reader *from, struct observation *obs, size_t room)
 {
 	const struct model *m = e->model;
 	struct cache *c = cache_new(m, cache_dtype(m, from));
@@ -132,13 +132,13 @@ start_cache(const struct engine *e, struct kv_reader *from, struct observation *
 		die(EXIT_RUN, "no memory for indexes");
 	c->spare = (uint32_t)room;
 	if (from != NULL)
-		engine_load_rows(e, from, c, obs);
+		session_load_rows(e, from, c, obs);
 	refuse_partial_mass(c, from);
 	return c;
 }
 
 static void
-choose_tile(const struct engine *e)
+choose_tile(const struct session *e)
 {
 	tile = e->device.ops->runs_ahead ? TILE_AHEAD : TILE;
 	if (chunk != NOT_GIVEN && !(fused_wanted() && chunk > tile))
@@ -147,7 +147,7 @@ choose_tile(const struct engine *e)
 
 /* The weights go to the device when there is room for what n tokens need at least. */
 static void
-load_model(struct engine *e, const struct kv_reader *from, size_t n)
+load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
 	const struct kv_model *id = &e->model->id;
 	struct demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
@@ -166,7 +166,7 @@ load_model(struct engine *e, const struct kv_reader *from, size_t n)
 		d.stream = fused_room(n);
 	else if (fused_wanted() || selecting_wanted() || finding_wanted())
 		d.stream = n;
-	engine_load(e, &d);
+	session_load(e, &d);
 }
 
 /* Each chunk is an event of its own. */
@@ -231,10 +231,10 @@ find_layer(char **paths, size_t n)
 	struct prompt *prompts = must_alloc(n, sizeof *prompts);
 	struct ids *ids = must_alloc(n, sizeof *ids);
 	struct workspace *ws;
-	struct engine e;
+	struct session e;
 	size_t i, longest = 0;
 
-	engine_open(&e, NULL);
+	session_open(&e, NULL);
 	for (i = 0; i < n; i++) {
 		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, &ids[i]);
 		selecting_fit(e.model, ids[i].n, 0, 0);
@@ -250,7 +250,7 @@ find_layer(char **paths, size_t n)
 		free(ids[i].ids);
 	free(ids);
 	free(prompts);
-	engine_close(&e);
+	session_close(&e);
 	return finish();
 }
 
@@ -306,7 +306,7 @@ main(int argc, char **argv)
 	const char *path = operand(argc, argv, first);
 	struct kv_reader *from = NULL;
 	struct observation obs = { 0 };
-	struct engine e;
+	struct session e;
 	struct cache *c;
 	struct ids ids = { 0 };
 	uint32_t window;
@@ -318,7 +318,7 @@ main(int argc, char **argv)
 	output_refuse_terminal();
 	if (resume != NULL)
 		from = input_open(resume);
-	engine_open(&e, from);
+	session_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
 	selecting_fit(e.model, ids.n, observe, from != NULL);
 	choose_tile(&e);
@@ -341,6 +341,6 @@ main(int argc, char **argv)
 	observation_free(&obs, e.model);
 	cache_free(c);
 	free(ids.ids);
-	engine_close(&e);
+	session_close(&e);
 	return finish();
 }

@@ -86,7 +86,7 @@ main(int argc, char **argv)
 	size_t len;
 	char *text;
 
-	t = engine_tokenizer();
+	t = session_tokenizer();
 	must_read_all(path, &text, &len);
 	if (decode)
 		parse_ids(name, text, len, tokenizer_size(t), &ids);

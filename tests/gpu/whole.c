@@ -47,7 +47,7 @@ static const struct tool tool = {
 	.max_operands = 64
 };
 
-static struct engine engine;
+static struct session session;
 static struct model *m;
 static struct workspace *many, *one;
 static uint32_t *ids, tsp_layer;
@@ -272,7 +272,7 @@ bench_tsp(uint32_t N)
 
 	from = seconds();
 	eviction_all(c, &obs);
-	device_check(&engine.device);
+	device_check(&session.device);
 	printf("{\"what\": \"kvpipe evict %u, tsp\", \"ms\": %.2f}\n", N, (seconds() - from) * 1e3);
 	eviction_end(c);
 	observation_free(&obs, m);
@@ -335,12 +335,12 @@ load(void)
 	struct cache *c;
 	double t;
 
-	engine_open(&engine, NULL);
-	m = engine.model;
+	session_open(&session, NULL);
+	m = session.model;
 	printf("{\"device\": \"%s\"}\n", m->ops->describe(m->dev));
 	choose_methods(m->id.layers);
 	t = seconds();
-	engine_load(&engine, &(struct demand){ .dtype = m->id.weights_dtype, .at_once = TILE });
+	session_load(&session, &(struct demand){ .dtype = m->id.weights_dtype, .at_once = TILE });
 	t = seconds() - t;
 	printf("{\"what\": \"kvpipe weights\", \"s\": %.3f, \"GB/s\": %.2f}\n", t,
 	    (double)(m->matrix_bytes + m->constant_bytes) * 1e-9 / t);
@@ -363,6 +363,6 @@ main(int argc, char **argv)
 	workspace_free(one, m);
 	workspace_free(many, m);
 	free(ids);
-	engine_close(&engine);
+	session_close(&session);
 	return finish();
 }
