@@ -1,11 +1,9 @@
 /* session.c - the model folder that -m names, on the device that --device names */
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "model/forward.h"
 #include "cli/session.h"
 #include "cli/tool.h"
 #include "model/snapshot.h"
@@ -17,16 +15,6 @@ status_of_tokenizer(int code)
 	case TOKENIZER_EINVALID:     return EXIT_DAMAGED;
 	case TOKENIZER_EUNSUPPORTED: return EXIT_UNSUPPORTED;
 	default:                     return EXIT_RUN;
-	}
-}
-
-static int
-status_of(int code)
-{
-	switch (code) {
-	case MODEL_EINVALID:     return EXIT_DAMAGED;
-	case MODEL_EUNSUPPORTED: return EXIT_UNSUPPORTED;
-	default:                 return EXIT_RUN;
 	}
 }
 
@@ -43,135 +31,84 @@ session_tokenizer(void)
 }
 
 void
-session_open(struct session *e, const struct kv_reader *snapshot)
+session_open(struct session *s, const struct kv_reader *snapshot)
 {
+	struct engine_error e;
 	char err[1024];
 	int rc;
 
-	e->tokenizer = session_tokenizer();
-	e->device = device_open();
-	rc = model_open(settings.model, e->device.ops, e->device.dev, &e->model, err, sizeof err);
+	s->tokenizer = session_tokenizer();
+	s->device = device_open();
+	rc = model_open(settings.model, s->device.ops, s->device.dev, &s->model, err, sizeof err);
 	if (rc != 0)
-		die(status_of(rc), "%s", err);
-	tokenizer_fingerprint(e->tokenizer, e->model->id.tokenizer);
-	if (tokenizer_size(e->tokenizer) > e->model->id.vocabulary)
+		must(engine_fail_model(&e, rc, err), &e);
+	tokenizer_fingerprint(s->tokenizer, s->model->id.tokenizer);
+	if (tokenizer_size(s->tokenizer) > s->model->id.vocabulary)
 		die(EXIT_DAMAGED, "%s: the tokenizer has %u ids, the model %u", settings.model,
-		    tokenizer_size(e->tokenizer), e->model->id.vocabulary);
-	if (snapshot != NULL && kv_model_diff(&kv_reader_head(snapshot)->model, &e->model->id,
+		    tokenizer_size(s->tokenizer), s->model->id.vocabulary);
+	if (snapshot != NULL && kv_model_diff(&kv_reader_head(snapshot)->model, &s->model->id,
 	    "snapshot", "model", err, sizeof err) != 0)
 		die(EXIT_MODEL, "%s is not of the model %s: %s", kv_reader_name(snapshot),
 		    settings.model, err);
 }
 
-/* ---- does it fit? ---- */
-
-/* What ops hold for themselves at most besides activations in 16 bits: parts of attention, the
- * workspace of matrix products, rows that move. */
-#define OWN_SCRATCH ((uint64_t)64 << 20)
-
-struct unit {
-	const char *name;
-	double bytes;
-};
-
-/* The one that suits a sum of so many bytes. */
-static struct unit
-unit_of(uint64_t sum)
-{
-	return sum >> 30 > 0 ? (struct unit){ "GiB", 1 << 30 } : (struct unit){ "MiB", 1 << 20 };
-}
-
-/* Dies when the device says that it has not so much. */
+/* Not must(): these messages say what there is no room for. */
 static void
-refuse_too_much(struct session *e, const struct demand *d)
+must_fit(int rc, const struct engine_error *e)
 {
-	const struct kv_model *id = &e->model->id;
-	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
-	uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
-	uint64_t cache = d->rows * cache_row_bytes(e->model, d->dtype, d->mass);
-	uint64_t activations = workspace_bytes(e->model, d->at_once) +
-	    d->stream * id->hidden * sizeof(float);
-	uint64_t scratch = OWN_SCRATCH + d->at_once * widest * 2;
-	uint64_t all = weights + cache + activations + scratch;
-	struct unit u = unit_of(all);
-	size_t room, total;
-
-	e->beside = activations + scratch;
-	e->device.ops->mem_info(e->device.dev, &room, &total);
-	device_check(&e->device);
-	if (room == SIZE_MAX || all <= room)
-		return;
-	die(EXIT_RUN, "%s: needs %.1f %s: weights %.1f, cache of %" PRIu64 " tokens %.1f, "
-	    "activations %.1f, scratch %.1f; %.1f %s are free", e->device.ops->name,
-	    (double)all / u.bytes, u.name, (double)weights / u.bytes, d->tokens,
-	    (double)cache / u.bytes, (double)activations / u.bytes, (double)scratch / u.bytes,
-	    (double)room / u.bytes, u.name);
+	if (rc != ENGINE_OK)
+		die(EXIT_RUN, "%s", e->text);
 }
 
 void
-session_load(struct session *e, const struct demand *d)
+session_load(struct session *s, const struct memory_demand *d)
 {
+	struct engine_error e;
 	char err[1024];
 	int rc;
 
-	refuse_too_much(e, d);
-	if ((rc = model_bind(e->model, err, sizeof err)) != 0)
-		die(status_of(rc), "%s", err);
+	s->plan = memory_plan(s->model, d);
+	must_fit(memory_plan_check(&s->plan, s->model, &e), &e);
+	if ((rc = model_bind(s->model, err, sizeof err)) != 0)
+		must(engine_fail_model(&e, rc, err), &e);
 }
 
 void
-session_rest(const struct session *e, const char *snapshot)
+session_rest(const struct session *s, const char *snapshot)
 {
-	const uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
-	struct unit u = unit_of(e->beside);
-	size_t room, total;
+	struct engine_error e;
 
-	e->device.ops->mem_info(e->device.dev, &room, &total);
-	device_check(&e->device);
-	if (room == SIZE_MAX || e->beside <= room)
-		return;
-	die(EXIT_RUN, "%s: needs %.1f %s for activations and scratch; of %.1f, weights have %.1f, "
-	    "the rows of %s and other programs %.1f, %.1f are free", e->device.ops->name,
-	    (double)e->beside / u.bytes, u.name, (double)total / u.bytes,
-	    (double)weights / u.bytes, snapshot, (double)(total - room - weights) / u.bytes,
-	    (double)room / u.bytes);
+	must_fit(memory_plan_check_rest(&s->plan, s->model, snapshot, &e), &e);
 }
 
 void
-session_load_rows(const struct session *e, struct kv_reader *r, struct cache *c,
+session_load_rows(const struct session *s, struct kv_reader *r, struct cache *c,
     struct observation *obs)
 {
 	int rc = snapshot_load(r, c, obs);
 
 	if (rc == KV_ENOMEM)
-		session_no_room(e, kv_reader_name(r));
+		session_no_room(s, kv_reader_name(r));
 	if (rc < 0)
 		input_failed(r, rc);
-	session_rest(e, kv_reader_name(r));
+	session_rest(s, kv_reader_name(r));
 }
 
 void
-session_no_room(const struct session *e, const char *what)
+session_no_room(const struct session *s, const char *what)
 {
-	const uint64_t weights = e->model->matrix_bytes + e->model->constant_bytes;
-	size_t room, total;
-	struct unit u;
+	struct engine_error e;
 
-	e->device.ops->mem_info(e->device.dev, &room, &total);
-	if (room == SIZE_MAX)
-		die(EXIT_RUN, "no memory for %s", what);
-	u = unit_of(total);
-	die(EXIT_RUN, "%s: no room for %s: of %.1f %s, weights have %.1f, %.1f are free",
-	    e->device.ops->name, what, (double)total / u.bytes, u.name, (double)weights / u.bytes,
-	    (double)room / u.bytes);
+	memory_plan_no_room(s->model, what, &e);
+	die(EXIT_RUN, "%s", e.text);
 }
 
 void
-session_close(struct session *e)
+session_close(struct session *s)
 {
-	model_free(e->model);
-	tokenizer_close(e->tokenizer);
-	device_close(&e->device);
+	model_free(s->model);
+	tokenizer_close(s->tokenizer);
+	device_close(&s->device);
 }
 
 void

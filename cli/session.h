@@ -2,9 +2,10 @@
 #ifndef KVPIPE_SESSION_H
 #define KVPIPE_SESSION_H
 
+#include "cli/device.h"
+#include "engine/memory_plan.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
-#include "cli/device.h"
 
 struct cache;
 struct observation;
@@ -13,34 +14,23 @@ struct session {
 	struct device device;
 	struct model *model;
 	struct tokenizer *tokenizer;
-	uint64_t beside;                /* bytes on the device besides weights and rows */
+	struct memory_plan plan;        /* session_load() */
 };
 
 /* Opens the device, the tokenizer and the model, which is not on the device yet. When a snapshot is
  * given, its identity must be that of the model: exit 4 naming each field with both values. Dies. */
-void session_open(struct session *e, const struct kv_reader *snapshot);
-
-/* What the work will hold on the device, as far as it is known before it begins: the least. */
-struct demand {
-	uint64_t tokens;                /* that the cache is for; for the message */
-	uint64_t rows;                  /* of all KV heads of all layers together */
-	enum kv_dtype dtype;            /* of keys and values */
-	int mass;                       /* cache_want_mass() */
-	uint32_t at_once;               /* rows of the workspace */
-	uint64_t stream;                /* tokens of a residual stream beside it (prompt_stream.h) */
-};
-
+void session_open(struct session *, const struct kv_reader *snapshot);
 /* Brings the weights to the device. What cannot fit is refused before, with the sum. Dies. */
-void session_load(struct session *e, const struct demand *d);
+void session_load(struct session *, const struct memory_demand *);
 /* The rows of a snapshot, of which nobody knew how many they are, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */
-void session_rest(const struct session *e, const char *snapshot);
+void session_rest(const struct session *, const char *snapshot);
 /* snapshot_load(), and then session_rest(). Dies. */
-void session_load_rows(const struct session *e, struct kv_reader *r, struct cache *c,
-    struct observation *obs);
+void session_load_rows(const struct session *, struct kv_reader *, struct cache *,
+    struct observation *);
 /* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
-void session_no_room(const struct session *e, const char *what) __attribute__((noreturn));
-void session_close(struct session *e);
+void session_no_room(const struct session *, const char *what) __attribute__((noreturn));
+void session_close(struct session *);
 
 /* Only the tokenizer of settings.model. Dies. */
 struct tokenizer *session_tokenizer(void);

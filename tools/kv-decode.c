@@ -432,7 +432,7 @@ main(int argc, char **argv)
 	r = input_open(operand(argc, argv, first));
 	session_open(&e, r);
 	spare = limit < ROOM ? limit : ROOM;
-	session_load(&e, &(struct demand){ .tokens = spare,
+	session_load(&e, &(struct memory_demand){ .tokens = spare,
 	    .rows = (uint64_t)spare * e.model->id.layers * e.model->id.kv_heads,
 	    .dtype = kv_reader_head(r)->dtype, .at_once = 1 });
 	if ((c = cache_new(e.model, kv_reader_head(r)->dtype)) == NULL)

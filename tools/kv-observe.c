@@ -377,7 +377,7 @@ load_model(struct session *e, const struct kv_reader *r, size_t n)
 {
 	const struct kv_model *id = &e->model->id;
 
-	session_load(e, &(struct demand){ .tokens = n,
+	session_load(e, &(struct memory_demand){ .tokens = n,
 	    .rows = (uint64_t)n * id->layers * id->kv_heads, .dtype = kv_reader_head(r)->dtype,
 	    .at_once = together(e, n) });
 }

@@ -150,7 +150,7 @@ static void
 load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
 	const struct kv_model *id = &e->model->id;
-	struct demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
+	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
 	    .mass = mass || fused_needs_mass(), .at_once = n < tile ? (uint32_t)n : tile };
 
 	d.rows = (uint64_t)n * id->layers * id->kv_heads;
