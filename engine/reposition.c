@@ -1,57 +1,66 @@
-/* reposition.c - new positions for the rows that are left */
+/* reposition.c - new positions for the rows that stay */
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model.h"
 #include "engine/reposition.h"
-#include "cli/tool.h"
+#include "model/model.h"
 
-void
-renumber_start(struct renumber *n, const struct kv_model *m, uint32_t longest)
+int
+reposition_init(struct reposition *p, const struct kv_model *m, uint32_t longest,
+    struct engine_error *e)
 {
-	n->next = longest > 0 ? longest : 1;
-	n->freq = must_alloc(m->head_width, sizeof *n->freq);
-	model_rope_frequencies(m, n->freq);
+	p->next = longest > 0 ? longest : 1;
+	if ((p->freq = engine_alloc(m->head_width, sizeof *p->freq, e)) == NULL)
+		return e->code;
+	model_rope_frequencies(m, p->freq);
+	return ENGINE_OK;
 }
 
 void
-renumber_end(struct renumber *n)
+reposition_free(struct reposition *p)
 {
-	free(n->freq);
-	n->freq = NULL;
+	free(p->freq);
+	p->freq = NULL;
 }
 
-static void
-renumber_head(const struct renumber *n, char *to, const char *keys, enum kv_dtype dtype,
-    uint32_t E, const uint32_t *pos, const uint32_t *keep, uint32_t count)
+/* One KV head: its rows keep[count] to to[count][E]. */
+static int
+reposition_head(const struct reposition *p, char *to, const char *keys, enum kv_dtype dtype,
+    uint32_t E, const uint32_t *pos, const uint32_t *keep, uint32_t count, struct engine_error *e)
 {
-	size_t row = E * kv_dtype_size(dtype);
-	uint32_t *old = must_alloc(count, sizeof *old), *new = must_alloc(count, sizeof *new), i;
+	const size_t row = E * kv_dtype_size(dtype);
+	uint32_t *old = engine_alloc((size_t)count * 2, sizeof *old, e), *new, i;
+	int rc = ENGINE_OK;
 
+	if (old == NULL)
+		return e->code;
+	new = old + count;
 	for (i = 0; i < count; i++) {
 		memcpy(to + i * row, keys + keep[i] * row, row);
 		old[i] = pos[keep[i]];
-		new[i] = renumber_row(n, count, i);
+		new[i] = reposition_row(p, count, i);
 	}
-	if (rotate_keys(to, old, new, n->freq, count, E, dtype) != 0)
-		die(EXIT_RUN, "out of memory");
+	if (rotate_keys(to, old, new, p->freq, count, E, dtype) != 0)
+		rc = engine_fail(e, ENGINE_ERUN, "out of memory");
 	free(old);
-	free(new);
+	return rc;
 }
 
-void
-renumber_keys(const struct renumber *n, void *to, const void *keys, enum kv_dtype dtype,
-    uint32_t E, const struct kv_rows *rows, const struct kept *kept)
+int
+reposition_keys(const struct reposition *p, void *to, const void *keys, enum kv_dtype dtype,
+    uint32_t E, const struct kv_rows *rows, const struct kept *kept, struct engine_error *e)
 {
-	size_t row = E * kv_dtype_size(dtype);
+	const size_t row = E * kv_dtype_size(dtype);
 	const char *from = keys;
 	char *out = to;
 	uint32_t g;
 
 	for (g = 0; g < kept->heads; g++) {
-		renumber_head(n, out, from, dtype, E, rows->pos[g], kept->keep[g],
-		    kept->count[g]);
+		if (reposition_head(p, out, from, dtype, E, rows->pos[g], kept->keep[g],
+		    kept->count[g], e) != ENGINE_OK)
+			return e->code;
 		from += rows->count[g] * row;
 		out += kept->count[g] * row;
 	}
+	return ENGINE_OK;
 }

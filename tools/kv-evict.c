@@ -49,7 +49,7 @@ struct layer {
 };
 
 static int compact;                     /* --positions compact */
-static struct renumber renumber;
+static struct reposition reposition;
 static uint32_t tokens;                 /* token ids seen */
 static uint64_t rows_before, rows_after;
 static uint32_t *before, *after;        /* [L][G] rows, for the event log */
@@ -162,7 +162,7 @@ write_kept_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *old,
 	for (g = 0; g < old->heads; g++) {
 		pos[g] = must_alloc(kept->count[g], sizeof *pos[g]);
 		for (i = 0; i < kept->count[g]; i++)
-			pos[g][i] = compact ? renumber_row(&renumber, kept->count[g], i) :
+			pos[g][i] = compact ? reposition_row(&reposition, kept->count[g], i) :
 			    old->pos[g][kept->keep[g][i]];
 	}
 	output_check(w, kv_write_rows(w, layer, &rows));
@@ -245,7 +245,7 @@ write_log(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec
 {
 	const struct kv_head *head = kv_reader_head(r);
 	const struct kv_model *m = &head->model;
-	struct kv_event e = { KV_EVENT_EVICT, compact ? renumber.next : head->next_position, 0, 0,
+	struct kv_event e = { KV_EVENT_EVICT, compact ? reposition.next : head->next_position, 0, 0,
 	    m->layers, before, after };
 	struct kv_log_content log = { .data = NULL };
 	struct kv_span span;
@@ -265,13 +265,15 @@ write_turned_keys(struct kv_reader *r, struct kv_writer *w, const struct kv_sect
 {
 	const struct kv_head *head = kv_reader_head(r);
 	struct kv_span span = { NULL, 0 };
+	struct engine_error e;
 	uint32_t g, E = head->model.head_width;
 	void *keys;
 
 	for (g = 0; g < kept->heads; g++)
 		span.size += kept->count[g] * E * kv_dtype_size(head->dtype);
 	span.data = keys = must_alloc(span.size, 1);
-	renumber_keys(&renumber, keys, input_load(r), head->dtype, E, kv_current_rows(r), kept);
+	must(reposition_keys(&reposition, keys, input_load(r), head->dtype, E, kv_current_rows(r),
+	    kept, &e), &e);
 	output_check(w, kv_write(w, sec->type, sec->layer, sec->element_size, &span, 1));
 	free(keys);
 }
@@ -440,6 +442,7 @@ read_ahead(struct kv_reader *r, void (*show)(const struct evict_input *))
 static struct kv_reader *
 open_ahead(const char *path, struct kv_head *head)
 {
+	struct engine_error e;
 	struct kv_reader *r;
 	struct reread input;
 
@@ -454,8 +457,8 @@ open_ahead(const char *path, struct kv_head *head)
 	if (compact) {
 		read_ahead(r, count_longest);
 		kv_close(r);
-		renumber_start(&renumber, &head->model, longest);
-		head->next_position = renumber.next;
+		must(reposition_init(&reposition, &head->model, longest, &e), &e);
+		head->next_position = reposition.next;
 		r = reread_open(&input);
 	}
 	reread_end(&input);
@@ -514,6 +517,6 @@ main(int argc, char **argv)
 	output_commit(w, r);
 	report(r);
 	kv_close(r);
-	renumber_end(&renumber);
+	reposition_free(&reposition);
 	return finish();
 }
