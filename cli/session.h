@@ -18,11 +18,12 @@ struct session {
 };
 
 /* Opens the device, the tokenizer and the model, which is not on the device yet. When a snapshot is
- * given, its identity must be that of the model: exit 4 naming each field with both values. Dies. */
+ * given, its identity must be that of the model: exit 4 naming each field with both values.
+ * Dies. */
 void session_open(struct session *, const struct kv_reader *snapshot);
 /* Brings the weights to the device. What cannot fit is refused before, with the sum. Dies. */
 void session_load(struct session *, const struct memory_demand *);
-/* The rows of a snapshot, of which nobody knew how many they are, are on the device now, with room for
+/* The rows of a snapshot, whose number was not known before, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */
 void session_rest(const struct session *, const char *snapshot);
 /* snapshot_load(), and then session_rest(). Dies. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engine/compare.h"
-#include "cli/tool.h"
 
 #define PIECE 256       /* elements that are compared at a time */
 
@@ -41,38 +40,62 @@ differs(const void *a, enum kv_dtype a_type, const void *b, enum kv_dtype b_type
 	return other;
 }
 
-/* Rows of a that b has, too: count[g] and row numbers row[g] for each KV head. */
+/* Rows of a that b has, too: count[g] and row numbers row[g] for each of the G KV heads. */
 struct common {
-	uint32_t *count, **row;
+	uint32_t G, *count, **row;
 };
 
-/* Row i of a and row j of b stand at one position. */
-static void
-compare_row(struct rows_compared *out, const struct layerwise *a, const struct layerwise *b,
-    uint64_t i, uint64_t j)
+static int
+common_init(struct common *c, uint32_t G, struct engine_error *e)
 {
-	size_t E = a->there.width, at = i * E * kv_dtype_size(a->there.dtype);
-	size_t bt = j * E * kv_dtype_size(b->there.dtype);
-
-	out->both++;
-	out->keys_differ += differs(a->keys + at, a->there.dtype, b->keys + bt, b->there.dtype, E,
-	    &out->key_difference);
-	out->values_differ += differs(a->values + at, a->there.dtype, b->values + bt,
-	    b->there.dtype, E, &out->value_difference);
+	c->G = G;
+	c->count = engine_alloc(G, sizeof *c->count, e);
+	c->row = engine_alloc(G, sizeof *c->row, e);
+	return c->count != NULL && c->row != NULL ? ENGINE_OK : e->code;
 }
 
 static void
-compare_rows(struct rows_compared *out, struct common *common, const struct layerwise *a,
-    const struct layerwise *b, uint32_t g)
+common_free(struct common *c)
+{
+	uint32_t g;
+
+	for (g = 0; c->row != NULL && g < c->G; g++)
+		free(c->row[g]);
+	free(c->row);
+	free(c->count);
+}
+
+/* Row i of a and row j of b stand at one position. */
+static void
+compare_row(struct rows_compared *out, const struct layer_reader *a, const struct layer_reader *b,
+    uint64_t i, uint64_t j)
+{
+	const enum kv_dtype a_type = a->head->dtype, b_type = b->head->dtype;
+	const size_t E = a->head->model.head_width;
+	const size_t at = i * E * kv_dtype_size(a_type), bt = j * E * kv_dtype_size(b_type);
+
+	out->both++;
+	out->keys_differ += differs(a->keys + at, a_type, b->keys + bt, b_type, E,
+	    &out->key_difference);
+	out->values_differ += differs(a->values + at, a_type, b->values + bt, b_type, E,
+	    &out->value_difference);
+}
+
+static int
+compare_rows(struct rows_compared *out, struct common *common, const struct layer_reader *a,
+    const struct layer_reader *b, uint32_t g, struct engine_error *e)
 {
 	const uint32_t *p = a->rows->pos[g], *q = b->rows->pos[g];
 	uint32_t n = a->rows->count[g], m = b->rows->count[g], i = 0, j = 0, c = 0;
 
-	common->row[g] = must_alloc(n < m ? n : m, sizeof *common->row[g]);
+	common->row[g] = engine_alloc(n < m ? n : m, sizeof *common->row[g], e);
+	if (common->row[g] == NULL)
+		return e->code;
 	while (i < n && j < m)
 		if (p[i] == q[j]) {
 			common->row[g][c++] = i;
-			compare_row(out, a, b, a->there.start[g] + i++, b->there.start[g] + j++);
+			compare_row(out, a, b, a->on_device.start[g] + i++,
+			    b->on_device.start[g] + j++);
 		} else if (p[i] < q[j])
 			i++;
 		else
@@ -80,69 +103,120 @@ compare_rows(struct rows_compared *out, struct common *common, const struct laye
 	common->count[g] = c;
 	out->only_a = n - c;
 	out->only_b = m - c;
+	return ENGINE_OK;
 }
 
 /* ---- attention ---- */
 
-static struct area area_q, area_qpos, area_o, area_lse, area_keys, area_pos;
-
 /* W queries of all query heads, and what they get, on the host. */
 struct window {
-	const struct queries *queries;
+	const struct device *d;
+	struct compare_areas *areas;
 	uint32_t W, H, R, E;
 	float *o_a, *o_b;               /* [W][H][E] */
 	float *lse_a, *lse_both;        /* [W][H] */
 };
 
-/* o and lse (NULL: not wanted) <- attention of the window over rows. */
-static void
-attend(const struct device *d, float *o, float *lse, const struct window *w,
-    const struct layer_rows *rows)
+static int
+window_init(struct window *w, const struct device *d, struct compare_areas *areas,
+    const struct queries *queries, const struct kv_model *m, struct engine_error *e)
 {
-	size_t outputs = (size_t)w->W * w->H * w->E * sizeof *o;
-	size_t sums = (size_t)w->W * w->H * sizeof *lse;
-	void *o_there = o != NULL ? device_room(d, &area_o, outputs) : NULL;
-	void *lse_there = lse != NULL ? device_room(d, &area_lse, sums) : NULL;
+	const size_t WH = (size_t)queries->n * m->query_heads;
 
-	d->ops->attend(d->dev, o_there, lse_there, area_q.at, rows, area_qpos.at, w->W, w->H);
-	if (o != NULL)
-		d->ops->get(d->dev, o, o_there, outputs);
-	if (lse != NULL)
-		d->ops->get(d->dev, lse, lse_there, sums);
-	device_check(d);
+	*w = (struct window){ .d = d, .areas = areas, .W = queries->n, .H = m->query_heads,
+	    .R = m->query_heads / m->kv_heads, .E = m->head_width };
+	if ((w->o_a = engine_alloc(WH, w->E * sizeof *w->o_a, e)) == NULL ||
+	    (w->o_b = engine_alloc(WH, w->E * sizeof *w->o_b, e)) == NULL ||
+	    (w->lse_a = engine_alloc(WH, sizeof *w->lse_a, e)) == NULL ||
+	    (w->lse_both = engine_alloc(WH, sizeof *w->lse_both, e)) == NULL ||
+	    area_upload(d, &areas->q, queries->q, WH * w->E * sizeof *queries->q, e) == NULL ||
+	    area_upload(d, &areas->qpos, queries->pos, w->W * sizeof *queries->pos, e) == NULL)
+		return e->code;
+	return ENGINE_OK;
 }
 
-/* The same of the rows of a that b has, too: a's keys, gathered. */
 static void
-attend_common(const struct device *d, float *lse, const struct window *w,
-    const struct layerwise *a, const struct common *common)
+window_free(struct window *w)
 {
-	uint32_t G = a->rows->heads, g, i;
-	size_t row = a->there.width * kv_dtype_size(a->there.dtype);
-	struct layer_rows both = a->there;
-	uint64_t total = 0;
-	uint32_t *pos;
-	char *keys;
+	free(w->o_a);
+	free(w->o_b);
+	free(w->lse_a);
+	free(w->lse_both);
+}
 
-	both.start = must_alloc(G, sizeof *both.start);
-	both.len = common->count;
-	for (g = 0; g < G; total += common->count[g++])
-		both.start[g] = total;
-	keys = must_alloc(total, row);
-	pos = must_alloc(total, sizeof *pos);
-	for (g = 0; g < G; g++)
-		for (i = 0; i < common->count[g]; i++) {
-			memcpy(keys + (both.start[g] + i) * row,
-			    a->keys + (a->there.start[g] + common->row[g][i]) * row, row);
-			pos[both.start[g] + i] = a->rows->pos[g][common->row[g][i]];
+/* o and lse (NULL: not wanted) <- attention of the window over rows. */
+static int
+attend(float *o, float *lse, const struct window *w, const struct layer_rows *rows,
+    struct engine_error *e)
+{
+	const struct device *d = w->d;
+	const size_t outputs = (size_t)w->W * w->H * w->E * sizeof *o;
+	const size_t sums = (size_t)w->W * w->H * sizeof *lse;
+	void *o_device = NULL, *lse_device = NULL;
+
+	if (o != NULL && (o_device = area_room(d, &w->areas->o, outputs, e)) == NULL)
+		return e->code;
+	if (lse != NULL && (lse_device = area_room(d, &w->areas->lse, sums, e)) == NULL)
+		return e->code;
+	d->ops->attend(d->dev, o_device, lse_device, w->areas->q.at, rows, w->areas->qpos.at,
+	    w->W, w->H);
+	if (o != NULL)
+		d->ops->get(d->dev, o, o_device, outputs);
+	if (lse != NULL)
+		d->ops->get(d->dev, lse, lse_device, sums);
+	return device_synced(d, e);
+}
+
+/* keys[total][E] and pos[total] <- those of the rows of a that b has, too; start[G] <- where each
+ * KV head begins. */
+static void
+gather_common(char *keys, uint32_t *pos, uint64_t *start, const struct layer_reader *a,
+    const struct common *common)
+{
+	const size_t row = a->on_device.width * kv_dtype_size(a->on_device.dtype);
+	uint64_t at = 0;
+	uint32_t g, i;
+
+	for (g = 0; g < common->G; g++) {
+		start[g] = at;
+		for (i = 0; i < common->count[g]; i++, at++) {
+			memcpy(keys + at * row,
+			    a->keys + (a->on_device.start[g] + common->row[g][i]) * row, row);
+			pos[at] = a->rows->pos[g][common->row[g][i]];
 		}
-	both.k = device_upload(d, &area_keys, keys, total * row);
-	both.v = NULL;
-	both.pos = device_upload(d, &area_pos, pos, total * sizeof *pos);
-	attend(d, NULL, lse, w, &both);
+	}
+}
+
+/* lse <- of the same queries over the rows of a that b has, too. */
+static int
+attend_common(float *lse, const struct window *w, const struct layer_reader *a,
+    const struct common *common, struct engine_error *e)
+{
+	const size_t row = a->on_device.width * kv_dtype_size(a->on_device.dtype);
+	struct layer_rows both = a->on_device;
+	uint64_t total = 0;
+	uint32_t *pos = NULL, g;
+	char *keys = NULL;
+	int rc;
+
+	for (g = 0; g < common->G; g++)
+		total += common->count[g];
+	both.k = both.v = NULL;
+	both.pos = NULL;
+	if ((both.start = engine_alloc(common->G, sizeof *both.start, e)) != NULL &&
+	    (keys = engine_alloc(total, row, e)) != NULL &&
+	    (pos = engine_alloc(total, sizeof *pos, e)) != NULL) {
+		gather_common(keys, pos, both.start, a, common);
+		both.len = common->count;
+		both.k = area_upload(w->d, &w->areas->keys, keys, total * row, e);
+		if (both.k != NULL)
+			both.pos = area_upload(w->d, &w->areas->pos, pos, total * sizeof *pos, e);
+	}
+	rc = both.pos != NULL ? attend(NULL, lse, w, &both, e) : e->code;
 	free(both.start);
 	free(keys);
 	free(pos);
+	return rc;
 }
 
 /* Query n of query head h. */
@@ -164,59 +238,66 @@ compare_query(struct attention_compared *out, const struct window *w, size_t n, 
 	}
 }
 
-static void
-compare_attention(struct head_compared *out, const struct device *d, const struct queries *queries,
-    struct layerwise *a, struct layerwise *b, const struct common *common)
+static int
+compare_attention(struct head_compared *out, const struct device *d, struct compare_areas *areas,
+    const struct queries *queries, struct layer_reader *a, struct layer_reader *b,
+    const struct common *common, struct engine_error *e)
 {
-	const struct kv_model *m = &a->head->model;
-	struct window w = { .queries = queries, .W = queries->n, .H = m->query_heads,
-	    .R = m->query_heads / m->kv_heads, .E = m->head_width };
-	size_t WH = (size_t)w.W * w.H, n, h;
+	struct window w;
+	size_t n, h;
+	int rc;
 
-	w.o_a = must_alloc(WH, w.E * sizeof *w.o_a);
-	w.o_b = must_alloc(WH, w.E * sizeof *w.o_b);
-	w.lse_a = must_alloc(WH, sizeof *w.lse_a);
-	w.lse_both = must_alloc(WH, sizeof *w.lse_both);
-	device_upload(d, &area_q, queries->q, WH * w.E * sizeof *queries->q);
-	device_upload(d, &area_qpos, queries->pos, w.W * sizeof *queries->pos);
-	layerwise_upload(a, d);
-	layerwise_upload(b, d);
-	attend(d, w.o_a, w.lse_a, &w, &a->there);
-	attend(d, w.o_b, NULL, &w, &b->there);
-	attend_common(d, w.lse_both, &w, a, common);
-	for (h = 0; h < w.H; h++)
-		for (n = 0; n < w.W; n++)
-			compare_query(&out[h / w.R].query[h % w.R], &w, n, h);
-	free(w.o_a);
-	free(w.o_b);
-	free(w.lse_a);
-	free(w.lse_both);
+	if ((rc = window_init(&w, d, areas, queries, &a->head->model, e)) == ENGINE_OK &&
+	    (rc = layer_reader_upload(a, d, e)) == ENGINE_OK &&
+	    (rc = layer_reader_upload(b, d, e)) == ENGINE_OK &&
+	    (rc = attend(w.o_a, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&
+	    (rc = attend(w.o_b, NULL, &w, &b->on_device, e)) == ENGINE_OK &&
+	    (rc = attend_common(w.lse_both, &w, a, common, e)) == ENGINE_OK)
+		for (h = 0; h < w.H; h++)
+			for (n = 0; n < w.W; n++)
+				compare_query(&out[h / w.R].query[h % w.R], &w, n, h);
+	window_free(&w);
+	return rc;
 }
 
 /* ---- a layer ---- */
 
-void
-compare_layers(struct layer_compared *out, const struct device *d, struct layerwise *a,
-    struct layerwise *b)
+/* Rows of all KV heads; out->head and their lists of queries are made. */
+static int
+compare_heads(struct layer_compared *out, struct common *common, const struct layer_reader *a,
+    const struct layer_reader *b, struct engine_error *e)
 {
-	uint32_t G = a->rows->heads, R = a->head->model.query_heads / G, g;
-	struct common common = { must_alloc(G, sizeof *common.count),
-	    must_alloc(G, sizeof *common.row) };
-	const struct queries *queries = a->queries.n > 0 ? &a->queries : &b->queries;
+	const uint32_t R = a->head->model.query_heads / common->G;
+	struct head_compared *head;
+	uint32_t g;
 
-	out->queries = queries->n;
-	out->queries_of_b = queries->n > 0 && a->queries.n == 0;
-	out->head = must_alloc(G, sizeof *out->head);
-	for (g = 0; g < G; g++) {
-		out->head[g].query = must_alloc(R, sizeof *out->head[g].query);
-		compare_rows(&out->head[g].rows, &common, a, b, g);
+	if ((out->head = engine_alloc(common->G, sizeof *out->head, e)) == NULL)
+		return e->code;
+	for (g = 0; g < common->G; g++) {
+		head = &out->head[g];
+		if ((head->query = engine_alloc(R, sizeof *head->query, e)) == NULL ||
+		    compare_rows(&head->rows, common, a, b, g, e) != ENGINE_OK)
+			return e->code;
 	}
-	if (queries->n > 0)
-		compare_attention(out->head, d, queries, a, b, &common);
-	for (g = 0; g < G; g++)
-		free(common.row[g]);
-	free(common.row);
-	free(common.count);
+	return ENGINE_OK;
+}
+
+int
+compare_layers(struct layer_compared *out, const struct device *d, struct compare_areas *areas,
+    struct layer_reader *a, struct layer_reader *b, struct engine_error *e)
+{
+	const struct queries *queries = a->queries.n > 0 ? &a->queries : &b->queries;
+	struct common common = { 0 };
+	int rc;
+
+	*out = (struct layer_compared){ .queries = queries->n,
+	    .queries_of_b = queries->n > 0 && a->queries.n == 0 };
+	if ((rc = common_init(&common, a->rows->heads, e)) == ENGINE_OK &&
+	    (rc = compare_heads(out, &common, a, b, e)) == ENGINE_OK && queries->n > 0 &&
+	    (rc = compare_attention(out->head, d, areas, queries, a, b, &common, e)) != ENGINE_OK)
+		rc = layer_reader_place(b, e);
+	common_free(&common);
+	return rc;
 }
 
 void
@@ -224,19 +305,21 @@ layer_compared_free(struct layer_compared *l, uint32_t G)
 {
 	uint32_t g;
 
-	for (g = 0; g < G; g++)
+	for (g = 0; l->head != NULL && g < G; g++)
 		free(l->head[g].query);
 	free(l->head);
+	l->head = NULL;
 }
 
 void
-compare_end(const struct device *d)
+compare_release(const struct device *d, struct compare_areas *areas)
 {
-	struct area *areas[] = { &area_q, &area_qpos, &area_o, &area_lse, &area_keys, &area_pos };
-	size_t i;
-
-	for (i = 0; i < sizeof areas / sizeof *areas; i++)
-		device_release(d, areas[i]);
+	area_release(d, &areas->q);
+	area_release(d, &areas->qpos);
+	area_release(d, &areas->o);
+	area_release(d, &areas->lse);
+	area_release(d, &areas->keys);
+	area_release(d, &areas->pos);
 }
 
 /* ---- sums ---- */

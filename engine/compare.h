@@ -1,7 +1,7 @@
 /* compare.h - one layer of two snapshots: which rows both have, and what attention loses with
  * the second one
  *
- * It knows no output. Both snapshots are of one model and stand at the same layer. */
+ * Both snapshots are of one model and stand at the same layer. */
 #ifndef KVPIPE_COMPARE_H
 #define KVPIPE_COMPARE_H
 
@@ -34,10 +34,16 @@ struct layer_compared {
 	struct head_compared *head;     /* [G] */
 };
 
-/* Allocates it; dies. */
-void compare_layers(struct layer_compared *out, const struct device *d, struct layerwise *a,
-    struct layerwise *b);
-void layer_compared_free(struct layer_compared *, uint32_t G);
+/* Device memory that is used for one layer after another. All zero: none yet. */
+struct compare_areas {
+	struct area q, qpos, o, lse, keys, pos;
+};
+
+/* Fills *out, which the caller frees, also where it fails. Returns an ENGINE_* code. */
+int compare_layers(struct layer_compared *out, const struct device *d, struct compare_areas *,
+    struct layer_reader *a, struct layer_reader *b, struct engine_error *);
+void layer_compared_free(struct layer_compared *, uint32_t G);  /* all zero is allowed */
+void compare_release(const struct device *, struct compare_areas *);
 
 void rows_add(struct rows_compared *sum, const struct rows_compared *more);
 void attention_add(struct attention_compared *sum, const struct attention_compared *more);
@@ -46,8 +52,5 @@ double mass_recall(const struct attention_compared *);
 /* |o_a - o_b| / |o_a|; 0 when nothing is lost of nothing, infinite when something is. NaN as
  * above. */
 double output_error(const struct attention_compared *);
-
-/* Frees what is kept from one layer to the next. */
-void compare_end(const struct device *d);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/engine_error.h"
+#include "libkvfile/kvfile.h"
 #include "model/model.h"
 
 int
@@ -25,6 +26,16 @@ engine_fail_model(struct engine_error *e, int model_code, const char *text)
 	    model_code == MODEL_EUNSUPPORTED ? ENGINE_EUNSUPPORTED : ENGINE_ERUN;
 
 	return engine_fail(e, code, "%s", text != NULL && *text != '\0' ? text : "out of memory");
+}
+
+int
+engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv_code)
+{
+	const int code = kv_code == KV_ETRUNCATED || kv_code == KV_ECORRUPT ? ENGINE_EDAMAGED :
+	    kv_code == KV_EVERSION ? ENGINE_EUNSUPPORTED : ENGINE_ERUN;
+	const char *text = kv_reader_error(r);
+
+	return engine_fail(e, code, "%s", *text != '\0' ? text : kv_error_name(kv_code));
 }
 
 void *

@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+struct kv_reader;
+
 enum {
 	ENGINE_OK = 0,
 	ENGINE_ERUN = -1,               /* the device, a file, or memory of the host */
@@ -27,6 +29,8 @@ int engine_fail(struct engine_error *e, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same from a function that returns MODEL_* codes; its message, when it has none "out of memory". */
 int engine_fail_model(struct engine_error *e, int model_code, const char *text);
+/* The same after a function of libkvfile that returns KV_* codes; the message is the reader's. */
+int engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv_code);
 /* n * size bytes, zeroed, to be freed; NULL and ENGINE_ERUN without memory. */
 void *engine_alloc(size_t n, size_t size, struct engine_error *e);
 

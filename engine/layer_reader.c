@@ -1,159 +1,231 @@
 /* layer_reader.c - a snapshot that is read for computing with it, one layer in memory at a time */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
 #include "engine/layer_reader.h"
-#include "cli/tool.h"
+#include "libkvfile/bytes.h"
 
-void
-layerwise_open(struct layerwise *s, const char *path)
+int
+layer_reader_init(struct layer_reader *s, struct kv_reader *r, struct engine_error *e)
 {
-	uint32_t G;
+	const struct kv_head *head = kv_reader_head(r);
+	const uint32_t G = head->model.kv_heads;
 
-	memset(s, 0, sizeof *s);
-	s->r = input_open(path);
-	s->head = kv_reader_head(s->r);
-	G = s->head->model.kv_heads;
-	s->there = (struct layer_rows){ .heads = G, .width = s->head->model.head_width,
-	    .dtype = s->head->dtype, .start = must_alloc(G, sizeof *s->there.start),
-	    .len = must_alloc(G, sizeof *s->there.len) };
+	*s = (struct layer_reader){ .r = r, .head = head, .on_device = { .heads = G,
+	    .width = head->model.head_width, .dtype = head->dtype } };
+	s->on_device.start = engine_alloc(G, sizeof *s->on_device.start, e);
+	s->on_device.len = engine_alloc(G, sizeof *s->on_device.len, e);
+	return s->on_device.start != NULL && s->on_device.len != NULL ? ENGINE_OK : e->code;
 }
 
-void
-layerwise_want_index(struct layerwise *s, const struct device *d, enum index_kind kind)
+int
+layer_reader_want_index(struct layer_reader *s, const struct device *d, enum index_kind kind,
+    struct engine_error *e)
 {
 	const struct kv_model *m = &s->head->model;
 
+	if (index_init(&s->index, d->ops, d->dev, m->kv_heads, m->head_width, s->head->dtype) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for an index");
 	s->index_device = d;
 	s->kind = kind;
-	if (index_init(&s->index, d->ops, d->dev, m->kv_heads, m->head_width, s->head->dtype) != 0)
-		die(EXIT_RUN, "no memory for an index");
+	return ENGINE_OK;
 }
 
-static void
-take_tokens(struct layerwise *s, uint64_t size)
+/* ---- sections of a layer ---- */
+
+/* The content of the section that the reader stands at, until it goes on; NULL when it is empty. */
+static int
+load(struct layer_reader *s, const void **content, struct engine_error *e)
 {
-	const uint8_t *content = input_load(s->r);
+	const int rc = kv_load(s->r, content);
+
+	return rc < 0 ? engine_fail_reader(e, s->r, rc) : ENGINE_OK;
+}
+
+static int
+take_tokens(struct layer_reader *s, uint64_t size, struct engine_error *e)
+{
+	const void *content;
 	uint64_t i;
 
+	if (load(s, &content, e) != ENGINE_OK)
+		return e->code;
 	s->n_tokens = size / sizeof *s->tokens;
-	s->tokens = must_alloc(s->n_tokens, sizeof *s->tokens);
+	if ((s->tokens = engine_alloc(s->n_tokens, sizeof *s->tokens, e)) == NULL)
+		return e->code;
 	for (i = 0; i < s->n_tokens; i++)
-		s->tokens[i] = get32(content + 4 * i);
+		s->tokens[i] = get32((const uint8_t *)content + 4 * i);
+	return ENGINE_OK;
 }
 
 /* The reader forgets them when it goes on to the values. */
-static void
-take_keys(struct layerwise *s, size_t size)
+static int
+take_keys(struct layer_reader *s, size_t size, struct engine_error *e)
 {
-	const void *content = input_load(s->r);
+	const void *content;
 
-	if (size > s->key_room || s->key_memory == NULL) {
+	if (load(s, &content, e) != ENGINE_OK)
+		return e->code;
+	if (size > s->key_capacity || s->key_memory == NULL) {
 		free(s->key_memory);
-		s->key_memory = must_alloc(size, 1);
-		s->key_room = size;
+		s->key_capacity = 0;
+		if ((s->key_memory = engine_alloc(size, 1, e)) == NULL)
+			return e->code;
+		s->key_capacity = size;
 	}
 	if (size > 0)
 		memcpy(s->key_memory, content, size);
 	s->keys = s->key_memory;
+	return ENGINE_OK;
 }
 
-static void
-take_rows(struct layerwise *s)
-{
-	uint64_t total = 0;
-	uint32_t g;
-
-	s->rows = input_rows(s->r);
-	for (g = 0; g < s->rows->heads; total += s->rows->count[g++]) {
-		s->there.start[g] = total;
-		s->there.len[g] = s->rows->count[g];
-	}
-}
-
-static void
-take_index(struct layerwise *s)
-{
-	if (index_load(&s->index, s->kind, input_load(s->r), &s->there) != 0)
-		die(EXIT_RUN, "%s: layer %u: no memory for its %s", kv_reader_name(s->r), s->layer,
-		    index_words(s->kind));
-}
-
-static void
-take_section(struct layerwise *s, const struct kv_section *sec)
+static int
+take_values(struct layer_reader *s, struct engine_error *e)
 {
 	const void *content;
 
-	if (strcmp(sec->type, "TOKS") == 0)
-		take_tokens(s, sec->raw_size);
-	else if (strcmp(sec->type, "POSN") == 0)
-		take_rows(s);
-	else if (s->index_device != NULL && strcmp(sec->type, index_type(s->kind)) == 0)
-		take_index(s);
-	else if (strcmp(sec->type, "oBSq") == 0) {
-		content = input_load(s->r);
-		queries_take(&s->queries, content, s->head, queries_stored(content));
-	} else if (strcmp(sec->type, "KEYS") == 0)
-		take_keys(s, sec->raw_size);
-	else if (strcmp(sec->type, "VALS") == 0)
-		s->values = input_load(s->r);
+	if (load(s, &content, e) != ENGINE_OK)
+		return e->code;
+	s->values = content;
+	return ENGINE_OK;
 }
 
-void
-layerwise_next(struct layerwise *s, uint32_t l)
+static int
+take_rows(struct layer_reader *s, struct engine_error *e)
+{
+	const int rc = kv_load_rows(s->r, &s->rows);
+	uint64_t total = 0;
+	uint32_t g;
+
+	if (rc < 0)
+		return engine_fail_reader(e, s->r, rc);
+	for (g = 0; g < s->rows->heads; total += s->rows->count[g++]) {
+		s->on_device.start[g] = total;
+		s->on_device.len[g] = s->rows->count[g];
+	}
+	return ENGINE_OK;
+}
+
+static int
+take_index(struct layer_reader *s, struct engine_error *e)
+{
+	const void *content;
+
+	if (load(s, &content, e) != ENGINE_OK)
+		return e->code;
+	if (index_load(&s->index, s->kind, content, &s->on_device) != 0)
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %" PRIu32 ": no memory for its %s",
+		    kv_reader_name(s->r), s->layer, index_words(s->kind));
+	return ENGINE_OK;
+}
+
+static int
+take_queries(struct layer_reader *s, struct engine_error *e)
+{
+	const void *content;
+
+	if (load(s, &content, e) != ENGINE_OK)
+		return e->code;
+	queries_take(&s->queries, content, s->head, queries_stored(content));
+	return ENGINE_OK;
+}
+
+static int
+take_section(struct layer_reader *s, const struct kv_section *sec, struct engine_error *e)
+{
+	if (strcmp(sec->type, "TOKS") == 0)
+		return take_tokens(s, sec->raw_size, e);
+	if (strcmp(sec->type, "POSN") == 0)
+		return take_rows(s, e);
+	if (s->index_device != NULL && strcmp(sec->type, index_type(s->kind)) == 0)
+		return take_index(s, e);
+	if (strcmp(sec->type, "oBSq") == 0)
+		return take_queries(s, e);
+	if (strcmp(sec->type, "KEYS") == 0)
+		return take_keys(s, sec->raw_size, e);
+	if (strcmp(sec->type, "VALS") == 0)
+		return take_values(s, e);
+	return ENGINE_OK;
+}
+
+/* ---- layers ---- */
+
+int
+layer_reader_next(struct layer_reader *s, uint32_t l, struct engine_error *e)
 {
 	struct kv_section sec = { .layer = KV_NO_LAYER };
+	int rc;
 
 	queries_forget(&s->queries);
 	if (s->index_device != NULL)
 		index_drop(&s->index, s->kind);
 	s->layer = l;
 	while (strcmp(sec.type, "VALS") != 0 || sec.layer != l) {
-		if (!input_next(s->r, &sec))
-			die(EXIT_DAMAGED, "%s: layer %u is missing", kv_reader_name(s->r), l);
-		take_section(s, &sec);
+		if ((rc = kv_next(s->r, &sec)) < 0)
+			return engine_fail_reader(e, s->r, rc);
+		if (rc == 0)
+			return engine_fail(e, ENGINE_EDAMAGED, "%s: layer %" PRIu32 " is missing",
+			    kv_reader_name(s->r), l);
+		if (take_section(s, &sec, e) != ENGINE_OK)
+			return e->code;
 	}
+	return ENGINE_OK;
 }
 
-void
-layerwise_upload(struct layerwise *s, const struct device *d)
+int
+layer_reader_upload(struct layer_reader *s, const struct device *d, struct engine_error *e)
 {
-	size_t size = kv_rows_total(s->rows) * s->there.width * kv_dtype_size(s->there.dtype);
+	struct layer_rows *to = &s->on_device;
+	const size_t size = kv_rows_total(s->rows) * to->width * kv_dtype_size(to->dtype);
 
-	s->there.pos = device_positions(d, &s->area_positions, s->rows);
+	if ((to->pos = area_positions(d, &s->area_positions, s->rows, e)) == NULL)
+		return e->code;
 	if (device_shares_memory(d)) {          /* ops only read them, whatever the type says */
-		s->there.k = (void *)(uintptr_t)s->keys;
-		s->there.v = (void *)(uintptr_t)s->values;
-		return;
+		to->k = (void *)(uintptr_t)s->keys;
+		to->v = (void *)(uintptr_t)s->values;
+		return ENGINE_OK;
 	}
-	s->there.k = device_upload(d, &s->area_keys, s->keys, size);
-	s->there.v = device_upload(d, &s->area_values, s->values, size);
+	to->k = area_upload(d, &s->area_keys, s->keys, size, e);
+	to->v = to->k != NULL ? area_upload(d, &s->area_values, s->values, size, e) : NULL;
+	return to->v != NULL ? ENGINE_OK : e->code;
 }
 
-void
-layerwise_finish(struct layerwise *s)
+int
+layer_reader_finish(struct layer_reader *s, struct engine_error *e)
 {
 	struct kv_section sec;
+	int rc;
 
-	while (input_next(s->r, &sec))
+	while ((rc = kv_next(s->r, &sec)) == 1)
 		continue;
+	return rc < 0 ? engine_fail_reader(e, s->r, rc) : ENGINE_OK;
 }
 
 void
-layerwise_close(struct layerwise *s, const struct device *d)
+layer_reader_free(struct layer_reader *s, const struct device *d)
 {
 	if (d != NULL) {
-		device_release(d, &s->area_keys);
-		device_release(d, &s->area_values);
-		device_release(d, &s->area_positions);
+		area_release(d, &s->area_keys);
+		area_release(d, &s->area_values);
+		area_release(d, &s->area_positions);
 	}
 	if (s->index_device != NULL)
 		index_free(&s->index);
 	queries_forget(&s->queries);
 	free(s->tokens);
 	free(s->key_memory);
-	free(s->there.start);
-	free(s->there.len);
-	kv_close(s->r);
+	free(s->on_device.start);
+	free(s->on_device.len);
+}
+
+int
+layer_reader_place(const struct layer_reader *s, struct engine_error *e)
+{
+	const struct engine_error cause = *e;
+
+	if (e->code != ENGINE_ENOROOM)
+		return e->code;
+	return engine_fail(e, cause.code, "%s: layer %" PRIu32 ": %.900s", kv_reader_name(s->r),
+	    s->layer, cause.text);
 }

@@ -1,17 +1,17 @@
 /* layer_reader.h - a snapshot that is read for computing with it, one layer in memory at a time
  *
  * Of a layer there are rows, keys, values, observation queries and, where it is wanted, an index;
- * everything else is passed over, and checked on the way. Two snapshots can be read in step. All
- * functions die. */
+ * everything else is passed over, and checked on the way. Two snapshots can be read in step. What
+ * fails returns an ENGINE_* code; what is wrong with the snapshot has the message of its reader. */
 #ifndef KVPIPE_LAYER_READER_H
 #define KVPIPE_LAYER_READER_H
 
-#include "model/index.h"
-#include "cli/device.h"
+#include "engine/device_memory.h"
 #include "engine/queries.h"
+#include "model/index.h"
 
-struct layerwise {
-	struct kv_reader *r;
+struct layer_reader {
+	struct kv_reader *r;            /* the caller's */
 	const struct kv_head *head;
 	uint32_t *tokens;               /* [n_tokens], from the first layer on */
 	uint64_t n_tokens;
@@ -20,29 +20,35 @@ struct layerwise {
 	const struct kv_rows *rows;
 	const char *keys, *values;      /* packed, head->dtype */
 	struct queries queries;         /* n 0: none */
-	struct layer_rows there;        /* the same rows on the device; layerwise_upload() */
+	/* where each KV head begins among the rows; on the device after layer_reader_upload() */
+	struct layer_rows on_device;
 
-	/* what the layer has of the kind that layerwise_want_index() names */
+	/* what the layer has of the kind that layer_reader_want_index() names */
 	const struct device *index_device;      /* NULL: none is wanted */
 	enum index_kind kind;
 	struct layer_index index;
 
 	char *key_memory;
-	size_t key_room;
+	size_t key_capacity;
 	struct area area_keys, area_values, area_positions;
 };
 
-/* "-" is standard input. */
-void layerwise_open(struct layerwise *, const char *path);
+/* r has just been opened; it stays the caller's, and open until layer_reader_free(). */
+int layer_reader_init(struct layer_reader *, struct kv_reader *r, struct engine_error *);
 /* From now on indexes of this kind are loaded on the device. Before the first layer. */
-void layerwise_want_index(struct layerwise *, const struct device *, enum index_kind kind);
+int layer_reader_want_index(struct layer_reader *, const struct device *, enum index_kind kind,
+    struct engine_error *);
 /* Goes to layer l, which is the next one. */
-void layerwise_next(struct layerwise *, uint32_t l);
+int layer_reader_next(struct layer_reader *, uint32_t l, struct engine_error *);
 /* Puts rows, keys and values on the device. */
-void layerwise_upload(struct layerwise *, const struct device *);
+int layer_reader_upload(struct layer_reader *, const struct device *, struct engine_error *);
 /* Reads what follows the last layer, to the end marker. */
-void layerwise_finish(struct layerwise *);
-/* d NULL: nothing was put there. */
-void layerwise_close(struct layerwise *, const struct device *d);
+int layer_reader_finish(struct layer_reader *, struct engine_error *);
+/* d NULL: nothing was put there. All zero is allowed. */
+void layer_reader_free(struct layer_reader *, const struct device *d);
+
+/* Names the current layer, "a.kv: layer 3: ", in front of a message about memory of the device
+ * (ENGINE_ENOROOM). Returns its code. */
+int layer_reader_place(const struct layer_reader *, struct engine_error *);
 
 #endif

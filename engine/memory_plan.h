@@ -15,7 +15,7 @@ struct memory_demand {
 	enum kv_dtype dtype;            /* of keys and values */
 	int mass;                       /* cache_want_mass() */
 	uint32_t at_once;               /* rows of the workspace */
-	uint64_t stream;                /* tokens of a residual stream beside it (prompt_stream.h) */
+	uint64_t stream;                /* tokens of a residual stream, prompt_stream.h */
 };
 
 /* Bytes on the device. */
@@ -35,8 +35,8 @@ int memory_plan_check(const struct memory_plan *, const struct model *, struct e
  * unless activations and scratch fit into the rest. */
 int memory_plan_check_rest(const struct memory_plan *, const struct model *, const char *snapshot,
     struct engine_error *);
-/* Fails with ENGINE_ENOROOM: `what` ("the rows of a.kv") did not fit beside the weights; says how much
- * is free. */
+/* Fails with ENGINE_ENOROOM: `what` ("the rows of a.kv") did not fit beside the weights; says how
+ * much is free. */
 int memory_plan_no_room(const struct model *, const char *what, struct engine_error *);
 
 #endif

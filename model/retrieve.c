@@ -164,6 +164,26 @@ retrieval_stats(const struct retrieval *t)
 	return t->stats;
 }
 
+void
+retrieval_stats_add(struct retrieval_stats *sum, const struct retrieval_stats *more)
+{
+	sum->steps += more->steps;
+	sum->rows += more->rows;
+	sum->of_rows += more->of_rows;
+	sum->index_bytes += more->index_bytes;
+	sum->key_bytes += more->key_bytes;
+	sum->value_bytes += more->value_bytes;
+	sum->of_bytes += more->of_bytes;
+	sum->recall += more->recall;
+	sum->mass += more->mass;
+}
+
+double
+retrieval_stats_share(const struct retrieval_stats *s)
+{
+	return (double)(s->index_bytes + s->key_bytes + s->value_bytes) / (double)s->of_bytes;
+}
+
 const struct chosen *
 retrieval_chosen(const struct retrieval *t)
 {

@@ -72,5 +72,9 @@ void retrieve(struct retrieval *, uint32_t l, float *o, const float *q, const st
 const struct chosen *retrieval_chosen(const struct retrieval *);
 /* [L][G] sums so far. */
 const struct retrieval_stats *retrieval_stats(const struct retrieval *);
+/* Adds to the sums of one KV head those of another. */
+void retrieval_stats_add(struct retrieval_stats *sum, const struct retrieval_stats *more);
+/* The bytes that were read as a share of those that dense attention would have read. */
+double retrieval_stats_share(const struct retrieval_stats *);
 
 #endif

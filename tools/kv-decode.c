@@ -13,6 +13,8 @@
 #include "cli/opt_evict.h"
 #include "engine/grow_clusters.h"
 #include "cli/opt_retrieve.h"
+#include "cli/retrieval_report.h"
+#include "engine/retrieval_check.h"
 #include "engine/score.h"
 #include "cli/tool.h"
 #include "model/sample.h"
@@ -27,6 +29,8 @@ static struct strings stops;
 static int ignore_eos, ids_out, mass, audit;
 static uint32_t observe;
 static const char *score, *evict, *stats;
+static int retrieves;                   /* --retrieve was given */
+static struct retrieval_options retrieve_options;
 
 static const struct opt opts[] = {
 	{ 'n', "tokens", OPT_COUNT, &limit, 0, "N", "generate at most N tokens (128)" },
@@ -64,7 +68,7 @@ static const struct tool tool = {
 	    "[--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW]\n"
 	    "[--dense-layers N] [--stats REPORT] [--audit]] [snapshot]",
 	.opts = opts,
-	.more = retrieving_opts,
+	.more = retrieve_opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS,
 	.max_operands = 1
 };
@@ -163,11 +167,12 @@ print_rest(struct printer *p)
 static void
 check_retrieval(void)
 {
-	retrieving_check();
-	if (!retrieving_wanted() && (stats != NULL || audit))
+	retrieves = opt_retrieve(&retrieve_options);
+	retrieve_options.audit = audit;
+	if (!retrieves && (stats != NULL || audit))
 		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
 		    stats != NULL ? "stats" : "audit");
-	if (!retrieving_wanted())
+	if (!retrieves)
 		return;
 	if (evict != NULL)
 		die(EXIT_USAGE, "--retrieve: an eviction would drop the index: --evict does not go "
@@ -318,7 +323,8 @@ static void
 expect(struct cache *c, struct observation *obs, int keep)
 {
 	uint32_t most = window() > observe ? window() : observe;
-	unsigned kinds = keep ? (1u << INDEX_KINDS) - 1 : retrieving_needs();
+	unsigned kinds = keep ? (1u << INDEX_KINDS) - 1 :
+	    retrieves ? 1u << retrieve_needs(retrieve_options.method) : 0;
 
 	if (most > 0 && observation_init(obs, c->model, most) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", most);
@@ -334,6 +340,7 @@ expect(struct cache *c, struct observation *obs, int keep)
 static void
 check_loaded(const struct cache *c, const struct observation *obs, const struct kv_reader *from)
 {
+	struct engine_error e;
 	uint32_t l;
 
 	if (c->logits == NULL)
@@ -344,8 +351,9 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 		if (!c->mass[l].whole)
 			die(EXIT_RUN, "%s: layer %u has no attention mass: make the snapshot with "
 			    "kv-prefill --mass", kv_reader_name(from), l);
-	for (l = 0; retrieving_wanted() && l < c->model->id.layers; l++)
-		retrieving_fit(kv_reader_name(from), l, &c->index[l]);
+	for (l = 0; retrieves && l < c->model->id.layers; l++)
+		must(retrieval_check(&retrieve_options, kv_reader_name(from), l, &c->index[l], &e),
+		    &e);
 	if (evict == NULL)
 		return;
 	eviction_fit(c->model->id.layers);
@@ -360,14 +368,12 @@ static struct retrieval *
 start_retrieval(struct cache *c)
 {
 	const struct model *m = c->model;
-	struct retrieval_options o = retrieving_options();
 	struct retrieval *t;
 
-	if (!retrieving_wanted())
+	if (!retrieves)
 		return NULL;
-	o.audit = audit;
-	t = retrieval_new(m->ops, m->dev, &o, m->id.layers, m->id.query_heads, m->id.kv_heads,
-	    m->id.head_width, c->dtype, m->freq);
+	t = retrieval_new(m->ops, m->dev, &retrieve_options, m->id.layers, m->id.query_heads,
+	    m->id.kv_heads, m->id.head_width, c->dtype, m->freq);
 	if (t == NULL || cache_retrieve(c, t) != 0)
 		die(EXIT_RUN, "no memory for retrieval");
 	return t;
@@ -378,9 +384,9 @@ end_retrieval(struct retrieval *t, const struct model *m)
 {
 	if (t == NULL)
 		return;
-	retrieving_note(t, m->id.layers, m->id.kv_heads);
+	retrieval_note(t, m->id.layers, m->id.kv_heads);
 	if (stats != NULL)
-		retrieving_report(stats, t, m->id.layers, m->id.kv_heads);
+		retrieval_report(stats, t, m->id.layers, m->id.kv_heads);
 	retrieval_free(t);
 }
 
@@ -401,8 +407,8 @@ save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 			scoring_sign(window());
 		evicting_sign();
 	}
-	if (retrieving_wanted())
-		retrieving_sign();
+	if (retrieves)
+		opt_retrieve_sign(&retrieve_options);
 	sign_count("observe", observe);
 	sign_count("tokens", limit);
 	sign_real("temperature", temperature);

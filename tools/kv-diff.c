@@ -1,20 +1,23 @@
 /* kv-diff - compare two snapshots of one model, or full attention with retrieval
  *
- * Two snapshots are here and in compare.c, retrieval is in retrieval_trial.c. */
+ * Two snapshots are printed here, a trial of retrieval in print_trial.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/compare.h"
+#include "cli/device.h"
 #include "cli/json.h"
 #include "cli/opt_retrieve.h"
+#include "cli/print_trial.h"
 #include "cli/tool.h"
+#include "engine/compare.h"
 #include "engine/retrieval_trial.h"
 
 static const char *by;
 static int exit_code;
+static struct retrieval_options retrieval;      /* with --retrieve */
 
 static const struct opt opts[] = {
 	{ 0, "by", OPT_STRING, &by, 0, "WHAT", "a line for each layer, or each KV head (head)" },
@@ -31,7 +34,7 @@ static const struct tool tool = {
 	    "kv-diff --retrieve METHOD --budget N [-qv] [-j N] [--by WHAT] [--dense-layers N]\n"
 	    "[--device DEVICE] [--json] [--progress WHEN] [--reduce HOW] [snapshot]",
 	.opts = opts,
-	.more = retrieving_opts,
+	.more = retrieve_opts,
 	.takes = TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,
 	.max_operands = 2
 };
@@ -44,7 +47,7 @@ static const char *const tokens_word[] = { "same", "continued", "beginning", "ot
 
 struct comparison {
 	const struct kv_model *model;
-	struct layerwise a, b;
+	struct layer_reader a, b;
 	enum tokens tokens;             /* those of b, to those of a */
 	uint64_t common;                /* ids at the start that are the same */
 	uint64_t a_rows, b_rows;
@@ -93,25 +96,28 @@ refuse_other_model(const struct comparison *c)
 static void
 compare(struct comparison *c, const struct device *d)
 {
+	struct compare_areas areas = { 0 };
 	struct kv_digests a, b;
+	struct engine_error e;
 	uint32_t l;
 
 	progress_start("compare", c->L, "layers");
 	for (l = 0; l < c->L; l++) {
-		layerwise_next(&c->a, l);
-		layerwise_next(&c->b, l);
+		must(layer_reader_next(&c->a, l, &e), &e);
+		must(layer_reader_next(&c->b, l, &e), &e);
 		if (l == 0) {
 			compare_tokens(c);
 			warn_of_renumbering(c);
 		}
 		c->a_rows += kv_rows_total(c->a.rows);
 		c->b_rows += kv_rows_total(c->b.rows);
-		compare_layers(&c->layer[l], d, &c->a, &c->b);
+		must(compare_layers(&c->layer[l], d, &areas, &c->a, &c->b, &e), &e);
 		progress(l + 1);
 	}
-	layerwise_finish(&c->a);
-	layerwise_finish(&c->b);
+	must(layer_reader_finish(&c->a, &e), &e);
+	must(layer_reader_finish(&c->b, &e), &e);
 	progress_end();
+	compare_release(d, &areas);
 	kv_reader_digests(c->a.r, &a);
 	kv_reader_digests(c->b.r, &b);
 	c->same = strcmp(a.logical, b.logical) == 0;
@@ -193,7 +199,7 @@ observed_layer(const struct comparison *c)
 static void
 print_snapshots(const struct comparison *c)
 {
-	const struct layerwise *a = &c->a, *b = &c->b;
+	const struct layer_reader *a = &c->a, *b = &c->b;
 	const struct layer_compared *observed = observed_layer(c);
 
 	printf("a        %s: %" PRIu64 " tokens, next position %" PRIu32 ", %s\n",
@@ -277,7 +283,7 @@ print_text(const struct comparison *c)
 /* ---- JSON ---- */
 
 static json_t *
-snapshot_json(const struct layerwise *s, uint64_t rows)
+snapshot_json(const struct layer_reader *s, uint64_t rows)
 {
 	json_t *o = json_object();
 
@@ -364,6 +370,21 @@ print_comparison_json(const struct comparison *c)
 
 /* ---- two snapshots ---- */
 
+static void
+open_snapshot(struct layer_reader *s, const char *path)
+{
+	struct engine_error e;
+
+	must(layer_reader_init(s, input_open(path), &e), &e);
+}
+
+static void
+close_snapshot(struct layer_reader *s, const struct device *d)
+{
+	layer_reader_free(s, d);
+	kv_close(s->r);
+}
+
 /* Returns 1 when they are not the same. */
 static int
 two_snapshots(const char *a, const char *b)
@@ -371,12 +392,11 @@ two_snapshots(const char *a, const char *b)
 	struct comparison c = { .same = 1 };
 	struct device d;
 	uint32_t l;
-	int other;
 
 	if (strcmp(a, "-") == 0 && strcmp(b, "-") == 0)
 		die(EXIT_USAGE, "only one of the snapshots can be standard input");
-	layerwise_open(&c.a, a);
-	layerwise_open(&c.b, b);
+	open_snapshot(&c.a, a);
+	open_snapshot(&c.b, b);
 	refuse_other_model(&c);
 	c.model = &c.a.head->model;
 	c.L = c.model->layers;
@@ -392,26 +412,56 @@ two_snapshots(const char *a, const char *b)
 	for (l = 0; l < c.L; l++)
 		layer_compared_free(&c.layer[l], c.G);
 	free(c.layer);
-	compare_end(&d);
-	layerwise_close(&c.a, &d);
-	layerwise_close(&c.b, &d);
+	close_snapshot(&c.a, &d);
+	close_snapshot(&c.b, &d);
 	device_close(&d);
-	other = !c.same;
-	return other;
+	return !c.same;
 }
 
+/* ---- full attention and retrieval ---- */
+
 static void
+try_retrieval(const char *path)
+{
+	struct kv_reader *r = input_open(path);
+	struct device d = device_open();
+	struct retrieval_trial t;
+	struct engine_error e;
+	uint32_t l;
+
+	must(retrieval_trial_init(&t, &d, r, &retrieval, &e), &e);
+	progress_start("retrieve", t.L, "layers");
+	for (l = 0; l < t.L; l++) {
+		must(retrieval_trial_layer(&t, l, &e), &e);
+		progress(l + 1);
+	}
+	must(retrieval_trial_finish(&t, &e), &e);
+	progress_end();
+	if (settings.json)
+		print_trial_json(&t);
+	else
+		print_trial(&t, by != NULL && strcmp(by, "head") == 0);
+	retrieval_trial_free(&t);
+	device_close(&d);
+	kv_close(r);
+}
+
+/* Returns 1 when retrieval is to be tried. */
+static int
 check_options(int operands)
 {
+	int retrieves;
+
 	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
 		die(EXIT_USAGE, "--by %s: want layer or head", by);
-	retrieving_check();
-	if (retrieving_wanted() && operands > 1)
+	retrieves = opt_retrieve(&retrieval);
+	if (retrieves && operands > 1)
 		die(EXIT_USAGE, "--retrieve is tried on one snapshot");
-	if (retrieving_wanted() && exit_code)
+	if (retrieves && exit_code)
 		die(EXIT_USAGE, "--exit-code: --retrieve compares no snapshots");
-	if (!retrieving_wanted() && operands != 2)
+	if (!retrieves && operands != 2)
 		die(EXIT_USAGE, "want two snapshots, or --retrieve and one");
+	return retrieves;
 }
 
 int
@@ -419,9 +469,8 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv), other = 0;
 
-	check_options(argc - first);
-	if (retrieving_wanted())
-		try_retrieval(operand(argc, argv, first), by != NULL && strcmp(by, "head") == 0);
+	if (check_options(argc - first))
+		try_retrieval(operand(argc, argv, first));
 	else
 		other = two_snapshots(argv[first], argv[first + 1]);
 	finish();

@@ -1,0 +1,96 @@
+/* retrieval_report.c - what retrieval has read, as JSON and as a line of -v */
+#include "cli/json.h"
+#include "cli/opt_retrieve.h"
+#include "cli/retrieval_report.h"
+#include "cli/tool.h"
+
+/* Of layers l .. l1-1, all KV heads. */
+static struct retrieval_stats
+sum_of(const struct retrieval *t, uint32_t l, uint32_t l1, uint32_t heads)
+{
+	struct retrieval_stats sum = { 0 };
+	size_t i;
+
+	for (i = (size_t)l * heads; i < (size_t)l1 * heads; i++)
+		retrieval_stats_add(&sum, &retrieval_stats(t)[i]);
+	return sum;
+}
+
+void
+retrieval_note(const struct retrieval *t, uint32_t layers, uint32_t heads)
+{
+	const struct retrieval_options *o = retrieval_options(t);
+	const struct retrieval_stats all = sum_of(t, 0, layers, heads);
+	const struct retrieval_stats some = sum_of(t, o->dense, layers, heads);
+	const char *name = retrieve_name(o->method);
+
+	if (all.of_bytes == 0 || some.of_bytes == 0)
+		return;
+	note("%s: read %.1f%% of what full attention reads, %.1f%% in the %u layers that retrieve",
+	    name, 100 * retrieval_stats_share(&all), 100 * retrieval_stats_share(&some),
+	    layers - o->dense);
+	if (o->audit)
+		note("%s: recall %.4f, mass %.4f", name, some.recall / (double)some.steps,
+		    some.mass / (double)some.steps);
+}
+
+void
+put_retrieval_means(json_t *o, const struct retrieval_stats *s, int audit)
+{
+	const double n = (double)s->steps;      /* 0: all means are NaN, which is null */
+
+	put_real(o, "rows", (double)s->rows / n);
+	put_real(o, "of_rows", (double)s->of_rows / n);
+	put_real(o, "index_bytes", (double)s->index_bytes / n);
+	put_real(o, "key_bytes", (double)s->key_bytes / n);
+	put_real(o, "value_bytes", (double)s->value_bytes / n);
+	put_real(o, "of_bytes", (double)s->of_bytes / n);
+	put_real(o, "share", retrieval_stats_share(s));
+	if (audit) {
+		put_real(o, "recall", s->recall / n);
+		put_real(o, "mass", s->mass / n);
+	}
+}
+
+static json_t *
+report(const struct retrieval *t, uint32_t layers, uint32_t heads)
+{
+	const struct retrieval_options *r = retrieval_options(t);
+	struct retrieval_stats sum = sum_of(t, 0, layers, heads);
+	json_t *o = json_object(), *all = json_object(), *some = json_object();
+	json_t *list = json_array(), *layer;
+	uint32_t l;
+
+	put(o, "retrieve", json_string(retrieve_name(r->method)));
+	put_count(o, "budget", r->budget);
+	put(o, "reduce", json_string(opt_retrieve_reduce(r->join)));
+	put_count(o, "dense_layers", r->dense);
+	put_count(o, "steps", retrieval_stats(t)[0].steps);
+	put(o, "all", all);
+	put_retrieval_means(all, &sum, r->audit);
+	put(o, "retrieving", some);
+	sum = sum_of(t, r->dense, layers, heads);
+	put_retrieval_means(some, &sum, r->audit);
+	for (l = 0; l < layers; l++) {
+		layer = json_object();
+		put_count(layer, "layer", l);
+		sum = sum_of(t, l, l + 1, heads);
+		put_retrieval_means(layer, &sum, r->audit);
+		json_array_append_new(list, layer);
+	}
+	put(o, "layers", list);
+	return o;
+}
+
+void
+retrieval_report(const char *path, const struct retrieval *t, uint32_t layers, uint32_t heads)
+{
+	json_t *o = report(t, layers, heads);
+	FILE *f = text_create(path);
+
+	if (json_dumpf(o, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
+	    fputc('\n', f) == EOF)
+		die(EXIT_RUN, "%s:", path);
+	text_commit(f);
+	json_decref(o);
+}

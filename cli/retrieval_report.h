@@ -1,0 +1,19 @@
+/* retrieval_report.h - what retrieval has read, as JSON and as a line of -v */
+#ifndef KVPIPE_RETRIEVAL_REPORT_H
+#define KVPIPE_RETRIEVAL_REPORT_H
+
+#include <jansson.h>
+
+#include "model/retrieve.h"
+
+/* o <- means over steps and KV heads, null where there was no step; kv-decode(1) explains the keys.
+ * audit: recall and mass, too. Dies without memory. */
+void put_retrieval_means(json_t *o, const struct retrieval_stats *, int audit);
+
+/* -v: how much was read, in one line. */
+void retrieval_note(const struct retrieval *, uint32_t layers, uint32_t heads);
+/* Writes the report of --stats, JSON: kv-decode(1) explains its keys. The file appears under its
+ * name when it is complete. Dies. */
+void retrieval_report(const char *path, const struct retrieval *, uint32_t layers, uint32_t heads);
+
+#endif
