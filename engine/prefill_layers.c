@@ -115,8 +115,9 @@ static struct cache *running;
 static uint64_t earlier, logged;        /* tokens of earlier chunks; of this one, logged so far */
 
 static void
-log_tile(uint64_t done)
+log_tile(void *with, uint64_t done)
 {
+	(void)with;
 	if (cache_log(running, KV_EVENT_PREFILL, (uint32_t)(done - logged), 0,
 	    running->model->id.layers) != 0)
 		die(EXIT_RUN, "no memory for the event log");
@@ -233,7 +234,7 @@ open_stream(struct prompt_stream *s, struct saved *saved, struct cache *c, const
  * there are logits. */
 static void
 pass_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
-    struct observation *obs, void (*step)(uint64_t done), int last)
+    struct observation *obs, const struct step_hook *step, int last)
 {
 	const uint32_t L = c->model->id.layers, behind = layers_behind(c->model);
 	struct saved saved = { .q = NULL };
@@ -260,20 +261,28 @@ pass_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n
 }
 
 static void
+show(void *with, uint64_t done)
+{
+	(void)with;
+	progress(done);
+}
+
+static void
 run_layers(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
     struct observation *obs)
 {
 	begin_at(c->next_position);
 	progress_start("prefill", (uint64_t)n * c->model->id.layers, "rows");
-	pass_layers(c, ws, ids, n, obs, progress, 1);
+	pass_layers(c, ws, ids, n, obs, &(struct step_hook){ show, NULL }, 1);
 	progress_end();
 }
 
 /* ---- chunk by chunk ---- */
 
 static void
-show_rows(uint64_t done)
+show_rows(void *with, uint64_t done)
 {
+	(void)with;
 	progress(earlier + done / running->model->id.layers);
 }
 
@@ -289,7 +298,7 @@ run_ahead(struct cache *c, struct workspace *ws, const uint32_t *ids, uint32_t N
 	uint32_t at, n;
 
 	c->logged = 0;
-	pass_layers(c, ws, ids, N, obs, show_rows, last);
+	pass_layers(c, ws, ids, N, obs, &(struct step_hook){ show_rows, NULL }, last);
 	c->logged = logging;
 	for (at = 0; at < N; at += n) {
 		n = N - at < tile ? N - at : tile;
@@ -317,7 +326,7 @@ run_chunks(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
 			continue;
 		}
 		logged = 0;
-		if (run_tokens(c->model, c, ws, ids + earlier, N, obs, log_tile, err,
+		if (run_tokens(c->model, c, ws, ids + earlier, N, obs, &(struct step_hook){ log_tile, NULL }, err,
 		    sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
 		if (fused.patch != 0 && !last)

@@ -268,10 +268,13 @@ selecting_tsp(struct prompt_stream *s, uint32_t *k)
 static uint32_t layers;
 
 static void
-show(uint64_t done)
+show(void *with, uint64_t done)
 {
+	(void)with;
 	progress(done / layers);
 }
+
+static const struct step_hook step = { show, NULL };
 
 static void
 run_tsp(struct prompt_stream *s, struct workspace *ws)
@@ -281,10 +284,10 @@ run_tsp(struct prompt_stream *s, struct workspace *ws)
 	progress_start("prefill", ((uint64_t)s->N * (tsp_layer + 1) +
 	    (uint64_t)k * (layers - tsp_layer - 1)) / layers, "tokens");
 	selecting_watch_tsp(s, tsp_layer);
-	must_run(prompt_run(s, ws, 0, tsp_layer + 1, show, err, sizeof err));
+	must_run(prompt_run(s, ws, 0, tsp_layer + 1, &step, err, sizeof err));
 	keep = selecting_tsp(s, &k);
 	must_run(prompt_keep(s, keep, k));
-	must_run(prompt_run(s, ws, tsp_layer + 1, layers, show, err, sizeof err));
+	must_run(prompt_run(s, ws, tsp_layer + 1, layers, &step, err, sizeof err));
 	free(keep);
 	note("layer %u: %u rows go on", tsp_layer, k);
 }
@@ -302,11 +305,11 @@ run_pyramid(struct prompt_stream *s, struct workspace *ws)
 	for (l = 0; l < layers; l++) {
 		k = pyramidinfer_rows(&pyramid, l, layers, s->N, tail);
 		if (l + 1 == layers || k == s->N) {
-			must_run(prompt_run(s, ws, l, l + 1, show, err, sizeof err));
+			must_run(prompt_run(s, ws, l, l + 1, &step, err, sizeof err));
 			continue;
 		}
 		must_run(prompt_watch(s, l, tail));
-		must_run(prompt_run(s, ws, l, l + 1, show, err, sizeof err));
+		must_run(prompt_run(s, ws, l, l + 1, &step, err, sizeof err));
 		mass = attention(s, pyramid.weight);
 		keep = must_alloc(k, sizeof *keep);
 		if (keep_pyramidinfer(mass, s->cache->model->id.query_heads, s->N, tail, k,
@@ -333,7 +336,7 @@ pick_gems(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n, 
 	c->mass = NULL;
 	must_run(prompt_open(&s, c, NULL, ids, n, err, sizeof err));
 	must_run(prompt_watch(&s, gem_layer, 1));
-	must_run(prompt_run(&s, ws, 0, gem_layer + 1, show, err, sizeof err));
+	must_run(prompt_run(&s, ws, 0, gem_layer + 1, &step, err, sizeof err));
 	must_run(prompt_products(&s, product, err, sizeof err));
 	refuse_nan(product, n, gem_layer);
 	if (keep_gemfilter(product, (uint32_t)n, k, keep) != 0)
@@ -350,9 +353,9 @@ pick_gems(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n, 
 static uint64_t shown_before;
 
 static void
-show_again(uint64_t done)
+show_again(void *with, uint64_t done)
 {
-	show(shown_before + done);
+	show(with, shown_before + done);
 }
 
 static void
@@ -366,7 +369,8 @@ run_gemfilter(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t
 	progress_start("prefill", shown_before / layers + k, "tokens");
 	pick_gems(c, ws, ids, n, picked, k);
 	must_run(prompt_open(&s, c, obs, picked, k, err, sizeof err));
-	must_run(prompt_run(&s, ws, 0, layers, show_again, err, sizeof err));
+	must_run(prompt_run(&s, ws, 0, layers, &(struct step_hook){ show_again, NULL }, err,
+	    sizeof err));
 	must_run(prompt_logits(&s, ws, err, sizeof err));
 	prompt_close(&s);
 	c->n_tokens = n;                        /* all ids were seen, these k a second time */

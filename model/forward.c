@@ -254,7 +254,7 @@ last_logits(const struct model *m, struct cache *c, struct workspace *ws, const 
 /* Runs n tokens from *position on, which goes along, in chunks. The cache has room. */
 static int
 run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n, uint32_t *position, struct observation *obs, void (*step)(uint64_t done), char *err,
+    size_t n, uint32_t *position, struct observation *obs, const struct step_hook *step, char *err,
     size_t errlen)
 {
 	const char *failure;
@@ -275,7 +275,7 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const u
 		}
 		*position += N;
 		if (step != NULL)
-			step(at + N);
+			step->call(step->with, at + N);
 	}
 	return 0;
 }
@@ -298,7 +298,7 @@ reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
 int
 run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n,
-    struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
+    struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
 {
 	int rc = reserve_positions(c, n, err, errlen);
 
@@ -342,7 +342,7 @@ observe_own(struct observation *obs, const struct cache *c, uint32_t n)
 
 int
 run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n, struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen)
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
 {
 	uint32_t position = c->next_position, l, g;
 	struct layer_index *index = c->index;

@@ -29,17 +29,23 @@ void forward(const struct model *m, struct cache *c, struct workspace *ws, const
     uint32_t N,
     uint32_t l0, uint32_t l1, const struct observation *obs);
 
+/* What is called as work goes on, with how much of it is done. */
+struct step_hook {
+	void (*call)(void *with, uint64_t done);
+	void *with;                    /* the caller's, passed on */
+};
+
 /* c->logits <- the model's opinion after a row x[D] (device) that has run through all layers.
  * Returns 0, or MODEL_ENOMEM. */
 int last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x);
 
 /* Appends n tokens at next_position, next_position + 1, ... in chunks of at most the
  * workspace's rows, and leaves the logits after the last one in c->logits. step (NULL = none)
- * is called after each chunk with the tokens done so far. Returns 0, MODEL_ENOMEM, or MODEL_EIO
+ * is called after each chunk, with the tokens done so far. Returns 0, MODEL_ENOMEM, or MODEL_EIO
  * when the device failed (err says how). */
 int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n,
-    struct observation *obs, void (*step)(uint64_t done), char *err, size_t errlen);
+    struct observation *obs, const struct step_hook *step, char *err, size_t errlen);
 
 /* Runs n tokens at the same positions, and leaves the cache as it was: not stored, no logits.
  * Their queries go to obs (NULL = none; its window must hold them all) together with their own
@@ -47,7 +53,7 @@ int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, con
  * wanted, and there must be no retrieval. Returns as run_tokens(); after a failure the cache is of
  * no use. */
 int run_unstored(const struct model *m, struct cache *c, struct workspace *ws,
-    const uint32_t *ids, size_t n, struct observation *obs, void (*step)(uint64_t done),
+    const uint32_t *ids, size_t n, struct observation *obs, const struct step_hook *step,
     char *err, size_t errlen);
 
 #endif

@@ -28,8 +28,8 @@ wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 
 	for (; rc == 0 && s->running > most; s->running--) {
 		rc = failed(m->ops->event_wait(m->dev, s->tile[s->oldest].mark), err, errlen);
-		if (rc == 0 && s->step != NULL)
-			s->step(s->tile[s->oldest].done);
+		if (rc == 0 && s->step.call != NULL)
+			s->step.call(s->step.with, s->tile[s->oldest].done);
 		s->oldest = (s->oldest + 1) % (STREAM_AHEAD + 1);
 	}
 	return rc;
@@ -96,7 +96,7 @@ prompt_close(struct prompt_stream *s)
 
 int
 prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
-    void (*step)(uint64_t done), char *err, size_t errlen)
+    const struct step_hook *step, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
 	uint32_t tile = workspace_rows(ws), at, N;
@@ -105,7 +105,7 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 	if (l0 == l1)
 		return 0;
 	s->watched.next = s->obs;
-	s->step = step;
+	s->step = step != NULL ? *step : (struct step_hook){ .call = NULL };
 	if (cache_reserve_layers(s->cache, s->N, l0, l1) != 0) {
 		snprintf(err, errlen, "no memory for %u more rows", s->N);
 		return MODEL_ENOMEM;

@@ -27,7 +27,7 @@ struct prompt_stream {
 	uint32_t *pos;                 /* host [N] positions, ascending */
 	uint32_t N;
 	uint64_t done;                 /* rows that were given to the device, times layers */
-	void (*step)(uint64_t done);
+	struct step_hook step;         /* prompt_run()'s; call NULL = none */
 	/* tiles that have not been waited for, a ring, and what has been done with each */
 	struct {
 		uint64_t mark, done;
@@ -49,7 +49,7 @@ void prompt_close(struct prompt_stream *s);
  * for each tile that is, during this call or the next ones, with the rows run so far, times
  * layers. Returns 0, MODEL_ENOMEM, or MODEL_EIO when the device failed (err says how). */
 int prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
-    void (*step)(uint64_t done), char *err, size_t errlen);
+    const struct step_hook *step, char *err, size_t errlen);
 
 /* Drops all rows but these n > 0, ascending; they keep their positions. Rows whose queries obs
  * expects must stay. Returns 0 or MODEL_ENOMEM, and then nothing has changed. */

@@ -168,8 +168,9 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct cache *c,
 static uint64_t done_before;            /* tokens of earlier runs */
 
 static void
-step(uint64_t done)
+show(void *with, uint64_t done)
 {
+	(void)with;
 	progress(done_before + done);
 }
 
@@ -177,9 +178,10 @@ static void
 run(struct session *e, struct cache *c, struct workspace *ws, const struct ids *ids,
     struct observation *obs)
 {
+	const struct step_hook step = { show, NULL };
 	char err[512];
 
-	if (run_unstored(e->model, c, ws, ids->ids, ids->n, obs, step, err, sizeof err) != 0)
+	if (run_unstored(e->model, c, ws, ids->ids, ids->n, obs, &step, err, sizeof err) != 0)
 		die(EXIT_RUN, "%s", err);
 	done_before += ids->n;
 }

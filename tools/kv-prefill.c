@@ -173,10 +173,11 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 static struct cache *logged;
 
 static void
-log_chunk(uint64_t done)
+log_chunk(void *with, uint64_t done)
 {
 	static uint64_t before;
 
+	(void)with;
 	if (cache_log(logged, KV_EVENT_PREFILL, (uint32_t)(done - before), 0,
 	    logged->model->id.layers) != 0)
 		die(EXIT_RUN, "no memory for the event log");
@@ -259,6 +260,7 @@ static void
 run(struct cache *c, const struct ids *ids, struct observation *obs)
 {
 	struct workspace *ws = make_workspace(c->model, ids->n);
+	const struct step_hook step = { log_chunk, NULL };
 	double t0 = seconds();
 	char err[512];
 
@@ -269,7 +271,7 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 		selecting_run(c, ws, ids->ids, ids->n, obs);
 	} else {
 		progress_start("prefill", ids->n, "tokens");
-		if (run_tokens(c->model, c, ws, ids->ids, ids->n, obs, log_chunk, err,
+		if (run_tokens(c->model, c, ws, ids->ids, ids->n, obs, &step, err,
 		    sizeof err) != 0)
 			die(EXIT_RUN, "%s", err);
 		progress_end();
