@@ -1,5 +1,4 @@
 /* layer_reader.c - a snapshot that is read for computing with it, one layer in memory at a time */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,7 +114,7 @@ take_index(struct layer_reader *s, struct engine_error *e)
 	if (load(s, &content, e) != ENGINE_OK)
 		return e->code;
 	if (index_load(&s->index, s->kind, content, &s->on_device) != 0)
-		return engine_fail(e, ENGINE_ERUN, "%s: layer %" PRIu32 ": no memory for its %s",
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %u: no memory for its %s",
 		    kv_reader_name(s->r), s->layer, index_words(s->kind));
 	return ENGINE_OK;
 }
@@ -165,7 +164,7 @@ layer_reader_next(struct layer_reader *s, uint32_t l, struct engine_error *e)
 		if ((rc = kv_next(s->r, &sec)) < 0)
 			return engine_fail_reader(e, s->r, rc);
 		if (rc == 0)
-			return engine_fail(e, ENGINE_EDAMAGED, "%s: layer %" PRIu32 " is missing",
+			return engine_fail(e, ENGINE_EDAMAGED, "%s: layer %u is missing",
 			    kv_reader_name(s->r), l);
 		if (take_section(s, &sec, e) != ENGINE_OK)
 			return e->code;
@@ -226,6 +225,6 @@ layer_reader_place(const struct layer_reader *s, struct engine_error *e)
 
 	if (e->code != ENGINE_ENOROOM)
 		return e->code;
-	return engine_fail(e, cause.code, "%s: layer %" PRIu32 ": %.900s", kv_reader_name(s->r),
+	return engine_fail(e, cause.code, "%s: layer %u: %.900s", kv_reader_name(s->r),
 	    s->layer, cause.text);
 }

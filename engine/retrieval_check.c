@@ -1,6 +1,4 @@
 /* retrieval_check.c - does a layer have the index that retrieval needs? */
-#include <inttypes.h>
-
 #include "engine/retrieval_check.h"
 
 int
@@ -11,7 +9,7 @@ retrieval_check(const struct retrieval_options *o, const char *name, uint32_t l,
 
 	if (l < o->dense || index_has(x, kind))
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "%s: layer %" PRIu32 " has no %s (%s), "
+	return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no %s (%s), "
 	    "which --retrieve %s needs: add them with %s", name, l, index_words(kind),
 	    index_type(kind), retrieve_name(o->method), index_command(kind));
 }

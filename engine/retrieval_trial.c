@@ -5,7 +5,6 @@
  * grows again from query to query as it does while decoding. Clusters and factors do not grow:
  * of clusters the rows from p on leave, and factors of rows that a query does not see cannot be
  * left out, so such a query is not tried. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,7 +170,7 @@ retrieval_trial_layer(struct retrieval_trial *t, uint32_t l, struct engine_error
 	if ((rc = layer_reader_next(s, l, e)) != ENGINE_OK)
 		return rc;
 	if (s->queries.n == 0)
-		return engine_fail(e, ENGINE_ERUN, "%s: layer %" PRIu32 " has no observation "
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no observation "
 		    "queries to try retrieval with: make the snapshot with kv-prefill --observe",
 		    name, l);
 	if ((rc = retrieval_check(&t->options, name, l, &s->index, e)) == ENGINE_OK &&

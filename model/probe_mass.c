@@ -1,9 +1,11 @@
-/* probe_mass.c - the attention that tokens pay which are run without being stored
+/* probe_mass.c - the attention mass that stored rows get from tokens which are run without being
+ * stored
  *
  * The rows of a layer lie in order of position, so what a query may see is up to three pieces of
  * each KV head: sinks, range, own rows. Each piece gives a log-sum-exp; merged they normalise
  * the weights of the range. With ragged heads the range begins at another row in each head,
- * therefore sums are made in lists that begin where the range does, and placed at the end. */
+ * therefore sums are made in lists that begin where the range does, and copied to their place at
+ * the end. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -28,8 +30,8 @@ allocate(struct probe_mass *p, const struct cache *c, uint32_t rows)
 	size_t lses = (size_t)rows * id->query_heads;
 	uint32_t l, g;
 
-	p->paid = calloc(id->layers, sizeof *p->paid);
 	p->mass = calloc(id->layers, sizeof *p->mass);
+	p->range_mass = calloc(id->layers, sizeof *p->range_mass);
 	p->first = calloc(heads, sizeof *p->first);
 	p->end = calloc(heads, sizeof *p->end);
 	p->sinks = calloc(heads, sizeof *p->sinks);
@@ -37,13 +39,13 @@ allocate(struct probe_mass *p, const struct cache *c, uint32_t rows)
 	p->part = c->model->ops->alloc(c->model->dev, lses * sizeof *p->part);
 	p->start = calloc(id->kv_heads, sizeof *p->start);
 	p->len = calloc(id->kv_heads, sizeof *p->len);
-	if (!p->paid || !p->mass || !p->first || !p->end || !p->sinks || !p->stored ||
+	if (!p->mass || !p->range_mass || !p->first || !p->end || !p->sinks || !p->stored ||
 	    !p->part || !p->start || !p->len)
 		return MODEL_ENOMEM;
 	for (l = 0; l < id->layers; l++) {
 		for (g = 0; g < id->kv_heads; g++)
 			p->stored[(size_t)l * id->kv_heads + g] = c->layer[l].len[g];
-		if ((p->paid[l] = calloc(stored_rows(p, c, l) * R + 1, sizeof **p->paid)) == NULL)
+		if ((p->mass[l] = calloc(stored_rows(p, c, l) * R + 1, sizeof **p->mass)) == NULL)
 			return MODEL_ENOMEM;
 	}
 	return 0;
@@ -71,12 +73,12 @@ probe_mass_free(struct probe_mass *p, const struct cache *c)
 
 	if (p == NULL)
 		return;
-	for (l = 0; p->paid != NULL && l < c->model->id.layers; l++)
-		free(p->paid[l]);
 	for (l = 0; p->mass != NULL && l < c->model->id.layers; l++)
-		c->model->ops->free(c->model->dev, p->mass[l]);
-	free(p->paid);
+		free(p->mass[l]);
+	for (l = 0; p->range_mass != NULL && l < c->model->id.layers; l++)
+		c->model->ops->free(c->model->dev, p->range_mass[l]);
 	free(p->mass);
+	free(p->range_mass);
 	free(p->first);
 	free(p->end);
 	free(p->sinks);
@@ -125,7 +127,8 @@ find_rows(struct probe_mass *p, const struct cache *c, uint32_t l, uint32_t sink
 }
 
 int
-probe_mass_begin(struct probe_mass *p, const struct cache *c, uint32_t sink, uint32_t from, uint32_t to)
+probe_mass_begin(struct probe_mass *p, const struct cache *c, uint32_t sink, uint32_t from,
+    uint32_t to)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -135,12 +138,12 @@ probe_mass_begin(struct probe_mass *p, const struct cache *c, uint32_t sink, uin
 	p->stride = 0;
 	for (l = 0; l < c->model->id.layers; l++)
 		find_rows(p, c, l, sink, from, to);
-	bytes = (H * p->stride + 1) * sizeof **p->mass;
+	bytes = (H * p->stride + 1) * sizeof **p->range_mass;
 	for (l = 0; l < c->model->id.layers; l++) {
-		o->free(d, p->mass[l]);
-		if ((p->mass[l] = o->alloc(d, bytes)) == NULL)
+		o->free(d, p->range_mass[l]);
+		if ((p->range_mass[l] = o->alloc(d, bytes)) == NULL)
 			break;
-		o->clear(d, p->mass[l], bytes);
+		o->clear(d, p->range_mass[l], bytes);
 	}
 	return l == c->model->id.layers ? 0 : MODEL_ENOMEM;
 }
@@ -162,11 +165,11 @@ piece(struct probe_mass *p, const struct layer_rows *rows, const uint32_t *from,
 	return view;
 }
 
-/* lse <- log-sum-exp of what was there, if there was something, and of one piece more. Returns
- * whether there is something now. */
+/* lse <- log-sum-exp of the pieces before (had: there were some) and of one piece more. Returns
+ * whether lse has a value now. */
 static int
-add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *view, const float *q,
-    const uint32_t *qpos, float *lse, uint32_t N, int had)
+add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *view,
+    const float *q, const uint32_t *qpos, float *lse, uint32_t N, int had)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -197,8 +200,8 @@ probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const fl
 	had = add_piece(p, c, &view, q, qpos, lse, N, had);
 	view = piece(p, rows, p->first + at, p->end + at);
 	add_piece(p, c, &view, q, qpos, lse, N, had);
-	c->model->ops->attend_mass(c->model->dev, p->mass[l], p->stride, q, lse, &view, qpos, N,
-	    c->model->id.query_heads, p->over);
+	c->model->ops->attend_mass(c->model->dev, p->range_mass[l], p->stride, q, lse, &view, qpos,
+	    N, c->model->id.query_heads, p->over);
 }
 
 void
@@ -208,11 +211,11 @@ probe_mass_end(struct probe_mass *p, const struct cache *c)
 	float *to;
 
 	for (l = 0; l < c->model->id.layers; l++)
-		for (h = 0, to = p->paid[l]; h < H; h++) {
+		for (h = 0, to = p->mass[l]; h < H; h++) {
 			size_t at = (size_t)l * G + h / R, n = p->end[at] - p->first[at];
 
 			c->model->ops->get(c->model->dev, to + p->first[at],
-			    p->mass[l] + h * p->stride, n * sizeof *to);
+			    p->range_mass[l] + h * p->stride, n * sizeof *to);
 			to += p->stored[at];
 		}
 }
@@ -224,7 +227,7 @@ probe_mass_keep_sinks(struct probe_mass *p, const struct cache *c)
 	float *to;
 
 	for (l = 0; l < c->model->id.layers; l++)
-		for (h = 0, to = p->paid[l]; h < H; h++) {
+		for (h = 0, to = p->mass[l]; h < H; h++) {
 			size_t at = (size_t)l * G + h / R;
 
 			for (s = 0; s < p->sinks[at]; s++)

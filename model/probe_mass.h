@@ -1,9 +1,10 @@
-/* probe_mass.h - the attention that tokens pay which are run without being stored
+/* probe_mass.h - the attention mass that stored rows get from tokens which are run without being
+ * stored
  *
- * Their queries see the stored rows of a range of positions, the rows of the first positions
- * (sinks), and their own keys; what the rows of the range get is added up, or its maximum is
- * taken, while forward() runs. KVzip (Kim et al. 2025) goes through a text so, range by range.
- * Letters as in ops.h. */
+ * The queries of these tokens see the stored rows of a range of positions, the rows of the first
+ * positions (sinks), and their own keys. The attention weights of the range's rows are summed over
+ * the queries, or their maximum is taken, while forward() runs. KVzip (Kim et al. 2025) goes
+ * through a text in this way, range by range. Letters as in ops.h. */
 #ifndef KVPIPE_PROBE_MASS_H
 #define KVPIPE_PROBE_MASS_H
 
@@ -13,12 +14,12 @@ struct probe_mass {
 	enum over over;
 	/* [L] host, as in pAID of a snapshot: KV head 0's R lists of its stored rows, then KV
 	 * head 1's, ...; 0 for rows of no range so far */
-	float **paid;
+	float **mass;
 
-	/* the range at hand; host [L][G], row numbers: the range, the sinks before it, and where
+	/* the current range; host [L][G], row numbers: the range, the sinks before it, and where
 	 * the rows of tokens begin that are only run */
 	uint32_t *first, *end, *sinks, *stored;
-	float **mass;                  /* [L] device [H][stride]: what its rows have got */
+	float **range_mass;            /* [L] device [H][stride]: the mass of its rows so far */
 	size_t stride;
 	/* scratch: device [N][H], log-sum-exps; host [G] each */
 	float *part;
@@ -35,11 +36,11 @@ void probe_mass_free(struct probe_mass *, const struct cache *c);      /* NULL a
  * in the softmax too. Ranges must not overlap. Returns 0, or MODEL_ENOMEM. */
 int probe_mass_begin(struct probe_mass *, const struct cache *c, uint32_t sink, uint32_t from,
     uint32_t to);
-/* What the N queries q[N][H][E] at qpos[N] pay in layer l, which already holds their own rows;
- * all device. lse: scratch, device [N][H]. Called by forward(). */
+/* Adds the attention weights of the N queries q[N][H][E] at qpos[N] in layer l, which already holds
+ * their own rows; all device. lse: scratch, device [N][H]. Called by forward(). */
 void probe_mass_add(struct probe_mass *, const struct cache *c, uint32_t l, const float *q,
     const uint32_t *qpos, float *lse, uint32_t N);
-/* Ends the range: what its rows have got goes to paid. */
+/* Ends the range: the mass of its rows goes to p->mass. */
 void probe_mass_end(struct probe_mass *, const struct cache *c);
 /* +inf for the sinks of the last range. */
 void probe_mass_keep_sinks(struct probe_mass *, const struct cache *c);
