@@ -63,8 +63,8 @@ observe_check(const struct observe_options *o, const struct cache *c, const char
 		    "not repeated: nothing is left", name, c->n_tokens, o->sink);
 	for (i = 0; i < c->n_tokens; i++)
 		if (c->tokens[i] >= vocabulary)
-			return engine_fail(e, ENGINE_EDAMAGED, "%s: token %zu is %u, and the vocabulary "
-			    "ends before %u", name, i, c->tokens[i], vocabulary);
+			return engine_fail(e, ENGINE_EDAMAGED, "%s: token %zu is %u, and the "
+			    "vocabulary ends before %u", name, i, c->tokens[i], vocabulary);
 	return ENGINE_OK;
 }
 

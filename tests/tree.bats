@@ -49,6 +49,22 @@ includes_only() {
 	assert_output ''
 }
 
+# Symbols in sections that can be written to while the program runs; the compiler's own begin with __, and
+# tables of pointers (.data.rel.ro) are constant once the program is loaded.
+@test "libraries keep no state of the process: no static variable that changes" {
+	local archives='kvfile methods tokenizer model' archive
+	for archive in $archives; do
+		[ -e "$O/lib$archive.a" ] || fail "there is no lib$archive.a"
+		run awk -F '|' '/^Symbols from/ { sub(/.*\[/, ""); sub(/\].*/, ""); object = $0 }
+			$1 !~ /^__/ && $7 ~ /^(\.t?(data|bss)|\*COM\*)/ && $7 !~ /^\.data\.rel\.ro/ {
+				sub(/ .*/, "", $1)
+				print object ": " $1
+			}
+			END { if (object == "") print "no object was read" }' <(nm -f sysv "$O/lib$archive.a")
+		assert_output ''
+	done
+}
+
 # Two are called run.sh: the tests, and those that need a GPU.
 @test "no two source files have the same name" {
 	run bash -c "tree_files c h cu cc py sh bats bash mk | grep -v '/run\.sh$' | sed 's,.*/,,' | sort | uniq -d"
