@@ -27,8 +27,10 @@ const struct opt evicting_opts[] = {
 	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%" },
 	{ 0, "of", OPT_STRING, &of_name, 0, "WHAT",
 	    "what --rate is a share of: the head's rows, or all tokens seen" },
-	{ 0, "policy", OPT_STRING, &policy_name, 0, "NAME",
-	    "uniform, pyramid, pyramid-kvpress, ada, ada-kvpress, ada-pyramid or global" },
+#define POLICY(...)
+#include "methods/policies.h"
+#undef POLICY
+	{ 0, "policy", OPT_STRING, &policy_name, 0, "NAME", POLICY_NAMES },
 	{ 0, "alpha", OPT_REAL, &alpha, 0, "A",
 	    "ada: the share of its budget that a KV head has for sure (0.2)" },
 	{ 0, "normalize", OPT_FLAG, &normalize, 1, NULL,
@@ -46,22 +48,6 @@ const struct opt evicting_opts[] = {
 	{ 0, "skip-layers", OPT_STRING, &skip_text, 0, "LIST",
 	    "layers that keep all rows: 0,1,30-31" },
 	{ .name = NULL }
-};
-
-static const struct policy {
-	const char *name;
-	enum layer_budgets layers;
-	enum head_budgets heads;
-	int global;
-} policies[] = {
-	{ "uniform", LAYERS_UNIFORM, HEADS_UNIFORM, 0 },
-	{ "pyramid", LAYERS_PYRAMID, HEADS_UNIFORM, 0 },
-	{ "pyramid-kvpress", LAYERS_PYRAMID_KVPRESS, HEADS_UNIFORM, 0 },
-	{ "ada", LAYERS_UNIFORM, HEADS_ADA, 0 },
-	{ "ada-kvpress", LAYERS_UNIFORM, HEADS_ADA_KVPRESS, 0 },
-	{ "ada-pyramid", LAYERS_PYRAMID, HEADS_ADA, 0 },
-	{ "global", LAYERS_UNIFORM, HEADS_UNIFORM, 1 },
-	{ NULL, LAYERS_UNIFORM, HEADS_UNIFORM, 0 }
 };
 
 static const struct policy *policy;
@@ -145,20 +131,18 @@ read_mask(void)
 static void
 check_policy(void)
 {
-	for (policy = policies; strcmp(policy->name, policy_name) != 0;)
-		if ((++policy)->name == NULL)
-			die(EXIT_USAGE, "--policy: there is no '%s', see --help", policy_name);
+	if ((policy = policy_named(policy_name)) == NULL)
+		die(EXIT_USAGE, "--policy: there is no '%s', see --help", policy_name);
 	if (policy->global && !will_look)
 		die(EXIT_USAGE, "--policy global compares the scores of all layers, which are not "
 		    "there when the first one is evicted: use kv-evict");
-	if (alpha != NO_REAL && policy->heads == HEADS_UNIFORM)
+	if (alpha != NO_REAL && !names_word(policy->uses, "alpha"))
 		die(EXIT_USAGE, "--alpha: policy %s does not use it", policy->name);
-	if (normalize && policy->heads != HEADS_ADA)
+	if (normalize && !names_word(policy->uses, "normalize"))
 		die(EXIT_USAGE, "--normalize: policy %s does not use it", policy->name);
 	if (alpha != NO_REAL && !(alpha >= 0 && alpha <= 1))
 		die(EXIT_USAGE, "--alpha: %g is not from 0 to 1", alpha);
-	options.layer_budgets = policy->layers;
-	options.head_budgets = policy->heads;
+	options.policy = policy;
 	options.alpha = alpha != NO_REAL ? alpha : 0.2;
 	options.normalize = normalize;
 }
@@ -167,7 +151,7 @@ check_policy(void)
 static void
 check_conflicts(void)
 {
-	int shares = policy->heads != HEADS_UNIFORM || policy->global;
+	int shares = policy_shares(policy);
 
 	if (budget != NOT_GIVEN && rate != 0)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
@@ -222,7 +206,7 @@ evicting_sign(void)
 	sign_count("recent", heads_path != NULL ? options.stream_recent : options.recent);
 	if (policy != policies)
 		sign_text("policy", policy->name);
-	if (policy->heads != HEADS_UNIFORM)
+	if (names_word(policy->uses, "alpha"))
 		sign_real("alpha", options.alpha);
 	if (normalize)
 		sign_count("normalize", 1);

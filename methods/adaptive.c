@@ -117,7 +117,8 @@ round_shares(uint32_t *count, double *share, const struct ranked *r, uint64_t to
 }
 
 int
-ada(uint32_t *count, const struct ranked *r, double alpha, int normalize, char *why, size_t size)
+heads_ada(uint32_t *count, const struct ranked *r, const struct evict_options *opt, char *why,
+    size_t size)
 {
 	struct contest c;
 	uint64_t total = 0;
@@ -125,14 +126,14 @@ ada(uint32_t *count, const struct ranked *r, double alpha, int normalize, char *
 	int code = contest_new(&c, r);
 
 	if (code == EVICT_OK)
-		code = enter(&c, count, r, normalize, why, size);
+		code = enter(&c, count, r, opt->normalize, why, size);
 	if (code == EVICT_OK) {
 		for (g = 0; g < r->heads; g++)
 			total += count[g] - always_kept(&r->always[g]);
 		select_counts(c.score, c.n, r->heads, total, c.won);
 		for (g = 0; g < r->heads; g++) {
 			B = count[g] - always_kept(&r->always[g]);
-			c.share[g] = c.won[g] * (1 - alpha) + B * alpha;
+			c.share[g] = c.won[g] * (1 - opt->alpha) + B * opt->alpha;
 		}
 		round_shares(count, c.share, r, total);
 	}
@@ -141,7 +142,8 @@ ada(uint32_t *count, const struct ranked *r, double alpha, int normalize, char *
 }
 
 int
-ada_kvpress(uint32_t *count, const struct ranked *r, double alpha)
+heads_ada_kvpress(uint32_t *count, const struct ranked *r, const struct evict_options *opt,
+    char *why, size_t size)
 {
 	struct contest c;
 	const float *rank = r->rank;
@@ -149,13 +151,14 @@ ada_kvpress(uint32_t *count, const struct ranked *r, double alpha)
 	uint64_t total = 0;
 	uint32_t g, i, safe;
 
+	(void)why, (void)size;
 	if (contest_new(&c, r) != EVICT_OK) {
 		contest_free(&c);
 		return EVICT_ENOMEM;
 	}
 	for (g = 0, score = c.score; g < r->heads; rank += r->n[g], score += r->n[g++]) {
 		memcpy(score, rank, r->n[g] * sizeof *score);
-		safe = (uint32_t)budget_of_rate(count[g], alpha);
+		safe = (uint32_t)budget_of_rate(count[g], opt->alpha);
 		select_top(score, r->n[g], safe, c.row);
 		for (i = 0; i < safe; i++)
 			score[c.row[i]] = INFINITY;

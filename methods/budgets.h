@@ -30,16 +30,22 @@ uint32_t always_kept(const struct always *a);
  * than n. */
 uint32_t budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t n);
 
-/* The budget of layer l of L for a KV head with n rows, of which `always` are always kept; the
- * mean over the layers is C. */
-uint32_t pyramid(uint32_t l, uint32_t L, uint32_t n, uint32_t always, uint32_t C);
-/* In kvpress' way; C is a real number there. */
-uint32_t pyramid_kvpress(uint32_t l, uint32_t L, uint32_t n, uint32_t always, double C);
+/* What the budget of a KV head in one layer is made from. */
+struct layer_share {
+	uint32_t l, L;          /* layer l of L */
+	uint32_t n;             /* rows that are scored */
+	uint32_t always;        /* of them always kept */
+	uint32_t wanted;        /* the mean over the layers, a whole number; may be more than n */
+	double wanted_real;     /* the same before a rate of the rows was rounded down */
+};
 
-/* count[G], the budget of each KV head, <- the same total, shared by the scores. Errors as
- * evict_choose(). */
-int ada(uint32_t *count, const struct ranked *r, double alpha, int normalize, char *why,
-    size_t size);
-int ada_kvpress(uint32_t *count, const struct ranked *r, double alpha);
+/* layers_NAME(): the budget of the KV head in this layer, at most n. heads_NAME(): count[G], the
+ * budget of each KV head, <- the same total, shared by the scores; errors as evict_choose(). */
+#define POLICY(name, for_layers, for_heads, ...) \
+	uint32_t layers_##for_layers(const struct layer_share *); \
+	int heads_##for_heads(uint32_t *count, const struct ranked *, \
+	    const struct evict_options *, char *why, size_t size);
+#include "methods/policies.h"
+#undef POLICY
 
 #endif

@@ -143,22 +143,14 @@ static uint32_t
 budget_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
     const struct evict_options *opt)
 {
-	uint32_t n = r->n[g], always = always_kept(&r->always[g]);
-	uint32_t C = budget_wanted(opt, in, n);
-	double real = opt->budget != 0 ? opt->budget :
-	    (in->tokens != 0 ? in->tokens : n) * opt->rate;
+	const struct layer_share share = { .l = in->layer, .L = in->layers, .n = r->n[g],
+	    .always = always_kept(&r->always[g]), .wanted = budget_wanted(opt, in, r->n[g]),
+	    .wanted_real = opt->budget != 0 ? opt->budget :
+	    (in->tokens != 0 ? in->tokens : r->n[g]) * opt->rate };
 
 	if (is_streaming(in, g))
-		return always;
-	switch (opt->layer_budgets) {
-	case LAYERS_UNIFORM:
-		break;
-	case LAYERS_PYRAMID:
-		return pyramid(in->layer, in->layers, n, always, C);
-	case LAYERS_PYRAMID_KVPRESS:
-		return pyramid_kvpress(in->layer, in->layers, n, always, real);
-	}
-	return C < n ? C : n;
+		return share.always;
+	return opt->policy != NULL ? opt->policy->layers(&share) : layers_uniform(&share);
 }
 
 /* count[G] <- how many of the judged rows stay. */
@@ -186,15 +178,7 @@ share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *
 			return EVICT_EBUDGET;
 		}
 	}
-	switch (opt->head_budgets) {
-	case HEADS_UNIFORM:
-		break;
-	case HEADS_ADA:
-		return ada(count, r, opt->alpha, opt->normalize, why, size);
-	case HEADS_ADA_KVPRESS:
-		return ada_kvpress(count, r, opt->alpha);
-	}
-	return EVICT_OK;
+	return opt->policy != NULL ? opt->policy->heads(count, r, opt, why, size) : EVICT_OK;
 }
 
 /* ---- choosing ---- */

@@ -22,3 +22,17 @@ method_named(const char *name)
 			return m;
 	return NULL;
 }
+
+int
+names_word(const char *words, const char *word)
+{
+	size_t n = strlen(word);
+	const char *at = words;
+
+	while ((at = strstr(at, word)) != NULL) {
+		if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+			return 1;
+		at += n;
+	}
+	return 0;
+}

@@ -82,6 +82,9 @@ struct method {
 extern const struct method methods[];           /* ends with a NULL name; made from list.h */
 const struct method *method_named(const char *name);
 
+/* Is the word one of those in a list such as struct method.uses? */
+int names_word(const char *words, const char *word);
+
 /* score[sum S] <- the method's scores of a layer, KV heads shared among up to `threads` threads
  * (at least 1): the same scores whatever their number. Returns 0, or -1 when out of memory. */
 int method_score(const struct method *method, const struct score_input *in,
@@ -92,10 +95,25 @@ int method_score(const struct method *method, const struct score_input *in,
 /* floor(rows * rate + 1e-9): the one rounding rule (methods.md 0). */
 uint64_t budget_of_rate(uint64_t rows, double rate);
 
-/* How the layers' budgets differ (pyramid.c), and how the KV heads of a layer share theirs
- * (adaptive.c). */
-enum layer_budgets { LAYERS_UNIFORM, LAYERS_PYRAMID, LAYERS_PYRAMID_KVPRESS };
-enum head_budgets { HEADS_UNIFORM, HEADS_ADA, HEADS_ADA_KVPRESS };
+struct evict_options;
+struct layer_share;
+struct ranked;
+
+/* How layers and KV heads share the budget. */
+struct policy {
+	const char *name;
+	/* how the budgets of the layers differ, how the KV heads of a layer share theirs: budgets.h */
+	uint32_t (*layers)(const struct layer_share *);
+	int (*heads)(uint32_t *count, const struct ranked *, const struct evict_options *, char *why,
+	    size_t size);
+	int global;             /* all layers and KV heads share one budget: global_counts() */
+	const char *uses;       /* "alpha normalize": as struct method.uses, of kv-evict */
+};
+
+extern const struct policy policies[];          /* ends with a NULL name; made from policies.h */
+const struct policy *policy_named(const char *name);
+/* KV heads may keep different numbers of rows. */
+int policy_shares(const struct policy *policy);
 
 struct evict_options {
 	uint32_t budget;        /* rows to keep in each KV head of each layer; 0: use rate */
@@ -103,8 +121,7 @@ struct evict_options {
 	uint32_t sink;          /* first rows (positions < sink) always kept */
 	uint32_t recent;        /* last positions (>= next_position - recent) always kept */
 	uint32_t since;         /* rows at lower positions all stay, and count nowhere */
-	enum layer_budgets layer_budgets;
-	enum head_budgets head_budgets;
+	const struct policy *policy;    /* NULL: uniform */
 	double alpha;           /* ada*: the share of its budget that a KV head has for sure */
 	int normalize;          /* ada: heads weighted by how concentrated their scores are */
 	int same_rows;          /* all KV heads keep the same rows, by the mean of their scores */

@@ -16,13 +16,14 @@
 enum { BETA = 20 };
 
 uint32_t
-pyramid(uint32_t l, uint32_t L, uint32_t n, uint32_t always, uint32_t C)
+layers_pyramid(const struct layer_share *s)
 {
-	int64_t B = (int64_t)C - always, most = (int64_t)n - always, min, max, step;
+	const uint32_t n = s->n, C = s->wanted;
+	int64_t B = (int64_t)C - s->always, most = (int64_t)n - s->always, min, max, step;
 
 	if (n <= C)
 		return n;
-	if (B < 0 || n < 2 * B || L < 2)
+	if (B < 0 || n < 2 * B || s->L < 2)
 		return C;
 	min = B / BETA;
 	max = 2 * B - min;
@@ -30,13 +31,15 @@ pyramid(uint32_t l, uint32_t L, uint32_t n, uint32_t always, uint32_t C)
 		max = most;
 		min = 2 * B - max;
 	}
-	step = (max - min) / (L - 1);
-	return (uint32_t)(max - l * step) + always;
+	step = (max - min) / (s->L - 1);
+	return (uint32_t)(max - s->l * step) + s->always;
 }
 
 uint32_t
-pyramid_kvpress(uint32_t l, uint32_t L, uint32_t n, uint32_t always, double C)
+layers_pyramid_kvpress(const struct layer_share *s)
 {
+	const uint32_t n = s->n, always = s->always, L = s->L;
+	const double C = s->wanted_real;
 	double min = C / BETA, max = 2 * C - min, kept;
 
 	if (n <= C)
@@ -48,6 +51,6 @@ pyramid_kvpress(uint32_t l, uint32_t L, uint32_t n, uint32_t always, double C)
 	if (L < 2 || n < max || max < min || min < always)
 		kept = rint(C);
 	else
-		kept = rint(max - l * ((max - min) / (L - 1)));
+		kept = rint(max - s->l * ((max - min) / (L - 1)));
 	return kept < n ? (uint32_t)kept : n;
 }

@@ -47,7 +47,7 @@ expect_layer(uint32_t l, uint32_t L, uint32_t n, uint32_t window, struct evict_o
 static void
 test_pyramid(void)
 {
-	struct evict_options opt = { .budget = 128, .layer_budgets = LAYERS_PYRAMID };
+	struct evict_options opt = { .budget = 128, .policy = policy_named("pyramid") };
 	uint32_t l, sum = 0;
 
 	/* B = 120: from 240 - 6 down to 6, in steps of floor(228 / 31) = 7 */
@@ -77,7 +77,7 @@ test_pyramid(void)
 static void
 test_pyramid_kvpress(void)
 {
-	struct evict_options opt = { .rate = 0.5, .layer_budgets = LAYERS_PYRAMID_KVPRESS };
+	struct evict_options opt = { .rate = 0.5, .policy = policy_named("pyramid-kvpress") };
 	uint32_t l, sum = 0;
 
 	expect_layer(0, 32, 1024, 64, opt, 960);
@@ -132,7 +132,7 @@ test_ada(void)
 	static const float near[] = { 9, 8, 7, 6, 1, 1, 5, 4, 3, 2, 1, 1 };
 	static const float far[] = { 9, 8, 7, 6, 5.5f, 5.2f, 1, 1, 1, 1, 1, 1 };
 	static const float flat[] = { 8, 3, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4 };
-	struct evict_options opt = { .budget = 3, .head_budgets = HEADS_ADA };
+	struct evict_options opt = { .budget = 3, .policy = policy_named("ada") };
 
 	/* wins 4 and 2 of 6 */
 	expect(near, opt, "0 1 2 3|0 1");
@@ -150,12 +150,12 @@ test_ada(void)
 	expect(far, opt, "0 1 2 3 4|0");
 	opt.sink = 1;                           /* B = 2 each: wins 4 and 0; 3.6 and 0.4 */
 	expect(far, opt, "0 1 2 3 4|0");
-	opt = (struct evict_options){ .budget = 2, .head_budgets = HEADS_ADA };
+	opt = (struct evict_options){ .budget = 2, .policy = policy_named("ada") };
 	expect(flat, opt, "0|0 1 2");
 	opt.normalize = 1;                      /* times 11 / 11, times 8 / 24 */
 	expect(flat, opt, "0 1|0 1");
 
-	opt = (struct evict_options){ .budget = 3, .head_budgets = HEADS_ADA_KVPRESS };
+	opt = (struct evict_options){ .budget = 3, .policy = policy_named("ada-kvpress") };
 	expect(far, opt, "0 1 2 3 4 5|");
 	opt.alpha = 0.5;                        /* 1 row of each is safe */
 	expect(far, opt, "0 1 2 3 4|0");
@@ -221,10 +221,10 @@ test_refusals(void)
 	check(evict_choose(&in, &opt, &kept, why, sizeof why) == EVICT_EINPUT &&
 	    strstr(why, "KV heads 0 and 1 have different rows") != NULL, "'%s'", why);
 	in.rows = &two;
-	opt = (struct evict_options){ .budget = 2, .head_budgets = HEADS_ADA, .normalize = 1 };
+	opt = (struct evict_options){ .budget = 2, .policy = policy_named("ada"), .normalize = 1 };
 	check(evict_choose(&in, &opt, &kept, why, sizeof why) == EVICT_EINPUT &&
 	    strstr(why, "KV head 1: scores below 0") != NULL, "'%s'", why);
-	opt = (struct evict_options){ .budget = 2, .layer_budgets = LAYERS_PYRAMID, .sink = 3 };
+	opt = (struct evict_options){ .budget = 2, .policy = policy_named("pyramid"), .sink = 3 };
 	check(evict_choose(&in, &opt, &kept, why, sizeof why) == EVICT_EBUDGET &&
 	    strstr(why, "3 are always kept") != NULL, "'%s'", why);
 	check(kept.count == NULL && kept.keep == NULL, "something is left behind");
@@ -269,6 +269,20 @@ test_global(void)
 	expect_global((struct evict_options){ .budget = 3, .since = 4 }, (uint32_t[]){ 2, 2, 2, 2 });
 }
 
+/* What --help says of --policy */
+static void
+test_names(void)
+{
+#define POLICY(...)
+#include "methods/policies.h"
+#undef POLICY
+	const struct policy *p;
+
+	for (p = policies; p->name != NULL; p++)
+		check(strstr(POLICY_NAMES, p->name) != NULL, "--help does not name %s", p->name);
+	check(policy_named("no such policy") == NULL, "a policy that is not there");
+}
+
 int
 main(void)
 {
@@ -282,5 +296,6 @@ main(void)
 	test_others();
 	test_refusals();
 	test_global();
+	test_names();
 	return failures != 0;
 }
