@@ -1,4 +1,4 @@
-/* opt_evict.c - the budget options, and the choice of the rows of a layer that stay */
+/* opt_evict.c - the budget options */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +7,13 @@
 #include <xxhash.h>
 
 #include "cli/opt_evict.h"
+#define POLICY(...)
+#include "methods/policies.h"           /* for POLICY_NAMES */
+#undef POLICY
 
 #define NOT_GIVEN UINT32_MAX
 #define NO_REAL INFINITY                /* cannot be given */
 
-enum { MAX_LAYERS = 4096 };             /* kv-snapshot(5), 4.1 */
 /* DuoAttention's sinks, PruLong's recent positions; the published masks were made with these */
 enum { STREAM_SINK = 128, STREAM_RECENT = 1024 };
 
@@ -22,14 +24,11 @@ static const char *policy_name = "uniform", *select_name = "head", *of_name = "r
 static const char *heads_path, *skip_text;
 static int normalize;
 
-const struct opt evicting_opts[] = {
+const struct opt evict_opts[] = {
 	{ 0, "budget", OPT_COUNT, &budget, 0, "N", "keep N rows in each KV head of each layer" },
 	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%" },
 	{ 0, "of", OPT_STRING, &of_name, 0, "WHAT",
 	    "what --rate is a share of: the head's rows, or all tokens seen" },
-#define POLICY(...)
-#include "methods/policies.h"
-#undef POLICY
 	{ 0, "policy", OPT_STRING, &policy_name, 0, "NAME", POLICY_NAMES },
 	{ 0, "alpha", OPT_REAL, &alpha, 0, "A",
 	    "ada: the share of its budget that a KV head has for sure (0.2)" },
@@ -50,18 +49,7 @@ const struct opt evicting_opts[] = {
 	{ .name = NULL }
 };
 
-static const struct policy *policy;
-static struct evict_options options;
-static int of_tokens, will_look;
-static uint8_t skip[MAX_LAYERS];        /* 1 = the layer keeps all rows */
-static uint32_t last_skipped;
-static struct head_mask mask;           /* full == NULL: none */
 static char mask_hash[33];
-static uint8_t *streaming;              /* [layers][heads] of the mask */
-static struct global *all_layers;
-static const uint32_t *all_counts;      /* [L][G] rows that stay, when all have been seen */
-
-/* ---- options ---- */
 
 static int
 second_of(const char *option, const char *name, const char *first, const char *second)
@@ -78,16 +66,17 @@ layer_number(const char *p, char **end)
 {
 	unsigned long number = strtoul(p, end, 10);
 
-	if (*p < '0' || *p > '9' || number >= MAX_LAYERS)
+	if (*p < '0' || *p > '9' || number >= EVICTOR_LAYERS)
 		die(EXIT_USAGE, "--skip-layers: '%s' is not a list of layers such as 0,1,30-31",
 		    skip_text);
 	return (uint32_t)number;
 }
 
-/* skip[] <- a list of layers, and of ranges of layers. */
+/* A list of layers, and of ranges of layers, that keep all rows. */
 static void
-parse_layers(const char *p)
+skip_layers(struct evictor *v)
 {
+	const char *p = skip_text;
 	uint32_t first, last;
 	char *end;
 
@@ -98,42 +87,36 @@ parse_layers(const char *p)
 		if (first > last || (*end != ',' && *end != '\0'))
 			die(EXIT_USAGE, "--skip-layers: '%s' is not a list of layers such as "
 			    "0,1,30-31", skip_text);
-		memset(skip + first, 1, last - first + 1);
-		last_skipped = last > last_skipped ? last : last_skipped;
+		evictor_skip(v, first, last);
 		if (*end == '\0')
 			return;
 	}
 }
 
 static void
-read_mask(void)
+read_mask(struct evictor *v)
 {
 	XXH128_canonical_t hash;
-	char *text, why[256];
+	struct engine_error e;
+	char *text;
 	size_t len, i;
 
 	must_read_all(heads_path, &text, &len);
-	switch (head_mask_parse(&mask, text, len, why, sizeof why)) {
-	case MASK_ETEXT:
-		die(EXIT_DAMAGED, "%s: %s", heads_path, why);
-	case MASK_ENOMEM:
-		die(EXIT_RUN, "out of memory");
-	}
+	must(evictor_mask(v, heads_path, text, len, sparsity != NO_REAL ? sparsity : -1, &e), &e);
 	XXH128_canonicalFromHash(&hash, XXH3_128bits(text, len));
 	for (i = 0; i < sizeof hash.digest; i++)
 		snprintf(mask_hash + 2 * i, 3, "%02x", hash.digest[i]);
-	streaming = must_alloc((size_t)mask.layers * mask.heads, 1);
-	if (head_mask_cut(&mask, sparsity != NO_REAL ? sparsity : -1, streaming) != 0)
-		die(EXIT_RUN, "out of memory");
 	free(text);
 }
 
 static void
-check_policy(void)
+check_policy(struct evict_options *o, int looks)
 {
+	const struct policy *policy;
+
 	if ((policy = policy_named(policy_name)) == NULL)
 		die(EXIT_USAGE, "--policy: there is no '%s', see --help", policy_name);
-	if (policy->global && !will_look)
+	if (policy->global && !looks)
 		die(EXIT_USAGE, "--policy global compares the scores of all layers, which are not "
 		    "there when the first one is evicted: use kv-evict");
 	if (alpha != NO_REAL && !names_word(policy->uses, "alpha"))
@@ -142,16 +125,16 @@ check_policy(void)
 		die(EXIT_USAGE, "--normalize: policy %s does not use it", policy->name);
 	if (alpha != NO_REAL && !(alpha >= 0 && alpha <= 1))
 		die(EXIT_USAGE, "--alpha: %g is not from 0 to 1", alpha);
-	options.policy = policy;
-	options.alpha = alpha != NO_REAL ? alpha : 0.2;
-	options.normalize = normalize;
+	o->policy = policy;
+	o->alpha = alpha != NO_REAL ? alpha : 0.2;
+	o->normalize = normalize;
 }
 
 /* What cannot be had together. */
 static void
-check_conflicts(void)
+check_conflicts(const struct evict_options *o, int of_tokens)
 {
-	int shares = policy_shares(policy);
+	int shares = policy_shares(o->policy);
 
 	if (budget != NOT_GIVEN && rate != 0)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
@@ -161,58 +144,73 @@ check_conflicts(void)
 		die(EXIT_USAGE, "--budget 0 would keep nothing");
 	if (of_tokens && rate == 0)
 		die(EXIT_USAGE, "--of says what --rate is a share of: give --rate");
-	if (options.same_rows && shares)
+	if (o->same_rows && shares)
 		die(EXIT_USAGE, "--select layer: with policy %s heads keep different numbers of "
-		    "rows", policy->name);
-	if (heads_path != NULL && (options.same_rows || shares))
+		    "rows", o->policy->name);
+	if (heads_path != NULL && (o->same_rows || shares))
 		die(EXIT_USAGE, "--heads: not with %s, where heads depend on each other",
-		    shares ? policy->name : "--select layer");
+		    shares ? o->policy->name : "--select layer");
 	if (heads_path == NULL && sparsity != NO_REAL)
 		die(EXIT_USAGE, "--sparsity: a share of which heads? Give --heads");
 	if (sparsity != NO_REAL && !(sparsity >= 0 && sparsity <= 1))
 		die(EXIT_USAGE, "--sparsity: %g is not from 0 to 1", sparsity);
-	if (heads_path != NULL && options.stream_sink == 0 && options.stream_recent == 0)
+	if (heads_path != NULL && o->stream_sink == 0 && o->stream_recent == 0)
 		die(EXIT_USAGE, "--sink 0 --recent 0: streaming heads would keep nothing");
 }
 
 void
-evicting_check(void)
+evict_check(struct evictor *v, int looks)
 {
-	check_policy();
+	struct evict_options o = { 0 };
+	int of_tokens, alone = budget == NOT_GIVEN && rate == 0;
+
+	check_policy(&o, looks);
 	of_tokens = second_of("of", of_name, "rows", "tokens");
-	options.same_rows = second_of("select", select_name, "head", "layer");
-	options.budget = budget != NOT_GIVEN ? budget : 0;
-	options.rate = budget == NOT_GIVEN && rate == 0 ? 1 : rate;     /* a mask alone */
-	options.sink = sink != NOT_GIVEN ? sink : 0;
-	options.recent = recent != NOT_GIVEN ? recent : 0;
-	options.since = since;
-	options.stream_sink = sink != NOT_GIVEN ? sink : STREAM_SINK;
-	options.stream_recent = recent != NOT_GIVEN ? recent : STREAM_RECENT;
-	check_conflicts();
+	o.same_rows = second_of("select", select_name, "head", "layer");
+	o.budget = budget != NOT_GIVEN ? budget : 0;
+	o.rate = alone ? 1 : rate;
+	o.sink = sink != NOT_GIVEN ? sink : 0;
+	o.recent = recent != NOT_GIVEN ? recent : 0;
+	o.since = since;
+	o.stream_sink = sink != NOT_GIVEN ? sink : STREAM_SINK;
+	o.stream_recent = recent != NOT_GIVEN ? recent : STREAM_RECENT;
+	check_conflicts(&o, of_tokens);
+	evictor_init(v, &o);
+	v->of_tokens = of_tokens;
+	v->mask_alone = alone;
 	if (skip_text != NULL)
-		parse_layers(skip_text);
+		skip_layers(v);
 	if (heads_path != NULL)
-		read_mask();
+		read_mask(v);
 }
 
 void
-evicting_sign(void)
+evict_check_words(struct evictor *v, const char *text)
 {
+	options_words("evict", text, evict_opts);
+	evict_check(v, 0);
+}
+
+void
+evict_sign(const struct evictor *v)
+{
+	const struct evict_options *o = &v->options;
+
 	if (budget != NOT_GIVEN)
 		sign_count("budget", budget);
 	if (rate != 0)
 		sign_real("rate", rate);
-	sign_count("sink", heads_path != NULL ? options.stream_sink : options.sink);
-	sign_count("recent", heads_path != NULL ? options.stream_recent : options.recent);
-	if (policy != policies)
-		sign_text("policy", policy->name);
-	if (names_word(policy->uses, "alpha"))
-		sign_real("alpha", options.alpha);
+	sign_count("sink", heads_path != NULL ? o->stream_sink : o->sink);
+	sign_count("recent", heads_path != NULL ? o->stream_recent : o->recent);
+	if (o->policy != policies)
+		sign_text("policy", o->policy->name);
+	if (names_word(o->policy->uses, "alpha"))
+		sign_real("alpha", o->alpha);
 	if (normalize)
 		sign_count("normalize", 1);
-	if (options.same_rows)
+	if (o->same_rows)
 		sign_text("select", select_name);
-	if (of_tokens)
+	if (v->of_tokens)
 		sign_text("of", of_name);
 	if (heads_path != NULL)
 		sign_text("heads", mask_hash);
@@ -222,111 +220,4 @@ evicting_sign(void)
 		sign_count("since", since);
 	if (skip_text != NULL)
 		sign_text("skip-layers", skip_text);
-}
-
-void
-evicting_since(uint32_t position)
-{
-	since = options.since = position;
-}
-
-int
-evicting_keeps_all(void)
-{
-	return options.rate == 1 && heads_path == NULL;
-}
-
-int
-evicting_needs_scores(uint32_t layer)
-{
-	return !skip[layer] && (heads_path == NULL || budget != NOT_GIVEN || rate != 0);
-}
-
-/* ---- choosing ---- */
-
-static void
-check_shape(const struct evict_input *in)
-{
-	if (skip_text != NULL && last_skipped >= in->layers)
-		die(EXIT_USAGE, "--skip-layers: there is no layer %u, only %u layers", last_skipped,
-		    in->layers);
-	if (heads_path != NULL && (mask.layers != in->layers || mask.heads != in->rows->heads))
-		die(EXIT_DAMAGED, "%s: %u lines of %u numbers, but the model has %u layers of %u "
-		    "KV heads", heads_path, mask.layers, mask.heads, in->layers, in->rows->heads);
-}
-
-/* Dies for what the library refuses. */
-static void
-must_choose(int code, const char *where, const char *why)
-{
-	if (code == EVICT_ENOMEM)
-		die(EXIT_RUN, "out of memory");
-	if (code != EVICT_OK)
-		die(EXIT_USAGE, "%s%s", where, why);
-}
-
-/* *in and *opt <- what holds for this layer. */
-static void
-adapt(struct evict_input *in, struct evict_options *opt)
-{
-	check_shape(in);
-	*opt = options;
-	if (!of_tokens)
-		in->tokens = 0;
-	else if (since > 0)
-		in->tokens = since < in->next_position ? in->next_position - since : 0;
-	if (streaming != NULL)
-		in->streaming = streaming + (size_t)in->layer * mask.heads;
-	if (skip[in->layer]) {
-		memset(opt, 0, sizeof *opt);
-		opt->rate = 1;
-		opt->since = UINT32_MAX;        /* no row is judged */
-		in->tokens = 0;
-		in->streaming = NULL;
-	}
-}
-
-void
-evicting_choose(const struct evict_input *given, struct kept *out)
-{
-	struct evict_input in = *given;
-	struct evict_options opt;
-	char why[256], where[32];
-
-	adapt(&in, &opt);
-	if (policy->global && all_counts == NULL)
-		must_choose(global_counts(all_layers, &options, &all_counts, why, sizeof why), "",
-		    why);
-	if (policy->global)
-		in.count = all_counts + (size_t)in.layer * in.rows->heads;
-	snprintf(where, sizeof where, "layer %u ", in.layer);
-	must_choose(evict_choose(&in, &opt, out, why, sizeof why), where, why);
-}
-
-/* ---- looking ahead ---- */
-
-void
-evicting_will_look(void)
-{
-	will_look = 1;
-}
-
-int
-evicting_looks_ahead(void)
-{
-	return policy->global;
-}
-
-void
-evicting_look(const struct evict_input *given)
-{
-	struct evict_input in = *given;
-	struct evict_options opt;
-	char why[256], where[32];
-
-	if (all_layers == NULL && (all_layers = global_new()) == NULL)
-		die(EXIT_RUN, "out of memory");
-	adapt(&in, &opt);
-	snprintf(where, sizeof where, "layer %u ", in.layer);
-	must_choose(global_add(all_layers, &in, &opt, why, sizeof why), where, why);
 }

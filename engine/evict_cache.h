@@ -1,38 +1,46 @@
-/* evict_cache.h - one layer of a cache judged and evicted in process: what kv-score and kv-evict do to
+/* evict_cache.h - the layers of a cache scored and evicted in process: what kv-score and kv-evict do to
  * a snapshot, for programs that hold the rows on their device
  *
- * The same scores, the same choice. One method and one set of options for a process. */
+ * The same scores, the same choice. Several may be in use at the same time. */
 #ifndef KVPIPE_EVICT_CACHE_H
 #define KVPIPE_EVICT_CACHE_H
 
+#include "engine/evictor.h"
+#include "engine/score.h"
 #include "model/cache.h"
 #include "model/observation.h"
 
 /* Queries that a method looks at when nobody says how many; SnapKV's code has it so. */
-enum { EVICTION_WINDOW = 32 };
+enum { EVICT_WINDOW = 32 };
 
-/* Takes the method and its options from the text of --score ("snapkv kernel=7"; NULL: rows are not
- * judged) and the budget from that of --evict ("budget=1024 sink=4"). Dies with EXIT_USAGE. */
-void eviction_check(const char *score, const char *evict);
-/* What it has to keep while the prompt runs: NEED_WINDOW, NEED_MASS; 0 when rows are not judged. */
-unsigned eviction_needs(void);
-/* Dies with EXIT_USAGE when rows are not judged and one of the layers has to be. */
-void eviction_fit(uint32_t layers);
+struct cache_evictor {
+	struct scorer scorer;           /* method NULL: rows are not scored. It takes the cache's device */
+	struct evictor evictor;         /* does not look ahead */
+	/* the rest is evict_cache.c's: layers that are begun, number l at l % SCORE_AHEAD */
+	struct score_job begun[SCORE_AHEAD];
+	struct kv_rows begun_rows[SCORE_AHEAD];
+};
 
-/* Judges the rows of layer l and drops those that do not stay, in two steps, so that the device has
- * work while the host judges: the first gives it its part, the second waits for that and not for
+/* Frees what it holds; the device must be open still. All zero is allowed. */
+void evict_cache_free(struct cache_evictor *);
+
+/* What the cache has to keep while the prompt runs: NEED_WINDOW, NEED_MASS; 0 when rows are not
+ * scored. */
+unsigned evict_cache_needs(const struct cache_evictor *);
+/* ENGINE_EOPTION when rows are not scored and one of the layers has to be. */
+int evict_cache_fit(const struct cache_evictor *, uint32_t layers, struct engine_error *);
+
+/* Scores the rows of layer l and drops those that do not stay, in two steps, so that the device has
+ * work while the host chooses: the first gives it its part, the second waits for that and not for
  * what came after it, which must not touch the layer. obs: queries of this layer where the method
  * needs them; they count as they would be stored, in the cache's dtype, and stay until the second
- * step. Layers end in the order in which they began, and at most FETCHES are begun. Both die. */
-void eviction_begin(const struct cache *c, uint32_t l, const struct observation *obs);
-void eviction_finish(struct cache *c, uint32_t l);
-/* All layers: they are judged while the device is some layers ahead. */
-void eviction_all(struct cache *c, const struct observation *obs);
-
-/* Warns of indexes that went with their rows, in one line that names what makes them anew. */
-void eviction_warn(const struct cache *c);
-
-/* Frees what is kept from one layer to the next. */
-void eviction_end(const struct cache *c);
+ * step. Layers end in the order in which they began, and at most SCORE_AHEAD are begun. The event log
+ * is the caller's. */
+int evict_cache_begin(struct cache_evictor *, const struct cache *, uint32_t l,
+    const struct observation *obs, struct engine_error *);
+int evict_cache_finish(struct cache_evictor *, struct cache *, uint32_t l, struct engine_error *);
+/* All layers: they are scored while the device is some layers ahead. */
+int evict_cache_all(struct cache_evictor *, struct cache *, const struct observation *obs,
+    struct engine_error *);
 
 #endif

@@ -1,66 +1,62 @@
 /* readback.c - numbers that a device makes for one layer after another, on their way to the host */
 #include "engine/readback.h"
-#include "cli/tool.h"
-
-static struct place {
-	struct area there;
-	float *host;                    /* host_alloc()'s; NULL: none */
-	size_t room;                    /* floats of it */
-	const float *from;              /* what is fetched; NULL: the place is free */
-	uint64_t mark;                  /* when it has come */
-} places[FETCHES];
 
 int
-fetching_place(const struct device *d, size_t n, float **at)
+readback_slot(struct readback *b, const struct device *d, size_t n, float **at,
+    struct engine_error *e)
 {
 	int i;
 
-	for (i = 0; i < FETCHES && places[i].from != NULL; i++)
+	for (i = 0; i < READBACK_SLOTS && b->slot[i].busy; i++)
 		;
-	if (i == FETCHES)
-		die(EXIT_RUN, "more than %d layers are under way", FETCHES);
-	*at = device_room(d, &places[i].there, n * sizeof **at);
-	return i;
+	if (i == READBACK_SLOTS)
+		return engine_fail(e, ENGINE_ERUN, "more than %d transfers are under way",
+		    READBACK_SLOTS);
+	*at = area_room(d, &b->slot[i].area, n * sizeof **at, e);
+	return *at != NULL ? i : e->code;
 }
 
-void
-fetching_begin(const struct device *d, int place, const float *from, size_t n)
+int
+readback_begin(struct readback *b, const struct device *d, int slot, const float *from, size_t n,
+    struct engine_error *e)
 {
-	struct place *p = &places[place];
+	struct readback_slot *s = &b->slot[slot];
 
-	p->from = from;
 	if (!device_shares_memory(d)) {
-		if (p->host == NULL || p->room < n) {
-			p->room = device_growth(p->host, n);
-			d->ops->host_free(d->dev, p->host);
-			if ((p->host = d->ops->host_alloc(d->dev,
-			    p->room * sizeof *p->host)) == NULL)
-				die(EXIT_RUN, "no memory for %zu numbers", n);
+		if (s->host == NULL || s->capacity < n) {
+			s->capacity = device_growth(s->host, n);
+			d->ops->host_free(d->dev, s->host);
+			s->host = d->ops->host_alloc(d->dev, s->capacity * sizeof *s->host);
+			if (s->host == NULL)
+				return engine_fail(e, ENGINE_ERUN, "no memory for %zu numbers", n);
 		}
-		d->ops->get_async(d->dev, p->host, from, n * sizeof *p->host);
+		d->ops->get_async(d->dev, s->host, from, n * sizeof *s->host);
 	}
-	p->mark = d->ops->event_record(d->dev);
+	s->busy = 1;
+	s->from = from;
+	s->event = d->ops->event_record(d->dev);
+	return ENGINE_OK;
 }
 
-const float *
-fetching_end(const struct device *d, int place)
+int
+readback_end(struct readback *b, const struct device *d, int slot, const float **host,
+    struct engine_error *e)
 {
-	struct place *p = &places[place];
-	const float *from = p->from;
+	struct readback_slot *s = &b->slot[slot];
 
-	device_wait(d, p->mark);
-	p->from = NULL;
-	return device_shares_memory(d) ? from : p->host;
+	s->busy = 0;
+	*host = device_shares_memory(d) ? s->from : s->host;
+	return device_waited(d, s->event, e);
 }
 
 void
-fetching_release(const struct device *d)
+readback_release(struct readback *b, const struct device *d)
 {
 	int i;
 
-	for (i = 0; i < FETCHES; i++) {
-		device_release(d, &places[i].there);
-		d->ops->host_free(d->dev, places[i].host);
-		places[i] = (struct place){ .host = NULL };
+	for (i = 0; i < READBACK_SLOTS; i++) {
+		area_release(d, &b->slot[i].area);
+		d->ops->host_free(d->dev, b->slot[i].host);
+		b->slot[i] = (struct readback_slot){ .host = NULL };
 	}
 }

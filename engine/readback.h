@@ -5,19 +5,35 @@
 #ifndef KVPIPE_READBACK_H
 #define KVPIPE_READBACK_H
 
-#include "cli/device.h"
+#include "engine/device_memory.h"
 
-/* So many may be under way at once. */
-enum { FETCHES = 8 };
+/* So many transfers may be under way at once. */
+enum { READBACK_SLOTS = 16 };
 
-/* A place for n numbers on the device: *at; to be given to fetching_begin(). Dies. */
-int fetching_place(const struct device *d, size_t n, float **at);
-/* Asks for n numbers that are at `from` after all work so far: the place, or other memory of the
- * device. */
-void fetching_begin(const struct device *d, int place, const float *from, size_t n);
-/* Waits for them; they are the caller's until the next fetching_place(). Dies. */
-const float *fetching_end(const struct device *d, int place);
-/* Gives all memory back. */
-void fetching_release(const struct device *d);
+/* The transfers to the host from one device. All zero: none yet. */
+struct readback {
+	struct readback_slot {
+		struct area area;       /* device memory of the slot */
+		float *host;            /* host_alloc()'s; NULL: none */
+		size_t capacity;        /* floats in host */
+		int busy;
+		const float *from;      /* device: what is read */
+		uint64_t event;         /* when it has been read */
+	} slot[READBACK_SLOTS];
+};
+
+/* The number of a free slot, or the code of an error. *at <- room for n floats on the device, which
+ * belongs to the slot. */
+int readback_slot(struct readback *, const struct device *, size_t n, float **at,
+    struct engine_error *);
+/* Asks for the n floats that stand at `from` when all work so far is done: in the slot's room, or
+ * elsewhere on the device. */
+int readback_begin(struct readback *, const struct device *, int slot, const float *from, size_t n,
+    struct engine_error *);
+/* Waits for them, and frees the slot. *host <- the floats, valid until the next readback_slot(). */
+int readback_end(struct readback *, const struct device *, int slot, const float **host,
+    struct engine_error *);
+/* Frees all memory. */
+void readback_release(struct readback *, const struct device *);
 
 #endif

@@ -1,344 +1,257 @@
-/* score.c - the options of scoring methods, and the judgement of one layer */
-#include <inttypes.h>
+/* score.c - the scores of a layer's rows, by one method with its options */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/readback.h"
 #include "engine/score.h"
 
-#define NOT_GIVEN UINT32_MAX
-#define NO_SEED UINT64_MAX
 #define MAX_HEADS 4096          /* kv-snapshot(5), 4.1 */
 
-static const char *over_name, *pool_name, *reduce_name, *order_name;
-static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
-static uint64_t seed = NO_SEED;
-static int keep_last;
-
-const struct opt scoring_opts[] = {
-	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K", "pool over K rows, odd; 1 = do not pool" },
-	{ 0, "pool", OPT_STRING, &pool_name, 0, "HOW", "pooling along the rows: avg or max" },
-	{ 0, "reduce", OPT_STRING, &reduce_name, 0, "HOW",
-	    "over the query heads of a KV head: mean, max or sum" },
-	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first" },
-	{ 0, "over-queries", OPT_STRING, &over_name, 0, "HOW",
-	    "over the observation queries: sum or max" },
-	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept" },
-	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance" },
-	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept" },
-	{ 0, "window", OPT_COUNT, &window, 0, "W",
-	    "use only the last W of the stored observation queries" },
-	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
-	    "rows before it are not judged, and stay" },
-	{ .name = NULL }
-};
-
-static const char *const pool_names[] = { "avg", "max", NULL };
-static const char *const reduce_names[] = { "mean", "max", "sum", NULL };
-static const char *const over_names[] = { "sum", "max", NULL };
-static const char *const order_names[] = { "pool-first", "reduce-first", NULL };
-
-static const struct method *method;
-static struct score_options options;
-
-/* ---- options ---- */
-
 void
-scoring_list(void)
+scorer_init(struct scorer *s, const struct method *method, const struct score_options *options,
+    unsigned threads)
 {
-	const struct method *m;
-
-	for (m = methods; m->name != NULL; m++)
-		printf("%-8s  %s%s%s%s\n", m->name, m->about, *m->uses != '\0' ? " [" : "", m->uses,
-		    *m->uses != '\0' ? "]" : "");
-}
-
-static int
-uses(const char *word)
-{
-	size_t n = strlen(word);
-	const char *at = method->uses;
-
-	while ((at = strstr(at, word)) != NULL) {
-		if ((at == method->uses || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
-			return 1;
-		at += n;
-	}
-	return 0;
-}
-
-/* An option that the method does not use is a mistake, and not to be ignored. */
-static void
-refuse_unused(const char *word, int given)
-{
-	if (given && !uses(word))
-		die(EXIT_USAGE, "--%s: method %s does not use it", word, method->name);
-}
-
-static unsigned
-one_of(const char *option, const char *name, const char *const *names, unsigned otherwise)
-{
-	unsigned i;
-
-	if (name == NULL)
-		return otherwise;
-	for (i = 0; names[i] != NULL; i++)
-		if (strcmp(name, names[i]) == 0)
-			return i;
-	die(EXIT_USAGE, "--%s: '%s' is not one of its values, see --help", option, name);
-}
-
-const struct method *
-scoring_check(const char *name)
-{
-	if (name == NULL)
-		die(EXIT_USAGE, "--method is needed; --list names them");
-	if ((method = method_named(name)) == NULL)
-		die(EXIT_USAGE, "--method: there is no '%s'; --list names them", name);
-	refuse_unused("kernel", kernel != NOT_GIVEN);
-	refuse_unused("pool", pool_name != NULL);
-	refuse_unused("reduce", reduce_name != NULL);
-	refuse_unused("order", order_name != NULL);
-	refuse_unused("over-queries", over_name != NULL);
-	refuse_unused("sink", sink != NOT_GIVEN);
-	refuse_unused("seed", seed != NO_SEED);
-	refuse_unused("window", window != NOT_GIVEN);
-	refuse_unused("keep-last", keep_last);
-	options = method->defaults;
-	if (kernel != NOT_GIVEN)
-		options.kernel = kernel;
-	if (options.kernel % 2 == 0)
-		die(EXIT_USAGE, "--kernel: %u is not odd", options.kernel);
-	if (window == 0)
-		die(EXIT_USAGE, "--window: a window without queries sees nothing");
-	options.pool = one_of("pool", pool_name, pool_names, options.pool);
-	options.reduce = one_of("reduce", reduce_name, reduce_names, options.reduce);
-	options.order = one_of("order", order_name, order_names, options.order);
-	options.over_queries = one_of("over-queries", over_name, over_names, options.over_queries);
-	if (sink != NOT_GIVEN)
-		options.sink = sink;
-	if (seed != NO_SEED)
-		options.seed = seed;
-	if (window != NOT_GIVEN)
-		options.window = window;
-	options.keep_last = keep_last;
-	return method;
+	*s = (struct scorer){ .method = method, .options = *options, .threads = threads };
 }
 
 void
-scoring_since(uint32_t position)
+scorer_free(struct scorer *s)
 {
-	since = position;
+	struct area *areas[] = { &s->keys, &s->pos, &s->q, &s->q_pos, &s->own, &s->own_pos };
+	size_t i;
+
+	for (i = 0; s->device.ops != NULL && i < sizeof areas / sizeof *areas; i++)
+		area_release(&s->device, areas[i]);
+	if (s->device.ops != NULL)
+		readback_release(&s->readback, &s->device);
+	free(s->known_q_pos);
+	s->known_q_pos = NULL;
+	s->n_known = 0;
 }
 
 uint32_t
-scoring_queries(uint32_t otherwise)
+scorer_queries(const struct scorer *s, uint32_t otherwise)
 {
-	if (!(method->needs & NEED_WINDOW))
+	if (!(s->method->needs & NEED_WINDOW))
 		return 0;
-	if (!uses("window"))
+	if (!names_word(s->method->uses, "window"))
 		return 1;
-	return options.window != 0 ? options.window : otherwise;
+	return s->options.window != 0 ? s->options.window : otherwise;
 }
 
-uint32_t
-scoring_window(uint32_t stored, uint32_t layer)
+int
+scorer_window(const struct scorer *s, uint32_t stored, uint32_t layer, uint32_t *n,
+    struct engine_error *e)
 {
-	if (options.window > stored)
-		die(EXIT_USAGE, "--window %u: layer %u holds only %u observation queries",
-		    options.window, layer, stored);
-	return options.window != 0 ? options.window : stored;
+	if (s->options.window > stored)
+		return engine_fail(e, ENGINE_EOPTION, "--window %u: layer %u holds only %u "
+		    "observation queries", s->options.window, layer, stored);
+	*n = s->options.window != 0 ? s->options.window : stored;
+	return ENGINE_OK;
 }
 
-/* The value of an option that the method uses: text, or NULL and a number. */
-static const char *
-value_of(const char *word, uint32_t queries, uint64_t *number)
-{
-	if (strcmp(word, "pool") == 0)
-		return pool_names[options.pool];
-	if (strcmp(word, "reduce") == 0)
-		return reduce_names[options.reduce];
-	if (strcmp(word, "order") == 0)
-		return order_names[options.order];
-	if (strcmp(word, "over-queries") == 0)
-		return over_names[options.over_queries];
-	*number = strcmp(word, "kernel") == 0 ? options.kernel :
-	    strcmp(word, "sink") == 0 ? options.sink :
-	    strcmp(word, "keep-last") == 0 ? (uint64_t)options.keep_last :
-	    strcmp(word, "window") == 0 ? queries : options.seed;
-	return NULL;
-}
-
-void
-scoring_label(char *label, size_t size, uint32_t queries)
-{
-	char words[64], *word, *rest = words;
-	const char *text;
-	uint64_t number = 0;
-	size_t n;
-
-	snprintf(words, sizeof words, "%s", method->uses);
-	n = (size_t)snprintf(label, size, "%s", method->name);
-	while ((word = strtok_r(rest, " ", &rest)) != NULL)
-		if ((text = value_of(word, queries, &number)) != NULL)
-			n += (size_t)snprintf(label + n, size - n, " %s=%s", word, text);
-		else
-			n += (size_t)snprintf(label + n, size - n, " %s=%" PRIu64, word, number);
-	if (since != 0)
-		snprintf(label + n, size - n, " since=%u", since);
-}
-
-void
-scoring_sign(uint32_t queries)
-{
-	char words[64], *word, *rest = words;
-	const char *text;
-	uint64_t number = 0;
-
-	snprintf(words, sizeof words, "%s", method->uses);
-	sign_text("method", method->name);
-	while ((word = strtok_r(rest, " ", &rest)) != NULL)
-		if ((text = value_of(word, queries, &number)) != NULL)
-			sign_text(word, text);
-		else
-			sign_count(word, number);
-	if (since != 0)
-		sign_count("since", since);
-}
-
-/* ---- the attention that the observation queries pay ---- */
-
-static struct area area_keys, area_pos, area_q, area_qpos, area_own, area_own_pos;
-static uint32_t *known_qpos, known_window;      /* what is in area_qpos; 0 = nothing */
-
-/* Keys of tokens that are not stored, on the device: every KV head has all of them. */
-static struct layer_rows
-upload_own(const struct device *d, const struct scoring_layer *layer, uint64_t *start,
-    uint32_t *len)
-{
-	const struct score_input *in = &layer->in;
-	uint32_t G = in->rows->heads, n = layer->n_own, *pos = must_alloc(G * n, sizeof *pos), g;
-	size_t size = (size_t)n * in->width * kv_dtype_size(in->dtype);
-	struct layer_rows own = { .start = start, .len = len, .heads = G, .width = in->width,
-	    .dtype = in->dtype };
-
-	for (g = 0; g < G; g++) {
-		start[g] = (uint64_t)g * n;
-		len[g] = n;
-		memcpy(pos + start[g], layer->own_pos, n * sizeof *pos);
-	}
-	own.k = device_upload(d, &area_own, layer->own_keys, G * size);
-	own.pos = device_upload(d, &area_own_pos, pos, (size_t)G * n * sizeof *pos);
-	free(pos);
-	return own;
-}
-
-/* The positions of the window on the device. They are those of all layers: the first asks for it. */
-static const uint32_t *
-upload_positions(const struct device *d, const struct score_input *in)
-{
-	const size_t size = in->window * sizeof *known_qpos;
-
-	if (known_window == in->window && memcmp(known_qpos, in->window_pos, size) == 0)
-		return area_qpos.at;
-	free(known_qpos);
-	known_qpos = must_alloc(in->window, sizeof *known_qpos);
-	memcpy(known_qpos, in->window_pos, size);
-	known_window = in->window;
-	return device_upload(d, &area_qpos, known_qpos, size);
-}
-
-/* mass (device) <- what the queries give to each row of `there`, in.stride apart. */
-static void
-pay(const struct device *d, const struct scoring_layer *layer, const struct layer_rows *there,
-    float *mass)
-{
-	const struct score_input *in = &layer->in;
-	size_t H = in->query_heads, W = in->window;
-	const float *q = layer->queries_there;
-	uint64_t start[MAX_HEADS];
-	uint32_t len[MAX_HEADS];
-	struct layer_rows own;
-
-	if (layer->n_own > 0)
-		own = upload_own(d, layer, start, len);
-	if (layer->queries != NULL)
-		q = device_upload(d, &area_q, layer->queries, W * H * in->width * sizeof *q);
-	d->ops->window_mass(d->dev, mass, in->stride, q, there, layer->n_own > 0 ? &own : NULL,
-	    upload_positions(d, in), in->window, in->query_heads,
-	    options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM);
-}
+/* ---- rows on the device ---- */
 
 /* How many rows stand before --since; positions are ascending. */
 static uint32_t
-rows_before_since(const uint32_t *pos, uint32_t n)
+rows_before_since(const struct scorer *s, const uint32_t *pos, uint32_t n)
 {
 	uint32_t first = 0;
 
-	while (first < n && pos[first] < since)
+	while (first < n && pos[first] < s->since)
 		first++;
 	return first;
 }
 
-/* ---- what the device makes of the rows ---- */
-
-/* The scores of methods that are ops, too */
-typedef void score_op(struct dev *, float *, size_t, const struct layer_rows *);
-
-static score_op *
-score_op_of(const struct ops *ops)
+/* lr->k, pos <- those of rows on the host */
+static int
+upload_rows(struct scorer *s, const struct score_input *in, struct layer_rows *lr,
+    struct engine_error *e)
 {
-	if (strcmp(method->name, "knorm") == 0)
-		return ops->knorm;
-	return strcmp(method->name, "keydiff") == 0 ? ops->keydiff : NULL;
+	const size_t size = kv_rows_total(in->rows) * in->width * kv_dtype_size(in->dtype);
+
+	if (device_shares_memory(&s->device))
+		lr->k = (void *)(uintptr_t)in->keys;    /* read only, whatever the type says */
+	else if ((lr->k = area_upload(&s->device, &s->keys, in->keys, size, e)) == NULL)
+		return e->code;
+	lr->pos = area_positions(&s->device, &s->pos, in->rows, e);
+	return lr->pos != NULL ? ENGINE_OK : e->code;
 }
 
-/* The rows on the device but those before --since, which nothing sees; start, len: [MAX_HEADS] */
-static struct layer_rows
-later_there(const struct device *d, struct scoring_layer *layer, uint64_t *start, uint32_t *len)
+/* *lr <- the rows on the device but those before --since, which nothing sees; start, len:
+ * [MAX_HEADS], they become its lists. in.stride <- the longest head. */
+static int
+later_rows(struct scorer *s, struct score_job *job, struct layer_rows *lr, uint64_t *start,
+    uint32_t *len, struct engine_error *e)
 {
-	struct score_input *in = &layer->in;
+	const struct layer_rows *on_device = job->device_rows;
+	struct score_input *in = &job->in;
 	const struct kv_rows *rows = in->rows;
-	struct layer_rows lr = { .heads = rows->heads, .width = in->width, .dtype = in->dtype };
 	uint64_t total = 0;
 	uint32_t g, first;
 
-	if (layer->there != NULL)
-		lr = *layer->there;
+	*lr = (struct layer_rows){ .heads = rows->heads, .width = in->width, .dtype = in->dtype };
+	if (on_device != NULL)
+		*lr = *on_device;
 	for (g = 0; g < rows->heads; total += rows->count[g++]) {
-		first = rows_before_since(rows->pos[g], rows->count[g]);
-		start[g] = (layer->there != NULL ? layer->there->start[g] : total) + first;
+		first = rows_before_since(s, rows->pos[g], rows->count[g]);
+		start[g] = (on_device != NULL ? on_device->start[g] : total) + first;
 		len[g] = rows->count[g] - first;
 		in->stride = len[g] > in->stride ? len[g] : in->stride;
 	}
-	lr.start = start;
-	lr.len = len;
-	if (layer->there == NULL) {
-		if (device_shares_memory(d))
-			lr.k = (void *)(uintptr_t)in->keys;     /* read only, whatever the type says */
-		else
-			lr.k = device_upload(d, &area_keys, in->keys,
-			    (size_t)total * in->width * kv_dtype_size(in->dtype));
-		lr.pos = device_positions(d, &area_pos, rows);
-	}
-	return lr;
+	lr->start = start;
+	lr->len = len;
+	return on_device != NULL ? ENGINE_OK : upload_rows(s, in, lr, e);
 }
 
-/* in.mass <- the lists of mass, `stride` apart, one after the other; to be freed. */
-static float *
-pack_mass(struct score_input *in, const float *mass, size_t stride)
-{
-	const uint32_t R = in->query_heads / in->rows->heads;
-	float *packed = must_alloc(kv_rows_total(in->rows) * R, sizeof *packed), *at = packed;
-	uint32_t h, n;
+/* ---- the attention that the observation queries pay ---- */
 
-	for (h = 0; h < in->query_heads; h++, mass += stride, at += n)
-		if ((n = in->rows->count[h / R]) > 0)
-			memcpy(at, mass, n * sizeof *at);
-	in->mass = packed;
-	return packed;
+/* Keys of tokens that are not stored, on the device: every KV head has all of them. */
+static int
+upload_own(struct scorer *s, const struct score_job *job, struct layer_rows *own, uint64_t *start,
+    uint32_t *len, struct engine_error *e)
+{
+	const struct score_input *in = &job->in;
+	const size_t G = in->rows->heads, n = job->n_own;
+	const size_t size = G * n * in->width * kv_dtype_size(in->dtype);
+	uint32_t *pos = engine_alloc(G * n, sizeof *pos, e), g;
+
+	if (pos == NULL)
+		return e->code;
+	*own = (struct layer_rows){ .start = start, .len = len, .heads = in->rows->heads,
+	    .width = in->width, .dtype = in->dtype };
+	for (g = 0; g < G; g++) {
+		start[g] = g * n;
+		len[g] = job->n_own;
+		memcpy(pos + start[g], job->own_pos, n * sizeof *pos);
+	}
+	if ((own->k = area_upload(&s->device, &s->own, job->own_keys, size, e)) != NULL)
+		own->pos = area_upload(&s->device, &s->own_pos, pos, G * n * sizeof *pos, e);
+	free(pos);
+	return own->pos != NULL ? ENGINE_OK : e->code;
+}
+
+/* The positions of the window on the device. They are those of all layers: the first asks for it. */
+static const uint32_t *
+upload_positions(struct scorer *s, const struct score_input *in, struct engine_error *e)
+{
+	const size_t size = in->window * sizeof *s->known_q_pos;
+
+	if (s->n_known == in->window && memcmp(s->known_q_pos, in->window_pos, size) == 0)
+		return s->q_pos.at;
+	free(s->known_q_pos);
+	s->n_known = 0;
+	if ((s->known_q_pos = engine_alloc(in->window, sizeof *s->known_q_pos, e)) == NULL)
+		return NULL;
+	if (area_upload(&s->device, &s->q_pos, in->window_pos, size, e) == NULL)
+		return NULL;
+	memcpy(s->known_q_pos, in->window_pos, size);
+	s->n_known = in->window;
+	return s->q_pos.at;
+}
+
+/* mass (device) <- what the queries give to each of these rows, in.stride apart. */
+static int
+window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows, float *mass,
+    struct engine_error *e)
+{
+	const struct score_input *in = &job->in;
+	const size_t n = (size_t)in->window * in->query_heads * in->width;
+	const enum over over = s->options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM;
+	const float *q = job->device_queries;
+	const uint32_t *q_pos;
+	uint64_t start[MAX_HEADS];
+	uint32_t len[MAX_HEADS];
+	struct layer_rows own;
+	int rc;
+
+	if (job->n_own > 0 && (rc = upload_own(s, job, &own, start, len, e)) != ENGINE_OK)
+		return rc;
+	if (job->queries != NULL)
+		q = area_upload(&s->device, &s->q, job->queries, n * sizeof *q, e);
+	if (q == NULL || (q_pos = upload_positions(s, in, e)) == NULL)
+		return e->code;
+	s->device.ops->window_mass(s->device.dev, mass, in->stride, q, rows,
+	    job->n_own > 0 ? &own : NULL, q_pos, in->window, in->query_heads, over);
+	return ENGINE_OK;
+}
+
+/* ---- scores that the device makes ---- */
+
+/* score[g][s] (device, G lists at g*stride) <- those of the rows */
+typedef void score_op(struct dev *, float *score, size_t stride, const struct layer_rows *);
+
+/* The device version of a method (methods/list.h). NULL: it has none, or this backend has not. */
+static score_op *
+score_op_of(const struct method *method, const struct ops *ops)
+{
+	score_op *const op[] = {
+#define OP(name) ops->name
+#define NO_OP NULL
+#define METHOD(name, needs, uses, op, ...) op,
+#include "methods/list.h"
+#undef METHOD
+#undef NO_OP
+#undef OP
+	};
+	const size_t n = sizeof op / sizeof *op;
+	size_t i;
+
+	for (i = 0; i < n && method != &methods[i]; i++)
+		;
+	return i < n ? op[i] : NULL;
+}
+
+/* Has the device make what the window pays to the rows, or, by the op, their scores. */
+static int
+begin_rows(struct scorer *s, struct score_job *job, score_op *op, struct engine_error *e)
+{
+	struct score_input *in = &job->in;
+	const uint32_t lists = op != NULL ? in->rows->heads : in->query_heads;
+	uint64_t start[MAX_HEADS];
+	uint32_t len[MAX_HEADS];
+	struct layer_rows rows;
+	float *made;
+	int rc, slot;
+
+	if ((rc = later_rows(s, job, &rows, start, len, e)) != ENGINE_OK)
+		return rc;
+	if ((slot = readback_slot(&s->readback, &s->device, lists * in->stride, &made, e)) < 0)
+		return slot;
+	if (op != NULL)
+		op(s->device.dev, made, in->stride, &rows);
+	else if ((rc = window_mass(s, job, &rows, made, e)) != ENGINE_OK)
+		return rc;
+	job->made_slot = slot;
+	return readback_begin(&s->readback, &s->device, slot, made, lists * in->stride, e);
+}
+
+static int
+begin_mass(struct scorer *s, struct score_job *job, struct engine_error *e)
+{
+	float *none;
+	int slot = readback_slot(&s->readback, &s->device, 0, &none, e);
+
+	if (slot < 0)
+		return slot;
+	job->mass_slot = slot;
+	return readback_begin(&s->readback, &s->device, slot, job->device_mass,
+	    job->in.query_heads * job->mass_stride, e);
+}
+
+int
+score_begin(struct scorer *s, struct score_job *job, struct engine_error *e)
+{
+	score_op *op = job->device_rows != NULL ? score_op_of(s->method, s->device.ops) : NULL;
+	int rc = ENGINE_OK;
+
+	job->by_op = op != NULL;
+	job->made_slot = job->mass_slot = -1;
+	if (op != NULL || (s->method->needs & NEED_WINDOW))
+		rc = begin_rows(s, job, op, e);
+	if (rc == ENGINE_OK && job->device_rows != NULL && (s->method->needs & NEED_MASS))
+		rc = begin_mass(s, job, e);
+	return rc;
 }
 
 /* ---- the rows from --since on ---- */
@@ -355,14 +268,14 @@ struct later {
 /* Takes size bytes for each row of lists that lie one after another, R for each KV head. */
 static void *
 take_later(const void *from, size_t size, uint32_t R, const struct kv_rows *rows,
-    const uint32_t *first)
+    const uint32_t *first, struct engine_error *e)
 {
-	char *to = must_alloc(kv_rows_total(rows) * R, size), *end = to;
+	char *to = engine_alloc(kv_rows_total(rows) * R, size, e), *end = to;
 	const char *at = from;
 	uint32_t g, r;
 	size_t n;
 
-	for (g = 0; g < rows->heads; g++)
+	for (g = 0; to != NULL && g < rows->heads; g++)
 		for (r = 0; r < R; r++) {
 			n = (rows->count[g] - first[g]) * size;
 			if (n > 0)
@@ -373,54 +286,43 @@ take_later(const void *from, size_t size, uint32_t R, const struct kv_rows *rows
 	return to;
 }
 
-/* *in <- the same for later rows alone. Freed by later_end(). */
-static void
-later_start(struct later *later, struct score_input *in, const uint32_t *first)
+/* *in <- the same for later rows alone. To be freed by later_free(), also when it failed. */
+static int
+later_init(struct later *later, struct score_input *in, const uint32_t *first,
+    struct engine_error *e)
 {
 	const struct kv_rows *rows = in->rows;
+	const uint32_t R = in->query_heads / rows->heads;
+	const size_t key = in->width * kv_dtype_size(in->dtype);
 	uint32_t g;
 
-	memset(later, 0, sizeof *later);
-	later->count = must_alloc(rows->heads, sizeof *later->count);
-	later->pos = must_alloc(rows->heads, sizeof *later->pos);
+	*later = (struct later){ .keys = NULL };
+	if ((later->count = engine_alloc(rows->heads, sizeof *later->count, e)) == NULL ||
+	    (later->pos = engine_alloc(rows->heads, sizeof *later->pos, e)) == NULL)
+		return e->code;
 	for (g = 0; g < rows->heads; g++) {
 		later->count[g] = rows->count[g] - first[g];
 		later->pos[g] = rows->pos[g] + first[g];
 	}
-	if (in->keys != NULL && (method->needs & NEED_KEYS))
-		later->keys = take_later(in->keys, in->width * kv_dtype_size(in->dtype), 1, rows,
-		    first);
-	if (in->mass != NULL)
-		later->mass = take_later(in->mass, sizeof *in->mass, in->query_heads / rows->heads,
-		    rows, first);
-	if (in->probe_mass != NULL)
-		later->probe_mass = take_later(in->probe_mass, sizeof *in->probe_mass, in->query_heads / rows->heads,
-		    rows, first);
 	later->rows = (struct kv_rows){ rows->heads, later->count, later->pos };
-	later->score = must_alloc(kv_rows_total(&later->rows), sizeof *later->score);
+	later->score = engine_alloc(kv_rows_total(&later->rows), sizeof *later->score, e);
+	if (later->score == NULL)
+		return e->code;
+	if (in->keys != NULL &&
+	    (in->keys = later->keys = take_later(in->keys, key, 1, rows, first, e)) == NULL)
+		return e->code;
+	if (in->mass != NULL && (in->mass = later->mass =
+	    take_later(in->mass, sizeof *in->mass, R, rows, first, e)) == NULL)
+		return e->code;
+	if (in->probe_mass != NULL && (in->probe_mass = later->probe_mass =
+	    take_later(in->probe_mass, sizeof *in->probe_mass, R, rows, first, e)) == NULL)
+		return e->code;
 	in->rows = &later->rows;
-	in->keys = later->keys;
-	in->mass = later->mass;
-	in->probe_mass = later->probe_mass;
-}
-
-/* score <- those of the later rows, and +inf for the first ones. */
-static void
-later_spread(const struct later *later, float *score, const uint32_t *first)
-{
-	const float *from = later->score;
-	uint32_t g, s;
-
-	for (g = 0; g < later->rows.heads; g++) {
-		for (s = 0; s < first[g]; s++)
-			*score++ = INFINITY;
-		for (s = 0; s < later->count[g]; s++)
-			*score++ = *from++;
-	}
+	return ENGINE_OK;
 }
 
 static void
-later_end(struct later *later)
+later_free(struct later *later)
 {
 	free(later->count);
 	free(later->pos);
@@ -430,128 +332,163 @@ later_end(struct later *later)
 	free(later->score);
 }
 
+/* score <- those of the later rows, `stride` apart or (0) packed, and +inf for the first ones. */
+static void
+spread_later(float *score, const struct kv_rows *rows, const uint32_t *first, const float *later,
+    size_t stride)
+{
+	uint32_t g, i, n;
+
+	for (g = 0; g < rows->heads; g++) {
+		n = rows->count[g] - first[g];
+		for (i = 0; i < first[g]; i++)
+			*score++ = INFINITY;
+		for (i = 0; i < n; i++)
+			*score++ = later[i];
+		later += stride != 0 ? stride : n;
+	}
+}
+
+/* ---- scores that the host makes ---- */
+
+/* The lists of mass, `stride` apart, one after the other; to be freed. */
+static float *
+pack_mass(const struct score_input *in, const float *mass, size_t stride, struct engine_error *e)
+{
+	const uint32_t R = in->query_heads / in->rows->heads;
+	float *packed = engine_alloc(kv_rows_total(in->rows) * R, sizeof *packed, e), *at = packed;
+	uint32_t h, n;
+
+	for (h = 0; packed != NULL && h < in->query_heads; h++, mass += stride, at += n)
+		if ((n = in->rows->count[h / R]) > 0)
+			memcpy(at, mass, n * sizeof *at);
+	return packed;
+}
+
+/* The keys that are on the device, packed; to be freed. */
+static char *
+read_keys(const struct device *d, const struct layer_rows *rows, struct engine_error *e)
+{
+	const size_t row = rows->width * kv_dtype_size(rows->dtype);
+	uint64_t total = 0;
+	char *keys, *at;
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++)
+		total += rows->len[g];
+	if ((at = keys = engine_alloc(total, row, e)) == NULL)
+		return NULL;
+	for (g = 0; g < rows->heads; at += rows->len[g++] * row)
+		d->ops->get(d->dev, at, (const char *)rows->k + rows->start[g] * row,
+		    rows->len[g] * row);
+	if (device_synced(d, e) != ENGINE_OK) {
+		free(keys);
+		return NULL;
+	}
+	return keys;
+}
+
+/* What of a job is read back for the host's method; to be freed */
+struct host_input {
+	float *mass;
+	char *keys;
+};
+
+static int
+read_input(struct scorer *s, struct score_job *job, struct host_input *host, struct engine_error *e)
+{
+	struct score_input *in = &job->in;
+	const float *mass;
+	int rc;
+
+	if (job->made_slot >= 0 && (rc = readback_end(&s->readback, &s->device, job->made_slot,
+	    &in->window_mass, e)) != ENGINE_OK)
+		return rc;
+	if (job->mass_slot >= 0) {
+		rc = readback_end(&s->readback, &s->device, job->mass_slot, &mass, e);
+		if (rc != ENGINE_OK)
+			return rc;
+		in->mass = host->mass = pack_mass(in, mass, job->mass_stride, e);
+		if (in->mass == NULL)
+			return e->code;
+	}
+	if (job->device_rows != NULL && (s->method->needs & NEED_KEYS)) {
+		in->keys = host->keys = read_keys(&s->device, job->device_rows, e);
+		if (in->keys == NULL)
+			return e->code;
+	}
+	if (!(s->method->needs & NEED_KEYS))
+		in->keys = NULL;                /* they were for the window only */
+	return ENGINE_OK;
+}
+
+/* The host's method, of all rows or of those from --since on */
+static int
+score_on_host(const struct scorer *s, struct score_input *in, const uint32_t *first, float *score,
+    struct engine_error *e)
+{
+	const struct kv_rows *rows = in->rows;
+	struct later later = { .keys = NULL };
+	float *made = score;
+	int rc = ENGINE_OK;
+
+	if (s->since > 0) {
+		rc = later_init(&later, in, first, e);
+		made = later.score;
+	}
+	if (rc == ENGINE_OK &&
+	    method_score(s->method, in, &s->options, s->threads, made) != 0)
+		rc = engine_fail(e, ENGINE_ERUN, "out of memory");
+	if (rc == ENGINE_OK && s->since > 0)
+		spread_later(score, rows, first, made, 0);
+	later_free(&later);
+	return rc;
+}
+
 /* ---- a layer ---- */
 
-static void
-refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer)
+static int
+refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer, struct engine_error *e)
 {
 	uint32_t g, s;
 
 	for (g = 0; g < rows->heads; score += rows->count[g++])
 		for (s = 0; s < rows->count[g]; s++)
 			if (isnan(score[s]))
-				die(EXIT_RUN, "layer %u head %u row %u: the score is not a number: "
-				    "are keys or queries?", layer, g, s);
+				return engine_fail(e, ENGINE_ERUN, "layer %u head %u row %u: the "
+				    "score is not a number: are keys or queries?", layer, g, s);
+	return ENGINE_OK;
 }
 
-/* Has the device make what the window pays to the rows, or, by the op, their scores. */
-static void
-begin_rows(const struct device *d, struct scoring_layer *layer, score_op *op)
+int
+score_finish(struct scorer *s, struct score_job *job, float *score, struct engine_error *e)
 {
-	struct score_input *in = &layer->in;
-	const uint32_t lists = op != NULL ? in->rows->heads : in->query_heads;
-	uint64_t start[MAX_HEADS];
-	uint32_t len[MAX_HEADS];
-	struct layer_rows lr = later_there(d, layer, start, len);
-	float *made;
-
-	layer->place = fetching_place(d, lists * in->stride, &made);
-	if (op != NULL)
-		op(d->dev, made, in->stride, &lr);
-	else
-		pay(d, layer, &lr, made);
-	fetching_begin(d, layer->place, made, lists * in->stride);
-}
-
-void
-scoring_begin(const struct device *d, struct scoring_layer *layer)
-{
-	score_op *op = layer->there != NULL ? score_op_of(d->ops) : NULL;
-	float *none;
-
-	layer->place = -1;
-	if (op != NULL || (method->needs & NEED_WINDOW))
-		begin_rows(d, layer, op);
-	else if (layer->there != NULL && (method->needs & NEED_MASS)) {
-		layer->in.stride = layer->mass_stride;
-		layer->place = fetching_place(d, 0, &none);
-		fetching_begin(d, layer->place, layer->mass_there,
-		    layer->in.query_heads * layer->mass_stride);
-	}
-}
-
-/* What the device has made goes where the method looks for it, or is already the score: then
- * returns 1. */
-static int
-take_made(const struct device *d, struct scoring_layer *layer, float *score, const uint32_t *first,
-    float **packed)
-{
-	struct score_input *in = &layer->in;
-	const float *made = fetching_end(d, layer->place);
-	uint32_t g, s;
-
-	if (method->needs & NEED_WINDOW)
-		in->window_mass = made;
-	else if (method->needs & NEED_MASS)
-		*packed = pack_mass(in, made, in->stride);
-	else {
-		for (g = 0; g < in->rows->heads; g++, made += in->stride) {
-			for (s = 0; s < first[g]; s++)
-				*score++ = INFINITY;
-			for (; s < in->rows->count[g]; s++)
-				*score++ = made[s - first[g]];
-		}
-		return 1;
-	}
-	return 0;
-}
-
-void
-scoring_finish(const struct device *d, struct scoring_layer *layer, float *score)
-{
-	const struct kv_rows *rows = layer->in.rows;
+	const struct kv_rows *rows = job->in.rows;
+	struct score_job asked = *job;
+	struct host_input host = { .keys = NULL };
 	uint32_t first[MAX_HEADS], g;
-	struct scoring_layer asked = *layer;
-	float *packed = NULL;
-	struct later later;
-	int done = 0;
+	const float *made;
+	int rc;
 
 	for (g = 0; g < rows->heads; g++)
-		first[g] = rows_before_since(rows->pos[g], rows->count[g]);
-	if (layer->place >= 0)
-		done = take_made(d, &asked, score, first, &packed);
-	if (since > 0 && !done)
-		later_start(&later, &asked.in, first);
-	if (!done && method_score(method, &asked.in, &options, processors(),
-	    since > 0 ? later.score : score) != 0)
-		die(EXIT_RUN, "out of memory");
-	if (since > 0 && !done) {
-		later_spread(&later, score, first);
-		later_end(&later);
+		first[g] = rows_before_since(s, rows->pos[g], rows->count[g]);
+	if (job->by_op) {
+		rc = readback_end(&s->readback, &s->device, job->made_slot, &made, e);
+		if (rc == ENGINE_OK)
+			spread_later(score, rows, first, made, job->in.stride);
+	} else {
+		if ((rc = read_input(s, &asked, &host, e)) == ENGINE_OK)
+			rc = score_on_host(s, &asked.in, first, score, e);
+		free(host.mass);
+		free(host.keys);
 	}
-	free(packed);
-	refuse_nan(score, rows, layer->in.layer);
+	return rc == ENGINE_OK ? refuse_nan(score, rows, job->in.layer, e) : rc;
 }
 
-void
-scoring_judge(const struct device *d, struct scoring_layer *layer, float *score)
+int
+score_layer(struct scorer *s, struct score_job *job, float *score, struct engine_error *e)
 {
-	scoring_begin(d, layer);
-	scoring_finish(d, layer, score);
-}
+	int rc = score_begin(s, job, e);
 
-void
-scoring_end(const struct device *d)
-{
-	struct area *areas[] = { &area_keys, &area_pos, &area_q, &area_qpos, &area_own,
-	    &area_own_pos };
-	size_t i;
-
-	for (i = 0; d != NULL && i < sizeof areas / sizeof *areas; i++)
-		device_release(d, areas[i]);
-	if (d != NULL)
-		fetching_release(d);
-	free(known_qpos);
-	known_qpos = NULL;
-	known_window = 0;
+	return rc == ENGINE_OK ? score_finish(s, job, score, e) : rc;
 }

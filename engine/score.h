@@ -1,75 +1,79 @@
-/* score.h - the options of scoring methods, and the judgement of one layer: what kv-score shares
- * with programs that score in process
+/* score.h - the scores of a layer's rows, by one method with its options
  *
- * It knows no snapshot. One method with its options for a process. */
+ * A scorer knows no snapshot and no cache: it takes the rows of a layer, on the host or on its device,
+ * and what the method needs besides them (struct method.needs). Several scorers may be in use at the
+ * same time, also on one device. Letters as in methods/methods.h. */
 #ifndef KVPIPE_SCORE_H
 #define KVPIPE_SCORE_H
 
+#include "engine/readback.h"
 #include "methods/methods.h"
-#include "cli/device.h"
-#include "cli/tool.h"
 
-extern const struct opt scoring_opts[];         /* for struct tool's more */
+/* So many layers may be begun and not finished. */
+enum { SCORE_AHEAD = 8 };
 
-/* One line for each method, on standard output. */
-void scoring_list(void);
+struct scorer {
+	const struct method *method;
+	struct score_options options;   /* kernel is odd */
+	/* rows at lower positions get +inf, and nothing else is as if they were there: softmax,
+	 * anchor, neighbours are those of the other rows alone; 0 = none */
+	uint32_t since;
+	unsigned threads;               /* of the host, at least 1 */
+	/* where the rows are, or where those of the host are scored; ops NULL: nowhere, which only a
+	 * method with NEED_WINDOW asks for. May be set until the first layer */
+	struct device device;
+	/* the rest is score.c's: device memory that is used for one layer after another */
+	struct area keys, pos, q, q_pos, own, own_pos;
+	/* host: the positions of the window that q_pos holds, so many; 0 = none */
+	uint32_t *known_q_pos, n_known;
+	struct readback readback;
+};
 
-/* Takes the method and judges the options together, when all have been set: one that the method
- * does not use is refused. Dies with EXIT_USAGE; name NULL: so, too. */
-const struct method *scoring_check(const char *name);
+/* No device, no --since. */
+void scorer_init(struct scorer *, const struct method *, const struct score_options *,
+    unsigned threads);
+/* Frees what the scorer keeps from one layer to the next; its device must be open still. All zero:
+ * there is nothing to free. */
+void scorer_free(struct scorer *);
 
-/* From now on only rows at this position and later are judged, as with --since. */
-void scoring_since(uint32_t position);
+/* How many observation queries the method needs where they can still be kept: options.window,
+ * without it as many as `otherwise` says; 1 for a method that looks at the last one; 0 for none. */
+uint32_t scorer_queries(const struct scorer *, uint32_t otherwise);
+/* *n <- how many observation queries the method looks at, of those that a layer has: all, or
+ * options.window. ENGINE_EOPTION when that is more. */
+int scorer_window(const struct scorer *, uint32_t stored, uint32_t layer, uint32_t *n,
+    struct engine_error *);
 
-/* How many observation queries the method needs where they can still be kept: --window, without
- * it as many as `otherwise` says; 1 for a method that looks at the last one; 0 for none. */
-uint32_t scoring_queries(uint32_t otherwise);
-
-/* How many observation queries the method looks at, of those that a layer has: all, or --window.
- * Dies with EXIT_USAGE when that is more. */
-uint32_t scoring_window(uint32_t stored, uint32_t layer);
-
-/* label[size] <- the method and each option that it uses, as an sCOR section has them
- * (kv-snapshot(5), 4.6); queries: how many there were. */
-void scoring_label(char *label, size_t size, uint32_t queries);
-/* Tells the same to the provenance. */
-void scoring_sign(uint32_t queries);
-
-/* What the judgement of a layer is made from. */
-struct scoring_layer {
-	/* rows, and what the method needs of keys, mass, window positions; window_mass is made
-	 * here. Without rows on the device, NEED_WINDOW needs keys, too. */
+/* What the scores of one layer are made from. */
+struct score_job {
+	/* rows, and what the method needs of keys, mass, probe_mass, window positions; window_mass
+	 * is made here. NEED_WINDOW of rows on the host needs keys, too */
 	struct score_input in;
-	/* [W][H][E], with NEED_WINDOW: on the host, or, NULL there, on the device */
-	const float *queries, *queries_there;
+	/* [W][H][E] f32, with NEED_WINDOW: on the host, or, where that is NULL, on the device */
+	const float *queries, *device_queries;
 	/* host [G][n_own][E] of in.dtype: keys of the last n_own of the window's queries and
 	 * of those before, which are of tokens that are not stored, and their positions */
 	const void *own_keys;
 	const uint32_t *own_pos;                /* host [n_own] */
 	uint32_t n_own;                         /* 0 = none */
-	/* the same rows where the device has them already; NULL: they are taken there */
-	const struct layer_rows *there;
-	/* then also device [H][mass_stride] what they have received, instead of in.mass */
-	const float *mass_there;
+	/* in.rows on the device; NULL: they are on the host. Then keys are read back where the host
+	 * needs them, */
+	const struct layer_rows *device_rows;
+	/* and the attention mass of the rows, instead of in.mass, is this: device [H][mass_stride] */
+	const float *device_mass;
 	size_t mass_stride;
-	/* scoring_begin()'s: where scoring_finish() finds what the device has made; -1: nothing
-	 * is made there */
-	int place;
+	/* score_begin()'s: by_op, the device makes the scores; slots of the scorer's readback for what
+	 * it makes of the rows and for their mass; -1: nothing */
+	int by_op, made_slot, mass_slot;
 };
 
-/* score[sum S] <- the method's scores; rows before --since get +inf, and nothing else is as if
- * they were there: softmax, anchor, neighbours are those of the later rows alone. d: opened, with
- * NEED_WINDOW. Dies, also when a score is not a number. */
-void scoring_judge(const struct device *d, struct scoring_layer *layer, float *score);
+/* score[sum S] <- the scores. ENGINE_ERUN also when a score is not a number. */
+int score_layer(struct scorer *, struct score_job *, float *score, struct engine_error *);
 
-/* The same in two steps. The first has the device begin with its part, for which in.mass and
- * in.probe_mass need not be there yet. The second waits for that, and for nothing that the device was given
- * to do in between. in.keys are needed in the second step where the first has left no place. At
- * most FETCHES layers are begun. */
-void scoring_begin(const struct device *d, struct scoring_layer *layer);
-void scoring_finish(const struct device *d, struct scoring_layer *layer, float *score);
-
-/* Frees what scoring_judge() keeps from one layer to the next. d NULL: it was never used. */
-void scoring_end(const struct device *d);
+/* The same in two steps. The first has the device begin with its part. The second waits for that,
+ * and for nothing that the device was given to do in between, which must not touch the rows. Layers
+ * end in the order in which they began. */
+int score_begin(struct scorer *, struct score_job *, struct engine_error *);
+int score_finish(struct scorer *, struct score_job *, float *score, struct engine_error *);
 
 #endif

@@ -1,31 +1,33 @@
-/* list.h - METHOD(name, needs, uses, about, defaults ...): every scoring method
+/* list.h - METHOD(name, needs, uses, op, about, defaults ...): every scoring method
  *
  * A new method is a file NAME.c with score_NAME() in it, an entry here, a paragraph in
  * kv-score(1) and a test. This list makes the prototypes (scorers.h), the table (method.c),
  * `kv-score --list`, and what tests/contract.bats holds to the contract of methods.h. uses:
- * the options of kv-score that the method reads. defaults: struct score_options. */
+ * the options of kv-score that the method reads. op: OP(name) where struct ops (model/ops.h) has a
+ * device version of the whole score, made from the keys alone; else NO_OP. defaults: struct
+ * score_options. */
 
-METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order",
+METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", NO_OP,
     "attention that the observation window pays, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
-METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last",
+METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", NO_OP,
     "attention that the last token pays, the same for all heads",
     .kernel = 1, .window = 1)
-METHOD(h2o, NEED_MASS, "reduce",
+METHOD(h2o, NEED_MASS, "reduce", NO_OP,
     "attention that all queries so far have paid (heavy hitters)",
     .kernel = 1, .reduce = REDUCE_SUM)
-METHOD(observed, NEED_PROBE_MASS, "reduce",
+METHOD(observed, NEED_PROBE_MASS, "reduce", NO_OP,
     "attention that kv-observe has accumulated (KVzip)",
     .kernel = 1, .reduce = REDUCE_MAX)
-METHOD(knorm, NEED_KEYS, "",
+METHOD(knorm, NEED_KEYS, "", OP(knorm),
     "small key norm first",
     .kernel = 1)
-METHOD(keydiff, NEED_KEYS, "",
+METHOD(keydiff, NEED_KEYS, "", OP(keydiff),
     "keys that point elsewhere than the others first",
     .kernel = 1)
-METHOD(recent, 0, "sink",
+METHOD(recent, 0, "sink", NO_OP,
     "attention sinks, then the latest rows (StreamingLLM)",
     .kernel = 1, .sink = 4)
-METHOD(random, 0, "seed",
+METHOD(random, 0, "seed", NO_OP,
     "by chance: what every method has to beat",
     .kernel = 1, .seed = 0)

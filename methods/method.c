@@ -4,7 +4,7 @@
 #include "methods/scorers.h"
 
 const struct method methods[] = {
-#define METHOD(n, needed, used, text, ...) { \
+#define METHOD(n, needed, used, op, text, ...) { \
 	.name = #n, .needs = (needed), .score = score_##n, .about = (text), \
 	.defaults = { __VA_ARGS__ }, .uses = (used) },
 #include "methods/list.h"

@@ -85,6 +85,24 @@ const struct method *method_named(const char *name);
 /* Is the word one of those in a list such as struct method.uses? */
 int names_word(const char *words, const char *word);
 
+/* ---- options by name (label.c) ---- */
+
+/* The names of the values of enum pool and so on, in their order; a NULL behind them. */
+extern const char *const pool_names[], *const reduce_names[], *const over_names[],
+    *const order_names[];
+
+/* The value of the option of this name: text, or NULL and *number. queries: how many observation
+ * queries there were, for "window". */
+const char *score_option(const struct score_options *opt, const char *name, uint32_t queries,
+    uint64_t *number);
+
+/* label[size] <- the method and each option that it uses, as an sCOR section has them
+ * (kv-snapshot(5), 4.6). since: rows at lower positions were not scored; 0 is not named. */
+void score_label(char *label, size_t size, const struct method *method,
+    const struct score_options *opt, uint32_t since, uint32_t queries);
+
+/* ---- scoring ---- */
+
 /* score[sum S] <- the method's scores of a layer, KV heads shared among up to `threads` threads
  * (at least 1): the same scores whatever their number. Returns 0, or -1 when out of memory. */
 int method_score(const struct method *method, const struct score_input *in,

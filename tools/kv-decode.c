@@ -9,13 +9,13 @@
 #include "model/forward.h"
 #include "tokenizer/tokenizer.h"
 #include "cli/session.h"
-#include "engine/evict_cache.h"
 #include "cli/opt_evict.h"
-#include "engine/grow_clusters.h"
+#include "cli/opt_evict_cache.h"
 #include "cli/opt_retrieve.h"
+#include "cli/opt_score.h"
 #include "cli/retrieval_report.h"
+#include "engine/grow_clusters.h"
 #include "engine/retrieval_check.h"
-#include "engine/score.h"
 #include "cli/tool.h"
 #include "model/sample.h"
 #include "model/snapshot.h"
@@ -31,6 +31,7 @@ static uint32_t observe;
 static const char *score, *evict, *stats;
 static int retrieves;                   /* --retrieve was given */
 static struct retrieval_options retrieve_options;
+static struct cache_evictor evictor;    /* of use with --evict */
 
 static const struct opt opts[] = {
 	{ 'n', "tokens", OPT_COUNT, &limit, 0, "N", "generate at most N tokens (128)" },
@@ -206,7 +207,7 @@ check_options(void)
 	if (score != NULL && evict == NULL)
 		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
 	if (evict != NULL)
-		eviction_check(score, evict);
+		evict_cache_check(&evictor, score, evict);
 	check_retrieval();
 }
 
@@ -225,7 +226,9 @@ is_eos(const struct model *m, uint32_t id)
 static void
 evict_rows(struct cache *c, const struct observation *obs)
 {
-	eviction_all(c, obs);
+	struct engine_error e;
+
+	must(evict_cache_all(&evictor, c, obs, &e), &e);
 	if (cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers) != 0)
 		die(EXIT_RUN, "no memory for the event log");
 }
@@ -312,9 +315,9 @@ generate(const struct session *e, struct cache *c, struct workspace *ws, struct 
 static uint32_t
 window(void)
 {
-	if (evict == NULL || (eviction_needs() & NEED_WINDOW) == 0)
+	if (evict == NULL || (evict_cache_needs(&evictor) & NEED_WINDOW) == 0)
 		return 0;
-	return scoring_queries(observe != 0 ? observe : EVICTION_WINDOW);
+	return scorer_queries(&evictor.scorer, observe != 0 ? observe : EVICT_WINDOW);
 }
 
 /* Queries, attention and indexes that judging, retrieval, or the snapshot asks for: they are loaded
@@ -328,7 +331,7 @@ expect(struct cache *c, struct observation *obs, int keep)
 
 	if (most > 0 && observation_init(obs, c->model, most) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", most);
-	if (evict != NULL && (eviction_needs() & NEED_MASS))
+	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
 		mass = 1;
 	if (mass && cache_want_mass(c) != 0)
 		die(EXIT_RUN, "no memory for attention mass");
@@ -356,7 +359,7 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 		    &e);
 	if (evict == NULL)
 		return;
-	eviction_fit(c->model->id.layers);
+	must(evict_cache_fit(&evictor, c->model->id.layers, &e), &e);
 	if (obs->have < window())
 		die(EXIT_RUN, "%s: %u observation queries, and the method looks at %u: make the "
 		    "snapshot with kv-prefill --observe", kv_reader_name(from), obs->have,
@@ -401,11 +404,11 @@ save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	output_check(w, snapshot_save(w, c, observe > 0 ? obs : NULL));
-	eviction_warn(c);
+	warn_dropped_indexes(c->index_dropped);
 	if (evict != NULL) {
 		if (score != NULL)
-			scoring_sign(window());
-		evicting_sign();
+			score_sign(&evictor.scorer, window());
+		evict_sign(&evictor.evictor);
 	}
 	if (retrieves)
 		opt_retrieve_sign(&retrieve_options);
@@ -464,8 +467,7 @@ main(int argc, char **argv)
 	kv_close(r);
 	workspace_free(ws, e.model);
 	observation_free(&obs, e.model);
-	if (evict != NULL)
-		eviction_end(c);
+	evict_cache_free(&evictor);
 	cache_free(c);
 	session_close(&e);
 	return finish();

@@ -27,7 +27,7 @@ static const struct tool tool = {
 	    "[--positions WHICH] [--progress WHEN] [--recent N] [--select BY] [--since POSITION]\n"
 	    "[--sink N] [--skip-layers LIST] [--sparsity S] [snapshot]",
 	.opts = opts,
-	.more = evicting_opts,
+	.more = evict_opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
 	.max_operands = 1
 };
@@ -48,6 +48,7 @@ struct layer {
 	struct waiting *waiting, **tail;
 };
 
+static struct evictor evictor;
 static int compact;                     /* --positions compact */
 static struct reposition reposition;
 static uint32_t tokens;                 /* token ids seen */
@@ -88,7 +89,7 @@ wait_for_choice(struct layer *l, struct kv_reader *r, const struct kv_section *s
 static int
 rows_changed(const struct layer *l, const struct kv_section *sec)
 {
-	return sec->layer != KV_NO_LAYER ? !l->whole : !evicting_keeps_all();
+	return sec->layer != KV_NO_LAYER ? !l->whole : !evictor_keeps_all(&evictor);
 }
 
 static int
@@ -190,11 +191,12 @@ choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, const struct k
 {
 	struct evict_input in = layer_input(r, sec);
 	const struct kv_rows *rows = in.rows;
+	struct engine_error e;
 	uint64_t stay = 0;
 	size_t at;
 	uint32_t g;
 
-	evicting_choose(&in, &l->kept);
+	must(evictor_choose(&evictor, &in, &l->kept, &e), &e);
 	for (g = 0; g < l->kept.heads; g++) {
 		at = (size_t)sec->layer * rows->heads + g;
 		before[at] = rows->count[g];
@@ -331,7 +333,7 @@ pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, str
 	if (strcmp(type, "POSN") == 0) {
 		kept_free(&l->kept);
 		*l = (struct layer){ .tail = &l->waiting };
-		if (!evicting_needs_scores(sec->layer))
+		if (!evictor_needs_scores(&evictor, sec->layer))
 			choose(l, r, w, sec);
 	} else if (strcmp(type, "sCOR") == 0) {
 		if (!l->chosen)
@@ -398,13 +400,22 @@ static uint32_t longest;                /* rows of the KV head that keeps most *
 static void
 count_longest(const struct evict_input *in)
 {
+	struct engine_error e;
 	struct kept kept;
 	uint32_t g;
 
-	evicting_choose(in, &kept);
+	must(evictor_choose(&evictor, in, &kept, &e), &e);
 	for (g = 0; g < kept.heads; g++)
 		longest = kept.count[g] > longest ? kept.count[g] : longest;
 	kept_free(&kept);
+}
+
+static void
+look(const struct evict_input *in)
+{
+	struct engine_error e;
+
+	must(evictor_look(&evictor, in, &e), &e);
 }
 
 /* A reading before the one that writes: shows every layer. Leaves out keys and values. */
@@ -421,7 +432,7 @@ read_ahead(struct kv_reader *r, void (*show)(const struct evict_input *))
 			tokens = (uint32_t)(sec.raw_size / 4);
 		if (is_posn)
 			shown = 0;
-		if ((is_posn && !evicting_needs_scores(sec.layer)) ||
+		if ((is_posn && !evictor_needs_scores(&evictor, sec.layer)) ||
 		    (strcmp(sec.type, "sCOR") == 0 && !shown)) {
 			in = layer_input(r, &sec);
 			show(&in);
@@ -449,8 +460,8 @@ open_ahead(const char *path, struct kv_head *head)
 	reread_start(&input, path);
 	r = reread_open(&input);
 	*head = *kv_reader_head(r);
-	if (evicting_looks_ahead()) {
-		read_ahead(r, evicting_look);
+	if (evictor_looks_ahead(&evictor)) {
+		read_ahead(r, look);
 		kv_close(r);
 		r = reread_open(&input);
 	}
@@ -468,9 +479,8 @@ open_ahead(const char *path, struct kv_head *head)
 static void
 check_options(void)
 {
-	evicting_will_look();
-	evicting_check();
-	evicting_sign();
+	evict_check(&evictor, 1);
+	evict_sign(&evictor);
 	compact = strcmp(positions, "compact") == 0;
 	if (!compact && strcmp(positions, "original") != 0)
 		die(EXIT_USAGE, "--positions: '%s' is neither original nor compact", positions);
@@ -487,7 +497,7 @@ report(const struct kv_reader *r)
 	const struct kv_head *head = kv_reader_head(r);
 	uint64_t row = 2 * (uint64_t)head->model.head_width * kv_dtype_size(head->dtype);
 
-	if (rows_before == rows_after && !evicting_keeps_all())
+	if (rows_before == rows_after && !evictor_keeps_all(&evictor))
 		warning("nothing was dropped: no KV head has more rows than its budget");
 	report_indexes();
 	note("%" PRIu64 " of %" PRIu64 " rows kept, %" PRIu64 " of %" PRIu64
@@ -506,7 +516,7 @@ main(int argc, char **argv)
 
 	check_options();
 	output_refuse_terminal();
-	if (compact || evicting_looks_ahead()) {
+	if (compact || evictor_looks_ahead(&evictor)) {
 		r = open_ahead(path, &head);
 	} else {
 		r = input_open(path);
@@ -518,5 +528,6 @@ main(int argc, char **argv)
 	report(r);
 	kv_close(r);
 	reposition_free(&reposition);
+	evictor_free(&evictor);
 	return finish();
 }

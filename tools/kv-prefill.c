@@ -8,9 +8,9 @@
 #include "model/forward.h"
 #include "tokenizer/tokenizer.h"
 #include "cli/device.h"
+#include "cli/opt_evict_cache.h"
+#include "cli/opt_prefill.h"
 #include "cli/session.h"
-#include "engine/evict_cache.h"
-#include "engine/prefill_layers.h"
 #include "engine/grow_clusters.h"
 #include "engine/token_select.h"
 #include "cli/tool.h"
@@ -24,6 +24,7 @@ enum { TILE = 512, TILE_AHEAD = 4096 };
 static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
+static struct prefill prefill;          /* of use when prefill_wanted() */
 
 static const struct opt opts[] = {
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
@@ -38,13 +39,13 @@ static const struct opt opts[] = {
 	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
 	    "do not put the tokenizer's first tokens (BOS) before the text" },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL, "take the text of special tokens literally" },
-	{ 0, "score", OPT_STRING, &fused.score, 0, "WORDS",
+	{ 0, "score", OPT_STRING, &prefill_options.score, 0, "WORDS",
 	    "judge rows on the way: 'METHOD [OPTION=VALUE ...]' of kv-score" },
-	{ 0, "evict", OPT_STRING, &fused.evict, 0, "WORDS",
+	{ 0, "evict", OPT_STRING, &prefill_options.evict, 0, "WORDS",
 	    "drop rows on the way: 'OPTION=VALUE ...' of kv-evict" },
-	{ 0, "once", OPT_FLAG, &fused.once, 1, NULL,
+	{ 0, "once", OPT_FLAG, &prefill_options.once, 1, NULL,
 	    "judge and drop only the rows of the chunk at hand" },
-	{ 0, "patch", OPT_COUNT, &fused.patch, 0, "W",
+	{ 0, "patch", OPT_COUNT, &prefill_options.patch, 0, "W",
 	    "let the prompt's last W tokens judge each chunk" },
 	{ 0 }
 };
@@ -87,6 +88,19 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 		die(EXIT_DAMAGED, "%s: the prompt is empty", name);
 }
 
+static int
+wants_mass(void)
+{
+	return mass || (evict_cache_needs(&prefill.evict) & NEED_MASS);
+}
+
+/* For how many of n tokens the cache should have room. */
+static size_t
+rows_to_spare(size_t n)
+{
+	return prefill_wanted() && prefill.chunk < n ? prefill.chunk : n;
+}
+
 /* What earlier queries have paid cannot be found out later. */
 static void
 refuse_partial_mass(const struct cache *c, const struct kv_reader *from)
@@ -126,7 +140,7 @@ start_cache(const struct session *e, struct kv_reader *from, struct observation 
 
 	if (c == NULL)
 		die(EXIT_RUN, "no memory for the cache");
-	if ((mass || fused_needs_mass()) && cache_want_mass(c) != 0)
+	if (wants_mass() && cache_want_mass(c) != 0)
 		die(EXIT_RUN, "no memory for attention mass");
 	if (from != NULL && cache_want_indexes(c, (1u << INDEX_KINDS) - 1) != 0)
 		die(EXIT_RUN, "no memory for indexes");
@@ -141,7 +155,7 @@ static void
 choose_tile(const struct session *e)
 {
 	tile = e->device.ops->runs_ahead ? TILE_AHEAD : TILE;
-	if (chunk != NOT_GIVEN && !(fused_wanted() && chunk > tile))
+	if (chunk != NOT_GIVEN && !(prefill_wanted() && chunk > tile))
 		tile = chunk;
 }
 
@@ -151,20 +165,20 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
 	const struct kv_model *id = &e->model->id;
 	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
-	    .mass = mass || fused_needs_mass(), .at_once = n < tile ? (uint32_t)n : tile };
+	    .mass = wants_mass(), .at_once = n < tile ? (uint32_t)n : tile };
 
 	d.rows = (uint64_t)n * id->layers * id->kv_heads;
-	if (fused_wanted() && fused.chunk != 0)
-		d.rows = fused_room(n) * (uint64_t)id->layers * id->kv_heads;
-	else if (fused_wanted())
-		d.rows = n * (uint64_t)fused_full_layers(e->model) * id->kv_heads;
+	if (prefill_wanted() && prefill.chunk != 0)
+		d.rows = rows_to_spare(n) * (uint64_t)id->layers * id->kv_heads;
+	else if (prefill_wanted())
+		d.rows = n * (uint64_t)prefill_full_layers(e->model) * id->kv_heads;
 	else if (finding_wanted())
 		d.rows = (uint64_t)n * id->kv_heads;
 	else if (selecting_wanted())
 		d.rows = (uint64_t)n * selecting_layers() * id->kv_heads;
-	if (fused_wanted() && fused.chunk != 0)
-		d.stream = fused_room(n);
-	else if (fused_wanted() || selecting_wanted() || finding_wanted())
+	if (prefill_wanted() && prefill.chunk != 0)
+		d.stream = rows_to_spare(n);
+	else if (prefill_wanted() || selecting_wanted() || finding_wanted())
 		d.stream = n;
 	session_load(e, &d);
 }
@@ -197,11 +211,9 @@ check_options(int operands, const char *path)
 {
 	if (chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
-	fused.chunk = chunk != NOT_GIVEN ? chunk : 0;
-	fused.observe = observe;
-	fused_check();
+	prefill_check(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
 	selecting_check();
-	if (fused_wanted() && (selecting_wanted() || finding_wanted()))
+	if (prefill_wanted() && (selecting_wanted() || finding_wanted()))
 		die(EXIT_USAGE, "--score and --evict do not go with token selection: pipe the "
 		    "snapshot through kv-score and kv-evict");
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
@@ -265,8 +277,9 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 	char err[512];
 
 	logged = c;
-	if (fused_wanted()) {
-		fused_run(c, ws, ids->ids, ids->n, obs);
+	if (prefill_wanted()) {
+		prefill_prompt(&prefill, c, ws, ids->ids, ids->n, obs);
+		evict_cache_free(&prefill.evict);
 	} else if (selecting_wanted()) {
 		selecting_run(c, ws, ids->ids, ids->n, obs);
 	} else {
@@ -290,13 +303,13 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	output_check(w, snapshot_save(w, c, obs));
-	eviction_warn(c);
+	warn_dropped_indexes(c->index_dropped);
 	sign_count("chunk", chunk != NOT_GIVEN ? chunk : tile);
 	if (mass)
 		sign_count("mass", 1);
 	sign_count("observe", observe);
 	sign_count("tokens", n);
-	fused_sign();
+	prefill_sign(&prefill);
 	selecting_sign();
 	output_commit(w, from);
 }
@@ -311,6 +324,7 @@ main(int argc, char **argv)
 	struct session e;
 	struct cache *c;
 	struct ids ids = { 0 };
+	struct engine_error error;
 	uint32_t window;
 
 	check_options(argc - first, path);
@@ -325,12 +339,13 @@ main(int argc, char **argv)
 	selecting_fit(e.model, ids.n, observe, from != NULL);
 	choose_tile(&e);
 	load_model(&e, from, ids.n);
-	window = fused_window();
+	window = prefill_window(&prefill);
 	if (window > 0 && observation_init(&obs, e.model, window) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
 
-	c = start_cache(&e, from, window ? &obs : NULL, fused_room(ids.n));
-	fused_fit(e.model, ids.n, obs.have);
+	c = start_cache(&e, from, window ? &obs : NULL, rows_to_spare(ids.n));
+	if (prefill_wanted())
+		must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
 	if (observe > obs.have + ids.n)
 		die(EXIT_USAGE, "--observe %u: the prompt has %zu tokens%s", observe, ids.n,
 		    from ? " and the snapshot too few queries before them" : "");

@@ -1,14 +1,14 @@
-/* kv-score - judge the rows of a snapshot: write it again with a score for each row */
+/* kv-score - score the rows of a snapshot: write it again with a score for each row */
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/device.h"
+#include "cli/opt_score.h"
 #include "engine/queries.h"
-#include "engine/score.h"
 
 static const char *method_name;
 static int list;
-static const struct method *method;
-static struct device device;            /* open with NEED_WINDOW */
+static struct scorer scorer;            /* its device is open with NEED_WINDOW */
 
 static const struct opt opts[] = {
 	{ 0, "method", OPT_STRING, &method_name, 0, "NAME",
@@ -25,7 +25,7 @@ static const struct tool tool = {
 	    "[--progress WHEN] [--reduce HOW] [--since POSITION] [--sink N] [--window W]\n"
 	    "[snapshot]",
 	.opts = opts,
-	.more = scoring_opts,
+	.more = score_opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
 	.max_operands = 1
 };
@@ -56,12 +56,13 @@ take_mass(const void *content, uint64_t size)
 
 /* ---- a layer ---- */
 
-/* Standing at KEYS: judges the layer's rows and writes their scores. */
+/* Standing at KEYS: scores the layer's rows and writes that. */
 static void
-score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const struct queries *q)
+write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const struct queries *q)
 {
 	const struct kv_head *head = kv_reader_head(r);
-	struct scoring_layer l = { .in = { .layer = layer, .query_heads = head->model.query_heads,
+	const struct method *method = scorer.method;
+	struct score_job l = { .in = { .layer = layer, .query_heads = head->model.query_heads,
 	    .width = head->model.head_width, .rows = kv_current_rows(r), .dtype = head->dtype,
 	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position },
 	    .queries = q->q, .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
@@ -69,6 +70,7 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 	uint64_t total = kv_rows_total(l.in.rows);
 	float *score = must_alloc(total, sizeof *score);
 	struct kv_span content[2] = { { label, sizeof label }, { score, total * sizeof *score } };
+	struct engine_error e;
 
 	if ((method->needs & NEED_WINDOW) && q->n == 0)
 		die(EXIT_RUN, "%s: layer %u has no observation queries, which method %s needs: "
@@ -83,8 +85,8 @@ score_layer(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const stru
 		    method->name);
 	if (method->needs & (NEED_KEYS | NEED_WINDOW))
 		l.in.keys = input_load(r);
-	scoring_judge(&device, &l, score);
-	scoring_label(label, sizeof label, q->n);
+	must(score_layer(&scorer, &l, score, &e), &e);
+	score_label(label, sizeof label, method, &scorer.options, scorer.since, q->n);
 	output_check(w, kv_write(w, "sCOR", layer, sizeof *score, content, 2));
 	free(score);
 }
@@ -93,13 +95,17 @@ static void
 take_queries(struct queries *q, struct kv_reader *r, uint32_t layer)
 {
 	const void *content = input_load(r);
+	struct engine_error e;
+	uint32_t n;
 
-	queries_take(q, content, kv_reader_head(r), scoring_window(queries_stored(content), layer));
+	must(scorer_window(&scorer, queries_stored(content), layer, &n, &e), &e);
+	queries_take(q, content, kv_reader_head(r), n);
 }
 
 static void
 score_snapshot(struct kv_reader *r, struct kv_writer *w)
 {
+	const unsigned needs = scorer.method->needs;
 	struct queries q = { 0 };
 	struct kv_section sec;
 	uint32_t used = 0;
@@ -111,15 +117,15 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		if (strcmp(sec.type, "POSN") == 0) {
 			queries_forget(&q);
 			forget_mass();
-		} else if (strcmp(sec.type, "oBSq") == 0 && (method->needs & NEED_WINDOW))
+		} else if (strcmp(sec.type, "oBSq") == 0 && (needs & NEED_WINDOW))
 			take_queries(&q, r, sec.layer);
-		else if (strcmp(sec.type, "mASS") == 0 && (method->needs & NEED_MASS))
+		else if (strcmp(sec.type, "mASS") == 0 && (needs & NEED_MASS))
 			received = take_mass(input_load(r), sec.raw_size);
-		else if (strcmp(sec.type, "pAID") == 0 && (method->needs & NEED_PROBE_MASS))
+		else if (strcmp(sec.type, "pAID") == 0 && (needs & NEED_PROBE_MASS))
 			paid = take_mass((const char *)input_load(r) + KV_SCORE_LABEL,
 			    sec.raw_size - KV_SCORE_LABEL);
 		else if (strcmp(sec.type, "KEYS") == 0) {
-			score_layer(r, w, sec.layer, &q);
+			write_scores(r, w, sec.layer, &q);
 			used = q.n;
 			progress(sec.layer + 1);
 		}
@@ -128,7 +134,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 	progress_end();
 	queries_forget(&q);
 	forget_mass();
-	scoring_sign(used);
+	score_sign(&scorer, used);
 }
 
 int
@@ -139,20 +145,20 @@ main(int argc, char **argv)
 	struct kv_writer *w;
 
 	if (list) {
-		scoring_list();
+		score_list();
 		return finish();
 	}
-	method = scoring_check(method_name);
+	score_check(&scorer, method_name);
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
-	if (method->needs & NEED_WINDOW)
-		device = device_open();
+	if (scorer.method->needs & NEED_WINDOW)
+		scorer.device = device_open();
 	w = output_create(kv_reader_head(r));
 	score_snapshot(r, w);
 	output_commit(w, r);
 	kv_close(r);
-	scoring_end(device.ops != NULL ? &device : NULL);
-	if (device.ops != NULL)
-		device_close(&device);
+	scorer_free(&scorer);
+	if (scorer.device.ops != NULL)
+		device_close(&scorer.device);
 	return finish();
 }

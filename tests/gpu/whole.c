@@ -19,8 +19,7 @@
 #include "model/generate.h"
 #include "tests/bench/median.h"
 #include "cli/session.h"
-#include "engine/evict_cache.h"
-#include "engine/prefill_layers.h"
+#include "engine/prefill.h"
 #include "engine/token_select.h"
 #include "cli/tool.h"
 
@@ -50,6 +49,7 @@ static const struct tool tool = {
 static struct session session;
 static struct model *m;
 static struct workspace *many, *one;
+static struct prefill snapkv;
 static uint32_t *ids, tsp_layer;
 static char err[512];
 
@@ -108,7 +108,10 @@ run_full(struct cache *c, uint32_t N, struct observation *obs)
 static void
 run_judged(struct cache *c, uint32_t N, struct observation *obs)
 {
-	fused_run(c, many, ids, N, obs);
+	struct engine_error e;
+
+	must(prefill_run(&snapkv, c, many, ids, N, obs, &e), &e);
+	scorer_free(&snapkv.evict.scorer);
 }
 
 static void
@@ -268,13 +271,14 @@ bench_tsp(uint32_t N)
 	const double some = (double)(uint32_t)(0.2 * N + 1e-9), before = tsp_layer + 1;
 	struct observation obs = { 0 };
 	double prefill, step, bytes, flop, from;
+	struct engine_error e;
 	struct cache *c = prompt(run_tsp, N, &obs, 0, &prefill);
 
 	from = seconds();
-	eviction_all(c, &obs);
+	must(evict_cache_all(&snapkv.evict, c, &obs, &e), &e);
 	device_check(&session.device);
 	printf("{\"what\": \"kvpipe evict %u, tsp\", \"ms\": %.2f}\n", N, (seconds() - from) * 1e3);
-	eviction_end(c);
+	scorer_free(&snapkv.evict.scorer);
 	observation_free(&obs, m);
 	bytes = weight_bytes() + (double)cache_bytes(c);
 	step = steps(c);
@@ -289,6 +293,7 @@ bench(const char *part)
 	const char *colon = strchr(part, ':');
 	const size_t n = colon != NULL ? (size_t)(colon - part) : 0;
 	uint32_t N = colon != NULL ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0, i;
+	struct engine_error e;
 
 	if (N < 2 * WINDOW)
 		die(EXIT_USAGE, "%s: want PART:N, N at least %d", part, 2 * WINDOW);
@@ -297,7 +302,7 @@ bench(const char *part)
 	for (i = 0; i < N; i++)                 /* as peers.py has them */
 		ids[i] = (uint32_t)((i * UINT64_C(7919) + 13) % 1400);
 	selecting_fit(m, N, WINDOW, 0);
-	fused_fit(m, N, 0);
+	must(prefill_fit(&snapkv, m, N, 0, &e), &e);
 	if (strncmp(part, "full", n) == 0)
 		bench_full(N, 0);
 	else if (strncmp(part, "judged", n) == 0)
@@ -316,15 +321,19 @@ bench(const char *part)
 static void
 choose_methods(uint32_t layers)
 {
+	struct score_options o;
 	char words[64];
 
 	tsp_layer = layers / 2 - 1;
 	snprintf(words, sizeof words, "tsp-layer=%u tsp-rate=0.2 tsp-window=%d", tsp_layer, WINDOW);
 	options_words("tsp", words, selecting_opts);
 	selecting_check();
-	fused.score = "snapkv window=32 kernel=7";
-	fused.evict = "rate=0.1 of=tokens";
-	fused_check();
+	o = method_named("snapkv")->defaults;
+	o.window = 32;
+	o.kernel = 7;
+	scorer_init(&snapkv.evict.scorer, method_named("snapkv"), &o, processors());
+	evictor_init(&snapkv.evict.evictor, &(struct evict_options){ .rate = 0.1 });
+	snapkv.evict.evictor.of_tokens = 1;
 }
 
 /* And a short prompt, so that kernels and libraries are there. */

@@ -1,0 +1,30 @@
+/* opt_evict_cache.c - --score and --evict of programs that score and evict in process */
+#include <string.h>
+
+#include "cli/opt_evict.h"
+#include "cli/opt_evict_cache.h"
+#include "cli/opt_score.h"
+
+void
+evict_cache_check(struct cache_evictor *v, const char *score, const char *evict)
+{
+	if (score != NULL)
+		score_check_words(&v->scorer, score);
+	evict_check_words(&v->evictor, evict);
+}
+
+void
+warn_dropped_indexes(unsigned kinds)
+{
+	char commands[128] = "";
+	int kind;
+
+	for (kind = 0; kind < INDEX_KINDS; kind++)
+		if (kinds >> kind & 1) {
+			strcat(commands, *commands != '\0' ? ", " : "");
+			strcat(commands, index_command(kind));
+		}
+	if (*commands != '\0')
+		warning("indexes of layers whose rows have changed are dropped; what makes them "
+		    "anew: %s", commands);
+}

@@ -1,0 +1,89 @@
+/* opt_prefill.c - the options of kv-prefill that score and evict while the prompt runs */
+#include "cli/opt_evict_cache.h"
+#include "cli/opt_prefill.h"
+#include "cli/tool.h"
+
+struct prefill_options prefill_options;
+
+int
+prefill_wanted(void)
+{
+	const struct prefill_options *o = &prefill_options;
+
+	return o->score != NULL || o->evict != NULL || o->once || o->patch != 0;
+}
+
+static void
+check_patch(const struct prefill *p)
+{
+	if (p->patch == 0)
+		return;
+	if (p->chunk == 0)
+		die(EXIT_USAGE, "--patch: it stands behind each chunk: give --chunk, too");
+	if (!(evict_cache_needs(&p->evict) & NEED_WINDOW))
+		die(EXIT_USAGE, "--patch: the method does not look at queries");
+	if (prefill_scored_queries(p) > p->patch)
+		die(EXIT_USAGE, "--patch %u: the method looks at %u queries", p->patch,
+		    prefill_scored_queries(p));
+}
+
+void
+prefill_check(struct prefill *p, uint32_t chunk, uint32_t observe)
+{
+	const struct prefill_options *o = &prefill_options;
+
+	*p = (struct prefill){ .once = o->once, .chunk = chunk, .patch = o->patch,
+	    .observe = observe };
+	if (!prefill_wanted())
+		return;
+	if (o->evict == NULL)
+		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
+		    o->score != NULL ? "--score" : o->once ? "--once" : "--patch");
+	evict_cache_check(&p->evict, o->score, o->evict);
+	check_patch(p);
+	if (chunk != 0 && prefill_scored_queries(p) > chunk)
+		die(EXIT_USAGE, "--score: a window of %u queries is longer than a --chunk of %u",
+		    prefill_scored_queries(p), chunk);
+}
+
+static void
+show(void *with, uint64_t done)
+{
+	(void)with;
+	progress(done);
+}
+
+void
+prefill_prompt(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs)
+{
+	struct engine_error e;
+
+	p->step.call = show;
+	if (p->chunk != 0)
+		progress_start("prefill", n, "tokens");
+	else
+		progress_start("prefill", (uint64_t)n * c->model->id.layers, "rows");
+	must(prefill_run(p, c, ws, ids, n, obs, &e), &e);
+	progress_end();
+}
+
+void
+prefill_sign(const struct prefill *p)
+{
+	const struct scorer *s = &p->evict.scorer;
+	char label[KV_SCORE_LABEL];
+
+	if (!prefill_wanted())
+		return;
+	if (s->method != NULL) {
+		score_label(label, sizeof label, s->method, &s->options, 0, prefill_window(p));
+		sign_text("score", label);
+	}
+	sign_text("evict", prefill_options.evict);
+	sign_text("evicting", p->chunk != 0 ? "chunks" : "layers");
+	if (p->once)
+		sign_count("once", 1);
+	if (p->patch != 0)
+		sign_count("patch", p->patch);
+}

@@ -1,0 +1,29 @@
+/* opt_prefill.h - the options of kv-prefill that score and evict while the prompt runs */
+#ifndef KVPIPE_OPT_PREFILL_H
+#define KVPIPE_OPT_PREFILL_H
+
+#include "engine/prefill.h"
+
+/* What the command line says; kv-prefill(1). */
+struct prefill_options {
+	const char *score;      /* "snapkv kernel=7"; NULL = not given */
+	const char *evict;      /* "budget=1024 sink=4"; NULL = not given */
+	int once;
+	uint32_t patch;         /* 0 = not given */
+};
+extern struct prefill_options prefill_options;
+
+/* Any of it was given. */
+int prefill_wanted(void);
+/* Checks the options together, when all have been set, and fills *p. chunk: 0 = layer by layer;
+ * observe: queries that are to be saved. Dies with EXIT_USAGE. */
+void prefill_check(struct prefill *p, uint32_t chunk, uint32_t observe);
+
+/* Runs n > 0 tokens through a cache, and evicts; shows progress. Dies. */
+void prefill_prompt(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs);
+
+/* Tells the options to the provenance (sign_text() and so on). */
+void prefill_sign(const struct prefill *p);
+
+#endif

@@ -1,0 +1,141 @@
+/* opt_score.c - the options of scoring methods */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/opt_score.h"
+
+#define NOT_GIVEN UINT32_MAX
+#define NO_SEED UINT64_MAX
+
+static const char *over_name, *pool_name, *reduce_name, *order_name;
+static uint32_t kernel = NOT_GIVEN, sink = NOT_GIVEN, window = NOT_GIVEN, since;
+static uint64_t seed = NO_SEED;
+static int keep_last;
+
+const struct opt score_opts[] = {
+	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K", "pool over K rows, odd; 1 = do not pool" },
+	{ 0, "pool", OPT_STRING, &pool_name, 0, "HOW", "pooling along the rows: avg or max" },
+	{ 0, "reduce", OPT_STRING, &reduce_name, 0, "HOW",
+	    "over the query heads of a KV head: mean, max or sum" },
+	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first" },
+	{ 0, "over-queries", OPT_STRING, &over_name, 0, "HOW",
+	    "over the observation queries: sum or max" },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept" },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance" },
+	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept" },
+	{ 0, "window", OPT_COUNT, &window, 0, "W",
+	    "use only the last W of the stored observation queries" },
+	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
+	    "rows before it are not judged, and stay" },
+	{ .name = NULL }
+};
+
+void
+score_list(void)
+{
+	const struct method *m;
+
+	for (m = methods; m->name != NULL; m++)
+		printf("%-8s  %s%s%s%s\n", m->name, m->about, *m->uses != '\0' ? " [" : "", m->uses,
+		    *m->uses != '\0' ? "]" : "");
+}
+
+/* An option that the method does not use is a mistake, and not to be ignored. */
+static void
+refuse_unused(const struct method *method, const char *word, int given)
+{
+	if (given && !names_word(method->uses, word))
+		die(EXIT_USAGE, "--%s: method %s does not use it", word, method->name);
+}
+
+static void
+refuse_all_unused(const struct method *method)
+{
+	refuse_unused(method, "kernel", kernel != NOT_GIVEN);
+	refuse_unused(method, "pool", pool_name != NULL);
+	refuse_unused(method, "reduce", reduce_name != NULL);
+	refuse_unused(method, "order", order_name != NULL);
+	refuse_unused(method, "over-queries", over_name != NULL);
+	refuse_unused(method, "sink", sink != NOT_GIVEN);
+	refuse_unused(method, "seed", seed != NO_SEED);
+	refuse_unused(method, "window", window != NOT_GIVEN);
+	refuse_unused(method, "keep-last", keep_last);
+}
+
+static unsigned
+one_of(const char *option, const char *name, const char *const *names, unsigned otherwise)
+{
+	unsigned i;
+
+	if (name == NULL)
+		return otherwise;
+	for (i = 0; names[i] != NULL; i++)
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	die(EXIT_USAGE, "--%s: '%s' is not one of its values, see --help", option, name);
+}
+
+void
+score_check(struct scorer *s, const char *name)
+{
+	const struct method *method = name != NULL ? method_named(name) : NULL;
+	struct score_options o;
+
+	if (name == NULL)
+		die(EXIT_USAGE, "--method is needed; --list names them");
+	if (method == NULL)
+		die(EXIT_USAGE, "--method: there is no '%s'; --list names them", name);
+	refuse_all_unused(method);
+	o = method->defaults;
+	if (kernel != NOT_GIVEN)
+		o.kernel = kernel;
+	if (o.kernel % 2 == 0)
+		die(EXIT_USAGE, "--kernel: %u is not odd", o.kernel);
+	if (window == 0)
+		die(EXIT_USAGE, "--window: a window without queries sees nothing");
+	o.pool = one_of("pool", pool_name, pool_names, o.pool);
+	o.reduce = one_of("reduce", reduce_name, reduce_names, o.reduce);
+	o.order = one_of("order", order_name, order_names, o.order);
+	o.over_queries = one_of("over-queries", over_name, over_names, o.over_queries);
+	if (sink != NOT_GIVEN)
+		o.sink = sink;
+	if (seed != NO_SEED)
+		o.seed = seed;
+	if (window != NOT_GIVEN)
+		o.window = window;
+	o.keep_last = keep_last;
+	scorer_init(s, method, &o, processors());
+	s->since = since;
+}
+
+void
+score_check_words(struct scorer *s, const char *text)
+{
+	const size_t n = strcspn(text, " \t\n");
+	char name[64];
+
+	snprintf(name, sizeof name, "%.*s", (int)n, text);
+	options_words("score", text + n, score_opts);
+	score_check(s, name);
+	if (s->method->needs & NEED_PROBE_MASS)
+		die(EXIT_USAGE, "--score: method %s goes by tokens that are not stored, which only "
+		    "kv-observe runs", s->method->name);
+}
+
+void
+score_sign(const struct scorer *s, uint32_t queries)
+{
+	char words[64], *word, *rest = words;
+	const char *text;
+	uint64_t number = 0;
+
+	snprintf(words, sizeof words, "%s", s->method->uses);
+	sign_text("method", s->method->name);
+	while ((word = strtok_r(rest, " ", &rest)) != NULL)
+		if ((text = score_option(&s->options, word, queries, &number)) != NULL)
+			sign_text(word, text);
+		else
+			sign_count(word, number);
+	if (s->since != 0)
+		sign_count("since", s->since);
+}

@@ -1,0 +1,156 @@
+/* evictor.c - which rows of a cache stay, layer by layer */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/evictor.h"
+
+void
+evictor_init(struct evictor *v, const struct evict_options *options)
+{
+	*v = (struct evictor){ .options = *options };
+}
+
+void
+evictor_free(struct evictor *v)
+{
+	head_mask_free(&v->mask);
+	free(v->streaming);
+	global_free(v->all_layers);
+	v->streaming = NULL;
+	v->all_layers = NULL;
+	v->all_counts = NULL;
+}
+
+void
+evictor_skip(struct evictor *v, uint32_t first, uint32_t last)
+{
+	memset(v->skip + first, 1, last - first + 1);
+	v->skip_end = last + 1 > v->skip_end ? last + 1 : v->skip_end;
+}
+
+int
+evictor_mask(struct evictor *v, const char *name, const char *text, size_t len, double sparsity,
+    struct engine_error *e)
+{
+	char why[256];
+
+	v->mask_name = name;
+	switch (head_mask_parse(&v->mask, text, len, why, sizeof why)) {
+	case MASK_ETEXT:
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: %s", name, why);
+	case MASK_ENOMEM:
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	}
+	v->streaming = engine_alloc((size_t)v->mask.layers * v->mask.heads, 1, e);
+	if (v->streaming == NULL)
+		return e->code;
+	if (head_mask_cut(&v->mask, sparsity, v->streaming) != 0)
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	return ENGINE_OK;
+}
+
+int
+evictor_keeps_all(const struct evictor *v)
+{
+	return v->options.rate == 1 && v->streaming == NULL;
+}
+
+int
+evictor_needs_scores(const struct evictor *v, uint32_t layer)
+{
+	return !v->skip[layer] && !v->mask_alone;
+}
+
+int
+evictor_looks_ahead(const struct evictor *v)
+{
+	return v->options.policy != NULL && v->options.policy->global;
+}
+
+/* *in and *opt <- what holds for this layer. */
+static int
+adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt,
+    struct engine_error *e)
+{
+	const uint32_t since = v->options.since;
+
+	if (v->skip_end > in->layers)
+		return engine_fail(e, ENGINE_EOPTION, "--skip-layers: there is no layer %u, only %u "
+		    "layers", v->skip_end - 1, in->layers);
+	if (v->streaming != NULL &&
+	    (v->mask.layers != in->layers || v->mask.heads != in->rows->heads))
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: %u lines of %u numbers, but the model "
+		    "has %u layers of %u KV heads", v->mask_name, v->mask.layers, v->mask.heads,
+		    in->layers, in->rows->heads);
+	*opt = v->options;
+	if (!v->of_tokens)
+		in->tokens = 0;
+	else if (since > 0)
+		in->tokens = since < in->next_position ? in->next_position - since : 0;
+	if (v->streaming != NULL)
+		in->streaming = v->streaming + (size_t)in->layer * v->mask.heads;
+	if (v->skip[in->layer]) {
+		memset(opt, 0, sizeof *opt);
+		opt->rate = 1;
+		opt->since = UINT32_MAX;        /* no row is ranked */
+		in->tokens = 0;
+		in->streaming = NULL;
+	}
+	return ENGINE_OK;
+}
+
+/* From a code of methods.h */
+static int
+failed(int code, const char *why, struct engine_error *e)
+{
+	if (code == EVICT_OK)
+		return ENGINE_OK;
+	if (code == EVICT_ENOMEM)
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	return engine_fail(e, ENGINE_EOPTION, "%s", why);
+}
+
+static int
+failed_in_layer(int code, uint32_t layer, const char *why, struct engine_error *e)
+{
+	char text[288];
+
+	snprintf(text, sizeof text, "layer %u %s", layer, why);
+	return failed(code, text, e);
+}
+
+int
+evictor_choose(struct evictor *v, const struct evict_input *given, struct kept *out,
+    struct engine_error *e)
+{
+	struct evict_input in = *given;
+	struct evict_options opt;
+	char why[256] = "";
+	int rc = adapt(v, &in, &opt, e);
+
+	if (rc == ENGINE_OK && evictor_looks_ahead(v) && v->all_counts == NULL)
+		rc = failed(global_counts(v->all_layers, &v->options, &v->all_counts, why,
+		    sizeof why), why, e);
+	if (rc != ENGINE_OK)
+		return rc;
+	if (v->all_counts != NULL)
+		in.count = v->all_counts + (size_t)in.layer * in.rows->heads;
+	return failed_in_layer(evict_choose(&in, &opt, out, why, sizeof why), in.layer, why, e);
+}
+
+int
+evictor_look(struct evictor *v, const struct evict_input *given, struct engine_error *e)
+{
+	struct evict_input in = *given;
+	struct evict_options opt;
+	char why[256] = "";
+	int rc = adapt(v, &in, &opt, e);
+
+	if (rc != ENGINE_OK)
+		return rc;
+	if (v->all_layers == NULL && (v->all_layers = global_new()) == NULL)
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	return failed_in_layer(global_add(v->all_layers, &in, &opt, why, sizeof why), in.layer, why,
+	    e);
+}

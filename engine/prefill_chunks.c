@@ -1,0 +1,131 @@
+/* prefill_chunks.c - chunk by chunk: all layers run a part of the prompt and are evicted before the next
+ * part comes */
+#include "engine/prefill_internal.h"
+
+/* A chunk that runs. */
+struct chunk {
+	struct prefill_run *r;
+	size_t before;                  /* tokens of earlier chunks */
+	uint64_t logged;                /* tokens of this one that are in the log */
+	int rc;                         /* of the log */
+};
+
+static void
+show(const struct prefill_run *r, uint64_t done)
+{
+	if (r->p->step.call != NULL)
+		r->p->step.call(r->p->step.with, done);
+}
+
+static void
+log_tile(void *with, uint64_t done)
+{
+	struct chunk *k = with;
+	struct cache *c = k->r->c;
+
+	if (cache_log(c, KV_EVENT_PREFILL, (uint32_t)(done - k->logged), 0,
+	    c->model->id.layers) != 0)
+		k->rc = engine_fail(k->r->e, ENGINE_ERUN, "no memory for the event log");
+	k->logged = done;
+	show(k->r, k->before + done);
+}
+
+static void
+show_rows(void *with, uint64_t done)
+{
+	const struct chunk *k = with;
+
+	show(k->r, k->before + done / k->r->c->model->id.layers);
+}
+
+static int
+evict_layers(struct prefill_run *r, const struct observation *obs)
+{
+	int rc = evict_cache_all(&r->p->evict, r->c, obs, r->e);
+
+	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, r->c->model->id.layers) : rc;
+}
+
+/* Evicts by what the patch looks at: tokens that run behind the rows that there are, and are not
+ * stored. */
+static int
+evict_patched(struct prefill_run *r, const uint32_t *patch)
+{
+	const struct model *m = r->c->model;
+	const uint32_t n = r->p->patch;
+	struct observation obs;
+	int rc;
+
+	if (observation_init(&obs, m, n) != 0)
+		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", n);
+	rc = prefill_ran(r, run_unstored(m, r->c, r->ws, patch, n, &obs, NULL, r->e->text,
+	    sizeof r->e->text));
+	if (rc == ENGINE_OK)
+		rc = evict_layers(r, &obs);
+	observation_free(&obs, m);
+	return rc;
+}
+
+/* A chunk layer by layer, each scored while the device is busy with the next: the same rows, since
+ * what a layer keeps does not depend on later ones. The log has it as on other devices: all layers
+ * run the chunk, a tile at a time, and then they are evicted. */
+static int
+run_ahead(struct chunk *k, const uint32_t *ids, uint32_t N, int last)
+{
+	struct prefill_run *r = k->r;
+	struct cache *c = r->c;
+	const struct step_hook step = { show_rows, k };
+	const uint32_t tile = workspace_rows(r->ws), first = c->next_position;
+	const int logging = c->logged;
+	uint32_t at, n;
+	int rc;
+
+	c->logged = 0;
+	rc = prefill_pass_layers(r, ids, N, &step, last);
+	c->logged = logging;
+	for (at = 0; rc == ENGINE_OK && at < N; at += n) {
+		n = N - at < tile ? N - at : tile;
+		if (cache_log_before(c, n, first + at + n) != 0)
+			rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
+	}
+	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, c->model->id.layers) : rc;
+}
+
+/* A chunk through all layers, which are evicted behind it. patch: NULL = by its own queries */
+static int
+run_chunk(struct chunk *k, const uint32_t *ids, uint32_t N, const uint32_t *patch)
+{
+	struct prefill_run *r = k->r;
+	const struct step_hook step = { log_tile, k };
+	int rc = prefill_ran(r, run_tokens(r->c->model, r->c, r->ws, ids, N, r->obs, &step, r->e->text,
+	    sizeof r->e->text));
+
+	if (rc == ENGINE_OK)
+		rc = k->rc;
+	if (rc == ENGINE_OK)
+		rc = patch != NULL ? evict_patched(r, patch) : evict_layers(r, r->obs);
+	return rc;
+}
+
+int
+prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n)
+{
+	const struct prefill *p = r->p;
+	struct chunk k = { .r = r };
+	const uint32_t *patch;
+	uint32_t N;
+	int rc = ENGINE_OK, last;
+
+	for (; rc == ENGINE_OK && k.before < n; k.before += N) {
+		N = n - k.before < p->chunk ? (uint32_t)(n - k.before) : p->chunk;
+		last = k.before + N == n;
+		patch = p->patch != 0 && !last ? ids + n - p->patch : NULL;
+		prefill_since(r, r->c->next_position);
+		k.logged = 0;
+		if (prefill_behind(r->c->model) && patch == NULL)
+			rc = run_ahead(&k, ids + k.before, N, last);
+		else
+			rc = run_chunk(&k, ids + k.before, N, patch);
+	}
+	return rc;
+}

@@ -1,0 +1,38 @@
+/* prefill_internal.h - what the two schedules share */
+#ifndef KVPIPE_PREFILL_INTERNAL_H
+#define KVPIPE_PREFILL_INTERNAL_H
+
+#include "engine/prefill.h"
+
+/* A prompt that runs. */
+struct prefill_run {
+	struct prefill *p;
+	struct cache *c;
+	struct workspace *ws;
+	struct observation *obs;        /* NULL = none */
+	struct engine_error *e;         /* takes the failures of all that gets this struct */
+};
+
+/* The two schedules: prefill_layers.c, prefill_chunks.c. */
+int prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n);
+int prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n);
+
+/* Where ops run ahead, a layer is scored while the device is busy with the next one. Elsewhere that
+ * would only cost memory. */
+static inline uint32_t
+prefill_behind(const struct model *m)
+{
+	return m->ops->runs_ahead ? 1 : 0;
+}
+
+/* With p->once, rows before this position are not scored and do not count in the budget. */
+void prefill_since(struct prefill_run *r, uint32_t position);
+int prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1);
+/* The code of what the model layer returned; its text stands in r->e->text already. */
+int prefill_ran(struct prefill_run *r, int model_code);
+/* Runs n tokens, layer after layer, and evicts each. step: as prompt_run() calls it. With `last` there
+ * are logits. */
+int prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n, const struct step_hook *step,
+    int last);
+
+#endif

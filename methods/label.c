@@ -1,0 +1,49 @@
+/* label.c - the options of scoring methods by name, and the label that tells them */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "methods/methods.h"
+
+const char *const pool_names[] = { "avg", "max", NULL };
+const char *const reduce_names[] = { "mean", "max", "sum", NULL };
+const char *const over_names[] = { "sum", "max", NULL };
+const char *const order_names[] = { "pool-first", "reduce-first", NULL };
+
+const char *
+score_option(const struct score_options *opt, const char *name, uint32_t queries, uint64_t *number)
+{
+	if (strcmp(name, "pool") == 0)
+		return pool_names[opt->pool];
+	if (strcmp(name, "reduce") == 0)
+		return reduce_names[opt->reduce];
+	if (strcmp(name, "order") == 0)
+		return order_names[opt->order];
+	if (strcmp(name, "over-queries") == 0)
+		return over_names[opt->over_queries];
+	*number = strcmp(name, "kernel") == 0 ? opt->kernel :
+	    strcmp(name, "sink") == 0 ? opt->sink :
+	    strcmp(name, "keep-last") == 0 ? (uint64_t)opt->keep_last :
+	    strcmp(name, "window") == 0 ? queries : opt->seed;
+	return NULL;
+}
+
+void
+score_label(char *label, size_t size, const struct method *method, const struct score_options *opt,
+    uint32_t since, uint32_t queries)
+{
+	char words[64], *word, *rest = words;
+	const char *text;
+	uint64_t number = 0;
+	size_t n;
+
+	snprintf(words, sizeof words, "%s", method->uses);
+	n = (size_t)snprintf(label, size, "%s", method->name);
+	while ((word = strtok_r(rest, " ", &rest)) != NULL)
+		if ((text = score_option(opt, word, queries, &number)) != NULL)
+			n += (size_t)snprintf(label + n, size - n, " %s=%s", word, text);
+		else
+			n += (size_t)snprintf(label + n, size - n, " %s=%" PRIu64, word, number);
+	if (since != 0)
+		snprintf(label + n, size - n, " since=%u", since);
+}
