@@ -19,26 +19,26 @@ const struct opt retrieve_opts[] = {
 };
 
 const char *
-opt_retrieve_reduce(enum join join)
+opt_retrieve_reduce(enum reduce reduce)
 {
 	static const char *const words[] = {
-		[JOIN_MAX] = "max", [JOIN_MEAN] = "mean", [JOIN_SUM] = "sum" };
+		[REDUCE_MAX] = "max", [REDUCE_MEAN] = "mean", [REDUCE_SUM] = "sum" };
 
-	return words[join];
+	return words[reduce];
 }
 
-static enum join
+static enum reduce
 take_reduce(void)
 {
-	enum join join = JOIN_MAX;
+	enum reduce reduce = REDUCE_MEAN;
 
 	if (reduce_word == NULL)
-		return join;
-	while (join <= JOIN_SUM && strcmp(opt_retrieve_reduce(join), reduce_word) != 0)
-		join++;
-	if (join > JOIN_SUM)
+		return REDUCE_MAX;
+	while (reduce <= REDUCE_SUM && strcmp(opt_retrieve_reduce(reduce), reduce_word) != 0)
+		reduce++;
+	if (reduce > REDUCE_SUM)
 		die(EXIT_USAGE, "--reduce %s: want max, mean or sum", reduce_word);
-	return join;
+	return reduce;
 }
 
 /* The first of the options that mean nothing without --retrieve. */
@@ -63,7 +63,7 @@ opt_retrieve(struct retrieval_options *o)
 		die(EXIT_USAGE, "--retrieve %s: want fier, quest, cluster or shadow",
 		    retrieve_word);
 	o->method = (enum retrieve_method)found;
-	o->join = take_reduce();
+	o->reduce = take_reduce();
 	if (budget == 0)
 		die(EXIT_USAGE, "--retrieve %s: how many rows? Give --budget, at least 1",
 		    retrieve_word);
@@ -77,6 +77,6 @@ opt_retrieve_sign(const struct retrieval_options *o)
 {
 	sign_text("retrieve", retrieve_name(o->method));
 	sign_count("budget", o->budget);
-	sign_text("reduce", opt_retrieve_reduce(o->join));
+	sign_text("reduce", opt_retrieve_reduce(o->reduce));
 	sign_count("dense_layers", o->dense);
 }

@@ -15,7 +15,7 @@ extern const struct opt retrieve_opts[];
  * when --retrieve was not given. Dies with EXIT_USAGE. */
 int opt_retrieve(struct retrieval_options *o);
 /* "max" and so on: the value of --reduce. */
-const char *opt_retrieve_reduce(enum join);
+const char *opt_retrieve_reduce(enum reduce);
 /* Adds them to the provenance. */
 void opt_retrieve_sign(const struct retrieval_options *);
 

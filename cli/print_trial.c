@@ -40,7 +40,7 @@ print_head(const struct retrieval_trial *t)
 	printf("snapshot  %s: %" PRIu64 " tokens, %s\n", kv_reader_name(t->s.r), t->s.n_tokens,
 	    kv_dtype_name(t->s.head->dtype));
 	printf("retrieve  %s, %" PRIu32 " rows, %s; layers below %" PRIu32 " read all\n",
-	    retrieve_name(o->method), o->budget, opt_retrieve_reduce(o->join), o->dense);
+	    retrieve_name(o->method), o->budget, opt_retrieve_reduce(o->reduce), o->dense);
 	printf("queries   %" PRIu32, t->queries[t->L - 1]);
 	if (t->left_out > 0)
 		printf(", without %" PRIu32 " that do not see all rows of the factors",
@@ -130,7 +130,7 @@ print_trial_json(const struct retrieval_trial *t)
 	put_count(o, "tokens", t->s.n_tokens);
 	put(o, "retrieve", json_string(retrieve_name(r->method)));
 	put_count(o, "budget", r->budget);
-	put(o, "reduce", json_string(opt_retrieve_reduce(r->join)));
+	put(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
 	put_count(o, "dense_layers", r->dense);
 	put(o, "all", sum_json(&all));
 	put(o, "retrieving", sum_json(&some));

@@ -63,7 +63,7 @@ report(const struct retrieval *t, uint32_t layers, uint32_t heads)
 
 	put(o, "retrieve", json_string(retrieve_name(r->method)));
 	put_count(o, "budget", r->budget);
-	put(o, "reduce", json_string(opt_retrieve_reduce(r->join)));
+	put(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
 	put_count(o, "dense_layers", r->dense);
 	put_count(o, "steps", retrieval_stats(t)[0].steps);
 	put(o, "all", all);

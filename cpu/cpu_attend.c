@@ -187,7 +187,7 @@ struct call {
 	const float *norm;           /* [N][H] log-sum-exp, for add_mass() */
 	float *mass;
 	size_t stride;
-	enum over over;
+	enum over_queries over;
 };
 
 /* A block of query rows of one KV head over one chunk of its rows. The last query rows, which
@@ -343,7 +343,7 @@ mass_item(void *arg, size_t item, int thread)
 	for (r = 0; r < p->R; r++)
 		for (s = 0; s < end - first && first < end; s++) {
 			new = sum[r * MASS_ROWS + s];
-			if (a->over == OVER_SUM)
+			if (a->over == QUERIES_SUM)
 				mass[r * a->stride + s] += new;
 			else if (new > mass[r * a->stride + s] || new != new)
 				mass[r * a->stride + s] = new;
@@ -363,7 +363,8 @@ add_mass(struct call *a)
 
 void
 cpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const float *lse,
-    const struct layer_rows *rows, const uint32_t *qpos, uint32_t N, uint32_t H, enum over over)
+    const struct layer_rows *rows, const uint32_t *qpos, uint32_t N, uint32_t H,
+    enum over_queries over)
 {
 	struct plan p;
 	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .norm = lse,
@@ -399,7 +400,7 @@ cpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 void
 cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
     const struct layer_rows *rows, const struct layer_rows *own, const uint32_t *qpos,
-    uint32_t W, uint32_t H, enum over over)
+    uint32_t W, uint32_t H, enum over_queries over)
 {
 	struct plan p, po = { 0 };
 	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .mass = mass,

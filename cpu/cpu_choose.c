@@ -13,7 +13,7 @@ struct joining {
 	size_t stride;
 	const uint32_t *n;
 	size_t R, G;
-	enum join how;
+	enum reduce how;
 	float *lse;                  /* [H] */
 };
 
@@ -62,7 +62,7 @@ longest_list(const uint32_t *n, size_t G)
 
 void
 cpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
-    uint32_t H, uint32_t G, enum join how)
+    uint32_t H, uint32_t G, enum reduce how)
 {
 	const size_t longest = longest_list(n, G);
 	struct joining j = { .simd = d->simd, .joint = joint, .score = score, .stride = stride,

@@ -59,7 +59,7 @@ struct attend_job {
 	float *kt;                   /* scratch [E][KEY_TILE] */
 	float *vt;                   /* scratch [KEY_TILE][PADDED(E)] */
 	float *s;                    /* scratch [SCORE_ROWS][KEY_TILE] */
-	enum over over;              /* for mass() */
+	enum over_queries over;              /* for mass() */
 };
 
 /* Some entries of one KV head, and the M query heads that read it */
@@ -110,7 +110,7 @@ struct simd {
 	/* joint[i] <- an increasing function of the maximum (or sum) over the R rows of
 	 * score[R][stride] of exp(score[r][i] - lse[r]), i < n */
 	void (*join)(float *joint, const float *score, size_t stride, const float *lse, size_t n,
-	    size_t R, enum join);
+	    size_t R, enum reduce);
 	/* out[k] <- the numbers of the k greatest of n scores, as topk() in ops.h, 1 <= k <= n.
 	 * scratch of 3 (n + TOP_SLACK) */
 	void (*top)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);
@@ -188,14 +188,14 @@ void cpu_append(struct dev *, struct layer_rows *, const float *, const float *,
 void cpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
     const uint32_t *, uint32_t, uint32_t);
 void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
 void cpu_lse_merge(struct dev *, float *, const float *, size_t);
 void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
 void cpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
 void cpu_keydiff(struct dev *, float *, size_t, const struct layer_rows *);
 void cpu_group_reduce(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
-    enum join);
+    enum reduce);
 void cpu_topk(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
 void cpu_scores_by_label(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
     const uint32_t *, uint32_t);

@@ -62,7 +62,7 @@ void FN(pack_page)(void *, const void *, enum kv_dtype, size_t, size_t);
 void FN(bits_scores)(const struct entries_job *);
 void FN(page_scores)(const struct entries_job *);
 float FN(lse)(const float *, size_t);
-void FN(join)(float *, const float *, size_t, const float *, size_t, size_t, enum join);
+void FN(join)(float *, const float *, size_t, const float *, size_t, size_t, enum reduce);
 void FN(top)(uint32_t *, const float *, size_t, size_t, uint32_t *);
 void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
 void FN(turns)(float *, float *, uint32_t, const double *, size_t);

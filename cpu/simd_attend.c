@@ -507,7 +507,7 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 				lse = vset(j->m[m + i]);
 				for (k = 0; k < seen; k += VL)
 					vstore(score + k, vexp(vload(score + k) - lse));
-				if (j->over == OVER_MAX)
+				if (j->over == QUERIES_MAX)
 					greater(sum, score, seen);
 				else
 					for (k = 0; k < seen; k++)

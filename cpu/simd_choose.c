@@ -91,9 +91,9 @@ join(float *joint, const float *score, size_t stride, const float *lse, size_t n
 
 void
 FN(join)(float *joint, const float *score, size_t stride, const float *lse, size_t n, size_t R,
-    enum join how)
+    enum reduce how)
 {
-	if (how == JOIN_MAX)
+	if (how == REDUCE_MAX)
 		join(joint, score, stride, lse, n, R, 1);
 	else
 		join(joint, score, stride, lse, n, R, 0);

@@ -15,7 +15,7 @@ struct observe_options {
 	int repeat;                     /* the context again; 0: the tokens alone */
 	uint32_t chunk, sink;           /* repeat: tokens of a chunk, at least 1; first positions */
 	int mass;                       /* c->probe_mass instead of queries; with repeat always */
-	enum over over;                 /* mass: over the queries */
+	enum over_queries over;                 /* mass: over the queries */
 };
 
 /* n: of the tokens that observe() gets. Tokens of the longest run behind a context that ends before

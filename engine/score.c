@@ -157,7 +157,7 @@ window_mass(struct scorer *s, const struct score_job *job, const struct layer_ro
 {
 	const struct score_input *in = &job->in;
 	const size_t n = (size_t)in->window * in->query_heads * in->width;
-	const enum over over = s->options.over_queries == QUERIES_MAX ? OVER_MAX : OVER_SUM;
+	const enum over_queries over = s->options.over_queries;
 	const float *q = job->device_queries;
 	const uint32_t *q_pos;
 	uint64_t start[MAX_HEADS];

@@ -51,9 +51,9 @@ number(float x)
 
 /* What a head adds to what those before it gave, where its softmax has the logarithm x */
 DEVICE float
-joined(float all, float x, enum join how)
+joined(float all, float x, enum reduce how)
 {
-	return how == JOIN_MAX ? fmaxf(all, x) : all + exp2_fast(fminf(x + LIFT, LIFT) * LOG2E);
+	return how == REDUCE_MAX ? fmaxf(all, x) : all + exp2_fast(fminf(x + LIFT, LIFT) * LOG2E);
 }
 
 /* A sum of exponentials, sum * exp(most). No score: 0, and any finite `most` */
@@ -120,7 +120,7 @@ UNROLL		for (int e = 0; e < EACH; e++)
  * may lie on the scores. */
 static __global__ void __launch_bounds__(THREADS)
 join_columns(float *joint, const float *score, size_t stride, const struct lse *parts,
-    uint32_t n_parts, const struct lists l, uint32_t G, uint32_t R, enum join how)
+    uint32_t n_parts, const struct lists l, uint32_t G, uint32_t R, enum reduce how)
 {
 	DYN_SHARED(float, lse);                      /* [H], all [G][COLUMNS] */
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, H = G * R;
@@ -143,7 +143,7 @@ join_columns(float *joint, const float *score, size_t stride, const struct lse *
 		const uint32_t g = i / COLUMNS;
 		const size_t column = from + i % COLUMNS;
 		const float *x = score + g * R * stride + column;
-		float sum = how == JOIN_MAX ? -INFINITY : 0;
+		float sum = how == REDUCE_MAX ? -INFINITY : 0;
 
 		if (column >= l.n[g])
 			continue;
@@ -187,12 +187,12 @@ reference_lse(float *lse, const float *score, size_t stride, const struct lists 
  * g / R, which is done by then. */
 static __global__ void __launch_bounds__(THREADS)
 reference_join(float *joint, const float *score, size_t stride, const float *lse,
-    const struct lists l, uint32_t G, uint32_t R, enum join how)
+    const struct lists l, uint32_t G, uint32_t R, enum reduce how)
 {
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
 	for (uint32_t g = 0; g < G; g++) {
-		float all = how == JOIN_MAX ? -INFINITY : 0;
+		float all = how == REDUCE_MAX ? -INFINITY : 0;
 
 		if (i >= l.n[g])
 			continue;
@@ -217,7 +217,7 @@ copy_scores(float *joint, const float *score, size_t stride, const struct lists 
 
 static void
 join_plainly(struct dev *d, float *joint, const float *score, size_t stride,
-    const struct lists *l, uint32_t H, uint32_t G, enum join how)
+    const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
 {
 	float *lse = (float *)gpu_scratch(d, SCRATCH_PARTS, H * sizeof *lse);
 
@@ -231,7 +231,7 @@ join_plainly(struct dev *d, float *joint, const float *score, size_t stride,
 /* Parts of whole rounds of a block, at most PARTS of them */
 static void
 join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
-    const struct lists *l, uint32_t H, uint32_t G, enum join how)
+    const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
 {
 	const size_t round = EACH * THREADS, rows = parts_of(l->longest, round * PARTS) * round;
 	const unsigned n = parts_of(l->longest, rows);
@@ -247,7 +247,7 @@ join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
 
 void
 gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
-    uint32_t H, uint32_t G, enum join how)
+    uint32_t H, uint32_t G, enum reduce how)
 {
 	struct lists l;
 

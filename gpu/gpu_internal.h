@@ -419,10 +419,10 @@ void gpu_matmul(
 void gpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
     const uint32_t *, uint32_t, uint32_t);
 void gpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
 void gpu_lse_merge(struct dev *, float *, const float *, size_t);
 void gpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over);
+    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
 void gpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
 void gpu_keydiff(struct dev *, float *, size_t, const struct layer_rows *);
 void gpu_pack_bits(struct dev *, struct entries *, const struct layer_rows *);
@@ -434,7 +434,7 @@ void gpu_page_scores(struct dev *, float *, size_t, const float *, const struct 
 void gpu_key_scores(
     struct dev *, float *, size_t, const float *, const struct layer_rows *, uint32_t);
 void gpu_group_reduce(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
-    enum join);
+    enum reduce);
 void gpu_topk(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
 void gpu_scores_by_label(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
     const uint32_t *, uint32_t);

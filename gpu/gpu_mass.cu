@@ -58,7 +58,7 @@ reference_sums(struct part *parts, size_t stride, const float *q, const struct r
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_mass(float *mass, size_t stride, const float *q, const float *lse, const struct rows r,
-    const uint32_t *qpos, uint32_t N, float scale, enum over over, bool add)
+    const uint32_t *qpos, uint32_t N, float scale, enum over_queries over, bool add)
 {
 	const uint32_t s = blockIdx.x * THREADS + threadIdx.x, h = blockIdx.y, H = gridDim.y;
 	const uint32_t g = h / (H / r.G);
@@ -176,7 +176,8 @@ gpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 
 void
 gpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const float *lse,
-    const struct layer_rows *l, const uint32_t *qpos, uint32_t N, uint32_t H, enum over over)
+    const struct layer_rows *l, const uint32_t *qpos, uint32_t N, uint32_t H,
+    enum over_queries over)
 {
 	struct call c = { .q = q, .qpos = qpos, .N = N, .H = H, .over = over, .rows = {},
 		.dtype = KV_F32, .scale = 0, .fast = false };
@@ -224,7 +225,7 @@ device_window_mass(struct dev *d, float *mass, size_t stride, struct call *c, st
 void
 gpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
     const struct layer_rows *l, const struct layer_rows *own, const uint32_t *qpos, uint32_t W,
-    uint32_t H, enum over over)
+    uint32_t H, enum over_queries over)
 {
 	struct call c = { .q = q, .qpos = qpos, .N = W, .H = H, .over = over, .rows = {},
 		.dtype = KV_F32, .scale = 0, .fast = false }, o = c;

@@ -26,9 +26,9 @@ join(struct part a, struct part b)
 
 /* What a row gets from a call, and what it had */
 DEVICE float
-put_together(float had, float gets, enum over over)
+put_together(float had, float gets, enum over_queries over)
 {
-	return over == OVER_SUM ? had + gets : gets > had || gets != gets ? gets : had;
+	return over == QUERIES_SUM ? had + gets : gets > had || gets != gets ? gets : had;
 }
 
 /* Queries of one head that are multiplied at once */
@@ -50,7 +50,7 @@ struct call {
 	const float *q;
 	const uint32_t *qpos;
 	uint32_t N, H;
-	enum over over;
+	enum over_queries over;
 	struct rows rows;
 	enum kv_dtype dtype;
 	float scale;                 /* of logits */

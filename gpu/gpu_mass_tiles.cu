@@ -294,24 +294,24 @@ sums(struct part *parts, size_t stride, const struct packed q, const struct rows
 template <bool SOME>
 DEVICE void
 add_unit(float sum[4], float logit[2][2][4], const struct sight *sight, const uint32_t *pos,
-    enum over over)
+    enum over_queries over)
 {
 	for_logits<SOME>(logit, sight, pos,
 	    [](float &x, const struct sight &of, bool hidden) {
 		x = hidden ? 0 : exp2_fast(x - of.lse);
 	});
-	if (over == OVER_SUM)
+	if (over == QUERIES_SUM)
 		for (uint32_t i = 0; i < 16; i++)
 			sum[i / 8 * 2 + i / 2 % 2] += logit[i / 8][i / 4 % 2][i % 4];
 	else
 		for (uint32_t i = 0; i < 16; i++)
 			sum[i / 8 * 2 + i / 2 % 2] = put_together(sum[i / 8 * 2 + i / 2 % 2],
-			    logit[i / 8][i / 4 % 2][i % 4], OVER_MAX);
+			    logit[i / 8][i / 4 % 2][i % 4], QUERIES_MAX);
 }
 
 /* to[row of the warp] <- the sums of its lanes over the queries of a head; they are 0 again. */
 DEVICE void
-give(float *to, float sum[4], uint32_t rows, enum over over, bool add)
+give(float *to, float sum[4], uint32_t rows, enum over_queries over, bool add)
 {
 	const uint32_t lane = threadIdx.x % 32, row = lane % 4 * 8 + lane / 4;
 	float mine = 0;
@@ -335,7 +335,7 @@ give(float *to, float sum[4], uint32_t rows, enum over over, bool add)
 template <class T, uint32_t E>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
 add_mass(float *mass, size_t stride, const struct packed q, const struct rows r, uint32_t H,
-    uint32_t heads, enum over over, bool add)
+    uint32_t heads, enum over_queries over, bool add)
 {
 	DYN_SHARED(struct tile<E>, tiles);
 	SHARED(uint32_t[BLOCK_KEYS], pos);

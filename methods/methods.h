@@ -13,6 +13,7 @@
 #define KVPIPE_METHODS_H
 
 #include "libkvfile/kvfile.h"
+#include "methods/reduce.h"
 
 /* What a scorer needs besides the rows. */
 enum {
@@ -23,11 +24,9 @@ enum {
 	NEED_PROBE_MASS = 16          /* in.probe_mass, from kv-observe */
 };
 
-enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };    /* over the R query heads of a KV head */
 enum pool { POOL_AVG, POOL_MAX };                       /* along the rows */
 /* they differ for max pooling, methods.md 0 */
 enum order { POOL_FIRST, REDUCE_FIRST };
-enum over_queries { QUERIES_SUM, QUERIES_MAX };         /* of the window */
 
 struct score_options {
 	uint32_t kernel;        /* pooling width, odd; 1 = none */

@@ -207,7 +207,7 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 			    ws->pos, N, H);
 		if (c->mass != NULL)
 			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
-			    ws->pos, N, H, OVER_SUM);
+			    ws->pos, N, H, QUERIES_SUM);
 		if (c->probe_mass != NULL)
 			probe_mass_add(c->probe_mass, c, l, ws->q, ws->pos, ws->lse, N);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);

@@ -20,6 +20,7 @@
 #define KVPIPE_OPS_H
 
 #include "libkvfile/dtype.h"
+#include "methods/reduce.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,9 +71,6 @@ struct layer_rows {
 	enum kv_dtype dtype;
 };
 
-/* How what several queries give to a row is put together. */
-enum over { OVER_SUM, OVER_MAX };
-
 /* ---- retrieval: finding the rows that matter to a query, and reading only them ---- */
 
 /* What an index keeps of every `rows` consecutive rows of a KV head: entry i is about its rows
@@ -109,9 +107,6 @@ struct low_rank {
 	uint32_t n, rank, chunk;
 	enum kv_dtype dtype;
 };
-
-/* Over the query heads that share a KV head. */
-enum join { JOIN_MAX, JOIN_MEAN, JOIN_SUM };
 
 struct ops {
 	const char *name;            /* "cpu", "cuda" */
@@ -245,11 +240,11 @@ struct ops {
 	 * exp(q[n][h].k[s] / sqrt(E) - lse[n][h]), for each row s of KV head h/(H/G) that row n
 	 * sees. With the lse that attend() gives, that is the attention which each row
 	 * receives. The sum of a call is made first and then added, so that a long text,
-	 * which comes in many calls, loses little to rounding. OVER_MAX: the greatest of the
+	 * which comes in many calls, loses little to rounding. QUERIES_MAX: the greatest of the
 	 * N and of what was there (which is not negative), instead of the sum. */
 	void (*attend_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const float *lse, const struct layer_rows *, const uint32_t *qpos, uint32_t N,
-	    uint32_t H, enum over);
+	    uint32_t H, enum over_queries);
 	/* What keys say by themselves, for the methods of these names: score[g][s] (device, G lists
 	 * at g*stride), s < len. Minus the length of key s, in double precision. */
 	void (*knorm)(struct dev *, float *score, size_t stride, const struct layer_rows *);
@@ -263,7 +258,7 @@ struct ops {
 	 * of SnapKV: attend() for lse, also of own, then attend_mass(). */
 	void (*window_mass)(struct dev *, float *mass, size_t stride, const float *q,
 	    const struct layer_rows *, const struct layer_rows *own, const uint32_t *qpos,
-	    uint32_t W, uint32_t H, enum over);
+	    uint32_t W, uint32_t H, enum over_queries);
 	/* *tok (device) <- the lowest i of the greatest finite x[i] (device), i < n; 0 and -0 are
 	 * equal. UINT32_MAX: none is finite. */
 	void (*argmax)(struct dev *, uint32_t *tok, const float *x, uint32_t n);
@@ -292,7 +287,7 @@ struct ops {
 	 * or any increasing function of it that is the same for all i: only the order counts.
 	 * A NaN counts as -inf there. Without sharing (R 1) the scores themselves. */
 	void (*group_reduce)(struct dev *, float *joint, const float *score, size_t stride,
-	    const uint32_t *n, uint32_t H, uint32_t G, enum join);
+	    const uint32_t *n, uint32_t H, uint32_t G, enum reduce);
 	/* to->at[g] <- the to->n[g] entries with the greatest of the n[g] (host) scores
 	 * joint[g], ascending; of equal ones the lower entry. A NaN comes after all numbers.
 	 * to->n[g] <= n[g]. Linear in n. */

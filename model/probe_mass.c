@@ -52,7 +52,7 @@ allocate(struct probe_mass *p, const struct cache *c, uint32_t rows)
 }
 
 struct probe_mass *
-probe_mass_new(const struct cache *c, enum over over, uint32_t rows)
+probe_mass_new(const struct cache *c, enum over_queries over, uint32_t rows)
 {
 	struct probe_mass *p = calloc(1, sizeof *p);
 

@@ -11,7 +11,7 @@
 #include "model/forward.h"
 
 struct probe_mass {
-	enum over over;
+	enum over_queries over;
 	/* [L] host, as in pAID of a snapshot: KV head 0's R lists of its stored rows, then KV
 	 * head 1's, ...; 0 for rows of no range so far */
 	float **mass;
@@ -29,7 +29,7 @@ struct probe_mass {
 
 /* For the rows that are stored in c now, and calls of forward() with up to `rows` rows. NULL
  * without memory. */
-struct probe_mass *probe_mass_new(const struct cache *c, enum over over, uint32_t rows);
+struct probe_mass *probe_mass_new(const struct cache *c, enum over_queries over, uint32_t rows);
 void probe_mass_free(struct probe_mass *, const struct cache *c);      /* NULL allowed */
 
 /* The next range: rows at positions from .. to-1, and rows at positions below `sink` which stand

@@ -131,7 +131,7 @@ add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n,
 		}
 		o->put(m->dev, a->lse, a->norm, (size_t)n * H * sizeof *a->norm);
 	}
-	o->attend_mass(m->dev, a->mass, a->stride, q, a->lse, rows, a->pos, n, H, OVER_SUM);
+	o->attend_mass(m->dev, a->mass, a->stride, q, a->lse, rows, a->pos, n, H, QUERIES_SUM);
 }
 
 /* The rows of the stream are the last N of each KV head. */

@@ -292,7 +292,7 @@ static const float *
 by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
 {
 	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, n_entries, t->H, t->G,
-	    t->opt.join);
+	    t->opt.reduce);
 	t->ops->scores_by_label(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at, l->stride,
 	    t->n, t->G);
 	return t->candidate;
@@ -307,7 +307,7 @@ rank_rows(struct retrieval *t, const float *q, const struct layer_rows *rows,
 	for (g = 0; g < t->G; g++)
 		set_choice(t, rows, g, 1, 0, t->opt.budget);
 	t->ops->bits_scores(t->dev, t->score, t->stride, q, &x->bits, rows, t->H);
-	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.join);
+	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.reduce);
 	return t->score;
 }
 
@@ -496,7 +496,7 @@ audit(struct retrieval *t, uint32_t l, const float *q, const struct layer_rows *
 	t->ops->key_scores(t->dev, t->score, t->stride, q, rows, t->H);
 	t->ops->get(t->dev, t->logits, t->score, t->H * t->stride * sizeof *t->logits);
 	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, rows->len, t->H, t->G,
-	    t->opt.join);
+	    t->opt.reduce);
 	for (g = 0; g < t->G; g++)
 		t->best.n[g] = (uint32_t)chosen_rows(t, rows, g);
 	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, rows->len, t->G);

@@ -22,7 +22,7 @@ struct retrieval_options {
 	enum retrieve_method method;
 	/* rows of each KV head and step. A KV head that has no more is read whole. */
 	uint32_t budget;
-	enum join join;
+	enum reduce reduce;
 	uint32_t dense;                /* layers below this read everything */
 	int audit;                     /* compare each choice with that of the true logits */
 };

@@ -171,7 +171,7 @@ check_options(const char *path)
 	if (how.repeat && accumulate == NULL)
 		accumulate = "max";
 	how.mass = accumulate != NULL;
-	how.over = how.mass && strcmp(accumulate, "sum") == 0 ? OVER_SUM : OVER_MAX;
+	how.over = how.mass && strcmp(accumulate, "sum") == 0 ? QUERIES_SUM : QUERIES_MAX;
 	if (keep_window > 0 && accumulate != NULL)
 		die(EXIT_USAGE, "--keep-window: with --accumulate no queries are kept");
 	if (how.chunk == 0)

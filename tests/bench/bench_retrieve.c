@@ -172,7 +172,7 @@ run_layer(struct step *s, const struct layer *l, enum way way)
 	else
 		cpu_ops.key_scores(dev, s->score, s->S, s->q, &l->rows, H);
 	since(SCORES, &t);
-	cpu_ops.group_reduce(dev, joint, s->score, s->S, n, H, G, JOIN_MAX);
+	cpu_ops.group_reduce(dev, joint, s->score, s->S, n, H, G, REDUCE_MAX);
 	since(JOIN, &t);
 	cpu_ops.topk(dev, &s->chosen, joint, s->S, n, G);
 	since(TOP, &t);

@@ -118,7 +118,7 @@ call_window(void *arg, int i)
 	struct layer *l = arg;
 
 	o->window_mass(dev, l->mass, l->S, l->q, &l->rows[i % l->copies], NULL, l->qpos, l->N, l->H,
-	    OVER_SUM);
+	    QUERIES_SUM);
 }
 
 static void
@@ -127,7 +127,7 @@ call_mass(void *arg, int i)
 	struct layer *l = arg;
 
 	o->attend_mass(dev, l->mass, l->S, l->q, l->lse, &l->rows[i % l->copies], l->qpos, l->N,
-	    l->H, OVER_SUM);
+	    l->H, QUERIES_SUM);
 }
 
 static void
@@ -137,7 +137,7 @@ call_fier(void *arg, int i)
 	const struct layer_rows *rows = &l->rows[i % l->copies];
 
 	o->bits_scores(dev, l->score, l->S, l->q, &l->bits[i % l->copies], rows, l->H);
-	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
+	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, REDUCE_MAX);
 	o->topk(dev, &l->chosen, l->joint, l->S, l->n, l->G);
 	o->attend_chosen(dev, l->o, l->q, rows, &l->chosen, l->H);
 }
@@ -157,7 +157,7 @@ call_join(void *arg, int i)
 	struct layer *l = arg;
 
 	(void)i;
-	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, JOIN_MAX);
+	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, REDUCE_MAX);
 }
 
 static void

@@ -207,7 +207,7 @@ all_is_given(struct device *d, const char *what, const float *mass, size_t strid
 }
 
 static void
-test_window_mass(const struct shape *s, int with_own, enum over over)
+test_window_mass(const struct shape *s, int with_own, enum over_queries over)
 {
 	const size_t stride = s->S + 5, n = s->H * stride, nq = (size_t)s->N * s->H * s->E;
 	float *q = floats(nq, s->scale), *mass = malloc(n * sizeof *mass), *dm;
@@ -246,7 +246,7 @@ test_window_mass(const struct shape *s, int with_own, enum over over)
 			else
 				again(d, what, mass, n);
 		}
-		if (!with_own && over == OVER_SUM)
+		if (!with_own && over == QUERIES_SUM)
 			all_is_given(d, what, mass, stride, &c, s);
 		d->ops->free(d->dev, dq);
 		d->ops->free(d->dev, dp);
@@ -294,7 +294,7 @@ test_merge(void)
 /* Two calls, on top of what was there: what is behind a head's rows stays, and an lse that
  * attend() gave */
 static void
-test_attend_mass(const struct shape *s, enum over over)
+test_attend_mass(const struct shape *s, enum over_queries over)
 {
 	const size_t stride = s->S + 2, n = s->H * stride, NH = (size_t)s->N * s->H, nq = NH * s->E;
 	float *q = floats(nq, s->scale), *old = floats(n, 1), *mass;
@@ -308,7 +308,7 @@ test_attend_mass(const struct shape *s, enum over over)
 	make_cache(&c, s);
 	ref = reference_rows(&c, s);
 	for (i = 0; i < n; i++)
-		want[i] = old[i] = over == OVER_MAX ? fabsf(old[i]) / 9 : old[i];
+		want[i] = old[i] = over == QUERIES_MAX ? fabsf(old[i]) / 9 : old[i];
 	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H, over);
 	ref_attend_mass(want, stride, q, &ref, c.qpos, s->N, s->H, over);
 	name_case(what, sizeof what, "attend_mass", s);
@@ -494,19 +494,19 @@ test_mass(void)
 	for (i = 0; i < COUNT(N) * COUNT(E); i++) {
 		s = shape_of(i);
 		if (i / COUNT(E) % 2 == 0)
-			test_window_mass(&s, i % 2, i % 3 ? OVER_SUM : OVER_MAX);
+			test_window_mass(&s, i % 2, i % 3 ? QUERIES_SUM : QUERIES_MAX);
 		else
-			test_attend_mass(&s, i % 2 ? OVER_SUM : OVER_MAX);
+			test_attend_mass(&s, i % 2 ? QUERIES_SUM : QUERIES_MAX);
 	}
 	for (i = 0; i < COUNT(edges); i++) {
-		test_window_mass(&edges[i], 0, OVER_SUM);
-		test_window_mass(&edges[i], 1, i % 2 ? OVER_SUM : OVER_MAX);
-		test_attend_mass(&edges[i], i % 3 ? OVER_SUM : OVER_MAX);
+		test_window_mass(&edges[i], 0, QUERIES_SUM);
+		test_window_mass(&edges[i], 1, i % 2 ? QUERIES_SUM : QUERIES_MAX);
+		test_attend_mass(&edges[i], i % 3 ? QUERIES_SUM : QUERIES_MAX);
 	}
 	for (i = 0; i < COUNT(more); i++)
 		if (more[i].scale < 2) {
-			test_window_mass(&more[i], 0, OVER_MAX);
-			test_window_mass(&more[i], 1, OVER_SUM);
-			test_attend_mass(&more[i], OVER_SUM);
+			test_window_mass(&more[i], 0, QUERIES_MAX);
+			test_window_mass(&more[i], 1, QUERIES_SUM);
+			test_attend_mass(&more[i], QUERIES_SUM);
 		}
 }

@@ -10,12 +10,13 @@
 
 /* ---- join ---- */
 
-static const char *const join_name[] = { "max", "mean", "sum" };
+static const char *const join_name[] = {
+	[REDUCE_MEAN] = "mean", [REDUCE_MAX] = "max", [REDUCE_SUM] = "sum" };
 
 /* want[i] <- maximum or sum over the R query heads of the softmax of their n scores. A NaN
  * counts as -inf. */
 static void
-ref_join(double *want, const float *score, size_t stride, size_t n, size_t R, enum join join)
+ref_join(double *want, const float *score, size_t stride, size_t n, size_t R, enum reduce join)
 {
 	double most, sum, p;
 	size_t r, i;
@@ -29,7 +30,7 @@ ref_join(double *want, const float *score, size_t stride, size_t n, size_t R, en
 			sum += isnan(score[i]) ? 0 : exp(score[i] - most);
 		for (i = 0; i < n; i++) {
 			p = isnan(score[i]) ? 0 : exp(score[i] - most) / sum;
-			want[i] = join == JOIN_MAX ? fmax(want[i], p) : want[i] + p;
+			want[i] = join == REDUCE_MAX ? fmax(want[i], p) : want[i] + p;
 		}
 	}
 }
@@ -75,7 +76,7 @@ struct join_case {
 };
 
 static void
-test_join(const struct join_case *c, enum join join)
+test_join(const struct join_case *c, enum reduce join)
 {
 	const size_t stride = c->n + BEHIND, all = c->H * stride, R = c->H / c->G;
 	float *score = floats(all, c->scale), *joint = floats(all, 1), *got;
@@ -111,7 +112,7 @@ test_join(const struct join_case *c, enum join join)
 				    "%s, %s: KV head %u has not its scores", what, d->name, g);
 			else
 				verdict(same_order(got + g * stride, want, n[g],
-				    join == JOIN_MAX ? 1e-300 : 1e-60),
+				    join == REDUCE_MAX ? 1e-300 : 1e-60),
 				    "%s, %s: order of KV head %u", what, d->name, g);
 			for (i = n[g]; i < stride; i++)
 				verdict(memcmp(&got[g * stride + i],
@@ -385,7 +386,7 @@ test_choosing(void)
 	int join;
 
 	for (i = 0; i < sizeof joins / sizeof joins[0]; i++)
-		for (join = JOIN_MAX; join <= JOIN_SUM; join++)
+		for (join = REDUCE_MEAN; join <= REDUCE_SUM; join++)
 			test_join(&joins[i], join);
 	test_top(1, 0, 0, RANDOM);
 	for (kind = 0; kind < KINDS; kind++) {

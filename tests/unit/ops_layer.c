@@ -306,7 +306,7 @@ retrieve_half(struct device *d, struct layer *l)
 		l->wanted[g] = (l->len[g] + 1) / 2;
 	o->pack_bits(d->dev, &l->bits, &l->rows);
 	o->bits_scores(d->dev, l->score, ROWS, l->q, &l->bits, &l->rows, H);
-	o->group_reduce(d->dev, l->score, l->score, ROWS, l->len, H, G, JOIN_MEAN);
+	o->group_reduce(d->dev, l->score, l->score, ROWS, l->len, H, G, REDUCE_MEAN);
 	o->topk(d->dev, &l->chosen, l->score, ROWS, l->len, G);
 	o->attend_chosen(d->dev, l->xn, l->q, &l->rows, &l->chosen, H);
 }
@@ -340,7 +340,7 @@ test_kernels(struct device *d)
 	retrieve_half(d, &l);
 	kernels(d, "pack_bits, bits_scores, join, top and attend_chosen", from, 7);
 	from = cuda_launches;
-	d->ops->group_reduce(d->dev, l.score, l.score, ROWS, l.len, G, G, JOIN_MEAN);
+	d->ops->group_reduce(d->dev, l.score, l.score, ROWS, l.len, G, G, REDUCE_MEAN);
 	kernels(d, "join of nothing", from, 0);
 	from = cuda_launches;
 	d->ops->matmul(d->dev, l.x, l.q, &l.w[KV_BF16], NULL, 1, 1);

@@ -114,7 +114,7 @@ ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c,
 
 static void
 add_weights(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const struct ref_rows *own, const uint32_t *qpos, size_t N, size_t H, enum over over)
+    const struct ref_rows *own, const uint32_t *qpos, size_t N, size_t H, enum over_queries over)
 {
 	double *logit = longest_head(c), *other = longest_head(own != NULL ? own : c), lse, p, *to;
 	size_t i, g, s;
@@ -129,7 +129,7 @@ add_weights(double *mass, size_t stride, const float *q, const struct ref_rows *
 				continue;
 			p = exp(logit[s] - lse);
 			to = &mass[i % H * stride + s];
-			*to = over == OVER_SUM ? *to + p : fmax(*to, p);
+			*to = over == QUERIES_SUM ? *to + p : fmax(*to, p);
 		}
 	}
 	free(logit);
@@ -138,14 +138,14 @@ add_weights(double *mass, size_t stride, const float *q, const struct ref_rows *
 
 void
 ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const uint32_t *qpos, size_t N, size_t H, enum over over)
+    const uint32_t *qpos, size_t N, size_t H, enum over_queries over)
 {
 	add_weights(mass, stride, q, c, NULL, qpos, N, H, over);
 }
 
 void
 ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over over)
+    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over_queries over)
 {
 	size_t h, s;
 

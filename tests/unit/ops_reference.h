@@ -24,10 +24,10 @@ void ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq
 void ref_attend(double *o, double *lse, const float *q, const struct ref_rows *,
     const uint32_t *qpos, size_t N, size_t H);
 void ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *,
-    const uint32_t *qpos, size_t N, size_t H, enum over);
+    const uint32_t *qpos, size_t N, size_t H, enum over_queries);
 /* own: NULL, or further rows in the softmax */
 void ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *,
-    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over);
+    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over_queries);
 void ref_swiglu(double *y, const float *gate, const float *up, size_t n);
 
 /* entry <- that of k[u][E]: kv-snapshot(5), 4.15 and 4.16 */
