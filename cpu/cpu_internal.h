@@ -174,53 +174,35 @@ size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t 
 int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
 
 /* Ops of the other files; contracts in model/ops.h */
-void cpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void cpu_embed_ids(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void cpu_argmax(struct dev *, uint32_t *, const float *, uint32_t);
-void cpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t,
-    float);
-void cpu_matmul(struct dev *, float *, const float *, const struct mat *, const float *,
-    uint32_t, int);
-void cpu_rope(struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t,
-    uint32_t);
-void cpu_append(struct dev *, struct layer_rows *, const float *, const float *,
-    const uint32_t *, uint32_t);
-void cpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
-    const uint32_t *, uint32_t, uint32_t);
-void cpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
-void cpu_lse_merge(struct dev *, float *, const float *, size_t);
-void cpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
-void cpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
-void cpu_keydiff(struct dev *, float *, size_t, const struct layer_rows *);
-void cpu_group_reduce(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
-    enum reduce);
-void cpu_topk(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
-void cpu_scores_by_label(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
-    const uint32_t *, uint32_t);
-void cpu_attend_chosen(struct dev *, float *, const float *, const struct layer_rows *,
-    const struct chosen *, uint32_t);
-void cpu_gather(struct dev *, struct layer_rows *, const struct layer_rows *,
-    const struct chosen *);
-void cpu_rebuild(struct dev *, struct layer_rows *, const struct chosen *,
-    const struct low_rank *, const double *);
-void cpu_pack_bits(struct dev *, struct entries *, const struct layer_rows *);
-void cpu_pack_pages(struct dev *, struct entries *, const struct layer_rows *);
-void cpu_bits_scores(struct dev *, float *, size_t, const float *, const struct entries *,
-    const struct layer_rows *, uint32_t);
-void cpu_page_scores(struct dev *, float *, size_t, const float *, const struct entries *,
-    enum kv_dtype, uint32_t);
-void cpu_key_scores(struct dev *, float *, size_t, const float *, const struct layer_rows *,
-    uint32_t);
-void cpu_compact(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
-    uint32_t *const *);
-void cpu_round(struct dev *, float *, size_t, enum kv_dtype);
-void cpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
-void cpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
-    float *, uint32_t);
-void cpu_rope_append(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
-    const double *, uint32_t, uint32_t);
-void cpu_ffn(struct dev *, float *, const struct ffn *, float *, float *, float *, uint32_t);
+op_embed cpu_embed;
+op_embed_ids cpu_embed_ids;
+op_argmax cpu_argmax;
+op_rmsnorm cpu_rmsnorm;
+op_matmul cpu_matmul;
+op_rope cpu_rope;
+op_append cpu_append;
+op_attend cpu_attend;
+op_attend_mass cpu_attend_mass;
+op_lse_merge cpu_lse_merge;
+op_window_mass cpu_window_mass;
+op_knorm cpu_knorm;
+op_keydiff cpu_keydiff;
+op_group_reduce cpu_group_reduce;
+op_topk cpu_topk;
+op_scores_by_label cpu_scores_by_label;
+op_attend_chosen cpu_attend_chosen;
+op_gather cpu_gather;
+op_rebuild cpu_rebuild;
+op_pack_bits cpu_pack_bits;
+op_pack_pages cpu_pack_pages;
+op_bits_scores cpu_bits_scores;
+op_page_scores cpu_page_scores;
+op_key_scores cpu_key_scores;
+op_compact cpu_compact;
+op_round cpu_round;
+op_swiglu cpu_swiglu;
+op_project cpu_project;
+op_rope_append cpu_rope_append;
+op_ffn cpu_ffn;
 
 #endif

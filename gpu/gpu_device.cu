@@ -64,7 +64,7 @@ gpu_check_wait(struct dev *d, const char *what, cudaError_t e)
 }
 
 int
-gpu_event_wait(struct dev *d, const char *what, cudaEvent_t e)
+gpu_sync_event(struct dev *d, const char *what, cudaEvent_t e)
 {
 	return gpu_ok(d) && gpu_check_wait(d, what, cudaEventSynchronize(e));
 }
@@ -317,13 +317,13 @@ gpu_growing_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, u
 
 const struct ops gpu_ops = {
 	.name = "cuda",
+	.runs_ahead = 1,
 	.open = gpu_open,
 	.close = gpu_close,
 	.sync = gpu_sync,
 	.describe = gpu_describe,
-	.runs_ahead = 1,
 	.event_record = gpu_event_record,
-	.event_wait = gpu_wait_mark,
+	.event_wait = gpu_event_wait,
 	.mem_info = gpu_mem_info,
 	.alloc = gpu_alloc,
 	.free = gpu_free,
@@ -355,9 +355,9 @@ const struct ops gpu_ops = {
 	.attend = gpu_attend,
 	.lse_merge = gpu_lse_merge,
 	.attend_mass = gpu_attend_mass,
+	.window_mass = gpu_window_mass,
 	.knorm = gpu_knorm,
 	.keydiff = gpu_keydiff,
-	.window_mass = gpu_window_mass,
 	.argmax = gpu_argmax,
 	.pack_bits = gpu_pack_bits,
 	.pack_pages = gpu_pack_pages,

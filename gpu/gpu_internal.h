@@ -121,7 +121,7 @@ gpu_ok(const struct dev *d)
 	return d->error[0] == '\0';
 }
 /* Waits for the event; 0 after a failure, which is remembered under that name. */
-int gpu_event_wait(struct dev *, const char *what, cudaEvent_t);
+int gpu_sync_event(struct dev *, const char *what, cudaEvent_t);
 /* NULL after a failure; what was there is lost when it has to grow, and it is then cleared. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
 /* The array of n elements of host memory, in scratch on the device */
@@ -377,72 +377,57 @@ parts_of(size_t n, size_t part)
 	return (unsigned)((n + part - 1) / part);
 }
 
-/* ---- the ops, as in model/ops.h ---- */
+/* ---- the ops; contracts in model/ops.h ---- */
 
-void gpu_mem_info(struct dev *, size_t *, size_t *);
-void *gpu_alloc(struct dev *, size_t);
-void gpu_free(struct dev *, void *);
-void gpu_put(struct dev *, void *, const void *, size_t);
-void gpu_get(struct dev *, void *, const void *, size_t);
-void gpu_get_side(struct dev *, void *, const void *, size_t);
-uint64_t gpu_event_record(struct dev *);
-const char *gpu_wait_mark(struct dev *, uint64_t);
-void *gpu_host_alloc(struct dev *, size_t);
-void gpu_host_free(struct dev *, void *);
-void gpu_get_async(struct dev *, void *, const void *, size_t);
-void gpu_copy(struct dev *, void *, const void *, size_t);
-void gpu_clear(struct dev *, void *, size_t);
-void gpu_expect(struct dev *, size_t);
-const void *gpu_weights(struct dev *, const void *, size_t);
-int gpu_graph_begin(struct dev *);
-uint32_t gpu_graph_end(struct dev *, uint32_t *);
-int gpu_graph_launch(struct dev *, uint32_t);
-void gpu_embed(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void gpu_embed_ids(struct dev *, float *, const struct mat *, const uint32_t *, uint32_t);
-void gpu_argmax(struct dev *, uint32_t *, const float *, uint32_t);
-void gpu_rmsnorm(struct dev *, float *, const float *, const float *, uint32_t, uint32_t, float);
-void gpu_rope(
-    struct dev *, float *, const uint32_t *, const double *, uint32_t, uint32_t, uint32_t);
-void gpu_append(struct dev *, struct layer_rows *, const float *, const float *, const uint32_t *,
-    uint32_t);
-void gpu_compact(struct dev *, struct layer_rows *, float *, size_t, uint32_t, const uint32_t *,
-    uint32_t *const *);
-void gpu_round(struct dev *, float *, size_t, enum kv_dtype);
-void gpu_swiglu(struct dev *, float *, const float *, const float *, uint32_t, uint32_t);
-void gpu_project(struct dev *, const struct product *, uint32_t, const float *, const struct norm *,
-    float *, uint32_t);
-void gpu_rope_append(struct dev *, struct layer_rows *, float *, float *, const float *, const uint32_t *,
-    const double *, uint32_t, uint32_t);
-void gpu_ffn(struct dev *, float *, const struct ffn *, float *, float *, float *, uint32_t);
-void gpu_matmul(
-    struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
-void gpu_attend(struct dev *, float *, float *, const float *, const struct layer_rows *,
-    const uint32_t *, uint32_t, uint32_t);
-void gpu_attend_mass(struct dev *, float *, size_t, const float *, const float *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
-void gpu_lse_merge(struct dev *, float *, const float *, size_t);
-void gpu_window_mass(struct dev *, float *, size_t, const float *, const struct layer_rows *,
-    const struct layer_rows *, const uint32_t *, uint32_t, uint32_t, enum over_queries);
-void gpu_knorm(struct dev *, float *, size_t, const struct layer_rows *);
-void gpu_keydiff(struct dev *, float *, size_t, const struct layer_rows *);
-void gpu_pack_bits(struct dev *, struct entries *, const struct layer_rows *);
-void gpu_pack_pages(struct dev *, struct entries *, const struct layer_rows *);
-void gpu_bits_scores(struct dev *, float *, size_t, const float *, const struct entries *,
-    const struct layer_rows *, uint32_t);
-void gpu_page_scores(struct dev *, float *, size_t, const float *, const struct entries *,
-    enum kv_dtype, uint32_t);
-void gpu_key_scores(
-    struct dev *, float *, size_t, const float *, const struct layer_rows *, uint32_t);
-void gpu_group_reduce(struct dev *, float *, const float *, size_t, const uint32_t *, uint32_t, uint32_t,
-    enum reduce);
-void gpu_topk(struct dev *, struct chosen *, const float *, size_t, const uint32_t *, uint32_t);
-void gpu_scores_by_label(struct dev *, float *, size_t, const float *, size_t, const uint32_t *, size_t,
-    const uint32_t *, uint32_t);
-void gpu_attend_chosen(struct dev *, float *, const float *, const struct layer_rows *,
-    const struct chosen *, uint32_t);
-void gpu_gather(
-    struct dev *, struct layer_rows *, const struct layer_rows *, const struct chosen *);
-void gpu_rebuild(struct dev *, struct layer_rows *, const struct chosen *,
-    const struct low_rank *, const double *);
+extern "C" {
+op_mem_info gpu_mem_info;
+op_alloc gpu_alloc;
+op_free gpu_free;
+op_put gpu_put;
+op_get gpu_get;
+op_get_side gpu_get_side;
+op_event_record gpu_event_record;
+op_event_wait gpu_event_wait;
+op_host_alloc gpu_host_alloc;
+op_host_free gpu_host_free;
+op_get_async gpu_get_async;
+op_copy gpu_copy;
+op_clear gpu_clear;
+op_expect gpu_expect;
+op_weights gpu_weights;
+op_graph_begin gpu_graph_begin;
+op_graph_end gpu_graph_end;
+op_graph_launch gpu_graph_launch;
+op_embed gpu_embed;
+op_embed_ids gpu_embed_ids;
+op_argmax gpu_argmax;
+op_rmsnorm gpu_rmsnorm;
+op_rope gpu_rope;
+op_append gpu_append;
+op_compact gpu_compact;
+op_round gpu_round;
+op_swiglu gpu_swiglu;
+op_project gpu_project;
+op_rope_append gpu_rope_append;
+op_ffn gpu_ffn;
+op_matmul gpu_matmul;
+op_attend gpu_attend;
+op_attend_mass gpu_attend_mass;
+op_lse_merge gpu_lse_merge;
+op_window_mass gpu_window_mass;
+op_knorm gpu_knorm;
+op_keydiff gpu_keydiff;
+op_pack_bits gpu_pack_bits;
+op_pack_pages gpu_pack_pages;
+op_bits_scores gpu_bits_scores;
+op_page_scores gpu_page_scores;
+op_key_scores gpu_key_scores;
+op_group_reduce gpu_group_reduce;
+op_topk gpu_topk;
+op_scores_by_label gpu_scores_by_label;
+op_attend_chosen gpu_attend_chosen;
+op_gather gpu_gather;
+op_rebuild gpu_rebuild;
+}
 
 #endif

@@ -114,7 +114,7 @@ gpu_staging_next(struct dev *d, struct staging *s, cudaStream_t stream, size_t *
 		gpu_check(d, "put", cudaEventRecord(s->done[s->turn], stream));
 		s->turn = (s->turn + 1) % s->buffers;
 		s->used = 0;
-		gpu_event_wait(d, "put", s->done[s->turn]);
+		gpu_sync_event(d, "put", s->done[s->turn]);
 	}
 	if (*n > s->size - s->used)
 		*n = s->size - s->used;
@@ -196,7 +196,7 @@ bring(struct dev *d, cudaStream_t stream, void *dst, const void *src, size_t byt
 		}
 		i = at / most % 2;
 		n = bytes - at < most ? bytes - at : most;
-		if (gpu_event_wait(d, "get", d->in.done[i]))
+		if (gpu_sync_event(d, "get", d->in.done[i]))
 			memcpy((char *)dst + at, d->in.at + i * most, n);
 	}
 }
@@ -260,9 +260,9 @@ gpu_event_record(struct dev *d)
 }
 
 const char *
-gpu_wait_mark(struct dev *d, uint64_t mark)
+gpu_event_wait(struct dev *d, uint64_t mark)
 {
-	gpu_event_wait(d, "GPU", d->marks[mark % MARKS]);
+	gpu_sync_event(d, "GPU", d->marks[mark % MARKS]);
 	return gpu_ok(d) ? NULL : d->error;
 }
 
