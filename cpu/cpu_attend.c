@@ -23,6 +23,7 @@
 
 /* How one call is cut. */
 struct plan {
+	const struct query *query;
 	const struct layer_rows *rows;
 	const struct chosen *chosen; /* only these rows, seen by all; NULL: all */
 	size_t N, H, R, E;
@@ -57,9 +58,10 @@ longest_head(const struct plan *p)
 /* chosen: NULL, or the rows that are read. Returns 0 after remembering the failure when the
  * shapes cannot be. */
 static int
-make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows,
-    const struct chosen *chosen, size_t N, size_t H)
+make_plan(struct dev *d, struct plan *p, const struct query *query, const struct layer_rows *rows,
+    const struct chosen *chosen)
 {
+	const size_t N = query->N, H = query->H;
 	size_t longest, items, M;
 
 	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 ||
@@ -68,8 +70,10 @@ make_plan(struct dev *d, struct plan *p, const struct layer_rows *rows,
 		    rows->heads, rows->width);
 		return 0;
 	}
-	*p = (struct plan){ .rows = rows, .chosen = chosen, .N = N, .H = H, .R = H / rows->heads,
-		.E = rows->width };
+	if (!cpu_whole_window(d, query))
+		return 0;
+	*p = (struct plan){ .query = query, .rows = rows, .chosen = chosen, .N = N, .H = H,
+		.R = H / rows->heads, .E = rows->width };
 	longest = longest_head(p);
 	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
 	p->blocks = (N + p->block - 1) / p->block;
@@ -107,10 +111,10 @@ seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
 /* The job of query rows n0 .. of KV head g on one thread's scratch, with its queries scaled
  * and no rows read yet. Its rows end where no query row of it sees further. */
 static void
-start_job(const struct plan *p, struct attend_job *j, float *scratch, const float *q,
-    const uint32_t *qpos, size_t g, size_t n0)
+start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, size_t n0)
 {
 	const struct layer_rows *c = p->rows;
+	const float *q = p->query->q;
 	const size_t E = p->E, N = p->N - n0 < p->block ? p->N - n0 : p->block, M = N * p->R;
 	const size_t at = c->start[g] * E * kv_dtype_size(c->dtype);
 	const float scale = (float)(1 / sqrt((double)E));
@@ -129,7 +133,7 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, const floa
 	scratch = (float *)seen + round_up(M, 16);
 	for (n = 0; n < N; n++) {
 		seen[n * p->R] = (uint32_t)(p->chosen != NULL ? rows_of(p, g) :
-		    seen_rows(c->pos + c->start[g], c->len[g], qpos[n0 + n]));
+		    seen_rows(c->pos + c->start[g], c->len[g], p->query->pos[n0 + n]));
 		if (seen[n * p->R] > j->last)
 			j->last = seen[n * p->R];
 		for (r = 1; r < p->R; r++)
@@ -179,8 +183,6 @@ finish_job(const struct attend_job *j, size_t m, float *o, float *lse)
 struct call {
 	struct dev *d;
 	const struct plan *plan;
-	const float *q;
-	const uint32_t *qpos;
 	float *scratch;              /* [threads][plan->floats] */
 	float *o, *lse;              /* the result; each NULL: not wanted */
 	float *part_o, *part_lse;    /* [chunks][N][H][E], [chunks][N][H] where there are chunks */
@@ -207,7 +209,7 @@ attend_item(void *arg, size_t item, int thread)
 		o = o == NULL ? NULL : a->part_o + c * p->N * p->H * p->E;
 		lse = a->part_lse + c * p->N * p->H;
 	}
-	start_job(p, &j, a->scratch + (size_t)thread * p->floats, a->q, a->qpos, g, n0);
+	start_job(p, &j, a->scratch + (size_t)thread * p->floats, g, n0);
 	if (o == NULL)
 		j.v = NULL;
 	j.first = c * p->chunk;
@@ -280,27 +282,27 @@ attend(struct call *a)
 }
 
 void
-cpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *rows,
-    const uint32_t *qpos, uint32_t N, uint32_t H)
+cpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct layer_rows *rows)
 {
 	struct plan p;
-	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .o = o, .lse = lse };
+	struct call a = { .d = d, .plan = &p, .o = o, .lse = lse };
 
-	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, NULL, N, H))
+	if (d->error[0] != '\0' || query->N == 0 || !make_plan(d, &p, query, rows, NULL))
 		return;
 	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, o != NULL) * sizeof *a.scratch)) != NULL)
 		attend(&a);
 }
 
 void
-cpu_attend_chosen(struct dev *d, float *o, const float *q, const struct layer_rows *rows,
-    const struct chosen *chosen, uint32_t H)
+cpu_attend_chosen(struct dev *d, float *o, const struct query *query,
+    const struct layer_rows *rows, const struct chosen *chosen)
 {
 	struct plan p;
-	struct call a = { .d = d, .plan = &p, .q = q, .o = o };
+	struct call a = { .d = d, .plan = &p, .o = o };
 
-	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, rows, chosen) ||
-	    !make_plan(d, &p, rows, chosen, 1, H))
+	if (d->error[0] != '\0' || !cpu_one_query_row(d, query) ||
+	    !cpu_can_be_chosen(d, rows, chosen) || !make_plan(d, &p, query, rows, chosen))
 		return;
 	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *a.scratch)) != NULL)
 		attend(&a);
@@ -331,7 +333,7 @@ mass_item(void *arg, size_t item, int thread)
 
 	memset(sum, 0, p->R * MASS_ROWS * sizeof *sum);
 	for (n0 = 0; n0 < p->N && first < end; n0 += p->block) {
-		start_job(p, &j, scratch, a->q, a->qpos, g, n0);
+		start_job(p, &j, scratch, g, n0);
 		j.v = NULL;
 		j.over = a->over;
 		j.first = first;
@@ -362,15 +364,14 @@ add_mass(struct call *a)
 }
 
 void
-cpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const float *lse,
-    const struct layer_rows *rows, const uint32_t *qpos, uint32_t N, uint32_t H,
-    enum over_queries over)
+cpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
+    const float *lse, const struct layer_rows *rows, enum over_queries over)
 {
 	struct plan p;
-	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .norm = lse,
-	    .mass = mass, .stride = stride, .over = over };
+	struct call a = { .d = d, .plan = &p, .norm = lse, .mass = mass, .stride = stride,
+	    .over = over };
 
-	if (d->error[0] != '\0' || N == 0 || !make_plan(d, &p, rows, NULL, N, H))
+	if (d->error[0] != '\0' || query->N == 0 || !make_plan(d, &p, query, rows, NULL))
 		return;
 	if ((a.scratch = cpu_scratch(d, d->threads * mass_floats(&p) * sizeof *a.scratch)) != NULL)
 		add_mass(&a);
@@ -398,18 +399,17 @@ cpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 }
 
 void
-cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
-    const struct layer_rows *rows, const struct layer_rows *own, const uint32_t *qpos,
-    uint32_t W, uint32_t H, enum over_queries over)
+cpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
+    const struct layer_rows *rows, const struct layer_rows *own, enum over_queries over)
 {
 	struct plan p, po = { 0 };
-	struct call a = { .d = d, .plan = &p, .q = q, .qpos = qpos, .mass = mass,
-	    .stride = stride, .over = over }, b = { .d = d, .plan = &po, .q = q, .qpos = qpos };
-	const size_t lses = round_up((size_t)W * H, 16);
+	struct call a = { .d = d, .plan = &p, .mass = mass, .stride = stride, .over = over };
+	struct call b = { .d = d, .plan = &po };
+	const size_t queries = (size_t)query->N * query->H, lses = round_up(queries, 16);
 	size_t floats, h;
 
-	if (d->error[0] != '\0' || !make_plan(d, &p, rows, NULL, W, H) ||
-	    (own != NULL && !make_plan(d, &po, own, NULL, W, H)))
+	if (d->error[0] != '\0' || !make_plan(d, &p, query, rows, NULL) ||
+	    (own != NULL && !make_plan(d, &po, query, own, NULL)))
 		return;
 	floats = attend_floats(d, &p, 0);
 	if (own != NULL && floats < attend_floats(d, &po, 0))
@@ -421,14 +421,14 @@ cpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
 	a.norm = a.lse;
 	b.lse = a.lse + lses;
 	a.scratch = b.scratch = b.lse + lses;
-	for (h = 0; h < H; h++)
+	for (h = 0; h < query->H; h++)
 		memset(mass + h * stride, 0, rows->len[h / p.R] * sizeof *mass);
-	if (W == 0)
+	if (query->N == 0)
 		return;
 	attend(&a);
 	if (own != NULL) {
 		attend(&b);
-		merge_lse(a.lse, b.lse, (size_t)W * H);
+		merge_lse(a.lse, b.lse, queries);
 	}
 	add_mass(&a);
 }

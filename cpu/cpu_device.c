@@ -95,6 +95,23 @@ cpu_fail(struct dev *d, const char *fmt, ...)
 	pthread_mutex_unlock(&lock);
 }
 
+int
+cpu_whole_window(struct dev *d, const struct query *query)
+{
+	if (query->window != 0)
+		cpu_fail(d, "sliding-window attention, of %u positions, is not supported",
+		    query->window);
+	return d->error[0] == '\0';
+}
+
+int
+cpu_one_query_row(struct dev *d, const struct query *query)
+{
+	if (query->N != 1)
+		cpu_fail(d, "retrieval for %u query rows, not 1", query->N);
+	return cpu_whole_window(d, query);
+}
+
 /* Large pieces are aligned to huge pages and ask for them: keys and values are read from
  * end to end, and with small pages a tenth of that time goes into address translation. */
 static void *

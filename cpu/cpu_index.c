@@ -169,14 +169,14 @@ cpu_pack_pages(struct dev *d, struct entries *e, const struct layer_rows *rows)
 
 /* c->q <- q / sqrt(E) in scratch; 0 after remembering a failure */
 static int
-start_scores(struct dev *d, struct index_call *c, const float *q, size_t H, size_t G)
+start_scores(struct dev *d, struct index_call *c, const struct query *query, size_t G)
 {
 	const float scale = (float)(1 / sqrt((double)c->E));
-	const size_t all = H * c->E, w = d->threads * SCRATCH(c->E);
+	const size_t H = query->H, all = H * c->E, w = d->threads * SCRATCH(c->E);
 	float *to;
 	size_t i;
 
-	if (d->error[0] != '\0')
+	if (d->error[0] != '\0' || !cpu_one_query_row(d, query))
 		return 0;
 	if (G == 0 || c->E == 0 || H % G != 0 || kv_dtype_size(c->dtype) == 0) {
 		cpu_fail(d, "scores: %zu query heads over %zu KV heads of width %zu", H, G, c->E);
@@ -185,7 +185,7 @@ start_scores(struct dev *d, struct index_call *c, const float *q, size_t H, size
 	if ((c->w = cpu_scratch(d, (w + all) * sizeof *c->w)) == NULL)
 		return 0;
 	for (i = 0, to = c->w + w; i < all; i++)
-		to[i] = q[i] * scale;
+		to[i] = query->q[i] * scale;
 	c->q = to;
 	c->R = H / G;
 	c->simd = d->simd;
@@ -226,14 +226,14 @@ key_scores_item(void *arg, size_t item, int thread)
 }
 
 void
-cpu_key_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct layer_rows *rows, uint32_t H)
+cpu_key_scores(struct dev *d, float *score, size_t stride, const struct query *query,
+    const struct layer_rows *rows)
 {
 	struct index_call c = { .rows = rows, .dtype = rows->dtype, .E = rows->width,
 		.score = score, .stride = stride };
 	size_t items;
 
-	if (!start_scores(d, &c, q, H, rows->heads))
+	if (!start_scores(d, &c, query, rows->heads))
 		return;
 	items = cut(&c, rows->len, rows->heads, 1);
 	cpu_run(d, key_scores_item, &c, items, items * ITEM_ROWS * c.E);
@@ -257,14 +257,14 @@ bits_scores_item(void *arg, size_t item, int thread)
 }
 
 void
-cpu_bits_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct entries *bits, const struct layer_rows *rows, uint32_t H)
+cpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *query,
+    const struct entries *bits, const struct layer_rows *rows)
 {
 	struct index_call c = { .e = bits, .rows = rows, .dtype = rows->dtype, .E = rows->width,
 		.score = score, .stride = stride };
 	size_t items;
 
-	if (!bits_fit(d, bits, rows) || !start_scores(d, &c, q, H, rows->heads))
+	if (!bits_fit(d, bits, rows) || !start_scores(d, &c, query, rows->heads))
 		return;
 	items = cut(&c, bits->len, bits->heads, bits->rows);
 	cpu_run(d, bits_scores_item, &c, items, items * ITEM_ROWS * c.E);
@@ -284,14 +284,14 @@ page_scores_item(void *arg, size_t item, int thread)
 }
 
 void
-cpu_page_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct entries *pages, enum kv_dtype dtype, uint32_t H)
+cpu_page_scores(struct dev *d, float *score, size_t stride, const struct query *query,
+    const struct entries *pages, enum kv_dtype dtype)
 {
 	struct index_call c = { .e = pages, .dtype = dtype, .E = pages->width, .score = score,
 		.stride = stride };
 	size_t items;
 
-	if (!start_scores(d, &c, q, H, pages->heads))
+	if (!start_scores(d, &c, query, pages->heads))
 		return;
 	if (pages->bytes != 2 * c.E * kv_dtype_size(dtype)) {
 		cpu_fail(d, "index: pages of %zu bytes, width %zu", pages->bytes, c.E);

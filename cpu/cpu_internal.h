@@ -168,6 +168,11 @@ void *cpu_scratch(struct dev *, size_t bytes);
 /* Remembers the first failure. May be called by any thread. */
 void cpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* No sliding window is asked for; for the ops of retrieval: there is one query row. Return 0 after
+ * remembering the failure. */
+int cpu_whole_window(struct dev *, const struct query *);
+int cpu_one_query_row(struct dev *, const struct query *);
+
 /* Rows of KV head g that the chosen entries stand for. Entries behind the end are none. */
 size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t g);
 /* Returns 0 after remembering the failure. */

@@ -153,13 +153,14 @@ attend(float *o, float *lse, const struct window *w, const struct layer_rows *ro
 	const size_t outputs = (size_t)w->W * w->H * w->E * sizeof *o;
 	const size_t sums = (size_t)w->W * w->H * sizeof *lse;
 	void *o_device = NULL, *lse_device = NULL;
+	const struct query query = { .q = w->areas->q.at, .pos = w->areas->qpos.at, .N = w->W,
+		.H = w->H };
 
 	if (o != NULL && (o_device = area_room(d, &w->areas->o, outputs, e)) == NULL)
 		return e->code;
 	if (lse != NULL && (lse_device = area_room(d, &w->areas->lse, sums, e)) == NULL)
 		return e->code;
-	d->ops->attend(d->dev, o_device, lse_device, w->areas->q.at, rows, w->areas->qpos.at,
-	    w->W, w->H);
+	d->ops->attend(d->dev, o_device, lse_device, &query, rows);
 	if (o != NULL)
 		d->ops->get(d->dev, o, o_device, outputs);
 	if (lse != NULL)

@@ -97,15 +97,15 @@ try_query(struct retrieval_trial *t, uint32_t l, uint32_t n, struct engine_error
 {
 	const struct ops *ops = t->d->ops;
 	struct layer_rows *rows = &t->s.on_device;
-	const float *q = (float *)t->q.at + (size_t)n * t->H * t->E;
-	const uint32_t *qpos = (uint32_t *)t->qpos.at + n;
+	const struct query query = { .q = (float *)t->q.at + (size_t)n * t->H * t->E,
+		.pos = (uint32_t *)t->qpos.at + n, .N = 1, .H = t->H };
 	size_t size = (size_t)t->H * t->E * sizeof *t->full;
 
-	ops->attend(t->d->dev, t->o.at, NULL, q, rows, qpos, 1, t->H);
+	ops->attend(t->d->dev, t->o.at, NULL, &query, rows);
 	ops->get(t->d->dev, t->full, t->o.at, size);
 	if (l >= t->options.dense)
 		index_extend(&t->s.index, rows);
-	retrieve(t->retrieval, l, t->o.at, q, rows, &t->s.index, qpos);
+	retrieve(t->retrieval, l, t->o.at, &query, rows, &t->s.index);
 	ops->get(t->d->dev, t->read, t->o.at, size);
 	if (device_synced(t->d, e) != ENGINE_OK)
 		return e->code;

@@ -157,9 +157,7 @@ window_mass(struct scorer *s, const struct score_job *job, const struct layer_ro
 {
 	const struct score_input *in = &job->in;
 	const size_t n = (size_t)in->window * in->query_heads * in->width;
-	const enum over_queries over = s->options.over_queries;
-	const float *q = job->device_queries;
-	const uint32_t *q_pos;
+	struct query query = { .q = job->device_queries, .N = in->window, .H = in->query_heads };
 	uint64_t start[MAX_HEADS];
 	uint32_t len[MAX_HEADS];
 	struct layer_rows own;
@@ -168,11 +166,11 @@ window_mass(struct scorer *s, const struct score_job *job, const struct layer_ro
 	if (job->n_own > 0 && (rc = upload_own(s, job, &own, start, len, e)) != ENGINE_OK)
 		return rc;
 	if (job->queries != NULL)
-		q = area_upload(&s->device, &s->q, job->queries, n * sizeof *q, e);
-	if (q == NULL || (q_pos = upload_positions(s, in, e)) == NULL)
+		query.q = area_upload(&s->device, &s->q, job->queries, n * sizeof *query.q, e);
+	if (query.q == NULL || (query.pos = upload_positions(s, in, e)) == NULL)
 		return e->code;
-	s->device.ops->window_mass(s->device.dev, mass, in->stride, q, rows,
-	    job->n_own > 0 ? &own : NULL, q_pos, in->window, in->query_heads, over);
+	s->device.ops->window_mass(s->device.dev, mass, in->stride, &query, rows,
+	    job->n_own > 0 ? &own : NULL, s->options.over_queries);
 	return ENGINE_OK;
 }
 

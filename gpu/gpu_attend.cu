@@ -425,13 +425,12 @@ cut_up(const struct dev *d, const struct rows *c, uint32_t N, uint32_t H, uint32
 
 template <class T, int E>
 static void
-attend_width(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
-    const uint32_t *qpos, uint32_t N, uint32_t H)
+attend_width(struct dev *d, float *o, float *lse, const struct query *query, const struct rows *c)
 {
-	const struct cut cut = cut_up(d, c, N, H, KEYS<E>);
+	const struct cut cut = cut_up(d, c, query->N, query->H, KEYS<E>);
 	const unsigned grid = parts_of(c->G, cut.heads) * cut.heads * cut.blocks * cut.parts;
 	const size_t shared = RING * tile<E>::bytes + ROWS * E * 2;
-	const size_t rows = (size_t)N * H, values = o != NULL ? cut.parts * rows * E : 0;
+	const size_t rows = (size_t)query->N * query->H, values = o != NULL ? cut.parts * rows * E : 0;
 	float *to_o = o, *to_lse = lse;
 
 	if (cut.parts > 1) {
@@ -440,11 +439,11 @@ attend_width(struct dev *d, float *o, float *lse, const float *q, const struct r
 		to_lse = to_o + values;
 	}
 	if (o != NULL)
-		LAUNCH(d, (attend_tiles<T, E, true>), grid, THREADS, shared, to_o, to_lse, q, *c,
-		    qpos, cut);
+		LAUNCH(d, (attend_tiles<T, E, true>), grid, THREADS, shared, to_o, to_lse,
+		    query->q, *c, query->pos, cut);
 	else
-		LAUNCH(d, (attend_tiles<T, E, false>), grid, THREADS, shared, NULL, to_lse, q, *c,
-		    qpos, cut);
+		LAUNCH(d, (attend_tiles<T, E, false>), grid, THREADS, shared, NULL, to_lse,
+		    query->q, *c, query->pos, cut);
 	if (cut.parts > 1)
 		LAUNCH(d, join_parts, (unsigned)rows, THREADS, 0, o, lse, to_o, to_lse, cut.parts,
 		    rows, E);
@@ -452,24 +451,23 @@ attend_width(struct dev *d, float *o, float *lse, const float *q, const struct r
 
 template <class T>
 static void
-attend_16(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
-    const uint32_t *qpos, uint32_t N, uint32_t H)
+attend_16(struct dev *d, float *o, float *lse, const struct query *query, const struct rows *c)
 {
 	switch (c->E) {
 	case 32:
-		attend_width<T, 32>(d, o, lse, q, c, qpos, N, H);
+		attend_width<T, 32>(d, o, lse, query, c);
 		break;
 	case 64:
-		attend_width<T, 64>(d, o, lse, q, c, qpos, N, H);
+		attend_width<T, 64>(d, o, lse, query, c);
 		break;
 	case 80:
-		attend_width<T, 80>(d, o, lse, q, c, qpos, N, H);
+		attend_width<T, 80>(d, o, lse, query, c);
 		break;
 	case 96:
-		attend_width<T, 96>(d, o, lse, q, c, qpos, N, H);
+		attend_width<T, 96>(d, o, lse, query, c);
 		break;
 	case 128:
-		attend_width<T, 128>(d, o, lse, q, c, qpos, N, H);
+		attend_width<T, 128>(d, o, lse, query, c);
 		break;
 	}
 }
@@ -484,21 +482,22 @@ is_for_tensors(const struct rows *c, enum kv_dtype dtype, const float *o, const 
 }
 
 void
-gpu_attend(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *l,
-    const uint32_t *qpos, uint32_t N, uint32_t H)
+gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct layer_rows *l)
 {
 	struct rows c;
 
-	if (N <= FEW_QUERIES) {
-		gpu_attend_few(d, o, lse, q, l, qpos, N, H);
+	if (query->N <= FEW_QUERIES) {
+		gpu_attend_few(d, o, lse, query, l);
 		return;
 	}
-	if (!gpu_rows_of(d, &c, l, H, "attend") || H == 0)
+	if (!gpu_whole_window(d, query) || !gpu_rows_of(d, &c, l, query->H, "attend") ||
+	    query->H == 0)
 		return;
-	if (d->reference || !is_for_tensors(&c, l->dtype, o, q))
-		gpu_attend_plain(d, o, lse, q, l, &c, qpos, N, H);
+	if (d->reference || !is_for_tensors(&c, l->dtype, o, query->q))
+		gpu_attend_plain(d, o, lse, query, l, &c);
 	else if (l->dtype == KV_BF16)
-		attend_16<bf16>(d, o, lse, q, &c, qpos, N, H);
+		attend_16<bf16>(d, o, lse, query, &c);
 	else
-		attend_16<f16>(d, o, lse, q, &c, qpos, N, H);
+		attend_16<f16>(d, o, lse, query, &c);
 }

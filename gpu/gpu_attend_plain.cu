@@ -42,14 +42,14 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c, cons
 }
 
 void
-gpu_attend_any(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
-    const struct picks *list, enum kv_dtype dtype, const uint32_t *qpos, uint32_t N, uint32_t H)
+gpu_attend_any(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct rows *c, const struct picks *list, enum kv_dtype dtype)
 {
-	const size_t rows = (size_t)N * H;
+	const size_t rows = (size_t)query->N * query->H;
 
 	with_type(dtype, [&](auto t) {
-		LAUNCH(d, reference_attend<decltype(t)>, parts_of(rows, 64), 64, 0, o, lse, q, *c,
-		    *list, qpos, rows, H);
+		LAUNCH(d, reference_attend<decltype(t)>, parts_of(rows, 64), 64, 0, o, lse,
+		    query->q, *c, *list, query->pos, rows, query->H);
 	});
 }
 
@@ -264,26 +264,26 @@ attend_plain(float *o, float *lse, const float *q, const struct rows c, const ui
 
 template <class T>
 static void
-launch_plain(struct dev *d, float *o, float *lse, const float *q, const struct rows *c,
-    const uint32_t *qpos, uint32_t N, uint32_t H, size_t shared)
+launch_plain(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct rows *c, size_t shared)
 {
-	const unsigned grid = parts_of((size_t)N * (H / c->G), ROWS) * c->G;
+	const unsigned grid = parts_of((size_t)query->N * (query->H / c->G), ROWS) * c->G;
 	const float scale = (float)(1.4426950408889634 / sqrt((double)c->E));
 
 	if (c->E <= 64)
-		LAUNCH(d, (attend_plain<T, 1>), grid, THREADS, shared, o, lse, q, *c, qpos, N, H,
-		    scale);
+		LAUNCH(d, (attend_plain<T, 1>), grid, THREADS, shared, o, lse, query->q, *c,
+		    query->pos, query->N, query->H, scale);
 	else if (c->E <= 128)
-		LAUNCH(d, (attend_plain<T, 2>), grid, THREADS, shared, o, lse, q, *c, qpos, N, H,
-		    scale);
+		LAUNCH(d, (attend_plain<T, 2>), grid, THREADS, shared, o, lse, query->q, *c,
+		    query->pos, query->N, query->H, scale);
 	else
-		LAUNCH(d, (attend_plain<T, 4>), grid, THREADS, shared, o, lse, q, *c, qpos, N, H,
-		    scale);
+		LAUNCH(d, (attend_plain<T, 4>), grid, THREADS, shared, o, lse, query->q, *c,
+		    query->pos, query->N, query->H, scale);
 }
 
 void
-gpu_attend_plain(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *l,
-    const struct rows *c, const uint32_t *qpos, uint32_t N, uint32_t H)
+gpu_attend_plain(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct layer_rows *l, const struct rows *c)
 {
 	const size_t shared = ((ROWS + KEYS) * ((size_t)c->E + PADDING) + ROWS * WEIGHTS) *
 	    sizeof(float);
@@ -293,8 +293,8 @@ gpu_attend_plain(struct dev *d, float *o, float *lse, const float *q, const stru
 	if (!d->reference && c->E % 4 == 0 && c->E <= 256 && shared <= d->most_shared &&
 	    places % 16 == 0)
 		with_type(l->dtype, [&](auto t) {
-			launch_plain<decltype(t)>(d, o, lse, q, c, qpos, N, H, shared);
+			launch_plain<decltype(t)>(d, o, lse, query, c, shared);
 		});
 	else if (gpu_picks_of(d, &list, l, NULL))
-		gpu_attend_any(d, o, lse, q, c, &list, l->dtype, qpos, N, H);
+		gpu_attend_any(d, o, lse, query, c, &list, l->dtype);
 }

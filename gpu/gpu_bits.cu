@@ -396,10 +396,10 @@ launch_for(struct dev *d, struct bits_call &c, const struct index &x, const stru
 }
 
 void
-gpu_bits_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct entries *bits, const struct layer_rows *rows, uint32_t H)
+gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *query,
+    const struct entries *bits, const struct layer_rows *rows)
 {
-	struct bits_call c = { .score = score, .stride = stride, .q = q, .R = 0, .groups = 0,
+	struct bits_call c = { .score = score, .stride = stride, .q = query->q, .R = 0, .groups = 0,
 		.blocks = 0, .dtype = rows->dtype,
 		.wide = stride % 4 == 0 && (uintptr_t)score % 16 == 0,
 		.scale = (float)(1 / sqrt((double)rows->width)) };
@@ -407,14 +407,15 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const float *q,
 	struct rows r;
 	uint32_t entries, g, rest = 0;
 
-	if (!gpu_ok(d) || !gpu_bits_fit(d, bits, rows) || !gpu_index_of(d, &x, bits, H) ||
-	    !gpu_rows_of(d, &r, rows, H, "scores"))
+	if (!gpu_ok(d) || !gpu_bits_fit(d, bits, rows) || !gpu_one_query_row(d, query) ||
+	    !gpu_index_of(d, &x, bits, query->H) ||
+	    !gpu_rows_of(d, &r, rows, query->H, "scores"))
 		return;
 	entries = greatest(x.len, x.G);
 	for (g = 0; g < x.G; g++)
 		if (r.len[g] - x.len[g] * x.rows > rest)
 			rest = r.len[g] - x.len[g] * x.rows;
-	c.R = H / x.G;
+	c.R = query->H / x.G;
 	const uint32_t sets = c.R <= SET ? 1 : 2;
 	const size_t shared = shared_bytes(x.E, x.rows, sets);
 	if (d->reference || x.E % 16 != 0 || shared > d->most_shared)

@@ -327,7 +327,9 @@ attend_parts(struct dev *d, float *o, float *lse, struct work *w, enum kv_dtype 
 	float *part;
 
 	if (d->reference || !in_pieces(w, w->c.E * kv_dtype_size(dtype))) {
-		gpu_attend_any(d, o, lse, w->q, &w->c, &w->list, dtype, w->qpos, w->N, w->H);
+		const struct query query = { w->q, w->qpos, w->N, w->H, 0 };
+
+		gpu_attend_any(d, o, lse, &query, &w->c, &w->list, dtype);
 		return;
 	}
 	w->scale = (float)(M_LOG2E / sqrt((double)w->c.E));
@@ -346,32 +348,34 @@ attend_parts(struct dev *d, float *o, float *lse, struct work *w, enum kv_dtype 
 }
 
 void
-gpu_attend_few(struct dev *d, float *o, float *lse, const float *q, const struct layer_rows *l,
-    const uint32_t *qpos, uint32_t N, uint32_t H)
+gpu_attend_few(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct layer_rows *l)
 {
 	struct work w = {};
 
-	if (N == 0 || H == 0 || !gpu_growing_rows_of(d, &w.c, l, H, "attend") ||
+	if (query->N == 0 || query->H == 0 || !gpu_whole_window(d, query) ||
+	    !gpu_growing_rows_of(d, &w.c, l, query->H, "attend") ||
 	    !gpu_picks_of(d, &w.list, l, NULL))
 		return;
-	w.q = q;
-	w.qpos = qpos;
-	w.N = N;
-	w.H = H;
+	w.q = query->q;
+	w.qpos = query->pos;
+	w.N = query->N;
+	w.H = query->H;
 	attend_parts(d, o, lse, &w, l->dtype);
 }
 
 void
-gpu_attend_chosen(struct dev *d, float *o, const float *q, const struct layer_rows *l,
-    const struct chosen *chosen, uint32_t H)
+gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const struct layer_rows *l,
+    const struct chosen *chosen)
 {
 	struct work w = {};
 
-	if (H == 0 || !gpu_rows_of(d, &w.c, l, H, "attend_chosen") ||
+	if (query->H == 0 || !gpu_one_query_row(d, query) ||
+	    !gpu_rows_of(d, &w.c, l, query->H, "attend_chosen") ||
 	    !gpu_picks_of(d, &w.list, l, chosen))
 		return;
-	w.q = q;
+	w.q = query->q;
 	w.N = 1;
-	w.H = H;
+	w.H = query->H;
 	attend_parts(d, o, NULL, &w, l->dtype);
 }

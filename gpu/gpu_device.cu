@@ -290,6 +290,23 @@ gpu_not_recorded(struct dev *d, const char *op)
 }
 
 int
+gpu_whole_window(struct dev *d, const struct query *query)
+{
+	if (query->window != 0)
+		gpu_fail(d, "sliding-window attention, of %u positions, is not supported",
+		    query->window);
+	return gpu_ok(d);
+}
+
+int
+gpu_one_query_row(struct dev *d, const struct query *query)
+{
+	if (query->N != 1)
+		gpu_fail(d, "retrieval for %u query rows, not 1", query->N);
+	return gpu_whole_window(d, query);
+}
+
+int
 gpu_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t H, const char *op)
 {
 	gpu_not_recorded(d, op);

@@ -200,17 +200,17 @@ void gpu_blas_close(struct dev *);
 struct rows;
 struct picks;
 /* gpu_attend_plain.cu: attend() without tensor cores, */
-void gpu_attend_plain(struct dev *, float *, float *, const float *, const struct layer_rows *,
-    const struct rows *, const uint32_t *, uint32_t, uint32_t);
+void gpu_attend_plain(struct dev *, float *o, float *lse, const struct query *,
+    const struct layer_rows *, const struct rows *);
 /* and by the naive kernel, for all shapes and types. The rows of a list are seen
- * by all queries; qpos is then not read. */
-void gpu_attend_any(struct dev *, float *, float *, const float *, const struct rows *,
-    const struct picks *, enum kv_dtype, const uint32_t *, uint32_t, uint32_t);
+ * by all queries; pos is then not read. */
+void gpu_attend_any(struct dev *, float *o, float *lse, const struct query *, const struct rows *,
+    const struct picks *, enum kv_dtype);
 
 /* gpu_decode.cu: attend() of at most FEW_QUERIES rows, for all shapes and types */
 enum { FEW_QUERIES = 8 };
-void gpu_attend_few(struct dev *, float *, float *, const float *, const struct layer_rows *,
-    const uint32_t *, uint32_t, uint32_t);
+void gpu_attend_few(struct dev *, float *o, float *lse, const struct query *,
+    const struct layer_rows *);
 
 /* For LAUNCH only */
 int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
@@ -233,6 +233,10 @@ int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_
 /* The same for kernels that add grown_by(): these can be recorded. */
 int gpu_growing_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
+/* No sliding window is asked for; for the ops of retrieval: there is one query row. Return 0 after a
+ * failure. */
+int gpu_whole_window(struct dev *, const struct query *);
+int gpu_one_query_row(struct dev *, const struct query *);
 /* Fails while ops are recorded: this one depends on what the host knows now. */
 void gpu_not_recorded(struct dev *, const char *op);
 

@@ -121,7 +121,7 @@ merge(float *lse, const float *other, size_t n)
 static bool
 start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
 {
-	if (!gpu_rows_of(d, &c->rows, l, c->H, op))
+	if (!gpu_whole_window(d, &c->query) || !gpu_rows_of(d, &c->rows, l, c->query.H, op))
 		return false;
 	c->dtype = l->dtype;
 	c->scale = LOG2_E / sqrtf((float)l->width);
@@ -147,8 +147,8 @@ make_sums(struct dev *d, const struct call *c, const struct packed *q, struct pa
 		gpu_tiles_sums(d, c, q, parts, stride);
 	else
 		with_type(c->dtype, [&](auto t) {
-			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->N, c->H), THREADS, 0, parts,
-			    stride, c->q, c->rows, c->qpos, c->scale);
+			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->query.N, c->query.H), THREADS,
+			    0, parts, stride, c->query.q, c->rows, c->query.pos, c->scale);
 		});
 }
 
@@ -162,8 +162,9 @@ make_mass(struct dev *d, const struct call *c, const struct packed *q, const flo
 	else
 		with_type(c->dtype, [&](auto t) {
 			LAUNCH(d, reference_mass<decltype(t)>,
-			    dim3(parts_of(longest_head(&c->rows), THREADS), c->H), THREADS, 0, mass,
-			    stride, c->q, lse, c->rows, c->qpos, c->N, c->scale, c->over, add);
+			    dim3(parts_of(longest_head(&c->rows), THREADS), c->query.H), THREADS, 0,
+			    mass, stride, c->query.q, lse, c->rows, c->query.pos, c->query.N,
+			    c->scale, c->over, add);
 		});
 }
 
@@ -175,15 +176,14 @@ gpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 }
 
 void
-gpu_attend_mass(struct dev *d, float *mass, size_t stride, const float *q, const float *lse,
-    const struct layer_rows *l, const uint32_t *qpos, uint32_t N, uint32_t H,
-    enum over_queries over)
+gpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
+    const float *lse, const struct layer_rows *l, enum over_queries over)
 {
-	struct call c = { .q = q, .qpos = qpos, .N = N, .H = H, .over = over, .rows = {},
-		.dtype = KV_F32, .scale = 0, .fast = false };
+	struct call c = { .query = *query, .over = over, .rows = {}, .dtype = KV_F32, .scale = 0,
+		.fast = false };
 	struct packed packed = {};
 
-	if (!start_call(d, &c, l, "attend_mass") || N == 0 || longest_head(&c.rows) == 0)
+	if (!start_call(d, &c, l, "attend_mass") || query->N == 0 || longest_head(&c.rows) == 0)
 		return;
 	if (c.fast)
 		packed = gpu_tiles_pack(d, &c, lse);
@@ -200,14 +200,15 @@ window_sums(struct dev *d, struct call *c, struct call *o, struct packed *q, flo
 
 	make_sums(d, c, q, parts, all);
 	make_sums(d, o, q, parts + n, all);
-	LAUNCH(d, total, parts_of((size_t)c->N * c->H, THREADS / 32), THREADS, 0,
-	    c->fast ? NULL : lse, (struct sight *)q->sight, q->units, parts, all, c->N, c->H);
+	LAUNCH(d, total, parts_of((size_t)c->query.N * c->query.H, THREADS / 32), THREADS, 0,
+	    c->fast ? NULL : lse, (struct sight *)q->sight, q->units, parts, all, c->query.N,
+	    c->query.H);
 }
 
 static void
 device_window_mass(struct dev *d, float *mass, size_t stride, struct call *c, struct call *o)
 {
-	const size_t queries = (size_t)c->N * c->H;
+	const size_t queries = (size_t)c->query.N * c->query.H;
 	const size_t n = queries * (parts_for(c) + (size_t)parts_for(o));
 	struct part *parts = (struct part *)gpu_scratch(d, SCRATCH_PARTS, n * sizeof *parts +
 	    queries * sizeof(float));
@@ -223,12 +224,12 @@ device_window_mass(struct dev *d, float *mass, size_t stride, struct call *c, st
 }
 
 void
-gpu_window_mass(struct dev *d, float *mass, size_t stride, const float *q,
-    const struct layer_rows *l, const struct layer_rows *own, const uint32_t *qpos, uint32_t W,
-    uint32_t H, enum over_queries over)
+gpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *query,
+    const struct layer_rows *l, const struct layer_rows *own, enum over_queries over)
 {
-	struct call c = { .q = q, .qpos = qpos, .N = W, .H = H, .over = over, .rows = {},
-		.dtype = KV_F32, .scale = 0, .fast = false }, o = c;
+	const uint32_t W = query->N, H = query->H;
+	struct call c = { .query = *query, .over = over, .rows = {}, .dtype = KV_F32, .scale = 0,
+		.fast = false }, o = c;
 
 	if (!start_call(d, &c, l, "window_mass") ||
 	    (own != NULL && !start_call(d, &o, own, "window_mass")))

@@ -47,9 +47,7 @@ struct packed {
 
 /* One call of either op: queries, and the rows that they go to */
 struct call {
-	const float *q;
-	const uint32_t *qpos;
-	uint32_t N, H;
+	struct query query;
 	enum over_queries over;
 	struct rows rows;
 	enum kv_dtype dtype;

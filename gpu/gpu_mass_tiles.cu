@@ -383,7 +383,7 @@ gpu_tiles_take(const struct call *c)
 	const uint32_t E = c->rows.E;
 
 	return c->dtype != KV_F32 && (E == 64 || E == 80 || E == 96 || E == 128) &&
-	    (uintptr_t)c->q % 16 == 0 && (uintptr_t)c->rows.k % 16 == 0;
+	    (uintptr_t)c->query.q % 16 == 0 && (uintptr_t)c->rows.k % 16 == 0;
 }
 
 template <uint32_t WIDTH> struct width { static constexpr uint32_t E = WIDTH; };
@@ -419,15 +419,15 @@ with_shape(const struct call *c, F &&work)
 struct packed
 gpu_tiles_pack(struct dev *d, const struct call *c, const float *lse)
 {
-	const uint32_t units = parts_of(c->N, UNIT), E = c->rows.E;
-	const size_t n = (size_t)c->H * units;
+	const uint32_t units = parts_of(c->query.N, UNIT), E = c->rows.E;
+	const size_t n = (size_t)c->query.H * units;
 	uint4 *q = (uint4 *)gpu_scratch(d, SCRATCH_X, n * (E * 2 * sizeof *q +
 	    UNIT * sizeof(struct sight)));
 	struct sight *sight = (struct sight *)(q + n * E * 2);
 
 	with_shape(c, [&](auto t, auto w) {
-		LAUNCH(d, (pack_queries<decltype(t), w.E>), dim3(units, c->H), E * 2, 0, q, sight, c->q, lse,
-		    c->qpos, c->N, c->scale);
+		LAUNCH(d, (pack_queries<decltype(t), w.E>), dim3(units, c->query.H), E * 2, 0, q,
+		    sight, c->query.q, lse, c->query.pos, c->query.N, c->scale);
 	});
 	return { q, sight, units };
 }
@@ -437,7 +437,7 @@ gpu_tiles_pack(struct dev *d, const struct call *c, const float *lse)
 static uint32_t
 heads_of_block(const struct call *c)
 {
-	return c->N <= PACKED_UNITS * UNIT ? c->H / c->rows.G : 1;
+	return c->query.N <= PACKED_UNITS * UNIT ? c->query.H / c->rows.G : 1;
 }
 
 uint32_t
@@ -453,8 +453,9 @@ gpu_tiles_sums(struct dev *d, const struct call *c, const struct packed *q, stru
 	const uint32_t heads = heads_of_block(c);
 
 	with_shape(c, [&](auto t, auto w) {
-		LAUNCH(d, (sums<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->H / heads), WARPS * 32,
-		    2 * sizeof(struct tile<w.E>), parts, stride, *q, c->rows, c->N, c->H, heads);
+		LAUNCH(d, (sums<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->query.H / heads),
+		    WARPS * 32, 2 * sizeof(struct tile<w.E>), parts, stride, *q, c->rows, c->query.N,
+		    c->query.H, heads);
 	});
 }
 
@@ -465,8 +466,8 @@ gpu_tiles_mass(struct dev *d, const struct call *c, const struct packed *q, floa
 	const uint32_t heads = heads_of_block(c);
 
 	with_shape(c, [&](auto t, auto w) {
-		LAUNCH(d, (add_mass<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->H / heads),
-		    WARPS * 32, 2 * sizeof(struct tile<w.E>), mass, stride, *q, c->rows, c->H, heads,
-		    c->over, add);
+		LAUNCH(d, (add_mass<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->query.H / heads),
+		    WARPS * 32, 2 * sizeof(struct tile<w.E>), mass, stride, *q, c->rows, c->query.H,
+		    heads, c->over, add);
 	});
 }

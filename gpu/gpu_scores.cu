@@ -247,33 +247,34 @@ items_of(struct dev *d, struct items *x, const void *data, size_t bytes, uint32_
 }
 
 void
-gpu_key_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct layer_rows *rows, uint32_t H)
+gpu_key_scores(struct dev *d, float *score, size_t stride, const struct query *query,
+    const struct layer_rows *rows)
 {
 	const size_t bytes = rows->width * kv_dtype_size(rows->dtype);
 	struct items x;
 
-	if (!items_of(d, &x, rows->k, bytes, rows->width, rows->heads, rows->start, rows->len, H))
+	if (!gpu_one_query_row(d, query) || !items_of(d, &x, rows->k, bytes, rows->width, rows->heads,
+	    rows->start, rows->len, query->H))
 		return;
-	struct score_call c = { .score = score, .stride = stride, .q = q, .R = H / x.G, .groups = 1,
-		.scale = (float)(1 / sqrt((double)x.E)) };
+	struct score_call c = { .score = score, .stride = stride, .q = query->q,
+		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
 	score_items<false>(d, c, x, rows->dtype);
 }
 
 void
-gpu_page_scores(struct dev *d, float *score, size_t stride, const float *q,
-    const struct entries *pages, enum kv_dtype dtype, uint32_t H)
+gpu_page_scores(struct dev *d, float *score, size_t stride, const struct query *query,
+    const struct entries *pages, enum kv_dtype dtype)
 {
 	struct items x;
 
-	if (!items_of(d, &x, pages->data, pages->bytes, pages->width, pages->heads, pages->start,
-	    pages->len, H))
+	if (!gpu_one_query_row(d, query) || !items_of(d, &x, pages->data, pages->bytes, pages->width,
+	    pages->heads, pages->start, pages->len, query->H))
 		return;
 	if (x.bytes != 2 * x.E * kv_dtype_size(dtype)) {
 		gpu_fail(d, "index: pages of %zu bytes, width %u", x.bytes, x.E);
 		return;
 	}
-	struct score_call c = { .score = score, .stride = stride, .q = q, .R = H / x.G, .groups = 1,
-		.scale = (float)(1 / sqrt((double)x.E)) };
+	struct score_call c = { .score = score, .stride = stride, .q = query->q,
+		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
 	score_items<true>(d, c, x, dtype);
 }

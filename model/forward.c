@@ -189,7 +189,7 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 	for (l = l0; l < l1; l++) {
 		const struct model_layer *w = &m->layer[l];
 		struct layer_rows *rows = &c->layer[l];
-
+		const struct query query = { .q = ws->q, .pos = ws->pos, .N = N, .H = H };
 		const struct product qkv[] = {
 			{ ws->q, &w->wq, w->bq }, { ws->k, &w->wk, w->bk }, { ws->v, &w->wv, w->bv }
 		};
@@ -201,15 +201,14 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 			index_extend(&c->index[l], rows);
 		keep_queries(m, ws, obs, l, pos, N);
 		if (c->retrieval != NULL && N == 1)
-			retrieve(c->retrieval, l, ws->o, ws->q, rows, &c->index[l], ws->pos);
+			retrieve(c->retrieval, l, ws->o, &query, rows, &c->index[l]);
 		else
-			o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, ws->q, rows,
-			    ws->pos, N, H);
+			o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, &query, rows);
 		if (c->mass != NULL)
-			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, ws->q, ws->lse, rows,
-			    ws->pos, N, H, QUERIES_SUM);
+			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, &query, ws->lse, rows,
+			    QUERIES_SUM);
 		if (c->probe_mass != NULL)
-			probe_mass_add(c->probe_mass, c, l, ws->q, ws->pos, ws->lse, N);
+			probe_mass_add(c->probe_mass, c, l, &query, ws->lse);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
 		o->ffn(d, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
 	}

@@ -73,6 +73,20 @@ struct layer_rows {
 	enum kv_dtype dtype;
 };
 
+/* The queries of one call: N query rows (tokens) of H heads. Query head h reads KV head h/R. A query
+ * row sees the rows of the cache whose position is not greater than its own; the ops of
+ * retrieval take one query row that sees all rows.
+ *
+ * window is for sliding-window attention: with window > 0 a query row at position p would see only
+ * the rows at positions > p - window. No backend has it yet: each refuses window > 0, which is a
+ * failure as any other. */
+struct query {
+	const float *q;              /* device [N][H][E], after rotary embedding, not scaled */
+	const uint32_t *pos;         /* device [N], ascending */
+	uint32_t N, H;
+	uint32_t window;             /* 0: none */
+};
+
 /* ---- retrieval: finding the rows that matter to a query, and reading only them ---- */
 
 /* An index of the rows of a layer. Entry i of KV head g summarises `rows` consecutive rows of that
@@ -253,12 +267,11 @@ typedef void op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float
 
 /* ---- attention ---- */
 
-/* o[N][H][E] and lse[N][H] (log-sum-exp: natural logarithm of the sum of exp(logits)), each NULL =
- * not wanted, of attention of q[N][H][E] at qpos[N] (device, ascending). A query sees the rows with
- * pos <= qpos; query head h reads KV head h/R; logits are q.k / sqrt(E). A query that sees no row
- * gives 0 and -inf. Tiled: no N x S matrix ever exists. */
-typedef void op_attend(struct dev *, float *o, float *lse, const float *q,
-    const struct layer_rows *, const uint32_t *qpos, uint32_t N, uint32_t H);
+/* Attention o[N][H][E] and its log-sum-exp lse[N][H] (natural logarithm of the sum of exp(logits)),
+ * each NULL = not wanted. Logits are q.k / sqrt(E). A query that sees no row gives 0 and -inf.
+ * Tiled: no N x S matrix ever exists. */
+typedef void op_attend(struct dev *, float *o, float *lse, const struct query *,
+    const struct layer_rows *);
 
 /* lse[n] <- log(exp(lse[n]) + exp(other[n])): the log-sum-exp over two disjoint sets of rows, from
  * that over each of them */
@@ -270,18 +283,16 @@ typedef void op_lse_merge(struct dev *, float *lse, const float *other, size_t n
  * and added to mass then, so that a long text, which comes in many calls, loses little to
  * rounding. QUERIES_MAX: the maximum of the N and of the old value (which is not negative)
  * instead of the sum. */
-typedef void op_attend_mass(struct dev *, float *mass, size_t stride, const float *q,
-    const float *lse, const struct layer_rows *, const uint32_t *qpos, uint32_t N, uint32_t H,
-    enum over_queries);
+typedef void op_attend_mass(struct dev *, float *mass, size_t stride, const struct query *,
+    const float *lse, const struct layer_rows *, enum over_queries);
 
 /* Attention mass of an observation window (SnapKV): mass[h][s] (device, H lists at h*stride) <-
- * the sum or maximum over the W rows of q[W][H][E] of the softmax over *all* visible rows of KV
- * head h/R, for each of its len rows s. own (NULL = none; its v is not read): further rows of the
+ * the sum or maximum over the N = W query rows of the softmax over *all* visible rows of KV head
+ * h/R, for each of its len rows s. own (NULL = none; its v is not read): further rows of the
  * same KV heads, for instance those of the queries themselves. They are in the softmax and have no
  * element of mass. The same as attend() for lse, merged with that over own, then attend_mass(). */
-typedef void op_window_mass(struct dev *, float *mass, size_t stride, const float *q,
-    const struct layer_rows *, const struct layer_rows *own, const uint32_t *qpos, uint32_t W,
-    uint32_t H, enum over_queries);
+typedef void op_window_mass(struct dev *, float *mass, size_t stride, const struct query *,
+    const struct layer_rows *, const struct layer_rows *own, enum over_queries);
 
 /* The scores of the method knorm: score[g][s] (device, G lists at g*stride), s < len[g], <- minus
  * the length of key s, in double precision. */
@@ -296,8 +307,8 @@ typedef void op_keydiff(struct dev *, float *score, size_t stride, const struct 
  * UINT32_MAX: none is finite. */
 typedef void op_argmax(struct dev *, uint32_t *tok, const float *x, uint32_t n);
 
-/* ---- retrieval: one query row, q[H][E] (device, f32, after rotary embedding), which sees all
- * rows. Scores are logits, q.k / sqrt(E), of query head h with KV head h/R ---- */
+/* ---- retrieval: one query row (N = 1), which sees all rows; its pos is not read. Scores are
+ * logits, q.k / sqrt(E), of query head h with KV head h/R ---- */
 
 /* Append the entries of rows that have none yet: to KV head g up to len[g] / e->rows entries, for
  * which the caller guarantees capacity. One-bit keys, 4.15; bounds of pages, 4.16, in the dtype of
@@ -307,17 +318,17 @@ typedef void op_pack_pages(struct dev *, struct entries *e, const struct layer_r
 
 /* score[h][s] (device, H lists at h*stride), s < len: with the one-bit key where the row has an
  * entry, else with its key. Sums in f32; one-bit keys are never expanded in memory. */
-typedef void op_bits_scores(struct dev *, float *score, size_t stride, const float *q,
-    const struct entries *bits, const struct layer_rows *, uint32_t H);
+typedef void op_bits_scores(struct dev *, float *score, size_t stride, const struct query *,
+    const struct entries *bits, const struct layer_rows *);
 
 /* score[h][i] for each entry: the upper bound of q.k, the sum over channels of max(q*least,
  * q*greatest) (Tang et al. 2024, algorithm 1). dtype: of the bounds */
-typedef void op_page_scores(struct dev *, float *score, size_t stride, const float *q,
-    const struct entries *pages, enum kv_dtype dtype, uint32_t H);
+typedef void op_page_scores(struct dev *, float *score, size_t stride, const struct query *,
+    const struct entries *pages, enum kv_dtype dtype);
 
 /* score[h][s], s < len, with the exact keys */
-typedef void op_key_scores(struct dev *, float *score, size_t stride, const float *q,
-    const struct layer_rows *, uint32_t H);
+typedef void op_key_scores(struct dev *, float *score, size_t stride, const struct query *,
+    const struct layer_rows *);
 
 /* joint[g][i] (device, G lists at g*stride; may be score), i < n[g] (host) <- the maximum, mean or
  * sum over the R query heads of KV head g of the softmax of their n[g] scores, or any increasing
@@ -338,10 +349,10 @@ typedef void op_scores_by_label(struct dev *, float *row, size_t stride, const f
     size_t joint_stride, const uint32_t *label, size_t label_stride, const uint32_t *n,
     uint32_t G);
 
-/* o[H][E] <- attention of q over the rows of the selected entries only, with the softmax over
- * these. A KV head without any gives 0. */
-typedef void op_attend_chosen(struct dev *, float *o, const float *q, const struct layer_rows *,
-    const struct chosen *, uint32_t H);
+/* o[H][E] <- attention over the rows of the selected entries only, with the softmax over these. A
+ * KV head without any gives 0. */
+typedef void op_attend_chosen(struct dev *, float *o, const struct query *,
+    const struct layer_rows *, const struct chosen *);
 
 /* to <- keys, values and positions of the rows of the selected entries, in order. The caller
  * guarantees the capacity of to; its len[g] is set. */

@@ -169,25 +169,25 @@ piece(struct probe_mass *p, const struct layer_rows *rows, const uint32_t *from,
  * whether lse has a value now. */
 static int
 add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *view,
-    const float *q, const uint32_t *qpos, float *lse, uint32_t N, int had)
+    const struct query *query, float *lse, int had)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
-	uint32_t H = c->model->id.query_heads, g;
+	uint32_t g;
 
 	for (g = 0; g < view->heads && view->len[g] == 0; g++)
 		;
 	if (g == view->heads)
 		return had;
-	o->attend(d, NULL, had ? p->part : lse, q, view, qpos, N, H);
+	o->attend(d, NULL, had ? p->part : lse, query, view);
 	if (had)
-		o->lse_merge(d, lse, p->part, (size_t)N * H);
+		o->lse_merge(d, lse, p->part, (size_t)query->N * query->H);
 	return 1;
 }
 
 void
-probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const float *q,
-    const uint32_t *qpos, float *lse, uint32_t N)
+probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const struct query *query,
+    float *lse)
 {
 	const struct layer_rows *rows = &c->layer[l];
 	const size_t at = (size_t)l * rows->heads;
@@ -195,13 +195,13 @@ probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const fl
 	int had;
 
 	view = piece(p, rows, NULL, p->sinks + at);
-	had = add_piece(p, c, &view, q, qpos, lse, N, 0);
+	had = add_piece(p, c, &view, query, lse, 0);
 	view = piece(p, rows, p->stored + at, rows->len);       /* their own: never empty */
-	had = add_piece(p, c, &view, q, qpos, lse, N, had);
+	had = add_piece(p, c, &view, query, lse, had);
 	view = piece(p, rows, p->first + at, p->end + at);
-	add_piece(p, c, &view, q, qpos, lse, N, had);
-	c->model->ops->attend_mass(c->model->dev, p->range_mass[l], p->stride, q, lse, &view, qpos,
-	    N, c->model->id.query_heads, p->over);
+	add_piece(p, c, &view, query, lse, had);
+	c->model->ops->attend_mass(c->model->dev, p->range_mass[l], p->stride, query, lse, &view,
+	    p->over);
 }
 
 void

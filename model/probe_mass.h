@@ -36,10 +36,10 @@ void probe_mass_free(struct probe_mass *, const struct cache *c);      /* NULL a
  * in the softmax too. Ranges must not overlap. Returns 0, or MODEL_ENOMEM. */
 int probe_mass_begin(struct probe_mass *, const struct cache *c, uint32_t sink, uint32_t from,
     uint32_t to);
-/* Adds the attention weights of the N queries q[N][H][E] at qpos[N] in layer l, which already holds
- * their own rows; all device. lse: scratch, device [N][H]. Called by forward(). */
-void probe_mass_add(struct probe_mass *, const struct cache *c, uint32_t l, const float *q,
-    const uint32_t *qpos, float *lse, uint32_t N);
+/* Adds the attention weights of these queries in layer l, which already holds their own rows. lse:
+ * scratch, device [N][H]. Called by forward(). */
+void probe_mass_add(struct probe_mass *, const struct cache *c, uint32_t l, const struct query *,
+    float *lse);
 /* Ends the range: the mass of its rows goes to p->mass. */
 void probe_mass_end(struct probe_mass *, const struct cache *c);
 /* +inf for the sinks of the last range. */

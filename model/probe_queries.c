@@ -116,12 +116,13 @@ add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n,
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
 	const struct ops *o = m->ops;
-	const float *q = w->q[s->watched_layer] + at * query_row(m);
 	uint32_t H = m->id.query_heads, i, h;
+	const struct query query = { .q = w->q[s->watched_layer] + at * query_row(m), .pos = a->pos,
+		.N = n, .H = H };
 	double weight;
 
 	o->put(m->dev, a->pos, w->pos + at, n * sizeof *a->pos);
-	o->attend(m->dev, NULL, a->lse, q, rows, a->pos, n, H);
+	o->attend(m->dev, NULL, a->lse, &query, rows);
 	if (last != 1) {
 		o->get(m->dev, a->norm, a->lse, (size_t)n * H * sizeof *a->norm);
 		for (i = 0; i < n; i++) {
@@ -131,7 +132,7 @@ add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n,
 		}
 		o->put(m->dev, a->lse, a->norm, (size_t)n * H * sizeof *a->norm);
 	}
-	o->attend_mass(m->dev, a->mass, a->stride, q, a->lse, rows, a->pos, n, H, QUERIES_SUM);
+	o->attend_mass(m->dev, a->mass, a->stride, &query, a->lse, rows, QUERIES_SUM);
 }
 
 /* The rows of the stream are the last N of each KV head. */
@@ -202,6 +203,7 @@ multiply_there(const struct prompt_stream *s, const float *q, double *sum)
 	uint32_t *len = malloc(rows->heads * sizeof *len), g;
 	float *there = m->ops->alloc(m->dev, H * N * sizeof *there);
 	float *product = malloc(H * N * sizeof *product);
+	const struct query query = { .q = q, .N = 1, .H = (uint32_t)H };
 	struct layer_rows last = *rows;
 	const int rc = start && len && there && product ? 0 : MODEL_ENOMEM;
 	size_t h, i;
@@ -213,7 +215,7 @@ multiply_there(const struct prompt_stream *s, const float *q, double *sum)
 	if (rc == 0) {
 		last.start = start;
 		last.len = len;
-		m->ops->key_scores(m->dev, there, N, q, &last, (uint32_t)H);
+		m->ops->key_scores(m->dev, there, N, &query, &last);
 		m->ops->get(m->dev, product, there, H * N * sizeof *product);
 		for (h = 0; h < H; h++)
 			for (i = 0; i < N; i++)

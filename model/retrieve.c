@@ -299,34 +299,34 @@ by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
 }
 
 static const float *
-rank_rows(struct retrieval *t, const float *q, const struct layer_rows *rows,
+rank_rows(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
 {
 	uint32_t g;
 
 	for (g = 0; g < t->G; g++)
 		set_choice(t, rows, g, 1, 0, t->opt.budget);
-	t->ops->bits_scores(t->dev, t->score, t->stride, q, &x->bits, rows, t->H);
+	t->ops->bits_scores(t->dev, t->score, t->stride, query, &x->bits, rows);
 	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.reduce);
 	return t->score;
 }
 
 /* The last page is among the pages that the budget pays for. */
 static const float *
-rank_pages(struct retrieval *t, const float *q, const struct layer_rows *rows,
+rank_pages(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
 {
 	uint32_t u = x->pages.rows, pages = t->opt.budget / u, g;
 
 	for (g = 0; g < t->G; g++)
 		set_choice(t, rows, g, u, 1, pages > 0 ? pages - 1 : 0);
-	t->ops->page_scores(t->dev, t->score, t->stride, q, &x->pages, t->dtype, t->H);
+	t->ops->page_scores(t->dev, t->score, t->stride, query, &x->pages, t->dtype);
 	return by_label(t, x->page_label.n, &x->page_label);
 }
 
 /* Sink rows are among the rows that the budget pays for, those behind the clusters are not. */
 static const float *
-rank_clusters(struct retrieval *t, const float *q, const struct layer_rows *rows,
+rank_clusters(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
 {
 	uint32_t sink, end, g;
@@ -337,13 +337,13 @@ rank_clusters(struct retrieval *t, const float *q, const struct layer_rows *rows
 		set_choice(t, rows, g, 1, (uint64_t)sink + rows->len[g] - end,
 		    t->opt.budget > sink ? t->opt.budget - sink : 0);
 	}
-	t->ops->key_scores(t->dev, t->score, t->stride, q, &x->mean, t->H);
+	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->mean);
 	return by_label(t, x->mean.len, &x->row_label);
 }
 
 /* Exact chunks and rows behind the index come on top of the budget. */
 static const float *
-rank_chunks(struct retrieval *t, const float *q, const struct layer_rows *rows,
+rank_chunks(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
 {
 	uint32_t u = x->low.chunk, behind, g;
@@ -353,7 +353,7 @@ rank_chunks(struct retrieval *t, const float *q, const struct layer_rows *rows,
 		set_choice(t, rows, g, u, (uint64_t)x->n_exact + behind / u + (behind % u != 0),
 		    t->opt.budget / u);
 	}
-	t->ops->key_scores(t->dev, t->score, t->stride, q, &x->landmark, t->H);
+	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->landmark);
 	return by_label(t, x->landmark.len, &x->chunk_label);
 }
 
@@ -487,13 +487,13 @@ in_both(const uint32_t *a, const uint32_t *b, uint32_t n)
 
 /* Compares what was chosen with what the true logits would have chosen. */
 static void
-audit(struct retrieval *t, uint32_t l, const float *q, const struct layer_rows *rows)
+audit(struct retrieval *t, uint32_t l, const struct query *query, const struct layer_rows *rows)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
 	uint32_t R = t->H / t->G, g, h, k;
 	double share;
 
-	t->ops->key_scores(t->dev, t->score, t->stride, q, rows, t->H);
+	t->ops->key_scores(t->dev, t->score, t->stride, query, rows);
 	t->ops->get(t->dev, t->logits, t->score, t->H * t->stride * sizeof *t->logits);
 	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, rows->len, t->H, t->G,
 	    t->opt.reduce);
@@ -517,10 +517,10 @@ audit(struct retrieval *t, uint32_t l, const float *q, const struct layer_rows *
 }
 
 void
-retrieve(struct retrieval *t, uint32_t l, float *o, const float *q, const struct layer_rows *rows,
-    const struct layer_index *x, const uint32_t *qpos)
+retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
+    const struct layer_rows *rows, const struct layer_index *x)
 {
-	static const float *(*const rank[])(struct retrieval *, const float *,
+	static const float *(*const rank[])(struct retrieval *, const struct query *,
 	    const struct layer_rows *, const struct layer_index *) = {
 		[RETRIEVE_FIER] = rank_rows, [RETRIEVE_QUEST] = rank_pages,
 		[RETRIEVE_CLUSTER] = rank_clusters, [RETRIEVE_SHADOW] = rank_chunks };
@@ -531,20 +531,20 @@ retrieve(struct retrieval *t, uint32_t l, float *o, const float *q, const struct
 	for (g = 0; g < t->G && rows->len[g] <= t->opt.budget; g++)
 		;
 	if ((t->whole = l < t->opt.dense || g == t->G)) {
-		ops->attend(t->dev, o, NULL, q, rows, qpos, 1, t->H);
+		ops->attend(t->dev, o, NULL, query, rows);
 		count_whole(t, l, rows);
 		return;
 	}
-	score = rank[t->opt.method](t, q, rows, x);
+	score = rank[t->opt.method](t, query, rows, x);
 	ops->topk(t->dev, &t->chosen, score, t->stride, t->n, t->G);
 	if (t->opt.method == RETRIEVE_SHADOW) {
 		ops->gather(t->dev, &t->copy, rows, &t->chosen);
 		ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
-		ops->attend(t->dev, o, NULL, q, &t->copy, qpos, 1, t->H);
+		ops->attend(t->dev, o, NULL, query, &t->copy);
 	} else {
-		ops->attend_chosen(t->dev, o, q, rows, &t->chosen, t->H);
+		ops->attend_chosen(t->dev, o, query, rows, &t->chosen);
 	}
 	count(t, l, rows, x);
 	if (t->opt.audit)
-		audit(t, l, q, rows);
+		audit(t, l, query, rows);
 }

@@ -60,12 +60,11 @@ const struct retrieval_options *retrieval_options(const struct retrieval *);
  * KV_ENOMEM. */
 int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struct layer_index *);
 
-/* o[H][E] <- attention of q[H][E] (device, after rotary embedding), which sees all rows, in layer
- * l. qpos: device [1], its position. The index has been extended. Layers below the dense ones,
- * and those whose KV heads all fit into the budget, are attend()'s; x may be NULL for the
- * former. */
-void retrieve(struct retrieval *, uint32_t l, float *o, const float *q, const struct layer_rows *,
-    const struct layer_index *x, const uint32_t *qpos);
+/* o[H][E] <- attention of one query row, which sees all rows, in layer l. The index has been
+ * extended. The dense layers, and layers whose KV heads all fit into the budget, are attend()'s; x
+ * may be NULL for the former. */
+void retrieve(struct retrieval *, uint32_t l, float *o, const struct query *,
+    const struct layer_rows *, const struct layer_index *x);
 
 /* What the last retrieve() has read: candidates (index.h), with those that are always read. NULL:
  * all rows. Until the next one. */

@@ -134,6 +134,7 @@ bench_decode(char *big, uint32_t H, uint32_t G, uint32_t E, uint32_t S)
 	struct layer_rows c = cache(NULL, NULL, G, E, S);
 	double ours[ROUNDS], peer[ROUNDS], t, gb = 2e-9 * (double)(layers * layer);
 	uint32_t pos = S;
+	const struct query query = { .q = q, .pos = &pos, .N = 1, .H = H };
 	char what[64];
 	size_t i;
 	int r;
@@ -143,7 +144,7 @@ bench_decode(char *big, uint32_t H, uint32_t G, uint32_t E, uint32_t S)
 		for (i = 0; i < layers; i++) {
 			c.k = big + 2 * i * layer;
 			c.v = big + (2 * i + 1) * layer;
-			cpu_ops.attend(dev, o, NULL, q, &c, &pos, 1, H);
+			cpu_ops.attend(dev, o, NULL, &query, &c);
 		}
 		ours[r] = bench_now() - t;
 		t = bench_now();
@@ -166,13 +167,14 @@ bench_prefill(char *big, uint32_t H, uint32_t G, uint32_t E, uint32_t S)
 	float *a = fill((size_t)2048 * 2048, KV_F32), *b = fill((size_t)2048 * 2048, KV_F32),
 	    *y = fill((size_t)2048 * 2048, KV_F32);
 	struct layer_rows c = cache(big, big + (size_t)G * S * E * 2, G, E, S);
+	const struct query query = { .q = q, .pos = c.pos, .N = S, .H = H };
 	double ours[ROUNDS], peer[ROUNDS], t;
 	char what[64];
 	int r;
 
 	for (r = 0; r < ROUNDS; r++) {
 		t = bench_now();
-		cpu_ops.attend(dev, o, NULL, q, &c, c.pos, S, H);
+		cpu_ops.attend(dev, o, NULL, &query, &c);
 		ours[r] = bench_now() - t;
 		t = bench_now();
 		dnnl_sgemm('N', 'T', 2048, 2048, 2048, 1, a, 2048, b, 2048, 0, y, 2048);

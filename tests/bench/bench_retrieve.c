@@ -154,10 +154,11 @@ run_layer(struct step *s, const struct layer *l, enum way way)
 	const uint32_t H = s->shape->H, G = s->shape->G, entry = way == QUEST ? PAGE : 1;
 	float *joint = H == G ? s->score : s->joint;   /* nothing to do where they are the same */
 	uint32_t n[64], g, far = s->S;
+	const struct query query = { .q = s->q, .pos = &far, .N = 1, .H = H };
 	double t = bench_now();
 
 	if (way == DENSE) {
-		cpu_ops.attend(dev, s->o, NULL, s->q, &l->rows, &far, 1, H);
+		cpu_ops.attend(dev, s->o, NULL, &query, &l->rows);
 		return;
 	}
 	for (g = 0; g < G; g++) {
@@ -166,17 +167,17 @@ run_layer(struct step *s, const struct layer *l, enum way way)
 	}
 	s->chosen.rows = entry;
 	if (way == FIER)
-		cpu_ops.bits_scores(dev, s->score, s->S, s->q, &l->bits, &l->rows, H);
+		cpu_ops.bits_scores(dev, s->score, s->S, &query, &l->bits, &l->rows);
 	else if (way == QUEST)
-		cpu_ops.page_scores(dev, s->score, s->S, s->q, &l->pages, KV_BF16, H);
+		cpu_ops.page_scores(dev, s->score, s->S, &query, &l->pages, KV_BF16);
 	else
-		cpu_ops.key_scores(dev, s->score, s->S, s->q, &l->rows, H);
+		cpu_ops.key_scores(dev, s->score, s->S, &query, &l->rows);
 	since(SCORES, &t);
 	cpu_ops.group_reduce(dev, joint, s->score, s->S, n, H, G, REDUCE_MAX);
 	since(JOIN, &t);
 	cpu_ops.topk(dev, &s->chosen, joint, s->S, n, G);
 	since(TOP, &t);
-	cpu_ops.attend_chosen(dev, s->o, s->q, &l->rows, &s->chosen, H);
+	cpu_ops.attend_chosen(dev, s->o, &query, &l->rows, &s->chosen);
 	since(ATTEND, &t);
 }
 

@@ -104,51 +104,59 @@ free_layer(struct layer *l)
 	free(l);
 }
 
+static struct query
+query_of(const struct layer *l)
+{
+	return (struct query){ .q = l->q, .pos = l->qpos, .N = l->N, .H = l->H };
+}
+
 static void
 call_attend(void *arg, int i)
 {
 	struct layer *l = arg;
+	const struct query query = query_of(l);
 
-	o->attend(dev, l->o, l->lse, l->q, &l->rows[i % l->copies], l->qpos, l->N, l->H);
+	o->attend(dev, l->o, l->lse, &query, &l->rows[i % l->copies]);
 }
 
 static void
 call_window(void *arg, int i)
 {
 	struct layer *l = arg;
+	const struct query query = query_of(l);
 
-	o->window_mass(dev, l->mass, l->S, l->q, &l->rows[i % l->copies], NULL, l->qpos, l->N, l->H,
-	    QUERIES_SUM);
+	o->window_mass(dev, l->mass, l->S, &query, &l->rows[i % l->copies], NULL, QUERIES_SUM);
 }
 
 static void
 call_mass(void *arg, int i)
 {
 	struct layer *l = arg;
+	const struct query query = query_of(l);
 
-	o->attend_mass(dev, l->mass, l->S, l->q, l->lse, &l->rows[i % l->copies], l->qpos, l->N,
-	    l->H, QUERIES_SUM);
+	o->attend_mass(dev, l->mass, l->S, &query, l->lse, &l->rows[i % l->copies], QUERIES_SUM);
 }
 
 static void
 call_fier(void *arg, int i)
 {
 	struct layer *l = arg;
+	const struct query query = query_of(l);
 	const struct layer_rows *rows = &l->rows[i % l->copies];
 
-	o->bits_scores(dev, l->score, l->S, l->q, &l->bits[i % l->copies], rows, l->H);
+	o->bits_scores(dev, l->score, l->S, &query, &l->bits[i % l->copies], rows);
 	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, REDUCE_MAX);
 	o->topk(dev, &l->chosen, l->joint, l->S, l->n, l->G);
-	o->attend_chosen(dev, l->o, l->q, rows, &l->chosen, l->H);
+	o->attend_chosen(dev, l->o, &query, rows, &l->chosen);
 }
 
 static void
 call_scores(void *arg, int i)
 {
 	struct layer *l = arg;
+	const struct query query = query_of(l);
 
-	o->bits_scores(dev, l->score, l->S, l->q, &l->bits[i % l->copies], &l->rows[i % l->copies],
-	    l->H);
+	o->bits_scores(dev, l->score, l->S, &query, &l->bits[i % l->copies], &l->rows[i % l->copies]);
 }
 
 static void
@@ -173,8 +181,9 @@ static void
 call_chosen(void *arg, int i)
 {
 	struct layer *l = arg;
+	const struct query query = query_of(l);
 
-	o->attend_chosen(dev, l->o, l->q, &l->rows[i % l->copies], &l->chosen, l->H);
+	o->attend_chosen(dev, l->o, &query, &l->rows[i % l->copies], &l->chosen);
 }
 
 /* ---- the parts ---- */

@@ -194,10 +194,11 @@ static void
 call_layer(void *arg, int i)
 {
 	struct stack *t = arg;
+	const struct query query = { .q = t->q, .pos = t->pos, .N = t->s.N, .H = t->s.H };
 
 	call_project(t, i);
 	call_place(t, i);
-	o->attend(dev, t->gate, NULL, t->q, &t->layer[i % LAYERS].rows, t->pos, t->s.N, t->s.H);
+	o->attend(dev, t->gate, NULL, &query, &t->layer[i % LAYERS].rows);
 	o->matmul(dev, t->x, t->gate, &t->layer[i % LAYERS].o, NULL, t->s.N, 1);
 	call_ffn(t, i);
 }

@@ -124,17 +124,18 @@ check_page_labels(const struct layer_index *x)
 static void
 attend(struct retrieval *t, struct layer_index *x, const struct layer_rows *r, float *out)
 {
-	uint32_t qpos = ROWS;
+	const uint32_t pos = ROWS;
 
 	must(retrieval_reserve(t, r, x) == 0, "memory");
-	retrieve(t, 0, out, query, r, x, &qpos);
+	retrieve(t, 0, out, &(struct query){ query, &pos, 1, H, 0 }, r, x);
 	must(ops->sync(dev) == NULL, "the device failed");
 }
 
 static struct retrieval *
 new_retrieval(enum retrieve_method method)
 {
-	const struct retrieval_options o = { .method = method, .budget = 24, .audit = 1 };
+	const struct retrieval_options o = { .method = method, .budget = 24,
+		.reduce = REDUCE_MAX, .audit = 1 };
 	struct retrieval *t = retrieval_new(ops, dev, &o, 1, H, G, E, KV_F32, NULL);
 
 	must(t != NULL, "memory");

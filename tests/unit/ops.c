@@ -291,7 +291,7 @@ test_errors(void)
 	cpu_ops.close(d);
 
 	d = cpu_ops.open(0, 1, err, sizeof err);
-	cpu_ops.attend(d, x, NULL, x, &c, pos, 1, 4);
+	cpu_ops.attend(d, x, NULL, &(struct query){ .q = x, .pos = pos, .N = 1, .H = 4 }, &c);
 	text = cpu_ops.sync(d);
 	verdict(text != NULL && strstr(text, "4 query heads over 3 KV heads") != NULL,
 	    "attend: \"%s\"", text);

@@ -134,8 +134,9 @@ test_attend(const struct shape *s)
 			void *dq = to_device(d, q, n * 4), *dp = to_device(d, c.qpos, s->N * 4);
 			void *out = d->ops->alloc(d->dev, n * 4),
 			     *dl = d->ops->alloc(d->dev, NH * 4);
+			const struct query query = { .q = dq, .pos = dp, .N = s->N, .H = s->H };
 
-			d->ops->attend(d->dev, lses ? NULL : out, dl, dq, &rows, dp, s->N, s->H);
+			d->ops->attend(d->dev, lses ? NULL : out, dl, &query, &rows);
 			o = from_device(d, out, n);
 			lse = from_device(d, dl, NH);
 			if (lses) {
@@ -144,7 +145,7 @@ test_attend(const struct shape *s)
 				compare(d, s->scale > 2 ? ATTEND_LARGE : f32 ? ATTEND_FEW : ATTEND,
 				    what, o, want, n);
 				free(o);
-				d->ops->attend(d->dev, out, NULL, dq, &rows, dp, s->N, s->H);
+				d->ops->attend(d->dev, out, NULL, &query, &rows);
 				o = from_device(d, out, n);
 				again(d, what, o, n);
 			}
@@ -232,13 +233,14 @@ test_window_mass(const struct shape *s, int with_own, enum over_queries over)
 		struct layer_rows rows = device_rows(d, &c, s, k % 2);
 		struct layer_rows own = device_rows(d, &o, s, 0);
 		void *dq = to_device(d, q, nq * 4), *dp = to_device(d, c.qpos, s->N * 4);
+		const struct query query = { .q = dq, .pos = dp, .N = s->N, .H = s->H };
 
 		for (run = 0; run < runs(d); run++) {
 			for (i = 0; i < n; i++)
 				mass[i] = -7;
 			dm = to_device(d, mass, n * sizeof *mass);
-			d->ops->window_mass(d->dev, dm, stride, dq, &rows,
-			    with_own ? &own : NULL, dp, s->N, s->H, over);
+			d->ops->window_mass(d->dev, dm, stride, &query, &rows,
+			    with_own ? &own : NULL, over);
 			d->ops->get(d->dev, mass, dm, n * sizeof *mass);
 			d->ops->free(d->dev, dm);
 			if (run == 0)
@@ -318,14 +320,14 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 		struct layer_rows rows = device_rows(d, &c, s, 1);
 		void *dq = to_device(d, q, nq * 4), *dp = to_device(d, c.qpos, s->N * 4);
 		float *o = d->ops->alloc(d->dev, nq * 4), *lse = d->ops->alloc(d->dev, NH * 4);
+		const struct query query = { .q = dq, .pos = dp, .N = s->N, .H = s->H };
 
-		d->ops->attend(d->dev, o, lse, dq, &rows, dp, s->N, s->H);
+		d->ops->attend(d->dev, o, lse, &query, &rows);
 		for (run = 0; run < runs(d); run++) {
 			void *dm = to_device(d, old, n * 4);
 
 			for (i = 0; i < 2; i++)
-				d->ops->attend_mass(d->dev, dm, stride, dq, lse, &rows, dp, s->N,
-				    s->H, over);
+				d->ops->attend_mass(d->dev, dm, stride, &query, lse, &rows, over);
 			mass = from_device(d, dm, n);
 			if (run == 0)
 				compare(d, MASS, what, mass, want, n);
@@ -344,6 +346,58 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 	free(q);
 	free(old);
 	free(want);
+}
+
+/* A sliding window, and retrieval for more than one query row, are refused by every op that takes
+ * queries. */
+static void
+test_refused_queries(void)
+{
+	static const char *const name[] = { "attend", "attend of many", "attend_mass", "window_mass",
+		"key_scores", "attend_chosen", "attend_chosen of two" };
+	uint64_t start[1] = { 0 };
+	uint32_t len[1] = { 1 }, n[1] = { 1 };
+	char err[80];
+	size_t k, i;
+
+	for (k = 0; k < (size_t)devices; k++)
+		for (i = 0; i < sizeof name / sizeof name[0]; i++) {
+			const struct ops *o = device[k].ops;
+			struct dev *d = o->open(emulated() ? device[k].threads : 0, 1, err, sizeof err);
+			float *x = o->alloc(d, 4096);
+			uint32_t *p = o->alloc(d, 256);
+			struct query query = { .q = x, .pos = p, .N = i == 1 ? 20 : 1, .H = 1,
+				.window = 7 };
+			struct layer_rows rows = { .k = x, .v = x, .pos = p, .start = start,
+				.len = len, .heads = 1, .width = 2, .dtype = KV_F32 };
+			const struct chosen choice = { .at = p, .stride = 1, .n = n, .rows = 1 };
+			const char *said, *want = "sliding-window attention, of 7 positions";
+
+			o->clear(d, x, 4096);
+			o->clear(d, p, 256);
+			if (i < 2)
+				o->attend(d, x, NULL, &query, &rows);
+			else if (i == 2)
+				o->attend_mass(d, x, 1, &query, x, &rows, QUERIES_SUM);
+			else if (i == 3)
+				o->window_mass(d, x, 1, &query, &rows, NULL, QUERIES_SUM);
+			else if (i == 4)
+				o->key_scores(d, x, 1, &query, &rows);
+			else if (i == 5)
+				o->attend_chosen(d, x, &query, &rows, &choice);
+			else {
+				query.window = 0;
+				query.N = 2;
+				o->attend_chosen(d, x, &query, &rows, &choice);
+				want = "retrieval for 2 query rows";
+			}
+			said = o->sync(d);
+			verdict(said != NULL && strstr(said, want) != NULL, "%s, %s: \"%s\"", name[i],
+			    device[k].name, said == NULL ? "" : said);
+			o->free(d, x);
+			o->free(d, p);
+			o->close(d);
+		}
 }
 
 /* Shapes that both parts of this file go through */
@@ -460,6 +514,7 @@ test_attention(void)
 	}
 	for (i = 0; i < COUNT(more); i++)
 		test_attend(&more[i]);
+	test_refused_queries();
 	test_few();
 	test_tiles();
 }

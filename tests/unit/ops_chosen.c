@@ -160,9 +160,10 @@ compare_with_attend(struct device *d, const char *what, const float *got, const 
 	const size_t n = (size_t)s->H * s->E;
 	const uint32_t far = FAR;
 	void *o = d->ops->alloc(d->dev, n * 4), *pos = to_device(d, &far, 4);
+	const struct query query = { .q = q, .pos = pos, .N = 1, .H = s->H };
 	float *all;
 
-	d->ops->attend(d->dev, o, NULL, q, rows, pos, 1, s->H);
+	d->ops->attend(d->dev, o, NULL, &query, rows);
 	all = from_device(d, o, n);
 	verdict(memcmp(all, got, n * 4) == 0, "%s, %s: not what attend() gives", what, d->name);
 	free(all);
@@ -196,10 +197,11 @@ test_attend_chosen(const struct shape *s)
 		struct layer_rows rows = device_rows(d, &c, s);
 		struct chosen choice = device_choice(d, &c, s);
 		float *dq = to_device(d, c.q, n * 4), *out = d->ops->alloc(d->dev, n * 4 + 64);
+		const struct query query = { .q = dq, .N = 1, .H = s->H };
 
 		d->ops->put(d->dev, out + n, behind, sizeof behind);
 		if (d->ops->attend_chosen != NULL) {
-			d->ops->attend_chosen(d->dev, out, dq, &rows, &choice, s->H);
+			d->ops->attend_chosen(d->dev, out, &query, &rows, &choice);
 			o = from_device(d, out, n + 16);
 			compare(d, s->scale > 2 ? CHOSEN_LARGE : CHOSEN, what, o, want, n);
 			verdict(memcmp(o + n, behind, sizeof behind) == 0, "%s, %s: behind the end",

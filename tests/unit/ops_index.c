@@ -211,15 +211,17 @@ static void
 score(struct device *d, enum source from, float *to, size_t stride, const float *q,
     const struct entries *e, const struct layer_rows *rows, const struct shape *s)
 {
+	const struct query query = { .q = q, .N = 1, .H = s->H };
+
 	switch (from) {
 	case BITS:
-		d->ops->bits_scores(d->dev, to, stride, q, e, rows, s->H);
+		d->ops->bits_scores(d->dev, to, stride, &query, e, rows);
 		break;
 	case PAGES:
-		d->ops->page_scores(d->dev, to, stride, q, e, s->type, s->H);
+		d->ops->page_scores(d->dev, to, stride, &query, e, s->type);
 		break;
 	case KEYS:
-		d->ops->key_scores(d->dev, to, stride, q, rows, s->H);
+		d->ops->key_scores(d->dev, to, stride, &query, rows);
 		break;
 	}
 }
@@ -331,6 +333,7 @@ test_refused(void)
 		.heads = 1, .width = 2, .rows = 16 };
 	static const char *const text[] = { "no room for 1 entries", "2 entries for 20 rows",
 		"14 bytes for 16 rows" };
+	const struct query query = { .q = q, .N = 1, .H = 2 };
 	const char *said;
 	int k, i;
 
@@ -344,7 +347,7 @@ test_refused(void)
 			if (i == 0)
 				device[k].ops->pack_bits(d, &e, &rows);
 			else
-				device[k].ops->bits_scores(d, list, 40, q, &e, &rows, 2);
+				device[k].ops->bits_scores(d, list, 40, &query, &e, &rows);
 			said = device[k].ops->sync(d);
 			verdict(said != NULL && strstr(said, text[i]) != NULL, "%s: \"%s\", want \"%s\"",
 			    device[k].name, said == NULL ? "" : said, text[i]);

@@ -300,15 +300,16 @@ static void
 retrieve_half(struct device *d, struct layer *l)
 {
 	const struct ops *o = d->ops;
+	const struct query query = { .q = l->q, .N = 1, .H = H };
 	uint32_t g;
 
 	for (g = 0; g < G; g++)
 		l->wanted[g] = (l->len[g] + 1) / 2;
 	o->pack_bits(d->dev, &l->bits, &l->rows);
-	o->bits_scores(d->dev, l->score, ROWS, l->q, &l->bits, &l->rows, H);
+	o->bits_scores(d->dev, l->score, ROWS, &query, &l->bits, &l->rows);
 	o->group_reduce(d->dev, l->score, l->score, ROWS, l->len, H, G, REDUCE_MEAN);
 	o->topk(d->dev, &l->chosen, l->score, ROWS, l->len, G);
-	o->attend_chosen(d->dev, l->xn, l->q, &l->rows, &l->chosen, H);
+	o->attend_chosen(d->dev, l->xn, &query, &l->rows, &l->chosen);
 }
 
 /* A layer of a decoding step: project, place, two of attend, matmul, two of ffn make seven. */
@@ -334,7 +335,8 @@ test_kernels(struct device *d)
 		kernels(d, "ffn", from, 2);
 	}
 	from = cuda_launches;
-	d->ops->attend(d->dev, l.xn, NULL, l.q, &l.rows, l.pos, 1, H);
+	d->ops->attend(d->dev, l.xn, NULL, &(struct query){ .q = l.q, .pos = l.pos, .N = 1, .H = H },
+	    &l.rows);
 	kernels(d, "attend", from, 2);
 	from = cuda_launches;
 	retrieve_half(d, &l);
@@ -366,11 +368,12 @@ after_steps(struct device *d, const float *numbers)
 		struct mat kv = { l.w[KV_BF16].data, KV_BF16, G * E, D };
 		struct product p[] = { { l.q, &l.w[KV_BF16], NULL }, { l.k, &kv, NULL },
 			{ l.v, &kv, NULL } };
+		const struct query query = { .q = l.q, .pos = l.pos + i, .N = 1, .H = H };
 
 		o->project(d->dev, p, 3, l.x, &l.norm, l.xn, 1);
 		o->rope_append(d->dev, &l.rows, l.q, l.k, l.v, l.pos + i, l.freq, 1, H);
 		if (i % 4 == 0)
-			o->attend(d->dev, l.xn, NULL, l.q, &l.rows, l.pos + i, 1, H);
+			o->attend(d->dev, l.xn, NULL, &query, &l.rows);
 		else
 			retrieve_half(d, &l);
 		o->matmul(d->dev, l.x, l.xn, &l.w[KV_BF16], NULL, 1, 1);

@@ -143,8 +143,9 @@ by_attend(const struct change *c)
 	struct layer_rows none = { .k = c->other, .v = c->other, .pos = (uint32_t *)c->other,
 		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .heads = 1, .width = WIDTH,
 		.dtype = KV_F32 };
+	const struct query query = { .q = c->other, .pos = c->pos, .N = ROWS, .H = 1 };
 
-	c->ops->attend(c->dev, c->x, NULL, c->other, &none, c->pos, ROWS, 1);
+	c->ops->attend(c->dev, c->x, NULL, &query, &none);
 }
 
 /* What several ops make of it at once */

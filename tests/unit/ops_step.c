@@ -248,11 +248,12 @@ ops_of_step(struct small *s)
 	const struct product qkv[] = { { s->heads, &s->q, NULL }, { s->key, &s->k, NULL },
 		{ s->value, &s->v, NULL } };
 	const struct product head = { s->logits, &s->embed, NULL };
+	const struct query query = { .q = s->heads, .pos = s->pos, .N = 1, .H = H };
 
 	o->embed_ids(d, s->x, &s->embed, s->tok, 1);
 	o->project(d, qkv, 3, s->x, &s->norm, s->xn, 1);
 	o->rope_append(d, &s->rows, s->heads, s->key, s->value, s->pos, s->freq, 1, H);
-	o->attend(d, s->out, NULL, s->heads, &s->rows, s->pos, 1, H);
+	o->attend(d, s->out, NULL, &query, &s->rows);
 	o->matmul(d, s->x, s->out, &s->o, NULL, 1, 1);
 	o->ffn(d, s->x, &s->ffn, s->xn, s->gate, s->up, 1);
 	o->project(d, &head, 1, s->x, &s->norm, s->xn, 1);
@@ -365,7 +366,7 @@ test_no_replay(struct device *d)
 	o->get(d->dev, list, s.tok, 4);
 	verdict(!o->graph_end(d->dev, s.pos), "%s: get recorded", d->name);
 	verdict(o->graph_begin(d->dev), "%s: record", d->name);
-	o->key_scores(d->dev, s.x, D, s.heads, &s.rows, H);
+	o->key_scores(d->dev, s.x, D, &(struct query){ .q = s.heads, .N = 1, .H = H }, &s.rows);
 	verdict(!o->graph_end(d->dev, s.pos), "%s: scores recorded", d->name);
 	first = record_step(&s, FIRST + 1, 0);
 	verdict(first && o->graph_launch(d->dev, first), "%s: replay", d->name);
