@@ -8,7 +8,6 @@
  * cpu_rows.c    everything that handles one row at a time
  * cpu_compact.c    rows that stay move up
  * cpu_keys.c    what keys say by themselves
- * cpu_layer.c   what a layer does with these
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
  * cpu_threads.c the threads
@@ -206,8 +205,5 @@ op_key_scores cpu_key_scores;
 op_compact cpu_compact;
 op_round cpu_round;
 op_swiglu cpu_swiglu;
-op_project cpu_project;
-op_rope_append cpu_rope_append;
-op_ffn cpu_ffn;
 
 #endif

@@ -6,16 +6,6 @@
  * narrows. */
 #include "gpu/gpu_internal.h"
 
-/* Made of the ops that there are */
-static void
-project_by_ops(struct dev *d, const struct product *p, uint32_t n, const float *x,
-    const struct norm *norm, float *xn, uint32_t N)
-{
-	gpu_rmsnorm(d, xn, x, norm->w, N, p->w->in, norm->eps);
-	for (uint32_t i = 0; i < n; i++)
-		gpu_matmul(d, p[i].y, xn, p[i].w, p[i].bias, N, 0);
-}
-
 /* By cuBLAS, where all weights are of the same 16 bits; 0 when nothing was done. A call for each
  * product: from 2048 rows on even the 1024 columns of keys or values are as many tiles of 128 x 128
  * as a large GPU has multiprocessors, so that one call for all would gain little, and it would
@@ -37,38 +27,36 @@ project_narrow(struct dev *d, const struct product *p, uint32_t n, const float *
 	return 1;
 }
 
-void
+int
 gpu_project(struct dev *d, const struct product *p, uint32_t n, const float *x,
     const struct norm *norm, float *xn, uint32_t N)
 {
-	if (n == 0 || N == 0)
-		return;
-	if (d->reference)
-		project_by_ops(d, p, n, x, norm, xn, N);
-	else if (N <= FEW_ROWS)
-		gpu_few(d, p, n, x, norm, N, SUMS);
-	else if (!project_narrow(d, p, n, x, norm, N))
-		project_by_ops(d, p, n, x, norm, xn, N);
+	if (d->reference || n == 0 || N == 0)
+		return 0;
+	if (N > FEW_ROWS)
+		return project_narrow(d, p, n, x, norm, N);
+	gpu_few(d, p, n, x, norm, N, SUMS);
+	return 1;
 }
 
-void
+int
 gpu_ffn(struct dev *d, float *x, const struct ffn *w, float *xn, float *gate, float *up, uint32_t N)
 {
 	const struct product p[] = { { gate, &w->gate, NULL }, { up, &w->up, NULL } };
-	const bool fast = !d->reference && N > 0;
 	struct narrow g;
 
-	if (fast && N <= FEW_ROWS && w->gate.dtype == w->up.dtype) {
+	if (d->reference || N == 0)
+		return 0;
+	if (N <= FEW_ROWS) {
+		if (w->gate.dtype != w->up.dtype)
+			return 0;
 		gpu_few(d, p, 2, x, &w->norm, N, SUMS_GATED);
 		gpu_matmul(d, x, gate, &w->down, NULL, N, 1);
-		return;
+		return 1;
 	}
-	gpu_project(d, p, 2, x, &w->norm, xn, N);
-	if (fast && N > FEW_ROWS && w->down.dtype != KV_F32 &&
-	    gpu_gated_narrow(d, &g, w->down.dtype, gate, up, N, w->gate.out)) {
+	if (w->down.dtype == KV_F32 || !project_narrow(d, p, 2, x, &w->norm, N))
+		return 0;
+	if (gpu_gated_narrow(d, &g, w->down.dtype, gate, up, N, w->gate.out))
 		gpu_blas_narrow(d, x, &g, &w->down, NULL, 1);
-		return;
-	}
-	gpu_swiglu(d, gate, gate, up, N, w->gate.out);
-	gpu_matmul(d, x, gate, &w->down, NULL, N, 1);
+	return 1;
 }

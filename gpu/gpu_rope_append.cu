@@ -210,7 +210,7 @@ place(const __grid_constant__ struct placing p)
 	}
 }
 
-void
+int
 gpu_rope_append(struct dev *d, struct layer_rows *c, float *q, float *k, const float *v,
     const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
 {
@@ -222,17 +222,14 @@ gpu_rope_append(struct dev *d, struct layer_rows *c, float *q, float *k, const f
 	struct placing p = { .to = {}, .to_pos = c->pos, .q = q, .k = k, .v = v, .pos = pos,
 		.freq = freq, .H = H, .line = line, .each = each };
 
+	if (!by_16(d, (const void *)all, E * 2))        /* then halves of f32 are, too */
+		return 0;
 	if (!appendable(d, &p.to, c, N, H) || N == 0 || E == 0)
-		return;
-	if (!by_16(d, (const void *)all, E * 2)) {      /* then halves of f32 are, too */
-		gpu_rope(d, q, pos, freq, N, H, E);
-		gpu_rope(d, k, pos, freq, N, G, E);
-		gpu_append(d, c, k, v, pos, N);
-		return;
-	}
+		return 1;
 	with_type(c->dtype, [&](auto t) {
 		LAUNCH_EARLY(d, (place<decltype(t), V>), dim3(N, parts_of(line, each)),
 		    ROPE_THREADS, E * sizeof *q, p);
 	});
 	appended(c, N);
+	return 1;
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/compose.h"
 #include "model/forward_internal.h"
 #include "model/probe_mass.h"
 
@@ -194,9 +195,9 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 			{ ws->q, &w->wq, w->bq }, { ws->k, &w->wk, w->bk }, { ws->v, &w->wv, w->bv }
 		};
 
-		o->project(d, qkv, 3, ws->x, &w->norm, ws->xn, N);
+		run_project(o, d, qkv, 3, ws->x, &w->norm, ws->xn, N);
 		cache_expect(c, l, pos, N);
-		o->rope_append(d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
+		run_rope_append(o, d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
 		if (c->index != NULL)
 			index_extend(&c->index[l], rows);
 		keep_queries(m, ws, obs, l, pos, N);
@@ -210,7 +211,7 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 		if (c->probe_mass != NULL)
 			probe_mass_add(c->probe_mass, c, l, &query, ws->lse);
 		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
-		o->ffn(d, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
+		run_ffn(o, d, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
 	}
 }
 
@@ -228,7 +229,7 @@ make_logits(const struct model *m, struct workspace *ws, const float *x)
 {
 	const struct product head = { ws->logits, &m->head, NULL };
 
-	m->ops->project(m->dev, &head, 1, x, &m->norm, ws->xn, 1);
+	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, 1);
 }
 
 int

@@ -248,21 +248,22 @@ typedef void op_round(struct dev *, float *x, size_t n, enum kv_dtype dtype);
 typedef void op_swiglu(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
     uint32_t F);
 
-/* ---- fused ops: a backend may round intermediate results as it likes, and need not write them
- * to memory ---- */
+/* ---- fused ops, optional: a backend has NULL, or the op returns 0 and has done nothing, where the
+ * composition of other ops is as good; compose.h runs that then. An op that returns 1 has done the
+ * work. It may round intermediate results as it likes, and need not write them to memory ---- */
 
 /* y <- matmul() of xn for each of the n products, where xn is rmsnorm() of x[N][D]. xn[N][D]
  * (device) is scratch, undefined on return. No y overlaps x or xn. */
-typedef void op_project(struct dev *, const struct product *, uint32_t n, const float *x,
+typedef int op_project(struct dev *, const struct product *, uint32_t n, const float *x,
     const struct norm *, float *xn, uint32_t N);
 
 /* rope() of q[N][H][E] and of k[N][G][E], then append() of k and v. k is undefined on return. */
-typedef void op_rope_append(struct dev *, struct layer_rows *, float *q, float *k, const float *v,
+typedef int op_rope_append(struct dev *, struct layer_rows *, float *q, float *k, const float *v,
     const uint32_t *pos, const double *freq, uint32_t N, uint32_t H);
 
 /* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. xn[N][D], gate[N][F]
  * and up[N][F] (device) are scratch, undefined on return. */
-typedef void op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float *gate, float *up,
+typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float *gate, float *up,
     uint32_t N);
 
 /* ---- attention ---- */
@@ -294,6 +295,9 @@ typedef void op_attend_mass(struct dev *, float *mass, size_t stride, const stru
 typedef void op_window_mass(struct dev *, float *mass, size_t stride, const struct query *,
     const struct layer_rows *, const struct layer_rows *own, enum over_queries);
 
+/* ---- scores of methods, optional: a backend that gains nothing has NULL, and methods/knorm.c and
+ * keydiff.c run on the host ---- */
+
 /* The scores of the method knorm: score[g][s] (device, G lists at g*stride), s < len[g], <- minus
  * the length of key s, in double precision. */
 typedef void op_knorm(struct dev *, float *score, size_t stride, const struct layer_rows *);
@@ -302,6 +306,8 @@ typedef void op_knorm(struct dev *, float *score, size_t stride, const struct la
  * of all keys of the KV head, each scaled to length 1; 0 where either is 0. In double
  * precision. */
 typedef void op_keydiff(struct dev *, float *score, size_t stride, const struct layer_rows *);
+
+/* ---- greedy sampling ---- */
 
 /* *tok (device) <- the lowest i of the greatest finite x[i] (device), i < n; 0 and -0 are equal.
  * UINT32_MAX: none is finite. */

@@ -4,7 +4,7 @@ UNIT_TESTS += $(O)/tests/unit/ops
 
 ops_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/ops*.c))
 
-$(O)/tests/unit/ops: $(ops_o) $(O)/libcpu.a $(O)/libgpu.a $(O)/libkvfile/dtype.o
+$(O)/tests/unit/ops: $(ops_o) $(O)/model/compose.o $(O)/libcpu.a $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 
 # The CUDA backend without a GPU: gpu/*.cu compiled for the CPU against tests/cuda, which stands in for the CUDA toolkit. The unit test of
@@ -28,7 +28,7 @@ $(emulated_a): $(emulated_o)
 	rm -f $@ && $(AR) rcs $@ $^
 
 UNIT_TESTS += $(O)/tests/unit/ops_emulated
-$(O)/tests/unit/ops_emulated: $(ops_o) $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
+$(O)/tests/unit/ops_emulated: $(ops_o) $(O)/model/compose.o $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 
 UNIT_TESTS += $(O)/tests/unit/model_generate_emulated

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/compose.h"
 #include "tests/gpu/bench_gpu.h"
 
 /* The backend's own: devices that are opened from now on start no kernel before its turn; or
@@ -167,7 +168,7 @@ call_project(void *arg, int i)
 	const struct product qkv[] = { { t->q, &t->layer[l].q, NULL },
 		{ t->k, &t->layer[l].k, NULL }, { t->v, &t->layer[l].v, NULL } };
 
-	o->project(dev, qkv, 3, t->x, &t->layer[l].ffn.norm, t->xn, t->s.N);
+	run_project(o, dev, qkv, 3, t->x, &t->layer[l].ffn.norm, t->xn, t->s.N);
 }
 
 static void
@@ -179,7 +180,7 @@ call_place(void *arg, int i)
 
 	for (g = 0; g < t->s.G; g++)
 		rows->len[g] = t->s.S;
-	o->rope_append(dev, rows, t->q, t->k, t->v, t->pos, t->freq, t->s.N, t->s.H);
+	run_rope_append(o, dev, rows, t->q, t->k, t->v, t->pos, t->freq, t->s.N, t->s.H);
 }
 
 static void
@@ -187,7 +188,7 @@ call_ffn(void *arg, int i)
 {
 	struct stack *t = arg;
 
-	o->ffn(dev, t->x, &t->layer[i % LAYERS].ffn, t->xn, t->gate, t->up, t->s.N);
+	run_ffn(o, dev, t->x, &t->layer[i % LAYERS].ffn, t->xn, t->gate, t->up, t->s.N);
 }
 
 static void

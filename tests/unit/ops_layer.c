@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/compose.h"
 #include "tests/unit/ops_check.h"
 
 #define EPS 1e-5f
@@ -112,7 +113,7 @@ test_project(struct projection c)
 				if (c.biased >> o & 1)
 					p[o].bias = to_device(d, bias[o], c.out[o] * 4);
 			}
-			ops->project(d->dev, p, c.n, dx, &n, dxn, c.N);
+			run_project(ops, d->dev, p, c.n, dx, &n, dxn, c.N);
 			got = from_device(d, p[i].y, (size_t)c.N * c.out[i]);
 			compare(d, PROJECT, "project", got, want[i], (size_t)c.N * c.out[i]);
 			free(got);
@@ -179,7 +180,7 @@ test_ffn_of(struct network c)
 		float *dx = put_askew(d, x, x_size, skew), *dxn = o->alloc(d->dev, x_size);
 		float *dg = o->alloc(d->dev, y_size + skew), *du = o->alloc(d->dev, y_size);
 
-		o->ffn(d->dev, dx, &w, dxn, dg + skew / 4, du, N);
+		run_ffn(o, d->dev, dx, &w, dxn, dg + skew / 4, du, N);
 		got = from_device(d, dx, (size_t)N * D);
 		compare(d, FFN, "ffn", got, want, (size_t)N * D);
 		free(got);
@@ -245,7 +246,7 @@ project_kernels(struct device *d, const struct layer *l, uint32_t N, const enum 
 
 	for (i = 0; i < n; i++)
 		p[i] = (struct product){ l->q, &l->w[type[i]], NULL };
-	d->ops->project(d->dev, p, n, l->x, &l->norm, l->xn, N);
+	run_project(d->ops, d->dev, p, n, l->x, &l->norm, l->xn, N);
 	kernels(d, "project", from, want);
 }
 
@@ -328,10 +329,10 @@ test_kernels(struct device *d)
 	for (i = 0; i < 3; i++) {
 		project_kernels(d, &l, N[i], mixed + 1, 3, 1);
 		from = cuda_launches;
-		d->ops->rope_append(d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, N[i], H);
+		run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, N[i], H);
 		kernels(d, "place", from, 1);
 		from = cuda_launches;
-		d->ops->ffn(d->dev, l.x, &l.ffn, l.xn, l.q, l.k, N[i]);
+		run_ffn(d->ops, d->dev, l.x, &l.ffn, l.xn, l.q, l.k, N[i]);
 		kernels(d, "ffn", from, 2);
 	}
 	from = cuda_launches;
@@ -370,14 +371,14 @@ after_steps(struct device *d, const float *numbers)
 			{ l.v, &kv, NULL } };
 		const struct query query = { .q = l.q, .pos = l.pos + i, .N = 1, .H = H };
 
-		o->project(d->dev, p, 3, l.x, &l.norm, l.xn, 1);
-		o->rope_append(d->dev, &l.rows, l.q, l.k, l.v, l.pos + i, l.freq, 1, H);
+		run_project(o, d->dev, p, 3, l.x, &l.norm, l.xn, 1);
+		run_rope_append(o, d->dev, &l.rows, l.q, l.k, l.v, l.pos + i, l.freq, 1, H);
 		if (i % 4 == 0)
 			o->attend(d->dev, l.xn, NULL, &query, &l.rows);
 		else
 			retrieve_half(d, &l);
 		o->matmul(d->dev, l.x, l.xn, &l.w[KV_BF16], NULL, 1, 1);
-		o->ffn(d->dev, l.x, &l.ffn, l.xn, l.q, l.k, 1);
+		run_ffn(o, d->dev, l.x, &l.ffn, l.xn, l.q, l.k, 1);
 	}
 	x = from_device(d, l.x, D);
 	verdict(o->sync(d->dev) == NULL && isfinite(x[0]), "steps, %s: %s", d->name,

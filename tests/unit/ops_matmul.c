@@ -1,6 +1,7 @@
 /* ops_matmul.c - matmul of every path, against the same formula in double precision */
 #include <stdio.h>
 
+#include "model/compose.h"
 #include "tests/unit/ops_check.h"
 
 /* Where the emulator is */
@@ -154,7 +155,7 @@ by_project(const struct change *c)
 {
 	const struct product p = { c->x, c->w, NULL };
 
-	c->ops->project(c->dev, &p, 1, c->other, &(struct norm){ c->other, 1 }, c->xn, ROWS);
+	run_project(c->ops, c->dev, &p, 1, c->other, &(struct norm){ c->other, 1 }, c->xn, ROWS);
 }
 
 static void
@@ -162,7 +163,7 @@ by_ffn(const struct change *c)
 {
 	const struct ffn w = { { c->other, 1 }, *c->w, *c->w, *c->w };
 
-	c->ops->ffn(c->dev, c->x, &w, c->xn, c->xn, c->other, ROWS);
+	run_ffn(c->ops, c->dev, c->x, &w, c->xn, c->xn, c->other, ROWS);
 }
 
 static void
@@ -172,7 +173,7 @@ by_place(const struct change *c)
 		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .capacity = (uint32_t[]){ ROWS },
 		.heads = 1, .width = WIDTH, .dtype = KV_BF16 };
 
-	c->ops->rope_append(c->dev, &to, c->x, c->other, c->other, c->pos, c->freq, ROWS, 1);
+	run_rope_append(c->ops, c->dev, &to, c->x, c->other, c->other, c->pos, c->freq, ROWS, 1);
 }
 
 /* y of x, x is changed, y of it again: is that the product of what x holds now? */
@@ -256,9 +257,10 @@ test_others_between(struct device *d)
 		o->matmul(d->dev, y, dx, &w, NULL, ROWS, 0);
 		first = from_device(d, y, ROWS * WIDTH);
 		if (i == 0)
-			o->project(d->dev, &p, 1, dx + ROWS * WIDTH, &norm, y + 2 * ROWS * WIDTH, ROWS);
+			run_project(o, d->dev, &p, 1, dx + ROWS * WIDTH, &norm,
+			    y + 2 * ROWS * WIDTH, ROWS);
 		else
-			o->ffn(d->dev, dx + ROWS * WIDTH, &ffn, y + 2 * ROWS * WIDTH,
+			run_ffn(o, d->dev, dx + ROWS * WIDTH, &ffn, y + 2 * ROWS * WIDTH,
 			    dx + 2 * ROWS * WIDTH, y + ROWS * WIDTH, ROWS);
 		o->matmul(d->dev, y, dx, &w, NULL, ROWS, 0);
 		second = from_device(d, y, ROWS * WIDTH);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/compose.h"
 #include "tests/unit/ops_check.h"
 
 /* What is appended, in the type of the rows: a number may be rounded to the neighbour of the right
@@ -71,7 +72,7 @@ place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t
 	o->clear(d->dev, c.k, p->all * row);
 	o->clear(d->dev, c.v, p->all * row);
 	o->clear(d->dev, c.pos, p->all * 4);
-	o->rope_append(d->dev, &c, dq, dk, dv, dp, df, p->N, H);
+	run_rope_append(o, d->dev, &c, dq, dk, dv, dp, df, p->N, H);
 	o->get(d->dev, got, dq, q * 4);
 	o->get(d->dev, back, c.k, p->all * row);
 	kv_to_f32(got + q, back, type, rows);
@@ -166,7 +167,7 @@ test_no_room(struct device *d)
 	c.k = x;
 	c.v = x + 8;
 	c.pos = pos = (uint32_t *)x + 16;
-	d->ops->rope_append(dev, &c, x + 24, x + 32, x + 40, pos + 4, (double *)(x + 48), 1, 2);
+	run_rope_append(d->ops, dev, &c, x + 24, x + 32, x + 40, pos + 4, (double *)(x + 48), 1, 2);
 	text = d->ops->sync(dev);
 	verdict(text != NULL && strstr(text, "KV head 1 has 1 rows of 1, no room for 1") != NULL,
 	    "place without room, %s: \"%s\"", d->name, text != NULL ? text : "");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/compose.h"
 #include "model/sample.h"
 #include "tests/unit/ops_check.h"
 
@@ -251,12 +252,12 @@ ops_of_step(struct small *s)
 	const struct query query = { .q = s->heads, .pos = s->pos, .N = 1, .H = H };
 
 	o->embed_ids(d, s->x, &s->embed, s->tok, 1);
-	o->project(d, qkv, 3, s->x, &s->norm, s->xn, 1);
-	o->rope_append(d, &s->rows, s->heads, s->key, s->value, s->pos, s->freq, 1, H);
+	run_project(o, d, qkv, 3, s->x, &s->norm, s->xn, 1);
+	run_rope_append(o, d, &s->rows, s->heads, s->key, s->value, s->pos, s->freq, 1, H);
 	o->attend(d, s->out, NULL, &query, &s->rows);
 	o->matmul(d, s->x, s->out, &s->o, NULL, 1, 1);
-	o->ffn(d, s->x, &s->ffn, s->xn, s->gate, s->up, 1);
-	o->project(d, &head, 1, s->x, &s->norm, s->xn, 1);
+	run_ffn(o, d, s->x, &s->ffn, s->xn, s->gate, s->up, 1);
+	run_project(o, d, &head, 1, s->x, &s->norm, s->xn, 1);
 	o->argmax(d, s->tok, s->logits, V);
 }
 

@@ -1,0 +1,41 @@
+/* compose.c - what the fused ops are, made of elementary ops */
+#include <stddef.h>
+
+#include "model/compose.h"
+
+void
+run_project(const struct ops *o, struct dev *d, const struct product *p, uint32_t n, const float *x,
+    const struct norm *norm, float *xn, uint32_t N)
+{
+	uint32_t i;
+
+	if (n == 0 || (o->project != NULL && o->project(d, p, n, x, norm, xn, N)))
+		return;
+	o->rmsnorm(d, xn, x, norm->w, N, p->w->in, norm->eps);
+	for (i = 0; i < n; i++)
+		o->matmul(d, p[i].y, xn, p[i].w, p[i].bias, N, 0);
+}
+
+void
+run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, float *q, float *k,
+    const float *v, const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
+{
+	if (o->rope_append != NULL && o->rope_append(d, rows, q, k, v, pos, freq, N, H))
+		return;
+	o->rope(d, q, pos, freq, N, H, rows->width);
+	o->rope(d, k, pos, freq, N, rows->heads, rows->width);
+	o->append(d, rows, k, v, pos, N);
+}
+
+void
+run_ffn(const struct ops *o, struct dev *d, float *x, const struct ffn *w, float *xn, float *gate,
+    float *up, uint32_t N)
+{
+	const struct product p[] = { { gate, &w->gate, NULL }, { up, &w->up, NULL } };
+
+	if (o->ffn != NULL && o->ffn(d, x, w, xn, gate, up, N))
+		return;
+	run_project(o, d, p, 2, x, &w->norm, xn, N);
+	o->swiglu(d, gate, gate, up, N, w->gate.out);
+	o->matmul(d, x, gate, &w->down, NULL, N, 1);
+}
