@@ -251,9 +251,29 @@ last_logits(const struct model *m, struct cache *c, struct workspace *ws, const 
 	return get_logits(c, ws);
 }
 
-/* Runs n tokens from *position on, which goes along, in chunks. The cache has room. */
+/* What is run: token ids, or rows that stand in for their embeddings */
+struct input {
+	const uint32_t *ids;           /* host [n]; NULL: x */
+	const float *x;                /* host [n][D] */
+};
+
+/* ws->x[N][D] <- rows at .. at+N-1 of the input */
+static void
+embed_input(const struct model *m, struct workspace *ws, const struct input *in, size_t at,
+    uint32_t N)
+{
+	const size_t D = m->id.hidden;
+
+	if (in->ids != NULL)
+		m->ops->embed(m->dev, ws->x, &m->embed, in->ids + at, N);
+	else
+		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
+}
+
+/* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The cache has
+ * the capacity. */
 static int
-run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const struct input *in,
     size_t n, uint32_t *position, struct observation *obs, const struct step_hook *step, char *err,
     size_t errlen)
 {
@@ -267,7 +287,7 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const u
 		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
 		for (i = 0; i < N; i++)
 			ws->host_pos[i] = *position + i;
-		m->ops->embed(m->dev, ws->x, &m->embed, ids + at, N);
+		embed_input(m, ws, in, at, N);
 		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
 		if ((failure = m->ops->sync(m->dev)) != NULL) {
 			snprintf(err, errlen, "%s", failure);
@@ -300,6 +320,7 @@ run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const u
     size_t n,
     struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
 {
+	const struct input in = { ids, NULL };
 	int rc = reserve_positions(c, n, err, errlen);
 
 	if (rc == 0 && cache_add_tokens(c, ids, n) != 0) {
@@ -307,7 +328,7 @@ run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const u
 		return MODEL_ENOMEM;
 	}
 	if (rc == 0)
-		rc = run_chunks(m, c, ws, ids, n, &c->next_position, obs, step, err, errlen);
+		rc = run_chunks(m, c, ws, &in, n, &c->next_position, obs, step, err, errlen);
 	if (rc == 0 && n > 0 &&
 	    last_logits(m, c, ws, ws->x + (n - 1) % ws->rows * m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
@@ -340,9 +361,10 @@ observe_own(struct observation *obs, const struct cache *c, uint32_t n)
 	return 0;
 }
 
-int
-run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+static int
+run_input_unstored(const struct model *m, struct cache *c, struct workspace *ws,
+    const struct input *in, size_t n, struct observation *obs, const struct step_hook *step,
+    char *err, size_t errlen)
 {
 	uint32_t position = c->next_position, l, g;
 	struct layer_index *index = c->index;
@@ -350,7 +372,7 @@ run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const
 
 	c->index = NULL;                /* these rows do not stay */
 	if (rc == 0)
-		rc = run_chunks(m, c, ws, ids, n, &position, obs, step, err, errlen);
+		rc = run_chunks(m, c, ws, in, n, &position, obs, step, err, errlen);
 	c->index = index;
 	if (rc != 0)
 		return rc;
@@ -362,4 +384,22 @@ run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const
 		for (g = 0; g < m->id.kv_heads; g++)
 			c->layer[l].len[g] -= (uint32_t)n;
 	return 0;
+}
+
+int
+run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+{
+	const struct input in = { ids, NULL };
+
+	return run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
+}
+
+int
+run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws, const float *x,
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+{
+	const struct input in = { NULL, x };
+
+	return run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
 }

@@ -56,4 +56,11 @@ int run_unstored(const struct model *m, struct cache *c, struct workspace *ws,
     const uint32_t *ids, size_t n, struct observation *obs, const struct step_hook *step,
     char *err, size_t errlen);
 
+/* The same with rows that are not token ids: x[n][D] (host) takes the place of their embeddings, as
+ * learned tokens have it. There is no way to store such rows: c->tokens, and a snapshot, have an id for
+ * every token that the cache has seen. */
+int run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
+    const float *x, size_t n, struct observation *obs, const struct step_hook *step, char *err,
+    size_t errlen);
+
 #endif
