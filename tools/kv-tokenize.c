@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model.h"
 #include "cli/session.h"
 #include "cli/tool.h"
 
@@ -36,7 +35,7 @@ encode(const struct tokenizer *t, const char *name, const char *text, size_t len
 	int code = tokenizer_encode(t, text, len, flags, ids, err, sizeof err);
 
 	if (code != 0)
-		die(code == MODEL_EINVALID ? EXIT_DAMAGED : EXIT_RUN, "%s: %s", name, err);
+		die(code == TOKENIZER_EINVALID ? EXIT_DAMAGED : EXIT_RUN, "%s: %s", name, err);
 }
 
 static void
