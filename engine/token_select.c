@@ -1,400 +1,370 @@
 /* token_select.c - a prompt of which only chosen tokens reach later layers, or the model at all */
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/token_select.h"
 
-#define NOT_GIVEN UINT32_MAX
-
-static uint32_t tsp_layer = NOT_GIVEN, tsp_window, tsp_kernel;
-static double tsp_rate;                         /* 0 = not given */
-static const char *tsp_pool, *pyramid_text;
-static int find;
-static uint32_t max_layer = NOT_GIVEN, gem_layer = NOT_GIVEN, gem_budget = NOT_GIVEN;
-static double tolerance = -1, gem_rate;         /* -1, 0 = not given */
-
-const struct opt selecting_opts[] = {
-	{ 0, "tsp-layer", OPT_COUNT, &tsp_layer, 0, "LAYER",
-	    "FastKV: after this layer only selected tokens go on" },
-	{ 0, "tsp-rate", OPT_SHARE, &tsp_rate, 0, "R", "this share of them (0.2)" },
-	{ 0, "tsp-window", OPT_COUNT, &tsp_window, 0, "W",
-	    "the last W tokens decide, and always go on (8)" },
-	{ 0, "tsp-kernel", OPT_COUNT, &tsp_kernel, 0, "K", "pooling width, odd (7)" },
-	{ 0, "tsp-pool", OPT_STRING, &tsp_pool, 0, "HOW", "avg or max (max)" },
-	{ 0, "find-tsp-layer", OPT_FLAG, &find, 1, NULL,
-	    "compare layers for --tsp-layer over the prompts, write no snapshot" },
-	{ 0, "max-layer", OPT_COUNT, &max_layer, 0, "LAYER",
-	    "the last layer to try (half of the layers)" },
-	{ 0, "tol", OPT_REAL, &tolerance, 0, "X",
-	    "choose the earliest layer within 1 + X times the least distance" },
-	{ 0, "gemfilter-layer", OPT_COUNT, &gem_layer, 0, "LAYER",
-	    "GemFilter: this layer selects tokens, which are run alone" },
-	{ 0, "budget", OPT_COUNT, &gem_budget, 0, "N", "GemFilter: N tokens" },
-	{ 0, "rate", OPT_SHARE, &gem_rate, 0, "R", "GemFilter: this share of the tokens" },
-	{ 0, "pyramid-infer", OPT_STRING, &pyramid_text, 0, "WORDS",
-	    "PyramidInfer, with decay=, interval=, recent=, weight=, min=" },
-	{ .name = NULL }
-};
-
-static struct tsp tsp = { .rate = 0.2, .window = 8, .kernel = 7, .pool = POOL_MAX };
-static struct pyramidinfer pyramid = {
-	.interval = 1, .decay = 0.9, .recent = 0.2, .weight = 1.2, .least = 64
-};
-
-static const struct opt pyramid_opts[] = {
-	{ 0, "decay", OPT_SHARE, &pyramid.decay, 0, "P", "" },
-	{ 0, "interval", OPT_COUNT, &pyramid.interval, 0, "N", "" },
-	{ 0, "recent", OPT_SHARE, &pyramid.recent, 0, "R", "" },
-	{ 0, "weight", OPT_REAL, &pyramid.weight, 0, "X", "" },
-	{ 0, "min", OPT_COUNT, &pyramid.least, 0, "N", "" },
-	{ .name = NULL }
-};
-
-/* ---- options ---- */
-
-int
-selecting_wanted(void)
-{
-	return tsp_layer != NOT_GIVEN || gem_layer != NOT_GIVEN || pyramid_text != NULL;
-}
-
-int
-finding_wanted(void)
-{
-	return find;
-}
-
-uint32_t
-selecting_layers(void)
-{
-	return tsp_layer != NOT_GIVEN ? tsp_layer + 1 : gem_layer != NOT_GIVEN ? gem_layer + 1 : 1;
-}
-
-static void
-check_tsp(void)
-{
-	int given = tsp_rate != 0 || tsp_window != 0 || tsp_kernel != 0 || tsp_pool != NULL;
-
-	if (given && tsp_layer == NOT_GIVEN && !find)
-		die(EXIT_USAGE, "--tsp-rate, --tsp-window, --tsp-kernel and --tsp-pool go with "
-		    "--tsp-layer or --find-tsp-layer");
-	if ((max_layer != NOT_GIVEN || tolerance >= 0) && !find)
-		die(EXIT_USAGE, "--max-layer and --tol go with --find-tsp-layer");
-	if (tolerance < 0 && tolerance != -1)
-		die(EXIT_USAGE, "--tol %g: less than nothing", tolerance);
-	if (tsp_kernel != 0 && tsp_kernel % 2 == 0)
-		die(EXIT_USAGE, "--tsp-kernel %u: want an odd number", tsp_kernel);
-	if (tsp_pool != NULL && strcmp(tsp_pool, "avg") != 0 && strcmp(tsp_pool, "max") != 0)
-		die(EXIT_USAGE, "--tsp-pool %s: want avg or max", tsp_pool);
-	if (tsp_rate != 0)
-		tsp.rate = tsp_rate;
-	if (tsp_window != 0)
-		tsp.window = tsp_window;
-	if (tsp_kernel != 0)
-		tsp.kernel = tsp_kernel;
-	if (tsp_pool != NULL)
-		tsp.pool = strcmp(tsp_pool, "avg") == 0 ? POOL_AVG : POOL_MAX;
-}
-
-static void
-check_gemfilter(void)
-{
-	int budget = gem_budget != NOT_GIVEN, rate = gem_rate != 0;
-
-	if (gem_layer == NOT_GIVEN && (budget || rate))
-		die(EXIT_USAGE, "--budget and --rate go with --gemfilter-layer");
-	if (gem_layer != NOT_GIVEN && budget == rate)
-		die(EXIT_USAGE, "--gemfilter-layer: give --budget or --rate, and not both");
-	if (gem_budget == 0)
-		die(EXIT_USAGE, "--budget 0 would select nothing");
-}
-
-void
-selecting_check(void)
-{
-	if ((tsp_layer != NOT_GIVEN) + (gem_layer != NOT_GIVEN) + (pyramid_text != NULL) + find > 1)
-		die(EXIT_USAGE, "give one of --tsp-layer, --gemfilter-layer, --pyramid-infer and "
-		    "--find-tsp-layer");
-	check_tsp();
-	check_gemfilter();
-	if (pyramid_text != NULL)
-		options_words("pyramid-infer", pyramid_text, pyramid_opts);
-	if (pyramid.interval == 0)
-		die(EXIT_USAGE, "--pyramid-infer: interval=0: want at least 1");
-	if (!(pyramid.weight > 0))
-		die(EXIT_USAGE, "--pyramid-infer: weight=%g: want more than 0", pyramid.weight);
-}
-
 static uint32_t
-gem_tokens(size_t n)
+gem_tokens(const struct token_select *t, size_t n)
 {
-	uint32_t k = gem_budget != NOT_GIVEN ? gem_budget : budget_of_rate((uint32_t)n, gem_rate);
+	uint32_t k = t->budget != 0 ? t->budget : (uint32_t)budget_of_rate((uint32_t)n, t->rate);
 
 	return k < n ? k : (uint32_t)n;
 }
 
-static void
-check_layer(const char *option, uint32_t layer, const struct model *m)
-{
-	if (layer != NOT_GIVEN && layer >= m->id.layers)
-		die(EXIT_USAGE, "--%s %u: the model has layers 0 to %u", option, layer,
-		    m->id.layers - 1);
-}
-
-void
-selecting_fit(const struct model *m, size_t n, uint32_t observe, int resumed)
-{
-	uint32_t keep = UINT32_MAX, k;
-
-	check_layer("tsp-layer", tsp_layer, m);
-	check_layer("max-layer", max_layer, m);
-	check_layer("gemfilter-layer", gem_layer, m);
-	if (resumed && (gem_layer != NOT_GIVEN || pyramid_text != NULL))
-		die(EXIT_USAGE, "--%s begins with a whole prompt: it cannot resume",
-		    pyramid_text != NULL ? "pyramid-infer" : "gemfilter-layer");
-	if (tsp_layer != NOT_GIVEN || find) {
-		keep = tsp.window;
-		k = budget_of_rate((uint32_t)n, tsp.rate);
-		if (tsp.window > n)
-			die(EXIT_USAGE, "--tsp-window %u: the prompt has %zu tokens", tsp.window, n);
-		if (k < tsp.window)
-			die(EXIT_USAGE, "--tsp-rate %g of %zu tokens is %u: less than the window "
-			    "of %u", tsp.rate, n, k, tsp.window);
-	}
-	if (gem_layer != NOT_GIVEN && (keep = gem_tokens(n)) == 0)
-		die(EXIT_USAGE, "--rate %g of %zu tokens is none", gem_rate, n);
-	if (pyramid_text != NULL)
-		keep = pyramidinfer_tail(&pyramid, (uint32_t)n);
-	if (selecting_wanted() && observe > keep)
-		die(EXIT_USAGE, "--observe %u: only the last %u tokens are sure to reach the last "
-		    "layer", observe, keep);
-}
-
-void
-selecting_sign(void)
-{
-	if (tsp_layer != NOT_GIVEN) {
-		sign_count("tsp-kernel", tsp.kernel);
-		sign_count("tsp-layer", tsp_layer);
-		sign_text("tsp-pool", tsp.pool == POOL_AVG ? "avg" : "max");
-		sign_real("tsp-rate", tsp.rate);
-		sign_count("tsp-window", tsp.window);
-	}
-	if (gem_layer != NOT_GIVEN) {
-		sign_count("gemfilter-layer", gem_layer);
-		if (gem_budget != NOT_GIVEN)
-			sign_count("budget", gem_budget);
-		else
-			sign_real("rate", gem_rate);
-	}
-	if (pyramid_text != NULL) {
-		sign_real("pyramid-infer-decay", pyramid.decay);
-		sign_count("pyramid-infer-interval", pyramid.interval);
-		sign_count("pyramid-infer-min", pyramid.least);
-		sign_real("pyramid-infer-recent", pyramid.recent);
-		sign_real("pyramid-infer-weight", pyramid.weight);
-	}
-}
-
 uint32_t
-finding_max_layer(const struct model *m)
+token_select_layers(const struct token_select *t)
 {
-	return max_layer != NOT_GIVEN ? max_layer : m->id.layers / 2;
+	return t->rule == TOKENS_TSP || t->rule == TOKENS_GEMFILTER ? t->layer + 1 : 1;
 }
 
-double
-finding_tolerance(void)
+/* ---- does it fit? ---- */
+
+int
+tsp_fit(const struct tsp *tsp, size_t n, struct engine_error *e)
 {
-	return tolerance >= 0 ? tolerance : 0;
+	const uint32_t k = (uint32_t)budget_of_rate((uint32_t)n, tsp->rate);
+
+	if (tsp->window > n)
+		return engine_fail(e, ENGINE_EOPTION, "--tsp-window %u: the prompt has %zu tokens",
+		    tsp->window, n);
+	if (k < tsp->window)
+		return engine_fail(e, ENGINE_EOPTION, "--tsp-rate %g of %zu tokens is %u: less than "
+		    "the window of %u", tsp->rate, n, k, tsp->window);
+	return ENGINE_OK;
+}
+
+static int
+layer_fit(const struct token_select *t, const struct model *m, struct engine_error *e)
+{
+	if (token_select_layers(t) <= m->id.layers)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_EOPTION, "--%s %u: the model has layers 0 to %u",
+	    t->rule == TOKENS_TSP ? "tsp-layer" : "gemfilter-layer", t->layer, m->id.layers - 1);
+}
+
+int
+token_select_fit(const struct token_select *t, const struct model *m, size_t n, uint32_t observe,
+    int resumed, struct engine_error *e)
+{
+	uint32_t keep = UINT32_MAX;
+	int rc = layer_fit(t, m, e);
+
+	if (rc != ENGINE_OK)
+		return rc;
+	if (resumed && (t->rule == TOKENS_GEMFILTER || t->rule == TOKENS_PYRAMIDINFER))
+		return engine_fail(e, ENGINE_EOPTION, "--%s begins with a whole prompt: it cannot "
+		    "resume", t->rule == TOKENS_GEMFILTER ? "gemfilter-layer" : "pyramid-infer");
+	if (t->rule == TOKENS_TSP) {
+		keep = t->tsp.window;
+		if ((rc = tsp_fit(&t->tsp, n, e)) != ENGINE_OK)
+			return rc;
+	}
+	if (t->rule == TOKENS_GEMFILTER && (keep = gem_tokens(t, n)) == 0)
+		return engine_fail(e, ENGINE_EOPTION, "--rate %g of %zu tokens is none", t->rate,
+		    n);
+	if (t->rule == TOKENS_PYRAMIDINFER)
+		keep = pyramidinfer_tail(&t->pyramid, (uint32_t)n);
+	if (t->rule != TOKENS_ALL && observe > keep)
+		return engine_fail(e, ENGINE_EOPTION, "--observe %u: only the last %u tokens are "
+		    "sure to reach the last layer", observe, keep);
+	return ENGINE_OK;
 }
 
 /* ---- running ---- */
 
-static char err[512];
+/* A prompt that runs. */
+struct run {
+	const struct token_select *t;
+	struct cache *c;
+	struct workspace *ws;
+	uint32_t layers;
+	uint64_t before;                /* rows, times layers, of an earlier run of the prompt */
+	struct step_hook step;          /* for prompt_run() */
+	struct engine_error *e;         /* takes the failures of all that gets this struct */
+};
+
+/* Rows run so far are shown as tokens that have gone through all layers. */
+static void
+show(void *with, uint64_t done)
+{
+	const struct run *r = with;
+
+	if (r->t->step.call != NULL)
+		r->t->step.call(r->t->step.with, (r->before + done) / r->layers);
+}
 
 static void
-must_run(int rc)
+say_selected(const struct run *r, uint32_t layer, uint32_t rows)
 {
-	if (rc == MODEL_ENOMEM && err[0] == '\0')
-		die(EXIT_RUN, "no memory for the tokens that go on");
-	if (rc != 0)
-		die(EXIT_RUN, "%s", err);
+	if (r->t->selected.call != NULL)
+		r->t->selected.call(r->t->selected.with, layer, rows);
+}
+
+/* The code of what the model layer returned, with e->text for its message, which it may not have
+ * filled. */
+static int
+ran(struct engine_error *e, int model_code)
+{
+	if (model_code == 0)
+		return ENGINE_OK;
+	if (model_code == MODEL_ENOMEM && e->text[0] == '\0')
+		return engine_fail(e, ENGINE_ERUN, "no memory for the tokens that go on");
+	return e->code = ENGINE_ERUN;
+}
+
+/* Layers l0 .. l1-1 */
+static int
+run_layers(struct run *r, struct prompt_stream *s, uint32_t l0, uint32_t l1)
+{
+	return ran(r->e, prompt_run(s, r->ws, l0, l1, &r->step, r->e->text, sizeof r->e->text));
 }
 
 /* Scores that are no numbers cannot be compared. */
-static void
-refuse_nan(const float *score, size_t n, uint32_t layer)
+static int
+refuse_nan(const float *score, size_t n, uint32_t layer, struct engine_error *e)
 {
 	size_t i;
 
 	for (i = 0; i < n; i++)
 		if (score[i] != score[i])
-			die(EXIT_RUN, "layer %u: attention is not a number", layer);
+			return engine_fail(e, ENGINE_ERUN, "layer %u: attention is not a number",
+			    layer);
+	return ENGINE_OK;
 }
 
-/* mass[H][N] of the watched queries. */
-static float *
-attention(struct prompt_stream *s, double last)
+/* *mass <- [H][N] of the watched queries; to be freed, also when it failed. */
+static int
+attention(struct prompt_stream *s, double last, float **mass, struct engine_error *e)
 {
-	size_t H = s->cache->model->id.query_heads;
-	float *mass = must_alloc(H * s->N, sizeof *mass);
+	const size_t n = (size_t)s->cache->model->id.query_heads * s->N;
+	int rc;
 
-	must_run(prompt_mass(s, last, mass, err, sizeof err));
-	refuse_nan(mass, H * s->N, s->watched_layer);
-	return mass;
+	if ((*mass = engine_alloc(n, sizeof **mass, e)) == NULL)
+		return e->code;
+	rc = ran(e, prompt_mass(s, last, *mass, e->text, sizeof e->text));
+	return rc == ENGINE_OK ? refuse_nan(*mass, n, s->watched_layer, e) : rc;
 }
 
-void
-selecting_watch_tsp(struct prompt_stream *s, uint32_t l)
+int
+tsp_select(const struct tsp *tsp, struct prompt_stream *s, uint32_t **keep, uint32_t *k,
+    struct engine_error *e)
 {
-	must_run(prompt_watch(s, l, tsp.window));
-}
-
-uint32_t *
-selecting_tsp(struct prompt_stream *s, uint32_t *k)
-{
-	float *mass = attention(s, 1);
-	uint32_t *keep;
-
-	*k = budget_of_rate(s->N, tsp.rate);
-	keep = must_alloc(*k, sizeof *keep);
-	if (keep_tsp(&tsp, mass, s->cache->model->id.query_heads, s->N, *k, keep) != 0)
-		must_run(MODEL_ENOMEM);
-	free(mass);
-	return keep;
-}
-
-/* Rows run so far are shown as tokens that have gone through all layers. */
-static uint32_t layers;
-
-static void
-show(void *with, uint64_t done)
-{
-	(void)with;
-	progress(done / layers);
-}
-
-static const struct step_hook step = { show, NULL };
-
-static void
-run_tsp(struct prompt_stream *s, struct workspace *ws)
-{
-	uint32_t *keep, k = budget_of_rate(s->N, tsp.rate);
-
-	progress_start("prefill", ((uint64_t)s->N * (tsp_layer + 1) +
-	    (uint64_t)k * (layers - tsp_layer - 1)) / layers, "tokens");
-	selecting_watch_tsp(s, tsp_layer);
-	must_run(prompt_run(s, ws, 0, tsp_layer + 1, &step, err, sizeof err));
-	keep = selecting_tsp(s, &k);
-	must_run(prompt_keep(s, keep, k));
-	must_run(prompt_run(s, ws, tsp_layer + 1, layers, &step, err, sizeof err));
-	free(keep);
-	note("layer %u: %u rows go on", tsp_layer, k);
-}
-
-static void
-run_pyramid(struct prompt_stream *s, struct workspace *ws)
-{
-	uint32_t tail = pyramidinfer_tail(&pyramid, s->N), *keep, l, k;
-	uint64_t total = 0;
 	float *mass;
+	int rc = attention(s, 1, &mass, e);
 
-	for (l = 0, k = s->N; l < layers; k = pyramidinfer_rows(&pyramid, l++, layers, k, tail))
-		total += k;
-	progress_start("prefill", total / layers, "tokens");
-	for (l = 0; l < layers; l++) {
-		k = pyramidinfer_rows(&pyramid, l, layers, s->N, tail);
-		if (l + 1 == layers || k == s->N) {
-			must_run(prompt_run(s, ws, l, l + 1, &step, err, sizeof err));
-			continue;
-		}
-		must_run(prompt_watch(s, l, tail));
-		must_run(prompt_run(s, ws, l, l + 1, &step, err, sizeof err));
-		mass = attention(s, pyramid.weight);
-		keep = must_alloc(k, sizeof *keep);
-		if (keep_pyramidinfer(mass, s->cache->model->id.query_heads, s->N, tail, k,
-		    keep) != 0)
-			must_run(MODEL_ENOMEM);
-		must_run(prompt_keep(s, keep, k));
-		note("layer %u: %u rows go on", l, k);
-		free(mass);
-		free(keep);
+	*keep = NULL;
+	*k = (uint32_t)budget_of_rate(s->N, tsp->rate);
+	if (rc == ENGINE_OK && (*keep = engine_alloc(*k, sizeof **keep, e)) == NULL)
+		rc = e->code;
+	if (rc == ENGINE_OK &&
+	    keep_tsp(tsp, mass, s->cache->model->id.query_heads, s->N, *k, *keep) != 0)
+		rc = engine_fail(e, ENGINE_ERUN, "no memory for the tokens that go on");
+	free(mass);
+	if (rc != ENGINE_OK) {
+		free(*keep);
+		*keep = NULL;
 	}
+	return rc;
 }
 
-/* The first run, up to the layer that selects: picked[k] <- the ids that it selects. Its cache is
- * dropped, and the log says that it was there. */
-static void
-pick_gems(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n, uint32_t *picked,
-    uint32_t k)
-{
-	struct attention_mass *mass = c->mass;        /* wanted of the second run only */
-	float *product = must_alloc(n, sizeof *product);
-	uint32_t *keep = must_alloc(k, sizeof *keep), i;
-	struct prompt_stream s;
+/* ---- token-selective propagation ---- */
 
-	c->mass = NULL;
-	must_run(prompt_open(&s, c, NULL, ids, n, err, sizeof err));
-	must_run(prompt_watch(&s, gem_layer, 1));
-	must_run(prompt_run(&s, ws, 0, gem_layer + 1, &step, err, sizeof err));
-	must_run(prompt_products(&s, product, err, sizeof err));
-	refuse_nan(product, n, gem_layer);
-	if (keep_gemfilter(product, (uint32_t)n, k, keep) != 0)
-		must_run(MODEL_ENOMEM);
-	for (i = 0; i < k; i++)
+static int
+run_tsp(struct run *r, struct prompt_stream *s)
+{
+	const struct token_select *t = r->t;
+	uint32_t *keep, k;
+	int rc = ran(r->e, prompt_watch(s, t->layer, t->tsp.window));
+
+	if (rc == ENGINE_OK)
+		rc = run_layers(r, s, 0, t->layer + 1);
+	if (rc == ENGINE_OK)
+		rc = tsp_select(&t->tsp, s, &keep, &k, r->e);
+	if (rc != ENGINE_OK)
+		return rc;
+	rc = ran(r->e, prompt_keep(s, keep, k));
+	free(keep);
+	if (rc == ENGINE_OK)
+		rc = run_layers(r, s, t->layer + 1, r->layers);
+	if (rc == ENGINE_OK)
+		say_selected(r, t->layer, k);
+	return rc;
+}
+
+/* ---- PyramidInfer ---- */
+
+/* After layer l only k rows go on. */
+static int
+drop_rows(struct run *r, struct prompt_stream *s, uint32_t l, uint32_t tail, uint32_t k)
+{
+	uint32_t *keep = NULL;
+	float *mass;
+	int rc = attention(s, r->t->pyramid.weight, &mass, r->e);
+
+	if (rc == ENGINE_OK && (keep = engine_alloc(k, sizeof *keep, r->e)) == NULL)
+		rc = r->e->code;
+	if (rc == ENGINE_OK && keep_pyramidinfer(mass, r->c->model->id.query_heads, s->N, tail, k,
+	    keep) != 0)
+		rc = ran(r->e, MODEL_ENOMEM);
+	if (rc == ENGINE_OK)
+		rc = ran(r->e, prompt_keep(s, keep, k));
+	if (rc == ENGINE_OK)
+		say_selected(r, l, k);
+	free(mass);
+	free(keep);
+	return rc;
+}
+
+static int
+run_pyramid(struct run *r, struct prompt_stream *s)
+{
+	const struct pyramidinfer *o = &r->t->pyramid;
+	const uint32_t tail = pyramidinfer_tail(o, s->N);
+	uint32_t l, k;
+	int rc = ENGINE_OK, drops;
+
+	for (l = 0; rc == ENGINE_OK && l < r->layers; l++) {
+		k = pyramidinfer_rows(o, l, r->layers, s->N, tail);
+		drops = l + 1 < r->layers && k != s->N;
+		if (drops)
+			rc = ran(r->e, prompt_watch(s, l, tail));
+		if (rc == ENGINE_OK)
+			rc = run_layers(r, s, l, l + 1);
+		if (rc == ENGINE_OK && drops)
+			rc = drop_rows(r, s, l, tail, k);
+	}
+	return rc;
+}
+
+/* ---- GemFilter ---- */
+
+/* picked[k] <- the ids that the watched layer selects. product[n], keep[k]: room */
+static int
+pick(struct run *r, struct prompt_stream *s, const uint32_t *ids, uint32_t *picked, uint32_t k,
+    float *product, uint32_t *keep)
+{
+	const uint32_t l = r->t->layer, n = s->N;
+	uint32_t i;
+	int rc = ran(r->e, prompt_watch(s, l, 1));
+
+	if (rc == ENGINE_OK)
+		rc = run_layers(r, s, 0, l + 1);
+	if (rc == ENGINE_OK)
+		rc = ran(r->e, prompt_products(s, product, r->e->text, sizeof r->e->text));
+	if (rc == ENGINE_OK)
+		rc = refuse_nan(product, n, l, r->e);
+	if (rc == ENGINE_OK && keep_gemfilter(product, n, k, keep) != 0)
+		rc = ran(r->e, MODEL_ENOMEM);
+	for (i = 0; rc == ENGINE_OK && i < k; i++)
 		picked[i] = ids[keep[i]];
+	return rc;
+}
+
+/* The first run, up to the layer that selects. Its cache is dropped, and the log says that it was
+ * there. */
+static int
+pick_gems(struct run *r, const uint32_t *ids, size_t n, uint32_t *picked, uint32_t k)
+{
+	struct attention_mass *mass = r->c->mass;       /* wanted of the second run only */
+	float *product = engine_alloc(n, sizeof *product, r->e);
+	uint32_t *keep = engine_alloc(k, sizeof *keep, r->e);
+	struct prompt_stream s = { .cache = NULL };
+	int rc = product != NULL && keep != NULL ? ENGINE_OK : r->e->code;
+
+	r->c->mass = NULL;
+	if (rc == ENGINE_OK)
+		rc = ran(r->e, prompt_open(&s, r->c, NULL, ids, n, r->e->text, sizeof r->e->text));
+	if (rc == ENGINE_OK)
+		rc = pick(r, &s, ids, picked, k, product, keep);
 	prompt_close(&s);
 	free(product);
 	free(keep);
-	must_run(cache_clear(c));
-	c->mass = mass;
+	if (rc == ENGINE_OK)
+		rc = ran(r->e, cache_clear(r->c));
+	r->c->mass = mass;
+	return rc;
 }
 
-static uint64_t shown_before;
-
-static void
-show_again(void *with, uint64_t done)
+/* picked[k]: room. The stream of the second run is opened here, to be closed in any case. */
+static int
+run_gemfilter(struct run *r, struct prompt_stream *s, const uint32_t *ids, size_t n,
+    struct observation *obs, uint32_t *picked, uint32_t k)
 {
-	show(with, shown_before + done);
+	int rc = pick_gems(r, ids, n, picked, k);
+
+	r->before = (uint64_t)n * (r->t->layer + 1);
+	if (rc == ENGINE_OK)
+		rc = ran(r->e, prompt_open(s, r->c, obs, picked, k, r->e->text,
+		    sizeof r->e->text));
+	if (rc == ENGINE_OK)
+		rc = run_layers(r, s, 0, r->layers);
+	return rc;
 }
 
-static void
-run_gemfilter(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
-    struct observation *obs)
+static int
+select_and_run_again(struct run *r, const uint32_t *ids, size_t n, struct observation *obs)
 {
-	uint32_t k = gem_tokens(n), *picked = must_alloc(k, sizeof *picked);
-	struct prompt_stream s;
+	const uint32_t k = gem_tokens(r->t, n);
+	uint32_t *picked = engine_alloc(k, sizeof *picked, r->e);
+	struct prompt_stream s = { .cache = NULL };
+	int rc = picked != NULL ? run_gemfilter(r, &s, ids, n, obs, picked, k) : r->e->code;
 
-	shown_before = (uint64_t)n * (gem_layer + 1);
-	progress_start("prefill", shown_before / layers + k, "tokens");
-	pick_gems(c, ws, ids, n, picked, k);
-	must_run(prompt_open(&s, c, obs, picked, k, err, sizeof err));
-	must_run(prompt_run(&s, ws, 0, layers, &(struct step_hook){ show_again, NULL }, err,
-	    sizeof err));
-	must_run(prompt_logits(&s, ws, err, sizeof err));
+	if (rc == ENGINE_OK)
+		rc = ran(r->e, prompt_logits(&s, r->ws, r->e->text, sizeof r->e->text));
 	prompt_close(&s);
-	c->n_tokens = n;                        /* all ids were seen, these k a second time */
-	note("layer %u: %u tokens are run again", gem_layer, k);
 	free(picked);
+	if (rc == ENGINE_OK) {
+		r->c->n_tokens = n;     /* all ids were seen, these k a second time */
+		say_selected(r, r->t->layer, k);
+	}
+	return rc;
 }
 
-void
-selecting_run(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
-    struct observation *obs)
-{
-	struct prompt_stream s;
+/* ---- a prompt ---- */
 
-	layers = c->model->id.layers;
-	if (gem_layer != NOT_GIVEN) {
-		run_gemfilter(c, ws, ids, n, obs);
-	} else {
-		must_run(prompt_open(&s, c, obs, ids, n, err, sizeof err));
-		if (tsp_layer != NOT_GIVEN)
-			run_tsp(&s, ws);
-		else
-			run_pyramid(&s, ws);
-		must_run(prompt_logits(&s, ws, err, sizeof err));
-		prompt_close(&s);
+uint64_t
+token_select_total(const struct token_select *t, const struct model *m, size_t n)
+{
+	const uint32_t L = m->id.layers, N = (uint32_t)n;
+	uint64_t total = 0;
+	uint32_t l, k;
+
+	switch (t->rule) {
+	case TOKENS_ALL:
+		return n;
+	case TOKENS_TSP:
+		return (n * (t->layer + 1) +
+		    budget_of_rate(N, t->tsp.rate) * (L - t->layer - 1)) / L;
+	case TOKENS_GEMFILTER:
+		return (uint64_t)n * (t->layer + 1) / L + gem_tokens(t, n);
+	case TOKENS_PYRAMIDINFER:
+		for (l = 0, k = N; l < L; l++) {
+			total += k;
+			k = pyramidinfer_rows(&t->pyramid, l, L, k,
+			    pyramidinfer_tail(&t->pyramid, N));
+		}
 	}
-	progress_end();
+	return total / L;
+}
+
+int
+token_select_run(const struct token_select *t, struct cache *c, struct workspace *ws,
+    const uint32_t *ids, size_t n, struct observation *obs, struct engine_error *e)
+{
+	struct run r = { .t = t, .c = c, .ws = ws, .layers = c->model->id.layers, .e = e };
+	struct prompt_stream s;
+	int rc;
+
+	r.step = (struct step_hook){ show, &r };
+	e->text[0] = '\0';
+	if (t->rule == TOKENS_GEMFILTER)
+		return select_and_run_again(&r, ids, n, obs);
+	if ((rc = ran(e, prompt_open(&s, c, obs, ids, n, e->text, sizeof e->text))) != ENGINE_OK)
+		return rc;
+	rc = t->rule == TOKENS_TSP ? run_tsp(&r, &s) : t->rule == TOKENS_PYRAMIDINFER ?
+	    run_pyramid(&r, &s) : run_layers(&r, &s, 0, r.layers);
+	if (rc == ENGINE_OK)
+		rc = ran(e, prompt_logits(&s, ws, e->text, sizeof e->text));
+	prompt_close(&s);
+	return rc;
 }

@@ -1,58 +1,57 @@
-/* token_select.h - a prompt of which only chosen tokens reach later layers, or the model at all: the
- * options for it, and the run
+/* token_select.h - a prompt of which only chosen tokens reach later layers, or the model at all
  *
  * Token-selective propagation, GemFilter, PyramidInfer. The rules are in methods/tokens.h, the
- * running in model/prompt_stream.h. One set of options for a process. */
+ * running in model/prompt_stream.h. */
 #ifndef KVPIPE_TOKEN_SELECT_H
 #define KVPIPE_TOKEN_SELECT_H
 
+#include "engine/engine_error.h"
 #include "methods/tokens.h"
 #include "model/prompt_stream.h"
-#include "cli/tool.h"
 
-extern const struct opt selecting_opts[];       /* for struct tool's more */
-
-/* Judges the options together, when all have been set. Dies with EXIT_USAGE. */
-void selecting_check(void);
-
-/* Tokens are to be selected: selecting_run() instead of run_tokens(). */
-int selecting_wanted(void);
-/* Layers that hold rows of the whole prompt, at least. */
-uint32_t selecting_layers(void);
-
-/* Judges them against a prompt of n tokens, with `observe` queries to keep. Dies with
- * EXIT_USAGE. */
-void selecting_fit(const struct model *m, size_t n, uint32_t observe, int resumed);
-
-/* Runs the tokens, as run_tokens() would all of them; logs and shows progress. Dies. */
-void selecting_run(struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
-    struct observation *obs);
-
-/* Tells the options to the provenance (sign_count() and so on). */
-void selecting_sign(void);
-
-/* ---- the search for a layer (tsp_search.c) ---- */
-
-/* --find-tsp-layer was given: nothing else is to be done. */
-int finding_wanted(void);
-
-struct prompt {
-	const uint32_t *ids;
-	size_t n;
+enum token_rule {
+	TOKENS_ALL,             /* nothing is selected */
+	TOKENS_TSP,             /* after `layer` only some rows go on */
+	TOKENS_GEMFILTER,       /* `layer` selects tokens, which are run alone */
+	TOKENS_PYRAMIDINFER     /* rows are dropped after several layers */
 };
 
-/* Prints how far TSP at each layer takes n prompts away from what they are without, and the
- * layer to choose. Keys and values are of the type given. Dies. */
-void finding_run(const struct model *m, struct workspace *ws, enum kv_dtype dtype,
-    const struct prompt *prompts, size_t n);
+struct token_select {
+	enum token_rule rule;
+	uint32_t layer;
+	struct tsp tsp;
+	uint32_t budget;        /* GemFilter: so many tokens; 0 = a rate of them */
+	double rate;
+	struct pyramidinfer pyramid;
+	struct step_hook step;  /* told how many tokens have gone through all layers, as it were */
+	/* told how many rows go on after a layer, of GemFilter how many are run again; call NULL =
+	 * nobody */
+	struct {
+		void (*call)(void *with, uint32_t layer, uint32_t rows);
+		void *with;
+	} selected;
+};
 
-/* What the search needs: the rows of s that go on after the layer it watches, which has run;
- * to be freed. *k <- how many. Dies. */
-uint32_t *selecting_tsp(struct prompt_stream *s, uint32_t *k);
-/* Watches the queries that TSP at layer l needs. Dies. */
-void selecting_watch_tsp(struct prompt_stream *s, uint32_t l);
-/* --max-layer and --tol. */
-uint32_t finding_max_layer(const struct model *m);
-double finding_tolerance(void);
+/* Layers that hold rows of the whole prompt, at least. */
+uint32_t token_select_layers(const struct token_select *);
+/* ENGINE_EOPTION unless the rule suits the model and a prompt of n tokens, with `observe` queries to
+ * keep. resumed: rows stand in front of the prompt. */
+int token_select_fit(const struct token_select *, const struct model *m, size_t n, uint32_t observe,
+    int resumed, struct engine_error *);
+/* What `step` counts to. */
+uint64_t token_select_total(const struct token_select *, const struct model *m, size_t n);
+
+/* Runs the tokens, as run_tokens() would all of them; logs. */
+int token_select_run(const struct token_select *, struct cache *c, struct workspace *ws,
+    const uint32_t *ids, size_t n, struct observation *obs, struct engine_error *);
+
+/* ---- what the search for a layer needs, too (tsp_search.h) ---- */
+
+/* ENGINE_EOPTION unless the rule suits a prompt of n tokens. */
+int tsp_fit(const struct tsp *, size_t n, struct engine_error *);
+/* *keep <- the k rows of s that go on after the layer that it watches (prompt_watch() of the tsp's
+ * window), which has run; to be freed. */
+int tsp_select(const struct tsp *, struct prompt_stream *s, uint32_t **keep, uint32_t *k,
+    struct engine_error *);
 
 #endif

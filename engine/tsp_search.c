@@ -8,56 +8,97 @@
  *
  * Each layer's keys and values are dropped before the next one runs, so that memory holds one
  * layer, the residual stream two times, and the final states. */
-#include <stdio.h>
 #include <stdlib.h>
 
-#include <jansson.h>
+#include "engine/tsp_search.h"
 
-#include "engine/token_select.h"
-
-/* What TSP at one layer does, sums over the prompts. */
-struct distance {
-	double last;            /* |H - H'|^2 of the last token */
-	double surviving;       /* the same of the tokens that go on, their mean */
+/* A search under way. */
+struct search {
+	const struct tsp_search *t;
+	struct cache *c;
+	struct workspace *ws;
+	uint64_t passes;                /* that are done */
+	struct engine_error *e;         /* takes the failures of all that gets this struct */
 };
 
-static char err[512];
-
-static void
-must_run(int rc)
+uint32_t
+tsp_search_max(const struct tsp_search *t, const struct model *m)
 {
-	if (rc != 0)
-		die(EXIT_RUN, "%s", err[0] != '\0' ? err : "out of memory");
+	return t->max_layer != TSP_HALF ? t->max_layer : m->id.layers / 2;
 }
 
-static uint64_t steps;
-
-/* Layers l0 .. l1-1, whose keys and values nobody needs any more. */
-static void
-pass(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1)
+int
+tsp_search_fit(const struct tsp_search *t, const struct model *m, size_t n, struct engine_error *e)
 {
+	if (t->max_layer != TSP_HALF && t->max_layer >= m->id.layers)
+		return engine_fail(e, ENGINE_EOPTION, "--max-layer %u: the model has layers 0 to %u",
+		    t->max_layer, m->id.layers - 1);
+	return tsp_fit(&t->tsp, n, e);
+}
+
+uint64_t
+tsp_search_total(const struct tsp_search *t, const struct model *m, size_t prompts)
+{
+	const uint32_t max = tsp_search_max(t, m), L = m->id.layers;
+	uint64_t passes = L;
 	uint32_t l;
 
-	for (l = l0; l < l1; l++) {
-		must_run(prompt_run(s, ws, l, l + 1, NULL, err, sizeof err));
-		must_run(cache_clear(s->cache));
-		progress(++steps);
+	for (l = 0; l <= max; l++)
+		passes += L - l - 1;
+	return passes * prompts;
+}
+
+/* The code of what the model layer returned, with e->text for its message, which it may not have
+ * filled. */
+static int
+ran(struct engine_error *e, int model_code)
+{
+	if (model_code == 0)
+		return ENGINE_OK;
+	if (e->text[0] == '\0')
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	return e->code = ENGINE_ERUN;
+}
+
+/* ---- passes ---- */
+
+/* Layers l0 .. l1-1, whose keys and values nobody needs any more. */
+static int
+pass(struct search *h, struct prompt_stream *s, uint32_t l0, uint32_t l1)
+{
+	uint32_t l;
+	int rc = ENGINE_OK;
+
+	for (l = l0; rc == ENGINE_OK && l < l1; l++) {
+		rc = ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
+		    sizeof h->e->text));
+		if (rc == ENGINE_OK)
+			rc = ran(h->e, cache_clear(h->c));
+		h->passes++;
+		if (rc == ENGINE_OK && h->t->step.call != NULL)
+			h->t->step.call(h->t->step.with, h->passes);
 	}
+	return rc;
 }
 
 /* [N][D] behind the final norm; the stream is of no use afterwards. To be freed. */
 static float *
-final_states(struct prompt_stream *s)
+final_states(struct search *h, struct prompt_stream *s)
 {
-	const struct model *m = s->cache->model;
-	uint32_t D = m->id.hidden;
-	float *states = must_alloc((size_t)s->N * D, sizeof *states);
+	const struct model *m = h->c->model;
+	const uint32_t D = m->id.hidden;
+	float *states = engine_alloc((size_t)s->N * D, sizeof *states, h->e);
 	const char *failure;
 
+	if (states == NULL)
+		return NULL;
 	m->ops->rmsnorm(m->dev, s->x, s->x, m->norm.w, s->N, D, m->norm.eps);
 	m->ops->get(m->dev, states, s->x, (size_t)s->N * D * sizeof *states);
-	if ((failure = m->ops->sync(m->dev)) != NULL)
-		die(EXIT_RUN, "%s", failure);
+	if ((failure = m->ops->sync(m->dev)) != NULL) {
+		engine_fail(h->e, ENGINE_ERUN, "%s", failure);
+		free(states);
+		return NULL;
+	}
 	return states;
 }
 
@@ -74,24 +115,27 @@ squared_distance(const float *a, const float *b, uint32_t D)
 	return sum;
 }
 
-/* Adds what TSP at layer l does, where s stands before it; full[N][D] is without TSP. */
-static void
-try_layer(struct prompt_stream *s, struct workspace *ws, uint32_t l, const float *full,
-    struct distance *to)
+/* ---- TSP at one layer ---- */
+
+/* The rows keep[k] of s go on from layer l: adds how far away from full[N][D], that is without TSP,
+ * they end. */
+static int
+follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32_t *keep, uint32_t k,
+    const float *full, struct tsp_distance *to)
 {
-	uint32_t D = s->cache->model->id.hidden, *keep, k, i;
+	const uint32_t D = h->c->model->id.hidden;
 	struct prompt_stream branch;
 	double far = 0, sum = 0;
-	float *states;
+	float *states = NULL;
+	uint32_t i;
+	int rc = ran(h->e, prompt_branch(s, &branch, keep, k));
 
-	selecting_watch_tsp(s, l);
-	must_run(prompt_run(s, ws, l, l + 1, NULL, err, sizeof err));
-	keep = selecting_tsp(s, &k);
-	must_run(cache_clear(s->cache));
-	must_run(prompt_branch(s, &branch, keep, k));
-	pass(&branch, ws, l + 1, s->cache->model->id.layers);
-	states = final_states(&branch);
-	for (i = 0; i < k; i++) {
+	if (rc != ENGINE_OK)
+		return rc;
+	rc = pass(h, &branch, l, h->c->model->id.layers);
+	if (rc == ENGINE_OK && (states = final_states(h, &branch)) == NULL)
+		rc = h->e->code;
+	for (i = 0; rc == ENGINE_OK && i < k; i++) {
 		far = squared_distance(full + (size_t)keep[i] * D, states + (size_t)i * D, D);
 		sum += far;
 	}
@@ -99,94 +143,110 @@ try_layer(struct prompt_stream *s, struct workspace *ws, uint32_t l, const float
 	to->surviving += sum / k;
 	prompt_close(&branch);
 	free(states);
-	free(keep);
+	return rc;
 }
 
-static void
-try_prompt(struct cache *c, struct workspace *ws, const struct prompt *p, uint32_t max,
-    struct distance *to)
+/* Adds what TSP at layer l does, where s stands before it; full[N][D] is without TSP. */
+static int
+try_layer(struct search *h, struct prompt_stream *s, uint32_t l, const float *full,
+    struct tsp_distance *to)
+{
+	uint32_t *keep = NULL, k;
+	int rc = ran(h->e, prompt_watch(s, l, h->t->tsp.window));
+
+	if (rc == ENGINE_OK)
+		rc = ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
+		    sizeof h->e->text));
+	if (rc == ENGINE_OK)
+		rc = tsp_select(&h->t->tsp, s, &keep, &k, h->e);
+	if (rc == ENGINE_OK)
+		rc = ran(h->e, cache_clear(h->c));
+	if (rc == ENGINE_OK)
+		rc = follow(h, s, l + 1, keep, k, full, to);
+	free(keep);
+	return rc;
+}
+
+/* ---- a prompt ---- */
+
+/* *full <- the final states without TSP; to be freed. */
+static int
+run_full(struct search *h, const struct prompt *p, float **full)
 {
 	struct prompt_stream s;
-	float *full;
-	uint32_t l;
+	int rc = ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
+	    sizeof h->e->text));
 
-	c->n_tokens = 0;
-	must_run(prompt_open(&s, c, NULL, p->ids, p->n, err, sizeof err));
-	pass(&s, ws, 0, c->model->id.layers);
-	full = final_states(&s);
+	if (rc != ENGINE_OK)
+		return rc;
+	rc = pass(h, &s, 0, h->c->model->id.layers);
+	if (rc == ENGINE_OK && (*full = final_states(h, &s)) == NULL)
+		rc = h->e->code;
 	prompt_close(&s);
-	must_run(prompt_open(&s, c, NULL, p->ids, p->n, err, sizeof err));
-	for (l = 0; l <= max; l++)
-		try_layer(&s, ws, l, full, &to[l]);
-	prompt_close(&s);
-	must_run(cache_clear(c));
-	free(full);
+	return rc;
 }
 
-/* The earliest layer within (1 + tol) times the least distance. */
+static int
+try_prompt(struct search *h, const struct prompt *p, uint32_t max, struct tsp_distance *to)
+{
+	struct prompt_stream s = { .cache = NULL };
+	float *full = NULL;
+	uint32_t l;
+	int rc;
+
+	h->c->n_tokens = 0;
+	rc = run_full(h, p, &full);
+	if (rc == ENGINE_OK)
+		rc = ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
+		    sizeof h->e->text));
+	for (l = 0; rc == ENGINE_OK && l <= max; l++)
+		rc = try_layer(h, &s, l, full, &to[l]);
+	prompt_close(&s);
+	if (rc == ENGINE_OK)
+		rc = ran(h->e, cache_clear(h->c));
+	free(full);
+	return rc;
+}
+
+/* The earliest layer within (1 + tolerance) times the least distance. */
 static uint32_t
-choose(const struct distance *d, uint32_t max)
+choose(const struct tsp_distance *d, uint32_t max, double tolerance)
 {
 	double least = d[0].last;
 	uint32_t l;
 
 	for (l = 1; l <= max; l++)
 		least = d[l].last < least ? d[l].last : least;
-	for (l = 0; d[l].last > (1 + finding_tolerance()) * least; l++)
+	for (l = 0; d[l].last > (1 + tolerance) * least; l++)
 		;
 	return l;
 }
 
-static void
-print_json(const struct distance *d, uint32_t max, size_t prompts, uint32_t chosen)
+int
+tsp_search_run(const struct tsp_search *t, const struct model *m, struct workspace *ws,
+    enum kv_dtype dtype, const struct prompt *prompts, size_t n, struct tsp_distance *distance,
+    uint32_t *chosen, struct engine_error *e)
 {
-	json_t *curve = json_array(), *all;
+	const uint32_t max = tsp_search_max(t, m);
+	struct search h = { .t = t, .c = cache_new(m, dtype), .ws = ws, .e = e };
 	uint32_t l;
-
-	for (l = 0; l <= max; l++)
-		json_array_append_new(curve, json_pack("{s:i, s:f, s:f}", "layer", (int)l,
-		    "last", d[l].last, "surviving", d[l].surviving));
-	all = json_pack("{s:o, s:I, s:i}", "layers", curve, "prompts", (json_int_t)prompts,
-	    "tsp_layer", (int)chosen);
-	if (all == NULL)
-		die(EXIT_RUN, "out of memory");
-	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-	putchar('\n');
-	json_decref(all);
-}
-
-void
-finding_run(const struct model *m, struct workspace *ws, enum kv_dtype dtype,
-    const struct prompt *prompts, size_t n)
-{
-	uint32_t max = finding_max_layer(m), L = m->id.layers, chosen, l;
-	struct distance *d = must_alloc((size_t)max + 1, sizeof *d);
-	struct cache *c = cache_new(m, dtype);
-	uint64_t passes = L;
 	size_t i;
+	int rc = ENGINE_OK;
 
-	if (c == NULL)
-		die(EXIT_RUN, "no memory for the cache");
-	c->logged = 0;
+	if (h.c == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the cache");
+	h.c->logged = 0;
+	e->text[0] = '\0';
 	for (l = 0; l <= max; l++)
-		passes += L - l - 1;
-	progress_start("layers", passes * n, "passes");
-	for (i = 0; i < n; i++)
-		try_prompt(c, ws, &prompts[i], max, d);
-	progress_end();
+		distance[l] = (struct tsp_distance){ 0 };
+	for (i = 0; rc == ENGINE_OK && i < n; i++)
+		rc = try_prompt(&h, &prompts[i], max, distance);
 	for (l = 0; l <= max; l++) {
-		d[l].last /= (double)n;
-		d[l].surviving /= (double)n;
+		distance[l].last /= (double)n;
+		distance[l].surviving /= (double)n;
 	}
-	chosen = choose(d, max);
-	if (settings.json) {
-		print_json(d, max, n, chosen);
-	} else {
-		printf("%5s  %12s  %12s\n", "layer", "last", "surviving");
-		for (l = 0; l <= max; l++)
-			printf("%5u  %12.6g  %12.6g\n", l, d[l].last, d[l].surviving);
-		printf("tsp-layer %u\n", chosen);
-	}
-	cache_free(c);
-	free(d);
+	if (rc == ENGINE_OK)
+		*chosen = choose(distance, max, t->tolerance);
+	cache_free(h.c);
+	return rc;
 }

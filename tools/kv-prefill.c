@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "model/forward.h"
 #include "tokenizer/tokenizer.h"
 #include "cli/device.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
+#include "cli/opt_tokens.h"
 #include "cli/session.h"
 #include "engine/grow_clusters.h"
-#include "engine/token_select.h"
 #include "cli/tool.h"
 #include "model/snapshot.h"
 
@@ -25,6 +27,8 @@ static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
 static struct prefill prefill;          /* of use when prefill_wanted() */
+static struct token_select selection;
+static struct tsp_search search;        /* of use when tsp_search_wanted() */
 
 static const struct opt opts[] = {
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
@@ -60,7 +64,7 @@ static const struct tool tool = {
 	    "--gemfilter-layer LAYER --budget N | --rate R | --pyramid-infer WORDS] [prompt]\n"
 	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--tol X] [prompt ...]",
 	.opts = opts,
-	.more = selecting_opts,
+	.more = token_opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,
 	.max_operands = UINT_MAX
 };
@@ -172,13 +176,13 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 		d.rows = rows_to_spare(n) * (uint64_t)id->layers * id->kv_heads;
 	else if (prefill_wanted())
 		d.rows = n * (uint64_t)prefill_full_layers(e->model) * id->kv_heads;
-	else if (finding_wanted())
+	else if (tsp_search_wanted())
 		d.rows = (uint64_t)n * id->kv_heads;
-	else if (selecting_wanted())
-		d.rows = (uint64_t)n * selecting_layers() * id->kv_heads;
+	else if (selection.rule != TOKENS_ALL)
+		d.rows = (uint64_t)n * token_select_layers(&selection) * id->kv_heads;
 	if (prefill_wanted() && prefill.chunk != 0)
 		d.stream = rows_to_spare(n);
-	else if (prefill_wanted() || selecting_wanted() || finding_wanted())
+	else if (prefill_wanted() || selection.rule != TOKENS_ALL || tsp_search_wanted())
 		d.stream = n;
 	session_load(e, &d);
 }
@@ -212,17 +216,17 @@ check_options(int operands, const char *path)
 	if (chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
 	prefill_check(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
-	selecting_check();
-	if (prefill_wanted() && (selecting_wanted() || finding_wanted()))
+	tokens_check(&selection, &search);
+	if (prefill_wanted() && (selection.rule != TOKENS_ALL || tsp_search_wanted()))
 		die(EXIT_USAGE, "--score and --evict do not go with token selection: pipe the "
 		    "snapshot through kv-score and kv-evict");
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
-	if (!finding_wanted() && operands > 1)
+	if (!tsp_search_wanted() && operands > 1)
 		die(EXIT_USAGE, "%d prompts: want one, except with --find-tsp-layer", operands);
-	if (!finding_wanted() && settings.json)
+	if (!tsp_search_wanted() && settings.json)
 		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
-	if (finding_wanted() && (resume || observe || mass || strcmp(settings.output, "-") != 0))
+	if (tsp_search_wanted() && (resume || observe || mass || strcmp(settings.output, "-") != 0))
 		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --observe, --mass and "
 		    "--output do not go with it");
 }
@@ -237,27 +241,62 @@ make_workspace(const struct model *m, size_t n)
 	return ws;
 }
 
+static void
+print_json(const struct tsp_distance *d, uint32_t max, size_t prompts, uint32_t chosen)
+{
+	json_t *curve = json_array(), *all;
+	uint32_t l;
+
+	for (l = 0; l <= max; l++)
+		json_array_append_new(curve, json_pack("{s:i, s:f, s:f}", "layer", (int)l,
+		    "last", d[l].last, "surviving", d[l].surviving));
+	all = json_pack("{s:o, s:I, s:i}", "layers", curve, "prompts", (json_int_t)prompts,
+	    "tsp_layer", (int)chosen);
+	if (all == NULL)
+		die(EXIT_RUN, "out of memory");
+	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	putchar('\n');
+	json_decref(all);
+}
+
+static void
+print_curve(const struct tsp_distance *d, uint32_t max, size_t prompts, uint32_t chosen)
+{
+	uint32_t l;
+
+	(void)prompts;
+	printf("%5s  %12s  %12s\n", "layer", "last", "surviving");
+	for (l = 0; l <= max; l++)
+		printf("%5u  %12.6g  %12.6g\n", l, d[l].last, d[l].surviving);
+	printf("tsp-layer %u\n", chosen);
+}
+
 /* --find-tsp-layer: the operands are prompts, one at least. */
 static int
 find_layer(char **paths, size_t n)
 {
 	struct prompt *prompts = must_alloc(n, sizeof *prompts);
 	struct ids *ids = must_alloc(n, sizeof *ids);
+	struct tsp_distance *curve;
+	struct engine_error error;
 	struct workspace *ws;
 	struct session e;
 	size_t i, longest = 0;
+	uint32_t chosen;
 
 	session_open(&e, NULL);
 	for (i = 0; i < n; i++) {
 		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, &ids[i]);
-		selecting_fit(e.model, ids[i].n, 0, 0);
+		must(tsp_search_fit(&search, e.model, ids[i].n, &error), &error);
 		prompts[i] = (struct prompt){ ids[i].ids, ids[i].n };
 		longest = ids[i].n > longest ? ids[i].n : longest;
 	}
 	choose_tile(&e);
 	load_model(&e, NULL, longest);
 	ws = make_workspace(e.model, longest);
-	finding_run(e.model, ws, cache_dtype(e.model, NULL), prompts, n);
+	curve = tsp_search(&search, e.model, ws, cache_dtype(e.model, NULL), prompts, n, &chosen);
+	(settings.json ? print_json : print_curve)(curve, tsp_search_max(&search, e.model), n, chosen);
+	free(curve);
 	workspace_free(ws, e.model);
 	for (i = 0; i < n; i++)
 		free(ids[i].ids);
@@ -280,8 +319,8 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 	if (prefill_wanted()) {
 		prefill_prompt(&prefill, c, ws, ids->ids, ids->n, obs);
 		evict_cache_free(&prefill.evict);
-	} else if (selecting_wanted()) {
-		selecting_run(c, ws, ids->ids, ids->n, obs);
+	} else if (selection.rule != TOKENS_ALL) {
+		tokens_run(&selection, c, ws, ids->ids, ids->n, obs);
 	} else {
 		progress_start("prefill", ids->n, "tokens");
 		if (run_tokens(c->model, c, ws, ids->ids, ids->n, obs, &step, err,
@@ -310,7 +349,7 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	sign_count("observe", observe);
 	sign_count("tokens", n);
 	prefill_sign(&prefill);
-	selecting_sign();
+	tokens_sign(&selection);
 	output_commit(w, from);
 }
 
@@ -328,7 +367,7 @@ main(int argc, char **argv)
 	uint32_t window;
 
 	check_options(argc - first, path);
-	if (finding_wanted())
+	if (tsp_search_wanted())
 		return first < argc ? find_layer(argv + first, (size_t)(argc - first)) :
 		    find_layer((char *[]){ "-" }, 1);
 	output_refuse_terminal();
@@ -336,7 +375,7 @@ main(int argc, char **argv)
 		from = input_open(resume);
 	session_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
-	selecting_fit(e.model, ids.n, observe, from != NULL);
+	must(token_select_fit(&selection, e.model, ids.n, observe, from != NULL, &error), &error);
 	choose_tile(&e);
 	load_model(&e, from, ids.n);
 	window = prefill_window(&prefill);

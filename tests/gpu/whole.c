@@ -50,6 +50,7 @@ static struct session session;
 static struct model *m;
 static struct workspace *many, *one;
 static struct prefill snapkv;
+static struct token_select fastkv;
 static uint32_t *ids, tsp_layer;
 static char err[512];
 
@@ -117,7 +118,9 @@ run_judged(struct cache *c, uint32_t N, struct observation *obs)
 static void
 run_tsp(struct cache *c, uint32_t N, struct observation *obs)
 {
-	selecting_run(c, many, ids, N, obs);
+	struct engine_error e;
+
+	must(token_select_run(&fastkv, c, many, ids, N, obs, &e), &e);
 }
 
 /* The cache of the last of the prompts; seconds of one. obs (NULL = none) is of the last, too. */
@@ -301,7 +304,7 @@ bench(const char *part)
 		must_run(MODEL_ENOMEM);
 	for (i = 0; i < N; i++)                 /* as peers.py has them */
 		ids[i] = (uint32_t)((i * UINT64_C(7919) + 13) % 1400);
-	selecting_fit(m, N, WINDOW, 0);
+	must(token_select_fit(&fastkv, m, N, WINDOW, 0, &e), &e);
 	must(prefill_fit(&snapkv, m, N, 0, &e), &e);
 	if (strncmp(part, "full", n) == 0)
 		bench_full(N, 0);
@@ -322,12 +325,10 @@ static void
 choose_methods(uint32_t layers)
 {
 	struct score_options o;
-	char words[64];
 
 	tsp_layer = layers / 2 - 1;
-	snprintf(words, sizeof words, "tsp-layer=%u tsp-rate=0.2 tsp-window=%d", tsp_layer, WINDOW);
-	options_words("tsp", words, selecting_opts);
-	selecting_check();
+	fastkv = (struct token_select){ .rule = TOKENS_TSP, .layer = tsp_layer,
+	    .tsp = { .rate = 0.2, .window = WINDOW, .kernel = 7, .pool = POOL_MAX } };
 	o = method_named("snapkv")->defaults;
 	o.window = 32;
 	o.kernel = 7;
