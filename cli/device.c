@@ -81,14 +81,6 @@ device_check(const struct device *d)
 }
 
 void
-device_wait(const struct device *d, uint64_t mark)
-{
-	struct engine_error e;
-
-	must(device_waited(d, mark, &e), &e);
-}
-
-void
 device_close(struct device *d)
 {
 	d->ops->close(d->dev);

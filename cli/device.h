@@ -11,8 +11,6 @@ struct device device_open(void);
 struct device device_another(uint32_t threads);
 /* Dies when the device has failed. */
 void device_check(const struct device *d);
-/* Waits for the work before that point of ops.mark(). Dies when the device has failed. */
-void device_wait(const struct device *d, uint64_t mark);
 void device_close(struct device *d);
 /* Opens it, describes it, closes it: for --version. */
 const char *device_description(void);

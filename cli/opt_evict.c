@@ -159,7 +159,7 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 }
 
 void
-evict_check(struct evictor *v, int looks)
+opt_evict(struct evictor *v, int looks)
 {
 	struct evict_options o = { 0 };
 	int of_tokens, alone = budget == NOT_GIVEN && rate == 0;
@@ -185,14 +185,14 @@ evict_check(struct evictor *v, int looks)
 }
 
 void
-evict_check_words(struct evictor *v, const char *text)
+opt_evict_words(struct evictor *v, const char *text)
 {
 	options_words("evict", text, evict_opts);
-	evict_check(v, 0);
+	opt_evict(v, 0);
 }
 
 void
-evict_sign(const struct evictor *v)
+opt_evict_sign(const struct evictor *v)
 {
 	const struct evict_options *o = &v->options;
 

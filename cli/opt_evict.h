@@ -8,14 +8,14 @@
 /* For struct tool's more. One set of values for a process. */
 extern const struct opt evict_opts[];
 
-/* *v <- an evictor with the options, when all have been set; reads the head mask. looks: the caller
- * will show all layers to evictor_look() if evictor_looks_ahead(); otherwise policies that want that
- * are refused. Dies: with EXIT_USAGE, or EXIT_DAMAGED for the mask. */
-void evict_check(struct evictor *v, int looks);
+/* *v <- an evictor with the options, when all have been set; reads the head mask. looks: the
+ * caller will show all layers to evictor_look() if evictor_looks_ahead(); otherwise policies that
+ * want that are refused. Dies: with EXIT_USAGE, or EXIT_DAMAGED for the mask. */
+void opt_evict(struct evictor *v, int looks);
 /* The same from the text of --evict, "budget=1024 sink=4". */
-void evict_check_words(struct evictor *v, const char *text);
+void opt_evict_words(struct evictor *v, const char *text);
 
 /* Tells them to the provenance (sign_count() and so on). */
-void evict_sign(const struct evictor *v);
+void opt_evict_sign(const struct evictor *v);
 
 #endif

@@ -6,11 +6,11 @@
 #include "cli/opt_score.h"
 
 void
-evict_cache_check(struct cache_evictor *v, const char *score, const char *evict)
+opt_evict_cache(struct cache_evictor *v, const char *score, const char *evict)
 {
 	if (score != NULL)
-		score_check_words(&v->scorer, score);
-	evict_check_words(&v->evictor, evict);
+		opt_score_words(&v->scorer, score);
+	opt_evict_words(&v->evictor, evict);
 }
 
 void

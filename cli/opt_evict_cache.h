@@ -1,5 +1,5 @@
-/* opt_evict_cache.h - --score and --evict: how programs that score and evict in process take the options of
- * kv-score and kv-evict */
+/* opt_evict_cache.h - --score and --evict: how programs that score and evict in process take the
+ * options of kv-score and kv-evict */
 #ifndef KVPIPE_OPT_EVICT_CACHE_H
 #define KVPIPE_OPT_EVICT_CACHE_H
 
@@ -7,7 +7,7 @@
 
 /* *v <- the method and its options from the text of --score ("snapkv kernel=7"; NULL: rows are not
  * scored), the budget from that of --evict ("budget=1024 sink=4"). Dies with EXIT_USAGE. */
-void evict_cache_check(struct cache_evictor *v, const char *score, const char *evict);
+void opt_evict_cache(struct cache_evictor *v, const char *score, const char *evict);
 
 /* Warns of indexes that went with their rows, in one line that names what makes them anew. kinds:
  * struct cache.index_dropped. */

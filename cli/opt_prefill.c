@@ -6,7 +6,7 @@
 struct prefill_options prefill_options;
 
 int
-prefill_wanted(void)
+opt_prefill_wanted(void)
 {
 	const struct prefill_options *o = &prefill_options;
 
@@ -28,18 +28,18 @@ check_patch(const struct prefill *p)
 }
 
 void
-prefill_check(struct prefill *p, uint32_t chunk, uint32_t observe)
+opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 {
 	const struct prefill_options *o = &prefill_options;
 
 	*p = (struct prefill){ .once = o->once, .chunk = chunk, .patch = o->patch,
 	    .observe = observe };
-	if (!prefill_wanted())
+	if (!opt_prefill_wanted())
 		return;
 	if (o->evict == NULL)
 		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
 		    o->score != NULL ? "--score" : o->once ? "--once" : "--patch");
-	evict_cache_check(&p->evict, o->score, o->evict);
+	opt_evict_cache(&p->evict, o->score, o->evict);
 	check_patch(p);
 	if (chunk != 0 && prefill_scored_queries(p) > chunk)
 		die(EXIT_USAGE, "--score: a window of %u queries is longer than a --chunk of %u",
@@ -54,7 +54,7 @@ show(void *with, uint64_t done)
 }
 
 void
-prefill_prompt(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
+opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs)
 {
 	struct engine_error e;
@@ -69,12 +69,12 @@ prefill_prompt(struct prefill *p, struct cache *c, struct workspace *ws, const u
 }
 
 void
-prefill_sign(const struct prefill *p)
+opt_prefill_sign(const struct prefill *p)
 {
 	const struct scorer *s = &p->evict.scorer;
 	char label[KV_SCORE_LABEL];
 
-	if (!prefill_wanted())
+	if (!opt_prefill_wanted())
 		return;
 	if (s->method != NULL) {
 		score_label(label, sizeof label, s->method, &s->options, 0, prefill_window(p));

@@ -14,16 +14,16 @@ struct prefill_options {
 extern struct prefill_options prefill_options;
 
 /* Any of it was given. */
-int prefill_wanted(void);
+int opt_prefill_wanted(void);
 /* Checks the options together, when all have been set, and fills *p. chunk: 0 = layer by layer;
  * observe: queries that are to be saved. Dies with EXIT_USAGE. */
-void prefill_check(struct prefill *p, uint32_t chunk, uint32_t observe);
+void opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe);
 
 /* Runs n > 0 tokens through a cache, and evicts; shows progress. Dies. */
-void prefill_prompt(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
+void opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs);
 
 /* Tells the options to the provenance (sign_text() and so on). */
-void prefill_sign(const struct prefill *p);
+void opt_prefill_sign(const struct prefill *p);
 
 #endif

@@ -31,7 +31,7 @@ const struct opt score_opts[] = {
 };
 
 void
-score_list(void)
+opt_score_list(void)
 {
 	const struct method *m;
 
@@ -76,7 +76,7 @@ one_of(const char *option, const char *name, const char *const *names, unsigned 
 }
 
 void
-score_check(struct scorer *s, const char *name)
+opt_score(struct scorer *s, const char *name)
 {
 	const struct method *method = name != NULL ? method_named(name) : NULL;
 	struct score_options o;
@@ -109,21 +109,21 @@ score_check(struct scorer *s, const char *name)
 }
 
 void
-score_check_words(struct scorer *s, const char *text)
+opt_score_words(struct scorer *s, const char *text)
 {
 	const size_t n = strcspn(text, " \t\n");
 	char name[64];
 
 	snprintf(name, sizeof name, "%.*s", (int)n, text);
 	options_words("score", text + n, score_opts);
-	score_check(s, name);
+	opt_score(s, name);
 	if (s->method->needs & NEED_PROBE_MASS)
 		die(EXIT_USAGE, "--score: method %s goes by tokens that are not stored, which only "
 		    "kv-observe runs", s->method->name);
 }
 
 void
-score_sign(const struct scorer *s, uint32_t queries)
+opt_score_sign(const struct scorer *s, uint32_t queries)
 {
 	char words[64], *word, *rest = words;
 	const char *text;

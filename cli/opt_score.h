@@ -1,4 +1,5 @@
-/* opt_score.h - the options of scoring methods: those of kv-score, which other programs take as words */
+/* opt_score.h - the options of scoring methods: those of kv-score, which other programs take as
+ * words */
 #ifndef KVPIPE_OPT_SCORE_H
 #define KVPIPE_OPT_SCORE_H
 
@@ -9,17 +10,17 @@
 extern const struct opt score_opts[];
 
 /* One line for each method, on standard output. */
-void score_list(void);
+void opt_score_list(void);
 
 /* *s <- a scorer of the method with the options, when all have been set: one that the method does
  * not use is refused. Dies with EXIT_USAGE; name NULL: so, too. */
-void score_check(struct scorer *s, const char *name);
+void opt_score(struct scorer *s, const char *name);
 
-/* The same from the text of --score, "snapkv kernel=7", in a program that scores the rows of a cache.
- * Refuses methods that need what only a snapshot has. */
-void score_check_words(struct scorer *s, const char *text);
+/* The same from the text of --score, "snapkv kernel=7", in a program that scores the rows of a
+ * cache. Refuses methods that need what only a snapshot has. */
+void opt_score_words(struct scorer *s, const char *text);
 
 /* Tells method and options to the provenance; queries: how many observation queries there were. */
-void score_sign(const struct scorer *s, uint32_t queries);
+void opt_score_sign(const struct scorer *s, uint32_t queries);
 
 #endif

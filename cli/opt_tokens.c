@@ -49,7 +49,7 @@ static const struct opt pyramid_opts[] = {
 };
 
 int
-tsp_search_wanted(void)
+opt_tsp_search_wanted(void)
 {
 	return find;
 }
@@ -113,7 +113,7 @@ tsp_options(void)
 }
 
 void
-tokens_check(struct token_select *t, struct tsp_search *search)
+opt_tokens(struct token_select *t, struct tsp_search *search)
 {
 	if ((tsp_layer != NOT_GIVEN) + (gem_layer != NOT_GIVEN) + (pyramid_text != NULL) + find > 1)
 		die(EXIT_USAGE, "give one of --tsp-layer, --gemfilter-layer, --pyramid-infer and "
@@ -156,7 +156,7 @@ say_selected(void *with, uint32_t layer, uint32_t rows)
 }
 
 void
-tokens_run(struct token_select *t, struct cache *c, struct workspace *ws, const uint32_t *ids,
+opt_tokens_run(struct token_select *t, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs)
 {
 	struct engine_error e;
@@ -170,7 +170,7 @@ tokens_run(struct token_select *t, struct cache *c, struct workspace *ws, const 
 }
 
 struct tsp_distance *
-tsp_search(struct tsp_search *search, const struct model *m, struct workspace *ws,
+opt_tsp_search_run(struct tsp_search *search, const struct model *m, struct workspace *ws,
     enum kv_dtype dtype, const struct prompt *prompts, size_t n, uint32_t *chosen)
 {
 	struct tsp_distance *d = must_alloc((size_t)tsp_search_max(search, m) + 1, sizeof *d);
@@ -184,7 +184,7 @@ tsp_search(struct tsp_search *search, const struct model *m, struct workspace *w
 }
 
 void
-tokens_sign(const struct token_select *t)
+opt_tokens_sign(const struct token_select *t)
 {
 	if (t->rule == TOKENS_TSP) {
 		sign_count("tsp-kernel", t->tsp.kernel);

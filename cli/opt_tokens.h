@@ -8,22 +8,22 @@
 extern const struct opt token_opts[];   /* for struct tool's more */
 
 /* --find-tsp-layer was given: nothing else is to be done. */
-int tsp_search_wanted(void);
+int opt_tsp_search_wanted(void);
 
 /* Checks the options together, when all have been set, and fills both. Dies with EXIT_USAGE. */
-void tokens_check(struct token_select *t, struct tsp_search *search);
+void opt_tokens(struct token_select *t, struct tsp_search *search);
 
 /* token_select_run(), with progress, and a note for each selection. Dies. */
-void tokens_run(struct token_select *t, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n, struct observation *obs);
+void opt_tokens_run(struct token_select *t, struct cache *c, struct workspace *ws,
+    const uint32_t *ids, size_t n, struct observation *obs);
 
-/* tsp_search_run(), with progress. *chosen <- the layer. Returns the distances, tsp_search_max() + 1;
- * to be freed. Dies. */
-struct tsp_distance *tsp_search(struct tsp_search *search, const struct model *m,
+/* tsp_search_run(), with progress. *chosen <- the layer. Returns the distances, tsp_search_max()
+ * + 1; to be freed. Dies. */
+struct tsp_distance *opt_tsp_search_run(struct tsp_search *search, const struct model *m,
     struct workspace *ws, enum kv_dtype dtype, const struct prompt *prompts, size_t n,
     uint32_t *chosen);
 
 /* Tells the options to the provenance (sign_count() and so on). */
-void tokens_sign(const struct token_select *t);
+void opt_tokens_sign(const struct token_select *t);
 
 #endif

@@ -1,5 +1,5 @@
-/* evict_cache.h - the layers of a cache scored and evicted in process: what kv-score and kv-evict do to
- * a snapshot, for programs that hold the rows on their device
+/* evict_cache.h - the layers of a cache scored and evicted in process: what kv-score and kv-evict
+ * do to a snapshot, for programs that hold the rows on their device
  *
  * The same scores, the same choice. Several may be in use at the same time. */
 #ifndef KVPIPE_EVICT_CACHE_H
@@ -30,12 +30,12 @@ unsigned evict_cache_needs(const struct cache_evictor *);
 /* ENGINE_EOPTION when rows are not scored and one of the layers has to be. */
 int evict_cache_fit(const struct cache_evictor *, uint32_t layers, struct engine_error *);
 
-/* Scores the rows of layer l and drops those that do not stay, in two steps, so that the device has
- * work while the host chooses: the first gives it its part, the second waits for that and not for
- * what came after it, which must not touch the layer. obs: queries of this layer where the method
- * needs them; they count as they would be stored, in the cache's dtype, and stay until the second
- * step. Layers end in the order in which they began, and at most SCORE_AHEAD are begun. The event log
- * is the caller's. */
+/* Scores the rows of layer l and drops those that do not stay, in two steps, so that the device
+ * has work while the host chooses: the first gives it its part, the second waits for that and not
+ * for what came after it, which must not touch the layer. obs: queries of this layer where the
+ * method needs them; they count as they would be stored, in the cache's dtype, and stay until the
+ * second step. Layers end in the order in which they began, and at most SCORE_AHEAD are begun.
+ * The event log is the caller's. */
 int evict_cache_begin(struct cache_evictor *, const struct cache *, uint32_t l,
     const struct observation *obs, struct engine_error *);
 int evict_cache_finish(struct cache_evictor *, struct cache *, uint32_t l, struct engine_error *);

@@ -1,8 +1,8 @@
 /* evictor.h - which rows of a cache stay, layer by layer, by one budget with its policy
  *
- * An evictor knows no snapshot and no cache and moves no data: it adds to methods/evict.c what holds for
- * all layers of a cache (layers that are skipped, a head mask, a budget for all layers together).
- * Several may be in use at the same time. */
+ * An evictor knows no snapshot and no cache and moves no data: it adds to methods/evict.c what
+ * holds for all layers of a cache (layers that are skipped, a head mask, a budget for all layers
+ * together). Several may be in use at the same time. */
 #ifndef KVPIPE_EVICTOR_H
 #define KVPIPE_EVICTOR_H
 
@@ -33,9 +33,9 @@ void evictor_free(struct evictor *);
 
 /* Layers first .. last, last < EVICTOR_LAYERS, keep all rows. */
 void evictor_skip(struct evictor *, uint32_t first, uint32_t last);
-/* Some heads stream: those that the mask in text[len] (methods.h; text[len] is zero) says, or with a
- * sparsity >= 0 this share of them. name: for messages, it outlives the evictor. Once. ENGINE_EDAMAGED:
- * the text is no mask. */
+/* Some heads stream: those that the mask in text[len] (methods.h; text[len] is zero) says, or
+ * with a sparsity >= 0 this share of them. name: for messages, it outlives the evictor. Once.
+ * ENGINE_EDAMAGED: the text is no mask. */
 int evictor_mask(struct evictor *, const char *name, const char *text, size_t len, double sparsity,
     struct engine_error *);
 
@@ -48,9 +48,9 @@ int evictor_needs_scores(const struct evictor *, uint32_t layer);
 int evictor_looks_ahead(const struct evictor *);
 
 /* out <- the rows of a layer that stay; to be freed by kept_free(). Of in: layer, layers, rows,
- * score (NULL where it is not needed), next_position, and tokens, the number of token ids seen
- * so far. ENGINE_EOPTION when the budget is smaller than what is always kept or rows or scores do not
- * fit the options, ENGINE_EDAMAGED when the head mask is of another shape. */
+ * score (NULL where it is not needed), next_position, and tokens, the number of token ids seen so
+ * far. ENGINE_EOPTION when the budget is smaller than what is always kept or rows or scores do
+ * not fit the options, ENGINE_EDAMAGED when the head mask is of another shape. */
 int evictor_choose(struct evictor *, const struct evict_input *, struct kept *out,
     struct engine_error *);
 int evictor_look(struct evictor *, const struct evict_input *, struct engine_error *);

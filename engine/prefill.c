@@ -1,11 +1,11 @@
 /* prefill.c - a prompt whose rows are scored and evicted while it runs
  *
- * Two schedules of the same three steps. Chunk by chunk (prefill_chunks.c), all layers run a part of the
- * prompt and are evicted before the next part comes: later tokens see what earlier ones have left, and
- * memory is bounded by budget and chunk (KeyDiff, Park et al. 2025; PruLong, Bhaskar et al. 2025). Layer
- * by layer (prefill_layers.c), each layer sees the whole prompt, is evicted, and gives its memory back
- * before the next one fills, or, on a GPU, the one after that: the result is that of eviction after
- * prefill, and one full layer is there at a time, or two. */
+ * Two schedules of the same three steps. Chunk by chunk (prefill_chunks.c), all layers run a part
+ * of the prompt and are evicted before the next part comes: later tokens see what earlier ones
+ * have left, and memory is bounded by budget and chunk (KeyDiff, Park et al. 2025; PruLong,
+ * Bhaskar et al. 2025). Layer by layer (prefill_layers.c), each layer sees the whole prompt, is
+ * evicted, and gives its memory back before the next one fills, or, on a GPU, the one after that:
+ * the result is that of eviction after prefill, and one full layer is there at a time, or two. */
 #include "engine/prefill_internal.h"
 
 uint32_t

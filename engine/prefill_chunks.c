@@ -1,5 +1,5 @@
-/* prefill_chunks.c - chunk by chunk: all layers run a part of the prompt and are evicted before the next
- * part comes */
+/* prefill_chunks.c - chunk by chunk: all layers run a part of the prompt and are evicted before
+ * the next part comes */
 #include "engine/prefill_internal.h"
 
 /* A chunk that runs. */

@@ -30,9 +30,9 @@ void prefill_since(struct prefill_run *r, uint32_t position);
 int prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1);
 /* The code of what the model layer returned; its text stands in r->e->text already. */
 int prefill_ran(struct prefill_run *r, int model_code);
-/* Runs n tokens, layer after layer, and evicts each. step: as prompt_run() calls it. With `last` there
- * are logits. */
-int prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n, const struct step_hook *step,
-    int last);
+/* Runs n tokens, layer after layer, and evicts each. step: as prompt_run() calls it. With `last`
+ * there are logits. */
+int prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
+    const struct step_hook *step, int last);
 
 #endif

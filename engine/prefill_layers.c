@@ -1,9 +1,10 @@
-/* prefill_layers.c - layer by layer: each layer sees all tokens and is evicted before the next one fills,
- * or the one after that (prefill_behind()) */
+/* prefill_layers.c - layer by layer: each layer sees all tokens and is evicted before the next
+ * one fills, or the one after that (prefill_behind()) */
 #include "engine/prefill_internal.h"
 #include "model/prompt_stream.h"
 
-/* The queries of a layer that are to be saved, where nothing overwrites them until they are read. */
+/* The queries of a layer that are to be saved, where nothing overwrites them until they are read.
+ * */
 struct saved {
 	float *q;                       /* device [n][H][E]; NULL = none */
 	size_t n, row;                  /* queries, floats of each */
@@ -49,8 +50,8 @@ finish_layer(struct prefill_run *r, const struct saved *saved, uint32_t l)
 /* When these tokens bring all queries of the window, the device keeps those of one layer, instead
  * of the stream those of all: nobody waits for them. The next chunk may want them again. */
 static int
-open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, const uint32_t *ids,
-    size_t n)
+open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
+    const uint32_t *ids, size_t n)
 {
 	const struct model *m = r->c->model;
 	struct observation *obs = r->obs;
@@ -96,8 +97,8 @@ pass_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, 
 }
 
 int
-prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n, const struct step_hook *step,
-    int last)
+prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
+    const struct step_hook *step, int last)
 {
 	const struct model *m = r->c->model;
 	struct saved saved = { .q = NULL };

@@ -131,7 +131,8 @@ upload_own(struct scorer *s, const struct score_job *job, struct layer_rows *own
 	return own->pos != NULL ? ENGINE_OK : e->code;
 }
 
-/* The positions of the window on the device. They are those of all layers: the first asks for it. */
+/* The positions of the window on the device. They are those of all layers: the first asks for it.
+ * */
 static const uint32_t *
 upload_positions(struct scorer *s, const struct score_input *in, struct engine_error *e)
 {
@@ -152,8 +153,8 @@ upload_positions(struct scorer *s, const struct score_input *in, struct engine_e
 
 /* mass (device) <- what the queries give to each of these rows, in.stride apart. */
 static int
-window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows, float *mass,
-    struct engine_error *e)
+window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows,
+    float *mass, struct engine_error *e)
 {
 	const struct score_input *in = &job->in;
 	const size_t n = (size_t)in->window * in->query_heads * in->width;

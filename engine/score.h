@@ -1,8 +1,8 @@
 /* score.h - the scores of a layer's rows, by one method with its options
  *
- * A scorer knows no snapshot and no cache: it takes the rows of a layer, on the host or on its device,
- * and what the method needs besides them (struct method.needs). Several scorers may be in use at the
- * same time, also on one device. Letters as in methods/methods.h. */
+ * A scorer knows no snapshot and no cache: it takes the rows of a layer, on the host or on its
+ * device, and what the method needs besides them (struct method.needs). Several scorers may be in
+ * use at the same time, also on one device. Letters as in methods/methods.h. */
 #ifndef KVPIPE_SCORE_H
 #define KVPIPE_SCORE_H
 

@@ -34,8 +34,8 @@ struct token_select {
 
 /* Layers that hold rows of the whole prompt, at least. */
 uint32_t token_select_layers(const struct token_select *);
-/* ENGINE_EOPTION unless the rule suits the model and a prompt of n tokens, with `observe` queries to
- * keep. resumed: rows stand in front of the prompt. */
+/* ENGINE_EOPTION unless the rule suits the model and a prompt of n tokens, with `observe` queries
+ * to keep. resumed: rows stand in front of the prompt. */
 int token_select_fit(const struct token_select *, const struct model *m, size_t n, uint32_t observe,
     int resumed, struct engine_error *);
 /* What `step` counts to. */

@@ -120,8 +120,8 @@ squared_distance(const float *a, const float *b, uint32_t D)
 /* The rows keep[k] of s go on from layer l: adds how far away from full[N][D], that is without TSP,
  * they end. */
 static int
-follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32_t *keep, uint32_t k,
-    const float *full, struct tsp_distance *to)
+follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32_t *keep,
+    uint32_t k, const float *full, struct tsp_distance *to)
 {
 	const uint32_t D = h->c->model->id.hidden;
 	struct prompt_stream branch;

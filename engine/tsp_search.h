@@ -33,8 +33,8 @@ int tsp_search_fit(const struct tsp_search *, const struct model *m, size_t n,
 /* What `step` counts to. */
 uint64_t tsp_search_total(const struct tsp_search *, const struct model *m, size_t prompts);
 
-/* distance[0 .. tsp_search_max()] <- that of TSP at each layer, *chosen <- the layer to choose. Keys and
- * values are of the type given. */
+/* distance[0 .. tsp_search_max()] <- that of TSP at each layer, *chosen <- the layer to choose.
+ * Keys and values are of the type given. */
 int tsp_search_run(const struct tsp_search *, const struct model *m, struct workspace *ws,
     enum kv_dtype dtype, const struct prompt *prompts, size_t n, struct tsp_distance *distance,
     uint32_t *chosen, struct engine_error *);

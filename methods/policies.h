@@ -1,11 +1,11 @@
 /* policies.h - POLICY(name, layers, heads, global, uses): every budget policy of kv-evict
  *
- * A new policy is an entry here, its functions layers_LAYERS() and heads_HEADS() where these are new
- * (budgets.h says what they get), a paragraph in kv-evict(1) and its formula in
+ * A new policy is an entry here, its functions layers_LAYERS() and heads_HEADS() where these are
+ * new (budgets.h says what they get), a paragraph in kv-evict(1) and its formula in
  * tests/oracle/budgets.py. This list makes the prototypes (budgets.h) and the table (policy.c).
  * layers: how the budgets of the layers differ. heads: how the KV heads of a layer share theirs.
- * global: 1, all layers and KV heads share one budget (global.c). uses: the options of kv-evict that
- * only some policies read. */
+ * global: 1, all layers and KV heads share one budget (global.c). uses: the options of kv-evict
+ * that only some policies read. */
 
 /* for --help */
 #define POLICY_NAMES "uniform, pyramid, pyramid-kvpress, ada, ada-kvpress, ada-pyramid or global"

@@ -207,7 +207,7 @@ check_options(void)
 	if (score != NULL && evict == NULL)
 		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
 	if (evict != NULL)
-		evict_cache_check(&evictor, score, evict);
+		opt_evict_cache(&evictor, score, evict);
 	check_retrieval();
 }
 
@@ -407,8 +407,8 @@ save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 	warn_dropped_indexes(c->index_dropped);
 	if (evict != NULL) {
 		if (score != NULL)
-			score_sign(&evictor.scorer, window());
-		evict_sign(&evictor.evictor);
+			opt_score_sign(&evictor.scorer, window());
+		opt_evict_sign(&evictor.evictor);
 	}
 	if (retrieves)
 		opt_retrieve_sign(&retrieve_options);

@@ -479,8 +479,8 @@ open_ahead(const char *path, struct kv_head *head)
 static void
 check_options(void)
 {
-	evict_check(&evictor, 1);
-	evict_sign(&evictor);
+	opt_evict(&evictor, 1);
+	opt_evict_sign(&evictor);
 	compact = strcmp(positions, "compact") == 0;
 	if (!compact && strcmp(positions, "original") != 0)
 		die(EXIT_USAGE, "--positions: '%s' is neither original nor compact", positions);

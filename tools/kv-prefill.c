@@ -26,9 +26,9 @@ enum { TILE = 512, TILE_AHEAD = 4096 };
 static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
-static struct prefill prefill;          /* of use when prefill_wanted() */
+static struct prefill prefill;          /* of use when opt_prefill_wanted() */
 static struct token_select selection;
-static struct tsp_search search;        /* of use when tsp_search_wanted() */
+static struct tsp_search search;        /* of use when opt_tsp_search_wanted() */
 
 static const struct opt opts[] = {
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
@@ -102,7 +102,7 @@ wants_mass(void)
 static size_t
 rows_to_spare(size_t n)
 {
-	return prefill_wanted() && prefill.chunk < n ? prefill.chunk : n;
+	return opt_prefill_wanted() && prefill.chunk < n ? prefill.chunk : n;
 }
 
 /* What earlier queries have paid cannot be found out later. */
@@ -159,7 +159,7 @@ static void
 choose_tile(const struct session *e)
 {
 	tile = e->device.ops->runs_ahead ? TILE_AHEAD : TILE;
-	if (chunk != NOT_GIVEN && !(prefill_wanted() && chunk > tile))
+	if (chunk != NOT_GIVEN && !(opt_prefill_wanted() && chunk > tile))
 		tile = chunk;
 }
 
@@ -172,17 +172,17 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 	    .mass = wants_mass(), .at_once = n < tile ? (uint32_t)n : tile };
 
 	d.rows = (uint64_t)n * id->layers * id->kv_heads;
-	if (prefill_wanted() && prefill.chunk != 0)
+	if (opt_prefill_wanted() && prefill.chunk != 0)
 		d.rows = rows_to_spare(n) * (uint64_t)id->layers * id->kv_heads;
-	else if (prefill_wanted())
+	else if (opt_prefill_wanted())
 		d.rows = n * (uint64_t)prefill_full_layers(e->model) * id->kv_heads;
-	else if (tsp_search_wanted())
+	else if (opt_tsp_search_wanted())
 		d.rows = (uint64_t)n * id->kv_heads;
 	else if (selection.rule != TOKENS_ALL)
 		d.rows = (uint64_t)n * token_select_layers(&selection) * id->kv_heads;
-	if (prefill_wanted() && prefill.chunk != 0)
+	if (opt_prefill_wanted() && prefill.chunk != 0)
 		d.stream = rows_to_spare(n);
-	else if (prefill_wanted() || selection.rule != TOKENS_ALL || tsp_search_wanted())
+	else if (opt_prefill_wanted() || selection.rule != TOKENS_ALL || opt_tsp_search_wanted())
 		d.stream = n;
 	session_load(e, &d);
 }
@@ -215,18 +215,18 @@ check_options(int operands, const char *path)
 {
 	if (chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
-	prefill_check(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
-	tokens_check(&selection, &search);
-	if (prefill_wanted() && (selection.rule != TOKENS_ALL || tsp_search_wanted()))
+	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
+	opt_tokens(&selection, &search);
+	if (opt_prefill_wanted() && (selection.rule != TOKENS_ALL || opt_tsp_search_wanted()))
 		die(EXIT_USAGE, "--score and --evict do not go with token selection: pipe the "
 		    "snapshot through kv-score and kv-evict");
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
-	if (!tsp_search_wanted() && operands > 1)
+	if (!opt_tsp_search_wanted() && operands > 1)
 		die(EXIT_USAGE, "%d prompts: want one, except with --find-tsp-layer", operands);
-	if (!tsp_search_wanted() && settings.json)
+	if (!opt_tsp_search_wanted() && settings.json)
 		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
-	if (tsp_search_wanted() && (resume || observe || mass || strcmp(settings.output, "-") != 0))
+	if (opt_tsp_search_wanted() && (resume || observe || mass || strcmp(settings.output, "-") != 0))
 		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --observe, --mass and "
 		    "--output do not go with it");
 }
@@ -294,7 +294,7 @@ find_layer(char **paths, size_t n)
 	choose_tile(&e);
 	load_model(&e, NULL, longest);
 	ws = make_workspace(e.model, longest);
-	curve = tsp_search(&search, e.model, ws, cache_dtype(e.model, NULL), prompts, n, &chosen);
+	curve = opt_tsp_search_run(&search, e.model, ws, cache_dtype(e.model, NULL), prompts, n, &chosen);
 	(settings.json ? print_json : print_curve)(curve, tsp_search_max(&search, e.model), n, chosen);
 	free(curve);
 	workspace_free(ws, e.model);
@@ -316,11 +316,11 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 	char err[512];
 
 	logged = c;
-	if (prefill_wanted()) {
-		prefill_prompt(&prefill, c, ws, ids->ids, ids->n, obs);
+	if (opt_prefill_wanted()) {
+		opt_prefill_run(&prefill, c, ws, ids->ids, ids->n, obs);
 		evict_cache_free(&prefill.evict);
 	} else if (selection.rule != TOKENS_ALL) {
-		tokens_run(&selection, c, ws, ids->ids, ids->n, obs);
+		opt_tokens_run(&selection, c, ws, ids->ids, ids->n, obs);
 	} else {
 		progress_start("prefill", ids->n, "tokens");
 		if (run_tokens(c->model, c, ws, ids->ids, ids->n, obs, &step, err,
@@ -348,8 +348,8 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 		sign_count("mass", 1);
 	sign_count("observe", observe);
 	sign_count("tokens", n);
-	prefill_sign(&prefill);
-	tokens_sign(&selection);
+	opt_prefill_sign(&prefill);
+	opt_tokens_sign(&selection);
 	output_commit(w, from);
 }
 
@@ -367,7 +367,7 @@ main(int argc, char **argv)
 	uint32_t window;
 
 	check_options(argc - first, path);
-	if (tsp_search_wanted())
+	if (opt_tsp_search_wanted())
 		return first < argc ? find_layer(argv + first, (size_t)(argc - first)) :
 		    find_layer((char *[]){ "-" }, 1);
 	output_refuse_terminal();
@@ -383,7 +383,7 @@ main(int argc, char **argv)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
 
 	c = start_cache(&e, from, window ? &obs : NULL, rows_to_spare(ids.n));
-	if (prefill_wanted())
+	if (opt_prefill_wanted())
 		must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
 	if (observe > obs.have + ids.n)
 		die(EXIT_USAGE, "--observe %u: the prompt has %zu tokens%s", observe, ids.n,

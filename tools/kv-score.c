@@ -134,7 +134,7 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 	progress_end();
 	queries_forget(&q);
 	forget_mass();
-	score_sign(&scorer, used);
+	opt_score_sign(&scorer, used);
 }
 
 int
@@ -145,10 +145,10 @@ main(int argc, char **argv)
 	struct kv_writer *w;
 
 	if (list) {
-		score_list();
+		opt_score_list();
 		return finish();
 	}
-	score_check(&scorer, method_name);
+	opt_score(&scorer, method_name);
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
 	if (scorer.method->needs & NEED_WINDOW)
