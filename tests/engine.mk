@@ -1,8 +1,9 @@
-# Unit tests of engine/: codes, messages, and contexts side by side in one process.
+# Unit tests of engine/: codes, messages, and contexts side by side in one process, without cli/.
 
 engine_tests = $(patsubst %.c,$(O)/%,$(wildcard tests/unit/engine_*.c))
 UNIT_TESTS += $(engine_tests)
 
-$(engine_tests): %: %.o $(O)/tests/unit/kvfile_sample.o $(engine_a) $(cli_a) $(model_a) $(device_a) $(file_a)
+$(engine_tests): %: %.o $(O)/tests/unit/kvfile_sample.o $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) \
 	    $(kvfile_libs) $(device_libs)
+$(engine_tests:=.o): CPPFLAGS += -DDEMO_MODEL='"$(abspath examples/demo-model)"'
