@@ -37,52 +37,52 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 	size_t element = kv_dtype_size(head->dtype);
 
 	switch (h->kind) {
-	case KIND_HEAD:
+	case KV_HEAD:
 		if (h->raw_size == 0 || h->raw_size > KV_HEAD_MOST)
 			return kv_bad(why, "%llu bytes of content, must be 1 to %llu",
 			    (ull)h->raw_size, (ull)KV_HEAD_MOST);
 		return KV_OK;
-	case KIND_TOKS:
+	case KV_TOKS:
 		return at_least(h, 4, 4, why);
-	case KIND_POSN:
+	case KV_POSN:
 		return at_least(h, 8, 4, why);
-	case KIND_OBSQ:
+	case KV_OBSQ:
 		return at_least(h, 64, 1, why);
-	case KIND_MASS:
+	case KV_MASS:
 		/* below 2^12 * 2^32 * 2^12 * 2^2 */
 		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
-	case KIND_PAID:
+	case KV_PAID:
 		return exactly(h, KV_SCORE_LABEL +
 		    total * (m->query_heads / m->kv_heads) * 4, why);
-	case KIND_SCOR:
+	case KV_SCOR:
 		return exactly(h, KV_SCORE_LABEL + 4 * total, why);
-	case KIND_KEYS:
-	case KIND_VALS:
+	case KV_KEYS:
+	case KV_VALS:
 		if (h->element_size != element)
 			return kv_bad(why, "element size %u, must be that of %s",
 			    h->element_size, kv_dtype_name(head->dtype));
 		/* below 2^12 * 2^32 * 2^10 * 2^2 */
 		return exactly(h, total * m->head_width * element, why);
-	case KIND_BITS:
-	case KIND_PAGE:
-	case KIND_CLUS:
-	case KIND_LOWR:
-		if (h->kind == KIND_BITS)
+	case KV_BITS:
+	case KV_PAGE:
+	case KV_CLUS:
+	case KV_LOWR:
+		if (h->kind == KV_BITS)
 			element = 2;
 		if (h->element_size != element)
 			return kv_bad(why, "element size %u, must be %zu", h->element_size, element);
 		return at_least(h, KV_INDEX_HEAD, 1, why);
-	case KIND_LGTS:
+	case KV_LGTS:
 		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
-	case KIND_EVNT:
+	case KV_EVNT:
 		return at_least(h, 24, 4, why);
-	case KIND_ENDS:
+	case KV_ENDS:
 		return exactly(h, 64, why);
-	case KIND_PADD:
+	case KV_PADD:
 		return exactly(h, 0, why);
-	case KIND_PROV:
-	case KIND_INDX:
-	case KIND_OTHER:
+	case KV_PROV:
+	case KV_INDX:
+	case KV_UNKNOWN:
 		break;
 	}
 	return KV_OK;
@@ -91,8 +91,8 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 int
 kv_content_is_checked(enum kv_kind kind)
 {
-	return kind == KIND_POSN || kind == KIND_OBSQ || kind == KIND_MASS || kind == KIND_PAID ||
-	    kind == KIND_SCOR || kind == KIND_EVNT || kind == KIND_PROV || kv_is_keyindex(kind);
+	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_MASS || kind == KV_PAID ||
+	    kind == KV_SCOR || kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
 }
 
 static int
@@ -223,24 +223,24 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
     struct kv_row_store *rows, struct kv_message *why)
 {
 	switch (h->kind) {
-	case KIND_POSN:
+	case KV_POSN:
 		return kv_rows_get(rows, head, data, h->raw_size, why);
-	case KIND_OBSQ:
+	case KV_OBSQ:
 		return check_queries(head, h, data, why);
-	case KIND_MASS:
+	case KV_MASS:
 		return check_mass(head, data, h->raw_size / 4, F32_INFINITY - 1, rows, why);
-	case KIND_PAID:
+	case KV_PAID:
 		return check_paid(head, h, data, rows, why);
-	case KIND_SCOR:
+	case KV_SCOR:
 		return check_scores(h, data, rows, why);
-	case KIND_BITS:
-	case KIND_PAGE:
-	case KIND_CLUS:
-	case KIND_LOWR:
+	case KV_BITS:
+	case KV_PAGE:
+	case KV_CLUS:
+	case KV_LOWR:
 		return kv_keyindex_check(head, h, data, rows, why);
-	case KIND_EVNT:
+	case KV_EVNT:
 		return kv_events_check(head, data, h->raw_size, why);
-	case KIND_PROV:
+	case KV_PROV:
 		return h->raw_size > 0 ? check_provenance(h, data, why) : KV_OK;
 	default:
 		return KV_OK;

@@ -30,18 +30,18 @@ check_front(const struct kv_header *h, const uint8_t *p, const struct kv_row_sto
 {
 	static const unsigned fields[] = { 16, 16, 20, 28 };    /* where the type's end */
 	uint32_t u = get32(p);
-	unsigned end = fields[h->kind - KIND_BITS];
+	unsigned end = fields[h->kind - KV_BITS];
 
 	if (!kv_same_hash(get64(p + 8), rows->keys))
 		return kv_bad(why, "made from other keys: their hash is %016llx, this layer's %016llx",
 		    (ull)get64(p + 8), (ull)rows->keys);
-	if (h->kind == KIND_BITS && u != 16 && u != 32 && u != 64 && u != 128)
+	if (h->kind == KV_BITS && u != 16 && u != 32 && u != 64 && u != 128)
 		return kv_bad(why, "groups of %u rows, must be 16, 32, 64 or 128", u);
-	if (h->kind == KIND_PAGE && (u < 2 || u > PAGE_MOST))
+	if (h->kind == KV_PAGE && (u < 2 || u > PAGE_MOST))
 		return kv_bad(why, "pages of %u rows, must be 2 to %d", u, PAGE_MOST);
-	if (h->kind == KIND_CLUS && u != 1)
+	if (h->kind == KV_CLUS && u != 1)
 		return kv_bad(why, "entries of %u rows, must be 1", u);
-	if (h->kind == KIND_LOWR && (u < 1 || u > PAGE_MOST))
+	if (h->kind == KV_LOWR && (u < 1 || u > PAGE_MOST))
 		return kv_bad(why, "chunks of %u rows, must be 1 to %d", u, PAGE_MOST);
 	if (get32(p + 4) != 0 || !all_zero(p + end, KV_INDEX_HEAD - end))
 		return kv_bad(why, "bytes that must be zero are not");
@@ -222,12 +222,12 @@ kv_keyindex_check(const struct kv_head *head, const struct kv_header *h, const u
 	if (check_front(h, data, rows, why) != KV_OK)
 		return why->code;
 	switch (h->kind) {
-	case KIND_BITS:
+	case KV_BITS:
 		return check_bits(head, h, data, rows, why);
-	case KIND_PAGE:
+	case KV_PAGE:
 		return check_entries(h, data, 2 * element * head->model.head_width, "pages", rows,
 		    why);
-	case KIND_CLUS:
+	case KV_CLUS:
 		return check_clusters(head, h, data, rows, why);
 	default:
 		return check_low_rank(head, h, data, rows, why);

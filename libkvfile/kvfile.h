@@ -16,6 +16,7 @@
 #define KVFILE_H
 
 #include "dtype.h"
+#include "kinds.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,6 +39,17 @@ enum {
 
 /* Two words for each code: "truncated input", ... */
 const char *kv_error_name(int code);
+
+/* ---- kinds of sections: kinds.h ---- */
+
+/* KV_UNKNOWN for a type that this version does not know. */
+enum kv_kind kv_kind_of(const char *type);
+/* Its four letters; "" for KV_UNKNOWN. */
+const char *kv_kind_type(enum kv_kind kind);
+/* Whether kinds.h gives it all of these flags; KV_UNKNOWN has none. */
+int kv_kind_is(enum kv_kind kind, unsigned flags);
+/* Of any type, known or not: whether it stays true when rows are dropped, 3.5. */
+int kv_is_safe(const char *type);
 
 /* ---- identity and state: the HEAD section, 4.1 ---- */
 
@@ -102,6 +114,7 @@ struct kv_section {
 	uint64_t raw_size;              /* bytes of content */
 	uint64_t stored_size;           /* bytes in the file, without header, table, fill */
 	uint64_t offset;                /* of its header from the start of the snapshot */
+	enum kv_kind kind;
 };
 
 /* Opens a snapshot ("-" is standard input), reads the preamble and HEAD. *out is set (and must

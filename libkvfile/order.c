@@ -2,43 +2,31 @@
 
 #include "order.h"
 
-#define LAYER_KINDS (KIND_VALS - KIND_POSN + 1)
-
-static int
-has_layer(enum kv_kind kind)
-{
-	return kind >= KIND_POSN && kind <= KIND_VALS;
-}
-
-static int
-is_required(enum kv_kind kind)
-{
-	return kind == KIND_HEAD || kind == KIND_TOKS || kind == KIND_POSN || kind == KIND_KEYS ||
-	    kind == KIND_VALS || kind == KIND_ENDS;
-}
+/* In kinds.h the kinds of a layer stand together, and pADD, which has no place, behind all. */
+#define LAYER_KINDS (KV_VALS - KV_POSN + 1)
 
 static uint64_t
 place_of(const struct kv_order *o, enum kv_kind kind, uint32_t layer)
 {
-	if (kind < KIND_POSN)
+	if (kind < KV_POSN)
 		return (uint64_t)kind;
-	if (has_layer(kind))
-		return KIND_POSN + (uint64_t)LAYER_KINDS * layer + (uint64_t)(kind - KIND_POSN);
-	return KIND_POSN + (uint64_t)LAYER_KINDS * o->layers + (uint64_t)(kind - KIND_LGTS);
+	if (kv_kind_is(kind, KV_IN_LAYER))
+		return KV_POSN + (uint64_t)LAYER_KINDS * layer + (uint64_t)(kind - KV_POSN);
+	return KV_POSN + (uint64_t)LAYER_KINDS * o->layers + (uint64_t)(kind - KV_LGTS);
 }
 
 static enum kv_kind
 kind_at(const struct kv_order *o, uint64_t place, uint32_t *layer)
 {
-	uint64_t end = KIND_POSN + (uint64_t)LAYER_KINDS * o->layers;
+	uint64_t end = KV_POSN + (uint64_t)LAYER_KINDS * o->layers;
 
 	*layer = KV_NO_LAYER;
-	if (place < KIND_POSN)
+	if (place < KV_POSN)
 		return (enum kv_kind)place;
 	if (place >= end)
-		return (enum kv_kind)(KIND_LGTS + (place - end));
-	*layer = (uint32_t)((place - KIND_POSN) / LAYER_KINDS);
-	return (enum kv_kind)(KIND_POSN + (place - KIND_POSN) % LAYER_KINDS);
+		return (enum kv_kind)(KV_LGTS + (place - end));
+	*layer = (uint32_t)((place - KV_POSN) / LAYER_KINDS);
+	return (enum kv_kind)(KV_POSN + (place - KV_POSN) % LAYER_KINDS);
 }
 
 static const char *
@@ -47,7 +35,7 @@ label_at(const struct kv_order *o, uint64_t place, char text[KV_LABEL])
 	uint32_t layer;
 	enum kv_kind kind = kind_at(o, place, &layer);
 
-	return kv_label(text, kv_kind_name(kind), layer);
+	return kv_label(text, kv_kind_type(kind), layer);
 }
 
 /* Says which section that must be there would be left out between o->next and place. */
@@ -59,7 +47,7 @@ check_left_out(const struct kv_order *o, uint64_t place, struct kv_message *why)
 	uint64_t p;
 
 	for (p = o->next; p < place; p++)
-		if (is_required(kind_at(o, p, &layer)))
+		if (kv_kind_is(kind_at(o, p, &layer), KV_REQUIRED))
 			return kv_bad(why, "wrong order: %s is missing before it",
 			    label_at(o, p, missing));
 	return KV_OK;
@@ -72,14 +60,14 @@ step_other(const struct kv_order *o, const struct kv_header *h, struct kv_messag
 {
 	char last[KV_LABEL];
 
-	if (o->next <= KIND_TOKS || o->next > place_of(o, KIND_INDX, KV_NO_LAYER))
+	if (o->next <= KV_TOKS || o->next > place_of(o, KV_INDX, KV_NO_LAYER))
 		return kv_bad(why, "wrong order: must stand after TOKS and before iNDX");
 	if (h->layer == KV_NO_LAYER)
 		return KV_OK;
 	if (h->layer >= o->layers)
 		return kv_bad(why, "wrong order: the model has only %u layers", o->layers);
-	if (o->next <= place_of(o, KIND_POSN, h->layer) ||
-	    (h->layer + 1 < o->layers && o->next > place_of(o, KIND_POSN, h->layer + 1)))
+	if (o->next <= place_of(o, KV_POSN, h->layer) ||
+	    (h->layer + 1 < o->layers && o->next > place_of(o, KV_POSN, h->layer + 1)))
 		return kv_bad(why, "wrong order: outside its layer, after %s",
 		    label_at(o, o->next - 1, last));
 	return KV_OK;
@@ -91,20 +79,20 @@ kv_order_step(struct kv_order *o, const struct kv_header *h, struct kv_message *
 	char last[KV_LABEL];
 	uint64_t place;
 
-	if (o->next == 0 && h->kind != KIND_HEAD)
+	if (o->next == 0 && h->kind != KV_HEAD)
 		return kv_bad(why, "wrong order: HEAD is missing before it");
-	if (h->kind == KIND_OTHER)
+	if (h->kind == KV_UNKNOWN)
 		return step_other(o, h, why);
-	if (has_layer(h->kind) != (h->layer != KV_NO_LAYER))
+	if (kv_kind_is(h->kind, KV_IN_LAYER) != (h->layer != KV_NO_LAYER))
 		return kv_bad(why, "wrong order: must have %s layer number",
-		    has_layer(h->kind) ? "a" : "no");
-	if (h->kind == KIND_PADD)
+		    kv_kind_is(h->kind, KV_IN_LAYER) ? "a" : "no");
+	if (h->kind == KV_PADD)
 		return KV_OK;
-	if (has_layer(h->kind) && h->layer >= o->layers)
+	if (kv_kind_is(h->kind, KV_IN_LAYER) && h->layer >= o->layers)
 		return kv_bad(why, "wrong order: the model has only %u layers", o->layers);
 	place = place_of(o, h->kind, h->layer);
 	if (place < o->next) {
-		if (place + 1 == o->next || is_required(h->kind))
+		if (place + 1 == o->next || kv_kind_is(h->kind, KV_REQUIRED))
 			return kv_bad(why, "wrong order: repeated");
 		return kv_bad(why, "wrong order: must not stand after %s",
 		    label_at(o, o->next - 1, last));
@@ -118,5 +106,5 @@ kv_order_step(struct kv_order *o, const struct kv_header *h, struct kv_message *
 int
 kv_order_whole(const struct kv_order *o, struct kv_message *why)
 {
-	return check_left_out(o, place_of(o, KIND_LGTS, KV_NO_LAYER), why);
+	return check_left_out(o, place_of(o, KV_LGTS, KV_NO_LAYER), why);
 }

@@ -23,10 +23,10 @@ locate_rows(const struct kv_reader *r, uint64_t i, char *text, size_t size)
 	int k;
 
 	text[0] = '\0';
-	if (r->h.kind == KIND_SCOR) {
+	if (r->h.kind == KV_SCOR) {
 		start = KV_SCORE_LABEL;
 		width = 4;
-	} else if (r->h.kind == KIND_KEYS || r->h.kind == KIND_VALS)
+	} else if (r->h.kind == KV_KEYS || r->h.kind == KV_VALS)
 		width = r->head.model.head_width * kv_dtype_size(r->head.dtype);
 	else
 		return;
@@ -137,8 +137,8 @@ check_content(struct kv_reader *r, const uint8_t *content)
 		return KV_OK;
 	if (kv_content_check(&r->head, &r->h, content, &r->rows, &why) != KV_OK)
 		return kv_reader_fail(r, why.code, "%s", why.text);
-	r->has_rows |= r->h.kind == KIND_POSN;
-	if (r->h.kind != KIND_PROV)
+	r->has_rows |= r->h.kind == KV_POSN;
+	if (r->h.kind != KV_PROV)
 		return KV_OK;
 	r->provenance = malloc((size_t)r->h.raw_size + 1);
 	if (r->provenance == NULL)
@@ -368,12 +368,12 @@ kv_copy(struct kv_reader *r, struct kv_writer *w)
 		no_memory(r);
 		goto damaged;
 	}
-	if (r->h.kind == KIND_POSN || kv_is_keyindex(r->h.kind)) {
+	if (r->h.kind == KV_POSN || kv_kind_is(r->h.kind, KV_INDEX)) {
 		code = kv_writer_content(w, &r->h, r->content);
 		if (code != KV_OK)
 			return code;
 	}
-	if (r->h.kind == KIND_PROV)
+	if (r->h.kind == KV_PROV)
 		code = kv_inherit(w, r);
 	else if (r->provenance != NULL)
 		code = copy_late(r, w);
@@ -403,7 +403,7 @@ kv_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed)
 		return r->error.code;
 	if (rows_changed && kv_is_critical(r->h.type))
 		return kv_reader_fail(r, KV_EINVAL, "critical, and the caller does not know it");
-	if (rows_changed && (r->h.type[3] & 0x20) == 0)
+	if (rows_changed && !kv_is_safe(r->h.type))
 		return 0;
 	code = kv_copy(r, w);
 	return code == KV_OK ? 1 : code;

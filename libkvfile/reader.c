@@ -118,13 +118,13 @@ take_section(struct kv_reader *r)
 		return kv_reader_fail(r, KV_ECORRUPT, "the fill after its table is not zero");
 	r->payload = r->in.pos;
 	r->state = STATE_FRESH;
-	if (r->h.kind == KIND_POSN)
+	if (r->h.kind == KV_POSN)
 		r->has_rows = r->rows.has_keys = 0;
-	if (r->h.kind == KIND_KEYS) {
+	if (r->h.kind == KV_KEYS) {
 		r->rows.keys = kv_keys_hash(r->table, r->blocks);
 		r->rows.has_keys = 1;
 	}
-	if (r->h.kind < KIND_INDX || r->h.kind == KIND_OTHER)
+	if (r->h.kind < KV_INDX || r->h.kind == KV_UNKNOWN)
 		if (kv_seal_add(&r->seal, &r->h, r->table, r->offset) != 0)
 			return kv_reader_fail(r, KV_ENOMEM, "no memory for the index");
 	return KV_OK;
@@ -272,17 +272,18 @@ kv_next(struct kv_reader *r, struct kv_section *sec)
 	kv_input_drop(&r->in);
 	while (r->state != STATE_END) {
 		code = take_section(r);
-		if (code == KV_OK && r->h.kind == KIND_ENDS)
+		if (code == KV_OK && r->h.kind == KV_ENDS)
 			return pass_end(r);
-		if (code == KV_OK && r->h.kind == KIND_INDX)
+		if (code == KV_OK && r->h.kind == KV_INDX)
 			code = pass_index(r);
-		else if (code == KV_OK && r->h.kind != KIND_PADD) {
+		else if (code == KV_OK && r->h.kind != KV_PADD) {
 			memcpy(sec->type, r->h.type, sizeof sec->type);
 			sec->layer = r->h.layer;
 			sec->element_size = r->h.element_size;
 			sec->raw_size = r->h.raw_size;
 			sec->stored_size = r->h.stored_size;
 			sec->offset = r->offset;
+			sec->kind = r->h.kind;
 			return 1;
 		}
 		if (code != KV_OK)
@@ -312,7 +313,7 @@ kv_load_rows(struct kv_reader *r, const struct kv_rows **rows)
 	int code;
 
 	*rows = NULL;
-	if (r->error.code == KV_OK && r->h.kind != KIND_POSN)
+	if (r->error.code == KV_OK && r->h.kind != KV_POSN)
 		return kv_reader_fail(r, KV_EINVAL, "kv_load_rows() wants POSN");
 	code = kv_load(r, &data);
 	if (code == KV_OK)
@@ -332,7 +333,7 @@ kv_skip(struct kv_reader *r)
 	if (r->state != STATE_FRESH)
 		return kv_reader_fail(r, KV_EINVAL, "kv_skip() without a section");
 	/* Positions and provenance are needed later. */
-	if (r->in.map == NULL || r->h.kind == KIND_POSN || r->h.kind == KIND_PROV) {
+	if (r->in.map == NULL || r->h.kind == KV_POSN || r->h.kind == KV_PROV) {
 		if (kv_payload_check(r) != KV_OK)
 			return r->error.code;
 	} else if (kv_input_skip(&r->in, filled) != 0)

@@ -8,10 +8,13 @@
 
 static const uint8_t magic[8] = { 0x8b, 'K', 'V', 'S', '\r', '\n', 0x1a, '\n' };
 static const uint8_t mark[4] = { 0xab, 'K', 'V', 'S' };
-static const char kinds[][5] = {
-	"HEAD", "TOKS", "POSN", "oBSq", "mASS", "pAID", "sCOR", "KEYS",
-	"bITS", "pAGE", "cLUS", "lOWR", "VALS", "LGTS", "eVNt", "pROv",
-	"iNDX", "ENDS", "pADD"
+static const struct {
+	char type[5];
+	unsigned flags;
+} kinds[] = {
+#define KIND(name, type, flags) { type, flags },
+	KV_KINDS(KIND)
+#undef KIND
 };
 
 #define BYTE_ORDER_PROOF 0x01020304
@@ -41,16 +44,28 @@ kv_kind_of(const char *type)
 {
 	int k;
 
-	for (k = 0; k < KIND_OTHER; k++)
-		if (memcmp(type, kinds[k], 4) == 0)
+	for (k = 0; k < KV_UNKNOWN; k++)
+		if (strcmp(type, kinds[k].type) == 0)
 			break;
 	return (enum kv_kind)k;
 }
 
 const char *
-kv_kind_name(enum kv_kind kind)
+kv_kind_type(enum kv_kind kind)
 {
-	return kinds[kind];
+	return kind < KV_UNKNOWN ? kinds[kind].type : "";
+}
+
+int
+kv_kind_is(enum kv_kind kind, unsigned flags)
+{
+	return kind < KV_UNKNOWN && (kinds[kind].flags & flags) == flags;
+}
+
+int
+kv_is_safe(const char *type)
+{
+	return (type[3] & 0x20) != 0;
 }
 
 uint64_t
@@ -166,7 +181,7 @@ kv_header_get(const uint8_t p[KV_HEADER], struct kv_header *h, struct kv_message
 	memcpy(h->type, p + 4, 4);
 	h->type[4] = '\0';
 	h->kind = kv_kind_of(h->type);
-	if (h->kind == KIND_OTHER && kv_is_critical(h->type))
+	if (h->kind == KV_UNKNOWN && kv_is_critical(h->type))
 		return kv_say(why, KV_EVERSION, "critical, and its type is not known");
 	if (h->element_size != 1 && h->element_size != 2 && h->element_size != 4)
 		return kv_bad(why, "element size %u, must be 1, 2 or 4",

@@ -17,13 +17,6 @@
 #define KV_ALIGN 4096                   /* of large payloads, 3.4 */
 #define KV_ALIGNED_FROM 65536           /* bytes of content that make a payload large */
 
-/* In the order of 3.5, which order.c relies on. */
-enum kv_kind {
-	KIND_HEAD, KIND_TOKS, KIND_POSN, KIND_OBSQ, KIND_MASS, KIND_PAID, KIND_SCOR, KIND_KEYS,
-	KIND_BITS, KIND_PAGE, KIND_CLUS, KIND_LOWR, KIND_VALS, KIND_LGTS, KIND_EVNT, KIND_PROV,
-	KIND_INDX, KIND_ENDS, KIND_PADD, KIND_OTHER
-};
-
 enum kv_codec { CODEC_PLAIN = 0, CODEC_LZ4 = 1, CODEC_PLANES = 2 };
 
 struct kv_header {
@@ -49,16 +42,6 @@ uint64_t kv_hash(const void *data, size_t n);
 
 /* Always true in a fuzzing build, or no mutation would come past the first hash. */
 int kv_same_hash(uint64_t a, uint64_t b);
-
-enum kv_kind kv_kind_of(const char *type);
-const char *kv_kind_name(enum kv_kind kind);    /* four letters; not for KIND_OTHER */
-
-/* Made from the keys of its layer, 4.14. */
-static inline int
-kv_is_keyindex(enum kv_kind kind)
-{
-	return kind >= KIND_BITS && kind <= KIND_LOWR;
-}
 
 /* Upper case first letter. */
 static inline int

@@ -94,7 +94,7 @@ kv_writer_begin(struct kv_writer *w, const struct kv_header *from, const uint8_t
 	if (kv_order_step(&w->order, &h, &why) != KV_OK ||
 	    kv_size_check(&w->head, w->rows.total, &h, &why) != KV_OK)
 		return fail(w, KV_EINVAL, h.type, h.layer, why.text);
-	if (h.kind == KIND_KEYS) {
+	if (h.kind == KV_KEYS) {
 		w->rows.keys = kv_keys_hash(table, kv_blocks(h.raw_size));
 		w->rows.has_keys = 1;
 	}
@@ -104,7 +104,7 @@ kv_writer_begin(struct kv_writer *w, const struct kv_header *from, const uint8_t
 	h.table_hash = kv_hash(table, (size_t)size);
 	kv_header_put(bytes, &h);
 	w->fill = round64(h.stored_size) - h.stored_size;
-	if (h.kind < KIND_INDX || h.kind == KIND_OTHER)
+	if (h.kind < KV_INDX || h.kind == KV_UNKNOWN)
 		if (kv_seal_add(&w->seal, &h, table, w->offset) != 0)
 			return no_memory(w);
 	if (kv_output_put(&w->out, bytes, sizeof bytes, &w->error) != KV_OK ||
@@ -330,7 +330,7 @@ int
 kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned element_size,
     const struct kv_span *spans, size_t n)
 {
-	enum kv_kind kind = strlen(type) == 4 ? kv_kind_of(type) : KIND_OTHER;
+	enum kv_kind kind = strlen(type) == 4 ? kv_kind_of(type) : KV_UNKNOWN;
 	int i;
 
 	if (w->error.code != KV_OK)
@@ -339,8 +339,8 @@ kv_write(struct kv_writer *w, const char *type, uint32_t layer, unsigned element
 		continue;
 	if (i < 4 || type[4] != '\0' || (type[2] & 0x20) != 0)
 		return kv_say(&w->error, KV_EINVAL, "%.600s: not a section type", w->out.name);
-	if (kind == KIND_HEAD || (kind >= KIND_PROV && kind <= KIND_PADD) ||
-	    (kind == KIND_OTHER && kv_is_critical(type)))
+	if (kind == KV_HEAD || (kind >= KV_PROV && kind <= KV_PADD) ||
+	    (kind == KV_UNKNOWN && kv_is_critical(type)))
 		return fail(w, KV_EINVAL, type, layer, "not one that kv_write() writes");
 	if (element_size != 1 && element_size != 2 && element_size != 4)
 		return fail(w, KV_EINVAL, type, layer, "element size must be 1, 2 or 4");

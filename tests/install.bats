@@ -26,6 +26,7 @@ setup() {
 	done
 	assert_line ./opt/kvpipe/include/kvfile/kvfile.h
 	assert_line ./opt/kvpipe/include/kvfile/dtype.h
+	assert_line ./opt/kvpipe/include/kvfile/kinds.h
 	assert_line ./opt/kvpipe/lib/libkvfile.a
 	assert_line ./opt/kvpipe/lib/libkvfile.so
 	assert_line ./opt/kvpipe/lib/libkvfile.so.1

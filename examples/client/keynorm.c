@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* keys: [head][row][E] of the snapshot's element type */
 static void
@@ -52,7 +51,7 @@ main(int argc, char *argv[])
 	/* Sections that are not loaded are checked all the same. */
 	while (code == KV_OK && (code = kv_next(r, &sec)) == 1) {
 		code = KV_OK;
-		if (strcmp(sec.type, "KEYS") != 0)
+		if (sec.kind != KV_KEYS)
 			continue;
 		code = kv_load(r, &keys);
 		if (code == KV_OK)
