@@ -1,13 +1,9 @@
 /* content.c - what must be in the sections that this version knows */
 
 #include "content.h"
-#include "bytes.h"
+#include "layout.h"
 
 #include <jansson.h>
-
-/* sources of oBSq, 4.5 */
-#define OBSERVED_STORED 1
-#define OBSERVED_RUN 2
 
 #define F32_INFINITY 0x7f800000         /* its bits; above are NaN and what is negative */
 
@@ -47,7 +43,7 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 	case KV_POSN:
 		return at_least(h, 8, 4, why);
 	case KV_OBSQ:
-		return at_least(h, 64, 1, why);
+		return at_least(h, queries_data(1), 1, why);
 	case KV_MASS:
 		/* below 2^12 * 2^32 * 2^12 * 2^2 */
 		return exactly(h, total * (m->query_heads / m->kv_heads) * 4, why);
@@ -71,7 +67,7 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 			element = 2;
 		if (h->element_size != element)
 			return kv_bad(why, "element size %u, must be %zu", h->element_size, element);
-		return at_least(h, KV_INDEX_HEAD, 1, why);
+		return at_least(h, INDEX_HEAD, 1, why);
 	case KV_LGTS:
 		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
 	case KV_EVNT:
@@ -100,8 +96,9 @@ check_queries(const struct kv_head *head, const struct kv_header *h, const uint8
     struct kv_message *why)
 {
 	const struct kv_model *m = &head->model;
-	uint32_t i, source = get32(p), w = get32(p + 4), pos, last = 0, own = 0;
-	uint64_t start = round64(8 + 4 * (uint64_t)w), rows;
+	uint32_t i, source = get32(p + QUERIES_SOURCE), w = get32(p + QUERIES_COUNT), pos, last = 0;
+	uint32_t own = 0;
+	uint64_t start = queries_data(w), rows;
 
 	if (source != OBSERVED_STORED && source != OBSERVED_RUN)
 		return kv_bad(why, "queries from source %u are not known", source);
@@ -110,7 +107,7 @@ check_queries(const struct kv_head *head, const struct kv_header *h, const uint8
 	if (at_least(h, start, 1, why) != KV_OK)
 		return why->code;
 	for (i = 0; i < w; i++, last = pos) {
-		pos = get32(p + 8 + 4 * (size_t)i);
+		pos = get32(p + QUERIES_POS + 4 * (size_t)i);
 		if (i > 0 && pos <= last)
 			return kv_bad(why, "query %u: position %u after %u, must ascend", i,
 			    pos, last);
@@ -126,7 +123,7 @@ check_queries(const struct kv_head *head, const struct kv_header *h, const uint8
 	rows = (uint64_t)m->query_heads * w + (uint64_t)m->kv_heads * own;
 	if (exactly(h, start + rows * m->head_width * kv_dtype_size(head->dtype), why) != KV_OK)
 		return why->code;
-	if (!all_zero(p + 8 + 4 * (size_t)w, (size_t)(start - 8 - 4 * (uint64_t)w)))
+	if (!all_zero(p + queries_pos_end(w), (size_t)(start - queries_pos_end(w))))
 		return kv_bad(why, "the gap before the queries is not zero");
 	return KV_OK;
 }

@@ -5,8 +5,9 @@
  * numbers say. The size is settled before anything is allocated. Not checked: that bits, bounds,
  * means and factors are the right ones for the keys. */
 
+#include "codec.h"
 #include "content.h"
-#include "bytes.h"
+#include "layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,13 +29,14 @@ static int
 check_front(const struct kv_header *h, const uint8_t *p, const struct kv_row_store *rows,
     struct kv_message *why)
 {
-	static const unsigned fields[] = { 16, 16, 20, 28 };    /* where the type's end */
-	uint32_t u = get32(p);
-	unsigned end = fields[h->kind - KV_BITS];
+	const unsigned end = h->kind == KV_CLUS ? CLUSTERS_FIELDS_END :
+	    h->kind == KV_LOWR ? LOW_RANK_FIELDS_END : INDEX_FIELDS;
+	const uint64_t keys = get64(p + INDEX_KEYS);
+	uint32_t u = get32(p + INDEX_ROWS);
 
-	if (!kv_same_hash(get64(p + 8), rows->keys))
+	if (!kv_same_hash(keys, rows->keys))
 		return kv_bad(why, "made from other keys: their hash is %016llx, this layer's %016llx",
-		    (ull)get64(p + 8), (ull)rows->keys);
+		    (ull)keys, (ull)rows->keys);
 	if (h->kind == KV_BITS && u != 16 && u != 32 && u != 64 && u != 128)
 		return kv_bad(why, "groups of %u rows, must be 16, 32, 64 or 128", u);
 	if (h->kind == KV_PAGE && (u < 2 || u > PAGE_MOST))
@@ -43,37 +45,38 @@ check_front(const struct kv_header *h, const uint8_t *p, const struct kv_row_sto
 		return kv_bad(why, "entries of %u rows, must be 1", u);
 	if (h->kind == KV_LOWR && (u < 1 || u > PAGE_MOST))
 		return kv_bad(why, "chunks of %u rows, must be 1 to %d", u, PAGE_MOST);
-	if (get32(p + 4) != 0 || !all_zero(p + end, KV_INDEX_HEAD - end))
+	if (get32(p + INDEX_ZERO) != 0 || !all_zero(p + end, INDEX_HEAD - end))
 		return kv_bad(why, "bytes that must be zero are not");
 	return KV_OK;
 }
 
-/* Size of bITS and pAGE, whose entries are all of the same number of bytes. */
+/* Size of bITS and pAGE. */
 static int
-check_entries(const struct kv_header *h, const uint8_t *p, uint64_t bytes, const char *name,
-    const struct kv_row_store *rows, struct kv_message *why)
+check_entries(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    const char *name, const struct kv_row_store *rows, struct kv_message *why)
 {
-	uint32_t g, u = get32(p);
+	uint32_t g, u = get32(p + INDEX_ROWS);
 	uint64_t n = 0;
 	char need[80];
 
 	for (g = 0; g < rows->rows.heads; g++)
 		n += rows->count[g] / u;
 	snprintf(need, sizeof need, "%llu %s of %u rows", (ull)n, name, u);
-	return sized(h, KV_INDEX_HEAD + n * bytes, need, why);
+	return sized(h, INDEX_HEAD + n *
+	    kv_entry_size(h->kind, u, head->model.head_width, head->dtype), need, why);
 }
 
 static int
 check_bits(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
     const struct kv_row_store *rows, struct kv_message *why)
 {
-	uint32_t g, i, e, u = get32(p), width = head->model.head_width, wrong = 0;
-	uint64_t bytes = (uint64_t)width * (4 + u / 8);
+	uint32_t g, i, e, u = get32(p + INDEX_ROWS), width = head->model.head_width, wrong = 0;
+	const size_t bytes = kv_entry_size(h->kind, u, width, head->dtype);
 	uint16_t zero, scale;
 
-	if (check_entries(h, p, bytes, "groups", rows, why) != KV_OK)
+	if (check_entries(head, h, p, "groups", rows, why) != KV_OK)
 		return why->code;
-	p += KV_INDEX_HEAD;
+	p += INDEX_HEAD;
 	for (g = 0; g < rows->rows.heads; g++)
 		for (i = 0; i < rows->count[g] / u; i++, p += bytes) {
 			for (e = 0; e < width; e++) {
@@ -121,9 +124,9 @@ static int
 check_clusters(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
     const struct kv_row_store *rows, struct kv_message *why)
 {
-	uint32_t g, heads = rows->rows.heads, sink = get32(p + 16), n, most = 0;
-	const uint8_t *counts = p + KV_INDEX_HEAD, *ends = counts + 4 * (size_t)heads, *label;
-	uint64_t front = KV_INDEX_HEAD + 8 * (uint64_t)heads, labels = 0, clusters = 0, fill;
+	uint32_t g, heads = rows->rows.heads, sink = get32(p + CLUSTERS_SINK), n, most = 0;
+	const uint8_t *counts = p + CLUSTERS_COUNT, *ends = p + clusters_end(heads), *label;
+	uint64_t front = clusters_label(heads), labels = 0, clusters = 0, fill;
 	uint8_t *used;
 
 	if (h->raw_size < front)
@@ -133,7 +136,7 @@ check_clusters(const struct kv_head *head, const struct kv_header *h, const uint
 		if (get32(ends + 4 * g) > rows->count[g])
 			return kv_bad(why, "head %u: clusters up to row %u, there are %u rows", g,
 			    get32(ends + 4 * g), rows->count[g]);
-		n = get32(ends + 4 * g) > sink ? get32(ends + 4 * g) - sink : 0;
+		n = clusters_labels(get32(ends + 4 * g), sink);
 		if (get32(counts + 4 * g) > n)
 			return kv_bad(why, "head %u: %u clusters of %u rows", g,
 			    get32(counts + 4 * g), n);
@@ -154,7 +157,7 @@ check_clusters(const struct kv_head *head, const struct kv_header *h, const uint
 	if (used == NULL)
 		return kv_say(why, KV_ENOMEM, "no memory for %u clusters", most);
 	for (g = 0, why->code = KV_OK; g < heads && why->code == KV_OK; g++) {
-		n = get32(ends + 4 * g) > sink ? get32(ends + 4 * g) - sink : 0;
+		n = clusters_labels(get32(ends + 4 * g), sink);
 		(void)check_labels(label, n, sink, get32(counts + 4 * g), g, used, why);
 		label += 4 * (size_t)n;
 	}
@@ -185,9 +188,11 @@ static int
 check_low_rank(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
     const struct kv_row_store *rows, struct kv_message *why)
 {
-	uint32_t u = get32(p), n = get32(p + 16), r = get32(p + 20), x = get32(p + 24);
+	uint32_t u = get32(p + INDEX_ROWS), n = get32(p + LOW_RANK_ROWS);
+	uint32_t r = get32(p + LOW_RANK_RANK), x = get32(p + LOW_RANK_CHUNKS);
 	uint32_t heads = rows->rows.heads, width = head->model.head_width;
-	uint64_t front, fill, elements;
+	struct low_rank_elements parts;
+	uint64_t front, fill;
 
 	if (!kv_rows_agree(&rows->rows))
 		return kv_bad(why, "its KV heads must have the same rows");
@@ -200,23 +205,21 @@ check_low_rank(const struct kv_head *head, const struct kv_header *h, const uint
 	if (x > n / u)
 		return kv_bad(why, "%u exact chunks of %u", x, n / u);
 	/* No product overflows: G <= 2^12, E <= 2^10, r <= 2^22, n and x < 2^32. */
-	front = KV_INDEX_HEAD + 4 * (uint64_t)heads * x;
+	front = low_rank_exact_end(heads, x);
 	fill = round64(front) - front;
-	elements = (uint64_t)n * r + (uint64_t)heads * width * r + (uint64_t)heads * (n / u) * width;
-	if (sized(h, front + fill + elements * kv_dtype_size(head->dtype),
-	    "its rows, rank and chunks", why) != KV_OK)
+	parts = low_rank_elements(heads, width, n, r, u);
+	if (sized(h, front + fill + (parts.left + parts.right + parts.landmark) *
+	    kv_dtype_size(head->dtype), "its rows, rank and chunks", why) != KV_OK)
 		return why->code;
 	if (!all_zero(p + front, (size_t)fill))
 		return kv_bad(why, "the fill after the exact chunks is not zero");
-	return check_exact(p + KV_INDEX_HEAD, heads, x, n / u, why);
+	return check_exact(p + LOW_RANK_EXACT, heads, x, n / u, why);
 }
 
 int
 kv_keyindex_check(const struct kv_head *head, const struct kv_header *h, const uint8_t *data,
     const struct kv_row_store *rows, struct kv_message *why)
 {
-	uint64_t element = kv_dtype_size(head->dtype);
-
 	if (!rows->has_keys)            /* a writer's caller has them out of order, and hears it */
 		return KV_OK;
 	if (check_front(h, data, rows, why) != KV_OK)
@@ -225,8 +228,7 @@ kv_keyindex_check(const struct kv_head *head, const struct kv_header *h, const u
 	case KV_BITS:
 		return check_bits(head, h, data, rows, why);
 	case KV_PAGE:
-		return check_entries(h, data, 2 * element * head->model.head_width, "pages", rows,
-		    why);
+		return check_entries(head, h, data, "pages", rows, why);
 	case KV_CLUS:
 		return check_clusters(head, h, data, rows, why);
 	default:

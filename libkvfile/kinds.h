@@ -1,8 +1,8 @@
 /* kinds.h - every kind of section that this version knows (kv-snapshot(5), 3.5)
  *
- * KV_KINDS(KIND) calls KIND(name, type, flags) once for each, in the order of the format: enum kv_kind,
- * the names of the types, the order of sections and the set of indexes come from this list. What is
- * in a section: codec.h. */
+ * KV_KINDS(KIND) calls KIND(name, type, flags) once for each, in the order of the format: enum
+ * kv_kind, the names of the types, the order of sections and the set of indexes come from this
+ * list. What is in a section: codec.h. */
 #ifndef KVFILE_KINDS_H
 #define KVFILE_KINDS_H
 

@@ -307,17 +307,21 @@ kv_load(struct kv_reader *r, const void **data)
 }
 
 int
+kv_load_kind(struct kv_reader *r, enum kv_kind kind, const char *function, const void **data)
+{
+	*data = NULL;
+	if (r->error.code == KV_OK && r->h.kind != kind)
+		return kv_reader_fail(r, KV_EINVAL, "%s() wants %s", function, kv_kind_type(kind));
+	return kv_load(r, data);
+}
+
+int
 kv_load_rows(struct kv_reader *r, const struct kv_rows **rows)
 {
 	const void *data;
-	int code;
+	int code = kv_load_kind(r, KV_POSN, "kv_load_rows", &data);
 
-	*rows = NULL;
-	if (r->error.code == KV_OK && r->h.kind != KV_POSN)
-		return kv_reader_fail(r, KV_EINVAL, "kv_load_rows() wants POSN");
-	code = kv_load(r, &data);
-	if (code == KV_OK)
-		*rows = &r->rows.rows;
+	*rows = code == KV_OK ? &r->rows.rows : NULL;
 	return code;
 }
 
@@ -432,7 +436,27 @@ kv_reader_digests(const struct kv_reader *r, struct kv_digests *out)
 #ifdef FUZZ
 #include <sys/mman.h>
 
+#include "codec.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+fuzz_load(struct kv_reader *r, const struct kv_section *sec)
+{
+	struct kv_queries q;
+	struct kv_values v;
+	struct kv_index x;
+	const void *content;
+
+	if (sec->kind == KV_OBSQ)
+		(void)kv_load_queries(r, &q);
+	else if (kv_kind_is(sec->kind, KV_PER_ROW) || sec->kind == KV_SCOR)
+		(void)kv_load_values(r, &v);
+	else if (kv_kind_is(sec->kind, KV_INDEX))
+		(void)kv_load_index(r, &x);
+	else
+		(void)kv_load(r, &content);
+}
 
 /* Through a mapping, and as a stream: a file that is not read from its start is one. Hashes are
  * taken to be right. */
@@ -441,7 +465,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct kv_section sec;
 	struct kv_reader *r;
-	const void *content;
 	struct kv_log *log;
 	struct kv_event e;
 	int from, fd, code;
@@ -456,7 +479,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			while ((code = kv_next(r, &sec)) == 1)
 				if (kv_log_see(log, r, &sec) == KV_OK && size > 100 &&
 				    data[100] % 2 == 0)
-					(void)kv_load(r, &content);
+					fuzz_load(r, &sec);
 			while (code == 0 && kv_log_next(log, &e) == 1)
 				continue;
 			(void)kv_check_index(r);

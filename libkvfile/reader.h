@@ -55,6 +55,9 @@ struct kv_reader {
 int kv_reader_fail(struct kv_reader *r, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* kv_load() for a function that loads this kind alone. */
+int kv_load_kind(struct kv_reader *r, enum kv_kind kind, const char *function, const void **data);
+
 /* The input ended or failed while reading what, NULL for block i. */
 int kv_reader_short(struct kv_reader *r, const char *what, uint64_t i);
 

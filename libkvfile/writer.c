@@ -47,6 +47,22 @@ fail(struct kv_writer *w, int code, const char *type, uint32_t layer, const char
 	    kv_label(label, type, layer), text);
 }
 
+int
+kv_writer_refuse(struct kv_writer *w, enum kv_kind kind, uint32_t layer, const char *text)
+{
+	if (w->error.code != KV_OK)
+		return w->error.code;
+	if (kind >= KV_UNKNOWN)
+		return kv_say(&w->error, KV_EINVAL, "%.600s: no kind of section", w->out.name);
+	return fail(w, KV_EINVAL, kv_kind_type(kind), layer, text);
+}
+
+const struct kv_head *
+kv_writer_head(const struct kv_writer *w)
+{
+	return &w->head;
+}
+
 static int
 no_memory(struct kv_writer *w)
 {

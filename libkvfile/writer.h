@@ -1,4 +1,4 @@
-/* writer.h - what kv_copy() needs of a writer beyond kvfile.h
+/* writer.h - what kv_copy() and the codecs need of a writer beyond kvfile.h
  *
  * Internal to libkvfile. All return KV_OK or the writer's error. */
 #ifndef KVFILE_WRITER_H
@@ -28,6 +28,11 @@ int kv_writer_compresses(const struct kv_writer *w);
 /* To be called with content that kv_content_is_checked(), before kv_writer_begin(): it must
  * agree with what stands before it here, whatever stood before it in its own snapshot. */
 int kv_writer_content(struct kv_writer *w, const struct kv_header *h, const uint8_t *content);
+
+const struct kv_head *kv_writer_head(const struct kv_writer *w);
+
+/* KV_EINVAL: the text says what is wrong with a section of this kind. */
+int kv_writer_refuse(struct kv_writer *w, enum kv_kind kind, uint32_t layer, const char *text);
 
 /* The input of the section being written is damaged: there shall be no end marker. */
 void kv_writer_abandon(struct kv_writer *w, int code, const char *reason);

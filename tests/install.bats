@@ -26,6 +26,7 @@ setup() {
 	done
 	assert_line ./opt/kvpipe/include/kvfile/kvfile.h
 	assert_line ./opt/kvpipe/include/kvfile/dtype.h
+	assert_line ./opt/kvpipe/include/kvfile/codec.h
 	assert_line ./opt/kvpipe/include/kvfile/kinds.h
 	assert_line ./opt/kvpipe/lib/libkvfile.a
 	assert_line ./opt/kvpipe/lib/libkvfile.so
@@ -72,7 +73,7 @@ setup() {
 
 @test "the headers can be included from C++" {
 	command -v c++ >/dev/null || skip "no C++ compiler"
-	echo '#include <kvfile.h>' >client.cc
+	printf '#include <kvfile.h>\n#include <codec.h>\n' >client.cc
 	# shellcheck disable=SC2046
 	c++ -Wall -Wextra -Werror $(pkg-config --cflags kvfile) -c client.cc
 }

@@ -6,7 +6,7 @@ DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
 SOVERSION = 1
 
-installed_headers = $(addprefix libkvfile/,kvfile.h dtype.h kinds.h)
+installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h)
 installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
 pages = $(wildcard man/*.[1-9])
 scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh) .ci/run

@@ -1,13 +1,13 @@
 # Unit tests of libkvfile, and its fuzz target
 
-kvfile_tests = content copy damage dtype keyindex log output vectors
+kvfile_tests = codec content copy damage dtype dump keyindex log output vectors
 UNIT_TESTS += $(kvfile_tests:%=$(O)/tests/unit/kvfile_%) $(O)/tests/unit/kvfile_symbols
 
 $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests/unit/kvfile_%.o \
     $(O)/tests/unit/kvfile_sample.o $(O)/libkvfile.a
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
-$(O)/tests/unit/kvfile_vectors.o $(O)/tests/unit/kvfile_keyindex.o: CPPFLAGS += -DVECTORS='"$(CURDIR)/formats/vectors"'
+$(patsubst %,$(O)/tests/unit/kvfile_%.o,dump keyindex vectors): CPPFLAGS += -DVECTORS='"$(CURDIR)/formats/vectors"'
 
 # Looks at the archives that were built; a sanitizer's own symbols are none of ours.
 $(O)/tests/unit/kvfile_symbols: tests/unit/kvfile_symbols.sh $(O)/libkvfile.a $(O)/libkvfile.so

@@ -1,0 +1,118 @@
+/* codec.h - the content of sections as C structures, and back (kv-snapshot(5), section 4)
+ *
+ * A loader reads the section that the reader stands at, as kv_load() does, and fills a structure
+ * with its numbers and with pointers to its arrays. Nothing is copied: the pointers are valid as
+ * long as what kv_load() gives. Content has been checked then, so the arrays have the sizes that
+ * are said here. A writer takes the same structure, puts header, fill and the hash of the keys
+ * around the caller's arrays, and writes the section in its place; nothing of the structure is
+ * kept.
+ *
+ * All return KV_OK or a KV_E*, and the message is in the reader or the writer: KV_EINVAL when
+ * the reader stands at a section of another kind, and for content that no reader would take.
+ *
+ * Letters: L, H, G, E, V, S[g] as in the format; "heads in order" is KV head 0, 1, ..., G-1, one
+ * behind the other with nothing between. Arrays are as they are stored, little-endian; `element`
+ * is kv_head.dtype. KEYS and VALS need no structure: kv_load() and kv_write(), elements [sum
+ * S][E], heads in order. POSN: kv_load_rows(), kv_write_rows(). eVNt: kv_log_...(). */
+#ifndef KVFILE_CODEC_H
+#define KVFILE_CODEC_H
+
+#include "kvfile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- TOKS, 4.2; LGTS, 4.7 ---- */
+
+struct kv_tokens {
+	uint64_t n;
+	const uint32_t *id;             /* [n] all that the sequence has seen */
+};
+
+int kv_load_tokens(struct kv_reader *r, struct kv_tokens *tokens);
+int kv_write_tokens(struct kv_writer *w, const struct kv_tokens *tokens);
+
+/* [V] of the last token. */
+int kv_load_logits(struct kv_reader *r, const float **logits);
+int kv_write_logits(struct kv_writer *w, const float *logits);
+
+/* ---- oBSq: observation queries, 4.5 ---- */
+
+struct kv_queries {
+	uint32_t n;                     /* W, at least 1 */
+	const uint32_t *pos;            /* [W] strictly ascending */
+	const void *q;                  /* element [H][W][E] after rotary embedding, not scaled */
+	/* The last ones are of tokens that are not stored: their positions are next_position or
+	 * greater, and their keys are here. */
+	uint32_t n_own;                 /* K; 0: none */
+	const void *own;                /* element [G][K][E] after rotary embedding */
+};
+
+int kv_load_queries(struct kv_reader *r, struct kv_queries *q);
+int kv_write_queries(struct kv_writer *w, uint32_t layer, const struct kv_queries *q);
+
+/* ---- values of rows: mASS, 4.11; pAID, 4.13; sCOR, 4.6 ---- */
+
+struct kv_values {
+	const char *label;              /* how they were made; UTF-8, below KV_SCORE_LABEL bytes.
+	                                 * NULL for mASS, which has none */
+	uint64_t n;
+	/* [n] heads in order: for mASS and pAID H/G lists of S[g], one for each query head; for sCOR
+	 * one list of S[g]. They end the content. NULL when n is 0. */
+	const float *value;
+};
+
+int kv_load_values(struct kv_reader *r, struct kv_values *v);
+int kv_write_values(struct kv_writer *w, enum kv_kind kind, uint32_t layer,
+    const struct kv_values *v);
+
+/* ---- indexes: bITS, pAGE, cLUS, lOWR, 4.14 to 4.18 ---- */
+
+/* KV_BITS: f16 [E] zero, f16 [E] scale, (rows / 8 bytes) [E]; KV_PAGE: element [E] the least key,
+ * [E] the greatest. Entry i of a KV head is of its rows i * rows to i * rows + rows-1. */
+struct kv_entries {
+	uint32_t rows;                  /* u */
+	uint64_t n;                     /* sum of floor(S[g] / u) */
+	const void *data;               /* [n] of kv_entry_size() bytes, heads in order */
+};
+
+struct kv_clusters {
+	uint32_t sink;                  /* rows in front that are in none */
+	const uint32_t *count;          /* [G] clusters */
+	const uint32_t *end;            /* [G] rows from here on are in none */
+	const uint32_t *label;          /* heads in order: [max(end[g] - sink, 0)], below count[g] */
+	const void *mean;               /* element, heads in order: [count[g]][E] */
+};
+
+struct kv_low_rank {
+	uint32_t chunk;                 /* u: rows of a chunk */
+	uint32_t n;                     /* rows that are in the index, a multiple of chunk */
+	uint32_t rank;                  /* r, at least 1 */
+	uint32_t n_exact;               /* x: chunks of each KV head whose keys are needed as they are */
+	const uint32_t *exact;          /* [G][x] their numbers, ascending */
+	const void *left;               /* element [n][r] */
+	const void *right;              /* element [G][E][r] */
+	const void *landmark;           /* element [G][n / chunk][E] */
+};
+
+struct kv_index {
+	enum kv_kind kind;
+	union {
+		struct kv_entries entries;      /* KV_BITS, KV_PAGE */
+		struct kv_clusters clusters;    /* KV_CLUS */
+		struct kv_low_rank low_rank;    /* KV_LOWR */
+	};
+};
+
+int kv_load_index(struct kv_reader *r, struct kv_index *x);
+/* The keys of the layer have been written, or copied: the index gets their hash. */
+int kv_write_index(struct kv_writer *w, uint32_t layer, const struct kv_index *x);
+
+/* Bytes of an entry of KV_BITS or KV_PAGE; rows as in struct kv_entries, width is E. */
+size_t kv_entry_size(enum kv_kind kind, uint32_t rows, uint32_t width, enum kv_dtype dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
