@@ -16,15 +16,9 @@ opt_evict_cache(struct cache_evictor *v, const char *score, const char *evict)
 void
 warn_dropped_indexes(unsigned kinds)
 {
-	char commands[128] = "";
-	int kind;
+	char commands[INDEX_COMMANDS];
 
-	for (kind = 0; kind < INDEX_KINDS; kind++)
-		if (kinds >> kind & 1) {
-			strcat(commands, *commands != '\0' ? ", " : "");
-			strcat(commands, index_command(kind));
-		}
-	if (*commands != '\0')
+	if (*index_commands(commands, kinds) != '\0')
 		warning("indexes of layers whose rows have changed are dropped; what makes them "
 		    "anew: %s", commands);
 }

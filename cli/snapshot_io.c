@@ -34,6 +34,13 @@ input_failed(struct kv_reader *r, int code)
 	die(input_status(code), "%s", *text != '\0' ? text : kv_error_name(code));
 }
 
+void
+input_check(struct kv_reader *r, int code)
+{
+	if (code < 0)
+		input_failed(r, code);
+}
+
 struct kv_reader *
 input_open(const char *path)
 {

@@ -123,6 +123,7 @@ const char *input_place(void);
 const void *input_load(struct kv_reader *r);
 const struct kv_rows *input_rows(struct kv_reader *r);
 void input_failed(struct kv_reader *r, int code) __attribute__((noreturn));
+void input_check(struct kv_reader *r, int code);                  /* dies when code < 0 */
 int input_status(int code);                                       /* the exit code for a KV_E* */
 
 /* Binary output to a terminal is refused: for programs that work for long before

@@ -120,7 +120,7 @@ growth_take(struct cache *c)
 	uint32_t l;
 
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
-		while (index_has(&c->index[l], INDEX_CLUSTERS) &&
+		while (index_has(&c->index[l], KV_CLUS) &&
 		    take_windows(&c->index[l], &c->layer[l], l))
 			;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "engine/layer_reader.h"
-#include "libkvfile/bytes.h"
+#include "libkvfile/codec.h"
 
 int
 layer_reader_init(struct layer_reader *s, struct kv_reader *r, struct engine_error *e)
@@ -19,7 +19,7 @@ layer_reader_init(struct layer_reader *s, struct kv_reader *r, struct engine_err
 }
 
 int
-layer_reader_want_index(struct layer_reader *s, const struct device *d, enum index_kind kind,
+layer_reader_want_index(struct layer_reader *s, const struct device *d, enum kv_kind kind,
     struct engine_error *e)
 {
 	const struct kv_model *m = &s->head->model;
@@ -43,18 +43,18 @@ load(struct layer_reader *s, const void **content, struct engine_error *e)
 }
 
 static int
-take_tokens(struct layer_reader *s, uint64_t size, struct engine_error *e)
+take_tokens(struct layer_reader *s, struct engine_error *e)
 {
-	const void *content;
-	uint64_t i;
+	struct kv_tokens tokens;
+	const int rc = kv_load_tokens(s->r, &tokens);
 
-	if (load(s, &content, e) != ENGINE_OK)
+	if (rc < 0)
+		return engine_fail_reader(e, s->r, rc);
+	s->n_tokens = tokens.n;
+	if ((s->tokens = engine_alloc(tokens.n, sizeof *s->tokens, e)) == NULL)
 		return e->code;
-	s->n_tokens = size / sizeof *s->tokens;
-	if ((s->tokens = engine_alloc(s->n_tokens, sizeof *s->tokens, e)) == NULL)
-		return e->code;
-	for (i = 0; i < s->n_tokens; i++)
-		s->tokens[i] = get32((const uint8_t *)content + 4 * i);
+	if (tokens.n > 0)
+		memcpy(s->tokens, tokens.id, tokens.n * sizeof *s->tokens);
 	return ENGINE_OK;
 }
 
@@ -109,11 +109,12 @@ take_rows(struct layer_reader *s, struct engine_error *e)
 static int
 take_index(struct layer_reader *s, struct engine_error *e)
 {
-	const void *content;
+	struct kv_index index;
+	const int rc = kv_load_index(s->r, &index);
 
-	if (load(s, &content, e) != ENGINE_OK)
-		return e->code;
-	if (index_load(&s->index, s->kind, content, &s->on_device) != 0)
+	if (rc < 0)
+		return engine_fail_reader(e, s->r, rc);
+	if (index_load(&s->index, &index, &s->on_device) != 0)
 		return engine_fail(e, ENGINE_ERUN, "%s: layer %u: no memory for its %s",
 		    kv_reader_name(s->r), s->layer, index_words(s->kind));
 	return ENGINE_OK;
@@ -122,30 +123,32 @@ take_index(struct layer_reader *s, struct engine_error *e)
 static int
 take_queries(struct layer_reader *s, struct engine_error *e)
 {
-	const void *content;
+	struct kv_queries stored;
+	const int rc = kv_load_queries(s->r, &stored);
 
-	if (load(s, &content, e) != ENGINE_OK)
-		return e->code;
-	queries_take(&s->queries, content, s->head, queries_stored(content));
-	return ENGINE_OK;
+	if (rc < 0)
+		return engine_fail_reader(e, s->r, rc);
+	return queries_take(&s->queries, &stored, s->head, stored.n, e);
 }
 
 static int
 take_section(struct layer_reader *s, const struct kv_section *sec, struct engine_error *e)
 {
-	if (strcmp(sec->type, "TOKS") == 0)
-		return take_tokens(s, sec->raw_size, e);
-	if (strcmp(sec->type, "POSN") == 0)
+	switch (sec->kind) {
+	case KV_TOKS:
+		return take_tokens(s, e);
+	case KV_POSN:
 		return take_rows(s, e);
-	if (s->index_device != NULL && strcmp(sec->type, index_type(s->kind)) == 0)
-		return take_index(s, e);
-	if (strcmp(sec->type, "oBSq") == 0)
+	case KV_OBSQ:
 		return take_queries(s, e);
-	if (strcmp(sec->type, "KEYS") == 0)
+	case KV_KEYS:
 		return take_keys(s, sec->raw_size, e);
-	if (strcmp(sec->type, "VALS") == 0)
+	case KV_VALS:
 		return take_values(s, e);
-	return ENGINE_OK;
+	default:
+		return s->index_device != NULL && sec->kind == s->kind ? take_index(s, e) :
+		    ENGINE_OK;
+	}
 }
 
 /* ---- layers ---- */
@@ -153,14 +156,14 @@ take_section(struct layer_reader *s, const struct kv_section *sec, struct engine
 int
 layer_reader_next(struct layer_reader *s, uint32_t l, struct engine_error *e)
 {
-	struct kv_section sec = { .layer = KV_NO_LAYER };
+	struct kv_section sec = { .kind = KV_UNKNOWN, .layer = KV_NO_LAYER };
 	int rc;
 
 	queries_forget(&s->queries);
 	if (s->index_device != NULL)
 		index_drop(&s->index, s->kind);
 	s->layer = l;
-	while (strcmp(sec.type, "VALS") != 0 || sec.layer != l) {
+	while (sec.kind != KV_VALS || sec.layer != l) {
 		if ((rc = kv_next(s->r, &sec)) < 0)
 			return engine_fail_reader(e, s->r, rc);
 		if (rc == 0)

@@ -25,7 +25,7 @@ struct layer_reader {
 
 	/* what the layer has of the kind that layer_reader_want_index() names */
 	const struct device *index_device;      /* NULL: none is wanted */
-	enum index_kind kind;
+	enum kv_kind kind;
 	struct layer_index index;
 
 	char *key_memory;
@@ -36,7 +36,7 @@ struct layer_reader {
 /* r has just been opened; it stays the caller's, and open until layer_reader_free(). */
 int layer_reader_init(struct layer_reader *, struct kv_reader *r, struct engine_error *);
 /* From now on indexes of this kind are loaded on the device. Before the first layer. */
-int layer_reader_want_index(struct layer_reader *, const struct device *, enum index_kind kind,
+int layer_reader_want_index(struct layer_reader *, const struct device *, enum kv_kind kind,
     struct engine_error *);
 /* Goes to layer l, which is the next one. */
 int layer_reader_next(struct layer_reader *, uint32_t l, struct engine_error *);

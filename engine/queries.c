@@ -1,10 +1,8 @@
-/* queries.c - the observation queries of a layer */
+/* queries.c - the observation queries of a layer, as scoring wants them */
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
 #include "engine/queries.h"
-#include "cli/tool.h"
 
 void
 queries_forget(struct queries *w)
@@ -16,51 +14,57 @@ queries_forget(struct queries *w)
 	memset(w, 0, sizeof *w);
 }
 
-uint32_t
-queries_stored(const void *content)
+/* A copy of n * size bytes. */
+static void *
+copy_of(const void *from, size_t n, size_t size, struct engine_error *e)
 {
-	return get32((const uint8_t *)content + 4);
+	void *to = engine_alloc(n, size, e);
+
+	if (to != NULL && n > 0)
+		memcpy(to, from, n * size);
+	return to;
 }
 
-/* q: the queries in the section, all `stored` of them; behind them stand the own keys. */
-static void
-take_own_keys(struct queries *w, const uint8_t *content, const uint8_t *q, uint32_t stored,
-    const struct kv_head *head)
+static int
+take_own_keys(struct queries *w, const struct kv_queries *stored, const struct kv_head *head,
+    struct engine_error *e)
 {
-	size_t row = head->model.head_width * kv_dtype_size(head->dtype), size;
-	uint32_t i;
+	size_t row = head->model.head_width * kv_dtype_size(head->dtype);
 
-	while (w->n_own < stored &&
-	    get32(content + 8 + 4 * (size_t)(stored - 1 - w->n_own)) >= head->next_position)
-		w->n_own++;
-	if (w->n_own == 0)
-		return;
-	size = row * head->model.kv_heads * w->n_own;
-	w->own = must_alloc(size, 1);
-	memcpy(w->own, q + row * head->model.query_heads * stored, size);
-	w->own_pos = must_alloc(w->n_own, sizeof *w->own_pos);
-	for (i = 0; i < w->n_own; i++)
-		w->own_pos[i] = get32(content + 8 + 4 * (size_t)(stored - w->n_own + i));
+	if (stored->n_own == 0)
+		return ENGINE_OK;
+	w->own = copy_of(stored->own, (size_t)head->model.kv_heads * stored->n_own, row, e);
+	if (w->own == NULL)
+		return e->code;
+	w->own_pos = copy_of(stored->pos + stored->n - stored->n_own, stored->n_own,
+	    sizeof *w->own_pos, e);
+	if (w->own_pos == NULL)
+		return e->code;
+	w->n_own = stored->n_own;
+	return ENGINE_OK;
 }
 
-void
-queries_take(struct queries *w, const void *section, const struct kv_head *head, uint32_t n)
+int
+queries_take(struct queries *w, const struct kv_queries *stored, const struct kv_head *head,
+    uint32_t n, struct engine_error *e)
 {
-	const uint8_t *content = section, *q;
-	size_t E = head->model.head_width, H = head->model.query_heads, h;
-	size_t row = E * kv_dtype_size(head->dtype);
-	uint32_t stored = queries_stored(content), first = stored - n, i;
+	const size_t E = head->model.head_width, H = head->model.query_heads;
+	const size_t row = E * kv_dtype_size(head->dtype);
+	const uint32_t first = stored->n - n;
+	const char *q = stored->q;
+	size_t h, i;
 
 	queries_forget(w);
-	w->n = n;
-	w->pos = must_alloc(n, sizeof *w->pos);
-	w->q = must_alloc(n * H, E * sizeof *w->q);
-	q = content + round64(8 + 4 * (uint64_t)stored);
-	for (i = 0; i < n; i++)
-		w->pos[i] = get32(content + 8 + 4 * (size_t)(first + i));
+	w->pos = copy_of(stored->pos + first, n, sizeof *w->pos, e);
+	w->q = w->pos != NULL ? engine_alloc(n * H, E * sizeof *w->q, e) : NULL;
+	if (w->q == NULL || take_own_keys(w, stored, head, e) != ENGINE_OK) {
+		queries_forget(w);
+		return e->code;
+	}
 	for (h = 0; h < H; h++)
 		for (i = 0; i < n; i++)
-			kv_to_f32(w->q + (i * H + h) * E, q + (h * stored + first + i) * row,
+			kv_to_f32(w->q + (i * H + h) * E, q + (h * stored->n + first + i) * row,
 			    head->dtype, E);
-	take_own_keys(w, content, q, stored, head);
+	w->n = n;
+	return ENGINE_OK;
 }

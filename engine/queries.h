@@ -1,8 +1,9 @@
-/* queries.h - the observation queries of a layer: an oBSq section (kv-snapshot(5), 4.5) */
+/* queries.h - the observation queries of a layer, as scoring wants them: f32, a query of all heads at a time */
 #ifndef KVPIPE_QUERIES_H
 #define KVPIPE_QUERIES_H
 
-#include "libkvfile/kvfile.h"
+#include "libkvfile/codec.h"
+#include "engine/engine_error.h"
 
 struct queries {
 	uint32_t n;             /* W; 0 = none */
@@ -15,11 +16,10 @@ struct queries {
 	void *own;              /* [G][n_own][E] of the snapshot's dtype */
 };
 
-/* How many there are in the content of an oBSq section, which the reader has checked. */
-uint32_t queries_stored(const void *content);
-
-/* Replaces what was there by the last n of them, and all own keys. Dies without memory. */
-void queries_take(struct queries *, const void *content, const struct kv_head *, uint32_t n);
+/* Replaces what was there by the last n of the queries of a section, and all own keys: copies. Returns
+ * ENGINE_OK or ENGINE_ERUN, and then there are none. */
+int queries_take(struct queries *, const struct kv_queries *stored, const struct kv_head *, uint32_t n,
+    struct engine_error *);
 
 /* Leaves none. */
 void queries_forget(struct queries *);

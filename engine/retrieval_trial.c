@@ -55,9 +55,9 @@ take_index_back(struct retrieval_trial *t)
 
 	for (g = 0; g < t->G; g++) {
 		n = t->s.on_device.len[g];
-		if (index_has(x, INDEX_BITS) && x->bits.len[g] > n / x->bits.rows)
+		if (index_has(x, KV_BITS) && x->bits.len[g] > n / x->bits.rows)
 			x->bits.len[g] = n / x->bits.rows;
-		if (!index_has(x, INDEX_PAGES))
+		if (!index_has(x, KV_PAGE))
 			continue;
 		pages = n > 0 ? (n - 1) / x->pages.rows : 0;
 		if (x->pages.len[g] > n / x->pages.rows)
@@ -120,7 +120,7 @@ sees_enough(const struct retrieval_trial *t, uint32_t l)
 {
 	const struct layer_index *x = &t->s.index;
 
-	return l < t->options.dense || !index_has(x, INDEX_LOW_RANK) ||
+	return l < t->options.dense || !index_has(x, KV_LOWR) ||
 	    t->s.on_device.len[0] >= x->low.n;
 }
 

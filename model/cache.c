@@ -159,7 +159,7 @@ drop_indexes(struct cache *c, uint32_t l)
 	if (c->index == NULL)
 		return;
 	c->index_dropped |= c->index[l].there;
-	for (kind = 0; kind < INDEX_KINDS; kind++)
+	for (kind = 0; kind < KV_UNKNOWN; kind++)
 		index_drop(&c->index[l], kind);
 }
 

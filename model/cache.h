@@ -37,7 +37,7 @@ struct cache {
 	/* [L] what finds the rows that matter to a query, made from the keys; NULL: not wanted,
 	 * cache_want_indexes(). It grows with the rows, and goes when one of them goes. */
 	struct layer_index *index;
-	unsigned index_kinds;          /* 1 << enum index_kind for each that is wanted */
+	unsigned index_kinds;          /* 1 << enum kv_kind for each that is wanted */
 	unsigned index_dropped;        /* for each that has gone, in some layer */
 	/* how single rows attend, cache_retrieve(); NULL: to all rows. The caller's */
 	struct retrieval *retrieval;
@@ -57,7 +57,7 @@ void cache_free(struct cache *);                                /* NULL allowed 
 /* From now on what forward() runs is added to c->mass, H * 4 bytes for each row of room. Only
  * for an empty cache; snapshot_load() then takes what is stored. Returns 0, or MODEL_ENOMEM. */
 int cache_want_mass(struct cache *);
-/* From now on indexes of these kinds (1 << enum index_kind each) are loaded with the rows, extended
+/* From now on indexes of these kinds (1 << enum kv_kind each) are loaded with the rows, extended
  * for those that are appended, and saved. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */
 int cache_want_indexes(struct cache *, unsigned kinds);
 /* From now on a row that runs alone attends by this retrieval, whose index every layer has that is

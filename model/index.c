@@ -10,41 +10,38 @@
 #include "model/index_internal.h"
 
 static const struct {
-	const char *type, *words, *command;
-} names[INDEX_KINDS] = {
-	[INDEX_BITS] = { "bITS", "keys in one bit", "kv-quantize1b" },
-	[INDEX_PAGES] = { "pAGE", "bounds of pages", "kv-index --pages" },
-	[INDEX_CLUSTERS] = { "cLUS", "clusters", "kv-index --clusters" },
-	[INDEX_LOW_RANK] = { "lOWR", "keys of low rank", "kv-index --low-rank" },
+	const char *words, *command;
+} names[KV_UNKNOWN] = {
+	[KV_BITS] = { "keys in one bit", "kv-quantize1b" },
+	[KV_PAGE] = { "bounds of pages", "kv-index --pages" },
+	[KV_CLUS] = { "clusters", "kv-index --clusters" },
+	[KV_LOWR] = { "keys of low rank", "kv-index --low-rank" },
 };
 
-int
-index_kind(const char *type)
-{
-	int kind;
-
-	for (kind = 0; kind < INDEX_KINDS; kind++)
-		if (strcmp(names[kind].type, type) == 0)
-			return kind;
-	return -1;
-}
-
 const char *
-index_type(enum index_kind kind)
-{
-	return names[kind].type;
-}
-
-const char *
-index_words(enum index_kind kind)
+index_words(enum kv_kind kind)
 {
 	return names[kind].words;
 }
 
 const char *
-index_command(enum index_kind kind)
+index_command(enum kv_kind kind)
 {
 	return names[kind].command;
+}
+
+const char *
+index_commands(char text[INDEX_COMMANDS], unsigned kinds)
+{
+	int kind;
+
+	*text = '\0';
+	for (kind = 0; kind < KV_UNKNOWN; kind++)
+		if (kinds >> kind & 1) {
+			strcat(text, *text != '\0' ? ", " : "");
+			strcat(text, names[kind].command);
+		}
+	return text;
 }
 
 /* ---- life ---- */
@@ -117,20 +114,20 @@ drop_low_rank(struct layer_index *x)
 }
 
 void
-index_drop(struct layer_index *x, enum index_kind kind)
+index_drop(struct layer_index *x, enum kv_kind kind)
 {
 	if (!index_has(x, kind))
 		return;
 	x->there &= ~(1u << kind);
 	switch (kind) {
-	case INDEX_BITS:
+	case KV_BITS:
 		drop_entries(x, &x->bits);
 		break;
-	case INDEX_PAGES:
+	case KV_PAGE:
 		drop_entries(x, &x->pages);
 		drop_labels(x, &x->page_label);
 		break;
-	case INDEX_CLUSTERS:
+	case KV_CLUS:
 		drop_rows(x, &x->mean);
 		drop_labels(x, &x->row_label);
 		memset(x->end, 0, x->heads * sizeof *x->end);
@@ -145,7 +142,7 @@ index_free(struct layer_index *x)
 {
 	int kind;
 
-	for (kind = 0; kind < INDEX_KINDS; kind++)
+	for (kind = 0; kind < KV_UNKNOWN; kind++)
 		index_drop(x, kind);
 	free(x->bits.start);
 	free(x->bits.len);
@@ -257,15 +254,15 @@ index_reserve(struct layer_index *x, const struct layer_rows *rows)
 
 	for (g = 0; g < x->heads; g++)
 		longest = room[g] > longest ? room[g] : longest;
-	if (index_has(x, INDEX_BITS))
+	if (index_has(x, KV_BITS))
 		rc = reserve_entries(x, &x->bits, room);
-	if (rc == KV_OK && index_has(x, INDEX_PAGES))
+	if (rc == KV_OK && index_has(x, KV_PAGE))
 		rc = reserve_entries(x, &x->pages, room);
-	if (rc == KV_OK && index_has(x, INDEX_PAGES))
+	if (rc == KV_OK && index_has(x, KV_PAGE))
 		rc = reserve_labels(x, &x->page_label, longest / x->pages.rows + 1);
-	if (rc == KV_OK && index_has(x, INDEX_CLUSTERS))
+	if (rc == KV_OK && index_has(x, KV_CLUS))
 		rc = reserve_labels(x, &x->row_label, longest);
-	if (rc == KV_OK && index_has(x, INDEX_LOW_RANK))
+	if (rc == KV_OK && index_has(x, KV_LOWR))
 		rc = reserve_labels(x, &x->chunk_label, longest / x->low.chunk + 1);
 	return rc;
 }
@@ -273,14 +270,13 @@ index_reserve(struct layer_index *x, const struct layer_rows *rows)
 /* ---- rows that were appended ---- */
 
 void
-index_start(struct layer_index *x, enum index_kind kind, uint32_t rows)
+index_start(struct layer_index *x, enum kv_kind kind, uint32_t rows)
 {
-	struct entries *e = kind == INDEX_BITS ? &x->bits : &x->pages;
+	struct entries *e = kind == KV_BITS ? &x->bits : &x->pages;
 
 	index_drop(x, kind);
 	e->rows = rows;
-	e->bytes = kind == INDEX_BITS ? (size_t)x->width * (4 + rows / 8) :
-	    2 * x->width * kv_dtype_size(x->dtype);
+	e->bytes = kv_entry_size(kind, rows, x->width, x->dtype);
 	x->there |= 1u << kind;
 }
 
@@ -317,9 +313,9 @@ has_grown(const struct entries *e, const struct layer_rows *rows)
 void
 index_extend(struct layer_index *x, const struct layer_rows *rows)
 {
-	if (index_has(x, INDEX_BITS) && has_grown(&x->bits, rows))
+	if (index_has(x, KV_BITS) && has_grown(&x->bits, rows))
 		x->ops->pack_bits(x->dev, &x->bits, rows);
-	if (!index_has(x, INDEX_PAGES))
+	if (!index_has(x, KV_PAGE))
 		return;
 	if (has_grown(&x->pages, rows))
 		x->ops->pack_pages(x->dev, &x->pages, rows);

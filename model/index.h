@@ -12,11 +12,8 @@
 #ifndef KVPIPE_INDEX_H
 #define KVPIPE_INDEX_H
 
-#include "libkvfile/kvfile.h"
+#include "libkvfile/codec.h"
 #include "model/ops.h"
-
-/* In the order in which a snapshot has them. */
-enum index_kind { INDEX_BITS, INDEX_PAGES, INDEX_CLUSTERS, INDEX_LOW_RANK, INDEX_KINDS };
 
 struct labels {
 	uint32_t *at;                  /* device [G][stride]; from n[g] on 0 */
@@ -29,7 +26,7 @@ struct layer_index {
 	struct dev *dev;
 	uint32_t heads, width;         /* G, E */
 	enum kv_dtype dtype;           /* of the keys */
-	unsigned there;                /* 1 << enum index_kind for each that is there */
+	unsigned there;                /* 1 << enum kv_kind for each that is there */
 
 	/* dtype of the bounds of pages: that of the keys */
 	struct entries bits, pages;
@@ -52,31 +49,30 @@ struct layer_index {
 };
 
 static inline int
-index_has(const struct layer_index *x, enum index_kind kind)
+index_has(const struct layer_index *x, enum kv_kind kind)
 {
 	return (x->there >> kind & 1) != 0;
 }
 
-/* The kind with that section type, or -1. */
-int index_kind(const char *type);
-/* Its section type, and "keys in one bit" and so on for messages. */
-const char *index_type(enum index_kind);
-const char *index_words(enum index_kind);
-/* The command that makes it: "kv-quantize1b", "kv-index --pages" ... */
-const char *index_command(enum index_kind);
+/* The one table of indexes for messages: "keys in one bit" and so on, and the command that makes it,
+ * "kv-quantize1b", "kv-index --pages" ... */
+const char *index_words(enum kv_kind);
+const char *index_command(enum kv_kind);
+/* text <- the commands of all these kinds (1 << enum kv_kind each), with ", " between them. Returns text. */
+enum { INDEX_COMMANDS = 128 };
+const char *index_commands(char text[INDEX_COMMANDS], unsigned kinds);
 
 /* An index with nothing in it. Returns 0, or KV_ENOMEM. */
 int index_init(struct layer_index *, const struct ops *, struct dev *, uint32_t heads,
     uint32_t width, enum kv_dtype);
 void index_free(struct layer_index *);                 /* all zero is allowed */
 
-/* Takes the content of a section of this kind, which libkvfile has checked, made of these rows,
- * with room as index_reserve() has it. Returns 0, or KV_ENOMEM. */
-int index_load(struct layer_index *, enum index_kind, const void *content,
-    const struct layer_rows *rows);
+/* Takes what kv_load_index() gave, made of these rows, with room as index_reserve() has it. Returns
+ * 0, or KV_ENOMEM. */
+int index_load(struct layer_index *, const struct kv_index *, const struct layer_rows *rows);
 /* Starts bits (rows 16, 32, 64, 128) or pages of so many rows: empty, with no room yet. */
-void index_start(struct layer_index *, enum index_kind, uint32_t rows);
-void index_drop(struct layer_index *, enum index_kind);
+void index_start(struct layer_index *, enum kv_kind, uint32_t rows);
+void index_drop(struct layer_index *, enum kv_kind);
 
 /* Makes room for the rows that KV heads have room for (rows->room; rows->len where that is NULL).
  * Returns 0, or KV_ENOMEM (and then what was there still is). */
@@ -93,6 +89,6 @@ int index_add_clusters(struct layer_index *, const uint32_t *new, const void *co
 /* Writes the section of layer l, directly after its KEYS (or what stands between). Bits, pages and
  * clusters are of all rows that were appended so far; with low rank the appended rows are outside.
  * Returns a KV_* code; the writer has the message. */
-int index_write(const struct layer_index *, enum index_kind, struct kv_writer *, uint32_t l);
+int index_write(const struct layer_index *, enum kv_kind, struct kv_writer *, uint32_t l);
 
 #endif

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
 #include "model/index_internal.h"
 
 /* ---- from a section ---- */
@@ -14,8 +13,9 @@
 /* Lists that lie behind each other in the section; len[g] of them have been set. */
 static void
 put_lists(struct layer_index *x, void *to, size_t bytes, const uint64_t *start,
-    const uint32_t *len, const uint8_t *from)
+    const uint32_t *len, const void *content)
 {
+	const char *from = content;
 	uint32_t g;
 
 	for (g = 0; g < x->heads; from += len[g++] * bytes)
@@ -23,28 +23,28 @@ put_lists(struct layer_index *x, void *to, size_t bytes, const uint64_t *start,
 }
 
 static int
-load_entries(struct layer_index *x, enum index_kind kind, const uint8_t *p,
+load_entries(struct layer_index *x, enum kv_kind kind, const struct kv_entries *from,
     const struct layer_rows *rows)
 {
-	struct entries *e = kind == INDEX_BITS ? &x->bits : &x->pages;
+	struct entries *e = kind == KV_BITS ? &x->bits : &x->pages;
 	uint32_t g;
 
-	index_start(x, kind, get32(p));
+	index_start(x, kind, from->rows);
 	if (index_reserve(x, rows) != KV_OK)
 		return KV_ENOMEM;
 	for (g = 0; g < x->heads; g++)
 		e->len[g] = rows->len[g] / e->rows;
-	put_lists(x, e->data, e->bytes, e->start, e->len, p + KV_INDEX_HEAD);
+	put_lists(x, e->data, e->bytes, e->start, e->len, from->data);
 	index_extend(x, rows);                  /* labels the pages */
 	return KV_OK;
 }
 
-/* Rows from `from` to `end` of KV head g are in the clusters that stand at p. */
+/* Rows from x->sink to `end` of KV head g are in the clusters of cluster[]. */
 static int
-load_row_labels(struct layer_index *x, uint32_t g, uint32_t from, uint32_t end, const uint8_t *p)
+load_row_labels(struct layer_index *x, uint32_t g, uint32_t end, const uint32_t *cluster)
 {
 	struct labels *l = &x->row_label;
-	uint32_t *label, i;
+	uint32_t *label, i, from = x->sink;
 
 	x->end[g] = l->n[g] = end;
 	if (end <= from)
@@ -52,37 +52,33 @@ load_row_labels(struct layer_index *x, uint32_t g, uint32_t from, uint32_t end, 
 	if ((label = malloc((size_t)(end - from) * sizeof *label)) == NULL)
 		return KV_ENOMEM;
 	for (i = 0; i < end - from; i++)
-		label[i] = get32(p + 4 * (size_t)i) + 1;
+		label[i] = cluster[i] + 1;
 	x->ops->put(x->dev, l->at + g * l->stride + from, label, (end - from) * sizeof *label);
 	free(label);
 	return KV_OK;
 }
 
 static int
-load_clusters(struct layer_index *x, const uint8_t *p, const struct layer_rows *rows)
+load_clusters(struct layer_index *x, const struct kv_clusters *from, const struct layer_rows *rows)
 {
-	size_t row = x->width * kv_dtype_size(x->dtype), at = KV_INDEX_HEAD + 8 * (size_t)x->heads;
-	uint32_t *count = malloc(x->heads * sizeof *count), g, end;
-	int rc = KV_ENOMEM;
+	size_t row = x->width * kv_dtype_size(x->dtype);
+	const uint32_t *cluster = from->label;
+	uint32_t g;
+	int rc;
 
-	x->sink = get32(p + 16);
-	for (g = 0; count != NULL && g < x->heads; g++)
-		count[g] = get32(p + KV_INDEX_HEAD + 4 * (size_t)g);
-	if (count != NULL)
-		rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.capacity,
-		    count);
-	x->there |= 1u << INDEX_CLUSTERS;
+	x->sink = from->sink;
+	rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.capacity,
+	    from->count);
+	x->there |= 1u << KV_CLUS;
 	if (rc == KV_OK)
 		rc = index_reserve(x, rows);
 	for (g = 0; rc == KV_OK && g < x->heads; g++) {
-		end = get32(p + KV_INDEX_HEAD + 4 * ((size_t)x->heads + g));
-		rc = load_row_labels(x, g, x->sink, end, p + at);
-		at += end > x->sink ? 4 * (size_t)(end - x->sink) : 0;
-		x->mean.len[g] = count[g];
+		rc = load_row_labels(x, g, from->end[g], cluster);
+		cluster += from->end[g] > x->sink ? from->end[g] - x->sink : 0;
+		x->mean.len[g] = from->count[g];
 	}
 	if (rc == KV_OK)
-		put_lists(x, x->mean.k, row, x->mean.start, x->mean.len, p + round64(at));
-	free(count);
+		put_lists(x, x->mean.k, row, x->mean.start, x->mean.len, from->mean);
 	return rc;
 }
 
@@ -116,10 +112,10 @@ chunks_new(struct chunks *c, const struct layer_index *x)
 	return KV_ENOMEM;
 }
 
-/* Which chunks of KV head g compete, and their landmarks before those of the others, whose x
- * numbers stand at `number`. */
+/* Which chunks of KV head g compete, and their landmarks before those of the others, which are
+ * exact[n_exact]. */
 static void
-load_chunks(struct layer_index *x, uint32_t g, const uint8_t *number, const uint8_t *landmark,
+load_chunks(struct layer_index *x, uint32_t g, const uint32_t *exact, const char *landmark,
     struct chunks *c)
 {
 	const struct ops *o = x->ops;
@@ -128,7 +124,7 @@ load_chunks(struct layer_index *x, uint32_t g, const uint8_t *number, const uint
 
 	memset(c->exact, 0, C);
 	for (i = 0; i < x->n_exact; i++)
-		c->exact[get32(number + 4 * (size_t)i)] = 1;
+		c->exact[exact[i]] = 1;
 	for (i = 0; i < C; i++) {
 		c->label[i] = c->exact[i] ? 0 : ++competes;
 		memcpy(c->landmark + (c->exact[i] ? left++ : competes - 1) * row,
@@ -162,62 +158,77 @@ reserve_low_rank(struct layer_index *x, const struct layer_rows *rows)
 	x->low.left = x->left;
 	x->low.right = x->right;
 	x->low.exact = x->exact;
-	x->there |= 1u << INDEX_LOW_RANK;
+	x->there |= 1u << KV_LOWR;
 	if (x->left == NULL || x->right == NULL || x->exact == NULL)
 		return KV_ENOMEM;
 	return rc == KV_OK ? index_reserve(x, rows) : rc;
 }
 
 static int
-load_low_rank(struct layer_index *x, const uint8_t *p, const struct layer_rows *rows)
+load_low_rank(struct layer_index *x, const struct kv_low_rank *from, const struct layer_rows *rows)
 {
-	size_t esize = kv_dtype_size(x->dtype), row = x->width * esize, left, right, C;
-	const uint8_t *number = p + KV_INDEX_HEAD;
+	size_t esize = kv_dtype_size(x->dtype), row = x->width * esize, C = from->n / from->chunk;
+	const char *landmark = from->landmark;
 	struct chunks chunks;
 	uint32_t g;
 
-	x->low = (struct low_rank){ .n = get32(p + 16), .rank = get32(p + 20), .chunk = get32(p),
+	x->low = (struct low_rank){ .n = from->n, .rank = from->rank, .chunk = from->chunk,
 	    .dtype = x->dtype };
-	x->n_exact = get32(p + 24);
-	C = x->low.n / x->low.chunk;
-	left = x->low.n * (size_t)x->low.rank * esize;
-	right = x->heads * row * x->low.rank;
+	x->n_exact = from->n_exact;
 	if (reserve_low_rank(x, rows) != KV_OK)
 		return KV_ENOMEM;
-	p += round64(KV_INDEX_HEAD + 4 * (uint64_t)x->heads * x->n_exact);
-	x->ops->put(x->dev, x->left, p, left);
-	x->ops->put(x->dev, x->right, p + left, right);
+	x->ops->put(x->dev, x->left, from->left, x->low.n * (size_t)x->low.rank * esize);
+	x->ops->put(x->dev, x->right, from->right, x->heads * row * x->low.rank);
 	if (chunks_new(&chunks, x) != KV_OK)
 		return KV_ENOMEM;
 	for (g = 0; g < x->heads; g++)
-		load_chunks(x, g, number + 4 * (size_t)g * x->n_exact,
-		    p + left + right + g * C * row, &chunks);
+		load_chunks(x, g, from->exact + (size_t)g * x->n_exact, landmark + g * C * row,
+		    &chunks);
 	chunks_free(&chunks);
 	return KV_OK;
 }
 
 int
-index_load(struct layer_index *x, enum index_kind kind, const void *content,
-    const struct layer_rows *rows)
+index_load(struct layer_index *x, const struct kv_index *from, const struct layer_rows *rows)
 {
 	int rc;
 
-	index_drop(x, kind);
-	if (kind == INDEX_CLUSTERS)
-		rc = load_clusters(x, content, rows);
-	else if (kind == INDEX_LOW_RANK)
-		rc = load_low_rank(x, content, rows);
+	index_drop(x, from->kind);
+	if (from->kind == KV_CLUS)
+		rc = load_clusters(x, &from->clusters, rows);
+	else if (from->kind == KV_LOWR)
+		rc = load_low_rank(x, &from->low_rank, rows);
 	else
-		rc = load_entries(x, kind, content, rows);
+		rc = load_entries(x, from->kind, &from->entries, rows);
 	if (rc != KV_OK)
-		index_drop(x, kind);
+		index_drop(x, from->kind);
 	return rc;
 }
 
 /* ---- to a section ---- */
 
+/* An index on the host, as a section has it. */
+struct saved {
+	struct kv_index index;
+	void *memory[4];                /* its arrays */
+	unsigned n;
+};
+
+static void *
+new_array(struct saved *s, size_t size)
+{
+	return s->memory[s->n++] = malloc(size + 1);
+}
+
 static void
-get_lists(const struct layer_index *x, uint8_t *to, const void *from, size_t bytes,
+saved_free(struct saved *s)
+{
+	while (s->n > 0)
+		free(s->memory[--s->n]);
+}
+
+static void
+get_lists(const struct layer_index *x, char *to, const void *from, size_t bytes,
     const uint64_t *start, const uint32_t *len)
 {
 	uint32_t g;
@@ -237,54 +248,48 @@ total(const struct layer_index *x, const uint32_t *len)
 	return sum;
 }
 
-static uint8_t *
-save_entries(const struct layer_index *x, const struct entries *e, size_t *size)
+static int
+save_entries(struct saved *s, const struct layer_index *x, const struct entries *e)
 {
-	uint8_t *p;
+	const uint64_t n = total(x, e->len);
+	char *data = new_array(s, n * e->bytes);
 
-	*size = KV_INDEX_HEAD + total(x, e->len) * e->bytes;
-	if ((p = calloc(1, *size)) == NULL)
-		return NULL;
-	put32(p, e->rows);
-	get_lists(x, p + KV_INDEX_HEAD, e->data, e->bytes, e->start, e->len);
-	return p;
+	if (data == NULL)
+		return KV_ENOMEM;
+	get_lists(x, data, e->data, e->bytes, e->start, e->len);
+	s->index.entries = (struct kv_entries){ e->rows, n, data };
+	return KV_OK;
 }
 
-static uint8_t *
-save_clusters(const struct layer_index *x, size_t *size)
+static int
+save_clusters(struct saved *s, const struct layer_index *x)
 {
-	size_t row = x->width * kv_dtype_size(x->dtype), at, i;
+	const size_t row = x->width * kv_dtype_size(x->dtype);
 	const struct labels *l = &x->row_label;
-	uint32_t g, n;
-	uint8_t *p;
+	uint32_t *label, *to, g, n, i;
+	size_t labels = 0;
+	char *mean;
 
-	for (g = 0, at = KV_INDEX_HEAD + 8 * (size_t)x->heads; g < x->heads; g++)
-		at += x->end[g] > x->sink ? 4 * (size_t)(x->end[g] - x->sink) : 0;
-	*size = round64(at) + total(x, x->mean.len) * row;
-	if ((p = calloc(1, *size)) == NULL)
-		return NULL;
-	put32(p, 1);
-	put32(p + 16, x->sink);
-	get_lists(x, p + round64(at), x->mean.k, row, x->mean.start, x->mean.len);
-	for (g = 0, at = KV_INDEX_HEAD + 8 * (size_t)x->heads; g < x->heads; g++) {
-		put32(p + KV_INDEX_HEAD + 4 * (size_t)g, x->mean.len[g]);
-		put32(p + KV_INDEX_HEAD + 4 * ((size_t)x->heads + g), x->end[g]);
+	for (g = 0; g < x->heads; g++)
+		labels += x->end[g] > x->sink ? x->end[g] - x->sink : 0;
+	to = label = new_array(s, labels * sizeof *label);
+	mean = new_array(s, total(x, x->mean.len) * row);
+	if (label == NULL || mean == NULL)
+		return KV_ENOMEM;
+	get_lists(x, mean, x->mean.k, row, x->mean.start, x->mean.len);
+	for (g = 0; g < x->heads; g++, to += n) {
 		n = x->end[g] > x->sink ? x->end[g] - x->sink : 0;
-		x->ops->get(x->dev, p + at, l->at + g * l->stride + x->sink,
-		    n * sizeof *l->at);
-		for (i = 0; i < n; i++, at += 4) {
-			uint32_t label;
-
-			memcpy(&label, p + at, sizeof label);
-			put32(p + at, label - 1);
-		}
+		x->ops->get(x->dev, to, l->at + g * l->stride + x->sink, n * sizeof *l->at);
+		for (i = 0; i < n; i++)
+			to[i]--;
 	}
-	return p;
+	s->index.clusters = (struct kv_clusters){ x->sink, x->mean.len, x->end, label, mean };
+	return KV_OK;
 }
 
 /* Numbers of the exact chunks, and landmarks in the order of the chunks. */
 static void
-save_chunks(const struct layer_index *x, uint32_t g, uint8_t *number, uint8_t *landmark,
+save_chunks(const struct layer_index *x, uint32_t g, uint32_t *exact, char *landmark,
     struct chunks *c)
 {
 	size_t row = x->width * kv_dtype_size(x->dtype);
@@ -294,65 +299,50 @@ save_chunks(const struct layer_index *x, uint32_t g, uint8_t *number, uint8_t *l
 	x->ops->get(x->dev, c->landmark,
 	    (const char *)x->landmark.k + x->landmark.start[g] * row, C * row);
 	for (i = 0; i < C; i++) {
-		if (c->exact[i]) {
-			put32(number, i);
-			number += 4;
-		}
+		if (c->exact[i])
+			*exact++ = i;
 		memcpy(landmark + i * row,
 		    c->landmark + (c->exact[i] ? left++ : competes++) * row, row);
 	}
 }
 
-static uint8_t *
-save_low_rank(const struct layer_index *x, size_t *size)
+static int
+save_low_rank(struct saved *s, const struct layer_index *x)
 {
 	size_t esize = kv_dtype_size(x->dtype), row = x->width * esize;
-	size_t C = x->low.n / x->low.chunk, left = x->low.n * (size_t)x->low.rank * esize;
-	size_t right = x->heads * row * x->low.rank;
-	size_t at = round64(KV_INDEX_HEAD + 4 * (uint64_t)x->heads * x->n_exact);
+	size_t C = x->low.n / x->low.chunk, r = x->low.rank;
+	uint32_t *exact = new_array(s, (size_t)x->heads * x->n_exact * sizeof *exact), g;
+	char *left = new_array(s, x->low.n * r * esize), *right = new_array(s, x->heads * row * r);
+	char *landmark = new_array(s, x->heads * C * row);
 	struct chunks chunks;
-	uint32_t g;
-	uint8_t *p;
 
-	*size = at + left + right + x->heads * C * row;
-	if (chunks_new(&chunks, x) != KV_OK)
-		return NULL;
-	if ((p = calloc(1, *size)) == NULL) {
-		chunks_free(&chunks);
-		return NULL;
-	}
-	put32(p, x->low.chunk);
-	put32(p + 16, x->low.n);
-	put32(p + 20, x->low.rank);
-	put32(p + 24, x->n_exact);
-	x->ops->get(x->dev, p + at, x->left, left);
-	x->ops->get(x->dev, p + at + left, x->right, right);
+	if (exact == NULL || left == NULL || right == NULL || landmark == NULL ||
+	    chunks_new(&chunks, x) != KV_OK)
+		return KV_ENOMEM;
+	x->ops->get(x->dev, left, x->left, x->low.n * r * esize);
+	x->ops->get(x->dev, right, x->right, x->heads * row * r);
 	for (g = 0; g < x->heads; g++)
-		save_chunks(x, g, p + KV_INDEX_HEAD + 4 * (size_t)g * x->n_exact,
-		    p + at + left + right + g * C * row, &chunks);
+		save_chunks(x, g, exact + (size_t)g * x->n_exact, landmark + g * C * row, &chunks);
 	chunks_free(&chunks);
-	return p;
+	s->index.low_rank = (struct kv_low_rank){ x->low.chunk, x->low.n, x->low.rank, x->n_exact,
+	    exact, left, right, landmark };
+	return KV_OK;
 }
 
 int
-index_write(const struct layer_index *x, enum index_kind kind, struct kv_writer *w, uint32_t l)
+index_write(const struct layer_index *x, enum kv_kind kind, struct kv_writer *w, uint32_t l)
 {
-	unsigned element = kind == INDEX_BITS ? 2 : (unsigned)kv_dtype_size(x->dtype);
-	struct kv_span span = { NULL, 0 };
-	uint8_t *p;
+	struct saved s = { .index.kind = kind };
 	int rc;
 
-	if (kind == INDEX_CLUSTERS)
-		p = save_clusters(x, &span.size);
-	else if (kind == INDEX_LOW_RANK)
-		p = save_low_rank(x, &span.size);
+	if (kind == KV_CLUS)
+		rc = save_clusters(&s, x);
+	else if (kind == KV_LOWR)
+		rc = save_low_rank(&s, x);
 	else
-		p = save_entries(x, kind == INDEX_BITS ? &x->bits : &x->pages, &span.size);
-	if (p == NULL)
-		return KV_ENOMEM;
-	put64(p + 8, kv_writer_keys(w));
-	span.data = p;
-	rc = kv_write(w, index_type(kind), l, element, &span, 1);
-	free(p);
+		rc = save_entries(&s, x, kind == KV_BITS ? &x->bits : &x->pages);
+	if (rc == KV_OK)
+		rc = kv_write_index(w, l, &s.index);
+	saved_free(&s);
 	return rc;
 }

@@ -44,12 +44,12 @@ struct retrieval {
 
 static const struct {
 	const char *name;
-	enum index_kind needs;
+	enum kv_kind needs;
 } methods[] = {
-	[RETRIEVE_FIER] = { "fier", INDEX_BITS },
-	[RETRIEVE_QUEST] = { "quest", INDEX_PAGES },
-	[RETRIEVE_CLUSTER] = { "cluster", INDEX_CLUSTERS },
-	[RETRIEVE_SHADOW] = { "shadow", INDEX_LOW_RANK },
+	[RETRIEVE_FIER] = { "fier", KV_BITS },
+	[RETRIEVE_QUEST] = { "quest", KV_PAGE },
+	[RETRIEVE_CLUSTER] = { "cluster", KV_CLUS },
+	[RETRIEVE_SHADOW] = { "shadow", KV_LOWR },
 };
 
 const char *
@@ -69,7 +69,7 @@ retrieve_named(const char *name)
 	return -1;
 }
 
-enum index_kind
+enum kv_kind
 retrieve_needs(enum retrieve_method method)
 {
 	return methods[method].needs;
@@ -262,7 +262,7 @@ retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const stru
 	if (most + 1 > t->stride &&
 	    reserve_lists(t, (most + most / 8 + ALIGNED) / ALIGNED * ALIGNED) != KV_OK)
 		return KV_ENOMEM;
-	if (t->opt.method != RETRIEVE_SHADOW || !index_has(x, INDEX_LOW_RANK))
+	if (t->opt.method != RETRIEVE_SHADOW || !index_has(x, KV_LOWR))
 		return KV_OK;
 	/* what is always read, and the budget */
 	part = (uint64_t)x->n_exact * x->low.chunk + t->opt.budget;

@@ -45,7 +45,7 @@ struct retrieval;
 const char *retrieve_name(enum retrieve_method);
 int retrieve_named(const char *);
 /* The index that it needs. */
-enum index_kind retrieve_needs(enum retrieve_method);
+enum kv_kind retrieve_needs(enum retrieve_method);
 
 /* For layers of one shape: L, H query heads, G KV heads of width E and rows of this dtype. freq as
  * in ops' rope(), device, the caller's; only shadow needs it. NULL without memory. */

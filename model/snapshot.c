@@ -4,19 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libkvfile/codec.h"
 #include "model/cache.h"
 #include "model/observation.h"
 #include "model/snapshot.h"
-
-/* oBSq, 4.5: the last tokens of the prompt; the last ones of them were not stored */
-#define OBSERVED_STORED 1
-#define OBSERVED_RUN 2
-
-static size_t
-round_up(size_t n)
-{
-	return (n + 63) / 64 * 64;
-}
 
 void
 snapshot_head(const struct cache *c, struct kv_head *head)
@@ -30,12 +21,12 @@ snapshot_head(const struct cache *c, struct kv_head *head)
 /* ---- loading ---- */
 
 static int
-load_tokens(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+load_tokens(struct kv_reader *r, struct cache *c)
 {
-	const void *ids;
-	int rc = kv_load(r, &ids);
+	struct kv_tokens tokens;
+	int rc = kv_load_tokens(r, &tokens);
 
-	if (rc == KV_OK && cache_add_tokens(c, ids, sec->raw_size / sizeof *c->tokens) != 0)
+	if (rc == KV_OK && cache_add_tokens(c, tokens.id, tokens.n) != 0)
 		rc = KV_ENOMEM;
 	return rc;
 }
@@ -63,7 +54,7 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
 	struct layer_rows *rows = &c->layer[sec->layer];
 	size_t row = rows->width * kv_dtype_size(rows->dtype), at = 0;
-	char *to = strcmp(sec->type, "KEYS") == 0 ? rows->k : rows->v;
+	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
 	const void *data;
 	uint32_t g;
 	int rc = kv_load(r, &data);
@@ -83,31 +74,28 @@ static int
 load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c,
     struct observation *obs)
 {
-	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W, take, last, w, h;
+	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, take, last, w, h;
 	size_t esize = kv_dtype_size(c->dtype);
-	const uint32_t *words;
+	struct kv_queries stored;
+	const uint32_t *pos;
 	const char *q;
-	const void *data;
-	int rc = kv_load(r, &data);
+	int rc = kv_load_queries(r, &stored);
 
 	if (rc != KV_OK)
 		return rc;
-	words = data;
-	W = words[1];
-	for (last = W; last > 0 && words[1 + last] >= kv_reader_head(r)->next_position; )
-		last--;
+	last = stored.n - stored.n_own;
 	take = last < obs->window ? last : obs->window;
-	q = (const char *)data + round_up(8 + 4 * (size_t)W);
+	q = stored.q;
 	for (h = 0; h < H; h++)
 		for (w = 0; w < take; w++)
 			kv_to_f32(obs->q[sec->layer] + ((size_t)w * H + h) * E,
-			    q + ((size_t)h * W + last - take + w) * E * esize, c->dtype, E);
-	words += 2 + last - take;
+			    q + ((size_t)h * stored.n + last - take + w) * E * esize, c->dtype, E);
+	pos = stored.pos + last - take;
 	if (obs->loaded == 0) {
-		memcpy(obs->pos, words, take * sizeof *obs->pos);
+		memcpy(obs->pos, pos, take * sizeof *obs->pos);
 		obs->have = take;
 	}
-	if (take == obs->have && memcmp(obs->pos, words, take * sizeof *obs->pos) == 0)
+	if (take == obs->have && memcmp(obs->pos, pos, take * sizeof *obs->pos) == 0)
 		obs->loaded++;
 	return KV_OK;
 }
@@ -119,11 +107,11 @@ load_mass(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	const struct layer_rows *rows = &c->layer[sec->layer];
 	struct attention_mass *to = &c->mass[sec->layer];
 	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
-	const void *data;
+	struct kv_values mass;
 	const float *list;
-	int rc = kv_load(r, &data);
+	int rc = kv_load_values(r, &mass);
 
-	for (h = 0, list = data; rc == KV_OK && h < H; list += rows->len[h++ / R])
+	for (h = 0, list = mass.value; rc == KV_OK && h < H; list += rows->len[h++ / R])
 		c->model->ops->put(c->model->dev, to->sum + h * to->stride, list,
 		    rows->len[h / R] * sizeof *list);
 	to->whole = 1;
@@ -131,16 +119,17 @@ load_mass(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 }
 
 static int
-load_logits(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+load_logits(struct kv_reader *r, struct cache *c)
 {
-	const void *data;
-	int rc = kv_load(r, &data);
+	size_t size = c->model->id.vocabulary * sizeof *c->logits;
+	const float *logits;
+	int rc = kv_load_logits(r, &logits);
 
 	if (rc != KV_OK)
 		return rc;
-	if (c->logits == NULL && (c->logits = malloc(sec->raw_size)) == NULL)
+	if (c->logits == NULL && (c->logits = malloc(size)) == NULL)
 		return KV_ENOMEM;
-	memcpy(c->logits, data, sec->raw_size);
+	memcpy(c->logits, logits, size);
 	return KV_OK;
 }
 
@@ -157,39 +146,37 @@ load_log(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 }
 
 static int
-load_index(struct kv_reader *r, const struct kv_section *sec, struct cache *c, int kind)
+load_index(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
-	const void *data;
-	int rc = kv_load(r, &data);
+	struct kv_index index;
+	int rc = kv_load_index(r, &index);
 
-	if (rc != KV_OK)
-		return rc;
-	return index_load(&c->index[sec->layer], kind, data, &c->layer[sec->layer]);
+	return rc != KV_OK ? rc : index_load(&c->index[sec->layer], &index, &c->layer[sec->layer]);
 }
 
 int
 snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
     struct observation *obs)
 {
-	int kind = index_kind(sec->type);
-
-	if (kind >= 0)
-		return c->index_kinds >> kind & 1 ? load_index(r, sec, c, kind) : KV_OK;
-	if (strcmp(sec->type, "TOKS") == 0)
-		return load_tokens(r, sec, c);
-	if (strcmp(sec->type, "POSN") == 0)
+	switch (sec->kind) {
+	case KV_TOKS:
+		return load_tokens(r, c);
+	case KV_POSN:
 		return load_rows(r, sec, c);
-	if (strcmp(sec->type, "KEYS") == 0 || strcmp(sec->type, "VALS") == 0)
+	case KV_OBSQ:
+		return obs != NULL ? load_queries(r, sec, c, obs) : KV_OK;
+	case KV_MASS:
+		return c->mass != NULL ? load_mass(r, sec, c) : KV_OK;
+	case KV_KEYS:
+	case KV_VALS:
 		return load_tensor(r, sec, c);
-	if (strcmp(sec->type, "oBSq") == 0 && obs != NULL)
-		return load_queries(r, sec, c, obs);
-	if (strcmp(sec->type, "mASS") == 0 && c->mass != NULL)
-		return load_mass(r, sec, c);
-	if (strcmp(sec->type, "LGTS") == 0)
-		return load_logits(r, sec, c);
-	if (strcmp(sec->type, "eVNt") == 0)
+	case KV_LGTS:
+		return load_logits(r, c);
+	case KV_EVNT:
 		return load_log(r, sec, c);
-	return KV_OK;
+	default:
+		return c->index_kinds >> sec->kind & 1 ? load_index(r, sec, c) : KV_OK;
+	}
 }
 
 int
@@ -216,25 +203,19 @@ save_queries(struct kv_writer *w, const struct cache *c, const struct observatio
     uint32_t layer)
 {
 	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W = obs->have, i, h;
-	size_t esize = kv_dtype_size(c->dtype), head = round_up(8 + 4 * (size_t)W);
-	size_t size = head + (size_t)H * W * E * esize;
-	char *buf = calloc(1, size);
-	uint32_t words[2] = { obs->n_own > 0 ? OBSERVED_RUN : OBSERVED_STORED, W };
-	struct kv_span span[2] = { { buf, size }, { NULL, 0 } };
+	size_t esize = kv_dtype_size(c->dtype);
+	char *buf = malloc((size_t)H * W * E * esize + 1);
+	struct kv_queries q = { W, obs->pos, buf, obs->n_own,
+	    obs->n_own > 0 ? obs->own[layer] : NULL };
 	int rc;
 
 	if (buf == NULL)
 		return KV_ENOMEM;
-	memcpy(buf, words, sizeof words);
-	memcpy(buf + sizeof words, obs->pos, W * sizeof *obs->pos);
 	for (h = 0; h < H; h++)
 		for (i = 0; i < W; i++)
-			kv_from_f32(buf + head + ((size_t)h * W + i) * E * esize,
+			kv_from_f32(buf + ((size_t)h * W + i) * E * esize,
 			    obs->q[layer] + ((size_t)i * H + h) * E, c->dtype, E);
-	if (obs->n_own > 0)
-		span[1] = (struct kv_span){ obs->own[layer],
-		    (size_t)c->model->id.kv_heads * obs->n_own * E * esize };
-	rc = kv_write(w, "oBSq", layer, (unsigned)esize, span, 2);
+	rc = kv_write_queries(w, layer, &q);
 	free(buf);
 	return rc;
 }
@@ -245,7 +226,7 @@ save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows
 	const struct attention_mass *from = &c->mass[layer];
 	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
 	float *buf = malloc(kv_rows_total(rows) * R * sizeof *buf + 1), *list = buf;
-	struct kv_span span = { buf, kv_rows_total(rows) * R * sizeof *buf };
+	struct kv_values mass = { NULL, kv_rows_total(rows) * R, buf };
 	int rc;
 
 	if (buf == NULL)
@@ -253,17 +234,17 @@ save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows
 	for (h = 0; h < H; list += rows->count[h++ / R])
 		c->model->ops->get(c->model->dev, list, from->sum + h * from->stride,
 		    rows->count[h / R] * sizeof *list);
-	rc = kv_write(w, "mASS", layer, sizeof *buf, &span, 1);
+	rc = kv_write_values(w, KV_MASS, layer, &mass);
 	free(buf);
 	return rc;
 }
 
 /* KEYS or VALS */
 static int
-save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const char *type)
+save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, enum kv_kind kind)
 {
 	const struct layer_rows *rows = &c->layer[layer];
-	const void *from = strcmp(type, "KEYS") == 0 ? rows->k : rows->v;
+	const void *from = kind == KV_KEYS ? rows->k : rows->v;
 	size_t row = rows->width * kv_dtype_size(rows->dtype), size = 1;
 	struct kv_span span = { NULL, 0 };
 	uint32_t g;
@@ -280,16 +261,16 @@ save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, const ch
 		    (const char *)from + rows->start[g] * row, rows->len[g] * row);
 		span.size += rows->len[g] * row;
 	}
-	rc = kv_write(w, type, layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
+	rc = kv_write(w, kv_kind_type(kind), layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
 	free(buf);
 	return rc;
 }
 
 int
 snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
-    const char *type, uint32_t l)
+    enum kv_kind kind, uint32_t l)
 {
-	return strcmp(type, "oBSq") == 0 ? save_queries(w, c, obs, l) : save_tensor(w, c, l, type);
+	return kind == KV_OBSQ ? save_queries(w, c, obs, l) : save_tensor(w, c, l, kind);
 }
 
 static int
@@ -297,7 +278,7 @@ save_indexes(struct kv_writer *w, const struct cache *c, uint32_t l)
 {
 	int kind, rc = KV_OK;
 
-	for (kind = 0; c->index != NULL && rc == KV_OK && kind < INDEX_KINDS; kind++)
+	for (kind = 0; c->index != NULL && rc == KV_OK && kind < KV_UNKNOWN; kind++)
 		if (index_has(&c->index[l], kind))
 			rc = index_write(&c->index[l], kind, w, l);
 	return rc;
@@ -314,28 +295,27 @@ save_layer(struct kv_writer *w, const struct cache *c, const struct observation 
 	if (rc == KV_OK && c->mass != NULL)
 		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK)
-		rc = save_tensor(w, c, l, "KEYS");
+		rc = save_tensor(w, c, l, KV_KEYS);
 	if (rc == KV_OK)
 		rc = save_indexes(w, c, l);
 	if (rc == KV_OK)
-		rc = save_tensor(w, c, l, "VALS");
+		rc = save_tensor(w, c, l, KV_VALS);
 	return rc;
 }
 
 int
 snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs)
 {
-	struct kv_span tokens = { c->tokens, c->n_tokens * sizeof *c->tokens };
-	struct kv_span logits = { c->logits, c->model->id.vocabulary * sizeof *c->logits };
+	struct kv_tokens tokens = { c->n_tokens, c->tokens };
 	struct kv_span log = { c->log.data, c->log.size };
 	uint32_t l;
-	int rc = kv_write(w, "TOKS", KV_NO_LAYER, 1, &tokens, 1);
+	int rc = kv_write_tokens(w, &tokens);
 
 	for (l = 0; rc == KV_OK && l < c->model->id.layers; l++)
 		rc = save_layer(w, c, obs, l);
 	if (rc == KV_OK && c->logits != NULL)
-		rc = kv_write(w, "LGTS", KV_NO_LAYER, sizeof *c->logits, &logits, 1);
+		rc = kv_write_logits(w, c->logits);
 	if (rc == KV_OK && log.size > 0)
-		rc = kv_write(w, "eVNt", KV_NO_LAYER, 4, &log, 1);
+		rc = kv_write(w, kv_kind_type(KV_EVNT), KV_NO_LAYER, 4, &log, 1);
 	return rc;
 }

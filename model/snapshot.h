@@ -22,9 +22,9 @@ int snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 int snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
     struct observation *obs);
 
-/* Writes one section of layer l: "KEYS", "VALS", or "oBSq" from obs. */
+/* Writes one section of layer l: KV_KEYS, KV_VALS, or KV_OBSQ from obs. */
 int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
-    const char *type, uint32_t l);
+    enum kv_kind kind, uint32_t l);
 
 /* Writes tokens, layers, observation queries (NULL or have == 0: none), attention received
  * where it is wanted (it must be whole), indexes where they are wanted, and logits; not the end.

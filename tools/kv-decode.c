@@ -326,7 +326,7 @@ static void
 expect(struct cache *c, struct observation *obs, int keep)
 {
 	uint32_t most = window() > observe ? window() : observe;
-	unsigned kinds = keep ? (1u << INDEX_KINDS) - 1 :
+	unsigned kinds = keep ? KV_ALL_INDEXES :
 	    retrieves ? 1u << retrieve_needs(retrieve_options.method) : 0;
 
 	if (most > 0 && observation_init(obs, c->model, most) != 0)

@@ -6,6 +6,7 @@
 
 #include "cli/session.h"
 #include "cli/tool.h"
+#include "libkvfile/codec.h"
 #include "engine/observe.h"
 #include "model/probe_mass.h"
 #include "model/snapshot.h"
@@ -58,7 +59,7 @@ hold(struct kv_reader *r, const struct kv_section *sec)
 	const void *content;
 
 	h->sec = *sec;
-	if (strcmp(sec->type, "KEYS") == 0 || strcmp(sec->type, "VALS") == 0)
+	if (sec->kind == KV_KEYS || sec->kind == KV_VALS)
 		return h;
 	content = input_load(r);
 	h->content = must_alloc(sec->raw_size, 1);
@@ -76,7 +77,7 @@ read_snapshot(const struct session *s, struct kv_reader *r, struct cache *c,
 	int code;
 
 	while (input_next(r, &sec)) {
-		if (strcmp(sec.type, "pROv") == 0)
+		if (sec.kind == KV_PROV)
 			continue;               /* inherited */
 		if ((code = snapshot_take(r, &sec, c, obs)) == KV_ENOMEM)
 			session_no_room(s, kv_reader_name(r));
@@ -118,15 +119,14 @@ static void
 write_mass(struct kv_writer *w, const struct cache *c, uint32_t l, size_t tokens)
 {
 	const struct kv_model *id = &c->model->id;
-	char label[KV_SCORE_LABEL] = "";
-	struct kv_span content[2] = { { label, sizeof label }, { c->probe_mass->mass[l], 0 } };
+	char label[KV_SCORE_LABEL];
+	struct kv_values mass = { label, 0, c->probe_mass->mass[l] };
 	uint32_t g;
 
 	for (g = 0; g < id->kv_heads; g++)
-		content[1].size += c->layer[l].len[g] * (id->query_heads / id->kv_heads) *
-		    sizeof(float);
+		mass.n += (uint64_t)c->layer[l].len[g] * (id->query_heads / id->kv_heads);
 	make_label(label, sizeof label, tokens);
-	output_check(w, kv_write(w, "pAID", l, sizeof(float), content, 2));
+	output_check(w, kv_write_values(w, KV_PAID, l, &mass));
 }
 
 /* The snapshot as it came, with the new section of each layer in its place. */
@@ -134,28 +134,28 @@ static void
 write_snapshot(struct kv_writer *w, const struct held *h, const struct cache *c,
     const struct observation *obs, size_t tokens)
 {
-	const char *new = obs != NULL ? "oBSq" : "pAID";
+	const enum kv_kind new = obs != NULL ? KV_OBSQ : KV_PAID;
 	uint32_t written = 0;                   /* layers that have it */
 
 	for (; h != NULL; h = h->next) {
-		const char *type = h->sec.type;
+		const enum kv_kind kind = h->sec.kind;
 		uint32_t l = h->sec.layer;
 		struct kv_span span = { h->content, h->sec.raw_size };
 
 		/* what must not stand before pAID in its layer */
 		if (obs == NULL && written == l &&
-		    (strcmp(type, "sCOR") == 0 || strcmp(type, "KEYS") == 0)) {
+		    (kind == KV_SCOR || kind == KV_KEYS)) {
 			write_mass(w, c, l, tokens);
 			written++;
 		}
-		if (strcmp(type, new) == 0)
+		if (kind == new)
 			continue;
 		if (h->content == NULL)
-			output_check(w, snapshot_put(w, c, NULL, type, l));
+			output_check(w, snapshot_put(w, c, NULL, kind, l));
 		else
-			output_check(w, kv_write(w, type, l, h->sec.element_size, &span, 1));
-		if (obs != NULL && strcmp(type, "POSN") == 0)
-			output_check(w, snapshot_put(w, c, obs, "oBSq", l));
+			output_check(w, kv_write(w, h->sec.type, l, h->sec.element_size, &span, 1));
+		if (obs != NULL && kind == KV_POSN)
+			output_check(w, snapshot_put(w, c, obs, KV_OBSQ, l));
 	}
 }
 

@@ -146,7 +146,7 @@ start_cache(const struct session *e, struct kv_reader *from, struct observation 
 		die(EXIT_RUN, "no memory for the cache");
 	if (wants_mass() && cache_want_mass(c) != 0)
 		die(EXIT_RUN, "no memory for attention mass");
-	if (from != NULL && cache_want_indexes(c, (1u << INDEX_KINDS) - 1) != 0)
+	if (from != NULL && cache_want_indexes(c, KV_ALL_INDEXES) != 0)
 		die(EXIT_RUN, "no memory for indexes");
 	c->spare = (uint32_t)room;
 	if (from != NULL)

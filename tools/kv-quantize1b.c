@@ -53,13 +53,13 @@ write_bits(const struct device *d, struct kv_writer *w, struct layer_index *x,
 {
 	uint64_t before = kv_writer_size(w);
 
-	index_start(x, INDEX_BITS, group);
+	index_start(x, KV_BITS, group);
 	if (index_reserve(x, rows) != 0)
 		die(EXIT_RUN, "layer %u: no memory for its keys in one bit", layer);
 	index_extend(x, rows);
 	device_check(d);
-	output_check(w, index_write(x, INDEX_BITS, w, layer));
-	index_drop(x, INDEX_BITS);
+	output_check(w, index_write(x, KV_BITS, w, layer));
+	index_drop(x, KV_BITS);
 	return kv_writer_size(w) - before;
 }
 
@@ -80,9 +80,9 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 		die(EXIT_RUN, "no memory for an index");
 	progress_start("quantize", head->model.layers, "layers");
 	while (input_next(r, &sec)) {
-		if (strcmp(sec.type, "bITS") == 0 || strcmp(sec.type, "pROv") == 0)
+		if (sec.kind == KV_BITS || sec.kind == KV_PROV)
 			continue;               /* replaced; inherited */
-		if (strcmp(sec.type, "KEYS") != 0) {
+		if (sec.kind != KV_KEYS) {
 			output_copy(r, w);      /* also what is not known: the rows stay */
 			continue;
 		}

@@ -42,15 +42,17 @@ forget_mass(void)
 	received = paid = NULL;
 }
 
-/* From a mASS section, or behind the label of a pAID section, which the reader has checked
- * (kv-snapshot(5), 4.11, 4.13). */
+/* Standing at mASS or pAID: a copy of its values. */
 static float *
-take_mass(const void *content, uint64_t size)
+take_mass(struct kv_reader *r)
 {
-	float *mass = must_alloc(size, 1);
+	struct kv_values v;
+	float *mass;
 
-	if (size > 0)
-		memcpy(mass, content, size);
+	input_check(r, kv_load_values(r, &v));
+	mass = must_alloc(v.n, sizeof *mass);
+	if (v.n > 0)
+		memcpy(mass, v.value, v.n * sizeof *mass);
 	return mass;
 }
 
@@ -66,10 +68,10 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	    .width = head->model.head_width, .rows = kv_current_rows(r), .dtype = head->dtype,
 	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position },
 	    .queries = q->q, .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
-	char label[KV_SCORE_LABEL] = "";
+	char label[KV_SCORE_LABEL];
 	uint64_t total = kv_rows_total(l.in.rows);
 	float *score = must_alloc(total, sizeof *score);
-	struct kv_span content[2] = { { label, sizeof label }, { score, total * sizeof *score } };
+	const struct kv_values values = { label, total, score };
 	struct engine_error e;
 
 	if ((method->needs & NEED_WINDOW) && q->n == 0)
@@ -87,19 +89,20 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		l.in.keys = input_load(r);
 	must(score_layer(&scorer, &l, score, &e), &e);
 	score_label(label, sizeof label, method, &scorer.options, scorer.since, q->n);
-	output_check(w, kv_write(w, "sCOR", layer, sizeof *score, content, 2));
+	output_check(w, kv_write_values(w, KV_SCOR, layer, &values));
 	free(score);
 }
 
 static void
 take_queries(struct queries *q, struct kv_reader *r, uint32_t layer)
 {
-	const void *content = input_load(r);
+	struct kv_queries stored;
 	struct engine_error e;
 	uint32_t n;
 
-	must(scorer_window(&scorer, queries_stored(content), layer, &n, &e), &e);
-	queries_take(q, content, kv_reader_head(r), n);
+	input_check(r, kv_load_queries(r, &stored));
+	must(scorer_window(&scorer, stored.n, layer, &n, &e), &e);
+	must(queries_take(q, &stored, kv_reader_head(r), n, &e), &e);
 }
 
 static void
@@ -112,19 +115,18 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 
 	progress_start("score", kv_reader_head(r)->model.layers, "layers");
 	while (input_next(r, &sec)) {
-		if (strcmp(sec.type, "sCOR") == 0 || strcmp(sec.type, "pROv") == 0)
+		if (sec.kind == KV_SCOR || sec.kind == KV_PROV)
 			continue;               /* replaced; inherited */
-		if (strcmp(sec.type, "POSN") == 0) {
+		if (sec.kind == KV_POSN) {
 			queries_forget(&q);
 			forget_mass();
-		} else if (strcmp(sec.type, "oBSq") == 0 && (needs & NEED_WINDOW))
+		} else if (sec.kind == KV_OBSQ && (needs & NEED_WINDOW))
 			take_queries(&q, r, sec.layer);
-		else if (strcmp(sec.type, "mASS") == 0 && (needs & NEED_MASS))
-			received = take_mass(input_load(r), sec.raw_size);
-		else if (strcmp(sec.type, "pAID") == 0 && (needs & NEED_PROBE_MASS))
-			paid = take_mass((const char *)input_load(r) + KV_SCORE_LABEL,
-			    sec.raw_size - KV_SCORE_LABEL);
-		else if (strcmp(sec.type, "KEYS") == 0) {
+		else if (sec.kind == KV_MASS && (needs & NEED_MASS))
+			received = take_mass(r);
+		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
+			paid = take_mass(r);
+		else if (sec.kind == KV_KEYS) {
 			write_scores(r, w, sec.layer, &q);
 			used = q.n;
 			progress(sec.layer + 1);

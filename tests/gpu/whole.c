@@ -136,7 +136,7 @@ prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
 	for (r = 0; r < rounds; r++) {
 		cache_free(c);
 		if ((c = cache_new(m, m->id.weights_dtype)) == NULL ||
-		    (indexes && cache_want_indexes(c, 1u << INDEX_BITS) != 0))
+		    (indexes && cache_want_indexes(c, 1u << KV_BITS) != 0))
 			must_run(MODEL_ENOMEM);
 		if (obs != NULL && r > 0)
 			observation_free(obs, m);
@@ -227,7 +227,7 @@ fier(struct cache *c, uint32_t N, double prefill)
 	uint32_t l;
 
 	for (l = 0; l < id->layers; l++) {
-		index_start(&c->index[l], INDEX_BITS, GROUP);
+		index_start(&c->index[l], KV_BITS, GROUP);
 		must_run(index_reserve(&c->index[l], &c->layer[l]));
 		index_extend(&c->index[l], &c->layer[l]);
 	}

@@ -83,8 +83,8 @@ static void
 start(struct layer_index *x)
 {
 	must(index_init(x, ops, dev, G, E, KV_F32) == 0, "memory");
-	index_start(x, INDEX_BITS, GROUP);
-	index_start(x, INDEX_PAGES, PAGE);
+	index_start(x, KV_BITS, GROUP);
+	index_start(x, KV_PAGE, PAGE);
 }
 
 static void
@@ -185,7 +185,7 @@ check_clusters(void)
 	static const uint32_t label[ROWS] = { 0, 1, 1, 0, 1 };
 	const uint32_t *labels[G] = { label, label + 3 };
 	const void *means[G] = { keys[0], keys[1] };
-	uint32_t content[(KV_INDEX_HEAD + 16) / 4] = { 1, 0, 0, 0, 4 };
+	const struct kv_index empty = { KV_CLUS, { .clusters = { 4, none, none, NULL, NULL } } };
 	const uint32_t rows[G] = { 5, 1 };
 	struct layer_index x;
 	struct layer_rows r;
@@ -193,7 +193,7 @@ check_clusters(void)
 
 	must(index_init(&x, ops, dev, G, E, KV_F32) == 0, "memory");
 	make_rows(&r, 0, 0);
-	must(index_load(&x, INDEX_CLUSTERS, content, &r) == 0, "memory");
+	must(index_load(&x, &empty, &r) == 0, "memory");
 	check(x.sink == sink && x.end[0] == 0, "%s", __func__);
 	for (step = 0; step < 3; step++) {
 		if (step > 0)
