@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
 #include "model/model_files.h"
 #include "model/model.h"
 #include "model/safetensors.h"
@@ -89,7 +88,7 @@ reserve(struct loader *ld, size_t bytes, void **host, const void **device)
 {
 	*host = ld->host == NULL ? NULL : ld->host + ld->used;
 	*device = ld->host == NULL ? NULL : (const uint8_t *)ld->m->constants + ld->used;
-	ld->used += round64(bytes);
+	ld->used += (bytes + 63) / 64 * 64;
 }
 
 static int

@@ -9,6 +9,7 @@
 
 #include <sys/mman.h>
 
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +17,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "libkvfile/bytes.h"
 #include "model/model_files.h"
 #include "model/model.h"
 #include "model/safetensors.h"
@@ -197,7 +197,8 @@ parse_header(struct safetensors *st, struct shard *sh, uint64_t *base)
 
 	if (sh->size < 8)
 		return BAD(st, sh->path, "truncated: %zu bytes, no header", sh->size);
-	len = get64(sh->map);
+	memcpy(&len, sh->map, sizeof len);
+	len = le64toh(len);
 	if (len > HEADER_MAX)
 		return BAD(st, sh->path, "header of %" PRIu64 " bytes, more than %d", len,
 		    HEADER_MAX);
@@ -477,16 +478,16 @@ hash_tensor(XXH3_state_t *x, const struct tensor *t)
 {
 	enum { ALL = 65536, PIECE = 4096, PIECES = 16 };
 	const uint8_t *data = t->data;
-	uint8_t number[8];
+	uint32_t dims = htole32(t->ndim);
+	uint64_t dim;
 	unsigned i;
 
 	XXH3_128bits_update(x, t->name, strlen(t->name) + 1);
 	XXH3_128bits_update(x, t->type, strlen(t->type) + 1);
-	put32(number, t->ndim);
-	XXH3_128bits_update(x, number, 4);
+	XXH3_128bits_update(x, &dims, sizeof dims);
 	for (i = 0; i < t->ndim; i++) {
-		put64(number, t->dim[i]);
-		XXH3_128bits_update(x, number, 8);
+		dim = htole64(t->dim[i]);
+		XXH3_128bits_update(x, &dim, sizeof dim);
 	}
 	if (t->bytes <= ALL)
 		XXH3_128bits_update(x, data, t->bytes);
@@ -539,12 +540,14 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t *copy, *end;
+	uint64_t len;
 
 	fuzz_file(data, size);
 	if (size > 8 && (copy = malloc(size)) != NULL) {
 		memcpy(copy, data, size);
 		end = memrchr(copy + 8, '}', size - 8);
-		put64(copy, end == NULL ? 0 : (uint64_t)(end - copy - 7));
+		len = htole64(end == NULL ? 0 : (uint64_t)(end - copy - 7));
+		memcpy(copy, &len, sizeof len);
 		fuzz_file(copy, size);
 		free(copy);
 	}
