@@ -3,58 +3,44 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
 #include "cli/index_info.h"
 #include "cli/json.h"
 
 #define TEXT 32         /* room for "4294967295 to 4294967295" */
 
-static const char types[INDEX_KINDS][5] = { "bITS", "pAGE", "cLUS", "lOWR" };
-
 /* ---- collecting ---- */
 
-static enum index_kind
-kind_of(const char *type)
+static void
+see_clusters(struct index_info *info, const struct kv_clusters *c, uint32_t kv_heads)
 {
-	enum index_kind k;
+	uint32_t g;
 
-	for (k = 0; k < INDEX_KINDS && strcmp(type, types[k]) != 0; k++)
-		;
-	return k;
-}
-
-int
-is_index(const char *type)
-{
-	return kind_of(type) != INDEX_KINDS;
+	info->sink = c->sink;
+	info->least = UINT32_MAX;
+	for (g = 0; g < kv_heads; g++) {
+		info->least = c->count[g] < info->least ? c->count[g] : info->least;
+		info->most = c->count[g] > info->most ? c->count[g] : info->most;
+	}
 }
 
 void
-index_see(struct index_info *info, const struct kv_section *sec, const uint8_t *content,
+index_see(struct index_info *info, const struct kv_section *sec, const struct kv_index *index,
     uint32_t kv_heads)
 {
-	enum index_kind k = kind_of(sec->type);
-	uint32_t g, n;
+	const struct kv_low_rank *low = &index->low_rank;
 
-	info->there[k] = 1;
-	info->bytes[k] = sec->raw_size;
-	if (k == INDEX_BITS)
-		info->group = get32(content);
-	else if (k == INDEX_PAGES)
-		info->page = get32(content);
-	else if (k == INDEX_CLUSTERS) {
-		info->sink = get32(content + 16);
-		info->least = UINT32_MAX;
-		for (g = 0; g < kv_heads; g++) {
-			n = get32(content + KV_INDEX_HEAD + 4 * (size_t)g);
-			info->least = n < info->least ? n : info->least;
-			info->most = n > info->most ? n : info->most;
-		}
-	} else {
-		info->chunk = get32(content);
-		info->rows = get32(content + 16);
-		info->rank = get32(content + 20);
-		info->exact = get32(content + 24);
+	info->bytes[sec->kind] = sec->raw_size;
+	if (sec->kind == KV_BITS)
+		info->group = index->entries.rows;
+	else if (sec->kind == KV_PAGE)
+		info->page = index->entries.rows;
+	else if (sec->kind == KV_CLUS)
+		see_clusters(info, &index->clusters, kv_heads);
+	else {
+		info->chunk = low->chunk;
+		info->rows = low->n;
+		info->rank = low->rank;
+		info->exact = low->n_exact;
 	}
 }
 
@@ -62,13 +48,13 @@ index_see(struct index_info *info, const struct kv_section *sec, const uint8_t *
 
 /* "16", or "16 to 32" over the layers that have this kind; the fields are at these offsets. */
 static const char *
-span(char text[TEXT], const struct index_info *layer, uint32_t layers, enum index_kind k,
+span(char text[TEXT], const struct index_info *layer, uint32_t layers, enum kv_kind k,
     size_t lower, size_t upper)
 {
 	uint32_t l, least = UINT32_MAX, most = 0, v;
 
 	for (l = 0; l < layers; l++)
-		if (layer[l].there[k]) {
+		if (layer[l].bytes[k] != 0) {
 			memcpy(&v, (const char *)&layer[l] + lower, sizeof v);
 			least = v < least ? v : least;
 			memcpy(&v, (const char *)&layer[l] + upper, sizeof v);
@@ -87,18 +73,18 @@ span(char text[TEXT], const struct index_info *layer, uint32_t layers, enum inde
 #define SPAN(i, field) SPAN2(i, field, field)
 
 static void
-print_kind(const struct index_info *layer, uint32_t layers, enum index_kind k)
+print_kind(const struct index_info *layer, uint32_t layers, enum kv_kind k)
 {
 	char text[4][TEXT];
 
 	switch (k) {
-	case INDEX_BITS:
+	case KV_BITS:
 		printf("keys in one bit, groups of %s rows", SPAN(0, group));
 		break;
-	case INDEX_PAGES:
+	case KV_PAGE:
 		printf("bounds of pages of %s rows", SPAN(0, page));
 		break;
-	case INDEX_CLUSTERS:
+	case KV_CLUS:
 		printf("%s clusters in a KV head, %s sink rows", SPAN2(0, least, most),
 		    SPAN(1, sink));
 		break;
@@ -113,13 +99,13 @@ void
 index_print(const struct index_info *layer, uint32_t layers, int columns)
 {
 	const char *name = "indexes";
-	enum index_kind k;
+	enum kv_kind k;
 	uint64_t bytes;
 	uint32_t l, with;
 
-	for (k = 0; k < INDEX_KINDS; k++) {
+	for (k = 0; k < KV_UNKNOWN; k++) {
 		for (l = with = 0, bytes = 0; l < layers; l++) {
-			with += layer[l].there[k] != 0;
+			with += layer[l].bytes[k] != 0;
 			bytes += layer[l].bytes[k];
 		}
 		if (with == 0)
@@ -143,25 +129,25 @@ json_t *
 index_json(const struct index_info *info)
 {
 	const struct {
-		enum index_kind kind;
+		enum kv_kind kind;
 		const char *name, *key;
 		uint32_t value;
 	} facts[] = {
-		{ INDEX_BITS, "bits", "group", info->group },
-		{ INDEX_PAGES, "pages", "page", info->page },
-		{ INDEX_CLUSTERS, "clusters", "sink", info->sink },
-		{ INDEX_CLUSTERS, "clusters", "clusters_min", info->least },
-		{ INDEX_CLUSTERS, "clusters", "clusters_max", info->most },
-		{ INDEX_LOW_RANK, "low_rank", "rank", info->rank },
-		{ INDEX_LOW_RANK, "low_rank", "rows", info->rows },
-		{ INDEX_LOW_RANK, "low_rank", "chunk", info->chunk },
-		{ INDEX_LOW_RANK, "low_rank", "exact", info->exact },
+		{ KV_BITS, "bits", "group", info->group },
+		{ KV_PAGE, "pages", "page", info->page },
+		{ KV_CLUS, "clusters", "sink", info->sink },
+		{ KV_CLUS, "clusters", "clusters_min", info->least },
+		{ KV_CLUS, "clusters", "clusters_max", info->most },
+		{ KV_LOWR, "low_rank", "rank", info->rank },
+		{ KV_LOWR, "low_rank", "rows", info->rows },
+		{ KV_LOWR, "low_rank", "chunk", info->chunk },
+		{ KV_LOWR, "low_rank", "exact", info->exact },
 	};
 	json_t *all = json_object(), *one = NULL;
 	size_t i;
 
 	for (i = 0; i < sizeof facts / sizeof *facts; i++) {
-		if (!info->there[facts[i].kind])
+		if (info->bytes[facts[i].kind] == 0)
 			continue;
 		if ((one = json_object_get(all, facts[i].name)) == NULL) {
 			put(all, facts[i].name, one = json_object());

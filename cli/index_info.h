@@ -4,24 +4,19 @@
 
 #include <jansson.h>
 
-#include "libkvfile/kvfile.h"
-
-/* In the order of kv-snapshot(5), 3.5. */
-enum index_kind { INDEX_BITS, INDEX_PAGES, INDEX_CLUSTERS, INDEX_LOW_RANK, INDEX_KINDS };
+#include "libkvfile/codec.h"
 
 /* Those of one layer. All zero: none. */
 struct index_info {
-	int there[INDEX_KINDS];
-	uint64_t bytes[INDEX_KINDS];
+	uint64_t bytes[KV_UNKNOWN];     /* of each kind; 0: it is not there */
 	uint32_t group;                 /* rows of an entry of bits */
 	uint32_t page;
 	uint32_t sink, least, most;     /* sink rows; clusters of a KV head */
 	uint32_t rank, rows, chunk, exact;      /* rows, and chunks of them */
 };
 
-/* Whether this is an index: its content has to be shown to index_see() then. */
-int is_index(const char *type);
-void index_see(struct index_info *info, const struct kv_section *sec, const uint8_t *content,
+/* To be called for each index, with its section and its content. */
+void index_see(struct index_info *info, const struct kv_section *sec, const struct kv_index *index,
     uint32_t kv_heads);
 
 /* A line for each kind that is in one of the layers, after a name in so many columns. */

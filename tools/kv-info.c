@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
+#include "libkvfile/codec.h"
 #include "cli/index_info.h"
 #include "cli/json.h"
 #include "cli/tool.h"
@@ -76,46 +76,75 @@ skip(struct kv_reader *r)
 }
 
 static void
-see_queries(struct layer_info *l, const uint8_t *content, uint32_t next_position)
+see_queries(struct layer_info *l, struct kv_reader *r)
 {
-	uint32_t i;
+	struct kv_queries q;
 
-	l->queries = get32(content + 4);
-	for (i = 0; i < l->queries; i++)
-		l->own_keys += get32(content + 8 + 4 * (size_t)i) >= next_position;
+	input_check(r, kv_load_queries(r, &q));
+	l->queries = q.n;
+	l->own_keys = q.n_own;
+}
+
+/* label <- that of the first such section of the snapshot. */
+static void
+see_label(char label[KV_SCORE_LABEL], struct kv_reader *r)
+{
+	struct kv_values v;
+
+	if (label[0] != '\0')
+		return;
+	input_check(r, kv_load_values(r, &v));
+	strcpy(label, v.label);
+}
+
+static void
+see_index(struct index_info *info, struct kv_reader *r, const struct kv_section *sec)
+{
+	struct kv_index x;
+
+	input_check(r, kv_load_index(r, &x));
+	index_see(info, sec, &x, kv_reader_head(r)->model.kv_heads);
 }
 
 static void
 see_section(struct info *info, struct kv_reader *r, const struct kv_section *sec)
 {
-	const char *type = sec->type;
+	struct layer_info *l = sec->layer != KV_NO_LAYER ? &info->layer[sec->layer] : NULL;
 
-	if (strcmp(type, "POSN") == 0) {
-		see_rows(&info->layer[sec->layer], input_rows(r));
-		info->rows += info->layer[sec->layer].rows;
-	} else if (strcmp(type, "oBSq") == 0)
-		see_queries(&info->layer[sec->layer], input_load(r),
-		    kv_reader_head(r)->next_position);
-	else if (strcmp(type, "mASS") == 0)
-		info->layer[sec->layer].mass = 1;
-	else if (strcmp(type, "pAID") == 0) {
-		info->layer[sec->layer].paid = 1;
-		if (info->paid[0] == '\0')
-			memcpy(info->paid, input_load(r), KV_SCORE_LABEL);
-	} else if (strcmp(type, "sCOR") == 0 && info->scores[0] == '\0')
-		memcpy(info->scores, input_load(r), KV_SCORE_LABEL);
-	else if (is_index(type))
-		index_see(&info->index[sec->layer], sec, input_load(r),
-		    kv_reader_head(r)->model.kv_heads);
-	else if (strcmp(type, "TOKS") == 0)
-		info->tokens = sec->raw_size / 4;
-	else if (strcmp(type, "LGTS") == 0)
-		info->logits = 1;
-	else if (strcmp(type, "KEYS") == 0 || strcmp(type, "VALS") == 0) {
+	switch (sec->kind) {
+	case KV_TOKS:
+		info->tokens = sec->raw_size / sizeof(uint32_t);
+		break;
+	case KV_POSN:
+		see_rows(l, input_rows(r));
+		info->rows += l->rows;
+		break;
+	case KV_OBSQ:
+		see_queries(l, r);
+		break;
+	case KV_MASS:
+		l->mass = 1;
+		break;
+	case KV_PAID:
+		l->paid = 1;
+		see_label(info->paid, r);
+		break;
+	case KV_SCOR:
+		see_label(info->scores, r);
+		break;
+	case KV_KEYS:
+	case KV_VALS:
 		info->tensor_bytes += sec->raw_size;
 		info->tensor_stored += sec->stored_size;
 		if (!all)
 			skip(r);
+		break;
+	case KV_LGTS:
+		info->logits = 1;
+		break;
+	default:
+		if (kv_kind_is(sec->kind, KV_INDEX))
+			see_index(&info->index[sec->layer], r, sec);
 	}
 }
 
@@ -483,7 +512,7 @@ print_positions(struct kv_reader *r)
 	uint32_t g, i;
 
 	while (input_next(r, &sec)) {
-		if (strcmp(sec.type, "POSN") != 0) {
+		if (sec.kind != KV_POSN) {
 			skip(r);
 			continue;
 		}
