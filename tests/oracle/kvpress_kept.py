@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+"""Records which rows the presses of NVIDIA's kvpress keep, for tests/kvpress.bats.
+
+    python3 -m venv venv
+    venv/bin/pip install torch==2.5.1 transformers==5.2.0 kvpress==0.5.5
+    venv/bin/python tests/oracle/kvpress_kept.py
+
+These commands made the files in tests/fixtures/kvpress, on a CPU (x86-64). The tests need none of
+these packages. Each press runs as kvpress has it on the demo model, which transformers runs in f32
+over prompt.txt, and PRESS.json says what it keeps:
+
+    press       how it is constructed: r is the compression ratio, N = max(1, int(T * (1 - r)))
+    versions    of kvpress, transformers and torch; attention: which implementation
+    tokens      T, the length of the prompt
+    epsilon     see near
+    runs        one for each compression ratio:
+      ratio     the compression ratio r
+      kept      [layer][KV head], the positions that are kept as a hexadecimal number in which
+                position p is the bit 1 << p
+      near      [layer][KV head], the positions whose scores are so close to the boundary between
+                kept and dropped rows that rounding decides: at most epsilon times the score at the
+                boundary away from it
+      ids       where the press works while decoding: the tokens that were generated
+      keys      where keys are rotated anew: [layer], the last key of KV head 0
+
+Scores of kvpress and kvpipe were found to differ by at most 4e-5 of a score (KeyDiff, whose scores
+are cosines: by 5e-6) and in KVzip by 2e-4. It runs tokens at positions twice as high, and
+transformers has the angles of rotary embedding in f32.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import tempfile
+from importlib.metadata import version
+
+import numpy
+import torch
+import transformers
+from kvpress import (AdaKVPress, BlockPress, ChunkPress, ComposedPress,
+                     CompressionRatioDecodingPress, DecodingPress, DuoAttentionPress, FinchPress,
+                     KeyDiffPress, KeyRerotationPress, KnormPress, KVzipPress,
+                     ObservedAttentionPress, PerLayerCompressionPress, PrefillDecodingPress,
+                     PyramidKVPress, SnapKVPress, StreamingLLMPress, TOVAPress)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RATIOS = (0.5, 0.75, 0.9)
+EPSILON, EPSILON_KVZIP = 1e-4, 5e-4
+STEPS = 8       # tokens that are generated where a press works while decoding
+WINDOW = 16     # FINCH: tokens of the question
+
+# A model that follows instructions ends a turn with a special token, and KVzip's instruction ends
+# with what the template has there.
+CHAT_TEMPLATE = "{{ messages[0]['content'] }}<|end_of_text|>"
+
+
+def rows_left(tokens, ratio):
+    """N, as kvpress counts."""
+    return max(1, int(tokens * (1 - ratio)))
+
+
+def decoding(press, ratio, tokens):
+    """As many rows after the prompt as after each token."""
+    return PrefillDecodingPress(press(ratio), DecodingPress(
+        press(), compression_interval=1, target_size=rows_left(tokens, ratio)))
+
+
+def decoding_ratio(press, ratio, tokens):
+    return PrefillDecodingPress(press(ratio), CompressionRatioDecodingPress(
+        press(), compression_interval=1, target_compression_ratio=ratio))
+
+
+def duo_attention(ratio, tokens):
+    """kvpress fetches sinks, recent rows and head scores for models that it knows by name."""
+    table = numpy.loadtxt(ROOT / "examples/methods/duoattention.tsv")
+    DuoAttentionPress.load_attention_pattern = staticmethod(lambda model: (128, 256, table))
+    return DuoAttentionPress(head_compression_ratio=ratio)
+
+
+def finch(ratio, tokens):
+    """The pad token divides context and question; see Recorder.run()."""
+    press = FinchPress(ratio, normalize_scores=False)
+    press.delimiter_token_id = 1535
+    return press
+
+
+# name of the file: how the press is constructed, as text and in fact
+PRESSES = {
+    "KnormPress": ("KnormPress(r)", lambda r, T: KnormPress(r)),
+    "KeyDiffPress": ("KeyDiffPress(r)", lambda r, T: KeyDiffPress(r)),
+    "StreamingLLMPress": ("StreamingLLMPress(r)", lambda r, T: StreamingLLMPress(r)),
+    "SnapKVPress": ("SnapKVPress(r)", lambda r, T: SnapKVPress(r)),
+    "TOVAPress": ("TOVAPress(r)", lambda r, T: TOVAPress(r)),
+    "ObservedAttentionPress": (
+        "ObservedAttentionPress(r)", lambda r, T: ObservedAttentionPress(r)),
+    "PyramidKVPress": ("PyramidKVPress(r)", lambda r, T: PyramidKVPress(r)),
+    "PyramidKVPress-window-4": (
+        "PyramidKVPress(r, window_size=4)", lambda r, T: PyramidKVPress(r, window_size=4)),
+    "AdaKVPress": ("AdaKVPress(SnapKVPress(r))", lambda r, T: AdaKVPress(SnapKVPress(r))),
+    "KeyRerotationPress": (
+        "KeyRerotationPress(SnapKVPress(r))", lambda r, T: KeyRerotationPress(SnapKVPress(r))),
+    "FinchPress": (
+        f"FinchPress(r, normalize_scores=False), a question of {WINDOW} tokens", finch),
+    "KVzipPress": ("KVzipPress(r)", lambda r, T: KVzipPress(r)),
+    "KVzipPress-layerwise": (
+        "KVzipPress(r, layerwise=True)", lambda r, T: KVzipPress(r, layerwise=True)),
+    "DuoAttentionPress": (
+        "DuoAttentionPress(r), 128 sinks, 256 recent rows, examples/methods/duoattention.tsv",
+        duo_attention),
+    "ComposedPress": (
+        "ComposedPress([KeyDiffPress(0.25), KnormPress(r)])",
+        lambda r, T: ComposedPress([KeyDiffPress(0.25), KnormPress(r)])),
+    "PerLayerCompressionPress": (
+        "PerLayerCompressionPress(KeyDiffPress(), [r, r, 0.25, 0.25])",
+        lambda r, T: PerLayerCompressionPress(KeyDiffPress(), [r, r, 0.25, 0.25])),
+    "BlockPress": (
+        "BlockPress(KeyDiffPress(r), block_size=120)",
+        lambda r, T: BlockPress(KeyDiffPress(r), block_size=120)),
+    "ChunkPress": (
+        "ChunkPress(KeyDiffPress(r), chunk_length=240)",
+        lambda r, T: ChunkPress(KeyDiffPress(r), chunk_length=240)),
+    "PrefillDecodingPress": (
+        "PrefillDecodingPress(TOVAPress(r), DecodingPress(TOVAPress(), 1, N))",
+        lambda r, T: decoding(TOVAPress, r, T)),
+    "PrefillDecodingPress-KeyDiffPress": (
+        "PrefillDecodingPress(KeyDiffPress(r), DecodingPress(KeyDiffPress(), 1, N))",
+        lambda r, T: decoding(KeyDiffPress, r, T)),
+    "CompressionRatioDecodingPress": (
+        "PrefillDecodingPress(KeyDiffPress(r), "
+        "CompressionRatioDecodingPress(KeyDiffPress(), r, 1))",
+        lambda r, T: decoding_ratio(KeyDiffPress, r, T)),
+}
+
+
+def stages(press):
+    """The presses whose hooks change the cache."""
+    if isinstance(press, ComposedPress):
+        return [stage for inner in press.presses for stage in stages(inner)]
+    if isinstance(press, PerLayerCompressionPress):
+        return stages(press.press)
+    if isinstance(press, PrefillDecodingPress):
+        return [press.prefilling_press, press.decoding_press]
+    if isinstance(press, KVzipPress):   # see watch_kvzip()
+        return []
+    return [press]
+
+
+def scorer(press):
+    """The press that scores for one of the stages, or None."""
+    while not hasattr(press, "score") and hasattr(press, "press"):
+        press = press.press
+    if isinstance(press, DecodingPress):
+        press = press.base_press
+    return press if hasattr(press, "score") else None
+
+
+def places_of(after, before):
+    """Where each row of after stands in before; no two keys of a head are the same."""
+    place = {row.tobytes(): i for i, row in enumerate(before.numpy())}
+    assert len(place) == len(before)
+    return [place[row.tobytes()] for row in after.numpy()]
+
+
+class Recorder:
+    """Runs a press, and follows the positions of the rows through the hooks."""
+
+    def __init__(self, model, press):
+        self.model, self.press = model, press
+        config = model.config
+        self.layers, self.heads = config.num_hidden_layers, config.num_key_value_heads
+        self.rows = self.table(list)        # positions, in the order of the cache
+        self.near = self.table(set)
+        self.seen = [0] * self.layers       # the next position
+        self.scores = self.turned = None    # of the stage that runs
+        for stage in stages(press):
+            self.watch(stage)
+
+    def table(self, what):
+        return [[what() for _ in range(self.heads)] for _ in range(self.layers)]
+
+    def watch(self, stage):
+        hook = stage.forward_hook
+        stage.forward_hook = lambda *arguments: self.hook(hook, *arguments)
+        by = scorer(stage)
+        if by is not None:
+            score = by.score
+
+            def watched(*arguments, **named):
+                self.scores = score(*arguments, **named)
+                return self.scores
+
+            by.score = watched
+
+    def hook(self, original, module, inputs, kwargs, output):
+        """In place of a stage's forward_hook(): notes what it drops."""
+        l, layer = module.layer_idx, kwargs["past_key_values"].layers[module.layer_idx]
+        before = layer.keys[0]
+        new = before.shape[1] - len(self.rows[l][0])
+        for rows in self.rows[l]:
+            rows += range(self.seen[l], self.seen[l] + new)
+        self.seen[l] += new
+        self.scores = self.turned = None
+        output = original(module, inputs, kwargs, output)
+        masked = getattr(module, "masked_key_indices", None)
+        if masked is None:
+            places = [self.turned[0, g].tolist() if self.turned is not None else
+                      places_of(layer.keys[0, g], before[g]) for g in range(self.heads)]
+        else:
+            places = self.unmasked(masked, before.shape[1])
+        if self.scores is not None and self.scores.shape[2] == before.shape[1]:
+            self.note_near(l, places, masked is not None)
+        for g in range(self.heads):
+            self.rows[l][g] = [self.rows[l][g][i] for i in places[g]]
+        return output
+
+    def unmasked(self, masked, count):
+        """Presses that drop more rows in one head than in another mask them at each step."""
+        _, heads, places = masked
+        dropped = [set(places[heads == g].tolist()) for g in range(self.heads)]
+        return [[i for i in range(count) if i not in dropped[g]] for g in range(self.heads)]
+
+    def note_near(self, l, places, together):
+        scores = self.scores[0].double().numpy()
+        groups = [range(self.heads)] if together else [[g] for g in range(self.heads)]
+        for group in groups:
+            stay = {(g, i) for g in group for i in places[g]}
+            go = {(g, i) for g in group for i in range(scores.shape[1])} - stay
+            for g, i in close_to_boundary(stay, go, lambda row: scores[row]):
+                self.near[l][g].add(self.rows[l][g][i])
+
+    def run(self, ids):
+        if isinstance(self.press, FinchPress):
+            self.press.window_size = None
+            ids = torch.cat([ids[:, :-WINDOW], torch.tensor([[self.press.delimiter_token_id]]),
+                             ids[:, -WINDOW:]], dim=1)
+        for layer in self.model.model.layers:
+            layer.self_attn.masked_key_indices = None
+        cache = transformers.DynamicCache()
+        rerotate = KeyRerotationPress.rerotate_keys
+
+        def turning(module, indices, keys):
+            self.turned = indices
+            return rerotate(module, indices, keys)
+
+        KeyRerotationPress.rerotate_keys = staticmethod(turning)
+        with self.press(self.model):
+            if isinstance(self.press, KVzipPress):
+                self.watch_kvzip(self.press)
+            generated = self.generate(ids, cache)
+        KeyRerotationPress.rerotate_keys = staticmethod(rerotate)
+        result = {
+            "kept": [["%x" % sum(1 << p for p in rows) for rows in heads] for heads in self.rows],
+            "near": [[sorted(near) for near in heads] for heads in self.near],
+        }
+        if isinstance(self.press, PrefillDecodingPress):
+            result["ids"] = generated
+        if isinstance(self.press, (KeyRerotationPress, FinchPress)):
+            result["keys"] = [[round(x, 4) for x in layer.keys[0, 0, -1].tolist()]
+                              for layer in cache.layers]
+        return result
+
+    def generate(self, ids, cache):
+        """The prompt, and further tokens where the press works while decoding."""
+        logits = self.model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits
+        generated = []
+        if isinstance(self.press, PrefillDecodingPress):
+            for i in range(STEPS):
+                generated.append(int(logits[0, -1].argmax()))
+                logits = self.model(
+                    input_ids=torch.tensor([generated[-1:]]), past_key_values=cache,
+                    position_ids=torch.tensor([[ids.shape[1] + i]])).logits
+        return generated
+
+    def watch_kvzip(self, press):
+        """KVzip scores after the prompt, and says at the end which rows are masked."""
+        compress = press.compress_post
+
+        def watched(model):
+            compress(model)
+            count = press.context_length
+            places = [self.unmasked(layer.self_attn.masked_key_indices, count)
+                      for layer in model.model.layers]
+            self.rows = [[list(rows) for rows in heads] for heads in places]
+            scores = press.score_val[:, 0].double().numpy()
+            every = [(l, g, i) for l in range(self.layers) for g in range(self.heads)
+                     for i in range(count)]
+            stay = {(l, g, i) for l in range(self.layers) for g in range(self.heads)
+                    for i in places[l][g]}
+            groups = range(self.layers) if press.layerwise else [None]
+            for only in groups:
+                rows = [row for row in every if only in (None, row[0])]
+                for l, g, i in close_to_boundary(stay.intersection(rows), set(rows) - stay,
+                                                 lambda row: scores[row], EPSILON_KVZIP):
+                    self.near[l][g].add(i)
+
+        press.compress_post = watched
+
+
+def close_to_boundary(stay, go, score, epsilon=EPSILON):
+    """Which of the rows that stay or go rounding could exchange for one another."""
+    if not stay or not go:
+        return []
+    low, high = min(map(score, stay)), max(map(score, go))
+    reach = epsilon * min(abs(low), abs(high))
+    if low - high > reach:
+        return []
+    return ([row for row in stay if score(row) <= high + reach] +
+            [row for row in go if score(row) >= low - reach])
+
+
+def load(folder, attention):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=attention).eval()
+
+
+def record(name, folder, ids):
+    text, make = PRESSES[name]
+    attention = "eager" if name == "ObservedAttentionPress" else "sdpa"
+    tokens = ids.shape[1]
+    runs = [{"ratio": ratio, **Recorder(load(folder, attention), make(ratio, tokens)).run(ids)}
+            for ratio in RATIOS]
+    versions = {package: version(package) for package in ("kvpress", "transformers", "torch")}
+    return {"press": text, "versions": {**versions, "attention": attention}, "tokens": tokens,
+            "epsilon": EPSILON_KVZIP if "KVzip" in name else EPSILON, "runs": runs}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default=ROOT / "examples/demo-model", help="model folder")
+    parser.add_argument("--out", default=ROOT / "tests/fixtures/kvpress", type=pathlib.Path,
+                        help="folder that has prompt.txt and gets the JSON files")
+    parser.add_argument("press", nargs="*", help="record only these: " + ", ".join(PRESSES))
+    options = parser.parse_args()
+    torch.set_grad_enabled(False)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(options.model, folder, dirs_exist_ok=True)
+        (pathlib.Path(folder) / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        ids = tokenizer((options.out / "prompt.txt").read_text(), return_tensors="pt")["input_ids"]
+        for name in options.press or PRESSES:
+            with open(options.out / f"{name}.json", "w") as file:
+                json.dump(record(name, folder, ids), file, indent=0)
+                file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
