@@ -1,0 +1,125 @@
+#!/usr/bin/env bats
+# Coming from kvpress: the command lines of kvpipe(7) keep the rows that the presses of kvpress keep
+#
+# The fixtures say which positions of prompt.txt each press has kept, and where scores are so close that rounding decides.
+# oracle/kvpress_kept.py has recorded them from kvpress.
+
+load helper
+
+FIXTURES=$ROOT/tests/fixtures/kvpress
+
+# displays: what stands in the section of the page, as lines of press, tab, line; the press is empty before the list
+displays() {
+	sed -n '/^\.Ss Coming from kvpress/,/^\.Sh/p' "$ROOT/man/kvpipe.7" | awk '
+		/^\.It / { press = substr($0, length(".It Sy ") + 1) }
+		/^\.Ed/ { inside = 0 }
+		first { inside = /^kv-/; first = 0 }
+		inside { print press "\t" $0 }
+		/^\.Bd/ { first = 1 }' | sed 's/\\e/\\/g'
+}
+
+# command_line PRESS
+command_line() {
+	displays | awk -F '\t' -v press="$1" '$1 == press { print $2 }'
+}
+
+setup_file() {
+	export KV_DEVICE=cpu # a GPU rounds otherwise
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	ln -s "$DEMO" demo-model
+	cp "$FIXTURES/prompt.txt" .
+	cp "$ROOT/examples/methods/duoattention.tsv" heads.tsv
+	bash -c "$(command_line '')"
+}
+
+setup() {
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	ratios='0.5 0.75 0.9' tokens=960 edit='' more=''
+}
+
+# same PRESS FIXTURE [OPTION ...]: for each compression ratio, puts the numbers of the page into the command line and runs it; its
+# last program writes kept.kv. Options are those of kvpress_same.py.
+same() {
+	local line ratio N R press=$1 fixture=$FIXTURES/$2.json
+	shift 2
+	line=$(command_line "$press" | sed "$edit")
+	[ -n "$line" ] || fail "kvpipe(7) has no command line for $press"
+	for ratio in $ratios; do
+		N=$(awk -v t="$tokens" -v r="$ratio" 'BEGIN { print int(t * (1 - r)) }')
+		R=$(awk -v r="$ratio" 'BEGIN { print 1 - r }')
+		bash -o pipefail -ec "$(sed "s/\<N\>/$N/g; s/\<R\>/$R/g; s/\<S\>/$ratio/g" <<<"$line") -o kept.kv $more"
+		run "$PYTHON" "$ORACLE/kvpress_same.py" "$fixture" "$ratio" kept.kv "$@"
+		assert_success
+	done
+}
+
+@test "knorm keeps the rows of KnormPress" { same KnormPress KnormPress; }
+@test "keydiff keeps the rows of KeyDiffPress" { same KeyDiffPress KeyDiffPress; }
+@test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
+@test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
+@test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }
+@test "pyramid-kvpress keeps the rows of PyramidKVPress" { same PyramidKVPress PyramidKVPress; }
+@test "ada-kvpress keeps the rows of AdaKVPress" { same 'AdaKVPress(SnapKVPress)' AdaKVPress; }
+@test "a head mask keeps the rows of DuoAttentionPress" { same DuoAttentionPress DuoAttentionPress; }
+
+@test "pyramid-kvpress keeps the rows of PyramidKVPress where its layers differ at every ratio: with a window of 4" {
+	edit='s/snapkv/snapkv --window 4/'
+	same PyramidKVPress PyramidKVPress-window-4
+}
+
+@test "compact positions are the rows and keys of KeyRerotationPress" {
+	same 'KeyRerotationPress(SnapKVPress)' KeyRerotationPress --turned full.kv
+}
+
+@test "the question's queries without pooling keep the rows and keys of FinchPress" {
+	same 'FinchPress(normalize_scores=False)' FinchPress --turned full.kv
+}
+
+@test "the repeated context keeps the rows of KVzipPress, over all layers and in each" {
+	same KVzipPress KVzipPress
+	same 'KVzipPress(layerwise=True)' KVzipPress-layerwise
+}
+
+@test "two evictions keep the rows of ComposedPress" {
+	tokens=720
+	same 'ComposedPress([KeyDiffPress, KnormPress])' ComposedPress
+}
+
+@test "an eviction for each ratio keeps the rows of PerLayerCompressionPress" {
+	same 'PerLayerCompressionPress(KeyDiffPress)' PerLayerCompressionPress
+}
+
+@test "eviction during prefill keeps the rows of BlockPress and ChunkPress in the first layer" {
+	ratios='0.5 0.75'
+	same 'BlockPress(KeyDiffPress)' BlockPress --layers 1
+	same 'ChunkPress(KeyDiffPress)' ChunkPress --layers 1
+}
+
+@test "eviction while decoding keeps the rows of DecodingPress, and generates the same tokens" {
+	more='-n 8 --ids >ids'
+	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress --ids ids
+	edit='s/tova keep-last/keydiff/'
+	same 'PrefillDecodingPress(TOVAPress, DecodingPress(TOVAPress))' PrefillDecodingPress-KeyDiffPress --ids ids
+}
+
+@test "a rate of all tokens keeps the rows of CompressionRatioDecodingPress, and generates the same tokens" {
+	ratios='0.5 0.75' more='-n 8 --ids >ids'
+	same 'CompressionRatioDecodingPress(KeyDiffPress)' CompressionRatioDecodingPress --ids ids
+}
+
+@test "every command line of the page is compared here" {
+	local press
+	while read -r press; do
+		grep -qF "same $press " "$BATS_TEST_FILENAME" || grep -qF "same '$press' " "$BATS_TEST_FILENAME" ||
+			fail "$press is not compared"
+	done < <(displays | cut -f 1 | grep . | sort -u)
+}
+
+@test "a row or two more or less, or others, are noticed" {
+	edit='s/keydiff/knorm/' ratios=0.5
+	run ! same KeyDiffPress KeyDiffPress
+	edit='s/N/479/'
+	run ! same KeyDiffPress KeyDiffPress
+	edit='s/snapkv/snapkv --kernel 7/'
+	run ! same 'KeyRerotationPress(SnapKVPress)' KeyRerotationPress --turned full.kv
+}
