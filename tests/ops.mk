@@ -16,7 +16,7 @@ $(O)/cxx.flags: $(call changed,cxx.flags)
 emulated_a = $(O)/emulated/libgpu.a
 emulator_o = $(patsubst tests/cuda/%.cc,$(O)/emulated/%.o,$(wildcard tests/cuda/*.cc))
 emulated_o = $(patsubst %.cu,$(O)/emulated/%.o,$(wildcard gpu/*.cu)) $(emulator_o)
-emulated_libs = $(filter-out $(cuda_libs),$(device_libs)) -lstdc++
+emulated_libs = $(filter-out $(cuda_libs),$(device_libs))
 
 $(O)/emulated/gpu/%.o: gpu/%.cu $(O)/cxx.flags
 	@mkdir -p $(@D)
@@ -29,11 +29,11 @@ $(emulated_a): $(emulated_o)
 
 UNIT_TESTS += $(O)/tests/unit/ops_emulated
 $(O)/tests/unit/ops_emulated: $(ops_o) $(O)/model/compose.o $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 
 UNIT_TESTS += $(O)/tests/unit/model_generate_emulated
 $(O)/tests/unit/model_generate_emulated: $(O)/tests/unit/model_generate.o $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs)
 
 UNIT_TESTS += $(O)/tests/unit/engine_two_methods_emulated
 $(O)/tests/unit/engine_two_methods_emulated: $(O)/tests/unit/engine_two_methods.o $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
@@ -41,7 +41,7 @@ $(O)/tests/unit/engine_two_methods_emulated: $(O)/tests/unit/engine_two_methods.
 
 emulated_tools = $(patsubst %,$(O)/emulated/%,$(DEVICE_TOOLS) $(MODEL_TOOLS))
 $(emulated_tools): $(O)/emulated/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
 emulated: $(emulated_tools)
 test_programs += $(emulated_tools)
 

@@ -16,14 +16,14 @@ $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cuda_libs) -lm
 
 $(O)/emulated/bench_gpu: $(gpu_bench_o) $(O)/model/compose.o $(emulated_a) $(O)/libkvfile/dtype.o
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 $(O)/emulated/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs)
 $(O)/emulated/primitives.o: tests/gpu/primitives.cu $(O)/cxx.flags
 	@mkdir -p $(@D)
 	$(emulated_cxx) -x c++ -c -o $@ $<
 $(O)/emulated/primitives: $(O)/emulated/primitives.o $(emulator_o) $(O)/libkvfile/dtype.o
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ -lstdc++ -lm
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ -lm
 
 gpu-tests: all $(gpu_tests) $(O)/tests/unit/ops $(O)/emulated/primitives
 emulated-tests: all emulated $(emulated_tests) $(O)/tests/unit/ops_emulated

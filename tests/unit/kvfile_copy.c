@@ -89,7 +89,7 @@ check_unknown(void)
 static void
 limit_memory(rlim_t most)
 {
-#if !defined(__SANITIZE_ADDRESS__)
+#ifndef SANITIZED
 	struct rlimit limit = { most, most };
 
 	setrlimit(RLIMIT_AS, &limit);

@@ -141,7 +141,7 @@ check_lies(void)
 	fflush(stdout);
 	child = fork();
 	if (child == 0) {
-#ifndef __SANITIZE_ADDRESS__
+#ifndef SANITIZED
 		setrlimit(RLIMIT_AS, &limit);
 #endif
 		for (t = 0; t < 4; t++)
