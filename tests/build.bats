@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=nosan
 # The Makefile: what is built again after flags have changed, and when the CUDA backend is built
 
 load helper

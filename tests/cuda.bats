@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # --device cuda: whole pipelines on the emulated GPU (tests/cuda) beside the CPU, and what is said where there is none
 #
 # Products on a GPU are of numbers rounded to 16 bits, so keys, scores and logits differ a little: kept rows may differ where scores are

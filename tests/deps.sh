@@ -28,7 +28,6 @@ table() {
 		test|bats-support|file /usr/lib/bats/bats-support/load.bash|its assertions
 		test|bats-assert|file /usr/lib/bats/bats-assert/load.bash|
 		test|bats-file|file /usr/lib/bats/bats-file/load.bash|
-		test|parallel|command parallel|runs test files side by side
 		test|python3|file /usr/bin/python3|oracles: independent computations to compare with
 		test|python3-numpy|python numpy|oracles
 		test|python3-xxhash|python xxhash|oracles: the format, read by other code

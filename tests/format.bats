@@ -1,3 +1,4 @@
+# bats file_tags=nosan
 # The snapshot format: the document, a reader and a writer made from it alone, and the vectors.
 # None of our C is run here.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # tests/gpu/run.sh, which is for machines with a GPU, on the emulator: so that the script, its benchmarks and its comparisons work when
 # there is one
 

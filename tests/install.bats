@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=nosan
 # make install: what lands where, and whether someone else can build against it
 
 load helper

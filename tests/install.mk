@@ -1,7 +1,9 @@
 # install, uninstall, unit, test, lint. Honours PREFIX and DESTDIR, and O: `make test O=build-asan SAN=1` tests that build.
+# ALL=1: also what CONTRIBUTING.md says that a usual run of the tests leaves out.
 
 INSTALL = install
 BATS = bats
+ALL =
 DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
 SOVERSION = 1
@@ -44,21 +46,26 @@ unit:
 	+@$(call build,$(UNIT_TESTS))
 	@for test in $(UNIT_TESTS); do echo "$$test" && $$test || exit; done
 
-# The unit tests as a bats file, so that one runner counts everything.
+# The unit tests as bats files, so that one runner counts everything: one for each part of the longest, which run side by side, and one for
+# the rest. With ALL=1 the emulator takes up threads in every order.
 $(O)/unit.bats: FORCE
 	+@$(call build,all $(O)/libkvfile.a $(built_for_tests))
-	@for test in $(abspath $(UNIT_TESTS)); do \
+	@rm -f $(O)/unit_*.bats
+	@for part in $$($(ops_emulated) -l); do \
+		printf '# bats file_tags=slow\n@test "unit: ops_emulated, %s" { ASAN_OPTIONS= %s %s; }\n' "$$part" \
+		    "$(abspath $(ops_emulated))$(if $(filter 1,$(ALL)), -a)" "$$part" >$(O)/unit_$$part.bats; \
+	done
+	@echo '# bats file_tags=slow' >$@
+	@for test in $(abspath $(filter-out $(ops_emulated),$(UNIT_TESTS))); do \
 		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" "$$test"; \
-	done >$@
+	done >>$@
 
-# Files side by side, where bats can (it asks GNU parallel); the unit tests, which take longest, first.
-side_by_side = $(shell parallel --version 2>/dev/null | grep -q '^GNU' && \
-	echo --no-parallelize-within-files --jobs "$$(getconf _NPROCESSORS_ONLN)")
-
+# With SAN=1 those with the tag nosan are left out: they run no C of ours, or only copy it.
+bats_files = $(if $(filter 1,$(SAN)),$(shell grep -L '^# bats file_tags=nosan' tests/*.bats),tests/*.bats)
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O=$(abspath $(O)) SAN=$(SAN) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 $(BATS) $(BATSFLAGS) $(side_by_side) \
-	    $(O)/unit.bats tests
+	@O=$(abspath $(O)) SAN=$(SAN) BATS=$(BATS) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
+	    $(O)/unit*.bats $(bats_files)
 
 # SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:

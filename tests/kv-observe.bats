@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # kv-observe: queries, own keys and attention paid against double precision; what it passes on; the methods
 # that are made of it; what it refuses
 

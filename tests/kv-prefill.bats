@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # kv-prefill: the forward pass, chunks, resume, observation; what it refuses
 
 load helper

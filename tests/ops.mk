@@ -27,8 +27,9 @@ $(O)/emulated/%.o: tests/cuda/%.cc $(O)/cxx.flags
 $(emulated_a): $(emulated_o)
 	rm -f $@ && $(AR) rcs $@ $^
 
-UNIT_TESTS += $(O)/tests/unit/ops_emulated
-$(O)/tests/unit/ops_emulated: $(ops_o) $(O)/model/compose.o $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
+ops_emulated = $(O)/tests/unit/ops_emulated
+UNIT_TESTS += $(ops_emulated)
+$(ops_emulated): $(ops_o) $(O)/model/compose.o $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 
 UNIT_TESTS += $(O)/tests/unit/model_generate_emulated

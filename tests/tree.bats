@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=nosan
 # The tree itself: which part may include which, names, lengths, what belongs to every program
 
 load helper

@@ -1,9 +1,10 @@
 /* ops.c - every op of model/ops.h against the same formula in double precision
  * (ops_reference.c)
  *
- * ops [-v] [-g] [part ...]: with -v also prints the largest error of each op; with -g only on a GPU,
- * which must be there. This file: the ops that handle one row at a time, and what is refused. Products are in ops_matmul.c,
- * attention is in ops_attend.c, retrieval in ops_choose.c and ops_chosen.c. */
+ * ops [-v] [-g] [-a] [part ...]: with -v also prints the largest error of each op; with -g only on a GPU,
+ * which must be there; with -a in all orders of threads that the emulator has. ops -l prints the names of the parts. This file:
+ * the ops that handle one row at a time, and what is refused. Products are in ops_matmul.c, attention is in ops_attend.c, retrieval in
+ * ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"
@@ -383,14 +384,20 @@ main(int argc, char *argv[])
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
 		{ "mass", test_mass }, { "choose", test_choosing }, { "index", test_indexes },
 	};
-	int verbose = 0, gpu = 0, a, first, named;
+	int verbose = 0, gpu = 0, all = 0, list = 0, a, first, named;
 	size_t i;
 
 	for (first = 1; first < argc && argv[first][0] == '-'; first++) {
 		verbose |= strcmp(argv[first], "-v") == 0;
 		gpu |= strcmp(argv[first], "-g") == 0;
+		all |= strcmp(argv[first], "-a") == 0;
+		list |= strcmp(argv[first], "-l") == 0;
 	}
-	open_devices(gpu);
+	for (i = 0; list && i < sizeof part / sizeof part[0]; i++)
+		puts(part[i].name);
+	if (list)
+		return 0;
+	open_devices(gpu, all);
 	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
 		named = first == argc;
 		for (a = first; a < argc; a++)

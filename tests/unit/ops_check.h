@@ -2,8 +2,8 @@
  *
  * Each case runs on every device there is: the CPU with each instruction set it runs, with
  * 1, 2 and 3 threads, and GPUs, with their naive kernels only ("cuda naive") and with all. In
- * ops_emulated, which is this test linked with tests/cuda, there are three GPUs instead, which
- * run threads and blocks in different orders, and no CPU. A case checks three things: the error is
+ * ops_emulated, which is this test linked with tests/cuda, there is one GPU instead, which runs
+ * threads and blocks in random order, or with -a three, one for each order, and no CPU. A case checks three things: the error is
  * within the tolerance of its op; every number of threads, or order of them, gives the same bytes;
  * and, where the case asks with again(), so does a second run. */
 #ifndef OPS_CHECK_H
@@ -32,7 +32,8 @@ struct device {
 extern struct device device[16];
 extern int devices, passed, failed;
 
-void open_devices(int only_gpu);        /* a GPU that is not there is a failure then */
+/* only_gpu: a GPU that is not there is a failure; all_orders: all three of the emulator */
+void open_devices(int only_gpu, int all_orders);
 int emulated(void);                                         /* are the devices the emulator's? */
 void close_devices(void);
 
