@@ -134,8 +134,8 @@ window_attention(const struct lane *t, uint32_t l, uint32_t W)
 	m->ops->put(m->dev, q, t->obs.q[l] + (WINDOW - W) * row, n * sizeof *q);
 	m->ops->put(m->dev, pos, t->obs.pos + WINDOW - W, W * sizeof *pos);
 	m->ops->round(m->dev, q, n, t->c->dtype);
-	m->ops->window_mass(m->dev, made, TOKENS, q, &t->c->layer[l], NULL, pos, W,
-	    m->id.query_heads, QUERIES_SUM);
+	m->ops->window_mass(m->dev, made, TOKENS, &(struct query){ .q = q, .pos = pos, .N = W,
+	    .H = m->id.query_heads }, &t->c->layer[l], NULL, QUERIES_SUM);
 	mass = read_lists(m, made, TOKENS);
 	m->ops->free(m->dev, q);
 	m->ops->free(m->dev, made);
