@@ -1,18 +1,16 @@
-/* build_clusters.c - the clusters of a layer's keys, KV heads side by side
+/* build_clusters.c - the clusters of a layer's keys, KV heads side by side: cLUS
  *
  * Each of up to G threads takes one KV head after another and has a device of its own, so that
- * products, comparisons and sums of several heads go on at the same time; threads beyond G are
- * shared out among these devices. What a head gets does not depend on who makes it. */
+ * products, comparisons and sums of several heads go on at the same time. What a head gets does
+ * not depend on who makes it. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
-#include "methods/cluster.h"
-#include "engine/indexing.h"
+#include "engine/build_index.h"
 #include "engine/key_products.h"
-#include "cli/tool.h"
+#include "methods/cluster.h"
 
 #define MAX_WORKERS 64
 #define ROWS_PER_CLUSTER 80     /* ClusterKV's number of clusters, for each KV head: L / 80 */
@@ -24,176 +22,207 @@ struct found {
 	uint32_t wanted;
 	uint32_t n;                     /* clusters */
 	uint32_t *label;                /* [rows] */
-	char *mean;                     /* [n][E] of the dtype of the keys */
+	char *mean;                     /* [n][E] of the dtype of the keys; [wanted] fit */
 	int code;
+	const struct cluster_worker *by;
 };
 
 struct job {
-	const struct indexing_layer *l;
-	const struct clustering_options *opt;
+	const struct index_source *l;
+	const struct cluster_options *opt;
 	struct found *head;             /* [G] */
 	atomic_uint next;               /* KV head that nobody has taken */
 };
 
-struct worker {
+struct cluster_worker {
 	pthread_t id;
 	struct job *job;
-	struct products products;       /* stays open from one layer to the next */
+	struct key_products products;
 };
 
-static struct worker worker[MAX_WORKERS];
-static uint32_t workers;
+/* ---- the threads ---- */
+
+uint32_t
+cluster_workers(const struct kv_head *head, uint32_t threads)
+{
+	const uint32_t G = head->model.kv_heads, most = G < MAX_WORKERS ? G : MAX_WORKERS;
+
+	return threads < most ? threads : most;
+}
+
+int
+cluster_builder_init(struct cluster_builder *b, const struct device *devices, uint32_t n,
+    const struct kv_head *head, struct engine_error *e)
+{
+	uint32_t i;
+
+	*b = (struct cluster_builder){ engine_alloc(n, sizeof *b->worker, e), n };
+	if (b->worker == NULL)
+		return e->code;
+	for (i = 0; i < n; i++)
+		b->worker[i].products = (struct key_products){ .d = devices[i],
+		    .width = head->model.head_width, .dtype = head->dtype };
+	return ENGINE_OK;
+}
+
+void
+cluster_builder_free(struct cluster_builder *b)
+{
+	uint32_t i;
+
+	for (i = 0; b->worker != NULL && i < b->n; i++)
+		key_products_release(&b->worker[i].products);
+	free(b->worker);
+	*b = (struct cluster_builder){ 0 };
+}
 
 static void
-cluster_head(struct job *job, struct products *products, uint32_t g)
+cluster_head(struct cluster_worker *w, uint32_t g)
 {
+	const struct job *job = w->job;
 	const struct kv_head *head = job->l->head;
 	struct found *f = &job->head[g];
 	struct cluster_input in = { .keys = f->keys, .rows = f->rows,
 	    .width = head->model.head_width, .dtype = head->dtype, .clusters = f->wanted,
 	    .iterations = job->opt->iterations,
 	    .seed = cluster_seed(job->opt->seed, job->l->layer, g, job->opt->sink),
-	    .products = products_make, .with = products };
+	    .products = key_products_make, .with = &w->products };
 
+	f->by = w;
 	f->code = f->wanted > 0 ? cluster_keys(&in, f->label, f->mean, &f->n) : CLUSTER_OK;
 }
 
+/* Ends when no head is left, or the device has failed. */
 static void *
 take_heads(void *arg)
 {
-	struct worker *w = arg;
+	struct cluster_worker *w = arg;
+	struct job *job = w->job;
 	uint32_t g;
 
-	while ((g = atomic_fetch_add(&w->job->next, 1)) < w->job->l->rows->heads)
-		cluster_head(w->job, &w->products, g);
+	while ((g = atomic_fetch_add(&job->next, 1)) < job->l->rows->heads) {
+		cluster_head(w, g);
+		if (job->head[g].code == CLUSTER_EDEVICE)
+			break;
+	}
 	return NULL;
 }
 
 static void
-hire(const struct kv_head *head)
-{
-	const uint32_t G = head->model.kv_heads, all = processors();
-	const uint32_t most = G < MAX_WORKERS ? G : MAX_WORKERS;
-	uint32_t i;
-
-	workers = all < most ? all : most;
-	for (i = 0; i < workers; i++)
-		products_open(&worker[i].products, all / workers + (i < all % workers),
-		    head->model.head_width, head->dtype);
-}
-
-void
-clusters_end(void)
-{
-	while (workers > 0)
-		products_close(&worker[--workers].products);
-}
-
-static void
-run(struct job *job)
+run(struct cluster_builder *b, struct job *job)
 {
 	uint32_t i, started = 1;
 
-	if (workers == 0)
-		hire(job->l->head);
-	for (i = 0; i < workers; i++)
-		worker[i].job = job;
-	while (started < workers &&
-	    pthread_create(&worker[started].id, NULL, take_heads, &worker[started]) == 0)
+	for (i = 0; i < b->n; i++)
+		b->worker[i].job = job;
+	while (started < b->n &&
+	    pthread_create(&b->worker[started].id, NULL, take_heads, &b->worker[started]) == 0)
 		started++;
-	take_heads(&worker[0]);         /* and where no thread could be had, all of them */
+	take_heads(&b->worker[0]);      /* and where no thread could be had, all of them */
 	while (started > 1)
-		pthread_join(worker[--started].id, NULL);
+		pthread_join(b->worker[--started].id, NULL);
 }
 
-static void
-start(struct job *job)
+/* ---- a layer ---- */
+
+static size_t
+row_size(const struct job *job)
 {
-	const struct indexing_layer *l = job->l;
-	const size_t row = l->head->model.head_width * kv_dtype_size(l->head->dtype);
-	const uint32_t sink = job->opt->sink;
-	size_t first = 0;
+	return job->l->head->model.head_width * kv_dtype_size(job->l->head->dtype);
+}
+
+/* Memory of the index: count, end, label, mean. */
+static int
+start(struct job *job, struct built_index *out, struct engine_error *e)
+{
+	const struct kv_rows *rows = job->l->rows;
+	const uint32_t sink = job->opt->sink, G = rows->heads;
+	const size_t row = row_size(job);
+	size_t first = 0, labels = 0, means = 0;
 	struct found *f;
 	uint32_t g, S;
 
-	job->head = must_alloc(l->rows->heads, sizeof *job->head);
-	for (g = 0; g < l->rows->heads; g++, first += S) {
-		S = l->rows->count[g];
+	if ((job->head = engine_alloc(G, sizeof *job->head, e)) == NULL)
+		return e->code;
+	for (g = 0; g < G; g++, first += S) {
+		S = rows->count[g];
 		f = &job->head[g];
 		if (S <= sink)
 			continue;
-		f->keys = (const char *)l->keys + (first + sink) * row;
+		f->keys = (const char *)job->l->keys + (first + sink) * row;
 		f->rows = S - sink;
 		f->wanted = job->opt->count != 0 ? job->opt->count : S / ROWS_PER_CLUSTER;
 		f->wanted = f->wanted > 1 ? f->wanted : 1;
 		f->wanted = f->wanted < f->rows ? f->wanted : f->rows;
-		f->label = must_alloc(f->rows, sizeof *f->label);
-		f->mean = must_alloc(f->wanted, row);
+		labels += f->rows;
+		means += f->wanted;
 	}
+	if ((out->memory[0] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[1] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[2] = engine_alloc(labels, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[3] = engine_alloc(means, row, e)) == NULL)
+		return e->code;
+	for (g = 0, labels = means = 0; g < G; labels += f->rows, means += f->wanted, g++) {
+		f = &job->head[g];
+		f->label = (uint32_t *)out->memory[2] + labels;
+		f->mean = (char *)out->memory[3] + means * row;
+	}
+	return ENGINE_OK;
 }
 
-static void
-check(const struct job *job)
+static int
+check(const struct job *job, struct engine_error *e)
 {
-	const struct indexing_layer *l = job->l;
+	const struct index_source *l = job->l;
 	const struct found *f;
 	uint32_t g;
 
 	for (g = 0; g < l->rows->heads; g++) {
 		f = &job->head[g];
 		if (f->code == CLUSTER_EKEY)
-			die(EXIT_RUN, "%s: layer %u head %u row %u: the key is not finite",
-			    l->file, l->layer, g, job->opt->sink + f->n);
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u head %u row %u: the key is "
+			    "not finite", l->file, l->layer, g, job->opt->sink + f->n);
+		if (f->code == CLUSTER_EDEVICE) {
+			*e = f->by->products.error;
+			return e->code;
+		}
 		if (f->code != CLUSTER_OK)
-			die(EXIT_RUN, "out of memory");
+			return engine_fail(e, ENGINE_ERUN, "out of memory");
 	}
+	return ENGINE_OK;
 }
 
-/* The content, and an end to what it is made from. */
-static struct content
-put_together(struct job *job)
+/* Closes the gaps behind heads that have fewer clusters than were wanted. */
+static void
+put_together(const struct job *job, struct built_index *out)
 {
-	const struct indexing_layer *l = job->l;
-	const size_t row = l->head->model.head_width * kv_dtype_size(l->head->dtype);
-	const size_t G = l->rows->heads;
-	size_t front = KV_INDEX_HEAD + 8 * G, means = 0, g;
-	struct content c;
-	uint8_t *p;
-	uint32_t t;
+	uint32_t *count = out->memory[0], *end = out->memory[1], g;
+	const size_t row = row_size(job);
+	char *mean = out->memory[3];
 
-	for (g = 0; g < G; g++) {
-		front += 4 * (size_t)job->head[g].rows;
-		means += job->head[g].n * row;
+	for (g = 0; g < job->l->rows->heads; mean += job->head[g++].n * row) {
+		count[g] = job->head[g].n;
+		end[g] = job->l->rows->count[g];
+		memmove(mean, job->head[g].mean, job->head[g].n * row);
 	}
-	front = round64(front);
-	c.size = front + means;
-	c.data = must_alloc(c.size, 1);
-	put32(c.data, 1);
-	put32(c.data + 16, job->opt->sink);
-	for (g = 0, p = c.data + KV_INDEX_HEAD; g < G; g++, p += 4) {
-		put32(p, job->head[g].n);
-		put32(p + 4 * G, l->rows->count[g]);
-	}
-	for (g = 0, p += 4 * G; g < G; g++)
-		for (t = 0; t < job->head[g].rows; t++, p += 4)
-			put32(p, job->head[g].label[t]);
-	for (g = 0, p = c.data + front; g < G; p += job->head[g++].n * row) {
-		if (job->head[g].n > 0)
-			memcpy(p, job->head[g].mean, job->head[g].n * row);
-		free(job->head[g].label);
-		free(job->head[g].mean);
-	}
-	free(job->head);
-	return c;
+	out->index.clusters = (struct kv_clusters){ job->opt->sink, count, end, out->memory[2],
+	    out->memory[3] };
 }
 
-struct content
-clusters_content(const struct indexing_layer *l, const struct clustering_options *opt)
+int
+build_clusters(struct built_index *out, struct cluster_builder *b, const struct index_source *l,
+    const struct cluster_options *opt, struct engine_error *e)
 {
 	struct job job = { .l = l, .opt = opt };
+	int rc;
 
-	start(&job);
-	run(&job);
-	check(&job);
-	return put_together(&job);
+	*out = (struct built_index){ .index.kind = KV_CLUS };
+	if ((rc = start(&job, out, e)) == ENGINE_OK) {
+		run(b, &job);
+		rc = check(&job, e);
+	}
+	if (rc == ENGINE_OK)
+		put_together(&job, out);
+	free(job.head);
+	return rc;
 }

@@ -1,4 +1,4 @@
-/* build_lowrank.c - a layer's keys as a product of two factors, with landmarks: the content of lOWR
+/* build_lowrank.c - a layer's keys as a product of two factors, with landmarks: lOWR
  *
  * The keys of all KV heads stand side by side, a row of G*E for each token, and are turned back to
  * where rotary embedding had not been applied, in f32. The device makes products of TILE rows at a
@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
+#include "engine/build_index.h"
 #include "methods/lowrank.h"
 #include "model/model.h"
-#include "engine/indexing.h"
-#include "cli/tool.h"
 
 #define TILE 512
 #define SQUARE 32               /* of a matrix that is transposed piece by piece */
@@ -19,7 +17,7 @@
 /* Rows of keys before rotary embedding, TILE at a time. */
 struct raw {
 	const struct device *d;
-	const struct indexing_layer *l;
+	const struct index_source *l;
 	uint32_t width;                 /* G * E */
 	float *x;                       /* host [TILE][width] */
 	struct area at_x, at_pos, at_freq;
@@ -31,43 +29,49 @@ struct raw {
 
 /* Device memory for n elements of some size. */
 static void *
-new_room(const struct device *d, struct area *a, size_t n, size_t size)
+new_room(const struct device *d, struct area *a, size_t n, size_t size, struct engine_error *e)
 {
-	if (n > SIZE_MAX / size)
-		die(EXIT_RUN, "%s: no room for %zu times %zu bytes", d->ops->name, n, size);
-	return device_room(d, a, n * size);
+	if (n <= SIZE_MAX / size)
+		return area_room(d, a, n * size, e);
+	engine_fail(e, ENGINE_ERUN, "%s: no room for %zu times %zu bytes", d->ops->name, n, size);
+	return NULL;
 }
 
-static void
-raw_start(struct raw *r, const struct device *d, const struct indexing_layer *l)
+/* To be ended with raw_end(), also after a failure. */
+static int
+raw_start(struct raw *r, const struct device *d, const struct index_source *l,
+    struct engine_error *e)
 {
 	const struct kv_model *m = &l->head->model;
 	const uint32_t pairs = m->head_width / 2;
-	double *freq = must_alloc(pairs + 1, sizeof *freq);
+	double *freq = engine_alloc(pairs + 1, sizeof *freq, e);
 	uint32_t i;
 
 	*r = (struct raw){ .d = d, .l = l, .width = m->kv_heads * m->head_width };
-	r->x = must_alloc((size_t)TILE * r->width, sizeof *r->x);
-	r->d_x = new_room(d, &r->at_x, (size_t)TILE * r->width, sizeof *r->d_x);
+	if (freq == NULL)
+		return e->code;
 	model_rope_frequencies(m, freq);
 	for (i = 0; i < pairs; i++)
 		freq[i] = -freq[i];
-	r->d_freq = device_upload(d, &r->at_freq, freq, pairs * sizeof *freq);
+	if ((r->x = engine_alloc((size_t)TILE * r->width, sizeof *r->x, e)) != NULL &&
+	    (r->d_x = new_room(d, &r->at_x, (size_t)TILE * r->width, sizeof *r->d_x, e)) != NULL)
+		r->d_freq = area_upload(d, &r->at_freq, freq, pairs * sizeof *freq, e);
 	free(freq);
+	return r->d_freq != NULL ? ENGINE_OK : e->code;
 }
 
 static void
 raw_end(struct raw *r)
 {
 	free(r->x);
-	device_release(r->d, &r->at_x);
-	device_release(r->d, &r->at_pos);
-	device_release(r->d, &r->at_freq);
+	area_release(r->d, &r->at_x);
+	area_release(r->d, &r->at_pos);
+	area_release(r->d, &r->at_freq);
 }
 
 /* r->d_x <- the rows from .. from + n - 1, n <= TILE. */
-static void
-raw_rows(struct raw *r, uint32_t from, uint32_t n)
+static int
+raw_rows(struct raw *r, uint32_t from, uint32_t n, struct engine_error *e)
 {
 	const struct kv_head *head = r->l->head;
 	const struct ops *ops = r->d->ops;
@@ -83,8 +87,11 @@ raw_rows(struct raw *r, uint32_t from, uint32_t n)
 			kv_to_f32(r->x + (size_t)i * r->width + g * E,
 			    keys + (g * S + from + i) * E * size, head->dtype, E);
 	ops->put(r->d->dev, r->d_x, r->x, (size_t)n * r->width * sizeof *r->x);
-	pos = device_upload(r->d, &r->at_pos, r->l->rows->pos[0] + from, n * sizeof *pos);
+	pos = area_upload(r->d, &r->at_pos, r->l->rows->pos[0] + from, n * sizeof *pos, e);
+	if (pos == NULL)
+		return e->code;
 	ops->rope(r->d->dev, r->d_x, pos, r->d_freq, n, G, (uint32_t)E);
+	return ENGINE_OK;
 }
 
 /* ---- directions ---- */
@@ -117,123 +124,197 @@ add_upper(double *sum, const float *y, size_t n)
 			sum[i * n + j] += y[i * n + j];
 }
 
-/* gram[width][width] <- X^T X of the first n rows, its upper triangle. */
+/* The tiles of rows while their products are added up. */
+struct gram {
+	struct area at_xt, at_y;
+	float *d_xt, *d_y;              /* device [width][TILE], [width][width] */
+	float *xt, *y;                  /* host, the same */
+};
+
+static int
+gram_start(struct gram *m, const struct raw *r, struct engine_error *e)
+{
+	const size_t width = r->width, tile = (size_t)TILE * width;
+
+	*m = (struct gram){ 0 };
+	if ((m->d_xt = new_room(r->d, &m->at_xt, tile, sizeof *m->d_xt, e)) == NULL ||
+	    (m->d_y = new_room(r->d, &m->at_y, width * width, sizeof *m->d_y, e)) == NULL ||
+	    (m->xt = engine_alloc(tile, sizeof *m->xt, e)) == NULL ||
+	    (m->y = engine_alloc(width * width, sizeof *m->y, e)) == NULL)
+		return e->code;
+	return ENGINE_OK;
+}
+
 static void
-gram_of(double *gram, struct raw *r, uint32_t n)
+gram_end(struct gram *m, const struct raw *r)
+{
+	free(m->xt);
+	free(m->y);
+	area_release(r->d, &m->at_xt);
+	area_release(r->d, &m->at_y);
+}
+
+/* sum[width][width] += X^T X of the first n rows, its upper triangle. */
+static int
+gram_add(double *sum, struct gram *m, struct raw *r, uint32_t n, struct engine_error *e)
 {
 	const struct ops *ops = r->d->ops;
-	const size_t width = r->width, tile = (size_t)TILE * width;
-	struct area at_xt = { 0 }, at_y = { 0 };
-	float *d_xt = new_room(r->d, &at_xt, tile, sizeof *d_xt);
-	float *d_y = new_room(r->d, &at_y, width * width, sizeof *d_y);
-	float *xt = must_alloc(tile, sizeof *xt), *y = must_alloc(width * width, sizeof *y);
-	struct mat w = { d_xt, KV_F32, 0, r->width };
+	const size_t width = r->width;
+	struct mat w = { m->d_xt, KV_F32, 0, r->width };
 	uint32_t from, rows;
 
 	for (from = 0; from < n; from += rows) {
 		rows = n - from < TILE ? n - from : TILE;
-		raw_rows(r, from, rows);
+		if (raw_rows(r, from, rows, e) != ENGINE_OK)
+			return e->code;
 		ops->get(r->d->dev, r->x, r->d_x, rows * width * sizeof *r->x);
-		transpose(xt, r->x, rows, width);
-		ops->put(r->d->dev, d_xt, xt, rows * width * sizeof *xt);
+		transpose(m->xt, r->x, rows, width);
+		ops->put(r->d->dev, m->d_xt, m->xt, rows * width * sizeof *m->xt);
 		w.in = rows;
 		w.out = r->width;
-		ops->matmul(r->d->dev, d_y, d_xt, &w, NULL, r->width, 0);
-		ops->get(r->d->dev, y, d_y, width * width * sizeof *y);
-		add_upper(gram, y, width);
+		ops->matmul(r->d->dev, m->d_y, m->d_xt, &w, NULL, r->width, 0);
+		ops->get(r->d->dev, m->y, m->d_y, width * width * sizeof *m->y);
+		add_upper(sum, m->y, width);
 	}
-	device_check(r->d);
-	free(xt);
-	free(y);
-	device_release(r->d, &at_xt);
-	device_release(r->d, &at_y);
+	return device_synced(r->d, e);
 }
 
-static void
-checked(const struct indexing_layer *l, int code)
+/* The failure of a function of methods/lowrank.h. */
+static int
+checked(const struct index_source *l, int code, struct engine_error *e)
 {
 	if (code == LOW_RANK_EKEY)
-		die(EXIT_RUN, "%s: layer %u: a key is not finite, or too great", l->file,
-		    l->layer);
+		return engine_fail(e, ENGINE_ERUN, "%s: layer %u: a key is not finite, or too great",
+		    l->file, l->layer);
 	if (code != LOW_RANK_OK)
-		die(EXIT_RUN, "out of memory");
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	return ENGINE_OK;
 }
 
-/* right[width][rank] f32; of no rows it is 0 */
-static float *
-find_right(struct raw *r, uint32_t n, uint32_t rank)
+/* right[width][rank] f32, zero <- the directions of n rows; of no rows it stays 0 */
+static int
+find_right(float *right, struct raw *r, uint32_t n, uint32_t rank, struct engine_error *e)
 {
-	float *right = must_alloc((size_t)r->width * rank, sizeof *right);
-	double *gram;
+	struct gram m;
+	double *sum;
+	int rc;
 
 	if (n == 0)
-		return right;
-	gram = must_alloc((size_t)r->width * r->width, sizeof *gram);
-	gram_of(gram, r, n);
-	checked(r->l, low_rank_directions(right, gram, r->width, rank));
-	free(gram);
-	return right;
+		return ENGINE_OK;
+	if ((sum = engine_alloc((size_t)r->width * r->width, sizeof *sum, e)) == NULL)
+		return e->code;
+	if ((rc = gram_start(&m, r, e)) == ENGINE_OK)
+		rc = gram_add(sum, &m, r, n, e);
+	gram_end(&m, r);
+	if (rc == ENGINE_OK)
+		rc = checked(r->l, low_rank_directions(right, sum, r->width, rank), e);
+	free(sum);
+	return rc;
 }
 
-/* ---- the parts of the section ---- */
+/* ---- the parts of the index ---- */
+
+/* What the left factor is made with. */
+struct projection {
+	struct area at_right, at_y;
+	float *right_t;                 /* host [rank][width] */
+	float *y, *d_y;                 /* host, device [TILE][rank] */
+	struct mat w;                   /* right_t, device */
+};
+
+static int
+projection_start(struct projection *p, const struct raw *r, const float *right, uint32_t rank,
+    struct engine_error *e)
+{
+	const size_t elements = (size_t)r->width * rank;
+
+	*p = (struct projection){ .w = { NULL, KV_F32, rank, r->width } };
+	if ((p->right_t = engine_alloc(elements, sizeof *p->right_t, e)) == NULL ||
+	    (p->y = engine_alloc((size_t)TILE * rank, sizeof *p->y, e)) == NULL ||
+	    (p->d_y = new_room(r->d, &p->at_y, (size_t)TILE * rank, sizeof *p->d_y, e)) == NULL)
+		return e->code;
+	transpose(p->right_t, right, r->width, rank);
+	p->w.data = area_upload(r->d, &p->at_right, p->right_t, elements * sizeof *p->right_t, e);
+	return p->w.data != NULL ? ENGINE_OK : e->code;
+}
+
+static void
+projection_end(struct projection *p, const struct raw *r)
+{
+	free(p->right_t);
+	free(p->y);
+	area_release(r->d, &p->at_right);
+	area_release(r->d, &p->at_y);
+}
 
 /* left[n][rank] of dtype <- the rows times right */
-static void
-put_left(uint8_t *left, struct raw *r, const float *right, uint32_t n, uint32_t rank)
+static int
+make_left(char *left, struct raw *r, const struct projection *p, uint32_t n, struct engine_error *e)
 {
 	const enum kv_dtype dtype = r->l->head->dtype;
 	const struct ops *ops = r->d->ops;
-	const size_t elements = (size_t)r->width * rank;
-	float *right_t = must_alloc(elements, sizeof *right_t);
-	float *y = must_alloc((size_t)TILE * rank, sizeof *y);
-	struct area at_right = { 0 }, at_y = { 0 };
-	float *d_y = new_room(r->d, &at_y, (size_t)TILE * rank, sizeof *d_y);
-	struct mat w = { NULL, KV_F32, rank, r->width };
+	const size_t rank = p->w.out;
 	uint32_t from, rows;
 
-	transpose(right_t, right, r->width, rank);
-	w.data = device_upload(r->d, &at_right, right_t, elements * sizeof *right_t);
 	for (from = 0; from < n; from += rows) {
 		rows = n - from < TILE ? n - from : TILE;
-		raw_rows(r, from, rows);
-		ops->matmul(r->d->dev, d_y, r->d_x, &w, NULL, rows, 0);
-		ops->get(r->d->dev, y, d_y, (size_t)rows * rank * sizeof *y);
-		kv_from_f32(left + (size_t)from * rank * kv_dtype_size(dtype), y, dtype,
-		    (size_t)rows * rank);
+		if (raw_rows(r, from, rows, e) != ENGINE_OK)
+			return e->code;
+		ops->matmul(r->d->dev, p->d_y, r->d_x, &p->w, NULL, rows, 0);
+		ops->get(r->d->dev, p->y, p->d_y, rows * rank * sizeof *p->y);
+		kv_from_f32(left + from * rank * kv_dtype_size(dtype), p->y, dtype, rows * rank);
 	}
-	device_check(r->d);
-	free(right_t);
-	free(y);
-	device_release(r->d, &at_right);
-	device_release(r->d, &at_y);
+	return device_synced(r->d, e);
 }
 
-/* Means of chunks go to landmarks, the numbers of those kept exactly to at. */
-static void
-put_landmarks(uint8_t *landmarks, uint8_t *at, const struct indexing_layer *l, uint32_t chunks,
-    uint32_t x, uint32_t chunk)
+/* left <- and right of dtype <- the factors of the first n rows */
+static int
+make_factors(char *left, char *right, struct raw *r, uint32_t n, uint32_t rank,
+    struct engine_error *e)
+{
+	const size_t elements = (size_t)r->width * rank;
+	float *found = engine_alloc(elements, sizeof *found, e);
+	struct projection p;
+	int rc;
+
+	if (found == NULL)
+		return e->code;
+	if ((rc = find_right(found, r, n, rank, e)) == ENGINE_OK) {
+		kv_from_f32(right, found, r->l->head->dtype, elements);
+		if ((rc = projection_start(&p, r, found, rank, e)) == ENGINE_OK)
+			rc = make_left(left, r, &p, n, e);
+		projection_end(&p, r);
+	}
+	free(found);
+	return rc;
+}
+
+/* landmark[G][chunks][E] of dtype <- means of chunks; exact[G][x] <- those that are kept exactly */
+static int
+make_landmarks(char *landmark, uint32_t *exact, const struct index_source *l, uint32_t chunks,
+    uint32_t x, uint32_t chunk, struct engine_error *e)
 {
 	const struct kv_head *head = l->head;
 	const uint32_t E = head->model.head_width;
 	const size_t row = E * kv_dtype_size(head->dtype);
-	uint32_t *exact = must_alloc(x + (size_t)1, sizeof *exact), g, i;
 	const char *keys = l->keys;
+	uint32_t g;
 
 	for (g = 0; chunks > 0 && g < head->model.kv_heads; g++) {
-		checked(l, low_rank_landmarks(landmarks, exact, x, keys, chunks, chunk, E,
-		    head->dtype));
-		for (i = 0; i < x; i++, at += 4)
-			put32(at, exact[i]);
-		landmarks += chunks * row;
+		if (checked(l, low_rank_landmarks(landmark, exact, x, keys, chunks, chunk, E,
+		    head->dtype), e) != ENGINE_OK)
+			return e->code;
+		exact += x;
+		landmark += chunks * row;
 		keys += l->rows->count[g] * row;
 	}
-	free(exact);
+	return ENGINE_OK;
 }
 
 /* ---- all of it ---- */
 
-static void
-refuse_ragged(const struct indexing_layer *l)
+static int
+refuse_ragged(const struct index_source *l, struct engine_error *e)
 {
 	const struct kv_rows *rows = l->rows;
 	uint32_t g;
@@ -241,45 +322,49 @@ refuse_ragged(const struct indexing_layer *l)
 	for (g = 1; g < rows->heads; g++)
 		if (rows->count[g] != rows->count[0] || (rows->count[g] > 0 &&
 		    memcmp(rows->pos[g], rows->pos[0], rows->count[g] * sizeof *rows->pos[g])))
-			die(EXIT_RUN, "%s: layer %u: KV heads hold different rows, low rank needs "
-			    "the same in all: evict with kv-evict --select layer", l->file,
-			    l->layer);
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u: KV heads hold different "
+			    "rows, low rank needs the same in all: evict with kv-evict --select layer",
+			    l->file, l->layer);
+	return ENGINE_OK;
 }
 
-struct content
-factors_content(const struct device *d, const struct indexing_layer *l,
-    const struct factor_options *opt)
+/* Fills the arrays of x, which has its numbers. */
+static int
+make(struct built_index *out, const struct kv_low_rank *x, const struct device *d,
+    const struct index_source *l, struct engine_error *e)
 {
-	const uint32_t G = l->head->model.kv_heads, E = l->head->model.head_width;
-	const uint32_t S = l->rows->count[0], whole = S / opt->chunk;
+	struct raw r;
+	int rc;
+
+	if ((rc = raw_start(&r, d, l, e)) == ENGINE_OK)
+		rc = make_factors(out->memory[1], out->memory[2], &r, x->n, x->rank, e);
+	raw_end(&r);
+	return rc != ENGINE_OK ? rc : make_landmarks(out->memory[3], out->memory[0], l,
+	    x->n / x->chunk, x->n_exact, x->chunk, e);
+}
+
+int
+build_low_rank(struct built_index *out, const struct device *d, const struct index_source *l,
+    const struct low_rank_options *opt, struct engine_error *e)
+{
+	const size_t G = l->head->model.kv_heads, E = l->head->model.head_width;
+	const size_t size = kv_dtype_size(l->head->dtype);
+	const uint32_t whole = l->rows->count[0] / opt->chunk;
 	const uint32_t chunks = whole > opt->local ? whole - opt->local : 0;
 	const uint32_t n = chunks * opt->chunk, x = opt->outliers < chunks ? opt->outliers : chunks;
-	const size_t size = kv_dtype_size(l->head->dtype), front = KV_INDEX_HEAD + (size_t)4 * G * x;
-	uint32_t rank = opt->rank < G * E ? opt->rank : G * E;
-	struct content c;
-	uint8_t *at;
-	float *right;
-	struct raw r;
+	uint32_t rank = opt->rank < G * E ? opt->rank : (uint32_t)(G * E);
 
-	refuse_ragged(l);
+	*out = (struct built_index){ .index.kind = KV_LOWR };
+	if (refuse_ragged(l, e) != ENGINE_OK)
+		return e->code;
 	if (rank > n)
 		rank = n > 0 ? n : 1;
-	c.size = round64(front) +
-	    ((size_t)n * rank + (size_t)G * E * rank + (size_t)G * chunks * E) * size;
-	c.data = must_alloc(c.size, 1);
-	put32(c.data, opt->chunk);
-	put32(c.data + 16, n);
-	put32(c.data + 20, rank);
-	put32(c.data + 24, x);
-	raw_start(&r, d, l);
-	right = find_right(&r, n, rank);
-	at = c.data + round64(front);
-	put_left(at, &r, right, n, rank);
-	at += (size_t)n * rank * size;
-	kv_from_f32(at, right, l->head->dtype, (size_t)G * E * rank);
-	at += (size_t)G * E * rank * size;
-	put_landmarks(at, c.data + KV_INDEX_HEAD, l, chunks, x, opt->chunk);
-	raw_end(&r);
-	free(right);
-	return c;
+	if ((out->memory[0] = engine_alloc(G * x, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[1] = engine_alloc((size_t)n * rank, size, e)) == NULL ||
+	    (out->memory[2] = engine_alloc(G * E * rank, size, e)) == NULL ||
+	    (out->memory[3] = engine_alloc(G * chunks * E, size, e)) == NULL)
+		return e->code;
+	out->index.low_rank = (struct kv_low_rank){ opt->chunk, n, rank, x, out->memory[0],
+	    out->memory[1], out->memory[2], out->memory[3] };
+	return make(out, &out->index.low_rank, d, l, e);
 }

@@ -1,61 +1,91 @@
-/* build_pages.c - the bounds of a layer's pages, by the device: the content of pAGE */
+/* build_pages.c - the bounds of a layer's pages, by the device: pAGE */
 #include <stdlib.h>
 
-#include "libkvfile/bytes.h"
-#include "engine/indexing.h"
-#include "cli/tool.h"
+#include "engine/build_index.h"
 
-/* Entries, and rows that lie as in KEYS, of as many as there are. Returns the entries. */
-static uint64_t
-lay_out(struct entries *e, struct layer_rows *rows, const struct indexing_layer *l)
+/* What the device works on: entries, and rows that lie as in KEYS. */
+struct page_lists {
+	struct entries entries;
+	struct layer_rows rows;
+	uint64_t n;                     /* entries */
+};
+
+static int
+lists_init(struct page_lists *p, const struct index_source *l, struct engine_error *e)
 {
-	uint64_t first = 0, entries = 0;
+	const uint32_t G = p->entries.heads;
+	uint64_t first = 0;
 	uint32_t g;
 
-	e->start = must_alloc(e->heads, sizeof *e->start);
-	e->len = must_alloc(e->heads, sizeof *e->len);
-	e->capacity = must_alloc(e->heads, sizeof *e->capacity);
-	rows->start = must_alloc(e->heads, sizeof *rows->start);
-	rows->len = must_alloc(e->heads, sizeof *rows->len);
-	for (g = 0; g < e->heads; g++) {
-		rows->start[g] = first;
-		rows->len[g] = l->rows->count[g];
-		first += rows->len[g];
-		e->start[g] = entries;
-		e->capacity[g] = rows->len[g] / e->rows;
-		entries += e->capacity[g];
+	p->entries.start = engine_alloc(G, sizeof *p->entries.start, e);
+	p->entries.len = engine_alloc(G, sizeof *p->entries.len, e);
+	p->entries.capacity = engine_alloc(G, sizeof *p->entries.capacity, e);
+	p->rows.start = engine_alloc(G, sizeof *p->rows.start, e);
+	p->rows.len = engine_alloc(G, sizeof *p->rows.len, e);
+	if (p->entries.start == NULL || p->entries.len == NULL || p->entries.capacity == NULL ||
+	    p->rows.start == NULL || p->rows.len == NULL)
+		return e->code;
+	for (g = 0; g < G; g++) {
+		p->rows.start[g] = first;
+		p->rows.len[g] = l->rows->count[g];
+		first += p->rows.len[g];
+		p->entries.start[g] = p->n;
+		p->entries.capacity[g] = p->rows.len[g] / p->entries.rows;
+		p->n += p->entries.capacity[g];
 	}
-	return entries;
+	return ENGINE_OK;
 }
 
-struct content
-pages_content(const struct device *d, const struct indexing_layer *l, uint32_t page)
+static void
+lists_free(struct page_lists *p)
+{
+	free(p->entries.start);
+	free(p->entries.len);
+	free(p->entries.capacity);
+	free(p->rows.start);
+	free(p->rows.len);
+}
+
+/* data <- the entries; keys, entries: memory of the device. */
+static int
+pack(struct page_lists *p, void *data, const struct device *d, const struct index_source *l,
+    struct area *keys, struct area *entries, struct engine_error *e)
+{
+	const size_t row = p->rows.width * kv_dtype_size(p->rows.dtype);
+
+	if ((p->entries.data = area_room(d, entries, p->n * p->entries.bytes, e)) == NULL)
+		return e->code;
+	if (device_shares_memory(d))
+		p->rows.k = (void *)(uintptr_t)l->keys; /* read only, whatever the type says */
+	else if ((p->rows.k = area_upload(d, keys, l->keys, kv_rows_total(l->rows) * row, e)) == NULL)
+		return e->code;
+	d->ops->pack_pages(d->dev, &p->entries, &p->rows);
+	d->ops->get(d->dev, data, p->entries.data, p->n * p->entries.bytes);
+	return device_synced(d, e);
+}
+
+int
+build_pages(struct built_index *out, const struct device *d, const struct index_source *l,
+    uint32_t page, struct engine_error *e)
 {
 	const uint32_t G = l->rows->heads, E = l->head->model.head_width;
 	const enum kv_dtype dtype = l->head->dtype;
-	const size_t row = E * kv_dtype_size(dtype);
-	struct entries e = { .bytes = 2 * row, .heads = G, .width = E, .rows = page };
-	struct layer_rows rows = { .heads = G, .width = E, .dtype = dtype };
-	struct area keys = { 0 }, data = { 0 };
-	struct content c;
+	struct page_lists p = { .entries = { .bytes = kv_entry_size(KV_PAGE, page, E, dtype),
+	    .heads = G, .width = E, .rows = page },
+	    .rows = { .heads = G, .width = E, .dtype = dtype } };
+	struct area keys = { 0 }, entries = { 0 };
+	void *data;
+	int rc;
 
-	c.size = KV_INDEX_HEAD + lay_out(&e, &rows, l) * e.bytes;
-	c.data = must_alloc(c.size, 1);
-	put32(c.data, page);
-	e.data = device_room(d, &data, c.size - KV_INDEX_HEAD);
-	if (device_shares_memory(d))
-		rows.k = (void *)(uintptr_t)l->keys;    /* read only, whatever the type says */
-	else
-		rows.k = device_upload(d, &keys, l->keys, kv_rows_total(l->rows) * row);
-	d->ops->pack_pages(d->dev, &e, &rows);
-	d->ops->get(d->dev, c.data + KV_INDEX_HEAD, e.data, c.size - KV_INDEX_HEAD);
-	device_check(d);
-	device_release(d, &data);
-	device_release(d, &keys);
-	free(e.start);
-	free(e.len);
-	free(e.capacity);
-	free(rows.start);
-	free(rows.len);
-	return c;
+	*out = (struct built_index){ .index.kind = KV_PAGE };
+	rc = lists_init(&p, l, e);
+	if (rc == ENGINE_OK) {
+		data = out->memory[0] = engine_alloc(p.n, p.entries.bytes, e);
+		rc = data != NULL ? pack(&p, data, d, l, &keys, &entries, e) : e->code;
+		out->index.entries = (struct kv_entries){ page, p.n, data };
+	}
+	area_release(d, &entries);
+	area_release(d, &keys);
+	lists_free(&p);
+	return rc;
 }

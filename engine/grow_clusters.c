@@ -4,10 +4,9 @@
  * with one call or row by row, today or after a resume. */
 #include <stdlib.h>
 
-#include "methods/cluster.h"
 #include "engine/grow_clusters.h"
 #include "engine/key_products.h"
-#include "cli/tool.h"
+#include "methods/cluster.h"
 
 #define ITERATIONS 20
 
@@ -32,43 +31,53 @@ is_whole(const struct layer_index *x, const struct layer_rows *rows, uint32_t g)
 }
 
 /* Clusters the window of KV head g. keys: host, room for it */
-static void
-take_head(struct window *w, struct products *products, void *keys, const struct layer_index *x,
-    const struct layer_rows *rows, uint32_t l, uint32_t g)
+static int
+take_head(struct window *w, struct key_products *products, void *keys, const struct layer_index *x,
+    const struct layer_rows *rows, uint32_t l, uint32_t g, struct engine_error *e)
 {
 	const uint32_t first = first_row(x, g);
 	const size_t row = rows->width * kv_dtype_size(rows->dtype);
 	struct cluster_input in = { .keys = keys, .rows = GROWTH_ROWS, .width = rows->width,
 	    .dtype = rows->dtype, .clusters = GROWTH_CLUSTERS, .iterations = ITERATIONS,
-	    .seed = cluster_seed(0, l, g, first), .products = products_make, .with = products };
+	    .seed = cluster_seed(0, l, g, first), .products = key_products_make, .with = products };
 	int code;
 
 	x->ops->get(x->dev, keys, (const char *)rows->k + (rows->start[g] + first) * row,
 	    GROWTH_ROWS * row);
-	device_check(&products->d);
+	if (device_synced(&products->d, e) != ENGINE_OK)
+		return e->code;
 	code = cluster_keys(&in, w->label[g], w->mean[g], &w->clusters[g]);
 	if (code == CLUSTER_EKEY)
-		die(EXIT_RUN, "layer %u head %u row %u: the key is not finite", l, g,
-		    first + w->clusters[g]);
+		return engine_fail(e, ENGINE_ERUN, "layer %u head %u row %u: the key is not finite",
+		    l, g, first + w->clusters[g]);
+	if (code == CLUSTER_EDEVICE) {
+		*e = products->error;
+		return e->code;
+	}
 	if (code != CLUSTER_OK)
-		die(EXIT_RUN, "out of memory");
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
 	w->rows[g] = GROWTH_ROWS;
+	return ENGINE_OK;
 }
 
-static void
-window_start(struct window *w, const struct layer_rows *rows)
+/* To be ended with window_end(), also after a failure. */
+static int
+window_start(struct window *w, const struct layer_rows *rows, struct engine_error *e)
 {
 	const size_t mean = GROWTH_CLUSTERS * rows->width * kv_dtype_size(rows->dtype);
 	uint32_t g;
 
-	w->clusters = must_alloc(rows->heads, sizeof *w->clusters);
-	w->rows = must_alloc(rows->heads, sizeof *w->rows);
-	w->mean = must_alloc(rows->heads, sizeof *w->mean);
-	w->label = must_alloc(rows->heads, sizeof *w->label);
-	for (g = 0; g < rows->heads; g++) {
-		w->mean[g] = must_alloc(mean, 1);
-		w->label[g] = must_alloc(GROWTH_ROWS, sizeof **w->label);
-	}
+	*w = (struct window){ 0 };
+	if ((w->clusters = engine_alloc(rows->heads, sizeof *w->clusters, e)) == NULL ||
+	    (w->rows = engine_alloc(rows->heads, sizeof *w->rows, e)) == NULL ||
+	    (w->mean = engine_alloc(rows->heads, sizeof *w->mean, e)) == NULL ||
+	    (w->label = engine_alloc(rows->heads, sizeof *w->label, e)) == NULL)
+		return e->code;
+	for (g = 0; g < rows->heads; g++)
+		if ((w->mean[g] = engine_alloc(mean, 1, e)) == NULL ||
+		    (w->label[g] = engine_alloc(GROWTH_ROWS, sizeof **w->label, e)) == NULL)
+			return e->code;
+	return ENGINE_OK;
 }
 
 static void
@@ -76,7 +85,7 @@ window_end(struct window *w, uint32_t heads)
 {
 	uint32_t g;
 
-	for (g = 0; g < heads; g++) {
+	for (g = 0; w->label != NULL && g < heads; g++) {
 		free(w->mean[g]);
 		free(w->label[g]);
 	}
@@ -86,41 +95,56 @@ window_end(struct window *w, uint32_t heads)
 	free(w->label);
 }
 
-/* Clusters one window of each KV head that has a whole one. Returns 0 when none has. */
+/* Clusters one window of each KV head that has a whole one. */
 static int
-take_windows(struct layer_index *x, const struct layer_rows *rows, uint32_t l)
+take_windows(struct window *w, struct layer_index *x, const struct layer_rows *rows, uint32_t l,
+    struct engine_error *e)
 {
-	struct products products = { .d = { x->ops, x->dev }, .width = rows->width,
+	struct key_products products = { .d = { x->ops, x->dev }, .width = rows->width,
 	    .dtype = rows->dtype };
-	struct window w;
-	void *keys;
+	void *keys = engine_alloc(GROWTH_ROWS, rows->width * kv_dtype_size(rows->dtype), e);
+	int rc = keys != NULL ? ENGINE_OK : e->code;
 	uint32_t g;
 
-	for (g = 0; g < rows->heads && !is_whole(x, rows, g); g++)
-		;
-	if (g == rows->heads)
-		return 0;
-	window_start(&w, rows);
-	keys = must_alloc(GROWTH_ROWS, rows->width * kv_dtype_size(rows->dtype));
-	for (; g < rows->heads; g++)
+	for (g = 0; rc == ENGINE_OK && g < rows->heads; g++)
 		if (is_whole(x, rows, g))
-			take_head(&w, &products, keys, x, rows, l, g);
-	if (index_add_clusters(x, w.clusters, (const void *const *)w.mean, w.rows,
-	    (const uint32_t *const *)w.label) != 0)
-		die(EXIT_RUN, "out of memory");
+			rc = take_head(w, &products, keys, x, rows, l, g, e);
 	free(keys);
-	window_end(&w, rows->heads);
-	products_release(&products);
-	return 1;
+	key_products_release(&products);
+	if (rc == ENGINE_OK && index_add_clusters(x, w->clusters, (const void *const *)w->mean,
+	    w->rows, (const uint32_t *const *)w->label) != 0)
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	return rc;
 }
 
-void
-growth_take(struct cache *c)
+static int
+grow_layer(struct layer_index *x, const struct layer_rows *rows, uint32_t l,
+    struct engine_error *e)
+{
+	struct window w;
+	uint32_t g;
+	int rc = ENGINE_OK;
+
+	while (rc == ENGINE_OK) {
+		for (g = 0; g < rows->heads && !is_whole(x, rows, g); g++)
+			;
+		if (g == rows->heads)
+			break;
+		if ((rc = window_start(&w, rows, e)) == ENGINE_OK)
+			rc = take_windows(&w, x, rows, l, e);
+		window_end(&w, rows->heads);
+	}
+	return rc;
+}
+
+int
+grow_clusters(struct cache *c, struct engine_error *e)
 {
 	uint32_t l;
+	int rc = ENGINE_OK;
 
-	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
-		while (index_has(&c->index[l], KV_CLUS) &&
-		    take_windows(&c->index[l], &c->layer[l], l))
-			;
+	for (l = 0; c->index != NULL && rc == ENGINE_OK && l < c->model->id.layers; l++)
+		if (index_has(&c->index[l], KV_CLUS))
+			rc = grow_layer(&c->index[l], &c->layer[l], l, e);
+	return rc;
 }

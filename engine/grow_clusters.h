@@ -6,6 +6,7 @@
 #ifndef KVPIPE_GROW_CLUSTERS_H
 #define KVPIPE_GROW_CLUSTERS_H
 
+#include "engine/engine_error.h"
 #include "model/cache.h"
 
 /* as in the authors' program */
@@ -13,7 +14,7 @@ enum { GROWTH_ROWS = 320, GROWTH_CLUSTERS = 8 };
 
 /* Clusters what has become enough, in every layer of a cache that has clusters. What comes out
  * depends on the rows only, not on how often this is called. Cheap when there is nothing to do.
- * Dies. */
-void growth_take(struct cache *c);
+ * Returns ENGINE_OK, or a code with the message in *e. */
+int grow_clusters(struct cache *c, struct engine_error *e);
 
 #endif

@@ -1,31 +1,18 @@
-/* key_products.c - products of vectors and keys: the matrix product of a device */
+/* key_products.c - dot products of vectors and keys: the matrix product of a device */
 #include "engine/key_products.h"
 
 void
-products_open(struct products *p, uint32_t threads, uint32_t width, enum kv_dtype dtype)
+key_products_release(struct key_products *p)
 {
-	*p = (struct products){ .d = device_another(threads), .width = width, .dtype = dtype };
+	area_release(&p->d, &p->x);
+	area_release(&p->d, &p->y);
+	area_release(&p->d, &p->keys);
 }
 
-void
-products_release(struct products *p)
+static int
+make(struct key_products *p, float *y, const float *x, uint32_t n, const void *keys,
+    uint32_t rows, struct engine_error *e)
 {
-	device_release(&p->d, &p->x);
-	device_release(&p->d, &p->y);
-	device_release(&p->d, &p->keys);
-}
-
-void
-products_close(struct products *p)
-{
-	products_release(p);
-	device_close(&p->d);
-}
-
-int
-products_make(void *with, float *y, const float *x, uint32_t n, const void *keys, uint32_t rows)
-{
-	struct products *p = with;
 	const struct ops *ops = p->d.ops;
 	const size_t y_size = (size_t)n * rows * sizeof *y;
 	struct mat w = { keys, p->dtype, rows, p->width };
@@ -33,15 +20,22 @@ products_make(void *with, float *y, const float *x, uint32_t n, const void *keys
 
 	if (device_shares_memory(&p->d)) {
 		ops->matmul(p->d.dev, y, x, &w, NULL, n, 0);
-		device_check(&p->d);
-		return 0;
+		return device_synced(&p->d, e);
 	}
-	dx = device_upload(&p->d, &p->x, x, (size_t)n * p->width * sizeof *x);
-	w.data = device_upload(&p->d, &p->keys, keys,
-	    (size_t)rows * p->width * kv_dtype_size(p->dtype));
-	dy = device_room(&p->d, &p->y, y_size);
+	if ((dx = area_upload(&p->d, &p->x, x, (size_t)n * p->width * sizeof *x, e)) == NULL ||
+	    (w.data = area_upload(&p->d, &p->keys, keys,
+	    (size_t)rows * p->width * kv_dtype_size(p->dtype), e)) == NULL ||
+	    (dy = area_room(&p->d, &p->y, y_size, e)) == NULL)
+		return e->code;
 	ops->matmul(p->d.dev, dy, dx, &w, NULL, n, 0);
 	ops->get(p->d.dev, y, dy, y_size);
-	device_check(&p->d);
-	return 0;
+	return device_synced(&p->d, e);
+}
+
+int
+key_products_make(void *with, float *y, const float *x, uint32_t n, const void *keys, uint32_t rows)
+{
+	struct key_products *p = with;
+
+	return make(p, y, x, n, keys, rows, &p->error) == ENGINE_OK ? 0 : -1;
 }

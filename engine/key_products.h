@@ -1,26 +1,24 @@
-/* key_products.h - products of vectors and keys by a device: what cluster_keys() asks for */
+/* key_products.h - dot products of vectors and keys by a device: what cluster_keys() asks for */
 #ifndef KVPIPE_KEY_PRODUCTS_H
 #define KVPIPE_KEY_PRODUCTS_H
 
-#include "cli/device.h"
+#include "engine/device_memory.h"
 
-/* For one thread at a time. With a device that is there already, the rest zero, it needs no
- * products_open(), and ends with products_release(). */
-struct products {
+/* For one thread at a time. The device is the caller's; what is not named is zero at the start. */
+struct key_products {
 	struct device d;
 	uint32_t width;                 /* E */
 	enum kv_dtype dtype;            /* of the keys */
 	struct area x, y, keys;
+	struct engine_error error;      /* of the last key_products_make() that failed */
 };
 
-/* A device of its own with so many threads. Dies. */
-void products_open(struct products *p, uint32_t threads, uint32_t width, enum kv_dtype dtype);
-void products_close(struct products *p);
-void products_release(struct products *p);              /* the memory, not the device */
+/* The memory, not the device. */
+void key_products_release(struct key_products *p);
 
-/* As methods/cluster.h wants it; with: a struct products. All pointers are host memory. Dies when
- * the device fails. */
-int products_make(void *with, float *y, const float *x, uint32_t n, const void *keys,
+/* y[n][rows] <- x[n][E] times keys[rows][E], as methods/cluster.h wants it. with: a struct
+ * key_products. All pointers are host memory. Returns 0; or -1, and the message is in error. */
+int key_products_make(void *with, float *y, const float *x, uint32_t n, const void *keys,
     uint32_t rows);
 
 #endif

@@ -1,4 +1,4 @@
-/* queries.h - the observation queries of a layer, as scoring wants them: f32, a query of all heads at a time */
+/* queries.h - the observation queries of a layer, as scoring wants them: f32, query after query */
 #ifndef KVPIPE_QUERIES_H
 #define KVPIPE_QUERIES_H
 
@@ -16,10 +16,10 @@ struct queries {
 	void *own;              /* [G][n_own][E] of the snapshot's dtype */
 };
 
-/* Replaces what was there by the last n of the queries of a section, and all own keys: copies. Returns
- * ENGINE_OK or ENGINE_ERUN, and then there are none. */
-int queries_take(struct queries *, const struct kv_queries *stored, const struct kv_head *, uint32_t n,
-    struct engine_error *);
+/* Replaces what was there by the last n of the queries of a section, and all own keys: copies.
+ * Returns ENGINE_OK; or ENGINE_ERUN, and then there are none. */
+int queries_take(struct queries *, const struct kv_queries *stored, const struct kv_head *,
+    uint32_t n, struct engine_error *);
 
 /* Leaves none. */
 void queries_forget(struct queries *);

@@ -54,11 +54,12 @@ index_has(const struct layer_index *x, enum kv_kind kind)
 	return (x->there >> kind & 1) != 0;
 }
 
-/* The one table of indexes for messages: "keys in one bit" and so on, and the command that makes it,
- * "kv-quantize1b", "kv-index --pages" ... */
+/* For messages: "keys in one bit" and so on, and the command that makes it, "kv-quantize1b",
+ * "kv-index --pages" ... */
 const char *index_words(enum kv_kind);
 const char *index_command(enum kv_kind);
-/* text <- the commands of all these kinds (1 << enum kv_kind each), with ", " between them. Returns text. */
+/* text <- the commands of all these kinds (1 << enum kv_kind each), with ", " between them. Returns
+ * text. */
 enum { INDEX_COMMANDS = 128 };
 const char *index_commands(char text[INDEX_COMMANDS], unsigned kinds);
 

@@ -280,6 +280,7 @@ generate(const struct session *e, struct cache *c, struct workspace *ws, struct 
 	int decodes = greedy() || e->model->ops->graph_begin != NULL;
 	struct generator *r = decodes ? generator_new(c, ws) : NULL;
 	struct printer p = { 0 };
+	struct engine_error error;
 	uint32_t n, id = 0;
 	int stopped = 0;
 
@@ -297,7 +298,7 @@ generate(const struct session *e, struct cache *c, struct workspace *ws, struct 
 		if (!keep && (stopped || n + 1 == limit))
 			continue;
 		id = run(e, c, ws, r, obs, id);
-		growth_take(c);
+		must(grow_clusters(c, &error), &error);
 	}
 	print_rest(&p);
 	if (keep && r != NULL && generator_logits(r) != 0)

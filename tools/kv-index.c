@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libkvfile/bytes.h"
-#include "engine/indexing.h"
+#include "cli/device.h"
 #include "cli/tool.h"
+#include "engine/build_index.h"
 
 #define NOT_GIVEN UINT32_MAX
 #define NO_SEED UINT64_MAX
@@ -109,86 +109,85 @@ sign(void)
 
 /* ---- the indexes of a layer ---- */
 
-/* In the order in which a snapshot has them. */
-enum { BITS, PAGE, CLUS, LOWR, VALS, KINDS };
-static const char types[KINDS][5] = { "bITS", "pAGE", "cLUS", "lOWR", "VALS" };
+/* A layer's indexes that were made from its keys and are not written yet, by enum kv_kind. */
+static struct built_index made[KV_UNKNOWN];
+static unsigned wanted;                         /* 1 << enum kv_kind for each that is made */
 
-/* What was made from the keys and is not written yet. */
-static struct content made[KINDS];
+static struct cluster_builder builder;
+static struct device *cluster_devices;          /* [builder.n] */
 
-/* Its place among what follows the keys, or -1. */
-static int
-kind_of(const char *type)
+/* KV heads side by side, with the threads shared out among them. */
+static void
+open_builder(const struct kv_head *head)
 {
-	int k;
+	const uint32_t threads = processors(), n = cluster_workers(head, threads);
+	struct engine_error e;
+	uint32_t i;
 
-	for (k = 0; k < KINDS; k++)
-		if (strcmp(type, types[k]) == 0)
-			return k;
-	return -1;
+	cluster_devices = must_alloc(n, sizeof *cluster_devices);
+	for (i = 0; i < n; i++)
+		cluster_devices[i] = device_another(threads / n + (i < threads % n));
+	must(cluster_builder_init(&builder, cluster_devices, n, head, &e), &e);
+}
+
+static void
+close_builder(void)
+{
+	uint32_t i, n = builder.n;
+
+	cluster_builder_free(&builder);
+	for (i = 0; i < n; i++)
+		device_close(&cluster_devices[i]);
+	free(cluster_devices);
 }
 
 /* Standing at KEYS: everything that is wanted is made while they are at hand. */
 static void
 make(const struct device *d, struct kv_reader *r, uint32_t layer)
 {
-	const struct indexing_layer l = { .file = kv_reader_name(r), .layer = layer,
+	const struct index_source l = { .file = kv_reader_name(r), .layer = layer,
 	    .head = kv_reader_head(r), .rows = kv_current_rows(r), .keys = input_load(r) };
-	const struct clustering_options k_means = { sink, count, iterations, seed };
-	const struct factor_options factors = { rank, chunk, outliers, local };
+	const struct cluster_options k_means = { sink, count, iterations, seed };
+	const struct low_rank_options factors = { rank, chunk, outliers, local };
+	struct engine_error e;
 
 	if (pages)
-		made[PAGE] = pages_content(d, &l, page);
+		must(build_pages(&made[KV_PAGE], d, &l, page, &e), &e);
 	if (clusters)
-		made[CLUS] = clusters_content(&l, &k_means);
+		must(build_clusters(&made[KV_CLUS], &builder, &l, &k_means, &e), &e);
 	if (low_rank)
-		made[LOWR] = factors_content(d, &l, &factors);
+		must(build_low_rank(&made[KV_LOWR], d, &l, &factors, &e), &e);
 }
 
 /* Writes what stands before a section of this kind. */
 static void
-write_made(struct kv_writer *w, const struct kv_head *head, uint32_t layer, int before)
+write_made(struct kv_writer *w, uint32_t layer, enum kv_kind before)
 {
-	struct kv_span span;
-	int k;
+	unsigned k;
 
 	for (k = 0; k < before; k++) {
-		if (made[k].data == NULL)
+		if ((wanted >> k & 1) == 0 || made[k].index.kind != k)
 			continue;
-		put64(made[k].data + 8, kv_writer_keys(w));
-		span = (struct kv_span){ made[k].data, made[k].size };
-		output_check(w, kv_write(w, types[k], layer,
-		    (unsigned)kv_dtype_size(head->dtype), &span, 1));
-		free(made[k].data);
-		made[k] = (struct content){ 0 };
+		output_check(w, kv_write_index(w, layer, &made[k].index));
+		built_index_free(&made[k]);
 	}
-}
-
-/* Whether the section is an index that is being made anew. */
-static int
-replaced(int kind)
-{
-	return (kind == PAGE && pages) || (kind == CLUS && clusters) || (kind == LOWR && low_rank);
 }
 
 static void
 index_snapshot(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 {
-	const struct kv_head *head = kv_reader_head(r);
 	struct kv_section sec;
-	int kind;
 
-	progress_start("index", head->model.layers, "layers");
+	progress_start("index", kv_reader_head(r)->model.layers, "layers");
 	while (input_next(r, &sec)) {
-		kind = kind_of(sec.type);
-		if (replaced(kind) || strcmp(sec.type, "pROv") == 0)
+		if ((wanted >> sec.kind & 1) != 0 || sec.kind == KV_PROV)
 			continue;               /* made anew; inherited */
-		if (kind >= 0)
-			write_made(w, head, sec.layer, kind);
-		if (strcmp(sec.type, "KEYS") == 0)
+		if (kv_kind_is(sec.kind, KV_INDEX) || sec.kind == KV_VALS)
+			write_made(w, sec.layer, sec.kind);
+		if (sec.kind == KV_KEYS)
 			make(d, r, sec.layer);
 		output_copy(r, w);              /* also what is not known: the rows stay */
-		if (kind == VALS)
+		if (sec.kind == KV_VALS)
 			progress(sec.layer + 1);
 	}
 	progress_end();
@@ -203,15 +202,19 @@ main(int argc, char **argv)
 	struct kv_writer *w;
 
 	check_options();
+	wanted = (pages ? 1u << KV_PAGE : 0) | (clusters ? 1u << KV_CLUS : 0) |
+	    (low_rank ? 1u << KV_LOWR : 0);
 	output_refuse_terminal();
 	r = input_open(operand(argc, argv, first));
 	device = device_open();
+	if (clusters)
+		open_builder(kv_reader_head(r));
 	w = output_create(kv_reader_head(r));
 	index_snapshot(&device, r, w);
 	sign();
 	output_commit(w, r);
 	kv_close(r);
-	clusters_end();
+	close_builder();
 	device_close(&device);
 	return finish();
 }

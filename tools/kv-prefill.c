@@ -312,6 +312,7 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 {
 	struct workspace *ws = make_workspace(c->model, ids->n);
 	const struct step_hook step = { log_chunk, NULL };
+	struct engine_error error;
 	double t0 = seconds();
 	char err[512];
 
@@ -328,7 +329,7 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 			die(EXIT_RUN, "%s", err);
 		progress_end();
 	}
-	growth_take(c);
+	must(grow_clusters(c, &error), &error);
 	report(c, ids->n, seconds() - t0);
 	workspace_free(ws, c->model);
 }

@@ -1,0 +1,14 @@
+/* build_index.c - memory of an index that was made */
+#include <stdlib.h>
+
+#include "engine/build_index.h"
+
+void
+built_index_free(struct built_index *x)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof x->memory / sizeof *x->memory; i++)
+		free(x->memory[i]);
+	*x = (struct built_index){ .index.kind = KV_UNKNOWN };
+}
