@@ -59,7 +59,7 @@ struct kv_values {
 	                                 * NULL for mASS, which has none */
 	uint64_t n;
 	/* [n] heads in order: for mASS and pAID H/G lists of S[g], one for each query head; for sCOR
-	 * one list of S[g]. They end the content. NULL when n is 0. */
+	 * one list of S[g]. They end the content. */
 	const float *value;
 };
 

@@ -68,7 +68,7 @@ kv_load_values(struct kv_reader *r, struct kv_values *v)
 		return code;
 	v->label = label > 0 ? data : NULL;
 	v->n = (r->h.raw_size - label) / sizeof *v->value;
-	if (v->n > 0)
+	if (data != NULL)
 		v->value = (const void *)((const char *)data + label);
 	return KV_OK;
 }

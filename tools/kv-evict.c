@@ -7,6 +7,8 @@
 #include "engine/reposition.h"
 #include "cli/tool.h"
 #include "cli/reread.h"
+#include "libkvfile/codec.h"
+#include "model/index.h"
 
 static int keep_queries;
 static const char *positions = "original";
@@ -37,6 +39,7 @@ static const struct tool tool = {
 struct waiting {
 	struct kv_section sec;
 	void *content;
+	size_t values;          /* where they begin in it; KV_PER_ROW */
 	struct waiting *next;
 };
 
@@ -56,17 +59,8 @@ static uint64_t rows_before, rows_after;
 static uint32_t *before, *after;        /* [L][G] rows, for the event log */
 
 /* Indexes are made from the keys of their layer (kv-snapshot(5), 4.14): they stay as long as
- * these do. */
-static struct {
-	const char type[5], *made_by;
-	int dropped;
-} indexes[] = {
-	{ "bITS", "kv-quantize1b", 0 },
-	{ "pAGE", "kv-index --pages", 0 },
-	{ "cLUS", "kv-index --clusters", 0 },
-	{ "lOWR", "kv-index --low-rank", 0 },
-};
-#define INDEXES (sizeof indexes / sizeof *indexes)
+ * these do. 1 << enum kv_kind for each that went. */
+static unsigned dropped;
 
 /* ---- sections that wait ---- */
 
@@ -75,11 +69,16 @@ wait_for_choice(struct layer *l, struct kv_reader *r, const struct kv_section *s
 {
 	struct waiting *x = must_alloc(1, sizeof *x);
 	const void *content = input_load(r);
+	struct kv_values v;
 
 	x->sec = *sec;
 	x->content = must_alloc(sec->raw_size, 1);
 	if (sec->raw_size > 0)
 		memcpy(x->content, content, sec->raw_size);
+	if (kv_kind_is(sec->kind, KV_PER_ROW)) {
+		input_check(r, kv_load_values(r, &v));
+		x->values = sec->raw_size - v.n * sizeof *v.value;
+	}
 	*l->tail = x;
 	l->tail = &x->next;
 }
@@ -90,20 +89,6 @@ static int
 rows_changed(const struct layer *l, const struct kv_section *sec)
 {
 	return sec->layer != KV_NO_LAYER ? !l->whole : !evictor_keeps_all(&evictor);
-}
-
-static int
-is_safe(const char *type)
-{
-	return (type[3] & 0x20) != 0;   /* kv-snapshot(5), 3.5 */
-}
-
-/* How many bytes stand before the values of a section that has one for each row of each query
- * head; -1: it is none of these. */
-static int
-before_values(const char *type)
-{
-	return strcmp(type, "mASS") == 0 ? 0 : strcmp(type, "pAID") == 0 ? KV_SCORE_LABEL : -1;
 }
 
 /* Closes the gaps that dropped rows leave in the R lists of each KV head (kv-snapshot(5), 4.11).
@@ -128,16 +113,16 @@ release_waiting(struct layer *l, struct kv_reader *r, struct kv_writer *w)
 	const struct kv_model *m = &kv_reader_head(r)->model;
 	struct waiting *x;
 	struct kv_span span;
-	int before_mass;
+	int per_row;
 
 	while ((x = l->waiting) != NULL) {
 		span.data = x->content;
 		span.size = x->sec.raw_size;
-		if ((before_mass = before_values(x->sec.type)) >= 0)
-			span.size = (size_t)before_mass +
-			    keep_mass((float *)((char *)x->content + before_mass),
+		per_row = kv_kind_is(x->sec.kind, KV_PER_ROW);
+		if (per_row)            /* the values end the content */
+			span.size = x->values + keep_mass((void *)((char *)x->content + x->values),
 			    kv_current_rows(r), &l->kept, m->query_heads / m->kv_heads);
-		if (before_mass >= 0 || !rows_changed(l, &x->sec) || is_safe(x->sec.type))
+		if (per_row || !rows_changed(l, &x->sec) || kv_is_safe(x->sec.type))
 			output_check(w, kv_write(w, x->sec.type, x->sec.layer,
 			    x->sec.element_size, &span, 1));
 		else
@@ -179,10 +164,13 @@ layer_input(struct kv_reader *r, const struct kv_section *sec)
 	const struct kv_head *head = kv_reader_head(r);
 	struct evict_input in = { .layer = sec->layer, .layers = head->model.layers,
 	    .next_position = head->next_position, .tokens = tokens };
+	struct kv_values scores;
 
-	if (strcmp(sec->type, "sCOR") == 0)
-		in.score = (const float *)((const char *)input_load(r) + KV_SCORE_LABEL);
-	in.rows = strcmp(sec->type, "POSN") == 0 ? input_rows(r) : kv_current_rows(r);
+	if (sec->kind == KV_SCOR) {
+		input_check(r, kv_load_values(r, &scores));
+		in.score = scores.value;
+	}
+	in.rows = sec->kind == KV_POSN ? input_rows(r) : kv_current_rows(r);
 	return in;
 }
 
@@ -280,42 +268,15 @@ write_turned_keys(struct kv_reader *r, struct kv_writer *w, const struct kv_sect
 	free(keys);
 }
 
-/* INDEXES when it is none. */
-static size_t
-which_index(const char *type)
-{
-	size_t i;
-
-	for (i = 0; i < INDEXES && strcmp(type, indexes[i].type) != 0; i++)
-		;
-	return i;
-}
-
-/* Standing at an index. One that goes is passed over. */
-static void
-pass_index(struct kv_reader *r, struct kv_writer *w, const struct layer *l, size_t i)
-{
-	if (l->whole && !compact)
-		output_copy(r, w);
-	else
-		indexes[i].dropped = 1;
-}
-
 /* Once for all layers. */
 static void
 report_indexes(void)
 {
-	char commands[100] = "";
-	size_t i;
+	char commands[INDEX_COMMANDS];
 
-	for (i = 0; i < INDEXES; i++)
-		if (indexes[i].dropped) {
-			strcat(commands, *commands != '\0' ? ", " : "");
-			strcat(commands, indexes[i].made_by);
-		}
-	if (*commands != '\0')
+	if (dropped != 0)
 		warning("indexes of layers whose keys have changed are dropped; what makes them "
-		    "anew: %s", commands);
+		    "anew: %s", index_commands(commands, dropped));
 }
 
 static void
@@ -324,51 +285,81 @@ no_scores(const struct kv_reader *r, uint32_t layer)
 	die(EXIT_RUN, "%s: layer %u has no scores: run kv-score first", kv_reader_name(r), layer);
 }
 
+/* Standing at KEYS or VALS. */
+static void
+pass_tensor(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec,
+    const struct layer *l)
+{
+	if (!l->chosen)
+		no_scores(r, sec->layer);
+	if (compact && sec->kind == KV_KEYS)
+		write_turned_keys(r, w, sec, &l->kept);
+	else if (l->whole)
+		output_copy(r, w);
+	else
+		write_kept_content(r, w, sec, &l->kept);
+}
+
+/* An index, mASS, pAID, or a section that is not known. An index that goes is passed over. */
+static void
+pass_other(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, struct layer *l)
+{
+	if (kv_kind_is(sec->kind, KV_INDEX)) {
+		if (l->whole && !compact)
+			output_copy(r, w);
+		else
+			dropped |= 1u << sec->kind;
+	} else if (compact && !kv_kind_is(sec->kind, KV_PER_ROW)) {
+		warning("section %s may depend on the positions, which have changed, and is not "
+		    "known: dropped", sec->type);
+	} else if (sec->kind == KV_MASS || (l->tail != NULL && !l->chosen)) {
+		wait_for_choice(l, r, sec);
+		if (l->chosen)
+			release_waiting(l, r, w);
+	} else {
+		output_copy_unknown(r, w, rows_changed(l, sec));
+	}
+}
+
 /* One section of a layer, or one outside of them (NULL before the first layer). */
 static void
 pass(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec, struct layer *l)
 {
-	const char *type = sec->type;
-
-	if (strcmp(type, "POSN") == 0) {
+	switch (sec->kind) {
+	case KV_TOKS:
+		tokens = (uint32_t)(sec->raw_size / sizeof(uint32_t));
+		output_copy(r, w);
+		break;
+	case KV_POSN:
 		kept_free(&l->kept);
 		*l = (struct layer){ .tail = &l->waiting };
 		if (!evictor_needs_scores(&evictor, sec->layer))
 			choose(l, r, w, sec);
-	} else if (strcmp(type, "sCOR") == 0) {
-		if (!l->chosen)
-			choose(l, r, w, sec);
-	} else if (strcmp(type, "oBSq") == 0) {
+		break;
+	case KV_OBSQ:
 		if (keep_queries && l->chosen)
 			output_copy(r, w);
 		else if (keep_queries)
 			wait_for_choice(l, r, sec);
-	} else if (strcmp(type, "KEYS") == 0 || strcmp(type, "VALS") == 0) {
+		break;
+	case KV_SCOR:
 		if (!l->chosen)
-			no_scores(r, sec->layer);
-		if (compact && *type == 'K')
-			write_turned_keys(r, w, sec, &l->kept);
-		else if (l->whole)
-			output_copy(r, w);
-		else
-			write_kept_content(r, w, sec, &l->kept);
-	} else if (which_index(type) < INDEXES) {
-		pass_index(r, w, l, which_index(type));
-	} else if (strcmp(type, "TOKS") == 0 || strcmp(type, "LGTS") == 0) {
-		if (*type == 'T')
-			tokens = (uint32_t)(sec->raw_size / 4);
+			choose(l, r, w, sec);
+		break;
+	case KV_KEYS:
+	case KV_VALS:
+		pass_tensor(r, w, sec, l);
+		break;
+	case KV_LGTS:
 		output_copy(r, w);
-	} else if (strcmp(type, "eVNt") == 0) {
+		break;
+	case KV_EVNT:
 		write_log(r, w, sec);
-	} else if (compact && before_values(type) < 0 && strcmp(type, "pROv") != 0) {
-		warning("section %s may depend on the positions, which have changed, and is not "
-		    "known: dropped", type);
-	} else if (strcmp(type, "mASS") == 0 || (l->tail != NULL && !l->chosen)) {
-		wait_for_choice(l, r, sec);
-		if (l->chosen)
-			release_waiting(l, r, w);
-	} else if (strcmp(type, "pROv") != 0) {
-		output_copy_unknown(r, w, rows_changed(l, sec));
+		break;
+	case KV_PROV:
+		break;                          /* inherited */
+	default:
+		pass_other(r, w, sec, l);
 	}
 }
 
@@ -384,7 +375,7 @@ evict_snapshot(struct kv_reader *r, struct kv_writer *w)
 	progress_start("evict", kv_reader_head(r)->model.layers, "layers");
 	while (input_next(r, &sec)) {
 		pass(r, w, &sec, &layer);
-		if (strcmp(sec.type, "VALS") == 0)
+		if (sec.kind == KV_VALS)
 			progress(sec.layer + 1);
 	}
 	progress_end();
@@ -427,17 +418,17 @@ read_ahead(struct kv_reader *r, void (*show)(const struct evict_input *))
 	int shown = 0, code = KV_OK, is_posn;
 
 	while (input_next(r, &sec)) {
-		is_posn = strcmp(sec.type, "POSN") == 0;
-		if (strcmp(sec.type, "TOKS") == 0)
-			tokens = (uint32_t)(sec.raw_size / 4);
+		is_posn = sec.kind == KV_POSN;
+		if (sec.kind == KV_TOKS)
+			tokens = (uint32_t)(sec.raw_size / sizeof(uint32_t));
 		if (is_posn)
 			shown = 0;
 		if ((is_posn && !evictor_needs_scores(&evictor, sec.layer)) ||
-		    (strcmp(sec.type, "sCOR") == 0 && !shown)) {
+		    (sec.kind == KV_SCOR && !shown)) {
 			in = layer_input(r, &sec);
 			show(&in);
 			shown = 1;
-		} else if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0) {
+		} else if (sec.kind == KV_KEYS || sec.kind == KV_VALS) {
 			if (!shown)
 				no_scores(r, sec.layer);
 			code = kv_skip(r);

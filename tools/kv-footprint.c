@@ -64,7 +64,7 @@ measure(struct footprint *f, struct kv_reader *r)
 	if (log == NULL)
 		die(EXIT_RUN, "out of memory");
 	while (input_next(r, &sec)) {
-		if (strcmp(sec.type, "KEYS") == 0 || strcmp(sec.type, "VALS") == 0)
+		if (sec.kind == KV_KEYS || sec.kind == KV_VALS)
 			code = kv_skip(r);
 		else
 			code = kv_log_see(log, r, &sec);
