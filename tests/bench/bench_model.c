@@ -46,80 +46,118 @@ run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
 		fail(err);
 }
 
+static float *
+random_floats(size_t n)
+{
+	float *x = malloc(n * sizeof *x);
+	size_t i;
+
+	if (x == NULL)
+		fail("no memory");
+	for (i = 0; i < n; i++)
+		x[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+	return x;
+}
+
+/* Seconds of one round, ours and the peers' */
+struct round {
+	double prefill, gemm, decode, reading;
+};
+
+/* What a round needs: workspaces for the prompt and for one token, and what the peers work on */
+struct bench {
+	struct model *m;
+	struct workspace *ws, *one;
+	float *a, *b, *y;              /* [PROMPT][D], [F][D], [PROMPT][F] */
+	char *big;                     /* [BENCH_BIG] */
+};
+
+static struct round
+run_round(const struct bench *s)
+{
+	const int D = (int)s->m->id.hidden, F = (int)s->m->id.ffn;
+	struct cache *c = cache_new(s->m, s->m->id.weights_dtype);
+	struct round r;
+	double t;
+	int i;
+
+	if (c == NULL)
+		fail("no memory");
+	t = bench_now();
+	run(s->m, c, s->ws, PROMPT);
+	r.prefill = bench_now() - t;
+	t = bench_now();
+	dnnl_sgemm('N', 'T', PROMPT, F, D, 1, s->a, D, s->b, D, 0, s->y, F);
+	r.gemm = bench_now() - t;
+	cache_reserve(c, TOKENS);
+	t = bench_now();
+	for (i = 0; i < TOKENS; i++)
+		run(s->m, c, s->one, 1);
+	r.decode = (bench_now() - t) / TOKENS;
+	t = bench_now();
+	bench_read_all(s->big, BENCH_BIG);
+	r.reading = bench_now() - t;
+	cache_free(c);
+	return r;
+}
+
+static void
+report(const struct kv_model *id, double *prefill, double *gemm, double *decode, double *reading)
+{
+	const double head = (double)id->vocabulary * id->hidden, all = layer_elements(id);
+	const double bytes = (double)kv_dtype_size(id->weights_dtype) * (all + head);
+
+	bench_report("prefill, 512 tokens; sgemm f32", "GFLOP/s",
+	    2e-9 * (PROMPT * all + head) / bench_median(prefill),
+	    2e-9 * PROMPT * id->ffn * id->hidden / bench_median(gemm));
+	bench_report("decode, 1 token; reading", "GB/s", 1e-9 * bytes / bench_median(decode),
+	    1e-9 * (double)BENCH_BIG / bench_median(reading));
+	printf("%.0f tokens/s prefill, %.2f tokens/s decode\n", PROMPT / bench_median(prefill),
+	    1 / bench_median(decode));
+}
+
 int
 main(int argc, char **argv)
 {
-	double prefill[ROUNDS], decode[ROUNDS], gemm[ROUNDS], reading[ROUNDS], t, flop, bytes;
-	struct workspace *ws, *one;
+	double prefill[ROUNDS], decode[ROUNDS], gemm[ROUNDS], reading[ROUNDS];
+	struct bench s = { .m = NULL };
+	struct round one;
 	struct dev *dev;
-	struct model *m;
-	struct cache *c;
-	char err[512], *big;
-	float *a, *b, *y;
-	int r, D, F;
+	char err[512];
+	int r;
 
 	bench_threads = argc > 2 ? atoi(argv[2]) : omp_get_num_procs();
 	omp_set_num_threads(bench_threads);       /* of the peer */
 	if (argc < 2)
 		fail("usage: bench_model MODEL [threads]");
 	if ((dev = cpu_ops.open(0, bench_threads, err, sizeof err)) == NULL ||
-	    model_load(argv[1], &cpu_ops, dev, &m, err, sizeof err) != 0)
+	    model_load(argv[1], &cpu_ops, dev, &s.m, err, sizeof err) != 0)
 		fail(err);
-	D = (int)m->id.hidden;
-	F = (int)m->id.ffn;
-	a = calloc((size_t)PROMPT * D, sizeof *a);
-	b = calloc((size_t)F * D, sizeof *b);
-	y = calloc((size_t)PROMPT * F, sizeof *y);
-	big = malloc(BENCH_BIG);
-	ws = workspace_new(m, PROMPT);
-	one = workspace_new(m, 1);
-	if (!a || !b || !y || !big || !ws || !one)
+	s.a = random_floats((size_t)PROMPT * s.m->id.hidden);
+	s.b = random_floats((size_t)s.m->id.ffn * s.m->id.hidden);
+	s.y = random_floats((size_t)PROMPT * s.m->id.ffn);
+	s.big = malloc(BENCH_BIG);
+	s.ws = workspace_new(s.m, PROMPT);
+	s.one = workspace_new(s.m, 1);
+	if (!s.big || !s.ws || !s.one)
 		fail("no memory");
-	memset(big, 1, BENCH_BIG);
-	for (r = 0; r < PROMPT * D; r++)
-		a[r] = (float)rand() / (float)RAND_MAX - 0.5f;
-	for (r = 0; r < F * D; r++)
-		b[r] = (float)rand() / (float)RAND_MAX - 0.5f;
-
+	memset(s.big, 1, BENCH_BIG);
 	printf("%s; medians of %d rounds\n", cpu_ops.describe(dev), ROUNDS);
-	flop = 2e-9 * (PROMPT * layer_elements(&m->id) + (double)m->id.vocabulary * D);
-	bytes = 1e-9 * (double)kv_dtype_size(m->id.weights_dtype) *
-	    (layer_elements(&m->id) + (double)m->id.vocabulary * D);
 	for (r = -1; r < ROUNDS; r++) {           /* round -1 warms up */
-		int at = r < 0 ? 0 : r;
-
-		c = cache_new(m, m->id.weights_dtype);
-		if (c == NULL)
-			fail("no memory");
-		t = bench_now();
-		run(m, c, ws, PROMPT);
-		prefill[at] = bench_now() - t;
-		t = bench_now();
-		dnnl_sgemm('N', 'T', PROMPT, F, D, 1, a, D, b, D, 0, y, F);
-		gemm[at] = bench_now() - t;
-		cache_reserve(c, TOKENS);
-		t = bench_now();
-		for (int i = 0; i < TOKENS; i++)
-			run(m, c, one, 1);
-		decode[at] = (bench_now() - t) / TOKENS;
-		t = bench_now();
-		bench_read_all(big, BENCH_BIG);
-		reading[at] = bench_now() - t;
-		cache_free(c);
+		one = run_round(&s);
+		prefill[r < 0 ? 0 : r] = one.prefill;
+		gemm[r < 0 ? 0 : r] = one.gemm;
+		decode[r < 0 ? 0 : r] = one.decode;
+		reading[r < 0 ? 0 : r] = one.reading;
 	}
-	bench_report("prefill, 512 tokens; sgemm f32", "GFLOP/s", flop / bench_median(prefill),
-	    2e-9 * PROMPT * F * D / bench_median(gemm));
-	bench_report("decode, 1 token; reading", "GB/s", bytes / bench_median(decode),
-	    1e-9 * (double)BENCH_BIG / bench_median(reading));
-	printf("%.0f tokens/s prefill, %.2f tokens/s decode\n", PROMPT / bench_median(prefill),
-	    1 / bench_median(decode));
-	workspace_free(ws, m);
-	workspace_free(one, m);
-	model_free(m);
+	report(&s.m->id, prefill, gemm, decode, reading);
+	workspace_free(s.ws, s.m);
+	workspace_free(s.one, s.m);
+	model_free(s.m);
 	cpu_ops.close(dev);
-	free(a);
-	free(b);
-	free(y);
-	free(big);
+	free(s.a);
+	free(s.b);
+	free(s.y);
+	free(s.big);
 	return 0;
 }

@@ -166,85 +166,99 @@ test_round(size_t n, enum kv_dtype dtype)
 	free(x);
 }
 
-/* Two appends, the second behind the first, to heads of different lengths */
+/* Two appends, the second behind the first, to heads of different lengths: KV head g has g rows
+ * before */
+struct storing {
+	float *k, *v;                  /* [N][STORE_HEADS][E], rounded to the type of the rows */
+	enum kv_dtype type;
+	uint32_t E, N, cap;            /* cap: rows of each KV head */
+	size_t all;                    /* elements of the rows */
+};
+
+enum { STORE_HEADS = 3, STORE_MOST = 64 };
+
+/* want <- the keys, and behind them the values, that are in the rows then */
+static double *
+stored(const struct storing *s)
+{
+	double *want = calloc(2 * s->all, sizeof *want);
+	uint32_t round, n, g, e;
+	size_t to, from;
+
+	for (round = 0; round < 2; round++)
+		for (n = 0; n < s->N; n++)
+			for (g = 0; g < STORE_HEADS; g++)
+				for (e = 0; e < s->E; e++) {
+					from = ((size_t)n * STORE_HEADS + g) * s->E + e;
+					to = ((size_t)g * s->cap + g + round * s->N + n) * s->E + e;
+					want[to] = s->k[from];
+					want[s->all + to] = s->v[from];
+				}
+	return want;
+}
+
+static void
+store_on(struct device *d, const struct storing *s, const double *want)
+{
+	const size_t n = (size_t)s->N * STORE_HEADS * s->E, bytes = s->all * kv_dtype_size(s->type);
+	const struct ops *o = d->ops;
+	uint64_t start[STORE_HEADS] = { 0, s->cap, 2 * s->cap };
+	uint32_t len[STORE_HEADS] = { 0, 1, 2 }, capacity[STORE_HEADS] = { s->cap, s->cap, s->cap };
+	uint32_t pos[STORE_MOST], round, i, g, *p = calloc(STORE_HEADS * s->cap, sizeof *p);
+	void *back = calloc(1, bytes), *dk = to_device(d, s->k, n * 4), *dv = to_device(d, s->v, n * 4);
+	struct layer_rows c = { .k = to_device(d, back, bytes), .v = to_device(d, back, bytes),
+		.pos = o->alloc(d->dev, STORE_HEADS * s->cap * 4), .start = start, .len = len,
+		.capacity = capacity, .heads = STORE_HEADS, .width = s->E, .dtype = s->type };
+	float *got = malloc(2 * s->all * sizeof *got);
+
+	for (round = 0; round < 2; round++) {
+		void *dp;
+
+		for (i = 0; i < s->N; i++)
+			pos[i] = 100 * round + 2 * i;
+		dp = to_device(d, pos, s->N * 4);
+		o->append(d->dev, &c, dk, dv, dp, s->N);
+		o->free(d->dev, dp);
+	}
+	o->get(d->dev, back, c.k, bytes);
+	kv_to_f32(got, back, s->type, s->all);
+	o->get(d->dev, back, c.v, bytes);
+	kv_to_f32(got + s->all, back, s->type, s->all);
+	compare(d, STORE, "store", got, want, 2 * s->all);
+	o->get(d->dev, p, c.pos, STORE_HEADS * s->cap * 4);
+	for (g = 0; g < STORE_HEADS; g++) {
+		verdict(len[g] == g + 2 * s->N, "store: head %u has %u rows", g, len[g]);
+		verdict(p[start[g] + g] == 0 && p[start[g] + g + 2 * s->N - 1] == 100 + 2 * (s->N - 1),
+		    "store: positions of head %u", g);
+	}
+	free(got);
+	free(back);
+	free(p);
+	o->free(d->dev, dk);
+	o->free(d->dev, dv);
+	o->free(d->dev, c.k);
+	o->free(d->dev, c.v);
+	o->free(d->dev, c.pos);
+}
+
 static void
 test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 {
-	enum { G = 3 };
-	const uint32_t cap = 2 * N + 3;
-	const size_t n = (size_t)N * G * E, all = (size_t)G * cap * E;
-	float *k1 = floats(n, 2), *v1 = floats(n, 2), *got;
-	uint32_t pos[2][64], g, i, e, round;
-	double *want = malloc(2 * all * sizeof *want);
-	void *back = malloc(all * 4);
-	int t;
+	const size_t n = (size_t)N * STORE_HEADS * E;
+	struct storing s = { floats(n, 2), floats(n, 2), type, E, N, 2 * N + 3,
+		(size_t)STORE_HEADS * (2 * N + 3) * E };
+	double *want;
+	int k;
 
-	round_to(k1, type, n);         /* rounding itself: tests of libkvfile */
-	round_to(v1, type, n);
+	round_to(s.k, type, n);        /* rounding itself: tests of libkvfile */
+	round_to(s.v, type, n);
+	want = stored(&s);
 	new_case();
-	for (t = 0; t < devices; t++) {
-		struct device *d = &device[t];
-		uint64_t start[G];
-		uint32_t len[G], room[G];
-		size_t bytes = all * kv_dtype_size(type);
-		struct layer_rows c = { .start = start,
-			.len = len,
-			.capacity = room,
-			.heads = G,
-			.width = E,
-			.dtype = type };
-		void *dk = to_device(d, k1, n * 4), *dv = to_device(d, v1, n * 4), *dp;
-		uint32_t *p = malloc(G * cap * 4);
-
-		memset(back, 0, bytes);
-		c.k = to_device(d, back, bytes);
-		c.v = to_device(d, back, bytes);
-		c.pos = d->ops->alloc(d->dev, G * cap * 4);
-		for (i = 0; i < 2 * all; i++)
-			want[i] = 0;
-		for (g = 0; g < G; g++) {
-			start[g] = (uint64_t)g * cap;
-			len[g] = g;
-			room[g] = cap;
-		}
-		for (round = 0; round < 2; round++) {
-			for (i = 0; i < N; i++)
-				pos[round][i] = 100 * round + 2 * i;
-			for (i = 0; i < N * G * E; i++) {
-				g = i / E % G;
-				e = i % E;
-				want[(start[g] + len[g] + i / E / G) * E + e] = k1[i];
-				want[all + (start[g] + len[g] + i / E / G) * E + e] = v1[i];
-			}
-			dp = to_device(d, pos[round], N * 4);
-			d->ops->append(d->dev, &c, dk, dv, dp, N);
-			d->ops->free(d->dev, dp);
-		}
-		got = malloc(2 * all * sizeof *got);
-		d->ops->get(d->dev, back, c.k, bytes);
-		kv_to_f32(got, back, type, all);
-		d->ops->get(d->dev, back, c.v, bytes);
-		kv_to_f32(got + all, back, type, all);
-		compare(d, STORE, "store", got, want, 2 * all);
-		d->ops->get(d->dev, p, c.pos, G * cap * 4);
-		for (g = 0; g < G; g++) {
-			verdict(len[g] == g + 2 * N, "store: head %u has %u rows", g, len[g]);
-			verdict(p[start[g] + g] == 0 &&
-				p[start[g] + g + 2 * N - 1] == 100 + 2 * (N - 1),
-			    "store: positions of head %u", g);
-		}
-		free(got);
-		free(p);
-		d->ops->free(d->dev, dk);
-		d->ops->free(d->dev, dv);
-		d->ops->free(d->dev, c.k);
-		d->ops->free(d->dev, c.v);
-		d->ops->free(d->dev, c.pos);
-	}
-	free(k1);
-	free(v1);
+	for (k = 0; k < devices; k++)
+		store_on(&device[k], &s, want);
+	free(s.k);
+	free(s.v);
 	free(want);
-	free(back);
 }
 
 /* ---- what is refused ---- */
