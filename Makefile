@@ -147,7 +147,7 @@ $(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(device_libs)
 # eigenvectors
 $(O)/kv-index: libs += $(lapack_libs)
 $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
 # in order: some use what those before them define
 include $(sort $(wildcard tests/*.mk))

@@ -73,14 +73,6 @@ device_open(void)
 }
 
 void
-device_check(const struct device *d)
-{
-	struct engine_error e;
-
-	must(device_synced(d, &e), &e);
-}
-
-void
 device_close(struct device *d)
 {
 	d->ops->close(d->dev);
@@ -98,34 +90,4 @@ device_description(void)
 	strncpy(text, d.ops->describe(d.dev), sizeof text - 1);
 	device_close(&d);
 	return text;
-}
-
-void *
-device_room(const struct device *d, struct area *a, size_t size)
-{
-	struct engine_error e;
-
-	return must_have(area_room(d, a, size, &e), &e);
-}
-
-void *
-device_upload(const struct device *d, struct area *a, const void *data, size_t size)
-{
-	struct engine_error e;
-
-	return must_have(area_upload(d, a, data, size, &e), &e);
-}
-
-void *
-device_positions(const struct device *d, struct area *a, const struct kv_rows *rows)
-{
-	struct engine_error e;
-
-	return must_have(area_positions(d, a, rows, &e), &e);
-}
-
-void
-device_release(const struct device *d, struct area *a)
-{
-	area_release(d, a);
 }

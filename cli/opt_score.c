@@ -26,7 +26,7 @@ const struct opt score_opts[] = {
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
 	    "use only the last W of the stored observation queries" },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
-	    "rows before it are not judged, and stay" },
+	    "rows before it are not scored, and stay" },
 	{ .name = NULL }
 };
 

@@ -15,7 +15,7 @@ struct always {
 struct ranked {
 	uint32_t heads;
 	uint32_t *old;          /* [G] rows before opt.since */
-	uint32_t *n;            /* [G] rows that are judged */
+	uint32_t *n;            /* [G] rows that are ranked */
 	struct always *always;  /* [G] */
 	float *rank;            /* [sum n] */
 };
@@ -26,7 +26,7 @@ int rank_rows(struct ranked *r, const struct evict_input *in, const struct evict
 void ranked_free(struct ranked *r);
 uint32_t always_kept(const struct always *a);
 
-/* The rows that opt.budget or opt.rate wants of a KV head with n rows to be judged; may be more
+/* The rows that opt.budget or opt.rate wants of a KV head with n rows to be ranked; may be more
  * than n. */
 uint32_t budget_wanted(const struct evict_options *opt, const struct evict_input *in, uint32_t n);
 

@@ -153,7 +153,7 @@ budget_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
 	return opt->policy != NULL ? opt->policy->layers(&share) : layers_uniform(&share);
 }
 
-/* count[G] <- how many of the judged rows stay. */
+/* count[G] <- how many of the ranked rows stay. */
 static int
 share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *in,
     const struct evict_options *opt, char *why, size_t size)
@@ -193,7 +193,7 @@ select_last(uint32_t n, uint32_t k, uint32_t sinks, uint32_t *keep)
 		keep[i] = i < sinks ? i : n - k + i;
 }
 
-/* out->count has been filled; adds the rows that are not judged. */
+/* out->count has been filled; adds the rows that are not ranked. */
 static int
 choose(const struct ranked *r, const struct evict_input *in, struct kept *out)
 {

@@ -1,9 +1,9 @@
-/* heads.c - the KV heads of a layer judged side by side
+/* heads.c - the KV heads of a layer scored side by side
  *
  * All methods but those with NEED_LAYER look at one KV head at a time, so a layer is cut into
  * its heads, each a score_input of its own, and threads take one after another. A head's scores
  * are made by the same sums in the same order whoever makes them: the number of threads does
- * not show. Threads live for one layer; to start one takes some 20 microseconds, to judge a
+ * not show. Threads live for one layer; to start one takes some 20 microseconds, to score a
  * head of a long prompt a thousand times that. */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -14,7 +14,7 @@
  * have it, and with equal heads this is the paper's mean.
  *
  * Rows later than the query (tokens that came after the observation) were never seen by it.
- * They cannot be judged, and are always kept (+inf).
+ * They cannot be scored, and are always kept (+inf).
  *
  * Limits: one query is one moment. The authors apply the rule again at every decoded token,
  * each time the cache is larger than its budget; one kv-score is one step of it. */

@@ -1,7 +1,7 @@
 /* tsp.c - token-selective propagation: later layers run on the rows that one layer attends to
  *
  * Jo et al. 2025, "FastKV", section 4.2, equations 1 and 2. Layers up to the TSP layer run on the
- * whole prompt. There each row is judged by the attention that the last w queries pay to it, in
+ * whole prompt. There each row is scored by the attention that the last w queries pay to it, in
  * all heads together, and the best go on: later layers cost less, and the rows that are dropped
  * have already given what they had to the others.
  *

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# kv-evict's policies: budgets that differ by layer and KV head, head masks, rows that are not judged
+# kv-evict's policies: budgets that differ by layer and KV head, head masks, rows that are not ranked
 #
 # tests/oracle/budgets.py works out which rows must stay; the figures of the formulas stand in tests/unit/methods_budgets.c.
 
@@ -215,7 +215,7 @@ policy() {
 	assert_equal "$(see y.kv 's.layers[0].rows')" "10 10"
 	kv-evict --rate 0.1 x.kv -o y.kv
 	assert_equal "$(see y.kv 's.layers[0].rows')" "5 2"
-	# positions 80 to 99: two of them, and 60 that are not judged
+	# positions 80 to 99: two of them, and 60 that are not ranked
 	mksnapshot -L 2 -N 80 -T 100 --scores random -w 20 -o x.kv
 	kv-evict --rate 0.1 --of tokens --since 80 x.kv -o y.kv
 	assert_equal "$(see y.kv 's.layers[0].rows')" "62 62"

@@ -135,7 +135,7 @@ everything() {
 	see "$1" '[s.logits, [(l.mass, l.queries) for l in s.layers]]'
 }
 
-@test "a layer that is judged while the next one runs is the one that a pipe makes, in any order of threads and blocks" {
+@test "a layer that is scored while the next one runs is the one that a pipe makes, in any order of threads and blocks" {
 	for method in "snapkv window=8" "tova" "h2o reduce=max" "keydiff" "recent sink=2"; do
 		# shellcheck disable=SC2046,SC2086 # words
 		kv-score --device cuda --method ${method%% *} $(options "$method") "$cuda" | kv-evict --rate 0.3 --keep-queries -o pipe.kv
@@ -152,7 +152,7 @@ everything() {
 	cmp 0.kv 2.kv
 }
 
-@test "chunks whose layers are judged while the next one runs leave what a loop in the shell leaves, and its log" {
+@test "chunks whose layers are scored while the next one runs leave what a loop in the shell leaves, and its log" {
 	seq 5 74 >all.ids
 	split -l 32 all.ids piece.
 	for piece in piece.*; do

@@ -4,6 +4,6 @@ engine_tests = $(patsubst %.c,$(O)/%,$(wildcard tests/unit/engine_*.c))
 UNIT_TESTS += $(engine_tests)
 
 $(engine_tests): %: %.o $(O)/tests/unit/kvfile_sample.o $(engine_a) $(model_a) $(device_a) $(file_a)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) \
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) \
 	    $(kvfile_libs) $(device_libs)
 $(engine_tests:=.o): CPPFLAGS += -DDEMO_MODEL='"$(abspath examples/demo-model)"'

@@ -76,7 +76,7 @@ equal() {
 	equal gqa 1200 "-w 32" snapkv budget=64
 }
 
-@test "a snapshot that is continued is judged as a whole, with --once only its new rows" {
+@test "a snapshot that is continued is scored as a whole, with --once only its new rows" {
 	head -n 300 "$BATS_FILE_TMPDIR/700.ids" | kv-prefill -m "$DEMO" --ids - | kv-score --method knorm |
 	    kv-evict --rate 0.5 -o a.kv
 	tail -n 200 "$BATS_FILE_TMPDIR/700.ids" >b.ids

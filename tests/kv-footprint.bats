@@ -144,7 +144,7 @@ assert all(abs(a - b) < 1e-12 for a, b in zip(got, want)), (got, want)' "${@:2}"
 
 @test "a prompt that is run twice counts twice, one that loses rows on the way for those that are run" {
 	rows='[[[0,1],[0,1]],[[0,1],[0,1]]]'
-	# layer 0 judges, all goes, the chosen rows run again (GemFilter)
+	# layer 0 scores, all goes, the chosen rows run again (GemFilter)
 	oracle write x.kv "$rows" 4 '[[1,4,4,0,1],[3,4,0,0,1,[[4,0],[4,0]]],[1,4,2,0,2]]'
 	agrees x.kv
 	measures x.kv '(10 / 2 + 3 + 3) / 20' 4/8 4/8

@@ -112,7 +112,7 @@ answers() {
 	agrees 5e-6 repeat mha out.kv none.ids 60 0
 }
 
-@test "a repeated context judges the rows that an evicted, ragged cache still has" {
+@test "a repeated context scores the rows that an evicted, ragged cache still has" {
 	random_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2
 	kv-prefill -m gqa --mass doc.txt | kv-score --method h2o | kv-evict --rate 0.4 -o part.kv
 	"$PYTHON" "$ORACLE/ragged.py" part.kv ragged.kv
@@ -311,7 +311,7 @@ answers() {
 	[ -z "$(ls y.kv* 2>/dev/null)" ]
 }
 
-@test "what was not stored cannot be judged while a prompt runs or text is generated" {
+@test "what was not stored cannot be scored while a prompt runs or text is generated" {
 	kv-prefill -m "$DEMO" -o x.kv doc.txt
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --score observed --evict rate=0.5 -o y.kv doc.txt
 	assert_equal "$stderr" "kv-prefill: --score: method observed goes by tokens that are not stored, which only kv-observe runs"

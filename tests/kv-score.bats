@@ -62,7 +62,7 @@ all_agree() {
 	all_agree
 }
 
-@test "from --since on rows are judged as in a snapshot without the others, which get +inf" {
+@test "from --since on rows are scored as in a snapshot without the others, which get +inf" {
 	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
 		mksnapshot $shape -d bf16 -w 5 --mass --paid -o x.kv
 		for since in 1 70 146 300; do

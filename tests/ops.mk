@@ -38,11 +38,11 @@ $(O)/tests/unit/model_generate_emulated: $(O)/tests/unit/model_generate.o $(mode
 
 UNIT_TESTS += $(O)/tests/unit/engine_two_methods_emulated
 $(O)/tests/unit/engine_two_methods_emulated: $(O)/tests/unit/engine_two_methods.o $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
-	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs)
 
 emulated_tools = $(patsubst %,$(O)/emulated/%,$(DEVICE_TOOLS) $(MODEL_TOOLS))
 $(emulated_tools): $(O)/emulated/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
-	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
+	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs) $(lapack_libs)
 emulated: $(emulated_tools)
 test_programs += $(emulated_tools)
 

@@ -38,6 +38,8 @@ includes_only() {
 }
 @test "cpu sees model/ops.h, dtype.h and reduce.h and nothing else" { includes_only cpu '^(cpu/|model/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
 @test "gpu sees model/ops.h, dtype.h and reduce.h and nothing else" { includes_only gpu '^(gpu/|model/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
+@test "engine includes methods, tokenizer, model and libkvfile, and nothing of the command line" { includes_only engine '^(engine|methods|tokenizer|model|libkvfile)/'; }
+@test "cli includes no backend and no program" { includes_only cli '^(cli|engine|methods|tokenizer|model|libkvfile)/'; }
 @test "programs include no backend" { includes_only tools '^(cli|engine|methods|tokenizer|model|libkvfile)/'; }
 
 @test "only cli/tool.c reads the environment" {
@@ -51,14 +53,14 @@ includes_only() {
 		/^#ifdef FUZZ/ { fuzz = 1 }
 		!fuzz && /(^|[^a-z_])(printf|puts|putchar|perror|exit|abort|_exit) *\(|[^a-z_"](stderr|stdout)[^a-z_"]/ {
 			print FILENAME ": " $0
-		}' {libkvfile,methods,tokenizer,model,cpu,gpu}/*.[ch]*
+		}' {libkvfile,methods,tokenizer,model,cpu,gpu,engine}/*.[ch]*
 	assert_output ''
 }
 
 # Symbols in sections that can be written to while the program runs; the compiler's own begin with __, and
 # tables of pointers (.data.rel.ro) are constant once the program is loaded.
 @test "libraries keep no state of the process: no static variable that changes" {
-	local archives='kvfile methods tokenizer model' archive
+	local archives='kvfile methods tokenizer model engine' archive
 	for archive in $archives; do
 		[ -e "$O/lib$archive.a" ] || fail "there is no lib$archive.a"
 		run awk -F '|' '/^Symbols from/ { sub(/.*\[/, ""); sub(/\].*/, ""); object = $0 }

@@ -49,7 +49,7 @@ static const struct opt opts[] = {
 	{ 0, "evict", OPT_STRING, &evict, 0, "WORDS",
 	    "evict after every token: 'OPTION=VALUE ...' of kv-evict" },
 	{ 0, "score", OPT_STRING, &score, 0, "WORDS",
-	    "how to judge rows then: 'METHOD [OPTION=VALUE ...]' of kv-score" },
+	    "how to score rows for that: 'METHOD [OPTION=VALUE ...]' of kv-score" },
 	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
 	    "keep the queries of the last W tokens in FILE" },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,

@@ -44,13 +44,13 @@ static const struct opt opts[] = {
 	    "do not put the tokenizer's first tokens (BOS) before the text" },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL, "take the text of special tokens literally" },
 	{ 0, "score", OPT_STRING, &prefill_options.score, 0, "WORDS",
-	    "judge rows on the way: 'METHOD [OPTION=VALUE ...]' of kv-score" },
+	    "score rows during prefill: 'METHOD [OPTION=VALUE ...]' of kv-score" },
 	{ 0, "evict", OPT_STRING, &prefill_options.evict, 0, "WORDS",
 	    "drop rows on the way: 'OPTION=VALUE ...' of kv-evict" },
 	{ 0, "once", OPT_FLAG, &prefill_options.once, 1, NULL,
-	    "judge and drop only the rows of the chunk at hand" },
+	    "score and drop only the rows of the current chunk" },
 	{ 0, "patch", OPT_COUNT, &prefill_options.patch, 0, "W",
-	    "let the prompt's last W tokens judge each chunk" },
+	    "let the prompt's last W tokens score each chunk" },
 	{ 0 }
 };
 

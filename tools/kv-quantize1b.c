@@ -33,13 +33,14 @@ take_keys(struct layer_rows *rows, const struct device *d, struct area *area, st
 {
 	const struct kv_rows *there = kv_current_rows(r);
 	const void *keys = input_load(r);
+	struct engine_error e;
 	uint64_t at = 0;
 	uint32_t g;
 
 	if (device_shares_memory(d))
 		rows->k = (void *)(uintptr_t)keys;      /* read only, whatever the type says */
 	else
-		rows->k = device_upload(d, area, keys, size);
+		rows->k = must_have(area_upload(d, area, keys, size, &e), &e);
 	for (g = 0; g < rows->heads; at += there->count[g++]) {
 		rows->start[g] = at;
 		rows->len[g] = there->count[g];
@@ -52,12 +53,13 @@ write_bits(const struct device *d, struct kv_writer *w, struct layer_index *x,
     const struct layer_rows *rows, uint32_t layer)
 {
 	uint64_t before = kv_writer_size(w);
+	struct engine_error e;
 
 	index_start(x, KV_BITS, group);
 	if (index_reserve(x, rows) != 0)
 		die(EXIT_RUN, "layer %u: no memory for its keys in one bit", layer);
 	index_extend(x, rows);
-	device_check(d);
+	must(device_synced(d, &e), &e);
 	output_check(w, index_write(x, KV_BITS, w, layer));
 	index_drop(x, KV_BITS);
 	return kv_writer_size(w) - before;
@@ -96,7 +98,7 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 	note("keys %.1f MiB, in one bit %.1f MiB", (double)keys / (1 << 20),
 	    (double)bits / (1 << 20));
 	index_free(&x);
-	device_release(d, &keys_there);
+	area_release(d, &keys_there);
 	free(rows.start);
 	free(rows.len);
 }

@@ -12,14 +12,14 @@ static struct scorer scorer;            /* its device is open with NEED_WINDOW *
 
 static const struct opt opts[] = {
 	{ 0, "method", OPT_STRING, &method_name, 0, "NAME",
-	    "how to judge; --list names the methods" },
+	    "scoring method; --list names them" },
 	{ 0, "list", OPT_FLAG, &list, 1, NULL, "list the methods and the options they use" },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-score",
-	.about = "judge the rows of a snapshot: write it again with a score for each row",
+	.about = "score the rows of a snapshot: write it again with a score for each row",
 	.synopsis = "--method NAME | --list [-qvz] [-j N] [-o FILE] [-s N] [--device DEVICE]\n"
 	    "[--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
 	    "[--progress WHEN] [--reduce HOW] [--since POSITION] [--sink N] [--window W]\n"

@@ -279,7 +279,7 @@ bench_tsp(uint32_t N)
 
 	from = seconds();
 	must(evict_cache_all(&snapkv.evict, c, &obs, &e), &e);
-	device_check(&session.device);
+	must(device_synced(&session.device, &e), &e);
 	printf("{\"what\": \"kvpipe evict %u, tsp\", \"ms\": %.2f}\n", N, (seconds() - from) * 1e3);
 	scorer_free(&snapkv.evict.scorer);
 	observation_free(&obs, m);
