@@ -169,11 +169,11 @@ kv_log_see(struct kv_log *log, struct kv_reader *r, const struct kv_section *sec
 	const struct kv_rows *rows;
 	int code;
 
-	if (strcmp(sec->type, "TOKS") == 0)
+	if (sec->kind == KV_TOKS)
 		log->tokens = sec->raw_size / 4;
-	else if (strcmp(sec->type, "eVNt") == 0)
+	else if (sec->kind == KV_EVNT)
 		return see_events(log, r, sec);
-	else if (strcmp(sec->type, "POSN") == 0) {
+	else if (sec->kind == KV_POSN) {
 		code = kv_load_rows(r, &rows);
 		if (code != KV_OK)
 			return code;

@@ -25,7 +25,6 @@ extern "C" {
 #define KV_VERSION 1                  /* of the format */
 #define KV_NO_LAYER 0xffffffffu
 #define KV_SCORE_LABEL 192            /* bytes of the label before scores, 4.6, 4.13 */
-#define KV_INDEX_HEAD 64              /* bytes that all indexes begin with, 4.14 */
 
 enum {
 	KV_OK = 0,

@@ -42,6 +42,16 @@ includes_only() {
 @test "cli includes no backend and no program" { includes_only cli '^(cli|engine|methods|tokenizer|model|libkvfile)/'; }
 @test "programs include no backend" { includes_only tools '^(cli|engine|methods|tokenizer|model|libkvfile)/'; }
 
+# The offsets of sections are in its internal headers, the four letters of their types in kinds.h.
+@test "only libkvfile knows the bytes of sections and spells their types" {
+	run bash -c 'grep -HE "^#include .libkvfile/" {methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.[ch]* |
+	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype)\.h"'
+	assert_output ''
+	run grep -nE '"(HEAD|TOKS|POSN|oBSq|mASS|pAID|sCOR|KEYS|bITS|pAGE|cLUS|lOWR|VALS|LGTS|eVNt|pROv|iNDX|ENDS|pADD)"' \
+	    {methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.[ch]*
+	assert_output ''
+}
+
 @test "only cli/tool.c reads the environment" {
 	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.[ch]*
 	assert_output cli/tool.c
