@@ -46,7 +46,7 @@ static const struct opt opts[] = {
 	{ 0, "score", OPT_STRING, &prefill_options.score, 0, "WORDS",
 	    "score rows during prefill: 'METHOD [OPTION=VALUE ...]' of kv-score" },
 	{ 0, "evict", OPT_STRING, &prefill_options.evict, 0, "WORDS",
-	    "drop rows on the way: 'OPTION=VALUE ...' of kv-evict" },
+	    "drop rows during prefill: 'OPTION=VALUE ...' of kv-evict" },
 	{ 0, "once", OPT_FLAG, &prefill_options.once, 1, NULL,
 	    "score and drop only the rows of the current chunk" },
 	{ 0, "patch", OPT_COUNT, &prefill_options.patch, 0, "W",
