@@ -1,22 +1,18 @@
 /* kv-decode - continue a snapshot: generate text token by token */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "model/generate.h"
-#include "model/forward.h"
-#include "tokenizer/tokenizer.h"
-#include "cli/session.h"
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_retrieve.h"
 #include "cli/opt_score.h"
 #include "cli/retrieval_report.h"
-#include "engine/grow_clusters.h"
-#include "engine/retrieval_check.h"
+#include "cli/session.h"
+#include "cli/token_printer.h"
 #include "cli/tool.h"
+#include "engine/decode.h"
+#include "engine/retrieval_check.h"
+#include "model/forward.h"
 #include "model/sample.h"
 #include "model/snapshot.h"
 
@@ -73,97 +69,6 @@ static const struct tool tool = {
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS,
 	.max_operands = 1
 };
-
-/* Text on its way out. What may be the beginning of a stop text is held back until it is clear
- * that it is not. */
-struct printer {
-	struct utf8_stream utf8;
-	char *held;
-	size_t n, cap;
-	char last;             /* last byte written */
-};
-
-static void
-write_text(struct printer *p, const char *s, size_t n)
-{
-	if (n == 0 || ids_out)
-		return;
-	if (fwrite(s, 1, n, stdout) != n || fflush(stdout) != 0)
-		die(EXIT_RUN, "stdout:");
-	p->last = s[n - 1];
-}
-
-/* How many bytes at the end of s[n] are the beginning of a stop text. */
-static size_t
-may_become_stop(const char *s, size_t n)
-{
-	size_t i, k, best = 0;
-
-	for (i = 0; i < stops.n; i++)
-		for (k = strlen(stops.at[i]) - 1; k > best; k--)
-			if (k <= n && memcmp(s + n - k, stops.at[i], k) == 0)
-				best = k;
-	return best;
-}
-
-/* Writes what can be written. Returns 1 when a stop text has come. */
-static int
-print_held(struct printer *p)
-{
-	const char *stop = NULL;
-	size_t i, keep;
-
-	for (i = 0; i < stops.n; i++) {
-		const char *at = memmem(p->held, p->n, stops.at[i], strlen(stops.at[i]));
-
-		if (at != NULL && (stop == NULL || at < stop))
-			stop = at;
-	}
-	if (stop != NULL) {
-		write_text(p, p->held, (size_t)(stop - p->held));
-		p->n = 0;
-		return 1;
-	}
-	keep = may_become_stop(p->held, p->n);
-	write_text(p, p->held, p->n - keep);
-	memmove(p->held, p->held + p->n - keep, keep);
-	p->n = keep;
-	return 0;
-}
-
-/* Prints one token, as text or as its id. Returns 1 when a stop text has come. */
-static int
-print_token(struct printer *p, const struct tokenizer *tok, uint32_t id)
-{
-	size_t len = 0;
-	int special = 0;
-	const char *bytes = tokenizer_bytes(tok, id, &len, &special);
-
-	if (ids_out) {
-		if (printf("%u\n", id) < 0 || fflush(stdout) != 0)
-			die(EXIT_RUN, "stdout:");
-	}
-	if (bytes == NULL || special)
-		return 0;
-	if (p->n + 3 * (len + 4) > p->cap) {
-		p->cap = 2 * p->cap + 3 * (len + 4);
-		if ((p->held = realloc(p->held, p->cap)) == NULL)
-			die(EXIT_RUN, "no memory for %zu bytes of text", p->cap);
-	}
-	p->n += utf8_push(&p->utf8, bytes, len, p->held + p->n);
-	return print_held(p);
-}
-
-static void
-print_rest(struct printer *p)
-{
-	char tail[4];
-
-	write_text(p, p->held, p->n);
-	write_text(p, tail, utf8_flush(&p->utf8, tail));
-	if (!ids_out && isatty(STDOUT_FILENO) && p->last != '\n')
-		write_text(p, "\n", 1);
-}
 
 static void
 check_retrieval(void)
@@ -222,93 +127,39 @@ is_eos(const struct model *m, uint32_t id)
 	return 0;
 }
 
-/* Makes the budget hold in every layer. */
-static void
-evict_rows(struct cache *c, const struct observation *obs)
-{
-	struct engine_error e;
-
-	must(evict_cache_all(&evictor, c, obs, &e), &e);
-	if (cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers) != 0)
-		die(EXIT_RUN, "no memory for the event log");
-}
-
-/* Does the device choose the next token? */
-static int
-greedy(void)
-{
-	return temperature == 0;
-}
-
-/* Runs the token id, and evicts: while the device is busy with the token, the host chooses the rows
- * that go, as far as the method lets it. The next token <- the likeliest, when it is greedy; else
- * c->logits tell. */
-static uint32_t
-run(const struct session *e, struct cache *c, struct workspace *ws, struct generator *r,
-    struct observation *obs, uint32_t id)
-{
-	uint32_t next = 0;
-	char err[512];
-	int rc;
-
-	if (r != NULL)
-		rc = generator_begin(r, id, obs, err, sizeof err);
-	else
-		rc = run_tokens(e->model, c, ws, &id, 1, obs, NULL, err, sizeof err);
-	if (rc != 0)
-		die(EXIT_RUN, "%s", err);
-	if (r != NULL && !greedy() && generator_logits(r) != 0)
-		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
-	if (cache_log(c, KV_EVENT_DECODE, 1, 0, e->model->id.layers) != 0)
-		die(EXIT_RUN, "position %u: no memory for the event log", c->next_position);
-	if (evict != NULL)
-		evict_rows(c, obs);
-	if (r != NULL && generator_end(r, &next, err, sizeof err) != 0)
-		die(EXIT_RUN, "%s", err);
-	return next;
-}
-
 /* Generates and prints. Every token that is printed, the last one too when the snapshot is
- * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree.
- * At temperature 0 the device chooses, and logits come to the host at the end only. Otherwise they
- * come after every token; where the device can repeat steps, they are made so nevertheless. */
+ * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree. */
 static uint32_t
-generate(const struct session *e, struct cache *c, struct workspace *ws, struct observation *obs,
-    int keep)
+generate(const struct session *s, struct decode *d, int keep)
 {
-	struct sampler s = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
-	int decodes = greedy() || e->model->ops->graph_begin != NULL;
-	struct generator *r = decodes ? generator_new(c, ws) : NULL;
-	struct printer p = { 0 };
-	struct engine_error error;
+	struct sampler sampler = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
+	struct token_printer p = { .tokenizer = s->tokenizer, .stops = &stops, .ids = ids_out };
+	struct cache *c = d->cache;
+	struct engine_error e;
 	uint32_t n, id = 0;
 	int stopped = 0;
 
-	if (decodes && r == NULL)
-		die(EXIT_RUN, "no memory to run the model");
-	sampler_seed(&s, seed);
+	must(decode_init(d, &e), &e);
+	sampler_seed(&sampler, seed);
 	for (n = 0; n < limit && !stopped; n++) {
-		if (n == 0 || !greedy())
-			id = sample(&s, c->logits, e->model->id.vocabulary);
+		if (n == 0 || !d->greedy)
+			id = sample(&sampler, c->logits, s->model->id.vocabulary);
 		if (id == UINT32_MAX)
 			die(EXIT_RUN, "position %u: no logit is finite", c->next_position);
-		if (!ignore_eos && is_eos(e->model, id))
+		if (!ignore_eos && is_eos(s->model, id))
 			break;
-		stopped = print_token(&p, e->tokenizer, id);
-		if (!keep && (stopped || n + 1 == limit))
-			continue;
-		id = run(e, c, ws, r, obs, id);
-		must(grow_clusters(c, &error), &error);
+		stopped = print_token(&p, id);
+		if (keep || (!stopped && n + 1 < limit))
+			must(decode_step(d, id, &id, &e), &e);
 	}
-	print_rest(&p);
-	if (keep && r != NULL && generator_logits(r) != 0)
-		die(EXIT_RUN, "no memory for %u logits", e->model->id.vocabulary);
-	if (r != NULL && generator_replayed(r) > 0)
-		note("%" PRIu64 " steps repeated from a recording", generator_replayed(r));
-	if (r != NULL && generator_refused(r))
-		note("no step is repeated: %s", e->model->ops->describe(e->model->dev));
-	generator_free(r);
-	free(p.held);
+	print_tokens_end(&p);
+	if (keep)
+		must(decode_logits(d, &e), &e);
+	if (d->generator != NULL && generator_replayed(d->generator) > 0)
+		note("%" PRIu64 " steps repeated from a recording", generator_replayed(d->generator));
+	if (d->generator != NULL && generator_refused(d->generator))
+		note("no step is repeated: %s", s->device.ops->describe(s->device.dev));
+	decode_free(d);
 	return n;
 }
 
@@ -432,7 +283,9 @@ main(int argc, char **argv)
 	struct observation obs = { 0 };
 	struct retrieval *retrieval;
 	struct workspace *ws;
+	struct engine_error error;
 	struct kv_reader *r;
+	struct decode d;
 	struct session e;
 	struct cache *c;
 	uint32_t n, spare;
@@ -456,10 +309,12 @@ main(int argc, char **argv)
 	retrieval = start_retrieval(c);
 	if ((ws = workspace_new(e.model, 1)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
+	d = (struct decode){ .cache = c, .ws = ws, .evict = evict != NULL ? &evictor : NULL,
+	    .obs = obs.window > 0 ? &obs : NULL, .greedy = temperature == 0 };
 	t0 = seconds();
 	if (evict != NULL)
-		evict_rows(c, &obs);
-	n = generate(&e, c, ws, obs.window > 0 ? &obs : NULL, keep);
+		must(decode_evict(&d, &error), &error);
+	n = generate(&e, &d, keep);
 	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", n, seconds() - t0,
 	    n / (seconds() - t0), c->next_position);
 	if (keep)

@@ -1,0 +1,85 @@
+/* token_printer.c - generated tokens on standard output, as text or as ids */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/token_printer.h"
+
+static void
+write_text(struct token_printer *p, const char *s, size_t n)
+{
+	if (n == 0 || p->ids)
+		return;
+	if (fwrite(s, 1, n, stdout) != n || fflush(stdout) != 0)
+		die(EXIT_RUN, "stdout:");
+	p->last = s[n - 1];
+}
+
+/* How many bytes at the end of s[n] are the beginning of a stop text. */
+static size_t
+may_become_stop(const struct strings *stops, const char *s, size_t n)
+{
+	size_t i, k, best = 0;
+
+	for (i = 0; i < stops->n; i++)
+		for (k = strlen(stops->at[i]) - 1; k > best; k--)
+			if (k <= n && memcmp(s + n - k, stops->at[i], k) == 0)
+				best = k;
+	return best;
+}
+
+/* Writes what can be written. Returns 1 when a stop text has come. */
+static int
+print_held(struct token_printer *p)
+{
+	const char *stop = NULL, *at;
+	size_t i, keep;
+
+	for (i = 0; i < p->stops->n; i++) {
+		at = memmem(p->held, p->n, p->stops->at[i], strlen(p->stops->at[i]));
+		if (at != NULL && (stop == NULL || at < stop))
+			stop = at;
+	}
+	if (stop != NULL) {
+		write_text(p, p->held, (size_t)(stop - p->held));
+		p->n = 0;
+		return 1;
+	}
+	keep = may_become_stop(p->stops, p->held, p->n);
+	write_text(p, p->held, p->n - keep);
+	memmove(p->held, p->held + p->n - keep, keep);
+	p->n = keep;
+	return 0;
+}
+
+int
+print_token(struct token_printer *p, uint32_t id)
+{
+	size_t len = 0;
+	int special = 0;
+	const char *bytes = tokenizer_bytes(p->tokenizer, id, &len, &special);
+
+	if (p->ids && (printf("%u\n", id) < 0 || fflush(stdout) != 0))
+		die(EXIT_RUN, "stdout:");
+	if (bytes == NULL || special)
+		return 0;
+	if (p->n + 3 * (len + 4) > p->capacity) {
+		p->capacity = 2 * p->capacity + 3 * (len + 4);
+		if ((p->held = realloc(p->held, p->capacity)) == NULL)
+			die(EXIT_RUN, "no memory for %zu bytes of text", p->capacity);
+	}
+	p->n += utf8_push(&p->utf8, bytes, len, p->held + p->n);
+	return print_held(p);
+}
+
+void
+print_tokens_end(struct token_printer *p)
+{
+	char tail[4];
+
+	write_text(p, p->held, p->n);
+	write_text(p, tail, utf8_flush(&p->utf8, tail));
+	if (!p->ids && isatty(STDOUT_FILENO) && p->last != '\n')
+		write_text(p, "\n", 1);
+	free(p->held);
+}

@@ -1,0 +1,26 @@
+/* token_printer.h - generated tokens on standard output, as text that ends before a stop text, or
+ * as ids */
+#ifndef KVPIPE_TOKEN_PRINTER_H
+#define KVPIPE_TOKEN_PRINTER_H
+
+#include "cli/tool.h"
+#include "tokenizer/tokenizer.h"
+
+/* The caller fills in the first three; the rest is zero. What may be the beginning of a stop text
+ * is held back until it is clear that it is not. */
+struct token_printer {
+	const struct tokenizer *tokenizer;
+	const struct strings *stops;    /* none of them empty */
+	int ids;                        /* print ids, one a line; stop texts count nevertheless */
+	struct utf8_stream utf8;
+	char *held;
+	size_t n, capacity;
+	char last;                      /* the last byte written */
+};
+
+/* Prints one token. Returns 1 when a stop text has come. Dies. */
+int print_token(struct token_printer *p, uint32_t id);
+/* Prints what is held back, on a terminal a newline behind it, and frees. Dies. */
+void print_tokens_end(struct token_printer *p);
+
+#endif

@@ -1,0 +1,37 @@
+/* decode.h - token after token behind a cache, which is evicted after each
+ *
+ * Which token comes next is the caller's choice (model/sample.h), except where it is the
+ * likeliest: then the device chooses, and no logits come to the host. */
+#ifndef KVPIPE_DECODE_H
+#define KVPIPE_DECODE_H
+
+#include "engine/evict_cache.h"
+#include "model/generate.h"
+
+struct decode {
+	/* the caller's */
+	struct cache *cache;
+	struct workspace *ws;
+	struct cache_evictor *evict;    /* its budget holds after every token; NULL = none */
+	struct observation *obs;        /* takes the queries of the last tokens; NULL = none */
+	int greedy;                     /* the next token is the likeliest one */
+	/* decode_init()'s; NULL: the host chooses, and this device gains nothing by repeating steps */
+	struct generator *generator;
+};
+
+int decode_init(struct decode *, struct engine_error *);
+void decode_free(struct decode *);
+
+/* Makes the budget hold in every layer, before the first token; logs. */
+int decode_evict(struct decode *, struct engine_error *);
+
+/* Appends the token, evicts, clusters rows that have become enough (grow_clusters.h), and logs:
+ * while the device is busy with the token, the host chooses the rows that go, as far as the
+ * method lets it. greedy: *next <- the likeliest token, UINT32_MAX when no logit is finite.
+ * Otherwise the cache's logits are those after this token. */
+int decode_step(struct decode *, uint32_t id, uint32_t *next, struct engine_error *);
+
+/* The cache's logits <- those after the last token. */
+int decode_logits(struct decode *, struct engine_error *);
+
+#endif
