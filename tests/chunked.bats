@@ -6,8 +6,7 @@ load helper
 setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || return
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" gqa --layers 3 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 \
-	    --seed 3 --std 0.1 --vocab 1536 --tokenizer "$DEMO/tokenizer.json"
+	random_model gqa --layers 3 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --seed 3 --std 0.1
 	seq 5 354 >350.ids
 }
 
@@ -15,17 +14,6 @@ setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	prompt=$BATS_FILE_TMPDIR/350.ids
 	gqa=$BATS_FILE_TMPDIR/gqa
-}
-
-# options WORDS: "kernel=7 normalize" as --kernel 7 --normalize
-options() {
-	local word
-	for word in $1; do
-		case $word in
-		*=*) echo "--${word%%=*} ${word#*=}" ;;
-		*) echo "--$word" ;;
-		esac
-	done
 }
 
 # loop MODEL CHUNK ONCE "OPTIONS OF kv-prefill" SCORE EVICT: leaves loop.kv
@@ -165,7 +153,7 @@ patched() {
 	assert_equal "$(see a.kv '[max(l.rows) for l in s.layers]')" "64 64 64 64"
 	# 96 rows of 350 at most
 	kv-footprint --json a.kv >a.json
-	"$PYTHON" -c 'import json; a = json.load(open("a.json")); assert abs(a["peak"] - 96 / 350) < 1e-6, a'
+	assert_equal "$(json a.json 'abs(o["peak"] - 96 / 350) < 1e-6')" True
 }
 
 @test "with --once each chunk leaves its share, and earlier survivors are not touched" {

@@ -37,19 +37,6 @@ say() {
 	kv-decode -m "$DEMO" --device "$device" -n 8 --stop . "$@" "$snapshot"
 }
 
-# options WORDS: those behind the first, "h2o reduce=max" as --reduce max
-options() {
-	local word
-	for word in ${1#"${1%% *}"}; do
-		echo "--${word%%=*} ${word#*=}"
-	done
-}
-
-# of FILE EXPRESSION: over the JSON object d
-of() {
-	"$PYTHON" -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
-}
-
 # all_positions FILE
 all_positions() {
 	see "$1" '[list(p) for l in s.layers for p in l.positions]'
@@ -62,22 +49,17 @@ exchanged() {
 print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" "$(all_positions "$2")"
 }
 
-# The emulator is several times slower there; the other tests reach the same kernels.
-not_under_sanitizers() {
-	[ "${SAN:-}" != 1 ] || skip "slow under AddressSanitizer"
-}
-
 @test "a prompt that is prefilled on the GPU has the rows of the CPU, and nearly its keys, values and attention" {
 	kv-diff --json --device cpu "$cpu" "$cuda" >on-cpu
-	[ "$(of on-cpu '(d["only_a"], d["only_b"], d["tokens"])')" = "(0, 0, 'same')" ]
-	[ "$(of on-cpu 'd["output_error"] < 0.01 and 0.999 < d["mass"] < 1.001')" = True ]
+	[ "$(json on-cpu '(o["only_a"], o["only_b"], o["tokens"])')" = "(0, 0, 'same')" ]
+	[ "$(json on-cpu 'o["output_error"] < 0.01 and 0.999 < o["mass"] < 1.001')" = True ]
 	kv-diff --json --device cuda "$cpu" "$cuda" >on-cuda
-	[ "$(of on-cuda 'd["output_error"] < 0.01 and 0.999 < d["mass"] < 1.001')" = True ]
+	[ "$(json on-cuda 'o["output_error"] < 0.01 and 0.999 < o["mass"] < 1.001')" = True ]
 	assert_equal "$(say cuda "$cuda")" ' K742'
 }
 
 @test "the order in which threads and blocks run changes no byte" {
-	not_under_sanitizers
+	not_under_sanitizers "slow"
 	head -c 100 "$doc" >short.txt
 	for n in 0 1 2; do
 		kv-prefill -m "$DEMO" --device cuda:$n --observe 4 --mass -o $n.kv short.txt
@@ -101,7 +83,7 @@ not_under_sanitizers() {
 }
 
 @test "tokens that go on to later layers are chosen as on the CPU" {
-	not_under_sanitizers
+	not_under_sanitizers "slow"
 	for how in '--tsp-layer 1 --tsp-window 8' '--pyramid-infer decay=0.5' '--gemfilter-layer 2 --rate 0.5'; do
 		for device in cpu cuda; do
 			# shellcheck disable=SC2086
@@ -138,7 +120,7 @@ everything() {
 @test "a layer that is scored while the next one runs is the one that a pipe makes, in any order of threads and blocks" {
 	for method in "snapkv window=8" "tova" "h2o reduce=max" "keydiff" "recent sink=2"; do
 		# shellcheck disable=SC2046,SC2086 # words
-		kv-score --device cuda --method ${method%% *} $(options "$method") "$cuda" | kv-evict --rate 0.3 --keep-queries -o pipe.kv
+		kv-score --device cuda --method ${method%% *} $(options "${method#"${method%% *}"}") "$cuda" | kv-evict --rate 0.3 --keep-queries -o pipe.kv
 		kv-prefill -m "$DEMO" --device cuda --observe 16 --mass --score "$method" --evict rate=0.3 -o 0.kv "$doc"
 		assert_equal "$(everything 0.kv)" "$(everything pipe.kv)"
 		kv-prefill -m "$DEMO" --device cuda --observe 16 --mass --chunk 200 --score "$method" --evict rate=0.3 -o 1.kv "$doc"
@@ -167,12 +149,12 @@ everything() {
 }
 
 @test "while text is generated, eviction after each token is a loop of the programs" {
-	not_under_sanitizers
+	not_under_sanitizers "slow"
 	for method in "snapkv window=3" "h2o" "keydiff"; do
 		cp "$cuda" step.kv
 		for step in 0 1 2 3 4 5 6; do
 			# shellcheck disable=SC2046,SC2086 # words
-			kv-score --device cuda --method ${method%% *} $(options "$method") step.kv | kv-evict --budget 40 --keep-queries -o loop.kv
+			kv-score --device cuda --method ${method%% *} $(options "${method#"${method%% *}"}") step.kv | kv-evict --budget 40 --keep-queries -o loop.kv
 			[ $step = 6 ] || kv-decode -m "$DEMO" --device cuda -n 1 --ignore-eos --observe 4 --mass -o step.kv loop.kv
 		done
 		kv-decode -m "$DEMO" --device cuda -n 6 --ignore-eos --observe 4 --mass --score "$method" --evict budget=40 -o once.kv "$cuda"
@@ -181,7 +163,7 @@ everything() {
 }
 
 @test "tokens that are run without being stored pay the same attention" {
-	not_under_sanitizers
+	not_under_sanitizers "slow"
 	for device in cpu cuda; do
 		kv-observe -m "$DEMO" --device $device --repeat-context "$cpu" | kv-score --method observed -o $device.scored
 		kv-evict --budget 30 $device.scored -o $device.kv
@@ -202,12 +184,12 @@ everything() {
 			say $device $device.kv --retrieve $method --budget 32 --stats $device.json --audit >$device.text
 		done
 		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
-		assert_equal "$(of cuda.json 'd["all"]["rows"]')" "$(of cpu.json 'd["all"]["rows"]')"
-		[ "$(of cuda.json "abs(d['all']['recall'] - $(of cpu.json 'd["all"]["recall"]')) < 0.02")" = True ]
+		assert_equal "$(json cuda.json 'o["all"]["rows"]')" "$(json cpu.json 'o["all"]["rows"]')"
+		[ "$(json cuda.json "abs(o['all']['recall'] - $(json cpu.json 'o["all"]["recall"]')) < 0.02")" = True ]
 	done
 	kv-diff --device cuda --json --retrieve fier --budget 32 cuda.kv >cuda.json
 	kv-diff --device cpu --json --retrieve fier --budget 32 cuda.kv >cpu.json
-	[ "$(of cuda.json "abs(d['all']['recall'] - $(of cpu.json 'd["all"]["recall"]')) < 0.02")" = True ]
+	[ "$(json cuda.json "abs(o['all']['recall'] - $(json cpu.json 'o["all"]["recall"]')) < 0.02")" = True ]
 }
 
 @test "indexes of the same keys are the same: bits and pages to the byte" {
@@ -218,7 +200,7 @@ everything() {
 }
 
 @test "with a budget for all rows the text is that of full attention" {
-	not_under_sanitizers
+	not_under_sanitizers "slow"
 	full=$(say cuda "$cuda")
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 1000 -o kept.kv
 	assert_equal "$(say cuda kept.kv)" "$full"
@@ -236,7 +218,7 @@ everything() {
 }
 
 @test "steps that are repeated from a recording give the text and the snapshot of steps that are not, with ragged heads too" {
-	not_under_sanitizers
+	not_under_sanitizers "slow"
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
 	for which in "$cuda" "-t 0.9 $cuda" ragged.kv; do
 		# shellcheck disable=SC2086

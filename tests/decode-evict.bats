@@ -6,7 +6,7 @@ load helper
 setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || exit 1
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" gqa --layers 3 --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --dtype f32 --std 0.2 --seed 5 --tokenizer "$DEMO/tokenizer.json" --vocab 1536
+	random_model gqa --layers 3 --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --dtype f32 --std 0.2 --seed 5
 	seq 3 2 120 >text.ids
 	kv-prefill -m gqa --ids --observe 4 --mass -o text.kv text.ids
 }

@@ -51,7 +51,7 @@ events() {
 
 @test "a snapshot without a log gets none" {
 	ids 1 50 | prefill -o full.kv
-	"$PYTHON" "$BATS_TEST_DIRNAME/bin/strip.py" eVNt full.kv bare.kv
+	strip eVNt full.kv bare.kv
 	assert_equal "$(see bare.kv s.events) $(logical bare.kv)" "None $(logical full.kv)"
 	ids 51 55 >next
 	kv-score --method random bare.kv | kv-evict -q --budget 20 | prefill -r - next |

@@ -10,8 +10,7 @@ setup_file() {
 	printf 'The access code of Marlow is K742. The boat lay in the harbour. What is the access code of Marlow?' >doc.txt
 	kv-prefill -m "$DEMO" --device cpu --observe 4 --mass -o doc.kv doc.txt
 	# rows that need more than what ops hold for themselves
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" wide --layers 16 --hidden 64 --heads 8 --kv-heads 8 --head-dim 128 --ffn 96 --vocab 1536 \
-		--tokenizer "$DEMO"
+	random_model wide --layers 16 --hidden 64 --heads 8 --kv-heads 8 --head-dim 128 --ffn 96
 	seq 1100 >ids
 	kv-prefill -m wide --device cpu --ids -o wide.kv ids
 }

@@ -16,21 +16,6 @@ setup_file() {
 	seq 5 95 >91.ids
 }
 
-random_model() {
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$@" --vocab 1536 --tokenizer "$DEMO/tokenizer.json"
-}
-
-# options WORDS: "kernel=7 normalize" as --kernel 7 --normalize
-options() {
-	local word
-	for word in $1; do
-		case $word in
-		*=*) echo "--${word%%=*} ${word#*=}" ;;
-		*) echo "--$word" ;;
-		esac
-	done
-}
-
 # same A B: rows, keys, values, tokens, next position, logits, and the attention that the rows have received
 same() {
 	assert_equal "$(logical "$1")" "$(logical "$2")"

@@ -48,3 +48,68 @@ scores() {
 logical() {
 	see "$1" s.logical_digest
 }
+
+# json FILE EXPRESSION: prints a Python expression over the JSON object `o` in the file, or - for standard input.
+json() {
+	"$PYTHON" -c 'import json, sys
+o = json.load(sys.stdin if sys.argv[1] == "-" else open(sys.argv[1]))
+print(eval(sys.argv[2]))' "$1" "$2"
+}
+
+# random_model FOLDER OPTION ...: random weights, with the demo model's tokenizer
+random_model() {
+	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$1" --vocab 1536 --tokenizer "$DEMO/tokenizer.json" "${@:2}"
+}
+
+# small_talk N: two needles, N lines of talk of 20 tokens each, and a question
+small_talk() {
+	echo "The access code of Marlow is K742. The secret word of Calton is falcon."
+	for _ in $(seq "$1"); do
+		echo "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch."
+	done
+	printf 'Question: what is the access code of Marlow?\nAnswer:'
+}
+
+# options WORDS: "kernel=7 normalize" as --kernel 7 --normalize
+options() {
+	local word
+	for word in $1; do
+		case $word in
+		*=*) echo "--${word%%=*} ${word#*=}" ;;
+		*) echo "--$word" ;;
+		esac
+	done
+}
+
+# strip TYPE IN OUT [LAYER]: the snapshot without its sections of this type
+strip() {
+	"$PYTHON" "$ROOT/tests/bin/strip.py" "$@"
+}
+
+# same_but_provenance A B: two snapshots are equal, byte for byte, in all but how they were made.
+same_but_provenance() {
+	strip pROv "$1" "$BATS_TEST_TMPDIR/a.stripped"
+	strip pROv "$2" "$BATS_TEST_TMPDIR/b.stripped"
+	cmp "$BATS_TEST_TMPDIR/a.stripped" "$BATS_TEST_TMPDIR/b.stripped"
+}
+
+# less A B: A < B as numbers
+less() {
+	awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'
+}
+
+# errors_below LIMIT COMMAND ...: the command prints lines that end in an error, one at least, and all errors are below the limit.
+errors_below() {
+	local limit=$1 line
+	shift
+	"$@" >"$BATS_TEST_TMPDIR/errors" || return
+	[ -s "$BATS_TEST_TMPDIR/errors" ] || return
+	while read -r line; do
+		less "${line##* }" "$limit" || { echo "$*: $line, limit $limit"; return 1; }
+	done <"$BATS_TEST_TMPDIR/errors"
+}
+
+# not_under_sanitizers WHY: skips the test where the programs have AddressSanitizer in them.
+not_under_sanitizers() {
+	! nm "$O/kv-check" | grep -q __asan_init || skip "under AddressSanitizer: $1"
+}

@@ -15,7 +15,7 @@ setup() {
 }
 
 position() {
-	kv-info --json "$1" | "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["next_position"])'
+	kv-info --json "$1" | json - 'o["next_position"]'
 }
 
 @test "the answer is in the text, and an end token ends it" {
@@ -48,8 +48,7 @@ position() {
 	kv-decode -m "$DEMO" -n 9 --ignore-eos --ids -o decoded.kv f32.kv >ids
 	{ kv-tokenize -m "$DEMO" doc.txt; cat ids; } >all.ids
 	kv-prefill -m "$DEMO" --ids --dtype f32 -o whole.kv all.ids
-	run "$PYTHON" "$ORACLE/same.py" whole.kv decoded.kv
-	awk -v e="$output" 'BEGIN { exit !(e < 1e-5) }'
+	errors_below 1e-5 "$PYTHON" "$ORACLE/same.py" whole.kv decoded.kv
 	kv-decode -m "$DEMO" -n 9 --ignore-eos whole.kv >a
 	kv-decode -m "$DEMO" -n 9 --ignore-eos decoded.kv >b
 	cmp a b
@@ -108,7 +107,7 @@ position() {
 }
 
 @test "a snapshot without logits is refused and the message says what to do" {
-	"$PYTHON" "$ROOT/tests/bin/strip.py" LGTS full.kv bare.kv
+	strip LGTS full.kv bare.kv
 	run -1 --separate-stderr kv-decode -m "$DEMO" bare.kv
 	[[ "$stderr" == *"no logits"*"--resume"* ]]
 }

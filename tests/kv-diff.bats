@@ -17,11 +17,6 @@ retype() {
 	"$PYTHON" "$BATS_TEST_DIRNAME/bin/retype.py" "$@"
 }
 
-# got EXPRESSION: a Python expression over what --json has printed, `o`
-got() {
-	"$PYTHON" -c 'import json, sys; o = json.load(open("got.json")); print(eval(sys.argv[1]))' "$1"
-}
-
 # evicted FROM TO RATE [option ...]: by chance, each KV head its own rows
 evicted() {
 	local from=$1 to=$2 rate=$3
@@ -44,7 +39,7 @@ evicted() {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o a.kv
 	mksnapshot -H 8 -G 4 -E 16 -N 40,0,100,9 -T 200 -w 5 -s 3 -o b.kv
 	agrees 5e-6 a.kv b.kv
-	assert_equal "$(got '[h["mass"] is None for h in o["layers"][0]["heads"]]')" "[False, False, False, True]"
+	assert_equal "$(json got.json '[h["mass"] is None for h in o["layers"][0]["heads"]]')" "[False, False, False, True]"
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -o a.kv
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 -s 1 -o b.kv
 	agrees 5e-6 a.kv b.kv
@@ -55,9 +50,9 @@ evicted() {
 @test "a snapshot and itself: all rows, all mass, no error, exactly" {
 	mksnapshot -H 8 -G 4 -E 16 -N 3000 --ragged -w 9 -d bf16 -o a.kv
 	kv-diff --json a.kv - <a.kv >got.json
-	assert_equal "$(got '[o[k] for k in ("only_a", "only_b", "keys_differ", "values_differ",
+	assert_equal "$(json got.json '[o[k] for k in ("only_a", "only_b", "keys_differ", "values_differ",
 	    "mass", "output_error", "same")]')" "[0, 0, 0, 0, 1.0, 0.0, True]"
-	assert_equal "$(got '{(q["mass"], q["output_error"]) for l in o["layers"]
+	assert_equal "$(json got.json '{(q["mass"], q["output_error"]) for l in o["layers"]
 	    for h in l["heads"] for q in h["query_heads"]}')" "{(1.0, 0.0)}"
 	run -0 kv-diff a.kv a.kv
 	assert_line --regexp '^ +[0-9]+ +0 +0 +same +same +100\.00% +0    all$'
@@ -68,16 +63,16 @@ evicted() {
 	kv-score --method recent --sink 0 x.kv | kv-evict --budget 8 -o late.kv
 	mksnapshot -N 12 -T 12 -o early.kv
 	kv-diff --json x.kv early.kv >got.json
-	assert_equal "$(got 'o["both"], o["only_a"]')" "(48, 32)"
+	assert_equal "$(json got.json 'o["both"], o["only_a"]')" "(48, 32)"
 	kv-diff --json late.kv early.kv >got.json
-	assert_equal "$(got 'o["both"], o["only_a"], o["only_b"], o["mass"]')" "(0, 32, 48, None)"
+	assert_equal "$(json got.json 'o["both"], o["only_a"], o["only_b"], o["mass"]')" "(0, 32, 48, None)"
 	mksnapshot -N 8 -T 20 -w 8 -o late.kv
 	agrees 2e-6 late.kv early.kv
-	assert_equal "$(got 'o["both"], o["mass"], 0 < o["output_error"] < 10')" "(0, 0.0, True)"
+	assert_equal "$(json got.json 'o["both"], o["mass"], 0 < o["output_error"] < 10')" "(0, 0.0, True)"
 	# nothing at all is left: all of the output is lost
 	mksnapshot -N 0 -T 20 -o none.kv
 	agrees 2e-6 late.kv none.kv
-	assert_equal "$(got 'o["mass"], o["output_error"]')" "(0.0, 1.0)"
+	assert_equal "$(json got.json 'o["mass"], o["output_error"]')" "(0.0, 1.0)"
 	run -0 kv-diff late.kv early.kv
 	assert_line --regexp '^ +0 +32 +48 +- +- +0\.00% +[0-9.]+    all$'
 }
@@ -87,7 +82,7 @@ evicted() {
 	retype bf16 a.kv b.kv
 	kv-check b.kv
 	agrees 2e-6 a.kv b.kv
-	assert_equal "$(got 'o["keys_differ"], 0 < o["key_difference"] <= 2**-8, 0 < o["output_error"] < 0.01')" \
+	assert_equal "$(json got.json 'o["keys_differ"], 0 < o["key_difference"] <= 2**-8, 0 < o["output_error"] < 0.01')" \
 		"(200, True, True)"
 	run -0 kv-diff a.kv b.kv
 	assert_line "a        a.kv: 50 tokens, next position 50, f32"
@@ -96,7 +91,7 @@ evicted() {
 	mksnapshot -d bf16 -N 50 -w 3 -o a.kv
 	retype f32 a.kv b.kv
 	agrees 2e-6 a.kv b.kv
-	assert_equal "$(got 'o["keys_differ"], o["values_differ"], o["same"]')" "(0, 0, False)"
+	assert_equal "$(json got.json 'o["keys_differ"], o["values_differ"], o["same"]')" "(0, 0, False)"
 }
 
 @test "tokens are the same, continued, a beginning, or others from some token on" {
@@ -105,7 +100,7 @@ evicted() {
 	for pair in "a a same 40" "a b continued 40" "b a beginning 40" "b c other 30"; do
 		read -r x y word common <<<"$pair"
 		agrees 1e-5 $x.kv $y.kv
-		assert_equal "$(got 'o["tokens"], o["tokens_common"]')" "('$word', $common)"
+		assert_equal "$(json got.json 'o["tokens"], o["tokens_common"]')" "('$word', $common)"
 	done
 	run -0 kv-diff a.kv b.kv
 	assert_line "b        b.kv: 60 tokens, which continue those of a, next position 60, bf16"
@@ -129,7 +124,7 @@ evicted() {
 
 @test "a layer without queries has neither mass nor error, and counts in neither" {
 	mksnapshot -L 3 -N 40 -w 6 -o whole.kv
-	"$PYTHON" "$BATS_TEST_DIRNAME/bin/strip.py" oBSq whole.kv a.kv 1
+	strip oBSq whole.kv a.kv 1
 	evicted whole.kv b.kv 0.5
 	agrees 2e-6 a.kv b.kv
 	run -0 kv-diff a.kv b.kv
@@ -143,7 +138,7 @@ evicted() {
 	sed 's/nan/0/' keys >other
 	mksnapshot -G 1 -N 20 --keys other -o b.kv
 	kv-diff --json a.kv b.kv >got.json
-	assert_equal "$(got 'o["keys_differ"], o["key_difference"], o["values_differ"], o["value_difference"]')" \
+	assert_equal "$(json got.json 'o["keys_differ"], o["key_difference"], o["values_differ"], o["value_difference"]')" \
 		"(2, None, 0, 0.0)"
 	kv-diff b.kv a.kv | grep -E '^ +40 +0 +0 +inf +same    all$'
 }
@@ -259,9 +254,9 @@ tried() {
 	mksnapshot -L 3 -H 8 -G 2 -E 32 -d bf16 -N 200 --ragged -w 7 -o x.kv
 	kv-quantize1b -o a.kv x.kv
 	kv-diff --json --retrieve fier --budget 200 --dense-layers 0 a.kv >got.json
-	assert_equal "$(got '[o["all"][k] for k in ("recall", "mass", "output_error", "index_bytes", "share")]')" \
+	assert_equal "$(json got.json '[o["all"][k] for k in ("recall", "mass", "output_error", "index_bytes", "share")]')" \
 		"[1.0, 1.0, 0.0, 0.0, 1.0]"
-	assert_equal "$(got '{q["output_error"] for l in o["layers"] for h in l["heads"] for q in h["query_heads"]}')" "{0.0}"
+	assert_equal "$(json got.json '{q["output_error"] for l in o["layers"] for h in l["heads"] for q in h["query_heads"]}')" "{0.0}"
 	run -0 kv-diff --retrieve fier --budget 200 a.kv
 	assert_line --regexp ' +100\.00% +100\.00% +0 +0 +[0-9]+ +[0-9]+ +100\.00%    2-2$'
 }
@@ -273,7 +268,7 @@ tried() {
 	mksnapshot -L 3 -H 8 -G 2 -E 32 -N 200 --own 3 -d bf16 -o x.kv
 	kv-quantize1b -o a.kv x.kv
 	tried 4e-6 a.kv fier --budget 20
-	assert_equal "$(got 'o["all"]["of_rows"]')" "200.0"
+	assert_equal "$(json got.json 'o["all"]["of_rows"]')" "200.0"
 }
 
 @test "without the index, or without queries, retrieval is refused and the message says how to get them" {

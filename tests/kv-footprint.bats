@@ -103,7 +103,7 @@ assert all(abs(a - b) < 1e-12 for a, b in zip(got, want)), (got, want)' "${@:2}"
 
 @test "a snapshot without a log is not measured, and the message says what to do" {
 	ids 1 50 | prefill -o full.kv
-	"$PYTHON" "$BATS_TEST_DIRNAME/bin/strip.py" eVNt full.kv bare.kv
+	strip eVNt full.kv bare.kv
 	run -1 --separate-stderr kv-footprint bare.kv
 	assert_regex "$stderr" 'bare.kv has no event log.*make it with kv-prefill from the start'
 	kv-check bare.kv
@@ -235,7 +235,7 @@ assert all(abs(got[k] - want[k]) <= 1e-12 * abs(want[k]) for k in want), (got, w
 	ids 1 132 >next
 	prefill --chunk 132 -r c.kv -o c.kv next
 	read -r entries full < <(kv-footprint --convention prulong --prompt 264 --chunk 132 --sparsity 0.5 --json |
-	    "$PYTHON" -c 'import json, sys; o = json.load(sys.stdin); print(o["evicting_entries"], o["full_entries"])')
+	    json - '"%d %d" % (o["evicting_entries"], o["full_entries"])')
 	measures c.kv "$entries/$full" 262/264 262/264
 }
 

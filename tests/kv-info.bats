@@ -9,14 +9,9 @@ setup() {
 	mksnapshot -L 3 -H 8 -G 4 -E 16 -N 100 --ragged -d f16 -z -o ragged.kv
 }
 
-# json FILE EXPRESSION [OPTION ...]: over the object o that kv-info prints
-json() {
-	local file=$1 what=$2
-	shift 2
-	kv-info --json "$@" "$file" | "$PYTHON" -c '
-import json, sys
-o = json.load(sys.stdin)
-print(eval(sys.argv[1]))' "$what"
+# info FILE EXPRESSION [OPTION ...]: over the object o that kv-info prints
+info() {
+	kv-info --json "${@:3}" "$1" | json - "$2"
 }
 
 @test "--positions prints the rows of every KV head, and nothing else" {
@@ -78,8 +73,8 @@ print(eval(sys.argv[1]))' "$what"
 	mksnapshot -L 3 --mass -o mass.kv
 	run -0 kv-info mass.kv
 	assert_line "mass           in each layer"
-	assert_equal "$(json mass.kv "[l['mass'] for l in o['layers']]")" "[True, True, True]"
-	assert_equal "$(json even.kv "[l['mass'] for l in o['layers']]")" "[False, False, False]"
+	assert_equal "$(info mass.kv "[l['mass'] for l in o['layers']]")" "[True, True, True]"
+	assert_equal "$(info even.kv "[l['mass'] for l in o['layers']]")" "[False, False, False]"
 }
 
 @test "indexes are shown with their sizes, in text and JSON" {
@@ -91,27 +86,27 @@ print(eval(sys.argv[1]))' "$what"
 	assert_line "               keys of rank 5, 16 rows in chunks of 4, 2 chunks exact, in each layer, 1008 bytes"
 	run -0 kv-info - <indexes-one-layer.kv
 	assert_line "indexes        keys in one bit, groups of 16 rows, in 1 of 2 layers, 136 bytes"
-	assert_equal "$(json even.kv "[l['indexes'] for l in o['layers']]")" "[{}, {}, {}]"
-	assert_equal "$(json indexes.kv "[sorted(l['indexes']) for l in o['layers']]")" \
+	assert_equal "$(info even.kv "[l['indexes'] for l in o['layers']]")" "[{}, {}, {}]"
+	assert_equal "$(info indexes.kv "[sorted(l['indexes']) for l in o['layers']]")" \
 	    "[['bits', 'clusters', 'low_rank', 'pages'], ['bits', 'clusters', 'low_rank', 'pages']]"
 	for file in indexes.kv indexes-one-layer.kv indexes-ragged.kv; do
 		for what in "bits group bits.u bITS" "pages page pages.u pAGE" "clusters sink clusters.sink cLUS" \
 		    "low_rank rank low_rank.rank lOWR" "low_rank rows low_rank.rows lOWR" "low_rank chunk low_rank.chunk lOWR"; do
 			read -r name key field type <<<"$what"
-			assert_equal "$(json $file "[(l['indexes']['$name']['$key'], l['indexes']['$name']['bytes']) for l in o['layers'] if '$name' in l['indexes']]")" \
+			assert_equal "$(info $file "[(l['indexes']['$name']['$key'], l['indexes']['$name']['bytes']) for l in o['layers'] if '$name' in l['indexes']]")" \
 			    "$(see $file "repr([(l.$field, x.raw_size) for n, l in enumerate(s.layers) for x in s.sections if (x.type, x.layer) == ('$type', n)])")"
 		done
 	done
-	assert_equal "$(json indexes-ragged.kv "[[l['indexes']['clusters'][k] for k in ('clusters_min', 'clusters_max')] for l in o['layers']]")" "[[0, 12]]"
-	assert_equal "$(json indexes.kv "[l['indexes']['low_rank']['exact'] for l in o['layers']]")" "[2, 2]"
+	assert_equal "$(info indexes-ragged.kv "[[l['indexes']['clusters'][k] for k in ('clusters_min', 'clusters_max')] for l in o['layers']]")" "[[0, 12]]"
+	assert_equal "$(info indexes.kv "[l['indexes']['low_rank']['exact'] for l in o['layers']]")" "[2, 2]"
 }
 
 @test "the events of a log are counted" {
 	cp "$ROOT/formats/vectors/passed/events.kv" .
 	run -0 kv-info events.kv
 	assert_line "event log      3 prefill, 1 decode, 2 eviction"
-	assert_equal "$(json events.kv "o['event_log']")" "{'prefill': 3, 'decode': 1, 'evict': 2}"
-	assert_equal "$(json even.kv "o['event_log']")" None
+	assert_equal "$(info events.kv "o['event_log']")" "{'prefill': 3, 'decode': 1, 'evict': 2}"
+	assert_equal "$(info even.kv "o['event_log']")" None
 }
 
 @test "attention paid and tokens that are not stored are shown, in text and JSON" {
@@ -121,45 +116,45 @@ print(eval(sys.argv[1]))' "$what"
 	assert_line "mass           none"
 	assert_line "paid           test"
 	for key in queries own_keys paid; do
-		json run.kv "[l['$key'] for l in o['layers']]"
-		json even.kv "[l['$key'] for l in o['layers']]"
+		info run.kv "[l['$key'] for l in o['layers']]"
+		info even.kv "[l['$key'] for l in o['layers']]"
 	done >got
 	printf '%s\n' '[7, 7, 7]' '[5, 5, 5]' '[3, 3, 3]' '[0, 0, 0]' '[True, True, True]' '[False, False, False]' | diff - got
 }
 
 @test "JSON has the numbers that the independent reader counts" {
 	for file in even.kv ragged.kv; do
-		assert_equal "$(json $file "o['rows'], [l['rows'] for l in o['layers']]")" \
+		assert_equal "$(info $file "o['rows'], [l['rows'] for l in o['layers']]")" \
 		    "$(see $file 'repr((sum(sum(l.rows) for l in s.layers), [sum(l.rows) for l in s.layers]))')"
-		assert_equal "$(json $file "[(l['rows_min'], l['rows_max']) for l in o['layers']]")" \
+		assert_equal "$(info $file "[(l['rows_min'], l['rows_max']) for l in o['layers']]")" \
 		    "$(see $file 'repr([(min(l.rows), max(l.rows)) for l in s.layers])')"
-		assert_equal "$(json $file "o['tokens'], o['next_position'], o['bytes']")" \
+		assert_equal "$(info $file "o['tokens'], o['next_position'], o['bytes']")" \
 		    "$(see $file "repr((len(s.tokens), s.head['next_position'], s.size))")"
-		assert_equal "$(json $file "o['kv_bytes'], o['kv_stored_bytes']")" \
+		assert_equal "$(info $file "o['kv_bytes'], o['kv_stored_bytes']")" \
 		    "$(see $file 'repr(tuple(sum(getattr(x, n) for x in s.sections if x.type in ("KEYS", "VALS")) for n in ("raw_size", "stored_size")))')"
-		assert_equal "$(json $file "o['share_kept'] == o['rows'] / (o['tokens'] * 12)")" True
-		assert_equal "$(json $file "json.dumps(o['model'], sort_keys=True)")" \
+		assert_equal "$(info $file "o['share_kept'] == o['rows'] / (o['tokens'] * 12)")" True
+		assert_equal "$(info $file "json.dumps(o['model'], sort_keys=True)")" \
 		    "$(see $file '__import__("json").dumps(s.head["model"], sort_keys=True)')"
-		assert_equal "$(json $file "o['provenance']")" "$(see $file 'repr(s.provenance)')"
+		assert_equal "$(info $file "o['provenance']")" "$(see $file 'repr(s.provenance)')"
 	done
-	assert_equal "$(json even.kv "o['scores'], o['logits'], o['dtype'], [l['queries'] for l in o['layers']]")" \
+	assert_equal "$(info even.kv "o['scores'], o['logits'], o['dtype'], [l['queries'] for l in o['layers']]")" \
 	    "('test', True, 'bf16', [5, 5, 5])"
-	assert_equal "$(json ragged.kv "o['scores'], o['logits'], o['dtype'], [l['queries'] for l in o['layers']]")" \
+	assert_equal "$(info ragged.kv "o['scores'], o['logits'], o['dtype'], [l['queries'] for l in o['layers']]")" \
 	    "(None, False, 'f16', [0, 0, 0])"
 }
 
 @test "the keys of the JSON object are these" {
-	assert_equal "$(json even.kv "' '.join(o)")" "snapshot model dtype tokens next_position rows share_kept layers \
+	assert_equal "$(info even.kv "' '.join(o)")" "snapshot model dtype tokens next_position rows share_kept layers \
 kv_bytes kv_stored_bytes bytes scores logits event_log provenance"
-	assert_equal "$(json even.kv "' '.join(o)" --all | cut -d ' ' -f 16-)" "sections stream_digest logical_digest"
+	assert_equal "$(info even.kv "' '.join(o)" --all | cut -d ' ' -f 16-)" "sections stream_digest logical_digest"
 }
 
 @test "--all lists every section and the digests" {
 	for file in even.kv ragged.kv; do
-		assert_equal "$(json $file "[(x['type'], x['layer'], x['offset'], x['raw_bytes'], x['stored_bytes']) for x in o['sections']]" --all)" \
+		assert_equal "$(info $file "[(x['type'], x['layer'], x['offset'], x['raw_bytes'], x['stored_bytes']) for x in o['sections']]" --all)" \
 		    "$(see $file 'repr([(x.type, None if x.layer == 0xffffffff else x.layer, x.offset, x.raw_size, x.stored_size)
 			for x in s.sections if x.type not in ("HEAD", "pADD", "iNDX", "ENDS")])')"
-		assert_equal "$(json $file "o['stream_digest'], o['logical_digest']" --all)" \
+		assert_equal "$(info $file "o['stream_digest'], o['logical_digest']" --all)" \
 		    "$(see $file 'repr((s.stream_digest, s.logical_digest))')"
 	done
 	run -0 kv-info --all even.kv

@@ -7,40 +7,24 @@ load helper
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	doc >doc.txt
+	small_talk 10 >doc.txt       # about 230 tokens
 	printf '316 15 19\n378 414 25 408 337\n' >draft.ids
-}
-
-# About 230 tokens with two needles and a question.
-doc() {
-	echo "The access code of Marlow is K742. The secret word of Calton is falcon."
-	for _ in $(seq 10); do
-		echo "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch."
-	done
-	printf 'Question: what is the access code of Marlow?\nAnswer:'
 }
 
 # agrees LIMIT ARGUMENT ...: every relative error that observe.py prints is below LIMIT
 agrees() {
-	local limit=$1 what error
-	shift
-	"$PYTHON" "$ORACLE/observe.py" "$@" >errors
-	[ -s errors ]
-	while read -r error; do
-		awk -v e="${error##* }" -v l="$limit" 'BEGIN { exit !(e < l) }' || { echo "$*: $error, limit $limit"; return 1; }
-	done <errors
+	errors_below "$1" "$PYTHON" "$ORACLE/observe.py" "${@:2}"
 }
 
-# random_model NAME OPTION ...: 2 layers of f32, with the demo model's tokenizer; logits wide enough to tell rows apart
-random_model() {
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$@" --layers 2 --hidden 48 --ffn 72 --vocab 1536 --dtype f32 --std 0.15 \
-		--tokenizer "$DEMO/tokenizer.json"
+# narrow_model NAME OPTION ...: 2 layers of f32; logits wide enough to tell rows apart
+narrow_model() {
+	random_model "$1" --layers 2 --hidden 48 --ffn 72 --dtype f32 --std 0.15 "${@:2}"
 }
 
 random_models() {
-	random_model mha --heads 3 --kv-heads 3 --head-dim 10 --seed 1
-	random_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2 --bias
-	random_model mqa --heads 8 --kv-heads 1 --head-dim 8 --seed 3 --llama3-rope
+	narrow_model mha --heads 3 --kv-heads 3 --head-dim 10 --seed 1
+	narrow_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2 --bias
+	narrow_model mqa --heads 8 --kv-heads 1 --head-dim 8 --seed 3 --llama3-rope
 }
 
 # answers FILE: what the demo model says to the question at the end
@@ -61,7 +45,7 @@ answers() {
 }
 
 @test "many tokens, in several chunks, give the same as a double-precision forward pass" {
-	random_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2
+	narrow_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2
 	for _ in 1 2 3; do kv-tokenize -m gqa doc.txt; done >long.ids
 	[ "$(wc -l <long.ids)" -gt 600 ]
 	kv-prefill -m gqa -o x.kv doc.txt
@@ -113,7 +97,7 @@ answers() {
 }
 
 @test "a repeated context scores the rows that an evicted, ragged cache still has" {
-	random_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2
+	narrow_model gqa --heads 8 --kv-heads 2 --head-dim 6 --seed 2
 	kv-prefill -m gqa --mass doc.txt | kv-score --method h2o | kv-evict --rate 0.4 -o part.kv
 	"$PYTHON" "$ORACLE/ragged.py" part.kv ragged.kv
 	kv-observe -m gqa --repeat-context --sink 3 --chunk 100 --instruction '' -o out.kv ragged.kv

@@ -6,40 +6,17 @@ load helper
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	doc >doc.txt
+	small_talk 30 >doc.txt       # about 600 tokens
 }
 
-# About 600 tokens with two needles and a question.
-doc() {
-	echo "The access code of Marlow is K742. The secret word of Calton is falcon."
-	for _ in $(seq 30); do
-		echo "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch."
-	done
-	printf 'Question: what is the access code of Marlow?\nAnswer:'
-}
-
-# less A B: A < B as numbers
-less() {
-	awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'
-}
-
-# agrees MODEL SNAPSHOT LIMIT: every line that llama.py prints is below LIMIT
+# agrees MODEL SNAPSHOT LIMIT: every relative error that llama.py prints is below LIMIT
 agrees() {
-	"$PYTHON" "$ORACLE/llama.py" "$1" "$2" >errors
-	[ -s errors ]
-	while read -r what error; do
-		less "$error" "$3" || { echo "$what: relative error $error, limit $3"; return 1; }
-	done <errors
+	errors_below "$3" "$PYTHON" "$ORACLE/llama.py" "$1" "$2"
 }
 
 # same_cache A B LIMIT: rows and tokens are equal, keys and values within LIMIT (relative, L2)
 same_cache() {
-	error=$("$PYTHON" "$ORACLE/same.py" "$1" "$2")
-	less "$error" "$3" || { echo "relative error $error, limit $3"; return 1; }
-}
-
-random_model() {
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$@" --tokenizer "$DEMO/tokenizer.json"
+	errors_below "$3" "$PYTHON" "$ORACLE/same.py" "$1" "$2"
 }
 
 @test "logits agree with the golden file to 1e-3 and greedy continuations are identical" {
@@ -60,9 +37,9 @@ random_model() {
 }
 
 @test "random models of every supported kind agree with the double-precision forward pass" {
-	random_model mha --layers 2 --hidden 48 --heads 3 --kv-heads 3 --head-dim 16 --ffn 72 --vocab 1536 --dtype f32 --seed 1
+	random_model mha --layers 2 --hidden 48 --heads 3 --kv-heads 3 --head-dim 16 --ffn 72 --dtype f32 --seed 1
 	random_model mqa --layers 3 --hidden 40 --heads 5 --kv-heads 1 --head-dim 24 --ffn 56 --vocab 1600 --dtype f16 --seed 2 --tie
-	random_model gqa --layers 2 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --vocab 1536 --dtype bf16 --seed 3 --bias --llama3-rope
+	random_model gqa --layers 2 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --dtype bf16 --seed 3 --bias --llama3-rope
 	for m in mha mqa gqa; do
 		kv-prefill -m $m --observe 5 --dtype f32 -c 100 -o $m.kv doc.txt
 		agrees $m $m.kv 2e-5
@@ -104,7 +81,7 @@ random_model() {
 	agrees "$DEMO" resumed.kv 1e-5
 	kv-info --json resumed.kv | grep -q '"queries": 16'
 	kv-prefill -m "$DEMO" --ids --observe 16 first.ids -o part.kv
-	"$PYTHON" "$ROOT/tests/bin/strip.py" oBSq part.kv gap.kv 2
+	strip oBSq part.kv gap.kv 2
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --observe 16 -r gap.kv -o x.kv second.ids
 	kv-prefill -m "$DEMO" --ids first.ids -o none.kv
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --observe 16 -r none.kv -o x.kv second.ids
@@ -125,7 +102,7 @@ mass_agrees() {
 		kv-prefill -m "$DEMO" --mass --dtype f32 -c $chunk -o demo.kv doc.txt
 		mass_agrees "$DEMO" demo.kv 1e-5
 	done
-	random_model gqa --layers 2 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --vocab 1536 --dtype f32 --seed 3
+	random_model gqa --layers 2 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --dtype f32 --seed 3
 	kv-prefill -m gqa --mass -c 100 -o gqa.kv doc.txt
 	mass_agrees gqa gqa.kv 1e-5
 	kv-prefill -m "$DEMO" -o without.kv doc.txt
@@ -226,7 +203,7 @@ mass_agrees() {
 	sed -i 's/<|pad|>/<|filler|>/' tok/tokenizer.json
 	run -4 --separate-stderr kv-prefill -m tok -r demo.kv -o x.kv doc.txt
 	[[ "$stderr" == *"tokenizer: "* && "$stderr" != *"weights: "* ]]
-	random_model other --layers 2 --hidden 48 --heads 3 --kv-heads 3 --head-dim 16 --ffn 72 --vocab 1536 --dtype bf16 --seed 1
+	random_model other --layers 2 --hidden 48 --heads 3 --kv-heads 3 --head-dim 16 --ffn 72 --dtype bf16 --seed 1
 	run -4 --separate-stderr kv-prefill -m other -r demo.kv -o x.kv doc.txt
 	[[ "$stderr" == *"layers: 4 snapshot, 2 model"* && "$stderr" == *"kv_heads: "* ]]
 	[ ! -e x.kv ]
@@ -265,7 +242,7 @@ mass_agrees() {
 }
 
 @test "an interrupt leaves neither a temporary nor a final file" {
-	for _ in $(seq 400); do doc; done >long.txt
+	for _ in $(seq 400); do small_talk 30; done >long.txt
 	run timeout -s INT 0.5 kv-prefill -m "$DEMO" -o out.kv long.txt
 	[ "$status" -ne 0 ]
 	run find . -name 'out.kv*'

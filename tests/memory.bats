@@ -1,3 +1,5 @@
+#!/usr/bin/env bats
+# bats file_tags=nosan
 # How much memory the programs that need no model hold: about a layer, whatever the number of layers.
 load helper
 
@@ -30,9 +32,7 @@ flat() {
 }
 
 @test "kv-score and kv-evict hold less than three layers, whatever the method" {
-	if nm "$O/kv-score" | grep -q __asan_init; then
-		skip "sanitizers hold memory of their own"
-	fi
+	not_under_sanitizers "programs hold memory of their own"
 	mksnapshot -L 1 -H 4 -G 2 -E 64 -N 16 --observe 8 -o "$BATS_FILE_TMPDIR/1.kv"
 	base=$(layers=1 peak kv-score --method snapkv)
 	for method in $(kv-score --list | awk '{ print $1 }'); do
@@ -45,9 +45,7 @@ flat() {
 }
 
 @test "kv-index holds less than three layers, whatever it makes" {
-	if nm "$O/kv-index" | grep -q __asan_init; then
-		skip "sanitizers hold memory of their own"
-	fi
+	not_under_sanitizers "programs hold memory of their own"
 	mksnapshot -L 1 -H 4 -G 2 -E 64 -N 16 -o "$BATS_FILE_TMPDIR/1.kv"
 	base=$(layers=1 peak kv-index --low-rank)
 	flat kv-index --pages
@@ -56,9 +54,7 @@ flat() {
 }
 
 @test "kv-diff holds less than three layers of each snapshot, and no more when it retrieves" {
-	if nm "$O/kv-diff" | grep -q __asan_init; then
-		skip "sanitizers hold memory of their own"
-	fi
+	not_under_sanitizers "programs hold memory of their own"
 	cd "$BATS_FILE_TMPDIR" || return
 	mksnapshot -L 1 -H 4 -G 2 -E 64 -N 16 --observe 8 -o 1.kv
 	base=$(layers=1 peak kv-diff - 1.kv)
@@ -76,9 +72,7 @@ flat() {
 }
 
 @test "kv-evict --policy global holds the scores of all layers, and no more keys and values than else" {
-	if nm "$O/kv-evict" | grep -q __asan_init; then
-		skip "sanitizers hold memory of their own"
-	fi
+	not_under_sanitizers "programs hold memory of their own"
 	few=$(layers=4 peak kv-evict --policy global --rate 0.1)
 	many=$(layers=24 peak kv-evict --policy global --rate 0.1)
 	echo "$few bytes with 4 layers, $many with 24"

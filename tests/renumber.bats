@@ -64,7 +64,7 @@ both() {
 
 # model [OPTION]: a random model, a text of 80 tokens, and its full cache in f32
 model() {
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" m --vocab 1536 --tokenizer "$DEMO" --dtype f32 --std 0.3 "$@"
+	random_model m --dtype f32 --std 0.3 "$@"
 	seq 7 3 244 >ids
 	kv-prefill -q -m m --ids --no-template --dtype f32 --chunk 32 -o full.kv ids
 }

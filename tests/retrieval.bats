@@ -21,11 +21,6 @@ answer() {
 	kv-decode -m "$DEMO" -n 12 --stop . "$@" "$snapshot"
 }
 
-# stat FILE EXPRESSION: of the statistics d
-stat() {
-	"$PYTHON" -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
-}
-
 @test "retrieval finds the answer among the rows that eviction has left, for each KV head its own" {
 	kv-score --method snapkv --kernel 7 "$full" | kv-evict --rate 0.3 --policy ada | kv-quantize1b |
 	    kv-index --pages --clusters -o left.kv
@@ -34,7 +29,7 @@ stat() {
 	for method in fier quest cluster; do
 		run -0 answer left.kv --retrieve $method --budget 64 --stats stats.json
 		assert_output ' L047'
-		[ "$(stat stats.json 'd["all"]["share"] < 0.75')" = True ]
+		[ "$(json stats.json 'o["all"]["share"] < 0.75')" = True ]
 	done
 }
 
@@ -60,7 +55,7 @@ stat() {
 	kv-quantize1b -g 16 chunked.kv -o indexed.kv
 	run -0 answer indexed.kv --retrieve fier --budget 32 --stats stats.json
 	assert_output "$(answer chunked.kv)"
-	[ "$(stat stats.json 'd["all"]["share"] < 0.8')" = True ]
+	[ "$(json stats.json 'o["all"]["share"] < 0.8')" = True ]
 }
 
 @test "an index that eviction has dropped is asked for by name, and made anew" {

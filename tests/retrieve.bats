@@ -6,9 +6,9 @@ load helper
 setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || exit 1
-	local common=(--layers 3 --dtype f32 --std 0.2 --tokenizer "$DEMO/tokenizer.json" --vocab 1536) m
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" one --heads 4 --kv-heads 4 --head-dim 16 --hidden 64 --seed 6 "${common[@]}"
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" four --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --seed 5 "${common[@]}"
+	local m
+	random_model one --heads 4 --kv-heads 4 --head-dim 16 --hidden 64 --seed 6 --layers 3 --dtype f32 --std 0.2
+	random_model four --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --seed 5 --layers 3 --dtype f32 --std 0.2
 	seq 3 2 240 >text.ids
 	for m in one four; do
 		kv-prefill -m $m --ids -o $m.kv text.ids
@@ -42,13 +42,6 @@ tried() {
 agree() {
 	run -0 "$PYTHON" "$ORACLE/retrieve.py" --limit 1e-5 <"$BATS_TEST_TMPDIR/tried"
 	assert_equal "${#lines[@]}" "$n"
-}
-
-# same FILE FILE: but for the provenance
-same() {
-	"$PYTHON" "$ROOT/tests/bin/strip.py" pROv "$1" "$BATS_TEST_TMPDIR/a.kv"
-	"$PYTHON" "$ROOT/tests/bin/strip.py" pROv "$2" "$BATS_TEST_TMPDIR/b.kv"
-	cmp "$BATS_TEST_TMPDIR/a.kv" "$BATS_TEST_TMPDIR/b.kv"
 }
 
 # indexes FILE: all that is in them, but for the hash of the keys
@@ -108,9 +101,8 @@ indexes() {
 		for method in fier quest cluster shadow; do
 			decode $m 20 all.$m.kv some.kv --retrieve $method --budget 140 --audit --stats stats.json
 			cmp full.kv.ids some.kv.ids
-			same full.kv some.kv
-			run "$PYTHON" -c 'import json; r = json.load(open("stats.json")); print(*(r[p][k] for p in ("all", "retrieving") for k in ("recall", "mass", "share")))'
-			assert_output "1.0 1.0 1.0 1.0 1.0 1.0"
+			same_but_provenance full.kv some.kv
+			assert_equal "$(json stats.json '{o[p][k] for p in ("all", "retrieving") for k in ("recall", "mass", "share")}')" "{1.0}"
 		done
 	done
 }
@@ -121,12 +113,12 @@ indexes() {
 		"$PYTHON" "$FORMAT/checkindex.py" grown.kv
 		assert_equal "$(see grown.kv "[len(h) // 12 // 6 for h in s.layers[2].bits.heads]")" "10 10"
 		kv-quantize1b -g 16 $pipe grown.kv | kv-index --pages --page 8 $pipe -o anew.kv
-		same grown.kv anew.kv
+		same_but_provenance grown.kv anew.kv
 		for chunk in 1 7 512; do
 			kv-prefill -m four --ids $pipe -c $chunk -r all.four.kv -o resumed.kv grown.kv.ids
 			"$PYTHON" "$FORMAT/checkindex.py" resumed.kv
 			kv-quantize1b -g 16 $pipe resumed.kv | kv-index --pages --page 8 $pipe -o anew.kv
-			same resumed.kv anew.kv
+			same_but_provenance resumed.kv anew.kv
 		done
 	done
 }
@@ -148,7 +140,7 @@ indexes() {
 		decode four 17 all.four.kv half.kv --retrieve $method --budget 30
 		decode four 23 half.kv rest.kv --retrieve $method --budget 30
 		cat half.kv.ids rest.kv.ids | cmp whole.kv.ids -
-		same whole.kv rest.kv
+		same_but_provenance whole.kv rest.kv
 	done
 }
 
@@ -176,7 +168,7 @@ indexes() {
 
 @test "an index that is not there is refused before anything is printed: the layer, and the command that makes it" {
 	while read -r method type command; do
-		"$PYTHON" "$ROOT/tests/bin/strip.py" "$type" all.four.kv without.kv 2
+		strip "$type" all.four.kv without.kv 2
 		run -1 --separate-stderr kv-decode -m four --ids --retrieve "$method" --budget 9 --stats s.json -o x.kv without.kv
 		assert_equal "$output" ""
 		assert_regex "$stderr" "without.kv: layer 2 has no .*$type.*--retrieve $method needs: .*$command"
@@ -225,8 +217,7 @@ indexes() {
 
 @test "no token, no step: the means are null" {
 	kv-decode -m four -n 0 --retrieve fier --budget 9 --stats none.json all.four.kv
-	run "$PYTHON" -c 'import json; r = json.load(open("none.json")); print(r["steps"], r["all"]["rows"], r["layers"][2]["share"])'
-	assert_output "0 None None"
+	assert_equal "$(json none.json 'o["steps"], o["all"]["rows"], o["layers"][2]["share"]')" "(0, None, None)"
 }
 
 @test "every key of the report is explained in kv-decode(1)" {

@@ -14,18 +14,13 @@ setup() {
 	export PYTHONPATH=$FORMAT
 }
 
-random_model() {
-	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" random --layers 5 --hidden 48 --heads 6 --kv-heads 2 --head-dim 10 --ffn 72 \
-	    --vocab 1536 --dtype f32 --seed 5 --std 0.3 --tokenizer "$DEMO/tokenizer.json"
+five_layers() {
+	random_model random --layers 5 --hidden 48 --heads 6 --kv-heads 2 --head-dim 10 --ffn 72 --dtype f32 --seed 5 --std 0.3
 }
 
 # agrees LIMIT KIND MODEL SNAPSHOT OPTION ...: rows as expected, values within LIMIT
 agrees() {
-	local limit=$1
-	shift
-	"$PYTHON" "$ORACLE/selecting.py" "$@" >errors || return 1
-	[ -s errors ]
-	awk -v limit="$limit" '!($2 < limit) { print $1 ": relative error " $2 ", limit " limit; bad = 1 } END { exit bad }' errors
+	errors_below "$1" "$PYTHON" "$ORACLE/selecting.py" "${@:2}"
 }
 
 prefill() {
@@ -48,13 +43,13 @@ events() {
 	assert_equal "$(rows max.kv)" "$n $n $((n / 5)) $((n / 5))"
 	prefill -m "$DEMO" --tsp-layer 0 --tsp-rate 0.3 --tsp-window 16 --tsp-kernel 5 --tsp-pool avg -w 5 -o avg.kv all.ids
 	agrees 1e-5 tsp "$DEMO" avg.kv 0 0.3 16 5 avg
-	random_model
+	five_layers
 	prefill -m random --tsp-layer 2 -w 8 -o random.kv all.ids
 	agrees 5e-5 tsp random random.kv 2 0.2 8 7 max
 }
 
 @test "TSP: a text that continues a snapshot is selected from, the snapshot's rows stay" {
-	random_model
+	five_layers
 	head -n 300 all.ids >first.ids
 	tail -n +301 all.ids >second.ids
 	prefill -m random -o first.kv first.ids
@@ -96,7 +91,7 @@ events() {
 	agrees 1e-5 gemfilter "$DEMO" gem.kv 2 150
 	assert_equal "$(positions gem.kv 3 1)" "$(seq -s ' ' 0 149)"
 	assert_equal "$(see gem.kv 's.head["next_position"], len(s.tokens)')" "150 $n"
-	random_model
+	five_layers
 	prefill -m random --gemfilter-layer 2 --rate 0.15 -o gem.kv all.ids
 	agrees 5e-5 gemfilter random gem.kv 2 $((n * 15 / 100))
 }
@@ -106,7 +101,7 @@ events() {
 	agrees 1e-5 pyramidinfer "$DEMO" p.kv 0.5 1 0.1 1.2 64
 	prefill -m "$DEMO" --pyramid-infer 'decay=0.5 interval=2 weight=3 min=10' -o p.kv all.ids
 	agrees 1e-5 pyramidinfer "$DEMO" p.kv 0.5 2 0.2 3 10
-	random_model
+	five_layers
 	prefill -m random --pyramid-infer 'decay=0.6' -o p.kv all.ids
 	agrees 5e-5 pyramidinfer random p.kv 0.6 1 0.2 1.2 64
 	run -0 see p.kv '[l.rows for l in s.layers] == sorted((l.rows for l in s.layers), reverse=True) and s.layers[4].rows[0] < s.layers[1].rows[0]'
@@ -141,7 +136,7 @@ events() {
 }
 
 @test "the search for a TSP layer prints the curve of equation 3 and chooses the least" {
-	random_model
+	five_layers
 	head -n 200 all.ids >a.ids
 	tail -n +201 all.ids | head -n 300 >b.ids
 	for p in a b; do
@@ -154,9 +149,7 @@ events() {
 	    $1 != $4 || far($2, $5) || far($3, $6) { print; bad = 1 } END { exit bad || NR != 4 }'
 	assert_equal "$(tail -n 1 table)" "tsp-layer $(sort -g -k 2 want | head -n 1 | cut -d ' ' -f 1)"
 	kv-prefill -m random --ids --find-tsp-layer --max-layer 3 --json a.ids b.ids >table.json
-	run -0 "$PYTHON" -c 'import json
-o = json.load(open("table.json"))
-print(o["prompts"], o["tsp_layer"], *("%d %.6g %.6g" % (l["layer"], l["last"], l["surviving"]) for l in o["layers"]))'
+	run -0 json table.json '" ".join(map(str, (o["prompts"], o["tsp_layer"], *("%d %.6g %.6g" % (l["layer"], l["last"], l["surviving"]) for l in o["layers"]))))'
 	assert_output "2 $(tail -n 1 table | cut -d ' ' -f 2) $(tr -s ' \n' ' ' <have | sed 's/^ //; s/ $//')"
 	# a tolerance that takes in everything chooses the first layer
 	assert_equal "$(kv-prefill -m random --ids --find-tsp-layer --max-layer 3 --tol 1000 a.ids | tail -n 1)" "tsp-layer 0"

@@ -24,8 +24,8 @@ load helper
 	for what in extremes-bf16,16,8 extremes-f16,16,8 extremes-f32,16,8 ragged,16,3 ragged-32,32,16 ragged-64,64,2 no-rows,128,65536; do
 		IFS=, read -r name group page <<<"$what"
 		f=$ROOT/formats/vectors/passed/indexes-$name.kv
-		"$PYTHON" "$ROOT/tests/bin/strip.py" bITS "$f" some.kv
-		"$PYTHON" "$ROOT/tests/bin/strip.py" pAGE some.kv bare.kv
+		strip bITS "$f" some.kv
+		strip pAGE some.kv bare.kv
 		[ "$(see bare.kv '[l.bits or l.pages for l in s.layers]')" = None ]
 		kv-quantize1b -g "$group" bare.kv | kv-index --pages --page "$page" -o out.kv
 		for index in bits pages; do
