@@ -5,8 +5,8 @@
 
 struct prefill_options prefill_options;
 
-int
-opt_prefill_wanted(void)
+static int
+wanted(void)
 {
 	const struct prefill_options *o = &prefill_options;
 
@@ -32,9 +32,11 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 {
 	const struct prefill_options *o = &prefill_options;
 
-	*p = (struct prefill){ .once = o->once, .chunk = chunk, .patch = o->patch,
+	*p = (struct prefill){ .schedule = !wanted() ? PREFILL_PLAIN :
+	    chunk != 0 ? PREFILL_CHUNKS : PREFILL_LAYERS, .once = o->once, .chunk = chunk,
+    .patch = o->patch,
 	    .observe = observe };
-	if (!opt_prefill_wanted())
+	if (!wanted())
 		return;
 	if (o->evict == NULL)
 		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
@@ -60,10 +62,10 @@ opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const 
 	struct engine_error e;
 
 	p->step.call = show;
-	if (p->chunk != 0)
-		progress_start("prefill", n, "tokens");
-	else
+	if (p->schedule == PREFILL_LAYERS)
 		progress_start("prefill", (uint64_t)n * c->model->id.layers, "rows");
+	else
+		progress_start("prefill", n, "tokens");
 	must(prefill_run(p, c, ws, ids, n, obs, &e), &e);
 	progress_end();
 }
@@ -74,14 +76,14 @@ opt_prefill_sign(const struct prefill *p)
 	const struct scorer *s = &p->evict.scorer;
 	char label[KV_SCORE_LABEL];
 
-	if (!opt_prefill_wanted())
+	if (p->schedule == PREFILL_PLAIN)
 		return;
 	if (s->method != NULL) {
 		score_label(label, sizeof label, s->method, &s->options, 0, prefill_window(p));
 		sign_text("score", label);
 	}
 	sign_text("evict", prefill_options.evict);
-	sign_text("evicting", p->chunk != 0 ? "chunks" : "layers");
+	sign_text("evicting", p->schedule == PREFILL_CHUNKS ? "chunks" : "layers");
 	if (p->once)
 		sign_count("once", 1);
 	if (p->patch != 0)

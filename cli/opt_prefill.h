@@ -1,4 +1,5 @@
-/* opt_prefill.h - the options of kv-prefill that score and evict while the prompt runs */
+/* opt_prefill.h - the options of kv-prefill that score and evict while the prompt runs; and its
+ * progress */
 #ifndef KVPIPE_OPT_PREFILL_H
 #define KVPIPE_OPT_PREFILL_H
 
@@ -13,13 +14,11 @@ struct prefill_options {
 };
 extern struct prefill_options prefill_options;
 
-/* Any of it was given. */
-int opt_prefill_wanted(void);
-/* Checks the options together, when all have been set, and fills *p. chunk: 0 = layer by layer;
- * observe: queries that are to be saved. Dies with EXIT_USAGE. */
+/* Checks the options together, when all have been set, and fills *p: PREFILL_PLAIN when none was
+ * given. chunk: 0 = layer by layer; observe: queries that are to be saved. Dies with EXIT_USAGE. */
 void opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe);
 
-/* Runs n > 0 tokens through a cache, and evicts; shows progress. Dies. */
+/* prefill_run(), with progress. Dies. */
 void opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs);
 

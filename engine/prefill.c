@@ -1,11 +1,12 @@
-/* prefill.c - a prompt whose rows are scored and evicted while it runs
+/* prefill.c - a prompt through all layers, in one of three schedules
  *
- * Two schedules of the same three steps. Chunk by chunk (prefill_chunks.c), all layers run a part
- * of the prompt and are evicted before the next part comes: later tokens see what earlier ones
- * have left, and memory is bounded by budget and chunk (KeyDiff, Park et al. 2025; PruLong,
- * Bhaskar et al. 2025). Layer by layer (prefill_layers.c), each layer sees the whole prompt, is
- * evicted, and gives its memory back before the next one fills, or, on a GPU, the one after that:
- * the result is that of eviction after prefill, and one full layer is there at a time, or two. */
+ * The two that evict are orders of the same three steps. Chunk by chunk (prefill_chunks.c), all
+ * layers run a part of the prompt and are evicted before the next part comes: later tokens see
+ * what earlier ones have left, and memory is bounded by budget and chunk (KeyDiff, Park et al.
+ * 2025; PruLong, Bhaskar et al. 2025). Layer by layer (prefill_layers.c), each layer sees the whole
+ * prompt, is evicted, and gives its memory back before the next one fills, or, on a GPU, the one
+ * after that: the result is that of eviction after prefill, and one full layer is there at a time,
+ * or two. */
 #include "engine/prefill_internal.h"
 
 uint32_t
@@ -25,10 +26,26 @@ prefill_window(const struct prefill *p)
 	return scored > p->observe ? scored : p->observe;
 }
 
-uint32_t
-prefill_full_layers(const struct model *m)
+size_t
+prefill_spare(const struct prefill *p, size_t n)
 {
-	return m->id.layers > 1 ? 1 + prefill_behind(m) : 1;
+	if (p->schedule == PREFILL_LAYERS)
+		return 0;               /* a layer takes what the one before has left */
+	return p->schedule == PREFILL_CHUNKS && p->chunk < n ? p->chunk : n;
+}
+
+void
+prefill_demand(const struct prefill *p, const struct model *m, size_t n, struct memory_demand *d)
+{
+	const uint64_t heads = m->id.kv_heads, L = m->id.layers;
+
+	if (p->schedule == PREFILL_LAYERS) {
+		d->rows = n * heads * (L > 1 ? 1 + prefill_behind(m) : 1);
+		d->stream = n;
+	} else {
+		d->rows = prefill_spare(p, n) * heads * L;
+		d->stream = p->schedule == PREFILL_CHUNKS ? prefill_spare(p, n) : 0;
+	}
 }
 
 int
@@ -36,8 +53,10 @@ prefill_fit(const struct prefill *p, const struct model *m, size_t n, uint32_t h
     struct engine_error *e)
 {
 	const uint32_t window = prefill_scored_queries(p);
-	int rc = evict_cache_fit(&p->evict, m->id.layers, e);
+	int rc = ENGINE_OK;
 
+	if (p->schedule != PREFILL_PLAIN)
+		rc = evict_cache_fit(&p->evict, m->id.layers, e);
 	if (rc == ENGINE_OK && window > n + have)
 		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries is longer than "
 		    "the prompt, %zu tokens", window, n);
@@ -72,17 +91,68 @@ prefill_ran(struct prefill_run *r, int model_code)
 	return r->e->code = ENGINE_ERUN;
 }
 
+/* ---- tokens through all layers ---- */
+
+/* Tokens that run. */
+struct tokens {
+	struct prefill_run *r;
+	size_t before;                  /* tokens that ran earlier */
+	uint64_t logged;                /* tokens of these that are in the log */
+	int rc;                         /* of the log */
+};
+
+void
+prefill_show(const struct prefill_run *r, uint64_t done)
+{
+	if (r->p->step.call != NULL)
+		r->p->step.call(r->p->step.with, done);
+}
+
+/* Each tile is an event of its own. */
+static void
+log_tile(void *with, uint64_t done)
+{
+	struct tokens *t = with;
+	struct cache *c = t->r->c;
+
+	if (cache_log(c, KV_EVENT_PREFILL, (uint32_t)(done - t->logged), 0,
+	    c->model->id.layers) != 0)
+		t->rc = engine_fail(t->r->e, ENGINE_ERUN, "no memory for the event log");
+	t->logged = done;
+	prefill_show(t->r, t->before + done);
+}
+
+int
+prefill_tokens(struct prefill_run *r, const uint32_t *ids, size_t n, size_t before)
+{
+	struct tokens t = { .r = r, .before = before };
+	const struct step_hook step = { log_tile, &t };
+	int rc = prefill_ran(r, run_tokens(r->c->model, r->c, r->ws, ids, n, r->obs, &step,
+	    r->e->text, sizeof r->e->text));
+
+	return rc == ENGINE_OK ? t.rc : rc;
+}
+
 int
 prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
     struct observation *obs, struct engine_error *e)
 {
 	struct prefill_run r = { .p = p, .c = c, .ws = ws, .obs = obs, .e = e };
-	int rc;
+	int rc = ENGINE_OK;
 
 	if (p->patch != 0 && c->mass != NULL)
 		return engine_fail(e, ENGINE_EOPTION, "--patch: what tokens pay that are not stored "
 		    "must not be in --mass");
-	rc = (p->chunk != 0 ? prefill_by_chunks : prefill_by_layers)(&r, ids, n);
+	switch (p->schedule) {
+	case PREFILL_PLAIN:
+		rc = prefill_tokens(&r, ids, n, 0);
+		break;
+	case PREFILL_LAYERS:
+		rc = prefill_by_layers(&r, ids, n);
+		break;
+	case PREFILL_CHUNKS:
+		rc = prefill_by_chunks(&r, ids, n);
+	}
 	if (rc == ENGINE_OK && obs != NULL && p->observe < obs->window) {
 		obs->window = p->observe;
 		observation_expect(obs, c->model, c->next_position, 0);

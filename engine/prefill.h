@@ -1,26 +1,34 @@
-/* prefill.h - a prompt whose rows are scored and evicted while it runs: layer by layer, or after
- * each chunk
+/* prefill.h - a prompt through all layers, in one of three schedules; in two of them its rows are
+ * scored and evicted while it runs
  *
- * What comes out is what kv-prefill | kv-score | kv-evict would write, chunk by chunk in the
- * second case; but the full cache is never there as a whole. */
+ * What comes out of these is what kv-prefill | kv-score | kv-evict would write, chunk by chunk with
+ * PREFILL_CHUNKS; but the full cache is never there as a whole. */
 #ifndef KVPIPE_PREFILL_H
 #define KVPIPE_PREFILL_H
 
 #include "engine/evict_cache.h"
+#include "engine/memory_plan.h"
 #include "model/forward.h"
 
+enum prefill_schedule {
+	PREFILL_PLAIN,          /* all layers run a tile at a time; nothing is evicted */
+	PREFILL_LAYERS,         /* each layer sees the whole prompt and is evicted */
+	PREFILL_CHUNKS          /* all layers run a chunk and are evicted */
+};
+
 struct prefill {
-	/* The caller fills in its scorer and evictor, and frees it. */
+	enum prefill_schedule schedule;
+	/* The caller fills in its scorer and evictor, and frees it; all zero with PREFILL_PLAIN. */
 	struct cache_evictor evict;
-	/* only the rows of these tokens, or of the chunk at hand, are scored and dropped: sets `since` of
-	 * scorer and evictor on the way */
+	/* only the rows of these tokens, or of the chunk at hand, are scored and dropped: sets `since`
+	 * of scorer and evictor on the way */
 	int once;
-	uint32_t chunk;         /* evict after so many tokens; 0 = layer by layer */
-	/* with a chunk: so many tokens of the prompt's end score each chunk; 0 = none */
+	uint32_t chunk;         /* PREFILL_CHUNKS: tokens */
+	/* PREFILL_CHUNKS: so many tokens of the prompt's end score each chunk; 0 = none */
 	uint32_t patch;
 	uint32_t observe;       /* queries that are to be saved */
-	/* call NULL = none. With a chunk it is told how many tokens are done, else how many rows of all
-	 * layers together */
+	/* call NULL = none. It is told how many tokens are done; with PREFILL_LAYERS how many rows of
+	 * all layers together */
 	struct step_hook step;
 };
 
@@ -28,8 +36,11 @@ struct prefill {
 uint32_t prefill_scored_queries(const struct prefill *);
 /* Queries that have to be kept while the prompt runs: those, and those to be saved. */
 uint32_t prefill_window(const struct prefill *);
-/* How many layers are there at a time with all rows that run, without a chunk. */
-uint32_t prefill_full_layers(const struct model *m);
+/* For how many of n tokens the cache should have room before they run. */
+size_t prefill_spare(const struct prefill *, size_t n);
+/* d->rows, d->stream <- what n tokens take at least. */
+void prefill_demand(const struct prefill *, const struct model *m, size_t n,
+    struct memory_demand *d);
 /* ENGINE_EOPTION unless the options suit the model and a prompt of n tokens, in front of which
  * `have` queries are known. */
 int prefill_fit(const struct prefill *, const struct model *m, size_t n, uint32_t have,

@@ -2,40 +2,18 @@
  * the next part comes */
 #include "engine/prefill_internal.h"
 
-/* A chunk that runs. */
+/* A chunk that runs layer by layer. */
 struct chunk {
-	struct prefill_run *r;
+	const struct prefill_run *r;
 	size_t before;                  /* tokens of earlier chunks */
-	uint64_t logged;                /* tokens of this one that are in the log */
-	int rc;                         /* of the log */
 };
-
-static void
-show(const struct prefill_run *r, uint64_t done)
-{
-	if (r->p->step.call != NULL)
-		r->p->step.call(r->p->step.with, done);
-}
-
-static void
-log_tile(void *with, uint64_t done)
-{
-	struct chunk *k = with;
-	struct cache *c = k->r->c;
-
-	if (cache_log(c, KV_EVENT_PREFILL, (uint32_t)(done - k->logged), 0,
-	    c->model->id.layers) != 0)
-		k->rc = engine_fail(k->r->e, ENGINE_ERUN, "no memory for the event log");
-	k->logged = done;
-	show(k->r, k->before + done);
-}
 
 static void
 show_rows(void *with, uint64_t done)
 {
 	const struct chunk *k = with;
 
-	show(k->r, k->before + done / k->r->c->model->id.layers);
+	prefill_show(k->r, k->before + done / k->r->c->model->id.layers);
 }
 
 static int
@@ -70,11 +48,11 @@ evict_patched(struct prefill_run *r, const uint32_t *patch)
  * what a layer keeps does not depend on later ones. The log has it as on other devices: all layers
  * run the chunk, a tile at a time, and then they are evicted. */
 static int
-run_ahead(struct chunk *k, const uint32_t *ids, uint32_t N, int last)
+run_ahead(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before, int last)
 {
-	struct prefill_run *r = k->r;
 	struct cache *c = r->c;
-	const struct step_hook step = { show_rows, k };
+	struct chunk k = { r, before };
+	const struct step_hook step = { show_rows, &k };
 	const uint32_t tile = workspace_rows(r->ws), first = c->next_position;
 	const int logging = c->logged;
 	uint32_t at, n;
@@ -93,39 +71,34 @@ run_ahead(struct chunk *k, const uint32_t *ids, uint32_t N, int last)
 
 /* A chunk through all layers, which are evicted behind it. patch: NULL = by its own queries */
 static int
-run_chunk(struct chunk *k, const uint32_t *ids, uint32_t N, const uint32_t *patch)
+run_chunk(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before,
+    const uint32_t *patch)
 {
-	struct prefill_run *r = k->r;
-	const struct step_hook step = { log_tile, k };
-	int rc = prefill_ran(r, run_tokens(r->c->model, r->c, r->ws, ids, N, r->obs, &step, r->e->text,
-	    sizeof r->e->text));
+	int rc = prefill_tokens(r, ids, N, before);
 
-	if (rc == ENGINE_OK)
-		rc = k->rc;
-	if (rc == ENGINE_OK)
-		rc = patch != NULL ? evict_patched(r, patch) : evict_layers(r, r->obs);
-	return rc;
+	if (rc != ENGINE_OK)
+		return rc;
+	return patch != NULL ? evict_patched(r, patch) : evict_layers(r, r->obs);
 }
 
 int
 prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n)
 {
 	const struct prefill *p = r->p;
-	struct chunk k = { .r = r };
 	const uint32_t *patch;
 	uint32_t N;
+	size_t at;
 	int rc = ENGINE_OK, last;
 
-	for (; rc == ENGINE_OK && k.before < n; k.before += N) {
-		N = n - k.before < p->chunk ? (uint32_t)(n - k.before) : p->chunk;
-		last = k.before + N == n;
+	for (at = 0; rc == ENGINE_OK && at < n; at += N) {
+		N = n - at < p->chunk ? (uint32_t)(n - at) : p->chunk;
+		last = at + N == n;
 		patch = p->patch != 0 && !last ? ids + n - p->patch : NULL;
 		prefill_since(r, r->c->next_position);
-		k.logged = 0;
 		if (prefill_behind(r->c->model) && patch == NULL)
-			rc = run_ahead(&k, ids + k.before, N, last);
+			rc = run_ahead(r, ids + at, N, at, last);
 		else
-			rc = run_chunk(&k, ids + k.before, N, patch);
+			rc = run_chunk(r, ids + at, N, at, patch);
 	}
 	return rc;
 }

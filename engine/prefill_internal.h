@@ -1,4 +1,4 @@
-/* prefill_internal.h - what the two schedules share */
+/* prefill_internal.h - what the schedules share */
 #ifndef KVPIPE_PREFILL_INTERNAL_H
 #define KVPIPE_PREFILL_INTERNAL_H
 
@@ -13,7 +13,7 @@ struct prefill_run {
 	struct engine_error *e;         /* takes the failures of all that gets this struct */
 };
 
-/* The two schedules: prefill_layers.c, prefill_chunks.c. */
+/* The schedules that evict: prefill_layers.c, prefill_chunks.c. */
 int prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n);
 int prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n);
 
@@ -30,6 +30,11 @@ void prefill_since(struct prefill_run *r, uint32_t position);
 int prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1);
 /* The code of what the model layer returned; its text stands in r->e->text already. */
 int prefill_ran(struct prefill_run *r, int model_code);
+/* Calls p->step. */
+void prefill_show(const struct prefill_run *r, uint64_t done);
+/* Runs n tokens through all layers, behind `before` tokens of the same prompt; logs and shows each
+ * tile. */
+int prefill_tokens(struct prefill_run *r, const uint32_t *ids, size_t n, size_t before);
 /* Runs n tokens, layer after layer, and evicts each. step: as prompt_run() calls it. With `last`
  * there are logits. */
 int prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,

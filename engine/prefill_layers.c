@@ -36,7 +36,7 @@ finish_layer(struct prefill_run *r, const struct saved *saved, uint32_t l)
 
 	if (rc == ENGINE_OK)
 		rc = prefill_log_eviction(r, l, l + 1);
-	if (rc == ENGINE_OK && r->p->chunk == 0 &&
+	if (rc == ENGINE_OK && r->p->schedule == PREFILL_LAYERS &&
 	    cache_trim(c, l, l + 1 + prefill_behind(c->model)) != 0)
 		rc = engine_fail(r->e, ENGINE_ERUN, "no memory to move layer %u", l);
 	if (rc != ENGINE_OK || saved->q == NULL)
@@ -63,7 +63,7 @@ open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	rc = prompt_open(s, r->c, watch ? NULL : obs, ids, n, r->e->text, sizeof r->e->text);
 	if (rc != 0)
 		return prefill_ran(r, rc);
-	saved->n = !watch ? 0 : r->p->chunk != 0 ? obs->window : r->p->observe;
+	saved->n = !watch ? 0 : r->p->schedule == PREFILL_CHUNKS ? obs->window : r->p->observe;
 	if (saved->n == 0)
 		return ENGINE_OK;
 	saved->row = (size_t)m->id.query_heads * m->id.head_width;

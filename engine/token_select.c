@@ -11,10 +11,19 @@ gem_tokens(const struct token_select *t, size_t n)
 	return k < n ? k : (uint32_t)n;
 }
 
-uint32_t
-token_select_layers(const struct token_select *t)
+/* Layers that hold rows of the whole prompt. */
+static uint64_t
+full_layers(const struct token_select *t)
 {
-	return t->rule == TOKENS_TSP || t->rule == TOKENS_GEMFILTER ? t->layer + 1 : 1;
+	return t->rule == TOKENS_TSP || t->rule == TOKENS_GEMFILTER ? (uint64_t)t->layer + 1 : 1;
+}
+
+void
+token_select_demand(const struct token_select *t, const struct model *m, size_t n,
+    struct memory_demand *d)
+{
+	d->rows = n * full_layers(t) * m->id.kv_heads;
+	d->stream = n;
 }
 
 /* ---- does it fit? ---- */
@@ -36,7 +45,7 @@ tsp_fit(const struct tsp *tsp, size_t n, struct engine_error *e)
 static int
 layer_fit(const struct token_select *t, const struct model *m, struct engine_error *e)
 {
-	if (token_select_layers(t) <= m->id.layers)
+	if (full_layers(t) <= m->id.layers)
 		return ENGINE_OK;
 	return engine_fail(e, ENGINE_EOPTION, "--%s %u: the model has layers 0 to %u",
 	    t->rule == TOKENS_TSP ? "tsp-layer" : "gemfilter-layer", t->layer, m->id.layers - 1);

@@ -5,7 +5,7 @@
 #ifndef KVPIPE_TOKEN_SELECT_H
 #define KVPIPE_TOKEN_SELECT_H
 
-#include "engine/engine_error.h"
+#include "engine/memory_plan.h"
 #include "methods/tokens.h"
 #include "model/prompt_stream.h"
 
@@ -32,8 +32,10 @@ struct token_select {
 	} selected;
 };
 
-/* Layers that hold rows of the whole prompt, at least. */
-uint32_t token_select_layers(const struct token_select *);
+/* d->rows, d->stream <- what n tokens take at least: the layers up to the first that selects hold
+ * rows of the whole prompt. */
+void token_select_demand(const struct token_select *, const struct model *m, size_t n,
+    struct memory_demand *d);
 /* ENGINE_EOPTION unless the rule suits the model and a prompt of n tokens, with `observe` queries
  * to keep. resumed: rows stand in front of the prompt. */
 int token_select_fit(const struct token_select *, const struct model *m, size_t n, uint32_t observe,

@@ -36,6 +36,13 @@ tsp_search_fit(const struct tsp_search *t, const struct model *m, size_t n, stru
 	return tsp_fit(&t->tsp, n, e);
 }
 
+void
+tsp_search_demand(const struct model *m, size_t n, struct memory_demand *d)
+{
+	d->rows = (uint64_t)n * m->id.kv_heads;
+	d->stream = n;
+}
+
 uint64_t
 tsp_search_total(const struct tsp_search *t, const struct model *m, size_t prompts)
 {

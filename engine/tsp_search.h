@@ -30,6 +30,8 @@ uint32_t tsp_search_max(const struct tsp_search *, const struct model *m);
 /* ENGINE_EOPTION unless it suits the model and a prompt of n tokens. */
 int tsp_search_fit(const struct tsp_search *, const struct model *m, size_t n,
     struct engine_error *);
+/* d->rows, d->stream <- what a prompt of n tokens takes at least: one layer at a time has rows. */
+void tsp_search_demand(const struct model *m, size_t n, struct memory_demand *d);
 /* What `step` counts to. */
 uint64_t tsp_search_total(const struct tsp_search *, const struct model *m, size_t prompts);
 

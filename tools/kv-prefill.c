@@ -26,7 +26,7 @@ enum { TILE = 512, TILE_AHEAD = 4096 };
 static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
-static struct prefill prefill;          /* of use when opt_prefill_wanted() */
+static struct prefill prefill;
 static struct token_select selection;
 static struct tsp_search search;        /* of use when opt_tsp_search_wanted() */
 
@@ -92,17 +92,17 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 		die(EXIT_DAMAGED, "%s: the prompt is empty", name);
 }
 
+/* --score, --evict and what goes with them */
+static int
+evicts(void)
+{
+	return prefill.schedule != PREFILL_PLAIN;
+}
+
 static int
 wants_mass(void)
 {
 	return mass || (evict_cache_needs(&prefill.evict) & NEED_MASS);
-}
-
-/* For how many of n tokens the cache should have room. */
-static size_t
-rows_to_spare(size_t n)
-{
-	return opt_prefill_wanted() && prefill.chunk < n ? prefill.chunk : n;
 }
 
 /* What earlier queries have paid cannot be found out later. */
@@ -159,7 +159,7 @@ static void
 choose_tile(const struct session *e)
 {
 	tile = e->device.ops->runs_ahead ? TILE_AHEAD : TILE;
-	if (chunk != NOT_GIVEN && !(opt_prefill_wanted() && chunk > tile))
+	if (chunk != NOT_GIVEN && !(evicts() && chunk > tile))
 		tile = chunk;
 }
 
@@ -167,40 +167,16 @@ choose_tile(const struct session *e)
 static void
 load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
-	const struct kv_model *id = &e->model->id;
 	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
 	    .mass = wants_mass(), .at_once = n < tile ? (uint32_t)n : tile };
 
-	d.rows = (uint64_t)n * id->layers * id->kv_heads;
-	if (opt_prefill_wanted() && prefill.chunk != 0)
-		d.rows = rows_to_spare(n) * (uint64_t)id->layers * id->kv_heads;
-	else if (opt_prefill_wanted())
-		d.rows = n * (uint64_t)prefill_full_layers(e->model) * id->kv_heads;
-	else if (opt_tsp_search_wanted())
-		d.rows = (uint64_t)n * id->kv_heads;
+	if (opt_tsp_search_wanted())
+		tsp_search_demand(e->model, n, &d);
 	else if (selection.rule != TOKENS_ALL)
-		d.rows = (uint64_t)n * token_select_layers(&selection) * id->kv_heads;
-	if (opt_prefill_wanted() && prefill.chunk != 0)
-		d.stream = rows_to_spare(n);
-	else if (opt_prefill_wanted() || selection.rule != TOKENS_ALL || opt_tsp_search_wanted())
-		d.stream = n;
+		token_select_demand(&selection, e->model, n, &d);
+	else
+		prefill_demand(&prefill, e->model, n, &d);
 	session_load(e, &d);
-}
-
-/* Each chunk is an event of its own. */
-static struct cache *logged;
-
-static void
-log_chunk(void *with, uint64_t done)
-{
-	static uint64_t before;
-
-	(void)with;
-	if (cache_log(logged, KV_EVENT_PREFILL, (uint32_t)(done - before), 0,
-	    logged->model->id.layers) != 0)
-		die(EXIT_RUN, "no memory for the event log");
-	before = done;
-	progress(done);
 }
 
 static void
@@ -217,7 +193,7 @@ check_options(int operands, const char *path)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
 	opt_tokens(&selection, &search);
-	if (opt_prefill_wanted() && (selection.rule != TOKENS_ALL || opt_tsp_search_wanted()))
+	if (evicts() && (selection.rule != TOKENS_ALL || opt_tsp_search_wanted()))
 		die(EXIT_USAGE, "--score and --evict do not go with token selection: pipe the "
 		    "snapshot through kv-score and kv-evict");
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
@@ -311,24 +287,14 @@ static void
 run(struct cache *c, const struct ids *ids, struct observation *obs)
 {
 	struct workspace *ws = make_workspace(c->model, ids->n);
-	const struct step_hook step = { log_chunk, NULL };
 	struct engine_error error;
 	double t0 = seconds();
-	char err[512];
 
-	logged = c;
-	if (opt_prefill_wanted()) {
-		opt_prefill_run(&prefill, c, ws, ids->ids, ids->n, obs);
-		evict_cache_free(&prefill.evict);
-	} else if (selection.rule != TOKENS_ALL) {
+	if (selection.rule != TOKENS_ALL)
 		opt_tokens_run(&selection, c, ws, ids->ids, ids->n, obs);
-	} else {
-		progress_start("prefill", ids->n, "tokens");
-		if (run_tokens(c->model, c, ws, ids->ids, ids->n, obs, &step, err,
-		    sizeof err) != 0)
-			die(EXIT_RUN, "%s", err);
-		progress_end();
-	}
+	else
+		opt_prefill_run(&prefill, c, ws, ids->ids, ids->n, obs);
+	evict_cache_free(&prefill.evict);
 	must(grow_clusters(c, &error), &error);
 	report(c, ids->n, seconds() - t0);
 	workspace_free(ws, c->model);
@@ -383,9 +349,8 @@ main(int argc, char **argv)
 	if (window > 0 && observation_init(&obs, e.model, window) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
 
-	c = start_cache(&e, from, window ? &obs : NULL, rows_to_spare(ids.n));
-	if (opt_prefill_wanted())
-		must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
+	c = start_cache(&e, from, window ? &obs : NULL, prefill_spare(&prefill, ids.n));
+	must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
 	if (observe > obs.have + ids.n)
 		die(EXIT_USAGE, "--observe %u: the prompt has %zu tokens%s", observe, ids.n,
 		    from ? " and the snapshot too few queries before them" : "");

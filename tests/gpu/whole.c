@@ -49,7 +49,7 @@ static const struct tool tool = {
 static struct session session;
 static struct model *m;
 static struct workspace *many, *one;
-static struct prefill snapkv;
+static struct prefill snapkv = { .schedule = PREFILL_LAYERS };
 static struct token_select fastkv;
 static uint32_t *ids, tsp_layer;
 static char err[512];
