@@ -1,34 +1,33 @@
-/* gpu_argmax.cu - the next token: the lowest number of the greatest finite score
+/* gpu_argmax.cu - argmax: the lowest index of the greatest finite score
  *
- * Score and number are put into one whole number whose order is that of both, so that the greatest
- * of these is the answer, and in which order they are compared makes no difference. Two launches:
- * blocks leave their greatest, one more block takes the greatest of them. A single launch would
- * save a microsecond in a step of some thousand, and want fences that the emulator cannot check. */
+ * Score and index are packed into one integer that orders by score first: its maximum is the
+ * answer, and the order of comparisons does not matter. A two-stage reduction: each block
+ * writes its maximum, a second launch of one block reduces these. A single launch would save
+ * a microsecond of a step of some thousand, and need fences that the emulator cannot check. */
 #include "gpu/gpu_internal.h"
 
 constexpr unsigned THREADS = 256, MOST_PARTS = THREADS;
 
-/* A greater score is greater, of equal ones that with the lower number; 0 is less than all: what is
- * not finite */
+/* Orders by score, then by lower index; 0, the least, for scores that are not finite */
 DEVICE uint64_t
-rank_of(float score, uint32_t number)
+rank_of(float score, uint32_t index)
 {
 	const uint32_t bits = __float_as_uint(score + 0.0f);      /* -0 becomes 0 */
 	const uint32_t order = bits >> 31 ? ~bits : bits | 1u << 31;
 
-	return (bits & 0x7f800000) == 0x7f800000 ? 0 : (uint64_t)order << 32 | (uint32_t)~number;
+	return (bits & 0x7f800000) == 0x7f800000 ? 0 : (uint64_t)order << 32 | (uint32_t)~index;
 }
 
 DEVICE uint32_t
-number_of(uint64_t rank)
+index_of(uint64_t rank)
 {
 	return rank == 0 ? UINT32_MAX : ~(uint32_t)rank;
 }
 
-/* ---- naively ---- */
+/* ---- the naive kernel ---- */
 
 static __global__ void __launch_bounds__(THREADS)
-reference_greatest(uint32_t *tok, const float *x, uint32_t n)
+reference_argmax(uint32_t *tok, const float *x, uint32_t n)
 {
 	SHARED(uint64_t[THREADS], best);
 	uint64_t mine = 0;
@@ -40,14 +39,14 @@ reference_greatest(uint32_t *tok, const float *x, uint32_t n)
 	for (uint32_t i = 0; i < THREADS && threadIdx.x == 0; i++)
 		mine = max(mine, best[i]);
 	if (threadIdx.x == 0)
-		*tok = number_of(mine);
+		*tok = index_of(mine);
 }
 
-/* ---- in two launches ---- */
+/* ---- the two-stage reduction ---- */
 
-/* The greatest in the block, in thread 0 */
+/* The maximum over the block, in thread 0 */
 DEVICE uint64_t
-greatest_in_block(uint64_t mine)
+block_max_rank(uint64_t mine)
 {
 	SHARED(uint64_t[THREADS / 32], of_warp);
 
@@ -61,10 +60,11 @@ greatest_in_block(uint64_t mine)
 	return mine;
 }
 
-/* A thread reads V scores at once. */
+/* First stage: part[blockIdx.x] <- the maximum of a grid-stride loop. A thread reads V scores
+ * at a time. */
 template <int V>
 static __global__ void __launch_bounds__(THREADS)
-greatest_parts(uint64_t *part, const float *x, uint32_t n)
+argmax_blocks(uint64_t *part, const float *x, uint32_t n)
 {
 	uint64_t mine = 0;
 
@@ -75,19 +75,19 @@ greatest_parts(uint64_t *part, const float *x, uint32_t n)
 		for (uint32_t e = 0; e < V; e++)
 			mine = max(mine, rank_of(p.at[e], (uint32_t)i + e));
 	}
-	mine = greatest_in_block(mine);
+	mine = block_max_rank(mine);
 	if (threadIdx.x == 0)
 		part[blockIdx.x] = mine;
 }
 
-/* parts <= THREADS */
+/* Second stage, one block; parts <= THREADS */
 static __global__ void __launch_bounds__(THREADS)
-greatest_part(uint32_t *tok, const uint64_t *part, uint32_t parts)
+argmax_parts(uint32_t *tok, const uint64_t *part, uint32_t parts)
 {
-	const uint64_t all = greatest_in_block(threadIdx.x < parts ? part[threadIdx.x] : 0);
+	const uint64_t all = block_max_rank(threadIdx.x < parts ? part[threadIdx.x] : 0);
 
 	if (threadIdx.x == 0)
-		*tok = number_of(all);
+		*tok = index_of(all);
 }
 
 void
@@ -99,14 +99,14 @@ gpu_argmax(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
 	uint64_t *part;
 
 	if (d->reference || n == 0) {
-		LAUNCH(d, reference_greatest, 1, THREADS, 0, tok, x, n);
+		LAUNCH(d, reference_argmax, 1, THREADS, 0, tok, x, n);
 		return;
 	}
 	if ((part = (uint64_t *)gpu_scratch(d, SCRATCH_PARTS, parts * sizeof *part)) == NULL)
 		return;
 	if (fours)
-		LAUNCH(d, greatest_parts<4>, parts, THREADS, 0, part, x, n);
+		LAUNCH(d, argmax_blocks<4>, parts, THREADS, 0, part, x, n);
 	else
-		LAUNCH(d, greatest_parts<1>, parts, THREADS, 0, part, x, n);
-	LAUNCH(d, greatest_part, 1, THREADS, 0, tok, part, parts);
+		LAUNCH(d, argmax_blocks<1>, parts, THREADS, 0, part, x, n);
+	LAUNCH(d, argmax_parts, 1, THREADS, 0, tok, part, parts);
 }

@@ -10,10 +10,11 @@
  * and odd widths are gpu_attend_plain.cu's. */
 #include "gpu/gpu_internal.h"
 
-/* A block has ROWS query rows of one KV head: row m of the head is query m / R with head m % R of
- * the R that share it, so that few queries fill a block too, and keys are fetched once for all
- * heads. It goes through the keys in tiles of KEYS. A warp has 32 of the rows, two strips of 16,
- * as mma() has them: a thread holds parts of four rows, lane / 4 and 8 further of each strip.
+/* A block has ROWS query rows of one KV head: row m of the head is query m / R with head m % R
+ * of the R that share it, so that few queries fill a block too, and keys are fetched once for
+ * all heads. It goes through the keys in tiles of KEYS. A warp has 32 of the rows, two strips of
+ * 16, as mma() has them: a thread holds parts of four rows, lane / 4 and 8 further of each
+ * strip.
  *
  * Tiles of keys and of values come in turns through a ring in shared memory: while one is
  * multiplied the next two are on their way. Three tiles and the queries of 128 channels are
@@ -30,8 +31,8 @@ template <int E> constexpr unsigned KEYS = E == 32 ? 128 : E == 64 ? 96 : 64;
 #define SLACK 8.0f
 
 /* How a tile of keys or values lies in shared memory: each row has units of 16 bytes, in
- * groups of `width`, and in a group their order depends on the row, so that the 8 rows of a matrix
- * that load_matrices() reads lie in different banks. */
+ * groups of `width`, and in a group their order depends on the row, so that the 8 rows of a
+ * matrix that ldmatrix_x4() reads lie in different banks. */
 template <int E> struct tile {
 	static constexpr unsigned units = E / 8, width = E % 64 == 0 ? 8 : E % 32 == 0 ? 4 : 2;
 	static constexpr unsigned row = E * 2, bytes = KEYS<E> * row;
@@ -47,10 +48,10 @@ place(unsigned row, unsigned unit)
 	return row * t::row + (unit ^ row / (8 / t::width) % t::width) * 16;
 }
 
-/* What this lane gives to load_matrices() for rows 16j .. 16j + 15 and units 2i, 2i + 1, so that two
- * registers that follow each other are what mma() wants of 8 columns: of values, which are
- * transposed, matrices 0 and 1 are the rows' unit 2i, 2 and 3 their unit 2i + 1; of keys 0 and 1 are
- * both units of the first 8 rows. */
+/* What this lane gives to ldmatrix_x4() for rows 16j .. 16j + 15 and units 2i, 2i + 1, so
+ * that two registers that follow each other are what mma() wants of 8 columns: of values,
+ * which are transposed, matrices 0 and 1 are the rows' unit 2i, 2 and 3 their unit 2i + 1; of
+ * keys 0 and 1 are both units of the first 8 rows. */
 template <int E, bool VALUES>
 DEVICE const char *
 matrices(const char *tiles, unsigned j, unsigned i)
@@ -76,7 +77,7 @@ copy_tile(char *to, const char *from, uint32_t rows)
 	from += row * t::row + unit * 16;
 UNROLL	for (unsigned r = 0; r < KEYS<E>; r += together)
 UNROLL		for (unsigned u = 0; u < t::units; u += t::width)
-			copy_ahead(to + r * t::row + u * 16, from + r * t::row + u * 16,
+			cp_async16(to + r * t::row + u * 16, from + r * t::row + u * 16,
 			    row + r < rows);
 }
 
@@ -141,7 +142,7 @@ UNROLL	for (unsigned i = 0; i < E / 16; i++) {
 
 		get_queries(a, queries, i);
 UNROLL		for (unsigned j = 0; j < KEYS<E> / 16; j++) {
-			load_matrices<false>(b, matrices<E, false>(keys, j, i));
+			ldmatrix_x4<false>(b, matrices<E, false>(keys, j, i));
 UNROLL			for (unsigned x = 0; x < STRIPS; x++) {
 				mma(T{}, s[x][2 * j], a[x], b);
 				mma(T{}, s[x][2 * j + 1], a[x], b + 2);
@@ -169,7 +170,8 @@ UNROLL			for (unsigned e = 0; e < 2; e++)
 }
 
 /* What a thread knows of its four rows: the reference m of the exponents, within SLACK of the
- * greatest score; sum l of its columns' weights 2^(s - m); and o, sums of weights times values */
+ * greatest score; sum l of its columns' weights 2^(s - m); and o, sums of weights times
+ * values */
 template <int E> struct sums {
 	float m[2 * STRIPS], l[2 * STRIPS], o[STRIPS][E / 8][4];
 };
@@ -225,7 +227,8 @@ UNROLL		for (unsigned j = 0; j < KEYS<E> / 8; j++)
 	if (__any_sync(ALL_LANES, rises))
 		raise<E, VALUES>(t, top);
 UNROLL	for (unsigned r = 0; r < 2 * STRIPS; r++) {
-		/* A row that has seen nothing yet: 2^(-inf) is 0, but -inf - -inf is no number. */
+		/* A row that has seen nothing yet: 2^(-inf) is 0, but -inf - -inf is no
+		 * number. */
 		const float m = t.m[r] == -INFINITY ? 0 : t.m[r];
 		float sum = 0;
 
@@ -250,7 +253,7 @@ UNROLL	for (unsigned j = 0; j < KEYS<E> / 16; j++)
 UNROLL		for (unsigned i = 0; i < E / 16; i++) {
 			uint32_t b[4];
 
-			load_matrices<true>(b, matrices<E, true>(values, j, i));
+			ldmatrix_x4<true>(b, matrices<E, true>(values, j, i));
 UNROLL			for (unsigned x = 0; x < STRIPS; x++) {
 				mma(T{}, t.o[x][2 * i], p[x][j], b);
 				mma(T{}, t.o[x][2 * i + 1], p[x][j], b + 2);
@@ -296,8 +299,9 @@ UNROLL			for (unsigned j = 0; j < E / 8 && VALUES; j++)
 	}
 }
 
-/* The loop over the tiles first .. last-1 of KV head g. seen: [32] how many rows of it each query
- * row of this warp sees, ascending. meanwhile: what is to be done while the first tiles come */
+/* The loop over the tiles first .. last-1 of KV head g. seen: [32] how many rows of it each
+ * query row of this warp sees, ascending. meanwhile: what is to be done while the first tiles
+ * come */
 template <class T, int E, bool VALUES, class F>
 DEVICE void
 through_tiles(struct sums<E> &t, const uint4 *queries, char *ring, const struct rows &c,
@@ -311,12 +315,12 @@ through_tiles(struct sums<E> &t, const uint4 *queries, char *ring, const struct 
 		if (number < last)
 			copy_tile<E>(ring + to, (const char *)from + c.start[g] * tile<E>::row +
 			    (size_t)number * bytes, c.len[g] - number * KEYS<E>);
-		copies_group();
+		cp_async_commit();
 	};
-	/* Waits for the tile that stands at now. Its forerunner's place is free then, and the next
-	 * but one may come there. */
+	/* Waits for the tile that stands at now. Its forerunner's place is free then, and the
+	 * next but one may come there. */
 	const auto step = [&](const void *from, uint32_t number) {
-		copies_wait<1>();
+		cp_async_wait<1>();
 		__syncthreads();
 		ask(now == 0 ? (RING - 1) * bytes : now - bytes, from, number);
 	};
@@ -412,7 +416,7 @@ cut_up(const struct dev *d, const struct rows *c, uint32_t N, uint32_t H, uint32
 	for (g = 0; g < c->G; g++)
 		longest = c->len[g] > longest ? c->len[g] : longest;
 	/* Keys and values of a set of heads shall have half of the second-level cache. */
-	const size_t fit = d->cache / 2 / ((size_t)longest * c->E * 4);
+	const size_t fit = d->l2 / 2 / ((size_t)longest * c->E * 4);
 	const uint32_t all = parts_of(longest, keys);
 
 	parts = places / (blocks * c->G);
@@ -487,8 +491,8 @@ gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 {
 	struct rows c;
 
-	if (query->N <= FEW_QUERIES) {
-		gpu_attend_few(d, o, lse, query, l);
+	if (query->N <= DECODE_QUERIES) {
+		gpu_attend_decode(d, o, lse, query, l);
 		return;
 	}
 	if (!gpu_whole_window(d, query) || !gpu_rows_of(d, &c, l, query->H, "attend") ||

@@ -8,7 +8,7 @@
  * output, not yet divided by the sum of weights, is where the result will be. */
 template <class T>
 static __global__ void __launch_bounds__(64)
-reference_attend(float *o, float *lse, const float *q, const struct rows c, const struct picks list,
+reference_attend(float *o, float *lse, const float *q, const struct rows c, const struct row_list list,
     const uint32_t *qpos, size_t rows, uint32_t H)
 {
 	const size_t i = (size_t)blockIdx.x * 64 + threadIdx.x;
@@ -16,14 +16,14 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c, cons
 
 	if (i >= rows)
 		return;
-	const uint32_t len = list.n[g] + grown_by(c), *pos = c.pos + c.start[g];
+	const uint32_t len = list.n[g] + appended_rows(c), *pos = c.pos + c.start[g];
 	const uint32_t last = list.at == NULL ? qpos[n] : UINT32_MAX;
 	float m = -INFINITY, l = 0;
 
 	for (uint32_t e = 0; e < E && o != NULL; e++)
 		o[i * E + e] = 0;
 	for (uint32_t s = 0; s < len && pos[s] <= last; s++) {
-		const size_t at = (c.start[g] + picked_row(list, g, s)) * E;
+		const size_t at = (c.start[g] + listed_row(list, g, s)) * E;
 		float score = 0;
 
 		for (uint32_t e = 0; e < E; e++)
@@ -42,8 +42,8 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c, cons
 }
 
 void
-gpu_attend_any(struct dev *d, float *o, float *lse, const struct query *query,
-    const struct rows *c, const struct picks *list, enum kv_dtype dtype)
+gpu_attend_naive(struct dev *d, float *o, float *lse, const struct query *query,
+    const struct rows *c, const struct row_list *list, enum kv_dtype dtype)
 {
 	const size_t rows = (size_t)query->N * query->H;
 
@@ -143,7 +143,8 @@ UNROLL		for (unsigned j = 0; j < 4; j++) {
 		}
 UNROLL		for (unsigned bit = 1; bit < SIDE; bit *= 2)
 			top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bit));
-		/* A row that has seen nothing yet: 2^(-inf) is 0, but -inf - -inf is no number. */
+		/* A row that has seen nothing yet: 2^(-inf) is 0, but -inf - -inf is no
+		 * number. */
 		const float m = top == -INFINITY ? 0 : top, alpha = exp2_fast(t.m[i] - m);
 
 		t.m[i] = top;
@@ -288,13 +289,13 @@ gpu_attend_plain(struct dev *d, float *o, float *lse, const struct query *query,
 	const size_t shared = ((ROWS + KEYS) * ((size_t)c->E + PADDING) + ROWS * WEIGHTS) *
 	    sizeof(float);
 	const uintptr_t places = (uintptr_t)c->k | (o != NULL ? (uintptr_t)c->v : 0) | (uintptr_t)o;
-	struct picks list;
+	struct row_list list;
 
 	if (!d->reference && c->E % 4 == 0 && c->E <= 256 && shared <= d->most_shared &&
 	    places % 16 == 0)
 		with_type(l->dtype, [&](auto t) {
 			launch_plain<decltype(t)>(d, o, lse, query, c, shared);
 		});
-	else if (gpu_picks_of(d, &list, l, NULL))
-		gpu_attend_any(d, o, lse, query, c, &list, l->dtype);
+	else if (gpu_row_list_of(d, &list, l, NULL))
+		gpu_attend_naive(d, o, lse, query, c, &list, l->dtype);
 }

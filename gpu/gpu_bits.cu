@@ -77,8 +77,8 @@ fetch(unsigned char *to, const struct index &x, uint32_t g, size_t tile)
 
 ROLLED	for (uint32_t b = threadIdx.x % 32 * 16; b < bytes; b += 32 * 16)
 UNROLL		for (uint32_t i = 0; i < TILE / U; i++)
-			copy_ahead(to + i * stride + b, from + i * bytes + b, entry + i < x.len[g]);
-	copies_group();
+			cp_async16(to + i * stride + b, from + i * bytes + b, entry + i < x.len[g]);
+	cp_async_commit();
 }
 
 /* The piece's bits of four channels from `channel` on: pairs in a word, and the same with the
@@ -126,11 +126,11 @@ factors_for(const unsigned char *scale, uint32_t E)
 	for (uint32_t k = 0; k < E / 16; k++) {
 		const uint2 w = *(const uint2 *)(scale + 32 * k + threadIdx.x % 4 * 8);
 
-		most = greater_halves(most, greater_halves(w.x, w.y));
+		most = max_f16x2(most, max_f16x2(w.x, w.y));
 	}
-	most = greater_halves(most, most >> 16);
-	most = greater_halves(most, __shfl_xor_sync(ALL_LANES, most, 1));
-	most = greater_halves(most, __shfl_xor_sync(ALL_LANES, most, 2));
+	most = max_f16x2(most, most >> 16);
+	most = max_f16x2(most, __shfl_xor_sync(ALL_LANES, most, 1));
+	most = max_f16x2(most, __shfl_xor_sync(ALL_LANES, most, 2));
 	exponent = (int)(most >> 10 & 31);
 	const int power = 14 + 15 - (exponent > 1 ? exponent : 1), part = power / 2;
 	return { (uint32_t)(15 + part) << 10 | (uint32_t)(15 + part) << 26,
@@ -170,8 +170,8 @@ multiply(float sum[8][SETS][4], float base[SETS][4], const unsigned char *tile,
 		const struct pairs w = load_bits<U>(bits, e, g % (U / PIECE));
 		const uint2 z = *(const uint2 *)(entry + 2 * e);
 		const uint2 s = *(const uint2 *)(scale + 2 * e);
-		const uint32_t low = multiply_halves(multiply_halves(s.x, f.first), f.second);
-		const uint32_t high = multiply_halves(multiply_halves(s.y, f.first), f.second);
+		const uint32_t low = mul_f16x2(mul_f16x2(s.x, f.first), f.second);
+		const uint32_t high = mul_f16x2(mul_f16x2(s.y, f.first), f.second);
 		const uint32_t zero[4] = { z.x, 0, z.y, 0 };
 		uint32_t b[SETS][2];
 
@@ -185,10 +185,10 @@ UNROLL		for (uint32_t set = 0; set < SETS; set++) {
 UNROLL		for (int t = 0; t < 8; t++) {
 			const uint32_t mask = 0x00010001u << bit_of(t);
 			const uint32_t a[4] = {
-				multiply_halves((t < 7 ? w.swapped_low : w.low) & mask, low),
-				multiply_halves((t < 7 ? w.low : w.swapped_low) & mask, low),
-				multiply_halves((t < 7 ? w.swapped_high : w.high) & mask, high),
-				multiply_halves((t < 7 ? w.high : w.swapped_high) & mask, high),
+				mul_f16x2((t < 7 ? w.swapped_low : w.low) & mask, low),
+				mul_f16x2((t < 7 ? w.low : w.swapped_low) & mask, low),
+				mul_f16x2((t < 7 ? w.swapped_high : w.high) & mask, high),
+				mul_f16x2((t < 7 ? w.high : w.swapped_high) & mask, high),
 			};
 
 UNROLL			for (uint32_t set = 0; set < SETS; set++)
@@ -200,8 +200,8 @@ UNROLL			for (uint32_t set = 0; set < SETS; set++)
 
 /* ---- from the product to the scores ---- */
 
-/* The scores of lane 4g + c, query head c and piece g, to score[n] of `heads` heads, through shared
- * memory: each store is of neighbouring rows. */
+/* The scores of lane 4g + c, query head c and piece g, to score[n] of `heads` heads, through
+ * shared memory: each store is of neighbouring rows. */
 template <uint32_t SETS>
 DEVICE void
 write_scores(const struct bits_call &call, float *score, float *out, uint32_t heads, uint32_t n,
@@ -274,8 +274,8 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 	unsigned char *const stage = stages + warp * 2 * bytes;
 	float *const out = (float *)(stages + WARPS * 2 * bytes) + warp * SET * OUT_STRIDE;
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	if (blockIdx.x >= call.blocks) {
 		score_rest(score, q, heads, call, r, g,
 		    rows + ((blockIdx.x - call.blocks) * WARPS + warp) * REST);
@@ -292,7 +292,7 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 		const size_t first = tile * TILE;
 
 		fetch<U>(stage + (now ^ 1) * bytes, x, g, tile + call.blocks * WARPS);
-		copies_wait<1>();
+		cp_async_wait<1>();
 		__syncwarp();
 		const int p = multiply<U, SETS>(sum, base, stage + now * bytes, queries, E);
 UNROLL		for (uint32_t set = 0; set < SETS; set++) {
@@ -305,7 +305,7 @@ UNROLL		for (uint32_t set = 0; set < SETS; set++) {
 		}
 		__syncwarp();
 	}
-	copies_wait<0>();
+	cp_async_wait<0>();
 }
 
 /* ---- the naive kernels ---- */
@@ -371,7 +371,7 @@ static void
 launch(struct dev *d, const struct bits_call &c, const struct index &x, const struct rows &r,
     uint32_t rest, size_t shared)
 {
-	LAUNCH_EARLY(d, (bits_scores<U, SETS>), dim3(c.blocks + parts_of(rest, WARPS * REST),
+	LAUNCH_PDL(d, (bits_scores<U, SETS>), dim3(c.blocks + parts_of(rest, WARPS * REST),
 	    x.G * c.groups), THREADS, shared, c, x, r);
 }
 

@@ -1,16 +1,16 @@
-/* gpu_blas.cu - matrix products of many rows, by cuBLAS
+/* gpu_blas.cu - GEMM of many rows, by cuBLAS
  *
- * cuBLAS is half a gigabyte that decoding and most programs never touch, so it is not linked
- * with but loaded when the first product needs it. Where it is missing, that is a failure then.
+ * cuBLAS is half a gigabyte that decoding and most programs never use, so it is not linked but
+ * loaded by dlopen() when the first product needs it; a missing library is a failure then.
  *
- * 16-bit weights are multiplied with x in the same type, with f32 sums. For bf16 that is x
- * rounded. f16 ends at 65504, so that a row of x which has greater elements, or only very
- * small ones, is divided by a power of two first; y is multiplied by it afterwards. Which rows
- * those are only the device knows: the kernels for y are launched always and leave a row alone
- * whose power is 1. So there is no further pass over y as a rule.
+ * 16-bit weights are multiplied with x in the same dtype, with f32 accumulation. For bf16 x is
+ * rounded. f16 ends at 65504: a row of x with greater elements, or only very small ones, is
+ * divided by a power of two first, and its row of y multiplied by it afterwards. Only the device
+ * knows which rows these are: the kernels for y are always launched, and return at once for a
+ * row whose power is 1.
  *
- * cuBLAS takes any sizes; tensor cores are as fast as they can be where in is a multiple of 8.
- * f32 weights: f32 products on ordinary cores (not TF32). */
+ * cuBLAS takes any size; tensor cores are at full speed where `in` is a multiple of 8. f32
+ * weights: f32 products on CUDA cores (not TF32). */
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -18,7 +18,8 @@
 
 #include "gpu/gpu_internal.h"
 
-/* What NVIDIA recommends for Hopper; cuBLAS allocates nothing then, and a graph can be captured. */
+/* As NVIDIA recommends for Hopper. With its own workspace cuBLAS allocates nothing, so that a
+ * product can be captured. */
 #define WORKSPACE ((size_t)32 << 20)
 
 #define TEXT_OF(x) #x
@@ -41,7 +42,7 @@ struct blas {
 
 /* ---- the library ---- */
 
-/* Finds the functions; the library stays until the process ends. */
+/* Loads the library and finds the functions. It stays loaded until the process ends. */
 static int
 load(struct dev *d, struct blas *b)
 {
@@ -78,7 +79,7 @@ check(struct dev *d, const char *what, cublasStatus_t status)
 	return 0;
 }
 
-/* NULL after a failure */
+/* Opens cuBLAS at the first call; NULL after a failure. */
 static const struct blas *
 opened(struct dev *d)
 {
@@ -111,11 +112,11 @@ gpu_blas_close(struct dev *d)
 	d->blas = NULL;
 }
 
-/* ---- x in 16 bits ---- */
+/* ---- x to 16 bits ---- */
 
 enum { THREADS = 256 };
 
-/* The greatest magnitude in the block's row, in all threads; NaNs do not count. */
+/* The greatest magnitude in the block's row, in all threads; NaNs are ignored. */
 template <int V>
 DEVICE float
 row_most(const float *row, uint32_t in)
@@ -131,7 +132,7 @@ row_most(const float *row, uint32_t in)
 	return block_max(most);
 }
 
-/* A block for each row; scale NULL: all are 1. */
+/* One block for each row; scale NULL: all scales are 1. */
 template <class T, int V>
 static __global__ void __launch_bounds__(THREADS)
 narrow_rows(T *to, float *scale, const float *x, uint32_t in)
@@ -157,7 +158,7 @@ narrow_rows(T *to, float *scale, const float *x, uint32_t in)
 }
 
 int
-gpu_narrow_room(struct dev *d, struct narrow *to, enum kv_dtype dtype, uint32_t N, uint32_t in)
+gpu_narrow_alloc(struct dev *d, struct narrow *to, enum kv_dtype dtype, uint32_t N, uint32_t in)
 {
 	const size_t scales = ((size_t)N * 4 + 255) / 256 * 256;
 	char *at = (char *)gpu_scratch(d, SCRATCH_X, scales + (size_t)N * in * 2);
@@ -168,15 +169,15 @@ gpu_narrow_room(struct dev *d, struct narrow *to, enum kv_dtype dtype, uint32_t 
 	return 1;
 }
 
-/* x in the type of w. Of several products with the same x in a row only the first converts it. 0
- * after a failure. */
+/* x in the dtype of w. Of consecutive products with the same x only the first converts it.
+ * Returns 0 after a failure. */
 static int
 narrowed(struct dev *d, struct narrow *to, const float *x, const struct mat *w, uint32_t N)
 {
 	const auto &have = d->narrowed;
 	const bool wide = w->in % 4 == 0 && (uintptr_t)x % 16 == 0;
 
-	if (!gpu_narrow_room(d, to, w->dtype, N, w->in))
+	if (!gpu_narrow_alloc(d, to, w->dtype, N, w->in))
 		return 0;
 	if (have.x == x && have.N == N && have.in == w->in && have.dtype == w->dtype)
 		return 1;
@@ -193,7 +194,7 @@ narrowed(struct dev *d, struct narrow *to, const float *x, const struct mat *w, 
 
 /* ---- y before and after ---- */
 
-/* y <- (bias + y when add) / scale, to which the product is added then */
+/* y <- (bias + y when add) / scale, before the product is added to it */
 static __global__ void __launch_bounds__(THREADS)
 begin_rows(float *y, const float *scale, const float *bias, uint32_t out, int add)
 {
@@ -220,7 +221,8 @@ end_rows(float *y, const float *scale, uint32_t out)
 
 /* ---- the product ---- */
 
-/* cuBLAS counts columns first: its c[N][out] = a^T b, with a[out][in] our w and b[N][in] our x. */
+/* cuBLAS is column-major: its c = a^T b is our y[N][out], with our w[out][in] as a and
+ * x[N][in] as b. */
 static void
 multiply(struct dev *d, const struct blas *b, float *y, const struct narrow *x,
     const struct mat *w, const float *bias, int add)

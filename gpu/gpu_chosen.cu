@@ -1,8 +1,8 @@
-/* gpu_chosen.cu - only the rows that were chosen: lists of entries, and gather */
+/* gpu_chosen.cu - selected rows: struct chosen as a kernel's argument, and gather */
 #include "gpu/gpu_internal.h"
 
-/* Rows of n entries: the last of all entries, which the end of the rows may cut short, is one of
- * them. */
+/* Rows of n selected entries: the last entry of the KV head, which may have fewer rows, is
+ * one of them. */
 static uint32_t
 rows_of(uint32_t n, uint32_t rows, uint32_t len)
 {
@@ -13,7 +13,7 @@ rows_of(uint32_t n, uint32_t rows, uint32_t len)
 }
 
 int
-gpu_picks_of(struct dev *d, struct picks *p, const struct layer_rows *l, const struct chosen *c)
+gpu_row_list_of(struct dev *d, struct row_list *p, const struct layer_rows *l, const struct chosen *c)
 {
 	uint32_t g;
 
@@ -39,21 +39,21 @@ gpu_picks_of(struct dev *d, struct picks *p, const struct layer_rows *l, const s
 /* ---- gather ---- */
 
 constexpr uint32_t THREADS = 256;
-constexpr uint32_t PIECES = 4;           /* of keys, and as many of values, that a thread copies */
+constexpr uint32_t PIECES = 4;           /* units of keys, and of values, that a thread copies */
 
-/* Where rows go, and where they come from: in units U that a row is a multiple of */
-struct gathering {
+/* The destination, in units of which a row is a multiple */
+struct gather_target {
 	void *k, *v;
 	uint32_t *pos;
 	uint64_t start[MAX_HEADS];
 	uint32_t units;          /* of a row */
 };
 
-/* Each thread copies PIECES units of the keys, and of the values, of the rows of a KV head's list, one
- * row after the other. All its loads are under way before the first is stored. */
+/* Copies the listed rows of KV head blockIdx.y: U is the unit, uint4 or uint16_t. Each thread
+ * issues the loads of PIECES units of keys and of values before it stores the first. */
 template <class U>
 static __global__ void __launch_bounds__(THREADS)
-gather(const struct gathering to, const struct rows from, const struct picks list)
+gather(const struct gather_target to, const struct rows from, const struct row_list list)
 {
 	const uint32_t g = blockIdx.y, units = to.units, rows = list.n[g];
 	const size_t first = (size_t)blockIdx.x * THREADS * PIECES;
@@ -68,7 +68,7 @@ UNROLL	for (uint32_t i = 0; i < PIECES; i++) {
 		const uint32_t unit = before + i * THREADS + threadIdx.x;
 		const uint32_t n = first_row + unit / units;
 
-		row[i] = n < rows ? picked_row(list, g, n) : NO_ROW;
+		row[i] = n < rows ? listed_row(list, g, n) : NO_ROW;
 		if (row[i] == NO_ROW)
 			continue;
 		k[i] = from_k[(size_t)row[i] * units + unit % units];
@@ -95,16 +95,16 @@ gpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
 {
 	const size_t bytes = from->width * kv_dtype_size(from->dtype);
 	const int values = to->v != NULL && from->v != NULL;
-	struct gathering into = { .k = to->k, .v = values ? to->v : NULL, .pos = to->pos,
+	struct gather_target into = { .k = to->k, .v = values ? to->v : NULL, .pos = to->pos,
 		.start = {}, .units = 0 };
 	const uintptr_t places = (uintptr_t)to->k | (uintptr_t)into.v | (uintptr_t)from->k |
 	    (uintptr_t)from->v;
-	struct picks list;
+	struct row_list list;
 	struct rows rows;
 	uint32_t g, most = 0;
 
 	if (!gpu_rows_of(d, &rows, from, from->heads, "gather") ||
-	    !gpu_picks_of(d, &list, from, chosen))
+	    !gpu_row_list_of(d, &list, from, chosen))
 		return;
 	for (g = 0; g < from->heads; g++) {
 		into.start[g] = to->start[g];

@@ -1,30 +1,31 @@
-/* gpu_compact.cu - rows that stay move up, in place, with everything that belongs to them
+/* gpu_compact.cu - stream compaction of a layer's rows, in place, after an eviction
  *
- * After each token of an eviction that goes on while decoding, each KV head drops a row or two from
- * somewhere, and what stands behind moves up by one: little work in many places. So all lists of a
- * layer (keys and values, positions, attention received) move in one launch.
+ * With an eviction after every token, each KV head drops a row or two somewhere, and the rows
+ * behind move up by one: little work in many places. So all arrays of a layer (keys, values,
+ * positions, attention mass) are compacted in one launch.
  *
- * Blocks run in any order, and what one has written must not be what another has still to read. So a
- * block has a stripe of its own: 32 bytes of each row of keys or of values of a KV head, a
- * sector of memory, or a whole list of positions or attention. It goes down the stripe in pieces:
- * all threads read theirs, a barrier, all write. Rows of the next piece stand behind all
- * places that were written, because row i never moves down. Nothing is read or written twice, and
- * what does not move is not touched. */
+ * Blocks run in any order, and no block may write what another has still to read. So each
+ * block owns a stripe: 32 bytes (a DRAM sector) of every row of keys or of values of a KV
+ * head, or a whole list of positions or of mass. It goes down the stripe in pieces: all
+ * threads read, a barrier, all write. That is safe because row i never moves to a higher
+ * index: the next piece to read is behind everything written so far. Each byte is read and
+ * written once; rows that do not move are not touched. */
 #include "gpu/gpu_internal.h"
 
 constexpr uint32_t THREADS = 256;
-constexpr uint32_t PIECES = 8;           /* that a thread reads before it writes the first */
+constexpr uint32_t PIECES = 8;           /* loads of a thread in flight before its first store */
 constexpr uint32_t STRIPE = 32;          /* bytes */
 
-/* The rows that move: of KV head g number first + i comes from list[from + i], i < n */
+/* The rows that move: in KV head g row first[g] + i comes from row list[from[g] + i], i <
+ * n[g] */
 struct moves {
 	const uint32_t *list;
 	uint64_t start[MAX_HEADS], from[MAX_HEADS];
 	uint32_t first[MAX_HEADS], n[MAX_HEADS], len[MAX_HEADS];
 };
 
-/* What they consist of, in units of a row of keys; k, v NULL: there are none */
-struct parts {
+/* The arrays of the layer, keys and values in units; v NULL: there are no values */
+struct layer_arrays {
 	void *k, *v;
 	uint32_t *pos;
 	float *mass;                     /* NULL: none */
@@ -33,27 +34,27 @@ struct parts {
 	uint32_t G, R;
 };
 
-/* Moves column `column` of a list of rows of `units`, by all threads of a block, COLUMNS of them
- * side by side. */
+/* Compacts one stripe, COLUMNS units wide, of an array of rows of `units` units; by a whole
+ * block */
 template <class T, uint32_t COLUMNS>
 DEVICE void
 move_up(T *at, uint32_t units, uint32_t stripe, const uint32_t *from, uint32_t first, uint32_t n)
 {
-	constexpr uint32_t AT_ONCE = THREADS / COLUMNS;
+	constexpr uint32_t ROWS = THREADS / COLUMNS;      /* that the block reads together */
 	const uint32_t column = stripe * COLUMNS + threadIdx.x % COLUMNS;
 	const uint32_t row = threadIdx.x / COLUMNS;
 	T held[PIECES];
 
-	for (uint64_t base = row; base - row < n; base += PIECES * AT_ONCE) {
+	for (uint64_t base = row; base - row < n; base += PIECES * ROWS) {
 UNROLL		for (uint32_t j = 0; j < PIECES; j++) {
-			const uint64_t i = base + j * AT_ONCE;
+			const uint64_t i = base + j * ROWS;
 
 			if (i < n && column < units)
 				held[j] = at[(size_t)from[i] * units + column];
 		}
 		__syncthreads();
 UNROLL		for (uint32_t j = 0; j < PIECES; j++) {
-			const uint64_t i = base + j * AT_ONCE;
+			const uint64_t i = base + j * ROWS;
 
 			if (i < n && column < units)
 				at[(size_t)(first + i) * units + column] = held[j];
@@ -61,11 +62,11 @@ UNROLL		for (uint32_t j = 0; j < PIECES; j++) {
 	}
 }
 
-/* Blocks: the stripes of the keys of each KV head, then those of the values, then lists of
- * positions, then lists of attention */
+/* Blocks: the stripes of the keys of each KV head, then those of the values, then the lists of
+ * positions, then the lists of mass */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
-keep(const struct parts p, const struct moves m)
+compact(const struct layer_arrays p, const struct moves m)
 {
 	const uint32_t tensors = p.v != NULL ? 2 : 1, all = p.G * p.stripes;
 	uint32_t b = blockIdx.x, g;
@@ -93,10 +94,10 @@ keep(const struct parts p, const struct moves m)
 		mass[i] = 0;
 }
 
-/* A thread for each column of 16 bits of keys and values, and for each other list; blockIdx.y the KV
- * head. It takes one row after the other. */
+/* blockIdx.y is the KV head; one thread for each column of 16 bits of keys and values, and
+ * for each other list; row after row. */
 static __global__ void __launch_bounds__(THREADS)
-reference_keep(const struct parts p, const struct moves m)
+reference_compact(const struct layer_arrays p, const struct moves m)
 {
 	const uint32_t g = blockIdx.y, *from = m.list + m.from[g], first = m.first[g], n = m.n[g];
 	const uint32_t i = blockIdx.x * THREADS + threadIdx.x, other = i - 2 * p.units;
@@ -124,7 +125,7 @@ reference_keep(const struct parts p, const struct moves m)
 	}
 }
 
-/* What of each head's list stands where it is need not be said. Returns how many rows move. */
+/* Leaves out the first rows of each KV head, which do not move. Returns how many rows move. */
 static uint64_t
 find_moves(struct moves *m, const struct layer_rows *l, const uint32_t *count,
     uint32_t *const *keep)
@@ -145,12 +146,12 @@ find_moves(struct moves *m, const struct layer_rows *l, const uint32_t *count,
 	return total;
 }
 
-/* m->list <- the rows that move, head by head */
+/* Copies the source rows of all moves to the device, head by head: m->list */
 static void
 put_list(struct dev *d, struct moves *m, uint32_t G, uint32_t *const *keep, uint64_t total)
 {
 	uint32_t *to = (uint32_t *)gpu_scratch(d, SCRATCH_LIST, total * sizeof *to);
-	uint32_t g = 0, done = 0;        /* rows of KV head g that are under way */
+	uint32_t g = 0, done = 0;        /* rows of KV head g that have been copied */
 	uint64_t at;
 	size_t bytes, i, n;
 
@@ -174,13 +175,13 @@ put_list(struct dev *d, struct moves *m, uint32_t G, uint32_t *const *keep, uint
 
 template <class T>
 static void
-move(struct dev *d, struct parts *p, const struct moves *m, size_t row)
+launch_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, size_t row)
 {
 	const uint32_t lists = p->G * (1 + (p->mass != NULL ? p->R : 0));
 
 	p->units = (uint32_t)(row / sizeof(T));
 	p->stripes = parts_of(row, STRIPE);
-	LAUNCH(d, keep<T>, (p->v != NULL ? 2 : 1) * p->G * p->stripes + lists, THREADS, 0, *p, *m);
+	LAUNCH(d, compact<T>, (p->v != NULL ? 2 : 1) * p->G * p->stripes + lists, THREADS, 0, *p, *m);
 }
 
 void
@@ -189,7 +190,7 @@ gpu_compact(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uin
 {
 	const size_t row = l->width * kv_dtype_size(l->dtype);
 	const uintptr_t alignment = row | (uintptr_t)l->k | (uintptr_t)l->v;
-	struct parts p = { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass, .stride = stride,
+	struct layer_arrays p = { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass, .stride = stride,
 		.units = 0, .stripes = 0, .G = l->heads, .R = 0 };
 	struct moves m = {};
 	uint64_t moving;
@@ -209,15 +210,15 @@ gpu_compact(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uin
 		put_list(d, &m, l->heads, keep, moving);
 	if (d->reference) {
 		p.units = (uint32_t)(row / sizeof(uint16_t));
-		LAUNCH(d, reference_keep, dim3(parts_of(2 * p.units + 1 + p.R, THREADS), p.G),
+		LAUNCH(d, reference_compact, dim3(parts_of(2 * p.units + 1 + p.R, THREADS), p.G),
 		    THREADS, 0, p, m);
 	} else if (moving > 0 || mass != NULL) {
 		if (alignment % sizeof(uint4) == 0)
-			move<uint4>(d, &p, &m, row);
+			launch_compact<uint4>(d, &p, &m, row);
 		else if (alignment % sizeof(uint32_t) == 0)
-			move<uint32_t>(d, &p, &m, row);
+			launch_compact<uint32_t>(d, &p, &m, row);
 		else
-			move<uint16_t>(d, &p, &m, row);
+			launch_compact<uint16_t>(d, &p, &m, row);
 	}
 	for (uint32_t g = 0; g < l->heads; g++)
 		l->len[g] = count[g];

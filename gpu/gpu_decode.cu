@@ -3,25 +3,25 @@
  * Each key and value is used for few products, so what counts is that memory is busy all the
  * time, on every SM, whatever the lengths of the KV heads are.
  *
- * The plan: the rows of all KV heads, one after the other, are cut into equal shares, one for each
- * block. A share may end within a KV head, and may have the rows of several: each block leaves a
- * part for each KV head that it met (maximum, sum, and unnormalised output of each query
- * row), and a second kernel puts the parts of a KV head together, in the order of its rows. The
- * first kernel could do that in the block that ends last, which a counter would tell. But
- * whether the fences for that are right cannot be tested in the emulator, which runs blocks
+ * The plan: the rows of all KV heads, one after the other, are cut into equal shares, one for
+ * each block. A share may end within a KV head, and may have the rows of several: each block
+ * leaves a part for each KV head that it met (maximum, sum, and unnormalised output of each
+ * query row), and a second kernel puts the parts of a KV head together, in the order of its
+ * rows. The first kernel could do that in the block that ends last, which a counter would tell.
+ * But whether the fences for that are right cannot be tested in the emulator, which runs blocks
  * one after another; a second kernel needs none.
  *
  * Every block works the plan out for itself, from the lengths alone; the grid does not depend on
  * them, so that the kernels can be recorded (gpu_graph.cu).
  *
- * In a block, each warp takes every fourth tile of a few rows (gpu_decode_warp.h). To keep HBM busy
- * for 0.8 us, 26 KB must be under way on each of 132 SMs; two blocks of four warps with three
- * pieces of 2 KB each have 48 KB.
+ * In a block, each warp takes every fourth tile of a few rows (gpu_decode_warp.h). To keep HBM
+ * busy for 0.8 us, 26 KB must be under way on each of 132 SMs; two blocks of four warps with
+ * three pieces of 2 KB each have 48 KB.
  *
  * Arithmetic is f32 throughout, products by FMA. Tensor cores would want queries and weights
  * rounded to 16 bits. Up to 8 query rows are read from one copy of the keys, which fits into
- * registers; with more the work is done again for every 8, by blocks that run side by side, so that
- * all but the first find the rows in the second-level cache. */
+ * registers; with more the work is done again for every 8, by blocks that run side by side,
+ * so that all but the first find the rows in the second-level cache. */
 #include "gpu/gpu_decode_warp.h"
 
 constexpr uint32_t THREADS = 32 * WARPS;
@@ -31,7 +31,7 @@ constexpr uint32_t LEAST_ROWS = 64;      /* of a share: two tiles for each warp 
 /* One call */
 struct work {
 	struct rows c;
-	struct picks list;
+	struct row_list list;
 	const float *q;          /* [N][H][E] */
 	const uint32_t *qpos;    /* [N]; NULL: all rows are seen */
 	float scale;             /* of logits: so that 2^logit is what is summed */
@@ -45,20 +45,20 @@ struct work {
 
 /* ---- the plan ----
  *
- * grown: grown_by(), which a thread asks for once. Asked for in a loop over KV heads it would be read
- * from memory for each of them, one after the other. */
+ * appended: appended_rows(), which a thread asks for once. Asked for in a loop over KV heads
+ * it would be read from memory for each of them, one after the other. */
 
 DEVICE uint32_t
-rows_of(const struct work &w, uint32_t g, uint32_t grown)
+rows_of(const struct work &w, uint32_t g, uint32_t appended)
 {
-	return w.list.n[g] + grown;
+	return w.list.n[g] + appended;
 }
 
 /* Rows of KV heads [0, g) together */
 DEVICE uint64_t
-rows_before(const struct work &w, uint32_t g, uint32_t grown)
+rows_before(const struct work &w, uint32_t g, uint32_t appended)
 {
-	uint64_t n = (uint64_t)g * grown;
+	uint64_t n = (uint64_t)g * appended;
 
 	for (uint32_t i = 0; i < g; i++)
 		n += w.list.n[i];
@@ -67,9 +67,9 @@ rows_before(const struct work &w, uint32_t g, uint32_t grown)
 
 /* Rows of one share */
 DEVICE uint64_t
-rows_of_share(const struct work &w, uint32_t grown)
+rows_of_share(const struct work &w, uint32_t appended)
 {
-	const uint64_t n = (rows_before(w, w.c.G, grown) + w.shares - 1) / w.shares;
+	const uint64_t n = (rows_before(w, w.c.G, appended) + w.shares - 1) / w.shares;
 
 	return n < LEAST_ROWS ? LEAST_ROWS : (n + 7) / 8 * 8;
 }
@@ -193,22 +193,22 @@ attend_rows(const struct work &w, uint4 *shared, uint32_t g, uint32_t first, uin
 	__syncthreads();
 }
 
-/* A share, for a group of query rows. The groups of a share are neighbours, so that they read the
- * same rows at about the same time. */
+/* A share, for a group of query rows. The groups of a share are neighbours, so that they read
+ * the same rows at about the same time. */
 template <class T, int L, int M>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
 attend_share(const __grid_constant__ struct work w)
 {
 	DYN_SHARED(uint4, shared);
 	const uint32_t share = blockIdx.x / w.groups, group = blockIdx.x % w.groups;
-	const uint32_t grown = grown_by(w.c);
-	const uint64_t rows = rows_of_share(w, grown), first = share * rows, end = first + rows;
+	const uint32_t appended = appended_rows(w.c);
+	const uint64_t rows = rows_of_share(w, appended), first = share * rows, end = first + rows;
 	uint64_t at = 0, next;
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
-		next = at + rows_of(w, g, grown);
+		next = at + rows_of(w, g, appended);
 		if (next <= first || next == at)
 			continue;
 		attend_rows<T, L, M>(w, shared, g, (uint32_t)(at < first ? first - at : 0),
@@ -218,8 +218,8 @@ attend_share(const __grid_constant__ struct work w)
 
 /* ---- the parts of a KV head, together ---- */
 
-/* A block for each query row and head. Each warp takes every fourth part, a lane has four channels
- * of it: then all loads of a KV head with a few dozen parts are under way at once. */
+/* A block for each query row and head. Each warp takes every fourth part, a lane has four
+ * channels of it: then all loads of a KV head with a few dozen parts are under way at once. */
 static __global__ void __launch_bounds__(THREADS)
 join_parts(float *o, float *lse, const __grid_constant__ struct work w)
 {
@@ -227,15 +227,15 @@ join_parts(float *o, float *lse, const __grid_constant__ struct work w)
 	SHARED(float[2][WARPS], of_warp);
 	float4 *out = (float4 *)(factor + (w.shares + 3) / 4 * 4);
 	const uint32_t R = w.H / w.c.G, h = blockIdx.x % w.H, g = h / R, E = w.c.E;
-	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, grown = grown_by(w.c);
-	const uint64_t rows = rows_of_share(w, grown), before = rows_before(w, g, grown);
-	const uint32_t n = rows_of(w, g, grown), first = (uint32_t)(before / rows);
+	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, appended = appended_rows(w.c);
+	const uint64_t rows = rows_of_share(w, appended), before = rows_before(w, g, appended);
+	const uint32_t n = rows_of(w, g, appended), first = (uint32_t)(before / rows);
 	const uint32_t parts = n == 0 ? 0 : (uint32_t)((before + n - 1) / rows) - first + 1;
 	const size_t stride = w.N * R, from = (first + g) * stride + blockIdx.x / w.H * R + h % R;
 	float top = -INFINITY, sum = 0;
 
-	earlier_done();
-	next_may_start();        /* not before: weights would push rows out of the cache */
+	pdl_wait();
+	pdl_trigger();        /* not before: weights would push rows out of the cache */
 	for (uint32_t i = threadIdx.x; i < parts; i += THREADS)
 		top = fmaxf(top, w.part_sum[from + i * stride].x);
 	of_warp[0][warp] = warp_max(top);
@@ -284,7 +284,7 @@ launch_shares(struct dev *d, const struct work &w)
 	const size_t ring = WARPS * tile<T, L, M>::RING * sizeof(uint4);
 	const size_t shared = max(ring, sizeof(struct left<T, L, M>));
 
-	LAUNCH_EARLY(d, (attend_share<T, L, M>), w.shares * w.groups, THREADS, shared, w);
+	LAUNCH_PDL(d, (attend_share<T, L, M>), w.shares * w.groups, THREADS, shared, w);
 }
 
 /* Query rows of a group; lanes of a row */
@@ -329,7 +329,7 @@ attend_parts(struct dev *d, float *o, float *lse, struct work *w, enum kv_dtype 
 	if (d->reference || !in_pieces(w, w->c.E * kv_dtype_size(dtype))) {
 		const struct query query = { w->q, w->qpos, w->N, w->H, 0 };
 
-		gpu_attend_any(d, o, lse, &query, &w->c, &w->list, dtype);
+		gpu_attend_naive(d, o, lse, &query, &w->c, &w->list, dtype);
 		return;
 	}
 	w->scale = (float)(M_LOG2E / sqrt((double)w->c.E));
@@ -343,19 +343,19 @@ attend_parts(struct dev *d, float *o, float *lse, struct work *w, enum kv_dtype 
 	if (o == NULL)
 		w->c.v = NULL;
 	with_type(dtype, [&](auto t) { launch_tiles<decltype(t)>(d, *w, M); });
-	LAUNCH_EARLY(d, join_parts, w->N * w->H, THREADS,
+	LAUNCH_PDL(d, join_parts, w->N * w->H, THREADS,
 	    (parts_of(w->shares, 4) * 4 + WARPS * w->c.E) * sizeof *part, o, lse, *w);
 }
 
 void
-gpu_attend_few(struct dev *d, float *o, float *lse, const struct query *query,
+gpu_attend_decode(struct dev *d, float *o, float *lse, const struct query *query,
     const struct layer_rows *l)
 {
 	struct work w = {};
 
 	if (query->N == 0 || query->H == 0 || !gpu_whole_window(d, query) ||
-	    !gpu_growing_rows_of(d, &w.c, l, query->H, "attend") ||
-	    !gpu_picks_of(d, &w.list, l, NULL))
+	    !gpu_capturable_rows_of(d, &w.c, l, query->H, "attend") ||
+	    !gpu_row_list_of(d, &w.list, l, NULL))
 		return;
 	w.q = query->q;
 	w.qpos = query->pos;
@@ -372,7 +372,7 @@ gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const stru
 
 	if (query->H == 0 || !gpu_one_query_row(d, query) ||
 	    !gpu_rows_of(d, &w.c, l, query->H, "attend_chosen") ||
-	    !gpu_picks_of(d, &w.list, l, chosen))
+	    !gpu_row_list_of(d, &w.list, l, chosen))
 		return;
 	w.q = query->q;
 	w.N = 1;

@@ -1,7 +1,7 @@
 /* gpu_decode_warp.h - how a warp of gpu_decode.cu goes through rows, tile by tile
  *
- * A lane has 16 bytes of a row: it copies them to shared memory, some tiles ahead, and reads back
- * what it copied itself, so that tiles need no barriers, and what is on its way needs no
+ * A lane has 16 bytes of a row: it copies them to shared memory, some tiles ahead, and reads
+ * back what it copied itself, so that tiles need no barriers, and what is on its way needs no
  * registers. */
 #ifndef GPU_DECODE_WARP_H
 #define GPU_DECODE_WARP_H
@@ -36,7 +36,7 @@ struct way {
 };
 
 DEVICE uint32_t
-entry_of(const struct way &way, const struct picks &list, uint32_t i)
+entry_of(const struct way &way, const struct row_list &list, uint32_t i)
 {
 	return list.at != NULL && i < way.end ? list.at[way.g * list.stride + i / list.rows] : 0;
 }
@@ -44,7 +44,7 @@ entry_of(const struct way &way, const struct picks &list, uint32_t i)
 /* row[] <- this lane's rows of the next tile. Each of the first lanes knows of one row. */
 template <class W>
 DEVICE void
-next_rows(uint32_t row[W::STEPS], struct way &way, const struct picks &list)
+next_rows(uint32_t row[W::STEPS], struct way &way, const struct row_list &list)
 {
 	const uint32_t side = threadIdx.x % 32 / (32 / W::SIDES);
 	uint32_t mine = way.next;
@@ -68,8 +68,8 @@ ask(uint4 *ring, uint32_t piece, const char *from, const uint32_t row[W::STEPS],
 	uint4 *to = ring + piece % W::SLOTS * W::STEPS * 32;
 
 UNROLL	for (int u = 0; u < W::STEPS; u++)
-		copy_ahead(to + u * 32, from + row[u] * bytes, from != NULL && row[u] != NO_ROW);
-	copies_group();
+		cp_async16(to + u * 32, from + row[u] * bytes, from != NULL && row[u] != NO_ROW);
+	cp_async_commit();
 }
 
 template <class T>
@@ -138,7 +138,7 @@ UNROLL			for (int e = 0; e < W::EACH; e++)
 	return sum_over_lanes<L>(x);
 }
 
-/* The weight 2^(s - maximum) of this lane's logit. When a maximum has grown, what there is is
+/* The weight 2^(s - maximum) of this lane's logit. When a maximum has appended, what there is is
  * scaled; after the first tiles that is rare. */
 template <class T, int L, int M>
 DEVICE float
@@ -187,11 +187,11 @@ UNROLL			for (int e = 0; e < W::EACH; e++)
 
 /* ---- all tiles of a warp ---- */
 
-/* Asks for the first tiles of this warp, so that there is nothing but one piece to ask for in each
- * step of read_rows(). row[] is then that of the last of them. */
+/* Asks for the first tiles of this warp, so that there is nothing but one piece to ask for in
+ * each step of read_rows(). row[] is then that of the last of them. */
 template <class W>
 DEVICE void
-start(uint32_t row[W::STEPS], uint4 *ring, struct way &way, const struct picks &list)
+start(uint32_t row[W::STEPS], uint4 *ring, struct way &way, const struct row_list &list)
 {
 	way.next = way.first + threadIdx.x / 32 * W::ROWS + threadIdx.x % W::ROWS;
 	way.entry = entry_of(way, list, way.next);
@@ -209,7 +209,7 @@ start(uint32_t row[W::STEPS], uint4 *ring, struct way &way, const struct picks &
 template <class T, int L, int M>
 DEVICE void
 read_rows(struct running<T, L, M> &r, uint32_t row[tile<T, L, M>::STEPS], uint4 *ring,
-    struct way &way, const struct picks &list, const uint32_t *pos, uint32_t limit)
+    struct way &way, const struct row_list &list, const uint32_t *pos, uint32_t limit)
 {
 	using W = tile<T, L, M>;
 	const uint32_t c = threadIdx.x % L, side = threadIdx.x % 32 / L;
@@ -220,16 +220,16 @@ read_rows(struct running<T, L, M> &r, uint32_t row[tile<T, L, M>::STEPS], uint4 
 		const bool seen = mine < way.end && (pos == NULL || pos[mine] <= limit);
 		float s, p;
 
-		copies_wait<W::SLOTS - 2>();
+		cp_async_wait<W::SLOTS - 2>();
 		ask<W>(ring, piece + W::SLOTS - 1, way.v, row, way.bytes);
 		s = logit(r, ring + piece % W::SLOTS * W::STEPS * 32);
 		p = weight(r, seen ? s : -INFINITY);
 		next_rows<W>(row, way, list);
-		copies_wait<W::SLOTS - 2>();
+		cp_async_wait<W::SLOTS - 2>();
 		ask<W>(ring, piece + W::SLOTS, way.k, row, way.bytes);
 		add_values(r, ring + (piece + 1) % W::SLOTS * W::STEPS * 32, p);
 	}
-	copies_wait<0>();
+	cp_async_wait<0>();
 }
 
 #endif

@@ -9,7 +9,7 @@
 #define STAGING ((size_t)4 << 20)
 #define LEAST_MAJOR 8                  /* compute capability 8.0: mma of bf16, cp.async */
 
-static int force_reference, force_in_turn, force_one_split;
+static int force_reference, force_no_pdl, force_max_carveout;
 
 void
 gpu_force_reference(int on)
@@ -18,15 +18,15 @@ gpu_force_reference(int on)
 }
 
 void
-gpu_force_in_turn(int on)
+gpu_force_no_pdl(int on)
 {
-	force_in_turn = on;
+	force_no_pdl = on;
 }
 
 void
-gpu_force_one_split(int on)
+gpu_force_max_carveout(int on)
 {
-	force_one_split = on;
+	force_max_carveout = on;
 }
 
 void
@@ -41,7 +41,7 @@ gpu_fail(struct dev *d, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* What is known now the next launch is not to hear again, as though it were its own. */
+/* cudaGetLastError() clears the error, so that the next launch is not blamed for it. */
 int
 gpu_check(struct dev *d, const char *what, cudaError_t e)
 {
@@ -71,15 +71,16 @@ gpu_sync_event(struct dev *d, const char *what, cudaEvent_t e)
 
 /* ---- launches ---- */
 
-/* More shared memory than 48 KiB, with what a kernel declares besides, must be asked for, kernel by
- * kernel. No kernel declares more than a third of that and takes more at its launch. */
+/* A kernel that uses more than 48 KiB of shared memory, static and dynamic, must opt in. No
+ * kernel has more than a third of that static and asks for dynamic memory, too. */
 #define UNASKED ((size_t)32 << 10)
-/* Dynamic shared memory begins at a multiple of 1024 bytes (DYN_SHARED), behind what a kernel
- * declares: that takes so much, however little it is. Kernels that may take all declare no more. */
+/* Dynamic shared memory is aligned to 1024 bytes (DYN_SHARED), so static memory before it
+ * takes that much, however small it is. Kernels that may use all of it have no more static
+ * memory. */
 #define DECLARED ((size_t)1 << 10)
 
-/* What was asked for so far. It is the kernel's on its GPU, whoever has opened that, and must never
- * become less. */
+/* Opt-ins so far. They belong to a kernel on a GPU, whichever struct dev asked, and must never
+ * shrink. */
 static struct {
 	const void *kernel;
 	int index;
@@ -88,7 +89,7 @@ static struct {
 static unsigned n_granted;
 static pthread_mutex_t granting = PTHREAD_MUTEX_INITIALIZER;
 
-/* Asks once, not at each launch: some drivers wait then for copies that are under way. */
+/* Opts in once, not at each launch: some drivers wait for pending copies then. */
 static cudaError_t
 grant(int index, const void *kernel, size_t shared)
 {
@@ -117,7 +118,7 @@ gpu_may_launch(struct dev *d, const void *kernel, size_t shared)
 	gpu_forget(d);
 	if (!gpu_ok(d))
 		return 0;
-	cudaSetDevice(d->index);        /* which is each thread's own */
+	cudaSetDevice(d->index);        /* the current device is per host thread */
 	if (shared <= UNASKED)
 		return 1;
 	if (shared > d->most_shared) {
@@ -135,7 +136,7 @@ gpu_launched(struct dev *d, const char *kernel)
 	cudaError_t e = cudaGetLastError();
 
 	d->kernel = kernel;
-	if (e != cudaSuccess)          /* this one was refused, or that one has gone wrong meanwhile */
+	if (e != cudaSuccess)          /* this launch was refused, or the kernel before has failed */
 		gpu_fail(d, "%s: %s%s%s", kernel, cudaGetErrorString(e),
 		    before != NULL ? "; the kernel before was " : "", before != NULL ? before : "");
 }
@@ -152,25 +153,26 @@ gpu_close(struct dev *d)
 	cudaSetDevice(d->index);
 	if (d->stream != NULL)
 		cudaStreamSynchronize(d->stream);
-	gpu_record_end(d);
-	cudaFree(d->grown);
+	gpu_graph_drop(d);
+	cudaFree(d->appended);
 	for (i = 0; i < SCRATCHES; i++)
 		cudaFree(d->scratch[i].at);
 	gpu_weights_free(d);
 	gpu_staging_close(&d->out);
 	gpu_staging_close(&d->in);
 	gpu_blas_close(d);
-	for (i = 0; i < MARKS; i++)
-		if (d->marks[i] != NULL)
-			cudaEventDestroy(d->marks[i]);
-	if (d->reader != NULL)
-		cudaStreamDestroy(d->reader);
+	for (i = 0; i < EVENTS; i++)
+		if (d->events[i] != NULL)
+			cudaEventDestroy(d->events[i]);
+	if (d->side_stream != NULL)
+		cudaStreamDestroy(d->side_stream);
 	if (d->stream != NULL)
 		cudaStreamDestroy(d->stream);
 	free(d);
 }
 
-/* Is there a GPU of that number that we can use? Else the reason in err. */
+/* Returns 1 and fills p when there is a GPU of that number that we support; else 0, with the
+ * reason in err. */
 static int
 usable(int index, cudaDeviceProp *p, char *err, size_t errlen)
 {
@@ -213,10 +215,10 @@ usable(int index, cudaDeviceProp *p, char *err, size_t errlen)
 static __global__ void nothing(void) { }
 #endif
 
-/* Does earlier_done() wait? Not in code that was made for GPUs before sm_90 and only translated by
- * the driver for this one, whatever that is: its kernels must not start early. */
+/* Has this GPU code with a pdl_wait() that waits? Code compiled for sm_80 .. sm_89 has none,
+ * also where the driver runs it on a newer GPU: such kernels must not be launched by PDL. */
 static bool
-waits_itself(void)
+pdl_supported(void)
 {
 #ifndef CUDA_EMULATED
 	cudaFuncAttributes a;
@@ -245,16 +247,16 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	d->index = index;
 	d->threads = threads > 0 ? (unsigned)threads : 0;
 	d->sms = (unsigned)p.multiProcessorCount;
-	d->cache = (size_t)p.l2CacheSize;
+	d->l2 = (size_t)p.l2CacheSize;
 	d->most_shared = p.sharedMemPerBlockOptin - DECLARED;
 	d->reference = force_reference;
 	snprintf(d->text, sizeof d->text, "%s, compute capability %d.%d, %zu MiB", p.name, p.major,
 	    p.minor, p.totalGlobalMem >> 20);
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
-	d->early = !force_in_turn && waits_itself();
-	d->one_split = force_one_split;
+	d->pdl = !force_no_pdl && pdl_supported();
+	d->max_carveout = force_max_carveout;
 	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
-	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->reader, cudaStreamNonBlocking));
+	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->side_stream, cudaStreamNonBlocking));
 	if (gpu_ok(d))
 		gpu_staging_open(d, &d->out, 2, STAGING, NULL);
 	if (gpu_ok(d))
@@ -283,9 +285,9 @@ gpu_describe(struct dev *d)
 }
 
 void
-gpu_not_recorded(struct dev *d, const char *op)
+gpu_refuse_capture(struct dev *d, const char *op)
 {
-	if (d->recording)
+	if (d->capturing)
 		gpu_fail(d, "%s cannot be recorded", op);
 }
 
@@ -309,12 +311,12 @@ gpu_one_query_row(struct dev *d, const struct query *query)
 int
 gpu_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t H, const char *op)
 {
-	gpu_not_recorded(d, op);
-	return gpu_growing_rows_of(d, r, l, H, op);
+	gpu_refuse_capture(d, op);
+	return gpu_capturable_rows_of(d, r, l, H, op);
 }
 
 int
-gpu_growing_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t H,
+gpu_capturable_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t H,
     const char *op)
 {
 	uint32_t g;
@@ -324,7 +326,7 @@ gpu_growing_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, u
 	if (!gpu_ok(d))
 		return 0;
 	*r = { .k = l->k, .v = l->v, .pos = l->pos, .G = l->heads, .E = l->width,
-		.grown = d->recording ? d->grown : NULL, .start = {}, .len = {} };
+		.appended = d->capturing ? d->appended : NULL, .start = {}, .len = {} };
 	for (g = 0; g < l->heads; g++) {
 		r->start[g] = l->start[g];
 		r->len[g] = l->len[g];

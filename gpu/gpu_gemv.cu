@@ -19,8 +19,8 @@
  *
  * A norm before the product costs nothing more: x, which passes through each block anyway, is
  * multiplied by the norm's weights there and its squares are added up; what it is to be divided
- * by is the same for all sums, and comes at the end. A gated product, silu(gate) * up, has groups
- * of the two matrices by turns, so that one block has the sums of both.
+ * by is the same for all sums, and comes at the end. A gated product, silu(gate) * up, has
+ * groups of the two matrices by turns, so that one block has the sums of both.
  *
  * x stays in f32: 16 bits would spare no time. ABREAST rows use each element of x that is read
  * from shared memory, which has not much more than six times the bandwidth. */
@@ -49,11 +49,11 @@ struct few {
 		const float *bias;
 		float *y;
 		uint32_t out, groups;
-	} of[MOST_PRODUCTS];           /* SUMS_GATED: of[0] is the gate, of[1] has no y */
+	} of[MOST_PRODUCTS];           /* EPILOGUE_SWIGLU: of[0] is the gate, of[1] has no y */
 	const float *x;                /* [N][in] */
 	const float *norm;             /* [in]; NULL: none */
 	float eps;
-	enum outcome what;
+	enum epilogue what;
 	uint32_t N, in;
 	uint32_t groups;               /* of all matrices together */
 	uint32_t each;                 /* groups of a block */
@@ -71,7 +71,7 @@ place_of(const struct few &f, uint32_t group)
 {
 	uint32_t of = 0;
 
-	if (f.what == SUMS_GATED)
+	if (f.what == EPILOGUE_SWIGLU)
 		return { group % 2, group / 2 * ABREAST };
 	while (group >= f.of[of].groups)
 		group -= f.of[of++].groups;
@@ -103,9 +103,9 @@ four_at(const float *p, uint32_t left)
 	return four;
 }
 
-/* held[ROWS][chunk] <- elements from .. end of each row of x, times the norm's weights, and zeros
- * up to a whole step. Eight elements of a lane lie as two times four: then neighbours read
- * neighbouring 16 bytes. squares[ROWS][warps] += sums of squares. */
+/* held[ROWS][chunk] <- elements from .. end of each row of x, times the norm's weights, and
+ * zeros up to a whole step. Eight elements of a lane lie as two times four: then neighbours
+ * read neighbouring 16 bytes. squares[ROWS][warps] += sums of squares. */
 template <class T, unsigned ROWS, bool ALIGNED>
 DEVICE void
 hold_x(float *held, float *squares, const struct few &f, uint32_t from, uint32_t end)
@@ -153,8 +153,8 @@ UNROLL			for (uint32_t j = 0; j < AT_ONCE; j++) {
 
 /* ---- units ---- */
 
-/* 16 bytes of a row of w from element k on. From element end on x is zero, and w anything that is
- * in the row, or zero. */
+/* 16 bytes of a row of w from element k on. From element end on x is zero, and w anything
+ * that is in the row, or zero. */
 template <class T, bool ALIGNED>
 DEVICE uint4
 weights_at(const T *row, uint32_t k, uint32_t end)
@@ -237,18 +237,19 @@ send_for_weights(const struct few &f, uint32_t first, uint32_t groups)
 	const uint32_t k = (warp % f.split * 32 + lane) * lane_step<T>;
 
 	if (f.norm != NULL && threadIdx.x * 32 < f.in)
-		load_ahead(f.norm + threadIdx.x * 32);
+		prefetch_l2(f.norm + threadIdx.x * 32);
 	if (warp >= groups * f.split)
 		return;
 	const struct place p = place_of(f, first + warp / f.split);
 	for (uint32_t u = 0; u < DEEP; u++)
 		for (uint32_t r = 0; r < ABREAST; r++)
 			if (k + u * f.split * warp_step<T> < f.in)
-				load_ahead(row_of<T>(f, p, r) + k + u * f.split * warp_step<T>);
+				prefetch_l2(row_of<T>(f, p, r) + k + u * f.split * warp_step<T>);
 }
 
-/* The sum over the warp of v[lane / (32 / C)]. At each step a lane gives one half of what it has
- * and adds what it is given to the other: 31 exchanges for 32 sums, which one by one take 160. */
+/* The sum over the warp of v[lane / (32 / C)]. At each step a lane gives one half of what it
+ * has and adds what it is given to the other: 31 exchanges for 32 sums, which one by one take
+ * 160. */
 template <int C, int BIT = 16>
 DEVICE float
 warp_sums(float v[C])
@@ -295,14 +296,14 @@ row_sum(const struct few &f, const float *sums, uint32_t i, uint32_t n)
 	return sum;
 }
 
-/* y of the rows that this block has. Of gated products the rows of an up group stand behind those
- * of its gate group. */
+/* y of the rows that this block has. Of gated products the rows of an up group stand behind
+ * those of its gate group. */
 template <unsigned ROWS>
 DEVICE void
 put_together(const struct few &f, const float *sums, const float *squares, uint32_t first,
     uint32_t groups)
 {
-	const uint32_t step = f.what == SUMS_GATED ? 2 : 1;
+	const uint32_t step = f.what == EPILOGUE_SWIGLU ? 2 : 1;
 
 	for (uint32_t n = 0; n < f.N; n++) {
 		const float scale = norm_scale<ROWS>(f, squares, n);
@@ -317,12 +318,12 @@ put_together(const struct few &f, const float *sums, const float *squares, uint3
 			if (row >= out)
 				continue;
 			sum = row_sum<ROWS>(f, sums, i, n) * scale;
-			if (f.what == SUMS_GATED)
+			if (f.what == EPILOGUE_SWIGLU)
 				sum = sum / (1 + expf(-sum)) *
 				    (row_sum<ROWS>(f, sums, i + ABREAST, n) * scale);
 			if (f.of[p.of].bias != NULL)
 				sum += f.of[p.of].bias[row];
-			*to = sum + (f.what == SUMS_ADDED ? *to : 0);
+			*to = sum + (f.what == EPILOGUE_ADD ? *to : 0);
 		}
 	}
 }
@@ -337,9 +338,9 @@ few_rows(const __grid_constant__ struct few f)
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const uint32_t first = blockIdx.x * f.each, groups = min(f.each, f.groups - first);
 
-	next_may_start();
+	pdl_trigger();
 	send_for_weights<T>(f, first, groups);
-	earlier_done();
+	pdl_wait();
 	for (uint32_t from = 0; from < f.in; from += f.chunk) {
 		const uint32_t end = min(f.in, from + f.chunk);
 
@@ -381,7 +382,7 @@ cut_up(const struct dev *d, struct few *f, uint32_t size)
 	uint32_t turns, least;
 
 	f->each = parts_of(f->groups, resident * waves);
-	if (f->what == SUMS_GATED)
+	if (f->what == EPILOGUE_SWIGLU)
 		f->each += f->each % 2;
 	f->split = 1;
 	f->chunk = parts_of(parts_of(f->in, chunks), step) * step;
@@ -410,10 +411,10 @@ launch_few(struct dev *d, struct few *f, enum kv_dtype dtype, bool aligned)
 		using T = decltype(t);
 
 		if (aligned)
-			LAUNCH_EARLY(d, (few_rows<T, ROWS, true>), blocks, few_threads<ROWS>,
+			LAUNCH_PDL(d, (few_rows<T, ROWS, true>), blocks, few_threads<ROWS>,
 			    shared, *f);
 		else
-			LAUNCH_EARLY(d, (few_rows<T, ROWS, false>), blocks, few_threads<ROWS>,
+			LAUNCH_PDL(d, (few_rows<T, ROWS, false>), blocks, few_threads<ROWS>,
 			    shared, *f);
 	});
 }
@@ -421,7 +422,7 @@ launch_few(struct dev *d, struct few *f, enum kv_dtype dtype, bool aligned)
 /* n products, of weights of one type */
 static void
 few_of_a_type(struct dev *d, const struct product *p, uint32_t n, const float *x,
-    const struct norm *norm, uint32_t N, enum outcome what)
+    const struct norm *norm, uint32_t N, enum epilogue what)
 {
 	const enum kv_dtype dtype = p->w->dtype;
 	uintptr_t all = (uintptr_t)x | p->w->in * kv_dtype_size(dtype);
@@ -454,8 +455,8 @@ few_of_a_type(struct dev *d, const struct product *p, uint32_t n, const float *x
 }
 
 void
-gpu_few(struct dev *d, const struct product *p, uint32_t n, const float *x,
-    const struct norm *norm, uint32_t N, enum outcome what)
+gpu_gemv(struct dev *d, const struct product *p, uint32_t n, const float *x,
+    const struct norm *norm, uint32_t N, enum epilogue what)
 {
 	uint32_t i, many;
 

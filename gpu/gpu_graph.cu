@@ -1,38 +1,40 @@
-/* gpu_graph.cu - ops that are taken down once and carried out many times: a CUDA graph
+/* gpu_graph.cu - CUDA graphs: ops that are captured once and launched many times
  *
- * A step of decoding is a few hundred kernels of some microseconds each. Launched one by one they
- * leave gaps, and keep the host busy; a graph is launched once, with about a microsecond between its
- * kernels. Arguments are those of the recording, but rows come with every step. Since each KV head of
- * each layer then grows by the same, one counter on the device is all that has to change: kernels
- * that take rows by struct rows add *rows.grown to every length (grown_by()). Grids must not depend
- * on lengths.
+ * A decode step is a few hundred kernels of some microseconds each. Launched one by one they
+ * leave gaps and keep the host busy; a graph is one launch, with about a microsecond between its
+ * kernels. The arguments of a captured kernel never change, but every step appends a row. As
+ * every KV head of every layer grows by the same number, one counter on the device is enough:
+ * kernels that take a struct rows add *rows.appended to every length (appended_rows()). Grids
+ * must not depend on lengths.
  *
- * Scratch must stay where it was. Where it has moved since, there is nothing to replay. */
+ * The graph holds pointers into scratch: once scratch has been reallocated it cannot be
+ * launched any more. */
 #include <stdio.h>
 
 #include "gpu/gpu_internal.h"
 
-/* The end of a replay: a row more, a position further. pos NULL: the beginning. */
+/* The last kernel of the graph: one more row appended, the next position. pos NULL: resets the
+ * counter. */
 static __global__ void
-count(uint32_t *grown, uint32_t *pos)
+count_step(uint32_t *appended, uint32_t *pos)
 {
-	*grown = pos == NULL ? 0 : *grown + 1;
+	*appended = pos == NULL ? 0 : *appended + 1;
 	if (pos != NULL)
 		++*pos;
 }
 
 void
-gpu_record_end(struct dev *d)
+gpu_graph_drop(struct dev *d)
 {
 	if (d->graph != NULL)
 		cudaGraphExecDestroy(d->graph);
 	d->graph = NULL;
 }
 
-/* What has failed is no failure, and is forgotten: steps are not recorded. describe() says so, and
- * why, since else nobody would know. */
+/* A capture that fails is not a failure of the device: clears the error, and describe() says
+ * from now on that steps are not captured, and why. Returns 0. */
 static uint32_t
-cannot(struct dev *d)
+capture_failed(struct dev *d)
 {
 	static const char what[] = "; steps are not recorded: ";
 	char *at = strstr(d->text, what);
@@ -44,38 +46,37 @@ cannot(struct dev *d)
 	return 0;
 }
 
-/* What does not work here is no failure: then there is no recording, and ops are carried out. Kernels
- * are loaded when they run for the first time, which a capture may not allow: count() does so here,
- * those of the ops have run before. */
+/* Loading a kernel at its first launch may not be allowed during a capture: count_step() is
+ * launched here once, and the ops' kernels have run before. */
 int
 gpu_graph_begin(struct dev *d)
 {
-	if (!gpu_ok(d) || d->recording)
+	if (!gpu_ok(d) || d->capturing)
 		return 0;
-	gpu_record_end(d);
-	if (d->grown == NULL && (d->grown = (uint32_t *)gpu_alloc(d, sizeof *d->grown)) == NULL)
+	gpu_graph_drop(d);
+	if (d->appended == NULL && (d->appended = (uint32_t *)gpu_alloc(d, sizeof *d->appended)) == NULL)
 		gpu_fail(d, "no memory");
-	LAUNCH(d, count, 1, 1, 0, d->grown, NULL);
+	LAUNCH(d, count_step, 1, 1, 0, d->appended, NULL);
 	if (!gpu_ok(d) || !gpu_check(d, "cudaStreamBeginCapture", cudaStreamBeginCapture(d->stream,
 	    cudaStreamCaptureModeThreadLocal)))
-		return (int)cannot(d);
+		return (int)capture_failed(d);
 	gpu_forget(d);
-	d->recording = 1;
-	d->recordings++;
-	d->moves_then = d->moves;
+	d->capturing = 1;
+	d->captures++;
+	d->scratch_moves_then = d->scratch_moves;
 	return 1;
 }
 
-/* What failed while ops were taken down has not happened. */
+/* An op that failed during the capture has not been executed: its error is cleared, too. */
 uint32_t
 gpu_graph_end(struct dev *d, uint32_t *pos)
 {
 	cudaGraph_t graph = NULL;
 
-	if (!d->recording)
+	if (!d->capturing)
 		return 0;
-	LAUNCH(d, count, 1, 1, 0, d->grown, pos);
-	d->recording = 0;
+	LAUNCH(d, count_step, 1, 1, 0, d->appended, pos);
+	d->capturing = 0;
 	if (gpu_check(d, "cudaStreamEndCapture", cudaStreamEndCapture(d->stream, &graph)) &&
 	    gpu_ok(d) && !gpu_check(d, "cudaGraphInstantiate",
 	    cudaGraphInstantiate(&d->graph, graph, 0)))
@@ -83,14 +84,14 @@ gpu_graph_end(struct dev *d, uint32_t *pos)
 	if (graph != NULL)
 		cudaGraphDestroy(graph);
 	gpu_forget(d);
-	return d->graph != NULL ? d->recordings : cannot(d);
+	return d->graph != NULL ? d->captures : capture_failed(d);
 }
 
 int
-gpu_graph_launch(struct dev *d, uint32_t recorded)
+gpu_graph_launch(struct dev *d, uint32_t graph)
 {
-	if (!gpu_ok(d) || d->recording || d->graph == NULL || recorded != d->recordings ||
-	    d->moves != d->moves_then)
+	if (!gpu_ok(d) || d->capturing || d->graph == NULL || graph != d->captures ||
+	    d->scratch_moves != d->scratch_moves_then)
 		return 0;
 	gpu_forget(d);
 	cudaSetDevice(d->index);

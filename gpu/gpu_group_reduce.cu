@@ -1,8 +1,10 @@
-/* gpu_group_reduce.cu - which entries of an index a step reads: join, spread; top is in gpu_topk.cu
+/* gpu_group_reduce.cu - which entries of an index a step reads: join, spread; top is in
+ * gpu_topk.cu
  *
- * join: two launches for all heads. lse_parts goes once through the scores and leaves for each
- * query head at most PARTS sums of exponentials; join_columns puts those together, each block for
- * itself, and goes through the scores a second time, which then are in the second-level cache. */
+ * join: two launches for all heads. lse_parts goes once through the scores and leaves for
+ * each query head at most PARTS sums of exponentials; join_columns puts those together, each
+ * block for itself, and goes through the scores a second time, which then are in the
+ * second-level cache. */
 #include <float.h>
 
 #include "gpu/gpu_internal.h"
@@ -20,7 +22,7 @@ int
 gpu_lists_of(struct dev *d, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
     const char *op)
 {
-	gpu_not_recorded(d, op);
+	gpu_refuse_capture(d, op);
 	if (G > MAX_HEADS)
 		gpu_fail(d, "%s: %u KV heads, of at most %d", op, G, MAX_HEADS);
 	if (!gpu_ok(d))
@@ -92,8 +94,8 @@ lse_parts(struct lse *parts, const float *score, size_t stride, const struct lis
 	struct lse sum = { -FLT_MAX, 0 };
 	float x[EACH];
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	for (size_t i = from + threadIdx.x; i < to; i += EACH * THREADS) {
 		struct lse more = { -FLT_MAX, 0 };
 
@@ -127,8 +129,8 @@ join_columns(float *joint, const float *score, size_t stride, const struct lse *
 	const size_t from = (size_t)blockIdx.x * COLUMNS;
 	float *all = lse + H;
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	for (uint32_t h = warp; h < H; h += THREADS / 32) {
 		struct lse sum = { -FLT_MAX, 0 };
 
@@ -209,8 +211,8 @@ copy_scores(float *joint, const float *score, size_t stride, const struct lists 
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 	const uint32_t g = blockIdx.y;
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	if (i < l.n[g])
 		joint[g * stride + i] = score[g * stride + i];
 }
@@ -240,8 +242,8 @@ join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
 
 	if (parts == NULL)
 		return;
-	LAUNCH_EARLY(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
-	LAUNCH_EARLY(d, join_columns, parts_of(l->longest, COLUMNS), THREADS,
+	LAUNCH_PDL(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
+	LAUNCH_PDL(d, join_columns, parts_of(l->longest, COLUMNS), THREADS,
 	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, *l, G, H / G, how);
 }
 
@@ -256,7 +258,7 @@ gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride,
 	if (!gpu_lists_of(d, &l, n, NULL, G, "join") || l.longest == 0)
 		return;
 	if (H == G && joint != score)
-		LAUNCH_EARLY(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0,
+		LAUNCH_PDL(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0,
 		    joint, score, stride, l);
 	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
 		join_plainly(d, joint, score, stride, &l, H, G, how);
@@ -276,8 +278,8 @@ spread(float *row, size_t stride, const float *joint, size_t joint_stride, const
 	const uint32_t g = blockIdx.y, n = l.n[g];
 	uint32_t at[ROWS];
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 UNROLL	for (int i = 0; i < ROWS; i++)
 		if (from + i * THREADS < n)
 			at[i] = label[g * label_stride + from + i * THREADS];
@@ -295,6 +297,6 @@ gpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint
 	if (!gpu_lists_of(d, &l, n, NULL, G, "spread"))
 		return;
 	if (l.longest > 0)
-		LAUNCH_EARLY(d, spread, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS, 0,
+		LAUNCH_PDL(d, spread, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS, 0,
 		    row, stride, joint, joint_stride, label, label_stride, l);
 }

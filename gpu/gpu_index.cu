@@ -1,5 +1,5 @@
-/* gpu_index.cu - indexes of keys: what they are, and making their entries (kv-snapshot(5), 4.15 and
- * 4.16) */
+/* gpu_index.cu - indexes of keys: what they are, and making their entries (kv-snapshot(5),
+ * 4.15 and 4.16) */
 #include "gpu/gpu_index.h"
 
 enum { THREADS = 128 };
@@ -9,7 +9,7 @@ gpu_index_of(struct dev *d, struct index *x, const struct entries *e, uint32_t H
 {
 	uint32_t g;
 
-	gpu_not_recorded(d, "index");
+	gpu_refuse_capture(d, "index");
 	if (e->heads == 0 || e->heads > MAX_HEADS || e->width == 0 || H % e->heads != 0)
 		gpu_fail(d, "scores: %u query heads over %u KV heads of width %u", H, e->heads,
 		    e->width);
@@ -165,7 +165,8 @@ reference_pack_pages(const struct index x, const struct rows from)
 	}
 }
 
-/* ---- the same, fast: a thread has two neighbouring channels, and many rows on their way ---- */
+/* ---- the same, fast: a thread has two neighbouring channels, and many rows on their way
+ * ---- */
 
 DEVICE float2
 load_two(const float *p)
@@ -320,8 +321,8 @@ UNROLL		for (uint32_t j = 0; j < AHEAD; j++)
 
 /* ---- the ops ---- */
 
-/* Counts the entries that are missing as there, and fills x and from for making them. Returns the
- * most that one KV head misses; 0 also after remembering a failure. */
+/* Counts the entries that are missing as there, and fills x and from for making them. Returns
+ * the most that one KV head misses; 0 also after remembering a failure. */
 static uint32_t
 missing(struct dev *d, struct index *x, struct rows *from, struct entries *e,
     const struct layer_rows *rows)

@@ -85,7 +85,8 @@ power_for(float m)
 	return 127 - (exponent > 1 ? exponent : 1);
 }
 
-/* Four channels of a head: to[0], to[4]: the two parts of a layer; the next layer is 32 further. */
+/* Four channels of a head: to[0], to[4]: the two parts of a layer; the next layer is 32
+ * further. */
 template <class T, uint32_t LAYERS>
 DEVICE void
 split_query(uint2 *to, const float x[4])
@@ -104,11 +105,12 @@ UNROLL		for (int i = 0; i < 4; i++) {
 	}
 }
 
-/* to[steps][SETS][LAYERS][32 lanes] <- q[heads][E], by all warps of the block, `each` of them; a
- * barrier must follow. power[SETS * SET]: the power of two that each head was multiplied by.
- * Step k of lane 4n + c has four channels of column n, those of quad 4k + c; or, where lanes load
- * two quads at a time, QUADS 2, of quad 8(k/2) + 2c + k%2. There are zeros behind the last one.
- * PAGES: there are 2E channels, q where it is negative, and then q where it is positive. */
+/* to[steps][SETS][LAYERS][32 lanes] <- q[heads][E], by all warps of the block, `each` of
+ * them; a barrier must follow. power[SETS * SET]: the power of two that each head was
+ * multiplied by. Step k of lane 4n + c has four channels of column n, those of quad 4k + c;
+ * or, where lanes load two quads at a time, QUADS 2, of quad 8(k/2) + 2c + k%2. There are
+ * zeros behind the last one. PAGES: there are 2E channels, q where it is negative, and then q
+ * where it is positive. */
 template <class T, uint32_t SETS, uint32_t LAYERS, uint32_t QUADS, bool PAGES>
 DEVICE void
 make_queries(uint2 *to, int *power, const float *q, uint32_t heads, uint32_t E, uint32_t steps,
@@ -152,8 +154,9 @@ query_bytes(uint32_t steps, uint32_t sets, uint32_t layers)
 	return steps * sets * layers * 32 * (uint32_t)sizeof(uint2);
 }
 
-/* Blocks for each of n lists of which the longest is work for `all` blocks: as many as run at the
- * same time, with so many on a multiprocessor; or more, so that lists may differ in length. */
+/* Blocks for each of n lists of which the longest is work for `all` blocks: as many as run at
+ * the same time, with so many on a multiprocessor; or more, so that lists may differ in
+ * length. */
 static inline uint32_t
 share_blocks(const struct dev *d, uint32_t all, uint32_t n, uint32_t resident)
 {

@@ -1,287 +1,300 @@
 /* gpu_internal.h - what the files of the CUDA backend share
  *
- * port.h           what kernels use that is not plain CUDA C
- * gpu_device.cu    open, errors, the op table
- * gpu_memory.cu    allocation, scratch, copies to and from the host
- * gpu_graph.cu    ops that are taken down once and carried out many times
- * gpu_weights.cu   weights on their way to the GPU
- * gpu_rows.cu      everything that handles one row at a time
- * gpu_rope_append.cu     queries and keys are turned, keys and values become rows of the cache
- * gpu_argmax.cu  the next token
- * gpu_matmul.cu    matrix products
- * gpu_gemv.cu       of few rows
- * gpu_blas.cu      of many rows: cuBLAS
- * gpu_compact.cu      rows that stay move up
- * gpu_keys.cu      what keys say by themselves
- * gpu_layer.cu     what a layer does with these
- * gpu_attend.cu    attention of many queries, on tensor cores
- * gpu_attend_plain.cu   the same without: any shape and type
- * gpu_decode.cu    attention of few queries: rows are cut into parts; chosen rows
- * gpu_mass.cu      attention mass, from the log-sum-exp
- * gpu_mass_tiles.cu  the same on tensor cores
- * gpu_index.cu     indexes for retrieval: making their entries
- * gpu_bits.cu      scores of rows from their keys in one bit
- * gpu_scores.cu    scores of rows from their keys, and of pages
- * gpu_group_reduce.cu    retrieval: what query heads that share a KV head want, entry by entry
- * gpu_topk.cu       retrieval: the greatest of many scores
- * gpu_chosen.cu    retrieval: only the rows that were chosen
- * gpu_rebuild.cu   retrieval: keys of chosen rows from two factors
+ * port.h               launches, shared memory, PTX instructions: what the emulator replaces
+ * gpu_device.cu        open, errors, launches, the op table
+ * gpu_memory.cu        allocation, scratch, copies to and from the host, events
+ * gpu_graph.cu         CUDA graphs: capture and launch of a decode step
+ * gpu_weights.cu       upload of weights
+ * gpu_rows.cu          embedding lookup, RMSNorm, rounding, SwiGLU
+ * gpu_rope_append.cu   RoPE, append to the cache, both in one
+ * gpu_argmax.cu        argmax of the logits
+ * gpu_matmul.cu        matrix products: chooses between the two files below
+ * gpu_gemv.cu          of up to 8 rows: GEMV / skinny GEMM with fused norm and SwiGLU
+ * gpu_blas.cu          of more rows: cuBLAS GEMM
+ * gpu_compact.cu       compaction of the cache after an eviction
+ * gpu_keys.cu          scores knorm and keydiff
+ * gpu_layer.cu         the fused ops project and ffn
+ * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2)
+ * gpu_attend_plain.cu  prefill attention in f32: any shape and type
+ * gpu_decode.cu        decode attention (split-KV), also over selected rows
+ * gpu_mass.cu          attention mass, from the log-sum-exp
+ * gpu_mass_tiles.cu    the same on tensor cores
+ * gpu_index.cu         retrieval: building one-bit keys and page bounds
+ * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
+ * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest)
+ * gpu_group_reduce.cu  retrieval: softmax scores of the query heads of a KV head, reduced
+ * gpu_topk.cu          retrieval: top-k by radix select
+ * gpu_chosen.cu        retrieval: gather of selected rows
+ * gpu_rebuild.cu       retrieval: keys of selected rows from low-rank factors (ShadowKV)
  *
- * Beside each fast kernel stands a naive one with the same result, reference_..., which sums in
- * f32 and is used for shapes and types that the fast one does not take, and for all work
- * after gpu_force_reference(1).
+ * Beside each fast kernel there is a naive one with the same result, reference_..., which sums
+ * in f32. It serves shapes and types that the fast kernel does not take, and everything after
+ * gpu_force_reference(1).
  *
- * All work goes to one stream, in order, except what read() copies; an op returns before it is
- * done. No sum depends on the order in which threads or blocks run: no floating-point atomics. */
+ * All work goes to one stream, in order, except the copies of get_side(); an op returns
+ * before its work is done. No sum depends on the order in which threads or blocks run: there
+ * are no floating-point atomics. */
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
 
 #include "gpu/port.h"
 #include "model/ops.h"
 
-/* Most KV heads of a layer: their places go to kernels by value. */
+/* Most KV heads of a layer: their offsets and lengths are passed to kernels by value. */
 #define MAX_HEADS 128
 
-/* Points in the work that can be told from later ones. */
-#define MARKS 64
+/* Recorded events that are told apart from later ones */
+#define EVENTS 64
 
 /* Most buffers of a struct staging. */
 #define MAX_BUFFERS 4
 
-/* Scratch that an op may use while it is enqueued and running: one piece for each purpose. */
+/* Scratch of an op while it is enqueued and running: one buffer for each purpose. */
 enum scratch {
 	SCRATCH_X,                   /* activations in 16 bits */
-	SCRATCH_PARTS,               /* what blocks leave for those that put it together */
+	SCRATCH_PARTS,               /* partial results, between two kernels of an op */
 	SCRATCH_LIST,                /* lists from the host */
-	SCRATCH_BINS,                /* topk()'s histograms: all zero when it is not running */
+	SCRATCH_BINS,                /* topk()'s histograms: all zero between two calls */
 	SCRATCHES
 };
 
-/* Pinned host memory on the way between a device and memory that is not pinned: buffers that are
- * filled in turns. */
+/* Pinned staging buffers between the device and host memory that is not pinned; they are
+ * filled in turn. */
 struct staging {
 	char *at;                    /* [buffers][size] */
-	bool ours;                   /* that memory was there, and has only been pinned */
-	size_t size, used;           /* bytes of each; of the one whose turn it is */
-	unsigned buffers, turn;
-	cudaEvent_t done[MAX_BUFFERS];       /* the copies from or to a buffer */
+	bool ours;                   /* our own memory, registered; else the runtime's */
+	size_t size, used;           /* bytes of a buffer; of the current one in use */
+	unsigned buffers, turn;      /* turn: the current one */
+	cudaEvent_t done[MAX_BUFFERS];       /* the copies from or to a buffer have ended */
 };
 
 struct dev {
 	int index;
-	unsigned threads;            /* that bring weights; 0 = all processors */
+	unsigned threads;            /* host threads for the weight upload; 0 = all processors */
 	cudaStream_t stream;
 	struct blas *blas;           /* gpu_blas.cu's; NULL = not opened yet */
 	unsigned sms;                /* multiprocessors */
-	size_t cache;                /* bytes of the second-level cache */
+	size_t l2;                   /* bytes of the L2 cache */
 	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
 	int reference;               /* only naive kernels */
-	bool early;                  /* LAUNCH_EARLY is more than LAUNCH */
-	bool one_split;              /* and asks for all shared memory (port.h) */
+	bool pdl;                    /* programmatic dependent launch is on (port.h) */
+	bool max_carveout;           /* PDL kernels ask for the largest carveout (port.h) */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
-	/* Of which activations SCRATCH_X holds a copy in 16 bits; x NULL: of none. Forgotten by
-	 * every launch, put and copy, so that nothing can change x unnoticed: it is known only
-	 * from one product to the next that directly follows it. */
+	/* The activations that SCRATCH_X holds a 16-bit copy of; x NULL: none. Every launch,
+	 * put and copy forgets them, since it may change x: the copy is used only by a
+	 * product that directly follows another one. */
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
-	int recording;               /* gpu_graph.cu's: ops are taken down */
-	cudaGraphExec_t graph;       /* what graph_launch() carries out; NULL: nothing */
-	uint32_t *grown;             /* device: replays of it so far; NULL: not needed yet */
-	uint32_t recordings;         /* so far; the last one's number */
-	unsigned moves, moves_then;  /* of scratch, to other places; at the recording */
+	int capturing;               /* between graph_begin() and graph_end() */
+	cudaGraphExec_t graph;       /* what graph_launch() launches; NULL: none */
+	/* device: launches of the graph so far, that is the rows appended to every KV head
+	 * since the capture; NULL: not needed yet */
+	uint32_t *appended;
+	uint32_t captures;           /* captures so far: the number of the last one */
+	/* how often scratch has been reallocated; and at the time of the capture */
+	unsigned scratch_moves, scratch_moves_then;
 	const char *kernel;          /* the last one that was launched */
-	struct staging out, in;      /* of put(), and of get() and read() */
-	cudaStream_t reader;         /* of read(), beside the work */
-	cudaEvent_t marks[MARKS];    /* the last ones, number n in place n % MARKS */
-	uint64_t marked;             /* how many there were */
+	struct staging out, in;      /* of put(); of get() and get_side() */
+	cudaStream_t side_stream;    /* of get_side() */
+	cudaEvent_t events[EVENTS];  /* the last ones: number n is events[n % EVENTS] */
+	uint64_t events_recorded;    /* how many there were */
 	struct weights *weights;     /* gpu_weights.cu's */
 	struct upload *upload;
-	size_t expected;             /* bytes of weights that are still to come; 0 = not known */
+	size_t expected;             /* bytes of weights that expect() announced; 0 = not known */
 };
 
-/* For tests: devices that are opened from now on use only naive kernels. */
+/* For tests and benchmarks: settings of devices that are opened from now on. Only naive
+ * kernels; */
 extern "C" void gpu_force_reference(int);
-/* To measure what it gains: on these no kernel starts before the one ahead of it has ended. */
-extern "C" void gpu_force_in_turn(int);
-/* On these, kernels that start early all ask for the same split of cache and shared memory. */
-extern "C" void gpu_force_one_split(int);
+/* no programmatic dependent launch; */
+extern "C" void gpu_force_no_pdl(int);
+/* the largest shared-memory carveout for all PDL kernels. */
+extern "C" void gpu_force_max_carveout(int);
 
 /* Remembers the first failure. */
 void gpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* 1 when e is no error; else 0, and what failed is remembered under that name. */
+/* Returns 1 when e is no error; else 0 after remembering the failure under that name. */
 int gpu_check(struct dev *, const char *what, cudaError_t e);
-/* The same of a call that waits: what a kernel did wrong comes out then; the last one that was
- * launched, which is the likeliest, is named. */
+/* The same for a call that waits, where errors of kernels surface: names the last kernel
+ * launched, which is the likeliest cause. */
 int gpu_check_wait(struct dev *, const char *what, cudaError_t e);
-/* Has nothing failed? Ops do nothing otherwise. */
+/* 1: nothing has failed. Ops do nothing otherwise. */
 static inline int
 gpu_ok(const struct dev *d)
 {
 	return d->error[0] == '\0';
 }
-/* Waits for the event; 0 after a failure, which is remembered under that name. */
+/* Waits for the event. Returns 0 after remembering a failure under that name. */
 int gpu_sync_event(struct dev *, const char *what, cudaEvent_t);
-/* NULL after a failure; what was there is lost when it has to grow, and it is then cleared. */
+/* Device scratch of at least `bytes`; NULL after a failure. Growing it loses its contents and
+ * clears it. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
-/* The array of n elements of host memory, in scratch on the device */
+/* Copies a host array to SCRATCH_LIST; NULL after a failure. */
 void *gpu_list(struct dev *, const void *host, size_t bytes);
 
-/* Buffers of `size` bytes each, in memory of aligned_alloc() that becomes theirs, or, NULL, in new
- * memory; closing one that is all zero is allowed. */
+/* Opens staging buffers of `size` bytes each, in memory of aligned_alloc(), which it takes
+ * over, or (NULL) in new memory. Closing a struct that is all zero is allowed. */
 void gpu_staging_open(struct dev *, struct staging *, unsigned buffers, size_t size, void *memory);
 void gpu_staging_close(struct staging *);
-/* Where up to *n bytes, which becomes what there is room for, can be written that the caller then
- * copies on this stream. Waits where copies out of that buffer are not done. */
+/* Returns where the caller may write up to *n bytes, which it then copies on this stream;
+ * reduces *n to what fits. Waits for earlier copies out of that buffer. */
 char *gpu_staging_next(struct dev *, struct staging *, cudaStream_t, size_t *n);
 
-/* What put() does in two steps, for what is not in one piece on the host: where up to *bytes, which
- * becomes what there is room for, can be written; and the copy of it. NULL after a failure, for
- * which the second step may be called, too. */
+/* put() in two steps, for data that is not contiguous on the host. The first returns where to
+ * write up to *bytes, and reduces *bytes to what fits; the second copies them. The first
+ * returns NULL after a failure; the second may be called even then. */
 char *gpu_put_next(struct dev *, size_t *bytes);
 void gpu_put_done(struct dev *, void *dst, const void *written, size_t bytes);
 
-/* Memory of the device is about to be written, or a graph to be captured. */
+/* Device memory is about to be written, or a graph to be captured: forgets the 16-bit copy of
+ * x. */
 static inline void
 gpu_forget(struct dev *d)
 {
 	d->narrowed.x = NULL;
 }
 
-/* 0, and a failure, where a product would have too many rows or columns */
+/* Returns 0 after remembering the failure where a product has too many rows or columns. */
 int gpu_product_fits(struct dev *, const struct mat *w, uint32_t N);
 
-/* gpu_gemv.cu: n products of at most FEW_ROWS rows of x, or where norm is not NULL of rmsnorm() of
- * these; in one launch where weights are of one type */
-enum { FEW_ROWS = 8 };
-enum outcome {
-	SUMS,                        /* y <- */
-	SUMS_ADDED,                  /* y += */
-	SUMS_GATED                   /* of two: p[0].y <- silu(the first) * the second */
+/* gpu_gemv.cu: n products of at most GEMV_ROWS rows of x, or (norm not NULL) of rmsnorm() of
+ * these rows; one launch for weights of one dtype */
+enum { GEMV_ROWS = 8 };
+enum epilogue {
+	EPILOGUE_STORE,              /* y <- product */
+	EPILOGUE_ADD,                /* y += product */
+	EPILOGUE_SWIGLU              /* two products: p[0].y <- silu(first) * second */
 };
-void gpu_few(struct dev *, const struct product *p, uint32_t n, const float *x,
-    const struct norm *, uint32_t N, enum outcome);
+void gpu_gemv(struct dev *, const struct product *p, uint32_t n, const float *x,
+    const struct norm *, uint32_t N, enum epilogue);
 
 /* gpu_blas.cu: matmul() of many rows */
 void gpu_blas_matmul(
     struct dev *, float *, const float *, const struct mat *, const float *, uint32_t, int);
 
-/* Activations in the type of the weights that they are multiplied with */
+/* Activations in the 16-bit dtype of the weights that they are multiplied with */
 struct narrow {
 	const void *at;              /* [N][in] */
-	float *scale;                /* [N] what each row was divided by; NULL: all by 1 */
+	float *scale;                /* [N] divisor of each row; NULL: 1 for all */
 	uint32_t N, in;
 	enum kv_dtype dtype;
 };
 
-/* Room for N rows of 16 bits, in SCRATCH_X; 0 after a failure. */
-int gpu_narrow_room(struct dev *, struct narrow *, enum kv_dtype, uint32_t N, uint32_t in);
-/* matmul() of these */
+/* Allocates N rows of 16 bits in SCRATCH_X; returns 0 after a failure. */
+int gpu_narrow_alloc(struct dev *, struct narrow *, enum kv_dtype, uint32_t N, uint32_t in);
+/* matmul() of them */
 void gpu_blas_narrow(struct dev *, float *, const struct narrow *, const struct mat *,
     const float *, int);
 
-/* gpu_rows.cu: what rmsnorm(), and swiglu(), make of N rows, in room of 16 bits. gpu_norm_narrow()
- * does not take all shapes: 0 when nothing was done. */
+/* gpu_rows.cu: rmsnorm() and swiglu() of N rows with a 16-bit result. gpu_norm_narrow() does
+ * not take all shapes: it returns 0 when it has done nothing. gpu_swiglu_narrow() returns 0
+ * after a failure. */
 int gpu_norm_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float *x,
     const struct norm *, uint32_t N, uint32_t D);
-int gpu_gated_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float *gate,
+int gpu_swiglu_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float *gate,
     const float *up, uint32_t N, uint32_t F);
 
-/* An end to what brings weights; and to the weights, too. */
+/* gpu_weights.cu: ends the upload, once its copies are done; that, and frees the weights. */
 void gpu_weights_end(struct dev *);
 void gpu_weights_free(struct dev *);
 
-/* gpu_graph.cu: what was recorded is forgotten. */
-void gpu_record_end(struct dev *);
+/* gpu_graph.cu: destroys the captured graph. */
+void gpu_graph_drop(struct dev *);
 
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 
 struct rows;
-struct picks;
-/* gpu_attend_plain.cu: attend() without tensor cores, */
+struct row_list;
+/* gpu_attend_plain.cu: attend() without tensor cores; */
 void gpu_attend_plain(struct dev *, float *o, float *lse, const struct query *,
     const struct layer_rows *, const struct rows *);
-/* and by the naive kernel, for all shapes and types. The rows of a list are seen
- * by all queries; pos is then not read. */
-void gpu_attend_any(struct dev *, float *o, float *lse, const struct query *, const struct rows *,
-    const struct picks *, enum kv_dtype);
+/* and by the naive kernel, for all shapes and types. All queries see the rows of a list; then
+ * pos is not read. */
+void gpu_attend_naive(struct dev *, float *o, float *lse, const struct query *, const struct rows *,
+    const struct row_list *, enum kv_dtype);
 
-/* gpu_decode.cu: attend() of at most FEW_QUERIES rows, for all shapes and types */
-enum { FEW_QUERIES = 8 };
-void gpu_attend_few(struct dev *, float *o, float *lse, const struct query *,
+/* gpu_decode.cu: attend() of at most DECODE_QUERIES query rows, for all shapes and types */
+enum { DECODE_QUERIES = 8 };
+void gpu_attend_decode(struct dev *, float *o, float *lse, const struct query *,
     const struct layer_rows *);
 
-/* For LAUNCH only */
+/* For LAUNCH only: before and after a launch */
 int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
 void gpu_launched(struct dev *, const char *kernel);
 
-/* The rows of a layer as a kernel's argument */
+/* struct layer_rows as a kernel's argument */
 struct rows {
 	const void *k, *v;           /* v NULL: not read */
 	const uint32_t *pos;
 	uint32_t G, E;
-	/* so many rows more are in each KV head than len; NULL: none. grown_by() */
-	const uint32_t *grown;
+	/* rows of each KV head beyond len, appended by launches of a graph; NULL: none. Read
+	 * it by appended_rows(). */
+	const uint32_t *appended;
 	uint64_t start[MAX_HEADS];
 	uint32_t len[MAX_HEADS];
 };
 
-/* Fills r; 0 after a failure, when there are too many heads, or H is no multiple of them. */
+/* Fills r. Returns 0 after a failure: too many KV heads, or H is not a multiple of them. */
 int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
-/* The same for kernels that add grown_by(): these can be recorded. */
-int gpu_growing_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
+/* The same for kernels that add appended_rows() to every len: these can be captured. */
+int gpu_capturable_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
-/* No sliding window is asked for; for the ops of retrieval: there is one query row. Return 0 after a
- * failure. */
+/* No sliding window is asked for; for the ops of retrieval: there is one query row. Return 0
+ * after a failure. */
 int gpu_whole_window(struct dev *, const struct query *);
 int gpu_one_query_row(struct dev *, const struct query *);
-/* Fails while ops are recorded: this one depends on what the host knows now. */
-void gpu_not_recorded(struct dev *, const char *op);
+/* Fails during a capture: this op depends on values that the host has now. */
+void gpu_refuse_capture(struct dev *, const char *op);
 
 DEVICE uint32_t
-grown_by(const struct rows &c)
+appended_rows(const struct rows &c)
 {
-	return c.grown != NULL ? load_settled(c.grown) : 0;
+	return c.appended != NULL ? load_l2(c.appended) : 0;
 }
 
-/* Instead of a row's number or place, where there is no row */
+/* Stands for a row that does not exist */
 constexpr uint32_t NO_ROW = UINT32_MAX;
 
-/* Lists of rows as a kernel's argument: the chosen entries, or all rows in order */
-struct picks {
+/* struct chosen as a kernel's argument: the selected entries, or all rows in order */
+struct row_list {
 	const uint32_t *at;          /* entries; NULL: all rows */
 	size_t stride;
 	uint32_t rows;               /* of an entry */
 	uint32_t n[MAX_HEADS];       /* rows of each list */
 };
 
-/* Fills p (chosen NULL: all rows); 0 after a failure. */
-int gpu_picks_of(struct dev *, struct picks *p, const struct layer_rows *, const struct chosen *);
+/* Fills p (chosen NULL: all rows). Returns 0 after a failure. */
+int gpu_row_list_of(struct dev *, struct row_list *p, const struct layer_rows *,
+    const struct chosen *);
 
-/* Where in the KV head row i of the list stands */
+/* The row of KV head g that is number i of its list */
 DEVICE uint32_t
-picked_row(const struct picks &p, uint32_t g, uint32_t i)
+listed_row(const struct row_list &p, uint32_t g, uint32_t i)
 {
 	return p.at == NULL ? i : p.at[g * p.stride + i / p.rows] * p.rows + i % p.rows;
 }
 
-/* How many scores each KV head has, and how many of them are wanted, as a kernel's argument */
+/* Lists of scores as a kernel's argument: n[g] scores of KV head g, of which the k[g]
+ * greatest are wanted */
 struct lists {
 	uint32_t n[MAX_HEADS], k[MAX_HEADS];
 	uint32_t longest;            /* of n */
 };
 
-/* gpu_group_reduce.cu: fills l (k NULL: none is wanted); 0 after a failure, or when there are too many. */
+/* gpu_group_reduce.cu: fills l (k NULL: all 0). Returns 0 after a failure, for instance too
+ * many lists. */
 int gpu_lists_of(struct dev *, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
     const char *op);
 
-/* Cosine and sine. Only the whole quarters of a turn are taken off in double precision, in five
- * operations instead of the hundred of a sincos(): some GPUs have 64 times fewer of these. What
- * is left, at most 1/2, loses 1.5e-8 of a quarter as f32. */
+/* Cosine and sine of an angle in double precision. Only the range reduction to quarter turns
+ * is in double precision: five operations instead of the hundred of sincos(), since some GPUs
+ * have 64 times less f64 throughput. The remainder, at most half a quarter turn, loses 1.5e-8
+ * of a quarter as f32. */
 DEVICE void
-turn_by(float *c, float *s, double angle)
+cos_sin(float *c, float *s, double angle)
 {
 	const double quarters = angle * 0.63661977236758134308, whole = rint(quarters);
 	const int64_t quadrant = (int64_t)whole;
@@ -296,14 +309,14 @@ turn_by(float *c, float *s, double angle)
 		*s = -*s;
 }
 
-/* Rows whose greatest element is within these stay as they are: what is far smaller becomes
- * subnormal, and loses no more than rounding takes from the greatest anyway. */
+/* f16 rows whose greatest magnitude is in this range are not scaled: much smaller elements
+ * become subnormal, which loses no more than rounding takes from the greatest element. */
 #define LEAST_F16 0x1p-6f
 #define MOST_F16 65504.0f
 #define LEAST_SCALE (-24)              /* y / 2^-24 does not overflow */
 
-/* f16: the power of two that a row is divided by whose greatest magnitude that is: then it is
- * below 2^15. 1 for a row of zeros, and where there are infinities. */
+/* f16: the power of two to divide a row by whose greatest magnitude is `most`, so that it
+ * becomes less than 2^15. 1 for rows of zeros and rows with infinities. */
 DEVICE float
 scale_of(float most)
 {
@@ -315,7 +328,7 @@ scale_of(float most)
 	return __uint_as_float((unsigned)(power + 127) << 23);
 }
 
-/* The greatest in the block, in all threads; once in a kernel */
+/* The maximum over the block, in all threads. A kernel may call it once. */
 DEVICE float
 block_max(float x)
 {
@@ -330,8 +343,8 @@ block_max(float x)
 	return x;
 }
 
-/* How many of len ascending positions are not greater than limit. First a guess, which is right
- * where no position is missing. */
+/* How many of len ascending positions are <= limit: the guess that no position is missing, then
+ * binary search */
 DEVICE uint32_t
 seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
 {

@@ -1,28 +1,29 @@
-/* gpu_keys.cu - what keys say by themselves: their lengths, and how they differ from the others
+/* gpu_keys.cu - the scores of knorm (minus the norm of a key) and keydiff (minus its cosine with
+ * the mean direction of the keys)
  *
- * Sums are in double precision, as the methods have them, so that a choice on a GPU is the CPU's but
- * for sums in another order. Each key is read once or twice, and that is all the time it takes.
+ * Sums are in double precision, as in methods/, so that a choice on a GPU is the CPU's but for
+ * the order of the sums. The limit is memory bandwidth: each key is read once or twice.
  *
- * A key is shared by as many lanes as it has 8 elements for, rounded up to a power of two, so that
- * a warp reads several at once; each lane has HELD keys under way. */
+ * A key is split over lanes of 8 elements each, their number rounded up to a power of two, so
+ * that a warp reads several keys at a time; each lane has HELD loads in flight. */
 #include "gpu/gpu_internal.h"
 
 constexpr uint32_t THREADS = 256, WARPS = THREADS / 32;
 constexpr uint32_t V = 8;                /* elements of a lane */
 constexpr uint32_t WIDEST = 32 * V;      /* E, of the fast kernels */
 constexpr uint32_t HELD = 4;
-constexpr uint32_t CHUNK = 64;           /* keys whose directions a block adds up */
+constexpr uint32_t CHUNK = 64;           /* keys whose directions a block sums */
 
-/* Which keys the lanes of a warp have */
-struct share {
-	uint32_t lanes, lane;            /* of a key; which of them this one is */
-	uint32_t at_once;                /* keys of the warp */
-	uint32_t row;                    /* the first of them for this lane; the next: + at_once */
+/* How the keys of a warp are mapped to its lanes */
+struct lane_map {
+	uint32_t lanes, lane;            /* lanes of a key; which of them this one is */
+	uint32_t keys;                   /* that the warp loads together */
+	uint32_t row;                    /* this lane's first key; the next: + keys */
 };
 
-/* The warp's share from key `first` on */
-DEVICE struct share
-share_of(uint32_t lanes, uint32_t first)
+/* The map for the keys from `first` on */
+DEVICE struct lane_map
+map_lanes(uint32_t lanes, uint32_t first)
 {
 	const uint32_t lane = threadIdx.x % 32;
 
@@ -38,16 +39,16 @@ sum_lanes(double x, uint32_t lanes)
 	return x;
 }
 
-/* k <- this lane's part of the HELD keys of its share, zeros where there is none */
+/* k <- this lane's elements of its HELD keys; zeros behind the end */
 template <class T>
 DEVICE void
-load_keys(pack<T, V> k[HELD], const struct rows &rows, uint32_t g, const struct share &s,
+load_keys(pack<T, V> k[HELD], const struct rows &rows, uint32_t g, const struct lane_map &s,
     uint32_t end)
 {
 	const T *keys = (const T *)rows.k + rows.start[g] * rows.E + s.lane * V;
 
 UNROLL	for (uint32_t j = 0; j < HELD; j++) {
-		const uint32_t row = s.row + j * s.at_once;
+		const uint32_t row = s.row + j * s.keys;
 
 		k[j] = {};
 		if (row < end && s.lane * V < rows.E)
@@ -66,14 +67,15 @@ UNROLL	for (uint32_t e = 0; e < V; e++)
 	return sum;
 }
 
-/* score <- minus the length of each key; or, with anchors[G][E] of length 1 or 0, minus the cosine */
+/* score <- minus the norm of each key; or, with anchors[G][E] of norm 1 or 0, minus the
+ * cosine */
 template <class T, bool ANCHORED>
 static __global__ void __launch_bounds__(THREADS)
 score_keys(float *score, size_t stride, const struct rows rows, const double *anchors,
     uint32_t lanes)
 {
 	const uint32_t g = blockIdx.y, n = rows.len[g], each = HELD * (32 / lanes);
-	const struct share s = share_of(lanes, (blockIdx.x * WARPS + threadIdx.x / 32) * each);
+	const struct lane_map s = map_lanes(lanes, (blockIdx.x * WARPS + threadIdx.x / 32) * each);
 	double anchor[V] = {};
 	pack<T, V> k[HELD];
 
@@ -82,7 +84,7 @@ score_keys(float *score, size_t stride, const struct rows rows, const double *an
 UNROLL		for (uint32_t e = 0; e < V; e++)
 			anchor[e] = anchors[g * rows.E + s.lane * V + e];
 UNROLL	for (uint32_t j = 0; j < HELD; j++) {
-		const uint32_t row = s.row + j * s.at_once;
+		const uint32_t row = s.row + j * s.keys;
 		const double sum = sum_lanes(square(k[j]), lanes);
 		double dot = 0;
 
@@ -97,19 +99,20 @@ UNROLL			for (uint32_t e = 0; e < V; e++)
 	}
 }
 
-/* part[g][chunk][E] <- the sum of the directions of CHUNK keys; blockIdx.x the chunk, of `chunks` */
+/* First stage of a sum over keys: part[g][chunk][E] <- the sum of the directions of CHUNK keys;
+ * blockIdx.x is the chunk, of `chunks` */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
-add_directions(double *part, const struct rows rows, uint32_t chunks, uint32_t lanes)
+sum_directions(double *part, const struct rows rows, uint32_t chunks, uint32_t lanes)
 {
 	SHARED(double[WARPS][WIDEST], of);
 	const uint32_t g = blockIdx.y, each = HELD * (32 / lanes), warp = threadIdx.x / 32;
 	const uint32_t first = blockIdx.x * CHUNK, end = min(rows.len[g], first + CHUNK);
-	const struct share whole = share_of(lanes, 0);
+	const struct lane_map whole = map_lanes(lanes, 0);
 	double sum[V] = {};
 
 	for (uint32_t at = first + warp * each; at < end; at += WARPS * each) {
-		const struct share s = share_of(lanes, at);
+		const struct lane_map s = map_lanes(lanes, at);
 		pack<T, V> k[HELD];
 
 		load_keys(k, rows, g, s, end);
@@ -137,9 +140,10 @@ UNROLL	for (uint32_t e = 0; e < V; e++) {
 	}
 }
 
-/* anchors[g][E] <- the sum of the parts, scaled to length 1 unless it is 0; a block for each KV head */
+/* Second stage: anchors[g][E] <- the sum of the chunks, scaled to norm 1 unless it is 0; one
+ * block for each KV head */
 static __global__ void __launch_bounds__(WIDEST)
-add_parts(double *anchors, const double *part, const struct rows rows, uint32_t chunks)
+sum_chunks(double *anchors, const double *part, const struct rows rows, uint32_t chunks)
 {
 	SHARED(double[WIDEST / 32], of);
 	const uint32_t g = blockIdx.x, e = threadIdx.x, mine = (rows.len[g] + CHUNK - 1) / CHUNK;
@@ -158,7 +162,7 @@ add_parts(double *anchors, const double *part, const struct rows rows, uint32_t 
 		anchors[g * rows.E + e] = squared == 0 ? 0 : sum / sqrt(squared);
 }
 
-/* ---- any shape ---- */
+/* ---- the naive kernels ---- */
 
 template <class T>
 DEVICE double
@@ -171,7 +175,7 @@ whole_square(const T *k, uint32_t E)
 	return sum;
 }
 
-/* A thread for each row, blockIdx.y the KV head. anchors NULL: lengths */
+/* One thread for each row, blockIdx.y is the KV head. anchors NULL: norms */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_score_keys(float *score, size_t stride, const struct rows rows, const double *anchors)
@@ -191,7 +195,7 @@ reference_score_keys(float *score, size_t stride, const struct rows rows, const 
 	    sum == 0 || length == 0 ? 0 : (float)(-dot / sqrt(sum) / sqrt(length));
 }
 
-/* A thread for each channel, blockIdx.y the KV head. anchors: not scaled */
+/* One thread for each channel, blockIdx.y is the KV head. The anchors are not scaled. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_anchors(double *anchors, const struct rows rows)
@@ -210,9 +214,9 @@ reference_anchors(double *anchors, const struct rows rows)
 	anchors[g * E + e] = all;
 }
 
-/* ---- */
+/* ---- the ops ---- */
 
-/* The fast kernels' lanes for a key; 0: they do not take the shape */
+/* Lanes of a key in the fast kernels; 0: they do not take the shape */
 static uint32_t
 lanes_for(const struct dev *d, const struct layer_rows *l)
 {
@@ -280,9 +284,9 @@ gpu_keydiff(struct dev *d, float *score, size_t stride, const struct layer_rows 
 		using T = decltype(t);
 
 		if (lanes > 0) {
-			LAUNCH(d, add_directions<T>, dim3(chunks, rows.G), THREADS, 0,
+			LAUNCH(d, sum_directions<T>, dim3(chunks, rows.G), THREADS, 0,
 			    anchors + anchor, rows, chunks, lanes);
-			LAUNCH(d, add_parts, rows.G, WIDEST, 0, anchors, anchors + anchor, rows,
+			LAUNCH(d, sum_chunks, rows.G, WIDEST, 0, anchors, anchors + anchor, rows,
 			    chunks);
 		} else
 			LAUNCH(d, reference_anchors<T>, dim3(parts_of(rows.E, THREADS), rows.G),

@@ -1,15 +1,15 @@
-/* gpu_layer.cu - what a layer does besides attention
+/* gpu_layer.cu - the fused ops project and ffn
  *
- * Few rows, in decoding: three launches, in which norm, gate and residual are parts of the
- * products (gpu_gemv.cu). Many rows: cuBLAS multiplies, and what stands between products is written
- * once, in the 16 bits that the next product wants, instead of in f32 that another kernel
- * narrows. */
+ * Decode (up to GEMV_ROWS rows): norm, SwiGLU and residual are fused into the GEMVs
+ * (gpu_gemv.cu). Prefill: cuBLAS multiplies; RMSNorm and SwiGLU write their result once, in
+ * the 16-bit dtype that the next product reads, instead of f32 that a further kernel
+ * converts. */
 #include "gpu/gpu_internal.h"
 
-/* By cuBLAS, where all weights are of the same 16 bits; 0 when nothing was done. A call for each
- * product: from 2048 rows on even the 1024 columns of keys or values are as many tiles of 128 x 128
- * as a large GPU has multiprocessors, so that one call for all would gain little, and it would
- * want the matrices to lie side by side. */
+/* Products by cuBLAS, where all weights have the same 16-bit dtype; returns 0 when it has
+ * done nothing. One GEMM for each product: from 2048 rows on even the 1024 columns of K or V
+ * are as many 128 x 128 tiles as a large GPU has SMs, so that one GEMM for all would gain
+ * little, and it would need the matrices to be adjacent. */
 static int
 project_narrow(struct dev *d, const struct product *p, uint32_t n, const float *x,
     const struct norm *norm, uint32_t N)
@@ -33,9 +33,9 @@ gpu_project(struct dev *d, const struct product *p, uint32_t n, const float *x,
 {
 	if (d->reference || n == 0 || N == 0)
 		return 0;
-	if (N > FEW_ROWS)
+	if (N > GEMV_ROWS)
 		return project_narrow(d, p, n, x, norm, N);
-	gpu_few(d, p, n, x, norm, N, SUMS);
+	gpu_gemv(d, p, n, x, norm, N, EPILOGUE_STORE);
 	return 1;
 }
 
@@ -47,16 +47,16 @@ gpu_ffn(struct dev *d, float *x, const struct ffn *w, float *xn, float *gate, fl
 
 	if (d->reference || N == 0)
 		return 0;
-	if (N <= FEW_ROWS) {
+	if (N <= GEMV_ROWS) {
 		if (w->gate.dtype != w->up.dtype)
 			return 0;
-		gpu_few(d, p, 2, x, &w->norm, N, SUMS_GATED);
+		gpu_gemv(d, p, 2, x, &w->norm, N, EPILOGUE_SWIGLU);
 		gpu_matmul(d, x, gate, &w->down, NULL, N, 1);
 		return 1;
 	}
 	if (w->down.dtype == KV_F32 || !project_narrow(d, p, 2, x, &w->norm, N))
 		return 0;
-	if (gpu_gated_narrow(d, &g, w->down.dtype, gate, up, N, w->gate.out))
+	if (gpu_swiglu_narrow(d, &g, w->down.dtype, gate, up, N, w->gate.out))
 		gpu_blas_narrow(d, x, &g, &w->down, NULL, 1);
 	return 1;
 }

@@ -1,8 +1,8 @@
 /* gpu_mass.cu - attention mass: what each row receives, from the log-sum-exp of each query
  *
- * attend_mass() is given the log-sum-exp. window_mass() makes it first, from the keys of the layer
- * and of `own`: kernels leave the sum of each query over their rows as parts, and total() puts
- * the parts together in order. */
+ * attend_mass() is given the log-sum-exp. window_mass() makes it first, from the keys of the
+ * layer and of `own`: kernels leave the sum of each query over their rows as parts, and
+ * total() puts the parts together in order. */
 #include "gpu/gpu_mass.h"
 
 enum { THREADS = 128 };
@@ -78,8 +78,9 @@ reference_mass(float *mass, size_t stride, const float *q, const float *lse, con
 	*to = add ? put_together(*to, sum, over) : sum;
 }
 
-/* A warp for each query row and head: its log-sum-exp from n parts; to lse as a natural logarithm,
- * or, where that is NULL, to its sight in packed queries of so many units for each head */
+/* A warp for each query row and head: its log-sum-exp from n parts; to lse as a natural
+ * logarithm, or, where that is NULL, to its sight in packed queries of so many units for each
+ * head */
 static __global__ void __launch_bounds__(THREADS)
 total(float *lse, struct sight *sight, uint32_t units, const struct part *parts, uint32_t n,
     uint32_t N, uint32_t H)
@@ -190,8 +191,8 @@ gpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 	make_mass(d, &c, &packed, lse, mass, stride, true);
 }
 
-/* The sum of each query over the rows of c and of o (no rows: none), as c needs it for mass: in q
- * where it is fast, else in lse. parts: as many as both leave. */
+/* The sum of each query over the rows of c and of o (no rows: none), as c needs it for mass:
+ * in q where it is fast, else in lse. parts: as many as both leave. */
 static void
 window_sums(struct dev *d, struct call *c, struct call *o, struct packed *q, float *lse,
     struct part *parts)

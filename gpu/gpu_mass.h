@@ -71,8 +71,8 @@ longest_head(const struct rows *r)
 bool gpu_tiles_take(const struct call *);
 /* The queries, in SCRATCH_X. lse NULL: not known yet. */
 struct packed gpu_tiles_pack(struct dev *, const struct call *, const float *lse);
-/* How many parts of each query gpu_tiles_sums() leaves, one beside the other: those of query row n
- * and head h from parts[(n * H + h) * stride] on */
+/* How many parts of each query gpu_tiles_sums() leaves, one beside the other: those of query
+ * row n and head h from parts[(n * H + h) * stride] on */
 uint32_t gpu_tiles_parts(const struct call *);
 void gpu_tiles_sums(
     struct dev *, const struct call *, const struct packed *, struct part *parts, size_t stride);

@@ -3,13 +3,13 @@
  * Keys are the rows of a product and queries its columns, so that what a row receives from all
  * queries is one sum in a register, and nothing is exchanged before its end. A warp holds
  * WARP_KEYS keys as fragments, read from memory once, while all queries of one or more query
- * heads go past in shared memory, packed as fragments too by pack_queries(): neither side is ever
- * rearranged. No atomics; each sum has one order; a logit is the same in sums() and add_mass(),
- * so that what a query gives to all rows is 1 to rounding.
+ * heads go past in shared memory, packed as fragments too by pack_queries(): neither side is
+ * ever rearranged. No atomics; each sum has one order; a logit is the same in sums() and
+ * add_mass(), so that what a query gives to all rows is 1 to rounding.
  *
- * The order of channels in a product is free as long as both sides have the same. It is chosen so
- * that what a lane needs of a key for two steps of 16 channels is 16 bytes in a row: see
- * first_channel(). */
+ * The order of channels in a product is free as long as both sides have the same. It is
+ * chosen so that what a lane needs of a key for two steps of 16 channels is 16 bytes in a
+ * row: see first_channel(). */
 #include "gpu/gpu_mass.h"
 
 enum {
@@ -118,8 +118,8 @@ load_keys(struct keys<E> *to, uint32_t *to_pos, const struct rows *r, uint32_t g
 	to->last = to->n == WARP_KEYS ? pos[WARP_KEYS - 1] : NOWHERE;
 }
 
-/* logit[m][p][2a + b] <- of row 16m + 8a + lane / 4 of the warp and query 8p + 2 (lane % 4) + b of
- * the unit. Where no row is seen there are no logits. */
+/* logit[m][p][2a + b] <- of row 16m + 8a + lane / 4 of the warp and query 8p + 2 (lane % 4) +
+ * b of the unit. Where no row is seen there are no logits. */
 template <class T, uint32_t E>
 DEVICE enum seen
 multiply(float logit[2][2][4], const struct keys<E> *k, const uint4 q[E / 16][32],
@@ -188,19 +188,19 @@ fetch(struct tile<E> *to, const struct packed *from, struct place *at, uint32_t 
 		const uint32_t next = at->unit + 1 == from->units ? 1 + first : 1;
 
 		if (t < E * 2)
-			copy_ahead(&to->q[i][0][0] + t, q, true);
+			cp_async16(&to->q[i][0][0] + t, q, true);
 		if (t < UNIT / 2)
-			copy_ahead(&to->sight[i][2 * t], sight, true);
+			cp_async16(&to->sight[i][2 * t], sight, true);
 		q += next * (E * 2);
 		sight += next * UNIT;
 		go_on(at, first, from->units);
 	}
-	copies_group();
+	cp_async_commit();
 }
 
-/* work(tile, place of its first unit, units in it) for all queries from unit `first` of each head
- * on, while the next tile is on its way. What the threads leave in shared memory for each other
- * in one call is no more needed by the barrier before the next. */
+/* work(tile, place of its first unit, units in it) for all queries from unit `first` of each
+ * head on, while the next tile is on its way. What the threads leave in shared memory for
+ * each other in one call is no more needed by the barrier before the next. */
 template <uint32_t E, class F>
 DEVICE void
 for_tiles(struct tile<E> *tiles, const struct packed *q, uint32_t head, uint32_t heads,
@@ -215,7 +215,7 @@ for_tiles(struct tile<E> *tiles, const struct packed *q, uint32_t head, uint32_t
 	for (uint32_t turn = 0;; turn ^= 1) {
 		const struct place then = next;
 
-		copies_wait<0>();
+		cp_async_wait<0>();
 		__syncthreads();
 		if (next.left > 0)
 			fetch(&tiles[turn ^ 1], q, &next, first);
@@ -329,9 +329,9 @@ give(float *to, float sum[4], uint32_t rows, enum over_queries over, bool add)
 		to[row] = add ? put_together(to[row], mine, over) : mine;
 }
 
-/* A block for BLOCK_KEYS rows of a KV head and `heads` of its query heads: the sum of each head is
- * made in registers and added to mass (or, !add, put there) at its end. The last heads come first:
- * sums() has left their keys in the second-level cache. */
+/* A block for BLOCK_KEYS rows of a KV head and `heads` of its query heads: the sum of each
+ * head is made in registers and added to mass (or, !add, put there) at its end. The last
+ * heads come first: sums() has left their keys in the second-level cache. */
 template <class T, uint32_t E>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
 add_mass(float *mass, size_t stride, const struct packed q, const struct rows r, uint32_t H,
@@ -432,8 +432,8 @@ gpu_tiles_pack(struct dev *d, const struct call *c, const float *lse)
 	return { q, sight, units };
 }
 
-/* Query heads for a block: one where there is work enough for it, else all of its KV head, so that
- * keys are read once. */
+/* Query heads for a block: one where there is work enough for it, else all of its KV head, so
+ * that keys are read once. */
 static uint32_t
 heads_of_block(const struct call *c)
 {

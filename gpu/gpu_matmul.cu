@@ -1,6 +1,7 @@
-/* gpu_matmul.cu - y = x . w^T with weights in the type they are stored in
+/* gpu_matmul.cu - y = x . w^T with weights in the dtype they are stored in
  *
- * Few rows: one pass over the weights, gpu_gemv.cu. More: cuBLAS, gpu_blas.cu. */
+ * Up to GEMV_ROWS rows: one pass over the weights, gpu_gemv.cu. More: GEMM by cuBLAS,
+ * gpu_blas.cu. */
 #include "gpu/gpu_internal.h"
 
 #define MOST (1u << 30)        /* rows, columns */
@@ -9,7 +10,8 @@
 
 enum { THREADS = 256 };
 
-/* A thread for each element of y; sums of sums of 16: a long row loses less to rounding. */
+/* One thread for each element of y. Sums of partial sums of 16: a long row loses less to
+ * rounding. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_matmul(float *y, const float *x, const T *w, const float *bias, uint32_t N, uint32_t in,
@@ -20,7 +22,6 @@ reference_matmul(float *y, const float *x, const T *w, const float *bias, uint32
 
 	if (n >= N)
 		return;
-	/* sums of sums: a long one loses little */
 	for (uint32_t k = 0; k < in;) {
 		piece = 0;
 		for (uint32_t to = min(in, k + 512); k < to;) {
@@ -71,8 +72,8 @@ gpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 		return;
 	if (d->reference)
 		reference(d, y, x, w, bias, N, add);
-	else if (N <= FEW_ROWS)
-		gpu_few(d, &p, 1, x, NULL, N, add ? SUMS_ADDED : SUMS);
+	else if (N <= GEMV_ROWS)
+		gpu_gemv(d, &p, 1, x, NULL, N, add ? EPILOGUE_ADD : EPILOGUE_STORE);
 	else
 		gpu_blas_matmul(d, y, x, w, bias, N, add);
 }

@@ -1,9 +1,9 @@
-/* gpu_memory.cu - memory of a GPU: allocation, scratch, copies to and from the host
+/* gpu_memory.cu - device memory: allocation, scratch, copies to and from the host, events
  *
- * Host memory of callers is not pinned, and a copy from there would make the host wait for all work
- * before it. So bytes go through pinned buffers (struct staging): what is put is taken over at
- * once, and what is got arrives while the piece before it is brought to its place. Weights have
- * buffers of their own, gpu_weights.cu. */
+ * Host memory of callers is not pinned: a direct copy would make the host wait for all work
+ * before it. So copies go through pinned staging buffers (struct staging). put() returns as
+ * soon as the bytes are in a buffer; get() overlaps the copy of one piece with the memcpy of
+ * the piece before. Weights have buffers of their own, gpu_weights.cu. */
 #include <stdlib.h>
 
 #include "gpu/gpu_internal.h"
@@ -28,7 +28,7 @@ gpu_alloc(struct dev *d, size_t bytes)
 	if ((e = cudaMalloc(&p, bytes > 0 ? bytes : 1)) == cudaSuccess)
 		return p;
 	cudaGetLastError();
-	/* Any call may be the one that tells what a kernel has done. */
+	/* Any call may report the error of an earlier kernel. */
 	if (e != cudaErrorMemoryAllocation)
 		gpu_check_wait(d, "cudaMalloc", e);
 	return NULL;
@@ -48,10 +48,10 @@ gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
 		return NULL;
 	if (bytes <= d->scratch[which].bytes)
 		return d->scratch[which].at;
-	gpu_not_recorded(d, "more scratch");
+	gpu_refuse_capture(d, "more scratch");
 	if (!gpu_ok(d))
 		return NULL;
-	d->moves++;
+	d->scratch_moves++;
 	cudaFree(d->scratch[which].at);
 	d->scratch[which].bytes = 0;
 	if ((d->scratch[which].at = gpu_alloc(d, bytes)) == NULL) {
@@ -63,7 +63,7 @@ gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
 	return d->scratch[which].at;
 }
 
-/* ---- pinned buffers ---- */
+/* ---- staging buffers ---- */
 
 void
 gpu_staging_open(struct dev *d, struct staging *s, unsigned buffers, size_t size, void *memory)
@@ -103,8 +103,7 @@ gpu_staging_close(struct staging *s)
 	*s = {};
 }
 
-/* Many small pieces share a buffer, so that one waits for copies only when a whole round of
- * buffers has been filled since. */
+/* Small pieces share a buffer: the wait is for the copies of a whole round of buffers ago. */
 char *
 gpu_staging_next(struct dev *d, struct staging *s, cudaStream_t stream, size_t *n)
 {
@@ -129,10 +128,10 @@ gpu_put_next(struct dev *d, size_t *bytes)
 	char *p;
 
 	gpu_forget(d);
-	gpu_not_recorded(d, "put");
+	gpu_refuse_capture(d, "put");
 	if (!gpu_ok(d))
 		return NULL;
-	cudaSetDevice(d->index);        /* other threads may have opened it */
+	cudaSetDevice(d->index);        /* the current device is per host thread */
 	p = gpu_staging_next(d, &d->out, d->stream, bytes);
 	return gpu_ok(d) ? p : NULL;
 }
@@ -171,28 +170,29 @@ gpu_list(struct dev *d, const void *host, size_t bytes)
 	return p;
 }
 
-/* One piece more is on its way into buffer number i. */
+/* Starts the copy of one piece into buffer i. */
 static void
-ask(struct dev *d, cudaStream_t stream, unsigned i, const char *from, size_t n)
+start_get(struct dev *d, cudaStream_t stream, unsigned i, const char *from, size_t n)
 {
 	gpu_check(d, "get", cudaMemcpyAsync(d->in.at + i * d->in.size, from, n,
 	    cudaMemcpyDeviceToHost, stream));
 	gpu_check(d, "get", cudaEventRecord(d->in.done[i], stream));
 }
 
-/* Two pieces are on their way, while a third is brought to its place. */
+/* Double buffering: the next piece is copied from the device while this one goes to its
+ * destination. */
 static void
-bring(struct dev *d, cudaStream_t stream, void *dst, const void *src, size_t bytes)
+get_staged(struct dev *d, cudaStream_t stream, void *dst, const void *src, size_t bytes)
 {
 	const size_t most = d->in.size;
-	size_t asked = 0, at, n;
+	size_t started = 0, at, n;
 	unsigned i;
 
-	gpu_not_recorded(d, "get");
+	gpu_refuse_capture(d, "get");
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
-		for (; asked < bytes && asked < at + 2 * most && gpu_ok(d); asked += n) {
-			n = bytes - asked < most ? bytes - asked : most;
-			ask(d, stream, asked / most % 2, (const char *)src + asked, n);
+		for (; started < bytes && started < at + 2 * most && gpu_ok(d); started += n) {
+			n = bytes - started < most ? bytes - started : most;
+			start_get(d, stream, started / most % 2, (const char *)src + started, n);
 		}
 		i = at / most % 2;
 		n = bytes - at < most ? bytes - at : most;
@@ -204,16 +204,16 @@ bring(struct dev *d, cudaStream_t stream, void *dst, const void *src, size_t byt
 void
 gpu_get(struct dev *d, void *dst, const void *src, size_t bytes)
 {
-	bring(d, d->stream, dst, src, bytes);
+	get_staged(d, d->stream, dst, src, bytes);
 }
 
 void
 gpu_get_side(struct dev *d, void *dst, const void *src, size_t bytes)
 {
-	bring(d, d->reader, dst, src, bytes);
+	get_staged(d, d->side_stream, dst, src, bytes);
 }
 
-/* Pinned, so that a copy goes there without the host. */
+/* Pinned memory: copies to it are asynchronous. */
 void *
 gpu_host_alloc(struct dev *d, size_t bytes)
 {
@@ -242,27 +242,27 @@ gpu_get_async(struct dev *d, void *dst, const void *src, size_t bytes)
 		    d->stream));
 }
 
-/* ---- points in the work ---- */
+/* ---- events ---- */
 
 uint64_t
 gpu_event_record(struct dev *d)
 {
-	cudaEvent_t *e = &d->marks[d->marked % MARKS];
+	cudaEvent_t *e = &d->events[d->events_recorded % EVENTS];
 
-	gpu_not_recorded(d, "mark");
-	cudaSetDevice(d->index);        /* an event is of the device that it is created on */
+	gpu_refuse_capture(d, "mark");
+	cudaSetDevice(d->index);        /* an event belongs to the device it is created on */
 	if (gpu_ok(d) && *e == NULL)
 		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(e,
 		    cudaEventDisableTiming));
 	if (gpu_ok(d))
 		gpu_check(d, "mark", cudaEventRecord(*e, d->stream));
-	return d->marked++;
+	return d->events_recorded++;
 }
 
 const char *
-gpu_event_wait(struct dev *d, uint64_t mark)
+gpu_event_wait(struct dev *d, uint64_t event)
 {
-	gpu_sync_event(d, "GPU", d->marks[mark % MARKS]);
+	gpu_sync_event(d, "GPU", d->events[event % EVENTS]);
 	return gpu_ok(d) ? NULL : d->error;
 }
 

@@ -29,7 +29,7 @@ struct factors {
 
 /* The row of the cache that is row i of KV head g's list, or NO_ROW where its key stays */
 DEVICE uint32_t
-row_of(const struct factors &f, const struct picks &list, const struct rows &to, uint32_t g,
+row_of(const struct factors &f, const struct row_list &list, const struct rows &to, uint32_t g,
     uint32_t i)
 {
 	uint64_t row;
@@ -49,14 +49,15 @@ turn(float *x, float *y, double angle)
 	const float a = *x, b = *y;
 	float c, s;
 
-	turn_by(&c, &s, angle);
+	cos_sin(&c, &s, angle);
 	*x = a * c - b * s;
 	*y = b * c + a * s;
 }
 
-/* row[ROWS] <- the rows of this block; false when none of them is rebuilt. Ends with a barrier. */
+/* row[ROWS] <- the rows of this block; false when none of them is rebuilt. Ends with a
+ * barrier. */
 DEVICE bool
-rows_of_block(uint32_t *row, const struct rows &to, const struct picks &list,
+rows_of_block(uint32_t *row, const struct rows &to, const struct row_list &list,
     const struct factors &f)
 {
 	uint32_t r = NO_ROW;
@@ -92,7 +93,7 @@ UNROLL	for (uint32_t i = threadIdx.x; i < ROWS * PARTS; i += WARPS * 32) {
 		const bool there = row[r] != NO_ROW && k + e < f.rank;
 		const T *from = left + (there ? (size_t)row[r] * f.rank + k + e : 0);
 
-		copy_ahead(&p->left[r][e], from, there);
+		cp_async16(&p->left[r][e], from, there);
 	}
 UNROLL	for (uint32_t i = threadIdx.x; i < 2 * PAIRS * PARTS; i += WARPS * 32) {
 		const uint32_t r = i / PARTS, e = i % PARTS * 8, pair = first + r % PAIRS;
@@ -100,7 +101,7 @@ UNROLL	for (uint32_t i = threadIdx.x; i < 2 * PAIRS * PARTS; i += WARPS * 32) {
 		const bool there = pair < E / 2 && k + e < f.rank;
 		const T *from = right + (there ? (size_t)channel * f.rank + k + e : 0);
 
-		copy_ahead(&p->right[r][e], from, there);
+		cp_async16(&p->right[r][e], from, there);
 	}
 }
 
@@ -113,9 +114,9 @@ multiply(float sum[PAIRS / 4][4], const struct pieces<T, PAIRS> *p)
 	uint32_t a[4], b[4];
 
 UNROLL	for (uint32_t k = 0; k < PIECE; k += 16) {
-		load_matrices<false>(a, &p->left[warp * 16 + lane % 16][k + lane / 16 * 8]);
+		ldmatrix_x4<false>(a, &p->left[warp * 16 + lane % 16][k + lane / 16 * 8]);
 UNROLL		for (uint32_t i = 0; i < PAIRS / 4; i += 2) {
-			load_matrices<false>(b, &p->right[i * 8 + lane / 16 * 8 + lane % 8]
+			ldmatrix_x4<false>(b, &p->right[i * 8 + lane / 16 * 8 + lane % 8]
 			    [k + lane / 8 % 2 * 8]);
 			mma(T{}, sum[i], a, b);
 			mma(T{}, sum[i + 1], a, b + 2);
@@ -125,7 +126,7 @@ UNROLL		for (uint32_t i = 0; i < PAIRS / 4; i += 2) {
 
 template <class T, int PAIRS>
 static __global__ void __launch_bounds__(WARPS * 32)
-rebuild_16(const struct rows to, const struct picks list, const struct factors f)
+rebuild_16(const struct rows to, const struct row_list list, const struct factors f)
 {
 	typedef struct pieces<T, PAIRS> P;
 	DYN_SHARED(P, piece);                        /* [AHEAD] */
@@ -140,15 +141,15 @@ rebuild_16(const struct rows to, const struct picks list, const struct factors f
 	for (uint32_t s = 0; s < AHEAD - 1; s++) {
 		if (s < steps)
 			fetch(&piece[s], row, f, s * PIECE, E, first);
-		copies_group();
+		cp_async_commit();
 	}
 	for (uint32_t s = 0; s < steps; s++) {
-		copies_wait<AHEAD - 2>();
+		cp_async_wait<AHEAD - 2>();
 		__syncthreads();             /* all have arrived, and the oldest is used up */
 		if (s + AHEAD - 1 < steps)
 			fetch(&piece[(s + AHEAD - 1) % AHEAD], row, f, (s + AHEAD - 1) * PIECE, E,
 			    first);
-		copies_group();
+		cp_async_commit();
 		multiply(sum, &piece[s % AHEAD]);
 	}
 	/* a thread has rows lane / 4 and 8 further of its warp's, of each pair both channels */
@@ -178,7 +179,7 @@ UNROLL		for (uint32_t i = 0; i < PAIRS / 8; i++) {
 
 template <class T>
 static __global__ void __launch_bounds__(ANY_THREADS)
-rebuild_any(const struct rows to, const struct picks list, const struct factors f)
+rebuild_any(const struct rows to, const struct row_list list, const struct factors f)
 {
 	enum { PAIRS = ANY_PAIRS, K = ANY_PIECE };
 	SHARED(float[K][ROWS + 2], left);
@@ -237,7 +238,7 @@ UNROLL		for (int p = 0; p < 4; p++) {
 /* A block for each row: a thread makes some channels, then turns some pairs. */
 template <class T>
 static __global__ void __launch_bounds__(NAIVE)
-reference_rebuild(const struct rows to, const struct picks list, const struct factors f)
+reference_rebuild(const struct rows to, const struct row_list list, const struct factors f)
 {
 	DYN_SHARED(float, key);                      /* [E] */
 	const uint32_t g = blockIdx.y, i = blockIdx.x, E = to.E, half = E / 2;
@@ -281,7 +282,7 @@ fits_16(const struct rows *to, const struct factors *f)
 
 template <class T>
 static void
-launch_16(struct dev *d, unsigned parts, const struct rows *to, const struct picks *list,
+launch_16(struct dev *d, unsigned parts, const struct rows *to, const struct row_list *list,
     const struct factors *f)
 {
 	const uint32_t half = to->E / 2;
@@ -301,13 +302,13 @@ gpu_rebuild(struct dev *d, struct layer_rows *l, const struct chosen *chosen,
 	const struct factors f = { low->left, low->right, low->exact, freq, low->n, low->rank,
 		low->chunk };
 	uint32_t most = 0;
-	struct picks list;
+	struct row_list list;
 	struct rows to;
 
 	if (low->chunk == 0 || low->rank == 0 || low->dtype != l->dtype)
 		gpu_fail(d, "rebuild: rank %u, chunks of %u rows, %s factors of %s keys", low->rank,
 		    low->chunk, kv_dtype_name(low->dtype), kv_dtype_name(l->dtype));
-	if (!gpu_rows_of(d, &to, l, l->heads, "rebuild") || !gpu_picks_of(d, &list, l, chosen))
+	if (!gpu_rows_of(d, &to, l, l->heads, "rebuild") || !gpu_row_list_of(d, &list, l, chosen))
 		return;
 	for (uint32_t g = 0; g < l->heads; g++)
 		most = l->len[g] > most ? l->len[g] : most;

@@ -1,8 +1,8 @@
-/* gpu_rope_append.cu - queries and keys are turned to their positions, keys and values become rows of the
- * cache: rope, store, and place, which is both
+/* gpu_rope_append.cu - rotary embedding (RoPE) of queries and keys, append to the cache, and
+ * both in one kernel
  *
- * As in gpu_rows.cu time is that of memory, or of starting a kernel. All heads of a row have the same
- * angles. */
+ * As in gpu_rows.cu the limit is memory bandwidth or launch latency. All heads of a row have
+ * the same angles, so each block computes sines and cosines once. */
 #include "gpu/gpu_rows.h"
 
 constexpr unsigned THREADS = 256;
@@ -11,19 +11,19 @@ constexpr unsigned THREADS = 256;
 
 constexpr unsigned ROPE_THREADS = 128;
 
-/* cosine[half] and, behind it, sine[half] of the angles of a position, made by the whole block */
+/* cosine[half], followed by sine[half], of the angles of a position; by the whole block */
 DEVICE void
 angles(float *cosine, uint32_t pos, const double *freq, uint32_t half)
 {
 	for (uint32_t i = threadIdx.x; i < half; i += ROPE_THREADS)
-		turn_by(&cosine[i], &cosine[half + i], (double)pos * freq[i]);
+		cos_sin(&cosine[i], &cosine[half + i], (double)pos * freq[i]);
 	__syncthreads();
 }
 
-/* V pairs (a, b), by angles that lie side by side */
+/* Rotates V pairs (a, b) by neighbouring angles */
 template <int V>
 DEVICE void
-turn(float *a, float *b, const float *cosine, const float *sine)
+rotate(float *a, float *b, const float *cosine, const float *sine)
 {
 	for (int e = 0; e < V; e++) {
 		const float x = a[e];
@@ -33,8 +33,8 @@ turn(float *a, float *b, const float *cosine, const float *sine)
 	}
 }
 
-/* blockIdx.x the row, blockIdx.y which heads of it. The angles are the same for all heads: sine and
- * cosine are made once. A thread turns V pairs that lie side by side. */
+/* blockIdx.x is the row, blockIdx.y a group of its heads. A thread rotates V neighbouring
+ * pairs. */
 template <int V>
 static __global__ void __launch_bounds__(ROPE_THREADS)
 rope(float *x, const uint32_t *pos, const double *freq, uint32_t heads, uint32_t each, uint32_t E)
@@ -50,14 +50,14 @@ rope(float *x, const uint32_t *pos, const double *freq, uint32_t heads, uint32_t
 
 		load_floats<V>(a, p);
 		load_floats<V>(b, p + half);
-		turn<V>(a, b, cosine + i, cosine + half + i);
+		rotate<V>(a, b, cosine + i, cosine + half + i);
 		store_floats<V>(p, a);
 		store_floats<V>(p + half, b);
 	}
 }
 
-/* Heads of one block, of so many in each of N rows. Many rows: all of them. Few: they are dealt out
- * to blocks so that a thread has V pairs of one. */
+/* Heads of a block. Many rows: all heads. Few rows: the heads are split over blocks such that
+ * a thread has V pairs of one head. */
 static uint32_t
 heads_each(const struct dev *d, uint32_t N, uint32_t heads, uint32_t half, uint32_t V)
 {
@@ -70,7 +70,7 @@ void
 gpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint32_t N,
     uint32_t heads, uint32_t E)
 {
-	const bool wide = E % 8 == 0 && by_16(d, x, E * sizeof *x);
+	const bool wide = E % 8 == 0 && aligned_16(d, x, E * sizeof *x);
 	const uint32_t half = E / 2, each = heads_each(d, N, heads, half, wide ? 4 : 1);
 	const dim3 grid(N, heads > 0 ? parts_of(heads, each) : 0);
 
@@ -82,12 +82,12 @@ gpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint3
 		LAUNCH(d, rope<1>, grid, ROPE_THREADS, E * sizeof *x, x, pos, freq, heads, each, E);
 }
 
-/* ---- store ---- */
+/* ---- append ---- */
 
-/* blockIdx.x the row; a thread for V elements of it */
+/* blockIdx.x is the row; a thread converts V elements of it */
 template <class T, int V>
 static __global__ void __launch_bounds__(THREADS)
-store(const struct rows to, const float *k, const float *v, const uint32_t *pos, uint32_t *to_pos)
+append(const struct rows to, const float *k, const float *v, const uint32_t *pos, uint32_t *to_pos)
 {
 	const uint32_t n = blockIdx.x, i = V * (blockIdx.y * THREADS + threadIdx.x), g = i / to.E;
 	const uint32_t e = i % to.E;
@@ -95,7 +95,7 @@ store(const struct rows to, const float *k, const float *v, const uint32_t *pos,
 	if (g >= to.G)
 		return;
 	const size_t from = (size_t)n * to.G * to.E + i, row = to.start[g] + to.len[g] +
-	    grown_by(to) + n;
+	    appended_rows(to) + n;
 	for (int which = 0; which < 2; which++) {
 		const void *base = which == 0 ? to.k : to.v;
 		float f[V];
@@ -109,11 +109,11 @@ store(const struct rows to, const float *k, const float *v, const uint32_t *pos,
 		to_pos[row] = pos[n];
 }
 
-/* Fills to; 0 after a failure, or when there is no room for N more rows. */
+/* Fills to. Returns 0 after a failure, also when the capacity is too small for N more rows. */
 static int
 appendable(struct dev *d, struct rows *to, const struct layer_rows *c, uint32_t N, uint32_t H)
 {
-	if (!gpu_growing_rows_of(d, to, c, H, "store"))
+	if (!gpu_capturable_rows_of(d, to, c, H, "store"))
 		return 0;
 	for (uint32_t g = 0; g < c->heads; g++)
 		if (c->len[g] > c->capacity[g] || N > c->capacity[g] - c->len[g]) {
@@ -145,43 +145,43 @@ gpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 		constexpr int V = 16 / sizeof t;
 		const size_t row = c->width * sizeof t;
 
-		if (by_16(d, c->k, row) && by_16(d, c->v, row) && by_16(d, k, 0) && by_16(d, v, 0))
-			LAUNCH(d, (store<T, V>), dim3(N, parts_of(elements, V * THREADS)), THREADS,
+		if (aligned_16(d, c->k, row) && aligned_16(d, c->v, row) && aligned_16(d, k, 0) && aligned_16(d, v, 0))
+			LAUNCH(d, (append<T, V>), dim3(N, parts_of(elements, V * THREADS)), THREADS,
 			    0, to, k, v, pos, c->pos);
 		else
-			LAUNCH(d, (store<T, 1>), dim3(N, parts_of(elements, THREADS)), THREADS, 0,
+			LAUNCH(d, (append<T, 1>), dim3(N, parts_of(elements, THREADS)), THREADS, 0,
 			    to, k, v, pos, c->pos);
 	});
 	appended(c, N);
 }
 
-/* ---- place ---- */
+/* ---- both ---- */
 
-/* One call. The heads of a row stand in a line: H of queries, G of keys, G of values. */
-struct placing {
+/* One call. The heads of a row are numbered through: H of queries, G of keys, G of values. */
+struct rope_call {
 	struct rows to;
 	uint32_t *to_pos;
 	float *q;                    /* [N][H][E] */
 	const float *k, *v;          /* [N][G][E] */
 	const uint32_t *pos;
 	const double *freq;
-	uint32_t H, line;            /* of queries; all, without values where to.v is NULL */
+	uint32_t H, heads;           /* of queries; all, without values where to.v is NULL */
 	uint32_t each;               /* heads of one block */
 };
 
-/* rope and store in one: blockIdx.x the row, blockIdx.y which heads of its line. A thread has V
- * elements of each half of a head; values are not turned. */
+/* RoPE and append: blockIdx.x is the row, blockIdx.y a group of its heads. A thread has V
+ * elements of each half of a head; values are not rotated. */
 template <class T, int V>
 static __global__ void __launch_bounds__(ROPE_THREADS)
-place(const __grid_constant__ struct placing p)
+rope_append(const __grid_constant__ struct rope_call p)
 {
 	DYN_SHARED(float, cosine);                     /* [half], and sine[half] */
 	const uint32_t n = blockIdx.x, E = p.to.E, G = p.to.G, half = E / 2, per_head = half / V;
-	const uint32_t first = blockIdx.y * p.each, heads = min(p.each, p.line - first);
-	const uint32_t grown = grown_by(p.to);
+	const uint32_t first = blockIdx.y * p.each, heads = min(p.each, p.heads - first);
+	const uint32_t appended = appended_rows(p.to);
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	angles(cosine, p.pos[n], p.freq, half);
 	for (uint32_t j = threadIdx.x; j < heads * per_head; j += ROPE_THREADS) {
 		const uint32_t h = first + j / per_head, i = j % per_head * V;
@@ -194,13 +194,13 @@ place(const __grid_constant__ struct placing p)
 		load_floats<V>(a, x + i);
 		load_floats<V>(b, x + half + i);
 		if (query || key)
-			turn<V>(a, b, cosine + i, cosine + half + i);
+			rotate<V>(a, b, cosine + i, cosine + half + i);
 		if (query) {
 			store_floats<V>((float *)x + i, a);
 			store_floats<V>((float *)x + half + i, b);
 			continue;
 		}
-		const size_t row = p.to.start[g] + p.to.len[g] + grown + n;
+		const size_t row = p.to.start[g] + p.to.len[g] + appended + n;
 		T *to = (T *)(key ? p.to.k : p.to.v) + row * E + i;
 
 		store_narrow<T, V>(to, a);
@@ -215,19 +215,19 @@ gpu_rope_append(struct dev *d, struct layer_rows *c, float *q, float *k, const f
     const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
 {
 	constexpr int V = 4;
-	const uint32_t E = c->width, G = c->heads, line = H + (c->v != NULL ? 2 : 1) * G;
-	const uint32_t each = heads_each(d, N, line, E / 2, V);
+	const uint32_t E = c->width, G = c->heads, heads = H + (c->v != NULL ? 2 : 1) * G;
+	const uint32_t each = heads_each(d, N, heads, E / 2, V);
 	const uintptr_t all = (uintptr_t)q | (uintptr_t)k | (uintptr_t)v | (uintptr_t)c->k |
 	    (uintptr_t)c->v;
-	struct placing p = { .to = {}, .to_pos = c->pos, .q = q, .k = k, .v = v, .pos = pos,
-		.freq = freq, .H = H, .line = line, .each = each };
+	struct rope_call p = { .to = {}, .to_pos = c->pos, .q = q, .k = k, .v = v, .pos = pos,
+		.freq = freq, .H = H, .heads = heads, .each = each };
 
-	if (!by_16(d, (const void *)all, E * 2))        /* then halves of f32 are, too */
+	if (!aligned_16(d, (const void *)all, E * 2))        /* then halves of f32 are, too */
 		return 0;
 	if (!appendable(d, &p.to, c, N, H) || N == 0 || E == 0)
 		return 1;
 	with_type(c->dtype, [&](auto t) {
-		LAUNCH_EARLY(d, (place<decltype(t), V>), dim3(N, parts_of(line, each)),
+		LAUNCH_PDL(d, (rope_append<decltype(t), V>), dim3(N, parts_of(heads, each)),
 		    ROPE_THREADS, E * sizeof *q, p);
 	});
 	appended(c, N);

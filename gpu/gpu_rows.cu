@@ -1,15 +1,15 @@
-/* gpu_rows.cu - ops that handle one row at a time: embed, rmsnorm, round, swiglu
+/* gpu_rows.cu - elementwise and row-wise ops: embedding lookup, RMSNorm, rounding, SwiGLU
  *
- * Time is that of reading and writing, or in decoding, where there is one row, that of starting a
- * kernel. So a thread moves 16 bytes at once where rows are aligned to that (gpu_rows.h), and a
- * row is shared by as many threads as it has work for. */
+ * They are bound by memory bandwidth, or in decoding, with one row, by launch latency. So a
+ * thread moves 16 bytes at a time where rows are aligned to that (gpu_rows.h), and a row is
+ * split over as many threads as it has work for. */
 #include "gpu/gpu_rows.h"
 
 constexpr unsigned THREADS = 256;
 
 /* ---- embed ---- */
 
-/* A thread for V elements, blockIdx.x the row */
+/* Gather of rows of the table: blockIdx.x is the row, a thread has V elements of it */
 template <class T, int V>
 static __global__ void __launch_bounds__(THREADS)
 embed(float *x, const T *table, const uint32_t *tok, uint32_t out, uint32_t D)
@@ -39,7 +39,7 @@ gpu_embed_ids(struct dev *d, float *x, const struct mat *table, const uint32_t *
 		constexpr int V = 16 / sizeof t;
 		const T *data = (const T *)table->data;
 
-		if (by_16(d, data, D * sizeof t) && by_16(d, x, D * sizeof *x))
+		if (aligned_16(d, data, D * sizeof t) && aligned_16(d, x, D * sizeof *x))
 			LAUNCH(d, (embed<T, V>), dim3(N, parts_of(D, V * THREADS)), THREADS, 0, x,
 			    data, tok, table->out, D);
 		else
@@ -62,7 +62,7 @@ gpu_embed(struct dev *d, float *x, const struct mat *table, const uint32_t *tok,
 
 /* ---- rmsnorm ---- */
 
-/* 1 / sqrt(mean of squares + eps) in all threads of the block, from the sum of each */
+/* 1 / sqrt(mean of squares + eps) in all threads of the block, from the partial sum of each */
 DEVICE float
 rms_scale(float sum, uint32_t D, float eps)
 {
@@ -78,7 +78,7 @@ rms_scale(float sum, uint32_t D, float eps)
 	return 1 / sqrtf(sum / (float)D + eps);
 }
 
-/* A block for each row */
+/* One block for each row */
 static __global__ void __launch_bounds__(THREADS)
 reference_rmsnorm(float *y, const float *x, const float *w, uint32_t D, float eps)
 {
@@ -92,10 +92,10 @@ reference_rmsnorm(float *y, const float *x, const float *w, uint32_t D, float ep
 		y[(size_t)blockIdx.x * D + i] = row[i] * scale * w[i];
 }
 
-constexpr unsigned NORM_THREADS = 1024, HELD = 4;      /* at most; 16 bytes of each thread */
+constexpr unsigned NORM_THREADS = 1024, HELD = 4;      /* at most; loads of 16 bytes of a thread */
 
-/* The same, with the row in registers. w is under way while the sum is made. scales is not NULL
- * where rows must be divided so that T can hold them. */
+/* RMSNorm with the row in registers; the loads of w overlap with the sum. scales is not NULL
+ * where T is f16, whose rows may have to be divided by a scale. */
 template <class T>
 static __global__ void __launch_bounds__(NORM_THREADS)
 rmsnorm(T *y, float *scales, const float *x, const float *w, uint32_t D, float eps)
@@ -134,15 +134,15 @@ UNROLL	for (uint32_t j = 0; j < HELD; j++) {
 	}
 }
 
-/* Does a row fit into the registers of a block, 16 bytes by 16 bytes? */
+/* Does a row fit into the registers of a block, and is it aligned to 16 bytes? */
 static bool
 held_by_block(const struct dev *d, const float *x, const float *w, uint32_t D)
 {
-	return D <= 4 * HELD * NORM_THREADS && by_16(d, x, D * sizeof *x) && by_16(d, w, 0);
+	return D <= 4 * HELD * NORM_THREADS && aligned_16(d, x, D * sizeof *x) && aligned_16(d, w, 0);
 }
 
-/* Few rows: as many threads as there is work for, so that a row is there soon. Many: fewer with
- * more work each, of which more blocks fit. */
+/* Few rows: as many threads as there is work for, for the latency of a row. Many rows: fewer
+ * threads with more work each, so that more blocks are resident. */
 static unsigned
 norm_threads(const struct dev *d, uint32_t N, uint32_t D)
 {
@@ -157,7 +157,7 @@ gpu_rmsnorm(struct dev *d, float *y, const float *x, const float *w, uint32_t N,
 {
 	if (N == 0)
 		return;
-	if (held_by_block(d, x, w, D) && by_16(d, y, 0))
+	if (held_by_block(d, x, w, D) && aligned_16(d, y, 0))
 		LAUNCH(d, rmsnorm<float>, N, norm_threads(d, N, D), 0, y, NULL, x, w, D, eps);
 	else
 		LAUNCH(d, reference_rmsnorm, N, THREADS, 0, y, x, w, D, eps);
@@ -169,7 +169,7 @@ gpu_norm_narrow(struct dev *d, struct narrow *to, enum kv_dtype dtype, const flo
 {
 	const unsigned threads = norm_threads(d, N, D);
 
-	if (!held_by_block(d, x, norm->w, D) || !gpu_narrow_room(d, to, dtype, N, D))
+	if (!held_by_block(d, x, norm->w, D) || !gpu_narrow_alloc(d, to, dtype, N, D))
 		return 0;
 	if (dtype == KV_F16)
 		LAUNCH(d, rmsnorm<f16>, N, threads, 0, (f16 *)to->at, to->scale, x, norm->w, D,
@@ -236,7 +236,7 @@ void
 gpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
 {
 	const size_t n = (size_t)N * F;
-	const bool wide = by_16(d, y, n * 4) && by_16(d, gate, 0) && by_16(d, up, 0);
+	const bool wide = aligned_16(d, y, n * 4) && aligned_16(d, gate, 0) && aligned_16(d, up, 0);
 	const size_t blocks = parts_of(n, (wide ? 4 : 1) * THREADS);
 	const unsigned grid = blocks < 65536 ? (unsigned)blocks : 65536;
 
@@ -250,8 +250,8 @@ gpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 
 constexpr unsigned GATED_THREADS = 1024;       /* at most */
 
-/* The same in 16 bits, a block for each row. Where rows must be divided so that T can hold them,
- * they are computed twice; the second time gate and up are in the second-level cache. */
+/* SwiGLU with a 16-bit result, one block for each row. f16 rows, which need a scale, are
+ * computed twice; the second time gate and up are in L2. */
 template <class T, int V>
 static __global__ void __launch_bounds__(GATED_THREADS)
 gated_rows(T *y, float *scales, const float *gate, const float *up, uint32_t F)
@@ -280,13 +280,13 @@ gated_rows(T *y, float *scales, const float *gate, const float *up, uint32_t F)
 }
 
 int
-gpu_gated_narrow(struct dev *d, struct narrow *to, enum kv_dtype dtype, const float *gate,
+gpu_swiglu_narrow(struct dev *d, struct narrow *to, enum kv_dtype dtype, const float *gate,
     const float *up, uint32_t N, uint32_t F)
 {
-	const bool wide = by_16(d, gate, F * sizeof *gate) && by_16(d, up, 0);
+	const bool wide = aligned_16(d, gate, F * sizeof *gate) && aligned_16(d, up, 0);
 	const unsigned threads = N < 2 * d->sms ? GATED_THREADS : THREADS;
 
-	if (!gpu_narrow_room(d, to, dtype, N, F))
+	if (!gpu_narrow_alloc(d, to, dtype, N, F))
 		return 0;
 	if (dtype == KV_F16 && wide)
 		LAUNCH(d, (gated_rows<f16, 4>), N, threads, 0, (f16 *)to->at, to->scale, gate, up,

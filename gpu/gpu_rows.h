@@ -1,20 +1,20 @@
-/* gpu_rows.h - rows moved by 16 bytes at a time, where they are aligned to that
+/* gpu_rows.h - vectorised loads and stores, 16 bytes at a time, for rows aligned to that
  *
- * A thread has V elements of a row: 4 or 8, or 1 where rows are not aligned, and in naive
+ * A thread has V elements of a row: 4 or 8; 1 where rows are not aligned, and in naive
  * kernels. */
 #ifndef GPU_ROWS_H
 #define GPU_ROWS_H
 
 #include "gpu/gpu_internal.h"
 
-/* May rows of so many bytes, the first of them at p, be moved by 16 bytes? */
+/* Are rows of so many bytes, the first of them at p, aligned to 16 bytes? */
 static inline bool
-by_16(const struct dev *d, const void *p, size_t bytes)
+aligned_16(const struct dev *d, const void *p, size_t bytes)
 {
 	return !d->reference && (uintptr_t)p % 16 == 0 && bytes % 16 == 0;
 }
 
-/* V floats, 16 bytes at once where they are so many */
+/* Loads V floats, 16 bytes at a time */
 template <int V>
 DEVICE void
 load_floats(float *to, const float *from)

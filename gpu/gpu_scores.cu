@@ -4,12 +4,12 @@
  * max(q * least, q * greatest), it is q where that is negative times the least keys, and q where
  * it is positive times the greatest: a product of twice the width with the entry as it is.
  *
- * The fast kernel is for elements of 16 bits. Tensor cores multiply, so that what is read from
- * memory once is multiplied by all query heads at no cost: rows, or pages, are the first operand,
- * as they are, 16 bytes for a lane, and the queries, in parts that together have their bits, the
- * second. An infinite key or bound may give no number there, where the formula has one. It does
- * not start early (port.h): what load_once() reads must not change as long as the kernel is there,
- * and keys may be those that the kernel before it stores. */
+ * The fast kernel is for elements of 16 bits. Tensor cores multiply, so that what is read
+ * from memory once is multiplied by all query heads at no cost: rows, or pages, are the first
+ * operand, as they are, 16 bytes for a lane, and the queries, in parts that together have
+ * their bits, the second. An infinite key or bound may give no number there, where the
+ * formula has one. It does not start early (port.h): what load_once() reads must not change
+ * as long as the kernel is there, and keys may be those that the kernel before it stores. */
 #include "gpu/gpu_index.h"
 
 static constexpr uint32_t
@@ -90,9 +90,9 @@ steps_of(size_t bytes)
 	return (uint32_t)((bytes + 63) / 64 * 2);
 }
 
-/* sum[set][layer]: products of the items at row[2], one of each half of the tile, with the queries.
- * Lane 4g + c reads of items g and g + 8 the 16 bytes c of each 64; zeros behind the end. What
- * it reads of AHEAD times 64 bytes is on its way before any of it is multiplied. */
+/* sum[set][layer]: products of the items at row[2], one of each half of the tile, with the
+ * queries. Lane 4g + c reads of items g and g + 8 the 16 bytes c of each 64; zeros behind the
+ * end. What it reads of AHEAD times 64 bytes is on its way before any of it is multiplied. */
 template <class T, uint32_t SETS>
 DEVICE void
 multiply(float sum[SETS * parts<T>::layers][4], const unsigned char *const row[2], uint32_t bytes,
@@ -232,7 +232,7 @@ items_of(struct dev *d, struct items *x, const void *data, size_t bytes, uint32_
 {
 	uint32_t g;
 
-	gpu_not_recorded(d, "scores");
+	gpu_refuse_capture(d, "scores");
 	if (G == 0 || G > MAX_HEADS || E == 0 || H % G != 0)
 		gpu_fail(d, "scores: %u query heads over %u KV heads of width %u", H, G, E);
 	if (!gpu_ok(d))

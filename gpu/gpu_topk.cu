@@ -3,14 +3,14 @@
  * A score is an integer of the same order, its key. The k-th greatest key, the limit, is found
  * digit by digit from the highest: a histogram of the digit over the keys that agree with what
  * is known says which value it has in the limit, and how many of those keys belong to the k.
- * Chosen are the keys above the limit, and of those equal to it the first `ties`. An entry's place
- * in the list is the number of chosen ones before it.
+ * Chosen are the keys above the limit, and of those equal to it the first `ties`. An entry's
+ * place in the list is the number of chosen ones before it.
  *
  * Lists of up to 16384 scores: one block each, one launch, the keys stay in registers. It takes
  * some microseconds of latency, not of work, and more blocks would only add launches.
  *
- * Longer lists are cut into tiles of 4096 scores, a block each, so that a few lists of 65536 fill
- * the GPU; four launches whatever the scores are, and each score is read three times, the
+ * Longer lists are cut into tiles of 4096 scores, a block each, so that a few lists of 65536
+ * fill the GPU; four launches whatever the scores are, and each score is read three times, the
  * second and third time from the second-level cache:
  *   count_bins   histogram of the highest digit, 11 bits, of the whole list
  *   split_tile   what a tile has above the limit's digit is counted; the keys with that digit, some
@@ -18,8 +18,8 @@
  *   find_limit   one block per list: the other digits, from the packed keys; then what each tile
  *                has above and equal to the limit, summed over the tiles before
  *   write_tile   the chosen entries of a tile
- * Scores that are all equal are all packed, and one block per list goes through them: slower, but
- * still linear.
+ * Scores that are all equal are all packed, and one block per list goes through them: slower,
+ * but still linear.
  *
  * These kernels are short, and so are those before them, which make the scores: the time between
  * kernels would be a good part of it all. So they start early (port.h).
@@ -54,8 +54,8 @@ lanes_before(uint32_t lane)
 	return (1u << lane) - 1;
 }
 
-/* A key that has been found digit by digit so far, and how many of those that agree with it in the
- * known bits are wanted */
+/* A key that has been found digit by digit so far, and how many of those that agree with it
+ * in the known bits are wanted */
 struct limit {
 	uint32_t key, known, ties;
 };
@@ -73,13 +73,13 @@ sum_before(uint32_t x, uint32_t *part, uint32_t *all)
 		part[warp] = sum;
 	__syncthreads();
 	const uint32_t others = lane < T / 32 ? part[lane] : 0;
-	*all = warp_count(others);
-	return warp_count(lane < warp ? others : 0) + sum - x;
+	*all = warp_sum_u32(others);
+	return warp_sum_u32(lane < warp ? others : 0) + sum - x;
 }
 
-/* The next digit of the limit, at bit `shift`, from the histogram of the keys that agree with it so
- * far: the greatest digit such that enough keys have it or a greater one. bin: [BINS], aligned to
- * 8 bytes; part: [T / 32]. All threads of the block call this, and get the same. */
+/* The next digit of the limit, at bit `shift`, from the histogram of the keys that agree with
+ * it so far: the greatest digit such that enough keys have it or a greater one. bin: [BINS],
+ * aligned to 8 bytes; part: [T / 32]. All threads of the block call this, and get the same. */
 template <int T>
 DEVICE void
 next_digit(struct limit *limit, struct limit *found, const uint32_t *bin, uint32_t shift,
@@ -97,11 +97,11 @@ UNROLL	for (uint32_t i = 0; i < PER; i += 2) {
 		count[i + 1] = two.y;
 		sum += two.x + two.y;
 	}
-	const uint32_t all = warp_count(sum);
+	const uint32_t all = warp_sum_u32(sum);
 	if (lane == 0)
 		part[warp] = all;
 	__syncthreads();
-	uint32_t above = warp_count(lane < warp ? part[lane] : 0);
+	uint32_t above = warp_sum_u32(lane < warp ? part[lane] : 0);
 	if (above < limit->ties && limit->ties - above <= all) {     /* it is in this warp's bins */
 		above += warp_scan(sum) - sum;
 UNROLL		for (uint32_t i = PER; i-- > 0; above += count[i])
@@ -113,9 +113,9 @@ UNROLL		for (uint32_t i = PER; i-- > 0; above += count[i])
 	*limit = *found;
 }
 
-/* N keys of each thread from `score` on, of which there are n: lane l of a warp has number 32 i + l
- * of the warp's 32 N. Behind the end there are zeros, which come after all keys that there are:
- * they are never chosen, and change no digit. */
+/* N keys of each thread from `score` on, of which there are n: lane l of a warp has number 32
+ * i + l of the warp's 32 N. Behind the end there are zeros, which come after all keys that
+ * there are: they are never chosen, and change no digit. */
 template <int N>
 DEVICE void
 load_keys(uint32_t key[N], const float *score, uint32_t n)
@@ -143,15 +143,15 @@ UNROLL	for (int i = 0; i < N; i++) {
 		above += key[i] > limit.key;
 		equal += key[i] == limit.key;
 	}
-	above = warp_count(above);
-	equal = warp_count(equal);
+	above = warp_sum_u32(above);
+	equal = warp_sum_u32(equal);
 	if (lane == 0) {
 		part[warp] = above;
 		part[T / 32 + warp] = equal;
 	}
 	__syncthreads();
-	above = before.x + warp_count(lane < warp ? part[lane] : 0);
-	equal = before.y + warp_count(lane < warp ? part[T / 32 + lane] : 0);
+	above = before.x + warp_sum_u32(lane < warp ? part[lane] : 0);
+	equal = before.y + warp_sum_u32(lane < warp ? part[T / 32 + lane] : 0);
 UNROLL	for (int i = 0; i < N; i++) {
 		const uint32_t more = __ballot_sync(ALL_LANES, key[i] > limit.key);
 		const uint32_t same = __ballot_sync(ALL_LANES, key[i] == limit.key);
@@ -179,8 +179,8 @@ top_of_list(uint32_t *at, size_t room, const float *joint, size_t stride, const 
 	struct limit limit = { 0, 0, l.k[g] };
 	uint32_t key[N];
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	if (l.k[g] == 0)
 		return;
 	load_keys<N>(key, joint + g * stride, l.n[g]);
@@ -201,8 +201,8 @@ UNROLL		for (int i = 0; i < N; i++)
 
 /* ---- several blocks for each list ---- */
 
-/* Of a tile: how many of its keys are above the limit and equal to it, in the end the sums over the
- * tiles before; and how many were packed. */
+/* Of a tile: how many of its keys are above the limit and equal to it, in the end the sums
+ * over the tiles before; and how many were packed. */
 struct tile {
 	uint32_t above, equal, packed;
 };
@@ -235,8 +235,8 @@ count_bins(const struct selecting s, const struct lists l)
 	SHARED(uint32_t[BINS], bin);
 	uint32_t key[EACH];
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	if (!tile_keys(key, s, l))
 		return;
 	for (uint32_t b = threadIdx.x; b < BINS; b += TILE_THREADS)
@@ -260,8 +260,8 @@ split_tile(const struct selecting s, const struct lists l)
 	struct limit limit = { 0, 0, l.k[g] };
 	uint32_t key[EACH], above = 0, packed = 0, all;
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	if (!tile_keys(key, s, l))
 		return;
 	next_digit<TILE_THREADS>(&limit, &found, s.bins + g * BINS, 32 - DIGIT, part);
@@ -269,7 +269,7 @@ UNROLL	for (int i = 0; i < EACH; i++) {
 		above += (key[i] & limit.known) > limit.key;
 		packed += (key[i] & limit.known) == limit.key;
 	}
-	above = warp_count(above);
+	above = warp_sum_u32(above);
 	if (lane == 0)
 		above_part[warp] = above;
 	uint32_t place = sum_before<TILE_THREADS>(packed, part, &all);
@@ -277,7 +277,7 @@ UNROLL	for (int i = 0; i < EACH; i++) {
 UNROLL	for (int i = 0; i < EACH; i++)
 		if ((key[i] & limit.known) == limit.key)
 			to[place++] = key[i];
-	above = warp_count(lane < TILE_THREADS / 32 ? above_part[lane] : 0);
+	above = warp_sum_u32(lane < TILE_THREADS / 32 ? above_part[lane] : 0);
 	if (threadIdx.x == 0)
 		s.tile[g * s.tiles + blockIdx.x] = { above, 0, all };
 	if (threadIdx.x == 0 && blockIdx.x == 0)
@@ -310,8 +310,8 @@ UNROLL			for (uint32_t a = 0; a < AHEAD; a++)
 	}
 }
 
-/* Adds to each tile of list g what it has packed that is above the limit, or equal to it, and then
- * makes it the sum over the tiles before. */
+/* Adds to each tile of list g what it has packed that is above the limit, or equal to it, and
+ * then makes it the sum over the tiles before. */
 DEVICE void
 sum_tiles(const struct selecting &s, uint32_t g, uint32_t tiles, uint32_t limit, uint32_t *part)
 {
@@ -322,8 +322,8 @@ sum_tiles(const struct selecting &s, uint32_t g, uint32_t tiles, uint32_t limit,
 		above += key > limit;
 		equal += key == limit;
 	}, [&](uint32_t t) {
-		above = warp_count(above);
-		equal = warp_count(equal);
+		above = warp_sum_u32(above);
+		equal = warp_sum_u32(equal);
 		if (threadIdx.x % 32 == 0) {
 			atomicAdd(&tile[t].above, above);
 			atomicAdd(&tile[t].equal, equal);
@@ -357,8 +357,8 @@ find_limit(const struct selecting s, const struct lists l)
 	uint32_t *const bin = &bins[0].x;
 	const uint32_t g = blockIdx.x, tiles = (l.n[g] + TILE - 1) / TILE;
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	if (l.k[g] == 0)
 		return;
 	struct limit limit = s.limit[g];
@@ -389,8 +389,8 @@ write_tile(uint32_t *at, size_t room, const struct selecting s, const struct lis
 	const uint32_t g = blockIdx.y;
 	uint32_t key[EACH];
 
-	next_may_start();
-	earlier_done();
+	pdl_trigger();
+	pdl_wait();
 	if (!tile_keys(key, s, l))
 		return;
 	const struct tile before = s.tile[g * s.tiles + blockIdx.x];
@@ -414,22 +414,22 @@ top_of_tiles(struct dev *d, const struct chosen *to, const float *joint, size_t 
 		return;
 	s.tile = (struct tile *)(s.packed + packed / sizeof *s.packed);
 	s.limit = (struct limit *)(s.tile + tile / sizeof *s.tile);
-	LAUNCH_EARLY(d, count_bins, dim3(tiles, G), TILE_THREADS, 0, s, *l);
-	LAUNCH_EARLY(d, split_tile, dim3(tiles, G), TILE_THREADS, 0, s, *l);
-	LAUNCH_EARLY(d, find_limit, G, LARGE, 0, s, *l);
-	LAUNCH_EARLY(d, write_tile, dim3(tiles, G), TILE_THREADS, 0, to->at, to->stride, s, *l);
+	LAUNCH_PDL(d, count_bins, dim3(tiles, G), TILE_THREADS, 0, s, *l);
+	LAUNCH_PDL(d, split_tile, dim3(tiles, G), TILE_THREADS, 0, s, *l);
+	LAUNCH_PDL(d, find_limit, G, LARGE, 0, s, *l);
+	LAUNCH_PDL(d, write_tile, dim3(tiles, G), TILE_THREADS, 0, to->at, to->stride, s, *l);
 }
 
 /* ---- plainly ---- */
 
 enum { NAIVE = 64 };             /* threads */
 
-/* The sum over the block's threads of x, in all of them. part[NAIVE / 32] is free again after the
- * next barrier. */
+/* The sum over the block's threads of x, in all of them. part[NAIVE / 32] is free again after
+ * the next barrier. */
 DEVICE uint32_t
 sum_over_block(uint32_t x, uint32_t *part)
 {
-	x = warp_count(x);
+	x = warp_sum_u32(x);
 	__syncthreads();
 	if (threadIdx.x % 32 == 0)
 		part[threadIdx.x / 32] = x;
@@ -511,13 +511,13 @@ gpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, co
 	if (d->reference)
 		LAUNCH(d, reference_top, G, NAIVE, 0, to->at, to->stride, joint, stride, l);
 	else if (l.longest <= SMALL * FEW)
-		LAUNCH_EARLY(d, (top_of_list<SMALL, FEW>), G, SMALL, 0, to->at, to->stride, joint,
+		LAUNCH_PDL(d, (top_of_list<SMALL, FEW>), G, SMALL, 0, to->at, to->stride, joint,
 		    stride, l);
 	else if (l.longest <= LARGE * FEW)
-		LAUNCH_EARLY(d, (top_of_list<LARGE, FEW>), G, LARGE, 0, to->at, to->stride, joint,
+		LAUNCH_PDL(d, (top_of_list<LARGE, FEW>), G, LARGE, 0, to->at, to->stride, joint,
 		    stride, l);
 	else if (l.longest <= LARGE * MANY)
-		LAUNCH_EARLY(d, (top_of_list<LARGE, MANY>), G, LARGE, 0, to->at, to->stride, joint,
+		LAUNCH_PDL(d, (top_of_list<LARGE, MANY>), G, LARGE, 0, to->at, to->stride, joint,
 		    stride, l);
 	else
 		top_of_tiles(d, to, joint, stride, &l, G);

@@ -1,12 +1,12 @@
-/* gpu_weights.cu - weights on their way from a mapped file to the GPU
+/* gpu_weights.cu - upload of weights from a mapped file to the GPU
  *
- * The GPU copies from pinned memory at the speed of its bus, one thread of the host fills pinned
- * memory at a fraction of that, and slower still where pages of the mapping have to be found first.
- * So several threads fill a buffer, each its part of it, while a stream of its own copies the
- * buffers before it. Tensors share buffers, and nothing is waited for at the end of one: work
- * that comes later waits on the GPU for the copies so far.
+ * The GPU copies from pinned memory at the speed of its bus. One host thread fills pinned memory
+ * at a fraction of that, slower still where it takes page faults of the mapping. So several
+ * threads fill a buffer, each a part of it, while a stream of its own copies the buffers before
+ * it. Tensors share buffers, and the host does not wait at the end of one: later work waits for
+ * the copies on the GPU.
  *
- * Tensors lie one behind the other in a block that was allocated for all of them (expect()). */
+ * Tensors are packed into one allocation for all of them (expect()). */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,22 +18,22 @@
 enum { BUFFERS = 3, MOST_HELPERS = 15 };
 #define MOST_BUFFER ((size_t)32 << 20)
 #define LEAST_BUFFER ((size_t)1 << 20)
-#define ALONE ((size_t)512 << 10)      /* bytes for which no helper is woken */
+#define ALONE ((size_t)512 << 10)      /* up to so many bytes the caller copies alone */
 #define ALIGN ((size_t)256)
 #define PAGE ((size_t)4096)
 #define LARGE_PAGE ((size_t)2 << 20)
 
-/* A piece of device memory that holds weights; the device's list of them */
+/* An allocation that holds weights; the device's list of them */
 struct weights {
 	struct weights *next;
 	char *at;
 	size_t size, used;
 };
 
-/* Threads that copy side by side, the caller one of them: copy() and back, round by round. */
+/* Threads that copy in parallel, the caller one of them; one round for each team_copy() */
 struct team {
 	pthread_t id[MOST_HELPERS];
-	unsigned helpers, started;     /* started: who takes which part */
+	unsigned helpers, started;     /* started: gives each thread its part */
 	pthread_mutex_t lock;
 	pthread_cond_t begin, end;
 	unsigned round, busy;
@@ -43,7 +43,7 @@ struct team {
 	size_t bytes;
 };
 
-/* What is needed as long as weights are brought */
+/* What exists while weights are uploaded */
 struct upload {
 	struct staging staging;
 	cudaStream_t stream;
@@ -53,8 +53,8 @@ struct upload {
 
 /* ---- threads ---- */
 
-/* Part i of n. Pages of a mapping are found all at once; a kernel that cannot do that finds them
- * one after another as they are read. from NULL: zeros. */
+/* Copies part i of n. Prefaults the pages of the mapping at once; a kernel that cannot do
+ * that faults them in one by one as they are read. from NULL: zeros. */
 static void
 copy_part(char *to, const char *from, size_t bytes, unsigned i, unsigned n)
 {
@@ -99,7 +99,8 @@ help(void *arg)
 	return NULL;
 }
 
-/* Signals are for the program's own thread. Without helpers the caller copies alone. */
+/* Helpers block all signals: these are for the program's own thread. Without helpers the
+ * caller copies alone. */
 static void
 team_open(struct team *t, unsigned threads)
 {
@@ -160,14 +161,15 @@ processors(void)
 	return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* ---- the way there ---- */
+/* ---- upload ---- */
 
-/* Memory whose pages are there, large ones where the system has them; NULL when there is none. The
- * runtime takes memory of its own page by page, half a millisecond for a MiB, and gives it back not
- * much faster: for all buffers that is a quarter of the time in which 16 GB can be copied. To pin
- * what threads have touched takes a fifth of that (github.com/NVIDIA/cudf/pull/23457). */
+/* Prefaulted memory, in huge pages where the system has them; NULL when there is none. The
+ * runtime allocates pinned memory page by page, half a millisecond for a MiB, and frees it
+ * not much faster: for all buffers that is a quarter of the time in which 16 GB can be
+ * copied. Registering memory that threads have touched takes a fifth of that
+ * (github.com/NVIDIA/cudf/pull/23457). */
 static void *
-touched(struct team *t, size_t bytes)
+prefaulted(struct team *t, size_t bytes)
 {
 	void *p = aligned_alloc(LARGE_PAGE, (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE);
 
@@ -178,7 +180,7 @@ touched(struct team *t, size_t bytes)
 	return p;
 }
 
-/* all: how much is expected, which bounds what is worth pinning */
+/* all: bytes to upload, which bound the size of the buffers */
 static void
 upload_open(struct dev *d, size_t all)
 {
@@ -197,7 +199,7 @@ upload_open(struct dev *d, size_t all)
 	gpu_check(d, "weights", cudaEventCreateWithFlags(&u->done, cudaEventDisableTiming));
 	if (gpu_ok(d))
 		gpu_staging_open(d, &u->staging, BUFFERS, size,
-		    touched(&u->team, BUFFERS * size));
+		    prefaulted(&u->team, BUFFERS * size));
 }
 
 void
@@ -220,13 +222,13 @@ gpu_weights_end(struct dev *d)
 }
 
 static void
-bring(struct dev *d, struct upload *u, char *to, const char *from, size_t bytes)
+upload(struct dev *d, struct upload *u, char *to, const char *from, size_t bytes)
 {
 	char *const page = (char *)((uintptr_t)from / PAGE * PAGE);
 	size_t at, n;
 	char *p;
 
-	/* a file that is not in memory is read ahead of the threads */
+	/* readahead for a file that is not in the page cache */
 	(void)madvise(page, (size_t)(from - page) + bytes, MADV_WILLNEED);
 	for (at = 0; at < bytes && gpu_ok(d); at += n) {
 		n = bytes - at;
@@ -241,9 +243,9 @@ bring(struct dev *d, struct upload *u, char *to, const char *from, size_t bytes)
 		gpu_check(d, "weights", cudaStreamWaitEvent(d->stream, u->done, 0));
 }
 
-/* ---- where they lie ---- */
+/* ---- allocation ---- */
 
-/* A block that has room for so many bytes, at the head of the list. NULL when there is none. */
+/* An allocation with so many bytes left, a new one if needed. NULL when memory is short. */
 static struct weights *
 block(struct dev *d, size_t bytes)
 {
@@ -286,7 +288,7 @@ gpu_weights(struct dev *d, const void *host, size_t bytes)
 	if (d->upload == NULL && gpu_ok(d))
 		upload_open(d, all > bytes ? all : bytes);
 	if (gpu_ok(d))
-		bring(d, d->upload, to, (const char *)host, bytes);
+		upload(d, d->upload, to, (const char *)host, bytes);
 	return to;
 }
 

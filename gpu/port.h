@@ -1,10 +1,10 @@
-/* port.h - what kernels use that is not plain CUDA C
+/* port.h - everything that differs between a GPU and the emulator
  *
  * Every kernel is compiled twice: by nvcc for GPUs, and by the C++ compiler against the
- * emulator in tests/cuda, which defines CUDA_EMULATED. What differs between the two is here and
- * nowhere else: launches, shared memory, element types, and the instructions that CUDA C has
- * no name for. Such an instruction has a function here, with its PTX and with a model of it
- * that moves the same elements between the same lanes. */
+ * emulator in tests/cuda, which defines CUDA_EMULATED. What differs is in this file and
+ * nowhere else: launches, shared memory, 16-bit types, and PTX instructions that CUDA C has
+ * no function for. Such an instruction has a function here, named after it, with its PTX and
+ * with a model for the emulator that moves the same elements between the same lanes. */
 #ifndef GPU_PORT_H
 #define GPU_PORT_H
 
@@ -20,8 +20,8 @@
 #define DEVICE static __device__ __forceinline__
 #define ALL_LANES 0xffffffffu
 
-/* Before a loop whose array indices must be constants, so that the arrays are in registers; and
- * before one that is short, and better not unrolled */
+/* UNROLL: before a loop whose array indices must be constants, so that the arrays are in
+ * registers. ROLLED: before a short loop that must not be unrolled. */
 #ifndef CUDA_EMULATED
 #define UNROLL _Pragma("unroll")
 #define UNROLL_BY(n) UNROLL_PRAGMA(unroll n)
@@ -32,24 +32,25 @@
 #endif
 #define ROLLED UNROLL_BY(1)
 
-/* LAUNCH(d, kernel, grid, block, shared, arguments ...): on the stream of d, with so many bytes of
- * dynamic shared memory; an error is remembered under the kernel's name. A kernel with commas in
- * its template arguments stands in parentheses.
+/* LAUNCH(d, kernel, grid, block, shared, arguments ...): launches on the stream of d, with
+ * `shared` bytes of dynamic shared memory. An error is remembered under the kernel's name. Write
+ * a kernel with commas in its template arguments in parentheses.
  *
- * LAUNCH_EARLY(the same): the kernel may start while the one before it on the stream still runs
- * (programmatic dependent launch, sm_90). See earlier_done() below for what it must do then.
+ * LAUNCH_PDL(the same arguments): programmatic dependent launch (sm_90): the kernel may start
+ * while the one before it on the stream still runs. It must call pdl_wait(), see below.
  *
- * DYN_SHARED(T, name): the dynamic shared memory, as T *name, aligned to 1024 bytes.
- * SHARED(T, name): a variable in shared memory; T may be an array: SHARED(float[32], sum). */
+ * DYN_SHARED(T, name): declares T *name, the dynamic shared memory, aligned to 1024 bytes.
+ * SHARED(T, name): declares a variable in shared memory; T may be an array: SHARED(float[32],
+ * sum). */
 #ifndef CUDA_EMULATED
 #define LAUNCH(d, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
 		(kernel)<<<(grid), (block), (shared), (d)->stream>>>(__VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
-#define LAUNCH_EARLY(d, kernel, grid, block, shared, ...) do { \
+#define LAUNCH_PDL(d, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
-		launch_early((d)->stream, (d)->early, (d)->one_split, (kernel), (grid), (block), \
+		launch_pdl((d)->stream, (d)->pdl, (d)->max_carveout, (kernel), (grid), (block), \
 		    (shared), __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
@@ -65,37 +66,37 @@ template <class T> struct same { typedef T type; };
 		    __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
-#define LAUNCH_EARLY(d, kernel, ...) LAUNCH(d, (emulator::early<(kernel)>::run), __VA_ARGS__)
+#define LAUNCH_PDL(d, kernel, ...) LAUNCH(d, (emulator::pdl_kernel<(kernel)>::run), __VA_ARGS__)
 #define DYN_SHARED(T, name) T *const name = reinterpret_cast<T *>(emulator::dynamic_shared)
 #define SHARED(T, name) auto &name = *static_cast<std::add_pointer_t<T>>(emulator::shared( \
 	[] { static const char place = 0; return &place; }(), sizeof(T), alignof(T)))
 #endif
 
-/* ---- kernels that start before those ahead of them have ended ----
+/* ---- programmatic dependent launch (PDL) ----
  *
- * A kernel of LAUNCH_EARLY calls earlier_done() in all its threads before it reads or writes any
- * memory of the device. What it may do before is to compute, to load_ahead(), which changes nothing
- * and gives nothing that could be too old, and to load_settled().
+ * Contract: all threads of a kernel launched by LAUNCH_PDL call pdl_wait() before they read or
+ * write device memory. Before that call a kernel may compute, prefetch_l2() and load_l2(), and
+ * nothing else.
  *
- * Why this is right: earlier_done() returns when the kernel before this one has ended and all that
- * it wrote is visible. If that one was launched by LAUNCH_EARLY too, it did not end before its own
- * earlier_done() had returned, so that the one before it has ended as well, and so on back to one
- * that was launched by LAUNCH. That, a copy or an event begins when all before it on the
- * stream is over, as ever. So every kernel finds memory as if they had run one after another.
+ * Correctness: pdl_wait() returns when the previous kernel has ended and its writes are visible.
+ * If the previous kernel was launched by LAUNCH_PDL, too, it cannot have ended before its own
+ * pdl_wait() returned; so the kernel before that has ended as well, and so on, back to a kernel
+ * that was launched by LAUNCH. A plain launch, a copy or an event starts when everything before
+ * it on the stream has ended. So every kernel sees memory as if the kernels had run one after
+ * another.
  *
- * What is gained is the time between two kernels, in which the memory of weights would be idle:
- * blocks are in place, and their first weights in the second-level cache, when the last
- * block of the kernel before has ended.
+ * Gain: memory is not idle between two kernels. When the last block of the previous kernel ends,
+ * the blocks of this one are resident and their first weights are in L2.
  *
- * A multiprocessor's memory is split between first-level cache and shared memory, as the driver
- * thinks best for a kernel. Blocks of the next one may have to wait until it can be split
- * otherwise; then it helps if all these kernels ask for the same (one_split). Nobody has measured
- * that yet: bench_gpu does, and it is off. */
+ * Carveout: the driver divides an SM's memory into L1 and shared memory for each kernel.
+ * Blocks of the next kernel may have to wait until the division can change; the option
+ * max_carveout makes all PDL kernels ask for the same one. It is off: the gain has not been
+ * measured (bench_gpu does). */
 
 #ifndef CUDA_EMULATED
 template <class... P>
 static inline void
-launch_early(cudaStream_t stream, bool early, bool one_split, void (*kernel)(P...), dim3 grid,
+launch_pdl(cudaStream_t stream, bool pdl, bool max_carveout, void (*kernel)(P...), dim3 grid,
     dim3 block, size_t shared, typename same<P>::type... args)
 {
 	cudaLaunchAttribute how[2] = {};
@@ -110,46 +111,48 @@ launch_early(cudaStream_t stream, bool early, bool one_split, void (*kernel)(P..
 	config.dynamicSmemBytes = shared;
 	config.stream = stream;
 	config.attrs = how;
-	config.numAttrs = !early ? 0 : one_split ? 2 : 1;
+	config.numAttrs = !pdl ? 0 : max_carveout ? 2 : 1;
 	cudaLaunchKernelEx(&config, kernel, args...);
 }
 #endif
 
-/* Waits until memory is as the kernels before this one leave it. */
+/* Waits until the kernels before this one have ended and their writes are visible
+ * (griddepcontrol.wait). */
 DEVICE void
-earlier_done(void)
+pdl_wait(void)
 {
 #ifdef CUDA_EMULATED
-	emulator::earlier_done();
+	emulator::pdl_wait();
 #elif __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/* The kernel behind this one, if it was launched by LAUNCH_EARLY, may start when all blocks have
- * said so or ended. Only a question of speed: it is that kernel which waits for what it needs. */
+/* Lets the next kernel start, if LAUNCH_PDL launches it, as soon as all blocks of this one
+ * have called this or ended (griddepcontrol.launch_dependents). Matters for speed only: the
+ * next kernel waits for its inputs itself. */
 DEVICE void
-next_may_start(void)
+pdl_trigger(void)
 {
 #if !defined CUDA_EMULATED && __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/* *p, which was written before a kernel of LAUNCH that is ahead of this one, or before the recorded
- * step that this one is of, and not since: it may be read before earlier_done(). From the
- * second-level cache, where it is for sure: the first-level one may be older than this kernel. */
+/* *p, read from L2, also before pdl_wait(). Condition: *p was written before an earlier
+ * kernel of LAUNCH, or before the graph launch that this kernel belongs to, and not since.
+ * From L2, because a line in L1 may be older than this kernel. */
 DEVICE uint32_t
-load_settled(const uint32_t *p)
+load_l2(const uint32_t *p)
 {
 #ifndef CUDA_EMULATED
 	return __ldcg(p);
 #else
-	return emulator::load_settled(p);
+	return emulator::load_l2(p);
 #endif
 }
 
-/* ---- element types: 16 bits that are not a number until they are widened ---- */
+/* ---- 16-bit element types: bits, converted by widen() and narrow() ---- */
 
 struct bf16 { uint16_t bits; };
 struct f16 { uint16_t bits; };
@@ -245,7 +248,7 @@ pair<f16>(float first, float second)
 #endif
 }
 
-/* Element e of 16 bytes, widened; e is known when the kernel is compiled */
+/* Element e of 16 bytes, widened; e is a compile-time constant */
 template <class T>
 DEVICE float
 element(const uint4 &v, unsigned e)
@@ -273,7 +276,8 @@ element<float>(const uint4 &v, unsigned e)
 	return __uint_as_float(words[e]);
 }
 
-/* N elements side by side, moved as one where they are 4, 8 or 16 bytes and aligned to that */
+/* N neighbouring elements; of 4, 8 or 16 bytes and aligned to that, they move in one
+ * instruction */
 template <class T, int N>
 struct alignas(sizeof(T) * N) pack {
 	T at[N];
@@ -283,7 +287,7 @@ struct alignas(sizeof(T) * N) pack {
 
 #define LN2 0.693147181f
 
-/* 2^x, 2 ulp; 0 for -inf */
+/* 2^x to 2 ulp (ex2.approx.ftz); 0 for -inf */
 DEVICE float
 exp2_fast(float x)
 {
@@ -297,9 +301,9 @@ exp2_fast(float x)
 #endif
 }
 
-/* Two f16 at a time, those below 2^-14 too */
+/* Products of two pairs of f16, subnormals included */
 DEVICE uint32_t
-multiply_halves(uint32_t x, uint32_t y)
+mul_f16x2(uint32_t x, uint32_t y)
 {
 #ifndef CUDA_EMULATED
 	uint32_t z;
@@ -312,9 +316,9 @@ multiply_halves(uint32_t x, uint32_t y)
 #endif
 }
 
-/* The greater ones; what is not NaN */
+/* Maxima of two pairs of f16; of a NaN and a number, the number */
 DEVICE uint32_t
-greater_halves(uint32_t x, uint32_t y)
+max_f16x2(uint32_t x, uint32_t y)
 {
 #ifndef CUDA_EMULATED
 	uint32_t z;
@@ -327,9 +331,10 @@ greater_halves(uint32_t x, uint32_t y)
 #endif
 }
 
-/* 16 bytes that are read once: not kept in the first-level cache. They must not change as long as the
- * kernel is there, from before earlier_done() on, and the compiler may ask for them earlier than it
- * says here: in a kernel that starts early only what load_settled() may read, as weights are. */
+/* 16 bytes that are read once: not kept in L1, and through the non-coherent path
+ * (ld.global.nc), so they must not change while the kernel runs. The compiler may move the
+ * load up, even above pdl_wait(): in a kernel of LAUNCH_PDL use it only for what load_l2()
+ * may read, such as weights. */
 DEVICE uint4
 load_once(const void *p)
 {
@@ -344,23 +349,23 @@ load_once(const void *p)
 #endif
 }
 
-/* The line that p is in comes to the second-level cache; nobody waits for it. */
+/* Fetches the cache line of p into L2, without waiting. */
 DEVICE void
-load_ahead(const void *p)
+prefetch_l2(const void *p)
 {
 #ifndef CUDA_EMULATED
 	asm volatile("prefetch.global.L2 [%0];" :: "l"(p));
 #else
-	emulator::load_ahead(p);
+	emulator::prefetch_l2(p);
 #endif
 }
 
 /* ---- tensor cores ---- */
 
-/* d[16][8] += a[16][16] . b[16][8] by a warp (PTX mma.m16n8k16, row.col). With g = lane / 4 and
- * c = lane % 4: d[0], d[1] are row g, columns 2c, 2c+1, and d[2], d[3] the same of row g + 8.
- * a[0]: row g, columns 2c, 2c+1; a[1]: row g + 8; a[2], a[3]: the same, columns 8 further.
- * b[0]: rows 2c, 2c+1 of column g; b[1]: rows 8 further. */
+/* d[16][8] += a[16][16] . b[16][8] by a warp (PTX mma.m16n8k16, row.col). With g = lane / 4
+ * and c = lane % 4: d[0], d[1] are row g, columns 2c, 2c+1; d[2], d[3] are row g + 8, the
+ * same columns. a[0]: row g, columns 2c, 2c+1; a[1]: row g + 8; a[2], a[3]: the same rows,
+ * columns + 8. b[0]: rows 2c, 2c+1 of column g; b[1]: rows + 8. */
 #ifdef CUDA_EMULATED
 template <class T>
 DEVICE void
@@ -413,12 +418,12 @@ mma(f16, float d[4], const uint32_t a[4], const uint32_t b[2])
 #endif
 }
 
-/* Four 8 x 8 matrices of 16-bit elements from shared memory (PTX ldmatrix.x4). Lane 8m + r gives
- * the address of row r, 16 bytes, of matrix m; r[m] of lane 4i + j is its elements [i][2j] and
- * [i][2j + 1], or of the transposed matrix. */
+/* Loads four 8 x 8 matrices of 16-bit elements from shared memory (PTX ldmatrix.x4). Lane 8m
+ * + r passes the address of row r, 16 bytes, of matrix m. Lane 4i + j gets, in r[m], elements
+ * [i][2j] and [i][2j + 1] of matrix m, or of its transpose. */
 template <bool TRANSPOSED>
 DEVICE void
-load_matrices(uint32_t r[4], const void *row)
+ldmatrix_x4(uint32_t r[4], const void *row)
 {
 #ifndef CUDA_EMULATED
 	const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -434,7 +439,7 @@ load_matrices(uint32_t r[4], const void *row)
 	const unsigned i = emulator::lane / 4, j = emulator::lane % 4;
 
 	if ((uintptr_t)row % 16 != 0)
-		emulator::die("load_matrices: a row at %p", row);
+		emulator::die("ldmatrix_x4: a row at %p", row);
 	for (unsigned m = 0; m < 4; m++) {
 		uint16_t h[2];
 
@@ -449,54 +454,54 @@ load_matrices(uint32_t r[4], const void *row)
 #endif
 }
 
-/* ---- copies to shared memory that go on while the thread does (PTX cp.async) ---- */
+/* ---- asynchronous copies to shared memory (PTX cp.async) ---- */
 
-/* 16 bytes; zeros instead where !there, and `from` is then not read. In a group with the other
- * copies since the last copies_group(). */
+/* Copies 16 bytes; where !valid, it writes zeros and does not read `from`. The copies since
+ * the last cp_async_commit() are a group. */
 DEVICE void
-copy_ahead(void *to, const void *from, bool there)
+cp_async16(void *to, const void *from, bool valid)
 {
 #ifndef CUDA_EMULATED
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
-	    "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+	    "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
 #else
-	emulator::copy_ahead(to, from, there);
+	emulator::cp_async16(to, from, valid);
 #endif
 }
 
 DEVICE void
-copies_group(void)
+cp_async_commit(void)
 {
 #ifndef CUDA_EMULATED
 	asm volatile("cp.async.commit_group;" ::: "memory");
 #else
-	emulator::copies_group();
+	emulator::cp_async_commit();
 #endif
 }
 
-/* Waits until all but the last N groups of this thread have arrived. Other threads see them after
- * a barrier. */
+/* Waits until all but the last N groups of this thread have arrived. Other threads see the
+ * data after a barrier. */
 template <int N>
 DEVICE void
-copies_wait(void)
+cp_async_wait(void)
 {
 #ifndef CUDA_EMULATED
 	asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
 #else
-	emulator::copies_wait(N);
+	emulator::cp_async_wait(N);
 #endif
 }
 
-/* ---- whole numbers of a warp's lanes ---- */
+/* ---- integer reductions over a warp ---- */
 
 /* The sum over all lanes, in all of them */
 DEVICE uint32_t
-warp_count(uint32_t x)
+warp_sum_u32(uint32_t x)
 {
 	return __reduce_add_sync(ALL_LANES, x);
 }
 
-/* The sum over the lanes up to and with this one */
+/* Inclusive prefix sum: over the lanes up to this one */
 DEVICE uint32_t
 warp_scan(uint32_t x)
 {
@@ -510,7 +515,7 @@ warp_scan(uint32_t x)
 	return x;
 }
 
-/* ---- sums and maxima over a warp, in all lanes; in an order that is always the same ---- */
+/* ---- f32 reductions over a warp: the result is in all lanes, the order is fixed ---- */
 
 DEVICE float
 warp_sum(float x)

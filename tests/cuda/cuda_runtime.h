@@ -76,28 +76,28 @@ const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8];
  * threads of a block, poisoned at the start of each block */
 void *shared(const void *place, size_t size, size_t align);
 /* cp.async: nothing is there before it has been waited for. */
-void copy_ahead(void *to, const void *from, bool there);
-void copies_group(void);
-void copies_wait(int all_but);
-/* A kernel that may start before those ahead of it have ended (gpu/port.h, LAUNCH_EARLY): until all
- * threads of a block have called earlier_done(), device memory cannot be touched. */
-void start_early(void);
-void earlier_done(void);
-void end_early(void);
-template <auto KERNEL> struct early;
+void cp_async16(void *to, const void *from, bool there);
+void cp_async_commit(void);
+void cp_async_wait(int all_but);
+/* A kernel that may start before those ahead of it have ended (gpu/port.h, LAUNCH_PDL): until all
+ * threads of a block have called pdl_wait(), device memory cannot be touched. */
+void pdl_begin(void);
+void pdl_wait(void);
+void pdl_end(void);
+template <auto KERNEL> struct pdl_kernel;
 template <class... P, void (*KERNEL)(P...)>
-struct early<KERNEL> {
+struct pdl_kernel<KERNEL> {
 	static void
 	run(P... args)
 	{
-		start_early();
+		pdl_begin();
 		KERNEL(args...);
-		end_early();
+		pdl_end();
 	}
 };
 /* p is on the device. */
-void load_ahead(const void *p);
-uint32_t load_settled(const uint32_t *p);
+void prefetch_l2(const void *p);
+uint32_t load_l2(const uint32_t *p);
 /* What was asked of a stream so far is done. */
 void finish_stream(struct emulated_stream *);
 /* Now, or when the stream is being captured in each launch of the graph */

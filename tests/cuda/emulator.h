@@ -2,7 +2,7 @@
  *
  * emulator_threads.cc  grids, blocks, threads as fibers, barriers, launches
  * emulator_warps.cc    exchanges within a warp, copies ahead (cp.async)
- * emulator_early.cc    kernels that start before those ahead of them have ended
+ * emulator_pdl.cc    kernels that start before those ahead of them have ended
  * emulator_memory.cc   device memory, shared memory, pinned memory
  * emulator_streams.cc  streams, events, copies
  * emulator_graphs.cc   streams that are captured, graphs

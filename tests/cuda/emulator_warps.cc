@@ -73,23 +73,23 @@ const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
 }
 
 void
-copy_ahead(void *to, const void *from, bool there)
+cp_async16(void *to, const void *from, bool there)
 {
 	const unsigned t = current->number;
 
 	if ((uintptr_t)to % 16 != 0 || (there && (uintptr_t)from % 16 != 0))
-		die("copy_ahead of 16 bytes from %p to %p", from, to);
+		die("cp_async16 of 16 bytes from %p to %p", from, to);
 	copies[t].push_back({ to, from, there, groups[t] });
 }
 
 void
-copies_group(void)
+cp_async_commit(void)
 {
 	groups[current->number]++;
 }
 
 void
-copies_wait(int all_but)
+cp_async_wait(int all_but)
 {
 	const unsigned t = current->number;
 	size_t done = 0;

@@ -7,8 +7,8 @@
 
 /* The backend's own: devices that are opened from now on start no kernel before its turn; or
  * those that they start early all ask for the same split of cache and shared memory. */
-extern void gpu_force_in_turn(int);
-extern void gpu_force_one_split(int);
+extern void gpu_force_no_pdl(int);
+extern void gpu_force_max_carveout(int);
 
 struct multiplied {
 	float *x, *y;
@@ -263,8 +263,8 @@ bench_layer(void)
 	make_stack(&t, tiny ? tiny_one : one);
 	sync_or_die("layer");
 	s = report_stack(&t, "");
-	report_stack_with(&t, gpu_force_in_turn, "in turn", s);
-	report_stack_with(&t, gpu_force_one_split, "one split", s);
+	report_stack_with(&t, gpu_force_no_pdl, "in turn", s);
+	report_stack_with(&t, gpu_force_max_carveout, "one split", s);
 	free_stack(&t);
 	t.s.S = 0;
 	t.s.N = tiny ? 20 : 4096;

@@ -80,7 +80,7 @@ matrices(uint32_t *out)
 		m[lane * 32 + i] = (uint16_t)noise(lane * 32 + i);
 	__syncthreads();
 	/* rows of 16 bytes that stand in no order */
-	load_matrices<TRANSPOSED>(r, m + (lane * 7 + 3) % 128 * 8);
+	ldmatrix_x4<TRANSPOSED>(r, m + (lane * 7 + 3) % 128 * 8);
 	for (int i = 0; i < 4; i++)
 		out[lane * 4 + i] = r[i];
 }
@@ -91,15 +91,15 @@ copies(uint32_t *out, const uint32_t *in)
 	DYN_SHARED(uint32_t, to);
 	const uint32_t t = threadIdx.x;
 
-	copy_ahead(to + t * 4, in + t * 4, t % 3 != 0);
-	copies_group();
-	copy_ahead(to + 128 + t * 4, in + 128 + t * 4, true);
-	copies_group();
-	copies_wait<1>();
+	cp_async16(to + t * 4, in + t * 4, t % 3 != 0);
+	cp_async_commit();
+	cp_async16(to + 128 + t * 4, in + 128 + t * 4, true);
+	cp_async_commit();
+	cp_async_wait<1>();
 	__syncthreads();
 	for (int i = 0; i < 4; i++)
 		out[t * 4 + i] = to[(t ^ 1) * 4 + i];
-	copies_wait<0>();
+	cp_async_wait<0>();
 	__syncthreads();
 	for (int i = 0; i < 4; i++)
 		out[128 + t * 4 + i] = to[128 + (t ^ 1) * 4 + i];
@@ -123,7 +123,7 @@ scalars(uint32_t *out, const uint32_t *in)
 	out[192 + t] = (uint32_t)(exp2_fast(small(t)) * 1024 + 0.5f);
 	out[224 + t] = __ballot_sync(ALL_LANES, noise(t) & 1);
 	out[256 + t] = __float_as_uint(exp2_fast(-INFINITY));
-	out[288 + t] = load_settled(in + t);
+	out[288 + t] = load_l2(in + t);
 }
 
 /* Two halves of which some are below 2^-14: any bits but those of infinities and NaNs */
@@ -142,9 +142,9 @@ halves(uint32_t *out)
 	uint32_t a[4], b[2];
 	float d[4] = {};
 
-	out[t] = multiply_halves(x, y);
-	out[32 + t] = multiply_halves(x, pair<f16>(small(t) * 64, small(t + 32) * 64));
-	out[64 + t] = greater_halves(x | nan, y);
+	out[t] = mul_f16x2(x, y);
+	out[32 + t] = mul_f16x2(x, pair<f16>(small(t) * 64, small(t + 32) * 64));
+	out[64 + t] = max_f16x2(x | nan, y);
 	for (int i = 0; i < 4; i++)      /* one bit of the lowest ten in each half */
 		a[i] = 0x00010001u << noise(t * 4 + i) % 10;
 	for (int i = 0; i < 2; i++)
@@ -152,7 +152,7 @@ halves(uint32_t *out)
 	mma(f16{}, d, a, b);
 	for (int i = 0; i < 4; i++)
 		out[96 + t * 4 + i] = __float_as_uint(d[i]);
-	out[224 + t] = warp_count(noise(t) % 1000);
+	out[224 + t] = warp_sum_u32(noise(t) % 1000);
 	out[256 + t] = warp_scan(noise(t) % 1000);
 }
 
@@ -192,11 +192,11 @@ main(void)
 	LAUNCH(d, products<f16>, 1, 32, 0, out);
 	print(d, "mma f16", out, 128);
 	LAUNCH(d, matrices<false>, 1, 32, 2048, out);
-	print(d, "load_matrices", out, 128);
+	print(d, "ldmatrix_x4", out, 128);
 	LAUNCH(d, matrices<true>, 1, 32, 2048, out);
-	print(d, "load_matrices transposed", out, 128);
+	print(d, "ldmatrix_x4 transposed", out, 128);
 	LAUNCH(d, copies, 1, 32, 1024, out, in);
-	print(d, "copy_ahead", out, 256);
+	print(d, "cp_async16", out, 256);
 	LAUNCH(d, scalars, 1, 32, 0, out, in);
 	print(d, "scalars", out, 320);
 	LAUNCH(d, halves, 1, 32, 0, out);

@@ -9,7 +9,7 @@
 
 /* Where the emulator is, and where gpu/ is linked */
 extern unsigned long cuda_launches __attribute__((weak));
-extern void gpu_force_in_turn(int) __attribute__((weak));
+extern void gpu_force_no_pdl(int) __attribute__((weak));
 
 /* y[N][out] += x[N][in] . w[out][in] */
 static void
@@ -397,9 +397,9 @@ test_early(struct device *d)
 	char err[128] = "";
 	int round;
 
-	gpu_force_in_turn(1);
+	gpu_force_no_pdl(1);
 	in_turn.dev = d->ops->open(d->threads, 0, err, sizeof err);
-	gpu_force_in_turn(0);
+	gpu_force_no_pdl(0);
 	verdict(in_turn.dev != NULL, "in turn: %s", err);
 	if (in_turn.dev != NULL) {
 		want = after_steps(&in_turn, numbers);
@@ -496,7 +496,7 @@ test_layer(void)
 	for (k = 0; k < devices; k++) {
 		if (device[k].rounds && &cuda_launches != NULL)
 			test_kernels(&device[k]);
-		if (device[k].rounds && gpu_force_in_turn != NULL)
+		if (device[k].rounds && gpu_force_no_pdl != NULL)
 			test_early(&device[k]);
 	}
 }

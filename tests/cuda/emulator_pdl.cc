@@ -1,8 +1,8 @@
-/* emulator_early.cc - kernels that may start before those ahead of them have ended
+/* emulator_pdl.cc - kernels that may start before those ahead of them have ended
  *
  * Kernels run one after another here. So that one which reads or writes too early is noticed
  * nevertheless, device memory is covered from the start of a block until all its threads have
- * called earlier_done(), and a thread that ends without it ends the program. */
+ * called pdl_wait(), and a thread that ends without it ends the program. */
 #include "tests/cuda/emulator.h"
 
 namespace emulator {
@@ -11,7 +11,7 @@ static bool covered;                   /* for the block that runs */
 static bool called[MAX_THREADS];
 
 void
-start_early(void)
+pdl_begin(void)
 {
 	if (!covered)
 		cover();
@@ -20,7 +20,7 @@ start_early(void)
 }
 
 void
-earlier_done(void)
+pdl_wait(void)
 {
 	called[current->number] = true;
 	sync_block();
@@ -30,25 +30,25 @@ earlier_done(void)
 }
 
 void
-end_early(void)
+pdl_end(void)
 {
 	if (!called[current->number])
-		die("a thread has ended without earlier_done()");
+		die("a thread has ended without pdl_wait()");
 }
 
 void
-load_ahead(const void *p)
+prefetch_l2(const void *p)
 {
 	if (!on_device(p, 1))
-		die("load_ahead() of %p, which is not on the device", p);
+		die("prefetch_l2() of %p, which is not on the device", p);
 }
 
 uint32_t
-load_settled(const uint32_t *p)
+load_l2(const uint32_t *p)
 {
 	uint32_t x;
 
-	load_ahead(p);
+	prefetch_l2(p);
 	uncover();
 	x = *p;
 	cover();
