@@ -39,7 +39,8 @@ table() {
 		test|bsdutils|command script|a terminal for tests
 		test|binutils|command nm|looks into libraries
 		ci|clang|command clang|the second compiler
-		ci|libomp-dev|clang-openmp omp|OpenMP for clang
+		ci|libomp-dev|clang -fopenmp|OpenMP for clang
+		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers
 	END
 }
 
@@ -50,7 +51,7 @@ there() {
 	header)       echo "#include <$2>" | cc -E - >/dev/null 2>&1 ;;
 	file)         [ -e "$2" ] ;;
 	python)       /usr/bin/python3 -c "import $2" 2>/dev/null ;;
-	clang-openmp) echo "#include <$2.h>" | clang -fopenmp -E - >/dev/null 2>&1 ;;
+	clang)        echo "int main(void) { return 0; }" | clang "$2" -o /dev/null -x c - >/dev/null 2>&1 ;;
 	esac
 }
 
