@@ -172,7 +172,7 @@ window(void)
 	return scorer_queries(&evictor.scorer, observe != 0 ? observe : EVICT_WINDOW);
 }
 
-/* Queries, attention and indexes that judging, retrieval, or the snapshot asks for: they are loaded
+/* Queries, attention and indexes that scoring, retrieval, or the snapshot asks for: they are loaded
  * with the rows. */
 static void
 expect(struct cache *c, struct observation *obs, int keep)

@@ -1,5 +1,5 @@
 /* methods_heads.c - the scores of a layer do not depend on the number of threads, and a head that
- * is judged alone gets what it gets among the others */
+ * is scored alone gets what it gets among the others */
 #include <stdlib.h>
 #include <string.h>
 
