@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/opt_evict.h"
+#include "engine/kept_rows.h"
 #include "engine/reposition.h"
 #include "cli/tool.h"
 #include "cli/reread.h"
@@ -91,22 +92,6 @@ rows_changed(const struct layer *l, const struct kv_section *sec)
 	return sec->layer != KV_NO_LAYER ? !l->whole : !evictor_keeps_all(&evictor);
 }
 
-/* Closes the gaps that dropped rows leave in the R lists of each KV head (kv-snapshot(5), 4.11).
- * Returns the bytes that are left. */
-static size_t
-keep_mass(float *mass, const struct kv_rows *rows, const struct kept *kept, uint32_t R)
-{
-	const float *from = mass;
-	float *to = mass;
-	uint32_t g, r, i;
-
-	for (g = 0; g < rows->heads; g++)
-		for (r = 0; r < R; r++, from += rows->count[g])
-			for (i = 0; i < kept->count[g]; i++)
-				*to++ = from[kept->keep[g][i]];
-	return (size_t)(to - mass) * sizeof *mass;
-}
-
 static void
 release_waiting(struct layer *l, struct kv_reader *r, struct kv_writer *w)
 {
@@ -120,7 +105,8 @@ release_waiting(struct layer *l, struct kv_reader *r, struct kv_writer *w)
 		span.size = x->sec.raw_size;
 		per_row = kv_kind_is(x->sec.kind, KV_PER_ROW);
 		if (per_row)            /* the values end the content */
-			span.size = x->values + keep_mass((void *)((char *)x->content + x->values),
+			span.size = x->values + sizeof(float) *
+			    kept_values((void *)((char *)x->content + x->values),
 			    kv_current_rows(r), &l->kept, m->query_heads / m->kv_heads);
 		if (per_row || !rows_changed(l, &x->sec) || kv_is_safe(x->sec.type))
 			output_check(w, kv_write(w, x->sec.type, x->sec.layer,
@@ -142,19 +128,12 @@ static void
 write_kept_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *old,
     const struct kept *kept)
 {
-	uint32_t **pos = must_alloc(old->heads, sizeof *pos), g, i;
-	struct kv_rows rows = { old->heads, kept->count, (const uint32_t *const *)pos };
+	struct engine_error e;
+	struct kv_rows rows;
 
-	for (g = 0; g < old->heads; g++) {
-		pos[g] = must_alloc(kept->count[g], sizeof *pos[g]);
-		for (i = 0; i < kept->count[g]; i++)
-			pos[g][i] = compact ? reposition_row(&reposition, kept->count[g], i) :
-			    old->pos[g][kept->keep[g][i]];
-	}
+	must(kept_positions(&rows, old, kept, compact ? &reposition : NULL, &e), &e);
 	output_check(w, kv_write_rows(w, layer, &rows));
-	for (g = 0; g < old->heads; g++)
-		free(pos[g]);
-	free(pos);
+	kept_positions_free(&rows);
 }
 
 /* What the layer is chosen by. Standing at its sCOR, or at POSN where scores are not needed. */
@@ -201,32 +180,20 @@ choose(struct layer *l, struct kv_reader *r, struct kv_writer *w, const struct k
 
 /* ---- dropping ---- */
 
-/* Standing at KEYS or VALS: writes the rows that stay. Neighbours go out together. */
+/* Standing at KEYS or VALS: writes the rows that stay. */
 static void
 write_kept_content(struct kv_reader *r, struct kv_writer *w, const struct kv_section *sec,
     const struct kept *kept)
 {
 	const struct kv_head *head = kv_reader_head(r);
-	const struct kv_rows *rows = kv_current_rows(r);
-	size_t size = head->model.head_width * kv_dtype_size(head->dtype), n = 0, most = 0;
-	const char *content = input_load(r);
-	struct kv_span *run;
-	uint32_t g, i;
+	const size_t size = head->model.head_width * kv_dtype_size(head->dtype);
+	struct engine_error e;
+	struct kv_span *spans;
+	size_t n;
 
-	for (g = 0; g < kept->heads; g++)
-		most += kept->count[g];
-	run = must_alloc(most, sizeof *run);
-	for (g = 0; g < kept->heads; content += rows->count[g++] * size)
-		for (i = 0; i < kept->count[g]; i++) {
-			const char *row = content + kept->keep[g][i] * size;
-
-			if (n > 0 && (const char *)run[n - 1].data + run[n - 1].size == row)
-				run[n - 1].size += size;
-			else
-				run[n++] = (struct kv_span){ row, size };
-		}
-	output_check(w, kv_write(w, sec->type, sec->layer, sec->element_size, run, n));
-	free(run);
+	must(kept_spans(&spans, &n, input_load(r), size, kv_current_rows(r), kept, &e), &e);
+	output_check(w, kv_write(w, sec->type, sec->layer, sec->element_size, spans, n));
+	free(spans);
 }
 
 /* Standing at eVNt, behind all layers: the log with this eviction at its end. */
