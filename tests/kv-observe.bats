@@ -303,3 +303,16 @@ answers() {
 	assert_equal "$stderr" "kv-decode: --score: method observed goes by tokens that are not stored, which only kv-observe runs"
 	[ ! -e y.kv ]
 }
+
+@test "eviction without scores keeps what tokens paid to the rows that stay" {
+	kv-prefill -q -m "$DEMO" -o x.kv "$ROOT/examples/prompts/harbour.txt"
+	head -n 8 <(kv-tokenize -m "$DEMO" "$ROOT/examples/prompts/harbour.txt") >draft.ids
+	kv-observe -q -m "$DEMO" --ids-from draft.ids --accumulate sum -o paid.kv x.kv
+	printf '0 0\n1 0\n0 0\n0 0\n' >mask
+	run -0 --separate-stderr kv-evict --heads mask --sink 4 --recent 20 -o out.kv paid.kv
+	assert_equal "$stderr" ''
+	kv-check out.kv
+	kv-score --method observed -o scored.kv out.kv
+	kv-score --method observed -o all.kv paid.kv
+	assert_equal "$(scores scored.kv 1 1)" "$(see all.kv '[x for i, x in enumerate(s.layers[1].scores.values[1]) if i < 4 or i >= len(s.layers[1].scores.values[1]) - 20]')"
+}

@@ -279,7 +279,7 @@ pass_other(struct kv_reader *r, struct kv_writer *w, const struct kv_section *se
 	} else if (compact && !kv_kind_is(sec->kind, KV_PER_ROW)) {
 		warning("section %s may depend on the positions, which have changed, and is not "
 		    "known: dropped", sec->type);
-	} else if (sec->kind == KV_MASS || (l->tail != NULL && !l->chosen)) {
+	} else if (kv_kind_is(sec->kind, KV_PER_ROW) || (l->tail != NULL && !l->chosen)) {
 		wait_for_choice(l, r, sec);
 		if (l->chosen)
 			release_waiting(l, r, w);
