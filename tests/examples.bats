@@ -3,6 +3,33 @@
 
 load helper
 
+# stub_programs: kv-* that only note their arguments in the file calls. kv-tokenize stays itself.
+stub_programs() {
+	local program
+	mkdir bin
+	for program in prefill score evict index quantize1b observe decode info footprint; do
+		printf '#!/bin/sh\necho "kv-%s $*" >>"%s"\n' "$program" "$PWD/calls" >"bin/kv-$program"
+	done
+	chmod +x bin/*
+	PATH=$PWD/bin:$PATH
+}
+
+# other_model DIR: a model folder without weights, of 30 layers, 9 heads and 3 KV heads of 64 channels
+other_model() {
+	mkdir "$1"
+	cp "$DEMO/tokenizer.json" "$1"
+	printf '{ "hidden_size": 576, "num_attention_heads": 9,\n"num_hidden_layers": 30, "num_key_value_heads": 3 }\n' >"$1/config.json"
+}
+
+# calls METHOD [OPTION ...]: what a script does, a program a line
+calls() {
+	local script=$1
+	shift
+	: >calls
+	sh "$ROOT/examples/methods/$script.sh" "$@" >line
+	run -0 cat calls
+}
+
 @test "the quick start shows the same answer with all rows and with a tenth of them" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	# what was built stays, with whatever flags
@@ -85,6 +112,102 @@ load helper
 	PATH=$BATS_TEST_TMPDIR/bin:$PATH run ! sh "$ROOT/examples/methods/snapkv.sh"
 	refute_output --partial snapkv
 	run -2 sh "$ROOT/examples/methods/snapkv.sh" -x
+	assert_line --partial 'usage: snapkv.sh [-b BUDGET | -r RATE] '
+	run -2 sh "$ROOT/examples/methods/snapkv.sh" one two
+}
+
+@test "without settings of its own a model gets layers by its number of layers, and the papers' windows and stop" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	stub_programs
+	other_model other
+	calls fastkv -m other
+	assert_line --partial '--tsp-layer 14 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8'
+	assert_line --partial 'kv-decode -q -m other -n 32 -o'
+	calls gemfilter -m other
+	assert_line --partial '--gemfilter-layer 12'
+	calls snapkv -m other
+	assert_line --partial '--observe 32'
+	assert_line --partial '--kernel 7 --pool max'
+	calls clusterkv -m other
+	assert_line --partial '--cluster-count 12'
+	calls shadowkv -m other
+	assert_line --partial '--rank 96 --outliers 6'
+	calls chunked-patched -m other -r 0.2
+	assert_line --partial '--observe 24'
+	[ "$(wc -l <line)" -eq 1 ]
+}
+
+@test "settings come from the model's file, those for a method after those for all, and options after them" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	stub_programs
+	calls fastkv
+	assert_line --partial '--tsp-layer 2 --tsp-window 8 '
+	assert_line --partial ' -n 12 --stop . '
+	calls snapkv
+	assert_line --partial '--observe 16'
+	calls fastkv -l 3 -n 9 -S END -s window=5
+	assert_line --partial '--tsp-layer 3 --tsp-window 5 '
+	assert_line --partial ' -n 9 --stop END '
+	printf 'window=4\n# comment\nfastkv.window=6\nstop=a\\nb' >conf
+	calls fastkv -C conf
+	assert_line --partial '--tsp-layer 1 --tsp-window 6 '
+	assert_line --partial '-n 32 --stop a'
+	assert_line --regexp '^b -o '
+}
+
+@test "a setting that does not exist is refused, in a file with the number of its line" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	local line
+	for line in windw=3 fastvk.window=3 window; do
+		printf '# comment\n%s\n' "$line" >conf
+		run -2 sh "$ROOT/examples/methods/snapkv.sh" -C conf
+		assert_output --partial 'snapkv.sh: conf: line 2'
+	done
+	run -2 sh "$ROOT/examples/methods/snapkv.sh" -s windw=3
+	assert_output 'snapkv.sh: -s windw: there is no such setting'
+	run -2 sh "$ROOT/examples/methods/snapkv.sh" -s window
+	run -2 sh "$ROOT/examples/methods/snapkv.sh" -l 3
+	assert_output 'snapkv.sh: this method has no setting layer'
+	run -2 sh "$ROOT/examples/methods/snapkv.sh" -C nowhere
+}
+
+@test "a script that needs what it does not know of the model says so" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	other_model other
+	run -2 sh "$ROOT/examples/methods/duoattention.sh" -m other
+	assert_output 'duoattention.sh: other has no head mask: name one with -H'
+	echo '{}' >other/config.json
+	run -2 sh "$ROOT/examples/methods/fastkv.sh" -m other
+	assert_output 'fastkv.sh: other/config.json does not say num_hidden_layers'
+}
+
+@test "every script says with -h what it does and what its settings are for the model" {
+	local script name
+	for script in "$ROOT"/examples/methods/*.sh; do
+		name=$(basename "$script" .sh)
+		[ "$name" != common ] || continue
+		run -0 sh "$script" -h
+		assert_line --index 0 --partial "usage: $name.sh "
+		assert_line '    answer=12'
+		assert_line "$(sed -n '2s/^# //p' "$script")"
+	done
+	run -0 sh "$ROOT/examples/methods/fastkv.sh" -h
+	assert_line '    layer=2'
+}
+
+@test "DuoAttention keeps about the rate with any mask, of numbers from 0 to 1" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	printf '# a mask\n1 0.2 # one\n0.6,0\n0 0\n\n0\t0.4\n' >mask
+	for rate in 0.3 0.5; do
+		run -0 sh "$ROOT/examples/methods/duoattention.sh" -H mask -r $rate
+		awk -v rate=$rate '{ exit !($2 < 100 * rate + 0.2 && $2 > 100 * rate - 0.2) }' <<<"$output" || fail "$output"
+	done
+}
+
+@test "an answer of several lines is one line" {
+	run -0 --separate-stderr sh "$ROOT/examples/methods/full.sh" -S '' -n 20
+	[ "${#lines[@]}" -eq 1 ]
+	assert_output --partial 'L047. Question:'
 }
 
 @test "compare.sh prints means over documents for each method and rate, and draws them" {

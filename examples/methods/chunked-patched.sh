@@ -1,15 +1,20 @@
 #!/bin/sh
-# Chunked eviction (Bhaskar et al. 2025, "patched"): the prompt is read in four chunks; each is thinned out once, by SnapKV with the
-# queries of the end of the whole prompt, which is run in advance behind each chunk and not kept.
+# Chunked eviction (Bhaskar et al. 2025, "patched"): the prompt is read in `chunks` parts; each is thinned out once, by SnapKV with the
+# queries of the last `patch` tokens of the whole prompt, which are run in advance behind each chunk and not kept.
+#
+# The last chunk has the end of the prompt itself, and is scored by its own last `window` queries. The authors have 64 for both, for chunks
+# of thousands of tokens. The window's rows are kept: unless given it is at most half of what a chunk keeps.
 . "$(dirname "$0")/common.sh"
 
-size=$((($(tokens) + 3) / 4))
+chunks=4 kernel=5 patch=64 pool=avg window=''
+settings chunks kernel patch pool window
+size=$((($(tokens) + chunks - 1) / chunks))
+window=${window:-$(least 64 "$(share_of "$size" 2)")}
 first=0
 parts=$(parts "$size")
 last=$(echo "$parts" | tail -n 1)
-kv-tokenize -m "$model" "$prompt" | tail -n 16 >"$work/end.ids"
+kv-tokenize -m "$model" "$prompt" | tail -n "$patch" >"$work/end.ids"
 
-# The last chunk has the end of the prompt itself.
 look_ahead() {
 	if [ "$part" = "$last" ]; then
 		cat
@@ -21,8 +26,9 @@ look_ahead() {
 for part in $parts; do
 	set --
 	[ ! -e "$out" ] || set -- -r "$out"
-	kv-prefill -q -m "$model" --ids --no-template --observe 8 "$@" "$part" | look_ahead |
-		kv-score --method snapkv --kernel 7 --since "$first" | kv-evict --rate "$rate" --since "$first" -o "$out"
+	kv-prefill -q -m "$model" --ids --no-template --observe "$window" "$@" "$part" | look_ahead |
+		kv-score --method snapkv --kernel "$kernel" --pool "$pool" --since "$first" |
+		kv-evict --rate "$rate" --since "$first" -o "$out"
 	first=$((first + size))
 done
 report

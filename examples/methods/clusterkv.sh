@@ -1,7 +1,9 @@
 #!/bin/sh
-# ClusterKV (Liu et al. 2024): all rows stay, and each step reads the clusters of keys whose means look best. A cluster
-# for 16 rows: the paper's 80 are for long texts.
+# ClusterKV (Liu et al. 2024): all rows stay, and each step reads the clusters of keys whose means look best. There is a cluster for
+# `cluster` rows; the paper's 80 are for long texts.
 . "$(dirname "$0")/common.sh"
 
-kv-prefill -q -m "$model" "$prompt" | kv-index --clusters --cluster-count $(($(tokens) / 16)) -o "$out"
+cluster=80
+settings cluster
+kv-prefill -q -m "$model" "$prompt" | kv-index --clusters --cluster-count $(($(tokens) / cluster)) -o "$out"
 retrieve cluster

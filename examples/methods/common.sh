@@ -1,31 +1,93 @@
 # shellcheck shell=sh
 # common.sh - what the scripts of this folder share; each of them sources it
 #
-#     sh examples/methods/METHOD.sh [-m MODEL] [-b BUDGET | -r RATE] [prompt]
+#     sh examples/methods/METHOD.sh [-b BUDGET | -r RATE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS] [-s NAME=VALUE]
+#         [-S STOP] [prompt]
+#
+#     -b BUDGET      rows of each KV head to keep, instead of a rate
+#     -C CONF        settings for the model (MODEL/kvpipe-methods.conf, where there is one)
+#     -h             say what the method is, what its settings are for this model, and do nothing
+#     -H FILE        a head mask, the setting `heads`
+#     -l LAYER       the setting `layer`
+#     -m MODEL       the model folder (the demo model)
+#     -n TOKENS      the longest answer, the setting `answer` (32)
+#     -r RATE        the share of the rows to keep (0.1)
+#     -s NAME=VALUE  a setting of the method
+#     -S STOP        text at which the answer ends, the setting `stop` (none: the answer ends with the model's end of text)
+#
+# prompt is a text file (the prompt of the quick start). It is run as it is: a model that was tuned for a chat template needs a file that
+# has the template around the text, with the question at the end.
 #
 # A script makes the snapshot $out from the text $prompt, with about the share $rate of its rows in the end (a method that keeps
 # all rows reads that share of them at each step), and calls `report`, which lets the model answer and prints one line:
 #
 #     method, rows kept, KV footprint, peak, bytes of the cache read at each step (each in %), answer
 #
-# MODEL is the demo model unless given, RATE 0.1, prompt the one of the quick start. BUDGET is rows of each KV head, instead of RATE. Programs come from the PATH, or from build/
-# (or the folder that O names).
+# Settings are what depends on the model or on the length of the text. A script assigns the values of the paper, or of the authors'
+# programs where the paper has none, and calls `settings` with their names; what is left empty it derives, by a rule in its head.
+# FastKV's layer is half of the layers less one, GemFilter's 13/32 of them, counted from 0; config.json has their number.
+# A file CONF has others for a model, NAME=VALUE for every method or METHOD.NAME=VALUE for one, a line each; the last line that applies
+# counts, \n in a value is a newline, # begins a line of comment. Options come after that. What cannot be known ends with a message and 2.
+#
+# Programs come from the PATH, or from build/ (or the folder that O names).
 set -eu
+
+all_settings='answer chunk chunks cluster draft draft_model heads instruction keep kernel layer outliers patch pool rank recent sink stop window'
 
 here=$(cd "$(dirname "$0")" && pwd)
 method=$(basename "$0" .sh)
+usage="usage: $method.sh [-b BUDGET | -r RATE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS] [-s NAME=VALUE] [-S STOP] [prompt]"
 model=$here/../demo-model
 rate=0.1
 budget=
-while getopts b:m:r: option; do
+conf=
+help=
+given=
+answer=32
+stop=
+
+die() {
+	echo "$method.sh: $*" >&2
+	exit 2
+}
+
+# among WORD LIST: whether WORD is one of the list's
+among() {
+	case " $2 " in
+	*" $1 "*) ;;
+	*) return 1 ;;
+	esac
+}
+
+# give NAME VALUE: a setting from the command line; `settings` applies it
+give() {
+	among "$1" "$all_settings" || die "-s $1: there is no such setting"
+	given="$given $1"
+	eval "given_$1=\$2"
+}
+
+while getopts b:C:hH:l:m:n:r:s:S: option; do
 	case $option in
 	b) budget=$OPTARG ;;
+	C) conf=$OPTARG ;;
+	h) help=1 ;;
+	H) give heads "$OPTARG" ;;
+	l) give layer "$OPTARG" ;;
 	m) model=$OPTARG ;;
+	n) give answer "$OPTARG" ;;
 	r) rate=$OPTARG ;;
-	*) echo "usage: $method.sh [-b BUDGET | -r RATE] [-m MODEL] [prompt]" >&2; exit 2 ;;
+	s)
+		case $OPTARG in
+		*=*) give "${OPTARG%%=*}" "${OPTARG#*=}" ;;
+		*) die "-s $OPTARG: not NAME=VALUE" ;;
+		esac
+		;;
+	S) give stop "$OPTARG" ;;
+	*) echo "$usage" >&2; exit 2 ;;
 	esac
 done
 shift $((OPTIND - 1))
+[ $# -le 1 ] || { echo "$usage" >&2; exit 2; }
 prompt=${1:-$here/../prompts/harbour.txt}
 command -v kv-prefill >/dev/null || PATH=$(cd "$here/../.." && cd "${O:-build}" && pwd):$PATH
 work=$(mktemp -d)
@@ -33,13 +95,84 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 out=$work/out.kv
 
+# ---- settings ----
+
+# read_conf FILE: assigns what FILE has for the settings $names of this method
+read_conf() {
+	number=0
+	folder=$(dirname "$1")     # that a mask without a / in front is relative to
+	while IFS= read -r line || [ -n "$line" ]; do
+		number=$((number + 1))
+		case $line in
+		'' | '#'*) continue ;;
+		*=*) name=${line%%=*} value=${line#*=} ;;
+		*) die "$1: line $number is not NAME=VALUE" ;;
+		esac
+		scope=$method
+		case $name in
+		*.*) scope=${name%%.*} name=${name#*.} ;;
+		esac
+		among "$name" "$all_settings" || die "$1: line $number: there is no setting $name"
+		[ -e "$here/$scope.sh" ] || die "$1: line $number: there is no method $scope"
+		{ [ "$scope" = "$method" ] && among "$name" "$names"; } || continue
+		case $value in
+		*\\n*) value=$(printf '%b.' "$value") value=${value%.} ;;
+		esac
+		case $name=$value in
+		heads=[!/]*) value=$folder/$value ;;
+		esac
+		eval "$name=\$value"
+	done <"$1"
+}
+
+# settings NAME ...: the variables NAME, which have their defaults, become what the model's file and the command line say
+settings() {
+	names="answer stop $*"
+	[ -z "$conf" ] || [ -e "$conf" ] || die "there is no $conf"
+	: "${conf:=$model/kvpipe-methods.conf}"
+	[ ! -e "$conf" ] || read_conf "$conf"
+	for name in $given; do
+		among "$name" "$names" || die "this method has no setting $name"
+		eval "$name=\$given_$name"
+	done
+	[ -z "$help" ] || describe
+}
+
+describe() {
+	echo "$usage"
+	echo
+	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+	echo
+	echo "settings for $model:"
+	for name in $names; do
+		eval "value=\$$name"
+		printf '    %s=%s\n' "$name" "$value"
+	done
+	exit 0
+}
+
+# config NAME [DEFAULT]: a number of the model's config.json
+config() {
+	value=$(sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$model/config.json" | head -n 1)
+	value=${value:-${2:-}}
+	[ -n "$value" ] || die "$model/config.json does not say $1"
+	echo "$value"
+}
+
+# least A B: the smaller number
+least() {
+	if [ "$1" -lt "$2" ]; then echo "$1"; else echo "$2"; fi
+}
+
+# ---- the prompt ----
+
 # tokens: how long the prompt is
 tokens() {
 	kv-tokenize -m "$model" --count "$prompt"
 }
 
 # A budget of rows is a rate of the prompt's tokens; all that a rate is rounded to further down is exact for it.
-if [ -n "$budget" ]; then
+if [ -n "$budget" ] && [ -z "$help" ]; then
 	rate=$(awk -v budget="$budget" -v n="$(tokens)" 'BEGIN { printf "%.17g", budget < n ? budget / n : 1 }')
 fi
 
@@ -55,6 +188,8 @@ parts() {
 	ls "$work"/part.*
 }
 
+# ---- the answer ----
+
 # percent KEY: a share in a JSON object on standard input
 percent() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" | awk 'NR == 1 { printf "%.2f", 100 * $1 }'
@@ -63,13 +198,14 @@ percent() {
 # report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. The footprint is that of the whole run,
 # the answer included. Rows that are kept are read, unless the method says otherwise.
 report() {
-	answer=$(kv-decode -q -m "$model" -n 12 --stop . "$@" -o "$work/after.kv" "$out")
+	[ -z "$stop" ] || set -- --stop "$stop" "$@"
+	said=$(kv-decode -q -m "$model" -n "$answer" "$@" -o "$work/after.kv" "$out")
 	kv-footprint --json "$work/after.kv" >"$work/footprint"
 	kept=$(kv-info --json "$out" | percent share_kept)
 	read=$kept
 	[ ! -e "$work/stats" ] || read=$(percent share <"$work/stats")
 	printf '%-20s %6s %6s %6s %6s  %s\n' "$method" "$kept" "$(percent footprint <"$work/footprint")" \
-		"$(percent peak <"$work/footprint")" "$read" "${answer# }"
+		"$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | tr '\n' ' ')"
 }
 
 # retrieve METHOD: reports with all rows kept, and the share of them read that the rate stands for

@@ -1,8 +1,15 @@
 #!/bin/sh
 # FastKV (Jo et al. 2025): layers after the TSP layer run on a fifth of the tokens; the cache has its own rate, of all tokens in every
-# layer. The layer is what `kv-prefill --find-tsp-layer` chooses for the demo model.
+# layer.
+#
+# The TSP layer, counted from 0, belongs to the model. Unless given it is half of the layers less one: the paper has 15 of 32 and 17 of 36.
+# `kv-prefill --find-tsp-layer` measures it, over prompts. Window, kernel and pooling are those of the authors' evaluation.
 . "$(dirname "$0")/common.sh"
 
-kv-prefill -q -m "$model" --tsp-layer 2 --observe 8 "$prompt" | kv-score --method snapkv --kernel 7 |
-	kv-evict --rate "$rate" --of tokens -o "$out"
+kernel=7 layer='' pool=max window=8
+settings kernel layer pool window
+[ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers / 2 - 1)); }
+kv-prefill -q -m "$model" --tsp-layer "$layer" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
+	--observe "$window" "$prompt" |
+	kv-score --method snapkv --kernel "$kernel" --pool "$pool" | kv-evict --rate "$rate" --of tokens -o "$out"
 report

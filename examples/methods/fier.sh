@@ -2,5 +2,6 @@
 # FIER: all rows stay, and each step reads those whose keys look best in one bit a channel.
 . "$(dirname "$0")/common.sh"
 
+settings
 kv-prefill -q -m "$model" "$prompt" | kv-quantize1b -o "$out"
 retrieve fier

@@ -2,5 +2,6 @@
 # The whole cache: what every method is compared with. The rate means nothing here.
 . "$(dirname "$0")/common.sh"
 
+settings
 kv-prefill -q -m "$model" -o "$out" "$prompt"
 report

@@ -2,5 +2,6 @@
 # Key norm (Devoto et al. 2024): the rows with the shortest keys.
 . "$(dirname "$0")/common.sh"
 
+settings
 kv-prefill -q -m "$model" "$prompt" | kv-score --method knorm | kv-evict --rate "$rate" -o "$out"
 report

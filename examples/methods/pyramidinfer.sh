@@ -3,5 +3,6 @@
 # that a small rate cannot be reached: the decay is the share that goes on from each layer to the next.
 . "$(dirname "$0")/common.sh"
 
+settings
 kv-prefill -q -m "$model" --pyramid-infer "decay=$rate" -o "$out" "$prompt"
 report

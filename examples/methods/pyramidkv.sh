@@ -1,7 +1,10 @@
 #!/bin/sh
-# PyramidKV (Cai et al. 2024): SnapKV's scores, more rows for the lower layers than for the upper ones.
+# PyramidKV (Cai et al. 2024): SnapKV's scores, more rows for the lower layers than for the upper ones. The window is the default of the
+# authors' program, kernel and pooling those of its evaluation.
 . "$(dirname "$0")/common.sh"
 
-kv-prefill -q -m "$model" --observe 16 "$prompt" | kv-score --method snapkv --kernel 7 |
+window=32 kernel=7 pool=max
+settings window kernel pool
+kv-prefill -q -m "$model" --observe "$window" "$prompt" | kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
 	kv-evict --policy pyramid --rate "$rate" -o "$out"
 report

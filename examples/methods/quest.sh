@@ -2,5 +2,6 @@
 # Quest (Tang et al. 2024): all rows stay, and each step reads the pages of 16 rows whose bounds allow the greatest scores.
 . "$(dirname "$0")/common.sh"
 
+settings
 kv-prefill -q -m "$model" "$prompt" | kv-index --pages -o "$out"
 retrieve quest

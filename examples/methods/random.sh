@@ -1,6 +1,9 @@
 #!/bin/sh
-# Rows by chance: what every method has to beat. The question stays whole.
+# Rows by chance: what every method has to beat. The last `recent` rows stay, as many as SnapKV's window, so that a short question
+# stays whole.
 . "$(dirname "$0")/common.sh"
 
-kv-prefill -q -m "$model" "$prompt" | kv-score --method random | kv-evict --rate "$rate" --recent 16 -o "$out"
+recent=32
+settings recent
+kv-prefill -q -m "$model" "$prompt" | kv-score --method random | kv-evict --rate "$rate" --recent "$recent" -o "$out"
 report

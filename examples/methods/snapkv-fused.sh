@@ -1,6 +1,9 @@
 #!/bin/sh
-# SnapKV while the prompt is run: each layer is thinned out before the next one begins, so that only one layer is ever whole.
+# SnapKV while the prompt is run: each layer is thinned out before the next one begins, so that only one layer is ever whole. The
+# settings are those of snapkv.sh.
 . "$(dirname "$0")/common.sh"
 
-kv-prefill -q -m "$model" --observe 16 --score 'snapkv kernel=7' --evict "rate=$rate" -o "$out" "$prompt"
+window=32 kernel=7 pool=max
+settings window kernel pool
+kv-prefill -q -m "$model" --observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate" -o "$out" "$prompt"
 report

@@ -1,6 +1,10 @@
 #!/bin/sh
-# SnapKV (Li et al. 2024): the rows that the end of the prompt looks at. A kernel of 7 is about as wide as the demo's facts.
+# SnapKV (Li et al. 2024): the rows that the end of the prompt looks at. Window, kernel and pooling are those of the
+# authors' evaluation; the kernel should be about as wide as a fact.
 . "$(dirname "$0")/common.sh"
 
-kv-prefill -q -m "$model" --observe 16 "$prompt" | kv-score --method snapkv --kernel 7 | kv-evict --rate "$rate" -o "$out"
+window=32 kernel=7 pool=max
+settings window kernel pool
+kv-prefill -q -m "$model" --observe "$window" "$prompt" | kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
+	kv-evict --rate "$rate" -o "$out"
 report

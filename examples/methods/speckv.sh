@@ -1,11 +1,14 @@
 #!/bin/sh
-# SpecKV (Galim et al. 2025): a smaller model drafts the answer, and the rows that the draft looks at stay. DRAFT_MODEL names its
-# folder; there is only one demo model, so here it is its own draft model, which says nothing about how good a smaller one would be.
+# SpecKV (Galim et al. 2025): a smaller model drafts the answer, and the rows that the draft looks at stay, as do the last `window`.
+# `draft_model` is its folder; it must have the tokenizer of the model. Unless given the model is its own draft model, which says nothing
+# about how good a smaller one would be. Window, kernel, pooling and the draft's length are those of the authors' evaluation.
 . "$(dirname "$0")/common.sh"
 
-draft=${DRAFT_MODEL:-$model}
-kv-prefill -q -m "$draft" "$prompt" | kv-decode -q -m "$draft" -n 8 --ids >"$work/draft.ids"
-kv-prefill -q -m "$model" --observe 16 "$prompt" |
-	kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window 16 |
-	kv-score --method snapkv --kernel 7 --pool max --reduce max --over-queries max | kv-evict --rate "$rate" -o "$out"
+draft=32 draft_model=$model kernel=7 pool=max window=32
+settings draft draft_model kernel pool window
+kv-prefill -q -m "$draft_model" "$prompt" | kv-decode -q -m "$draft_model" -n "$draft" --ids >"$work/draft.ids"
+kv-prefill -q -m "$model" --observe "$window" "$prompt" |
+	kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window "$window" |
+	kv-score --method snapkv --kernel "$kernel" --pool "$pool" --reduce max --over-queries max |
+	kv-evict --rate "$rate" -o "$out"
 report

@@ -1,9 +1,12 @@
 #!/bin/sh
-# StreamingLLM as it is meant: sinks and the latest rows while the text is read, with positions that do not grow with it.
+# StreamingLLM as it is meant: sinks and the latest rows while the text is read in parts of `chunk` tokens, with positions that do not
+# grow with it.
 . "$(dirname "$0")/common.sh"
 
+chunk=128
+settings chunk
 budget=$(share_of "$(tokens)")
-for part in $(parts 128); do
+for part in $(parts "$chunk"); do
 	set --
 	[ ! -e "$out" ] || set -- -r "$out"
 	kv-prefill -q -m "$model" --ids --no-template "$@" "$part" | kv-score --method recent |

@@ -2,5 +2,6 @@
 # StreamingLLM as in the paper: the rows that are left are numbered anew, and their keys turned accordingly.
 . "$(dirname "$0")/common.sh"
 
+settings
 kv-prefill -q -m "$model" "$prompt" | kv-score --method recent | kv-evict --rate "$rate" --positions compact -o "$out"
 report

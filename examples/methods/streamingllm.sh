@@ -2,5 +2,6 @@
 # StreamingLLM (Xiao et al. 2023): four sinks and the latest rows. They keep their positions, as in most comparisons.
 . "$(dirname "$0")/common.sh"
 
+settings
 kv-prefill -q -m "$model" "$prompt" | kv-score --method recent | kv-evict --rate "$rate" -o "$out"
 report

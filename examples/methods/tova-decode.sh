@@ -2,6 +2,7 @@
 # TOVA as in its paper: a cache of fixed size, from which the least row goes after every token of the answer.
 . "$(dirname "$0")/common.sh"
 
+settings
 budget=$(share_of "$(tokens)")
 kv-prefill -q -m "$model" --observe 1 "$prompt" | kv-score --method tova |
 	kv-evict --select layer --keep-queries --budget "$budget" -o "$out"
