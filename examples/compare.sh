@@ -1,28 +1,41 @@
 #!/bin/sh
-# compare.sh - accuracy, kept rows, KV footprint and time of the methods in examples/methods, on documents made for the demo model
+# compare.sh - accuracy, kept rows, KV footprint and time of the methods in examples/methods, over documents with a question each
 #
-# usage: examples/compare.sh [-b BUDGETS | -r RATES] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-s SEED] [-t TOKENS] [-T TABLE]
+# usage: examples/compare.sh [-h] [-b BUDGETS | -r RATES] [-C CONF] [-d FOLDER [-m MODEL] | -s SEED -t TOKENS] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-T TABLE]
 #
 #   -b BUDGETS    rows of each KV head to keep, or to read at each step, with blanks between them, instead of rates
+#   -C CONF       settings of the methods for the model (examples/methods/common.sh says which; MODEL/kvpipe-methods.conf)
+#   -d FOLDER     documents: files *.txt, which are run as they are, chat template included, with *.answer beside them; instead of
+#                 documents that are made for the demo model
+#   -h, --help    print this
+#   -m MODEL      another model than the demo model; needs -d
 #   -M METHODS    names of scripts in examples/methods, with blanks between them (all of them)
-#   -n DOCUMENTS  documents with six facts and a question each (10)
-#   -p PLOT       draw accuracy against footprint, and against kept rows, with gnuplot, to a file that ends in .svg or .png
+#   -n DOCUMENTS  how many documents: made, with six facts and a question each (10); or the first ones of FOLDER (all)
+#   -p PLOT       draw accuracy against footprint, kept rows and what is read, with gnuplot, to a file that ends in .svg or .png
 #   -r RATES      shares of the rows to keep, with blanks between them ("0.05 0.1 0.2")
-#   -s SEED       other documents (1)
+#   -s SEED       make other documents (1)
 #   -t TOKENS     their length, about (1000)
-#   -T TABLE      write the results, one line for each run, with tabs: method, rate, document, right (1 or 0), kept, footprint,
-#                 peak (in %), seconds, read (in %)
+#   -T TABLE      write the results to this file as they come, one line for each run, with tabs: method, rate, document, right (1 or 0),
+#                 kept, footprint, peak (in %), seconds, read (in %). Runs that are in the file already are not done again: what was
+#                 interrupted goes on, and methods, rates and documents can be added. The first line is a comment that has the settings;
+#                 a file with other settings is refused.
 #
-# Prints a line for each method and rate, means over the documents: answers exactly right, rows kept when the answer begins, footprint and
+# An answer to a made document is right when it is exactly the expected one. With -d it is right when it contains the text of the file
+# *.answer, in capitals or not, since a model that chats says more than that.
+#
+# Prints a line for each method and rate, means over the documents: right answers, rows kept when the answer begins, footprint and
 # peak of the whole run, bytes of the cache that are read for each token of the answer (what an index needs included), all in %; seconds of
-# a run. Then the critical footprints: the least with nine tenths of the full cache's accuracy.
-# A run that fails is counted and named, and the exit status is 1. Needs Python 3, and the programs from the PATH or build/.
+# a run. Then critical footprints: the least with nine tenths of the full cache's accuracy; and the same of what is read.
+# A run that fails is counted and named, and the exit status is 1. Needs the programs from the PATH or build/, and Python 3 to make documents.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-documents=10
-tokens=1000
-seed=1
+model=$here/demo-model
+conf=
+folder=
+documents=
+tokens=
+seed=
 rates='0.05 0.1 0.2'
 by=rate
 methods=
@@ -33,14 +46,25 @@ say() {
 	echo "compare.sh: $*" >&2
 }
 
+# refuse MESSAGE: what was asked for cannot be done
+refuse() {
+	say "$*"
+	exit 2
+}
+
 usage() {
 	sed -n 's/^# usage: /usage: /p' "$0" >&2
 	exit 2
 }
 
-while getopts b:M:n:p:r:s:t:T: option; do
+[ "${1:-}" != --help ] || set -- -h
+while getopts b:C:d:hm:M:n:p:r:s:t:T: option; do
 	case $option in
 	b) rates=$OPTARG by=budget ;;
+	C) conf=$OPTARG ;;
+	d) folder=$OPTARG ;;
+	h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	m) model=$OPTARG ;;
 	M) methods=$OPTARG ;;
 	n) documents=$OPTARG ;;
 	p) plot=$OPTARG ;;
@@ -54,25 +78,90 @@ done
 [ $# -lt "$OPTIND" ] || usage
 case $plot in
 '' | *.svg | *.png) ;;
-*) say "-p $plot: the name must end in .svg or .png"; exit 2 ;;
+*) refuse "-p $plot: the name must end in .svg or .png" ;;
 esac
-
+[ -e "$model/config.json" ] || refuse "-m $model: there is no model folder"
+[ -z "$conf" ] || [ -e "$conf" ] || refuse "there is no $conf"
+if [ -n "$folder" ]; then
+	[ -z "$seed$tokens" ] || refuse "-s and -t are for documents that are made, and -d names some"
+else
+	[ "$(cd "$model" && pwd)" = "$here/demo-model" ] ||
+		refuse "documents are made for the demo model only: name a folder of *.txt and *.answer with -d"
+fi
 [ -n "$methods" ] || methods="full $(basename -a -s .sh "$here"/methods/*.sh | grep -vx -e common -e full)"
 for method in $methods; do
-	[ -e "$here/methods/$method.sh" ] || { say "there is no $here/methods/$method.sh"; exit 2; }
+	[ -e "$here/methods/$method.sh" ] || refuse "there is no $here/methods/$method.sh"
 done
 command -v kv-prefill >/dev/null || PATH=$(cd "$here/.." && cd "${O:-build}" && pwd):$PATH
 export PATH
-command -v python3 >/dev/null || { say "python3 is needed to make the documents"; exit 1; }
+if [ -n "$plot" ] && ! command -v gnuplot >/dev/null; then
+	say "there is no gnuplot to draw $plot with (on Debian: apt-get install gnuplot-nox)"
+	exit 1
+fi
+if [ -z "$folder" ] && ! command -v python3 >/dev/null; then
+	say "python3 is needed to make the documents"
+	exit 1
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-runs=$work/runs
+trap '[ -z "$table" ] || say "interrupted: $table has the runs so far, and the same command goes on from there"; exit 130' INT TERM
+runs=${table:-$work/runs}
+todo=$work/todo
+wanted=$work/wanted
 failures=$work/failures
-: >"$runs"
 : >"$failures"
 
-# ---- running ----
+# ---- documents, and the table ----
+
+# Writes the names of the documents without .txt to $work/names, and says in $what and $identity what they are, in $match when an
+# answer is right.
+find_documents() {
+	if [ -n "$folder" ]; then
+		set -- "$folder"/*.txt
+		[ -e "$1" ] || refuse "-d $folder: there is no *.txt"
+		for document; do
+			[ -s "${document%.txt}.answer" ] || refuse "$document needs ${document%.txt}.answer, which is missing or empty"
+		done
+		basename -a -s .txt "$@" | head -n "${documents:-$#}" >"$work/names"
+		what="$(wc -l <"$work/names") documents of $folder"
+		match=contained
+		identity="$(cd "$folder" && pwd) $(cat "$folder"/*.txt "$folder"/*.answer | cksum)"
+	else
+		: "${documents:=10}" "${tokens:=1000}" "${seed:=1}"
+		folder=$work/documents
+		python3 "$here/demo-model/documents.py" --n "$documents" --tokens "$tokens" --seed "$seed" --out "$folder"
+		basename -a -s .txt "$folder"/*.txt >"$work/names"
+		match=exact
+		what="$documents documents of about $tokens tokens with 6 facts each"
+		identity="seed $seed, about $tokens tokens"
+	fi
+}
+
+# A line that is the same when the same runs have the same results. How many documents and which methods and rates may differ.
+settings() {
+	file=${conf:-$model/kvpipe-methods.conf}
+	checksum=none
+	[ ! -e "$file" ] || checksum=$(cksum <"$file")
+	echo "# compare.sh: model $(cd "$model" && pwd); documents $identity; settings of methods $checksum; by $by"
+}
+
+# An older table must have the same settings. A last line that was cut off is dropped.
+open_table() {
+	if [ -s "$runs" ]; then
+		old=$(head -n 1 "$runs")
+		if [ "$old" != "$(settings)" ]; then
+			say "$table has other settings, or is no table of this program:"
+			printf '    %s\nand not\n    %s\n' "$old" "$(settings)" >&2
+			exit 2
+		fi
+		if [ -n "$(tail -c 1 "$runs")" ]; then
+			sed '$d' "$runs" >"$work/whole"
+			cp "$work/whole" "$runs"
+		fi
+	else
+		settings >"$runs"
+	fi
+}
 
 # The full cache has none.
 rates_of() {
@@ -83,6 +172,23 @@ rates_of() {
 	fi
 }
 
+# $wanted: method, rate and document of each run, with tabs; $todo: those which are not in the table.
+plan() {
+	while read -r document; do
+		for method in $methods; do
+			for rate in $(rates_of "$method"); do
+				printf '%s\t%s\t%s\n' "$method" "$rate" "$document"
+			done
+		done
+	done <"$work/names" >"$wanted"
+	awk -F '\t' 'NR == FNR { done[$1, $2, $3] = 1; next } !(($1, $2, $3) in done)' "$runs" "$wanted" >"$todo"
+	all_runs=$(wc -l <"$wanted")
+	todo_runs=$(wc -l <"$todo")
+	[ "$todo_runs" -eq "$all_runs" ] || say "$((all_runs - todo_runs)) of $all_runs runs are in $table already"
+}
+
+# ---- running ----
+
 # What the program said that failed first; those before it in the pipe complain about the pipe.
 reason() {
 	grep -v 'Broken pipe' "$work/messages" | head -n 1
@@ -90,25 +196,38 @@ reason() {
 
 # one METHOD RATE DOCUMENT: a run; adds a line to $runs, or to $failures
 one() {
+	set -- "$1" "$2" "$3" -m "$model"
+	[ -z "$conf" ] || set -- "$@" -C "$conf"
 	case $by-$2 in
-	*-all)    share='-r 1' ;;
-	budget-*) share="-b $2" ;;
-	*)        share="-r $2" ;;
+	*-all)    set -- "$@" -r 1 ;;
+	budget-*) set -- "$@" -b "$2" ;;
+	*)        set -- "$@" -r "$2" ;;
 	esac
+	method=$1 rate=$2 document=$3
+	shift 3
 	started=$(date +%s.%N)
-	# shellcheck disable=SC2086 # two words
-	if ! sh "$here/methods/$1.sh" $share "$3" >"$work/line" 2>"$work/messages"; then
-		printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$(basename "$3" .txt)" "$(reason)" >>"$failures"
+	if ! sh "$here/methods/$method.sh" "$@" "$folder/$document.txt" >"$work/line" 2>"$work/messages" </dev/null; then
+		printf '%s\t%s\t%s\t%s\n' "$method" "$rate" "$document" "$(reason)" >>"$failures"
 		return
 	fi
-	awk -v rate="$2" -v document="$(basename "$3" .txt)" -v expected="$(cat "${3%.txt}.answer")" \
-	    -v started="$started" -v ended="$(date +%s.%N)" -v OFS='\t' '{
-		answer = $6
-		for (i = 7; i <= NF; i++)
-			answer = answer $i
-		print $1, rate, document, answer == expected, $2, $3, $4, ended - started, $5
-		exit
-	}' "$work/line" >>"$runs"
+	ended=$(date +%s.%N)
+	EXPECTED=$(cat "$folder/$document.answer") awk -v rate="$rate" -v document="$document" -v matching="$match" \
+	    -v started="$started" -v ended="$ended" -v OFS='\t' '
+		# the fields of s from the first one on, with sep between them
+		function words(s, first, sep, word, n, i, all) {
+			n = split(s, word, " ")
+			for (i = first; i <= n; i++)
+				all = all (i == first ? "" : sep) word[i]
+			return all
+		}
+		{
+			if (matching == "contained")
+				right = index(tolower(words($0, 6, " ")), tolower(words(ENVIRON["EXPECTED"], 1, " "))) > 0
+			else
+				right = words($0, 6, "") == ENVIRON["EXPECTED"]
+			print $1, rate, document, right, $2, $3, $4, ended - started, $5
+			exit
+		}' "$work/line" >>"$runs"
 }
 
 # Once a second or less often: what is being done, and about how much is left.
@@ -119,33 +238,23 @@ progress() {
 	fi
 	reported=$now
 	left=
-	[ "$done_runs" -eq 0 ] || left=", about $(((now - began) * (all_runs - done_runs) / done_runs)) s left"
+	[ "$done_runs" -eq 0 ] || left=", about $(((now - began) * (todo_runs - done_runs) / done_runs)) s left"
 	if [ -t 2 ]; then
-		printf '\r%s of %s runs%s \033[K' "$done_runs" "$all_runs" "$left" >&2
+		printf '\r%s of %s runs%s \033[K' "$done_runs" "$todo_runs" "$left" >&2
 	else
-		say "$done_runs of $all_runs runs$left"
+		say "$done_runs of $todo_runs runs$left"
 	fi
 }
 
 run_all() {
-	all_runs=0
-	for method in $methods; do
-		for rate in $(rates_of "$method"); do
-			all_runs=$((all_runs + documents))
-		done
-	done
 	done_runs=0
 	began=$(date +%s)
 	reported=$began
-	for document in "$work"/documents/*.txt; do
-		for method in $methods; do
-			for rate in $(rates_of "$method"); do
-				progress
-				one "$method" "$rate" "$document"
-				done_runs=$((done_runs + 1))
-			done
-		done
-	done
+	while IFS='	' read -r method rate document; do
+		progress
+		one "$method" "$rate" "$document"
+		done_runs=$((done_runs + 1))
+	done <"$todo"
 	[ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
@@ -155,8 +264,16 @@ run_all() {
 # seconds, read, with tabs.
 means() {
 	awk -F '\t' -v OFS='\t' '
-		!(($1, $2) in n) { key[++keys] = $1 FS $2 }
-		{
+		/^#/ { next }
+		NR == FNR {
+			if (!(($1, $2) in n)) {
+				key[++keys] = $1 FS $2
+				n[$1, $2] = 0
+			}
+			want[$1, $2, $3] = 1
+			next
+		}
+		($1, $2, $3) in want {
 			n[$1, $2]++
 			for (i = 4; i <= 9; i++)
 				sum[$1, $2, i] += $i
@@ -165,35 +282,38 @@ means() {
 			for (k = 1; k <= keys; k++) {
 				split(key[k], name, FS)
 				count = n[name[1], name[2]]
+				if (count == 0)
+					continue
 				line = name[1] OFS name[2] OFS count
 				for (i = 4; i <= 9; i++)
 					line = line OFS sum[name[1], name[2], i] / count * (i == 4 ? 100 : 1)
 				print line
 			}
-		}' "$runs"
+		}' "$wanted" "$runs"
 }
 
 print_table() {
-	echo "$documents documents of about $tokens tokens with 6 facts each"
+	echo "$what"
 	echo
 	echo "| method | $by | accuracy % | kept % | footprint % | peak % | read % | seconds |"
 	echo "|---|---|---|---|---|---|---|---|"
 	awk -F '\t' '{ printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.1f | %.2f |\n", $1, $2, $4, $5, $6, $7, $9, $8 }' "$work/means"
 }
 
-# Where the full cache is there to compare with. Of two rates with one footprint the better counts.
+# print_critical COLUMN WHAT: of a column of the means, where the full cache is there to compare others with. Of two rates with one value
+# the better counts.
 print_critical() {
-	awk -F '\t' -v OFS='\t' '
-		!(($1, $6) in best) { key[++keys] = $1 FS $6; best[$1, $6] = $4 }
-		$4 > best[$1, $6] { best[$1, $6] = $4 }
+	awk -F '\t' -v OFS='\t' -v column="$1" '
+		!(($1, $column) in best) { key[++keys] = $1 FS $column; best[$1, $column] = $4 }
+		$4 > best[$1, $column] { best[$1, $column] = $4 }
 		END {
 			for (k = 1; k <= keys; k++) {
 				split(key[k], name, FS)
 				print name[1], name[2] / 100, best[name[1], name[2]] / 100
 			}
 		}' "$work/means" >"$work/critical"
-	if grep -q '^full' "$work/critical"; then
-		echo
+	if grep -q '^full' "$work/critical" && grep -qv '^full' "$work/critical"; then
+		printf '\ncritical %s\n' "$2"
 		kv-footprint --critical "$work/critical"
 	fi
 }
@@ -213,17 +333,17 @@ print_failures() {
 		}' "$failures" >&2
 }
 
-# Accuracy against footprint, and against the rows that are kept when the answer begins. A line through the rates of each method.
+# Accuracy against footprint, rows that are kept when the answer begins, and what is read. A line through the rates of each method.
 draw() {
 	case $plot in
-	*.svg) terminal='svg size 1200,560 background "white"' ;;
-	*)     terminal='png size 1200,560' ;;
+	*.svg) terminal='svg size 1680,560 background "white"' ;;
+	*)     terminal='png size 1680,560' ;;
 	esac
 	: >"$work/blocks"
 	for method in $methods; do
-		awk -F '\t' -v method="$method" '$1 == method { print $2, $6, $5, $4 }' "$work/means" | sort -g >"$work/block"
+		awk -F '\t' -v method="$method" '$1 == method { print $2, $6, $5, $9, $4 }' "$work/means" | sort -g >"$work/block"
 		[ -s "$work/block" ] || continue
-		{ echo "rate $method $method accuracy"; cat "$work/block"; printf '\n\n'; } >>"$work/blocks"
+		{ echo "rate $method $method $method accuracy"; cat "$work/block"; printf '\n\n'; } >>"$work/blocks"
 	done
 	gnuplot <<-END
 		set terminal $terminal
@@ -231,31 +351,32 @@ draw() {
 		set xrange [0:105]
 		set yrange [-5:105]
 		set grid
-		set ylabel "answers exactly right, %"
+		set ylabel "right answers, %"
 		stats "$work/blocks" using 1 nooutput
 		blocks = STATS_blocks - 2
-		set multiplot layout 1,2 margins 0.06,0.80,0.12,0.9 spacing 0.07 title "$documents documents of about $tokens tokens"
+		set multiplot layout 1,3 margins 0.04,0.86,0.12,0.9 spacing 0.05 title "$what" noenhanced
 		set xlabel "KV footprint of the whole run, %"
 		set key off
-		plot for [i=0:blocks] "$work/blocks" index i using 2:4 with linespoints
+		plot for [i=0:blocks] "$work/blocks" index i using 2:5 with linespoints
 		set xlabel "rows kept when the answer begins, %"
+		plot for [i=0:blocks] "$work/blocks" index i using 3:5 with linespoints
+		set xlabel "bytes of the cache read at each step, %"
 		set key outside right top
-		plot for [i=0:blocks] "$work/blocks" index i using 3:4 with linespoints title columnheader(2)
+		plot for [i=0:blocks] "$work/blocks" index i using 4:5 with linespoints title columnheader(2)
 	END
 	mv "$work/plot" "$plot"
 }
 
-python3 "$here/demo-model/documents.py" --n "$documents" --tokens "$tokens" --seed "$seed" --out "$work/documents"
+find_documents
+open_table
+plan
 run_all
-[ -z "$table" ] || cp "$runs" "$table"
 means >"$work/means"
 print_table
-print_critical
+print_critical 6 footprint
+print_critical 9 'share read at each step'
 status=0
-if [ -n "$plot" ] && ! command -v gnuplot >/dev/null; then
-	say "no plot: there is no gnuplot (on Debian: apt-get install gnuplot-nox)"
-	status=1
-elif [ -n "$plot" ]; then
+if [ -n "$plot" ]; then
 	draw || status=1
 fi
 print_failures

@@ -211,17 +211,21 @@ calls() {
 }
 
 @test "compare.sh prints means over documents for each method and rate, and draws them" {
+	local plot=()
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 2 -t 400 -r "0.2 0.5" -M "full snapkv streamingllm" -p x.svg -T x.tsv
+	! command -v gnuplot >/dev/null || plot=(-p x.svg)
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 2 -t 400 -r "0.2 0.5" -M "full snapkv streamingllm" "${plot[@]}" -T x.tsv
 	assert_line --regexp '^\| full \| all \| 100 \| 100\.0 \| 100\.0 \| 100\.0 \| 100\.0 \| '
 	assert_line --regexp '^\| snapkv \| 0\.2 \| 100 \| 19\.[0-9] \| 9[0-9]\.[0-9] \| 9[0-9]\.[0-9] \| '
 	assert_line --regexp '^\| streamingllm \| 0\.5 \| [0-9]+ \| (49|50)\.[0-9] \| '
 	assert_line --regexp 'always +snapkv$'
-	[ "$(wc -l <x.tsv)" -eq 10 ]
-	[ "$(cut -f 1,2 x.tsv | sort -u | wc -l)" -eq 5 ]
-	if command -v gnuplot >/dev/null; then
+	assert_line 'critical share read at each step'
+	[ "$(wc -l <x.tsv)" -eq 11 ]
+	[ "$(grep -v '^#' x.tsv | cut -f 1,2 | sort -u | wc -l)" -eq 5 ]
+	if [ "${#plot[@]}" -gt 0 ]; then
 		grep -q '<svg' x.svg
 		grep -q streamingllm x.svg
+		grep -q 'read at each step' x.svg
 	fi
 }
 
@@ -241,17 +245,81 @@ calls() {
 	assert_regex "$stderr" 'broken at 0\.5, 2 times: the reason'
 }
 
-@test "compare.sh prints the table without gnuplot, says that it is missing, and refuses other plots and methods" {
+@test "compare.sh says before the first run that gnuplot is missing, and refuses other plots and methods" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	cp -rs /usr/bin bin
 	rm -f bin/gnuplot*
-	PATH=$O:$PWD/bin run -1 --separate-stderr sh "$ROOT/examples/compare.sh" -n 1 -t 300 -r 0.5 -M snapkv -p x.png
-	assert_line --regexp '^\| snapkv \| 0\.5 \| 100 \| '
-	assert_equal "$stderr" "compare.sh: no plot: there is no gnuplot (on Debian: apt-get install gnuplot-nox)"
-	[ ! -e x.png ]
+	PATH=$O:$PWD/bin run -1 sh "$ROOT/examples/compare.sh" -n 1 -t 300 -r 0.5 -M snapkv -p x.png -T x.tsv
+	assert_output "compare.sh: there is no gnuplot to draw x.png with (on Debian: apt-get install gnuplot-nox)"
+	[ ! -e x.png ] && [ ! -e x.tsv ]
 	run -2 sh "$ROOT/examples/compare.sh" -p x.pdf
 	run -2 sh "$ROOT/examples/compare.sh" -M nothing
 	run -2 sh "$ROOT/examples/compare.sh" stray
+	run -2 sh "$ROOT/examples/compare.sh" -x
+}
+
+@test "compare.sh -h and --help print what its options are" {
+	run -0 sh "$ROOT/examples/compare.sh" --help
+	assert_line --partial 'usage: examples/compare.sh '
+	assert_line --regexp '^ +-T TABLE '
+	refute_line --partial 'set -eu'
+	sh "$ROOT/examples/compare.sh" -h | diff - <(echo "$output")
+}
+
+@test "compare.sh takes documents from a folder, and an answer is right when it contains the expected one" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mkdir documents
+	for name in a b c; do
+		cp "$ROOT/examples/prompts/harbour.txt" documents/$name.txt
+	done
+	echo 'l047' >documents/a.answer
+	echo '04' >documents/b.answer
+	echo 'L0477' >documents/c.answer
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -d documents -m "$DEMO" -M full -T x.tsv
+	assert_line --index 0 '3 documents of documents'
+	assert_line --regexp '^\| full \| all \| 67 \| '
+	assert_equal "$(grep -v '^#' x.tsv | cut -f 3,4 | tr '\t\n' '= ')" 'a=1 b=1 c=0 '
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -d documents -M full -n 1
+	assert_line --index 0 '1 documents of documents'
+	rm documents/b.answer
+	run -2 sh "$ROOT/examples/compare.sh" -d documents
+	assert_output --partial 'documents/b.txt needs documents/b.answer'
+	other_model other
+	run -2 sh "$ROOT/examples/compare.sh" -m other
+	assert_output --partial 'name a folder of *.txt and *.answer with -d'
+	run -2 sh "$ROOT/examples/compare.sh" -d "$DEMO"
+	run -2 sh "$ROOT/examples/compare.sh" -d documents -s 2
+}
+
+@test "compare.sh does no run that is in the table already, and refuses a table of other settings" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	run -0 sh "$ROOT/examples/compare.sh" -n 1 -t 300 -r 0.5 -M snapkv -T x.tsv
+	sed -i 's/\t50\.00\t/\t10.00\t/' x.tsv
+	printf 'full\tall\t0001\t1\t10' >>x.tsv
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 2 -t 300 -r 0.5 -M "full snapkv" -T x.tsv
+	assert_equal "$stderr" 'compare.sh: 1 of 4 runs are in x.tsv already'
+	assert_line --regexp '^\| full \| all \| 100 \| 100\.0 \| '
+	assert_line --regexp '^\| snapkv \| 0\.5 \| 100 \| 30\.0 \| '
+	[ "$(wc -l <x.tsv)" -eq 5 ]
+	cp x.tsv kept.tsv
+	run -2 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -s 7 -r 0.5 -M snapkv -T x.tsv
+	assert_line 'compare.sh: x.tsv has other settings, or is no table of this program:'
+	run -2 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -b 50 -M snapkv -T x.tsv
+	run -2 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -r 0.5 -C /dev/null -M snapkv -T x.tsv
+	cmp x.tsv kept.tsv
+}
+
+@test "compare.sh that is interrupted leaves its table, and goes on from there" {
+	cp -r "$ROOT/examples" "$BATS_TEST_TMPDIR"
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	printf '#!/bin/sh\nkill -INT $PPID\nexit 1\n' >examples/methods/slow.sh
+	run -130 env --default-signal=INT sh examples/compare.sh -n 1 -t 300 -r 0.5 -M "full slow" -T x.tsv
+	assert_output 'compare.sh: interrupted: x.tsv has the runs so far, and the same command goes on from there'
+	[ "$(wc -l <x.tsv)" -eq 2 ]
+	cp examples/methods/snapkv.sh examples/methods/slow.sh
+	run -0 sh examples/compare.sh -n 1 -t 300 -r 0.5 -M "full slow" -T x.tsv
+	assert_line 'compare.sh: 1 of 2 runs are in x.tsv already'
+	assert_line --regexp '^\| slow \| 0\.5 \| 100 \| '
 }
 
 @test "documents.py writes the same documents for the same seed, and the answer stands in each" {
