@@ -1,15 +1,15 @@
-/* gpu_attend_plain.cu - attention of many queries without tensor cores: in f32, of any type and
+/* gpu_attend_plain.cu - prefill attention without tensor cores: f32 arithmetic, any dtype and
  * shape */
 #include "gpu/gpu_internal.h"
 
-/* ---- any shape, naively ---- */
+/* ---- the naive kernel, for any shape ---- */
 
-/* A thread for each query row and head, over all rows of the KV head or those of a list. The
- * output, not yet divided by the sum of weights, is where the result will be. */
+/* Online softmax, one thread for each query row and head, over all rows of the KV head or
+ * those of a list. o accumulates the output before the division by the sum of weights. */
 template <class T>
 static __global__ void __launch_bounds__(64)
-reference_attend(float *o, float *lse, const float *q, const struct rows c, const struct row_list list,
-    const uint32_t *qpos, size_t rows, uint32_t H)
+reference_attend(float *o, float *lse, const float *q, const struct rows c,
+    const struct row_list list, const uint32_t *qpos, size_t rows, uint32_t H)
 {
 	const size_t i = (size_t)blockIdx.x * 64 + threadIdx.x;
 	const uint32_t E = c.E, n = (uint32_t)(i / H), g = (uint32_t)(i % H) / (H / c.G);
@@ -53,20 +53,21 @@ gpu_attend_naive(struct dev *d, float *o, float *lse, const struct query *query,
 	});
 }
 
-/* ---- widths that are a multiple of 4 ----
+/* ---- FlashAttention-2 on CUDA cores, for widths that are a multiple of 4 ----
  *
- * As in gpu_attend.cu a block has ROWS query rows of one KV head, and goes through its rows in
- * tiles; here 16 x 16 threads multiply. Thread (y, x) has 4 rows, 4y and on; of the scores the
- * columns x, x + 16 and on, of the output the same units of 4 channels. What the 16 threads of a
- * row tell each other stays within half a warp. */
+ * As in gpu_attend.cu a block has ROWS packed query rows of one KV head and loops over tiles
+ * of its keys; here 16 x 16 threads multiply. Thread (y, x) has the 4 rows from 4y on, the
+ * columns x, x + 16, ... of the scores, and the units x, x + 16, ... of 4 channels of the
+ * output. The 16 threads of a row are half a warp, so that row reductions are shuffles. */
 
 constexpr unsigned ROWS = 64, KEYS = 64, SIDE = 16, THREADS = SIDE * SIDE;
-/* Rows in shared memory are 4 floats longer, so that the same place in 8 rows is in different
- * banks. */
+/* Rows in shared memory are padded by 4 floats, so that the same column of 8 rows is in
+ * different banks. */
 constexpr unsigned PADDING = 4, WEIGHTS = KEYS + PADDING;
 
-/* What a thread has of its four rows: as sums in gpu_attend.cu, of U units of 4 channels */
-template <int U> struct quarter {
+/* Online softmax, a thread's part of its four rows: as struct softmax_state in gpu_attend.cu,
+ * with U units of 4 channels */
+template <int U> struct plain_state {
 	float m[4], l[4];
 	float4 o[4][U];
 };
@@ -83,7 +84,7 @@ multiply_add(float4 &to, float a, const float4 &b)
 /* to[KEYS][stride] <- so many rows of width E; zeros behind them */
 template <class T>
 DEVICE void
-fetch_tile(float *to, uint32_t stride, const T *from, uint32_t rows, uint32_t E)
+load_tile(float *to, uint32_t stride, const T *from, uint32_t rows, uint32_t E)
 {
 	const uint32_t units = E / 4;
 
@@ -101,7 +102,7 @@ fetch_tile(float *to, uint32_t stride, const T *from, uint32_t rows, uint32_t E)
 	}
 }
 
-/* s <- scores of rows y * 4 .. with the keys x, x + 16 .. of the tile */
+/* s <- Q . K^T of the rows 4y .. 4y + 3 with the keys x, x + 16, ... of the tile */
 DEVICE void
 plain_scores(float s[4][4], const float *query, const float *key, uint32_t stride, uint32_t E)
 {
@@ -125,11 +126,12 @@ UNROLL			for (unsigned i = 0; i < 4; i++)
 	}
 }
 
-/* Scores become weights, in p[ROWS][WEIGHTS]; of the tile that begins with row first, only rows
- * below seen[] have any. */
+/* One step of the online softmax, with the causal mask: p[ROWS][WEIGHTS] <- the weights. The
+ * tile begins with row `first`; a query sees the rows below seen[]. */
 template <int U>
 DEVICE void
-plain_soften(float *p, float s[4][4], struct quarter<U> &t, uint32_t first, const uint32_t *seen)
+plain_softmax_step(float *p, float s[4][4], struct plain_state<U> &t, uint32_t first,
+    const uint32_t *seen)
 {
 	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
 
@@ -143,8 +145,7 @@ UNROLL		for (unsigned j = 0; j < 4; j++) {
 		}
 UNROLL		for (unsigned bit = 1; bit < SIDE; bit *= 2)
 			top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, bit));
-		/* A row that has seen nothing yet: 2^(-inf) is 0, but -inf - -inf is no
-		 * number. */
+		/* A row that has seen nothing yet: 2^(-inf) is 0, but -inf - -inf is a NaN. */
 		const float m = top == -INFINITY ? 0 : top, alpha = exp2_fast(t.m[i] - m);
 
 		t.m[i] = top;
@@ -164,10 +165,11 @@ UNROLL		for (unsigned j = 0; j < 4; j++) {
 	}
 }
 
-/* o += weights . a tile of values */
+/* o += P . V with a tile of values */
 template <int U>
 DEVICE void
-plain_outputs(struct quarter<U> &t, const float *p, const float *value, uint32_t stride, uint32_t E)
+plain_outputs(struct plain_state<U> &t, const float *p, const float *value, uint32_t stride,
+    uint32_t E)
 {
 	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
 
@@ -194,11 +196,11 @@ UNROLL			for (unsigned i = 0; i < 4; i++) {
 	}
 }
 
-/* o and lse of the first so many rows of the block */
+/* Writes o and lse of the first `rows` rows of the block. */
 template <int U>
 DEVICE void
-plain_results(float *o, float *lse, const struct quarter<U> &t, const uint32_t *row, uint32_t rows,
-    uint32_t E)
+write_plain_output(float *o, float *lse, const struct plain_state<U> &t, const uint32_t *row,
+    uint32_t rows, uint32_t E)
 {
 	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
 
@@ -226,15 +228,15 @@ attend_plain(float *o, float *lse, const float *q, const struct rows c, const ui
     uint32_t N, uint32_t H, float scale)
 {
 	DYN_SHARED(float, query);              /* [ROWS][stride]; keys or values; weights */
-	SHARED(uint32_t[ROWS], seen);          /* rows of the cache, by each query row */
-	SHARED(uint32_t[ROWS], row);           /* its place in q, o and lse */
+	SHARED(uint32_t[ROWS], seen);          /* rows of the cache that each query row sees */
+	SHARED(uint32_t[ROWS], row);           /* its index in q, o and lse */
 	const uint32_t g = blockIdx.x % c.G, E = c.E, R = H / c.G, stride = E + PADDING;
-	/* The last rows, which see most, come first. */
+	/* The last query rows, which see most keys, come first. */
 	const uint32_t m0 = (gridDim.x / c.G - 1 - blockIdx.x / c.G) * ROWS;
 	const uint32_t rows = min(N * R - m0, ROWS);
 	const T *k = (const T *)c.k + c.start[g] * E, *v = (const T *)c.v + c.start[g] * E;
 	float *const tile = query + ROWS * stride, *const p = tile + KEYS * stride;
-	struct quarter<U> t = {};
+	struct plain_state<U> t = {};
 	float s[4][4];
 
 	if (threadIdx.x < ROWS) {
@@ -248,19 +250,19 @@ attend_plain(float *o, float *lse, const float *q, const struct rows c, const ui
 		query[i / E * stride + i % E] = q[(size_t)row[i / E] * E + i % E] * scale;
 	t.m[0] = t.m[1] = t.m[2] = t.m[3] = -INFINITY;
 	for (uint32_t first = 0; first < seen[ROWS - 1]; first += KEYS) {
-		fetch_tile(tile, stride, k + (size_t)first * E, c.len[g] - first, E);
+		load_tile(tile, stride, k + (size_t)first * E, c.len[g] - first, E);
 		__syncthreads();
 		plain_scores(s, query, tile, stride, E);
-		plain_soften(p, s, t, first, seen);
+		plain_softmax_step(p, s, t, first, seen);
 		__syncthreads();
 		if (o == NULL)
 			continue;
-		fetch_tile(tile, stride, v + (size_t)first * E, c.len[g] - first, E);
+		load_tile(tile, stride, v + (size_t)first * E, c.len[g] - first, E);
 		__syncthreads();
 		plain_outputs(t, p, tile, stride, E);
 		__syncthreads();
 	}
-	plain_results(o, lse, t, row, rows, E);
+	write_plain_output(o, lse, t, row, rows, E);
 }
 
 template <class T>

@@ -1,24 +1,24 @@
-/* gpu_bits.cu - scores of rows from their keys in one bit (kv-snapshot(5), 4.15)
+/* gpu_bits.cu - scores of rows from their one-bit keys, on tensor cores (FIER; kv-snapshot(5),
+ * 4.15)
  *
- * The score of a row is q.zero, the same for all rows of an entry, and the sum over channels of
- * q * scale where the row's bit is set (FIER). Tensor cores add up bit * scale times q, from
- * entries as they are stored:
+ * The score of a row is q.zero, the same for all rows of an entry, plus the sum over channels of
+ * q * scale where the row's bit is set. The a operand of mma is bit * scale, made from entries
+ * as they are stored; the b operand is q:
  *
- * - A lane's share of the first operand is of one row and of pairs of channels. A *piece*, 16 rows
- *   of an entry, has 16 bits of each channel. Those of two channels side by side in a word, a mask
- *   takes the bits of one row out; and what is left of a half is a power of two, if it is read as
- *   f16. That times the scale of the channel, an exact product, is the operand: two
- *   instructions for two elements.
- * - The rows of the operand belong to 8 pieces, and each lane has the bits and scales of one piece
- *   and of a quarter of the channels; it takes all the 16 rows out of them. Nothing is computed
- *   twice, and nothing is shared between the lanes.
- * - q has 22 bits: a part of 11 and what it lacks, as neighbouring columns of the second operand,
- *   so that 8 columns are 4 query heads. Both parts of a score end up in the same lane.
+ * - A lane's part of the a operand is one row and pairs of channels. A *piece*, 16 rows of an
+ *   entry, has 16 bits of each channel. With the bits of two channels in a word, a mask selects
+ *   the bits of one row; each half is then a power of two, if read as f16. Its product with the
+ *   channel's scale, which is exact, is the operand: two instructions for two elements.
+ * - The rows of the operand belong to 8 pieces. Each lane has the bits and scales of one piece
+ *   and a quarter of the channels, from which it selects all 16 rows. Nothing is computed twice,
+ *   and lanes exchange nothing.
+ * - q has 22 bits, two parts of 11 in neighbouring columns of the b operand (gpu_index.h), so
+ *   that 8 columns are 4 query heads. Both parts of a score end up in the same lane.
  *
- * Each row comes out of the product with a factor of its own, the power of two that its bit is.
- * To keep all elements within the range of f16, scales are multiplied by a power of two for each
- * piece, so that the greatest is about 2^14, and q by one for each head. What a channel loses in
- * that is below 2^-22 of the greatest. */
+ * Each row of the product has a factor of its own, the power of two that its bit stands for.
+ * To keep all elements in the range of f16, scales are multiplied by a power of two for each
+ * piece, so that the greatest is about 2^14, and q by one for each head. A channel loses less
+ * than 2^-22 of the greatest by that. */
 #include "gpu/gpu_index.h"
 
 static constexpr uint32_t
@@ -26,25 +26,25 @@ static constexpr uint32_t
 	WARPS = THREADS / 32,
 	PIECE = 16,                  /* rows */
 	TILE = 8 * PIECE,            /* rows that a warp scores at a time */
-	OUT_STRIDE = TILE + 4,       /* of a head's scores in shared memory: no bank twice */
-	REST = 4;                    /* rows without an entry for each warp */
+	OUT_STRIDE = TILE + 4,       /* of a head's scores in shared memory: no bank conflicts */
+	REST = 4;                    /* rows without an entry that a warp scores */
 
 /* One call of the fast kernel */
 struct bits_call {
 	float *score;
 	size_t stride;
 	const float *q;
-	uint32_t R, groups;          /* query heads of a KV head, and blocks.y that share them */
-	uint32_t blocks;             /* blocks.x for entries; those behind are for other rows */
+	uint32_t R, groups;          /* query heads of a KV head, split over so many blockIdx.y */
+	uint32_t blocks;             /* blockIdx.x for entries; those behind do the other rows */
 	enum kv_dtype dtype;         /* of keys */
-	int wide;                    /* lists of scores begin at multiples of 16 bytes */
+	int wide;                    /* lists of scores are aligned to 16 bytes */
 	float scale;                 /* 1 / sqrt(E) */
 };
 
 /* ---- shared memory ---- */
 
-/* Bytes from one entry to the next. They are copied as multiples of 32; an odd one keeps lanes
- * that read the same channels of different entries out of each other's banks. */
+/* The stride of entries in shared memory: bytes rounded to an odd multiple of 32, so that
+ * lanes that read the same channels of different entries have no bank conflicts */
 static inline __host__ __device__ uint32_t
 entry_stride(uint32_t E, uint32_t u)
 {
@@ -64,12 +64,12 @@ shared_bytes(uint32_t E, uint32_t u, uint32_t sets)
 	    WARPS * (SET * OUT_STRIDE * sizeof(float) + 2 * tile_bytes(E, u));
 }
 
-/* ---- the first operand: entries ---- */
+/* ---- the a operand: entries ---- */
 
-/* Starts copying the entries of a tile, by a warp; zeros for those that are not there. */
+/* Starts the copy of the entries of a tile, by a warp; zeros behind the last. */
 template <uint32_t U>
 DEVICE void
-fetch(unsigned char *to, const struct index &x, uint32_t g, size_t tile)
+load_tile(unsigned char *to, const struct index &x, uint32_t g, size_t tile)
 {
 	const uint32_t stride = entry_stride(x.E, U), bytes = (uint32_t)x.bytes;
 	const size_t entry = tile * (TILE / U);
@@ -81,8 +81,8 @@ UNROLL		for (uint32_t i = 0; i < TILE / U; i++)
 	cp_async_commit();
 }
 
-/* The piece's bits of four channels from `channel` on: pairs in a word, and the same with the
- * bytes of each half exchanged */
+/* The piece's bits of four channels from `channel` on: two channels in a word, and the same
+ * with the bytes of each half swapped */
 struct pairs {
 	uint32_t low, high, swapped_low, swapped_high;
 };
@@ -110,8 +110,8 @@ load_bits(const unsigned char *bits, uint32_t channel, uint32_t piece)
 		__byte_perm(w.x, w.y, swapped), __byte_perm(w.z, w.w, swapped) };
 }
 
-/* What brings the greatest scale of a piece to 2^14 .. 2^15: a power of two, which can be
- * beyond the range of f16, as a product of two, each twice in a word */
+/* The power of two that scales the greatest scale of a piece to 2^14 .. 2^15. It can exceed
+ * the range of f16, so it is a product of two, each as a pair in a word. */
 struct factors {
 	uint32_t first, second;
 	int power;
@@ -137,24 +137,25 @@ factors_for(const unsigned char *scale, uint32_t E)
 		(uint32_t)(15 + power - part) << 10 | (uint32_t)(15 + power - part) << 26, power };
 }
 
-/* Step t takes rows t and t + 8 of each piece out: both their bits stand here, the one in the
- * words as they are, the other in those with swapped bytes. Not higher: bit 15 is a sign. Not
- * lower: with the scale, what it is worth would fall below what f16 holds. */
+/* Step t selects rows t and t + 8 of each piece. Both have their bit at this position, one in
+ * the words as they are, the other in the words with swapped bytes. Not higher: bit 15 is the
+ * sign. Not lower: the product with the scale would be below the range of f16. */
 DEVICE constexpr int
 bit_of(int t)
 {
 	return t < 7 ? 8 + t : 7;
 }
 
-/* A half with only this bit set is 2 to this power. */
+/* The exponent of an f16 in which only this bit is set */
 DEVICE constexpr int
-worth(int bit)
+bit_exponent(int bit)
 {
 	return bit < 10 ? bit - 24 : (1 << (bit - 10)) - 15;
 }
 
-/* sum[t][set]: the scores of rows t (elements 0, 1) and t + 8 (2, 3) of each piece, divided by
- * what is known of them; base[set]: q.zero. All of a tile, by a warp. */
+/* The product for a tile, by a warp. sum[t][set] <- the unscaled scores of rows t (elements
+ * 0, 1) and t + 8 (2, 3) of each piece; base[set] <- q.zero. Returns the exponent of the
+ * pieces' scale. */
 template <uint32_t U, uint32_t SETS>
 DEVICE int
 multiply(float sum[8][SETS][4], float base[SETS][4], const unsigned char *tile,
@@ -198,10 +199,10 @@ UNROLL			for (uint32_t set = 0; set < SETS; set++)
 	return f.power;
 }
 
-/* ---- from the product to the scores ---- */
+/* ---- epilogue ---- */
 
-/* The scores of lane 4g + c, query head c and piece g, to score[n] of `heads` heads, through
- * shared memory: each store is of neighbouring rows. */
+/* Scales the scores of lane 4g + c, which are of query head c and piece g, and writes them to
+ * score[n] of `heads` heads; through shared memory, so that stores are coalesced. */
 template <uint32_t SETS>
 DEVICE void
 write_scores(const struct bits_call &call, float *score, float *out, uint32_t heads, uint32_t n,
@@ -214,7 +215,7 @@ write_scores(const struct bits_call &call, float *score, float *out, uint32_t he
 
 UNROLL	for (int t = 0; t < 8; t++) {
 		const float *const d = sum[t][set];
-		const float f = __int_as_float((127 - power - worth(bit_of(t))) << 23);
+		const float f = __int_as_float((127 - power - bit_exponent(bit_of(t))) << 23);
 
 		s[t] = ((d[0] + d[1]) * f + first) * unit;
 		s[t + 8] = ((d[2] + d[3]) * f + first) * unit;
@@ -236,7 +237,7 @@ UNROLL			for (uint32_t i = 0; i < 4; i++)
 	__syncwarp();
 }
 
-/* REST rows of each warp, from their keys */
+/* Scores REST rows of each warp with their keys. */
 DEVICE void
 score_rest(float *score, const float *q, uint32_t heads, const struct bits_call &call,
     const struct rows &r, uint32_t g, size_t first)
@@ -256,7 +257,8 @@ score_rest(float *score, const float *q, uint32_t heads, const struct bits_call 
 	}
 }
 
-/* Warps take tiles in turns; the next tile is on its way while one is scored. */
+/* One-bit scores: warps take tiles round-robin, double-buffered: the next tile is loaded
+ * while one is scored. */
 template <uint32_t U, uint32_t SETS>
 static __global__ void __launch_bounds__(THREADS, SETS == 1 ? 5 : 3)
 bits_scores(const struct bits_call call, const struct index x, const struct rows r)
@@ -284,14 +286,14 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 	if (blockIdx.x * WARPS >= tiles)
 		return;
 	size_t tile = blockIdx.x * WARPS + warp;
-	fetch<U>(stage, x, g, tile);
+	load_tile<U>(stage, x, g, tile);
 	make_queries<f16, SETS, 1, 1, false>(queries, power, q, heads, E, E / 16, WARPS);
 	__syncthreads();
 	for (uint32_t now = 0; tile < tiles; tile += call.blocks * WARPS, now ^= 1) {
 		float sum[8][SETS][4] = {}, base[SETS][4] = {};
 		const size_t first = tile * TILE;
 
-		fetch<U>(stage + (now ^ 1) * bytes, x, g, tile + call.blocks * WARPS);
+		load_tile<U>(stage + (now ^ 1) * bytes, x, g, tile + call.blocks * WARPS);
 		cp_async_wait<1>();
 		__syncwarp();
 		const int p = multiply<U, SETS>(sum, base, stage + now * bytes, queries, E);
@@ -310,7 +312,7 @@ UNROLL		for (uint32_t set = 0; set < SETS; set++) {
 
 /* ---- the naive kernels ---- */
 
-/* A block for each entry, a thread for each row; each query head in turn */
+/* One block for each entry, one thread for each row; loops over the query heads */
 static __global__ void __launch_bounds__(THREADS)
 reference_bits(float *score, size_t stride, const float *q, const struct index x, uint32_t R,
     float scale)
@@ -334,7 +336,7 @@ reference_bits(float *score, size_t stride, const float *q, const struct index x
 	}
 }
 
-/* The rows that have no entry, with their keys: a warp for each */
+/* Rows without an entry, with their keys; one warp for each */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_bits_rest(float *score, size_t stride, const float *q, const struct index x,
@@ -349,7 +351,7 @@ reference_bits_rest(float *score, size_t stride, const float *q, const struct in
 }
 
 static void
-score_naively(struct dev *d, const struct bits_call &c, const struct index &x,
+score_by_reference(struct dev *d, const struct bits_call &c, const struct index &x,
     const struct rows &r, uint32_t entries, uint32_t rest)
 {
 	if (entries > 0)
@@ -381,8 +383,8 @@ launch_for(struct dev *d, struct bits_call &c, const struct index &x, const stru
     uint32_t entries, uint32_t rest, size_t shared)
 {
 	c.groups = parts_of(c.R, SETS * SET);
-	c.blocks = share_blocks(d, parts_of((size_t)entries * x.rows, TILE * WARPS), x.G * c.groups,
-	    SETS == 1 ? 5 : 3);
+	c.blocks = blocks_per_list(d, parts_of((size_t)entries * x.rows, TILE * WARPS),
+	    x.G * c.groups, SETS == 1 ? 5 : 3);
 	if (c.blocks == 0 && rest == 0)
 		return;
 	if (x.rows == 16)
@@ -411,7 +413,7 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 	    !gpu_index_of(d, &x, bits, query->H) ||
 	    !gpu_rows_of(d, &r, rows, query->H, "scores"))
 		return;
-	entries = greatest(x.len, x.G);
+	entries = longest_list(x.len, x.G);
 	for (g = 0; g < x.G; g++)
 		if (r.len[g] - x.len[g] * x.rows > rest)
 			rest = r.len[g] - x.len[g] * x.rows;
@@ -419,7 +421,7 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 	const uint32_t sets = c.R <= SET ? 1 : 2;
 	const size_t shared = shared_bytes(x.E, x.rows, sets);
 	if (d->reference || x.E % 16 != 0 || shared > d->most_shared)
-		score_naively(d, c, x, r, entries, rest);
+		score_by_reference(d, c, x, r, entries, rest);
 	else if (sets == 1)
 		launch_for<1>(d, c, x, r, entries, rest, shared);
 	else

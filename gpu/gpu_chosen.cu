@@ -13,7 +13,8 @@ rows_of(uint32_t n, uint32_t rows, uint32_t len)
 }
 
 int
-gpu_row_list_of(struct dev *d, struct row_list *p, const struct layer_rows *l, const struct chosen *c)
+gpu_row_list_of(struct dev *d, struct row_list *p, const struct layer_rows *l,
+    const struct chosen *c)
 {
 	uint32_t g;
 

@@ -181,7 +181,8 @@ launch_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, siz
 
 	p->units = (uint32_t)(row / sizeof(T));
 	p->stripes = parts_of(row, STRIPE);
-	LAUNCH(d, compact<T>, (p->v != NULL ? 2 : 1) * p->G * p->stripes + lists, THREADS, 0, *p, *m);
+	LAUNCH(d, compact<T>, (p->v != NULL ? 2 : 1) * p->G * p->stripes + lists, THREADS, 0, *p,
+	    *m);
 }
 
 void
@@ -190,8 +191,8 @@ gpu_compact(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uin
 {
 	const size_t row = l->width * kv_dtype_size(l->dtype);
 	const uintptr_t alignment = row | (uintptr_t)l->k | (uintptr_t)l->v;
-	struct layer_arrays p = { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass, .stride = stride,
-		.units = 0, .stripes = 0, .G = l->heads, .R = 0 };
+	struct layer_arrays p = { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass,
+		.stride = stride, .units = 0, .stripes = 0, .G = l->heads, .R = 0 };
 	struct moves m = {};
 	uint64_t moving;
 	int dropped = 0;

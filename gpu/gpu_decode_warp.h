@@ -1,8 +1,9 @@
-/* gpu_decode_warp.h - how a warp of gpu_decode.cu goes through rows, tile by tile
+/* gpu_decode_warp.h - the main loop of a warp of gpu_decode.cu: cp.async pipeline and online
+ * softmax
  *
- * A lane has 16 bytes of a row: it copies them to shared memory, some tiles ahead, and reads
- * back what it copied itself, so that tiles need no barriers, and what is on its way needs no
- * registers. */
+ * A lane has 16 bytes of a row. It copies them to shared memory by cp.async, some tiles
+ * ahead, and reads back only what it copied itself: so tiles need no barriers, and loads in
+ * flight no registers. */
 #ifndef GPU_DECODE_WARP_H
 #define GPU_DECODE_WARP_H
 
@@ -12,58 +13,63 @@ constexpr uint32_t WARPS = 4;            /* of a block; each takes every fourth 
 
 /* ---- tiles ---- */
 
-/* How a warp reads a tile: L lanes for a row (those that the row does not need have zeros), and
- * as many rows that there is one logit for each lane. Lane s * L + c has piece c of the rows
- * s, s + SIDES, ... of the tile, and the logit of query row c % M with row c / M * SIDES + s. */
+/* How a warp maps to a tile of rows: L lanes for a row (superfluous ones have zeros), M query
+ * rows, and as many rows that each lane ends up with one logit. Lane s * L + c has piece c of
+ * the rows s, s + SIDES, ... of the tile, and the logit of query row c % M with row c / M *
+ * SIDES + s. */
 template <class T, int L, int M>
 struct tile {
 	static constexpr int EACH = 16 / sizeof(T);      /* elements of a lane's piece */
-	static constexpr int SIDES = 32 / L;             /* rows side by side */
+	static constexpr int SIDES = 32 / L;             /* rows that a load covers */
 	static constexpr int STEPS = L / M;              /* pieces of a lane */
 	static constexpr int ROWS = SIDES * STEPS;
-	/* Keys or values of a tile each: one is being used, the others are under way. */
+	/* Ring slots, each with the keys or the values of a tile: one in use, the others in
+	 * flight */
 	static constexpr int SLOTS = STEPS >= 4 ? 4 : 16 / STEPS;
 	static constexpr size_t RING = (size_t)SLOTS * STEPS * 32;       /* pieces */
 };
 
-/* Rows [first, end) of the list of KV head g, as a lane sees them */
-struct way {
+/* A lane's position in the rows [first, end) of the list of KV head g */
+struct cursor {
 	uint32_t g, first, end;
-	uint32_t next;           /* one row of the tile that is asked for next */
-	uint32_t entry, later;   /* where that is; and for the tile after it */
+	uint32_t next;           /* a row of the tile that is loaded next, as index into the list */
+	uint32_t entry, later;   /* its entry; that of the same row of the tile after it */
 	const char *k, *v;       /* this lane's piece of row 0; NULL: it has none */
 	size_t bytes;            /* of a row */
 };
 
 DEVICE uint32_t
-entry_of(const struct way &way, const struct row_list &list, uint32_t i)
+entry_of(const struct cursor &cursor, const struct row_list &list, uint32_t i)
 {
-	return list.at != NULL && i < way.end ? list.at[way.g * list.stride + i / list.rows] : 0;
+	return list.at != NULL && i < cursor.end ?
+	    list.at[cursor.g * list.stride + i / list.rows] : 0;
 }
 
-/* row[] <- this lane's rows of the next tile. Each of the first lanes knows of one row. */
+/* row[] <- this lane's rows of the next tile. Each of the first lanes knows one row; shuffles
+ * distribute them. */
 template <class W>
 DEVICE void
-next_rows(uint32_t row[W::STEPS], struct way &way, const struct row_list &list)
+next_rows(uint32_t row[W::STEPS], struct cursor &cursor, const struct row_list &list)
 {
 	const uint32_t side = threadIdx.x % 32 / (32 / W::SIDES);
-	uint32_t mine = way.next;
+	uint32_t mine = cursor.next;
 
 	if (list.at != NULL)
-		mine = way.entry * list.rows + way.next % list.rows;
-	if (way.next >= way.end)
+		mine = cursor.entry * list.rows + cursor.next % list.rows;
+	if (cursor.next >= cursor.end)
 		mine = NO_ROW;
-	way.next += WARPS * W::ROWS;
-	way.entry = way.later;
-	way.later = entry_of(way, list, way.next + WARPS * W::ROWS);
+	cursor.next += WARPS * W::ROWS;
+	cursor.entry = cursor.later;
+	cursor.later = entry_of(cursor, list, cursor.next + WARPS * W::ROWS);
 UNROLL	for (int u = 0; u < W::STEPS; u++)
 		row[u] = __shfl_sync(ALL_LANES, mine, u * W::SIDES + side);
 }
 
-/* Copies this lane's pieces of those rows to a slot of the ring, later. */
+/* Starts the copy of this lane's pieces of those rows to a slot of the ring. */
 template <class W>
 DEVICE void
-ask(uint4 *ring, uint32_t piece, const char *from, const uint32_t row[W::STEPS], size_t bytes)
+load_piece(uint4 *ring, uint32_t piece, const char *from, const uint32_t row[W::STEPS],
+    size_t bytes)
 {
 	uint4 *to = ring + piece % W::SLOTS * W::STEPS * 32;
 
@@ -89,16 +95,17 @@ UNROLL	for (int i = 0; i < 4; i++)
 
 /* ---- the arithmetic of a tile ---- */
 
-/* Of this lane: channels of its piece for each query row; maximum of the logits of query row
- * lane % M so far, in the whole warp, and the sum of this lane's own weights */
+/* Online softmax, this lane's part: query and output channels of its piece for each query
+ * row; for query row lane % M the maximum logit so far over the warp, and the sum of this
+ * lane's own weights */
 template <class T, int L, int M>
-struct running {
+struct softmax_state {
 	float query[M][tile<T, L, M>::EACH], out[M][tile<T, L, M>::EACH];
 	float top, sum;
 };
 
-/* Value i of each of L lanes is added up in lane i: half of the values go to the lanes that keep
- * them, half of those that are left .. */
+/* Transposing reduction: lane i returns the sum over L lanes of x[i]. In each step a lane
+ * gives away half of its values. */
 template <int L>
 DEVICE float
 sum_over_lanes(float x[L])
@@ -117,10 +124,10 @@ UNROLL		for (int i = 0; i < L / 2; i++) {
 	return x[0];
 }
 
-/* This lane's logit */
+/* This lane's logit: dot products of its pieces, reduced over the lanes of a row */
 template <class T, int L, int M>
 DEVICE float
-logit(const struct running<T, L, M> &r, const uint4 *slot)
+logit(const struct softmax_state<T, L, M> &r, const uint4 *slot)
 {
 	using W = tile<T, L, M>;
 	float x[L], key[W::EACH];
@@ -138,11 +145,11 @@ UNROLL			for (int e = 0; e < W::EACH; e++)
 	return sum_over_lanes<L>(x);
 }
 
-/* The weight 2^(s - maximum) of this lane's logit. When a maximum has appended, what there is is
- * scaled; after the first tiles that is rare. */
+/* One step of the online softmax: returns the weight 2^(s - maximum) of this lane's logit.
+ * Where the maximum grows, sums and outputs are rescaled; after the first tiles that is rare. */
 template <class T, int L, int M>
 DEVICE float
-weight(struct running<T, L, M> &r, float s)
+softmax_step(struct softmax_state<T, L, M> &r, float s)
 {
 	float top = s, p;
 
@@ -166,10 +173,10 @@ UNROLL			for (int e = 0; e < tile<T, L, M>::EACH; e++)
 	return p;
 }
 
-/* p: the weight of this lane's logit */
+/* out += weights . values of a tile; p is the weight of this lane's logit. */
 template <class T, int L, int M>
 DEVICE void
-add_values(struct running<T, L, M> &r, const uint4 *slot, float p)
+add_values(struct softmax_state<T, L, M> &r, const uint4 *slot, float p)
 {
 	using W = tile<T, L, M>;
 	float value[W::EACH];
@@ -185,48 +192,48 @@ UNROLL			for (int e = 0; e < W::EACH; e++)
 	}
 }
 
-/* ---- all tiles of a warp ---- */
+/* ---- the pipeline ---- */
 
-/* Asks for the first tiles of this warp, so that there is nothing but one piece to ask for in
- * each step of read_rows(). row[] is then that of the last of them. */
+/* Prologue: starts the loads of this warp's first tiles, so that each step of for_row_tiles()
+ * has one load to start. row[] is that of the last of them then. */
 template <class W>
 DEVICE void
-start(uint32_t row[W::STEPS], uint4 *ring, struct way &way, const struct row_list &list)
+prologue(uint32_t row[W::STEPS], uint4 *ring, struct cursor &cursor, const struct row_list &list)
 {
-	way.next = way.first + threadIdx.x / 32 * W::ROWS + threadIdx.x % W::ROWS;
-	way.entry = entry_of(way, list, way.next);
-	way.later = entry_of(way, list, way.next + WARPS * W::ROWS);
+	cursor.next = cursor.first + threadIdx.x / 32 * W::ROWS + threadIdx.x % W::ROWS;
+	cursor.entry = entry_of(cursor, list, cursor.next);
+	cursor.later = entry_of(cursor, list, cursor.next + WARPS * W::ROWS);
 	for (uint32_t piece = 0; piece < W::SLOTS; piece += 2) {
-		next_rows<W>(row, way, list);
-		ask<W>(ring, piece, way.k, row, way.bytes);
+		next_rows<W>(row, cursor, list);
+		load_piece<W>(ring, piece, cursor.k, row, cursor.bytes);
 		if (piece + 2 < W::SLOTS)
-			ask<W>(ring, piece + 1, way.v, row, way.bytes);
+			load_piece<W>(ring, piece + 1, cursor.v, row, cursor.bytes);
 	}
 }
 
-/* This warp's tiles. pos NULL: all rows are seen; else those whose position is not greater than
+/* The main loop over this warp's tiles. pos NULL: all rows are seen; else those with pos <=
  * limit. */
 template <class T, int L, int M>
 DEVICE void
-read_rows(struct running<T, L, M> &r, uint32_t row[tile<T, L, M>::STEPS], uint4 *ring,
-    struct way &way, const struct row_list &list, const uint32_t *pos, uint32_t limit)
+for_row_tiles(struct softmax_state<T, L, M> &r, uint32_t row[tile<T, L, M>::STEPS], uint4 *ring,
+    struct cursor &cursor, const struct row_list &list, const uint32_t *pos, uint32_t limit)
 {
 	using W = tile<T, L, M>;
 	const uint32_t c = threadIdx.x % L, side = threadIdx.x % 32 / L;
-	uint32_t at = way.first + threadIdx.x / 32 * W::ROWS;
+	uint32_t at = cursor.first + threadIdx.x / 32 * W::ROWS;
 
-	for (uint32_t piece = 0; at < way.end; piece += 2, at += WARPS * W::ROWS) {
+	for (uint32_t piece = 0; at < cursor.end; piece += 2, at += WARPS * W::ROWS) {
 		const uint32_t mine = at + c / M * W::SIDES + side;
-		const bool seen = mine < way.end && (pos == NULL || pos[mine] <= limit);
+		const bool seen = mine < cursor.end && (pos == NULL || pos[mine] <= limit);
 		float s, p;
 
 		cp_async_wait<W::SLOTS - 2>();
-		ask<W>(ring, piece + W::SLOTS - 1, way.v, row, way.bytes);
+		load_piece<W>(ring, piece + W::SLOTS - 1, cursor.v, row, cursor.bytes);
 		s = logit(r, ring + piece % W::SLOTS * W::STEPS * 32);
-		p = weight(r, seen ? s : -INFINITY);
-		next_rows<W>(row, way, list);
+		p = softmax_step(r, seen ? s : -INFINITY);
+		next_rows<W>(row, cursor, list);
 		cp_async_wait<W::SLOTS - 2>();
-		ask<W>(ring, piece + W::SLOTS, way.k, row, way.bytes);
+		load_piece<W>(ring, piece + W::SLOTS, cursor.k, row, cursor.bytes);
 		add_values(r, ring + (piece + 1) % W::SLOTS * W::STEPS * 32, p);
 	}
 	cp_async_wait<0>();

@@ -136,7 +136,7 @@ gpu_launched(struct dev *d, const char *kernel)
 	cudaError_t e = cudaGetLastError();
 
 	d->kernel = kernel;
-	if (e != cudaSuccess)          /* this launch was refused, or the kernel before has failed */
+	if (e != cudaSuccess)        /* the launch was refused, or the kernel before has failed */
 		gpu_fail(d, "%s: %s%s%s", kernel, cudaGetErrorString(e),
 		    before != NULL ? "; the kernel before was " : "", before != NULL ? before : "");
 }
@@ -255,8 +255,10 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	gpu_check(d, "cudaSetDevice", cudaSetDevice(index));
 	d->pdl = !force_no_pdl && pdl_supported();
 	d->max_carveout = force_max_carveout;
-	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
-	gpu_check(d, "cudaStreamCreate", cudaStreamCreateWithFlags(&d->side_stream, cudaStreamNonBlocking));
+	gpu_check(d, "cudaStreamCreate",
+	    cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+	gpu_check(d, "cudaStreamCreate",
+	    cudaStreamCreateWithFlags(&d->side_stream, cudaStreamNonBlocking));
 	if (gpu_ok(d))
 		gpu_staging_open(d, &d->out, 2, STAGING, NULL);
 	if (gpu_ok(d))

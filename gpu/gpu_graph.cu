@@ -54,7 +54,8 @@ gpu_graph_begin(struct dev *d)
 	if (!gpu_ok(d) || d->capturing)
 		return 0;
 	gpu_graph_drop(d);
-	if (d->appended == NULL && (d->appended = (uint32_t *)gpu_alloc(d, sizeof *d->appended)) == NULL)
+	if (d->appended == NULL &&
+	    (d->appended = (uint32_t *)gpu_alloc(d, sizeof *d->appended)) == NULL)
 		gpu_fail(d, "no memory");
 	LAUNCH(d, count_step, 1, 1, 0, d->appended, NULL);
 	if (!gpu_ok(d) || !gpu_check(d, "cudaStreamBeginCapture", cudaStreamBeginCapture(d->stream,

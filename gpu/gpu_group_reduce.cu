@@ -1,21 +1,20 @@
-/* gpu_group_reduce.cu - which entries of an index a step reads: join, spread; top is in
- * gpu_topk.cu
+/* gpu_group_reduce.cu - retrieval: softmax of the scores of each query head, reduced over the
+ * heads of a KV head (group_reduce), and scores_by_label
  *
- * join: two launches for all heads. lse_parts goes once through the scores and leaves for
- * each query head at most PARTS sums of exponentials; join_columns puts those together, each
- * block for itself, and goes through the scores a second time, which then are in the
- * second-level cache. */
+ * group_reduce: two launches for all heads. lse_parts() reads the scores once and writes at
+ * most PARTS partial sums of exponentials for each query head; reduce_columns() combines
+ * these, each block for itself, and reads the scores a second time, from L2. */
 #include <float.h>
 
 #include "gpu/gpu_internal.h"
 
 enum {
 	THREADS = 256,
-	EACH = 8,                    /* scores that a thread reads before it uses them */
+	EACH = 8,                    /* loads of a thread in flight */
 	PARTS = 32,                  /* most parts of a query head's scores: one for each lane */
-	ROWS = 4,                    /* that a thread of scores_by_label() has on their way */
-	COLUMNS = 64,                /* entries of all KV heads that a block joins */
-	MOST_QUERY_HEADS = 4096,     /* of which a block holds the log-sum-exp */
+	ROWS = 4,                    /* loads of a thread of scores_by_label() in flight */
+	COLUMNS = 64,                /* entries of all KV heads that a block reduces */
+	MOST_QUERY_HEADS = 4096,     /* whose log-sum-exp fit into a block's shared memory */
 };
 
 int
@@ -36,11 +35,11 @@ gpu_lists_of(struct dev *d, struct lists *l, const uint32_t *n, const uint32_t *
 	return 1;
 }
 
-/* ---- join ----
+/* ---- group_reduce ----
  *
- * As on the CPU: sums are those of e^LIFT times the softmax, so that what would underflow keeps
- * its order; maxima are those of its logarithm. A NaN counts as -inf, infinity as the greatest
- * number, so that differences are numbers. */
+ * As on the CPU: sums are of e^LIFT times the softmax, so that tiny weights do not underflow
+ * but keep their order; maxima are of its logarithm. A NaN counts as -inf, infinity as the
+ * greatest number, so that differences are numbers. */
 
 #define LIFT 64.0f
 #define LOG2E 1.44269504f
@@ -51,20 +50,20 @@ number(float x)
 	return fminf(fmaxf(x, -INFINITY), FLT_MAX);
 }
 
-/* What a head adds to what those before it gave, where its softmax has the logarithm x */
+/* `all`, reduced with a head whose softmax has the logarithm x */
 DEVICE float
-joined(float all, float x, enum reduce how)
+reduce_head(float all, float x, enum reduce how)
 {
 	return how == REDUCE_MAX ? fmaxf(all, x) : all + exp2_fast(fminf(x + LIFT, LIFT) * LOG2E);
 }
 
-/* A sum of exponentials, sum * exp(most). No score: 0, and any finite `most` */
+/* A sum of exponentials, sum * exp(most). Without scores: 0, and any finite `most` */
 struct lse {
 	float most, sum;
 };
 
 DEVICE struct lse
-together(struct lse a, struct lse b)
+add_lse(struct lse a, struct lse b)
 {
 	const float most = fmaxf(a.most, b.most);
 
@@ -72,18 +71,19 @@ together(struct lse a, struct lse b)
 		b.sum * exp2_fast((b.most - most) * LOG2E) };
 }
 
-/* Over the warp; lane 0's is the one to use: others may differ in the last bit. */
+/* The sum over the warp, in lane 0; in other lanes it may differ in the last bit. */
 DEVICE struct lse
 warp_lse(struct lse a)
 {
 	for (int bit = 16; bit > 0; bit /= 2)
-		a = together(a, { __shfl_xor_sync(ALL_LANES, a.most, bit),
+		a = add_lse(a, { __shfl_xor_sync(ALL_LANES, a.most, bit),
 			__shfl_xor_sync(ALL_LANES, a.sum, bit) });
 	return a;
 }
 
-/* Part blockIdx.x, of `rows` scores, of query head blockIdx.y. A thread takes EACH scores at a
- * time: one new maximum, and one rescaling, for all of them. */
+/* First launch, online log-sum-exp: part blockIdx.x, of `rows` scores, of query head
+ * blockIdx.y. A thread takes EACH scores at a time, with one new maximum and one rescaling
+ * for all of them. */
 static __global__ void __launch_bounds__(THREADS)
 lse_parts(struct lse *parts, const float *score, size_t stride, const struct lists l, uint32_t R,
     size_t rows)
@@ -105,7 +105,7 @@ UNROLL		for (int e = 0; e < EACH; e++) {
 		}
 UNROLL		for (int e = 0; e < EACH; e++)
 			more.sum += exp2_fast((number(x[e]) - more.most) * LOG2E);
-		sum = together(sum, more);
+		sum = add_lse(sum, more);
 	}
 	sum = warp_lse(sum);
 	if (threadIdx.x % 32 == 0)
@@ -114,14 +114,14 @@ UNROLL		for (int e = 0; e < EACH; e++)
 	if (threadIdx.x > 0)
 		return;
 	for (int w = 1; w < THREADS / 32; w++)
-		sum = together(sum, of_warp[w]);
+		sum = add_lse(sum, of_warp[w]);
 	parts[h * PARTS + blockIdx.x] = sum;
 }
 
-/* COLUMNS entries of all KV heads: all of them are read before any is written, since the result
- * may lie on the scores. */
+/* Second launch: reduces COLUMNS entries of all KV heads. Reads all of them before it writes
+ * any, since joint may be score. */
 static __global__ void __launch_bounds__(THREADS)
-join_columns(float *joint, const float *score, size_t stride, const struct lse *parts,
+reduce_columns(float *joint, const float *score, size_t stride, const struct lse *parts,
     uint32_t n_parts, const struct lists l, uint32_t G, uint32_t R, enum reduce how)
 {
 	DYN_SHARED(float, lse);                      /* [H], all [G][COLUMNS] */
@@ -150,7 +150,7 @@ join_columns(float *joint, const float *score, size_t stride, const struct lse *
 		if (column >= l.n[g])
 			continue;
 		for (uint32_t r = 0; r < R; r++)
-			sum = joined(sum, number(x[r * stride]) - lse[g * R + r], how);
+			sum = reduce_head(sum, number(x[r * stride]) - lse[g * R + r], how);
 		all[i] = sum;
 	}
 	__syncthreads();
@@ -159,7 +159,7 @@ join_columns(float *joint, const float *score, size_t stride, const struct lse *
 			joint[i / COLUMNS * stride + from + i % COLUMNS] = all[i];
 }
 
-/* A block for each query head; sums by threads, then by the first of them */
+/* One block for each query head; each thread sums, then the first adds the sums */
 static __global__ void __launch_bounds__(THREADS)
 reference_lse(float *lse, const float *score, size_t stride, const struct lists l, uint32_t R)
 {
@@ -185,10 +185,10 @@ reference_lse(float *lse, const float *score, size_t stride, const struct lists 
 	lse[h] = sum > 0 ? most + logf(sum) : 0;
 }
 
-/* A thread for entry i of all KV heads, in their order: joint[g] may lie on scores of KV head
+/* One thread for entry i of all KV heads, in order: joint[g] may overwrite scores of KV head
  * g / R, which is done by then. */
 static __global__ void __launch_bounds__(THREADS)
-reference_join(float *joint, const float *score, size_t stride, const float *lse,
+reference_reduce(float *joint, const float *score, size_t stride, const float *lse,
     const struct lists l, uint32_t G, uint32_t R, enum reduce how)
 {
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
@@ -199,12 +199,12 @@ reference_join(float *joint, const float *score, size_t stride, const float *lse
 		if (i >= l.n[g])
 			continue;
 		for (uint32_t h = g * R; h < (g + 1) * R; h++)
-			all = joined(all, number(score[h * stride + i]) - lse[h], how);
+			all = reduce_head(all, number(score[h * stride + i]) - lse[h], how);
 		joint[g * stride + i] = all;
 	}
 }
 
-/* R 1: the scores themselves */
+/* R = 1: copies the scores. */
 static __global__ void __launch_bounds__(THREADS)
 copy_scores(float *joint, const float *score, size_t stride, const struct lists l)
 {
@@ -218,7 +218,7 @@ copy_scores(float *joint, const float *score, size_t stride, const struct lists 
 }
 
 static void
-join_plainly(struct dev *d, float *joint, const float *score, size_t stride,
+reduce_by_reference(struct dev *d, float *joint, const float *score, size_t stride,
     const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
 {
 	float *lse = (float *)gpu_scratch(d, SCRATCH_PARTS, H * sizeof *lse);
@@ -226,13 +226,13 @@ join_plainly(struct dev *d, float *joint, const float *score, size_t stride,
 	if (lse == NULL)
 		return;
 	LAUNCH(d, reference_lse, H, THREADS, 0, lse, score, stride, *l, H / G);
-	LAUNCH(d, reference_join, parts_of(l->longest, THREADS), THREADS, 0, joint, score, stride,
+	LAUNCH(d, reference_reduce, parts_of(l->longest, THREADS), THREADS, 0, joint, score, stride,
 	    lse, *l, G, H / G, how);
 }
 
-/* Parts of whole rounds of a block, at most PARTS of them */
+/* Parts are multiples of what a block reads in a round, at most PARTS of them. */
 static void
-join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
+reduce_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
     const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
 {
 	const size_t round = EACH * THREADS, rows = parts_of(l->longest, round * PARTS) * round;
@@ -243,7 +243,7 @@ join_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
 	if (parts == NULL)
 		return;
 	LAUNCH_PDL(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
-	LAUNCH_PDL(d, join_columns, parts_of(l->longest, COLUMNS), THREADS,
+	LAUNCH_PDL(d, reduce_columns, parts_of(l->longest, COLUMNS), THREADS,
 	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, *l, G, H / G, how);
 }
 
@@ -261,18 +261,18 @@ gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride,
 		LAUNCH_PDL(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0,
 		    joint, score, stride, l);
 	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
-		join_plainly(d, joint, score, stride, &l, H, G, how);
+		reduce_by_reference(d, joint, score, stride, &l, H, G, how);
 	else if (H > G)
-		join_by_parts(d, joint, score, stride, &l, H, G, how);
+		reduce_by_parts(d, joint, score, stride, &l, H, G, how);
 }
 
-/* ---- spread ---- */
+/* ---- scores_by_label ---- */
 
-/* A label is read once; which score it leads to is known only then, so that a thread has several
- * on their way. */
+/* Gather. The address of a score depends on its label, so a thread has ROWS of the dependent
+ * loads in flight. */
 static __global__ void __launch_bounds__(THREADS)
-spread(float *row, size_t stride, const float *joint, size_t joint_stride, const uint32_t *label,
-    size_t label_stride, const struct lists l)
+scores_by_label(float *row, size_t stride, const float *joint, size_t joint_stride,
+    const uint32_t *label, size_t label_stride, const struct lists l)
 {
 	const size_t from = (size_t)blockIdx.x * THREADS * ROWS + threadIdx.x;
 	const uint32_t g = blockIdx.y, n = l.n[g];
@@ -289,14 +289,14 @@ UNROLL	for (int i = 0; i < ROWS; i++)
 }
 
 void
-gpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
-    const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
+gpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint,
+    size_t joint_stride, const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
 {
 	struct lists l;
 
 	if (!gpu_lists_of(d, &l, n, NULL, G, "spread"))
 		return;
 	if (l.longest > 0)
-		LAUNCH_PDL(d, spread, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS, 0,
-		    row, stride, joint, joint_stride, label, label_stride, l);
+		LAUNCH_PDL(d, scores_by_label, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS,
+		    0, row, stride, joint, joint_stride, label, label_stride, l);
 }

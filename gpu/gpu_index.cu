@@ -1,5 +1,5 @@
-/* gpu_index.cu - indexes of keys: what they are, and making their entries (kv-snapshot(5),
- * 4.15 and 4.16) */
+/* gpu_index.cu - building indexes: one-bit keys (FIER; kv-snapshot(5), 4.15) and page bounds
+ * (Quest; 4.16) */
 #include "gpu/gpu_index.h"
 
 enum { THREADS = 128 };
@@ -24,8 +24,8 @@ gpu_index_of(struct dev *d, struct index *x, const struct entries *e, uint32_t H
 	return 1;
 }
 
-/* Whether an index, whose entries should have so many bytes, is one of such rows; no entry has
- * too many or too few. Returns 0 after remembering a failure. */
+/* Checks that an index with entries of so many bytes matches these rows. Returns 0 after
+ * remembering a failure. */
 static int
 fits(struct dev *d, const struct entries *e, const struct layer_rows *rows, size_t bytes)
 {
@@ -49,10 +49,10 @@ gpu_bits_fit(struct dev *d, const struct entries *e, const struct layer_rows *ro
 	return gpu_ok(d) && fits(d, e, rows, e->width * (4 + (size_t)e->rows / 8));
 }
 
-/* ---- making entries ---- */
+/* ---- building entries ---- */
 
-/* Least and greatest of a channel, whose keys stand E apart. A NaN counts nowhere; infinity and
- * -infinity are left where all are NaN. */
+/* Minimum and maximum of a channel over u keys, E apart. NaNs are ignored; where all are NaN
+ * the result is infinity and -infinity. */
 template <class T>
 DEVICE void
 bounds(float *least, float *most, const T *key, uint32_t u, uint32_t E)
@@ -67,8 +67,8 @@ bounds(float *least, float *most, const T *key, uint32_t u, uint32_t E)
 	}
 }
 
-/* The f16 next to v, at most 65504 either way; what rounds to 0 has no sign, and a NaN,
- * the scale of keys that are all the same infinity, becomes 0. */
+/* v rounded to f16 and clamped to +-65504. Zeros are positive; a NaN, the scale of keys that
+ * are all the same infinity, becomes 0. */
 DEVICE f16
 to_half(float v)
 {
@@ -77,8 +77,8 @@ to_half(float v)
 	return narrow<f16>(fmaxf(-65504, fminf(65504, v)));
 }
 
-/* Is a key above the middle? Twice the distance to the least is exact, where half the scale may
- * not be. */
+/* Is a key above the middle of its range? Doubling the distance to the minimum is exact,
+ * halving the scale may not be. */
 DEVICE bool
 above(float key, float least, float scale)
 {
@@ -87,7 +87,7 @@ above(float key, float least, float scale)
 	return __fadd_rn(d, d) > scale;
 }
 
-/* A block for each entry, a thread for each channel */
+/* One block for each entry, one thread for each channel */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_pack_bits(const struct index x, const struct rows from)
@@ -137,7 +137,7 @@ not_a_number<bf16>(void)
 	return { 0x7fc0 };
 }
 
-/* A bound of a page: adding 0 takes the sign of a zero. */
+/* A bound of a page; adding 0 turns -0 into 0. */
 template <class T>
 DEVICE T
 bound(float v, bool none)
@@ -145,7 +145,7 @@ bound(float v, bool none)
 	return none ? not_a_number<T>() : narrow<T>(v + 0.0f);
 }
 
-/* A block for each entry, a thread for each channel */
+/* One block for each entry, one thread for each channel */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_pack_pages(const struct index x, const struct rows from)
@@ -165,8 +165,8 @@ reference_pack_pages(const struct index x, const struct rows from)
 	}
 }
 
-/* ---- the same, fast: a thread has two neighbouring channels, and many rows on their way
- * ---- */
+/* ---- the fast kernels: a thread has two neighbouring channels, and the loads of many rows
+ * in flight ---- */
 
 DEVICE float2
 load_two(const float *p)
@@ -196,7 +196,7 @@ store_two(T *p, T first, T second)
 	*(uint32_t *)p = first.bits | (uint32_t)second.bits << 16;
 }
 
-/* Least and greatest of two channels, as bounds() has them of one */
+/* bounds() of two channels */
 struct bounds_of_two {
 	float2 least, most;
 };
@@ -214,7 +214,7 @@ no_bounds(void)
 	return { { INFINITY, INFINITY }, { -INFINITY, -INFINITY } };
 }
 
-/* Which entry and which channels the thread is for; 0 when none */
+/* The entry and the first channel of this thread; returns 0 when it has none. */
 DEVICE int
 my_channels(const struct index &x, uint32_t g, uint32_t *i, uint32_t *e)
 {
@@ -225,7 +225,7 @@ my_channels(const struct index &x, uint32_t g, uint32_t *i, uint32_t *e)
 	return n / (x.E / 2) < x.len[g] - x.done[g];
 }
 
-/* k[HELD] <- two channels of so many rows */
+/* k[HELD] <- two channels of HELD rows */
 template <uint32_t HELD, class T>
 DEVICE void
 load_rows(float2 k[HELD], const T *key, uint32_t E)
@@ -234,7 +234,7 @@ UNROLL	for (uint32_t r = 0; r < HELD; r++)
 		k[r] = load_two(key + (size_t)r * E);
 }
 
-/* Bits of two channels in HELD rows, to places `step` bytes apart */
+/* Stores the bits of two channels in HELD rows, `step` bytes apart. */
 template <uint32_t HELD>
 DEVICE void
 store_bits(unsigned char *to, uint32_t step, const float2 k[HELD], const struct bounds_of_two &b,
@@ -256,8 +256,8 @@ UNROLL	for (uint32_t r = 0; r < HELD; r++) {
 	}
 }
 
-/* Entries of HELD rows stay in registers between finding their bounds and taking their bits;
- * longer ones are read again. */
+/* Builds one-bit keys. Rows of entries of HELD rows stay in registers between the two passes
+ * (bounds, bits); longer entries are read twice. */
 template <class T, uint32_t HELD>
 static __global__ void __launch_bounds__(THREADS)
 pack_bits(const struct index x, const struct rows from)
@@ -292,6 +292,7 @@ UNROLL		for (uint32_t j = 0; j < HELD; j++)
 	}
 }
 
+/* Builds page bounds. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 pack_pages(const struct index x, const struct rows from)
@@ -321,8 +322,8 @@ UNROLL		for (uint32_t j = 0; j < AHEAD; j++)
 
 /* ---- the ops ---- */
 
-/* Counts the entries that are missing as there, and fills x and from for making them. Returns
- * the most that one KV head misses; 0 also after remembering a failure. */
+/* Increases e->len by the missing entries, and fills x and from to build them. Returns the
+ * greatest number that a KV head misses; 0 also after remembering a failure. */
 static uint32_t
 missing(struct dev *d, struct index *x, struct rows *from, struct entries *e,
     const struct layer_rows *rows)
@@ -344,7 +345,7 @@ missing(struct dev *d, struct index *x, struct rows *from, struct entries *e,
 	return most;
 }
 
-/* Can two channels be read and written together? */
+/* Does the fast kernel take the shape? */
 static int
 in_pairs(const struct dev *d, const struct index &x, const struct rows &from, enum kv_dtype dtype)
 {

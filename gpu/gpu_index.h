@@ -1,5 +1,5 @@
-/* gpu_index.h - what gpu_index.cu and gpu_bits.cu share: where entries stand, and a row's scores
- * from its key, without haste */
+/* gpu_index.h - what the files of retrieval share: entries as a kernel's argument, the naive
+ * score of a key, and queries as operands of tensor cores */
 #ifndef GPU_INDEX_H
 #define GPU_INDEX_H
 
@@ -11,19 +11,19 @@ struct index {
 	size_t bytes;                /* of one entry */
 	uint32_t G, E, rows;         /* rows: of one entry */
 	uint64_t start[MAX_HEADS];
-	uint32_t done[MAX_HEADS];    /* entries that are there; packing makes the others */
+	uint32_t done[MAX_HEADS];    /* entries that exist; packing adds those up to len */
 	uint32_t len[MAX_HEADS];
 };
 
-/* Fills x with the entries that are there; 0 after a failure, or when their number of heads is
- * none, or too great, or H is no multiple of it. */
+/* Fills x with the existing entries. Returns 0 after a failure, also when the number of KV
+ * heads is 0 or too great, or H is not a multiple of it. */
 int gpu_index_of(struct dev *, struct index *x, const struct entries *, uint32_t H);
 
-/* Whether they are keys in one bit of such rows. Returns 0 after remembering a failure. */
+/* Checks that these are one-bit keys of such rows. Returns 0 after remembering a failure. */
 int gpu_bits_fit(struct dev *, const struct entries *, const struct layer_rows *);
 
 static inline uint32_t
-greatest(const uint32_t *n, uint32_t G)
+longest_list(const uint32_t *n, uint32_t G)
 {
 	uint32_t g, most = 0;
 
@@ -44,7 +44,7 @@ at_most(size_t n, uint32_t most)
 	return n < most ? (uint32_t)n : most;
 }
 
-/* score[R] (stride apart) of one key, by a warp: lanes stand along the channels. */
+/* score[R] (stride apart) <- the logits of one key, by a warp: lanes are along the channels. */
 template <class T>
 DEVICE void
 score_key(float *score, size_t stride, const float *q, uint32_t R, const T *key, uint32_t E,
@@ -67,16 +67,16 @@ UNROLL		for (uint32_t i = 0; i < 4; i++) {
 	}
 }
 
-/* ---- query heads for tensor cores: as the second operand of mma ----
+/* ---- query heads as the b operand of mma, in split precision ----
  *
- * A query is cut into parts of 11 bits (f16) or 8 (bf16), each what the ones before lack.
- * Neighbouring columns have two parts of a head, so that 8 columns are a *set* of 4 heads, and
- * the sum of the two columns, which one lane has, is the head's score. Two parts make a *layer*;
- * f16 needs one layer for 22 bits, bf16 has two. */
+ * An f32 query is split into 16-bit parts of 11 bits (f16) or 8 (bf16), each the remainder of
+ * those before. Neighbouring columns have two parts of a head, so that 8 columns are a *set*
+ * of 4 heads, and the sum of the two columns, which one lane has, is the head's score. Two
+ * parts make a *layer*; f16 needs one layer for 22 bits, bf16 has two. */
 
 static constexpr uint32_t SET = 4;
 
-/* The power of two that brings m, the greatest magnitude, to 1 .. 2 */
+/* The exponent that scales m, the greatest magnitude, to 1 .. 2 */
 DEVICE int
 power_for(float m)
 {
@@ -85,8 +85,8 @@ power_for(float m)
 	return 127 - (exponent > 1 ? exponent : 1);
 }
 
-/* Four channels of a head: to[0], to[4]: the two parts of a layer; the next layer is 32
- * further. */
+/* Splits four channels of a head: to[0], to[4] <- the two parts of a layer; the next layer is
+ * at +32. */
 template <class T, uint32_t LAYERS>
 DEVICE void
 split_query(uint2 *to, const float x[4])
@@ -105,12 +105,11 @@ UNROLL		for (int i = 0; i < 4; i++) {
 	}
 }
 
-/* to[steps][SETS][LAYERS][32 lanes] <- q[heads][E], by all warps of the block, `each` of
- * them; a barrier must follow. power[SETS * SET]: the power of two that each head was
- * multiplied by. Step k of lane 4n + c has four channels of column n, those of quad 4k + c;
- * or, where lanes load two quads at a time, QUADS 2, of quad 8(k/2) + 2c + k%2. There are
- * zeros behind the last one. PAGES: there are 2E channels, q where it is negative, and then q
- * where it is positive. */
+/* to[steps][SETS][LAYERS][32 lanes] <- q[heads][E] as b fragments; by all warps of the block,
+ * a barrier must follow. power[SETS * SET] <- the exponent of the scale of each head. Step k
+ * of lane 4n + c has four channels of column n: those of quad 4k + c or, where lanes load two
+ * quads at a time (QUADS 2), of quad 8(k/2) + 2c + k%2; zeros behind the last. PAGES: there
+ * are 2E channels, min(q, 0) and then max(q, 0). */
 template <class T, uint32_t SETS, uint32_t LAYERS, uint32_t QUADS, bool PAGES>
 DEVICE void
 make_queries(uint2 *to, int *power, const float *q, uint32_t heads, uint32_t E, uint32_t steps,
@@ -147,18 +146,18 @@ UNROLL			for (uint32_t j = 0; j < 4; j++) {
 	}
 }
 
-/* Bytes that it writes */
+/* The bytes that make_queries() writes */
 static inline __host__ __device__ uint32_t
 query_bytes(uint32_t steps, uint32_t sets, uint32_t layers)
 {
 	return steps * sets * layers * 32 * (uint32_t)sizeof(uint2);
 }
 
-/* Blocks for each of n lists of which the longest is work for `all` blocks: as many as run at
- * the same time, with so many on a multiprocessor; or more, so that lists may differ in
- * length. */
+/* Blocks for each of n lists, the longest of which is work for `all` blocks: as many as are
+ * resident at a time, with `resident` on an SM, or up to four times as many, for balance
+ * where lists differ in length. */
 static inline uint32_t
-share_blocks(const struct dev *d, uint32_t all, uint32_t n, uint32_t resident)
+blocks_per_list(const struct dev *d, uint32_t all, uint32_t n, uint32_t resident)
 {
 	const uint32_t turns = parts_of((size_t)all * n, (size_t)d->sms * resident);
 

@@ -1,18 +1,18 @@
-/* gpu_mass.cu - attention mass: what each row receives, from the log-sum-exp of each query
+/* gpu_mass.cu - attention mass: column sums of the softmax, from the log-sum-exp of each query
  *
- * attend_mass() is given the log-sum-exp. window_mass() makes it first, from the keys of the
- * layer and of `own`: kernels leave the sum of each query over their rows as parts, and
- * total() puts the parts together in order. */
+ * attend_mass() is given the log-sum-exp. window_mass() computes it first, over the keys of
+ * the layer and those of `own`: kernels write partial sums of each query, one for each block
+ * of rows, and finish_lse() adds them in order. */
 #include "gpu/gpu_mass.h"
 
 enum { THREADS = 128 };
 
-/* That of all lanes of the warp, in all of them */
-DEVICE struct part
-warp_join(struct part p)
+/* The sum over the lanes of the warp, in all of them */
+DEVICE struct partial_sum
+warp_add_sums(struct partial_sum p)
 {
 	for (int bit = 16; bit > 0; bit /= 2)
-		p = join(p, { __shfl_xor_sync(ALL_LANES, p.m, bit),
+		p = add_sums(p, { __shfl_xor_sync(ALL_LANES, p.m, bit),
 		    __shfl_xor_sync(ALL_LANES, p.l, bit) });
 	return p;
 }
@@ -30,31 +30,34 @@ dot(const float *q, const T *k, uint32_t E)
 
 /* ---- naive kernels ---- */
 
-/* A block for each query row and head: parts[(n * H + h) * stride] <- over the rows it sees */
+/* One block for each query row and head: parts[(n * H + h) * stride] <- the sum over the rows
+ * it sees */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
-reference_sums(struct part *parts, size_t stride, const float *q, const struct rows r,
+reference_sums(struct partial_sum *parts, size_t stride, const float *q, const struct rows r,
     const uint32_t *qpos, float scale)
 {
-	SHARED(struct part[THREADS / 32], of_warp);
+	SHARED(struct partial_sum[THREADS / 32], of_warp);
 	const uint32_t n = blockIdx.x, h = blockIdx.y, H = gridDim.y, g = h / (H / r.G);
 	const float *row = q + ((size_t)n * H + h) * r.E;
-	struct part p = { -INFINITY, 0 };
+	struct partial_sum p = { -INFINITY, 0 };
 
 	for (uint32_t s = threadIdx.x; s < r.len[g]; s += THREADS)
 		if (r.pos[r.start[g] + s] <= qpos[n])
-			p = join(p, { dot(row, (const T *)r.k + (r.start[g] + s) * r.E, r.E) * scale, 1 });
-	p = warp_join(p);
+			p = add_sums(p,
+			    { dot(row, (const T *)r.k + (r.start[g] + s) * r.E, r.E) * scale, 1 });
+	p = warp_add_sums(p);
 	if (threadIdx.x % 32 == 0)
 		of_warp[threadIdx.x / 32] = p;
 	__syncthreads();
 	for (int w = 1; w < THREADS / 32 && threadIdx.x == 0; w++)
-		p = join(p, of_warp[w]);
+		p = add_sums(p, of_warp[w]);
 	if (threadIdx.x == 0)
 		parts[((size_t)n * H + h) * stride] = p;
 }
 
-/* A thread for each row and query head. lse: natural logarithms. !add: nothing was there. */
+/* One thread for each row and query head. lse: natural logarithms. !add: stores instead of
+ * accumulating. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_mass(float *mass, size_t stride, const float *q, const float *lse, const struct rows r,
@@ -72,27 +75,27 @@ reference_mass(float *mass, size_t stride, const float *q, const float *lse, con
 		const size_t at = (size_t)n * H + h;
 
 		if (pos <= qpos[n] && lse[at] != -INFINITY)
-			sum = put_together(sum,
+			sum = accumulate(sum,
 			    exp2f(dot(q + at * r.E, k, r.E) * scale - lse[at] * LOG2_E), over);
 	}
-	*to = add ? put_together(*to, sum, over) : sum;
+	*to = add ? accumulate(*to, sum, over) : sum;
 }
 
-/* A warp for each query row and head: its log-sum-exp from n parts; to lse as a natural
- * logarithm, or, where that is NULL, to its sight in packed queries of so many units for each
- * head */
+/* One warp for each query row and head: its log-sum-exp from n partial sums. Written to lse
+ * as a natural logarithm, or, where that is NULL, to the info of the packed queries with so
+ * many units for each head */
 static __global__ void __launch_bounds__(THREADS)
-total(float *lse, struct sight *sight, uint32_t units, const struct part *parts, uint32_t n,
-    uint32_t N, uint32_t H)
+finish_lse(float *lse, struct query_info *info, uint32_t units, const struct partial_sum *parts,
+    uint32_t n, uint32_t N, uint32_t H)
 {
 	const size_t i = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-	struct part p = { -INFINITY, 0 };
+	struct partial_sum p = { -INFINITY, 0 };
 
 	if (i >= (size_t)N * H)
 		return;
 	for (uint32_t at = threadIdx.x % 32; at < n; at += 32)
-		p = join(p, parts[i * n + at]);
-	p = warp_join(p);
+		p = add_sums(p, parts[i * n + at]);
+	p = warp_add_sums(p);
 	const float sum = p.m + log2f(p.l);
 
 	if (threadIdx.x % 32 != 0)
@@ -100,12 +103,12 @@ total(float *lse, struct sight *sight, uint32_t units, const struct part *parts,
 	if (lse != NULL)
 		lse[i] = sum / LOG2_E;
 	else
-		sight[i % H * units * UNIT + i / H].lse = sum == -INFINITY ? INFINITY : sum;
+		info[i % H * units * MMA_QUERIES + i / H].lse = sum == -INFINITY ? INFINITY : sum;
 }
 
-/* A thread for each; a NaN stays. */
+/* One thread for each element; a NaN stays. */
 static __global__ void __launch_bounds__(THREADS)
-merge(float *lse, const float *other, size_t n)
+lse_merge(float *lse, const float *other, size_t n)
 {
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
@@ -130,17 +133,18 @@ start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char
 	return true;
 }
 
-/* Parts that make_sums() leaves for each query */
+/* The number of partial sums that make_sums() writes for each query */
 static uint32_t
 parts_for(const struct call *c)
 {
 	return c->fast ? gpu_tiles_parts(c) : longest_head(&c->rows) > 0;
 }
 
-/* parts[(n * H + h) * stride ..] <- the sums over the rows of c; q: only where c is fast */
+/* parts[(n * H + h) * stride ..] <- partial sums over the rows of c; q is read only where c
+ * is fast */
 static void
-make_sums(struct dev *d, const struct call *c, const struct packed *q, struct part *parts,
-    size_t stride)
+make_sums(struct dev *d, const struct call *c, const struct packed_queries *q,
+    struct partial_sum *parts, size_t stride)
 {
 	if (parts_for(c) == 0)
 		return;
@@ -148,14 +152,14 @@ make_sums(struct dev *d, const struct call *c, const struct packed *q, struct pa
 		gpu_tiles_sums(d, c, q, parts, stride);
 	else
 		with_type(c->dtype, [&](auto t) {
-			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->query.N, c->query.H), THREADS,
-			    0, parts, stride, c->query.q, c->rows, c->query.pos, c->scale);
+			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->query.N, c->query.H),
+			    THREADS, 0, parts, stride, c->query.q, c->rows, c->query.pos, c->scale);
 		});
 }
 
-/* mass += (or, !add, <-) what the rows of c receive; q where c is fast, lse where it is not */
+/* mass += (or, !add, <-) the mass of the rows of c; reads q where c is fast, else lse */
 static void
-make_mass(struct dev *d, const struct call *c, const struct packed *q, const float *lse,
+make_mass(struct dev *d, const struct call *c, const struct packed_queries *q, const float *lse,
     float *mass, size_t stride, bool add)
 {
 	if (c->fast)
@@ -173,7 +177,7 @@ void
 gpu_lse_merge(struct dev *d, float *lse, const float *other, size_t n)
 {
 	if (n > 0)
-		LAUNCH(d, merge, parts_of(n, THREADS), THREADS, 0, lse, other, n);
+		LAUNCH(d, lse_merge, parts_of(n, THREADS), THREADS, 0, lse, other, n);
 }
 
 void
@@ -182,7 +186,7 @@ gpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 {
 	struct call c = { .query = *query, .over = over, .rows = {}, .dtype = KV_F32, .scale = 0,
 		.fast = false };
-	struct packed packed = {};
+	struct packed_queries packed = {};
 
 	if (!start_call(d, &c, l, "attend_mass") || query->N == 0 || longest_head(&c.rows) == 0)
 		return;
@@ -191,18 +195,18 @@ gpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 	make_mass(d, &c, &packed, lse, mass, stride, true);
 }
 
-/* The sum of each query over the rows of c and of o (no rows: none), as c needs it for mass:
- * in q where it is fast, else in lse. parts: as many as both leave. */
+/* The log-sum-exp of each query over the rows of c and of o (which may have none), where
+ * make_mass() reads it: in q where c is fast, else in lse. parts: as many as both write. */
 static void
-window_sums(struct dev *d, struct call *c, struct call *o, struct packed *q, float *lse,
-    struct part *parts)
+window_sums(struct dev *d, struct call *c, struct call *o, struct packed_queries *q, float *lse,
+    struct partial_sum *parts)
 {
 	const uint32_t n = parts_for(c), all = n + parts_for(o);
 
 	make_sums(d, c, q, parts, all);
 	make_sums(d, o, q, parts + n, all);
-	LAUNCH(d, total, parts_of((size_t)c->query.N * c->query.H, THREADS / 32), THREADS, 0,
-	    c->fast ? NULL : lse, (struct sight *)q->sight, q->units, parts, all, c->query.N,
+	LAUNCH(d, finish_lse, parts_of((size_t)c->query.N * c->query.H, THREADS / 32), THREADS, 0,
+	    c->fast ? NULL : lse, (struct query_info *)q->info, q->units, parts, all, c->query.N,
 	    c->query.H);
 }
 
@@ -211,10 +215,10 @@ device_window_mass(struct dev *d, float *mass, size_t stride, struct call *c, st
 {
 	const size_t queries = (size_t)c->query.N * c->query.H;
 	const size_t n = queries * (parts_for(c) + (size_t)parts_for(o));
-	struct part *parts = (struct part *)gpu_scratch(d, SCRATCH_PARTS, n * sizeof *parts +
-	    queries * sizeof(float));
+	struct partial_sum *parts = (struct partial_sum *)gpu_scratch(d, SCRATCH_PARTS,
+	    n * sizeof *parts + queries * sizeof(float));
 	float *lse = (float *)(parts + n);
-	struct packed q = {};
+	struct packed_queries q = {};
 
 	if (!gpu_ok(d))
 		return;
@@ -235,7 +239,7 @@ gpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 	if (!start_call(d, &c, l, "window_mass") ||
 	    (own != NULL && !start_call(d, &o, own, "window_mass")))
 		return;
-	/* queries are packed once, for the keys of the layer */
+	/* queries are packed once, in the dtype of the layer's keys */
 	o.fast = o.fast && c.fast && o.dtype == c.dtype;
 	for (uint32_t h = 0; h < H && W == 0; h++)
 		gpu_clear(d, mass + h * stride, c.rows.len[h / (H / c.rows.G)] * sizeof *mass);

@@ -1,34 +1,36 @@
-/* gpu_mass_tiles.cu - attention mass on tensor cores, for keys of 16 bits
+/* gpu_mass_tiles.cu - attention mass on tensor cores (K . Q^T, key-stationary), for keys of 16
+ * bits
  *
- * Keys are the rows of a product and queries its columns, so that what a row receives from all
- * queries is one sum in a register, and nothing is exchanged before its end. A warp holds
- * WARP_KEYS keys as fragments, read from memory once, while all queries of one or more query
- * heads go past in shared memory, packed as fragments too by pack_queries(): neither side is
- * ever rearranged. No atomics; each sum has one order; a logit is the same in sums() and
- * add_mass(), so that what a query gives to all rows is 1 to rounding.
+ * Keys are the rows of the product (m) and queries its columns (n), so that the mass of a row
+ * from all queries accumulates in a register, and lanes exchange nothing before the end. A warp
+ * keeps WARP_KEYS keys in registers as a fragments, read from memory once, while all queries of
+ * one or more query heads stream through shared memory, packed as b fragments by pack_queries():
+ * neither operand is ever rearranged. No atomics; every sum has one order. A logit is the same
+ * in partial_sums() and add_mass(), so the mass that a query gives to all rows is 1 up to
+ * rounding.
  *
- * The order of channels in a product is free as long as both sides have the same. It is
- * chosen so that what a lane needs of a key for two steps of 16 channels is 16 bytes in a
- * row: see first_channel(). */
+ * The order of the channels in a product is free as long as both operands have the same. It
+ * is chosen such that a lane's part of a key for two steps of 16 channels is 16 contiguous
+ * bytes: see first_channel(). */
 #include "gpu/gpu_mass.h"
 
 enum {
 	WARPS = 8, WARP_KEYS = 32, BLOCK_KEYS = WARPS * WARP_KEYS,
-	TILE_UNITS = 4,              /* units that are brought to shared memory at once */
-	PACKED_UNITS = 4,            /* up to so many units of a head: a block has all heads */
+	TILE_UNITS = 4,              /* units of a stage in shared memory */
+	PACKED_UNITS = 4,            /* up to so many units of a head a block has all heads */
 };
 
-/* No position: those of queries are cut to less, so that no query sees it. */
-#define NOWHERE 0xffffffffu
+/* The position of a row that does not exist; query positions are clamped below it */
+#define NO_POSITION 0xffffffffu
 
 template <uint32_t E>
-struct tile {
+struct unit_tile {
 	uint4 q[TILE_UNITS][E / 16][32];
-	struct sight sight[TILE_UNITS][UNIT];
+	struct query_info info[TILE_UNITS][MMA_QUERIES];
 };
 
-/* The first of the four channels, one behind the other, that lanes with lane % 4 == c have in a
- * step: two of each half of a fragment */
+/* The first of the four contiguous channels that lanes with lane % 4 == c have in a step: two
+ * of each half of a fragment */
 template <uint32_t E>
 DEVICE uint32_t
 first_channel(uint32_t step, uint32_t c)
@@ -38,18 +40,19 @@ first_channel(uint32_t step, uint32_t c)
 	return step / 2 * 32 + c * 8 + step % 2 * 4;
 }
 
-/* A block for each unit and query head, a warp for each step. lse NULL: not known yet. */
+/* Packs queries as b fragments: one block for each unit and query head, one warp for each
+ * step. lse NULL: not known yet. */
 template <class T, uint32_t E>
 static __global__ void __launch_bounds__(E * 2)
-pack_queries(uint4 *to, struct sight *sight, const float *q, const float *lse, const uint32_t *qpos,
-    uint32_t N, float scale)
+pack_queries(uint4 *to, struct query_info *info, const float *q, const float *lse,
+    const uint32_t *qpos, uint32_t N, float scale)
 {
-	const uint32_t h = blockIdx.y, H = gridDim.y, lane = threadIdx.x % 32, step = threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x % 32, step = threadIdx.x / 32, h = blockIdx.y, H = gridDim.y;
 	const size_t unit = (size_t)h * gridDim.x + blockIdx.x;
 	uint32_t w[4] = { 0, 0, 0, 0 };
 
 	for (uint32_t p = 0; p < 2; p++) {
-		const uint32_t n = blockIdx.x * UNIT + p * 8 + lane / 4;
+		const uint32_t n = blockIdx.x * MMA_QUERIES + p * 8 + lane / 4;
 
 		if (n < N) {
 			const float4 x = *(const float4 *)(q + ((size_t)n * H + h) * E +
@@ -60,25 +63,26 @@ pack_queries(uint4 *to, struct sight *sight, const float *q, const float *lse, c
 		}
 	}
 	to[(unit * (E / 16) + step) * 32 + lane] = make_uint4(w[0], w[1], w[2], w[3]);
-	if (threadIdx.x < UNIT) {
-		const uint32_t n = blockIdx.x * UNIT + threadIdx.x, pos = qpos[n < N ? n : N - 1];
+	if (threadIdx.x < MMA_QUERIES) {
+		const uint32_t n = blockIdx.x * MMA_QUERIES + threadIdx.x;
+		const uint32_t pos = qpos[n < N ? n : N - 1];
 		const float sum = n < N && lse != NULL ? lse[(size_t)n * H + h] * LOG2_E : INFINITY;
 
-		sight[unit * UNIT + threadIdx.x] = { sum == -INFINITY ? INFINITY : sum,
-			pos < NOWHERE ? pos : NOWHERE - 1 };
+		info[unit * MMA_QUERIES + threadIdx.x] = { sum == -INFINITY ? INFINITY : sum,
+			pos < NO_POSITION ? pos : NO_POSITION - 1 };
 	}
 }
 
-/* The keys of a warp; key[m][step] is a left fragment of rows 16m .. 16m + 15. */
+/* The keys of a warp; key[m][step] is the a fragment of rows 16m .. 16m + 15. */
 template <uint32_t E>
 struct keys {
 	uint32_t key[2][E / 16][4];
-	const uint32_t *pos;         /* shared [WARP_KEYS] positions; NOWHERE where is no row */
-	uint32_t first, last;        /* positions; last is NOWHERE when some rows are not there */
-	uint32_t n;                  /* rows that are there */
+	const uint32_t *pos;         /* shared [WARP_KEYS] positions; NO_POSITION: no such row */
+	uint32_t first, last;        /* positions; last is NO_POSITION where there are fewer rows */
+	uint32_t n;                  /* rows */
 };
 
-/* What the queries of a unit see of the rows of a warp */
+/* How many of the rows of a warp the queries of a unit see */
 enum seen { NO_ROWS, SOME_ROWS, ALL_ROWS };
 
 template <class T, uint32_t E>
@@ -95,7 +99,8 @@ load_keys(struct keys<E> *to, uint32_t *to_pos, const struct rows *r, uint32_t g
 		uint32_t (*key)[4] = to->key[i / 2], at = i % 2;
 
 		for (uint32_t step = 0; step + 1 < E / 16; step += 2) {
-			const uint4 w = s < to->n ? load_once(k + s * E + first_channel<E>(step, lane % 4)) :
+			const uint4 w = s < to->n ?
+			    load_once(k + s * E + first_channel<E>(step, lane % 4)) :
 			    make_uint4(0, 0, 0, 0);
 
 			key[step][at] = w.x;
@@ -112,20 +117,20 @@ load_keys(struct keys<E> *to, uint32_t *to_pos, const struct rows *r, uint32_t g
 			key[E / 16 - 1][at + 2] = w.y;
 		}
 	}
-	to_pos[lane] = lane < to->n ? pos[lane] : NOWHERE;
+	to_pos[lane] = lane < to->n ? pos[lane] : NO_POSITION;
 	to->pos = to_pos;
-	to->first = to->n > 0 ? pos[0] : NOWHERE;
-	to->last = to->n == WARP_KEYS ? pos[WARP_KEYS - 1] : NOWHERE;
+	to->first = to->n > 0 ? pos[0] : NO_POSITION;
+	to->last = to->n == WARP_KEYS ? pos[WARP_KEYS - 1] : NO_POSITION;
 }
 
-/* logit[m][p][2a + b] <- of row 16m + 8a + lane / 4 of the warp and query 8p + 2 (lane % 4) +
- * b of the unit. Where no row is seen there are no logits. */
+/* logit[m][p][2a + b] <- the logit of row 16m + 8a + lane / 4 of the warp with query 8p + 2
+ * (lane % 4) + b of the unit. Computes nothing where no row is seen. */
 template <class T, uint32_t E>
 DEVICE enum seen
 multiply(float logit[2][2][4], const struct keys<E> *k, const uint4 q[E / 16][32],
-    const struct sight *sight)
+    const struct query_info *info)
 {
-	if (sight[UNIT - 1].pos < k->first)
+	if (info[MMA_QUERIES - 1].pos < k->first)
 		return NO_ROWS;
 	for (uint32_t i = 0; i < 16; i++)
 		logit[i / 8][i / 4 % 2][i % 4] = 0;
@@ -138,20 +143,21 @@ multiply(float logit[2][2][4], const struct keys<E> *k, const uint4 q[E / 16][32
 			mma(T{}, logit[m][1], k->key[m][step], right);
 		}
 	}
-	return sight[0].pos < k->last ? SOME_ROWS : ALL_ROWS;
+	return info[0].pos < k->last ? SOME_ROWS : ALL_ROWS;
 }
 
-/* Calls work(logit, sight of its query, is it hidden from that?) for each logit of a lane. */
+/* Calls work(logit, info of its query, masked) for each logit of a lane; masked: the query
+ * does not see the row. */
 template <bool SOME, class F>
 DEVICE void
-for_logits(float logit[2][2][4], const struct sight *sight, const uint32_t *pos, F &&work)
+for_logits(float logit[2][2][4], const struct query_info *info, const uint32_t *pos, F &&work)
 {
 	const uint32_t lane = threadIdx.x % 32;
 
 	for (uint32_t p = 0; p < 2; p++) {
-		/* two sights in one access */
-		const uint4 two = *(const uint4 *)&sight[p * 8 + lane % 4 * 2];
-		const struct sight of[2] = { { __uint_as_float(two.x), two.y },
+		/* two infos in one access */
+		const uint4 two = *(const uint4 *)&info[p * 8 + lane % 4 * 2];
+		const struct query_info of[2] = { { __uint_as_float(two.x), two.y },
 			{ __uint_as_float(two.z), two.w } };
 
 		for (uint32_t row = 0; row < 4; row++)
@@ -161,11 +167,11 @@ for_logits(float logit[2][2][4], const struct sight *sight, const uint32_t *pos,
 	}
 }
 
-/* Where in the queries of its heads a block is */
-struct place { uint32_t head, unit, left; };
+/* A block's position in the units of its heads */
+struct unit_cursor { uint32_t head, unit, left; };
 
 DEVICE void
-go_on(struct place *at, uint32_t first, uint32_t units)
+next_unit(struct unit_cursor *at, uint32_t first, uint32_t units)
 {
 	at->left--;
 	if (++at->unit == units) {
@@ -174,51 +180,52 @@ go_on(struct place *at, uint32_t first, uint32_t units)
 	}
 }
 
-/* Asks for the next units, at most a tile of them; *at is then behind them. */
+/* Starts the copy of the next units, at most a tile of them, and advances *at. */
 template <uint32_t E>
 DEVICE void
-fetch(struct tile<E> *to, const struct packed *from, struct place *at, uint32_t first)
+load_units(struct unit_tile<E> *to, const struct packed_queries *from, struct unit_cursor *at,
+    uint32_t first)
 {
 	const uint32_t t = threadIdx.x;
 	const size_t unit = (size_t)at->head * from->units + at->unit;
 	const uint4 *q = from->q + unit * (E * 2) + t;
-	const struct sight *sight = from->sight + unit * UNIT + 2 * t;
+	const struct query_info *info = from->info + unit * MMA_QUERIES + 2 * t;
 
 	for (uint32_t i = 0; i < TILE_UNITS && at->left > 0; i++) {
 		const uint32_t next = at->unit + 1 == from->units ? 1 + first : 1;
 
 		if (t < E * 2)
 			cp_async16(&to->q[i][0][0] + t, q, true);
-		if (t < UNIT / 2)
-			cp_async16(&to->sight[i][2 * t], sight, true);
+		if (t < MMA_QUERIES / 2)
+			cp_async16(&to->info[i][2 * t], info, true);
 		q += next * (E * 2);
-		sight += next * UNIT;
-		go_on(at, first, from->units);
+		info += next * MMA_QUERIES;
+		next_unit(at, first, from->units);
 	}
 	cp_async_commit();
 }
 
-/* work(tile, place of its first unit, units in it) for all queries from unit `first` of each
- * head on, while the next tile is on its way. What the threads leave in shared memory for
- * each other in one call is no more needed by the barrier before the next. */
+/* The main loop, double-buffered: calls work(tile, position of its first unit, units in it)
+ * for all queries from unit `first` of each head on, while the next tile is loaded. A barrier
+ * before each call protects what the threads shared in the call before. */
 template <uint32_t E, class F>
 DEVICE void
-for_tiles(struct tile<E> *tiles, const struct packed *q, uint32_t head, uint32_t heads,
+for_tiles(struct unit_tile<E> *tiles, const struct packed_queries *q, uint32_t head, uint32_t heads,
     uint32_t first, F &&work)
 {
-	struct place next = { head, first, heads * (q->units - first) }, at;
+	struct unit_cursor next = { head, first, heads * (q->units - first) }, at;
 
 	if (next.left == 0)
 		return;
 	at = next;
-	fetch(&tiles[0], q, &next, first);
+	load_units(&tiles[0], q, &next, first);
 	for (uint32_t turn = 0;; turn ^= 1) {
-		const struct place then = next;
+		const struct unit_cursor then = next;
 
 		cp_async_wait<0>();
 		__syncthreads();
 		if (next.left > 0)
-			fetch(&tiles[turn ^ 1], q, &next, first);
+			load_units(&tiles[turn ^ 1], q, &next, first);
 		work(&tiles[turn], at, at.left - then.left);
 		if (then.left == 0)
 			return;
@@ -226,92 +233,98 @@ for_tiles(struct tile<E> *tiles, const struct packed *q, uint32_t head, uint32_t
 	}
 }
 
-/* What query number x of a lane sums up to in the rows of its warp, in all lanes that have it */
-DEVICE struct part
+/* The partial sum of a lane's query number x over the rows of the warp, in all lanes that
+ * have this query */
+DEVICE struct partial_sum
 column_sum(const float logit[2][2][4], uint32_t x)
 {
 	const float *a = &logit[0][x / 2][x % 2], *b = &logit[1][x / 2][x % 2];
-	struct part p = { fmaxf(fmaxf(a[0], a[2]), fmaxf(b[0], b[2])), 0 };
+	struct partial_sum p = { fmaxf(fmaxf(a[0], a[2]), fmaxf(b[0], b[2])), 0 };
 
 	for (int bit = 4; bit < 32; bit *= 2)
 		p.m = fmaxf(p.m, __shfl_xor_sync(ALL_LANES, p.m, bit));
 	const float m = p.m == -INFINITY ? 0 : p.m;
 
-	p.l = exp2_fast(a[0] - m) + exp2_fast(a[2] - m) + (exp2_fast(b[0] - m) + exp2_fast(b[2] - m));
+	p.l = exp2_fast(a[0] - m) + exp2_fast(a[2] - m) +
+	    (exp2_fast(b[0] - m) + exp2_fast(b[2] - m));
 	for (int bit = 4; bit < 32; bit *= 2)
 		p.l += __shfl_xor_sync(ALL_LANES, p.l, bit);
 	return p;
 }
 
-/* A block for BLOCK_KEYS rows of a KV head and `heads` of its query heads. parts[(n * H + h) *
- * stride + x] <- the sum of query n over the rows of block x. */
+/* First pass, log-sum-exp: one block for BLOCK_KEYS rows of a KV head and `heads` of its
+ * query heads. parts[(n * H + h) * stride + x] <- the partial sum of query n over the rows of
+ * block x. */
 template <class T, uint32_t E>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
-sums(struct part *parts, size_t stride, const struct packed q, const struct rows r, uint32_t N,
-    uint32_t H, uint32_t heads)
+partial_sums(struct partial_sum *parts, size_t stride, const struct packed_queries q,
+    const struct rows r, uint32_t N, uint32_t H, uint32_t heads)
 {
-	DYN_SHARED(struct tile<E>, tiles);
+	DYN_SHARED(struct unit_tile<E>, tiles);
 	SHARED(uint32_t[BLOCK_KEYS], pos);
-	SHARED(struct part[WARPS][TILE_UNITS * UNIT], of_warp);
+	SHARED(struct partial_sum[WARPS][TILE_UNITS * MMA_QUERIES], of_warp);
 	const uint32_t t = threadIdx.x, warp = t / 32, lane = t % 32, head = blockIdx.y * heads;
 	struct keys<E> k;
 
 	load_keys<T, E>(&k, pos + warp * WARP_KEYS, &r, head / (H / r.G),
 	    blockIdx.x * BLOCK_KEYS + warp * WARP_KEYS);
-	for_tiles(tiles, &q, head, heads, 0, [&](const struct tile<E> *tile, struct place at, uint32_t n) {
+	for_tiles(tiles, &q, head, heads, 0, [&](const struct unit_tile<E> *tile,
+	    struct unit_cursor at, uint32_t n) {
 		for (uint32_t i = 0; i < n; i++) {
 			float logit[2][2][4];
-			struct part p[4];
-			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->sight[i]);
+			struct partial_sum p[4];
+			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->info[i]);
 
 			if (seen == SOME_ROWS)
-				for_logits<true>(logit, tile->sight[i], k.pos,
-				    [](float &x, const struct sight &, bool hidden) {
-					x = hidden ? -INFINITY : x;
+				for_logits<true>(logit, tile->info[i], k.pos,
+				    [](float &x, const struct query_info &, bool masked) {
+					x = masked ? -INFINITY : x;
 				});
 			for (uint32_t x = 0; x < 4; x++)
-				p[x] = seen != NO_ROWS ? column_sum(logit, x) : part{ -INFINITY, 0 };
+				p[x] = seen != NO_ROWS ? column_sum(logit, x) :
+				    partial_sum{ -INFINITY, 0 };
 			if (lane < 4)
 				for (uint32_t x = 0; x < 4; x++)
-					of_warp[warp][i * UNIT + x / 2 * 8 + lane * 2 + x % 2] = p[x];
+					of_warp[warp][i * MMA_QUERIES + x / 2 * 8 + lane * 2 + x % 2] = p[x];
 		}
 		__syncthreads();
-		for (uint32_t i = 0; i < t / UNIT && i < n; i++)
-			go_on(&at, 0, q.units);
-		const uint32_t query = at.unit * UNIT + t % UNIT;
+		for (uint32_t i = 0; i < t / MMA_QUERIES && i < n; i++)
+			next_unit(&at, 0, q.units);
+		const uint32_t query = at.unit * MMA_QUERIES + t % MMA_QUERIES;
 
-		if (t >= n * UNIT || query >= N)
+		if (t >= n * MMA_QUERIES || query >= N)
 			return;
-		struct part p = of_warp[0][t];
+		struct partial_sum p = of_warp[0][t];
 
 		for (uint32_t w = 1; w < WARPS; w++)
-			p = join(p, of_warp[w][t]);
+			p = add_sums(p, of_warp[w][t]);
 		parts[((size_t)query * H + at.head) * stride + blockIdx.x] = p;
 	});
 }
 
-/* sum[i] <- with what the queries of a unit give to row 8i + lane / 4 of the warp */
+/* sum[i] += the mass that the queries of a unit give to row 8i + lane / 4 of the warp */
 template <bool SOME>
 DEVICE void
-add_unit(float sum[4], float logit[2][2][4], const struct sight *sight, const uint32_t *pos,
+add_unit(float sum[4], float logit[2][2][4], const struct query_info *info, const uint32_t *pos,
     enum over_queries over)
 {
-	for_logits<SOME>(logit, sight, pos,
-	    [](float &x, const struct sight &of, bool hidden) {
-		x = hidden ? 0 : exp2_fast(x - of.lse);
+	for_logits<SOME>(logit, info, pos,
+	    [](float &x, const struct query_info &of, bool masked) {
+		x = masked ? 0 : exp2_fast(x - of.lse);
 	});
 	if (over == QUERIES_SUM)
 		for (uint32_t i = 0; i < 16; i++)
 			sum[i / 8 * 2 + i / 2 % 2] += logit[i / 8][i / 4 % 2][i % 4];
 	else
 		for (uint32_t i = 0; i < 16; i++)
-			sum[i / 8 * 2 + i / 2 % 2] = put_together(sum[i / 8 * 2 + i / 2 % 2],
+			sum[i / 8 * 2 + i / 2 % 2] = accumulate(sum[i / 8 * 2 + i / 2 % 2],
 			    logit[i / 8][i / 4 % 2][i % 4], QUERIES_MAX);
 }
 
-/* to[row of the warp] <- the sums of its lanes over the queries of a head; they are 0 again. */
+/* Reduces the sums of the lanes over the queries of a head, writes them to to[row of the
+ * warp], and resets them. */
 DEVICE void
-give(float *to, float sum[4], uint32_t rows, enum over_queries over, bool add)
+flush_mass(float *to, float sum[4], uint32_t rows, enum over_queries over, bool add)
 {
 	const uint32_t lane = threadIdx.x % 32, row = lane % 4 * 8 + lane / 4;
 	float mine = 0;
@@ -320,24 +333,25 @@ give(float *to, float sum[4], uint32_t rows, enum over_queries over, bool add)
 		float x = sum[i];
 
 		for (int bit = 1; bit < 4; bit *= 2)
-			x = put_together(x, __shfl_xor_sync(ALL_LANES, x, bit), over);
+			x = accumulate(x, __shfl_xor_sync(ALL_LANES, x, bit), over);
 		if (lane % 4 == i)
 			mine = x;
 		sum[i] = 0;
 	}
 	if (row < rows)
-		to[row] = add ? put_together(to[row], mine, over) : mine;
+		to[row] = add ? accumulate(to[row], mine, over) : mine;
 }
 
-/* A block for BLOCK_KEYS rows of a KV head and `heads` of its query heads: the sum of each
- * head is made in registers and added to mass (or, !add, put there) at its end. The last
- * heads come first: sums() has left their keys in the second-level cache. */
+/* Second pass, mass: one block for BLOCK_KEYS rows of a KV head and `heads` of its query
+ * heads. The mass of each head accumulates in registers and is added to mass (or, !add,
+ * stored) at its end. The last heads come first: their keys are still in L2 after the first
+ * pass. */
 template <class T, uint32_t E>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
-add_mass(float *mass, size_t stride, const struct packed q, const struct rows r, uint32_t H,
+add_mass(float *mass, size_t stride, const struct packed_queries q, const struct rows r, uint32_t H,
     uint32_t heads, enum over_queries over, bool add)
 {
-	DYN_SHARED(struct tile<E>, tiles);
+	DYN_SHARED(struct unit_tile<E>, tiles);
 	SHARED(uint32_t[BLOCK_KEYS], pos);
 	const uint32_t head = (gridDim.y - 1 - blockIdx.y) * heads, g = head / (H / r.G);
 	const uint32_t begin = blockIdx.x * BLOCK_KEYS, row = begin + threadIdx.x / 32 * WARP_KEYS;
@@ -348,31 +362,33 @@ add_mass(float *mass, size_t stride, const struct packed q, const struct rows r,
 	if (begin >= r.len[g])
 		return;
 	load_keys<T, E>(&k, pos + (row - begin), &r, g, row);
-	while (first < end) {                          /* units before this one see nothing here */
+	while (first < end) {                          /* finds the first unit that sees a row */
 		const uint32_t mid = (first + end) / 2;
 
-		if (q.sight[((size_t)head * q.units + mid) * UNIT + UNIT - 1].pos < r.pos[r.start[g] + begin])
+		const size_t unit = (size_t)head * q.units + mid;
+
+		if (q.info[unit * MMA_QUERIES + MMA_QUERIES - 1].pos < r.pos[r.start[g] + begin])
 			first = mid + 1;
 		else
 			end = mid;
 	}
-	for_tiles(tiles, &q, head, heads, first, [&](const struct tile<E> *tile, struct place at,
-	    uint32_t n) {
+	for_tiles(tiles, &q, head, heads, first, [&](const struct unit_tile<E> *tile,
+	    struct unit_cursor at, uint32_t n) {
 		for (uint32_t i = 0; i < n; i++) {
 			float logit[2][2][4];
-			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->sight[i]);
+			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->info[i]);
 
 			if (seen == ALL_ROWS)
-				add_unit<false>(sum, logit, tile->sight[i], k.pos, over);
+				add_unit<false>(sum, logit, tile->info[i], k.pos, over);
 			else if (seen == SOME_ROWS)
-				add_unit<true>(sum, logit, tile->sight[i], k.pos, over);
+				add_unit<true>(sum, logit, tile->info[i], k.pos, over);
 			if (at.unit == q.units - 1)
-				give(mass + at.head * stride + row, sum, k.n, over, add);
-			go_on(&at, first, q.units);
+				flush_mass(mass + at.head * stride + row, sum, k.n, over, add);
+			next_unit(&at, first, q.units);
 		}
 	});
 	for (uint32_t h = head; h < head + heads && first == q.units; h++)
-		give(mass + h * stride + row, sum, k.n, over, add);
+		flush_mass(mass + h * stride + row, sum, k.n, over, add);
 }
 
 /* ---- calls ---- */
@@ -388,7 +404,7 @@ gpu_tiles_take(const struct call *c)
 
 template <uint32_t WIDTH> struct width { static constexpr uint32_t E = WIDTH; };
 
-/* work(T{}, width<E>{}) for a call that is fast */
+/* Calls work(T{}, width<E>{}) with the types of a fast call. */
 template <class F>
 static void
 with_shape(const struct call *c, F &&work)
@@ -416,28 +432,28 @@ with_shape(const struct call *c, F &&work)
 		with_width(f16{});
 }
 
-struct packed
+struct packed_queries
 gpu_tiles_pack(struct dev *d, const struct call *c, const float *lse)
 {
-	const uint32_t units = parts_of(c->query.N, UNIT), E = c->rows.E;
+	const uint32_t units = parts_of(c->query.N, MMA_QUERIES), E = c->rows.E;
 	const size_t n = (size_t)c->query.H * units;
 	uint4 *q = (uint4 *)gpu_scratch(d, SCRATCH_X, n * (E * 2 * sizeof *q +
-	    UNIT * sizeof(struct sight)));
-	struct sight *sight = (struct sight *)(q + n * E * 2);
+	    MMA_QUERIES * sizeof(struct query_info)));
+	struct query_info *info = (struct query_info *)(q + n * E * 2);
 
 	with_shape(c, [&](auto t, auto w) {
 		LAUNCH(d, (pack_queries<decltype(t), w.E>), dim3(units, c->query.H), E * 2, 0, q,
-		    sight, c->query.q, lse, c->query.pos, c->query.N, c->scale);
+		    info, c->query.q, lse, c->query.pos, c->query.N, c->scale);
 	});
-	return { q, sight, units };
+	return { q, info, units };
 }
 
-/* Query heads for a block: one where there is work enough for it, else all of its KV head, so
- * that keys are read once. */
+/* Query heads of a block: one where that is enough work, else all of its KV head, so that
+ * keys are read once. */
 static uint32_t
 heads_of_block(const struct call *c)
 {
-	return c->query.N <= PACKED_UNITS * UNIT ? c->query.H / c->rows.G : 1;
+	return c->query.N <= PACKED_UNITS * MMA_QUERIES ? c->query.H / c->rows.G : 1;
 }
 
 uint32_t
@@ -447,27 +463,27 @@ gpu_tiles_parts(const struct call *c)
 }
 
 void
-gpu_tiles_sums(struct dev *d, const struct call *c, const struct packed *q, struct part *parts,
-    size_t stride)
+gpu_tiles_sums(struct dev *d, const struct call *c, const struct packed_queries *q,
+    struct partial_sum *parts, size_t stride)
 {
 	const uint32_t heads = heads_of_block(c);
 
 	with_shape(c, [&](auto t, auto w) {
-		LAUNCH(d, (sums<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->query.H / heads),
-		    WARPS * 32, 2 * sizeof(struct tile<w.E>), parts, stride, *q, c->rows, c->query.N,
+		LAUNCH(d, (partial_sums<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->query.H / heads),
+		    WARPS * 32, 2 * sizeof(struct unit_tile<w.E>), parts, stride, *q, c->rows, c->query.N,
 		    c->query.H, heads);
 	});
 }
 
 void
-gpu_tiles_mass(struct dev *d, const struct call *c, const struct packed *q, float *mass,
+gpu_tiles_mass(struct dev *d, const struct call *c, const struct packed_queries *q, float *mass,
     size_t stride, bool add)
 {
 	const uint32_t heads = heads_of_block(c);
 
 	with_shape(c, [&](auto t, auto w) {
 		LAUNCH(d, (add_mass<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->query.H / heads),
-		    WARPS * 32, 2 * sizeof(struct tile<w.E>), mass, stride, *q, c->rows, c->query.H,
+		    WARPS * 32, 2 * sizeof(struct unit_tile<w.E>), mass, stride, *q, c->rows, c->query.H,
 		    heads, c->over, add);
 	});
 }

@@ -1,25 +1,27 @@
-/* gpu_rebuild.cu - keys of chosen rows as products of two factors, turned to their positions
+/* gpu_rebuild.cu - keys of selected rows from low-rank factors (ShadowKV): gathered GEMM with a
+ * fused RoPE epilogue
  *
- * A block makes ROWS rows of a KV head, and of their channels PAIRS pairs (p, p + E/2), that
- * rotary embedding turns together: it then finds both in one thread's registers. Its rows of the
- * left factor are gathered, and come to shared memory a piece of the rank at a time, with the
- * rows of the right factor that belong to its channels.
+ * A block computes ROWS rows of a KV head and PAIRS pairs of channels (p, p + E/2), which rotary
+ * embedding rotates together: so both are in one thread's registers. The rows of the left factor
+ * are gathered; pieces of the rank come to shared memory together with the rows of the right
+ * factor for the block's channels (cp.async, AHEAD stages).
  *
- * rebuild_16   16-bit factors, on tensor cores: products are exact, sums f32 as elsewhere
- * rebuild_any  all types, ranks and even widths: each thread has 4 rows of 4 pairs */
+ * rebuild_16   16-bit factors, on tensor cores: exact products, f32 sums
+ * rebuild_any  all dtypes, ranks and even widths: each thread has 4 rows of 4 pairs */
 #include "gpu/gpu_internal.h"
 
 enum {
 	ROWS = 64,
-	AHEAD = 3,                   /* pieces of the rank on their way to shared memory, or there */
+	AHEAD = 3,                   /* stages of the pipeline, a piece of the rank each */
 	PIECE = 32,                  /* elements of the rank in a piece */
-	PITCH = PIECE + 8,           /* of a row in shared memory: eight rows in different banks */
+	PITCH = PIECE + 8,           /* of a row in shared memory: no bank conflicts in 8 rows */
 	WARPS = ROWS / 16,
 	ANY_THREADS = 256, ANY_PAIRS = 64, ANY_PIECE = 16,
 	NAIVE = 128,                 /* threads */
 };
 
-/* What is rebuilt: rows of a KV head's list that are below n and in no exact chunk */
+/* struct low_rank as a kernel's argument. Rows of a list that are below n and in no exact
+ * chunk are rebuilt. */
 struct factors {
 	const void *left, *right;
 	const uint8_t *exact;
@@ -27,7 +29,7 @@ struct factors {
 	uint32_t n, rank, chunk;
 };
 
-/* The row of the cache that is row i of KV head g's list, or NO_ROW where its key stays */
+/* Row i of KV head g's list, or NO_ROW where its key is not rebuilt */
 DEVICE uint32_t
 row_of(const struct factors &f, const struct row_list &list, const struct rows &to, uint32_t g,
     uint32_t i)
@@ -42,9 +44,9 @@ row_of(const struct factors &f, const struct row_list &list, const struct rows &
 	return (uint32_t)row;
 }
 
-/* Turns the pair (x, y) by the angle. */
+/* Rotates the pair (x, y) by the angle. */
 DEVICE void
-turn(float *x, float *y, double angle)
+rotate(float *x, float *y, double angle)
 {
 	const float a = *x, b = *y;
 	float c, s;
@@ -54,8 +56,8 @@ turn(float *x, float *y, double angle)
 	*y = b * c + a * s;
 }
 
-/* row[ROWS] <- the rows of this block; false when none of them is rebuilt. Ends with a
- * barrier. */
+/* row[ROWS] <- the rows of this block. Returns false when none of them is rebuilt. Ends with
+ * a barrier. */
 DEVICE bool
 rows_of_block(uint32_t *row, const struct rows &to, const struct row_list &list,
     const struct factors &f)
@@ -71,17 +73,17 @@ rows_of_block(uint32_t *row, const struct rows &to, const struct row_list &list,
 
 /* ---- 16-bit factors ---- */
 
-/* Rows of the left factor, then of the right one: first the first channels of pairs, then the
- * second */
+/* A stage: rows of the left factor, and rows of the right one, the first channels of all
+ * pairs before the second */
 template <class T, int PAIRS>
-struct pieces {
+struct stage {
 	T left[ROWS][PITCH], right[2 * PAIRS][PITCH];
 };
 
-/* One piece of the rank, from element k on; zeros where there is nothing */
+/* Starts the copy of one piece of the rank, from element k on; zeros behind the end */
 template <class T, int PAIRS>
 DEVICE void
-fetch(struct pieces<T, PAIRS> *p, const uint32_t *row, const struct factors &f, uint32_t k,
+load_piece(struct stage<T, PAIRS> *p, const uint32_t *row, const struct factors &f, uint32_t k,
     uint32_t E, uint32_t first)
 {
 	constexpr uint32_t PARTS = PIECE / 8;        /* 16 bytes each */
@@ -105,10 +107,10 @@ UNROLL	for (uint32_t i = threadIdx.x; i < 2 * PAIRS * PARTS; i += WARPS * 32) {
 	}
 }
 
-/* sum[i] += 16 rows of this warp by channels 8 i .. 8 i + 7, over one piece */
+/* sum[i] += 16 rows of this warp times channels 8i .. 8i + 7, over one piece */
 template <class T, int PAIRS>
 DEVICE void
-multiply(float sum[PAIRS / 4][4], const struct pieces<T, PAIRS> *p)
+multiply(float sum[PAIRS / 4][4], const struct stage<T, PAIRS> *p)
 {
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	uint32_t a[4], b[4];
@@ -128,7 +130,7 @@ template <class T, int PAIRS>
 static __global__ void __launch_bounds__(WARPS * 32)
 rebuild_16(const struct rows to, const struct row_list list, const struct factors f)
 {
-	typedef struct pieces<T, PAIRS> P;
+	typedef struct stage<T, PAIRS> P;
 	DYN_SHARED(P, piece);                        /* [AHEAD] */
 	SHARED(uint32_t[ROWS], row);
 	const uint32_t E = to.E, g = blockIdx.y, first = blockIdx.z * PAIRS;
@@ -140,19 +142,19 @@ rebuild_16(const struct rows to, const struct row_list list, const struct factor
 		return;
 	for (uint32_t s = 0; s < AHEAD - 1; s++) {
 		if (s < steps)
-			fetch(&piece[s], row, f, s * PIECE, E, first);
+			load_piece(&piece[s], row, f, s * PIECE, E, first);
 		cp_async_commit();
 	}
 	for (uint32_t s = 0; s < steps; s++) {
 		cp_async_wait<AHEAD - 2>();
-		__syncthreads();             /* all have arrived, and the oldest is used up */
+		__syncthreads();             /* the piece has arrived, the oldest stage is free */
 		if (s + AHEAD - 1 < steps)
-			fetch(&piece[(s + AHEAD - 1) % AHEAD], row, f, (s + AHEAD - 1) * PIECE, E,
+			load_piece(&piece[(s + AHEAD - 1) % AHEAD], row, f, (s + AHEAD - 1) * PIECE, E,
 			    first);
 		cp_async_commit();
 		multiply(sum, &piece[s % AHEAD]);
 	}
-	/* a thread has rows lane / 4 and 8 further of its warp's, of each pair both channels */
+	/* a thread has rows lane / 4 and lane / 4 + 8 of its warp, of each pair both channels */
 UNROLL	for (uint32_t half = 0; half < 2; half++) {
 		const uint32_t r = warp * 16 + half * 8 + lane / 4;
 		const size_t at = to.start[g] + blockIdx.x * ROWS + r;
@@ -167,15 +169,15 @@ UNROLL		for (uint32_t i = 0; i < PAIRS / 8; i++) {
 
 			if (pair0 >= E / 2)
 				continue;
-			turn(&x[0], &y[0], pos * f.freq[pair0]);
-			turn(&x[1], &y[1], pos * f.freq[pair0 + 1]);
+			rotate(&x[0], &y[0], pos * f.freq[pair0]);
+			rotate(&x[1], &y[1], pos * f.freq[pair0 + 1]);
 			*(uint32_t *)(out + pair0) = pair<T>(x[0], x[1]);
 			*(uint32_t *)(out + E / 2 + pair0) = pair<T>(y[0], y[1]);
 		}
 	}
 }
 
-/* ---- all types, even widths ---- */
+/* ---- all dtypes, even widths ---- */
 
 template <class T>
 static __global__ void __launch_bounds__(ANY_THREADS)
@@ -226,16 +228,16 @@ UNROLL		for (int p = 0; p < 4; p++) {
 
 			if (pair >= E / 2)
 				continue;
-			turn(&x[r][p], &y[r][p], to.pos[at] * f.freq[pair]);
+			rotate(&x[r][p], &y[r][p], to.pos[at] * f.freq[pair]);
 			((T *)to.k)[at * E + pair] = narrow<T>(x[r][p]);
 			((T *)to.k)[at * E + E / 2 + pair] = narrow<T>(y[r][p]);
 		}
 	}
 }
 
-/* ---- plainly ---- */
+/* ---- the naive kernel ---- */
 
-/* A block for each row: a thread makes some channels, then turns some pairs. */
+/* One block for each row: a thread computes some channels, then rotates some pairs. */
 template <class T>
 static __global__ void __launch_bounds__(NAIVE)
 reference_rebuild(const struct rows to, const struct row_list list, const struct factors f)
@@ -271,7 +273,7 @@ reference_rebuild(const struct rows to, const struct row_list list, const struct
 
 /* ---- the op ---- */
 
-/* Whole pieces of 16 bytes, and whole tiles of pairs */
+/* Does rebuild_16 take the shape and alignment? */
 static bool
 fits_16(const struct rows *to, const struct factors *f)
 {
@@ -289,10 +291,10 @@ launch_16(struct dev *d, unsigned parts, const struct rows *to, const struct row
 
 	if (half <= 32)
 		LAUNCH(d, (rebuild_16<T, 32>), dim3(parts, to->G), WARPS * 32,
-		    AHEAD * sizeof(struct pieces<T, 32>), *to, *list, *f);
+		    AHEAD * sizeof(struct stage<T, 32>), *to, *list, *f);
 	else
 		LAUNCH(d, (rebuild_16<T, 64>), dim3(parts, to->G, parts_of(half, 64)), WARPS * 32,
-		    AHEAD * sizeof(struct pieces<T, 64>), *to, *list, *f);
+		    AHEAD * sizeof(struct stage<T, 64>), *to, *list, *f);
 }
 
 void

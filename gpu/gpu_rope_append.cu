@@ -145,7 +145,8 @@ gpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 		constexpr int V = 16 / sizeof t;
 		const size_t row = c->width * sizeof t;
 
-		if (aligned_16(d, c->k, row) && aligned_16(d, c->v, row) && aligned_16(d, k, 0) && aligned_16(d, v, 0))
+		if (aligned_16(d, c->k, row) && aligned_16(d, c->v, row) && aligned_16(d, k, 0) &&
+		    aligned_16(d, v, 0))
 			LAUNCH(d, (append<T, V>), dim3(N, parts_of(elements, V * THREADS)), THREADS,
 			    0, to, k, v, pos, c->pos);
 		else

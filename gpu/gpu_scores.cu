@@ -1,24 +1,24 @@
-/* gpu_scores.cu - scores of rows from their keys, and of pages from their bounds
+/* gpu_scores.cu - scores of rows from their keys (q.k), and of pages from their bounds (Quest)
  *
- * Both are products of queries and of what lies in memory. For a page, the sum over channels of
- * max(q * least, q * greatest), it is q where that is negative times the least keys, and q where
- * it is positive times the greatest: a product of twice the width with the entry as it is.
+ * Both are matrix products with the queries. The score of a page, the sum over channels of max(q
+ * * least, q * greatest), is min(q, 0) . least + max(q, 0) . greatest: a product of twice the
+ * width with the entry as it is stored.
  *
- * The fast kernel is for elements of 16 bits. Tensor cores multiply, so that what is read
- * from memory once is multiplied by all query heads at no cost: rows, or pages, are the first
- * operand, as they are, 16 bytes for a lane, and the queries, in parts that together have
- * their bits, the second. An infinite key or bound may give no number there, where the
- * formula has one. It does not start early (port.h): what load_once() reads must not change
- * as long as the kernel is there, and keys may be those that the kernel before it stores. */
+ * The fast kernel, for elements of 16 bits, uses tensor cores, so that data read from memory
+ * once is multiplied by all query heads for free: rows, or pages, are the a operand as they
+ * are stored, 16 bytes for a lane; the queries, in split precision (gpu_index.h), are the b
+ * operand. An infinite key or bound may give a NaN where the formula has a number. It is not
+ * launched by PDL (port.h): load_once() reads must not change while the kernel runs, and the
+ * kernel before may write the keys. */
 #include "gpu/gpu_index.h"
 
 static constexpr uint32_t
 	THREADS = 128,
 	WARPS = THREADS / 32,
 	TILE = 16,                   /* rows or pages that a warp scores at a time */
-	AHEAD = 4;                   /* times 64 bytes of an item */
+	AHEAD = 4;                   /* loads of a lane in flight, of 64 bytes of an item each */
 
-/* Where there are lists of which items: rows with their keys, or pages */
+/* G lists of items: rows with their keys, or pages */
 struct items {
 	const unsigned char *data;
 	size_t bytes;                /* of one */
@@ -31,13 +31,13 @@ struct score_call {
 	float *score;
 	size_t stride;
 	const float *q;
-	uint32_t R, groups;          /* query heads of a KV head, and blocks.y that share them */
+	uint32_t R, groups;          /* query heads of a KV head, split over so many blockIdx.y */
 	float scale;                 /* 1 / sqrt(E) */
 };
 
 /* ---- the naive kernels ---- */
 
-/* A warp for each row */
+/* One warp for each row */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_key_scores(const struct score_call c, const struct items x)
@@ -50,7 +50,7 @@ reference_key_scores(const struct score_call c, const struct items x)
 		    x.E, c.scale);
 }
 
-/* A warp for each page */
+/* One warp for each page */
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_page_scores(const struct score_call c, const struct items x)
@@ -78,21 +78,21 @@ reference_page_scores(const struct score_call c, const struct items x)
 
 /* ---- the fast kernel ---- */
 
-/* Layers of query parts: two parts of f16 have 22 bits; of bf16, four have all. */
+/* Layers of query parts: two parts of f16 have 22 bits, four of bf16 have all 24. */
 template <class T> struct parts;
 template <> struct parts<f16> { static constexpr uint32_t layers = 1; };
 template <> struct parts<bf16> { static constexpr uint32_t layers = 2; };
 
-/* Steps of 16 channels: two for each 16 bytes that a lane reads of a row */
+/* Steps of 16 channels: two for each load of 16 bytes */
 static inline __host__ __device__ uint32_t
 steps_of(size_t bytes)
 {
 	return (uint32_t)((bytes + 63) / 64 * 2);
 }
 
-/* sum[set][layer]: products of the items at row[2], one of each half of the tile, with the
- * queries. Lane 4g + c reads of items g and g + 8 the 16 bytes c of each 64; zeros behind the
- * end. What it reads of AHEAD times 64 bytes is on its way before any of it is multiplied. */
+/* sum[set][layer] += the products of the items at row[2], one of each half of the tile, with
+ * the queries. Lane 4g + c reads, of items g and g + 8, bytes 16c .. 16c + 15 of each 64;
+ * zeros behind the end. AHEAD loads are issued before the first is used. */
 template <class T, uint32_t SETS>
 DEVICE void
 multiply(float sum[SETS * parts<T>::layers][4], const unsigned char *const row[2], uint32_t bytes,
@@ -127,7 +127,7 @@ UNROLL			for (uint32_t s = 0; s < SETS * parts<T>::layers; s++, queries += 32) {
 	}
 }
 
-/* Warps take tiles of one KV head in turns. */
+/* Warps take tiles of one KV head round-robin. */
 template <class T, uint32_t SETS, bool PAGES>
 static __global__ void __launch_bounds__(THREADS)
 scores(const struct score_call call, const struct items x)
@@ -152,7 +152,7 @@ scores(const struct score_call call, const struct items x)
 		const unsigned char *row[2];
 		float sum[SETS * LAYERS][4] = {};
 
-		for (int i = 0; i < 2; i++)            /* the last ones again, behind the end */
+		for (int i = 0; i < 2; i++)            /* behind the end: the last item again */
 			row[i] = x.data + (x.start[g] + at_most(item[i], n - 1)) * x.bytes;
 		multiply<T, SETS>(sum, row, (uint32_t)x.bytes, queries);
 UNROLL		for (uint32_t s = 0; s < SETS; s++) {
@@ -178,7 +178,7 @@ static void
 launch(struct dev *d, struct score_call &c, const struct items &x, uint32_t most)
 {
 	c.groups = parts_of(c.R, SETS * SET);
-	LAUNCH(d, (scores<T, SETS, PAGES>), dim3(share_blocks(d, parts_of(most, TILE * WARPS),
+	LAUNCH(d, (scores<T, SETS, PAGES>), dim3(blocks_per_list(d, parts_of(most, TILE * WARPS),
 	    x.G * c.groups, 5), x.G * c.groups), THREADS,
 	    query_bytes(steps_of(x.bytes), SETS, parts<T>::layers), c, x);
 }
@@ -193,7 +193,8 @@ score_fast(struct dev *d, struct score_call &c, const struct items &x, uint32_t 
 		launch<T, 2, PAGES>(d, c, x, most);
 }
 
-/* Items of the fast kernel are of whole 16 bytes, and its queries fit in shared memory. */
+/* Does the fast kernel take the shape? Items must be multiples of 16 bytes, and the queries
+ * fit into shared memory. */
 static int
 fast(const struct dev *d, const struct items &x, enum kv_dtype dtype)
 {
@@ -205,7 +206,7 @@ template <bool PAGES>
 static void
 score_items(struct dev *d, struct score_call &c, const struct items &x, enum kv_dtype dtype)
 {
-	const uint32_t most = greatest(x.len, x.G);
+	const uint32_t most = longest_list(x.len, x.G);
 	const dim3 each(parts_of(most, WARPS), x.G);
 
 	if (most == 0 || !gpu_ok(d))
@@ -225,7 +226,7 @@ score_items(struct dev *d, struct score_call &c, const struct items &x, enum kv_
 		});
 }
 
-/* x <- items of G lists; 0 after remembering a failure */
+/* x <- items of G lists. Returns 0 after remembering a failure. */
 static int
 items_of(struct dev *d, struct items *x, const void *data, size_t bytes, uint32_t E, uint32_t G,
     const uint64_t *start, const uint32_t *len, uint32_t H)

@@ -1,43 +1,45 @@
-/* gpu_topk.cu - the greatest of many scores, exactly: radix selection
+/* gpu_topk.cu - exact top-k by radix select
  *
- * A score is an integer of the same order, its key. The k-th greatest key, the limit, is found
- * digit by digit from the highest: a histogram of the digit over the keys that agree with what
- * is known says which value it has in the limit, and how many of those keys belong to the k.
- * Chosen are the keys above the limit, and of those equal to it the first `ties`. An entry's
- * place in the list is the number of chosen ones before it.
+ * Scores are mapped to integers of the same order, keys. The k-th greatest key, the threshold,
+ * is found digit by digit from the highest (MSD): a histogram of the digit, over the keys that
+ * agree with the threshold in the digits so far, gives the threshold's digit and how many of
+ * those keys belong to the k. Selected are the keys above the threshold and the first `ties` of
+ * those equal to it. The index of an entry in the list is the number of selected entries before
+ * it, a prefix sum.
  *
- * Lists of up to 16384 scores: one block each, one launch, the keys stay in registers. It takes
- * some microseconds of latency, not of work, and more blocks would only add launches.
+ * Lists of up to 16384 scores: one block each, one launch, keys in registers. The time is some
+ * microseconds of latency; more blocks would only add launches.
  *
  * Longer lists are cut into tiles of 4096 scores, a block each, so that a few lists of 65536
- * fill the GPU; four launches whatever the scores are, and each score is read three times, the
- * second and third time from the second-level cache:
- *   count_bins   histogram of the highest digit, 11 bits, of the whole list
- *   split_tile   what a tile has above the limit's digit is counted; the keys with that digit, some
- *                percent of all, are packed
- *   find_limit   one block per list: the other digits, from the packed keys; then what each tile
- *                has above and equal to the limit, summed over the tiles before
- *   write_tile   the chosen entries of a tile
- * Scores that are all equal are all packed, and one block per list goes through them: slower,
- * but still linear.
+ * fill the GPU. Four launches, whatever the scores are; each score is read three times, the
+ * second and third time from L2:
+ *   count_bins       histogram of the highest digit, 11 bits, of the whole list
+ *   split_tile       counts the keys of a tile above the threshold's digit; packs the keys with that
+ *                    digit, some percent of all
+ *   find_threshold   one block for each list: the other digits, from the packed keys; then for each
+ *                    tile prefix sums over the tiles of the keys above and equal to the threshold
+ *   write_tile       writes the selected entries of a tile
+ * Where all scores are equal all keys are packed, and one block for each list reads them:
+ * slower, but still linear.
  *
- * These kernels are short, and so are those before them, which make the scores: the time between
- * kernels would be a good part of it all. So they start early (port.h).
+ * These kernels are short, as are those before them, which compute the scores: launch gaps would
+ * be a good part of the time. So they use programmatic dependent launch (port.h).
  *
- * Atomics are additions of integers, whose order does not show. */
+ * Atomics are integer additions only: their order does not matter. */
 #include "gpu/gpu_internal.h"
 
 enum {
 	DIGIT = 11,                  /* bits of a digit; the last of three has 10 */
 	BINS = 1 << DIGIT,
-	SMALL = 256, LARGE = 1024,   /* threads of a block that has a list for itself */
+	SMALL = 256, LARGE = 1024,   /* threads of a block with a whole list */
 	TILE_THREADS = 512,
 	EACH = 8,                    /* keys of a thread of a tile */
 	TILE = TILE_THREADS * EACH,
-	FEW = 4, MANY = 16,          /* keys of a thread of a block with a whole list */
+	SHORT_KEYS = 4, LONG_KEYS = 16,          /* keys of a thread of a block with a whole list */
 };
 
-/* An integer of the same order: +0 and -0 are the same, a NaN is 0, less than all numbers. */
+/* The key of a score, an integer of the same order: +0 and -0 are equal; a NaN is 0, less
+ * than all numbers. */
 DEVICE uint32_t
 ordered(float x)
 {
@@ -54,17 +56,17 @@ lanes_before(uint32_t lane)
 	return (1u << lane) - 1;
 }
 
-/* A key that has been found digit by digit so far, and how many of those that agree with it
- * in the known bits are wanted */
-struct limit {
+/* The threshold, as far as it is known: its known bits, the mask of these, and how many of
+ * the keys that agree in the known bits are wanted */
+struct threshold {
 	uint32_t key, known, ties;
 };
 
-/* The sum of x over the threads before this one, of a block of T; *all <- over all of them.
- * part: [T / 32], free again after the next barrier */
+/* Exclusive prefix sum of x over the block of T threads; *all <- the total. part: [T / 32],
+ * free again after the next barrier */
 template <int T>
 DEVICE uint32_t
-sum_before(uint32_t x, uint32_t *part, uint32_t *all)
+prefix_sum(uint32_t x, uint32_t *part, uint32_t *all)
 {
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const uint32_t sum = warp_scan(x);
@@ -77,13 +79,14 @@ sum_before(uint32_t x, uint32_t *part, uint32_t *all)
 	return warp_sum_u32(lane < warp ? others : 0) + sum - x;
 }
 
-/* The next digit of the limit, at bit `shift`, from the histogram of the keys that agree with
- * it so far: the greatest digit such that enough keys have it or a greater one. bin: [BINS],
- * aligned to 8 bytes; part: [T / 32]. All threads of the block call this, and get the same. */
+/* Finds the next digit of the threshold, at bit `shift`, from the histogram of the keys that
+ * agree with it so far: the greatest digit such that enough keys have it or a greater one.
+ * bin: [BINS], aligned to 8 bytes; part: [T / 32]. All threads of the block call this, with
+ * the same result. */
 template <int T>
 DEVICE void
-next_digit(struct limit *limit, struct limit *found, const uint32_t *bin, uint32_t shift,
-    uint32_t *part)
+next_digit(struct threshold *threshold, struct threshold *found, const uint32_t *bin,
+    uint32_t shift, uint32_t *part)
 {
 	constexpr uint32_t PER = BINS / T;           /* bins of a thread, from the greatest on */
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -102,20 +105,20 @@ UNROLL	for (uint32_t i = 0; i < PER; i += 2) {
 		part[warp] = all;
 	__syncthreads();
 	uint32_t above = warp_sum_u32(lane < warp ? part[lane] : 0);
-	if (above < limit->ties && limit->ties - above <= all) {     /* it is in this warp's bins */
+	if (above < threshold->ties && threshold->ties - above <= all) {     /* in this warp's bins */
 		above += warp_scan(sum) - sum;
 UNROLL		for (uint32_t i = PER; i-- > 0; above += count[i])
-			if (above < limit->ties && limit->ties - above <= count[i])
-				*found = { limit->key | (first + i) << shift,
-					limit->known | (BINS - 1) << shift, limit->ties - above };
+			if (above < threshold->ties && threshold->ties - above <= count[i])
+				*found = { threshold->key | (first + i) << shift,
+					threshold->known | (BINS - 1) << shift, threshold->ties - above };
 	}
 	__syncthreads();
-	*limit = *found;
+	*threshold = *found;
 }
 
-/* N keys of each thread from `score` on, of which there are n: lane l of a warp has number 32
- * i + l of the warp's 32 N. Behind the end there are zeros, which come after all keys that
- * there are: they are never chosen, and change no digit. */
+/* Loads N keys of each thread from the n at `score`: lane l of a warp has number 32 i + l of
+ * the warp's 32 N. Behind the end keys are 0, the least: they are never selected, and change
+ * no digit. */
 template <int N>
 DEVICE void
 load_keys(uint32_t key[N], const float *score, uint32_t n)
@@ -129,19 +132,20 @@ UNROLL	for (int i = 0; i < N; i++)
 		key[i] = ordered(x[i]);
 }
 
-/* at[..] <- the numbers, from `from` on, of the chosen among the block's keys. before: how many
- * keys above the limit, and equal to it, come before those of this block; part: [2][T / 32] */
+/* Writes the indices, counted from `from` on, of the selected ones of the block's keys.
+ * before: how many keys above the threshold, and equal to it, come before this block; part:
+ * [2][T / 32] */
 template <int T, int N>
 DEVICE void
-write_chosen(uint32_t *at, const uint32_t key[N], uint32_t from, const struct limit &limit,
-    uint2 before, uint32_t *part)
+write_selected(uint32_t *at, const uint32_t key[N], uint32_t from,
+    const struct threshold &threshold, uint2 before, uint32_t *part)
 {
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	uint32_t above = 0, equal = 0;
 
 UNROLL	for (int i = 0; i < N; i++) {
-		above += key[i] > limit.key;
-		equal += key[i] == limit.key;
+		above += key[i] > threshold.key;
+		equal += key[i] == threshold.key;
 	}
 	above = warp_sum_u32(above);
 	equal = warp_sum_u32(equal);
@@ -153,30 +157,30 @@ UNROLL	for (int i = 0; i < N; i++) {
 	above = before.x + warp_sum_u32(lane < warp ? part[lane] : 0);
 	equal = before.y + warp_sum_u32(lane < warp ? part[T / 32 + lane] : 0);
 UNROLL	for (int i = 0; i < N; i++) {
-		const uint32_t more = __ballot_sync(ALL_LANES, key[i] > limit.key);
-		const uint32_t same = __ballot_sync(ALL_LANES, key[i] == limit.key);
+		const uint32_t more = __ballot_sync(ALL_LANES, key[i] > threshold.key);
+		const uint32_t same = __ballot_sync(ALL_LANES, key[i] == threshold.key);
 		const uint32_t tied = equal + (uint32_t)__popc(same & lanes_before(lane));
 
-		if (key[i] > limit.key || (key[i] == limit.key && tied < limit.ties))
+		if (key[i] > threshold.key || (key[i] == threshold.key && tied < threshold.ties))
 			at[above + (uint32_t)__popc(more & lanes_before(lane)) +
-			    min(tied, limit.ties)] = from + warp * (32 * N) + 32 * i + lane;
+			    min(tied, threshold.ties)] = from + warp * (32 * N) + 32 * i + lane;
 		above += (uint32_t)__popc(more);
 		equal += (uint32_t)__popc(same);
 	}
 }
 
-/* ---- a block for each list ---- */
+/* ---- one block for each list ---- */
 
 template <int T, int N>
 static __global__ void __launch_bounds__(T)
-top_of_list(uint32_t *at, size_t room, const float *joint, size_t stride, const struct lists l)
+topk_list(uint32_t *at, size_t capacity, const float *joint, size_t stride, const struct lists l)
 {
 	SHARED(uint4[BINS / 4], bins);
 	SHARED(uint32_t[2 * T / 32], part);
-	SHARED(struct limit, found);
+	SHARED(struct threshold, found);
 	uint32_t *const bin = &bins[0].x;
 	const uint32_t g = blockIdx.x;
-	struct limit limit = { 0, 0, l.k[g] };
+	struct threshold threshold = { 0, 0, l.k[g] };
 	uint32_t key[N];
 
 	pdl_trigger();
@@ -191,35 +195,36 @@ top_of_list(uint32_t *at, size_t room, const float *joint, size_t stride, const 
 			bin[b] = 0;
 		__syncthreads();
 UNROLL		for (int i = 0; i < N; i++)
-			if ((key[i] & limit.known) == limit.key)
-				atomicAdd(&bin[(key[i] & ~limit.known) >> low], 1u);
+			if ((key[i] & threshold.known) == threshold.key)
+				atomicAdd(&bin[(key[i] & ~threshold.known) >> low], 1u);
 		__syncthreads();
-		next_digit<T>(&limit, &found, bin, low, part);
+		next_digit<T>(&threshold, &found, bin, low, part);
 	}
-	write_chosen<T, N>(at + g * room, key, 0, limit, make_uint2(0, 0), part);
+	write_selected<T, N>(at + g * capacity, key, 0, threshold, make_uint2(0, 0), part);
 }
 
 /* ---- several blocks for each list ---- */
 
-/* Of a tile: how many of its keys are above the limit and equal to it, in the end the sums
- * over the tiles before; and how many were packed. */
+/* A tile: how many of its keys are above the threshold and equal to it, in the end prefix
+ * sums over the tiles before; how many are packed */
 struct tile {
 	uint32_t above, equal, packed;
 };
 
-struct selecting {
+struct topk_call {
 	const float *joint;
 	size_t stride;
 	uint32_t tiles;              /* of the longest list */
 	uint32_t *bins;              /* [G][BINS] of the highest digit */
-	struct limit *limit;         /* [G] */
+	struct threshold *threshold;         /* [G] */
 	struct tile *tile;           /* [G][tiles] */
 	uint32_t *packed;            /* [G][tiles][TILE] */
 };
 
-/* The keys of this block's tile; false where its list has none there, or none is wanted */
+/* Loads the keys of this block's tile. Returns false where the list is shorter, or none is
+ * wanted. */
 DEVICE bool
-tile_keys(uint32_t key[EACH], const struct selecting &s, const struct lists &l)
+tile_keys(uint32_t key[EACH], const struct topk_call &s, const struct lists &l)
 {
 	const uint32_t g = blockIdx.y, from = blockIdx.x * TILE;
 
@@ -230,7 +235,7 @@ tile_keys(uint32_t key[EACH], const struct selecting &s, const struct lists &l)
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-count_bins(const struct selecting s, const struct lists l)
+count_bins(const struct topk_call s, const struct lists l)
 {
 	SHARED(uint32_t[BINS], bin);
 	uint32_t key[EACH];
@@ -251,44 +256,44 @@ UNROLL	for (int i = 0; i < EACH; i++)
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-split_tile(const struct selecting s, const struct lists l)
+split_tile(const struct topk_call s, const struct lists l)
 {
 	SHARED(uint32_t[TILE_THREADS / 32], part);
 	SHARED(uint32_t[TILE_THREADS / 32], above_part);
-	SHARED(struct limit, found);
+	SHARED(struct threshold, found);
 	const uint32_t g = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	struct limit limit = { 0, 0, l.k[g] };
+	struct threshold threshold = { 0, 0, l.k[g] };
 	uint32_t key[EACH], above = 0, packed = 0, all;
 
 	pdl_trigger();
 	pdl_wait();
 	if (!tile_keys(key, s, l))
 		return;
-	next_digit<TILE_THREADS>(&limit, &found, s.bins + g * BINS, 32 - DIGIT, part);
+	next_digit<TILE_THREADS>(&threshold, &found, s.bins + g * BINS, 32 - DIGIT, part);
 UNROLL	for (int i = 0; i < EACH; i++) {
-		above += (key[i] & limit.known) > limit.key;
-		packed += (key[i] & limit.known) == limit.key;
+		above += (key[i] & threshold.known) > threshold.key;
+		packed += (key[i] & threshold.known) == threshold.key;
 	}
 	above = warp_sum_u32(above);
 	if (lane == 0)
 		above_part[warp] = above;
-	uint32_t place = sum_before<TILE_THREADS>(packed, part, &all);
+	uint32_t place = prefix_sum<TILE_THREADS>(packed, part, &all);
 	uint32_t *to = s.packed + ((size_t)g * s.tiles + blockIdx.x) * TILE;
 UNROLL	for (int i = 0; i < EACH; i++)
-		if ((key[i] & limit.known) == limit.key)
+		if ((key[i] & threshold.known) == threshold.key)
 			to[place++] = key[i];
 	above = warp_sum_u32(lane < TILE_THREADS / 32 ? above_part[lane] : 0);
 	if (threadIdx.x == 0)
 		s.tile[g * s.tiles + blockIdx.x] = { above, 0, all };
 	if (threadIdx.x == 0 && blockIdx.x == 0)
-		s.limit[g] = limit;
+		s.threshold[g] = threshold;
 }
 
-/* work(key) with each packed key of list g, done(t) after this thread's keys of tile t: several
- * warps for a tile, or several tiles for a warp. */
+/* Calls work(key) for each packed key of list g, and done(t) after this thread's keys of tile
+ * t. Several warps share a tile, or a warp has several tiles. */
 template <class F, class D>
 DEVICE void
-for_packed(const struct selecting &s, uint32_t g, uint32_t tiles, F &&work, D &&done)
+for_packed(const struct topk_call &s, uint32_t g, uint32_t tiles, F &&work, D &&done)
 {
 	constexpr uint32_t WARPS = LARGE / 32, AHEAD = 4;
 	const uint32_t sharing = tiles < WARPS ? WARPS / tiles : 1;
@@ -310,17 +315,17 @@ UNROLL			for (uint32_t a = 0; a < AHEAD; a++)
 	}
 }
 
-/* Adds to each tile of list g what it has packed that is above the limit, or equal to it, and
- * then makes it the sum over the tiles before. */
+/* Adds to the counts of each tile of list g those of its packed keys that are above the
+ * threshold, or equal to it; then replaces the counts by prefix sums over the tiles. */
 DEVICE void
-sum_tiles(const struct selecting &s, uint32_t g, uint32_t tiles, uint32_t limit, uint32_t *part)
+sum_tiles(const struct topk_call &s, uint32_t g, uint32_t tiles, uint32_t threshold, uint32_t *part)
 {
 	struct tile *tile = s.tile + g * s.tiles;
 	uint32_t above = 0, equal = 0, all_above, all_equal;
 
 	for_packed(s, g, tiles, [&](uint32_t key) {
-		above += key > limit;
-		equal += key == limit;
+		above += key > threshold;
+		equal += key == threshold;
 	}, [&](uint32_t t) {
 		above = warp_sum_u32(above);
 		equal = warp_sum_u32(equal);
@@ -337,8 +342,8 @@ sum_tiles(const struct selecting &s, uint32_t g, uint32_t tiles, uint32_t limit,
 		__syncthreads();
 		above = t < tiles ? tile[t].above : 0;
 		equal = t < tiles ? tile[t].equal : 0;
-		above = before.x + sum_before<LARGE>(above, part, &all_above);
-		equal = before.y + sum_before<LARGE>(equal, part + LARGE / 32, &all_equal);
+		above = before.x + prefix_sum<LARGE>(above, part, &all_above);
+		equal = before.y + prefix_sum<LARGE>(equal, part + LARGE / 32, &all_equal);
 		if (t < tiles) {
 			tile[t].above = above;
 			tile[t].equal = equal;
@@ -349,11 +354,11 @@ sum_tiles(const struct selecting &s, uint32_t g, uint32_t tiles, uint32_t limit,
 }
 
 static __global__ void __launch_bounds__(LARGE)
-find_limit(const struct selecting s, const struct lists l)
+find_threshold(const struct topk_call s, const struct lists l)
 {
 	SHARED(uint4[BINS / 4], bins);
 	SHARED(uint32_t[2 * LARGE / 32], part);
-	SHARED(struct limit, found);
+	SHARED(struct threshold, found);
 	uint32_t *const bin = &bins[0].x;
 	const uint32_t g = blockIdx.x, tiles = (l.n[g] + TILE - 1) / TILE;
 
@@ -361,7 +366,7 @@ find_limit(const struct selecting s, const struct lists l)
 	pdl_wait();
 	if (l.k[g] == 0)
 		return;
-	struct limit limit = s.limit[g];
+	struct threshold threshold = s.threshold[g];
 	for (int shift = 32 - 2 * DIGIT; shift > -DIGIT; shift -= DIGIT) {
 		const uint32_t low = shift > 0 ? (uint32_t)shift : 0;
 
@@ -369,21 +374,21 @@ find_limit(const struct selecting s, const struct lists l)
 			bin[b] = 0;
 		__syncthreads();
 		for_packed(s, g, tiles, [&](uint32_t key) {
-			if ((key & limit.known) == limit.key)
-				atomicAdd(&bin[(key & ~limit.known) >> low], 1u);
+			if ((key & threshold.known) == threshold.key)
+				atomicAdd(&bin[(key & ~threshold.known) >> low], 1u);
 		}, [](uint32_t) {});
 		__syncthreads();
-		next_digit<LARGE>(&limit, &found, bin, low, part);
+		next_digit<LARGE>(&threshold, &found, bin, low, part);
 	}
-	sum_tiles(s, g, tiles, limit.key, part);
+	sum_tiles(s, g, tiles, threshold.key, part);
 	for (uint32_t b = threadIdx.x; b < BINS; b += LARGE)
 		s.bins[g * BINS + b] = 0;            /* for the next call */
 	if (threadIdx.x == 0)
-		s.limit[g] = limit;
+		s.threshold[g] = threshold;
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-write_tile(uint32_t *at, size_t room, const struct selecting s, const struct lists l)
+write_tile(uint32_t *at, size_t capacity, const struct topk_call s, const struct lists l)
 {
 	SHARED(uint32_t[2 * TILE_THREADS / 32], part);
 	const uint32_t g = blockIdx.y;
@@ -394,38 +399,39 @@ write_tile(uint32_t *at, size_t room, const struct selecting s, const struct lis
 	if (!tile_keys(key, s, l))
 		return;
 	const struct tile before = s.tile[g * s.tiles + blockIdx.x];
-	write_chosen<TILE_THREADS, EACH>(at + g * room, key, blockIdx.x * TILE, s.limit[g],
+	write_selected<TILE_THREADS, EACH>(at + g * capacity, key, blockIdx.x * TILE, s.threshold[g],
 	    make_uint2(before.above, before.equal), part);
 }
 
 static void
-top_of_tiles(struct dev *d, const struct chosen *to, const float *joint, size_t stride,
+topk_tiles(struct dev *d, const struct chosen *to, const float *joint, size_t stride,
     const struct lists *l, uint32_t G)
 {
 	const uint32_t tiles = parts_of(l->longest, TILE);
 	const size_t packed = (size_t)G * tiles * TILE * sizeof(uint32_t);
 	const size_t tile = (size_t)G * tiles * sizeof(struct tile);
-	struct selecting s = { .joint = joint, .stride = stride, .tiles = tiles, .bins = NULL,
-		.limit = NULL, .tile = NULL, .packed = NULL };
+	struct topk_call s = { .joint = joint, .stride = stride, .tiles = tiles, .bins = NULL,
+		.threshold = NULL, .tile = NULL, .packed = NULL };
 
 	s.bins = (uint32_t *)gpu_scratch(d, SCRATCH_BINS, MAX_HEADS * BINS * sizeof *s.bins);
-	s.packed = (uint32_t *)gpu_scratch(d, SCRATCH_PARTS, packed + tile + G * sizeof *s.limit);
+	s.packed = (uint32_t *)gpu_scratch(d, SCRATCH_PARTS,
+	    packed + tile + G * sizeof *s.threshold);
 	if (s.packed == NULL)
 		return;
 	s.tile = (struct tile *)(s.packed + packed / sizeof *s.packed);
-	s.limit = (struct limit *)(s.tile + tile / sizeof *s.tile);
+	s.threshold = (struct threshold *)(s.tile + tile / sizeof *s.tile);
 	LAUNCH_PDL(d, count_bins, dim3(tiles, G), TILE_THREADS, 0, s, *l);
 	LAUNCH_PDL(d, split_tile, dim3(tiles, G), TILE_THREADS, 0, s, *l);
-	LAUNCH_PDL(d, find_limit, G, LARGE, 0, s, *l);
+	LAUNCH_PDL(d, find_threshold, G, LARGE, 0, s, *l);
 	LAUNCH_PDL(d, write_tile, dim3(tiles, G), TILE_THREADS, 0, to->at, to->stride, s, *l);
 }
 
-/* ---- plainly ---- */
+/* ---- the naive kernel ---- */
 
 enum { NAIVE = 64 };             /* threads */
 
-/* The sum over the block's threads of x, in all of them. part[NAIVE / 32] is free again after
- * the next barrier. */
+/* The sum of x over the block, in all threads. part[NAIVE / 32] is free again after the next
+ * barrier. */
 DEVICE uint32_t
 sum_over_block(uint32_t x, uint32_t *part)
 {
@@ -440,7 +446,7 @@ sum_over_block(uint32_t x, uint32_t *part)
 	return x;
 }
 
-/* Of how many threads before this one x is set; *all <- of how many in the block */
+/* The number of threads before this one for which x is set; *all <- in the whole block */
 DEVICE uint32_t
 set_before(bool x, uint32_t *part, uint32_t *all)
 {
@@ -460,38 +466,38 @@ set_before(bool x, uint32_t *part, uint32_t *all)
 	return before;
 }
 
-/* A block for each list: the k-th greatest key bit by bit, the greatest number that k keys are
- * not less than; then the entries in order, NAIVE at a time. */
+/* One block for each list. Finds the threshold bit by bit: the greatest number that at least
+ * k keys reach. Then writes the entries in order, NAIVE at a time. */
 static __global__ void __launch_bounds__(NAIVE)
-reference_top(uint32_t *at, size_t room, const float *joint, size_t stride, const struct lists l)
+reference_topk(uint32_t *at, size_t capacity, const float *joint, size_t stride, const struct lists l)
 {
 	SHARED(uint32_t[NAIVE / 32], part);
 	const uint32_t g = blockIdx.x, n = l.n[g], k = l.k[g];
 	const float *score = joint + g * stride;
-	uint32_t limit = 0, count = 0, out = 0, all;
+	uint32_t threshold = 0, count = 0, out = 0, all;
 
 	for (uint32_t bit = 1u << 31; bit > 0; bit >>= 1) {
 		count = 0;
 		for (uint32_t i = threadIdx.x; i < n; i += NAIVE)
-			count += ordered(score[i]) >= (limit | bit);
+			count += ordered(score[i]) >= (threshold | bit);
 		if (sum_over_block(count, part) >= k)
-			limit |= bit;
+			threshold |= bit;
 	}
 	count = 0;
 	for (uint32_t i = threadIdx.x; i < n; i += NAIVE)
-		count += ordered(score[i]) > limit;
+		count += ordered(score[i]) > threshold;
 	uint32_t ties = k - sum_over_block(count, part);     /* so many of those that equal it */
 	for (uint32_t from = 0; from < n; from += NAIVE) {
 		const uint32_t i = from + threadIdx.x;
 		const uint32_t key = i < n ? ordered(score[i]) : 0;
-		const bool equal = i < n && key == limit;
+		const bool equal = i < n && key == threshold;
 		const uint32_t before = set_before(equal, part, &all);
-		const bool chosen = i < n && (key > limit || (equal && before < ties));
+		const bool chosen = i < n && (key > threshold || (equal && before < ties));
 
 		ties -= min(all, ties);
 		const uint32_t place = out + set_before(chosen, part, &all);
 		if (chosen)
-			at[g * room + place] = i;
+			at[g * capacity + place] = i;
 		out += all;
 	}
 }
@@ -509,16 +515,16 @@ gpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, co
 	if (!gpu_lists_of(d, &l, n, to->n, G, "top") || l.longest == 0)
 		return;
 	if (d->reference)
-		LAUNCH(d, reference_top, G, NAIVE, 0, to->at, to->stride, joint, stride, l);
-	else if (l.longest <= SMALL * FEW)
-		LAUNCH_PDL(d, (top_of_list<SMALL, FEW>), G, SMALL, 0, to->at, to->stride, joint,
-		    stride, l);
-	else if (l.longest <= LARGE * FEW)
-		LAUNCH_PDL(d, (top_of_list<LARGE, FEW>), G, LARGE, 0, to->at, to->stride, joint,
-		    stride, l);
-	else if (l.longest <= LARGE * MANY)
-		LAUNCH_PDL(d, (top_of_list<LARGE, MANY>), G, LARGE, 0, to->at, to->stride, joint,
+		LAUNCH(d, reference_topk, G, NAIVE, 0, to->at, to->stride, joint, stride, l);
+	else if (l.longest <= SMALL * SHORT_KEYS)
+		LAUNCH_PDL(d, (topk_list<SMALL, SHORT_KEYS>), G, SMALL, 0, to->at, to->stride,
+		    joint, stride, l);
+	else if (l.longest <= LARGE * SHORT_KEYS)
+		LAUNCH_PDL(d, (topk_list<LARGE, SHORT_KEYS>), G, LARGE, 0, to->at, to->stride,
+		    joint, stride, l);
+	else if (l.longest <= LARGE * LONG_KEYS)
+		LAUNCH_PDL(d, (topk_list<LARGE, LONG_KEYS>), G, LARGE, 0, to->at, to->stride, joint,
 		    stride, l);
 	else
-		top_of_tiles(d, to, joint, stride, &l, G);
+		topk_tiles(d, to, joint, stride, &l, G);
 }
