@@ -354,7 +354,7 @@ most_seen(const struct attend_job *j, size_t m, size_t n, size_t s, size_t rows)
 /* Scores of query row m become exp(score - maximum so far); m, l and o follow when the
  * maximum rises. */
 INLINE void
-soften(const struct attend_job *j, size_t m, float *s, size_t seen)
+softmax_step(const struct attend_job *j, size_t m, float *s, size_t seen)
 {
 	float *o = j->o + m * PADDED(j->E), *l = j->l + m * 16;
 	vf p, sum, alpha, top = vset(-INFINITY);
@@ -428,7 +428,7 @@ few_outputs_as(const struct attend_job *j, const struct tile *t, float *o, size_
 		all_outputs(o, j->s, n, t, KV_F32, j->E, listed);
 }
 
-/* o of query rows m .. m+n-1 += what scores() and soften() left in s, times the values of
+/* o of query rows m .. m+n-1 += what scores() and softmax_step() left in s, times the values of
  * the tile */
 static void
 outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
@@ -464,7 +464,7 @@ FN(attend)(const struct attend_job *j)
 			scores(j, &t, m, n);
 			for (i = 0; i < n; i++)
 				if ((seen = seen_in_tile(j, m + i, s, rows)) > 0)
-					soften(j, m + i, j->s + i * KEY_TILE, seen);
+					softmax_step(j, m + i, j->s + i * KEY_TILE, seen);
 				else
 					memset(j->s + i * KEY_TILE, 0, KEY_TILE * sizeof *j->s);
 			outputs(j, &t, m, n);
