@@ -1,5 +1,5 @@
-/* cublas_v2.h - stands in for cuBLAS' own header: the one product that gpu/ calls, computed on
- * the CPU. See cuda_runtime.h. */
+/* cublas_v2.h - replaces cuBLAS' header: the one product that gpu/ calls, computed on the
+ * CPU. See cuda_runtime.h. */
 #ifndef CUBLAS_V2_H
 #define CUBLAS_V2_H
 

@@ -1,11 +1,11 @@
-/* cuda_runtime.h - stands in for CUDA's own header: kernels compiled for the CPU
+/* cuda_runtime.h - replaces CUDA's header: kernels compiled for the CPU
  *
- * Sources of gpu/ that are compiled with -Itests/cuda find this file instead of the toolkit's, and
- * run without a GPU. The emulator runs a grid one block after another, a block as one fiber for
- * each thread. What that shows and what it cannot show is in README.md beside this file.
+ * Sources of gpu/ compiled with -Itests/cuda include this file instead of the toolkit's and run
+ * without a GPU. The emulator runs a grid one block after another, a block as one fiber for each
+ * thread. README.md says what that shows and what it cannot show.
  *
- * Only what gpu/ uses is here. Device number 0 resumes threads and blocks in order, 1 in reverse
- * order, 2 in random order: what is computed must not depend on it. */
+ * Only what gpu/ uses is here. Device 0 resumes threads and blocks in order, 1 in reverse
+ * order, 2 in random order: results must not depend on it. */
 #ifndef CUDA_RUNTIME_H
 #define CUDA_RUNTIME_H
 
@@ -27,8 +27,8 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
-/* One block runs at a time. What it declares __shared__ is poisoned before each block, as far as
- * it was declared through DYN_SHARED or SHARED of gpu/port.h. */
+/* One block runs at a time. Shared memory that is declared by DYN_SHARED or SHARED of
+ * gpu/port.h is poisoned before each block. */
 
 /* ---- vector types ---- */
 
@@ -58,29 +58,29 @@ struct emulated_event;
 
 namespace emulator {
 
-/* Of the thread that runs now */
+/* Of the current thread */
 extern uint3 thread, block;
 extern dim3 block_dim, grid_dim;
 extern unsigned lane;
 extern unsigned char *dynamic_shared;
 
 [[noreturn]] void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Every thread of the block, or of the warp's mask, arrives before anyone goes on. */
+/* Barriers for the threads of the block, or of the warp's mask */
 void sync_block(void);
 int sync_block_or(int mine, int all);
 void sync_warp(unsigned mask);
-/* Publishes n words of this lane, waits for the lanes of mask, and returns what each published.
- * Valid until the lane's next but one exchange. */
+/* Publishes n words of this lane, waits for the lanes of mask, and returns what each lane
+ * published. Valid until the lane's next but one exchange. */
 const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8];
-/* size bytes of shared memory for the variable that is declared at this place, the same for all
- * threads of a block, poisoned at the start of each block */
+/* size bytes of shared memory for the variable declared at this place in the source, the same
+ * for all threads of a block, poisoned at the start of each block */
 void *shared(const void *place, size_t size, size_t align);
-/* cp.async: nothing is there before it has been waited for. */
-void cp_async16(void *to, const void *from, bool there);
+/* cp.async: data arrives in cp_async_wait() only. */
+void cp_async16(void *to, const void *from, bool valid);
 void cp_async_commit(void);
 void cp_async_wait(int all_but);
-/* A kernel that may start before those ahead of it have ended (gpu/port.h, LAUNCH_PDL): until all
- * threads of a block have called pdl_wait(), device memory cannot be touched. */
+/* Programmatic dependent launch (gpu/port.h, LAUNCH_PDL): device memory is inaccessible until
+ * all threads of a block have called pdl_wait(). */
 void pdl_begin(void);
 void pdl_wait(void);
 void pdl_end(void);
@@ -95,12 +95,12 @@ struct pdl_kernel<KERNEL> {
 		pdl_end();
 	}
 };
-/* p is on the device. */
+/* p must be on the device. */
 void prefetch_l2(const void *p);
 uint32_t load_l2(const uint32_t *p);
-/* What was asked of a stream so far is done. */
+/* Executes the pending work of a stream. */
 void finish_stream(struct emulated_stream *);
-/* Now, or when the stream is being captured in each launch of the graph */
+/* Runs a kernel now or, while the stream is captured, in each launch of the graph. */
 void launch(struct emulated_stream *, const char *name, const void *kernel, dim3 grid, dim3 block,
     size_t dynamic, std::function<void(void)> &&body);
 
@@ -196,7 +196,7 @@ __reduce_add_sync(unsigned mask, unsigned mine)
 static inline int __any_sync(unsigned mask, int p) { return __ballot_sync(mask, p) != 0; }
 static inline int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, p) == mask; }
 
-/* Threads take turns only where they wait for each other, so that everything is atomic. */
+/* Threads switch only where they wait for each other, so everything is atomic. */
 template <class T> T atomicAdd(T *p, T v) { T old = *p; *p = old + v; return old; }
 template <class T> T atomicMax(T *p, T v) { T old = *p; *p = old < v ? v : old; return old; }
 template <class T> T atomicMin(T *p, T v) { T old = *p; *p = v < old ? v : old; return old; }

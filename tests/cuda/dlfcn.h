@@ -1,5 +1,5 @@
-/* dlfcn.h - stands in for the dynamic linker where gpu/ is compiled for the emulator: cuBLAS, which
- * it loads, is emulator_cublas.cc's. See cuda_runtime.h. */
+/* dlfcn.h - replaces the dynamic linker where gpu/ is compiled for the emulator: the cuBLAS
+ * that it loads is emulator_cublas.cc. See cuda_runtime.h. */
 #ifndef DLFCN_H
 #define DLFCN_H
 

@@ -1,19 +1,19 @@
-/* emulator.h - what the files of the emulator share; what kernels and gpu/ see of it is cuda_runtime.h
+/* emulator.h - what the files of the emulator share; what kernels and gpu/ see of it is
+ * cuda_runtime.h
  *
  * emulator_threads.cc  grids, blocks, threads as fibers, barriers, launches
- * emulator_warps.cc    exchanges within a warp, copies ahead (cp.async)
- * emulator_pdl.cc    kernels that start before those ahead of them have ended
+ * emulator_warps.cc    warp shuffles, asynchronous copies (cp.async)
+ * emulator_pdl.cc      programmatic dependent launch
  * emulator_memory.cc   device memory, shared memory, pinned memory
  * emulator_streams.cc  streams, events, copies
- * emulator_graphs.cc   streams that are captured, graphs
+ * emulator_graphs.cc   stream capture, graphs
  * emulator_devices.cc  the three devices, errors
- * emulator_faults.cc   how tests bring errors about
- * emulator_cublas.cc   the product that stands for cuBLAS, and the loading of it */
+ * emulator_faults.cc   error injection for tests
+ * emulator_cublas.cc   a plain product in place of cuBLAS, and the loading of it */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
 #include <cuda_runtime.h>
-
 
 #include <mutex>
 
@@ -27,10 +27,10 @@
 
 namespace emulator {
 
-/* Shared memory of a block: at most, and without being asked for */
+/* Shared memory of a block: at most, and without an opt-in */
 enum { MAX_THREADS = 1024, MOST_SHARED = 227 << 10, PLAIN_SHARED = 48 << 10 };
 
-/* Programs may have a device for each of several threads: one call or kernel at a time. */
+/* Programs may use devices from several threads: one call or kernel runs at a time. */
 extern std::recursive_mutex one_at_a_time;
 #define ALONE() std::lock_guard<std::recursive_mutex> alone(emulator::one_at_a_time)
 
@@ -40,8 +40,8 @@ struct fiber {
 	uint3 id;
 	unsigned number, phase;
 	bool live, started;
-	const unsigned *waits;         /* until this is no longer .. */
-	unsigned seen;                 /* .. this */
+	const unsigned *waits;         /* the thread waits until this word .. */
+	unsigned seen;                 /* .. differs from this */
 	void *state[5];
 	void *fake_stack;              /* AddressSanitizer's */
 };
@@ -53,7 +53,7 @@ struct barrier {
 /* The thread that runs */
 extern struct fiber *current;
 
-/* It waits until as many have arrived as are expected. */
+/* The current thread waits until the expected number has arrived. */
 void arrive(struct barrier *);
 
 /* granted: shared_granted() at the launch */
@@ -62,37 +62,37 @@ void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic, size_t gr
 
 /* ---- warps ---- */
 
-/* A block of so many threads starts. */
+/* Resets the warps for a block of so many threads. */
 void start_warps(unsigned threads);
 
 /* ---- memory ---- */
 
-/* Device memory may be touched between the two. */
+/* Device memory is accessible between the two. */
 void uncover(void);
 void cover(void);
 
-/* Dies when something was written behind a piece of device memory, which must be uncovered */
+/* Dies when guard bytes behind an allocation were written; device memory must be uncovered. */
 void check_margins(void);
 
-/* size bytes for shared memory, full of NaNs; free() */
+/* size bytes for shared memory, filled with NaNs; free() */
 void *poisoned(size_t size, size_t align);
-/* What shared() gave to the block is gone; returns how many bytes that were. */
+/* Frees what shared() gave to the block; returns its size. */
 size_t end_shared(void);
-/* How much dynamic shared memory was asked for, for this kernel; 0: never */
+/* The kernel's opt-in for dynamic shared memory; 0: none */
 size_t shared_granted(const void *kernel);
 
-/* Is [p, p + bytes) within one piece of device memory? Dies when only a part is. */
+/* Is [p, p + bytes) within one device allocation? Dies when only a part of it is. */
 bool on_device(const void *p, size_t bytes);
 bool is_pinned(const void *p, size_t bytes);
 
 /* The size of a device: $KV_EMULATED_MEMORY MiB, or 16 GiB */
 size_t device_bytes(void);
-/* Bytes of memory, both kinds, that were taken and not given back */
+/* Bytes of device and pinned memory that are allocated */
 size_t memory_held(void);
 
 /* ---- streams ---- */
 
-/* What was asked of any stream so far is done. */
+/* Executes all pending work of all streams. */
 void finish_all(void);
 size_t streams_held(void);
 
@@ -100,33 +100,34 @@ size_t streams_held(void);
 
 /* Is the stream being captured? */
 bool capturing(cudaStream_t);
-/* Work for it goes to the graph; an error when the capture has been broken. */
-cudaError_t take_down(std::function<void(void)> &&);
-/* A call that breaks this thread's capture, and the error that it returns then; else cudaSuccess. */
-cudaError_t breaks_capture(cudaError_t);
+/* Adds work to the captured graph; an error when the capture has been invalidated. */
+cudaError_t capture_work(std::function<void(void)> &&);
+/* Called by functions that a capture does not allow: invalidates this thread's capture and
+ * returns e; without one, cudaSuccess. */
+cudaError_t invalidates_capture(cudaError_t e);
 size_t graphs_held(void);
 
 /* ---- devices ---- */
 
-/* The one that calls go to; which threads and blocks go on first is its */
+/* The current one; the order of threads and blocks depends on it */
 extern int device;
 
 /* ---- faults ---- */
 
-/* cudaSuccess, or what a test wants of the function that asks */
+/* cudaSuccess, or the error that a test injects into the calling function */
 cudaError_t wanted(const char *call = __builtin_FUNCTION());
-/* e, which is the caller's thread's last error, too, unless it is cudaSuccess */
+/* Returns e and, unless it is cudaSuccess, sets the thread's last error to it. */
 cudaError_t told(cudaError_t e);
 /* Both, for functions of the runtime */
 cudaError_t failure(const char *call = __builtin_FUNCTION());
-/* Is the kernel that is to run one that faults? Then it does nothing. Does not return when it is
- * one that hangs. */
+/* Does a test want this kernel to fault? Then it is not run. Does not return for one that is
+ * to hang. */
 bool kernel_faults(const char *kernel);
-/* What $NAME says, or otherwise */
+/* The value of $NAME, or otherwise */
 int setting(const char *name, int otherwise);
 
-/* What was asked for so far besides kernels (cuda_launches). $KV_EMULATED_TOTALS, of any value: a
- * line about it on standard error at the end of the program. */
+/* Work so far besides kernels (cuda_launches). With $KV_EMULATED_TOTALS, of any value, a line
+ * about it on standard error at the end of the program. */
 extern struct total {
 	unsigned long up, down, within;        /* copies; with memsets */
 	unsigned long waits;                   /* of the host for an event or a stream */

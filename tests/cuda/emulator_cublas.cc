@@ -1,4 +1,5 @@
-/* emulator_cublas.cc - stands for cuBLAS: a plain product, and the loading of the library */
+/* emulator_cublas.cc - replaces cuBLAS: a plain matrix product, and the loading of the
+ * library */
 #include "tests/cuda/emulator.h"
 
 #include <cublas_v2.h>
@@ -57,8 +58,8 @@ cublasSetWorkspace_v2(cublasHandle_t, void *, size_t)
 	return CUBLAS_STATUS_SUCCESS;
 }
 
-/* columns columns of p, each of k elements, in f32 and one after another; up to a multiple of
- * BLOCK zeros follow. */
+/* So many columns of p, each of k elements, as f32 and contiguous; padded with zeros to a
+ * multiple of BLOCK columns. */
 static constexpr int BLOCK = 16;
 
 static std::vector<float>
@@ -73,7 +74,7 @@ widened(const void *p, int columns, int k, int ld, cudaDataType_t type)
 	return all;
 }
 
-/* BLOCK columns side by side: of each its first element, its second ... */
+/* BLOCK columns interleaved: the first element of each, the second of each, ... */
 static std::vector<float>
 interleaved(const std::vector<float> &all, int k)
 {
@@ -87,7 +88,7 @@ interleaved(const std::vector<float> &all, int k)
 	return to;
 }
 
-/* Only what gpu/ asks for: a transposed, b not */
+/* Only what gpu/ uses: a transposed, b not */
 cublasStatus_t
 cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
     const void *alpha, const void *a, cudaDataType_t atype, int lda, const void *b,
@@ -98,7 +99,7 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
 	if (ctype != CUDA_R_32F || atype != btype || ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	if (capturing(h->stream))
-		die("a product of cuBLAS in a graph");      /* could be; nobody does it yet */
+		die("a product of cuBLAS in a graph");      /* possible, but not used yet */
 	if (wanted())
 		return CUBLAS_STATUS_EXECUTION_FAILED;
 	finish_stream(h->stream);

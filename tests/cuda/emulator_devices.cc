@@ -1,7 +1,7 @@
 /* emulator_devices.cc - the three devices, and the names of errors
  *
- * For tests: $KV_EMULATED_DRIVER is the version of the driver (0: none), $KV_EMULATED_GPUS how many
- * devices there are, $KV_EMULATED_CAPABILITY ten times their compute capability. */
+ * For tests: $KV_EMULATED_DRIVER is the version of the driver (0: none), $KV_EMULATED_GPUS
+ * how many devices there are, $KV_EMULATED_CAPABILITY ten times their compute capability. */
 #include "tests/cuda/emulator.h"
 
 #include <stdio.h>
@@ -13,10 +13,10 @@ struct total total;
 }
 using namespace emulator;
 
-/* What the tests know it by */
+/* Its presence tells tests that they run on the emulator. */
 extern "C" const int cuda_emulated = 1;
 
-/* What was taken and not given back: bytes of memory, streams and graphs */
+/* For leak checks: bytes of memory, streams and graphs that exist */
 extern "C" size_t
 cuda_emulated_held(void)
 {

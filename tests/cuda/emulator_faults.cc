@@ -1,10 +1,10 @@
-/* emulator_faults.cc - how tests bring errors about
+/* emulator_faults.cc - error injection for tests
  *
- * A unit test counts calls (cuda_emulated_failure). For whole programs, $KV_EMULATED_FAILURE is
- * CALL:N, and the Nth call of that function of the runtime or of cuBLAS fails; `launch:N` is the Nth
- * launch, which is refused, and `kernel:N` the Nth kernel, which reads where nothing is: whoever waits
- * for it is told, and from then on every call fails, as on a GPU. The Nth kernel of `hang:N` says so on
- * standard error and never ends. */
+ * A unit test counts calls (cuda_emulated_failure). For whole programs $KV_EMULATED_FAILURE
+ * is CALL:N: the Nth call of that function of the runtime or of cuBLAS fails. `launch:N`: the
+ * Nth launch is refused. `kernel:N`: the Nth kernel makes an illegal access; the call that
+ * waits for it reports the error, and every later call fails, as on a GPU. `hang:N`: the Nth
+ * kernel says so on standard error and never ends. */
 #include "tests/cuda/emulator.h"
 
 #include <stdio.h>
@@ -13,16 +13,16 @@
 
 #include <string>
 
-/* The so-manyth call from now on that can fail does; 0: none. */
+/* n > 0: the nth call from now on that can fail does. */
 extern "C" { int cuda_emulated_failure; }
 
 namespace emulator {
 namespace {
 
-bool faulted;                          /* a kernel has */
+bool faulted;                          /* a kernel has faulted */
 thread_local cudaError_t last_error;
 
-/* Is it this one? */
+/* Is this the call that is to fail? */
 bool
 due(const char *call)
 {
@@ -82,7 +82,7 @@ kernel_faults(const char *kernel)
 
 } // namespace emulator
 
-/* Whatever call it was that failed: it stays until somebody asks here. */
+/* The error of any failed call stays until it is read here. */
 cudaError_t
 cudaGetLastError(void)
 {

@@ -1,8 +1,8 @@
-/* emulator_graphs.cc - streams that are captured: what they are asked for becomes a graph
+/* emulator_graphs.cc - stream capture and graphs
  *
- * Between the begin and the end of a capture launches and copies are taken down with copies of
- * their arguments, and carried out by each launch of the graph. What may not happen meanwhile breaks
- * the capture, as it does on a GPU. One stream at a time, without branches. */
+ * During a capture launches and copies are recorded with copies of their arguments, and
+ * executed by each launch of the graph. Calls that are not allowed then invalidate the
+ * capture, as on a GPU. One stream at a time, without branches. */
 #include "tests/cuda/emulator.h"
 
 #include <thread>
@@ -37,7 +37,7 @@ emulator::capturing(cudaStream_t s)
 }
 
 cudaError_t
-emulator::take_down(std::function<void(void)> &&work)
+emulator::capture_work(std::function<void(void)> &&work)
 {
 	if (capture.broken)
 		return told(cudaErrorStreamCaptureInvalidated);
@@ -46,7 +46,7 @@ emulator::take_down(std::function<void(void)> &&work)
 }
 
 cudaError_t
-emulator::breaks_capture(cudaError_t e)
+emulator::invalidates_capture(cudaError_t e)
 {
 	if (capture.stream == NULL || capture.thread != std::this_thread::get_id())
 		return cudaSuccess;
@@ -70,7 +70,7 @@ emulator::launch(cudaStream_t s, const char *name, const void *kernel, dim3 grid
 	if (failure("launch") != cudaSuccess)
 		return;
 	if (capturing(s)) {
-		take_down([=, body = std::move(body)] {
+		capture_work([=, body = std::move(body)] {
 			run_grid(name, grid, block, dynamic, granted, body);
 		});
 		return;

@@ -1,10 +1,9 @@
 /* emulator_memory.cc - device memory, shared memory, pinned memory
  *
- * Device memory lies in one range of addresses that cannot be read or written except while a
- * kernel or a copy runs: host code that follows a device pointer dies. What is allocated,
- * and shared memory at the start of a block, is filled with NaNs. Behind each piece of
- * memory there are bytes that nobody may write (looked at after each kernel) or, under
- * AddressSanitizer, touch at all. */
+ * Device memory is one range of addresses that is protected except while a kernel or a copy
+ * runs: host code that dereferences a device pointer dies. New allocations, and shared memory
+ * at the start of a block, are filled with NaNs. Behind each allocation there are guard
+ * bytes, which are checked after each kernel and, under AddressSanitizer, poisoned. */
 #include "tests/cuda/emulator.h"
 
 #include <stdlib.h>
@@ -29,10 +28,10 @@ struct piece {
 	size_t bytes, whole;
 };
 std::map<char *, struct piece> pieces;
-std::map<char *, size_t> gaps;         /* between them, no two adjacent, none at range_end */
+std::map<char *, size_t> gaps;         /* free space: no two adjacent, none at range_end */
 char *range, *range_end;
 size_t in_use;
-int opened, key = -1;                  /* of the range's pages; -1: the processor has no keys */
+int opened, key = -1;                  /* protection key of the range; -1: not supported */
 std::map<char *, size_t> pinned;
 
 enum { MOST_PLACES = 16 };
@@ -45,9 +44,9 @@ struct place {
 unsigned n_places;
 std::map<const void *, size_t> granted;        /* dynamic shared memory, to kernels */
 
-/* Without protection keys each kernel and copy has two mprotect(), whose time is that of the pages
- * which change. So protection is switched in whole huge pages: the kernel then keeps them huge, where it
- * would split one at whose middle protection ends, and never join the parts again. */
+/* Without protection keys each kernel and copy needs two mprotect(), whose time is
+ * proportional to the pages that change. So protection changes in whole huge pages: Linux
+ * would split a huge page in whose middle protection ends, and never join the parts again. */
 void
 make_range(void)
 {
@@ -70,7 +69,7 @@ protect(int how)
 		mprotect(range, (used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, how);
 }
 
-/* The lowest place for so many bytes, so that the range stays short; NULL: there is none. */
+/* First fit, so that the range stays short; NULL: no space. */
 char *
 take(size_t whole)
 {
@@ -257,7 +256,7 @@ cudaMalloc(void **p, size_t bytes)
 	char *at;
 
 	*p = NULL;
-	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	if (bytes == 0)
 		return cudaSuccess;
@@ -287,7 +286,7 @@ cudaFree(void *p)
 	ALONE();
 	if (p == NULL)
 		return cudaSuccess;
-	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	finish_all();
 	auto found = pieces.find((char *)p);
@@ -305,7 +304,7 @@ cudaMallocHost(void **p, size_t bytes)
 {
 	ALONE();
 	*p = NULL;
-	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	if (failure() || (*p = malloc(bytes)) == NULL)
 		return cudaErrorMemoryAllocation;
@@ -317,7 +316,7 @@ cudaError_t
 cudaFreeHost(void *p)
 {
 	ALONE();
-	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	finish_all();
 	if (p != NULL && pinned.erase((char *)p) == 0)
@@ -330,7 +329,7 @@ cudaError_t
 cudaHostRegister(void *p, size_t bytes, unsigned)
 {
 	ALONE();
-	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	if (const cudaError_t e = failure(); e != cudaSuccess)
 		return e;
@@ -340,12 +339,12 @@ cudaHostRegister(void *p, size_t bytes, unsigned)
 	return cudaSuccess;
 }
 
-/* It does not wait for copies: who unpins memory that is still copied has not waited. */
+/* Does not wait for copies: unpinning memory that is still being copied is a bug. */
 cudaError_t
 cudaHostUnregister(void *p)
 {
 	ALONE();
-	if (breaks_capture(cudaErrorStreamCaptureUnsupported))
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	if (pinned.erase((char *)p) == 0)
 		die("cudaHostUnregister(%p): not pinned", p);

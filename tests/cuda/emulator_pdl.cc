@@ -1,8 +1,8 @@
-/* emulator_pdl.cc - kernels that may start before those ahead of them have ended
+/* emulator_pdl.cc - programmatic dependent launch
  *
- * Kernels run one after another here. So that one which reads or writes too early is noticed
- * nevertheless, device memory is covered from the start of a block until all its threads have
- * called pdl_wait(), and a thread that ends without it ends the program. */
+ * The emulator runs kernels one after another. To find kernels that read or write device
+ * memory before pdl_wait(), device memory is protected from the start of a block until all
+ * its threads have called it; a thread that ends without the call ends the program. */
 #include "tests/cuda/emulator.h"
 
 namespace emulator {

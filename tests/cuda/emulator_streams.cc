@@ -1,6 +1,6 @@
 /* emulator_streams.cc - streams, events, copies
  *
- * What a stream was asked for is done as late as may be: when somebody waits for it. */
+ * Work of a stream is executed as late as possible: when something waits for it. */
 #include "tests/cuda/emulator.h"
 
 #include <deque>
@@ -11,7 +11,7 @@ struct pending {
 	const void *from = NULL;       /* NULL: a byte instead */
 	size_t bytes = 0;
 	int byte = 0;
-	cudaStream_t stream = NULL;    /* not NULL: waits until so much of that stream is done */
+	cudaStream_t stream = NULL;    /* not NULL: waits until that stream has done `until` items */
 	uint64_t until = 0;
 };
 
@@ -31,7 +31,7 @@ using namespace emulator;
 static std::set<cudaStream_t> streams;
 
 static void
-carry_out(const struct pending &p)
+execute(const struct pending &p)
 {
 	uncover();
 	if (p.from != NULL)
@@ -54,7 +54,7 @@ finish(cudaStream_t s, uint64_t until)
 				finish(p.stream, p.until);
 			continue;
 		}
-		carry_out(p);
+		execute(p);
 	}
 }
 
@@ -87,8 +87,8 @@ emulator::finish_stream(cudaStream_t s)
 	finish(s, UINT64_MAX);
 }
 
-/* As late as may be: a buffer that is filled again too early, or read before it was waited for, is
- * then wrong. Memory that is not pinned is copied at once, as a GPU's driver does. */
+/* Late execution shows a buffer that is refilled too early, or read before the wait. Memory
+ * that is not pinned is copied at once, as the driver does. */
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s)
 {
@@ -108,8 +108,8 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 	    (!from_device && !is_pinned(from, bytes));
 	const struct pending copy = { .to = to, .from = from, .bytes = bytes };
 	if (capturing(s))
-		return at_once ? breaks_capture(cudaErrorStreamCaptureUnsupported) :
-		    take_down([copy] { carry_out(copy); });
+		return at_once ? invalidates_capture(cudaErrorStreamCaptureUnsupported) :
+		    capture_work([copy] { execute(copy); });
 	if (from_device && !to_device && is_pinned(to, bytes))
 		memset(to, 0xff, bytes);
 	(!from_device ? total.up : !to_device ? total.down : total.within)++;
@@ -131,7 +131,7 @@ cudaMemsetAsync(void *p, int byte, size_t bytes, cudaStream_t s)
 		die("memset of host memory");
 	const struct pending set = { .to = p, .bytes = bytes, .byte = byte };
 	if (capturing(s))
-		return take_down([set] { carry_out(set); });
+		return capture_work([set] { execute(set); });
 	total.within++;
 	enqueue(s, set);
 	return cudaSuccess;
@@ -166,7 +166,7 @@ cudaStreamSynchronize(cudaStream_t s)
 {
 	ALONE();
 	if (capturing(s))
-		return breaks_capture(cudaErrorStreamCaptureUnsupported);
+		return invalidates_capture(cudaErrorStreamCaptureUnsupported);
 	total.waits++;
 	finish(s, UINT64_MAX);
 	return failure();
@@ -177,7 +177,7 @@ cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
 	ALONE();
 	if (capturing(s) && !e->captured)
-		return breaks_capture(cudaErrorStreamCaptureIsolation);
+		return invalidates_capture(cudaErrorStreamCaptureIsolation);
 	if (!capturing(s) && e->captured)
 		die("a stream waits for an event of a graph");
 	if (const cudaError_t e = failure(); e != cudaSuccess)
@@ -220,7 +220,7 @@ cudaEventSynchronize(cudaEvent_t e)
 {
 	ALONE();
 	if (e->captured) {
-		breaks_capture(cudaErrorCapturedEvent);
+		invalidates_capture(cudaErrorCapturedEvent);
 		return cudaErrorCapturedEvent;
 	}
 	total.waits++;

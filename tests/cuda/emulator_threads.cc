@@ -1,9 +1,9 @@
-/* emulator_threads.cc - runs kernels: fibers, barriers, blocks, launches
+/* emulator_threads.cc - runs kernels: fibers, barriers, blocks, grids
  *
- * A grid's blocks run one after another. A block has one fiber for each thread, and a fiber runs
- * until its thread waits for others: the greatest distance between threads that there can
- * be, so that a missing barrier nearly always gives a wrong result. In which order those that
- * may go on do so is the device's: 0 in order, 1 reversed, 2 random. */
+ * The blocks of a grid run one after another. A block has one fiber for each thread; a fiber
+ * runs until its thread waits for others. That is the greatest possible distance between
+ * threads, so that a missing barrier nearly always gives a wrong result. The device
+ * determines the order in which runnable threads resume: 0 in order, 1 reversed, 2 random. */
 #include "tests/cuda/emulator.h"
 
 #include <stdarg.h>
@@ -38,7 +38,7 @@ constexpr size_t STACK = 256 << 10;
 
 struct fiber fibers[MAX_THREADS];
 struct barrier whole;
-int either[2], every[2];               /* of sync_block_or(), for turns */
+int either[2], every[2];               /* of sync_block_or(), double-buffered */
 char *stacks;
 void *scheduler[5];
 const char *kernel = "no kernel";
@@ -62,14 +62,15 @@ const void *main_stack;
 size_t main_stack_size;
 #endif
 
-/* Jumps are the compiler's own, in functions that AddressSanitizer leaves alone: before a longjmp(), or
- * a call that does not return, it clears what it knows of the whole stack and asks the kernel where
- * signals have theirs, which for each turn of each thread is half of the time. No jump leaves a
- * frame here that is not come back to, so there is nothing to clear.
+/* Context switches use the compiler's builtin setjmp and longjmp, in functions that
+ * AddressSanitizer does not instrument: before a longjmp(), or a call that does not return, it
+ * clears its state of the whole stack and asks the kernel for the signal stack, which would be
+ * half of the time. No jump here leaves a frame that is not resumed, so there is nothing to
+ * clear.
  *
- * Whoever calls them finds no register as it was but those that every function must keep, since other
- * threads run in between. GCC would take it that others are left alone, too, when it sees that
- * nothing here uses them (noipa). */
+ * Other threads run in between, so a caller may rely on callee-saved registers only. GCC
+ * would assume that other registers are preserved, too, when it sees that nothing here uses
+ * them (noipa). */
 #ifndef __clang__
 #define JUMPS __attribute__((noipa, no_sanitize("address")))
 #else
@@ -123,7 +124,7 @@ arrive(struct barrier *b)
 
 namespace {
 
-/* One fiber; it is used again for the thread of the same number of all later blocks. */
+/* A fiber's main loop; it is reused for the thread of the same number in all later blocks. */
 JUMPS void
 run_fiber(void)
 {
@@ -235,8 +236,7 @@ run_block(size_t dynamic, size_t granted)
 		    declared, dynamic);
 }
 
-/* Block number i of n, in the order of the device: a multiplier without a common factor visits
- * each once. */
+/* The ith of n blocks in the order of the device. A multiplier coprime to n visits each once. */
 size_t
 nth_block(size_t i, size_t n)
 {

@@ -1,4 +1,4 @@
-/* emulator_warps.cc - what the lanes of a warp do together, and copies that a thread does not wait for */
+/* emulator_warps.cc - warp shuffles and barriers, and asynchronous copies (cp.async) */
 #include "tests/cuda/emulator.h"
 
 #include <vector>
@@ -8,20 +8,20 @@ namespace {
 
 struct warp {
 	struct barrier barrier;
-	unsigned mask, here;           /* of the exchange that is going on */
+	unsigned mask, arrived;        /* of the current exchange */
 	uint32_t slot[2][32][8];
 };
 
 struct warp warps[MAX_THREADS / 32];
 
-/* Copies that a thread has asked for and not waited for: groups of them, the last one open */
-struct ahead {
+/* Pending copies of each thread; groups: the number of the open group */
+struct async_copy {
 	void *to;
 	const void *from;
-	bool there;
+	bool valid;
 	unsigned group;
 };
-std::vector<struct ahead> copies[MAX_THREADS];
+std::vector<struct async_copy> copies[MAX_THREADS];
 unsigned groups[MAX_THREADS];
 
 } // namespace
@@ -33,7 +33,7 @@ start_warps(unsigned threads)
 
 	for (i = 0; i < (threads + 31) / 32; i++) {
 		warps[i].barrier = {};
-		warps[i].here = 0;
+		warps[i].arrived = 0;
 	}
 	for (i = 0; i < threads; i++) {
 		copies[i].clear();
@@ -48,14 +48,14 @@ sync_warp(unsigned mask)
 
 	if (!(mask >> lane & 1))
 		die("a lane is not in the mask that it gives, %#x", mask);
-	if (w->here == 0) {
+	if (w->arrived == 0) {
 		w->mask = mask;
 		w->barrier.expected = (unsigned)__builtin_popcount(mask);
 	} else if (w->mask != mask)
 		die("lanes of a warp meet with masks %#x and %#x", w->mask, mask);
-	w->here |= 1u << lane;
-	if (w->here == mask)
-		w->here = 0;
+	w->arrived |= 1u << lane;
+	if (w->arrived == mask)
+		w->arrived = 0;
 	arrive(&w->barrier);
 }
 
@@ -73,13 +73,13 @@ const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
 }
 
 void
-cp_async16(void *to, const void *from, bool there)
+cp_async16(void *to, const void *from, bool valid)
 {
 	const unsigned t = current->number;
 
-	if ((uintptr_t)to % 16 != 0 || (there && (uintptr_t)from % 16 != 0))
+	if ((uintptr_t)to % 16 != 0 || (valid && (uintptr_t)from % 16 != 0))
 		die("cp_async16 of 16 bytes from %p to %p", from, to);
-	copies[t].push_back({ to, from, there, groups[t] });
+	copies[t].push_back({ to, from, valid, groups[t] });
 }
 
 void
@@ -94,10 +94,10 @@ cp_async_wait(int all_but)
 	const unsigned t = current->number;
 	size_t done = 0;
 
-	for (const struct ahead &c : copies[t]) {
+	for (const struct async_copy &c : copies[t]) {
 		if (c.group + (unsigned)all_but >= groups[t])
 			break;
-		if (c.there)
+		if (c.valid)
 			memcpy(c.to, c.from, 16);
 		else
 			memset(c.to, 0, 16);
