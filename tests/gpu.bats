@@ -22,8 +22,8 @@ stages() {
 	for stage in environment primitives ops pipelines bench; do
 		assert_line --regexp "^$stage +[0-9]+ s  passed$"
 	done
-	assert_line --regexp '^build +0 s  skip: NO_BUILD is set$'
-	assert_line --regexp '^sanitizer +0 s  skip: not on the emulator$'
+	assert_line --regexp '^build +[0-9]+ s  skip: NO_BUILD is set$'
+	assert_line --regexp '^sanitizer +[0-9]+ s  skip: not on the emulator$'
 	assert_line --regexp '^attend decode 32/8 E 128 S 300 .*$'
 	assert_line --regexp '^attend_mass / attend +[0-9.]+  \(bench\)$'
 	assert_line --regexp '^column sums: time, attention = 1 +<=0\.6 +[0-9.]+  (reached|MISSED)$'
@@ -84,15 +84,15 @@ instead_of() {
 	run cat out/pipelines.log
 	assert_line --regexp '^DIFFERENT +full .* K742$'
 	assert_line --regexp '^DIFFERENT +fier .* K742$'
-	O=$PWD/broken SAYS=K7777 METHODS=snapkv stages pipelines
+	O=$PWD/broken SAYS=K7777 METHODS=streamingllm stages pipelines
 	assert_success
 	run cat out/pipelines.log
 	assert_line --regexp '^same +full .* K742$'
-	assert_line --regexp '^another guess snapkv .* K7777$'
+	assert_line --regexp '^another guess streamingllm .* K7777$'
 }
 
 @test "run.sh: a stage that finds no time left is skipped" {
 	stages -t 0 environment
 	assert_success
-	assert_line --regexp '^environment +0 s  skip: no time left$'
+	assert_line --regexp '^environment +[0-9]+ s  skip: no time left$'
 }

@@ -28,7 +28,7 @@ setup_file() {
 	cd "$BATS_FILE_TMPDIR" || exit 1
 	ln -s "$DEMO" demo-model
 	cp "$FIXTURES/prompt.txt" .
-	cp "$ROOT/examples/methods/duoattention.tsv" heads.tsv
+	cp "$ROOT/examples/demo-model/duoattention.tsv" heads.tsv
 	bash -c "$(command_line '')"
 }
 

@@ -73,7 +73,7 @@ def decoding_ratio(press, ratio, tokens):
 
 def duo_attention(ratio, tokens):
     """kvpress fetches sinks, recent rows and head scores for models that it knows by name."""
-    table = numpy.loadtxt(ROOT / "examples/methods/duoattention.tsv")
+    table = numpy.loadtxt(ROOT / "examples/demo-model/duoattention.tsv")
     DuoAttentionPress.load_attention_pattern = staticmethod(lambda model: (128, 256, table))
     return DuoAttentionPress(head_compression_ratio=ratio)
 
@@ -106,7 +106,7 @@ PRESSES = {
     "KVzipPress-layerwise": (
         "KVzipPress(r, layerwise=True)", lambda r, T: KVzipPress(r, layerwise=True)),
     "DuoAttentionPress": (
-        "DuoAttentionPress(r), 128 sinks, 256 recent rows, examples/methods/duoattention.tsv",
+        "DuoAttentionPress(r), 128 sinks, 256 recent rows, examples/demo-model/duoattention.tsv",
         duo_attention),
     "ComposedPress": (
         "ComposedPress([KeyDiffPress(0.25), KnormPress(r)])",
