@@ -34,8 +34,7 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 
 	*p = (struct prefill){ .schedule = !wanted() ? PREFILL_PLAIN :
 	    chunk != 0 ? PREFILL_CHUNKS : PREFILL_LAYERS, .once = o->once, .chunk = chunk,
-    .patch = o->patch,
-	    .observe = observe };
+	    .patch = o->patch, .observe = observe };
 	if (!wanted())
 		return;
 	if (o->evict == NULL)
@@ -48,20 +47,13 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 		    prefill_scored_queries(p), chunk);
 }
 
-static void
-show(void *with, uint64_t done)
-{
-	(void)with;
-	progress(done);
-}
-
 void
 opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs)
 {
 	struct engine_error e;
 
-	p->step.call = show;
+	p->step.call = progress_step;
 	if (p->schedule == PREFILL_LAYERS)
 		progress_start("prefill", (uint64_t)n * c->model->id.layers, "rows");
 	else

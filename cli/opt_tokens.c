@@ -140,13 +140,6 @@ opt_tokens(struct token_select *t, struct tsp_search *search)
 /* ---- running ---- */
 
 static void
-show(void *with, uint64_t done)
-{
-	(void)with;
-	progress(done);
-}
-
-static void
 say_selected(void *with, uint32_t layer, uint32_t rows)
 {
 	const struct token_select *t = with;
@@ -161,7 +154,7 @@ opt_tokens_run(struct token_select *t, struct cache *c, struct workspace *ws, co
 {
 	struct engine_error e;
 
-	t->step.call = show;
+	t->step.call = progress_step;
 	t->selected.call = say_selected;
 	t->selected.with = t;
 	progress_start("prefill", token_select_total(t, c->model, n), "tokens");
@@ -176,7 +169,7 @@ opt_tsp_search_run(struct tsp_search *search, const struct model *m, struct work
 	struct tsp_distance *d = must_alloc((size_t)tsp_search_max(search, m) + 1, sizeof *d);
 	struct engine_error e;
 
-	search->step.call = show;
+	search->step.call = progress_step;
 	progress_start("layers", tsp_search_total(search, m, n), "passes");
 	must(tsp_search_run(search, m, ws, dtype, prompts, n, d, chosen, &e), &e);
 	progress_end();

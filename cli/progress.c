@@ -100,6 +100,13 @@ progress(uint64_t done)
 }
 
 void
+progress_step(void *with, uint64_t done)
+{
+	(void)with;
+	progress(done);
+}
+
+void
 progress_clear(void)
 {
 	if (line.shown != 0 && isatty(STDERR_FILENO))

@@ -55,9 +55,7 @@ pack(struct page_lists *p, void *data, const struct device *d, const struct inde
 
 	if ((p->entries.data = area_room(d, entries, p->n * p->entries.bytes, e)) == NULL)
 		return e->code;
-	if (device_shares_memory(d))
-		p->rows.k = (void *)(uintptr_t)l->keys; /* read only, whatever the type says */
-	else if ((p->rows.k = area_upload(d, keys, l->keys, kv_rows_total(l->rows) * row, e)) == NULL)
+	if (area_share(d, keys, &p->rows.k, l->keys, kv_rows_total(l->rows) * row, e) != ENGINE_OK)
 		return e->code;
 	d->ops->pack_pages(d->dev, &p->entries, &p->rows);
 	d->ops->get(d->dev, data, p->entries.data, p->n * p->entries.bytes);

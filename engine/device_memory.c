@@ -72,6 +72,17 @@ area_upload(const struct device *d, struct area *a, const void *data, size_t siz
 	return at;
 }
 
+int
+area_share(const struct device *d, struct area *a, void **at, const void *data, size_t size,
+    struct engine_error *e)
+{
+	if (device_shares_memory(d)) {
+		*at = (void *)(uintptr_t)data;  /* only read, whatever the type says */
+		return ENGINE_OK;
+	}
+	return (*at = area_upload(d, a, data, size, e)) != NULL ? ENGINE_OK : e->code;
+}
+
 void *
 area_positions(const struct device *d, struct area *a, const struct kv_rows *rows,
     struct engine_error *e)

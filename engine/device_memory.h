@@ -37,6 +37,10 @@ void *area_room(const struct device *d, struct area *a, size_t size, struct engi
 /* The same, filled. */
 void *area_upload(const struct device *d, struct area *a, const void *data, size_t size,
     struct engine_error *e);
+/* *at <- what ops may read: data itself (NULL of size 0 as well) where the device shares memory with
+ * the host, else a copy in *a. */
+int area_share(const struct device *d, struct area *a, void **at, const void *data, size_t size,
+    struct engine_error *e);
 /* The positions of all KV heads, one after another, as their keys lie in a section. */
 void *area_positions(const struct device *d, struct area *a, const struct kv_rows *rows,
     struct engine_error *e);

@@ -183,14 +183,9 @@ layer_reader_upload(struct layer_reader *s, const struct device *d, struct engin
 
 	if ((to->pos = area_positions(d, &s->area_positions, s->rows, e)) == NULL)
 		return e->code;
-	if (device_shares_memory(d)) {          /* ops only read them, whatever the type says */
-		to->k = (void *)(uintptr_t)s->keys;
-		to->v = (void *)(uintptr_t)s->values;
-		return ENGINE_OK;
-	}
-	to->k = area_upload(d, &s->area_keys, s->keys, size, e);
-	to->v = to->k != NULL ? area_upload(d, &s->area_values, s->values, size, e) : NULL;
-	return to->v != NULL ? ENGINE_OK : e->code;
+	if (area_share(d, &s->area_keys, &to->k, s->keys, size, e) != ENGINE_OK)
+		return e->code;
+	return area_share(d, &s->area_values, &to->v, s->values, size, e);
 }
 
 int

@@ -3,11 +3,8 @@
 #include <string.h>
 
 #include "engine/observe.h"
+#include "model/forward.h"
 #include "model/probe_mass.h"
-
-/* Rows that go through the model at once, which bounds the memory of activations; as kv-prefill
- * has it */
-enum { TILE = 512, TILE_AHEAD = 4096 };
 
 #define REPEATED_BEFORE 8       /* tokens of the chunk before that lead into a chunk */
 
@@ -42,7 +39,7 @@ observe_total(const struct observe_options *o, uint32_t next_position, size_t n)
 uint32_t
 observe_rows(const struct ops *ops, size_t n)
 {
-	const uint32_t most = ops->runs_ahead ? TILE_AHEAD : TILE;
+	const uint32_t most = workspace_tile(ops);
 
 	return n < most ? (uint32_t)n : most;
 }

@@ -70,9 +70,7 @@ upload_rows(struct scorer *s, const struct score_input *in, struct layer_rows *l
 {
 	const size_t size = kv_rows_total(in->rows) * in->width * kv_dtype_size(in->dtype);
 
-	if (device_shares_memory(&s->device))
-		lr->k = (void *)(uintptr_t)in->keys;    /* read only, whatever the type says */
-	else if ((lr->k = area_upload(&s->device, &s->keys, in->keys, size, e)) == NULL)
+	if (area_share(&s->device, &s->keys, &lr->k, in->keys, size, e) != ENGINE_OK)
 		return e->code;
 	lr->pos = area_positions(&s->device, &s->pos, in->rows, e);
 	return lr->pos != NULL ? ENGINE_OK : e->code;

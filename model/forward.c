@@ -50,6 +50,12 @@ workspace_new(const struct model *m, uint32_t rows)
 	return ws;
 }
 
+uint32_t
+workspace_tile(const struct ops *ops)
+{
+	return ops->runs_ahead ? 4096 : 512;
+}
+
 uint64_t
 workspace_bytes(const struct model *m, uint32_t rows)
 {

@@ -11,6 +11,9 @@
 /* Buffers for up to N rows, allocated once. */
 struct workspace;
 struct workspace *workspace_new(const struct model *m, uint32_t rows);   /* NULL without memory */
+/* Rows that run at once unless somebody says otherwise: what bounds the memory of activations. A GPU is
+ * not busy with as few as a CPU. */
+uint32_t workspace_tile(const struct ops *);
 /* How much of the device that takes. */
 uint64_t workspace_bytes(const struct model *m, uint32_t rows);
 void workspace_free(struct workspace *, const struct model *m);          /* NULL allowed */

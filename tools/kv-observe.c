@@ -204,18 +204,11 @@ read_ids(const struct session *s)
 	return ids;
 }
 
-static void
-show(void *with, uint64_t done)
-{
-	(void)with;
-	progress(done);
-}
-
 /* Runs what was asked for. Returns the number of tokens. */
 static size_t
 run(struct cache *c, struct observation *obs, const struct ids *ids)
 {
-	const struct step_hook step = { show, NULL };
+	const struct step_hook step = { progress_step, NULL };
 	const size_t longest = observe_longest(&how, c->next_position, ids->n);
 	const uint32_t most = c->model->max_position;
 	struct engine_error e;

@@ -20,9 +20,6 @@
 
 #define NOT_GIVEN UINT32_MAX
 
-/* Tokens that run at once unless --chunk has fewer: a GPU is not busy with as few as a CPU. */
-enum { TILE = 512, TILE_AHEAD = 4096 };
-
 static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
@@ -158,7 +155,7 @@ start_cache(const struct session *e, struct kv_reader *from, struct observation 
 static void
 choose_tile(const struct session *e)
 {
-	tile = e->device.ops->runs_ahead ? TILE_AHEAD : TILE;
+	tile = workspace_tile(e->device.ops);
 	if (chunk != NOT_GIVEN && !(evicts() && chunk > tile))
 		tile = chunk;
 }

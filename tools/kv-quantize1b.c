@@ -32,15 +32,11 @@ take_keys(struct layer_rows *rows, const struct device *d, struct area *area, st
     size_t size)
 {
 	const struct kv_rows *there = kv_current_rows(r);
-	const void *keys = input_load(r);
 	struct engine_error e;
 	uint64_t at = 0;
 	uint32_t g;
 
-	if (device_shares_memory(d))
-		rows->k = (void *)(uintptr_t)keys;      /* read only, whatever the type says */
-	else
-		rows->k = must_have(area_upload(d, area, keys, size, &e), &e);
+	must(area_share(d, area, &rows->k, input_load(r), size, &e), &e);
 	for (g = 0; g < rows->heads; at += there->count[g++]) {
 		rows->start[g] = at;
 		rows->len[g] = there->count[g];
