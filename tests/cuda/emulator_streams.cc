@@ -11,7 +11,7 @@ struct pending {
 	const void *from = NULL;       /* NULL: a byte instead */
 	size_t bytes = 0;
 	int byte = 0;
-	cudaStream_t stream = NULL;    /* not NULL: waits until that stream has done `until` items */
+	cudaStream_t stream = NULL;    /* not NULL: waits for items of that stream up to until */
 	uint64_t until = 0;
 };
 

@@ -1,13 +1,14 @@
-/* bench_gpu.c - how fast the ops of the CUDA backend are, one JSON object a line
+/* bench_gpu.c - benchmark of the ops of the CUDA backend, one JSON object a line
  *
- * bench_gpu [--tiny] [part ...]: parts attend, decode, mass, retrieve, top, matmul, layer, memory.
- * --tiny: small shapes and one call of each, so that the program itself can be tried on the
+ * bench_gpu [--tiny] [part ...]: parts attend, decode, mass, retrieve, top, matmul, layer,
+ * memory. --tiny: small shapes and one call of each, to try the program itself on the
  * emulator.
  *
- * After two calls, of which the second one is timed, an op is called as often as takes 50 ms, at
- * least 5 times; the clock is read before the first and after a sync behind the last, so launches
- * that the GPU waits for count. Five such rounds; median and extremes are printed. Where calls
- * would find their input in the second-level cache, they take turns over COPIES of it. */
+ * A round calls an op as often as fits into 50 ms by the time of its second call, at least 5
+ * times. The clock is read before the first call and after a sync behind the last, so launch
+ * overhead that the GPU waits for counts. The median and the extremes of five rounds are
+ * printed. Where an input would stay in L2, calls alternate between up to MOST_COPIES copies
+ * of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +26,15 @@ struct layer {
 	struct layer_rows rows[MOST_COPIES];
 	int copies;
 	float *q, *o, *lse, *mass, *score;
-	float *joint;                /* those of top() */
+	float *joint;                /* scores that topk() reads */
 	uint32_t *qpos;
 	struct entries bits[MOST_COPIES];
 	struct chosen chosen;
 	uint32_t *n;                 /* host [G] S each */
 };
 
-/* H/G heads of width E, S rows, N queries that are the last of them; so many copies that
- * their keys do not stay in a cache of 50 MB */
+/* H/G heads of width E, S rows, queries at the last N of them; enough copies that their keys
+ * do not stay in an L2 cache of 50 MB */
 static struct layer *
 make_layer(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t N)
 {
@@ -55,7 +56,7 @@ make_layer(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t N)
 		struct layer_rows *r = &l->rows[i];
 
 		*r = (struct layer_rows){ .k = fill(rows * E, KV_BF16, 3),
-			.v = fill(rows * E, KV_BF16, 1), .pos = room(rows * 4),
+			.v = fill(rows * E, KV_BF16, 1), .pos = device_alloc(rows * 4),
 			.start = malloc(G * sizeof *r->start), .len = malloc(G * sizeof *r->len),
 			.capacity = malloc(G * sizeof *r->capacity), .heads = G, .width = E,
 			.dtype = KV_BF16 };
@@ -69,8 +70,8 @@ make_layer(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t N)
 		}
 	}
 	l->q = fill((size_t)N * H * E, KV_F32, 3);
-	l->o = room((size_t)N * H * E * 4);
-	l->lse = room((size_t)N * H * 4);
+	l->o = device_alloc((size_t)N * H * E * 4);
+	l->lse = device_alloc((size_t)N * H * 4);
 	l->qpos = count_up(N, S - N);
 	return l;
 }
@@ -160,7 +161,7 @@ call_scores(void *arg, int i)
 }
 
 static void
-call_join(void *arg, int i)
+call_group_reduce(void *arg, int i)
 {
 	struct layer *l = arg;
 
@@ -169,7 +170,7 @@ call_join(void *arg, int i)
 }
 
 static void
-call_top(void *arg, int i)
+call_topk(void *arg, int i)
 {
 	struct layer *l = arg;
 
@@ -256,8 +257,8 @@ bench_mass(void)
 	free_layer(l);
 }
 
-/* A layer and its 1-bit keys, u rows to an entry of so many bytes, of which k rows of each KV head
- * are chosen */
+/* A layer and its 1-bit keys, entries of entry bytes for u rows each; retrieval selects k
+ * rows of each KV head */
 static struct layer *
 make_retrieval(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t u, uint32_t k, size_t entry)
 {
@@ -268,7 +269,7 @@ make_retrieval(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t u, uint3
 	for (c = 0; c < l->copies; c++) {
 		struct entries *b = &l->bits[c];
 
-		*b = (struct entries){ .data = room(G * (S / u) * entry), .bytes = entry,
+		*b = (struct entries){ .data = device_alloc(G * (S / u) * entry), .bytes = entry,
 			.start = malloc(G * sizeof *b->start), .len = calloc(G, sizeof *b->len),
 			.capacity = malloc(G * sizeof *b->capacity), .heads = G, .width = E, .rows = u };
 		for (g = 0; g < G; g++) {
@@ -277,9 +278,9 @@ make_retrieval(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t u, uint3
 		}
 		o->pack_bits(dev, b, &l->rows[c]);
 	}
-	l->score = room((size_t)H * S * 4);
-	l->joint = l->score;                 /* as retrieve() has it */
-	l->chosen = (struct chosen){ .at = room((size_t)G * S * 4), .stride = S,
+	l->score = device_alloc((size_t)H * S * 4);
+	l->joint = l->score;                 /* in place, as in retrieve() */
+	l->chosen = (struct chosen){ .at = device_alloc((size_t)G * S * 4), .stride = S,
 		.n = malloc(G * sizeof *l->chosen.n), .rows = 1 };
 	for (g = 0; g < G; g++)
 		l->chosen.n[g] = k;
@@ -300,7 +301,7 @@ bench_retrieve(void)
 		const uint32_t H = shape[i].H, G = shape[i].G, S = tiny ? 320 : shape[i].S,
 			k = (uint32_t)(S * 0.11);
 		const double row = E * 4.0, index = (double)G * (S / u) * (double)entry;
-		/* in the order of a step; each needs what those before it have left */
+		/* in the order of a decode step: each reads the output of those before it */
 		const struct {
 			const char *name;
 			void (*call)(void *, int);
@@ -309,8 +310,8 @@ bench_retrieve(void)
 			{ "attend", call_attend, G * S * row },
 			{ "FIER", call_fier, index + G * k * row },
 			{ "bits_scores", call_scores, index },
-			{ "join", call_join, H == G ? 0 : 4.0 * (H + G) * S },
-			{ "top", call_top, 4.0 * G * S },
+			{ "join", call_group_reduce, H == G ? 0 : 4.0 * (H + G) * S },
+			{ "top", call_topk, 4.0 * G * S },
 			{ "attend_chosen", call_chosen, G * k * row },
 		};
 		struct layer *l = make_retrieval(H, G, E, S, u, k, entry);
@@ -328,7 +329,7 @@ bench_retrieve(void)
 }
 
 static void
-bench_top(void)
+bench_topk(void)
 {
 	static const uint32_t heads[] = { 8, 32 };
 	size_t i;
@@ -340,14 +341,14 @@ bench_top(void)
 		char what[80];
 
 		l.joint = fill((size_t)G * S, KV_F32, 5);
-		l.chosen = (struct chosen){ .at = room((size_t)G * S * 4), .stride = S,
+		l.chosen = (struct chosen){ .at = device_alloc((size_t)G * S * 4), .stride = S,
 			.n = malloc(G * 4), .rows = 1 };
 		for (g = 0; g < G; g++) {
 			l.n[g] = S;
 			l.chosen.n[g] = S * 11 / 100;
 		}
 		snprintf(what, sizeof what, "top, %u x %u, k %u", G, S, l.chosen.n[0]);
-		report(what, call_top, &l, 4.0 * G * S, 0);
+		report(what, call_topk, &l, 4.0 * G * S, 0);
 		o->free(dev, l.joint);
 		o->free(dev, l.chosen.at);
 		free(l.chosen.n);
@@ -358,7 +359,7 @@ bench_top(void)
 struct moved {
 	char *host, *device;
 	size_t bytes;
-	int up;                      /* to the device */
+	int up;                      /* host to device */
 };
 
 static void
@@ -374,7 +375,7 @@ call_move(void *arg, int i)
 static uint32_t stays[32768], *keep[8], count[8];
 
 static void
-call_keep(void *arg, int i)
+call_compact(void *arg, int i)
 {
 	struct layer *l = arg;
 	struct layer_rows *r = &l->rows[i % l->copies];
@@ -383,9 +384,10 @@ call_keep(void *arg, int i)
 	o->compact(dev, r, NULL, 0, l->H, count, keep);
 }
 
-/* 8 heads of S rows of 256 bytes. Every tenth row stays, or all but the one in the middle. */
+/* Compaction of 8 heads of S rows of 256 bytes: every tenth row stays, or all but the middle
+ * one. */
 static void
-bench_keep(uint32_t S, int tenth)
+bench_compact(uint32_t S, int tenth)
 {
 	struct layer *l = make_layer(32, 8, 128, tiny ? 100 : S, 1);
 	uint32_t n = 0, i;
@@ -399,7 +401,7 @@ bench_keep(uint32_t S, int tenth)
 		count[i] = n;
 	}
 	snprintf(what, sizeof what, "keep, %u of %u rows", n, l->S);
-	report(what, call_keep, l, 2.0 * 8 * 2 * 256 * n / (tenth ? 1 : 2), 0);
+	report(what, call_compact, l, 2.0 * 8 * 2 * 256 * n / (tenth ? 1 : 2), 0);
 	free_layer(l);
 }
 
@@ -410,13 +412,13 @@ bench_memory(void)
 
 	m.host = malloc(m.bytes);
 	memset(m.host, 1, m.bytes);
-	m.device = room(m.bytes);
+	m.device = device_alloc(m.bytes);
 	for (m.up = 1; m.up >= 0; m.up--)
 		report(m.up ? "put" : "get", call_move, &m, (double)m.bytes, 0);
 	o->free(dev, m.device);
 	free(m.host);
-	bench_keep(4096, 0);
-	bench_keep(32768, 1);
+	bench_compact(4096, 0);
+	bench_compact(32768, 1);
 }
 
 int
@@ -427,7 +429,7 @@ main(int argc, char *argv[])
 		void (*run)(void);
 	} part[] = {
 		{ "attend", bench_attend }, { "decode", bench_decode }, { "mass", bench_mass },
-		{ "retrieve", bench_retrieve }, { "top", bench_top }, { "matmul", bench_matmul },
+		{ "retrieve", bench_retrieve }, { "top", bench_topk }, { "matmul", bench_matmul },
 		{ "layer", bench_layer }, { "memory", bench_memory },
 	};
 	char err[256];

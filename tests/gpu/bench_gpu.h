@@ -8,20 +8,21 @@ enum { MOST_COPIES = 16 };
 
 extern const struct ops *const o;
 extern struct dev *dev;
-extern int tiny;                     /* small shapes, each once */
+extern int tiny;                     /* small shapes, one call each */
 
 void sync_or_die(const char *what);
-void warm_up(void);                  /* half a second */
+void warm_up(void);                  /* keeps the GPU busy for half a second */
 
-/* Memory of the device, for o->free(). */
-void *room(size_t bytes);
-/* n random elements in [-scale, scale]; a pattern of a prime length repeats */
+/* Device memory, released by o->free(). */
+void *device_alloc(size_t bytes);
+/* n random elements in [-scale, scale] on the device; the pattern repeats after a prime
+ * number of elements. */
 void *fill(size_t n, enum kv_dtype, float scale);
-/* from, from + 1, ... */
+/* from, from + 1, ..., on the device */
 uint32_t *count_up(uint32_t n, uint32_t from);
 
-/* Prints one line: what, seconds for a call(arg, number of the call), and what a call reads and
- * writes (bytes) and computes. Returns the seconds. */
+/* Times call(arg, number of the call) and prints one line; bytes is what a call reads and
+ * writes, flop what it computes. Returns the seconds of a call. */
 double report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop);
 
 void bench_matmul(void);             /* bench_layer.c */

@@ -1,12 +1,13 @@
-/* bench_layer.c - products, and what a layer of Llama 3.1 8B does, for one row and for many */
+/* bench_layer.c - benchmark of matmul and of a layer of Llama 3.1 8B, for one row and for
+ * many */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "model/compose.h"
 #include "tests/gpu/bench_gpu.h"
 
-/* The backend's own: devices that are opened from now on start no kernel before its turn; or
- * those that they start early all ask for the same split of cache and shared memory. */
+/* Switches of the backend for devices opened from now on: no programmatic dependent launch;
+ * or the same (maximal) shared-memory carveout for all kernels launched that way. */
 extern void gpu_force_no_pdl(int);
 extern void gpu_force_max_carveout(int);
 
@@ -49,7 +50,7 @@ bench_matmul(void)
 			if (p.copies > MOST_COPIES)
 				p.copies = MOST_COPIES;
 			p.x = fill((size_t)p.N * in, KV_F32, 1);
-			p.y = room((size_t)p.N * out * 4);
+			p.y = device_alloc((size_t)p.N * out * 4);
 			for (c = 0; c < p.copies; c++)
 				p.w[c] = (struct mat){ fill((size_t)in * out, KV_BF16, 1), KV_BF16,
 					out, in };
@@ -64,7 +65,7 @@ bench_matmul(void)
 
 /* ---- a layer ---- */
 
-enum { LAYERS = 4 };                 /* 1.7 GB of weights: none is still in the cache */
+enum { LAYERS = 4 };                 /* 1.7 GB of weights: none stays in L2 */
 
 struct shape {
 	uint32_t N, D, F, H, G, E, S;
@@ -77,7 +78,7 @@ struct stack {
 		struct ffn ffn;
 		struct layer_rows rows;
 		uint64_t start[8];
-		uint32_t len[8], room[8];
+		uint32_t len[8], capacity[8];
 	} layer[LAYERS];
 	float *x, *xn, *q, *k, *v, *gate, *up;
 	uint32_t *pos;
@@ -90,7 +91,7 @@ matrix(uint32_t out, uint32_t in)
 	return (struct mat){ fill((size_t)out * in, KV_BF16, 0.02f), KV_BF16, out, in };
 }
 
-/* S rows of each KV head, at the first positions, and room for N more */
+/* S rows of each KV head, at the first positions, and capacity for N more */
 static void
 make_cache(struct layer_rows *rows, const struct shape *s)
 {
@@ -99,7 +100,7 @@ make_cache(struct layer_rows *rows, const struct shape *s)
 
 	rows->k = fill(n * s->E, KV_BF16, 1);
 	rows->v = fill(n * s->E, KV_BF16, 1);
-	rows->pos = room(n * sizeof *rows->pos);
+	rows->pos = device_alloc(n * sizeof *rows->pos);
 	rows->heads = s->G;
 	rows->width = s->E;
 	rows->dtype = KV_BF16;
@@ -119,10 +120,10 @@ make_stack(struct stack *t, struct shape s)
 	double freq[64] = { 1 };
 	int l;
 
-	*t = (struct stack){ .s = s, .x = fill(x, KV_F32, 1), .xn = room(x * 4),
+	*t = (struct stack){ .s = s, .x = fill(x, KV_F32, 1), .xn = device_alloc(x * 4),
 		.q = fill(q, KV_F32, 1), .k = fill(kv, KV_F32, 1), .v = fill(kv, KV_F32, 1),
-		.gate = room(y * 4), .up = room(y * 4), .pos = count_up(s.N, s.S),
-		.freq = room(sizeof freq) };
+		.gate = device_alloc(y * 4), .up = device_alloc(y * 4), .pos = count_up(s.N, s.S),
+		.freq = device_alloc(sizeof freq) };
 	o->put(dev, t->freq, freq, sizeof freq);
 	for (l = 0; l < LAYERS; l++) {
 		t->layer[l].q = matrix(s.H * s.E, s.D);
@@ -133,7 +134,7 @@ make_stack(struct stack *t, struct shape s)
 			matrix(s.F, s.D), matrix(s.F, s.D), matrix(s.D, s.F) };
 		t->layer[l].rows.start = t->layer[l].start;
 		t->layer[l].rows.len = t->layer[l].len;
-		t->layer[l].rows.capacity = t->layer[l].room;
+		t->layer[l].rows.capacity = t->layer[l].capacity;
 		make_cache(&t->layer[l].rows, &s);
 	}
 }
@@ -172,7 +173,7 @@ call_project(void *arg, int i)
 }
 
 static void
-call_place(void *arg, int i)
+call_rope_append(void *arg, int i)
 {
 	struct stack *t = arg;
 	struct layer_rows *rows = &t->layer[i % LAYERS].rows;
@@ -198,7 +199,7 @@ call_layer(void *arg, int i)
 	const struct query query = { .q = t->q, .pos = t->pos, .N = t->s.N, .H = t->s.H };
 
 	call_project(t, i);
-	call_place(t, i);
+	call_rope_append(t, i);
 	o->attend(dev, t->gate, NULL, &query, &t->layer[i % LAYERS].rows);
 	o->matmul(dev, t->x, t->gate, &t->layer[i % LAYERS].o, NULL, t->s.N, 1);
 	call_ffn(t, i);
@@ -214,7 +215,7 @@ report_layer(const char *op, void (*call)(void *, int), struct stack *t, double 
 	return report(what, call, t, bytes, flop);
 }
 
-/* Everything; returns the seconds of a whole layer. */
+/* All ops of a layer, and the layer; returns the seconds of the layer. */
 static double
 report_stack(struct stack *t, const char *how)
 {
@@ -225,13 +226,13 @@ report_stack(struct stack *t, const char *how)
 
 	report_layer("project", call_project, t, 2 * qkv + 4 * s.N * (s.D + attention + 2 * kv),
 	    2 * s.N * qkv, how);
-	report_layer("place", call_place, t, s.N * (8 * attention + 12 * kv), 0, how);
+	report_layer("place", call_rope_append, t, s.N * (8 * attention + 12 * kv), 0, how);
 	report_layer("ffn", call_ffn, t, 2 * ffn + 8.0 * s.N * s.D, 2 * s.N * ffn, how);
 	return report_layer("layer", call_layer, t, 2 * all + rows, 2 * s.N * all +
 	    4.0 * s.N * (s.S + s.N / 2.0) * attention, how);
 }
 
-/* The same on a device that is opened so, and the ratio to s seconds of a layer */
+/* The same on a device opened with that switch, and the ratio to s seconds of a layer */
 static void
 report_stack_with(struct stack *t, void (*force)(int), const char *how, double s)
 {
@@ -250,8 +251,8 @@ report_stack_with(struct stack *t, void (*force)(int), const char *how, double s
 	dev = before;
 }
 
-/* One row behind 8192 others; also without kernels that start early, and in another way of those
- * that do. And a prompt's chunk. */
+/* Decoding with a context of 8192 rows; also without programmatic dependent launch, and with
+ * one carveout for all. Then a chunk of a prompt. */
 void
 bench_layer(void)
 {

@@ -1,4 +1,4 @@
-/* bench_time.c - memory for bench_gpu, and how long calls take: see bench_gpu.c */
+/* bench_time.c - timing and device memory for bench_gpu: see bench_gpu.c */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -30,7 +30,7 @@ sync_or_die(const char *what)
 }
 
 void *
-room(size_t bytes)
+device_alloc(size_t bytes)
 {
 	void *p = o->alloc(dev, bytes);
 
@@ -41,7 +41,6 @@ room(size_t bytes)
 	return p;
 }
 
-/* n random elements in [-scale, scale] on the device; a pattern of a prime length repeats */
 void *
 fill(size_t n, enum kv_dtype type, float scale)
 {
@@ -49,7 +48,7 @@ fill(size_t n, enum kv_dtype type, float scale)
 	static float piece[PIECE];
 	static char narrow[PIECE * 4];
 	const size_t size = kv_dtype_size(type);
-	char *p = room(n * size);
+	char *p = device_alloc(n * size);
 	size_t i, k;
 
 	for (k = 0; k < PIECE; k++)
@@ -63,7 +62,7 @@ fill(size_t n, enum kv_dtype type, float scale)
 uint32_t *
 count_up(uint32_t n, uint32_t from)
 {
-	uint32_t *host = malloc(n * sizeof *host), *p = room(n * sizeof *host), i;
+	uint32_t *host = malloc(n * sizeof *host), *p = device_alloc(n * sizeof *host), i;
 
 	for (i = 0; i < n; i++)
 		host[i] = from + i;
@@ -73,7 +72,7 @@ count_up(uint32_t n, uint32_t from)
 	return p;
 }
 
-/* How many calls a round is. The first one warms up. */
+/* The number of calls of a round; the first call here warms up. */
 static int
 calls_of(const char *what, void (*call)(void *, int), void *arg)
 {
@@ -91,7 +90,6 @@ calls_of(const char *what, void (*call)(void *, int), void *arg)
 	    once * LEAST_CALLS > ROUND ? LEAST_CALLS : (int)(ROUND / once);
 }
 
-/* One line: what, seconds for a call, and what a call reads, writes and computes */
 double
 report(const char *what, void (*call)(void *, int), void *arg, double bytes, double flop)
 {
@@ -114,12 +112,12 @@ report(const char *what, void (*call)(void *, int), void *arg, double bytes, dou
 	return middle;
 }
 
-/* A GPU that has rested is slow at first. */
+/* An idle GPU runs at a low clock rate at first. */
 void
 warm_up(void)
 {
 	const size_t size = (size_t)1 << 28;
-	char *p = room(2 * size);
+	char *p = device_alloc(2 * size);
 	const double from = now();
 
 	while (now() - from < 0.5) {

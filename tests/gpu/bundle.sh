@@ -1,9 +1,9 @@
 #!/bin/sh
-# bundle.sh - packs what run.sh needs for a machine that has nothing but a GPU's driver: bundle.sh BUILD FOLDER
+# bundle.sh - packs what run.sh needs for a machine that has only a GPU driver: bundle.sh BUILD FOLDER
 #
 # BUILD is a build folder whose programs look for shared libraries in lib/ beside them (make gpu-bundle). FOLDER becomes a tree in
-# which tests/gpu/run.sh runs as here, with the programs in it stripped, and every shared library that they need, the C library's own
-# aside; FOLDER.tar.xz is the same to be carried. Prints both sizes.
+# which tests/gpu/run.sh runs as here, with stripped programs and every shared library that they need except those of the C library;
+# FOLDER.tar.xz is its archive. Prints both sizes.
 set -eu
 
 build=$1 folder=$2

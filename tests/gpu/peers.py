@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""peers.py - what others reach on this GPU, one JSON object a line, as bench_gpu prints
+"""peers.py - the speed of other libraries on this GPU, one JSON object a line, as bench_gpu prints
 
 usage: peers.py [--tiny] [part ...]     parts: ceilings attend decode top generate
 

@@ -1,8 +1,8 @@
-/* primitives.cu - what port.h gives to kernels, run once each, and what came out
+/* primitives.cu - runs each primitive of gpu/port.h once and prints its output
  *
- * Built twice: by nvcc, where the instructions are the hardware's, and against tests/cuda, where
- * they are models. Both print the same lines, or a model is wrong. Numbers are small integers, so
- * that sums are exact and any order of adding gives the same. */
+ * Built twice: by nvcc, with the instructions of the hardware, and with tests/cuda, with
+ * models of them. Both must print the same lines; otherwise a model is wrong. Numbers are
+ * small integers, so that sums are exact in any order. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 
 enum { WORDS = 4096 };
 
-/* LAUNCH wants these of a device; here an error ends the program. */
+/* What LAUNCH needs of a device; here an error ends the program. */
 struct dev {
 	cudaStream_t stream;
 };
@@ -79,7 +79,7 @@ matrices(uint32_t *out)
 	for (int i = 0; i < 32; i++)
 		m[lane * 32 + i] = (uint16_t)noise(lane * 32 + i);
 	__syncthreads();
-	/* rows of 16 bytes that stand in no order */
+	/* rows of 16 bytes in a scattered order */
 	ldmatrix_x4<TRANSPOSED>(r, m + (lane * 7 + 3) % 128 * 8);
 	for (int i = 0; i < 4; i++)
 		out[lane * 4 + i] = r[i];
@@ -126,14 +126,14 @@ scalars(uint32_t *out, const uint32_t *in)
 	out[288 + t] = load_l2(in + t);
 }
 
-/* Two halves of which some are below 2^-14: any bits but those of infinities and NaNs */
+/* Two halves, some of them subnormal (below 2^-14): any bits but infinities and NaNs */
 DEVICE uint32_t
 halves_of(uint32_t x)
 {
 	return noise(x) & (x % 3 == 0 ? 0x83ff83ffu : 0xbbffbbffu);
 }
 
-/* Arithmetic on halves, where it would show that small ones are taken for 0; and whole numbers */
+/* Arithmetic on halves, which would show a flush of subnormals to 0; and on integers */
 static __global__ void
 halves(uint32_t *out)
 {

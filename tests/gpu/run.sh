@@ -51,8 +51,8 @@ if [ -z "${RUN_STAGE:-}" ]; then
 	export PATH
 fi
 
-# Programs load cuBLAS when they need it. Where the dynamic linker does not know it and it is not where programs look next, PyTorch has
-# brought one, or a toolkit of another name has it.
+# Programs load cuBLAS on demand. If neither the dynamic linker nor the programs' second place has it, this finds the one that came
+# with PyTorch or with a toolkit in another folder.
 find_cublas() {
 	cublas=
 	! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13' && [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] || return
@@ -121,14 +121,14 @@ ceilings() {
 	run_peers ceilings
 }
 
-# Models of instructions against the hardware's
+# The emulator's models of instructions against the hardware
 primitives() {
 	"$tests/primitives" >"$out/primitives.here" && "$build/emulated/primitives" >"$out/primitives.model" &&
 		diff "$out/primitives.model" "$out/primitives.here" && cat "$out/primitives.here"
 }
 
 ops() {
-	# shellcheck disable=SC2046 # parts; those that the emulator is quick with
+	# shellcheck disable=SC2046 # parts; those that are quick on the emulator
 	"$ops" -v -g $([ -z "$emulated" ] || echo rows layer)
 }
 
@@ -142,11 +142,11 @@ pipeline() {
 
 # Whole pipelines on both devices: every method's line, then what a prompt leaves and what is kept of it.
 #
-# A GPU rounds what it multiplies, so that rows whose scores are nearly the same may change places. What must be equal all the
-# same: how many rows are kept, and the answer, wherever the CPU has answered as with the whole cache. What is read,
-# footprint and peak may differ by half a percent of the cache; the latter two by more where layers are evicted on the way (-fused),
-# since a GPU has one more that is whole. An answer that the kept rows no longer hold is a guess: it is shown
-# when it differs, and fails nothing. A process waits for the GPU to be opened most of its time, so some run at a time.
+# A GPU rounds the inputs of products, so rows with nearly equal scores may swap ranks. What must be equal nevertheless: the number of
+# kept rows, and the answer wherever the CPU answers as with the whole cache. Bytes read, footprint and peak may differ by half a
+# percent of the cache; footprint and peak by more where layers are evicted during prefill (-fused), since a GPU holds one more full
+# layer. An answer that the kept rows no longer hold is a guess: a different one is shown and fails nothing. A process spends
+# most of its time on opening the GPU, so several run at a time.
 pipelines() {
 	prompt=examples/prompts/harbour.txt rate=0.2 methods=${METHODS:-$(ls examples/methods)}
 	if [ -n "$emulated" ]; then
@@ -209,7 +209,7 @@ field() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" "$2" | head -n 1
 }
 
-# The same prompt on both devices: nearly the same keys, values and attention; of what scorers keep, at most one row in twenty another.
+# The same prompt on both devices: nearly the same keys, values and attention; at most one in twenty of the rows that a scorer keeps differs.
 compare_rows() {
 	for device in cpu cuda; do
 		kv-prefill -q -m examples/demo-model --device $device --observe 16 --mass -o "$out/$device.kv" "$prompt" || return
@@ -243,7 +243,7 @@ peers() {
 	run_peers attend decode top
 }
 
-# under SECONDS TOOL PART ...: kernels of parts of ops under compute-sanitizer. What is slow there is given up without an error.
+# under SECONDS TOOL PART ...: kernels of parts of ops under compute-sanitizer. What is too slow there is stopped without an error.
 under() {
 	limit=$1 tool=$2
 	shift 2
@@ -303,8 +303,8 @@ random_model() {
 	"$p" tests/bin/mkmodel.py "$folder" $options --tokenizer examples/demo-model
 }
 
-# A whole model: our programs, with a snapshot in between; how fast it is without what a program does once; transformers on the
-# same weights and tokens.
+# A whole model: our programs, with a snapshot in between; its speed without the one-time work of a program; transformers on the same
+# weights and tokens.
 model() {
 	folder=${MODEL:-}
 	random_model llama-3.1-8b || return
@@ -339,7 +339,7 @@ if [ -n "${RUN_STAGE:-}" ]; then
 fi
 export build out emulated programs tests ops tiny
 [ -n "$emulated" ] || find_cublas
-# A GPU that nobody has open may be shut down, and started again for each program.
+# The driver may shut down a GPU that no process has open, and start it again for each program.
 if [ -z "$emulated" ] && [ -r /dev/nvidia0 ]; then
 	# shellcheck disable=SC2217 # it has it open
 	sleep "$total" </dev/nvidia0 >/dev/null 2>&1 &

@@ -1,7 +1,7 @@
 #!/bin/sh
-# spills.sh - fails when a kernel keeps registers in memory: spills.sh FILE.ptxas ... (what nvcc -Xptxas -v said)
+# spills.sh - fails if a kernel spills registers: spills.sh FILE.ptxas ... (the output of nvcc -Xptxas -v)
 #
-# Naive kernels, reference_..., may. With -v also prints registers and shared memory of every kernel.
+# Naive kernels, reference_..., may spill. With -v also prints registers and shared memory of every kernel.
 set -eu
 
 verbose=0

@@ -3,12 +3,12 @@
 
 usage: table.py measured.jsonl
 
-One line for each measurement, with both rounds of ours, and what memory gives as a share of what
-it gives to a sum of a GB (of many rows that says little: products of matrices wait for the
-multiplication); then ours as a multiple of the peer's speed, where a peer did the same: names are
-the same but for their first word. Last come the lines of SPEED.md's table of aims. A floor is the
-work that cannot be avoided at rates measured in the same run: of a prompt its operations at that
-of a product of matrices, of a step its bytes at that of a sum or of a copy, whichever is greater.
+One line for each measurement, with both rounds of ours, and the memory bandwidth as a share of
+that of a sum of a GB (meaningless for many rows, where matrix products are bound by computation);
+then ours as a multiple of the peer's speed, where a peer did the same: names differ in their
+first word only. Last come the lines of SPEED.md's table of aims. A floor is the least possible
+work at rates measured in the same run: for a prompt its operations at the rate of a matrix
+product, for a step its bytes at that of a sum or of a copy, whichever is greater.
 """
 
 import json
@@ -20,7 +20,7 @@ PEERS = ("flash", "cuDNN", "torch.topk,")
 
 
 class Measured:
-    """The rows of all stages by what they measure; of what was measured twice, the first."""
+    """The rows of all stages by what they measure; the first one where there are two."""
 
     def __init__(self, rows):
         self.rows = {}

@@ -1,17 +1,17 @@
-/* whole.c - how fast a whole model runs on a GPU, one JSON object a line
+/* whole.c - benchmark of a whole model on a GPU, one JSON object a line
  *
  * whole -m MODEL PART:N ...: a prompt of N tokens, and steps of decoding behind it.
  *
- * full    all tokens run, all rows stay
- * judged  each layer is scored and evicted on the way: what that adds to the prompt's time
- * tsp     FastKV: a fifth of the tokens runs through the second half of the layers, then each layer
- *         keeps rows for a tenth of them
- * fier    full, and then steps that read 11 % of the rows, found by keys in one bit
+ * full    all tokens run, all rows are kept
+ * judged  each layer is scored and evicted during prefill: the cost of scoring and eviction
+ * tsp     FastKV: a fifth of the tokens runs through the second half of the layers, then each
+ *         layer keeps rows for a tenth of all tokens
+ * fier    full, then decode steps that read 11 % of the rows, found by 1-bit keys
  *
- * In one process, so that nothing is loaded or set up while the clock runs: a short prompt comes
- * first. The median of ROUNDS prompts counts, where a prompt is longer than LONG the only one. With
- * each time comes the work that cannot be avoided: floating-point operations of a prompt, bytes
- * of weights and rows of a step. */
+ * One process runs all parts, after a short prompt, so that kernels and libraries are loaded
+ * before anything is timed. A time is the median of ROUNDS prompts, or that of the only one
+ * where a prompt is longer than LONG. Each time is printed with the least possible work:
+ * floating-point operations of a prompt, bytes of weights and rows of a step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ must_run(int rc)
 		die(EXIT_RUN, "%s", err[0] != '\0' ? err : "no memory");
 }
 
-/* ---- what must be done at least ---- */
+/* ---- lower bounds of the work ---- */
 
 /* Elements of the matrices of a layer */
 static double
@@ -95,7 +95,7 @@ weight_bytes(void)
 	    (m->id.layers * layer_elements() + head_elements());
 }
 
-/* ---- a prompt, in one way or another ---- */
+/* ---- prefill ---- */
 
 static void
 run_full(struct cache *c, uint32_t N, struct observation *obs)
@@ -123,7 +123,8 @@ run_tsp(struct cache *c, uint32_t N, struct observation *obs)
 	must(token_select_run(&fastkv, c, many, ids, N, obs, &e), &e);
 }
 
-/* The cache of the last of the prompts; seconds of one. obs (NULL = none) is of the last, too. */
+/* Runs the prompt ROUNDS times. Returns the cache of the last run; *seconds_of is the median.
+ * obs (NULL = none) is that of the last run, too. */
 static struct cache *
 prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
     struct observation *obs, int indexes, double *seconds_of)
@@ -150,9 +151,9 @@ prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
 	return c;
 }
 
-/* ---- steps ---- */
+/* ---- decoding ---- */
 
-/* Seconds of a step behind what is in the cache */
+/* Seconds of a decode step that continues the cache */
 static double
 steps(struct cache *c)
 {
@@ -201,7 +202,7 @@ write_logits(const struct cache *c, uint32_t N)
 		die(EXIT_RUN, "%s:", path);
 }
 
-/* Bytes that a step has read of the cache, on the average */
+/* Mean bytes of the cache that a step has read */
 static double
 retrieved_bytes(const struct retrieval *t)
 {
@@ -214,7 +215,7 @@ retrieved_bytes(const struct retrieval *t)
 	return bytes / (double)s[0].steps;
 }
 
-/* Steps that retrieve, behind a full prompt */
+/* Decode steps with retrieval after a full prompt */
 static void
 fier(struct cache *c, uint32_t N, double prefill)
 {
@@ -320,7 +321,7 @@ bench(const char *part)
 
 /* ---- the model ---- */
 
-/* FastKV after half of the layers; SnapKV's choice of rows everywhere */
+/* FastKV after half of the layers; SnapKV selects the rows of every layer */
 static void
 choose_methods(uint32_t layers)
 {
@@ -337,7 +338,7 @@ choose_methods(uint32_t layers)
 	snapkv.evict.evictor.of_tokens = 1;
 }
 
-/* And a short prompt, so that kernels and libraries are there. */
+/* Loads the model and runs a short prompt, which loads kernels and libraries. */
 static void
 load(void)
 {
