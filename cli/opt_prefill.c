@@ -34,12 +34,15 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 
 	*p = (struct prefill){ .schedule = !wanted() ? PREFILL_PLAIN :
 	    chunk != 0 ? PREFILL_CHUNKS : PREFILL_LAYERS, .once = o->once, .chunk = chunk,
-	    .patch = o->patch, .observe = observe };
+	    .patch = o->patch, .observe = observe, .select = p->select };
 	if (!wanted())
 		return;
 	if (o->evict == NULL)
 		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
 		    o->score != NULL ? "--score" : o->once ? "--once" : "--patch");
+	if (chunk != 0 && p->select.rule != TOKENS_ALL)
+		die(EXIT_USAGE, "--chunk with --evict evicts before the whole prompt has run, and "
+		    "token selection looks at the whole prompt: leave out --chunk");
 	opt_evict_cache(&p->evict, o->score, o->evict);
 	check_patch(p);
 	if (chunk != 0 && prefill_scored_queries(p) > chunk)
@@ -54,10 +57,8 @@ opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const 
 	struct engine_error e;
 
 	p->step.call = progress_step;
-	if (p->schedule == PREFILL_LAYERS)
-		progress_start("prefill", (uint64_t)n * c->model->id.layers, "rows");
-	else
-		progress_start("prefill", n, "tokens");
+	progress_start("prefill", prefill_total(p, c->model, n),
+	    prefill_counts_rows(p) ? "rows" : "tokens");
 	must(prefill_run(p, c, ws, ids, n, obs, &e), &e);
 	progress_end();
 }

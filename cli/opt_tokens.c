@@ -112,6 +112,15 @@ tsp_options(void)
 	return tsp;
 }
 
+static void
+say_selected(void *with, uint32_t layer, uint32_t rows)
+{
+	const struct token_select *t = with;
+
+	note("layer %u: %u %s", layer, rows, t->rule == TOKENS_GEMFILTER ? "tokens are run again" :
+	    "rows go on");
+}
+
 void
 opt_tokens(struct token_select *t, struct tsp_search *search)
 {
@@ -125,7 +134,8 @@ opt_tokens(struct token_select *t, struct tsp_search *search)
 	    .max_layer = max_layer != NOT_GIVEN ? max_layer : TSP_HALF,
 	    .tolerance = tolerance >= 0 ? tolerance : 0 };
 	*t = (struct token_select){ .tsp = search->tsp, .pyramid = pyramid, .rate = gem_rate,
-	    .budget = gem_budget != NOT_GIVEN ? gem_budget : 0 };
+	    .budget = gem_budget != NOT_GIVEN ? gem_budget : 0,
+	    .selected = { say_selected, t } };
 	if (tsp_layer != NOT_GIVEN) {
 		t->rule = TOKENS_TSP;
 		t->layer = tsp_layer;
@@ -135,31 +145,6 @@ opt_tokens(struct token_select *t, struct tsp_search *search)
 	} else if (pyramid_text != NULL) {
 		t->rule = TOKENS_PYRAMIDINFER;
 	}
-}
-
-/* ---- running ---- */
-
-static void
-say_selected(void *with, uint32_t layer, uint32_t rows)
-{
-	const struct token_select *t = with;
-
-	note("layer %u: %u %s", layer, rows, t->rule == TOKENS_GEMFILTER ? "tokens are run again" :
-	    "rows go on");
-}
-
-void
-opt_tokens_run(struct token_select *t, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n, struct observation *obs)
-{
-	struct engine_error e;
-
-	t->step.call = progress_step;
-	t->selected.call = say_selected;
-	t->selected.with = t;
-	progress_start("prefill", token_select_total(t, c->model, n), "tokens");
-	must(token_select_run(t, c, ws, ids, n, obs, &e), &e);
-	progress_end();
 }
 
 struct tsp_distance *

@@ -10,12 +10,9 @@ extern const struct opt token_opts[];   /* for struct tool's more */
 /* --find-tsp-layer was given: nothing else is to be done. */
 int opt_tsp_search_wanted(void);
 
-/* Checks the options together, when all have been set, and fills both. Dies with EXIT_USAGE. */
+/* Checks the options together, when all have been set, and fills both; each selection is a note.
+ * Dies with EXIT_USAGE. */
 void opt_tokens(struct token_select *t, struct tsp_search *search);
-
-/* token_select_run(), with progress, and a note for each selection. Dies. */
-void opt_tokens_run(struct token_select *t, struct cache *c, struct workspace *ws,
-    const uint32_t *ids, size_t n, struct observation *obs);
 
 /* tsp_search_run(), with progress. *chosen <- the layer. Returns the distances, tsp_search_max()
  * + 1; to be freed. Dies. */

@@ -15,7 +15,8 @@ prefill_scored_queries(const struct prefill *p)
 	if (p->evict.scorer.method == NULL)
 		return 0;
 	return scorer_queries(&p->evict.scorer, p->observe != 0 ? p->observe :
-	    p->patch != 0 ? p->patch : EVICT_WINDOW);
+	    p->patch != 0 ? p->patch : p->select.rule == TOKENS_TSP ? p->select.tsp.window :
+	    EVICT_WINDOW);
 }
 
 uint32_t
@@ -24,6 +25,18 @@ prefill_window(const struct prefill *p)
 	const uint32_t scored = prefill_scored_queries(p);
 
 	return scored > p->observe ? scored : p->observe;
+}
+
+int
+prefill_counts_rows(const struct prefill *p)
+{
+	return p->schedule == PREFILL_LAYERS || p->select.rule != TOKENS_ALL;
+}
+
+uint64_t
+prefill_total(const struct prefill *p, const struct model *m, size_t n)
+{
+	return prefill_counts_rows(p) ? token_select_rows(&p->select, m, n) : n;
 }
 
 size_t
@@ -38,9 +51,14 @@ void
 prefill_demand(const struct prefill *p, const struct model *m, size_t n, struct memory_demand *d)
 {
 	const uint64_t heads = m->id.kv_heads, L = m->id.layers;
+	const int evicts = p->schedule == PREFILL_LAYERS;
+	uint64_t full;
 
-	if (p->schedule == PREFILL_LAYERS) {
-		d->rows = n * heads * (L > 1 ? 1 + prefill_behind(m) : 1);
+	if (prefill_counts_rows(p)) {
+		full = token_select_full_layers(&p->select, evicts);
+		if (evicts && full == 1 && L > 1)
+			full += prefill_behind(m);
+		d->rows = n * heads * full;
 		d->stream = n;
 	} else {
 		d->rows = prefill_spare(p, n) * heads * L;
@@ -52,7 +70,7 @@ int
 prefill_fit(const struct prefill *p, const struct model *m, size_t n, uint32_t have,
     struct engine_error *e)
 {
-	const uint32_t window = prefill_scored_queries(p);
+	const uint32_t window = prefill_scored_queries(p), tail = token_select_tail(&p->select, n);
 	int rc = ENGINE_OK;
 
 	if (p->schedule != PREFILL_PLAIN)
@@ -60,6 +78,9 @@ prefill_fit(const struct prefill *p, const struct model *m, size_t n, uint32_t h
 	if (rc == ENGINE_OK && window > n + have)
 		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries is longer than "
 		    "the prompt, %zu tokens", window, n);
+	if (rc == ENGINE_OK && window > tail)
+		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries: only the last "
+		    "%u tokens are sure to reach the last layer", window, tail);
 	if (rc == ENGINE_OK && p->patch > n)
 		rc = engine_fail(e, ENGINE_EOPTION, "--patch %u: the prompt has %zu tokens",
 		    p->patch, n);
@@ -138,21 +159,17 @@ prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint
     struct observation *obs, struct engine_error *e)
 {
 	struct prefill_run r = { .p = p, .c = c, .ws = ws, .obs = obs, .e = e };
-	int rc = ENGINE_OK;
+	int rc;
 
 	if (p->patch != 0 && c->mass != NULL)
 		return engine_fail(e, ENGINE_EOPTION, "--patch: what tokens pay that are not stored "
 		    "must not be in --mass");
-	switch (p->schedule) {
-	case PREFILL_PLAIN:
-		rc = prefill_tokens(&r, ids, n, 0);
-		break;
-	case PREFILL_LAYERS:
-		rc = prefill_by_layers(&r, ids, n);
-		break;
-	case PREFILL_CHUNKS:
+	if (p->schedule == PREFILL_CHUNKS)
 		rc = prefill_by_chunks(&r, ids, n);
-	}
+	else if (prefill_counts_rows(p))
+		rc = prefill_by_layers(&r, ids, n);
+	else
+		rc = prefill_tokens(&r, ids, n, 0);
 	if (rc == ENGINE_OK && obs != NULL && p->observe < obs->window) {
 		obs->window = p->observe;
 		observation_expect(obs, c->model, c->next_position, 0);

@@ -2,16 +2,20 @@
  * scored and evicted while it runs
  *
  * What comes out of these is what kv-prefill | kv-score | kv-evict would write, chunk by chunk with
- * PREFILL_CHUNKS; but the full cache is never there as a whole. */
+ * PREFILL_CHUNKS; but the full cache is never there as a whole. Tokens may be selected on the way
+ * (token_select.h), unless it runs chunk by chunk: FastKV's Algorithm 1 is TSP with a scorer and an
+ * evictor, layer by layer. */
 #ifndef KVPIPE_PREFILL_H
 #define KVPIPE_PREFILL_H
 
 #include "engine/evict_cache.h"
 #include "engine/memory_plan.h"
-#include "model/forward.h"
+#include "engine/token_select.h"
 
 enum prefill_schedule {
-	PREFILL_PLAIN,          /* all layers run a tile at a time; nothing is evicted */
+	/* nothing is evicted; all layers run a tile at a time, or, when tokens are selected, those up
+	 * to the next layer that selects */
+	PREFILL_PLAIN,
 	PREFILL_LAYERS,         /* each layer sees the whole prompt and is evicted */
 	PREFILL_CHUNKS          /* all layers run a chunk and are evicted */
 };
@@ -20,6 +24,7 @@ struct prefill {
 	enum prefill_schedule schedule;
 	/* The caller fills in its scorer and evictor, and frees it; all zero with PREFILL_PLAIN. */
 	struct cache_evictor evict;
+	struct token_select select;     /* TOKENS_ALL with PREFILL_CHUNKS */
 	/* only the rows of these tokens, or of the chunk at hand, are scored and dropped: sets `since`
 	 * of scorer and evictor on the way */
 	int once;
@@ -27,12 +32,15 @@ struct prefill {
 	/* PREFILL_CHUNKS: so many tokens of the prompt's end score each chunk; 0 = none */
 	uint32_t patch;
 	uint32_t observe;       /* queries that are to be saved */
-	/* call NULL = none. It is told how many tokens are done; with PREFILL_LAYERS how many rows of
-	 * all layers together */
+	/* call NULL = none. It is told how much of prefill_total() is done */
 	struct step_hook step;
 };
 
-/* Queries that the method looks at. */
+/* It runs layer by layer: what is done is counted in rows, summed over the layers, else in tokens. */
+int prefill_counts_rows(const struct prefill *);
+uint64_t prefill_total(const struct prefill *, const struct model *m, size_t n);
+/* Queries that the method looks at. Without an option that says so: those that are saved, or the
+ * patch, or TSP's window, or EVICT_WINDOW. */
 uint32_t prefill_scored_queries(const struct prefill *);
 /* Queries that have to be kept while the prompt runs: those, and those to be saved. */
 uint32_t prefill_window(const struct prefill *);
@@ -42,7 +50,7 @@ size_t prefill_spare(const struct prefill *, size_t n);
 void prefill_demand(const struct prefill *, const struct model *m, size_t n,
     struct memory_demand *d);
 /* ENGINE_EOPTION unless the options suit the model and a prompt of n tokens, in front of which
- * `have` queries are known. */
+ * `have` queries are known. token_select_fit() has been asked before. */
 int prefill_fit(const struct prefill *, const struct model *m, size_t n, uint32_t have,
     struct engine_error *);
 

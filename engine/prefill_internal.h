@@ -13,7 +13,7 @@ struct prefill_run {
 	struct engine_error *e;         /* takes the failures of all that gets this struct */
 };
 
-/* The schedules that evict: prefill_layers.c, prefill_chunks.c. */
+/* prefill_layers.c, prefill_chunks.c */
 int prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n);
 int prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n);
 
@@ -35,8 +35,8 @@ void prefill_show(const struct prefill_run *r, uint64_t done);
 /* Runs n tokens through all layers, behind `before` tokens of the same prompt; logs and shows each
  * tile. */
 int prefill_tokens(struct prefill_run *r, const uint32_t *ids, size_t n, size_t before);
-/* Runs n tokens, layer after layer, and evicts each. step: as prompt_run() calls it. With `last`
- * there are logits. */
+/* Runs n tokens, layer after layer; selects, and evicts each. step: as prompt_run() calls it. With
+ * `last` there are logits. */
 int prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
     const struct step_hook *step, int last);
 

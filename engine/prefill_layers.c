@@ -1,5 +1,7 @@
-/* prefill_layers.c - layer by layer: each layer sees all tokens and is evicted before the next
- * one fills, or the one after that (prefill_behind()) */
+/* prefill_layers.c - layer by layer: each layer sees all tokens, or those that were selected
+ * before it, and is evicted before the next one fills, or the one after that (prefill_behind()) */
+#include <stdlib.h>
+
 #include "engine/prefill_internal.h"
 #include "model/prompt_stream.h"
 
@@ -47,15 +49,16 @@ finish_layer(struct prefill_run *r, const struct saved *saved, uint32_t l)
 	return rc;
 }
 
-/* When these tokens bring all queries of the window, the device keeps those of one layer, instead
- * of the stream those of all: nobody waits for them. The next chunk may want them again. */
+/* When these tokens bring all queries of the window and layers are evicted, the device keeps those
+ * of one layer, instead of the stream those of all: nobody waits for them. The next chunk may want
+ * them again. */
 static int
 open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
     const uint32_t *ids, size_t n)
 {
 	const struct model *m = r->c->model;
 	struct observation *obs = r->obs;
-	const int watch = obs != NULL && obs->window <= n;
+	const int watch = r->p->schedule != PREFILL_PLAIN && obs != NULL && obs->window <= n;
 	int rc;
 
 	if (watch)
@@ -63,6 +66,8 @@ open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	rc = prompt_open(s, r->c, watch ? NULL : obs, ids, n, r->e->text, sizeof r->e->text);
 	if (rc != 0)
 		return prefill_ran(r, rc);
+	if (r->p->select.rule == TOKENS_GEMFILTER)
+		r->c->n_tokens -= n;    /* they are among those of the first run */
 	saved->n = !watch ? 0 : r->p->schedule == PREFILL_CHUNKS ? obs->window : r->p->observe;
 	if (saved->n == 0)
 		return ENGINE_OK;
@@ -70,24 +75,33 @@ open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	saved->q = m->ops->alloc(m->dev, saved->n * saved->row * sizeof *saved->q);
 	if (saved->q != NULL)
 		return ENGINE_OK;
-	prompt_close(s);
 	return engine_fail(r->e, ENGINE_ERUN, "no memory for %zu observation queries", saved->n);
 }
 
-/* Layer l runs, and it or the one before is evicted. */
+/* The queries of layer l are to be kept that it is scored by, and the `window` that select, of a
+ * stream that began with n rows. A layer that is scored behind the next one still looks at their
+ * positions, so these must be the same in all layers. */
 static int
-pass_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l,
-    const struct step_hook *step)
+watch_layer(struct prefill_run *r, struct prompt_stream *s, uint32_t l, uint32_t window, size_t n)
 {
-	const struct observation *obs = r->obs;
-	const uint32_t behind = prefill_behind(r->c->model);
-	int rc;
+	if (r->obs != NULL && s->obs == NULL) {
+		window = token_select_window(&r->p->select, n);
+		if (window < r->obs->window)
+			window = r->obs->window;
+	}
+	if (window == 0 || prompt_watch(s, l, window) == 0)
+		return ENGINE_OK;
+	return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", window);
+}
 
-	if (obs != NULL && s->obs == NULL && prompt_watch(s, l, obs->window) != 0)
-		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries",
-		    obs->window);
-	rc = prefill_ran(r, prompt_run(s, r->ws, l, l + 1, step, r->e->text, sizeof r->e->text));
-	if (rc == ENGINE_OK && behind && l > 0)
+/* Layer l has run: its eviction begins, and that of this layer or the one before ends. */
+static int
+evict_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l)
+{
+	const uint32_t behind = prefill_behind(r->c->model);
+	int rc = ENGINE_OK;
+
+	if (behind && l > 0)
 		rc = finish_layer(r, saved, l - 1);
 	if (rc == ENGINE_OK)
 		rc = begin_layer(r, s, saved, l);
@@ -96,20 +110,58 @@ pass_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, 
 	return rc;
 }
 
+/* Only these k rows go on. */
+static int
+drop_others(struct prefill_run *r, struct prompt_stream *s, uint32_t l, const uint32_t *keep,
+    uint32_t k)
+{
+	if (prompt_keep(s, keep, k) != 0)
+		return engine_fail(r->e, ENGINE_ERUN, "no memory for the tokens that go on");
+	token_select_tell(&r->p->select, l, k);
+	return ENGINE_OK;
+}
+
+/* Layers l0 .. l1-1 of a stream that began with n rows; behind the last of them rows are dropped
+ * from the stream, or from the layer, or both. What goes on is chosen from all rows, and by queries
+ * that scoring has not rounded yet. */
+static int
+pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l0,
+    uint32_t l1, size_t n, const struct step_hook *step)
+{
+	const struct token_select *t = &r->p->select;
+	const uint32_t l = l1 - 1;
+	uint32_t window, *keep = NULL;
+	const uint32_t k = token_select_after(t, l, r->c->model->id.layers, n, s->N, &window);
+	int rc = watch_layer(r, s, l, window, n);
+
+	if (rc == ENGINE_OK)
+		rc = prefill_ran(r, prompt_run(s, r->ws, l0, l1, step, r->e->text,
+		    sizeof r->e->text));
+	if (rc == ENGINE_OK && window != 0)
+		rc = token_select_choose(t, s, k, &keep, r->e);
+	if (rc == ENGINE_OK && r->p->schedule != PREFILL_PLAIN)
+		rc = evict_layer(r, s, saved, l);
+	if (rc == ENGINE_OK && keep != NULL)
+		rc = drop_others(r, s, l, keep, k);
+	free(keep);
+	return rc;
+}
+
 int
 prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
     const struct step_hook *step, int last)
 {
 	const struct model *m = r->c->model;
+	const int evicts = r->p->schedule != PREFILL_PLAIN;
 	struct saved saved = { .q = NULL };
 	struct prompt_stream s;
-	uint32_t l;
+	uint32_t l0, l1;
 	int rc = open_stream(r, &s, &saved, ids, n);
 
-	if (rc != ENGINE_OK)
-		return rc;
-	for (l = 0; rc == ENGINE_OK && l < m->id.layers; l++)
-		rc = pass_layer(r, &s, &saved, l, step);
+	for (l0 = 0; rc == ENGINE_OK && l0 < m->id.layers; l0 = l1) {
+		l1 = evicts ? l0 + 1 : token_select_next(&r->p->select, l0, m->id.layers);
+		rc = pass_layers(r, &s, &saved, l0, l1, n, step);
+	}
 	if (rc == ENGINE_OK && last)
 		rc = prefill_ran(r, prompt_logits(&s, r->ws, r->e->text, sizeof r->e->text));
 	m->ops->free(m->dev, saved.q);
@@ -117,11 +169,50 @@ prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
 	return rc;
 }
 
+/* A second run, whose rows are shown behind those of the first. */
+struct second_run {
+	const struct prefill_run *r;
+	uint64_t before;
+};
+
+static void
+show_second(void *with, uint64_t done)
+{
+	const struct second_run *second = with;
+
+	prefill_show(second->r, second->before + done);
+}
+
+static int
+run_gemfilter(struct prefill_run *r, const uint32_t *ids, size_t n, const struct step_hook *step)
+{
+	const struct token_select *t = &r->p->select;
+	const uint32_t k = gemfilter_tokens(t, n);
+	struct second_run second = { r, n * ((uint64_t)t->layer + 1) };
+	uint32_t *picked = engine_alloc(k, sizeof *picked, r->e);
+	int rc = picked == NULL ? r->e->code :
+	    gemfilter_pick(t, r->c, r->ws, ids, n, step, picked, k, r->e);
+
+	if (rc == ENGINE_OK) {
+		token_select_tell(t, t->layer, k);
+		rc = prefill_pass_layers(r, picked, k, &(struct step_hook){ show_second, &second },
+		    1);
+	}
+	free(picked);
+	return rc;
+}
+
 int
 prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n)
 {
 	const struct step_hook *step = r->p->step.call != NULL ? &r->p->step : NULL;
+	struct prefill *p = r->p;
 
+	/* a layer that selects may have more queries than the scorer is to look at */
+	if (p->evict.scorer.method != NULL && p->select.rule != TOKENS_ALL)
+		p->evict.scorer.options.window = prefill_scored_queries(p);
 	prefill_since(r, r->c->next_position);
+	if (p->select.rule == TOKENS_GEMFILTER)
+		return run_gemfilter(r, ids, n, step);
 	return prefill_pass_layers(r, ids, n, step, 1);
 }

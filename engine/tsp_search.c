@@ -158,14 +158,15 @@ static int
 try_layer(struct search *h, struct prompt_stream *s, uint32_t l, const float *full,
     struct tsp_distance *to)
 {
-	uint32_t *keep = NULL, k;
+	const uint32_t k = tsp_rows(&h->t->tsp, s->N);
+	uint32_t *keep = NULL;
 	int rc = ran(h->e, prompt_watch(s, l, h->t->tsp.window));
 
 	if (rc == ENGINE_OK)
 		rc = ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
 		    sizeof h->e->text));
 	if (rc == ENGINE_OK)
-		rc = tsp_select(&h->t->tsp, s, &keep, &k, h->e);
+		rc = tsp_select(&h->t->tsp, s, k, &keep, h->e);
 	if (rc == ENGINE_OK)
 		rc = ran(h->e, cache_clear(h->c));
 	if (rc == ENGINE_OK)

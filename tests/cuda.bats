@@ -127,6 +127,14 @@ everything() {
 		assert_equal "$(everything 1.kv)" "$(everything pipe.kv)"
 	done
 	assert_equal "$(see 0.kv '[(e.kind, e.l0) for e in s.events]')" "(1, 0) (1, 1) (3, 0) (1, 2) (3, 1) (1, 3) (3, 2) (3, 3)"
+	for select in "--tsp-layer 1" "--gemfilter-layer 0 --rate 0.5" "--pyramid-infer min=9"; do
+		# shellcheck disable=SC2086 # words
+		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select "$doc" | kv-score --device cuda --method snapkv |
+		    kv-evict --rate 0.6 --keep-queries -o pipe.kv
+		# shellcheck disable=SC2086 # words
+		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select --score snapkv --evict rate=0.6 -o 1.kv "$doc"
+		assert_equal "$(everything 1.kv)" "$(everything pipe.kv)"
+	done
 	for n in 0 1 2; do
 		kv-prefill -m "$DEMO" --device cuda:$n --observe 4 --score "snapkv window=8" --evict rate=0.3 -o $n.kv "$doc"
 	done

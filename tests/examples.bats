@@ -98,7 +98,7 @@ calls() {
 			awk -v read="$read" 'BEGIN { exit !(read < 80) }' || fail "$name reads $read %"
 			assert_equal "$answer" "$expected"
 			;;
-		full | adakv | chunked-patched | fastkv | keydiff | laq | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
+		full | adakv | chunked-patched | fastkv | fastkv-fused | keydiff | laq | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
 			assert_equal "$answer" "$expected"
 			;;
 		esac
@@ -123,6 +123,8 @@ calls() {
 	calls fastkv -m other
 	assert_line --partial '--tsp-layer 14 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8'
 	assert_line --partial 'kv-decode -q -m other -n 32 -o'
+	calls fastkv-fused -m other
+	assert_line --partial '--tsp-layer 14 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8 --score snapkv kernel=7 pool=max --evict rate=0.1 of=tokens'
 	calls gemfilter -m other
 	assert_line --partial '--gemfilter-layer 12'
 	calls snapkv -m other

@@ -22,14 +22,15 @@ same() {
 	assert_equal "$(see "$1" '[s.logits, [l.mass for l in s.layers]]')" "$(see "$2" '[s.logits, [l.mass for l in s.layers]]')"
 }
 
-# equal MODEL PROMPT "OPTIONS FOR THE PIPE'S kv-prefill" SCORE EVICT: the same in one process and in a pipe
+# equal MODEL PROMPT "OPTIONS FOR THE PIPE'S kv-prefill" SCORE EVICT ["OPTIONS FOR BOTH"]: the same in one process and in a pipe
 equal() {
 	local model=$BATS_FILE_TMPDIR/$1 prompt=$BATS_FILE_TMPDIR/$2.ids method=${4%% *}
 	[ "$1" = demo ] && model=$DEMO
 	# shellcheck disable=SC2046,SC2086 # words
-	kv-prefill -m "$model" --ids $3 "$prompt" | kv-score --method "$method" $(options "${4#"$method"}") |
+	kv-prefill -m "$model" --ids $3 $6 "$prompt" | kv-score --method "$method" $(options "${4#"$method"}") |
 	    kv-evict $(options "$5") -o pipe.kv
-	kv-prefill -m "$model" --ids --score "$4" --evict "$5" -o fused.kv "$prompt"
+	# shellcheck disable=SC2086 # words
+	kv-prefill -m "$model" --ids --score "$4" --evict "$5" $6 -o fused.kv "$prompt"
 	same fused.kv pipe.kv
 }
 
@@ -59,6 +60,51 @@ equal() {
 @test "more than one tile: the snapshot is that of a pipe with the default tile" {
 	seq 5 1200 >"$BATS_FILE_TMPDIR/1200.ids"
 	equal gqa 1200 "-w 32" snapkv budget=64
+}
+
+@test "tokens selected on the way, each layer evicted behind them: the snapshot is that of a pipe" {
+	for select in '--tsp-layer 1' '--gemfilter-layer 2 --rate 0.3' '--pyramid-infer decay=0.5'; do
+		equal demo 700 "-w 8" "snapkv window=8 kernel=7" "rate=0.1 of=tokens" "$select"
+		equal gqa 700 "-w 5" "snapkv window=5" "budget=40 sink=4 policy=ada alpha=0.2" "$select"
+		equal gqa 700 "-w 1" "tova keep-last" rate=0.2 "$select"
+		equal gqa 700 "--mass" "h2o reduce=max" "rate=0.3 recent=30" "$select"
+		equal gqa 700 "" keydiff "rate=0.4 skip-layers=1" "$select"
+	done
+	equal gqa 700 "-w 8" "snapkv window=8" "budget=60 policy=pyramid" "--tsp-layer 1"
+	equal mqa 700 "-w 6" "snapkv window=6" "rate=0.2 of=tokens" "--tsp-layer 0 --tsp-window 40 --tsp-rate 0.5"
+	# layers at both ends, and the window that selects when --score does not say which
+	equal gqa 700 "-w 8" snapkv "rate=0.3 of=tokens" "--tsp-layer 3"
+	equal gqa 700 "-w 8" snapkv "rate=0.1 of=tokens" "--tsp-layer 0"
+}
+
+@test "FastKV's Algorithm 1 in one process leaves what its pipe leaves, with a smaller peak" {
+	equal gqa 700 "-w 8" "snapkv window=8 kernel=7" "rate=0.1 of=tokens" "--tsp-layer 1"
+	kv-footprint --json pipe.kv >pipe.json
+	kv-footprint --json fused.kv >fused.json
+	assert_equal "$(see fused.kv '[(e.kind, e.n, e.l0, e.l1) for e in s.events][-7:]')" \
+	    "(1, 512, 1, 2) (1, 184, 1, 2) (3, 0, 1, 2) (1, 139, 2, 3) (3, 0, 2, 3) (1, 139, 3, 4) (3, 0, 3, 4)"
+	kv-check fused.kv
+	"$PYTHON" - <<-E
+		import json
+		pipe, fused = (json.load(open(name + '.json')) for name in ('pipe', 'fused'))
+		assert pipe['kept'] == fused['kept'], (pipe, fused)
+		# layers 0 and 1 hold the prompt, the others a fifth of it: 2.4 of 4; in one process one of them, and three times a tenth at most
+		assert abs(pipe['peak'] - 0.6) < 1e-3, pipe
+		assert fused['peak'] <= (1 + 3 * 0.1) / 4, fused
+	E
+}
+
+@test "tokens selected from a text that continues a snapshot, each layer evicted behind them" {
+	head -n 300 "$BATS_FILE_TMPDIR/700.ids" | kv-prefill -m "$DEMO" --ids - | kv-score --method knorm |
+	    kv-evict --rate 0.5 -o a.kv
+	tail -n 200 "$BATS_FILE_TMPDIR/700.ids" >b.ids
+	kv-prefill -m "$DEMO" -r a.kv --ids --tsp-layer 1 -w 8 b.ids -o b.kv
+	kv-score --method snapkv b.kv | kv-evict --rate 0.2 -o pipe.kv
+	kv-prefill -m "$DEMO" -r a.kv --ids --tsp-layer 1 --score snapkv --evict rate=0.2 -o fused.kv b.ids
+	same fused.kv pipe.kv
+	kv-score --method snapkv --since 300 b.kv | kv-evict --since 300 --rate 0.5 -o pipe.kv
+	kv-prefill -m "$DEMO" -r a.kv --ids --tsp-layer 1 --once --score snapkv --evict rate=0.5 -o fused.kv b.ids
+	same fused.kv pipe.kv
 }
 
 @test "a snapshot that is continued is scored as a whole, with --once only its new rows" {
@@ -143,6 +189,11 @@ refused() {
 	refused 2 "a window of 92 queries is longer than the prompt, 91 tokens" --score "snapkv window=92" --evict rate=0.1
 	refused 2 "always kept" --score snapkv --evict budget=31
 	refused 2 "always kept" --score recent --evict "budget=10 sink=11"
+	refused 2 "leave out --chunk" --score knorm --evict rate=0.5 --chunk 20 --tsp-layer 1
+	refused 2 "leave out --chunk" --score snapkv --evict rate=0.5 --chunk 20 --patch 8 --gemfilter-layer 1 --rate 0.5
+	refused 2 "window of 9 queries: only the last 8 tokens" --score "snapkv window=9" --evict rate=0.5 --tsp-layer 1
+	refused 2 "window of 32 queries: only the last 19 tokens" --score snapkv --evict rate=0.5 --pyramid-infer decay=0.5
+	refused 2 "--find-tsp-layer makes no snapshot.*--evict" --score knorm --evict rate=0.5 --find-tsp-layer
 	refused 2 "--policy global" --score knorm --evict "rate=0.5 policy=global"
 }
 

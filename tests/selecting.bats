@@ -190,7 +190,7 @@ refused() {
 	refused "no option 'size'" --pyramid-infer size=3
 	refused 'makes no snapshot' --find-tsp-layer
 	refused '2 prompts' prompt.txt
-	refused 'do not go with token selection' --tsp-layer 1 --evict budget=10
+	refused 'cannot be evicted without scores' --tsp-layer 1 --evict budget=10
 	refused '--json' --json
 	kv-prefill -m "$DEMO" -o first.kv prompt.txt
 	refused 'cannot resume' --gemfilter-layer 1 --budget 10 -r first.kv

@@ -1,6 +1,4 @@
-/* kv-prefill - run a prompt through a model and write its KV cache as a snapshot
- *
- * Which tokens of it reach later layers is the subject of engine/token_select.c. */
+/* kv-prefill - run a prompt through a model and write its KV cache as a snapshot */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +22,6 @@ static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
 static struct prefill prefill;
-static struct token_select selection;
 static struct tsp_search search;        /* of use when opt_tsp_search_wanted() */
 
 static const struct opt opts[] = {
@@ -169,8 +166,6 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 
 	if (opt_tsp_search_wanted())
 		tsp_search_demand(e->model, n, &d);
-	else if (selection.rule != TOKENS_ALL)
-		token_select_demand(&selection, e->model, n, &d);
 	else
 		prefill_demand(&prefill, e->model, n, &d);
 	session_load(e, &d);
@@ -188,20 +183,18 @@ check_options(int operands, const char *path)
 {
 	if (chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
+	opt_tokens(&prefill.select, &search);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
-	opt_tokens(&selection, &search);
-	if (evicts() && (selection.rule != TOKENS_ALL || opt_tsp_search_wanted()))
-		die(EXIT_USAGE, "--score and --evict do not go with token selection: pipe the "
-		    "snapshot through kv-score and kv-evict");
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 	if (!opt_tsp_search_wanted() && operands > 1)
 		die(EXIT_USAGE, "%d prompts: want one, except with --find-tsp-layer", operands);
 	if (!opt_tsp_search_wanted() && settings.json)
 		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
-	if (opt_tsp_search_wanted() && (resume || observe || mass || strcmp(settings.output, "-") != 0))
-		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --observe, --mass and "
-		    "--output do not go with it");
+	if (opt_tsp_search_wanted() && (resume || observe || mass || evicts() ||
+	    strcmp(settings.output, "-") != 0))
+		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --observe, --mass, "
+		    "--score, --evict and --output do not go with it");
 }
 
 static struct workspace *
@@ -287,10 +280,7 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 	struct engine_error error;
 	double t0 = seconds();
 
-	if (selection.rule != TOKENS_ALL)
-		opt_tokens_run(&selection, c, ws, ids->ids, ids->n, obs);
-	else
-		opt_prefill_run(&prefill, c, ws, ids->ids, ids->n, obs);
+	opt_prefill_run(&prefill, c, ws, ids->ids, ids->n, obs);
 	evict_cache_free(&prefill.evict);
 	must(grow_clusters(c, &error), &error);
 	report(c, ids->n, seconds() - t0);
@@ -313,7 +303,7 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	sign_count("observe", observe);
 	sign_count("tokens", n);
 	opt_prefill_sign(&prefill);
-	opt_tokens_sign(&selection);
+	opt_tokens_sign(&prefill.select);
 	output_commit(w, from);
 }
 
@@ -339,7 +329,7 @@ main(int argc, char **argv)
 		from = input_open(resume);
 	session_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
-	must(token_select_fit(&selection, e.model, ids.n, observe, from != NULL, &error), &error);
+	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error), &error);
 	choose_tile(&e);
 	load_model(&e, from, ids.n);
 	window = prefill_window(&prefill);

@@ -150,7 +150,7 @@ pipeline() {
 pipelines() {
 	prompt=examples/prompts/harbour.txt rate=0.2 methods=${METHODS:-$(ls examples/methods)}
 	if [ -n "$emulated" ]; then
-		prompt=$out/prompt rate=0.4 methods=${METHODS:-snapkv snapkv-fused fastkv h2o-decode kvzip laq fier quest clusterkv shadowkv}
+		prompt=$out/prompt rate=0.4 methods=${METHODS:-snapkv snapkv-fused fastkv fastkv-fused h2o-decode kvzip laq fier quest clusterkv shadowkv}
 		cat >"$prompt" <<-'END'
 			The quiet baker waited by the harbour. The access code of Marlow is K742. The old farmer carried the letter to the market
 			after lunch. There was a green boat behind the mill. The secret word of Calton is falcon. Nobody waited near the bridge.

@@ -50,7 +50,7 @@ static struct session session;
 static struct model *m;
 static struct workspace *many, *one;
 static struct prefill snapkv = { .schedule = PREFILL_LAYERS };
-static struct token_select fastkv;
+static struct prefill fastkv;
 static uint32_t *ids, tsp_layer;
 static char err[512];
 
@@ -120,7 +120,7 @@ run_tsp(struct cache *c, uint32_t N, struct observation *obs)
 {
 	struct engine_error e;
 
-	must(token_select_run(&fastkv, c, many, ids, N, obs, &e), &e);
+	must(prefill_run(&fastkv, c, many, ids, N, obs, &e), &e);
 }
 
 /* Runs the prompt ROUNDS times. Returns the cache of the last run; *seconds_of is the median.
@@ -305,7 +305,7 @@ bench(const char *part)
 		must_run(MODEL_ENOMEM);
 	for (i = 0; i < N; i++)                 /* as peers.py has them */
 		ids[i] = (uint32_t)((i * UINT64_C(7919) + 13) % 1400);
-	must(token_select_fit(&fastkv, m, N, WINDOW, 0, &e), &e);
+	must(token_select_fit(&fastkv.select, m, N, WINDOW, 0, &e), &e);
 	must(prefill_fit(&snapkv, m, N, 0, &e), &e);
 	if (strncmp(part, "full", n) == 0)
 		bench_full(N, 0);
@@ -328,8 +328,9 @@ choose_methods(uint32_t layers)
 	struct score_options o;
 
 	tsp_layer = layers / 2 - 1;
-	fastkv = (struct token_select){ .rule = TOKENS_TSP, .layer = tsp_layer,
-	    .tsp = { .rate = 0.2, .window = WINDOW, .kernel = 7, .pool = POOL_MAX } };
+	fastkv = (struct prefill){ .observe = WINDOW, .select = { .rule = TOKENS_TSP,
+	    .layer = tsp_layer,
+	    .tsp = { .rate = 0.2, .window = WINDOW, .kernel = 7, .pool = POOL_MAX } } };
 	o = method_named("snapkv")->defaults;
 	o.window = 32;
 	o.kernel = 7;

@@ -1,0 +1,11 @@
+#!/bin/sh
+# FastKV as its Algorithm 1 has it: each layer is thinned out before the next one begins, also behind the TSP layer, so that only one layer
+# is ever whole. The settings are those of fastkv.sh, and so are the rows that stay.
+. "$(dirname "$0")/common.sh"
+
+kernel=7 layer='' pool=max window=8
+settings kernel layer pool window
+[ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers / 2 - 1)); }
+kv-prefill -q -m "$model" --tsp-layer "$layer" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
+	--observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate of=tokens" -o "$out" "$prompt"
+report
