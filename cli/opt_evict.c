@@ -1,4 +1,5 @@
 /* opt_evict.c - the budget options */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ static uint32_t budget = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN, since;
 static double rate;                     /* 0 = not given */
 static double alpha = NO_REAL, sparsity = NO_REAL;
 static const char *policy_name = "uniform", *select_name = "head", *of_name = "rows";
+static const char *small_name = "keep";
 static const char *heads_path, *skip_text;
 static int normalize;
 
@@ -42,6 +44,8 @@ const struct opt evict_opts[] = {
 	    "this share of the heads streams; without it those below 0.5" },
 	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "always keep the first N positions" },
 	{ 0, "recent", OPT_COUNT, &recent, 0, "N", "always keep the last N positions" },
+	{ 0, "small", OPT_STRING, &small_name, 0, "WHAT",
+	    "a budget smaller than what is always kept: keep that, or refuse (keep)" },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
 	    "rows before it all stay, on top of the budget" },
 	{ 0, "skip-layers", OPT_STRING, &skip_text, 0, "LIST",
@@ -174,6 +178,7 @@ opt_evict(struct evictor *v, int looks)
 	o.since = since;
 	o.stream_sink = sink != NOT_GIVEN ? sink : STREAM_SINK;
 	o.stream_recent = recent != NOT_GIVEN ? recent : STREAM_RECENT;
+	o.refuse_small = second_of("small", small_name, "keep", "refuse");
 	check_conflicts(&o, of_tokens);
 	evictor_init(v, &o);
 	v->of_tokens = of_tokens;
@@ -220,4 +225,17 @@ opt_evict_sign(const struct evictor *v)
 		sign_count("since", since);
 	if (skip_text != NULL)
 		sign_text("skip-layers", skip_text);
+	if (o->refuse_small)
+		sign_text("small", small_name);
+}
+
+void
+opt_evict_tell(const struct evictor *v, int usual)
+{
+	const char *where = evictor_looks_ahead(v) ? "the cache keeps" : "KV heads keep up to";
+
+	if (v->beyond == 0)
+		return;
+	(usual ? note : warning)("the budget is smaller than what is always kept: %s %" PRIu64
+	    " more", where, v->beyond);
 }

@@ -1,4 +1,5 @@
 /* opt_prefill.c - the options of kv-prefill that score and evict while the prompt runs */
+#include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
 #include "cli/tool.h"
@@ -61,6 +62,7 @@ opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const 
 	    prefill_counts_rows(p) ? "rows" : "tokens");
 	must(prefill_run(p, c, ws, ids, n, obs, &e), &e);
 	progress_end();
+	opt_evict_tell(&p->evict.evictor, p->once);
 }
 
 void

@@ -130,13 +130,16 @@ evictor_choose(struct evictor *v, const struct evict_input *given, struct kept *
 	int rc = adapt(v, &in, &opt, e);
 
 	if (rc == ENGINE_OK && evictor_looks_ahead(v) && v->all_counts == NULL)
-		rc = failed(global_counts(v->all_layers, &v->options, &v->all_counts, why,
-		    sizeof why), why, e);
+		rc = failed(global_counts(v->all_layers, &v->options, &v->all_counts, &v->beyond,
+		    why, sizeof why), why, e);
 	if (rc != ENGINE_OK)
 		return rc;
 	if (v->all_counts != NULL)
 		in.count = v->all_counts + (size_t)in.layer * in.rows->heads;
-	return failed_in_layer(evict_choose(&in, &opt, out, why, sizeof why), in.layer, why, e);
+	rc = failed_in_layer(evict_choose(&in, &opt, out, why, sizeof why), in.layer, why, e);
+	if (rc == ENGINE_OK && out->beyond > v->beyond)
+		v->beyond = out->beyond;
+	return rc;
 }
 
 int

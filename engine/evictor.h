@@ -16,6 +16,9 @@ struct evictor {
 	int of_tokens;                  /* options.rate is a share of all tokens seen, not of the rows */
 	/* only the head mask chooses, options.rate is 1: no layer needs scores */
 	int mask_alone;
+	/* where the budget was smaller than what is always kept: the most rows that a KV head keeps
+	 * beyond it, or the whole cache under a policy that looks ahead; over all choices */
+	uint64_t beyond;
 	/* the rest is evictor.c's */
 	uint8_t skip[EVICTOR_LAYERS];   /* 1 = the layer keeps all rows */
 	uint32_t skip_end;              /* behind the last one; 0 = none is skipped */
@@ -49,8 +52,8 @@ int evictor_looks_ahead(const struct evictor *);
 
 /* out <- the rows of a layer that stay; to be freed by kept_free(). Of in: layer, layers, rows,
  * score (NULL where it is not needed), next_position, and tokens, the number of token ids seen so
- * far. ENGINE_EOPTION when the budget is smaller than what is always kept or rows or scores do
- * not fit the options, ENGINE_EDAMAGED when the head mask is of another shape. */
+ * far. ENGINE_EOPTION when the budget is smaller than what is always kept and that is refused, or
+ * rows or scores do not fit the options, ENGINE_EDAMAGED when the head mask is of another shape. */
 int evictor_choose(struct evictor *, const struct evict_input *, struct kept *out,
     struct engine_error *);
 int evictor_look(struct evictor *, const struct evict_input *, struct engine_error *);

@@ -153,29 +153,52 @@ budget_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
 	return opt->policy != NULL ? opt->policy->layers(&share) : layers_uniform(&share);
 }
 
-/* count[G] <- how many of the ranked rows stay. */
+/* The rows that KV head g keeps at least: what is always kept; and a budget of zero does not empty
+ * a head. */
+static uint32_t
+least_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
+    const struct evict_options *opt)
+{
+	const uint32_t always = always_kept(&r->always[g]), n = r->n[g];
+
+	return always == 0 && n > 0 && r->old[g] == 0 && budget_wanted(opt, in, n) == 0 ? 1 :
+	    always;
+}
+
 static int
-share_budget(uint32_t *count, const struct ranked *r, const struct evict_input *in,
+refuse_small(const struct ranked *r, uint32_t g, uint32_t count, char *why, size_t size)
+{
+	const struct always *a = &r->always[g];
+
+	snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: %u are always kept "
+	    "(%u sink, %u recent, %u scored +inf)", g, count, r->n[g], always_kept(a), a->sink,
+	    a->recent, a->infinite);
+	return EVICT_EBUDGET;
+}
+
+/* out->count <- how many of the ranked rows stay; out->beyond. */
+static int
+share_budget(struct kept *out, const struct ranked *r, const struct evict_input *in,
     const struct evict_options *opt, char *why, size_t size)
 {
-	const struct always *a;
-	uint32_t g, wanted;
+	uint32_t *count = out->count, g, least;
 
 	if (in->count != NULL) {
 		memcpy(count, in->count, r->heads * sizeof *count);
 		return EVICT_OK;
 	}
 	for (g = 0; g < r->heads; g++) {
-		a = &r->always[g];
 		count[g] = budget_of(r, g, in, opt);
 		if (is_streaming(in, g))
 			continue;
-		wanted = budget_wanted(opt, in, r->n[g]);
-		if (count[g] < always_kept(a) || (wanted == 0 && r->n[g] > 0)) {
-			snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: "
-			    "%u are always kept (%u sink, %u recent, %u scored +inf)", g, count[g],
-			    r->n[g], always_kept(a), a->sink, a->recent, a->infinite);
-			return EVICT_EBUDGET;
+		least = least_of(r, g, in, opt);
+		if (opt->refuse_small && (count[g] < least ||
+		    (r->n[g] > 0 && budget_wanted(opt, in, r->n[g]) == 0)))
+			return refuse_small(r, g, count[g], why, size);
+		if (count[g] < least) {
+			if (out->beyond < least - count[g])
+				out->beyond = least - count[g];
+			count[g] = least;
 		}
 	}
 	return opt->policy != NULL ? opt->policy->heads(count, r, opt, why, size) : EVICT_OK;
@@ -233,7 +256,7 @@ evict_choose(const struct evict_input *in, const struct evict_options *opt, stru
 			code = EVICT_ENOMEM;
 	}
 	if (code == EVICT_OK)
-		code = share_budget(out->count, &r, in, opt, why, size);
+		code = share_budget(out, &r, in, opt, why, size);
 	if (code == EVICT_OK)
 		code = choose(&r, in, out);
 	ranked_free(&r);

@@ -88,18 +88,21 @@ global_add(struct global *all, const struct evict_input *in, const struct evict_
 
 int
 global_counts(struct global *all, const struct evict_options *opt, const uint32_t **count,
-    char *why, size_t size)
+    uint64_t *beyond, char *why, size_t size)
 {
+	const uint64_t least = all->always == 0 && all->total > 0 ? 1 : all->always;
 	uint64_t k = opt->budget != 0 ? all->wanted : budget_of_rate(all->base, opt->rate);
 
 	if (k > all->total)
 		k = all->total;
-	if (k < all->always || k == 0) {
+	if (k < least && opt->refuse_small) {
 		snprintf(why, size, "a budget of %llu of all %zu rows is too small: %llu are "
 		    "always kept", (unsigned long long)k, all->total,
 		    (unsigned long long)all->always);
 		return EVICT_EBUDGET;
 	}
+	*beyond = k < least ? least - k : 0;
+	k += *beyond;
 	free(all->count);
 	if ((all->count = calloc(all->parts, sizeof *all->count)) == NULL)
 		return EVICT_ENOMEM;

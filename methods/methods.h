@@ -143,10 +143,12 @@ struct evict_options {
 	int normalize;          /* ada: heads weighted by how concentrated their scores are */
 	int same_rows;          /* all KV heads keep the same rows, by the mean of their scores */
 	uint32_t stream_sink, stream_recent;    /* what streaming heads keep */
+	/* EVICT_EBUDGET for a budget that is smaller than what is always kept; 0: that is kept */
+	int refuse_small;
 };
 
-/* What evict_choose() refuses: a budget that is too small, rows or scores to which the options
- * cannot be applied. */
+/* What evict_choose() refuses: a budget that is too small (refuse_small), rows or scores to which
+ * the options cannot be applied. */
 enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2, EVICT_EINPUT = -3 };
 
 struct evict_input {
@@ -172,12 +174,16 @@ struct kept {
 	uint32_t heads;
 	uint32_t *count;        /* [G] */
 	uint32_t **keep;        /* [G] -> [count[g]] */
+	/* the most rows that a KV head keeps beyond its budget, which is smaller than what is always
+	 * kept */
+	uint32_t beyond;
 };
 
-/* Chooses. A head with no more rows than its budget keeps them all. EVICT_EBUDGET when the
- * budget is zero or smaller than what is always kept (sinks, recent, scores of +inf),
- * EVICT_EINPUT when rows or scores are of the wrong kind for the options; why (size bytes) says
- * so with the numbers. out must be freed by kept_free(). */
+/* Chooses. A head with no more rows than its budget keeps them all. A budget that is smaller than
+ * what is always kept (sinks, recent, scores of +inf) leaves just that; one of zero, which a rate of
+ * few rows rounds down to, leaves one row where the head would have none. With opt.refuse_small both
+ * are EVICT_EBUDGET. EVICT_EINPUT when rows or scores are of the wrong kind for the options; why
+ * (size bytes) says so with the numbers. out must be freed by kept_free(). */
 int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size);
 void kept_free(struct kept *kept);
@@ -190,9 +196,10 @@ struct global *global_new(void);                /* NULL = out of memory */
 int global_add(struct global *all, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size);
 /* After the last layer: *count <- [L][G] rows of each, for evict_input.count; they belong to
- * all. The total is that of the uniform budgets, or floor(all rows * rate + 1e-9). */
+ * all. The total is that of the uniform budgets, or floor(all rows * rate + 1e-9); *beyond <- how
+ * many more there are, as with kept.beyond. */
 int global_counts(struct global *all, const struct evict_options *opt, const uint32_t **count,
-    char *why, size_t size);
+    uint64_t *beyond, char *why, size_t size);
 void global_free(struct global *all);           /* NULL is allowed */
 
 /* ---- head masks ---- */

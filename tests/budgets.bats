@@ -133,8 +133,11 @@ policy() {
 	    "$(see a.kv '[s.array(l, "values", g).tolist() for l in range(5) for g in range(4)]')"
 }
 
-@test "global: what is always kept in all heads together must fit" {
-	run -2 --separate-stderr kv-evict --policy global --rate 0.06 window.kv -o y.kv
+@test "global: what is always kept in all heads together must fit, or is all that stays" {
+	run -0 --separate-stderr kv-evict --policy global --rate 0.06 window.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: the budget is smaller than what is always kept: the cache keeps 4 more"
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6]"
+	run -2 --separate-stderr kv-evict --policy global --rate 0.06 --small refuse window.kv -o y.kv
 	assert_equal "$stderr" "kv-evict: a budget of 116 of all 1940 rows is too small: 120 are always kept"
 	kv-evict --policy global --rate 0.062 window.kv -o y.kv
 	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "[6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6] [6, 6, 6, 6]"

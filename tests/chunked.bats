@@ -177,10 +177,25 @@ patched() {
 	assert_equal "$(see got.kv '[l.scores.values for l in s.layers]')" "$(see want.kv '[l.scores.values for l in s.layers]')"
 }
 
+@test "a last chunk that is shorter than the window keeps what is in it" {
+	# 350 = 3 * 116 + 2; 3 * 34 + 2 rows stay
+	run -0 --separate-stderr kv-prefill -v -m "$DEMO" --ids -c 116 --once --patch 16 --score "snapkv kernel=5" --evict rate=0.3 -o x.kv "$prompt"
+	assert_regex "$stderr" 'kv-prefill: the budget is smaller than what is always kept: KV heads keep up to 2 more'
+	assert_equal "$(see x.kv '[l.rows for l in s.layers]')" "[104, 104] [104, 104] [104, 104] [104, 104]"
+	assert_equal "$(positions x.kv 3 1 | cut -d ' ' -f 103-)" "348 349"
+	# without -v nothing is said
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids -c 116 --once --patch 16 --score "snapkv kernel=5" --evict rate=0.3 -o x.kv "$prompt"
+	assert_equal "$stderr" ""
+	# every chunk has fewer rows than the window wants: a warning
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids -c 116 --score snapkv --evict rate=0.1 -o x.kv "$prompt"
+	assert_regex "$stderr" 'kv-prefill: the budget is smaller than what is always kept: KV heads keep up to 2[0-9] more'
+	assert_equal "$(see x.kv '{n for l in s.layers for n in l.rows}')" "{32}"
+}
+
 @test "a window longer than a chunk is refused with both numbers, and nothing is written" {
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids -c 31 --score snapkv --evict budget=60 -o x.kv "$prompt"
 	assert_equal "$stderr" "kv-prefill: --score: a window of 32 queries is longer than a --chunk of 31"
-	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids -c 100 --once --score snapkv --evict rate=0.3 -o x.kv "$prompt"
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids -c 100 --once --score snapkv --evict "rate=0.3 small=refuse" -o x.kv "$prompt"
 	assert_regex "$stderr" 'always kept'
 	run -2 kv-prefill -m "$DEMO" --ids -c 0 --score snapkv --evict rate=0.3 -o x.kv "$prompt"
 	assert [ ! -e x.kv ]

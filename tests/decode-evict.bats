@@ -115,7 +115,7 @@ events() {
 	assert_regex "$stderr" '--evict: budget needs a value: budget=N'
 	run -2 --separate-stderr kv-decode -m gqa --score tova --evict 'budget=many' text.kv
 	assert_regex "$stderr" "--evict: budget: 'many' is not a whole number"
-	run -2 --separate-stderr kv-decode -m gqa --score h2o --evict 'budget=5 recent=6' text.kv
+	run -2 --separate-stderr kv-decode -m gqa --score h2o --evict 'budget=5 recent=6 small=refuse' text.kv
 	assert_regex "$stderr" 'a budget of 5 of 59 rows is too small: 6 are always kept'
 	assert_equal "$output" ""
 	run -2 --separate-stderr kv-decode -m gqa --score knorm --evict 'rate=0.1 policy=global' text.kv

@@ -187,8 +187,8 @@ refused() {
 	refused 2 "give --budget" --score snapkv --evict sink=4
 	refused 2 "give --budget or --rate, and not both" --score snapkv --evict "rate=0.1 budget=7"
 	refused 2 "a window of 92 queries is longer than the prompt, 91 tokens" --score "snapkv window=92" --evict rate=0.1
-	refused 2 "always kept" --score snapkv --evict budget=31
-	refused 2 "always kept" --score recent --evict "budget=10 sink=11"
+	refused 2 "always kept" --score snapkv --evict "budget=31 small=refuse"
+	refused 2 "always kept" --score recent --evict "budget=10 sink=11 small=refuse"
 	refused 2 "leave out --chunk" --score knorm --evict rate=0.5 --chunk 20 --tsp-layer 1
 	refused 2 "leave out --chunk" --score snapkv --evict rate=0.5 --chunk 20 --patch 8 --gemfilter-layer 1 --rate 0.5
 	refused 2 "window of 9 queries: only the last 8 tokens" --score "snapkv window=9" --evict rate=0.5 --tsp-layer 1

@@ -76,8 +76,29 @@ kept() {
 	kv-evict --budget 2 x.kv -o y.kv
 	kept 0 0 7
 	kept 1 1 4
-	run -2 --separate-stderr kv-evict --budget 1 x.kv
+	run -2 --separate-stderr kv-evict --budget 1 --small refuse x.kv
 	assert_regex "$stderr" 'layer 0 KV head 0: a budget of 1 of 8 rows is too small: 2 are always kept \(0 sink, 0 recent, 2 scored \+inf\)'
+}
+
+@test "a budget smaller than what is always kept leaves just that, and a warning says how much it is" {
+	echo "inf 9 2 8 3 7 3 inf   5 inf 5 5 6" >s
+	mksnapshot -L 2 -H 4 -G 2 -E 4 -N 8,5 -T 12 --scores s -o x.kv
+	p0=($(positions x.kv 0 0))
+	p1=($(positions x.kv 0 1))
+	run -0 --separate-stderr kv-evict --budget 1 x.kv -o y.kv
+	assert_equal "$stderr" "kv-evict: the budget is smaller than what is always kept: KV heads keep up to 1 more"
+	kept 0 0 7
+	kept 1 1
+	# a rate that is rounded down to nothing leaves a row in each head, the best one
+	run -0 --separate-stderr kv-evict --rate 0.01 x.kv -o y.kv
+	kept 0 0 7
+	kept 1 1
+	small
+	run -0 --separate-stderr kv-evict --rate 0.01 x.kv -o y.kv
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "$(see x.kv '[[1] * len(l.rows) for l in s.layers]')"
+	# streaming heads have no budget, rows before --since are not counted
+	kv-evict -q --budget 3 --since 4294967295 x.kv -o y.kv
+	assert_equal "$(see y.kv '[l.rows for l in s.layers]')" "$(see x.kv '[l.rows for l in s.layers]')"
 }
 
 @test "tokens, logits, identity and next position stay, scores and queries go" {
@@ -181,11 +202,13 @@ kept() {
 	    "--budget 3 --rate 0.5" "--budget -1" "--budget 1.5" "--budget 4294967297" "--budget 4194305k" "--budget 4m4" "--budget"; do
 		run -2 kv-evict $wrong x.kv
 	done
-	run -2 --separate-stderr kv-evict --budget 5 --sink 9 --recent 2 x.kv
+	run -2 --separate-stderr kv-evict --budget 5 --small never x.kv
+	assert_regex "$stderr" "--small: 'never' is neither keep nor refuse"
+	run -2 --separate-stderr kv-evict --budget 5 --sink 9 --recent 2 --small refuse x.kv
 	assert_regex "$stderr" 'layer 0 KV head 0: a budget of 5 of 8 rows is too small: 7 are always kept \(5 sink, 2 recent, 0 scored \+inf\)'
-	run -2 --separate-stderr kv-evict --rate 0.3 --recent 3 x.kv -o y.kv
+	run -2 --separate-stderr kv-evict --rate 0.3 --recent 3 --small refuse x.kv -o y.kv
 	assert_regex "$stderr" 'a budget of 2 of 8 rows is too small: 3 are always kept \(0 sink, 3 recent, 0 scored \+inf\)'
-	run -2 --separate-stderr kv-evict --rate 0.1 x.kv -o y.kv
+	run -2 --separate-stderr kv-evict --rate 0.1 --small refuse x.kv -o y.kv
 	assert_regex "$stderr" 'a budget of 0 of 8 rows'
 	assert [ -z "$(ls y.kv* 2>/dev/null)" ]
 }

@@ -26,7 +26,7 @@ setup() {
 @test "snapkv keeps its window" {
 	kv-score --method snapkv even.kv | kv-evict --budget 8 -o out.kv
 	assert_equal "$(positions out.kv 0 0)" "$(seq -s ' ' 192 199)"
-	run -2 --separate-stderr bash -c 'kv-score --method snapkv even.kv | kv-evict --budget 7'
+	run -2 --separate-stderr bash -c 'kv-score --method snapkv even.kv | kv-evict --budget 7 --small refuse'
 	assert_regex "$stderr" '8 are always kept \(0 sink, 0 recent, 8 scored \+inf\)'
 }
 

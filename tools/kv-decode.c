@@ -323,6 +323,7 @@ main(int argc, char **argv)
 	kv_close(r);
 	workspace_free(ws, e.model);
 	observation_free(&obs, e.model);
+	opt_evict_tell(&evictor.evictor, 0);
 	evict_cache_free(&evictor);
 	cache_free(c);
 	session_close(&e);

@@ -28,7 +28,7 @@ static const struct tool tool = {
 	.synopsis = "--budget N | --rate R | --heads FILE [-qvz] [-o FILE] [--alpha A]\n"
 	    "[--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
 	    "[--positions WHICH] [--progress WHEN] [--recent N] [--select BY] [--since POSITION]\n"
-	    "[--sink N] [--skip-layers LIST] [--sparsity S] [snapshot]",
+	    "[--sink N] [--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
 	.opts = opts,
 	.more = evict_opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
@@ -457,6 +457,7 @@ report(const struct kv_reader *r)
 
 	if (rows_before == rows_after && !evictor_keeps_all(&evictor))
 		warning("nothing was dropped: no KV head has more rows than its budget");
+	opt_evict_tell(&evictor, 0);
 	report_indexes();
 	note("%" PRIu64 " of %" PRIu64 " rows kept, %" PRIu64 " of %" PRIu64
 	    " bytes of keys and values", rows_after, rows_before, rows_after * row,

@@ -285,6 +285,7 @@ check_failure(const struct model *m)
 	lane_open(&bad, m, 1);
 	lane_open(&good, m, 3);
 	bad.v.evictor.options.sink = 31;
+	bad.v.evictor.options.refuse_small = 1;
 	e.text[0] = '\0';
 	check(evict_cache_all(&bad.v, bad.c, &bad.obs, &e) == ENGINE_EOPTION &&
 	    strstr(e.text, "layer 0 KV head 0: a budget of 30 of 120 rows is too small") != NULL,

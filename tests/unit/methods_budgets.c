@@ -224,14 +224,15 @@ test_refusals(void)
 	opt = (struct evict_options){ .budget = 2, .policy = policy_named("ada"), .normalize = 1 };
 	check(evict_choose(&in, &opt, &kept, why, sizeof why) == EVICT_EINPUT &&
 	    strstr(why, "KV head 1: scores below 0") != NULL, "'%s'", why);
-	opt = (struct evict_options){ .budget = 2, .policy = policy_named("pyramid"), .sink = 3 };
+	opt = (struct evict_options){ .budget = 2, .policy = policy_named("pyramid"), .sink = 3,
+	    .refuse_small = 1 };
 	check(evict_choose(&in, &opt, &kept, why, sizeof why) == EVICT_EBUDGET &&
 	    strstr(why, "3 are always kept") != NULL, "'%s'", why);
 	check(kept.count == NULL && kept.keep == NULL, "something is left behind");
 }
 
 static void
-expect_global(struct evict_options opt, const uint32_t want[4])
+expect_global(struct evict_options opt, uint64_t beyond, const uint32_t want[4])
 {
 	static const float first[] = { 9, 8, 1, 1, 1, 1, 4, 4, 4, 0, 0, 0 };
 	static const float second[] = { 4, 4, 7, 2, 2, 2, 1, 1, 1, 1, 1, 1 };
@@ -239,13 +240,14 @@ expect_global(struct evict_options opt, const uint32_t want[4])
 	struct evict_input in = { .layers = 2, .rows = &two, .next_position = 6 };
 	const uint32_t *count = NULL;
 	char why[200] = "";
+	uint64_t more = 0;
 	uint32_t i;
 
 	for (in.layer = 0; in.layer < 2; in.layer++) {
 		in.score = in.layer == 0 ? first : second;
 		check(global_add(all, &in, &opt, why, sizeof why) == EVICT_OK, "%s", why);
 	}
-	i = (uint32_t)global_counts(all, &opt, &count, why, sizeof why);
+	i = (uint32_t)global_counts(all, &opt, &count, &more, why, sizeof why);
 	if (want == NULL)
 		check(i == (uint32_t)EVICT_EBUDGET && strstr(why, "8 are always kept") != NULL,
 		    "'%s'", why);
@@ -253,6 +255,8 @@ expect_global(struct evict_options opt, const uint32_t want[4])
 		for (check(count != NULL, "%s", why), i = 0; i < 4 && count != NULL; i++)
 			check(count[i] == want[i], "part %u keeps %u rows, must be %u", i,
 			    count[i], want[i]);
+	check(more == beyond, "%u rows beyond the budget, must be %u", (unsigned)more,
+	    (unsigned)beyond);
 	global_free(all);
 }
 
@@ -260,13 +264,17 @@ static void
 test_global(void)
 {
 	/* 9 8 7 and, of five 4s, the three in the lower layer */
-	expect_global((struct evict_options){ .rate = 0.25 }, (uint32_t[]){ 2, 3, 1, 0 });
-	expect_global((struct evict_options){ .rate = 0.3 }, (uint32_t[]){ 2, 3, 2, 0 });
-	expect_global((struct evict_options){ .budget = 2 }, (uint32_t[]){ 2, 3, 3, 0 });
-	expect_global((struct evict_options){ .budget = 2, .recent = 1 },
+	expect_global((struct evict_options){ .rate = 0.25 }, 0, (uint32_t[]){ 2, 3, 1, 0 });
+	expect_global((struct evict_options){ .rate = 0.3 }, 0, (uint32_t[]){ 2, 3, 2, 0 });
+	expect_global((struct evict_options){ .budget = 2 }, 0, (uint32_t[]){ 2, 3, 3, 0 });
+	expect_global((struct evict_options){ .budget = 2, .recent = 1 }, 0,
 	    (uint32_t[]){ 3, 2, 2, 1 });
-	expect_global((struct evict_options){ .budget = 1, .recent = 2 }, NULL);
-	expect_global((struct evict_options){ .budget = 3, .since = 4 }, (uint32_t[]){ 2, 2, 2, 2 });
+	expect_global((struct evict_options){ .budget = 1, .recent = 2, .refuse_small = 1 }, 0, NULL);
+	/* 4 of 24 rows, 2 recent ones in each of 4 heads */
+	expect_global((struct evict_options){ .budget = 1, .recent = 2 }, 4,
+	    (uint32_t[]){ 2, 2, 2, 2 });
+	expect_global((struct evict_options){ .rate = 0.001 }, 1, (uint32_t[]){ 1, 0, 0, 0 });
+	expect_global((struct evict_options){ .budget = 3, .since = 4 }, 0, (uint32_t[]){ 2, 2, 2, 2 });
 }
 
 /* What --help says of --policy */

@@ -11,9 +11,9 @@ static const uint32_t *const pos[] = { pos0, pos1 };
 static const struct kv_rows rows = { 2, count, pos };
 static const float score[] = { 1, 5, 3, 3, 3, 0, /* head 1 */ 2, 1 };
 
-/* want: the rows of both heads as text, "0 1 4|1" */
+/* want: the rows of both heads as text, "0 1 4|1"; beyond: as of struct kept */
 static void
-expect(const float *s, struct evict_options opt, const char *want)
+expect_beyond(const float *s, struct evict_options opt, uint32_t beyond, const char *want)
 {
 	struct evict_input in = { .rows = &rows, .score = s, .next_position = 10 };
 	struct kept kept;
@@ -30,7 +30,15 @@ expect(const float *s, struct evict_options opt, const char *want)
 			sprintf(got + strlen(got), "%s%u", i > 0 ? " " : "", kept.keep[g][i]);
 	}
 	check(strcmp(got, want) == 0, "kept %s, must be %s", got, want);
+	check(kept.beyond == beyond, "%s: %u beyond the budget, must be %u", want, kept.beyond,
+	    beyond);
 	kept_free(&kept);
+}
+
+static void
+expect(const float *s, struct evict_options opt, const char *want)
+{
+	expect_beyond(s, opt, 0, want);
 }
 
 static void
@@ -39,8 +47,10 @@ refuse(const float *s, struct evict_options opt, const char *want)
 	struct evict_input in = { .rows = &rows, .score = s, .next_position = 10 };
 	struct kept kept;
 	char why[200] = "";
-	int code = evict_choose(&in, &opt, &kept, why, sizeof why);
+	int code;
 
+	opt.refuse_small = 1;
+	code = evict_choose(&in, &opt, &kept, why, sizeof why);
 	check(code == EVICT_EBUDGET && strstr(why, want) != NULL, "%d '%s', must be '%s'", code,
 	    why, want);
 	check(kept.count == NULL && kept.keep == NULL, "something is left behind");
@@ -77,6 +87,17 @@ main(void)
 	expect(infinite, (struct evict_options){ .budget = 2, .sink = 1 }, "0 5|0 1");
 	refuse(infinite, (struct evict_options){ .budget = 2, .sink = 2 },
 	    "3 are always kept (2 sink, 0 recent, 1 scored +inf)");
+
+	/* not refused: what is always kept stays, and of a budget of none one row */
+	expect_beyond(infinite, (struct evict_options){ .budget = 2, .sink = 2 }, 1, "0 1 5|0 1");
+	expect_beyond(score, (struct evict_options){ .budget = 2, .recent = UINT32_MAX }, 4,
+	    "0 1 2 3 4 5|0 1");
+	expect_beyond(score, (struct evict_options){ .rate = 0.01 }, 1, "1|0");
+	expect_beyond(infinite, (struct evict_options){ .rate = 0.01 }, 2, "0 5|0");
+	/* rows before `since` stay, so that the head is not empty without one of the others */
+	expect_beyond(score, (struct evict_options){ .rate = 0.3, .since = 5 }, 0, "0 1 2|0");
+	expect_beyond(score, (struct evict_options){ .rate = 0.3, .since = 5, .recent = 1 }, 1,
+	    "0 1 2 5|0");
 
 	/* without scores: sinks and the latest rows */
 	expect(NULL, (struct evict_options){ .budget = 3, .sink = 1 }, "0 4 5|0 1");
