@@ -22,10 +22,9 @@ NVCC = $(wildcard $(CUDA)/bin/nvcc)
 # Compute capabilities, without the dot. 8.6 and 8.9 run the code of 8.0; the last one's PTX serves those to come.
 GPU_ARCHS = 80 90
 
-# SAN=1: AddressSanitizer and UndefinedBehaviorSanitizer. clang's takes an offset to NULL for an overflow.
+# SAN=1: AddressSanitizer and UndefinedBehaviorSanitizer
 ifeq ($(SAN),1)
-sanitize = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DSANITIZED \
-	$(if $(findstring clang,$(CC)),-fno-sanitize=pointer-overflow)
+sanitize = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DSANITIZED
 endif
 
 with_gpu := $(filter-out 0 auto,$(GPU))

@@ -59,10 +59,9 @@ gather(const struct gather_target to, const struct rows from, const struct row_l
 	const uint32_t g = blockIdx.y, units = to.units, rows = list.n[g];
 	const size_t first = (size_t)blockIdx.x * THREADS * PIECES;
 	const uint32_t first_row = (uint32_t)(first / units), before = (uint32_t)(first % units);
-	const U *from_k = (const U *)from.k + from.start[g] * units;
-	const U *from_v = (const U *)from.v + from.start[g] * units;
-	U *to_k = (U *)to.k + to.start[g] * units + first;
-	U *to_v = (U *)to.v + to.start[g] * units + first, k[PIECES], v[PIECES];
+	const U *from_k = (const U *)from.k, *from_v = (const U *)from.v;
+	const uint64_t from_start = from.start[g] * units, to_start = to.start[g] * units + first;
+	U *to_k = (U *)to.k, *to_v = (U *)to.v, k[PIECES], v[PIECES];
 	uint32_t row[PIECES];
 
 UNROLL	for (uint32_t i = 0; i < PIECES; i++) {
@@ -72,18 +71,18 @@ UNROLL	for (uint32_t i = 0; i < PIECES; i++) {
 		row[i] = n < rows ? listed_row(list, g, n) : NO_ROW;
 		if (row[i] == NO_ROW)
 			continue;
-		k[i] = from_k[(size_t)row[i] * units + unit % units];
+		k[i] = from_k[from_start + (size_t)row[i] * units + unit % units];
 		if (to.v != NULL)
-			v[i] = from_v[(size_t)row[i] * units + unit % units];
+			v[i] = from_v[from_start + (size_t)row[i] * units + unit % units];
 	}
 UNROLL	for (uint32_t i = 0; i < PIECES; i++) {
 		const uint32_t at = i * THREADS + threadIdx.x, unit = before + at;
 
 		if (row[i] == NO_ROW)
 			continue;
-		to_k[at] = k[i];
+		to_k[to_start + at] = k[i];
 		if (to.v != NULL)
-			to_v[at] = v[i];
+			to_v[to_start + at] = v[i];
 		if (unit % units == 0)
 			to.pos[to.start[g] + first_row + unit / units] =
 			    from.pos[from.start[g] + row[i]];

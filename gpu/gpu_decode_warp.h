@@ -65,7 +65,8 @@ UNROLL	for (int u = 0; u < W::STEPS; u++)
 		row[u] = __shfl_sync(ALL_LANES, mine, u * W::SIDES + side);
 }
 
-/* Starts the copy of this lane's pieces of those rows to a slot of the ring. */
+/* Starts the copy of this lane's pieces of those rows to a slot of the ring. Addresses are
+ * computed as integers: from may be NULL and a row NO_ROW, and then the piece is not read. */
 template <class W>
 DEVICE void
 load_piece(uint4 *ring, uint32_t piece, const char *from, const uint32_t row[W::STEPS],
@@ -74,7 +75,8 @@ load_piece(uint4 *ring, uint32_t piece, const char *from, const uint32_t row[W::
 	uint4 *to = ring + piece % W::SLOTS * W::STEPS * 32;
 
 UNROLL	for (int u = 0; u < W::STEPS; u++)
-		cp_async16(to + u * 32, from + row[u] * bytes, from != NULL && row[u] != NO_ROW);
+		cp_async16(to + u * 32, (const void *)((uintptr_t)from + row[u] * bytes),
+		    from != NULL && row[u] != NO_ROW);
 	cp_async_commit();
 }
 

@@ -18,8 +18,12 @@ put_lists(struct layer_index *x, void *to, size_t bytes, const uint64_t *start,
 	const char *from = content;
 	uint32_t g;
 
-	for (g = 0; g < x->heads; from += len[g++] * bytes)
+	for (g = 0; g < x->heads; g++) {
+		if (len[g] == 0)
+			continue;
 		x->ops->put(x->dev, (char *)to + start[g] * bytes, from, len[g] * bytes);
+		from += len[g] * bytes;
+	}
 }
 
 static int
@@ -74,7 +78,8 @@ load_clusters(struct layer_index *x, const struct kv_clusters *from, const struc
 		rc = index_reserve(x, rows);
 	for (g = 0; rc == KV_OK && g < x->heads; g++) {
 		rc = load_row_labels(x, g, from->end[g], cluster);
-		cluster += from->end[g] > x->sink ? from->end[g] - x->sink : 0;
+		if (from->end[g] > x->sink)
+			cluster += from->end[g] - x->sink;
 		x->mean.len[g] = from->count[g];
 	}
 	if (rc == KV_OK)

@@ -59,7 +59,6 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "the order in which threads and blocks run changes no byte" {
-	not_under_sanitizers "slow"
 	head -c 100 "$doc" >short.txt
 	for n in 0 1 2; do
 		kv-prefill -m "$DEMO" --device cuda:$n --observe 4 --mass -o $n.kv short.txt
@@ -83,7 +82,6 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "tokens that go on to later layers are chosen as on the CPU" {
-	not_under_sanitizers "slow"
 	for how in '--tsp-layer 1 --tsp-window 8' '--pyramid-infer decay=0.5' '--gemfilter-layer 2 --rate 0.5'; do
 		for device in cpu cuda; do
 			# shellcheck disable=SC2086
@@ -157,7 +155,6 @@ everything() {
 }
 
 @test "while text is generated, eviction after each token is a loop of the programs" {
-	not_under_sanitizers "slow"
 	for method in "snapkv window=3" "h2o" "keydiff"; do
 		cp "$cuda" step.kv
 		for step in 0 1 2 3 4 5 6; do
@@ -171,7 +168,6 @@ everything() {
 }
 
 @test "tokens that are run without being stored pay the same attention" {
-	not_under_sanitizers "slow"
 	for device in cpu cuda; do
 		kv-observe -m "$DEMO" --device $device --repeat-context "$cpu" | kv-score --method observed -o $device.scored
 		kv-evict --budget 30 $device.scored -o $device.kv
@@ -208,7 +204,6 @@ everything() {
 }
 
 @test "with a budget for all rows the text is that of full attention" {
-	not_under_sanitizers "slow"
 	full=$(say cuda "$cuda")
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 1000 -o kept.kv
 	assert_equal "$(say cuda kept.kv)" "$full"
@@ -226,7 +221,6 @@ everything() {
 }
 
 @test "steps that are repeated from a recording give the text and the snapshot of steps that are not, with ragged heads too" {
-	not_under_sanitizers "slow"
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
 	for which in "$cuda" "-t 0.9 $cuda" ragged.kv; do
 		# shellcheck disable=SC2086

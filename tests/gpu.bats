@@ -16,7 +16,6 @@ stages() {
 }
 
 @test "run.sh: primitives, ops, pipelines on both devices, benchmarks, and one table of all" {
-	not_under_sanitizers "slow"
 	METHODS='snapkv-fused h2o-decode fier' stages environment build primitives ops pipelines bench sanitizer
 	assert_success
 	for stage in environment primitives ops pipelines bench; do
@@ -35,7 +34,6 @@ stages() {
 }
 
 @test "run.sh: whole models, and what was aimed at beside what was measured" {
-	not_under_sanitizers "slow"
 	stages model fier
 	assert_success
 	assert_line --regexp '^model +[0-9]+ s  (passed|skip: no PyTorch)$'

@@ -71,9 +71,10 @@ check_positions(const struct cache *c, const char *when)
 
 		for (g = 0; g < rows.heads; g++) {
 			check(rows.count[g] == there->len[g], "%s: %u rows", when, rows.count[g]);
+			if (rows.count[g] == 0)
+				continue;
 			pos = host(c, there->pos + there->start[g], rows.count[g] * sizeof *pos);
-			check(rows.count[g] == 0 ||
-			    memcmp(pos, rows.pos[g], rows.count[g] * sizeof *pos) == 0,
+			check(memcmp(pos, rows.pos[g], rows.count[g] * sizeof *pos) == 0,
 			    "%s: layer %u head %u: other positions", when, l, g);
 			free(pos);
 		}
