@@ -115,7 +115,7 @@ $(O)/%.o: %.c $(O)/cc.flags
 	$(cc) $(openmp) -c -o $@ $<
 $(cpu_o): openmp = -fopenmp
 # loops over rows and channels
-$(methods_o): CFLAGS += -O3
+$(methods_o) $(O)/libkvfile/dtype.o: CFLAGS += -O3
 $(O)/%.base.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -O3 $(base_flags) -c -o $@ $<

@@ -7,7 +7,6 @@
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
  * cpu_compact.c    rows that stay move up
- * cpu_keys.c    what keys say by themselves
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: only the rows that were chosen
  * cpu_threads.c the threads
@@ -189,8 +188,6 @@ op_attend cpu_attend;
 op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
 op_window_mass cpu_window_mass;
-op_knorm cpu_knorm;
-op_keydiff cpu_keydiff;
 op_group_reduce cpu_group_reduce;
 op_topk cpu_topk;
 op_scores_by_label cpu_scores_by_label;

@@ -258,27 +258,24 @@ struct later {
 	struct kv_rows rows;
 	uint32_t *count;        /* [G] */
 	const uint32_t **pos;   /* [G] */
-	char *keys;             /* packed */
+	uint64_t *key_start;    /* [G]; the keys stay where they are */
 	float *mass, *probe_mass, *score;
 };
 
-/* Takes size bytes for each row of lists that lie one after another, R for each KV head. */
-static void *
-take_later(const void *from, size_t size, uint32_t R, const struct kv_rows *rows,
-    const uint32_t *first, struct engine_error *e)
+/* Copies the later rows of lists that lie one after another, R for each KV head. */
+static float *
+take_later(const float *from, uint32_t R, const struct kv_rows *rows, const uint32_t *first,
+    struct engine_error *e)
 {
-	char *to = engine_alloc(kv_rows_total(rows) * R, size, e), *end = to;
-	const char *at = from;
-	uint32_t g, r;
-	size_t n;
+	float *to = engine_alloc(kv_rows_total(rows) * R, sizeof *to, e), *end = to;
+	uint32_t g, r, n;
 
 	for (g = 0; to != NULL && g < rows->heads; g++)
-		for (r = 0; r < R; r++) {
-			n = (rows->count[g] - first[g]) * size;
+		for (r = 0; r < R; r++, from += rows->count[g]) {
+			n = rows->count[g] - first[g];
 			if (n > 0)
-				memcpy(end, at + first[g] * size, n);
+				memcpy(end, from + first[g], n * sizeof *end);
 			end += n;
-			at += rows->count[g] * size;
 		}
 	return to;
 }
@@ -290,30 +287,31 @@ later_init(struct later *later, struct score_input *in, const uint32_t *first,
 {
 	const struct kv_rows *rows = in->rows;
 	const uint32_t R = in->query_heads / rows->heads;
-	const size_t key = in->width * kv_dtype_size(in->dtype);
+	uint64_t packed = 0;
 	uint32_t g;
 
-	*later = (struct later){ .keys = NULL };
+	*later = (struct later){ .count = NULL };
 	if ((later->count = engine_alloc(rows->heads, sizeof *later->count, e)) == NULL ||
-	    (later->pos = engine_alloc(rows->heads, sizeof *later->pos, e)) == NULL)
+	    (later->pos = engine_alloc(rows->heads, sizeof *later->pos, e)) == NULL ||
+	    (later->key_start = engine_alloc(rows->heads, sizeof *in->key_start, e)) == NULL)
 		return e->code;
-	for (g = 0; g < rows->heads; g++) {
+	for (g = 0; g < rows->heads; packed += rows->count[g++]) {
 		later->count[g] = rows->count[g] - first[g];
 		later->pos[g] = rows->pos[g] + first[g];
+		later->key_start[g] = first[g] +
+		    (in->key_start != NULL ? in->key_start[g] : packed);
 	}
 	later->rows = (struct kv_rows){ rows->heads, later->count, later->pos };
 	later->score = engine_alloc(kv_rows_total(&later->rows), sizeof *later->score, e);
 	if (later->score == NULL)
 		return e->code;
-	if (in->keys != NULL &&
-	    (in->keys = later->keys = take_later(in->keys, key, 1, rows, first, e)) == NULL)
-		return e->code;
-	if (in->mass != NULL && (in->mass = later->mass =
-	    take_later(in->mass, sizeof *in->mass, R, rows, first, e)) == NULL)
+	if (in->mass != NULL &&
+	    (in->mass = later->mass = take_later(in->mass, R, rows, first, e)) == NULL)
 		return e->code;
 	if (in->probe_mass != NULL && (in->probe_mass = later->probe_mass =
-	    take_later(in->probe_mass, sizeof *in->probe_mass, R, rows, first, e)) == NULL)
+	    take_later(in->probe_mass, R, rows, first, e)) == NULL)
 		return e->code;
+	in->key_start = later->key_start;
 	in->rows = &later->rows;
 	return ENGINE_OK;
 }
@@ -323,7 +321,7 @@ later_free(struct later *later)
 {
 	free(later->count);
 	free(later->pos);
-	free(later->keys);
+	free(later->key_start);
 	free(later->mass);
 	free(later->probe_mass);
 	free(later->score);
@@ -391,6 +389,22 @@ struct host_input {
 	char *keys;
 };
 
+/* The keys as they lie on the device, where it shares memory with the host, else copies. */
+static int
+keys_of_device(struct scorer *s, struct score_job *job, struct host_input *host,
+    struct engine_error *e)
+{
+	struct score_input *in = &job->in;
+
+	if (device_shares_memory(&s->device)) {
+		in->keys = job->device_rows->k;
+		in->key_start = job->device_rows->start;
+		return device_synced(&s->device, e);
+	}
+	in->keys = host->keys = read_keys(&s->device, job->device_rows, e);
+	return in->keys != NULL ? ENGINE_OK : e->code;
+}
+
 static int
 read_input(struct scorer *s, struct score_job *job, struct host_input *host, struct engine_error *e)
 {
@@ -409,13 +423,10 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 		if (in->mass == NULL)
 			return e->code;
 	}
-	if (job->device_rows != NULL && (s->method->needs & NEED_KEYS)) {
-		in->keys = host->keys = read_keys(&s->device, job->device_rows, e);
-		if (in->keys == NULL)
-			return e->code;
-	}
 	if (!(s->method->needs & NEED_KEYS))
 		in->keys = NULL;                /* they were for the window only */
+	else if (job->device_rows != NULL)
+		return keys_of_device(s, job, host, e);
 	return ENGINE_OK;
 }
 
@@ -425,7 +436,7 @@ score_on_host(const struct scorer *s, struct score_input *in, const uint32_t *fi
     struct engine_error *e)
 {
 	const struct kv_rows *rows = in->rows;
-	struct later later = { .keys = NULL };
+	struct later later = { .count = NULL };
 	float *made = score;
 	int rc = ENGINE_OK;
 

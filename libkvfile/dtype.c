@@ -56,19 +56,19 @@ to_bits(float f)
 	return u;
 }
 
+/* Without branches, so that loops over it become vector instructions. */
 static inline float
 f16_to_f32(uint16_t h)
 {
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
-	uint32_t exponent = rest & 0x0f800000;
+	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
+	const uint32_t exponent = rest & 0x0f800000, normal = rest + (112u << 23);
+	/* m * 2^-24: as the fraction of 2^-14, whose leading one is then taken away */
+	const uint32_t small = to_bits(from_bits(rest + (113u << 23)) - from_bits(113u << 23));
+	const uint32_t is_small = -(uint32_t)(exponent == 0);
+	/* infinity, NaN: to the largest exponent */
+	const uint32_t infinite = -(uint32_t)(exponent == 0x0f800000) & 0x7f800000;
 
-	if (exponent == 0x0f800000)             /* infinity, NaN: to the largest exponent */
-		return from_bits(sign | 0x70000000 | rest);
-	if (exponent != 0)
-		return from_bits(sign | (rest + (112u << 23)));
-	/* Subnormal, m * 2^-24: as the fraction of 2^-14, whose leading one is then taken
-	 * away. */
-	return from_bits(sign | to_bits(from_bits(rest + (113u << 23)) - from_bits(113u << 23)));
+	return from_bits(sign | (small & is_small) | (normal & ~is_small) | infinite);
 }
 
 static inline uint16_t

@@ -32,13 +32,16 @@ one_head(const struct score_input *in, struct kv_rows *rows, uint32_t g, uint64_
 {
 	const uint32_t R = in->query_heads / in->rows->heads;
 	struct score_input one = *in;
+	uint64_t first_key = in->key_start != NULL ? in->key_start[g] : first;
 
 	*rows = (struct kv_rows){ 1, &in->rows->count[g], &in->rows->pos[g] };
 	one.head = in->head + g;
 	one.query_heads = R;
 	one.rows = rows;
 	if (in->keys != NULL)
-		one.keys = (const char *)in->keys + first * in->width * kv_dtype_size(in->dtype);
+		one.keys = (const char *)in->keys +
+		    first_key * in->width * kv_dtype_size(in->dtype);
+	one.key_start = NULL;
 	if (in->window_mass != NULL)
 		one.window_mass = in->window_mass + (size_t)g * R * in->stride;
 	if (in->mass != NULL)

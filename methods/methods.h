@@ -50,6 +50,9 @@ struct score_input {
 	uint32_t width;                         /* E */
 	const struct kv_rows *rows;             /* G = rows->heads */
 	const void *keys;                       /* [sum S][E] of dtype, or NULL */
+	/* [G] which row of keys is the first one of each KV head; NULL: they are packed. A
+	 * method that is shown one head at a time always has NULL */
+	const uint64_t *key_start;
 	enum kv_dtype dtype;
 	/* [H][stride] window attention of each query head over the S[h/R] rows, its sum over
 	 * the window, or its maximum; or NULL */

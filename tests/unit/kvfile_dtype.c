@@ -40,6 +40,27 @@ check_halves(void)
 	check(bad_back == 0, "%d f16 values do not come back", bad_back);
 }
 
+/* Conversion of an array, which may use vector instructions, is that of each element. */
+static void
+check_arrays(enum kv_dtype type)
+{
+	enum { N = 65536 };
+	static uint16_t h[N];
+	static float all[N];
+	float one;
+	uint32_t i;
+	int bad = 0;
+
+	for (i = 0; i < N; i++)
+		h[i] = (uint16_t)i;
+	kv_to_f32(all, h, type, N);
+	for (i = 0; i < N; i++) {
+		kv_to_f32(&one, &h[i], type, 1);
+		bad += memcmp(&one, &all[i], sizeof one) != 0;
+	}
+	check(bad == 0, "%d values of %s become another f32 in an array", bad, kv_dtype_name(type));
+}
+
 /* Between two neighbours: below the middle down, above it up, in the middle to the even one. */
 static void
 check_rounding(enum kv_dtype type, uint32_t last)
@@ -109,6 +130,8 @@ main(void)
 {
 	check_names();
 	check_halves();
+	check_arrays(KV_F16);
+	check_arrays(KV_BF16);
 	check_rounding(KV_F16, 0x7bff);
 	check_rounding(KV_BF16, 0x7f7f);
 	check_edges();
