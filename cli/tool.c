@@ -233,6 +233,13 @@ warning(const char *fmt, ...)
 }
 
 void
+warn_notice(void *with, const char *text)
+{
+	(void)with;
+	warning("%s", text);
+}
+
+void
 note(const char *fmt, ...)
 {
 	va_list ap;

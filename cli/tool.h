@@ -105,6 +105,8 @@ void *must_have(void *p, const struct engine_error *e);
  * it tells that too. Set by device_open(). */
 extern const char *(*device_failure)(void);
 void warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* not with -q */
+/* warning(), as engine/ calls it (struct notice_hook); with is not used */
+void warn_notice(void *with, const char *text);
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /* only with -v */
 /* n * size bytes, zeroed; dies */
 void *must_alloc(size_t n, size_t size);

@@ -38,6 +38,12 @@ engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv_cod
 	return engine_fail(e, code, "%s", *text != '\0' ? text : kv_error_name(kv_code));
 }
 
+int
+engine_fail_writer(struct engine_error *e, const struct kv_writer *w)
+{
+	return engine_fail(e, ENGINE_ERUN, "%s", kv_writer_error(w));
+}
+
 void *
 engine_alloc(size_t n, size_t size, struct engine_error *e)
 {
@@ -46,4 +52,18 @@ engine_alloc(size_t n, size_t size, struct engine_error *e)
 	if (p == NULL)
 		engine_fail(e, ENGINE_ERUN, "out of memory (%zu x %zu bytes)", n, size);
 	return p;
+}
+
+void
+engine_notice(const struct notice_hook *hook, const char *fmt, ...)
+{
+	char text[sizeof ((struct engine_error *)NULL)->text];
+	va_list ap;
+
+	if (hook->call == NULL)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	hook->call(hook->with, text);
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 struct kv_reader;
+struct kv_writer;
 
 enum {
 	ENGINE_OK = 0,
@@ -31,7 +32,18 @@ int engine_fail(struct engine_error *e, int code, const char *fmt, ...)
 int engine_fail_model(struct engine_error *e, int model_code, const char *text);
 /* The same after a function of libkvfile that returns KV_* codes; the message is the reader's. */
 int engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv_code);
+/* The same after a function of libkvfile that writes; the message is the writer's. */
+int engine_fail_writer(struct engine_error *e, const struct kv_writer *w);
 /* n * size bytes, zeroed, to be freed; NULL and ENGINE_ERUN without memory. */
 void *engine_alloc(size_t n, size_t size, struct engine_error *e);
+
+/* What is called when there is something to say and the work goes on. */
+struct notice_hook {
+	void (*call)(void *with, const char *text);     /* NULL: nobody listens */
+	void *with;                                     /* the caller's, passed on */
+};
+
+void engine_notice(const struct notice_hook *, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

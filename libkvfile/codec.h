@@ -30,6 +30,8 @@ struct kv_tokens {
 	const uint32_t *id;             /* [n] all that the sequence has seen */
 };
 
+/* How many ids a TOKS section has, without loading it. */
+uint64_t kv_token_count(const struct kv_section *sec);
 int kv_load_tokens(struct kv_reader *r, struct kv_tokens *tokens);
 int kv_write_tokens(struct kv_writer *w, const struct kv_tokens *tokens);
 

@@ -4,6 +4,12 @@
 #include "reader.h"
 #include "writer.h"
 
+uint64_t
+kv_token_count(const struct kv_section *sec)
+{
+	return sec->raw_size / 4;
+}
+
 int
 kv_load_tokens(struct kv_reader *r, struct kv_tokens *tokens)
 {

@@ -3,6 +3,7 @@
  * Each event by itself is checked by every reader, kv_events_check(). Whether the events agree
  * with each other and with the snapshot is found out by those who ask, kv_log_next(). */
 
+#include "codec.h"
 #include "content.h"
 #include "bytes.h"
 
@@ -170,7 +171,7 @@ kv_log_see(struct kv_log *log, struct kv_reader *r, const struct kv_section *sec
 	int code;
 
 	if (sec->kind == KV_TOKS)
-		log->tokens = sec->raw_size / 4;
+		log->tokens = kv_token_count(sec);
 	else if (sec->kind == KV_EVNT)
 		return see_events(log, r, sec);
 	else if (sec->kind == KV_POSN) {

@@ -285,6 +285,7 @@ check_section(struct kv_reader *r, const struct kv_section *sec)
 	else if (sec->kind == KV_SCOR)
 		check_values(r, sec, HEADS * ROWS, "", values + 3);
 	else if (sec->kind == KV_TOKS) {
+		check(kv_token_count(sec) == 5, "count of tokens");
 		check(kv_load_tokens(r, &tokens) == KV_OK && tokens.n == 5, "tokens");
 		SAME(tokens.id, ids, sizeof ids);
 	} else if (sec->kind == KV_LGTS) {
