@@ -8,42 +8,6 @@
 
 #define TEXT 32         /* room for "4294967295 to 4294967295" */
 
-/* ---- collecting ---- */
-
-static void
-see_clusters(struct index_info *info, const struct kv_clusters *c, uint32_t kv_heads)
-{
-	uint32_t g;
-
-	info->sink = c->sink;
-	info->least = UINT32_MAX;
-	for (g = 0; g < kv_heads; g++) {
-		info->least = c->count[g] < info->least ? c->count[g] : info->least;
-		info->most = c->count[g] > info->most ? c->count[g] : info->most;
-	}
-}
-
-void
-index_see(struct index_info *info, const struct kv_section *sec, const struct kv_index *index,
-    uint32_t kv_heads)
-{
-	const struct kv_low_rank *low = &index->low_rank;
-
-	info->bytes[sec->kind] = sec->raw_size;
-	if (sec->kind == KV_BITS)
-		info->group = index->entries.rows;
-	else if (sec->kind == KV_PAGE)
-		info->page = index->entries.rows;
-	else if (sec->kind == KV_CLUS)
-		see_clusters(info, &index->clusters, kv_heads);
-	else {
-		info->chunk = low->chunk;
-		info->rows = low->n;
-		info->rank = low->rank;
-		info->exact = low->n_exact;
-	}
-}
-
 /* ---- text ---- */
 
 /* "16", or "16 to 32" over the layers that have this kind; the fields are at these offsets. */

@@ -4,20 +4,7 @@
 
 #include <jansson.h>
 
-#include "libkvfile/codec.h"
-
-/* Those of one layer. All zero: none. */
-struct index_info {
-	uint64_t bytes[KV_UNKNOWN];     /* of each kind; 0: it is not there */
-	uint32_t group;                 /* rows of an entry of bits */
-	uint32_t page;
-	uint32_t sink, least, most;     /* sink rows; clusters of a KV head */
-	uint32_t rank, rows, chunk, exact;      /* rows, and chunks of them */
-};
-
-/* To be called for each index, with its section and its content. */
-void index_see(struct index_info *info, const struct kv_section *sec, const struct kv_index *index,
-    uint32_t kv_heads);
+#include "engine/snapshot_info.h"
 
 /* A line for each kind that is in one of the layers, after a name in so many columns. */
 void index_print(const struct index_info *layer, uint32_t layers, int columns);

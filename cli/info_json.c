@@ -1,0 +1,149 @@
+/* info_json.c - a snapshot as a JSON object: what kv-info --json prints
+ *
+ * The same facts as the text; the keys are documented in kv-info(1) and stay. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/index_info.h"
+#include "cli/info.h"
+#include "cli/json.h"
+
+static void
+put_text(json_t *o, const char *key, const char *text)
+{
+	put(o, key, json_string(text));
+}
+
+static json_t *
+rope_json(const struct kv_model *m)
+{
+	json_t *o = json_object();
+
+	put_text(o, "type", m->rope_type == KV_ROPE_LLAMA3 ? "llama3" : "default");
+	put_real(o, "theta", m->rope_theta);
+	if (m->rope_type == KV_ROPE_LLAMA3) {
+		put_real(o, "factor", m->rope_factor);
+		put_real(o, "low_freq_factor", m->rope_low_freq_factor);
+		put_real(o, "high_freq_factor", m->rope_high_freq_factor);
+		put_count(o, "original_max_position", m->rope_original_max_position);
+	}
+	return o;
+}
+
+static json_t *
+model_json(const struct kv_model *m)
+{
+	json_t *o = json_object();
+
+	put_text(o, "architecture", m->architecture);
+	put_count(o, "layers", m->layers);
+	put_count(o, "query_heads", m->query_heads);
+	put_count(o, "kv_heads", m->kv_heads);
+	put_count(o, "head_width", m->head_width);
+	put_count(o, "hidden", m->hidden);
+	put_count(o, "ffn", m->ffn);
+	put_count(o, "vocabulary", m->vocabulary);
+	put_real(o, "norm_eps", m->norm_eps);
+	put(o, "attention_bias", json_boolean(m->attention_bias));
+	put(o, "tied_embeddings", json_boolean(m->tied_embeddings));
+	put(o, "rope", rope_json(m));
+	put_text(o, "weights_dtype", kv_dtype_name(m->weights_dtype));
+	put_text(o, "weights", m->weights);
+	put_text(o, "tokenizer", m->tokenizer);
+	return o;
+}
+
+static json_t *
+layers_json(const struct layer_info *l, const struct index_info *index, uint32_t layers)
+{
+	json_t *list = json_array(), *o;
+	uint32_t i;
+
+	for (i = 0; i < layers; i++) {
+		o = json_object();
+		put_count(o, "rows", l[i].rows);
+		put_count(o, "rows_min", l[i].least);
+		put_count(o, "rows_max", l[i].most);
+		put_count(o, "queries", l[i].queries);
+		put_count(o, "own_keys", l[i].own_keys);
+		put(o, "mass", json_boolean(l[i].mass));
+		put(o, "paid", json_boolean(l[i].paid));
+		put(o, "indexes", index_json(&index[i]));
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *
+log_json(const struct kv_log *log)
+{
+	json_t *o;
+
+	if (kv_log_count(log, 0) == 0)
+		return json_null();
+	o = json_object();
+	put_count(o, "prefill", kv_log_count(log, KV_EVENT_PREFILL));
+	put_count(o, "decode", kv_log_count(log, KV_EVENT_DECODE));
+	put_count(o, "evict", kv_log_count(log, KV_EVENT_EVICT));
+	return o;
+}
+
+static json_t *
+provenance_json(const char *line)
+{
+	json_t *list = json_array();
+	const char *end;
+
+	for (; (end = strchr(line, '\n')) != NULL; line = end + 1)
+		json_array_append_new(list, json_loadb(line, (size_t)(end - line), 0, NULL));
+	return list;
+}
+
+static json_t *
+sections_json(const struct snapshot_info *info)
+{
+	json_t *list = json_array(), *o;
+	const struct kv_section *s;
+	size_t i;
+
+	for (i = 0; i < info->n; i++) {
+		s = &info->section[i];
+		o = json_object();
+		put_text(o, "type", s->type);
+		put(o, "layer", s->layer == KV_NO_LAYER ? json_null() : json_integer(s->layer));
+		put_count(o, "offset", s->offset);
+		put_count(o, "raw_bytes", s->raw_size);
+		put_count(o, "stored_bytes", s->stored_size);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+void
+print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	json_t *o = json_object();
+
+	put_text(o, "snapshot", kv_reader_name(r));
+	put(o, "model", model_json(&head->model));
+	put_text(o, "dtype", kv_dtype_name(head->dtype));
+	put_count(o, "tokens", info->tokens);
+	put_count(o, "next_position", head->next_position);
+	put_count(o, "rows", info->rows);
+	put_real(o, "share_kept", snapshot_share_kept(info, &head->model));
+	put(o, "layers", layers_json(info->layer, info->index, head->model.layers));
+	put_count(o, "kv_bytes", info->tensor_bytes);
+	put_count(o, "kv_stored_bytes", info->tensor_stored);
+	put_count(o, "bytes", info->digests.size);
+	put(o, "scores", info->scores[0] != '\0' ? json_string(info->scores) : json_null());
+	put(o, "logits", json_boolean(info->logits));
+	put(o, "event_log", log_json(info->log));
+	put(o, "provenance", provenance_json(kv_reader_provenance(r)));
+	if (info->section != NULL) {
+		put(o, "sections", sections_json(info));
+		put_text(o, "stream_digest", info->digests.stream);
+		put_text(o, "logical_digest", info->digests.logical);
+	}
+	print_json(o);
+}

@@ -1,0 +1,180 @@
+/* info_text.c - a snapshot in lines: what kv-info prints */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/index_info.h"
+#include "cli/info.h"
+#include "cli/json.h"
+
+#define LINE "%-14s "
+#define COLUMNS 14
+
+static void
+print_rope(const struct kv_model *m)
+{
+	printf(LINE "%s, theta %g", "rope", m->rope_type == KV_ROPE_LLAMA3 ? "llama3" : "default",
+	    m->rope_theta);
+	if (m->rope_type == KV_ROPE_LLAMA3)
+		printf(", factor %g, low %g, high %g, original context %u", m->rope_factor,
+		    m->rope_low_freq_factor, m->rope_high_freq_factor,
+		    m->rope_original_max_position);
+	putchar('\n');
+}
+
+static void
+print_model(const struct kv_model *m)
+{
+	printf(LINE "%s, %u layers, %u query heads, %u KV heads, head width %u, model width %u, "
+	    "ffn %u, vocabulary %u\n", "model", m->architecture, m->layers, m->query_heads,
+	    m->kv_heads, m->head_width, m->hidden, m->ffn, m->vocabulary);
+	printf(LINE "norm eps %g, %s, %s\n", "", m->norm_eps,
+	    m->attention_bias ? "attention bias" : "no attention bias",
+	    m->tied_embeddings ? "tied embeddings" : "separate embeddings");
+	print_rope(m);
+	printf(LINE "%s %s\n", "weights", m->weights, kv_dtype_name(m->weights_dtype));
+	printf(LINE "%s\n", "tokenizer", m->tokenizer);
+}
+
+/* Layers with the same rows share a line. */
+static void
+print_layers(const struct layer_info *l, uint32_t layers)
+{
+	char name[32];
+	uint32_t i, j;
+
+	for (i = 0; i < layers; i = j) {
+		for (j = i + 1; j < layers && l[j].least == l[i].least && l[j].most == l[i].most &&
+		    l[j].rows == l[i].rows; j++)
+			;
+		if (j - i == 1)
+			snprintf(name, sizeof name, "layer %u", i);
+		else
+			snprintf(name, sizeof name, "layers %u-%u", i, j - 1);
+		if (l[i].least == l[i].most)
+			printf(LINE "%u rows in each KV head\n", name, l[i].least);
+		else
+			printf(LINE "%u to %u rows in a KV head, %" PRIu64 " in all\n", name,
+			    l[i].least, l[i].most, l[i].rows);
+	}
+}
+
+static void
+print_queries(const struct layer_info *l, uint32_t layers)
+{
+	uint32_t i, with = 0, most = 0, own = 0;
+
+	for (i = 0; i < layers; i++) {
+		with += l[i].queries > 0;
+		most = l[i].queries > most ? l[i].queries : most;
+		own = l[i].own_keys > own ? l[i].own_keys : own;
+	}
+	if (with == 0)
+		printf(LINE "none", "queries");
+	else if (with == layers)
+		printf(LINE "%u in each layer", "queries", most);
+	else
+		printf(LINE "%u in %u of %u layers", "queries", most, with, layers);
+	if (own > 0)
+		printf(", %u of them of tokens that are not stored", own);
+	putchar('\n');
+}
+
+static void
+print_mass(const struct layer_info *l, uint32_t layers)
+{
+	uint32_t i, with = 0;
+
+	for (i = 0; i < layers; i++)
+		with += l[i].mass != 0;
+	if (with == 0 || with == layers)
+		printf(LINE "%s\n", "mass", with == 0 ? "none" : "in each layer");
+	else
+		printf(LINE "in %u of %u layers\n", "mass", with, layers);
+}
+
+static void
+print_log(const struct kv_log *log)
+{
+	if (kv_log_count(log, 0) == 0)
+		printf(LINE "none\n", "event log");
+	else
+		printf(LINE "%" PRIu64 " prefill, %" PRIu64 " decode, %" PRIu64 " eviction\n",
+		    "event log", kv_log_count(log, KV_EVENT_PREFILL),
+		    kv_log_count(log, KV_EVENT_DECODE), kv_log_count(log, KV_EVENT_EVICT));
+}
+
+static void
+print_provenance(const char *line)
+{
+	const char *end, *name = "made by", *tool_name, *version;
+	json_t *o, *options;
+	char *text;
+
+	for (; (end = strchr(line, '\n')) != NULL; line = end + 1, name = "") {
+		o = json_loadb(line, (size_t)(end - line), 0, NULL);
+		tool_name = json_string_value(json_object_get(o, "tool"));
+		version = json_string_value(json_object_get(o, "version"));
+		options = json_object_get(o, "options");
+		text = json_dumps(options, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+		printf(LINE "%s %s %s\n", name, tool_name ? tool_name : "?",
+		    version ? version : "?", text ? text : "");
+		free(text);
+		json_decref(o);
+	}
+}
+
+static double
+ratio(const struct kv_section *sec)
+{
+	return sec->raw_size > 0 ? (double)sec->stored_size / (double)sec->raw_size : 1;
+}
+
+static void
+print_sections(const struct snapshot_info *info)
+{
+	const struct kv_section *s;
+	size_t i;
+
+	printf("\n%-4s %6s %14s %14s %6s\n", "type", "layer", "raw", "stored", "ratio");
+	for (i = 0; i < info->n; i++) {
+		s = &info->section[i];
+		if (s->layer == KV_NO_LAYER)
+			printf("%-4s %6s", s->type, "-");
+		else
+			printf("%-4s %6u", s->type, s->layer);
+		printf(" %14" PRIu64 " %14" PRIu64 " %6.3f\n", s->raw_size, s->stored_size,
+		    ratio(s));
+	}
+	printf("\n" LINE "%s\n", "stream digest", info->digests.stream);
+	printf(LINE "%s\n", "logical digest", info->digests.logical);
+}
+
+void
+print_info(const struct snapshot_info *info, const struct kv_reader *r)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	const struct kv_model *m = &head->model;
+
+	printf(LINE "%s\n", "snapshot", kv_reader_name(r));
+	print_model(m);
+	printf(LINE "%s\n", "dtype", kv_dtype_name(head->dtype));
+	printf(LINE "%" PRIu64 "\n", "tokens", info->tokens);
+	printf(LINE "%u\n", "next position", head->next_position);
+	printf(LINE "%" PRIu64 ", %.1f %% of tokens x layers x KV heads\n", "rows", info->rows,
+	    100 * snapshot_share_kept(info, m));
+	print_layers(info->layer, m->layers);
+	printf(LINE "%" PRIu64 " bytes, %" PRIu64 " as stored\n", "keys + values",
+	    info->tensor_bytes, info->tensor_stored);
+	printf(LINE "%" PRIu64 " bytes\n", "in all", info->digests.size);
+	print_queries(info->layer, m->layers);
+	print_mass(info->layer, m->layers);
+	printf(LINE "%s\n", "paid", info->paid[0] != '\0' ? info->paid : "none");
+	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? info->scores : "none");
+	index_print(info->index, m->layers, COLUMNS);
+	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
+	print_log(info->log);
+	print_provenance(kv_reader_provenance(r));
+	if (info->section != NULL)
+		print_sections(info);
+}
