@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/escape.h"
 #include "cli/index_info.h"
 #include "cli/info.h"
 #include "cli/json.h"
@@ -26,7 +27,7 @@ static void
 print_model(const struct kv_model *m)
 {
 	printf(LINE "%s, %u layers, %u query heads, %u KV heads, head width %u, model width %u, "
-	    "ffn %u, vocabulary %u\n", "model", m->architecture, m->layers, m->query_heads,
+	    "ffn %u, vocabulary %u\n", "model", shown(m->architecture), m->layers, m->query_heads,
 	    m->kv_heads, m->head_width, m->hidden, m->ffn, m->vocabulary);
 	printf(LINE "norm eps %g, %s, %s\n", "", m->norm_eps,
 	    m->attention_bias ? "attention bias" : "no attention bias",
@@ -117,8 +118,8 @@ print_provenance(const char *line)
 		version = json_string_value(json_object_get(o, "version"));
 		options = json_object_get(o, "options");
 		text = json_dumps(options, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-		printf(LINE "%s %s %s\n", name, tool_name ? tool_name : "?",
-		    version ? version : "?", text ? text : "");
+		printf(LINE "%s %s %s\n", name, tool_name ? shown(tool_name) : "?",
+		    version ? shown(version) : "?", text ? shown(text) : "");
 		free(text);
 		json_decref(o);
 	}
@@ -156,7 +157,7 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 	const struct kv_head *head = kv_reader_head(r);
 	const struct kv_model *m = &head->model;
 
-	printf(LINE "%s\n", "snapshot", kv_reader_name(r));
+	printf(LINE "%s\n", "snapshot", shown(kv_reader_name(r)));
 	print_model(m);
 	printf(LINE "%s\n", "dtype", kv_dtype_name(head->dtype));
 	printf(LINE "%" PRIu64 "\n", "tokens", info->tokens);
@@ -169,8 +170,8 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 	printf(LINE "%" PRIu64 " bytes\n", "in all", info->digests.size);
 	print_queries(info->layer, m->layers);
 	print_mass(info->layer, m->layers);
-	printf(LINE "%s\n", "paid", info->paid[0] != '\0' ? info->paid : "none");
-	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? info->scores : "none");
+	printf(LINE "%s\n", "paid", info->paid[0] != '\0' ? shown(info->paid) : "none");
+	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? shown(info->scores) : "none");
 	index_print(info->index, m->layers, COLUMNS);
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
 	print_log(info->log);

@@ -24,10 +24,28 @@ put_real(json_t *o, const char *key, double x)
 	put(o, key, isfinite(x) ? json_real(x) : json_null());
 }
 
+/* A part of the text. jansson escapes control characters below U+0020; U+007F to U+009F, which
+ * stand in strings only, are escaped here. A character of several bytes is in one part. */
+static int
+write_part(const char *text, size_t n, void *with)
+{
+	const unsigned char *p = (const unsigned char *)text, *end = p + n;
+	FILE *f = with;
+
+	for (; p < end; p++) {
+		if (*p == 0x7f || (*p == 0xc2 && p + 1 < end && p[1] <= 0x9f)) {
+			p += *p == 0xc2;
+			fprintf(f, "\\u%04x", *p);
+		} else
+			putc(*p, f);
+	}
+	return ferror(f) ? -1 : 0;
+}
+
 void
 print_json(json_t *o)
 {
-	if (json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
+	if (json_dump_callback(o, write_part, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
 		die(EXIT_RUN, "stdout:");
 	putchar('\n');
 	json_decref(o);

@@ -14,7 +14,7 @@ void put_count(json_t *o, const char *key, uint64_t n);
 /* null for what is not finite: JSON has no word for it. */
 void put_real(json_t *o, const char *key, double x);
 
-/* Prints o with a newline after it, and drops it. */
+/* Prints o with a newline after it, and drops it. Control characters are escaped, DEL and C1, too. */
 void print_json(json_t *o);
 
 #endif

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/opt_retrieve.h"
 #include "cli/print_trial.h"
@@ -37,8 +38,8 @@ print_head(const struct retrieval_trial *t)
 {
 	const struct retrieval_options *o = &t->options;
 
-	printf("snapshot  %s: %" PRIu64 " tokens, %s\n", kv_reader_name(t->s.r), t->s.n_tokens,
-	    kv_dtype_name(t->s.head->dtype));
+	printf("snapshot  %s: %" PRIu64 " tokens, %s\n", shown(kv_reader_name(t->s.r)),
+	    t->s.n_tokens, kv_dtype_name(t->s.head->dtype));
 	printf("retrieve  %s, %" PRIu32 " rows, %s; layers below %" PRIu32 " read all\n",
 	    retrieve_name(o->method), o->budget, opt_retrieve_reduce(o->reduce), o->dense);
 	printf("queries   %" PRIu32, t->queries[t->L - 1]);

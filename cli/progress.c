@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/escape.h"
 #include "cli/tool_internal.h"
 
 static struct {
@@ -72,7 +73,8 @@ print_line(uint64_t done, double t)
 	double elapsed = t - line.started, rate = elapsed > 0 ? (double)done / elapsed : 0;
 	unsigned left;
 
-	fprintf(stderr, "%s%s: %s ", isatty(STDERR_FILENO) ? "\r" : "", the_tool->name, line.what);
+	fprintf(stderr, "%s%s: %s ", isatty(STDERR_FILENO) ? "\r" : "", the_tool->name,
+	    shown(line.what));
 	print_amounts(done);
 	if (done > 0 && done <= line.total && rate > 0) {
 		left = (unsigned)((double)(line.total - done) / rate + 0.5);

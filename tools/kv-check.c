@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/escape.h"
 #include "cli/tool.h"
 
 static const struct tool tool = {
@@ -69,8 +70,8 @@ check(const char *path)
 		warning("%s", *why != '\0' ? why : kv_error_name(code));
 	else if (settings.verbose) {
 		kv_reader_digests(r, &d);
-		printf("%s: ok, %u sections, %llu bytes, logical digest %s\n", kv_reader_name(r),
-		    d.sections, (unsigned long long)d.size, d.logical);
+		printf("%s: ok, %u sections, %llu bytes, logical digest %s\n",
+		    shown(kv_reader_name(r)), d.sections, (unsigned long long)d.size, d.logical);
 	}
 	kv_log_free(log);
 	kv_close(r);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/device.h"
+#include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/opt_retrieve.h"
 #include "cli/print_trial.h"
@@ -203,9 +204,9 @@ print_snapshots(const struct comparison *c)
 	const struct layer_compared *observed = observed_layer(c);
 
 	printf("a        %s: %" PRIu64 " tokens, next position %" PRIu32 ", %s\n",
-	    kv_reader_name(a->r), a->n_tokens, a->head->next_position,
+	    shown(kv_reader_name(a->r)), a->n_tokens, a->head->next_position,
 	    kv_dtype_name(a->head->dtype));
-	printf("b        %s: ", kv_reader_name(b->r));
+	printf("b        %s: ", shown(kv_reader_name(b->r)));
 	if (c->tokens == TOKENS_SAME)
 		printf("the same tokens");
 	else if (c->tokens == TOKENS_OTHER)

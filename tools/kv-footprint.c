@@ -7,6 +7,7 @@
 
 #include "methods/footprint.h"
 #include "cli/score_table.h"
+#include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/tool.h"
 
@@ -111,7 +112,7 @@ print_line(const struct kv_reader *r, const struct share *s, const char *layer, 
 		printf("%5s  ", layer);
 	if (head != NULL)
 		printf("%4s  ", head);
-	puts(kv_reader_name(r));
+	puts(shown(kv_reader_name(r)));
 }
 
 static void
@@ -291,7 +292,7 @@ print_critical(const struct verdict *v)
 {
 	print_crossing(&v->at.stays);
 	print_crossing(&v->at.first);
-	printf("%-13s %s\n", verdict_word(v), v->method);
+	printf("%-13s %s\n", verdict_word(v), shown(v->method));
 }
 
 static void

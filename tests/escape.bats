@@ -1,0 +1,78 @@
+#!/usr/bin/env bats
+# Control characters: texts of a snapshot, names of files and of methods reach no terminal as they are
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mksnapshot -L 2 -H 4 -G 2 -E 8 -N 60 -w 3 --paid --scores random -o plain.kv
+	TEXTS=($'\e[31m' $'\xc2\x9b31m' $'a\nb' $'\x7f' $'\ra\b\tc')
+}
+
+# quiet COMMAND ...: neither of its outputs has a control character, but for newlines
+quiet() {
+	"$@" >out 2>err || fail "$* ended with $?"
+	[ -s out ] || [ -s err ] || fail "$* says nothing"
+	"$PYTHON" -c '
+import re, sys
+for name in "out", "err":
+    bad = re.search("[\0-\x09\x0b-\x1f\x7f-\x9f]", open(name, encoding="utf-8", newline="").read())
+    assert bad is None, (sys.argv[1:], name, bad)' "$@"
+}
+
+# as_many_lines A B: a newline in a text begins no line
+as_many_lines() {
+	assert_equal "$("${@:3}" "$1" | wc -l)" "$("${@:3}" "$2" | wc -l)"
+}
+
+@test "control characters of a snapshot's texts and name reach no listing" {
+	"$PYTHON" "$ROOT/tests/bin/relabel.py" text plain.kv text.kv
+	for text in "${TEXTS[@]}"; do
+		name="a$text.kv"
+		"$PYTHON" "$ROOT/tests/bin/relabel.py" "$text" plain.kv "$name"
+		kv-quantize1b -o "bits$text" "$name"
+		"$PYTHON" "$ORACLE/footprint.py" write "log$text" '[[[0,1,2]],[[0,1,2]]]' 3 '[[1,3,3,0,2]]'
+		printf 'm%s 10 1\n' "${text//$'\n'/}" >table
+		for json in '' --json; do
+			quiet kv-info $json "$name"
+			quiet kv-info $json --all "$name"
+			quiet kv-diff $json "$name" "bits$text"
+			quiet kv-diff $json --retrieve fier --budget 5 --dense-layers 1 "bits$text"
+			quiet kv-footprint $json --by head "log$text"
+			quiet kv-footprint $json --full 2 --critical table
+		done
+		quiet kv-check -v "$name"
+		quiet kv-check --progress always "$name"
+		as_many_lines text.kv "$name" kv-info
+		as_many_lines text.kv "$name" kv-diff plain.kv
+		as_many_lines text.kv "$name" kv-check -v
+	done
+}
+
+@test "they are shown by their numbers, and what is no control character as it is" {
+	"$PYTHON" "$ROOT/tests/bin/relabel.py" $'\e[31m' plain.kv $'a\e[31m.kv'
+	run -0 kv-info $'a\e[31m.kv'
+	assert_line 'snapshot       a\x1b[31m.kv'
+	assert_line --partial 'model          \x1b[31m, 2 layers'
+	assert_line 'scores         \x1b[31m'
+	assert_line 'paid           \x1b[31m'
+	assert_line --partial 'made by        \x1b[31m \x1b[31m {'
+	"$PYTHON" "$ROOT/tests/bin/relabel.py" 'schön 日本' plain.kv 日本.kv
+	run -0 kv-info 日本.kv
+	assert_line 'snapshot       日本.kv'
+	assert_line 'scores         schön 日本'
+	assert_line 'made by        schön 日本 schön 日本 {"schön 日本":"schön 日本"}'
+}
+
+@test "JSON is valid with them, and keeps them" {
+	for text in "${TEXTS[@]}"; do
+		"$PYTHON" "$ROOT/tests/bin/relabel.py" "$text" plain.kv "a$text.kv"
+		kv-info --json "a$text.kv" >got.json
+		TEXT=$text "$PYTHON" -c '
+import json, os
+o, text = json.load(open("got.json")), os.environ["TEXT"]
+p = o["provenance"][0]
+assert [o["model"]["architecture"], o["scores"], p["tool"], p["version"], p["options"]] == [text, text, text, text, {text: text}]
+assert o["snapshot"] == "a" + text + ".kv"'
+	done
+}
