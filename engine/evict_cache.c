@@ -29,6 +29,16 @@ evict_cache_fit(const struct cache_evictor *v, uint32_t layers, struct engine_er
 	return ENGINE_OK;
 }
 
+int
+evict_cache_check_log(const struct cache_evictor *v, const struct cache *c, const char *name,
+    struct engine_error *e)
+{
+	const struct kv_head head = { .model = c->model->id, .next_position = c->next_position };
+
+	return v->scorer.method != NULL && c->logged ?
+	    scorer_check_log(&v->scorer, &c->log, &head, name, e) : ENGINE_OK;
+}
+
 /* The queries of the layer, rounded as a snapshot has them: where the device has them, there; else
  * *host <- them, to be freed. */
 static int

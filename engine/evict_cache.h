@@ -29,6 +29,9 @@ void evict_cache_free(struct cache_evictor *);
 unsigned evict_cache_needs(const struct cache_evictor *);
 /* ENGINE_EOPTION when rows are not scored and one of the layers has to be. */
 int evict_cache_fit(const struct cache_evictor *, uint32_t layers, struct engine_error *);
+/* scorer_check_log() of rows that were loaded from the snapshot of this name. */
+int evict_cache_check_log(const struct cache_evictor *, const struct cache *, const char *name,
+    struct engine_error *);
 
 /* Scores the rows of layer l and drops those that do not stay, in two steps, so that the device
  * has work while the host chooses: the first gives it its part, the second waits for that and not

@@ -50,6 +50,25 @@ scorer_window(const struct scorer *s, uint32_t stored, uint32_t layer, uint32_t 
 	return ENGINE_OK;
 }
 
+int
+scorer_check_log(const struct scorer *s, const struct kv_log_content *log,
+    const struct kv_head *head, const char *name, struct engine_error *e)
+{
+	uint64_t ran;
+	uint32_t l;
+
+	if (!(s->method->needs & NEED_EVERY_QUERY) || log->size == 0)
+		return ENGINE_OK;
+	for (l = 0; l < head->model.layers; l++)
+		if ((ran = kv_log_ran(log, l, head->model.kv_heads)) != head->next_position)
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has run %llu tokens for %u "
+			    "positions, after a token selection or compact positions: how many "
+			    "queries could see a row, which method %s divides by, is not known",
+			    name, l, (unsigned long long)ran, head->next_position,
+			    s->method->name);
+	return ENGINE_OK;
+}
+
 /* ---- rows on the device ---- */
 
 /* How many rows stand before --since; positions are ascending. */

@@ -44,6 +44,11 @@ uint32_t scorer_queries(const struct scorer *, uint32_t otherwise);
 int scorer_window(const struct scorer *, uint32_t stored, uint32_t layer, uint32_t *n,
     struct engine_error *);
 
+/* ENGINE_ERUN when the method wants every query to have been run (NEED_EVERY_QUERY), and the event
+ * log of the rows says that it was not so; an empty log says nothing. name: of the snapshot. */
+int scorer_check_log(const struct scorer *, const struct kv_log_content *, const struct kv_head *,
+    const char *name, struct engine_error *);
+
 /* What the scores of one layer are made from. */
 struct score_job {
 	/* rows, and what the method needs of keys, mass, probe_mass, window positions; window_mass

@@ -291,6 +291,39 @@ kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint32_t
 	return KV_OK;
 }
 
+/* Does the eviction at p, of fields f, leave the layer without a row? */
+static int
+empties(const uint8_t *p, const struct fields *f, uint32_t layer, uint32_t kv_heads)
+{
+	uint32_t g;
+
+	p += EVENT + 8 * (uint64_t)(layer - f->l0) * kv_heads;
+	for (g = 0; g < kv_heads; g++, p += 8)
+		if (get32(p + 4) > 0)
+			return 0;
+	return 1;
+}
+
+uint64_t
+kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_heads)
+{
+	const uint8_t *p = c->data;
+	uint64_t ran = 0;
+	struct fields f;
+	size_t at;
+
+	for (at = 0; at < c->size; at += (size_t)event_size(p + at, kv_heads)) {
+		f = get_fields(p + at);
+		if (layer < f.l0 || layer >= f.l1)
+			continue;
+		if (f.kind != KV_EVENT_EVICT)
+			ran += f.n;
+		else if (empties(p + at, &f, layer, kv_heads))
+			ran = 0;
+	}
+	return ran;
+}
+
 /* Makes the last event longer by one that says the same of the same layers. */
 static int
 joins(struct kv_log_content *c, const struct kv_event *e)

@@ -16,6 +16,9 @@ METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", NO_OP,
 METHOD(h2o, NEED_MASS, "reduce", NO_OP,
     "attention that all queries so far have paid (heavy hitters)",
     .kernel = 1, .reduce = REDUCE_SUM)
+METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", NO_OP,
+    "the same for each query that could see the row (kvpress' ObservedAttention)",
+    .kernel = 1, .reduce = REDUCE_MEAN)
 METHOD(observed, NEED_PROBE_MASS, "reduce", NO_OP,
     "attention that kv-observe has accumulated (KVzip)",
     .kernel = 1, .reduce = REDUCE_MAX)

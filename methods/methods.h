@@ -21,7 +21,10 @@ enum {
 	NEED_WINDOW = 2,        /* in.window_mass, from observation queries */
 	NEED_MASS = 4,          /* in.mass, from kv-prefill --mass */
 	NEED_LAYER = 8,         /* all KV heads at once: a row's score depends on other heads */
-	NEED_PROBE_MASS = 16          /* in.probe_mass, from kv-observe */
+	NEED_PROBE_MASS = 16,         /* in.probe_mass, from kv-observe */
+	/* every token of the text has run in every layer, at its position: next_position - p
+	 * queries could see the row at position p */
+	NEED_EVERY_QUERY = 32
 };
 
 enum pool { POOL_AVG, POOL_MAX };                       /* along the rows */

@@ -50,6 +50,7 @@ equal() {
 		equal "$model" 120 "" "-w 8" "snapkv window=8 kernel=7" "rate=0.5 policy=ada"
 		equal "$model" 100 "" "-w 1" tova budget=60
 		equal "$model" 128 "" "--mass" h2o "budget=64 recent=32"
+		equal "$model" 128 "" "--mass" meanmass budget=64
 	done
 }
 
@@ -58,6 +59,7 @@ equal() {
 		equal "$model" 100 once "-w 16" "snapkv window=16" rate=0.4
 		equal "$model" 100 once "" keydiff rate=0.3
 		equal "$model" 90 once "-w 8" "snapkv window=8" "rate=0.4 policy=ada"
+		equal "$model" 100 once "--mass" meanmass rate=0.3
 		equal "$model" 100 once "--mass" "h2o reduce=max" rate=0.3
 	done
 	assert_equal "$(see chunked.kv '[sum(p < 100 for p in l.positions[0]) for l in s.layers]')" "30 30 30"

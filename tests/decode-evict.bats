@@ -48,6 +48,7 @@ events() {
 @test "StreamingLLM, H2O, TOVA while decoding are a loop of one token, kv-score, kv-evict" {
 	same "recent sink=3" "recent --sink 3" "budget=20" --budget 20
 	same h2o h2o "budget=20 recent=10" --budget 20 --recent 10
+	same "meanmass reduce=max" "meanmass --reduce max" "budget=20" --budget 20
 	same "tova" tova "budget=17" --budget 17
 }
 

@@ -50,6 +50,7 @@ equal() {
 	for model in demo gqa; do
 		equal $model 700 "-w 1" "tova keep-last" rate=0.2
 		equal $model 700 "--mass" "h2o reduce=max" "rate=0.3 recent=100"
+		equal $model 700 "--mass" meanmass "rate=0.3 sink=4"
 		equal $model 91 "" keydiff budget=30
 		equal $model 91 "" knorm rate=0.5
 		equal $model 700 "" recent "budget=100 sink=2"

@@ -29,6 +29,7 @@ all_agree() {
 			agrees 2e-6 snapkv
 			agrees 2e-6 tova
 			agrees 1e-6 h2o
+			agrees 1e-6 meanmass
 			agrees 1e-6 observed
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
@@ -41,9 +42,9 @@ all_agree() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
-	for method in snapkv tova h2o observed knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass observed knorm keydiff recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid -o x.kv
-	for method in snapkv tova h2o observed knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass observed knorm keydiff recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -66,7 +67,7 @@ all_agree() {
 	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
 		mksnapshot $shape -d bf16 -w 5 --mass --paid -o x.kv
 		for since in 1 70 146 300; do
-			for method in snapkv tova h2o observed knorm keydiff recent random; do
+			for method in snapkv tova h2o meanmass observed knorm keydiff recent random; do
 				agrees 2e-6 $method since=$since
 			done
 		done
@@ -167,10 +168,39 @@ add it with kv-observe --repeat-context or --accumulate"
 
 @test "h2o takes sum, mean or maximum of the query heads" {
 	mksnapshot -H 8 -G 2 -N 80 --ragged --mass -o x.kv
-	for reduce in sum mean max; do agrees 1e-6 h2o reduce=$reduce; done
+	for reduce in sum mean max; do agrees 1e-6 h2o reduce=$reduce; agrees 1e-6 meanmass reduce=$reduce; done
 	all_agree
 	kv-score --method h2o x.kv -o a.kv
 	assert_equal "$(see a.kv 's.layers[0].scores.label')" "h2o reduce=sum"
+}
+
+@test "meanmass divides by the queries that the log tells of, and refuses rows that some tokens have not run in" {
+	seq 3 2 240 >text.ids
+	kv-prefill -m "$DEMO" --ids --mass -o full.kv text.ids
+	kv-score --method meanmass full.kv -o a.kv
+	"$PYTHON" "$ORACLE/scores.py" 1e-6 full.kv a.kv meanmass
+	assert_equal "$(see a.kv 's.layers[0].scores.label')" "meanmass reduce=mean"
+	kv-score --method knorm full.kv | kv-evict --budget 20 -o small.kv
+	kv-score --method meanmass small.kv -o a.kv
+	# GemFilter begins anew, with the tokens that it has selected
+	kv-prefill -m "$DEMO" --ids --mass --gemfilter-layer 1 --budget 50 text.ids | kv-score --method meanmass -o a.kv
+	refused() {
+		run -1 --separate-stderr kv-score --method meanmass "$2" -o none.kv
+		assert_regex "$stderr" "kv-score: $2: layer $1: how many queries could see a row, which method meanmass divides by, is not known"
+		[ ! -e none.kv ]
+	}
+	kv-prefill -m "$DEMO" --ids --mass --tsp-layer 1 -o tsp.kv text.ids
+	refused '2 has run 23 tokens for 119 positions.*' tsp.kv
+	kv-evict --positions compact --budget 20 <(kv-score --method knorm full.kv) -o compact.kv
+	refused '0 has run 119 tokens for 20 positions.*' compact.kv
+	for program in "kv-prefill -m $DEMO --ids -r compact.kv --score meanmass --evict budget=10 -o none.kv text.ids" \
+	    "kv-decode -m $DEMO -n 2 --score meanmass --evict budget=10 compact.kv"; do
+		run -1 --separate-stderr $program
+		assert_regex "$stderr" 'compact.kv: layer 0 has run 119 tokens for 20 positions'
+	done
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --tsp-layer 1 --score meanmass --evict budget=10 -o none.kv text.ids
+	assert_regex "$stderr" 'method meanmass divides by the number of queries .*token selection makes unknown'
+	[ ! -e none.kv ]
 }
 
 @test "without attention mass h2o is refused and the message says how to get it" {

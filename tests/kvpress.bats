@@ -58,6 +58,7 @@ same() {
 @test "recent keeps the rows of StreamingLLMPress" { same StreamingLLMPress StreamingLLMPress; }
 @test "snapkv keeps the rows of SnapKVPress" { same SnapKVPress SnapKVPress; }
 @test "tova --keep-last keeps the rows of TOVAPress" { same TOVAPress TOVAPress; }
+@test "meanmass keeps the rows of ObservedAttentionPress" { same ObservedAttentionPress ObservedAttentionPress; }
 @test "pyramid-kvpress keeps the rows of PyramidKVPress" { same PyramidKVPress PyramidKVPress; }
 @test "ada-kvpress keeps the rows of AdaKVPress" { same 'AdaKVPress(SnapKVPress)' AdaKVPress; }
 @test "a head mask keeps the rows of DuoAttentionPress" { same DuoAttentionPress DuoAttentionPress; }

@@ -212,6 +212,7 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 	if (evict == NULL)
 		return;
 	must(evict_cache_fit(&evictor, c->model->id.layers, &e), &e);
+	must(evict_cache_check_log(&evictor, c, kv_reader_name(from), &e), &e);
 	if (obs->have < window())
 		die(EXIT_RUN, "%s: %u observation queries, and the method looks at %u: make the "
 		    "snapshot with kv-prefill --observe", kv_reader_name(from), obs->have,

@@ -105,6 +105,21 @@ take_queries(struct queries *q, struct kv_reader *r, uint32_t layer)
 	must(queries_take(q, &stored, kv_reader_head(r), n, &e), &e);
 }
 
+/* Standing at eVNt, behind all layers: what the scores were made from may be shown wrong, and then
+ * nothing is written. */
+static void
+check_log(struct kv_reader *r, const struct kv_section *sec)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	struct kv_log_content log = { .data = NULL };
+	struct engine_error e;
+
+	if (kv_log_copy(&log, input_load(r), sec->raw_size, head->model.kv_heads) != KV_OK)
+		die(EXIT_RUN, "no memory for the event log");
+	must(scorer_check_log(&scorer, &log, head, kv_reader_name(r), &e), &e);
+	free(log.data);
+}
+
 static void
 score_snapshot(struct kv_reader *r, struct kv_writer *w)
 {
@@ -130,7 +145,8 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 			write_scores(r, w, sec.layer, &q);
 			used = q.n;
 			progress(sec.layer + 1);
-		}
+		} else if (sec.kind == KV_EVNT && (needs & NEED_EVERY_QUERY))
+			check_log(r, &sec);
 		output_copy(r, w);              /* also what is not known: the rows stay */
 	}
 	progress_end();

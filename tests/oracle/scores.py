@@ -108,6 +108,11 @@ def h2o(snapshot, l, g, o):
     return reduced(snapshot.layers[l].mass[g], o.get('reduce', 'sum'))
 
 
+def meanmass(snapshot, l, g, o):
+    seen_by = snapshot.head['next_position'] - np.array(snapshot.layers[l].positions[g])
+    return reduced(snapshot.layers[l].mass[g], o.get('reduce', 'mean')) / seen_by
+
+
 def observed(snapshot, l, g, o):
     return reduced(snapshot.layers[l].paid.values[g], o.get('reduce', 'max'))
 
@@ -144,7 +149,8 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, tova, h2o, observed, knorm, keydiff, recent, random)}
+METHODS = {f.__name__: f for f in (snapkv, tova, h2o, meanmass, observed, knorm, keydiff, recent,
+                                     random)}
 
 
 def drop_before(snapshot, position):

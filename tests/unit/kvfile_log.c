@@ -55,6 +55,26 @@ check_bytes(void)
 }
 
 static void
+check_ran(void)
+{
+	struct kv_log_content c = { .data = NULL };
+
+	memset(rows, 0, sizeof rows);
+	check(kv_log_ran(&c, 0, G) == 0, "nothing has run");
+	event(&c, KV_EVENT_PREFILL, 7, 0, 2, (uint32_t[]){ 7, 7, 7, 7 });
+	event(&c, KV_EVENT_PREFILL, 3, 1, 2, (uint32_t[]){ 7, 7, 10, 8 });
+	event(&c, KV_EVENT_EVICT, 0, 0, 2, (uint32_t[]){ 0, 1, 2, 0 });
+	event(&c, KV_EVENT_DECODE, 1, 0, 2, (uint32_t[]){ 1, 2, 3, 1 });
+	check(kv_log_ran(&c, 0, G) == 8, "one layer");
+	check(kv_log_ran(&c, 1, G) == 11, "more in the other");
+	event(&c, KV_EVENT_EVICT, 0, 1, 2, (uint32_t[]){ 1, 2, 0, 0 });
+	event(&c, KV_EVENT_PREFILL, 2, 0, 2, (uint32_t[]){ 3, 4, 2, 2 });
+	check(kv_log_ran(&c, 0, G) == 10, "it goes on");
+	check(kv_log_ran(&c, 1, G) == 2, "it begins anew behind an empty layer");
+	free(c.data);
+}
+
+static void
 check_refusals(void)
 {
 	struct kv_log_content c = { .data = NULL };
@@ -159,6 +179,7 @@ int
 main(void)
 {
 	check_bytes();
+	check_ran();
 	check_refusals();
 	check_reading();
 	return check_done();

@@ -1,0 +1,32 @@
+/* meanmass.c - the attention that a row has received from each query that could see it, on average
+ *
+ * NVIDIA's kvpress has it as ObservedAttentionPress, "related to H2O"; no paper.
+ *
+ * score = the attention mass of h2o.c, reduced over the R query heads of the KV head (their mean
+ * unless told otherwise), divided by the number of queries that could see the row: those of its own
+ * token and of all later ones. So early rows, which more queries have seen, are not ahead as they
+ * are in H2O; the latest rows are, which share the attention of their few queries with fewer
+ * others, their own token above all. Nothing is always kept here.
+ *
+ * Limits: a position and the next position say how many queries there were, when every token of
+ * the text has run in every layer, at its own position. They do not after a token selection, or
+ * when rows were numbered anew: NEED_EVERY_QUERY has the caller refuse that. Where rows were
+ * dropped between parts of a text, later queries have paid their attention to the survivors.
+ *
+ * Ours does not differ from kvpress. */
+#include "methods/scorers.h"
+
+int
+score_meanmass(const struct score_input *in, const struct score_options *opt, float *score)
+{
+	const struct kv_rows *rows = in->rows;
+	const uint32_t *pos;
+	uint32_t g, i;
+
+	if (score_h2o(in, opt, score) != 0)
+		return -1;
+	for (g = 0; g < rows->heads; score += rows->count[g++])
+		for (i = 0, pos = rows->pos[g]; i < rows->count[g]; i++)
+			score[i] /= (float)(in->next_position - pos[i]);
+	return 0;
+}
