@@ -10,7 +10,7 @@ static uint32_t budget, dense = NOT_GIVEN;
 
 const struct opt retrieve_opts[] = {
 	{ 0, "retrieve", OPT_STRING, &retrieve_word, 0, "METHOD",
-	    "read only rows that matter: fier, quest, cluster, shadow" },
+	    "read only rows that matter: fier, quest, quest-eval, cluster, shadow" },
 	{ 0, "budget", OPT_COUNT, &budget, 0, "N", "how many rows of each KV head and step" },
 	{ 0, "reduce", OPT_STRING, &reduce_word, 0, "HOW",
 	    "over the query heads of a KV head: max, mean, sum (max)" },
@@ -60,7 +60,7 @@ opt_retrieve(struct retrieval_options *o)
 		return 0;
 	}
 	if ((found = retrieve_named(retrieve_word)) < 0)
-		die(EXIT_USAGE, "--retrieve %s: want fier, quest, cluster or shadow",
+		die(EXIT_USAGE, "--retrieve %s: want fier, quest, quest-eval, cluster or shadow",
 		    retrieve_word);
 	o->method = (enum retrieve_method)found;
 	o->reduce = take_reduce();

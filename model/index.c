@@ -229,6 +229,7 @@ reserve_labels(struct layer_index *x, struct labels *l, size_t stride)
 	return KV_OK;
 }
 
+/* Pages: one more, for a last one that is not whole (retrieve_rank.c). */
 static int
 reserve_entries(struct layer_index *x, struct entries *e, const uint32_t *rows)
 {
@@ -238,7 +239,7 @@ reserve_entries(struct layer_index *x, struct entries *e, const uint32_t *rows)
 	if ((want = malloc(x->heads * sizeof *want)) == NULL)
 		return KV_ENOMEM;
 	for (g = 0; g < x->heads; g++)
-		want[g] = rows[g] / e->rows;
+		want[g] = rows[g] / e->rows + (e == &x->pages);
 	rc = index_lists(x, &e->data, e->bytes, e->start, e->len, e->capacity, want);
 	free(want);
 	return rc;

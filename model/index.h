@@ -28,7 +28,8 @@ struct layer_index {
 	enum kv_dtype dtype;           /* of the keys */
 	unsigned there;                /* 1 << enum kv_kind for each that is there */
 
-	/* dtype of the bounds of pages: that of the keys */
+	/* dtype of the bounds of pages: that of the keys. Behind the pages of each KV head there is
+	 * room for one more, which retrieval writes to */
 	struct entries bits, pages;
 	/* all but the last page of each KV head, whole or not, compete */
 	struct labels page_label;

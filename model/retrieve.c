@@ -1,11 +1,8 @@
 /* retrieve.c - attention while decoding that reads only the rows which matter to the query
  *
- * The four methods are one path over the ops. Entries are scored and joined; where candidates are
- * not the entries themselves, spread() gives each one the score of its label (index.h); top()
- * takes the best, and attend_chosen() attends to these. What is always read has label 0, and what
- * stands at 0 before the joint scores is +inf: so it needs no path of its own. Only shadow
- * attends to a copy, because keys are rebuilt in it. Fier's candidates are its entries, and all
- * compete: it joins the scores where they are, which without sharing is no work at all.
+ * All methods are one path over the ops: candidates are scored, topk() takes the best
+ * (retrieve_rank.c), and attend_chosen() attends to these. Only shadow attends to a copy, because
+ * keys are rebuilt in it.
  *
  * Bytes are counted where it is decided what is read: of an index all that is scored, of keys and
  * values the rows that enter the softmax. (The copy of a chunk's keys that are rebuilt is not:
@@ -14,33 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/retrieve.h"
+#include "model/retrieve_internal.h"
 
 /* Lists begin at multiples of so many elements, 128 bytes: a GPU writes and reads lines of that. */
 #define ALIGNED 32
-
-struct retrieval {
-	const struct ops *ops;
-	struct dev *dev;
-	struct retrieval_options opt;
-	uint32_t L, H, G, E;
-	enum kv_dtype dtype;
-	const double *freq;            /* device [E/2] */
-
-	size_t stride;                 /* of the lists below, a multiple of ALIGNED */
-	float *score;                  /* device [H][stride] of entries; fier: then joined */
-	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
-	float *candidate;              /* device [G][stride] */
-	struct chosen chosen, best;
-	struct layer_rows copy;        /* shadow: the rows of the chosen chunks */
-	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
-
-	struct retrieval_stats *stats; /* [L][G] */
-	int whole;                     /* the last step has read all rows */
-	/* audit, host: [H][stride]; lists of a KV head */
-	float *logits;
-	uint32_t *list, *best_list;
-};
 
 static const struct {
 	const char *name;
@@ -48,6 +22,7 @@ static const struct {
 } methods[] = {
 	[RETRIEVE_FIER] = { "fier", KV_BITS },
 	[RETRIEVE_QUEST] = { "quest", KV_PAGE },
+	[RETRIEVE_QUEST_EVAL] = { "quest-eval", KV_PAGE },
 	[RETRIEVE_CLUSTER] = { "cluster", KV_CLUS },
 	[RETRIEVE_SHADOW] = { "shadow", KV_LOWR },
 };
@@ -92,13 +67,20 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	t->stats = calloc((size_t)layers * heads, sizeof *t->stats);
 	t->n = calloc(heads, sizeof *t->n);
 	t->always = calloc(heads, sizeof *t->always);
+	t->seen = calloc(heads, sizeof *t->seen);
 	t->chosen.n = calloc(heads, sizeof *t->chosen.n);
 	t->best.n = calloc(heads, sizeof *t->best.n);
 	t->copy.start = calloc(heads, sizeof *t->copy.start);
 	t->copy.len = calloc(heads, sizeof *t->copy.len);
 	t->copy.capacity = calloc(heads, sizeof *t->copy.capacity);
-	if (!t->stats || !t->n || !t->always || !t->chosen.n || !t->best.n || !t->copy.start ||
-	    !t->copy.len || !t->copy.capacity) {
+	t->last = (struct last_pages){ .rows = { .n = calloc(heads, sizeof *t->last.rows.n),
+	    .rows = 1 }, .pages = { .start = calloc(heads, sizeof *t->last.pages.start),
+	    .len = calloc(heads, sizeof *t->last.pages.len),
+	    .capacity = calloc(heads, sizeof *t->last.pages.capacity), .heads = heads,
+	    .width = width } };
+	if (!t->stats || !t->n || !t->always || !t->seen || !t->chosen.n || !t->best.n ||
+	    !t->copy.start || !t->copy.len || !t->copy.capacity || !t->last.rows.n ||
+	    !t->last.pages.start || !t->last.pages.len || !t->last.pages.capacity) {
 		retrieval_free(t);
 		return NULL;
 	}
@@ -141,9 +123,16 @@ retrieval_free(struct retrieval *t)
 	free_lists(t);
 	if (t->copy.capacity != NULL)
 		free_copy(t);
+	t->ops->free(t->dev, t->last.rows.at);
+	free(t->last.list);
+	free(t->last.rows.n);
+	free(t->last.pages.start);
+	free(t->last.pages.len);
+	free(t->last.pages.capacity);
 	free(t->stats);
 	free(t->n);
 	free(t->always);
+	free(t->seen);
 	free(t->chosen.n);
 	free(t->best.n);
 	free(t->copy.start);
@@ -250,6 +239,22 @@ reserve_copy(struct retrieval *t, uint64_t rows)
 	return KV_OK;
 }
 
+/* Room for last pages of u rows. */
+static int
+reserve_last_pages(struct retrieval *t, uint32_t u)
+{
+	struct last_pages *l = &t->last;
+
+	if (u > l->rows.stride) {
+		t->ops->free(t->dev, l->rows.at);
+		free(l->list);
+		l->list = calloc((size_t)t->G * u, sizeof *l->list);
+		l->rows.at = t->ops->alloc(t->dev, (size_t)t->G * u * sizeof *l->rows.at);
+		l->rows.stride = l->list != NULL && l->rows.at != NULL ? u : 0;
+	}
+	return l->rows.stride >= u ? reserve_copy(t, u) : KV_ENOMEM;
+}
+
 int
 retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const struct layer_index *x)
 {
@@ -262,6 +267,8 @@ retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const stru
 	if (most + 1 > t->stride &&
 	    reserve_lists(t, (most + most / 8 + ALIGNED) / ALIGNED * ALIGNED) != KV_OK)
 		return KV_ENOMEM;
+	if (t->opt.method == RETRIEVE_QUEST_EVAL && index_has(x, KV_PAGE))
+		return reserve_last_pages(t, x->pages.rows);
 	if (t->opt.method != RETRIEVE_SHADOW || !index_has(x, KV_LOWR))
 		return KV_OK;
 	/* what is always read, and the budget */
@@ -271,103 +278,17 @@ retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const stru
 	return reserve_copy(t, part < most ? part : most);
 }
 
-/* ---- one step ---- */
-
-/* Candidates of u rows each. A KV head that fits into the budget is taken whole; of another one
- * what is always read, and `of_budget` others. */
-static void
-set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t g, uint32_t u,
-    uint64_t always, uint32_t of_budget)
-{
-	uint64_t n = (uint64_t)of_budget + always;
-
-	t->chosen.rows = u;
-	t->n[g] = rows->len[g] / u + (rows->len[g] % u != 0);
-	t->always[g] = (uint32_t)always;
-	t->chosen.n[g] = rows->len[g] <= t->opt.budget || n > t->n[g] ? t->n[g] : (uint32_t)n;
-}
-
-/* Candidates get the scores of the entries that their labels name. */
-static const float *
-by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
-{
-	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, n_entries, t->H, t->G,
-	    t->opt.reduce);
-	t->ops->scores_by_label(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at, l->stride,
-	    t->n, t->G);
-	return t->candidate;
-}
-
-static const float *
-rank_rows(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
-    const struct layer_index *x)
-{
-	uint32_t g;
-
-	for (g = 0; g < t->G; g++)
-		set_choice(t, rows, g, 1, 0, t->opt.budget);
-	t->ops->bits_scores(t->dev, t->score, t->stride, query, &x->bits, rows);
-	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.reduce);
-	return t->score;
-}
-
-/* The last page is among the pages that the budget pays for. */
-static const float *
-rank_pages(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
-    const struct layer_index *x)
-{
-	uint32_t u = x->pages.rows, pages = t->opt.budget / u, g;
-
-	for (g = 0; g < t->G; g++)
-		set_choice(t, rows, g, u, 1, pages > 0 ? pages - 1 : 0);
-	t->ops->page_scores(t->dev, t->score, t->stride, query, &x->pages, t->dtype);
-	return by_label(t, x->page_label.n, &x->page_label);
-}
-
-/* Sink rows are among the rows that the budget pays for, those behind the clusters are not. */
-static const float *
-rank_clusters(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
-    const struct layer_index *x)
-{
-	uint32_t sink, end, g;
-
-	for (g = 0; g < t->G; g++) {
-		sink = x->sink < rows->len[g] ? x->sink : rows->len[g];
-		end = x->end[g] > sink ? x->end[g] : sink;
-		set_choice(t, rows, g, 1, (uint64_t)sink + rows->len[g] - end,
-		    t->opt.budget > sink ? t->opt.budget - sink : 0);
-	}
-	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->mean);
-	return by_label(t, x->mean.len, &x->row_label);
-}
-
-/* Exact chunks and rows behind the index come on top of the budget. */
-static const float *
-rank_chunks(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
-    const struct layer_index *x)
-{
-	uint32_t u = x->low.chunk, behind, g;
-
-	for (g = 0; g < t->G; g++) {
-		behind = rows->len[g] - x->low.n;
-		set_choice(t, rows, g, u, (uint64_t)x->n_exact + behind / u + (behind % u != 0),
-		    t->opt.budget / u);
-	}
-	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->landmark);
-	return by_label(t, x->landmark.len, &x->chunk_label);
-}
-
-/* Rows of the candidates that were chosen of KV head g: the last candidate, which may be cut
- * short, is then one of them. */
-static uint64_t
-chosen_rows(const struct retrieval *t, const struct layer_rows *rows, uint32_t g)
-{
-	uint64_t u = t->chosen.rows, cut = t->n[g] * u - rows->len[g];
-
-	return t->chosen.n[g] * u - cut;
-}
-
 /* ---- what was read ---- */
+
+/* Rows of the candidates that were chosen of KV head g: a last one that is cut short is one of
+ * them, or not among t->seen. */
+static uint64_t
+chosen_rows(const struct retrieval *t, uint32_t g)
+{
+	const uint32_t u = t->chosen.rows, part = t->seen[g] % u;
+
+	return (uint64_t)t->chosen.n[g] * u - (part > 0 ? u - part : 0);
+}
 
 static void
 count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
@@ -406,6 +327,10 @@ count_index(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
 		s->index_bytes += x->pages.len[g] * (uint64_t)x->pages.bytes;
 		s->key_bytes += n_rows * row;
 		break;
+	case RETRIEVE_QUEST_EVAL:
+		s->index_bytes += t->n[g] * (uint64_t)x->pages.bytes;
+		s->key_bytes += n_rows * row;
+		break;
 	case RETRIEVE_CLUSTER:
 		s->index_bytes += x->mean.len[g] * row + rows->len[g] * (uint64_t)4;
 		s->key_bytes += n_rows * row;
@@ -427,7 +352,7 @@ count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const stru
 
 	for (g = 0; g < t->G; g++, s++) {
 		s->steps++;
-		n = chosen_rows(t, rows, g);
+		n = chosen_rows(t, g);
 		s->rows += n;
 		s->of_rows += rows->len[g];
 		s->value_bytes += n * row;
@@ -498,7 +423,7 @@ audit(struct retrieval *t, uint32_t l, const struct query *query, const struct l
 	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, rows->len, t->H, t->G,
 	    t->opt.reduce);
 	for (g = 0; g < t->G; g++)
-		t->best.n[g] = (uint32_t)chosen_rows(t, rows, g);
+		t->best.n[g] = (uint32_t)chosen_rows(t, g);
 	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, rows->len, t->G);
 	for (g = 0; g < t->G; g++, s++) {
 		if ((k = list_rows(t, rows, g)) == 0) {
@@ -520,12 +445,8 @@ void
 retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
     const struct layer_rows *rows, const struct layer_index *x)
 {
-	static const float *(*const rank[])(struct retrieval *, const struct query *,
-	    const struct layer_rows *, const struct layer_index *) = {
-		[RETRIEVE_FIER] = rank_rows, [RETRIEVE_QUEST] = rank_pages,
-		[RETRIEVE_CLUSTER] = rank_clusters, [RETRIEVE_SHADOW] = rank_chunks };
 	const struct ops *ops = t->ops;
-	const float *score;
+	struct layer_rows seen = *rows;
 	uint32_t g;
 
 	for (g = 0; g < t->G && rows->len[g] <= t->opt.budget; g++)
@@ -535,14 +456,14 @@ retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
 		count_whole(t, l, rows);
 		return;
 	}
-	score = rank[t->opt.method](t, query, rows, x);
-	ops->topk(t->dev, &t->chosen, score, t->stride, t->n, t->G);
+	retrieve_choose(t, query, rows, x);
+	seen.len = t->seen;
 	if (t->opt.method == RETRIEVE_SHADOW) {
 		ops->gather(t->dev, &t->copy, rows, &t->chosen);
 		ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
 		ops->attend(t->dev, o, NULL, query, &t->copy);
 	} else {
-		ops->attend_chosen(t->dev, o, query, rows, &t->chosen);
+		ops->attend_chosen(t->dev, o, query, &seen, &t->chosen);
 	}
 	count(t, l, rows, x);
 	if (t->opt.audit)

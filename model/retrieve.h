@@ -1,11 +1,15 @@
 /* retrieve.h - attention while decoding that reads only the rows which matter to the query
  *
  * One step for one layer: score what an index has, join over the query heads of a KV head, take
- * the best within the budget, attend to these. Four methods share this; they differ in what
+ * the best within the budget, attend to these. The methods share this; they differ in what
  * competes:
  *
  *   fier     rows, by their key in one bit (bITS); FIER (2025)
- *   quest    pages, by the most that their bounds allow (pAGE); Quest (2024)
+ *   quest    pages, by the most that their bounds allow (pAGE); Quest (2024). The last page is
+ *            always read, as in the authors' kernels
+ *   quest-eval
+ *            the same, but the last page competes, and 3 pages are read at least, as in their
+ *            evaluation program
  *   cluster  clusters of rows, by their centroid (cLUS); ClusterKV (2024)
  *   shadow   chunks of rows, by their mean key; keys are then rebuilt from factors (lOWR);
  *            ShadowKV (2024)
@@ -16,7 +20,8 @@
 
 #include "model/index.h"
 
-enum retrieve_method { RETRIEVE_FIER, RETRIEVE_QUEST, RETRIEVE_CLUSTER, RETRIEVE_SHADOW };
+enum retrieve_method { RETRIEVE_FIER, RETRIEVE_QUEST, RETRIEVE_QUEST_EVAL, RETRIEVE_CLUSTER,
+	RETRIEVE_SHADOW };
 
 struct retrieval_options {
 	enum retrieve_method method;

@@ -183,7 +183,7 @@ everything() {
 		kv-quantize1b --device $device "$cpu" | kv-index --device $device --pages --clusters --cluster-count 8 \
 		    --low-rank --rank 24 --outliers 2 --chunk 4 -o $device.kv
 	done
-	for method in fier quest cluster shadow; do
+	for method in fier quest quest-eval cluster shadow; do
 		for device in cpu cuda; do
 			say $device $device.kv --retrieve $method --budget 32 --stats $device.json --audit >$device.text
 		done

@@ -232,6 +232,7 @@ tried() {
 		mksnapshot -L 3 $shape -d f32 -N 200 -w 7 -o x.kv
 		kv-index --pages -o a.kv x.kv
 		for budget in 1 40 90; do tried 4e-6 a.kv quest --budget $budget; done
+		for budget in 1 40 90; do tried 4e-6 a.kv quest-eval --budget $budget; done
 		kv-index --clusters --cluster-count 9 -o a.kv x.kv
 		for budget in 1 40 90; do tried 4e-6 a.kv cluster --budget $budget --reduce mean; done
 	done

@@ -26,7 +26,7 @@ answer() {
 	    kv-index --pages --clusters -o left.kv
 	kv-check left.kv
 	[ "$(see left.kv 'len({n for l in s.layers for n in l.rows})')" -gt 1 ]
-	for method in fier quest cluster; do
+	for method in fier quest quest-eval cluster; do
 		run -0 answer left.kv --retrieve $method --budget 64 --stats stats.json
 		assert_output ' L047'
 		[ "$(json stats.json 'o["all"]["share"] < 0.75')" = True ]
@@ -43,7 +43,7 @@ answer() {
 	kv-prefill -m "$DEMO" --tsp-layer 2 --observe 8 -o tsp.kv "$ROOT/examples/prompts/harbour.txt"
 	[ "$(see tsp.kv 's.layers[3].rows[0] < s.layers[0].rows[0]')" = True ]
 	kv-quantize1b tsp.kv | kv-index --pages --clusters --low-rank --rank 24 --outliers 4 -o indexed.kv
-	for method in fier quest cluster shadow; do
+	for method in fier quest quest-eval cluster shadow; do
 		run -0 answer indexed.kv --retrieve $method --budget 64
 		assert_output ' L047'
 	done
@@ -79,7 +79,7 @@ answer() {
 	kv-check asked.kv
 	kv-prefill -m "$DEMO" -r book.kv question.txt | kv-quantize1b | kv-index --pages -o anew.kv
 	assert_equal "$(kv-info --json asked.kv | grep logical)" "$(kv-info --json anew.kv | grep logical)"
-	for method in fier quest cluster; do
+	for method in fier quest quest-eval cluster; do
 		run -0 answer asked.kv --retrieve $method --budget 64
 		assert_output ' L047'
 	done

@@ -66,6 +66,20 @@ indexes() {
 	agree
 }
 
+@test "quest-eval lets the last page compete, by the rows that it has, and reads 3 pages at least" {
+	for m in one four; do
+		tried $m all.$m.kv --retrieve quest-eval --budget 48
+		tried $m all.$m.kv --retrieve quest-eval --budget 33 --reduce mean
+		tried $m all.$m.kv --retrieve quest-eval --budget 1 --reduce sum
+	done
+	agree
+	# 119 rows and more in pages of 8: 24 rows, or less by what the last page is short of where it is chosen
+	for m in one four; do
+		decode $m 5 all.$m.kv out.kv --dense-layers 0 --retrieve quest-eval --budget 1 --stats stats.json
+		[ "$(json stats.json '22 < o["all"]["rows"] <= 24')" = True ]
+	done
+}
+
 @test "cluster reads the clusters that its rule says, cuts the last one, and reads sinks and new rows always" {
 	for m in one four; do
 		tried $m all.$m.kv --retrieve cluster --budget 23
@@ -90,6 +104,7 @@ indexes() {
 	for budget in 9 50 64; do
 		tried four all.ragged.kv --retrieve fier --budget $budget
 		tried four all.ragged.kv --retrieve quest --budget $budget
+		tried four all.ragged.kv --retrieve quest-eval --budget $budget
 		tried four all.ragged.kv --retrieve cluster --budget $budget
 	done
 	agree
@@ -98,7 +113,7 @@ indexes() {
 @test "a budget for all rows gives the bytes of full attention, recall 1 and mass 1" {
 	for m in one four; do
 		decode $m 20 all.$m.kv full.kv
-		for method in fier quest cluster shadow; do
+		for method in fier quest quest-eval cluster shadow; do
 			decode $m 20 all.$m.kv some.kv --retrieve $method --budget 140 --audit --stats stats.json
 			cmp full.kv.ids some.kv.ids
 			same_but_provenance full.kv some.kv
@@ -135,7 +150,7 @@ indexes() {
 }
 
 @test "two halves of a generation give the text and the snapshot of one, whatever is retrieved" {
-	for method in fier quest cluster shadow; do
+	for method in fier quest quest-eval cluster shadow; do
 		decode four 40 all.four.kv whole.kv --retrieve $method --budget 30
 		decode four 17 all.four.kv half.kv --retrieve $method --budget 30
 		decode four 23 half.kv rest.kv --retrieve $method --budget 30
@@ -145,7 +160,7 @@ indexes() {
 }
 
 @test "the number of threads changes nothing" {
-	for method in fier quest cluster shadow; do
+	for method in fier quest quest-eval cluster shadow; do
 		for j in 1 3; do
 			decode four 20 all.four.kv j$j.kv -j $j --retrieve $method --budget 30 --audit --stats j$j.json
 		done
@@ -158,7 +173,7 @@ indexes() {
 	kv-prefill -m "$DEMO" "$ROOT/examples/prompts/harbour.txt" -o harbour.kv
 	indexed harbour.kv all.harbour.kv
 	full=$(kv-decode -m "$DEMO" -n 12 --stop . harbour.kv)
-	for method in fier quest cluster shadow; do
+	for method in fier quest quest-eval cluster shadow; do
 		run -0 --separate-stderr kv-decode -m "$DEMO" -n 12 --stop . -v --retrieve $method --budget 64 all.harbour.kv
 		assert_equal "$output" "$full"
 		assert_regex "$stderr" "$method: read [0-9.]*% of what full attention reads, [0-9.]*% in the 2 layers that retrieve"
@@ -179,6 +194,7 @@ indexes() {
 	done <<-'END'
 		fier bITS kv-quantize1b
 		quest pAGE kv-index --pages
+		quest-eval pAGE kv-index --pages
 		cluster cLUS kv-index --clusters
 		shadow lOWR kv-index --low-rank
 	END
@@ -191,7 +207,7 @@ indexes() {
 	}
 	refused '--retrieve fier: how many rows.*--budget' --retrieve fier
 	refused '--retrieve fier: how many rows.*--budget' --retrieve fier --budget 0
-	refused '--retrieve snapkv: want fier, quest, cluster or shadow' --retrieve snapkv --budget 9
+	refused '--retrieve snapkv: want fier, quest, quest-eval, cluster or shadow' --retrieve snapkv --budget 9
 	refused '--reduce most: want max, mean or sum' --retrieve fier --budget 9 --reduce most
 	refused '--reduce: of what?' --reduce max
 	refused '--dense-layers: of what?' --dense-layers 0

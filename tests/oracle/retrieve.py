@@ -82,6 +82,15 @@ class Decoder:
         index = len(whole) * 2 * self.model.E * self.size
         return chosen, index, len(chosen) * self.model.E * self.size
 
+    def quest_eval(self, l, g, q):
+        keys, u = self.keys[l][g], self.before.layers[l].pages.u
+        pages = np.split(keys, np.arange(u, len(keys), u))
+        bounds = np.array([(page.min(0), page.max(0)) for page in pages])
+        score = np.maximum(q[:, None] * bounds[:, 0], q[:, None] * bounds[:, 1]).sum(2)
+        best_pages = best(self.join(score), max(3, self.budget // u))
+        chosen = np.concatenate([np.arange(p * u, min(p * u + u, len(keys))) for p in best_pages])
+        return chosen, bounds.size * self.size, len(chosen) * self.model.E * self.size
+
     def cluster(self, l, g, q):
         keys, c = self.keys[l][g], self.after.layers[l].clusters
         end = self.before.layers[l].clusters.ends[g]
@@ -135,7 +144,7 @@ class Decoder:
             self.instead = keys
             chosen, index, read = np.arange(len(keys)), 0, len(keys) * row
             if not dense:
-                chosen, index, read = getattr(self, self.report["retrieve"])(l, g, q)
+                chosen, index, read = getattr(self, self.report["retrieve"].replace("-", "_"))(l, g, q)
                 if len(keys) <= self.budget:      # read whole, after what the index needs
                     read += (len(keys) - len(chosen)) * row
                     chosen = np.arange(len(keys))

@@ -96,6 +96,16 @@ def quest(head, queries, budget, how):
     return rows, head.keys[rows], len(bounds) * 2 * head.row, len(rows) * head.row
 
 
+def quest_eval(head, queries, budget, how):
+    u, n = head.layer.pages.u, head.n
+    pages = np.split(head.keys, np.arange(u, n, u))
+    bounds = np.array([(page.min(axis=0), page.max(axis=0)) for page in pages])
+    scores = np.array([np.maximum(q * bounds[:, 0], q * bounds[:, 1]).sum(axis=1)
+                       for q in queries]) / np.sqrt(head.E)
+    rows = rows_of(best(joined(scores, how), max(budget // u, 3)), u, n)
+    return rows, head.keys[rows], len(pages) * 2 * head.row, len(rows) * head.row
+
+
 def cluster(head, queries, budget, how):
     c, n = head.layer.clusters, head.n
     means = head.wide(c.means[head.g]).reshape(-1, head.E)
@@ -132,7 +142,7 @@ def shadow(head, queries, budget, how):
     return rows, keys, index, (len(rows) - count) * head.row
 
 
-METHODS = {'fier': fier, 'quest': quest, 'cluster': cluster, 'shadow': shadow}
+METHODS = {'fier': fier, 'quest': quest, 'quest-eval': quest_eval, 'cluster': cluster, 'shadow': shadow}
 
 
 def attention(queries, keys, values):

@@ -228,6 +228,7 @@ main(void)
 	fill(query, H * E, &state);
 	check_growth(RETRIEVE_FIER);
 	check_growth(RETRIEVE_QUEST);
+	check_growth(RETRIEVE_QUEST_EVAL);
 	check_clusters();
 	ops->close(dev);
 	return failures > 0;

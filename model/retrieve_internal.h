@@ -1,0 +1,47 @@
+/* retrieve_internal.h - what retrieve.c and retrieve_rank.c share */
+#ifndef KVPIPE_RETRIEVE_INTERNAL_H
+#define KVPIPE_RETRIEVE_INTERNAL_H
+
+#include "model/retrieve.h"
+
+/* quest-eval: the last page of each KV head, where it is not whole, as an entry of the index */
+struct last_pages {
+	/* as many rows as a page has: its own, and the last of them again and again */
+	struct chosen rows;
+	uint32_t *list;                /* host [G][rows.stride] the same */
+	struct entries pages;          /* the index's, and these; start, len, capacity are ours */
+};
+
+struct retrieval {
+	const struct ops *ops;
+	struct dev *dev;
+	struct retrieval_options opt;
+	uint32_t L, H, G, E;
+	enum kv_dtype dtype;
+	const double *freq;            /* device [E/2] */
+
+	size_t stride;                 /* of the lists below, a multiple of ALIGNED */
+	float *score;                  /* device [H][stride] of entries; where these compete, then joined */
+	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
+	float *candidate;              /* device [G][stride] */
+	struct chosen chosen, best;
+	/* shadow: the rows of the chosen chunks; quest-eval: those that last pages are made of */
+	struct layer_rows copy;
+	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
+	/* host [G] rows of which the choice is one: all, or without a last candidate that is cut
+	 * short and was not chosen */
+	uint32_t *seen;
+	struct last_pages last;
+
+	struct retrieval_stats *stats; /* [L][G] */
+	int whole;                     /* the last step has read all rows */
+	/* audit, host: [H][stride]; lists of a KV head */
+	float *logits;
+	uint32_t *list, *best_list;
+};
+
+/* Chooses the candidates of a step: t->chosen, of t->n, t->always, t->seen. */
+void retrieve_choose(struct retrieval *, const struct query *, const struct layer_rows *,
+    const struct layer_index *x);
+
+#endif
