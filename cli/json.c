@@ -1,9 +1,27 @@
-/* json.c - JSON on standard output */
+/* json.c - memory of the JSON library, JSON on standard output */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli/json.h"
 #include "cli/tool.h"
+
+/* Other threads may be at work: die() does not care. */
+static void *
+allocate(size_t size)
+{
+	void *p = malloc(size);
+
+	if (p == NULL)
+		die(EXIT_RUN, "out of memory (JSON, %zu bytes)", size);
+	return p;
+}
+
+void
+json_must_allocate(void)
+{
+	json_set_alloc_funcs(allocate, free);
+}
 
 void
 put(json_t *o, const char *key, json_t *value)

@@ -1,4 +1,4 @@
-/* json.h - JSON on standard output: what programs with --json share
+/* json.h - memory of the JSON library, and JSON on standard output: what programs with --json share
  *
  * All functions die without memory, and for text that is not UTF-8. */
 #ifndef KVPIPE_JSON_H
@@ -7,6 +7,11 @@
 #include <stdint.h>
 
 #include <jansson.h>
+
+/* From here on jansson, whoever calls it in this process, ends the program when there is no memory. Its
+ * parser (2.14, src/load.c) does not look whether the buffer of a token could grow: it loses the
+ * character, and may then read and write past the token. So it never gets NULL. */
+void json_must_allocate(void);
 
 /* o[key] <- value, whose reference it takes. */
 void put(json_t *o, const char *key, json_t *value);

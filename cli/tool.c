@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/escape.h"
+#include "cli/json.h"
 #include "cli/tool_internal.h"
 
 struct settings settings = { .output = "-", .device = "auto" };
@@ -23,13 +24,20 @@ const struct tool *the_tool = &(const struct tool){ .name = "kvpipe" };
 /* The file to remove when we are killed. The handler only reads it: the text is never freed
  * or changed while it stands here. */
 static char *volatile temporary;
-static const int deadly[] = { SIGHUP, SIGINT, SIGTERM };
+static const int deadly[] = { SIGHUP, SIGINT, SIGTERM, SIGABRT };
+
+/* Libraries end a process, too: libgomp by exit(), C++ by abort(). */
+static void
+remove_unfinished(void)
+{
+	if (temporary != NULL)
+		unlink(temporary);
+}
 
 static void
 on_signal(int sig)
 {
-	if (temporary != NULL)
-		unlink(temporary);
+	remove_unfinished();
 	/* SA_RESETHAND: the second time it kills, and the shell sees the true cause. */
 	raise(sig);
 }
@@ -45,6 +53,7 @@ catch_signals(void)
 		/* what our parent ignores (nohup, a job in the background) stays ignored */
 		if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(deadly[i], &act, NULL);
+	atexit(remove_unfinished);
 	signal(SIGPIPE, SIG_IGN);       /* a closed pipe is a write error like any other, */
 	signal(SIGXFSZ, SIG_IGN);       /* and so is a file that may not become longer */
 }
@@ -68,6 +77,10 @@ unfinished(const char *path)
 
 	temporary = path != NULL ? strdup(path) : NULL;
 	free(old);
+	if (path != NULL && temporary == NULL) {
+		unlink(path);
+		die(EXIT_RUN, "out of memory");
+	}
 }
 
 /* ---- start ---- */
@@ -126,6 +139,7 @@ tool_start(const struct tool *tool, int argc, char **argv)
 	the_tool = tool;
 	occupy_standard_descriptors();
 	catch_signals();
+	json_must_allocate();
 	read_environment(tool);
 	return options_parse(tool, argc, argv);
 }
@@ -186,8 +200,7 @@ die(int status, const char *fmt, ...)
 		if (strstr(text, why) == NULL)
 			fprintf(stderr, "%s: the device has failed: %s\n", the_tool->name, why);
 	}
-	if (temporary != NULL)
-		unlink(temporary);
+	remove_unfinished();
 	/* Not exit(): other threads may be using what its handlers would take away. */
 	fflush(stdout);
 	_exit(status);

@@ -11,7 +11,13 @@
  * Ownership: a reader owns every pointer it returns; section content is valid until the next
  * kv_next() or kv_close(), positions until the next layer's. A writer copies or writes what it
  * is given before it returns. Objects are not shared between threads without a lock; different
- * objects are independent. */
+ * objects are independent.
+ *
+ * Memory: HEAD and provenance are read and written with jansson, whose parser (2.14) does not
+ * notice that the buffer of a token could not grow: it loses characters, and may write past the
+ * token. Jansson has one allocator for the whole process, so this library leaves it alone. A
+ * program that has to survive a failing malloc() gives it one that never returns NULL, with
+ * json_set_alloc_funcs() before the first call; those of kvpipe end there. */
 #ifndef KVFILE_H
 #define KVFILE_H
 

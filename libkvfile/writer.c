@@ -444,46 +444,48 @@ kv_inherit(struct kv_writer *w, const struct kv_reader *r)
 
 /* ---- start and end ---- */
 
-static int
-start(struct kv_writer *w)
+static void
+start(struct kv_writer *w, const struct kv_span *head)
 {
 	uint8_t preamble[KV_PREAMBLE];
-	struct kv_message why;
-	struct kv_span span;
-	char *json;
 
-	if (kv_head_put(&w->head, &json, &span.size, &why) != KV_OK)
-		return fail(w, why.code, "HEAD", KV_NO_LAYER, why.text);
 	w->order.layers = w->head.model.layers;
-	span.data = json;
 	kv_preamble_put(preamble);
 	if (kv_output_put(&w->out, preamble, sizeof preamble, &w->error) == KV_OK &&
-	    write_section(w, "HEAD", KV_NO_LAYER, 1, &span, 1, 0) == KV_OK)
+	    write_section(w, "HEAD", KV_NO_LAYER, 1, head, 1, 0) == KV_OK)
 		(void)kv_output_flush(&w->out, &w->error);
-	free(json);
-	return w->error.code;
 }
 
+/* HEAD first: a program whose JSON allocator ends it (kvfile.h) leaves no file behind then. */
 int
 kv_create(const char *path, const struct kv_head *head, unsigned flags, struct kv_writer **out)
 {
 	struct kv_writer *w = calloc(1, sizeof *w);
+	struct kv_message why;
+	struct kv_span span;
+	char *json;
+	int code;
 
 	*out = w;
 	if (w == NULL || kv_seal_start(&w->seal) != 0) {
-		if (w != NULL)
-			kv_seal_free(&w->seal);
-		free(w);
+		kv_writer_free(w);
 		*out = NULL;
 		return KV_ENOMEM;
 	}
 	w->head = *head;
 	w->flags = flags;
+	code = kv_head_put(&w->head, &json, &span.size, &why);
+	span.data = json;
 	if (kv_output_open(&w->out, path, &w->error) != KV_OK)
-		return w->error.code;
-	if ((flags & ~(unsigned)KV_LZ4) != 0)
-		return kv_say(&w->error, KV_EINVAL, "%.600s: flags 0x%x", w->out.name, flags);
-	return start(w);
+		;
+	else if ((flags & ~(unsigned)KV_LZ4) != 0)
+		kv_say(&w->error, KV_EINVAL, "%.600s: flags 0x%x", w->out.name, flags);
+	else if (code != KV_OK)
+		fail(w, code, "HEAD", KV_NO_LAYER, why.text);
+	else
+		start(w, &span);
+	free(json);
+	return w->error.code;
 }
 
 static int

@@ -93,25 +93,34 @@ read_vocab(struct load *l)
 	return rc;
 }
 
+static int
+not_a_merge(struct load *l, size_t rank)
+{
+	return load_fail(l, TOKENIZER_EINVALID,
+	    "model.merges[%zu] is neither \"left right\" nor [\"left\", \"right\"]", rank);
+}
+
 /* "left right", or ["left", "right"]: -> two strings; the first form is taken apart in *copy,
  * which the caller frees. */
 static int
-merge_parts(json_t *merge, char **copy, const char **left, const char **right)
+merge_parts(struct load *l, size_t rank, json_t *merge, char **copy, const char **left,
+    const char **right)
 {
 	char *space;
 
 	if (json_is_array(merge) && json_array_size(merge) == 2) {
 		*left = json_string_value(json_array_get(merge, 0));
 		*right = json_string_value(json_array_get(merge, 1));
-		return *left != NULL && *right != NULL ? 0 : -1;
+		return *left != NULL && *right != NULL ? 0 : not_a_merge(l, rank);
 	}
 	if (!json_is_string(merge))
-		return -1;
+		return not_a_merge(l, rank);
 	free(*copy);
-	*copy = strdup(json_string_value(merge));
-	space = *copy == NULL ? NULL : strchr(*copy, ' ');
+	if ((*copy = strdup(json_string_value(merge))) == NULL)
+		return load_no_memory(l);
+	space = strchr(*copy, ' ');
 	if (space == NULL || strchr(space + 1, ' ') != NULL)
-		return -1;
+		return not_a_merge(l, rank);
 	*space = '\0';
 	*left = *copy;
 	*right = space + 1;
@@ -130,15 +139,14 @@ id_of(const struct load *l, const char *key)
 static int
 read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joined)
 {
-	const char *left, *right, *unknown;
+	const char *left = NULL, *right = NULL, *unknown;
 	long long l_id, r_id, id;
 	size_t n;
 	char *p;
+	int rc;
 
-	if (merge_parts(merge, copy, &left, &right) != 0)
-		return load_fail(l, TOKENIZER_EINVALID,
-		    "model.merges[%zu] is neither \"left right\" nor [\"left\", \"right\"]",
-		    rank);
+	if ((rc = merge_parts(l, rank, merge, copy, &left, &right)) != 0)
+		return rc;
 	n = strlen(left) + strlen(right) + 1;
 	p = realloc(*joined, n);
 	if (p == NULL)

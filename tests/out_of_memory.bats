@@ -1,0 +1,99 @@
+#!/usr/bin/env bats
+# bats file_tags=nosan
+# When memory runs out: one allocation after another fails, and no program may write anything wrong, crash, or leave an unfinished file.
+#
+# Of each program about 100 allocations are taken, spread evenly over all that it makes. EVERY=1 takes all of them: some 25 minutes.
+
+load helper
+
+setup_file() {
+	load helper
+	not_under_sanitizers "its malloc() is another one"
+	cd "$BATS_FILE_TMPDIR" || return
+	head -c 300 "$ROOT/examples/prompts/harbour.txt" >doc.txt
+	kv-prefill -m "$DEMO" --observe 8 -o doc.kv doc.txt
+	kv-score --method snapkv -o scored.kv doc.kv
+	echo 17 18 19 >ids
+}
+
+setup() {
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	not_under_sanitizers "its malloc() is another one"
+	export LC_ALL=C
+}
+
+# attempt N PROGRAM ...: with the Nth allocation failing; its exit status
+attempt() {
+	rm -f out.kv
+	FAIL_AT=$1 LD_PRELOAD=$O/tests/bin/failing_malloc.so timeout 60 "${@:2}" >got 2>said
+}
+
+# survives PROGRAM ...: whichever allocation fails, the program either ends with 0 and writes what it always does, or says why not. What it
+# writes goes to standard output or to out.kv.
+survives() {
+	local n step status left bad=0
+	rm -rf out.kv want.kv
+	COUNT_TO=$PWD/count LD_PRELOAD=$O/tests/bin/failing_malloc.so "$@" >want
+	[ ! -e out.kv ] || mv out.kv want.kv
+	step=$(($(cat count) / 100 + 1))
+	[ "${EVERY:-0}" = 0 ] || step=1
+	for ((n = 1; n <= $(cat count); n += step)); do
+		status=0
+		attempt $n "$@" || status=$?
+		if [ $status = 0 ]; then
+			cmp -s want got && { [ ! -e want.kv ] || cmp -s want.kv out.kv; } || { echo "allocation $n of $*: ends with 0, and the output is wrong"; bad=1; }
+		elif [ $status -gt 5 ]; then
+			echo "allocation $n of $*: ends with status $status: $(tail -n 1 said)"
+			bad=1
+		elif [ ! -s said ]; then
+			echo "allocation $n of $*: fails without a word"
+			bad=1
+		elif [ $status != 1 ]; then
+			echo "allocation $n of $*: blames something else, status $status: $(tail -n 1 said)"
+			bad=1
+		fi
+		if left=$(compgen -G 'out.kv.*'); then
+			echo "allocation $n of $*: leaves $left"
+			bad=1
+			rm -f out.kv.*
+		fi
+	done
+	rm -f want want.kv
+	[ $bad = 0 ]
+}
+
+@test "out of memory, kv-info: it says so, or prints what it always does" {
+	survives kv-info doc.kv
+	survives kv-info --json doc.kv
+}
+
+@test "out of memory, kv-score and kv-evict: they say so, or write what they always do" {
+	survives kv-score --method snapkv -o out.kv doc.kv
+	survives kv-evict --rate 0.5 -o out.kv scored.kv
+	survives kv-evict --rate 0.5 --policy global scored.kv
+}
+
+@test "out of memory, kv-tokenize: no token is lost" {
+	survives kv-tokenize -m "$DEMO" doc.txt
+}
+
+@test "out of memory, kv-prefill: the snapshot is whole and of the right model, or is not there" {
+	survives kv-prefill -m "$DEMO" --observe 8 -o out.kv doc.txt
+}
+
+@test "out of memory, kv-prefill that scores and evicts: the snapshot is whole, or is not there" {
+	survives kv-prefill -m "$DEMO" -c 40 --score 'snapkv window=4' --evict rate=0.5 -o out.kv doc.txt
+}
+
+@test "out of memory, kv-decode: the text is right, or is not there" {
+	survives kv-decode -m "$DEMO" -n 3 -o out.kv doc.kv
+}
+
+# The allocator of jansson is one for the whole process: it belongs to the program, not to a library that a program may link.
+@test "only the programs give the JSON library its allocator" {
+	cd "$ROOT"
+	run grep -rl json_set_alloc_funcs --include='*.c' libkvfile methods tokenizer model cpu gpu engine cli tools
+	assert_output cli/json.c
+	run nm -D "$O/libkvfile.so"
+	refute_output --partial json_set_alloc_funcs
+}
