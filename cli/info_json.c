@@ -85,6 +85,7 @@ log_json(const struct kv_log *log)
 	put_count(o, "prefill", kv_log_count(log, KV_EVENT_PREFILL));
 	put_count(o, "decode", kv_log_count(log, KV_EVENT_DECODE));
 	put_count(o, "evict", kv_log_count(log, KV_EVENT_EVICT));
+	put_count(o, "run", kv_log_count(log, KV_EVENT_RUN));
 	return o;
 }
 

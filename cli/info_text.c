@@ -97,12 +97,18 @@ print_mass(const struct layer_info *l, uint32_t layers)
 static void
 print_log(const struct kv_log *log)
 {
-	if (kv_log_count(log, 0) == 0)
+	const uint64_t runs = kv_log_count(log, KV_EVENT_RUN);
+
+	if (kv_log_count(log, 0) == 0) {
 		printf(LINE "none\n", "event log");
-	else
-		printf(LINE "%" PRIu64 " prefill, %" PRIu64 " decode, %" PRIu64 " eviction\n",
-		    "event log", kv_log_count(log, KV_EVENT_PREFILL),
-		    kv_log_count(log, KV_EVENT_DECODE), kv_log_count(log, KV_EVENT_EVICT));
+		return;
+	}
+	printf(LINE "%" PRIu64 " prefill, %" PRIu64 " decode, %" PRIu64 " eviction",
+	    "event log", kv_log_count(log, KV_EVENT_PREFILL),
+	    kv_log_count(log, KV_EVENT_DECODE), kv_log_count(log, KV_EVENT_EVICT));
+	if (runs > 0)
+		printf(", %" PRIu64 " run and not stored", runs);
+	putchar('\n');
 }
 
 static void

@@ -96,6 +96,8 @@ run(struct runs *r, const uint32_t *ids, size_t n, struct engine_error *e)
 	rc = run_unstored(c->model, c, r->ws, ids, n, r->obs, &step, err, sizeof err);
 	if (rc != 0)
 		return engine_fail_model(e, rc, err);
+	if (cache_log(c, KV_EVENT_RUN, (uint32_t)n, 0, c->model->id.layers) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the event log");
 	r->done += n;
 	return ENGINE_OK;
 }

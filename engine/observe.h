@@ -31,8 +31,8 @@ int observe_check(const struct observe_options *, const struct cache *c, const c
     struct engine_error *);
 
 /* Runs ids[n], or, after observe_check(), the context; then ids ask for the repetition, and n may
- * be 0. The cache is afterwards as it was, but for c->probe_mass, which is made here with o->mass and
- * which the caller frees. obs: gets the queries, its window holds them; NULL with o->mass. step
+ * be 0. The cache is afterwards as it was, but for its event log, which has each run, and for
+ * c->probe_mass, which is made here with o->mass and which the caller frees. obs: gets the queries, its window holds them; NULL with o->mass. step
  * (NULL = none) is called with the tokens done so far. *ran <- tokens that were run. Returns an
  * ENGINE_* code; after a failure the cache is of no use. */
 int observe(struct cache *c, const struct observe_options *o, const uint32_t *ids, size_t n,

@@ -38,6 +38,8 @@ evict_patched(struct prefill_run *r, const uint32_t *patch)
 		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", n);
 	rc = prefill_ran(r, run_unstored(m, r->c, r->ws, patch, n, &obs, NULL, r->e->text,
 	    sizeof r->e->text));
+	if (rc == ENGINE_OK && cache_log(r->c, KV_EVENT_RUN, n, 0, m->id.layers) != 0)
+		rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
 	if (rc == ENGINE_OK)
 		rc = evict_layers(r, &obs);
 	observation_free(&obs, m);

@@ -33,6 +33,21 @@ event_size(const uint8_t *p, uint32_t kv_heads)
 	return EVENT + ((f.flags & COUNTS) ? 8 * (uint64_t)(f.l1 - f.l0) * kv_heads : 0);
 }
 
+/* KV_EVENT_RUN where no row is there that was not there before. */
+static enum kv_event_kind
+event_kind(const uint8_t *p, uint32_t kv_heads)
+{
+	const struct fields f = get_fields(p);
+	const uint8_t *end = p + event_size(p, kv_heads);
+
+	if (f.kind == KV_EVENT_EVICT || (f.flags & COUNTS) == 0)
+		return (enum kv_event_kind)f.kind;
+	for (p += EVENT; p < end; p += 8)
+		if (get32(p) != get32(p + 4))
+			return (enum kv_event_kind)f.kind;
+	return KV_EVENT_RUN;
+}
+
 /* ---- an event by itself ---- */
 
 static int
@@ -40,6 +55,8 @@ may_follow(uint32_t kind, uint32_t n, uint32_t before, uint32_t after)
 {
 	if (kind == KV_EVENT_EVICT)
 		return after <= before;
+	if (kind == KV_EVENT_RUN)
+		return after == before;
 	return after >= before && after - before <= n;
 }
 
@@ -191,7 +208,7 @@ kv_log_count(const struct kv_log *log, int kind)
 	size_t at;
 
 	for (at = 0; at < log->size; at += event_size(log->data + at, log->kv_heads))
-		n += kind == 0 || get32(log->data + at) == (uint32_t)kind;
+		n += kind == 0 || event_kind(log->data + at, log->kv_heads) == (enum kv_event_kind)kind;
 	return n;
 }
 
@@ -261,7 +278,7 @@ kv_log_next(struct kv_log *log, struct kv_event *e)
 	memcpy(log->before, log->after, log->heads * sizeof *log->after);
 	if (step(log, p) != KV_OK)
 		return log->error.code;
-	*e = (struct kv_event){ (enum kv_event_kind)f.kind, f.position, f.n, f.l0, f.l1,
+	*e = (struct kv_event){ event_kind(p, log->kv_heads), f.position, f.n, f.l0, f.l1,
 	    log->before, log->after };
 	log->at += (size_t)event_size(p, log->kv_heads);
 	log->number++;
@@ -355,7 +372,7 @@ append(struct kv_log_content *c, const struct kv_event *e, size_t first, size_t 
 	c->last = c->size;
 	c->size += size;
 	p += c->last;
-	put32(p, (uint32_t)e->kind);
+	put32(p, (uint32_t)(e->kind == KV_EVENT_RUN ? KV_EVENT_PREFILL : e->kind));
 	put32(p + 4, e->position);
 	put32(p + 8, e->n);
 	put32(p + 12, first < end ? COUNTS : 0);

@@ -195,7 +195,13 @@ const char *kv_reader_provenance(const struct kv_reader *r);
 
 /* ---- the event log: the eVNt section, 4.12 ---- */
 
-enum kv_event_kind { KV_EVENT_PREFILL = 1, KV_EVENT_DECODE = 2, KV_EVENT_EVICT = 3 };
+enum kv_event_kind {
+	KV_EVENT_PREFILL = 1,
+	KV_EVENT_DECODE = 2,
+	KV_EVENT_EVICT = 3,
+	/* rows that were run and not stored: in a file a prefill of which no row stays */
+	KV_EVENT_RUN = 4
+};
 
 struct kv_event {
 	enum kv_event_kind kind;
@@ -243,7 +249,7 @@ int kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint
 /* Appends an event as 4.12 wants it written: without counts where each KV head of its layers
  * grew by n; nothing when an eviction dropped no row; as one event with the last one where both
  * are decode steps. KV_OK; KV_EINVAL when no reader would take it (a head that shrinks, or grows
- * by more than n); KV_ENOMEM. */
+ * by more than n; a run after which there are other rows); KV_ENOMEM. */
 int kv_log_append(struct kv_log_content *c, const struct kv_event *e, uint32_t kv_heads);
 
 /* How many rows were run through this layer since all its KV heads were last without rows. With

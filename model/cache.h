@@ -88,7 +88,7 @@ int cache_trim(struct cache *, uint32_t l, uint32_t to);
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
 /* Logs what has become of the rows of layers l0 .. l1-1 since the last event there: n rows were
  * run through each of them with nothing evicted in between (KV_EVENT_PREFILL, KV_EVENT_DECODE),
- * or rows were dropped (KV_EVENT_EVICT, n = 0). To be called before anything else happens to
+ * or run and not stored (KV_EVENT_RUN), or rows were dropped (KV_EVENT_EVICT, n = 0). To be called before anything else happens to
  * these layers, with next_position as it is then. Does nothing when the snapshot came without a
  * log, when n is 0 and when an eviction dropped no row. Returns 0, MODEL_ENOMEM, or
  * MODEL_EINVALID when the rows cannot have become so (a KV head grew by more than n). */

@@ -266,10 +266,22 @@ save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, enum kv_
 	return rc;
 }
 
+static int
+save_log(struct kv_writer *w, const struct cache *c)
+{
+	const struct kv_span log = { c->log.data, c->log.size };
+
+	if (log.size == 0)
+		return KV_OK;
+	return kv_write(w, kv_kind_type(KV_EVNT), KV_NO_LAYER, 4, &log, 1);
+}
+
 int
 snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     enum kv_kind kind, uint32_t l)
 {
+	if (kind == KV_EVNT)
+		return save_log(w, c);
 	return kind == KV_OBSQ ? save_queries(w, c, obs, l) : save_tensor(w, c, l, kind);
 }
 
@@ -307,7 +319,6 @@ int
 snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs)
 {
 	struct kv_tokens tokens = { c->n_tokens, c->tokens };
-	struct kv_span log = { c->log.data, c->log.size };
 	uint32_t l;
 	int rc = kv_write_tokens(w, &tokens);
 
@@ -315,7 +326,5 @@ snapshot_save(struct kv_writer *w, const struct cache *c, const struct observati
 		rc = save_layer(w, c, obs, l);
 	if (rc == KV_OK && c->logits != NULL)
 		rc = kv_write_logits(w, c->logits);
-	if (rc == KV_OK && log.size > 0)
-		rc = kv_write(w, kv_kind_type(KV_EVNT), KV_NO_LAYER, 4, &log, 1);
-	return rc;
+	return rc != KV_OK ? rc : save_log(w, c);
 }

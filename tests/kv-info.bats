@@ -105,7 +105,11 @@ info() {
 	cp "$ROOT/formats/vectors/passed/events.kv" .
 	run -0 kv-info events.kv
 	assert_line "event log      3 prefill, 1 decode, 2 eviction"
-	assert_equal "$(info events.kv "o['event_log']")" "{'prefill': 3, 'decode': 1, 'evict': 2}"
+	assert_equal "$(info events.kv "o['event_log']")" "{'prefill': 3, 'decode': 1, 'evict': 2, 'run': 0}"
+	cp "$ROOT/formats/vectors/passed/events-runs.kv" .
+	run -0 kv-info events-runs.kv
+	assert_line "event log      3 prefill, 2 decode, 2 eviction, 3 run and not stored"
+	assert_equal "$(info events-runs.kv "o['event_log']")" "{'prefill': 3, 'decode': 2, 'evict': 2, 'run': 3}"
 	assert_equal "$(info even.kv "o['event_log']")" None
 }
 

@@ -110,7 +110,7 @@ answers() {
 	agrees 2e-6 paid second.kv out.kv max 103 203 3
 }
 
-@test "everything but what is added is passed on as it was" {
+@test "everything but what is added is passed on as it was, and the log has a run more" {
 	kv-prefill -m "$DEMO" -w 6 --mass doc.txt | kv-score --method snapkv | kv-evict --rate 0.5 --keep-queries |
 		kv-score --method h2o -o x.kv
 	see x.kv '[x.type for x in s.sections]' | grep -q eVNt
@@ -118,7 +118,7 @@ answers() {
 	kv-observe -m "$DEMO" --ids-from draft.ids --accumulate sum -o paid.kv x.kv
 	kv-observe -m "$DEMO" --repeat-context --chunk 90 -o repeat.kv x.kv
 	contents='{(x.type, x.layer): (x.raw_size, [b.raw_hash for b in x.blocks], x.element) for x in s.sections
-		if x.type not in ("pADD", "iNDX", "ENDS", "pROv", "pAID")}'
+		if x.type not in ("pADD", "iNDX", "ENDS", "pROv", "pAID", "eVNt")}'
 	for out in queries paid repeat; do
 		kv-check $out.kv
 		[ "$(logical $out.kv)" = "$(logical x.kv)" ]
@@ -126,7 +126,16 @@ answers() {
 		diff <(see x.kv "[i for i in $contents.items() if i[0][0] != '$leave']") \
 			<(see $out.kv "[i for i in $contents.items() if i[0][0] != '$leave']")
 		[ "$(answers $out.kv)" = "$(answers x.kv)" ]
+		[ "$(see $out.kv "s.events[:$(see x.kv 'len(s.events)')]")" = "$(see x.kv s.events)" ]
 	done
+	added="[(e.run, e.kind, e.n, e.l0, e.l1, e.position) for e in s.events[$(see x.kv 'len(s.events)'):]]"
+	n=$(see x.kv 'len(s.tokens)')
+	[ "$(see queries.kv "$added")" = "(True, 1, 8, 0, 4, $n)" ]
+	[ "$(see paid.kv "$added")" = "$(see queries.kv "$added")" ]
+	# the first chunk, one with the 8 tokens before it, and the rest; each with what asks for it
+	asked=$(($(see repeat.kv 's.events[-2].n') - 98))
+	[ "$(see repeat.kv "$added")" = "(True, 1, $((90 + asked)), 0, 4, $n) (True, 1, $((98 + asked)), 0, 4, $n) (True, 1, $((n - 184 + 8 + asked)), 0, 4, $n)" ]
+	[ "$asked" -gt 5 ]
 	[ "$(see paid.kv '[p["tool"] for p in s.provenance][-1]')" = kv-observe ]
 }
 

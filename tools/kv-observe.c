@@ -44,11 +44,11 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* ---- the snapshot: all but keys and values is passed on as it came ---- */
+/* ---- the snapshot: what is not in the cache is passed on as it came ---- */
 
 struct held {
 	struct kv_section sec;
-	void *content;                  /* NULL for KEYS and VALS, which are in the cache */
+	void *content;                  /* NULL for what is written from the cache */
 	struct held *next;
 };
 
@@ -59,7 +59,7 @@ hold(struct kv_reader *r, const struct kv_section *sec)
 	const void *content;
 
 	h->sec = *sec;
-	if (sec->kind == KV_KEYS || sec->kind == KV_VALS)
+	if (sec->kind == KV_KEYS || sec->kind == KV_VALS || sec->kind == KV_EVNT)
 		return h;
 	content = input_load(r);
 	h->content = must_alloc(sec->raw_size, 1);
@@ -76,6 +76,7 @@ read_snapshot(const struct session *s, struct kv_reader *r, struct cache *c,
 	struct kv_section sec;
 	int code;
 
+	c->logged = 0;                          /* until the log comes */
 	while (input_next(r, &sec)) {
 		if (sec.kind == KV_PROV)
 			continue;               /* inherited */

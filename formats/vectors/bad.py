@@ -426,6 +426,8 @@ def events():
             ('eviction-without-counts', [whole, event(3, 5, 0, 0, 2)]),
             ('eviction-grows', [whole, event(3, 5, 0, 0, 2, [(5, 5)] * 3 + [(5, 6)])]),
             ('prefill-shrinks', [event(1, 5, 5, 0, 2, [(5, 4)] * 4)]),
+            ('run-of-no-rows', [whole, event(1, 5, 0, 0, 2, counts)]),
+            ('run-shrinks', [whole, event(1, 5, 3, 0, 2, [(5, 5)] * 3 + [(5, 4)])]),
             ('prefill-grows-more', [event(1, 5, 5, 0, 2, [(0, 6)] + [(0, 5)] * 3)]),
             ('decode-shrinks', [event(1, 4, 4, 0, 2), event(2, 5, 1, 1, 2, [(4, 5), (4, 3)])]),
             ('cut', [whole[:20]]), ('cut-later', [whole, whole[:8]]),

@@ -115,6 +115,16 @@ def events():
             event(3, 7, 0, 1, 2, [(3, 2), (0, 0)]), event(2, 9, 2, 0, 2)]
 
 
+def runs():
+    """The same with tokens that run and are not stored: after the first rows, in one layer alone, and
+    between tokens that are decoded."""
+    log = events()
+    return (log[:1] + [event(1, 1, 3, 0, 2, [(1, 1)] * 4)] + log[1:3] +
+            [event(1, 3, 4294967295, 1, 2, [(3, 3), (2, 2)])] + log[3:5] +
+            [event(2, 8, 1, 0, 2), event(1, 8, 1, 0, 2, [(2, 2), (2, 2), (3, 3), (1, 1)]),
+             event(2, 9, 1, 0, 2)])
+
+
 def logged(log=None, **options):
     out = full(**options)
     content = b''.join(log if log is not None else events())
@@ -282,6 +292,7 @@ def vectors():
     yield 'full', stream(full())
     yield 'events', stream(logged())
     yield 'events-planes', stream(logged(codec=2))
+    yield 'events-runs', stream(logged(runs()))
     yield 'full-lz4', stream(full(codec=1))
     yield 'full-planes', stream(full(codec=2))
     yield 'awkward-planes', stream(awkward(window=[4, 6], scored='keydiff', logits=True,

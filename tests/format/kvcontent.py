@@ -34,8 +34,17 @@ def need(condition, message):
 
 Queries = namedtuple('Queries', 'source positions data own')    # dtype[H][W][E], [G][K][E]
 Paid = namedtuple('Paid', 'label values')                       # values: as Layer.mass
-Event = namedtuple('Event', 'kind position n l0 l1 counts')      # counts: [l1-l0][G] pairs
 Scores = namedtuple('Scores', 'label values')                   # values: one list per KV head
+
+
+class Event(namedtuple('Event', 'kind position n l0 l1 counts')):
+    """counts: [l1-l0][G] pairs"""
+
+    @property
+    def run(self):
+        """Tokens that were run and not stored."""
+        return self.kind != 3 and self.counts is not None and all(
+            before == after for layer in self.counts for before, after in layer)
 
 
 class Layer:

@@ -96,7 +96,7 @@ def lines(snapshot):
         yield f'logits {len(snapshot.logits)}: {" ".join(map(repr, snapshot.logits[:16]))}'
     for event in snapshot.events or []:
         counts = '' if event.counts is None else f' counts {json.dumps(event.counts)}'
-        yield (f'event kind {event.kind} position {event.position} rows {event.n} '
+        yield (f'event kind {event.kind}{" run" * event.run} position {event.position} rows {event.n} '
                f'layers {event.l0}..{event.l1 - 1}{counts}')
     for entry in snapshot.provenance:
         yield f'provenance {json.dumps(entry, sort_keys=True)}'

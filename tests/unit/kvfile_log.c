@@ -50,6 +50,11 @@ check_bytes(void)
 	event(&again, KV_EVENT_DECODE, 1, 0, 2, (uint32_t[]){ 11, 10, 9, 6 });
 	event(&again, KV_EVENT_DECODE, 1, 1, 2, (uint32_t[]){ 11, 10, 10, 7 });
 	check(again.size == 176 + 48, "the same last layer is not enough: %zu", again.size);
+	event(&again, KV_EVENT_RUN, 9, 0, 2, (uint32_t[]){ 11, 10, 10, 7 });
+	check(again.size == 224 + 24 + 32 && ((uint8_t *)again.data)[224] == KV_EVENT_PREFILL &&
+	    ((uint8_t *)again.data)[224 + 12] == 1, "a run is a prefill with counts: %zu", again.size);
+	event(&again, KV_EVENT_DECODE, 1, 1, 2, (uint32_t[]){ 11, 10, 11, 8 });
+	check(again.size == 280 + 24, "decoding does not go on across a run: %zu", again.size);
 	free(c.data);
 	free(again.data);
 }
@@ -91,6 +96,12 @@ check_refusals(void)
 	    "a prefill of nothing");
 	check(event(&c, KV_EVENT_DECODE, 1, 1, 1, (uint32_t[]){ 4, 4, 4, 4 }) == KV_EINVAL,
 	    "no layer");
+	check(event(&c, KV_EVENT_RUN, 3, 0, 2, (uint32_t[]){ 4, 5, 4, 4 }) == KV_EINVAL,
+	    "a run that stores a row");
+	check(event(&c, KV_EVENT_RUN, 3, 0, 2, (uint32_t[]){ 4, 3, 4, 4 }) == KV_EINVAL,
+	    "a run that drops a row");
+	check(event(&c, KV_EVENT_RUN, 0, 0, 2, (uint32_t[]){ 4, 4, 4, 4 }) == KV_EINVAL,
+	    "a run of nothing");
 	check(c.size == 24, "nothing of it is written: %zu bytes", c.size);
 	free(c.data);
 }
@@ -120,9 +131,9 @@ write_logged(const char *file, const struct kv_log_content *c)
 	kv_close(r);
 }
 
-/* All events; the last value of kv_log_next(). */
+/* All events and the runs among them; the last value of kv_log_next(). */
 static int
-read_log(const char *file, uint64_t *events, uint32_t last[HEADS], char *text)
+read_log(const char *file, uint64_t *events, uint64_t *runs, uint32_t last[HEADS], char *text)
 {
 	struct kv_section sec;
 	struct kv_reader *r;
@@ -135,8 +146,12 @@ read_log(const char *file, uint64_t *events, uint32_t last[HEADS], char *text)
 		code = kv_log_see(log, r, &sec);
 	check(code == 0, "%s", kv_reader_error(r));
 	*events = kv_log_count(log, 0);
-	while ((code = kv_log_next(log, &e)) == 1)
+	*runs = 0;
+	while ((code = kv_log_next(log, &e)) == 1) {
 		memcpy(last, e.after, HEADS * sizeof *last);
+		*runs += e.kind == KV_EVENT_RUN;
+	}
+	check(*runs == kv_log_count(log, KV_EVENT_RUN), "runs, counted and listed");
 	check(kv_log_next(log, &e) == code, "the same again");
 	snprintf(text, 1024, "%s", kv_log_error(log));
 	kv_log_free(log);
@@ -149,29 +164,31 @@ check_reading(void)
 {
 	struct kv_log_content c = { .data = NULL };
 	uint32_t final[HEADS], last[HEADS], wrong[HEADS];
-	uint64_t events;
+	uint64_t events, runs;
 	char text[1024];
 
 	memset(rows, 0, sizeof rows);
 	memcpy(final, small_sample.rows, sizeof final);
 	event(&c, KV_EVENT_PREFILL, 100, 0, 1, (uint32_t[]){ 100, 100, 0, 0 });
 	event(&c, KV_EVENT_PREFILL, 100, 1, 2, (uint32_t[]){ 100, 100, 100, 100 });
+	event(&c, KV_EVENT_RUN, 7, 1, 2, (uint32_t[]){ 100, 100, 100, 100 });
 	event(&c, KV_EVENT_EVICT, 0, 0, 2, final);
 	write_logged(path("log.kv"), &c);
-	check(read_log(path("log.kv"), &events, last, text) == 0, "%s", text);
-	check(events == 3 && memcmp(last, final, sizeof last) == 0, "the rows at the end");
+	check(read_log(path("log.kv"), &events, &runs, last, text) == 0, "%s", text);
+	check(runs == 1, "a run is known again: %llu", (unsigned long long)runs);
+	check(events == 4 && memcmp(last, final, sizeof last) == 0, "the rows at the end");
 	memcpy(wrong, final, sizeof wrong);
 	wrong[2]--;
 	event(&c, KV_EVENT_EVICT, 0, 1, 2, wrong);
 	write_logged(path("log.kv"), &c);
-	check(read_log(path("log.kv"), &events, last, text) == KV_ECORRUPT &&
+	check(read_log(path("log.kv"), &events, &runs, last, text) == KV_ECORRUPT &&
 	    strstr(text, "layer 1 head 0") != NULL, "other rows than in POSN: %s", text);
 	rows[2]++;
 	event(&c, KV_EVENT_DECODE, 2, 0, 2, (uint32_t[]){ rows[0] + 2, rows[1] + 2, rows[2] + 1,
 	    rows[3] + 2 });
 	write_logged(path("log.kv"), &c);
-	check(read_log(path("log.kv"), &events, last, text) == KV_ECORRUPT &&
-	    strstr(text, "event 4: layer 1 head 0") != NULL, "other rows than before: %s", text);
+	check(read_log(path("log.kv"), &events, &runs, last, text) == KV_ECORRUPT &&
+	    strstr(text, "event 5: layer 1 head 0") != NULL, "other rows than before: %s", text);
 	free(c.data);
 }
 
