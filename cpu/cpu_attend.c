@@ -1,24 +1,24 @@
 /* cpu_attend.c - attention and attention mass, cut into items of work
  *
  * An item is one KV head, a block of query rows of the call with all the query heads that
- * read that KV head, and a range of the head's rows. Prefill has enough blocks of query
- * rows to occupy the threads; decoding has one, so there the rows of the cache are cut into
- * chunks instead, and the results of the chunks, each normalised by its own sum, are
- * combined by their log-sum-exp. Scratch is linear in N and in the number of items; the
+ * read that KV head (GQA), and a range of the head's rows. Prefill has enough blocks of query
+ * rows to occupy the threads. Decoding has one, so there the rows of the cache are split
+ * (split-KV, as FlashDecoding), and the results of the splits, each normalised by its own sum,
+ * are combined by their log-sum-exp. Scratch is linear in N and in the number of items; the
  * loops over keys are in simd_attend.c.
  *
  * Because positions ascend, the rows that a query sees are a prefix of the KV head's rows:
  * its length is all that the inner loops need to know about positions.
  *
  * attend_chosen() is the same with one query row that sees all, and a list of rows: the same
- * pieces and sums, so a list of all rows gives the bytes of attend(). */
+ * splits and sums, so a list of all rows gives the bytes of attend(). */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
 
 #define QUERY_ROWS 128           /* query rows x query heads of one item; at least one row */
-#define ITEMS 256                /* rows of the cache are cut until there are about so many items */
-#define CHUNK_MIN 512            /* but not shorter than this */
+#define ITEMS 256                /* the cache is split until there are about so many items */
+#define SPLIT_MIN 512            /* rows of a split at least */
 #define MASS_ROWS 256            /* cache rows of one item of mass */
 
 /* How one call is cut. */
@@ -28,7 +28,7 @@ struct plan {
 	const struct chosen *chosen; /* only these rows, seen by all; NULL: all */
 	size_t N, H, R, E;
 	size_t block, blocks;        /* query rows of one item; items along N */
-	size_t chunk, chunks;        /* cache rows of one item; items along the longest head */
+	size_t split_rows, splits;   /* cache rows of one item; items along the longest head */
 	size_t floats;               /* scratch of one thread */
 };
 
@@ -78,17 +78,17 @@ make_plan(struct dev *d, struct plan *p, const struct query *query, const struct
 	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
 	p->blocks = (N + p->block - 1) / p->block;
 	items = p->blocks * rows->heads;
-	p->chunk = round_up(longest * items / ITEMS + 1, KEY_TILE);
-	if (p->chunk < CHUNK_MIN)
-		p->chunk = CHUNK_MIN;
-	if (items >= ITEMS || p->chunk >= longest)
-		p->chunk = round_up(longest + 1, KEY_TILE);
-	p->chunks = longest > p->chunk ? (longest + p->chunk - 1) / p->chunk : 1;
+	p->split_rows = round_up(longest * items / ITEMS + 1, KEY_TILE);
+	if (p->split_rows < SPLIT_MIN)
+		p->split_rows = SPLIT_MIN;
+	if (items >= ITEMS || p->split_rows >= longest)
+		p->split_rows = round_up(longest + 1, KEY_TILE);
+	p->splits = longest > p->split_rows ? (longest + p->split_rows - 1) / p->split_rows : 1;
 	M = p->block * p->R;
 	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 2 * round_up(M, 16) +
 	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
 	if (chosen != NULL && chosen->rows > 1)
-		p->floats += p->chunk;
+		p->floats += p->split_rows;
 	return 1;
 }
 
@@ -145,8 +145,8 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 	j->q = scratch;
 }
 
-/* The numbers of the rows of a job that reads those chosen; pages are written out as rows
- * behind the queries in the thread's scratch. */
+/* j->at <- the numbers of the chosen rows that the job reads. Where an entry has several rows,
+ * the numbers are written behind the queries in the thread's scratch. */
 static void
 list_rows(const struct plan *p, struct attend_job *j, size_t g)
 {
@@ -185,36 +185,36 @@ struct call {
 	const struct plan *plan;
 	float *scratch;              /* [threads][plan->floats] */
 	float *o, *lse;              /* the result; each NULL: not wanted */
-	float *part_o, *part_lse;    /* [chunks][N][H][E], [chunks][N][H] where there are chunks */
+	float *part_o, *part_lse;    /* [splits][N][H][E], [splits][N][H]; unused with one split */
 	const float *norm;           /* [N][H] log-sum-exp, for add_mass() */
 	float *mass;
 	size_t stride;
 	enum over_queries over;
 };
 
-/* A block of query rows of one KV head over one chunk of its rows. The last query rows, which
+/* A block of query rows of one KV head over one split of its rows. The last query rows, which
  * see most, come first: the threads then end at about the same time. */
 static void
 attend_item(void *arg, size_t item, int thread)
 {
 	const struct call *a = arg;
 	const struct plan *p = a->plan;
-	const size_t c = item % p->chunks, g = item / p->chunks % p->rows->heads;
-	const size_t n0 = (p->blocks - 1 - item / p->chunks / p->rows->heads) * p->block;
+	const size_t c = item % p->splits, g = item / p->splits % p->rows->heads;
+	const size_t n0 = (p->blocks - 1 - item / p->splits / p->rows->heads) * p->block;
 	float *o = a->o, *lse = a->lse;
 	struct attend_job j;
 	size_t m, at;
 
-	if (p->chunks > 1) {
+	if (p->splits > 1) {
 		o = o == NULL ? NULL : a->part_o + c * p->N * p->H * p->E;
 		lse = a->part_lse + c * p->N * p->H;
 	}
 	start_job(p, &j, a->scratch + (size_t)thread * p->floats, g, n0);
 	if (o == NULL)
 		j.v = NULL;
-	j.first = c * p->chunk;
-	if (j.last > j.first + p->chunk)
-		j.last = j.first + p->chunk;
+	j.first = c * p->split_rows;
+	if (j.last > j.first + p->split_rows)
+		j.last = j.first + p->split_rows;
 	if (p->chosen != NULL)
 		list_rows(p, &j, g);
 	memset(j.o, 0, j.M * PADDED(j.E) * sizeof *j.o);
@@ -228,9 +228,9 @@ attend_item(void *arg, size_t item, int thread)
 	}
 }
 
-/* o[E] and lse of one query row of one head from those of its chunks */
+/* o[E] and lse of one query row of one head, the item, from those of its splits */
 static void
-combine_item(void *arg, size_t item, int thread)
+combine_splits(void *arg, size_t item, int thread)
 {
 	const struct call *a = arg;
 	const struct plan *p = a->plan;
@@ -240,11 +240,11 @@ combine_item(void *arg, size_t item, int thread)
 	size_t c, e;
 
 	(void)thread;
-	for (c = 0; c < p->chunks; c++)
+	for (c = 0; c < p->splits; c++)
 		top = part[c * NH] > top ? part[c * NH] : top;
 	for (e = 0; o != NULL && e < E; e++)
 		o[e] = 0;
-	for (c = 0; c < p->chunks; c++) {
+	for (c = 0; c < p->splits; c++) {
 		if (part[c * NH] == -INFINITY)
 			continue;                      /* nothing seen here; a NaN is not skipped */
 		weight = expf(part[c * NH] - top);
@@ -258,11 +258,11 @@ combine_item(void *arg, size_t item, int thread)
 		a->lse[item] = sum == 0 ? -INFINITY : top + logf(sum);
 }
 
-/* Scratch of attend(): of the threads, and results of chunks where there is more than one */
+/* Scratch of attend(): of the threads, and the results of the splits where there are several */
 static size_t
 attend_floats(struct dev *d, const struct plan *p, int want_o)
 {
-	size_t parts = p->chunks > 1 ? p->chunks * p->N * p->H : 0;
+	size_t parts = p->splits > 1 ? p->splits * p->N * p->H : 0;
 
 	return d->threads * p->floats + parts * (want_o ? 1 + p->E : 1);
 }
@@ -275,10 +275,11 @@ attend(struct call *a)
 	const size_t NH = p->N * p->H;
 
 	a->part_lse = a->scratch + a->d->threads * p->floats;
-	a->part_o = a->part_lse + p->chunks * NH;
-	cpu_run(a->d, attend_item, a, p->blocks * p->rows->heads * p->chunks, NH * p->E * p->chunk);
-	if (p->chunks > 1)
-		cpu_run(a->d, combine_item, a, NH, p->chunks * NH * p->E);
+	a->part_o = a->part_lse + p->splits * NH;
+	cpu_run(a->d, attend_item, a, p->blocks * p->rows->heads * p->splits,
+	    NH * p->E * p->split_rows);
+	if (p->splits > 1)
+		cpu_run(a->d, combine_splits, a, NH, p->splits * NH * p->E);
 }
 
 void
@@ -315,8 +316,8 @@ mass_floats(const struct plan *p)
 	return p->floats + p->R * MASS_ROWS;
 }
 
-/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head: every query row, in order,
- * into a sum (or maximum) of its own, which is added at the end */
+/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head: sums (or maxima) over the
+ * query rows, in order, which are added to mass at the end */
 static void
 mass_item(void *arg, size_t item, int thread)
 {

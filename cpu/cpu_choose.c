@@ -1,12 +1,12 @@
-/* cpu_choose.c - which entries of an index a step reads: join, top, spread; the loops over scores
- * are in simd_choose.c */
+/* cpu_choose.c - which entries of an index a step reads: group_reduce, topk, scores_by_label. The
+ * loops over scores are in simd_choose.c */
 #include "cpu/cpu_internal.h"
 
-#define PART 4096                /* entries of one item of group_reduce(), rows of one of scores_by_label() */
+#define PART 4096                /* entries, or rows of scores_by_label(), of one item */
 
-/* ---- join ---- */
+/* ---- group_reduce ---- */
 
-struct joining {
+struct reduce_call {
 	const struct simd *simd;
 	float *joint;
 	const float *score;
@@ -20,7 +20,7 @@ struct joining {
 static void
 lse_item(void *arg, size_t h, int thread)
 {
-	const struct joining *j = arg;
+	const struct reduce_call *j = arg;
 
 	(void)thread;
 	j->lse[h] = j->simd->lse(j->score + h * j->stride, j->n[h / j->R]);
@@ -29,9 +29,9 @@ lse_item(void *arg, size_t h, int thread)
 /* PART entries of all KV heads, in their order: joint[g] may lie on scores of KV head g / R,
  * which is done by then. */
 static void
-join_item(void *arg, size_t item, int thread)
+reduce_item(void *arg, size_t item, int thread)
 {
-	const struct joining *j = arg;
+	const struct reduce_call *j = arg;
 	const size_t i = item * PART;
 	size_t g, n;
 
@@ -41,7 +41,7 @@ join_item(void *arg, size_t item, int thread)
 			continue;
 		n = j->n[g] - i < PART ? j->n[g] - i : PART;
 		if (j->R > 1)
-			j->simd->join(j->joint + g * j->stride + i,
+			j->simd->group_reduce(j->joint + g * j->stride + i,
 			    j->score + g * j->R * j->stride + i, j->stride, j->lse + g * j->R, n,
 			    j->R, j->how);
 		else
@@ -65,7 +65,7 @@ cpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride,
     uint32_t H, uint32_t G, enum reduce how)
 {
 	const size_t longest = longest_list(n, G);
-	struct joining j = { .simd = d->simd, .joint = joint, .score = score, .stride = stride,
+	struct reduce_call j = { .simd = d->simd, .joint = joint, .score = score, .stride = stride,
 	    .n = n, .G = G, .how = how };
 
 	if (d->error[0] != '\0')
@@ -81,25 +81,25 @@ cpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride,
 		return;
 	if (j.R > 1)
 		cpu_run(d, lse_item, &j, H, H * longest);
-	cpu_run(d, join_item, &j, (longest + PART - 1) / PART, H * longest);
+	cpu_run(d, reduce_item, &j, (longest + PART - 1) / PART, H * longest);
 }
 
-/* ---- top ---- */
+/* ---- topk ---- */
 
-struct topping {
+struct topk_call {
 	const struct simd *simd;
 	const struct chosen *to;
 	const float *joint;
 	size_t stride;
 	const uint32_t *n;
-	size_t room;                 /* of one thread */
-	uint32_t *scratch;           /* [threads][room] */
+	size_t words;                /* scratch of one thread */
+	uint32_t *scratch;           /* [threads][words] */
 };
 
 static void
-top_item(void *arg, size_t g, int thread)
+topk_item(void *arg, size_t g, int thread)
 {
-	const struct topping *t = arg;
+	const struct topk_call *t = arg;
 	uint32_t *out = t->to->at + g * t->to->stride;
 	const size_t k = t->to->n[g];
 	size_t i;
@@ -108,15 +108,15 @@ top_item(void *arg, size_t g, int thread)
 		for (i = 0; i < k; i++)
 			out[i] = (uint32_t)i;
 	else if (k > 0)
-		t->simd->top(out, t->joint + g * t->stride, t->n[g], k,
-		    t->scratch + (size_t)thread * t->room);
+		t->simd->topk(out, t->joint + g * t->stride, t->n[g], k,
+		    t->scratch + (size_t)thread * t->words);
 }
 
 void
 cpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
     uint32_t G)
 {
-	struct topping t = { .simd = d->simd, .to = to, .joint = joint, .stride = stride, .n = n };
+	struct topk_call t = { .simd = d->simd, .to = to, .joint = joint, .stride = stride, .n = n };
 	const size_t longest = longest_list(n, G);
 	uint32_t g;
 
@@ -126,15 +126,15 @@ cpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, co
 			    n[g], g, to->stride);
 	if (d->error[0] != '\0')
 		return;
-	t.room = 3 * (longest + TOP_SLACK);
-	t.scratch = cpu_scratch(d, d->threads * t.room * sizeof *t.scratch);
+	t.words = 3 * (longest + TOPK_SLACK);
+	t.scratch = cpu_scratch(d, d->threads * t.words * sizeof *t.scratch);
 	if (t.scratch != NULL)
-		cpu_run(d, top_item, &t, G, G * longest);
+		cpu_run(d, topk_item, &t, G, G * longest);
 }
 
-/* ---- spread ---- */
+/* ---- scores_by_label ---- */
 
-struct spreading {
+struct label_call {
 	float *row;
 	const float *joint;
 	const uint32_t *label, *n;
@@ -142,9 +142,9 @@ struct spreading {
 };
 
 static void
-spread_item(void *arg, size_t item, int thread)
+label_item(void *arg, size_t item, int thread)
 {
-	const struct spreading *p = arg;
+	const struct label_call *p = arg;
 	const size_t g = item / p->parts;
 	const float *joint = p->joint + g * p->joint_stride;
 	const uint32_t *label = p->label + g * p->label_stride;
@@ -156,13 +156,13 @@ spread_item(void *arg, size_t item, int thread)
 }
 
 void
-cpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint, size_t joint_stride,
-    const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
+cpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint,
+    size_t joint_stride, const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G)
 {
-	struct spreading p = { .row = row, .joint = joint, .label = label, .n = n,
+	struct label_call p = { .row = row, .joint = joint, .label = label, .n = n,
 	    .stride = stride, .joint_stride = joint_stride, .label_stride = label_stride };
 
 	p.parts = (longest_list(n, G) + PART - 1) / PART;
 	if (d->error[0] == '\0')
-		cpu_run(d, spread_item, &p, G * p.parts, G * p.parts * PART);
+		cpu_run(d, label_item, &p, G * p.parts, G * p.parts * PART);
 }

@@ -1,5 +1,5 @@
-/* cpu_chosen.c - only the rows that were chosen: gather, rebuild, and what attend_chosen() in
- * cpu_attend.c needs to know of a choice */
+/* cpu_chosen.c - the rows that retrieval has chosen: gather, rebuild, and what attend_chosen() in
+ * cpu_attend.c needs to know of them */
 #include <oneapi/dnnl/dnnl.h>
 
 #include "cpu/cpu_internal.h"
@@ -45,7 +45,7 @@ cpu_can_be_chosen(struct dev *d, const struct layer_rows *rows, const struct cho
 
 #define PIECE 256                /* entries of one item */
 
-struct gathering {
+struct gather_call {
 	struct layer_rows *to;
 	const struct layer_rows *from;
 	const struct chosen *chosen;
@@ -67,7 +67,7 @@ copy_rows(struct layer_rows *to, size_t dst, const struct layer_rows *from, size
 static void
 gather_item(void *arg, size_t item, int thread)
 {
-	const struct gathering *p = arg;
+	const struct gather_call *p = arg;
 	const struct chosen *c = p->chosen;
 	const size_t g = item / p->pieces, rows = p->to->len[g];
 	size_t i = item % p->pieces * PIECE * c->rows, end = i + PIECE * c->rows, n;
@@ -84,7 +84,7 @@ void
 cpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
     const struct chosen *chosen)
 {
-	struct gathering p = { .to = to, .from = from, .chosen = chosen };
+	struct gather_call p = { .to = to, .from = from, .chosen = chosen };
 	size_t g, most = 0;
 
 	if (d->error[0] != '\0' || !cpu_can_be_chosen(d, from, chosen))
@@ -101,7 +101,7 @@ cpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
 
 #define ROWS 128                 /* rows of one item */
 
-struct rebuilding {
+struct rebuild_call {
 	struct dev *d;
 	const struct layer_rows *to;
 	const struct chosen *chosen;
@@ -115,7 +115,7 @@ struct rebuilding {
 /* dst[m] <- the rows of an item that are rebuilt, as numbers in to; x[m][rank] <- their left
  * factors. Returns m. */
 static size_t
-left_rows(const struct rebuilding *b, size_t g, size_t first, uint32_t *dst, float *x)
+left_rows(const struct rebuild_call *b, size_t g, size_t first, uint32_t *dst, float *x)
 {
 	const struct low_rank *low = b->low;
 	const size_t end = b->to->len[g] < first + ROWS ? b->to->len[g] : first + ROWS;
@@ -134,11 +134,12 @@ left_rows(const struct rebuilding *b, size_t g, size_t first, uint32_t *dst, flo
 	return m;
 }
 
-/* ROWS rows of one KV head: a product with its right factor, turned and rounded row by row */
+/* ROWS rows of one KV head: left factors times right factor (GEMM), then rotary embedding and
+ * rounding row by row */
 static void
 rebuild_item(void *arg, size_t item, int thread)
 {
-	const struct rebuilding *b = arg;
+	const struct rebuild_call *b = arg;
 	const struct layer_rows *to = b->to;
 	const struct simd *simd = b->d->simd;
 	const size_t g = item / b->parts, E = to->width, rank = b->low->rank;
@@ -159,7 +160,7 @@ rebuild_item(void *arg, size_t item, int thread)
 		    (int)status);
 	for (i = 0; i < m; i++) {
 		row = to->start[g] + dst[i];
-		simd->turns(c, s, to->pos[row], b->freq, E / 2);
+		simd->cos_sin(c, s, to->pos[row], b->freq, E / 2);
 		simd->rotate(y + i * E, c, s, 1, E);
 		kv_from_f32((char *)to->k + row * bytes, y + i * E, to->dtype, E);
 	}
@@ -170,7 +171,7 @@ cpu_rebuild(struct dev *d, struct layer_rows *to, const struct chosen *chosen,
     const struct low_rank *low, const double *freq)
 {
 	const size_t E = to->width, rank = low->rank;
-	struct rebuilding b = { .d = d, .to = to, .chosen = chosen, .low = low, .freq = freq };
+	struct rebuild_call b = { .d = d, .to = to, .chosen = chosen, .low = low, .freq = freq };
 	size_t g;
 	int before;
 

@@ -1,9 +1,9 @@
-/* cpu_compact.c - rows that stay move up, in place, with everything that belongs to them */
+/* cpu_compact.c - compact: kept rows move up, in place, with positions and attention mass */
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
 
-struct keeping {
+struct compact_call {
 	const struct layer_rows *rows;
 	float *mass;
 	size_t stride, R;
@@ -26,11 +26,11 @@ move_up(void *at, size_t bytes, const uint32_t *keep, size_t n)
 	}
 }
 
-/* A KV head's keys, its values, or what else there is of its rows */
+/* Item: a KV head's keys, its values, or its positions and attention mass */
 static void
-keep_list(void *arg, size_t item, int thread)
+compact_list(void *arg, size_t item, int thread)
 {
-	const struct keeping *k = arg;
+	const struct compact_call *k = arg;
 	const struct layer_rows *c = k->rows;
 	const size_t g = item / 3, bytes = c->width * kv_dtype_size(c->dtype), n = k->count[g];
 	const uint32_t *keep = k->keep[g];
@@ -57,7 +57,8 @@ void
 cpu_compact(struct dev *d, struct layer_rows *c, float *mass, size_t stride, uint32_t H,
     const uint32_t *count, uint32_t *const *keep)
 {
-	struct keeping k = { .rows = c, .mass = mass, .stride = stride, .count = count, .keep = keep };
+	struct compact_call k = { .rows = c, .mass = mass, .stride = stride, .count = count,
+	    .keep = keep };
 	size_t moved = 0;
 	uint32_t g;
 
@@ -75,7 +76,7 @@ cpu_compact(struct dev *d, struct layer_rows *c, float *mass, size_t stride, uin
 		}
 		moved += (size_t)2 * count[g] * c->width;
 	}
-	cpu_run(d, keep_list, &k, 3 * (size_t)c->heads, moved);
+	cpu_run(d, compact_list, &k, 3 * (size_t)c->heads, moved);
 	for (g = 0; g < c->heads; g++)
 		c->len[g] = count[g];
 }

@@ -15,7 +15,7 @@
 
 #define MAX_THREADS 1024
 #define HUGE_PAGE ((size_t)2 << 20)
-#define WORTH_THREADS 32768      /* elements below which the work is done before a thread wakes */
+#define MIN_PARALLEL_COST 32768  /* elements below which the work is done before a thread wakes */
 
 static struct dev *
 cpu_open(int index, int threads, char *err, size_t errlen)
@@ -61,7 +61,7 @@ cpu_run(struct dev *d, void (*work)(void *, size_t, int), void *arg, size_t item
 {
 	size_t item;
 
-	if (items > 1 && d->threads > 1 && cost >= WORTH_THREADS)
+	if (items > 1 && d->threads > 1 && cost >= MIN_PARALLEL_COST)
 		cpu_pool_run(d->pool, work, arg, items);
 	else
 		for (item = 0; item < items; item++)
@@ -173,9 +173,9 @@ cpu_event_record(struct dev *d)
 }
 
 static const char *
-cpu_event_wait(struct dev *d, uint64_t mark)
+cpu_event_wait(struct dev *d, uint64_t event)
 {
-	(void)mark;
+	(void)event;
 	return cpu_sync(d);
 }
 
@@ -186,12 +186,12 @@ cpu_clear(struct dev *d, void *dst, size_t bytes)
 		memset(dst, 0, bytes);
 }
 
-/* What the system can spare is not known before somebody takes it. */
+/* How much memory the system can give is not known before it is allocated and used. */
 static void
-cpu_mem_info(struct dev *d, size_t *room, size_t *total)
+cpu_mem_info(struct dev *d, size_t *free, size_t *total)
 {
 	(void)d;
-	*room = *total = SIZE_MAX;
+	*free = *total = SIZE_MAX;
 }
 
 static void

@@ -11,7 +11,7 @@
 
 /* Scratch of one thread for scores. What is read ahead of its end must not be what the next
  * thread writes: without the page in between two threads took a quarter longer. */
-#define SCRATCH(E) (SHARED * PADDED(E) + 1024)
+#define SCRATCH(E) (GROUP_HEADS * PADDED(E) + 1024)
 
 /* One call of one op; each op uses some of it. */
 struct index_call {

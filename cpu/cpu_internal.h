@@ -1,14 +1,14 @@
 /* cpu_internal.h - what the files of the CPU backend share
  *
  * cpu_device.c  open, memory, errors, the op table
- * cpu_matmul.c  matrix products: oneDNN on converted panels, own dot products for few rows
+ * cpu_matmul.c  matrix products: oneDNN on converted panels; GEMV and skinny GEMM for few rows
  * cpu_attend.c  attention, of all rows or chosen ones, and attention mass: how the work is cut
  *               into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
  * cpu_rows.c    everything that handles one row at a time
- * cpu_compact.c    rows that stay move up
+ * cpu_compact.c compact: the kept rows move up
  * cpu_choose.c  retrieval: which entries a step reads
- * cpu_chosen.c  retrieval: only the rows that were chosen
+ * cpu_chosen.c  retrieval: gather and rebuild of the chosen rows
  * cpu_threads.c the threads
  * simd_*.c      inner loops, compiled once per instruction set
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
@@ -27,15 +27,14 @@
  * this many floats. */
 #define KEY_TILE 64
 
-/* Rows of scores that are computed at once: they stay in the first-level cache between the
- * two products. */
+/* Rows of scores that are computed at once: they stay in L1 between the two products. */
 #define SCORE_ROWS 48
 
-/* Most query heads that are handled at once where they share what they read */
-#define SHARED 4
+/* At most so many query heads of a KV head (GQA) are served by one pass over what they read. */
+#define GROUP_HEADS 4
 
 /* What topk() needs behind each of its three arrays: whole vectors are written. */
-#define TOP_SLACK 16
+#define TOPK_SLACK 16
 
 /* E rounded up to whole vectors of every instruction set: the row length of values and
  * outputs in scratch. */
@@ -70,7 +69,7 @@ struct entries_job {
 	const float *q;              /* [M][E], multiplied by 1/sqrt(E) */
 	float *score;                /* M lists, stride apart: of the rows, or of the entries */
 	size_t stride;
-	float *w;                    /* scratch [SHARED][PADDED(E)] */
+	float *w;                    /* scratch [GROUP_HEADS][PADDED(E)] */
 };
 
 /* The inner loops of one instruction set. */
@@ -86,7 +85,7 @@ struct simd {
 	void (*dots)(float *y, size_t ldy, const float *x, size_t N, const void *w,
 	    enum kv_dtype type, size_t rows, size_t in, const float *bias, int add);
 
-	/* Folds rows first..last-1 into m, l and o. */
+	/* Online softmax over rows first..last-1: updates m, l and o. */
 	void (*attend)(const struct attend_job *);
 
 	/* mass[r*stride + s - first] += sum over the query rows of head r, in order, of
@@ -107,19 +106,19 @@ struct simd {
 	float (*lse)(const float *score, size_t n);
 	/* joint[i] <- an increasing function of the maximum (or sum) over the R rows of
 	 * score[R][stride] of exp(score[r][i] - lse[r]), i < n */
-	void (*join)(float *joint, const float *score, size_t stride, const float *lse, size_t n,
+	void (*group_reduce)(float *joint, const float *score, size_t stride, const float *lse, size_t n,
 	    size_t R, enum reduce);
 	/* out[k] <- the numbers of the k greatest of n scores, as topk() in ops.h, 1 <= k <= n.
-	 * scratch of 3 (n + TOP_SLACK) */
-	void (*top)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);
+	 * scratch of 3 (n + TOPK_SLACK) */
+	void (*topk)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);
 
 	/* y[D] <- x[D] * w[D] / sqrt(mean(x^2) + eps) */
 	void (*rmsnorm)(float *y, const float *x, const float *w, size_t D, float eps);
 
 	/* c[half], s[half] <- cosine and sine of pos * freq[i], which is in double precision */
-	void (*turns)(float *c, float *s, uint32_t pos, const double *freq, size_t half);
+	void (*cos_sin)(float *c, float *s, uint32_t pos, const double *freq, size_t half);
 
-	/* x[heads][E]: (x[i], x[i + E/2]) turned by the angle with cosine c[i] and sine
+	/* x[heads][E]: (x[i], x[i + E/2]) rotated by the angle with cosine c[i] and sine
 	 * s[i], i < E/2 */
 	void (*rotate)(float *x, const float *c, const float *s, size_t heads, size_t E);
 

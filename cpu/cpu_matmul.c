@@ -1,11 +1,11 @@
 /* cpu_matmul.c - y = x . w^T with weights in the type they are stored in
  *
- * Many rows: oneDNN's sgemm on tiles of y. A tile is PANEL weight rows, widened to f32 in
- * scratch that stays in the second-level cache, times up to TILE rows of x. Each call runs
- * on one thread; the threads share the tiles.
+ * Many rows of x (GEMM): oneDNN's sgemm on tiles of y. A tile is PANEL weight rows, widened to
+ * f32 in scratch that stays in L2, times up to TILE rows of x. Each call runs on one thread;
+ * the threads share the tiles.
  *
- * Few rows: the time is that of reading the weights, so they are read once and widened in
- * registers: simd_dot.c.
+ * Few rows of x (GEMV, skinny GEMM): the limit is reading the weights, so they are read once
+ * and widened in registers: simd_dot.c.
  *
  * Both cut y by the shapes alone, so y does not depend on the number of threads. The two
  * paths add in different orders. */
@@ -14,12 +14,12 @@
 
 #include "cpu/cpu_internal.h"
 
-#define FEW 32           /* rows up to which reading the weights once beats oneDNN */
+#define SKINNY_ROWS 32   /* rows up to which reading the weights once beats oneDNN */
 #define PANEL 256        /* weight rows of one tile */
 #define PANEL_SHORT 64   /* at least so many where there would be fewer than MIN_TILES tiles */
 #define TILE 512         /* rows of x of one tile: long, because each tile widens its panel */
 #define MIN_TILES 8
-#define DOT_BYTES 131072 /* weights of one item of the few-rows path, in fours of rows */
+#define DOT_BYTES 131072 /* weights of one item of skinny GEMM, in fours of rows */
 
 struct multiply {
 	struct dev *d;
@@ -29,13 +29,13 @@ struct multiply {
 	const float *bias;           /* NULL: none */
 	int add;
 	size_t N;
-	size_t step;                 /* few: weight rows of one item */
-	size_t panel, panels;        /* many: weight rows of one item, and how often */
+	size_t step;                 /* skinny GEMM: weight rows of one item */
+	size_t panel, panels;        /* GEMM: weight rows of one item; items along them */
 	float *scratch;              /* [threads][panel][in] */
 };
 
 static void
-few_item(void *arg, size_t item, int thread)
+skinny_item(void *arg, size_t item, int thread)
 {
 	const struct multiply *p = arg;
 	const struct mat *w = p->w;
@@ -48,9 +48,9 @@ few_item(void *arg, size_t item, int thread)
 	    p->add);
 }
 
-/* One tile: a panel of weight rows and up to TILE rows of x */
+/* A tile: a panel of weight rows and up to TILE rows of x */
 static void
-many_item(void *arg, size_t item, int thread)
+gemm_item(void *arg, size_t item, int thread)
 {
 	const struct multiply *p = arg;
 	const struct mat *w = p->w;
@@ -99,9 +99,9 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 
 	if (d->error[0] != '\0' || cost == 0)
 		return;
-	if (N <= FEW) {
+	if (N <= SKINNY_ROWS) {
 		p.step = (DOT_BYTES / (in * kv_dtype_size(w->dtype)) + 4) / 4 * 4;
-		cpu_run(d, few_item, &p, (out + p.step - 1) / p.step, cost);
+		cpu_run(d, skinny_item, &p, (out + p.step - 1) / p.step, cost);
 		return;
 	}
 	tiles = (N + (size_t)TILE - 1) / TILE;
@@ -113,6 +113,6 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 	    (p.scratch = cpu_scratch(d, d->threads * p.panel * in * sizeof *p.scratch)) == NULL)
 		return;
 	before = cpu_blas_threads(1);
-	cpu_run(d, many_item, &p, p.panels * tiles, cost);
+	cpu_run(d, gemm_item, &p, p.panels * tiles, cost);
 	cpu_blas_threads(before);
 }

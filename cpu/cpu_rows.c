@@ -1,5 +1,5 @@
-/* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, store,
- * swiglu, greatest */
+/* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, append, round, swiglu,
+ * argmax */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
@@ -8,8 +8,8 @@
 struct rows {
 	const struct simd *simd;
 	float *y;
-	const float *x, *w;          /* swiglu: gate and up; store: keys and values */
-	size_t width;                /* elements of one row; rope, store: of one head */
+	const float *x, *w;          /* swiglu: gate and up; append: keys and values */
+	size_t width;                /* elements of one row; rope, append: of one head */
 	size_t heads;
 	const uint32_t *pos;
 	const double *freq;
@@ -83,7 +83,7 @@ rope_row(void *arg, size_t n, int thread)
 	const size_t half = r->width / 2;
 	float *c = r->scratch + (size_t)thread * 2 * PADDED(half), *s = c + PADDED(half);
 
-	r->simd->turns(c, s, r->pos[n], r->freq, half);
+	r->simd->cos_sin(c, s, r->pos[n], r->freq, half);
 	r->simd->rotate(r->y + n * r->heads * r->width, c, s, r->heads, r->width);
 }
 
@@ -100,7 +100,7 @@ cpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint3
 }
 
 static void
-store_row(void *arg, size_t n, int thread)
+append_row(void *arg, size_t n, int thread)
 {
 	const struct rows *r = arg;
 	const struct layer_rows *c = r->cache;
@@ -134,7 +134,7 @@ cpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 			    c->len[g], c->capacity[g], N);
 			return;
 		}
-	cpu_run(d, store_row, &r, N, N * r.heads * r.width);
+	cpu_run(d, append_row, &r, N, N * r.heads * r.width);
 	for (g = 0; g < c->heads; g++)
 		c->len[g] += N;
 }

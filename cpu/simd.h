@@ -62,10 +62,10 @@ void FN(pack_page)(void *, const void *, enum kv_dtype, size_t, size_t);
 void FN(bits_scores)(const struct entries_job *);
 void FN(page_scores)(const struct entries_job *);
 float FN(lse)(const float *, size_t);
-void FN(join)(float *, const float *, size_t, const float *, size_t, size_t, enum reduce);
-void FN(top)(uint32_t *, const float *, size_t, size_t, uint32_t *);
+void FN(group_reduce)(float *, const float *, size_t, const float *, size_t, size_t, enum reduce);
+void FN(topk)(uint32_t *, const float *, size_t, size_t, uint32_t *);
 void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
-void FN(turns)(float *, float *, uint32_t, const double *, size_t);
+void FN(cos_sin)(float *, float *, uint32_t, const double *, size_t);
 void FN(rotate)(float *, const float *, const float *, size_t, size_t);
 void FN(swiglu)(float *, const float *, const float *, size_t);
 
@@ -271,9 +271,9 @@ vload_part(const void *src, size_t i, size_t n, const enum kv_dtype type)
 #define EXP_LEAST (-0x1.601e68p+6f)
 #define EXP_MOST 0x1.62e43p+6f
 
-/* exp(x) to 1e-7 relative, EXP_LEAST <= x <= EXP_MOST. As in Cephes expf: 2^n times a polynomial in x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23
- * rounds to an integer, which is then in the low bits; shifted into the exponent, n = -127
- * gives 0 and n = 128 infinity. */
+/* exp(x) to 1e-7 relative, EXP_LEAST <= x <= EXP_MOST. As in Cephes expf: 2^n times a polynomial in
+ * x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer, which is then in the
+ * low bits; shifted into the exponent, n = -127 gives 0 and n = 128 infinity. */
 INLINE vf
 vexp_between(vf x)
 {

@@ -1,18 +1,18 @@
 /* simd_attend.c - attention of a block of query rows over a range of rows of one KV head
  *
- * FlashAttention's loop (Dao et al. 2022, algorithm 1; the running maximum is Milakov and
- * Gimelshein 2018): KEY_TILE rows of keys and values at a time are widened to f32 once, for
- * all query rows and for all query heads that share the KV head. The keys are transposed on
- * the way, so that both products, scores = q . k^T and o += p . v, have their output along
- * the lanes and no sum ever runs across them.
+ * FlashAttention's loop with online softmax (Dao et al. 2022, algorithm 1; the running maximum is
+ * Milakov and Gimelshein 2018): KEY_TILE rows of keys and values at a time are widened to f32
+ * once, for all query rows and for all query heads that share the KV head (GQA). The keys are
+ * transposed on the way, so that both products, scores = q . k^T and o += p . v, are GEMMs with
+ * their output along the lanes, and no sum runs across lanes.
  *
- * With few query rows, that is when decoding, preparing the tile would cost more than using
- * it, and the limit is memory. Then keys and values are widened in registers, each time
- * they are needed: one row's dot products have the elements of the head along the lanes,
- * and the lanes of VL of them are added up together. */
+ * With few query rows, that is when decoding (GEMV, skinny GEMM), preparing the tile would cost
+ * more than using it, and the limit is memory. Then keys and values are widened in registers,
+ * each time they are needed: one row's dot products have the elements of the head along the
+ * lanes, and the lanes of VL of them are added up together. */
 #include "cpu/simd.h"
 
-/* Output block of the products in registers: MR rows of NR vectors. */
+/* Block of the output that GEMM holds in registers: MR rows of NR vectors */
 #if VL == 16
 #define MR 6
 #define NR 4
@@ -24,14 +24,14 @@
 #define NR 2
 #endif
 
-/* Most query rows that are handled without preparing tiles, and how many of them at a time:
- * 4 keys for each fit the registers. */
-#define FEW 8
+/* Up to so many query rows no tile is prepared; QROWS of them share the loads of keys and values:
+ * their sums with 4 keys fit the registers. */
+#define SKINNY_ROWS 8
 #define QROWS (VL == 16 ? 4 : 2)
 
 /* c[mr][nr vectors] <- a[mr][K] . b[K][nr vectors] (+ c when add) */
 INLINE void
-block(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb, size_t K,
+gemm_block(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb, size_t K,
     const int mr, const int nr, int add)
 {
 	vf sum[MR][NR], bv[NR], av;
@@ -57,33 +57,33 @@ UNROLL		for (j = 0; j < nr; j++)
 
 /* The same for any number of rows. */
 INLINE void
-column(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb, size_t M,
+gemm_columns(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb, size_t M,
     size_t K, const int nr, int add)
 {
 	size_t m;
 
 	for (m = 0; m + MR <= M; m += MR)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, MR, nr, add);
+		gemm_block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, MR, nr, add);
 	for (; m + 2 <= M; m += 2)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, 2, nr, add);
+		gemm_block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, 2, nr, add);
 	if (m < M)
-		block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, 1, nr, add);
+		gemm_block(c + m * ldc, ldc, a + m * lda, lda, b, ldb, K, 1, nr, add);
 }
 
 /* c[M][cols] <- a[M][K] . b[K][cols] (+ c when add), cols a multiple of VL */
 static void
-product(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb, size_t M,
+gemm(float *c, size_t ldc, const float *a, size_t lda, const float *b, size_t ldb, size_t M,
     size_t cols, size_t K, int add)
 {
 	for (; cols >= NR * VL; cols -= NR * VL, b += NR * VL, c += NR * VL)
-		column(c, ldc, a, lda, b, ldb, M, K, NR, add);
+		gemm_columns(c, ldc, a, lda, b, ldb, M, K, NR, add);
 	for (; cols >= 2 * VL; cols -= 2 * VL, b += 2 * VL, c += 2 * VL)
-		column(c, ldc, a, lda, b, ldb, M, K, 2, add);
+		gemm_columns(c, ldc, a, lda, b, ldb, M, K, 2, add);
 	if (cols > 0)
-		column(c, ldc, a, lda, b, ldb, M, K, 1, add);
+		gemm_columns(c, ldc, a, lda, b, ldb, M, K, 1, add);
 }
 
-/* ---- few query rows ---- */
+/* ---- few query rows: skinny GEMM ---- */
 
 /* Up to KEY_TILE rows of one KV head: row i of the tile is row at[i] of k and v. */
 struct tile {
@@ -109,13 +109,13 @@ prefetch(const char *p, size_t bytes)
 		__builtin_prefetch(p + i);
 }
 
-/* What limits a core is the number of lines that it waits for. Rows in order: the next tile is
- * asked for while scores are computed, the i-th of KEY_TILE/4 parts of it. Two places at a
- * time, in the keys and in the values, are fetched half again as fast as one.
+/* The limit of a core is the number of cache lines it can wait for. Rows in order: the next tile
+ * is prefetched while scores are computed, here the i-th of KEY_TILE/4 parts of it. Two places at
+ * a time, in the keys and in the values, are fetched half again as fast as one.
  *
- * Nothing else than we see listed rows coming, so something is asked for all the time, a few
- * lines at a time: the values of a tile while its scores are computed, and the next keys while
- * its outputs are. More than that would not stay in the first-level cache until it is used. */
+ * The hardware's prefetchers cannot foresee listed rows, so a few lines are prefetched all the
+ * time: the values of a tile while its scores are computed, and the next keys while its outputs
+ * are. More than that would not stay in L1 until it is used. */
 INLINE void
 prefetch_part(const struct tile *t, size_t i, size_t row_bytes)
 {
@@ -134,7 +134,7 @@ prefetch_part(const struct tile *t, size_t i, size_t row_bytes)
  * there repeat the last one */
 INLINE void
 dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_t row0,
-    const enum kv_dtype type, size_t E, const int listed, int ask)
+    const enum kv_dtype type, size_t E, const int listed, int fetch)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	vf part[QROWS][VL / 4], sum[QROWS][4], kv[4], qv;
@@ -143,7 +143,7 @@ dots_of_keys(float *s, const float *q, const int nq, const struct tile *t, size_
 
 	/* Keys g, g + VL/4, g + VL/2, g + 3 VL/4: the folds then leave key i in lane i. */
 	for (g = 0; g < VL / 4; g++) {
-		if (ask && !listed)
+		if (fetch && !listed)
 			prefetch_part(t, row0 / 4 + g, E * size);
 UNROLL		for (i = 0; i < 4; i++) {
 			row = row0 + g + i * (VL / 4);
@@ -153,7 +153,7 @@ UNROLL			for (m = 0; m < nq; m++)
 				sum[m][i] = vset(0);
 		}
 		for (e = 0; e < E; e += VL) {
-			for (i = 0; i < 4 && listed && ask && e * size % 64 == 0; i++)
+			for (i = 0; i < 4 && listed && fetch && e * size % 64 == 0; i++)
 				__builtin_prefetch(t->v + (at[i] + e) * size);
 UNROLL			for (i = 0; i < 4; i++)
 				kv[i] = vload_as(t->k, at[i] + e, type);
@@ -176,9 +176,9 @@ UNROLL	for (m = 0; m < nq; m++)
 #endif
 }
 
-/* s[M][KEY_TILE] <- q[M][E] . keys of the tile; the next tile is on its way when it returns */
+/* s[M][KEY_TILE] <- q[M][E] . keys of the tile; prefetches the next tile */
 INLINE void
-few_scores(float *s, const float *q, size_t M, const struct tile *t, const enum kv_dtype type,
+skinny_scores(float *s, const float *q, size_t M, const struct tile *t, const enum kv_dtype type,
     size_t E, const int listed)
 {
 	size_t row, m;
@@ -195,8 +195,8 @@ few_scores(float *s, const float *q, size_t M, const struct tile *t, const enum 
 
 /* o[mr][nr vectors] += p[mr][rows] . channels e .. of the values of the tile */
 INLINE void
-few_outputs_of(float *o, const float *p, const int mr, const struct tile *t,
-    const enum kv_dtype type, size_t E, size_t e, const int nr, const int listed, int ask)
+skinny_outputs_part(float *o, const float *p, const int mr, const struct tile *t,
+    const enum kv_dtype type, size_t E, size_t e, const int nr, const int listed, int fetch)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
 	vf sum[QROWS][NR], v[NR], weight;
@@ -207,7 +207,7 @@ UNROLL	for (i = 0; i < mr; i++)
 UNROLL		for (j = 0; j < nr; j++)
 			sum[i][j] = vload(o + i * E + e + j * VL);
 	for (row = 0; row < t->rows; row++) {
-		if (listed && ask && row < t->ahead)
+		if (listed && fetch && row < t->ahead)
 			prefetch(t->k + (t->at[KEY_TILE + row] * E + e) * size, nr * VL * size);
 UNROLL		for (j = 0; j < nr; j++)
 			v[j] = vload_as(t->v, (listed ? t->at[row] : row) * E + e + j * VL, type);
@@ -223,31 +223,31 @@ UNROLL		for (j = 0; j < nr; j++)
 }
 
 INLINE void
-few_outputs(float *o, const float *p, const int mr, const struct tile *t,
-    const enum kv_dtype type, size_t E, const int listed, int ask)
+skinny_outputs_of(float *o, const float *p, const int mr, const struct tile *t,
+    const enum kv_dtype type, size_t E, const int listed, int fetch)
 {
 	size_t e;
 
 	for (e = 0; e + NR * VL <= E; e += NR * VL)
-		few_outputs_of(o, p, mr, t, type, E, e, NR, listed, ask);
+		skinny_outputs_part(o, p, mr, t, type, E, e, NR, listed, fetch);
 	for (; e < E; e += VL)
-		few_outputs_of(o, p, mr, t, type, E, e, 1, listed, ask);
+		skinny_outputs_part(o, p, mr, t, type, E, e, 1, listed, fetch);
 }
 
 /* o[M][E] += p[M][KEY_TILE] . values of the tile */
 INLINE void
-all_outputs(float *o, const float *p, size_t M, const struct tile *t, const enum kv_dtype type,
+skinny_outputs(float *o, const float *p, size_t M, const struct tile *t, const enum kv_dtype type,
     size_t E, const int listed)
 {
 	size_t m;
 
 	for (m = 0; m + QROWS <= M; m += QROWS)
-		few_outputs(o + m * E, p + m * KEY_TILE, QROWS, t, type, E, listed, m == 0);
+		skinny_outputs_of(o + m * E, p + m * KEY_TILE, QROWS, t, type, E, listed, m == 0);
 	for (; m < M; m++)
-		few_outputs(o + m * E, p + m * KEY_TILE, 1, t, type, E, listed, m == 0);
+		skinny_outputs_of(o + m * E, p + m * KEY_TILE, 1, t, type, E, listed, m == 0);
 }
 
-/* ---- many query rows ---- */
+/* ---- many query rows: tiles in f32 ---- */
 
 /* kt[E][KEY_TILE] <- keys of the tile, transposed; rows that are not there are 0 */
 INLINE void
@@ -384,48 +384,48 @@ UNROLL	for (i = 0; i < KEY_TILE / VL; i++) {
 }
 
 static int
-is_few(const struct attend_job *j)
+is_skinny(const struct attend_job *j)
 {
-	return j->M <= FEW && j->E % 16 == 0;
+	return j->M <= SKINNY_ROWS && j->E % 16 == 0;
 }
 
 INLINE void
-few_scores_as(const struct attend_job *j, const struct tile *t, size_t m, size_t n,
+skinny_scores_as(const struct attend_job *j, const struct tile *t, size_t m, size_t n,
     const int listed)
 {
 	const float *q = j->q + m * j->E;
 
 	if (j->dtype == KV_BF16)
-		few_scores(j->s, q, n, t, KV_BF16, j->E, listed);
+		skinny_scores(j->s, q, n, t, KV_BF16, j->E, listed);
 	else if (j->dtype == KV_F16)
-		few_scores(j->s, q, n, t, KV_F16, j->E, listed);
+		skinny_scores(j->s, q, n, t, KV_F16, j->E, listed);
 	else
-		few_scores(j->s, q, n, t, KV_F32, j->E, listed);
+		skinny_scores(j->s, q, n, t, KV_F32, j->E, listed);
 }
 
 /* s[n][KEY_TILE] <- scores of query rows m .. m+n-1 with the tile */
 static void
 scores(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 {
-	if (!is_few(j))
-		product(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n, KEY_TILE,
+	if (!is_skinny(j))
+		gemm(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n, KEY_TILE,
 		    j->E, 0);
 	else if (j->at != NULL)
-		few_scores_as(j, t, m, n, 1);
+		skinny_scores_as(j, t, m, n, 1);
 	else
-		few_scores_as(j, t, m, n, 0);
+		skinny_scores_as(j, t, m, n, 0);
 }
 
 INLINE void
-few_outputs_as(const struct attend_job *j, const struct tile *t, float *o, size_t n,
+skinny_outputs_as(const struct attend_job *j, const struct tile *t, float *o, size_t n,
     const int listed)
 {
 	if (j->dtype == KV_BF16)
-		all_outputs(o, j->s, n, t, KV_BF16, j->E, listed);
+		skinny_outputs(o, j->s, n, t, KV_BF16, j->E, listed);
 	else if (j->dtype == KV_F16)
-		all_outputs(o, j->s, n, t, KV_F16, j->E, listed);
+		skinny_outputs(o, j->s, n, t, KV_F16, j->E, listed);
 	else
-		all_outputs(o, j->s, n, t, KV_F32, j->E, listed);
+		skinny_outputs(o, j->s, n, t, KV_F32, j->E, listed);
 }
 
 /* o of query rows m .. m+n-1 += what scores() and softmax_step() left in s, times the values of
@@ -433,17 +433,17 @@ few_outputs_as(const struct attend_job *j, const struct tile *t, float *o, size_
 static void
 outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 {
-	const size_t wide = PADDED(j->E);
-	float *o = j->o + m * wide;
+	const size_t width = PADDED(j->E);
+	float *o = j->o + m * width;
 
 	if (j->v == NULL)
 		return;
-	if (!is_few(j))
-		product(o, wide, j->s, KEY_TILE, j->vt, wide, n, wide, t->rows, 1);
+	if (!is_skinny(j))
+		gemm(o, width, j->s, KEY_TILE, j->vt, width, n, width, t->rows, 1);
 	else if (j->at != NULL)
-		few_outputs_as(j, t, o, n, 1);
+		skinny_outputs_as(j, t, o, n, 1);
 	else
-		few_outputs_as(j, t, o, n, 0);
+		skinny_outputs_as(j, t, o, n, 0);
 }
 
 void
@@ -455,7 +455,7 @@ FN(attend)(const struct attend_job *j)
 	for (s = j->first; s < j->last; s += rows) {
 		t = tile_of(j, s);
 		rows = t.rows;
-		if (!is_few(j))
+		if (!is_skinny(j))
 			load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
@@ -472,9 +472,9 @@ FN(attend)(const struct attend_job *j)
 	}
 }
 
-/* a[n] <- the greater of a and b. A NaN stays, whichever side it comes from. */
+/* a[n] <- the greater of a and b. A NaN on either side stays. */
 INLINE void
-greater(float *a, const float *b, size_t n)
+max_into(float *a, const float *b, size_t n)
 {
 	size_t i;
 
@@ -498,7 +498,7 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
 			if (most_seen(j, m, n, s, rows) == 0)
 				continue;
-			product(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n,
+			gemm(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n,
 			    KEY_TILE, j->E, 0);
 			for (i = 0; i < n; i++) {
 				seen = seen_in_tile(j, m + i, s, rows);
@@ -508,7 +508,7 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 				for (k = 0; k < seen; k += VL)
 					vstore(score + k, vexp(vload(score + k) - lse));
 				if (j->over == QUERIES_MAX)
-					greater(sum, score, seen);
+					max_into(sum, score, seen);
 				else
 					for (k = 0; k < seen; k++)
 						sum[k] += score[k];

@@ -2,8 +2,8 @@
  *
  * A query's logit with a row is sum over channels of q * zero, the same for all rows of an
  * entry, and of q * scale where the row's bit is set (FIER). Rows stand along the
- * lanes: the bits of a channel are then a mask as they are stored, and no key is ever made
- * of them. A mask is read once for all query heads that share the KV head.
+ * lanes: the bits of a channel are then a mask as they are stored, and keys are never
+ * dequantized. A mask is read once for all query heads that share the KV head (GQA).
  *
  * With AVX-512 an addition under a mask is one instruction, and the two ports that add and
  * that fill mask registers are the limit: 2 heads' sums of 32 rows and their 2 masks make 6
@@ -12,16 +12,16 @@
  * takes the other half. */
 #include "cpu/simd.h"
 
-/* Vectors of rows at once. Their sums for SHARED query heads stay in registers; twice as many
- * heads at once would be faster by less than a tenth. */
+/* Vectors of rows of one pass. Their sums for GROUP_HEADS query heads stay in registers; with twice
+ * as many heads a pass would be faster by less than a tenth. */
 #define VECS 2
 
 #if VL == 16
 typedef __mmask16 vmask;
 typedef uint16_t vmask_any __attribute__((aligned(2), may_alias));
 #else
-/* Where there are no mask registers: 1 in lane i where bit i is set. From memory, because what
- * adds is busy and what loads is not. */
+/* Without mask registers: 1 in lane i where bit i is set. From a table, because the units that add
+ * are busy and those that load are not. */
 typedef vf vmask;
 
 #if VL == 8
@@ -67,9 +67,9 @@ add_where(vf sum, vmask m, vf w)
 #endif
 }
 
-/* n channels of weigh(), from e on; n is VL, or less at the end */
+/* n channels of scale_queries(), from e on; n is VL, or less at the end */
 INLINE void
-weigh_part(vf *sum, float *w, const float *q, const int nh, const void *entry, size_t E, size_t e,
+scale_queries_part(vf *sum, float *w, const float *q, const int nh, const void *entry, size_t E, size_t e,
     const size_t n)
 {
 	vf zero, scale, qv;
@@ -86,41 +86,41 @@ UNROLL	for (h = 0; h < nh; h++) {
 
 /* w[nh][PADDED(E)] <- q[nh][E] * scale[E]; base[nh] <- q . zero. entry: zero[E], scale[E] */
 INLINE void
-weigh(float *w, float *base, const float *q, const int nh, const void *entry, size_t E)
+scale_queries(float *w, float *base, const float *q, const int nh, const void *entry, size_t E)
 {
-	vf sum[SHARED];
+	vf sum[GROUP_HEADS];
 	size_t e;
 	int h;
 
 UNROLL	for (h = 0; h < nh; h++)
 		sum[h] = vset(0);
 	for (e = 0; e + VL <= E; e += VL)
-		weigh_part(sum, w, q, nh, entry, E, e, VL);
+		scale_queries_part(sum, w, q, nh, entry, E, e, VL);
 	if (e < E)
-		weigh_part(sum, w, q, nh, entry, E, e, E - e);
+		scale_queries_part(sum, w, q, nh, entry, E, e, E - e);
 UNROLL	for (h = 0; h < nh; h++)
 		base[h] = vsum(sum[h]);
 }
 
 /* score[nh][nv * VL] (stride apart) <- base + sums of w over the channels with bits at bits +
- * c * step. Few heads have few sums, each waiting for the addition before: there channels
- * take turns in `turns` sets of them. */
+ * c * step. With few heads there are few sums, and each addition waits for the one before: there
+ * channels are dealt to several sets of sums in turn. */
 INLINE void
 add_bits(float *score, size_t stride, const float *w, const float *base, const int nh,
     const int nv, const unsigned char *bits, const size_t step, size_t E)
 {
-	const int turns = nh == 1 ? 4 : nh == 2 ? 2 : 1;
-	vf sum[4][SHARED][VECS], wv;
+	const int sets = nh == 1 ? 4 : nh == 2 ? 2 : 1;
+	vf sum[4][GROUP_HEADS][VECS], wv;
 	vmask m[VECS];
 	size_t c = 0;
 	int t, h, v;
 
-UNROLL	for (t = 0; t < turns; t++)
+UNROLL	for (t = 0; t < sets; t++)
 UNROLL		for (h = 0; h < nh; h++)
 UNROLL			for (v = 0; v < nv; v++)
 				sum[t][h][v] = vset(t == 0 ? base[h] : 0);
-	for (; c + turns <= E; c += turns)
-UNROLL		for (t = 0; t < turns; t++) {
+	for (; c + sets <= E; c += sets)
+UNROLL		for (t = 0; t < sets; t++) {
 			load_bits(m, bits + (c + t) * step, nv);
 UNROLL			for (h = 0; h < nh; h++) {
 				wv = vset(w[h * PADDED(E) + c + t]);
@@ -135,7 +135,7 @@ UNROLL			for (v = 0; v < nv; v++)
 				sum[0][h][v] = add_where(sum[0][h][v], m[v],
 				    vset(w[h * PADDED(E) + c]));
 	}
-UNROLL	for (t = turns / 2; t > 0; t /= 2)
+UNROLL	for (t = sets / 2; t > 0; t /= 2)
 UNROLL		for (h = 0; h < t * nh; h++)
 UNROLL			for (v = 0; v < nv; v++)
 				sum[h / nh][h % nh][v] += sum[h / nh + t][h % nh][v];
@@ -151,13 +151,13 @@ score_heads(const struct entries_job *j, size_t m, const int nh, const size_t u)
 	const int nv = u < VECS * VL ? 1 : VECS;
 	const size_t E = j->E, ahead = (j->bytes < 4096 ? 4096 / j->bytes : 1) * j->bytes;
 	const char *entry = j->data;
-	float base[SHARED], *score = j->score + m * j->stride;
+	float base[GROUP_HEADS], *score = j->score + m * j->stride;
 	size_t i, at;
 
 	for (i = 0; i < j->n; i++, entry += j->bytes, score += u) {
 		for (at = 0; m == 0 && at < j->bytes; at += 64)
 			__builtin_prefetch(entry + ahead + at);
-		weigh(j->w, base, j->q + m * E, nh, entry, E);
+		scale_queries(j->w, base, j->q + m * E, nh, entry, E);
 		for (at = 0; at < u; at += nv * VL)
 			add_bits(score + at, j->stride, j->w, base, nh, nv,
 			    (const unsigned char *)entry + 4 * E + at / 8, u / 8, E);
@@ -169,8 +169,8 @@ score_all(const struct entries_job *j, const size_t u)
 {
 	size_t m = 0;
 
-	for (; m + SHARED <= j->M; m += SHARED)
-		score_heads(j, m, SHARED, u);
+	for (; m + GROUP_HEADS <= j->M; m += GROUP_HEADS)
+		score_heads(j, m, GROUP_HEADS, u);
 	if (m + 2 <= j->M) {
 		score_heads(j, m, 2, u);
 		m += 2;

@@ -1,11 +1,11 @@
-/* simd_choose.c - scores of many entries: their log-sum-exp, what query heads that share a KV
- * head make of them together, and those that may be among the greatest */
+/* simd_choose.c - scores of many entries: their log-sum-exp, the reduction over the query heads
+ * that share a KV head (GQA), and top-k */
 #include <float.h>
 
 #include "cpu/simd.h"
 
-/* Sums are those of e^64 times the softmax: it is at most 1, and what would underflow keeps its
- * order. */
+/* The sums are of e^64 times the softmax. That is at most e^64, and small weights, which would
+ * underflow otherwise, keep their order. */
 #define LIFT 64.0f
 
 /* n scores, n <= VL; the other lanes are -inf */
@@ -29,8 +29,8 @@ vexp_to(vf x, float most)
 	return vexp_between(vmin(vmax(x, vset(EXP_LEAST)), vset(most)));
 }
 
-/* vmax() with a NaN on the left gives what is on the right: nothing comes of it. Infinity counts as
- * the greatest number, so that differences are numbers. */
+/* vmax() with a NaN on the left returns the right side, so a NaN is ignored. Infinity counts as the
+ * greatest number, so that differences are numbers. */
 float
 FN(lse)(const float *score, size_t n)
 {
@@ -62,7 +62,7 @@ FN(lse)(const float *score, size_t n)
 
 /* n entries, n <= VL */
 INLINE vf
-joined(const float *score, size_t stride, const float *lse, size_t n, size_t R, const int max)
+reduced(const float *score, size_t stride, const float *lse, size_t n, size_t R, const int max)
 {
 	vf all = vset(max ? -INFINITY : 0), x;
 	size_t r;
@@ -75,41 +75,41 @@ joined(const float *score, size_t stride, const float *lse, size_t n, size_t R, 
 }
 
 INLINE void
-join(float *joint, const float *score, size_t stride, const float *lse, size_t n, size_t R,
+group_reduce(float *joint, const float *score, size_t stride, const float *lse, size_t n, size_t R,
     const int max)
 {
 	size_t i;
 	vf v;
 
 	for (i = 0; i + VL <= n; i += VL)
-		vstore(joint + i, joined(score + i, stride, lse, VL, R, max));
+		vstore(joint + i, reduced(score + i, stride, lse, VL, R, max));
 	if (i < n) {
-		v = joined(score + i, stride, lse, n - i, R, max);
+		v = reduced(score + i, stride, lse, n - i, R, max);
 		memcpy(joint + i, &v, (n - i) * sizeof *joint);
 	}
 }
 
 void
-FN(join)(float *joint, const float *score, size_t stride, const float *lse, size_t n, size_t R,
-    enum reduce how)
+FN(group_reduce)(float *joint, const float *score, size_t stride, const float *lse, size_t n,
+    size_t R, enum reduce how)
 {
 	if (how == REDUCE_MAX)
-		join(joint, score, stride, lse, n, R, 1);
+		group_reduce(joint, score, stride, lse, n, R, 1);
 	else
-		join(joint, score, stride, lse, n, R, 0);
+		group_reduce(joint, score, stride, lse, n, R, 0);
 }
 
-/* ---- the k greatest ----
+/* ---- top-k: radix select behind a sampled threshold ----
  *
- * A selection in two steps. Of a sample of the scores one is taken that is a little less than the
- * k-th greatest should be; one pass over the scores keeps what is not less, as integers of the
- * same order, with their numbers. The second step finds the k-th greatest of these few
- * exactly. The sample decides only how many they are: when it was too high, all scores are
- * kept. */
+ * Two steps. The first estimates from a sample a threshold a little below the k-th greatest
+ * score; one pass over the scores keeps those that reach it, as integers of the same order, with
+ * their numbers. The second finds the k-th greatest of these candidates exactly, by radix select.
+ * The sample affects only how many candidates there are: if they are fewer than k, all scores
+ * become candidates. */
 
 #define SAMPLE 1024                      /* scores of a sample */
-#define SAMPLED 8192                     /* lists from here on are sampled */
-#define BINS 1024
+#define SAMPLE_MIN 8192                  /* shorter lists are not sampled */
+#define BINS 1024                        /* of a round of radix select */
 
 /* Integers of the same order: +0 and -0 are the same, a NaN is 0, less than all numbers. */
 INLINE vu
@@ -120,10 +120,10 @@ vordered(vf x)
 	return (u ^ (negative | 0x80000000)) & (vu)(x == x);
 }
 
-/* to[..] <- the lanes of v that are from low to low + range, packed; returns how many. The rest
- * of a whole vector is written, too. */
+/* Compress-store: to[..] <- the lanes of v where by is from low to low + range, packed; returns how
+ * many. A whole vector is written. */
 INLINE size_t
-keep(uint32_t *to, vu v, vu by, uint32_t low, uint32_t range)
+compress(uint32_t *to, vu v, vu by, uint32_t low, uint32_t range)
 {
 #if VL == 16
 	const __mmask16 m = _mm512_cmple_epu32_mask((__m512i)(by - low),
@@ -161,8 +161,8 @@ candidates(uint32_t *key, uint32_t *at, const float *score, size_t n, uint32_t l
 	number = vload_u32(lanes);
 	for (i = 0; i + VL <= n; i += VL, number += VL) {
 		u = vordered(vload(score + i));
-		keep(at + count, number, u, limit, UINT32_MAX - limit);
-		count += keep(key + count, u, u, limit, UINT32_MAX - limit);
+		compress(at + count, number, u, limit, UINT32_MAX - limit);
+		count += compress(key + count, u, u, limit, UINT32_MAX - limit);
 	}
 	u = vordered(vload_part(score, i, n - i, KV_F32));
 	memcpy(lanes, &u, sizeof lanes);
@@ -183,7 +183,7 @@ in_range(uint32_t *to, const uint32_t *key, size_t n, uint32_t low, uint32_t ran
 
 	for (i = 0; i + VL <= n; i += VL) {
 		u = vload_u32(key + i);
-		count += keep(to + count, u, u, low, range);
+		count += compress(to + count, u, u, low, range);
 	}
 	for (; i < n; i++)
 		if (key[i] - low <= range)
@@ -191,9 +191,9 @@ in_range(uint32_t *to, const uint32_t *key, size_t n, uint32_t low, uint32_t ran
 	return count;
 }
 
-/* The k-th greatest of key[n] (k >= 1), which are at least low. *equal <- how many of that
- * value belong to the k, *ties <- how many there are. Each round divides the range that it is
- * in by BINS, so there are at most four. spare: scratch */
+/* Radix select: the k-th greatest of key[n] (k >= 1), which are at least low. *equal <- how many of
+ * that value belong to the k, *ties <- how many there are. Each round counts keys in BINS bins
+ * and goes on in the bin of the k-th, so there are at most four. spare: scratch */
 static uint32_t
 kth_greatest(const uint32_t *key, size_t n, size_t k, uint32_t low, uint32_t *spare, size_t *equal,
     size_t *ties)
@@ -223,17 +223,17 @@ kth_greatest(const uint32_t *key, size_t n, size_t k, uint32_t low, uint32_t *sp
 	return low;
 }
 
-/* A key that more than k of the n, most likely, are not less than: of a sample the one whose
- * rank is k's share and three standard deviations more. 0 when all have to be kept. */
+/* A threshold that most likely more than k of the n keys reach: in a sample, the key whose rank is
+ * k's share and three standard deviations more. 0: all keys must be candidates. */
 static uint32_t
-low_limit(const float *score, size_t n, size_t k, uint32_t *key, uint32_t *spare)
+sample_limit(const float *score, size_t n, size_t k, uint32_t *key, uint32_t *spare)
 {
 	const double share = (double)k / (double)n * SAMPLE;
 	const size_t rank = (size_t)(share + 3 * sqrt(share) + 8);
 	float sample[SAMPLE];
 	size_t i, unused;
 
-	if (n < SAMPLED || rank >= SAMPLE / 2)
+	if (n < SAMPLE_MIN || rank >= SAMPLE / 2)
 		return 0;
 	for (i = 0; i < SAMPLE; i++)
 		sample[i] = score[i * n / SAMPLE];
@@ -241,16 +241,16 @@ low_limit(const float *score, size_t n, size_t k, uint32_t *key, uint32_t *spare
 	return kth_greatest(key, SAMPLE, rank, 0, spare, &unused, &unused);
 }
 
-/* out[..] <- at[i] of key[n] that are at least limit: as many as there are, and nothing behind;
- * returns how many. */
+/* out[..] <- at[i] of each key[i] that is at least limit; returns how many. Nothing behind them is
+ * written. */
 static size_t
-pick(uint32_t *out, const uint32_t *key, const uint32_t *at, size_t n, uint32_t limit)
+select_from(uint32_t *out, const uint32_t *key, const uint32_t *at, size_t n, uint32_t limit)
 {
 	uint32_t some[VL];
 	size_t i, count = 0, more;
 
 	for (i = 0; i + VL <= n; i += VL, count += more) {
-		more = keep(some, vload_u32(at + i), vload_u32(key + i), limit, UINT32_MAX - limit);
+		more = compress(some, vload_u32(at + i), vload_u32(key + i), limit, UINT32_MAX - limit);
 #if VL == 16
 		_mm512_mask_storeu_epi32(out + count, (__mmask16)((1u << more) - 1),
 		    _mm512_loadu_si512(some));
@@ -265,22 +265,22 @@ pick(uint32_t *out, const uint32_t *key, const uint32_t *at, size_t n, uint32_t 
 }
 
 void
-FN(top)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch)
+FN(topk)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch)
 {
-	uint32_t *key = scratch, *at = key + n + TOP_SLACK, *spare = at + n + TOP_SLACK, limit;
-	size_t count, equal, ties, i, cut;
+	uint32_t *key = scratch, *at = key + n + TOPK_SLACK, *spare = at + n + TOPK_SLACK, limit;
+	size_t count, equal, ties, i, end_ties;
 
-	limit = low_limit(score, n, k, key, spare);
+	limit = sample_limit(score, n, k, key, spare);
 	if ((count = candidates(key, at, score, n, limit)) < k) {
 		limit = 0;
 		count = candidates(key, at, score, n, limit);
 	}
 	limit = kth_greatest(key, count, k, limit, spare, &equal, &ties);
-	cut = count;
-	if (equal < ties) {                    /* those behind are too many */
-		for (i = 0, cut = 0; i < equal; cut++)
-			i += key[cut] == limit;
+	end_ties = count;
+	if (equal < ties) {                    /* of equal scores the first ones are taken */
+		for (i = 0, end_ties = 0; i < equal; end_ties++)
+			i += key[end_ties] == limit;
 	}
-	i = pick(out, key, at, cut, limit);
-	pick(out + i, key + cut, at + cut, count - cut, limit + 1);
+	i = select_from(out, key, at, end_ties, limit);
+	select_from(out + i, key + end_ties, at + end_ties, count - end_ties, limit + 1);
 }

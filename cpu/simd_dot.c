@@ -1,10 +1,9 @@
-/* simd_dot.c - conversion to f32, and dot products of a few activation rows with many
- * weight rows
+/* simd_dot.c - conversion to f32, and GEMV and skinny GEMM: dot products of a few rows of x with
+ * many weight rows
  *
- * dots() is what decoding spends its time in: every weight is read once, so the only limit
- * that counts is memory. Four weight rows are read side by side, because one stream of
- * reads does not fill the memory pipeline and because each piece of x is then loaded once
- * for four rows. */
+ * Decoding spends most of its time in dots(). Every weight is read once, so the limit is memory
+ * bandwidth. Four weight rows are read side by side, because one stream of reads does not fill
+ * the memory pipeline, and because each piece of x is then loaded once for four rows. */
 #include "cpu/simd.h"
 
 #define WROWS 4                      /* weight rows side by side */

@@ -2,12 +2,12 @@
  * (kv-snapshot(5), 4.15 and 4.16)
  *
  * Channels stand along the lanes, so that a row's keys are read as they lie and nothing runs
- * across lanes; the bits of 32 rows gather in the lanes of one vector of words, which for
- * entries of 32 rows is what the file holds. Keys are read from memory once; the second pass
- * over an entry finds them in the first-level cache. */
+ * across lanes. The bits of 32 rows are collected in one vector of words, which for entries of 32
+ * rows is what the file holds. Keys are read from memory once; the second pass over an entry
+ * finds them in L1. */
 #include "cpu/simd.h"
 
-#define COLS 2                   /* vectors of channels at once */
+#define COLS 2                   /* vectors of channels that one pass handles */
 
 /* Channels e .. e+n-1 of row i; n is VL, or less at the end of the row */
 INLINE vf
@@ -16,7 +16,7 @@ load_keys(const void *keys, const enum kv_dtype type, size_t E, size_t i, size_t
 	return n == VL ? vload_as(keys, i * E + e, type) : vload_part(keys, i * E + e, n, type);
 }
 
-/* to[n] of type <- v, which is exact in it, or to be rounded to f16 */
+/* to[n] of type <- v; f32 and bf16 hold v exactly, to f16 it is rounded */
 INLINE void
 store_as(void *to, vf v, const enum kv_dtype type, const size_t n)
 {
@@ -46,8 +46,8 @@ store_as(void *to, vf v, const enum kv_dtype type, const size_t n)
 	memcpy(to, &h, n * sizeof(uint16_t));
 }
 
-/* Least and greatest of nc vectors of channels over u rows; the next u are on their way then.
- * A NaN counts nowhere; infinity and -infinity are left where all are NaN. */
+/* Minimum and maximum over u rows, for nc vectors of channels; prefetches the next u rows. NaNs
+ * are ignored; where all are NaN, the results are infinity and -infinity. */
 INLINE void
 bounds(vf *least, vf *most, const void *keys, const enum kv_dtype type, size_t u, size_t E,
     size_t e, const int nc, const size_t n)
@@ -73,7 +73,7 @@ UNROLL		for (c = 0; c < nc; c++) {
 
 /* v where the mask is set, else 0 */
 INLINE vf
-where(vu mask, vf v)
+masked(vu mask, vf v)
 {
 	return (vf)((vu)v & mask);
 }
@@ -84,7 +84,7 @@ INLINE void
 store_half(void *to, vf v, const size_t n)
 {
 	v = vmin(vset(65504), vmax(vset(-65504), v));
-	v = where((vu)(v > vset(0x1p-25f)) | (vu)(v < vset(-0x1p-25f)), v);
+	v = masked((vu)(v > vset(0x1p-25f)) | (vu)(v < vset(-0x1p-25f)), v);
 	store_as(to, v, KV_F16, n);
 }
 
@@ -105,21 +105,22 @@ store_words(unsigned char *to, vu word, size_t rows, size_t step, const size_t n
 			memcpy(to + i * step, (const char *)&word + i * 4, rows / 8);
 }
 
-/* Twice the distance to the least is exact, where half the scale may not be. */
+/* nc vectors of channels of one entry: zero and scale, then a bit for each key above their middle.
+ * Twice the distance to the minimum is exact, where half the scale may not be. */
 INLINE void
 pack_columns(unsigned char *to, const void *keys, const enum kv_dtype type, size_t u,
     size_t E, size_t e, const int nc, const size_t n)
 {
 	vf least[COLS], most[COLS], scale[COLS], d;
-	vu word[COLS], bit, some;
+	vu word[COLS], bit, valid;
 	size_t i, at, rows = u < 32 ? u : 32;
 	int c;
 
 	bounds(least, most, keys, type, u, E, e, nc, n);
 UNROLL	for (c = 0; c < nc; c++) {
-		some = (vu)(least[c] <= most[c]);      /* keys that are numbers */
-		least[c] = where(some, least[c]);
-		most[c] = where(some, most[c]);
+		valid = (vu)(least[c] <= most[c]);    /* 0: all keys are NaN */
+		least[c] = masked(valid, least[c]);
+		most[c] = masked(valid, most[c]);
 		scale[c] = most[c] - least[c];
 		store_half(to + 2 * (e + c * VL), least[c], n);
 		store_half(to + 2 * (E + e + c * VL), scale[c], n);
@@ -167,7 +168,7 @@ FN(pack_bits)(void *to, const void *keys, enum kv_dtype type, size_t u, size_t E
 	}
 }
 
-/* to: bytes of the least, then of the greatest. Adding 0 takes the sign of a zero. */
+/* to: the minima of all channels, then the maxima. Adding 0 turns -0 into 0. */
 INLINE void
 page_columns(char *to, const void *keys, const enum kv_dtype type, size_t u, size_t E, size_t e,
     const int nc, const size_t n)
@@ -180,8 +181,8 @@ page_columns(char *to, const void *keys, const enum kv_dtype type, size_t u, siz
 	bounds(least, most, keys, type, u, E, e, nc, n);
 UNROLL	for (c = 0; c < nc; c++) {
 		none = (vu)(least[c] > most[c]);
-		least[c] = where(~none, least[c] + 0.0f);
-		most[c] = where(~none, most[c] + 0.0f);
+		least[c] = masked(~none, least[c] + 0.0f);
+		most[c] = masked(~none, most[c] + 0.0f);
 		none &= 0x7fc00000;
 		store_as(to + (e + c * VL) * size, (vf)((vu)least[c] | none), type, n);
 		store_as(to + (E + e + c * VL) * size, (vf)((vu)most[c] | none), type, n);

@@ -1,9 +1,9 @@
 /* simd_pages.c - how large a query's logits with the keys of a page can be (Quest; Tang et al.
  * 2024, algorithm 1)
  *
- * Bounds are widened in registers, once for the query heads that are handled together; the
- * elements of the head stand along the lanes, and the lanes of VL pages are added up together,
- * as in the attention of few query rows. */
+ * Bounds are widened in registers, once for HEADS query heads; the elements of the head stand along
+ * the lanes, and the lanes of VL pages are added up together, as in the attention of few query
+ * rows. */
 #include "cpu/simd.h"
 
 #define HEADS (VL == 16 ? 4 : 2)     /* 4 pages for each fit the registers */
@@ -28,9 +28,9 @@ UNROLL		for (i = 0; i < 4; i++)
 	}
 }
 
-/* score[nh][VL] (stride apart), of `there` pages at most */
+/* score[nh][VL] (stride apart) <- those of VL pages, or of n_pages if that is less */
 INLINE void
-score_pages(float *score, size_t stride, const char *data, size_t bytes, size_t there,
+score_pages(float *score, size_t stride, const char *data, size_t bytes, size_t n_pages,
     const float *q, const int nh, const enum kv_dtype type, size_t E)
 {
 	vf part[HEADS][VL / 4], sum[HEADS][4], all;
@@ -42,7 +42,7 @@ score_pages(float *score, size_t stride, const char *data, size_t bytes, size_t 
 	for (g = 0; g < VL / 4; g++) {
 UNROLL		for (i = 0; i < 4; i++) {
 			at = g + i * (VL / 4);
-			page[i] = data + (at < there ? at : there - 1) * bytes;
+			page[i] = data + (at < n_pages ? at : n_pages - 1) * bytes;
 UNROLL			for (h = 0; h < nh; h++)
 				sum[h][i] = vset(0);
 		}
@@ -61,7 +61,7 @@ UNROLL	for (h = 0; h < nh; h++) {
 #else
 		all = part[h][0];
 #endif
-		memcpy(score + h * stride, &all, (there < VL ? there : VL) * sizeof *score);
+		memcpy(score + h * stride, &all, (n_pages < VL ? n_pages : VL) * sizeof *score);
 	}
 }
 

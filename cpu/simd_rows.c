@@ -42,7 +42,7 @@ vchoose(vq mask, vd a, vd b)
  * __kernel_sin and __kernel_cos, after the nearest multiple n of pi/2 was taken off in three
  * parts; the first two have so few bits that their products with n < 2^32 are exact. */
 INLINE void
-turn(vf_half *c, vf_half *s, vd angle)
+vcos_sin(vf_half *c, vf_half *s, vd angle)
 {
 	const double magic = 0x1.8p52;
 	vd t = angle * 0x1.45f306dc9c883p-1 + magic, n = t - magic, r, z, sine, cosine;
@@ -67,7 +67,7 @@ turn(vf_half *c, vf_half *s, vd angle)
 }
 
 void
-FN(turns)(float *c, float *s, uint32_t pos, const double *freq, size_t half)
+FN(cos_sin)(float *c, float *s, uint32_t pos, const double *freq, size_t half)
 {
 	vf_half cosine, sine;
 	vd f = { 0 };
@@ -76,7 +76,7 @@ FN(turns)(float *c, float *s, uint32_t pos, const double *freq, size_t half)
 	for (i = 0; i < half; i += n) {
 		n = half - i < DL ? half - i : DL;
 		memcpy(&f, freq + i, n * sizeof *freq);
-		turn(&cosine, &sine, f * (double)pos);
+		vcos_sin(&cosine, &sine, f * (double)pos);
 		memcpy(c + i, &cosine, n * sizeof *c);
 		memcpy(s + i, &sine, n * sizeof *s);
 	}

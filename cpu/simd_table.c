@@ -15,10 +15,10 @@ const struct simd FN(simd) = {
 	.bits_scores = FN(bits_scores),
 	.page_scores = FN(page_scores),
 	.lse = FN(lse),
-	.join = FN(join),
-	.top = FN(top),
+	.group_reduce = FN(group_reduce),
+	.topk = FN(topk),
 	.rmsnorm = FN(rmsnorm),
-	.turns = FN(turns),
+	.cos_sin = FN(cos_sin),
 	.rotate = FN(rotate),
 	.swiglu = FN(swiglu),
 };
