@@ -51,7 +51,7 @@ take_queries(const struct cache *c, const struct observation *obs, struct score_
 	float *q = obs->q[job->in.layer] + (obs->have - job->in.window) * row;
 	void *stored;
 
-	if (obs->there) {
+	if (obs->on_device) {
 		m->ops->round(m->dev, q, size, c->dtype);
 		job->device_queries = q;
 		return ENGINE_OK;

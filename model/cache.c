@@ -1,6 +1,6 @@
 /* cache.c - keys and values of one sequence on a device: allocation and growth, not contents
  *
- * A layer's rows lie as [KV head][row][E], each head with its own room, so that heads of
+ * The rows of a layer lie as [KV head][row][E], each head with its own capacity, so that heads of
  * different length (after eviction) waste nothing. */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 	return c;
 }
 
-/* What layer l has on the device, and the positions on the host */
+/* Frees the memory of layer l on the device, and its positions on the host. */
 static void
 free_rows(struct cache *c, uint32_t l)
 {
@@ -126,7 +126,7 @@ cache_want_indexes(struct cache *c, unsigned kinds)
 	return 0;
 }
 
-/* As much room in the indexes of layer l, and for retrieval, as its rows have. */
+/* Gives the indexes of layer l, and retrieval, the capacity that its rows have. */
 static int
 reserve_index(struct cache *c, uint32_t l)
 {
@@ -158,16 +158,16 @@ drop_indexes(struct cache *c, uint32_t l)
 
 	if (c->index == NULL)
 		return;
-	c->index_dropped |= c->index[l].there;
+	c->index_dropped |= c->index[l].present;
 	for (kind = 0; kind < KV_UNKNOWN; kind++)
 		index_drop(&c->index[l], kind);
 }
 
-/* Gives the lists of a layer room for its longest head; rows that are new have received
- * nothing. What they had goes to the heir, NULL: to the device. */
+/* Moves the lists of a layer to memory for its longest head. The mass of new rows is 0. The old
+ * memory goes to layer spare_to; NULL: it is freed. */
 static int
-resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room,
-    const struct layer_rows *heir)
+resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *capacity,
+    const struct layer_rows *spare_to)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -175,7 +175,7 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room
 	struct attention_mass *old = &c->mass[rows - c->layer], new = { .whole = old->whole };
 
 	for (g = 0; g < rows->heads; g++)
-		new.stride = room[g] > new.stride ? room[g] : new.stride;
+		new.stride = capacity[g] > new.stride ? capacity[g] : new.stride;
 	new.sum = o->alloc(d, (new.stride * H + 1) * sizeof *new.sum);
 	if (new.sum == NULL)
 		return MODEL_ENOMEM;
@@ -183,10 +183,10 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room
 	for (h = 0; old->sum != NULL && h < H; h++)
 		o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
 		    rows->len[h / R] * sizeof *new.sum);
-	if (heir != NULL) {
+	if (spare_to != NULL) {
 		o->clear(d, old->sum, old->stride * H * sizeof *old->sum);
-		c->mass[heir - c->layer].sum = old->sum;
-		c->mass[heir - c->layer].stride = old->stride;
+		c->mass[spare_to - c->layer].sum = old->sum;
+		c->mass[spare_to - c->layer].stride = old->stride;
 	} else {
 		o->free(d, old->sum);
 	}
@@ -194,7 +194,7 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *room
 	return 0;
 }
 
-/* The host's positions: KV head g's begin at start[g]; what there is of them comes along. */
+/* Moves the host's copy of the positions: those of KV head g begin at start[g]. */
 static int
 resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t total)
 {
@@ -212,18 +212,18 @@ resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t to
 	return 0;
 }
 
-/* The memory of a layer becomes that of the heir, or, NULL, the device's. */
+/* Gives the memory of a layer to spare_to; NULL: frees it. */
 static void
-leave(const struct cache *c, const struct layer_rows *rows, struct layer_rows *heir)
+give_memory(const struct cache *c, const struct layer_rows *rows, struct layer_rows *spare_to)
 {
 	const struct ops *o = c->model->ops;
 
-	if (heir != NULL) {
-		heir->k = rows->k;
-		heir->v = rows->v;
-		heir->pos = rows->pos;
-		memcpy(heir->start, rows->start, rows->heads * sizeof *rows->start);
-		memcpy(heir->capacity, rows->capacity, rows->heads * sizeof *rows->capacity);
+	if (spare_to != NULL) {
+		spare_to->k = rows->k;
+		spare_to->v = rows->v;
+		spare_to->pos = rows->pos;
+		memcpy(spare_to->start, rows->start, rows->heads * sizeof *rows->start);
+		memcpy(spare_to->capacity, rows->capacity, rows->heads * sizeof *rows->capacity);
 		return;
 	}
 	o->free(c->model->dev, rows->k);
@@ -241,10 +241,11 @@ sum_of(const uint32_t *n, uint32_t heads)
 	return sum;
 }
 
-/* Moves a layer into memory with room[g] rows for each head; the rows in use keep their
- * contents. The memory that it had goes to the heir, an empty layer; NULL: to the device. */
+/* Moves a layer into memory for capacity[g] rows of each head; the rows in use keep their
+ * contents. The old memory goes to spare_to, an empty layer; NULL: it is freed. */
 static int
-resize(struct cache *c, struct layer_rows *rows, const uint32_t *room, struct layer_rows *heir)
+resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
+    struct layer_rows *spare_to)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
@@ -253,21 +254,21 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room, struct la
 	uint64_t total = 0;
 	uint32_t g;
 
-	if (c->mass != NULL && resize_mass(c, rows, room, heir) != 0)
+	if (c->mass != NULL && resize_mass(c, rows, capacity, spare_to) != 0)
 		return MODEL_ENOMEM;
 	to.start = calloc(rows->heads, sizeof *to.start);
 	if (to.start == NULL)
 		return MODEL_ENOMEM;
 	for (g = 0; g < rows->heads; g++) {
 		to.start[g] = total;
-		total += room[g];
+		total += capacity[g];
 	}
 	to.k = o->alloc(d, total * row);
 	to.v = o->alloc(d, total * row);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
 	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0 ||
-	    (heir != NULL && resize_positions(c, (uint32_t)(heir - c->layer), rows->start,
+	    (spare_to != NULL && resize_positions(c, (uint32_t)(spare_to - c->layer), rows->start,
 	    sum_of(rows->capacity, rows->heads)) != 0)) {
 		o->free(d, to.k);
 		o->free(d, to.v);
@@ -283,42 +284,42 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *room, struct la
 		o->copy(d, to.pos + to.start[g], rows->pos + rows->start[g],
 		    rows->len[g] * sizeof *to.pos);
 	}
-	leave(c, rows, heir);
+	give_memory(c, rows, spare_to);
 	free(rows->start);
-	memcpy(to.capacity, room, rows->heads * sizeof *room);
+	memcpy(to.capacity, capacity, rows->heads * sizeof *capacity);
 	*rows = to;
 	return 0;
 }
 
-/* Room for `more` rows in each head of one layer; when it must grow, by half at least, so that
+/* Makes room for `more` rows in each head of one layer. Capacity grows by half at least, so that
  * appending row by row copies each row a bounded number of times. */
 static int
 reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 {
-	uint32_t *room = calloc(rows->heads, sizeof *room);
+	uint32_t *capacity = calloc(rows->heads, sizeof *capacity);
 	int rc = 0, grow = rows->k == NULL;
 	uint32_t g;
 
-	if (room == NULL)
+	if (capacity == NULL)
 		return MODEL_ENOMEM;
 	for (g = 0; g < rows->heads; g++) {
 		uint64_t need = (uint64_t)rows->len[g] + more;
 		uint64_t half_more = rows->len[g] + (uint64_t)rows->len[g] / 2;
 
-		room[g] = rows->capacity[g];
+		capacity[g] = rows->capacity[g];
 		if (need > UINT32_MAX)
 			rc = MODEL_ENOMEM;
-		if (need > room[g]) {
-			room[g] = half_more > need && half_more <= UINT32_MAX ?
+		if (need > capacity[g]) {
+			capacity[g] = half_more > need && half_more <= UINT32_MAX ?
 			    (uint32_t)half_more : (uint32_t)need;
 			grow = 1;
 		}
 	}
 	if (rc == 0 && grow)
-		rc = resize(c, rows, room, NULL);
+		rc = resize(c, rows, capacity, NULL);
 	if (rc == 0 && grow)
 		rc = reserve_index(c, (uint32_t)(rows - c->layer));
-	free(room);
+	free(capacity);
 	return rc;
 }
 
@@ -344,21 +345,21 @@ int
 cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 {
 	struct layer_rows *rows = &c->layer[l];
-	uint32_t *room = calloc(rows->heads, sizeof *room);
+	uint32_t *capacity = calloc(rows->heads, sizeof *capacity);
 	const uint32_t *len = from->count;
 	uint32_t g;
 	int rc = 0;
 
-	if (room == NULL)
+	if (capacity == NULL)
 		return MODEL_ENOMEM;
 	for (g = 0; g < rows->heads; g++) {
 		if (len[g] > UINT32_MAX - c->spare)
 			rc = MODEL_ENOMEM;
-		room[g] = len[g] + c->spare;
+		capacity[g] = len[g] + c->spare;
 	}
 	if (rc == 0)
-		rc = resize(c, rows, room, NULL);
-	free(room);
+		rc = resize(c, rows, capacity, NULL);
+	free(capacity);
 	for (g = 0; rc == 0 && g < rows->heads; g++) {
 		rows->len[g] = len[g];
 		if (len[g] == 0)
@@ -390,7 +391,8 @@ cache_expect(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 void
 cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *keep)
 {
-	const struct attention_mass none = { .sum = NULL }, *mass = c->mass != NULL ? &c->mass[l] : &none;
+	const struct attention_mass none = { .sum = NULL };
+	const struct attention_mass *mass = c->mass != NULL ? &c->mass[l] : &none;
 	struct layer_rows *rows = &c->layer[l];
 	uint32_t g, i;
 
@@ -402,26 +404,26 @@ cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *
 	for (g = 0; g < rows->heads; g++)
 		for (i = 0; i < count[g]; i++)
 			c->pos[l][g][i] = c->pos[l][g][keep[g][i]];
-	c->model->ops->compact(c->model->dev, rows, mass->sum, mass->stride, c->model->id.query_heads,
-	    count, keep);
+	c->model->ops->compact(c->model->dev, rows, mass->sum, mass->stride,
+	    c->model->id.query_heads, count, keep);
 }
 
 int
-cache_trim(struct cache *c, uint32_t l, uint32_t to)
+cache_trim(struct cache *c, uint32_t l, uint32_t spare_to)
 {
-	struct layer_rows *rows = &c->layer[l], *heir = NULL;
-	uint32_t *room = malloc(rows->heads * sizeof *room);
+	struct layer_rows *rows = &c->layer[l], *to = NULL;
+	uint32_t *capacity = malloc(rows->heads * sizeof *capacity);
 	int rc;
 
-	if (room == NULL)
+	if (capacity == NULL)
 		return MODEL_ENOMEM;
-	memcpy(room, rows->len, rows->heads * sizeof *room);
-	if (to < c->model->id.layers && to != l && c->layer[to].k == NULL)
-		heir = &c->layer[to];
-	rc = resize(c, rows, room, heir);
-	if (rc == 0 && heir != NULL)
-		rc = reserve_index(c, to);
-	free(room);
+	memcpy(capacity, rows->len, rows->heads * sizeof *capacity);
+	if (spare_to < c->model->id.layers && spare_to != l && c->layer[spare_to].k == NULL)
+		to = &c->layer[spare_to];
+	rc = resize(c, rows, capacity, to);
+	if (rc == 0 && to != NULL)
+		rc = reserve_index(c, spare_to);
+	free(capacity);
 	return rc;
 }
 

@@ -1,5 +1,5 @@
-/* cache.h - keys, values and positions of one sequence on a device, what belongs to its rows, and the
- * event log of what has become of them
+/* cache.h - the KV cache of one sequence on a device: keys, values, positions, attention mass and
+ * indexes of its rows, and its event log
  *
  * Letters as in ops.h. */
 #ifndef KVPIPE_CACHE_H
@@ -8,12 +8,12 @@
 #include "model/model.h"
 #include "model/retrieve.h"
 
-/* The attention that the rows of a layer have received from every query so far, for H2O. */
+/* Attention mass of the rows of a layer: the sum over all queries so far, for H2O. */
 struct attention_mass {
 	/* device [H][stride]: a list for each query head, rows as those of its KV head */
 	float *sum;
-	size_t stride;                 /* rows of room in each list: that of the longest head */
-	/* it holds what all queries have paid; 0 when rows were loaded without it */
+	size_t stride;                 /* capacity of each list: that of the longest head */
+	/* 1: the sum is over all queries; 0: rows were loaded without their mass */
 	int whole;
 };
 
@@ -26,19 +26,19 @@ struct cache {
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
 	struct layer_rows *layer;      /* [L] */
-	/* host [L][G] -> [len]: the positions of the rows once more; cache_rows() */
+	/* host [L][G] -> [len]: a copy of the positions; cache_rows() */
 	uint32_t ***pos;
-	/* rows of room that snapshot_load() leaves in each head; set it before */
+	/* spare capacity, in rows, that snapshot_load() gives each head; set it before */
 	uint32_t spare;
 	struct attention_mass *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
-	/* attention that tokens pay which are only run; NULL: not wanted. The caller's
+	/* attention mass from tokens that are run and not stored; NULL: not wanted. The caller's
 	 * (probe_mass.h) */
 	struct probe_mass *probe_mass;
-	/* [L] what finds the rows that matter to a query, made from the keys; NULL: not wanted,
-	 * cache_want_indexes(). It grows with the rows, and goes when one of them goes. */
+	/* [L] retrieval indexes, made from the keys; NULL: not wanted, cache_want_indexes(). They
+	 * grow with the rows, and are dropped when a row is. */
 	struct layer_index *index;
 	unsigned index_kinds;          /* 1 << enum kv_kind for each that is wanted */
-	unsigned index_dropped;        /* for each that has gone, in some layer */
+	unsigned index_dropped;        /* for each that was dropped in some layer */
 	/* how single rows attend, cache_retrieve(); NULL: to all rows. The caller's */
 	struct retrieval *retrieval;
 	float *logits;                 /* host [V] after the last token; NULL when not known */
@@ -48,58 +48,59 @@ struct cache {
 	uint32_t *logged_rows;         /* host [L][G] rows after the last event */
 };
 
-/* How much of the device one row of one KV head takes: key, value, position, and, with mass, what
- * it has received from its query heads. */
+/* Bytes of the device for one row of one KV head: key, value, position, and, with mass, a
+ * number for each of its query heads. */
 uint64_t cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass);
 /* An empty cache with keys and values of the given type. NULL without memory. */
 struct cache *cache_new(const struct model *m, enum kv_dtype dtype);
 void cache_free(struct cache *);                                /* NULL allowed */
-/* From now on what forward() runs is added to c->mass, H * 4 bytes for each row of room. Only
- * for an empty cache; snapshot_load() then takes what is stored. Returns 0, or MODEL_ENOMEM. */
+/* From now on forward() adds attention mass to c->mass, H * 4 bytes for each row of capacity.
+ * Only for an empty cache; snapshot_load() then takes what is stored. Returns 0, or
+ * MODEL_ENOMEM. */
 int cache_want_mass(struct cache *);
 /* From now on indexes of these kinds (1 << enum kv_kind each) are loaded with the rows, extended
  * for those that are appended, and saved. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */
 int cache_want_indexes(struct cache *, unsigned kinds);
-/* From now on a row that runs alone attends by this retrieval, whose index every layer has that is
- * not dense; c->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
+/* From now on a row that runs alone attends by this retrieval, whose index every layer has
+ * that is not dense; c->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
 int cache_retrieve(struct cache *, struct retrieval *);
-/* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1. Returns 0, or
- * MODEL_ENOMEM. */
+/* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1. Returns
+ * 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
-/* Gives an empty layer these rows (keys and values to be filled in) and c->spare rows of room.
- * Returns 0, or MODEL_ENOMEM. */
+/* Gives an empty layer these rows (keys and values to be filled in) and capacity for c->spare
+ * more. Returns 0, or MODEL_ENOMEM. */
 int cache_layer_init(struct cache *, uint32_t l, const struct kv_rows *);
-/* Which rows layer l has, without a question to the device; valid until rows come or go. */
+/* The rows of layer l, from the host's copy; valid until rows are appended or dropped. */
 struct kv_rows cache_rows(const struct cache *, uint32_t l);
 /* The op that appends rows to layer l is about to be called, with these N positions: from now on
  * cache_rows() knows them. */
 void cache_expect(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
 /* Drops all rows of layer l but these: of KV head g the row numbers keep[g][0 .. count[g]-1],
- * ascending. In place: what follows the rows in each head becomes room. What they have received
- * (c->mass) stays with them. The layer's indexes go, unless all rows stay. */
+ * ascending. In place: the capacity of each head stays. The rows keep their attention mass
+ * (c->mass). The layer's indexes are dropped, unless all rows stay. */
 void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *const *keep);
-/* The rows of layer l move to memory of their own size. What they had becomes the room of layer
- * `to`, when there is such a layer and it has none yet: no memory is given back and taken again, for
- * which some devices wait until all work is done. Otherwise the device has it back. Returns 0, or
- * MODEL_ENOMEM (and then the rows are where they were). */
-int cache_trim(struct cache *, uint32_t l, uint32_t to);
+/* Moves the rows of layer l to memory of just their size. The old memory becomes that of layer
+ * spare_to, if that is a layer without memory: freeing and allocating it again would make some
+ * devices wait for all work. Otherwise it is freed. Returns 0, or MODEL_ENOMEM (and then the rows
+ * are where they were). */
+int cache_trim(struct cache *, uint32_t l, uint32_t spare_to);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
-/* Logs what has become of the rows of layers l0 .. l1-1 since the last event there: n rows were
+/* Logs how the rows of layers l0 .. l1-1 have changed since the last event there: n rows were
  * run through each of them with nothing evicted in between (KV_EVENT_PREFILL, KV_EVENT_DECODE),
  * or run and not stored (KV_EVENT_RUN), or rows were dropped (KV_EVENT_EVICT, n = 0). To be called before anything else happens to
  * these layers, with next_position as it is then. Does nothing when the snapshot came without a
  * log, when n is 0 and when an eviction dropped no row. Returns 0, MODEL_ENOMEM, or
  * MODEL_EINVALID when the rows cannot have become so (a KV head grew by more than n). */
 int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1);
-/* Logs that n rows were run through all layers, after which next_position was so, and whatever has
- * become of them since: what that is, the next event says. Returns as cache_log(). */
+/* Logs that n rows were run through all layers, which moved next_position to this, although rows
+ * have been dropped since: the next event logs that. Returns as cache_log(). */
 int cache_log_before(struct cache *, uint32_t n, uint32_t next_position);
 /* Bytes of keys and values in use. */
 uint64_t cache_bytes(const struct cache *);
-/* Drops all rows with their memory and indexes, logs that, and goes back to position 0; the tokens seen
- * stay. Returns 0, or MODEL_ENOMEM. */
+/* Drops all rows with their memory and indexes, logs that, and goes back to position 0; the
+ * tokens seen stay. Returns 0, or MODEL_ENOMEM. */
 int cache_clear(struct cache *);
 
 #endif

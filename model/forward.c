@@ -133,11 +133,11 @@ observation_free(struct observation *obs, const struct model *m)
 {
 	uint32_t l;
 
-	for (l = 0; obs->q != NULL && !obs->there && l < m->id.layers; l++)
+	for (l = 0; obs->q != NULL && !obs->on_device && l < m->id.layers; l++)
 		free(obs->q[l]);
 	for (l = 0; obs->own != NULL && l < m->id.layers; l++)
 		free(obs->own[l]);
-	m->ops->free(m->dev, obs->room);
+	m->ops->free(m->dev, obs->buffer);
 	free(obs->q);
 	free(obs->own);
 	free(obs->pos);
@@ -153,9 +153,9 @@ observation_expect(struct observation *obs, const struct model *m, uint32_t from
 
 	if (obs->have > keep) {
 		drop = obs->have - keep;
-		if (obs->room != NULL)
+		if (obs->buffer != NULL)
 			observation_slide(obs, m, drop);
-		for (l = 0; obs->room == NULL && l < m->id.layers; l++)
+		for (l = 0; obs->buffer == NULL && l < m->id.layers; l++)
 			memmove(obs->q[l], obs->q[l] + drop * row, keep * row * sizeof(float));
 		memmove(obs->pos, obs->pos + drop, keep * sizeof *obs->pos);
 		obs->have = keep;
@@ -165,7 +165,7 @@ observation_expect(struct observation *obs, const struct model *m, uint32_t from
 		obs->pos[obs->have++] = obs->first + i;
 }
 
-/* The queries of the rows of this call go to their places in the windows that want them. */
+/* Copies the queries of the rows of this call to their places in the windows. */
 static void
 keep_queries(const struct model *m, const struct workspace *ws, const struct observation *obs,
     uint32_t l, const uint32_t *pos, uint32_t N)
@@ -180,13 +180,13 @@ keep_queries(const struct model *m, const struct workspace *ws, const struct obs
 			continue;
 		for (at = obs->have; at > 0 && obs->pos[at - 1] >= pos[seen]; at--)
 			;
-		(obs->there ? m->ops->copy : m->ops->get)(m->dev, obs->q[l] + at * row,
+		(obs->on_device ? m->ops->copy : m->ops->get)(m->dev, obs->q[l] + at * row,
 		    ws->q + seen * row, (N - seen) * row * sizeof(float));
 	}
 }
 
 void
-forward_placed(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
     uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
 {
 	const struct ops *o = m->ops;
@@ -223,11 +223,10 @@ forward_placed(const struct model *m, struct cache *c, struct workspace *ws, con
 
 void
 forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
-    uint32_t N,
-    uint32_t l0, uint32_t l1, const struct observation *obs)
+    uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
 {
 	m->ops->put(m->dev, ws->pos, pos, N * sizeof *pos);
-	forward_placed(m, c, ws, pos, N, l0, l1, obs);
+	forward_at_pos(m, c, ws, pos, N, l0, l1, obs);
 }
 
 void
@@ -276,8 +275,8 @@ embed_input(const struct model *m, struct workspace *ws, const struct input *in,
 		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
 }
 
-/* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The cache has
- * the capacity. */
+/* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The cache
+ * has the capacity. */
 static int
 run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const struct input *in,
     size_t n, uint32_t *position, struct observation *obs, const struct step_hook *step, char *err,
@@ -323,8 +322,7 @@ reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
 
 int
 run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n,
-    struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
 {
 	const struct input in = { ids, NULL };
 	int rc = reserve_positions(c, n, err, errlen);
@@ -402,8 +400,9 @@ run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const
 }
 
 int
-run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws, const float *x,
-    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
+    const float *x, size_t n, struct observation *obs, const struct step_hook *step, char *err,
+    size_t errlen)
 {
 	const struct input in = { NULL, x };
 

@@ -11,10 +11,10 @@
 /* Buffers for up to N rows, allocated once. */
 struct workspace;
 struct workspace *workspace_new(const struct model *m, uint32_t rows);   /* NULL without memory */
-/* Rows that run at once unless somebody says otherwise: what bounds the memory of activations. A GPU is
- * not busy with as few as a CPU. */
+/* The default number of rows that run at once, which bounds the memory of activations: more
+ * on a GPU, which needs more rows to be busy. */
 uint32_t workspace_tile(const struct ops *);
-/* How much of the device that takes. */
+/* Bytes of the device that they take. */
 uint64_t workspace_bytes(const struct model *m, uint32_t rows);
 void workspace_free(struct workspace *, const struct model *m);          /* NULL allowed */
 uint32_t workspace_rows(const struct workspace *);
@@ -27,10 +27,9 @@ void workspace_use(struct workspace *, float *x);
 /* Runs the N rows in the workspace's x, standing at positions pos[N] (host, ascending), through
  * layers l0 .. l1-1. Their keys and values are appended to the cache (the caller has reserved
  * room); x becomes the output. Queries of rows from obs->first on go to obs (NULL = none), which
- * expects them, the attention that they pay to c->mass where it is wanted. */
+ * expects them, their attention weights to c->mass where it is wanted. */
 void forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
-    uint32_t N,
-    uint32_t l0, uint32_t l1, const struct observation *obs);
+    uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
 
 /* What is called as work goes on, with how much of it is done. */
 struct step_hook {
@@ -38,7 +37,7 @@ struct step_hook {
 	void *with;                    /* the caller's, passed on */
 };
 
-/* c->logits <- the model's opinion after a row x[D] (device) that has run through all layers.
+/* c->logits <- the logits after a row x[D] (device) that has run through all layers.
  * Returns 0, or MODEL_ENOMEM. */
 int last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x);
 
@@ -47,21 +46,20 @@ int last_logits(const struct model *m, struct cache *c, struct workspace *ws, co
  * is called after each chunk, with the tokens done so far. Returns 0, MODEL_ENOMEM, or MODEL_EIO
  * when the device failed (err says how). */
 int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n,
-    struct observation *obs, const struct step_hook *step, char *err, size_t errlen);
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen);
 
 /* Runs n tokens at the same positions, and leaves the cache as it was: not stored, no logits.
- * Their queries go to obs (NULL = none; its window must hold them all) together with their own
- * keys, the attention that they pay to c->probe_mass where it is wanted. c->mass must not be
- * wanted, and there must be no retrieval. Returns as run_tokens(); after a failure the cache is of
- * no use. */
+ * Their queries go to obs (NULL = none; its window must hold them all) together with their
+ * own keys, their attention weights to c->probe_mass where it is wanted. c->mass must not be
+ * wanted, and there must be no retrieval. Returns as run_tokens(); after a failure the cache
+ * is of no use. */
 int run_unstored(const struct model *m, struct cache *c, struct workspace *ws,
     const uint32_t *ids, size_t n, struct observation *obs, const struct step_hook *step,
     char *err, size_t errlen);
 
-/* The same with rows that are not token ids: x[n][D] (host) takes the place of their embeddings, as
- * learned tokens have it. There is no way to store such rows: c->tokens, and a snapshot, have an id for
- * every token that the cache has seen. */
+/* The same with rows that are not token ids, for instance learned tokens: x[n][D] (host)
+ * takes the place of their embeddings. Such rows cannot be stored: c->tokens, and a snapshot,
+ * have an id for every token that the cache has seen. */
 int run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
     const float *x, size_t n, struct observation *obs, const struct step_hook *step, char *err,
     size_t errlen);

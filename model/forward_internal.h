@@ -14,19 +14,18 @@ struct workspace {
 	float *lse;                    /* device [N][H] of attention */
 	float *logits;                 /* device [V] */
 	uint32_t *pos;                 /* device [N] */
-	uint32_t *tok;                 /* device [1] the token that was chosen last (generate.c) */
+	uint32_t *tok;                 /* device [1] the token chosen last (generate.c) */
 	uint32_t *host_pos;            /* host [N] */
 };
 
-
 /* forward() with the positions in ws->pos already; pos is for the observation. */
-void forward_placed(const struct model *m, struct cache *c, struct workspace *ws,
+void forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws,
     const uint32_t *pos, uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
 
 /* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
 int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
 
-/* ws->logits <- the model's opinion after a row x[D] (device) */
+/* ws->logits <- the logits after a row x[D] (device) */
 void make_logits(const struct model *m, struct workspace *ws, const float *x);
 /* c->logits <- ws->logits. Returns 0, or MODEL_ENOMEM. */
 int get_logits(struct cache *c, const struct workspace *ws);

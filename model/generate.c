@@ -1,10 +1,11 @@
-/* generate.c - token after token, the likeliest one next
+/* generate.c - greedy decoding, with steps as launches of a captured graph
  *
- * A step is the same work as the one before it, except that every KV head of every layer has a row
- * more, and that the position is one further. Where the backend can, a step is recorded after one
- * has run by itself, and replayed from then on, as long as nothing but steps has changed
- * the cache: rows stay where they are, and none goes. Otherwise one runs by itself again, and
- * the next one is recorded anew. Evicting after every token, there is nothing to record. */
+ * Between two tokens the work is the same, except that every KV head of every layer has a row
+ * more, and that the position is one further. Where the backend can capture graphs, a step is
+ * captured after one has run eagerly, and the graph is launched from then on, as long as
+ * nothing but steps has changed the cache: its memory stays where it is, and no row goes.
+ * Otherwise a step runs eagerly again, and the next one is captured anew. With eviction after
+ * every token, nothing is captured. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@
 #include "model/generate.h"
 #include "model/forward_internal.h"
 
-/* Where the rows of a layer were, and how many */
-struct noted {
+/* The memory of a layer's rows, and how many rows there are */
+struct layer_state {
 	const void *k, *v, *pos;
 	uint64_t *start;               /* [G] */
 	uint32_t *len;                 /* [G] */
@@ -22,17 +23,17 @@ struct noted {
 struct generator {
 	struct cache *c;
 	struct workspace *ws;
-	uint32_t chosen;               /* what is in ws->tok; UINT32_MAX: not known, or no token */
-	uint32_t *next;                /* host_alloc()'s: where it comes to .. */
-	uint64_t come;                 /* .. when this has been waited for */
-	float *spare;                  /* c->logits while they are not known */
+	uint32_t in_tok;               /* the token in ws->tok; UINT32_MAX: unknown, or none */
+	uint32_t *next;                /* host_alloc()'s: the next token .. */
+	uint64_t arrived;              /* .. after this event */
+	float *spare;                  /* memory of c->logits while these are on the device only */
 	int ran;                       /* ws->logits are those after the last token */
-	struct noted *noted;           /* [L] of the cache after a step that ran by itself */
-	int known;                     /* there was one, and steps since */
-	uint32_t steps;                /* so many, which were replayed */
-	uint32_t recorded;             /* for replay(); 0: nothing */
-	int refused;                   /* recording does not work here */
-	uint64_t replayed;             /* steps, in all */
+	struct layer_state *state;     /* [L] of the cache after the last eager step */
+	int state_known;               /* there was one */
+	uint32_t steps;                /* launches since */
+	uint32_t graph;                /* for graph_launch(); 0: none */
+	int capture_failed;            /* the device could not capture a step */
+	uint64_t launches;             /* in all */
 };
 
 struct generator *
@@ -44,16 +45,16 @@ generator_new(struct cache *c, struct workspace *ws)
 
 	if (r == NULL)
 		return NULL;
-	*r = (struct generator){ .c = c, .ws = ws, .chosen = UINT32_MAX };
+	*r = (struct generator){ .c = c, .ws = ws, .in_tok = UINT32_MAX };
 	r->next = c->model->ops->host_alloc(c->model->dev, sizeof *r->next);
-	if (r->next == NULL || (r->noted = calloc(id->layers, sizeof *r->noted)) == NULL) {
+	if (r->next == NULL || (r->state = calloc(id->layers, sizeof *r->state)) == NULL) {
 		generator_free(r);
 		return NULL;
 	}
 	for (l = 0; l < id->layers; l++) {
-		r->noted[l].start = calloc(id->kv_heads, sizeof *r->noted[l].start);
-		r->noted[l].len = calloc(id->kv_heads, sizeof *r->noted[l].len);
-		if (r->noted[l].start == NULL || r->noted[l].len == NULL) {
+		r->state[l].start = calloc(id->kv_heads, sizeof *r->state[l].start);
+		r->state[l].len = calloc(id->kv_heads, sizeof *r->state[l].len);
+		if (r->state[l].start == NULL || r->state[l].len == NULL) {
 			generator_free(r);
 			return NULL;
 		}
@@ -68,12 +69,12 @@ generator_free(struct generator *r)
 
 	if (r == NULL)
 		return;
-	for (l = 0; r->noted != NULL && l < r->c->model->id.layers; l++) {
-		free(r->noted[l].start);
-		free(r->noted[l].len);
+	for (l = 0; r->state != NULL && l < r->c->model->id.layers; l++) {
+		free(r->state[l].start);
+		free(r->state[l].len);
 	}
 	r->c->model->ops->host_free(r->c->model->dev, r->next);
-	free(r->noted);
+	free(r->state);
 	free(r->spare);
 	free(r);
 }
@@ -86,38 +87,38 @@ step(struct generator *r, struct observation *obs)
 	struct workspace *ws = r->ws;
 
 	m->ops->embed_ids(m->dev, ws->x, &m->embed, ws->tok, 1);
-	forward_placed(m, r->c, ws, &r->c->next_position, 1, 0, m->id.layers, obs);
+	forward_at_pos(m, r->c, ws, &r->c->next_position, 1, 0, m->id.layers, obs);
 	make_logits(m, ws, ws->x);
 	m->ops->argmax(m->dev, ws->tok, ws->logits, m->id.vocabulary);
 }
 
-/* ---- steps that repeat ---- */
+/* ---- steps as launches of a graph ---- */
 
-/* Is a step nothing but what can be recorded? */
+/* Can everything that a step does be captured? */
 static int
-repeats(const struct generator *r, const struct observation *obs)
+can_capture(const struct generator *r, const struct observation *obs)
 {
 	const struct cache *c = r->c;
 	uint32_t l;
 
-	if (c->model->ops->graph_begin == NULL || r->refused || obs != NULL || c->mass != NULL ||
-	    c->probe_mass != NULL || c->retrieval != NULL)
+	if (c->model->ops->graph_begin == NULL || r->capture_failed || obs != NULL ||
+	    c->mass != NULL || c->probe_mass != NULL || c->retrieval != NULL)
 		return 0;
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
-		if (c->index[l].there != 0)
+		if (c->index[l].present != 0)
 			return 0;
 	return 1;
 }
 
 static void
-note_rows(struct generator *r)
+save_state(struct generator *r)
 {
 	const struct kv_model *id = &r->c->model->id;
 	uint32_t l;
 
 	for (l = 0; l < id->layers; l++) {
 		const struct layer_rows *rows = &r->c->layer[l];
-		struct noted *to = &r->noted[l];
+		struct layer_state *to = &r->state[l];
 
 		to->k = rows->k;
 		to->v = rows->v;
@@ -125,19 +126,19 @@ note_rows(struct generator *r)
 		memcpy(to->start, rows->start, rows->heads * sizeof *to->start);
 		memcpy(to->len, rows->len, rows->heads * sizeof *to->len);
 	}
-	r->known = 1;
+	r->state_known = 1;
 	r->steps = 0;
 }
 
-/* Is the cache as noted, and the steps since? */
+/* Is the cache as save_state() found it, but for the rows of the launches since? */
 static int
-as_noted(const struct generator *r)
+state_holds(const struct generator *r)
 {
 	uint32_t l, g;
 
-	for (l = 0; r->known && l < r->c->model->id.layers; l++) {
+	for (l = 0; r->state_known && l < r->c->model->id.layers; l++) {
 		const struct layer_rows *rows = &r->c->layer[l];
-		const struct noted *was = &r->noted[l];
+		const struct layer_state *was = &r->state[l];
 
 		if (rows->k != was->k || rows->v != was->v || rows->pos != was->pos ||
 		    memcmp(rows->start, was->start, rows->heads * sizeof *was->start) != 0)
@@ -146,13 +147,13 @@ as_noted(const struct generator *r)
 			if (rows->len[g] != was->len[g] + r->steps)
 				return 0;
 	}
-	return r->known;
+	return r->state_known;
 }
 
-/* Takes down a step from here on. What the ops did on the host meanwhile is taken back: the step is
- * still to come. */
+/* Captures a step. The ops have counted its row on the host, which is taken back: the step
+ * has not run yet. */
 static void
-record(struct generator *r)
+capture(struct generator *r)
 {
 	const struct model *m = r->c->model;
 	uint32_t l;
@@ -160,26 +161,26 @@ record(struct generator *r)
 	m->ops->put(m->dev, r->ws->pos, &r->c->next_position, sizeof *r->ws->pos);
 	if (m->ops->graph_begin(m->dev)) {
 		step(r, NULL);
-		r->recorded = m->ops->graph_end(m->dev, r->ws->pos);
+		r->graph = m->ops->graph_end(m->dev, r->ws->pos);
 		for (l = 0; l < m->id.layers; l++)
-			memcpy(r->c->layer[l].len, r->noted[l].len,
-			    m->id.kv_heads * sizeof *r->noted[l].len);
+			memcpy(r->c->layer[l].len, r->state[l].len,
+			    m->id.kv_heads * sizeof *r->state[l].len);
 	}
-	r->refused = r->recorded == 0;
+	r->capture_failed = r->graph == 0;
 }
 
-/* A step, if the device can do it again. */
+/* Runs a step as a launch, capturing it first where there is no graph. Returns 0 if it cannot. */
 static int
-repeat(struct generator *r)
+launch(struct generator *r)
 {
 	const struct model *m = r->c->model;
 	uint32_t l, g;
 
-	if (!as_noted(r))
+	if (!state_holds(r))
 		return 0;
-	if (r->recorded == 0)
-		record(r);
-	if (r->recorded == 0 || !m->ops->graph_launch(m->dev, r->recorded))
+	if (r->graph == 0)
+		capture(r);
+	if (r->graph == 0 || !m->ops->graph_launch(m->dev, r->graph))
 		return 0;
 	for (l = 0; l < m->id.layers; l++) {
 		cache_expect(r->c, l, &r->c->next_position, 1);
@@ -187,15 +188,15 @@ repeat(struct generator *r)
 			r->c->layer[l].len[g]++;
 	}
 	r->steps++;
-	r->replayed++;
+	r->launches++;
 	return 1;
 }
 
 /* ---- a token ---- */
 
-/* Room for the token, and a place in the list of those seen. */
+/* Makes room for a row, and appends the token to those seen. */
 static int
-take(struct cache *c, uint32_t id, char *err, size_t errlen)
+reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
 {
 	int rc;
 
@@ -211,9 +212,9 @@ take(struct cache *c, uint32_t id, char *err, size_t errlen)
 	return rc;
 }
 
-/* A step by itself */
+/* A step op by op, not as a graph */
 static void
-run_step(struct generator *r, struct observation *obs)
+run_eager(struct generator *r, struct observation *obs)
 {
 	const struct model *m = r->c->model;
 	uint32_t pos = r->c->next_position;
@@ -222,16 +223,17 @@ run_step(struct generator *r, struct observation *obs)
 		observation_expect(obs, m, pos, 1);
 	m->ops->put(m->dev, r->ws->pos, &pos, sizeof pos);
 	step(r, obs);
-	note_rows(r);
-	r->recorded = 0;
+	save_state(r);
+	r->graph = 0;
 }
 
 int
-generator_begin(struct generator *r, uint32_t id, struct observation *obs, char *err, size_t errlen)
+generator_begin(struct generator *r, uint32_t id, struct observation *obs, char *err,
+    size_t errlen)
 {
 	struct cache *c = r->c;
 	const struct model *m = c->model;
-	int rc = take(c, id, err, errlen);
+	int rc = reserve_token(c, id, err, errlen);
 
 	if (rc != 0)
 		return rc;
@@ -240,12 +242,12 @@ generator_begin(struct generator *r, uint32_t id, struct observation *obs, char 
 		r->spare = c->logits;
 		c->logits = NULL;
 	}
-	if (id != r->chosen)
+	if (id != r->in_tok)
 		m->ops->put(m->dev, r->ws->tok, &id, sizeof id);
-	if (!repeats(r, obs) || !repeat(r))
-		run_step(r, obs);
+	if (!can_capture(r, obs) || !launch(r))
+		run_eager(r, obs);
 	m->ops->get_async(m->dev, r->next, r->ws->tok, sizeof *r->next);
-	r->come = m->ops->event_record(m->dev);
+	r->arrived = m->ops->event_record(m->dev);
 	r->ran = 1;
 	c->next_position++;
 	return 0;
@@ -255,13 +257,13 @@ int
 generator_end(struct generator *r, uint32_t *next, char *err, size_t errlen)
 {
 	const struct model *m = r->c->model;
-	const char *failure = m->ops->event_wait(m->dev, r->come);
+	const char *failure = m->ops->event_wait(m->dev, r->arrived);
 
 	if (failure != NULL) {
 		snprintf(err, errlen, "%s", failure);
 		return MODEL_EIO;
 	}
-	*next = r->chosen = *r->next;
+	*next = r->in_tok = *r->next;
 	return 0;
 }
 
@@ -285,13 +287,13 @@ generator_logits(struct generator *r)
 }
 
 uint64_t
-generator_replayed(const struct generator *r)
+generator_launches(const struct generator *r)
 {
-	return r->replayed;
+	return r->launches;
 }
 
 int
-generator_refused(const struct generator *r)
+generator_capture_failed(const struct generator *r)
 {
-	return r->refused;
+	return r->capture_failed;
 }

@@ -1,9 +1,9 @@
 /* index.c - the retrieval indexes of one layer: memory, labels, growth. The content of sections:
  * index_content.c
  *
- * Every index is G lists, one for each KV head, with room behind each so that rows can be
- * appended. Labels are zero behind what was given one: what is appended is always read until
- * somebody puts it into a page or a cluster. */
+ * Every index is G lists, one for each KV head, with spare capacity so that rows can be
+ * appended. Labels behind the labelled candidates are zero: appended rows are always read
+ * until they are in a page or a cluster. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,7 +118,7 @@ index_drop(struct layer_index *x, enum kv_kind kind)
 {
 	if (!index_has(x, kind))
 		return;
-	x->there &= ~(1u << kind);
+	x->present &= ~(1u << kind);
 	switch (kind) {
 	case KV_BITS:
 		drop_entries(x, &x->bits);
@@ -163,27 +163,27 @@ index_free(struct layer_index *x)
 	memset(x, 0, sizeof *x);
 }
 
-/* ---- room ---- */
+/* ---- capacity ---- */
 
-/* Moves G lists of things of `bytes` bytes to where each has room[g]; *data may be NULL. */
+/* Moves G lists of elements of `bytes` bytes to memory for want[g] each; *data may be NULL. */
 static int
 resize_lists(struct layer_index *x, void **data, size_t bytes, uint64_t *start,
-    const uint32_t *len, uint32_t *now, const uint32_t *room)
+    const uint32_t *len, uint32_t *capacity, const uint32_t *want)
 {
 	uint64_t total = 0, at = 0;
 	uint32_t g;
 	char *to;
 
 	for (g = 0; g < x->heads; g++)
-		total += room[g];
+		total += want[g];
 	if ((to = x->ops->alloc(x->dev, total * bytes + 1)) == NULL)
 		return KV_ENOMEM;
-	for (g = 0; g < x->heads; at += room[g++]) {
+	for (g = 0; g < x->heads; at += want[g++]) {
 		if (*data != NULL)
 			x->ops->copy(x->dev, to + at * bytes,
 			    (char *)*data + start[g] * bytes, len[g] * bytes);
 		start[g] = at;
-		now[g] = room[g];
+		capacity[g] = want[g];
 	}
 	x->ops->free(x->dev, *data);
 	*data = to;
@@ -192,24 +192,24 @@ resize_lists(struct layer_index *x, void **data, size_t bytes, uint64_t *start,
 
 int
 index_lists(struct layer_index *x, void **data, size_t bytes, uint64_t *start,
-    const uint32_t *len, uint32_t *now, const uint32_t *want)
+    const uint32_t *len, uint32_t *capacity, const uint32_t *want)
 {
-	uint32_t *room, g;
+	uint32_t *larger, g;
 	int rc = KV_OK, grow = *data == NULL;
 
-	if ((room = malloc(x->heads * sizeof *room)) == NULL)
+	if ((larger = malloc(x->heads * sizeof *larger)) == NULL)
 		return KV_ENOMEM;
 	for (g = 0; g < x->heads; g++) {
-		room[g] = want[g] > now[g] ? want[g] : now[g];
-		grow |= want[g] > now[g];
+		larger[g] = want[g] > capacity[g] ? want[g] : capacity[g];
+		grow |= want[g] > capacity[g];
 	}
 	if (grow)
-		rc = resize_lists(x, data, bytes, start, len, now, room);
-	free(room);
+		rc = resize_lists(x, data, bytes, start, len, capacity, larger);
+	free(larger);
 	return rc;
 }
 
-/* Room for as many candidates in each list; those without a label have 0. */
+/* Gives each list a capacity of `stride` candidates; those without a label have 0. */
 static int
 reserve_labels(struct layer_index *x, struct labels *l, size_t stride)
 {
@@ -248,17 +248,17 @@ reserve_entries(struct layer_index *x, struct entries *e, const uint32_t *rows)
 int
 index_reserve(struct layer_index *x, const struct layer_rows *rows)
 {
-	const uint32_t *room = rows->capacity != NULL ? rows->capacity : rows->len;
+	const uint32_t *capacity = rows->capacity != NULL ? rows->capacity : rows->len;
 	size_t longest = 0;
 	uint32_t g;
 	int rc = KV_OK;
 
 	for (g = 0; g < x->heads; g++)
-		longest = room[g] > longest ? room[g] : longest;
+		longest = capacity[g] > longest ? capacity[g] : longest;
 	if (index_has(x, KV_BITS))
-		rc = reserve_entries(x, &x->bits, room);
+		rc = reserve_entries(x, &x->bits, capacity);
 	if (rc == KV_OK && index_has(x, KV_PAGE))
-		rc = reserve_entries(x, &x->pages, room);
+		rc = reserve_entries(x, &x->pages, capacity);
 	if (rc == KV_OK && index_has(x, KV_PAGE))
 		rc = reserve_labels(x, &x->page_label, longest / x->pages.rows + 1);
 	if (rc == KV_OK && index_has(x, KV_CLUS))
@@ -278,7 +278,7 @@ index_start(struct layer_index *x, enum kv_kind kind, uint32_t rows)
 	index_drop(x, kind);
 	e->rows = rows;
 	e->bytes = kv_entry_size(kind, rows, x->width, x->dtype);
-	x->there |= 1u << kind;
+	x->present |= 1u << kind;
 }
 
 /* Page i has the score of entry i, the last one, whole or not, none. */
@@ -323,7 +323,8 @@ index_extend(struct layer_index *x, const struct layer_rows *rows)
 	label_pages(x, rows);
 }
 
-/* Head g: `rows` rows more, labelled from `label`, and the new centroids. The lists have room. */
+/* KV head g: labels `rows` more rows from `label`, and appends the new centroids. The lists
+ * have the capacity. */
 static int
 add_clusters(struct layer_index *x, uint32_t g, uint32_t new, const void *centroids,
     uint32_t rows, const uint32_t *label)

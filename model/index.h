@@ -1,14 +1,15 @@
-/* index.h - the retrieval indexes of one layer, on a device: what finds the rows that matter to a
- * query (kv-snapshot(5), 4.14 to 4.18)
+/* index.h - the retrieval indexes of one layer, on a device (kv-snapshot(5), 4.14 to 4.18)
  *
- * From and to the content of a section, and kept up while rows are appended. How a query uses
- * them: retrieve.h. Only ops, a device and shapes: no model, no cache. Letters as in ops.h.
+ * Loads them from the content of a section and writes that, and extends them while rows are
+ * appended. How a query uses them: retrieve.h. Only ops, a device and shapes: no model, no
+ * cache. Letters as in ops.h.
  *
- * Candidates. What a query chooses from are rows (bits, clusters), pages or chunks. Candidate i of
- * a KV head stands for its rows i*u .. i*u + u-1, as far as there are so many: there are
- * ceil(len[g] / u) of them. Where several share a score, or some have none, label[g][i] says which
- * score is theirs: the (label - 1)th entry's (cluster's, page's, landmark's), and 0: it is always
- * read. So rows that nobody has put anywhere, such as appended ones, are always read. */
+ * Candidates. A query chooses among rows (bits, clusters), pages or chunks. Candidate i of a
+ * KV head stands for its rows i*u .. i*u + u-1, as far as there are so many: there are
+ * ceil(len[g] / u) of them. Where several share a score, or some have none, label[g][i] says
+ * which score is theirs: the (label - 1)th entry's (cluster's, page's, landmark's), and 0: it
+ * is always read. So rows that are in no page or cluster, such as appended ones, are always
+ * read. */
 #ifndef KVPIPE_INDEX_H
 #define KVPIPE_INDEX_H
 
@@ -17,8 +18,8 @@
 
 struct labels {
 	uint32_t *at;                  /* device [G][stride]; from n[g] on 0 */
-	size_t stride;                 /* candidates that there is room for */
-	uint32_t *n;                   /* host [G] candidates that were given one so far */
+	size_t stride;                 /* capacity, in candidates */
+	uint32_t *n;                   /* host [G] candidates that have been labelled so far */
 };
 
 struct layer_index {
@@ -26,12 +27,12 @@ struct layer_index {
 	struct dev *dev;
 	uint32_t heads, width;         /* G, E */
 	enum kv_dtype dtype;           /* of the keys */
-	unsigned there;                /* 1 << enum kv_kind for each that is there */
+	unsigned present;              /* 1 << enum kv_kind of each index */
 
 	/* dtype of the bounds of pages: that of the keys. Behind the pages of each KV head there is
 	 * room for one more, which retrieval writes to */
 	struct entries bits, pages;
-	/* all but the last page of each KV head, whole or not, compete */
+	/* the pages that compete are all but the last of each KV head, whole or not */
 	struct labels page_label;
 
 	uint32_t sink;                 /* clusters: rows in front that are in none */
@@ -52,15 +53,15 @@ struct layer_index {
 static inline int
 index_has(const struct layer_index *x, enum kv_kind kind)
 {
-	return (x->there >> kind & 1) != 0;
+	return (x->present >> kind & 1) != 0;
 }
 
 /* For messages: "keys in one bit" and so on, and the command that makes it, "kv-quantize1b",
  * "kv-index --pages" ... */
 const char *index_words(enum kv_kind);
 const char *index_command(enum kv_kind);
-/* text <- the commands of all these kinds (1 << enum kv_kind each), with ", " between them. Returns
- * text. */
+/* text <- the commands of all these kinds (1 << enum kv_kind each), with ", " between them.
+ * Returns text. */
 enum { INDEX_COMMANDS = 128 };
 const char *index_commands(char text[INDEX_COMMANDS], unsigned kinds);
 
@@ -69,28 +70,28 @@ int index_init(struct layer_index *, const struct ops *, struct dev *, uint32_t 
     uint32_t width, enum kv_dtype);
 void index_free(struct layer_index *);                 /* all zero is allowed */
 
-/* Takes what kv_load_index() gave, made of these rows, with room as index_reserve() has it. Returns
- * 0, or KV_ENOMEM. */
+/* Loads what kv_load_index() gave, made of these rows, with the capacity of index_reserve().
+ * Returns 0, or KV_ENOMEM. */
 int index_load(struct layer_index *, const struct kv_index *, const struct layer_rows *rows);
-/* Starts bits (rows 16, 32, 64, 128) or pages of so many rows: empty, with no room yet. */
+/* Starts bits (rows 16, 32, 64, 128) or pages of so many rows: empty, without capacity. */
 void index_start(struct layer_index *, enum kv_kind, uint32_t rows);
 void index_drop(struct layer_index *, enum kv_kind);
 
-/* Makes room for the rows that KV heads have room for (rows->room; rows->len where that is NULL).
- * Returns 0, or KV_ENOMEM (and then what was there still is). */
+/* Gives the indexes capacity for rows->capacity rows (rows->len where that is NULL). Returns
+ * 0, or KV_ENOMEM (and then nothing has changed). */
 int index_reserve(struct layer_index *, const struct layer_rows *);
-/* Takes rows that were appended into bits and pages. There is room. Nothing is allocated. */
+/* Adds appended rows to bits and pages, which have the capacity. Allocates nothing. */
 void index_extend(struct layer_index *, const struct layer_rows *);
 
-/* Appends clusters: new[g] centroids[g] (host, [new][E] of dtype) and, for the rows[g] rows from
- * max(end[g], sink) on, which of these each one is in: label[g] (host, from 0). rows[g] 0: nothing
- * for this KV head. Returns 0, or KV_ENOMEM. */
+/* Appends clusters: new[g] centroids[g] (host, [new][E] of dtype) and, for the rows[g] rows
+ * from max(end[g], sink) on, which of these each one is in: label[g] (host, from 0). rows[g]
+ * 0: nothing for this KV head. Returns 0, or KV_ENOMEM. */
 int index_add_clusters(struct layer_index *, const uint32_t *new, const void *const *centroids,
     const uint32_t *rows, const uint32_t *const *label);
 
-/* Writes the section of layer l, directly after its KEYS (or what stands between). Bits, pages and
- * clusters are of all rows that were appended so far; with low rank the appended rows are outside.
- * Returns a KV_* code; the writer has the message. */
+/* Writes the section of layer l, directly after its KEYS (or what stands between). Bits,
+ * pages and clusters are of all rows that were appended so far; with low rank the appended
+ * rows are outside. Returns a KV_* code; the writer has the message. */
 int index_write(const struct layer_index *, enum kv_kind, struct kv_writer *, uint32_t l);
 
 #endif

@@ -1,8 +1,8 @@
-/* index_content.c - the retrieval indexes of a layer from and to sections (kv-snapshot(5), 4.14 to
- * 4.18)
+/* index_content.c - the retrieval indexes of a layer from and to sections (kv-snapshot(5),
+ * 4.14 to 4.18)
  *
- * On the device an index differs from its section in two things: each list has room behind it, and
- * labels count from 1, so that 0 is left for what has none. */
+ * On the device an index differs from its section in two things: each list has spare
+ * capacity, and labels count from 1, because 0 stands for no label. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- from a section ---- */
 
-/* Lists that lie behind each other in the section; len[g] of them have been set. */
+/* Copies lists that lie one after another in the section to the device; len[g] has been set. */
 static void
 put_lists(struct layer_index *x, void *to, size_t bytes, const uint64_t *start,
     const uint32_t *len, const void *content)
@@ -73,7 +73,7 @@ load_clusters(struct layer_index *x, const struct kv_clusters *from, const struc
 	x->sink = from->sink;
 	rc = index_lists(x, &x->mean.k, row, x->mean.start, x->mean.len, x->mean.capacity,
 	    from->count);
-	x->there |= 1u << KV_CLUS;
+	x->present |= 1u << KV_CLUS;
 	if (rc == KV_OK)
 		rc = index_reserve(x, rows);
 	for (g = 0; rc == KV_OK && g < x->heads; g++) {
@@ -163,7 +163,7 @@ reserve_low_rank(struct layer_index *x, const struct layer_rows *rows)
 	x->low.left = x->left;
 	x->low.right = x->right;
 	x->low.exact = x->exact;
-	x->there |= 1u << KV_LOWR;
+	x->present |= 1u << KV_LOWR;
 	if (x->left == NULL || x->right == NULL || x->exact == NULL)
 		return KV_ENOMEM;
 	return rc == KV_OK ? index_reserve(x, rows) : rc;

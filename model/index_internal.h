@@ -4,8 +4,9 @@
 
 #include "model/index.h"
 
-/* Room for want[g] things of `bytes` bytes in each of the G lists; data NULL: there were none. */
+/* Gives each of the G lists a capacity of want[g] elements of `bytes` bytes; *data NULL:
+ * there were no lists. */
 int index_lists(struct layer_index *, void **data, size_t bytes, uint64_t *start,
-    const uint32_t *len, uint32_t *room, const uint32_t *want);
+    const uint32_t *len, uint32_t *capacity, const uint32_t *want);
 
 #endif

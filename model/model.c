@@ -1,8 +1,8 @@
 /* model.c - binds the tensors of a model folder to the places where forward() looks for them
  *
- * Two passes over the same list of tensors. The first only checks: names, shapes, types, and how
- * much room the constants need. So a wrong folder is refused before the device holds anything of
- * it. The second binds.
+ * Two passes over the same list of tensors. The first only checks: names, shapes, types, and the
+ * size of the constants. So a wrong folder is refused before the device holds anything of it. The
+ * second binds.
  *
  * Matrices go to the device as they are stored, through ops->weights; each may have its own type.
  * Norm weights and biases become f32 and lie, with the rotary frequencies, in one device block. */
@@ -81,7 +81,7 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 	return MODEL_OK;
 }
 
-/* Reserves room among the constants: what *device will hold is to be written to *host, which is
+/* Reserves bytes of the constants: the caller writes to *host what *device will hold; both are
  * NULL in the first pass. */
 static void
 reserve(struct loader *ld, size_t bytes, void **host, const void **device)

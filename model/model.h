@@ -17,7 +17,8 @@ struct safetensors;
 enum {
 	MODEL_OK = 0,
 	MODEL_EIO = -1,            /* a file is missing or cannot be read */
-	/* damaged or contradictory: bad JSON, wrong shape, missing tensor, overlapping data ... */
+	/* damaged or contradictory: bad JSON, wrong shape, missing tensor, overlapping data
+	 * ... */
 	MODEL_EINVALID = -2,
 	MODEL_EUNSUPPORTED = -3,   /* valid, but not an architecture we compute */
 	MODEL_ENOMEM = -4
@@ -60,13 +61,12 @@ int model_config(const char *dir, struct model *m, char *err, size_t errlen);
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
  * shape; the message has both shapes. Tensors it does not need are an error unless known to be
  * harmless (rotary inv_freq buffers; with tied embeddings an lm_head.weight that is the same,
- * byte for byte). All is known then that can be known of the model; the device has nothing of it
- * yet. */
+ * byte for byte). The model is described completely then, but not yet on the device. */
 int model_open(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
     char *err, size_t errlen);
-/* Brings the weights to the device: once, before anything is run. */
+/* Copies the weights to the device: once, before anything is run. */
 int model_bind(struct model *, char *err, size_t errlen);
-/* Both. */
+/* model_open() and model_bind() */
 int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
     char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */

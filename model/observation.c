@@ -1,7 +1,7 @@
-/* observation.c - queries that are kept for scoring, on the device while tokens run
+/* observation.c - the observation window on the device, while tokens run
  *
- * The window of a layer slides down memory for two of them, so that a new query costs one copy of it,
- * and only once in as many tokens as it is wide are the others moved up again. */
+ * The window of a layer slides through a buffer of twice its size: a new query costs one
+ * copy, and the others are moved to the front of the buffer only once in W tokens. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +14,11 @@ row_of(const struct model *m)
 	return (size_t)m->id.query_heads * m->id.head_width;
 }
 
-/* Where the memory of layer l begins */
+/* The buffer of layer l */
 static float *
 base_of(const struct observation *obs, const struct model *m, uint32_t l)
 {
-	return obs->room + 2 * (size_t)l * obs->window * row_of(m);
+	return obs->buffer + 2 * (size_t)l * obs->window * row_of(m);
 }
 
 int
@@ -27,17 +27,17 @@ observation_to_device(struct observation *obs, const struct model *m)
 	const size_t row = row_of(m);
 	uint32_t l;
 
-	obs->room = m->ops->alloc(m->dev, 2 * (size_t)m->id.layers * obs->window * row *
-	    sizeof *obs->room);
-	if (obs->room == NULL)
+	obs->buffer = m->ops->alloc(m->dev, 2 * (size_t)m->id.layers * obs->window * row *
+	    sizeof *obs->buffer);
+	if (obs->buffer == NULL)
 		return MODEL_ENOMEM;
 	for (l = 0; l < m->id.layers; l++) {
 		m->ops->put(m->dev, base_of(obs, m, l), obs->q[l], obs->have * row * sizeof **obs->q);
 		free(obs->q[l]);
 		obs->q[l] = base_of(obs, m, l);
 	}
-	obs->slid = 0;
-	obs->there = 1;
+	obs->offset = 0;
+	obs->on_device = 1;
 	return 0;
 }
 
@@ -59,11 +59,11 @@ observation_to_host(struct observation *obs, const struct model *m)
 		free(q);
 		return MODEL_ENOMEM;
 	}
-	m->ops->free(m->dev, obs->room);
+	m->ops->free(m->dev, obs->buffer);
 	free(obs->q);
-	obs->room = NULL;
+	obs->buffer = NULL;
 	obs->q = q;
-	obs->there = 0;
+	obs->on_device = 0;
 	return 0;
 }
 
@@ -73,16 +73,16 @@ observation_slide(struct observation *obs, const struct model *m, uint32_t drop)
 	const size_t row = row_of(m), stay = obs->have - drop;
 	uint32_t l;
 
-	obs->slid += drop;
-	if (obs->slid <= obs->window) {
+	obs->offset += drop;
+	if (obs->offset <= obs->window) {
 		for (l = 0; l < m->id.layers; l++)
 			obs->q[l] += drop * row;
 		return;
 	}
-	for (l = 0; l < m->id.layers; l++) {    /* more than a window further up: nothing overlaps */
+	for (l = 0; l < m->id.layers; l++) {    /* by more than a window: nothing overlaps */
 		m->ops->copy(m->dev, base_of(obs, m, l), obs->q[l] + drop * row,
 		    stay * row * sizeof **obs->q);
 		obs->q[l] = base_of(obs, m, l);
 	}
-	obs->slid = 0;
+	obs->offset = 0;
 }

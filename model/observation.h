@@ -1,4 +1,4 @@
-/* observation.h - the queries of the last rows, kept for scoring
+/* observation.h - the observation window: the queries of the last rows, kept for scoring
  *
  * Letters as in ops.h. */
 #ifndef KVPIPE_OBSERVATION_H
@@ -15,9 +15,9 @@ struct observation {
 	/* [L] -> host [W][H][E], after rope, not scaled; row order as pos. NULL: this layer's are
 	 * not wanted (never so in a window that is saved) */
 	float **q;
-	int there;                     /* 1: they are on the device, and not freed with the rest */
-	float *room;                   /* in this memory, observation_to_device()'s, or NULL */
-	uint32_t slid;                 /* queries that the windows stand behind its beginning */
+	int on_device;                 /* 1: q[l] are on the device, and not freed one by one */
+	float *buffer;                 /* observation_to_device()'s memory, or NULL */
+	uint32_t offset;               /* of the windows in it, in queries */
 	/* how many of the last queries are of tokens that were not stored, and their keys: [L]
 	 * -> host [G][n_own][E] of the cache's dtype, after rope */
 	uint32_t n_own;
@@ -29,11 +29,12 @@ struct observation {
 /* Returns 0, or MODEL_ENOMEM. */
 int observation_init(struct observation *, const struct model *m, uint32_t window);
 void observation_free(struct observation *, const struct model *m);
-/* Takes the queries to the device, where forward() adds to them without a wait, and back to the host,
- * where they are loaded and saved. Return 0, or MODEL_ENOMEM, and then nothing has changed. */
+/* Moves the queries to the device, where forward() appends to them without a wait, and back
+ * to the host, where they are loaded and saved. Return 0, or MODEL_ENOMEM, and then nothing
+ * has changed. */
 int observation_to_device(struct observation *, const struct model *m);
 int observation_to_host(struct observation *, const struct model *m);
-/* On the device: the first `drop` queries go. */
+/* On the device: drops the first `drop` queries. */
 void observation_slide(struct observation *, const struct model *m, uint32_t drop);
 /* Before the rows at positions from, from + 1, ... (n > 0 of them) run: forgets the oldest
  * queries, so that those of the last rows fit, and lists the positions of these, whose queries

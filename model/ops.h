@@ -73,8 +73,8 @@ struct layer_rows {
 	enum kv_dtype dtype;
 };
 
-/* The queries of one call: N query rows (tokens) of H heads. Query head h reads KV head h/R. A query
- * row sees the rows of the cache whose position is not greater than its own; the ops of
+/* The queries of one call: N query rows (tokens) of H heads. Query head h reads KV head h/R. A
+ * query row sees the rows of the cache whose position is not greater than its own; the ops of
  * retrieval take one query row that sees all rows.
  *
  * window is for sliding-window attention: with window > 0 a query row at position p would see only

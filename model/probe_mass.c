@@ -1,11 +1,11 @@
 /* probe_mass.c - the attention mass that stored rows get from tokens which are run without being
  * stored
  *
- * The rows of a layer lie in order of position, so what a query may see is up to three pieces of
- * each KV head: sinks, range, own rows. Each piece gives a log-sum-exp; merged they normalise
- * the weights of the range. With ragged heads the range begins at another row in each head,
- * therefore sums are made in lists that begin where the range does, and copied to their place at
- * the end. */
+ * The rows of a layer are in order of position, so a query sees up to three pieces of each KV
+ * head: sinks, range, own rows. Each piece gives a log-sum-exp; merged they normalise the
+ * weights of the range. With ragged heads the range begins at another row in each head,
+ * therefore the sums are in lists that begin where the range does, and are copied to their
+ * place at the end. */
 #include <math.h>
 #include <stdlib.h>
 

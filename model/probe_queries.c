@@ -1,7 +1,7 @@
-/* probe_queries.c - what the last rows of a stream look at in one layer
+/* probe_queries.c - the attention of the last rows of a stream in one layer
  *
  * Token selection asks, after a layer has run and before the next begins, which rows the end of
- * the text attends to. The queries are taken as the layer runs; the keys lie in the cache. */
+ * the text attends to. The queries are kept while the layer runs; the keys are in the cache. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "model/prompt_stream.h"
 
-#define TILE 256                       /* queries at once */
+#define TILE 256                       /* queries of one call of attend() */
 
 static size_t
 query_row(const struct model *m)
@@ -26,10 +26,10 @@ prompt_unwatch(struct prompt_stream *s)
 	if (w->q != NULL)
 		m->ops->free(m->dev, w->q[s->watched_layer]);
 	observation_free(w, m);
-	s->watched_room = 0;
+	s->watched_capacity = 0;
 }
 
-/* Room for W queries of the layer that is watched now */
+/* Memory for W queries of the layer that is watched now */
 static int
 watch_more(struct prompt_stream *s, uint32_t W)
 {
@@ -37,7 +37,7 @@ watch_more(struct prompt_stream *s, uint32_t W)
 	struct observation *w = &s->watched;
 
 	prompt_unwatch(s);
-	w->there = 1;
+	w->on_device = 1;
 	w->pos = malloc(W * sizeof *w->pos);
 	w->q = calloc(m->id.layers, sizeof *w->q);
 	if (w->q != NULL)
@@ -46,7 +46,7 @@ watch_more(struct prompt_stream *s, uint32_t W)
 		prompt_unwatch(s);
 		return MODEL_ENOMEM;
 	}
-	s->watched_room = W;
+	s->watched_capacity = W;
 	return 0;
 }
 
@@ -56,7 +56,7 @@ prompt_watch(struct prompt_stream *s, uint32_t l, uint32_t W)
 	struct observation *w = &s->watched;
 	float *q;
 
-	if (W > s->watched_room && watch_more(s, W) != 0)
+	if (W > s->watched_capacity && watch_more(s, W) != 0)
 		return MODEL_ENOMEM;
 	q = w->q[s->watched_layer];
 	w->q[s->watched_layer] = NULL;
@@ -107,8 +107,8 @@ alloc_area(const struct model *m, const struct layer_rows *rows, struct area *a)
 	return 0;
 }
 
-/* Weights come in through the normaliser: exp(q.k - (lse - log w)) is w times the attention. So
- * the sum over rows is the op's, and no matrix of rows and columns exists. */
+/* The weight of a query enters through its log-sum-exp: exp(q.k - (lse - log w)) is w times the
+ * attention. So the op makes the weighted sum, and no matrix of queries and rows exists. */
 static void
 add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n, double last)
 {
@@ -161,10 +161,10 @@ prompt_mass(struct prompt_stream *s, double last, float *mass, char *err, size_t
 	return failure == NULL ? 0 : MODEL_EIO;
 }
 
-/* sum[N] <- the products with all keys, in double precision: where these are in the host's memory.
- * q: the last watched query, on the host */
+/* sum[N] <- the products with all keys, in double precision, on the host. q: the last watched
+ * query, on the host */
 static int
-multiply_here(const struct prompt_stream *s, const float *q, double *sum)
+products_on_host(const struct prompt_stream *s, const float *q, double *sum)
 {
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
@@ -191,21 +191,21 @@ multiply_here(const struct prompt_stream *s, const float *q, double *sum)
 	return g == rows->heads ? 0 : MODEL_ENOMEM;
 }
 
-/* The same by a device that has its own memory, in f32, a head's products beside the next one's. q:
- * on the device. Only the sum over the heads is made here. */
+/* The same on the device, in f32; only the sum over the query heads is made on the host. q:
+ * on the device */
 static int
-multiply_there(const struct prompt_stream *s, const float *q, double *sum)
+products_on_device(const struct prompt_stream *s, const float *q, double *sum)
 {
 	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
 	const struct model *m = s->cache->model;
 	const size_t H = m->id.query_heads, N = s->N;
 	uint64_t *start = malloc(rows->heads * sizeof *start);
 	uint32_t *len = malloc(rows->heads * sizeof *len), g;
-	float *there = m->ops->alloc(m->dev, H * N * sizeof *there);
+	float *on_device = m->ops->alloc(m->dev, H * N * sizeof *on_device);
 	float *product = malloc(H * N * sizeof *product);
 	const struct query query = { .q = q, .N = 1, .H = (uint32_t)H };
 	struct layer_rows last = *rows;
-	const int rc = start && len && there && product ? 0 : MODEL_ENOMEM;
+	const int rc = start && len && on_device && product ? 0 : MODEL_ENOMEM;
 	size_t h, i;
 
 	for (g = 0; rc == 0 && g < rows->heads; g++) {
@@ -215,13 +215,13 @@ multiply_there(const struct prompt_stream *s, const float *q, double *sum)
 	if (rc == 0) {
 		last.start = start;
 		last.len = len;
-		m->ops->key_scores(m->dev, there, N, &query, &last);
-		m->ops->get(m->dev, product, there, H * N * sizeof *product);
+		m->ops->key_scores(m->dev, on_device, N, &query, &last);
+		m->ops->get(m->dev, product, on_device, H * N * sizeof *product);
 		for (h = 0; h < H; h++)
 			for (i = 0; i < N; i++)
 				sum[i] += product[h * N + i] * sqrt(rows->width);
 	}
-	m->ops->free(m->dev, there);
+	m->ops->free(m->dev, on_device);
 	free(product);
 	free(start);
 	free(len);
@@ -233,21 +233,21 @@ prompt_products(struct prompt_stream *s, float *score, char *err, size_t errlen)
 {
 	const struct model *m = s->cache->model;
 	const float *q = s->watched.q[s->watched_layer] + (s->watched.have - 1) * query_row(m);
-	float *here = malloc(query_row(m) * sizeof *here);
+	float *on_host = malloc(query_row(m) * sizeof *on_host);
 	double *sum = calloc(s->N, sizeof *sum);
 	const char *failure;
 	int rc = MODEL_ENOMEM;
 	uint32_t i;
 
-	if (here != NULL && sum != NULL && m->ops->runs_ahead)
-		rc = multiply_there(s, q, sum);
-	else if (here != NULL && sum != NULL) {
-		m->ops->get(m->dev, here, q, query_row(m) * sizeof *here);
-		rc = multiply_here(s, here, sum);
+	if (on_host != NULL && sum != NULL && m->ops->runs_ahead)
+		rc = products_on_device(s, q, sum);
+	else if (on_host != NULL && sum != NULL) {
+		m->ops->get(m->dev, on_host, q, query_row(m) * sizeof *on_host);
+		rc = products_on_host(s, on_host, sum);
 	}
 	for (i = 0; i < s->N && rc == 0; i++)
 		score[i] = (float)sum[i];
-	free(here);
+	free(on_host);
 	free(sum);
 	if (rc != 0)
 		snprintf(err, errlen, "no memory for the keys of %u rows", s->N);

@@ -1,4 +1,4 @@
-/* prompt_stream.c - a whole prompt on its way through the layers
+/* prompt_stream.c - a whole prompt that runs layer by layer
  *
  * Layer by layer and chunk by chunk are the same computation in another order: causality is by
  * position, so a tile sees the same rows of a layer in both. */
@@ -19,7 +19,7 @@ failed(const char *failure, char *err, size_t errlen)
 	return MODEL_EIO;
 }
 
-/* Waits until at most so many tiles are on their way. */
+/* Waits until at most so many tiles are in flight. */
 static int
 wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 {
@@ -27,7 +27,7 @@ wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 	int rc = 0;
 
 	for (; rc == 0 && s->running > most; s->running--) {
-		rc = failed(m->ops->event_wait(m->dev, s->tile[s->oldest].mark), err, errlen);
+		rc = failed(m->ops->event_wait(m->dev, s->tile[s->oldest].event), err, errlen);
 		if (rc == 0 && s->step.call != NULL)
 			s->step.call(s->step.with, s->tile[s->oldest].done);
 		s->oldest = (s->oldest + 1) % (STREAM_AHEAD + 1);
@@ -35,7 +35,8 @@ wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 	return rc;
 }
 
-/* One more of `tiles` is on its way through so many layers. A whole layer may be ahead. */
+/* A tile, one of `tiles`, has been submitted for so many layers. A whole layer may be in
+ * flight. */
 static int
 add_tile(struct prompt_stream *s, uint32_t tiles, uint32_t layers, char *err, size_t errlen)
 {
@@ -43,7 +44,7 @@ add_tile(struct prompt_stream *s, uint32_t tiles, uint32_t layers, char *err, si
 	uint32_t at = (s->oldest + s->running++) % (STREAM_AHEAD + 1);
 	uint32_t most = STREAM_AHEAD / layers > 0 ? STREAM_AHEAD / layers : 1;
 
-	s->tile[at].mark = m->ops->event_record(m->dev);
+	s->tile[at].event = m->ops->event_record(m->dev);
 	s->tile[at].done = s->done;
 	if (!m->ops->runs_ahead)
 		most = 0;
@@ -128,7 +129,8 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 }
 
 int
-prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows, uint32_t n)
+prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows,
+    uint32_t n)
 {
 	const struct model *m = s->cache->model;
 	const struct mat all = { s->x, KV_F32, s->N, m->id.hidden };
@@ -141,7 +143,7 @@ prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const ui
 		prompt_close(out);
 		return MODEL_ENOMEM;
 	}
-	m->ops->embed(m->dev, out->x, &all, rows, n);   /* rows of a table: the same thing */
+	m->ops->embed(m->dev, out->x, &all, rows, n);   /* a gather of rows */
 	for (i = 0; i < n; i++)
 		out->pos[i] = s->pos[rows[i]];
 	return 0;

@@ -1,4 +1,4 @@
-/* prompt_stream.h - a whole prompt on its way through the layers
+/* prompt_stream.h - a whole prompt that runs layer by layer
  *
  * run_tokens() takes one chunk through all layers and forgets its residual stream. Here the
  * residual stream of the whole prompt stays on the device, so that the prompt runs layer by
@@ -14,23 +14,23 @@
 
 #include "model/forward.h"
 
-/* So many tiles of one layer may be on their way: the host must not be far ahead of what it shows,
- * and a device not without work. */
+/* At most so many tiles of one layer are in flight: enough that the device always has work,
+ * and so few that progress is not shown late. */
 enum { STREAM_AHEAD = 32 };
 
 struct prompt_stream {
 	struct cache *cache;
 	struct observation *obs;       /* NULL = none */
 	struct observation watched;    /* queries of one layer, prompt_watch(); on the device */
-	uint32_t watched_layer, watched_room;   /* its place has so many rows */
+	uint32_t watched_layer, watched_capacity;      /* rows of its q */
 	float *x;                      /* device [N][D]: input of the layer that comes next */
 	uint32_t *pos;                 /* host [N] positions, ascending */
 	uint32_t N;
-	uint64_t done;                 /* rows that were given to the device, times layers */
+	uint64_t done;                 /* rows submitted to the device, times layers */
 	struct step_hook step;         /* prompt_run()'s; call NULL = none */
-	/* tiles that have not been waited for, a ring, and what has been done with each */
+	/* tiles in flight, a ring: the event that ends each, and `done` behind it */
 	struct {
-		uint64_t mark, done;
+		uint64_t event, done;
 	} tile[STREAM_AHEAD + 1];
 	uint32_t oldest, running;
 };
@@ -39,15 +39,16 @@ struct prompt_stream {
  * next_position behind them, and has obs (NULL = none; outlives the stream) expect the queries of
  * the last ones. Their keys and values come with prompt_run(). Returns 0, MODEL_ENOMEM, or
  * MODEL_EINVALID when positions would pass 2^32 (err says so); then s need not be closed. */
-int prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
-    size_t n, char *err, size_t errlen);
+int prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs,
+    const uint32_t *ids, size_t n, char *err, size_t errlen);
 void prompt_close(struct prompt_stream *s);
 
-/* Runs all rows through layers l0 .. l1-1, a tile of the workspace's rows at a time, makes room
- * in these layers of the cache and appends to them. Each tile is an event of the cache's log.
- * Where ops run ahead, the last tiles need not be done when it returns. step (NULL = none) is called
- * for each tile that is, during this call or the next ones, with the rows run so far, times
- * layers. Returns 0, MODEL_ENOMEM, or MODEL_EIO when the device failed (err says how). */
+/* Runs all rows through layers l0 .. l1-1, a tile of the workspace's rows at a time, makes
+ * room in these layers of the cache and appends to them. Each tile is an event of the cache's
+ * log. Where ops run ahead, the last tiles may be in flight when it returns. step (NULL =
+ * none) is called for each tile that has ended, during this call or the next ones, with the
+ * rows run so far, times layers. Returns 0, MODEL_ENOMEM, or MODEL_EIO when the device failed
+ * (err says how). */
 int prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
     const struct step_hook *step, char *err, size_t errlen);
 
@@ -56,24 +57,26 @@ int prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint3
 int prompt_keep(struct prompt_stream *s, const uint32_t *rows, uint32_t n);
 /* out <- these rows of s, which stays as it is: the same cache, no observation. To be closed.
  * Returns 0 or MODEL_ENOMEM. */
-int prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows, uint32_t n);
+int prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows,
+    uint32_t n);
 
-/* The cache's logits <- after the last row, which has run through all layers. No tile is on its way
- * any more. Returns 0, MODEL_ENOMEM or MODEL_EIO (err says how). */
+/* The cache's logits <- those after the last row, which has run through all layers. Waits for all
+ * tiles. Returns 0, MODEL_ENOMEM or MODEL_EIO (err says how). */
 int prompt_logits(struct prompt_stream *s, struct workspace *ws, char *err, size_t errlen);
 
 /* ---- looking at a layer, for token selection (probe_queries.c) ---- */
 
-/* When layer l runs, the queries of the last W rows (1 <= W <= N) are to be kept, instead of
- * what was watched before: s->watched, q[l] on the device. Returns 0 or MODEL_ENOMEM. */
+/* When layer l runs, the queries of the last W rows (1 <= W <= N) are kept in s->watched,
+ * q[l] on the device, instead of those of the layer watched before. Returns 0 or
+ * MODEL_ENOMEM. */
 int prompt_watch(struct prompt_stream *s, uint32_t l, uint32_t W);
 
 /* Nothing is watched any more. */
 void prompt_unwatch(struct prompt_stream *s);
 
-/* After the watched layer has run, and before prompt_keep(): mass[H][N] (host) <- attention that
- * the watched queries pay to the rows of the stream, added up: softmax over all rows of the
- * layer that each of them sees, those of earlier text too. The last of them counts `last` times,
+/* After the watched layer has run, and before prompt_keep(): mass[H][N] (host) <- attention
+ * mass of the rows of the stream from the watched queries: softmax over all rows of the layer
+ * that each of them sees, those of earlier text too. The last of them counts `last` times,
  * the first once, the others evenly in between. Linear memory. Returns 0, MODEL_ENOMEM or
  * MODEL_EIO (err says how). */
 int prompt_mass(struct prompt_stream *s, double last, float *mass, char *err, size_t errlen);

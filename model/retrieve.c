@@ -1,4 +1,4 @@
-/* retrieve.c - attention while decoding that reads only the rows which matter to the query
+/* retrieve.c - sparse attention while decoding: reads only the rows which matter to the query
  *
  * All methods are one path over the ops: candidates are scored, topk() takes the best
  * (retrieve_rank.c), and attend_chosen() attends to these. Only shadow attends to a copy, because
@@ -179,7 +179,7 @@ retrieval_chosen(const struct retrieval *t)
 	return t->whole ? NULL : &t->chosen;
 }
 
-/* ---- room ---- */
+/* ---- memory ---- */
 
 static int
 reserve_audit(struct retrieval *t, size_t stride)
@@ -215,7 +215,7 @@ reserve_lists(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* Room for so many rows of each KV head in the copy. */
+/* Gives the copy a capacity of so many rows of each KV head. */
 static int
 reserve_copy(struct retrieval *t, uint64_t rows)
 {
@@ -258,12 +258,12 @@ reserve_last_pages(struct retrieval *t, uint32_t u)
 int
 retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const struct layer_index *x)
 {
-	const uint32_t *room = rows->capacity != NULL ? rows->capacity : rows->len;
+	const uint32_t *capacity = rows->capacity != NULL ? rows->capacity : rows->len;
 	uint64_t most, part;
 	uint32_t g;
 
 	for (g = 0, most = 0; g < t->G; g++)
-		most = room[g] > most ? room[g] : most;
+		most = capacity[g] > most ? capacity[g] : most;
 	if (most + 1 > t->stride &&
 	    reserve_lists(t, (most + most / 8 + ALIGNED) / ALIGNED * ALIGNED) != KV_OK)
 		return KV_ENOMEM;

@@ -1,7 +1,7 @@
-/* retrieve.h - attention while decoding that reads only the rows which matter to the query
+/* retrieve.h - sparse attention while decoding: reads only the rows which matter to the query
  *
- * One step for one layer: score what an index has, join over the query heads of a KV head, take
- * the best within the budget, attend to these. The methods share this; they differ in what
+ * One step for one layer: score the entries of an index, reduce over the query heads of a KV head
+ * (GQA), take the top k within the budget, attend to these. The methods share this; they differ in what
  * competes:
  *
  *   fier     rows, by their key in one bit (bITS); FIER (2025)
@@ -39,7 +39,7 @@ struct retrieval_stats {
 	uint64_t index_bytes, key_bytes, value_bytes;
 	uint64_t of_bytes;             /* dense attention would have read: keys and values */
 	/* with audit: recall is |chosen and best| / k, best the k rows of the greatest true
-	 * logits, joined in the same way, k the rows that were read; mass is the share of the
+	 * logits, reduced in the same way, k the rows that were read; mass is the share of the
 	 * true softmax that the chosen rows have, mean over the query heads */
 	double recall, mass;
 };
@@ -60,9 +60,8 @@ struct retrieval *retrieval_new(const struct ops *, struct dev *, const struct r
 void retrieval_free(struct retrieval *);               /* NULL allowed */
 const struct retrieval_options *retrieval_options(const struct retrieval *);
 
-/* Makes room for steps over these rows, as far as they have room (rows->room; rows->len where
- * that is NULL). To be called for each layer that retrieves, after index_reserve(). Returns 0, or
- * KV_ENOMEM. */
+/* Makes room for steps over rows->capacity rows (rows->len where that is NULL). To be called
+ * for each layer that retrieves, after index_reserve(). Returns 0, or KV_ENOMEM. */
 int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struct layer_index *);
 
 /* o[H][E] <- attention of one query row, which sees all rows, in layer l. The index has been

@@ -21,7 +21,7 @@ struct retrieval {
 	const double *freq;            /* device [E/2] */
 
 	size_t stride;                 /* of the lists below, a multiple of ALIGNED */
-	float *score;                  /* device [H][stride] of entries; where these compete, then joined */
+	float *score;                  /* device [H][stride] of entries; where these compete, reduced in place */
 	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
 	float *candidate;              /* device [G][stride] */
 	struct chosen chosen, best;

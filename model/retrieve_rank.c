@@ -1,11 +1,11 @@
 /* retrieve_rank.c - what competes, how it is scored, and how much of it is chosen: one function for
  * each method of retrieval
  *
- * Entries are scored and joined over query heads. Where candidates are not the entries themselves,
- * by_label() gives each one the score of its label (index.h). What is always read has label 0, and
- * what stands at 0 before the joint scores is +inf: so it needs no path of its own. Where
- * candidates are the entries, and all compete, scores are joined where they are, which without
- * sharing is no work at all.
+ * group_reduce() reduces the scores of the entries over the query heads of a KV head. Where
+ * candidates are not the entries themselves, by_label() gives each one the score of its label
+ * (index.h). Candidates that are always read need no path of their own: they have label 0, and
+ * element 0 in front of the reduced scores is +inf. Where candidates are the entries, and all
+ * compete, scores are reduced in place, which without GQA is no work.
  *
  * Quest has two rules. The authors' kernels always read the last page, within the budget; their
  * evaluation program (quest_attention.py) lets it compete with the bounds of the rows that it has,
@@ -16,8 +16,8 @@ enum { LEAST_PAGES = 3 };
 
 /* ---- candidates ---- */
 
-/* Candidates of u rows each. A KV head that fits into the budget is taken whole; of another one
- * what is always read, and `of_budget` others. */
+/* How many candidates, of u rows each, are read of KV head g: all where it fits into the budget,
+ * else those that are always read and `of_budget` others. */
 static void
 set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t g, uint32_t u,
     uint64_t always, uint32_t of_budget)
@@ -31,7 +31,7 @@ set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t g, uint3
 	t->chosen.n[g] = rows->len[g] <= t->opt.budget || n > t->n[g] ? t->n[g] : (uint32_t)n;
 }
 
-/* Candidates get the scores of the entries that their labels name. */
+/* Reduces the scores of the entries, and gives each candidate that of the entry its label names. */
 static const float *
 by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
 {

@@ -48,7 +48,7 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return KV_OK;
 }
 
-/* KEYS or VALS: packed in the file, with room after each head in the cache. */
+/* KEYS or VALS: packed in the file, with spare capacity after each head in the cache. */
 static int
 load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {

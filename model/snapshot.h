@@ -26,8 +26,8 @@ int snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cach
 int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     enum kv_kind kind, uint32_t l);
 
-/* Writes tokens, layers, observation queries (NULL or have == 0: none), attention received
- * where it is wanted (it must be whole), indexes where they are wanted, and logits; not the end.
+/* Writes tokens, layers, observation queries (NULL or have == 0: none), attention mass where
+ * it is wanted (it must be whole), indexes where they are wanted, and logits; not the end.
  * Returns a KV_* code; the writer has the message. */
 int snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs);
 

@@ -155,9 +155,9 @@ generate(const struct session *s, struct decode *d, int keep)
 	print_tokens_end(&p);
 	if (keep)
 		must(decode_logits(d, &e), &e);
-	if (d->generator != NULL && generator_replayed(d->generator) > 0)
-		note("%" PRIu64 " steps repeated from a recording", generator_replayed(d->generator));
-	if (d->generator != NULL && generator_refused(d->generator))
+	if (d->generator != NULL && generator_launches(d->generator) > 0)
+		note("%" PRIu64 " steps repeated from a recording", generator_launches(d->generator));
+	if (d->generator != NULL && generator_capture_failed(d->generator))
 		note("no step is repeated: %s", s->device.ops->describe(s->device.dev));
 	decode_free(d);
 	return n;
@@ -252,7 +252,7 @@ save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 	struct kv_head head;
 	struct kv_writer *w;
 
-	if (obs->room != NULL && observation_to_host(obs, c->model) != 0)
+	if (obs->buffer != NULL && observation_to_host(obs, c->model) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", obs->window);
 	snapshot_head(c, &head);
 	w = output_create(&head);

@@ -30,16 +30,18 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* ---- the attention that the rows of a layer have received ---- */
+/* ---- the attention mass of the rows of a layer ---- */
 
-static float *received, *paid;  /* NULL = not there */
+/* from all queries of the text (mASS), and from tokens that were not stored (pAID); NULL =
+ * not stored */
+static float *text_mass, *probe_mass;
 
 static void
 forget_mass(void)
 {
-	free(received);
-	free(paid);
-	received = paid = NULL;
+	free(text_mass);
+	free(probe_mass);
+	text_mass = probe_mass = NULL;
 }
 
 /* Standing at mASS or pAID: a copy of its values. */
@@ -78,10 +80,10 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		die(EXIT_RUN, "%s: layer %u has no observation queries, which method %s needs: "
 		    "make the snapshot with kv-prefill --observe", kv_reader_name(r), layer,
 		    method->name);
-	if ((method->needs & NEED_MASS) && (l.in.mass = received) == NULL)
+	if ((method->needs & NEED_MASS) && (l.in.mass = text_mass) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no attention mass, which method %s needs: make "
 		    "the snapshot with kv-prefill --mass", kv_reader_name(r), layer, method->name);
-	if ((method->needs & NEED_PROBE_MASS) && (l.in.probe_mass = paid) == NULL)
+	if ((method->needs & NEED_PROBE_MASS) && (l.in.probe_mass = probe_mass) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no attention paid, which method %s needs: add it "
 		    "with kv-observe --repeat-context or --accumulate", kv_reader_name(r), layer,
 		    method->name);
@@ -138,9 +140,9 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		} else if (sec.kind == KV_OBSQ && (needs & NEED_WINDOW))
 			take_queries(&q, r, sec.layer);
 		else if (sec.kind == KV_MASS && (needs & NEED_MASS))
-			received = take_mass(r);
+			text_mass = take_mass(r);
 		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
-			paid = take_mass(r);
+			probe_mass = take_mass(r);
 		else if (sec.kind == KV_KEYS) {
 			write_scores(r, w, sec.layer, &q);
 			used = q.n;

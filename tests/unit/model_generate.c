@@ -155,7 +155,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	check_same(a, b, what);
 	check(generator_run(r, m->id.vocabulary, NULL, &next, err, sizeof err) == MODEL_EINVALID,
 	    "%s: a token that is none: %s", what, err);
-	replayed = generator_replayed(r);
+	replayed = generator_launches(r);
 	generator_free(r);
 	if (obs != NULL)
 		observation_free(obs, m);

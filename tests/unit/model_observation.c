@@ -53,7 +53,7 @@ check_window(const struct model *m, uint32_t window, const uint32_t *n, int ther
 	    "memory");
 	observe(&host, m, n, -1);
 	observe(&device, m, n, there);
-	must(device.there && observation_to_host(&device, m) == 0 && !device.there, "to the host");
+	must(device.on_device && observation_to_host(&device, m) == 0 && !device.on_device, "to the host");
 	check(host.have == device.have && memcmp(host.pos, device.pos,
 	    host.have * sizeof *host.pos) == 0, "window %u: other positions", window);
 	for (l = 0; l < m->id.layers; l++)
