@@ -18,6 +18,9 @@
 /* DuoAttention's sinks, PruLong's recent positions; the published masks were made with these */
 enum { STREAM_SINK = 128, STREAM_RECENT = 1024 };
 
+/* a policy may give the layers so many times their budgets without a warning */
+#define BUDGET_SLACK 1.01
+
 static uint32_t budget = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN, since;
 static double rate;                     /* 0 = not given */
 static double alpha = NO_REAL, sparsity = NO_REAL;
@@ -229,13 +232,29 @@ opt_evict_sign(const struct evictor *v)
 		sign_text("small", small_name);
 }
 
+static void
+warn_generous_policy(const struct evictor *v)
+{
+	const double n = (double)v->budgets;
+	char exact[64];
+
+	if (v->options.policy == policies || !((double)v->given > BUDGET_SLACK * v->budget))
+		return;
+	snprintf(exact, sizeof exact, "%s-exact", v->options.policy->name);
+	warning("policy %s gives KV heads %.1f rows on average where the budget is %.1f, %.1f %% "
+	    "more%s%s%s", v->options.policy->name, (double)v->given / n, v->budget / n,
+	    100 * ((double)v->given / v->budget - 1), policy_named(exact) != NULL ? ": " : "",
+	    policy_named(exact) != NULL ? exact : "",
+	    policy_named(exact) != NULL ? " keeps to it" : "");
+}
+
 void
 opt_evict_tell(const struct evictor *v, int usual)
 {
 	const char *where = evictor_looks_ahead(v) ? "the cache keeps" : "KV heads keep up to";
 
-	if (v->beyond == 0)
-		return;
-	(usual ? note : warning)("the budget is smaller than what is always kept: %s %" PRIu64
-	    " more", where, v->beyond);
+	if (v->beyond > 0)
+		(usual ? note : warning)("the budget is smaller than what is always kept: %s %"
+		    PRIu64 " more", where, v->beyond);
+	warn_generous_policy(v);
 }

@@ -15,8 +15,9 @@ void opt_evict(struct evictor *v, int looks);
 /* The same from the text of --evict, "budget=1024 sink=4". */
 void opt_evict_words(struct evictor *v, const char *text);
 
-/* When rows have been chosen: says that a budget was smaller than what is always kept, and by how
- * much. usual: it was to be expected, so a note and no warning. */
+/* When all has been evicted, once: says that a budget was smaller than what is always kept, and by
+ * how much; and that the policy has given the layers more than their budgets together. usual: the
+ * former was to be expected, so it is a note and no warning. */
 void opt_evict_tell(const struct evictor *v, int usual);
 
 /* Tells them to the provenance (sign_count() and so on). */

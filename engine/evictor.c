@@ -74,6 +74,7 @@ adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt
     struct engine_error *e)
 {
 	const uint32_t since = v->options.since;
+	uint32_t l;
 
 	if (v->skip_end > in->layers)
 		return engine_fail(e, ENGINE_EOPTION, "--skip-layers: there is no layer %u, only %u "
@@ -83,6 +84,10 @@ adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt
 		return engine_fail(e, ENGINE_EDAMAGED, "%s: %u lines of %u numbers, but the model "
 		    "has %u layers of %u KV heads", v->mask_name, v->mask.layers, v->mask.heads,
 		    in->layers, in->rows->heads);
+	for (l = 0; l < v->skip_end; l++) {
+		in->skipped_before += v->skip[l] && l < in->layer;
+		in->skipped += v->skip[l];
+	}
 	*opt = v->options;
 	if (!v->of_tokens)
 		in->tokens = 0;
@@ -137,9 +142,13 @@ evictor_choose(struct evictor *v, const struct evict_input *given, struct kept *
 	if (v->all_counts != NULL)
 		in.count = v->all_counts + (size_t)in.layer * in.rows->heads;
 	rc = failed_in_layer(evict_choose(&in, &opt, out, why, sizeof why), in.layer, why, e);
-	if (rc == ENGINE_OK && out->beyond > v->beyond)
-		v->beyond = out->beyond;
-	return rc;
+	if (rc != ENGINE_OK)
+		return rc;
+	v->beyond = out->beyond > v->beyond ? out->beyond : v->beyond;
+	v->given += out->given;
+	v->budget += out->budget;
+	v->budgets += out->budgets;
+	return ENGINE_OK;
 }
 
 int

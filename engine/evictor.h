@@ -19,6 +19,9 @@ struct evictor {
 	/* where the budget was smaller than what is always kept: the most rows that a KV head keeps
 	 * beyond it, or the whole cache under a policy that looks ahead; over all choices */
 	uint64_t beyond;
+	/* of all choices so far: struct kept */
+	uint64_t given, budgets;
+	double budget;
 	/* the rest is evictor.c's */
 	uint8_t skip[EVICTOR_LAYERS];   /* 1 = the layer keeps all rows */
 	uint32_t skip_end;              /* behind the last one; 0 = none is skipped */

@@ -33,6 +33,7 @@ uint32_t budget_wanted(const struct evict_options *opt, const struct evict_input
 /* What the budget of a KV head in one layer is made from. */
 struct layer_share {
 	uint32_t l, L;          /* layer l of L */
+	uint32_t skipped_before, skipped;       /* of these, before l and in all, keep all rows */
 	uint32_t n;             /* rows that are scored */
 	uint32_t always;        /* of them always kept */
 	uint32_t wanted;        /* the mean over the layers, a whole number; may be more than n */

@@ -138,31 +138,16 @@ budget_wanted(const struct evict_options *opt, const struct evict_input *in, uin
 	return (uint32_t)budget_of_rate(in->tokens != 0 ? in->tokens : n, opt->rate);
 }
 
-/* What KV head g gets before heads share; at most its rows. */
-static uint32_t
-budget_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
+/* What the budget of KV head g is made from. */
+static struct layer_share
+share_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
     const struct evict_options *opt)
 {
-	const struct layer_share share = { .l = in->layer, .L = in->layers, .n = r->n[g],
+	return (struct layer_share){ .l = in->layer, .L = in->layers,
+	    .skipped_before = in->skipped_before, .skipped = in->skipped, .n = r->n[g],
 	    .always = always_kept(&r->always[g]), .wanted = budget_wanted(opt, in, r->n[g]),
 	    .wanted_real = opt->budget != 0 ? opt->budget :
 	    (in->tokens != 0 ? in->tokens : r->n[g]) * opt->rate };
-
-	if (is_streaming(in, g))
-		return share.always;
-	return opt->policy != NULL ? opt->policy->layers(&share) : layers_uniform(&share);
-}
-
-/* The rows that KV head g keeps at least: what is always kept; and a budget of zero does not empty
- * a head. */
-static uint32_t
-least_of(const struct ranked *r, uint32_t g, const struct evict_input *in,
-    const struct evict_options *opt)
-{
-	const uint32_t always = always_kept(&r->always[g]), n = r->n[g];
-
-	return always == 0 && n > 0 && r->old[g] == 0 && budget_wanted(opt, in, n) == 0 ? 1 :
-	    always;
 }
 
 static int
@@ -176,32 +161,53 @@ refuse_small(const struct ranked *r, uint32_t g, uint32_t count, char *why, size
 	return EVICT_EBUDGET;
 }
 
-/* out->count <- how many of the ranked rows stay; out->beyond. */
+/* out->count[g] <- what KV head g gets before heads share, at most its rows: at least what is
+ * always kept, and a budget of zero does not empty a head. */
+static int
+set_budget(struct kept *out, const struct ranked *r, uint32_t g, const struct evict_input *in,
+    const struct evict_options *opt, char *why, size_t size)
+{
+	const struct layer_share share = share_of(r, g, in, opt);
+	const int none = share.wanted == 0 && share.n > 0;
+	const uint32_t least = none && share.always == 0 && r->old[g] == 0 ? 1 : share.always;
+	uint32_t *count = &out->count[g];
+
+	if (is_streaming(in, g)) {
+		*count = share.always;
+		return EVICT_OK;
+	}
+	*count = opt->policy != NULL ? opt->policy->layers(&share) : layers_uniform(&share);
+	if (opt->refuse_small && (*count < least || none))
+		return refuse_small(r, g, *count, why, size);
+	if (share.n > share.wanted) {
+		out->given += *count;
+		out->budget += share.wanted_real;
+		out->budgets++;
+	}
+	if (*count < least) {
+		if (out->beyond < least - *count)
+			out->beyond = least - *count;
+		*count = least;
+	}
+	return EVICT_OK;
+}
+
+/* out->count[G] <- how many of the ranked rows stay. */
 static int
 share_budget(struct kept *out, const struct ranked *r, const struct evict_input *in,
     const struct evict_options *opt, char *why, size_t size)
 {
-	uint32_t *count = out->count, g, least;
+	uint32_t g;
+	int code;
 
 	if (in->count != NULL) {
-		memcpy(count, in->count, r->heads * sizeof *count);
+		memcpy(out->count, in->count, r->heads * sizeof *out->count);
 		return EVICT_OK;
 	}
-	for (g = 0; g < r->heads; g++) {
-		count[g] = budget_of(r, g, in, opt);
-		if (is_streaming(in, g))
-			continue;
-		least = least_of(r, g, in, opt);
-		if (opt->refuse_small && (count[g] < least ||
-		    (r->n[g] > 0 && budget_wanted(opt, in, r->n[g]) == 0)))
-			return refuse_small(r, g, count[g], why, size);
-		if (count[g] < least) {
-			if (out->beyond < least - count[g])
-				out->beyond = least - count[g];
-			count[g] = least;
-		}
-	}
-	return opt->policy != NULL ? opt->policy->heads(count, r, opt, why, size) : EVICT_OK;
+	for (g = 0; g < r->heads; g++)
+		if ((code = set_budget(out, r, g, in, opt, why, size)) != EVICT_OK)
+			return code;
+	return opt->policy != NULL ? opt->policy->heads(out->count, r, opt, why, size) : EVICT_OK;
 }
 
 /* ---- choosing ---- */

@@ -159,6 +159,8 @@ enum { EVICT_OK = 0, EVICT_ENOMEM = -1, EVICT_EBUDGET = -2, EVICT_EINPUT = -3 };
 
 struct evict_input {
 	uint32_t layer, layers;                 /* l of L */
+	/* how many layers before this one, and in all, keep all rows whatever the budget */
+	uint32_t skipped_before, skipped;
 	const struct kv_rows *rows;
 	/* [sum S]; NULL: only sink and recent count, then the latest rows */
 	const float *score;
@@ -183,6 +185,11 @@ struct kept {
 	/* the most rows that a KV head keeps beyond its budget, which is smaller than what is always
 	 * kept */
 	uint32_t beyond;
+	/* of the KV heads that have more rows than the budget: the rows that the policy gives to
+	 * them, before they share, and their budgets, as many as `budgets` together */
+	uint64_t given;
+	double budget;
+	uint32_t budgets;
 };
 
 /* Chooses. A head with no more rows than its budget keeps them all. A budget that is smaller than

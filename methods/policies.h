@@ -8,12 +8,15 @@
  * that only some policies read. */
 
 /* for --help */
-#define POLICY_NAMES "uniform, pyramid, pyramid-kvpress, ada, ada-kvpress, ada-pyramid or global"
+#define POLICY_NAMES "uniform, pyramid, pyramid-exact, pyramid-kvpress, ada, ada-kvpress, " \
+	"ada-pyramid, ada-pyramid-exact or global"
 
 POLICY("uniform", uniform, uniform, 0, "")
 POLICY("pyramid", pyramid, uniform, 0, "")
+POLICY("pyramid-exact", pyramid_exact, uniform, 0, "")
 POLICY("pyramid-kvpress", pyramid_kvpress, uniform, 0, "")
 POLICY("ada", uniform, ada, 0, "alpha normalize")
 POLICY("ada-kvpress", uniform, ada_kvpress, 0, "alpha")
 POLICY("ada-pyramid", pyramid, ada, 0, "alpha normalize")
+POLICY("ada-pyramid-exact", pyramid_exact, ada, 0, "alpha normalize")
 POLICY("global", uniform, uniform, 1, "")

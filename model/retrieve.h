@@ -1,8 +1,8 @@
 /* retrieve.h - sparse attention while decoding: reads only the rows which matter to the query
  *
  * One step for one layer: score the entries of an index, reduce over the query heads of a KV head
- * (GQA), take the top k within the budget, attend to these. The methods share this; they differ in what
- * competes:
+ * (GQA), take the top k within the budget, attend to these. The methods share this; they differ in
+ * what competes:
  *
  *   fier     rows, by their key in one bit (bITS); FIER (2025)
  *   quest    pages, by the most that their bounds allow (pAGE); Quest (2024). The last page is

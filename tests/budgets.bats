@@ -15,6 +15,8 @@ setup_file() {
 	# the last 6 of 97 rows of each head are an observation window
 	for ((i = 0; i < 388; i++)); do ((i % 97 < 91)) && echo $((i * i * 7919 % 1009)) || echo inf; done >windowed
 	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 97 --scores windowed -o window.kv
+	for ((i = 0; i < 300; i++)); do ((i < 292)) && echo $((i * i * 7919 % 1009)) || echo inf; done >deep
+	mksnapshot -L 30 -H 1 -G 1 -E 4 -N 300 --scores deep -o deep.kv
 	printf '%s\n' '0.9 0.1 0.5 0.49' '1 1 1 0' '0.1 0.2 0.3 0.4' '0.6 0.6 0.6 0.6' '0 -3 7 0.5' | tr ' ' '\t' >mask.tsv
 }
 
@@ -51,10 +53,53 @@ policy() {
 
 @test "uniform: every KV head keeps its budget" { policy uniform; }
 @test "pyramid: the layers' budgets fall as in KVCache-Factory" { policy pyramid; }
+@test "pyramid-exact: the line of the pyramid, and the mean over the layers that are not skipped is the budget" {
+	policy pyramid-exact
+	# 30 layers, 64 rows, 8 of them a window: the authors' integers keep 16 % more
+	run -0 --separate-stderr kv-evict -v --budget 64 --policy pyramid-exact deep.kv -o out.kv
+	assert_equal "$stderr" "kv-evict: 1920 of 9000 rows kept, $((1920 * 2 * 4 * 4)) of $((9000 * 2 * 4 * 4)) bytes of keys and values"
+	run -0 --separate-stderr kv-evict -v --budget 64 --policy pyramid-exact --skip-layers 0-1,17 deep.kv -o out.kv
+	assert_equal "${stderr%% of*}" "kv-evict: $((27 * 64 + 3 * 300))"
+}
+@test "a policy that gives the layers more than their budgets together says so once, with the figures" {
+	# B = 56: from 112 - 2 down to 2 in steps of floor(108 / 29) = 3: 110 - 43.5 + 8 rows on average
+	warning='policy pyramid gives KV heads 74.5 rows on average where the budget is 64.0, 16.4 % more: pyramid-exact keeps to it'
+	run -0 --separate-stderr kv-evict --budget 64 --policy pyramid deep.kv -o out.kv
+	assert_equal "$stderr" "kv-evict: $warning"
+	run -0 --separate-stderr kv-evict --budget 64 --policy pyramid --positions compact deep.kv -o out.kv
+	assert_equal "$stderr" "kv-evict: $warning"
+	run -0 --separate-stderr kv-evict -q --budget 64 --policy pyramid deep.kv -o out.kv
+	assert_equal "$stderr" ""
+	run -0 --separate-stderr kv-evict --budget 64 --policy ada-pyramid deep.kv -o out.kv
+	assert_regex "$stderr" ' 16.4 % more: ada-pyramid-exact keeps to it$'
+	# what fits into the budget counts nowhere, and half a percent is no warning
+	for words in "--budget 299 --policy pyramid" "--budget 64 --policy pyramid-exact" "--rate 0.37 --policy pyramid-kvpress"; do
+		# shellcheck disable=SC2086 # words
+		run -0 --separate-stderr kv-evict $words deep.kv -o out.kv
+		assert_equal "$stderr" ""
+	done
+	# while a prompt comes, chunk by chunk, and while text is generated
+	seq 5 700 >ids
+	model=$BATS_TEST_TMPDIR/30
+	random_model "$model" --layers 30 --hidden 32 --heads 2 --kv-heads 1 --head-dim 16 --ffn 32
+	policy='budget=64 policy=pyramid'
+	run -0 --separate-stderr kv-prefill -m "$model" --ids --observe 8 --score 'snapkv window=8' --evict "$policy" -o a.kv ids
+	assert_equal "$stderr" "kv-prefill: $warning"
+	run -0 --separate-stderr kv-prefill -m "$model" --ids --observe 8 -c 350 --score 'snapkv window=8' --evict "$policy" -o b.kv ids
+	assert_equal "$stderr" "kv-prefill: $warning"
+	run -0 --separate-stderr kv-decode -m "$model" --ids --ignore-eos -n 3 --score 'snapkv window=8' --evict "$policy" a.kv
+	assert_regex "$stderr" '^kv-decode: policy pyramid gives KV heads'
+	# and the same layer by layer in the other rule: the mean is the budget
+	kv-prefill -m "$model" --ids --score 'snapkv window=8' --evict "$policy-exact" -o a.kv ids
+	kv-prefill -m "$model" --ids --observe 8 ids | kv-score --method snapkv | kv-evict --budget 64 --policy pyramid-exact -o b.kv
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	assert_equal "$(see a.kv 'sum(l.rows[0] for l in s.layers)')" 1920
+}
 @test "pyramid-kvpress: the layers' budgets fall as in kvpress" { policy pyramid-kvpress; }
 @test "ada: KV heads share the budget of their layer by their scores" { policy ada; }
 @test "ada-kvpress: all but the safe rows of a layer compete" { policy ada-kvpress; }
 @test "ada-pyramid: KV heads share what the pyramid gives to their layer" { policy ada-pyramid; }
+@test "ada-pyramid-exact: the same of the exact pyramid" { policy ada-pyramid-exact; }
 @test "global: the rows of all layers compete" { policy global; }
 
 @test "--alpha is the share of its budget that a KV head has for sure" {

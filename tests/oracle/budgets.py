@@ -75,6 +75,26 @@ def pyramid(l, L, T, w, C):
     return high - l * ((high - low) // (L - 1)) + w
 
 
+def pyramid_exact(l, L, T, w, C):
+    """The line of pyramid in fractions, rounded to L * C by the largest remainders."""
+    B = C - w
+    if T <= C:
+        return T
+    if T < 2 * B or L < 2:
+        return C
+    low = Fraction(B, BETA)
+    high = 2 * B - low
+    if high > T - w:
+        high = Fraction(T - w)
+        low = 2 * B - high
+    line = [high - i * (high - low) / (L - 1) for i in range(L)]
+    counts = [math.floor(x) for x in line]
+    for i in sorted(range(L), key=lambda i: (counts[i] - line[i], i))[:L * B - sum(counts)]:
+        counts[i] += 1
+    assert sum(counts) == L * B and counts == sorted(counts, reverse=True)
+    return counts[l] + w
+
+
 def pyramid_kvpress(l, L, T, w, kept):
     if T <= kept:
         return T
@@ -132,9 +152,13 @@ def of_layer(heads, l, L, args):
             counts.append(pyramid_kvpress(l, L, head.n, head.always, kept))
         elif args.policy in ("pyramid", "ada-pyramid"):
             counts.append(pyramid(l, L, head.n, head.always, math.floor(kept)))
+        elif args.policy in ("pyramid-exact", "ada-pyramid-exact"):
+            gone = skipped(args.skip_layers)
+            counts.append(pyramid_exact(l - sum(s < l for s in gone), L - len(gone), head.n,
+                                        head.always, math.floor(kept)))
         else:
             counts.append(min(math.floor(kept), head.n))
-    if args.policy in ("ada", "ada-pyramid"):
+    if args.policy in ("ada", "ada-pyramid", "ada-pyramid-exact"):
         return ada(heads, counts, args)
     return ada_kvpress(heads, counts, args) if args.policy == "ada-kvpress" else counts
 

@@ -74,6 +74,56 @@ test_pyramid(void)
 	expect_layer(1, 4, 100, 8, opt, 43 + 8);
 }
 
+/* The budgets of all layers fall, hold the window, and their mean is the budget. */
+static void
+check_exact(uint32_t L, uint32_t n, uint32_t window, uint32_t budget)
+{
+	struct evict_options opt = { .budget = budget, .policy = policy_named("pyramid-exact") };
+	uint32_t l, got, last = n, sum = 0;
+
+	for (l = 0; l < L; l++) {
+		got = layer_keeps(l, L, n, window, opt);
+		check(got <= last && got >= window, "layer %u of %u: %u of %u rows, window %u, budget "
+		    "%u, %u in the layer before", l, L, got, n, window, budget, last);
+		last = got;
+		sum += got;
+	}
+	check(sum == L * (budget < n ? budget : n), "%u layers of %u rows, window %u, budget %u: %u "
+	    "rows in all", L, n, window, budget, sum);
+}
+
+static void
+test_pyramid_exact(void)
+{
+	static const uint32_t L[] = { 1, 2, 3, 4, 7, 16, 30, 32 };
+	static const uint32_t window[] = { 0, 1, 8, 64 };
+	struct evict_options opt = { .budget = 40, .policy = policy_named("pyramid-exact") };
+	uint32_t i, w, n, budget;
+
+	/* B = 32: from 62.4 to 1.6 in steps of 20.2666; the third has the largest remainder, .8666,
+	 * the last .6, the first .4, the second .1333: 63 would be one too many */
+	expect_layer(0, 4, 100, 8, opt, 62 + 8);
+	expect_layer(1, 4, 100, 8, opt, 42 + 8);
+	expect_layer(2, 4, 100, 8, opt, 22 + 8);
+	expect_layer(3, 4, 100, 8, opt, 2 + 8);
+	expect_layer(0, 4, 66, 8, opt, 58 + 8); /* all that there are: 58, 40.6666, 23.3333, 6 */
+	expect_layer(1, 4, 66, 8, opt, 41 + 8);
+	expect_layer(3, 4, 66, 8, opt, 6 + 8);
+	opt.budget = 10;                        /* B = 5: 9.75, 7.25 ... -> 10 7 5 3 0 */
+	expect_layer(0, 5, 100, 5, opt, 10 + 5);
+	expect_layer(1, 5, 100, 5, opt, 7 + 5);
+	expect_layer(2, 5, 100, 5, opt, 5 + 5);
+	expect_layer(3, 5, 100, 5, opt, 3 + 5);
+	expect_layer(4, 5, 100, 5, opt, 0 + 5);
+	expect_layer(0, 3, 100, 0, opt, 20);    /* 19.5, 10, .5: the first of equal remainders */
+	expect_layer(2, 3, 100, 0, opt, 0);
+	for (i = 0; i < sizeof L / sizeof *L; i++)
+		for (w = 0; w < sizeof window / sizeof *window; w++)
+			for (n = 65; n < 400; n += 83)
+				for (budget = window[w] + 1; budget < n + 9; budget += 1 + budget / 9)
+					check_exact(L[i], n, window[w], budget);
+}
+
 static void
 test_pyramid_kvpress(void)
 {
@@ -299,6 +349,7 @@ main(void)
 	for (i = 0; i < MOST; i++)
 		positions[i] = i;
 	test_pyramid();
+	test_pyramid_exact();
 	test_pyramid_kvpress();
 	test_ada();
 	test_others();
