@@ -16,16 +16,20 @@
 #   -s SEED       make other documents (1)
 #   -t TOKENS     their length, about (1000)
 #   -T TABLE      write the results to this file as they come, one line for each run, with tabs: method, rate, document, right (1 or 0),
-#                 kept, footprint, peak (in %), seconds, read (in %). Runs that are in the file already are not done again: what was
+#                 kept, footprint, peak (in %), seconds, read, memory (in %). Runs that are in the file already are not done again: what was
 #                 interrupted goes on, and methods, rates and documents can be added. The first line is a comment that has the settings;
 #                 a file with other settings is refused.
 #
 # An answer to a made document is right when it is exactly the expected one. With -d it is right when it contains the text of the file
 # *.answer, in capitals or not, since a model that chats says more than that.
 #
-# Prints a line for each method and rate, means over the documents: right answers, rows kept when the answer begins, footprint and
+# Prints a line for each method and rate, means over the documents: right answers, rows kept when the answer begins, footprint, memory and
 # peak of the whole run, bytes of the cache that are read for each token of the answer (what an index needs included), all in %; seconds of
-# a run. Then critical footprints: the least with nine tenths of the full cache's accuracy; and the same of what is read.
+# a run. Then critical footprints: the least with nine tenths of the full cache's accuracy; and the same of memory and of what is read.
+#
+# The footprint is that of the PruLong paper: what each token finds in a layer when it runs through it. Memory is the rows of all layers,
+# added up over the time of the run: less than the footprint where layers run one after the other and are thinned out, or see other tokens
+# (kv-footprint(1)). Both count what is run to score rows, and not stored.
 # A run that fails is counted and named, and the exit status is 1. Needs the programs from the PATH or build/, and Python 3 to make documents.
 set -eu
 
@@ -142,7 +146,7 @@ settings() {
 	file=${conf:-$model/kvpipe-methods.conf}
 	checksum=none
 	[ ! -e "$file" ] || checksum=$(cksum <"$file")
-	echo "# compare.sh: model $(cd "$model" && pwd); documents $identity; settings of methods $checksum; by $by"
+	echo "# compare.sh: model $(cd "$model" && pwd); documents $identity; settings of methods $checksum; by $by; with memory"
 }
 
 # An older table must have the same settings. A last line that was cut off is dropped.
@@ -222,10 +226,10 @@ one() {
 		}
 		{
 			if (matching == "contained")
-				right = index(tolower(words($0, 6, " ")), tolower(words(ENVIRON["EXPECTED"], 1, " "))) > 0
+				right = index(tolower(words($0, 7, " ")), tolower(words(ENVIRON["EXPECTED"], 1, " "))) > 0
 			else
-				right = words($0, 6, "") == ENVIRON["EXPECTED"]
-			print $1, rate, document, right, $2, $3, $4, ended - started, $5
+				right = words($0, 7, "") == ENVIRON["EXPECTED"]
+			print $1, rate, document, right, $2, $3, $5, ended - started, $6, $4
 			exit
 		}' "$work/line" >>"$runs"
 }
@@ -261,7 +265,7 @@ run_all() {
 # ---- reporting ----
 
 # Means over the documents, in the order in which methods and rates were given: method, rate, runs, accuracy, kept, footprint, peak,
-# seconds, read, with tabs.
+# seconds, read, memory, with tabs.
 means() {
 	awk -F '\t' -v OFS='\t' '
 		/^#/ { next }
@@ -275,7 +279,7 @@ means() {
 		}
 		($1, $2, $3) in want {
 			n[$1, $2]++
-			for (i = 4; i <= 9; i++)
+			for (i = 4; i <= 10; i++)
 				sum[$1, $2, i] += $i
 		}
 		END {
@@ -285,7 +289,7 @@ means() {
 				if (count == 0)
 					continue
 				line = name[1] OFS name[2] OFS count
-				for (i = 4; i <= 9; i++)
+				for (i = 4; i <= 10; i++)
 					line = line OFS sum[name[1], name[2], i] / count * (i == 4 ? 100 : 1)
 				print line
 			}
@@ -295,9 +299,9 @@ means() {
 print_table() {
 	echo "$what"
 	echo
-	echo "| method | $by | accuracy % | kept % | footprint % | peak % | read % | seconds |"
-	echo "|---|---|---|---|---|---|---|---|"
-	awk -F '\t' '{ printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.1f | %.2f |\n", $1, $2, $4, $5, $6, $7, $9, $8 }' "$work/means"
+	echo "| method | $by | accuracy % | kept % | footprint % | memory % | peak % | read % | seconds |"
+	echo "|---|---|---|---|---|---|---|---|---|"
+	awk -F '\t' '{ printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f |\n", $1, $2, $4, $5, $6, $10, $7, $9, $8 }' "$work/means"
 }
 
 # print_critical COLUMN WHAT: of a column of the means, where the full cache is there to compare others with. Of two rates with one value
@@ -374,6 +378,7 @@ run_all
 means >"$work/means"
 print_table
 print_critical 6 footprint
+print_critical 10 memory
 print_critical 9 'share read at each step'
 status=0
 if [ -n "$plot" ]; then

@@ -86,7 +86,7 @@ for snapshot in "$full" "$small"; do
 	printf '    keys + values  %s\n' "$(fact "$snapshot" 'keys + values')"
 done
 show "kv-footprint $full $small"
-printf '\nThe rows were all there while the prompt ran, which footprint and peak tell; kept is what is left of them.\n'
+printf '\nThe rows were all there while the prompt ran, which footprint, memory and peak tell; kept is what is left of them.\n'
 printf 'The pipeline of step 5 took %s, loading the model twice included.\n' "$took"
 
 heading "Where to go from here"

@@ -18,10 +18,11 @@ footprint_init(struct footprint *f, uint32_t layers, uint32_t heads, uint64_t to
 	f->heads = heads;
 	f->tokens = tokens;
 	f->entries = calloc(n, sizeof *f->entries);
+	f->memory = calloc(n, sizeof *f->memory);
 	f->peak = calloc(n, sizeof *f->peak);
 	f->rows = calloc(n, sizeof *f->rows);
 	f->layer_peak = calloc(layers, sizeof *f->layer_peak);
-	return f->entries != NULL && f->rows != NULL && f->peak != NULL &&
+	return f->entries != NULL && f->memory != NULL && f->rows != NULL && f->peak != NULL &&
 	    f->layer_peak != NULL ? 0 : -1;
 }
 
@@ -29,6 +30,7 @@ void
 footprint_free(struct footprint *f)
 {
 	free(f->entries);
+	free(f->memory);
 	free(f->rows);
 	free(f->peak);
 	free(f->layer_peak);
@@ -38,21 +40,27 @@ footprint_free(struct footprint *f)
 void
 footprint_add(struct footprint *f, const struct kv_event *e)
 {
-	double layers = (double)e->l1 - e->l0, time = e->n * layers;    /* times L */
-	uint64_t total = 0, of_layer;
-	uint32_t l, g;
+	const uint32_t layers = e->l1 - e->l0;
+	uint64_t total = 0, of_layer, there;
+	uint32_t l, g, came;
+	double found;
 	size_t i;
 
 	memcpy(f->rows, e->after, (size_t)f->layers * f->heads * sizeof *f->rows);
-	if (e->kind == KV_EVENT_EVICT)
+	if (e->kind == KV_EVENT_EVICT || (e->kind == KV_EVENT_RUN && f->stored_only))
 		return;
 	for (l = 0, i = 0; l < f->layers; l++) {
+		const int runs = l >= e->l0 && l < e->l1;
+
 		for (of_layer = 0, g = 0; g < f->heads; g++, i++) {
-			f->entries[i] += time * e->before[i] +
-			    layers * (double)triangle(e->after[i] - e->before[i]);
-			if (e->after[i] > f->peak[i])
-				f->peak[i] = e->after[i];
-			of_layer += e->after[i];
+			came = runs && e->kind == KV_EVENT_RUN ? e->n : e->after[i] - e->before[i];
+			found = (double)e->n * e->before[i] + (double)triangle(came);
+			f->entries[i] += runs ? found : 0;
+			f->memory[i] += layers * found;
+			there = e->before[i] + (uint64_t)came;
+			if (there > f->peak[i])
+				f->peak[i] = there;
+			of_layer += there;
 		}
 		if (of_layer > f->layer_peak[l])
 			f->layer_peak[l] = of_layer;
@@ -66,15 +74,19 @@ footprint_add(struct footprint *f, const struct kv_event *e)
 static struct share
 share_of(const struct footprint *f, size_t first, size_t n, uint64_t peak)
 {
-	double tokens = (double)f->tokens, heads = (double)n, entries = 0;
+	const double tokens = (double)f->tokens, heads = (double)n;
+	const double full = heads * tokens * (tokens + 1) / 2;
+	double entries = 0, memory = 0;
 	struct share s = { .rows = 0 };
 	size_t i;
 
 	for (i = first; i < first + n; i++) {
 		entries += f->entries[i];
+		memory += f->memory[i];
 		s.rows += f->rows[i];
 	}
-	s.footprint = entries / f->layers / (heads * tokens * (tokens + 1) / 2);
+	s.footprint = entries / full;
+	s.memory = memory / f->layers / full;
 	s.peak = (double)peak / (heads * tokens);
 	s.kept = (double)s.rows / (heads * tokens);
 	return s;

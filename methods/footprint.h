@@ -5,7 +5,11 @@
  * section 2. The unit is an entry: one row of one KV head, there while one token is run. Row j
  * exists from its own token on, so the full cache of T tokens has T (T + 1) / 2 entries in each
  * KV head. The footprint is the entries that there were over those of the full cache, averaged
- * over KV heads and layers, all of one weight. */
+ * over KV heads and layers, all of one weight.
+ *
+ * In the footprint each layer counts the tokens that it runs. Memory is the rows that there are,
+ * added up over the time of the whole model, in which running one layer takes 1/L of a token's
+ * time: they differ when layers run one after the other. */
 #ifndef KVPIPE_FOOTPRINT_H
 #define KVPIPE_FOOTPRINT_H
 
@@ -23,17 +27,21 @@ triangle(uint32_t n)
 struct footprint {
 	uint32_t layers, heads;         /* L, G */
 	uint64_t tokens;                /* T, the ids in TOKS */
-	/* [L][G] entries times L, so that they are whole numbers, exact below 2^53 */
-	double *entries;
+	int stored_only;                /* tokens that are run and not stored do not count; set it
+	                                 * before the first event */
+	double *entries;                /* [L][G] of the tokens that the layer ran; exact below 2^53 */
+	/* [L][G] of all tokens that ran, by the time of the whole model; times L, so that they are
+	 * whole numbers */
+	double *memory;
 	uint32_t *rows;                 /* [L][G] after the last event */
-	uint32_t *peak;                 /* [L][G] most rows at the end of an event */
+	uint64_t *peak;                 /* [L][G] most rows at the end of an event */
 	uint64_t *layer_peak;           /* [L] most rows of all heads together */
 	uint64_t total_peak;            /* most rows of all heads of all layers */
 };
 
 /* Some KV heads together. */
 struct share {
-	double footprint, peak, kept;   /* of the full cache */
+	double footprint, memory, peak, kept;   /* of the full cache */
 	uint64_t rows;                  /* that are left, in all */
 };
 

@@ -57,13 +57,19 @@ setup() {
 	assert_output "snapkv-0.1.kv has 0.5 of the rows of snapkv-0.2.kv, not 51%"
 }
 
-@test "assert_footprint_below and assert_peak_below measure what was run" {
+@test "assert_footprint_below, assert_memory_below and assert_peak_below measure what was run" {
 	local text=$BATS_TEST_TMPDIR/text
 	head -c 1500 "$ROOT/examples/prompts/harbour.txt" >"$text"
 	kv-prefill -m "$DEMO" "$text" | kv-score --method recent | kv-evict --budget 50 |
 		kv-prefill -m "$DEMO" -r - -o chunks.kv "$ROOT/examples/prompts/harbour.txt"
 	assert_footprint_below chunks.kv 95%
+	assert_memory_below chunks.kv 95%
 	assert_peak_below chunks.kv 0.95
+	kv-prefill -m "$DEMO" --score knorm --evict rate=0.1 -o fused.kv "$text"
+	assert_memory_below fused.kv 33%
+	run -1 assert_memory_below fused.kv 30%
+	assert_output --regexp "^fused.kv: the memory is 0\.3[0-9]+ of the full cache's, not below 30%"
+	run -1 assert_footprint_below fused.kv 1
 	run -1 assert_footprint_below full.kv 1
 	assert_output "full.kv: the footprint is 1.0 of the full cache's, not below 1"
 	run -1 assert_peak_below chunks.kv 10%

@@ -1,4 +1,4 @@
-/* kv-footprint - KV footprint and peak of snapshots, measured; critical footprint of a table */
+/* kv-footprint - KV footprint, memory and peak of snapshots, measured; critical footprints */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,11 +15,14 @@
 
 static const char *by, *convention, *table;
 static double full_score = NAN, keep;           /* not given, as plan's shares: NaN or 0 */
+static int stored_only;
 static struct prulong plan = { .prompt = NOT_GIVEN, .generated = NOT_GIVEN, .chunk = NOT_GIVEN,
     .sink = NOT_GIVEN, .recent = NOT_GIVEN, .head_sparsity = NAN, .sparsity = NAN };
 
 static const struct opt opts[] = {
 	{ 0, "by", OPT_STRING, &by, 0, "WHAT", "for each layer, or each KV head (head), too" },
+	{ 0, "stored-only", OPT_FLAG, &stored_only, 1, NULL,
+	    "leave out tokens that were run and not stored: drafts, repetitions, patches" },
 	{ 0, "critical", OPT_STRING, &table, 0, "TABLE",
 	    "read lines of method, footprint, score; print critical footprints" },
 	{ 0, "full", OPT_REAL, &full_score, 0, "SCORE", "score of the full cache" },
@@ -40,8 +43,8 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-footprint",
-	.about = "KV footprint and peak of snapshots, measured; critical footprint of a table",
-	.synopsis = "[-qv] [--by WHAT] [--json] [snapshot ...]\n"
+	.about = "KV footprint, memory and peak of snapshots, measured; critical footprint of a table",
+	.synopsis = "[-qv] [--by WHAT] [--json] [--stored-only] [snapshot ...]\n"
 	    "kv-footprint --critical TABLE [-qv] [--full SCORE] [--json] [--keep SHARE]\n"
 	    "kv-footprint --convention NAME --prompt N [-qv] [--chunk N] [--generate N]\n"
 	    "[--head-sparsity SHARE] [--json] [--recent N] [--sink N] [--sparsity SHARE]",
@@ -78,6 +81,7 @@ measure(struct footprint *f, struct kv_reader *r)
 		    kv_reader_name(r));
 	if (footprint_init(f, head->model.layers, head->model.kv_heads, kv_log_tokens(log)) != 0)
 		die(EXIT_RUN, "out of memory");
+	f->stored_only = stored_only;
 	while ((code = kv_log_next(log, &e)) == 1)
 		footprint_add(f, &e);
 	if (code < 0)
@@ -94,7 +98,7 @@ bytes_of(const struct kv_head *head, const struct share *s)
 static void
 print_titles(void)
 {
-	printf("%9s %9s %9s %13s  ", "footprint", "peak", "kept", "bytes");
+	printf("%9s %9s %9s %9s %13s  ", "footprint", "memory", "peak", "kept", "bytes");
 	if (by != NULL)
 		printf("%5s  ", "layer");
 	if (by != NULL && strcmp(by, "head") == 0)
@@ -106,8 +110,8 @@ print_titles(void)
 static void
 print_line(const struct kv_reader *r, const struct share *s, const char *layer, const char *head)
 {
-	printf("%8.2f%% %8.2f%% %8.2f%% %13" PRIu64 "  ", 100 * s->footprint, 100 * s->peak,
-	    100 * s->kept, bytes_of(kv_reader_head(r), s));
+	printf("%8.2f%% %8.2f%% %8.2f%% %8.2f%% %13" PRIu64 "  ", 100 * s->footprint,
+	    100 * s->memory, 100 * s->peak, 100 * s->kept, bytes_of(kv_reader_head(r), s));
 	if (layer != NULL)
 		printf("%5s  ", layer);
 	if (head != NULL)
@@ -144,6 +148,7 @@ share_json(const struct share *s)
 	json_t *o = json_object();
 
 	put(o, "footprint", json_real(s->footprint));
+	put(o, "memory", json_real(s->memory));
 	put(o, "peak", json_real(s->peak));
 	put(o, "kept", json_real(s->kept));
 	put_count(o, "rows", s->rows);
@@ -339,6 +344,8 @@ check_options(int operands)
 	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
 		die(EXIT_USAGE, "--by %s: want layer or head", by);
 	refuse(by != NULL && (table != NULL || convention != NULL), "--by", "but for snapshots");
+	refuse(stored_only && (table != NULL || convention != NULL), "--stored-only",
+	    "but for snapshots");
 	refuse(keep != 0 && table == NULL, "--keep", "without --critical");
 	refuse(!isnan(full_score) && table == NULL, "--full", "without --critical");
 	if ((table != NULL || convention != NULL) && operands > 0)

@@ -21,7 +21,7 @@
 # A script makes the snapshot $out from the text $prompt, with about the share $rate of its rows in the end (a method that keeps
 # all rows reads that share of them at each step), and calls `report`, which lets the model answer and prints one line:
 #
-#     method, rows kept, KV footprint, peak, bytes of the cache read at each step (each in %), answer
+#     method, rows kept, KV footprint, memory, peak, bytes of the cache read at each step (each in %), answer
 #
 # Settings are what depends on the model or on the length of the text. A script assigns the values of the paper, or of the authors'
 # programs where the paper has none, and calls `settings` with their names; what is left empty it derives, by a rule in its head.
@@ -195,8 +195,8 @@ percent() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" | awk 'NR == 1 { printf "%.2f", 100 * $1 }'
 }
 
-# report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. The footprint is that of the whole run,
-# the answer included. Rows that are kept are read, unless the method says otherwise.
+# report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. Footprint, memory and peak are those of the
+# whole run, the answer included, and what was run to score rows and not stored. Rows that are kept are read, unless the method says otherwise.
 report() {
 	[ -z "$stop" ] || set -- --stop "$stop" "$@"
 	said=$(kv-decode -q -m "$model" -n "$answer" "$@" -o "$work/after.kv" "$out")
@@ -204,8 +204,8 @@ report() {
 	kept=$(kv-info --json "$out" | percent share_kept)
 	read=$kept
 	[ ! -e "$work/stats" ] || read=$(percent share <"$work/stats")
-	printf '%-20s %6s %6s %6s %6s  %s\n' "$method" "$kept" "$(percent footprint <"$work/footprint")" \
-		"$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | tr '\n' ' ')"
+	printf '%-20s %6s %6s %6s %6s %6s  %s\n' "$method" "$kept" "$(percent footprint <"$work/footprint")" \
+		"$(percent memory <"$work/footprint")" "$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | tr '\n' ' ')"
 }
 
 # retrieve METHOD: reports with all rows kept, and the share of them read that the rate stands for

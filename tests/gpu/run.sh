@@ -143,8 +143,8 @@ pipeline() {
 # Whole pipelines on both devices: every method's line, then what a prompt leaves and what is kept of it.
 #
 # A GPU rounds the inputs of products, so rows with nearly equal scores may swap ranks. What must be equal nevertheless: the number of
-# kept rows, and the answer wherever the CPU answers as with the whole cache. Bytes read, footprint and peak may differ by half a
-# percent of the cache; footprint and peak by more where layers are evicted during prefill (-fused), since a GPU holds one more full
+# kept rows, and the answer wherever the CPU answers as with the whole cache. Bytes read, footprint, memory and peak may differ by half a
+# percent of the cache; memory and peak by more where layers are evicted during prefill (-fused), since a GPU holds one more full
 # layer. An answer that the kept rows no longer hold is a guess: a different one is shown and fails nothing. A process spends
 # most of its time on opening the GPU, so several run at a time.
 pipelines() {
@@ -178,7 +178,7 @@ pipelines() {
 	done | awk '
 		function answer(s, i) {                     # mawk of 2020 does not know {5} in expressions
 			s = $0
-			for (i = 0; i < 5; i++)
+			for (i = 0; i < 6; i++)
 				sub(/^[^ ]+ +/, "", s)
 			return s
 		}
@@ -189,7 +189,8 @@ pipelines() {
 			verdict = "same"
 			if (answer() != said)        # which may be longer or shorter, so that nothing else is the same
 				verdict = said == truth ? "DIFFERENT" : "another guess"
-			else if (far($5, cpu[5]) || ($1 !~ /-fused$/ && (far($3, cpu[3]) || far($4, cpu[4]))))
+			else if (far($6, cpu[6]) || far($3, cpu[3]) ||
+			    ($1 !~ /-fused$/ && (far($4, cpu[4]) || far($5, cpu[5]))))
 				verdict = "DIFFERENT"
 			if ($2 != cpu[2] || $2 == "fails")
 				verdict = "DIFFERENT"

@@ -27,7 +27,8 @@ kv_answer() {
 	kv-decode -q -m "$1" -n 64 --stop "${3:-.}" "$2"
 }
 
-# kv_footprint FILE [peak|kept]: the KV footprint so far, as a share of the full cache's; or the peak; or what is left
+# kv_footprint FILE [memory|peak|kept]: the KV footprint so far, as a share of the full cache's; or memory, the rows that there were, added
+# up over the time of the run (less, where layers ran one after the other); or the peak; or what is left
 kv_footprint() {
 	kv-footprint --json "$1" | sed -n "s/^  \"${2:-footprint}\": \([0-9.e+-]*\),\{0,1\}\$/\1/p"
 }
@@ -51,6 +52,11 @@ assert_rows() {
 # assert_footprint_below FILE SHARE: the KV footprint of all that was run so far is less than 0.5 or 50% of the full cache's
 assert_footprint_below() {
 	_kv_below "$1" footprint "$2"
+}
+
+# assert_memory_below FILE SHARE: the rows that there were, added up over the time of the run, are fewer
+assert_memory_below() {
+	_kv_below "$1" memory "$2"
 }
 
 # assert_peak_below FILE SHARE: never were there as many rows at once

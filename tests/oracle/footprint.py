@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """footprint - KV footprints counted by other code, and snapshots with a log made by hand.
 
-	footprint.py log FILE              what its log says, token after token, as JSON
+	footprint.py log FILE [stored]     what its log says, token after token, as JSON; or what it
+	                                   says of tokens that were stored
 	footprint.py prulong P R C S W SPARSITY HEADS        the formulas of PruLong's script
 	footprint.py write FILE POSITIONS TOKENS EVENTS      a snapshot of two layers with that log
 
@@ -37,35 +38,53 @@ def changed(event, layer, head):
     return after - before
 
 
-def count(path):
+def found(event, rows, new):
+    """The rows that each token of the event finds in a KV head that had so many before it, where so
+    many of the tokens get a row; all of them together."""
+    total = 0
+    for _ in range(event.n):
+        total += rows
+    for earlier in range(new):
+        total += earlier + 1
+    return total
+
+
+def count(path, stored=False):
     with open(path, 'rb') as file:
         s = kvread.read(file)
     heads = [(n, g) for n in range(s.model['layers']) for g in range(s.model['kv_heads'])]
-    rows, entries, head_peak = (dict.fromkeys(heads, 0) for _ in range(3))
+    rows, entries, memory, head_peak = (dict.fromkeys(heads, 0) for _ in range(4))
     peak, layer_peak = 0, dict.fromkeys(range(s.model['layers']), 0)
     for event in s.events:
+        if stored and event.run:
+            continue
         part = Fraction(event.l1 - event.l0, s.model['layers'])      # of the time of a token
+        there = {}
         for h in heads:
-            change = changed(event, *h)
-            for _ in range(event.n):
-                entries[h] += rows[h] * part
-            for new in range(max(change, 0)):
-                entries[h] += (new + 1) * part
-            rows[h] += change
-            head_peak[h] = max(head_peak[h], rows[h])
+            here = event.l0 <= h[0] < event.l1
+            new = event.n if here and event.run else max(changed(event, *h), 0)
+            memory[h] += found(event, rows[h], new) * part
+            if here:
+                entries[h] += found(event, rows[h], new)
+            there[h] = rows[h] + new
+            rows[h] += changed(event, *h)
+            head_peak[h] = max(head_peak[h], there[h] if event.n else 0)
         for n in layer_peak:
-            layer_peak[n] = max(layer_peak[n], sum(rows[h] for h in heads if h[0] == n))
-        peak = max(peak, sum(rows.values()))
+            layer_peak[n] = max(layer_peak[n], sum(there[h] for h in heads if h[0] == n)
+                                if event.n else 0)
+        peak = max(peak, sum(there.values()) if event.n else 0)
     assert rows == {(n, g): s.layers[n].rows[g] for n, g in heads}
     tokens = len(s.tokens)
     full = sum(range(tokens + 1))
     return {
         'tokens': tokens, 'rows': sum(rows.values()),
-        'footprint': float(sum(entries.values()) / full / len(heads)),
+        'footprint': sum(entries.values()) / full / len(heads),
+        'memory': float(sum(memory.values()) / full / len(heads)),
         'peak': peak / tokens / len(heads), 'kept': sum(rows.values()) / tokens / len(heads),
         'layer_peaks': [n / s.model['kv_heads'] / tokens for n in layer_peak.values()],
-        'heads': {f'{n} {g}': [float(entries[n, g] / full), head_peak[n, g] / tokens,
-                               rows[n, g] / tokens] for n, g in heads}}
+        'heads': {f'{n} {g}': [entries[n, g] / full, float(memory[n, g] / full),
+                               head_peak[n, g] / tokens, rows[n, g] / tokens]
+                  for n, g in heads}}
 
 
 # ---- computed: the counting rule of eval/viz/kv_footprint.py, derived anew ----
@@ -120,7 +139,7 @@ def written(lists, tokens, events):
 
 def main(what, *arguments):
     if what == 'log':
-        print(json.dumps(count(arguments[0])))
+        print(json.dumps(count(arguments[0], 'stored' in arguments[1:])))
     elif what == 'prulong':
         print(json.dumps(prulong(*map(int, arguments[:5]), *map(float, arguments[5:]))))
     elif what == 'write':
