@@ -1,4 +1,4 @@
-/* model_cache - rows of a cache that come, are dropped in place, and the room that is given back
+/* model_cache - rows of a cache are appended, dropped in place, and moved to smaller memory
  *
  * model_cache DIR, or without DIR the demo model. */
 #include <math.h>
@@ -59,21 +59,21 @@ host(const struct cache *c, const void *at, size_t size)
 	return copy;
 }
 
-/* The host knows the positions that are on the device. */
+/* The host's copy of the positions is that of the device. */
 static void
 check_positions(const struct cache *c, const char *when)
 {
 	uint32_t l, g, *pos;
 
 	for (l = 0; l < c->model->id.layers; l++) {
-		const struct layer_rows *there = &c->layer[l];
+		const struct layer_rows *on_device = &c->layer[l];
 		const struct kv_rows rows = cache_rows(c, l);
 
 		for (g = 0; g < rows.heads; g++) {
-			check(rows.count[g] == there->len[g], "%s: %u rows", when, rows.count[g]);
+			check(rows.count[g] == on_device->len[g], "%s: %u rows", when, rows.count[g]);
 			if (rows.count[g] == 0)
 				continue;
-			pos = host(c, there->pos + there->start[g], rows.count[g] * sizeof *pos);
+			pos = host(c, on_device->pos + on_device->start[g], rows.count[g] * sizeof *pos);
 			check(memcmp(pos, rows.pos[g], rows.count[g] * sizeof *pos) == 0,
 			    "%s: layer %u head %u: other positions", when, l, g);
 			free(pos);
@@ -119,9 +119,9 @@ check_layer(const struct cache *whole, const struct cache *c, uint32_t l, uint32
 	}
 }
 
-/* The attention that the rows of query head h have received, together. */
+/* The sum of the attention mass of the rows of query head h */
 static double
-received(const struct cache *c, uint32_t l, uint32_t h)
+mass_of(const struct cache *c, uint32_t l, uint32_t h)
 {
 	const struct layer_rows *rows = &c->layer[l];
 	uint32_t n = rows->len[h / (c->model->id.query_heads / rows->heads)], i;
@@ -164,13 +164,13 @@ check_next_token(const struct model *m, struct cache *c, struct workspace *ws)
 	must(before != NULL, "memory");
 	for (l = 0; l < L; l++)
 		for (h = 0; h < H; h++)
-			before[l * H + h] = received(c, l, h);
+			before[l * H + h] = mass_of(c, l, h);
 	must(run_tokens(m, c, ws, &id, 1, NULL, NULL, err, sizeof err) == 0, "one more");
 	for (l = 0; l < L; l++)
 		for (h = 0; h < H; h++)
-			check(fabs(received(c, l, h) - before[l * H + h] - 1) < 1e-4,
-			    "layer %u query head %u received %g more", l, h,
-			    received(c, l, h) - before[l * H + h]);
+			check(fabs(mass_of(c, l, h) - before[l * H + h] - 1) < 1e-4,
+			    "layer %u query head %u: mass %g more", l, h,
+			    mass_of(c, l, h) - before[l * H + h]);
 	free(before);
 }
 
@@ -192,7 +192,7 @@ check_keep(const struct model *m, int trim)
 	for (l = 0; l < L; l++) {
 		cache_keep(c, l, count, keep);
 		must(!trim || cache_trim(c, l, l + 1) == 0, "trim");
-		check(!trim || c->layer[l].capacity[0] == count[0], "%u rows of room",
+		check(!trim || c->layer[l].capacity[0] == count[0], "%u rows of capacity",
 		    c->layer[l].capacity[0]);
 		check_layer(whole, c, l, keep, count);
 	}
@@ -208,9 +208,9 @@ check_keep(const struct model *m, int trim)
 	workspace_free(ws, m);
 }
 
-/* An empty layer takes over the memory of one that is trimmed, with nothing in it. */
+/* An empty layer gets the memory of one that is trimmed, cleared. */
 static void
-check_heir(const struct model *m)
+check_spare_to(const struct model *m)
 {
 	const uint32_t G = m->id.kv_heads, H = m->id.query_heads, rows = 9, few = 2;
 	uint32_t *count = calloc(G, sizeof *count), **keep = calloc(G, sizeof *keep), first[] = { 0, 5 };
@@ -234,17 +234,17 @@ check_heir(const struct model *m)
 	must(cache_trim(c, 0, 1) == 0, "trim");
 	check(c->layer[1].k == k && c->layer[0].k != k, "the memory is not handed over");
 	must(cache_reserve_layers(c, rows, 1, 2) == 0, "memory");
-	check(c->layer[1].k == k, "an heir with enough room is moved");
+	check(c->layer[1].k == k, "a layer with enough capacity is moved");
 	for (g = 0; g < G; g++)
 		check(c->layer[1].capacity[g] == rows && c->layer[1].len[g] == 0 &&
-		    c->layer[0].capacity[g] == few, "%u rows of room", c->layer[1].capacity[g]);
+		    c->layer[0].capacity[g] == few, "%u rows of capacity", c->layer[1].capacity[g]);
 	cache_expect(c, 1, pos, rows);
 	c->layer[1].len[G - 1] = rows;
-	check(received(c, 1, H - 1) == 0, "the heir has received %g", received(c, 1, H - 1));
-	check(received(c, 0, H - 1) == few, "the rows have received %g", received(c, 0, H - 1));
+	check(mass_of(c, 1, H - 1) == 0, "the new layer has mass %g", mass_of(c, 1, H - 1));
+	check(mass_of(c, 0, H - 1) == few, "the rows have mass %g", mass_of(c, 0, H - 1));
 	check(cache_rows(c, 1).pos[G - 1][8] == 8 && cache_rows(c, 0).pos[G - 1][1] == 5,
 	    "other positions");
-	must(cache_trim(c, 0, m->id.layers) == 0, "trim without an heir");
+	must(cache_trim(c, 0, m->id.layers) == 0, "trim without spare_to");
 	cache_free(c);
 	free(count);
 	free(keep);
@@ -261,7 +261,7 @@ main(int argc, char **argv)
 	    "model");
 	check_keep(m, 0);
 	check_keep(m, 1);
-	check_heir(m);
+	check_spare_to(m);
 	model_free(m);
 	cpu_ops.close(dev);
 	return failures > 0;

@@ -1,7 +1,7 @@
-/* model_generate - token after token with the choice on the device, against run_tokens() and sample()
+/* model_generate - greedy decoding on the device, against run_tokens() and sample()
  *
  * model_generate DIR, or without DIR the demo model. model_generate_emulated, the same on the emulated
- * GPU, also sees whether steps are repeated from a recording where they can be, and nowhere else. */
+ * GPU, also checks that steps are launches of a graph where they can be, and nowhere else. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ evict(struct cache *c)
 }
 
 static int
-same_there(const struct cache *a, const void *x, const void *y, size_t bytes)
+same_on_device(const struct cache *a, const void *x, const void *y, size_t bytes)
 {
 	const struct model *m = a->model;
 	char *on[2] = { malloc(bytes + 1), malloc(bytes + 1) };
@@ -74,7 +74,7 @@ same_there(const struct cache *a, const void *x, const void *y, size_t bytes)
 	return same;
 }
 
-/* Two caches that came to be in two ways */
+/* Two caches that were filled in two ways */
 static void
 check_same(const struct cache *a, const struct cache *b, const char *when)
 {
@@ -90,11 +90,11 @@ check_same(const struct cache *a, const struct cache *b, const char *when)
 			uint32_t n = x->len[g];
 
 			check(n == y->len[g], "%s: %u and %u rows", when, n, y->len[g]);
-			check(same_there(a, kx + sx * row, ky + sy * row, n * row),
+			check(same_on_device(a, kx + sx * row, ky + sy * row, n * row),
 			    "%s: keys of layer %u head %u", when, l, g);
-			check(same_there(a, vx + sx * row, vy + sy * row, n * row),
+			check(same_on_device(a, vx + sx * row, vy + sy * row, n * row),
 			    "%s: values of layer %u head %u", when, l, g);
-			check(same_there(a, x->pos + sx, y->pos + sy, n * sizeof *x->pos),
+			check(same_on_device(a, x->pos + sx, y->pos + sy, n * sizeof *x->pos),
 			    "%s: positions of layer %u head %u", when, l, g);
 			check(memcmp(cache_rows(a, l).pos[g], cache_rows(b, l).pos[g],
 			    n * sizeof *x->pos) == 0, "%s: positions that the host knows", when);
@@ -118,7 +118,7 @@ between(struct cache *c, struct workspace *other, uint32_t step, int how)
 		    "more tokens");
 }
 
-/* So many tokens both ways; returns how many were repeated. */
+/* So many tokens both ways; returns how many were launches of a graph. */
 static uint64_t
 decode(const struct model *m, const char *what, uint32_t steps, int how)
 {
@@ -128,7 +128,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	struct generator *r = generator_new(a, ws);
 	struct sampler s = { .temperature = 0, .top_p = 1 };
 	uint32_t id = sample(&s, a->logits, m->id.vocabulary), next = 0, want, i;
-	uint64_t replayed;
+	uint64_t launches;
 
 	must(ws != NULL && other != NULL && r != NULL, "memory");
 	must(obs == NULL || observation_init(obs, m, 4) == 0, "memory");
@@ -155,7 +155,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	check_same(a, b, what);
 	check(generator_run(r, m->id.vocabulary, NULL, &next, err, sizeof err) == MODEL_EINVALID,
 	    "%s: a token that is none: %s", what, err);
-	replayed = generator_launches(r);
+	launches = generator_launches(r);
 	generator_free(r);
 	if (obs != NULL)
 		observation_free(obs, m);
@@ -163,7 +163,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	workspace_free(other, m);
 	cache_free(a);
 	cache_free(b);
-	return replayed;
+	return launches;
 }
 
 static struct ops ops;                  /* those of the device, or nearly */
@@ -177,23 +177,23 @@ in_vain(struct dev *d, uint32_t *pos)
 	return 0;
 }
 
-/* On a GPU some of the steps run by themselves: 0, the first; 5, where a sixteenth row outgrows the room
- * for fifteen; 9, after an eviction; 12, after tokens that ran otherwise. */
+/* On a GPU some of the steps run eagerly: 0, the first; 5, where a sixteenth row outgrows the capacity
+ * of fifteen; 9, after an eviction; 12, after tokens that ran otherwise. */
 static void
 test(const struct model *m, int gpu)
 {
 	uint64_t n = decode(m, "rows that grow", STEPS, 0);
 
-	check(n == (gpu ? STEPS - 4 : 0), "%lu steps repeated", (unsigned long)n);
+	check(n == (gpu ? STEPS - 4 : 0), "%lu launches", (unsigned long)n);
 	if (!gpu)
 		return;
-	check(decode(m, "mass", 3, WITH_MASS) == 0, "repeated, with mass");
-	check(decode(m, "queries", 3, WITH_QUERIES) == 0, "repeated, with queries");
-	check(decode(m, "evictions", 3, EVICTING) == 0, "repeated, with evictions");
+	check(decode(m, "mass", 3, WITH_MASS) == 0, "launched, with mass");
+	check(decode(m, "queries", 3, WITH_QUERIES) == 0, "launched, with queries");
+	check(decode(m, "evictions", 3, EVICTING) == 0, "launched, with evictions");
 	ops.graph_end = in_vain;
-	check(decode(m, "a recording in vain", 4, 0) == 0, "repeated, though not recorded");
+	check(decode(m, "a capture that fails", 4, 0) == 0, "launched, though not captured");
 	ops.graph_begin = never;
-	check(decode(m, "no recording", 3, 0) == 0, "repeated, though nothing records");
+	check(decode(m, "no capture", 3, 0) == 0, "launched, though nothing was captured");
 }
 
 int

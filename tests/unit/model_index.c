@@ -1,4 +1,4 @@
-/* model_index - indexes and retrieval whose rows outgrow their room, against what is made at once */
+/* model_index - indexes and retrieval whose rows outgrow their capacity, against indexes made at once */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* ops.c - every op of model/ops.h against the same formula in double precision
  * (ops_reference.c)
  *
- * ops [-v] [-g] [-a] [part ...]: with -v also prints the largest error of each op; with -g only on a GPU,
- * which must be there; with -a in all orders of threads that the emulator has. ops -l prints the names of the parts. This file:
- * the ops that handle one row at a time, and what is refused. Products are in ops_matmul.c, attention is in ops_attend.c, retrieval in
- * ops_choose.c and ops_chosen.c. */
+ * ops [-v] [-g] [-a] [part ...]: with -v also prints the largest error of each op; with -g only on a
+ * GPU, which must be there; with -a in all orders of threads that the emulator has. ops -l prints the
+ * names of the parts. This file: the ops that handle one row at a time, and what is refused. Products
+ * are in ops_matmul.c, attention is in ops_attend.c, retrieval in ops_choose.c and ops_chosen.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"
@@ -168,18 +168,18 @@ test_round(size_t n, enum kv_dtype dtype)
 
 /* Two appends, the second behind the first, to heads of different lengths: KV head g has g rows
  * before */
-struct storing {
-	float *k, *v;                  /* [N][STORE_HEADS][E], rounded to the type of the rows */
+struct append_case {
+	float *k, *v;                  /* [N][APPEND_HEADS][E], rounded to the type of the rows */
 	enum kv_dtype type;
 	uint32_t E, N, cap;            /* cap: rows of each KV head */
 	size_t all;                    /* elements of the rows */
 };
 
-enum { STORE_HEADS = 3, STORE_MOST = 64 };
+enum { APPEND_HEADS = 3, APPEND_MOST = 64 };
 
 /* want <- the keys, and behind them the values, that are in the rows then */
 static double *
-stored(const struct storing *s)
+stored(const struct append_case *s)
 {
 	double *want = calloc(2 * s->all, sizeof *want);
 	uint32_t round, n, g, e;
@@ -187,9 +187,9 @@ stored(const struct storing *s)
 
 	for (round = 0; round < 2; round++)
 		for (n = 0; n < s->N; n++)
-			for (g = 0; g < STORE_HEADS; g++)
+			for (g = 0; g < APPEND_HEADS; g++)
 				for (e = 0; e < s->E; e++) {
-					from = ((size_t)n * STORE_HEADS + g) * s->E + e;
+					from = ((size_t)n * APPEND_HEADS + g) * s->E + e;
 					to = ((size_t)g * s->cap + g + round * s->N + n) * s->E + e;
 					want[to] = s->k[from];
 					want[s->all + to] = s->v[from];
@@ -198,17 +198,17 @@ stored(const struct storing *s)
 }
 
 static void
-store_on(struct device *d, const struct storing *s, const double *want)
+append_on(struct device *d, const struct append_case *s, const double *want)
 {
-	const size_t n = (size_t)s->N * STORE_HEADS * s->E, bytes = s->all * kv_dtype_size(s->type);
+	const size_t n = (size_t)s->N * APPEND_HEADS * s->E, bytes = s->all * kv_dtype_size(s->type);
 	const struct ops *o = d->ops;
-	uint64_t start[STORE_HEADS] = { 0, s->cap, 2 * s->cap };
-	uint32_t len[STORE_HEADS] = { 0, 1, 2 }, capacity[STORE_HEADS] = { s->cap, s->cap, s->cap };
-	uint32_t pos[STORE_MOST], round, i, g, *p = calloc(STORE_HEADS * s->cap, sizeof *p);
+	uint64_t start[APPEND_HEADS] = { 0, s->cap, 2 * s->cap };
+	uint32_t len[APPEND_HEADS] = { 0, 1, 2 }, capacity[APPEND_HEADS] = { s->cap, s->cap, s->cap };
+	uint32_t pos[APPEND_MOST], round, i, g, *p = calloc(APPEND_HEADS * s->cap, sizeof *p);
 	void *back = calloc(1, bytes), *dk = to_device(d, s->k, n * 4), *dv = to_device(d, s->v, n * 4);
 	struct layer_rows c = { .k = to_device(d, back, bytes), .v = to_device(d, back, bytes),
-		.pos = o->alloc(d->dev, STORE_HEADS * s->cap * 4), .start = start, .len = len,
-		.capacity = capacity, .heads = STORE_HEADS, .width = s->E, .dtype = s->type };
+		.pos = o->alloc(d->dev, APPEND_HEADS * s->cap * 4), .start = start, .len = len,
+		.capacity = capacity, .heads = APPEND_HEADS, .width = s->E, .dtype = s->type };
 	float *got = malloc(2 * s->all * sizeof *got);
 
 	for (round = 0; round < 2; round++) {
@@ -224,12 +224,12 @@ store_on(struct device *d, const struct storing *s, const double *want)
 	kv_to_f32(got, back, s->type, s->all);
 	o->get(d->dev, back, c.v, bytes);
 	kv_to_f32(got + s->all, back, s->type, s->all);
-	compare(d, STORE, "store", got, want, 2 * s->all);
-	o->get(d->dev, p, c.pos, STORE_HEADS * s->cap * 4);
-	for (g = 0; g < STORE_HEADS; g++) {
-		verdict(len[g] == g + 2 * s->N, "store: head %u has %u rows", g, len[g]);
+	compare(d, APPEND, "append", got, want, 2 * s->all);
+	o->get(d->dev, p, c.pos, APPEND_HEADS * s->cap * 4);
+	for (g = 0; g < APPEND_HEADS; g++) {
+		verdict(len[g] == g + 2 * s->N, "append: head %u has %u rows", g, len[g]);
 		verdict(p[start[g] + g] == 0 && p[start[g] + g + 2 * s->N - 1] == 100 + 2 * (s->N - 1),
-		    "store: positions of head %u", g);
+		    "append: positions of head %u", g);
 	}
 	free(got);
 	free(back);
@@ -242,11 +242,11 @@ store_on(struct device *d, const struct storing *s, const double *want)
 }
 
 static void
-test_store(enum kv_dtype type, uint32_t E, uint32_t N)
+test_append(enum kv_dtype type, uint32_t E, uint32_t N)
 {
-	const size_t n = (size_t)N * STORE_HEADS * E;
-	struct storing s = { floats(n, 2), floats(n, 2), type, E, N, 2 * N + 3,
-		(size_t)STORE_HEADS * (2 * N + 3) * E };
+	const size_t n = (size_t)N * APPEND_HEADS * E;
+	struct append_case s = { floats(n, 2), floats(n, 2), type, E, N, 2 * N + 3,
+		(size_t)APPEND_HEADS * (2 * N + 3) * E };
 	double *want;
 	int k;
 
@@ -255,7 +255,7 @@ test_store(enum kv_dtype type, uint32_t E, uint32_t N)
 	want = stored(&s);
 	new_case();
 	for (k = 0; k < devices; k++)
-		store_on(&device[k], &s, want);
+		append_on(&device[k], &s, want);
 	free(s.k);
 	free(s.v);
 	free(want);
@@ -316,7 +316,7 @@ test_errors(void)
 	cpu_ops.append(d, &c, x, x, pos, 2);
 	text = cpu_ops.sync(d);
 	verdict(text != NULL && strstr(text, "no room for 2") != NULL && len[0] == 0,
-	    "store: \"%s\"", text);
+	    "append: \"%s\"", text);
 	cpu_ops.close(d);
 	cpu_ops.close(NULL);
 }
@@ -354,8 +354,8 @@ test_rows(void)
 	for (i = 0; i < 3; i++) {
 		test_embed(type[i], 70);
 		test_embed(type[i], 2056);
-		test_store(type[i], 33, 5);
-		test_store(type[i], 64, 33);
+		test_append(type[i], 33, 5);
+		test_append(type[i], 64, 33);
 	}
 	test_rmsnorm(1, 2048, 1, 0);
 	test_rmsnorm(33, 2051, 1000, 1);
@@ -393,10 +393,10 @@ main(int argc, char *argv[])
 		const char *name;
 		void (*run)(void);
 	} part[] = {
-		{ "memory", test_memory_ops }, { "keep", test_keeping }, { "rows", test_rows },
+		{ "memory", test_memory_ops }, { "keep", test_compact }, { "rows", test_rows },
 		{ "keys", test_keys }, { "matmul", test_matmuls }, { "layer", test_layer }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
-		{ "mass", test_mass }, { "choose", test_choosing }, { "index", test_indexes },
+		{ "mass", test_mass }, { "choose", test_choose }, { "index", test_indexes },
 	};
 	int verbose = 0, gpu = 0, all = 0, list = 0, a, first, named;
 	size_t i;

@@ -22,8 +22,8 @@ struct shape {
 	int form;                    /* enum form, together */
 };
 
-/* So few queries are attended to in f32 by every device. */
-#define FEW 8
+/* Up to so many query rows every device computes in f32. */
+#define DECODE_ROWS 8
 
 /* Keys and values as host arrays */
 struct cache {
@@ -117,7 +117,7 @@ test_attend(const struct shape *s)
 	float *q = floats(n, s->scale), *o, *lse;
 	double *want = malloc(n * sizeof *want), *want_lse = malloc(NH * sizeof *want_lse);
 	struct ref_rows ref;
-	const int f32 = s->N <= FEW || s->type == KV_F32;      /* not rounded to 16 bits */
+	const int f32 = s->N <= DECODE_ROWS || s->type == KV_F32;      /* not rounded to 16 bits */
 	struct cache c;
 	char what[96];
 	int k, lses;
@@ -140,9 +140,9 @@ test_attend(const struct shape *s)
 			o = from_device(d, out, n);
 			lse = from_device(d, dl, NH);
 			if (lses) {
-				compare(d, f32 ? LSE_FEW : LSE, what, lse, want_lse, NH);
+				compare(d, f32 ? LSE_DECODE : LSE, what, lse, want_lse, NH);
 			} else {
-				compare(d, s->scale > 2 ? ATTEND_LARGE : f32 ? ATTEND_FEW : ATTEND,
+				compare(d, s->scale > 2 ? ATTEND_LARGE : f32 ? ATTEND_DECODE : ATTEND,
 				    what, o, want, n);
 				free(o);
 				d->ops->attend(d->dev, out, NULL, &query, &rows);
@@ -408,7 +408,7 @@ static const struct {
 static const uint32_t E[] = { 24, 32, 33, 64, 80, 96, 128 };
 static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 static const struct shape more[] = {
-	{ 1, 32, 8, 64, 3001, KV_BF16, 1, 0 },     /* decoding: rows are cut into chunks */
+	{ 1, 32, 8, 64, 3001, KV_BF16, 1, 0 },     /* decoding: split-KV */
 	{ 2, 8, 2, 128, 1700, KV_F16, 1, 1 },
 	{ 3, 4, 4, 33, 1111, KV_F32, 1, 1 },
 	{ 5, 6, 3, 1, 90, KV_BF16, 1, 1 },         /* the narrowest and the widest head */
@@ -419,16 +419,16 @@ static const struct shape more[] = {
 	{ 5, 4, 2, 64, 0, KV_BF16, 1, 0 },         /* no rows at all */
 	{ 4, 4, 2, 64, 1, KV_BF16, 1, 1 },
 };
-/* Few queries, over rows that are shared out */
-static const struct shape few[] = {
+/* Few queries: split-KV */
+static const struct shape decoding[] = {
 	{ 1, 8, 8, 128, 2000, KV_BF16, 1, ONE_LONG | LATE },
 	{ 1, 32, 4, 128, 1001, KV_BF16, 1, PACKED | ONE_LONG | LATE },
 	{ 4, 4, 4, 64, 1500, KV_F16, 1, ONE_LONG | LATE },
-	{ 1, 64, 64, 64, 9, KV_F16, 1, PACKED | LATE },   /* more KV heads than shares */
+	{ 1, 64, 64, 64, 9, KV_F16, 1, PACKED | LATE },   /* more KV heads than splits */
 	{ 1, 16, 1, 256, 130, KV_BF16, 1, LATE },
 	{ 2, 2, 2, 136, 77, KV_F16, 1, LATE },
 	{ 1, 150, 1, 64, 90, KV_F16, 1, LATE },
-	{ 8, 4, 1, 128, 63, KV_BF16, 1, 0 },       /* about one share, and about one tile */
+	{ 8, 4, 1, 128, 63, KV_BF16, 1, 0 },       /* about one split, and about one tile */
 	{ 8, 4, 1, 128, 64, KV_BF16, 1, LATE },
 	{ 8, 4, 1, 128, 65, KV_BF16, 1, LATE },
 	{ 1, 4, 1, 128, 31, KV_F32, 1, LATE },
@@ -445,23 +445,23 @@ shape_of(size_t i)
 		1 + draw(300), type[i % 3], 1, i / 2 % 2 };
 }
 
-/* Every number of queries that is few, and different numbers of query heads for a KV head */
+/* Every number of query rows up to DECODE_ROWS, and different numbers of query heads for a KV head */
 static void
-test_few(void)
+test_decoding(void)
 {
 	static const uint32_t R[] = { 1, 4, 7, 8, 16 }, widths[] = { 64, 80, 96, 128 };
 	struct shape s;
 	size_t i;
 
 	for (i = 0; i < 4 * COUNT(R); i++) {
-		s = (struct shape){ 1 + i % FEW, 0, 1 + i % 2, widths[i / 2 % 4], 1 + draw(100),
+		s = (struct shape){ 1 + i % DECODE_ROWS, 0, 1 + i % 2, widths[i / 2 % 4], 1 + draw(100),
 			type[i % 7 % 3], 1, (i % 2 ? PACKED : 0) | (i % 5 == 4 ? ONE_LONG : 0) |
 			(i % 3 < 2 ? LATE : 0) };
 		s.H = R[i % COUNT(R)] * s.G;
 		test_attend(&s);
 	}
-	for (i = 0; i < COUNT(few); i++)
-		test_attend(&few[i]);
+	for (i = 0; i < COUNT(decoding); i++)
+		test_attend(&decoding[i]);
 }
 
 /* Kernels that have 16, 32, 64, 96 or 128 queries or rows at a time: one more, one less. Pieces of
@@ -515,7 +515,7 @@ test_attention(void)
 	for (i = 0; i < COUNT(more); i++)
 		test_attend(&more[i]);
 	test_refused_queries();
-	test_few();
+	test_decoding();
 	test_tiles();
 }
 

@@ -13,22 +13,22 @@ static const double tolerance[OPS] = {
 	[RMSNORM] = 5e-7,
 	[MATMUL] = 2e-6,
 	[ROPE] = 2e-7,
-	[STORE] = 0,
+	[APPEND] = 0,
 	[SWIGLU] = 5e-7,
 	[PROJECT] = 1e-5,          /* a sum of thousands that is nearly 0 */
-	[PLACE] = 2e-7,
-	[PLACE_F16] = 4.9e-4,
-	[PLACE_BF16] = 3.95e-3,
+	[ROPE_APPEND] = 2e-7,
+	[ROPE_APPEND_F16] = 4.9e-4,
+	[ROPE_APPEND_BF16] = 3.95e-3,
 	[FFN] = 1e-5,
 	[ATTEND] = 2e-6,
 	[ATTEND_LARGE] = 2e-4,
-	[ATTEND_FEW] = 2e-6,
+	[ATTEND_DECODE] = 2e-6,
 	[LSE] = 1e-6,
-	[LSE_FEW] = 1e-6,
+	[LSE_DECODE] = 1e-6,
 	[MASS] = 2e-6,
-	[SPREAD] = 0,
-	[CHOSEN] = 2e-6,
-	[CHOSEN_LARGE] = 2e-4,
+	[SCORES_BY_LABEL] = 0,
+	[ATTEND_CHOSEN] = 2e-6,
+	[ATTEND_CHOSEN_LARGE] = 2e-4,
 	[GATHER] = 0,
 	[REBUILD] = 2e-6,
 	[REBUILD_F16] = 4.9e-4,
@@ -58,12 +58,12 @@ static const char *const op_name[OPS] = {
 	"rmsnorm",
 	"matmul",
 	"rope",
-	"store",
+	"append",
 	"swiglu",
 	"project",
-	"place",
-	"place, f16",
-	"place, bf16",
+	"rope_append",
+	"rope_append, f16",
+	"rope_append, bf16",
 	"ffn",
 	"attend",
 	"attend, large logits",
@@ -71,7 +71,7 @@ static const char *const op_name[OPS] = {
 	"lse",
 	"lse, few queries",
 	"attention mass",
-	"spread",
+	"scores_by_label",
 	"attend_chosen",
 	"attend_chosen, large logits",
 	"gather",
@@ -115,8 +115,8 @@ emulated(void)
 	return &cuda_emulated != NULL;
 }
 
-/* Random order finds what depends on an order at all; the other two also show that results are the same bytes. Naive kernels
- * have few barriers to go wrong at: one order. */
+/* Random order finds what depends on an order at all; the other two also show that results are the
+ * same bytes. Naive kernels have few barriers to go wrong at: one order. */
 static void
 open_emulated(int all_orders)
 {

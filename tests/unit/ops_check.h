@@ -1,11 +1,11 @@
 /* ops_check.h - devices, random data and comparison for the tests of the op table
  *
- * Each case runs on every device there is: the CPU with each instruction set it runs, with
- * 1, 2 and 3 threads, and GPUs, with their naive kernels only ("cuda naive") and with all. In
- * ops_emulated, which is this test linked with tests/cuda, there is one GPU instead, which runs
- * threads and blocks in random order, or with -a three, one for each order, and no CPU. A case checks three things: the error is
- * within the tolerance of its op; every number of threads, or order of them, gives the same bytes;
- * and, where the case asks with again(), so does a second run. */
+ * Each case runs on every device there is: the CPU with each instruction set it runs, with 1, 2 and
+ * 3 threads, and GPUs, with their naive kernels only ("cuda naive") and with all. In ops_emulated,
+ * which is this test linked with tests/cuda, there is one GPU instead, which runs threads and blocks
+ * in random order, or with -a three, one for each order, and no CPU. A case checks three things: the
+ * error is within the tolerance of its op; every number of threads, or order of them, gives the same
+ * bytes; and, where the case asks with again(), so does a second run. */
 #ifndef OPS_CHECK_H
 #define OPS_CHECK_H
 
@@ -15,11 +15,10 @@
 #include "tests/unit/ops_reference.h"
 
 /* Rows of the table of tolerances */
-enum op { EMBED, RMSNORM, MATMUL, ROPE, STORE, SWIGLU, PROJECT, PLACE, PLACE_F16,
-	PLACE_BF16, FFN, ATTEND, ATTEND_LARGE, ATTEND_FEW, LSE,
-	LSE_FEW, MASS,
-	SPREAD, CHOSEN, CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16, REBUILD_BF16, BITS_SCORES,
-	PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, OPS };
+enum op { EMBED, RMSNORM, MATMUL, ROPE, APPEND, SWIGLU, PROJECT, ROPE_APPEND, ROPE_APPEND_F16,
+	ROPE_APPEND_BF16, FFN, ATTEND, ATTEND_LARGE, ATTEND_DECODE, LSE, LSE_DECODE, MASS,
+	SCORES_BY_LABEL, ATTEND_CHOSEN, ATTEND_CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16,
+	REBUILD_BF16, BITS_SCORES, PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, OPS };
 
 struct device {
 	const struct ops *ops;
@@ -64,15 +63,15 @@ void free_askew(struct device *, const void *p, size_t by);
 float *from_device(struct device *, const void *p, size_t n);
 
 void test_memory_ops(void);                                 /* ops_memory.c */
-void test_keeping(void);                                    /* ops_keep.c */
+void test_compact(void);                                    /* ops_compact.c */
 void test_keys(void);                                       /* ops_keys.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_layer(void);                                      /* ops_layer.c */
-void test_places(void);                                     /* ops_place.c */
+void test_rope_appends(void);                               /* ops_rope_append.c */
 void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
 void test_mass(void);
-void test_choosing(void);                                   /* ops_choose.c */
+void test_choose(void);                                     /* ops_choose.c */
 void test_chosen(void);                                     /* ops_chosen.c */
 void test_indexes(void);                                    /* ops_index.c */
 

@@ -1,4 +1,4 @@
-/* ops_choose.c - join, top and spread: which entries of an index a step reads
+/* ops_choose.c - group_reduce, topk and scores_by_label: which entries of an index a step reads
  *
  * Lists are ragged, one may be empty; what lies behind a list must stay. */
 #include <stdio.h>
@@ -8,15 +8,15 @@
 #define GUARD 12345.0f
 #define BEHIND 3                     /* elements behind the longest list */
 
-/* ---- join ---- */
+/* ---- group_reduce ---- */
 
-static const char *const join_name[] = {
+static const char *const reduce_name[] = {
 	[REDUCE_MEAN] = "mean", [REDUCE_MAX] = "max", [REDUCE_SUM] = "sum" };
 
 /* want[i] <- maximum or sum over the R query heads of the softmax of their n scores. A NaN
  * counts as -inf. */
 static void
-ref_join(double *want, const float *score, size_t stride, size_t n, size_t R, enum reduce join)
+ref_group_reduce(double *want, const float *score, size_t stride, size_t n, size_t R, enum reduce how)
 {
 	double most, sum, p;
 	size_t r, i;
@@ -30,7 +30,7 @@ ref_join(double *want, const float *score, size_t stride, size_t n, size_t R, en
 			sum += isnan(score[i]) ? 0 : exp(score[i] - most);
 		for (i = 0; i < n; i++) {
 			p = isnan(score[i]) ? 0 : exp(score[i] - most) / sum;
-			want[i] = join == REDUCE_MAX ? fmax(want[i], p) : want[i] + p;
+			want[i] = how == REDUCE_MAX ? fmax(want[i], p) : want[i] + p;
 		}
 	}
 }
@@ -69,14 +69,14 @@ same_order(const float *got, const double *want, size_t n, double floor)
 	return same;
 }
 
-struct join_case {
+struct reduce_case {
 	uint32_t H, G, n;            /* n: of the longest list */
 	float scale;
 	int in_place, odd;           /* odd: with NaN and infinities */
 };
 
 static void
-test_join(const struct join_case *c, enum reduce join)
+test_group_reduce(const struct reduce_case *c, enum reduce how)
 {
 	const size_t stride = c->n + BEHIND, all = c->H * stride, R = c->H / c->G;
 	float *score = floats(all, c->scale), *joint = floats(all, 1), *got;
@@ -86,7 +86,7 @@ test_join(const struct join_case *c, enum reduce join)
 	size_t i;
 	int k;
 
-	snprintf(what, sizeof what, "join %s H %u/%u n %u scale %g%s%s", join_name[join], c->H,
+	snprintf(what, sizeof what, "group_reduce %s H %u/%u n %u scale %g%s%s", reduce_name[how], c->H,
 	    c->G, c->n, c->scale, c->in_place ? " in place" : "", c->odd ? " odd" : "");
 	for (g = 0; g < c->G; g++)
 		n[g] = g == 0 ? c->n : g == 2 ? 0 : draw(c->n + 1);
@@ -103,16 +103,16 @@ test_join(const struct join_case *c, enum reduce join)
 			continue;
 		ds = to_device(d, score, all * 4);
 		dj = c->in_place ? ds : to_device(d, joint, all * 4);
-		d->ops->group_reduce(d->dev, dj, ds, stride, n, c->H, c->G, join);
+		d->ops->group_reduce(d->dev, dj, ds, stride, n, c->H, c->G, how);
 		got = from_device(d, dj, all);
 		for (g = 0; g < c->G; g++) {
-			ref_join(want, score + g * R * stride, stride, n[g], R, join);
+			ref_group_reduce(want, score + g * R * stride, stride, n[g], R, how);
 			if (R == 1)
 				verdict(memcmp(got + g * stride, score + g * stride, n[g] * 4) == 0,
 				    "%s, %s: KV head %u has not its scores", what, d->name, g);
 			else
 				verdict(same_order(got + g * stride, want, n[g],
-				    join == REDUCE_MAX ? 1e-300 : 1e-60),
+				    how == REDUCE_MAX ? 1e-300 : 1e-60),
 				    "%s, %s: order of KV head %u", what, d->name, g);
 			for (i = n[g]; i < stride; i++)
 				verdict(memcmp(&got[g * stride + i],
@@ -131,7 +131,7 @@ test_join(const struct join_case *c, enum reduce join)
 	free(want);
 }
 
-/* ---- top ---- */
+/* ---- topk ---- */
 
 enum kind { RANDOM, LOGITS, TIES, EQUAL, ZEROS, ODD, NANS, RISING, FALLING, SPARSE, LIFTED,
 	BLOCK, INFINITE, DENORMAL, LAST_BIT, KINDS };
@@ -139,7 +139,7 @@ static const char *const kind_name[KINDS] = { "random", "logits", "ties", "equal
 	"NaN", "rising", "falling", "every 16th", "every 40th",
 	"block", "-inf", "denormal", "last bit" };
 
-/* score[n] of a kind. The last ones mislead whoever judges all by a few. */
+/* score[n] of a kind. The last kinds mislead a selection that samples. */
 static void
 fill(float *score, size_t n, enum kind kind)
 {
@@ -193,7 +193,7 @@ by_number(const void *a, const void *b)
 
 /* want[k] <- by sorting. by is scratch of n. */
 static void
-ref_top(uint32_t *want, uint32_t *by, const float *score, size_t n, size_t k)
+ref_topk(uint32_t *want, uint32_t *by, const float *score, size_t n, size_t k)
 {
 	size_t i;
 
@@ -207,45 +207,45 @@ ref_top(uint32_t *want, uint32_t *by, const float *score, size_t n, size_t k)
 
 /* G lists: the first has n scores and k of them are wanted, the others have fewer. */
 static void
-test_top(uint32_t G, uint32_t n, uint32_t k, enum kind kind)
+test_topk(uint32_t G, uint32_t n, uint32_t k, enum kind kind)
 {
-	const size_t stride = n + BEHIND, room = k + BEHIND;
+	const size_t stride = n + BEHIND, capacity = k + BEHIND;
 	float *score = floats(G * stride, 1);
-	uint32_t *want = malloc((G * room + 1) * 4), *by = malloc((n + 1) * 4), *got;
+	uint32_t *want = malloc((G * capacity + 1) * 4), *by = malloc((n + 1) * 4), *got;
 	uint32_t ns[64], ks[64], g;
 	char what[80];
 	size_t i;
 	int t;
 
-	snprintf(what, sizeof what, "top %u of %u, %u lists, %s", k, n, G, kind_name[kind]);
-	for (i = 0; i < G * room; i++)
+	snprintf(what, sizeof what, "topk %u of %u, %u lists, %s", k, n, G, kind_name[kind]);
+	for (i = 0; i < G * capacity; i++)
 		want[i] = 777;
 	for (g = 0; g < G; g++) {
 		ns[g] = g == 0 ? n : draw(n + 1);
 		ks[g] = g == 0 ? k : draw((ns[g] < k ? ns[g] : k) + 1);
 		fill(score + g * stride, n, kind);
-		ref_top(want + g * room, by, score + g * stride, ns[g], ks[g]);
+		ref_topk(want + g * capacity, by, score + g * stride, ns[g], ks[g]);
 	}
 	new_case();
 	for (t = 0; t < devices; t++) {
 		struct device *d = &device[t];
-		struct chosen to = { .stride = room, .n = ks, .rows = 1 };
+		struct chosen to = { .stride = capacity, .n = ks, .rows = 1 };
 		float *ds;
 
 		if (d->ops->topk == NULL)
 			continue;
 		ds = to_device(d, score, G * stride * 4);
-		got = malloc((G * room + 1) * 4);
-		for (i = 0; i < G * room; i++)
+		got = malloc((G * capacity + 1) * 4);
+		for (i = 0; i < G * capacity; i++)
 			got[i] = 777;
-		to.at = to_device(d, got, G * room * 4);
+		to.at = to_device(d, got, G * capacity * 4);
 		d->ops->topk(d->dev, &to, ds, stride, ns, G);
-		d->ops->get(d->dev, got, to.at, G * room * 4);
-		for (i = 0; i < G * room && got[i] == want[i]; i++)
+		d->ops->get(d->dev, got, to.at, G * capacity * 4);
+		for (i = 0; i < G * capacity && got[i] == want[i]; i++)
 			;
-		verdict(i == G * room, "%s, %s: list %zu, %zu: %u, want %u", what, d->name,
-		    i / room, i % room, got[i], want[i]);
-		same_bytes(d, what, got, G * room * 4);
+		verdict(i == G * capacity, "%s, %s: list %zu, %zu: %u, want %u", what, d->name,
+		    i / capacity, i % capacity, got[i], want[i]);
+		same_bytes(d, what, got, G * capacity * 4);
 		free(got);
 		d->ops->free(d->dev, ds);
 		d->ops->free(d->dev, to.at);
@@ -257,7 +257,7 @@ test_top(uint32_t G, uint32_t n, uint32_t k, enum kind kind)
 
 /* Lists about as long as what one thread, block or tile takes, and what several tiles take */
 static void
-test_top_edges(void)
+test_topk_edges(void)
 {
 	static const uint32_t edge[] = { 1024, 4096, 16384, 20480 };
 	static const enum kind kind[] = { RANDOM, TIES, LAST_BIT, NANS, ODD, DENORMAL };
@@ -266,20 +266,20 @@ test_top_edges(void)
 
 	for (i = 0; i < sizeof edge / sizeof edge[0]; i++)
 		for (n = edge[i] - 1; n <= edge[i] + 1; n++, k++) {
-			test_top(1, n, n / 9, kind[k % 6]);
-			test_top(2, n, n - 1, kind[(k + 1) % 6]);
-			test_top(1, n, n, kind[(k + 2) % 6]);
-			test_top(1, n, 1, kind[(k + 3) % 6]);
+			test_topk(1, n, n / 9, kind[k % 6]);
+			test_topk(2, n, n - 1, kind[(k + 1) % 6]);
+			test_topk(1, n, n, kind[(k + 2) % 6]);
+			test_topk(1, n, 1, kind[(k + 3) % 6]);
 		}
-	test_top(32, 700, 300, LAST_BIT);
-	test_top(8, 17000, 2000, ODD);
-	test_top(1, 140000, 15000, LOGITS);    /* more tiles than a block has warps */
+	test_topk(32, 700, 300, LAST_BIT);
+	test_topk(8, 17000, 2000, ODD);
+	test_topk(1, 140000, 15000, LOGITS);    /* more tiles than a block has warps */
 }
 
 /* Calls of which nobody waits for any, with lists of different kinds and lengths: each uses what
  * the ones before have left in the same scratch. */
 static void
-test_top_in_a_row(uint32_t most)
+test_topk_in_a_row(uint32_t most)
 {
 	enum { CALLS = 12, LISTS = 3 };
 	static const enum kind kind[] = { LOGITS, TIES, RANDOM, EQUAL, ODD };
@@ -297,7 +297,7 @@ test_top_in_a_row(uint32_t most)
 			n[c][g] = c % 4 == 3 ? 1 + draw(3000) : most - draw(3000);
 			k[c][g] = draw(n[c][g] / 4 + 1);
 			fill(score + at, most, kind[(c + g) % 5]);
-			ref_top(want + at, by, score + at, n[c][g], k[c][g]);
+			ref_topk(want + at, by, score + at, n[c][g], k[c][g]);
 		}
 	new_case();
 	for (t = 0; t < devices; t++) {
@@ -317,7 +317,7 @@ test_top_in_a_row(uint32_t most)
 		for (c = 0; c < CALLS; c++)
 			verdict(memcmp(got + c * LISTS * (size_t)most,
 			    want + c * LISTS * (size_t)most, LISTS * (size_t)most * 4) == 0,
-			    "top, call %u in a row, %s", c, d->name);
+			    "topk, call %u in a row, %s", c, d->name);
 		d->ops->free(d->dev, ds);
 		d->ops->free(d->dev, at);
 	}
@@ -327,10 +327,10 @@ test_top_in_a_row(uint32_t most)
 	free(score);
 }
 
-/* ---- spread ---- */
+/* ---- scores_by_label ---- */
 
 static void
-test_spread(uint32_t G, uint32_t clusters, uint32_t longest)
+test_scores_by_label(uint32_t G, uint32_t clusters, uint32_t longest)
 {
 	const size_t stride = longest + BEHIND, labels = longest + 1, joints = clusters + 2;
 	float *joint = floats(G * joints, 1), *row = floats(G * stride, 1), *got;
@@ -360,7 +360,7 @@ test_spread(uint32_t G, uint32_t clusters, uint32_t longest)
 		dr = to_device(d, row, G * stride * 4);
 		d->ops->scores_by_label(d->dev, dr, stride, dj, joints, dl, labels, n, G);
 		got = from_device(d, dr, G * stride);
-		compare(d, SPREAD, "spread", got, want, G * stride);
+		compare(d, SCORES_BY_LABEL, "scores_by_label", got, want, G * stride);
 		free(got);
 		d->ops->free(d->dev, dj);
 		d->ops->free(d->dev, dl);
@@ -373,9 +373,9 @@ test_spread(uint32_t G, uint32_t clusters, uint32_t longest)
 }
 
 void
-test_choosing(void)
+test_choose(void)
 {
-	static const struct join_case joins[] = {
+	static const struct reduce_case reduce_cases[] = {
 		{ 8, 8, 100, 1, 0, 0 }, { 8, 8, 100, 1, 1, 1 }, { 8, 2, 1000, 1, 0, 0 },
 		{ 8, 2, 1000, 1, 1, 0 }, { 16, 4, 37, 30, 0, 1 }, { 9, 3, 700, 30, 1, 1 },
 		{ 3, 1, 5000, 8, 1, 0 }, { 71, 1, 3000, 4, 0, 0 }, { 8, 1, 1, 1, 0, 0 },
@@ -383,28 +383,28 @@ test_choosing(void)
 	};
 	static const uint32_t ns[] = { 1, 2, 15, 16, 17, 64, 1000, 5001 };
 	size_t i, kind;
-	int join;
+	int how;
 
-	for (i = 0; i < sizeof joins / sizeof joins[0]; i++)
-		for (join = REDUCE_MEAN; join <= REDUCE_SUM; join++)
-			test_join(&joins[i], join);
-	test_top(1, 0, 0, RANDOM);
+	for (i = 0; i < sizeof reduce_cases / sizeof reduce_cases[0]; i++)
+		for (how = REDUCE_MEAN; how <= REDUCE_SUM; how++)
+			test_group_reduce(&reduce_cases[i], how);
+	test_topk(1, 0, 0, RANDOM);
 	for (kind = 0; kind < KINDS; kind++) {
 		for (i = 0; i < sizeof ns / sizeof ns[0]; i++) {
-			test_top(1, ns[i], 0, kind);
-			test_top(2, ns[i], 1, kind);
-			test_top(5, ns[i], (ns[i] + 8) / 9, kind);
-			test_top(3, ns[i], ns[i] / 2, kind);
-			test_top(2, ns[i], ns[i] - 1, kind);
-			test_top(3, ns[i], ns[i], kind);
+			test_topk(1, ns[i], 0, kind);
+			test_topk(2, ns[i], 1, kind);
+			test_topk(5, ns[i], (ns[i] + 8) / 9, kind);
+			test_topk(3, ns[i], ns[i] / 2, kind);
+			test_topk(2, ns[i], ns[i] - 1, kind);
+			test_topk(3, ns[i], ns[i], kind);
 		}
-		test_top(2, 40000, 4400, kind);
+		test_topk(2, 40000, 4400, kind);
 		if (kind == SPARSE || kind == LIFTED)
-			test_top(1, 40960, 4400, kind);        /* a sample of every 40th lies */
+			test_topk(1, 40960, 4400, kind);        /* a sample of every 40th lies */
 	}
-	test_top_edges();
-	test_top_in_a_row(21000);
-	test_spread(5, 30, 1000);
-	test_spread(1, 1, 3);
-	test_spread(3, 4, 0);
+	test_topk_edges();
+	test_topk_in_a_row(21000);
+	test_scores_by_label(5, 30, 1000);
+	test_scores_by_label(1, 1, 3);
+	test_scores_by_label(3, 4, 0);
 }

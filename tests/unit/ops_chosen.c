@@ -203,7 +203,7 @@ test_attend_chosen(const struct shape *s)
 		if (d->ops->attend_chosen != NULL) {
 			d->ops->attend_chosen(d->dev, out, &query, &rows, &choice);
 			o = from_device(d, out, n + 16);
-			compare(d, s->scale > 2 ? CHOSEN_LARGE : CHOSEN, what, o, want, n);
+			compare(d, s->scale > 2 ? ATTEND_CHOSEN_LARGE : ATTEND_CHOSEN, what, o, want, n);
 			verdict(memcmp(o + n, behind, sizeof behind) == 0, "%s, %s: behind the end",
 			    what, d->name);
 			if (s->which == ALL)
@@ -475,12 +475,12 @@ test_chosen(void)
 		{ 8, 1, 128, 5000, 1, SOME, KV_BF16, 1 },      /* cut into pieces */
 		{ 8, 2, 128, 5000, 16, ALL, KV_BF16, 1 },
 		{ 4, 4, 64, 3003, 1, ALL, KV_F16, 1 },
-		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1 },      /* more heads than are few */
+		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1 },      /* more heads than the decode kernel takes */
 		{ 8, 2, 64, 900, 1, SOME, KV_F32, 30 },        /* logits of several hundred */
 		{ 8, 4, 64, 100, 1, NONE, KV_BF16, 1 },
 		{ 28, 4, 128, 3000, 1, ONE_LONG, KV_BF16, 1 },  /* one list, and few rows else */
 		{ 16, 4, 128, 1001, 16, ONE_LONG, KV_BF16, 1 },
-		{ 16, 1, 96, 1234, 100, SOME, KV_F16, 1 },  /* shares end within entries */
+		{ 16, 1, 96, 1234, 100, SOME, KV_F16, 1 },  /* splits end within entries */
 		{ 2, 2, 128, 1235, 700, SOME, KV_F32, 1 },
 		{ 8, 1, 256, 500, 7, SOME, KV_BF16, 1 },
 		{ 6, 3, 64, 0, 1, ALL, KV_BF16, 1 },

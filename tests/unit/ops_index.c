@@ -14,7 +14,7 @@
 struct shape {
 	uint32_t H, G, E, u, S;      /* u rows of an entry; S rows of the longest head */
 	enum kv_dtype type;
-	int packed;                  /* heads one after the other, instead of some room behind each */
+	int packed;                  /* heads one after the other, instead of with spare capacity */
 	float scale;                 /* of queries */
 	enum kind { EVEN, UNEVEN, TINY } kind;         /* of keys */
 };
@@ -23,7 +23,7 @@ struct shape {
 struct cache {
 	float *k;
 	uint64_t start[16], entry[16];
-	uint32_t len[16], room[16];
+	uint32_t len[16], capacity[16];
 	size_t rows, entries;
 };
 
@@ -98,9 +98,9 @@ make_cache(struct cache *c, const struct shape *s, int special)
 		c->len[g] = g == 0 ? s->S : g == 1 ? draw(s->u) : g == 2 ? 0 : draw(s->S + 1);
 		c->start[g] = c->rows;
 		c->entry[g] = c->entries;
-		c->room[g] = c->len[g] / s->u + gap;
+		c->capacity[g] = c->len[g] / s->u + gap;
 		c->rows += c->len[g] + gap;
-		c->entries += c->room[g];
+		c->entries += c->capacity[g];
 	}
 	c->k = floats(c->rows * s->E, 1);
 	for (g = 0; g < s->G; g++)
@@ -171,7 +171,7 @@ test_pack(const struct shape *s, int pages, int special)
 		    pages ? d->ops->pack_pages : d->ops->pack_bits;
 		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
 			.start = c.start, .len = len, .heads = s->G, .width = s->E, .dtype = s->type };
-		struct entries e = { .bytes = bytes, .start = c.entry, .len = have, .capacity = c.room,
+		struct entries e = { .bytes = bytes, .start = c.entry, .len = have, .capacity = c.capacity,
 			.heads = s->G, .width = s->E, .rows = s->u };
 
 		memset(got, PATTERN, c.entries * bytes);
@@ -293,7 +293,7 @@ test_scores(const struct shape *s, enum source from)
 		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
 			.start = c.start, .len = c.len, .heads = s->G, .width = s->E, .dtype = s->type };
 		struct entries e = { .data = to_device(d, data, c.entries * bytes), .bytes = bytes,
-			.start = c.entry, .len = have, .capacity = c.room, .heads = s->G, .width = s->E,
+			.start = c.entry, .len = have, .capacity = c.capacity, .heads = s->G, .width = s->E,
 			.rows = s->u };
 		void *dq = to_device(d, q, (size_t)s->H * s->E * 4), *to = to_device(d, list, n * 4);
 
@@ -326,10 +326,10 @@ test_refused(void)
 	float keys[40] = { 0 }, q[8] = { 0 }, list[80];
 	unsigned char data[64];
 	uint64_t start[1] = { 0 };
-	uint32_t len[1] = { 20 }, have[1] = { 0 }, room[1] = { 0 };
+	uint32_t len[1] = { 20 }, have[1] = { 0 }, capacity[1] = { 0 };
 	struct layer_rows rows = { .k = keys, .start = start, .len = len, .heads = 1, .width = 2,
 		.dtype = KV_F32 };
-	struct entries e = { .data = data, .bytes = 12, .start = start, .len = have, .capacity = room,
+	struct entries e = { .data = data, .bytes = 12, .start = start, .len = have, .capacity = capacity,
 		.heads = 1, .width = 2, .rows = 16 };
 	static const char *const text[] = { "no room for 1 entries", "2 entries for 20 rows",
 		"14 bytes for 16 rows" };

@@ -69,24 +69,24 @@ static void
 run(struct device *d, enum op op, const struct layer_rows *rows, size_t stride, const double *want)
 {
 	const size_t n = rows->heads * stride;
-	float *mark = malloc((n + 1) * sizeof *mark), *there, *got;
+	float *guard = malloc((n + 1) * sizeof *guard), *on_device, *got;
 	double *all = malloc((n + 1) * sizeof *all);
 	char what[64];
 	size_t i;
 
 	for (i = 0; i < n; i++)
-		mark[i] = 7;
-	there = to_device(d, mark, n * sizeof *mark);
-	(op == KNORM ? d->ops->knorm : d->ops->keydiff)(d->dev, there, stride, rows);
-	got = from_device(d, there, n);
+		guard[i] = 7;
+	on_device = to_device(d, guard, n * sizeof *guard);
+	(op == KNORM ? d->ops->knorm : d->ops->keydiff)(d->dev, on_device, stride, rows);
+	got = from_device(d, on_device, n);
 	for (i = 0; i < n; i++)
-		all[i] = i % stride < rows->len[i / stride] ? want[i] : mark[i];
+		all[i] = i % stride < rows->len[i / stride] ? want[i] : guard[i];
 	snprintf(what, sizeof what, "%s of %u heads, %zu wide, dtype %d", op == KNORM ? "knorm" :
 	    "keydiff", rows->heads, (size_t)rows->width, (int)rows->dtype);
 	compare(d, op, what, got, all, n);
 	verdict(d->ops->sync(d->dev) == NULL, "%s: %s: %s", d->name, what, d->ops->sync(d->dev));
-	d->ops->free(d->dev, there);
-	free(mark);
+	d->ops->free(d->dev, on_device);
+	free(guard);
 	free(got);
 	free(all);
 }

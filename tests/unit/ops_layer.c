@@ -1,4 +1,4 @@
-/* ops_layer.c - project and ffn, and how many kernels a layer is (place: ops_place.c) */
+/* ops_layer.c - project and ffn, and how many kernels a layer is (rope_append: ops_rope_append.c) */
 #include <stdio.h>
 #include <string.h>
 
@@ -208,7 +208,7 @@ test_ffn(uint32_t N, uint32_t D, uint32_t F, enum kv_dtype in, enum kv_dtype out
 
 /* ---- how many kernels ---- */
 
-/* A layer of 4 query heads and 2 KV heads of width 16 on one device, with room for ROWS rows */
+/* A layer of 4 query heads and 2 KV heads of width 16 on one device, with a capacity of ROWS rows */
 enum { ROWS = 40, D = 64, E = 16, H = 4, G = 2, ENTRIES = ROWS / 16 };
 
 struct layer {
@@ -218,7 +218,7 @@ struct layer {
 	struct ffn ffn;
 	struct layer_rows rows;
 	uint64_t start[G];
-	uint32_t len[G], room[G];
+	uint32_t len[G], capacity[G];
 	uint32_t *pos;               /* 0, 1, ... */
 	double *freq;
 	/* retrieval: keys in one bit, and what is chosen by them */
@@ -263,7 +263,7 @@ make_layer(struct layer *l, struct device *d, const float *x)
 	*l = (struct layer){ .x = to_device(d, x, 5 * ROWS * D * 4),
 		.norm = { to_device(d, x, D * 4), EPS }, .pos = to_device(d, pos, sizeof pos),
 		.freq = to_device(d, freq, sizeof freq), .start = { 0, ROWS },
-		.room = { ROWS, ROWS } };
+		.capacity = { ROWS, ROWS } };
 	l->xn = l->x + ROWS * D;
 	l->q = l->x + 2 * ROWS * D;
 	l->k = l->x + 3 * ROWS * D;
@@ -273,7 +273,7 @@ make_layer(struct layer *l, struct device *d, const float *x)
 	l->ffn = (struct ffn){ l->norm, l->w[KV_BF16], l->w[KV_BF16], l->w[KV_BF16] };
 	l->rows = (struct layer_rows){ o->alloc(d->dev, G * ROWS * E * 2),
 		o->alloc(d->dev, G * ROWS * E * 2), o->alloc(d->dev, G * ROWS * 4), l->start,
-		l->len, l->room, G, E, KV_BF16 };
+		l->len, l->capacity, G, E, KV_BF16 };
 	l->bits = (struct entries){ o->alloc(d->dev, G * ENTRIES * E * 6), E * 6, l->first, l->have,
 		l->space, G, E, 16 };
 	for (i = 0; i < G; i++) {
@@ -296,7 +296,7 @@ free_layer(struct layer *l, struct device *d)
 		d->ops->free(d->dev, all[i]);
 }
 
-/* To l->xn: attention to half of the rows, those with the greatest joint scores */
+/* To l->xn: attention to half of the rows, those with the greatest reduced scores */
 static void
 retrieve_half(struct device *d, struct layer *l)
 {
@@ -313,7 +313,8 @@ retrieve_half(struct device *d, struct layer *l)
 	o->attend_chosen(d->dev, l->xn, &query, &l->rows, &l->chosen);
 }
 
-/* A layer of a decoding step: project, place, two of attend, matmul, two of ffn make seven. */
+/* A layer of a decoding step has seven kernels: project, rope_append, two of attend, matmul, two of
+ * ffn. */
 static void
 test_kernels(struct device *d)
 {
@@ -330,7 +331,7 @@ test_kernels(struct device *d)
 		project_kernels(d, &l, N[i], mixed + 1, 3, 1);
 		from = cuda_launches;
 		run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, N[i], H);
-		kernels(d, "place", from, 1);
+		kernels(d, "rope_append", from, 1);
 		from = cuda_launches;
 		run_ffn(d->ops, d->dev, l.x, &l.ffn, l.xn, l.q, l.k, N[i]);
 		kernels(d, "ffn", from, 2);
@@ -341,10 +342,10 @@ test_kernels(struct device *d)
 	kernels(d, "attend", from, 2);
 	from = cuda_launches;
 	retrieve_half(d, &l);
-	kernels(d, "pack_bits, bits_scores, join, top and attend_chosen", from, 7);
+	kernels(d, "pack_bits, bits_scores, group_reduce, topk and attend_chosen", from, 7);
 	from = cuda_launches;
 	d->ops->group_reduce(d->dev, l.score, l.score, ROWS, l.len, G, G, REDUCE_MEAN);
-	kernels(d, "join of nothing", from, 0);
+	kernels(d, "group_reduce of nothing", from, 0);
 	from = cuda_launches;
 	d->ops->matmul(d->dev, l.x, l.q, &l.w[KV_BF16], NULL, 1, 1);
 	kernels(d, "matmul", from, 1);
@@ -491,7 +492,7 @@ test_layer(void)
 	int k;
 
 	test_projects();
-	test_places();
+	test_rope_appends();
 	test_ffns();
 	for (k = 0; k < devices; k++) {
 		if (device[k].rounds && &cuda_launches != NULL)

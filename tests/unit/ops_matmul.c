@@ -167,7 +167,7 @@ by_ffn(const struct change *c)
 }
 
 static void
-by_place(const struct change *c)
+by_rope_append(const struct change *c)
 {
 	struct layer_rows to = { .k = c->xn, .v = c->xn, .pos = (uint32_t *)c->other,
 		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .capacity = (uint32_t[]){ ROWS },
@@ -229,7 +229,7 @@ test_changes(void)
 		{ "rmsnorm", by_rmsnorm }, { "swiglu", by_swiglu }, { "rope", by_rope },
 		{ "keep", by_keep }, { "matmul", by_matmul }, { "matmul, later", by_later_matmul },
 		{ "matmul of one row", by_short_matmul }, { "attend", by_attend },
-		{ "project", by_project }, { "ffn", by_ffn }, { "place", by_place },
+		{ "project", by_project }, { "ffn", by_ffn }, { "rope_append", by_rope_append },
 	};
 	size_t i;
 	int k;

@@ -52,28 +52,28 @@ test_pieces(struct device *d, size_t size, size_t piece)
 	free(x);
 }
 
-/* What was there at a mark is read while more work waits to be done, whatever the number of marks
- * since. */
+/* get_side() after event_wait() reads what was on the device at that event, while more work is queued,
+ * whatever the number of events since. */
 static void
-test_read(struct device *d, size_t size, unsigned marks)
+test_get_side(struct device *d, size_t size, unsigned events)
 {
 	unsigned char *x = random_bytes(size), *other = random_bytes(size), *got = malloc(size);
 	char *at = d->ops->alloc(d->dev, size), *to = d->ops->alloc(d->dev, size);
-	uint64_t mark;
+	uint64_t event;
 	unsigned i;
 
 	d->ops->put(d->dev, to, other, size);
 	d->ops->put(d->dev, at, x, size);
 	d->ops->copy(d->dev, to, at, size);
-	mark = d->ops->event_record(d->dev);
-	for (i = 0; i < marks; i++) {
+	event = d->ops->event_record(d->dev);
+	for (i = 0; i < events; i++) {
 		d->ops->put(d->dev, at, other, size);
 		d->ops->event_record(d->dev);
 	}
-	verdict(d->ops->event_wait(d->dev, mark) == NULL, "%s: wait", d->name);
+	verdict(d->ops->event_wait(d->dev, event) == NULL, "%s: wait", d->name);
 	d->ops->get_side(d->dev, got, to, size);
-	verdict(memcmp(x, got, size) == 0, "%s: %zu bytes read, %u marks later", d->name, size,
-	    marks);
+	verdict(memcmp(x, got, size) == 0, "%s: %zu bytes read, %u events later", d->name, size,
+	    events);
 	d->ops->free(d->dev, at);
 	d->ops->free(d->dev, to);
 	free(got);
@@ -81,23 +81,23 @@ test_read(struct device *d, size_t size, unsigned marks)
 	free(x);
 }
 
-/* What is fetched is what was there then. */
+/* get_async() reads what is on the device when it is called, not what is put there later. */
 static void
-test_fetch(struct device *d, size_t size)
+test_get_async(struct device *d, size_t size)
 {
-	unsigned char *x = random_bytes(size), *other = random_bytes(size), *there = to_device(d, x, size);
+	unsigned char *x = random_bytes(size), *other = random_bytes(size), *on_device = to_device(d, x, size);
 	unsigned char *got = d->ops->host_alloc(d->dev, size + 1);
-	uint64_t mark;
+	uint64_t event;
 
 	got[size] = 99;
-	d->ops->get_async(d->dev, got, there, size);
-	mark = d->ops->event_record(d->dev);
-	d->ops->put(d->dev, there, other, size);
-	verdict(d->ops->event_wait(d->dev, mark) == NULL && memcmp(x, got, size) == 0 && got[size] == 99,
+	d->ops->get_async(d->dev, got, on_device, size);
+	event = d->ops->event_record(d->dev);
+	d->ops->put(d->dev, on_device, other, size);
+	verdict(d->ops->event_wait(d->dev, event) == NULL && memcmp(x, got, size) == 0 && got[size] == 99,
 	    "%s: %zu bytes fetched", d->name, size);
 	d->ops->host_free(d->dev, got);
 	d->ops->host_free(d->dev, NULL);
-	d->ops->free(d->dev, there);
+	d->ops->free(d->dev, on_device);
 	free(other);
 	free(x);
 }
@@ -127,7 +127,7 @@ test_weights(struct device *d, int expected)
 	enum { N = sizeof size / sizeof size[0] };
 	struct dev *dev = open_again(d);
 	unsigned char *x[N], *got;
-	const void *there[N];
+	const void *on_device[N];
 	size_t all = 0;
 	int i;
 
@@ -137,14 +137,14 @@ test_weights(struct device *d, int expected)
 		d->ops->expect(dev, all);
 	for (i = 0; i < N; i++) {
 		x[i] = random_bytes(size[i]);
-		there[i] = d->ops->weights(dev, x[i], size[i]);
+		on_device[i] = d->ops->weights(dev, x[i], size[i]);
 		if (i == 3)                     /* an end in between */
 			verdict(d->ops->sync(dev) == NULL, "%s: weights", d->name);
 	}
 	for (i = 0; i < N; i++) {
 		got = malloc(size[i] + 1);
-		d->ops->get(dev, got, there[i], size[i]);
-		verdict(there[i] != NULL && (uintptr_t)there[i] % 16 == 0 &&
+		d->ops->get(dev, got, on_device[i], size[i]);
+		verdict(on_device[i] != NULL && (uintptr_t)on_device[i] % 16 == 0 &&
 		    memcmp(got, x[i], size[i]) == 0, "%s: %zu bytes of weights%s", d->name,
 		    size[i], expected ? ", expected" : "");
 		free(got);
@@ -156,7 +156,7 @@ test_weights(struct device *d, int expected)
 
 /* Everything that a device has taken it gives back, also when nobody says free(). */
 static void
-test_room(struct device *d)
+test_mem_info(struct device *d)
 {
 	size_t before, now, total;
 	const char *why;
@@ -217,9 +217,9 @@ try_everything(const struct device *d, struct dev *dev)
 	    at == NULL || to == NULL || here == NULL || weights == NULL ? "no memory" : NULL;
 }
 
-/* Whichever call of the runtime fails, somebody is told, with the name of what was being done, and
- * all that was taken is given back. One call fails unnoticed: memory that cannot be pinned where it
- * is comes from the runtime instead. */
+/* Whichever call of the runtime fails, the failure is reported with the name of the call, and all
+ * memory is freed. One failure is not reported: memory that cannot be pinned where it is comes from
+ * the runtime instead. */
 static void
 test_failures(struct device *d)
 {
@@ -238,7 +238,8 @@ test_failures(struct device *d)
 		unnoticed += left == 0 && why == NULL;
 		verdict(why == NULL ? left > 0 || unnoticed == 1 : left == 0 &&
 		    (strstr(why, "cuda") != NULL || strstr(why, "memory") != NULL ||
-		    strstr(why, "no room") != NULL), "%s: call %d fails: \"%s\"", d->name, n, why != NULL ? why : "nothing said");
+		    strstr(why, "no room") != NULL), "%s: call %d fails: \"%s\"", d->name, n,
+		    why != NULL ? why : "nothing said");
 		d->ops->close(dev);
 		verdict(cuda_emulated_held() == held, "%s: call %d fails: %zu bytes more are held",
 		    d->name, n, cuda_emulated_held() - held);
@@ -256,14 +257,14 @@ test_memory_ops(void)
 		test_pieces(&device[k], 4000, 7);
 		test_pieces(&device[k], ((size_t)9 << 20) + 1, 3000001);
 		test_pieces(&device[k], ((size_t)13 << 20) + 5, SIZE_MAX);
-		test_read(&device[k], 100, 0);
-		test_read(&device[k], ((size_t)9 << 20) + 7, 1);
-		test_read(&device[k], 5000, 200);
-		test_fetch(&device[k], 12345);
+		test_get_side(&device[k], 100, 0);
+		test_get_side(&device[k], ((size_t)9 << 20) + 7, 1);
+		test_get_side(&device[k], 5000, 200);
+		test_get_async(&device[k], 12345);
 		test_clear(&device[k]);
 		test_weights(&device[k], 0);
 		test_weights(&device[k], 1);
-		test_room(&device[k]);
+		test_mem_info(&device[k]);
 		if (&cuda_emulated != NULL && k == 0)
 			test_failures(&device[k]);
 	}

@@ -1,5 +1,5 @@
-/* ops_step.c - a step of decoding that stays on the device: the next token, its row, and steps that
- * are recorded */
+/* ops_step.c - a step of decoding that stays on the device: the next token (argmax), its row
+ * (embed_ids), and steps as CUDA graphs */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,14 +7,14 @@
 #include "model/sample.h"
 #include "tests/unit/ops_check.h"
 
-/* ---- greatest ---- */
+/* ---- argmax ---- */
 
 extern int cuda_emulated_failure __attribute__((weak));
 size_t cuda_emulated_held(void) __attribute__((weak));
 
 /* What sample() takes at temperature 0 */
 static uint32_t
-ref_greatest(const float *x, uint32_t n)
+ref_argmax(const float *x, uint32_t n)
 {
 	uint32_t i, best = UINT32_MAX;
 
@@ -26,9 +26,9 @@ ref_greatest(const float *x, uint32_t n)
 
 /* offset: of the first score, in floats */
 static void
-check_greatest(const float *x, uint32_t n, uint32_t offset, const char *what)
+check_argmax(const float *x, uint32_t n, uint32_t offset, const char *what)
 {
-	uint32_t want = ref_greatest(x, n), got[3];
+	uint32_t want = ref_argmax(x, n), got[3];
 	int k;
 
 	for (k = 0; k < devices; k++) {
@@ -40,7 +40,7 @@ check_greatest(const float *x, uint32_t n, uint32_t offset, const char *what)
 		d->ops->argmax(d->dev, tok + 1, dx + offset, n);
 		d->ops->get(d->dev, got, tok, 12);
 		verdict(d->ops->sync(d->dev) == NULL && got[1] == want && got[0] == 7 &&
-		    got[2] == 7, "%s: greatest of %u, %s: %u, not %u", d->name, n, what, got[1],
+		    got[2] == 7, "%s: argmax of %u, %s: %u, not %u", d->name, n, what, got[1],
 		    want);
 		d->ops->free(d->dev, dx);
 		d->ops->free(d->dev, tok);
@@ -48,40 +48,40 @@ check_greatest(const float *x, uint32_t n, uint32_t offset, const char *what)
 }
 
 static void
-test_greatest(uint32_t n)
+test_argmax(uint32_t n)
 {
 	float *x = floats(n + 1, 30);
 	uint32_t i;
 
-	check_greatest(x, n, 0, "random");
-	check_greatest(x, n, 1, "at an odd place");
+	check_argmax(x, n, 0, "random");
+	check_argmax(x, n, 1, "at an odd place");
 	for (i = 0; i < n; i++)
 		x[i] = -3 - x[i] * x[i];
-	check_greatest(x, n, 0, "all negative");
+	check_argmax(x, n, 0, "all negative");
 	for (i = 0; i < 5 && n > 0; i++)
 		x[draw(n)] = i % 2 == 0 ? 0.0f : -0.0f;
-	check_greatest(x, n, 0, "zeros of both signs");
+	check_argmax(x, n, 0, "zeros of both signs");
 	for (i = 0; i < 9 && n > 0; i++)
 		x[draw(n)] = 4e-39f;
-	check_greatest(x, n, 0, "equal and subnormal");
+	check_argmax(x, n, 0, "equal and subnormal");
 	for (i = 0; i < n; i++)
 		if (draw(3) > 0)
 			x[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
-	check_greatest(x, n, 0, "many not finite");
+	check_argmax(x, n, 0, "many not finite");
 	for (i = 0; i < n; i++)
 		x[i] = i % 3 == 0 ? -NAN : i % 3 == 1 ? INFINITY : -INFINITY;
-	check_greatest(x, n, 0, "none finite");
+	check_argmax(x, n, 0, "none finite");
 	if (n > 0)
 		x[n - 1] = -3.4028235e38f;
-	check_greatest(x, n, 0, "one finite, the last");
+	check_argmax(x, n, 0, "one finite, the last");
 	free(x);
 }
 
-/* ---- look_up ---- */
+/* ---- embed_ids ---- */
 
 /* As embed(), and an id that is none gives NaN. */
 static void
-test_look_up(enum kv_dtype type, uint32_t D, int offset)
+test_embed_ids(enum kv_dtype type, uint32_t D, int offset)
 {
 	enum { V = 11, N = 5 };
 	static const uint32_t tok[N] = { 3, V, 10, UINT32_MAX, 0 };
@@ -102,7 +102,7 @@ test_look_up(enum kv_dtype type, uint32_t D, int offset)
 			for (i = 0; i < D; i++)
 				wrong += tok[n] < V ? got[n * D + i] != table[tok[n] * D + i] :
 				    !isnan(got[n * D + i]);
-		verdict(d->ops->sync(d->dev) == NULL && wrong == 0, "%s: look_up %s %u: %u wrong",
+		verdict(d->ops->sync(d->dev) == NULL && wrong == 0, "%s: embed_ids %s %u: %u wrong",
 		    d->name, kv_dtype_name(type), D, wrong);
 		free(got);
 		d->ops->free(d->dev, (void *)m.data);
@@ -112,7 +112,7 @@ test_look_up(enum kv_dtype type, uint32_t D, int offset)
 	free(table);
 }
 
-/* ---- record, recorded, replay ---- */
+/* ---- graph_begin, graph_end, graph_launch ---- */
 
 enum { D = 48, F = 72, V = 101, H = 6, G = 2, LAST = 9, ROOM = 32 };  /* LAST, ROOM: steps */
 
@@ -124,7 +124,7 @@ struct small {
 	struct norm norm;
 	struct layer_rows rows;
 	uint64_t start[G];
-	uint32_t len[G], room[G];
+	uint32_t len[G], capacity[G];
 	double *freq;
 	uint32_t *tok, *pos;
 	float *logits;
@@ -132,8 +132,8 @@ struct small {
 };
 
 enum { FIRST = 300, SHORT = 140, LONG = 240, ROWS = SHORT + LONG + G * ROOM };
-/* When a step is recorded they are two more, 384 in all: six shares of 64 for attend() on the emulator.
- * With every row that comes then shares are longer, and a head ends in another one. */
+/* When a step is captured there are two more, 384 in all: six splits of 64 for attend() on the
+ * emulator. Each appended row makes splits longer, so that a head ends in another one. */
 static const uint32_t some_rows[G] = { SHORT, LONG };
 
 /* Weights are small, so that logits are, and each row of the cache counts. */
@@ -155,15 +155,15 @@ open_rows(struct small *s, enum kv_dtype type, uint32_t E)
 	float *x = floats(ROWS * E, 0.5f);
 
 	for (g = 0; g < G; g++) {
-		s->start[g] = g == 0 ? 0 : s->start[g - 1] + s->room[g - 1];
+		s->start[g] = g == 0 ? 0 : s->start[g - 1] + s->capacity[g - 1];
 		s->len[g] = some_rows[g];
-		s->room[g] = some_rows[g] + ROOM;
+		s->capacity[g] = some_rows[g] + ROOM;
 		for (i = 0; i < some_rows[g]; i++)
 			pos[s->start[g] + i] = FIRST - some_rows[g] + i;
 	}
 	s->rows = (struct layer_rows){ .k = to_device_as(d, x, type, ROWS * E),
 	    .v = to_device_as(d, x, type, ROWS * E), .pos = to_device(d, pos, sizeof pos),
-	    .start = s->start, .len = s->len, .capacity = s->room, .heads = G, .width = E,
+	    .start = s->start, .len = s->len, .capacity = s->capacity, .heads = G, .width = E,
 	    .dtype = type };
 	free(x);
 }
@@ -220,7 +220,7 @@ twin_of(struct small *s, const struct small *from)
 	s->rows.pos = copied(s->on, from->rows.pos, ROWS * 4);
 	s->rows.start = s->start;
 	s->rows.len = s->len;
-	s->rows.capacity = s->room;
+	s->rows.capacity = s->capacity;
 	s->tok = copied(s->on, from->tok, 4);
 	s->pos = copied(s->on, from->pos, 4);
 	s->logits = copied(s->on, from->logits, V * 4);
@@ -268,12 +268,12 @@ plain_step(struct small *s, uint32_t position)
 	ops_of_step(s);
 }
 
-/* What is to be replayed; 0: nothing, and len is what it was. failing: the call of the runtime that
- * fails meanwhile; 0: none */
+/* Captures a step. Returns the graph; 0: none, and len is unchanged. failing: number of the call of the
+ * runtime that fails meanwhile; 0: none */
 static uint32_t
-record_step(struct small *s, uint32_t position, int failing)
+capture_step(struct small *s, uint32_t position, int failing)
 {
-	uint32_t len[G], recorded = 0;
+	uint32_t len[G], graph = 0;
 
 	memcpy(len, s->len, sizeof len);
 	s->on->ops->put(s->on->dev, s->pos, &position, 4);
@@ -281,14 +281,14 @@ record_step(struct small *s, uint32_t position, int failing)
 		cuda_emulated_failure = failing;
 	if (s->on->ops->graph_begin(s->on->dev)) {
 		ops_of_step(s);
-		recorded = s->on->ops->graph_end(s->on->dev, s->pos);
+		graph = s->on->ops->graph_end(s->on->dev, s->pos);
 	}
-	if (!recorded)
+	if (!graph)
 		memcpy(s->len, len, sizeof len);
-	return recorded;
+	return graph;
 }
 
-/* Have two gone the same way so far? */
+/* Do both have the same rows, token and logits? */
 static int
 same_small(const struct small *a, const struct small *b)
 {
@@ -313,27 +313,27 @@ same_small(const struct small *a, const struct small *b)
 	return same && d->ops->sync(d->dev) == NULL;
 }
 
-/* One goes step by step; of its twin one step is recorded, and that is replayed. */
+/* One runs step by step; of its twin one step is captured, and the graph is launched for the others. */
 static void
-test_replay(struct device *d, enum kv_dtype type, uint32_t E)
+test_launches(struct device *d, enum kv_dtype type, uint32_t E)
 {
 	const struct ops *o = d->ops;
 	struct small plain, twin;
-	uint32_t i, g, pos = 0, recorded;
+	uint32_t i, g, pos = 0, graph;
 
 	open_small(&plain, d, type, E);
 	twin_of(&twin, &plain);
 	plain_step(&plain, FIRST);
 	plain_step(&twin, FIRST);
-	recorded = record_step(&twin, FIRST + 1, 0);
-	verdict(recorded != 0, "%s: record: %s", d->name, o->describe(d->dev));
+	graph = capture_step(&twin, FIRST + 1, 0);
+	verdict(graph != 0, "%s: capture: %s", d->name, o->describe(d->dev));
 	for (i = 1; i < LAST; i++) {
 		plain_step(&plain, FIRST + i);
 		for (g = 0; g < G && i > 1; g++)
 			twin.len[g]++;
-		verdict(o->graph_launch(d->dev, recorded) && same_small(&plain, &twin),
-		    "%s: replay %u of a step, %s, width %u", d->name, i, kv_dtype_name(type), E);
-		if (i == LAST / 2) {                    /* another token than that */
+		verdict(o->graph_launch(d->dev, graph) && same_small(&plain, &twin),
+		    "%s: launch %u of a step, %s, width %u", d->name, i, kv_dtype_name(type), E);
+		if (i == LAST / 2) {                    /* another token than the argmax */
 			o->put(d->dev, plain.tok, (uint32_t[]){ 5 }, 4);
 			o->put(d->dev, twin.tok, (uint32_t[]){ 5 }, 4);
 		}
@@ -344,9 +344,9 @@ test_replay(struct device *d, enum kv_dtype type, uint32_t E)
 	close_small(&plain, 0);
 }
 
-/* What cannot be recorded, and when there is nothing to replay */
+/* What cannot be captured, and when a graph cannot be launched */
 static void
-test_no_replay(struct device *d)
+test_no_graph(struct device *d)
 {
 	const struct ops *o = d->ops;
 	uint32_t list[64], i, first, second;
@@ -357,36 +357,36 @@ test_no_replay(struct device *d)
 		list[i] = i + 1;
 	open_small(&s, d, KV_F32, 16);
 	at = d->ops->alloc(d->dev, 64 * D * sizeof *at);
-	verdict(!o->graph_launch(d->dev, 0) && !o->graph_end(d->dev, s.pos), "%s: nothing recorded",
+	verdict(!o->graph_launch(d->dev, 0) && !o->graph_end(d->dev, s.pos), "%s: nothing captured",
 	    d->name);
 	plain_step(&s, FIRST);
-	verdict(o->graph_begin(d->dev), "%s: record", d->name);
+	verdict(o->graph_begin(d->dev), "%s: graph_begin", d->name);
 	o->put(d->dev, s.tok, list, 4);
-	verdict(!o->graph_end(d->dev, s.pos), "%s: put recorded", d->name);
-	verdict(o->graph_begin(d->dev), "%s: record", d->name);
+	verdict(!o->graph_end(d->dev, s.pos), "%s: put captured", d->name);
+	verdict(o->graph_begin(d->dev), "%s: graph_begin", d->name);
 	o->get(d->dev, list, s.tok, 4);
-	verdict(!o->graph_end(d->dev, s.pos), "%s: get recorded", d->name);
-	verdict(o->graph_begin(d->dev), "%s: record", d->name);
+	verdict(!o->graph_end(d->dev, s.pos), "%s: get captured", d->name);
+	verdict(o->graph_begin(d->dev), "%s: graph_begin", d->name);
 	o->key_scores(d->dev, s.x, D, &(struct query){ .q = s.heads, .N = 1, .H = H }, &s.rows);
-	verdict(!o->graph_end(d->dev, s.pos), "%s: scores recorded", d->name);
-	first = record_step(&s, FIRST + 1, 0);
-	verdict(first && o->graph_launch(d->dev, first), "%s: replay", d->name);
+	verdict(!o->graph_end(d->dev, s.pos), "%s: scores captured", d->name);
+	first = capture_step(&s, FIRST + 1, 0);
+	verdict(first && o->graph_launch(d->dev, first), "%s: launch", d->name);
 	o->embed(d->dev, at, &s.embed, list, 64);       /* takes scratch for the list */
-	verdict(!o->graph_launch(d->dev, first), "%s: replay after scratch has moved", d->name);
-	second = record_step(&s, FIRST + 2, 0);
+	verdict(!o->graph_launch(d->dev, first), "%s: launch after scratch has moved", d->name);
+	second = capture_step(&s, FIRST + 2, 0);
 	verdict(second && o->graph_launch(d->dev, second) && !o->graph_launch(d->dev, first),
-	    "%s: replay of what was recorded last", d->name);
+	    "%s: launch of the last graph", d->name);
 	verdict(o->sync(d->dev) == NULL, "%s: %s", d->name, o->sync(d->dev));
 	o->free(d->dev, at);
 	close_small(&s, 0);
 }
 
-/* Whichever call fails while a step is recorded, steps go on as if nobody had tried. */
+/* Whichever call fails during a capture, eager steps go on as if there had been none. */
 static void
-test_record_failures(struct device *d)
+test_capture_failures(struct device *d)
 {
 	struct small plain, twin;
-	uint32_t i, recorded = 0;
+	uint32_t i, graph = 0;
 	int left = 0;
 
 	open_small(&plain, d, KV_BF16, 16);
@@ -395,29 +395,29 @@ test_record_failures(struct device *d)
 	plain_step(&twin, FIRST);
 	for (i = 1; i < ROOM && left == 0; i++) {
 		plain_step(&plain, FIRST + i);
-		recorded = record_step(&twin, FIRST + i, (int)i);
+		graph = capture_step(&twin, FIRST + i, (int)i);
 		left = cuda_emulated_failure;
 		cuda_emulated_failure = 0;
-		verdict((recorded != 0) == (left > 0) && (recorded != 0 || strstr(
+		verdict((graph != 0) == (left > 0) && (graph != 0 || strstr(
 		    d->ops->describe(d->dev), "not recorded: ") != NULL),
-		    "%s: call %u fails: %srecorded: %s", d->name, i, recorded ? "" : "not ",
+		    "%s: call %u fails: %scaptured: %s", d->name, i, graph ? "" : "not ",
 		    d->ops->describe(d->dev));
-		if (!recorded)
+		if (!graph)
 			plain_step(&twin, FIRST + i);
 		else
-			d->ops->graph_launch(d->dev, recorded);
-		verdict(same_small(&plain, &twin), "%s: call %u of recording fails: %s", d->name, i,
+			d->ops->graph_launch(d->dev, graph);
+		verdict(same_small(&plain, &twin), "%s: call %u of a capture fails: %s", d->name, i,
 		    d->ops->sync(d->dev));
 	}
-	verdict(i > 3 && i < ROOM, "%s: %u calls in recording", d->name, i);
+	verdict(i > 3 && i < ROOM, "%s: %u calls in a capture", d->name, i);
 	cuda_emulated_failure = 1;
-	verdict(!d->ops->graph_launch(d->dev, recorded) && d->ops->sync(d->dev) != NULL,
-	    "%s: a replay that fails", d->name);
+	verdict(!d->ops->graph_launch(d->dev, graph) && d->ops->sync(d->dev) != NULL,
+	    "%s: a launch that fails", d->name);
 	close_small(&twin, 1);
 	close_small(&plain, 0);
 }
 
-/* On a device of its own: no scratch has its size yet. */
+/* On a new device, which has no scratch yet */
 static void
 with_own(const struct device *d, void (*test)(struct device *))
 {
@@ -433,7 +433,7 @@ with_own(const struct device *d, void (*test)(struct device *))
 }
 
 static void
-test_recording(struct device *d)
+test_graphs(struct device *d)
 {
 	static const uint32_t width[] = { 16, 64, 7 };
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
@@ -442,10 +442,10 @@ test_recording(struct device *d)
 	if (d->ops->graph_begin == NULL)
 		return;
 	for (i = 0; i < 9; i++)
-		test_replay(d, type[i / 3], width[i % 3]);
-	with_own(d, test_no_replay);
+		test_launches(d, type[i / 3], width[i % 3]);
+	with_own(d, test_no_graph);
 	if (emulated() && d->threads == 0)      /* one order is enough */
-		with_own(d, test_record_failures);
+		with_own(d, test_capture_failures);
 }
 
 void
@@ -457,12 +457,12 @@ test_step(void)
 	int k;
 
 	for (i = 0; i < sizeof n / sizeof n[0]; i++)
-		test_greatest(n[i]);
+		test_argmax(n[i]);
 	for (i = 0; i < 3; i++) {
-		test_look_up(type[i], 70, 0);
-		test_look_up(type[i], 2056, 0);
-		test_look_up(type[i], 64, 1);
+		test_embed_ids(type[i], 70, 0);
+		test_embed_ids(type[i], 2056, 0);
+		test_embed_ids(type[i], 64, 1);
 	}
 	for (k = 0; k < devices; k++)
-		test_recording(&device[k]);
+		test_graphs(&device[k]);
 }

@@ -1,10 +1,10 @@
-/* ops_keep.c - keep: rows that stay move up, with all that belongs to them, and nothing else does */
+/* ops_compact.c - compact: the kept rows move up, with positions and mass, and nothing else moves */
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/unit/ops_check.h"
 
-enum { MOST_HEADS = 9, BEHIND = 3 };    /* rows of room behind those of each KV head */
+enum { MOST_HEADS = 9, BEHIND = 3 };    /* rows of spare capacity of each KV head */
 
 /* Which rows of a KV head stay */
 enum pattern { BUT_ONE, ALL, NONE, BUT_LAST, BUT_FIRST, THIRD, LATE, SOME, PATTERNS };
@@ -32,11 +32,11 @@ stays(enum pattern p, uint32_t i, uint32_t n)
 	}
 }
 
-/* A layer on the host: what it is made from, and what is to become of it */
+/* A layer on the host, and which of its rows are kept */
 struct layer {
 	uint64_t start[MOST_HEADS];
 	uint32_t len[MOST_HEADS], count[MOST_HEADS], *keep[MOST_HEADS];
-	size_t total, stride;           /* rows with room; of a list of mass */
+	size_t total, stride;           /* rows of capacity; of a list of mass */
 	size_t row;                     /* bytes */
 	char *k, *v;
 	uint32_t *pos;
@@ -88,8 +88,8 @@ free_layer(struct layer *l, uint32_t G)
 	free(l->mass);
 }
 
-/* Is got, which begins as KV head g does, what keep() makes of the list `was` of rows of so many
- * bytes? What is behind those that stay, up to the old length, is anybody's, or zeros. */
+/* Is got, from the start of KV head g on, what compact() makes of the list `was` of rows of so many
+ * bytes? What is behind the kept rows, up to the old length, is undefined, or zeros. */
 static int
 kept(const struct layer *l, uint32_t g, const void *got, const void *was, size_t bytes, int zeros)
 {
@@ -106,7 +106,7 @@ kept(const struct layer *l, uint32_t g, const void *got, const void *was, size_t
 	return good;
 }
 
-/* Are the rows outside of all KV heads what they were? */
+/* Are the rows outside of all KV heads unchanged? */
 static int
 untouched(const struct layer *l, const struct shape *s, const char *got, const char *was,
     size_t bytes)
@@ -121,27 +121,27 @@ untouched(const struct layer *l, const struct shape *s, const char *got, const c
 }
 
 static void
-check_rows(struct device *d, const struct layer *l, const struct shape *s, const void *there,
+check_rows(struct device *d, const struct layer *l, const struct shape *s, const void *on_device,
     const void *was, size_t bytes, const char *what)
 {
 	char *got = malloc(l->total * bytes + 1);
 	uint32_t g;
 
-	d->ops->get(d->dev, got, there, l->total * bytes);
+	d->ops->get(d->dev, got, on_device, l->total * bytes);
 	for (g = 0; g < s->G; g++)
 		verdict(kept(l, g, got + l->start[g] * bytes, (const char *)was +
-		    l->start[g] * bytes, bytes, 0), "%s: keep, %s of KV head %u of %u, %u of %u rows "
+		    l->start[g] * bytes, bytes, 0), "%s: compact, %s of KV head %u of %u, %u of %u rows "
 		    "of %zu bytes", d->name, what, g, s->G, l->count[g], l->len[g], bytes);
-	verdict(untouched(l, s, got, was, bytes), "%s: keep, %s: something else moved", d->name,
+	verdict(untouched(l, s, got, was, bytes), "%s: compact, %s: other rows have changed", d->name,
 	    what);
 	free(got);
 }
 
 static void
-check_mass(struct device *d, const struct layer *l, const struct shape *s, const float *there)
+check_mass(struct device *d, const struct layer *l, const struct shape *s, const float *on_device)
 {
 	const size_t n = s->G * s->R * l->stride;
-	float *got = from_device(d, there, n);
+	float *got = from_device(d, on_device, n);
 	uint32_t h;
 
 	for (h = 0; h < s->G * s->R; h++) {
@@ -150,7 +150,7 @@ check_mass(struct device *d, const struct layer *l, const struct shape *s, const
 
 		verdict(kept(l, h / s->R, a, b, sizeof *a, 1) &&
 		    memcmp(a + len, b + len, (l->stride - len) * sizeof *a) == 0,
-		    "%s: keep, mass of query head %u of %u, %u rows", d->name, h, s->G * s->R, len);
+		    "%s: compact, mass of query head %u of %u, %u rows", d->name, h, s->G * s->R, len);
 	}
 	free(got);
 }
@@ -175,7 +175,7 @@ test_shape(struct shape s)
 		d->ops->compact(d->dev, &rows, s.mass ? mass : NULL, l.stride, s.G * s.R, l.count,
 		    l.keep);
 		verdict(d->ops->sync(d->dev) == NULL && memcmp(len, l.count, s.G * sizeof *len) == 0,
-		    "%s: keep: %s", d->name, d->ops->sync(d->dev));
+		    "%s: compact: %s", d->name, d->ops->sync(d->dev));
 		check_rows(d, &l, &s, rows.k, l.k, l.row, "keys");
 		if (s.values)
 			check_rows(d, &l, &s, rows.v, l.v, l.row, "values");
@@ -190,7 +190,7 @@ test_shape(struct shape s)
 	free_layer(&l, s.G);
 }
 
-/* What cannot be is refused, in so many words. */
+/* More rows to keep than there are: refused with this message. */
 static void
 test_refusals(void)
 {
@@ -216,7 +216,7 @@ test_refusals(void)
 }
 
 void
-test_keeping(void)
+test_compact(void)
 {
 	static const uint32_t width[] = { 1, 3, 6, 8, 33, 64, 128, 136 };
 	struct shape s = { 8, 2, 0, KV_F16, 333, BUT_ONE, 1, 1 };

@@ -1,44 +1,44 @@
-/* ops_place.c - place: queries are turned, keys and values appended to the cache */
+/* ops_rope_append.c - rope_append: rotary embedding of queries and keys, append to the cache */
 #include <stdio.h>
 #include <string.h>
 
 #include "model/compose.h"
 #include "tests/unit/ops_check.h"
 
-/* What is appended, in the type of the rows: a number may be rounded to the neighbour of the right
- * one. */
+/* The tolerance of keys and values, which are rounded to the type of the rows: a number may become the
+ * neighbour of the right one. */
 static enum op
-placed_as(enum kv_dtype type)
+appended_as(enum kv_dtype type)
 {
-	return type == KV_F32 ? PLACE : type == KV_F16 ? PLACE_F16 : PLACE_BF16;
+	return type == KV_F32 ? ROPE_APPEND : type == KV_F16 ? ROPE_APPEND_F16 : ROPE_APPEND_BF16;
 }
 
-/* The rows that are there, and N more behind them, of G KV heads of different lengths */
-struct placing {
+/* G KV heads of different lengths, to which N rows are appended */
+struct append_plan {
 	uint64_t start[8];
-	uint32_t len[8], room[8];
+	uint32_t len[8], capacity[8];
 	uint32_t G, E, N;
-	size_t all;                  /* rows of room */
-	size_t askew;                /* bytes, what is appended */
+	size_t all;                  /* rows of capacity, in all */
+	size_t askew;                /* bytes by which the keys are misaligned */
 };
 
 static void
-plan(struct placing *p, uint32_t G, uint32_t E, uint32_t N)
+plan(struct append_plan *p, uint32_t G, uint32_t E, uint32_t N)
 {
 	uint32_t g;
 
-	*p = (struct placing){ .G = G, .E = E, .N = N };
+	*p = (struct append_plan){ .G = G, .E = E, .N = N };
 	for (g = 0; g < G; g++) {
 		p->start[g] = p->all;
 		p->len[g] = g * 5 % 7;
-		p->room[g] = p->len[g] + N + g % 2;
-		p->all += p->room[g];
+		p->capacity[g] = p->len[g] + N + g % 2;
+		p->all += p->capacity[g];
 	}
 }
 
 /* want[all][E] <- zeros, and x[N][G][E] where it is appended */
 static double *
-appended(const struct placing *p, const double *x)
+appended(const struct append_plan *p, const double *x)
 {
 	double *want = calloc(p->all * p->E, sizeof *want);
 	uint32_t g, n;
@@ -50,18 +50,18 @@ appended(const struct placing *p, const double *x)
 	return want;
 }
 
-/* On device d: what comes out of place() in q, keys and values, one behind the other */
+/* On device d: q, keys and values after rope_append(), one behind the other */
 static float *
-place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t H,
+rope_append_on(struct device *d, const struct append_plan *p, enum kv_dtype type, uint32_t H,
     float *const x[3], const uint32_t *pos, const double *freq)
 {
 	const size_t row = p->E * kv_dtype_size(type), q = (size_t)p->N * H * p->E;
 	const size_t kv = (size_t)p->N * p->G * p->E, rows = p->all * p->E;
 	const struct ops *o = d->ops;
-	struct placing now = *p;
+	struct append_plan now = *p;
 	struct layer_rows c = { .k = o->alloc(d->dev, p->all * row),
 		.v = o->alloc(d->dev, p->all * row), .pos = o->alloc(d->dev, p->all * 4),
-		.start = now.start, .len = now.len, .capacity = now.room, .heads = p->G,
+		.start = now.start, .len = now.len, .capacity = now.capacity, .heads = p->G,
 		.width = p->E, .dtype = type };
 	void *dq = to_device(d, x[0], q * 4), *dk = put_askew(d, x[1], kv * 4, p->askew);
 	void *dv = to_device(d, x[2], kv * 4), *dp = to_device(d, pos, p->N * 4);
@@ -80,11 +80,11 @@ place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t
 	kv_to_f32(got + q + rows, back, type, rows);
 	o->get(d->dev, at, c.pos, p->all * 4);
 	for (g = 0; g < p->G; g++) {
-		verdict(now.len[g] == p->len[g] + p->N, "place, %s: head %u has %u rows", d->name,
+		verdict(now.len[g] == p->len[g] + p->N, "rope_append, %s: head %u has %u rows", d->name,
 		    g, now.len[g]);
 		for (n = 0; n < p->N && at[p->start[g] + p->len[g] + n] == pos[n]; n++)
 			;
-		verdict(n == p->N, "place, %s: position of row %u of head %u", d->name, n, g);
+		verdict(n == p->N, "rope_append, %s: position of row %u of head %u", d->name, n, g);
 	}
 	o->free(d->dev, c.k);
 	o->free(d->dev, c.v);
@@ -100,14 +100,14 @@ place_on(struct device *d, const struct placing *p, enum kv_dtype type, uint32_t
 }
 
 static void
-test_place(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_t N, size_t askew)
+test_rope_append(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_t N, size_t askew)
 {
 	const size_t q = (size_t)N * G * R * E, kv = (size_t)N * G * E;
 	float *x[3] = { floats(q, 2), floats(kv, 2), floats(kv, 2) }, *got;
-	double *turned = malloc((q + kv) * sizeof *turned), *freq = malloc((E / 2 + 1) * sizeof *freq);
+	double *rotated = malloc((q + kv) * sizeof *rotated), *freq = malloc((E / 2 + 1) * sizeof *freq);
 	double *want[2], *values = doubles(x[2], kv);
 	uint32_t *pos = malloc(N * sizeof *pos), i;
-	struct placing p;
+	struct append_plan p;
 	size_t rows;
 	int k;
 
@@ -118,21 +118,22 @@ test_place(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_t N, s
 		pos[i] = 7 + i * 7919;
 	for (i = 0; i < E / 2; i++)
 		freq[i] = pow(500000, -2.0 * i / E);
-	ref_rope(turned, x[0], pos, freq, N, G * R, E);
-	ref_rope(turned + q, x[1], pos, freq, N, G, E);
-	want[0] = appended(&p, turned + q);
+	ref_rope(rotated, x[0], pos, freq, N, G * R, E);
+	ref_rope(rotated + q, x[1], pos, freq, N, G, E);
+	want[0] = appended(&p, rotated + q);
 	want[1] = appended(&p, values);
 	for (i = 0; i < 3; i++) {
 		new_case();
 		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
 
-			got = place_on(d, &p, type, G * R, x, pos, freq);
+			got = rope_append_on(d, &p, type, G * R, x, pos, freq);
 			if (i == 0)
-				compare(d, PLACE, "place, queries", got, turned, q);
+				compare(d, ROPE_APPEND, "rope_append, queries", got, rotated, q);
 			else
-				compare(d, placed_as(type), i == 1 ? "place, keys" : "place, values",
-				    got + q + (i - 1) * rows, want[i - 1], rows);
+				compare(d, appended_as(type), i == 1 ? "rope_append, keys" :
+				    "rope_append, values", got + q + (i - 1) * rows,
+				    want[i - 1], rows);
 			free(got);
 		}
 	}
@@ -141,21 +142,21 @@ test_place(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_t N, s
 	free(want[0]);
 	free(want[1]);
 	free(values);
-	free(turned);
+	free(rotated);
 	free(freq);
 	free(pos);
 }
 
-/* Nothing is changed where there is no room. */
+/* Without capacity nothing is changed. */
 static void
-test_no_room(struct device *d)
+test_no_capacity(struct device *d)
 {
 	float zero[64] = { 0 };
-	uint32_t len[2] = { 0, 1 }, room[2] = { 2, 1 }, *pos;
+	uint32_t len[2] = { 0, 1 }, capacity[2] = { 2, 1 }, *pos;
 	uint64_t start[2] = { 0, 2 };
 	char err[128];
 	struct dev *dev = d->ops->open(d->threads, 1, err, sizeof err);
-	struct layer_rows c = { .start = start, .len = len, .capacity = room, .heads = 2, .width = 2,
+	struct layer_rows c = { .start = start, .len = len, .capacity = capacity, .heads = 2, .width = 2,
 		.dtype = KV_F32 };
 	const char *text;
 	float *x;
@@ -170,32 +171,33 @@ test_no_room(struct device *d)
 	run_rope_append(d->ops, dev, &c, x + 24, x + 32, x + 40, pos + 4, (double *)(x + 48), 1, 2);
 	text = d->ops->sync(dev);
 	verdict(text != NULL && strstr(text, "KV head 1 has 1 rows of 1, no room for 1") != NULL,
-	    "place without room, %s: \"%s\"", d->name, text != NULL ? text : "");
-	verdict(len[0] == 0 && len[1] == 1, "place without room, %s: rows have become more", d->name);
+	    "rope_append without capacity, %s: \"%s\"", d->name, text != NULL ? text : "");
+	verdict(len[0] == 0 && len[1] == 1, "rope_append without capacity, %s: rows have become more",
+	    d->name);
 	d->ops->free(dev, x);
 	d->ops->close(dev);
 }
 
 void
-test_places(void)
+test_rope_appends(void)
 {
 	static const enum kv_dtype types[] = { KV_BF16, KV_F16, KV_F32 };
-	static const uint32_t N[] = { 1, 2, 7, 8, 9, 20 };     /* 6: heads are dealt out no more */
+	static const uint32_t N[] = { 1, 2, 7, 8, 9, 20 };     /* from 6 on heads are not split */
 	size_t n, t;
 	int k;
 
 	for (n = 0; n < sizeof N / sizeof N[0]; n++) {
-		test_place(types[n % 3], 3, 2, 20, N[n], 0);
-		test_place(types[(n + 1) % 3], 2, 4, 64, N[n], 0);
+		test_rope_append(types[n % 3], 3, 2, 20, N[n], 0);
+		test_rope_append(types[(n + 1) % 3], 2, 4, 64, N[n], 0);
 	}
 	for (t = 0; t < 3; t++) {
-		test_place(types[t], 8, 1, 128, 1, 0);
-		test_place(types[t], 3, 7, 8, 5, 0);
-		test_place(types[t], 1, 5, 33, 4, 0);
-		test_place(types[t], 1, 2, 1, 2, 0);
-		test_place(types[t], 2, 3, 64, 3, 4);
-		test_place(types[t], 2, 1, 1024, 2, 0);
+		test_rope_append(types[t], 8, 1, 128, 1, 0);
+		test_rope_append(types[t], 3, 7, 8, 5, 0);
+		test_rope_append(types[t], 1, 5, 33, 4, 0);
+		test_rope_append(types[t], 1, 2, 1, 2, 0);
+		test_rope_append(types[t], 2, 3, 64, 3, 4);
+		test_rope_append(types[t], 2, 1, 1024, 2, 0);
 	}
 	for (k = 0; k < devices; k++)
-		test_no_room(&device[k]);
+		test_no_capacity(&device[k]);
 }
