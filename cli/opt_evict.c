@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "cli/opt_evict.h"
+#include "cli/paper_names.h"
 #define POLICY(...)
 #include "methods/policies.h"           /* for POLICY_NAMES */
 #undef POLICY
@@ -57,6 +58,15 @@ const struct opt evict_opts[] = {
 };
 
 static char mask_hash[33];
+
+void
+opt_evict_list(void)
+{
+	const struct policy *p;
+
+	for (p = policies; p->name != NULL; p++)
+		print_listed(17, p->name, p->about, p->uses, p->aliases);
+}
 
 static int
 second_of(const char *option, const char *name, const char *first, const char *second)
@@ -122,7 +132,8 @@ check_policy(struct evict_options *o, int looks)
 	const struct policy *policy;
 
 	if ((policy = policy_named(policy_name)) == NULL)
-		die(EXIT_USAGE, "--policy: there is no '%s', see --help", policy_name);
+		die(EXIT_USAGE, "--policy: there is no '%s' in kv-evict --list%s", policy_name,
+		    name_hint(NAME_POLICY, policy_name));
 	if (policy->global && !looks)
 		die(EXIT_USAGE, "--policy global compares the scores of all layers, which are not "
 		    "there when the first one is evicted: use kv-evict");
@@ -197,6 +208,24 @@ opt_evict_words(struct evictor *v, const char *text)
 {
 	options_words("evict", text, evict_opts);
 	opt_evict(v, 0);
+}
+
+const char *
+opt_evict_text(const struct evictor *v, const char *text)
+{
+	const char *name = v->options.policy->name, *at;
+	const size_t given = strlen(policy_name);
+	char *own;
+
+	if (strcmp(policy_name, name) == 0)
+		return text;
+	/* the last one counts */
+	at = text + strlen(text);
+	while (strncmp(at, "policy=", 7) != 0 || strncmp(at + 7, policy_name, given) != 0)
+		at--;
+	own = must_alloc(strlen(text) + strlen(name) + 1, 1);
+	sprintf(own, "%.*s%s%s", (int)(at + 7 - text), text, name, at + 7 + given);
+	return own;
 }
 
 void

@@ -5,6 +5,9 @@
 #include "cli/tool.h"
 #include "engine/evictor.h"
 
+/* One line for each policy, on standard output. */
+void opt_evict_list(void);
+
 /* For struct tool's more. One set of values for a process. */
 extern const struct opt evict_opts[];
 
@@ -19,6 +22,9 @@ void opt_evict_words(struct evictor *v, const char *text);
  * how much; and that the policy has given the layers more than their budgets together. usual: the
  * former was to be expected, so it is a note and no warning. */
 void opt_evict_tell(const struct evictor *v, int usual);
+
+/* text, that of --evict, with the name of the policy where it has an alias; it stays */
+const char *opt_evict_text(const struct evictor *v, const char *text);
 
 /* Tells them to the provenance (sign_count() and so on). */
 void opt_evict_sign(const struct evictor *v);

@@ -77,7 +77,7 @@ opt_prefill_sign(const struct prefill *p)
 		score_label(label, sizeof label, s->method, &s->options, 0, prefill_window(p));
 		sign_text("score", label);
 	}
-	sign_text("evict", prefill_options.evict);
+	sign_text("evict", opt_evict_text(&p->evict.evictor, prefill_options.evict));
 	sign_text("evicting", p->schedule == PREFILL_CHUNKS ? "chunks" : "layers");
 	if (p->once)
 		sign_count("once", 1);

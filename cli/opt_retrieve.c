@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/opt_retrieve.h"
+#include "cli/paper_names.h"
 
 #define NOT_GIVEN UINT32_MAX
 
@@ -60,8 +61,8 @@ opt_retrieve(struct retrieval_options *o)
 		return 0;
 	}
 	if ((found = retrieve_named(retrieve_word)) < 0)
-		die(EXIT_USAGE, "--retrieve %s: want fier, quest, quest-eval, cluster or shadow",
-		    retrieve_word);
+		die(EXIT_USAGE, "--retrieve %s: want fier, quest, quest-eval, cluster or shadow%s",
+		    retrieve_word, name_hint(NAME_RETRIEVE, retrieve_word));
 	o->method = (enum retrieve_method)found;
 	o->reduce = take_reduce();
 	if (budget == 0)

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/guess.h"
 #include "cli/opt_score.h"
+#include "cli/paper_names.h"
 
 #define NOT_GIVEN UINT32_MAX
 #define NO_SEED UINT64_MAX
@@ -36,8 +38,7 @@ opt_score_list(void)
 	const struct method *m;
 
 	for (m = methods; m->name != NULL; m++)
-		printf("%-8s  %s%s%s%s\n", m->name, m->about, *m->uses != '\0' ? " [" : "", m->uses,
-		    *m->uses != '\0' ? "]" : "");
+		print_listed(8, m->name, m->about, m->uses, m->aliases);
 }
 
 /* An option that the method does not use is a mistake, and not to be ignored. */
@@ -72,7 +73,8 @@ one_of(const char *option, const char *name, const char *const *names, unsigned 
 	for (i = 0; names[i] != NULL; i++)
 		if (strcmp(name, names[i]) == 0)
 			return i;
-	die(EXIT_USAGE, "--%s: '%s' is not one of its values, see --help", option, name);
+	die(EXIT_USAGE, "--%s: '%s' is not one of its values, see --help%s", option, name,
+	    did_you_mean("", name, names));
 }
 
 void
@@ -84,7 +86,8 @@ opt_score(struct scorer *s, const char *name)
 	if (name == NULL)
 		die(EXIT_USAGE, "--method is needed; --list names them");
 	if (method == NULL)
-		die(EXIT_USAGE, "--method: there is no '%s'; --list names them", name);
+		die(EXIT_USAGE, "--method: there is no '%s' in kv-score --list%s", name,
+		    name_hint(NAME_METHOD, name));
 	refuse_all_unused(method);
 	o = method->defaults;
 	if (kernel != NOT_GIVEN)

@@ -15,6 +15,7 @@
 #include <lz4.h>
 #include <xxhash.h>
 
+#include "cli/guess.h"
 #include "cli/tool_internal.h"
 
 /* Only programs that compute link cli/device.c. */
@@ -259,8 +260,30 @@ with_letter(const struct opt *all, size_t n, int letter)
 	return &all[i];
 }
 
+/* "--ke" or "--ke=x" is an option, or there is none of that name: which could be meant */
 static void __attribute__((noreturn))
-bad_option(int c, char **argv)
+unknown_option(const struct opt *all, size_t n, const char *text)
+{
+	const size_t len = strcspn(text, "=");
+	char word[64], several[512] = "";
+	struct guess g;
+	size_t i;
+
+	snprintf(word, sizeof word, "%.*s", len > 2 ? (int)len - 2 : 0, text + 2);
+	guess_start(&g, word);
+	for (i = 0; i < n; i++) {
+		guess_try(&g, all[i].name, "");
+		if (*word != '\0' && strncmp(all[i].name, word, strlen(word)) == 0)
+			snprintf(several + strlen(several), sizeof several - strlen(several),
+			    "%s--%s", *several != '\0' ? ", " : "", all[i].name);
+	}
+	if (*several != '\0')
+		misused("option '%.*s' can mean several: %s", (int)len, text, several);
+	misused("there is no option '%.*s'%s", (int)len, text, guess_text(&g, "--"));
+}
+
+static void __attribute__((noreturn))
+bad_option(const struct opt *all, size_t n, int c, char **argv)
 {
 	const char *text = argv[optind - 1];
 
@@ -270,7 +293,7 @@ bad_option(int c, char **argv)
 		misused("option '%s' takes no value", text);
 	if (optopt != 0)
 		misused("there is no option '-%c'", optopt);
-	misused("there is no option '%s', or it can mean several", text);
+	unknown_option(all, n, text);
 }
 
 static void
@@ -308,7 +331,7 @@ options_parse(const struct tool *tool, int argc, char **argv)
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
 		if (c == '?' || c == ':')
-			bad_option(c, argv);
+			bad_option(all, n, c, argv);
 		set_given(all, n, c);
 	}
 	if (help_wanted)
@@ -335,6 +358,17 @@ with_name(const struct opt *table, const char *name)
 	return table;
 }
 
+static const char *
+nearest_word(const struct opt *table, const char *word)
+{
+	struct guess g;
+
+	guess_start(&g, word);
+	for (; table->name != NULL; table++)
+		guess_try(&g, table->name, "");
+	return guess_text(&g, "");
+}
+
 /* One word: "name=value", or "name" for a flag; the text is cut in two. */
 static void
 set_word(const char *option, char *word, const struct opt *table)
@@ -347,7 +381,8 @@ set_word(const char *option, char *word, const struct opt *table)
 	o = with_name(table, word);
 	snprintf(where, sizeof where, "--%s: %s", option, word);
 	if (o->name == NULL)
-		die(EXIT_USAGE, "--%s: there is no option '%s'", option, word);
+		die(EXIT_USAGE, "--%s: there is no option '%s'%s", option, word,
+		    nearest_word(table, word));
 	if (o->kind != OPT_FLAG && (value == NULL || *value == '\0'))
 		die(EXIT_USAGE, "%s needs a value: %s=%s", where, word, o->arg);
 	if (o->kind == OPT_FLAG && value != NULL && strcmp(value, "0") != 0 &&

@@ -1,11 +1,12 @@
 /* method.c - the table of methods, made from list.h */
 #include <string.h>
+#include <strings.h>
 
 #include "methods/scorers.h"
 
 const struct method methods[] = {
-#define METHOD(n, needed, used, op, text, ...) { \
-	.name = #n, .needs = (needed), .score = score_##n, .about = (text), \
+#define METHOD(n, needed, used, op, others, text, ...) { \
+	.name = #n, .needs = (needed), .score = score_##n, .aliases = (others), .about = (text), \
 	.defaults = { __VA_ARGS__ }, .uses = (used) },
 #include "methods/list.h"
 #undef METHOD
@@ -18,7 +19,7 @@ method_named(const char *name)
 	const struct method *m;
 
 	for (m = methods; m->name != NULL; m++)
-		if (strcmp(m->name, name) == 0)
+		if (strcasecmp(m->name, name) == 0 || names_word(m->aliases, name))
 			return m;
 	return NULL;
 }
@@ -29,7 +30,9 @@ names_word(const char *words, const char *word)
 	size_t n = strlen(word);
 	const char *at = words;
 
-	while ((at = strstr(at, word)) != NULL) {
+	if (n == 0 || strchr(word, ' ') != NULL)
+		return 0;
+	while ((at = strcasestr(at, word)) != NULL) {
 		if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
 			return 1;
 		at += n;

@@ -78,6 +78,8 @@ struct method {
 	unsigned needs;
 	/* score[sum S] <- importance. Returns 0, or -1 when out of memory. */
 	int (*score)(const struct score_input *in, const struct score_options *opt, float *score);
+	/* other names of exactly this method, of papers and programs, space-separated */
+	const char *aliases;
 	const char *about;                      /* one line for kv-score --list */
 	struct score_options defaults;          /* the paper's */
 	/* names of the options it reads, space-separated: "kernel pool reduce order" */
@@ -85,9 +87,10 @@ struct method {
 };
 
 extern const struct method methods[];           /* ends with a NULL name; made from list.h */
+/* By its name or one of its aliases, in upper or lower case. */
 const struct method *method_named(const char *name);
 
-/* Is the word one of those in a list such as struct method.uses? */
+/* Is the word one of those in a list such as struct method.uses? In upper or lower case. */
 int names_word(const char *words, const char *word);
 
 /* ---- options by name (label.c) ---- */
@@ -131,10 +134,11 @@ struct policy {
 	    size_t size);
 	int global;             /* all layers and KV heads share one budget: global_counts() */
 	const char *uses;       /* "alpha normalize": as struct method.uses, of kv-evict */
+	const char *aliases, *about;    /* as those of struct method */
 };
 
 extern const struct policy policies[];          /* ends with a NULL name; made from policies.h */
-const struct policy *policy_named(const char *name);
+const struct policy *policy_named(const char *name);    /* as method_named() */
 /* KV heads may keep different numbers of rows. */
 int policy_shares(const struct policy *policy);
 

@@ -1,12 +1,12 @@
 /* policy.c - the table of budget policies, made from policies.h; and the uniform budget */
-#include <string.h>
+#include <strings.h>
 
 #include "methods/budgets.h"
 
 const struct policy policies[] = {
-#define POLICY(n, for_layers, for_heads, is_global, used) { \
+#define POLICY(n, for_layers, for_heads, is_global, used, others, text) { \
 	.name = (n), .layers = layers_##for_layers, .heads = heads_##for_heads, \
-	.global = (is_global), .uses = (used) },
+	.global = (is_global), .uses = (used), .aliases = (others), .about = (text) },
 #include "methods/policies.h"
 #undef POLICY
 	{ .name = NULL }
@@ -18,7 +18,7 @@ policy_named(const char *name)
 	const struct policy *p;
 
 	for (p = policies; p->name != NULL; p++)
-		if (strcmp(p->name, name) == 0)
+		if (strcasecmp(p->name, name) == 0 || names_word(p->aliases, name))
 			return p;
 	return NULL;
 }

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "model/retrieve_internal.h"
 
@@ -17,14 +18,14 @@
 #define ALIGNED 32
 
 static const struct {
-	const char *name;
+	const char *name, *alias;      /* alias: of the paper; "": it is the same */
 	enum kv_kind needs;
-} methods[] = {
-	[RETRIEVE_FIER] = { "fier", KV_BITS },
-	[RETRIEVE_QUEST] = { "quest", KV_PAGE },
-	[RETRIEVE_QUEST_EVAL] = { "quest-eval", KV_PAGE },
-	[RETRIEVE_CLUSTER] = { "cluster", KV_CLUS },
-	[RETRIEVE_SHADOW] = { "shadow", KV_LOWR },
+} methods[RETRIEVE_METHODS] = {
+	[RETRIEVE_FIER] = { "fier", "", KV_BITS },
+	[RETRIEVE_QUEST] = { "quest", "", KV_PAGE },
+	[RETRIEVE_QUEST_EVAL] = { "quest-eval", "", KV_PAGE },
+	[RETRIEVE_CLUSTER] = { "cluster", "clusterkv", KV_CLUS },
+	[RETRIEVE_SHADOW] = { "shadow", "shadowkv", KV_LOWR },
 };
 
 const char *
@@ -33,13 +34,20 @@ retrieve_name(enum retrieve_method method)
 	return methods[method].name;
 }
 
+const char *
+retrieve_alias(enum retrieve_method method)
+{
+	return methods[method].alias;
+}
+
 int
 retrieve_named(const char *name)
 {
 	int i;
 
-	for (i = 0; i < (int)(sizeof methods / sizeof methods[0]); i++)
-		if (strcmp(methods[i].name, name) == 0)
+	for (i = 0; *name != '\0' && i < RETRIEVE_METHODS; i++)
+		if (strcasecmp(methods[i].name, name) == 0 ||
+		    strcasecmp(methods[i].alias, name) == 0)
 			return i;
 	return -1;
 }

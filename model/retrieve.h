@@ -22,6 +22,7 @@
 
 enum retrieve_method { RETRIEVE_FIER, RETRIEVE_QUEST, RETRIEVE_QUEST_EVAL, RETRIEVE_CLUSTER,
 	RETRIEVE_SHADOW };
+enum { RETRIEVE_METHODS = RETRIEVE_SHADOW + 1 };       /* how many */
 
 struct retrieval_options {
 	enum retrieve_method method;
@@ -46,8 +47,10 @@ struct retrieval_stats {
 
 struct retrieval;
 
-/* "fier" ...; the method with that name, or -1. */
+/* "fier" ...; what its paper calls it, or "" where that is the same */
 const char *retrieve_name(enum retrieve_method);
+const char *retrieve_alias(enum retrieve_method);
+/* The method with that name or alias, in upper or lower case, or -1. */
 int retrieve_named(const char *);
 /* The index that it needs. */
 enum kv_kind retrieve_needs(enum retrieve_method);

@@ -102,6 +102,23 @@ policy() {
 @test "ada-pyramid-exact: the same of the exact pyramid" { policy ada-pyramid-exact; }
 @test "global: the rows of all layers compete" { policy global; }
 
+@test "names of papers are accepted, the snapshot has ours; --list names the policies with their options" {
+	while read -r name policy; do
+		kv-evict -q --budget 24 --policy "$name" even.kv -o a.kv
+		kv-evict -q --budget 24 --policy "$policy" even.kv | cmp a.kv -
+	done <<-'END'
+		PyramidKV pyramid
+		AdaKV ada
+		ada-kv ada
+		Ada-SnapKV ada
+		ada-pyramidkv ada-pyramid
+		GLOBAL global
+	END
+	run -0 kv-evict --list
+	assert_equal "$(cut -d ' ' -f 1 <<<"$output")" "$(kv-evict --help | sed -n 's/^ *--policy NAME *//p' | tr -s ' ,' '\n' | grep -vx or)"
+	assert_line --regexp '^ada  .* \(= adakv ada-kv ada-snapkv\) \[alpha normalize\]$'
+}
+
 @test "--alpha is the share of its budget that a KV head has for sure" {
 	for alpha in 0 0.3 0.5 1; do
 		for name in even ragged ties; do

@@ -363,11 +363,34 @@ make the snapshot with kv-prefill --mass"
 	assert [ -z "$(ls a.kv* 2>/dev/null)" ]
 }
 
+@test "names of papers and other programs are accepted, in upper and lower case; the snapshot has ours" {
+	mksnapshot -H 8 -G 2 -N 60 -w 4 --mass --paid -o x.kv
+	while read -r name canonical; do
+		kv-score --method "$name" x.kv -o a.kv
+		kv-score --method "$canonical" x.kv | cmp a.kv -
+	done <<-'END'
+		StreamingLLM recent
+		streaming-llm recent
+		l2norm knorm
+		L2-Norm knorm
+		L2Compress knorm
+		KVzip observed
+		ObservedAttention meanmass
+		SnapKV snapkv
+		TOVA tova
+		H2O h2o
+		KeyDiff keydiff
+	END
+	kv-prefill -m "$DEMO" --ids --score 'StreamingLLM sink=3' --evict 'budget=9 policy=AdaKV sink=1' -o a.kv <(seq 3 60)
+	kv-prefill -m "$DEMO" --ids --score 'recent sink=3' --evict 'budget=9 policy=ada sink=1' <(seq 3 60) | cmp a.kv -
+}
+
 @test "--list names the methods with the options they use" {
 	run -0 kv-score --list
 	assert_line --regexp '^snapkv  .* \[window over-queries kernel pool reduce order\]$'
 	assert_line --regexp '^tova  .* \[keep-last\]$'
 	assert_line --regexp '^h2o  .* \[reduce\]$'
+	assert_line --regexp '^recent  .* \(= streamingllm streaming-llm\) \[sink\]$'
 	assert_line --regexp '^observed  .* \[reduce\]$'
 	assert_line --regexp '^knorm  '
 	assert_line --regexp '^keydiff  '

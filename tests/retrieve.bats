@@ -110,6 +110,20 @@ indexes() {
 	agree
 }
 
+@test "names of papers are accepted, the snapshot and the report have ours" {
+	while read -r name method; do
+		for m in $name $method; do
+			kv-decode -m four --ids -n 4 --retrieve $m --budget 20 --stats $m.json -o $m.kv all.four.kv
+		done
+		cmp $name.kv $method.kv
+		cmp $name.json $method.json
+	done <<-'END'
+		ClusterKV cluster
+		shadowkv shadow
+		FIER fier
+	END
+}
+
 @test "a budget for all rows gives the bytes of full attention, recall 1 and mass 1" {
 	for m in one four; do
 		decode $m 20 all.$m.kv full.kv

@@ -46,6 +46,51 @@ large() {
 	assert_line --index 2 --regexp 'threads?,'
 }
 
+# told MESSAGE PROGRAM OPTION ...: exit status 2, and this is the first line on standard error
+told() {
+	run -2 --separate-stderr "${@:2}"
+	assert_equal "${stderr_lines[0]}" "$2: $1"
+}
+
+@test "a misspelt option is told from an ambiguous one, and the nearest or the candidates are named" {
+	told "there is no option '--metod': did you mean --method?" kv-score --metod snapkv
+	told "there is no option '--budegt': did you mean --budget?" kv-evict --budegt=3
+	told "there is no option '--jsno': did you mean --json?" kv-info --jsno
+	told "there is no option '--KERNLE': did you mean --kernel?" kv-score --KERNLE 3
+	told "there is no option '--nonsense'" kv-score --nonsense
+	told "there is no option '--'" kv-score --=3
+	told "there is no option '-Q'" kv-score -Q
+	told "option '--p' can mean several: --positions, --policy, --progress" kv-evict --p x
+	# a unique beginning is the option
+	told "--policy: there is no 'x' in kv-evict --list" kv-evict --budget 3 --pol x
+	# a letter too many, too few, another one, two exchanged; a third of a name may be wrong
+	for word in kernell kernl kernal kenrel krnl; do
+		told "--score: there is no option '$word': did you mean kernel?" kv-prefill -m x --score "snapkv $word=3" --evict rate=0.1 x
+	done
+	told "--score: there is no option 'knl'" kv-prefill -m x --score "snapkv knl=3" --evict rate=0.1 x
+	told "--evict: there is no option 'skip': did you mean skip-layers?" kv-prefill -m x --evict "rate=0.1 skip=3" x
+	told "--pool: 'mx' is not one of its values, see --help: did you mean max?" kv-score --method snapkv --pool mx x
+}
+
+@test "a misspelt method, policy or way to retrieve: the nearest is named, or what makes what the paper describes" {
+	told "--method: there is no 'snapvk' in kv-score --list: did you mean snapkv?" kv-score --method snapvk
+	told "--method: there is no 'stream' in kv-score --list: did you mean streamingllm?" kv-score --method stream
+	told "--method: there is no 'k' in kv-score --list" kv-score --method k
+	told "--method: there is no 'pyramidkv' in kv-score --list: it is a policy: kv-evict --policy pyramid" kv-score --method pyramidkv
+	told "--method: there is no 'Quest' in kv-score --list: it is a way to read: kv-decode --retrieve quest" kv-score --method Quest
+	told "--method: there is no 'FastKV' in kv-score --list: FastKV is kv-prefill --tsp-layer, then snapkv with a kernel of 7" \
+	    kv-score --method FastKV
+	told "--method: there is no 'headkv' in kv-score --list: it is not there" kv-score --method headkv
+	told "--method: there is no 'keydif' in kv-score --list: did you mean keydiff?" kv-decode -m x --score keydif --evict budget=3 x
+	told "--policy: there is no 'pyrmid' in kv-evict --list: did you mean pyramid?" kv-evict --budget 3 --policy pyrmid
+	told "--policy: there is no 'H2O' in kv-evict --list: it is a method: kv-score --method h2o" kv-evict --budget 3 --policy H2O
+	told "--policy: there is no 'kvzip' in kv-evict --list: KVzip is kv-observe --repeat-context, method observed, policy global" \
+	    kv-evict --budget 3 --policy kvzip
+	told "--policy: there is no '' in kv-evict --list" kv-evict --budget 3 --policy ''
+	told "--retrieve quets: want fier, quest, quest-eval, cluster or shadow: did you mean quest?" kv-diff --retrieve quets --budget 3 x
+	told "--retrieve shdow: want fier, quest, quest-eval, cluster or shadow: did you mean shadow?" kv-diff --retrieve shdow --budget 3 x
+}
+
 @test "options that are not there, incomplete or too many print the synopsis and exit with 2" {
 	for tool in "${ALL[@]}"; do
 		for wrong in --nonsense --help=1 -Q; do

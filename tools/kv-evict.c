@@ -8,6 +8,7 @@
 #include "engine/evict_snapshot.h"
 #include "model/index.h"
 
+static int list;
 static const char *positions = "original";
 static struct evictor evictor;
 static struct snapshot_evictor job = { .evictor = &evictor, .step = { progress_step, NULL },
@@ -19,13 +20,14 @@ static const struct opt opts[] = {
 	    "keep the observation queries, to score again" },
 	{ 0, "positions", OPT_STRING, &positions, 0, "WHICH",
 	    "original, or compact: number rows anew, turn their keys" },
+	{ 0, "list", OPT_FLAG, &list, 1, NULL, "list the policies and the options they use" },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-evict",
 	.about = "drop the rows of a snapshot that matter least",
-	.synopsis = "--budget N | --rate R | --heads FILE [-qvz] [-o FILE] [--alpha A]\n"
+	.synopsis = "--budget N | --rate R | --heads FILE | --list [-qvz] [-o FILE] [--alpha A]\n"
 	    "[--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
 	    "[--positions WHICH] [--progress WHEN] [--recent N] [--select BY] [--since POSITION]\n"
 	    "[--sink N] [--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
@@ -105,6 +107,10 @@ main(int argc, char **argv)
 	struct kv_writer *w;
 	struct kv_head head;
 
+	if (list) {
+		opt_evict_list();
+		return finish();
+	}
 	check_options();
 	output_refuse_terminal();
 	if (compact || evictor_looks_ahead(&evictor)) {
