@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/json.h"
 #include "cli/tool.h"
@@ -42,29 +43,74 @@ put_real(json_t *o, const char *key, double x)
 	put(o, key, isfinite(x) ? json_real(x) : json_null());
 }
 
-/* A part of the text. jansson escapes control characters below U+0020; U+007F to U+009F, which
- * stand in strings only, are escaped here. A character of several bytes is in one part. */
+/* A part of the text; with: int, how many columns a new line is moved to the right. jansson escapes
+ * control characters below U+0020; U+007F to U+009F, which stand in strings only, are escaped here. A
+ * character of several bytes is in one part. */
 static int
 write_part(const char *text, size_t n, void *with)
 {
-	const unsigned char *p = (const unsigned char *)text, *end = p + n;
-	FILE *f = with;
+	const unsigned char *p = (const unsigned char *)text, *end = p + n, *from = p;
+	const int *columns = with;
 
-	for (; p < end; p++) {
-		if (*p == 0x7f || (*p == 0xc2 && p + 1 < end && p[1] <= 0x9f)) {
+	for (; p < end; p++)
+		if (*p == '\n' && *columns > 0) {
+			fwrite(from, 1, (size_t)(p + 1 - from), stdout);
+			printf("%*s", *columns, "");
+			from = p + 1;
+		} else if (*p == 0x7f || (*p == 0xc2 && p + 1 < end && p[1] <= 0x9f)) {
+			fwrite(from, 1, (size_t)(p - from), stdout);
 			p += *p == 0xc2;
-			fprintf(f, "\\u%04x", *p);
-		} else
-			putc(*p, f);
-	}
-	return ferror(f) ? -1 : 0;
+			printf("\\u%04x", *p);
+			from = p + 1;
+		}
+	fwrite(from, 1, (size_t)(end - from), stdout);
+	return ferror(stdout) ? -1 : 0;
+}
+
+static const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(17);
+
+/* Prints o, and drops it. */
+static void
+print_at(json_t *o, int columns)
+{
+	if (json_dump_callback(o, write_part, &columns, flags) != 0)
+		die(EXIT_RUN, "stdout:");
+	json_decref(o);
 }
 
 void
 print_json(json_t *o)
 {
-	if (json_dump_callback(o, write_part, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
-		die(EXIT_RUN, "stdout:");
+	print_at(o, 0);
 	putchar('\n');
+}
+
+static size_t printed;          /* elements of the list at hand */
+
+void
+print_json_begin(json_t *o, const char *key)
+{
+	char *text = json_dumps(o, flags);
+	int columns = 0;
+
+	if (text == NULL)
+		die(EXIT_RUN, "JSON: out of memory");
+	write_part(text, strlen(text) - strlen("\n}"), &columns);
+	printf(",\n  \"%s\": [", key);
+	printed = 0;
+	free(text);
 	json_decref(o);
+}
+
+void
+print_json_element(json_t *element)
+{
+	fputs(printed++ > 0 ? ",\n    " : "\n    ", stdout);
+	print_at(element, 4);
+}
+
+void
+print_json_end(void)
+{
+	puts(printed > 0 ? "\n  ]\n}" : "]\n}");
 }

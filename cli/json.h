@@ -22,4 +22,10 @@ void put_real(json_t *o, const char *key, double x);
 /* Prints o with a newline after it, and drops it. Control characters are escaped, DEL and C1, too. */
 void print_json(json_t *o);
 
+/* The same in parts, where the last member of an object is a list that may be long: the list is not
+ * held. The object has a member at least; it is dropped, as each element is. */
+void print_json_begin(json_t *o, const char *key);
+void print_json_element(json_t *element);
+void print_json_end(void);
+
 #endif

@@ -123,7 +123,7 @@ print_trial_json(const struct retrieval_trial *t)
 	const struct retrieval_options *r = &t->options;
 	const struct trial_sum all = retrieval_trial_layers(t, 0);
 	const struct trial_sum some = retrieval_trial_layers(t, r->dense);
-	json_t *o = json_object(), *layers = json_array();
+	json_t *o = json_object();
 	uint32_t l;
 
 	put(o, "snapshot", json_string(kv_reader_name(t->s.r)));
@@ -135,9 +135,9 @@ print_trial_json(const struct retrieval_trial *t)
 	put_count(o, "dense_layers", r->dense);
 	put(o, "all", sum_json(&all));
 	put(o, "retrieving", sum_json(&some));
+	print_json_begin(o, "layers");
 	for (l = 0; l < t->L; l++)
-		json_array_append_new(layers, layer_json(t, l));
-	put(o, "layers", layers);
-	print_json(o);
+		print_json_element(layer_json(t, l));
+	print_json_end();
 }
 

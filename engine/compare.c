@@ -40,31 +40,6 @@ differs(const void *a, enum kv_dtype a_type, const void *b, enum kv_dtype b_type
 	return other;
 }
 
-/* Rows of a that b has, too: count[g] and row numbers row[g] for each of the G KV heads. */
-struct common {
-	uint32_t G, *count, **row;
-};
-
-static int
-common_init(struct common *c, uint32_t G, struct engine_error *e)
-{
-	c->G = G;
-	c->count = engine_alloc(G, sizeof *c->count, e);
-	c->row = engine_alloc(G, sizeof *c->row, e);
-	return c->count != NULL && c->row != NULL ? ENGINE_OK : e->code;
-}
-
-static void
-common_free(struct common *c)
-{
-	uint32_t g;
-
-	for (g = 0; c->row != NULL && g < c->G; g++)
-		free(c->row[g]);
-	free(c->row);
-	free(c->count);
-}
-
 /* Row i of a and row j of b stand at one position. */
 static void
 compare_row(struct rows_compared *out, const struct layer_reader *a, const struct layer_reader *b,
@@ -81,29 +56,27 @@ compare_row(struct rows_compared *out, const struct layer_reader *a, const struc
 	    &out->value_difference);
 }
 
-static int
-compare_rows(struct rows_compared *out, struct common *common, const struct layer_reader *a,
-    const struct layer_reader *b, uint32_t g, struct engine_error *e)
+/* KV head g. row: gets the rows of a that b has, too. */
+static void
+compare_rows(struct layer_compared *out, uint32_t *row, const struct layer_reader *a,
+    const struct layer_reader *b, uint32_t g)
 {
 	const uint32_t *p = a->rows->pos[g], *q = b->rows->pos[g];
 	uint32_t n = a->rows->count[g], m = b->rows->count[g], i = 0, j = 0, c = 0;
+	struct rows_compared *rows = &out->head[g].rows;
 
-	common->row[g] = engine_alloc(n < m ? n : m, sizeof *common->row[g], e);
-	if (common->row[g] == NULL)
-		return e->code;
 	while (i < n && j < m)
 		if (p[i] == q[j]) {
-			common->row[g][c++] = i;
-			compare_row(out, a, b, a->on_device.start[g] + i++,
+			row[c++] = i;
+			compare_row(rows, a, b, a->on_device.start[g] + i++,
 			    b->on_device.start[g] + j++);
 		} else if (p[i] < q[j])
 			i++;
 		else
 			j++;
-	common->count[g] = c;
-	out->only_a = n - c;
-	out->only_b = m - c;
-	return ENGINE_OK;
+	out->count[g] = c;
+	rows->only_a = n - c;
+	rows->only_b = m - c;
 }
 
 /* ---- attention ---- */
@@ -172,7 +145,7 @@ attend(float *o, float *lse, const struct window *w, const struct layer_rows *ro
  * KV head begins. */
 static void
 gather_common(char *keys, uint32_t *pos, uint64_t *start, const struct layer_reader *a,
-    const struct common *common)
+    const struct layer_compared *common)
 {
 	const size_t row = a->on_device.width * kv_dtype_size(a->on_device.dtype);
 	uint64_t at = 0;
@@ -182,8 +155,8 @@ gather_common(char *keys, uint32_t *pos, uint64_t *start, const struct layer_rea
 		start[g] = at;
 		for (i = 0; i < common->count[g]; i++, at++) {
 			memcpy(keys + at * row,
-			    a->keys + (a->on_device.start[g] + common->row[g][i]) * row, row);
-			pos[at] = a->rows->pos[g][common->row[g][i]];
+			    a->keys + (a->on_device.start[g] + common->row[at]) * row, row);
+			pos[at] = a->rows->pos[g][common->row[at]];
 		}
 	}
 }
@@ -191,7 +164,7 @@ gather_common(char *keys, uint32_t *pos, uint64_t *start, const struct layer_rea
 /* lse <- of the same queries over the rows of a that b has, too. */
 static int
 attend_common(float *lse, const struct window *w, const struct layer_reader *a,
-    const struct common *common, struct engine_error *e)
+    const struct layer_compared *common, struct engine_error *e)
 {
 	const size_t row = a->on_device.width * kv_dtype_size(a->on_device.dtype);
 	struct layer_rows both = a->on_device;
@@ -240,9 +213,9 @@ compare_query(struct attention_compared *out, const struct window *w, size_t n, 
 }
 
 static int
-compare_attention(struct head_compared *out, const struct device *d, struct compare_areas *areas,
+compare_attention(struct layer_compared *out, const struct device *d, struct compare_areas *areas,
     const struct queries *queries, struct layer_reader *a, struct layer_reader *b,
-    const struct common *common, struct engine_error *e)
+    struct engine_error *e)
 {
 	struct window w;
 	size_t n, h;
@@ -253,34 +226,57 @@ compare_attention(struct head_compared *out, const struct device *d, struct comp
 	    (rc = layer_reader_upload(b, d, e)) == ENGINE_OK &&
 	    (rc = attend(w.o_a, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&
 	    (rc = attend(w.o_b, NULL, &w, &b->on_device, e)) == ENGINE_OK &&
-	    (rc = attend_common(w.lse_both, &w, a, common, e)) == ENGINE_OK)
+	    (rc = attend_common(w.lse_both, &w, a, out, e)) == ENGINE_OK)
 		for (h = 0; h < w.H; h++)
 			for (n = 0; n < w.W; n++)
-				compare_query(&out[h / w.R].query[h % w.R], &w, n, h);
+				compare_query(&out->query[h], &w, n, h);
 	window_free(&w);
 	return rc;
 }
 
 /* ---- a layer ---- */
 
-/* Rows of all KV heads; out->head and their lists of queries are made. */
-static int
-compare_heads(struct layer_compared *out, struct common *common, const struct layer_reader *a,
-    const struct layer_reader *b, struct engine_error *e)
+int
+layer_compared_init(struct layer_compared *l, const struct kv_model *m, struct engine_error *e)
 {
-	const uint32_t R = a->head->model.query_heads / common->G;
-	struct head_compared *head;
 	uint32_t g;
 
-	if ((out->head = engine_alloc(common->G, sizeof *out->head, e)) == NULL)
+	*l = (struct layer_compared){ .G = m->kv_heads, .R = m->query_heads / m->kv_heads };
+	if ((l->head = engine_alloc(l->G, sizeof *l->head, e)) == NULL ||
+	    (l->query = engine_alloc(m->query_heads, sizeof *l->query, e)) == NULL ||
+	    (l->count = engine_alloc(l->G, sizeof *l->count, e)) == NULL)
 		return e->code;
-	for (g = 0; g < common->G; g++) {
-		head = &out->head[g];
-		if ((head->query = engine_alloc(R, sizeof *head->query, e)) == NULL ||
-		    compare_rows(&head->rows, common, a, b, g, e) != ENGINE_OK)
-			return e->code;
-	}
+	for (g = 0; g < l->G; g++)
+		l->head[g].query = l->query + (size_t)g * l->R;
 	return ENGINE_OK;
+}
+
+void
+layer_compared_free(struct layer_compared *l)
+{
+	free(l->head);
+	free(l->query);
+	free(l->count);
+	free(l->row);
+	*l = (struct layer_compared){ .head = NULL };
+}
+
+/* Room for the rows that both can have. */
+static int
+reserve_rows(struct layer_compared *l, const struct kv_rows *a, const struct kv_rows *b,
+    struct engine_error *e)
+{
+	uint64_t total = 0;
+	uint32_t g;
+
+	for (g = 0; g < l->G; g++)
+		total += a->count[g] < b->count[g] ? a->count[g] : b->count[g];
+	if (total <= l->capacity && l->row != NULL)
+		return ENGINE_OK;
+	free(l->row);
+	l->capacity = total;
+	l->row = engine_alloc(total, sizeof *l->row, e);
+	return l->row != NULL ? ENGINE_OK : e->code;
 }
 
 int
@@ -288,28 +284,21 @@ compare_layers(struct layer_compared *out, const struct device *d, struct compar
     struct layer_reader *a, struct layer_reader *b, struct engine_error *e)
 {
 	const struct queries *queries = a->queries.n > 0 ? &a->queries : &b->queries;
-	struct common common = { 0 };
-	int rc;
-
-	*out = (struct layer_compared){ .queries = queries->n,
-	    .queries_of_b = queries->n > 0 && a->queries.n == 0 };
-	if ((rc = common_init(&common, a->rows->heads, e)) == ENGINE_OK &&
-	    (rc = compare_heads(out, &common, a, b, e)) == ENGINE_OK && queries->n > 0 &&
-	    (rc = compare_attention(out->head, d, areas, queries, a, b, &common, e)) != ENGINE_OK)
-		rc = layer_reader_place(b, e);
-	common_free(&common);
-	return rc;
-}
-
-void
-layer_compared_free(struct layer_compared *l, uint32_t G)
-{
+	uint64_t at = 0;
 	uint32_t g;
 
-	for (g = 0; l->head != NULL && g < G; g++)
-		free(l->head[g].query);
-	free(l->head);
-	l->head = NULL;
+	out->queries = queries->n;
+	out->queries_of_b = queries->n > 0 && a->queries.n == 0;
+	if (reserve_rows(out, a->rows, b->rows, e) != ENGINE_OK)
+		return e->code;
+	memset(out->query, 0, (size_t)out->G * out->R * sizeof *out->query);
+	for (g = 0; g < out->G; at += out->count[g++]) {
+		out->head[g].rows = (struct rows_compared){ 0 };
+		compare_rows(out, out->row + at, a, b, g);
+	}
+	if (queries->n > 0 && compare_attention(out, d, areas, queries, a, b, e) != ENGINE_OK)
+		return layer_reader_place(b, e);
+	return ENGINE_OK;
 }
 
 void

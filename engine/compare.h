@@ -28,10 +28,18 @@ struct head_compared {
 	struct attention_compared *query;       /* [R] */
 };
 
+/* Is used for one layer after another. */
 struct layer_compared {
 	uint32_t queries;               /* W; 0: there are none, and no attention */
 	int queries_of_b;               /* a has none */
 	struct head_compared *head;     /* [G] */
+	/* the rest is compare.c's */
+	uint32_t G, R;
+	struct attention_compared *query;       /* [G][R] */
+	/* rows of a that b has, too: how many in each KV head, and their numbers, heads in order */
+	uint32_t *count;                /* [G] */
+	uint32_t *row;                  /* [capacity] */
+	uint64_t capacity;
 };
 
 /* Device memory that is used for one layer after another. All zero: none yet. */
@@ -39,10 +47,13 @@ struct compare_areas {
 	struct area q, qpos, o, lse, keys, pos;
 };
 
-/* Fills *out, which the caller frees, also where it fails. Returns an ENGINE_* code. */
+/* For snapshots of this model. Freed by the caller also where it failed. Returns an ENGINE_* code. */
+int layer_compared_init(struct layer_compared *, const struct kv_model *, struct engine_error *);
+void layer_compared_free(struct layer_compared *);      /* all zero is allowed */
+
+/* Fills *out. Returns an ENGINE_* code. */
 int compare_layers(struct layer_compared *out, const struct device *d, struct compare_areas *,
     struct layer_reader *a, struct layer_reader *b, struct engine_error *);
-void layer_compared_free(struct layer_compared *, uint32_t G);  /* all zero is allowed */
 void compare_release(const struct device *, struct compare_areas *);
 
 void rows_add(struct rows_compared *sum, const struct rows_compared *more);

@@ -42,22 +42,6 @@ load(struct layer_reader *s, const void **content, struct engine_error *e)
 	return rc < 0 ? engine_fail_reader(e, s->r, rc) : ENGINE_OK;
 }
 
-static int
-take_tokens(struct layer_reader *s, struct engine_error *e)
-{
-	struct kv_tokens tokens;
-	const int rc = kv_load_tokens(s->r, &tokens);
-
-	if (rc < 0)
-		return engine_fail_reader(e, s->r, rc);
-	s->n_tokens = tokens.n;
-	if ((s->tokens = engine_alloc(tokens.n, sizeof *s->tokens, e)) == NULL)
-		return e->code;
-	if (tokens.n > 0)
-		memcpy(s->tokens, tokens.id, tokens.n * sizeof *s->tokens);
-	return ENGINE_OK;
-}
-
 /* The reader forgets them when it goes on to the values. */
 static int
 take_keys(struct layer_reader *s, size_t size, struct engine_error *e)
@@ -136,7 +120,8 @@ take_section(struct layer_reader *s, const struct kv_section *sec, struct engine
 {
 	switch (sec->kind) {
 	case KV_TOKS:
-		return take_tokens(s, e);
+		s->n_tokens = kv_token_count(sec);
+		return ENGINE_OK;
 	case KV_POSN:
 		return take_rows(s, e);
 	case KV_OBSQ:
@@ -210,7 +195,6 @@ layer_reader_free(struct layer_reader *s, const struct device *d)
 	if (s->index_device != NULL)
 		index_free(&s->index);
 	queries_forget(&s->queries);
-	free(s->tokens);
 	free(s->key_memory);
 	free(s->on_device.start);
 	free(s->on_device.len);

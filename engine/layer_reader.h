@@ -13,8 +13,7 @@
 struct layer_reader {
 	struct kv_reader *r;            /* the caller's */
 	const struct kv_head *head;
-	uint32_t *tokens;               /* [n_tokens], from the first layer on */
-	uint64_t n_tokens;
+	uint64_t n_tokens;              /* from the first layer on */
 	/* the current layer: rows and values are the reader's, until it goes on */
 	uint32_t layer;
 	const struct kv_rows *rows;

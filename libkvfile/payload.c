@@ -219,24 +219,37 @@ kv_payload_load(struct kv_reader *r)
 }
 
 int
+kv_payload_next(struct kv_reader *r, const uint8_t **part, size_t *size)
+{
+	const uint64_t i = r->next++;
+	uint8_t *decoded = scratch(r, SCRATCH_DECODED);
+	struct kv_entry e;
+
+	if (scratch(r, SCRATCH_STORED) == NULL || decoded == NULL)
+		return no_memory(r);
+	entry_of(r, i, &e);
+	*size = kv_block_size(r->h.raw_size, i);
+	if (take_block(r, i, &e, scratch(r, SCRATCH_STORED), part) != KV_OK)
+		return r->error.code;
+	if (e.codec != CODEC_PLAIN) {
+		if (decode_block(r, i, &e, *part, decoded) != KV_OK)
+			return r->error.code;
+		*part = decoded;
+	}
+	return KV_OK;
+}
+
+int
 kv_payload_check(struct kv_reader *r)
 {
-	const uint8_t *stored;
-	struct kv_entry e;
-	uint64_t i;
+	const uint8_t *part;
+	size_t size;
 
 	if (kv_content_is_checked(r->h.kind))
 		return kv_payload_load(r);
-	if (scratch(r, SCRATCH_STORED) == NULL || scratch(r, SCRATCH_DECODED) == NULL)
-		return no_memory(r);
-	for (i = 0; i < r->blocks; i++) {
-		entry_of(r, i, &e);
-		if (take_block(r, i, &e, scratch(r, SCRATCH_STORED), &stored) != KV_OK)
+	while (r->next < r->blocks)
+		if (kv_payload_next(r, &part, &size) != KV_OK)
 			return r->error.code;
-		if (e.codec != CODEC_PLAIN &&
-		    decode_block(r, i, &e, stored, scratch(r, SCRATCH_DECODED)) != KV_OK)
-			return r->error.code;
-	}
 	return kv_payload_end(r);
 }
 

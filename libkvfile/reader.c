@@ -117,6 +117,7 @@ take_section(struct kv_reader *r)
 	if (size > 0 && !all_zero(r->table + size, (size_t)(round64(size) - size)))
 		return kv_reader_fail(r, KV_ECORRUPT, "the fill after its table is not zero");
 	r->payload = r->in.pos;
+	r->next = 0;
 	r->state = STATE_FRESH;
 	if (r->h.kind == KV_POSN)
 		r->has_rows = r->rows.has_keys = 0;
@@ -267,7 +268,7 @@ kv_next(struct kv_reader *r, struct kv_section *sec)
 
 	if (r->error.code != KV_OK)
 		return r->error.code;
-	if (r->state == STATE_FRESH && kv_payload_check(r) != KV_OK)
+	if (r->state <= STATE_READING && kv_payload_check(r) != KV_OK)
 		return r->error.code;
 	kv_input_drop(&r->in);
 	while (r->state != STATE_END) {
@@ -307,6 +308,33 @@ kv_load(struct kv_reader *r, const void **data)
 }
 
 int
+kv_read(struct kv_reader *r, const void **data, size_t *size)
+{
+	const uint8_t *part = NULL;
+
+	*data = NULL;
+	*size = 0;
+	if (r->error.code != KV_OK)
+		return r->error.code;
+	if (r->state == STATE_FRESH && kv_content_is_checked(r->h.kind) &&
+	    kv_payload_load(r) != KV_OK)
+		return r->error.code;
+	if (r->state > STATE_LOADED)
+		return kv_reader_fail(r, KV_EINVAL, "kv_read() without a section, or late");
+	if (r->state == STATE_LOADED && r->next == 0) {
+		r->next = 1;
+		part = r->content;
+		*size = (size_t)r->h.raw_size;
+	} else if (r->state != STATE_LOADED) {
+		r->state = STATE_READING;
+		if (r->next < r->blocks && kv_payload_next(r, &part, size) != KV_OK)
+			return r->error.code;
+	}
+	*data = part;
+	return KV_OK;
+}
+
+int
 kv_load_kind(struct kv_reader *r, enum kv_kind kind, const char *function, const void **data)
 {
 	*data = NULL;
@@ -334,10 +362,11 @@ kv_skip(struct kv_reader *r)
 		return r->error.code;
 	if (r->state == STATE_LOADED)
 		return KV_OK;
-	if (r->state != STATE_FRESH)
+	if (r->state > STATE_LOADED)
 		return kv_reader_fail(r, KV_EINVAL, "kv_skip() without a section");
 	/* Positions and provenance are needed later. */
-	if (r->in.map == NULL || r->h.kind == KV_POSN || r->h.kind == KV_PROV) {
+	if (r->in.map == NULL || r->state == STATE_READING || r->h.kind == KV_POSN ||
+	    r->h.kind == KV_PROV) {
 		if (kv_payload_check(r) != KV_OK)
 			return r->error.code;
 	} else if (kv_input_skip(&r->in, filled) != 0)

@@ -13,6 +13,7 @@
 
 enum kv_state {
 	STATE_FRESH,            /* header and table were read, content not yet */
+	STATE_READING,          /* some of its blocks were handed out by kv_read() */
 	STATE_LOADED,           /* content is in memory or mapped, and checked */
 	STATE_PASSED,           /* nothing left of it */
 	STATE_END               /* the end marker was read */
@@ -41,6 +42,7 @@ struct kv_reader {
 	uint64_t offset;        /* of its header */
 	uint64_t payload;       /* of its first block */
 	uint64_t blocks;
+	uint64_t next;          /* block that kv_read() hands out next; loaded: 1 = all of it was */
 	const uint8_t *table;   /* [blocks] entries, checked */
 	const uint8_t *content; /* whole, once STATE_LOADED */
 	char whole[KV_LABEL];   /* the last section that was read to its end, "" for none */
@@ -66,6 +68,10 @@ int kv_payload_load(struct kv_reader *r);
 
 /* Reads and checks the content, and keeps none of it but what later checks need. */
 int kv_payload_check(struct kv_reader *r);
+
+/* *part <- the next block, decoded, until the next one is read. STATE_READING, or STATE_FRESH of
+ * content without rules. */
+int kv_payload_next(struct kv_reader *r, const uint8_t **part, size_t *size);
 
 /* The section was read to its end: its zero fill, and what it changes in the reader. */
 int kv_payload_end(struct kv_reader *r);

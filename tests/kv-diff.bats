@@ -110,6 +110,22 @@ evicted() {
 	assert_line "b        c.kv: 71 tokens, others from token 30 on, next position 71, bf16"
 }
 
+@test "tokens are compared over more than a block of them, compressed or not" {
+	mksnapshot -N 4 -T 600000 -z -o a.kv
+	mksnapshot -N 4 -T 700000 -o b.kv
+	for pair in "a b continued" "b a beginning" "a a same"; do
+		read -r x y word <<<"$pair"
+		kv-diff --json $x.kv $y.kv >got.json
+		assert_equal "$(json got.json 'o["tokens"], o["tokens_common"]')" "('$word', 600000)"
+	done
+	see a.kv 's.tokens' | tr ' ' '\n' | awk '{ print NR == 500001 ? $1 + 1 : $1 }' >ids
+	"$PYTHON" "$BATS_TEST_DIRNAME/bin/mksmall.py" ids ids c.kv
+	see a.kv 's.tokens' | tr ' ' '\n' >ids
+	"$PYTHON" "$BATS_TEST_DIRNAME/bin/mksmall.py" ids ids d.kv
+	kv-diff --json d.kv c.kv >got.json
+	assert_equal "$(json got.json 'o["tokens"], o["tokens_common"]')" "('other', 500000)"
+}
+
 @test "queries of the second snapshot are used when the first has none, and without any rows are compared" {
 	mksnapshot -N 40 -o a.kv
 	mksnapshot -N 40 -w 6 -o b.kv

@@ -79,3 +79,57 @@ flat() {
 	scores=$((20 * 2 * 16384 * 4))
 	((many < few + 2 * scores + (1 << 20)))
 }
+
+# below MIB COMMAND ...: its peak; what it says is thrown away, its exit status too where it has nothing to do
+below() {
+	local mib=$1 held
+	shift
+	MALLOC_MMAP_THRESHOLD_=131072 "$PYTHON" "$ROOT/tests/bin/peak.py" "$@" 2>err >/dev/null || [[ $(cat err) == *"event log"* ]]
+	held=$(tail -n 1 err)
+	echo "$*: $held bytes"
+	((held < mib << 20))
+}
+
+@test "a small file of many compressed tokens takes no more memory than a block of them" {
+	not_under_sanitizers "programs hold memory of their own"
+	cd "$BATS_TEST_TMPDIR" || return
+	"$PYTHON" "$ROOT/tests/bin/mksmall.py" tokens 400 tokens.kv
+	(($(stat -c %s tokens.kv) < 2 << 20))
+	kv-score --method random -o scored.kv tokens.kv
+	for command in kv-info "kv-info --json" kv-check "kv-score --method random" kv-footprint "kv-diff scored.kv" "kv-diff --json scored.kv" \
+	    kv-quantize1b "kv-index --pages"; do
+		below 32 $command tokens.kv
+	done
+	below 32 kv-evict --rate 1 scored.kv
+}
+
+@test "many KV heads without rows take little memory each, and kv-diff keeps none of them" {
+	not_under_sanitizers "programs hold memory of their own"
+	cd "$BATS_TEST_TMPDIR" || return
+	"$PYTHON" "$ROOT/tests/bin/mksmall.py" heads 4096 4096 heads.kv
+	(($(stat -c %s heads.kv) < 2 << 20))
+	kv-score --method random -o scored.kv heads.kv
+	below 32 kv-diff heads.kv heads.kv
+	for command in "kv-score --method random" kv-quantize1b "kv-index --pages"; do
+		below 32 $command heads.kv
+	done
+	# the number of rows of each: 4 bytes, before and after an eviction
+	for command in kv-info "kv-info --json" kv-check kv-footprint; do
+		below $((32 + 64)) $command heads.kv
+	done
+	below $((32 + 2 * 64)) kv-evict --budget 1 scored.kv
+}
+
+@test "what kv-diff tells of many KV heads is in a temporary file, and is right" {
+	not_under_sanitizers "programs hold memory of their own"
+	cd "$BATS_TEST_TMPDIR" || return
+	mksnapshot -L 450 -H 500 -G 500 -E 2 -N 8 --ragged -d bf16 -o a.kv
+	below 40 kv-diff --by head a.kv a.kv
+	below 40 kv-diff --json a.kv a.kv
+	kv-diff --by head a.kv a.kv | awk '$6 != "all" && NR > 4 { print $1, $6, $7 }' >got
+	see a.kv '"\n".join("%d %d %d" % (n, l, g) for l, layer in enumerate(s.layers) for g, n in enumerate(layer.rows))' | diff - got
+	kv-diff --json a.kv a.kv >got.json
+	json got.json '"\n".join("%d %d %d" % (h["both"], l, g) for l, layer in enumerate(o["layers"]) for g, h in enumerate(layer["heads"]))' | diff - got
+	TMPDIR=/nowhere run -1 --separate-stderr kv-diff --json a.kv a.kv
+	assert_regex "$stderr" 'a temporary file in /nowhere: No such file'
+}

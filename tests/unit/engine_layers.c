@@ -49,6 +49,8 @@ pair_step(struct pair *p, uint32_t l, struct engine_error *e)
 	if (layer_reader_next(&p->a, l, e) != ENGINE_OK ||
 	    layer_reader_next(&p->b, l, e) != ENGINE_OK)
 		return e->code;
+	if (layer_compared_init(&p->layer[l], &p->a.head->model, e) != ENGINE_OK)
+		return e->code;
 	return compare_layers(&p->layer[l], &p->d, &p->areas, &p->a, &p->b, e);
 }
 
@@ -58,7 +60,7 @@ pair_close(struct pair *p)
 	uint32_t l;
 
 	for (l = 0; l < SAMPLE_LAYERS; l++)
-		layer_compared_free(&p->layer[l], SAMPLE_HEADS);
+		layer_compared_free(&p->layer[l]);
 	compare_release(&p->d, &p->areas);
 	layer_reader_free(&p->a, &p->d);
 	layer_reader_free(&p->b, &p->d);

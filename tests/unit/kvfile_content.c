@@ -156,6 +156,76 @@ check_skipping(void)
 	free(b.data);
 }
 
+/* The parts of kv_read(), one behind the other, are what kv_load() gives; loaded first or not. */
+static void
+check_parts(struct kv_reader *whole, struct kv_reader *parts, int load, const char *what)
+{
+	const void *content, *part;
+	struct kv_section sec;
+	size_t at, size;
+
+	while (kv_next(whole, &sec) == 1 && kv_next(parts, &sec) == 1) {
+		check(kv_load(whole, &content) == KV_OK, "%s", kv_reader_error(whole));
+		check(!load || kv_load(parts, &part) == KV_OK, "%s", kv_reader_error(parts));
+		for (at = 0; kv_read(parts, &part, &size) == KV_OK && size > 0; at += size) {
+			check(at + size <= sec.raw_size &&
+			    memcmp((const char *)content + at, part, size) == 0,
+			    "%s: %s: another part at byte %zu", what, sec.type, at);
+			check(load || size <= 1 << 20 || sec.kind == KV_SCOR, "%s: %s: a part of %zu bytes",
+			    what, sec.type, size);
+		}
+		check(at == sec.raw_size, "%s: %s: %zu bytes: %s", what, sec.type, at,
+		    kv_reader_error(parts));
+		check(kv_read(parts, &part, &size) == KV_OK && size == 0, "behind the last part");
+	}
+	check(kv_next(parts, &sec) == 0, "%s: %s", what, kv_reader_error(parts));
+}
+
+static void
+check_reading(void)
+{
+	struct sample s = large_sample;
+	struct kv_reader *whole, *parts;
+	struct kv_section sec;
+	const void *part;
+	struct bytes b;
+	size_t size;
+	int way;
+
+	for (way = 0; way < 8; way++) {
+		s.flags = way & 4 ? KV_LZ4 : 0;
+		check(sample_write(path("parts.kv"), &s) == KV_OK, "parts: not written");
+		b = slurp(path("parts.kv"));
+		check(kv_open(path("parts.kv"), &whole) == KV_OK &&
+		    kv_open_fd(in_memory(b, way & 1), "parts", &parts) == KV_OK, "parts: not opened");
+		check_parts(whole, parts, way & 2, way & 1 ? "stream" : "mapped");
+		kv_close(whole);
+		kv_close(parts);
+		free(b.data);
+	}
+	/* of each section the first block only: the others are checked, and damage there is found */
+	b = slurp(path("parts.kv"));
+	for (way = 0; way < 4; way++) {
+		check(kv_open_fd(in_memory(b, way & 1), "parts", &parts) == KV_OK, "parts: not opened");
+		while (kv_next(parts, &sec) == 1 && sec.kind != KV_VALS)
+			check(kv_read(parts, &part, &size) == KV_OK, "%s", kv_reader_error(parts));
+		if (way == 1)
+			b.data[sec.offset + sec.stored_size - 100] ^= 1;
+		check(kv_read(parts, &part, &size) == KV_OK && size == 1 << 20, "a block");
+		check(kv_next(parts, &sec) == (way < 2 ? 1 : KV_ECORRUPT), "the rest: %s",
+		    kv_reader_error(parts));
+		kv_close(parts);
+	}
+	free(b.data);
+	check(kv_open(path("parts.kv"), &parts) == KV_OK, "parts: not opened");
+	check(kv_next(parts, &sec) == 1 && kv_read(parts, &part, &size) == KV_OK &&
+	    kv_load(parts, &part) == KV_EINVAL, "kv_load() after kv_read()");
+	kv_close(parts);
+	check(kv_open(path("parts.kv"), &parts) == KV_OK &&
+	    kv_read(parts, &part, &size) == KV_EINVAL, "kv_read() before a section");
+	kv_close(parts);
+}
+
 static void
 check_identity(void)
 {
@@ -185,6 +255,7 @@ main(void)
 	check_noise();
 	check_layout();
 	check_skipping();
+	check_reading();
 	check_identity();
 	return check_done();
 }

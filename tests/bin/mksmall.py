@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Writes a small snapshot that holds much, when it is unpacked or counted: mksmall.py tokens N FILE, N MiB of token ids that are
+zero, compressed; mksmall.py heads L G FILE, L layers of G KV heads without rows; mksmall.py ids IDS FILE, the token ids that the file
+IDS lists. With the independent writer."""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "formats" / "vectors"))
+import good  # noqa: E402
+import kvwrite  # noqa: E402
+
+MIB = 1 << 20
+
+
+def head(**options):
+    return kvwrite.Section("HEAD", kvwrite.canonical(good.head(**options)).encode())
+
+
+def tokens(mib):
+    section = kvwrite.Section("TOKS")
+    section.content, section.blocks = bytes(MIB * int(mib)), [kvwrite.Block(bytes(MIB), 1, 1)] * int(mib)
+    yield from one_row(section)
+
+
+def ids(path):
+    yield from one_row(kvwrite.Section("TOKS", kvwrite.u32s(list(map(int, pathlib.Path(path).read_text().split())))))
+
+
+def one_row(section):
+    yield head(next_position=len(section.content) // 4)
+    yield section
+    yield kvwrite.Section("POSN", kvwrite.positions([[0]]), 0)
+    for kind in "KEYS", "VALS":
+        yield kvwrite.Section(kind, bytes(8), 0, 4)
+
+
+def heads(layers, count):
+    layers, count = int(layers), int(count)
+    yield head(layers=layers, query_heads=count, kv_heads=count, dtype="bf16")
+    yield kvwrite.Section("TOKS", bytes(4))
+    for layer in range(layers):
+        yield kvwrite.Section("POSN", kvwrite.positions([[]]), layer)
+        for kind in "KEYS", "VALS":
+            yield kvwrite.Section(kind, b"", layer, 2)
+
+
+def main(what, *arguments):
+    *how, path = arguments
+    sections = {"tokens": tokens, "heads": heads, "ids": ids}[what](*how)
+    pathlib.Path(path).write_bytes(kvwrite.stream(list(sections)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
