@@ -3,6 +3,7 @@
  * Options are in options.c, snapshots in snapshot_io.c, the progress line in progress.c. */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,11 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/tool_internal.h"
+#include "model/ops.h"
 
 struct settings settings = { .output = "-", .device = "auto" };
 const struct tool *the_tool = &(const struct tool){ .name = "kvpipe" };
@@ -97,6 +100,16 @@ occupy_standard_descriptors(void)
 			(void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
+/* For each thread malloc() reserves 64 MiB of addresses. Where they are limited, all share one area. */
+static void
+spare_addresses(void)
+{
+	struct rlimit space;
+
+	if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+		mallopt(M_ARENA_MAX, 1);
+}
+
 static void
 read_environment(const struct tool *tool)
 {
@@ -136,12 +149,19 @@ temporary_file(void)
 int
 tool_start(const struct tool *tool, int argc, char **argv)
 {
+	int operands;
+
 	the_tool = tool;
 	occupy_standard_descriptors();
 	catch_signals();
+	spare_addresses();
 	json_must_allocate();
 	read_environment(tool);
-	return options_parse(tool, argc, argv);
+	operands = options_parse(tool, argc, argv);
+	if (settings.threads > THREADS_MOST)
+		die(EXIT_USAGE, "--threads or KV_THREADS: %u, want at most %d, or 0 for all processors",
+		    settings.threads, THREADS_MOST);
+	return operands;
 }
 
 unsigned
@@ -167,12 +187,17 @@ message(const char *fmt, va_list ap)
 {
 	int error = errno;
 	size_t len = strlen(fmt);
-	char *text = NULL;
+	char *text = NULL, brief[256];
+	va_list again;
 
 	progress_clear();
-	if (vasprintf(&text, fmt, ap) < 0)
+	va_copy(again, ap);
+	if (vasprintf(&text, fmt, ap) < 0) {
 		text = NULL;
-	fprintf(stderr, "%s: %s", the_tool->name, shown(text != NULL ? text : fmt));
+		vsnprintf(brief, sizeof brief, fmt, again);
+	}
+	va_end(again);
+	fprintf(stderr, "%s: %s", the_tool->name, shown(text != NULL ? text : brief));
 	free(text);
 	if (len > 0 && fmt[len - 1] == ':')
 		fprintf(stderr, " %s", strerror(error));

@@ -5,15 +5,16 @@
  * used where they are mapped. */
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "cpu/cpu_internal.h"
 
-#define MAX_THREADS 1024
 #define HUGE_PAGE ((size_t)2 << 20)
 #define MIN_PARALLEL_COST 32768  /* elements below which the work is done before a thread wakes */
 
@@ -27,16 +28,16 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 		snprintf(err, errlen, "there is only one CPU device, number 0, not %d", index);
 		return NULL;
 	}
-	if (threads < 0 || threads > MAX_THREADS) {
+	if (threads < 0 || threads > THREADS_MOST) {
 		snprintf(err, errlen, "%d threads: want 1 to %d, or 0 for all", threads,
-		    MAX_THREADS);
+		    THREADS_MOST);
 		return NULL;
 	}
-	if (threads == 0 && (threads = omp_get_num_procs()) > MAX_THREADS)
-		threads = MAX_THREADS;
+	if (threads == 0 && (threads = omp_get_num_procs()) > THREADS_MOST)
+		threads = THREADS_MOST;
 	if ((d = calloc(1, sizeof *d)) == NULL || (d->pool = cpu_pool_open(threads)) == NULL) {
 		free(d);
-		snprintf(err, errlen, "cannot start %d threads", threads);
+		snprintf(err, errlen, "cannot start %d threads: %s", threads, strerror(errno));
 		return NULL;
 	}
 	d->threads = threads;
@@ -184,14 +185,6 @@ cpu_clear(struct dev *d, void *dst, size_t bytes)
 {
 	if (bytes > 0 && d->error[0] == '\0')
 		memset(dst, 0, bytes);
-}
-
-/* How much memory the system can give is not known before it is allocated and used. */
-static void
-cpu_mem_info(struct dev *d, size_t *free, size_t *total)
-{
-	(void)d;
-	*free = *total = SIZE_MAX;
 }
 
 static void

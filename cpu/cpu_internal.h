@@ -10,6 +10,7 @@
  * cpu_choose.c  retrieval: which entries a step reads
  * cpu_chosen.c  retrieval: gather and rebuild of the chosen rows
  * cpu_threads.c the threads
+ * cpu_limits.c  what the limits of the process leave of its memory
  * simd_*.c      inner loops, compiled once per instruction set
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
@@ -130,6 +131,7 @@ struct pool;
 
 struct dev {
 	int threads;
+	int warm;                    /* oneDNN has made its code */
 	struct pool *pool;
 	const struct simd *simd;
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
@@ -151,7 +153,7 @@ int cpu_force_isa(const char *name);
 void cpu_run(struct dev *, void (*work)(void *arg, size_t item, int thread), void *arg,
     size_t items, size_t cost);
 
-/* threads counts the calling one. NULL when there are not so many. */
+/* threads counts the calling one. NULL with errno when there are not so many. */
 struct pool *cpu_pool_open(int threads);
 void cpu_pool_close(struct pool *);
 void cpu_pool_run(struct pool *, void (*work)(void *, size_t, int), void *arg, size_t items);
@@ -161,6 +163,10 @@ int cpu_blas_threads(int threads);
 
 /* Scratch of at least bytes for the op that is running; NULL after remembering the failure. */
 void *cpu_scratch(struct dev *, size_t bytes);
+
+/* Do the limits of the process leave what oneDNN allocates? It aborts where it has no memory for its
+ * code. Returns 0 after remembering the failure. */
+int cpu_has_room(struct dev *);
 
 /* Remembers the first failure. May be called by any thread. */
 void cpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -176,6 +182,7 @@ size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t 
 int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
 
 /* Ops of the other files; contracts in model/ops.h */
+op_mem_info cpu_mem_info;
 op_embed cpu_embed;
 op_embed_ids cpu_embed_ids;
 op_argmax cpu_argmax;

@@ -88,6 +88,20 @@ cpu_blas_threads(int threads)
 	return before;
 }
 
+/* oneDNN makes its code at the first product: here, where its room has just been looked at, and
+ * while no other thread allocates. */
+static void
+warm_up(struct dev *d)
+{
+	enum { SIZE = 48 };
+	static const float x[SIZE * SIZE];
+	float y[SIZE * SIZE];
+
+	if (!d->warm)
+		dnnl_sgemm('N', 'T', SIZE, SIZE, SIZE, 1, x, SIZE, x, SIZE, 0, y, SIZE);
+	d->warm = 1;
+}
+
 void
 cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const float *bias,
     uint32_t N, int add)
@@ -112,7 +126,10 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 	if (w->dtype != KV_F32 &&
 	    (p.scratch = cpu_scratch(d, d->threads * p.panel * in * sizeof *p.scratch)) == NULL)
 		return;
+	if (!cpu_has_room(d))
+		return;
 	before = cpu_blas_threads(1);
+	warm_up(d);
 	cpu_run(d, gemm_item, &p, p.panels * tiles, cost);
 	cpu_blas_threads(before);
 }

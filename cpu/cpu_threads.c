@@ -7,6 +7,7 @@
  * the missing thread was waiting for the processor that the other was spinning on. And
  * pipelines are made of processes. Here nobody waits for a thread that has not taken an
  * item, and whoever waits long sleeps. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -99,6 +100,7 @@ cpu_pool_open(int threads)
 {
 	struct pool *p = calloc(1, sizeof *p + (size_t)threads * sizeof p->worker[0]);
 	struct worker *w;
+	int error;
 
 	if (p == NULL)
 		return NULL;
@@ -108,8 +110,9 @@ cpu_pool_open(int threads)
 	while (p->workers < threads - 1) {
 		w = &p->worker[p->workers];
 		*w = (struct worker){ .pool = p, .thread = p->workers + 1 };
-		if (pthread_create(&w->id, NULL, worker_main, w) != 0) {
+		if ((error = pthread_create(&w->id, NULL, worker_main, w)) != 0) {
 			cpu_pool_close(p);
+			errno = error;
 			return NULL;
 		}
 		p->workers++;

@@ -28,6 +28,20 @@ weight_bytes(const struct model *m)
 	return m->matrix_bytes + m->constant_bytes;
 }
 
+/* What is still to be allocated: the CPU uses matrices where the files are mapped, and keeps its scratch
+ * out of what it calls free. */
+static struct memory_plan
+to_allocate(const struct memory_plan *p, const struct model *m)
+{
+	struct memory_plan rest = *p;
+
+	if (device_shares_memory(&(struct device){ m->ops, m->dev })) {
+		rest.weights = m->constant_bytes;
+		rest.scratch = 0;
+	}
+	return rest;
+}
+
 /* Bytes of the device that are free, and that it has; SIZE_MAX free: it cannot tell. */
 static int
 free_memory(const struct model *m, size_t *room, size_t *total, struct engine_error *e)
@@ -51,8 +65,9 @@ memory_plan(const struct model *m, const struct memory_demand *d)
 }
 
 int
-memory_plan_check(const struct memory_plan *p, const struct model *m, struct engine_error *e)
+memory_plan_check(const struct memory_plan *plan, const struct model *m, struct engine_error *e)
 {
+	const struct memory_plan left = to_allocate(plan, m), *p = &left;
 	const uint64_t all = p->weights + p->cache + p->activations + p->scratch;
 	const struct unit u = unit_of(all);
 	size_t room, total;
@@ -69,9 +84,10 @@ memory_plan_check(const struct memory_plan *p, const struct model *m, struct eng
 }
 
 int
-memory_plan_check_rest(const struct memory_plan *p, const struct model *m, const char *snapshot,
+memory_plan_check_rest(const struct memory_plan *plan, const struct model *m, const char *snapshot,
     struct engine_error *e)
 {
+	const struct memory_plan left = to_allocate(plan, m), *p = &left;
 	const uint64_t rest = p->activations + p->scratch;
 	const struct unit u = unit_of(rest);
 	size_t room, total;

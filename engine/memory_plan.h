@@ -1,7 +1,8 @@
 /* memory_plan.h - does the work fit into the memory of the device? The sums, before it begins
  *
  * What is refused here would fail later with a message about one allocation, after the weights were
- * read. A device that cannot tell how much is free (ops.mem_info: the CPU) is never refused. */
+ * read. A device that cannot tell how much is free (ops.mem_info: the CPU, where the process has no
+ * limit) is never refused. */
 #ifndef KVPIPE_MEMORY_PLAN_H
 #define KVPIPE_MEMORY_PLAN_H
 

@@ -127,6 +127,8 @@ struct low_rank {
 
 /* ---- device ---- */
 
+enum { THREADS_MOST = 1024 };   /* host threads of a device */
+
 /* Opens device number index (0 for the CPU) with so many host threads, 0 = one for each processor.
  * Returns NULL on failure, with the reason in err[errlen]. */
 typedef struct dev *op_open(int index, int threads, char *err, size_t errlen);
@@ -148,7 +150,7 @@ typedef const char *op_event_wait(struct dev *, uint64_t event);
 /* ---- memory ---- */
 
 /* *free <- bytes that can still be allocated, *total <- bytes of the device; SIZE_MAX: unknown
- * until alloc() fails. */
+ * until alloc() fails. The CPU knows what the limits of the process (ulimit -v, -d) leave. */
 typedef void op_mem_info(struct dev *, size_t *free, size_t *total);
 
 /* Device memory, aligned to 64 bytes, not cleared; NULL when there is not enough. */

@@ -40,7 +40,8 @@ compile(const char *expr, pcre2_code **code, char *err, size_t errlen)
 		pcre2_get_error_message(error, why, sizeof(why));
 		snprintf(err, errlen, "%s, offset %zu of the expression %s", (char *)why,
 		    (size_t)at, expr);
-		return context == NULL ? TOKENIZER_ENOMEM : TOKENIZER_EINVALID;
+		return context == NULL || error == PCRE2_ERROR_HEAP_FAILED ? TOKENIZER_ENOMEM :
+		    TOKENIZER_EINVALID;
 	}
 	/* Without a JIT compiler for this machine PCRE2 interprets: slower, the same matches. */
 	pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);

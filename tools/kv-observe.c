@@ -189,12 +189,14 @@ read_ids(const struct session *s)
 	struct ids ids = { 0 };
 	char *text, err[512];
 	size_t len;
+	int rc = 0;
 
 	if (how.repeat) {
 		len = strlen(instruction);
-		if (len > 0 && tokenizer_encode(s->tokenizer, instruction, len, 0, &ids, err,
-		    sizeof err) != 0)
-			die(EXIT_USAGE, "--instruction: %s", err);
+		if (len > 0)
+			rc = tokenizer_encode(s->tokenizer, instruction, len, 0, &ids, err, sizeof err);
+		if (rc != 0)
+			die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_USAGE, "--instruction: %s", err);
 		return ids;
 	}
 	must_read_all(ids_from, &text, &len);

@@ -71,6 +71,7 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 	unsigned flags = plain ? TOK_PLAIN : 0;
 	char *text, err[512];
 	size_t len;
+	int rc;
 
 	must_read_all(path, &text, &len);
 	if (ids_in)
@@ -78,8 +79,9 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 	else if (len > 0) {
 		if (!no_template && resume == NULL)
 			flags |= TOK_TEMPLATE;
-		if (tokenizer_encode(tok, text, len, flags, out, err, sizeof err) != 0)
-			die(EXIT_DAMAGED, "%s: %s", name, err);
+		rc = tokenizer_encode(tok, text, len, flags, out, err, sizeof err);
+		if (rc != 0)
+			die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_DAMAGED, "%s: %s", name, err);
 	}
 	free(text);
 	if (out->n == 0)

@@ -1,0 +1,71 @@
+#!/usr/bin/env bats
+# bats file_tags=nosan
+# Where addresses (ulimit -v) or private memory (ulimit -d) are limited: the sum is looked at before oneDNN, which aborts, is asked for work.
+load helper
+
+setup_file() {
+	load helper
+	not_under_sanitizers "it reserves more addresses than any limit"
+	cd "$BATS_FILE_TMPDIR" || return
+	head -c 900 "$ROOT/examples/prompts/harbour.txt" >doc.txt
+	kv-prefill -m "$DEMO" -o doc.kv doc.txt
+}
+
+setup() {
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	not_under_sanitizers "it reserves more addresses than any limit"
+}
+
+# least COMMAND ...: the least limit of addresses in steps of 1 MiB under which the loader can start the program
+least() {
+	local kib=20480
+	until (ulimit -v $kib && "$1" --version) >/dev/null 2>&1; do kib=$((kib + 1024)); done
+	echo $kib
+}
+
+# whatever_the_limit COMMAND ...: under ever wider limits it says what is missing and ends with 1, until it ends with 0. The limits go on by
+# 1 MiB; how often it was refused with a sum stands in $sums.
+whatever_the_limit() {
+	local kib status=1 more=0
+	sums=0
+	for ((kib = $(least "$1"); more < 8; kib += 1024)); do
+		status=0
+		(ulimit -c 0 -v $kib && exec "$@") >out 2>said || status=$?
+		[ $status -le 1 ] || fail "$*: $kib KiB: status $status: $(cat said)"
+		[ $status = 0 ] || [ -s said ] || fail "$*: $kib KiB: not a word"
+		! grep -q ' MiB are free$\| are free$' said || sums=$((sums + 1))
+		[ $status = 1 ] || more=$((more + 1))
+		[ -z "$(compgen -G 'o.kv.tmp*')" ] || fail "$*: $kib KiB: leaves $(ls)"
+	done
+}
+
+@test "a prompt that does not fit into the limit is refused with the sum, and not aborted by a library" {
+	for threads in 1 2; do
+		whatever_the_limit kv-prefill -m "$DEMO" -j $threads -o o.kv doc.txt
+		[ $sums -gt 3 ]
+	done
+	run -1 bash -c "ulimit -v $(($(least kv-prefill) + 6 * 1024)); kv-prefill -m '$DEMO' -j 1 -o o.kv doc.txt"
+	assert_output --regexp '^kv-prefill: cpu: needs [0-9.]+ MiB: weights 0\.0, cache of [0-9]+ tokens [0-9.]+, activations [0-9.]+, scratch 0\.0; [0-9.]+ MiB are free$'
+}
+
+@test "programs without a plan look before the first product" {
+	whatever_the_limit kv-index --clusters --cluster-count 8 -j 2 -o o.kv doc.kv
+	whatever_the_limit kv-decode -m "$DEMO" -j 2 -n 2 doc.kv
+}
+
+@test "a limit of private memory counts as well" {
+	run -1 bash -c "ulimit -d 8192; kv-prefill -m '$DEMO' -j 1 -o o.kv doc.txt"
+	assert_output --regexp '^kv-prefill: cpu: needs .* MiB are free$'
+}
+
+@test "more threads than a device takes are wrong usage, and the limit is named" {
+	run -2 kv-prefill -m "$DEMO" -j 100000 doc.txt
+	assert_output 'kv-prefill: --threads or KV_THREADS: 100000, want at most 1024, or 0 for all processors'
+	KV_THREADS=1025 run -2 kv-score doc.kv
+	assert_output --partial 'at most 1024'
+}
+
+@test "threads that the system does not grant: it says how many, and why" {
+	run -1 bash -c "ulimit -v $(($(least kv-prefill) + 200 * 1024)); kv-prefill -m '$DEMO' -j 500 -o o.kv doc.txt"
+	assert_output 'kv-prefill: cpu: cannot start 500 threads: Resource temporarily unavailable'
+}
