@@ -28,8 +28,9 @@ const struct opt token_opts[] = {
 	    "choose the earliest layer within 1 + X times the least distance" },
 	{ 0, "gemfilter-layer", OPT_COUNT, &gem_layer, 0, "LAYER",
 	    "GemFilter: this layer selects tokens, which are run alone" },
-	{ 0, "budget", OPT_COUNT, &gem_budget, 0, "N", "GemFilter: N tokens" },
-	{ 0, "rate", OPT_SHARE, &gem_rate, 0, "R", "GemFilter: this share of the tokens" },
+	{ 0, "gemfilter-budget", OPT_COUNT, &gem_budget, 0, "N", "GemFilter: N tokens" },
+	{ 0, "gemfilter-rate", OPT_SHARE, &gem_rate, 0, "R",
+	    "GemFilter: this share of the tokens" },
 	{ 0, "pyramid-infer", OPT_STRING, &pyramid_text, 0, "WORDS",
 	    "PyramidInfer, with decay=, interval=, recent=, weight=, min=" },
 	{ .name = NULL }
@@ -78,11 +79,13 @@ check_gemfilter(void)
 	int budget = gem_budget != NOT_GIVEN, rate = gem_rate != 0;
 
 	if (gem_layer == NOT_GIVEN && (budget || rate))
-		die(EXIT_USAGE, "--budget and --rate go with --gemfilter-layer");
+		die(EXIT_USAGE, "--gemfilter-budget and --gemfilter-rate go with "
+		    "--gemfilter-layer");
 	if (gem_layer != NOT_GIVEN && budget == rate)
-		die(EXIT_USAGE, "--gemfilter-layer: give --budget or --rate, and not both");
+		die(EXIT_USAGE, "--gemfilter-layer: give --gemfilter-budget or "
+		    "--gemfilter-rate, and not both");
 	if (gem_budget == 0)
-		die(EXIT_USAGE, "--budget 0 would select nothing");
+		die(EXIT_USAGE, "--gemfilter-budget 0 would select nothing");
 }
 
 static void
@@ -174,9 +177,9 @@ opt_tokens_sign(const struct token_select *t)
 	if (t->rule == TOKENS_GEMFILTER) {
 		sign_count("gemfilter-layer", t->layer);
 		if (t->budget != 0)
-			sign_count("budget", t->budget);
+			sign_count("gemfilter-budget", t->budget);
 		else
-			sign_real("rate", t->rate);
+			sign_real("gemfilter-rate", t->rate);
 	}
 	if (t->rule == TOKENS_PYRAMIDINFER) {
 		sign_real("pyramid-infer-decay", t->pyramid.decay);

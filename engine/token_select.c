@@ -81,8 +81,8 @@ token_select_fit(const struct token_select *t, const struct model *m, size_t n, 
 	if (t->rule == TOKENS_TSP && (rc = tsp_fit(&t->tsp, n, e)) != ENGINE_OK)
 		return rc;
 	if (tail == 0)
-		return engine_fail(e, ENGINE_EOPTION, "--rate %g of %zu tokens is none", t->rate,
-		    n);
+		return engine_fail(e, ENGINE_EOPTION, "--gemfilter-rate %g of %zu tokens is none",
+		    t->rate, n);
 	if (observe > tail)
 		return engine_fail(e, ENGINE_EOPTION, "--observe %u: only the last %u tokens are "
 		    "sure to reach the last layer", observe, tail);

@@ -82,7 +82,7 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "tokens that go on to later layers are chosen as on the CPU" {
-	for how in '--tsp-layer 1 --tsp-window 8' '--pyramid-infer decay=0.5' '--gemfilter-layer 2 --rate 0.5'; do
+	for how in '--tsp-layer 1 --tsp-window 8' '--pyramid-infer decay=0.5' '--gemfilter-layer 2 --gemfilter-rate 0.5'; do
 		for device in cpu cuda; do
 			# shellcheck disable=SC2086
 			kv-prefill -m "$DEMO" --device $device $how -o $device.kv "$doc"
@@ -125,7 +125,7 @@ everything() {
 		assert_equal "$(everything 1.kv)" "$(everything pipe.kv)"
 	done
 	assert_equal "$(see 0.kv '[(e.kind, e.l0) for e in s.events]')" "(1, 0) (1, 1) (3, 0) (1, 2) (3, 1) (1, 3) (3, 2) (3, 3)"
-	for select in "--tsp-layer 1" "--gemfilter-layer 0 --rate 0.5" "--pyramid-infer min=9"; do
+	for select in "--tsp-layer 1" "--gemfilter-layer 0 --gemfilter-rate 0.5" "--pyramid-infer min=9"; do
 		# shellcheck disable=SC2086 # words
 		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select "$doc" | kv-score --device cuda --method snapkv |
 		    kv-evict --rate 0.6 --keep-queries -o pipe.kv
@@ -181,7 +181,7 @@ everything() {
 @test "retrieval reads as much as on the CPU, and says the same" {
 	for device in cpu cuda; do
 		kv-quantize1b --device $device "$cpu" | kv-index --device $device --pages --clusters --cluster-count 8 \
-		    --low-rank --rank 24 --outliers 2 --chunk 4 -o $device.kv
+		    --low-rank --rank 24 --outliers 2 --chunk-rows 4 -o $device.kv
 	done
 	for method in fier quest quest-eval cluster shadow; do
 		for device in cpu cuda; do

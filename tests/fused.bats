@@ -64,7 +64,7 @@ equal() {
 }
 
 @test "tokens selected on the way, each layer evicted behind them: the snapshot is that of a pipe" {
-	for select in '--tsp-layer 1' '--gemfilter-layer 2 --rate 0.3' '--pyramid-infer decay=0.5'; do
+	for select in '--tsp-layer 1' '--gemfilter-layer 2 --gemfilter-rate 0.3' '--pyramid-infer decay=0.5'; do
 		equal demo 700 "-w 8" "snapkv window=8 kernel=7" "rate=0.1 of=tokens" "$select"
 		equal gqa 700 "-w 5" "snapkv window=5" "budget=40 sink=4 policy=ada alpha=0.2" "$select"
 		equal gqa 700 "-w 1" "tova keep-last" rate=0.2 "$select"
@@ -191,7 +191,7 @@ refused() {
 	refused 2 "always kept" --score snapkv --evict "budget=31 small=refuse"
 	refused 2 "always kept" --score recent --evict "budget=10 sink=11 small=refuse"
 	refused 2 "leave out --chunk" --score knorm --evict rate=0.5 --chunk 20 --tsp-layer 1
-	refused 2 "leave out --chunk" --score snapkv --evict rate=0.5 --chunk 20 --patch 8 --gemfilter-layer 1 --rate 0.5
+	refused 2 "leave out --chunk" --score snapkv --evict rate=0.5 --chunk 20 --patch 8 --gemfilter-layer 1 --gemfilter-rate 0.5
 	refused 2 "window of 9 queries: only the last 8 tokens" --score "snapkv window=9" --evict rate=0.5 --tsp-layer 1
 	refused 2 "window of 32 queries: only the last 19 tokens" --score snapkv --evict rate=0.5 --pyramid-infer decay=0.5
 	refused 2 "--find-tsp-layer makes no snapshot.*--evict" --score knorm --evict rate=0.5 --find-tsp-layer

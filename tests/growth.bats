@@ -8,7 +8,7 @@ setup_file() {
 	cd "$BATS_FILE_TMPDIR" || exit 1
 	random_model m --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --seed 5 --layers 3 --dtype f32 --std 0.2
 	seq 3 2 240 >text.ids
-	kv-prefill -m m --ids text.ids | kv-index --clusters --cluster-count 9 --sink 5 -o x.kv
+	kv-prefill -m m --ids text.ids | kv-index --clusters --cluster-count 9 --sink-rows 5 -o x.kv
 	decode 700 x.kv grown.kv
 }
 
@@ -40,7 +40,7 @@ decode() {
 		echo "m x.kv $budget.kv $budget.json"
 	done >tried
 	# another layout of rows: heads of different length, one of them shorter than the sink
-	kv-prefill -m m --ids text.ids | kv-score --method knorm | kv-evict --policy ada --alpha 0 --rate 0.3 | kv-index --clusters --sink 40 -o ragged.kv
+	kv-prefill -m m --ids text.ids | kv-score --method knorm | kv-evict --policy ada --alpha 0 --rate 0.3 | kv-index --clusters --sink-rows 40 -o ragged.kv
 	see ragged.kv 'min(min(l.rows) for l in s.layers) < 40 < max(max(l.rows) for l in s.layers)' | grep -qx True
 	decode 400 ragged.kv far.kv --retrieve cluster --dense-layers 1 --budget 60 --audit --stats far.json
 	echo "m ragged.kv far.kv far.json" >>tried
@@ -72,7 +72,7 @@ decode() {
 }
 
 @test "rows of a prompt that is shorter than the sink come first into the sink" {
-	kv-prefill -m m --ids <(head -n 3 text.ids) | kv-index --clusters --sink 16 -o short.kv
+	kv-prefill -m m --ids <(head -n 3 text.ids) | kv-index --clusters --sink-rows 16 -o short.kv
 	assert_equal "$(see short.kv 's.layers[0].clusters.ends')" "3 3"
 	decode 332 short.kv a.kv
 	assert_equal "$(see a.kv 's.layers[0].clusters.ends')" "3 3"

@@ -221,7 +221,7 @@ assert all(abs(a - b) < 1e-12 for a, b in zip(got, want)), (got, want)' "$2" "$3
 	prefill --tsp-layer 2 --tsp-rate 0.2 --tsp-window 4 -o tsp.kv all
 	agrees tsp.kv
 	measures tsp.kv '(3 * 1275 + 55) / 4 / 1275' '(3 * 50 + 10) / 200' 160/200 '(3 * 1275 * 3 / 4 + (3 * 50 * 10 + 55) / 4) / 4 / 1275'
-	prefill --gemfilter-layer 1 --budget 10 -o gem.kv all
+	prefill --gemfilter-layer 1 --gemfilter-budget 10 -o gem.kv all
 	agrees gem.kv
 	measures gem.kv '(2 * 1275 + 4 * 55) / 4 / 1275' 100/200 40/200 '(2 * 1275 / 2 + 4 * 55) / 4 / 1275'
 }

@@ -30,8 +30,8 @@ sections() {
 			kv-index --pages --clusters --low-rank --rank 20 -o a.kv x.kv
 			agrees clusters=0 rank=20 outliers=48
 			kv-evict --rate 0.5 --select layer x.kv |
-				kv-index --pages --page 7 --clusters --cluster-count 9 --sink 0 --low-rank --rank 160 \
-				    --chunk 5 --outliers 3 --local 0 -o a.kv
+				kv-index --pages --page 7 --clusters --cluster-count 9 --sink-rows 0 --low-rank --rank 160 \
+				    --chunk-rows 5 --outliers 3 --local 0 -o a.kv
 			agrees clusters=9 rank=160 outliers=3
 		done
 	done
@@ -46,7 +46,7 @@ sections() {
 	mksnapshot -N 0 -T 9 -o none.kv
 	kv-index --pages --clusters --low-rank -o a.kv none.kv
 	agrees clusters=0 rank=1 outliers=0
-	kv-index --clusters --cluster-count 30 --sink 2 --iterations 0 -o a.kv x.kv
+	kv-index --clusters --cluster-count 30 --sink-rows 2 --iterations 0 -o a.kv x.kv
 	agrees clusters=30 rounds=0
 	mksnapshot -L 4 -H 8 -G 4 -E 16 -N 900 --ragged --scores random -d f16 -o x.kv
 	kv-evict --rate 0.6 x.kv | kv-index --pages --page 2 --clusters --cluster-count 12 -o a.kv
@@ -70,7 +70,7 @@ sections() {
 	mksnapshot -L 1 -H 1 -G 1 -E 2 -N 9 --keys keys -o x.kv
 	for count in 3 8; do
 		for seed in 0 1 2 3; do
-			kv-index --clusters --cluster-count $count --sink 0 --seed $seed -o a.kv x.kv
+			kv-index --clusters --cluster-count $count --sink-rows 0 --seed $seed -o a.kv x.kv
 			see a.kv '[x[0] == x[3] == x[6] != x[1] == x[4] == x[7] != x[2] == x[5] == x[8] for x in s.layers[0].clusters.labels]' | grep -qx True
 			see a.kv 'sorted(__import__("struct").unpack("<6f", s.layers[0].clusters.means[0]))' | grep -qx -- '-4.0 0.0 0.0 0.0 2.0 3.0'
 		done
@@ -80,7 +80,7 @@ sections() {
 @test "keys without length are a cluster, too" {
 	echo "0 0  0 0  0 0  0 0" >keys
 	mksnapshot -L 1 -H 1 -G 1 -E 2 -N 4 --keys keys -o x.kv
-	kv-index --clusters --cluster-count 3 --sink 1 --low-rank --chunk 1 --local 0 --outliers 2 -o a.kv x.kv
+	kv-index --clusters --cluster-count 3 --sink-rows 1 --low-rank --chunk-rows 1 --local 0 --outliers 2 -o a.kv x.kv
 	assert_equal "$(see a.kv 's.layers[0].clusters.labels[0]')" "0 0 0"
 	assert_equal "$(see a.kv 's.layers[0].low_rank.exact[0]')" "0 1"
 }
@@ -115,7 +115,7 @@ sections() {
 		assert_equal "$(see a.kv "$low")" "(0, 1, 0) (0, 1, 0)"
 		kv-check a.kv
 	done
-	kv-index --low-rank --chunk 46 --local 0 -o a.kv x.kv
+	kv-index --low-rank --chunk-rows 46 --local 0 -o a.kv x.kv
 	assert_equal "$(see a.kv "$low")" "(0, 1, 0) (0, 1, 0)"
 	all_agree
 }
@@ -136,9 +136,9 @@ evict with kv-evict --select layer"
 	mksnapshot -L 1 -H 1 -G 1 -E 2 -N 6 --keys keys -o x.kv
 	kv-index --pages --page 2 -o a.kv x.kv
 	kv-check a.kv
-	run -1 --separate-stderr kv-index --clusters --sink 1 x.kv -o b.kv
+	run -1 --separate-stderr kv-index --clusters --sink-rows 1 x.kv -o b.kv
 	assert_equal "$stderr" "kv-index: x.kv: layer 0 head 0 row 3: the key is not finite"
-	run -1 --separate-stderr kv-index --low-rank --chunk 1 --local 0 x.kv -o b.kv
+	run -1 --separate-stderr kv-index --low-rank --chunk-rows 1 --local 0 x.kv -o b.kv
 	assert_equal "$stderr" "kv-index: x.kv: layer 0: a key is not finite, or too great"
 	assert [ ! -e b.kv ]
 }
@@ -161,9 +161,9 @@ evict with kv-evict --select layer"
 	assert_equal "$(see c.kv 's.layers[1].low_rank')" "$(see b.kv 's.layers[1].low_rank')"
 	assert_equal "$(see c.kv '[p["tool"] for p in s.provenance]')" "mksnapshot kv-index kv-index kv-index"
 	assert_equal "$(see c.kv 's.provenance[2]["options"]')" \
-	    "{'chunk': 8, 'local': 4, 'outliers': 48, 'page': 4, 'rank': 160}"
+	    "{'chunk-rows': 8, 'local': 4, 'outliers': 48, 'page': 4, 'rank': 160}"
 	assert_equal "$(see c.kv 's.provenance[3]["options"]')" \
-	    "{'cluster-count': 3, 'iterations': 20, 'page': 16, 'seed': 0, 'sink': 16}"
+	    "{'cluster-count': 3, 'iterations': 20, 'page': 16, 'seed': 0, 'sink-rows': 16}"
 }
 
 @test "from a file, a pipe, and compressed input the same bytes come" {
@@ -192,16 +192,16 @@ evict with kv-evict --select layer"
 	mksnapshot -o x.kv
 	run -2 --separate-stderr kv-index x.kv
 	assert_regex "$stderr" "^kv-index: --pages, --clusters or --low-rank is needed"
-	for option in "page 4" "cluster-count 4" "sink 4" "iterations 4" "seed 4" "rank 4" "chunk 4" "outliers 4" "local 4"; do
+	for option in "page 4" "cluster-count 4" "sink-rows 4" "iterations 4" "seed 4" "rank 4" "chunk-rows 4" "outliers 4" "local 4"; do
 		case ${option% *} in
 		page) others="--clusters --low-rank" ;;
-		cluster-count | sink | iterations | seed) others="--pages --low-rank" ;;
+		cluster-count | sink-rows | iterations | seed) others="--pages --low-rank" ;;
 		*) others="--pages --clusters" ;;
 		esac
 		run -2 --separate-stderr kv-index $others --$option -o a.kv x.kv
 		assert_regex "$stderr" "--${option% *} is for --"
 	done
-	for option in "--page 1" "--page 65537" "--chunk 0" "--chunk 65537" "--rank 0" "--page x" "--device none"; do
+	for option in "--page 1" "--page 65537" "--chunk-rows 0" "--chunk-rows 65537" "--rank 0" "--page x" "--device none"; do
 		run -2 kv-index --pages --low-rank $option -o a.kv x.kv
 	done
 	assert [ ! -e a.kv ]

@@ -183,7 +183,7 @@ add it with kv-observe --repeat-context or --accumulate"
 	kv-score --method knorm full.kv | kv-evict --budget 20 -o small.kv
 	kv-score --method meanmass small.kv -o a.kv
 	# GemFilter begins anew, with the tokens that it has selected
-	kv-prefill -m "$DEMO" --ids --mass --gemfilter-layer 1 --budget 50 text.ids | kv-score --method meanmass -o a.kv
+	kv-prefill -m "$DEMO" --ids --mass --gemfilter-layer 1 --gemfilter-budget 50 text.ids | kv-score --method meanmass -o a.kv
 	refused() {
 		run -1 --separate-stderr kv-score --method meanmass "$2" -o none.kv
 		assert_regex "$stderr" "kv-score: $2: layer $1: how many queries could see a row, which method meanmass divides by, is not known"

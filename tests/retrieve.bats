@@ -22,8 +22,8 @@ setup() {
 
 # indexed IN OUT: with all indexes, small ones
 indexed() {
-	kv-quantize1b -g 16 "$1" | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink 5 |
-	    kv-index --low-rank --rank 10 --chunk 4 --outliers 3 --local 2 -o "$2"
+	kv-quantize1b -g 16 "$1" | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 |
+	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2 -o "$2"
 }
 
 # decode MODEL N IN OUT OPTION ...: ids in OUT.ids
@@ -99,7 +99,7 @@ indexes() {
 @test "KV heads of different length: what is left after an eviction, read whole where it fits" {
 	kv-score --method knorm four.kv | kv-evict --policy ada --rate 0.5 -o ragged.kv
 	assert_regex "$(see ragged.kv "len({r for l in s.layers for r in l.rows}) > 2")" True
-	kv-quantize1b -g 16 ragged.kv | kv-index --pages --page 8 | kv-index --clusters --cluster-count 5 --sink 3 -o all.ragged.kv
+	kv-quantize1b -g 16 ragged.kv | kv-index --pages --page 8 | kv-index --clusters --cluster-count 5 --sink-rows 3 -o all.ragged.kv
 	# between the shortest and the longest KV head of a layer
 	for budget in 9 50 64; do
 		tried four all.ragged.kv --retrieve fier --budget $budget

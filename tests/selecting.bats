@@ -77,7 +77,7 @@ events() {
 }
 
 @test "tokens are selected alike whatever the chunk and the number of threads" {
-	for options in '--tsp-layer 1' '--gemfilter-layer 1 --rate 0.2' '--pyramid-infer decay=0.5'; do
+	for options in '--tsp-layer 1' '--gemfilter-layer 1 --gemfilter-rate 0.2' '--pyramid-infer decay=0.5'; do
 		# shellcheck disable=SC2086
 		prefill -m "$DEMO" $options -c 512 -o whole.kv all.ids
 		# shellcheck disable=SC2086
@@ -87,12 +87,12 @@ events() {
 }
 
 @test "GemFilter: the selected tokens are a prompt of their own, all ids are kept" {
-	prefill -m "$DEMO" --gemfilter-layer 2 --budget 150 -w 20 -o gem.kv all.ids
+	prefill -m "$DEMO" --gemfilter-layer 2 --gemfilter-budget 150 -w 20 -o gem.kv all.ids
 	agrees 1e-5 gemfilter "$DEMO" gem.kv 2 150
 	assert_equal "$(positions gem.kv 3 1)" "$(seq -s ' ' 0 149)"
 	assert_equal "$(see gem.kv 's.head["next_position"], len(s.tokens)')" "150 $n"
 	five_layers
-	prefill -m random --gemfilter-layer 2 --rate 0.15 -o gem.kv all.ids
+	prefill -m random --gemfilter-layer 2 --gemfilter-rate 0.15 -o gem.kv all.ids
 	agrees 5e-5 gemfilter random gem.kv 2 $((n * 15 / 100))
 }
 
@@ -114,7 +114,7 @@ events() {
 	prefill -m "$DEMO" --tsp-layer 1 --mass -o m.kv all.ids
 	run -0 see m.kv '[round(float(sum(list_)), 2) - l.rows[0] for l in s.layers for lists in l.mass for list_ in lists]'
 	assert_equal "$(tr ' ' '\n' <<<"$output" | sort -u)" 0.0
-	prefill -m "$DEMO" --gemfilter-layer 1 --budget 100 --mass -o m.kv all.ids
+	prefill -m "$DEMO" --gemfilter-layer 1 --gemfilter-budget 100 --mass -o m.kv all.ids
 	run -0 see m.kv '[round(float(sum(list_)), 2) for l in s.layers for lists in l.mass for list_ in lists]'
 	assert_equal "$(tr ' ' '\n' <<<"$output" | sort -u)" 100.0
 }
@@ -122,7 +122,7 @@ events() {
 @test "the log has what ran in which layers, and GemFilter's first run" {
 	prefill -m "$DEMO" --tsp-layer 1 -c 600 -o t.kv all.ids
 	assert_equal "$(events t.kv)" "1:$n:600:0-2 1:$n:$((n - 600)):0-2 1:$n:$((n / 5)):2-4"
-	prefill -m "$DEMO" --gemfilter-layer 0 --budget 100 -c 10k -o g.kv all.ids
+	prefill -m "$DEMO" --gemfilter-layer 0 --gemfilter-budget 100 -c 10k -o g.kv all.ids
 	assert_equal "$(events g.kv)" "1:$n:$n:0-1 3:0:0:0-4 1:100:100:0-4"
 	prefill -m "$DEMO" --pyramid-infer decay=0.5 -o p.kv all.ids
 	kv-check t.kv g.kv p.kv
@@ -167,10 +167,10 @@ refused() {
 }
 
 @test "what cannot be is refused with 2" {
-	refused 'give one of' --tsp-layer 1 --gemfilter-layer 1 --budget 5
+	refused 'give one of' --tsp-layer 1 --gemfilter-layer 1 --gemfilter-budget 5
 	refused 'give one of' --tsp-layer 1 --pyramid-infer decay=0.5
 	refused 'the model has layers 0 to 3' --tsp-layer 4
-	refused 'the model has layers 0 to 3' --gemfilter-layer 4 --budget 5
+	refused 'the model has layers 0 to 3' --gemfilter-layer 4 --gemfilter-budget 5
 	refused "\\-\\-tsp-window 100000: the prompt has $n tokens" --tsp-layer 1 --tsp-window 100000
 	refused 'less than the window of 8' --tsp-layer 1 --tsp-rate 0.001
 	refused 'not a share' --tsp-layer 1 --tsp-rate 1.5
@@ -178,13 +178,13 @@ refused() {
 	refused 'want avg or max' --tsp-layer 1 --tsp-pool sum
 	refused 'go with --tsp-layer or' --tsp-rate 0.5
 	refused 'go with --find-tsp-layer' --tsp-layer 1 --tol 0.1
-	refused 'go with --gemfilter-layer' --budget 10
+	refused 'go with --gemfilter-layer' --gemfilter-budget 10
 	refused 'and not both' --gemfilter-layer 1
-	refused 'and not both' --gemfilter-layer 1 --budget 10 --rate 0.1
-	refused 'select nothing' --gemfilter-layer 1 --budget 0
-	refused 'is none' --gemfilter-layer 1 --rate 0.0001
+	refused 'and not both' --gemfilter-layer 1 --gemfilter-budget 10 --gemfilter-rate 0.1
+	refused 'select nothing' --gemfilter-layer 1 --gemfilter-budget 0
+	refused 'is none' --gemfilter-layer 1 --gemfilter-rate 0.0001
 	refused 'only the last 8 tokens' --tsp-layer 1 --observe 9
-	refused 'only the last 10 tokens' --gemfilter-layer 1 --budget 10 --observe 11
+	refused 'only the last 10 tokens' --gemfilter-layer 1 --gemfilter-budget 10 --observe 11
 	refused 'interval=0' --pyramid-infer interval=0
 	refused 'weight=-1' --pyramid-infer weight=-1
 	refused "no option 'size'" --pyramid-infer size=3
@@ -193,6 +193,6 @@ refused() {
 	refused 'cannot be evicted without scores' --tsp-layer 1 --evict budget=10
 	refused '--json' --json
 	kv-prefill -m "$DEMO" -o first.kv prompt.txt
-	refused 'cannot resume' --gemfilter-layer 1 --budget 10 -r first.kv
+	refused 'cannot resume' --gemfilter-layer 1 --gemfilter-budget 10 -r first.kv
 	refused 'cannot resume' --pyramid-infer decay=0.5 -r first.kv
 }

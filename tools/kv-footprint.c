@@ -34,8 +34,8 @@ static const struct opt opts[] = {
 	{ 0, "chunk", OPT_COUNT, &plan.chunk, 0, "N", "tokens prefilled at once (all)" },
 	{ 0, "head-sparsity", OPT_REAL, &plan.head_sparsity, 0, "SHARE",
 	    "share of heads with only sink and recent rows (0)" },
-	{ 0, "sink", OPT_COUNT, &plan.sink, 0, "N", "first rows that those keep (0)" },
-	{ 0, "recent", OPT_COUNT, &plan.recent, 0, "N", "last rows that those keep (0)" },
+	{ 0, "sink", OPT_COUNT, &plan.sink, 0, "N", "first positions that those keep (0)" },
+	{ 0, "recent", OPT_COUNT, &plan.recent, 0, "N", "last positions that those keep (0)" },
 	{ 0, "sparsity", OPT_REAL, &plan.sparsity, 0, "SHARE",
 	    "share of each chunk that the other heads drop (0)" },
 	{ .name = NULL }

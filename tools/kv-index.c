@@ -21,13 +21,13 @@ static const struct opt opts[] = {
 	{ 0, "clusters", OPT_FLAG, &clusters, 1, NULL, "clusters of keys: ClusterKV" },
 	{ 0, "cluster-count", OPT_COUNT, &count, 0, "N",
 	    "clusters of each KV head (0: one for 80 rows)" },
-	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N rows are in no cluster (16)" },
+	{ 0, "sink-rows", OPT_COUNT, &sink, 0, "N", "the first N rows are in no cluster (16)" },
 	{ 0, "iterations", OPT_COUNT, &iterations, 0, "N", "rounds of k-means, at most (20)" },
 	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other clusters by chance (0)" },
 	{ 0, "low-rank", OPT_FLAG, &low_rank, 1, NULL,
 	    "keys of low rank, and landmarks: ShadowKV" },
 	{ 0, "rank", OPT_COUNT, &rank, 0, "N", "columns of the factors, at most (160)" },
-	{ 0, "chunk", OPT_COUNT, &chunk, 0, "N", "rows of a chunk (8)" },
+	{ 0, "chunk-rows", OPT_COUNT, &chunk, 0, "N", "rows of a chunk (8)" },
 	{ 0, "outliers", OPT_COUNT, &outliers, 0, "N",
 	    "chunks of each KV head whose keys are kept (48)" },
 	{ 0, "local", OPT_COUNT, &local, 0, "N",
@@ -39,9 +39,9 @@ static const struct tool tool = {
 	.name = "kv-index",
 	.about = "make what retrieval needs to find rows: pages, clusters or low-rank keys",
 	.synopsis = "--pages | --clusters | --low-rank [-qvz] [-j N] [-o FILE] [-s N]\n"
-	    "[--chunk N] [--cluster-count N] [--device DEVICE] [--iterations N]\n"
+	    "[--chunk-rows N] [--cluster-count N] [--device DEVICE] [--iterations N]\n"
 	    "[--local N] [--outliers N] [--page N] [--progress WHEN] [--rank N]\n"
-	    "[--sink N] [snapshot]",
+	    "[--sink-rows N] [snapshot]",
 	.opts = opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
 	.max_operands = 1
@@ -73,18 +73,18 @@ check_options(void)
 		die(EXIT_USAGE, "--pages, --clusters or --low-rank is needed");
 	settle(&page, 16, "page", pages, "--pages");
 	settle(&count, 0, "cluster-count", clusters, "--clusters");
-	settle(&sink, 16, "sink", clusters, "--clusters");
+	settle(&sink, 16, "sink-rows", clusters, "--clusters");
 	settle(&iterations, 20, "iterations", clusters, "--clusters");
 	if (seed == NO_SEED)
 		seed = 0;
 	else if (!clusters)
 		die(EXIT_USAGE, "--seed is for --clusters");
 	settle(&rank, 160, "rank", low_rank, "--low-rank");
-	settle(&chunk, 8, "chunk", low_rank, "--low-rank");
+	settle(&chunk, 8, "chunk-rows", low_rank, "--low-rank");
 	settle(&outliers, 48, "outliers", low_rank, "--low-rank");
 	settle(&local, 4, "local", low_rank, "--low-rank");
 	at_least("page", page, 2, PAGE_MOST);
-	at_least("chunk", chunk, 1, PAGE_MOST);
+	at_least("chunk-rows", chunk, 1, PAGE_MOST);
 	at_least("rank", rank, 1, NOT_GIVEN);
 }
 
@@ -95,13 +95,13 @@ sign(void)
 		sign_count("page", page);
 	if (clusters) {
 		sign_count("cluster-count", count);
-		sign_count("sink", sink);
+		sign_count("sink-rows", sink);
 		sign_count("iterations", iterations);
 		sign_count("seed", seed);
 	}
 	if (low_rank) {
 		sign_count("rank", rank);
-		sign_count("chunk", chunk);
+		sign_count("chunk-rows", chunk);
 		sign_count("outliers", outliers);
 		sign_count("local", local);
 	}

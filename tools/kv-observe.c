@@ -29,7 +29,7 @@ static const struct opt opts[] = {
 	{ 0, "instruction", OPT_STRING, &instruction, 0, "TEXT",
 	    "what asks the model to repeat, before each chunk" },
 	{ 0, "sink", OPT_COUNT, &how.sink, 0, "N",
-	    "the first N tokens are not repeated and always kept (4)" },
+	    "the first N positions are not repeated and always kept (4)" },
 	{ 0 }
 };
 

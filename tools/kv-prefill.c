@@ -55,7 +55,8 @@ static const struct tool tool = {
 	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
 	    "[--patch W] [--plain] [--progress WHEN] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
-	    "--gemfilter-layer LAYER --budget N | --rate R | --pyramid-infer WORDS] [prompt]\n"
+	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
+	    "--pyramid-infer WORDS] [prompt]\n"
 	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--tol X] [prompt ...]",
 	.opts = opts,
 	.more = token_opts,
