@@ -334,7 +334,7 @@ kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_heads)
 		if (layer < f.l0 || layer >= f.l1)
 			continue;
 		if (f.kind != KV_EVENT_EVICT)
-			ran += f.n;
+			ran += event_kind(p + at, kv_heads) != KV_EVENT_RUN ? f.n : 0;
 		else if (empties(p + at, &f, layer, kv_heads))
 			ran = 0;
 	}

@@ -259,9 +259,9 @@ int kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint
  * by more than n; a run after which there are other rows); KV_ENOMEM. */
 int kv_log_append(struct kv_log_content *c, const struct kv_event *e, uint32_t kv_heads);
 
-/* How many rows were run through this layer since all its KV heads were last without rows. With
- * nothing but plain prefill, decoding and eviction these are all tokens of the text; token
- * selection runs fewer. */
+/* How many rows were run through this layer, without those of runs that stored nothing, since all
+ * its KV heads were last without rows. With nothing but plain prefill, decoding and eviction these
+ * are all tokens of the text; token selection runs fewer. */
 uint64_t kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_heads);
 
 /* ---- writing ---- */

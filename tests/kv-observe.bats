@@ -139,6 +139,14 @@ answers() {
 	[ "$(see paid.kv '[p["tool"] for p in s.provenance][-1]')" = kv-observe ]
 }
 
+@test "what is run without being stored is no query of meanmass, which divides by those that could see a row" {
+	kv-prefill -m "$DEMO" --mass -o x.kv doc.txt
+	kv-observe -m "$DEMO" --ids-from draft.ids -o y.kv x.kv
+	kv-score --method meanmass -o a.kv x.kv
+	kv-score --method meanmass -o b.kv y.kv
+	[ "$(see a.kv '[l.scores for l in s.layers]')" = "$(see b.kv '[l.scores for l in s.layers]')" ]
+}
+
 @test "unknown sections are passed on, in their places" {
 	kv-prefill -m "$DEMO" -w 6 -o x.kv doc.txt
 	cat >with.py <<-'E'

@@ -72,6 +72,8 @@ check_ran(void)
 	event(&c, KV_EVENT_DECODE, 1, 0, 2, (uint32_t[]){ 1, 2, 3, 1 });
 	check(kv_log_ran(&c, 0, G) == 8, "one layer");
 	check(kv_log_ran(&c, 1, G) == 11, "more in the other");
+	event(&c, KV_EVENT_RUN, 5, 0, 2, (uint32_t[]){ 1, 2, 3, 1 });
+	check(kv_log_ran(&c, 1, G) == 11, "what is not stored does not count");
 	event(&c, KV_EVENT_EVICT, 0, 1, 2, (uint32_t[]){ 1, 2, 0, 0 });
 	event(&c, KV_EVENT_PREFILL, 2, 0, 2, (uint32_t[]){ 3, 4, 2, 2 });
 	check(kv_log_ran(&c, 0, G) == 10, "it goes on");
