@@ -1,8 +1,8 @@
-/* diff_result.h - what a comparison of two snapshots has found, layer after layer, to be printed when
- * all of it is known
+/* diff_result.h - what a comparison of two snapshots has found, layer after layer, to be printed
+ * when all of it is known
  *
- * Of each layer there are sums. Of KV heads, where they are wanted, there are records that may be many
- * (records.h). */
+ * Of each layer there are sums. Of KV heads, where they are wanted, there are records that may be
+ * many (records.h). */
 #ifndef KVPIPE_DIFF_RESULT_H
 #define KVPIPE_DIFF_RESULT_H
 

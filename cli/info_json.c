@@ -8,12 +8,6 @@
 #include "cli/info.h"
 #include "cli/json.h"
 
-static void
-put_text(json_t *o, const char *key, const char *text)
-{
-	put(o, key, json_string(text));
-}
-
 static json_t *
 rope_json(const struct kv_model *m)
 {
@@ -137,7 +131,10 @@ print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 	put_count(o, "kv_bytes", info->tensor_bytes);
 	put_count(o, "kv_stored_bytes", info->tensor_stored);
 	put_count(o, "bytes", info->digests.size);
-	put(o, "scores", info->scores[0] != '\0' ? json_string(info->scores) : json_null());
+	if (info->scores[0] != '\0')
+		put_text(o, "scores", info->scores);
+	else
+		put(o, "scores", json_null());
 	put(o, "logits", json_boolean(info->logits));
 	put(o, "event_log", log_json(info->log));
 	put(o, "provenance", provenance_json(kv_reader_provenance(r)));

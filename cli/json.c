@@ -43,9 +43,9 @@ put_real(json_t *o, const char *key, double x)
 	put(o, key, isfinite(x) ? json_real(x) : json_null());
 }
 
-/* A part of the text; with: int, how many columns a new line is moved to the right. jansson escapes
- * control characters below U+0020; U+007F to U+009F, which stand in strings only, are escaped here. A
- * character of several bytes is in one part. */
+/* A part of the text; with: int, how many columns a new line is moved to the right. jansson
+ * escapes control characters below U+0020; U+007F to U+009F, which stand in strings only, are
+ * escaped here. A character of several bytes is in one part. */
 static int
 write_part(const char *text, size_t n, void *with)
 {

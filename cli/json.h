@@ -16,10 +16,15 @@ void json_must_allocate(void);
 /* o[key] <- value, whose reference it takes. */
 void put(json_t *o, const char *key, json_t *value);
 void put_count(json_t *o, const char *key, uint64_t n);
+/* Texts from outside: what is not UTF-8 in them becomes U+FFFD, as where text is printed. The
+ * second for one that may have zeros in it. */
+void put_text(json_t *o, const char *key, const char *text);
+void put_bytes(json_t *o, const char *key, const char *text, size_t n);
 /* null for what is not finite: JSON has no word for it. */
 void put_real(json_t *o, const char *key, double x);
 
-/* Prints o with a newline after it, and drops it. Control characters are escaped, DEL and C1, too. */
+/* Prints o with a newline after it, and drops it. All control characters are escaped, DEL and C1,
+ * too. */
 void print_json(json_t *o);
 
 /* The same in parts, where the last member of an object is a list that may be long: the list is not

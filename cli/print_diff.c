@@ -109,7 +109,7 @@ snapshot_json(const struct layer_reader *s, uint64_t rows)
 {
 	json_t *o = json_object();
 
-	put(o, "snapshot", json_string(kv_reader_name(s->r)));
+	put_text(o, "snapshot", kv_reader_name(s->r));
 	put(o, "dtype", json_string(kv_dtype_name(s->head->dtype)));
 	put_count(o, "tokens", s->n_tokens);
 	put_count(o, "next_position", s->head->next_position);

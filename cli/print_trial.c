@@ -126,7 +126,7 @@ print_trial_json(const struct retrieval_trial *t)
 	json_t *o = json_object();
 	uint32_t l;
 
-	put(o, "snapshot", json_string(kv_reader_name(t->s.r)));
+	put_text(o, "snapshot", kv_reader_name(t->s.r));
 	put(o, "dtype", json_string(kv_dtype_name(t->s.head->dtype)));
 	put_count(o, "tokens", t->s.n_tokens);
 	put(o, "retrieve", json_string(retrieve_name(r->method)));

@@ -151,10 +151,10 @@ int kv_next(struct kv_reader *r, struct kv_section *sec);
 int kv_load(struct kv_reader *r, const void **data);
 
 /* The content of the current section in parts, one with each call, checked and decoded: no memory
- * for more than a block. *size 0 behind the last one. A part is valid until the next call for this
- * reader. Content that has rules of its own (positions, queries, values of rows, indexes, events,
- * provenance) is one part. May follow kv_load(); what is not read is checked by kv_next(). kv_load()
- * and kv_copy() come too late after it. */
+ * for more than a block. *size 0 behind the last one. A part is valid until the next call for
+ * this reader. Content that has rules of its own (positions, queries, values of rows, indexes,
+ * events, provenance) is one part. May follow kv_load(); what is not read is checked by kv_next().
+ * kv_load() and kv_copy() come too late after it. */
 int kv_read(struct kv_reader *r, const void **data, size_t *size);
 
 /* The content of the current POSN section, checked (4.3). */

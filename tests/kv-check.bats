@@ -91,6 +91,37 @@ kv-check: b.kv: eVNt: event 1: layer 1 head 0: 6 rows before it, 7 after the eve
 	done
 }
 
-@test "no file is a usage error" {
-	run -2 kv-check
+@test "without a name it is standard input" {
+	assert_equal "$(kv-check -v <x.kv)" "$(kv-check -v - <x.kv)"
+	head -c 1000 x.kv >cut.kv
+	run -3 --separate-stderr kv-check <cut.kv
+	assert_regex "$stderr" '^kv-check: stdin: .*truncated'
+	run -2 script -qec kv-check /dev/null </dev/null
+	assert_output --partial 'a snapshot is not read from a terminal'
+}
+
+@test "--json: an object for each snapshot, with what -v tells or with the message" {
+	head -c 1000 x.kv >cut.kv
+	cp cut.kv $'\xff.kv'
+	run -3 --separate-stderr kv-check --json x.kv cut.kv none.kv z.kv - $'\xff.kv' <x.kv
+	assert_equal "${#stderr_lines[@]}" 3
+	printf '%s' "$output" >out
+	"$PYTHON" - "$(logical x.kv)" "$(see x.kv s.stream_digest)" "$(see x.kv 'sum(x.type not in ("pADD", "iNDX", "ENDS") for x in s.sections)')" <<-'E'
+		import json, os, sys
+		text, all, decoder = open('out').read(), [], json.JSONDecoder()
+		while text.strip():
+		    o, end = decoder.raw_decode(text)
+		    text = text[end:].lstrip()
+		    all.append(o)
+		assert [(o['snapshot'], o['ok'], o['status']) for o in all] == [('x.kv', True, 0), ('cut.kv', False, 3), ('none.kv', False, 1),
+		    ('z.kv', True, 0), ('stdin', True, 0), ('\ufffd.kv', False, 3)], all
+		x = dict(all[0], snapshot='stdin')
+		assert x == all[4] and x['logical_digest'] == sys.argv[1] and x['stream_digest'] == sys.argv[2]
+		assert x['sections'] == int(sys.argv[3]) and x['bytes'] == os.path.getsize('x.kv')
+		assert all[1]['error'].startswith('cut.kv: truncated at byte 1000') and 'No such file' in all[2]['error']
+	E
+	run -0 --separate-stderr kv-check -q --json x.kv
+	run -3 --separate-stderr kv-check -q --json cut.kv
+	assert_equal "$stderr" ""
+	assert_line '  "ok": false,'
 }

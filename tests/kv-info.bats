@@ -167,6 +167,22 @@ kv_bytes kv_stored_bytes bytes scores logits event_log provenance"
 	assert_line "logical digest $(logical even.kv)"
 }
 
+@test "without a name it is standard input" {
+	for option in "" --all --json --positions; do
+		cmp <(kv-info $option <ragged.kv) <(kv-info $option - <ragged.kv)
+	done
+	run -3 --separate-stderr kv-info </dev/null
+	assert_regex "$stderr" '^kv-info: stdin: .*truncated'
+	run -2 script -qec kv-info /dev/null </dev/null
+	assert_output --partial 'a snapshot is not read from a terminal'
+}
+
+@test "names that are not UTF-8 are shown in JSON, the wrong bytes as U+FFFD" {
+	cp even.kv $'a\xffb.kv'
+	run -0 kv-info --json $'a\xffb.kv'
+	assert_line $'  "snapshot": "a\xef\xbf\xbdb.kv",'
+}
+
 @test "several files are shown one after another, and standard input is called stdin" {
 	run -0 kv-info even.kv - <ragged.kv
 	assert_line --index 0 "snapshot       even.kv"
@@ -196,7 +212,6 @@ assert n == 2'
 	done
 	run -1 --separate-stderr kv-info none.kv
 	assert_regex "$stderr" '^kv-info: none.kv: .*No such file'
-	run -2 kv-info
 	later=$(grep -lx 5 "$ROOT"/formats/vectors/failed/*version*.why | head -n 1)
 	run -5 --separate-stderr kv-info "${later%.why}.kv"
 	assert_regex "$stderr" version

@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 #include "cli/escape.h"
+#include "cli/json.h"
 #include "cli/tool.h"
 
 static const struct tool tool = {
 	.name = "kv-check",
 	.about = "verify snapshots: every block, every rule, the index; silent when they hold",
-	.synopsis = "[-qv] [--progress WHEN] snapshot ...",
-	.takes = TAKES_PROGRESS,
-	.min_operands = 1,
+	.synopsis = "[-qv] [--json] [--progress WHEN] [snapshot ...]",
+	.takes = TAKES_JSON | TAKES_PROGRESS,
 	.max_operands = -1u
 };
 
@@ -43,6 +43,49 @@ check_log(struct kv_log *log)
 	return code;
 }
 
+/* kv-check(1) explains the keys. why: NULL when it holds. */
+static void
+print_verdict(const char *name, const struct kv_reader *r, int status, const char *why)
+{
+	json_t *o = json_object();
+	struct kv_digests d;
+
+	put_text(o, "snapshot", name);
+	put(o, "ok", json_boolean(why == NULL));
+	put_count(o, "status", (uint64_t)status);
+	if (why == NULL) {
+		kv_reader_digests(r, &d);
+		put_count(o, "sections", d.sections);
+		put_count(o, "bytes", d.size);
+		put_text(o, "stream_digest", d.stream);
+		put_text(o, "logical_digest", d.logical);
+	} else
+		put_text(o, "error", why);
+	print_json(o);
+}
+
+/* Says how it went. Returns the exit code for this file. */
+static int
+tell(const char *path, const struct kv_reader *r, int code, const char *why)
+{
+	const int status = code != KV_OK ? input_status(code) : EXIT_OK;
+	const char *name = strcmp(path, "-") == 0 ? "stdin" : path;
+	struct kv_digests d;
+
+	if (code != KV_OK && *why == '\0')
+		why = kv_error_name(code);
+	if (code != KV_OK)
+		warning("%s", why);
+	if (settings.json)
+		print_verdict(name, r, status, code != KV_OK ? why : NULL);
+	else if (code == KV_OK && settings.verbose) {
+		kv_reader_digests(r, &d);
+		printf("%s: ok, %u sections, %llu bytes, logical digest %s\n", shown(name),
+		    d.sections, (unsigned long long)d.size, d.logical);
+	}
+	return status;
+}
+
 /* Returns the exit code for this file. */
 static int
 check(const char *path)
@@ -50,9 +93,8 @@ check(const char *path)
 	struct kv_reader *r = NULL;
 	struct kv_log *log = NULL;
 	const char *why;
-	struct kv_digests d;
 	struct stat st;
-	int code;
+	int code, status;
 
 	if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO))
 		die(EXIT_USAGE, "a snapshot is not read from a terminal: "
@@ -66,16 +108,10 @@ check(const char *path)
 	if (code == KV_OK && (code = check_log(log)) != KV_OK)
 		why = kv_log_error(log);
 	progress_end();
-	if (code != KV_OK)
-		warning("%s", *why != '\0' ? why : kv_error_name(code));
-	else if (settings.verbose) {
-		kv_reader_digests(r, &d);
-		printf("%s: ok, %u sections, %llu bytes, logical digest %s\n",
-		    shown(kv_reader_name(r)), d.sections, (unsigned long long)d.size, d.logical);
-	}
+	status = tell(path, r, code, why);
 	kv_log_free(log);
 	kv_close(r);
-	return code != KV_OK ? input_status(code) : EXIT_OK;
+	return status;
 }
 
 int
@@ -83,6 +119,8 @@ main(int argc, char **argv)
 {
 	int i = tool_start(&tool, argc, argv), status = EXIT_OK, this;
 
+	if (i == argc)
+		status = check("-");
 	for (; i < argc; i++) {
 		this = check(argv[i]);
 		if (status == EXIT_OK)

@@ -180,7 +180,7 @@ print_snapshot_json(const struct footprint *f, const struct kv_reader *r)
 	json_t *o = share_json(&s), *layers;
 	uint32_t l;
 
-	put(o, "snapshot", json_string(kv_reader_name(r)));
+	put_text(o, "snapshot", kv_reader_name(r));
 	put_count(o, "tokens", f->tokens);
 	put_count(o, "kv_bytes", bytes_of(kv_reader_head(r), &s));
 	if (by != NULL) {
@@ -276,7 +276,7 @@ critical_json(const struct verdict *v)
 {
 	json_t *o = json_object();
 
-	put(o, "method", json_string(v->method));
+	put_text(o, "method", v->method);
 	put(o, "critical", crossing_json(&v->at.stays));
 	put(o, "first", crossing_json(&v->at.first));
 	put(o, "reached", json_string(verdict_word(v)));

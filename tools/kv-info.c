@@ -17,10 +17,9 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-info",
 	.about = "describe snapshots: whose cache it is, which rows there are, what they cost",
-	.synopsis = "[-apqv] [--json] snapshot ...",
+	.synopsis = "[-apqv] [--json] [snapshot ...]",
 	.opts = opts,
 	.takes = TAKES_JSON,
-	.min_operands = 1,
 	.max_operands = -1u
 };
 
@@ -74,6 +73,8 @@ main(int argc, char **argv)
 
 	if (positions && (all || settings.json))
 		die(EXIT_USAGE, "--positions goes with neither --all nor --json");
+	if (first == argc)
+		describe("-");
 	for (i = first; i < argc; i++) {
 		if (i > first && !settings.json && !positions)
 			putchar('\n');
