@@ -52,8 +52,8 @@ put_retrieval_means(json_t *o, const struct retrieval_stats *s, int audit)
 	}
 }
 
-static json_t *
-report(const struct retrieval *t, uint32_t layers, uint32_t heads)
+json_t *
+retrieval_json(const struct retrieval *t, uint32_t layers, uint32_t heads)
 {
 	const struct retrieval_options *r = retrieval_options(t);
 	struct retrieval_stats sum = sum_of(t, 0, layers, heads);
@@ -85,7 +85,7 @@ report(const struct retrieval *t, uint32_t layers, uint32_t heads)
 void
 retrieval_report(const char *path, const struct retrieval *t, uint32_t layers, uint32_t heads)
 {
-	json_t *o = report(t, layers, heads);
+	json_t *o = retrieval_json(t, layers, heads);
 	FILE *f = text_create(path);
 
 	if (json_dumpf(o, f, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||

@@ -12,7 +12,9 @@ void put_retrieval_means(json_t *o, const struct retrieval_stats *, int audit);
 
 /* -v: how much was read, in one line. */
 void retrieval_note(const struct retrieval *, uint32_t layers, uint32_t heads);
-/* Writes the report of --stats, JSON: kv-decode(1) explains its keys. The file appears under its
+/* The report, an object: kv-decode(1) explains its keys. Dies without memory. */
+json_t *retrieval_json(const struct retrieval *, uint32_t layers, uint32_t heads);
+/* Writes it, for --stats. The file appears under its
  * name when it is complete. Dies. */
 void retrieval_report(const char *path, const struct retrieval *, uint32_t layers, uint32_t heads);
 

@@ -8,10 +8,12 @@
 static void
 write_text(struct token_printer *p, const char *s, size_t n)
 {
+	FILE *to = p->to != NULL ? p->to : stdout;
+
 	if (n == 0 || p->ids)
 		return;
-	if (fwrite(s, 1, n, stdout) != n || fflush(stdout) != 0)
-		die(EXIT_RUN, "stdout:");
+	if (fwrite(s, 1, n, to) != n || fflush(to) != 0)
+		die(EXIT_RUN, p->to != NULL ? "out of memory" : "stdout:");
 	p->last = s[n - 1];
 }
 
@@ -37,8 +39,10 @@ print_held(struct token_printer *p)
 
 	for (i = 0; i < p->stops->n; i++) {
 		at = memmem(p->held, p->n, p->stops->at[i], strlen(p->stops->at[i]));
-		if (at != NULL && (stop == NULL || at < stop))
+		if (at != NULL && (stop == NULL || at < stop)) {
 			stop = at;
+			p->stopped = p->stops->at[i];
+		}
 	}
 	if (stop != NULL) {
 		write_text(p, p->held, (size_t)(stop - p->held));
@@ -79,7 +83,7 @@ print_tokens_end(struct token_printer *p)
 
 	write_text(p, p->held, p->n);
 	write_text(p, tail, utf8_flush(&p->utf8, tail));
-	if (!p->ids && isatty(STDOUT_FILENO) && p->last != '\n')
+	if (!p->ids && p->to == NULL && isatty(STDOUT_FILENO) && p->last != '\n')
 		write_text(p, "\n", 1);
 	free(p->held);
 }

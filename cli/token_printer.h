@@ -1,17 +1,19 @@
-/* token_printer.h - generated tokens on standard output, as text that ends before a stop text, or
- * as ids */
+/* token_printer.h - generated tokens on standard output or into a stream, as text that ends before
+ * a stop text, or as ids */
 #ifndef KVPIPE_TOKEN_PRINTER_H
 #define KVPIPE_TOKEN_PRINTER_H
 
 #include "cli/tool.h"
 #include "tokenizer/tokenizer.h"
 
-/* The caller fills in the first three; the rest is zero. What may be the beginning of a stop text
+/* The caller fills in the first three, and may fill in `to`; the rest is zero. What may be the beginning of a stop text
  * is held back until it is clear that it is not. */
 struct token_printer {
 	const struct tokenizer *tokenizer;
 	const struct strings *stops;    /* none of them empty */
 	int ids;                        /* print ids, one a line; stop texts count nevertheless */
+	FILE *to;                       /* where text goes; NULL: standard output */
+	const char *stopped;            /* the stop text that has come, or NULL */
 	struct utf8_stream utf8;
 	char *held;
 	size_t n, capacity;

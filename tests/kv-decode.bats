@@ -131,3 +131,86 @@ position() {
 	kv-check same.kv
 	[ "$(position same.kv)" -eq $(($(position full.kv) + 4)) ]
 }
+
+# ---- JSON ----
+
+# reported TEXT IDS STOP OPTION ...: the object of --json has this text and these ids, which were printed with the same options, and
+# says why it ended
+reported() {
+	"$PYTHON" - "$@" <<-'E'
+		import json, sys
+		text, ids, stop = sys.argv[1:4]
+		o = json.load(open('got.json'))
+		assert o['text'] == open(text, encoding='utf-8', newline='').read(), (o['text'], open(text).read())
+		assert o['ids'] == [int(i) for i in open(ids)], o
+		assert o['tokens'] == len(o['ids']) and o['stop'] == stop, o
+		assert sorted(o['seconds']) == ['generate', 'load'] and min(o['seconds'].values()) >= 0, o
+	E
+}
+
+@test "--json has the text and the ids that are printed without it, and says why it ended" {
+	kv-score --method recent full.kv | kv-evict --budget 20 -o small.kv
+	kv-prefill -m "$DEMO" --observe 8 --mass -o mass.kv doc.txt
+	while read -r stop file options; do
+		# shellcheck disable=SC2086
+		{
+			kv-decode -m "$DEMO" $options $file.kv >text
+			kv-decode -m "$DEMO" --ids $options $file.kv >ids
+			kv-decode -m "$DEMO" --json $options $file.kv >got.json
+		}
+		reported text ids "$stop"
+	done <<-'E'
+		eos full -n 200
+		tokens full -n 3
+		tokens full -n 0
+		text full --stop zebra --stop 742
+		tokens small -n 60 --ignore-eos -t 3 -s 4
+		tokens full -n 60 --ignore-eos -t 9 -s 5
+		tokens full -n 20 --ignore-eos --evict budget=40 --score tova
+		tokens mass -n 20 --ignore-eos -w 4 --mass -o after.kv
+	E
+	kv-decode -m "$DEMO" --json --stop zebra --stop 742 full.kv >got.json
+	assert_equal "$(json got.json 'o["snapshot"], o["stop_text"], "retrieval" in o')" "('full.kv', '742', False)"
+	kv-decode -m "$DEMO" --json -n 3 <full.kv >got.json
+	assert_equal "$(json got.json 'o["snapshot"], o["stop_text"]')" "('stdin', None)"
+}
+
+@test "--json goes with a snapshot that is kept, and with retrieval, whose report is in it" {
+	kv-decode -m "$DEMO" -n 9 --ignore-eos -o text.kv full.kv >text
+	kv-decode -m "$DEMO" -n 9 --ignore-eos -o json.kv --json full.kv >got.json
+	cmp text.kv json.kv
+	kv-quantize1b -o bits.kv full.kv
+	args=(-m "$DEMO" -n 9 --ignore-eos --retrieve fier --budget 9 --audit --stats stats)
+	kv-decode "${args[@]}" bits.kv >text
+	kv-decode "${args[@]}" --ids bits.kv >ids
+	mv stats want
+	kv-decode "${args[@]}" --json bits.kv >got.json
+	reported text ids tokens
+	cmp stats want
+	assert_equal "$(json got.json 'o["retrieval"]')" "$(json stats o)"
+}
+
+@test "--json prints nothing but its object, and nothing when decoding fails" {
+	run -2 --separate-stderr kv-decode -m "$DEMO" --json --ids full.kv
+	assert_equal "$output" ""
+	assert_regex "$stderr" "^kv-decode: --ids: the object of --json has the ids"
+	head -c 20000 full.kv >cut.kv
+	run -3 --separate-stderr kv-decode -m "$DEMO" --json cut.kv
+	assert_equal "$output" ""
+	run -1 --separate-stderr bash -c 'kv-decode -m "$0" --json full.kv >/dev/full' "$DEMO"
+}
+
+@test "the progress line counts tokens, and stays away from a terminal where the text comes" {
+	run -0 --separate-stderr kv-decode -m "$DEMO" -n 5 --ignore-eos --progress always full.kv
+	assert_regex "${stderr_lines[-1]}" '^kv-decode: decode 5/5 tokens, '
+	assert_equal "$output" "$(kv-decode -m "$DEMO" -n 5 --ignore-eos full.kv)"
+	for quiet in "--progress never" "--progress auto" "-q --progress always"; do
+		# shellcheck disable=SC2086
+		run -0 --separate-stderr kv-decode -m "$DEMO" -n 5 --ignore-eos $quiet full.kv
+		assert_equal "$stderr" ""
+	done
+	run -0 script -qec "kv-decode -m '$DEMO' -n 5 --ignore-eos --progress always full.kv" /dev/null
+	refute_output --partial tokens
+	run -0 script -qec "kv-decode -m '$DEMO' -n 5 --ignore-eos --progress always --json full.kv" /dev/null
+	assert_output --partial 'decode 5/5 tokens'
+}

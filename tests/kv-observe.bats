@@ -287,6 +287,31 @@ answers() {
 	[ ! -e y.kv ]
 }
 
+@test "--json says what was run and kept, beside the same snapshot, which needs a file" {
+	kv-prefill -m "$DEMO" -w 6 -o x.kv doc.txt
+	for options in "--ids-from draft.ids" "--ids-from draft.ids --keep-window 4" "--ids-from draft.ids --accumulate sum" \
+	    "--repeat-context --chunk 100"; do
+		# shellcheck disable=SC2086
+		{
+			kv-observe -m "$DEMO" $options -o want.kv x.kv
+			kv-observe -m "$DEMO" $options -o got.kv --json - <x.kv
+		} >got.json
+		cmp want.kv got.kv
+		assert_equal "$(json got.json '[o[k] for k in ("snapshot", "output")]')" "['stdin', 'got.kv']"
+		assert_equal "$(json got.json 'o["tokens"], o["repeat_context"]')" \
+		    "($(kv-info --json got.kv | json - 'o["provenance"][-1]["options"]["tokens"]'), $([[ $options == --repeat* ]] && echo True || echo False))"
+		case $options in
+		*sum) want="('sum', None)" ;;
+		--repeat*) want="('max', None)" ;;
+		*) want="(None, $(kv-info --json got.kv | json - 'o["layers"][0]["queries"]'))" ;;
+		esac
+		assert_equal "$(json got.json 'o["accumulate"], o["queries"]')" "$want"
+		assert_equal "$(json got.json 'sorted(o["seconds"])')" "['load', 'run']"
+	done
+	run -2 --separate-stderr kv-observe -m "$DEMO" --ids-from draft.ids --json x.kv
+	assert_equal "$stderr" "kv-observe: --json: standard output is for the snapshot: give -o FILE"
+}
+
 @test "a context whose tokens are not where its positions are, or not the model's, is not repeated" {
 	kv-prefill -m "$DEMO" doc.txt | kv-score --method recent | kv-evict --rate 0.5 --positions compact -o compact.kv
 	run -1 --separate-stderr kv-observe -m "$DEMO" --repeat-context -o y.kv compact.kv

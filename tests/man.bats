@@ -143,6 +143,23 @@ print(*sorted(keys - set(page)), *sorted(set(o["model"]) - set(document)))
 	assert_output ''
 }
 
+@test "every key of --json of kv-check, kv-decode and kv-observe is explained in its page" {
+	kv-prefill -m demo-model -o x.kv prompt.txt
+	head -c 1000 x.kv >cut.kv
+	kv-check -q --json x.kv >kv-check.json
+	kv-check -q --json cut.kv >>kv-check.json || true
+	kv-quantize1b x.kv | kv-decode -m demo-model -n 3 --json --retrieve fier --budget 9 --audit >kv-decode.json
+	seq 5 | kv-observe -m demo-model --ids-from - --json -o y.kv x.kv >kv-observe.json
+	for name in kv-check kv-decode kv-observe; do
+		run "$PYTHON" -c '
+import re, sys
+page = set(re.findall(r"\w+", open(sys.argv[1]).read()))
+print(*sorted(set(re.findall(r"\"(\w+)\":", open(sys.argv[2]).read())) - page))' "$ROOT/man/$name.1" $name.json
+		assert_success
+		assert_output ''
+	done
+}
+
 @test "what the pages refer to exists" {
 	local name number
 	while read -r name number; do

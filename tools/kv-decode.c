@@ -1,7 +1,9 @@
 /* kv-decode - continue a snapshot: generate text token by token */
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "cli/generated.h"
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_retrieve.h"
@@ -61,12 +63,13 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W] [--device DEVICE]\n"
-	    "[--evict WORDS] [--ids] [--ignore-eos] [--mass] [--min-p P] [--score WORDS]\n"
-	    "[--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW]\n"
-	    "[--dense-layers N] [--stats REPORT] [--audit]] [snapshot]",
+	    "[--evict WORDS] [--ids | --json] [--ignore-eos] [--mass] [--min-p P]\n"
+	    "[--progress WHEN] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD\n"
+	    "--budget N [--reduce HOW] [--dense-layers N] [--stats REPORT] [--audit]]\n"
+	    "[snapshot]",
 	.opts = opts,
 	.more = retrieve_opts,
-	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS,
+	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,
 	.max_operands = 1
 };
 
@@ -109,6 +112,8 @@ check_options(void)
 	if ((observe > 0 || mass) && strcmp(settings.output, "-") == 0)
 		die(EXIT_USAGE, "--%s: no snapshot is kept without -o FILE",
 		    observe > 0 ? "observe" : "mass");
+	if (ids_out && settings.json)
+		die(EXIT_USAGE, "--ids: the object of --json has the ids");
 	if (score != NULL && evict == NULL)
 		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
 	if (evict != NULL)
@@ -127,10 +132,17 @@ is_eos(const struct model *m, uint32_t id)
 	return 0;
 }
 
+/* Text that comes on a terminal shows how far it is, and would be mixed up with the line. */
+static int
+shows_progress(void)
+{
+	return settings.json || !isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO);
+}
+
 /* Generates and prints. Every token that is printed, the last one too when the snapshot is
  * kept, has gone through the model afterwards, so tokens, rows and logits of the cache agree. */
-static uint32_t
-generate(const struct session *s, struct decode *d, int keep)
+static void
+generate(const struct session *s, struct decode *d, int keep, struct generated *g)
 {
 	struct sampler sampler = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
 	struct token_printer p = { .tokenizer = s->tokenizer, .stops = &stops, .ids = ids_out };
@@ -141,18 +153,32 @@ generate(const struct session *s, struct decode *d, int keep)
 
 	must(decode_init(d, &e), &e);
 	sampler_seed(&sampler, seed);
+	if (settings.json)
+		generated_collect(g, &p);
+	if (shows_progress())
+		progress_start("decode", limit, "tokens");
 	for (n = 0; n < limit && !stopped; n++) {
 		if (n == 0 || !d->greedy)
 			id = sample(&sampler, c->logits, s->model->id.vocabulary);
 		if (id == UINT32_MAX)
 			die(EXIT_RUN, "position %u: no logit is finite", c->next_position);
-		if (!ignore_eos && is_eos(s->model, id))
+		if (!ignore_eos && is_eos(s->model, id)) {
+			g->stop = STOP_EOS;
 			break;
+		}
+		generated_add(g, id);
 		stopped = print_token(&p, id);
 		if (keep || (!stopped && n + 1 < limit))
 			must(decode_step(d, id, &id, &e), &e);
+		progress(n + 1);
 	}
+	progress_end();
 	print_tokens_end(&p);
+	g->n = n;
+	if (stopped) {
+		g->stop = STOP_TEXT;
+		g->stop_text = p.stopped;
+	}
 	if (keep)
 		must(decode_logits(d, &e), &e);
 	if (d->generator != NULL && generator_launches(d->generator) > 0)
@@ -160,7 +186,6 @@ generate(const struct session *s, struct decode *d, int keep)
 	if (d->generator != NULL && generator_capture_failed(d->generator))
 		note("no step is repeated: %s", s->device.ops->describe(s->device.dev));
 	decode_free(d);
-	return n;
 }
 
 /* Queries that the method looks at, of the last tokens. */
@@ -289,8 +314,9 @@ main(int argc, char **argv)
 	struct decode d;
 	struct session e;
 	struct cache *c;
-	uint32_t n, spare;
-	double t0;
+	struct generated g = { 0 };
+	uint32_t spare;
+	double t0 = seconds();
 
 	check_options();
 	r = input_open(operand(argc, argv, first));
@@ -312,14 +338,19 @@ main(int argc, char **argv)
 		die(EXIT_RUN, "no memory to run the model");
 	d = (struct decode){ .cache = c, .ws = ws, .evict = evict != NULL ? &evictor : NULL,
 	    .obs = obs.window > 0 ? &obs : NULL, .greedy = temperature == 0 };
+	g.load = seconds() - t0;
 	t0 = seconds();
 	if (evict != NULL)
 		must(decode_evict(&d, &error), &error);
-	n = generate(&e, &d, keep);
-	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", n, seconds() - t0,
-	    n / (seconds() - t0), c->next_position);
+	generate(&e, &d, keep, &g);
+	g.generate = seconds() - t0;
+	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", g.n, g.generate,
+	    g.n / g.generate, c->next_position);
 	if (keep)
 		save(c, r, &obs);
+	if (settings.json)
+		print_generated(&g, kv_reader_name(r), retrieval != NULL ? retrieval_json(retrieval,
+		    e.model->id.layers, e.model->id.kv_heads) : NULL);
 	end_retrieval(retrieval, e.model);
 	kv_close(r);
 	workspace_free(ws, e.model);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/json.h"
 #include "cli/session.h"
 #include "cli/tool.h"
 #include "libkvfile/codec.h"
@@ -37,10 +38,11 @@ static const struct tool tool = {
 	.name = "kv-observe",
 	.about = "run tokens on top of a snapshot without storing them, and keep what they look at",
 	.synopsis = "-m DIR --ids-from FILE | --repeat-context [-qvz] [-j N] [-o FILE]\n"
-	    "[--accumulate HOW] [--chunk N] [--device DEVICE] [--instruction TEXT]\n"
+	    "[--accumulate HOW] [--chunk N] [--device DEVICE] [--instruction TEXT] [--json]\n"
 	    "[--keep-window W] [--progress WHEN] [--sink N] [snapshot]",
 	.opts = opts,
-	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
+	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
+	    TAKES_PROGRESS,
 	.max_operands = 1
 };
 
@@ -175,6 +177,8 @@ check_options(const char *path)
 	how.over = how.mass && strcmp(accumulate, "sum") == 0 ? QUERIES_SUM : QUERIES_MAX;
 	if (keep_window > 0 && accumulate != NULL)
 		die(EXIT_USAGE, "--keep-window: with --accumulate no queries are kept");
+	if (settings.json && strcmp(settings.output, "-") == 0)
+		die(EXIT_USAGE, "--json: standard output is for the snapshot: give -o FILE");
 	if (how.chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
 	if (!how.repeat && strcmp(ids_from, "-") == 0 && strcmp(path, "-") == 0)
@@ -279,6 +283,30 @@ load(struct session *s, struct kv_reader *r, struct cache **c, struct observatio
 	return held;
 }
 
+/* kv-observe(1) explains the keys. queries: NULL when attention was kept. */
+static void
+print_report(const struct kv_reader *r, const struct observation *queries, size_t tokens,
+    double load_time, double run_time)
+{
+	json_t *o = json_object(), *times = json_object();
+
+	put_text(o, "snapshot", kv_reader_name(r));
+	put_text(o, "output", settings.output);
+	put_count(o, "tokens", tokens);
+	put(o, "repeat_context", json_boolean(how.repeat));
+	if (queries != NULL) {
+		put(o, "accumulate", json_null());
+		put_count(o, "queries", queries->have);
+	} else {
+		put_text(o, "accumulate", accumulate);
+		put(o, "queries", json_null());
+	}
+	put(o, "seconds", times);
+	put_real(times, "load", load_time);
+	put_real(times, "run", run_time);
+	print_json(o);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -292,7 +320,7 @@ main(int argc, char **argv)
 	struct cache *c;
 	struct ids ids;
 	size_t longest, tokens;
-	double t0;
+	double t0 = seconds(), load_time, run_time;
 
 	check_options(path);
 	output_refuse_terminal();
@@ -303,14 +331,17 @@ main(int argc, char **argv)
 	load_model(&s, r, longest);
 	kept = accumulate == NULL ? &obs : NULL;
 	held = load(&s, r, &c, kept, longest, ids.n);
-	t0 = seconds();
+	load_time = seconds() - t0;
 	tokens = run(c, kept, &ids);
-	note("%zu tokens in %.2f s, none of them stored", tokens, seconds() - t0);
+	run_time = seconds() - t0 - load_time;
+	note("%zu tokens in %.2f s, none of them stored", tokens, run_time);
 
 	w = output_create(kv_reader_head(r));
 	write_snapshot(w, held, c, kept, tokens);
 	sign(tokens);
 	output_commit(w, r);
+	if (settings.json)
+		print_report(r, kept, tokens, load_time, run_time);
 	kv_close(r);
 	free_held(held);
 	observation_free(&obs, s.model);

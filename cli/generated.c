@@ -1,0 +1,47 @@
+/* generated.c - what kv-decode has generated, as a JSON object */
+#include <stdlib.h>
+
+#include "cli/generated.h"
+#include "cli/json.h"
+
+void
+generated_collect(struct generated *g, struct token_printer *p)
+{
+	if ((g->stream = open_memstream(&g->text, &g->size)) == NULL)
+		die(EXIT_RUN, "out of memory");
+	g->ids = json_array();
+	p->to = g->stream;
+}
+
+void
+generated_add(struct generated *g, uint32_t id)
+{
+	if (g->stream != NULL)
+		json_array_append_new(g->ids, json_integer(id));
+}
+
+void
+print_generated(struct generated *g, const char *name, json_t *retrieval)
+{
+	static const char *const stops[] = { "tokens", "eos", "text" };
+	json_t *o = json_object(), *seconds = json_object();
+
+	if (fclose(g->stream) != 0)
+		die(EXIT_RUN, "out of memory");
+	put_text(o, "snapshot", name);
+	put_bytes(o, "text", g->text, g->size);
+	put(o, "ids", g->ids);
+	put_count(o, "tokens", g->n);
+	put_text(o, "stop", stops[g->stop]);
+	if (g->stop_text != NULL)
+		put_text(o, "stop_text", g->stop_text);
+	else
+		put(o, "stop_text", json_null());
+	put(o, "seconds", seconds);
+	put_real(seconds, "load", g->load);
+	put_real(seconds, "generate", g->generate);
+	if (retrieval != NULL)
+		put(o, "retrieval", retrieval);
+	print_json(o);
+	free(g->text);
+}
