@@ -120,8 +120,8 @@ see_section(struct snapshot_info *info, struct kv_reader *r, const struct kv_sec
 		l->mass = 1;
 		break;
 	case KV_PAID:
-		l->paid = 1;
-		code = see_label(info->paid, r);
+		l->probe_mass = 1;
+		code = see_label(info->probe_mass, r);
 		break;
 	case KV_SCOR:
 		code = see_label(info->scores, r);

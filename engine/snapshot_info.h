@@ -13,7 +13,7 @@ struct layer_info {
 	uint32_t queries;               /* W, 0 = none */
 	uint32_t own_keys;              /* how many of the queries have their own key with them */
 	int mass;                       /* attention received is there */
-	int paid;                       /* attention paid is there */
+	int probe_mass;                 /* attention mass of a probe is there */
 };
 
 /* The indexes of a layer (kv-snapshot(5), 4.14 to 4.18). All zero: none. */
@@ -31,7 +31,7 @@ struct snapshot_info {
 	uint64_t tokens, rows;
 	uint64_t tensor_bytes, tensor_stored;   /* of keys and values */
 	char scores[KV_SCORE_LABEL];    /* label of the first ones, "" = none */
-	char paid[KV_SCORE_LABEL];      /* the same of the attention paid */
+	char probe_mass[KV_SCORE_LABEL];        /* the same of a probe's mass */
 	int logits;                     /* they are there */
 	struct kv_log *log;
 	struct kv_digests digests;

@@ -22,14 +22,14 @@ score_observed(const struct score_input *in, const struct score_options *opt, fl
 {
 	const struct kv_rows *rows = in->rows;
 	const uint32_t R = in->query_heads / rows->heads;
-	const float *paid = in->probe_mass;
+	const float *mass = in->probe_mass;
 	uint32_t g, n;
 
 	for (g = 0; g < rows->heads; g++) {
 		n = rows->count[g];
-		reduce_group(score, paid, n, R, n, opt->reduce);
+		reduce_group(score, mass, n, R, n, opt->reduce);
 		score += n;
-		paid += (size_t)R * n;
+		mass += (size_t)R * n;
 	}
 	return 0;
 }
