@@ -120,6 +120,16 @@ below() {
 	below $((32 + 2 * 64)) kv-evict --budget 1 scored.kv
 }
 
+@test "kv-footprint prints many KV heads as JSON without holding them" {
+	not_under_sanitizers "programs hold memory of their own"
+	cd "$BATS_TEST_TMPDIR" || return
+	"$PYTHON" "$ROOT/tests/bin/mksmall.py" logged 450 500 logged.kv
+	below 48 kv-footprint --json --by head logged.kv
+	kv-footprint --json --by head logged.kv >got.json
+	assert_equal "$(json got.json 'len(o["layers"]), {len(l["heads"]) for l in o["layers"]}, {h["rows"] for l in o["layers"] for h in l["heads"]}')" \
+	    "(450, {500}, {1})"
+}
+
 @test "what kv-diff tells of many KV heads is in a temporary file, and is right" {
 	not_under_sanitizers "programs hold memory of their own"
 	cd "$BATS_TEST_TMPDIR" || return

@@ -177,19 +177,20 @@ static void
 print_snapshot_json(const struct footprint *f, const struct kv_reader *r)
 {
 	struct share s = footprint_all(f);
-	json_t *o = share_json(&s), *layers;
+	json_t *o = share_json(&s);
 	uint32_t l;
 
 	put_text(o, "snapshot", kv_reader_name(r));
 	put_count(o, "tokens", f->tokens);
 	put_count(o, "kv_bytes", bytes_of(kv_reader_head(r), &s));
-	if (by != NULL) {
-		layers = json_array();
-		for (l = 0; l < f->layers; l++)
-			json_array_append_new(layers, layer_json(f, l));
-		put(o, "layers", layers);
+	if (by == NULL) {
+		print_json(o);
+		return;
 	}
-	print_json(o);
+	print_json_begin(o, "layers");
+	for (l = 0; l < f->layers; l++)
+		print_json_element(layer_json(f, l));
+	print_json_end();
 }
 
 static void

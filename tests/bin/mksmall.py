@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a small snapshot that holds much, when it is unpacked or counted: mksmall.py tokens N FILE, N MiB of token ids that are
-zero, compressed; mksmall.py heads L G FILE, L layers of G KV heads without rows; mksmall.py ids IDS FILE, the token ids that the file
-IDS lists. With the independent writer."""
+zero, compressed; mksmall.py heads L G FILE, L layers of G KV heads without rows; mksmall.py logged L G FILE, the same with a row in each
+and an event log; mksmall.py ids IDS FILE, the token ids that the file IDS lists. With the independent writer."""
 
 import pathlib
 import sys
@@ -36,19 +36,24 @@ def one_row(section):
         yield kvwrite.Section(kind, bytes(8), 0, 4)
 
 
-def heads(layers, count):
+def heads(layers, count, rows=0):
     layers, count = int(layers), int(count)
     yield head(layers=layers, query_heads=count, kv_heads=count, dtype="bf16")
     yield kvwrite.Section("TOKS", bytes(4))
     for layer in range(layers):
-        yield kvwrite.Section("POSN", kvwrite.positions([[]]), layer)
+        yield kvwrite.Section("POSN", kvwrite.positions([list(range(rows))]), layer)
         for kind in "KEYS", "VALS":
-            yield kvwrite.Section(kind, b"", layer, 2)
+            yield kvwrite.Section(kind, bytes(count * rows * 4), layer, 2, codec=rows)
+
+
+def logged(layers, count):
+    yield from heads(layers, count, rows=1)
+    yield kvwrite.Section("eVNt", kvwrite.event(1, 1, 1, 0, int(layers)))
 
 
 def main(what, *arguments):
     *how, path = arguments
-    sections = {"tokens": tokens, "heads": heads, "ids": ids}[what](*how)
+    sections = {"tokens": tokens, "heads": heads, "logged": logged, "ids": ids}[what](*how)
     pathlib.Path(path).write_bytes(kvwrite.stream(list(sections)))
 
 
