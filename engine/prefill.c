@@ -12,11 +12,14 @@
 uint32_t
 prefill_scored_queries(const struct prefill *p)
 {
+	uint32_t usual = p->observe != 0 ? p->observe : p->patch != 0 ? p->patch :
+	    p->select.rule == TOKENS_TSP ? p->select.tsp.window : EVICT_WINDOW;
+
 	if (p->evict.scorer.method == NULL)
 		return 0;
-	return scorer_queries(&p->evict.scorer, p->observe != 0 ? p->observe :
-	    p->patch != 0 ? p->patch : p->select.rule == TOKENS_TSP ? p->select.tsp.window :
-	    EVICT_WINDOW);
+	if (p->queries != 0 && usual > p->queries)
+		usual = p->queries;
+	return scorer_queries(&p->evict.scorer, usual);
 }
 
 uint32_t
@@ -77,7 +80,8 @@ prefill_fit(const struct prefill *p, const struct model *m, size_t n, uint32_t h
 		rc = evict_cache_fit(&p->evict, m->id.layers, e);
 	if (rc == ENGINE_OK && window > n + have)
 		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries is longer than "
-		    "the prompt, %zu tokens", window, n);
+		    "the prompt, %zu tokens: without window= it is as long as it can be",
+		    window, n);
 	if (rc == ENGINE_OK && window > tail)
 		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries: only the last "
 		    "%u tokens are sure to reach the last layer", window, tail);

@@ -32,6 +32,9 @@ struct prefill {
 	/* PREFILL_CHUNKS: so many tokens of the prompt's end score each chunk; 0 = none */
 	uint32_t patch;
 	uint32_t observe;       /* queries that are to be saved */
+	/* as many as there are behind the prompt: a method that is not told how many to look at looks
+	 * at no more; 0 = not known yet */
+	uint32_t queries;
 	/* call NULL = none. It is told how much of prefill_total() is done */
 	struct step_hook step;
 };

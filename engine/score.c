@@ -45,7 +45,7 @@ scorer_window(const struct scorer *s, uint32_t stored, uint32_t layer, uint32_t 
 {
 	if (s->options.window > stored)
 		return engine_fail(e, ENGINE_EOPTION, "--window %u: layer %u holds only %u "
-		    "observation queries", s->options.window, layer, stored);
+		    "observation queries: without --window all of them are used", s->options.window, layer, stored);
 	*n = s->options.window != 0 ? s->options.window : stored;
 	return ENGINE_OK;
 }

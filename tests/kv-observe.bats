@@ -255,7 +255,9 @@ answers() {
 	kv-prefill -m "$DEMO" --observe 12 doc.txt | kv-prefill -m "$DEMO" --observe 8 -r - -o z.kv more.txt
 	[ "$(see y.kv '[(l.queries.source, l.queries.positions, l.queries.data) for l in s.layers]')" = \
 	    "$(see z.kv '[(l.queries.source, l.queries.positions, l.queries.data) for l in s.layers]')" ]
-	run -2 kv-prefill -m "$DEMO" --observe 30 -r x.kv -o y.kv more.txt
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --observe 30 -r x.kv -o y.kv more.txt
+	assert_regex "$stderr" 'the snapshot has 12 queries before them'
+	assert_equal "$(see y.kv '[len(l.queries.positions) - 12 for l in s.layers]')" "$(see y.kv '[len(s.tokens) - min(l.queries.positions) - 12 for l in s.layers]')"
 	kv-observe -m "$DEMO" --ids-from draft.ids --accumulate sum -o x.kv z.kv
 	kv-prefill -m "$DEMO" -r x.kv -o y.kv more.txt
 	see y.kv '[l.paid for l in s.layers]' | grep -x 'None None None None'

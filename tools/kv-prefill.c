@@ -317,6 +317,26 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	output_commit(w, from);
 }
 
+/* n tokens, behind those whose queries are in obs, have no more queries than that: all are kept. */
+static void
+limit_queries(size_t n, struct observation *obs, int resumed)
+{
+	const size_t there = n + obs->have;
+
+	prefill.queries = there < UINT32_MAX ? (uint32_t)there : UINT32_MAX;
+	if (observe > there) {
+		if (resumed)
+			warning("--observe %u: %zu tokens, and the snapshot has %u queries before "
+			    "them: only %zu queries are kept", observe, n, obs->have, there);
+		else
+			warning("--observe %u: the prompt has %zu tokens: only %zu queries are kept",
+			    observe, n, there);
+		observe = prefill.observe = (uint32_t)there;
+	}
+	if (obs->window > prefill_window(&prefill))
+		obs->window = prefill_window(&prefill);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -339,6 +359,8 @@ main(int argc, char **argv)
 		from = input_open(resume);
 	session_open(&e, from);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
+	if (from == NULL)
+		limit_queries(ids.n, &obs, 0);
 	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error), &error);
 	choose_tile(&e);
 	load_model(&e, from, ids.n);
@@ -347,10 +369,9 @@ main(int argc, char **argv)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
 
 	c = start_cache(&e, from, window ? &obs : NULL, prefill_spare(&prefill, ids.n));
+	if (from != NULL)
+		limit_queries(ids.n, &obs, 1);
 	must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
-	if (observe > obs.have + ids.n)
-		die(EXIT_USAGE, "--observe %u: the prompt has %zu tokens%s", observe, ids.n,
-		    from ? " and the snapshot too few queries before them" : "");
 	if (c->next_position + ids.n > e.model->max_position)
 		warning("%zu tokens end at position %zu: the model was made for %u", ids.n,
 		    c->next_position + ids.n - 1, e.model->max_position);
