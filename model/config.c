@@ -5,6 +5,7 @@
  * refused. */
 
 #include <errno.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -183,18 +184,28 @@ get_count(struct config *c, const json_t *object, const char *key, uint32_t max,
 	return MODEL_OK;
 }
 
-/* A real number above 0; *out stays as it is when there is none. */
+/* A real number above 0, from min to max; *out stays as it is when there is none. */
 static int
-get_positive(struct config *c, const json_t *object, const char *key, double *out)
+get_real(struct config *c, const json_t *object, const char *key, double min, double max, double *out)
 {
 	const json_t *v = get(object, key);
+	const double x = json_number_value(v);  /* 0 for what is no number */
 
 	if (v == NULL)
 		return MODEL_OK;
-	if (!(json_number_value(v) > 0))        /* 0 for what is no number */
+	if (!(x > 0))
 		return BAD(c, "\"%s\" is not a number above 0", key);
-	*out = json_number_value(v);
+	if (x < min || x > max)
+		return BAD(c, "\"%s\" is %g, not %g to %g", key, x, min, max);
+	*out = x;
 	return MODEL_OK;
+}
+
+/* 1: all pairs of channels turn alike. The greatest in use are some 10^10, for millions of tokens. */
+static int
+get_theta(struct config *c, const json_t *object, double *theta)
+{
+	return get_real(c, object, "rope_theta", 1, 1e15, theta);
 }
 
 /* Absent: false. */
@@ -293,7 +304,7 @@ read_llama3(struct config *c, const json_t *rope, const char *where, struct kv_m
 	for (i = 0; i < sizeof real / sizeof real[0]; i++) {
 		if (get(rope, real[i].key) == NULL)
 			return BAD(c, "%s: no \"%s\"", where, real[i].key);
-		if ((rc = get_positive(c, rope, real[i].key, real[i].out)) != MODEL_OK)
+		if ((rc = get_real(c, rope, real[i].key, 1e-6, 1e6, real[i].out)) != MODEL_OK)
 			return rc;
 	}
 	if (id->rope_factor < 1)
@@ -357,7 +368,7 @@ read_rope(struct config *c, const char *where, struct kv_model *id)
 		return UNSUPPORTED(c, "%s type %s is not supported", where,
 		    show(type, text, sizeof text));
 	if ((rc = check_rope_keys(c, rope, where, id->rope_type)) != MODEL_OK ||
-	    (rc = get_positive(c, rope, "rope_theta", &id->rope_theta)) != MODEL_OK)
+	    (rc = get_theta(c, rope, &id->rope_theta)) != MODEL_OK)
 		return rc;
 	return id->rope_type == KV_ROPE_LLAMA3 ? read_llama3(c, rope, where, id) : MODEL_OK;
 }
@@ -382,7 +393,7 @@ read_ropes(struct config *c, struct kv_model *id)
 
 	old = new = *id;                        /* theta 0: not said */
 	theta[0] = 0;
-	if ((rc = get_positive(c, c->json, "rope_theta", &theta[0])) != MODEL_OK ||
+	if ((rc = get_theta(c, c->json, &theta[0])) != MODEL_OK ||
 	    (rc = read_rope(c, "rope_scaling", &old)) != MODEL_OK ||
 	    (rc = read_rope(c, "rope_parameters", &new)) != MODEL_OK)
 		return rc;
@@ -498,7 +509,7 @@ read_config(struct config *c, struct model *m)
 	id->norm_eps = 1e-6;
 	if ((rc = check_keys(c)) != MODEL_OK || (rc = read_sizes(c, m)) != MODEL_OK ||
 	    (rc = read_head_width(c, id)) != MODEL_OK ||
-	    (rc = get_positive(c, c->json, "rms_norm_eps", &id->norm_eps)) != MODEL_OK ||
+	    (rc = get_real(c, c->json, "rms_norm_eps", FLT_MIN, 1, &id->norm_eps)) != MODEL_OK ||
 	    (rc = get_flag(c, "attention_bias", &id->attention_bias)) != MODEL_OK ||
 	    (rc = get_flag(c, "tie_word_embeddings", &id->tied_embeddings)) != MODEL_OK ||
 	    (rc = read_ropes(c, id)) != MODEL_OK)

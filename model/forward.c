@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "model/compose.h"
+#include "model/finite.h"
 #include "model/forward_internal.h"
 #include "model/probe_mass.h"
 
@@ -42,8 +43,9 @@ workspace_new(const struct model *m, uint32_t rows)
 	ws->pos = m->ops->alloc(m->dev, N * sizeof *ws->pos);
 	ws->tok = m->ops->alloc(m->dev, sizeof *ws->tok);
 	ws->host_pos = calloc(N, sizeof *ws->host_pos);
+	ws->host_x = calloc(id->hidden, f);
 	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
-	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos) {
+	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x) {
 		workspace_free(ws, m);
 		return NULL;
 	}
@@ -85,6 +87,7 @@ workspace_free(struct workspace *ws, const struct model *m)
 	m->ops->free(m->dev, ws->pos);
 	m->ops->free(m->dev, ws->tok);
 	free(ws->host_pos);
+	free(ws->host_x);
 	free(ws);
 }
 
@@ -285,6 +288,7 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 	const char *failure;
 	uint32_t N, i;
 	size_t at;
+	int rc;
 
 	if (obs != NULL && n > 0)
 		observation_expect(obs, m, *position, n);
@@ -298,6 +302,9 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 			snprintf(err, errlen, "%s", failure);
 			return MODEL_EIO;
 		}
+		if ((rc = check_row(c, ws, ws->x + (N - 1) * (size_t)m->id.hidden, *position + N - 1, 0,
+		    m->id.layers, err, errlen)) != 0)
+			return rc;
 		*position += N;
 		if (step != NULL)
 			step->call(step->with, at + N);

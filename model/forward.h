@@ -44,7 +44,7 @@ int last_logits(const struct model *m, struct cache *c, struct workspace *ws, co
 /* Appends n tokens at next_position, next_position + 1, ... in chunks of at most the
  * workspace's rows, and leaves the logits after the last one in c->logits. step (NULL = none)
  * is called after each chunk, with the tokens done so far. Returns 0, MODEL_ENOMEM, or MODEL_EIO
- * when the device failed (err says how). */
+ * when the device failed or a chunk's last row is not finite (err says how, and in which layer). */
 int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen);
 

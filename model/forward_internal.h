@@ -16,6 +16,7 @@ struct workspace {
 	uint32_t *pos;                 /* device [N] */
 	uint32_t *tok;                 /* device [1] the token chosen last (generate.c) */
 	uint32_t *host_pos;            /* host [N] */
+	float *host_x;                 /* host [D] a row of x, to be looked at */
 };
 
 /* forward() with the positions in ws->pos already; pos is for the observation. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/finite.h"
 #include "model/prompt_stream.h"
 
 #define EMBED_ROWS 4096                /* embedded at once */
@@ -95,6 +96,17 @@ prompt_close(struct prompt_stream *s)
 	memset(s, 0, sizeof *s);
 }
 
+/* Where ops run ahead, only at the end: it waits for the device. */
+static int
+check_last(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1, char *err,
+    size_t errlen)
+{
+	const size_t last = s->N - 1;
+
+	return check_row(s->cache, ws, s->x + last * s->cache->model->id.hidden, s->pos[last], l0, l1,
+	    err, errlen);
+}
+
 int
 prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
     const struct step_hook *step, char *err, size_t errlen)
@@ -125,7 +137,7 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 		if ((rc = add_tile(s, (s->N - 1) / tile + 1, l1 - l0, err, errlen)) != 0)
 			return rc;
 	}
-	return 0;
+	return m->ops->runs_ahead ? 0 : check_last(s, ws, l0, l1, err, errlen);
 }
 
 int
@@ -170,6 +182,8 @@ prompt_logits(struct prompt_stream *s, struct workspace *ws, char *err, size_t e
 	const struct model *m = s->cache->model;
 	int rc = wait_for_tiles(s, 0, err, errlen);
 
+	if (rc == 0)
+		rc = check_last(s, ws, 0, m->id.layers, err, errlen);
 	if (rc != 0)
 		return rc;
 	if (last_logits(m, s->cache, ws, s->x + (size_t)(s->N - 1) * m->id.hidden) != 0) {

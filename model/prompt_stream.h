@@ -48,7 +48,8 @@ void prompt_close(struct prompt_stream *s);
  * log. Where ops run ahead, the last tiles may be in flight when it returns. step (NULL =
  * none) is called for each tile that has ended, during this call or the next ones, with the
  * rows run so far, times layers. Returns 0, MODEL_ENOMEM, or MODEL_EIO when the device failed
- * (err says how). */
+ * or, where ops do not run ahead, the last row is not finite (err says how, and in which
+ * layer). */
 int prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
     const struct step_hook *step, char *err, size_t errlen);
 
@@ -61,7 +62,8 @@ int prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, cons
     uint32_t n);
 
 /* The cache's logits <- those after the last row, which has run through all layers. Waits for all
- * tiles. Returns 0, MODEL_ENOMEM or MODEL_EIO (err says how). */
+ * tiles. Returns 0, MODEL_ENOMEM or MODEL_EIO, also when that row is not finite (err says
+ * how). */
 int prompt_logits(struct prompt_stream *s, struct workspace *ws, char *err, size_t errlen);
 
 /* ---- looking at a layer, for token selection (probe_queries.c) ---- */

@@ -1,5 +1,6 @@
 /* kv-prefill - run a prompt through a model and write its KV cache as a snapshot */
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -282,6 +283,18 @@ find_layer(char **paths, size_t n)
 	return finish();
 }
 
+/* What the last layer hands on is finite (engine): then the weights of the head are not. */
+static void
+refuse_logits(const struct cache *c)
+{
+	uint32_t v;
+
+	for (v = 0; c->logits != NULL && v < c->model->id.vocabulary; v++)
+		if (!isfinite(c->logits[v]))
+			die(EXIT_RUN, "position %u: the logit of token %u is not finite (NaN or "
+			    "infinite): weights are not", c->next_position - 1, v);
+}
+
 /* The prompt through the model. */
 static void
 run(struct cache *c, const struct ids *ids, struct observation *obs)
@@ -291,6 +304,7 @@ run(struct cache *c, const struct ids *ids, struct observation *obs)
 	double t0 = seconds();
 
 	opt_prefill_run(&prefill, c, ws, ids->ids, ids->n, obs);
+	refuse_logits(c);
 	evict_cache_free(&prefill.evict);
 	must(grow_clusters(c, &error), &error);
 	report(c, ids->n, seconds() - t0);

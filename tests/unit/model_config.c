@@ -244,6 +244,9 @@ static const struct {
 	    MODEL_EUNSUPPORTED, "partial_rotary_factor" },
 	{ "{'rope_theta':0}", MODEL_EINVALID, "\"rope_theta\" is not a number above 0" },
 	{ "{'rope_theta':'1e4'}", MODEL_EINVALID, "\"rope_theta\" is not a number above 0" },
+	{ "{'rope_theta':0.5}", MODEL_EINVALID, "\"rope_theta\" is 0.5, not 1 to 1e+15" },
+	{ "{'rope_theta':1e-300}", MODEL_EINVALID, "\"rope_theta\" is 1e-300, not 1 to 1e+15" },
+	{ "{'rms_norm_eps':1e300}", MODEL_EINVALID, "\"rms_norm_eps\" is 1e+300, not 1.17549e-38 to 1" },
 
 	{ "{'-hidden_size':0}", MODEL_EINVALID, "no \"hidden_size\"" },
 	{ "{'hidden_size':null}", MODEL_EINVALID, "no \"hidden_size\"" },

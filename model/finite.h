@@ -1,0 +1,19 @@
+/* finite.h - is what the model computes a number?
+ *
+ * NaN or an infinity in a weight matrix reaches every row of the residual stream, one in the embedding
+ * of a token every later row through attention. So the last row of a call stands for all: looking at it
+ * costs nothing beside a layer.
+ *
+ * Internal to model/. */
+#ifndef KVPIPE_FINITE_H
+#define KVPIPE_FINITE_H
+
+#include "model/forward_internal.h"
+
+/* x[D] (device) is the last row, at this position, after layers l0 .. l1-1 have run. Waits for the
+ * device. Returns 0, or MODEL_EIO: err names the first of these layers whose keys or values of
+ * that row are not finite, or whose output is not. */
+int check_row(const struct cache *c, struct workspace *ws, const float *x, uint32_t position,
+    uint32_t l0, uint32_t l1, char *err, size_t errlen);
+
+#endif

@@ -1,0 +1,102 @@
+#!/usr/bin/env bats
+# Weights that are NaN or infinite, and settings that no model has: refused, and where, before a snapshot is written.
+load helper
+
+setup_file() {
+	load helper
+	cd "$BATS_FILE_TMPDIR" || return
+	head -c 900 "$ROOT/examples/prompts/harbour.txt" >doc.txt
+	kv-prefill -m "$DEMO" --mass --observe 8 -o good.kv doc.txt
+	echo 17 18 19 >ids
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	ln -s "$BATS_FILE_TMPDIR"/{doc.txt,good.kv,ids} .
+}
+
+# damaged FOLDER TENSOR INDEX VALUE: the demo model with one weight changed
+damaged() {
+	rm -rf "$1"
+	cp -r "$DEMO" "$1"
+	"$PYTHON" "$ROOT/tests/bin/setweight.py" "$1/model.safetensors" "${@:2}"
+}
+
+# refused PATTERN PROGRAM ...: it ends with 1, says this and nothing else, and writes nothing
+refused() {
+	run -1 --separate-stderr "${@:2}"
+	echo "${*:2}: $stderr"
+	assert_output ''
+	# shellcheck disable=SC2154 # bats sets it
+	assert_regex "$stderr" "$1"
+	[ -z "$(compgen -G 'out.kv*')" ]
+}
+
+@test "a weight that is not finite: kv-prefill names the layer, whatever runs the prompt, and writes no snapshot" {
+	for value in nan inf -inf; do
+		while IFS='|' read -r tensor layer what; do
+			damaged bad "$tensor" 5 $value
+			for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" '--tsp-layer 2' '--gemfilter-layer 2 --budget 100'; do
+				[ "$layer$how" != '2--gemfilter-layer 2 --budget 100' ] || continue
+				# shellcheck disable=SC2086 # its arguments
+				refused "^kv-prefill: layer $layer: $what at position [0-9]+ are not finite \\(NaN or infinite\\)" \
+				    kv-prefill -m bad --device cpu $how -o out.kv doc.txt
+			done
+		done <<-'END'
+			model.layers.1.self_attn.k_proj.weight|1|(keys or values|hidden states behind it)
+			model.layers.2.mlp.down_proj.weight|[23]|(keys or values|hidden states behind it)
+			model.layers.3.self_attn.o_proj.weight|3|hidden states behind it
+		END
+	done
+	damaged bad model.embed_tokens.weight 5 nan
+	refused '^kv-prefill: position [0-9]+: the logit of token 0 is not finite' kv-prefill -m bad --device cpu -o out.kv doc.txt
+}
+
+@test "a weight that is not finite: it is told after the first chunk, not at the end" {
+	damaged bad model.layers.0.self_attn.v_proj.weight 0 nan
+	refused 'at position 15 are not finite' kv-prefill -m bad --device cpu -c 16 -o out.kv doc.txt
+}
+
+# The fingerprint of the weights is taken from samples: this weight lies between two of them, so that the snapshot is one of this model.
+@test "a weight that is not finite: kv-observe, kv-decode and kv-prefill --resume say so, too" {
+	for value in nan inf; do
+		damaged bad model.layers.1.mlp.gate_proj.weight 2500 $value
+		refused '^kv-observe: layer [12]: .* not finite' kv-observe -m bad --device cpu --ids-from ids -o out.kv good.kv
+		refused '^kv-observe: layer [12]: .* not finite' kv-observe -m bad --device cpu --repeat-context -o out.kv good.kv
+		# the first token comes from the logits of the snapshot
+		run -1 --separate-stderr kv-decode -m bad --device cpu --ids -n 4 -o out.kv good.kv
+		assert_equal "${#lines[@]}" 1
+		assert_equal "$stderr" 'kv-decode: position 217: no logit is finite'
+		[ ! -e out.kv ]
+		refused '^kv-prefill: layer [12]: .* not finite' kv-prefill -m bad --device cpu --resume good.kv --ids -o out.kv ids
+	done
+}
+
+@test "a weight that is not finite, on a GPU (emulated): kv-prefill and kv-observe name the layer" {
+	PATH=$O/emulated:$PATH
+	damaged bad model.layers.1.mlp.gate_proj.weight 2500 nan
+	for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" '--tsp-layer 2'; do
+		# shellcheck disable=SC2086 # its arguments
+		refused '^kv-prefill: layer [12]( head [0-9]+ row [0-9]+)?: .* (not finite|not a number)' \
+		    kv-prefill -m bad --device cuda $how -o out.kv doc.txt
+	done
+	refused '^kv-observe: layer [12]: .* not finite' kv-observe -m bad --device cuda --ids-from ids -o out.kv good.kv
+}
+
+@test "settings that no model has are refused with key and value" {
+	while IFS='|' read -r key value range; do
+		rm -rf odd
+		cp -r "$DEMO" odd
+		"$PYTHON" -c 'import json, sys
+c = json.load(open(sys.argv[1]))
+c[sys.argv[2]] = float(sys.argv[3])
+json.dump(c, open(sys.argv[1], "w"))' odd/config.json "$key" "$value"
+		run -3 kv-prefill -m odd -o out.kv doc.txt
+		assert_output "kv-prefill: odd/config.json: \"$key\" is $value, not $range"
+	done <<-'END'
+		rope_theta|1e-300|1 to 1e+15
+		rope_theta|1e+300|1 to 1e+15
+		rms_norm_eps|1e+300|1.17549e-38 to 1
+		rms_norm_eps|1e-300|1.17549e-38 to 1
+	END
+}
