@@ -7,11 +7,31 @@
 
 enum { TEXTS = 8 };
 
-/* How many bytes at p are a control character; 0: none. U+0080 to U+009F are two. */
+static int
+continues(unsigned char byte)
+{
+	return (byte & 0xc0) == 0x80;
+}
+
+/* How many bytes at p are a letter in UTF-8, as far as the first bits say; 0: none. */
+static int
+letter(const unsigned char *p)
+{
+	const int n = *p < 0x80 ? 1 : *p >= 0xf0 ? 4 : *p >= 0xe0 ? 3 : *p >= 0xc0 ? 2 : 0;
+	int i;
+
+	for (i = 1; i < n; i++)
+		if (!continues(p[i]))
+			return 0;
+	return n;
+}
+
+/* How many bytes at p are a control character; 0: none. U+0080 to U+009F are two in UTF-8; a terminal
+ * that does not know UTF-8 takes them as one, which is no letter. */
 static int
 control(const unsigned char *p)
 {
-	if (*p < 0x20 || *p == 0x7f)
+	if (*p < 0x20 || *p == 0x7f || (*p >= 0x80 && *p <= 0x9f))
 		return 1;
 	return *p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
 }
@@ -35,18 +55,21 @@ shown(const char *text)
 	char *to;
 	int n;
 
-	for (; *p != '\0' && control(p) == 0; p++)
+	for (; *p != '\0' && control(p) == 0; p += letter(p) > 0 ? letter(p) : 1)
 		;
 	if (*p == '\0')
 		return text;
 	free(texts[next]);
 	if ((texts[next] = to = malloc(4 * strlen(text) + 1)) == NULL)
 		return "(out of memory)";
-	for (p = (const unsigned char *)text; *p != '\0'; p += n > 0 ? n : 1)
-		if ((n = control(p)) > 0)
+	for (p = (const unsigned char *)text; *p != '\0'; p += n)
+		if ((n = control(p)) > 0) {
 			to = escape(to, p, n);
-		else
-			*to++ = (char)*p;
+		} else {
+			n = letter(p) > 0 ? letter(p) : 1;
+			memcpy(to, p, (size_t)n);
+			to += n;
+		}
 	*to = '\0';
 	to = texts[next];
 	next = (next + 1) % TEXTS;

@@ -85,9 +85,6 @@ prefill_fit(const struct prefill *p, const struct model *m, size_t n, uint32_t h
 	if (rc == ENGINE_OK && window > tail)
 		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries: only the last "
 		    "%u tokens are sure to reach the last layer", window, tail);
-	if (rc == ENGINE_OK && p->patch > n)
-		rc = engine_fail(e, ENGINE_EOPTION, "--patch %u: the prompt has %zu tokens",
-		    p->patch, n);
 	return rc;
 }
 

@@ -29,7 +29,8 @@ struct prefill {
 	 * of scorer and evictor on the way */
 	int once;
 	uint32_t chunk;         /* PREFILL_CHUNKS: tokens */
-	/* PREFILL_CHUNKS: so many tokens of the prompt's end score each chunk; 0 = none */
+	/* PREFILL_CHUNKS: so many tokens of the prompt's end, at most all of it, score each chunk;
+	 * 0 = none */
 	uint32_t patch;
 	uint32_t observe;       /* queries that are to be saved */
 	/* as many as there are behind the prompt: a method that is not told how many to look at looks

@@ -125,7 +125,6 @@ patched() {
 	refused 'give --chunk' --patch 8 --score snapkv --evict rate=0.4
 	refused 'does not look at queries' --patch 8 -c 100 --score keydiff --evict rate=0.4
 	refused 'the method looks at 9 queries' --patch 8 -c 100 --score "snapkv window=9" --evict rate=0.4
-	refused 'the prompt has 350 tokens' --patch 351 -c 500 --score "snapkv window=9" --evict rate=0.4
 	refused 'not be in --mass' --patch 8 -c 100 --mass --score snapkv --evict rate=0.4
 	refused 'which rows are to go' --patch 8 -c 100
 }
@@ -177,6 +176,14 @@ patched() {
 	kv-score --method snapkv --window 8 loop.kv -o want.kv
 	kv-score --method snapkv a.kv -o got.kv
 	assert_equal "$(see got.kv '[l.scores.values for l in s.layers]')" "$(see want.kv '[l.scores.values for l in s.layers]')"
+}
+
+@test "a patch longer than the prompt is the prompt" {
+	head -n 20 "$prompt" >20.ids
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids -c 8 --patch 64 --score "snapkv window=4" --evict rate=0.5 -o a.kv 20.ids
+	assert_equal "$stderr" "kv-prefill: --patch 64: the prompt has 20 tokens: all of them are the patch"
+	kv-prefill -m "$DEMO" --ids -c 8 --patch 20 --score "snapkv window=4" --evict rate=0.5 -o b.kv 20.ids
+	assert_equal "$(logical a.kv)" "$(logical b.kv)"
 }
 
 @test "a last chunk that is shorter than the window keeps what is in it" {

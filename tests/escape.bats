@@ -76,3 +76,8 @@ assert [o["model"]["architecture"], o["scores"], p["tool"], p["version"], p["opt
 assert o["snapshot"] == "a" + text + ".kv"'
 	done
 }
+
+@test "a byte that an 8-bit terminal takes as CSI is shown as hex, letters in UTF-8 as they are" {
+	run -1 --separate-stderr kv-info $'no\x9b31m\xc3\x9bM\xe2\x82\xac.kv'
+	assert_equal "$stderr" $'kv-info: no\\x9b31m\xc3\x9bM\xe2\x82\xac.kv: open: No such file or directory'
+}

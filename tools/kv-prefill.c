@@ -331,7 +331,8 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	output_commit(w, from);
 }
 
-/* n tokens, behind those whose queries are in obs, have no more queries than that: all are kept. */
+/* n tokens, behind those whose queries are in obs, have no more queries than that: all are kept, and
+ * the patch is no longer. */
 static void
 limit_queries(size_t n, struct observation *obs, int resumed)
 {
@@ -346,6 +347,11 @@ limit_queries(size_t n, struct observation *obs, int resumed)
 			warning("--observe %u: the prompt has %zu tokens: only %zu queries are kept",
 			    observe, n, there);
 		observe = prefill.observe = (uint32_t)there;
+	}
+	if (prefill.patch > n) {
+		warning("--patch %u: the prompt has %zu tokens: all of them are the patch",
+		    prefill.patch, n);
+		prefill.patch = (uint32_t)n;
 	}
 	if (obs->window > prefill_window(&prefill))
 		obs->window = prefill_window(&prefill);
