@@ -236,6 +236,7 @@ multiply(struct dev *d, const struct blas *b, float *y, const struct narrow *x,
 
 	if (bias != NULL || (add && x->scale != NULL))
 		LAUNCH(d, begin_rows, grid, THREADS, 0, y, x->scale, bias, w->out, add);
+	d->after_cublas = true;
 	if (gpu_ok(d))
 		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)x->N, in,
 		    &one, w->data, type, in, x->at, type, in, &beta, y,

@@ -136,6 +136,7 @@ gpu_launched(struct dev *d, const char *kernel)
 	cudaError_t e = cudaGetLastError();
 
 	d->kernel = kernel;
+	d->after_cublas = false;
 	if (e != cudaSuccess)        /* the launch was refused, or the kernel before has failed */
 		gpu_fail(d, "%s: %s%s%s", kernel, cudaGetErrorString(e),
 		    before != NULL ? "; the kernel before was " : "", before != NULL ? before : "");

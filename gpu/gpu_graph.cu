@@ -95,6 +95,7 @@ gpu_graph_launch(struct dev *d, uint32_t graph)
 	    d->scratch_moves != d->scratch_moves_then)
 		return 0;
 	gpu_forget(d);
+	d->after_cublas = false;
 	cudaSetDevice(d->index);
 	d->kernel = "of a recorded step";
 	return gpu_check(d, "recorded step", cudaGraphLaunch(d->graph, d->stream));

@@ -78,6 +78,7 @@ struct dev {
 	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
 	int reference;               /* only naive kernels */
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
+	bool after_cublas;           /* the last kernel on the stream is cuBLAS's */
 	bool max_carveout;           /* PDL kernels ask for the largest carveout (port.h) */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
@@ -223,6 +224,14 @@ void gpu_attend_decode(struct dev *, float *o, float *lse, const struct query *,
 /* For LAUNCH only: before and after a launch */
 int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
 void gpu_launched(struct dev *, const char *kernel);
+
+/* For LAUNCH_PDL only: may the next kernel start before the one before it has ended? Not behind
+ * cuBLAS, see port.h. */
+static inline bool
+gpu_starts_early(const struct dev *d)
+{
+	return d->pdl && !d->after_cublas;
+}
 
 /* struct layer_rows as a kernel's argument */
 struct rows {

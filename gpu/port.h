@@ -37,7 +37,8 @@
  * a kernel with commas in its template arguments in parentheses.
  *
  * LAUNCH_PDL(the same arguments): programmatic dependent launch (sm_90): the kernel may start
- * while the one before it on the stream still runs. It must call pdl_wait(), see below.
+ * while the one before it on the stream still runs, if that is ours. It must call pdl_wait(),
+ * see below.
  *
  * DYN_SHARED(T, name): declares T *name, the dynamic shared memory, aligned to 1024 bytes.
  * SHARED(T, name): declares a variable in shared memory; T may be an array: SHARED(float[32],
@@ -50,7 +51,7 @@
 	} } while (0)
 #define LAUNCH_PDL(d, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
-		launch_pdl((d)->stream, (d)->pdl, (d)->max_carveout, (kernel), (grid), (block), \
+		launch_pdl((d)->stream, gpu_starts_early(d), (d)->max_carveout, (kernel), (grid), (block), \
 		    (shared), __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
@@ -66,7 +67,11 @@ template <class T> struct same { typedef T type; };
 		    __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
-#define LAUNCH_PDL(d, kernel, ...) LAUNCH(d, (emulator::pdl_kernel<(kernel)>::run), __VA_ARGS__)
+#define LAUNCH_PDL(d, kernel, ...) do { \
+	if (gpu_ok(d) && gpu_starts_early(d)) \
+		emulator::starts_early((d)->stream, #kernel); \
+	LAUNCH(d, (emulator::pdl_kernel<(kernel)>::run), __VA_ARGS__); \
+	} while (0)
 #define DYN_SHARED(T, name) T *const name = reinterpret_cast<T *>(emulator::dynamic_shared)
 #define SHARED(T, name) auto &name = *static_cast<std::add_pointer_t<T>>(emulator::shared( \
 	[] { static const char place = 0; return &place; }(), sizeof(T), alignof(T)))
@@ -83,7 +88,8 @@ template <class T> struct same { typedef T type; };
  * pdl_wait() returned; so the kernel before that has ended as well, and so on, back to a kernel
  * that was launched by LAUNCH. A plain launch, a copy or an event starts when everything before
  * it on the stream has ended. So every kernel sees memory as if the kernels had run one after
- * another.
+ * another. A kernel of cuBLAS may be launched in any way and may trigger at any time: behind
+ * one, LAUNCH_PDL launches like LAUNCH (gpu_starts_early()).
  *
  * Gain: memory is not idle between two kernels. When the last block of the previous kernel ends,
  * the blocks of this one are resident and their first weights are in L2.
@@ -96,7 +102,7 @@ template <class T> struct same { typedef T type; };
 #ifndef CUDA_EMULATED
 template <class... P>
 static inline void
-launch_pdl(cudaStream_t stream, bool pdl, bool max_carveout, void (*kernel)(P...), dim3 grid,
+launch_pdl(cudaStream_t stream, bool early, bool max_carveout, void (*kernel)(P...), dim3 grid,
     dim3 block, size_t shared, typename same<P>::type... args)
 {
 	cudaLaunchAttribute how[2] = {};
@@ -111,7 +117,7 @@ launch_pdl(cudaStream_t stream, bool pdl, bool max_carveout, void (*kernel)(P...
 	config.dynamicSmemBytes = shared;
 	config.stream = stream;
 	config.attrs = how;
-	config.numAttrs = !pdl ? 0 : max_carveout ? 2 : 1;
+	config.numAttrs = !early ? 0 : max_carveout ? 2 : 1;
 	cudaLaunchKernelEx(&config, kernel, args...);
 }
 #endif

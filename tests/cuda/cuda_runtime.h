@@ -84,6 +84,8 @@ void cp_async_wait(int all_but);
 void pdl_begin(void);
 void pdl_wait(void);
 void pdl_end(void);
+/* The kernel of that name is launched next, with the attribute that lets it start early. */
+void starts_early(struct emulated_stream *, const char *name);
 template <auto KERNEL> struct pdl_kernel;
 template <class... P, void (*KERNEL)(P...)>
 struct pdl_kernel<KERNEL> {

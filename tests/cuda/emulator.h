@@ -94,6 +94,9 @@ size_t memory_held(void);
 
 /* Executes all pending work of all streams. */
 void finish_all(void);
+/* The last kernel of the stream is cuBLAS's, or not; which of the two. */
+void set_cublas_last(cudaStream_t, bool);
+bool cublas_last(cudaStream_t);
 size_t streams_held(void);
 
 /* ---- graphs ---- */

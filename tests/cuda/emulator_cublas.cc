@@ -103,6 +103,7 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
 	if (wanted())
 		return CUBLAS_STATUS_EXECUTION_FAILED;
 	finish_stream(h->stream);
+	set_cublas_last(h->stream, true);
 	uncover();
 	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);
 	const std::vector<float> wb = widened(b, n, k, ldb, btype);

@@ -69,6 +69,7 @@ emulator::launch(cudaStream_t s, const char *name, const void *kernel, dim3 grid
 
 	if (failure("launch") != cudaSuccess)
 		return;
+	set_cublas_last(s, false);
 	if (capturing(s)) {
 		capture_work([=, body = std::move(body)] {
 			run_grid(name, grid, block, dynamic, granted, body);
@@ -132,6 +133,7 @@ cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 		return cudaErrorUnknown;
 	cuda_graphs++;
 	finish_stream(s);
+	set_cublas_last(s, false);
 	for (const auto &work : exec->work)
 		work();
 	return cudaSuccess;

@@ -2,13 +2,29 @@
  *
  * The emulator runs kernels one after another. To find kernels that read or write device
  * memory before pdl_wait(), device memory is protected from the start of a block until all
- * its threads have called it; a thread that ends without the call ends the program. */
+ * its threads have called it; a thread that ends without the call ends the program.
+ *
+ * A launch with the attribute behind a product of cuBLAS ends the program, too: the reasoning
+ * in gpu/port.h holds for our kernels. */
 #include "tests/cuda/emulator.h"
+
+/* For tests: launches so far with the attribute */
+extern "C" unsigned long cuda_early_starts;
+unsigned long cuda_early_starts;
 
 namespace emulator {
 
 static bool covered;                   /* for the block that runs */
 static bool called[MAX_THREADS];
+
+void
+starts_early(cudaStream_t s, const char *name)
+{
+	ALONE();
+	if (cublas_last(s))
+		die("%s would start early behind a product of cuBLAS", name);
+	cuda_early_starts++;
+}
 
 void
 pdl_begin(void)

@@ -18,6 +18,7 @@ struct pending {
 struct emulated_stream {
 	std::deque<struct pending> queue;
 	uint64_t queued, done;
+	bool cublas;                   /* the last kernel is cuBLAS's */
 };
 
 struct emulated_event {
@@ -69,6 +70,18 @@ size_t
 emulator::streams_held(void)
 {
 	return streams.size();
+}
+
+void
+emulator::set_cublas_last(cudaStream_t s, bool cublas)
+{
+	s->cublas = cublas;
+}
+
+bool
+emulator::cublas_last(cudaStream_t s)
+{
+	return s->cublas;
 }
 
 static void

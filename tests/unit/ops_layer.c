@@ -9,6 +9,7 @@
 
 /* Where the emulator is, and where gpu/ is linked */
 extern unsigned long cuda_launches __attribute__((weak));
+extern unsigned long cuda_early_starts __attribute__((weak));
 extern void gpu_force_no_pdl(int) __attribute__((weak));
 
 /* y[N][out] += x[N][in] . w[out][in] */
@@ -313,6 +314,48 @@ retrieve_half(struct device *d, struct layer *l)
 	o->attend_chosen(d->dev, l->xn, &query, &l->rows, &l->chosen);
 }
 
+static void
+early_starts(struct device *d, const char *what, unsigned long from, unsigned long want)
+{
+	verdict(cuda_early_starts - from == want, "%s, %s: %lu kernels may start early, want %lu", what,
+	    d->name, cuda_early_starts - from, want);
+}
+
+/* rope_append and the logits' GEMV start early behind a GEMV, not behind cuBLAS. The kernel that
+ * undoes f16's scale is ours. */
+static void
+test_early_starts(struct device *d)
+{
+	float *x = floats(5 * ROWS * D, 1);
+	unsigned long from;
+	struct layer l;
+
+	make_layer(&l, d, x);
+	project_kernels(d, &l, 8, (enum kv_dtype[]){ KV_BF16 }, 1, 1);
+	from = cuda_early_starts;
+	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, 8, H);
+	early_starts(d, "rope_append behind a GEMV", from, 1);
+	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
+	from = cuda_early_starts;
+	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, 2, H);
+	early_starts(d, "rope_append behind cuBLAS", from, 0);
+	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
+	from = cuda_early_starts;
+	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 1, 0);
+	early_starts(d, "a GEMV behind cuBLAS", from, 0);
+	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
+	from = cuda_early_starts;
+	d->ops->attend(d->dev, l.xn, NULL, &(struct query){ .q = l.q, .pos = l.pos, .N = 1, .H = H },
+	    &l.rows);
+	early_starts(d, "attend behind cuBLAS", from, 1);      /* its second kernel */
+	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_F16], NULL, 20, 0);
+	from = cuda_early_starts;
+	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, 2, H);
+	early_starts(d, "rope_append behind the scale of f16", from, 1);
+	free_layer(&l, d);
+	free(x);
+}
+
 /* A layer of a decoding step has seven kernels: project, rope_append, two of attend, matmul, two of
  * ffn. */
 static void
@@ -495,8 +538,10 @@ test_layer(void)
 	test_rope_appends();
 	test_ffns();
 	for (k = 0; k < devices; k++) {
-		if (device[k].rounds && &cuda_launches != NULL)
+		if (device[k].rounds && &cuda_launches != NULL) {
 			test_kernels(&device[k]);
+			test_early_starts(&device[k]);
+		}
 		if (device[k].rounds && gpu_force_no_pdl != NULL)
 			test_early(&device[k]);
 	}
