@@ -79,6 +79,14 @@ check(struct dev *d, const char *what, cublasStatus_t status)
 	return 0;
 }
 
+static int
+workspace(struct dev *d, struct blas *b)
+{
+	if ((b->workspace = gpu_alloc(d, WORKSPACE)) == NULL)
+		gpu_fail(d, "matmul: no room for the workspace of cuBLAS");
+	return b->workspace != NULL;
+}
+
 /* Opens cuBLAS at the first call; NULL after a failure. */
 static const struct blas *
 opened(struct dev *d)
@@ -92,8 +100,7 @@ opened(struct dev *d)
 		return NULL;
 	}
 	if (!load(d, b) || !gpu_check(d, "cudaSetDevice", cudaSetDevice(d->index)) ||
-	    !gpu_check(d, "matmul: workspace", cudaMalloc(&b->workspace, WORKSPACE)) ||
-	    !check(d, "create", b->create(&b->handle)) ||
+	    !workspace(d, b) || !check(d, "create", b->create(&b->handle)) ||
 	    !check(d, "stream", b->set_stream(b->handle, d->stream)) ||
 	    !check(d, "workspace", b->set_workspace(b->handle, b->workspace, WORKSPACE)))
 		return NULL;
@@ -107,7 +114,7 @@ gpu_blas_close(struct dev *d)
 		return;
 	if (d->blas->handle != NULL)
 		d->blas->destroy(d->blas->handle);
-	cudaFree(d->blas->workspace);
+	gpu_free(d, d->blas->workspace);
 	free(d->blas);
 	d->blas = NULL;
 }

@@ -155,13 +155,14 @@ gpu_close(struct dev *d)
 	if (d->stream != NULL)
 		cudaStreamSynchronize(d->stream);
 	gpu_graph_drop(d);
-	cudaFree(d->appended);
+	gpu_free(d, d->appended);
 	for (i = 0; i < SCRATCHES; i++)
-		cudaFree(d->scratch[i].at);
+		gpu_free(d, d->scratch[i].at);
 	gpu_weights_free(d);
 	gpu_staging_close(&d->out);
 	gpu_staging_close(&d->in);
 	gpu_blas_close(d);
+	gpu_pool_close(d);
 	for (i = 0; i < EVENTS; i++)
 		if (d->events[i] != NULL)
 			cudaEventDestroy(d->events[i]);
@@ -260,6 +261,8 @@ gpu_open(int index, int threads, char *err, size_t errlen)
 	    cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
 	gpu_check(d, "cudaStreamCreate",
 	    cudaStreamCreateWithFlags(&d->side_stream, cudaStreamNonBlocking));
+	if (gpu_ok(d))
+		gpu_pool_open(d);
 	if (gpu_ok(d))
 		gpu_staging_open(d, &d->out, 2, STAGING, NULL);
 	if (gpu_ok(d))

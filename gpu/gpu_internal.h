@@ -72,6 +72,7 @@ struct dev {
 	int index;
 	unsigned threads;            /* host threads for the weight upload; 0 = all processors */
 	cudaStream_t stream;
+	cudaMemPool_t pool;          /* of alloc(); NULL: the driver has none */
 	struct blas *blas;           /* gpu_blas.cu's; NULL = not opened yet */
 	unsigned sms;                /* multiprocessors */
 	size_t l2;                   /* bytes of the L2 cache */
@@ -128,6 +129,11 @@ gpu_ok(const struct dev *d)
 }
 /* Waits for the event. Returns 0 after remembering a failure under that name. */
 int gpu_sync_event(struct dev *, const char *what, cudaEvent_t);
+/* The pool of alloc() and free(), which are in the order of the stream */
+void gpu_pool_open(struct dev *);
+void gpu_pool_close(struct dev *);
+/* As alloc(), for memory that another stream writes first; cudaFree() */
+void *gpu_alloc_apart(struct dev *, size_t bytes);
 /* Device scratch of at least `bytes`; NULL after a failure. Growing it loses its contents and
  * clears it. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);

@@ -8,37 +8,129 @@
 
 #include "gpu/gpu_internal.h"
 
+/* ---- allocation ----
+ *
+ * cudaMalloc() and cudaFree() may wait until the GPU is idle. So alloc() and free() are in the
+ * order of the stream: what is freed can be allocated again at once, for work behind all that
+ * used it, and nobody waits. The pool keeps what is freed until memory is short. Where the
+ * driver has no pools, alloc() is cudaMalloc(). */
+
+void
+gpu_pool_open(struct dev *d)
+{
+	cudaMemPoolProps how = {};
+	uint64_t keep = UINT64_MAX;
+	int there = 0;
+
+	if (!gpu_check(d, "cudaDeviceGetAttribute", cudaDeviceGetAttribute(&there,
+	    cudaDevAttrMemoryPoolsSupported, d->index)) || !there)
+		return;
+	how.allocType = cudaMemAllocationTypePinned;
+	how.location.type = cudaMemLocationTypeDevice;
+	how.location.id = d->index;
+	if (gpu_check(d, "cudaMemPoolCreate", cudaMemPoolCreate(&d->pool, &how)))
+		gpu_check(d, "cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(d->pool,
+		    cudaMemPoolAttrReleaseThreshold, &keep));
+}
+
+/* Everything of alloc() has been freed. */
+void
+gpu_pool_close(struct dev *d)
+{
+	if (d->pool == NULL)
+		return;
+	cudaStreamSynchronize(d->stream);
+	cudaMemPoolDestroy(d->pool);
+	d->pool = NULL;
+}
+
+/* Bytes that the pool keeps; 0 after a failure. Waits, since what is freed is the pool's again when
+ * the stream has come to it. */
+static size_t
+kept(struct dev *d)
+{
+	uint64_t reserved, used;
+
+	if (d->pool == NULL || !gpu_check_wait(d, "GPU", cudaStreamSynchronize(d->stream)) ||
+	    !gpu_check(d, "cudaMemPoolGetAttribute", cudaMemPoolGetAttribute(d->pool,
+	    cudaMemPoolAttrReservedMemCurrent, &reserved)) ||
+	    !gpu_check(d, "cudaMemPoolGetAttribute", cudaMemPoolGetAttribute(d->pool,
+	    cudaMemPoolAttrUsedMemCurrent, &used)))
+		return 0;
+	return reserved - used;
+}
+
+/* What the pool keeps can be allocated, too. */
 void
 gpu_mem_info(struct dev *d, size_t *free, size_t *total)
 {
 	cudaSetDevice(d->index);
-	if (!gpu_check(d, "cudaMemGetInfo", cudaMemGetInfo(free, total)))
+	if (gpu_check(d, "cudaMemGetInfo", cudaMemGetInfo(free, total)))
+		*free += kept(d);
+	else
 		*free = *total = 0;
+}
+
+/* Gives back what the pool keeps. Returns 0 when that is nothing, or after a failure. */
+static int
+trim(struct dev *d)
+{
+	cudaGetLastError();
+	return kept(d) > 0 && gpu_check(d, "cudaMemPoolTrimTo", cudaMemPoolTrimTo(d->pool, 0));
+}
+
+/* Memory of the pool; NULL: of cudaMalloc() */
+static void *
+allocate(struct dev *d, size_t bytes, cudaMemPool_t pool)
+{
+	cudaError_t e = cudaErrorMemoryAllocation;
+	void *p = NULL;
+	int turn;
+
+	cudaSetDevice(d->index);
+	gpu_refuse_capture(d, "alloc");
+	if (bytes > SIZE_MAX / 2 || d->capturing)
+		return NULL;
+	bytes = bytes > 0 ? bytes : 1;
+	for (turn = 0; turn < 2 && e == cudaErrorMemoryAllocation; turn++) {
+		if (turn > 0 && !trim(d))
+			return NULL;
+		e = pool != NULL ? cudaMallocFromPoolAsync(&p, bytes, pool, d->stream) :
+		    cudaMalloc(&p, bytes);
+	}
+	if (e == cudaSuccess)
+		return p;
+	cudaGetLastError();
+	/* Any call may report the error of an earlier kernel. */
+	if (e != cudaErrorMemoryAllocation)
+		gpu_check_wait(d, pool != NULL ? "cudaMallocFromPoolAsync" : "cudaMalloc", e);
+	return NULL;
 }
 
 void *
 gpu_alloc(struct dev *d, size_t bytes)
 {
-	void *p = NULL;
-	cudaError_t e;
+	return allocate(d, bytes, d->pool);
+}
 
-	cudaSetDevice(d->index);
-	if (bytes > SIZE_MAX / 2)
-		return NULL;
-	if ((e = cudaMalloc(&p, bytes > 0 ? bytes : 1)) == cudaSuccess)
-		return p;
-	cudaGetLastError();
-	/* Any call may report the error of an earlier kernel. */
-	if (e != cudaErrorMemoryAllocation)
-		gpu_check_wait(d, "cudaMalloc", e);
-	return NULL;
+void *
+gpu_alloc_apart(struct dev *d, size_t bytes)
+{
+	return allocate(d, bytes, NULL);
 }
 
 void
 gpu_free(struct dev *d, void *p)
 {
-	(void)d;
-	cudaFree(p);
+	if (p == NULL)
+		return;
+	gpu_refuse_capture(d, "free");
+	if (d->capturing)
+		return;
+	if (d->pool == NULL)
+		cudaFree(p);
+	else if (cudaFreeAsync(p, d->stream) != cudaSuccess)
+		cudaGetLastError();
 }
 
 void *
@@ -52,7 +144,7 @@ gpu_scratch(struct dev *d, enum scratch which, size_t bytes)
 	if (!gpu_ok(d))
 		return NULL;
 	d->scratch_moves++;
-	cudaFree(d->scratch[which].at);
+	gpu_free(d, d->scratch[which].at);
 	d->scratch[which].bytes = 0;
 	if ((d->scratch[which].at = gpu_alloc(d, bytes)) == NULL) {
 		gpu_fail(d, "no room for %zu bytes of scratch on the GPU", bytes);

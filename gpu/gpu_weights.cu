@@ -257,7 +257,7 @@ block(struct dev *d, size_t bytes)
 			return w;
 	if ((w = (struct weights *)calloc(1, sizeof *w)) == NULL)
 		return NULL;
-	if ((w->at = (char *)gpu_alloc(d, size)) == NULL) {
+	if ((w->at = (char *)gpu_alloc_apart(d, size)) == NULL) {
 		free(w);
 		return NULL;
 	}

@@ -140,6 +140,31 @@ everything() {
 	cmp 0.kv 2.kv
 }
 
+# blocking LAYERS OPTION ...: how many calls for memory wait for the GPU, in a prompt through so many layers
+blocking() {
+	KV_EMULATED_TOTALS=1 kv-prefill -m "m$1" --device cuda "${@:2}" -o out.kv "$doc" 2>&1 | sed -n 's/^emulator: .*, \([0-9]*\) blocking.*/\1/p'
+}
+
+@test "layers are allocated, evicted and moved without calls that wait for the GPU" {
+	for layers in 3 9; do
+		random_model m$layers --layers $layers --hidden 32 --heads 4 --kv-heads 2 --head-dim 16 --ffn 48
+	done
+	for how in "" "--score snapkv --evict rate=0.3" "--score snapkv --evict rate=0.3 --mass" "--chunk 60 --score keydiff --evict budget=40" \
+		"--tsp-layer 1 --tsp-window 8"; do
+		# shellcheck disable=SC2086 # words
+		[ "$(blocking 3 $how)" -le 12 ]
+		# shellcheck disable=SC2086
+		assert_equal "$(blocking 9 $how)" "$(blocking 3 $how)"
+	done
+	mv out.kv pooled.kv
+	export KV_EMULATED_POOLS=0
+	# shellcheck disable=SC2086
+	[ "$(blocking 9 $how)" -gt "$(blocking 3 $how)" ]
+	# shellcheck disable=SC2086
+	kv-prefill -m m3 --device cuda $how -o out.kv "$doc"
+	cmp out.kv pooled.kv
+}
+
 @test "chunks whose layers are scored while the next one runs leave what a loop in the shell leaves, and its log" {
 	seq 5 74 >all.ids
 	split -l 32 all.ids piece.

@@ -73,7 +73,8 @@ hanging() {
 }
 
 @test "opening a GPU: the call that fails is named" {
-	for call in cudaGetDeviceCount cudaGetDeviceProperties cudaStreamCreateWithFlags cudaMallocHost cudaEventCreateWithFlags; do
+	for call in cudaGetDeviceCount cudaGetDeviceProperties cudaStreamCreateWithFlags cudaDeviceGetAttribute cudaMemPoolCreate \
+		cudaMemPoolSetAttribute cudaMallocHost cudaEventCreateWithFlags; do
 		failing $call:1 kv-prefill -m "$DEMO" --device cuda -o out.kv doc.txt
 		assert_output --regexp '^kv-prefill: no CUDA device: (GPU 0: .*)?cudaError[A-Za-z]+$'
 	done
@@ -87,9 +88,9 @@ hanging() {
 		done
 	done <<-END
 		cudaMemGetInfo:1|cuda: cudaMemGetInfo: cudaErrorUnknown$
-		cudaMalloc:1|$DEMO: no room for [0-9]+ bytes of norm weights$
-		cudaMalloc:2|$DEMO/model.safetensors: model.embed_tokens.weight: no room for it on the device$
-		cudaMalloc:4 cudaMalloc:7 cudaMalloc:12|.*no (memory|room)
+		cudaMallocFromPoolAsync:1|$DEMO: no room for [0-9]+ bytes of norm weights$
+		cudaMalloc:1|$DEMO/model.safetensors: model.embed_tokens.weight: no room for it on the device$
+		cudaMallocFromPoolAsync:3 cudaMallocFromPoolAsync:6 cudaMallocFromPoolAsync:11|.*no (memory|room)
 		cudaMemcpyAsync:1 cudaMemcpyAsync:7 cudaEventRecord:1 cudaStreamWaitEvent:1|$DEMO: weights: cudaErrorUnknown$
 		cudaMemcpyAsync:30 cudaEventSynchronize:3 cudaStreamSynchronize:1 cudaMemsetAsync:1|.*cudaErrorUnknown
 		launch:1|.*embed.*: cudaErrorUnknown$
@@ -100,10 +101,28 @@ hanging() {
 	END
 }
 
+@test "a driver without memory pools: memory is that of cudaMalloc(), and a failure is said" {
+	export KV_EMULATED_POOLS=0
+	while IFS='|' read -r calls message; do
+		for call in $calls; do
+			failing "$call" kv-prefill -m "$DEMO" --device cuda --score 'snapkv window=4' --evict rate=0.5 -o out.kv doc.txt
+			assert_line --regexp "^kv-prefill: $message"
+		done
+	done <<-END
+		cudaMalloc:1|$DEMO: no room for [0-9]+ bytes of norm weights$
+		cudaMalloc:2|$DEMO/model.safetensors: model.embed_tokens.weight: no room for it on the device$
+		cudaMalloc:4 cudaMalloc:7 cudaMalloc:12|.*no (memory|room)
+	END
+	failing cudaMalloc:1 kv-score --method snapkv --device cuda -o out.kv doc.kv
+	KV_EMULATED_FAILURE=cudaMallocFromPoolAsync:1 kv-score --method snapkv --device cuda -o scored.kv doc.kv
+	KV_EMULATED_POOLS=1 kv-score --method snapkv --device cuda -o pooled.kv doc.kv
+	cmp pooled.kv scored.kv
+}
+
 @test "snapshots and text: whichever class of call fails" {
 	for program in 'kv-score --method snapkv -o out.kv' 'kv-quantize1b -g 16 -o out.kv' 'kv-index --pages -o out.kv' 'kv-diff doc.kv' \
 		"kv-decode -m $DEMO -n 2" "kv-observe -m $DEMO --repeat-context -o out.kv"; do
-		for call in cudaMalloc:1 cudaMemcpyAsync:1 cudaStreamSynchronize:1 launch:1 kernel:1; do
+		for call in cudaMallocFromPoolAsync:1 cudaMemcpyAsync:1 cudaStreamSynchronize:1 launch:1 kernel:1; do
 			[ "$program $call" != 'kv-score --method snapkv -o out.kv cudaStreamSynchronize:1' ] || continue    # it has no need to
 			# shellcheck disable=SC2086 # its arguments
 			failing $call $program --device cuda doc.kv

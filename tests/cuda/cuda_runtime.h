@@ -255,12 +255,24 @@ enum cudaMemcpyKind {
 	cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
 	cudaMemcpyDeviceToDevice, cudaMemcpyDefault,
 };
+enum cudaDeviceAttr { cudaDevAttrMemoryPoolsSupported = 115 };
+enum cudaMemPoolAttr {
+	cudaMemPoolAttrReleaseThreshold = 4, cudaMemPoolAttrReservedMemCurrent = 5,
+	cudaMemPoolAttrUsedMemCurrent = 7,
+};
+enum cudaMemAllocationType { cudaMemAllocationTypePinned = 1 };
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
+struct cudaMemPoolProps {
+	cudaMemAllocationType allocType;
+	struct { cudaMemLocationType type; int id; } location;
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostRegisterDefault = 0 };
 
 typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
+typedef struct emulated_pool *cudaMemPool_t;
 typedef struct emulated_graph *cudaGraph_t;
 typedef struct emulated_graph_exec *cudaGraphExec_t;
 
@@ -281,6 +293,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *, int);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaMalloc(void **, size_t);
 cudaError_t cudaFree(void *);
+cudaError_t cudaDeviceGetAttribute(int *, cudaDeviceAttr, int);
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *, const cudaMemPoolProps *);
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t);
+cudaError_t cudaMallocFromPoolAsync(void **, size_t, cudaMemPool_t, cudaStream_t);
+cudaError_t cudaFreeAsync(void *, cudaStream_t);
 cudaError_t cudaMallocHost(void **, size_t);
 cudaError_t cudaFreeHost(void *);
 cudaError_t cudaHostRegister(void *, size_t, unsigned);

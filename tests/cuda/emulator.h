@@ -85,13 +85,18 @@ size_t shared_granted(const void *kernel);
 bool on_device(const void *p, size_t bytes);
 bool is_pinned(const void *p, size_t bytes);
 
+/* What cudaFree() does when nothing uses the memory any more */
+void release(void *p);
+
 /* The size of a device: $KV_EMULATED_MEMORY MiB, or 16 GiB */
 size_t device_bytes(void);
-/* Bytes of device and pinned memory that are allocated */
+/* Bytes of device and pinned memory that are allocated, and pools */
 size_t memory_held(void);
 
 /* ---- streams ---- */
 
+/* release() when the stream comes to it */
+void enqueue_release(cudaStream_t, void *p);
 /* Executes all pending work of all streams. */
 void finish_all(void);
 /* The last kernel of the stream is cuBLAS's, or not; which of the two. */
@@ -134,6 +139,7 @@ int setting(const char *name, int otherwise);
 extern struct total {
 	unsigned long up, down, within;        /* copies; with memsets */
 	unsigned long waits;                   /* of the host for an event or a stream */
+	unsigned long blocking;                /* calls for memory that wait for the GPU to be idle */
 } total;
 
 } // namespace emulator

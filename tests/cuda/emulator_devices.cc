@@ -1,7 +1,8 @@
 /* emulator_devices.cc - the three devices, and the names of errors
  *
  * For tests: $KV_EMULATED_DRIVER is the version of the driver (0: none), $KV_EMULATED_GPUS
- * how many devices there are, $KV_EMULATED_CAPABILITY ten times their compute capability. */
+ * how many devices there are, $KV_EMULATED_CAPABILITY ten times their compute capability,
+ * $KV_EMULATED_POOLS whether they have memory pools (0: no). */
 #include "tests/cuda/emulator.h"
 
 #include <stdio.h>
@@ -31,7 +32,8 @@ print_totals(void)
 {
 	if (getenv("KV_EMULATED_TOTALS") != NULL)
 		fprintf(stderr, "emulator: %lu kernels, %lu graphs, copies: %lu up, %lu down, %lu within, "
-		    "%lu waits\n", cuda_launches, cuda_graphs, total.up, total.down, total.within, total.waits);
+		    "%lu waits, %lu blocking calls for memory\n", cuda_launches, cuda_graphs, total.up, total.down,
+		    total.within, total.waits, total.blocking);
 }
 
 const char *
@@ -81,6 +83,14 @@ cudaSetDevice(int d)
 		return told(cudaErrorInvalidDevice);
 	device = d;
 	return cudaSuccess;
+}
+
+cudaError_t
+cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+{
+	ALONE();
+	*value = setting("KV_EMULATED_POOLS", 1);
+	return failure();
 }
 
 cudaError_t

@@ -3,13 +3,17 @@
  * Device memory is one range of addresses that is protected except while a kernel or a copy
  * runs: host code that dereferences a device pointer dies. New allocations, and shared memory
  * at the start of a block, are filled with NaNs. Behind each allocation there are guard
- * bytes, which are checked after each kernel and, under AddressSanitizer, poisoned. */
+ * bytes, which are checked after each kernel and, under AddressSanitizer, poisoned.
+ *
+ * A pool keeps what is freed: it is not free for anybody else until the pool is trimmed. Memory
+ * that is freed in the order of a stream becomes NaNs when the stream comes to it. */
 #include "tests/cuda/emulator.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include <map>
+#include <set>
 
 #ifdef ASAN
 #include <sanitizer/asan_interface.h>
@@ -17,6 +21,10 @@
 #define ASAN_POISON_MEMORY_REGION(p, n) ((void)0)
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)0)
 #endif
+
+struct emulated_pool {
+	size_t used, reserved;         /* bytes; reserved: that the device has given so far */
+};
 
 namespace emulator {
 namespace {
@@ -26,11 +34,13 @@ constexpr unsigned char MARK = 0xa5;
 
 struct piece {
 	size_t bytes, whole;
+	struct emulated_pool *pool;    /* NULL: none */
 };
 std::map<char *, struct piece> pieces;
 std::map<char *, size_t> gaps;         /* free space: no two adjacent, none at range_end */
 char *range, *range_end;
-size_t in_use;
+size_t in_use;                         /* bytes that nobody else can have: with pools' */
+std::set<struct emulated_pool *> pools;
 int opened, key = -1;                  /* protection key of the range; -1: not supported */
 std::map<char *, size_t> pinned;
 
@@ -202,8 +212,10 @@ shared_granted(const void *kernel)
 size_t
 memory_held(void)
 {
-	size_t held = in_use;
+	size_t held = in_use + pools.size();
 
+	for (const struct emulated_pool *pool : pools)
+		held -= pool->reserved - pool->used;
 	for (const auto &[at, bytes] : pinned)
 		held += bytes;
 	return held;
@@ -248,28 +260,30 @@ cudaMemGetInfo(size_t *free, size_t *total)
 	return failure();
 }
 
-cudaError_t
-cudaMalloc(void **p, size_t bytes)
+/* pool NULL: none */
+static cudaError_t
+allocate(void **p, size_t bytes, struct emulated_pool *pool)
 {
-	ALONE();
 	const size_t whole = (bytes + MARGIN + ALIGN - 1) / ALIGN * ALIGN;
+	const size_t kept = pool != NULL ? pool->reserved - pool->used : 0;
+	const size_t more = bytes > kept ? bytes - kept : 0;
 	char *at;
 
-	*p = NULL;
-	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
-		return cudaErrorStreamCaptureUnsupported;
-	if (bytes == 0)
-		return cudaSuccess;
-	if (const cudaError_t e = failure(); e != cudaSuccess)
-		return e == cudaErrorIllegalAddress ? e : cudaErrorMemoryAllocation;
-	if (bytes > device_bytes() || in_use > device_bytes() - bytes)
+	if (const cudaError_t e = wanted(pool != NULL ? "cudaMallocFromPoolAsync" : "cudaMalloc");
+	    e != cudaSuccess)
+		return told(e == cudaErrorIllegalAddress ? e : cudaErrorMemoryAllocation);
+	if (more > device_bytes() || in_use > device_bytes() - more)
 		return told(cudaErrorMemoryAllocation);
 	if (range == NULL)
 		make_range();
 	if ((at = take(whole)) == NULL)
 		return told(cudaErrorMemoryAllocation);
-	pieces[at] = { bytes, whole };
-	in_use += bytes;
+	pieces[at] = { bytes, whole, pool };
+	in_use += more;
+	if (pool != NULL) {
+		pool->used += bytes;
+		pool->reserved += more;
+	}
 	uncover();
 	ASAN_UNPOISON_MEMORY_REGION(at, whole);
 	memset(at, 0xff, bytes);
@@ -281,6 +295,48 @@ cudaMalloc(void **p, size_t bytes)
 }
 
 cudaError_t
+cudaMalloc(void **p, size_t bytes)
+{
+	ALONE();
+	*p = NULL;
+	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
+		return cudaErrorStreamCaptureUnsupported;
+	if (bytes == 0)
+		return cudaSuccess;
+	total.blocking++;
+	return allocate(p, bytes, NULL);
+}
+
+/* The bytes are no longer its user's. */
+static struct piece &
+given_back(const char *call, void *p)
+{
+	const auto found = pieces.find((char *)p);
+
+	if (found == pieces.end())
+		die("%s(%p): not allocated", call, p);
+	if (found->second.pool != NULL)
+		found->second.pool->used -= found->second.bytes;
+	else
+		in_use -= found->second.bytes;
+	return found->second;
+}
+
+/* The bytes are no longer there. */
+void
+emulator::release(void *p)
+{
+	const auto found = pieces.find((char *)p);
+
+	uncover();
+	memset(p, 0xff, found->second.bytes);
+	cover();
+	ASAN_POISON_MEMORY_REGION(p, found->second.whole);
+	give_back((char *)p, found->second.whole);
+	pieces.erase(found);
+}
+
+cudaError_t
 cudaFree(void *p)
 {
 	ALONE();
@@ -288,21 +344,94 @@ cudaFree(void *p)
 		return cudaSuccess;
 	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
+	total.blocking++;
 	finish_all();
-	auto found = pieces.find((char *)p);
-	if (found == pieces.end())
-		die("cudaFree(%p): not allocated", p);
-	in_use -= found->second.bytes;
-	ASAN_POISON_MEMORY_REGION(p, found->second.whole);
-	give_back((char *)p, found->second.whole);
-	pieces.erase(found);
+	given_back("cudaFree", p);
+	release(p);
 	return cudaSuccess;
 }
+
+/* ---- pools ---- */
+
+cudaError_t
+cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *how)
+{
+	ALONE();
+	*pool = NULL;
+	if (const cudaError_t e = failure(); e != cudaSuccess)
+		return e;
+	if (how->allocType != cudaMemAllocationTypePinned ||
+	    how->location.type != cudaMemLocationTypeDevice || how->location.id != device)
+		die("a pool that is not of the current device");
+	pools.insert(*pool = new emulated_pool());
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemPoolDestroy(cudaMemPool_t pool)
+{
+	ALONE();
+	if (pool->used > 0 || pools.erase(pool) == 0)
+		die("a pool of which %zu bytes are in use is destroyed", pool->used);
+	in_use -= pool->reserved;
+	delete pool;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr which, void *value)
+{
+	ALONE();
+	if (which != cudaMemPoolAttrReleaseThreshold || *(uint64_t *)value != UINT64_MAX)
+		die("a pool that does not keep what is freed");        /* not used */
+	return failure();
+}
+
+cudaError_t
+cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr which, void *value)
+{
+	ALONE();
+	*(uint64_t *)value = which == cudaMemPoolAttrUsedMemCurrent ? pool->used : pool->reserved;
+	return failure();
+}
+
+cudaError_t
+cudaMemPoolTrimTo(cudaMemPool_t pool, size_t)
+{
+	ALONE();
+	in_use -= pool->reserved - pool->used;
+	pool->reserved = pool->used;
+	return failure();
+}
+
+cudaError_t
+cudaMallocFromPoolAsync(void **p, size_t bytes, cudaMemPool_t pool, cudaStream_t s)
+{
+	ALONE();
+	*p = NULL;
+	if (capturing(s))
+		die("an allocation in a graph");                /* possible, but not used */
+	return bytes == 0 ? cudaSuccess : allocate(p, bytes, pool);
+}
+
+cudaError_t
+cudaFreeAsync(void *p, cudaStream_t s)
+{
+	ALONE();
+	if (capturing(s))
+		die("memory is freed in a graph");
+	given_back("cudaFreeAsync", p);
+	enqueue_release(s, p);
+	return cudaSuccess;
+}
+
+/* ---- pinned memory ---- */
 
 cudaError_t
 cudaMallocHost(void **p, size_t bytes)
 {
 	ALONE();
+	total.blocking++;
 	*p = NULL;
 	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
@@ -316,6 +445,7 @@ cudaError_t
 cudaFreeHost(void *p)
 {
 	ALONE();
+	total.blocking += p != NULL;
 	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	finish_all();
@@ -329,6 +459,7 @@ cudaError_t
 cudaHostRegister(void *p, size_t bytes, unsigned)
 {
 	ALONE();
+	total.blocking++;
 	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	if (const cudaError_t e = failure(); e != cudaSuccess)
@@ -344,6 +475,7 @@ cudaError_t
 cudaHostUnregister(void *p)
 {
 	ALONE();
+	total.blocking++;
 	if (invalidates_capture(cudaErrorStreamCaptureUnsupported))
 		return cudaErrorStreamCaptureUnsupported;
 	if (pinned.erase((char *)p) == 0)

@@ -13,6 +13,7 @@ struct pending {
 	int byte = 0;
 	cudaStream_t stream = NULL;    /* not NULL: waits for items of that stream up to until */
 	uint64_t until = 0;
+	bool release = false;          /* frees `to` */
 };
 
 struct emulated_stream {
@@ -55,7 +56,10 @@ finish(cudaStream_t s, uint64_t until)
 				finish(p.stream, p.until);
 			continue;
 		}
-		execute(p);
+		if (p.release)
+			release(p.to);
+		else
+			execute(p);
 	}
 }
 
@@ -91,6 +95,12 @@ enqueue(cudaStream_t s, const struct pending &p)
 		die("work for a stream that is not there");
 	s->queue.push_back(p);
 	s->queued++;
+}
+
+void
+emulator::enqueue_release(cudaStream_t s, void *p)
+{
+	enqueue(s, { .to = p, .release = true });
 }
 
 void

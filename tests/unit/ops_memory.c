@@ -176,6 +176,9 @@ test_mem_info(struct device *d)
 	why = d->ops->sync(d->dev);
 	verdict(why == NULL, "%s: a kernel behind that: %s", d->name, why != NULL ? why : "runs");
 	d->ops->free(d->dev, at);
+	d->ops->mem_info(d->dev, &now, &total);
+	verdict(now == before || &cuda_emulated == NULL, "%s: %zu bytes free before 4 MiB, %zu after",
+	    d->name, before, now);
 
 	dev = open_again(d);
 	d->ops->expect(dev, 1000000);
@@ -185,6 +188,39 @@ test_mem_info(struct device *d)
 	/* a driver keeps some for itself */
 	verdict(now == before || &cuda_emulated == NULL, "%s: %zu bytes free before, %zu after",
 	    d->name, before, now);
+}
+
+/* What has been freed can be allocated again, whether in pieces of another size or as weights. */
+static void
+test_again(struct device *d)
+{
+	struct dev *dev;
+	size_t before, now, total;
+	void *at[4];
+	int i;
+
+	setenv("KV_EMULATED_MEMORY", "160", 1);
+	dev = open_again(d);
+	for (i = 0; i < 4; i++)
+		at[i] = d->ops->alloc(dev, (size_t)20 << 20);
+	for (i = 0; i < 4; i++)
+		d->ops->free(dev, at[i]);
+	d->ops->mem_info(dev, &before, &total);
+	d->ops->expect(dev, before);
+	verdict(before > (size_t)80 << 20 && d->ops->weights(dev, "weights", 8) != NULL &&
+	    d->ops->sync(dev) == NULL, "%s: weights in %zu bytes that are free", d->name, before);
+	d->ops->mem_info(dev, &now, &total);
+	verdict(now == 0 && d->ops->alloc(dev, 1) == NULL && d->ops->sync(dev) == NULL,
+	    "%s: %zu bytes free behind them", d->name, now);
+	d->ops->close(dev);
+	dev = open_again(d);
+	at[0] = d->ops->alloc(dev, (size_t)60 << 20);
+	d->ops->free(dev, at[0]);
+	at[0] = d->ops->alloc(dev, before);
+	verdict(at[0] != NULL, "%s: %zu bytes after 60 MiB", d->name, before);
+	d->ops->free(dev, at[0]);
+	d->ops->close(dev);
+	unsetenv("KV_EMULATED_MEMORY");
 }
 
 /* A bit of everything that can fail. Returns sync()'s answer. */
@@ -265,7 +301,9 @@ test_memory_ops(void)
 		test_weights(&device[k], 0);
 		test_weights(&device[k], 1);
 		test_mem_info(&device[k]);
-		if (&cuda_emulated != NULL && k == 0)
+		if (&cuda_emulated != NULL && k == 0) {
+			test_again(&device[k]);
 			test_failures(&device[k]);
+		}
 	}
 }
