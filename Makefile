@@ -82,7 +82,7 @@ nvcc = $(NVCC) -std=c++20 -O3 -lineinfo -I. -MMD -MP -Xcompiler -fPIC,-Wall,-Wex
 	$(if $(WERROR),-Werror all-warnings) $(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 
-all: $(TOOLS:%=$(O)/%) $(O)/libkvfile.so
+all: $(TOOLS:%=$(O)/%) $(O)/libkvfile.so $(O)/completions/_kvpipe
 
 # Objects depend on a file with the command that makes them, which is written again only when the command has changed: another CFLAGS=
 # builds again what it concerns. What is linked depends on its objects, so LDFLAGS count as theirs.
@@ -147,6 +147,10 @@ $(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(device_libs)
 $(O)/kv-index: libs += $(lapack_libs)
 $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
+
+# All of them; this one is written before fish's.
+$(O)/completions/_kvpipe: cli/completions.sh $(TOOLS:%=$(O)/%)
+	sh $< $(@D) $(TOOLS:%=$(O)/%)
 
 # in order: some use what those before them define
 include $(sort $(wildcard tests/*.mk))

@@ -211,6 +211,8 @@ print_help(const struct opt *all, size_t n)
 		    o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
 		printf("  %-24s  %s\n", left, o->help);
 	}
+	if (the_tool->example != NULL)
+		printf("\nexample: %s\n", the_tool->example);
 }
 
 static void
@@ -327,6 +329,10 @@ options_parse(const struct tool *tool, int argc, char **argv)
 	size_t n = gather(tool, all);
 	int c;
 
+	if (argc == 2 && strcmp(argv[1], "--list-options") == 0) {
+		print_options(tool, all, n);
+		exit(finish());
+	}
 	for_getopt(all, n, letters, longs);
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {

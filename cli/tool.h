@@ -60,6 +60,7 @@ struct tool {
 	const char *name;       /* "kv-evict" */
 	const char *about;      /* one line, as under NAME in its page */
 	const char *synopsis;   /* what follows the name in SYNOPSIS, word for word */
+	const char *example;    /* a command, for the end of --help */
 	const struct opt *opts; /* own options, ends with a zero name */
 	const struct opt *more; /* those of a part that programs share, in the same way; or NULL */
 	unsigned takes;

@@ -12,6 +12,9 @@ extern const struct tool *the_tool;     /* after tool_start() */
 int options_parse(const struct tool *tool, int argc, char **argv);
 uint32_t option_count(const char *where, const char *text);    /* dies */
 
+/* completion.c: the options on standard output, for the completions of shells */
+void print_options(const struct tool *tool, const struct opt *all, size_t n);
+
 /* progress.c */
 enum { PROGRESS_AUTO, PROGRESS_ALWAYS, PROGRESS_NEVER };
 void progress_mode(const char *where, const char *text);       /* dies unless auto, always, never */

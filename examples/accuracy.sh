@@ -10,7 +10,10 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-PATH=$(cd "$here/.." && cd "${O:-build}" && pwd):$PATH
+# the programs of the tree, or, where this is installed, those of the PATH
+if built=$(cd "$here/.." && cd "${O:-build}" 2>/dev/null && pwd); then
+	PATH=$built:$PATH
+fi
 export PATH
 model=$here/demo-model
 documents=100

@@ -79,6 +79,40 @@ setup() {
 	c++ -Wall -Wextra -Werror $(pkg-config --cflags kvfile) -c client.cc
 }
 
+@test "completions are where the shells look for them" {
+	for tool in "$ROOT"/tools/kv-*.c; do
+		tool=$(basename "$tool" .c)
+		bash --norc -c '. "$1" && complete -p "$2"' - "$STAGE/opt/kvpipe/share/bash-completion/completions/$tool" "$tool"
+		[ -s "$STAGE/opt/kvpipe/share/fish/vendor_completions.d/$tool.fish" ]
+	done
+	[ -s "$STAGE/opt/kvpipe/share/zsh/site-functions/_kvpipe" ]
+}
+
+# Nothing but what was installed: neither build/ nor the tree.
+@test "the commands of kvpipe(7) and its scripts work from the installation" {
+	local share=$STAGE/opt/kvpipe/share/kvpipe command count=0
+	PATH=$STAGE/opt/kvpipe/bin:${PATH//"$O":/}
+	ln -s "$share/demo-model" demo-model
+	cp "$share/prompts/harbour.txt" prompt.txt
+	head -n 1 prompt.txt >book.txt
+	tail -n 2 prompt.txt >question.txt
+	run sh "$share/methods/snapkv.sh" -r 0.1
+	assert_success
+	assert_output --regexp '^snapkv .* L047$'
+	run sh "$share/compare.sh" -n 1 -r 0.1 -M 'full snapkv'
+	assert_success
+	assert_output --regexp 'snapkv \| 0\.1 \| 100 '
+	while read -r command; do
+		run bash -c "$command"
+		echo "$command: $output"
+		assert_success
+		count=$((count + 1))
+	done < <(sed -n '/^\.Ss A prompt/,/^\.Sh POSITIONS/p' "$STAGE/opt/kvpipe/share/man/man7/kvpipe.7" | sed 's/\\e/\\/g' |
+	    awk '/^\$ / { line = substr($0, 3); while (line ~ /\\$/ && (getline more) > 0) line = substr(line, 1, length(line) - 1) more; print line }')
+	[ $count -gt 5 ]
+	BATS_LIB_PATH=$STAGE/opt/kvpipe/lib/bats run -0 env PATH="$PATH" bats "$share/experiments/window.bats"
+}
+
 @test "make uninstall takes away all that make install brought" {
 	cp -r "$STAGE" again
 	make -s -C "$ROOT" O="$O" DESTDIR="$PWD/again" PREFIX=/opt/kvpipe uninstall

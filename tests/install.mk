@@ -6,12 +6,20 @@ BATS = bats
 ALL =
 DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
+SHAREDIR = $(PREFIX)/share/kvpipe
+BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
+ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
+FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
 SOVERSION = 1
 
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h)
 installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
+# what kvpipe(7) names, and the demo model without what made it
+installed_examples = $(addprefix examples/,accuracy.sh compare.sh) $(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/*)) \
+	$(addprefix examples/demo-model/,README.md config.json generation_config.json model.safetensors tokenizer.json \
+	    tokenizer_config.json kvpipe-methods.conf duoattention.tsv documents.py bpe.py corpus.py)
 pages = $(wildcard man/*.[1-9])
-scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh) .ci/run
+scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh cli/*.sh) .ci/run
 
 install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/kvfile $(DOCDIR) \
@@ -29,11 +37,21 @@ install: all $(O)/libkvfile.a
 	done
 	$(INSTALL) -m 644 $(installed_docs) $(DESTDIR)$(DOCDIR)
 	$(INSTALL) -m 644 tests/kvpipe/load.bash $(DESTDIR)$(BATSDIR)/kvpipe
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BASHCOMPDIR) $(ZSHCOMPDIR) $(FISHCOMPDIR))
+	$(INSTALL) -m 644 $(O)/completions/kvpipe.bash $(DESTDIR)$(BASHCOMPDIR)/kvpipe
+	for tool in $(TOOLS); do ln -sf kvpipe $(DESTDIR)$(BASHCOMPDIR)/$$tool || exit; done
+	$(INSTALL) -m 644 $(O)/completions/_kvpipe $(DESTDIR)$(ZSHCOMPDIR)
+	$(INSTALL) -m 644 $(TOOLS:%=$(O)/completions/%.fish) $(DESTDIR)$(FISHCOMPDIR)
+	for file in $(installed_examples:examples/%=%); do \
+		$(INSTALL) -D -m 644 examples/$$file $(DESTDIR)$(SHAREDIR)/$$file || exit; \
+	done
 
 uninstall:
 	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc)
-	rm -rf $(addprefix $(DESTDIR),$(INCLUDEDIR)/kvfile $(DOCDIR) $(BATSDIR)/kvpipe)
+	rm -rf $(addprefix $(DESTDIR),$(INCLUDEDIR)/kvfile $(DOCDIR) $(BATSDIR)/kvpipe $(SHAREDIR))
+	rm -f $(addprefix $(DESTDIR)$(BASHCOMPDIR)/,kvpipe $(TOOLS)) $(DESTDIR)$(ZSHCOMPDIR)/_kvpipe \
+	    $(TOOLS:%=$(DESTDIR)$(FISHCOMPDIR)/%.fish)
 	for page in $(pages:man/%=%); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done
 
 # The fragments beside this one add to UNIT_TESTS (programs that are tests) and test_programs (what bats files need built). Some of

@@ -36,8 +36,8 @@ refused() {
 	for value in nan inf -inf; do
 		while IFS='|' read -r tensor layer what; do
 			damaged bad "$tensor" 5 $value
-			for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" '--tsp-layer 2' '--gemfilter-layer 2 --budget 100'; do
-				[ "$layer$how" != '2--gemfilter-layer 2 --budget 100' ] || continue
+			for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" '--tsp-layer 2' '--gemfilter-layer 2 --gemfilter-budget 100'; do
+				[ "$layer$how" != '2--gemfilter-layer 2 --gemfilter-budget 100' ] || continue
 				# shellcheck disable=SC2086 # its arguments
 				refused "^kv-prefill: layer $layer: $what at position [0-9]+ are not finite \\(NaN or infinite\\)" \
 				    kv-prefill -m bad --device cpu $how -o out.kv doc.txt

@@ -67,6 +67,7 @@ static const struct tool tool = {
 	    "[--progress WHEN] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD\n"
 	    "--budget N [--reduce HOW] [--dense-layers N] [--stats REPORT] [--audit]]\n"
 	    "[snapshot]",
+	.example = "kv-decode -m examples/demo-model --stop . small.kv",
 	.opts = opts,
 	.more = retrieve_opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,

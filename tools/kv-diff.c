@@ -26,6 +26,7 @@ static const struct tool tool = {
 	    "[--progress WHEN] snapshot snapshot\n"
 	    "kv-diff --retrieve METHOD --budget N [-qv] [-j N] [--by WHAT] [--dense-layers N]\n"
 	    "[--device DEVICE] [--json] [--progress WHEN] [--reduce HOW] [snapshot]",
+	.example = "kv-diff full.kv small.kv",
 	.opts = opts,
 	.more = retrieve_opts,
 	.takes = TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,

@@ -31,6 +31,7 @@ static const struct tool tool = {
 	    "[--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
 	    "[--positions WHICH] [--progress WHEN] [--recent N] [--select BY] [--since POSITION]\n"
 	    "[--sink N] [--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
+	.example = "kv-evict --rate 0.1 -o small.kv scored.kv",
 	.opts = opts,
 	.more = evict_opts,
 	.takes = TAKES_OUTPUT | TAKES_PROGRESS,

@@ -48,6 +48,7 @@ static const struct tool tool = {
 	    "kv-footprint --critical TABLE [-qv] [--full SCORE] [--json] [--keep SHARE]\n"
 	    "kv-footprint --convention NAME --prompt N [-qv] [--chunk N] [--generate N]\n"
 	    "[--head-sparsity SHARE] [--json] [--recent N] [--sink N] [--sparsity SHARE]",
+	.example = "kv-footprint full.kv small.kv",
 	.opts = opts,
 	.takes = TAKES_JSON,
 	.max_operands = -1u

@@ -42,6 +42,7 @@ static const struct tool tool = {
 	    "[--chunk-rows N] [--cluster-count N] [--device DEVICE] [--iterations N]\n"
 	    "[--local N] [--outliers N] [--page N] [--progress WHEN] [--rank N]\n"
 	    "[--sink-rows N] [snapshot]",
+	.example = "kv-index --pages -o indexed.kv full.kv",
 	.opts = opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
 	.max_operands = 1

@@ -18,6 +18,7 @@ static const struct tool tool = {
 	.name = "kv-info",
 	.about = "describe snapshots: whose cache it is, which rows there are, what they cost",
 	.synopsis = "[-apqv] [--json] [snapshot ...]",
+	.example = "kv-info full.kv",
 	.opts = opts,
 	.takes = TAKES_JSON,
 	.max_operands = -1u

@@ -40,6 +40,7 @@ static const struct tool tool = {
 	.synopsis = "-m DIR --ids-from FILE | --repeat-context [-qvz] [-j N] [-o FILE]\n"
 	    "[--accumulate HOW] [--chunk N] [--device DEVICE] [--instruction TEXT] [--json]\n"
 	    "[--keep-window W] [--progress WHEN] [--sink N] [snapshot]",
+	.example = "kv-observe -m examples/demo-model --repeat-context -o seen.kv full.kv",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
 	    TAKES_PROGRESS,

@@ -59,6 +59,7 @@ static const struct tool tool = {
 	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
 	    "--pyramid-infer WORDS] [prompt]\n"
 	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--tol X] [prompt ...]",
+	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv examples/prompts/harbour.txt",
 	.opts = opts,
 	.more = token_opts,
 	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,

@@ -24,6 +24,7 @@ static const struct tool tool = {
 	    "[--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
 	    "[--progress WHEN] [--reduce HOW] [--since POSITION] [--sink N] [--window W]\n"
 	    "[snapshot]",
+	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,

@@ -22,6 +22,7 @@ static const struct tool tool = {
 	.name = "kv-tokenize",
 	.about = "text to token ids and back",
 	.synopsis = "-m DIR [-dqv] [--count] [--no-template] [--plain] [file]",
+	.example = "kv-tokenize -m examples/demo-model --count examples/prompts/harbour.txt",
 	.opts = opts,
 	.takes = TAKES_MODEL,
 	.max_operands = 1

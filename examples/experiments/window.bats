@@ -9,13 +9,13 @@
 bats_require_minimum_version 1.5.0
 
 setup_file() {
-	local root
-	root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
-	export MODEL=$root/examples/demo-model ANSWER
-	ANSWER=$(cat "$root/examples/prompts/harbour.answer")
-	command -v kv-prefill >/dev/null || export PATH=$root/build:$PATH
+	local examples
+	examples=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
+	export MODEL=$examples/demo-model ANSWER
+	ANSWER=$(cat "$examples/prompts/harbour.answer")
+	command -v kv-prefill >/dev/null || export PATH=$examples/../build:$PATH
 	cd "$BATS_FILE_TMPDIR" || return
-	kv-prefill -m "$MODEL" --observe 32 -o full.kv "$root/examples/prompts/harbour.txt"
+	kv-prefill -m "$MODEL" --observe 32 -o full.kv "$examples/prompts/harbour.txt"
 }
 
 setup() {

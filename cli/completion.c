@@ -1,0 +1,77 @@
+/* completion.c - the option table as text, for what completes commands in a shell
+ *
+ * `kv-evict --list-options` prints a line for each option, fields between tabs: letter (- for none),
+ * name, placeholder of its value (- for a flag), what the value can be, help. The first line is
+ * about the operands. cli/completions.sh makes completions of bash, zsh and fish of that, when the
+ * programs are built. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/tool_internal.h"
+#include "methods/methods.h"
+
+/* Names from an X-macro, with a blank behind each */
+#define METHOD(name, ...) #name " "
+static const char method_names[] =
+#include "methods/list.h"
+    ;
+#undef METHOD
+#define POLICY(name, ...) name " "
+static const char policy_names[] =
+#include "methods/policies.h"
+    ;
+#undef POLICY
+
+static const struct {
+	const char *option, *values;
+} known[] = {
+	{ "accumulate", "sum max" },
+	{ "by", "layer head" },
+	{ "convention", "prulong" },
+	{ "device", "cpu cuda auto" },
+	{ "dtype", "bf16 f16 f32" },
+	{ "method", method_names },
+	{ "of", "rows tokens" },
+	{ "order", "pool-first reduce-first" },
+	{ "over-queries", "sum max" },
+	{ "policy", policy_names },
+	{ "pool", "avg max" },
+	{ "positions", "original compact" },
+	{ "progress", "auto always never" },
+	{ "reduce", "mean max sum" },
+	{ "retrieve", "fier quest quest-eval cluster shadow" },
+	{ "select", "head layer" },
+	{ "small", "keep refuse" },
+	{ "tsp-pool", "avg max" },
+};
+
+/* Words; @dir, @file, @snapshot; or - */
+static const char *
+values(const struct opt *o)
+{
+	size_t i;
+
+	if (o->arg == NULL)
+		return "-";
+	for (i = 0; i < sizeof known / sizeof *known; i++)
+		if (strcmp(known[i].option, o->name) == 0)
+			return known[i].values;
+	if (strcmp(o->arg, "DIR") == 0)
+		return "@dir";
+	if (strcmp(o->arg, "SNAPSHOT") == 0 || strcmp(o->name, "output") == 0)
+		return "@snapshot";
+	return strcmp(o->arg, "FILE") == 0 || strcmp(o->arg, "TABLE") == 0 ||
+	    strcmp(o->arg, "REPORT") == 0 ? "@file" : "-";
+}
+
+void
+print_options(const struct tool *tool, const struct opt *all, size_t n)
+{
+	size_t i;
+
+	printf("%s\t%s\n", tool->name, strstr(tool->synopsis, "[snapshot") != NULL ? "@snapshot" :
+	    "@file");
+	for (i = 0; i < n; i++)
+		printf("%c\t%s\t%s\t%s\t%s\n", all[i].letter != 0 ? all[i].letter : '-', all[i].name,
+		    all[i].arg != NULL ? all[i].arg : "-", values(&all[i]), all[i].help);
+}
