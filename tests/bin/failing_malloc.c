@@ -3,8 +3,10 @@
  * FAIL_AT=N: the Nth call of malloc() or one of its kin returns NULL, the others do as always. COUNT_TO=FILE: when the
  * process ends, the number of calls stands in FILE.
  *
- * Not counted, and never failing, are calls by libraries that end the process by themselves when there is no memory:
- * oneDNN and the C++ library (std::bad_alloc), libgomp. */
+ * Not counted, and never failing, are calls before main(), where the CUDA runtime registers its kernels and does not look
+ * at what it gets, and calls by libraries that end the process by themselves when there is no memory: oneDNN and the C++
+ * library (std::bad_alloc), libgomp. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -17,6 +19,8 @@ extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 void *memalign(size_t align, size_t size);
+int __libc_start_main(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+    void (*)(void), void *);
 
 static struct {
 	uintptr_t begin, end;
@@ -58,7 +62,30 @@ start(void)
 
 	fail_at = text != NULL ? strtoul(text, NULL, 10) : 0;
 	dl_iterate_phdr(spare, NULL);
+}
+
+static int (*program)(int, char **, char **);
+
+static int
+counted(int argc, char **argv, char **env)
+{
 	ready = 1;
+	return program(argc, argv, env);
+}
+
+/* The program's own main() is called by the C library, from here. */
+int
+__libc_start_main(int (*its_main)(int, char **, char **), int argc, char **argv, void (*init)(void),
+    void (*fini)(void), void (*rtld_fini)(void), void *stack_end)
+{
+	union {
+		void *at;
+		int (*call)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+		    void (*)(void), void *);
+	} next = { dlsym(RTLD_NEXT, "__libc_start_main") };
+
+	program = its_main;
+	return next.call(counted, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
 __attribute__((destructor)) static void
