@@ -82,9 +82,9 @@ check(struct dev *d, const char *what, cublasStatus_t status)
 static int
 workspace(struct dev *d, struct blas *b)
 {
-	if ((b->workspace = gpu_alloc(d, WORKSPACE)) == NULL)
-		gpu_fail(d, "matmul: no room for the workspace of cuBLAS");
-	return b->workspace != NULL;
+	b->workspace = gpu_alloc(d, WORKSPACE);
+	return gpu_check(d, "matmul: workspace",
+	    b->workspace != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 /* Opens cuBLAS at the first call; NULL after a failure. */

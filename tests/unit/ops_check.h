@@ -43,6 +43,14 @@ void new_case(void);
  * threads */
 void compare(
     struct device *, enum op, const char *what, const float *got, const double *want, size_t n);
+/* The same with a bound for each error, of ops_bounds.c */
+void compare_each(struct device *, enum op, const char *what, const float *got, const double *want,
+    const double *bound, size_t n);
+/* ops_bounds.c */
+double score_bound(double n, double magnitude, double loss, int tensor_cores);
+void rope_bound(double *bound, const float *x, const uint32_t *pos, const double *freq, size_t N,
+    size_t heads, size_t E);
+double rounded_bound(double bound, double want, enum kv_dtype);
 /* got[bytes] against that of the same processor with other numbers of threads */
 void same_bytes(struct device *, const char *what, const void *got, size_t bytes);
 /* got[n] against the bytes of the last compare() */

@@ -288,3 +288,58 @@ ref_key_score(const float *q, const float *k, size_t E)
 		sum += (double)q[c] * k[c];
 	return sum / sqrt((double)E);
 }
+
+static void
+add_term(struct ref_terms *t, double a, double b)
+{
+	a = fabs(a);
+	b = fabs(b);
+	t->n++;
+	t->magnitude += a * b;
+	t->a += a;
+	t->b += b;
+	t->most_a = fmax(t->most_a, a);
+	t->most_b = fmax(t->most_b, b);
+}
+
+struct ref_terms
+ref_bits_terms(const float *q, const unsigned char *entry, size_t u, size_t E, size_t i)
+{
+	struct ref_terms t = { 0 };
+	size_t c, n;
+
+	for (c = 0; c < E; c++) {
+		n = c * u + i;
+		add_term(&t, q[c], from_half(entry + 2 * c));
+		add_term(&t, q[c], (entry[4 * E + n / 8] >> n % 8 & 1) *
+		    from_half(entry + 2 * E + 2 * c));
+	}
+	return t;
+}
+
+struct ref_terms
+ref_page_terms(const float *q, const unsigned char *entry, enum kv_dtype type, size_t E)
+{
+	const size_t size = kv_dtype_size(type);
+	struct ref_terms t = { 0 };
+	float bound[2];
+	size_t c;
+
+	for (c = 0; c < E; c++) {
+		kv_to_f32(&bound[0], entry + c * size, type, 1);
+		kv_to_f32(&bound[1], entry + (E + c) * size, type, 1);
+		add_term(&t, q[c], q[c] < 0 ? bound[0] : bound[1]);
+	}
+	return t;
+}
+
+struct ref_terms
+ref_key_terms(const float *q, const float *k, size_t E)
+{
+	struct ref_terms t = { 0 };
+	size_t c;
+
+	for (c = 0; c < E; c++)
+		add_term(&t, q[c], k[c]);
+	return t;
+}

@@ -38,4 +38,15 @@ double ref_bits_score(const float *q, const unsigned char *entry, size_t u, size
 double ref_page_score(const float *q, const unsigned char *entry, enum kv_dtype, size_t E);
 double ref_key_score(const float *q, const float *k, size_t E);
 
+/* What the error of a score depends on: products a b that are added up, a of the query */
+struct ref_terms {
+	size_t n;
+	double magnitude, a, b, most_a, most_b;        /* sums of |a b|, |a|, |b|; the greatest */
+};
+/* The terms of the same scores, without 1 / sqrt(E) */
+struct ref_terms ref_bits_terms(const float *q, const unsigned char *entry, size_t u, size_t E,
+    size_t i);
+struct ref_terms ref_page_terms(const float *q, const unsigned char *entry, enum kv_dtype, size_t E);
+struct ref_terms ref_key_terms(const float *q, const float *k, size_t E);
+
 #endif

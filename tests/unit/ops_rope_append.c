@@ -5,8 +5,7 @@
 #include "model/compose.h"
 #include "tests/unit/ops_check.h"
 
-/* The tolerance of keys and values, which are rounded to the type of the rows: a number may become the
- * neighbour of the right one. */
+/* Keys and values are rounded to the type of the rows. */
 static enum op
 appended_as(enum kv_dtype type)
 {
@@ -105,7 +104,7 @@ test_rope_append(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_
 	const size_t q = (size_t)N * G * R * E, kv = (size_t)N * G * E;
 	float *x[3] = { floats(q, 2), floats(kv, 2), floats(kv, 2) }, *got;
 	double *rotated = malloc((q + kv) * sizeof *rotated), *freq = malloc((E / 2 + 1) * sizeof *freq);
-	double *want[2], *values = doubles(x[2], kv);
+	double *want[2], *values = doubles(x[2], kv), *bound = calloc(q + 2 * kv, sizeof *bound), *at[2];
 	uint32_t *pos = malloc(N * sizeof *pos), i;
 	struct append_plan p;
 	size_t rows;
@@ -120,8 +119,17 @@ test_rope_append(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_
 		freq[i] = pow(500000, -2.0 * i / E);
 	ref_rope(rotated, x[0], pos, freq, N, G * R, E);
 	ref_rope(rotated + q, x[1], pos, freq, N, G, E);
+	rope_bound(bound, x[0], pos, freq, N, G * R, E);
+	rope_bound(bound + q, x[1], pos, freq, N, G, E);
 	want[0] = appended(&p, rotated + q);
 	want[1] = appended(&p, values);
+	for (k = 0; k < 2; k++) {
+		size_t n;
+
+		at[k] = appended(&p, bound + q + (size_t)k * kv);
+		for (n = 0; n < rows; n++)
+			at[k][n] = rounded_bound(at[k][n], want[k][n], type);
+	}
 	for (i = 0; i < 3; i++) {
 		new_case();
 		for (k = 0; k < devices; k++) {
@@ -129,18 +137,22 @@ test_rope_append(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_
 
 			got = rope_append_on(d, &p, type, G * R, x, pos, freq);
 			if (i == 0)
-				compare(d, ROPE_APPEND, "rope_append, queries", got, rotated, q);
+				compare_each(d, ROPE_APPEND, "rope_append, queries", got, rotated, bound,
+				    q);
 			else
-				compare(d, appended_as(type), i == 1 ? "rope_append, keys" :
-				    "rope_append, values", got + q + (i - 1) * rows,
-				    want[i - 1], rows);
+				compare_each(d, appended_as(type), i == 1 ? "rope_append, keys" :
+				    "rope_append, values", got + q + (i - 1) * rows, want[i - 1],
+				    at[i - 1], rows);
 			free(got);
 		}
 	}
 	for (i = 0; i < 3; i++)
 		free(x[i]);
-	free(want[0]);
-	free(want[1]);
+	for (i = 0; i < 2; i++) {
+		free(want[i]);
+		free(at[i]);
+	}
+	free(bound);
 	free(values);
 	free(rotated);
 	free(freq);
@@ -197,6 +209,7 @@ test_rope_appends(void)
 		test_rope_append(types[t], 1, 2, 1, 2, 0);
 		test_rope_append(types[t], 2, 3, 64, 3, 4);
 		test_rope_append(types[t], 2, 1, 1024, 2, 0);
+		test_rope_append(types[t], 2, 2, 256, 3, 0);
 	}
 	for (k = 0; k < devices; k++)
 		test_no_capacity(&device[k]);
