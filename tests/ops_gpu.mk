@@ -5,21 +5,21 @@ emulated_tests = $(patsubst %,$(O)/emulated/%,bench_gpu whole primitives)
 test_programs += $(emulated_tests)
 
 gpu_bench_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/gpu/bench_*.c))
-$(O)/tests/gpu/bench_gpu: $(gpu_bench_o) $(O)/model/compose.o $(O)/libgpu.a $(O)/libkvfile/dtype.o
+$(O)/tests/gpu/bench_gpu: $(gpu_bench_o) $(O)/tests/gpu/event_clock.o $(O)/model/compose.o $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 $(O)/tests/gpu/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
-$(O)/tests/gpu/primitives.o: tests/gpu/primitives.cu $(O)/nvcc.flags
+$(O)/tests/gpu/primitives.o $(O)/tests/gpu/event_clock.o: $(O)/%.o: %.cu $(O)/nvcc.flags
 	@mkdir -p $(@D)
 	$(if $(with_gpu),$(nvcc),$(error these tests want a GPU and nvcc, or GPU=1)) -c -o $@ $<
 $(O)/tests/gpu/primitives: $(O)/tests/gpu/primitives.o $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(cuda_libs) -lm
 
-$(O)/emulated/bench_gpu: $(gpu_bench_o) $(O)/model/compose.o $(emulated_a) $(O)/libkvfile/dtype.o
+$(O)/emulated/bench_gpu: $(gpu_bench_o) $(O)/emulated/event_clock.o $(O)/model/compose.o $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 $(O)/emulated/whole: $(O)/tests/gpu/whole.o $(cli_a) $(engine_a) $(model_a) $(O)/libcpu.a $(emulated_a) $(file_a)
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(emulated_libs)
-$(O)/emulated/primitives.o: tests/gpu/primitives.cu $(O)/cxx.flags
+$(O)/emulated/primitives.o $(O)/emulated/event_clock.o: $(O)/emulated/%.o: tests/gpu/%.cu $(O)/cxx.flags
 	@mkdir -p $(@D)
 	$(emulated_cxx) -x c++ -c -o $@ $<
 $(O)/emulated/primitives: $(O)/emulated/primitives.o $(emulator_o) $(O)/libkvfile/dtype.o

@@ -3,6 +3,7 @@
  * Work of a stream is executed as late as possible: when something waits for it. */
 #include "tests/cuda/emulator.h"
 
+#include <chrono>
 #include <deque>
 #include <set>
 
@@ -26,11 +27,20 @@ struct emulated_event {
 	cudaStream_t stream;           /* NULL: not recorded yet */
 	bool captured;                 /* the last time into a graph */
 	uint64_t until;
+	double at;                     /* ms: when the work before it had been done */
 };
 
 using namespace emulator;
 
 static std::set<cudaStream_t> streams;
+
+static double
+now_ms(void)
+{
+	using namespace std::chrono;
+
+	return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
 
 static void
 execute(const struct pending &p)
@@ -235,6 +245,7 @@ cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 	e->captured = capturing(s);
 	e->stream = e->captured ? NULL : s;
 	e->until = s->queued;
+	e->at = now_ms();
 	return failure();
 }
 
@@ -247,7 +258,16 @@ cudaEventSynchronize(cudaEvent_t e)
 		return cudaErrorCapturedEvent;
 	}
 	total.waits++;
-	if (e->stream != NULL)
+	if (e->stream != NULL && e->stream->done < e->until) {
 		finish(e->stream, e->until);
+		e->at = now_ms();
+	}
+	return failure();
+}
+
+cudaError_t
+cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+	*ms = (float)(to->at - from->at);
 	return failure();
 }

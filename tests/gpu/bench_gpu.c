@@ -1,14 +1,17 @@
 /* bench_gpu.c - benchmark of the ops of the CUDA backend, one JSON object a line
  *
- * bench_gpu [--tiny] [part ...]: parts attend, decode, mass, retrieve, top, matmul, layer,
- * memory. --tiny: small shapes and one call of each, to try the program itself on the
- * emulator.
+ * bench_gpu [--tiny | --once] [--turns] [part ...]: parts attend, decode, mass, retrieve, top,
+ * matmul, layer, memory. --tiny: small shapes and one call of each, to try the program itself on
+ * the emulator. --once: one call of each and no measurement, for a profiler. --turns: prints
+ * {"turn": NAME} before each round and waits for a line on standard input, so that another
+ * program can measure in turn (peers.py).
  *
- * A round calls an op as often as fits into 50 ms by the time of its second call, at least 5
- * times. The clock is read before the first call and after a sync behind the last, so launch
- * overhead that the GPU waits for counts. The median and the extremes of five rounds are
- * printed. Where an input would stay in L2, calls alternate between up to MOST_COPIES copies
- * of it. */
+ * A round calls an op as often as fits into 50 ms by the time of its third call, at least 5
+ * times: as replays of a CUDA graph of up to 64 calls, or, for ops that cannot be captured, one
+ * by one. Events around a round measure the GPU's time (event_clock.cu). After a round that is
+ * not counted, the median and the extremes of five are printed. peers.py measures the same way.
+ * Where an input would stay in L2, calls alternate between up to MOST_COPIES copies of it.
+ * Fails where an op that can be captured was not replayed from a graph. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +20,7 @@
 
 const struct ops *const o = &gpu_ops;
 struct dev *dev;
-int tiny;
+int tiny, one_each, turns;
 
 /* ---- a layer of cache and queries ---- */
 
@@ -401,7 +404,7 @@ bench_compact(uint32_t S, int tenth)
 		count[i] = n;
 	}
 	snprintf(what, sizeof what, "keep, %u of %u rows", n, l->S);
-	report(what, call_compact, l, 2.0 * 8 * 2 * 256 * n / (tenth ? 1 : 2), 0);
+	report_launched(what, call_compact, l, 2.0 * 8 * 2 * 256 * n / (tenth ? 1 : 2), 0);
 	free_layer(l);
 }
 
@@ -414,11 +417,31 @@ bench_memory(void)
 	memset(m.host, 1, m.bytes);
 	m.device = device_alloc(m.bytes);
 	for (m.up = 1; m.up >= 0; m.up--)
-		report(m.up ? "put" : "get", call_move, &m, (double)m.bytes, 0);
+		report_launched(m.up ? "put" : "get", call_move, &m, (double)m.bytes, 0);
 	o->free(dev, m.device);
 	free(m.host);
 	bench_compact(4096, 0);
 	bench_compact(32768, 1);
+}
+
+/* Returns the number of the first argument that is no option. */
+static int
+options(int argc, char *argv[])
+{
+	int a;
+
+	for (a = 1; a < argc && argv[a][0] == '-'; a++)
+		if (strcmp(argv[a], "--tiny") == 0)
+			tiny = 1;
+		else if (strcmp(argv[a], "--once") == 0)
+			one_each = 1;
+		else if (strcmp(argv[a], "--turns") == 0)
+			turns = 1;
+		else {
+			fprintf(stderr, "bench_gpu: there is no option '%s'\n", argv[a]);
+			exit(2);
+		}
+	return a;
 }
 
 int
@@ -434,23 +457,23 @@ main(int argc, char *argv[])
 	};
 	char err[256];
 	size_t i;
-	int a, named;
+	int first = options(argc, argv), a, named;
 
-	tiny = argc > 1 && strcmp(argv[1], "--tiny") == 0;
 	if (o->open == NULL || (dev = o->open(0, 0, err, sizeof err)) == NULL) {
 		fprintf(stderr, "bench_gpu: %s\n", o->open == NULL ? "built without CUDA" : err);
 		return 1;
 	}
 	printf("{\"device\": \"%s\"}\n", o->describe(dev));
-	if (!tiny)
+	fflush(stdout);
+	if (!tiny && !one_each)
 		warm_up();
 	for (i = 0; i < sizeof part / sizeof part[0]; i++) {
-		named = argc == 1 + tiny;
-		for (a = 1 + tiny; a < argc; a++)
+		named = argc == first;
+		for (a = first; a < argc; a++)
 			named |= strcmp(argv[a], part[i].name) == 0;
 		if (named)
 			part[i].run();
 	}
 	o->close(dev);
-	return 0;
+	return not_replayed > 0;
 }

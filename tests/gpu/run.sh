@@ -309,8 +309,8 @@ random_model() {
 model() {
 	folder=${MODEL:-}
 	random_model llama-3.1-8b || return
-	n=8192 tokens=32 parts='full:8192 full:32768 judged:32768 full:131072 tsp:131072' bad=0
-	[ -z "$emulated" ] || n=64 tokens=5 parts='--steps 2 full:400 judged:400 tsp:400'
+	n=8192 tokens=32 parts='full:8192 full:32768 scored:32768 full:131072 tsp:131072' bad=0
+	[ -z "$emulated" ] || n=64 tokens=5 parts='--steps 2 full:400 scored:400 tsp:400'
 	awk -v n="$n" 'BEGIN { for (i = 0; i < n; i++) print (i * 7919 + 13) % 1400 }' >"$scratch/ids"
 	{ kv-prefill -v --device cuda -m "$folder" --ids -o "$scratch/full.kv" "$scratch/ids" &&
 		kv-decode -v --device cuda -m "$folder" --tokens "$tokens" --ignore-eos "$scratch/full.kv" >/dev/null; } || bad=1

@@ -74,9 +74,9 @@ def aims(m):
                      ratio(m.get(full, "TFLOP"), m.get(ours, "TFLOP"))))
         yield (f"FastKV, {N}: a step's time, floor = 1", 1.15, True,
                ratio(m.get(ours, "step ms"), m.floor(ours, True)))
-    for N in m.numbers("kvpipe judged #"):
+    for N in m.numbers("kvpipe scored #"):
         yield (f"scoring and eviction, {N}: time, without = 1", 1.01, True,
-               ratio(m.get(f"kvpipe judged {N}", "prefill ms"),
+               ratio(m.get(f"kvpipe scored {N}", "prefill ms"),
                      m.get(f"kvpipe full {N}", "prefill ms")))
     yield ("column sums: time, attention = 1", 0.6, True, m.get("attend_mass / attend", "ratio"))
     for N in m.numbers("kvpipe fier #"):

@@ -3,7 +3,7 @@
  * whole -m MODEL PART:N ...: a prompt of N tokens, and steps of decoding behind it.
  *
  * full    all tokens run, all rows are kept
- * judged  each layer is scored and evicted during prefill: the cost of scoring and eviction
+ * scored  each layer is scored and evicted during prefill: the cost of scoring and eviction
  * tsp     FastKV: a fifth of the tokens runs through the second half of the layers, then each
  *         layer keeps rows for a tenth of all tokens
  * fier    full, then decode steps that read 11 % of the rows, found by 1-bit keys
@@ -11,7 +11,12 @@
  * One process runs all parts, after a short prompt, so that kernels and libraries are loaded
  * before anything is timed. A time is the median of ROUNDS prompts, or that of the only one
  * where a prompt is longer than LONG. Each time is printed with the least possible work:
- * floating-point operations of a prompt, bytes of weights and rows of a step. */
+ * floating-point operations of a prompt, bytes of weights and rows of a step.
+ *
+ * Memory for the rows is allocated before the clock starts, except in scored, whose layers take
+ * over each other's memory as they are evicted: that is part of what eviction costs. Steps are
+ * launches of a captured graph, except those of fier: a row says which ("graph"), and the program
+ * fails where they should have been and were not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +44,7 @@ static const struct tool tool = {
 	.name = "whole",
 	.about = "how fast a whole model runs on a GPU",
 	.synopsis = "-m DIR [--logits FOLDER] [--steps N] [-j N] [--device DEVICE]\n"
-	    "full|judged|tsp|fier:N ...",
+	    "full|scored|tsp|fier:N ...",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_THREADS,
 	.min_operands = 1,
@@ -54,11 +59,30 @@ static struct prefill fastkv;
 static uint32_t *ids, tsp_layer;
 static char err[512];
 
+/* Tokens that FastKV selects of N */
+static uint32_t
+selected(uint32_t N)
+{
+	return (uint32_t)(0.2 * N + 1e-9);
+}
+
 static void
 must_run(int rc)
 {
 	if (rc != 0)
 		die(EXIT_RUN, "%s", err[0] != '\0' ? err : "no memory");
+}
+
+/* Waits for the device. Returns 0, or MODEL_EIO. */
+static int
+synced(void)
+{
+	const char *failure = m->ops->sync(m->dev);
+
+	if (failure == NULL)
+		return 0;
+	snprintf(err, sizeof err, "%s", failure);
+	return MODEL_EIO;
 }
 
 /* ---- lower bounds of the work ---- */
@@ -97,17 +121,36 @@ weight_bytes(void)
 
 /* ---- prefill ---- */
 
+enum reserve { RESERVE_NOTHING, RESERVE_ALL, RESERVE_SELECTED };
+
+/* Rows that steps() appends, twice where retrieval is measured, too */
+static uint32_t
+step_rows(void)
+{
+	return 2 * (WARM + ROUNDS * in_round);
+}
+
+/* Memory for N tokens; of those that token selection keeps, behind its layer */
+static void
+reserve(struct cache *c, uint32_t N, enum reserve what)
+{
+	const uint32_t L = m->id.layers, l = what == RESERVE_SELECTED ? tsp_layer + 1 : L;
+
+	if (what != RESERVE_NOTHING && (cache_reserve_layers(c, N + step_rows(), 0, l) != 0 ||
+	    cache_reserve_layers(c, selected(N) + step_rows(), l, L) != 0))
+		must_run(MODEL_ENOMEM);
+	must_run(synced());
+}
+
 static void
 run_full(struct cache *c, uint32_t N, struct observation *obs)
 {
 	(void)obs;
-	if (cache_reserve(c, N + 2 * (WARM + ROUNDS * in_round)) != 0)
-		must_run(MODEL_ENOMEM);
 	must_run(run_tokens(m, c, many, ids, N, NULL, NULL, err, sizeof err));
 }
 
 static void
-run_judged(struct cache *c, uint32_t N, struct observation *obs)
+run_scored(struct cache *c, uint32_t N, struct observation *obs)
 {
 	struct engine_error e;
 
@@ -127,7 +170,7 @@ run_tsp(struct cache *c, uint32_t N, struct observation *obs)
  * obs (NULL = none) is that of the last run, too. */
 static struct cache *
 prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
-    struct observation *obs, int indexes, double *seconds_of)
+    enum reserve what, struct observation *obs, int indexes, double *seconds_of)
 {
 	const int rounds = N > LONG ? 1 : ROUNDS;
 	double t[ROUNDS], from;
@@ -143,6 +186,7 @@ prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
 			observation_free(obs, m);
 		if (obs != NULL)
 			must_run(observation_init(obs, m, WINDOW));
+		reserve(c, N, what);
 		from = seconds();
 		run(c, N, obs);
 		t[r] = seconds() - from;
@@ -153,38 +197,57 @@ prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
 
 /* ---- decoding ---- */
 
-/* Seconds of a decode step that continues the cache */
+/* Seconds of a decode step that continues the cache; *replayed: all that were timed were
+ * launches of a graph */
 static double
-steps(struct cache *c)
+steps(struct cache *c, int *replayed)
 {
 	struct generator *r = generator_new(c, one);
 	double t[ROUNDS], from;
 	uint32_t next = 1, i;
+	uint64_t launches;
 	int round;
 
-	if (r == NULL)
+	/* a cache that grows would end the graph */
+	if (r == NULL || cache_reserve(c, WARM + ROUNDS * in_round) != 0)
 		must_run(MODEL_ENOMEM);
 	for (i = 0; i < WARM; i++)
 		must_run(generator_run(r, next, NULL, &next, err, sizeof err));
+	launches = generator_launches(r);
 	for (round = 0; round < ROUNDS; round++) {
 		from = seconds();
 		for (i = 0; i < in_round; i++)
 			must_run(generator_run(r, next, NULL, &next, err, sizeof err));
 		t[round] = (seconds() - from) / in_round;
 	}
+	*replayed = generator_launches(r) - launches == (uint64_t)ROUNDS * in_round;
 	generator_free(r);
 	return median(t, ROUNDS);
 }
 
+/* What steps took, after a prompt of N tokens; step 0: there were none */
+struct steps {
+	double seconds, bytes;
+	int replayed;
+};
+
+static int not_replayed;             /* parts whose steps should have been launches of a graph */
+
 static void
-report(const char *part, uint32_t N, double prefill, double flop, double step, double bytes)
+report(const char *part, uint32_t N, double prefill, double flop, const struct steps *s)
 {
 	printf("{\"what\": \"kvpipe %s %u\", \"prefill ms\": %.2f, \"TFLOP\": %.6g", part, N,
 	    prefill * 1e3, flop * 1e-12);
-	if (step > 0)
-		printf(", \"step ms\": %.3f, \"step GB\": %.6g", step * 1e3, bytes * 1e-9);
+	if (s != NULL)
+		printf(", \"step ms\": %.3f, \"step GB\": %.6g, \"graph\": %d",
+		    s->seconds * 1e3, s->bytes * 1e-9, s->replayed);
 	printf("}\n");
 	fflush(stdout);
+	if (s != NULL && !s->replayed && strcmp(part, "fier") != 0) {
+		warning("%s %u: steps were not replayed from a graph (%s)", part, N,
+		    m->ops->describe(m->dev));
+		not_replayed++;
+	}
 }
 
 /* ---- the parts ---- */
@@ -224,7 +287,7 @@ fier(struct cache *c, uint32_t N, double prefill)
 		.reduce = REDUCE_MAX, .dense = id->layers > 2 ? 2 : 0 };
 	struct retrieval *t = retrieval_new(m->ops, m->dev, &o, id->layers, id->query_heads,
 	    id->kv_heads, id->head_width, c->dtype, m->freq);
-	double step;
+	struct steps s;
 	uint32_t l;
 
 	for (l = 0; l < id->layers; l++) {
@@ -234,9 +297,9 @@ fier(struct cache *c, uint32_t N, double prefill)
 	}
 	if (t == NULL || cache_retrieve(c, t) != 0)
 		must_run(MODEL_ENOMEM);
-	step = steps(c);
-	report("fier", N, prefill, layers_flop(id->layers, N), step,
-	    weight_bytes() + retrieved_bytes(t));
+	s.seconds = steps(c, &s.replayed);
+	s.bytes = weight_bytes() + retrieved_bytes(t);
+	report("fier", N, prefill, layers_flop(id->layers, N), &s);
 	c->retrieval = NULL;
 	retrieval_free(t);
 }
@@ -244,39 +307,41 @@ fier(struct cache *c, uint32_t N, double prefill)
 static void
 bench_full(uint32_t N, int and_fier)
 {
-	double prefill, step, bytes;
-	struct cache *c = prompt(run_full, N, NULL, and_fier, &prefill);
+	double prefill;
+	struct steps s;
+	struct cache *c = prompt(run_full, N, RESERVE_ALL, NULL, and_fier, &prefill);
 
 	if (logits != NULL && !and_fier)
 		write_logits(c, N);
-	bytes = weight_bytes() + (double)cache_bytes(c);
-	step = steps(c);
+	s.bytes = weight_bytes() + (double)cache_bytes(c);
+	s.seconds = steps(c, &s.replayed);
 	report(and_fier ? "fier full" : "full", N, prefill,
-	    layers_flop(m->id.layers, N) + 2 * head_elements(), step, bytes);
+	    layers_flop(m->id.layers, N) + 2 * head_elements(), &s);
 	if (and_fier)
 		fier(c, N, prefill);
 	cache_free(c);
 }
 
 static void
-bench_judged(uint32_t N)
+bench_scored(uint32_t N)
 {
 	struct observation obs = { 0 };
 	double prefill;
 
-	cache_free(prompt(run_judged, N, &obs, 0, &prefill));
+	cache_free(prompt(run_scored, N, RESERVE_NOTHING, &obs, 0, &prefill));
 	observation_free(&obs, m);
-	report("judged", N, prefill, layers_flop(m->id.layers, N) + 2 * head_elements(), 0, 0);
+	report("scored", N, prefill, layers_flop(m->id.layers, N) + 2 * head_elements(), NULL);
 }
 
 static void
 bench_tsp(uint32_t N)
 {
-	const double some = (double)(uint32_t)(0.2 * N + 1e-9), before = tsp_layer + 1;
+	const double before = tsp_layer + 1;
 	struct observation obs = { 0 };
-	double prefill, step, bytes, flop, from;
+	double prefill, flop, from;
+	struct steps s;
 	struct engine_error e;
-	struct cache *c = prompt(run_tsp, N, &obs, 0, &prefill);
+	struct cache *c = prompt(run_tsp, N, RESERVE_SELECTED, &obs, 0, &prefill);
 
 	from = seconds();
 	must(evict_cache_all(&snapkv.evict, c, &obs, &e), &e);
@@ -284,10 +349,10 @@ bench_tsp(uint32_t N)
 	printf("{\"what\": \"kvpipe evict %u, tsp\", \"ms\": %.2f}\n", N, (seconds() - from) * 1e3);
 	scorer_free(&snapkv.evict.scorer);
 	observation_free(&obs, m);
-	bytes = weight_bytes() + (double)cache_bytes(c);
-	step = steps(c);
-	flop = layers_flop(before, N) + layers_flop(m->id.layers - before, some);
-	report("tsp", N, prefill, flop + 2 * head_elements(), step, bytes);
+	s.bytes = weight_bytes() + (double)cache_bytes(c);
+	s.seconds = steps(c, &s.replayed);
+	flop = layers_flop(before, N) + layers_flop(m->id.layers - before, selected(N));
+	report("tsp", N, prefill, flop + 2 * head_elements(), &s);
 	cache_free(c);
 }
 
@@ -309,8 +374,8 @@ bench(const char *part)
 	must(prefill_fit(&snapkv, m, N, 0, &e), &e);
 	if (strncmp(part, "full", n) == 0)
 		bench_full(N, 0);
-	else if (strncmp(part, "judged", n) == 0)
-		bench_judged(N);
+	else if (strncmp(part, "scored", n) == 0)
+		bench_scored(N);
 	else if (strncmp(part, "tsp", n) == 0)
 		bench_tsp(N);
 	else if (strncmp(part, "fier", n) == 0)
@@ -376,5 +441,7 @@ main(int argc, char **argv)
 	workspace_free(many, m);
 	free(ids);
 	session_close(&session);
+	if (not_replayed > 0)
+		die(EXIT_RUN, "%d parts decoded without a graph", not_replayed);
 	return finish();
 }
