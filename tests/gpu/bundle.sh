@@ -25,8 +25,8 @@ for program in "$build"/kv-* "$build"/emulated/kv-*; do
 	[ ! -e "$program" ] || copy "$program" "${program#"$build/"}"
 done
 find "$folder" -type f -exec strip {} +
-for file in tests/gpu/run.sh tests/gpu/peers.py tests/gpu/table.py tests/gpu/README.md tests/bin/mkmodel.py examples/methods \
-	examples/prompts examples/demo-model; do
+for file in tests/gpu/run.sh tests/gpu/stages.sh tests/gpu/peers.py tests/gpu/table.py tests/gpu/ncu_rows.py tests/gpu/README.md \
+	tests/bin/mkmodel.py examples/methods examples/prompts examples/demo-model; do
 	copy "$file" "$file"
 done
 git rev-parse --short HEAD >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
