@@ -459,12 +459,12 @@ main(int argc, char *argv[])
 	size_t i;
 	int first = options(argc, argv), a, named;
 
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (o->open == NULL || (dev = o->open(0, 0, err, sizeof err)) == NULL) {
 		fprintf(stderr, "bench_gpu: %s\n", o->open == NULL ? "built without CUDA" : err);
 		return 1;
 	}
 	printf("{\"device\": \"%s\"}\n", o->describe(dev));
-	fflush(stdout);
 	if (!tiny && !one_each)
 		warm_up();
 	for (i = 0; i < sizeof part / sizeof part[0]; i++) {

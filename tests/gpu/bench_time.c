@@ -170,7 +170,6 @@ wait_for_turn(const char *what)
 	if (!turns)
 		return;
 	printf("{\"turn\": \"%s\"}\n", what);
-	fflush(stdout);
 	if (fgets(line, sizeof line, stdin) == NULL)
 		exit(1);
 }
@@ -203,7 +202,6 @@ measure(const char *what, void (*call)(void *, int), void *arg, double bytes, do
 	       "\"GB/s\": %.1f, \"TFLOP/s\": %.2f, \"graph\": %d, \"calls\": %d}\n", what,
 	    middle * 1e6, t[0] * 1e6, t[rounds - 1] * 1e6, bytes / middle * 1e-9,
 	    flop / middle * 1e-12, g.in_graph, g.calls);
-	fflush(stdout);
 	if (replayed && g.in_graph == 0) {
 		fprintf(stderr, "bench_gpu: %s: not replayed from a graph\n", what);
 		not_replayed++;

@@ -78,6 +78,7 @@ calls_capture(struct dev *d)
 {
 	cudaError_t e;
 
+	gpu_forget(d);
 	cudaSetDevice(d->index);
 	e = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
 	if (e == cudaSuccess)

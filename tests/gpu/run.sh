@@ -3,8 +3,8 @@
 #
 # usage: sh tests/gpu/run.sh [-ekn] [-b BUILD] [-o FOLDER] [-p PACKED] [-t SECONDS] [stage ...]
 #
-# Without names, runs the stages that FOLDER has no result of, as far as they fit; environment and ceilings in every run,
-# since ratios are to ceilings of the same minutes. A stage that is named runs again. Stages: environment build primitives ops
+# Without names, runs the stages that FOLDER has no result of, as far as they fit; environment in every run, and ceilings in
+# every run that measures, since ratios are to ceilings of the same minutes. A stage that is named runs again. Stages: environment build primitives ops
 # ceilings bench model fier transformers rest pipelines profile again sanitizer (stages.sh). One that cannot run here is
 # skipped and says why; one that would not fit is not begun. Exit status: 0 when no stage failed.
 #
@@ -104,13 +104,15 @@ rows() {
 	[ ! -e "$out/$1.log" ] || grep '^{.*}$' "$out/$1.log" | sed "s/^{/{\"run\": $run, \"stage\": \"$1\", /"
 }
 
-# pack [STAGE]: both packed files; the rows of a stage that is still running count.
+# pack [STAGE]: both packed files; the rows of a stage that is still running count. That is done in the background, may be
+# ended in the middle, and has temporary files of its own.
 pack() {
-	{ cat "$out/measured.jsonl"; [ $# -eq 0 ] || rows "$1"; } >"$out/.rows"
-	p=$(python_with json) && "$p" tests/gpu/table.py ${tiny:+"$tiny"} "$out/stages" "$out/.rows" >"$out/.table" &&
-		mv "$out/.table" "$packed/gpu-run.txt"
-	(cd "$out" && tar -czf "$packed/.gpu-run" stages begun runs measured.jsonl ./*.log ./*.csv ./primitives.* ./logits.* 2>/dev/null)
-	mv "$packed/.gpu-run" "$packed/gpu-run.tar.gz"
+	new=.new${1:+.part}
+	{ cat "$out/measured.jsonl"; [ $# -eq 0 ] || rows "$1"; } >"$out/$new.rows"
+	p=$(python_with json) && "$p" tests/gpu/table.py ${tiny:+"$tiny"} "$out/stages" "$out/$new.rows" >"$out/$new.table" &&
+		mv "$out/$new.table" "$packed/gpu-run.txt"
+	(cd "$out" && tar -czf "$packed/$new.tar" stages begun runs measured.jsonl ./*.log ./*.csv ./primitives.* ./logits.* 2>/dev/null)
+	mv "$packed/$new.tar" "$packed/gpu-run.tar.gz"
 }
 
 # stage NAME LIMIT
@@ -123,7 +125,7 @@ stage() {
 		[ "$limit" -lt "$2" ] || { limit=$2 cut=''; }
 		[ ! -e "$out/$1.log" ] || mv "$out/$1.log" "$out/$1.before.log"
 		echo "$1" >>"$out/begun"
-		while sleep 15; do pack "$1"; done &
+		while sleep 15; do pack "$1"; done >/dev/null 2>&1 &
 		packer=$!
 		RUN_STAGE=$1 timeout -k 5 "$limit" sh tests/gpu/stages.sh >"$out/$1.log" 2>&1
 		status=$?
@@ -173,7 +175,11 @@ if [ -z "$wanted" ]; then
 	for s in $(plan | cut -d ' ' -f 1); do
 		is_done "$s" || case $s in environment | ceilings) ;; *) wanted="$wanted $s" ;; esac
 	done
-	[ -z "$wanted" ] || wanted="environment ceilings $wanted"
+	case "$wanted" in
+	'') ;;
+	*bench* | *model* | *fier* | *transformers* | *rest*) wanted="environment ceilings $wanted" ;;
+	*) wanted="environment $wanted" ;;
+	esac
 fi
 for s in $wanted; do
 	plan | grep -q "^$s " || { echo "run.sh: there is no stage '$s'" >&2; exit 2; }
@@ -191,7 +197,7 @@ export PATH build out emulated programs tests ops tiny
 : >"$out/now"
 helpers='' made=''
 trap 'kill $helpers 2>/dev/null
-	rm -f "$out/now" "$out/.rows" "$out/.table" "$out/.weights_end" "$packed/.gpu-run"
+	rm -f "$out/now" "$out"/.new* "$out/.weights_end" "$packed"/.new*
 	[ -z "$made" ] || [ -n "$keep" ] || RUN_STAGE=remove_weights sh tests/gpu/stages.sh' EXIT
 trap 'exit 143' TERM INT HUP
 if [ -z "$emulated" ] && [ -r /dev/nvidia0 ]; then

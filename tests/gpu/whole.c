@@ -242,7 +242,6 @@ report(const char *part, uint32_t N, double prefill, double flop, const struct s
 		printf(", \"step ms\": %.3f, \"step GB\": %.6g, \"graph\": %d",
 		    s->seconds * 1e3, s->bytes * 1e-9, s->replayed);
 	printf("}\n");
-	fflush(stdout);
 	if (s != NULL && !s->replayed && strcmp(part, "fier") != 0) {
 		warning("%s %u: steps were not replayed from a graph (%s)", part, N,
 		    m->ops->describe(m->dev));
@@ -434,6 +433,7 @@ main(int argc, char **argv)
 {
 	int i = tool_start(&tool, argc, argv);
 
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	load();
 	for (; i < argc; i++)
 		bench(argv[i]);
