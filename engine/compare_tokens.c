@@ -48,6 +48,8 @@ take_common(struct part *a, struct part *b)
 
 	while (i < most && a->id[i] == b->id[i])
 		i++;
+	if (i == 0)
+		return 0;               /* a part without ids has no address either */
 	a->id += i;
 	b->id += i;
 	a->n -= i;
