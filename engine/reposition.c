@@ -56,6 +56,8 @@ reposition_keys(const struct reposition *p, void *to, const void *keys, enum kv_
 	uint32_t g;
 
 	for (g = 0; g < kept->heads; g++) {
+		if (rows->count[g] == 0)
+			continue;       /* keys of no rows at all have no address */
 		if (reposition_head(p, out, from, dtype, E, rows->pos[g], kept->keep[g],
 		    kept->count[g], e) != ENGINE_OK)
 			return e->code;
