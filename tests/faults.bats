@@ -80,13 +80,19 @@ hanging() {
 	done
 }
 
-@test "a prompt: whichever class of call fails, the program says so, exits with 1, and leaves nothing" {
+# prompt_fails <CASES: "CALL:N ...|REGEXP" on each line; for each of these calls that fails kv-prefill says so, and leaves nothing
+prompt_fails() {
+	local calls call message
 	while IFS='|' read -r calls message; do
 		for call in $calls; do
 			failing "$call" kv-prefill -m "$DEMO" --device cuda --score 'snapkv window=4' --evict rate=0.5 -o out.kv doc.txt
 			assert_line --regexp "^kv-prefill: $message"
 		done
-	done <<-END
+	done
+}
+
+@test "a prompt: whichever class of call fails, the program says so, exits with 1, and leaves nothing" {
+	prompt_fails <<-END
 		cudaMemGetInfo:1|cuda: cudaMemGetInfo: cudaErrorUnknown$
 		cudaMallocFromPoolAsync:1|$DEMO: no room for [0-9]+ bytes of norm weights$
 		cudaMalloc:1|$DEMO/model.safetensors: model.embed_tokens.weight: no room for it on the device$
@@ -103,12 +109,7 @@ hanging() {
 
 @test "a driver without memory pools: memory is that of cudaMalloc(), and a failure is said" {
 	export KV_EMULATED_POOLS=0
-	while IFS='|' read -r calls message; do
-		for call in $calls; do
-			failing "$call" kv-prefill -m "$DEMO" --device cuda --score 'snapkv window=4' --evict rate=0.5 -o out.kv doc.txt
-			assert_line --regexp "^kv-prefill: $message"
-		done
-	done <<-END
+	prompt_fails <<-END
 		cudaMalloc:1|$DEMO: no room for [0-9]+ bytes of norm weights$
 		cudaMalloc:2|$DEMO/model.safetensors: model.embed_tokens.weight: no room for it on the device$
 		cudaMalloc:4 cudaMalloc:7 cudaMalloc:12|.*no (memory|room)

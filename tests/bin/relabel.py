@@ -4,13 +4,9 @@ labels of scores and of attention paid, and a line of provenance. With the indep
 that."""
 
 import json
-import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "format"), str(ROOT / "formats" / "vectors")]
-import kvread  # noqa: E402
-import kvwrite  # noqa: E402
+import sections
 
 LABEL = 192
 
@@ -28,19 +24,7 @@ def relabelled(section, content, text):
 
 
 def main(text, path, out):
-    sections = []
-    with open(path, "rb") as file:
-        source = kvread.Source(file)
-        kvread.read_preamble(source, kvread.Snapshot())
-        while True:
-            section = kvread.read_header(source)
-            content = bytes(kvread.read_content(source, section))
-            if section.type == "ENDS":
-                break
-            if section.type not in ("pADD", "iNDX"):
-                sections.append(kvwrite.Section(section.type, relabelled(section, content, text), section.layer,
-                                                section.element))
-    pathlib.Path(out).write_bytes(kvwrite.stream(sections))
+    sections.write(out, [(s, relabelled(s, content, text)) for s, content in sections.read(path)])
 
 
 if __name__ == "__main__":

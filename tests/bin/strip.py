@@ -2,30 +2,14 @@
 """Copies a snapshot without the sections of one type, or without that of one layer: strip.py TYPE IN OUT [LAYER]. With the
 independent reader and writer, so that tests can make files that the tools never write."""
 
-import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "format"), str(ROOT / "formats" / "vectors")]
-import kvread  # noqa: E402
-import kvwrite  # noqa: E402
+import sections
 
 
 def main(drop, path, out, layer=None):
-    kept = []
-    with open(path, "rb") as file:
-        source = kvread.Source(file)
-        kvread.read_preamble(source, kvread.Snapshot())
-        while True:
-            section = kvread.read_header(source)
-            content = kvread.read_content(source, section)
-            if section.type == "ENDS":
-                break
-            if section.type == drop and layer in (None, str(section.layer)):
-                continue
-            if section.type not in ("pADD", "iNDX"):
-                kept.append(kvwrite.Section(section.type, content, section.layer, section.element))
-    pathlib.Path(out).write_bytes(kvwrite.stream(kept))
+    sections.write(out, [(s, content) for s, content in sections.read(path)
+                         if not (s.type == drop and layer in (None, str(s.layer)))])
 
 
 if __name__ == "__main__":
