@@ -15,6 +15,20 @@ wanted(void)
 }
 
 static void
+check_selection(const struct prefill *p)
+{
+	const enum token_rule rule = p->select.rule;
+
+	if (p->chunk != 0 && rule != TOKENS_ALL)
+		die(EXIT_USAGE, "--chunk with --evict evicts before the whole prompt has run, and "
+		    "token selection looks at the whole prompt: leave out --chunk");
+	if ((evict_cache_needs(&p->evict) & NEED_EVERY_QUERY) &&
+	    (rule == TOKENS_TSP || rule == TOKENS_PYRAMIDINFER))
+		die(EXIT_USAGE, "--score: method %s divides by the number of queries that could see "
+		    "a row, which token selection makes unknown", p->evict.scorer.method->name);
+}
+
+static void
 check_patch(const struct prefill *p)
 {
 	if (p->patch == 0)
@@ -41,10 +55,8 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 	if (o->evict == NULL)
 		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
 		    o->score != NULL ? "--score" : o->once ? "--once" : "--patch");
-	if (chunk != 0 && p->select.rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--chunk with --evict evicts before the whole prompt has run, and "
-		    "token selection looks at the whole prompt: leave out --chunk");
 	opt_evict_cache(&p->evict, o->score, o->evict);
+	check_selection(p);
 	check_patch(p);
 	if (chunk != 0 && prefill_scored_queries(p) > chunk)
 		die(EXIT_USAGE, "--score: a window of %u queries is longer than a --chunk of %u",

@@ -193,10 +193,6 @@ check_options(int operands, const char *path)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
 	opt_tokens(&prefill.select, &search);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
-	if ((evict_cache_needs(&prefill.evict) & NEED_EVERY_QUERY) &&
-	    (prefill.select.rule == TOKENS_TSP || prefill.select.rule == TOKENS_PYRAMIDINFER))
-		die(EXIT_USAGE, "--score: method %s divides by the number of queries that could see "
-		    "a row, which token selection makes unknown", prefill.evict.scorer.method->name);
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 	if (!opt_tsp_search_wanted() && operands > 1)
