@@ -23,7 +23,8 @@ int
 engine_fail_model(struct engine_error *e, int model_code, const char *text)
 {
 	const int code = model_code == MODEL_EINVALID ? ENGINE_EDAMAGED :
-	    model_code == MODEL_EUNSUPPORTED ? ENGINE_EUNSUPPORTED : ENGINE_ERUN;
+	    model_code == MODEL_EUNSUPPORTED ? ENGINE_EUNSUPPORTED :
+	    model_code == MODEL_EMISMATCH ? ENGINE_EMODEL : ENGINE_ERUN;
 
 	return engine_fail(e, code, "%s", text != NULL && *text != '\0' ? text : "out of memory");
 }

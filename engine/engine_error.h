@@ -16,7 +16,7 @@ enum {
 	ENGINE_ENOROOM = -2,            /* memory of the device */
 	ENGINE_EOPTION = -3,            /* options that this model, prompt or snapshot does not allow */
 	ENGINE_EDAMAGED = -4,           /* input that is truncated or contradicts itself */
-	ENGINE_EMODEL = -5,             /* a snapshot of another model */
+	ENGINE_EMODEL = -5,             /* a snapshot, or an adapter, of another model */
 	ENGINE_EUNSUPPORTED = -6        /* a version or feature that is not known */
 };
 

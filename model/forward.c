@@ -16,6 +16,7 @@
 #include "model/compose.h"
 #include "model/finite.h"
 #include "model/forward_internal.h"
+#include "model/lora.h"
 #include "model/probe_mass.h"
 
 struct workspace *
@@ -188,6 +189,40 @@ keep_queries(const struct model *m, const struct workspace *ws, const struct obs
 	}
 }
 
+/* Queries, keys and values of the rows in ws->x */
+static void
+project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+{
+	const struct model_layer *w = &m->layer[l];
+	const struct product qkv[] = {
+		{ ws->q, &w->wq, w->bq }, { ws->k, &w->wk, w->bk }, { ws->v, &w->wv, w->bv }
+	};
+	const struct adapter_layer *a = ws->adapter != NULL ? &ws->adapter->layer[l] : NULL;
+
+	if (a == NULL)
+		run_project(m->ops, m->dev, qkv, 3, ws->x, &w->norm, ws->xn, N);
+	else
+		lora_project(m->ops, m->dev, qkv, (const struct lora *[]){ &a->q, &a->k, &a->v }, 3,
+		    ws->x, &w->norm, ws->xn, ws->adapter->scratch, N);
+}
+
+/* ws->x += what attention, in ws->o, and the feed-forward network add */
+static void
+add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+{
+	const struct model_layer *w = &m->layer[l];
+	const struct adapter *a = ws->adapter;
+
+	m->ops->matmul(m->dev, ws->x, ws->o, &w->wo, w->bo, N, 1);
+	if (a == NULL) {
+		run_ffn(m->ops, m->dev, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
+		return;
+	}
+	lora_add(m->ops, m->dev, ws->x, ws->o, &a->layer[l].o, a->scratch, N);
+	lora_ffn(m->ops, m->dev, ws->x, &w->ffn, &a->layer[l], ws->xn, ws->gate, ws->up, a->scratch,
+	    N);
+}
+
 void
 forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
     uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
@@ -197,14 +232,10 @@ forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, con
 	uint32_t H = m->id.query_heads, l;
 
 	for (l = l0; l < l1; l++) {
-		const struct model_layer *w = &m->layer[l];
 		struct layer_rows *rows = &c->layer[l];
 		const struct query query = { .q = ws->q, .pos = ws->pos, .N = N, .H = H };
-		const struct product qkv[] = {
-			{ ws->q, &w->wq, w->bq }, { ws->k, &w->wk, w->bk }, { ws->v, &w->wv, w->bv }
-		};
 
-		run_project(o, d, qkv, 3, ws->x, &w->norm, ws->xn, N);
+		project_qkv(m, ws, l, N);
 		cache_expect(c, l, pos, N);
 		run_rope_append(o, d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
 		if (c->index != NULL)
@@ -219,8 +250,7 @@ forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, con
 			    QUERIES_SUM);
 		if (c->probe_mass != NULL)
 			probe_mass_add(c->probe_mass, c, l, &query, ws->lse);
-		o->matmul(d, ws->x, ws->o, &w->wo, w->bo, N, 1);
-		run_ffn(o, d, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
+		add_to_stream(m, ws, l, N);
 	}
 }
 
@@ -259,15 +289,9 @@ last_logits(const struct model *m, struct cache *c, struct workspace *ws, const 
 	return get_logits(c, ws);
 }
 
-/* What is run: token ids, or rows that stand in for their embeddings */
-struct input {
-	const uint32_t *ids;           /* host [n]; NULL: x */
-	const float *x;                /* host [n][D] */
-};
-
 /* ws->x[N][D] <- rows at .. at+N-1 of the input */
 static void
-embed_input(const struct model *m, struct workspace *ws, const struct input *in, size_t at,
+embed_input(const struct model *m, struct workspace *ws, const struct run_input *in, size_t at,
     uint32_t N)
 {
 	const size_t D = m->id.hidden;
@@ -278,10 +302,8 @@ embed_input(const struct model *m, struct workspace *ws, const struct input *in,
 		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
 }
 
-/* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The cache
- * has the capacity. */
-static int
-run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const struct input *in,
+int
+run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const struct run_input *in,
     size_t n, uint32_t *position, struct observation *obs, const struct step_hook *step, char *err,
     size_t errlen)
 {
@@ -331,7 +353,7 @@ int
 run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
 {
-	const struct input in = { ids, NULL };
+	const struct run_input in = { ids, NULL };
 	int rc = reserve_positions(c, n, err, errlen);
 
 	if (rc == 0 && cache_add_tokens(c, ids, n) != 0) {
@@ -346,72 +368,4 @@ run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const u
 		return MODEL_ENOMEM;
 	}
 	return rc;
-}
-
-/* The keys of the last n rows of every KV head. */
-static int
-observe_own(struct observation *obs, const struct cache *c, uint32_t n)
-{
-	const struct model *m = c->model;
-	size_t row = m->id.head_width * kv_dtype_size(c->dtype);
-	uint32_t l, g;
-
-	if ((obs->own = calloc(m->id.layers, sizeof *obs->own)) == NULL)
-		return MODEL_ENOMEM;
-	obs->n_own = n;
-	for (l = 0; l < m->id.layers; l++) {
-		const struct layer_rows *rows = &c->layer[l];
-		char *to = obs->own[l] = malloc(rows->heads * n * row);
-
-		if (to == NULL)
-			return MODEL_ENOMEM;
-		for (g = 0; g < rows->heads; g++)
-			m->ops->get(m->dev, to + g * n * row, (const char *)rows->k +
-			    (rows->start[g] + rows->len[g] - n) * row, n * row);
-	}
-	return 0;
-}
-
-static int
-run_input_unstored(const struct model *m, struct cache *c, struct workspace *ws,
-    const struct input *in, size_t n, struct observation *obs, const struct step_hook *step,
-    char *err, size_t errlen)
-{
-	uint32_t position = c->next_position, l, g;
-	struct layer_index *index = c->index;
-	int rc = reserve_positions(c, n, err, errlen);
-
-	c->index = NULL;                /* these rows do not stay */
-	if (rc == 0)
-		rc = run_chunks(m, c, ws, in, n, &position, obs, step, err, errlen);
-	c->index = index;
-	if (rc != 0)
-		return rc;
-	if (obs != NULL && observe_own(obs, c, (uint32_t)n) != 0) {
-		snprintf(err, errlen, "no memory for the keys of %zu tokens", n);
-		return MODEL_ENOMEM;
-	}
-	for (l = 0; l < m->id.layers; l++)
-		for (g = 0; g < m->id.kv_heads; g++)
-			c->layer[l].len[g] -= (uint32_t)n;
-	return 0;
-}
-
-int
-run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
-{
-	const struct input in = { ids, NULL };
-
-	return run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
-}
-
-int
-run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
-    const float *x, size_t n, struct observation *obs, const struct step_hook *step, char *err,
-    size_t errlen)
-{
-	const struct input in = { NULL, x };
-
-	return run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
 }

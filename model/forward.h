@@ -8,6 +8,8 @@
 #include "model/cache.h"
 #include "model/observation.h"
 
+struct adapter;
+
 /* Buffers for up to N rows, allocated once. */
 struct workspace;
 struct workspace *workspace_new(const struct model *m, uint32_t rows);   /* NULL without memory */
@@ -58,10 +60,19 @@ int run_unstored(const struct model *m, struct cache *c, struct workspace *ws,
     char *err, size_t errlen);
 
 /* The same with rows that are not token ids, for instance learned tokens: x[n][D] (host)
- * takes the place of their embeddings. Such rows cannot be stored: c->tokens, and a snapshot,
- * have an id for every token that the cache has seen. */
+ * takes the place of their embeddings, and the LoRA of the adapter (NULL = none), which is on the
+ * device, acts on them. Such rows cannot be stored: c->tokens, and a snapshot, have an id for every
+ * token that the cache has seen. */
 int run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
-    const float *x, size_t n, struct observation *obs, const struct step_hook *step, char *err,
-    size_t errlen);
+    const float *x, size_t n, const struct adapter *adapter, struct observation *obs,
+    const struct step_hook *step, char *err, size_t errlen);
+
+/* The same of one layer: rows x[N][D] (device), at most those of the workspace, at positions pos[N]
+ * (host) go through layer l, and x becomes the output. obs expects their queries. The layer has its
+ * rows as before; the keys of these N are in memory still, behind its rows, until others are
+ * appended. Logged as a run. Returns 0, or MODEL_ENOMEM (err says so). */
+int run_unstored_layer(const struct model *m, struct cache *c, struct workspace *ws, float *x,
+    const uint32_t *pos, uint32_t N, uint32_t l, const struct adapter *adapter,
+    const struct observation *obs, char *err, size_t errlen);
 
 #endif

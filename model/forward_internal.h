@@ -2,6 +2,7 @@
 #ifndef KVPIPE_FORWARD_INTERNAL_H
 #define KVPIPE_FORWARD_INTERNAL_H
 
+#include "model/adapter.h"
 #include "model/forward.h"
 
 struct workspace {
@@ -17,11 +18,24 @@ struct workspace {
 	uint32_t *tok;                 /* device [1] the token chosen last (generate.c) */
 	uint32_t *host_pos;            /* host [N] */
 	float *host_x;                 /* host [D] a row of x, to be looked at */
+	const struct adapter *adapter; /* its LoRA acts on all rows; NULL: none */
 };
 
 /* forward() with the positions in ws->pos already; pos is for the observation. */
 void forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws,
     const uint32_t *pos, uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
+
+/* What is run: token ids, or rows that stand in for their embeddings */
+struct run_input {
+	const uint32_t *ids;           /* host [n]; NULL: x */
+	const float *x;                /* host [n][D] */
+};
+
+/* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The cache
+ * has the capacity. Returns as run_tokens(). */
+int run_chunks(const struct model *m, struct cache *c, struct workspace *ws,
+    const struct run_input *in, size_t n, uint32_t *position, struct observation *obs,
+    const struct step_hook *step, char *err, size_t errlen);
 
 /* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
 int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);

@@ -7,7 +7,6 @@
  * Matrices go to the device as they are stored, through ops->weights; each may have its own type.
  * Norm weights and biases become f32 and lie, with the rotary frequencies, in one device block. */
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "model/model_files.h"
 #include "model/model.h"
 #include "model/safetensors.h"
+#include "model/tensor_shape.h"
 
 struct loader {
 	struct model *m;
@@ -28,39 +28,16 @@ struct loader {
 
 #define FAIL(ld, code, file, ...) model_file_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
 
-/* "[512][4096]" */
-static const char *
-show_shape(const struct tensor *t, char *text, size_t size)
-{
-	size_t n = 0;
-	unsigned i;
-
-	text[0] = '\0';
-	for (i = 0; i < t->ndim && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, "[%" PRIu64 "]", t->dim[i]);
-	return t->ndim == 0 ? "a scalar" : text;
-}
-
 /* Looks a tensor up that must be there, of a type we compute with. cols 0: a vector. */
 static int
 need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const struct tensor **out)
 {
 	const struct safetensors *files = ld->m->files;
-	struct tensor want = { .ndim = cols == 0 ? 1 : 2, .dim = { rows, cols } };
-	const struct tensor *t = safetensors_find(files, name);
-	char a[96], b[96];
+	int rc = tensor_need(files, ld->m->dir, name, rows, cols, out, ld->err, ld->errlen);
 
-	if (t == NULL)
-		return FAIL(ld, MODEL_EINVALID, ld->m->dir, "no tensor %s", name);
-	ld->needed[t - safetensors_at(files, 0)] = 1;
-	if (t->ndim != want.ndim || t->dim[0] != rows || (cols != 0 && t->dim[1] != cols))
-		return FAIL(ld, MODEL_EINVALID, t->file, "%s: want %s, file has %s", name,
-		    show_shape(&want, a, sizeof a), show_shape(t, b, sizeof b));
-	if (t->dtype == 0)
-		return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is not supported: BF16, "
-		    "F16 and F32 are", name, t->type);
-	*out = t;
-	return MODEL_OK;
+	if (rc == MODEL_OK)
+		ld->needed[*out - safetensors_at(files, 0)] = 1;
+	return rc;
 }
 
 static int

@@ -21,7 +21,8 @@ enum {
 	 * ... */
 	MODEL_EINVALID = -2,
 	MODEL_EUNSUPPORTED = -3,   /* valid, but not an architecture we compute */
-	MODEL_ENOMEM = -4
+	MODEL_ENOMEM = -4,
+	MODEL_EMISMATCH = -5       /* made for another model */
 };
 
 struct model_layer {

@@ -407,8 +407,9 @@ open_folder(struct safetensors *st, const char *dir)
 	return rc;
 }
 
-int
-safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen)
+/* name: of the one file; NULL: those of a model */
+static int
+open_files(const char *dir, const char *name, struct safetensors **out, char *err, size_t errlen)
 {
 	struct safetensors *st;
 	int rc;
@@ -420,14 +421,29 @@ safetensors_open(const char *dir, struct safetensors **out, char *err, size_t er
 	st->errlen = errlen;
 	if ((st->hash = XXH3_createState()) == NULL)
 		rc = FAIL(st, MODEL_ENOMEM, dir, "out of memory");
-	else
+	else if (name == NULL)
 		rc = open_folder(st, dir);
+	else if ((rc = add_shard(st, dir, name)) == MODEL_OK)
+		sort_tensors(st);
 	if (rc != MODEL_OK) {
 		safetensors_close(st);
 		return rc;
 	}
 	*out = st;
 	return MODEL_OK;
+}
+
+int
+safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen)
+{
+	return open_files(dir, NULL, out, err, errlen);
+}
+
+int
+safetensors_open_file(const char *dir, const char *name, struct safetensors **out, char *err,
+    size_t errlen)
+{
+	return open_files(dir, name, out, err, errlen);
 }
 
 void

@@ -31,6 +31,9 @@ struct safetensors;
  * overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error
  * only when asked for. */
 int safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen);
+/* The same for one file of a folder. */
+int safetensors_open_file(const char *dir, const char *name, struct safetensors **out, char *err,
+    size_t errlen);
 void safetensors_close(struct safetensors *);                  /* NULL allowed */
 /* NULL when there is none. */
 const struct tensor *safetensors_find(const struct safetensors *, const char *name);

@@ -75,7 +75,7 @@ observe_unstored(struct observation *obs, const struct model *m, const uint32_t 
 	must(ws != NULL && c != NULL && observation_init(obs, m, n) == 0, "memory");
 	must(run_tokens(m, c, ws, ids, 20, NULL, NULL, err, sizeof err) == 0, "run");
 	must((x == NULL ? run_unstored(m, c, ws, ids, n, obs, NULL, err, sizeof err) :
-	    run_unstored_embeddings(m, c, ws, x, n, obs, NULL, err, sizeof err)) == 0, "unstored");
+	    run_unstored_embeddings(m, c, ws, x, n, NULL, obs, NULL, err, sizeof err)) == 0, "unstored");
 	check(c->n_tokens == 20 && c->next_position == 20 && c->layer[0].len[0] == 20,
 	    "unstored rows are in the cache");
 	cache_free(c);

@@ -1,0 +1,296 @@
+/* adapter.c - the tensors of a LookaheadKV adapter: checked against a model, and on its device
+ *
+ * As in model.c, two passes over the same list of tensors: the first checks names, shapes and values
+ * and adds up sizes, the second binds. All matrices lie in one device block. Those of the first
+ * factors stay in their type; the second factors become f32 with alpha / r in them, so that no step
+ * of the forward pass has to scale. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/adapter.h"
+#include "model/adapter_config.h"
+#include "model/model_files.h"
+#include "model/safetensors.h"
+#include "model/tensor_shape.h"
+
+#define TENSORS "adapter_model.safetensors"
+#define EMBEDDINGS "lookahead.embeddings"
+
+struct adapter_loader {
+	struct adapter *a;
+	uint8_t *needed;        /* [tensors in the file] 1: it was asked for */
+	uint8_t *host;          /* the block before it goes to the device; NULL in the first pass */
+	size_t used;            /* bytes of it so far, a multiple of 64 */
+	char *err;
+	size_t errlen;
+};
+
+#define FAIL(ld, code, file, ...) model_file_fail((ld)->err, (ld)->errlen, code, file, __VA_ARGS__)
+
+/* ---- one tensor ---- */
+
+static int
+check_finite(struct adapter_loader *ld, const struct tensor *t)
+{
+	const size_t size = kv_dtype_size(t->dtype), n = t->bytes / size;
+	float x[256];
+	size_t at, i, some;
+
+	for (at = 0; at < n; at += some) {
+		some = n - at < 256 ? n - at : 256;
+		kv_to_f32(x, (const uint8_t *)t->data + at * size, t->dtype, some);
+		for (i = 0; i < some; i++)
+			if (!isfinite(x[i]))
+				return FAIL(ld, MODEL_EINVALID, t->file, "%s: value %zu is not "
+				    "finite (NaN or infinite)", t->name, at + i);
+	}
+	return MODEL_OK;
+}
+
+/* Looks a tensor up that must be there, [rows][cols]. */
+static int
+need(struct adapter_loader *ld, const char *name, uint32_t rows, uint32_t cols,
+    const struct tensor **out)
+{
+	const struct safetensors *files = ld->a->files;
+	const char *file = safetensors_at(files, 0)->file;
+	int rc = tensor_need(files, file, name, rows, cols, out, ld->err, ld->errlen);
+
+	if (rc == MODEL_OK)
+		ld->needed[*out - safetensors_at(files, 0)] = 1;
+	return rc != MODEL_OK || ld->host != NULL ? rc : check_finite(ld, *out);
+}
+
+/* Reserves bytes of the block. *host and *device are NULL in the first pass. */
+static void
+reserve(struct adapter_loader *ld, size_t bytes, void **host, void **device)
+{
+	*host = ld->host == NULL ? NULL : ld->host + ld->used;
+	*device = ld->host == NULL ? NULL : (uint8_t *)ld->a->block + ld->used;
+	ld->used += (bytes + 63) / 64 * 64;
+}
+
+/* ---- the LoRA of a linear ---- */
+
+static int
+bind_lora(struct adapter_loader *ld, const char *linear, uint32_t out, uint32_t in, struct lora *w)
+{
+	const struct adapter *ad = ld->a;
+	const struct tensor *a, *b;
+	void *host, *device;
+	char name[128];
+	size_t i, n = (size_t)out * ad->rank;
+	int rc;
+
+	snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", linear);
+	if ((rc = need(ld, name, ad->rank, in, &a)) != MODEL_OK)
+		return rc;
+	snprintf(name, sizeof name, "base_model.model.%s.lora_B.weight", linear);
+	if ((rc = need(ld, name, out, ad->rank, &b)) != MODEL_OK)
+		return rc;
+	reserve(ld, a->bytes, &host, &device);
+	if (host != NULL)
+		memcpy(host, a->data, a->bytes);
+	w->a = (struct mat){ device, a->dtype, ad->rank, in };
+	reserve(ld, n * sizeof(float), &host, &device);
+	if (host != NULL) {
+		kv_to_f32(host, b->data, b->dtype, n);
+		for (i = 0; i < n; i++)
+			((float *)host)[i] = (float)(((float *)host)[i] * ad->scale);
+	}
+	w->b = (struct mat){ device, KV_F32, out, ad->rank };
+	return MODEL_OK;
+}
+
+/* In the last layer only queries and keys reach a score. */
+static int
+bind_layer(struct adapter_loader *ld, uint32_t l)
+{
+	const struct kv_model *id = &ld->a->model->id;
+	struct adapter_layer *y = &ld->a->layer[l];
+	const uint32_t D = id->hidden, F = id->ffn, last = l + 1 == id->layers;
+	const uint32_t q = id->query_heads * id->head_width, kv = id->kv_heads * id->head_width;
+	const struct {
+		struct lora *lora;
+		const char *part;
+		uint32_t out, in;
+	} list[ADAPTER_LINEARS] = {
+		{ &y->q, "self_attn", q, D }, { &y->k, "self_attn", kv, D },
+		{ &y->v, "self_attn", kv, D }, { &y->o, "self_attn", D, q },
+		{ &y->gate, "mlp", F, D }, { &y->up, "mlp", F, D }, { &y->down, "mlp", D, F },
+	};
+	char name[64];
+	unsigned i;
+	int rc = MODEL_OK;
+
+	for (i = 0; rc == MODEL_OK && i < (last ? 2 : ADAPTER_LINEARS); i++) {
+		if ((ld->a->linears >> i & 1) == 0)
+			continue;
+		snprintf(name, sizeof name, "model.layers.%u.%s.%s", l, list[i].part,
+		    adapter_linears[i]);
+		rc = bind_lora(ld, name, list[i].out, list[i].in, list[i].lora);
+	}
+	return rc;
+}
+
+static int
+bind(struct adapter_loader *ld)
+{
+	struct adapter *a = ld->a;
+	const uint32_t D = a->model->id.hidden;
+	const struct tensor *t;
+	void *host, *device;
+	uint32_t l;
+	int rc;
+
+	ld->used = 0;
+	if ((rc = need(ld, EMBEDDINGS, a->n, D, &t)) != MODEL_OK)
+		return rc;
+	kv_to_f32(a->embedding, t->data, t->dtype, (size_t)a->n * D);
+	reserve(ld, (size_t)a->n * a->rank * sizeof *a->scratch, &host, &device);
+	a->scratch = device;
+	for (l = 0; l < a->model->id.layers; l++)
+		if ((rc = bind_layer(ld, l)) != MODEL_OK)
+			return rc;
+	a->bytes = ld->used;
+	return MODEL_OK;
+}
+
+/* ---- the folder ---- */
+
+static int
+ends_with(const char *text, const char *end)
+{
+	const size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* Is it one of those that the last layer may have, and that nothing reads? */
+static int
+is_behind_scores(const struct adapter *a, const char *name)
+{
+	char prefix[64], end[64];
+	unsigned i;
+
+	snprintf(prefix, sizeof prefix, "base_model.model.model.layers.%u.",
+	    a->model->id.layers - 1);
+	if (strncmp(name, prefix, strlen(prefix)) != 0)
+		return 0;
+	for (i = 2; i < ADAPTER_LINEARS; i++) {
+		snprintf(end, sizeof end, ".%s.lora_A.weight", adapter_linears[i]);
+		if (ends_with(name, end))
+			return 1;
+		snprintf(end, sizeof end, ".%s.lora_B.weight", adapter_linears[i]);
+		if (ends_with(name, end))
+			return 1;
+	}
+	return 0;
+}
+
+static int
+check_leftovers(struct adapter_loader *ld)
+{
+	const struct tensor *t;
+	size_t i;
+
+	for (i = 0; (t = safetensors_at(ld->a->files, i)) != NULL; i++)
+		if (!ld->needed[i] && !is_behind_scores(ld->a, t->name))
+			return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: not a tensor of a "
+			    "lookahead adapter for this model with these target_modules",
+			    t->name);
+	return MODEL_OK;
+}
+
+static int
+read_folder(struct adapter_loader *ld, const char *dir)
+{
+	struct adapter *a = ld->a;
+	const struct kv_model *id = &a->model->id;
+	struct adapter_config c;
+	int rc;
+
+	if ((rc = adapter_config_read(dir, &c, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	if (c.weights[0] != '\0' && strcmp(c.weights, id->weights) != 0)
+		return FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, and those of %s are %s",
+		    c.weights, a->model->dir, id->weights);
+	if ((rc = safetensors_open_file(dir, TENSORS, &a->files, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	if (safetensors_count(a->files) == 0)
+		return FAIL(ld, MODEL_EINVALID, dir, TENSORS " has no tensors");
+	a->n = c.tokens;
+	a->rank = c.rank;
+	a->scale = c.scale;
+	a->linears = c.linears;
+	a->dir = strdup(dir);
+	a->layer = calloc(id->layers, sizeof *a->layer);
+	a->embedding = malloc((size_t)a->n * id->hidden * sizeof *a->embedding);
+	ld->needed = calloc(safetensors_count(a->files), 1);
+	if (a->dir == NULL || a->layer == NULL || a->embedding == NULL || ld->needed == NULL)
+		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
+	if ((rc = bind(ld)) != MODEL_OK || (rc = check_leftovers(ld)) != MODEL_OK)
+		return rc;
+	safetensors_fingerprint(a->files, a->id);
+	return MODEL_OK;
+}
+
+int
+adapter_open(const char *dir, const struct model *m, struct adapter **out, char *err, size_t errlen)
+{
+	struct adapter_loader ld = { .a = calloc(1, sizeof *ld.a), .err = err, .errlen = errlen };
+	int rc;
+
+	*out = NULL;
+	if (ld.a == NULL)
+		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
+	ld.a->model = m;
+	rc = read_folder(&ld, dir);
+	free(ld.needed);
+	if (rc == MODEL_OK)
+		*out = ld.a;
+	else
+		adapter_free(ld.a);
+	return rc;
+}
+
+int
+adapter_bind(struct adapter *a, char *err, size_t errlen)
+{
+	const struct model *m = a->model;
+	struct adapter_loader ld = { .a = a, .err = err, .errlen = errlen };
+	const char *why;
+	int rc = MODEL_ENOMEM;
+
+	if (a->bytes == 0)
+		return MODEL_OK;
+	ld.needed = calloc(safetensors_count(a->files), 1);
+	ld.host = calloc(1, a->bytes);
+	a->block = m->ops->alloc(m->dev, a->bytes);
+	if (ld.needed == NULL || ld.host == NULL || a->block == NULL)
+		FAIL(&ld, rc, a->dir, "no room for the %zu bytes of its LoRA", a->bytes);
+	else if ((rc = bind(&ld)) == MODEL_OK) {
+		m->ops->put(m->dev, a->block, ld.host, ld.used);
+		if ((why = m->ops->sync(m->dev)) != NULL)
+			rc = FAIL(&ld, MODEL_EIO, a->dir, "%s", why);
+	}
+	free(ld.needed);
+	free(ld.host);
+	return rc;
+}
+
+void
+adapter_free(struct adapter *a)
+{
+	if (a == NULL)
+		return;
+	if (a->block != NULL)
+		a->model->ops->free(a->model->dev, a->block);
+	safetensors_close(a->files);
+	free(a->embedding);
+	free(a->layer);
+	free(a->dir);
+	free(a);
+}

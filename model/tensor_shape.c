@@ -1,0 +1,41 @@
+/* tensor_shape.c - a tensor that must be there, in its shape and of a type that we compute with */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "model/model.h"
+#include "model/model_files.h"
+#include "model/tensor_shape.h"
+
+/* "[512][4096]" */
+static const char *
+show_shape(const struct tensor *t, char *text, size_t size)
+{
+	size_t n = 0;
+	unsigned i;
+
+	text[0] = '\0';
+	for (i = 0; i < t->ndim && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "[%" PRIu64 "]", t->dim[i]);
+	return t->ndim == 0 ? "a scalar" : text;
+}
+
+int
+tensor_need(const struct safetensors *files, const char *where, const char *name, uint32_t rows,
+    uint32_t cols, const struct tensor **out, char *err, size_t errlen)
+{
+	struct tensor want = { .ndim = cols == 0 ? 1 : 2, .dim = { rows, cols } };
+	const struct tensor *t = safetensors_find(files, name);
+	char a[96], b[96];
+
+	if (t == NULL)
+		return model_file_fail(err, errlen, MODEL_EINVALID, where, "no tensor %s", name);
+	if (t->ndim != want.ndim || t->dim[0] != rows || (cols != 0 && t->dim[1] != cols))
+		return model_file_fail(err, errlen, MODEL_EINVALID, t->file,
+		    "%s: want %s, file has %s", name, show_shape(&want, a, sizeof a),
+		    show_shape(t, b, sizeof b));
+	if (t->dtype == 0)
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is not "
+		    "supported: BF16, F16 and F32 are", name, t->type);
+	*out = t;
+	return MODEL_OK;
+}

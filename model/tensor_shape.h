@@ -1,0 +1,14 @@
+/* tensor_shape.h - a tensor that must be there, in its shape and of a type that we compute with
+ *
+ * Internal to model/. Errors are MODEL_* codes, with a message in err[errlen]. */
+#ifndef KVPIPE_TENSOR_SHAPE_H
+#define KVPIPE_TENSOR_SHAPE_H
+
+#include "model/safetensors.h"
+
+/* *out <- the tensor [rows][cols], with cols 0 the vector [rows]. where: what the message names
+ * when there is none. */
+int tensor_need(const struct safetensors *, const char *where, const char *name, uint32_t rows,
+    uint32_t cols, const struct tensor **out, char *err, size_t errlen);
+
+#endif
