@@ -10,6 +10,10 @@
 METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", NO_OP, "",
     "attention that the observation window pays, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
+METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", NO_OP,
+    "lookaheadkv lookahead-kv",
+    "attention that learned tokens behind the prompt pay (LookaheadKV), pooled along the rows",
+    .kernel = 7, .pool = POOL_MAX, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", NO_OP, "",
     "attention that the last token pays, the same for all heads",
     .kernel = 1, .window = 1)

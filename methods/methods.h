@@ -24,7 +24,9 @@ enum {
 	NEED_PROBE_MASS = 16,         /* in.probe_mass, from kv-observe */
 	/* every token of the text has run in every layer, at its position: next_position - p
 	 * queries could see the row at position p */
-	NEED_EVERY_QUERY = 32
+	NEED_EVERY_QUERY = 32,
+	/* of the observation queries some are of rows that are not stored: learned tokens, a draft */
+	NEED_UNSTORED = 64
 };
 
 enum pool { POOL_AVG, POOL_MAX };                       /* along the rows */
@@ -259,6 +261,11 @@ void pool_rows(float *y, const float *x, uint32_t n, uint32_t kernel, enum pool 
 
 /* y[n] <- reduction of R lists x[r*stride + i]. y may be x. */
 void reduce_group(float *y, const float *x, size_t stride, uint32_t R, uint32_t n, enum reduce how);
+
+/* score[n] <- the R lists mass[r*stride ...] pooled along the rows and reduced to one, in the order
+ * that the options say. scratch[R*n]. */
+void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R, uint32_t n,
+    const struct score_options *opt, float *scratch);
 
 /* ---- positions ---- */
 

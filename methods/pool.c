@@ -61,3 +61,19 @@ pool_rows(float *y, const float *x, uint32_t n, uint32_t kernel, enum pool pool)
 	for (; i < n; i++)
 		y[i] = pool_one(x, i > half ? i - half : 0, n - 1, kernel, pool);
 }
+
+void
+pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R, uint32_t n,
+    const struct score_options *opt, float *scratch)
+{
+	uint32_t r;
+
+	if (opt->order == REDUCE_FIRST) {
+		reduce_group(scratch, mass, stride, R, n, opt->reduce);
+		pool_rows(score, scratch, n, opt->kernel, opt->pool);
+		return;
+	}
+	for (r = 0; r < R; r++)
+		pool_rows(scratch + (size_t)r * n, mass + r * stride, n, opt->kernel, opt->pool);
+	reduce_group(score, scratch, n, R, n, opt->reduce);
+}

@@ -43,23 +43,6 @@ rows_before(const uint32_t *pos, uint32_t n, uint32_t window_start)
 	return n;
 }
 
-/* score[n] <- the R lists mass[r*stride ...] pooled and reduced. scratch[R*n]. */
-static void
-pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R, uint32_t n,
-    const struct score_options *opt, float *scratch)
-{
-	uint32_t r;
-
-	if (opt->order == REDUCE_FIRST) {
-		reduce_group(scratch, mass, stride, R, n, opt->reduce);
-		pool_rows(score, scratch, n, opt->kernel, opt->pool);
-		return;
-	}
-	for (r = 0; r < R; r++)
-		pool_rows(scratch + (size_t)r * n, mass + r * stride, n, opt->kernel, opt->pool);
-	reduce_group(score, scratch, n, R, n, opt->reduce);
-}
-
 int
 score_snapkv(const struct score_input *in, const struct score_options *opt, float *score)
 {

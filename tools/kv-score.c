@@ -81,6 +81,10 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		die(EXIT_RUN, "%s: layer %u has no observation queries, which method %s needs: "
 		    "make the snapshot with kv-prefill --observe", kv_reader_name(r), layer,
 		    method->name);
+	if ((method->needs & NEED_UNSTORED) && q->n_own == 0)
+		die(EXIT_RUN, "%s: layer %u has queries of the text only, and method %s goes by "
+		    "learned tokens: add them with kv-observe --lookahead", kv_reader_name(r), layer,
+		    method->name);
 	if ((method->needs & NEED_MASS) && (l.in.mass = text_mass) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no attention mass, which method %s needs: make "
 		    "the snapshot with kv-prefill --mass", kv_reader_name(r), layer, method->name);

@@ -168,4 +168,5 @@ def main():
         shutil.copyfile(file, o.dir / "tokenizer.json")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -69,6 +69,22 @@ def snapkv(snapshot, l, g, o):
     return np.concatenate([score, np.full(len(positions) - before, np.inf)])
 
 
+def lookahead(snapshot, l, g, o):
+    """The mean over all queries, learned tokens' and others, max-pooled; no row is kept by force."""
+    layer, model = snapshot.layers[l], snapshot.model
+    positions, R = np.array(layer.positions[g]), model['query_heads'] // model['kv_heads']
+    keys = snapshot.array(l, 'keys', g).astype(np.float64)
+    queries, at = stored_queries(snapshot, l)
+    n = int(o.get('window', len(at)))
+    own = own_keys(snapshot, l, g)
+    mass = [attention(keys, positions, q[-n:], at[-n:], *own).mean(axis=0)
+            for q in queries[g * R:(g + 1) * R]]
+    kernel, pool = int(o.get('kernel', 7)), o.get('pool', 'max')
+    if o.get('order', 'pool-first') == 'reduce-first':
+        return pooled(reduced(mass, o.get('reduce', 'mean')), kernel, pool)
+    return reduced([pooled(m, kernel, pool) for m in mass], o.get('reduce', 'mean'))
+
+
 def stored_queries(snapshot, l):
     """[H][W][E] and their positions."""
     layer, model = snapshot.layers[l], snapshot.model
@@ -149,8 +165,8 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, tova, h2o, meanmass, observed, knorm, keydiff, recent,
-                                     random)}
+METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, observed, knorm,
+                                     keydiff, recent, random)}
 
 
 def drop_before(snapshot, position):

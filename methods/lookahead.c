@@ -1,0 +1,58 @@
+/* lookahead.c - LookaheadKV: what learned tokens look at is what the answer will look at
+ *
+ * "LookaheadKV: Fast and Accurate KV Cache Eviction by Glimpsing into the Future without
+ * Generation" (2026), section 3.1, algorithm 2, and appendix F (pooling, reduction).
+ *
+ * Behind the prompt run n rows that are no tokens, trained so that their attention is that of the
+ * model's own answer (kv-observe --lookahead; kv-adapter(5)). score = the attention that these rows
+ * pay, softmax over the prompt and the learned rows that each of them sees, averaged over the n;
+ * pooled along the rows by its maximum, query head by query head, then averaged over the R query
+ * heads of the KV head. The learned rows themselves are not stored, and have no score.
+ *
+ * Nothing is kept by force: no observation window, no sink. That is the difference from
+ * snapkv.c, besides who asks; the authors found a window of the prompt's last queries to cost 2 %
+ * (appendix E.2). With kv-observe --keep-window such queries stand in front of the learned ones and
+ * count like them.
+ *
+ * Limits: it is as good as its training. Rows that were stored after the observation were never
+ * seen by it; they are always kept (+inf).
+ *
+ * Ours does not differ from the paper, which has no public code. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "methods/scorers.h"
+
+/* score[n] <- those of one KV head's rows */
+static void
+score_head(float *score, const float *mass, size_t stride, uint32_t R, const uint32_t *pos,
+    uint32_t n, const struct score_input *in, const struct score_options *opt, float *scratch)
+{
+	const uint32_t last = in->window_pos[in->window - 1];
+	uint32_t seen = n, s;
+
+	while (seen > 0 && pos[seen - 1] > last)
+		seen--;
+	pool_and_reduce(score, mass, stride, R, seen, opt, scratch);
+	for (s = 0; s < seen; s++)
+		score[s] /= (float)in->window;
+	for (; s < n; s++)
+		score[s] = INFINITY;
+}
+
+int
+score_lookahead(const struct score_input *in, const struct score_options *opt, float *score)
+{
+	const struct kv_rows *rows = in->rows;
+	const uint32_t R = in->query_heads / rows->heads;
+	float *scratch = calloc((size_t)R * (in->stride + 1), sizeof *scratch);
+	uint32_t g;
+
+	if (scratch == NULL)
+		return -1;
+	for (g = 0; g < rows->heads; score += rows->count[g++])
+		score_head(score, in->window_mass + (size_t)g * R * in->stride, in->stride, R,
+		    rows->pos[g], rows->count[g], in, opt, scratch);
+	free(scratch);
+	return 0;
+}
