@@ -5,12 +5,13 @@
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_score.h"
 
-void
+const char *
 opt_evict_cache(struct cache_evictor *v, const char *score, const char *evict)
 {
-	if (score != NULL)
-		opt_score_words(&v->scorer, score);
+	const char *folder = score != NULL ? opt_score_words(&v->scorer, score) : NULL;
+
 	opt_evict_words(&v->evictor, evict);
+	return folder;
 }
 
 void

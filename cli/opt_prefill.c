@@ -3,6 +3,7 @@
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
 #include "cli/tool.h"
+#include "model/adapter.h"
 
 struct prefill_options prefill_options;
 
@@ -33,6 +34,8 @@ check_patch(const struct prefill *p)
 {
 	if (p->patch == 0)
 		return;
+	if (prefill_options.adapter != NULL)
+		die(EXIT_USAGE, "--patch: learned tokens score each chunk already");
 	if (p->chunk == 0)
 		die(EXIT_USAGE, "--patch: it stands behind each chunk: give --chunk, too");
 	if (!(evict_cache_needs(&p->evict) & NEED_WINDOW))
@@ -45,7 +48,7 @@ check_patch(const struct prefill *p)
 void
 opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 {
-	const struct prefill_options *o = &prefill_options;
+	struct prefill_options *o = &prefill_options;
 
 	*p = (struct prefill){ .schedule = !wanted() ? PREFILL_PLAIN :
 	    chunk != 0 ? PREFILL_CHUNKS : PREFILL_LAYERS, .once = o->once, .chunk = chunk,
@@ -55,10 +58,10 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 	if (o->evict == NULL)
 		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
 		    o->score != NULL ? "--score" : o->once ? "--once" : "--patch");
-	opt_evict_cache(&p->evict, o->score, o->evict);
+	o->adapter = opt_evict_cache(&p->evict, o->score, o->evict);
 	check_selection(p);
 	check_patch(p);
-	if (chunk != 0 && prefill_scored_queries(p) > chunk)
+	if (chunk != 0 && o->adapter == NULL && prefill_scored_queries(p) > chunk)
 		die(EXIT_USAGE, "--score: a window of %u queries is longer than a --chunk of %u",
 		    prefill_scored_queries(p), chunk);
 }
@@ -77,6 +80,15 @@ opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const 
 	opt_evict_tell(&p->evict.evictor, p->once);
 }
 
+/* How many of the learned tokens score. */
+static uint32_t
+scored_tokens(const struct prefill *p)
+{
+	const uint32_t window = p->evict.scorer.options.window;
+
+	return window != 0 ? window : p->adapter->n;
+}
+
 void
 opt_prefill_sign(const struct prefill *p)
 {
@@ -86,9 +98,12 @@ opt_prefill_sign(const struct prefill *p)
 	if (p->schedule == PREFILL_PLAIN)
 		return;
 	if (s->method != NULL) {
-		score_label(label, sizeof label, s->method, &s->options, 0, prefill_window(p));
+		score_label(label, sizeof label, s->method, &s->options, 0,
+		    p->adapter != NULL ? scored_tokens(p) : prefill_window(p));
 		sign_text("score", label);
 	}
+	if (p->adapter != NULL)
+		sign_text("lookahead", p->adapter->id);
 	sign_text("evict", opt_evict_text(&p->evict.evictor, prefill_options.evict));
 	sign_text("evicting", p->schedule == PREFILL_CHUNKS ? "chunks" : "layers");
 	if (p->once)

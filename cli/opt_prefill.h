@@ -11,6 +11,7 @@ struct prefill_options {
 	const char *evict;      /* "budget=1024 sink=4"; NULL = not given */
 	int once;
 	uint32_t patch;         /* 0 = not given */
+	const char *adapter;    /* opt_prefill()'s: the folder of the learned tokens; NULL = none */
 };
 extern struct prefill_options prefill_options;
 

@@ -1,4 +1,5 @@
 /* opt_score.c - the options of scoring methods */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,18 +112,27 @@ opt_score(struct scorer *s, const char *name)
 	s->since = since;
 }
 
-void
+const char *
 opt_score_words(struct scorer *s, const char *text)
 {
-	const size_t n = strcspn(text, " \t\n");
+	static char folder[PATH_MAX];   /* lives on */
+	const size_t n = strcspn(text, " \t\n"), end = strcspn(text, "= \t\n");
+	const int has_folder = end + 1 < n;
 	char name[64];
 
-	snprintf(name, sizeof name, "%.*s", (int)n, text);
+	snprintf(name, sizeof name, "%.*s", (int)end, text);
 	options_words("score", text + n, score_opts);
 	opt_score(s, name);
 	if (s->method->needs & NEED_PROBE_MASS)
 		die(EXIT_USAGE, "--score: method %s goes by tokens that are not stored, which only "
 		    "kv-observe runs", s->method->name);
+	if ((s->method->needs & NEED_UNSTORED) && !has_folder)
+		die(EXIT_USAGE, "--score: method %s goes by learned tokens: %s=DIR names their folder",
+		    s->method->name, s->method->name);
+	if (!(s->method->needs & NEED_UNSTORED) && end < n)
+		die(EXIT_USAGE, "--score: method %s goes by no folder", s->method->name);
+	snprintf(folder, sizeof folder, "%.*s", has_folder ? (int)(n - end - 1) : 0, text + end + 1);
+	return has_folder ? folder : NULL;
 }
 
 void

@@ -6,6 +6,7 @@
 
 #include "cli/session.h"
 #include "cli/tool.h"
+#include "model/adapter.h"
 #include "model/snapshot.h"
 
 static int
@@ -37,6 +38,7 @@ session_open(struct session *s, const struct kv_reader *snapshot)
 	char err[1024];
 	int rc;
 
+	s->adapter = NULL;
 	s->tokenizer = session_tokenizer();
 	s->device = device_open();
 	rc = model_open(settings.model, s->device.ops, s->device.dev, &s->model, err, sizeof err);
@@ -52,6 +54,17 @@ session_open(struct session *s, const struct kv_reader *snapshot)
 		    settings.model, err);
 }
 
+void
+session_adapter(struct session *s, const char *dir)
+{
+	struct engine_error e;
+	char err[1024];
+	int rc = adapter_open(dir, s->model, &s->adapter, err, sizeof err);
+
+	if (rc != 0)
+		must(engine_fail_model(&e, rc, err), &e);
+}
+
 /* Not must(): these messages say what there is no room for. */
 static void
 must_fit(int rc, const struct engine_error *e)
@@ -63,13 +76,19 @@ must_fit(int rc, const struct engine_error *e)
 void
 session_load(struct session *s, const struct memory_demand *d)
 {
+	struct memory_demand all = *d;
 	struct engine_error e;
 	char err[1024];
 	int rc;
 
-	s->plan = memory_plan(s->model, d);
+	if (s->adapter != NULL)
+		all.adapter = s->adapter->bytes;
+	s->plan = memory_plan(s->model, &all);
 	must_fit(memory_plan_check(&s->plan, s->model, &e), &e);
-	if ((rc = model_bind(s->model, err, sizeof err)) != 0)
+	rc = model_bind(s->model, err, sizeof err);
+	if (rc == 0 && s->adapter != NULL)
+		rc = adapter_bind(s->adapter, err, sizeof err);
+	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 }
 
@@ -106,6 +125,7 @@ session_no_room(const struct session *s, const char *what)
 void
 session_close(struct session *s)
 {
+	adapter_free(s->adapter);
 	model_free(s->model);
 	tokenizer_close(s->tokenizer);
 	device_close(&s->device);

@@ -7,12 +7,14 @@
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
+struct adapter;
 struct cache;
 struct observation;
 
 struct session {
 	struct device device;
 	struct model *model;
+	struct adapter *adapter;        /* session_adapter(); NULL: none */
 	struct tokenizer *tokenizer;
 	struct memory_plan plan;        /* session_load() */
 };
@@ -21,7 +23,9 @@ struct session {
  * given, its identity must be that of the model: exit 4 naming each field with both values.
  * Dies. */
 void session_open(struct session *, const struct kv_reader *snapshot);
-/* Brings the weights to the device. What cannot fit is refused before, with the sum. Dies. */
+/* Opens the adapter in a folder (kv-adapter(5)), which must be one for the model. Dies. */
+void session_adapter(struct session *, const char *dir);
+/* Brings the weights, and those of the adapter, to the device. What cannot fit is refused before, with the sum. Dies. */
 void session_load(struct session *, const struct memory_demand *);
 /* The rows of a snapshot, whose number was not known before, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */

@@ -79,7 +79,7 @@ take_window(const struct scorer *s, const struct cache *c, const struct observat
 		return rc;
 	job->in.window_pos = obs->pos + obs->have - job->in.window;
 	if ((job->n_own = obs->n_own) > 0) {
-		job->own_keys = obs->own[l];
+		job->own_keys = obs->own != NULL ? obs->own[l] : NULL;
 		job->own_pos = obs->pos + obs->have - obs->n_own;
 	}
 	return take_queries(c, obs, job, host, e);

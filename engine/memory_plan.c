@@ -36,7 +36,7 @@ to_allocate(const struct memory_plan *p, const struct model *m)
 	struct memory_plan rest = *p;
 
 	if (device_shares_memory(&(struct device){ m->ops, m->dev })) {
-		rest.weights = m->constant_bytes;
+		rest.weights = m->constant_bytes + p->adapter;
 		rest.scratch = 0;
 	}
 	return rest;
@@ -58,7 +58,8 @@ memory_plan(const struct model *m, const struct memory_demand *d)
 	const struct kv_model *id = &m->id;
 	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
 
-	return (struct memory_plan){ .tokens = d->tokens, .weights = weight_bytes(m),
+	return (struct memory_plan){ .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter,
+	    .adapter = d->adapter,
 	    .cache = d->rows * cache_row_bytes(m, d->dtype, d->mass),
 	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float),
 	    .scratch = OWN_SCRATCH + d->at_once * widest * 2 };

@@ -17,12 +17,14 @@ struct memory_demand {
 	int mass;                       /* cache_want_mass() */
 	uint32_t at_once;               /* rows of the workspace */
 	uint64_t stream;                /* tokens of a residual stream, prompt_stream.h */
+	uint64_t adapter;               /* bytes of an adapter */
 };
 
 /* Bytes on the device. */
 struct memory_plan {
 	uint64_t tokens;                /* of the demand */
-	uint64_t weights, cache;
+	uint64_t weights;               /* with the adapter */
+	uint64_t adapter, cache;
 	uint64_t activations;           /* workspace and residual stream */
 	uint64_t scratch;               /* what ops hold for themselves */
 };

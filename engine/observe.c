@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/observe.h"
+#include "model/adapter.h"
 #include "model/forward.h"
 #include "model/probe_mass.h"
 
@@ -93,7 +94,11 @@ run(struct runs *r, const uint32_t *ids, size_t n, struct engine_error *e)
 	char err[512] = "";
 	int rc;
 
-	rc = run_unstored(c->model, c, r->ws, ids, n, r->obs, &step, err, sizeof err);
+	if (r->o->adapter != NULL)
+		rc = run_unstored_embeddings(c->model, c, r->ws, r->o->adapter->embedding, n,
+		    r->o->adapter, r->obs, &step, err, sizeof err);
+	else
+		rc = run_unstored(c->model, c, r->ws, ids, n, r->obs, &step, err, sizeof err);
 	if (rc != 0)
 		return engine_fail_model(e, rc, err);
 	if (cache_log(c, KV_EVENT_RUN, (uint32_t)n, 0, c->model->id.layers) != 0)

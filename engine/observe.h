@@ -1,17 +1,22 @@
 /* observe.h - runs tokens on top of a cache without storing them, and keeps what they look at:
  * their queries, or the attention mass that the stored rows get from them
  *
- * Either some tokens are run, once, or the context itself is run again as if the model repeated it,
- * chunk by chunk (KVzip, Kim et al. 2025): in front of each chunk stand tokens that ask for it and
- * the last tokens of the chunk before, and the rows of the chunk alone get mass from it. The rows
- * of the first positions (sinks) are part of each softmax; their mass is set to +inf. */
+ * Some tokens are run, once; or the learned tokens of an adapter (LookaheadKV); or the context itself
+ * is run again as if the model repeated it, chunk by chunk (KVzip, Kim et al. 2025): in front of each
+ * chunk stand tokens that ask for it and the last tokens of the chunk before, and the rows of the
+ * chunk alone get mass from it. The rows of the first positions (sinks) are part of each softmax;
+ * their mass is set to +inf. */
 #ifndef KVPIPE_OBSERVE_H
 #define KVPIPE_OBSERVE_H
 
 #include "engine/engine_error.h"
 #include "model/forward.h"
 
+struct adapter;
+
 struct observe_options {
+	/* its learned tokens are run, instead of ids; NULL = none. The caller's, on the device */
+	const struct adapter *adapter;
 	int repeat;                     /* the context again; 0: the tokens alone */
 	uint32_t chunk, sink;           /* repeat: tokens of a chunk, at least 1; first positions */
 	int mass;                       /* c->probe_mass instead of queries; with repeat always */
@@ -30,7 +35,7 @@ uint32_t observe_rows(const struct ops *, size_t n);
 int observe_check(const struct observe_options *, const struct cache *c, const char *name,
     struct engine_error *);
 
-/* Runs ids[n], or, after observe_check(), the context; then ids ask for the repetition, and n may
+/* Runs ids[n], or the n tokens of the adapter, or, after observe_check(), the context; then ids ask for the repetition, and n may
  * be 0. The cache is afterwards as it was, but for its event log, which has each run, and for
  * c->probe_mass, which is made here with o->mass and which the caller frees. obs: gets the queries, its window holds them; NULL with o->mass. step
  * (NULL = none) is called with the tokens done so far. *ran <- tokens that were run. Returns an

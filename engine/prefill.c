@@ -8,6 +8,7 @@
  * after that: the result is that of eviction after prefill, and one full layer is there at a time,
  * or two. */
 #include "engine/prefill_internal.h"
+#include "model/adapter.h"
 
 uint32_t
 prefill_scored_queries(const struct prefill *p)
@@ -15,7 +16,7 @@ prefill_scored_queries(const struct prefill *p)
 	uint32_t usual = p->observe != 0 ? p->observe : p->patch != 0 ? p->patch :
 	    p->select.rule == TOKENS_TSP ? p->select.tsp.window : EVICT_WINDOW;
 
-	if (p->evict.scorer.method == NULL)
+	if (p->evict.scorer.method == NULL || p->adapter != NULL)
 		return 0;
 	if (p->queries != 0 && usual > p->queries)
 		usual = p->queries;
@@ -50,6 +51,12 @@ prefill_spare(const struct prefill *p, size_t n)
 	return p->schedule == PREFILL_CHUNKS && p->chunk < n ? p->chunk : n;
 }
 
+uint32_t
+prefill_least_rows(const struct prefill *p)
+{
+	return p->adapter != NULL && p->schedule == PREFILL_LAYERS ? p->adapter->n : 1;
+}
+
 void
 prefill_demand(const struct prefill *p, const struct model *m, size_t n, struct memory_demand *d)
 {
@@ -61,7 +68,7 @@ prefill_demand(const struct prefill *p, const struct model *m, size_t n, struct 
 		full = token_select_full_layers(&p->select, evicts);
 		if (evicts && full == 1 && L > 1)
 			full += prefill_behind(m);
-		d->rows = n * heads * full;
+		d->rows = (n + (p->adapter != NULL ? p->adapter->n : 0)) * heads * full;
 		d->stream = n;
 	} else {
 		d->rows = prefill_spare(p, n) * heads * L;
@@ -162,9 +169,10 @@ prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint
 	struct prefill_run r = { .p = p, .c = c, .ws = ws, .obs = obs, .e = e };
 	int rc;
 
-	if (p->patch != 0 && c->mass != NULL)
-		return engine_fail(e, ENGINE_EOPTION, "--patch: what tokens pay that are not stored "
-		    "must not be in --mass");
+	if ((p->patch != 0 || (p->adapter != NULL && p->schedule == PREFILL_CHUNKS)) &&
+	    c->mass != NULL)
+		return engine_fail(e, ENGINE_EOPTION, "%s: what tokens pay that are not stored must "
+		    "not be in --mass", p->patch != 0 ? "--patch" : "--score lookahead with --chunk");
 	if (p->schedule == PREFILL_CHUNKS)
 		rc = prefill_by_chunks(&r, ids, n);
 	else if (prefill_counts_rows(p))

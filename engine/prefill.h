@@ -32,6 +32,9 @@ struct prefill {
 	/* PREFILL_CHUNKS: so many tokens of the prompt's end, at most all of it, score each chunk;
 	 * 0 = none */
 	uint32_t patch;
+	/* its learned tokens score, instead of queries of the prompt: behind each layer, or with
+	 * PREFILL_CHUNKS behind each chunk; NULL = none. The caller's, on the device */
+	const struct adapter *adapter;
 	uint32_t observe;       /* queries that are to be saved */
 	/* as many as there are behind the prompt: a method that is not told how many to look at looks
 	 * at no more; 0 = not known yet */
@@ -43,13 +46,15 @@ struct prefill {
 /* It runs layer by layer: what is done is counted in rows, summed over the layers, else in tokens. */
 int prefill_counts_rows(const struct prefill *);
 uint64_t prefill_total(const struct prefill *, const struct model *m, size_t n);
-/* Queries that the method looks at. Without an option that says so: those that are saved, or the
- * patch, or TSP's window, or EVICT_WINDOW. */
+/* Queries of the prompt that the method looks at. Without an option that says so: those that are
+ * saved, or the patch, or TSP's window, or EVICT_WINDOW. None with learned tokens. */
 uint32_t prefill_scored_queries(const struct prefill *);
 /* Queries that have to be kept while the prompt runs: those, and those to be saved. */
 uint32_t prefill_window(const struct prefill *);
 /* For how many of n tokens the cache should have room before they run. */
 size_t prefill_spare(const struct prefill *, size_t n);
+/* How many rows must be able to run at once, whatever the prompt. */
+uint32_t prefill_least_rows(const struct prefill *);
 /* d->rows, d->stream <- what n tokens take at least. */
 void prefill_demand(const struct prefill *, const struct model *m, size_t n,
     struct memory_demand *d);

@@ -1,6 +1,7 @@
 /* prefill_chunks.c - chunk by chunk: all layers run a part of the prompt and are evicted before
  * the next part comes */
 #include "engine/prefill_internal.h"
+#include "model/adapter.h"
 
 /* A chunk that runs layer by layer. */
 struct chunk {
@@ -24,20 +25,22 @@ evict_layers(struct prefill_run *r, const struct observation *obs)
 	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, r->c->model->id.layers) : rc;
 }
 
-/* Evicts by what the patch looks at: tokens that run behind the rows that there are, and are not
- * stored. */
+/* Evicts by what rows look at that run behind those that there are, and are not stored: the patch, or
+ * (NULL) learned tokens. */
 static int
-evict_patched(struct prefill_run *r, const uint32_t *patch)
+evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 {
 	const struct model *m = r->c->model;
-	const uint32_t n = r->p->patch;
+	const struct adapter *a = r->p->adapter;
+	const uint32_t n = patch != NULL ? r->p->patch : a->n;
 	struct observation obs;
 	int rc;
 
 	if (observation_init(&obs, m, n) != 0)
 		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", n);
-	rc = prefill_ran(r, run_unstored(m, r->c, r->ws, patch, n, &obs, NULL, r->e->text,
-	    sizeof r->e->text));
+	rc = prefill_ran(r, patch != NULL ? run_unstored(m, r->c, r->ws, patch, n, &obs, NULL,
+	    r->e->text, sizeof r->e->text) : run_unstored_embeddings(m, r->c, r->ws, a->embedding, n,
+	    a, &obs, NULL, r->e->text, sizeof r->e->text));
 	if (rc == ENGINE_OK && cache_log(r->c, KV_EVENT_RUN, n, 0, m->id.layers) != 0)
 		rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
 	if (rc == ENGINE_OK)
@@ -80,7 +83,8 @@ run_chunk(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before,
 
 	if (rc != ENGINE_OK)
 		return rc;
-	return patch != NULL ? evict_patched(r, patch) : evict_layers(r, r->obs);
+	return patch != NULL || r->p->adapter != NULL ? evict_by_unstored(r, patch) :
+	    evict_layers(r, r->obs);
 }
 
 int
@@ -97,7 +101,7 @@ prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n)
 		last = at + N == n;
 		patch = p->patch != 0 && !last ? ids + n - p->patch : NULL;
 		prefill_since(r, r->c->next_position);
-		if (prefill_behind(r->c->model) && patch == NULL)
+		if (prefill_behind(r->c->model) && patch == NULL && p->adapter == NULL)
 			rc = run_ahead(r, ids + at, N, at, last);
 		else
 			rc = run_chunk(r, ids + at, N, at, patch);

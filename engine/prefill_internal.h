@@ -2,6 +2,7 @@
 #ifndef KVPIPE_PREFILL_INTERNAL_H
 #define KVPIPE_PREFILL_INTERNAL_H
 
+#include "engine/learned.h"
 #include "engine/prefill.h"
 
 /* A prompt that runs. */
@@ -10,6 +11,7 @@ struct prefill_run {
 	struct cache *c;
 	struct workspace *ws;
 	struct observation *obs;        /* NULL = none */
+	struct learned *learned;        /* behind each layer; NULL = none */
 	struct engine_error *e;         /* takes the failures of all that gets this struct */
 };
 

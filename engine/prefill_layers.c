@@ -17,8 +17,9 @@ static int
 begin_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l)
 {
 	const struct model *m = r->c->model;
-	const struct observation *w = &s->watched;
-	int rc = evict_cache_begin(&r->p->evict, r->c, l, w->q != NULL ? w : r->obs, r->e);
+	const struct observation *w = &s->watched, *scoring = w->q != NULL ? w : r->obs;
+	int rc = evict_cache_begin(&r->p->evict, r->c, l,
+	    r->learned != NULL ? &r->learned->obs : scoring, r->e);
 
 	if (rc != ENGINE_OK || saved->q == NULL)
 		return rc;
@@ -121,6 +122,13 @@ drop_others(struct prefill_run *r, struct prompt_stream *s, uint32_t l, const ui
 	return ENGINE_OK;
 }
 
+/* The learned tokens, behind layer l */
+static int
+run_learned(struct prefill_run *r, uint32_t l)
+{
+	return r->learned != NULL ? learned_layer(r->learned, r->c, r->ws, l, r->e) : ENGINE_OK;
+}
+
 /* Layers l0 .. l1-1 of a stream that began with n rows; behind the last of them rows are dropped
  * from the stream, or from the layer, or both. What goes on is chosen from all rows, and by queries
  * that scoring has not rounded yet. */
@@ -134,11 +142,15 @@ pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	const uint32_t k = token_select_after(t, l, r->c->model->id.layers, n, s->N, &window);
 	int rc = watch_layer(r, s, l, window, n);
 
+	if (rc == ENGINE_OK && r->learned != NULL)
+		rc = learned_reserve(r->learned, r->c, l, s->N, r->e);
 	if (rc == ENGINE_OK)
 		rc = prefill_ran(r, prompt_run(s, r->ws, l0, l1, step, r->e->text,
 		    sizeof r->e->text));
 	if (rc == ENGINE_OK && window != 0)
 		rc = token_select_choose(t, s, k, &keep, r->e);
+	if (rc == ENGINE_OK)
+		rc = run_learned(r, l);
 	if (rc == ENGINE_OK && r->p->schedule != PREFILL_PLAIN)
 		rc = evict_layer(r, s, saved, l);
 	if (rc == ENGINE_OK && keep != NULL)
@@ -147,21 +159,50 @@ pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	return rc;
 }
 
+/* The layers of an open stream that began with n rows */
+static int
+pass_all(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, size_t n,
+    const struct step_hook *step)
+{
+	const uint32_t L = r->c->model->id.layers;
+	const int evicts = r->p->schedule != PREFILL_PLAIN;
+	uint32_t l0, l1;
+	int rc = ENGINE_OK;
+
+	for (l0 = 0; rc == ENGINE_OK && l0 < L; l0 = l1) {
+		l1 = evicts ? l0 + 1 : token_select_next(&r->p->select, l0, L);
+		rc = pass_layers(r, s, saved, l0, l1, n, step);
+	}
+	return rc;
+}
+
+/* The same, with the learned tokens that stand behind them */
+static int
+pass_all_learned(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, size_t n,
+    const struct step_hook *step)
+{
+	struct learned learned;
+	int rc = learned_begin(&learned, r->p->adapter, r->c, r->e);
+
+	r->learned = &learned;
+	if (rc == ENGINE_OK)
+		rc = pass_all(r, s, saved, n, step);
+	r->learned = NULL;
+	learned_free(&learned, r->c->model);
+	return rc;
+}
+
 int
 prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
     const struct step_hook *step, int last)
 {
 	const struct model *m = r->c->model;
-	const int evicts = r->p->schedule != PREFILL_PLAIN;
 	struct saved saved = { .q = NULL };
 	struct prompt_stream s;
-	uint32_t l0, l1;
 	int rc = open_stream(r, &s, &saved, ids, n);
 
-	for (l0 = 0; rc == ENGINE_OK && l0 < m->id.layers; l0 = l1) {
-		l1 = evicts ? l0 + 1 : token_select_next(&r->p->select, l0, m->id.layers);
-		rc = pass_layers(r, &s, &saved, l0, l1, n, step);
-	}
+	if (rc == ENGINE_OK)
+		rc = (r->p->adapter != NULL ? pass_all_learned : pass_all)(r, &s, &saved, n, step);
 	if (rc == ENGINE_OK && last)
 		rc = prefill_ran(r, prompt_logits(&s, r->ws, r->e->text, sizeof r->e->text));
 	m->ops->free(m->dev, saved.q);
@@ -209,7 +250,7 @@ prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n)
 	struct prefill *p = r->p;
 
 	/* a layer that selects may have more queries than the scorer is to look at */
-	if (p->evict.scorer.method != NULL && p->select.rule != TOKENS_ALL)
+	if (p->evict.scorer.method != NULL && p->select.rule != TOKENS_ALL && p->adapter == NULL)
 		p->evict.scorer.options.window = prefill_scored_queries(p);
 	prefill_since(r, r->c->next_position);
 	if (p->select.rule == TOKENS_GEMFILTER)

@@ -148,6 +148,22 @@ upload_own(struct scorer *s, const struct score_job *job, struct layer_rows *own
 	return own->pos != NULL ? ENGINE_OK : e->code;
 }
 
+/* Those that lie behind the rows. */
+static void
+own_behind(const struct score_job *job, const struct layer_rows *rows, struct layer_rows *own,
+    uint64_t *start, uint32_t *len)
+{
+	uint32_t g;
+
+	*own = *rows;
+	own->start = start;
+	own->len = len;
+	for (g = 0; g < rows->heads; g++) {
+		start[g] = rows->start[g] + rows->len[g];
+		len[g] = job->n_own;
+	}
+}
+
 /* The positions of the window on the device. They are those of all layers: the first asks for it.
  * */
 static const uint32_t *
@@ -181,7 +197,9 @@ window_mass(struct scorer *s, const struct score_job *job, const struct layer_ro
 	struct layer_rows own;
 	int rc;
 
-	if (job->n_own > 0 && (rc = upload_own(s, job, &own, start, len, e)) != ENGINE_OK)
+	if (job->n_own > 0 && job->own_keys == NULL)
+		own_behind(job, rows, &own, start, len);
+	else if (job->n_own > 0 && (rc = upload_own(s, job, &own, start, len, e)) != ENGINE_OK)
 		return rc;
 	if (job->queries != NULL)
 		query.q = area_upload(&s->device, &s->q, job->queries, n * sizeof *query.q, e);

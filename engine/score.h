@@ -57,7 +57,8 @@ struct score_job {
 	/* [W][H][E] f32, with NEED_WINDOW: on the host, or, where that is NULL, on the device */
 	const float *queries, *device_queries;
 	/* host [G][n_own][E] of in.dtype: keys of the last n_own of the window's queries and
-	 * of those before, which are of tokens that are not stored, and their positions */
+	 * of those before, which are of tokens that are not stored, and their positions. NULL: they
+	 * are on the device, in each KV head behind the rows of device_rows */
 	const void *own_keys;
 	const uint32_t *own_pos;                /* host [n_own] */
 	uint32_t n_own;                         /* 0 = none */

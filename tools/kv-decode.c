@@ -117,8 +117,9 @@ check_options(void)
 		die(EXIT_USAGE, "--ids: the object of --json has the ids");
 	if (score != NULL && evict == NULL)
 		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
-	if (evict != NULL)
-		opt_evict_cache(&evictor, score, evict);
+	if (evict != NULL && opt_evict_cache(&evictor, score, evict) != NULL)
+		die(EXIT_USAGE, "--score: method %s stands for an answer that has not begun: score "
+		    "with kv-prefill or kv-observe", evictor.scorer.method->name);
 	check_retrieval();
 }
 

@@ -9,17 +9,20 @@
 #include "cli/tool.h"
 #include "libkvfile/codec.h"
 #include "engine/observe.h"
+#include "model/adapter.h"
 #include "model/probe_mass.h"
 #include "model/snapshot.h"
 
 static struct observe_options how = { .chunk = 2000, .sink = 4 };
 static uint32_t keep_window;
-static const char *ids_from, *accumulate;
+static const char *ids_from, *lookahead, *accumulate;
 static const char *instruction = "\n\nWrite out the text above once more, word for word:\n";
 
 static const struct opt opts[] = {
 	{ 0, "ids-from", OPT_STRING, &ids_from, 0, "FILE",
 	    "run the token ids in FILE, \"-\" for standard input" },
+	{ 0, "lookahead", OPT_STRING, &lookahead, 0, "DIR",
+	    "run the learned tokens of this adapter (LookaheadKV)" },
 	{ 0, "repeat-context", OPT_FLAG, &how.repeat, 1, NULL,
 	    "run the snapshot's own tokens again, as if to repeat them (KVzip)" },
 	{ 0, "accumulate", OPT_STRING, &accumulate, 0, "HOW",
@@ -37,7 +40,8 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-observe",
 	.about = "run tokens on top of a snapshot without storing them, and keep what they look at",
-	.synopsis = "-m DIR --ids-from FILE | --repeat-context [-qvz] [-j N] [-o FILE]\n"
+	.synopsis = "-m DIR --ids-from FILE | --lookahead DIR | --repeat-context [-qvz] [-j N]\n"
+	    "[-o FILE]\n"
 	    "[--accumulate HOW] [--chunk N] [--device DEVICE] [--instruction TEXT] [--json]\n"
 	    "[--keep-window W] [--progress WHEN] [--sink N] [snapshot]",
 	.example = "kv-observe -m examples/demo-model --repeat-context -o seen.kv full.kv",
@@ -116,7 +120,8 @@ make_label(char *label, size_t size, size_t tokens)
 		snprintf(label, size, "repeat-context over=%s chunk=%u sink=%u", accumulate,
 		    how.chunk, how.sink);
 	else
-		snprintf(label, size, "tokens over=%s n=%zu", accumulate, tokens);
+		snprintf(label, size, "%s over=%s n=%zu", lookahead != NULL ? "lookahead" : "tokens",
+		    accumulate, tokens);
 }
 
 static void
@@ -168,8 +173,9 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct cache *c,
 static void
 check_options(const char *path)
 {
-	if ((ids_from != NULL) == how.repeat)
-		die(EXIT_USAGE, "give --ids-from or --repeat-context, and not both");
+	if ((ids_from != NULL) + (lookahead != NULL) + how.repeat != 1)
+		die(EXIT_USAGE, "give --ids-from, --lookahead or --repeat-context, and one of them "
+		    "only");
 	if (accumulate != NULL && strcmp(accumulate, "sum") != 0 && strcmp(accumulate, "max") != 0)
 		die(EXIT_USAGE, "--accumulate: '%s' is neither sum nor max", accumulate);
 	if (how.repeat && accumulate == NULL)
@@ -182,20 +188,25 @@ check_options(const char *path)
 		die(EXIT_USAGE, "--json: standard output is for the snapshot: give -o FILE");
 	if (how.chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
-	if (!how.repeat && strcmp(ids_from, "-") == 0 && strcmp(path, "-") == 0)
+	if (ids_from != NULL && strcmp(ids_from, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the ids cannot both come from standard input");
 }
 
-/* The ids to run: those of the file, or those that ask for a repetition. */
+/* The ids to run: those of the file, or those that ask for a repetition. Learned tokens have none, but
+ * a number. */
 static struct ids
 read_ids(const struct session *s)
 {
-	const char *name = how.repeat || strcmp(ids_from, "-") != 0 ? ids_from : "stdin";
+	const char *name = ids_from == NULL || strcmp(ids_from, "-") != 0 ? ids_from : "stdin";
 	struct ids ids = { 0 };
 	char *text, err[512];
 	size_t len;
 	int rc = 0;
 
+	if (s->adapter != NULL)
+		ids.n = s->adapter->n;
+	if (s->adapter != NULL)
+		return ids;
 	if (how.repeat) {
 		len = strlen(instruction);
 		if (len > 0)
@@ -244,6 +255,8 @@ sign(size_t tokens)
 		sign_count("repeat_context", 1);
 		sign_count("sink", how.sink);
 	}
+	if (how.adapter != NULL)
+		sign_text("lookahead", how.adapter->id);
 	sign_count("tokens", tokens);
 }
 
@@ -294,6 +307,7 @@ print_report(const struct kv_reader *r, const struct observation *queries, size_
 	put_text(o, "snapshot", kv_reader_name(r));
 	put_text(o, "output", settings.output);
 	put_count(o, "tokens", tokens);
+	put(o, "lookahead", how.adapter != NULL ? json_string(how.adapter->id) : json_null());
 	put(o, "repeat_context", json_boolean(how.repeat));
 	if (queries != NULL) {
 		put(o, "accumulate", json_null());
@@ -327,6 +341,9 @@ main(int argc, char **argv)
 	output_refuse_terminal();
 	r = input_open(path);
 	session_open(&s, r);
+	if (lookahead != NULL)
+		session_adapter(&s, lookahead);
+	how.adapter = s.adapter;
 	ids = read_ids(&s);
 	longest = observe_longest(&how, kv_reader_head(r)->next_position, ids.n);
 	load_model(&s, r, longest);

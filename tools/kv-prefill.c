@@ -165,12 +165,21 @@ choose_tile(const struct session *e)
 		tile = chunk;
 }
 
+/* Of n tokens, and of what runs behind them */
+static uint32_t
+rows_at_once(size_t n)
+{
+	const uint32_t rows = n < tile ? (uint32_t)n : tile, least = prefill_least_rows(&prefill);
+
+	return rows > least ? rows : least;
+}
+
 /* The weights go to the device when there is room for what n tokens need at least. */
 static void
 load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
 	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
-	    .mass = wants_mass(), .at_once = n < tile ? (uint32_t)n : tile };
+	    .mass = wants_mass(), .at_once = rows_at_once(n) };
 
 	if (opt_tsp_search_wanted())
 		tsp_search_demand(e->model, n, &d);
@@ -208,7 +217,7 @@ check_options(int operands, const char *path)
 static struct workspace *
 make_workspace(const struct model *m, size_t n)
 {
-	struct workspace *ws = workspace_new(m, n < tile ? (uint32_t)n : tile);
+	struct workspace *ws = workspace_new(m, rows_at_once(n));
 
 	if (ws == NULL)
 		die(EXIT_RUN, "no memory for %u tokens at a time", tile);
@@ -375,6 +384,9 @@ main(int argc, char **argv)
 	if (resume != NULL)
 		from = input_open(resume);
 	session_open(&e, from);
+	if (prefill_options.adapter != NULL)
+		session_adapter(&e, prefill_options.adapter);
+	prefill.adapter = e.adapter;
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
 	if (from == NULL)
 		limit_queries(ids.n, &obs, 0);
