@@ -140,6 +140,38 @@ everything() {
 	cmp 0.kv 2.kv
 }
 
+@test "learned tokens look at what they look at on the CPU, and what they evict layer by layer a pipe evicts, in any order of threads" {
+	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" learned --model "$DEMO" --tokens 9 --rank 4 --dtype bf16 --std 0.1
+	for device in cpu cuda; do
+		kv-observe -m "$DEMO" --device $device --lookahead learned -o $device.seen "${!device}"
+		kv-score --method lookahead --device $device -o $device.scored $device.seen
+		kv-evict --rate 0.3 -o $device.kv $device.scored
+	done
+	errors_below 5e-3 "$PYTHON" "$ORACLE/lookahead.py" "$DEMO" learned cuda.seen
+	[ "$("$PYTHON" "$ORACLE/kept.py" cpu.scored cpu.kv cuda.kv 0.01)" -le 4 ]
+	random_model f32 --layers 2 --hidden 48 --heads 8 --kv-heads 2 --head-dim 6 --ffn 72 --dtype f32 --std 0.15 --bias
+	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" wide --model f32
+	head -c 100 "$doc" | kv-prefill -m f32 --device cuda | kv-observe -m f32 --device cuda --lookahead wide -o cuda.seen
+	errors_below 2e-6 "$PYTHON" "$ORACLE/lookahead.py" f32 wide cuda.seen
+	for select in "" "--tsp-layer 1" "--gemfilter-layer 0 --gemfilter-rate 0.5" "--pyramid-infer min=9"; do
+		# shellcheck disable=SC2086 # words
+		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select -o full.kv "$doc"
+		kv-observe -m "$DEMO" --device cuda --lookahead learned full.kv | kv-score --device cuda --method lookahead |
+		    kv-evict --rate 0.3 -o pipe.kv
+		for n in 0 1 2; do
+			# shellcheck disable=SC2086 # words
+			kv-prefill -m "$DEMO" --device cuda:$n --observe 8 --mass $select --score lookahead=learned --evict rate=0.3 -o $n.kv "$doc"
+		done
+		assert_equal "$(logical 0.kv)" "$(logical pipe.kv)"
+		assert_equal "$(see 0.kv '[s.logits, [l.mass for l in s.layers]]')" "$(see pipe.kv '[s.logits, [l.mass for l in s.layers]]')"
+		cmp 0.kv 1.kv
+		cmp 0.kv 2.kv
+	done
+	kv-prefill -m "$DEMO" --device cuda --chunk 40 --score lookahead=learned --evict budget=30 -o cuda.kv "$doc"
+	kv-prefill -m "$DEMO" --device cpu --chunk 40 --score lookahead=learned --evict budget=30 -o cpu.kv "$doc"
+	[ "$(exchanged cpu.kv cuda.kv)" -le 4 ]
+}
+
 # blocking LAYERS OPTION ...: how many calls for memory wait for the GPU, in a prompt through so many layers
 blocking() {
 	KV_EMULATED_TOTALS=1 kv-prefill -m "m$1" --device cuda "${@:2}" -o out.kv "$doc" 2>&1 | sed -n 's/^emulator: .*, \([0-9]*\) blocking.*/\1/p'
