@@ -1,17 +1,19 @@
 #!/bin/sh
 # compare.sh - accuracy, kept rows, KV footprint and time of the methods in examples/methods, over documents with a question each
 #
-# usage: examples/compare.sh [-h] [-b BUDGETS | -r RATES] [-C CONF] [-d FOLDER [-m MODEL] | -s SEED -t TOKENS] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-T TABLE]
+# usage: examples/compare.sh [-hk] [-b BUDGETS | -r RATES] [-C CONF] [-d FOLDER [-m MODEL] | -s SEED -t TOKENS] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-P METHOD] [-T TABLE]
 #
 #   -b BUDGETS    rows of each KV head to keep, or to read at each step, with blanks between them, instead of rates
 #   -C CONF       settings of the methods for the model (examples/methods/common.sh says which; MODEL/kvpipe-methods.conf)
 #   -d FOLDER     documents: files *.txt, which are run as they are, chat template included, with *.answer beside them; instead of
 #                 documents that are made for the demo model
 #   -h, --help    print this
+#   -k            print accuracy by kind, too: that of a document stands in its name, behind the first "-"
 #   -m MODEL      another model than the demo model; needs -d
 #   -M METHODS    names of scripts in examples/methods, with blanks between them (all of them)
 #   -n DOCUMENTS  how many documents: made, with six facts and a question each (10); or the first ones of FOLDER (all)
 #   -p PLOT       draw accuracy against footprint, kept rows and what is read, with gnuplot, to a file that ends in .svg or .png
+#   -P METHOD     compare all methods with this one, document by document (with the same rate, or with `full`), too; with -k by kind
 #   -r RATES      shares of the rows to keep, with blanks between them ("0.05 0.1 0.2")
 #   -s SEED       make other documents (1)
 #   -t TOKENS     their length, about (1000)
@@ -20,22 +22,27 @@
 #                 interrupted goes on, and methods, rates and documents can be added. The first line is a comment that has the settings;
 #                 a file with other settings is refused.
 #
-# An answer to a made document is right when it is exactly the expected one. With -d it is right when it contains the text of the file
+# An answer to a made document is right when it is exactly the expected one. With -d it is right when it contains each line of the file
 # *.answer, in capitals or not, since a model that chats says more than that.
 #
 # Prints a line for each method and rate, means over the documents: right answers, rows kept when the answer begins, footprint, memory and
 # peak of the whole run, bytes of the cache that are read for each token of the answer (what an index needs included), all in %; seconds of
-# a run. Then critical footprints: the least with nine tenths of the full cache's accuracy; and the same of memory and of what is read.
+# a run; the interval that holds the true accuracy with 95 % (Wilson's score interval). Then critical footprints: the least with nine tenths of the full cache's accuracy; and the same of memory and of what is read.
 #
 # The footprint is that of the PruLong paper: what each token finds in a layer when it runs through it. Memory is the rows of all layers,
 # added up over the time of the run: less than the footprint where layers run one after the other and are thinned out, or see other tokens
 # (kv-footprint(1)). Both count what is run to score rows, and not stored.
+# -P prints how many documents a method has right that the other has wrong, and the reverse, and p of the exact sign test (McNemar's, two
+# sides): how likely so uneven numbers would be if both were as good. No document counts that either method failed on.
+#
 # A run that fails is counted and named, and the exit status is 1. Needs the programs from the PATH or build/, and Python 3 to make documents.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 model=$here/demo-model
 conf=
+kinds=
+reference=
 folder=
 documents=
 tokens=
@@ -62,16 +69,18 @@ usage() {
 }
 
 [ "${1:-}" != --help ] || set -- -h
-while getopts b:C:d:hm:M:n:p:r:s:t:T: option; do
+while getopts b:C:d:hkm:M:n:p:P:r:s:t:T: option; do
 	case $option in
 	b) rates=$OPTARG by=budget ;;
 	C) conf=$OPTARG ;;
 	d) folder=$OPTARG ;;
 	h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+	k) kinds=1 ;;
 	m) model=$OPTARG ;;
 	M) methods=$OPTARG ;;
 	n) documents=$OPTARG ;;
 	p) plot=$OPTARG ;;
+	P) reference=$OPTARG ;;
 	r) rates=$OPTARG by=rate ;;
 	s) seed=$OPTARG ;;
 	t) tokens=$OPTARG ;;
@@ -96,6 +105,10 @@ fi
 for method in $methods; do
 	[ -e "$here/methods/$method.sh" ] || refuse "there is no $here/methods/$method.sh"
 done
+[ -z "$reference" ] || case " $methods " in
+*" $reference "*) ;;
+*) refuse "-P $reference: it is not among the methods that are run" ;;
+esac
 command -v kv-prefill >/dev/null || PATH=$(cd "$here/.." && cd "${O:-build}" && pwd):$PATH
 export PATH
 if [ -n "$plot" ] && ! command -v gnuplot >/dev/null; then
@@ -139,6 +152,8 @@ find_documents() {
 		what="$documents documents of about $tokens tokens with 6 facts each"
 		identity="seed $seed, about $tokens tokens"
 	fi
+	[ -z "$kinds" ] || ! grep -v -m 1 -e '-.' "$work/names" >"$work/kindless" ||
+		refuse "-k: the name $(cat "$work/kindless") has no kind behind a -"
 }
 
 # A line that is the same when the same runs have the same results. How many documents and which methods and rates may differ.
@@ -225,9 +240,12 @@ one() {
 			return all
 		}
 		{
-			if (matching == "contained")
-				right = index(tolower(words($0, 7, " ")), tolower(words(ENVIRON["EXPECTED"], 1, " "))) > 0
-			else
+			if (matching == "contained") {
+				lines = split(ENVIRON["EXPECTED"], expected, "\n")
+				right = 1
+				for (i = 1; i <= lines; i++)
+					right = right && index(tolower(words($0, 7, " ")), tolower(words(expected[i], 1, " "))) > 0
+			} else
 				right = words($0, 7, "") == ENVIRON["EXPECTED"]
 			print $1, rate, document, right, $2, $3, $5, ended - started, $6, $4
 			exit
@@ -296,12 +314,127 @@ means() {
 		}' "$wanted" "$runs"
 }
 
+# interval(right, n): Wilson's score interval with 95 %, in %, "lower-upper". sign_test(a, b): of a differences one way and b the other, the
+# chance that a fair coin is as uneven, two-sided. Both for awk.
+statistics='
+	function interval(right, n, z2, centre, half) {
+		z2 = 1.959963984540054 ^ 2
+		centre = (right + z2 / 2) / (n + z2)
+		half = sqrt(z2 * (right * (n - right) / n + z2 / 4)) / (n + z2)
+		return sprintf("%.0f-%.0f", 100 * centre - 100 * half + 1e-9, 100 * centre + 100 * half)
+	}
+	function sign_test(a, b, n, few, i, log_term, p) {
+		n = a + b
+		few = a < b ? a : b
+		log_term = -n * log(2)
+		p = exp(log_term)
+		for (i = 1; i <= few; i++) {
+			log_term += log((n - i + 1) / i)
+			p += exp(log_term)
+		}
+		return 2 * p < 1 ? 2 * p : 1
+	}'
+
 print_table() {
 	echo "$what"
 	echo
-	echo "| method | $by | accuracy % | kept % | footprint % | memory % | peak % | read % | seconds |"
-	echo "|---|---|---|---|---|---|---|---|---|"
-	awk -F '\t' '{ printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f |\n", $1, $2, $4, $5, $6, $10, $7, $9, $8 }' "$work/means"
+	echo "| method | $by | accuracy % | kept % | footprint % | memory % | peak % | read % | seconds | 95 % interval |"
+	echo "|---|---|---|---|---|---|---|---|---|---|"
+	awk -F '\t' "$statistics"'{
+		printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %s |\n", $1, $2, $4, $5, $6, $10, $7, $9, $8,
+		    interval($4 * $3 / 100, $3)
+	}' "$work/means"
+}
+
+# Of two files, $wanted and $runs: the kinds of documents in $kind, in order, methods and rates as in means(), and right[method, rate,
+# document] of the runs that are wanted and there. For awk.
+# shellcheck disable=SC2016
+read_runs='
+	BEGIN { FS = "\t" }
+	/^#/ { next }
+	NR == FNR {
+		if (!(($1, $2) in seen))
+			key[++keys] = $1 FS $2
+		seen[$1, $2] = want[$1, $2, $3] = 1
+		if (!($3 in kind_of)) {
+			document[++documents] = $3
+			kind_of[$3] = substr($3, index($3, "-") + 1)
+			if (!(kind_of[$3] in met))
+				kind[++kinds] = kind_of[$3]
+			met[kind_of[$3]]++
+		}
+		next
+	}
+	($1, $2, $3) in want { right[$1, $2, $3] = $4 }
+	function heading(first, i, rule) {
+		rule = first
+		gsub(/[^|]+/, "---", rule)
+		for (i = 1; by_kind && i <= kinds; i++) {
+			first = first " " kind[i] " |"
+			rule = rule "---|"
+		}
+		print first "\n" rule
+	}'
+
+# Accuracy and interval of each kind.
+print_kinds() {
+	printf '\naccuracy by kind, %% (95 %% interval)\n\n'
+	awk -v by="$by" -v by_kind=1 "$statistics$read_runs"'
+		END {
+			heading("| method | " by " |")
+			for (k = 1; k <= keys; k++) {
+				split(key[k], name, FS)
+				split("", n)
+				split("", sum)
+				for (d = 1; d <= documents; d++) {
+					if (!((name[1], name[2], document[d]) in right))
+						continue
+					n[kind_of[document[d]]]++
+					sum[kind_of[document[d]]] += right[name[1], name[2], document[d]]
+				}
+				line = "| " name[1] " | " name[2] " |"
+				for (i = 1; i <= kinds; i++) {
+					count = n[kind[i]]
+					cell = "-"
+					if (count)
+						cell = sprintf("%.0f (%s)", 100 * sum[kind[i]] / count, interval(sum[kind[i]], count))
+					line = line " " cell " |"
+				}
+				print line
+			}
+		}' "$wanted" "$runs"
+}
+
+# What each method has right that $reference has wrong, at the same rate, and the reverse.
+print_pairs() {
+	printf '\ncompared with %s, document by document\n\n' "$reference"
+	awk -v by="$by" -v reference="$reference" -v by_kind="${kinds:-0}" "$statistics$read_runs"'
+		END {
+			heading("| method | " by " | documents | only it is right | only " reference " is | p |")
+			for (k = 1; k <= keys; k++) {
+				split(key[k], name, FS)
+				other = reference == "full" ? "all" : name[2]
+				if (name[1] == reference || !((reference, other) in seen))
+					continue
+				split("", won)
+				split("", lost)
+				wins = losses = n = 0
+				for (d = 1; d <= documents; d++) {
+					if (!((name[1], name[2], document[d]) in right && (reference, other, document[d]) in right))
+						continue
+					n++
+					difference = right[name[1], name[2], document[d]] - right[reference, other, document[d]]
+					wins += difference > 0
+					losses += difference < 0
+					won[kind_of[document[d]]] += difference > 0
+					lost[kind_of[document[d]]] += difference < 0
+				}
+				line = sprintf("| %s | %s | %d | %d | %d | %.2g |", name[1], name[2], n, wins, losses, sign_test(wins, losses))
+				for (i = 1; by_kind && i <= kinds; i++)
+					line = line sprintf(" +%d -%d |", won[kind[i]], lost[kind[i]])
+				print line
+			}
+		}' "$wanted" "$runs"
 }
 
 # print_critical COLUMN WHAT: of a column of the means, where the full cache is there to compare others with. Of two rates with one value
@@ -377,6 +510,8 @@ plan
 run_all
 means >"$work/means"
 print_table
+[ -z "$kinds" ] || print_kinds
+[ -z "$reference" ] || print_pairs
 print_critical 6 footprint
 print_critical 10 memory
 print_critical 9 'share read at each step'

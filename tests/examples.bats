@@ -21,6 +21,27 @@ other_model() {
 	printf '{ "hidden_size": 576, "num_attention_heads": 9,\n"num_hidden_layers": 30, "num_key_value_heads": 3 }\n' >"$1/config.json"
 }
 
+# graded_methods: in examples, below the working directory, the methods a, b and full, which are right on the documents that the files
+# a.right, b.right and full.right name; documents 0001-x ... 0008-x and 0009-y ... 0012-y
+graded_methods() {
+	local i name
+	cp -r "$ROOT/examples" .
+	for name in a b full; do
+		cat >"examples/methods/$name.sh" <<-END
+			for prompt; do :; done
+			[ ! -e "$PWD/$name.broken" ] || { echo broken >&2; exit 1; }
+			answer=no
+			! grep -q "^\$(basename "\$prompt" .txt)\\$" "$PWD/$name.right" || answer=yes
+			echo "$name 10 10 10 10 10 \$answer"
+		END
+	done
+	mkdir documents
+	for i in 0001-x 0002-x 0003-x 0004-x 0005-x 0006-x 0007-x 0008-x 0009-y 0010-y 0011-y 0012-y; do
+		echo "$i" >"documents/$i.txt"
+		echo yes >"documents/$i.answer"
+	done
+}
+
 # calls METHOD [OPTION ...]: what a script does, a program a line
 calls() {
 	local script=$1
@@ -281,6 +302,49 @@ calls() {
 	sh "$ROOT/examples/compare.sh" -h | diff - <(echo "$output")
 }
 
+# Wilson's limits by bisection of |share - p| = z sqrt(p (1 - p) / n), the sign test by binomial coefficients, both in Python:
+# 8 of 12: 39.06 to 86.19, 5 of 12: 19.33 to 68.05, 8 of 8: 67.56 to 100, 1 of 8: 2.24 to 47.09, 0 of 4: 0 to 48.99, 4 of 4: 51.01 to 100;
+# 4 against 7: p = 2 * 562 / 2^11 = 0.5488, 7 against none: 2 / 2^7 = 0.0156.
+@test "compare.sh prints 95 % intervals, accuracy by kind, and a method against another document by document" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	graded_methods
+	printf '%s-x\n' 0001 0002 0003 0004 0005 0006 0007 0008 >a.right
+	printf '%s\n' 0001-x 0009-y 0010-y 0011-y 0012-y >b.right
+	run -0 --separate-stderr sh examples/compare.sh -k -P a -d documents -M "a b" -r "0.1 0.2" -T x.tsv
+	assert_line --regexp '^\| a \| 0\.1 \| 67 \| .* \| 39-86 \|$'
+	assert_line --regexp '^\| b \| 0\.2 \| 42 \| .* \| 19-68 \|$'
+	assert_line '| method | rate | x | y |'
+	assert_line '| a | 0.1 | 100 (68-100) | 0 (0-49) |'
+	assert_line '| b | 0.2 | 12 (2-47) | 100 (51-100) |'
+	assert_line 'compared with a, document by document'
+	assert_line '| method | rate | documents | only it is right | only a is | p | x | y |'
+	assert_line '| b | 0.1 | 12 | 4 | 7 | 0.55 | +0 -7 | +4 -0 |'
+	refute_line --regexp '^\| a \| 0\.1 \| 12 '
+	sed -i '/-y/d' b.right
+	rm x.tsv
+	run -0 --separate-stderr sh examples/compare.sh -P b -d documents -M "a b" -r 0.1 -n 8 -T x.tsv
+	assert_line '| a | 0.1 | 8 | 7 | 0 | 0.016 |'
+	refute_line --partial '| x |'
+}
+
+@test "compare.sh compares documents that both methods have answered, all rates with the full cache, and refuses what it cannot" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	graded_methods
+	sed -n 's/\.txt$//p' <(basename -a documents/*.txt) >a.right
+	printf '0001-x\n0009-y\n' >full.right
+	run -0 --separate-stderr sh examples/compare.sh -P full -d documents -M "full a" -r "0.1 0.2" -n 10 -T x.tsv
+	assert_line '| a | 0.1 | 10 | 8 | 0 | 0.0078 |'
+	assert_line '| a | 0.2 | 10 | 8 | 0 | 0.0078 |'
+	touch a.broken
+	run -1 --separate-stderr sh examples/compare.sh -P full -k -d documents -M "full a" -r 0.1 -T x.tsv
+	assert_line '| full | all | 12 (2-47) | 25 (5-70) |'
+	assert_line '| a | 0.1 | 10 | 8 | 0 | 0.0078 | +7 -0 | +1 -0 |'
+	run -2 sh examples/compare.sh -P b -d documents -M "full a"
+	assert_output 'compare.sh: -P b: it is not among the methods that are run'
+	run -2 sh examples/compare.sh -k -n 1 -t 300 -M full
+	assert_output 'compare.sh: -k: the name 0001 has no kind behind a -'
+}
+
 @test "compare.sh takes documents from a folder, and an answer is right when it contains the expected one" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	mkdir documents
@@ -296,6 +360,10 @@ calls() {
 	assert_equal "$(grep -v '^#' x.tsv | cut -f 3,4 | tr '\t\n' '= ')" 'a=1 b=1 c=0 '
 	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -d documents -M full -n 1
 	assert_line --index 0 '1 documents of documents'
+	printf 'L0\n47\n' >documents/a.answer
+	printf 'L047\nL048\n' >documents/b.answer
+	run -0 sh "$ROOT/examples/compare.sh" -d documents -M full -T lines.tsv
+	assert_equal "$(grep -v '^#' lines.tsv | cut -f 3,4 | tr '\t\n' '= ')" 'a=1 b=0 c=0 '
 	rm documents/b.answer
 	run -2 sh "$ROOT/examples/compare.sh" -d documents
 	assert_output --partial 'documents/b.txt needs documents/b.answer'
