@@ -1,9 +1,11 @@
 #!/bin/sh
 # compare.sh - accuracy, kept rows, KV footprint and time of the methods in examples/methods, over documents with a question each
 #
-# usage: examples/compare.sh [-hk] [-b BUDGETS | -r RATES] [-C CONF] [-d FOLDER [-m MODEL] | -s SEED -t TOKENS] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-P METHOD] [-T TABLE]
+# usage: examples/compare.sh [-chk] [-b BUDGETS | -r RATES] [-C CONF] [-d FOLDER [-m MODEL] | -s SEED -t TOKENS] [-M METHODS] [-n DOCUMENTS] [-p PLOT] [-P METHOD] [-T TABLE]
 #
 #   -b BUDGETS    rows of each KV head to keep, or to read at each step, with blanks between them, instead of rates
+#   -c            share: what does not depend on the rate, the prefill above all, runs once for each document and not for each method and
+#                 rate. Results are the same; seconds no longer say what a method takes. Needs room in TMPDIR for some snapshots
 #   -C CONF       settings of the methods for the model (examples/methods/common.sh says which; MODEL/kvpipe-methods.conf)
 #   -d FOLDER     documents: files *.txt, which are run as they are, chat template included, with *.answer beside them; instead of
 #                 documents that are made for the demo model
@@ -41,6 +43,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 model=$here/demo-model
 conf=
+share=
 kinds=
 reference=
 folder=
@@ -69,9 +72,10 @@ usage() {
 }
 
 [ "${1:-}" != --help ] || set -- -h
-while getopts b:C:d:hkm:M:n:p:P:r:s:t:T: option; do
+while getopts b:cC:d:hkm:M:n:p:P:r:s:t:T: option; do
 	case $option in
 	b) rates=$OPTARG by=budget ;;
+	c) share=1 ;;
 	C) conf=$OPTARG ;;
 	d) folder=$OPTARG ;;
 	h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -161,7 +165,7 @@ settings() {
 	file=${conf:-$model/kvpipe-methods.conf}
 	checksum=none
 	[ ! -e "$file" ] || checksum=$(cksum <"$file")
-	echo "# compare.sh: model $(cd "$model" && pwd); documents $identity; settings of methods $checksum; by $by; with memory"
+	echo "# compare.sh: model $(cd "$model" && pwd); documents $identity; settings of methods $checksum; by $by; with memory${share:+; shared}"
 }
 
 # An older table must have the same settings. A last line that was cut off is dropped.
@@ -217,6 +221,7 @@ reason() {
 one() {
 	set -- "$1" "$2" "$3" -m "$model"
 	[ -z "$conf" ] || set -- "$@" -C "$conf"
+	[ -z "$share" ] || set -- "$@" -c "$work/shared"
 	case $by-$2 in
 	*-all)    set -- "$@" -r 1 ;;
 	budget-*) set -- "$@" -b "$2" ;;
@@ -272,8 +277,14 @@ run_all() {
 	done_runs=0
 	began=$(date +%s)
 	reported=$began
+	last_document=
 	while IFS='	' read -r method rate document; do
 		progress
+		if [ "$document" != "$last_document" ]; then
+			rm -rf "$work/shared"
+			mkdir "$work/shared"
+			last_document=$document
+		fi
 		one "$method" "$rate" "$document"
 		done_runs=$((done_runs + 1))
 	done <"$todo"

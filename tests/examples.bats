@@ -345,6 +345,61 @@ calls() {
 	assert_output 'compare.sh: -k: the name 0001 has no kind behind a -'
 }
 
+@test "compare.sh -c runs the prefill of a document once, with the same results" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mkdir bin
+	printf '#!/bin/sh\necho >>"%s"\nexec "%s" "$@"\n' "$PWD/prefills" "$O/kv-prefill" >bin/kv-prefill
+	chmod +x bin/kv-prefill
+	PATH=$PWD/bin:$PATH
+	local methods="full snapkv laq kvzip speckv keydiff tova fastkv h2o fier snapkv-fused chunked-naive"
+	run -0 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -r "0.1 0.3" -M "$methods" -T apart.tsv
+	rm prefills
+	run -0 sh "$ROOT/examples/compare.sh" -c -n 2 -t 300 -r "0.1 0.3" -M "$methods" -T shared.tsv
+	diff <(grep -v '^#' apart.tsv | cut -f 1-7,9-) <(grep -v '^#' shared.tsv | cut -f 1-7,9-)
+	# of each document: as it is, with 16 queries, with one, FastKV's, H2O's; at each rate one fused and four chunks
+	assert_equal "$(wc -l <prefills)" $((2 * (5 + 2 * (1 + 4))))
+	run -2 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -r "0.1 0.3" -M full -T shared.tsv
+	assert_output --partial 'shared.tsv has other settings'
+}
+
+@test "a script of examples/methods finds in its cache what another one left there, for the same prompt and model only" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	stub_programs
+	other_model other
+	mkdir cache
+	echo one >one.txt
+	echo two >two.txt
+	calls keydiff -m other -c cache one.txt
+	assert_line 'kv-prefill -q -m other one.txt'
+	calls knorm -m other -c cache one.txt
+	refute_line --partial kv-prefill
+	calls snapkv -m other -c cache one.txt
+	assert_line 'kv-prefill -q -m other --observe 32 one.txt'
+	calls knorm -m other -c cache two.txt
+	assert_line 'kv-prefill -q -m other two.txt'
+	echo three >two.txt
+	calls knorm -m other -c cache two.txt
+	assert_line 'kv-prefill -q -m other two.txt'
+	echo '{ "num_hidden_layers": 8 }' >other/config.json
+	calls knorm -m other -c cache one.txt
+	assert_line 'kv-prefill -q -m other one.txt'
+	calls knorm -m other one.txt
+	assert_line 'kv-prefill -q -m other one.txt'
+	run -2 sh "$ROOT/examples/methods/knorm.sh" -c nowhere
+	assert_output 'knorm.sh: -c nowhere: there is no such folder'
+}
+
+@test "a prefill that fails leaves nothing in the cache of examples/methods" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mkdir bin cache
+	printf '#!/bin/sh\necho half\nexit 1\n' >bin/kv-prefill
+	chmod +x bin/kv-prefill
+	for name in full kvzip snapkv speckv; do
+		PATH=$PWD/bin:$PATH run ! sh "$ROOT/examples/methods/$name.sh" -c cache
+	done
+	assert_equal "$(ls cache)" ''
+}
+
 @test "compare.sh takes documents from a folder, and an answer is right when it contains the expected one" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	mkdir documents

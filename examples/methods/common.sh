@@ -1,10 +1,12 @@
 # shellcheck shell=sh
 # common.sh - what the scripts of this folder share; each of them sources it
 #
-#     sh examples/methods/METHOD.sh [-b BUDGET | -r RATE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS] [-s NAME=VALUE]
-#         [-S STOP] [prompt]
+#     sh examples/methods/METHOD.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS]
+#         [-s NAME=VALUE] [-S STOP] [prompt]
 #
 #     -b BUDGET      rows of each KV head to keep, instead of a rate
+#     -c CACHE       a folder for what `shared` commands write: it is taken from there when they have run before, with other rates or
+#                    in other scripts; for one build of the programs, and large
 #     -C CONF        settings for the model (MODEL/kvpipe-methods.conf, where there is one)
 #     -h             say what the method is, what its settings are for this model, and do nothing
 #     -H FILE        a head mask, the setting `heads`
@@ -36,10 +38,11 @@ all_settings='answer chunk chunks cluster draft draft_model heads instruction ke
 
 here=$(cd "$(dirname "$0")" && pwd)
 method=$(basename "$0" .sh)
-usage="usage: $method.sh [-b BUDGET | -r RATE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS] [-s NAME=VALUE] [-S STOP] [prompt]"
+usage="usage: $method.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS] [-s NAME=VALUE] [-S STOP] [prompt]"
 model=$here/../demo-model
 rate=0.1
 budget=
+cache=
 conf=
 help=
 given=
@@ -66,9 +69,10 @@ give() {
 	eval "given_$1=\$2"
 }
 
-while getopts b:C:hH:l:m:n:r:s:S: option; do
+while getopts b:c:C:hH:l:m:n:r:s:S: option; do
 	case $option in
 	b) budget=$OPTARG ;;
+	c) cache=$OPTARG ;;
 	C) conf=$OPTARG ;;
 	h) help=1 ;;
 	H) give heads "$OPTARG" ;;
@@ -89,6 +93,7 @@ done
 shift $((OPTIND - 1))
 [ $# -le 1 ] || { echo "$usage" >&2; exit 2; }
 prompt=${1:-$here/../prompts/harbour.txt}
+[ -z "$cache" ] || [ -d "$cache" ] || die "-c $cache: there is no such folder"
 command -v kv-prefill >/dev/null || PATH=$(cd "$here/../.." && cd "${O:-build}" && pwd):$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -187,6 +192,19 @@ parts() {
 	kv-tokenize -m "$model" "$prompt" | split -l "$1" - "$work/part."
 	ls "$work"/part.*
 }
+
+# shared COMMAND [WORD ...]: runs a program, or a function of the script, that writes to standard output what depends on the words, the
+# prompt and the model only. With -c it runs once for all scripts, so that the name of a function must be its own. What it runs may call
+# `shared` itself.
+shared() (
+	[ -n "$cache" ] || { "$@"; exit; }
+	entry=$cache/$({ printf '%s\n' "$@"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
+	if [ ! -e "$entry" ]; then
+		"$@" >"$work/entry.${entry##*/}"
+		mv "$work/entry.${entry##*/}" "$entry"
+	fi
+	cat "$entry"
+)
 
 # ---- the answer ----
 

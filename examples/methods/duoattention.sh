@@ -28,5 +28,5 @@ recent_rows() {
 }
 
 recent=${recent:-$(recent_rows)}
-kv-prefill -q -m "$model" "$prompt" | kv-evict --heads "$heads" --sink "$sink" --recent "$recent" -o "$out"
+shared kv-prefill -q -m "$model" "$prompt" | kv-evict --heads "$heads" --sink "$sink" --recent "$recent" -o "$out"
 report

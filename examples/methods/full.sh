@@ -3,5 +3,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-kv-prefill -q -m "$model" -o "$out" "$prompt"
+shared kv-prefill -q -m "$model" "$prompt" >"$out"
 report

@@ -3,6 +3,6 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-kv-prefill -q -m "$model" --mass "$prompt" | kv-score --method h2o |
+shared kv-prefill -q -m "$model" --mass "$prompt" | kv-score --method h2o |
 	kv-evict --rate "$rate" --recent "$(share_of "$(tokens)" 2)" -o "$out"
 report

@@ -8,6 +8,12 @@ instruction=''
 settings instruction
 set --
 [ -z "$instruction" ] || set -- --instruction "$instruction"
-kv-prefill -q -m "$model" "$prompt" | kv-observe -q -m "$model" --repeat-context "$@" |
+
+# repeat_context [OPTION ...]: the snapshot with the attention that the repeated text pays
+repeat_context() {
+	shared kv-prefill -q -m "$model" "$prompt" | kv-observe -q -m "$model" --repeat-context "$@"
+}
+
+shared repeat_context "$@" |
 	kv-score --method observed | kv-evict --policy global --rate "$rate" -o "$out"
 report

@@ -5,5 +5,5 @@
 
 recent=32
 settings recent
-kv-prefill -q -m "$model" "$prompt" | kv-score --method random | kv-evict --rate "$rate" --recent "$recent" -o "$out"
+shared kv-prefill -q -m "$model" "$prompt" | kv-score --method random | kv-evict --rate "$rate" --recent "$recent" -o "$out"
 report

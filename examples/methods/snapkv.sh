@@ -5,6 +5,6 @@
 
 window=32 kernel=7 pool=max
 settings window kernel pool
-kv-prefill -q -m "$model" --observe "$window" "$prompt" | kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
+shared kv-prefill -q -m "$model" --observe "$window" "$prompt" | kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
 	kv-evict --rate "$rate" -o "$out"
 report

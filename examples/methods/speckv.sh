@@ -6,8 +6,14 @@
 
 draft=32 draft_model=$model kernel=7 pool=max window=32
 settings draft draft_model kernel pool window
-kv-prefill -q -m "$draft_model" "$prompt" | kv-decode -q -m "$draft_model" -n "$draft" --ids >"$work/draft.ids"
-kv-prefill -q -m "$model" --observe "$window" "$prompt" |
+
+# draft_ids MODEL TOKENS: the draft
+draft_ids() {
+	shared kv-prefill -q -m "$1" "$prompt" | kv-decode -q -m "$1" -n "$2" --ids
+}
+
+shared draft_ids "$draft_model" "$draft" >"$work/draft.ids"
+shared kv-prefill -q -m "$model" --observe "$window" "$prompt" |
 	kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window "$window" |
 	kv-score --method snapkv --kernel "$kernel" --pool "$pool" --reduce max --over-queries max |
 	kv-evict --rate "$rate" -o "$out"

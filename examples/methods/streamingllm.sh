@@ -3,5 +3,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-kv-prefill -q -m "$model" "$prompt" | kv-score --method recent | kv-evict --rate "$rate" -o "$out"
+shared kv-prefill -q -m "$model" "$prompt" | kv-score --method recent | kv-evict --rate "$rate" -o "$out"
 report
