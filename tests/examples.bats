@@ -111,7 +111,7 @@ calls() {
 		*) limit=21 ;;
 		esac
 		case $name in
-		laq | speckv) least=100 most=110 ;;     # a draft runs on top of the whole cache
+		laq | oracle | speckv) least=100 most=110 ;;    # a draft runs on top of the whole cache
 		kvzip) least=400 most=410 ;;            # and here the text again: T T + T (T + 1) / 2 besides T (T + 1) / 2
 		*) least=0 most=100 ;;
 		esac
@@ -130,7 +130,7 @@ calls() {
 			awk -v read="$read" 'BEGIN { exit !(read < 80) }' || fail "$name reads $read %"
 			assert_equal "$answer" "$expected"
 			;;
-		full | adakv | chunked-patched | fastkv | fastkv-fused | keydiff | laq | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
+		full | adakv | chunked-patched | fastkv | fastkv-fused | keydiff | laq | oracle | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
 			assert_equal "$answer" "$expected"
 			;;
 		esac
@@ -351,7 +351,7 @@ calls() {
 	printf '#!/bin/sh\necho >>"%s"\nexec "%s" "$@"\n' "$PWD/prefills" "$O/kv-prefill" >bin/kv-prefill
 	chmod +x bin/kv-prefill
 	PATH=$PWD/bin:$PATH
-	local methods="full snapkv laq kvzip speckv keydiff tova fastkv h2o fier snapkv-fused chunked-naive"
+	local methods="full snapkv laq kvzip oracle speckv keydiff tova fastkv h2o fier snapkv-fused chunked-naive"
 	run -0 sh "$ROOT/examples/compare.sh" -n 2 -t 300 -r "0.1 0.3" -M "$methods" -T apart.tsv
 	rm prefills
 	run -0 sh "$ROOT/examples/compare.sh" -c -n 2 -t 300 -r "0.1 0.3" -M "$methods" -T shared.tsv
@@ -394,10 +394,27 @@ calls() {
 	mkdir bin cache
 	printf '#!/bin/sh\necho half\nexit 1\n' >bin/kv-prefill
 	chmod +x bin/kv-prefill
-	for name in full kvzip snapkv speckv; do
+	for name in full kvzip oracle snapkv speckv; do
 		PATH=$PWD/bin:$PATH run ! sh "$ROOT/examples/methods/$name.sh" -c cache
 	done
 	assert_equal "$(ls cache)" ''
+}
+
+@test "the oracle runs the full cache's own answer behind the prompt, and keeps what a short budget loses otherwise" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 3 -t 300 -r 0.05 -M "snapkv oracle"
+	assert_line --regexp '^\| snapkv \| 0\.05 \| 0 \| '
+	assert_line --regexp '^\| oracle \| 0\.05 \| 100 \| '
+	stub_programs
+	other_model other
+	calls oracle -m other -n 20 -S END -s kernel=1
+	assert_line 'kv-prefill -q -m other '"$ROOT/examples/methods/../prompts/harbour.txt"
+	assert_line --regexp '^kv-decode -q -m other --ids -n 20 --stop END [^ ]*/full\.kv$'
+	assert_line --regexp '^kv-observe -q -m other --ids-from [^ ]* [^ ]*/full\.kv$'
+	assert_line 'kv-score --method snapkv --kernel 1 --pool max'
+	calls oracle -m other -s draft=5
+	assert_line --regexp '^kv-decode -q -m other --ids -n 5 [^ ]*/full\.kv$'
+	assert_line --regexp '^kv-decode -q -m other -n 32 -o '
 }
 
 @test "compare.sh takes documents from a folder, and an answer is right when it contains the expected one" {
