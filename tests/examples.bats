@@ -113,6 +113,7 @@ calls() {
 		case $name in
 		laq | oracle | speckv) least=100 most=110 ;;    # a draft runs on top of the whole cache
 		kvzip) least=400 most=410 ;;            # and here the text again: T T + T (T + 1) / 2 besides T (T + 1) / 2
+		lookaheadkv) least=0 most=110 ;;        # learned tokens, behind each layer
 		*) least=0 most=100 ;;
 		esac
 		awk -v kept="$kept" -v footprint="$footprint" -v peak="$peak" -v read="$read" -v limit="$limit" -v least=$least -v most=$most 'BEGIN {
@@ -120,7 +121,7 @@ calls() {
 			    read > 0 && read <= kept)
 		}' || fail "$name: $output"
 		case $name in
-		*-fused | fastkv | gemfilter | pyramidinfer)    # layer by layer
+		*-fused | fastkv | gemfilter | lookaheadkv | pyramidinfer)      # layer by layer
 			awk -v footprint="$footprint" -v memory="$memory" 'BEGIN { exit !(memory > 0 && memory < footprint) }' || fail "$name: $output"
 			;;
 		*) assert_equal "$memory" "$footprint" ;;
@@ -130,7 +131,7 @@ calls() {
 			awk -v read="$read" 'BEGIN { exit !(read < 80) }' || fail "$name reads $read %"
 			assert_equal "$answer" "$expected"
 			;;
-		full | adakv | chunked-patched | fastkv | fastkv-fused | keydiff | laq | oracle | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
+		full | adakv | chunked-patched | fastkv | fastkv-fused | keydiff | laq | lookaheadkv | oracle | pyramidinfer | pyramidkv | snapkv | snapkv-fused | speckv | tova | tova-decode)
 			assert_equal "$answer" "$expected"
 			;;
 		esac

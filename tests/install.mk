@@ -17,7 +17,8 @@ installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
 # what kvpipe(7) names, and the demo model without what made it
 installed_examples = $(addprefix examples/,accuracy.sh compare.sh) $(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/*)) \
 	$(addprefix examples/demo-model/,README.md config.json generation_config.json model.safetensors tokenizer.json \
-	    tokenizer_config.json kvpipe-methods.conf duoattention.tsv documents.py bpe.py corpus.py)
+	    tokenizer_config.json kvpipe-methods.conf duoattention.tsv documents.py bpe.py corpus.py) \
+	$(wildcard examples/demo-model/lookahead/*)
 pages = $(wildcard man/*.[1-9])
 scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh cli/*.sh) .ci/run
 

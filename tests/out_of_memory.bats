@@ -85,6 +85,12 @@ survives() {
 	survives kv-prefill -m "$DEMO" -c 40 --score 'snapkv window=4' --evict rate=0.5 -o out.kv doc.txt
 }
 
+@test "out of memory, learned tokens: queries and rows are right, or there is no snapshot" {
+	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" learned --model "$DEMO"
+	survives kv-observe -m "$DEMO" --lookahead learned -o out.kv doc.kv
+	survives kv-prefill -m "$DEMO" --score lookahead=learned --evict rate=0.5 -o out.kv doc.txt
+}
+
 @test "out of memory, kv-decode: the text is right, or is not there" {
 	survives kv-decode -m "$DEMO" -n 3 -o out.kv doc.kv
 }

@@ -34,7 +34,7 @@
 # Programs come from the PATH, or from build/ (or the folder that O names).
 set -eu
 
-all_settings='answer chunk chunks cluster draft draft_model heads instruction keep kernel layer outliers patch pool rank recent sink stop window'
+all_settings='adapter answer chunk chunks cluster draft draft_model heads instruction keep kernel layer outliers patch pool rank recent sink stop window'
 
 here=$(cd "$(dirname "$0")" && pwd)
 method=$(basename "$0" .sh)
@@ -105,7 +105,7 @@ out=$work/out.kv
 # read_conf FILE: assigns what FILE has for the settings $names of this method
 read_conf() {
 	number=0
-	folder=$(dirname "$1")     # that a mask without a / in front is relative to
+	folder=$(dirname "$1")     # that a mask or an adapter without a / in front is relative to
 	while IFS= read -r line || [ -n "$line" ]; do
 		number=$((number + 1))
 		case $line in
@@ -124,7 +124,7 @@ read_conf() {
 		*\\n*) value=$(printf '%b.' "$value") value=${value%.} ;;
 		esac
 		case $name=$value in
-		heads=[!/]*) value=$folder/$value ;;
+		adapter=[!/]* | heads=[!/]*) value=$folder/$value ;;
 		esac
 		eval "$name=\$value"
 	done <"$1"
