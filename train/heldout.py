@@ -18,9 +18,8 @@ Kinds; none of these wordings is for training, nor are the licences:
     table       the value of a key in a JSON object of two
     directory   the extension of a name, among two, in two columns
     clause      a literal in a sentence of a lawyer's style
-They are as hard as SmolLM2-135M-Instruct can bear: with its full cache nine tenths of the answers
-are right. With more needles, keys or names, or the other needle behind the one that is asked for,
-it takes one for another in about every second document.
+They are as hard as SmolLM2-135M-Instruct can bear: with its full cache 57 of 60 answers to prompts
+of 1100 tokens are right. With four other needles, or eight keys or names, it was one of twelve.
 
 Standard library only; kv-tokenize, which counts tokens, comes from the PATH or build/.
 """
