@@ -105,23 +105,24 @@ def list_folder(path):
 
 
 class Texts:
-    """Documents as lists of token ids, at least `tokens` of them all together where there are as
-    many, drawn from the files in an order that the seed gives."""
+    """Documents as lists of token ids: all files that the user named, and of those in folders, in an
+    order that the seed gives, as many as make `tokens` of them all together."""
 
     def __init__(self, sources, tokenizer, tokens, seed):
         files = list_files(sources) if sources else default_files()
         seeded(seed, "files").shuffle(files)
+        files.sort(key=lambda file: not file[1])
         self.documents, self.size = [], 0
         digest = hashlib.sha256()
         for path, named in files:
-            text = read_text(path, named)
-            ids = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+            if self.size >= tokens and not named:
+                break
+            ids = tokenizer(read_text(path, named), add_special_tokens=False,
+                            verbose=False).input_ids
             if ids:
                 self.documents.append(ids)
                 self.size += len(ids)
                 digest.update(repr(ids).encode())
-            if self.size >= tokens:
-                break
         self.digest = digest.hexdigest()[:16]
         if not self.documents:
             raise Refused("there is no text in " + ", ".join(sources or [MAN]))

@@ -79,7 +79,7 @@ def parser():
     p.add_argument("--block", type=count,
                    help="both in whole blocks of so many positions (128); 1: exactly")
     p.add_argument("--max-length", type=count, help="tokens of a text (32000; prulong: 131072)")
-    p.add_argument("--texts", nargs="+", action="extend", metavar="PATH",
+    p.add_argument("--texts", nargs="+", metavar="PATH",
                    help="files, folders (the manual pages of this machine)")
     p.add_argument("--seed", type=int)
     p.add_argument("--save", type=count, help="steps between checkpoints (50)")
