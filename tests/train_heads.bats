@@ -52,13 +52,13 @@ SHORT_PRULONG=("${PRULONG[@]}" --steps 6 --save 2 --lr 0.3 --max-length 200 --ba
 }
 
 @test "sampled masks have the values of the formula" { holds "$BATS_TEST_DESCRIPTION"; }
-@test "both closed forms have their values, and the one with the temperature is that of the samples" { holds "$BATS_TEST_DESCRIPTION"; }
-@test "streaming attention is a masked softmax over sinks and recent tokens, in f64 and with its gradient" { holds "$BATS_TEST_DESCRIPTION"; }
+@test "both closed forms have their values, that with the temperature is the samples'" { holds "$BATS_TEST_DESCRIPTION"; }
+@test "streaming attention is a masked softmax in f64, and so is its gradient" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "streaming attention makes no mask of tokens x tokens" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "masks of 1 give the model's own logits, in each family" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "masks of 0 give the model whose every head streams, in each family" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "an alpha of 1 is the teacher exactly, one of 0 the streaming model" { holds "$BATS_TEST_DESCRIPTION"; }
-@test "the full part of DuoAttention's mixture is the teacher's output, not that of the mixed path" { holds "$BATS_TEST_DESCRIPTION"; }
+@test "the full part of DuoAttention's mixture is the teacher's output" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "the gradient of DuoAttention's loss is that of finite differences" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "the gradient of PruLong's loss is that of finite differences, in masks and multipliers" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "the loss on the next token is PyTorch's cross-entropy, with its gradient" { holds "$BATS_TEST_DESCRIPTION"; }
@@ -66,10 +66,10 @@ SHORT_PRULONG=("${PRULONG[@]}" --steps 6 --save 2 --lr 0.3 --max-length 200 --ba
 @test "DuoAttention's learning rate goes up and down in a fifth of the steps each" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "PruLong's learning rate and target have the values of paper and script" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "a step clips alpha before, pulls log alpha and pushes the multipliers" { holds "$BATS_TEST_DESCRIPTION"; }
-@test "as many heads are zeroed as the distribution expects, the smallest; the rest is cut at a half" { holds "$BATS_TEST_DESCRIPTION"; }
+@test "the smallest heads are zeroed, as many as expected; the rest is cut at a half" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "DuoAttention's rounding is its quantile with seeded noise" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "PruLong's rounding keeps the int(n (1 - sparsity)) greatest, ties drawn with seed 42" { holds "$BATS_TEST_DESCRIPTION"; }
-@test "documents have a length of 16s, needles in their order, and labels on the questions at the end" { holds "$BATS_TEST_DESCRIPTION"; }
+@test "documents have needles in order, labels on the questions, a length of 16s" { holds "$BATS_TEST_DESCRIPTION"; }
 @test "models that would be computed wrongly are refused by name" { holds "$BATS_TEST_DESCRIPTION"; }
 
 # duoattention.tsv: found by trying each head.
@@ -103,14 +103,14 @@ SHORT_PRULONG=("${PRULONG[@]}" --steps 6 --save 2 --lr 0.3 --max-length 200 --ba
 	assert_line --partial $'table\t0.0000'
 }
 
-# ended SIGNAL LINES OPTION ...: runs until the curve has so many lines, then sends the signal; its exit status is in $ended
+# ended SIGNAL LEAST OPTION ...: runs until the curve has LEAST lines, then sends the signal; its exit status is in $ended
 ended() {
-	local signal=$1 lines=$2 folder pid
+	local signal=$1 least=$2 folder pid
 	shift 2
 	folder=${*: -1}
 	"$TRAIN_PYTHON" "$HEADS" "${@:1:$#-1}" -o "$folder" 2>messages 3>&- &
 	pid=$!
-	until [ -e "$folder/curve.tsv" ] && [ "$(wc -l <"$folder/curve.tsv")" -ge "$lines" ]; do
+	until [ -e "$folder/curve.tsv" ] && [ "$(wc -l <"$folder/curve.tsv")" -ge "$least" ]; do
 		kill -0 "$pid" || fail "it has ended: $(cat messages)"
 		sleep 0.05
 	done

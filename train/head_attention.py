@@ -17,7 +17,7 @@ from head_tables import BrokenFile, Refused
 
 NAME = "kvpipe_heads"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-QUERIES_AT_ONCE = 256
+QUERIES_AT_ONCE = 128
 
 
 def full_attention(q, k, v, scale):
@@ -108,8 +108,8 @@ def check_config(path, config, longest):
     slides = config.model_type == "mistral" or "sliding_attention" in (
         getattr(config, "layer_types", None) or ())
     if slides and window and window < longest:
-        raise Refused(f"{path}: layers with a sliding window of {window} are not handled beyond it; "
-                      f"texts of {longest} tokens are asked for")
+        raise Refused(f"{path}: layers with a sliding window of {window} are handled up to texts "
+                      f"of that length, not of {longest}")
 
 
 def install(model, mixer):

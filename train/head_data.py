@@ -105,8 +105,8 @@ def list_folder(path):
 
 
 class Texts:
-    """Documents as lists of token ids: all files that the user named, and of those in folders, in an
-    order that the seed gives, as many as make `tokens` of them all together."""
+    """Documents as lists of token ids: all files that the user named, and of those in folders, in
+    an order that the seed gives, as many as make `tokens` of them all together."""
 
     def __init__(self, sources, tokenizer, tokens, seed):
         files = list_files(sources) if sources else default_files()

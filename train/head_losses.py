@@ -56,7 +56,8 @@ def final_mask(log_alpha):
 
 
 def expected_sparsity(log_alpha, z, estimate):
-    """s: `closed` in closed form, `paper` the same as printed there, `sample` of the masks drawn."""
+    """s, in closed form (`closed`), as the paper prints that (`paper`), or of the masks drawn
+    (`sample`)."""
     if estimate == "sample":
         return 1 - z.mean()
     return 1 - keep_probability(log_alpha, 1 if estimate == "paper" else TAU).mean()

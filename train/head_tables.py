@@ -87,11 +87,6 @@ def write_config(path, config):
     write_whole(path, json.dumps(config, indent=1, sort_keys=True) + "\n")
 
 
-def ranked(flat, noise):
-    """Numbers of heads, the neediest first; of equal needs the greater noise first."""
-    return sorted(range(len(flat)), key=lambda i: (-flat[i], -noise[i]))
-
-
 def round_duo(flat, sparsity, seed):
     """sparsify_attention_heads() of DuoAttention: full where the number, with noise of U(0, 1e-6),
     reaches the quantile `sparsity` of all (linear interpolation)."""
@@ -112,14 +107,16 @@ def round_prulong(flat, sparsity, seed):
     generator = torch.Generator()
     generator.manual_seed(seed)
     draws = [torch.rand(1, generator=generator).item() for _ in flat]
-    full = set(ranked(flat, [-draw for draw in draws])[:int(len(flat) * (1 - sparsity))])
+    order = sorted(range(len(flat)), key=lambda i: (-flat[i], draws[i]))
+    full = set(order[:int(len(flat) * (1 - sparsity))])
     return [int(i in full) for i in range(len(flat))]
 
 
 def round_nearest(flat, sparsity, _seed):
     """kv-evict --sparsity: round(n sparsity) heads stream, halves to even; of equal ones the lower
     layer first, then the lower head."""
-    streams = set(sorted(range(len(flat)), key=lambda i: (flat[i], i))[:round(len(flat) * sparsity)])
+    order = sorted(range(len(flat)), key=lambda i: (flat[i], i))
+    streams = set(order[:round(len(flat) * sparsity)])
     return [int(i not in streams) for i in range(len(flat))]
 
 

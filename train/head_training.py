@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-import warnings
 
 import torch
 
@@ -210,9 +209,12 @@ class Training:
             if identity.get(name) != self.identity.get(name):
                 raise Refused(f"{path} was made with {name} = {identity.get(name)}, "
                               f"not {self.identity.get(name)}")
-        for name, tensor in self.trainer.state().items():
-            tensor.copy_(state[name])
-        self.trainer.optimizer.load_state_dict(saved["optimizer"])
+        try:
+            for name, tensor in self.trainer.state().items():
+                tensor.copy_(state[name])
+            self.trainer.optimizer.load_state_dict(saved["optimizer"])
+        except (KeyError, RuntimeError, TypeError, ValueError):
+            raise BrokenFile(f"{path}: the state in it is incomplete") from None
 
     def stop(self, number, _frame):
         """The first signal ends the run behind this step, the second at once."""
@@ -286,6 +288,3 @@ def evaluate(model, mixer, source, options, weights):
                                                      model.lm_head.weight, targets).item())
         results.append(sum(values) / len(values))
     return results
-
-
-warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")

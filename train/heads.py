@@ -6,10 +6,10 @@
     heads.py --round TABLE --sparsity 0.5 >mask.tsv     which heads stream at this sparsity
     heads.py --evaluate TABLE --method duo -m MODEL     what the model gets right with it
 
-FOLDER gets full_attention_heads.tsv (a line for each layer, in it a number for each KV head; `kv-evict
---heads` reads it) and config.json, as DuoAttention's attn_patterns have them; curve.tsv, a line for
-each step; checkpoint.pt. PruLong also writes soft_mask.tsv: numbers that rank heads, for other
-sparsities than the one it was trained for. Weights are frozen.
+FOLDER gets full_attention_heads.tsv (a line for each layer, in it a number for each KV head;
+`kv-evict --heads` reads it) and config.json, as DuoAttention's attn_patterns have them; curve.tsv,
+a line for each step; checkpoint.pt. PruLong also writes soft_mask.tsv: numbers that rank heads, for
+other sparsities than the one it was trained for. Weights are frozen.
 
 Defaults are those of the papers, for models of 7 B and more on GPUs. For a model of 135 M on two
 cores:
@@ -43,7 +43,8 @@ ONLY = {"duo": ("reg", "lengths", "passkeys", "words", "task", "min_length"),
         "prulong": ("target", "sparsity_est", "target_warmup", "lr_schedule", "weight_decay")}
 NOT_OF_A_RUN = ("out", "resume", "threads", "save", "round", "evaluate", "sparsity", "rounding",
                 "samples", "init", "texts", "model", "device")
-SPARE_TEXT = 40                          # times the longest text, tokens that are read
+# tokens that are read: so many, or so many times the longest text
+LEAST_TEXT, SPARE_TEXT = 500_000, 40
 
 
 def number(kind, least, most=None):
@@ -51,7 +52,8 @@ def number(kind, least, most=None):
         value = kind(text)
         if not value >= least or (most is not None and value > most):
             raise argparse.ArgumentTypeError(
-                f"{text} is not {least} or more" + (f", {most} or less" if most is not None else ""))
+                f"{text} is not {least} or more"
+                + (f", {most} or less" if most is not None else ""))
         return value
     parse.__name__ = kind.__name__
     return parse
@@ -69,7 +71,8 @@ def parser():
     p.add_argument("-o", "--out", help="folder (with --round: file) to write to")
     p.add_argument("--resume", action="store_true", default=argparse.SUPPRESS,
                    help="go on from the folder's checkpoint")
-    p.add_argument("--init", metavar="TABLE", help="begin with these numbers, not with all heads full")
+    p.add_argument("--init", metavar="TABLE",
+                   help="begin with these numbers, not with all heads full")
     p.add_argument("--steps", type=count, help="2000; prulong: 1000")
     p.add_argument("--lr", type=number(float, 0), help="0.02; prulong: 1")
     p.add_argument("--batch", type=count, help="texts in a step (1; prulong: 8)")
@@ -112,6 +115,11 @@ def parser():
     return p
 
 
+def only(others, what):
+    if others:
+        raise Refused(f"--{sorted(others)[0].replace('_', '-')} does not go with {what}")
+
+
 def check(o):
     """Refuses options that do not go together, and fills in the defaults of the method."""
     names = set(vars(o))
@@ -119,17 +127,16 @@ def check(o):
     if "round" in names:
         if "sparsity" not in names:
             raise Refused("--round needs --sparsity")
-        other = names - {"round", "sparsity", "rounding", "seed", "out"}
+        only(names - {"round", "sparsity", "rounding", "seed", "out"}, "--round")
     elif not names >= {"method", "model"} or ("out" in names) == ("evaluate" in names):
-        raise Refused("needed are --method, --model and --out; or --evaluate, --method and --model; "
-                      "or --round and --sparsity")
+        raise Refused("needed are --method, --model and --out; or --evaluate, --method and "
+                      "--model; or --round and --sparsity")
+    elif "evaluate" in names:
+        only(names & {"resume", "init", "save"}, "--evaluate")
     else:
-        other = names & {"resume", "init", "save"} if "evaluate" in names else \
-            names & {"sparsity", "samples", "rounding"}
-        other |= names & set(ONLY["prulong" if method == "duo" else "duo"])
-    if other:
-        raise Refused(f"--{sorted(other)[0].replace('_', '-')} does not go with "
-                      + (f"--method {method}" if method else "--round"))
+        only(names & {"sparsity", "samples", "rounding"}, "training")
+    if method:
+        only(names & set(ONLY["prulong" if method == "duo" else "duo"]), f"--method {method}")
     for name, value in DEFAULTS.items():
         if name not in names:
             setattr(o, name, value[method == "prulong"] if isinstance(value, tuple) else value)
@@ -170,7 +177,7 @@ def load(o):
     transformers.logging.disable_progress_bar()
     if o.threads:
         torch.set_num_threads(o.threads)
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=o.device != "cpu")
     task = read_task(o.task)
     mixer = HeadMixer(o.sink, o.recent, o.block)
     dtype = {"bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}[o.dtype]
@@ -179,7 +186,7 @@ def load(o):
         tokenizer = transformers.AutoTokenizer.from_pretrained(o.model, local_files_only=True)
     except (OSError, ValueError, KeyError) as problem:
         raise BrokenFile(f"{o.model}: no tokenizer: {str(problem).splitlines()[0]}") from None
-    texts = Texts(o.texts, tokenizer, SPARE_TEXT * o.max_length, o.seed)
+    texts = Texts(o.texts, tokenizer, max(LEAST_TEXT, SPARE_TEXT * o.max_length), o.seed)
     if o.method == "duo":
         source = Passkeys(texts, tokenizer, task, lengths(o.min_length, o.max_length, o.lengths),
                           o.passkeys, o.words)
@@ -247,7 +254,7 @@ def main(argv):
         else:
             return train(o)
         return 0
-    except (Refused, BrokenFile) as problem:
+    except (Refused, BrokenFile, OSError) as problem:
         print(f"heads.py: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, Refused) else 1
     except KeyboardInterrupt:

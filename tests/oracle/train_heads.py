@@ -102,7 +102,7 @@ def check_hard_concrete():
 
 
 def check_closed_forms():
-    """both closed forms have their values, and the one with the temperature is that of the samples"""
+    """both closed forms have their values, that with the temperature is the samples'"""
     four, zero = torch.tensor(4.0).double(), torch.tensor(0.0).double()
     close(head_losses.keep_probability(four), 0.99631, 5e-6)
     close(head_losses.keep_probability(four, 1), 0.99834, 5e-6)
@@ -119,10 +119,10 @@ def check_closed_forms():
 
 
 def check_streaming():
-    """streaming attention is a masked softmax over sinks and recent tokens, in f64 and with its gradient"""
-    generator = torch.Generator().manual_seed(3)
+    """streaming attention is a masked softmax in f64, and so is its gradient"""
+    usual, generator = head_attention.QUERIES_AT_ONCE, torch.Generator().manual_seed(3)
     for heads, groups, tokens, sink, recent, block, at_once in (
-            (4, 2, 29, 2, 5, 1, 256), (4, 2, 29, 2, 5, 1, 8), (2, 2, 40, 3, 7, 4, 8),
+            (4, 2, 29, 2, 5, 1, usual), (4, 2, 29, 2, 5, 1, 8), (2, 2, 40, 3, 7, 4, 8),
             (3, 1, 37, 4, 8, 4, 16), (6, 2, 50, 0, 3, 1, 7), (2, 1, 33, 16, 16, 16, 16),
             (2, 1, 12, 40, 5, 4, 8), (2, 1, 5, 1, 1, 1, 2), (2, 2, 64, 8, 16, 8, 1)):
         q, k, v, up = (torch.randn(1, n, tokens, 6, generator=generator, dtype=torch.float64)
@@ -140,7 +140,7 @@ def check_streaming():
         ((logits.softmax(-1) @ wide[1]) * up).sum().backward()
         for mine, theirs in zip(inputs, plain):
             close(mine.grad, theirs.grad, 1e-12)
-    head_attention.QUERIES_AT_ONCE = 256
+    head_attention.QUERIES_AT_ONCE = usual
 
 
 def check_memory():
@@ -156,8 +156,8 @@ def check_memory():
         head_attention.streaming_attention(x, x, x, 1, 16, 64, 16)
     finally:
         head_attention.functional.scaled_dot_product_attention = original
-    assert max(keys for _, keys in masks) <= 16 + 64 + 256, masks
-    assert sum(size for size, _ in masks) <= 4000 * (16 + 64 + 256), masks
+    assert max(keys for _, keys in masks) <= 16 + 64 + 128, masks
+    assert sum(size for size, _ in masks) <= 4000 * (16 + 64 + 128), masks
 
 
 def check_own_logits():
@@ -218,7 +218,7 @@ def check_teacher():
 
 
 def check_duo_mixture():
-    """the full part of DuoAttention's mixture is the teacher's output, not that of the mixed path"""
+    """the full part of DuoAttention's mixture is the teacher's output"""
     trainer, sample = duo(ALPHA), labelled()
     outputs = []
     original = trainer.mixer.attend
@@ -342,14 +342,14 @@ def check_steps():
 
 
 def check_final_mask():
-    """as many heads are zeroed as the distribution expects, the smallest; the rest is cut at a half"""
+    """the smallest heads are zeroed, as many as expected; the rest is cut at a half"""
     log_alpha = torch.tensor([[5.0, -6.0, 0.1], [4.0, -5.0, -0.2]])
     # P(z = 0), by the formula in NumPy: sums to 0.0014 + 0.988 + 0.155 + 0.0037 + 0.968 + 0.198
     gone = 1 - 1 / (1 + np.exp(-(log_alpha.double().numpy() + 2 / 3 * math.log(11))))
     assert round(gone.sum()) == 2, gone.sum()
     close(head_losses.final_mask(log_alpha), [[1, 0, 1], [1, 0, 0]], 0)
     close(head_losses.final_mask(torch.tensor([[8.0, 7.0]])), [[1, 1]], 0)
-    # heads of 0.01 have 0.167 zeros each: 0.33 of two heads are rounded to none, 0.83 of five to one
+    # heads of 0.01 have 0.167 zeros each: 0.33 of two are rounded to none, 0.83 of five to one
     close(head_losses.final_mask(torch.full((1, 2), 0.01)), [[1, 1]], 0)
     close(head_losses.final_mask(torch.full((1, 5), 0.01)), [[0, 1, 1, 1, 1]], 0)
 
@@ -380,7 +380,7 @@ def check_rounding_prulong():
 
 
 def check_passkeys():
-    """documents have a length of 16s, needles in their order, and labels on the questions at the end"""
+    """documents have needles in order, labels on the questions, a length of 16s"""
     tokenizer = transformers.AutoTokenizer.from_pretrained(DEMO)
     texts = Texts([os.path.join(DEMO, "README.md")], tokenizer, 2000, 1)
     source = Passkeys(texts, tokenizer, Task(), [900, 1000, 1100], 3, 4)

@@ -41,10 +41,10 @@ def main():
           " ".join(filler_sentence(rng) for _ in range(4000)))
     for number in range(DOCUMENTS):
         write(os.path.join(folder, "documents", f"{number:04}.txt"), document(number))
-    task = {"begin": "", "end": "", "before_needle": "", "needle": " The secret word of {name} is",
-            "after_needle": ".", "question": "\nQuestion: what is the secret word of {name}?\nAnswer:",
-            "after_answer": ".", "key": " ", "draw_names": True, "names": list(NAMES),
-            "words": list(SECRET_WORDS)}
+    task = {"begin": "", "end": "", "before_needle": "", "after_needle": ".", "after_answer": ".",
+            "needle": " The secret word of {name} is", "key": " ", "draw_names": True,
+            "question": "\nQuestion: what is the secret word of {name}?\nAnswer:",
+            "names": list(NAMES), "words": list(SECRET_WORDS)}
     write(os.path.join(folder, "task.json"), json.dumps(task))
 
 
