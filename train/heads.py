@@ -15,9 +15,10 @@ Defaults are those of the papers, for models of 7 B and more on GPUs. For a mode
 cores:
 
     heads.py --method duo -m MODEL -o duo --threads 2 --min-length 512 --max-length 1024 \\
-        --lengths 5 --passkeys 5 --words 8 --sink 16 --recent 64 --block 16 --steps 200
+        --lengths 5 --passkeys 5 --words 6 --sink 16 --recent 64 --block 16 --steps 300 \\
+        --lr 0.05
     heads.py --method prulong -m MODEL -o prulong --threads 2 --max-length 1024 --batch 1 \\
-        --sink 16 --recent 64 --block 16 --target 0.5 --steps 200
+        --sink 16 --recent 64 --block 16 --target 0.5 --steps 300 --lr 0.3
 
 Exit status: 0 all went well, 1 a file is broken or the run was stopped, 2 wrong options, or what
 cannot be done. Needs torch and transformers 5.

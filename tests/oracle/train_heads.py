@@ -325,7 +325,7 @@ class Fixed:
 
 def check_steps():
     """a step clips alpha before, pulls log alpha and pushes the multipliers"""
-    trainer = duo(torch.tensor([[1.5, -0.5], [0.5, 1.0]]), steps=1)
+    trainer = duo(torch.tensor([[1.5, -0.25], [0.5, 1.0]]), steps=1)
     trainer.source = Fixed()
     close(trainer.step(0)["mean_alpha"], (1 + 0 + 0.5 + 1) / 4, 1e-12)
     trainer = prulong(sparsity_est="closed")
