@@ -228,6 +228,10 @@ ended() {
 	run heads "${SHORT_PRULONG[@]}" -o texts --texts LICENSE.txt
 	assert_failure 2
 	assert_output --partial 'LICENSE.txt: licence texts are held out'
+	mkdir -p common-licenses && echo 'Redistribution and use' >common-licenses/BSD
+	run heads "${SHORT_PRULONG[@]}" -o texts --texts common-licenses
+	assert_failure 2
+	assert_output --partial 'there is no text in common-licenses'
 	mkdir -p nothing && : >nothing/empty
 	run heads "${SHORT_PRULONG[@]}" -o texts --texts nothing
 	assert_failure 2

@@ -19,6 +19,7 @@ MAN_PAGE = re.compile(r"\.[1-9][a-z0-9]*(\.gz)?$")
 # Licences are what methods are judged on elsewhere: they are held out, whatever folder they are in.
 HELD_OUT_PATH = re.compile(r"licen[cs]e|copying|copyright|artistic|(^|[^a-z])[al]?gpl", re.I)
 HELD_OUT_TEXT = re.compile(r"TERMS AND CONDITIONS|Licensed under the Apache License, Version")
+HELD_OUT_FOLDER = "/common-licenses/"
 MULTIPLE = 16                           # of a document's tokens
 DEPTHS = 1000                           # places between the first and the last depth
 FIRST_DEPTH, LAST_DEPTH = 0.05, 0.95
@@ -49,7 +50,7 @@ def plain(troff):
 
 def read_text(path, named):
     """The text of a file; '' where it is none for training. `named`: the user named it."""
-    if HELD_OUT_PATH.search(os.path.basename(path)):
+    if HELD_OUT_PATH.search(os.path.basename(path)) or HELD_OUT_FOLDER in os.path.realpath(path):
         if named:
             raise Refused(f"{path}: licence texts are held out, to judge on")
         return ""
