@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Makes a data set for lookahead.py: prompts, and what the model answers to them.
+
+usage: lookahead_data.py MODEL --out DATA.jsonl --groups N [options]
+
+Documents are texts of this machine (--recipe texts), of a folder of *.txt files (--texts FOLDER),
+or in the language of the demo model (--recipe demo), with invented facts among them. The answers
+are the model's own, greedy. A group is a document with several questions; group number g of a seed
+is always the same, so that --first makes parts in several runs. Every 20th group is held out; with
+--recipe texts and --texts it has texts that no other group has.
+
+DATA.jsonl has the groups, DATA.jsonl.sources what went into them: files with their SHA-256, and
+samples by kind. Exit status: 0, 1 when a file cannot be read, 2 when something is refused.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import sys
+import time
+
+import torch
+from transformers import AutoTokenizer
+
+from lookahead_files import data_head, write_text
+from lookahead_model import BrokenFile, FrozenModel, Refused
+from lookahead_prompts import demo_group, text_group
+from lookahead_scores import respond
+from lookahead_texts import load_folder, load_sources
+
+HELD_OUT_EVERY = 20
+# share of the questions for facts whose answer is wrong that stay
+WRONG_STAY = 0.5
+
+
+def is_right(tokenizer, question, response):
+    """None when any answer will do."""
+    if question.answer is None:
+        return None
+    return question.answer.lower() in tokenizer.decode(response).lower()
+
+
+def answered(group, model, tokenizer, rng):
+    """The questions of a group as the data set has them."""
+    limits = [question.limit for question in group.questions]
+    kept = []
+    for question, tail, response in zip(group.questions, group.tails,
+                                        respond(model, group.prefix, group.tails, limits)):
+        right = is_right(tokenizer, question, response)
+        stays = rng.random() < WRONG_STAY
+        if response and (right is not False or stays):
+            kept.append({"kind": question.kind, "tail": tail, "response": response,
+                         "answer": question.answer, "right": right})
+    return kept
+
+
+class Maker:
+    """Groups by number."""
+
+    def __init__(self, args, model, tokenizer):
+        self.args, self.model, self.tokenizer = args, model, tokenizer
+        if args.texts:
+            self.sources = load_folder(args.texts)
+        else:
+            self.sources = load_sources(args.seed) if args.recipe == "texts" else []
+        self.parts = [[s for s in self.sources if s.held_out == held] for held in (False, True)]
+        if args.recipe == "texts" and not all(self.parts):
+            raise Refused(f"{args.texts or 'this machine'}: too few texts "
+                          f"({len(self.parts[0])} to train with, {len(self.parts[1])} held out)")
+        self.used = {}
+
+    def make(self, number):
+        """The line of one group, or None when no answer is of use."""
+        held_out = number % HELD_OUT_EVERY == 0
+        args = self.args
+        if args.recipe == "demo":
+            group = demo_group(args.seed, number, self.tokenizer, args.questions)
+        else:
+            group = text_group(args.seed, number, self.tokenizer, self.parts[held_out],
+                               args.questions)
+        rng = random.Random(f"kept {args.seed} {number}")
+        questions = answered(group, self.model, self.tokenizer, rng)
+        if not questions:
+            return None
+        for source in group.sources:
+            self.used[source.path] = source.digest
+        return {"group": number, "split": "heldout" if held_out else "train", "form": group.form,
+                "source": sorted({source.path for source in group.sources}),
+                "prefix": group.prefix, "questions": questions}
+
+
+class Counts:
+    """Samples by kind and split."""
+
+    def __init__(self):
+        self.kinds = collections.defaultdict(collections.Counter)
+        self.groups = self.samples = self.tokens = 0
+
+    def add(self, line):
+        self.groups += 1
+        for question in line["questions"]:
+            self.samples += 1
+            self.tokens += len(line["prefix"]) + len(question["tail"])
+            counter = self.kinds[question["kind"]]
+            counter[line["split"]] += 1
+            if question["right"] is not None:
+                counter["right" if question["right"] else "wrong"] += 1
+
+    def report(self):
+        return {"groups": self.groups, "samples": self.samples,
+                "mean prompt tokens": round(self.tokens / max(self.samples, 1)),
+                "kinds": {kind: dict(self.kinds[kind]) for kind in sorted(self.kinds)}}
+
+
+def make_data(args):
+    model = FrozenModel.load(args.model, getattr(torch, args.dtype))
+    tokenizer = AutoTokenizer.from_pretrained(args.model, local_files_only=True)
+    settings = {"recipe": args.recipe, "texts": args.texts, "seed": args.seed,
+                "first": args.first, "groups": args.groups, "questions": args.questions,
+                "dtype": args.dtype}
+    maker, counts, start = Maker(args, model, tokenizer), Counts(), time.monotonic()
+    part = args.out + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(json.dumps(data_head(args.model, settings)) + "\n")
+        for number in range(args.first, args.first + args.groups):
+            line = maker.make(number)
+            if line is None:
+                continue
+            counts.add(line)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            if counts.groups % args.every == 0:
+                seconds = time.monotonic() - start
+                print(f"group {number}: {counts.samples} samples, "
+                      f"{seconds / counts.samples:.2f} s each", file=sys.stderr, flush=True)
+    report = {"settings": settings, **counts.report(), "files": dict(sorted(maker.used.items()))}
+    write_text(args.out + ".sources", json.dumps(report, indent=1) + "\n")
+    os.replace(part, args.out)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description="make a data set for lookahead.py: prompts, and the model's answers to them")
+    parser.add_argument("model", help="model folder")
+    parser.add_argument("--out", required=True, help="the data set, a file of JSON lines")
+    parser.add_argument("--groups", type=int, default=300, help="how many documents (300)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first (0)")
+    parser.add_argument("--questions", type=int, default=8, help="for each document (8)")
+    parser.add_argument("--recipe", choices=("texts", "demo"), default="texts")
+    parser.add_argument("--texts", help="folder of *.txt files instead of this machine's texts")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--every", type=int, default=10, help="groups for a line of progress (10)")
+    args = parser.parse_args()
+    if args.groups < 1 or args.first < 0 or args.questions < 1 or args.threads < 1:
+        parser.error("need --groups, --questions, --threads >= 1 and --first >= 0")
+    torch.set_num_threads(args.threads)
+    try:
+        make_data(args)
+    except Refused as problem:
+        print(f"lookahead_data.py: {problem}", file=sys.stderr)
+        return 2
+    except (BrokenFile, OSError) as problem:
+        print(f"lookahead_data.py: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
