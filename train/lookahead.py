@@ -26,8 +26,8 @@ import time
 import torch
 
 from lookahead_curve import RATES, draw_curve, write_curve
-from lookahead_files import (data_digest, fingerprint, load_data, save_adapter,
-                             write_atomically)
+from lookahead_files import (adapter_settings, data_digest, fill_adapter, fingerprint, load_data,
+                             save_adapter, write_atomically)
 from lookahead_model import MODULES, Adapter, BrokenFile, FrozenModel, Refused
 from lookahead_scores import Prompts, decode, divergence, evicted, pooled, recall
 
@@ -88,14 +88,24 @@ class Run:
             raise Refused("the data has no groups to train with")
         torch.manual_seed(args.seed)
         self.adapter = Adapter(model, args.tokens, args.rank, args.alpha, args.modules, args.init)
+        if args.start:
+            self.start_from(args.start, identity["weights"])
         self.optimizer = torch.optim.Adam(self.adapter.parameters(), lr=args.lr, betas=(0.9, 0.95))
         self.settings = {name: getattr(args, name) for name in (
             "steps", "batch", "lr", "min_lr", "warmup", "clip", "seed", "dtype", "every",
-            "heldout", "accuracy")} | self.adapter.settings() | identity
+            "heldout", "accuracy", "start")} | self.adapter.settings() | identity
         self.step = self.samples = self.position = 0
         # losses since the last line of the curve
         self.sum, self.count, self.curve = 0.0, 0, []
         self.tokenizer = None
+
+    def start_from(self, folder, weights):
+        """Values of an adapter folder instead of random ones."""
+        there, wanted = adapter_settings(folder, weights), self.adapter.settings()
+        for name, value in there.items():
+            if list(value) != wanted[name] if name == "modules" else value != wanted[name]:
+                raise Refused(f"{folder} has {name} {value}, not {wanted[name]}")
+        fill_adapter(self.adapter, folder)
 
     # ---- checkpoints ----
 
@@ -279,6 +289,7 @@ def parse():
     add("--modules", type=modules, default=MODULES, help="with LoRA: all, none, or names (all)")
     add("--init", choices=("tokens", "noise"), default="tokens",
         help="learned rows begin as embeddings of tokens, or their mean with noise (tokens)")
+    add("--start", metavar="ADAPTER", help="begin with the values of an adapter folder")
     add("--seed", type=int, default=1)
     add("--dtype", choices=("f32", "bf16"), default="f32", help="of the frozen model (f32)")
     add("--device", default="cpu")

@@ -42,6 +42,17 @@ def is_right(tokenizer, question, response):
     return question.answer.lower() in tokenizer.decode(response).lower()
 
 
+def without_the_rest(tokenizer, question, response):
+    """A right answer up to the end of its line: a model that does not stop goes on at random."""
+    answer, found = question.answer.lower(), None
+    for count in range(1, len(response) + 1):
+        if found is None and answer in tokenizer.decode(response[:count]).lower():
+            found = count
+        elif found is not None and "\n" in tokenizer.decode(response[found:count]):
+            return response[:count - 1]
+    return response
+
+
 def answered(group, model, tokenizer, rng):
     """The questions of a group as the data set has them."""
     limits = [question.limit for question in group.questions]
@@ -50,6 +61,8 @@ def answered(group, model, tokenizer, rng):
                                         respond(model, group.prefix, group.tails, limits)):
         right = is_right(tokenizer, question, response)
         stays = rng.random() < WRONG_STAY
+        if right:
+            response = without_the_rest(tokenizer, question, response)
         if response and (right is not False or stays):
             kept.append({"kind": question.kind, "tail": tail, "response": response,
                          "answer": question.answer, "right": right})

@@ -13,6 +13,7 @@ heads, R = H/G, E head width, S rows of a cache, T prompt tokens, n learned rows
 """
 
 import math
+import os
 
 import torch
 from torch.nn import functional
@@ -116,6 +117,8 @@ class FrozenModel:
     def load(cls, folder, dtype=torch.float32, device="cpu"):
         """From a model folder."""
         logging.disable_progress_bar()
+        if not os.path.exists(os.path.join(folder, "config.json")):
+            raise BrokenFile(f"{folder}: there is no config.json")
         try:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype,
                                                          local_files_only=True)
@@ -261,7 +264,7 @@ class Adapter(torch.nn.Module):
     y = x W^T + (alpha / r) (x A^T) B^T; B begins at zero, so that at first nothing is added.
     """
 
-    def __init__(self, model, tokens=32, rank=8, alpha=32.0, modules=MODULES, init="tokens"):
+    def __init__(self, model, tokens=32, rank=8, alpha=32, modules=MODULES, init="tokens"):
         super().__init__()
         if rank == 0:
             modules = ()
