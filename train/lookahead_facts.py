@@ -17,42 +17,71 @@ class Fact:
         self.kind, self.text, self.asked = kind, text, asked
 
 
-FIRST = """Anna Boris Clara David Elena Felix Greta Hugo Irene Jonas Karla Leon Marta Nils Olga Peter
-Rosa Simon Tilda Viktor Amir Beatrice Chen Dolores Emeka Fatima George Hanna Ibrahim Julia Kofi
-Lucia Mehmet Naomi Oscar Priya Quentin Ravi Sofia Thomas Ursula Wanda Yusuf Zoe""".split()
-LAST = """Abbott Bergman Castillo Dubois Eriksen Fischer Grant Hoffman Ivanov Jensen Kowalski Lindqvist
-Moreau Novak Okafor Petrov Quinn Rossi Schneider Tanaka Ullman Vargas Whitaker Yamada Zimmer Baxter
-Carver Delgado Ellison Farrell""".split()
-NOUNS = """walnut saffron cobalt lantern pepper granite velvet orchid copper maple amber cactus marble
-tulip anchor basket candle dragon engine forest violin umbrella teapot compass ladder blanket mirror
-hammer pillow trumpet kettle bucket saddle feather whistle barrel""".split()
-MACHINES = """printer router boiler elevator projector scanner generator freezer tractor telescope
-compressor camera microscope turbine pump server furnace bicycle sewing-machine lawnmower""".split()
-STARTS = """Har Brick Salt Dun Fox Grey Hol Kes Low Moss Pen Raven Wind Ash Birch Clay Elder Fern Gold
-Iron Lake Mill North Oak Stone Thorn West Wolf""".split()
+def phrases(text, between):
+    """The parts of a text, lines joined."""
+    return [" ".join(part.split()) for part in text.split(between)]
+
+
+FIRST = """
+    Anna Boris Clara David Elena Felix Greta Hugo Irene Jonas Karla Leon Marta Nils Olga
+    Peter Rosa Simon Tilda Viktor Amir Beatrice Chen Dolores Emeka Fatima George Hanna
+    Ibrahim Julia Kofi Lucia Mehmet Naomi Oscar Priya Quentin Ravi Sofia Thomas Ursula Wanda
+    Yusuf Zoe
+    """.split()
+LAST = """
+    Abbott Bergman Castillo Dubois Eriksen Fischer Grant Hoffman Ivanov Jensen Kowalski
+    Lindqvist Moreau Novak Okafor Petrov Quinn Rossi Schneider Tanaka Ullman Vargas Whitaker
+    Yamada Zimmer Baxter Carver Delgado Ellison Farrell
+    """.split()
+NOUNS = """
+    walnut saffron cobalt lantern pepper granite velvet orchid copper maple amber cactus
+    marble tulip anchor basket candle dragon engine forest violin umbrella teapot compass
+    ladder blanket mirror hammer pillow trumpet kettle bucket saddle feather whistle barrel
+    """.split()
+MACHINES = """
+    printer router boiler elevator projector scanner generator freezer tractor telescope
+    compressor camera microscope turbine pump server furnace bicycle sewing-machine
+    lawnmower
+    """.split()
+STARTS = """
+    Har Brick Salt Dun Fox Grey Hol Kes Low Moss Pen Raven Wind Ash Birch Clay Elder Fern
+    Gold Iron Lake Mill North Oak Stone Thorn West Wolf
+    """.split()
 ENDS = "ton ley mere wood combe water field gate bury ford haven stead wick bridge dale".split()
 COLOURS = "red green blue yellow purple orange turquoise black white pink brown grey".split()
-JOBS = """carpenter dentist pilot baker librarian welder surgeon gardener translator beekeeper plumber
-teacher sculptor lawyer chemist tailor""".split()
-FOODS = """lentil soup, apple pie, fried rice, mushroom risotto, pumpkin bread, onion tart, fish stew,
-potato salad, chocolate cake, goat cheese, roasted carrots, plum jam""".replace("\n", " ").split(", ")
-PLACES = """under the stairs; behind the mirror; in the blue cupboard; on top of the bookshelf; inside
-the old piano; next to the fireplace; in a tin box in the garage; below the kitchen sink; in the
-third drawer; behind the water tank""".replace("\n", " ").split("; ")
-REASONS = """a storm had destroyed the stage; the main sponsor withdrew; the river flooded the market
-square; nobody had sold enough tickets; the power station was on fire; the roads were covered with
-ice; the musicians missed their ferry; a wasp nest was found in the hall""".replace(
-    "\n", " ").split("; ")
-DEFINITIONS = """a small wooden boat with two masts; a knife for cutting reeds; the last day of the
-harvest; a song that is sung at sunrise; a bread baked on hot stones; a game played with seven
-pebbles; the cold wind from the eastern hills; a coat made of sheep wool; a room without windows;
-a person who repairs bells""".replace("\n", " ").split("; ")
-MONTHS = """January February March April May June July August September October November
-December""".split()
+JOBS = """
+    carpenter dentist pilot baker librarian welder surgeon gardener translator beekeeper
+    plumber teacher sculptor lawyer chemist tailor
+    """.split()
+FOODS = phrases("""
+    lentil soup, apple pie, fried rice, mushroom risotto, pumpkin bread, onion tart, fish
+    stew, potato salad, chocolate cake, goat cheese, roasted carrots, plum jam
+    """, ",")
+PLACES = phrases("""
+    under the stairs; behind the mirror; in the blue cupboard; on top of the bookshelf;
+    inside the old piano; next to the fireplace; in a tin box in the garage; below the
+    kitchen sink; in the third drawer; behind the water tank
+    """, ";")
+REASONS = phrases("""
+    a storm had destroyed the stage; the main sponsor withdrew; the river flooded the market
+    square; nobody had sold enough tickets; the power station was on fire; the roads were
+    covered with ice; the musicians missed their ferry; a wasp nest was found in the hall
+    """, ";")
+DEFINITIONS = phrases("""
+    a small wooden boat with two masts; a knife for cutting reeds; the last day of the
+    harvest; a song that is sung at sunrise; a bread baked on hot stones; a game played with
+    seven pebbles; the cold wind from the eastern hills; a coat made of sheep wool; a room
+    without windows; a person who repairs bells
+    """, ";")
+MONTHS = """
+    January February March April May June July August September October November December
+    """.split()
 ANIMALS = "otter falcon badger heron lynx beaver gecko marmot puffin weasel hedgehog raven".split()
-KEYS = """timeout retries max_clients buffer_size log_level cache_dir user group port threads language
-theme backup_interval region owner checksum priority mode encoding interval limit color_depth
-volume""".split()
+KEYS = """
+    timeout retries max_clients buffer_size log_level cache_dir user group port threads
+    language theme backup_interval region owner checksum priority mode encoding interval
+    limit color_depth volume
+    """.split()
 
 
 def person(r):
@@ -248,7 +277,8 @@ def simple(r, kind=None, avoid=()):
         x = draw_x(r)
     v = draw_v(r)
     text = r.choice(sentences).format(x=x, v=v)
-    return Fact(kind, [text], [(r.choice(questions).format(x=x), r.choice(leads).format(x=x), v)]), x
+    asked = (r.choice(questions).format(x=x), r.choice(leads).format(x=x), v)
+    return Fact(kind, [text], [asked]), x
 
 
 def alike(r):

@@ -255,7 +255,8 @@ class FrozenModel:
         """[(keys, values)] of a text that nothing stands before."""
         ids = torch.as_tensor(ids, device=self.device)[None]
         positions = torch.arange(ids.shape[1], device=self.device)[None]
-        return [(k.contiguous(), v.contiguous()) for k, v in self.run(self.embed(ids), positions)[1]]
+        made = self.run(self.embed(ids), positions)[1]
+        return [(k.contiguous(), v.contiguous()) for k, v in made]
 
 
 class Adapter(torch.nn.Module):

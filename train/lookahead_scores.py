@@ -186,8 +186,9 @@ def evicted(prompts, ranking, rate):
 def decode(model, cache, visible, first, positions, limits, stops):
     """Greedy answers of Q questions side by side.
 
-    cache: with values in every layer; visible [Q, S]: which of its own rows are there; first: the first token of each answer;
-    positions: where it stands in the text; limits: how many tokens each answer may have.
+    cache: with values in every layer; visible [Q, S]: which of its own rows are there;
+    first: the first token of each answer; positions: where it stands in the text; limits: how many
+    tokens each answer may have.
     Returns lists of ids without the stop token.
     """
     growing = GrowingCache(cache, max(limits))

@@ -3,9 +3,10 @@
 
 usage: lookahead_gradient.py MODEL
 
-Norms are computed in float64 here, where transformers goes through float32. The loss is computed for a group of three questions of different lengths with random answers. B is
-drawn at random, so that every matrix has a gradient. For each parameter the derivative along a
-random direction is compared with a central difference. Prints lines "name relative-error".
+The loss is computed for a group of three questions of different lengths with random answers. B is
+drawn at random, so that every matrix has a gradient. Norms are computed in float64, where
+transformers goes through float32. For each parameter the derivative along a random direction is
+compared with a central difference. Prints lines "name relative-error".
 """
 
 import os
