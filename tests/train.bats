@@ -75,6 +75,22 @@ short() {
 	assert_output ''
 }
 
+@test "kv-observe runs learned rows as the training does: the same scores to 1e-4" {
+	kv-tokenize -m "$DEMO" "$ROOT/examples/prompts/harbour.txt" >ids
+	kv-prefill -m "$DEMO" --dtype f32 --ids ids | kv-observe -m "$DEMO" --lookahead adapter32 --accumulate sum -o paid.kv
+	"$PYTHON" - "$FORMAT" <<-'END'
+		import sys
+		import numpy
+		sys.path.insert(0, sys.argv[1])
+		import kvread
+		snapshot = kvread.read(open("paid.kv", "rb"))
+		numpy.save("paid.npy", [[row for head in layer.paid.values for row in head] for layer in snapshot.layers])
+	END
+	errors_below 1e-4 "$TRAIN_PYTHON" "$ORACLE/lookahead_trained.py" "$DEMO" adapter32 ids paid.npy
+	run -0 cat "$BATS_TEST_TMPDIR/errors"
+	assert_output --partial scores
+}
+
 @test "answers in the data are those of generate(), token for token" {
 	"$TRAIN_PYTHON" - "$DEMO" demo.jsonl <<-'END'
 		import json, sys, torch
