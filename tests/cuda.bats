@@ -147,12 +147,12 @@ everything() {
 		kv-score --method lookahead --device $device -o $device.scored $device.seen
 		kv-evict --rate 0.3 -o $device.kv $device.scored
 	done
-	errors_below 5e-3 "$PYTHON" "$ORACLE/lookahead.py" "$DEMO" learned cuda.seen
+	errors_below 5e-3 "$PYTHON" "$ORACLE/learned_rows.py" "$DEMO" learned cuda.seen
 	[ "$("$PYTHON" "$ORACLE/kept.py" cpu.scored cpu.kv cuda.kv 0.01)" -le 4 ]
 	random_model f32 --layers 2 --hidden 48 --heads 8 --kv-heads 2 --head-dim 6 --ffn 72 --dtype f32 --std 0.15 --bias
 	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" wide --model f32
 	head -c 100 "$doc" | kv-prefill -m f32 --device cuda | kv-observe -m f32 --device cuda --lookahead wide -o cuda.seen
-	errors_below 2e-6 "$PYTHON" "$ORACLE/lookahead.py" f32 wide cuda.seen
+	errors_below 2e-6 "$PYTHON" "$ORACLE/learned_rows.py" f32 wide cuda.seen
 	for select in "" "--tsp-layer 1" "--gemfilter-layer 0 --gemfilter-rate 0.5" "--pyramid-infer min=9"; do
 		# shellcheck disable=SC2086 # words
 		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select -o full.kv "$doc"

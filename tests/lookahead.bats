@@ -34,7 +34,7 @@ setup_file() {
 
 # agrees MODEL ADAPTER OBSERVED.kv: queries and own keys are those of the formulas
 agrees() {
-	errors_below 2e-6 "$PYTHON" "$ORACLE/lookahead.py" "$@"
+	errors_below 2e-6 "$PYTHON" "$ORACLE/learned_rows.py" "$@"
 }
 
 @test "queries and own keys of learned tokens agree with a double-precision forward pass, for 1, 4 and 8 query heads a KV head" {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""lookahead - what kv-observe --lookahead must give, from the formulas, in double precision.
+"""learned_rows - what kv-observe --lookahead must give, from the formulas, in double precision.
 
-	lookahead.py MODEL ADAPTER OBSERVED.kv
+	learned_rows.py MODEL ADAPTER OBSERVED.kv
 
 Runs the snapshot's tokens and the adapter's learned tokens as one text, LoRA on the learned ones only,
 and prints the relative errors (L2) of their queries and own keys, one a line: `queries 1.2e-07`.
