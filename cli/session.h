@@ -25,7 +25,8 @@ struct session {
 void session_open(struct session *, const struct kv_reader *snapshot);
 /* Opens the adapter in a folder (kv-adapter(5)), which must be one for the model. Dies. */
 void session_adapter(struct session *, const char *dir);
-/* Brings the weights, and those of the adapter, to the device. What cannot fit is refused before, with the sum. Dies. */
+/* Brings the weights, and those of the adapter, to the device. What cannot fit is refused before,
+ * with the sum. Dies. */
 void session_load(struct session *, const struct memory_demand *);
 /* The rows of a snapshot, whose number was not known before, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */
