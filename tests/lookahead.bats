@@ -126,6 +126,7 @@ equal() {
 	equal gqa 700 "window=3" "rate=0.2 recent=40"
 	equal half 700 "" "budget=100 policy=ada alpha=0.1 normalize"
 	equal half 700 "" "rate=0.3 policy=pyramid skip-layers=1" --mass
+	equal half 700 "" "rate=0.3 select=layer"
 	seq 5 8 >4.ids              # fewer than there are learned tokens
 	equal demo 4 "" rate=0.5
 	seq 5 1200 >1200.ids        # more than a tile
@@ -240,8 +241,9 @@ assert_stderr_regex() {
 	refused 5 'no object "lookahead": a LoRA without learned tokens' --set lookahead null
 	refused 5 'is of version 2, 1 is known' --set-lookahead version 2
 	refused 5 'down_proj.lora_A.weight: not a tensor of a lookahead adapter' --set target_modules '["q_proj", "k_proj"]'
-	adapter bad gqa --set modules_to_save null --set rank_pattern '{}' --set revision '"main"' --set fan_in_fan_out false
+	adapter bad gqa --set modules_to_save null --set rank_pattern '{}' --set revision '"main"' --set fan_in_fan_out false --set-lookahead weights null
 	kv-observe -m gqa --lookahead bad -o out.kv x.kv
+	agrees gqa bad out.kv
 }
 
 @test "folders that are damaged or missing are refused with the name of the file" {
