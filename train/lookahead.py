@@ -285,7 +285,7 @@ def parse():
     add("--clip", type=float, default=1.0, help="greatest norm of a gradient (1)")
     add("-n", "--n", dest="tokens", type=int, default=32, help="learned tokens (32)")
     add("--rank", type=int, default=8, help="of LoRA; 0: none (8)")
-    add("--alpha", type=float, default=32, help="of LoRA (32)")
+    add("--alpha", type=int, default=32, help="of LoRA (32)")
     add("--modules", type=modules, default=MODULES, help="with LoRA: all, none, or names (all)")
     add("--init", choices=("tokens", "noise"), default="tokens",
         help="learned rows begin as embeddings of tokens, or their mean with noise (tokens)")
