@@ -151,6 +151,52 @@ short() {
 	cmp <(tail -n +2 part.jsonl) <(sed -n '6,8p' demo.jsonl)
 }
 
+@test "data of a folder of texts: held-out groups have texts that no other group has" {
+	mkdir texts
+	for name in $(seq 5); do
+		for line in $(seq 9); do
+			printf 'The old farmer carried letter %s to the market of town %s. ' {1..3}"$line" "$name"{1..3}
+			printf '\n\n'
+		done >"texts/$name.txt"
+	done
+	data "$DEMO" --texts texts --groups 21 --questions 3 --out own.jsonl
+	run "$TRAIN_PYTHON" - <<-'END'
+		import json
+		groups = [json.loads(line) for line in open("own.jsonl").read().splitlines()[1:]]
+		texts = {split: {name for group in groups if group["split"] == split for name in group["source"]}
+		         for split in ("train", "heldout")}
+		assert texts["train"] and texts["heldout"] and not texts["train"] & texts["heldout"]
+		assert all(group["prefix"][0] == 1533 for group in groups)
+		made = json.load(open("own.jsonl.sources"))
+		assert made["files"].keys() == texts["train"] | texts["heldout"]
+		assert made["samples"] == sum(len(group["questions"]) for group in groups)
+	END
+	assert_output ''
+}
+
+@test "no licence gets into the data, and no wording of RULER's needles" {
+	run "$TRAIN_PYTHON" - "$TRAIN" <<-'END'
+		import random, re, sys
+		sys.path.insert(0, sys.argv[1])
+		from lookahead_facts import draw_fact
+		from lookahead_texts import LICENCE_FILES, is_prose
+		prose = "The program reads a file and writes what it has found, line after line. " * 3
+		assert is_prose(prose)
+		for word in ("the GNU General Public License", "any warranty", "Copyright 2001", "redistribute it"):
+		    assert not is_prose(prose + f"Read about {word} here.")
+		for path in ("common-licenses/GPL-3", "doc/a/copyright", "doc/a/COPYING.gz", "doc/a/LICENCE.txt"):
+		    assert LICENCE_FILES.search("/usr/share/" + path)
+		for seed in range(2000):
+		    fact = draw_fact(random.Random(seed))
+		    words = " ".join(fact.text + [part for asked in fact.asked for part in asked])
+		    assert not re.search("magic|pass ?key|uuid|special|vault", words, re.I), words
+		    for _, _, answer in fact.asked:
+		        assert any(answer in text for text in fact.text)
+	END
+	assert_output ''
+	assert_equal "$status" 0
+}
+
 @test "broken lines of data are refused with file and line" {
 	sed '3s/"split": "train"/"split": "test"/' demo.jsonl >broken.jsonl
 	run --separate-stderr lookahead "$DEMO" --data broken.jsonl --out never --steps 1

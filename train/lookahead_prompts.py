@@ -46,9 +46,12 @@ def sentences_of(text):
 
 
 def draw_paragraphs(r, sources, tokenizer, room):
-    """Neighbouring paragraphs of one source, or of several, about this many tokens."""
+    """Neighbouring paragraphs of one source, or of several, about this many tokens; less where
+    there is no more text."""
     paragraphs, used = [], []
-    while room > 0:
+    for _ in range(100):
+        if room <= 0:
+            break
         source = r.choice(sources)
         start = r.randrange(len(source.paragraphs))
         for paragraph in source.paragraphs[start:start + r.randint(2, 12)]:
@@ -118,6 +121,11 @@ def put_in(r, paragraphs, facts):
     return r.choice(("\n\n", "\n\n", "\n" if many_lines else " ")).join(pieces)
 
 
+def begin_ids(tokenizer):
+    """What the tokenizer puts before a text of its own accord."""
+    return tokenizer("").input_ids
+
+
 def frame(r, tokenizer, form):
     """What stands before and behind document and question: (head, between, end)."""
     if form == "chat":
@@ -127,7 +135,7 @@ def frame(r, tokenizer, form):
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         head, end = text.split(MARK)
         return head + r.choice(HEADS), r.choice(("\n\n", "\n\n", "\n", "\n\nQuestion: ")), end
-    begin = tokenizer.bos_token if not tokenizer.chat_template and tokenizer.bos_token else ""
+    begin = tokenizer.decode(begin_ids(tokenizer))
     return (begin + r.choice(HEADS), r.choice(("\n\nQuestion: ", "\n\nQ: ", "\n\n")),
             r.choice(("\nAnswer:", "\nA:")))
 
@@ -161,7 +169,7 @@ def cut_group(r, tokenizer, sources, target):
     """Text without a question, cut at several places; or with a sentence begun once more."""
     paragraphs, used = draw_paragraphs(r, sources, tokenizer, target + 100)
     text = r.choice(("\n\n", "\n", " ")).join(paragraphs)
-    ids = tokenizer(text, add_special_tokens=False).input_ids
+    ids = tokenizer(text).input_ids
     first = min(target, len(ids) - 60)
     cuts = sorted(r.sample(range(first + 1, first + 50), 3))
     prompts = [ids[:cut] for cut in cuts]
@@ -207,6 +215,6 @@ def demo_group(seed, number, tokenizer, most):
     r.shuffle(pieces)
     text = " ".join(pieces) + "\n"
     questions = [Question(kind, "", "", value, 8) for kind, _, value in facts[:most]]
-    prompts = [tokenizer(tokenizer.bos_token + text + corpus.question(kind, name),
-                         add_special_tokens=False).input_ids for kind, name, _ in facts[:most]]
+    prompts = [tokenizer(text + corpus.question(kind, name)).input_ids
+               for kind, name, _ in facts[:most]]
     return Group(*split_prefix(prompts), questions, [], "demo")

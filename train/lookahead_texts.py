@@ -122,7 +122,10 @@ def load_sources(seed, most=900):
 
 
 def load_folder(folder):
-    """Sources of a folder of *.txt files: paragraphs have an empty line between them."""
+    """Sources of a folder of *.txt files: paragraphs have an empty line between them.
+
+    A tenth of the files is held out, one at least: there may be few.
+    """
     sources = []
     for path in sorted(glob.glob(os.path.join(folder, "**", "*.txt"), recursive=True)):
         data = read_bytes(path)
@@ -130,4 +133,7 @@ def load_folder(folder):
         paragraphs = [p[:LONGEST] for p in paragraphs if len(p) >= SHORTEST]
         if paragraphs:
             sources.append(Source(path, "folder", paragraphs, hashlib.sha256(data).hexdigest()))
+    by_content = sorted(sources, key=lambda source: source.digest)
+    for place, source in enumerate(by_content):
+        source.held_out = place < max(1, len(sources) // 10)
     return sources
