@@ -115,7 +115,8 @@ def main():
     errors = {"true": 0.0, "guessed": 0.0, "keys": 0.0}
     for line in open(data, encoding="utf-8").read().splitlines()[1:4]:
         group = json.loads(line)
-        tails = [question["tail"] for question in group["questions"]]
+        # of different lengths, so that shorter prompts have columns that are masked
+        tails = [question["tail"][number:] for number, question in enumerate(group["questions"])]
         responses = [question["response"] for question in group["questions"]]
         prompts = Prompts(frozen, group["prefix"], tails)
         truth = prompts.read(responses)
