@@ -208,7 +208,7 @@ short() {
 		import json, sys
 		sys.path.insert(0, sys.argv[1])
 		from lookahead_files import load_data
-		from lookahead_model import BrokenFile
+		from failures import BrokenFile
 		text = open("demo.jsonl").read()
 
 		def edited(change):

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, modeling_utils
 
-from head_tables import BrokenFile, Refused
+from failures import BrokenFile, Refused
 
 NAME = "kvpipe_heads"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")

@@ -12,7 +12,7 @@ import os
 import random
 import re
 
-from head_tables import BrokenFile, Refused
+from failures import BrokenFile, Refused
 
 MAN = "/usr/share/man"
 MAN_PAGE = re.compile(r"\.[1-9][a-z0-9]*(\.gz)?$")

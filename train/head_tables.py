@@ -9,18 +9,12 @@ import json
 import math
 import os
 
+from failures import BrokenFile, Refused
+
 TABLE = "full_attention_heads.tsv"
 CONFIG = "config.json"
 ROUNDINGS = ("nearest", "duo", "prulong")
 NOISE = 1e-6                            # DuoAttention: against ties
-
-
-class Refused(Exception):
-    """What was asked for cannot be done: options, another model's file. Exit status 2."""
-
-
-class BrokenFile(Exception):
-    """A file is not what it should be, or cannot be read or written. Exit status 1."""
 
 
 def parse_line(place, text):

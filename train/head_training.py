@@ -10,9 +10,10 @@ import time
 import torch
 
 import head_losses as losses
+from failures import BrokenFile, Refused
 from head_data import seeded
-from head_tables import (CONFIG, TABLE, BrokenFile, Refused, check_shape, format_table, read_table,
-                         write_config, write_whole)
+from head_tables import (CONFIG, TABLE, check_shape, format_table,
+                         read_table, write_config, write_whole)
 
 CHECKPOINT, CURVE, SOFT_TABLE = "checkpoint.pt", "curve.tsv", "soft_mask.tsv"
 MEAN_LOG_ALPHA, SPREAD_LOG_ALPHA = 4.0, 0.01

@@ -28,7 +28,8 @@ import argparse
 import os
 import sys
 
-from head_tables import (ROUNDINGS, BrokenFile, Refused, check_shape, format_table, read_table,
+from failures import BrokenFile, Refused
+from head_tables import (ROUNDINGS, check_shape, format_table, read_table,
                          round_table, write_whole)
 
 # what holds where nothing else is said; pairs: duo, prulong

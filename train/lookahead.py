@@ -5,7 +5,7 @@ usage: lookahead.py MODEL --data DATA.jsonl [...] --out RUN --steps N [options]
        lookahead.py --export RUN/checkpoint.pt --out ADAPTER [--export-dtype bf16]
 
 The model stays as it is. Learned embeddings and LoRA on their rows are trained so that their
-attention to a prompt is that of the model's answer (LookaheadKV, ICLR 2026, section 3.2): the loss
+attention to a prompt is that of the model's answer (LookaheadKV, 2026, section 3.2): the loss
 is the mean over layers and query heads of KL(true || guessed), scores normalised over the prompt.
 DATA.jsonl comes from lookahead_data.py. RUN gets curve.tsv, curve.png and checkpoint.pt.
 
@@ -25,10 +25,11 @@ import time
 
 import torch
 
+from failures import BrokenFile, Refused
 from lookahead_curve import RATES, draw_curve, write_curve
 from lookahead_files import (adapter_settings, data_digest, fill_adapter, fingerprint, load_data,
                              save_adapter, write_atomically)
-from lookahead_model import MODULES, Adapter, BrokenFile, FrozenModel, Refused
+from lookahead_model import MODULES, Adapter, FrozenModel
 from lookahead_scores import Prompts, decode, divergence, evicted, pooled, recall
 
 CHECKPOINT = "checkpoint.pt"

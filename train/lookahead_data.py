@@ -24,8 +24,9 @@ import time
 import torch
 from transformers import AutoTokenizer
 
+from failures import BrokenFile, Refused
 from lookahead_files import data_head, write_text
-from lookahead_model import BrokenFile, FrozenModel, Refused
+from lookahead_model import FrozenModel
 from lookahead_prompts import demo_group, text_group
 from lookahead_scores import respond
 from lookahead_texts import load_folder, load_sources

@@ -15,7 +15,8 @@ import xxhash
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from lookahead_model import MODULES, BrokenFile, Refused, file_name
+from failures import BrokenFile, Refused
+from lookahead_model import MODULES, file_name
 
 DATA_FORMAT = "lookahead data"
 DATA_VERSION = 1

@@ -1,6 +1,6 @@
 """A frozen transformers model, and the trained rows that guess what the answer will attend to.
 
-LookaheadKV (ICLR 2026), sections 3.1 and 3.2: n learned embeddings stand behind a prompt of T
+LookaheadKV (2026), sections 3.1 and 3.2: n learned embeddings stand behind a prompt of T
 tokens, at positions T .. T+n-1, and run through the model with LoRA on these rows only. The score
 of prompt token j in query head h of layer l is the mean over the rows of their softmax attention
 to j; prompt keys and the learned rows' own keys are in the softmax.
@@ -21,6 +21,8 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+from failures import BrokenFile, Refused
+
 # Families whose layers are those of Llama; Qwen2 adds biases, Qwen3 norms of queries and keys.
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 # Their frequencies depend on the length of the text, so that a key would not stay what it is.
@@ -31,14 +33,6 @@ FFN_MODULES = ("gate_proj", "up_proj", "down_proj")
 MODULES = ATTENTION_MODULES + FFN_MODULES
 # Nothing behind the keys and queries of the last layer reaches a score.
 LAST_LAYER_MODULES = ("q_proj", "k_proj")
-
-
-class Refused(Exception):
-    """What was asked for cannot be done: bad options, another model's file. Exit status 2."""
-
-
-class BrokenFile(Exception):
-    """A file is not what it should be, or cannot be read. Exit status 1."""
 
 
 def module_path(name):
