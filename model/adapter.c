@@ -74,6 +74,28 @@ reserve(struct adapter_loader *ld, size_t bytes, void **host, void **device)
 
 /* ---- the LoRA of a linear ---- */
 
+/* name[128] <- that of a tensor of a linear's LoRA, factor 'A' or 'B' */
+static const char *
+lora_name(char *name, const char *linear, char factor)
+{
+	snprintf(name, 128, "base_model.model.%s.lora_%c.weight", linear, factor);
+	return name;
+}
+
+/* The tensors may be there, and nothing reads them. */
+static void
+ignore_lora(struct adapter_loader *ld, const char *linear)
+{
+	const struct safetensors *files = ld->a->files;
+	const struct tensor *t;
+	char name[128];
+	const char *factor;
+
+	for (factor = "AB"; *factor != '\0'; factor++)
+		if ((t = safetensors_find(files, lora_name(name, linear, *factor))) != NULL)
+			ld->needed[t - safetensors_at(files, 0)] = 1;
+}
+
 static int
 bind_lora(struct adapter_loader *ld, const char *linear, uint32_t out, uint32_t in, struct lora *w)
 {
@@ -84,11 +106,8 @@ bind_lora(struct adapter_loader *ld, const char *linear, uint32_t out, uint32_t 
 	size_t i, n = (size_t)out * ad->rank;
 	int rc;
 
-	snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", linear);
-	if ((rc = need(ld, name, ad->rank, in, &a)) != MODEL_OK)
-		return rc;
-	snprintf(name, sizeof name, "base_model.model.%s.lora_B.weight", linear);
-	if ((rc = need(ld, name, out, ad->rank, &b)) != MODEL_OK)
+	if ((rc = need(ld, lora_name(name, linear, 'A'), ad->rank, in, &a)) != MODEL_OK ||
+	    (rc = need(ld, lora_name(name, linear, 'B'), out, ad->rank, &b)) != MODEL_OK)
 		return rc;
 	reserve(ld, a->bytes, &host, &device);
 	if (host != NULL)
@@ -125,12 +144,13 @@ bind_layer(struct adapter_loader *ld, uint32_t l)
 	unsigned i;
 	int rc = MODEL_OK;
 
-	for (i = 0; rc == MODEL_OK && i < (last ? 2 : ADAPTER_LINEARS); i++) {
-		if ((ld->a->linears >> i & 1) == 0)
-			continue;
+	for (i = 0; rc == MODEL_OK && i < ADAPTER_LINEARS; i++) {
 		snprintf(name, sizeof name, "model.layers.%u.%s.%s", l, list[i].part,
 		    adapter_linears[i]);
-		rc = bind_lora(ld, name, list[i].out, list[i].in, list[i].lora);
+		if (last && i >= 2)
+			ignore_lora(ld, name);
+		else if (ld->a->linears >> i & 1)
+			rc = bind_lora(ld, name, list[i].out, list[i].in, list[i].lora);
 	}
 	return rc;
 }
@@ -161,43 +181,13 @@ bind(struct adapter_loader *ld)
 /* ---- the folder ---- */
 
 static int
-ends_with(const char *text, const char *end)
-{
-	const size_t n = strlen(text), m = strlen(end);
-
-	return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-/* Is it one of those that the last layer may have, and that nothing reads? */
-static int
-is_behind_scores(const struct adapter *a, const char *name)
-{
-	char prefix[64], end[64];
-	unsigned i;
-
-	snprintf(prefix, sizeof prefix, "base_model.model.model.layers.%u.",
-	    a->model->id.layers - 1);
-	if (strncmp(name, prefix, strlen(prefix)) != 0)
-		return 0;
-	for (i = 2; i < ADAPTER_LINEARS; i++) {
-		snprintf(end, sizeof end, ".%s.lora_A.weight", adapter_linears[i]);
-		if (ends_with(name, end))
-			return 1;
-		snprintf(end, sizeof end, ".%s.lora_B.weight", adapter_linears[i]);
-		if (ends_with(name, end))
-			return 1;
-	}
-	return 0;
-}
-
-static int
 check_leftovers(struct adapter_loader *ld)
 {
 	const struct tensor *t;
 	size_t i;
 
 	for (i = 0; (t = safetensors_at(ld->a->files, i)) != NULL; i++)
-		if (!ld->needed[i] && !is_behind_scores(ld->a, t->name))
+		if (!ld->needed[i])
 			return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: not a tensor of a "
 			    "lookahead adapter for this model with these target_modules",
 			    t->name);
