@@ -28,7 +28,7 @@ import argparse
 import os
 import sys
 
-from failures import BrokenFile, Refused
+from failures import BrokenFile, Refused, exit_status
 from head_tables import (ROUNDINGS, check_shape, format_table, read_table,
                          round_table, write_whole)
 
@@ -240,25 +240,24 @@ def evaluate_table(o):
         print(f"{name}\t{result:.4f}")
 
 
-def main(argv):
-    p = parser()
-    o = p.parse_args(argv)
-    try:
-        check(o)
-        if o.round is not None:
-            text = format_table(round_table(read_table(o.round), o.sparsity, o.rounding, o.seed))
-            if o.out is None:
-                sys.stdout.write(text)
-            else:
-                write_whole(o.out, text)
-        elif o.evaluate is not None:
-            evaluate_table(o)
+def run(o):
+    check(o)
+    if o.round is not None:
+        text = format_table(round_table(read_table(o.round), o.sparsity, o.rounding, o.seed))
+        if o.out is None:
+            sys.stdout.write(text)
         else:
-            return train(o)
-        return 0
-    except (Refused, BrokenFile, OSError) as problem:
-        print(f"heads.py: {problem}", file=sys.stderr)
-        return 2 if isinstance(problem, Refused) else 1
+            write_whole(o.out, text)
+    elif o.evaluate is not None:
+        evaluate_table(o)
+    else:
+        return train(o)
+    return 0
+
+
+def main(argv):
+    try:
+        return exit_status("heads.py", run, parser().parse_args(argv))
     except KeyboardInterrupt:
         return 1
 

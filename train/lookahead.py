@@ -25,7 +25,7 @@ import time
 
 import torch
 
-from failures import BrokenFile, Refused
+from failures import BrokenFile, Refused, exit_status
 from lookahead_curve import RATES, draw_curve, write_curve
 from lookahead_files import (adapter_settings, data_digest, fill_adapter, fingerprint, load_data,
                              save_adapter, write_atomically)
@@ -320,14 +320,7 @@ def parse():
 
 def main():
     args = parse()
-    try:
-        return export(args) if args.export else train(args)
-    except Refused as problem:
-        print(f"lookahead.py: {problem}", file=sys.stderr)
-        return 2
-    except (BrokenFile, OSError) as problem:
-        print(f"lookahead.py: {problem}", file=sys.stderr)
-        return 1
+    return exit_status("lookahead.py", export if args.export else train, args)
 
 
 if __name__ == "__main__":

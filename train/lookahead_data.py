@@ -24,7 +24,7 @@ import time
 import torch
 from transformers import AutoTokenizer
 
-from failures import BrokenFile, Refused
+from failures import Refused, exit_status
 from lookahead_files import data_head, write_text
 from lookahead_model import FrozenModel
 from lookahead_prompts import demo_group, text_group
@@ -172,15 +172,7 @@ def main():
     if args.groups < 1 or args.first < 0 or args.questions < 1 or args.threads < 1:
         parser.error("need --groups, --questions, --threads >= 1 and --first >= 0")
     torch.set_num_threads(args.threads)
-    try:
-        make_data(args)
-    except Refused as problem:
-        print(f"lookahead_data.py: {problem}", file=sys.stderr)
-        return 2
-    except (BrokenFile, OSError) as problem:
-        print(f"lookahead_data.py: {problem}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status("lookahead_data.py", make_data, args)
 
 
 if __name__ == "__main__":
