@@ -239,6 +239,28 @@ calls() {
 	done
 }
 
+# Eight heads, 982 rows: with f of them whole and 64 rows in the others f/8 + (1 - f/8) * 64/982 are kept. The rate lies above that of the
+# f heads that the name says, and below that of one more.
+@test "with a number of recent rows, as many heads of a mask stream as the rate asks for" {
+	local rate f
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	printf '0.9 0.2\n0.6,0\n0.1 0.7\n0.3\t0.4\n' >mask
+	for method in duoattention prulong; do
+		while read -r rate f; do
+			run -0 --separate-stderr sh "$ROOT/examples/methods/$method.sh" -H mask -s sink=4 -s recent=60 -r "$rate"
+			awk -v f="$f" 'function near(a, b) { return a - b < 0.01 && b - a < 0.01 }
+				{ exit !near($2, 100 * (f / 8 + (1 - f / 8) * 64 / 982)) }' <<<"$output" || fail "$rate: $output"
+		done <<-'END'
+			0.05 0
+			0.18 0
+			0.19 1
+			0.5 3
+			0.9999 7
+			1 8
+		END
+	done
+}
+
 @test "an answer of several lines is one line" {
 	run -0 --separate-stderr sh "$ROOT/examples/methods/full.sh" -S '' -n 20
 	[ "${#lines[@]}" -eq 1 ]

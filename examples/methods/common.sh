@@ -206,6 +206,52 @@ shared() (
 	cat "$entry"
 )
 
+# ---- head masks ----
+
+# count_heads: how many numbers the mask $heads has, in which # begins a comment, and how many of them are 0.5 or more
+count_heads() {
+	awk -F '[ \t,]+' '
+		{ sub(/#.*/, "") }
+		{
+			for (i = 1; i <= NF; i++) {
+				n += $i != ""
+				full += $i != "" && $i >= 0.5
+			}
+		}
+		END { print n + 0, full + 0 }' "$heads"
+}
+
+# mask_options: what of kv-evict makes the whole cache as large as the rate asks for
+mask_options() {
+	awk -v counts="$(count_heads)" -v recent="$recent" -v sink="$sink" -v tokens="$(tokens)" -v share="$(share_of "$(tokens)")" '
+		function ceil(x) { return int(x) + (x > int(x)) }
+		BEGIN {
+			split(counts, a, " ")
+			n = a[1]
+			full = a[2]
+			if (recent != "") {
+				short = sink + recent < tokens ? sink + recent : tokens
+				streams = short < tokens ? ceil((tokens - share) * n / (tokens - short) - 1e-9) : n
+				printf "--sparsity %.17g --recent %d", (streams < n ? streams : n) / n, recent
+			} else {
+				rows = full < n ? int((share - int(tokens * full / n)) * n / (n - full)) - sink : tokens
+				printf "--recent %d", rows < 16 ? 16 : rows
+			}
+		}'
+}
+
+# stream_heads: $out from the whole cache and the head mask $heads. Streaming heads keep $sink rows and the recent ones. With a number in
+# $recent as many heads stream as the rate asks for, those with the smallest numbers, and more is kept when all of them are not enough.
+# Without, heads below 0.5 stream, and recent rows are as many as the rate leaves; with k of n heads in the mask the least share is k/n:
+# below it there are 16 recent rows, and more is kept than was asked for.
+stream_heads() {
+	[ -n "$heads" ] || die "$model has no head mask: name one with -H"
+	[ -e "$heads" ] || die "there is no head mask $heads"
+	# shellcheck disable=SC2046 # words
+	shared kv-prefill -q -m "$model" "$prompt" |
+		kv-evict --heads "$heads" --sink "$sink" $(mask_options) -o "$out"
+}
+
 # ---- the answer ----
 
 # percent KEY: a share in a JSON object on standard input
