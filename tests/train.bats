@@ -307,3 +307,33 @@ short() {
 	assert_equal "$status" 2
 	assert_line --partial 'w_proj is none of q_proj, k_proj, v_proj'
 }
+
+evaluate() {
+	"$TRAIN_PYTHON" "$TRAIN/lookahead_evaluate.py" "$DEMO" --data demo.jsonl "$@"
+}
+
+# The demo model has 4 layers of 2 KV heads; demo.jsonl has 2 held-out groups of 3 questions.
+@test "an adapter's evaluation has recalls of each head; with all rows kept nothing is lost" {
+	evaluate --adapter adapter --out evaluated --rates 0.1 1 >report
+	run awk -F '\t' 'NR > 1 { n[$1 " " $2]++; if ($2 == 1 && $5 != 1) print } END { for (i in n) print i, n[i] }' evaluated/recall.tsv
+	assert_equal "$(sort <<<"$output")" "$(printf '%s\n' {lookahead,oracle,snapkv}\ {0.1,1}\ 8)"
+	# NLL and right answers at rate 1 are those of the whole cache
+	run awk -F '\t' '$2 == 1 { said[++n[$1]] = $1; loss[$1, n[$1]] = $5; right[$1, n[$1]] = $7 }
+		END { for (r in n) for (i = 1; i <= n[r]; i++) if (loss[r, i] - loss["whole", i] > 2e-4 || right[r, i] != right["whole", i]) print r, i }' \
+		evaluated/answers.tsv
+	assert_output ''
+	run grep -c ^whole evaluated/answers.tsv
+	assert_output 6
+	assert_equal "$(wc -l <report)" 7
+}
+
+@test "an evaluation without held-out documents, or with a share of nothing, is refused" {
+	grep -v '"split": "heldout"' demo.jsonl >trained.jsonl
+	run -2 "$TRAIN_PYTHON" "$TRAIN/lookahead_evaluate.py" "$DEMO" --data trained.jsonl --adapter adapter --out x
+	assert_output 'lookahead_evaluate.py: the data has no held-out groups'
+	run -2 evaluate --adapter adapter --out x --rates 0
+	assert_output --partial 'argument --rates: 0 is not above 0 and at most 1'
+	run -1 evaluate --adapter nowhere --out x
+	assert_output --partial 'lookahead_evaluate.py: '
+	[ ! -e x ]
+}

@@ -268,6 +268,12 @@ SIMPLE = {
 }
 
 
+def entries(r, most):
+    """How many entries a list has: two at least, short lists more often than long ones. What is
+    too long for a small model to find its way in teaches little."""
+    return min(r.randint(2, most), r.randint(2, most))
+
+
 def simple(r, kind=None, avoid=()):
     """A fact of one sentence."""
     kind = kind or r.choice(sorted(SIMPLE))
@@ -285,7 +291,7 @@ def alike(r):
     """Several facts that differ in what they are about only; one or two are asked for."""
     kind, avoid, facts = r.choice(sorted(SIMPLE)), set(), []
     draw_x = SIMPLE[kind][0]
-    count = r.randint(3, 7) if draw_x in (person, town, company, invented) else 3
+    count = entries(r, 7) if draw_x in (person, town, company, invented) else 2
     for _ in range(count):
         fact, x = simple(r, kind, avoid)
         avoid.add(x)
@@ -314,7 +320,7 @@ def two_sentences(r):
 
 def settings(r):
     """A list of keys and values in one of several notations."""
-    keys = r.sample(KEYS, r.randint(5, 10))
+    keys = r.sample(KEYS, entries(r, 10))
     draw = (lambda r: digits(r, 1, 5), word_code, version, path, of(*COLOURS), of(*ANIMALS))
     values = {key: r.choice(draw)(r) for key in keys}
     name = invented(r)
@@ -331,7 +337,7 @@ def settings(r):
 
 def table(r):
     """Rows of people with two columns."""
-    people = r.sample(FIRST, r.randint(4, 8))
+    people = r.sample(FIRST, entries(r, 8))
     columns = r.sample((("town", town), ("age", lambda r: str(r.randint(18, 90))),
                         ("job", of(*JOBS)), ("telephone", phone), ("id", letters_digits)), 2)
     rows = {name: [draw(r) for _, draw in columns] for name in people}
@@ -350,7 +356,7 @@ def table(r):
 
 def glossary(r):
     """Invented words with what they mean, one in a line."""
-    words = {invented(r): d for d in r.sample(DEFINITIONS, r.randint(3, 6))}
+    words = {invented(r): d for d in r.sample(DEFINITIONS, entries(r, 6))}
     text = "\n".join(f"{word}: {meaning}" for word, meaning in words.items())
     asked = [(f"What does {word} mean?", f"{word} means", words[word])
              for word in r.sample(sorted(words), 2)]

@@ -48,13 +48,15 @@ class Prompts:
         self.cache = None
 
     @torch.no_grad()
-    def read(self, responses=None, whole=False):
+    def read(self, responses=None, whole=False, window=0):
         """Runs the prompts, and the responses behind them.
 
         whole: run all of the last layer, so that its values are in the cache.
+        window: give the scores of the last so many rows of each tail, too.
         Returns hidden [Q, D] of each prompt's last token when there are no responses. Otherwise
         the true scores [L, Q, H, C]: the mean attention of the response's rows to the prompt,
-        response keys in the softmax; zero behind a shorter prompt.
+        response keys in the softmax; zero behind a shorter prompt. With a window (these, and the
+        same of its rows).
         """
         model = self.model
         document = model.prefix(self.prefix)
@@ -63,15 +65,18 @@ class Prompts:
         start, count = len(self.prefix), ids.shape[1]
         positions = start + torch.arange(count, device=model.device)
         mask = as_bias(positions <= positions[:, None], model.wide).expand(len(rows), -1, -1)
-        truth, share = [], None
+        found, shares = [], None
         if responses:
-            share = torch.zeros(ids.shape, dtype=model.wide, device=model.device)
-            for row, tail, response in zip(share, self.tails, responses):
-                row[len(tail):len(tail) + len(response)] = 1 / len(response)
+            shares = torch.zeros(len(rows), 2, count, dtype=model.wide, device=model.device)
+            for share, tail, response in zip(shares, self.tails, responses):
+                share[0, len(tail):len(tail) + len(response)] = 1 / len(response)
+                first = max(len(tail) - window, 0)
+                share[1, first:len(tail)] = 1 / (len(tail) - first or 1)
 
         def see(_layer, _q, _k, attention):
-            scores = (share[:, None, None] @ attention)[..., 0, :self.columns]
-            truth.append(by_head(scores) * self.visible[:, None])
+            scores = shares[:, None, :1 + (window > 0)] @ attention
+            found.append([by_head(one) * self.visible[:, None]
+                          for one in scores[..., :self.columns].unbind(3)])
 
         hidden, made = model.run(model.embed(ids), positions.expand(len(rows), -1),
                                  Cache(document), mask, see=see if responses else None,
@@ -82,7 +87,8 @@ class Prompts:
         if not responses:
             last = torch.tensor([len(tail) - 1 for tail in self.tails], device=model.device)
             return hidden[torch.arange(len(rows), device=model.device), last]
-        return torch.stack(truth)
+        scores = [torch.stack(one) for one in zip(*found)]
+        return tuple(scores) if window else scores[0]
 
     def guess(self, adapter, see=None):
         """Scores [L, Q, H, C] of the learned rows behind each prompt, with gradient.
