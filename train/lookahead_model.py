@@ -186,10 +186,11 @@ class FrozenModel:
         weights = attention.view(groups, count, -1, rows, attention.shape[-1])
         if values is None:
             return None, weights
-        output = attention[..., shared:] @ values.transpose(0, 1)
+        # one split, whose gradient is one concatenation
+        before, behind = attention.split((shared, attention.shape[-1] - shared), 3)
+        output = behind @ values.transpose(0, 1)
         if document is not None:
-            flat = attention.view(groups, -1, attention.shape[-1])[..., :shared]
-            output = output + (flat @ document[1][0]).view(output.shape)
+            output = output + (before.flatten(1, 2) @ document[1][0]).view(output.shape)
         output = output.transpose(0, 1).reshape(count, self.heads, rows, width)
         return self.joined(output), weights
 

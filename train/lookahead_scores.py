@@ -104,7 +104,7 @@ class Prompts:
         scores = []
 
         def collect(layer, q, k, attention):
-            scores.append(by_head(attention[..., :self.columns].mean(3)))
+            scores.append(by_head(attention.mean(3)[..., :self.columns]))
             if see is not None:
                 see(layer, q, k, attention)
 
