@@ -352,3 +352,30 @@ kept_heads() {
 		done
 	done
 }
+
+baseline() {
+	"$TRAIN_PYTHON" "$ROOT/train/head_baselines.py" "$@"
+}
+
+@test "tables that nobody trained rank every head: at random, by the length of its keys, or not at all" {
+	local table=$BATS_TEST_TMPDIR/table
+	baseline random -m "$DEMO" --seed 1 >"$table"
+	assert_equal "$(tr '\t' '\n' <"$table" | sort -n | tr '\n' ' ')" '0 0.142857 0.285714 0.428571 0.571429 0.714286 0.857143 1 '
+	run baseline random -m "$DEMO" --seed 2
+	refute_output "$(cat "$table")"
+	run baseline even -m "$DEMO"
+	assert_output $'1\t1\n1\t1\n1\t1\n1\t1'
+	# the keys of one head, ten times as long
+	cp -r "$DEMO" "$BATS_TEST_TMPDIR/long"
+	"$TRAIN_PYTHON" - "$BATS_TEST_TMPDIR/long/model.safetensors" <<-'END'
+		import sys
+		from safetensors.torch import load_file, save_file
+		tensors = load_file(sys.argv[1])
+		tensors["model.layers.2.self_attn.k_proj.weight"][:32] *= 10
+		save_file(tensors, sys.argv[1], {"format": "pt"})
+	END
+	run baseline norm -m "$BATS_TEST_TMPDIR/long" --length 200 --windows 1
+	assert_line --index 2 --regexp $'^1\t'
+	run baseline norm -m "$BATS_TEST_TMPDIR/long" --length 200 --windows 1 --reverse
+	assert_line --index 2 --regexp $'^0\t'
+}
