@@ -3,7 +3,7 @@
 #
 # usage: tests/deps.sh [--list] group ...
 #
-# Groups: build, test, ci. This file is the one place that knows the packages (names of Debian 12; Ubuntu has the same). What is
+# Groups: build, test, ci; real, to fetch a real model (examples/smollm2.sh). This file is the one place that knows the packages (names of Debian 12; Ubuntu has the same). What is
 # there is found by looking for the thing itself, not for the package, so that it also works where there is no dpkg. What is missing
 # is installed with apt-get, as root or through sudo; where that cannot be, it is named and the exit code is 1. --list prints the packages of
 # the groups and does nothing.
@@ -38,6 +38,7 @@ table() {
 		test|shellcheck|command shellcheck|checks the scripts
 		test|bsdutils|command script|a terminal for tests
 		test|binutils|command nm|looks into libraries
+		real|python3-venv|python ensurepip|fetches a real model from PyPI
 		ci|clang|command clang|the second compiler
 		ci|libomp-dev|clang -fopenmp|OpenMP for clang
 		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers

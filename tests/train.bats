@@ -337,3 +337,8 @@ evaluate() {
 	assert_output --partial 'lookahead_evaluate.py: '
 	[ ! -e x ]
 }
+
+@test "scores are those of transformers for every family that is taken" {
+	errors_below 1e-4 "$TRAIN_PYTHON" "$ORACLE/lookahead_families.py"
+	[ "$(wc -l <"$BATS_TEST_TMPDIR/errors")" -eq 8 ]
+}
