@@ -28,6 +28,8 @@ struct prefill {
 	/* only the rows of these tokens, or of the chunk at hand, are scored and dropped: sets `since`
 	 * of scorer and evictor on the way */
 	int once;
+	/* rows in front of the tokens to run that are of this prompt, too: PREFILL_CHUNKS has none */
+	uint32_t reused;
 	uint32_t chunk;         /* PREFILL_CHUNKS: tokens */
 	/* PREFILL_CHUNKS: so many tokens of the prompt's end, at most all of it, score each chunk;
 	 * 0 = none */

@@ -252,7 +252,7 @@ prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n)
 	/* a layer that selects may have more queries than the scorer is to look at */
 	if (p->evict.scorer.method != NULL && p->select.rule != TOKENS_ALL && p->adapter == NULL)
 		p->evict.scorer.options.window = prefill_scored_queries(p);
-	prefill_since(r, r->c->next_position);
+	prefill_since(r, r->c->next_position - p->reused);
 	if (p->select.rule == TOKENS_GEMFILTER)
 		return run_gemfilter(r, ids, n, step);
 	return prefill_pass_layers(r, ids, n, step, 1);

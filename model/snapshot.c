@@ -48,10 +48,12 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return KV_OK;
 }
 
-/* KEYS or VALS: packed in the file, with spare capacity after each head in the cache. */
+/* KEYS or VALS: packed in the file, with spare capacity after each head in the cache, which may take
+ * only the first rows of each head. */
 static int
 load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
+	const struct kv_rows *there = kv_current_rows(r);
 	struct layer_rows *rows = &c->layer[sec->layer];
 	size_t row = rows->width * kv_dtype_size(rows->dtype), at = 0;
 	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
@@ -62,7 +64,7 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
 		c->model->ops->put(c->model->dev, to + rows->start[g] * row,
 		    (const char *)data + at, rows->len[g] * row);
-		at += rows->len[g] * row;
+		at += there->count[g] * row;
 	}
 	return rc;
 }

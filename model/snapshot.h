@@ -18,7 +18,8 @@ int snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 
 /* What snapshot_load() does with the section that r stands at, for programs that keep the other
  * sections themselves. At the end cache and obs are loaded when obs->loaded is L, and
- * next_position is the caller's. */
+ * next_position is the caller's. A layer that the caller has given fewer rows, those in front of
+ * each KV head, gets their keys and values. */
 int snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
     struct observation *obs);
 

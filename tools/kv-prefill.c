@@ -11,6 +11,7 @@
 #include "cli/device.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
+#include "cli/opt_prefix.h"
 #include "cli/opt_tokens.h"
 #include "cli/session.h"
 #include "engine/grow_clusters.h"
@@ -23,6 +24,7 @@ static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
 static const char *resume, *dtype_name;
 static struct prefill prefill;
+static struct prefix prefix;
 static struct tsp_search search;        /* of use when opt_tsp_search_wanted() */
 
 static const struct opt opts[] = {
@@ -32,6 +34,8 @@ static const struct opt opts[] = {
 	    "add up the attention that each row receives, for kv-score" },
 	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512, on a GPU 4096)" },
 	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot" },
+	{ 0, "reuse", OPT_STRING, &prefix_options.reuse, 0, "SNAPSHOT",
+	    "take the rows that it has for the beginning of the prompt" },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)" },
 	{ 0, "ids", OPT_FLAG, &ids_in, 1, NULL, "the prompt is a list of token ids" },
@@ -54,7 +58,7 @@ static const struct tool tool = {
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--device DEVICE]\n"
 	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
-	    "[--patch W] [--plain] [--progress WHEN] [--score WORDS]\n"
+	    "[--patch W] [--plain] [--progress WHEN] [--reuse SNAPSHOT] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
 	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
 	    "--pyramid-infer WORDS] [prompt]\n"
@@ -151,6 +155,7 @@ start_cache(const struct session *e, struct kv_reader *from, struct observation 
 	c->spare = (uint32_t)room;
 	if (from != NULL)
 		session_load_rows(e, from, c, obs);
+	prefix_load(&prefix, e, c, tile);
 	refuse_partial_mass(c, from);
 	if (from != NULL && evicts())
 		must(evict_cache_check_log(&prefill.evict, c, kv_reader_name(from), &error), &error);
@@ -174,7 +179,8 @@ rows_at_once(size_t n)
 	return rows > least ? rows : least;
 }
 
-/* The weights go to the device when there is room for what n tokens need at least. */
+/* The weights go to the device when there is room for what n tokens need at least, behind the rows that
+ * the prompt has already. */
 static void
 load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
@@ -185,6 +191,8 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 		tsp_search_demand(e->model, n, &d);
 	else
 		prefill_demand(&prefill, e->model, n, &d);
+	d.tokens += prefix.part.rows;
+	d.rows += (uint64_t)prefix.part.rows * e->model->id.layers * e->model->id.kv_heads;
 	session_load(e, &d);
 }
 
@@ -202,16 +210,17 @@ check_options(int operands, const char *path)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
 	opt_tokens(&prefill.select, &search);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
+	opt_prefix(&prefill, path, resume);
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 	if (!opt_tsp_search_wanted() && operands > 1)
 		die(EXIT_USAGE, "%d prompts: want one, except with --find-tsp-layer", operands);
 	if (!opt_tsp_search_wanted() && settings.json)
 		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
-	if (opt_tsp_search_wanted() && (resume || observe || mass || evicts() ||
-	    strcmp(settings.output, "-") != 0))
-		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --observe, --mass, "
-		    "--score, --evict and --output do not go with it");
+	if (opt_tsp_search_wanted() && (resume || prefix_options.reuse || observe || mass ||
+	    evicts() || strcmp(settings.output, "-") != 0))
+		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --reuse, --observe, "
+		    "--mass, --score, --evict and --output do not go with it");
 }
 
 static struct workspace *
@@ -301,19 +310,19 @@ refuse_logits(const struct cache *c)
 			    "infinite): weights are not", c->next_position - 1, v);
 }
 
-/* The prompt through the model. */
+/* The prompt through the model, behind the rows that there are already. */
 static void
-run(struct cache *c, const struct ids *ids, struct observation *obs)
+run(struct cache *c, const uint32_t *ids, size_t n, struct observation *obs)
 {
-	struct workspace *ws = make_workspace(c->model, ids->n);
+	struct workspace *ws = make_workspace(c->model, n);
 	struct engine_error error;
 	double t0 = seconds();
 
-	opt_prefill_run(&prefill, c, ws, ids->ids, ids->n, obs);
+	opt_prefill_run(&prefill, c, ws, ids, n, obs);
 	refuse_logits(c);
 	evict_cache_free(&prefill.evict);
 	must(grow_clusters(c, &error), &error);
-	report(c, ids->n, seconds() - t0);
+	report(c, n, seconds() - t0);
 	workspace_free(ws, c->model);
 }
 
@@ -331,6 +340,8 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	if (mass)
 		sign_count("mass", 1);
 	sign_count("observe", observe);
+	if (prefix.part.rows > 0)
+		sign_count("reused", prefix.part.rows);
 	sign_count("tokens", n);
 	opt_prefill_sign(&prefill);
 	opt_tokens_sign(&prefill.select);
@@ -375,6 +386,7 @@ main(int argc, char **argv)
 	struct ids ids = { 0 };
 	struct engine_error error;
 	uint32_t window;
+	size_t n;
 
 	check_options(argc - first, path);
 	if (opt_tsp_search_wanted())
@@ -383,7 +395,8 @@ main(int argc, char **argv)
 	output_refuse_terminal();
 	if (resume != NULL)
 		from = input_open(resume);
-	session_open(&e, from);
+	prefix_open(&prefix);
+	session_open(&e, from != NULL ? from : prefix.from);
 	if (prefill_options.adapter != NULL)
 		session_adapter(&e, prefill_options.adapter);
 	prefill.adapter = e.adapter;
@@ -392,21 +405,24 @@ main(int argc, char **argv)
 		limit_queries(ids.n, &obs, 0);
 	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error), &error);
 	choose_tile(&e);
-	load_model(&e, from, ids.n);
 	window = prefill_window(&prefill);
+	prefix_find(&prefix, cache_dtype(e.model, from), &ids, window > 0 ? window : 1);
+	n = ids.n - (prefill.reused = prefix.part.rows);
+	load_model(&e, from, n);
 	if (window > 0 && observation_init(&obs, e.model, window) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
 
-	c = start_cache(&e, from, window ? &obs : NULL, prefill_spare(&prefill, ids.n));
+	c = start_cache(&e, from, window ? &obs : NULL, prefill_spare(&prefill, n));
 	if (from != NULL)
 		limit_queries(ids.n, &obs, 1);
 	must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
-	if (c->next_position + ids.n > e.model->max_position)
+	if (c->next_position + n > e.model->max_position)
 		warning("%zu tokens end at position %zu: the model was made for %u", ids.n,
-		    c->next_position + ids.n - 1, e.model->max_position);
-	run(c, &ids, window ? &obs : NULL);
+		    c->next_position + n - 1, e.model->max_position);
+	run(c, ids.ids + prefix.part.rows, n, window ? &obs : NULL);
 	save(c, observe ? &obs : NULL, ids.n, from);
 	kv_close(from);
+	prefix_close(&prefix);
 	observation_free(&obs, e.model);
 	cache_free(c);
 	free(ids.ids);
