@@ -1,4 +1,5 @@
-/* opt_prefix.c - the option of kv-prefill that takes rows which an earlier prefill has computed */
+/* opt_prefix.c - the options of kv-prefill that take rows which an earlier prefill has computed, from a
+ * snapshot or a store */
 #include <string.h>
 
 #include "cli/opt_prefix.h"
@@ -7,23 +8,33 @@
 struct prefix_options prefix_options;
 
 void
-opt_prefix(const struct prefill *p, const char *prompt, const char *resume)
+opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int mass)
 {
-	const char *reuse = prefix_options.reuse;
+	const char *reuse = prefix_options.reuse, *store = prefix_options.store;
+	const char *option = reuse != NULL ? "reuse" : "store";
 
-	if (reuse == NULL)
+	if (prefix_options.store_size != 0 && store == NULL)
+		die(EXIT_USAGE, "--store-size: of what? Give --store, too");
+	if (reuse == NULL && store == NULL)
 		return;
+	if (reuse != NULL && store != NULL)
+		die(EXIT_USAGE, "--reuse names the snapshot that --store would look for: give one of "
+		    "them");
 	if (resume != NULL)
-		die(EXIT_USAGE, "--reuse: the prompt is the whole text, and with --resume it is what "
-		    "follows: give one of them");
+		die(EXIT_USAGE, "--%s: the prompt is the whole text, and with --resume it is what "
+		    "follows: give one of them", option);
 	if (p->select.rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--reuse: where tokens are selected, later layers have rows for those "
+		die(EXIT_USAGE, "--%s: where tokens are selected, later layers have rows for those "
 		    "only, which have not seen the others: it does not go with --tsp-layer, "
-		    "--gemfilter-layer and --pyramid-infer");
+		    "--gemfilter-layer and --pyramid-infer", option);
 	if (p->schedule == PREFILL_CHUNKS)
-		die(EXIT_USAGE, "--reuse: with --chunk and --evict, tokens see what chunks before them "
-		    "have left, and no other prefill has such rows: leave out --chunk");
-	if (strcmp(reuse, "-") == 0 && strcmp(prompt, "-") == 0)
+		die(EXIT_USAGE, "--%s: with --chunk and --evict, tokens see what chunks before them "
+		    "have left, and no other prefill has such rows: leave out --chunk", option);
+	if (store != NULL && mass)
+		die(EXIT_USAGE, "--store has no attention mass, and what tokens have paid cannot be "
+		    "found out later: --mass, and methods that go by it, want --reuse or the whole "
+		    "prompt");
+	if (reuse != NULL && strcmp(reuse, "-") == 0 && strcmp(prompt, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 }
 
@@ -34,41 +45,79 @@ prefix_open(struct prefix *x)
 		x->from = input_open(prefix_options.reuse);
 }
 
-void
-prefix_find(struct prefix *x, enum kv_dtype dtype, const struct ids *ids, uint32_t least)
+static void
+find_in_snapshot(struct prefix *x, enum kv_dtype dtype, uint32_t most)
 {
-	const size_t most = least < ids->n ? ids->n - least : 0;
 	struct engine_error e;
 
-	x->part = (struct reuse){ .ids = ids->ids, .n = ids->n };
-	if (x->from == NULL)
-		return;
 	if (kv_reader_head(x->from)->dtype != dtype)
 		die(EXIT_USAGE, "--reuse: %s holds %s, and this prompt would be stored as %s: see "
 		    "--dtype", kv_reader_name(x->from),
 		    kv_dtype_name(kv_reader_head(x->from)->dtype), kv_dtype_name(dtype));
-	must(reuse_find(&x->part, x->from, most < UINT32_MAX ? (uint32_t)most : UINT32_MAX, &e), &e);
-	if (x->part.rows == 0)
+	must(reuse_find(&x->part, x->from, most, &e), &e);
+	if ((x->rows = x->part.rows) == 0)
 		warning("--reuse: %s has nothing of this prompt: all of it is run",
 		    kv_reader_name(x->from));
-	else
-		note("%u of %zu tokens from %s", x->part.rows, ids->n, kv_reader_name(x->from));
+}
+
+static void
+find_in_store(struct prefix *x, const struct model *m, enum kv_dtype dtype, const struct ids *ids,
+    uint32_t most)
+{
+	struct engine_error e;
+
+	x->store = (struct prefix_store){ .dir = prefix_options.store,
+	    .most = prefix_options.store_size, .flags = settings.write_flags,
+	    .notice = { warn_notice, NULL } };
+	must(prefix_store_open(&x->store, m, dtype, ids->ids, ids->n, &e), &e);
+	x->rows = prefix_store_rows(&x->store, most);
+}
+
+void
+prefix_find(struct prefix *x, const struct model *m, enum kv_dtype dtype, const struct ids *ids,
+    uint32_t least)
+{
+	const size_t rest = least < ids->n ? ids->n - least : 0;
+	const uint32_t most = rest < UINT32_MAX ? (uint32_t)rest : UINT32_MAX;
+
+	x->part = (struct reuse){ .ids = ids->ids, .n = ids->n };
+	if (x->from != NULL)
+		find_in_snapshot(x, dtype, most);
+	else if (prefix_options.store != NULL)
+		find_in_store(x, m, dtype, ids, most);
 }
 
 void
 prefix_load(struct prefix *x, const struct session *s, struct cache *c, uint32_t tile)
 {
+	const char *name = x->from != NULL ? kv_reader_name(x->from) : x->store.dir;
 	struct engine_error e;
 
-	if (x->from == NULL)
+	if (name == NULL)
 		return;
-	must(reuse_load(&x->part, x->from, c, tile, &e), &e);
-	session_rest(s, kv_reader_name(x->from));
+	must(x->from != NULL ? reuse_load(&x->part, x->from, c, tile, &e) :
+	    prefix_store_load(&x->store, c, x->rows, tile, &e), &e);
+	x->rows = c->next_position;
+	note("%u of %zu tokens from %s", x->rows, x->part.n, name);
+	session_rest(s, name);
+}
+
+void
+prefix_keep(struct prefix *x, const struct cache *c, int evicted)
+{
+	if (x->store.dir == NULL)
+		return;
+	if (evicted && !x->store.off && prefix_store_rows(&x->store, UINT32_MAX) / STORE_BLOCK <
+	    x->store.blocks)
+		warning("--store: with --evict rows are dropped while the prompt runs: nothing is added "
+		    "to %s", x->store.dir);
+	prefix_store_keep(&x->store, evicted ? NULL : c);
 }
 
 void
 prefix_close(struct prefix *x)
 {
 	kv_close(x->from);
-	x->from = NULL;
+	prefix_store_close(&x->store);
+	*x = (struct prefix){ .from = NULL };
 }

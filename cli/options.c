@@ -69,11 +69,13 @@ gather(const struct tool *tool, struct opt *all)
 
 /* ---- values ---- */
 
+/* suffixes: of 2^10, 2^20 and so on, in this order; "" = none */
 static uint64_t
-integer(const char *where, const char *text, uint64_t most, int suffixes)
+integer(const char *where, const char *text, uint64_t most, const char *suffixes)
 {
 	unsigned long long v;
 	unsigned shift = 0;
+	const char *suffix;
 	char *end;
 
 	errno = 0;
@@ -81,8 +83,10 @@ integer(const char *where, const char *text, uint64_t most, int suffixes)
 	if (!isdigit((unsigned char)*text) || errno != 0)
 		die(EXIT_USAGE, "%s: '%s' is not a whole number from 0 to %llu", where, text,
 		    (unsigned long long)most);
-	if (suffixes && (*end == 'k' || *end == 'm'))
-		shift = *end++ == 'k' ? 10 : 20;
+	if (*end != '\0' && (suffix = strchr(suffixes, *end)) != NULL) {
+		shift = 10 * (unsigned)(suffix - suffixes + 1);
+		end++;
+	}
 	if (*end != '\0' || v > most >> shift)
 		die(EXIT_USAGE, "%s: '%s' is not a whole number from 0 to %llu", where, text,
 		    (unsigned long long)most);
@@ -92,7 +96,16 @@ integer(const char *where, const char *text, uint64_t most, int suffixes)
 uint32_t
 option_count(const char *where, const char *text)
 {
-	return (uint32_t)integer(where, text, UINT32_MAX, 1);
+	return (uint32_t)integer(where, text, UINT32_MAX, "km");
+}
+
+static uint64_t
+bytes(const char *where, const char *text)
+{
+	const size_t n = strlen(text);
+
+	return integer(where, text, INT64_MAX, n > 0 && isupper((unsigned char)text[n - 1]) ? "KMGT" :
+	    "kmgt");
 }
 
 static double
@@ -152,7 +165,10 @@ set(const struct opt *o, const char *where, const char *text)
 		*(uint32_t *)o->to = option_count(where, text);
 		break;
 	case OPT_SEED:
-		*(uint64_t *)o->to = integer(where, text, INT64_MAX, 0);
+		*(uint64_t *)o->to = integer(where, text, INT64_MAX, "");
+		break;
+	case OPT_BYTES:
+		*(uint64_t *)o->to = bytes(where, text);
 		break;
 	case OPT_REAL:
 		*(double *)o->to = real(where, text, &end);

@@ -28,6 +28,7 @@ enum opt_kind {
 	OPT_STRINGS,            /* struct strings *: may be repeated */
 	OPT_COUNT,              /* uint32_t *: 0 .. 2^32-1, suffixes k (1024) and m */
 	OPT_SEED,               /* uint64_t * */
+	OPT_BYTES,              /* uint64_t *: suffixes k, m, g, t, or in capitals */
 	OPT_REAL,               /* double *: finite */
 	OPT_SHARE               /* double *: 0 < x <= 1; "10%" is 0.1 */
 };

@@ -371,6 +371,26 @@ kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_mes
 	return KV_OK;
 }
 
+int
+kv_head_to_json(const struct kv_head *head, char **json)
+{
+	struct kv_message why = { 0 };
+	size_t size;
+
+	return kv_head_put(head, json, &size, &why);
+}
+
+int
+kv_head_from_json(struct kv_head *head, const char *json, size_t n, char *text, size_t size)
+{
+	struct kv_message why = { 0 };
+	int code = kv_head_get(head, json, n, &why);
+
+	if (size > 0)
+		snprintf(text, size, "%s", why.text);
+	return code;
+}
+
 /* ---- comparing ---- */
 
 static void

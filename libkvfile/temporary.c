@@ -68,8 +68,8 @@ is_temporary(const char *name, const char *base)
 
 /* A writer holds a lock from the creation of its file until this has another name, or none. Where files
  * cannot be locked, nothing is removed. */
-static void
-remove_if_dead(int folder, const char *name)
+void
+kv_temporary_remove_dead(int folder, const char *name)
 {
 	int fd = openat(folder, name, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	struct stat st, now;
@@ -94,7 +94,7 @@ remove_dead(const char *final)
 
 	while (d != NULL && (e = readdir(d)) != NULL)
 		if (is_temporary(e->d_name, base))
-			remove_if_dead(dirfd(d), e->d_name);
+			kv_temporary_remove_dead(dirfd(d), e->d_name);
 	if (d != NULL)
 		closedir(d);
 	free(folder);
@@ -102,8 +102,8 @@ remove_dead(const char *final)
 
 /* ---- ours ---- */
 
-/* Creates and locks name. Between the two another writer may have taken it for a dead one's, and removed
- * it: then -1 with EEXIST, as if the name were in use. */
+/* Creates and locks name. Between the two somebody may have taken it for a dead writer's, and have removed
+ * it, or be about to (and then it is locked): -1 with EEXIST, as if the name were in use. */
 static int
 create(struct kv_temporary *t, const char *name, mode_t mode)
 {
@@ -112,7 +112,8 @@ create(struct kv_temporary *t, const char *name, mode_t mode)
 
 	if (fd < 0)
 		return -1;
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 && st.st_nlink == 0)
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0 ? errno == EWOULDBLOCK :
+	    fstat(fd, &st) == 0 && st.st_nlink == 0)
 		error = EEXIST;
 	else if ((t->lock = fcntl(fd, F_DUPFD_CLOEXEC, 3)) > 0)
 		return fd;

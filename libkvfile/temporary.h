@@ -25,6 +25,8 @@ int kv_temporary_create(struct kv_temporary *t, const char *final, mode_t mode);
 int kv_temporary_rename(struct kv_temporary *t, const char *final);
 /* Removes it, if it still has its name, and lets go of the lock. */
 void kv_temporary_end(struct kv_temporary *t);
+/* Removes a temporary file of this folder, a descriptor, if its writer is dead. */
+void kv_temporary_remove_dead(int folder, const char *name);
 
 #pragma GCC visibility pop
 #endif

@@ -546,3 +546,12 @@ calls() {
 	sed -i 's/^ L047rows/ L047\nrows/' printed
 	diff shown printed
 }
+
+@test "the questions to one document in README.md are answered as it says" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	ln -s "$ROOT/examples" examples
+	sed -n '/^\$ head -n 1 \$P/,/^```/ { /^```/d; p; }' "$ROOT/README.md" >block
+	{ grep '^\$ M=' "$ROOT/README.md"; cat block; } | sed -n 's/^[$>] //p' >commands
+	grep -v '^[$>] ' block >shown
+	bash commands | diff shown -
+}

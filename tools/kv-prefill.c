@@ -36,6 +36,10 @@ static const struct opt opts[] = {
 	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot" },
 	{ 0, "reuse", OPT_STRING, &prefix_options.reuse, 0, "SNAPSHOT",
 	    "take the rows that it has for the beginning of the prompt" },
+	{ 0, "store", OPT_STRING, &prefix_options.store, 0, "DIR",
+	    "take rows of its beginning from this folder, and add what is new" },
+	{ 0, "store-size", OPT_BYTES, &prefix_options.store_size, 0, "N",
+	    "of the folder at most: bytes, or with k, m, g, t (no limit)" },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)" },
 	{ 0, "ids", OPT_FLAG, &ids_in, 1, NULL, "the prompt is a list of token ids" },
@@ -58,7 +62,8 @@ static const struct tool tool = {
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--device DEVICE]\n"
 	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
-	    "[--patch W] [--plain] [--progress WHEN] [--reuse SNAPSHOT] [--score WORDS]\n"
+	    "[--patch W] [--plain] [--progress WHEN] [--reuse SNAPSHOT |\n"
+	    "--store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
 	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
 	    "--pyramid-infer WORDS] [prompt]\n"
@@ -191,8 +196,8 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 		tsp_search_demand(e->model, n, &d);
 	else
 		prefill_demand(&prefill, e->model, n, &d);
-	d.tokens += prefix.part.rows;
-	d.rows += (uint64_t)prefix.part.rows * e->model->id.layers * e->model->id.kv_heads;
+	d.tokens += prefix.rows;
+	d.rows += (uint64_t)prefix.rows * e->model->id.layers * e->model->id.kv_heads;
 	session_load(e, &d);
 }
 
@@ -210,17 +215,17 @@ check_options(int operands, const char *path)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
 	opt_tokens(&prefill.select, &search);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
-	opt_prefix(&prefill, path, resume);
+	opt_prefix(&prefill, path, resume, wants_mass());
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 	if (!opt_tsp_search_wanted() && operands > 1)
 		die(EXIT_USAGE, "%d prompts: want one, except with --find-tsp-layer", operands);
 	if (!opt_tsp_search_wanted() && settings.json)
 		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
-	if (opt_tsp_search_wanted() && (resume || prefix_options.reuse || observe || mass ||
-	    evicts() || strcmp(settings.output, "-") != 0))
-		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --reuse, --observe, "
-		    "--mass, --score, --evict and --output do not go with it");
+	if (opt_tsp_search_wanted() && (resume || prefix_options.reuse || prefix_options.store ||
+	    observe || mass || evicts() || strcmp(settings.output, "-") != 0))
+		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --reuse, --store, "
+		    "--observe, --mass, --score, --evict and --output do not go with it");
 }
 
 static struct workspace *
@@ -340,8 +345,8 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	if (mass)
 		sign_count("mass", 1);
 	sign_count("observe", observe);
-	if (prefix.part.rows > 0)
-		sign_count("reused", prefix.part.rows);
+	if (prefix.rows > 0)
+		sign_count("reused", prefix.rows);
 	sign_count("tokens", n);
 	opt_prefill_sign(&prefill);
 	opt_tokens_sign(&prefill.select);
@@ -387,6 +392,7 @@ main(int argc, char **argv)
 	struct engine_error error;
 	uint32_t window;
 	size_t n;
+	int rc;
 
 	check_options(argc - first, path);
 	if (opt_tsp_search_wanted())
@@ -406,26 +412,30 @@ main(int argc, char **argv)
 	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error), &error);
 	choose_tile(&e);
 	window = prefill_window(&prefill);
-	prefix_find(&prefix, cache_dtype(e.model, from), &ids, window > 0 ? window : 1);
-	n = ids.n - (prefill.reused = prefix.part.rows);
-	load_model(&e, from, n);
+	prefix_find(&prefix, e.model, cache_dtype(e.model, from), &ids, window > 0 ? window : 1);
+	load_model(&e, from, ids.n - prefix.rows);
 	if (window > 0 && observation_init(&obs, e.model, window) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", window);
 
-	c = start_cache(&e, from, window ? &obs : NULL, prefill_spare(&prefill, n));
+	c = start_cache(&e, from, window ? &obs : NULL, prefill_spare(&prefill,
+	    ids.n - prefix.rows));
+	prefill.reused = prefix.rows;
+	n = ids.n - prefix.rows;
 	if (from != NULL)
 		limit_queries(ids.n, &obs, 1);
 	must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
 	if (c->next_position + n > e.model->max_position)
 		warning("%zu tokens end at position %zu: the model was made for %u", ids.n,
 		    c->next_position + n - 1, e.model->max_position);
-	run(c, ids.ids + prefix.part.rows, n, window ? &obs : NULL);
+	run(c, ids.ids + prefix.rows, n, window ? &obs : NULL);
 	save(c, observe ? &obs : NULL, ids.n, from);
+	rc = finish();          /* who reads from us need not wait for the store */
+	prefix_keep(&prefix, c, evicts());
 	kv_close(from);
 	prefix_close(&prefix);
 	observation_free(&obs, e.model);
 	cache_free(c);
 	free(ids.ids);
 	session_close(&e);
-	return finish();
+	return rc;
 }

@@ -247,6 +247,26 @@ check_identity(void)
 	    strcmp(tiny, "layers:") == 0, "cut to %s", tiny);
 }
 
+static void
+check_json(void)
+{
+	struct kv_head a, b;
+	char text[200], *json = NULL;
+
+	sample_head(&a, &small_sample);
+	check(kv_head_to_json(&a, &json) == KV_OK && json != NULL &&
+	    strncmp(json, "{\"dtype\":\"", 10) == 0, "%s", json);
+	if (json == NULL)
+		return;
+	check(kv_head_from_json(&b, json, strlen(json), text, sizeof text) == KV_OK &&
+	    memcmp(&a, &b, sizeof a) == 0, "not the same: %s", text);
+	check(kv_head_from_json(&b, json, strlen(json) - 1, text, sizeof text) == KV_ECORRUPT &&
+	    strstr(text, "not JSON") != NULL, "%s", text);
+	free(json);
+	a.model.layers = 0;
+	check(kv_head_to_json(&a, &json) == KV_EINVAL && json == NULL, "no layers");
+}
+
 int
 main(void)
 {
@@ -257,5 +277,6 @@ main(void)
 	check_skipping();
 	check_reading();
 	check_identity();
+	check_json();
 	return check_done();
 }

@@ -1,0 +1,387 @@
+/* prefix_store.c - a folder that keeps the rows of prompts, block by block */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "engine/prefix_store.h"
+#include "engine/reuse.h"
+#include "libkvfile/codec.h"
+
+/* ---- names ---- */
+
+/* What rows depend on besides tokens: all that a snapshot knows of its model, without the tokenizer
+ * (two that give the same ids may share rows), and what computes them, since products are rounded
+ * otherwise on a GPU. In front stands the number of this rule. */
+static int
+identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error *e)
+{
+	struct kv_head head = { .model = s->model->id, .dtype = s->dtype, .next_position = STORE_BLOCK };
+	char *json, *text;
+	int n;
+
+	memset(head.model.tokenizer, '0', sizeof head.model.tokenizer - 1);
+	if (kv_head_to_json(&head, &json) != KV_OK)
+		return engine_fail(e, ENGINE_ERUN, "the model has no identity");
+	n = asprintf(&text, "prefix 1 %d %s %s", KV_VERSION, s->model->ops->name, json);
+	free(json);
+	if (n < 0)
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	*hash = XXH3_128bits(text, (size_t)n);
+	free(text);
+	return ENGINE_OK;
+}
+
+/* Each link is the hash of the one before it and the tokens of its block. */
+static int
+name_blocks(struct prefix_store *s, struct engine_error *e)
+{
+	struct {
+		XXH128_canonical_t before;
+		uint32_t ids[STORE_BLOCK];
+	} link;
+	XXH128_hash_t hash;
+	uint32_t i, j;
+
+	if (identity(s, &hash, e) != ENGINE_OK)
+		return e->code;
+	for (i = 0; i < s->blocks; i++) {
+		XXH128_canonicalFromHash(&link.before, hash);
+		memcpy(link.ids, s->ids + (size_t)i * STORE_BLOCK, sizeof link.ids);
+		hash = XXH3_128bits(&link, sizeof link);
+		XXH128_canonicalFromHash(&link.before, hash);
+		for (j = 0; j < sizeof link.before; j++)
+			snprintf(s->name[i] + 2 * j, 3, "%02x", link.before.digest[j]);
+	}
+	return ENGINE_OK;
+}
+
+int
+prefix_store_open(struct prefix_store *s, const struct model *m, enum kv_dtype dtype,
+    const uint32_t *ids, size_t n, struct engine_error *e)
+{
+	struct stat st;
+
+	s->model = m;
+	s->dtype = dtype;
+	s->ids = ids;
+	s->blocks = n / STORE_BLOCK < UINT32_MAX / STORE_BLOCK ? (uint32_t)(n / STORE_BLOCK) : 0;
+	if (stat(s->dir, &st) == 0 && !S_ISDIR(st.st_mode))
+		return engine_fail(e, ENGINE_ERUN, "%s: %s", s->dir, strerror(ENOTDIR));
+	if (mkdir(s->dir, 0777) != 0 && errno != EEXIST) {
+		if (errno == ENOENT || errno == ENOTDIR)
+			return engine_fail(e, ENGINE_ERUN, "%s: %s", s->dir, strerror(errno));
+		engine_notice(&s->notice, "%s: %s: nothing is stored", s->dir, strerror(errno));
+		s->off = 1;
+		s->blocks = 0;
+	}
+	if ((s->name = engine_alloc(s->blocks, sizeof *s->name, e)) == NULL)
+		return e->code;
+	return name_blocks(s, e);
+}
+
+void
+prefix_store_close(struct prefix_store *s)
+{
+	free(s->name);
+	s->name = NULL;
+	s->blocks = 0;
+}
+
+uint32_t
+prefix_store_rows(const struct prefix_store *s, uint32_t most)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->blocks && (i + 1) * STORE_BLOCK <= most; i++) {
+		char *path = store_path(s->dir, s->name[i]);
+		const int there = path != NULL && access(path, R_OK) == 0;
+
+		free(path);
+		if (!there)
+			break;
+	}
+	return i * STORE_BLOCK;
+}
+
+/* ---- from the folder ---- */
+
+/* A block that is read: what stands in the way of using it is in *e. */
+struct block {
+	const struct prefix_store *s;
+	struct kv_reader *r;
+	struct cache *c;
+	uint32_t first;                 /* position of its first row */
+	struct engine_error *e;
+};
+
+static int
+check_head(const struct block *b)
+{
+	const struct kv_head *head = kv_reader_head(b->r);
+	struct kv_model model = head->model;
+	char differ[400];
+
+	memcpy(model.tokenizer, b->s->model->id.tokenizer, sizeof model.tokenizer);
+	if (kv_model_diff(&model, &b->s->model->id, "file", "model", differ, sizeof differ) != 0)
+		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name is not its own: %s",
+		    kv_reader_name(b->r), differ);
+	if (head->dtype != b->s->dtype || head->next_position != b->first + STORE_BLOCK)
+		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name is not its own",
+		    kv_reader_name(b->r));
+	return ENGINE_OK;
+}
+
+static int
+check_tokens(const struct block *b)
+{
+	const size_t n = (size_t)b->first + STORE_BLOCK;
+	struct kv_tokens tokens;
+	int rc = kv_load_tokens(b->r, &tokens);
+
+	if (rc != KV_OK)
+		return engine_fail_reader(b->e, b->r, rc);
+	if (tokens.n != n || memcmp(tokens.id, b->s->ids, n * sizeof *tokens.id) != 0)
+		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name is not its own: it is of "
+		    "other tokens", kv_reader_name(b->r));
+	return ENGINE_OK;
+}
+
+/* KEYS or VALS: behind the rows that the cache has; they do not count yet. */
+static int
+put_tensor(const struct block *b, const struct kv_section *sec)
+{
+	const struct model *m = b->s->model;
+	const struct layer_rows *rows = &b->c->layer[sec->layer];
+	const size_t row = rows->width * kv_dtype_size(rows->dtype), size = row * STORE_BLOCK;
+	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
+	const void *data;
+	uint32_t g;
+	int rc = kv_load(b->r, &data);
+
+	if (rc != KV_OK)
+		return engine_fail_reader(b->e, b->r, rc);
+	for (g = 0; g < rows->heads; g++)
+		m->ops->put(m->dev, to + (rows->start[g] + rows->len[g]) * row,
+		    (const char *)data + g * size, size);
+	return ENGINE_OK;
+}
+
+static int
+take_section(const struct block *b, const struct kv_section *sec)
+{
+	const struct kv_rows *rows;
+	int rc;
+
+	switch (sec->kind) {
+	case KV_TOKS:
+		return check_tokens(b);
+	case KV_POSN:
+		if ((rc = kv_load_rows(b->r, &rows)) != KV_OK)
+			return engine_fail_reader(b->e, b->r, rc);
+		rc = reuse_check_rows(rows, kv_reader_name(b->r), sec->layer, b->first, STORE_BLOCK,
+		    b->e);
+		return rc == ENGINE_OK ? rc : (b->e->code = ENGINE_EDAMAGED);
+	case KV_KEYS:
+	case KV_VALS:
+		return put_tensor(b, sec);
+	default:
+		return ENGINE_OK;
+	}
+}
+
+static int
+read_block(const struct block *b)
+{
+	struct kv_section sec;
+	int rc = check_head(b);
+
+	if (rc != ENGINE_OK)
+		return rc;
+	while ((rc = kv_next(b->r, &sec)) == 1)
+		if (take_section(b, &sec) != ENGINE_OK)
+			return b->e->code;
+	return rc == 0 ? ENGINE_OK : engine_fail_reader(b->e, b->r, rc);
+}
+
+/* The rows that read_block() has put behind the others are there from now on. */
+static int
+count_rows(const struct block *b)
+{
+	const struct model *m = b->s->model;
+	struct cache *c = b->c;
+	uint32_t pos[STORE_BLOCK], l, g;
+
+	if (cache_add_tokens(c, b->s->ids + b->first, STORE_BLOCK) != 0)
+		return engine_fail(b->e, ENGINE_ERUN, "no memory for %d tokens", STORE_BLOCK);
+	for (l = 0; l < STORE_BLOCK; l++)
+		pos[l] = b->first + l;
+	for (l = 0; l < m->id.layers; l++) {
+		struct layer_rows *rows = &c->layer[l];
+
+		cache_expect(c, l, pos, STORE_BLOCK);
+		for (g = 0; g < rows->heads; rows->len[g++] += STORE_BLOCK)
+			m->ops->put(m->dev, rows->pos + rows->start[g] + rows->len[g], pos,
+			    sizeof pos);
+	}
+	c->next_position = b->first + STORE_BLOCK;
+	return ENGINE_OK;
+}
+
+/* 1 when block i has been loaded, 0 when it is not there, else a code: with ENGINE_EDAMAGED it is of
+ * no use to anybody. */
+static int
+load_block(const struct prefix_store *s, struct cache *c, uint32_t i, const char *path,
+    struct engine_error *e)
+{
+	struct block b = { .s = s, .c = c, .first = i * STORE_BLOCK, .e = e };
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int rc;
+
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	if (fd < 0)
+		return engine_fail(e, ENGINE_ERUN, "%s: %s", path, strerror(errno));
+	if ((rc = kv_open_fd(fd, path, &b.r)) == KV_OK)
+		rc = read_block(&b);
+	else
+		rc = b.r != NULL ? engine_fail_reader(e, b.r, rc) :
+		    engine_fail(e, ENGINE_ERUN, "%s: %s", path, kv_error_name(rc));
+	if (rc == ENGINE_OK)
+		rc = count_rows(&b);
+	kv_close(b.r);
+	return rc == ENGINE_OK ? 1 : rc;
+}
+
+int
+prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32_t tile,
+    struct engine_error *e)
+{
+	int rc = 1;
+
+	if (rows == 0)
+		return ENGINE_OK;
+	if (cache_reserve(c, rows + c->spare) != 0)
+		return engine_fail(e, ENGINE_ENOROOM, "no memory for %u rows of %s", rows, s->dir);
+	for (s->there = 0; rc == 1 && (s->there + 1) * STORE_BLOCK <= rows; s->there += rc == 1) {
+		char *path = store_path(s->dir, s->name[s->there]);
+
+		rc = path != NULL ? load_block(s, c, s->there, path, e) : 0;
+		if (rc < 0)
+			engine_notice(&s->notice, rc == ENGINE_EDAMAGED ? "%s: it is removed, and its "
+			    "tokens are run" : "%s: its tokens are run", e->text);
+		if (rc == ENGINE_EDAMAGED)
+			unlink(path);
+		free(path);
+	}
+	return reuse_log(c, tile, e);
+}
+
+/* ---- into the folder ---- */
+
+/* KEYS or VALS of block i; buf has room for them. */
+static int
+write_tensor(const struct prefix_store *s, const struct cache *c, struct kv_writer *w, uint32_t l,
+    uint32_t i, enum kv_kind kind, char *buf)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const size_t esize = kv_dtype_size(rows->dtype), row = rows->width * esize;
+	const size_t size = row * STORE_BLOCK;
+	const char *from = kind == KV_KEYS ? rows->k : rows->v;
+	const struct kv_span span = { buf, size * rows->heads };
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++)
+		s->model->ops->get(s->model->dev, buf + g * size,
+		    from + (rows->start[g] + (size_t)i * STORE_BLOCK) * row, size);
+	return kv_write(w, kv_kind_type(kind), l, (unsigned)esize, &span, 1);
+}
+
+static int
+write_block(const struct prefix_store *s, const struct cache *c, struct kv_writer *w, uint32_t i,
+    char *buf)
+{
+	const struct kv_tokens tokens = { (uint64_t)(i + 1) * STORE_BLOCK, s->ids };
+	const uint32_t G = s->model->id.kv_heads;
+	uint32_t l, g, *count = malloc(G * sizeof *count);
+	const uint32_t **pos = malloc(G * sizeof *pos);
+	int rc = count != NULL && pos != NULL ? kv_write_tokens(w, &tokens) : KV_ENOMEM;
+
+	for (l = 0; rc == KV_OK && l < s->model->id.layers; l++) {
+		const struct kv_rows rows = cache_rows(c, l);
+
+		for (g = 0; g < G; g++) {
+			count[g] = STORE_BLOCK;
+			pos[g] = rows.pos[g] + (size_t)i * STORE_BLOCK;
+		}
+		rc = kv_write_rows(w, l, &(struct kv_rows){ G, count, pos });
+		if (rc == KV_OK)
+			rc = write_tensor(s, c, w, l, i, KV_KEYS, buf);
+		if (rc == KV_OK)
+			rc = write_tensor(s, c, w, l, i, KV_VALS, buf);
+	}
+	free(count);
+	free(pos);
+	return rc;
+}
+
+/* Writes block i, unless somebody has. Returns whether the next one is worth trying. */
+static int
+add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char *buf)
+{
+	struct kv_head head = { .model = s->model->id, .dtype = s->dtype,
+	    .next_position = (i + 1) * STORE_BLOCK };
+	char *path = store_path(s->dir, s->name[i]);
+	struct kv_writer *w = NULL;
+	int rc = KV_ENOMEM;
+
+	if (path != NULL && access(path, F_OK) == 0) {
+		free(path);
+		return 1;
+	}
+	if (path != NULL)
+		rc = kv_create(path, &head, s->flags, &w);
+	if (rc == KV_OK)
+		rc = write_block(s, c, w, i, buf);
+	if (rc == KV_OK)
+		rc = kv_commit(w);
+	if (rc != KV_OK)
+		engine_notice(&s->notice, "%s: this prompt is not stored, or not to its end", w != NULL &&
+		    *kv_writer_error(w) != '\0' ? kv_writer_error(w) : kv_error_name(rc));
+	kv_writer_free(w);
+	free(path);
+	return rc == KV_OK;
+}
+
+static void
+add_blocks(struct prefix_store *s, const struct cache *c)
+{
+	const struct kv_model *m = &s->model->id;
+	char *buf = malloc((size_t)m->kv_heads * STORE_BLOCK * m->head_width *
+	    kv_dtype_size(s->dtype));
+	uint32_t i;
+
+	if (buf == NULL)
+		engine_notice(&s->notice, "no memory to store this prompt");
+	for (i = s->there; buf != NULL && i < s->blocks && add_block(s, c, i, buf); i++)
+		;
+	free(buf);
+}
+
+void
+prefix_store_keep(struct prefix_store *s, const struct cache *c)
+{
+	if (s->off)
+		return;
+	if (c != NULL)
+		add_blocks(s, c);
+	store_used(s->dir, s->name, c != NULL ? s->blocks : s->there);
+	if (c != NULL)
+		store_make_room(s->dir, s->most);
+}

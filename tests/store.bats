@@ -1,0 +1,247 @@
+#!/usr/bin/env bats
+# bats file_tags=slow
+# kv-prefill --store: a folder with the rows of earlier prompts; what is found in it, many writers, kills, damage, limits
+
+load helper
+
+# all.ids has 1500 tokens; other.ids shares 900 of them and has 1180
+setup_file() {
+	load helper
+	cd "$BATS_FILE_TMPDIR" || return
+	small_talk 80 | kv-tokenize -m "$DEMO" | head -n 1500 >all.ids
+	{ head -n 900 all.ids; seq 500 779; } >other.ids
+	random_model gqa --layers 4 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --dtype bf16 --seed 3 --bias --llama3-rope
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	ln -s "$BATS_FILE_TMPDIR"/*.ids "$BATS_FILE_TMPDIR/gqa" .
+}
+
+same_cache() {
+	errors_below "$3" "$PYTHON" "$ORACLE/same.py" "$1" "$2"
+}
+
+# stored OUTPUT PROMPT OPTION ...: prefills with the store S; prints how many rows came from it
+stored() {
+	kv-prefill -q -m "$DEMO" --ids --store S -o "$1" "${@:3}" "$2" || return
+	kv-info --json "$1" | json - 'o["provenance"][-1]["options"].get("reused", 0)'
+}
+
+# blocks: how many files the store has; fails when there are others
+blocks() {
+	[ -z "$(find S -mindepth 1 ! -regex 'S/[0-9a-f]*\.kv')" ] || { find S >&2; return 1; }
+	find S -name '*.kv' | wc -l
+}
+
+@test "a prompt is found again, and the beginning of another one, to the last whole block of 256 tokens" {
+	kv-prefill -m "$DEMO" --ids -o cold.kv all.ids
+	kv-prefill -m "$DEMO" --ids -o other.kv other.ids
+	assert_equal "$(stored a.kv all.ids)" "0"
+	cmp a.kv cold.kv
+	assert_equal "$(blocks)" "5"
+	assert_equal "$(stored b.kv all.ids)" "1280"
+	assert_equal "$(stored c.kv other.ids)" "768"
+	assert_equal "$(blocks)" "6"
+	assert_equal "$(stored d.kv other.ids)" "1024"
+	for f in b:cold c:other d:other; do
+		same_cache ${f#*:}.kv ${f%:*}.kv 5e-3
+		kv-check -q ${f%:*}.kv
+		assert_equal "$(kv-decode -m "$DEMO" -n 20 ${f#*:}.kv)" "$(kv-decode -m "$DEMO" -n 20 ${f%:*}.kv)"
+	done
+	kv-check -q S/*.kv
+}
+
+@test "what ends where a chunk ends is the same to the bit" {
+	head -n 1024 all.ids >first.ids
+	stored x.kv first.ids
+	kv-prefill -m "$DEMO" --ids -o cold.kv all.ids
+	assert_equal "$(stored warm.kv all.ids)" "1024"
+	same_but_provenance cold.kv warm.kv
+}
+
+@test "a prompt of whole blocks is run from its last block on, and a short one leaves nothing" {
+	head -n 512 all.ids >two.ids
+	head -n 200 all.ids >short.ids
+	assert_equal "$(stored a.kv short.ids)" "0"
+	assert_equal "$(blocks)" "0"
+	stored a.kv two.ids
+	assert_equal "$(blocks)" "2"
+	assert_equal "$(stored b.kv two.ids)" "256"
+	assert_equal "$(stored b.kv two.ids --observe 300)" "0"
+	kv-prefill -m "$DEMO" --ids --observe 300 -o want.kv two.ids
+	same_but_provenance b.kv want.kv
+}
+
+@test "model, type, and what the tokens before say are a part of the name; the tokenizer is not" {
+	stored a.kv all.ids
+	assert_equal "$(stored b.kv all.ids --dtype f32)" "0"
+	assert_equal "$(blocks)" "10"
+	kv-prefill -m gqa --ids --store S -v -o c.kv all.ids 2>&1 | grep "0 of 1500 tokens from S"
+	assert_equal "$(blocks)" "15"
+	{ echo 77; tail -n +2 all.ids; } >changed.ids
+	assert_equal "$(stored d.kv changed.ids)" "0"
+	cp -r "$DEMO" tok
+	chmod -R u+w tok
+	sed -i 's/<|pad|>/<|filler|>/' tok/tokenizer.json
+	kv-prefill -m tok --ids --store S -v -o e.kv all.ids 2>&1 | grep "1280 of 1500 tokens from S"
+	sed -i 's/"rope_theta": 500000.0/"rope_theta": 400000.0/' tok/config.json
+	grep -q 400000 tok/config.json
+	kv-prefill -m tok --ids --store S -v -o e.kv all.ids 2>&1 | grep "0 of 1500 tokens from S"
+}
+
+@test "rows that are dropped layer by layer are those of a cold prompt; the store is read, and a warning says that it gets nothing" {
+	head -n 1024 all.ids >first.ids
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S --score knorm --evict rate=0.1 -o a.kv first.ids
+	assert_equal "$stderr" "kv-prefill: --store: with --evict rows are dropped while the prompt runs: nothing is added to S"
+	assert_equal "$(blocks)" "0"
+	stored a.kv first.ids
+	for options in "snapkv window=16" "lookahead=$DEMO/lookahead" keydiff; do
+		kv-prefill -m "$DEMO" --ids --score "$options" --evict rate=0.1 -o cold.kv all.ids
+		assert_equal "$(stored warm.kv all.ids --score "$options" --evict rate=0.1)" "1024"
+		assert_equal "$(logical cold.kv)" "$(logical warm.kv)"
+	done
+	assert_equal "$(blocks)" "4"
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S --score knorm --evict rate=0.1 -o a.kv first.ids
+	assert_equal "$stderr" ""
+}
+
+@test "options that cannot go with a store are refused by name" {
+	kv-prefill -m "$DEMO" --ids -o a.kv all.ids
+	while IFS=/ read -r options text; do
+		# shellcheck disable=SC2086 # words
+		run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --store S $options -o none.kv all.ids
+		[[ "$stderr" == *"$text"* ]] || { echo "$stderr"; return 1; }
+		[ ! -e none.kv ]
+		[ ! -e S ]
+	done <<-'END'
+		--reuse a.kv/--reuse names the snapshot that --store would look for
+		--resume a.kv/--store: the prompt is the whole text
+		--mass/--store has no attention mass
+		--score h2o --evict rate=0.5/--store has no attention mass
+		--tsp-layer 2/--store: where tokens are selected
+		--gemfilter-layer 2 --gemfilter-budget 9/--store: where tokens are selected
+		--pyramid-infer decay=0.9/--store: where tokens are selected
+		-c 100 --score knorm --evict budget=50/--store: with --chunk and --evict
+		--find-tsp-layer/--find-tsp-layer makes no snapshot: --resume, --reuse, --store
+		--store-size 1x/'1x' is not a whole number
+		--store-size 9999999T/'9999999T' is not a whole number
+	END
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --store-size 1G -o none.kv all.ids
+	assert_regex "$stderr" "--store-size: of what\? Give --store, too"
+}
+
+@test "a damaged file is passed over with a warning, removed, and written anew" {
+	local file
+	stored a.kv all.ids
+	for file in S/*.kv; do
+		[ "$(see "$file" 's.head["next_position"]')" != 512 ] || break
+	done
+	for how in flip cut empty other; do
+		cp "$file" good
+		case $how in
+		flip) printf '\x01' | dd of="$file" bs=1 seek=200000 conv=notrunc status=none ;;
+		cut) head -c 100000 good >"$file" ;;
+		empty) : >"$file" ;;
+		other) kv-prefill -m "$DEMO" --ids -q -o "$file" other.ids ;;
+		esac
+		run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S -o b.kv all.ids
+		[[ "$stderr" == "kv-prefill: $file: "*": it is removed, and its tokens are run" ]] || { echo "$how: $stderr"; return 1; }
+		assert_equal "$(kv-info --json b.kv | json - 'o["provenance"][-1]["options"]["reused"]')" "256"
+		same_cache a.kv b.kv 5e-3
+		cmp "$file" good || same_cache "$file" good 5e-3
+		assert_equal "$(stored b.kv all.ids)" "1280"
+	done
+}
+
+@test "a limit removes what was used longest ago, and of one prompt its end first" {
+	stored a.kv all.ids
+	stored b.kv other.ids
+	assert_equal "$(blocks)" "6"
+	stored a.kv all.ids
+	# a block has 270 KB: five remain, and other.ids has lost what only it has
+	seq 700 1000 >new.ids
+	stored c.kv new.ids --store-size 1700k
+	assert_equal "$(blocks)" "6"
+	assert_equal "$(stored b.kv other.ids --observe 1)" "768"
+	rm -r S
+	stored a.kv all.ids --store-size 1M
+	assert_equal "$(blocks)" "3"
+	assert_equal "$(stored b.kv all.ids --store-size 1M)" "768"
+	[ "$(cat S/*.kv | wc -c)" -lt 1048576 ]
+	# the limit of one who stores nothing
+	stored a.kv new.ids --store-size 1
+	assert_equal "$(blocks)" "0"
+}
+
+@test "a store that is full or cannot be written still answers, with a warning" {
+	kv-prefill -m "$DEMO" --ids -o cold.kv all.ids
+	bash -c '(ulimit -f 100; kv-prefill -m "$0" --ids --store S all.ids) 2>said | cat >a.kv; exit "${PIPESTATUS[0]}"' "$DEMO"
+	grep -x "kv-prefill: S/[0-9a-f]*.kv: .*File too large: this prompt is not stored, or not to its end" said
+	cmp a.kv cold.kv
+	assert_equal "$(blocks)" "0"
+	head -n 1024 all.ids >first.ids
+	stored a.kv first.ids
+	printf x >file
+	run -1 --separate-stderr kv-prefill -m "$DEMO" --ids --store file -o none.kv all.ids
+	assert_equal "$stderr" "kv-prefill: file: Not a directory"
+	run -1 --separate-stderr kv-prefill -m "$DEMO" --ids --store no/where -o none.kv all.ids
+	assert_equal "$stderr" "kv-prefill: no/where: No such file or directory"
+	[ ! -e none.kv ]
+}
+
+@test "a store that is read only is read, and a warning says that nothing is added" {
+	head -n 1024 all.ids >first.ids
+	stored a.kv first.ids
+	unshare -rm true 2>/dev/null || skip "no mount namespace here"
+	run -0 --separate-stderr unshare -rm bash -c 'mount --bind S S && mount -o remount,bind,ro S &&
+	    kv-prefill -m "$0" --ids --store S -o b.kv all.ids && kv-prefill -m "$0" --ids --store S/new -o c.kv all.ids' "$DEMO"
+	assert_regex "$stderr" "Read-only file system: this prompt is not stored, or not to its end"
+	assert_regex "$stderr" "S/new: Read-only file system: nothing is stored"
+	assert_equal "$(kv-info --json b.kv | json - 'o["provenance"][-1]["options"]["reused"]')" "1024"
+	assert_equal "$(blocks)" "4"
+}
+
+@test "who reads the snapshot from a pipe need not wait for the store" {
+	mkfifo S.fifo
+	kv-prefill -m "$DEMO" --ids --store S -z all.ids | kv-decode -m "$DEMO" -n 5 >text
+	[ -s text ]
+	assert_equal "$(blocks)" "5"
+	kv-check -q S/*.kv
+	assert_equal "$(stored a.kv all.ids)" "1280"
+}
+
+# prompt N: one of many prompts that overlap
+prompt() {
+	head -n $((300 + $1 * 37 % 900)) all.ids
+	seq $((500 + $1 % 7)) $((700 + $1 % 7))
+}
+
+@test "two hundred writers of overlapping prompts, of which many are killed, leave nothing torn and no temporary file" {
+	local i pids=() wait
+	not_under_sanitizers "it would take minutes"
+	for i in $(seq 0 199); do
+		prompt "$i" >p.$i
+		kv-prefill -q -j 1 -m "$DEMO" --ids --store S --store-size 5M -o o.$i p.$i 2>>errors &
+		pids+=($!)
+		if [ $((i % 3)) -eq 0 ]; then
+			wait=0.0$((RANDOM % 10))
+			(sleep $wait; kill -9 ${pids[-1]}) 2>/dev/null &
+		fi
+		[ $((i % 8)) -ne 7 ] || wait "${pids[-5]}" || true
+	done
+	wait
+	cat errors
+	[ ! -s errors ]
+	kv-check -q S/*.kv
+	for i in $(seq 0 7 199); do
+		stored w.kv p.$i --store-size 5M >/dev/null
+		kv-prefill -m "$DEMO" --ids -o cold.kv p.$i
+		same_cache cold.kv w.kv 5e-3
+	done
+	# the last one has swept
+	seq 100 500 >last.ids
+	stored w.kv last.ids --store-size 5M >/dev/null
+	blocks
+	[ "$(cat S/*.kv | wc -c)" -le $((5 << 20)) ]
+}
