@@ -31,23 +31,51 @@ session_tokenizer(void)
 	return t;
 }
 
+#define NO_TOKENIZER "00000000000000000000000000000000" /* formats/kv-snapshot.md section 6 */
+
+static struct tokenizer *
+tokenizer_if_there(void)
+{
+	struct tokenizer *t;
+	char err[512];
+	int rc = tokenizer_open(settings.model, &t, err, sizeof err);
+
+	if (rc == TOKENIZER_EIO || rc == TOKENIZER_EUNSUPPORTED)
+		note("%s: ids need none", err);
+	else if (rc != 0)
+		die(status_of_tokenizer(rc), "%s", err);
+	return t;
+}
+
+/* The tokenizer of the folder; of the snapshot where one of the two has none. */
+static void
+identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
+{
+	const char *theirs = snapshot != NULL ? kv_reader_head(snapshot)->model.tokenizer : NULL;
+	char *ours = s->model->id.tokenizer;
+
+	if (theirs != NULL && (s->tokenizer == NULL || strcmp(theirs, NO_TOKENIZER) == 0))
+		memcpy(ours, theirs, sizeof NO_TOKENIZER);
+	else if (s->tokenizer == NULL)
+		memcpy(ours, NO_TOKENIZER, sizeof NO_TOKENIZER);
+	else
+		tokenizer_fingerprint(s->tokenizer, ours);
+}
+
 void
-session_open(struct session *s, const struct kv_reader *snapshot)
+session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
 {
 	struct engine_error e;
 	char err[1024];
 	int rc;
 
 	s->adapter = NULL;
-	s->tokenizer = session_tokenizer();
+	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() : tokenizer_if_there();
 	s->device = device_open();
 	rc = model_open(settings.model, s->device.ops, s->device.dev, &s->model, err, sizeof err);
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
-	tokenizer_fingerprint(s->tokenizer, s->model->id.tokenizer);
-	if (tokenizer_size(s->tokenizer) > s->model->id.vocabulary)
-		die(EXIT_DAMAGED, "%s: the tokenizer has %u ids, the model %u", settings.model,
-		    tokenizer_size(s->tokenizer), s->model->id.vocabulary);
+	identify_tokenizer(s, snapshot);
 	if (snapshot != NULL && kv_model_diff(&kv_reader_head(snapshot)->model, &s->model->id,
 	    "snapshot", "model", err, sizeof err) != 0)
 		die(EXIT_MODEL, "%s is not of the model %s: %s", kv_reader_name(snapshot),
@@ -129,6 +157,25 @@ session_close(struct session *s)
 	model_free(s->model);
 	tokenizer_close(s->tokenizer);
 	device_close(&s->device);
+}
+
+void
+encode_text(const struct tokenizer *t, const char *name, const char *text, size_t len,
+    unsigned flags, uint32_t vocabulary, int status, struct ids *out)
+{
+	size_t i = out->n;
+	char err[512];
+	int rc = tokenizer_encode(t, text, len, flags, out, err, sizeof err);
+
+	if (rc != 0)
+		die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : status, "%s: %s", name, err);
+	if (err[0] != '\0')
+		warning("%s: %s", name, err);
+	/* a tokenizer may know more tokens than the model: only those that occur count */
+	for (; i < out->n; i++)
+		if (out->ids[i] >= vocabulary)
+			die(status, "%s: token %zu has the id %u, the model has %u", name, i + 1,
+			    out->ids[i], vocabulary);
 }
 
 void

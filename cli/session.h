@@ -19,10 +19,14 @@ struct session {
 	struct memory_plan plan;        /* session_load() */
 };
 
+/* Who reads and writes ids only runs without a tokenizer, too: where there is none, or none that is
+ * supported, session.tokenizer is NULL. */
+enum tokenizer_need { TOKENIZER_NEEDED, TOKENIZER_IF_THERE };
+
 /* Opens the device, the tokenizer and the model, which is not on the device yet. When a snapshot is
- * given, its identity must be that of the model: exit 4 naming each field with both values.
- * Dies. */
-void session_open(struct session *, const struct kv_reader *snapshot);
+ * given, its identity must be that of the model: exit 4 naming each field with both values. A
+ * tokenizer is compared only where both have one. Dies. */
+void session_open(struct session *, const struct kv_reader *snapshot, enum tokenizer_need);
 /* Opens the adapter in a folder (kv-adapter(5)), which must be one for the model. Dies. */
 void session_adapter(struct session *, const char *dir);
 /* Brings the weights, and those of the adapter, to the device. What cannot fit is refused before,
@@ -40,6 +44,11 @@ void session_close(struct session *);
 
 /* Only the tokenizer of settings.model. Dies. */
 struct tokenizer *session_tokenizer(void);
+
+/* Appends the ids of text[len]; flags are those of tokenizer_encode(). Warns of what has no token.
+ * Dies with `status` when it is no UTF-8, or a token has an id that is not below `vocabulary`. */
+void encode_text(const struct tokenizer *, const char *name, const char *text, size_t len,
+    unsigned flags, uint32_t vocabulary, int status, struct ids *out);
 
 /* Appends the ids in text[len], decimal numbers between white space, each below `vocabulary`.
  * Dies and names line and word. */

@@ -61,7 +61,8 @@ print_token(struct token_printer *p, uint32_t id)
 {
 	size_t len = 0;
 	int special = 0;
-	const char *bytes = tokenizer_bytes(p->tokenizer, id, &len, &special);
+	const char *bytes = p->tokenizer == NULL ? NULL :
+	    tokenizer_bytes(p->tokenizer, id, &len, &special);
 
 	if (p->ids && (printf("%u\n", id) < 0 || fflush(stdout) != 0))
 		die(EXIT_RUN, "stdout:");

@@ -9,7 +9,7 @@
 /* The caller fills in the first three, and may fill in `to`; the rest is zero. What may be the beginning of a stop text
  * is held back until it is clear that it is not. */
 struct token_printer {
-	const struct tokenizer *tokenizer;
+	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
 	const struct strings *stops;    /* none of them empty */
 	int ids;                        /* print ids, one a line; stop texts count nevertheless */
 	FILE *to;                       /* where text goes; NULL: standard output */

@@ -280,3 +280,41 @@ mass_agrees() {
 	run find . -name 'out.kv*'
 	[ -z "$output" ]
 }
+
+@test "ids are run and printed without a tokenizer, and the snapshot says that there was none" {
+	cp -r "$DEMO" m
+	rm m/tokenizer*.json
+	printf 'The access code of Elmford is L047.' | kv-tokenize -m "$DEMO" >ids
+	run -0 kv-prefill -q -m m --ids -o a.kv ids
+	run -0 kv-info a.kv
+	assert_line --regexp '^tokenizer +0{32}$'
+	run -0 --separate-stderr kv-decode -q -m m --ids -n 8 a.kv
+	without=$output
+	# where there is one the snapshot goes on with it, and gives text
+	assert_equal "$without" "$(kv-decode -q -m "$DEMO" --ids -n 8 a.kv)"
+	run -0 kv-decode -q -m "$DEMO" -n 8 a.kv
+	# the other way round the snapshot keeps the tokenizer that it had
+	run -0 kv-prefill -q -m "$DEMO" --ids -o b.kv ids
+	run -0 kv-prefill -q -m m --ids --resume b.kv -o c.kv ids
+	assert_equal "$(kv-info c.kv | grep ^tokenizer)" "$(kv-info b.kv | grep ^tokenizer)"
+	run -1 kv-prefill -q -m m -o d.kv ids
+	assert_output --partial 'tokenizer.json: No such file'
+	run -1 kv-decode -q -m m -n 8 a.kv
+}
+
+@test "a tokenizer may have more ids than the model, until one of them comes up" {
+	cp -r "$DEMO" m
+	"$PYTHON" - m/tokenizer.json <<-'E'
+		import json, sys
+		doc = json.load(open(sys.argv[1]))
+		doc['added_tokens'].append(dict(id=4000, content='<extra>', special=True, normalized=False,
+		                                lstrip=False, rstrip=False, single_word=False))
+		json.dump(doc, open(sys.argv[1], 'w'))
+	E
+	printf 'The old farmer' >t
+	run -0 kv-prefill -q -m m -o a.kv t
+	printf 'The <extra> farmer' >t
+	run -3 kv-prefill -q -m m -o b.kv t
+	assert_output --regexp 't: token [0-9]+ has the id 4000, the model has 1536$'
+	[ ! -e b.kv ]
+}

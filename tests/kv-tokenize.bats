@@ -94,3 +94,26 @@ tokenize() {
 	run -3 kv-tokenize -m m /dev/null
 	run -2 kv-tokenize /dev/null
 }
+
+@test "a folder with another kind of tokenizer is told what makes tokenizer.json of it" {
+	mkdir m && : >m/tokenizer.model
+	run -5 --separate-stderr kv-tokenize -m m /dev/null
+	assert_regex "$stderr" 'tokenizer.model is there, .*from_pretrained\("m"\).save_pretrained\("m"\)'
+}
+
+@test "characters without a token are left out with a warning" {
+	cp -r "$DEMO" m
+	"$PYTHON" - m/tokenizer.json <<-'E'
+		import json, sys
+		doc = json.load(open(sys.argv[1]))
+		model = doc['model']
+		model['vocab'] = {k: v for k, v in model['vocab'].items() if 'q' not in k}
+		model['merges'] = [m for m in model['merges'] if 'q' not in ''.join(m)]
+		json.dump(doc, open(sys.argv[1], 'w'))
+	E
+	run -0 --separate-stderr kv-tokenize -m m --no-template - <<<'quick'
+	assert_regex "$stderr" 'stdin: 1 characters have no token and are left out'
+	assert_equal "$output" "$(kv-tokenize -m m --no-template - <<<'uick')"
+	run -0 --separate-stderr kv-tokenize -q -m m - <<<'quick'
+	assert_equal "$stderr" ""
+}

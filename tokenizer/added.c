@@ -5,9 +5,9 @@
  * longest. */
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "tokenizer/added.h"
+#include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
 int
@@ -113,42 +113,12 @@ longest(const struct added *a, const char *text, size_t len)
 }
 
 static int
-is_space(uint32_t c)
-{
-	utf8proc_category_t k;
-
-	if (c < 0x80)
-		return c == ' ' || (c >= '\t' && c <= '\r');
-	k = utf8proc_category((utf8proc_int32_t)c);
-	return c == 0x85 || k == UTF8PROC_CATEGORY_ZS || k == UTF8PROC_CATEGORY_ZL ||
-	    k == UTF8PROC_CATEGORY_ZP;
-}
-
-/* \w of Unicode TR18 annex C: alphabetic, marks, decimal digits, connectors, joiners. Alphabetic
- * beyond letters, letter-like numbers and marks are the circled and squared Latin letters only. */
-static int
-is_word(uint32_t c)
-{
-	switch (utf8proc_category((utf8proc_int32_t)c)) {
-	case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT:
-	case UTF8PROC_CATEGORY_LM: case UTF8PROC_CATEGORY_LO: case UTF8PROC_CATEGORY_NL:
-	case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME:
-	case UTF8PROC_CATEGORY_ND: case UTF8PROC_CATEGORY_PC:
-		return 1;
-	default:
-		return c == 0x200c || c == 0x200d || (c >= 0x24b6 && c <= 0x24e9) ||
-		    (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
-		    (c >= 0x1f170 && c <= 0x1f189);
-	}
-}
-
-static int
 stands_alone(const char *text, size_t len, size_t start, size_t end)
 {
 	unsigned used;
 
-	return (start == 0 || !is_word(utf8_get_before(text, start, &used))) &&
-	    (end == len || !is_word(utf8_get(text + end, &used)));
+	return (start == 0 || !unicode_is_word(utf8_get_before(text, start, &used))) &&
+	    (end == len || !unicode_is_word(utf8_get(text + end, &used)));
 }
 
 /* Widens the hit over the white space beside it, on the left no further than `done`. */
@@ -158,13 +128,13 @@ swallow(const char *text, size_t len, size_t done, unsigned flags, struct added_
 	unsigned used;
 
 	if (flags & TOKEN_LSTRIP) {
-		while (hit->start > done && is_space(utf8_get_before(text, hit->start, &used)))
+		while (hit->start > done && unicode_is_space(utf8_get_before(text, hit->start, &used)))
 			hit->start -= used;
 		if (hit->start < done)
 			hit->start = done;
 	}
 	if (flags & TOKEN_RSTRIP)
-		while (hit->end < len && is_space(utf8_get(text + hit->end, &used)))
+		while (hit->end < len && unicode_is_space(utf8_get(text + hit->end, &used)))
 			hit->end += used;
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "tokenizer/bpe.h"
-#include "tokenizer/vocab.h"
+#include "tokenizer/utf8.h"
 
 struct symbol {
 	uint32_t id;            /* VOCAB_NONE: merged into a symbol on the left */
@@ -31,7 +31,8 @@ bpe_init(struct bpe *b, size_t merges)
 
 	memset(b, 0, sizeof(*b));
 	for (i = 0; i < 256; i++)
-		b->byte[i] = VOCAB_NONE;
+		b->byte[i] = b->fallback[i] = VOCAB_NONE;
+	b->unk = VOCAB_NONE;
 	if (merges >= UINT32_MAX / 4)
 		return TOKENIZER_ENOMEM;
 	while (slots < 2 * merges)
@@ -71,18 +72,15 @@ probe(const struct bpe *b, uint32_t left, uint32_t right)
 	return &b->slot[i];
 }
 
-int
+void
 bpe_add(struct bpe *b, uint32_t left, uint32_t right, uint32_t id)
 {
 	uint32_t *slot = probe(b, left, right);
 
-	if (*slot != 0)
-		return -1;
 	b->merge[b->n].left = left;
 	b->merge[b->n].right = right;
 	b->merge[b->n].id = id;
 	*slot = ++b->n;
-	return 0;
 }
 
 void
@@ -175,42 +173,99 @@ take(const struct bpe *b, struct bpe_work *w, struct candidate c, uint32_t symbo
 	return rc;
 }
 
-static int
-spread(const struct bpe *b, struct bpe_work *w, const char *word, size_t len, size_t *bad)
+static void
+add(struct bpe_work *w, uint32_t *n, uint32_t id)
 {
-	size_t i;
+	w->symbol[*n].id = id;
+	w->symbol[*n].before = *n - 1;
+	w->symbol[*n].after = *n + 1;
+	(*n)++;
+}
 
-	if (len >= UINT32_MAX)
+/* A character that has no token. Like Hugging Face's, an unknown token waits in *unknown for the
+ * next character that has one, also when bytes come before that. */
+static int
+add_missing(const struct bpe *b, struct bpe_work *w, uint32_t *n, const char *c, size_t len,
+    uint32_t *unknown, size_t *lost)
+{
+	size_t i, known = 0;
+
+	for (i = 0; i < len; i++)
+		known += b->fallback[(unsigned char)c[i]] != VOCAB_NONE;
+	if (known == len) {
+		for (i = 0; i < len; i++)
+			add(w, n, b->fallback[(unsigned char)c[i]]);
+		return 0;
+	}
+	if (b->unk_missing)
+		return TOKENIZER_EINVALID;
+	if (b->unk == VOCAB_NONE) {
+		(*lost)++;
+		return 0;
+	}
+	if (*unknown != VOCAB_NONE && !b->fuse_unk)
+		add(w, n, *unknown);
+	*unknown = b->unk;
+	return 0;
+}
+
+/* The symbols of the word; room for two of each byte. */
+static int
+spread(const struct bpe *b, const struct vocab *v, struct bpe_work *w, const char *word,
+    size_t len, uint32_t *n, size_t *lost)
+{
+	uint32_t id, unknown = VOCAB_NONE;
+	char spelled[2];
+	unsigned used = 1;
+	size_t i;
+	int rc;
+
+	for (i = *n = 0; i < len; i += used) {
+		id = b->byte[(unsigned char)word[i]];
+		if (b->characters && (unsigned char)word[i] >= 0x80) {
+			utf8_get(word + i, &used);
+			id = vocab_find(v, word + i, used);
+		} else
+			used = 1;
+		if (id != VOCAB_NONE) {
+			if (unknown != VOCAB_NONE)
+				add(w, n, unknown);
+			unknown = VOCAB_NONE;
+			add(w, n, id);
+			continue;
+		}
+		/* what a byte is spelled with is a character, which may have bytes of its own */
+		rc = b->characters ?
+		    add_missing(b, w, n, word + i, used, &unknown, lost) :
+		    add_missing(b, w, n, spelled, vocab_unspell(word + i, 1, spelled), &unknown,
+		    lost);
+		if (rc != 0)
+			return rc;
+	}
+	if (unknown != VOCAB_NONE)
+		add(w, n, unknown);
+	return 0;
+}
+
+int
+bpe_word(const struct bpe *b, const struct vocab *v, struct bpe_work *w, const char *word,
+    size_t len, struct ids *out, size_t *lost)
+{
+	uint32_t i, n;
+	int rc;
+
+	if (len >= UINT32_MAX / 2)
 		return TOKENIZER_ENOMEM;
-	if (len > w->symbols) {
+	if (2 * len > w->symbols) {
 		free(w->symbol);
-		w->symbols = len + len / 2;
+		w->symbols = 3 * len;
 		w->symbol = malloc(w->symbols * sizeof(*w->symbol));
 		if (w->symbol == NULL) {
 			w->symbols = 0;
 			return TOKENIZER_ENOMEM;
 		}
 	}
-	for (i = 0; i < len; i++) {
-		w->symbol[i].id = b->byte[(unsigned char)word[i]];
-		w->symbol[i].before = (uint32_t)i - 1;
-		w->symbol[i].after = (uint32_t)i + 1;
-		if (w->symbol[i].id == VOCAB_NONE) {
-			*bad = i;
-			return TOKENIZER_EUNSUPPORTED;
-		}
-	}
-	return 0;
-}
-
-int
-bpe_word(const struct bpe *b, struct bpe_work *w, const char *word, size_t len, struct ids *out,
-    size_t *bad)
-{
-	uint32_t i, n = (uint32_t)len;
-	int rc;
-
-	if ((rc = spread(b, w, word, len, bad)) != 0)
+	if ((rc = spread(b, v, w, word, len, &n, lost)) != 0)
 		return rc;
 	w->n = 0;
 	for (i = 0; i + 1 < n && rc == 0; i++)

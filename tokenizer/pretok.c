@@ -1,92 +1,62 @@
-/* pretok.c - cuts text into words with PCRE2 */
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-#include <stdint.h>
+/* pretok.c - cuts text into words, step by step
+ *
+ * Each step hands its pieces to the next one as soon as it has them, so a text is never held as a
+ * list of words. What a step changes lies in a buffer of its own, which is free again when the
+ * steps behind it are done with the piece. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "tokenizer/expr.h"
 #include "tokenizer/pretok.h"
-#include "tokenizer/splitexpr.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
+#include "tokenizer/vocab.h"
 
-/* For expressions that repeat groups; what the usual ones need fits into the 32 KiB that PCRE2
- * takes from the machine's stack. Only address space until it is used. */
-#define JIT_STACK_MOST ((size_t)64 << 20)
-
-struct pretok_work {
-	pcre2_match_data *match;
-	pcre2_match_context *context;
-	pcre2_jit_stack *stack;
-};
-
-static int
-compile(const char *expr, pcre2_code **code, char *err, size_t errlen)
+int
+pretok_add(struct pretok *p, enum pretok_kind kind, struct pretok_step **out, char *err,
+    size_t errlen)
 {
-	pcre2_compile_context *context;
-	PCRE2_UCHAR why[128];
-	PCRE2_SIZE at = 0;
-	int error = 0;
-
-	*code = NULL;
-	context = pcre2_compile_context_create(NULL);
-	if (context != NULL) {
-		pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-		*code = pcre2_compile((PCRE2_SPTR)expr, PCRE2_ZERO_TERMINATED,
-		    PCRE2_UTF | PCRE2_UCP, &error, &at, context);
-		pcre2_compile_context_free(context);
+	if (p->n == PRETOK_MOST) {
+		snprintf(err, errlen, "more than %d steps", PRETOK_MOST);
+		return TOKENIZER_EUNSUPPORTED;
 	}
-	if (*code == NULL) {
-		pcre2_get_error_message(error, why, sizeof(why));
-		snprintf(err, errlen, "%s, offset %zu of the expression %s", (char *)why,
-		    (size_t)at, expr);
-		return context == NULL || error == PCRE2_ERROR_HEAP_FAILED ? TOKENIZER_ENOMEM :
-		    TOKENIZER_EINVALID;
-	}
-	/* Without a JIT compiler for this machine PCRE2 interprets: slower, the same matches. */
-	pcre2_jit_compile(*code, PCRE2_JIT_COMPLETE);
+	*out = &p->step[p->n++];
+	memset(*out, 0, sizeof(**out));
+	(*out)->kind = kind;
 	return 0;
 }
 
 int
-pretok_add(struct pretok *p, char *text, char *err, size_t errlen)
+pretok_add_expr(struct pretok *p, char *text, struct pretok_step **out, char *err, size_t errlen)
 {
-	pcre2_code *code = NULL;
-	const char *refused = NULL;
-	char *rewritten = NULL;
-	size_t at = 0;
-	int rc;
+	int rc = pretok_add(p, PRETOK_EXPR, out, err, errlen);
 
-	if (p->n == PRETOK_MOST) {
-		snprintf(err, errlen, "more than %d splits", PRETOK_MOST);
-		rc = TOKENIZER_EUNSUPPORTED;
-	} else if ((rewritten = splitexpr_rewrite(text, &refused, &at)) != NULL) {
-		rc = compile(rewritten, &code, err, errlen);
-	} else if (refused != NULL) {
-		snprintf(err, errlen, "%s, offset %zu of the expression %s", refused, at, text);
-		rc = TOKENIZER_EUNSUPPORTED;
-	} else {
-		snprintf(err, errlen, "no memory");
-		rc = TOKENIZER_ENOMEM;
-	}
-	free(rewritten);
 	if (rc != 0) {
 		free(text);
 		return rc;
 	}
-	p->expr[p->n].text = text;
-	p->expr[p->n++].code = code;
-	return 0;
+	(*out)->text = text;
+	return expr_compile(text, &(*out)->code, &(*out)->own, err, errlen);
 }
 
 void
 pretok_free(struct pretok *p)
 {
 	for (; p->n > 0; p->n--) {
-		free(p->expr[p->n - 1].text);
-		pcre2_code_free(p->expr[p->n - 1].code);
+		free(p->step[p->n - 1].text);
+		expr_free(p->step[p->n - 1].code);
 	}
 }
+
+struct pretok_work {
+	struct expr_work *expr;
+	struct {
+		char *text;
+		size_t room;
+	} level[PRETOK_MOST];           /* what the step made of its piece, or matches in */
+};
 
 struct pretok_work *
 pretok_work_new(void)
@@ -95,26 +65,24 @@ pretok_work_new(void)
 
 	if (w == NULL)
 		return NULL;
-	w->match = pcre2_match_data_create(1, NULL);    /* only where the whole match is */
-	w->context = pcre2_match_context_create(NULL);
-	w->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_MOST, NULL);
-	if (w->match == NULL || w->context == NULL) {
+	w->expr = expr_work_new();
+	if (w->expr == NULL) {
 		pretok_work_free(w);
 		return NULL;
 	}
-	if (w->stack != NULL)
-		pcre2_jit_stack_assign(w->context, NULL, w->stack);
 	return w;
 }
 
 void
 pretok_work_free(struct pretok_work *w)
 {
+	unsigned k;
+
 	if (w == NULL)
 		return;
-	pcre2_match_data_free(w->match);
-	pcre2_match_context_free(w->context);
-	pcre2_jit_stack_free(w->stack);
+	expr_work_free(w->expr);
+	for (k = 0; k < PRETOK_MOST; k++)
+		free(w->level[k].text);
 	free(w);
 }
 
@@ -127,46 +95,87 @@ struct run {
 	size_t errlen;
 };
 
-/* The next match in text[len] from `from` on. Returns 1, 0 when there is none, or an error. */
-static int
-match(struct run *r, unsigned k, const char *text, size_t len, size_t from, size_t *start,
-    size_t *end)
-{
-	PCRE2_UCHAR why[128];
-	PCRE2_SIZE *where;
-	int rc;
+static int piece(struct run *, unsigned k, const char *text, size_t len, int first);
 
-	/* checked once in tokenizer_encode(); checking the rest of the text for every word would
-	 * be quadratic */
-	rc = pcre2_match(r->p->expr[k].code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK,
-	    r->work->match, r->work->context);
-	if (rc == PCRE2_ERROR_NOMATCH)
-		return 0;
-	if (rc < 0) {
-		pcre2_get_error_message(rc, why, sizeof(why));
-		snprintf(r->err, r->errlen, "the expression %s: %s", r->p->expr[k].text,
-		    (char *)why);
-		return rc == PCRE2_ERROR_NOMEMORY ? TOKENIZER_ENOMEM : TOKENIZER_EINVALID;
-	}
-	where = pcre2_get_ovector_pointer(r->work->match);
-	*start = where[0];
-	*end = where[1];
-	return 1;
+/* ---- splitting ---- */
+
+/* Matches and the gaps between them in order, joined as the behaviour has it. */
+struct splitter {
+	struct run *r;
+	unsigned k;
+	const struct pretok_step *step;
+	const char *text;               /* of the piece */
+	int first;                      /* the piece is the beginning of all */
+	int open, before;               /* there is a piece to come; was the last event a match? */
+	size_t start, end;              /* the piece to come */
+};
+
+static int
+emit(struct splitter *s, size_t start, size_t end)
+{
+	return piece(s->r, s->k + 1, s->text + start, end - start, s->first && start == 0);
 }
 
-/* Cuts text[len] with expression k and those after it. */
 static int
-cut(struct run *r, unsigned k, const char *text, size_t len)
+event(struct splitter *s, size_t start, size_t end, int match)
 {
+	int rc = 0, join = 0;
+
+	match ^= s->step->invert;
+	switch (s->step->behavior) {
+	case PRETOK_ISOLATED:
+		return emit(s, start, end);
+	case PRETOK_REMOVED:
+		return match ? 0 : emit(s, start, end);
+	case PRETOK_CONTIGUOUS:
+		join = match == s->before;
+		break;
+	case PRETOK_MERGED_WITH_PREVIOUS:
+		join = match && !s->before;
+		break;
+	case PRETOK_MERGED_WITH_NEXT:
+		join = !match && s->before;
+		break;
+	}
+	if (!s->open || !join) {
+		if (s->open)
+			rc = emit(s, s->start, s->end);
+		s->start = start;
+		s->open = 1;
+	}
+	s->end = end;
+	s->before = match;
+	return rc;
+}
+
+/* The last piece, and what is behind the last match. */
+static int
+finish(struct splitter *s, size_t done, size_t len)
+{
+	int rc = 0;
+
+	if (done < len)
+		rc = event(s, done, len, 0);
+	if (rc == 0 && s->open)
+		rc = emit(s, s->start, s->end);
+	return rc;
+}
+
+static int
+split_expr(struct splitter *s, size_t len)
+{
+	struct run *r = s->r;
 	size_t from = 0, done = 0, start = 0, end = 0;
+	const char *text;
 	unsigned used;
 	int found, rc, any = 0;
 
-	if (len == 0)
-		return 0;
-	if (k == r->p->n)
-		return r->word(r->arg, text, len);
-	while (from <= len && (found = match(r, k, text, len, from, &start, &end)) != 0) {
+	text = expr_prepare(s->step->own, s->text, len, &r->work->level[s->k].text,
+	    &r->work->level[s->k].room);
+	if (text == NULL)
+		return TOKENIZER_ENOMEM;
+	while (from <= len && (found = expr_match(s->step->code, r->work->expr, text, len, from,
+	    &start, &end, s->step->text, r->err, r->errlen)) != 0) {
 		if (found < 0)
 			return found;
 		if (end <= start && any && end == done) {
@@ -178,20 +187,191 @@ cut(struct run *r, unsigned k, const char *text, size_t len)
 			from += used;
 			continue;
 		}
-		if ((rc = cut(r, k + 1, text + done, start - done)) != 0 ||
-		    (rc = cut(r, k + 1, text + start, end - start)) != 0)
+		if ((done < start && (rc = event(s, done, start, 0)) != 0) ||
+		    (rc = event(s, start, end, 1)) != 0)
 			return rc;
 		from = done = end;
 		any = 1;
 	}
-	return cut(r, k + 1, text + done, len - done);
+	return finish(s, done, len);
+}
+
+static int
+is_match(enum pretok_kind kind, uint32_t c)
+{
+	return kind == PRETOK_NUMERIC ? unicode_is_numeric(c) :
+	    kind == PRETOK_PUNCTUATION ? unicode_is_punctuation(c) : unicode_is_space(c);
+}
+
+static int
+split_characters(struct splitter *s, size_t len)
+{
+	size_t i, done = 0;
+	unsigned used;
+	int rc;
+
+	for (i = 0; i < len; i += used) {
+		if (!is_match(s->step->kind, utf8_get(s->text + i, &used)))
+			continue;
+		if ((done < i && (rc = event(s, done, i, 0)) != 0) ||
+		    (rc = event(s, i, i + used, 1)) != 0)
+			return rc;
+		done = i + used;
+	}
+	return finish(s, done, len);
+}
+
+/* 0: white space, 1: what words are made of, 2: the rest. */
+static int
+class_of(uint32_t c)
+{
+	return unicode_is_word(c) ? 1 : unicode_is_space(c) ? 0 : 2;
+}
+
+static int
+split_words(struct splitter *s, size_t len)
+{
+	size_t i, start = 0;
+	unsigned used;
+	int rc, class, last = 0;
+
+	for (i = 0; i < len; i += used) {
+		class = class_of(utf8_get(s->text + i, &used));
+		if (class == last)
+			continue;
+		if (start < i && (rc = event(s, start, i, last != 0)) != 0)
+			return rc;
+		start = i;
+		last = class;
+	}
+	if (last == 0)
+		return finish(s, start, len);
+	if ((rc = event(s, start, len, 1)) != 0)
+		return rc;
+	return finish(s, len, len);
+}
+
+/* ---- changing ---- */
+
+static char *
+room_for(struct run *r, unsigned k, size_t len)
+{
+	if (len > r->work->level[k].room) {
+		free(r->work->level[k].text);
+		r->work->level[k].room = len + len / 2;
+		r->work->level[k].text = malloc(r->work->level[k].room);
+		if (r->work->level[k].text == NULL)
+			r->work->level[k].room = 0;
+	}
+	return r->work->level[k].text;
+}
+
+/* Cuts before each meta character but one that begins the piece. */
+static int
+cut_meta(struct run *r, unsigned k, const char *text, size_t len, int first)
+{
+	const char *meta = r->p->step[k].meta;
+	size_t n = strlen(meta), start = 0, i;
+	int rc;
+
+	for (i = 1; i + n <= len; i++) {
+		if (text[i] != meta[0] || memcmp(text + i, meta, n) != 0)
+			continue;
+		if ((rc = piece(r, k + 1, text + start, i - start, first && start == 0)) != 0)
+			return rc;
+		start = i;
+	}
+	return piece(r, k + 1, text + start, len - start, first && start == 0);
+}
+
+static int
+metaspace(struct run *r, unsigned k, const char *text, size_t len, int first)
+{
+	const struct pretok_step *step = &r->p->step[k];
+	size_t n = strlen(step->meta), i, out = 0, spaces = 0;
+	int prepend;
+	char *p;
+
+	for (i = 0; i < len; i++)
+		spaces += text[i] == ' ';
+	p = room_for(r, k, len + (spaces + 1) * n);
+	if (p == NULL)
+		return TOKENIZER_ENOMEM;
+	prepend = step->prepend == PRETOK_ALWAYS || (step->prepend == PRETOK_FIRST && first);
+	if (prepend && text[0] != ' ' && (len < n || memcmp(text, step->meta, n) != 0)) {
+		memcpy(p, step->meta, n);
+		out = n;
+	}
+	for (i = 0; i < len; i++)
+		if (text[i] == ' ') {
+			memcpy(p + out, step->meta, n);
+			out += n;
+		} else
+			p[out++] = text[i];
+	return step->splits ? cut_meta(r, k, p, out, first) : piece(r, k + 1, p, out, first);
+}
+
+static int
+prefix_space(struct run *r, unsigned k, const char *text, size_t len, int first)
+{
+	char *p;
+
+	if (text[0] == ' ')
+		return piece(r, k + 1, text, len, first);
+	p = room_for(r, k, len + 1);
+	if (p == NULL)
+		return TOKENIZER_ENOMEM;
+	p[0] = ' ';
+	memcpy(p + 1, text, len);
+	return piece(r, k + 1, p, len + 1, first);
+}
+
+static int
+spell(struct run *r, unsigned k, const char *text, size_t len, int first)
+{
+	char *p = room_for(r, k, 2 * len);
+
+	if (p == NULL)
+		return TOKENIZER_ENOMEM;
+	return piece(r, k + 1, p, vocab_unspell(text, len, p), first);
+}
+
+/* ---- one piece ---- */
+
+/* Takes text[len] through step k and those after it. */
+static int
+piece(struct run *r, unsigned k, const char *text, size_t len, int first)
+{
+	struct splitter s = { .r = r, .k = k, .text = text, .first = first };
+
+	if (len == 0)
+		return 0;
+	if (k == r->p->n)
+		return r->word(r->arg, text, len);
+	s.step = &r->p->step[k];
+	switch (s.step->kind) {
+	case PRETOK_EXPR:
+		return split_expr(&s, len);
+	case PRETOK_NUMERIC: case PRETOK_PUNCTUATION: case PRETOK_SPACE:
+		return split_characters(&s, len);
+	case PRETOK_WORDS:
+		return split_words(&s, len);
+	case PRETOK_METASPACE:
+		return metaspace(r, k, text, len, first);
+	case PRETOK_PREFIX_SPACE:
+		return prefix_space(r, k, text, len, first);
+	case PRETOK_SPELL:
+		return spell(r, k, text, len, first);
+	}
+	return TOKENIZER_EUNSUPPORTED;
 }
 
 int
 pretok_run(const struct pretok *p, struct pretok_work *work, const char *text, size_t len,
-    int (*word)(void *arg, const char *text, size_t len), void *arg, char *err, size_t errlen)
+    int first, int (*word)(void *arg, const char *text, size_t len), void *arg, char *err,
+    size_t errlen)
 {
 	struct run r = { p, work, word, arg, err, errlen };
 
-	return cut(&r, 0, text, len);
+	return piece(&r, 0, text, len, first);
 }

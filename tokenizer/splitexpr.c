@@ -2,22 +2,35 @@
  *
  * Hugging Face compiles them with Oniguruma in Ruby syntax. The two dialects agree on most of
  * what such expressions use, but not on everything, and a silent difference would give other
- * tokens. So everything is refused that is not known to mean the same: \w and \b (other character
- * sets), \h, \R, \X, \K, \A, \z, anchors, back references, options without a scope, captures by
- * name, properties other than general categories (\p{Han} is the script in one, the script
- * extensions in the other), nested classes and &&, {,n}, and + or ? after an interval. One
- * difference cannot be seen in the expression: under (?i:) Oniguruma also lets one character stand
- * for several (U+00DF for ss); the contractions of GPT-2 have no such pair.
+ * tokens. So everything is refused that is not known to mean the same: \R, \X, \K, back references,
+ * options without a scope, captures by name, properties other than general categories (\p{Han} is
+ * the script in one, the script extensions in the other), nested classes and &&, {,n}, and + or ?
+ * after an interval. One difference cannot be seen in the expression: under (?i:) Oniguruma also
+ * lets one character stand for several (U+00DF for ss); the contractions of GPT-2 have no such
+ * pair.
  *
- * One thing that occurs is rewritten: PCRE2 counts U+180E as \s, Oniguruma follows White_Space,
- * which does not. */
+ * Rewritten is what is not the same and can be said otherwise. \s: PCRE2 counts U+180E, Oniguruma
+ * follows White_Space, which does not. \w, and so \b: TR18's without joiners, and with what is not
+ * a decimal digit in Latin-1. \h: a hexadecimal digit, in PCRE2 horizontal space. ^ and $ are those
+ * of lines in both (PCRE2_MULTILINE). */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tokenizer/splitexpr.h"
+#include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
 
-#define SPACE "\\t-\\r\\x{85}\\p{Z}"    /* White_Space, for use in a class */
+#define EXPR_MOST 65536 /* bytes; what is longer is no expression that somebody wrote */
+
+/* For use in a class */
+#define SPACE "\\t-\\r\\x{85}\\p{Z}"    /* White_Space */
+#define WORD \
+	"\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}" \
+	"\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define HEX "0-9A-Fa-f"
+#define BOUNDARY "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))"
+#define NO_BOUNDARY "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))"
 
 struct rewrite {
 	const char *in;         /* what is left to read */
@@ -76,6 +89,45 @@ property(struct rewrite *r)
 	copy(r, (size_t)(p - r->in));
 }
 
+/* What is written otherwise, in a class and outside; NULL: not there. */
+static const struct {
+	char escape;
+	const char *in_class, *outside;
+} rewritten[] = {
+	{ 's', SPACE, "[" SPACE "]" },
+	/* in a class: what PCRE2 takes for no white space, and the one it takes wrongly */
+	{ 'S', "\\S\\x{180e}", "[^" SPACE "]" },
+	{ 'w', WORD, "[" WORD "]" },
+	{ 'W', NULL, "[^" WORD "]" },
+	{ 'h', HEX, "[" HEX "]" },
+	{ 'H', NULL, "[^" HEX "]" },
+	{ 'b', NULL, BOUNDARY },
+	{ 'B', NULL, NO_BOUNDARY },
+	{ 'A', NULL, "\\A" },
+	{ 'z', NULL, "\\z" },
+	{ 'Z', NULL, "\\Z" },
+};
+
+/* Returns 1 when the escape is one of the list. */
+static int
+rewrite_escape(struct rewrite *r)
+{
+	const char *text;
+	size_t i;
+
+	for (i = 0; i < sizeof(rewritten) / sizeof(rewritten[0]); i++) {
+		if (rewritten[i].escape != r->in[1])
+			continue;
+		text = r->in_class ? rewritten[i].in_class : rewritten[i].outside;
+		if (text == NULL)
+			return 0;
+		put(r, text);
+		r->in += 2;
+		return 1;
+	}
+	return 0;
+}
+
 static void
 escape(struct rewrite *r)
 {
@@ -83,13 +135,8 @@ escape(struct rewrite *r)
 
 	if (c == 'p' || c == 'P') {
 		property(r);
-	} else if (c == 's') {
-		put(r, r->in_class ? SPACE : "[" SPACE "]");
-		r->in += 2;
-	} else if (c == 'S') {
-		/* in a class: what PCRE2 takes for no white space, and the one it takes wrongly */
-		put(r, r->in_class ? "\\S\\x{180e}" : "[^" SPACE "]");
-		r->in += 2;
+	} else if (rewrite_escape(r)) {
+		return;
 	} else if (c != '\0' && (strchr("dDrntf", c) != NULL || ispunct((unsigned char)c))) {
 		copy(r, 2);
 	} else if (c == 'x' && r->in[2] == '{' &&
@@ -178,10 +225,6 @@ item(struct rewrite *r)
 	case '{':
 		interval(r);
 		break;
-	case '^':
-	case '$':
-		refuse(r, "an anchor");
-		break;
 	case '[':
 		r->in_class = 1;
 		copy(r, r->in[1] == '^' ? 2 : 1);
@@ -197,12 +240,20 @@ splitexpr_rewrite(const char *expr, const char **refused, size_t *at)
 {
 	struct rewrite r = { .in = expr };
 	const char *start = NULL;       /* of the class being read */
+	size_t n = strlen(expr), grown = 0;
+	const char *p;
 	char *buffer;
 	int was_in_class;
 
-	/* \s is what grows most: 2 bytes become 20 */
 	*refused = NULL;
-	buffer = r.out = malloc(strlen(expr) * 10 + 1);
+	*at = 0;
+	if (n > EXPR_MOST) {
+		*refused = "more than 65536 bytes";
+		return NULL;
+	}
+	for (p = expr; *p != '\0'; p++)
+		grown += *p == '\\' ? sizeof(BOUNDARY) + sizeof(NO_BOUNDARY) : 0;
+	buffer = r.out = malloc(n * 4 + grown + 1);     /* \uXXXX is longer by 2 bytes */
 	if (buffer == NULL)
 		return NULL;
 	while (*r.in != '\0' && r.refused == NULL) {
@@ -222,6 +273,56 @@ splitexpr_rewrite(const char *expr, const char **refused, size_t *at)
 		return NULL;
 	}
 	return buffer;
+}
+
+/* One character of a rewritten expression, at *p, which moves behind it. UINT32_MAX when it is no
+ * character but an escape or a property. */
+static uint32_t
+character(const char **p)
+{
+	unsigned used;
+	uint32_t c;
+	char *end;
+
+	if (**p != '\\') {
+		c = utf8_get(*p, &used);
+		*p += used;
+		return c;
+	}
+	if ((*p)[1] == 'x' && (*p)[2] == '{') {
+		c = (uint32_t)strtoul(*p + 3, &end, 16);
+		*p = *end == '\0' ? end : end + 1;
+		return c;
+	}
+	if ((*p)[1] == 'p' || (*p)[1] == 'P') {
+		*p += strcspn(*p, "}");
+		*p += **p != '\0';
+		return UINT32_MAX;
+	}
+	*p += (*p)[1] == '\0' ? 1 : 2;
+	return UINT32_MAX;      /* no escaped character is young */
+}
+
+uint64_t
+splitexpr_torn_kinds(const char *rewritten_expr)
+{
+	const char *p = rewritten_expr;
+	uint32_t first, last;
+	uint64_t bits = 0;
+
+	while (*p != '\0') {
+		first = last = character(&p);
+		if (first == UINT32_MAX)
+			continue;
+		/* a range, wherever it stands: a class holds what is outside one, too */
+		if (p[0] == '-' && p[1] != '\0' && p[1] != ']') {
+			p++;
+			last = character(&p);
+		}
+		if (last != UINT32_MAX && last >= 0x800)
+			bits |= unicode_torn_kinds(first, last);
+	}
+	return bits;
 }
 
 char *

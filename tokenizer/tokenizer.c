@@ -7,76 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-#include "tokenizer/nfc.h"
 #include "tokenizer/tokjson.h"
 #include "tokenizer/utf8.h"
-
-/* ---- identity ---- */
-
-static void
-hash_u32(XXH3_state_t *h, uint32_t v)
-{
-	unsigned char b[4] = { (unsigned char)v, (unsigned char)(v >> 8),
-		(unsigned char)(v >> 16), (unsigned char)(v >> 24) };
-
-	XXH3_128bits_update(h, b, sizeof(b));
-}
-
-/* With its zero byte. */
-static void
-hash_string(XXH3_state_t *h, const char *s)
-{
-	XXH3_128bits_update(h, s, strlen(s) + 1);
-}
-
-static void
-hash_tokens(XXH3_state_t *h, const struct vocab *v)
-{
-	const struct token *token;
-	unsigned char flags;
-	uint32_t id;
-
-	for (id = 0; id < v->size; id++) {
-		token = &v->token[id];
-		if (!(token->flags & TOKEN_USED))
-			continue;
-		hash_u32(h, id);
-		hash_u32(h, token->len);
-		XXH3_128bits_update(h, v->text + token->at, token->len);
-		flags = (unsigned char)(token->flags >> TOKEN_IDENTITY);
-		XXH3_128bits_update(h, &flags, 1);
-	}
-}
-
-static int
-fingerprint(struct tokenizer *t)
-{
-	XXH3_state_t *h = XXH3_createState();
-	XXH128_canonical_t canonical;
-	size_t i;
-
-	if (h == NULL)
-		return TOKENIZER_ENOMEM;
-	XXH3_128bits_reset(h);
-	hash_tokens(h, &t->vocab);
-	for (i = 0; i < t->bpe.n; i++) {
-		hash_u32(h, t->bpe.merge[i].left);
-		hash_u32(h, t->bpe.merge[i].right);
-	}
-	hash_string(h, t->nfc ? "nfc" : "none");
-	for (i = 0; i < t->pretok.n; i++)
-		hash_string(h, t->pretok.expr[i].text);
-	hash_string(h, t->ignore_merges ? "ignore_merges" : "merges");
-	for (i = 0; i < t->n_before; i++)
-		hash_u32(h, t->before[i]);
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(h));
-	XXH3_freeState(h);
-	for (i = 0; i < sizeof(canonical.digest); i++)
-		snprintf(t->fingerprint + 2 * i, 3, "%02x", canonical.digest[i]);
-	return 0;
-}
 
 void
 tokenizer_fingerprint(const struct tokenizer *t, char *hex)
@@ -89,25 +22,17 @@ tokenizer_fingerprint(const struct tokenizer *t, char *hex)
 int
 tokenizer_open(const char *dir, struct tokenizer **out, char *err, size_t errlen)
 {
-	struct tokenizer *t;
-	size_t n = strlen(dir) + sizeof("/tokenizer.json");
-	char *path;
+	struct tokenizer *t = calloc(1, sizeof(*t));
 	int rc;
 
 	*out = NULL;
-	t = calloc(1, sizeof(*t));
-	path = malloc(n);
-	if (t == NULL || path == NULL) {
+	if (t == NULL) {
 		snprintf(err, errlen, "%s/tokenizer.json: no memory", dir);
-		free(path);
-		free(t);
 		return TOKENIZER_ENOMEM;
 	}
-	snprintf(path, n, "%s/tokenizer.json", dir);
-	rc = tokjson_read(t, path, err, errlen);
+	rc = tokjson_read(t, dir, err, errlen);
 	if (rc == 0 && (rc = fingerprint(t)) != 0)
-		snprintf(err, errlen, "%s: no memory", path);
-	free(path);
+		snprintf(err, errlen, "%s/tokenizer.json: no memory", dir);
 	if (rc != 0) {
 		tokenizer_close(t);
 		return rc;
@@ -123,10 +48,13 @@ tokenizer_close(struct tokenizer *t)
 		return;
 	vocab_free(&t->vocab);
 	bpe_free(&t->bpe);
+	normalizer_free(&t->normalizer);
 	pretok_free(&t->pretok);
+	decoder_free(&t->decoder);
 	added_free(&t->raw);
 	added_free(&t->normal);
-	free(t->before);
+	free(t->before.ids);
+	free(t->after.ids);
 	free(t);
 }
 
@@ -146,10 +74,38 @@ tokenizer_bytes(const struct tokenizer *t, uint32_t id, size_t *len, int *specia
 	if (id >= t->vocab.size || !(t->vocab.token[id].flags & TOKEN_USED))
 		return NULL;
 	token = &t->vocab.token[id];
-	*len = token->len;
+	*len = token->shown_len;
 	if (special != NULL)
 		*special = (token->flags & TOKEN_SPECIAL) != 0;
-	return t->vocab.text + token->at;
+	return t->vocab.text + token->shown_at;
+}
+
+/* Metaspace leaves its characters out of the first token, whatever is behind it; Strip takes a
+ * number of characters away, from as many tokens as it must. */
+size_t
+tokenizer_begin(const struct tokenizer *t, struct text_start *start, uint32_t id, char *out)
+{
+	const struct decoder *d = &t->decoder;
+	const struct token *token = &t->vocab.token[id];
+	size_t n = strlen(d->strip), len = token->shown_len, at = 0;
+	char *first;
+
+	memcpy(out, t->vocab.text + token->shown_at, len);
+	if (d->drops && !start->begun && decoder_token(d, t->vocab.text + token->at, token->len,
+	    1, &first, &len) == 0) {
+		memcpy(out, first, len);
+		free(first);
+	}
+	start->begun = 1;
+	while (start->stripped < d->strip_most && len - at >= n &&
+	    memcmp(out + at, d->strip, n) == 0) {
+		at += n;
+		start->stripped++;
+	}
+	if (at < len)
+		start->stripped = SIZE_MAX;     /* something else: the beginning is over */
+	memmove(out, out + at, len - at);
+	return len - at;
 }
 
 uint32_t
@@ -174,38 +130,83 @@ struct encoder {
 	unsigned skip;                  /* added tokens with this flag are spelled out */
 	struct bpe_work bpe;
 	struct pretok_work *pretok;
+	char *bytes;                    /* a word that was spelled */
+	size_t room;
+	size_t lost;                    /* characters that no token stands for */
 	char *err;
 	size_t errlen;
 };
+
+static int
+encode_bytes(struct encoder *e, const char *word, size_t len)
+{
+	int rc = bpe_word(&e->t->bpe, &e->t->vocab, &e->bpe, word, len, e->out, &e->lost);
+
+	if (rc == TOKENIZER_EINVALID)
+		snprintf(e->err, e->errlen, "a character has no token, and there is no unknown "
+		    "token in the vocabulary");
+	return rc;
+}
+
+/* Words between which there is no merge are encoded one by one: of a text that is one word that
+ * makes many short ones. */
+static int
+encode_cut(struct encoder *e, const char *word, size_t len)
+{
+	static const char meta[3] = "\xe2\x96\x81"; /* without its zero */
+	size_t i, start = 0;
+	int rc;
+
+	for (i = 1; i + sizeof(meta) <= len; i++) {
+		if (memcmp(word + i, meta, sizeof(meta)) != 0)
+			continue;
+		if (i - start < sizeof(meta) ||
+		    memcmp(word + i - sizeof(meta), meta, sizeof(meta)) != 0) {
+			if ((rc = encode_bytes(e, word + start, i - start)) != 0)
+				return rc;
+			start = i;
+		}
+		i += sizeof(meta) - 1;
+	}
+	return encode_bytes(e, word + start, len - start);
+}
 
 static int
 encode_word(void *arg, const char *word, size_t len)
 {
 	struct encoder *e = arg;
 	uint32_t id;
-	size_t bad = 0;
-	int rc;
 
+	if (e->t->spelled) {
+		if (len > e->room) {
+			free(e->bytes);
+			e->room = 2 * len;
+			e->bytes = malloc(e->room);
+			if (e->bytes == NULL) {
+				e->room = 0;
+				return TOKENIZER_ENOMEM;
+			}
+		}
+		len = vocab_spell(word, len, e->bytes);
+		word = e->bytes;
+	}
 	if (e->t->ignore_merges && (id = vocab_find(&e->t->vocab, word, len)) != VOCAB_NONE)
-		rc = ids_push(e->out, id);
-	else
-		rc = bpe_word(&e->t->bpe, &e->bpe, word, len, e->out, &bad);
-	if (rc == TOKENIZER_EUNSUPPORTED)
-		snprintf(e->err, e->errlen, "the vocabulary has no token for byte %02X",
-		    (unsigned)(unsigned char)word[bad]);
-	return rc;
+		return ids_push(e->out, id);
+	return e->t->cuts ? encode_cut(e, word, len) : encode_bytes(e, word, len);
 }
 
 static int
-encode_words(struct encoder *e, const char *text, size_t len)
+encode_words(struct encoder *e, const char *text, size_t len, int first)
 {
-	return pretok_run(&e->t->pretok, e->pretok, text, len, encode_word, e, e->err, e->errlen);
+	return pretok_run(&e->t->pretok, e->pretok, text, len, first, encode_word, e, e->err,
+	    e->errlen);
 }
 
-/* Emits the added tokens of one set, and hands every stretch between them to rest(). */
+/* Emits the added tokens of one set, and hands every stretch between them to rest(). first: text
+ * is the beginning of all there is. */
 static int
-encode_around(struct encoder *e, const struct added *set, const char *text, size_t len,
-    int (*rest)(struct encoder *, const char *text, size_t len))
+encode_around(struct encoder *e, const struct added *set, const char *text, size_t len, int first,
+    int (*rest)(struct encoder *, const char *text, size_t len, int first))
 {
 	struct added_hit hit = { 0 };
 	size_t done = 0;
@@ -213,28 +214,59 @@ encode_around(struct encoder *e, const struct added *set, const char *text, size
 
 	while (rc == 0 && added_next(set, text, len, done, e->skip, &hit)) {
 		if (hit.start > done)
-			rc = rest(e, text + done, hit.start - done);
+			rc = rest(e, text + done, hit.start - done, first && done == 0);
 		if (rc == 0)
 			rc = ids_push(e->out, hit.id);
 		done = hit.end;
 	}
 	if (rc == 0 && done < len)
-		rc = rest(e, text + done, len - done);
+		rc = rest(e, text + done, len - done, first && done == 0);
 	return rc;
 }
 
 static int
-encode_normalized(struct encoder *e, const char *text, size_t len)
+encode_normalized(struct encoder *e, const char *text, size_t len, int first)
 {
 	char *normal;
 	int rc;
 
-	if (!e->t->nfc || nfc_is_plain(text, len))
-		return encode_around(e, &e->t->normal, text, len, encode_words);
-	if ((rc = nfc(text, len, &normal, &len)) != 0)
+	rc = normalizer_run(&e->t->normalizer, text, len, &normal, &len, e->err, e->errlen);
+	if (rc != 0)
 		return rc;
-	rc = encode_around(e, &e->t->normal, normal, len, encode_words);
+	rc = encode_around(e, &e->t->normal, normal != NULL ? normal : text, len, first,
+	    encode_words);
 	free(normal);
+	return rc;
+}
+
+static int
+push_all(struct ids *out, const struct ids *ids)
+{
+	size_t i;
+	int rc = 0;
+
+	for (i = 0; rc == 0 && i < ids->n; i++)
+		rc = ids_push(out, ids->ids[i]);
+	return rc;
+}
+
+/* Everything between the template's tokens. */
+static int
+encode_text(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+    struct ids *out, char *err, size_t errlen)
+{
+	struct encoder e = { .t = t, .out = out, .err = err, .errlen = errlen };
+	int rc = TOKENIZER_ENOMEM;
+
+	e.skip = flags & TOK_PLAIN ? TOKEN_SPECIAL : 0;
+	e.pretok = pretok_work_new();
+	if (e.pretok != NULL)
+		rc = encode_around(&e, &t->raw, text, len, 1, encode_normalized);
+	if (rc == 0 && e.lost > 0)
+		snprintf(err, errlen, "%zu characters have no token and are left out", e.lost);
+	pretok_work_free(e.pretok);
+	bpe_work_free(&e.bpe);
+	free(e.bytes);
 	return rc;
 }
 
@@ -242,29 +274,26 @@ int
 tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
     struct ids *out, char *err, size_t errlen)
 {
-	struct encoder e = { .t = t, .out = out, .err = err, .errlen = errlen };
-	size_t before = out->n, bad, i;
+	size_t before = out->n, bad;
 	int rc = 0;
 
+	if (errlen > 0)
+		err[0] = '\0';
 	bad = utf8_check(text, len);
 	if (bad < len) {
 		snprintf(err, errlen, "not UTF-8: byte %02X at offset %zu",
 		    (unsigned)(unsigned char)text[bad], bad);
 		return TOKENIZER_EINVALID;
 	}
-	e.skip = flags & TOK_PLAIN ? TOKEN_SPECIAL : 0;
-	e.pretok = pretok_work_new();
-	if (e.pretok == NULL)
-		rc = TOKENIZER_ENOMEM;
-	for (i = 0; rc == 0 && (flags & TOK_TEMPLATE) && i < t->n_before; i++)
-		rc = ids_push(out, t->before[i]);
+	if (flags & TOK_TEMPLATE)
+		rc = push_all(out, &t->before);
 	if (rc == 0)
-		rc = encode_around(&e, &t->raw, text, len, encode_normalized);
+		rc = encode_text(t, text, len, flags, out, err, errlen);
+	if (rc == 0 && (flags & TOK_TEMPLATE))
+		rc = push_all(out, &t->after);
 	if (rc == TOKENIZER_ENOMEM)
 		snprintf(err, errlen, "no memory for the tokens of %zu bytes", len);
 	if (rc != 0)
 		out->n = before;
-	pretok_work_free(e.pretok);
-	bpe_work_free(&e.bpe);
 	return rc;
 }

@@ -1,8 +1,8 @@
-/* tokenizer.h - byte-level BPE as tokenizer.json describes it
+/* tokenizer.h - byte pair encoding as tokenizer.json describes it
  *
- * The pre-tokenisers of Llama-3, Qwen and GPT-2 through PCRE2; merges, added and special
- * tokens, ignore_merges, a template that puts tokens before the text; NFC normalisation.
- * Anything else in the file that changes the ids is refused by name. */
+ * Byte-level (GPT-2, Llama 3, Qwen) and of characters with bytes for the rest (SentencePiece:
+ * Llama 2, Mistral, Gemma, Phi 3). Anything in the file that changes the ids and is not known here
+ * is refused by name: other models (Unigram, WordPiece), other components. */
 #ifndef KVPIPE_TOKENIZER_H
 #define KVPIPE_TOKENIZER_H
 
@@ -25,7 +25,8 @@ struct ids {
 	size_t n, cap;
 };
 
-/* Loads DIR/tokenizer.json. Returns 0, or a TOKENIZER_E* code with a message that names file
+/* Loads DIR/tokenizer.json, and the added tokens of DIR/tokenizer_config.json where there is one.
+ * Returns 0, or a TOKENIZER_E* code with a message that names file
  * and place. */
 int tokenizer_open(const char *dir, struct tokenizer **out, char *err, size_t errlen);
 void tokenizer_close(struct tokenizer *);                  /* NULL allowed */
@@ -36,16 +37,17 @@ void tokenizer_fingerprint(const struct tokenizer *, char *hex);
 uint32_t tokenizer_size(const struct tokenizer *);         /* greatest id + 1 */
 
 enum {
-	TOK_TEMPLATE = 1,       /* put the template's tokens (BOS) before the text */
+	TOK_TEMPLATE = 1,       /* put the template's tokens (BOS, EOS) around the text */
 	/* no special tokens out of the text: "<|end_of_text|>" is spelled out */
 	TOK_PLAIN = 2
 };
 
 /* Appends the ids of text[len], which must be UTF-8. Linear in len for text (a single giant
- * word: n log n). Returns 0; TOKENIZER_EINVALID for invalid UTF-8 with the byte offset in err, or
- * when PCRE2 reports an error; TOKENIZER_EUNSUPPORTED when the vocabulary lacks one of the 256
- * bytes and the text has it; TOKENIZER_ENOMEM. After a failure out holds what it held before.
- * Threads may share the tokenizer. */
+ * word: n log n). Returns 0, and then err is empty or holds a warning: characters without a token
+ * were left out, as Hugging Face does it; TOKENIZER_EINVALID for invalid UTF-8 with the byte offset
+ * in err, when PCRE2 reports an error, or when the unknown token is needed and is none;
+ * TOKENIZER_ENOMEM. After a failure out holds what it held before. Threads may share the
+ * tokenizer. */
 int tokenizer_encode(const struct tokenizer *, const char *text, size_t len, unsigned flags,
     struct ids *out, char *err, size_t errlen);
 
@@ -53,8 +55,19 @@ int tokenizer_encode(const struct tokenizer *, const char *text, size_t len, uns
  * nothing. *special, where not NULL, becomes 1 for added tokens marked special. */
 const char *tokenizer_bytes(const struct tokenizer *, uint32_t id, size_t *len, int *special);
 
-/* The id of an added or ordinary token by its bytes (" the", not as the file spells it),
- * UINT32_MAX when there is none. */
+/* A text that is decoded from its beginning: there some decoders leave out a space. Zero it before
+ * first use. */
+struct text_start {
+	int begun;
+	size_t stripped;
+};
+
+/* The bytes of a token of tokenizer_bytes() in a text of which the tokens before it went through
+ * here, too. out has room for as many; returns their number. */
+size_t tokenizer_begin(const struct tokenizer *, struct text_start *, uint32_t id, char *out);
+
+/* The id of an added or ordinary token by its bytes (" the", not as the file spells it; of a
+ * vocabulary of characters as the file does), UINT32_MAX when there is none. */
 uint32_t tokenizer_id(const struct tokenizer *, const char *text);
 
 /* Turns a stream of token bytes into whole UTF-8 sequences. Zero it before first use. */

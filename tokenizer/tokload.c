@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tokenizer/tokload.h"
+#include "tokenizer/utf8.h"
 
 int
 load_fail(struct load *l, int code, const char *fmt, ...)
@@ -91,5 +92,74 @@ load_string(struct load *l, const char *place, json_t *object, const char *key,
 		return load_fail(l, TOKENIZER_EINVALID, "%s.%s is %s", place, key,
 		    v == NULL ? "missing" : "not a string");
 	*value = json_string_value(v);
+	return 0;
+}
+
+int
+load_each(struct load *l, const char *place, json_t *component, const char *list, load_reader *read)
+{
+	char inner[96];
+	const char *type;
+	json_t *parts, *part;
+	size_t i;
+	int rc;
+
+	if (!json_is_object(component))
+		return load_fail(l, TOKENIZER_EINVALID, "%s is not an object", place);
+	if ((rc = load_string(l, place, component, "type", &type)) != 0)
+		return rc;
+	if (strcmp(type, "Sequence") != 0)
+		return read(l, place, component, type, 1);
+	if ((rc = load_only(l, place, component,
+		 " type normalizers pretokenizers processors decoders ")) != 0)
+		return rc;
+	parts = json_object_get(component, list);
+	if (!json_is_array(parts))
+		return load_fail(l, TOKENIZER_EINVALID, "%s.%s is %s", place, list,
+		    parts == NULL ? "missing" : "not an array");
+	json_array_foreach(parts, i, part) {
+		snprintf(inner, sizeof(inner), "%s.%s[%zu]", place, list, i);
+		if (!json_is_object(part))
+			return load_fail(l, TOKENIZER_EINVALID, "%s is not an object", inner);
+		if ((rc = load_string(l, inner, part, "type", &type)) != 0 ||
+		    (rc = read(l, inner, part, type, i + 1 == json_array_size(parts))) != 0)
+			return rc;
+	}
+	return 0;
+}
+
+int
+load_not_supported(struct load *l, const char *place, const char *type)
+{
+	return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: %s is not supported", place, type);
+}
+
+int
+load_character(struct load *l, const char *place, json_t *object, const char *key,
+    const char **value)
+{
+	unsigned used;
+	int rc;
+
+	if ((rc = load_string(l, place, object, key, value)) != 0)
+		return rc;
+	if (**value != '\0')
+		utf8_get(*value, &used);
+	if (**value == '\0' || (*value)[used] != '\0')
+		return load_fail(l, TOKENIZER_EINVALID, "%s.%s is not one character", place, key);
+	return 0;
+}
+
+int
+load_pattern(struct load *l, const char *place, json_t *component, const char **string,
+    const char **regex)
+{
+	json_t *pattern = json_object_get(component, "pattern");
+
+	*regex = json_string_value(json_object_get(pattern, "Regex"));
+	*string = json_string_value(json_object_get(pattern, "String"));
+	if (*regex == NULL && *string == NULL)
+		return load_fail(l, TOKENIZER_EINVALID, "%s.pattern is neither a Regex nor a String",
+		    place);
 	return 0;
 }

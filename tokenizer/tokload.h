@@ -11,6 +11,8 @@ struct load {
 	const char *path;
 	json_t *vocab;          /* model.vocab: keys as spelled in the file -> id; borrowed */
 	json_t *added;          /* content of the added tokens read so far -> id */
+	json_t *by_content;     /* tokadded.c's */
+	json_t *config;         /* tokenizer_config.json; NULL: there is none */
 	char *err;
 	size_t errlen;
 };
@@ -35,9 +37,48 @@ int load_string(struct load *, const char *place, json_t *object, const char *ke
 /* Null, false, "", 0, [] and {} all say: not in use. v may be NULL. */
 int load_is_off(const json_t *v);
 
-/* ---- the big parts ---- */
+/* *value <- a string of exactly one character. */
+int load_character(struct load *, const char *place, json_t *object, const char *key,
+    const char **value);
 
-/* tokvocab.c: model and added_tokens, after the normaliser is known. */
+/* One of the two <- component.pattern, the other becomes NULL. */
+int load_pattern(struct load *, const char *place, json_t *component, const char **string,
+    const char **regex);
+
+/* Refuses a component by name. */
+int load_not_supported(struct load *, const char *place, const char *type);
+
+/* ---- components ---- */
+
+/* Settings of ByteLevel, wherever it stands. */
+#define BYTE_LEVEL " type add_prefix_space trim_offsets use_regex "
+
+/* Reads one component; last: no other one comes behind it. */
+typedef int load_reader(struct load *, const char *place, json_t *component, const char *type,
+    int last);
+
+/* A component, or the components of one whose type is Sequence (they are in `list`): each is handed
+ * to read(). */
+int load_each(struct load *, const char *place, json_t *component, const char *list,
+    load_reader *read);
+
+load_reader load_normalizer, load_pretokenizer;         /* toksteps.c */
+load_reader load_decoder;                               /* tokdecoder.c, after those */
+load_reader load_processor;                             /* tokpost.c, after the vocabulary */
+
+/* tokvocab.c: model and added_tokens, after the normaliser, the pre-tokeniser and the decoder are
+ * known. */
 int load_vocabulary(struct load *, json_t *model, json_t *added);
+
+/* tokadded.c: added_tokens, after the vocabulary; and, before, *size becomes greater than the ids
+ * that tokenizer_config.json adds. */
+int load_added(struct load *, json_t *list);
+int load_config_ids(struct load *, uint32_t *size);
+
+/* Sets what id stands for; text is as the file has it. 0 or a TOKENIZER_E* code. */
+int load_token(struct load *, uint32_t id, const char *text, unsigned flags);
+
+/* The id of a key of the vocabulary, or -1. */
+long long load_id(const struct load *, const char *key);
 
 #endif

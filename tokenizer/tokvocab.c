@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/nfc.h"
 #include "tokenizer/tokload.h"
+
+#define META "\xe2\x96\x81" /* U+2581, SentencePiece's space */
 
 static int
 get_id(struct load *l, const char *place, const json_t *v, uint32_t *id)
@@ -45,52 +46,58 @@ count_ids(struct load *l, json_t *added, uint32_t *size)
 		if (id >= *size)
 			*size = id + 1;
 	}
-	return 0;
+	return load_config_ids(l, size);
+}
+
+int
+load_token(struct load *l, uint32_t id, const char *text, unsigned flags)
+{
+	size_t n = strlen(text), len;
+	char *bytes;
+	int rc;
+
+	if (l->t->byte_level) {
+		bytes = malloc(n + 1);
+		if (bytes == NULL)
+			return load_no_memory(l);
+		/* a key outside the alphabet can only be decoded, and then as it is written; what
+		 * is added is written as it is */
+		len = flags & TOKEN_ADDED ? SIZE_MAX : vocab_spell(text, n, bytes);
+		rc = len == SIZE_MAX ?
+		    vocab_set(&l->t->vocab, id, text, n, flags & ~(unsigned)TOKEN_BYTES) :
+		    vocab_set(&l->t->vocab, id, bytes, len, flags);
+		if (rc == 0 && len == 1)
+			l->t->bpe.byte[(unsigned char)bytes[0]] = id;
+		free(bytes);
+		return rc == 0 ? 0 : load_no_memory(l);
+	}
+	if (vocab_set(&l->t->vocab, id, text, n, flags) != 0 ||
+	    decoder_token(&l->t->decoder, text, n, 0, &bytes, &len) != 0)
+		return load_no_memory(l);
+	rc = vocab_show(&l->t->vocab, id, bytes, len);
+	free(bytes);
+	if ((flags & TOKEN_BYTES) && n == 1)
+		l->t->bpe.byte[(unsigned char)text[0]] = id;
+	return rc == 0 ? 0 : load_no_memory(l);
 }
 
 static int
 read_vocab(struct load *l)
 {
-	struct vocab *v = &l->t->vocab;
 	const char *key;
-	char *bytes = NULL, *p;
 	json_t *value;
-	size_t n, len, room = 0;
 	uint32_t id;
-	int rc = 0;
+	int rc;
 
 	json_object_foreach(l->vocab, key, value) {
 		id = (uint32_t)json_integer_value(value);
-		if (v->token[id].flags & TOKEN_USED) {
-			rc = load_fail(l, TOKENIZER_EINVALID,
+		if (l->t->vocab.token[id].flags & TOKEN_USED)
+			return load_fail(l, TOKENIZER_EINVALID,
 			    "model.vocab: id %u stands for \"%s\" and another token", id, key);
-			break;
-		}
-		n = strlen(key);
-		if (n >= room) {
-			room = 2 * n + 64;
-			p = realloc(bytes, room);
-			if (p == NULL) {
-				rc = load_no_memory(l);
-				break;
-			}
-			bytes = p;
-		}
-		/* a key outside the alphabet can only be decoded, and then as it is written */
-		len = vocab_spell(key, n, bytes);
-		if (len == SIZE_MAX)
-			rc = vocab_set(v, id, key, n, 0);
-		else
-			rc = vocab_set(v, id, bytes, len, TOKEN_BYTES);
-		if (rc != 0) {
-			rc = load_no_memory(l);
-			break;
-		}
-		if (len == 1)
-			l->t->bpe.byte[(unsigned char)bytes[0]] = id;
+		if ((rc = load_token(l, id, key, TOKEN_BYTES)) != 0)
+			return rc;
 	}
-	free(bytes);
-	return rc;
+	return 0;
 }
 
 static int
@@ -127,9 +134,8 @@ merge_parts(struct load *l, size_t rank, json_t *merge, char **copy, const char 
 	return 0;
 }
 
-/* The id of a key of the vocabulary, or -1. */
-static long long
-id_of(const struct load *l, const char *key)
+long long
+load_id(const struct load *l, const char *key)
 {
 	const json_t *v = json_object_get(l->vocab, key);
 
@@ -153,17 +159,18 @@ read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joine
 		return load_no_memory(l);
 	*joined = p;
 	snprintf(p, n, "%s%s", left, right);
-	l_id = id_of(l, left);
-	r_id = id_of(l, right);
-	id = id_of(l, *joined);
+	l_id = load_id(l, left);
+	r_id = load_id(l, right);
+	id = load_id(l, *joined);
 	unknown = l_id < 0 ? left : r_id < 0 ? right : id < 0 ? *joined : NULL;
 	if (unknown != NULL)
 		return load_fail(l, TOKENIZER_EINVALID,
 		    "model.merges[%zu]: \"%s\" is not in the vocabulary", rank, unknown);
-	if (bpe_add(&l->t->bpe, (uint32_t)l_id, (uint32_t)r_id, (uint32_t)id) != 0)
-		return load_fail(l, TOKENIZER_EINVALID,
-		    "model.merges[%zu]: \"%s\" and \"%s\" have a merge already", rank, left,
-		    right);
+	bpe_add(&l->t->bpe, (uint32_t)l_id, (uint32_t)r_id, (uint32_t)id);
+	n = strlen(left);
+	if (strncmp(right, META, strlen(META)) == 0 &&
+	    (n < strlen(META) || strcmp(left + n - strlen(META), META) != 0))
+		l->t->cuts = 0;
 	return 0;
 }
 
@@ -171,8 +178,8 @@ read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joine
 static int
 read_model(struct load *l, json_t *model, json_t **merges)
 {
-	static const char *const off[] = { "dropout", "unk_token", "continuing_subword_prefix",
-	    "end_of_word_suffix", "byte_fallback" };
+	static const char *const off[] = { "dropout", "continuing_subword_prefix",
+	    "end_of_word_suffix" };
 	json_t *v;
 	size_t i;
 	int rc;
@@ -190,7 +197,8 @@ read_model(struct load *l, json_t *model, json_t **merges)
 			return load_fail(l, TOKENIZER_EUNSUPPORTED,
 			    "model.%s is set, and not supported", off[i]);
 	}
-	rc = load_only(l, "model", model, " type fuse_unk ignore_merges vocab merges ");
+	rc = load_only(l, "model", model,
+	    " type fuse_unk unk_token byte_fallback ignore_merges vocab merges ");
 	if (rc != 0)
 		return rc;
 	if (json_object_get(model, "ignore_merges") != NULL &&
@@ -208,7 +216,51 @@ read_model(struct load *l, json_t *model, json_t **merges)
 }
 
 static int
-read_tables(struct load *l, json_t *merges, json_t *added)
+flag(struct load *l, json_t *model, const char *key, int *value)
+{
+	*value = 0;
+	if (load_is_off(json_object_get(model, key)))
+		return 0;
+	return load_bool(l, "model", model, key, value);
+}
+
+/* What becomes of characters without a token. */
+static int
+read_missing(struct load *l, json_t *model)
+{
+	struct bpe *b = &l->t->bpe;
+	char name[8];
+	const char *unk = NULL;
+	json_t *v = json_object_get(model, "unk_token");
+	int rc, fallback;
+	unsigned i;
+
+	if ((rc = flag(l, model, "byte_fallback", &fallback)) != 0 ||
+	    (rc = flag(l, model, "fuse_unk", &b->fuse_unk)) != 0 ||
+	    (v != NULL && !json_is_null(v) &&
+		(rc = load_string(l, "model", model, "unk_token", &unk)) != 0))
+		return rc;
+	for (i = 0; fallback && i < 256; i++) {
+		snprintf(name, sizeof(name), "<0x%02X>", i);
+		if (load_id(l, name) >= 0)
+			b->fallback[i] = (uint32_t)load_id(l, name);
+	}
+	if (unk != NULL && load_id(l, unk) >= 0)
+		b->unk = (uint32_t)load_id(l, unk);
+	else if (unk != NULL)
+		b->unk_missing = 1;
+	return 0;
+}
+
+/* Files from before merges were pairs may begin like merges.txt, with "#version: 0.2". */
+static int
+is_comment(const json_t *merge)
+{
+	return json_is_string(merge) && strncmp(json_string_value(merge), "#version", 8) == 0;
+}
+
+static int
+read_tables(struct load *l, json_t *model, json_t *merges, json_t *added)
 {
 	char *copy = NULL, *joined = NULL;
 	json_t *merge;
@@ -221,114 +273,18 @@ read_tables(struct load *l, json_t *merges, json_t *added)
 	if (vocab_init(&l->t->vocab, size, json_object_size(l->vocab)) != 0 ||
 	    bpe_init(&l->t->bpe, json_array_size(merges)) != 0)
 		return load_no_memory(l);
-	rc = read_vocab(l);
+	l->t->bpe.characters = !l->t->byte_level;
+	l->t->cuts = !l->t->byte_level && load_id(l, META) >= 0;
+	if ((rc = read_vocab(l)) == 0)
+		rc = read_missing(l, model);
 	for (i = 0; rc == 0 && i < json_array_size(merges); i++) {
 		merge = json_array_get(merges, i);
-		rc = read_merge(l, i, merge, &copy, &joined);
+		if (!is_comment(merge))
+			rc = read_merge(l, i, merge, &copy, &joined);
 	}
 	free(copy);
 	free(joined);
 	return rc;
-}
-
-/* ---- added_tokens ---- */
-
-static int
-added_flags(struct load *l, const char *place, json_t *object, unsigned *flags)
-{
-	static const struct {
-		const char *key;
-		unsigned flag;
-	} list[] = {
-		{ "special", TOKEN_SPECIAL },
-		{ "normalized", TOKEN_NORMALIZED },
-		{ "lstrip", TOKEN_LSTRIP },
-		{ "rstrip", TOKEN_RSTRIP },
-		{ "single_word", TOKEN_SINGLE_WORD },
-	};
-	size_t i;
-	int rc, value;
-
-	*flags = 0;
-	for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
-		if ((rc = load_bool(l, place, object, list[i].key, &value)) != 0)
-			return rc;
-		if (value)
-			*flags |= list[i].flag;
-	}
-	return 0;
-}
-
-/* Puts the token where its text is looked for: among the raw ones as it is, among the normalised
- * ones in form C. */
-static int
-look_for(struct load *l, const char *content, uint32_t id, unsigned flags)
-{
-	struct added *set = flags & TOKEN_NORMALIZED ? &l->t->normal : &l->t->raw;
-	size_t len = strlen(content);
-	char *text;
-
-	if ((flags & TOKEN_NORMALIZED) && l->t->nfc) {
-		if (nfc(content, len, &text, &len) != 0)
-			return load_no_memory(l);
-	} else if ((text = strdup(content)) == NULL)
-		return load_no_memory(l);
-	return added_add(set, text, len, id, flags) == 0 ? 0 : load_no_memory(l);
-}
-
-static int
-read_added_token(struct load *l, const char *place, json_t *object)
-{
-	struct vocab *v = &l->t->vocab;
-	const char *content;
-	unsigned flags;
-	long long id;
-	int rc;
-
-	if ((rc = load_only(l, place, object,
-		 " id content special normalized lstrip rstrip single_word ")) != 0 ||
-	    (rc = load_string(l, place, object, "content", &content)) != 0 ||
-	    (rc = added_flags(l, place, object, &flags)) != 0)
-		return rc;
-	if (content[0] == '\0')
-		return load_fail(l, TOKENIZER_EINVALID, "%s: the token is empty", place);
-	id = (long long)json_integer_value(json_object_get(object, "id"));
-	if (v->token[id].flags & TOKEN_ADDED)
-		return load_fail(l, TOKENIZER_EINVALID, "%s: id %lld is that of another added token",
-		    place, id);
-	if (json_object_get(l->added, content) != NULL)
-		return load_fail(l, TOKENIZER_EINVALID, "%s: \"%s\" is there a second time", place,
-		    content);
-	if (id_of(l, content) != id &&
-	    (id_of(l, content) >= 0 || (v->token[id].flags & TOKEN_USED)))
-		return load_fail(l, TOKENIZER_EINVALID,
-		    "%s: \"%s\" has id %lld here, the vocabulary disagrees", place, content, id);
-	/* one that the vocabulary spells is still made of words too, and means those bytes */
-	if (v->token[id].flags & TOKEN_BYTES)
-		v->token[id].flags |= TOKEN_ADDED | flags;
-	else if (vocab_set(v, (uint32_t)id, content, strlen(content), TOKEN_ADDED | flags) != 0)
-		return load_no_memory(l);
-	if (json_object_set_new(l->added, content, json_integer(id)) != 0)
-		return load_no_memory(l);
-	return look_for(l, content, (uint32_t)id, flags);
-}
-
-static int
-read_added(struct load *l, json_t *list)
-{
-	char place[64];
-	json_t *object;
-	size_t i;
-	int rc;
-
-	json_array_foreach(list, i, object) {
-		snprintf(place, sizeof(place), "added_tokens[%zu]", i);
-		if ((rc = read_added_token(l, place, object)) != 0)
-			return rc;
-	}
-	added_ready(&l->t->raw);
-	added_ready(&l->t->normal);
-	return 0;
 }
 
 int
@@ -341,7 +297,7 @@ load_vocabulary(struct load *l, json_t *model, json_t *added)
 		return rc;
 	if (added != NULL && !json_is_array(added))
 		return load_fail(l, TOKENIZER_EINVALID, "added_tokens is not an array");
-	if ((rc = read_tables(l, merges, added)) != 0)
+	if ((rc = read_tables(l, model, merges, added)) != 0)
 		return rc;
-	return read_added(l, added);
+	return load_added(l, added);
 }

@@ -53,10 +53,10 @@ probe(const struct vocab *v, const char *bytes, size_t len)
 	return &v->slot[i];
 }
 
-int
-vocab_set(struct vocab *v, uint32_t id, const char *bytes, size_t len, unsigned flags)
+/* *at <- where bytes[len] and a zero stand in the text now. */
+static int
+keep(struct vocab *v, const char *bytes, size_t len, size_t *at)
 {
-	struct token *t = &v->token[id];
 	size_t cap;
 	char *p;
 
@@ -70,14 +70,39 @@ vocab_set(struct vocab *v, uint32_t id, const char *bytes, size_t len, unsigned 
 		v->text = p;
 		v->cap = cap;
 	}
-	t->at = v->used;
-	t->len = (uint32_t)len;
-	t->flags |= TOKEN_USED | flags;
+	*at = v->used;
 	memcpy(v->text + v->used, bytes, len);
 	v->text[v->used + len] = '\0';
 	v->used += len + 1;
+	return 0;
+}
+
+int
+vocab_set(struct vocab *v, uint32_t id, const char *bytes, size_t len, unsigned flags)
+{
+	struct token *t = &v->token[id];
+
+	if (keep(v, bytes, len, &t->at) != 0)
+		return TOKENIZER_ENOMEM;
+	t->len = (uint32_t)len;
+	t->shown_at = t->at;
+	t->shown_len = t->len;
+	t->flags |= TOKEN_USED | flags;
 	if (flags & TOKEN_BYTES)
 		*probe(v, bytes, len) = id + 1;
+	return 0;
+}
+
+int
+vocab_show(struct vocab *v, uint32_t id, const char *bytes, size_t len)
+{
+	struct token *t = &v->token[id];
+
+	if (t->len == len && memcmp(v->text + t->at, bytes, len) == 0)
+		return 0;
+	if (keep(v, bytes, len, &t->shown_at) != 0)
+		return TOKENIZER_ENOMEM;
+	t->shown_len = (uint32_t)len;
 	return 0;
 }
 
@@ -119,6 +144,29 @@ vocab_spell(const char *key, size_t len, char *out)
 		if (byte < 0)
 			return SIZE_MAX;
 		out[n++] = (char)byte;
+	}
+	return n;
+}
+
+static uint32_t
+character_of(unsigned char byte)
+{
+	if ((byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad))
+		return byte;
+	return 0x100u + (byte <= 0x20 ? byte : byte == 0xad ? 0x21u + 0x22u : 0x21u + byte - 0x7fu);
+}
+
+size_t
+vocab_unspell(const char *bytes, size_t len, char *out)
+{
+	uint32_t c;
+	size_t i, n = 0;
+
+	for (i = 0; i < len; i++) {
+		c = character_of((unsigned char)bytes[i]);
+		if (c >= 0x80)
+			out[n++] = (char)(0xc0 | c >> 6);
+		out[n++] = (char)(c < 0x80 ? c : 0x80 | (c & 0x3f));
 	}
 	return n;
 }

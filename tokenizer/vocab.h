@@ -2,7 +2,8 @@
  *
  * The keys of a byte-level vocabulary are spelled in an alphabet of 256 printable characters, one
  * for each byte (GPT-2's bytes_to_unicode). Everything behind this header deals in the bytes
- * themselves. */
+ * themselves. Other vocabularies have one spelling in words ("\u2581the") and another one in the
+ * text that comes out (" the"). */
 #ifndef KVPIPE_VOCAB_H
 #define KVPIPE_VOCAB_H
 
@@ -24,8 +25,9 @@ enum {
 #define TOKEN_IDENTITY 2 /* flags shifted right by this are what the fingerprint has of them */
 
 struct token {
-	size_t at;              /* its bytes are text[at], len of them and a zero */
-	uint32_t len;
+	size_t at;              /* its bytes in words are text[at], len of them and a zero */
+	size_t shown_at;        /* those that it is decoded to */
+	uint32_t len, shown_len;
 	uint32_t flags;
 };
 
@@ -46,12 +48,19 @@ void vocab_free(struct vocab *);
 /* Sets what id stands for; flags without TOKEN_USED. 0 or TOKENIZER_ENOMEM. */
 int vocab_set(struct vocab *, uint32_t id, const char *bytes, size_t len, unsigned flags);
 
+/* Sets what id is decoded to, where that is not what vocab_set() said. 0 or TOKENIZER_ENOMEM. */
+int vocab_show(struct vocab *, uint32_t id, const char *bytes, size_t len);
+
 /* The TOKEN_BYTES token with exactly these bytes, or VOCAB_NONE. */
 uint32_t vocab_find(const struct vocab *, const char *bytes, size_t len);
 
 /* out <- the bytes that key[len] (well-formed UTF-8) spells; room for len. Returns their number,
  * or SIZE_MAX when a character is not of the alphabet. */
 size_t vocab_spell(const char *key, size_t len, char *out);
+
+/* The other way: out <- the characters that spell bytes[len]; room for 2 * len. Returns their
+ * bytes. */
+size_t vocab_unspell(const char *bytes, size_t len, char *out);
 
 /* 0 or TOKENIZER_ENOMEM. */
 int ids_push(struct ids *, uint32_t id);

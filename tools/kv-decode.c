@@ -322,7 +322,7 @@ main(int argc, char **argv)
 
 	check_options();
 	r = input_open(operand(argc, argv, first));
-	session_open(&e, r);
+	session_open(&e, r, ids_out && stops.n == 0 ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
 	spare = limit < ROOM ? limit : ROOM;
 	session_load(&e, &(struct memory_demand){ .tokens = spare,
 	    .rows = (uint64_t)spare * e.model->id.layers * e.model->id.kv_heads,

@@ -199,9 +199,8 @@ read_ids(const struct session *s)
 {
 	const char *name = ids_from == NULL || strcmp(ids_from, "-") != 0 ? ids_from : "stdin";
 	struct ids ids = { 0 };
-	char *text, err[512];
+	char *text;
 	size_t len;
-	int rc = 0;
 
 	if (s->adapter != NULL)
 		ids.n = s->adapter->n;
@@ -210,9 +209,8 @@ read_ids(const struct session *s)
 	if (how.repeat) {
 		len = strlen(instruction);
 		if (len > 0)
-			rc = tokenizer_encode(s->tokenizer, instruction, len, 0, &ids, err, sizeof err);
-		if (rc != 0)
-			die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_USAGE, "--instruction: %s", err);
+			encode_text(s->tokenizer, "--instruction", instruction, len, 0,
+			    s->model->id.vocabulary, EXIT_USAGE, &ids);
 		return ids;
 	}
 	must_read_all(ids_from, &text, &len);
@@ -340,7 +338,8 @@ main(int argc, char **argv)
 	check_options(path);
 	output_refuse_terminal();
 	r = input_open(path);
-	session_open(&s, r);
+	session_open(&s, r, how.repeat && instruction[0] != '\0' ? TOKENIZER_NEEDED :
+	    TOKENIZER_IF_THERE);
 	if (lookahead != NULL)
 		session_adapter(&s, lookahead);
 	how.adapter = s.adapter;

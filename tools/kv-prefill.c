@@ -81,9 +81,8 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 {
 	const char *name = strcmp(path, "-") == 0 ? "stdin" : path;
 	unsigned flags = plain ? TOK_PLAIN : 0;
-	char *text, err[512];
+	char *text;
 	size_t len;
-	int rc;
 
 	must_read_all(path, &text, &len);
 	if (ids_in)
@@ -91,9 +90,7 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 	else if (len > 0) {
 		if (!no_template && resume == NULL)
 			flags |= TOK_TEMPLATE;
-		rc = tokenizer_encode(tok, text, len, flags, out, err, sizeof err);
-		if (rc != 0)
-			die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_DAMAGED, "%s: %s", name, err);
+		encode_text(tok, name, text, len, flags, vocabulary, EXIT_DAMAGED, out);
 	}
 	free(text);
 	if (out->n == 0)
@@ -281,7 +278,7 @@ find_layer(char **paths, size_t n)
 	size_t i, longest = 0;
 	uint32_t chosen;
 
-	session_open(&e, NULL);
+	session_open(&e, NULL, ids_in ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
 	for (i = 0; i < n; i++) {
 		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, &ids[i]);
 		must(tsp_search_fit(&search, e.model, ids[i].n, &error), &error);
@@ -402,7 +399,8 @@ main(int argc, char **argv)
 	if (resume != NULL)
 		from = input_open(resume);
 	prefix_open(&prefix);
-	session_open(&e, from != NULL ? from : prefix.from);
+	session_open(&e, from != NULL ? from : prefix.from,
+	    ids_in ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
 	if (prefill_options.adapter != NULL)
 		session_adapter(&e, prefill_options.adapter);
 	prefill.adapter = e.adapter;

@@ -32,11 +32,8 @@ static void
 encode(const struct tokenizer *t, const char *name, const char *text, size_t len, struct ids *ids)
 {
 	unsigned flags = (no_template ? 0 : TOK_TEMPLATE) | (plain ? TOK_PLAIN : 0);
-	char err[512];
-	int code = tokenizer_encode(t, text, len, flags, ids, err, sizeof err);
 
-	if (code != 0)
-		die(code == TOKENIZER_EINVALID ? EXIT_DAMAGED : EXIT_RUN, "%s: %s", name, err);
+	encode_text(t, name, text, len, flags, UINT32_MAX, EXIT_DAMAGED, ids);
 }
 
 static void
@@ -52,14 +49,13 @@ static void
 print_text(const struct tokenizer *t, const struct ids *ids)
 {
 	struct utf8_stream stream = { .n = 0 };
+	struct text_start start = { .begun = 0 };
+	char *bytes = NULL, *out = NULL;
 	size_t i, len, room = 0;
-	const char *bytes;
-	char *out = NULL;
 	int special;
 
 	for (i = 0; i < ids->n; i++) {
-		bytes = tokenizer_bytes(t, ids->ids[i], &len, &special);
-		if (bytes == NULL)
+		if (tokenizer_bytes(t, ids->ids[i], &len, &special) == NULL)
 			die(EXIT_DAMAGED, "token %zu: no token has the id %u", i + 1, ids->ids[i]);
 		if (special && plain)
 			continue;
@@ -67,12 +63,16 @@ print_text(const struct tokenizer *t, const struct ids *ids)
 			room = 6 * (len + 4);
 			free(out);
 			out = must_alloc(room, 1);
+			free(bytes);
+			bytes = must_alloc(room, 1);
 		}
+		len = tokenizer_begin(t, &start, ids->ids[i], bytes);
 		fwrite(out, 1, utf8_push(&stream, bytes, len, out), stdout);
 	}
 	if (out != NULL)
 		fwrite(out, 1, utf8_flush(&stream, out), stdout);
 	free(out);
+	free(bytes);
 }
 
 int

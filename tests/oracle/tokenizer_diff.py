@@ -24,6 +24,10 @@ class Ids(ctypes.Structure):
     ]
 
 
+class TextStart(ctypes.Structure):
+    _fields_ = [("begun", ctypes.c_int), ("stripped", ctypes.c_size_t)]
+
+
 class Ours:
     def __init__(self, library, folder):
         self.lib, self.handle, self.err = (
@@ -56,10 +60,16 @@ class Ours:
 
     def decode(self, ids):
         self.lib.tokenizer_bytes.restype = ctypes.c_void_p
-        n, out = ctypes.c_size_t(), b""
+        self.lib.tokenizer_begin.restype = ctypes.c_size_t
+        start, out = TextStart(), b""
         for i in ids:
-            p = self.lib.tokenizer_bytes(self.handle, ctypes.c_uint32(i), ctypes.byref(n), None)
-            out += ctypes.string_at(p, n.value)
+            n = ctypes.c_size_t()
+            self.lib.tokenizer_bytes(self.handle, ctypes.c_uint32(i), ctypes.byref(n), None)
+            room = ctypes.create_string_buffer(n.value + 1)
+            got = self.lib.tokenizer_begin(
+                self.handle, ctypes.byref(start), ctypes.c_uint32(i), room
+            )
+            out += room.raw[:got]
         return out
 
 
@@ -103,7 +113,7 @@ def strings(tokenizer, count, seed):
         else:  # added tokens, whole, cut and adjacent, in between
             parts = []
             for _ in range(n):
-                a = rng.choice(added)
+                a = rng.choice(added or ["<s>"])
                 parts.append(
                     rng.choice(
                         [

@@ -30,51 +30,151 @@ def parts(component, kind):
     return component[kind] if component["type"] == "Sequence" else [component]
 
 
+def text_of(pattern):
+    if "Regex" in pattern:
+        return pattern["Regex"]
+    return "".join("\\" + c if c in string.punctuation else c for c in pattern["String"])
+
+
+BEHAVIORS = {
+    "Isolated": "isolated",
+    "Removed": "removed",
+    "Contiguous": "contiguous",
+    "MergedWithPrevious": "merged-with-previous",
+    "MergedWithNext": "merged-with-next",
+}
+
+
+def is_byte_level(doc):
+    return any(p["type"] == "ByteLevel" for p in parts(doc["pre_tokenizer"], "pretokenizers"))
+
+
+def scheme(p):
+    return "never" if p.get("add_prefix_space") is False else p.get("prepend_scheme", "always")
+
+
 def expressions(doc):
-    for p in parts(doc["pre_tokenizer"], "pretokenizers"):
-        if p["type"] == "Split" and "Regex" in p["pattern"]:
-            yield p["pattern"]["Regex"]
-        elif p["type"] == "Split":
-            yield "".join(
-                "\\" + c if c in string.punctuation else c for c in p["pattern"]["String"]
-            )
+    steps = parts(doc["pre_tokenizer"], "pretokenizers")
+    for p in steps:
+        if p["type"] == "Split":
+            if p["behavior"] != "Isolated":
+                yield BEHAVIORS[p["behavior"]]
+                yield "inverted" if p["invert"] else "matches"
+            yield text_of(p["pattern"])
         elif p["type"] == "Digits":
             yield r"\p{N}" if p["individual_digits"] else r"\p{N}+"
-        elif p["type"] == "ByteLevel" and p.get("use_regex", True):
-            yield GPT2
+        elif p["type"] == "Punctuation":
+            yield from ("punctuation", BEHAVIORS[p.get("behavior", "Isolated")])
+        elif p["type"] == "Whitespace":
+            yield "whitespace"
+        elif p["type"] == "WhitespaceSplit":
+            yield "whitespace-split"
+        elif p["type"] == "Metaspace":
+            yield from ("metaspace", p["replacement"], scheme(p))
+            yield "split" if p.get("split", True) else "whole"
+        elif p["type"] == "ByteLevel":
+            if p["add_prefix_space"]:
+                yield "prefix-space"
+            if p.get("use_regex", True):
+                yield GPT2
+            if p is not steps[-1]:
+                yield "byte-level"
+
+
+def normalizer(doc):
+    steps = parts(doc["normalizer"], "normalizers")
+    for n in steps:
+        if n["type"] == "NFC":
+            yield "nfc"
+        elif n["type"] == "Prepend":
+            yield from ("prepend", n["prepend"])
+        elif n["type"] == "Replace" and "String" in n["pattern"]:
+            yield from ("replace", n["pattern"]["String"], n["content"])
+        elif n["type"] == "Replace":
+            yield from ("replace-matches", n["pattern"]["Regex"], n["content"])
+    if not steps:
+        yield "none"
+
+
+def put(h, *values):
+    for v in values:
+        h.update(struct.pack("<I", v) if isinstance(v, int) else v.encode() + b"\0")
+
+
+def missing(doc, h):
+    """What becomes of characters that have no token."""
+    model = doc["model"]
+    if model.get("byte_fallback") and any(f"<0x{b:02X}>" in model["vocab"] for b in range(256)):
+        put(h, "byte-fallback")
+    if model.get("unk_token") in model["vocab"]:
+        put(h, "fused-unknown" if model.get("fuse_unk") else "unknown")
+        put(h, model["vocab"][model["unk_token"]])
+
+
+def decoder(doc, h):
+    fused = is_byte_level(doc)
+    if not fused:
+        put(h, "characters")
+    for d in parts(doc["decoder"], "decoders"):
+        if d["type"] == "Fuse":
+            fused = True
+        elif d["type"] == "Strip" and fused:
+            put(h, "strip-beginning", d["content"], d["start"])
+        elif d["type"] == "Strip":
+            put(h, "strip", d["content"], d["start"], d["stop"])
+        elif d["type"] == "ByteLevel" and not fused:
+            put(h, "byte-level")
+            fused = True
+        elif d["type"] == "ByteFallback":
+            put(h, "byte-fallback")
+        elif d["type"] == "Replace":
+            put(h, "replace", d["pattern"]["String"], d["content"])
+        elif d["type"] == "Metaspace":
+            put(h, "metaspace", d["replacement"], "keeps" if scheme(d) == "never" else "drops")
 
 
 def template(doc):
+    """Ids before and after the text."""
+    before, after = [], []
     for p in parts(doc["post_processor"], "processors"):
-        if p["type"] == "TemplateProcessing":
-            for piece in p["single"]:
-                if "SpecialToken" in piece:
-                    yield from p["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
+        if p["type"] in ("BertProcessing", "RobertaProcessing"):
+            before, after = [p["cls"][1]] + before, after + [p["sep"][1]]
+        elif p["type"] == "TemplateProcessing":
+            at = next(i for i, piece in enumerate(p["single"]) if "Sequence" in piece)
+            sides = [
+                [i for piece in side for i in p["special_tokens"][piece["SpecialToken"]["id"]]["ids"]]
+                for side in (p["single"][:at], p["single"][at + 1 :])
+            ]
+            before, after = sides[0] + before, after + sides[1]
+    return before, after
 
 
-def fingerprint(doc):
-    alphabet, model, tokens = byte_alphabet(), doc["model"], {}
-    for key, i in model["vocab"].items():
-        known = all(c in alphabet for c in key)
+def hash_tokens(doc, h):
+    alphabet, tokens, byte_level = byte_alphabet(), {}, is_byte_level(doc)
+    for key, i in doc["model"]["vocab"].items():
+        known = byte_level and all(c in alphabet for c in key)
         tokens[i] = (bytes(alphabet[c] for c in key) if known else key.encode(), 0)
     for a in doc["added_tokens"]:
         data = tokens.get(a["id"], (a["content"].encode(), 0))[0]
         tokens[a["id"]] = (data, 1 + sum(v for k, v in FLAGS if a[k]))
-    h = xxhash.xxh3_128()
     for i, (data, flags) in sorted(tokens.items()):
         h.update(struct.pack("<II", i, len(data)) + data + bytes([flags]))
+
+
+def fingerprint(doc):
+    model, h = doc["model"], xxhash.xxh3_128()
+    hash_tokens(doc, h)
     for m in model["merges"]:
         left, right = m.split(" ") if isinstance(m, str) else m
-        h.update(struct.pack("<II", model["vocab"][left], model["vocab"][right]))
-    nfc = [n for n in parts(doc["normalizer"], "normalizers") if n["type"] == "NFC"]
-    for text in [
-        "nfc" if nfc else "none",
-        *expressions(doc),
-        "ignore_merges" if model.get("ignore_merges") else "merges",
-    ]:
-        h.update(text.encode() + b"\0")
-    for i in template(doc):
-        h.update(struct.pack("<I", i))
+        put(h, model["vocab"][left], model["vocab"][right])
+    put(h, *normalizer(doc), *expressions(doc))
+    put(h, "ignore_merges" if model.get("ignore_merges") else "merges")
+    before, after = template(doc)
+    put(h, *before)
+    if after:
+        put(h, "after", *after)
+    missing(doc, h)
+    decoder(doc, h)
     return h.hexdigest()
 
 
