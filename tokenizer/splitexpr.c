@@ -11,8 +11,8 @@
  *
  * Rewritten is what is not the same and can be said otherwise. \s: PCRE2 counts U+180E, Oniguruma
  * follows White_Space, which does not. \w, and so \b: TR18's without joiners, and with what is not
- * a decimal digit in Latin-1. \h: a hexadecimal digit, in PCRE2 horizontal space. ^ and $ are those
- * of lines in both (PCRE2_MULTILINE). */
+ * a decimal digit in Latin-1. \h: a hexadecimal digit, in PCRE2 horizontal space; \v: one of the
+ * characters that it is in PCRE2. ^ and $ are those of lines in both (PCRE2_MULTILINE). */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +103,7 @@ static const struct {
 	{ 'H', NULL, "[^" HEX "]" },
 	{ 'b', NULL, BOUNDARY },
 	{ 'B', NULL, NO_BOUNDARY },
+	{ 'v', "\\x{b}", "\\x{b}" },
 	{ 'A', NULL, "\\A" },
 	{ 'z', NULL, "\\z" },
 	{ 'Z', NULL, "\\Z" },

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/tokenizers: small tokenizers and the ids that Hugging Face `tokenizers` gives hard strings.
 
-  tokenizer_golden.py train             NAME/tokenizer.json for llama3, qwen2, gpt2, smollm and mixed
+  tokenizer_golden.py train             NAME/tokenizer.json for the names of STYLES
   tokenizer_golden.py golden            NAME/golden.json for those
   tokenizer_golden.py golden NAME PATH  NAME/golden.json for the tokenizer at PATH
 
@@ -145,6 +145,14 @@ HARD = [
     "\u00e9<|im_end|>\u0301 e<|im_end|>\u0301",
     "<sp ace> <sp  ace>",
     "A\u030angstr\u00f6m \u00c5ng \u00c4\u00c4rger A\u0308 \u0104 the->The->-> theAB",
+    # younger than Unicode 14.0: letters of both cases, marks, digits, numbers, symbols, punctuation; and unassigned
+    "a\U00010d50b \U00010d50\U00010d70 A\U00010d4a\u1c89\u1c8a \U0001e030\U0001e031x",
+    "x\u0cf3y \U00011f00\U00011f02\U00011f36 e\U00010efd\U00011241",
+    "1\U00010d40\U00010d42 \U00011f50\U00011f51\U0001e4f0 12\U0001ccf0 \U0001d2c0",
+    "\u2ffc\U0001f6dc \U0001cc00! \U0001fae9\u31ef \U00011b00\U00011f43 #\U00010d6e",
+    "\U00031350\U000323af\U0002ebf0 \u4f60\U0002ebf1",
+    "\u0378a\u2fe0 1\U0003fffd2 \U000e01f0\u0e3a\u0e3b",
+    "\U00011de0\U00011de1 1\U00016ff4 a\U00016ff52",
 ]
 
 
@@ -225,6 +233,54 @@ STYLES = {
         merges=400,
         added=[special("<|endoftext|>"), special("<|im_start|>"), special("<|im_end|>")],
     ),
+    # Falcon's: what comes behind ByteLevel sees bytes as they are spelled, some of which are numbers
+    "falcon": dict(
+        pre=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Punctuation("contiguous"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+                pre_tokenizers.Digits(individual_digits=False),
+                pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+            ]
+        ),
+        norm=None,
+        merges=300,
+        added=[special("<|endoftext|>"), special(">>TITLE<<", normalized=True)],
+    ),
+    # no model's: every behaviour, anchors, word boundaries, a space before every piece
+    "behaviors": dict(
+        pre=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(r"^.|\z|\w+$"), "isolated"),
+                pre_tokenizers.Split(Regex(r"\b[a-f]\h*\b"), "removed"),
+                pre_tokenizers.Split(Regex(r"[\d,.]"), "contiguous", invert=True),
+                pre_tokenizers.Split("-", "merged_with_previous"),
+                pre_tokenizers.Split(Regex(r"[A-Z]|\W\B"), "merged_with_next"),
+                pre_tokenizers.Split(Regex(r"'\w"), "merged_with_next", invert=True),
+                pre_tokenizers.Punctuation("merged_with_previous"),
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.Split(Regex(r"\s"), "merged_with_previous", invert=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
+            ]
+        ),
+        norm=normalizers.Sequence(
+            [normalizers.NFC(), normalizers.Replace(Regex(r"[\t\v]+"), " "), normalizers.Prepend("_")]
+        ),
+        merges=300,
+        added=[special("<|endoftext|>"), plain("word", single_word=True), plain("<tool>")],
+    ),
+    "whitespace": dict(
+        pre=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.WhitespaceSplit(),
+                pre_tokenizers.Whitespace(),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        ),
+        norm=None,
+        merges=300,
+        added=[special("<|endoftext|>")],
+    ),
     # no model's: a String, an expression that matches nothing (before capitals), \\S in a class, runs of digits, all in a row
     "mixed": dict(
         pre=pre_tokenizers.Sequence(
@@ -249,7 +305,129 @@ STYLES = {
 }
 
 
+META = "\u2581"
+BYTES = [f"<0x{b:02X}>" for b in range(256)]
+
+
+def replaced(pattern, content):
+    return {"type": "Replace", "pattern": {"String": pattern}, "content": content}
+
+
+def metaspace(scheme, splits):
+    return {"type": "Metaspace", "replacement": META, "prepend_scheme": scheme, "split": splits}
+
+
+def sequence(kind, *steps):
+    return {"type": "Sequence", kind: list(steps)}
+
+
+def splitting(pattern, behavior, invert=False):
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+
+def around(before, after):
+    piece = {name: {"SpecialToken": {"id": name, "type_id": 0}} for name in before + after}
+    return {
+        "type": "TemplateProcessing",
+        "single": [piece[n] for n in before]
+        + [{"Sequence": {"id": "A", "type_id": 0}}]
+        + [piece[n] for n in after],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {n: {"id": n, "ids": [SPECIALS.index(n)], "tokens": [n]} for n in piece},
+    }
+
+
+SPECIALS = ["<unk>", "<s>", "</s>"]
+FUSED = [{"type": "ByteFallback"}, {"type": "Fuse"}]
+
+# Vocabularies of characters, as files made of SentencePiece models have them: what differs between them is how spaces become
+# U+2581, whether words are cut there, and what becomes of characters that are missing.
+CHARACTERS = {
+    # Llama 2's own file
+    "llama2": dict(
+        normalizer=sequence(
+            "normalizers", {"type": "Prepend", "prepend": META}, replaced(" ", META)
+        ),
+        pre_tokenizer=None,
+        decoder=sequence(
+            "decoders",
+            replaced(META, " "),
+            *FUSED,
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ),
+        post_processor=around(["<s>"], []),
+        model=dict(unk_token="<unk>", fuse_unk=True, byte_fallback=True),
+        bytes=BYTES,
+    ),
+    # half of the bytes are missing, so that unknown tokens and bytes come in one word
+    "metaspace": dict(
+        normalizer=None,
+        pre_tokenizer=metaspace("always", True),
+        decoder=sequence("decoders", metaspace("always", True), {"type": "ByteFallback"}),
+        post_processor=around(["<s>"], ["</s>"]),
+        model=dict(unk_token="<unk>", fuse_unk=True, byte_fallback=True),
+        bytes=BYTES[0x80:0xC0] + BYTES[0xE0:0xE4],
+    ),
+    "first": dict(
+        normalizer=None,
+        pre_tokenizer=metaspace("first", False),
+        decoder=metaspace("first", False),
+        post_processor={"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]},
+        model=dict(unk_token="<unk>", fuse_unk=False, ignore_merges=True),
+        bytes=[],
+    ),
+    # merges over the spaces: a text is one word and cannot be cut
+    "gemma": dict(
+        normalizer=replaced(" ", META),
+        pre_tokenizer=splitting({"String": " "}, "MergedWithPrevious"),
+        decoder=sequence("decoders", replaced(META, " "), *FUSED),
+        post_processor=around(["<s>", "</s>", "<s>"], []),
+        model=dict(byte_fallback=True),
+        bytes=BYTES,
+        phrases=True,
+    ),
+}
+
+
+def train_characters(name):
+    style = dict(CHARACTERS[name])
+    own, model, spans = style.pop("bytes"), style.pop("model"), style.pop("phrases", False)
+    t = Tokenizer(models.BPE())
+    t.normalizer = normalizers.Replace(" ", META)
+    t.pre_tokenizer = (
+        pre_tokenizers.Split(Regex(r"[.,:;]"), "removed")
+        if spans
+        else pre_tokenizers.Split(META, "merged_with_next")
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=3 + len(own) + 500,
+        special_tokens=SPECIALS + own,
+        limit_alphabet=120,
+        show_progress=False,
+    )
+    t.train_from_iterator([" " + s for s in SENTENCES * 3], trainer)
+    doc = json.loads(t.to_str())
+    tokens = [special(x) for x in SPECIALS]
+    tokens += [
+        special("<mask>", lstrip=True),
+        special("<|im_end|>", rstrip=True),
+        plain("word", single_word=True),
+        plain("<lr>", lstrip=True, rstrip=True),
+        plain("<sp ace>"),
+    ]
+    doc["added_tokens"] = []
+    doc["model"].update(model)
+    doc["model"]["merges"] = [" ".join(m) for m in doc["model"]["merges"]]
+    doc.update(style)
+    done = Tokenizer.from_str(json.dumps(doc))
+    done.add_tokens(tokens)
+    write(os.path.join(ROOT, name, "tokenizer.json"), json.loads(done.to_str()))
+
+
 def train(name):
+    if name in CHARACTERS:
+        train_characters(name)
+        return
     style = STYLES[name]
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = style["pre"]
@@ -315,6 +493,9 @@ def golden(name, path):
         t.encode_special_tokens = True
         case["plain"] = t.encode(text, add_special_tokens=False).ids
         t.encode_special_tokens = False
+        if name in CHARACTERS:
+            case["decoded"] = t.decode(case["ids"], skip_special_tokens=False)
+            case["shown"] = t.decode(case["template"], skip_special_tokens=True)
         cases.append(case)
     write(
         os.path.join(ROOT, name, "golden.json"),
@@ -340,10 +521,10 @@ def write(path, doc):
 
 def main(argv):
     if argv[1:] == ["train"]:
-        for name in STYLES:
+        for name in [*STYLES, *CHARACTERS]:
             train(name)
     elif argv[1:] == ["golden"]:
-        for name in STYLES:
+        for name in [*STYLES, *CHARACTERS]:
             golden(name, os.path.join(ROOT, name, "tokenizer.json"))
     elif len(argv) == 4 and argv[1] == "golden":
         golden(argv[2], argv[3])

