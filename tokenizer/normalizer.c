@@ -40,7 +40,7 @@ normalizer_free(struct normalizer *n)
 	}
 }
 
-/* Growing text. */
+/* Growing text; NULL only as long as nothing, not even nothing, was appended. */
 struct growing {
 	char *text;
 	size_t n, cap;
@@ -52,7 +52,7 @@ append(struct growing *g, const char *text, size_t len)
 	size_t cap;
 	char *p;
 
-	if (len > g->cap - g->n) {
+	if (g->text == NULL || len > g->cap - g->n) {
 		cap = g->cap + g->cap / 2 + len + 64;
 		p = realloc(g->text, cap);
 		if (p == NULL)

@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #include "tokenizer/tokload.h"
+#ifdef FUZZ
+#include "tokenizer/utf8.h"
+#endif
 
 static int
 read_root(struct load *l, json_t *root)
@@ -144,3 +147,62 @@ tokjson_read(struct tokenizer *t, const char *dir, char *err, size_t errlen)
 	free(config_path);
 	return rc;
 }
+
+#ifdef FUZZ
+/* make fuzz-tokenizer: up to the last '}' any bytes as tokenizer.json, what is behind as a text, in
+ * which every byte that is none becomes a space. What is accepted must encode it, and decode what
+ * comes of it. */
+int LLVMFuzzerTestOneInput(const uint8_t *, size_t);
+
+static void
+fuzz_text(const struct tokenizer *t, const char *text, size_t len)
+{
+	struct text_start start = { 0 };
+	struct ids ids = { 0 };
+	char err[256], out[4096];
+	size_t i, n;
+
+	if (tokenizer_encode(t, text, len, TOK_TEMPLATE, &ids, err, sizeof(err)) != 0 &&
+	    err[0] == '\0')
+		abort();
+	for (i = 0; i < ids.n; i++) {
+		if (tokenizer_bytes(t, ids.ids[i], &n, NULL) == NULL)
+			abort();
+		if (n <= sizeof(out))
+			tokenizer_begin(t, &start, ids.ids[i], out);
+	}
+	free(ids.ids);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct tokenizer *t = calloc(1, sizeof(*t));
+	char err[256] = "", *text = malloc(size + 1);
+	struct load l = { .t = t, .path = "fuzz", .err = err, .errlen = sizeof(err) };
+	size_t json = size, bad, len;
+	json_t *root, *config;
+
+	while (json > 0 && data[json - 1] != '}')
+		json--;
+	len = size - json;
+	memcpy(text, data + json, len);
+	while ((bad = utf8_check(text, len)) < len)
+		text[bad] = ' ';
+	root = json_loadb((const char *)data, json, JSON_REJECT_DUPLICATES, NULL);
+	l.added = json_object();
+	l.by_content = json_object();
+	config = json_incref(json_object_get(root, "config"));
+	json_object_del(root, "config");
+	l.config = config;
+	if (root != NULL && read_root(&l, root) == 0 && fingerprint(t) == 0)
+		fuzz_text(t, text, len);
+	json_decref(root);
+	json_decref(config);
+	json_decref(l.added);
+	json_decref(l.by_content);
+	tokenizer_close(t);
+	free(text);
+	return 0;
+}
+#endif

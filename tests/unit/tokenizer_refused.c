@@ -329,6 +329,27 @@ missing_unknown(void)
 	tokenizer_close(t);
 }
 
+/* A normaliser may leave nothing of a text. */
+static void
+nothing_left(void)
+{
+	struct tokenizer *t;
+	struct ids ids = { 0 };
+	char err[300] = "";
+
+	replaced("{'type': 'NFC'}", "{'type': 'Replace', 'pattern': {'String': 'ab'}, 'content': ''}",
+	    0, "");
+	if (tokenizer_open(dir, &t, err, sizeof(err)) != 0)
+		abort();
+	check(tokenizer_encode(t, "abab", 4, 0, &ids, err, sizeof(err)) == 0 && ids.n == 0,
+	    "nothing is left, %zu ids: %s", ids.n, err);
+	check(tokenizer_encode(t, "abc", 3, 0, &ids, err, sizeof(err)) == 0 && ids.n == 1 &&
+		ids.ids[0] == 2,
+	    "one character is left, %zu ids: %s", ids.n, err);
+	free(ids.ids);
+	tokenizer_close(t);
+}
+
 int
 main(void)
 {
@@ -349,6 +370,7 @@ main(void)
 	truncated();
 	missing_byte();
 	missing_unknown();
+	nothing_left();
 	unlink(path);
 	rmdir(dir);
 	return report("tokenizer_refused");
