@@ -46,7 +46,7 @@ cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD
 
 # libkvfile/ methods/ tokenizer/ model/ cpu/ gpu/ engine/ cli/ become one archive each, tools/kv-*.c become programs: some only read and
 # write files, some compute on a device without a model, some run one.
-FILE_TOOLS = kv-check kv-evict kv-footprint kv-info
+FILE_TOOLS = kv-check kv-convert kv-evict kv-footprint kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
 MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)

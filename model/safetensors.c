@@ -477,6 +477,13 @@ safetensors_find(const struct safetensors *st, const char *name)
 	return bsearch(&key, st->tensor, st->n, sizeof key, by_name);
 }
 
+const char *
+safetensors_metadata(const struct safetensors *st, const char *key)
+{
+	return json_string_value(json_object_get(json_object_get(st->shard[0].header,
+	    "__metadata__"), key));
+}
+
 size_t
 safetensors_count(const struct safetensors *st)
 {

@@ -39,6 +39,8 @@ void safetensors_close(struct safetensors *);                  /* NULL allowed *
 const struct tensor *safetensors_find(const struct safetensors *, const char *name);
 size_t safetensors_count(const struct safetensors *);
 const struct tensor *safetensors_at(const struct safetensors *, size_t i);
+/* What the first file says of itself under this key; NULL when it says nothing. */
+const char *safetensors_metadata(const struct safetensors *, const char *key);
 /* formats/kv-snapshot.md section 6, "weights"; hex[33]. */
 void safetensors_fingerprint(const struct safetensors *, char *hex);
 

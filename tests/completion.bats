@@ -117,7 +117,7 @@ complete_bash() {
 @test "the examples of --help work, one after the other" {
 	ln -s "$ROOT/examples" examples
 	rm -f ./*.kv
-	for program in kv-tokenize kv-prefill kv-observe kv-score kv-evict kv-decode kv-quantize1b kv-index kv-diff kv-info kv-footprint kv-check; do
+	for program in kv-tokenize kv-prefill kv-observe kv-score kv-evict kv-decode kv-quantize1b kv-index kv-diff kv-convert kv-info kv-footprint kv-check; do
 		run bash -c "$("$program" --help | sed -n 's/^example: //p')"
 		echo "$program: $output"
 		assert_success

@@ -71,6 +71,7 @@ run_examples() {
 @test "the examples of kv-footprint(1) do what it says" { run_examples kv-footprint.1; }
 @test "the examples of kv-diff(1) do what it says" { run_examples kv-diff.1; }
 @test "the examples of kv-index(1) do what it says" { run_examples kv-index.1; }
+@test "the examples of kv-convert(1) do what it says" { run_examples kv-convert.1; }
 @test "the examples of kv-info(1) do what it says" { run_examples kv-info.1; }
 @test "the examples of kv-check(1) do what it says" { run_examples kv-check.1; }
 @test "the examples of kv-snapshot(5) do what it says" { run_examples kv-snapshot.5; }

@@ -1,0 +1,145 @@
+/* kv-convert - a snapshot as a safetensors file, and back
+ *
+ * The first bytes of the input tell which of both it is. What comes through a pipe is put into a
+ * temporary file first: the header of one format needs what stands everywhere in the other. */
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/reread.h"
+#include "cli/tool.h"
+#include "engine/convert.h"
+#include "model/model.h"
+
+static const char *like;
+
+static const struct opt opts[] = {
+	{ 0, "like", OPT_STRING, &like, 0, "SNAPSHOT",
+	    "take the model from this snapshot, where the file does not name it" },
+	{ .name = NULL }
+};
+
+static const struct tool tool = {
+	.name = "kv-convert",
+	.about = "a snapshot as a safetensors file, and back",
+	.synopsis = "[-qvz] [-o FILE] [--like SNAPSHOT] [--progress WHEN] [file]",
+	.example = "kv-convert -o full.safetensors full.kv",
+	.opts = opts,
+	.takes = TAKES_OUTPUT | TAKES_PROGRESS,
+	.max_operands = 1
+};
+
+/* A safetensors file begins with the length of its header, 64 bits of which the upper ones are zero,
+ * and a '{'. */
+static int
+is_safetensors(const struct reread *in)
+{
+	static const char zero[4];
+	char first[9];
+
+	return pread(in->fd, first, sizeof first, 0) == (ssize_t)sizeof first &&
+	    memcmp(first + 4, zero, sizeof zero) == 0 && first[8] == '{';
+}
+
+static void
+to_safetensors(const struct reread *in)
+{
+	const int standard = strcmp(settings.output, "-") == 0;
+	struct export x = { .step = { progress_step, NULL } };
+	struct engine_error e;
+	struct kv_reader *r;
+
+	if (like != NULL)
+		die(EXIT_USAGE, "--like: %s is a snapshot, and says itself of which model", in->name);
+	if (settings.write_flags & KV_LZ4)
+		die(EXIT_USAGE, "--lz4: tensors of a safetensors file are stored as they are");
+	r = reread_open(in);
+	must(export_measure(&x, r, &e), &e);
+	kv_close(r);
+	x.to = standard ? stdout : text_create(settings.output);
+	progress_start("convert", x.head.model.layers, "layers");
+	r = reread_open(in);
+	must(export_begin(&x, r, &e), &e);
+	kv_close(r);
+	r = reread_open(in);
+	must(export_rows(&x, r, &e), &e);
+	kv_close(r);
+	progress_end();
+	if (!standard)
+		text_commit(x.to);
+	export_free(&x);
+}
+
+/* The file, mapped: one that came through a pipe has no name but that of its descriptor. */
+static struct safetensors *
+open_file(const struct reread *in, const char *path)
+{
+	const int piped = strcmp(path, "-") == 0;
+	char descriptor[32], err[1024], *one, *two;
+	struct safetensors *st = NULL;
+	struct engine_error e;
+	int rc;
+
+	snprintf(descriptor, sizeof descriptor, "/proc/self/fd/%d", in->fd);
+	one = strdup(piped ? descriptor : path);
+	two = strdup(piped ? descriptor : path);
+	if (one == NULL || two == NULL)
+		die(EXIT_RUN, "out of memory");
+	rc = safetensors_open_file(dirname(one), basename(two), &st, err, sizeof err);
+	if (rc != 0)
+		must(engine_fail_model(&e, rc, err), &e);
+	free(one);
+	free(two);
+	return st;
+}
+
+/* The head of --like */
+static const struct kv_head *
+read_like(struct kv_head *head)
+{
+	struct kv_reader *r;
+
+	if (like == NULL)
+		return NULL;
+	r = input_open(like);
+	*head = *kv_reader_head(r);
+	kv_close(r);
+	return head;
+}
+
+static void
+to_snapshot(const struct reread *in, const char *path)
+{
+	struct import x = { .name = in->name, .step = { progress_step, NULL } };
+	struct safetensors *st = open_file(in, path);
+	struct kv_head model;
+	struct engine_error e;
+	struct kv_writer *w;
+
+	x.from = st;
+	must(import_head(&x, read_like(&model), &e), &e);
+	w = output_create(&x.head);
+	progress_start("convert", x.head.model.layers, "layers");
+	must(import_write(&x, w, &e), &e);
+	progress_end();
+	output_commit(w, NULL);
+	safetensors_close(st);
+}
+
+int
+main(int argc, char **argv)
+{
+	int first = tool_start(&tool, argc, argv);
+	const char *path = operand(argc, argv, first);
+	struct reread in;
+
+	output_refuse_terminal();
+	reread_start(&in, path);
+	if (is_safetensors(&in))
+		to_snapshot(&in, path);
+	else
+		to_safetensors(&in);
+	reread_end(&in);
+	return finish();
+}
