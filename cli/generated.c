@@ -20,8 +20,8 @@ generated_add(struct generated *g, uint32_t id)
 		json_array_append_new(g->ids, json_integer(id));
 }
 
-void
-print_generated(struct generated *g, const char *name, json_t *retrieval)
+static json_t *
+describe(struct generated *g, const char *name)
 {
 	static const char *const stops[] = { "tokens", "eos", "text" };
 	json_t *o = json_object(), *seconds = json_object();
@@ -40,8 +40,25 @@ print_generated(struct generated *g, const char *name, json_t *retrieval)
 	put(o, "seconds", seconds);
 	put_real(seconds, "load", g->load);
 	put_real(seconds, "generate", g->generate);
+	free(g->text);
+	return o;
+}
+
+void
+print_generated(struct generated *g, const char *name, json_t *retrieval)
+{
+	json_t *o = describe(g, name);
+
 	if (retrieval != NULL)
 		put(o, "retrieval", retrieval);
 	print_json(o);
-	free(g->text);
+}
+
+void
+print_answer(struct generated *g, const char *name, json_t *asked)
+{
+	json_t *o = describe(g, name);
+
+	put(o, "asked", json_incref(asked));
+	print_json_line(o);
 }

@@ -32,5 +32,7 @@ void generated_add(struct generated *, uint32_t id);    /* nothing where nothing
 /* Prints what was collected, and frees it; kv-decode(1) explains the keys. The printer has ended.
  * name: of the snapshot; retrieval: a member of that name, whose reference it takes, or NULL. Dies. */
 void print_generated(struct generated *, const char *name, json_t *retrieval);
+/* The same in one line, as the answer to a question. */
+void print_answer(struct generated *, const char *name, json_t *asked);
 
 #endif

@@ -71,11 +71,17 @@ static const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(17);
 
 /* Prints o, and drops it. */
 static void
-print_at(json_t *o, int columns)
+print_as(json_t *o, int columns, size_t how)
 {
-	if (json_dump_callback(o, write_part, &columns, flags) != 0)
+	if (json_dump_callback(o, write_part, &columns, how) != 0)
 		die(EXIT_RUN, "stdout:");
 	json_decref(o);
+}
+
+static void
+print_at(json_t *o, int columns)
+{
+	print_as(o, columns, flags);
 }
 
 void
@@ -83,6 +89,14 @@ print_json(json_t *o)
 {
 	print_at(o, 0);
 	putchar('\n');
+}
+
+void
+print_json_line(json_t *o)
+{
+	print_as(o, 0, JSON_REAL_PRECISION(17));
+	if (putchar('\n') == EOF || fflush(stdout) != 0)
+		die(EXIT_RUN, "stdout:");
 }
 
 static size_t printed;          /* elements of the list at hand */

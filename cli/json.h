@@ -26,6 +26,8 @@ void put_real(json_t *o, const char *key, double x);
 /* Prints o with a newline after it, and drops it. All control characters are escaped, DEL and C1,
  * too. */
 void print_json(json_t *o);
+/* The same in one line, for JSON Lines. */
+void print_json_line(json_t *o);
 
 /* The same in parts, where the last member of an object is a list that may be long: the list is not
  * held. The object has a member at least; it is dropped, as each element is. */

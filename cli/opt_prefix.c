@@ -1,5 +1,5 @@
-/* opt_prefix.c - the options of kv-prefill that take rows which an earlier prefill has computed, from a
- * snapshot or a store */
+/* opt_prefix.c - the options of kv-prefill that take rows which an earlier prefill has computed,
+ * from a snapshot or a store */
 #include <string.h>
 
 #include "cli/opt_prefix.h"

@@ -1,5 +1,5 @@
-/* opt_prefix.h - the options of kv-prefill that take rows which an earlier prefill has computed, from a
- * snapshot or a store */
+/* opt_prefix.h - the options of kv-prefill that take rows which an earlier prefill has computed,
+ * from a snapshot or a store */
 #ifndef KVPIPE_OPT_PREFIX_H
 #define KVPIPE_OPT_PREFIX_H
 
@@ -21,8 +21,8 @@ struct prefix {
 	struct kv_reader *from; /* NULL: --reuse was not given */
 	struct reuse part;
 	struct prefix_store store;      /* dir NULL: --store was not given */
-	/* what is taken: that is known after prefix_find(), or, when a file of the store cannot be used,
-	 * less after prefix_load() */
+	/* what is taken: that is known after prefix_find(), or, when a file of the store cannot
+	 * be used, less after prefix_load() */
 	uint32_t rows;
 };
 
@@ -30,14 +30,14 @@ struct prefix {
 void opt_prefix(const struct prefill *, const char *prompt, const char *resume, int mass);
 /* Opens the snapshot. Dies. */
 void prefix_open(struct prefix *);
-/* Which rows there are for the prompt (which must stay), of which the last `least` tokens must run, into
- * a cache of this type; reads no row. Dies. */
+/* Which rows there are for the prompt (which must stay), of which the last `least` tokens must
+ * run, into a cache of this type; reads no row. Dies. */
 void prefix_find(struct prefix *, const struct model *, enum kv_dtype dtype, const struct ids *,
     uint32_t least);
 /* Into an empty cache. tile: as the prompt would be run. Dies. */
 void prefix_load(struct prefix *, const struct session *, struct cache *c, uint32_t tile);
-/* The prompt has run, and its snapshot is written: the store gets what it has not got. evicted: rows are
- * missing. */
+/* The prompt has run, and its snapshot is written: the store gets what it has not got. evicted:
+ * rows are missing. */
 void prefix_keep(struct prefix *, const struct cache *c, int evicted);
 void prefix_close(struct prefix *);
 

@@ -13,7 +13,7 @@ write_text(struct token_printer *p, const char *s, size_t n)
 	if (n == 0 || p->ids)
 		return;
 	if (fwrite(s, 1, n, to) != n || fflush(to) != 0)
-		die(EXIT_RUN, p->to != NULL ? "out of memory" : "stdout:");
+		die(EXIT_RUN, to != stdout ? "out of memory" : "stdout:");
 	p->last = s[n - 1];
 }
 

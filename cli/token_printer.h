@@ -6,13 +6,14 @@
 #include "cli/tool.h"
 #include "tokenizer/tokenizer.h"
 
-/* The caller fills in the first three, and may fill in `to`; the rest is zero. What may be the beginning of a stop text
- * is held back until it is clear that it is not. */
+/* The caller fills in the first three, and may fill in `to`; the rest is zero. What may be the
+ * beginning of a stop text is held back until it is clear that it is not. */
 struct token_printer {
 	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
 	const struct strings *stops;    /* none of them empty */
 	int ids;                        /* print ids, one a line; stop texts count nevertheless */
-	FILE *to;                       /* where text goes; NULL: standard output */
+	/* where text goes; NULL: standard output, with a newline at its end where that is a terminal */
+	FILE *to;
 	const char *stopped;            /* the stop text that has come, or NULL */
 	struct utf8_stream utf8;
 	char *held;

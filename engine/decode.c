@@ -35,6 +35,15 @@ decode_evict(struct decode *d, struct engine_error *e)
 }
 
 int
+decode_ask(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
+{
+	if (run_tokens(d->cache->model, d->cache, d->ws, ids, n, NULL, NULL, e->text,
+	    sizeof e->text) != 0)
+		return e->code = ENGINE_ERUN;
+	return ENGINE_OK;
+}
+
+int
 decode_logits(struct decode *d, struct engine_error *e)
 {
 	if (d->generator != NULL && generator_logits(d->generator) != 0)

@@ -25,6 +25,10 @@ void decode_free(struct decode *);
 /* Makes the budget hold in every layer, before the first token; logs. */
 int decode_evict(struct decode *, struct engine_error *);
 
+/* Runs n > 0 tokens, as a prefill that continues the cache would; logs nothing. The cache's logits are
+ * those after the last one. */
+int decode_ask(struct decode *, const uint32_t *ids, size_t n, struct engine_error *);
+
 /* Appends the token, evicts, clusters rows that have become enough (grow_clusters.h), and logs:
  * while the device is busy with the token, the host chooses the rows that go, as far as the
  * method lets it. greedy: *next <- the likeliest token, UINT32_MAX when no logit is finite.

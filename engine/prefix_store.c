@@ -234,8 +234,8 @@ count_rows(const struct block *b)
 	return ENGINE_OK;
 }
 
-/* 1 when block i has been loaded, 0 when it is not there, else a code: with ENGINE_EDAMAGED it is of
- * no use to anybody. */
+/* 1 when block i has been loaded, 0 when it is not there, else a code: with ENGINE_EDAMAGED it is
+ * of no use to anybody. */
 static int
 load_block(const struct prefix_store *s, struct cache *c, uint32_t i, const char *path,
     struct engine_error *e)

@@ -108,8 +108,8 @@ take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section
 	}
 }
 
-/* Tokens that were generated are not always run in the sight of all rows: behind position *first, which
- * the log knows, retrieval may have chosen what they saw. */
+/* Tokens that were generated are not always run in the sight of all rows: behind position *first,
+ * which the log knows, retrieval may have chosen what they saw. */
 static int
 find_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *log, uint32_t *first,
     struct engine_error *e)

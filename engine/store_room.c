@@ -117,7 +117,7 @@ void
 store_make_room(const char *dir, uint64_t most)
 {
 	DIR *d = opendir(dir);
-	struct files f = { NULL };
+	struct files f = { .at = NULL };
 	size_t i;
 
 	if (d != NULL && (flock(dirfd(d), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&

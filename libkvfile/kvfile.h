@@ -95,12 +95,12 @@ struct kv_head {
 int kv_model_diff(const struct kv_model *a, const struct kv_model *b,
     const char *a_name, const char *b_name, char *text, size_t size);
 
-/* The text of a HEAD section (4.1), for those who keep it elsewhere: next to the same rows in another
- * format, say. *json is to be freed. KV_OK, or KV_EINVAL, KV_ENOMEM. */
+/* The text of a HEAD section (4.1), for those who keep it elsewhere: next to the same rows in
+ * another format, say. *json is to be freed. KV_OK, or KV_EINVAL, KV_ENOMEM. */
 int kv_head_to_json(const struct kv_head *head, char **json);
 
-/* And back, with all checks of a reader. KV_OK, or KV_ECORRUPT and what is wrong in text (size bytes,
- * always terminated). */
+/* And back, with all checks of a reader. KV_OK, or KV_ECORRUPT and what is wrong in text (size
+ * bytes, always terminated). */
 int kv_head_from_json(struct kv_head *head, const char *json, size_t n, char *text, size_t size);
 
 /* ---- which rows there are: the POSN section, 4.3 ---- */

@@ -66,8 +66,8 @@ is_temporary(const char *name, const char *base)
 	return *p == '\0' && p > name + n + 5;
 }
 
-/* A writer holds a lock from the creation of its file until this has another name, or none. Where files
- * cannot be locked, nothing is removed. */
+/* A writer holds a lock from the creation of its file until this has another name, or none. Where
+ * files cannot be locked, nothing is removed. */
 void
 kv_temporary_remove_dead(int folder, const char *name)
 {
@@ -102,8 +102,9 @@ remove_dead(const char *final)
 
 /* ---- ours ---- */
 
-/* Creates and locks name. Between the two somebody may have taken it for a dead writer's, and have removed
- * it, or be about to (and then it is locked): -1 with EEXIST, as if the name were in use. */
+/* Creates and locks name. Between the two somebody may have taken it for a dead writer's, and
+ * have removed it, or be about to (and then it is locked): -1 with EEXIST, as if the name were in
+ * use. */
 static int
 create(struct kv_temporary *t, const char *name, mode_t mode)
 {

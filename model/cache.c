@@ -522,6 +522,32 @@ cache_clear(struct cache *c)
 	return cache_log(c, KV_EVENT_EVICT, 0, 0, m->id.layers);
 }
 
+int
+cache_mark(struct cache *c, struct cache_mark *mark)
+{
+	const uint32_t L = c->model->id.layers, G = c->model->id.kv_heads;
+	uint32_t l;
+
+	*mark = (struct cache_mark){ c->next_position, c->n_tokens, malloc((size_t)L * G *
+	    sizeof *mark->len) };
+	for (l = 0; mark->len != NULL && l < L; l++)
+		memcpy(mark->len + (size_t)l * G, c->layer[l].len, G * sizeof *mark->len);
+	c->logged = 0;
+	return mark->len != NULL ? 0 : MODEL_ENOMEM;
+}
+
+void
+cache_go_back(struct cache *c, const struct cache_mark *mark)
+{
+	const uint32_t G = c->model->id.kv_heads;
+	uint32_t l;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		memcpy(c->layer[l].len, mark->len + (size_t)l * G, G * sizeof *mark->len);
+	c->next_position = mark->next_position;
+	c->n_tokens = mark->n_tokens;
+}
+
 uint64_t
 cache_bytes(const struct cache *c)
 {

@@ -87,16 +87,28 @@ void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *con
 int cache_trim(struct cache *, uint32_t l, uint32_t spare_to);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
-/* Logs how the rows of layers l0 .. l1-1 have changed since the last event there: n rows were
- * run through each of them with nothing evicted in between (KV_EVENT_PREFILL, KV_EVENT_DECODE),
- * or run and not stored (KV_EVENT_RUN), or rows were dropped (KV_EVENT_EVICT, n = 0). To be called
- * before anything else happens to these layers, with next_position as it is then. Does nothing when
- * the snapshot came without a log, when n is 0 and when an eviction dropped no row. Returns 0,
- * MODEL_ENOMEM, or MODEL_EINVALID when the rows cannot have become so (a KV head grew by more than n). */
+/* Logs how the rows of layers l0 .. l1-1 have changed since the last event there: n rows were run
+ * through each of them with nothing evicted in between (KV_EVENT_PREFILL, KV_EVENT_DECODE), or
+ * run and not stored (KV_EVENT_RUN), or rows were dropped (KV_EVENT_EVICT, n = 0). To be called
+ * before anything else happens to these layers, with next_position as it is then. Does nothing
+ * when the snapshot came without a log, when n is 0 and when an eviction dropped no row. Returns
+ * 0, MODEL_ENOMEM, or MODEL_EINVALID when the rows cannot have become so (a KV head grew by more
+ * than n). */
 int cache_log(struct cache *, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1);
 /* Logs that n rows were run through all layers, which moved next_position to this, although rows
  * have been dropped since: the next event logs that. Returns as cache_log(). */
 int cache_log_before(struct cache *, uint32_t n, uint32_t next_position);
+/* Where a cache was, to go back to: rows that were appended since are dropped again. */
+struct cache_mark {
+	uint32_t next_position;
+	size_t n_tokens;
+	uint32_t *len;                 /* [L][G], to be freed */
+};
+/* Only for a cache that keeps neither attention mass nor indexes: these would not go back. From
+ * now on it logs nothing. Returns 0, or MODEL_ENOMEM. */
+int cache_mark(struct cache *, struct cache_mark *);
+/* Nothing was dropped since. The logits are those of the last token that was run. */
+void cache_go_back(struct cache *, const struct cache_mark *);
 /* Bytes of keys and values in use. */
 uint64_t cache_bytes(const struct cache *);
 /* Drops all rows with their memory and indexes, logs that, and goes back to position 0; the

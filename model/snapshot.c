@@ -48,8 +48,8 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return KV_OK;
 }
 
-/* KEYS or VALS: packed in the file, with spare capacity after each head in the cache, which may take
- * only the first rows of each head. */
+/* KEYS or VALS: packed in the file, with spare capacity after each head in the cache, which may
+ * take only the first rows of each head. */
 static int
 load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {

@@ -30,8 +30,8 @@ static const struct tool tool = {
 	.max_operands = 1
 };
 
-/* A safetensors file begins with the length of its header, 64 bits of which the upper ones are zero,
- * and a '{'. */
+/* A safetensors file begins with the length of its header, 64 bits of which the upper ones are
+ * zero, and a '{'. */
 static int
 is_safetensors(const struct reread *in)
 {

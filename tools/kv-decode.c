@@ -1,5 +1,6 @@
 /* kv-decode - continue a snapshot: generate text token by token */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_retrieve.h"
 #include "cli/opt_score.h"
+#include "cli/questions.h"
 #include "cli/retrieval_report.h"
 #include "cli/session.h"
 #include "cli/token_printer.h"
@@ -26,7 +28,8 @@ static uint64_t seed;
 static struct strings stops;
 static int ignore_eos, ids_out, mass, audit;
 static uint32_t observe;
-static const char *score, *evict, *stats;
+static const char *score, *evict, *stats, *ask;
+static struct questions questions;      /* of use with --questions */
 static int retrieves;                   /* --retrieve was given */
 static struct retrieval_options retrieve_options;
 static struct cache_evictor evictor;    /* of use with --evict */
@@ -52,6 +55,8 @@ static const struct opt opts[] = {
 	    "keep the queries of the last W tokens in FILE" },
 	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
 	    "go on adding up the attention that each row receives, in FILE" },
+	{ 0, "questions", OPT_STRING, &ask, 0, "FILE",
+	    "answer each line of FILE, text or JSON, behind the same snapshot" },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
 	    "with --retrieve: write what was read, as JSON" },
 	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
@@ -64,7 +69,7 @@ static const struct tool tool = {
 	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W] [--device DEVICE]\n"
 	    "[--evict WORDS] [--ids | --json] [--ignore-eos] [--mass] [--min-p P]\n"
-	    "[--progress WHEN] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD\n"
+	    "[--progress WHEN] [--questions FILE] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD\n"
 	    "--budget N [--reduce HOW] [--dense-layers N] [--stats REPORT] [--audit]]\n"
 	    "[snapshot]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
@@ -94,6 +99,25 @@ check_retrieval(void)
 		die(EXIT_USAGE, "--stats -: standard output is for the text");
 	if (stats != NULL && strcmp(stats, settings.output) == 0)
 		die(EXIT_USAGE, "--stats and --output name the same file, %s", stats);
+}
+
+/* What a question leaves behind has to be taken back before the next one. */
+static void
+check_questions(const char *snapshot)
+{
+	if (ask == NULL)
+		return;
+	if (strcmp(settings.output, "-") != 0)
+		die(EXIT_USAGE, "--questions: each begins with the same rows, and none are kept: "
+		    "--output does not go with it");
+	if (evict != NULL)
+		die(EXIT_USAGE, "--questions: rows that are evicted for one are gone for the next: "
+		    "--evict does not go with it");
+	if (retrieves)
+		die(EXIT_USAGE, "--questions: what an index has learned from one stays for the next: "
+		    "--retrieve does not go with it");
+	if (strcmp(ask, "-") == 0 && strcmp(snapshot, "-") == 0)
+		die(EXIT_USAGE, "the snapshot and the questions cannot both come from standard input");
 }
 
 static void
@@ -147,7 +171,8 @@ static void
 generate(const struct session *s, struct decode *d, int keep, struct generated *g)
 {
 	struct sampler sampler = { .temperature = temperature, .top_p = top_p, .min_p = min_p };
-	struct token_printer p = { .tokenizer = s->tokenizer, .stops = &stops, .ids = ids_out };
+	struct token_printer p = { .tokenizer = s->tokenizer, .stops = &stops, .ids = ids_out,
+	    .to = ask != NULL ? stdout : NULL };
 	struct cache *c = d->cache;
 	struct engine_error e;
 	uint32_t n, id = 0;
@@ -225,7 +250,7 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 	struct engine_error e;
 	uint32_t l;
 
-	if (c->logits == NULL)
+	if (c->logits == NULL && ask == NULL)
 		die(EXIT_RUN,
 		    "%s holds no logits to start from: continue it with kv-prefill --resume",
 		    kv_reader_name(from));
@@ -244,6 +269,36 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 		die(EXIT_RUN, "%s: %u observation queries, and the method looks at %u: make the "
 		    "snapshot with kv-prefill --observe", kv_reader_name(from), obs->have,
 		    window());
+}
+
+/* Each question behind the same rows, and what is generated behind it */
+static void
+answer_all(const struct session *s, struct decode *d, const char *name, double load)
+{
+	struct cache_mark mark;
+	struct engine_error e;
+	size_t i;
+
+	if (cache_mark(d->cache, &mark) != 0)
+		die(EXIT_RUN, "no memory for the cache");
+	for (i = 0; i < questions.n; i++) {
+		const struct question *q = &questions.at[i];
+		struct generated g = { .load = load };
+		double t0 = seconds();
+
+		must(decode_ask(d, q->ids.ids, q->ids.n, &e), &e);
+		generate(s, d, 0, &g);
+		g.generate = seconds() - t0;
+		note("question %zu: %zu tokens, and %u tokens in %.2f s", i + 1, q->ids.n, g.n,
+		    g.generate);
+		if (settings.json)
+			print_answer(&g, name, q->asked);
+		else if (putchar('\n') == EOF || fflush(stdout) != 0)
+			die(EXIT_RUN, "stdout:");
+		cache_go_back(d->cache, &mark);
+	}
+	free(mark.len);
+	questions_free(&questions);
 }
 
 /* From now on tokens attend to what they retrieve. NULL when that is not wanted. */
@@ -303,56 +358,88 @@ save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 	output_commit(w, from);
 }
 
+/* The text behind the snapshot itself */
+static void
+answer(const struct session *s, struct decode *d, struct kv_reader *r, struct observation *obs,
+    double load)
+{
+	const int keep = strcmp(settings.output, "-") != 0;
+	const struct retrieval *t = d->cache->retrieval;
+	struct generated g = { .load = load };
+	double t0 = seconds();
+	struct engine_error e;
+
+	if (evict != NULL)
+		must(decode_evict(d, &e), &e);
+	generate(s, d, keep, &g);
+	g.generate = seconds() - t0;
+	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", g.n, g.generate,
+	    g.n / g.generate, d->cache->next_position);
+	if (keep)
+		save(d->cache, r, obs);
+	if (settings.json)
+		print_generated(&g, kv_reader_name(r), t != NULL ? retrieval_json(t,
+		    s->model->id.layers, s->model->id.kv_heads) : NULL);
+}
+
+/* Opens the model on the device, with room for the tokens to come: those of a question, too. */
+static void
+open_model(struct session *s, const struct kv_reader *r, uint32_t *spare, uint32_t *at_once)
+{
+	const uint32_t room = limit < ROOM ? limit : ROOM;
+	uint32_t tile;
+
+	session_open(s, r, ids_out && stops.n == 0 && ask == NULL ?
+	    TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
+	if (ask != NULL)
+		questions_read(&questions, ask, s->tokenizer);
+	if (questions.longest > UINT32_MAX - room)
+		die(EXIT_DAMAGED, "%s: a question of %zu tokens", ask, questions.longest);
+	tile = workspace_tile(s->device.ops);
+	*spare = room + (uint32_t)questions.longest;
+	*at_once = questions.longest < tile ? (uint32_t)questions.longest : tile;
+	if (*at_once == 0)
+		*at_once = 1;
+	session_load(s, &(struct memory_demand){ .tokens = *spare,
+	    .rows = (uint64_t)*spare * s->model->id.layers * s->model->id.kv_heads,
+	    .dtype = kv_reader_head(r)->dtype, .at_once = *at_once });
+}
+
 int
 main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
-	int keep = strcmp(settings.output, "-") != 0;     /* standard output is for the text */
 	struct observation obs = { 0 };
 	struct retrieval *retrieval;
 	struct workspace *ws;
-	struct engine_error error;
 	struct kv_reader *r;
 	struct decode d;
 	struct session e;
 	struct cache *c;
-	struct generated g = { 0 };
-	uint32_t spare;
+	uint32_t spare, at_once;
 	double t0 = seconds();
 
 	check_options();
+	check_questions(operand(argc, argv, first));
 	r = input_open(operand(argc, argv, first));
-	session_open(&e, r, ids_out && stops.n == 0 ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
-	spare = limit < ROOM ? limit : ROOM;
-	session_load(&e, &(struct memory_demand){ .tokens = spare,
-	    .rows = (uint64_t)spare * e.model->id.layers * e.model->id.kv_heads,
-	    .dtype = kv_reader_head(r)->dtype, .at_once = 1 });
+	open_model(&e, r, &spare, &at_once);
 	if ((c = cache_new(e.model, kv_reader_head(r)->dtype)) == NULL)
 		die(EXIT_RUN, "no memory for the cache");
 	c->spare = spare;
-	expect(c, &obs, keep);
+	expect(c, &obs, strcmp(settings.output, "-") != 0);     /* standard output is for the text */
 	session_load_rows(&e, r, c, obs.window > 0 ? &obs : NULL);
 	check_loaded(c, &obs, r);
 	if (obs.window > 0 && e.model->ops->runs_ahead && observation_to_device(&obs, e.model) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", obs.window);
 	retrieval = start_retrieval(c);
-	if ((ws = workspace_new(e.model, 1)) == NULL)
+	if ((ws = workspace_new(e.model, at_once)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
 	d = (struct decode){ .cache = c, .ws = ws, .evict = evict != NULL ? &evictor : NULL,
 	    .obs = obs.window > 0 ? &obs : NULL, .greedy = temperature == 0 };
-	g.load = seconds() - t0;
-	t0 = seconds();
-	if (evict != NULL)
-		must(decode_evict(&d, &error), &error);
-	generate(&e, &d, keep, &g);
-	g.generate = seconds() - t0;
-	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", g.n, g.generate,
-	    g.n / g.generate, c->next_position);
-	if (keep)
-		save(c, r, &obs);
-	if (settings.json)
-		print_generated(&g, kv_reader_name(r), retrieval != NULL ? retrieval_json(retrieval,
-		    e.model->id.layers, e.model->id.kv_heads) : NULL);
+	if (ask != NULL)
+		answer_all(&e, &d, kv_reader_name(r), seconds() - t0);
+	else
+		answer(&e, &d, r, &obs, seconds() - t0);
 	end_retrieval(retrieval, e.model);
 	kv_close(r);
 	workspace_free(ws, e.model);

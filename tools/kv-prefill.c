@@ -181,8 +181,8 @@ rows_at_once(size_t n)
 	return rows > least ? rows : least;
 }
 
-/* The weights go to the device when there is room for what n tokens need at least, behind the rows that
- * the prompt has already. */
+/* The weights go to the device when there is room for what n tokens need at least, behind the
+ * rows that the prompt has already. */
 static void
 load_model(struct session *e, const struct kv_reader *from, size_t n)
 {
@@ -350,8 +350,8 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	output_commit(w, from);
 }
 
-/* n tokens, behind those whose queries are in obs, have no more queries than that: all are kept, and
- * the patch is no longer. */
+/* n tokens, behind those whose queries are in obs, have no more queries than that: all are kept,
+ * and the patch is no longer. */
 static void
 limit_queries(size_t n, struct observation *obs, int resumed)
 {

@@ -1,0 +1,95 @@
+/* questions.c - what is asked of one snapshot again and again: lines of text, or JSON objects */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/json.h"
+#include "cli/questions.h"
+#include "cli/tool.h"
+
+/* A line, and where it stands */
+struct line {
+	const char *name;
+	size_t number;
+	const char *text;
+	size_t size;
+};
+
+static json_t *
+parse(const struct line *l)
+{
+	json_error_t error;
+	json_t *o;
+
+	if (l->text[0] != '{') {
+		if ((o = json_pack("{s:s%}", "question", l->text, l->size)) == NULL)
+			die(EXIT_DAMAGED, "%s: line %zu: it is not UTF-8", l->name, l->number);
+		return o;
+	}
+	o = json_loadb(l->text, l->size, JSON_REJECT_DUPLICATES, &error);
+	if (o == NULL)
+		die(EXIT_DAMAGED, "%s: line %zu: byte %d: %s", l->name, l->number, error.position,
+		    error.text);
+	if (!json_is_string(json_object_get(o, "question")))
+		die(EXIT_DAMAGED, "%s: line %zu: want a text \"question\"", l->name, l->number);
+	return o;
+}
+
+static void
+add(struct questions *q, const struct line *l, const struct tokenizer *t)
+{
+	struct question *one;
+	const json_t *text;
+	char err[512];
+	int rc;
+
+	if ((q->n & (q->n - 1)) == 0)
+		q->at = realloc(q->at, (q->n != 0 ? 2 * q->n : 1) * sizeof *q->at);
+	if (q->at == NULL)
+		die(EXIT_RUN, "no memory for %zu questions", q->n);
+	one = &q->at[q->n++];
+	*one = (struct question){ .asked = parse(l) };
+	text = json_object_get(one->asked, "question");
+	rc = tokenizer_encode(t, json_string_value(text), json_string_length(text), 0, &one->ids, err,
+	    sizeof err);
+	if (rc != 0)
+		die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_DAMAGED, "%s: line %zu: %s", l->name,
+		    l->number, err);
+	if (one->ids.n == 0)
+		die(EXIT_DAMAGED, "%s: line %zu: the question is empty", l->name, l->number);
+	if (one->ids.n > q->longest)
+		q->longest = one->ids.n;
+}
+
+void
+questions_read(struct questions *q, const char *path, const struct tokenizer *t)
+{
+	struct line l = { .name = strcmp(path, "-") == 0 ? "stdin" : path };
+	const char *end, *next;
+	char *all;
+	size_t size;
+
+	*q = (struct questions){ .n = 0 };
+	must_read_all(path, &all, &size);
+	for (l.text = all; l.text < all + size; l.text = next) {
+		end = memchr(l.text, '\n', (size_t)(all + size - l.text));
+		next = end != NULL ? end + 1 : all + size;
+		l.size = (size_t)((end != NULL ? end : next) - l.text);
+		l.number++;
+		add(q, &l, t);
+	}
+	if (q->n == 0)
+		die(EXIT_DAMAGED, "%s: there is no question", l.name);
+	free(all);
+}
+
+void
+questions_free(struct questions *q)
+{
+	size_t i;
+
+	for (i = 0; i < q->n; i++) {
+		json_decref(q->at[i].asked);
+		free(q->at[i].ids.ids);
+	}
+	free(q->at);
+}
