@@ -32,6 +32,8 @@ static const struct {
 } shared[] = {
 	{ TAKES_MODEL, { 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
 	    "model folder: config.json, tokenizer.json, safetensors" } },
+	{ TAKES_CONFIG, { 0, "allow-config", OPT_STRINGS, &settings.allow_config, 0, "KEY",
+	    "pass over this key of config.json, come what may (repeatable)" } },
 	{ TAKES_OUTPUT, { 'o', "output", OPT_STRING, &settings.output, 0, "FILE",
 	    "write to FILE, which appears only when complete (- is standard output)" } },
 	{ TAKES_OUTPUT, { 'z', "lz4", OPT_FLAG, &lz4, 1, NULL,

@@ -7,6 +7,7 @@
 #include "cli/session.h"
 #include "cli/tool.h"
 #include "model/adapter.h"
+#include "model/folder.h"
 #include "model/snapshot.h"
 
 static int
@@ -19,13 +20,31 @@ status_of_tokenizer(int code)
 	}
 }
 
+/* settings.model becomes the folder that is meant. */
+static void
+find_folder(void)
+{
+	static char *folder;
+	struct engine_error e;
+	char err[1024];
+	int rc;
+
+	if (folder != NULL)
+		return;
+	if ((rc = model_folder(settings.model, &folder, err, sizeof err)) != 0)
+		must(engine_fail_model(&e, rc, err), &e);
+	settings.model = folder;
+}
+
 struct tokenizer *
 session_tokenizer(void)
 {
 	struct tokenizer *t;
 	char err[512];
-	int rc = tokenizer_open(settings.model, &t, err, sizeof err);
+	int rc;
 
+	find_folder();
+	rc = tokenizer_open(settings.model, &t, err, sizeof err);
 	if (rc != 0)
 		die(status_of_tokenizer(rc), "%s", err);
 	return t;
@@ -65,14 +84,18 @@ identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 void
 session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
 {
+	const struct config_keys pass = { settings.allow_config.at, settings.allow_config.n };
 	struct engine_error e;
 	char err[1024];
 	int rc;
 
 	s->adapter = NULL;
+	find_folder();
+	if ((rc = model_folder_without_config(settings.model, err, sizeof err)) != 0)
+		must(engine_fail_model(&e, rc, err), &e);
 	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() : tokenizer_if_there();
 	s->device = device_open();
-	rc = model_open(settings.model, s->device.ops, s->device.dev, &s->model, err, sizeof err);
+	rc = model_open(settings.model, &pass, s->device.ops, s->device.dev, &s->model, err, sizeof err);
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	identify_tokenizer(s, snapshot);

@@ -54,7 +54,8 @@ enum {
 	TAKES_OUTPUT = 2,       /* -o, --output FILE; -z, --lz4 */
 	TAKES_THREADS = 4,      /* -j, --threads N; --device cpu|cuda[:N]|auto */
 	TAKES_JSON = 8,         /* --json */
-	TAKES_PROGRESS = 16     /* --progress auto|always|never */
+	TAKES_PROGRESS = 16,    /* --progress auto|always|never */
+	TAKES_CONFIG = 32       /* --allow-config KEY: for those that run the model */
 };                              /* and always: -q, -v, --help, --version */
 
 struct tool {
@@ -71,6 +72,7 @@ struct tool {
 /* Values of the shared options. */
 struct settings {
 	const char *model;      /* NULL unless given */
+	struct strings allow_config; /* keys of config.json that are passed over */
 	const char *output;     /* "-" unless given */
 	unsigned write_flags;   /* KV_LZ4 */
 	uint32_t threads;       /* 0 = all */

@@ -335,13 +335,30 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 }
 
 int
-reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
+check_positions(const struct cache *c, size_t n, char *err, size_t errlen)
 {
+	const struct model *m = c->model;
+
 	if (n > UINT32_MAX - c->next_position) {
 		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
 		    c->next_position, n);
 		return MODEL_EINVALID;
 	}
+	if (m->position_end != UINT32_MAX && c->next_position + n > m->position_end) {
+		snprintf(err, errlen, "position %u + %zu tokens: this model ends at %u here: %s",
+		    c->next_position, n, m->position_end, m->position_why);
+		return MODEL_EUNSUPPORTED;
+	}
+	return 0;
+}
+
+int
+reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
+{
+	int rc = check_positions(c, n, err, errlen);
+
+	if (rc != 0)
+		return rc;
 	if (cache_reserve(c, (uint32_t)n) != 0) {
 		snprintf(err, errlen, "no memory for %zu more rows", n);
 		return MODEL_ENOMEM;

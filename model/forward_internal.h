@@ -37,6 +37,8 @@ int run_chunks(const struct model *m, struct cache *c, struct workspace *ws,
     const struct run_input *in, size_t n, uint32_t *position, struct observation *obs,
     const struct step_hook *step, char *err, size_t errlen);
 
+/* May n more rows stand behind the others? Returns as run_tokens(). */
+int check_positions(const struct cache *c, size_t n, char *err, size_t errlen);
 /* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
 int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
 

@@ -237,14 +237,14 @@ bind_for_device(struct loader *ld)
 }
 
 static int
-open_folder(struct loader *ld, const char *dir)
+open_folder(struct loader *ld, const char *dir, const struct config_keys *pass)
 {
 	struct model *m = ld->m;
 	int rc;
 
 	if ((m->dir = strdup(dir)) == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
-	if ((rc = model_config(dir, m, ld->err, ld->errlen)) != MODEL_OK ||
+	if ((rc = model_config(dir, pass, m, ld->err, ld->errlen)) != MODEL_OK ||
 	    (rc = safetensors_open(dir, &m->files, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	m->layer = calloc(m->id.layers, sizeof *m->layer);
@@ -260,8 +260,8 @@ open_folder(struct loader *ld, const char *dir)
 }
 
 int
-model_open(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
-    size_t errlen)
+model_open(const char *dir, const struct config_keys *pass, const struct ops *ops, struct dev *dev,
+    struct model **out, char *err, size_t errlen)
 {
 	struct loader ld = { .m = calloc(1, sizeof *ld.m), .err = err, .errlen = errlen };
 	int rc;
@@ -271,7 +271,7 @@ model_open(const char *dir, const struct ops *ops, struct dev *dev, struct model
 		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	ld.m->ops = ops;
 	ld.m->dev = dev;
-	rc = open_folder(&ld, dir);
+	rc = open_folder(&ld, dir, pass);
 	free(ld.needed);
 	if (rc == MODEL_OK)
 		*out = ld.m;
@@ -300,7 +300,7 @@ int
 model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
     size_t errlen)
 {
-	int rc = model_open(dir, ops, dev, out, err, errlen);
+	int rc = model_open(dir, NULL, ops, dev, out, err, errlen);
 
 	if (rc == MODEL_OK && (rc = model_bind(*out, err, errlen)) != MODEL_OK) {
 		model_free(*out);

@@ -25,6 +25,12 @@ enum {
 	MODEL_EMISMATCH = -5       /* made for another model */
 };
 
+/* Keys of config.json that are passed over as if they were not there */
+struct config_keys {
+	const char *const *at;
+	size_t n;
+};
+
 struct model_layer {
 	struct norm norm;                       /* before attention */
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
@@ -40,6 +46,9 @@ struct model {
 	/* generation_config.json, else config.json; bos UINT32_MAX = none */
 	uint32_t bos, eos[8], n_eos;
 	uint32_t max_position;                  /* as the configuration claims; informative */
+	/* no row may stand at this position or behind, because of what */
+	uint32_t position_end;                  /* UINT32_MAX: all may */
+	const char *position_why;
 	const double *freq;                     /* device [E/2], rotary frequencies after scaling */
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	struct norm norm;                       /* before the head */
@@ -56,18 +65,21 @@ struct model {
 };
 
 /* Reads config.json (and generation_config.json where there is one) into id and the scalar
- * fields; no weights. */
-int model_config(const char *dir, struct model *m, char *err, size_t errlen);
+ * fields; no weights. pass: keys that are passed over, NULL: none */
+int model_config(const char *dir, const struct config_keys *pass, struct model *m, char *err,
+    size_t errlen);
+/* No row may stand at this position or behind, unless an earlier one is the end already. */
+void model_end_at(struct model *m, uint32_t position, const char *why);
 
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
  * shape; the message has both shapes. Tensors it does not need are an error unless known to be
  * harmless (rotary inv_freq buffers; with tied embeddings an lm_head.weight that is the same,
  * byte for byte). The model is described completely then, but not yet on the device. */
-int model_open(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
-    char *err, size_t errlen);
+int model_open(const char *dir, const struct config_keys *pass, const struct ops *ops,
+    struct dev *dev, struct model **out, char *err, size_t errlen);
 /* Copies the weights to the device: once, before anything is run. */
 int model_bind(struct model *, char *err, size_t errlen);
-/* model_open() and model_bind() */
+/* model_open() with no key passed over, and model_bind() */
 int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
     char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/finite.h"
+#include "model/forward_internal.h"
 #include "model/prompt_stream.h"
 
 #define EMBED_ROWS 4096                /* embedded at once */
@@ -59,13 +60,11 @@ prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, c
 	const struct model *m = c->model;
 	size_t D = m->id.hidden, at;
 	uint32_t i;
+	int rc;
 
 	memset(s, 0, sizeof *s);
-	if (n > UINT32_MAX - c->next_position) {
-		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
-		    c->next_position, n);
-		return MODEL_EINVALID;
-	}
+	if ((rc = check_positions(c, n, err, errlen)) != 0)
+		return rc;
 	*s = (struct prompt_stream){ .cache = c, .obs = obs, .N = (uint32_t)n };
 	s->x = m->ops->alloc(m->dev, n * D * sizeof *s->x);
 	s->pos = malloc(n * sizeof *s->pos);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "model/folder.h"
 #include "model/model_files.h"
 #include "model/model.h"
 #include "model/safetensors.h"
@@ -400,7 +401,7 @@ open_folder(struct safetensors *st, const char *dir)
 			sort_tensors(st);
 	} else if (access(index, F_OK) == 0)
 		rc = open_index(st, dir, index);
-	else
+	else if ((rc = model_folder_without_weights(dir, st->err, st->errlen)) == MODEL_OK)
 		rc = FAIL(st, MODEL_EIO, dir, "neither " SINGLE " nor " INDEX " is there");
 	free(single);
 	free(index);

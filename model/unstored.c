@@ -96,7 +96,10 @@ run_unstored_layer(const struct model *m, struct cache *c, struct workspace *ws,
 {
 	struct attention_mass *mass = c->mass;
 	struct layer_index *index = c->index;
+	int rc;
 
+	if ((rc = check_positions(c, N, err, errlen)) != 0)
+		return rc;
 	if (cache_reserve_layers(c, N, l, l + 1) != 0) {
 		snprintf(err, errlen, "no memory for %u more rows", N);
 		return MODEL_ENOMEM;

@@ -67,15 +67,17 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-decode",
 	.about = "continue a snapshot: generate text token by token",
-	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W] [--device DEVICE]\n"
-	    "[--evict WORDS] [--ids | --json] [--ignore-eos] [--mass] [--min-p P]\n"
+	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
+	    "[--allow-config KEY] [--device DEVICE] [--evict WORDS] [--ids | --json]\n"
+	    "[--ignore-eos] [--mass] [--min-p P]\n"
 	    "[--progress WHEN] [--questions FILE] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD\n"
 	    "--budget N [--reduce HOW] [--dense-layers N] [--stats REPORT] [--audit]]\n"
 	    "[snapshot]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
 	.opts = opts,
 	.more = retrieve_opts,
-	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,
+	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
+	    TAKES_PROGRESS,
 	.max_operands = 1
 };
 

@@ -42,11 +42,11 @@ static const struct tool tool = {
 	.about = "run tokens on top of a snapshot without storing them, and keep what they look at",
 	.synopsis = "-m DIR --ids-from FILE | --lookahead DIR | --repeat-context [-qvz] [-j N]\n"
 	    "[-o FILE]\n"
-	    "[--accumulate HOW] [--chunk N] [--device DEVICE] [--instruction TEXT] [--json]\n"
-	    "[--keep-window W] [--progress WHEN] [--sink N] [snapshot]",
+	    "[--accumulate HOW] [--allow-config KEY] [--chunk N] [--device DEVICE]\n"
+	    "[--instruction TEXT] [--json] [--keep-window W] [--progress WHEN] [--sink N] [snapshot]",
 	.example = "kv-observe -m examples/demo-model --repeat-context -o seen.kv full.kv",
 	.opts = opts,
-	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
+	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
 	    TAKES_PROGRESS,
 	.max_operands = 1
 };

@@ -60,8 +60,8 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-prefill",
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
-	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--device DEVICE]\n"
-	    "[--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
+	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
+	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
 	    "[--patch W] [--plain] [--progress WHEN] [--reuse SNAPSHOT |\n"
 	    "--store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
@@ -71,7 +71,8 @@ static const struct tool tool = {
 	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv examples/prompts/harbour.txt",
 	.opts = opts,
 	.more = token_opts,
-	.takes = TAKES_MODEL | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON | TAKES_PROGRESS,
+	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
+	    TAKES_PROGRESS,
 	.max_operands = UINT_MAX
 };
 

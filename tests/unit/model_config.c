@@ -62,7 +62,7 @@ try(const char *patch, const char *generation, struct model *m, char *err, size_
 		free(text);
 	}
 	memset(m, 0xff, sizeof *m);
-	rc = model_config(dir, m, err, errlen);
+	rc = model_config(dir, NULL, m, err, errlen);
 	free(dir);
 	json_decref(config);
 	json_decref(change);
@@ -161,6 +161,73 @@ test_rope_forms(void)
 	CHECK(m.id.rope_type == KV_ROPE_DEFAULT && m.id.rope_theta == 500000, "default");
 }
 
+/* What other people's programs leave in the file. */
+static void
+test_harmless(void)
+{
+	struct model m = accept("{'foo':null,'_anything':[1],'image_token_id':7,'pad_token_ids':[1],"
+	    "'hidden_dropout':0.1,'resid_pdrop':0.1,'classifier_dropout':0.5,'dropout':0,"
+	    "'initializer_factor':1.0,'router_aux_loss_coef':0.001,'gradient_checkpointing':true,"
+	    "'temperature':0.7,'unsloth_tag':{'a':1},'transformers_weights':'x','pretraining_tp':2,"
+	    "'use_mrope':false,'auto_map':{'AutoConfig':'configuration_x.LlamaConfig',"
+	    "'AutoModelForCausalLM':'modeling_x.LlamaForCausalLM'}}", NULL);
+
+	CHECK(m.id.hidden == 2048 && m.position_end == UINT32_MAX, "nothing changes");
+	m = accept("{'architectures':['LlamaForSequenceClassification','LlamaForCausalLM']}", NULL);
+	CHECK(m.id.layers == 16, "one of the classes is ours");
+}
+
+/* Windows that are switched off count as absent; others end the text. */
+static void
+test_windows(void)
+{
+	struct model m = accept("{'sliding_window':4096}", NULL);
+
+	CHECK(m.position_end == 4096 && strstr(m.position_why, "sliding-window") != NULL,
+	    "%u", m.position_end);
+	m = accept("{'sliding_window':4096,'use_sliding_window':false}", NULL);
+	CHECK(m.position_end == UINT32_MAX, "switched off: %u", m.position_end);
+	m = accept("{'sliding_window':4096,'layer_types':['full_attention','full_attention']}", NULL);
+	CHECK(m.position_end == UINT32_MAX, "no layer slides: %u", m.position_end);
+	m = accept("{'sliding_window':512,'layer_types':['full_attention','sliding_attention']}",
+	    NULL);
+	CHECK(m.position_end == 512, "one layer slides: %u", m.position_end);
+	m = accept("{'model_type':'mistral','architectures':['MistralForCausalLM']}", NULL);
+	CHECK(m.position_end == 4096, "Mistral's default: %u", m.position_end);
+	CHECK(strcmp(m.id.architecture, "mistral") == 0, "%s", m.id.architecture);
+	m = accept("{'model_type':'mistral','architectures':null,'sliding_window':null}", NULL);
+	CHECK(m.position_end == UINT32_MAX, "Mistral 0.3: %u", m.position_end);
+	m = accept("{'rope_scaling':{'type':'dynamic','factor':4}}", NULL);
+	CHECK(m.position_end == 131072 && m.id.rope_type == KV_ROPE_DEFAULT, "dynamic: %u",
+	    m.position_end);
+}
+
+/* Keys that the caller passes over are as if they were not there. */
+static void
+test_pass(void)
+{
+	static const char *const names[] = { "foo", "sliding_window", "rope_scaling.odd", "absent.x" };
+	const struct config_keys pass = { names, 4 };
+	struct model m;
+	char *dir = make_dir(), err[512] = "", *text;
+	json_t *config = parse(base);
+	int rc;
+
+	json_object_set_new(config, "foo", json_true());
+	json_object_set_new(config, "sliding_window", json_integer(7));
+	json_object_set_new(json_object_get(config, "rope_scaling"), "odd", json_integer(7));
+	text = json_dumps(config, 0);
+	write_text(dir, "config.json", text);
+	rc = model_config(dir, &pass, &m, err, sizeof err);
+	CHECK(rc == MODEL_OK && m.position_end == UINT32_MAX && m.id.rope_factor == 32,
+	    "code %d: %s", rc, err);
+	rc = model_config(dir, NULL, &m, err, sizeof err);
+	check_refused("nothing is passed over", rc, MODEL_EUNSUPPORTED, err, "");
+	free(text);
+	json_decref(config);
+	free(dir);
+}
+
 static void
 test_tokens(void)
 {
@@ -186,28 +253,44 @@ static const struct {
 } refused[] = {
 	{ "{'foo':1}", MODEL_EUNSUPPORTED,
 	    "/config.json: unknown key \"foo\": it may change the arithmetic" },
-	{ "{'foo':null}", MODEL_EUNSUPPORTED, "unknown key \"foo\"" },
-	{ "{'model_type':'qwen2','foo':1}", MODEL_EUNSUPPORTED,
-	    "model_type \"qwen2\" is not supported" },
+	{ "{'foo':false}", MODEL_EUNSUPPORTED, "(--allow-config foo passes over it)" },
+	{ "{'model_type':'gpt_neox','foo':1}", MODEL_EUNSUPPORTED,
+	    "model_type \"gpt_neox\" is not supported: models of these types are: llama, " },
+	{ "{'model_type':'bert'}", MODEL_EUNSUPPORTED, "\"bert\" is not supported (an encoder)" },
+	{ "{'model_type':'mixtral'}", MODEL_EUNSUPPORTED, "(a mixture of experts)" },
+	{ "{'model_type':5}", MODEL_EUNSUPPORTED, "model_type 5 is not supported" },
 	{ "{'-model_type':0}", MODEL_EINVALID, "no \"model_type\"" },
 	{ "{'architectures':['LlamaModel']}", MODEL_EUNSUPPORTED,
-	    "architectures [\"LlamaModel\"]" },
+	    "architectures [\"LlamaModel\"] is not supported: a base model without the head" },
+	{ "{'architectures':['LlamaForSequenceClassification']}", MODEL_EUNSUPPORTED,
+	    "a classifier, which has no head for the next token; LlamaForCausalLM has" },
+	{ "{'architectures':['MistralForCausalLM']}", MODEL_EUNSUPPORTED,
+	    "is not supported: LlamaForCausalLM is" },
 	{ "{'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "hidden_act \"gelu\" is not supported" },
 	{ "{'mlp_bias':true}", MODEL_EUNSUPPORTED, "mlp_bias true is not supported" },
-	{ "{'pretraining_tp':2}", MODEL_EUNSUPPORTED, "pretraining_tp 2 " },
-	{ "{'sliding_window':4096}", MODEL_EUNSUPPORTED, "sliding_window 4096 " },
+	{ "{'layer_types':['full_attention','linear_attention']}", MODEL_EUNSUPPORTED,
+	    "layer_types: \"linear_attention\" is not supported" },
+	{ "{'sliding_window':'x'}", MODEL_EINVALID, "\"sliding_window\" is not an integer" },
+	{ "{'use_sliding_window':1}", MODEL_EINVALID, "\"use_sliding_window\" is neither" },
 	{ "{'attn_logit_softcapping':50.0}", MODEL_EUNSUPPORTED, "attn_logit_softcapping 50.0 " },
 	{ "{'final_logit_softcapping':30.0}", MODEL_EUNSUPPORTED,
 	    "final_logit_softcapping 30.0 " },
 	{ "{'quantization_config':{'quant_method':'fp8'}}", MODEL_EUNSUPPORTED,
-	    "quantization_config {" },
+	    "quantization_config: the weights are quantised (fp8): take the model that" },
+	{ "{'quantization_config':{'quant_method':'gptq','bits':4}}", MODEL_EUNSUPPORTED,
+	    "quantised (gptq, 4 bits)" },
+	{ "{'quantization':{'group_size':64,'bits':4}}", MODEL_EUNSUPPORTED,
+	    "quantization: the weights are quantised (MLX, 4 bits)" },
+	{ "{'compression_config':{}}", MODEL_EUNSUPPORTED, "(an unnamed method)" },
 	{ "{'partial_rotary_factor':0.5}", MODEL_EUNSUPPORTED, "partial_rotary_factor 0.5" },
 	{ "{'rope_interleaved':true}", MODEL_EUNSUPPORTED, "rope_interleaved true" },
 	{ "{'residual_multiplier':0.22}", MODEL_EUNSUPPORTED, "residual_multiplier 0.22" },
 	{ "{'embedding_multiplier':12}", MODEL_EUNSUPPORTED, "embedding_multiplier 12" },
 	{ "{'attention_multiplier':1}", MODEL_EUNSUPPORTED, "attention_multiplier 1" },
 	{ "{'logits_scaling':8}", MODEL_EUNSUPPORTED, "logits_scaling 8" },
-	{ "{'auto_map':{'AutoModel':'m.M'}}", MODEL_EUNSUPPORTED, "auto_map {" },
+	{ "{'auto_map':{'AutoModel':'m.M'}}", MODEL_EUNSUPPORTED, "auto_map: the model is code" },
+	{ "{'auto_map':{'AutoModelForCausalLM':'m.OtherForCausalLM'}}", MODEL_EUNSUPPORTED,
+	    "auto_map: the model is code" },
 	{ "{'pruned_heads':{'1':[0]}}", MODEL_EUNSUPPORTED, "pruned_heads {" },
 
 	{ "{'rope_scaling':{'rope_type':'yarn','factor':4}}", MODEL_EUNSUPPORTED,
@@ -218,6 +301,8 @@ static const struct {
 	    MODEL_EUNSUPPORTED, "rope_parameters type \"longrope\"" },
 	{ "{'rope_scaling':{'factor':4}}", MODEL_EUNSUPPORTED,
 	    "rope_scaling: key \"factor\" is unknown" },
+	{ "{'rope_scaling':{'foo':4}}", MODEL_EUNSUPPORTED,
+	    "(--allow-config rope_scaling.foo passes over it)" },
 	{ "{'rope_scaling':{" ROPE3
 	    ",'original_max_position_embeddings':8192,'long_factor':2}}",
 	    MODEL_EUNSUPPORTED, "\"long_factor\"" },
@@ -312,20 +397,20 @@ test_files(void)
 	size_t i;
 	int rc;
 
-	rc = model_config(dir, &m, err, sizeof err);
+	rc = model_config(dir, NULL, &m, err, sizeof err);
 	check_refused("no file", rc, MODEL_EIO, err, "/config.json: No such file or directory");
 	for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		write_text(dir, "config.json", bad[i].text);
-		rc = model_config(dir, &m, err, sizeof err);
+		rc = model_config(dir, NULL, &m, err, sizeof err);
 		check_refused(bad[i].text, rc, bad[i].code, err, bad[i].message);
 	}
-	rc = model_config(dir, &m, tiny, sizeof tiny);
+	rc = model_config(dir, NULL, &m, tiny, sizeof tiny);
 	CHECK(rc == MODEL_EINVALID && strlen(tiny) == sizeof tiny - 1,
 	    "a short buffer is filled: %s", tiny);
 	snprintf(path, sizeof path, "%s/config.json", dir);
 	unlink(path);
 	mkdir(path, 0777);
-	rc = model_config(dir, &m, err, sizeof err);
+	rc = model_config(dir, NULL, &m, err, sizeof err);
 	check_refused("folder", rc, MODEL_EIO, err, "/config.json: not a regular file");
 	free(dir);
 }
@@ -337,6 +422,9 @@ main(void)
 	test_llama32();
 	test_defaults();
 	test_rope_forms();
+	test_harmless();
+	test_windows();
+	test_pass();
 	test_tokens();
 	test_refused();
 	test_files();

@@ -330,9 +330,9 @@ test_tensors(void)
 	s.tied = 0;
 	refuse("head", &s, MODEL_EINVALID, ": no tensor lm_head.weight");
 	s = good;
-	s.more = ",\"sliding_window\":4096";
+	s.more = ",\"pruned_heads\":4096";
 	refuse("config", &s, MODEL_EUNSUPPORTED,
-	    "config.json: sliding_window 4096 is not supported");
+	    "config.json: pruned_heads 4096 is not supported");
 }
 
 static void

@@ -1,0 +1,55 @@
+/* config_internal.h - what the parts of the configuration reader share
+ *
+ * config.c reads sizes, config_kind.c what a model is, config_keys.c judges keys, config_rope.c
+ * reads rotary embedding. Included by them only. */
+#ifndef KVPIPE_CONFIG_INTERNAL_H
+#define KVPIPE_CONFIG_INTERNAL_H
+
+#include <jansson.h>
+
+#include "model/family.h"
+#include "model/model.h"
+#include "model/model_files.h"
+
+struct config {
+	const char *path;       /* of the file at hand */
+	json_t *json;
+	const struct family *family;
+	char *err;
+	size_t errlen;
+};
+
+#define FAIL(c, code, ...) model_file_fail((c)->err, (c)->errlen, code, (c)->path, __VA_ARGS__)
+#define BAD(c, ...) FAIL(c, MODEL_EINVALID, __VA_ARGS__)
+#define UNSUPPORTED(c, ...) FAIL(c, MODEL_EUNSUPPORTED, __VA_ARGS__)
+#define REQUIRED UINT32_MAX             /* in place of a default */
+
+/* ---- values: config_values.c ---- */
+
+/* NULL where it is absent or null, which is the same in Hugging Face's configurations. */
+json_t *config_get(const json_t *object, const char *key);
+/* A whole number, 1 to max; fallback, or REQUIRED, where it is absent. */
+int config_count(struct config *, const json_t *object, const char *key, uint32_t max,
+    uint32_t fallback, uint32_t *out);
+/* A real number above 0, from min to max; *out stays as it is when there is none. */
+int config_real(struct config *, const json_t *object, const char *key, double min, double max,
+    double *out);
+/* true or false; *out stays as it is when there is none. */
+int config_flag(struct config *, const json_t *object, const char *key, int *out);
+/* v as JSON text for a message, cut to size. Returns text. */
+const char *config_show(const json_t *v, char *text, size_t size);
+/* Is v this JSON? 1 and 1.0 are the same. */
+int config_has(const json_t *v, const char *only);
+
+/* ---- the parts ---- */
+
+/* Takes the keys that are passed over out of c->json; "rope_scaling.KEY" is one of an object. */
+void config_pass_over(struct config *, const struct config_keys *);
+/* c->family <- the family, or what it is instead */
+int config_kind(struct config *);
+/* Every key is understood, harmless, or refused. */
+int config_check_keys(struct config *);
+/* The rope fields of id, which are zero before. */
+int config_rope(struct config *, struct model *);
+
+#endif

@@ -1,0 +1,212 @@
+/* config_keys.c - every key of a configuration is understood, harmless, or refused by name
+ *
+ * Harmless by rule: what is null, what begins with "_", token ids, dropout (there is none outside
+ * of training), what a training tool has left of itself. Harmless by list: what is known to change
+ * nothing. That leaves keys that nobody has thought of, and those are refused, too. */
+#include <string.h>
+
+#include "model/config_internal.h"
+
+/* What we do with a key. */
+enum rule {
+	READ,           /* understood, by another part of the reader */
+	READ_IF,        /* understood in families with this flag, in others as ONLY */
+	IGNORE,         /* does not change what one forward pass computes */
+	ONLY            /* refused unless it has the one value that changes nothing */
+};
+
+static const struct key {
+	const char *name;
+	enum rule rule;
+	const char *only;       /* JSON */
+	unsigned flag;          /* FAMILY_* of READ_IF */
+} keys[] = {
+	{ "architectures", READ, NULL, 0 },
+	{ "head_dim", READ, NULL, 0 },
+	{ "hidden_size", READ, NULL, 0 },
+	{ "intermediate_size", READ, NULL, 0 },
+	{ "max_position_embeddings", READ, NULL, 0 },
+	{ "model_type", READ, NULL, 0 },
+	{ "layer_types", READ, NULL, 0 },
+	{ "max_window_layers", READ, NULL, 0 },
+	{ "num_attention_heads", READ, NULL, 0 },
+	{ "num_hidden_layers", READ, NULL, 0 },
+	{ "num_key_value_heads", READ, NULL, 0 },
+	{ "rms_norm_eps", READ, NULL, 0 },
+	{ "rope_parameters", READ, NULL, 0 },              /* transformers 5: both in one */
+	{ "rope_scaling", READ, NULL, 0 },
+	{ "rope_theta", READ, NULL, 0 },
+	{ "sliding_window", READ, NULL, 0 },
+	{ "tie_word_embeddings", READ, NULL, 0 },
+	{ "use_sliding_window", READ, NULL, 0 },
+	{ "vocab_size", READ, NULL, 0 },
+
+	{ "attention_bias", READ_IF, "false", FAMILY_ATTENTION_BIAS },
+	{ "mlp_bias", READ_IF, "false", FAMILY_MLP_BIAS },
+
+	{ "hidden_act", ONLY, "\"silu\"", 0 },
+	{ "rope_interleaved", ONLY, "false", 0 },          /* SmolLM's; true: pairs (2i, 2i+1) */
+	{ "rope_traditional", ONLY, "false", 0 },          /* MLX's word for the same */
+	{ "partial_rotary_factor", ONLY, "1", 0 },
+	{ "attn_logit_softcapping", ONLY, "null", 0 },     /* Gemma 2 */
+	{ "final_logit_softcapping", ONLY, "null", 0 },
+	{ "use_mrope", ONLY, "false", 0 },                 /* Qwen2-VL */
+	{ "bias", ONLY, "false", 0 },
+	{ "use_bias", ONLY, "false", 0 },
+	{ "embedding_multiplier", ONLY, "1", 0 },          /* Granite */
+	{ "residual_multiplier", ONLY, "1", 0 },
+	{ "attention_multiplier", ONLY, "null", 0 },
+	{ "logits_scaling", ONLY, "1", 0 },
+	{ "lm_head_bias", ONLY, "false", 0 },
+	{ "use_qk_norm", ONLY, "false", 0 },
+	{ "add_cross_attention", ONLY, "false", 0 },
+	{ "is_encoder_decoder", ONLY, "false", 0 },
+	{ "pruned_heads", ONLY, "{}", 0 },
+
+	/* where it comes from */
+	{ "is_llama_config", IGNORE, NULL, 0 },
+	/* how it runs there: the tensors say their own type */
+	{ "torch_dtype", IGNORE, NULL, 0 },
+	{ "dtype", IGNORE, NULL, 0 },
+	{ "use_bfloat16", IGNORE, NULL, 0 },
+	{ "use_cache", IGNORE, NULL, 0 },
+	{ "torchscript", IGNORE, NULL, 0 },
+	{ "return_dict", IGNORE, NULL, 0 },
+	{ "output_attentions", IGNORE, NULL, 0 },
+	{ "output_hidden_states", IGNORE, NULL, 0 },
+	{ "chunk_size_feed_forward", IGNORE, NULL, 0 },    /* Llama does not look at it */
+	{ "is_decoder", IGNORE, NULL, 0 },
+	{ "attn_implementation", IGNORE, NULL, 0 },
+	{ "pretraining_tp", IGNORE, NULL, 0 },            /* sums in another order */
+	{ "max_sequence_length", IGNORE, NULL, 0 },        /* first Llama conversions */
+	/* training */
+	{ "tie_encoder_decoder", IGNORE, NULL, 0 },
+	{ "tf_legacy_loss", IGNORE, NULL, 0 },
+	/* other heads and tasks */
+	{ "finetuning_task", IGNORE, NULL, 0 },
+	{ "id2label", IGNORE, NULL, 0 },
+	{ "label2id", IGNORE, NULL, 0 },
+	{ "num_labels", IGNORE, NULL, 0 },
+	{ "problem_type", IGNORE, NULL, 0 },
+	{ "task_specific_params", IGNORE, NULL, 0 },
+	/* tokenizer */
+	{ "prefix", IGNORE, NULL, 0 },
+	{ "tokenizer_class", IGNORE, NULL, 0 },
+	/* sampling defaults, which older versions wrote here */
+	{ "begin_suppress_tokens", IGNORE, NULL, 0 },
+	{ "diversity_penalty", IGNORE, NULL, 0 },
+	{ "do_sample", IGNORE, NULL, 0 },
+	{ "early_stopping", IGNORE, NULL, 0 },
+	{ "encoder_no_repeat_ngram_size", IGNORE, NULL, 0 },
+	{ "exponential_decay_length_penalty", IGNORE, NULL, 0 },
+	{ "length_penalty", IGNORE, NULL, 0 },
+	{ "max_length", IGNORE, NULL, 0 },
+	{ "max_new_tokens", IGNORE, NULL, 0 },
+	{ "min_length", IGNORE, NULL, 0 },
+	{ "no_repeat_ngram_size", IGNORE, NULL, 0 },
+	{ "num_beam_groups", IGNORE, NULL, 0 },
+	{ "num_beams", IGNORE, NULL, 0 },
+	{ "num_return_sequences", IGNORE, NULL, 0 },
+	{ "output_scores", IGNORE, NULL, 0 },
+	{ "remove_invalid_values", IGNORE, NULL, 0 },
+	{ "repetition_penalty", IGNORE, NULL, 0 },
+	{ "return_dict_in_generate", IGNORE, NULL, 0 },
+	{ "suppress_tokens", IGNORE, NULL, 0 },
+	{ "temperature", IGNORE, NULL, 0 },
+	{ "top_k", IGNORE, NULL, 0 },
+	{ "top_p", IGNORE, NULL, 0 },
+	{ "typical_p", IGNORE, NULL, 0 },
+};
+
+/* Does the name alone say that the key cannot change the arithmetic? */
+static int
+harmless_name(const char *name)
+{
+	static const char *const begins[] = { "_", "unsloth", "transformers", "summary_" };
+	static const char *const ends[] = { "_token_id", "_token_ids", "_token_index",
+		"words_ids", "_pdrop", "_dropout", "_drop", "_dropout_prob", "dropout_rate" };
+	static const char *const holds[] = { "initializer_", "gradient_", "aux_loss" };
+	const size_t n = strlen(name);
+	size_t i, m;
+
+	for (i = 0; i < sizeof begins / sizeof begins[0]; i++)
+		if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+			return 1;
+	for (i = 0; i < sizeof ends / sizeof ends[0]; i++)
+		if (n >= (m = strlen(ends[i])) && strcmp(name + n - m, ends[i]) == 0)
+			return 1;
+	for (i = 0; i < sizeof holds / sizeof holds[0]; i++)
+		if (strstr(name, holds[i]) != NULL)
+			return 1;
+	return strcmp(name, "dropout") == 0;
+}
+
+/* auto_map names classes that come with the model. A copy of the family's own class, from the time
+ * before transformers had it, changes nothing; transformers itself takes its own. */
+static int
+check_auto_map(struct config *c, const json_t *map)
+{
+	const char *class = json_string_value(config_get(map, "AutoModelForCausalLM")), *dot;
+
+	if (class != NULL && (dot = strrchr(class, '.')) != NULL)
+		class = dot + 1;
+	if (class != NULL && strcmp(class, c->family->architecture) == 0)
+		return MODEL_OK;
+	return UNSUPPORTED(c, "auto_map: the model is code of its own, which may change the "
+	    "arithmetic (--allow-config auto_map passes over it)");
+}
+
+static int
+check_key(struct config *c, const char *name, const json_t *v)
+{
+	const struct key *k;
+	char text[64];
+	size_t i;
+
+	if (json_is_null(v) || harmless_name(name))
+		return MODEL_OK;
+	if (strcmp(name, "auto_map") == 0)
+		return check_auto_map(c, v);
+	for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		if (strcmp(keys[i].name, name) == 0)
+			break;
+	if (i == sizeof keys / sizeof keys[0])
+		return UNSUPPORTED(c, "unknown key \"%s\": it may change the arithmetic "
+		    "(--allow-config %s passes over it)", name, name);
+	k = &keys[i];
+	if (k->rule == READ || k->rule == IGNORE ||
+	    (k->rule == READ_IF && (c->family->flags & k->flag) != 0) || config_has(v, k->only))
+		return MODEL_OK;
+	return UNSUPPORTED(c, "%s %s is not supported", name, config_show(v, text, sizeof text));
+}
+
+int
+config_check_keys(struct config *c)
+{
+	const char *name;
+	json_t *v;
+	int rc;
+
+	json_object_foreach(c->json, name, v)
+		if ((rc = check_key(c, name, v)) != MODEL_OK)
+			return rc;
+	return MODEL_OK;
+}
+
+void
+config_pass_over(struct config *c, const struct config_keys *list)
+{
+	const char *name, *dot;
+	char object[64];
+	size_t i;
+
+	for (i = 0; list != NULL && i < list->n; i++) {
+		name = list->at[i];
+		json_object_del(c->json, name);
+		if ((dot = strchr(name, '.')) == NULL || (size_t)(dot - name) >= sizeof object)
+			continue;
+		memcpy(object, name, (size_t)(dot - name));
+		object[dot - name] = '\0';
+		json_object_del(json_object_get(c->json, object), dot + 1);
+	}
+}

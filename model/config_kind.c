@@ -1,0 +1,142 @@
+/* config_kind.c - what a model is, and in clear words what it is when we do not compute it */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/config_internal.h"
+
+/* Others that people have, by the beginning of model_type. */
+static const struct { const char *begins, *what; } others[] = {
+	{ "bert", "an encoder" }, { "roberta", "an encoder" }, { "xlm-roberta", "an encoder" },
+	{ "distilbert", "an encoder" }, { "deberta", "an encoder" }, { "electra", "an encoder" },
+	{ "modernbert", "an encoder" }, { "albert", "an encoder" }, { "nomic_bert", "an encoder" },
+	{ "t5", "an encoder with a decoder" }, { "mt5", "an encoder with a decoder" },
+	{ "umt5", "an encoder with a decoder" }, { "bart", "an encoder with a decoder" },
+	{ "mbart", "an encoder with a decoder" }, { "pegasus", "an encoder with a decoder" },
+	{ "whisper", "speech to text" }, { "clip", "images and text" }, { "vit", "images" },
+	{ "llava", "images and text" }, { "mllama", "images and text" },
+	{ "qwen2_vl", "images and text" }, { "qwen2_5_vl", "images and text" },
+	{ "qwen3_vl", "images and text" }, { "gemma3n", "images, sound and text" },
+	{ "mistral3", "images and text" }, { "llama4", "images and text, a mixture of experts" },
+	{ "mixtral", "a mixture of experts" }, { "qwen2_moe", "a mixture of experts" },
+	{ "qwen3_moe", "a mixture of experts" }, { "olmoe", "a mixture of experts" },
+	{ "phimoe", "a mixture of experts" }, { "granitemoe", "a mixture of experts" },
+	{ "gpt_oss", "a mixture of experts, with attention sinks" },
+	{ "deepseek", "latent attention and a mixture of experts" },
+	{ "qwen3_next", "linear attention, a mixture of experts" },
+	{ "mamba", "states instead of a cache" }, { "falcon_mamba", "states instead of a cache" },
+	{ "rwkv", "states instead of a cache" }, { "jamba", "states besides a cache" },
+	{ "bamba", "states besides a cache" }, { "falcon_h1", "states besides a cache" },
+	{ "recurrent_gemma", "states besides a cache" }, { "lfm2", "states besides a cache" },
+	{ "gemma2", "softcapped logits, sliding windows" }, { "gemma3", "sliding windows" },
+	{ "gemma", "another activation" }, { "gpt2", "learned positions" },
+	{ "opt", "learned positions" }, { "bloom", "positions by ALiBi" },
+	{ "mpt", "positions by ALiBi" },
+};
+
+static const char *
+known_families(char *text, size_t size)
+{
+	const struct family *f;
+	size_t n = 0;
+	unsigned i;
+
+	for (i = 0; (f = family_at(i)) != NULL && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? ", " : "", f->type);
+	return text;
+}
+
+static int
+unknown_type(struct config *c, const json_t *type)
+{
+	char text[64], list[256];
+	const char *name = json_string_value(type), *what = NULL;
+	size_t i;
+
+	for (i = 0; name != NULL && what == NULL && i < sizeof others / sizeof others[0]; i++)
+		if (strncmp(name, others[i].begins, strlen(others[i].begins)) == 0)
+			what = others[i].what;
+	return UNSUPPORTED(c, "model_type %s is not supported%s%s%s: models of these types are: %s",
+	    config_show(type, text, sizeof text), what != NULL ? " (" : "",
+	    what != NULL ? what : "", what != NULL ? ")" : "",
+	    known_families(list, sizeof list));
+}
+
+static int
+ends_with(const char *text, const char *tail)
+{
+	const size_t n = strlen(text), m = strlen(tail);
+
+	return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+/* "architectures" names classes; one must be the family's causal language model. */
+static int
+check_architectures(struct config *c)
+{
+	const json_t *list = config_get(c->json, "architectures"), *v;
+	const char *name = NULL;
+	char text[96];
+	size_t i;
+
+	if (list == NULL)
+		return MODEL_OK;
+	for (i = 0; i < json_array_size(list); i++) {
+		v = json_array_get(list, i);
+		if (json_is_string(v) && strcmp(name = json_string_value(v),
+		    c->family->architecture) == 0)
+			return MODEL_OK;
+	}
+	config_show(list, text, sizeof text);
+	if (name != NULL && (ends_with(name, "Classification") || ends_with(name, "QuestionAnswering") ||
+	    ends_with(name, "RewardModel")))
+		return UNSUPPORTED(c, "architectures %s is not supported: a classifier, which has no "
+		    "head for the next token; %s has", text, c->family->architecture);
+	if (name != NULL && ends_with(name, "Model"))
+		return UNSUPPORTED(c, "architectures %s is not supported: a base model without the "
+		    "head for the next token, as embedding models are; %s has it", text,
+		    c->family->architecture);
+	return UNSUPPORTED(c, "architectures %s is not supported: %s is", text,
+	    c->family->architecture);
+}
+
+/* Weights in a type that we do not compute with. */
+static int
+check_quantised(struct config *c)
+{
+	static const char *const keys[] = { "quantization_config", "compression_config",
+		"quantization" };
+	const json_t *v, *method, *bits;
+	char how[64], text[24] = "";
+	size_t i;
+
+	for (i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+		if ((v = config_get(c->json, keys[i])) == NULL)
+			continue;
+		method = config_get(v, "quant_method");
+		if ((bits = config_get(v, "bits")) != NULL ||
+		    (bits = config_get(v, "w_bit")) != NULL)
+			snprintf(text, sizeof text, ", %d bits",
+			    (int)json_integer_value(bits));
+		snprintf(how, sizeof how, "%s%s", json_is_string(method) ?
+		    json_string_value(method) : i == 2 ? "MLX" : "an unnamed method", text);
+		return UNSUPPORTED(c, "%s: the weights are quantised (%s): take the model that "
+		    "they were made from, in bf16, f16 or f32", keys[i], how);
+	}
+	return MODEL_OK;
+}
+
+/* The kind comes first: a model of another kind is not to be refused for its first unknown key. */
+int
+config_kind(struct config *c)
+{
+	const json_t *type = config_get(c->json, "model_type");
+	int rc;
+
+	if (type == NULL)
+		return BAD(c, "no \"model_type\"");
+	if (!json_is_string(type) || (c->family = family_find(json_string_value(type))) == NULL)
+		return unknown_type(c, type);
+	if ((rc = check_architectures(c)) != MODEL_OK)
+		return rc;
+	return check_quantised(c);
+}

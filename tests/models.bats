@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# What people have where a model folder is expected, and keys of config.json
+
+load helper
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	printf 'The harbour of Elmford' >text
+	mkdir m
+	cp "$DEMO"/{config.json,tokenizer.json,model.safetensors} m
+	chmod -R u+w m
+}
+
+# refused STATUS FOLDER MESSAGE ...: by kv-prefill, in one line with all of these parts, and without output
+refused() {
+	local status=$1 folder=$2 part
+	shift 2
+	run -"$status" --separate-stderr kv-prefill -m "$folder" -o x.kv text
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	for part; do
+		[[ "$stderr" == *"$part"* ]] || { echo "$stderr"; return 1; }
+	done
+	[ ! -e x.kv ]
+}
+
+# set_key KEY JSON
+set_key() {
+	"$PYTHON" -c 'import json, sys
+c = json.load(open("m/config.json"))
+c[sys.argv[1]] = json.loads(sys.argv[2])
+json.dump(c, open("m/config.json", "w"))' "$1" "$2"
+}
+
+@test "the id of a model on the hub is told from a folder that is missing" {
+	refused 1 org/Name-1.5B 'org/Name-1.5B: No such file or directory' 'hf download org/Name-1.5B --local-dir DIR'
+	run -1 --separate-stderr kv-prefill -m ./nowhere text
+	[[ "$stderr" == 'kv-prefill: ./nowhere: No such file or directory' ]]
+	run -1 --separate-stderr kv-tokenize -m org/name text
+	[[ "$stderr" == *'hf download'* ]]
+}
+
+@test "a GGUF file, any other file, and a folder with one are told what is needed" {
+	printf 'GGUF\003' >model.gguf
+	refused 5 model.gguf 'model.gguf: a GGUF file' 'the folder that it was made from'
+	refused 1 m/model.safetensors 'a file: what is needed is a folder'
+	mkdir g && cp model.gguf g
+	refused 5 g 'g: model.gguf is llama.cpp'
+}
+
+@test "a folder of the hub's cache stands for the snapshot that refs/main names" {
+	mkdir -p models--org--name/{refs,snapshots}
+	mv m models--org--name/snapshots/0123abc
+	refused 1 models--org--name 'a hub cache without refs/main' 'models--org--name/snapshots'
+	echo 0123abc >models--org--name/refs/main
+	kv-prefill -m models--org--name text >hub.kv
+	kv-prefill -m "$DEMO" text >demo.kv
+	cmp hub.kv demo.kv
+	kv-tokenize -m models--org--name text >ids
+	[ -s ids ]
+	echo 4567def >models--org--name/refs/main
+	refused 1 models--org--name 'refs/main names 4567def' 'is not there'
+	echo ../../m >models--org--name/refs/main
+	refused 1 models--org--name 'a hub cache without refs/main'
+}
+
+@test "a LoRA adapter, authors' weights and pickled weights are no model folder" {
+	mkdir lora && echo '{}' >lora/adapter_config.json
+	refused 5 lora 'lora: a LoRA adapter' 'merge it into its base model'
+	mkdir params && echo '{}' >params/params.json
+	refused 5 params 'in the form of their authors'
+	rm m/model.safetensors && touch m/pytorch_model.bin
+	refused 5 m "PyTorch's pickles (pytorch_model.bin)" 'save_pretrained()'
+	rm m/pytorch_model.bin && touch m/other.safetensors
+	refused 5 m 'there is other.safetensors, but neither'
+}
+
+@test "a key that is unknown is refused by name, and passed over with --allow-config" {
+	kv-prefill -m m text >plain.kv
+	set_key mystery true
+	refused 5 m 'm/config.json: unknown key "mystery"' '--allow-config mystery'
+	set_key rope_scaling '{"rope_type": "default", "riddle": 7}'
+	run -5 kv-prefill -m m --allow-config mystery text
+	assert_output --partial 'rope_scaling: key "riddle" is unknown'
+	kv-prefill -m m --allow-config mystery --allow-config rope_scaling.riddle text >passed.kv
+	cmp plain.kv passed.kv
+	run -0 kv-decode -m m --allow-config mystery --allow-config rope_scaling.riddle -n 2 passed.kv
+	kv-tokenize -m "$DEMO" text >ids
+	kv-observe -m m --allow-config mystery --allow-config rope_scaling.riddle --ids-from ids passed.kv >seen.kv
+	run -0 kv-check seen.kv
+}
+
+@test "a window is full attention up to its end, and refused behind it" {
+	local n
+	n=$(kv-tokenize -m "$DEMO" text | wc -w)
+	kv-prefill -m m text >plain.kv
+	set_key sliding_window $((n + 3))
+	kv-prefill -m m text >window.kv
+	cmp plain.kv window.kv
+	run -0 kv-decode -m m --ignore-eos -n 3 window.kv
+	run -1 --separate-stderr kv-decode -m m --ignore-eos -n 8 window.kv
+	[[ "$stderr" == *"this model ends at $((n + 3)) here: sliding-window attention"* ]]
+	set_key sliding_window $((n - 1))
+	run ! --separate-stderr kv-prefill -m m -o x.kv text
+	[[ "$stderr" == *"this model ends at $((n - 1)) here: sliding-window attention"* ]]
+	run ! --separate-stderr kv-prefill -m m --score 'snapkv window=4 kernel=1' --evict rate=0.5 -o x.kv text
+	[[ "$stderr" == *"this model ends at $((n - 1)) here"* ]]
+	[ ! -e x.kv ]
+	set_key use_sliding_window false
+	kv-prefill -m m text >off.kv
+	cmp plain.kv off.kv
+}
