@@ -13,7 +13,7 @@ rope_json(const struct kv_model *m)
 {
 	json_t *o = json_object();
 
-	put_text(o, "type", m->rope_type == KV_ROPE_LLAMA3 ? "llama3" : "default");
+	put_text(o, "type", kv_rope_name(m->rope_type));
 	put_real(o, "theta", m->rope_theta);
 	if (m->rope_type == KV_ROPE_LLAMA3) {
 		put_real(o, "factor", m->rope_factor);
@@ -21,7 +21,27 @@ rope_json(const struct kv_model *m)
 		put_real(o, "high_freq_factor", m->rope_high_freq_factor);
 		put_count(o, "original_max_position", m->rope_original_max_position);
 	}
+	if (m->rope_type == KV_ROPE_LINEAR || m->rope_type == KV_ROPE_YARN)
+		put_real(o, "factor", m->rope_factor);
+	if (m->rope_type == KV_ROPE_YARN) {
+		put_count(o, "original_max_position", m->rope_original_max_position);
+		put_real(o, "beta_fast", m->rope_beta_fast);
+		put_real(o, "beta_slow", m->rope_beta_slow);
+		put_real(o, "attention_factor", m->rope_attention_factor);
+		put(o, "truncate", json_boolean(m->rope_truncate));
+	}
+	if (m->rope_width != 0)
+		put_count(o, "width", m->rope_width);
+	if (m->rope_skip != 0)
+		put_count(o, "skip", m->rope_skip);
 	return o;
+}
+
+static void
+put_multiplier(json_t *o, const char *key, double v)
+{
+	if (v != 0)
+		put_real(o, key, v);
 }
 
 static json_t *
@@ -40,6 +60,12 @@ model_json(const struct kv_model *m)
 	put_real(o, "norm_eps", m->norm_eps);
 	put(o, "attention_bias", json_boolean(m->attention_bias));
 	put(o, "tied_embeddings", json_boolean(m->tied_embeddings));
+	if (m->mlp_bias)
+		put(o, "mlp_bias", json_true());
+	put_multiplier(o, "attention_multiplier", m->attention_multiplier);
+	put_multiplier(o, "embedding_multiplier", m->embedding_multiplier);
+	put_multiplier(o, "residual_multiplier", m->residual_multiplier);
+	put_multiplier(o, "logits_scaling", m->logits_scaling);
 	put(o, "rope", rope_json(m));
 	put_text(o, "weights_dtype", kv_dtype_name(m->weights_dtype));
 	put_text(o, "weights", m->weights);

@@ -14,13 +14,44 @@
 static void
 print_rope(const struct kv_model *m)
 {
-	printf(LINE "%s, theta %g", "rope", m->rope_type == KV_ROPE_LLAMA3 ? "llama3" : "default",
-	    m->rope_theta);
+	printf(LINE "%s, theta %g", "rope", kv_rope_name(m->rope_type), m->rope_theta);
 	if (m->rope_type == KV_ROPE_LLAMA3)
 		printf(", factor %g, low %g, high %g, original context %u", m->rope_factor,
 		    m->rope_low_freq_factor, m->rope_high_freq_factor,
 		    m->rope_original_max_position);
+	if (m->rope_type == KV_ROPE_LINEAR || m->rope_type == KV_ROPE_YARN)
+		printf(", factor %g", m->rope_factor);
+	if (m->rope_type == KV_ROPE_YARN)
+		printf(", beta %g and %g%s, attention factor %g, original context %u",
+		    m->rope_beta_fast, m->rope_beta_slow, m->rope_truncate ? "" : " not rounded",
+		    m->rope_attention_factor, m->rope_original_max_position);
+	if (m->rope_width != 0)
+		printf(", of the first %u channels", m->rope_width);
+	if (m->rope_skip != 0)
+		printf(", none in one layer of %u", m->rope_skip);
 	putchar('\n');
+}
+
+/* Those that are not 0, in a line of their own */
+static void
+print_multipliers(const struct kv_model *m)
+{
+	const struct { const char *name; double v; } list[] = {
+		{ "attention", m->attention_multiplier }, { "embedding", m->embedding_multiplier },
+		{ "residual", m->residual_multiplier }, { "logits divided by", m->logits_scaling },
+	};
+	const char *sep = "";
+	size_t i;
+
+	for (i = 0; i < sizeof list / sizeof list[0]; i++)
+		if (list[i].v != 0) {
+			if (*sep == '\0')
+				printf(LINE, "multipliers");
+			printf("%s%s %g", sep, list[i].name, list[i].v);
+			sep = ", ";
+		}
+	if (*sep != '\0')
+		putchar('\n');
 }
 
 static void
@@ -29,9 +60,11 @@ print_model(const struct kv_model *m)
 	printf(LINE "%s, %u layers, %u query heads, %u KV heads, head width %u, model width %u, "
 	    "ffn %u, vocabulary %u\n", "model", shown(m->architecture), m->layers, m->query_heads,
 	    m->kv_heads, m->head_width, m->hidden, m->ffn, m->vocabulary);
-	printf(LINE "norm eps %g, %s, %s\n", "", m->norm_eps,
+	printf(LINE "norm eps %g, %s%s, %s\n", "", m->norm_eps,
 	    m->attention_bias ? "attention bias" : "no attention bias",
+	    m->mlp_bias ? ", MLP bias" : "",
 	    m->tied_embeddings ? "tied embeddings" : "separate embeddings");
+	print_multipliers(m);
 	print_rope(m);
 	printf(LINE "%s %s\n", "weights", m->weights, kv_dtype_name(m->weights_dtype));
 	printf(LINE "%s\n", "tokenizer", m->tokenizer);

@@ -232,6 +232,7 @@ const struct ops cpu_ops = {
 	.compact = cpu_compact,
 	.round = cpu_round,
 	.swiglu = cpu_swiglu,
+	.mix = cpu_mix,
 	.attend = cpu_attend,
 	.lse_merge = cpu_lse_merge,
 	.attend_mass = cpu_attend_mass,

@@ -186,6 +186,7 @@ op_mem_info cpu_mem_info;
 op_embed cpu_embed;
 op_embed_ids cpu_embed_ids;
 op_argmax cpu_argmax;
+op_mix cpu_mix;
 op_rmsnorm cpu_rmsnorm;
 op_matmul cpu_matmul;
 op_rope cpu_rope;

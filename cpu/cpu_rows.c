@@ -1,5 +1,5 @@
 /* cpu_rows.c - ops that handle one row at a time: embed, rmsnorm, rope, append, round, swiglu,
- * argmax */
+ * mix, argmax */
 #include <math.h>
 
 #include "cpu/cpu_internal.h"
@@ -12,7 +12,7 @@ struct rows {
 	size_t width;                /* elements of one row; rope, append: of one head */
 	size_t heads;
 	const uint32_t *pos;
-	const double *freq;
+	const struct rotary *rope;
 	float *scratch;
 	const struct mat *table;
 	const uint32_t *tok;
@@ -80,20 +80,30 @@ static void
 rope_row(void *arg, size_t n, int thread)
 {
 	const struct rows *r = arg;
-	const size_t half = r->width / 2;
+	const size_t turned = r->rope->turned, half = turned / 2;
 	float *c = r->scratch + (size_t)thread * 2 * PADDED(half), *s = c + PADDED(half);
+	float *x = r->y + n * r->heads * r->width;
+	size_t i;
 
-	r->simd->cos_sin(c, s, r->pos[n], r->freq, half);
-	r->simd->rotate(r->y + n * r->heads * r->width, c, s, r->heads, r->width);
+	r->simd->cos_sin(c, s, r->pos[n], r->rope->freq, half);
+	for (i = 0; r->rope->factor != 1 && i < half; i++) {
+		c[i] *= r->rope->factor;
+		s[i] *= r->rope->factor;
+	}
+	if (turned == r->width)
+		r->simd->rotate(x, c, s, r->heads, r->width);
+	else
+		for (i = 0; i < r->heads; i++)
+			r->simd->rotate(x + i * r->width, c, s, 1, turned);
 }
 
 void
-cpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint32_t N,
+cpu_rope(struct dev *d, float *x, const uint32_t *pos, const struct rotary *rope, uint32_t N,
     uint32_t heads, uint32_t E)
 {
-	struct rows r = { .simd = d->simd, .y = x, .pos = pos, .freq = freq, .heads = heads,
+	struct rows r = { .simd = d->simd, .y = x, .pos = pos, .rope = rope, .heads = heads,
 	    .width = E };
-	size_t tables = (size_t)d->threads * 2 * PADDED(E / 2) * sizeof *r.scratch;
+	size_t tables = (size_t)d->threads * 2 * PADDED(rope->turned / 2) * sizeof *r.scratch;
 
 	if (d->error[0] == '\0' && (r.scratch = cpu_scratch(d, tables)) != NULL)
 		cpu_run(d, rope_row, &r, N, N * r.heads * r.width);
@@ -170,6 +180,40 @@ cpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 
 	if (d->error[0] == '\0')
 		cpu_run(d, swiglu_row, &r, N, N * r.width);
+}
+
+struct mix {
+	float *y;
+	const float *x;
+	size_t n;
+	float a, b;
+};
+
+enum { MIX_PART = 4096 };
+
+static void
+mix_part(void *arg, size_t part, int thread)
+{
+	const struct mix *m = arg;
+	const size_t end = (part + 1) * MIX_PART < m->n ? (part + 1) * MIX_PART : m->n;
+	size_t i = part * MIX_PART;
+
+	(void)thread;
+	if (m->b == 0)
+		for (; i < end; i++)
+			m->y[i] = m->a * m->x[i];
+	else
+		for (; i < end; i++)
+			m->y[i] = m->a * m->x[i] + m->b * m->y[i];
+}
+
+void
+cpu_mix(struct dev *d, float *y, const float *x, size_t n, float a, float b)
+{
+	struct mix m = { y, x, n, a, b };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, mix_part, &m, (n + MIX_PART - 1) / MIX_PART, n);
 }
 
 void

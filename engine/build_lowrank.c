@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/build_index.h"
+#include "engine/retrieval_check.h"
 #include "methods/lowrank.h"
 #include "model/model.h"
 
@@ -22,7 +23,7 @@ struct raw {
 	float *x;                       /* host [TILE][width] */
 	struct area at_x, at_pos, at_freq;
 	float *d_x;                     /* device, as x */
-	const double *d_freq;           /* device [E/2] minus the frequencies */
+	struct rotary back;             /* minus the frequencies */
 };
 
 /* ---- memory ---- */
@@ -55,9 +56,10 @@ raw_start(struct raw *r, const struct device *d, const struct index_source *l,
 		freq[i] = -freq[i];
 	if ((r->x = engine_alloc((size_t)TILE * r->width, sizeof *r->x, e)) != NULL &&
 	    (r->d_x = new_room(d, &r->at_x, (size_t)TILE * r->width, sizeof *r->d_x, e)) != NULL)
-		r->d_freq = area_upload(d, &r->at_freq, freq, pairs * sizeof *freq, e);
+		r->back = (struct rotary){ area_upload(d, &r->at_freq, freq, pairs * sizeof *freq,
+		    e), m->head_width, 1 };
 	free(freq);
-	return r->d_freq != NULL ? ENGINE_OK : e->code;
+	return r->back.freq != NULL ? ENGINE_OK : e->code;
 }
 
 static void
@@ -90,7 +92,7 @@ raw_rows(struct raw *r, uint32_t from, uint32_t n, struct engine_error *e)
 	pos = area_upload(r->d, &r->at_pos, r->l->rows->pos[0] + from, n * sizeof *pos, e);
 	if (pos == NULL)
 		return e->code;
-	ops->rope(r->d->dev, r->d_x, pos, r->d_freq, n, G, (uint32_t)E);
+	ops->rope(r->d->dev, r->d_x, pos, &r->back, n, G, (uint32_t)E);
 	return ENGINE_OK;
 }
 
@@ -355,7 +357,7 @@ build_low_rank(struct built_index *out, const struct device *d, const struct ind
 	uint32_t rank = opt->rank < G * E ? opt->rank : (uint32_t)(G * E);
 
 	*out = (struct built_index){ .index.kind = KV_LOWR };
-	if (refuse_ragged(l, e) != ENGINE_OK)
+	if (low_rank_fit(&l->head->model, e) != ENGINE_OK || refuse_ragged(l, e) != ENGINE_OK)
 		return e->code;
 	if (rank > n)
 		rank = n > 0 ? n : 1;

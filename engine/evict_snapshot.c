@@ -301,7 +301,7 @@ write_turned_keys(const struct pass *p)
 	    (keys = engine_alloc(span.size, 1, p->e)) == NULL)
 		return p->e->code;
 	span.data = keys;
-	rc = reposition_keys(&p->v->reposition, keys, content, head->dtype, E,
+	rc = reposition_keys(&p->v->reposition, p->sec.layer, keys, content, head->dtype,
 	    kv_current_rows(p->r), kept, p->e);
 	if (rc == ENGINE_OK)
 		rc = write_spans(p, &span, 1);

@@ -10,6 +10,7 @@ reposition_init(struct reposition *p, const struct kv_model *m, uint32_t longest
     struct engine_error *e)
 {
 	p->next = longest > 0 ? longest : 1;
+	p->model = m;
 	if ((p->freq = engine_alloc(m->head_width, sizeof *p->freq, e)) == NULL)
 		return e->code;
 	model_rope_frequencies(m, p->freq);
@@ -25,9 +26,10 @@ reposition_free(struct reposition *p)
 
 /* One KV head: its rows keep[count] to to[count][E]. */
 static int
-reposition_head(const struct reposition *p, char *to, const char *keys, enum kv_dtype dtype,
-    uint32_t E, const uint32_t *pos, const uint32_t *keep, uint32_t count, struct engine_error *e)
+reposition_head(const struct reposition *p, uint32_t layer, char *to, const char *keys,
+    enum kv_dtype dtype, const uint32_t *pos, const uint32_t *keep, uint32_t count, struct engine_error *e)
 {
+	const uint32_t E = p->model->head_width, turned = kv_rope_turned(p->model, layer);
 	const size_t row = E * kv_dtype_size(dtype);
 	uint32_t *old = engine_alloc((size_t)count * 2, sizeof *old, e), *new, i;
 	int rc = ENGINE_OK;
@@ -40,17 +42,17 @@ reposition_head(const struct reposition *p, char *to, const char *keys, enum kv_
 		old[i] = pos[keep[i]];
 		new[i] = reposition_row(p, count, i);
 	}
-	if (rotate_keys(to, old, new, p->freq, count, E, dtype) != 0)
+	if (rotate_keys(to, old, new, p->freq, turned, count, E, dtype) != 0)
 		rc = engine_fail(e, ENGINE_ERUN, "out of memory");
 	free(old);
 	return rc;
 }
 
 int
-reposition_keys(const struct reposition *p, void *to, const void *keys, enum kv_dtype dtype,
-    uint32_t E, const struct kv_rows *rows, const struct kept *kept, struct engine_error *e)
+reposition_keys(const struct reposition *p, uint32_t layer, void *to, const void *keys,
+    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept, struct engine_error *e)
 {
-	const size_t row = E * kv_dtype_size(dtype);
+	const size_t row = p->model->head_width * kv_dtype_size(dtype);
 	const char *from = keys;
 	char *out = to;
 	uint32_t g;
@@ -58,7 +60,7 @@ reposition_keys(const struct reposition *p, void *to, const void *keys, enum kv_
 	for (g = 0; g < kept->heads; g++) {
 		if (rows->count[g] == 0)
 			continue;       /* keys of no rows at all have no address */
-		if (reposition_head(p, out, from, dtype, E, rows->pos[g], kept->keep[g],
+		if (reposition_head(p, layer, out, from, dtype, rows->pos[g], kept->keep[g],
 		    kept->count[g], e) != ENGINE_OK)
 			return e->code;
 		from += rows->count[g] * row;

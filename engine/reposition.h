@@ -13,7 +13,8 @@
 
 struct reposition {
 	uint32_t next;          /* the new next position: rows of the longest head, at least 1 */
-	double *freq;           /* [E/2] of the model's rotary embedding */
+	double *freq;           /* of the model's rotary embedding */
+	const struct kv_model *model;
 };
 
 /* longest: how many rows stay in the longest head of all layers. Returns an ENGINE_* code. */
@@ -28,9 +29,9 @@ reposition_row(const struct reposition *p, uint32_t count, uint32_t i)
 	return p->next - count + i;
 }
 
-/* to[sum of kept->count][E] <- the keys that stay, of the keys [sum of rows->count][E], rotated to
- * their new positions. Returns an ENGINE_* code. */
-int reposition_keys(const struct reposition *, void *to, const void *keys, enum kv_dtype dtype,
-    uint32_t E, const struct kv_rows *rows, const struct kept *kept, struct engine_error *);
+/* to[sum of kept->count][E] <- the keys that stay, of the keys [sum of rows->count][E] of a layer,
+ * rotated to their new positions. Returns an ENGINE_* code. */
+int reposition_keys(const struct reposition *, uint32_t layer, void *to, const void *keys,
+    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept, struct engine_error *);
 
 #endif

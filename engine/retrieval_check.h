@@ -5,9 +5,13 @@
 #include "engine/engine_error.h"
 #include "model/retrieve.h"
 
-/* ENGINE_ERUN, with the command that makes the index, unless layer l is dense or x has it. name: of
- * the snapshot. */
-int retrieval_check(const struct retrieval_options *, const char *name, uint32_t l,
-    const struct layer_index *x, struct engine_error *);
+/* Keys can be turned back and forth only where all layers turn all channels. Else ENGINE_EUNSUPPORTED
+ * with the reason. */
+int low_rank_fit(const struct kv_model *, struct engine_error *);
+
+/* ENGINE_ERUN, with the command that makes the index, unless layer l is dense or x has it;
+ * ENGINE_EUNSUPPORTED where the index is none for the model. name: of the snapshot. */
+int retrieval_check(const struct retrieval_options *, const char *name,
+    const struct kv_model *, uint32_t l, const struct layer_index *x, struct engine_error *);
 
 #endif

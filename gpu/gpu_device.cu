@@ -374,6 +374,7 @@ const struct ops gpu_ops = {
 	.compact = gpu_compact,
 	.round = gpu_round,
 	.swiglu = gpu_swiglu,
+	.mix = gpu_mix,
 	.project = gpu_project,
 	.rope_append = gpu_rope_append,
 	.ffn = gpu_ffn,

@@ -441,6 +441,7 @@ op_round gpu_round;
 op_swiglu gpu_swiglu;
 op_project gpu_project;
 op_rope_append gpu_rope_append;
+op_mix gpu_mix;
 op_ffn gpu_ffn;
 op_matmul gpu_matmul;
 op_attend gpu_attend;

@@ -11,12 +11,16 @@ constexpr unsigned THREADS = 256;
 
 constexpr unsigned ROPE_THREADS = 128;
 
-/* cosine[half], followed by sine[half], of the angles of a position; by the whole block */
+/* cosine[half], followed by sine[half], of the angles of a position, times the factor; by the whole
+ * block */
 DEVICE void
-angles(float *cosine, uint32_t pos, const double *freq, uint32_t half)
+angles(float *cosine, uint32_t pos, const struct rotary &r, uint32_t half)
 {
-	for (uint32_t i = threadIdx.x; i < half; i += ROPE_THREADS)
-		cos_sin(&cosine[i], &cosine[half + i], (double)pos * freq[i]);
+	for (uint32_t i = threadIdx.x; i < half; i += ROPE_THREADS) {
+		cos_sin(&cosine[i], &cosine[half + i], (double)pos * r.freq[i]);
+		cosine[i] *= r.factor;
+		cosine[half + i] *= r.factor;
+	}
 	__syncthreads();
 }
 
@@ -37,12 +41,12 @@ rotate(float *a, float *b, const float *cosine, const float *sine)
  * pairs. */
 template <int V>
 static __global__ void __launch_bounds__(ROPE_THREADS)
-rope(float *x, const uint32_t *pos, const double *freq, uint32_t heads, uint32_t each, uint32_t E)
+rope(float *x, const uint32_t *pos, const struct rotary r, uint32_t heads, uint32_t each, uint32_t E)
 {
 	DYN_SHARED(float, cosine);                     /* [half], and sine[half] */
-	const uint32_t half = E / 2, h0 = blockIdx.y * each, per_head = half / V;
+	const uint32_t half = r.turned / 2, h0 = blockIdx.y * each, per_head = half / V;
 
-	angles(cosine, pos[blockIdx.x], freq, half);
+	angles(cosine, pos[blockIdx.x], r, half);
 	for (uint32_t j = threadIdx.x; j < min(each, heads - h0) * per_head; j += ROPE_THREADS) {
 		const uint32_t i = j % per_head * V;
 		float *p = x + ((size_t)blockIdx.x * heads + h0 + j / per_head) * E + i;
@@ -67,19 +71,19 @@ heads_each(const struct dev *d, uint32_t N, uint32_t heads, uint32_t half, uint3
 }
 
 void
-gpu_rope(struct dev *d, float *x, const uint32_t *pos, const double *freq, uint32_t N,
+gpu_rope(struct dev *d, float *x, const uint32_t *pos, const struct rotary *r, uint32_t N,
     uint32_t heads, uint32_t E)
 {
-	const bool wide = E % 8 == 0 && aligned_16(d, x, E * sizeof *x);
-	const uint32_t half = E / 2, each = heads_each(d, N, heads, half, wide ? 4 : 1);
+	const bool wide = E % 8 == 0 && r->turned % 8 == 0 && aligned_16(d, x, E * sizeof *x);
+	const uint32_t half = r->turned / 2, each = heads_each(d, N, heads, half, wide ? 4 : 1);
 	const dim3 grid(N, heads > 0 ? parts_of(heads, each) : 0);
 
 	if (N == 0 || heads == 0 || half == 0)
 		return;
 	if (wide)
-		LAUNCH(d, rope<4>, grid, ROPE_THREADS, E * sizeof *x, x, pos, freq, heads, each, E);
+		LAUNCH(d, rope<4>, grid, ROPE_THREADS, E * sizeof *x, x, pos, *r, heads, each, E);
 	else
-		LAUNCH(d, rope<1>, grid, ROPE_THREADS, E * sizeof *x, x, pos, freq, heads, each, E);
+		LAUNCH(d, rope<1>, grid, ROPE_THREADS, E * sizeof *x, x, pos, *r, heads, each, E);
 }
 
 /* ---- append ---- */
@@ -165,7 +169,7 @@ struct rope_call {
 	float *q;                    /* [N][H][E] */
 	const float *k, *v;          /* [N][G][E] */
 	const uint32_t *pos;
-	const double *freq;
+	struct rotary rope;
 	uint32_t H, heads;           /* of queries; all, without values where to.v is NULL */
 	uint32_t each;               /* heads of one block */
 };
@@ -183,7 +187,7 @@ rope_append(const __grid_constant__ struct rope_call p)
 
 	pdl_trigger();
 	pdl_wait();
-	angles(cosine, p.pos[n], p.freq, half);
+	angles(cosine, p.pos[n], p.rope, half);
 	for (uint32_t j = threadIdx.x; j < heads * per_head; j += ROPE_THREADS) {
 		const uint32_t h = first + j / per_head, i = j % per_head * V;
 		const uint32_t g = h < p.H ? 0 : (h - p.H) % G;
@@ -213,7 +217,7 @@ rope_append(const __grid_constant__ struct rope_call p)
 
 int
 gpu_rope_append(struct dev *d, struct layer_rows *c, float *q, float *k, const float *v,
-    const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
+    const uint32_t *pos, const struct rotary *rope, uint32_t N, uint32_t H)
 {
 	constexpr int V = 4;
 	const uint32_t E = c->width, G = c->heads, heads = H + (c->v != NULL ? 2 : 1) * G;
@@ -221,9 +225,10 @@ gpu_rope_append(struct dev *d, struct layer_rows *c, float *q, float *k, const f
 	const uintptr_t all = (uintptr_t)q | (uintptr_t)k | (uintptr_t)v | (uintptr_t)c->k |
 	    (uintptr_t)c->v;
 	struct rope_call p = { .to = {}, .to_pos = c->pos, .q = q, .k = k, .v = v, .pos = pos,
-		.freq = freq, .H = H, .heads = heads, .each = each };
+		.rope = *rope, .H = H, .heads = heads, .each = each };
 
-	if (!aligned_16(d, (const void *)all, E * 2))        /* then halves of f32 are, too */
+	/* then halves of f32 are aligned, too; the kernel has no channels that stay */
+	if (!aligned_16(d, (const void *)all, E * 2) || rope->turned != E)
 		return 0;
 	if (!appendable(d, &p.to, c, N, H) || N == 0 || E == 0)
 		return 1;

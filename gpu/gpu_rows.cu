@@ -248,6 +248,26 @@ gpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 		LAUNCH(d, swiglu<1>, grid, THREADS, 0, y, gate, up, n);
 }
 
+/* ---- mix ---- */
+
+static __global__ void __launch_bounds__(THREADS)
+mix(float *y, const float *x, size_t n, float a, float b)
+{
+	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n;
+	    i += (size_t)gridDim.x * THREADS)
+		y[i] = b == 0 ? a * x[i] : a * x[i] + b * y[i];
+}
+
+void
+gpu_mix(struct dev *d, float *y, const float *x, size_t n, float a, float b)
+{
+	const size_t blocks = parts_of(n, THREADS);
+
+	if (n > 0)
+		LAUNCH(d, mix, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, y, x, n, a,
+		    b);
+}
+
 constexpr unsigned GATED_THREADS = 1024;       /* at most */
 
 /* SwiGLU with a 16-bit result, one block for each row. f16 rows, which need a scale, are

@@ -21,45 +21,80 @@ struct field {
 	enum kind kind;
 	size_t at;              /* offset in struct kv_model */
 	uint32_t min, max;      /* of a COUNT */
-	int llama3;             /* only with that type of rope */
+	unsigned ropes;         /* only with these types of rope, a bit for each; 0: with any */
+	int spare;              /* left out where it is 0 */
 };
 
 #define AT(name) offsetof(struct kv_model, name)
 #define WIDE (1u << 24)
 
 static const struct field model_fields[] = {
-	{ "architecture", TEXT, AT(architecture), 0, 0, 0 },
-	{ "attention_bias", FLAG, AT(attention_bias), 0, 0, 0 },
-	{ "ffn", COUNT, AT(ffn), 1, WIDE, 0 },
-	{ "head_width", COUNT, AT(head_width), 1, 1024, 0 },
-	{ "hidden", COUNT, AT(hidden), 1, WIDE, 0 },
-	{ "kv_heads", COUNT, AT(kv_heads), 1, 4096, 0 },
-	{ "layers", COUNT, AT(layers), 1, 4096, 0 },
-	{ "norm_eps", REAL, AT(norm_eps), 0, 0, 0 },
-	{ "query_heads", COUNT, AT(query_heads), 1, 4096, 0 },
-	{ "rope", ROPE, 0, 0, 0, 0 },
-	{ "tied_embeddings", FLAG, AT(tied_embeddings), 0, 0, 0 },
-	{ "tokenizer", HASH, AT(tokenizer), 0, 0, 0 },
-	{ "vocabulary", COUNT, AT(vocabulary), 1, WIDE, 0 },
-	{ "weights", HASH, AT(weights), 0, 0, 0 },
-	{ "weights_dtype", DTYPE, AT(weights_dtype), 0, 0, 0 },
-	{ NULL, TEXT, 0, 0, 0, 0 }
+	{ "architecture", TEXT, AT(architecture), 0, 0, 0, 0 },
+	{ "attention_bias", FLAG, AT(attention_bias), 0, 0, 0, 0 },
+	{ "attention_multiplier", REAL, AT(attention_multiplier), 0, 0, 0, 1 },
+	{ "embedding_multiplier", REAL, AT(embedding_multiplier), 0, 0, 0, 1 },
+	{ "ffn", COUNT, AT(ffn), 1, WIDE, 0, 0 },
+	{ "head_width", COUNT, AT(head_width), 1, 1024, 0, 0 },
+	{ "hidden", COUNT, AT(hidden), 1, WIDE, 0, 0 },
+	{ "kv_heads", COUNT, AT(kv_heads), 1, 4096, 0, 0 },
+	{ "layers", COUNT, AT(layers), 1, 4096, 0, 0 },
+	{ "logits_scaling", REAL, AT(logits_scaling), 0, 0, 0, 1 },
+	{ "mlp_bias", FLAG, AT(mlp_bias), 0, 0, 0, 1 },
+	{ "norm_eps", REAL, AT(norm_eps), 0, 0, 0, 0 },
+	{ "query_heads", COUNT, AT(query_heads), 1, 4096, 0, 0 },
+	{ "residual_multiplier", REAL, AT(residual_multiplier), 0, 0, 0, 1 },
+	{ "rope", ROPE, 0, 0, 0, 0, 0 },
+	{ "tied_embeddings", FLAG, AT(tied_embeddings), 0, 0, 0, 0 },
+	{ "tokenizer", HASH, AT(tokenizer), 0, 0, 0, 0 },
+	{ "vocabulary", COUNT, AT(vocabulary), 1, WIDE, 0, 0 },
+	{ "weights", HASH, AT(weights), 0, 0, 0, 0 },
+	{ "weights_dtype", DTYPE, AT(weights_dtype), 0, 0, 0, 0 },
+	{ NULL, TEXT, 0, 0, 0, 0, 0 }
 };
 
+#define LLAMA3 (1u << KV_ROPE_LLAMA3)
+#define LINEAR (1u << KV_ROPE_LINEAR)
+#define YARN (1u << KV_ROPE_YARN)
+
 static const struct field rope_fields[] = {
-	{ "factor", REAL, AT(rope_factor), 0, 0, 1 },
-	{ "high_freq_factor", REAL, AT(rope_high_freq_factor), 0, 0, 1 },
-	{ "low_freq_factor", REAL, AT(rope_low_freq_factor), 0, 0, 1 },
-	{ "original_max_position", COUNT, AT(rope_original_max_position), 1, UINT32_MAX, 1 },
-	{ "theta", REAL, AT(rope_theta), 0, 0, 0 },
-	{ "type", ROPE_TYPE, AT(rope_type), 0, 0, 0 },
-	{ NULL, TEXT, 0, 0, 0, 0 }
+	{ "attention_factor", REAL, AT(rope_attention_factor), 0, 0, YARN, 0 },
+	{ "beta_fast", REAL, AT(rope_beta_fast), 0, 0, YARN, 0 },
+	{ "beta_slow", REAL, AT(rope_beta_slow), 0, 0, YARN, 0 },
+	{ "factor", REAL, AT(rope_factor), 0, 0, LLAMA3 | LINEAR | YARN, 0 },
+	{ "high_freq_factor", REAL, AT(rope_high_freq_factor), 0, 0, LLAMA3, 0 },
+	{ "low_freq_factor", REAL, AT(rope_low_freq_factor), 0, 0, LLAMA3, 0 },
+	{ "original_max_position", COUNT, AT(rope_original_max_position), 1, UINT32_MAX,
+	    LLAMA3 | YARN, 0 },
+	{ "skip", COUNT, AT(rope_skip), 1, 4096, 0, 1 },
+	{ "theta", REAL, AT(rope_theta), 0, 0, 0, 0 },
+	{ "truncate", FLAG, AT(rope_truncate), 0, 0, YARN, 0 },
+	{ "type", ROPE_TYPE, AT(rope_type), 0, 0, 0, 0 },
+	{ "width", COUNT, AT(rope_width), 1, 1024, 0, 1 },
+	{ NULL, TEXT, 0, 0, 0, 0, 0 }
 };
 
 static const char *const rope_types[] = {
 	[KV_ROPE_DEFAULT] = "default",
-	[KV_ROPE_LLAMA3] = "llama3"
+	[KV_ROPE_LLAMA3] = "llama3",
+	[KV_ROPE_LINEAR] = "linear",
+	[KV_ROPE_YARN] = "yarn"
 };
+
+const char *
+kv_rope_name(enum kv_rope type)
+{
+	const size_t i = (size_t)type;
+
+	return i < sizeof rope_types / sizeof rope_types[0] ? rope_types[i] : NULL;
+}
+
+uint32_t
+kv_rope_turned(const struct kv_model *m, uint32_t layer)
+{
+	if (m->rope_skip != 0 && (layer + 1) % m->rope_skip == 0)
+		return 0;
+	return m->rope_width != 0 ? m->rope_width : m->head_width;
+}
 
 /* ---- reading ---- */
 
@@ -164,7 +199,21 @@ get_field(struct kv_model *m, json_t *v, const struct field *f, struct kv_messag
 static int
 belongs(const struct kv_model *m, const struct field *f)
 {
-	return !f->llama3 || m->rope_type == KV_ROPE_LLAMA3;
+	return f->ropes == 0 || (f->ropes >> m->rope_type & 1) != 0;
+}
+
+/* Is the value of a field that may be left out that which leaves it out? */
+static int
+is_left_out(const struct kv_model *m, const struct field *f)
+{
+	const char *at = (const char *)m + f->at;
+
+	if (!f->spare)
+		return 0;
+	if (f->kind == REAL)
+		return *(const double *)(const void *)at == 0;
+	return f->kind == FLAG ? *(const int *)(const void *)at == 0 :
+	    *(const uint32_t *)(const void *)at == 0;
 }
 
 /* All the fields, and no key that is none of them. */
@@ -180,10 +229,15 @@ get_fields(struct kv_model *m, json_t *o, const struct field *fields, const char
 		if (!belongs(m, f))
 			continue;
 		v = json_object_get(o, f->key);
+		if (v == NULL && f->spare)
+			continue;
 		if (v == NULL)
 			return kv_bad(why, "%s.%s is missing", name, f->key);
 		if (get_field(m, v, f, why) != KV_OK)
 			return why->code;
+		if (is_left_out(m, f))
+			return kv_bad(why, "%s.%s says nothing and must be left out", name,
+			    f->key);
 	}
 	json_object_foreach(o, key, v) {
 		for (f = fields; f->key != NULL; f++)
@@ -218,6 +272,9 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	if (m->query_heads % m->kv_heads != 0)
 		return kv_bad(why, "%u query heads are no multiple of %u KV heads",
 		    m->query_heads, m->kv_heads);
+	if (m->rope_width != 0 && (m->rope_width % 2 != 0 || m->rope_width >= m->head_width))
+		return kv_bad(why, "rope.width is %u of a head width of %u", m->rope_width,
+		    m->head_width);
 	return KV_OK;
 }
 
@@ -240,7 +297,7 @@ kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_messa
 /* ---- writing ---- */
 
 struct text {
-	char data[2048];        /* enough for every field at its longest */
+	char data[4096];        /* enough for every field at its longest */
 	size_t n;
 };
 
@@ -304,7 +361,7 @@ put_fields(struct text *t, const struct kv_model *m, const struct field *f)
 	const char *at, *sep = "{";
 
 	for (; f->key != NULL; f++) {
-		if (!belongs(m, f))
+		if (!belongs(m, f) || is_left_out(m, f))
 			continue;
 		at = (const char *)m + f->at;
 		put(t, "%s\"%s\":", sep, f->key);
@@ -342,8 +399,15 @@ put_fields(struct text *t, const struct kv_model *m, const struct field *f)
 static int
 is_finite(const struct kv_model *m)
 {
-	return isfinite(m->norm_eps) && isfinite(m->rope_theta) && isfinite(m->rope_factor) &&
-	    isfinite(m->rope_low_freq_factor) && isfinite(m->rope_high_freq_factor);
+	const double all[] = { m->norm_eps, m->rope_theta, m->rope_factor, m->rope_low_freq_factor,
+		m->rope_high_freq_factor, m->rope_attention_factor, m->rope_beta_fast,
+		m->rope_beta_slow, m->attention_multiplier, m->embedding_multiplier,
+		m->logits_scaling, m->residual_multiplier };
+	size_t i;
+
+	for (i = 0; i < sizeof all / sizeof all[0] && isfinite(all[i]); i++)
+		;
+	return i == sizeof all / sizeof all[0];
 }
 
 int
@@ -356,7 +420,7 @@ kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_mes
 	*json = NULL;
 	if (!is_finite(m))
 		return kv_say(why, KV_EINVAL, "a real number of the model is not finite");
-	if (m->rope_type != KV_ROPE_DEFAULT && m->rope_type != KV_ROPE_LLAMA3)
+	if (kv_rope_name(m->rope_type) == NULL)
 		return kv_say(why, KV_EINVAL, "rope.type %d is not known", (int)m->rope_type);
 	put(&t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
 	put_fields(&t, m, model_fields);
@@ -418,7 +482,7 @@ describe(struct text *t, const struct kv_model *m, const struct field *f)
 		put(t, "%s", dtype_text(m->weights_dtype));
 		break;
 	case ROPE_TYPE:
-		put(t, "%s", m->rope_type == KV_ROPE_LLAMA3 ? "llama3" : "default");
+		put(t, "%s", rope_types[m->rope_type]);
 		break;
 	case ROPE:
 		break;

@@ -58,10 +58,10 @@ int kv_is_safe(const char *type);
 
 /* ---- identity and state: the HEAD section, 4.1 ---- */
 
-enum kv_rope { KV_ROPE_DEFAULT = 0, KV_ROPE_LLAMA3 = 1 };
+enum kv_rope { KV_ROPE_DEFAULT = 0, KV_ROPE_LLAMA3 = 1, KV_ROPE_LINEAR = 2, KV_ROPE_YARN = 3 };
 
 struct kv_model {
-	char architecture[32];          /* "llama" */
+	char architecture[32];          /* "llama": what config.json calls model_type */
 	uint32_t layers;                /* L */
 	uint32_t hidden;                /* D */
 	uint32_t ffn;                   /* F */
@@ -72,12 +72,25 @@ struct kv_model {
 	double norm_eps;
 	int attention_bias;             /* 0 or 1 */
 	int tied_embeddings;            /* 0 or 1 */
+	int mlp_bias;                   /* 0 or 1 */
+	/* these four: 0 where the architecture has none, or where it changes nothing */
+	double attention_multiplier;    /* in place of 1/sqrt(E) */
+	double embedding_multiplier;
+	double logits_scaling;
+	double residual_multiplier;
 	enum kv_rope rope_type;
 	double rope_theta;
-	double rope_factor;             /* these four: llama3 only, else 0 */
-	double rope_low_freq_factor;
+	double rope_factor;             /* llama3, linear, yarn; else 0 */
+	double rope_low_freq_factor;    /* llama3 */
 	double rope_high_freq_factor;
-	uint32_t rope_original_max_position;
+	uint32_t rope_original_max_position; /* llama3, yarn */
+	double rope_attention_factor;   /* yarn, these four */
+	double rope_beta_fast;
+	double rope_beta_slow;
+	int rope_truncate;              /* 0 or 1 */
+	/* 0: none; else layer l is not turned where l + 1 is a multiple of it */
+	uint32_t rope_skip;
+	uint32_t rope_width;            /* channels that are turned, the first; 0: all */
 	enum kv_dtype weights_dtype;
 	char weights[33];               /* fingerprints, 32 lower-case hexadecimal digits, 6 */
 	char tokenizer[33];
@@ -88,6 +101,12 @@ struct kv_head {
 	enum kv_dtype dtype;            /* of keys, values, observation queries */
 	uint32_t next_position;         /* of the next token */
 };
+
+/* "default", "llama3" ...; NULL for a type that is not known */
+const char *kv_rope_name(enum kv_rope type);
+/* How many channels of a key, the first ones, rotary embedding turns in this layer: pairs of them
+ * that stand half so many apart. */
+uint32_t kv_rope_turned(const struct kv_model *m, uint32_t layer);
 
 /* Compares two identities field by field. Returns the number of fields that differ and writes
  * into text (size bytes, always terminated) one "field: A here, B there" for each, with "; "

@@ -270,10 +270,10 @@ void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R,
 /* ---- positions ---- */
 
 /* Turns the keys [n][E] of one KV head in place from positions from[n] to to[n], by
- * (to - from) * freq[i] for the pair (i, i + E/2), freq[E/2] as model_rope_frequencies() gives
- * it. In double precision, rounded to dtype at the end; a row whose position stays is not
+ * (to - from) * freq[i] for the pair (i, i + turned/2), freq[turned/2] as
+ * model_rope_frequencies() gives it; the channels from turned on stay. In double precision, rounded to dtype at the end; a row whose position stays is not
  * touched. Returns 0, or -1 when out of memory. */
 int rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
-    uint32_t n, uint32_t E, enum kv_dtype dtype);
+    uint32_t turned, uint32_t n, uint32_t E, enum kv_dtype dtype);
 
 #endif

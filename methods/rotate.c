@@ -1,7 +1,7 @@
 /* rotate.c - keys that move to other positions
  *
- * A key is stored after rotary embedding: the pair (k[i], k[i + E/2]) has been turned by p *
- * freq[i]. Rotations add up, so the same key at position q is the stored one turned by (q - p) *
+ * A key is stored after rotary embedding: of its first W channels the pair (k[i], k[i + W/2]) has
+ * been turned by p * freq[i]. Rotations add up, so the same key at position q is the stored one turned by (q - p) *
  * freq[i]; the key before rotary embedding need not be known. StreamingLLM (Xiao et al. 2023,
  * section 3.2) gets the same by keeping keys unrotated, and numbering them by their place in the
  * cache whenever they are read.
@@ -10,8 +10,9 @@
  * from one row to the next. What is lost is the rounding of the stored key and that of the
  * result: a key that moves many times is rounded as often.
  *
- * Limits: the frequencies must not depend on the length of the text. Those of plain and of
- * llama3 scaling do not; those of "dynamic" scaling would. */
+ * A factor on the keys (YaRN) stays where it is. Limits: the frequencies must not depend on the
+ * length of the text. Those of plain, linear, llama3 and yarn scaling do not; those of "dynamic"
+ * scaling would. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -49,8 +50,8 @@ turn_row(float *k, const struct turn *t, uint32_t pairs)
 }
 
 int
-rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq, uint32_t n,
-    uint32_t E, enum kv_dtype dtype)
+rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
+    uint32_t turned, uint32_t n, uint32_t E, enum kv_dtype dtype)
 {
 	double *room = malloc(E * (sizeof *room + sizeof(float)));
 	float *k;
@@ -68,10 +69,10 @@ rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *
 		if ((distance = (int64_t)to[i] - from[i]) == 0)
 			continue;
 		if (distance != t.distance)
-			turn_by(&t, distance, freq, E / 2);
-		kv_to_f32(k, row, dtype, E);
-		turn_row(k, &t, E / 2);
-		kv_from_f32(row, k, dtype, E);
+			turn_by(&t, distance, freq, turned / 2);
+		kv_to_f32(k, row, dtype, turned);
+		turn_row(k, &t, turned / 2);
+		kv_from_f32(row, k, dtype, turned);
 	}
 	free(room);
 	return 0;

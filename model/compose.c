@@ -18,12 +18,14 @@ run_project(const struct ops *o, struct dev *d, const struct product *p, uint32_
 
 void
 run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, float *q, float *k,
-    const float *v, const uint32_t *pos, const double *freq, uint32_t N, uint32_t H)
+    const float *v, const uint32_t *pos, const struct rotary *rope, uint32_t N, uint32_t H)
 {
-	if (o->rope_append != NULL && o->rope_append(d, rows, q, k, v, pos, freq, N, H))
+	if (o->rope_append != NULL && o->rope_append(d, rows, q, k, v, pos, rope, N, H))
 		return;
-	o->rope(d, q, pos, freq, N, H, rows->width);
-	o->rope(d, k, pos, freq, N, rows->heads, rows->width);
+	if (rope->turned > 0) {
+		o->rope(d, q, pos, rope, N, H, rows->width);
+		o->rope(d, k, pos, rope, N, rows->heads, rows->width);
+	}
 	o->append(d, rows, k, v, pos, N);
 }
 

@@ -10,25 +10,35 @@ get_theta(struct config *c, const json_t *object, double *theta)
 	return config_real(c, object, "rope_theta", 1, 1e15, theta);
 }
 
+/* A number that must be there. */
+static int
+need_real(struct config *c, const json_t *rope, const char *where, const char *key, double *out)
+{
+	if (config_get(rope, key) == NULL)
+		return BAD(c, "%s: no \"%s\"", where, key);
+	return config_real(c, rope, key, 1e-6, 1e6, out);
+}
+
+static int
+read_factor(struct config *c, const json_t *rope, const char *where, struct kv_model *id)
+{
+	int rc = need_real(c, rope, where, "factor", &id->rope_factor);
+
+	if (rc == MODEL_OK && id->rope_factor < 1)
+		return BAD(c, "%s: factor %g is less than 1", where, id->rope_factor);
+	return rc;
+}
+
 static int
 read_llama3(struct config *c, const json_t *rope, const char *where, struct kv_model *id)
 {
-	const struct { const char *key; double *out; } real[] = {
-		{ "factor", &id->rope_factor },
-		{ "low_freq_factor", &id->rope_low_freq_factor },
-		{ "high_freq_factor", &id->rope_high_freq_factor },
-	};
-	size_t i;
 	int rc;
 
-	for (i = 0; i < sizeof real / sizeof real[0]; i++) {
-		if (config_get(rope, real[i].key) == NULL)
-			return BAD(c, "%s: no \"%s\"", where, real[i].key);
-		if ((rc = config_real(c, rope, real[i].key, 1e-6, 1e6, real[i].out)) != MODEL_OK)
-			return rc;
-	}
-	if (id->rope_factor < 1)
-		return BAD(c, "%s: factor %g is less than 1", where, id->rope_factor);
+	if ((rc = read_factor(c, rope, where, id)) != MODEL_OK ||
+	    (rc = need_real(c, rope, where, "low_freq_factor", &id->rope_low_freq_factor)) !=
+	    MODEL_OK || (rc = need_real(c, rope, where, "high_freq_factor",
+	    &id->rope_high_freq_factor)) != MODEL_OK)
+		return rc;
 	if (id->rope_low_freq_factor >= id->rope_high_freq_factor)
 		return BAD(c, "%s: low_freq_factor %g is not below high_freq_factor %g", where,
 		    id->rope_low_freq_factor, id->rope_high_freq_factor);
@@ -36,17 +46,74 @@ read_llama3(struct config *c, const json_t *rope, const char *where, struct kv_m
 	    &id->rope_original_max_position);
 }
 
+/* The original context of yarn is that of max_position_embeddings where nothing else says so. */
+static int
+read_yarn(struct config *c, const json_t *rope, const char *where, struct kv_model *id)
+{
+	const json_t *from = config_get(rope, "original_max_position_embeddings") != NULL ? rope :
+	    c->json;
+	double by = 0, by_all = 0;
+	int rc;
+
+	id->rope_beta_fast = 32;
+	id->rope_beta_slow = 1;
+	id->rope_truncate = 1;
+	if ((rc = read_factor(c, rope, where, id)) != MODEL_OK ||
+	    (rc = config_real(c, rope, "beta_fast", 1e-6, 1e6, &id->rope_beta_fast)) != MODEL_OK ||
+	    (rc = config_real(c, rope, "beta_slow", 1e-6, 1e6, &id->rope_beta_slow)) != MODEL_OK ||
+	    (rc = config_real(c, rope, "mscale", 1e-6, 1e6, &by)) != MODEL_OK ||
+	    (rc = config_real(c, rope, "mscale_all_dim", 1e-6, 1e6, &by_all)) != MODEL_OK ||
+	    (rc = config_flag(c, rope, "truncate", &id->rope_truncate)) != MODEL_OK)
+		return rc;
+	if (id->rope_beta_fast < id->rope_beta_slow)
+		return BAD(c, "%s: beta_fast %g is below beta_slow %g", where, id->rope_beta_fast,
+		    id->rope_beta_slow);
+	id->rope_attention_factor = model_yarn_attention_factor(id->rope_factor, by, by_all);
+	if ((rc = config_real(c, rope, "attention_factor", 1e-6, 1e6,
+	    &id->rope_attention_factor)) != MODEL_OK)
+		return rc;
+	if (from == c->json && config_get(from, "original_max_position_embeddings") == NULL)
+		return config_count(c, from, "max_position_embeddings", UINT32_MAX - 1, REQUIRED,
+		    &id->rope_original_max_position);
+	return config_count(c, from, "original_max_position_embeddings", UINT32_MAX - 1, REQUIRED,
+	    &id->rope_original_max_position);
+}
+
+/* Nothing else is to be read. */
+static int
+read_nothing(struct config *c, const json_t *rope, const char *where, struct kv_model *id)
+{
+	(void)c;
+	(void)rope;
+	(void)where;
+	(void)id;
+	return MODEL_OK;
+}
+
 /* The types of scaling, with their own keys. */
 static const struct type {
 	const char *name;
 	enum kv_rope kind;
-	const char *const *keys;        /* ends with NULL */
+	int (*read)(struct config *, const json_t *rope, const char *where, struct kv_model *);
+	const char *keys[10];           /* NULL behind the last one */
 } types[] = {
-	{ "default", KV_ROPE_DEFAULT, (const char *const []){ NULL } },
-	{ "dynamic", KV_ROPE_DEFAULT, (const char *const []){ "factor", NULL } },
-	{ "llama3", KV_ROPE_LLAMA3, (const char *const []){ "factor", "low_freq_factor",
-	    "high_freq_factor", "original_max_position_embeddings", NULL } },
+	{ "default", KV_ROPE_DEFAULT, read_nothing, { NULL } },
+	{ "dynamic", KV_ROPE_DEFAULT, read_nothing, { "factor" } },
+	{ "linear", KV_ROPE_LINEAR, read_factor, { "factor" } },
+	{ "llama3", KV_ROPE_LLAMA3, read_llama3, { "factor", "low_freq_factor",
+	    "high_freq_factor", "original_max_position_embeddings" } },
+	{ "yarn", KV_ROPE_YARN, read_yarn, { "factor", "original_max_position_embeddings",
+	    "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+	    "truncate" } },
 };
+
+static int
+is_among(const char *name, const char *const *list)
+{
+	while (*list != NULL && strcmp(*list, name) != 0)
+		list++;
+	return *list != NULL;
+}
 
 /* A key that the type has no use for might be meant to change something. */
 static int
@@ -54,15 +121,11 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 {
 	static const char *const any[] = { "type", "rope_type", "rope_theta",
 		"partial_rotary_factor", NULL };
-	const char *name, *const *k;
+	const char *name;
 	json_t *v;
 
 	json_object_foreach(rope, name, v) {
-		for (k = any; *k != NULL && strcmp(*k, name) != 0; k++)
-			;
-		for (k = *k != NULL ? k : type->keys; *k != NULL && strcmp(*k, name) != 0; k++)
-			;
-		if (*k == NULL && !json_is_null(v))
+		if (!is_among(name, any) && !is_among(name, type->keys) && !json_is_null(v))
 			return UNSUPPORTED(c, "%s: key \"%s\" is unknown for this type: it may "
 			    "change the arithmetic (--allow-config %s.%s passes over it)", where,
 			    name, where, name);
@@ -117,16 +180,17 @@ read_rope(struct config *c, const char *where, struct model *m, struct kv_model 
 	if (strcmp(type->name, "dynamic") == 0)
 		model_end_at(m, m->max_position, "rotary embedding of type dynamic gives all tokens "
 		    "other angles in a longer text");
-	return id->rope_type == KV_ROPE_LLAMA3 ? read_llama3(c, rope, where, id) : MODEL_OK;
+	return type->read(c, rope, where, id);
 }
 
 static int
 same_scaling(const struct kv_model *a, const struct kv_model *b)
 {
-	return a->rope_type == b->rope_type && a->rope_factor == b->rope_factor &&
-	    a->rope_low_freq_factor == b->rope_low_freq_factor &&
-	    a->rope_high_freq_factor == b->rope_high_freq_factor &&
-	    a->rope_original_max_position == b->rope_original_max_position;
+	struct kv_model x = *a, y = *b;
+	char text[1];
+
+	x.rope_theta = y.rope_theta = 0;                /* compared by itself */
+	return kv_model_diff(&x, &y, "", "", text, sizeof text) == 0;
 }
 
 /* Some exporters write both the old form (rope_theta, rope_scaling) and the new (rope_parameters);

@@ -232,12 +232,13 @@ forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, con
 	uint32_t H = m->id.query_heads, l;
 
 	for (l = l0; l < l1; l++) {
+		const struct model_layer *w = &m->layer[l];
 		struct layer_rows *rows = &c->layer[l];
 		const struct query query = { .q = ws->q, .pos = ws->pos, .N = N, .H = H };
 
 		project_qkv(m, ws, l, N);
 		cache_expect(c, l, pos, N);
-		run_rope_append(o, d, rows, ws->q, ws->k, ws->v, ws->pos, m->freq, N, H);
+		run_rope_append(o, d, rows, ws->q, ws->k, ws->v, ws->pos, w->rope, N, H);
 		if (c->index != NULL)
 			index_extend(&c->index[l], rows);
 		keep_queries(m, ws, obs, l, pos, N);

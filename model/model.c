@@ -166,6 +166,20 @@ bind_tied_head(struct loader *ld)
 	return MODEL_OK;
 }
 
+/* The rotary embedding of each layer. freq: on the device */
+static void
+bind_rope(struct model *m, const double *freq)
+{
+	const struct kv_model *id = &m->id;
+	uint32_t l;
+
+	m->no_rope = (struct rotary){ NULL, 0, 1 };
+	m->rope = (struct rotary){ freq, id->rope_width != 0 ? id->rope_width : id->head_width,
+		id->rope_type == KV_ROPE_YARN ? (float)id->rope_attention_factor : 1 };
+	for (l = 0; l < id->layers; l++)
+		m->layer[l].rope = kv_rope_turned(id, l) > 0 ? &m->rope : &m->no_rope;
+}
+
 static int
 bind(struct loader *ld)
 {
@@ -176,10 +190,10 @@ bind(struct loader *ld)
 	int rc;
 
 	ld->used = ld->matrices = 0;
-	reserve(ld, m->id.head_width / 2 * sizeof *m->freq, &freq, &device);
+	reserve(ld, m->id.head_width / 2 * sizeof *m->rope.freq, &freq, &device);
 	if (freq != NULL)
 		model_rope_frequencies(&m->id, freq);
-	m->freq = device;
+	bind_rope(m, device);
 	if ((rc = bind_matrix(ld, "model.embed_tokens.weight", V, D, &m->embed)) != MODEL_OK)
 		return rc;
 	m->id.weights_dtype = m->embed.dtype;

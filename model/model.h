@@ -33,6 +33,7 @@ struct config_keys {
 
 struct model_layer {
 	struct norm norm;                       /* before attention */
+	const struct rotary *rope;
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
 	struct ffn ffn;
@@ -49,7 +50,7 @@ struct model {
 	/* no row may stand at this position or behind, because of what */
 	uint32_t position_end;                  /* UINT32_MAX: all may */
 	const char *position_why;
-	const double *freq;                     /* device [E/2], rotary frequencies after scaling */
+	struct rotary rope, no_rope;            /* of layers; the latter turns nothing */
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	struct norm norm;                       /* before the head */
 	struct model_layer *layer;              /* [L] */
@@ -84,8 +85,11 @@ int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct m
     char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */
 
-/* freq[E/2] <- rotary frequencies, host: theta^(-2i/E), with llama3 scaling where the identity
- * says so (Hugging Face modeling_rope_utils, _compute_llama3_parameters). */
+/* freq[W/2] <- rotary frequencies, host, of the W channels that are turned (kv-snapshot(5), 4.1):
+ * theta^(-2i/W), with the scaling that the identity names (Hugging Face modeling_rope_utils). */
 void model_rope_frequencies(const struct kv_model *id, double *freq);
+/* The attention factor that yarn scaling has where none is given (YaRN, Peng et al. 2023, section
+ * 3.4): 0.1 m ln(factor) + 1, where both mscales are given divided by that of the second. */
+double model_yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 #endif

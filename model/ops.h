@@ -45,6 +45,14 @@ struct norm {
 	float eps;
 };
 
+/* Rotary embedding of a layer */
+struct rotary {
+	const double *freq;          /* device [turned/2] */
+	/* channels of a head that are turned, the first ones; even, at most E; 0: none are */
+	uint32_t turned;
+	float factor;                /* that cosine and sine are multiplied by; 1: none */
+};
+
 /* One of several matrix products of the same input rows */
 struct product {
 	float *y;                    /* device [N][w->out] */
@@ -192,8 +200,8 @@ typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
 /* Begins graph capture: until graph_end() ops are captured, not executed. Returns 0 if the backend
  * cannot capture. Each op must have run before with similar arguments, since kernels and scratch
  * are loaded and allocated at the first run. What an op does on the host still happens: append()
- * and rope_append() increase len. Only embed_ids, project, rope_append, ffn and the ops that these
- * are composed of, attend of at most 8 query rows, argmax, copy and clear can be captured. */
+ * and rope_append() increase len. Only embed_ids, project, rope_append, ffn, mix and the ops that
+ * these are composed of, attend of at most 8 query rows, argmax, copy and clear can be captured. */
 typedef int op_graph_begin(struct dev *);
 
 /* Ends the capture and returns a number for graph_launch(). As its last action each launch adds 1
@@ -226,10 +234,10 @@ typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat 
     const float *bias, uint32_t N, int add);
 
 /* Rotary embedding of x[N][heads][E] in place, row n at position pos[n] (device): rotates the pair
- * (i, i + E/2) by the angle pos * freq[i] (device, [E/2]). Angle, sine and cosine are computed in
- * double precision or as exactly. */
-typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const double *freq, uint32_t N,
-    uint32_t heads, uint32_t E);
+ * (i, i + turned/2) by the angle pos * freq[i]; the channels from turned on stay as they are. Angle,
+ * sine and cosine are computed in double precision or as exactly. */
+typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct rotary *,
+    uint32_t N, uint32_t heads, uint32_t E);
 
 /* Appends k, v [N][G][E] f32 at positions pos[N] (device) to every KV head, in the layer's dtype;
  * len[g] += N. The caller guarantees len[g] + N <= capacity[g]. */
@@ -250,6 +258,9 @@ typedef void op_round(struct dev *, float *x, size_t n, enum kv_dtype dtype);
 typedef void op_swiglu(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
     uint32_t F);
 
+/* y[n] <- a x[n] + b y[n]; y may be x, and is not read where b is 0 */
+typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
+
 /* ---- fused ops, optional: a backend has NULL, or the op returns 0 and has done nothing, where the
  * composition of other ops is as good; compose.h runs that then. An op that returns 1 has done the
  * work. It may round intermediate results as it likes, and need not write them to memory ---- */
@@ -261,7 +272,7 @@ typedef int op_project(struct dev *, const struct product *, uint32_t n, const f
 
 /* rope() of q[N][H][E] and of k[N][G][E], then append() of k and v. k is undefined on return. */
 typedef int op_rope_append(struct dev *, struct layer_rows *, float *q, float *k, const float *v,
-    const uint32_t *pos, const double *freq, uint32_t N, uint32_t H);
+    const uint32_t *pos, const struct rotary *, uint32_t N, uint32_t H);
 
 /* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. xn[N][D], gate[N][F]
  * and up[N][F] (device) are scratch, undefined on return. */
@@ -368,7 +379,7 @@ typedef void op_gather(struct dev *, struct layer_rows *to, const struct layer_r
     const struct chosen *);
 
 /* Replaces keys of what gather() made of the same selection by the product of the factors, rotated
- * to the row's position (freq as in rope()) and rounded to the dtype of to: those of rows below
+ * to the row's position (pairs (i, i + E/2), freq[E/2], device) and rounded to the dtype of to: those of rows below
  * low->n that are in no exact chunk. */
 typedef void op_rebuild(struct dev *, struct layer_rows *to, const struct chosen *,
     const struct low_rank *low, const double *freq);
@@ -409,6 +420,7 @@ struct ops {
 	op_compact *compact;
 	op_round *round;
 	op_swiglu *swiglu;
+	op_mix *mix;
 	op_project *project;
 	op_rope_append *rope_append;
 	op_ffn *ffn;

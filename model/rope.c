@@ -24,14 +24,60 @@ llama3(const struct kv_model *id, double freq)
 	return (1 - smooth) * freq / id->rope_factor + smooth * freq;
 }
 
+/* YaRN, equation 17 solved for the pair: the one of W/2 that makes so many turns within the original
+ * context. */
+static double
+pair_of_turns(const struct kv_model *id, double turns, uint32_t W)
+{
+	return W * log(id->rope_original_max_position / (turns * 2 * M_PI)) /
+	    (2 * log(id->rope_theta));
+}
+
+/* Pairs below the one of beta_fast turns stay, those above the one of beta_slow turns are stretched
+ * by factor, and between the two the share is linear in the number of the pair. */
+static double
+yarn(const struct kv_model *id, double freq, uint32_t i, uint32_t W)
+{
+	double low = pair_of_turns(id, id->rope_beta_fast, W);
+	double high = pair_of_turns(id, id->rope_beta_slow, W), share;
+
+	if (id->rope_truncate) {
+		low = floor(low);
+		high = ceil(high);
+	}
+	low = fmax(low, 0);
+	high = fmin(high, W - 1);
+	if (low == high)
+		high += 0.001;
+	share = fmin(fmax((i - low) / (high - low), 0), 1);
+	return freq / id->rope_factor * share + freq * (1 - share);
+}
+
+static double
+mscale(double factor, double by)
+{
+	return factor <= 1 ? 1 : 0.1 * by * log(factor) + 1;
+}
+
+double
+model_yarn_attention_factor(double factor, double by, double by_all)
+{
+	return by != 0 && by_all != 0 ? mscale(factor, by) / mscale(factor, by_all) :
+	    mscale(factor, 1);
+}
+
 void
 model_rope_frequencies(const struct kv_model *id, double *freq)
 {
-	uint32_t i, E = id->head_width;
+	uint32_t i, W = id->rope_width != 0 ? id->rope_width : id->head_width;
 
-	for (i = 0; i < E / 2; i++) {
-		freq[i] = pow(id->rope_theta, -2.0 * i / E);
+	for (i = 0; i < W / 2; i++) {
+		freq[i] = pow(id->rope_theta, -2.0 * i / W);
 		if (id->rope_type == KV_ROPE_LLAMA3)
 			freq[i] = llama3(id, freq[i]);
+		else if (id->rope_type == KV_ROPE_LINEAR)
+			freq[i] /= id->rope_factor;
+		else if (id->rope_type == KV_ROPE_YARN)
+			freq[i] = yarn(id, freq[i], i, W);
 	}
 }

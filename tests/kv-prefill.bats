@@ -248,10 +248,10 @@ mass_agrees() {
 	run -1 --separate-stderr kv-prefill -m m -o x.kv doc.txt
 	[[ "$stderr" == *"model.safetensors"* ]]
 	cp "$DEMO/model.safetensors" m
-	sed -i 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0}/' m/config.json
+	sed -i 's/"rope_scaling": null/"rope_scaling": {"rope_type": "spiral", "factor": 4.0}/' m/config.json
 	run -5 --separate-stderr kv-prefill -m m -o x.kv doc.txt
-	[[ "$stderr" == *yarn* ]]
-	sed -i 's/"num_key_value_heads": 2/"num_key_value_heads": 1/; s/{"rope_type": "yarn", "factor": 4.0}/null/' m/config.json
+	[[ "$stderr" == *spiral* ]]
+	sed -i 's/"num_key_value_heads": 2/"num_key_value_heads": 1/; s/{"rope_type": "spiral", "factor": 4.0}/null/' m/config.json
 	run -3 --separate-stderr kv-prefill -m m -o x.kv doc.txt
 	[[ "$stderr" == *"k_proj.weight: want [32][128], file has [64][128]"* ]]
 	run -1 --separate-stderr kv-prefill -m nowhere -o x.kv doc.txt

@@ -261,8 +261,8 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 			die(EXIT_RUN, "%s: layer %u has no attention mass: make the snapshot with "
 			    "kv-prefill --mass", kv_reader_name(from), l);
 	for (l = 0; retrieves && l < c->model->id.layers; l++)
-		must(retrieval_check(&retrieve_options, kv_reader_name(from), l, &c->index[l], &e),
-		    &e);
+		must(retrieval_check(&retrieve_options, kv_reader_name(from), &c->model->id, l,
+		    &c->index[l], &e), &e);
 	if (evict == NULL)
 		return;
 	must(evict_cache_fit(&evictor, c->model->id.layers, &e), &e);
@@ -313,7 +313,7 @@ start_retrieval(struct cache *c)
 	if (!retrieves)
 		return NULL;
 	t = retrieval_new(m->ops, m->dev, &retrieve_options, m->id.layers, m->id.query_heads,
-	    m->id.kv_heads, m->id.head_width, c->dtype, m->freq);
+	    m->id.kv_heads, m->id.head_width, c->dtype, m->rope.freq);
 	if (t == NULL || cache_retrieve(c, t) != 0)
 		die(EXIT_RUN, "no memory for retrieval");
 	return t;

@@ -296,7 +296,13 @@ def heads():
         yield 'keys', edited(lambda h: h.update(keys='plain'))
         yield 'next-position', edited(lambda h: h.update(next_position=-1))
         yield 'next-position-2-32', edited(lambda h: h.update(next_position=1 << 32))
-        yield 'rope-type', edited(lambda h: h['model']['rope'].update(type='yarn'))
+        yield 'rope-type', edited(lambda h: h['model']['rope'].update(type='spiral'))
+        yield 'rope-yarn', edited(lambda h: h['model']['rope'].update(type='yarn', factor=4.0))
+        yield 'rope-default-factor', edited(lambda h: h['model']['rope'].update(factor=4.0))
+        yield 'rope-skip-0', edited(lambda h: h['model']['rope'].update(skip=0))
+        yield 'rope-width-odd', edited(lambda h: h['model'].update(
+            head_width=8, rope=dict(h['model']['rope'], width=3)))
+        yield 'rope-width-all', edited(lambda h: h['model']['rope'].update(width=2))
         yield 'rope-llama3', edited(lambda h: h['model']['rope'].update(type='llama3'))
         yield 'rope-unknown-key', edited(lambda h: h['model']['rope'].update(beta=1.5))
         for name, key, value in (
@@ -308,6 +314,7 @@ def heads():
                 ('heads-do-not-divide', 'kv_heads', 2), ('head-width-1025', 'head_width', 1025),
                 ('hidden-0', 'hidden', 0), ('ffn', 'ffn', (1 << 24) + 1),
                 ('vocabulary', 'vocabulary', 1 << 64), ('tied', 'tied_embeddings', 1),
+                ('mlp-bias-false', 'mlp_bias', False), ('multiplier-0', 'residual_multiplier', 0.0),
                 ('norm-eps', 'norm_eps', 'small'), ('weights', 'weights', '0' * 31),
                 ('tokenizer', 'tokenizer', 'g' * 32), ('weights-dtype', 'weights_dtype', 'f64')):
             yield name, edited(lambda h: h['model'].update({key: value}))

@@ -12,15 +12,15 @@ TOOLS = (b'{"options":{"chunk":512,"observe":4},"tool":"kv-prefill","version":"0
 
 
 def head(layers=1, query_heads=1, kv_heads=1, head_width=2, vocabulary=11, dtype='f32',
-         next_position=1, rope=None, **others):
-    """A HEAD as Python holds it. others: further keys beside the four."""
+         next_position=1, rope=None, more=None, **others):
+    """A HEAD as Python holds it. more: further keys of the model; others: beside the four."""
     model = {
         'architecture': 'llama', 'attention_bias': False, 'ffn': 40, 'head_width': head_width,
         'hidden': query_heads * head_width, 'kv_heads': kv_heads, 'layers': layers,
         'norm_eps': 1e-05, 'query_heads': query_heads,
         'rope': rope or {'theta': 10000.0, 'type': 'default'}, 'tied_embeddings': True,
         'tokenizer': '00112233445566778899aabbccddeeff', 'vocabulary': vocabulary,
-        'weights': 'f0e1d2c3b4a5968778695a4b3c2d1e0f', 'weights_dtype': dtype}
+        'weights': 'f0e1d2c3b4a5968778695a4b3c2d1e0f', 'weights_dtype': dtype, **(more or {})}
     return dict(others, dtype=dtype, keys='rope', model=model, next_position=next_position)
 
 
@@ -261,11 +261,29 @@ def with_unknown_indexes():
     return out
 
 
+def families():
+    """HEADs of architectures and types of rotary embedding other than Llama's."""
+    yield 'linear', head(rope={'type': 'linear', 'theta': 10000.0, 'factor': 4.0})
+    yarn = {'type': 'yarn', 'theta': 1000000.0, 'factor': 4.0, 'original_max_position': 32768,
+            'beta_fast': 32.0, 'beta_slow': 1.0, 'attention_factor': 1.1386294361119891,
+            'truncate': True}
+    yield 'yarn', head(rope=yarn, more={'architecture': 'qwen2', 'attention_bias': True})
+    yield 'width', head(head_width=8, rope={'type': 'default', 'theta': 10000.0, 'width': 6},
+                        more={'architecture': 'phi3'})
+    yield 'skip', head(5, rope={'type': 'default', 'theta': 5000000.0, 'skip': 4},
+                       more={'architecture': 'smollm3', 'mlp_bias': True})
+    yield 'multipliers', head(more={
+        'architecture': 'granite', 'attention_multiplier': 0.015625, 'embedding_multiplier': 12.0,
+        'logits_scaling': 8.0, 'residual_multiplier': 0.22})
+
+
 def vectors():
     """(name, bytes) of all that must be accepted."""
     one = head()
     yield 'minimal', stream(sections(one, [[[0]]], [0]))
     yield 'no-index', stream(sections(one, [[[0]]], [0]), index=False)
+    for name, h in families():
+        yield f'family-{name}', stream(sections(h, [[[0]]] * h['model']['layers'], [0]))
     yield 'no-rows', stream(sections(head(kv_heads=3, query_heads=3), [[[]]], [4]))
     yield 'one-list', stream(sections(head(2, 4, 2, 6, next_position=3),
                                       [[[0, 1, 2]], [[2]]], [1, 2, 3]))

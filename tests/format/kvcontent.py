@@ -152,6 +152,10 @@ def real(v):
         return False
 
 
+def real_not_0(v):
+    return real(v) and v != 0
+
+
 def boolean(v):
     return type(v) is bool
 
@@ -174,18 +178,31 @@ MODEL_KEYS = {
     'layers': count(1, 4096), 'norm_eps': real, 'rope': lambda v: type(v) is dict,
     'tokenizer': hash_text, 'weights': hash_text,
     'weights_dtype': one_of('bf16', 'f16', 'f32')}
-ROPE_KEYS = {'type': one_of('default', 'llama3'), 'theta': real}
-LLAMA3_KEYS = {
-    'factor': real, 'high_freq_factor': real, 'low_freq_factor': real,
-    'original_max_position': count(1, (1 << 32) - 1)}
+ROPE_KEYS = {'type': one_of('default', 'linear', 'llama3', 'yarn'), 'theta': real}
+ROPE_TYPE_KEYS = {
+    'linear': {'factor': real},
+    'llama3': {
+        'factor': real, 'high_freq_factor': real, 'low_freq_factor': real,
+        'original_max_position': count(1, (1 << 32) - 1)},
+    'yarn': {
+        'attention_factor': real, 'beta_fast': real, 'beta_slow': real, 'factor': real,
+        'original_max_position': count(1, (1 << 32) - 1), 'truncate': boolean}}
+# there only where they say something
+SPARE_MODEL_KEYS = {
+    'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
+    'logits_scaling': real_not_0, 'residual_multiplier': real_not_0, 'mlp_bias': lambda v: v is True}
+SPARE_ROPE_KEYS = {
+    'skip': count(1, 4096), 'width': lambda v: count(2, 1022)(v) and v % 2 == 0}
 
 
-def check_keys(where, value, rules, closed):
+def check_keys(where, value, rules, closed, spare=()):
     for key, rule in rules.items():
         need(key in value, f'{where}{key} is missing')
         need(rule(value[key]), f'{where}{key}: {value[key]!r} is out of range')
     for key in value:
-        need(not closed or key in rules, f'{where}{key} is not known')
+        if key in spare:
+            need(spare[key](value[key]), f'{where}{key}: {value[key]!r} is out of range')
+        need(not closed or key in rules or key in spare, f'{where}{key} is not known')
 
 
 def parse_head(snapshot, section, content):
@@ -193,12 +210,14 @@ def parse_head(snapshot, section, content):
     head = parse_json(content)
     check_keys('', head, HEAD_KEYS, closed=False)
     model = head['model']
-    check_keys('model.', model, MODEL_KEYS, closed=True)
+    check_keys('model.', model, MODEL_KEYS, True, SPARE_MODEL_KEYS)
     need(model['query_heads'] % model['kv_heads'] == 0,
          f"query_heads {model['query_heads']} of kv_heads {model['kv_heads']}")
     rope = model['rope']
-    keys = dict(ROPE_KEYS, **(LLAMA3_KEYS if rope.get('type') == 'llama3' else {}))
-    check_keys('model.rope.', rope, keys, closed=True)
+    kind = rope.get('type')
+    keys = dict(ROPE_KEYS, **(ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
+    check_keys('model.rope.', rope, keys, True, SPARE_ROPE_KEYS)
+    need(rope.get('width', 0) < model['head_width'], 'model.rope.width is not below head_width')
     snapshot.head = head
 
 

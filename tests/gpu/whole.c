@@ -285,7 +285,7 @@ fier(struct cache *c, uint32_t N, double prefill)
 	const struct retrieval_options o = { .method = RETRIEVE_FIER, .budget = N * 11 / 100,
 		.reduce = REDUCE_MAX, .dense = id->layers > 2 ? 2 : 0 };
 	struct retrieval *t = retrieval_new(m->ops, m->dev, &o, id->layers, id->query_heads,
-	    id->kv_heads, id->head_width, c->dtype, m->freq);
+	    id->kv_heads, id->head_width, c->dtype, m->rope.freq);
 	struct steps s;
 	uint32_t l;
 

@@ -1,6 +1,7 @@
 /* model_config - config.json: what is understood, what is harmless, what is refused */
 
 #include <jansson.h>
+#include <math.h>
 
 #include "tests/unit/model_folder.h"
 
@@ -157,6 +158,19 @@ test_rope_forms(void)
 	m = accept(patch, NULL);
 	CHECK(m.id.rope_theta == 500000 && m.id.rope_factor == 8, "both forms, the same");
 
+	m = accept("{'rope_scaling':{'type':'linear','factor':4.0}}", NULL);
+	CHECK(m.id.rope_type == KV_ROPE_LINEAR && m.id.rope_factor == 4, "linear");
+	m = accept("{'rope_scaling':{'type':'yarn','factor':4.0,"
+	    "'original_max_position_embeddings':32768}}", NULL);
+	CHECK(m.id.rope_type == KV_ROPE_YARN && m.id.rope_original_max_position == 32768 &&
+	    m.id.rope_beta_fast == 32 && m.id.rope_beta_slow == 1 && m.id.rope_truncate == 1 &&
+	    fabs(m.id.rope_attention_factor - 1.138629436111989) < 1e-15, "yarn: %.17g",
+	    m.id.rope_attention_factor);
+	m = accept("{'rope_scaling':{'type':'yarn','factor':40,'mscale':0.707,"
+	    "'mscale_all_dim':0.5,'truncate':false}}", NULL);
+	CHECK(m.id.rope_original_max_position == 131072 && m.id.rope_truncate == 0 &&
+	    fabs(m.id.rope_attention_factor - 1.064468903941252) < 1e-15, "yarn's mscale: %.17g",
+	    m.id.rope_attention_factor);
 	m = accept("{'rope_scaling':{'rope_type':'default'}}", NULL);
 	CHECK(m.id.rope_type == KV_ROPE_DEFAULT && m.id.rope_theta == 500000, "default");
 }
@@ -293,10 +307,15 @@ static const struct {
 	    "auto_map: the model is code" },
 	{ "{'pruned_heads':{'1':[0]}}", MODEL_EUNSUPPORTED, "pruned_heads {" },
 
-	{ "{'rope_scaling':{'rope_type':'yarn','factor':4}}", MODEL_EUNSUPPORTED,
-	    "rope_scaling type \"yarn\" is not supported" },
-	{ "{'rope_scaling':{'type':'linear','factor':4}}", MODEL_EUNSUPPORTED,
-	    "type \"linear\"" },
+	{ "{'rope_scaling':{'rope_type':'spiral','factor':4}}", MODEL_EUNSUPPORTED,
+	    "rope_scaling type \"spiral\" is not supported" },
+	{ "{'rope_scaling':{'type':'linear'}}", MODEL_EINVALID, "rope_scaling: no \"factor\"" },
+	{ "{'rope_scaling':{'type':'linear','factor':4,'beta_fast':32}}", MODEL_EUNSUPPORTED,
+	    "key \"beta_fast\" is unknown for this type" },
+	{ "{'rope_scaling':{'type':'yarn','factor':4,'beta_fast':1,'beta_slow':32}}",
+	    MODEL_EINVALID, "beta_fast 1 is below beta_slow 32" },
+	{ "{'rope_scaling':{'type':'yarn','factor':4,'truncate':'yes'}}", MODEL_EINVALID,
+	    "\"truncate\" is neither true nor false" },
 	{ "{'rope_scaling':null,'rope_parameters':{'rope_type':'longrope'}}",
 	    MODEL_EUNSUPPORTED, "rope_parameters type \"longrope\"" },
 	{ "{'rope_scaling':{'factor':4}}", MODEL_EUNSUPPORTED,

@@ -28,9 +28,36 @@ check(const char *name, struct kv_model id, const double *want, size_t n)
 	.rope_low_freq_factor = low, .rope_high_freq_factor = high, \
 	.rope_original_max_position = original
 
+#define YARN(theta, factor, fast, slow, original, round) \
+	.rope_type = KV_ROPE_YARN, .rope_theta = theta, .rope_factor = factor, \
+	.rope_beta_fast = fast, .rope_beta_slow = slow, .rope_truncate = round, \
+	.rope_original_max_position = original
+
+/* Only the first channels turn: as a head that is no wider. */
+static void
+test_width(void)
+{
+	struct kv_model part = { .head_width = 128, .rope_width = 64, .rope_theta = 10000,
+		.rope_skip = 4 };
+	double freq[64];
+
+	model_rope_frequencies(&part, freq);
+	CHECK(fabs(freq[31] - plain_64_10000[31]) <=
+	    4e-15 * freq[31], "width 64 of 128: %g", freq[31]);
+	CHECK(kv_rope_turned(&part, 2) == 64 && kv_rope_turned(&part, 3) == 0 &&
+	    kv_rope_turned(&part, 7) == 0, "the fourth layer is skipped");
+	part.rope_width = part.rope_skip = 0;
+	CHECK(kv_rope_turned(&part, 3) == 128, "all channels of all layers");
+}
+
 int
 main(void)
 {
+	test_width();
+	CASE(linear_16, .rope_type = KV_ROPE_LINEAR, .rope_theta = 10000, .rope_factor = 4);
+	CASE(yarn_128, YARN(1000000, 4, 32, 1, 32768, 1));
+	CASE(yarn_unrounded_24, YARN(10000, 2.5, 8, 0.5, 64, 0));
+	CASE(yarn_short_8, YARN(10000, 16, 32, 1, 16, 1));
 	CASE(plain_64_10000, .rope_theta = 10000);
 	CASE(plain_32_500000, .rope_theta = 500000);
 	CASE(llama31_128, LLAMA3(500000, 8, 1, 4, 8192));

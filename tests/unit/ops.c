@@ -75,28 +75,40 @@ test_rmsnorm(uint32_t N, uint32_t D, float scale, int in_place)
 }
 
 static void
-test_rope(uint32_t N, uint32_t heads, uint32_t E)
+test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t turned, float factor)
 {
-	const size_t n = (size_t)N * heads * E;
+	const size_t n = (size_t)N * heads * E, some = (size_t)N * heads * turned;
+	const size_t room = (some + 1) * sizeof(double);
 	float *x = floats(n, 1), *got;
 	double *want = malloc(n * sizeof *want), *freq = malloc((E / 2 + 1) * sizeof *freq);
-	double *bound = malloc(n * sizeof *bound);
+	double *bound = malloc(n * sizeof *bound), *part_want = malloc(room);
+	double *part_bound = malloc(room);
+	float *part = malloc(room);
 	uint32_t *pos = malloc(N * sizeof *pos), i;
+	size_t at;
 	int k;
 
 	for (i = 0; i < N; i++)
 		pos[i] = i == 0 ? 0 : i == 1 ? 99999989 : i * 7919 % 1000003;  /* an f32 angle would fail */
-	for (i = 0; i < E / 2; i++)
-		freq[i] = pow(500000, -2.0 * i / E);
-	ref_rope(want, x, pos, freq, N, heads, E);
-	rope_bound(bound, x, pos, freq, N, heads, E);
+	for (i = 0; i < turned / 2; i++)
+		freq[i] = pow(500000, -2.0 * i / turned);
+	for (at = 0; at < some; at++)
+		part[at] = x[at / turned * E + at % turned];
+	ref_rope(part_want, part, pos, freq, N, heads, turned);
+	rope_bound(part_bound, part, pos, freq, N, heads, turned);
+	for (at = 0; at < n; at++) {
+		const size_t from = at / E * turned + at % E;
+
+		want[at] = at % E < turned ? part_want[from] * factor : x[at];
+		bound[at] = at % E < turned ? 2 * part_bound[from] * factor : 0;
+	}
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		void *dx = to_device(d, x, n * 4), *dp = to_device(d, pos, N * 4),
 		     *df = to_device(d, freq, E / 2 * 8);
 
-		d->ops->rope(d->dev, dx, dp, df, N, heads, E);
+		d->ops->rope(d->dev, dx, dp, &(struct rotary){ df, turned, factor }, N, heads, E);
 		got = from_device(d, dx, n);
 		compare_each(d, ROPE, "rope", got, want, bound, n);
 		free(got);
@@ -105,10 +117,46 @@ test_rope(uint32_t N, uint32_t heads, uint32_t E)
 		d->ops->free(d->dev, df);
 	}
 	free(x);
+	free(part);
+	free(part_want);
+	free(part_bound);
 	free(bound);
 	free(want);
 	free(freq);
 	free(pos);
+}
+
+static void
+test_mix(size_t n, float a, float b, int in_place)
+{
+	float *x = floats(n, 3), *y = floats(n, 3), *got;
+	double *want = malloc(n * sizeof *want), *bound = malloc(n * sizeof *bound);
+	size_t i;
+	int k;
+
+	if (b == 0)
+		y[0] = NAN;                             /* is not read */
+	for (i = 0; i < n; i++) {
+		want[i] = (double)a * x[i] + (b == 0 ? 0 : (double)b * y[i]);
+		bound[i] = 1.2e-7 * (fabs((double)a * x[i]) + (b == 0 ? 0 : fabs((double)b * y[i])));
+	}
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *dx = to_device(d, x, n * 4), *dy = in_place ? dx : to_device(d, y, n * 4);
+
+		d->ops->mix(d->dev, dy, dx, n, a, b);
+		got = from_device(d, dy, n);
+		compare_each(d, MIX, "mix", got, want, bound, n);
+		free(got);
+		d->ops->free(d->dev, dx);
+		if (!in_place)
+			d->ops->free(d->dev, dy);
+	}
+	free(x);
+	free(y);
+	free(bound);
+	free(want);
 }
 
 static void
@@ -367,13 +415,13 @@ test_rows(void)
 	test_rmsnorm(7, 2060, 1, 1);
 	test_rmsnorm(2, 16384, 1, 0);
 	test_rmsnorm(6, 16388, 1, 0);
-	test_rope(1, 3, 64);
-	test_rope(17, 32, 128);
-	test_rope(130, 1, 34);
-	test_rope(3, 2, 33);
-	test_rope(2, 13, 96);
-	test_rope(40, 5, 8);
-	test_rope(3, 2, 256);
+	test_rope(1, 3, 64, 64, 1);
+	test_rope(17, 32, 128, 128, 1);
+	test_rope(130, 1, 34, 34, 1);
+	test_rope(3, 2, 33, 32, 1);
+	test_rope(2, 13, 96, 96, 1);
+	test_rope(40, 5, 8, 8, 1);
+	test_rope(3, 2, 256, 256, 1);
 	test_swiglu(1, 8195, 10, 0);
 	test_swiglu(33, 1027, 200, 1);
 	test_swiglu(3, 1028, 200, 1);
@@ -381,6 +429,22 @@ test_rows(void)
 	test_round(5000, KV_F16);
 	test_round(1027, KV_BF16);
 	test_round(300, KV_F32);
+}
+
+/* What families of models beyond Llama need. */
+static void
+test_families(void)
+{
+	test_rope(2, 13, 96, 96, 1.25f);
+	test_rope(5, 3, 128, 96, 1.19f);
+	test_rope(3, 7, 10, 6, 1);
+	test_rope(130, 2, 64, 2, 0.5f);
+	test_rope(2, 2, 16, 0, 1);
+	test_mix(1, 12, 0, 0);
+	test_mix(70001, 12, 0, 1);
+	test_mix(4100, 0.22f, 1, 0);
+	test_mix(33, 1, 1, 0);
+	test_mix(1027, -2.5f, 0.5f, 0);
 }
 
 static void
@@ -401,6 +465,7 @@ main(int argc, char *argv[])
 		{ "keys", test_keys }, { "matmul", test_matmuls }, { "layer", test_layer }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
 		{ "mass", test_mass }, { "choose", test_choose }, { "index", test_indexes },
+		{ "families", test_families },
 	};
 	int verbose = 0, gpu = 0, all = 0, list = 0, a, first, named;
 	size_t i;

@@ -333,11 +333,13 @@ test_early_starts(struct device *d)
 	make_layer(&l, d, x);
 	project_kernels(d, &l, 8, (enum kv_dtype[]){ KV_BF16 }, 1, 1);
 	from = cuda_early_starts;
-	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, 8, H);
+	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
+	    &(struct rotary){ l.freq, E, 1 }, 8, H);
 	early_starts(d, "rope_append behind a GEMV", from, 1);
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
 	from = cuda_early_starts;
-	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, 2, H);
+	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
+	    &(struct rotary){ l.freq, E, 1 }, 2, H);
 	early_starts(d, "rope_append behind cuBLAS", from, 0);
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
 	from = cuda_early_starts;
@@ -350,7 +352,8 @@ test_early_starts(struct device *d)
 	early_starts(d, "attend behind cuBLAS", from, 1);      /* its second kernel */
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_F16], NULL, 20, 0);
 	from = cuda_early_starts;
-	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, 2, H);
+	run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
+	    &(struct rotary){ l.freq, E, 1 }, 2, H);
 	early_starts(d, "rope_append behind the scale of f16", from, 1);
 	free_layer(&l, d);
 	free(x);
@@ -373,7 +376,8 @@ test_kernels(struct device *d)
 	for (i = 0; i < 3; i++) {
 		project_kernels(d, &l, N[i], mixed + 1, 3, 1);
 		from = cuda_launches;
-		run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos, l.freq, N[i], H);
+		run_rope_append(d->ops, d->dev, &l.rows, l.q, l.k, l.v, l.pos,
+		    &(struct rotary){ l.freq, E, 1 }, N[i], H);
 		kernels(d, "rope_append", from, 1);
 		from = cuda_launches;
 		run_ffn(d->ops, d->dev, l.x, &l.ffn, l.xn, l.q, l.k, N[i]);
@@ -416,7 +420,8 @@ after_steps(struct device *d, const float *numbers)
 		const struct query query = { .q = l.q, .pos = l.pos + i, .N = 1, .H = H };
 
 		run_project(o, d->dev, p, 3, l.x, &l.norm, l.xn, 1);
-		run_rope_append(o, d->dev, &l.rows, l.q, l.k, l.v, l.pos + i, l.freq, 1, H);
+		run_rope_append(o, d->dev, &l.rows, l.q, l.k, l.v, l.pos + i,
+		    &(struct rotary){ l.freq, E, 1 }, 1, H);
 		if (i % 4 == 0)
 			o->attend(d->dev, l.xn, NULL, &query, &l.rows);
 		else

@@ -106,7 +106,7 @@ by_swiglu(const struct change *c)
 static void
 by_rope(const struct change *c)
 {
-	c->ops->rope(c->dev, c->x, c->pos, c->freq, ROWS, 1, WIDTH);
+	c->ops->rope(c->dev, c->x, c->pos, &(struct rotary){ c->freq, WIDTH, 1 }, ROWS, 1, WIDTH);
 }
 
 static void
@@ -173,7 +173,8 @@ by_rope_append(const struct change *c)
 		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .capacity = (uint32_t[]){ ROWS },
 		.heads = 1, .width = WIDTH, .dtype = KV_BF16 };
 
-	run_rope_append(c->ops, c->dev, &to, c->x, c->other, c->other, c->pos, c->freq, ROWS, 1);
+	run_rope_append(c->ops, c->dev, &to, c->x, c->other, c->other, c->pos,
+	    &(struct rotary){ c->freq, WIDTH, 1 }, ROWS, 1);
 }
 
 /* y of x, x is changed, y of it again: is that the product of what x holds now? */
