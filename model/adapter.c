@@ -11,6 +11,7 @@
 
 #include "model/adapter.h"
 #include "model/adapter_config.h"
+#include "model/family.h"
 #include "model/model_files.h"
 #include "model/safetensors.h"
 #include "model/tensor_shape.h"
@@ -204,6 +205,10 @@ read_folder(struct adapter_loader *ld, const char *dir)
 
 	if ((rc = adapter_config_read(dir, &c, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
+	if (a->model->family->flags & (FAMILY_FUSED | FAMILY_NORM_AFTER | FAMILY_MULTIPLIERS) ||
+	    id->mlp_bias)
+		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "lookahead adapters are not supported for "
+		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");
 	if (c.weights[0] != '\0' && strcmp(c.weights, id->weights) != 0)
 		return FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, and those of %s are %s",
 		    c.weights, a->model->dir, id->weights);

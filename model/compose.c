@@ -9,9 +9,14 @@ run_project(const struct ops *o, struct dev *d, const struct product *p, uint32_
 {
 	uint32_t i;
 
-	if (n == 0 || (o->project != NULL && o->project(d, p, n, x, norm, xn, N)))
+	if (n == 0)
 		return;
-	o->rmsnorm(d, xn, x, norm->w, N, p->w->in, norm->eps);
+	if (norm->w == NULL)
+		xn = (float *)x;
+	else if (o->project != NULL && o->project(d, p, n, x, norm, xn, N))
+		return;
+	else
+		o->rmsnorm(d, xn, x, norm->w, N, p->w->in, norm->eps);
 	for (i = 0; i < n; i++)
 		o->matmul(d, p[i].y, xn, p[i].w, p[i].bias, N, 0);
 }
@@ -30,14 +35,37 @@ run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, flo
 }
 
 void
+run_add(const struct ops *o, struct dev *d, float *x, const float *in, const struct mat *w,
+    const float *bias, const struct residual *r, float *t, uint32_t N)
+{
+	if (r == NULL) {
+		o->matmul(d, x, in, w, bias, N, 1);
+		return;
+	}
+	o->matmul(d, t, in, w, bias, N, 0);
+	if (r->norm.w != NULL)
+		o->rmsnorm(d, t, t, r->norm.w, N, w->out, r->norm.eps);
+	o->mix(d, x, t, (size_t)N * w->out, r->scale, 1);
+}
+
+void
 run_ffn(const struct ops *o, struct dev *d, float *x, const struct ffn *w, float *xn, float *gate,
     float *up, uint32_t N)
 {
-	const struct product p[] = { { gate, &w->gate, NULL }, { up, &w->up, NULL } };
+	const struct ffn_bias none = { NULL, NULL, NULL };
 
-	if (o->ffn != NULL && o->ffn(d, x, w, xn, gate, up, N))
-		return;
+	if (o->ffn == NULL || !o->ffn(d, x, w, xn, gate, up, N))
+		run_ffn_with(o, d, x, w, &none, NULL, xn, gate, up, N);
+}
+
+void
+run_ffn_with(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
+    const struct ffn_bias *bias, const struct residual *r, float *xn, float *gate, float *up,
+    uint32_t N)
+{
+	const struct product p[] = { { gate, &w->gate, bias->gate }, { up, &w->up, bias->up } };
+
 	run_project(o, d, p, 2, x, &w->norm, xn, N);
 	o->swiglu(d, gate, gate, up, N, w->gate.out);
-	o->matmul(d, x, gate, &w->down, NULL, N, 1);
+	run_add(o, d, x, gate, &w->down, bias->down, r, xn, N);
 }

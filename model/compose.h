@@ -14,4 +14,23 @@ void run_rope_append(const struct ops *, struct dev *, struct layer_rows *, floa
 void run_ffn(const struct ops *, struct dev *, float *x, const struct ffn *, float *xn, float *gate,
     float *up, uint32_t N);
 
+/* What some families do to what is added to the residual stream */
+struct residual {
+	struct norm norm;            /* RMSNorm of it; w NULL: none */
+	float scale;                 /* it is multiplied by this */
+};
+/* x[N][out] += scale * norm(in[N][in] . w^T + bias). t[N][out] is scratch. residual NULL: only x +=
+ * in . w^T + bias */
+void run_add(const struct ops *, struct dev *, float *x, const float *in, const struct mat *w,
+    const float *bias, const struct residual *, float *t, uint32_t N);
+
+/* Biases of a feed-forward network, NULL: none */
+struct ffn_bias {
+	const float *gate, *up, *down;
+};
+/* run_ffn() with what no fused op has. residual NULL: none */
+void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *,
+    const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,
+    uint32_t N);
+
 #endif

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -147,6 +148,58 @@ read_window(struct config *c, struct model *m)
 	return MODEL_OK;
 }
 
+/* A multiplier of the family; *id stays 0 where it is 1. */
+static int
+read_multiplier(struct config *c, const char *key, double *id, float *scale)
+{
+	double v = 1;
+	int rc = config_real(c, c->json, key, 1e-6, 1e6, &v);
+
+	*id = v == 1 ? 0 : v;
+	*scale = (float)v;
+	return rc;
+}
+
+/* Attention takes q.k/sqrt(E): another factor is multiplied into the queries. */
+static int
+read_multipliers(struct config *c, struct model *m)
+{
+	struct kv_model *id = &m->id;
+	double attention = 1;
+	int rc;
+
+	m->embedding_scale = m->query_scale = m->residual_scale = m->logits_scale = 1;
+	if (!(c->family->flags & FAMILY_MULTIPLIERS))
+		return MODEL_OK;
+	if ((rc = read_multiplier(c, "embedding_multiplier", &id->embedding_multiplier,
+	    &m->embedding_scale)) != MODEL_OK ||
+	    (rc = read_multiplier(c, "residual_multiplier", &id->residual_multiplier,
+	    &m->residual_scale)) != MODEL_OK ||
+	    (rc = read_multiplier(c, "logits_scaling", &id->logits_scaling, &m->logits_scale)) !=
+	    MODEL_OK || (rc = config_real(c, c->json, "attention_multiplier", 1e-6, 1e6,
+	    &attention)) != MODEL_OK)
+		return rc;
+	m->logits_scale = 1 / m->logits_scale;
+	m->query_scale = (float)(attention * sqrt(id->head_width));
+	if (m->query_scale != 1)
+		id->attention_multiplier = attention;
+	return MODEL_OK;
+}
+
+static int
+read_biases(struct config *c, struct kv_model *id)
+{
+	const unsigned flags = c->family->flags;
+	int rc;
+
+	if ((rc = config_flag(c, c->json, "attention_bias", &id->attention_bias)) != MODEL_OK ||
+	    (rc = config_flag(c, c->json, "mlp_bias", &id->mlp_bias)) != MODEL_OK)
+		return rc;
+	if (flags & FAMILY_QKV_BIAS)
+		id->attention_bias = 1;
+	return MODEL_OK;
+}
+
 static int
 read_config(struct config *c, struct model *m)
 {
@@ -155,11 +208,12 @@ read_config(struct config *c, struct model *m)
 
 	if ((rc = config_kind(c)) != MODEL_OK || (rc = config_check_keys(c)) != MODEL_OK)
 		return rc;
+	m->family = c->family;
 	id->norm_eps = c->family->eps;
 	id->tied_embeddings = c->family->tied;
 	if ((rc = read_sizes(c, m)) != MODEL_OK || (rc = read_head_width(c, id)) != MODEL_OK ||
 	    (rc = config_real(c, c->json, "rms_norm_eps", FLT_MIN, 1, &id->norm_eps)) != MODEL_OK ||
-	    (rc = config_flag(c, c->json, "attention_bias", &id->attention_bias)) != MODEL_OK ||
+	    (rc = read_biases(c, id)) != MODEL_OK || (rc = read_multipliers(c, m)) != MODEL_OK ||
 	    (rc = config_flag(c, c->json, "tie_word_embeddings", &id->tied_embeddings)) !=
 	    MODEL_OK || (rc = config_rope(c, m)) != MODEL_OK || (rc = read_window(c, m)) != MODEL_OK)
 		return rc;

@@ -33,6 +33,7 @@ static const struct key {
 	{ "num_hidden_layers", READ, NULL, 0 },
 	{ "num_key_value_heads", READ, NULL, 0 },
 	{ "rms_norm_eps", READ, NULL, 0 },
+	{ "original_max_position_embeddings", READ, NULL, 0 }, /* Phi-3 */
 	{ "rope_parameters", READ, NULL, 0 },              /* transformers 5: both in one */
 	{ "rope_scaling", READ, NULL, 0 },
 	{ "rope_theta", READ, NULL, 0 },
@@ -41,22 +42,26 @@ static const struct key {
 	{ "use_sliding_window", READ, NULL, 0 },
 	{ "vocab_size", READ, NULL, 0 },
 
-	{ "attention_bias", READ_IF, "false", FAMILY_ATTENTION_BIAS },
+	{ "attention_bias", READ_IF, "false", FAMILY_ATTENTION_BIAS | FAMILY_QKV_BIAS },
 	{ "mlp_bias", READ_IF, "false", FAMILY_MLP_BIAS },
 
 	{ "hidden_act", ONLY, "\"silu\"", 0 },
 	{ "rope_interleaved", ONLY, "false", 0 },          /* SmolLM's; true: pairs (2i, 2i+1) */
 	{ "rope_traditional", ONLY, "false", 0 },          /* MLX's word for the same */
-	{ "partial_rotary_factor", ONLY, "1", 0 },
+	{ "partial_rotary_factor", READ_IF, "1", FAMILY_ROPE_WIDTH },
+	{ "no_rope_layers", READ_IF, "[]", FAMILY_ROPE_SKIP },
+	{ "no_rope_layer_interval", READ_IF, "0", FAMILY_ROPE_SKIP },
 	{ "attn_logit_softcapping", ONLY, "null", 0 },     /* Gemma 2 */
 	{ "final_logit_softcapping", ONLY, "null", 0 },
 	{ "use_mrope", ONLY, "false", 0 },                 /* Qwen2-VL */
 	{ "bias", ONLY, "false", 0 },
 	{ "use_bias", ONLY, "false", 0 },
-	{ "embedding_multiplier", ONLY, "1", 0 },          /* Granite */
-	{ "residual_multiplier", ONLY, "1", 0 },
-	{ "attention_multiplier", ONLY, "null", 0 },
-	{ "logits_scaling", ONLY, "1", 0 },
+	{ "embedding_multiplier", READ_IF, "1", FAMILY_MULTIPLIERS },
+	{ "residual_multiplier", READ_IF, "1", FAMILY_MULTIPLIERS },
+	{ "attention_multiplier", READ_IF, "null", FAMILY_MULTIPLIERS },
+	{ "logits_scaling", READ_IF, "1", FAMILY_MULTIPLIERS },
+	{ "full_attn_mod", ONLY, "1", 0 },                 /* Phi-4-mini */
+	{ "interpolate_factor", ONLY, "1", 0 },
 	{ "lm_head_bias", ONLY, "false", 0 },
 	{ "use_qk_norm", ONLY, "false", 0 },
 	{ "add_cross_attention", ONLY, "false", 0 },

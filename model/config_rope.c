@@ -131,7 +131,7 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 			    name, where, name);
 	}
 	v = config_get(rope, "partial_rotary_factor");
-	if (v != NULL && !config_has(v, "1"))
+	if (v != NULL && !config_has(v, "1") && !(c->family->flags & FAMILY_ROPE_WIDTH))
 		return UNSUPPORTED(c, "%s: partial_rotary_factor is not 1", where);
 	return MODEL_OK;
 }
@@ -193,6 +193,58 @@ same_scaling(const struct kv_model *a, const struct kv_model *b)
 	return kv_model_diff(&x, &y, "", "", text, sizeof text) == 0;
 }
 
+/* partial_rotary_factor, in rope_parameters or beside it: how much of each head is turned */
+static int
+read_width(struct config *c, struct kv_model *id)
+{
+	const json_t *rope = config_get(c->json, "rope_parameters");
+	double part = 1;
+	uint32_t width;
+	int rc;
+
+	if ((rc = config_real(c, c->json, "partial_rotary_factor", 1e-3, 1, &part)) != MODEL_OK ||
+	    (rc = config_real(c, rope, "partial_rotary_factor", 1e-3, 1, &part)) != MODEL_OK)
+		return rc;
+	width = (uint32_t)(id->head_width * part);
+	if (width % 2 != 0 || width == 0)
+		return BAD(c, "partial_rotary_factor %g of a head width of %u is %u channels: "
+		    "rotary embedding turns pairs", part, id->head_width, width);
+	id->rope_width = width < id->head_width ? width : 0;
+	return MODEL_OK;
+}
+
+/* Which layers have no rotary embedding: each so many-th, by no_rope_layers (1: it has) or an
+ * interval. */
+static int
+read_skip(struct config *c, struct kv_model *id)
+{
+	const json_t *list = config_get(c->json, "no_rope_layers");
+	uint32_t l, skip = 0;
+	int rc;
+
+	if (!(c->family->flags & FAMILY_ROPE_SKIP))
+		return MODEL_OK;
+	if (list == NULL || json_array_size(list) == 0) {
+		rc = config_count(c, c->json, "no_rope_layer_interval", 4096, 4, &id->rope_skip);
+		if (id->rope_skip > id->layers)
+			id->rope_skip = 0;
+		return rc;
+	}
+	if (json_array_size(list) != id->layers)
+		return BAD(c, "no_rope_layers: %zu layers, not %u", json_array_size(list),
+		    id->layers);
+	for (l = 0; l < id->layers && skip == 0; l++)
+		if (config_has(json_array_get(list, l), "0"))
+			skip = l + 1;
+	for (l = 0; l < id->layers; l++)
+		if (!config_has(json_array_get(list, l),
+		    skip != 0 && (l + 1) % skip == 0 ? "0" : "1"))
+			return UNSUPPORTED(c, "no_rope_layers: layers without rotary embedding "
+			    "that are not each so many-th are not supported (layer %u)", l);
+	id->rope_skip = skip;
+	return MODEL_OK;
+}
+
 /* Some exporters write both the old form (rope_theta, rope_scaling) and the new (rope_parameters);
  * what is said twice must be the same. */
 int
@@ -202,6 +254,8 @@ config_rope(struct config *c, struct model *m)
 	double theta[3];
 	int i, rc;
 
+	if ((rc = read_width(c, id)) != MODEL_OK || (rc = read_skip(c, id)) != MODEL_OK)
+		return rc;
 	old = new = *id;                        /* theta 0: not said */
 	theta[0] = 0;
 	if ((rc = get_theta(c, c->json, &theta[0])) != MODEL_OK ||

@@ -10,8 +10,16 @@
 enum {
 	FAMILY_ATTENTION_BIAS = 1 << 0, /* attention_bias says whether q, k, v, o have biases */
 	FAMILY_MLP_BIAS = 1 << 1,       /* mlp_bias the same of gate, up, down */
-	FAMILY_WINDOW_SWITCH = 1 << 2,  /* windows count only with use_sliding_window */
-	FAMILY_NEEDS_KV_HEADS = 1 << 3  /* the family's default is no multiple of anything */
+	FAMILY_QKV_BIAS = 1 << 2,       /* q, k, v have biases, o has none */
+	FAMILY_FUSED = 1 << 3,          /* qkv_proj and gate_up_proj: matrices on top of each other */
+	FAMILY_HEAD_NORM = 1 << 4,      /* RMSNorm of each query and key before rotary embedding */
+	FAMILY_WIDE_NORM = 1 << 5,      /* the same over all heads of a row together */
+	FAMILY_NORM_AFTER = 1 << 6,     /* norms behind attention and network, none before */
+	FAMILY_MULTIPLIERS = 1 << 7,    /* of embeddings, attention, residuals, logits */
+	FAMILY_ROPE_WIDTH = 1 << 8,     /* obeys partial_rotary_factor */
+	FAMILY_ROPE_SKIP = 1 << 9,      /* some layers have no rotary embedding */
+	FAMILY_WINDOW_SWITCH = 1 << 10, /* windows count only with use_sliding_window */
+	FAMILY_NEEDS_KV_HEADS = 1 << 11 /* the family's default is no multiple of anything */
 };
 
 struct family {

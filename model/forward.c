@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "model/compose.h"
+#include "model/family.h"
 #include "model/finite.h"
 #include "model/forward_internal.h"
 #include "model/lora.h"
@@ -189,6 +190,20 @@ keep_queries(const struct model *m, const struct workspace *ws, const struct obs
 	}
 }
 
+/* q or k before rotary embedding: each head of the rows by itself, or all of a row */
+static void
+norm_heads(const struct model *m, float *x, const struct norm *norm, uint32_t N, uint32_t heads)
+{
+	const uint32_t E = m->id.head_width;
+
+	if (norm->w == NULL)
+		return;
+	if (m->family->flags & FAMILY_WIDE_NORM)
+		m->ops->rmsnorm(m->dev, x, x, norm->w, N, heads * E, norm->eps);
+	else
+		m->ops->rmsnorm(m->dev, x, x, norm->w, N * heads, E, norm->eps);
+}
+
 /* Queries, keys and values of the rows in ws->x */
 static void
 project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
@@ -204,6 +219,10 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 	else
 		lora_project(m->ops, m->dev, qkv, (const struct lora *[]){ &a->q, &a->k, &a->v }, 3,
 		    ws->x, &w->norm, ws->xn, ws->adapter->scratch, N);
+	norm_heads(m, ws->q, &w->q_norm, N, m->id.query_heads);
+	norm_heads(m, ws->k, &w->k_norm, N, m->id.kv_heads);
+	if (m->query_scale != 1)
+		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
 }
 
 /* ws->x += what attention, in ws->o, and the feed-forward network add */
@@ -213,7 +232,12 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	const struct model_layer *w = &m->layer[l];
 	const struct adapter *a = ws->adapter;
 
-	m->ops->matmul(m->dev, ws->x, ws->o, &w->wo, w->bo, N, 1);
+	run_add(m->ops, m->dev, ws->x, ws->o, &w->wo, w->bo, w->attention_adds, ws->xn, N);
+	if (a == NULL && (w->ffn_adds != NULL || w->ffn_bias.gate != NULL)) {
+		run_ffn_with(m->ops, m->dev, ws->x, &w->ffn, &w->ffn_bias, w->ffn_adds, ws->xn,
+		    ws->gate, ws->up, N);
+		return;
+	}
 	if (a == NULL) {
 		run_ffn(m->ops, m->dev, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
 		return;
@@ -269,6 +293,15 @@ make_logits(const struct model *m, struct workspace *ws, const float *x)
 	const struct product head = { ws->logits, &m->head, NULL };
 
 	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, 1);
+	if (m->logits_scale != 1)
+		m->ops->mix(m->dev, ws->logits, ws->logits, m->id.vocabulary, m->logits_scale, 0);
+}
+
+void
+scale_embeddings(const struct model *m, float *x, size_t N)
+{
+	if (m->embedding_scale != 1)
+		m->ops->mix(m->dev, x, x, N * m->id.hidden, m->embedding_scale, 0);
 }
 
 int
@@ -297,9 +330,10 @@ embed_input(const struct model *m, struct workspace *ws, const struct run_input 
 {
 	const size_t D = m->id.hidden;
 
-	if (in->ids != NULL)
+	if (in->ids != NULL) {
 		m->ops->embed(m->dev, ws->x, &m->embed, in->ids + at, N);
-	else
+		scale_embeddings(m, ws->x, N);
+	} else
 		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
 }
 

@@ -42,6 +42,9 @@ int check_positions(const struct cache *c, size_t n, char *err, size_t errlen);
 /* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
 int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
 
+/* x[N][D] (device) <- embeddings as the layers want them */
+void scale_embeddings(const struct model *m, float *x, size_t N);
+
 /* ws->logits <- the logits after a row x[D] (device) */
 void make_logits(const struct model *m, struct workspace *ws, const float *x);
 /* c->logits <- ws->logits. Returns 0, or MODEL_ENOMEM. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/family.h"
 #include "model/model_files.h"
 #include "model/model.h"
 #include "model/safetensors.h"
@@ -40,6 +41,23 @@ need(struct loader *ld, const char *name, uint32_t rows, uint32_t cols, const st
 	return rc;
 }
 
+/* Some rows of a tensor: out of them, from row `from` on. */
+static int
+bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out, uint32_t in,
+    struct mat *w)
+{
+	const size_t row = in * kv_dtype_size(t->dtype), bytes = out * row;
+
+	*w = (struct mat){ .dtype = t->dtype, .out = out, .in = in };
+	ld->matrices += (bytes + 255) / 256 * 256;
+	if (ld->host == NULL)
+		return MODEL_OK;
+	w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row, bytes);
+	if (w->data == NULL)
+		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", t->name);
+	return MODEL_OK;
+}
+
 static int
 bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, struct mat *w)
 {
@@ -48,14 +66,7 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 
 	if ((rc = need(ld, name, out, in, &t)) != MODEL_OK)
 		return rc;
-	*w = (struct mat){ .dtype = t->dtype, .out = out, .in = in };
-	ld->matrices += (t->bytes + 255) / 256 * 256;
-	if (ld->host == NULL)
-		return MODEL_OK;
-	w->data = ld->m->ops->weights(ld->m->dev, t->data, t->bytes);
-	if (w->data == NULL)
-		return FAIL(ld, MODEL_ENOMEM, t->file, "%s: no room for it on the device", name);
-	return MODEL_OK;
+	return bind_rows(ld, t, 0, out, in, w);
 }
 
 /* Reserves bytes of the constants: the caller writes to *host what *device will hold; both are
@@ -86,10 +97,20 @@ bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 }
 
 static int
-bind_norm(struct loader *ld, const char *name, struct norm *norm)
+bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm)
 {
 	norm->eps = (float)ld->m->id.norm_eps;
-	return bind_vector(ld, name, ld->m->id.hidden, &norm->w);
+	return bind_vector(ld, name, width, &norm->w);
+}
+
+/* A norm of layer l. */
+static int
+bind_layer_norm(struct loader *ld, uint32_t l, const char *name, uint32_t width, struct norm *norm)
+{
+	char full[96];
+
+	snprintf(full, sizeof full, "model.layers.%u.%s.weight", l, name);
+	return bind_norm(ld, full, width, norm);
 }
 
 /* A projection, NAME.weight, and NAME.bias where biased. */
@@ -107,42 +128,112 @@ bind_projection(struct loader *ld, uint32_t l, const char *name, uint32_t out, u
 	return bind_vector(ld, full, out, bias);
 }
 
+/* Matrices that stand on top of each other in one tensor. */
 static int
-bind_layer(struct loader *ld, uint32_t l)
+bind_stacked(struct loader *ld, uint32_t l, const char *name, const uint32_t *out, uint32_t in,
+    struct mat *const *w, uint32_t n)
+{
+	const struct tensor *t;
+	uint32_t all = 0, from = 0, i;
+	char full[96];
+	int rc;
+
+	for (i = 0; i < n; i++)
+		all += out[i];
+	snprintf(full, sizeof full, "model.layers.%u.%s.weight", l, name);
+	if ((rc = need(ld, full, all, in, &t)) != MODEL_OK)
+		return rc;
+	for (i = 0; rc == MODEL_OK && i < n; from += out[i++])
+		rc = bind_rows(ld, t, from, out[i], in, w[i]);
+	return rc;
+}
+
+static int
+bind_fused(struct loader *ld, uint32_t l)
 {
 	const struct kv_model *id = &ld->m->id;
 	struct model_layer *y = &ld->m->layer[l];
-	uint32_t D = id->hidden, F = id->ffn, q = id->query_heads * id->head_width;
-	uint32_t kv = id->kv_heads * id->head_width, i;
+	const uint32_t D = id->hidden, F = id->ffn, q = id->query_heads * id->head_width;
+	const uint32_t kv = id->kv_heads * id->head_width;
+	int rc;
+
+	if ((rc = bind_stacked(ld, l, "self_attn.qkv_proj", (const uint32_t[]){ q, kv, kv }, D,
+	    (struct mat *[]){ &y->wq, &y->wk, &y->wv }, 3)) != MODEL_OK ||
+	    (rc = bind_projection(ld, l, "self_attn.o_proj", D, q, &y->wo, NULL)) != MODEL_OK ||
+	    (rc = bind_stacked(ld, l, "mlp.gate_up_proj", (const uint32_t[]){ F, F }, D,
+	    (struct mat *[]){ &y->ffn.gate, &y->ffn.up }, 2)) != MODEL_OK)
+		return rc;
+	return bind_projection(ld, l, "mlp.down_proj", D, F, &y->ffn.down, NULL);
+}
+
+static int
+bind_projections(struct loader *ld, uint32_t l)
+{
+	const struct kv_model *id = &ld->m->id;
+	struct model_layer *y = &ld->m->layer[l];
+	const uint32_t D = id->hidden, F = id->ffn, q = id->query_heads * id->head_width;
+	const uint32_t kv = id->kv_heads * id->head_width, flags = ld->m->family->flags;
+	const int qkv = id->attention_bias, o = qkv && !(flags & FAMILY_QKV_BIAS);
+	const int mlp = id->mlp_bias;
 	const struct projection {
 		const char *name;
 		uint32_t out, in;
 		struct mat *w;
 		const float **bias;
 	} list[] = {
-		{ "self_attn.q_proj", q, D, &y->wq, &y->bq },
-		{ "self_attn.k_proj", kv, D, &y->wk, &y->bk },
-		{ "self_attn.v_proj", kv, D, &y->wv, &y->bv },
-		{ "self_attn.o_proj", D, q, &y->wo, &y->bo },
-		{ "mlp.gate_proj", F, D, &y->ffn.gate, NULL },
-		{ "mlp.up_proj", F, D, &y->ffn.up, NULL },
-		{ "mlp.down_proj", D, F, &y->ffn.down, NULL },
+		{ "self_attn.q_proj", q, D, &y->wq, qkv ? &y->bq : NULL },
+		{ "self_attn.k_proj", kv, D, &y->wk, qkv ? &y->bk : NULL },
+		{ "self_attn.v_proj", kv, D, &y->wv, qkv ? &y->bv : NULL },
+		{ "self_attn.o_proj", D, q, &y->wo, o ? &y->bo : NULL },
+		{ "mlp.gate_proj", F, D, &y->ffn.gate, mlp ? &y->ffn_bias.gate : NULL },
+		{ "mlp.up_proj", F, D, &y->ffn.up, mlp ? &y->ffn_bias.up : NULL },
+		{ "mlp.down_proj", D, F, &y->ffn.down, mlp ? &y->ffn_bias.down : NULL },
 	};
-	const struct projection *p;
-	char name[96];
+	uint32_t i;
+	int rc = MODEL_OK;
+
+	if (flags & FAMILY_FUSED)
+		return bind_fused(ld, l);
+	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++)
+		rc = bind_projection(ld, l, list[i].name, list[i].out, list[i].in, list[i].w,
+		    list[i].bias);
+	return rc;
+}
+
+/* The norms of a layer, and what they make of what it adds to the stream. */
+static int
+bind_norms(struct loader *ld, uint32_t l)
+{
+	const struct kv_model *id = &ld->m->id;
+	struct model_layer *y = &ld->m->layer[l];
+	const unsigned flags = ld->m->family->flags;
+	const uint32_t D = id->hidden, E = id->head_width;
+	const int wide = (flags & FAMILY_WIDE_NORM) != 0, after = (flags & FAMILY_NORM_AFTER) != 0;
 	int rc;
 
-	for (i = 0; i < sizeof list / sizeof list[0]; i++) {
-		p = &list[i];
-		if ((rc = bind_projection(ld, l, p->name, p->out, p->in, p->w,
-		    id->attention_bias ? p->bias : NULL)) != MODEL_OK)
-			return rc;
+	y->residuals[0].scale = y->residuals[1].scale = ld->m->residual_scale;
+	if (after || ld->m->residual_scale != 1) {
+		y->attention_adds = &y->residuals[0];
+		y->ffn_adds = &y->residuals[1];
 	}
-	snprintf(name, sizeof name, "model.layers.%u.input_layernorm.weight", l);
-	if ((rc = bind_norm(ld, name, &y->norm)) != MODEL_OK)
+	if ((rc = bind_layer_norm(ld, l, after ? "post_attention_layernorm" : "input_layernorm", D,
+	    after ? &y->residuals[0].norm : &y->norm)) != MODEL_OK ||
+	    (rc = bind_layer_norm(ld, l, after ? "post_feedforward_layernorm" :
+	    "post_attention_layernorm", D, after ? &y->residuals[1].norm : &y->ffn.norm)) !=
+	    MODEL_OK || !(flags & (FAMILY_HEAD_NORM | FAMILY_WIDE_NORM)))
 		return rc;
-	snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm.weight", l);
-	return bind_norm(ld, name, &y->ffn.norm);
+	if ((rc = bind_layer_norm(ld, l, "self_attn.q_norm", wide ? id->query_heads * E : E,
+	    &y->q_norm)) != MODEL_OK)
+		return rc;
+	return bind_layer_norm(ld, l, "self_attn.k_norm", wide ? id->kv_heads * E : E, &y->k_norm);
+}
+
+static int
+bind_layer(struct loader *ld, uint32_t l)
+{
+	int rc = bind_projections(ld, l);
+
+	return rc == MODEL_OK ? bind_norms(ld, l) : rc;
 }
 
 /* With tied embeddings lm_head.weight is superfluous. transformers 4 ignores it, 5 uses it when it
@@ -200,7 +291,7 @@ bind(struct loader *ld)
 	for (l = 0; l < m->id.layers; l++)
 		if ((rc = bind_layer(ld, l)) != MODEL_OK)
 			return rc;
-	if ((rc = bind_norm(ld, "model.norm.weight", &m->norm)) != MODEL_OK)
+	if ((rc = bind_norm(ld, "model.norm.weight", D, &m->norm)) != MODEL_OK)
 		return rc;
 	if (m->id.tied_embeddings)
 		return bind_tied_head(ld);

@@ -1,7 +1,7 @@
 /* model.h - a model folder: Hugging Face config.json and safetensors, mapped
  *
- * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing (plain or llama3
- * scaling), grouped-query attention, SwiGLU. Whatever the configuration says that changes the
+ * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing, grouped-query attention,
+ * SwiGLU, and what families of models do otherwise (family.h). Whatever the configuration says that changes the
  * arithmetic and is not supported is refused by name (MODEL_EUNSUPPORTED), never ignored.
  *
  * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted
@@ -10,8 +10,9 @@
 #define KVPIPE_MODEL_H
 
 #include "libkvfile/kvfile.h"
-#include "model/ops.h"
+#include "model/compose.h"
 
+struct family;
 struct safetensors;
 
 enum {
@@ -31,15 +32,25 @@ struct config_keys {
 	size_t n;
 };
 
+/* What is NULL, or 1, is what Llama has none of. */
 struct model_layer {
 	struct norm norm;                       /* before attention */
+	struct norm q_norm, k_norm;             /* before rotary embedding */
+	/* of what attention, and the network, add to the stream; NULL: nothing */
+	const struct residual *attention_adds, *ffn_adds;
+	struct residual residuals[2];           /* these two */
 	const struct rotary *rope;
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
 	struct ffn ffn;
+	struct ffn_bias ffn_bias;
 };
 
 struct model {
+	const struct family *family;
+	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
+	 * q.k/sqrt(E)), what layers add, logits */
+	float embedding_scale, query_scale, residual_scale, logits_scale;
 	/* the identity that goes into snapshots; id.tokenizer is filled by the caller;
 	 * id.weights_dtype is that of the embedding, other tensors may differ */
 	struct kv_model id;

@@ -78,6 +78,7 @@ prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, c
 	for (at = 0; at < n; at += EMBED_ROWS)
 		m->ops->embed(m->dev, s->x + at * D, &m->embed, ids + at,
 		    (uint32_t)(n - at < EMBED_ROWS ? n - at : EMBED_ROWS));
+	scale_embeddings(m, s->x, n);
 	if (obs != NULL)
 		observation_expect(obs, m, c->next_position, n);
 	c->next_position += (uint32_t)n;

@@ -216,6 +216,40 @@ test_windows(void)
 	    m.position_end);
 }
 
+/* What a family's own keys become. */
+static void
+test_families(void)
+{
+	struct model m = accept("{'model_type':'smollm3','architectures':null,"
+	    "'-tie_word_embeddings':0,'-rope_scaling':0,'-rope_theta':0}", NULL);
+
+	CHECK(m.id.rope_skip == 4 && m.id.tied_embeddings && m.id.rope_theta == 2e6, "SmolLM3");
+	m = accept("{'model_type':'smollm3','architectures':null,"
+	    "'no_rope_layers':[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", NULL);
+	CHECK(m.id.rope_skip == 0, "all layers are turned: %u", m.id.rope_skip);
+	m = accept("{'model_type':'phi3','architectures':null,'rope_scaling':null,"
+	    "'rope_parameters':{'rope_type':'default','partial_rotary_factor':0.75}}", NULL);
+	CHECK(m.id.rope_width == 48, "Phi-3: %u", m.id.rope_width);
+	m = accept("{'model_type':'qwen2','architectures':null,'sliding_window':4096,"
+	    "'max_window_layers':8}", NULL);
+	CHECK(m.id.attention_bias == 1 && m.position_end == UINT32_MAX, "Qwen2");
+	m = accept("{'model_type':'qwen2','architectures':null,'sliding_window':4096,"
+	    "'use_sliding_window':true,'max_window_layers':16}", NULL);
+	CHECK(m.position_end == UINT32_MAX, "no layer of Qwen2 has the window");
+	m = accept("{'model_type':'qwen2','architectures':null,'sliding_window':4096,"
+	    "'use_sliding_window':true,'max_window_layers':15}", NULL);
+	CHECK(m.position_end == 4096, "the last layer of Qwen2 has the window");
+	m = accept("{'model_type':'granite','architectures':null,'attention_multiplier':0.015625,"
+	    "'embedding_multiplier':12,'logits_scaling':8,'residual_multiplier':1.0}", NULL);
+	CHECK(m.id.attention_multiplier == 0.015625 && m.query_scale == 0.125f, "%g",
+	    m.query_scale);
+	CHECK(m.id.embedding_multiplier == 12 && m.embedding_scale == 12 &&
+	    m.id.logits_scaling == 8 && m.logits_scale == 0.125f &&
+	    m.id.residual_multiplier == 0 && m.residual_scale == 1, "Granite");
+	m = accept("{'model_type':'qwen3','architectures':null,'-head_dim':0}", NULL);
+	CHECK(m.id.head_width == 128 && m.query_scale == 1, "Qwen3: %u", m.id.head_width);
+}
+
 /* Keys that the caller passes over are as if they were not there. */
 static void
 test_pass(void)
@@ -258,6 +292,8 @@ test_tokens(void)
 
 /* ---- refused ---- */
 
+#define SMOLLM3 "'model_type':'smollm3','architectures':null,"
+#define PHI3 "'model_type':'phi3','architectures':null,"
 #define ROPE3 "'rope_type':'llama3','factor':8,'low_freq_factor':1,'high_freq_factor':4"
 
 static const struct {
@@ -281,7 +317,19 @@ static const struct {
 	{ "{'architectures':['MistralForCausalLM']}", MODEL_EUNSUPPORTED,
 	    "is not supported: LlamaForCausalLM is" },
 	{ "{'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "hidden_act \"gelu\" is not supported" },
-	{ "{'mlp_bias':true}", MODEL_EUNSUPPORTED, "mlp_bias true is not supported" },
+	{ "{'mlp_bias':1}", MODEL_EINVALID, "\"mlp_bias\" is neither true nor false" },
+	{ "{'model_type':'mistral','architectures':null,'mlp_bias':true}", MODEL_EUNSUPPORTED,
+	    "mlp_bias true is not supported" },
+	{ "{'no_rope_layers':[1,0]}", MODEL_EUNSUPPORTED, "no_rope_layers [1,0] is not supported" },
+	{ "{" SMOLLM3 "'no_rope_layers':[1,0]}", MODEL_EINVALID, "no_rope_layers: 2 layers, not 16" },
+	{ "{" SMOLLM3 "'no_rope_layers':[1,1,0,1,1,1,1,1,1,1,1,1,1,1,1,1]}", MODEL_EUNSUPPORTED,
+	    "not each so many-th are not supported (layer 5)" },
+	{ "{" PHI3 "'partial_rotary_factor':0.3}", MODEL_EINVALID, "is 19 channels" },
+	{ "{" PHI3 "'attention_bias':true}", MODEL_EUNSUPPORTED, "attention_bias true" },
+	{ "{'model_type':'granite','architectures':null,'attention_multiplier':0}", MODEL_EINVALID,
+	    "\"attention_multiplier\" is not a number above 0" },
+	{ "{'model_type':'qwen2','architectures':null,'-num_key_value_heads':0}", MODEL_EINVALID,
+	    "no \"num_key_value_heads\"" },
 	{ "{'layer_types':['full_attention','linear_attention']}", MODEL_EUNSUPPORTED,
 	    "layer_types: \"linear_attention\" is not supported" },
 	{ "{'sliding_window':'x'}", MODEL_EINVALID, "\"sliding_window\" is not an integer" },
@@ -443,6 +491,7 @@ main(void)
 	test_rope_forms();
 	test_harmless();
 	test_windows();
+	test_families();
 	test_pass();
 	test_tokens();
 	test_refused();

@@ -57,6 +57,7 @@ static const char *const op_name[OPS] = {
 	"rope",
 	"append",
 	"swiglu",
+	"mix",
 	"project",
 	"rope_append",
 	"rope_append, f16",

@@ -1,0 +1,150 @@
+#!/usr/bin/python3
+"""mkfamily.py - write a tiny model folder of a family, with random weights and odd shapes
+
+usage: mkfamily.py CASE DIR TOKENIZER.json       one of the cases, with this tokenizer
+       mkfamily.py --list                        their names
+
+The same case gives the same bytes, with any version of Python and NumPy (random.Random.random() is stable, and all else is exact).
+Shapes: head width is not hidden / heads, 3 KV heads, 4 layers; contexts are so short that rotary scaling acts within 48 tokens.
+"""
+
+import json
+import pathlib
+import random
+import shutil
+import struct
+import sys
+
+import numpy as np
+
+LAYERS, HIDDEN, HEADS, KV_HEADS, WIDTH, FFN, VOCAB = 4, 40, 6, 3, 12, 56, 1536
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+CASES = {
+    "llama": ("Llama", {}),
+    "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama-linear": ("Llama", {"rope_scaling": {"type": "linear", "factor": 3.0}}),
+    "llama-llama3": ("Llama", {"rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16}}),
+    "llama-dynamic": ("Llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+    "llama-yarn": ("Llama", {"rope_scaling": YARN}),
+    "llama-yarn-mscale": ("Llama", {"rope_scaling": dict(
+        YARN, factor=40.0, mscale=0.707, mscale_all_dim=0.5, beta_fast=8.0, beta_slow=0.5,
+        truncate=False)}),
+    "llama-yarn-factor": ("Llama", {"rope_scaling": dict(YARN, attention_factor=0.8)}),
+    "mistral": ("Mistral", {"sliding_window": 200}),
+    "qwen2": ("Qwen2", {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 2,
+                        "tie_word_embeddings": True}),
+    "qwen2-yarn": ("Qwen2", {"use_sliding_window": False, "rope_scaling": dict(
+        {k: v for k, v in YARN.items() if k != "rope_type"}, type="yarn")}),
+    "qwen3": ("Qwen3", {"attention_bias": False, "use_sliding_window": False}),
+    "qwen3-yarn": ("Qwen3", {"attention_bias": True, "rope_scaling": YARN}),
+    "phi3": ("Phi3", {"sliding_window": 200, "original_max_position_embeddings": 512}),
+    "phi3-partial": ("Phi3", {"partial_rotary_factor": 0.5, "tie_word_embeddings": True,
+                              "original_max_position_embeddings": 512}),
+    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0, 1, 0], "no_rope_layer_interval": 2,
+                            "layer_types": ["full_attention"] * 4, "use_sliding_window": False}),
+    "smollm3-biases": ("SmolLM3", {"no_rope_layer_interval": 3, "no_rope_layers": None,
+                                   "mlp_bias": True, "attention_bias": True}),
+    "granite": ("Granite", {
+        "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6,
+        "logits_scaling": 2.0, "mlp_bias": True}),
+    "olmo2": ("Olmo2", {"attention_bias": False}),
+}
+WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
+
+
+def config(name):
+    family, more = CASES[name]
+    base = {
+        "architectures": [family + "ForCausalLM"], "model_type": family.lower(),
+        "bos_token_id": VOCAB - 2, "eos_token_id": VOCAB - 1, "pad_token_id": 0,
+        "attention_dropout": 0.0, "head_dim": WIDTH, "hidden_act": "silu", "hidden_size": HIDDEN,
+        "initializer_range": 0.02, "intermediate_size": FFN, "max_position_embeddings": 512,
+        "num_attention_heads": HEADS, "num_hidden_layers": LAYERS,
+        "num_key_value_heads": KV_HEADS, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "tie_word_embeddings": False, "torch_dtype": "float32", "use_cache": True,
+        "vocab_size": VOCAB}
+    return {**base, **more}
+
+
+def projections(name, c):
+    """(tensor, rows, columns, with a bias) of a layer's matrices."""
+    family = CASES[name][0]
+    q, kv = HEADS * WIDTH, KV_HEADS * WIDTH
+    if family == "Phi3":
+        return (("self_attn.qkv_proj", q + 2 * kv, HIDDEN, False),
+                ("self_attn.o_proj", HIDDEN, q, False),
+                ("mlp.gate_up_proj", 2 * FFN, HIDDEN, False),
+                ("mlp.down_proj", HIDDEN, FFN, False))
+
+    def biased(part):
+        if family in WITH_BIASES:
+            return part in WITH_BIASES[family]
+        return c.get("mlp_bias" if part in ("gate_proj", "up_proj", "down_proj") else
+                     "attention_bias", False)
+
+    return tuple((f"{where}.{part}", rows, columns, biased(part)) for where, part, rows, columns in (
+        ("self_attn", "q_proj", q, HIDDEN), ("self_attn", "k_proj", kv, HIDDEN),
+        ("self_attn", "v_proj", kv, HIDDEN), ("self_attn", "o_proj", HIDDEN, q),
+        ("mlp", "gate_proj", FFN, HIDDEN), ("mlp", "up_proj", FFN, HIDDEN),
+        ("mlp", "down_proj", HIDDEN, FFN)))
+
+
+def norms(name):
+    """(tensor, width) of a layer's norms."""
+    family = CASES[name][0]
+    if family == "Olmo2":
+        return (("post_attention_layernorm", HIDDEN), ("post_feedforward_layernorm", HIDDEN),
+                ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))
+    both = (("input_layernorm", HIDDEN), ("post_attention_layernorm", HIDDEN))
+    if family == "Qwen3":
+        both += (("self_attn.q_norm", WIDTH), ("self_attn.k_norm", WIDTH))
+    return both
+
+
+def shapes(name, c):
+    yield "model.embed_tokens.weight", (VOCAB, HIDDEN)
+    for n in range(LAYERS):
+        layer = f"model.layers.{n}."
+        for tensor, rows, columns, biased in projections(name, c):
+            yield f"{layer}{tensor}.weight", (rows, columns)
+            if biased:
+                yield f"{layer}{tensor}.bias", (rows,)
+        for tensor, width in norms(name):
+            yield f"{layer}{tensor}.weight", (width,)
+    yield "model.norm.weight", (HIDDEN,)
+    if not c["tie_word_embeddings"]:
+        yield "lm_head.weight", (VOCAB, HIDDEN)
+
+
+def values(rng, tensor, shape):
+    """Matrices and biases: even, with standard deviation 0.3; norm weights 0.5 to 1.5; multiples of 2^-12."""
+    n = int(np.prod(shape))
+    x = np.array([rng.random() for _ in range(n)]) * 2 - 1
+    x = 1 + 0.5 * x if tensor.endswith("norm.weight") else 0.52 * x
+    return (np.round(x * 4096) / 4096).astype("<f4")
+
+
+def main(arguments):
+    if arguments == ["--list"]:
+        print(*CASES, sep="\n")
+        return
+    name, folder, tokenizer = arguments
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    c, rng = config(name), random.Random(name)
+    (folder / "config.json").write_text(json.dumps(c, indent=2) + "\n")
+    shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
+    for tensor, shape in shapes(name, c):
+        data.append(values(rng, tensor, shape).tobytes())
+        header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data[-1])]}
+        at += len(data[-1])
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

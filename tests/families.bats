@@ -1,0 +1,76 @@
+#!/usr/bin/env bats
+# bats file_tags=slow
+# Families of models: what transformers computes of tiny random ones, recorded by tests/oracle/families.py, and what else a family must not break
+
+load helper
+
+# family NAME: its folder
+family() {
+	[ -d "$BATS_FILE_TMPDIR/$1" ] ||
+		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" "$1" "$BATS_FILE_TMPDIR/$1" "$DEMO/tokenizer.json"
+	echo "$BATS_FILE_TMPDIR/$1"
+}
+
+# recorded NAME: logits, keys and values within 1e-4 of the record, and the same 64 tokens
+recorded() {
+	family "$1" >/dev/null
+	run -0 "$PYTHON" "$ORACLE/families.py" golden "$1" "$BATS_FILE_TMPDIR"
+}
+
+# text_ids N: token ids
+text_ids() {
+	"$PYTHON" -c 'import random, sys
+r = random.Random(7)
+print(*[r.randrange(8, 1500) for _ in range(int(sys.argv[1]))])' "$1" >ids
+}
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+}
+
+@test "Llama with biases, and with every scaling of rotary embedding, is what transformers computes" {
+	for name in llama llama-biases llama-linear llama-llama3 llama-dynamic llama-yarn llama-yarn-mscale llama-yarn-factor; do
+		recorded $name
+	done
+}
+
+@test "Mistral, Qwen2 and Qwen3 are what transformers computes" {
+	for name in mistral qwen2 qwen2-yarn qwen3 qwen3-yarn; do
+		recorded $name
+	done
+}
+
+@test "Phi-3, SmolLM3, Granite and OLMo-2 are what transformers computes" {
+	for name in phi3 phi3-partial smollm3 smollm3-biases granite olmo2; do
+		recorded $name
+	done
+}
+
+@test "the record has every case that mkfamily.py makes" {
+	run -0 json "$ROOT/tests/fixtures/families.json" '"\n".join(o)'
+	assert_output "$("$PYTHON" "$ROOT/tests/bin/mkfamily.py" --list)"
+}
+
+@test "chunks, layer by layer and token by token give the same logits in every family" {
+	local m name
+	text_ids 40
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn; do
+		m=$(family $name)
+		kv-prefill -m "$m" --ids --dtype f32 -o whole.kv ids
+		kv-prefill -m "$m" --ids --dtype f32 --chunk 7 -o chunks.kv ids
+		kv-prefill -m "$m" --ids --dtype f32 --score recent --evict rate=1 -o layers.kv ids
+		head -c $(($(cut -d ' ' -f 1-39 ids | wc -c) - 1)) ids >most && cut -d ' ' -f 40 ids >last
+		kv-prefill -m "$m" --ids --dtype f32 -o most.kv most
+		kv-prefill -m "$m" --ids --dtype f32 -r most.kv -o two.kv last
+		for other in chunks layers two; do
+			error=$("$PYTHON" -c '
+import sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+import numpy as np
+a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in sys.argv[2:])
+print(np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" whole.kv $other.kv)
+			[ "$error" = True ] || { echo "$name: $other differs"; return 1; }
+		done
+	done
+}

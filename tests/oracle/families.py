@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""families.py - tiny random models of every family, against transformers or what was recorded of it
+
+families.py oracle BUILD [-k WORD]     against transformers, run by $TRAIN_PYTHON (python3); a table, exit 1 where an error is too great
+families.py record                     what transformers computes, to tests/fixtures/families.json
+families.py golden CASE WORK           the model in WORK/CASE, against the record; kv-prefill and kv-decode are on PATH
+
+The record was made with transformers 5.2.0 and PyTorch 2.5.1. It has, for each case, some logits at three positions and at the last one,
+the last row of keys and values of two layers, the attention that some rows receive there, and the 64 tokens that follow. Errors are in
+the L2 norm, relative. Attention is also computed from the queries and keys of the snapshot: logits must be q.k / sqrt(E) in every family.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "format"))
+sys.path.insert(0, str(HERE.parent / "bin"))
+import kvread  # noqa: E402
+import mkfamily  # noqa: E402
+
+RECORD = HERE.parent / "fixtures" / "families.json"
+TOKENS, ALLOWED, AT, IDS, LAYERS = 48, 1e-4, (0, 17, 40, 47), 6, (1, 3)
+
+
+def prompt(name):
+    rng = random.Random(name + " prompt")
+    return [rng.randrange(8, mkfamily.VOCAB - 8) for _ in range(TOKENS)]
+
+
+def prefill(folder, ids, out, *more):
+    (folder / "prefix").write_text(" ".join(map(str, ids)))
+    subprocess.run(["kv-prefill", "-q", "--device", "cpu", "--dtype", "f32", "-m", folder, "--ids", "-o", out,
+                    *more, folder / "prefix"], check=True)
+    with open(out, "rb") as file:
+        return kvread.read(file)
+
+
+def rows(snapshot, what):
+    """[L][G][T][E] of a snapshot."""
+    return np.array([[snapshot.array(l, what, g) for g in range(mkfamily.KV_HEADS)]
+                     for l in range(mkfamily.LAYERS)])
+
+
+def received(snapshot, l):
+    """[H][T]: the attention of all tokens, from the queries and keys of a layer."""
+    group = mkfamily.HEADS // mkfamily.KV_HEADS
+    q = kvread.widen(snapshot.layers[l].queries.data, "f32")
+    q = np.array(q).reshape(mkfamily.HEADS, TOKENS, mkfamily.WIDTH)
+    out = []
+    for h in range(mkfamily.HEADS):
+        logits = q[h] @ np.array(snapshot.array(l, "keys", h // group)).T / math.sqrt(mkfamily.WIDTH)
+        weights = np.exp(np.where(np.tri(TOKENS) > 0, logits, -np.inf))
+        out.append((weights / weights.sum(1, keepdims=True)).sum(0))
+    return np.array(out)
+
+
+def ours(folder, ids, at):
+    """As families_hf.py has it, logits at these positions; "seen": attention from queries and keys."""
+    out, logits = folder / "out.kv", {}
+    for t in at:
+        more = ("--mass", "--observe", str(TOKENS)) if t == TOKENS - 1 else ()
+        snapshot = prefill(folder, ids[:t + 1], out, *more)
+        logits[t] = np.array(snapshot.logits)
+    mass = np.array([[m for head in layer.mass for m in head] for layer in snapshot.layers])
+    seen = np.array([received(snapshot, l) for l in range(mkfamily.LAYERS)])
+    text = subprocess.run(["kv-decode", "-q", "--device", "cpu", "-m", folder, "--ids", "--ignore-eos", "-n", "64", out],
+                          check=True, capture_output=True, text=True).stdout
+    return {"logits": logits, "keys": rows(snapshot, "keys"), "values": rows(snapshot, "values"),
+            "mass": mass, "seen": seen, "greedy": [int(word) for word in text.split()]}
+
+
+def relative(a, b):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(math.sqrt(((a - b) ** 2).sum() / (b ** 2).sum()))
+
+
+def compare(name, got, want):
+    """A line of the table, and whether all is well."""
+    logits = max(relative(got["logits"][t], want["logits"][t]) for t in range(TOKENS))
+    kv = max(relative(got[what], want[what]) for what in ("keys", "values"))
+    mass = max(relative(got[what], want["mass"]) for what in ("mass", "seen"))
+    same = sum(a == b for a, b in zip(got["greedy"], want["greedy"], strict=True))
+    line = f"| {name} | {logits:.1e} | {same} of 64 | {kv:.1e} | {mass:.1e} |"
+    return line, max(logits, kv, mass) < ALLOWED and same == 64
+
+
+def short(x):
+    return [float(f"{v:.7g}") for v in np.asarray(x).ravel()]
+
+
+def excerpt(result):
+    """What the record has of a result."""
+    last = [result[what][l, :, -1].ravel() for l in LAYERS for what in ("keys", "values")]
+    return {"logits": [short(result["logits"][t][:IDS]) for t in AT],
+            "sum": short([result["logits"][t].sum() for t in AT]),
+            "rows": [short(x[:8]) for x in last], "mass": short(result["mass"][LAYERS[1], :, :2]),
+            "greedy": [int(t) for t in result["greedy"]]}
+
+
+def oracle(options):
+    os.environ["PATH"] = f"{pathlib.Path(options.build or '.').resolve()}:{os.environ['PATH']}"
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    names = [name for name in mkfamily.CASES if options.k in name]
+    tokenizer = HERE.parent.parent / "examples" / "demo-model" / "tokenizer.json"
+    record, well = {}, True
+    with tempfile.TemporaryDirectory() as work:
+        folders = [pathlib.Path(work) / name for name in names]
+        for name, folder in zip(names, folders, strict=True):
+            mkfamily.main([name, folder, tokenizer])
+            (folder / "ids").write_text(" ".join(map(str, prompt(name))))
+        subprocess.run([os.environ.get("TRAIN_PYTHON", "python3"), HERE / "families_hf.py", *folders],
+                       check=True)
+        if options.build:
+            print("| model | logits | greedy | keys and values | attention |\n|---|---|---|---|---|")
+        for name, folder in zip(names, folders, strict=True):
+            with np.load(folder / "hf.npz") as file:
+                want = {key: file[key] for key in file.files}
+            record[name] = excerpt(want)
+            if not options.build:
+                continue
+            line, good = compare(name, ours(folder, prompt(name), range(TOKENS)), want)
+            well = well and good
+            print(line if good else line + " WRONG", flush=True)
+    if options.what == "record":
+        RECORD.write_text("{\n" + ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(record[name], separators=(',', ':'))}" for name in record) + "\n}\n")
+    return 0 if well else 1
+
+
+def golden(options):
+    folder = pathlib.Path(options.work) / options.case
+    want = json.loads(RECORD.read_text())[options.case]
+    result = ours(folder, prompt(options.case), AT)
+    got = excerpt(result)
+    error = max(relative(got[key], want[key]) for key in ("logits", "rows", "mass"))
+    error = max(error, relative(result["seen"], result["mass"]))
+    same = got["greedy"] == want["greedy"]
+    print(f"{options.case} {error:.1e} {'same' if same else 'other'} tokens")
+    return 0 if error < ALLOWED and same else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="what", required=True)
+    command = commands.add_parser("oracle")
+    command.add_argument("build")
+    command.add_argument("-k", default="", help="only cases with this in their name")
+    commands.add_parser("record").set_defaults(build=None, k="")
+    command = commands.add_parser("golden")
+    command.add_argument("case")
+    command.add_argument("work")
+    options = parser.parse_args()
+    return golden(options) if options.what == "golden" else oracle(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

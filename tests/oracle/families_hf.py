@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""families_hf.py FOLDER ...: what transformers computes of each model folder, for families.py
+
+Reads FOLDER/ids, writes FOLDER/hf.npz: logits [T][V] at every position, keys and values [L][G][T][E] as they lie in its cache, the
+attention [L][H][T] that each row receives, and the 64 tokens that it would go on with, each the likeliest. In f32, attention "eager". Needs PyTorch and transformers.
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+
+def run(folder):
+    ids = [int(word) for word in (folder / "ids").read_text().split()]
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.no_grad():
+        out = model(torch.tensor([ids]), use_cache=True, output_attentions=True)
+        text = list(ids)
+        for _ in range(64):
+            text.append(int(model(torch.tensor([text])).logits[0, -1].argmax()))
+    layers = out.past_key_values.layers
+    np.savez(folder / "hf.npz", logits=out.logits[0].numpy(),
+             keys=np.stack([layer.keys[0].numpy() for layer in layers]),
+             mass=np.stack([a[0].sum(1).numpy() for a in out.attentions]),
+             values=np.stack([layer.values[0].numpy() for layer in layers]),
+             greedy=np.array(text[len(ids):]))
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}")
+    for name in sys.argv[1:]:
+        run(pathlib.Path(name))
