@@ -310,6 +310,22 @@ blocking() {
 	done
 }
 
+@test "models of other families say on the GPU what they say on the CPU" {
+	local device name
+	"$PYTHON" -c 'import random
+r = random.Random(3)
+print(*[r.randrange(8, 1500) for _ in range(40)])' >ids
+	for name in qwen2 qwen3-yarn phi3-partial smollm3-biases granite olmo2; do
+		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name m "$DEMO/tokenizer.json"
+		for device in cpu cuda; do
+			kv-prefill -m m --device $device --ids --dtype f32 --observe 8 --mass -o $device.kv ids
+			kv-decode -m m --device $device --ids --ignore-eos -n 12 $device.kv >$device.ids
+		done
+		diff cpu.ids cuda.ids
+		[ "$(kv-diff --json --device cpu cpu.kv cuda.kv | json - 'o["output_error"] < 1e-4')" = True ]
+	done
+}
+
 @test "a GPU that is not there" {
 	run -1 kv-prefill -m "$DEMO" --device cuda:3 "$doc"
 	assert_output 'kv-prefill: no CUDA device: there is no GPU number 3, only 0 to 2'

@@ -74,3 +74,63 @@ print(np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" whole.kv $other.k
 		done
 	done
 }
+
+@test "keys move to other positions by the rotary embedding of their model and layer" {
+	local name
+	text_ids 40
+	for name in llama-linear llama-yarn llama-yarn-mscale qwen2-yarn phi3-partial smollm3; do
+		kv-prefill -m "$(family $name)" --ids --dtype f32 --mass -o full.kv ids
+		kv-score --method h2o full.kv >x.kv
+		kv-evict -q --rate 0.4 x.kv -o a.kv
+		kv-evict -q --rate 0.4 --positions compact x.kv -o b.kv
+		run -0 "$PYTHON" "$ORACLE/renumber.py" a.kv b.kv
+		run ! cmp -s a.kv b.kv
+	done
+}
+
+@test "methods, selection, retrieval and observation run on every family, and stay within its limits" {
+	local m name
+	text_ids 40
+	for name in qwen3-yarn phi3-partial smollm3 granite olmo2; do
+		m=$(family $name)
+		kv-prefill -m "$m" --ids --observe 8 --mass -o full.kv ids
+		for method in snapkv knorm keydiff h2o; do
+			kv-score --method $method full.kv | kv-evict --rate 0.5 >small.kv
+			run -0 kv-decode -m "$m" --ids --ignore-eos -n 2 small.kv
+		done
+		kv-prefill -m "$m" --ids --score 'snapkv window=4 kernel=1' --evict rate=0.3 -o fused.kv ids
+		kv-prefill -m "$m" --ids --tsp-layer 1 -o tsp.kv ids
+		kv-prefill -m "$m" --ids --gemfilter-layer 1 --gemfilter-budget 12 -o gem.kv ids
+		kv-observe -m "$m" --ids-from ids -o seen.kv full.kv
+		kv-quantize1b -g 16 full.kv >bits.kv
+		kv-decode -m "$m" --ids --ignore-eos -n 3 full.kv >full.ids
+		kv-decode -m "$m" --ids --ignore-eos -n 3 --retrieve fier --budget 100 bits.kv >read.ids
+		diff full.ids read.ids
+		run -0 kv-check fused.kv tsp.kv gem.kv seen.kv
+	done
+}
+
+@test "what a family cannot have is refused with the reason" {
+	local name
+	text_ids 40
+	for name in phi3-partial smollm3; do
+		kv-prefill -m "$(family $name)" --ids -o full.kv ids
+		run -5 --separate-stderr kv-index --low-rank -o x.kv full.kv
+		[[ "$stderr" == *"keys of low rank (ShadowKV) are not supported for this model"* ]]
+		[ ! -e x.kv ]
+	done
+	for name in phi3 granite olmo2 llama-biases; do
+		kv-prefill -m "$(family $name)" --ids -o full.kv ids
+		run -5 --separate-stderr kv-observe -m "$(family $name)" --lookahead "$DEMO/lookahead" -o x.kv full.kv
+		[[ "$stderr" == *"lookahead adapters are not supported for models of type "* ]]
+	done
+}
+
+@test "a snapshot of one rotary embedding is refused by a model of another" {
+	text_ids 20
+	kv-prefill -m "$(family llama-yarn)" --ids -o yarn.kv ids
+	cp -r "$(family llama-yarn)" other
+	sed -i 's/"factor": 4.0/"factor": 2.0/' other/config.json
+	run -4 --separate-stderr kv-decode -m other -n 1 yarn.kv
+	[[ "$stderr" == *"rope.factor: 4 snapshot, 2 model"* && "$stderr" == *"rope.attention_factor: "* ]]
+}

@@ -31,10 +31,34 @@ def read(path):
         return kvread.read(file)
 
 
+def turned(model, l):
+    """How many channels of layer l are turned."""
+    rope = model["rope"]
+    return 0 if (l + 1) % rope.get("skip", l + 2) == 0 else rope.get("width", model["head_width"])
+
+
+def yarn(rope, freq):
+    """Peng et al. 2023: the pairs that make beta_fast and beta_slow turns bound the ramp, in pairs."""
+    pairs = len(freq)
+    low, high = (
+        pairs * np.log(rope["original_max_position"] / (2 * np.pi * rope[beta])) / np.log(rope["theta"])
+        for beta in ("beta_fast", "beta_slow"))
+    if rope["truncate"]:
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    share = ((np.arange(pairs) - low) / (high - low if high != low else 0.001)).clip(0, 1)
+    return freq * (1 - share) + freq / rope["factor"] * share
+
+
 def frequencies(model):
     """By the number of turns within the original context, as Llama 3.1's description has it."""
-    rope, width = model["rope"], model["head_width"]
+    rope = model["rope"]
+    width = rope.get("width", model["head_width"])
     freq = float(rope["theta"]) ** (-2 * np.arange(width // 2) / width)
+    if rope["type"] == "linear":
+        return freq / rope["factor"]
+    if rope["type"] == "yarn":
+        return yarn(rope, freq)
     if rope["type"] == "llama3":
         turns = rope["original_max_position"] * freq / (2 * np.pi)
         share = (turns - rope["low_freq_factor"]) / (
@@ -44,10 +68,13 @@ def frequencies(model):
     return freq
 
 
-def embed(x, angle):
-    """x[rows][E] f64 turned by angle[rows][E/2]"""
-    a, b = np.split(x, 2, axis=1)
-    return np.hstack([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)])
+def embed(x, angle, width):
+    """x[rows][E] f64, the first channels turned by angle[rows][width/2]"""
+    if width == 0:
+        return x
+    a, b = np.split(x[:, :width], 2, axis=1)
+    return np.hstack([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle),
+                      x[:, width:]])
 
 
 def check_layer(old, new, l, freq, unit):
@@ -56,8 +83,9 @@ def check_layer(old, new, l, freq, unit):
         want = list(range(end - len(pos), end))
         if new.layers[l].positions[g] != want:
             sys.exit(f"layer {l} KV head {g}: positions {new.layers[l].positions[g]}, want {want}")
-        raw = embed(old.array(l, "keys", g).astype(float), -np.outer(pos, freq))
-        keys = embed(raw, np.outer(want, freq))
+        width = turned(old.model, l)
+        raw = embed(old.array(l, "keys", g).astype(float), -np.outer(pos, freq), width)
+        keys = embed(raw, np.outer(want, freq), width)
         error = abs(new.array(l, "keys", g) - keys)
         if (error > abs(keys) * unit * 1.01 + SUBNORMAL).any():
             sys.exit(f"layer {l} KV head {g}: keys off by up to {error.max():g}")
