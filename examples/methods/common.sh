@@ -221,9 +221,9 @@ count_heads() {
 		END { print n + 0, full + 0 }' "$heads"
 }
 
-# mask_options: what of kv-evict makes the whole cache as large as the rate asks for
+# mask_options SINK RECENT: what of kv-evict makes the whole cache as large as the rate asks for
 mask_options() {
-	awk -v counts="$(count_heads)" -v recent="$recent" -v sink="$sink" -v tokens="$(tokens)" -v share="$(share_of "$(tokens)")" '
+	awk -v counts="$(count_heads)" -v sink="$1" -v recent="$2" -v tokens="$(tokens)" -v share="$(share_of "$(tokens)")" '
 		function ceil(x) { return int(x) + (x > int(x)) }
 		BEGIN {
 			split(counts, a, " ")
@@ -240,8 +240,8 @@ mask_options() {
 		}'
 }
 
-# stream_heads: $out from the whole cache and the head mask $heads. Streaming heads keep $sink rows and the recent ones. With a number in
-# $recent as many heads stream as the rate asks for, those with the smallest numbers, and more is kept when all of them are not enough.
+# stream_heads SINK RECENT: $out from the whole cache and the head mask $heads. Streaming heads keep SINK rows and recent ones. With a number
+# for RECENT as many heads stream as the rate asks for, those with the smallest numbers, and more is kept when all of them are not enough.
 # Without, heads below 0.5 stream, and recent rows are as many as the rate leaves; with k of n heads in the mask the least share is k/n:
 # below it there are 16 recent rows, and more is kept than was asked for.
 stream_heads() {
@@ -249,7 +249,7 @@ stream_heads() {
 	[ -e "$heads" ] || die "there is no head mask $heads"
 	# shellcheck disable=SC2046 # words
 	shared kv-prefill -q -m "$model" "$prompt" |
-		kv-evict --heads "$heads" --sink "$sink" $(mask_options) -o "$out"
+		kv-evict --heads "$heads" --sink "$1" $(mask_options "$1" "$2") -o "$out"
 }
 
 # ---- the answer ----

@@ -7,5 +7,5 @@
 
 heads='' recent='' sink=64
 settings heads recent sink
-stream_heads
+stream_heads "$sink" "$recent"
 report

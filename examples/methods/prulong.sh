@@ -7,5 +7,5 @@
 
 heads='' recent=1024 sink=128
 settings heads recent sink
-stream_heads
+stream_heads "$sink" "$recent"
 report
