@@ -13,7 +13,7 @@ import struct
 import torch
 import xxhash
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from failures import BrokenFile, Refused
 from lookahead_model import MODULES, file_name
@@ -34,11 +34,15 @@ def write_atomically(path, write):
     os.replace(temporary, path)
 
 
-def write_text(path, text):
+def write_bytes(path, data):
     def write(temporary):
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(data)
     write_atomically(path, write)
+
+
+def write_text(path, text):
+    write_bytes(path, text.encode())
 
 
 # ---- models ----
@@ -187,8 +191,8 @@ def save_adapter(state, settings, folder, base, weights, dtype):
         if not torch.isfinite(tensors[file_name(name)]).all():
             raise BrokenFile(f"{file_name(name)} has values that are not finite")
     os.makedirs(folder, exist_ok=True)
-    write_atomically(os.path.join(folder, WEIGHTS_NAME),
-                     lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+    # not save_file(): newer ones make files that nobody else may read
+    write_bytes(os.path.join(folder, WEIGHTS_NAME), save(tensors, metadata={"format": "pt"}))
     write_text(os.path.join(folder, CONFIG_NAME), json.dumps(config, indent=2) + "\n")
 
 
