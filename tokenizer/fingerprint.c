@@ -1,7 +1,7 @@
 /* fingerprint.c - a hash of what makes ids and texts what they are
  *
- * formats/kv-snapshot.md section 6 defines it. Snapshots hold it, so what a tokenizer hashes to must
- * never change: whatever comes anew adds to the hash only where a file asks for it. */
+ * formats/kv-snapshot.md section 6 defines it. Snapshots hold it, so what a tokenizer hashes to
+ * must never change: whatever comes anew adds to the hash only where a file asks for it. */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /* Rewrites expr (Oniguruma, Ruby syntax, UTF-8) so that PCRE2 with UTF, UCP, MULTILINE and the
- * newline set to LF finds the same matches. Returns a string for free(), or NULL: *refused then names the
- * construct that is not taken over and *at is its offset; *refused is NULL when there is no
- * memory. */
+ * newline set to LF finds the same matches. Returns a string for free(), or NULL: *refused then
+ * names the construct that is not taken over and *at is its offset; *refused is NULL when there is
+ * no memory. */
 char *splitexpr_rewrite(const char *expr, const char **refused, size_t *at);
 
 /* The kinds of young code points (unicode.h) that stand-ins are not for, because what

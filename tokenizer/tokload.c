@@ -60,8 +60,8 @@ load_only(struct load *l, const char *place, json_t *object, const char *known)
 		return load_fail(l, TOKENIZER_EINVALID, "%s is not an object", place);
 	json_object_foreach(object, key, value) {
 		n = strlen(key);
-		for (p = strstr(known, key); p != NULL; p = strstr(p + 1, key))
-			if (n > 0 && p[-1] == ' ' && p[n] == ' ')
+		for (p = n > 0 ? strstr(known, key) : NULL; p != NULL; p = strstr(p + 1, key))
+			if (p > known && p[-1] == ' ' && p[n] == ' ')
 				break;
 		if (p == NULL && !load_is_off(value))
 			return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s.%s is set, and not supported",

@@ -108,7 +108,7 @@ def main():
     print(" * Categories 30 and 31: even or odd code points are Lu, the others Ll. */")
     numbers("category_table", table, 9)
     print("/* A bit for each 256 code points: are there young ones among them? */")
-    numbers("young_blocks", blocks, 9)
+    numbers("young_blocks", blocks, 8)
     print("/* Of each category the first code point of 3 and of 4 bytes that Unicode 14.0 has too. */")
     numbers("stand_ins", stand_ins(values, old), 9)
     print("/* First code point << 1 | is it punctuation to pre-tokeniser Punctuation, which has Unicode 9? */")

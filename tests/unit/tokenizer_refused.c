@@ -50,6 +50,8 @@ static const struct {
 	/* of training, not of texts */
 	{ "'truncation': null", "'truncation': {'max_length': 512}", 0, "" },
 	{ "'padding': null", "'padding': {'length': 8}", 0, "" },
+	{ "'padding': null", "'': 1", TOKENIZER_EUNSUPPORTED, "the file. is set" },
+	{ "'padding': null", "' version': 1", TOKENIZER_EUNSUPPORTED, "the file. version is set" },
 	{ "'padding': null", "'novelty': [0]", TOKENIZER_EUNSUPPORTED, "novelty" },
 	{ "'padding': null", "'novelty': null", 0, "" },
 	/* normaliser, pre-tokeniser, decoder */
