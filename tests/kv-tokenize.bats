@@ -117,3 +117,30 @@ tokenize() {
 	run -0 --separate-stderr kv-tokenize -q -m m - <<<'quick'
 	assert_equal "$stderr" ""
 }
+
+@test "tokenizer_config.json says how added tokens are found, and adds some, as transformers has it" {
+	mkdir m
+	cp "$ROOT/tests/fixtures/tokenizers/smollm/tokenizer.json" m
+	# the ids below are those of transformers 5.2.0, PreTrainedTokenizerFast
+	cat >m/tokenizer_config.json <<-'E'
+		{"add_bos_token": true, "add_eos_token": true, "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>",
+		 "added_tokens_decoder": {
+		  "657": {"content": "<|im_start|>", "lstrip": true, "normalized": false, "special": true},
+		  "658": {"content": "<|im_end|>", "rstrip": true, "normalized": false, "special": false},
+		  "659": {"content": "<new>", "rstrip": true, "normalized": false, "special": true},
+		  "660": {"content": "word", "single_word": true}}}
+	E
+	ids() {
+		printf %s "$1" | kv-tokenize -m m | tr '\n' ' '
+	}
+	assert_equal "$(ids 'a <|im_start|> b <|im_end|> c')" '64 657 379 220 658 66 '
+	assert_equal "$(ids 'x<new>  y word wordy word')" '87 659 88 220 660 413 67 88 220 660 '
+	assert_equal "$(ids '<|endoftext|> z')" '656 220 89 '
+	assert_equal "$(ids 'a <|im_end|>  <|im_start|>')" '64 220 658 657 '
+	sed -i 's/"659"/"657x"/' m/tokenizer_config.json
+	run -3 kv-tokenize -m m /dev/null
+	assert_output --partial 'tokenizer_config.json: added_tokens_decoder: "657x" is not an id'
+	echo '{' >m/tokenizer_config.json
+	run -3 kv-tokenize -m m /dev/null
+	assert_output --partial 'm/tokenizer_config.json: line 2'
+}
