@@ -153,6 +153,7 @@ HARD = [
     "\U00031350\U000323af\U0002ebf0 \u4f60\U0002ebf1",
     "\u0378a\u2fe0 1\U0003fffd2 \U000e01f0\u0e3a\u0e3b",
     "\U00011de0\U00011de1 1\U00016ff4 a\U00016ff52",
+    "word\u200d x\u200cword word\u2060 \U0001f130word",
 ]
 
 
