@@ -297,7 +297,8 @@ mass_agrees() {
 	run -0 kv-prefill -q -m "$DEMO" --ids -o b.kv ids
 	run -0 kv-prefill -q -m m --ids --resume b.kv -o c.kv ids
 	assert_equal "$(kv-info c.kv | grep ^tokenizer)" "$(kv-info b.kv | grep ^tokenizer)"
-	run -1 kv-prefill -q -m m -o d.kv ids
+	run -0 kv-observe -q -m m --ids-from ids -o d.kv a.kv
+	run -1 kv-prefill -q -m m -o e.kv ids
 	assert_output --partial 'tokenizer.json: No such file'
 	run -1 kv-decode -q -m m -n 8 a.kv
 }

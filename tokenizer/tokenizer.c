@@ -55,6 +55,7 @@ tokenizer_close(struct tokenizer *t)
 	added_free(&t->normal);
 	free(t->before.ids);
 	free(t->after.ids);
+	free(t->joined.ids);
 	free(t);
 }
 
@@ -148,6 +149,25 @@ encode_bytes(struct encoder *e, const char *word, size_t len)
 	return rc;
 }
 
+static int
+compare_points(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* May a merge join the U+2581 at word + at to what stands before it? */
+static int
+is_joined(const struct tokenizer *t, const char *word, size_t at)
+{
+	unsigned used;
+	uint32_t c = utf8_get_before(word, at, &used);
+
+	return c == 0x2581 || (t->joined.n > 0 &&
+	    bsearch(&c, t->joined.ids, t->joined.n, sizeof(c), compare_points) != NULL);
+}
+
 /* Words between which there is no merge are encoded one by one: of a text that is one word that
  * makes many short ones. */
 static int
@@ -158,15 +178,11 @@ encode_cut(struct encoder *e, const char *word, size_t len)
 	int rc;
 
 	for (i = 1; i + sizeof(meta) <= len; i++) {
-		if (memcmp(word + i, meta, sizeof(meta)) != 0)
+		if (memcmp(word + i, meta, sizeof(meta)) != 0 || is_joined(e->t, word, i))
 			continue;
-		if (i - start < sizeof(meta) ||
-		    memcmp(word + i - sizeof(meta), meta, sizeof(meta)) != 0) {
-			if ((rc = encode_bytes(e, word + start, i - start)) != 0)
-				return rc;
-			start = i;
-		}
-		i += sizeof(meta) - 1;
+		if ((rc = encode_bytes(e, word + start, i - start)) != 0)
+			return rc;
+		start = i;
 	}
 	return encode_bytes(e, word + start, len - start);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tokenizer/tokload.h"
+#include "tokenizer/utf8.h"
 
 #define META "\xe2\x96\x81" /* U+2581, SentencePiece's space */
 
@@ -142,6 +143,48 @@ load_id(const struct load *l, const char *key)
 	return v == NULL ? -1 : (long long)json_integer_value(v);
 }
 
+/* There is a merge of `left` and something that begins with U+2581. */
+static int
+join(struct load *l, const char *left)
+{
+	struct tokenizer *t = l->t;
+	const struct token *unk = t->bpe.unk != VOCAB_NONE ? &t->vocab.token[t->bpe.unk] : NULL;
+	size_t n = strlen(left);
+	unsigned used;
+
+	/* what stands for characters that have no token says nothing of those */
+	if ((n >= 6 && memcmp(left + n - 6, "<0x", 3) == 0) || n == 0 ||
+	    (unk != NULL && n >= unk->len &&
+		memcmp(left + n - unk->len, t->vocab.text + unk->at, unk->len) == 0)) {
+		t->cuts = 0;
+		return 0;
+	}
+	return ids_push(&t->joined, utf8_get_before(left, n, &used)) == 0 ? 0 : load_no_memory(l);
+}
+
+static int
+by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Sorts the list and leaves out what is there twice. */
+static void
+sort_points(struct ids *list)
+{
+	size_t i, n = 0;
+
+	if (list->n == 0)
+		return;
+	qsort(list->ids, list->n, sizeof(*list->ids), by_number);
+	for (i = 0; i < list->n; i++)
+		if (n == 0 || list->ids[n - 1] != list->ids[i])
+			list->ids[n++] = list->ids[i];
+	list->n = n;
+}
+
 static int
 read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joined)
 {
@@ -167,11 +210,8 @@ read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joine
 		return load_fail(l, TOKENIZER_EINVALID,
 		    "model.merges[%zu]: \"%s\" is not in the vocabulary", rank, unknown);
 	bpe_add(&l->t->bpe, (uint32_t)l_id, (uint32_t)r_id, (uint32_t)id);
-	n = strlen(left);
-	if (strncmp(right, META, strlen(META)) == 0 &&
-	    (n < strlen(META) || strcmp(left + n - strlen(META), META) != 0))
-		l->t->cuts = 0;
-	return 0;
+	return l->t->cuts && strncmp(right, META, strlen(META)) == 0 ?
+	    join(l, left) : 0;
 }
 
 /* The settings of the model, and its two big tables into l. */
@@ -282,6 +322,7 @@ read_tables(struct load *l, json_t *model, json_t *merges, json_t *added)
 		if (!is_comment(merge))
 			rc = read_merge(l, i, merge, &copy, &joined);
 	}
+	sort_points(&l->t->joined);
 	free(copy);
 	free(joined);
 	return rc;
