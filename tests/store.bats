@@ -211,6 +211,19 @@ blocks() {
 	assert_equal "$(stored a.kv all.ids)" "1280"
 }
 
+@test "what killed writers have left is swept; what a living one writes, and files of others, are let alone" {
+	local name=0123456789abcdef0123456789abcdef.kv
+	mkdir S
+	touch S/$name.tmp.77 S/$name.tmp.78.2 S/$name.tmp.79 S/notes S/$name.old S/0123.kv.tmp.5
+	exec 9>S/$name.tmp.79
+	flock 9
+	stored a.kv all.ids --store-size 100k
+	exec 9>&-
+	assert_equal "$(ls S | tr '\n' ' ')" "0123.kv.tmp.5 $name.old $name.tmp.79 notes "
+	stored a.kv all.ids --store-size 1
+	assert_equal "$(ls S | tr '\n' ' ')" "0123.kv.tmp.5 $name.old notes "
+}
+
 # prompt N: one of many prompts that overlap
 prompt() {
 	head -n $((300 + $1 * 37 % 900)) all.ids
