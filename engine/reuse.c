@@ -174,7 +174,7 @@ load(const struct reuse *u, struct kv_reader *r, struct cache *c, struct kv_log 
 		return failed(r, rc, e);
 	if (check_decoded(u, r, log, e) != ENGINE_OK || check_mass(r, c, e) != ENGINE_OK)
 		return e->code;
-	if (cache_add_tokens(c, u->ids, u->rows) != 0)
+	if (u->rows > 0 && cache_add_tokens(c, u->ids, u->rows) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u tokens", u->rows);
 	c->next_position = u->rows;
 	return ENGINE_OK;

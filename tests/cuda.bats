@@ -268,6 +268,17 @@ blocking() {
 	assert_equal "$(say cuda bits.kv --retrieve fier --budget 1000)" "$full"
 }
 
+@test "questions to one snapshot on the GPU are answered as by programs of their own" {
+	local q
+	printf '%s\n' "Question: what is the access code of Marlow?" "Nobody waited." "Question: what is the access code of Marlow?" >asked
+	kv-decode -m "$DEMO" --device cuda -n 6 --ids --questions asked "$cuda" >got
+	while IFS= read -r q; do
+		printf %s "$q" >one
+		kv-prefill -m "$DEMO" --device cuda -r "$cuda" one | kv-decode -m "$DEMO" --device cuda -n 6 --ids
+		echo
+	done <asked | cmp got -
+}
+
 @test "rows that are reused on the GPU, its own and those of the CPU, give what it prefills" {
 	local from
 	{ sed -e 's/Marlow?/Calton?/' -e 's/access code of Calton/secret word of Calton/' "$doc"; } >other.txt
