@@ -8,6 +8,19 @@
 #include "cli/info.h"
 #include "cli/json.h"
 
+static void
+put_longrope(json_t *o, const struct kv_model *m)
+{
+	json_t *list = json_array();
+	uint32_t i;
+
+	for (i = 0; i < m->rope_n_factors; i++)
+		json_array_append_new(list, json_real(m->rope_factors[i]));
+	put_real(o, "attention_factor", m->rope_attention_factor);
+	put(o, "factors", list);
+	put_count(o, "original_max_position", m->rope_original_max_position);
+}
+
 static json_t *
 rope_json(const struct kv_model *m)
 {
@@ -23,6 +36,8 @@ rope_json(const struct kv_model *m)
 	}
 	if (m->rope_type == KV_ROPE_LINEAR || m->rope_type == KV_ROPE_YARN)
 		put_real(o, "factor", m->rope_factor);
+	if (m->rope_type == KV_ROPE_LONGROPE)
+		put_longrope(o, m);
 	if (m->rope_type == KV_ROPE_YARN) {
 		put_count(o, "original_max_position", m->rope_original_max_position);
 		put_real(o, "beta_fast", m->rope_beta_fast);

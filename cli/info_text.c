@@ -25,6 +25,10 @@ print_rope(const struct kv_model *m)
 		printf(", beta %g and %g%s, attention factor %g, original context %u",
 		    m->rope_beta_fast, m->rope_beta_slow, m->rope_truncate ? "" : " not rounded",
 		    m->rope_attention_factor, m->rope_original_max_position);
+	if (m->rope_type == KV_ROPE_LONGROPE)
+		printf(", factors %g to %g, attention factor %g, original context %u",
+		    m->rope_factors[0], m->rope_factors[m->rope_n_factors - 1],
+		    m->rope_attention_factor, m->rope_original_max_position);
 	if (m->rope_width != 0)
 		printf(", of the first %u channels", m->rope_width);
 	if (m->rope_skip != 0)

@@ -99,6 +99,8 @@ session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	identify_tokenizer(s, snapshot);
+	if (snapshot != NULL)
+		model_expect_snapshot(s->model, &kv_reader_head(snapshot)->model);
 	if (snapshot != NULL && kv_model_diff(&kv_reader_head(snapshot)->model, &s->model->id,
 	    "snapshot", "model", err, sizeof err) != 0)
 		die(EXIT_MODEL, "%s is not of the model %s: %s", kv_reader_name(snapshot),

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { TEXT, HASH, FLAG, COUNT, REAL, DTYPE, ROPE, ROPE_TYPE };
+enum kind { TEXT, HASH, FLAG, COUNT, REAL, FACTORS, DTYPE, ROPE, ROPE_TYPE };
 
 struct field {
 	const char *key;
@@ -55,16 +55,18 @@ static const struct field model_fields[] = {
 #define LLAMA3 (1u << KV_ROPE_LLAMA3)
 #define LINEAR (1u << KV_ROPE_LINEAR)
 #define YARN (1u << KV_ROPE_YARN)
+#define LONGROPE (1u << KV_ROPE_LONGROPE)
 
 static const struct field rope_fields[] = {
-	{ "attention_factor", REAL, AT(rope_attention_factor), 0, 0, YARN, 0 },
+	{ "attention_factor", REAL, AT(rope_attention_factor), 0, 0, YARN | LONGROPE, 0 },
 	{ "beta_fast", REAL, AT(rope_beta_fast), 0, 0, YARN, 0 },
 	{ "beta_slow", REAL, AT(rope_beta_slow), 0, 0, YARN, 0 },
 	{ "factor", REAL, AT(rope_factor), 0, 0, LLAMA3 | LINEAR | YARN, 0 },
+	{ "factors", FACTORS, AT(rope_factors), 0, 0, LONGROPE, 0 },
 	{ "high_freq_factor", REAL, AT(rope_high_freq_factor), 0, 0, LLAMA3, 0 },
 	{ "low_freq_factor", REAL, AT(rope_low_freq_factor), 0, 0, LLAMA3, 0 },
 	{ "original_max_position", COUNT, AT(rope_original_max_position), 1, UINT32_MAX,
-	    LLAMA3 | YARN, 0 },
+	    LLAMA3 | YARN | LONGROPE, 0 },
 	{ "skip", COUNT, AT(rope_skip), 1, 4096, 0, 1 },
 	{ "theta", REAL, AT(rope_theta), 0, 0, 0, 0 },
 	{ "truncate", FLAG, AT(rope_truncate), 0, 0, YARN, 0 },
@@ -77,7 +79,8 @@ static const char *const rope_types[] = {
 	[KV_ROPE_DEFAULT] = "default",
 	[KV_ROPE_LLAMA3] = "llama3",
 	[KV_ROPE_LINEAR] = "linear",
-	[KV_ROPE_YARN] = "yarn"
+	[KV_ROPE_YARN] = "yarn",
+	[KV_ROPE_LONGROPE] = "longrope"
 };
 
 const char *
@@ -158,6 +161,25 @@ get_rope_type(enum kv_rope *out, const json_t *v, struct kv_message *why)
 	return kv_bad(why, "rope.type \"%.40s\" is not known", s);
 }
 
+static int
+get_factors(struct kv_model *m, const json_t *v, struct kv_message *why)
+{
+	const size_t n = json_array_size(v);
+	const json_t *x;
+	size_t i;
+
+	if (!json_is_array(v) || n < 1 || n > KV_ROPE_PAIRS)
+		return kv_bad(why, "rope.factors must be a list of 1 to %d numbers", KV_ROPE_PAIRS);
+	for (i = 0; i < n; i++) {
+		x = json_array_get(v, i);
+		if (!json_is_number(x) || !(json_number_value(x) > 0))
+			return kv_bad(why, "rope.factors: element %zu is no number above 0", i);
+		m->rope_factors[i] = json_number_value(x);
+	}
+	m->rope_n_factors = (uint32_t)n;
+	return KV_OK;
+}
+
 static int get_fields(struct kv_model *m, json_t *o, const struct field *fields, const char *name,
     struct kv_message *why);
 
@@ -182,6 +204,8 @@ get_field(struct kv_model *m, json_t *v, const struct field *f, struct kv_messag
 			return kv_bad(why, "%s must be a number", f->key);
 		*(double *)(void *)at = json_number_value(v);
 		return KV_OK;
+	case FACTORS:
+		return get_factors(m, v, why);
 	case DTYPE:
 		return get_dtype((enum kv_dtype *)(void *)at, v, f->key, why);
 	case ROPE_TYPE:
@@ -275,6 +299,10 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	if (m->rope_width != 0 && (m->rope_width % 2 != 0 || m->rope_width >= m->head_width))
 		return kv_bad(why, "rope.width is %u of a head width of %u", m->rope_width,
 		    m->head_width);
+	if (m->rope_type == KV_ROPE_LONGROPE && m->rope_n_factors !=
+	    (m->rope_width != 0 ? m->rope_width : m->head_width) / 2)
+		return kv_bad(why, "rope.factors: %u of them do not fit the head width",
+		    m->rope_n_factors);
 	return KV_OK;
 }
 
@@ -297,7 +325,7 @@ kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_messa
 /* ---- writing ---- */
 
 struct text {
-	char data[4096];        /* enough for every field at its longest */
+	char data[4096 + 32 * KV_ROPE_PAIRS];   /* enough for every field at its longest */
 	size_t n;
 };
 
@@ -334,6 +362,18 @@ put_real(struct text *t, double v)
 	t->n = n;
 	if (strpbrk(t->data + start, ".e") == NULL)
 		put(t, ".0");
+}
+
+static void
+put_factors(struct text *t, const struct kv_model *m)
+{
+	uint32_t i;
+
+	for (i = 0; i < m->rope_n_factors && i < KV_ROPE_PAIRS; i++) {
+		put(t, "%s", i == 0 ? "[" : ",");
+		put_real(t, m->rope_factors[i]);
+	}
+	put(t, "%s", i == 0 ? "[]" : "]");
 }
 
 static void
@@ -382,6 +422,9 @@ put_fields(struct text *t, const struct kv_model *m, const struct field *f)
 		case REAL:
 			put_real(t, *(const double *)(const void *)at);
 			break;
+		case FACTORS:
+			put_factors(t, m);
+			break;
 		case DTYPE:
 			put(t, "\"%s\"", dtype_text(m->weights_dtype));
 			break;
@@ -405,9 +448,13 @@ is_finite(const struct kv_model *m)
 		m->logits_scaling, m->residual_multiplier };
 	size_t i;
 
-	for (i = 0; i < sizeof all / sizeof all[0] && isfinite(all[i]); i++)
-		;
-	return i == sizeof all / sizeof all[0];
+	for (i = 0; i < sizeof all / sizeof all[0]; i++)
+		if (!isfinite(all[i]))
+			return 0;
+	for (i = 0; i < m->rope_n_factors && i < KV_ROPE_PAIRS; i++)
+		if (!isfinite(m->rope_factors[i]))
+			return 0;
+	return 1;
 }
 
 int
@@ -478,6 +525,9 @@ describe(struct text *t, const struct kv_model *m, const struct field *f)
 	case REAL:
 		put(t, "%.17g", *(const double *)(const void *)at);
 		break;
+	case FACTORS:
+		put_factors(t, m);
+		break;
 	case DTYPE:
 		put(t, "%s", dtype_text(m->weights_dtype));
 		break;
@@ -512,6 +562,10 @@ kv_model_diff(const struct kv_model *a, const struct kv_model *b, const char *a_
 			n++;
 			if (used >= size)
 				continue;
+			if (f->kind == FACTORS)
+				snprintf(in_a.data, sizeof in_a.data, "others");
+			if (f->kind == FACTORS)
+				snprintf(in_b.data, sizeof in_b.data, "others");
 			k = snprintf(text + used, size - used, "%s%s%s: %s %s, %s %s",
 			    n > 1 ? "; " : "", groups[i].prefix, f->key, in_a.data, a_name,
 			    in_b.data, b_name);

@@ -58,7 +58,9 @@ int kv_is_safe(const char *type);
 
 /* ---- identity and state: the HEAD section, 4.1 ---- */
 
-enum kv_rope { KV_ROPE_DEFAULT = 0, KV_ROPE_LLAMA3 = 1, KV_ROPE_LINEAR = 2, KV_ROPE_YARN = 3 };
+enum kv_rope { KV_ROPE_DEFAULT = 0, KV_ROPE_LLAMA3 = 1, KV_ROPE_LINEAR = 2, KV_ROPE_YARN = 3,
+	KV_ROPE_LONGROPE = 4 };
+enum { KV_ROPE_PAIRS = 512 };         /* at most: half of the greatest head width */
 
 struct kv_model {
 	char architecture[32];          /* "llama": what config.json calls model_type */
@@ -83,14 +85,17 @@ struct kv_model {
 	double rope_factor;             /* llama3, linear, yarn; else 0 */
 	double rope_low_freq_factor;    /* llama3 */
 	double rope_high_freq_factor;
-	uint32_t rope_original_max_position; /* llama3, yarn */
-	double rope_attention_factor;   /* yarn, these four */
-	double rope_beta_fast;
+	uint32_t rope_original_max_position; /* llama3, yarn, longrope */
+	double rope_attention_factor;   /* yarn, longrope */
+	double rope_beta_fast;          /* yarn, these three */
 	double rope_beta_slow;
 	int rope_truncate;              /* 0 or 1 */
 	/* 0: none; else layer l is not turned where l + 1 is a multiple of it */
 	uint32_t rope_skip;
 	uint32_t rope_width;            /* channels that are turned, the first; 0: all */
+	/* longrope: what the frequency of each pair is divided by; else 0 of them */
+	uint32_t rope_n_factors;
+	double rope_factors[KV_ROPE_PAIRS];
 	enum kv_dtype weights_dtype;
 	char weights[33];               /* fingerprints, 32 lower-case hexadecimal digits, 6 */
 	char tokenizer[33];

@@ -261,6 +261,8 @@ model_config(const char *dir, const struct config_keys *pass, struct model *m, c
 	m->n_eos = 0;
 	m->position_end = UINT32_MAX;
 	m->position_why = NULL;
+	m->rope_switch = 0;
+	memset(m->long_factors, 0, sizeof m->long_factors);
 	if ((rc = model_folder_without_config(dir, err, errlen)) != MODEL_OK)
 		return rc;
 	if ((rc = read_file(dir, "config.json", read_config, pass, m, err, errlen)) != MODEL_OK ||

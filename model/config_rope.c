@@ -1,4 +1,5 @@
 /* config_rope.c - rotary embedding, as a configuration has it in one object or in two */
+#include <math.h>
 #include <string.h>
 
 #include "model/config_internal.h"
@@ -79,6 +80,55 @@ read_yarn(struct config *c, const json_t *rope, const char *where, struct kv_mod
 	    &id->rope_original_max_position);
 }
 
+/* A list of numbers above 0, one for each pair that is turned. */
+static int
+read_factors(struct config *c, const json_t *rope, const char *where, const char *key,
+    const struct kv_model *id, double *out)
+{
+	const uint32_t n = (id->rope_width != 0 ? id->rope_width : id->head_width) / 2;
+	const json_t *list = config_get(rope, key), *v;
+	uint32_t i;
+
+	if (!json_is_array(list) || json_array_size(list) != n)
+		return BAD(c, "%s: %s is not a list of %u numbers", where, key, n);
+	for (i = 0; i < n; i++) {
+		v = json_array_get(list, i);
+		if (!json_is_number(v) || !(json_number_value(v) >= 1e-6) ||
+		    json_number_value(v) > 1e6)
+			return BAD(c, "%s: %s: element %u is not a number from 1e-06 to 1e+06",
+			    where, key, i);
+		out[i] = json_number_value(v);
+	}
+	return MODEL_OK;
+}
+
+/* Phi-3: original_max_position_embeddings stands beside the object, and factor follows. */
+static int
+read_longrope(struct config *c, const json_t *rope, const char *where, struct model *m,
+    struct kv_model *id)
+{
+	const char *const original = "original_max_position_embeddings";
+	const json_t *from = config_get(c->json, original) != NULL ? c->json : rope;
+	double factor;
+	int rc;
+
+	if ((rc = read_factors(c, rope, where, "short_factor", id, id->rope_factors)) != MODEL_OK ||
+	    (rc = read_factors(c, rope, where, "long_factor", id, m->long_factors)) != MODEL_OK ||
+	    (rc = config_count(c, from, original, UINT32_MAX - 1, REQUIRED,
+	    &id->rope_original_max_position)) != MODEL_OK)
+		return rc;
+	factor = (double)m->max_position / id->rope_original_max_position;
+	if ((rc = config_real(c, rope, "factor", 1e-6, 1e6, &factor)) != MODEL_OK)
+		return rc;
+	if (id->rope_original_max_position < 2)
+		return BAD(c, "%s is less than 2", original);
+	id->rope_attention_factor = factor <= 1 ? 1 :
+	    sqrt(1 + log(factor) / log(id->rope_original_max_position));
+	id->rope_n_factors = (id->rope_width != 0 ? id->rope_width : id->head_width) / 2;
+	m->rope_switch = id->rope_original_max_position;
+	return config_real(c, rope, "attention_factor", 1e-6, 1e6, &id->rope_attention_factor);
+}
+
 /* Nothing else is to be read. */
 static int
 read_nothing(struct config *c, const json_t *rope, const char *where, struct kv_model *id)
@@ -102,6 +152,10 @@ static const struct type {
 	{ "linear", KV_ROPE_LINEAR, read_factor, { "factor" } },
 	{ "llama3", KV_ROPE_LLAMA3, read_llama3, { "factor", "low_freq_factor",
 	    "high_freq_factor", "original_max_position_embeddings" } },
+	{ "longrope", KV_ROPE_LONGROPE, read_nothing, { "short_factor", "long_factor", "factor",
+	    "attention_factor", "original_max_position_embeddings" } },
+	{ "su", KV_ROPE_LONGROPE, read_nothing, { "short_factor", "long_factor", "factor",
+	    "attention_factor", "original_max_position_embeddings" } },
 	{ "yarn", KV_ROPE_YARN, read_yarn, { "factor", "original_max_position_embeddings",
 	    "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
 	    "truncate" } },
@@ -180,6 +234,8 @@ read_rope(struct config *c, const char *where, struct model *m, struct kv_model 
 	if (strcmp(type->name, "dynamic") == 0)
 		model_end_at(m, m->max_position, "rotary embedding of type dynamic gives all tokens "
 		    "other angles in a longer text");
+	if (type->kind == KV_ROPE_LONGROPE)
+		return read_longrope(c, rope, where, m, id);
 	return type->read(c, rope, where, id);
 }
 

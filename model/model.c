@@ -266,7 +266,7 @@ bind_rope(struct model *m, const double *freq)
 
 	m->no_rope = (struct rotary){ NULL, 0, 1 };
 	m->rope = (struct rotary){ freq, id->rope_width != 0 ? id->rope_width : id->head_width,
-		id->rope_type == KV_ROPE_YARN ? (float)id->rope_attention_factor : 1 };
+		id->rope_attention_factor != 0 ? (float)id->rope_attention_factor : 1 };
 	for (l = 0; l < id->layers; l++)
 		m->layer[l].rope = kv_rope_turned(id, l) > 0 ? &m->rope : &m->no_rope;
 }

@@ -61,6 +61,10 @@ struct model {
 	/* no row may stand at this position or behind, because of what */
 	uint32_t position_end;                  /* UINT32_MAX: all may */
 	const char *position_why;
+	/* longrope: the factors of a text of more tokens than rope_switch, which is 0 for others;
+	 * those of a shorter one are in id until model_long_text() */
+	double long_factors[KV_ROPE_PAIRS];
+	uint32_t rope_switch;
 	struct rotary rope, no_rope;            /* of layers; the latter turns nothing */
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	struct norm norm;                       /* before the head */
@@ -82,6 +86,12 @@ int model_config(const char *dir, const struct config_keys *pass, struct model *
     size_t errlen);
 /* No row may stand at this position or behind, unless an earlier one is the end already. */
 void model_end_at(struct model *m, uint32_t position, const char *why);
+
+/* Says how many tokens the text has that begins: longrope turns all keys otherwise in a long one.
+ * Before model_bind(). */
+void model_expect_text(struct model *, uint64_t tokens);
+/* The same, as the snapshot that is continued has it. */
+void model_expect_snapshot(struct model *, const struct kv_model *snapshot);
 
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
  * shape; the message has both shapes. Tensors it does not need are an error unless known to be

@@ -4,6 +4,7 @@
  * of their value. */
 
 #include <math.h>
+#include <string.h>
 
 #include "model/model.h"
 
@@ -79,5 +80,26 @@ model_rope_frequencies(const struct kv_model *id, double *freq)
 			freq[i] /= id->rope_factor;
 		else if (id->rope_type == KV_ROPE_YARN)
 			freq[i] = yarn(id, freq[i], i, W);
+		else if (id->rope_type == KV_ROPE_LONGROPE)
+			freq[i] /= id->rope_factors[i];
 	}
+}
+
+/* All keys of a text must be turned alike, or distances are lost. So a text that begins short ends
+ * where the factors change. */
+void
+model_expect_text(struct model *m, uint64_t tokens)
+{
+	if (m->rope_switch == 0 || tokens <= m->rope_switch)
+		return;
+	memcpy(m->id.rope_factors, m->long_factors, sizeof m->long_factors);
+	m->rope_switch = 0;
+}
+
+void
+model_expect_snapshot(struct model *m, const struct kv_model *snapshot)
+{
+	if (snapshot->rope_type == KV_ROPE_LONGROPE && memcmp(snapshot->rope_factors,
+	    m->long_factors, sizeof m->long_factors) == 0)
+		model_expect_text(m, UINT64_MAX);
 }

@@ -41,7 +41,7 @@ setup() {
 }
 
 @test "Phi-3, SmolLM3, Granite and OLMo-2 are what transformers computes" {
-	for name in phi3 phi3-partial smollm3 smollm3-biases granite olmo2; do
+	for name in phi3 phi3-partial phi3-longrope phi3-longrope-short smollm3 smollm3-biases granite olmo2; do
 		recorded $name
 	done
 }
@@ -78,7 +78,7 @@ print(np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" whole.kv $other.k
 @test "keys move to other positions by the rotary embedding of their model and layer" {
 	local name
 	text_ids 40
-	for name in llama-linear llama-yarn llama-yarn-mscale qwen2-yarn phi3-partial smollm3; do
+	for name in llama-linear llama-yarn llama-yarn-mscale qwen2-yarn phi3-partial phi3-longrope smollm3; do
 		kv-prefill -m "$(family $name)" --ids --dtype f32 --mass -o full.kv ids
 		kv-score --method h2o full.kv >x.kv
 		kv-evict -q --rate 0.4 x.kv -o a.kv
@@ -133,4 +133,24 @@ print(np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" whole.kv $other.k
 	sed -i 's/"factor": 4.0/"factor": 2.0/' other/config.json
 	run -4 --separate-stderr kv-decode -m other -n 1 yarn.kv
 	[[ "$stderr" == *"rope.factor: 4 snapshot, 2 model"* && "$stderr" == *"rope.attention_factor: "* ]]
+}
+
+@test "longrope turns all keys of a text by its length, and refuses one that grows beyond the change" {
+	local m
+	m=$(family phi3-longrope)
+	text_ids 20
+	kv-prefill -m "$m" --ids -o long.kv ids
+	[ "$(see long.kv 's.head["model"]["rope"]["factors"][1]')" = 2.0 ]
+	run -0 kv-decode -m "$m" --ids --ignore-eos -n 3 long.kv
+	text_ids 14
+	kv-prefill -m "$m" --ids -o short.kv ids
+	[ "$(see short.kv 's.head["model"]["rope"]["factors"][1]')" = 1.1 ]
+	run -0 kv-decode -m "$m" --ids --ignore-eos -n 2 short.kv
+	run -1 --separate-stderr kv-decode -m "$m" --ids --ignore-eos -n 9 short.kv
+	[[ "$stderr" == *"began as one of at most 16 tokens"* ]]
+	run ! --separate-stderr kv-prefill -m "$m" --ids -r short.kv -o x.kv ids
+	[[ "$stderr" == *"position 14 + 14 tokens: the text began as one of at most 16 tokens"*"run it from its beginning"* ]]
+	[ ! -e x.kv ]
+	kv-prefill -m "$m" --ids -r long.kv -o more.kv ids
+	run -0 kv-check more.kv
 }

@@ -190,6 +190,8 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
 	    .mass = wants_mass(), .at_once = rows_at_once(n) };
 
+	if (from == NULL)
+		model_expect_text(e->model, n);
 	if (opt_tsp_search_wanted())
 		tsp_search_demand(e->model, n, &d);
 	else

@@ -299,6 +299,10 @@ def heads():
         yield 'rope-type', edited(lambda h: h['model']['rope'].update(type='spiral'))
         yield 'rope-yarn', edited(lambda h: h['model']['rope'].update(type='yarn', factor=4.0))
         yield 'rope-default-factor', edited(lambda h: h['model']['rope'].update(factor=4.0))
+        for name, factors in ('few', [1.0]), ('none', []), ('0', [1.0, 0.0]), ('text', [1.0, 'x']):
+            yield f'rope-factors-{name}', edited(lambda h: h['model'].update(head_width=4, rope={
+                'type': 'longrope', 'theta': 10000.0, 'factors': factors,
+                'original_max_position': 4096, 'attention_factor': 1.19}))
         yield 'rope-skip-0', edited(lambda h: h['model']['rope'].update(skip=0))
         yield 'rope-width-odd', edited(lambda h: h['model'].update(
             head_width=8, rope=dict(h['model']['rope'], width=3)))

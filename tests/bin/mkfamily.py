@@ -42,6 +42,15 @@ CASES = {
     "phi3": ("Phi3", {"sliding_window": 200, "original_max_position_embeddings": 512}),
     "phi3-partial": ("Phi3", {"partial_rotary_factor": 0.5, "tie_word_embeddings": True,
                               "original_max_position_embeddings": 512}),
+    # transformers wants factors for hidden / heads channels
+    "phi3-longrope": ("Phi3", {"hidden_size": 72, "original_max_position_embeddings": 16, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0, 1.1, 1.5, 2.0, 2.5, 3.0],
+        "long_factor": [1.0, 2.0, 4.5, 8.0, 12.0, 32.0]}}),
+    "phi3-longrope-short": ("Phi3", {
+        "hidden_size": 72, "original_max_position_embeddings": 256, "max_position_embeddings": 4096,
+        "partial_rotary_factor": 0.5, "rope_scaling": {
+            "rope_type": "longrope", "short_factor": [1.0, 1.5, 3.0],
+            "long_factor": [1.0, 4.5, 32.0]}}),
     "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0, 1, 0], "no_rope_layer_interval": 2,
                             "layer_types": ["full_attention"] * 4, "use_sliding_window": False}),
     "smollm3-biases": ("SmolLM3", {"no_rope_layer_interval": 3, "no_rope_layers": None,
@@ -71,12 +80,12 @@ def config(name):
 def projections(name, c):
     """(tensor, rows, columns, with a bias) of a layer's matrices."""
     family = CASES[name][0]
-    q, kv = HEADS * WIDTH, KV_HEADS * WIDTH
+    q, kv, D = HEADS * WIDTH, KV_HEADS * WIDTH, c["hidden_size"]
     if family == "Phi3":
-        return (("self_attn.qkv_proj", q + 2 * kv, HIDDEN, False),
-                ("self_attn.o_proj", HIDDEN, q, False),
-                ("mlp.gate_up_proj", 2 * FFN, HIDDEN, False),
-                ("mlp.down_proj", HIDDEN, FFN, False))
+        return (("self_attn.qkv_proj", q + 2 * kv, D, False),
+                ("self_attn.o_proj", D, q, False),
+                ("mlp.gate_up_proj", 2 * FFN, D, False),
+                ("mlp.down_proj", D, FFN, False))
 
     def biased(part):
         if family in WITH_BIASES:
@@ -85,37 +94,38 @@ def projections(name, c):
                      "attention_bias", False)
 
     return tuple((f"{where}.{part}", rows, columns, biased(part)) for where, part, rows, columns in (
-        ("self_attn", "q_proj", q, HIDDEN), ("self_attn", "k_proj", kv, HIDDEN),
-        ("self_attn", "v_proj", kv, HIDDEN), ("self_attn", "o_proj", HIDDEN, q),
-        ("mlp", "gate_proj", FFN, HIDDEN), ("mlp", "up_proj", FFN, HIDDEN),
-        ("mlp", "down_proj", HIDDEN, FFN)))
+        ("self_attn", "q_proj", q, D), ("self_attn", "k_proj", kv, D),
+        ("self_attn", "v_proj", kv, D), ("self_attn", "o_proj", D, q),
+        ("mlp", "gate_proj", FFN, D), ("mlp", "up_proj", FFN, D),
+        ("mlp", "down_proj", D, FFN)))
 
 
-def norms(name):
+def norms(name, D):
     """(tensor, width) of a layer's norms."""
     family = CASES[name][0]
     if family == "Olmo2":
-        return (("post_attention_layernorm", HIDDEN), ("post_feedforward_layernorm", HIDDEN),
+        return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
                 ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))
-    both = (("input_layernorm", HIDDEN), ("post_attention_layernorm", HIDDEN))
+    both = (("input_layernorm", D), ("post_attention_layernorm", D))
     if family == "Qwen3":
         both += (("self_attn.q_norm", WIDTH), ("self_attn.k_norm", WIDTH))
     return both
 
 
 def shapes(name, c):
-    yield "model.embed_tokens.weight", (VOCAB, HIDDEN)
+    D = c["hidden_size"]
+    yield "model.embed_tokens.weight", (VOCAB, D)
     for n in range(LAYERS):
         layer = f"model.layers.{n}."
         for tensor, rows, columns, biased in projections(name, c):
             yield f"{layer}{tensor}.weight", (rows, columns)
             if biased:
                 yield f"{layer}{tensor}.bias", (rows,)
-        for tensor, width in norms(name):
+        for tensor, width in norms(name, D):
             yield f"{layer}{tensor}.weight", (width,)
-    yield "model.norm.weight", (HIDDEN,)
+    yield "model.norm.weight", (D,)
     if not c["tie_word_embeddings"]:
-        yield "lm_head.weight", (VOCAB, HIDDEN)
+        yield "lm_head.weight", (VOCAB, D)
 
 
 def values(rng, tensor, shape):

@@ -178,12 +178,15 @@ MODEL_KEYS = {
     'layers': count(1, 4096), 'norm_eps': real, 'rope': lambda v: type(v) is dict,
     'tokenizer': hash_text, 'weights': hash_text,
     'weights_dtype': one_of('bf16', 'f16', 'f32')}
-ROPE_KEYS = {'type': one_of('default', 'linear', 'llama3', 'yarn'), 'theta': real}
+ROPE_KEYS = {'type': one_of('default', 'linear', 'llama3', 'longrope', 'yarn'), 'theta': real}
 ROPE_TYPE_KEYS = {
     'linear': {'factor': real},
     'llama3': {
         'factor': real, 'high_freq_factor': real, 'low_freq_factor': real,
         'original_max_position': count(1, (1 << 32) - 1)},
+    'longrope': {
+        'attention_factor': real, 'original_max_position': count(1, (1 << 32) - 1),
+        'factors': lambda v: type(v) is list and all(real(x) and x > 0 for x in v)},
     'yarn': {
         'attention_factor': real, 'beta_fast': real, 'beta_slow': real, 'factor': real,
         'original_max_position': count(1, (1 << 32) - 1), 'truncate': boolean}}
@@ -218,6 +221,8 @@ def parse_head(snapshot, section, content):
     keys = dict(ROPE_KEYS, **(ROPE_TYPE_KEYS.get(kind, {}) if type(kind) is str else {}))
     check_keys('model.rope.', rope, keys, True, SPARE_ROPE_KEYS)
     need(rope.get('width', 0) < model['head_width'], 'model.rope.width is not below head_width')
+    need(len(rope.get('factors', ())) in (0, rope.get('width', model['head_width']) // 2) and
+         rope.get('factors') != [], 'model.rope.factors do not fit the head width')
     snapshot.head = head
 
 

@@ -2,7 +2,7 @@
 """families.py - tiny random models of every family, against transformers or what was recorded of it
 
 families.py oracle BUILD [-k WORD]     against transformers, run by $TRAIN_PYTHON (python3); a table, exit 1 where an error is too great
-families.py record                     what transformers computes, to tests/fixtures/families.json
+families.py record [-k WORD]           what transformers computes, to tests/fixtures/families.json
 families.py golden CASE WORK           the model in WORK/CASE, against the record; kv-prefill and kv-decode are on PATH
 
 The record was made with transformers 5.2.0 and PyTorch 2.5.1. It has, for each case, some logits at three positions and at the last one,
@@ -132,6 +132,8 @@ def oracle(options):
             well = well and good
             print(line if good else line + " WRONG", flush=True)
     if options.what == "record":
+        record = {**json.loads(RECORD.read_text()), **record} if options.k else record
+        record = {name: record[name] for name in mkfamily.CASES}
         RECORD.write_text("{\n" + ",\n".join(
             f"{json.dumps(name)}: {json.dumps(record[name], separators=(',', ':'))}" for name in record) + "\n}\n")
     return 0 if well else 1
@@ -155,7 +157,9 @@ def main():
     command = commands.add_parser("oracle")
     command.add_argument("build")
     command.add_argument("-k", default="", help="only cases with this in their name")
-    commands.add_parser("record").set_defaults(build=None, k="")
+    command = commands.add_parser("record")
+    command.add_argument("-k", default="", help="only cases with this in their name; the others stay")
+    command.set_defaults(build=None)
     command = commands.add_parser("golden")
     command.add_argument("case")
     command.add_argument("work")

@@ -13,17 +13,25 @@ import torch
 import transformers
 
 
+def config_of(model):
+    return getattr(model.config, "rope_parameters", None) or {}
+
+
 def run(folder):
     ids = [int(word) for word in (folder / "ids").read_text().split()]
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         out = model(torch.tensor([ids]), use_cache=True, output_attentions=True)
+        logits = out.logits[0]
+        if config_of(model).get("rope_type") == "longrope":     # by the length of the text
+            logits = torch.stack([model(torch.tensor([ids[:n + 1]])).logits[0, -1]
+                                  for n in range(len(ids))])
         text = list(ids)
         for _ in range(64):
             text.append(int(model(torch.tensor([text])).logits[0, -1].argmax()))
     layers = out.past_key_values.layers
-    np.savez(folder / "hf.npz", logits=out.logits[0].numpy(),
+    np.savez(folder / "hf.npz", logits=logits.numpy(),
              keys=np.stack([layer.keys[0].numpy() for layer in layers]),
              mass=np.stack([a[0].sum(1).numpy() for a in out.attentions]),
              values=np.stack([layer.values[0].numpy() for layer in layers]),

@@ -57,6 +57,8 @@ def frequencies(model):
     freq = float(rope["theta"]) ** (-2 * np.arange(width // 2) / width)
     if rope["type"] == "linear":
         return freq / rope["factor"]
+    if rope["type"] == "longrope":
+        return freq / np.array(rope["factors"])
     if rope["type"] == "yarn":
         return yarn(rope, freq)
     if rope["type"] == "llama3":

@@ -246,6 +246,12 @@ test_families(void)
 	CHECK(m.id.embedding_multiplier == 12 && m.embedding_scale == 12 &&
 	    m.id.logits_scaling == 8 && m.logits_scale == 0.125f &&
 	    m.id.residual_multiplier == 0 && m.residual_scale == 1, "Granite");
+	m = accept("{'model_type':'phi3','architectures':null,'head_dim':4,"
+	    "'original_max_position_embeddings':4096,'rope_scaling':{'type':'longrope',"
+	    "'short_factor':[1,2.5],'long_factor':[1,32]}}", NULL);
+	CHECK(m.id.rope_n_factors == 2 && m.id.rope_factors[1] == 2.5 && m.rope_switch == 4096 &&
+	    fabs(m.id.rope_attention_factor - 1.1902380714238083) < 1e-15, "longrope: %.17g",
+	    m.id.rope_attention_factor);
 	m = accept("{'model_type':'qwen3','architectures':null,'-head_dim':0}", NULL);
 	CHECK(m.id.head_width == 128 && m.query_scale == 1, "Qwen3: %u", m.id.head_width);
 }
@@ -365,7 +371,11 @@ static const struct {
 	{ "{'rope_scaling':{'type':'yarn','factor':4,'truncate':'yes'}}", MODEL_EINVALID,
 	    "\"truncate\" is neither true nor false" },
 	{ "{'rope_scaling':null,'rope_parameters':{'rope_type':'longrope'}}",
-	    MODEL_EUNSUPPORTED, "rope_parameters type \"longrope\"" },
+	    MODEL_EINVALID, "rope_parameters: short_factor is not a list of 32 numbers" },
+	{ "{" PHI3 "'head_dim':4,'rope_scaling':{'type':'longrope','short_factor':[1,2],"
+	    "'long_factor':[1,0]}}", MODEL_EINVALID, "long_factor: element 1 is not a number" },
+	{ "{" PHI3 "'head_dim':4,'rope_scaling':{'type':'longrope','short_factor':[1,2],"
+	    "'long_factor':[1,2]}}", MODEL_EINVALID, "no \"original_max_position_embeddings\"" },
 	{ "{'rope_scaling':{'factor':4}}", MODEL_EUNSUPPORTED,
 	    "rope_scaling: key \"factor\" is unknown" },
 	{ "{'rope_scaling':{'foo':4}}", MODEL_EUNSUPPORTED,

@@ -50,9 +50,35 @@ test_width(void)
 	CHECK(kv_rope_turned(&part, 3) == 128, "all channels of all layers");
 }
 
+/* A text that is longer than the original context has the other factors from its beginning. */
+static void
+test_long(void)
+{
+	static struct model m;
+	const struct kv_model start = { .head_width = 4, .rope_theta = 100, .rope_n_factors = 2,
+		.rope_type = KV_ROPE_LONGROPE, .rope_factors = { 1, 2 } };
+	struct kv_model snapshot = start;
+	double freq[2];
+
+	m = (struct model){ .id = start, .rope_switch = 16, .long_factors = { 4, 8 } };
+	model_expect_text(&m, 16);
+	model_expect_snapshot(&m, &snapshot);
+	model_rope_frequencies(&m.id, freq);
+	CHECK(freq[0] == 1 && fabs(freq[1] - 0.05) < 1e-16 && m.rope_switch == 16, "short");
+	snapshot.rope_factors[0] = 4;
+	snapshot.rope_factors[1] = 8;
+	model_expect_snapshot(&m, &snapshot);
+	model_rope_frequencies(&m.id, freq);
+	CHECK(freq[0] == 0.25 && fabs(freq[1] - 0.0125) < 1e-16 && m.rope_switch == 0, "long");
+	m = (struct model){ .id = start, .rope_switch = 16, .long_factors = { 4, 8 } };
+	model_expect_text(&m, 17);
+	CHECK(m.id.rope_factors[1] == 8, "a text of 17 tokens");
+}
+
 int
 main(void)
 {
+	test_long();
 	test_width();
 	CASE(linear_16, .rope_type = KV_ROPE_LINEAR, .rope_theta = 10000, .rope_factor = 4);
 	CASE(yarn_128, YARN(1000000, 4, 32, 1, 32768, 1));
