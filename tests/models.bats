@@ -109,3 +109,14 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	kv-prefill -m m text >off.kv
 	cmp plain.kv off.kv
 }
+
+# The keys are those of published models.
+@test "configurations of models that people have are understood" {
+	local config
+	rm m/model.safetensors
+	for config in "$ROOT"/tests/fixtures/configs/*.json; do
+		cp "$config" m/config.json
+		run -1 --separate-stderr kv-prefill -m m text
+		[[ "$stderr" == 'kv-prefill: m: neither model.safetensors nor '* ]] || { echo "$config: $stderr"; return 1; }
+	done
+}
