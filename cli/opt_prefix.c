@@ -45,10 +45,24 @@ prefix_open(struct prefix *x)
 		x->from = input_open(prefix_options.reuse);
 }
 
+/* Longrope turns the keys of a long text otherwise, from its first token on. */
+static int
+turned_alike(const struct model *m, size_t tokens)
+{
+	return m->id.rope_type != KV_ROPE_LONGROPE ||
+	    (m->rope_switch == 0) == (tokens > m->id.rope_original_max_position);
+}
+
 static void
-find_in_snapshot(struct prefix *x, enum kv_dtype dtype, uint32_t most)
+find_in_snapshot(struct prefix *x, const struct model *m, enum kv_dtype dtype, uint32_t most)
 {
 	struct engine_error e;
+
+	if (!turned_alike(m, x->part.n))
+		die(EXIT_USAGE, "--reuse: the prompt has %zu tokens, and this model turns the keys of "
+		    "texts of more than %u otherwise than those of shorter ones, which %s is not "
+		    "alike in", x->part.n, m->id.rope_original_max_position,
+		    kv_reader_name(x->from));
 
 	if (kv_reader_head(x->from)->dtype != dtype)
 		die(EXIT_USAGE, "--reuse: %s holds %s, and this prompt would be stored as %s: see "
@@ -82,7 +96,7 @@ prefix_find(struct prefix *x, const struct model *m, enum kv_dtype dtype, const 
 
 	x->part = (struct reuse){ .ids = ids->ids, .n = ids->n };
 	if (x->from != NULL)
-		find_in_snapshot(x, dtype, most);
+		find_in_snapshot(x, m, dtype, most);
 	else if (prefix_options.store != NULL)
 		find_in_store(x, m, dtype, ids, most);
 }

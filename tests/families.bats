@@ -154,3 +154,52 @@ print(np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" whole.kv $other.k
 	kv-prefill -m "$m" --ids -r long.kv -o more.kv ids
 	run -0 kv-check more.kv
 }
+
+# cold A B: logits of two snapshots within 1e-5
+cold() {
+	"$PYTHON" -c '
+import sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+import numpy as np
+a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in sys.argv[2:])
+sys.exit(not np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" "$1" "$2"
+}
+
+@test "rows of a prompt's beginning are reused, stored and converted in every family" {
+	local m name
+	text_ids 300
+	cut -d ' ' -f 1-280 ids >begin
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn; do
+		m=$(family $name)
+		kv-prefill -m "$m" --ids --dtype f32 -o cold.kv ids
+		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
+		kv-prefill -m "$m" --ids --dtype f32 --reuse begin.kv -o reused.kv ids
+		cold cold.kv reused.kv || fail "$name: --reuse"
+		kv-prefill -m "$m" --ids --dtype f32 --store store -o /dev/null begin
+		run -0 --separate-stderr kv-prefill -v -m "$m" --ids --dtype f32 --store store -o stored.kv ids
+		[[ "$stderr" == *"256 of 300 tokens from store"* ]] || fail "$name: $stderr"
+		cold cold.kv stored.kv || fail "$name: --store"
+		kv-convert cold.kv >cold.safetensors
+		kv-convert cold.safetensors >back.kv
+		run -0 kv-diff cold.kv back.kv
+	done
+	# each family has its own blocks
+	[ "$(find store -name '*.kv' | wc -l)" -eq 7 ]
+}
+
+@test "with longrope a long prompt does not take the rows of a short one, nor the other way round" {
+	local m
+	m=$(family phi3-longrope-short)
+	text_ids 300
+	cut -d ' ' -f 1-256 ids >begin
+	kv-prefill -m "$m" --ids --dtype f32 --store store -o short.kv begin
+	kv-prefill -m "$m" --ids --dtype f32 --store store -o long.kv ids
+	kv-prefill -m "$m" --ids --dtype f32 -o cold.kv ids
+	cold cold.kv long.kv
+	[ "$(find store -name '*.kv' | wc -l)" -eq 2 ]
+	run -2 kv-prefill -m "$m" --ids --dtype f32 --reuse short.kv -o x.kv ids
+	assert_output --partial 'the prompt has 300 tokens, and this model turns the keys of texts of more than 256 otherwise'
+	run -2 kv-prefill -m "$m" --ids --dtype f32 --reuse long.kv -o x.kv begin
+	assert_output --partial 'the prompt has 256 tokens'
+}

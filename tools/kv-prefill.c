@@ -190,8 +190,6 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
 	    .mass = wants_mass(), .at_once = rows_at_once(n) };
 
-	if (from == NULL)
-		model_expect_text(e->model, n);
 	if (opt_tsp_search_wanted())
 		tsp_search_demand(e->model, n, &d);
 	else
@@ -289,6 +287,7 @@ find_layer(char **paths, size_t n)
 		longest = ids[i].n > longest ? ids[i].n : longest;
 	}
 	choose_tile(&e);
+	model_expect_text(e.model, longest);
 	load_model(&e, NULL, longest);
 	ws = make_workspace(e.model, longest);
 	curve = opt_tsp_search_run(&search, e.model, ws, cache_dtype(e.model, NULL), prompts, n, &chosen);
@@ -408,6 +407,8 @@ main(int argc, char **argv)
 		session_adapter(&e, prefill_options.adapter);
 	prefill.adapter = e.adapter;
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
+	if (from == NULL && prefix.from == NULL)
+		model_expect_text(e.model, ids.n);
 	if (from == NULL)
 		limit_queries(ids.n, &obs, 0);
 	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error), &error);
