@@ -142,7 +142,11 @@ def template(doc):
         elif p["type"] == "TemplateProcessing":
             at = next(i for i, piece in enumerate(p["single"]) if "Sequence" in piece)
             sides = [
-                [i for piece in side for i in p["special_tokens"][piece["SpecialToken"]["id"]]["ids"]]
+                [
+                    i
+                    for piece in side
+                    for i in p["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
+                ]
                 for side in (p["single"][:at], p["single"][at + 1 :])
             ]
             before, after = sides[0] + before, after + sides[1]

@@ -265,7 +265,11 @@ STYLES = {
             ]
         ),
         norm=normalizers.Sequence(
-            [normalizers.NFC(), normalizers.Replace(Regex(r"[\t\v]+"), " "), normalizers.Prepend("_")]
+            [
+                normalizers.NFC(),
+                normalizers.Replace(Regex(r"[\t\v]+"), " "),
+                normalizers.Prepend("_"),
+            ]
         ),
         merges=300,
         added=[special("<|endoftext|>"), plain("word", single_word=True), plain("<tool>")],

