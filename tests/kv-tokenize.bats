@@ -144,3 +144,10 @@ tokenize() {
 	run -3 kv-tokenize -m m /dev/null
 	assert_output --partial 'm/tokenizer_config.json: line 2'
 }
+
+@test "another model than byte pair encoding is refused by its name, whatever else it has" {
+	mkdir m
+	echo '{"version": "1.0", "normalizer": {"type": "Precompiled"}, "model": {"type": "Unigram"}}' >m/tokenizer.json
+	run -5 kv-tokenize -m m /dev/null
+	assert_output --partial 'model.type is Unigram, only BPE is supported'
+}

@@ -29,6 +29,8 @@ read_root(struct load *l, json_t *root)
 	if (strcmp(version, "1.0") != 0)
 		return load_fail(l, TOKENIZER_EUNSUPPORTED, "version %s, only 1.0 is supported",
 		    version);
+	if ((rc = load_is_bpe(l, json_object_get(root, "model"))) != 0)
+		return rc;
 	part = json_object_get(root, "normalizer");
 	if (!load_is_off(part) &&
 	    (rc = load_each(l, "normalizer", part, "normalizers", load_normalizer)) != 0)

@@ -66,6 +66,9 @@ load_reader load_normalizer, load_pretokenizer;         /* toksteps.c */
 load_reader load_decoder;                               /* tokdecoder.c, after those */
 load_reader load_processor;                             /* tokpost.c, after the vocabulary */
 
+/* tokvocab.c: refuses other models, which have other components, too. */
+int load_is_bpe(struct load *, const json_t *model);
+
 /* tokvocab.c: model and added_tokens, after the normaliser, the pre-tokeniser and the decoder are
  * known. */
 int load_vocabulary(struct load *, json_t *model, json_t *added);

@@ -214,24 +214,30 @@ read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joine
 	    join(l, left) : 0;
 }
 
+int
+load_is_bpe(struct load *l, const json_t *model)
+{
+	const json_t *v = json_object_get(model, "type");
+
+	if (!json_is_object(model))
+		return load_fail(l, TOKENIZER_EINVALID, "model is %s",
+		    model == NULL ? "missing" : "not an object");
+	/* files from before 2021 name no type */
+	if (v != NULL && (!json_is_string(v) || strcmp(json_string_value(v), "BPE") != 0))
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "model.type is %s, only BPE is supported",
+		    json_is_string(v) ? json_string_value(v) : "not a string");
+	return 0;
+}
+
 /* The settings of the model, and its two big tables into l. */
 static int
 read_model(struct load *l, json_t *model, json_t **merges)
 {
 	static const char *const off[] = { "dropout", "continuing_subword_prefix",
 	    "end_of_word_suffix" };
-	json_t *v;
 	size_t i;
 	int rc;
 
-	if (!json_is_object(model))
-		return load_fail(l, TOKENIZER_EINVALID, "model is %s",
-		    model == NULL ? "missing" : "not an object");
-	/* files from before 2021 name no type */
-	v = json_object_get(model, "type");
-	if (v != NULL && (!json_is_string(v) || strcmp(json_string_value(v), "BPE") != 0))
-		return load_fail(l, TOKENIZER_EUNSUPPORTED, "model.type is %s, only BPE is supported",
-		    json_is_string(v) ? json_string_value(v) : "not a string");
 	for (i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
 		if (!load_is_off(json_object_get(model, off[i])))
 			return load_fail(l, TOKENIZER_EUNSUPPORTED,
