@@ -300,7 +300,7 @@ def from_gguf(folder, path):
             vocab,
             [m.split(" ") for m in get("merges")],
             tokens,
-            normalizer={"type": "NFC"} if name.startswith("qwen") else None,
+            normalizer={"type": "NFC"} if name == "qwen2" else None,
             pre_tokenizer={"type": "Sequence", "pretokenizers": steps},
             decoder=byte_level(),
             model={"ignore_merges": name == "llama-bpe"},
