@@ -411,7 +411,7 @@ load(void)
 	struct cache *c;
 	double t;
 
-	session_open(&session, NULL);
+	session_open(&session, NULL, TOKENIZER_NEEDED);
 	m = session.model;
 	printf("{\"device\": \"%s\"}\n", m->ops->describe(m->dev));
 	choose_methods(m->id.layers);
