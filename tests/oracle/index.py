@@ -94,7 +94,9 @@ def check_factors(snapshot, l, want):
     low, dtype = snapshot.layers[l].low_rank, snapshot.head["dtype"]
     angle = np.outer(snapshot.layers[l].positions[0], frequencies(snapshot.model))
     heads = range(snapshot.model["kv_heads"])
-    x = np.hstack([embed_all(snapshot.array(l, "keys", g).astype(float), -angle) for g in heads])
+    # of keys with an odd number of elements the last one is not turned
+    x = np.hstack([embed(snapshot.array(l, "keys", g).astype(float), -angle, 2 * angle.shape[1])
+                   for g in heads])
     x = x[:low.rows]
     rank = max(min(int(want["rank"]), x.shape[0], x.shape[1]), 1)
     need(low.rank == rank, f"layer {l}: rank {low.rank}, not {rank}")
@@ -111,12 +113,6 @@ def check_factors(snapshot, l, want):
     need(error >= best * (1 - 1e-9), f"layer {l}: error {error} is less than the least, {best}")
     # rounding may have made it equal to a negative one
     need((right.max(axis=0) >= -right.min(axis=0)).all(), f"layer {l}: the sign of a direction")
-
-
-def embed_all(keys, angle):
-    """Of keys with an odd number of elements the last one is not turned."""
-    turned = 2 * angle.shape[1]
-    return np.hstack([embed(keys[:, :turned], angle), keys[:, turned:]])
 
 
 def round_to(values, dtype):
