@@ -10,7 +10,7 @@ reposition_init(struct reposition *p, const struct kv_model *m, uint32_t longest
     struct engine_error *e)
 {
 	p->next = longest > 0 ? longest : 1;
-	p->model = m;
+	p->model = *m;
 	if ((p->freq = engine_alloc(m->head_width, sizeof *p->freq, e)) == NULL)
 		return e->code;
 	model_rope_frequencies(m, p->freq);
@@ -29,7 +29,7 @@ static int
 reposition_head(const struct reposition *p, uint32_t layer, char *to, const char *keys,
     enum kv_dtype dtype, const uint32_t *pos, const uint32_t *keep, uint32_t count, struct engine_error *e)
 {
-	const uint32_t E = p->model->head_width, turned = kv_rope_turned(p->model, layer);
+	const uint32_t E = p->model.head_width, turned = kv_rope_turned(&p->model, layer);
 	const size_t row = E * kv_dtype_size(dtype);
 	uint32_t *old = engine_alloc((size_t)count * 2, sizeof *old, e), *new, i;
 	int rc = ENGINE_OK;
@@ -52,7 +52,7 @@ int
 reposition_keys(const struct reposition *p, uint32_t layer, void *to, const void *keys,
     enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept, struct engine_error *e)
 {
-	const size_t row = p->model->head_width * kv_dtype_size(dtype);
+	const size_t row = p->model.head_width * kv_dtype_size(dtype);
 	const char *from = keys;
 	char *out = to;
 	uint32_t g;

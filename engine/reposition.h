@@ -14,7 +14,7 @@
 struct reposition {
 	uint32_t next;          /* the new next position: rows of the longest head, at least 1 */
 	double *freq;           /* of the model's rotary embedding */
-	const struct kv_model *model;
+	struct kv_model model;  /* a copy: the reader that it is from may be closed before */
 };
 
 /* longest: how many rows stay in the longest head of all layers. Returns an ENGINE_* code. */
