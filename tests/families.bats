@@ -24,6 +24,17 @@ r = random.Random(7)
 print(*[r.randrange(8, 1500) for _ in range(int(sys.argv[1]))])' "$1" >ids
 }
 
+# same_logits A B: of two snapshots, within 1e-5
+same_logits() {
+	"$PYTHON" -c '
+import sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+import numpy as np
+a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in sys.argv[2:])
+sys.exit(not np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" "$1" "$2"
+}
+
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 }
@@ -63,14 +74,7 @@ setup() {
 		kv-prefill -m "$m" --ids --dtype f32 -o most.kv most
 		kv-prefill -m "$m" --ids --dtype f32 -r most.kv -o two.kv last
 		for other in chunks layers two; do
-			error=$("$PYTHON" -c '
-import sys
-sys.path.insert(0, sys.argv[1])
-import kvread
-import numpy as np
-a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in sys.argv[2:])
-print(np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" whole.kv $other.kv)
-			[ "$error" = True ] || { echo "$name: $other differs"; return 1; }
+			same_logits whole.kv $other.kv || fail "$name: $other differs"
 		done
 	done
 }
@@ -155,17 +159,6 @@ print(np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" whole.kv $other.k
 	run -0 kv-check more.kv
 }
 
-# cold A B: logits of two snapshots within 1e-5
-cold() {
-	"$PYTHON" -c '
-import sys
-sys.path.insert(0, sys.argv[1])
-import kvread
-import numpy as np
-a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in sys.argv[2:])
-sys.exit(not np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" "$1" "$2"
-}
-
 @test "rows of a prompt's beginning are reused, stored and converted in every family" {
 	local m name
 	text_ids 300
@@ -175,11 +168,11 @@ sys.exit(not np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" "$1" "$2"
 		kv-prefill -m "$m" --ids --dtype f32 -o cold.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
 		kv-prefill -m "$m" --ids --dtype f32 --reuse begin.kv -o reused.kv ids
-		cold cold.kv reused.kv || fail "$name: --reuse"
+		same_logits cold.kv reused.kv || fail "$name: --reuse"
 		kv-prefill -m "$m" --ids --dtype f32 --store store -o /dev/null begin
 		run -0 --separate-stderr kv-prefill -v -m "$m" --ids --dtype f32 --store store -o stored.kv ids
 		[[ "$stderr" == *"256 of 300 tokens from store"* ]] || fail "$name: $stderr"
-		cold cold.kv stored.kv || fail "$name: --store"
+		same_logits cold.kv stored.kv || fail "$name: --store"
 		kv-convert cold.kv >cold.safetensors
 		kv-convert cold.safetensors >back.kv
 		run -0 kv-diff cold.kv back.kv
@@ -196,7 +189,7 @@ sys.exit(not np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" "$1" "$2"
 	kv-prefill -m "$m" --ids --dtype f32 --store store -o short.kv begin
 	kv-prefill -m "$m" --ids --dtype f32 --store store -o long.kv ids
 	kv-prefill -m "$m" --ids --dtype f32 -o cold.kv ids
-	cold cold.kv long.kv
+	same_logits cold.kv long.kv
 	[ "$(find store -name '*.kv' | wc -l)" -eq 2 ]
 	run -2 kv-prefill -m "$m" --ids --dtype f32 --reuse short.kv -o x.kv ids
 	assert_output --partial 'the prompt has 300 tokens, and this model turns the keys of texts of more than 256 otherwise'

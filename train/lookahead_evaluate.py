@@ -29,7 +29,7 @@ from transformers import AutoTokenizer
 from failures import Refused, exit_status
 from lookahead_files import adapter_settings, fill_adapter, fingerprint, load_data, write_text
 from lookahead_model import Adapter, FrozenModel
-from lookahead_scores import (Prompts, as_bias, best_rows, decode, evicted, grouped_mean, pad,
+from lookahead_scores import (Prompts, as_bias, decode, evicted, found_rows, grouped_mean, pad,
                               pooled)
 
 RANKINGS = ("oracle", "lookahead", "snapkv")
@@ -43,14 +43,6 @@ def load_adapter(model, folder, weights):
                       settings["modules"])
     fill_adapter(adapter, folder)
     return adapter.requires_grad_(False)
-
-
-def recall_of(truth, ranking, length, rate):
-    """[L, G]: of one prompt, truth and ranking [L, G, C]."""
-    wanted = best_rows(truth, length, rate)
-    kept = torch.zeros_like(ranking, dtype=torch.bool)
-    kept.scatter_(-1, best_rows(ranking, length, rate), True)
-    return kept.gather(-1, wanted).float().mean(-1)
 
 
 def answer_loss(model, cache, visible, responses, positions):
@@ -115,8 +107,8 @@ class Evaluation:
         self.add("whole", 1, group, whole, [1] * len(questions))
         for name, rate in ((n, r) for n in RANKINGS for r in self.args.rates):
             ranking = rankings[name]
-            found = [recall_of(truth[:, number], ranking[:, number], length, rate)
-                     for number, length in enumerate(prompts.lengths.tolist())]
+            found = [found_rows(truth[:, number], ranking[:, number], length, rate)
+                     .float().mean(-1) for number, length in enumerate(prompts.lengths.tolist())]
             self.recalls.setdefault((name, rate), []).extend(found)
             self.add(name, rate, group, self.judge(prompts, questions,
                                                    *evicted(prompts, ranking, rate)),

@@ -151,21 +151,23 @@ def best_rows(ranking, length, rate):
     return ranking[..., :length].topk(row_budget(length, rate), -1).indices
 
 
+def found_rows(truth, ranking, length, rate):
+    """Which of the truly best rows of one prompt are among the best of a ranking, both [L, G, C]:
+    [L, G, k]."""
+    wanted = best_rows(truth, length, rate)
+    kept = torch.zeros_like(ranking, dtype=torch.bool)
+    kept.scatter_(-1, best_rows(ranking, length, rate), True)
+    return kept.gather(-1, wanted)
+
+
 def recall(truth, guess, prompts, rates):
     """Share of the truly best rows that the guess keeps, mean over layers and KV heads: [Q][rates].
     """
     kv_heads = prompts.model.kv_heads
     true_ranking, ranking = grouped_mean(truth, kv_heads), pooled(guess, kv_heads)
-    found = []
-    for number, length in enumerate(prompts.lengths.tolist()):
-        shares = []
-        for rate in rates:
-            wanted = best_rows(true_ranking[:, number], length, rate)
-            kept = torch.zeros_like(ranking[:, number], dtype=torch.bool)
-            kept.scatter_(-1, best_rows(ranking[:, number], length, rate), True)
-            shares.append(kept.gather(-1, wanted).float().mean().item())
-        found.append(shares)
-    return found
+    return [[found_rows(true_ranking[:, number], ranking[:, number], length, rate)
+             .float().mean().item() for rate in rates]
+            for number, length in enumerate(prompts.lengths.tolist())]
 
 
 def evicted(prompts, ranking, rate):
