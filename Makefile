@@ -44,11 +44,11 @@ endif
 std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
 
-# libkvfile/ methods/ tokenizer/ model/ cpu/ gpu/ engine/ cli/ become one archive each, tools/kv-*.c become programs: some only read and
+# libkvfile/ methods/ tokenizer/ chat/ model/ cpu/ gpu/ engine/ cli/ become one archive each, tools/kv-*.c become programs: some only read and
 # write files, some compute on a device without a model, some run one.
 FILE_TOOLS = kv-check kv-convert kv-evict kv-footprint kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
-MODEL_TOOLS = kv-decode kv-observe kv-prefill kv-tokenize
+MODEL_TOOLS = kv-chat kv-decode kv-observe kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 
 kvfile_libs = $(shell $(PKG_CONFIG) --libs liblz4 libxxhash jansson)
@@ -62,6 +62,7 @@ methods_o = $(patsubst %.c,$(O)/%.o,$(wildcard methods/*.c))
 model_o = $(patsubst %.c,$(O)/%.o,$(wildcard model/*.c))
 gpu_o = $(if $(with_gpu),$(patsubst %.cu,$(O)/%.o,$(wildcard gpu/*.cu)),$(O)/gpu/nogpu.o)
 tokenizer_o = $(patsubst %.c,$(O)/%.o,$(wildcard tokenizer/*.c))
+chat_o = $(patsubst %.c,$(O)/%.o,$(wildcard chat/*.c))
 engine_o = $(patsubst %.c,$(O)/%.o,$(wildcard engine/*.c))
 cli_o = $(patsubst %.c,$(O)/%.o,$(wildcard cli/*.c))
 
@@ -72,9 +73,12 @@ cpu_o = $(patsubst %.c,$(O)/%.o,$(filter-out $(simd_c),$(wildcard cpu/*.c))) $(s
 base_flags = -DISA=base
 avx2_flags = -DISA=avx2 -mavx2 -mfma -mf16c
 avx512_flags = -DISA=avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mprefer-vector-width=512
+# Products in bf16: for one set only, by cpu/bf16_avx512.c
+bf16_flags = $(avx512_flags) -mavx512bf16
 # On other processors than x86-64 only the portable one is compiled.
 ifeq ($(filter x86_64-%,$(shell $(CC) -dumpmachine)),)
 simd_o = $(patsubst %.c,$(O)/%.base.o,$(simd_c))
+bf16_flags =
 endif
 
 last_arch = $(lastword $(GPU_ARCHS))
@@ -101,6 +105,7 @@ $(O)/libmodel.a: $(model_o)
 $(O)/libcpu.a: $(cpu_o)
 $(O)/libgpu.a: $(gpu_o)
 $(O)/libtokenizer.a: $(tokenizer_o)
+$(O)/libchat.a: $(chat_o)
 $(O)/libengine.a: $(engine_o)
 $(O)/libcli.a: $(cli_o)
 $(O)/lib%.a:
@@ -114,6 +119,7 @@ $(O)/%.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
 	$(cc) $(openmp) -c -o $@ $<
 $(cpu_o): openmp = -fopenmp
+$(O)/cpu/bf16_avx512.o: openmp = -O3 $(bf16_flags)
 # loops over rows and channels
 $(methods_o) $(O)/libkvfile/dtype.o: CFLAGS += -O3
 $(O)/%.base.o: %.c $(O)/cc.flags
@@ -134,7 +140,7 @@ $(O)/gpu/%.o: gpu/%.cu $(O)/nvcc.flags
 
 file_a = $(O)/libmethods.a $(O)/libkvfile.a
 device_a = $(O)/libcpu.a $(O)/libgpu.a
-model_a = $(O)/libmodel.a $(O)/libtokenizer.a
+model_a = $(O)/libmodel.a $(O)/libtokenizer.a $(O)/libchat.a
 engine_a = $(O)/libengine.a
 cli_a = $(O)/libcli.a
 

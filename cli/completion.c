@@ -22,6 +22,12 @@ static const char policy_names[] =
     ;
 #undef POLICY
 
+#define TEMPLATE(name, tokens, text) name " "
+static const char template_names[] =
+#include "chat/builtin.h"
+    ;
+#undef TEMPLATE
+
 static const struct {
 	const char *option, *values;
 } known[] = {
@@ -37,11 +43,13 @@ static const struct {
 	{ "policy", policy_names },
 	{ "pool", "avg max" },
 	{ "positions", "original compact" },
+	{ "products", "f32 bf16" },
 	{ "progress", "auto always never" },
 	{ "reduce", "mean max sum" },
 	{ "retrieve", "fier quest quest-eval cluster shadow" },
 	{ "select", "head layer" },
 	{ "small", "keep refuse" },
+	{ "template", template_names },
 	{ "tsp-pool", "avg max" },
 };
 

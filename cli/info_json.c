@@ -49,6 +49,8 @@ rope_json(const struct kv_model *m)
 		put_count(o, "width", m->rope_width);
 	if (m->rope_skip != 0)
 		put_count(o, "skip", m->rope_skip);
+	if (m->rope_window_theta != 0)
+		put_real(o, "window_theta", m->rope_window_theta);
 	return o;
 }
 
@@ -57,6 +59,20 @@ put_multiplier(json_t *o, const char *key, double v)
 {
 	if (v != 0)
 		put_real(o, key, v);
+}
+
+/* Where some layers have a window */
+static void
+put_window(json_t *o, const struct kv_model *m)
+{
+	json_t *whole = json_array();
+	uint32_t l;
+
+	for (l = 0; l < m->layers; l++)
+		if (kv_layer_window(m, l) == 0)
+			json_array_append_new(whole, json_integer(l));
+	put_count(o, "window", m->window);
+	put(o, "whole_layers", whole);
 }
 
 static json_t *
@@ -81,6 +97,10 @@ model_json(const struct kv_model *m)
 	put_multiplier(o, "embedding_multiplier", m->embedding_multiplier);
 	put_multiplier(o, "residual_multiplier", m->residual_multiplier);
 	put_multiplier(o, "logits_scaling", m->logits_scaling);
+	put_multiplier(o, "attention_softcap", m->attention_softcap);
+	put_multiplier(o, "logits_softcap", m->logits_softcap);
+	if (m->window != 0)
+		put_window(o, m);
 	put(o, "rope", rope_json(m));
 	put_text(o, "weights_dtype", kv_dtype_name(m->weights_dtype));
 	put_text(o, "weights", m->weights);

@@ -33,6 +33,26 @@ print_rope(const struct kv_model *m)
 		printf(", of the first %u channels", m->rope_width);
 	if (m->rope_skip != 0)
 		printf(", none in one layer of %u", m->rope_skip);
+	if (m->rope_window_theta != 0)
+		printf(", theta %g without scaling in layers with a window", m->rope_window_theta);
+	putchar('\n');
+}
+
+static void
+print_window(const struct kv_model *m)
+{
+	const char *sep = " but ";
+	uint32_t l;
+
+	if (m->window == 0)
+		return;
+	printf(LINE, "window");
+	printf("%u positions, in all layers", m->window);
+	for (l = 0; l < m->layers; l++)
+		if (kv_layer_window(m, l) == 0) {
+			printf("%s%u", sep, l);
+			sep = ", ";
+		}
 	putchar('\n');
 }
 
@@ -43,6 +63,8 @@ print_multipliers(const struct kv_model *m)
 	const struct { const char *name; double v; } list[] = {
 		{ "attention", m->attention_multiplier }, { "embedding", m->embedding_multiplier },
 		{ "residual", m->residual_multiplier }, { "logits divided by", m->logits_scaling },
+		{ "attention bounded by", m->attention_softcap },
+		{ "logits bounded by", m->logits_softcap },
 	};
 	const char *sep = "";
 	size_t i;
@@ -68,6 +90,7 @@ print_model(const struct kv_model *m)
 	    m->attention_bias ? "attention bias" : "no attention bias",
 	    m->mlp_bias ? ", MLP bias" : "",
 	    m->tied_embeddings ? "tied embeddings" : "separate embeddings");
+	print_window(m);
 	print_multipliers(m);
 	print_rope(m);
 	printf(LINE "%s %s\n", "weights", m->weights, kv_dtype_name(m->weights_dtype));

@@ -13,7 +13,6 @@
 #include "methods/policies.h"           /* for POLICY_NAMES */
 #undef POLICY
 
-#define NOT_GIVEN UINT32_MAX
 #define NO_REAL INFINITY                /* cannot be given */
 
 /* DuoAttention's sinks, PruLong's recent positions; the published masks were made with these */

@@ -45,30 +45,16 @@ prefix_open(struct prefix *x)
 		x->from = input_open(prefix_options.reuse);
 }
 
-/* Longrope turns the keys of a long text otherwise, from its first token on. */
-static int
-turned_alike(const struct model *m, size_t tokens)
-{
-	return m->id.rope_type != KV_ROPE_LONGROPE ||
-	    (m->rope_switch == 0) == (tokens > m->id.rope_original_max_position);
-}
-
 static void
 find_in_snapshot(struct prefix *x, const struct model *m, enum kv_dtype dtype, uint32_t most)
 {
 	struct engine_error e;
 
-	if (!turned_alike(m, x->part.n))
-		die(EXIT_USAGE, "--reuse: the prompt has %zu tokens, and this model turns the keys of "
-		    "texts of more than %u otherwise than those of shorter ones, which %s is not "
-		    "alike in", x->part.n, m->id.rope_original_max_position,
-		    kv_reader_name(x->from));
-
 	if (kv_reader_head(x->from)->dtype != dtype)
 		die(EXIT_USAGE, "--reuse: %s holds %s, and this prompt would be stored as %s: see "
 		    "--dtype", kv_reader_name(x->from),
 		    kv_dtype_name(kv_reader_head(x->from)->dtype), kv_dtype_name(dtype));
-	must(reuse_find(&x->part, x->from, most, &e), &e);
+	must(reuse_find(&x->part, m, x->from, most, &e), &e);
 	if ((x->rows = x->part.rows) == 0)
 		warning("--reuse: %s has nothing of this prompt: all of it is run",
 		    kv_reader_name(x->from));
@@ -82,7 +68,7 @@ find_in_store(struct prefix *x, const struct model *m, enum kv_dtype dtype, cons
 
 	x->store = (struct prefix_store){ .dir = prefix_options.store,
 	    .most = prefix_options.store_size, .flags = settings.write_flags,
-	    .notice = { warn_notice, NULL } };
+	    .products = settings.products, .notice = { warn_notice, NULL } };
 	must(prefix_store_open(&x->store, m, dtype, ids->ids, ids->n, &e), &e);
 	x->rows = prefix_store_rows(&x->store, most);
 }
@@ -119,8 +105,9 @@ prefix_load(struct prefix *x, const struct session *s, struct cache *c, uint32_t
 void
 prefix_keep(struct prefix *x, const struct cache *c, int evicted)
 {
-	if (x->store.dir == NULL)
+	if (x->store.dir == NULL || x->kept)
 		return;
+	x->kept = 1;
 	if (evicted && !x->store.off && prefix_store_rows(&x->store, UINT32_MAX) / STORE_BLOCK <
 	    x->store.blocks)
 		warning("--store: with --evict rows are dropped while the prompt runs: nothing is added "

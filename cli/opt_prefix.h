@@ -24,6 +24,7 @@ struct prefix {
 	/* what is taken: that is known after prefix_find(), or, when a file of the store cannot
 	 * be used, less after prefix_load() */
 	uint32_t rows;
+	int kept;                       /* prefix_keep() has been called */
 };
 
 /* Dies with EXIT_USAGE when other options do not go with them. prompt: the operand. */

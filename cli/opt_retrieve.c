@@ -4,7 +4,6 @@
 #include "cli/opt_retrieve.h"
 #include "cli/paper_names.h"
 
-#define NOT_GIVEN UINT32_MAX
 
 static const char *retrieve_word, *reduce_word;
 static uint32_t budget, dense = NOT_GIVEN;

@@ -7,7 +7,6 @@
 #include "cli/opt_score.h"
 #include "cli/paper_names.h"
 
-#define NOT_GIVEN UINT32_MAX
 #define NO_SEED UINT64_MAX
 
 static const char *over_name, *pool_name, *reduce_name, *order_name;

@@ -3,7 +3,6 @@
 
 #include "cli/opt_tokens.h"
 
-#define NOT_GIVEN UINT32_MAX
 
 static uint32_t tsp_layer = NOT_GIVEN, tsp_window, tsp_kernel;
 static double tsp_rate;                         /* 0 = not given */

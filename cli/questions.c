@@ -34,52 +34,95 @@ parse(const struct line *l)
 	return o;
 }
 
-static void
-add(struct questions *q, const struct line *l, const struct tokenizer *t)
-{
-	struct question *one;
-	const json_t *text;
-	char err[512];
-	int rc;
-
-	if ((q->n & (q->n - 1)) == 0)
-		q->at = realloc(q->at, (q->n != 0 ? 2 * q->n : 1) * sizeof *q->at);
-	if (q->at == NULL)
-		die(EXIT_RUN, "no memory for %zu questions", q->n);
-	one = &q->at[q->n++];
-	*one = (struct question){ .asked = parse(l) };
-	text = json_object_get(one->asked, "question");
-	rc = tokenizer_encode(t, json_string_value(text), json_string_length(text), 0, &one->ids, err,
-	    sizeof err);
-	if (rc != 0)
-		die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_DAMAGED, "%s: line %zu: %s", l->name,
-		    l->number, err);
-	if (one->ids.n == 0)
-		die(EXIT_DAMAGED, "%s: line %zu: the question is empty", l->name, l->number);
-	if (one->ids.n > q->longest)
-		q->longest = one->ids.n;
-}
-
 void
-questions_read(struct questions *q, const char *path, const struct tokenizer *t)
+questions_each(const char *path, void (*each)(void *with, const char *name, size_t line,
+    json_t *asked), void *with)
 {
 	struct line l = { .name = strcmp(path, "-") == 0 ? "stdin" : path };
 	const char *end, *next;
 	char *all;
 	size_t size;
 
-	*q = (struct questions){ .n = 0 };
 	must_read_all(path, &all, &size);
 	for (l.text = all; l.text < all + size; l.text = next) {
 		end = memchr(l.text, '\n', (size_t)(all + size - l.text));
 		next = end != NULL ? end + 1 : all + size;
 		l.size = (size_t)((end != NULL ? end : next) - l.text);
 		l.number++;
-		add(q, &l, t);
+		each(with, l.name, l.number, parse(&l));
 	}
-	if (q->n == 0)
+	if (l.number == 0)
 		die(EXIT_DAMAGED, "%s: there is no question", l.name);
 	free(all);
+}
+
+/* What questions_read() goes on with */
+struct reading {
+	struct questions *q;
+	const struct tokenizer *tokenizer;
+	uint32_t vocabulary;
+};
+
+static void
+take_ids(struct ids *out, const json_t *ids, uint32_t vocabulary, const char *name, size_t line)
+{
+	const json_t *id;
+	size_t i;
+
+	if (!json_is_array(ids))
+		die(EXIT_DAMAGED, "%s: line %zu: \"ids\" is not a list", name, line);
+	out->cap = json_array_size(ids);
+	out->ids = must_alloc(out->cap, sizeof *out->ids);
+	for (i = 0; i < out->cap; i++) {
+		id = json_array_get(ids, i);
+		if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+		    json_integer_value(id) >= vocabulary)
+			die(EXIT_DAMAGED, "%s: line %zu: \"ids\": element %zu is not a token id "
+			    "below %u", name, line, i + 1, vocabulary);
+		out->ids[out->n++] = (uint32_t)json_integer_value(id);
+	}
+}
+
+static void
+add(void *with, const char *name, size_t line, json_t *asked)
+{
+	const struct reading *r = with;
+	struct questions *q = r->q;
+	const json_t *text = json_object_get(asked, "question"), *ids = json_object_get(asked,
+	    "ids");
+	struct question *one;
+	char err[512];
+	int rc = 0;
+
+	if ((q->n & (q->n - 1)) == 0)
+		q->at = realloc(q->at, (q->n != 0 ? 2 * q->n : 1) * sizeof *q->at);
+	if (q->at == NULL)
+		die(EXIT_RUN, "no memory for %zu questions", q->n);
+	one = &q->at[q->n++];
+	*one = (struct question){ .asked = asked };
+	if (ids != NULL)
+		take_ids(&one->ids, ids, r->vocabulary, name, line);
+	else
+		rc = tokenizer_encode(r->tokenizer, json_string_value(text),
+		    json_string_length(text), 0,
+		    &one->ids, err, sizeof err);
+	if (rc != 0)
+		die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_DAMAGED, "%s: line %zu: %s", name,
+		    line, err);
+	if (one->ids.n == 0)
+		die(EXIT_DAMAGED, "%s: line %zu: the question is empty", name, line);
+	if (one->ids.n > q->longest)
+		q->longest = one->ids.n;
+}
+
+void
+questions_read(struct questions *q, const char *path, const struct tokenizer *t,
+    uint32_t vocabulary)
+{
+	struct reading r = { q, t, vocabulary };
+
+	*q = (struct questions){ .n = 0 };
+	questions_each(path, add, &r);
 }
 
 void

@@ -16,10 +16,16 @@ struct questions {
 	size_t n, longest;              /* tokens of the longest one */
 };
 
-/* Reads a file ("-" = standard input), each line of which is a question, or, when it begins with
- * '{', an object with a text "question". Names of special tokens mean these, as in kv-prefill.
- * Dies, naming the line, also when there is no question and when one has no token. */
-void questions_read(struct questions *, const char *path, const struct tokenizer *);
+/* Calls each() for every line of a file ("-" = standard input), which is a question, or, when
+ * it begins with '{', an object with a text "question". name and line are for messages; the
+ * object is the function's. Dies, naming the line, also when there is none. */
+void questions_each(const char *path, void (*each)(void *with, const char *name, size_t line,
+    json_t *asked), void *with);
+
+/* Reads them all. Names of special tokens in a question mean these, as in kv-prefill; where an
+ * object has "ids", they are asked, each below `vocabulary`. Dies, also when one has no token. */
+void questions_read(struct questions *, const char *path, const struct tokenizer *,
+    uint32_t vocabulary);
 void questions_free(struct questions *);
 
 #endif

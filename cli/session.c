@@ -81,10 +81,43 @@ identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 		tokenizer_fingerprint(s->tokenizer, ours);
 }
 
+static int
+by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A snapshot says which keys of its model were passed over, none that were not there, and in one
+ * order: the same rows are to be the same bytes. */
+static void
+sign_passed_over(const struct config_keys *pass)
+{
+	const char **name = must_alloc(pass->n, sizeof *name);
+	size_t i, n = 0, size = 1;
+	char *text;
+
+	for (i = 0; i < pass->n; i++)
+		if (pass->there[i]) {
+			name[n++] = pass->at[i];
+			size += strlen(pass->at[i]) + 1;
+		}
+	qsort(name, n, sizeof *name, by_name);
+	text = must_alloc(size, 1);
+	for (i = 0; i < n; i++) {
+		strcat(text, i > 0 ? " " : "");
+		strcat(text, name[i]);
+	}
+	if (n > 0)
+		sign_text("allow-config", text);
+	free(text);
+	free(name);
+}
+
 void
 session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
 {
-	const struct config_keys pass = { settings.allow_config.at, settings.allow_config.n };
+	const struct config_keys pass = { settings.allow_config.at, settings.allow_config.n,
+	    must_alloc(settings.allow_config.n, 1) };
 	struct engine_error e;
 	char err[1024];
 	int rc;
@@ -98,6 +131,8 @@ session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer
 	rc = model_open(settings.model, &pass, s->device.ops, s->device.dev, &s->model, err, sizeof err);
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
+	sign_passed_over(&pass);
+	free(pass.there);
 	identify_tokenizer(s, snapshot);
 	if (snapshot != NULL)
 		model_expect_snapshot(s->model, &kv_reader_head(snapshot)->model);

@@ -57,6 +57,23 @@ print_held(struct token_printer *p)
 }
 
 int
+token_stops(struct token_printer *p, uint32_t id)
+{
+	int special = 0;
+	const char *bytes;
+	size_t i, len;
+
+	bytes = p->tokenizer == NULL || p->stops->n == 0 ? NULL :
+	    tokenizer_bytes(p->tokenizer, id, &len, &special);
+	for (i = 0; special && bytes != NULL && i < p->stops->n; i++)
+		if (strlen(p->stops->at[i]) == len && memcmp(p->stops->at[i], bytes, len) == 0) {
+			p->stopped = p->stops->at[i];
+			return 1;
+		}
+	return 0;
+}
+
+int
 print_token(struct token_printer *p, uint32_t id)
 {
 	size_t len = 0;

@@ -21,6 +21,9 @@ struct token_printer {
 	char last;                      /* the last byte written */
 };
 
+/* Is the token a special one, of which nothing is printed, and its name a stop text? Then it is not
+ * for print_token(). */
+int token_stops(struct token_printer *, uint32_t id);
 /* Prints one token. Returns 1 when a stop text has come. Dies. */
 int print_token(struct token_printer *p, uint32_t id);
 /* Prints what is held back, on a terminal a newline behind it, and frees. Dies. */

@@ -17,10 +17,12 @@ enum {
 	EXIT_USAGE = 2,
 	EXIT_DAMAGED = 3,       /* input truncated or corrupt */
 	EXIT_MODEL = 4,         /* the snapshot does not fit the model */
-	EXIT_UNSUPPORTED = 5    /* version, feature, architecture */
+	EXIT_UNSUPPORTED = 5    /* version, feature, architecture; a text too long for the model */
 };
 
 /* ---- options ---- */
+
+#define NOT_GIVEN UINT32_MAX    /* an OPT_COUNT that begins so can tell that it was not given */
 
 enum opt_kind {
 	OPT_FLAG,               /* int *: set to value */
@@ -55,7 +57,7 @@ enum {
 	TAKES_THREADS = 4,      /* -j, --threads N; --device cpu|cuda[:N]|auto */
 	TAKES_JSON = 8,         /* --json */
 	TAKES_PROGRESS = 16,    /* --progress auto|always|never */
-	TAKES_CONFIG = 32       /* --allow-config KEY: for those that run the model */
+	TAKES_CONFIG = 32       /* --allow-config KEY, --products TYPE: for those that run the model */
 };                              /* and always: -q, -v, --help, --version */
 
 struct tool {
@@ -77,6 +79,7 @@ struct settings {
 	unsigned write_flags;   /* KV_LZ4 */
 	uint32_t threads;       /* 0 = all */
 	const char *device;     /* "auto" */
+	const char *products;   /* NULL unless given; from device_open() on NULL for f32 */
 	int json, quiet, verbose;
 };
 extern struct settings settings;

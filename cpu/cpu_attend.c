@@ -7,8 +7,10 @@
  * are combined by their log-sum-exp. Scratch is linear in N and in the number of items; the
  * loops over keys are in simd_attend.c.
  *
- * Because positions ascend, the rows that a query sees are a prefix of the KV head's rows:
- * its length is all that the inner loops need to know about positions.
+ * Because positions ascend, the rows that a query sees are a range of the KV head's rows: without a
+ * window a prefix. Its ends are all that the inner loops need to know about positions. Within a
+ * window, items are cut from the first row that the block sees, so that the work grows
+ * with the window and not with the cache.
  *
  * attend_chosen() is the same with one query row that sees all, and a list of rows: the same
  * splits and sums, so a list of all rows gives the bytes of attend(). */
@@ -45,53 +47,6 @@ rows_of(const struct plan *p, size_t g)
 	return p->chosen == NULL ? p->rows->len[g] : cpu_chosen_rows(p->chosen, p->rows, g);
 }
 
-static size_t
-longest_head(const struct plan *p)
-{
-	size_t longest = 0, g, n;
-
-	for (g = 0; g < p->rows->heads; g++)
-		longest = (n = rows_of(p, g)) > longest ? n : longest;
-	return longest;
-}
-
-/* chosen: NULL, or the rows that are read. Returns 0 after remembering the failure when the
- * shapes cannot be. */
-static int
-make_plan(struct dev *d, struct plan *p, const struct query *query, const struct layer_rows *rows,
-    const struct chosen *chosen)
-{
-	const size_t N = query->N, H = query->H;
-	size_t longest, items, M;
-
-	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 ||
-	    kv_dtype_size(rows->dtype) == 0) {
-		cpu_fail(d, "attention: %zu query heads over %u KV heads of width %u", H,
-		    rows->heads, rows->width);
-		return 0;
-	}
-	if (!cpu_whole_window(d, query))
-		return 0;
-	*p = (struct plan){ .query = query, .rows = rows, .chosen = chosen, .N = N, .H = H,
-		.R = H / rows->heads, .E = rows->width };
-	longest = longest_head(p);
-	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
-	p->blocks = (N + p->block - 1) / p->block;
-	items = p->blocks * rows->heads;
-	p->split_rows = round_up(longest * items / ITEMS + 1, KEY_TILE);
-	if (p->split_rows < SPLIT_MIN)
-		p->split_rows = SPLIT_MIN;
-	if (items >= ITEMS || p->split_rows >= longest)
-		p->split_rows = round_up(longest + 1, KEY_TILE);
-	p->splits = longest > p->split_rows ? (longest + p->split_rows - 1) / p->split_rows : 1;
-	M = p->block * p->R;
-	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 2 * round_up(M, 16) +
-	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
-	if (chosen != NULL && chosen->rows > 1)
-		p->floats += p->split_rows;
-	return 1;
-}
-
 /* How many of the len ascending positions are <= limit */
 static uint32_t
 seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
@@ -108,8 +63,91 @@ seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
 	return low;
 }
 
+/* Query row n sees rows *from .. *end-1 of those of KV head g that are read. */
+static void
+visible_rows(const struct plan *p, size_t g, size_t n, uint32_t *from, uint32_t *end)
+{
+	const struct query *q = p->query;
+	const uint32_t *pos = p->rows->pos + p->rows->start[g];
+
+	*from = 0;
+	if (p->chosen != NULL) {
+		*end = (uint32_t)rows_of(p, g);
+		return;
+	}
+	*end = seen_rows(pos, p->rows->len[g], q->pos[n]);
+	if (q->window > 0 && q->pos[n] >= q->window)
+		*from = seen_rows(pos, *end, q->pos[n] - q->window);
+}
+
+/* The rows of KV head g that query rows n .. n+count-1 see lie in *from .. *end-1. */
+static void
+visible_range(const struct plan *p, size_t g, size_t n, size_t count, uint32_t *from, uint32_t *end)
+{
+	uint32_t other;
+
+	visible_rows(p, g, n, from, &other);
+	visible_rows(p, g, n + count - 1, &other, end);
+}
+
+/* Rows of KV head g that are cut into items: all, also those behind the last query row, where the window
+ * leaves out none, and else the most that a block of query rows sees. So a window that
+ * holds the whole text gives the bytes that none gives. */
+static size_t
+range_to_cut(const struct plan *p, size_t g)
+{
+	size_t n, most = 0;
+	uint32_t from = 0, end;
+
+	if (p->query->window > 0 && p->N > 0 && p->chosen == NULL)
+		visible_rows(p, g, p->N - 1, &from, &end);
+	if (from == 0)
+		return rows_of(p, g);
+	for (n = 0; n < p->N; n += p->block) {
+		visible_range(p, g, n, p->N - n < p->block ? p->N - n : p->block, &from, &end);
+		most = end > from + most ? end - from : most;
+	}
+	return most;
+}
+
+/* chosen: NULL, or the rows that are read. Returns 0 after remembering the failure when the
+ * shapes cannot be. */
+static int
+make_plan(struct dev *d, struct plan *p, const struct query *query, const struct layer_rows *rows,
+    const struct chosen *chosen)
+{
+	const size_t N = query->N, H = query->H;
+	size_t longest = 0, items, M, g, n;
+
+	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 ||
+	    kv_dtype_size(rows->dtype) == 0) {
+		cpu_fail(d, "attention: %zu query heads over %u KV heads of width %u", H,
+		    rows->heads, rows->width);
+		return 0;
+	}
+	*p = (struct plan){ .query = query, .rows = rows, .chosen = chosen, .N = N, .H = H,
+		.R = H / rows->heads, .E = rows->width };
+	p->block = p->R < QUERY_ROWS ? QUERY_ROWS / p->R : 1;
+	p->blocks = (N + p->block - 1) / p->block;
+	for (g = 0; g < rows->heads; g++)
+		longest = (n = range_to_cut(p, g)) > longest ? n : longest;
+	items = p->blocks * rows->heads;
+	p->split_rows = round_up(longest * items / ITEMS + 1, KEY_TILE);
+	if (p->split_rows < SPLIT_MIN)
+		p->split_rows = SPLIT_MIN;
+	if (items >= ITEMS || p->split_rows >= longest)
+		p->split_rows = round_up(longest + 1, KEY_TILE);
+	p->splits = longest > p->split_rows ? (longest + p->split_rows - 1) / p->split_rows : 1;
+	M = p->block * p->R;
+	p->floats = round_up(M * p->E, 16) + M * PADDED(p->E) + M * 16 + 3 * round_up(M, 16) +
+	    p->E * KEY_TILE + KEY_TILE * PADDED(p->E) + SCORE_ROWS * KEY_TILE;
+	if (chosen != NULL && chosen->rows > 1)
+		p->floats += p->split_rows;
+	return 1;
+}
+
 /* The job of query rows n0 .. of KV head g on one thread's scratch, with its queries scaled
- * and no rows read yet. Its rows end where no query row of it sees further. */
+ * and no rows read yet. Its rows are those that some query row of it sees. */
 static void
 start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, size_t n0)
 {
@@ -118,10 +156,12 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 	const size_t E = p->E, N = p->N - n0 < p->block ? p->N - n0 : p->block, M = N * p->R;
 	const size_t at = c->start[g] * E * kv_dtype_size(c->dtype);
 	const float scale = (float)(1 / sqrt((double)E));
-	uint32_t *seen;
+	uint32_t *from, *seen, first, last;
 	size_t n, r, e;
 
-	*j = (struct attend_job){ .k = (const char *)c->k + at, .dtype = c->dtype, .E = E, .M = M };
+	*j = (struct attend_job){ .dtype = c->dtype, .E = E, .M = M,
+		.softcap = p->query->softcap };
+	j->k = c->k == NULL ? NULL : (const char *)c->k + at;   /* no rows at all */
 	j->v = c->v == NULL ? NULL : (const char *)c->v + at;
 	j->o = scratch;
 	j->kt = j->o + M * PADDED(E);
@@ -130,17 +170,20 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 	j->l = j->s + SCORE_ROWS * KEY_TILE;
 	j->m = j->l + M * 16;
 	seen = (uint32_t *)(j->m + round_up(M, 16));
-	scratch = (float *)seen + round_up(M, 16);
+	from = seen + round_up(M, 16);
+	scratch = (float *)from + round_up(M, 16);
 	for (n = 0; n < N; n++) {
-		seen[n * p->R] = (uint32_t)(p->chosen != NULL ? rows_of(p, g) :
-		    seen_rows(c->pos + c->start[g], c->len[g], p->query->pos[n0 + n]));
-		if (seen[n * p->R] > j->last)
-			j->last = seen[n * p->R];
-		for (r = 1; r < p->R; r++)
-			seen[n * p->R + r] = seen[n * p->R];
+		visible_rows(p, g, n0 + n, &first, &last);
+		for (r = 0; r < p->R; r++) {
+			from[n * p->R + r] = first;
+			seen[n * p->R + r] = last;
+		}
 		for (e = 0; e < p->R * E; e++)
 			scratch[n * p->R * E + e] = q[((n0 + n) * p->H + g * p->R) * E + e] * scale;
 	}
+	j->first = from[0];
+	j->last = last;
+	j->from = from;
 	j->seen = seen;
 	j->q = scratch;
 }
@@ -212,7 +255,7 @@ attend_item(void *arg, size_t item, int thread)
 	start_job(p, &j, a->scratch + (size_t)thread * p->floats, g, n0);
 	if (o == NULL)
 		j.v = NULL;
-	j.first = c * p->split_rows;
+	j.first += c * p->split_rows;
 	if (j.last > j.first + p->split_rows)
 		j.last = j.first + p->split_rows;
 	if (p->chosen != NULL)
@@ -316,24 +359,29 @@ mass_floats(const struct plan *p)
 	return p->floats + p->R * MASS_ROWS;
 }
 
-/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head: sums (or maxima) over the
- * query rows, in order, which are added to mass at the end */
+/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head, of those that the call sees: sums
+ * (or maxima) over the query rows, in order, which are added to mass at the end */
 static void
 mass_item(void *arg, size_t item, int thread)
 {
 	const struct call *a = arg;
 	const struct plan *p = a->plan;
-	const size_t g = item % p->rows->heads, first = item / p->rows->heads * MASS_ROWS;
-	const size_t len = p->rows->len[g], end = len < first + MASS_ROWS ? len : first + MASS_ROWS;
-	float *mass = a->mass + g * p->R * a->stride + first;
+	const size_t g = item % p->rows->heads;
 	float *scratch = a->scratch + (size_t)thread * mass_floats(p);
-	float *sum = scratch + p->floats;
+	float *sum = scratch + p->floats, *mass, new;
+	size_t first, end, n0, r, m, s;
+	uint32_t from, last;
 	struct attend_job j;
-	size_t n0, r, m, s;
-	float new;
 
+	visible_range(p, g, 0, p->N, &from, &last);
+	first = from + item / p->rows->heads * MASS_ROWS;
+	end = last < first + MASS_ROWS ? last : first + MASS_ROWS;
+	mass = a->mass + g * p->R * a->stride + first;
 	memset(sum, 0, p->R * MASS_ROWS * sizeof *sum);
 	for (n0 = 0; n0 < p->N && first < end; n0 += p->block) {
+		visible_range(p, g, n0, p->N - n0 < p->block ? p->N - n0 : p->block, &from, &last);
+		if (from >= end || last <= first)
+			continue;
 		start_job(p, &j, scratch, g, n0);
 		j.v = NULL;
 		j.over = a->over;
@@ -358,8 +406,13 @@ static void
 add_mass(struct call *a)
 {
 	const struct plan *p = a->plan;
-	size_t longest = longest_head(p);
+	uint32_t from, end;
+	size_t longest = 0, g;
 
+	for (g = 0; g < p->rows->heads; g++) {
+		visible_range(p, g, 0, p->N, &from, &end);
+		longest = end > from + longest ? end - from : longest;
+	}
 	cpu_run(a->d, mass_item, a, (longest + MASS_ROWS - 1) / MASS_ROWS * p->rows->heads,
 	    p->N * p->H * p->E * longest);
 }

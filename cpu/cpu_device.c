@@ -18,10 +18,19 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 #define MIN_PARALLEL_COST 32768  /* elements below which the work is done before a thread wakes */
 
+static void
+name_yourself(struct dev *d)
+{
+	const dnnl_version_t *dnn = dnnl_version();
+
+	snprintf(d->text, sizeof d->text, "%d thread%s, %s, oneDNN %d.%d.%d%s%s", d->threads,
+	    d->threads == 1 ? "" : "s", d->simd->name, dnn->major, dnn->minor, dnn->patch,
+	    d->bf16 != NULL ? ", products in bf16 by " : "", d->bf16 != NULL ? d->bf16->name : "");
+}
+
 static struct dev *
 cpu_open(int index, int threads, char *err, size_t errlen)
 {
-	const dnnl_version_t *dnn = dnnl_version();
 	struct dev *d;
 
 	if (index != 0) {
@@ -42,9 +51,17 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 	}
 	d->threads = threads;
 	d->simd = cpu_simd();
-	snprintf(d->text, sizeof d->text, "%d thread%s, %s, oneDNN %d.%d.%d", d->threads,
-	    d->threads == 1 ? "" : "s", d->simd->name, dnn->major, dnn->minor, dnn->patch);
+	name_yourself(d);
 	return d;
+}
+
+static int
+cpu_products_in_bf16(struct dev *d, char *err, size_t errlen)
+{
+	if ((d->bf16 = cpu_bf16()) == NULL)
+		snprintf(err, errlen, "this processor has no AVX512-BF16");
+	name_yourself(d);
+	return d->bf16 != NULL;
 }
 
 static void
@@ -97,20 +114,14 @@ cpu_fail(struct dev *d, const char *fmt, ...)
 }
 
 int
-cpu_whole_window(struct dev *d, const struct query *query)
-{
-	if (query->window != 0)
-		cpu_fail(d, "sliding-window attention, of %u positions, is not supported",
-		    query->window);
-	return d->error[0] == '\0';
-}
-
-int
 cpu_one_query_row(struct dev *d, const struct query *query)
 {
 	if (query->N != 1)
 		cpu_fail(d, "retrieval for %u query rows, not 1", query->N);
-	return cpu_whole_window(d, query);
+	if (query->window != 0)
+		cpu_fail(d, "retrieval in sliding-window attention, of %u positions, is not supported",
+		    query->window);
+	return d->error[0] == '\0';
 }
 
 /* Large pieces are aligned to huge pages and ask for them: keys and values are read from
@@ -208,6 +219,7 @@ const struct ops cpu_ops = {
 	.close = cpu_close,
 	.sync = cpu_sync,
 	.describe = cpu_describe,
+	.products_in_bf16 = cpu_products_in_bf16,
 	.event_record = cpu_event_record,
 	.event_wait = cpu_event_wait,
 	.mem_info = cpu_mem_info,
@@ -232,6 +244,8 @@ const struct ops cpu_ops = {
 	.compact = cpu_compact,
 	.round = cpu_round,
 	.swiglu = cpu_swiglu,
+	.geglu = cpu_geglu,
+	.softcap = cpu_softcap,
 	.mix = cpu_mix,
 	.attend = cpu_attend,
 	.lse_merge = cpu_lse_merge,

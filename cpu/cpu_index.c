@@ -27,6 +27,7 @@ struct index_call {
 	float *w;                    /* scratch [threads][SCRATCH(E)] */
 	float *score;
 	size_t stride;
+	float softcap;               /* of scores; 0: none */
 };
 
 static const void *
@@ -188,6 +189,7 @@ start_scores(struct dev *d, struct index_call *c, const struct query *query, siz
 		to[i] = query->q[i] * scale;
 	c->q = to;
 	c->R = H / G;
+	c->softcap = query->softcap;
 	c->simd = d->simd;
 	return 1;
 }
@@ -205,14 +207,25 @@ job_of(const struct index_call *c, size_t g, size_t first, size_t last, size_t r
 		.w = c->w + (size_t)thread * SCRATCH(c->E) };
 }
 
+/* Caps scores first .. last-1 of the query heads of KV head g, while they are in a cache. */
+static void
+cap_scores(const struct index_call *c, size_t g, size_t first, size_t last)
+{
+	size_t r;
+
+	for (r = 0; r < c->R && c->softcap > 0; r++)
+		c->simd->cap(c->score + (g * c->R + r) * c->stride + first, last - first, c->softcap);
+}
+
 /* Scores of rows first .. last-1 of KV head g with their keys */
 static void
 score_keys(const struct index_call *c, size_t g, size_t first, size_t last)
 {
-	if (first < last)
-		c->simd->dots(c->score + g * c->R * c->stride + first, c->stride,
-		    c->q + g * c->R * c->E, c->R, key_at(c, g, first), c->dtype, last - first,
-		    c->E, NULL, 0);
+	if (first >= last)
+		return;
+	c->simd->dots(c->score + g * c->R * c->stride + first, c->stride, c->q + g * c->R * c->E,
+	    c->R, key_at(c, g, first), c->dtype, last - first, c->E, NULL, 0);
+	cap_scores(c, g, first, last);
 }
 
 static void
@@ -251,6 +264,7 @@ bits_scores_item(void *arg, size_t item, int thread)
 	if (first < last) {
 		j = job_of(c, g, first, last, u, thread);
 		c->simd->bits_scores(&j);
+		cap_scores(c, g, first * u, last * u);
 	}
 	if (item % c->steps == 0)
 		score_keys(c, g, c->e->len[g] * u, c->rows->len[g]);
@@ -280,6 +294,7 @@ page_scores_item(void *arg, size_t item, int thread)
 	if (first < last) {
 		j = job_of(c, g, first, last, 1, thread);
 		c->simd->page_scores(&j);
+		cap_scores(c, g, first, last);
 	}
 }
 

@@ -2,6 +2,7 @@
  *
  * cpu_device.c  open, memory, errors, the op table
  * cpu_matmul.c  matrix products: oneDNN on converted panels; GEMV and skinny GEMM for few rows
+ * cpu_bf16.c    matrix products in bf16, where that is asked for
  * cpu_attend.c  attention, of all rows or chosen ones, and attention mass: how the work is cut
  *               into items
  * cpu_index.c   indexes for retrieval: packing keys, scoring rows with them
@@ -12,6 +13,7 @@
  * cpu_threads.c the threads
  * cpu_limits.c  what the limits of the process leave of its memory
  * simd_*.c      inner loops, compiled once per instruction set
+ * bf16_avx512.c inner loops of products in bf16, for the one set that has them
  * dispatch.c    picks one of those sets, a struct simd, when a device is opened
  *
  * Nothing outside cpu/ and its tests includes this.
@@ -50,7 +52,9 @@ struct attend_job {
 	size_t first, last;          /* rows first..last-1 of the head, or of those chosen */
 	const uint32_t *at;          /* [last - first] where these are in k and v; NULL: in order */
 	const float *q;              /* [M][E], multiplied by 1/sqrt(E) */
-	const uint32_t *seen;        /* [M] query row m sees rows 0 .. seen[m]-1 of the head */
+	/* [M] query row m sees rows from[m] .. seen[m]-1 of the head; neither falls as m grows */
+	const uint32_t *from, *seen;
+	float softcap;               /* of logits; 0: none */
 	float *m;                    /* [M] largest logit so far, -inf at first */
 	float *l;                    /* [M][16] lanes whose sum is the sum of exp(logit - m) */
 	float *o;                    /* [M][PADDED(E)] sum of exp(logit - m) * v */
@@ -125,6 +129,33 @@ struct simd {
 
 	/* y[n] <- silu(gate[n]) * up[n] */
 	void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
+	void (*geglu)(float *y, const float *gate, const float *up, size_t n);
+
+	/* x[n] <- c tanh(x[n] / c), c > 0 */
+	void (*cap)(float *x, size_t n, float c);
+};
+
+/* A panel of products in bf16: weight rows, and channels of them, that are brought into order at
+ * once. Rows of x that meet it at once. */
+#define BF16_COLS 48
+#define BF16_DEPTH 2048
+#define BF16_ROWS 8
+
+/* Inner loops of products of numbers in bf16 that are summed in f32 */
+struct bf16_products {
+	const char *name;            /* "avx512bf16" */
+
+	/* dst[rows][ld] <- x[rows][in] rounded to bf16, then zeros; ld is in, up to a multiple of 32 */
+	void (*round_rows)(uint16_t *dst, size_t ld, const float *x, size_t rows, size_t in);
+
+	/* panel[up to 32s of in / 2][BF16_COLS] <- pairs of channels of w[cols][in] in bf16, whose
+	 * rows are ldw apart; cols <= BF16_COLS, in <= BF16_DEPTH */
+	void (*pack)(uint32_t *panel, const uint16_t *w, size_t ldw, size_t cols, size_t in);
+
+	/* y[n][c] <- x[n] . w[c] (+ bias[c], NULL = none) (+ y[n][c] when add), n < rows, c < cols, w
+	 * as pack() has left it. x[BF16_ROWS][ldx]: all of them are read, rows of them count. */
+	void (*multiply)(float *y, size_t ldy, const uint16_t *x, size_t ldx, const uint32_t *panel,
+	    size_t rows, size_t cols, size_t in, const float *bias, int add);
 };
 
 struct pool;
@@ -134,9 +165,10 @@ struct dev {
 	int warm;                    /* oneDNN has made its code */
 	struct pool *pool;
 	const struct simd *simd;
+	const struct bf16_products *bf16;  /* NULL: products are in f32 */
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
 	size_t scratch_bytes;
-	char text[64];               /* describe() */
+	char text[96];               /* describe() */
 	char error[160];             /* the first failure; "" while all is well */
 };
 
@@ -146,6 +178,12 @@ const struct simd *cpu_simd(void);
 /* For tests: devices opened from now on use that instruction set; NULL: the best one again.
  * Returns 0 when there is none of that name, or it does not run here. */
 int cpu_force_isa(const char *name);
+
+/* What this processor, or the forced instruction set, has for products in bf16; NULL: nothing. */
+const struct bf16_products *cpu_bf16(void);
+
+/* matmul() of w in bf16 by d->bf16 */
+op_matmul cpu_bf16_matmul;
 
 /* Calls work(arg, item, thread) for every item < items, thread < d->threads, and returns when
  * all are done. Which thread takes which item differs from run to run. cost is the number of
@@ -171,9 +209,8 @@ int cpu_has_room(struct dev *);
 /* Remembers the first failure. May be called by any thread. */
 void cpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* No sliding window is asked for; for the ops of retrieval: there is one query row. Return 0 after
- * remembering the failure. */
-int cpu_whole_window(struct dev *, const struct query *);
+/* For the ops of retrieval: there is one query row, and no sliding window. Returns 0 after remembering
+ * the failure. */
 int cpu_one_query_row(struct dev *, const struct query *);
 
 /* Rows of KV head g that the chosen entries stand for. Entries behind the end are none. */
@@ -186,6 +223,8 @@ op_mem_info cpu_mem_info;
 op_embed cpu_embed;
 op_embed_ids cpu_embed_ids;
 op_argmax cpu_argmax;
+op_geglu cpu_geglu;
+op_softcap cpu_softcap;
 op_mix cpu_mix;
 op_rmsnorm cpu_rmsnorm;
 op_matmul cpu_matmul;

@@ -8,13 +8,15 @@
  * and widened in registers: simd_dot.c.
  *
  * Both cut y by the shapes alone, so y does not depend on the number of threads. The two
- * paths add in different orders. */
+ * paths add in different orders. Where products in bf16 are asked for, cpu_bf16.c does what is
+ * limited by arithmetic. */
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
 
 #include "cpu/cpu_internal.h"
 
-#define SKINNY_ROWS 32   /* rows up to which reading the weights once beats oneDNN */
+#define SKINNY_ROWS 64   /* rows up to which reading the weights once beats oneDNN */
+#define SKINNY_BF16 16   /* and products in bf16 */
 #define PANEL 256        /* weight rows of one tile */
 #define PANEL_SHORT 64   /* at least so many where there would be fewer than MIN_TILES tiles */
 #define TILE 512         /* rows of x of one tile: long, because each tile widens its panel */
@@ -113,6 +115,10 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 
 	if (d->error[0] != '\0' || cost == 0)
 		return;
+	if (d->bf16 != NULL && w->dtype == KV_BF16 && N > SKINNY_BF16) {
+		cpu_bf16_matmul(d, y, x, w, bias, N, add);
+		return;
+	}
 	if (N <= SKINNY_ROWS) {
 		p.step = (DOT_BYTES / (in * kv_dtype_size(w->dtype)) + 4) / 4 * 4;
 		cpu_run(d, skinny_item, &p, (out + p.step - 1) / p.step, cost);

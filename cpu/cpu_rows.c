@@ -8,7 +8,7 @@
 struct rows {
 	const struct simd *simd;
 	float *y;
-	const float *x, *w;          /* swiglu: gate and up; append: keys and values */
+	const float *x, *w;          /* append: keys and values */
 	size_t width;                /* elements of one row; rope, append: of one head */
 	size_t heads;
 	const uint32_t *pos;
@@ -163,23 +163,40 @@ cpu_round(struct dev *d, float *x, size_t n, enum kv_dtype dtype)
 	}
 }
 
+/* A gated activation of N rows */
+struct gated {
+	void (*row)(float *y, const float *gate, const float *up, size_t n);
+	float *y;
+	const float *gate, *up;
+	size_t width;
+};
+
 static void
-swiglu_row(void *arg, size_t n, int thread)
+gated_row(void *arg, size_t n, int thread)
 {
-	const struct rows *r = arg;
+	const struct gated *r = arg;
 	const size_t at = n * r->width;
 
 	(void)thread;
-	r->simd->swiglu(r->y + at, r->x + at, r->w + at, r->width);
+	r->row(r->y + at, r->gate + at, r->up + at, r->width);
 }
 
 void
 cpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
 {
-	struct rows r = { .simd = d->simd, .y = y, .x = gate, .w = up, .width = F };
+	struct gated r = { d->simd->swiglu, y, gate, up, F };
 
 	if (d->error[0] == '\0')
-		cpu_run(d, swiglu_row, &r, N, N * r.width);
+		cpu_run(d, gated_row, &r, N, N * r.width);
+}
+
+void
+cpu_geglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
+{
+	struct gated r = { d->simd->geglu, y, gate, up, F };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, gated_row, &r, N, N * r.width);
 }
 
 struct mix {
@@ -214,6 +231,32 @@ cpu_mix(struct dev *d, float *y, const float *x, size_t n, float a, float b)
 
 	if (d->error[0] == '\0')
 		cpu_run(d, mix_part, &m, (n + MIX_PART - 1) / MIX_PART, n);
+}
+
+struct softcap {
+	const struct simd *simd;
+	float *x;
+	size_t n;
+	float cap;
+};
+
+static void
+softcap_part(void *arg, size_t part, int thread)
+{
+	const struct softcap *c = arg;
+	const size_t at = part * MIX_PART, n = c->n - at < MIX_PART ? c->n - at : MIX_PART;
+
+	(void)thread;
+	c->simd->cap(c->x + at, n, c->cap);
+}
+
+void
+cpu_softcap(struct dev *d, float *x, size_t n, float cap)
+{
+	struct softcap c = { d->simd, x, n, cap };
+
+	if (d->error[0] == '\0')
+		cpu_run(d, softcap_part, &c, (n + MIX_PART - 1) / MIX_PART, n);
 }
 
 void

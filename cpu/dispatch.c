@@ -9,6 +9,7 @@ extern const struct simd simd_base;
 
 #if defined(__x86_64__)
 extern const struct simd simd_avx2, simd_avx512;
+extern const struct bf16_products bf16_avx512;
 
 /* The flags that the Makefile compiles for. Half-precision conversion has no name in
  * __builtin_cpu_supports of clang 14. */
@@ -27,6 +28,12 @@ runs_avx512(void)
 	return runs_avx2() && __builtin_cpu_supports("avx512f") &&
 	    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
 	    __builtin_cpu_supports("avx512vl");
+}
+
+static int
+runs_bf16(void)
+{
+	return runs_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 #endif
 
@@ -74,4 +81,14 @@ cpu_force_isa(const char *name)
 		if (strcmp(sets[i].simd->name, name) == 0 && sets[i].runs())
 			forced = sets[i].simd;
 	return forced != NULL;
+}
+
+const struct bf16_products *
+cpu_bf16(void)
+{
+#if defined(__x86_64__)
+	if (cpu_simd() == &simd_avx512 && runs_bf16())
+		return &bf16_avx512;
+#endif
+	return NULL;
 }

@@ -1,10 +1,10 @@
 /* simd.h - the vector of one instruction set, and the operations that C has no operator for
  *
- * Included by cpu/simd_*.c only, which are compiled once with -DISA=base, avx2 and avx512.
- * The source is the same for all; what differs is VL, the floats in one vector, and that
- * base rounds a product before it is added, where the others do not (fused multiply-add).
- * Vectors wider than the processor's would keep the order of sums the same everywhere, but
- * gcc 12 keeps such variables in memory.
+ * Included by cpu/simd_*.c, which are compiled once with -DISA=base, avx2 and avx512, and by
+ * cpu/bf16_avx512.c. The source is the same for all; what differs is VL, the floats in one vector,
+ * and that base rounds a product before it is added, where the others do not (fused multiply-add).
+ * Vectors wider than the processor's would keep the order of sums the same everywhere, but gcc 12
+ * keeps such variables in memory.
  *
  * Everything here is static: objects for different instruction sets are linked together and
  * must not share a function. */
@@ -68,6 +68,8 @@ void FN(rmsnorm)(float *, const float *, const float *, size_t, float);
 void FN(cos_sin)(float *, float *, uint32_t, const double *, size_t);
 void FN(rotate)(float *, const float *, const float *, size_t, size_t);
 void FN(swiglu)(float *, const float *, const float *, size_t);
+void FN(cap)(float *, size_t, float);
+void FN(geglu)(float *, const float *, const float *, size_t);
 
 INLINE vf
 vset(float x)
@@ -271,29 +273,37 @@ vload_part(const void *src, size_t i, size_t n, const enum kv_dtype type)
 #define EXP_LEAST (-0x1.601e68p+6f)
 #define EXP_MOST 0x1.62e43p+6f
 
-/* exp(x) to 1e-7 relative, EXP_LEAST <= x <= EXP_MOST. As in Cephes expf: 2^n times a polynomial in
- * x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer, which is then in the
- * low bits; shifted into the exponent, n = -127 gives 0 and n = 128 infinity. */
+/* exp(x) = *scale (1 + the result), EXP_LEAST <= x <= EXP_MOST; the result to 1e-7 relative. As in Cephes
+ * expf: *scale is 2^n, the result a polynomial in x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23
+ * rounds to an integer, which is then in the low bits; shifted into the exponent, n = -127 gives 0 and
+ * n = 128 infinity. */
 INLINE vf
-vexp_between(vf x)
+vexp_parts(vf x, vf *scale)
 {
 	const vf magic = vset(0x1.8p23f);
 	vf t, n, r, p;
-	vu scale;
 
 	t = vmadd(x, vset(0x1.715476p0f), magic);
 	n = t - magic;
 	r = vmadd(n, vset(-0x1.63p-1f), x);
 	r = vmadd(n, vset(0x1.bd0106p-13f), r);
-	scale = ((vu)t << 23) + 0x3f800000;
+	*scale = (vf)(((vu)t << 23) + 0x3f800000);
 	p = vset(1.9875691500e-4f);
 	p = vmadd(p, r, vset(1.3981999507e-3f));
 	p = vmadd(p, r, vset(8.3334519073e-3f));
 	p = vmadd(p, r, vset(4.1665795894e-2f));
 	p = vmadd(p, r, vset(1.6666665459e-1f));
 	p = vmadd(p, r, vset(5.0000001201e-1f));
-	p = vmadd(p, r * r, r) + 1.0f;
-	return p * (vf)scale;
+	return vmadd(p, r * r, r);
+}
+
+/* exp(x) to 1e-7 relative, EXP_LEAST <= x <= EXP_MOST */
+INLINE vf
+vexp_between(vf x)
+{
+	vf scale, p = vexp_parts(x, &scale) + 1.0f;
+
+	return p * scale;
 }
 
 /* exp(x) of any x; 0 below -87.7, infinity above 88.4, NaN stays NaN */
@@ -301,6 +311,26 @@ INLINE vf
 vexp(vf x)
 {
 	return vexp_between(vmin(vset(EXP_MOST), vmax(vset(EXP_LEAST), x)));
+}
+
+/* tanh(x) of any x to 3e-7 relative; NaN stays NaN. With e = exp(2|x|) - 1, of which no digits are
+ * lost where it is small, it is e / (e + 2), and from |x| = 10 on 1. */
+INLINE vf
+vtanh(vf x)
+{
+	const vu sign = (vu)x & 0x80000000;
+	const vf a = vmin(vset(10), (vf)((vu)x ^ sign));
+	vf scale, e = vexp_parts(a + a, &scale);
+
+	e = vmadd(e, scale, scale - 1.0f);
+	return (vf)((vu)(e / (e + 2.0f)) | sign);
+}
+
+/* c tanh(x / c), by = 1/c */
+INLINE vf
+vcap(vf x, vf c, vf by)
+{
+	return c * vtanh(x * by);
 }
 
 #endif

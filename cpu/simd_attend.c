@@ -330,37 +330,54 @@ tile_of(const struct attend_job *j, size_t s)
 	return t;
 }
 
-/* How many rows of the tile [s, s + rows) query row m sees */
-INLINE size_t
-seen_in_tile(const struct attend_job *j, size_t m, size_t s, size_t rows)
+INLINE void
+cap_scores(float *s, float c)
 {
-	if (j->seen[m] <= s)
-		return 0;
-	return j->seen[m] - s < rows ? j->seen[m] - s : rows;
+	const vf cap = vset(c), by = vset(1 / c);
+	size_t i;
+
+	for (i = 0; i < KEY_TILE; i += VL)
+		vstore(s + i, vcap(vload(s + i), cap, by));
 }
 
-/* The most that one of query rows m .. m+n-1 sees of it */
+/* Query row m sees rows first .. the result - 1 of the tile [s, s + rows), or none. */
 INLINE size_t
-most_seen(const struct attend_job *j, size_t m, size_t n, size_t s, size_t rows)
+seen_in_tile(const struct attend_job *j, size_t m, size_t s, size_t rows, size_t *first)
 {
-	size_t i, seen, most = 0;
+	const size_t from = j->from[m], end = j->seen[m];
+
+	*first = from <= s ? 0 : from - s;
+	if (end <= s)
+		return 0;
+	return end - s < rows ? end - s : rows;
+}
+
+/* Does one of query rows m .. m+n-1 see any of it? */
+INLINE int
+is_seen(const struct attend_job *j, size_t m, size_t n, size_t s, size_t rows)
+{
+	size_t i, first;
 
 	for (i = 0; i < n; i++)
-		if ((seen = seen_in_tile(j, m + i, s, rows)) > most)
-			most = seen;
-	return most;
+		if (seen_in_tile(j, m + i, s, rows, &first) > first)
+			return 1;
+	return 0;
 }
 
-/* Scores of query row m become exp(score - maximum so far); m, l and o follow when the
- * maximum rises. */
+/* Scores of query row m become exp(score - maximum so far), those of rows outside first .. seen-1
+ * become 0; m, l and o follow when the maximum rises. */
 INLINE void
-softmax_step(const struct attend_job *j, size_t m, float *s, size_t seen)
+softmax_step(const struct attend_job *j, size_t m, float *s, size_t first, size_t seen)
 {
 	float *o = j->o + m * PADDED(j->E), *l = j->l + m * 16;
 	vf p, sum, alpha, top = vset(-INFINITY);
 	float largest;
 	size_t i;
 
+	if (j->softcap > 0)
+		cap_scores(s, j->softcap);
+	for (i = 0; i < first; i++)
+		s[i] = -INFINITY;
 	for (i = seen; i < KEY_TILE; i++)
 		s[i] = -INFINITY;
 UNROLL	for (i = 0; i < KEY_TILE / VL; i++)
@@ -449,24 +466,28 @@ outputs(const struct attend_job *j, const struct tile *t, size_t m, size_t n)
 void
 FN(attend)(const struct attend_job *j)
 {
-	size_t s, rows, m, n, i, seen;
+	size_t s, rows, m, n, i, first, seen;
 	struct tile t;
 
 	for (s = j->first; s < j->last; s += rows) {
 		t = tile_of(j, s);
 		rows = t.rows;
+		if (!is_seen(j, 0, j->M, s, rows))
+			continue;
 		if (!is_skinny(j))
 			load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
-			if (most_seen(j, m, n, s, rows) == 0)
+			if (!is_seen(j, m, n, s, rows))
 				continue;
 			scores(j, &t, m, n);
-			for (i = 0; i < n; i++)
-				if ((seen = seen_in_tile(j, m + i, s, rows)) > 0)
-					softmax_step(j, m + i, j->s + i * KEY_TILE, seen);
+			for (i = 0; i < n; i++) {
+				seen = seen_in_tile(j, m + i, s, rows, &first);
+				if (seen > first)
+					softmax_step(j, m + i, j->s + i * KEY_TILE, first, seen);
 				else
 					memset(j->s + i * KEY_TILE, 0, KEY_TILE * sizeof *j->s);
+			}
 			outputs(j, &t, m, n);
 		}
 	}
@@ -485,7 +506,7 @@ max_into(float *a, const float *b, size_t n)
 void
 FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 {
-	size_t s, rows, m, n, i, k, seen;
+	size_t s, rows, m, n, i, k, first, seen;
 	float *score, *sum;
 	struct tile t;
 	vf lse;
@@ -493,24 +514,30 @@ FN(mass)(const struct attend_job *j, float *mass, size_t stride, size_t R)
 	for (s = j->first; s < j->last; s += rows) {
 		t = tile_of(j, s);
 		rows = t.rows;
+		if (!is_seen(j, 0, j->M, s, rows))
+			continue;
 		load_tile(j, &t);
 		for (m = 0; m < j->M; m += n) {
 			n = j->M - m < SCORE_ROWS ? j->M - m : SCORE_ROWS;
-			if (most_seen(j, m, n, s, rows) == 0)
+			if (!is_seen(j, m, n, s, rows))
 				continue;
 			gemm(j->s, KEY_TILE, j->q + m * j->E, j->E, j->kt, KEY_TILE, n,
 			    KEY_TILE, j->E, 0);
 			for (i = 0; i < n; i++) {
-				seen = seen_in_tile(j, m + i, s, rows);
+				seen = seen_in_tile(j, m + i, s, rows, &first);
+				if (seen <= first)
+					continue;
 				score = j->s + i * KEY_TILE;
 				sum = mass + (m + i) % R * stride + s - j->first;
 				lse = vset(j->m[m + i]);
-				for (k = 0; k < seen; k += VL)
+				if (j->softcap > 0)
+					cap_scores(score, j->softcap);
+				for (k = first / VL * VL; k < seen; k += VL)
 					vstore(score + k, vexp(vload(score + k) - lse));
 				if (j->over == QUERIES_MAX)
-					max_into(sum, score, seen);
+					max_into(sum + first, score + first, seen - first);
 				else
-					for (k = 0; k < seen; k++)
+					for (k = first; k < seen; k++)
 						sum[k] += score[k];
 			}
 		}

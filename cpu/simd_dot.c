@@ -2,12 +2,16 @@
  * many weight rows
  *
  * Decoding spends most of its time in dots(). Every weight is read once, so the limit is memory
- * bandwidth. Four weight rows are read side by side, because one stream of reads does not fill
- * the memory pipeline, and because each piece of x is then loaded once for four rows. */
+ * bandwidth. Four weight rows are read side by side, because each piece of x is then loaded once
+ * for four rows, and additions to one sum do not wait for each other. For one row of x memory is
+ * faster where it is read in one stream, if vectors are so wide that one sum keeps up with it. */
 #include "cpu/simd.h"
 
 #define WROWS 4                      /* weight rows side by side */
 #define XROWS (VL == 16 ? 4 : 2)     /* rows of x: WROWS * XROWS sums fit the registers */
+#define STREAM_PIECE 4096            /* channels that are read in one stream: x stays in L1 */
+#define STREAM_ROWS 16               /* weight rows whose sums wait for the next piece */
+#define STREAM_AHEAD 4096            /* bytes, at least, from what is read to what is prefetched */
 
 INLINE void
 widen(float *dst, const void *src, const enum kv_dtype type, size_t n)
@@ -96,14 +100,52 @@ dot_rows(float *y, size_t ldy, const float *x, size_t N, const void *w,
 		dot_block(y, ldy, x, 1, w, type, nw, in, bias, add);
 }
 
+/* y[rows] <- the same for one row of x: weight row after weight row, in pieces if they are long */
+INLINE void
+dot_stream(float *y, const float *x, const void *w, const enum kv_dtype type, size_t rows,
+    size_t in, const float *bias, int add)
+{
+	const size_t size = type == KV_F32 ? 4 : 2;
+	const size_t ahead = in * size < STREAM_AHEAD ? STREAM_AHEAD : in * size;
+	vf sum[STREAM_ROWS], s;
+	size_t from, to, i, r;
+	float dot;
+
+	for (from = 0; from < in; from = to) {
+		to = in - from < STREAM_PIECE ? in : from + STREAM_PIECE;
+		for (r = 0; r < rows; r++) {
+			s = from == 0 ? vset(0) : sum[r];
+			for (i = from; i + VL <= to; i += VL) {
+				__builtin_prefetch((const char *)w + (r * in + i) * size + ahead);
+				s = vmadd(vload_as(w, r * in + i, type), vload(x + i), s);
+			}
+			if (i < to)
+				s = vmadd(vload_part(w, r * in + i, to - i, type),
+				    vload_part(x, i, to - i, KV_F32), s);
+			sum[r] = s;
+		}
+	}
+	for (r = 0; r < rows; r++) {
+		dot = vsum(sum[r]);
+		if (bias != NULL)
+			dot += bias[r];
+		y[r] = add ? y[r] + dot : dot;
+	}
+}
+
 INLINE void
 dots(float *y, size_t ldy, const float *x, size_t N, const void *w, const enum kv_dtype type,
     size_t rows, size_t in, const float *bias, int add)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
-	size_t r;
+	size_t r = 0, n;
 
-	for (r = 0; r + WROWS <= rows; r += WROWS)
+	for (; VL == 16 && N == 1 && r < rows; r += n) {
+		n = rows - r < STREAM_ROWS ? rows - r : STREAM_ROWS;
+		dot_stream(y + r, x, (const char *)w + r * in * size, type, n, in,
+		    bias == NULL ? NULL : bias + r, add);
+	}
+	for (; r + WROWS <= rows; r += WROWS)
 		dot_rows(y + r, ldy, x, N, (const char *)w + r * in * size, type, WROWS, in,
 		    bias == NULL ? NULL : bias + r, add);
 	for (; r < rows; r++)

@@ -1,4 +1,4 @@
-/* simd_rows.c - one row at a time: norm, rotation, activation */
+/* simd_rows.c - one row at a time: norm, rotation, activation, softcap */
 #include "cpu/simd.h"
 
 /* The sum of squares is f32 in 2*VL lanes: D/(2 VL) additions each, all of one sign, so its
@@ -98,20 +98,49 @@ FN(rotate)(
 		}
 }
 
-void
-FN(swiglu)(float *y, const float *gate, const float *up, size_t n)
+/* silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)) */
+INLINE vf
+silu(vf x)
 {
-	size_t i;
-	vf g, u;
+	return x / (1.0f + vexp(-x));
+}
 
-	for (i = 0; i + VL <= n; i += VL) {
-		g = vload(gate + i);
-		vstore(y + i, g / (1.0f + vexp(-g)) * vload(up + i));
-	}
+INLINE vf
+gelu(vf x)
+{
+	return x / (1.0f + vexp(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
+}
+
+#define GATED(name, activation) \
+void \
+FN(name)(float *y, const float *gate, const float *up, size_t n) \
+{ \
+	size_t i; \
+	vf u; \
+\
+	for (i = 0; i + VL <= n; i += VL) \
+		vstore(y + i, activation(vload(gate + i)) * vload(up + i)); \
+	if (i < n) { \
+		u = activation(vload_part(gate, i, n - i, KV_F32)) * \
+		    vload_part(up, i, n - i, KV_F32); \
+		memcpy(y + i, &u, (n - i) * sizeof *y); \
+	} \
+}
+
+GATED(swiglu, silu)
+GATED(geglu, gelu)
+
+void
+FN(cap)(float *x, size_t n, float c)
+{
+	const vf cap = vset(c), by = vset(1 / c);
+	size_t i;
+	vf v;
+
+	for (i = 0; i + VL <= n; i += VL)
+		vstore(x + i, vcap(vload(x + i), cap, by));
 	if (i < n) {
-		g = vload_part(gate, i, n - i, KV_F32);
-		u = vload_part(up, i, n - i, KV_F32);
-		u = g / (1.0f + vexp(-g)) * u;
-		memcpy(y + i, &u, (n - i) * sizeof *y);
+		v = vcap(vload_part(x, i, n - i, KV_F32), cap, by);
+		memcpy(x + i, &v, (n - i) * sizeof *x);
 	}
 }

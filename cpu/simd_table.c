@@ -21,4 +21,6 @@ const struct simd FN(simd) = {
 	.cos_sin = FN(cos_sin),
 	.rotate = FN(rotate),
 	.swiglu = FN(swiglu),
+	.cap = FN(cap),
+	.geglu = FN(geglu),
 };

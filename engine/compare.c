@@ -86,18 +86,22 @@ struct window {
 	const struct device *d;
 	struct compare_areas *areas;
 	uint32_t W, H, R, E;
+	uint32_t sees;                  /* positions that a query sees in this layer; 0: all */
+	float softcap;
 	float *o_a, *o_b;               /* [W][H][E] */
 	float *lse_a, *lse_both;        /* [W][H] */
 };
 
 static int
 window_init(struct window *w, const struct device *d, struct compare_areas *areas,
-    const struct queries *queries, const struct kv_model *m, struct engine_error *e)
+    const struct queries *queries, const struct layer_reader *a, struct engine_error *e)
 {
+	const struct kv_model *m = &a->head->model;
 	const size_t WH = (size_t)queries->n * m->query_heads;
 
 	*w = (struct window){ .d = d, .areas = areas, .W = queries->n, .H = m->query_heads,
-	    .R = m->query_heads / m->kv_heads, .E = m->head_width };
+	    .R = m->query_heads / m->kv_heads, .E = m->head_width,
+	    .sees = kv_layer_window(m, a->layer), .softcap = (float)m->attention_softcap };
 	if ((w->o_a = engine_alloc(WH, w->E * sizeof *w->o_a, e)) == NULL ||
 	    (w->o_b = engine_alloc(WH, w->E * sizeof *w->o_b, e)) == NULL ||
 	    (w->lse_a = engine_alloc(WH, sizeof *w->lse_a, e)) == NULL ||
@@ -127,7 +131,7 @@ attend(float *o, float *lse, const struct window *w, const struct layer_rows *ro
 	const size_t sums = (size_t)w->W * w->H * sizeof *lse;
 	void *o_device = NULL, *lse_device = NULL;
 	const struct query query = { .q = w->areas->q.at, .pos = w->areas->qpos.at, .N = w->W,
-		.H = w->H };
+		.H = w->H, .window = w->sees, .softcap = w->softcap };
 
 	if (o != NULL && (o_device = area_room(d, &w->areas->o, outputs, e)) == NULL)
 		return e->code;
@@ -221,7 +225,7 @@ compare_attention(struct layer_compared *out, const struct device *d, struct com
 	size_t n, h;
 	int rc;
 
-	if ((rc = window_init(&w, d, areas, queries, &a->head->model, e)) == ENGINE_OK &&
+	if ((rc = window_init(&w, d, areas, queries, a, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(a, d, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(b, d, e)) == ENGINE_OK &&
 	    (rc = attend(w.o_a, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&

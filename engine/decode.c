@@ -23,11 +23,24 @@ decode_free(struct decode *d)
 	d->generator = NULL;
 }
 
+/* Rows that no later query sees are neither scored nor saved. */
+static int
+decode_slide(struct decode *d, struct engine_error *e)
+{
+	struct cache *c = d->cache;
+
+	if (cache_slide_all(c, c->next_position, 0, c->model->id.layers) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory to drop rows");
+	return ENGINE_OK;
+}
+
 int
 decode_evict(struct decode *d, struct engine_error *e)
 {
-	int rc = evict_cache_all(d->evict, d->cache, d->obs, e);
+	int rc = decode_slide(d, e);
 
+	if (rc == ENGINE_OK)
+		rc = evict_cache_all(d->evict, d->cache, d->obs, e);
 	if (rc == ENGINE_OK && cache_log(d->cache, KV_EVENT_EVICT, 0, 0,
 	    d->cache->model->id.layers) != 0)
 		rc = engine_fail(e, ENGINE_ERUN, "no memory for the event log");
@@ -37,10 +50,8 @@ decode_evict(struct decode *d, struct engine_error *e)
 int
 decode_ask(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
 {
-	if (run_tokens(d->cache->model, d->cache, d->ws, ids, n, NULL, NULL, e->text,
-	    sizeof e->text) != 0)
-		return e->code = ENGINE_ERUN;
-	return ENGINE_OK;
+	return engine_ran(e, run_tokens(d->cache->model, d->cache, d->ws, ids, n, NULL, NULL, e->text,
+	    sizeof e->text));
 }
 
 int
@@ -50,6 +61,14 @@ decode_logits(struct decode *d, struct engine_error *e)
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u logits",
 		    d->cache->model->id.vocabulary);
 	return ENGINE_OK;
+}
+
+int
+decode_finish(struct decode *d, struct engine_error *e)
+{
+	int rc = decode_logits(d, e);
+
+	return rc == ENGINE_OK ? decode_slide(d, e) : rc;
 }
 
 /* The first half of a step: the cache has its row, and what is done to it comes behind. */
@@ -63,8 +82,8 @@ begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 		rc = generator_begin(d->generator, id, d->obs, e->text, sizeof e->text);
 	else
 		rc = run_tokens(c->model, c, d->ws, &id, 1, d->obs, NULL, e->text, sizeof e->text);
-	if (rc != 0)
-		return e->code = ENGINE_ERUN;
+	if ((rc = engine_ran(e, rc)) != ENGINE_OK)
+		return rc;
 	if (!d->greedy && (rc = decode_logits(d, e)) != ENGINE_OK)
 		return rc;
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
@@ -81,8 +100,7 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 	*next = 0;
 	if (rc == ENGINE_OK && d->evict != NULL)
 		rc = decode_evict(d, e);
-	if (rc == ENGINE_OK && d->generator != NULL &&
-	    generator_end(d->generator, next, e->text, sizeof e->text) != 0)
-		rc = e->code = ENGINE_ERUN;
+	if (rc == ENGINE_OK && d->generator != NULL)
+		rc = engine_ran(e, generator_end(d->generator, next, e->text, sizeof e->text));
 	return rc == ENGINE_OK ? grow_clusters(d->cache, e) : rc;
 }

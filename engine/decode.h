@@ -38,4 +38,7 @@ int decode_step(struct decode *, uint32_t id, uint32_t *next, struct engine_erro
 /* The cache's logits <- those after the last token. */
 int decode_logits(struct decode *, struct engine_error *);
 
+/* The same, and rows that no later query sees are dropped: the cache is to be saved. */
+int decode_finish(struct decode *, struct engine_error *);
+
 #endif

@@ -19,14 +19,29 @@ engine_fail(struct engine_error *e, int code, const char *fmt, ...)
 	return code;
 }
 
+static int
+code_of_model(int model_code)
+{
+	return model_code == MODEL_EINVALID ? ENGINE_EDAMAGED :
+	    model_code == MODEL_EUNSUPPORTED ? ENGINE_EUNSUPPORTED :
+	    model_code == MODEL_EMISMATCH ? ENGINE_EMODEL : ENGINE_ERUN;
+}
+
 int
 engine_fail_model(struct engine_error *e, int model_code, const char *text)
 {
-	const int code = model_code == MODEL_EINVALID ? ENGINE_EDAMAGED :
-	    model_code == MODEL_EUNSUPPORTED ? ENGINE_EUNSUPPORTED :
-	    model_code == MODEL_EMISMATCH ? ENGINE_EMODEL : ENGINE_ERUN;
+	return engine_fail(e, code_of_model(model_code), "%s",
+	    text != NULL && *text != '\0' ? text : "out of memory");
+}
 
-	return engine_fail(e, code, "%s", text != NULL && *text != '\0' ? text : "out of memory");
+int
+engine_ran(struct engine_error *e, int model_code)
+{
+	if (model_code == 0)
+		return ENGINE_OK;
+	if (e->text[0] == '\0')
+		return engine_fail_model(e, model_code, NULL);
+	return e->code = code_of_model(model_code);
 }
 
 int
@@ -37,6 +52,12 @@ engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv_cod
 	const char *text = kv_reader_error(r);
 
 	return engine_fail(e, code, "%s", *text != '\0' ? text : kv_error_name(kv_code));
+}
+
+int
+engine_read(struct engine_error *e, const struct kv_reader *r, int kv_code)
+{
+	return kv_code < 0 ? engine_fail_reader(e, r, kv_code) : ENGINE_OK;
 }
 
 int

@@ -17,7 +17,8 @@ enum {
 	ENGINE_EOPTION = -3,            /* options that this model, prompt or snapshot does not allow */
 	ENGINE_EDAMAGED = -4,           /* input that is truncated or contradicts itself */
 	ENGINE_EMODEL = -5,             /* a snapshot, or an adapter, of another model */
-	ENGINE_EUNSUPPORTED = -6        /* a version or feature that is not known */
+	ENGINE_EUNSUPPORTED = -6        /* a version or feature that is not known, or a text
+	                                 * that is too long for this model */
 };
 
 struct engine_error {
@@ -30,8 +31,13 @@ int engine_fail(struct engine_error *e, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same from a function that returns MODEL_* codes; its message, when it has none "out of memory". */
 int engine_fail_model(struct engine_error *e, int model_code, const char *text);
+/* The same after a function that was given e->text for its message, where ENGINE_OK is for 0. One that
+ * does not write messages ran out of memory: then e->text is what it was before, empty. */
+int engine_ran(struct engine_error *e, int model_code);
 /* The same after a function of libkvfile that returns KV_* codes; the message is the reader's. */
 int engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv_code);
+/* The same where there is a failure only below 0; else ENGINE_OK. */
+int engine_read(struct engine_error *e, const struct kv_reader *r, int kv_code);
 /* The same after a function of libkvfile that writes; the message is the writer's. */
 int engine_fail_writer(struct engine_error *e, const struct kv_writer *w);
 /* n * size bytes, zeroed, to be freed; NULL and ENGINE_ERUN without memory. */

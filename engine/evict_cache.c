@@ -98,7 +98,8 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	*rows = cache_rows(c, l);
 	*job = (struct score_job){ .in = { .layer = l, .query_heads = m->id.query_heads,
 	    .width = m->id.head_width, .rows = rows, .dtype = c->dtype,
-	    .next_position = c->next_position }, .device_rows = &c->layer[l] };
+	    .next_position = c->next_position, .sees = m->layer[l].window },
+	    .softcap = (float)m->id.attention_softcap, .device_rows = &c->layer[l] };
 	if (v->scorer.method == NULL)
 		return ENGINE_OK;
 	if (v->scorer.device.ops == NULL)

@@ -44,7 +44,7 @@ compact(const struct snapshot_evictor *v)
 static int
 checked_read(const struct pass *p, int code)
 {
-	return code < 0 ? engine_fail_reader(p->e, p->r, code) : ENGINE_OK;
+	return engine_read(p->e, p->r, code);
 }
 
 static int
@@ -214,7 +214,7 @@ layer_input(struct evict_input *in, const struct snapshot_evictor *v, struct kv_
 			in->score = scores.value;
 	} else
 		code = kv_load_rows(r, &in->rows);
-	return code < 0 ? engine_fail_reader(e, r, code) : ENGINE_OK;
+	return engine_read(e, r, code);
 }
 
 /* Writes which rows stay. */
@@ -489,7 +489,7 @@ see_section(struct snapshot_evictor *v, struct kv_reader *r, const struct kv_sec
 	if (!*shown)
 		return no_scores(r, sec->layer, e);
 	code = kv_skip(r);
-	return code < 0 ? engine_fail_reader(e, r, code) : ENGINE_OK;
+	return engine_read(e, r, code);
 }
 
 static int
@@ -502,7 +502,7 @@ read_ahead(struct snapshot_evictor *v, struct kv_reader *r, uint32_t *longest,
 	while ((code = kv_next(r, &sec)) > 0)
 		if (see_section(v, r, &sec, &shown, longest, e) != ENGINE_OK)
 			return e->code;
-	return code < 0 ? engine_fail_reader(e, r, code) : ENGINE_OK;
+	return engine_read(e, r, code);
 }
 
 int

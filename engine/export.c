@@ -9,12 +9,6 @@
 #include "libkvfile/codec.h"
 
 static int
-failed(const struct kv_reader *r, int code, struct engine_error *e)
-{
-	return code < 0 ? engine_fail_reader(e, r, code) : ENGINE_OK;
-}
-
-static int
 put(const struct export *x, const void *data, size_t size, struct engine_error *e)
 {
 	if (size == 0 || fwrite(data, 1, size, x->to) == size)
@@ -79,7 +73,7 @@ measure_layer(struct export_layer *layer, struct kv_reader *r, struct engine_err
 	const struct kv_rows *rows;
 	uint32_t g;
 
-	if (failed(r, kv_load_rows(r, &rows), e) != ENGINE_OK)
+	if (engine_read(e, r, kv_load_rows(r, &rows)) != ENGINE_OK)
 		return e->code;
 	if ((layer->count = engine_alloc(rows->heads, sizeof *layer->count, e)) == NULL)
 		return e->code;
@@ -110,7 +104,7 @@ export_measure(struct export *x, struct kv_reader *r, struct engine_error *e)
 		if (sec.kind != KV_POSN && (rc = kv_skip(r)) < 0)
 			break;
 	}
-	return failed(r, rc, e);
+	return engine_read(e, r, rc);
 }
 
 void
@@ -230,7 +224,7 @@ put_tokens(const struct export *x, struct kv_reader *r, struct engine_error *e)
 {
 	struct kv_tokens tokens;
 
-	if (failed(r, kv_load_tokens(r, &tokens), e) != ENGINE_OK)
+	if (engine_read(e, r, kv_load_tokens(r, &tokens)) != ENGINE_OK)
 		return e->code;
 	return put_numbers(x, tokens.id, tokens.n, e);
 }
@@ -243,7 +237,7 @@ put_positions(const struct export *x, struct kv_reader *r, uint32_t l, struct en
 	const struct kv_rows *rows;
 	uint32_t g, i;
 
-	if (failed(r, kv_load_rows(r, &rows), e) != ENGINE_OK)
+	if (engine_read(e, r, kv_load_rows(r, &rows)) != ENGINE_OK)
 		return e->code;
 	for (g = 0; g < (layer->one_list ? 1 : rows->heads); g++) {
 		if (put_numbers(x, rows->pos[g], rows->count[g], e) != ENGINE_OK)
@@ -260,7 +254,7 @@ put_logits(const struct export *x, struct kv_reader *r, struct engine_error *e)
 {
 	const float *logits;
 
-	if (failed(r, kv_load_logits(r, &logits), e) != ENGINE_OK)
+	if (engine_read(e, r, kv_load_logits(r, &logits)) != ENGINE_OK)
 		return e->code;
 	return put(x, logits, x->head.model.vocabulary * sizeof *logits, e);
 }
@@ -279,9 +273,9 @@ export_begin(struct export *x, struct kv_reader *r, struct engine_error *e)
 		else if (sec.kind == KV_LGTS)
 			rc = put_logits(x, r, e);
 		else
-			rc = failed(r, kv_skip(r), e);
+			rc = engine_read(e, r, kv_skip(r));
 	}
-	return rc != ENGINE_OK ? rc : failed(r, got, e);
+	return rc != ENGINE_OK ? rc : engine_read(e, r, got);
 }
 
 /* KEYS or VALS, part by part; zeros behind the rows of each KV head that has fewer than others */
@@ -297,7 +291,7 @@ put_tensor(const struct export *x, struct kv_reader *r, uint32_t l, struct engin
 
 	for (g = 0; g < x->head.model.kv_heads; g++) {
 		for (left = layer->count[g] * (uint64_t)row; left > 0; left -= n) {
-			if (there == 0 && failed(r, kv_read(r, (const void **)&part, &there), e) !=
+			if (there == 0 && engine_read(e, r, kv_read(r, (const void **)&part, &there)) !=
 			    ENGINE_OK)
 				return e->code;
 			n = left < there ? (size_t)left : there;
@@ -325,5 +319,5 @@ export_rows(struct export *x, struct kv_reader *r, struct engine_error *e)
 		if (sec.kind == KV_VALS && x->step.call != NULL)
 			x->step.call(x->step.with, sec.layer + 1);
 	}
-	return rc != ENGINE_OK ? rc : failed(r, got, e);
+	return rc != ENGINE_OK ? rc : engine_read(e, r, got);
 }

@@ -39,7 +39,7 @@ load(struct layer_reader *s, const void **content, struct engine_error *e)
 {
 	const int rc = kv_load(s->r, content);
 
-	return rc < 0 ? engine_fail_reader(e, s->r, rc) : ENGINE_OK;
+	return engine_read(e, s->r, rc);
 }
 
 /* The reader forgets them when it goes on to the values. */
@@ -181,7 +181,7 @@ layer_reader_finish(struct layer_reader *s, struct engine_error *e)
 
 	while ((rc = kv_next(s->r, &sec)) == 1)
 		continue;
-	return rc < 0 ? engine_fail_reader(e, s->r, rc) : ENGINE_OK;
+	return engine_read(e, s->r, rc);
 }
 
 void

@@ -56,10 +56,8 @@ learned_layer(struct learned *r, struct cache *c, struct workspace *ws, uint32_t
 		return engine_fail(e, ENGINE_ERUN, "%u learned tokens run at once, and there is room "
 		    "for %u rows", n, tile);
 	r->obs.q[l] = r->q;
-	if (run_unstored_layer(c->model, c, ws, r->x, r->obs.pos, n, l, r->adapter, &r->obs, e->text,
-	    sizeof e->text) != 0)
-		return e->code = ENGINE_ERUN;
-	return ENGINE_OK;
+	return engine_ran(e, run_unstored_layer(c->model, c, ws, r->x, r->obs.pos, n, l, r->adapter,
+	    &r->obs, e->text, sizeof e->text));
 }
 
 void

@@ -60,18 +60,18 @@ prefill_least_rows(const struct prefill *p)
 void
 prefill_demand(const struct prefill *p, const struct model *m, size_t n, struct memory_demand *d)
 {
-	const uint64_t heads = m->id.kv_heads, L = m->id.layers;
+	const uint64_t heads = m->id.kv_heads;
 	const int evicts = p->schedule == PREFILL_LAYERS;
 	uint64_t full;
 
 	if (prefill_counts_rows(p)) {
 		full = token_select_full_layers(&p->select, evicts);
-		if (evicts && full == 1 && L > 1)
+		if (evicts && full == 1 && m->id.layers > 1)
 			full += prefill_behind(m);
 		d->rows = (n + (p->adapter != NULL ? p->adapter->n : 0)) * heads * full;
 		d->stream = n;
 	} else {
-		d->rows = prefill_spare(p, n) * heads * L;
+		d->rows = cache_most_rows_of(m, (uint32_t)prefill_spare(p, n));
 		d->stream = p->schedule == PREFILL_CHUNKS ? prefill_spare(p, n) : 0;
 	}
 }
@@ -112,14 +112,6 @@ prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1)
 	return ENGINE_OK;
 }
 
-int
-prefill_ran(struct prefill_run *r, int model_code)
-{
-	if (model_code == 0)
-		return ENGINE_OK;
-	return r->e->code = ENGINE_ERUN;
-}
-
 /* ---- tokens through all layers ---- */
 
 /* Tokens that run. */
@@ -156,10 +148,14 @@ prefill_tokens(struct prefill_run *r, const uint32_t *ids, size_t n, size_t befo
 {
 	struct tokens t = { .r = r, .before = before };
 	const struct step_hook step = { log_tile, &t };
-	int rc = prefill_ran(r, run_tokens(r->c->model, r->c, r->ws, ids, n, r->obs, &step,
+	const uint32_t L = r->c->model->id.layers;
+	int rc = engine_ran(r->e, run_tokens(r->c->model, r->c, r->ws, ids, n, r->obs, &step,
 	    r->e->text, sizeof r->e->text));
 
-	return rc == ENGINE_OK ? t.rc : rc;
+	if (rc == ENGINE_OK && (rc = t.rc) == ENGINE_OK &&
+	    cache_slide_all(r->c, r->c->next_position, 0, L) != 0)
+		rc = engine_fail(r->e, ENGINE_ERUN, "no memory to drop rows");
+	return rc;
 }
 
 int

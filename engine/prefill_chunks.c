@@ -38,7 +38,7 @@ evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 
 	if (observation_init(&obs, m, n) != 0)
 		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", n);
-	rc = prefill_ran(r, patch != NULL ? run_unstored(m, r->c, r->ws, patch, n, &obs, NULL,
+	rc = engine_ran(r->e, patch != NULL ? run_unstored(m, r->c, r->ws, patch, n, &obs, NULL,
 	    r->e->text, sizeof r->e->text) : run_unstored_embeddings(m, r->c, r->ws, a->embedding, n,
 	    a, &obs, NULL, r->e->text, sizeof r->e->text));
 	if (rc == ENGINE_OK && cache_log(r->c, KV_EVENT_RUN, n, 0, m->id.layers) != 0)
@@ -101,7 +101,8 @@ prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n)
 		last = at + N == n;
 		patch = p->patch != 0 && !last ? ids + n - p->patch : NULL;
 		prefill_since(r, r->c->next_position);
-		if (prefill_behind(r->c->model) && patch == NULL && p->adapter == NULL)
+		if (prefill_behind(r->c->model) && patch == NULL && p->adapter == NULL &&
+		    r->c->model->id.window == 0)
 			rc = run_ahead(r, ids + at, N, at, last);
 		else
 			rc = run_chunk(r, ids + at, N, at, patch);

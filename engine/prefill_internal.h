@@ -30,8 +30,6 @@ prefill_behind(const struct model *m)
 /* With p->once, rows before this position are not scored and do not count in the budget. */
 void prefill_since(struct prefill_run *r, uint32_t position);
 int prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1);
-/* The code of what the model layer returned; its text stands in r->e->text already. */
-int prefill_ran(struct prefill_run *r, int model_code);
 /* Calls p->step. */
 void prefill_show(const struct prefill_run *r, uint64_t done);
 /* Runs n tokens through all layers, behind `before` tokens of the same prompt; logs and shows each

@@ -66,7 +66,7 @@ open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 		observation_expect(obs, m, r->c->next_position, n);
 	rc = prompt_open(s, r->c, watch ? NULL : obs, ids, n, r->e->text, sizeof r->e->text);
 	if (rc != 0)
-		return prefill_ran(r, rc);
+		return engine_ran(r->e, rc);
 	if (r->p->select.rule == TOKENS_GEMFILTER)
 		r->c->n_tokens -= n;    /* they are among those of the first run */
 	saved->n = !watch ? 0 : r->p->schedule == PREFILL_CHUNKS ? obs->window : r->p->observe;
@@ -145,7 +145,7 @@ pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	if (rc == ENGINE_OK && r->learned != NULL)
 		rc = learned_reserve(r->learned, r->c, l, s->N, r->e);
 	if (rc == ENGINE_OK)
-		rc = prefill_ran(r, prompt_run(s, r->ws, l0, l1, step, r->e->text,
+		rc = engine_ran(r->e, prompt_run(s, r->ws, l0, l1, step, r->e->text,
 		    sizeof r->e->text));
 	if (rc == ENGINE_OK && window != 0)
 		rc = token_select_choose(t, s, k, &keep, r->e);
@@ -204,7 +204,7 @@ prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
 	if (rc == ENGINE_OK)
 		rc = (r->p->adapter != NULL ? pass_all_learned : pass_all)(r, &s, &saved, n, step);
 	if (rc == ENGINE_OK && last)
-		rc = prefill_ran(r, prompt_logits(&s, r->ws, r->e->text, sizeof r->e->text));
+		rc = engine_ran(r->e, prompt_logits(&s, r->ws, r->e->text, sizeof r->e->text));
 	m->ops->free(m->dev, saved.q);
 	prompt_close(&s);
 	return rc;

@@ -18,7 +18,7 @@
 
 /* What rows depend on besides tokens: all that a snapshot knows of its model, without the tokenizer
  * (two that give the same ids may share rows), and what computes them, since products are rounded
- * otherwise on a GPU. In front stands the number of this rule. */
+ * otherwise on a GPU and by --products. In front stands the number of this rule. */
 static int
 identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error *e)
 {
@@ -29,7 +29,8 @@ identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error 
 	memset(head.model.tokenizer, '0', sizeof head.model.tokenizer - 1);
 	if (kv_head_to_json(&head, &json) != KV_OK)
 		return engine_fail(e, ENGINE_ERUN, "the model has no identity");
-	n = asprintf(&text, "prefix 1 %d %s %s", KV_VERSION, s->model->ops->name, json);
+	n = asprintf(&text, "prefix 1 %d %s%s%s %s", KV_VERSION, s->model->ops->name,
+	    s->products != NULL ? " " : "", s->products != NULL ? s->products : "", json);
 	free(json);
 	if (n < 0)
 		return engine_fail(e, ENGINE_ERUN, "out of memory");
@@ -263,11 +264,15 @@ int
 prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32_t tile,
     struct engine_error *e)
 {
+	const int keeps = c->keeps_unseen;
 	int rc = 1;
 
 	if (rows == 0)
 		return ENGINE_OK;
-	if (cache_reserve(c, rows + c->spare) != 0)
+	c->keeps_unseen = 1;            /* a block has its rows in all layers */
+	rc = cache_reserve(c, rows + c->spare) == 0;
+	c->keeps_unseen = keeps;
+	if (!rc)
 		return engine_fail(e, ENGINE_ENOROOM, "no memory for %u rows of %s", rows, s->dir);
 	for (s->there = 0; rc == 1 && (s->there + 1) * STORE_BLOCK <= rows; s->there += rc == 1) {
 		char *path = store_path(s->dir, s->name[s->there]);

@@ -26,6 +26,7 @@ struct prefix_store {
 	const char *dir;
 	uint64_t most;                  /* bytes of files; 0 = no limit */
 	unsigned flags;                 /* of kv_create() */
+	const char *products;           /* what activations are rounded to; NULL: nothing */
 	struct notice_hook notice;
 	/* prefix_store.c's */
 	const struct model *model;

@@ -9,6 +9,9 @@ int
 reposition_init(struct reposition *p, const struct kv_model *m, uint32_t longest,
     struct engine_error *e)
 {
+	if (m->window != 0)
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "compact positions are not supported for this "
+		    "model: its sliding windows are measured in positions");
 	p->next = longest > 0 ? longest : 1;
 	p->model = *m;
 	if ((p->freq = engine_alloc(m->head_width, sizeof *p->freq, e)) == NULL)

@@ -12,14 +12,29 @@ low_rank_fit(const struct kv_model *m, struct engine_error *e)
 }
 
 int
+retrieval_fit(const struct kv_model *m, const char *name, uint32_t l, struct engine_error *e)
+{
+	uint32_t whole = l;
+
+	while (whole < m->layers && kv_layer_window(m, whole) != 0)
+		whole++;
+	if (whole < m->layers)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: all layers from %u on have a sliding window, "
+	    "and only those that see all rows retrieve: there is nothing to choose", name, l);
+}
+
+int
 retrieval_check(const struct retrieval_options *o, const char *name,
     const struct kv_model *m, uint32_t l, const struct layer_index *x, struct engine_error *e)
 {
 	const enum kv_kind kind = retrieve_needs(o->method);
 
+	if (l == o->dense && retrieval_fit(m, name, l, e) != ENGINE_OK)
+		return e->code;
 	if (kind == KV_LOWR && low_rank_fit(m, e) != ENGINE_OK)
 		return e->code;
-	if (l < o->dense || index_has(x, kind))
+	if (l < o->dense || kv_layer_window(m, l) != 0 || index_has(x, kind))
 		return ENGINE_OK;
 	return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no %s (%s), "
 	    "which --retrieve %s needs: add them with %s", name, l, index_words(kind),

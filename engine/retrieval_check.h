@@ -9,6 +9,10 @@
  * with the reason. */
 int low_rank_fit(const struct kv_model *, struct engine_error *);
 
+/* Only layers in which a query sees all rows retrieve, and have indexes; those with a sliding window read
+ * what they see. ENGINE_EUNSUPPORTED where no layer from l on is left. name: of the snapshot. */
+int retrieval_fit(const struct kv_model *, const char *name, uint32_t l, struct engine_error *);
+
 /* ENGINE_ERUN, with the command that makes the index, unless layer l is dense or x has it;
  * ENGINE_EUNSUPPORTED where the index is none for the model. name: of the snapshot. */
 int retrieval_check(const struct retrieval_options *, const char *name,

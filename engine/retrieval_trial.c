@@ -98,7 +98,9 @@ try_query(struct retrieval_trial *t, uint32_t l, uint32_t n, struct engine_error
 	const struct ops *ops = t->d->ops;
 	struct layer_rows *rows = &t->s.on_device;
 	const struct query query = { .q = (float *)t->q.at + (size_t)n * t->H * t->E,
-		.pos = (uint32_t *)t->qpos.at + n, .N = 1, .H = t->H };
+		.pos = (uint32_t *)t->qpos.at + n, .N = 1, .H = t->H,
+		.window = kv_layer_window(&t->s.head->model, l),
+		.softcap = (float)t->s.head->model.attention_softcap };
 	size_t size = (size_t)t->H * t->E * sizeof *t->full;
 
 	ops->attend(t->d->dev, t->o.at, NULL, &query, rows);

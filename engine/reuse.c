@@ -6,22 +6,22 @@
 #include "libkvfile/codec.h"
 #include "model/snapshot.h"
 
-static int
-failed(const struct kv_reader *r, int code, struct engine_error *e)
-{
-	return code < 0 ? engine_fail_reader(e, r, code) : ENGINE_OK;
-}
-
 int
-reuse_find(struct reuse *u, struct kv_reader *r, uint32_t most, struct engine_error *e)
+reuse_find(struct reuse *u, const struct model *m, struct kv_reader *r, uint32_t most,
+    struct engine_error *e)
 {
 	const uint32_t next = kv_reader_head(r)->next_position;
 	struct kv_tokens tokens;
 	struct kv_section sec;
 	uint32_t k;
 
-	if (failed(r, kv_next(r, &sec), e) != ENGINE_OK ||      /* TOKS is the first, always */
-	    failed(r, kv_load_tokens(r, &tokens), e) != ENGINE_OK)
+	if (!model_turns_alike(m, u->n))
+		return engine_fail(e, ENGINE_EOPTION, "--reuse: the prompt has %zu tokens, and this "
+		    "model turns the keys of texts of more than %u otherwise than those of shorter "
+		    "ones, which %s is not alike in", u->n, m->id.rope_original_max_position,
+		    kv_reader_name(r));
+	if (engine_read(e, r, kv_next(r, &sec)) != ENGINE_OK ||      /* TOKS is the first, always */
+	    engine_read(e, r, kv_load_tokens(r, &tokens)) != ENGINE_OK)
 		return e->code;
 	if (tokens.n != next)
 		return engine_fail(e, ENGINE_ERUN, "%s: it has read %llu tokens, and the next one is "
@@ -62,7 +62,22 @@ reuse_log(struct cache *c, uint32_t tile, struct engine_error *e)
 		if (cache_log_before(c, n, at + n) != 0)
 			return engine_fail(e, ENGINE_ERUN, "no memory for the event log");
 	}
+	if (cache_log(c, KV_EVENT_EVICT, 0, 0, c->model->id.layers) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the event log");
 	return ENGINE_OK;
+}
+
+/* A layer with a window has the rows that the next token sees. They are those of a longer prompt, or of
+ * no other. */
+static int
+check_window(const struct reuse *u, const struct kv_reader *r, uint32_t layer, uint32_t first,
+    struct engine_error *e)
+{
+	if (first == 0 || u->rows == 0 || u->rows == u->tokens)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_ERUN, "%s: layer %u has a sliding window and holds positions from "
+	    "%u on: it can be continued, but not cut back to the %u tokens that this prompt shares",
+	    kv_reader_name(r), layer, first, u->rows);
 }
 
 /* Room for the rows of a layer that are taken, the first ones of each KV head. */
@@ -71,16 +86,19 @@ take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint
     struct engine_error *e)
 {
 	const struct kv_rows *there;
+	const uint32_t first = kv_first_seen(&c->model->id, layer, u->tokens);
 	uint32_t *count, g;
 	int rc = kv_load_rows(r, &there);
 
-	if (rc != KV_OK || reuse_check_rows(there, kv_reader_name(r), layer, 0, u->tokens, e) !=
-	    ENGINE_OK)
-		return rc != KV_OK ? failed(r, rc, e) : e->code;
+	if (rc != KV_OK)
+		return engine_read(e, r, rc);
+	if (check_window(u, r, layer, first, e) != ENGINE_OK || reuse_check_rows(there,
+	    kv_reader_name(r), layer, first, u->tokens - first, e) != ENGINE_OK)
+		return e->code;
 	if ((count = engine_alloc(there->heads, sizeof *count, e)) == NULL)
 		return e->code;
 	for (g = 0; g < there->heads; g++)
-		count[g] = u->rows;
+		count[g] = u->rows > first ? u->rows - first : 0;
 	rc = cache_layer_init(c, layer, &(struct kv_rows){ there->heads, count, there->pos });
 	free(count);
 	if (c->mass != NULL)
@@ -99,10 +117,10 @@ take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section
 		return take_positions(u, r, c, sec->layer, e);
 	case KV_KEYS:
 	case KV_VALS:
-		return u->rows > 0 ? failed(r, snapshot_take(r, sec, c, NULL), e) : ENGINE_OK;
+		return u->rows > 0 ? engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
 	case KV_MASS:
 		return c->mass != NULL && u->rows == u->tokens ?
-		    failed(r, snapshot_take(r, sec, c, NULL), e) : ENGINE_OK;
+		    engine_read(e, r, snapshot_take(r, sec, c, NULL)) : ENGINE_OK;
 	default:
 		return ENGINE_OK;
 	}
@@ -171,7 +189,7 @@ load(const struct reuse *u, struct kv_reader *r, struct cache *c, struct kv_log 
 			return e->code;
 	}
 	if (rc < 0)
-		return failed(r, rc, e);
+		return engine_read(e, r, rc);
 	if (check_decoded(u, r, log, e) != ENGINE_OK || check_mass(r, c, e) != ENGINE_OK)
 		return e->code;
 	if (u->rows > 0 && cache_add_tokens(c, u->ids, u->rows) != 0)

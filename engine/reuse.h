@@ -17,10 +17,13 @@ struct reuse {
 	uint32_t rows;                  /* that are taken, of each KV head; reuse_find() */
 };
 
-/* r was just opened, and is of the cache's model and type: r->rows <- how many tokens the
- * snapshot and the prompt begin with, at most `most`. Refuses a snapshot whose tokens are not at
- * positions 0, 1, and so on: ENGINE_ERUN. */
-int reuse_find(struct reuse *, struct kv_reader *r, uint32_t most, struct engine_error *);
+/* r was just opened, and is of the model, which expects it, and of the cache's type: u->rows <-
+ * how many tokens the snapshot and the prompt begin with, at most `most`. Refuses a snapshot whose
+ * tokens are not at positions 0, 1, and so on, ENGINE_ERUN; and, where the model turns the keys of
+ * long texts otherwise (longrope), one of a long text for a short prompt or the reverse,
+ * ENGINE_EOPTION. */
+int reuse_find(struct reuse *u, const struct model *, struct kv_reader *r, uint32_t most,
+    struct engine_error *);
 /* Reads r to its end: the empty cache has these rows, with c->spare to come, and these tokens
  * then. With c->mass, what they have received must come from these tokens alone. The log begins
  * with them, a tile an event, as if they had been run so. Refuses what has rows that a prefill

@@ -191,7 +191,8 @@ window_mass(struct scorer *s, const struct score_job *job, const struct layer_ro
 {
 	const struct score_input *in = &job->in;
 	const size_t n = (size_t)in->window * in->query_heads * in->width;
-	struct query query = { .q = job->device_queries, .N = in->window, .H = in->query_heads };
+	struct query query = { .q = job->device_queries, .N = in->window, .H = in->query_heads,
+		.window = in->sees, .softcap = job->softcap };
 	uint64_t start[MAX_HEADS];
 	uint32_t len[MAX_HEADS];
 	struct layer_rows own;

@@ -54,6 +54,7 @@ struct score_job {
 	/* rows, and what the method needs of keys, mass, probe_mass, window positions; window_mass
 	 * is made here. NEED_WINDOW of rows on the host needs keys, too */
 	struct score_input in;
+	float softcap;                          /* of the logits of attention; 0: none */
 	/* [W][H][E] f32, with NEED_WINDOW: on the host, or, where that is NULL, on the device */
 	const float *queries, *device_queries;
 	/* host [G][n_own][E] of in.dtype: keys of the last n_own of the window's queries and

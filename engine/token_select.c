@@ -66,6 +66,33 @@ layer_fit(const struct token_select *t, const struct model *m, struct engine_err
 	    t->rule == TOKENS_TSP ? "tsp-layer" : "gemfilter-layer", t->layer, m->id.layers - 1);
 }
 
+/* The tokens that go on are chosen by the attention of one layer to all of them. */
+int
+token_select_sees(const struct model *m, uint32_t l0, uint32_t l1, size_t n, const char *option,
+    struct engine_error *e)
+{
+	uint32_t l, window;
+
+	for (l = l0; l < l1; l++)
+		if ((window = kv_layer_window(&m->id, l)) != 0 && n >= window)
+			return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u has a sliding window "
+			    "of %u tokens, and the prompt has %zu: it cannot choose among those that "
+			    "it does not see", option, l, window, n);
+	return ENGINE_OK;
+}
+
+static int
+sees_prompt(const struct token_select *t, const struct model *m, size_t n, struct engine_error *e)
+{
+	if (t->rule == TOKENS_TSP)
+		return token_select_sees(m, t->layer, t->layer + 1, n, "--tsp-layer", e);
+	if (t->rule == TOKENS_GEMFILTER)
+		return token_select_sees(m, t->layer, t->layer + 1, n, "--gemfilter-layer", e);
+	if (t->rule == TOKENS_PYRAMIDINFER)
+		return token_select_sees(m, 0, m->id.layers - 1, n, "--pyramid-infer", e);
+	return ENGINE_OK;
+}
+
 int
 token_select_fit(const struct token_select *t, const struct model *m, size_t n, uint32_t observe,
     int resumed, struct engine_error *e)
@@ -73,7 +100,7 @@ token_select_fit(const struct token_select *t, const struct model *m, size_t n, 
 	const uint32_t tail = token_select_tail(t, n);
 	int rc = layer_fit(t, m, e);
 
-	if (rc != ENGINE_OK)
+	if (rc != ENGINE_OK || (rc = sees_prompt(t, m, n, e)) != ENGINE_OK)
 		return rc;
 	if (resumed && (t->rule == TOKENS_GEMFILTER || t->rule == TOKENS_PYRAMIDINFER))
 		return engine_fail(e, ENGINE_EOPTION, "--%s begins with a whole prompt: it cannot "
@@ -143,18 +170,6 @@ token_select_tell(const struct token_select *t, uint32_t layer, uint32_t rows)
 		t->selected.call(t->selected.with, layer, rows);
 }
 
-/* The code of what the model layer returned, with e->text for its message, which it may not have
- * filled. */
-static int
-ran(struct engine_error *e, int model_code)
-{
-	if (model_code == 0)
-		return ENGINE_OK;
-	if (model_code == MODEL_ENOMEM && e->text[0] == '\0')
-		return engine_fail(e, ENGINE_ERUN, "no memory for the tokens that go on");
-	return e->code = ENGINE_ERUN;
-}
-
 /* Scores that are no numbers cannot be compared. */
 static int
 refuse_nan(const float *score, size_t n, uint32_t layer, struct engine_error *e)
@@ -177,7 +192,7 @@ attention(struct prompt_stream *s, double last, float **mass, struct engine_erro
 
 	if ((*mass = engine_alloc(n, sizeof **mass, e)) == NULL)
 		return e->code;
-	rc = ran(e, prompt_mass(s, last, *mass, e->text, sizeof e->text));
+	rc = engine_ran(e, prompt_mass(s, last, *mass, e->text, sizeof e->text));
 	return rc == ENGINE_OK ? refuse_nan(*mass, n, s->watched_layer, e) : rc;
 }
 
@@ -215,7 +230,7 @@ token_select_choose(const struct token_select *t, struct prompt_stream *s, uint3
 	if (rc == ENGINE_OK && (*keep = engine_alloc(k, sizeof **keep, e)) == NULL)
 		rc = e->code;
 	if (rc == ENGINE_OK && keep_rows(t, s, mass, k, *keep) != 0)
-		rc = ran(e, MODEL_ENOMEM);
+		rc = engine_fail(e, ENGINE_ERUN, "no memory for the tokens that go on");
 	free(mass);
 	if (rc != ENGINE_OK) {
 		free(*keep);
@@ -231,16 +246,16 @@ static int
 run_and_keep(struct prompt_stream *s, struct workspace *ws, uint32_t l, const struct step_hook *step,
     float *product, uint32_t k, uint32_t *keep, struct engine_error *e)
 {
-	int rc = ran(e, prompt_watch(s, l, 1));
+	int rc = engine_ran(e, prompt_watch(s, l, 1));
 
 	if (rc == ENGINE_OK)
-		rc = ran(e, prompt_run(s, ws, 0, l + 1, step, e->text, sizeof e->text));
+		rc = engine_ran(e, prompt_run(s, ws, 0, l + 1, step, e->text, sizeof e->text));
 	if (rc == ENGINE_OK)
-		rc = ran(e, prompt_products(s, product, e->text, sizeof e->text));
+		rc = engine_ran(e, prompt_products(s, product, e->text, sizeof e->text));
 	if (rc == ENGINE_OK)
 		rc = refuse_nan(product, s->N, l, e);
 	if (rc == ENGINE_OK && keep_gemfilter(product, s->N, k, keep) != 0)
-		rc = ran(e, MODEL_ENOMEM);
+		rc = engine_fail(e, ENGINE_ERUN, "no memory for the tokens that go on");
 	return rc;
 }
 
@@ -261,7 +276,7 @@ gemfilter_pick(const struct token_select *t, struct cache *c, struct workspace *
 	rc = product != NULL && keep != NULL ? ENGINE_OK : e->code;
 	c->mass = NULL;
 	if (rc == ENGINE_OK)
-		rc = ran(e, prompt_open(&s, c, NULL, ids, n, e->text, sizeof e->text));
+		rc = engine_ran(e, prompt_open(&s, c, NULL, ids, n, e->text, sizeof e->text));
 	if (rc == ENGINE_OK)
 		rc = run_and_keep(&s, ws, t->layer, step, product, k, keep, e);
 	prompt_close(&s);
@@ -270,7 +285,7 @@ gemfilter_pick(const struct token_select *t, struct cache *c, struct workspace *
 	free(product);
 	free(keep);
 	if (rc == ENGINE_OK)
-		rc = ran(e, cache_clear(c));
+		rc = engine_ran(e, cache_clear(c));
 	c->mass = mass;
 	return rc;
 }

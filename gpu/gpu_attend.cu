@@ -7,6 +7,9 @@
  * prompts, chunks of one behind a past, queries of selected tokens, and caches with evicted
  * rows.
  *
+ * A sliding window hides the first rows of that prefix, too: what a query sees is a range of rows,
+ * and a block loops over the tiles that one of its queries sees.
+ *
  * Keys and values of 16 bits: FlashAttention-2 (Dao 2023, algorithm 1), online softmax with
  * queries and weights rounded to the dtype of the cache and f32 sums. Other dtypes and
  * widths: gpu_attend_plain.cu. */
@@ -97,6 +100,22 @@ UNROLL	for (unsigned x = 0; x < STRIPS; x++) {
 	}
 }
 
+/* The rows of a warp, as an array of 32 without memory for it. Of width 128 a third array in shared
+ * memory would leave room for one block on an SM with 164 KiB; of less this takes registers that
+ * are not there. */
+struct packed_rows {
+	uint32_t first, end;         /* of the packed query rows; end: of all of the KV head */
+	uint32_t R, H, before;       /* before: rows of o and lse before those of query 0 */
+
+	__device__ __forceinline__ uint32_t
+	operator[](unsigned i) const
+	{
+		const uint32_t m = first + i;
+
+		return m < end ? before + m / R * H + m % R : NO_ROW;
+	}
+};
+
 /* The address of channel 0 of a row of q; of row 0 for a row that does not exist */
 template <int E>
 DEVICE const float *
@@ -106,17 +125,16 @@ query_at(const float *q, uint32_t row, uint32_t before)
 }
 
 /* row: [32] the rows of this warp, as indices into q plus `before` */
-template <class T, int E>
+template <class T, int E, class ROW>
 DEVICE void
-load_queries(
-    uint4 *queries, const float *q, const uint32_t *row, uint32_t before, float scale)
+load_queries(uint4 *queries, const float *q, const ROW &row, uint32_t before, float scale)
 {
 	const unsigned lane = threadIdx.x % 32;
 
 	for (unsigned x = 0; x < STRIPS; x++) {
-		const uint32_t *two = row + x * 16 + lane / 4;
-		const float *low = query_at<E>(q, two[0], before) + lane % 4 * 2;
-		const float *high = query_at<E>(q, two[8], before) + lane % 4 * 2;
+		const unsigned i0 = x * 16 + lane / 4;
+		const float *low = query_at<E>(q, row[i0], before) + lane % 4 * 2;
+		const float *high = query_at<E>(q, row[i0 + 8], before) + lane % 4 * 2;
 
 UNROLL		for (unsigned i = 0; i < E / 16; i++) {
 			uint32_t a[4];
@@ -156,22 +174,34 @@ UNROLL			for (unsigned x = 0; x < STRIPS; x++) {
 }
 
 /* Sets scores with rows that a query does not see to -inf; the tile begins with row `first`
- * of the KV head, and a query sees the rows below seen[]. */
-template <int E>
+ * of the KV head, and a query sees the rows from[] (0 if not LIMITED) .. seen[] - 1. */
+template <int E, bool LIMITED>
 DEVICE void
-mask_causal(float s[STRIPS][KEYS<E> / 8][4], uint32_t first, const uint32_t *seen)
+mask_unseen(float s[STRIPS][KEYS<E> / 8][4], uint32_t first, const uint32_t *from,
+    const uint32_t *seen)
 {
 	const unsigned lane = threadIdx.x % 32;
 
 	first += lane % 4 * 2;
 UNROLL	for (unsigned r = 0; r < 2 * STRIPS; r++) {
-		const uint32_t end = seen[r * 8 + lane / 4];
+		const uint32_t begin = LIMITED ? from[r * 8 + lane / 4] : 0;
+		const uint32_t n = seen[r * 8 + lane / 4] - begin;
 
 UNROLL		for (unsigned j = 0; j < KEYS<E> / 8; j++)
 UNROLL			for (unsigned e = 0; e < 2; e++)
-				if (first + j * 8 + e >= end)
+				if (first - begin + j * 8 + e >= n)
 					s[r / 2][j][r % 2 * 2 + e] = -INFINITY;
 	}
+}
+
+template <int E>
+DEVICE void
+cap_scores(float s[STRIPS][KEYS<E> / 8][4], const struct limits &limits)
+{
+UNROLL	for (unsigned x = 0; x < STRIPS; x++)
+UNROLL		for (unsigned j = 0; j < KEYS<E> / 8; j++)
+UNROLL			for (unsigned e = 0; e < 4; e++)
+				s[x][j][e] = softcapped(s[x][j][e], limits);
 }
 
 /* Online softmax, a thread's part of its four rows: the reference m, within RESCALE_SLACK of
@@ -270,19 +300,21 @@ UNROLL			for (unsigned x = 0; x < STRIPS; x++) {
 /* The schedule of a call. Blocks of a set of KV heads, whose keys and values fit into L2
  * together, are neighbours in the grid; within a set the last query rows, which see most
  * keys, come first. Where there are few blocks the keys are split (split-KV), and
- * combine_splits() combines the results. */
+ * combine_splits() combines the results. Through a window, a block splits what it sees: tiles of a
+ * split are enough for consecutive queries then, and others need more. */
 struct plan {
 	uint32_t N, H;
 	uint32_t blocks;             /* of query rows of a KV head */
 	uint32_t heads;              /* of a set */
 	uint32_t splits, tiles;      /* of the keys; tiles of a split */
 	float scale;                 /* of the queries: log2(e) / sqrt(E) */
+	struct limits limits;
 };
 
 /* Writes o and lse of the rows of this warp; four threads have a part of each. */
-template <int E, bool VALUES>
+template <int E, bool VALUES, class ROW>
 DEVICE void
-write_output(float *o, float *lse, const struct softmax_state<E> &t, const uint32_t *row)
+write_output(float *o, float *lse, const struct softmax_state<E> &t, const ROW &row)
 {
 	const unsigned lane = threadIdx.x % 32;
 
@@ -305,13 +337,14 @@ UNROLL			for (unsigned j = 0; j < E / 8 && VALUES; j++)
 	}
 }
 
-/* The main loop, over the tiles first .. last-1 of KV head g. seen: [32] how many rows of it
- * each query row of this warp sees, ascending. meanwhile() runs while the first tiles are
- * loaded. */
-template <class T, int E, bool VALUES, class F>
+/* The main loop, over the tiles first .. last-1 of KV head g. Each query row of this warp sees the
+ * rows from[] .. seen[] - 1 of it, both [32] and ascending; from is read where LIMITED. meanwhile()
+ * runs while the first tiles are loaded. */
+template <class T, int E, bool VALUES, bool LIMITED, class F>
 DEVICE void
 for_key_tiles(struct softmax_state<E> &t, const uint4 *queries, char *ring, const struct rows &c,
-    uint32_t g, uint32_t first, uint32_t last, const uint32_t *seen, F &&meanwhile)
+    uint32_t g, uint32_t first, uint32_t last, const uint32_t *from, const uint32_t *seen,
+    const struct limits &limits, F &&meanwhile)
 {
 	constexpr unsigned bytes = tile<E>::bytes;
 	float s[STRIPS][KEYS<E> / 8][4];
@@ -335,13 +368,17 @@ for_key_tiles(struct softmax_state<E> &t, const uint4 *queries, char *ring, cons
 	load(bytes, VALUES ? c.v : c.k, VALUES ? first : first + 1);
 	meanwhile();
 	for (uint32_t number = first; number < last; number++) {
+		/* Warps differ little in the first tile of a window; a second test spills. */
 		const bool sees = number * KEYS<E> < seen[31];
 
 		step(c.k, VALUES ? number + 1 : number + 2);
 		if (sees) {
 			scores<T, E>(s, queries, ring + now);
-			if ((number + 1) * KEYS<E> > seen[0])
-				mask_causal<E>(s, number * KEYS<E>, seen);
+			if (LIMITED && limits.cap > 0)
+				cap_scores<E>(s, limits);
+			if ((number + 1) * KEYS<E> > seen[0] ||
+			    (LIMITED && number * KEYS<E> < from[31]))
+				mask_unseen<E, LIMITED>(s, number * KEYS<E>, from, seen);
 			softmax_step<T, E, VALUES>(p, s, t);
 		}
 		now = now == (RING - 1) * bytes ? 0 : now + bytes;
@@ -356,7 +393,7 @@ for_key_tiles(struct softmax_state<E> &t, const uint4 *queries, char *ring, cons
 
 /* FlashAttention-2 forward: ROWS packed query rows of one KV head and one split of its keys.
  * VALUES false: lse only. */
-template <class T, int E, bool VALUES>
+template <class T, int E, bool VALUES, bool LIMITED>
 static __global__ void __launch_bounds__(THREADS, 2)
 attend_tiles(float *o, float *lse, const float *q, const struct rows c, const uint32_t *qpos,
     const struct plan plan)
@@ -364,11 +401,15 @@ attend_tiles(float *o, float *lse, const float *q, const struct rows c, const ui
 	DYN_SHARED(char, ring);                        /* [RING] tiles, queries */
 	SHARED(uint32_t[ROWS], seen);                  /* rows that each query row sees */
 	SHARED(uint32_t[ROWS], row);                   /* its index in o and lse */
+	SHARED(uint32_t[ROWS], first_row);
+	constexpr bool PACKED = LIMITED && E == 128;   /* no array of these: packed_rows */
+	uint32_t *const from = PACKED ? row : first_row;       /* LIMITED: the first row seen */
 	const uint32_t split = blockIdx.x % plan.splits, x = blockIdx.x / plan.splits;
 	const uint32_t g = x / plan.heads / plan.blocks * plan.heads + x % plan.heads;
 	const uint32_t m = (plan.blocks - 1 - x / plan.heads % plan.blocks) * ROWS + threadIdx.x;
 	const uint32_t R = plan.H / c.G, rows = min(plan.N * R - m + threadIdx.x, (uint32_t)ROWS);
-	const uint32_t warp = threadIdx.x / 32 * 32, first = split * plan.tiles;
+	const uint32_t warp = threadIdx.x / 32 * 32;
+	uint32_t first = split * plan.tiles, tiles = plan.tiles;
 	uint4 *const queries = (uint4 *)(ring + RING * tile<E>::bytes);
 	struct softmax_state<E> t;
 
@@ -376,17 +417,36 @@ attend_tiles(float *o, float *lse, const float *q, const struct rows c, const ui
 		return;
 	/* Padding rows see what the last row sees; a warp of only padding has nothing to do. */
 	const uint32_t i = min(m, plan.N * R - 1);
-	row[threadIdx.x] = i == m ? (split * plan.N + i / R) * plan.H + g * R + i % R : NO_ROW;
+	if constexpr (!PACKED)
+		row[threadIdx.x] =
+		    i == m ? (split * plan.N + i / R) * plan.H + g * R + i % R : NO_ROW;
 	seen[threadIdx.x] = warp >= rows ? 0 :
 	    seen_rows(c.pos + c.start[g], c.len[g], qpos[i / R]);
+	if constexpr (LIMITED)
+		from[threadIdx.x] = first_seen(c.pos + c.start[g], seen[threadIdx.x], qpos[i / R],
+		    plan.limits.reach);
 	__syncthreads();
-	const uint32_t last = min((seen[rows - 1] + KEYS<E> - 1) / KEYS<E>,
-	    first + plan.tiles);
+	const uint32_t end = (seen[rows - 1] + KEYS<E> - 1) / KEYS<E>;
+	if constexpr (LIMITED) {
+		const uint32_t begin = from[0] / KEYS<E>;
+
+		tiles = max(tiles, (end - begin + plan.splits - 1) / plan.splits);
+		first = begin + split * tiles;
+	}
+	const uint32_t last = min(end, first + tiles);
 	clear(t);
-	for_key_tiles<T, E, VALUES>(t, queries, ring, c, g, first, last, seen + warp, [&] {
-		load_queries<T, E>(queries, q, row + warp, split * plan.N * plan.H, plan.scale);
+	const auto index = [&] {
+		if constexpr (PACKED)
+			return packed_rows{ m - threadIdx.x + warp, plan.N * R, R, plan.H,
+				split * plan.N * plan.H + g * R };
+		else
+			return row + warp;
+	}();
+	for_key_tiles<T, E, VALUES, LIMITED>(t, queries, ring, c, g, first, last, from + warp,
+	    seen + warp, plan.limits, [&] {
+		load_queries<T, E>(queries, q, index, split * plan.N * plan.H, plan.scale);
 	});
-	write_output<E, VALUES>(o, lse, t, row + warp);
+	write_output<E, VALUES>(o, lse, t, index);
 }
 
 /* Split-KV: o and lse of each query row and head from those of its splits, weighted by
@@ -417,13 +477,17 @@ combine_splits(float *o, float *lse, const float *split_o, const float *split_ls
 #define MIN_SPLIT_ROWS 512       /* of a split of the keys */
 
 static struct plan
-plan_attend(const struct dev *d, const struct rows *c, uint32_t N, uint32_t H, uint32_t keys)
+plan_attend(const struct dev *d, const struct rows *c, const struct query *query, uint32_t keys)
 {
+	const uint32_t N = query->N, H = query->H;
 	const uint32_t slots = 2 * d->sms, blocks = parts_of((size_t)N * (H / c->G), ROWS);
 	uint32_t g, longest = 1, splits;
 
 	for (g = 0; g < c->G; g++)
 		longest = c->len[g] > longest ? c->len[g] : longest;
+	/* Through a window, consecutive queries see no more together. */
+	if (query->window > 0 && (uint64_t)query->window + N < longest)
+		longest = query->window + N;
 	/* Keys and values of a set of heads may have half of L2. */
 	const size_t fit = d->l2 / 2 / ((size_t)longest * c->E * 4);
 	const uint32_t all = parts_of(longest, keys);
@@ -433,14 +497,15 @@ plan_attend(const struct dev *d, const struct rows *c, uint32_t N, uint32_t H, u
 	const uint32_t tiles = splits > 1 ? parts_of(all, splits) : all;
 	return { .N = N, .H = H, .blocks = blocks, .heads = fit < 1 ? 1 : fit > c->G ? c->G :
 		(uint32_t)fit, .splits = parts_of(all, tiles), .tiles = tiles,
-		.scale = (float)(1.4426950408889634 / sqrt((double)c->E)) };
+		.scale = (float)(M_LOG2E / sqrt((double)c->E)),
+		.limits = limits_of(query, M_LOG2E) };
 }
 
 template <class T, int E>
 static void
 attend_width(struct dev *d, float *o, float *lse, const struct query *query, const struct rows *c)
 {
-	const struct plan plan = plan_attend(d, c, query->N, query->H, KEYS<E>);
+	const struct plan plan = plan_attend(d, c, query, KEYS<E>);
 	const unsigned grid = parts_of(c->G, plan.heads) * plan.heads * plan.blocks * plan.splits;
 	const size_t shared = RING * tile<E>::bytes + ROWS * E * 2;
 	const size_t rows = (size_t)query->N * query->H;
@@ -452,12 +517,16 @@ attend_width(struct dev *d, float *o, float *lse, const struct query *query, con
 		    (values + plan.splits * rows) * sizeof(float));
 		to_lse = to_o + values;
 	}
-	if (o != NULL)
-		LAUNCH(d, (attend_tiles<T, E, true>), grid, THREADS, shared, to_o, to_lse,
-		    query->q, *c, query->pos, plan);
-	else
-		LAUNCH(d, (attend_tiles<T, E, false>), grid, THREADS, shared, NULL, to_lse,
-		    query->q, *c, query->pos, plan);
+	with_limited(plan.limits, [&](auto limited) {
+		constexpr bool LIMITED = limited.value;
+
+		if (o != NULL)
+			LAUNCH(d, (attend_tiles<T, E, true, LIMITED>), grid, THREADS, shared, to_o,
+			    to_lse, query->q, *c, query->pos, plan);
+		else
+			LAUNCH(d, (attend_tiles<T, E, false, LIMITED>), grid, THREADS, shared, NULL,
+			    to_lse, query->q, *c, query->pos, plan);
+	});
 	if (plan.splits > 1)
 		LAUNCH(d, combine_splits, (unsigned)rows, THREADS, 0, o, lse, to_o, to_lse,
 		    plan.splits, rows, E);
@@ -505,8 +574,7 @@ gpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 		gpu_attend_decode(d, o, lse, query, l);
 		return;
 	}
-	if (!gpu_whole_window(d, query) || !gpu_rows_of(d, &c, l, query->H, "attend") ||
-	    query->H == 0)
+	if (!gpu_rows_of(d, &c, l, query->H, "attend") || query->H == 0)
 		return;
 	if (d->reference || !fits_tensor_cores(&c, l->dtype, o, query->q))
 		gpu_attend_plain(d, o, lse, query, l, &c);

@@ -9,7 +9,8 @@
 template <class T>
 static __global__ void __launch_bounds__(64)
 reference_attend(float *o, float *lse, const float *q, const struct rows c,
-    const struct row_list list, const uint32_t *qpos, size_t rows, uint32_t H)
+    const struct row_list list, const uint32_t *qpos, size_t rows, uint32_t H,
+    const struct limits limits)
 {
 	const size_t i = (size_t)blockIdx.x * 64 + threadIdx.x;
 	const uint32_t E = c.E, n = (uint32_t)(i / H), g = (uint32_t)(i % H) / (H / c.G);
@@ -18,17 +19,22 @@ reference_attend(float *o, float *lse, const float *q, const struct rows c,
 		return;
 	const uint32_t len = list.n[g] + appended_rows(c), *pos = c.pos + c.start[g];
 	const uint32_t last = list.at == NULL ? qpos[n] : UINT32_MAX;
+	uint32_t s = 0;
 	float m = -INFINITY, l = 0;
 
+	if (list.at == NULL && last > limits.reach)
+		s = seen_rows(pos, len, last - limits.reach - 1);
 	for (uint32_t e = 0; e < E && o != NULL; e++)
 		o[i * E + e] = 0;
-	for (uint32_t s = 0; s < len && pos[s] <= last; s++) {
+	for (; s < len && pos[s] <= last; s++) {
 		const size_t at = (c.start[g] + listed_row(list, g, s)) * E;
 		float score = 0;
 
 		for (uint32_t e = 0; e < E; e++)
 			score += q[i * E + e] * widen(((const T *)c.k)[at + e]);
 		score /= sqrtf((float)E);
+		if (limits.cap > 0)
+			score = softcapped(score, limits);
 		const float top = fmaxf(m, score), alpha = expf(m - top), p = expf(score - top);
 		m = top;
 		l = l * alpha + p;
@@ -49,7 +55,7 @@ gpu_attend_naive(struct dev *d, float *o, float *lse, const struct query *query,
 
 	with_type(dtype, [&](auto t) {
 		LAUNCH(d, reference_attend<decltype(t)>, parts_of(rows, 64), 64, 0, o, lse,
-		    query->q, *c, *list, query->pos, rows, query->H);
+		    query->q, *c, *list, query->pos, rows, query->H, limits_of(query, 1));
 	});
 }
 
@@ -124,6 +130,21 @@ UNROLL			for (unsigned i = 0; i < 4; i++)
 				    a[i].w * b.w;
 		}
 	}
+}
+
+/* LIMITED: caps the scores, and sets those with rows before from[] to -inf. */
+DEVICE void
+limit_scores(float s[4][4], uint32_t first, const uint32_t *from, const struct limits &limits)
+{
+	const unsigned x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+
+UNROLL	for (unsigned i = 0; i < 4; i++)
+UNROLL		for (unsigned j = 0; j < 4; j++) {
+			if (limits.cap > 0)
+				s[i][j] = softcapped(s[i][j], limits);
+			if (first + x + j * SIDE < from[y * 4 + i])
+				s[i][j] = -INFINITY;
+		}
 }
 
 /* One step of the online softmax, with the causal mask: p[ROWS][WEIGHTS] <- the weights. The
@@ -222,13 +243,14 @@ UNROLL		for (unsigned u = 0; u < U; u++)
 	}
 }
 
-template <class T, int U>
+template <class T, int U, bool LIMITED>
 static __global__ void __launch_bounds__(THREADS, 2)
 attend_plain(float *o, float *lse, const float *q, const struct rows c, const uint32_t *qpos,
-    uint32_t N, uint32_t H, float scale)
+    uint32_t N, uint32_t H, float scale, const struct limits limits)
 {
 	DYN_SHARED(float, query);              /* [ROWS][stride]; keys or values; weights */
 	SHARED(uint32_t[ROWS], seen);          /* rows of the cache that each query row sees */
+	SHARED(uint32_t[ROWS], from);          /* LIMITED: the first of these */
 	SHARED(uint32_t[ROWS], row);           /* its index in q, o and lse */
 	const uint32_t g = blockIdx.x % c.G, E = c.E, R = H / c.G, stride = E + PADDING;
 	/* The last query rows, which see most keys, come first. */
@@ -244,15 +266,20 @@ attend_plain(float *o, float *lse, const float *q, const struct rows c, const ui
 
 		row[threadIdx.x] = i / R * H + g * R + i % R;
 		seen[threadIdx.x] = seen_rows(c.pos + c.start[g], c.len[g], qpos[i / R]);
+		if constexpr (LIMITED)
+			from[threadIdx.x] = first_seen(c.pos + c.start[g], seen[threadIdx.x],
+			    qpos[i / R], limits.reach);
 	}
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < ROWS * E; i += THREADS)
 		query[i / E * stride + i % E] = q[(size_t)row[i / E] * E + i % E] * scale;
 	t.m[0] = t.m[1] = t.m[2] = t.m[3] = -INFINITY;
-	for (uint32_t first = 0; first < seen[ROWS - 1]; first += KEYS) {
+	for (uint32_t first = LIMITED ? from[0] : 0; first < seen[ROWS - 1]; first += KEYS) {
 		load_tile(tile, stride, k + (size_t)first * E, c.len[g] - first, E);
 		__syncthreads();
 		plain_scores(s, query, tile, stride, E);
+		if constexpr (LIMITED)
+			limit_scores(s, first, from, limits);
 		plain_softmax_step(p, s, t, first, seen);
 		__syncthreads();
 		if (o == NULL)
@@ -271,17 +298,22 @@ launch_plain(struct dev *d, float *o, float *lse, const struct query *query,
     const struct rows *c, size_t shared)
 {
 	const unsigned grid = parts_of((size_t)query->N * (query->H / c->G), ROWS) * c->G;
-	const float scale = (float)(1.4426950408889634 / sqrt((double)c->E));
+	const float scale = (float)(M_LOG2E / sqrt((double)c->E));
+	const struct limits limits = limits_of(query, M_LOG2E);
 
-	if (c->E <= 64)
-		LAUNCH(d, (attend_plain<T, 1>), grid, THREADS, shared, o, lse, query->q, *c,
-		    query->pos, query->N, query->H, scale);
-	else if (c->E <= 128)
-		LAUNCH(d, (attend_plain<T, 2>), grid, THREADS, shared, o, lse, query->q, *c,
-		    query->pos, query->N, query->H, scale);
-	else
-		LAUNCH(d, (attend_plain<T, 4>), grid, THREADS, shared, o, lse, query->q, *c,
-		    query->pos, query->N, query->H, scale);
+	with_limited(limits, [&](auto limited) {
+		constexpr bool LIMITED = limited.value;
+
+		if (c->E <= 64)
+			LAUNCH(d, (attend_plain<T, 1, LIMITED>), grid, THREADS, shared, o, lse,
+			    query->q, *c, query->pos, query->N, query->H, scale, limits);
+		else if (c->E <= 128)
+			LAUNCH(d, (attend_plain<T, 2, LIMITED>), grid, THREADS, shared, o, lse,
+			    query->q, *c, query->pos, query->N, query->H, scale, limits);
+		else
+			LAUNCH(d, (attend_plain<T, 4, LIMITED>), grid, THREADS, shared, o, lse,
+			    query->q, *c, query->pos, query->N, query->H, scale, limits);
+	});
 }
 
 void

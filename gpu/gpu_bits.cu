@@ -426,4 +426,5 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 		launch_for<1>(d, c, x, r, entries, rest, shared);
 	else
 		launch_for<2>(d, c, x, r, entries, rest, shared);
+	gpu_cap_scores(d, score, stride, query, rows->len, x.G);
 }

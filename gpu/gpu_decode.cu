@@ -13,7 +13,9 @@
  * none.
  *
  * Each block computes the splits from the lengths; the grid does not depend on these, so that
- * the kernels can be captured (gpu_graph.cu).
+ * the kernels can be captured (gpu_graph.cu). Through a sliding window the queries see a range of
+ * the rows of each KV head: each block of a limited call finds these ranges first, a thread for
+ * each KV head, and they are what is split.
  *
  * Within a block each warp takes every fourth tile of rows (gpu_decode_warp.h). With a latency
  * of 0.8 us, HBM needs 26 KB in flight on each of 132 SMs; two blocks of four warps with three
@@ -29,6 +31,9 @@ constexpr uint32_t THREADS = 32 * WARPS;
 constexpr uint32_t BLOCKS = 2;           /* of an SM */
 constexpr uint32_t MIN_SPLIT_ROWS = 64;  /* two tiles for each warp */
 
+/* The rows of a KV head that a limited call reads */
+struct visible { uint32_t first, n; };
+
 /* One call */
 struct decode_call {
 	struct rows c;
@@ -43,37 +48,73 @@ struct decode_call {
 	 * is not before the last one of the split before. */
 	float2 *part_sum;        /* [splits + G][N * R] */
 	float *part_out;         /* [splits + G][N * R][E] */
+	struct limits limits;
+	struct visible *visible; /* [G] what the first kernel of a limited call has found */
 };
 
 /* ---- the splits ----
  *
  * appended: appended_rows(), which a thread reads once; in a loop over KV heads it would be
- * read from memory for each of them, one after the other. */
+ * read from memory for each of them, one after the other. A limited call splits visible[G]
+ * instead of all rows. */
 
+template <bool LIMITED>
 DEVICE uint32_t
-rows_of(const struct decode_call &w, uint32_t g, uint32_t appended)
+rows_of(const struct decode_call &w, const struct visible *visible, uint32_t g, uint32_t appended)
 {
-	return w.list.n[g] + appended;
+	return LIMITED ? visible[g].n : w.list.n[g] + appended;
 }
 
 /* Rows of KV heads [0, g) together */
+template <bool LIMITED>
 DEVICE uint64_t
-rows_before(const struct decode_call &w, uint32_t g, uint32_t appended)
+rows_before(const struct decode_call &w, const struct visible *visible, uint32_t g,
+    uint32_t appended)
 {
-	uint64_t n = (uint64_t)g * appended;
+	uint64_t n = LIMITED ? 0 : (uint64_t)g * appended;
 
 	for (uint32_t i = 0; i < g; i++)
-		n += w.list.n[i];
+		n += LIMITED ? visible[i].n : w.list.n[i];
 	return n;
 }
 
 /* Rows of one split */
+template <bool LIMITED>
 DEVICE uint64_t
-rows_of_split(const struct decode_call &w, uint32_t appended)
+rows_of_split(const struct decode_call &w, const struct visible *visible, uint32_t appended)
 {
-	const uint64_t n = (rows_before(w, w.c.G, appended) + w.splits - 1) / w.splits;
+	const uint64_t n =
+	    (rows_before<LIMITED>(w, visible, w.c.G, appended) + w.splits - 1) / w.splits;
 
 	return n < MIN_SPLIT_ROWS ? MIN_SPLIT_ROWS : (n + 7) / 8 * 8;
+}
+
+/* visible[G] <- what a limited call reads: the rows that a query sees, and those between. Where the
+ * window leaves out no row before the queries: all, also those behind them, so that splits and
+ * result are those of a call without a window. */
+DEVICE void
+find_visible(struct visible *visible, const struct decode_call &w, uint32_t appended)
+{
+	const uint32_t g = threadIdx.x;
+
+	static_assert(THREADS >= MAX_HEADS);
+	if (g < w.c.G) {
+		const uint32_t *const pos = w.c.pos + w.c.start[g];
+		struct visible v = { 0, w.list.n[g] + appended };
+
+		if (w.limits.reach != UINT32_MAX) {
+			const uint32_t n = seen_rows(pos, v.n, w.qpos[w.N - 1]);
+			const uint32_t first = first_seen(pos, seen_rows(pos, n, w.qpos[0]),
+			    w.qpos[0], w.limits.reach);
+
+			if (first > 0)
+				v = { first, n - first };
+		}
+		visible[g] = v;
+		if (blockIdx.x == 0)
+			w.visible[g] = v;
+	}
+	__syncthreads();
 }
 
 /* ---- one split ---- */
@@ -167,7 +208,7 @@ write_part(const struct decode_call &w, const struct warp_sums<T, L, M> &from, u
 }
 
 /* The rows [first, end) of the list of KV head g, for a group of query rows */
-template <class T, int L, int M>
+template <class T, int L, int M, bool LIMITED>
 DEVICE void
 attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t first, uint32_t end,
     uint32_t part, uint32_t group)
@@ -181,17 +222,19 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 		there && w.c.v != NULL ? (const char *)w.c.v + at : NULL, bytes };
 	uint4 *ring = shared + threadIdx.x / 32 * W::RING + lane;
 	struct softmax_state<T, L, M> r;
-	uint32_t row[W::STEPS], limit = NO_ROW;
+	uint32_t row[W::STEPS], here = NO_ROW;
 
 	prologue<W>(row, ring, cursor, w.list);
-	/* Positions ascend: where the first query sees the last row, all queries see all
-	 * rows. */
-	if (w.qpos == NULL || pos[end - 1] <= w.qpos[group * M / R])
+	/* Positions ascend: where the first query sees the last row and, through a window, the
+	 * last query the first row, all queries see all rows. */
+	if (w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
+	    (!LIMITED || w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <=
+	    w.limits.reach)))
 		pos = NULL;
 	else
-		limit = w.qpos[min(group * M + lane % M, w.N * R - 1) / R];
+		here = w.qpos[min(group * M + lane % M, w.N * R - 1) / R];
 	load_queries(r, w, g, group);
-	for_row_tiles(r, row, ring, cursor, w.list, pos, limit);
+	for_row_tiles<LIMITED>(r, row, ring, cursor, w.list, pos, here, w.limits);
 	__syncthreads();
 	store_warp_sums(*(struct warp_sums<T, L, M> *)shared, r);
 	__syncthreads();
@@ -201,24 +244,32 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 
 /* First kernel: one block for each split and group of query rows. The groups of a split are
  * neighbours in the grid, so that they read the same rows at about the same time. */
-template <class T, int L, int M>
+template <class T, int L, int M, bool LIMITED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
 attend_split(const __grid_constant__ struct decode_call w)
 {
 	DYN_SHARED(uint4, shared);
+	SHARED(struct visible[MAX_HEADS], visible);
 	const uint32_t split = blockIdx.x / w.groups, group = blockIdx.x % w.groups;
 	const uint32_t appended = appended_rows(w.c);
-	const uint64_t rows = rows_of_split(w, appended), first = split * rows, end = first + rows;
+	if constexpr (LIMITED) {
+		pdl_wait();
+		find_visible(visible, w, appended);
+	}
+	const uint64_t rows = rows_of_split<LIMITED>(w, visible, appended);
+	const uint64_t first = split * rows, end = first + rows;
 	uint64_t at = 0, next;
 
 	pdl_trigger();
 	pdl_wait();
 	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
-		next = at + rows_of(w, g, appended);
+		next = at + rows_of<LIMITED>(w, visible, g, appended);
 		if (next <= first || next == at)
 			continue;
-		attend_rows<T, L, M>(w, shared, g, (uint32_t)(at < first ? first - at : 0),
-		    (uint32_t)((next < end ? next : end) - at), split + g, group);
+		const uint32_t before = LIMITED ? visible[g].first : 0;
+		attend_rows<T, L, M, LIMITED>(w, shared, g,
+		    before + (uint32_t)(at < first ? first - at : 0),
+		    before + (uint32_t)((next < end ? next : end) - at), split + g, group);
 	}
 }
 
@@ -227,6 +278,7 @@ attend_split(const __grid_constant__ struct decode_call w)
 /* Second kernel: one block for each query row and head. Each warp takes every fourth partial
  * result, a lane four channels of it: so all loads of a KV head with a few dozen splits are
  * in flight at once. */
+template <bool LIMITED>
 static __global__ void __launch_bounds__(THREADS)
 combine_splits(float *o, float *lse, const __grid_constant__ struct decode_call w)
 {
@@ -236,8 +288,12 @@ combine_splits(float *o, float *lse, const __grid_constant__ struct decode_call 
 	const uint32_t R = w.H / w.c.G, h = blockIdx.x % w.H, g = h / R, E = w.c.E;
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const uint32_t appended = appended_rows(w.c);
-	const uint64_t rows = rows_of_split(w, appended), before = rows_before(w, g, appended);
-	const uint32_t n = rows_of(w, g, appended), first = (uint32_t)(before / rows);
+	if constexpr (LIMITED)
+		pdl_wait();
+	const uint64_t rows = rows_of_split<LIMITED>(w, w.visible, appended);
+	const uint64_t before = rows_before<LIMITED>(w, w.visible, g, appended);
+	const uint32_t n = rows_of<LIMITED>(w, w.visible, g, appended);
+	const uint32_t first = (uint32_t)(before / rows);
 	const uint32_t parts = n == 0 ? 0 : (uint32_t)((before + n - 1) / rows) - first + 1;
 	const size_t stride = w.N * R, from = (first + g) * stride + blockIdx.x / w.H * R + h % R;
 	float top = -INFINITY, sum = 0;
@@ -293,7 +349,10 @@ launch_splits(struct dev *d, const struct decode_call &w)
 	const size_t ring = WARPS * tile<T, L, M>::RING * sizeof(uint4);
 	const size_t shared = max(ring, sizeof(struct warp_sums<T, L, M>));
 
-	LAUNCH_PDL(d, (attend_split<T, L, M>), w.splits * w.groups, THREADS, shared, w);
+	with_limited(w.limits, [&](auto limited) {
+		LAUNCH_PDL(d, (attend_split<T, L, M, limited.value>), w.splits * w.groups, THREADS,
+		    shared, w);
+	});
 }
 
 /* Chooses M, the query rows of a group, and L, the lanes of a row. */
@@ -327,35 +386,44 @@ takes_pieces(const struct decode_call *w, size_t bytes)
 	return bytes > 0 && bytes <= 32 * 16 && (bytes | at) % 16 == 0;
 }
 
-/* w: rows, list and queries are set. o and lse may each be NULL. */
+/* w: rows and list are set. query: its pos is NULL where all rows are seen. o and lse may each be
+ * NULL. */
 static void
-attend_decode(struct dev *d, float *o, float *lse, struct decode_call *w, enum kv_dtype dtype)
+attend_decode(struct dev *d, float *o, float *lse, struct decode_call *w,
+    const struct query *query, enum kv_dtype dtype)
 {
-	const uint32_t R = w->H / w->c.G, M = w->N * R <= 4 ? 4 : 8;
-	const size_t queries = (size_t)w->N * R;
+	const uint32_t R = query->H / w->c.G, M = query->N * R <= 4 ? 4 : 8;
+	const size_t queries = (size_t)query->N * R;
 	size_t parts;
 	float *part;
 
+	w->q = query->q;
+	w->qpos = query->pos;
+	w->N = query->N;
+	w->H = query->H;
 	if (d->reference || !takes_pieces(w, w->c.E * kv_dtype_size(dtype))) {
-		const struct query query = { w->q, w->qpos, w->N, w->H, 0 };
-
-		gpu_attend_naive(d, o, lse, &query, &w->c, &w->list, dtype);
+		gpu_attend_naive(d, o, lse, query, &w->c, &w->list, dtype);
 		return;
 	}
 	w->scale = (float)(M_LOG2E / sqrt((double)w->c.E));
 	w->groups = parts_of(queries, M);
 	w->splits = max(1u, BLOCKS * d->sms / w->groups);
 	parts = (w->splits + w->c.G) * queries;
-	part = (float *)gpu_scratch(d, SCRATCH_PARTS, parts * (w->c.E + 2) * sizeof *part);
+	part = (float *)gpu_scratch(d, SCRATCH_PARTS, parts * (w->c.E + 2) * sizeof *part +
+	    w->c.G * sizeof *w->visible);
 	if (part == NULL)
 		return;
 	w->part_out = part;
 	w->part_sum = (float2 *)(part + parts * w->c.E);
+	w->limits = limits_of(query, M_LOG2E);
+	w->visible = (struct visible *)(w->part_sum + parts);
 	if (o == NULL)
 		w->c.v = NULL;
 	with_type(dtype, [&](auto t) { launch_tiles<decltype(t)>(d, *w, M); });
-	LAUNCH_PDL(d, combine_splits, w->N * w->H, THREADS,
-	    (parts_of(w->splits, 4) * 4 + WARPS * w->c.E) * sizeof *part, o, lse, *w);
+	with_limited(w->limits, [&](auto limited) {
+		LAUNCH_PDL(d, (combine_splits<limited.value>), w->N * w->H, THREADS,
+		    (parts_of(w->splits, 4) * 4 + WARPS * w->c.E) * sizeof *part, o, lse, *w);
+	});
 }
 
 void
@@ -364,29 +432,22 @@ gpu_attend_decode(struct dev *d, float *o, float *lse, const struct query *query
 {
 	struct decode_call w = {};
 
-	if (query->N == 0 || query->H == 0 || !gpu_whole_window(d, query) ||
-	    !gpu_capturable_rows_of(d, &w.c, l, query->H, "attend") ||
-	    !gpu_row_list_of(d, &w.list, l, NULL))
-		return;
-	w.q = query->q;
-	w.qpos = query->pos;
-	w.N = query->N;
-	w.H = query->H;
-	attend_decode(d, o, lse, &w, l->dtype);
+	if (query->N > 0 && query->H > 0 &&
+	    gpu_capturable_rows_of(d, &w.c, l, query->H, "attend") &&
+	    gpu_row_list_of(d, &w.list, l, NULL))
+		attend_decode(d, o, lse, &w, query, l->dtype);
 }
 
 void
 gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const struct layer_rows *l,
     const struct chosen *chosen)
 {
+	struct query all = *query;
 	struct decode_call w = {};
 
-	if (query->H == 0 || !gpu_one_query_row(d, query) ||
-	    !gpu_rows_of(d, &w.c, l, query->H, "attend_chosen") ||
-	    !gpu_row_list_of(d, &w.list, l, chosen))
-		return;
-	w.q = query->q;
-	w.N = 1;
-	w.H = query->H;
-	attend_decode(d, o, NULL, &w, l->dtype);
+	all.pos = NULL;
+	if (query->H > 0 && gpu_one_query_row(d, query) &&
+	    gpu_rows_of(d, &w.c, l, query->H, "attend_chosen") &&
+	    gpu_row_list_of(d, &w.list, l, chosen))
+		attend_decode(d, o, NULL, &w, &all, l->dtype);
 }

@@ -213,12 +213,13 @@ prologue(uint32_t row[W::STEPS], uint4 *ring, struct cursor &cursor, const struc
 	}
 }
 
-/* The main loop over this warp's tiles. pos NULL: all rows are seen; else those with pos <=
- * limit. */
-template <class T, int L, int M>
+/* The main loop over this warp's tiles. pos NULL: all rows are seen; else those that this lane's
+ * query row sees, which is at position `here`. */
+template <bool LIMITED, class T, int L, int M>
 DEVICE void
 for_row_tiles(struct softmax_state<T, L, M> &r, uint32_t row[tile<T, L, M>::STEPS], uint4 *ring,
-    struct cursor &cursor, const struct row_list &list, const uint32_t *pos, uint32_t limit)
+    struct cursor &cursor, const struct row_list &list, const uint32_t *pos, uint32_t here,
+    const struct limits &limits)
 {
 	using W = tile<T, L, M>;
 	const uint32_t c = threadIdx.x % L, side = threadIdx.x % 32 / L;
@@ -226,12 +227,15 @@ for_row_tiles(struct softmax_state<T, L, M> &r, uint32_t row[tile<T, L, M>::STEP
 
 	for (uint32_t piece = 0; at < cursor.end; piece += 2, at += WARPS * W::ROWS) {
 		const uint32_t mine = at + c / M * W::SIDES + side;
-		const bool seen = mine < cursor.end && (pos == NULL || pos[mine] <= limit);
+		const bool seen = mine < cursor.end && (pos == NULL || (LIMITED ?
+		    in_reach(here, pos[mine], limits.reach) : pos[mine] <= here));
 		float s, p;
 
 		cp_async_wait<W::SLOTS - 2>();
 		load_piece<W>(ring, piece + W::SLOTS - 1, cursor.v, row, cursor.bytes);
 		s = logit(r, ring + piece % W::SLOTS * W::STEPS * 32);
+		if (LIMITED && limits.cap > 0)
+			s = softcapped(s, limits);
 		p = softmax_step(r, seen ? s : -INFINITY);
 		next_rows<W>(row, cursor, list);
 		cp_async_wait<W::SLOTS - 2>();

@@ -298,20 +298,14 @@ gpu_refuse_capture(struct dev *d, const char *op)
 }
 
 int
-gpu_whole_window(struct dev *d, const struct query *query)
-{
-	if (query->window != 0)
-		gpu_fail(d, "sliding-window attention, of %u positions, is not supported",
-		    query->window);
-	return gpu_ok(d);
-}
-
-int
 gpu_one_query_row(struct dev *d, const struct query *query)
 {
 	if (query->N != 1)
 		gpu_fail(d, "retrieval for %u query rows, not 1", query->N);
-	return gpu_whole_window(d, query);
+	if (query->window != 0)
+		gpu_fail(d, "retrieval in sliding-window attention, of %u positions, is not "
+		    "supported", query->window);
+	return gpu_ok(d);
 }
 
 int
@@ -347,6 +341,7 @@ const struct ops gpu_ops = {
 	.close = gpu_close,
 	.sync = gpu_sync,
 	.describe = gpu_describe,
+	.products_in_bf16 = NULL,        /* it rounds to the type of the weights anyway */
 	.event_record = gpu_event_record,
 	.event_wait = gpu_event_wait,
 	.mem_info = gpu_mem_info,
@@ -374,6 +369,8 @@ const struct ops gpu_ops = {
 	.compact = gpu_compact,
 	.round = gpu_round,
 	.swiglu = gpu_swiglu,
+	.geglu = gpu_geglu,
+	.softcap = gpu_softcap,
 	.mix = gpu_mix,
 	.project = gpu_project,
 	.rope_append = gpu_rope_append,

@@ -32,6 +32,11 @@ longest_list(const uint32_t *n, uint32_t G)
 	return most;
 }
 
+/* gpu_scores.cu: softcaps score[h * stride + i], i < n[h / R] (host), if the query asks for it.
+ * This is a kernel of its own, and those that compute scores are the same for all models. */
+void gpu_cap_scores(struct dev *, float *score, size_t stride, const struct query *,
+    const uint32_t *n, uint32_t G);
+
 DEVICE unsigned char *
 entry_at(const struct index &x, uint32_t g, uint32_t i)
 {

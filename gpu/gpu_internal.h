@@ -21,7 +21,7 @@
  * gpu_mass_tiles.cu    the same on tensor cores
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
  * gpu_bits.cu          retrieval: scores from one-bit keys (FIER)
- * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest)
+ * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
  * gpu_group_reduce.cu  retrieval: softmax scores of the query heads of a KV head, reduced
  * gpu_topk.cu          retrieval: top-k by radix select
  * gpu_chosen.cu        retrieval: gather of selected rows
@@ -36,6 +36,8 @@
  * are no floating-point atomics. */
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
+
+#include <type_traits>
 
 #include "gpu/port.h"
 #include "model/ops.h"
@@ -257,9 +259,8 @@ int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_
 /* The same for kernels that add appended_rows() to every len: these can be captured. */
 int gpu_capturable_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
-/* No sliding window is asked for; for the ops of retrieval: there is one query row. Return 0
- * after a failure. */
-int gpu_whole_window(struct dev *, const struct query *);
+/* For the ops of retrieval: there is one query row, without a sliding window. Returns 0 after a
+ * failure. */
 int gpu_one_query_row(struct dev *, const struct query *);
 /* Fails during a capture: this op depends on values that the host has now. */
 void gpu_refuse_capture(struct dev *, const char *op);
@@ -268,6 +269,57 @@ DEVICE uint32_t
 appended_rows(const struct rows &c)
 {
 	return c.appended != NULL ? load_l2(c.appended) : 0;
+}
+
+/* ---- sliding windows and softcapped logits ----
+ *
+ * Most models have neither. Fast kernels have a template argument LIMITED: without it they are
+ * as if there were no such thing. */
+
+/* struct query's window and softcap as a kernel's argument */
+struct limits {
+	/* a query row at position p sees positions p - reach .. p; UINT32_MAX: no window */
+	uint32_t reach;
+	float cap, per_cap;          /* c in the unit of the logits, and 1 / c; 0: no softcap */
+};
+
+/* unit: 1, or log2(e) for logits in base 2 */
+static inline struct limits
+limits_of(const struct query *query, double unit)
+{
+	const double cap = query->softcap > 0 ? query->softcap * unit : 0;
+
+	return { query->window - 1, (float)cap, (float)(cap > 0 ? 1 / cap : 0) };
+}
+
+static inline bool
+is_limited(const struct limits &l)
+{
+	return l.reach != UINT32_MAX || l.cap > 0;
+}
+
+/* work(std::true_type{}) where the call is limited, else work(std::false_type{}) */
+template <class F>
+static inline void
+with_limited(const struct limits &l, F &&work)
+{
+	if (is_limited(l))
+		work(std::true_type{});
+	else
+		work(std::false_type{});
+}
+
+/* Does a query row at position p see this position? */
+DEVICE bool
+in_reach(uint32_t p, uint32_t pos, uint32_t reach)
+{
+	return pos <= p && p - pos <= reach;
+}
+
+DEVICE float
+softcapped(float logit, const struct limits &l)
+{
+	return l.cap * tanhf(logit * l.per_cap);
 }
 
 /* Stands for a row that does not exist */
@@ -385,6 +437,31 @@ seen_rows(const uint32_t *pos, uint32_t len, uint32_t limit)
 	return low;
 }
 
+/* The first row that a query row at position p sees, of those with positions up to p: `seen` rows,
+ * at ascending positions. As no two rows have the same position, only the last reach + 1 can be in
+ * reach; where no position is missing among them, the first of them is the one. Else it is
+ * searched for with 16 loads at a time: what takes time is the loads that wait for others. */
+DEVICE uint32_t
+first_seen(const uint32_t *pos, uint32_t seen, uint32_t p, uint32_t reach)
+{
+	constexpr uint32_t LOADS = 16;
+
+	if (p <= reach)
+		return 0;
+	uint32_t low = seen - min(seen, reach + 1), high = seen;       /* least, greatest result */
+
+	while (low < high) {
+		const uint32_t step = (high - low - 1) / LOADS + 1;
+		uint32_t n = 0;
+
+UNROLL		for (uint32_t i = 0; i < LOADS; i++)
+			n += low + i * step < high && p - pos[low + i * step] > reach;
+		high = min(high, low + n * step);
+		low += n > 0 ? (n - 1) * step + 1 : 0;
+	}
+	return low;
+}
+
 /* work(T{}) with the C++ type of dtype */
 template <class F>
 static inline void
@@ -441,6 +518,8 @@ op_round gpu_round;
 op_swiglu gpu_swiglu;
 op_project gpu_project;
 op_rope_append gpu_rope_append;
+op_geglu gpu_geglu;
+op_softcap gpu_softcap;
 op_mix gpu_mix;
 op_ffn gpu_ffn;
 op_matmul gpu_matmul;

@@ -28,6 +28,12 @@ dot(const float *q, const T *k, uint32_t E)
 	return sum;
 }
 
+DEVICE float
+limited_logit(float logit, const struct limits &limits)
+{
+	return limits.cap > 0 ? softcapped(logit, limits) : logit;
+}
+
 /* ---- naive kernels ---- */
 
 /* One block for each query row and head: parts[(n * H + h) * stride] <- the sum over the rows
@@ -35,17 +41,19 @@ dot(const float *q, const T *k, uint32_t E)
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_sums(struct partial_sum *parts, size_t stride, const float *q, const struct rows r,
-    const uint32_t *qpos, float scale)
+    const uint32_t *qpos, float scale, const struct limits limits)
 {
 	SHARED(struct partial_sum[THREADS / 32], of_warp);
 	const uint32_t n = blockIdx.x, h = blockIdx.y, H = gridDim.y, g = h / (H / r.G);
 	const float *row = q + ((size_t)n * H + h) * r.E;
+	const uint32_t *const pos = r.pos + r.start[g];
+	const uint32_t seen = seen_rows(pos, r.len[g], qpos[n]);
+	const uint32_t from = first_seen(pos, seen, qpos[n], limits.reach);
 	struct partial_sum p = { -INFINITY, 0 };
 
-	for (uint32_t s = threadIdx.x; s < r.len[g]; s += THREADS)
-		if (r.pos[r.start[g] + s] <= qpos[n])
-			p = add_sums(p,
-			    { dot(row, (const T *)r.k + (r.start[g] + s) * r.E, r.E) * scale, 1 });
+	for (uint32_t s = from + threadIdx.x; s < seen; s += THREADS)
+		p = add_sums(p, { limited_logit(
+		    dot(row, (const T *)r.k + (r.start[g] + s) * r.E, r.E) * scale, limits), 1 });
 	p = warp_add_sums(p);
 	if (threadIdx.x % 32 == 0)
 		of_warp[threadIdx.x / 32] = p;
@@ -61,7 +69,8 @@ reference_sums(struct partial_sum *parts, size_t stride, const float *q, const s
 template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_mass(float *mass, size_t stride, const float *q, const float *lse, const struct rows r,
-    const uint32_t *qpos, uint32_t N, float scale, enum over_queries over, bool add)
+    const uint32_t *qpos, uint32_t N, float scale, enum over_queries over, bool add,
+    const struct limits limits)
 {
 	const uint32_t s = blockIdx.x * THREADS + threadIdx.x, h = blockIdx.y, H = gridDim.y;
 	const uint32_t g = h / (H / r.G);
@@ -71,12 +80,13 @@ reference_mass(float *mass, size_t stride, const float *q, const float *lse, con
 		return;
 	const T *k = (const T *)r.k + (r.start[g] + s) * r.E;
 	const uint32_t pos = r.pos[r.start[g] + s];
-	for (uint32_t n = 0; n < N; n++) {
+	for (uint32_t n = pos > 0 ? seen_rows(qpos, N, pos - 1) : 0;
+	    n < N && qpos[n] - pos <= limits.reach; n++) {
 		const size_t at = (size_t)n * H + h;
 
-		if (pos <= qpos[n] && lse[at] != -INFINITY)
-			sum = accumulate(sum,
-			    exp2f(dot(q + at * r.E, k, r.E) * scale - lse[at] * LOG2_E), over);
+		if (lse[at] != -INFINITY)
+			sum = accumulate(sum, exp2f(limited_logit(
+			    dot(q + at * r.E, k, r.E) * scale, limits) - lse[at] * LOG2_E), over);
 	}
 	*to = add ? accumulate(*to, sum, over) : sum;
 }
@@ -125,10 +135,11 @@ lse_merge(float *lse, const float *other, size_t n)
 static bool
 start_call(struct dev *d, struct call *c, const struct layer_rows *l, const char *op)
 {
-	if (!gpu_whole_window(d, &c->query) || !gpu_rows_of(d, &c->rows, l, c->query.H, op))
+	if (!gpu_rows_of(d, &c->rows, l, c->query.H, op))
 		return false;
 	c->dtype = l->dtype;
 	c->scale = LOG2_E / sqrtf((float)l->width);
+	c->limits = limits_of(&c->query, M_LOG2E);
 	c->fast = !d->reference && gpu_tiles_take(c);
 	return true;
 }
@@ -153,7 +164,8 @@ make_sums(struct dev *d, const struct call *c, const struct packed_queries *q,
 	else
 		with_type(c->dtype, [&](auto t) {
 			LAUNCH(d, reference_sums<decltype(t)>, dim3(c->query.N, c->query.H),
-			    THREADS, 0, parts, stride, c->query.q, c->rows, c->query.pos, c->scale);
+			    THREADS, 0, parts, stride, c->query.q, c->rows, c->query.pos, c->scale,
+			    c->limits);
 		});
 }
 
@@ -169,7 +181,7 @@ make_mass(struct dev *d, const struct call *c, const struct packed_queries *q, c
 			LAUNCH(d, reference_mass<decltype(t)>,
 			    dim3(parts_of(longest_head(&c->rows), THREADS), c->query.H), THREADS, 0,
 			    mass, stride, c->query.q, lse, c->rows, c->query.pos, c->query.N,
-			    c->scale, c->over, add);
+			    c->scale, c->over, add, c->limits);
 		});
 }
 
@@ -185,7 +197,7 @@ gpu_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q
     const float *lse, const struct layer_rows *l, enum over_queries over)
 {
 	struct call c = { .query = *query, .over = over, .rows = {}, .dtype = KV_F32, .scale = 0,
-		.fast = false };
+		.limits = {}, .fast = false };
 	struct packed_queries packed = {};
 
 	if (!start_call(d, &c, l, "attend_mass") || query->N == 0 || longest_head(&c.rows) == 0)
@@ -234,7 +246,7 @@ gpu_window_mass(struct dev *d, float *mass, size_t stride, const struct query *q
 {
 	const uint32_t W = query->N, H = query->H;
 	struct call c = { .query = *query, .over = over, .rows = {}, .dtype = KV_F32, .scale = 0,
-		.fast = false }, o = c;
+		.limits = {}, .fast = false }, o = c;
 
 	if (!start_call(d, &c, l, "window_mass") ||
 	    (own != NULL && !start_call(d, &o, own, "window_mass")))

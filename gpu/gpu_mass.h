@@ -53,6 +53,7 @@ struct call {
 	struct rows rows;
 	enum kv_dtype dtype;
 	float scale;                 /* of logits */
+	struct limits limits;
 	bool fast;                   /* by the tensor core kernels */
 };
 

@@ -79,6 +79,7 @@ struct keys {
 	uint32_t key[2][E / 16][4];
 	const uint32_t *pos;         /* shared [WARP_KEYS] positions; NO_POSITION: no such row */
 	uint32_t first, last;        /* positions; last is NO_POSITION where there are fewer rows */
+	uint32_t end;                /* LIMITED: the last position that there is */
 	uint32_t n;                  /* rows */
 };
 
@@ -121,16 +122,26 @@ load_keys(struct keys<E> *to, uint32_t *to_pos, const struct rows *r, uint32_t g
 	to->pos = to_pos;
 	to->first = to->n > 0 ? pos[0] : NO_POSITION;
 	to->last = to->n == WARP_KEYS ? pos[WARP_KEYS - 1] : NO_POSITION;
+	to->end = to->n > 0 ? pos[to->n - 1] : NO_POSITION;
+}
+
+/* Is a position so far before p that a query row there does not see it? */
+DEVICE bool
+is_past(uint32_t pos, uint32_t p, uint32_t reach)
+{
+	return p > pos && p - pos > reach;
 }
 
 /* logit[m][p][2a + b] <- the logit of row 16m + 8a + lane / 4 of the warp with query 8p + 2
  * (lane % 4) + b of the unit. Computes nothing where no row is seen. */
-template <class T, uint32_t E>
+template <class T, uint32_t E, bool LIMITED>
 DEVICE enum seen
 multiply(float logit[2][2][4], const struct keys<E> *k, const uint4 q[E / 16][32],
-    const struct query_info *info)
+    const struct query_info *info, const struct limits &limits)
 {
 	if (info[MMA_QUERIES - 1].pos < k->first)
+		return NO_ROWS;
+	if (LIMITED && is_past(k->end, info[0].pos, limits.reach))
 		return NO_ROWS;
 	for (uint32_t i = 0; i < 16; i++)
 		logit[i / 8][i / 4 % 2][i % 4] = 0;
@@ -143,14 +154,20 @@ multiply(float logit[2][2][4], const struct keys<E> *k, const uint4 q[E / 16][32
 			mma(T{}, logit[m][1], k->key[m][step], right);
 		}
 	}
+	for (uint32_t i = 0; LIMITED && limits.cap > 0 && i < 16; i++)
+		logit[i / 8][i / 4 % 2][i % 4] =
+		    softcapped(logit[i / 8][i / 4 % 2][i % 4], limits);
+	if (LIMITED && is_past(k->first, info[MMA_QUERIES - 1].pos, limits.reach))
+		return SOME_ROWS;
 	return info[0].pos < k->last ? SOME_ROWS : ALL_ROWS;
 }
 
 /* Calls work(logit, info of its query, masked) for each logit of a lane; masked: the query
  * does not see the row. */
-template <bool SOME, class F>
+template <bool SOME, bool LIMITED, class F>
 DEVICE void
-for_logits(float logit[2][2][4], const struct query_info *info, const uint32_t *pos, F &&work)
+for_logits(float logit[2][2][4], const struct query_info *info, const uint32_t *pos, uint32_t reach,
+    F &&work)
 {
 	const uint32_t lane = threadIdx.x % 32;
 
@@ -162,19 +179,20 @@ for_logits(float logit[2][2][4], const struct query_info *info, const uint32_t *
 
 		for (uint32_t row = 0; row < 4; row++)
 			for (uint32_t b = 0; b < 2; b++)
-				work(logit[row / 2][p][row % 2 * 2 + b], of[b],
-				    SOME && of[b].pos < pos[row * 8 + lane / 4]);
+				work(logit[row / 2][p][row % 2 * 2 + b], of[b], SOME && (LIMITED ?
+				    !in_reach(of[b].pos, pos[row * 8 + lane / 4], reach) :
+				    of[b].pos < pos[row * 8 + lane / 4]));
 	}
 }
 
-/* A block's position in the units of its heads */
+/* A block's position in the units of its heads, first .. end - 1 of each */
 struct unit_cursor { uint32_t head, unit, left; };
 
 DEVICE void
-next_unit(struct unit_cursor *at, uint32_t first, uint32_t units)
+next_unit(struct unit_cursor *at, uint32_t first, uint32_t end)
 {
 	at->left--;
-	if (++at->unit == units) {
+	if (++at->unit == end) {
 		at->unit = first;
 		at->head++;
 	}
@@ -184,7 +202,7 @@ next_unit(struct unit_cursor *at, uint32_t first, uint32_t units)
 template <uint32_t E>
 DEVICE void
 load_units(struct unit_tile<E> *to, const struct packed_queries *from, struct unit_cursor *at,
-    uint32_t first)
+    uint32_t first, const uint32_t &end)
 {
 	const uint32_t t = threadIdx.x;
 	const size_t unit = (size_t)at->head * from->units + at->unit;
@@ -192,7 +210,7 @@ load_units(struct unit_tile<E> *to, const struct packed_queries *from, struct un
 	const struct query_info *info = from->info + unit * MMA_QUERIES + 2 * t;
 
 	for (uint32_t i = 0; i < TILE_UNITS && at->left > 0; i++) {
-		const uint32_t next = at->unit + 1 == from->units ? 1 + first : 1;
+		const uint32_t next = at->unit + 1 == end ? 1 + first + from->units - end : 1;
 
 		if (t < E * 2)
 			cp_async16(&to->q[i][0][0] + t, q, true);
@@ -200,32 +218,32 @@ load_units(struct unit_tile<E> *to, const struct packed_queries *from, struct un
 			cp_async16(&to->info[i][2 * t], info, true);
 		q += next * (E * 2);
 		info += next * MMA_QUERIES;
-		next_unit(at, first, from->units);
+		next_unit(at, first, end);
 	}
 	cp_async_commit();
 }
 
 /* The main loop, double-buffered: calls work(tile, position of its first unit, units in it)
- * for all queries from unit `first` of each head on, while the next tile is loaded. A barrier
- * before each call protects what the threads shared in the call before. */
+ * for the queries of the units first .. end - 1 of each head, while the next tile is loaded. A
+ * barrier before each call protects what the threads shared in the call before. */
 template <uint32_t E, class F>
 DEVICE void
 for_tiles(struct unit_tile<E> *tiles, const struct packed_queries *q, uint32_t head, uint32_t heads,
-    uint32_t first, F &&work)
+    uint32_t first, const uint32_t &end, F &&work)
 {
-	struct unit_cursor next = { head, first, heads * (q->units - first) }, at;
+	struct unit_cursor next = { head, first, heads * (end - first) }, at;
 
 	if (next.left == 0)
 		return;
 	at = next;
-	load_units(&tiles[0], q, &next, first);
+	load_units(&tiles[0], q, &next, first, end);
 	for (uint32_t turn = 0;; turn ^= 1) {
 		const struct unit_cursor then = next;
 
 		cp_async_wait<0>();
 		__syncthreads();
 		if (next.left > 0)
-			load_units(&tiles[turn ^ 1], q, &next, first);
+			load_units(&tiles[turn ^ 1], q, &next, first, end);
 		work(&tiles[turn], at, at.left - then.left);
 		if (then.left == 0)
 			return;
@@ -252,31 +270,95 @@ column_sum(const float logit[2][2][4], uint32_t x)
 	return p;
 }
 
+/* The number of units of a head for which before(its info) is true: the first ones */
+template <class F>
+DEVICE uint32_t
+units_before(const struct packed_queries &q, uint32_t head, F &&before)
+{
+	uint32_t first = 0, end = q.units;
+
+	while (first < end) {
+		const uint32_t mid = (first + end) / 2;
+		const size_t unit = (size_t)head * q.units + mid;
+
+		if (before(q.info + unit * MMA_QUERIES))
+			first = mid + 1;
+		else
+			end = mid;
+	}
+	return first;
+}
+
+/* The units of a head that see any of the rows from `begin` on that a block has, of KV head g */
+struct unit_range { uint32_t first, end; };
+
+DEVICE struct unit_range
+units_in_reach(const struct packed_queries &q, uint32_t head, const struct rows &r, uint32_t g,
+    uint32_t begin, uint32_t reach)
+{
+	const uint32_t *const pos = r.pos + r.start[g], len = r.len[g];
+
+	if (begin >= len)
+		return { 0, 0 };
+	const uint32_t least = pos[begin], most = pos[min(begin + BLOCK_KEYS, len) - 1];
+	const uint32_t first = units_before(q, head, [&](const struct query_info *info) {
+		return info[MMA_QUERIES - 1].pos < least;
+	});
+	const uint32_t end = units_before(q, head, [&](const struct query_info *info) {
+		return !is_past(most, info[0].pos, reach);
+	});
+	return { first, end };
+}
+
+/* The partial sums of block blockIdx.x of the queries in other units: nothing */
+DEVICE void
+clear_parts(struct partial_sum *parts, size_t stride, struct unit_range units, uint32_t N,
+    uint32_t H, uint32_t head, uint32_t heads)
+{
+	for (uint32_t n = threadIdx.x; n < N; n += WARPS * 32) {
+		const uint32_t unit = n / MMA_QUERIES;
+		const bool done = unit >= units.first && unit < units.end;
+
+		for (uint32_t h = head; h < head + heads && !done; h++)
+			parts[((size_t)n * H + h) * stride + blockIdx.x] = { -INFINITY, 0 };
+	}
+}
+
 /* First pass, log-sum-exp: one block for BLOCK_KEYS rows of a KV head and `heads` of its
  * query heads. parts[(n * H + h) * stride + x] <- the partial sum of query n over the rows of
  * block x. */
-template <class T, uint32_t E>
+template <class T, uint32_t E, bool LIMITED>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
 partial_sums(struct partial_sum *parts, size_t stride, const struct packed_queries q,
-    const struct rows r, uint32_t N, uint32_t H, uint32_t heads)
+    const struct rows r, uint32_t N, uint32_t H, uint32_t heads, const struct limits limits)
 {
 	DYN_SHARED(struct unit_tile<E>, tiles);
 	SHARED(uint32_t[BLOCK_KEYS], pos);
 	SHARED(struct partial_sum[WARPS][TILE_UNITS * MMA_QUERIES], of_warp);
 	const uint32_t t = threadIdx.x, warp = t / 32, lane = t % 32, head = blockIdx.y * heads;
+	struct unit_range units = { 0, q.units };
+	const uint32_t &end = *(LIMITED ? &units.end : &q.units);      /* an argument: no register */
 	struct keys<E> k;
 
+	if constexpr (LIMITED) {
+		units = units_in_reach(q, head, r, head / (H / r.G), blockIdx.x * BLOCK_KEYS,
+		    limits.reach);
+		clear_parts(parts, stride, units, N, H, head, heads);
+		if (units.first == units.end)
+			return;
+	}
 	load_keys<T, E>(&k, pos + warp * WARP_KEYS, &r, head / (H / r.G),
 	    blockIdx.x * BLOCK_KEYS + warp * WARP_KEYS);
-	for_tiles(tiles, &q, head, heads, 0, [&](const struct unit_tile<E> *tile,
+	for_tiles(tiles, &q, head, heads, units.first, end, [&](const struct unit_tile<E> *tile,
 	    struct unit_cursor at, uint32_t n) {
 		for (uint32_t i = 0; i < n; i++) {
 			float logit[2][2][4];
 			struct partial_sum p[4];
-			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->info[i]);
+			const enum seen seen =
+			    multiply<T, E, LIMITED>(logit, &k, tile->q[i], tile->info[i], limits);
 
 			if (seen == SOME_ROWS)
-				for_logits<true>(logit, tile->info[i], k.pos,
+				for_logits<true, LIMITED>(logit, tile->info[i], k.pos, limits.reach,
 				    [](float &x, const struct query_info &, bool masked) {
 					x = masked ? -INFINITY : x;
 				});
@@ -289,7 +371,7 @@ partial_sums(struct partial_sum *parts, size_t stride, const struct packed_queri
 		}
 		__syncthreads();
 		for (uint32_t i = 0; i < t / MMA_QUERIES && i < n; i++)
-			next_unit(&at, 0, q.units);
+			next_unit(&at, units.first, end);
 		const uint32_t query = at.unit * MMA_QUERIES + t % MMA_QUERIES;
 
 		if (t >= n * MMA_QUERIES || query >= N)
@@ -303,12 +385,12 @@ partial_sums(struct partial_sum *parts, size_t stride, const struct packed_queri
 }
 
 /* sum[i] += the mass that the queries of a unit give to row 8i + lane / 4 of the warp */
-template <bool SOME>
+template <bool SOME, bool LIMITED>
 DEVICE void
 add_unit(float sum[4], float logit[2][2][4], const struct query_info *info, const uint32_t *pos,
-    enum over_queries over)
+    uint32_t reach, enum over_queries over)
 {
-	for_logits<SOME>(logit, info, pos,
+	for_logits<SOME, LIMITED>(logit, info, pos, reach,
 	    [](float &x, const struct query_info &of, bool masked) {
 		x = masked ? 0 : exp2_fast(x - of.lse);
 	});
@@ -342,52 +424,66 @@ flush_mass(float *to, float sum[4], uint32_t rows, enum over_queries over, bool 
 		to[row] = add ? accumulate(to[row], mine, over) : mine;
 }
 
+/* mass <- 0 for the rows of a block that no query sees */
+DEVICE void
+clear_mass(float *mass, size_t stride, uint32_t begin, uint32_t len, uint32_t head, uint32_t heads)
+{
+	for (uint32_t h = head; h < head + heads && begin + threadIdx.x < len; h++)
+		mass[h * stride + begin + threadIdx.x] = 0;
+}
+
 /* Second pass, mass: one block for BLOCK_KEYS rows of a KV head and `heads` of its query
  * heads. The mass of each head accumulates in registers and is added to mass (or, !add,
  * stored) at its end. The last heads come first: their keys are still in L2 after the first
  * pass. */
-template <class T, uint32_t E>
+template <class T, uint32_t E, bool LIMITED>
 static __global__ void __launch_bounds__(WARPS * 32, 2)
 add_mass(float *mass, size_t stride, const struct packed_queries q, const struct rows r, uint32_t H,
-    uint32_t heads, enum over_queries over, bool add)
+    uint32_t heads, enum over_queries over, bool add, const struct limits limits)
 {
 	DYN_SHARED(struct unit_tile<E>, tiles);
 	SHARED(uint32_t[BLOCK_KEYS], pos);
 	const uint32_t head = (gridDim.y - 1 - blockIdx.y) * heads, g = head / (H / r.G);
 	const uint32_t begin = blockIdx.x * BLOCK_KEYS, row = begin + threadIdx.x / 32 * WARP_KEYS;
-	uint32_t first = 0, end = q.units;
+	struct unit_range units = { 0, q.units };
+	const uint32_t &end = *(LIMITED ? &units.end : &q.units);
 	float sum[4] = { 0, 0, 0, 0 };
 	struct keys<E> k;
 
 	if (begin >= r.len[g])
 		return;
-	load_keys<T, E>(&k, pos + (row - begin), &r, g, row);
-	while (first < end) {                          /* finds the first unit that sees a row */
-		const uint32_t mid = (first + end) / 2;
-
-		const size_t unit = (size_t)head * q.units + mid;
-
-		if (q.info[unit * MMA_QUERIES + MMA_QUERIES - 1].pos < r.pos[r.start[g] + begin])
-			first = mid + 1;
-		else
-			end = mid;
+	if constexpr (LIMITED) {
+		units = units_in_reach(q, head, r, g, begin, limits.reach);
+		if (units.first == units.end) {
+			if (!add)
+				clear_mass(mass, stride, begin, r.len[g], head, heads);
+			return;
+		}
 	}
-	for_tiles(tiles, &q, head, heads, first, [&](const struct unit_tile<E> *tile,
+	load_keys<T, E>(&k, pos + (row - begin), &r, g, row);
+	if constexpr (!LIMITED)
+		units.first = units_before(q, head, [&](const struct query_info *info) {
+			return info[MMA_QUERIES - 1].pos < r.pos[r.start[g] + begin];
+		});
+	for_tiles(tiles, &q, head, heads, units.first, end, [&](const struct unit_tile<E> *tile,
 	    struct unit_cursor at, uint32_t n) {
 		for (uint32_t i = 0; i < n; i++) {
 			float logit[2][2][4];
-			const enum seen seen = multiply<T, E>(logit, &k, tile->q[i], tile->info[i]);
+			const enum seen seen =
+			    multiply<T, E, LIMITED>(logit, &k, tile->q[i], tile->info[i], limits);
 
 			if (seen == ALL_ROWS)
-				add_unit<false>(sum, logit, tile->info[i], k.pos, over);
+				add_unit<false, LIMITED>(sum, logit, tile->info[i], k.pos,
+				    limits.reach, over);
 			else if (seen == SOME_ROWS)
-				add_unit<true>(sum, logit, tile->info[i], k.pos, over);
-			if (at.unit == q.units - 1)
+				add_unit<true, LIMITED>(sum, logit, tile->info[i], k.pos,
+				    limits.reach, over);
+			if (at.unit == end - 1)
 				flush_mass(mass + at.head * stride + row, sum, k.n, over, add);
-			next_unit(&at, first, q.units);
+			next_unit(&at, units.first, end);
 		}
 	});
-	for (uint32_t h = head; h < head + heads && first == q.units; h++)
+	for (uint32_t h = head; h < head + heads && units.first == q.units; h++)
 		flush_mass(mass + h * stride + row, sum, k.n, over, add);
 }
 
@@ -469,9 +565,12 @@ gpu_tiles_sums(struct dev *d, const struct call *c, const struct packed_queries 
 	const uint32_t heads = heads_of_block(c);
 
 	with_shape(c, [&](auto t, auto w) {
-		LAUNCH(d, (partial_sums<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->query.H / heads),
-		    WARPS * 32, 2 * sizeof(struct unit_tile<w.E>), parts, stride, *q, c->rows, c->query.N,
-		    c->query.H, heads);
+		with_limited(c->limits, [&](auto limited) {
+			LAUNCH(d, (partial_sums<decltype(t), w.E, limited.value>),
+			    dim3(gpu_tiles_parts(c), c->query.H / heads), WARPS * 32,
+			    2 * sizeof(struct unit_tile<w.E>), parts, stride, *q, c->rows,
+			    c->query.N, c->query.H, heads, c->limits);
+		});
 	});
 }
 
@@ -482,8 +581,11 @@ gpu_tiles_mass(struct dev *d, const struct call *c, const struct packed_queries 
 	const uint32_t heads = heads_of_block(c);
 
 	with_shape(c, [&](auto t, auto w) {
-		LAUNCH(d, (add_mass<decltype(t), w.E>), dim3(gpu_tiles_parts(c), c->query.H / heads),
-		    WARPS * 32, 2 * sizeof(struct unit_tile<w.E>), mass, stride, *q, c->rows, c->query.H,
-		    heads, c->over, add);
+		with_limited(c->limits, [&](auto limited) {
+			LAUNCH(d, (add_mass<decltype(t), w.E, limited.value>),
+			    dim3(gpu_tiles_parts(c), c->query.H / heads), WARPS * 32,
+			    2 * sizeof(struct unit_tile<w.E>), mass, stride, *q, c->rows,
+			    c->query.H, heads, c->over, add, c->limits);
+		});
 	});
 }

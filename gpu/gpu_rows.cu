@@ -206,8 +206,21 @@ gpu_round(struct dev *d, float *x, size_t n, enum kv_dtype dtype)
 
 /* ---- swiglu ---- */
 
-/* to[V] <- silu(gate) * up */
-template <int V>
+DEVICE float
+silu(float x)
+{
+	return x / (1 + expf(-x));
+}
+
+/* x/2 (1 + tanh(u)) = x / (1 + exp(-2u)) */
+DEVICE float
+gelu(float x)
+{
+	return x / (1 + expf(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
+}
+
+/* to[V] <- silu(gate) * up, or gelu */
+template <int V, bool GELU = false>
 DEVICE void
 gated(float *to, const float *gate, const float *up)
 {
@@ -216,24 +229,25 @@ gated(float *to, const float *gate, const float *up)
 	load_floats<V>(to, gate);
 	load_floats<V>(u, up);
 	for (int e = 0; e < V; e++)
-		to[e] = to[e] / (1 + expf(-to[e])) * u[e];
+		to[e] = (GELU ? gelu(to[e]) : silu(to[e])) * u[e];
 }
 
-template <int V>
+template <int V, bool GELU>
 static __global__ void __launch_bounds__(THREADS)
-swiglu(float *y, const float *gate, const float *up, size_t n)
+glu(float *y, const float *gate, const float *up, size_t n)
 {
 	for (size_t i = V * ((size_t)blockIdx.x * THREADS + threadIdx.x); i < n;
 	    i += (size_t)gridDim.x * V * THREADS) {
 		float g[V];
 
-		gated<V>(g, gate + i, up + i);
+		gated<V, GELU>(g, gate + i, up + i);
 		store_floats<V>(y + i, g);
 	}
 }
 
-void
-gpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
+template <bool GELU>
+static void
+launch_glu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
 {
 	const size_t n = (size_t)N * F;
 	const bool wide = aligned_16(d, y, n * 4) && aligned_16(d, gate, 0) && aligned_16(d, up, 0);
@@ -243,9 +257,21 @@ gpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t
 	if (n == 0)
 		return;
 	if (wide)
-		LAUNCH(d, swiglu<4>, grid, THREADS, 0, y, gate, up, n);
+		LAUNCH(d, (glu<4, GELU>), grid, THREADS, 0, y, gate, up, n);
 	else
-		LAUNCH(d, swiglu<1>, grid, THREADS, 0, y, gate, up, n);
+		LAUNCH(d, (glu<1, GELU>), grid, THREADS, 0, y, gate, up, n);
+}
+
+void
+gpu_swiglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
+{
+	launch_glu<false>(d, y, gate, up, N, F);
+}
+
+void
+gpu_geglu(struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t F)
+{
+	launch_glu<true>(d, y, gate, up, N, F);
 }
 
 /* ---- mix ---- */
@@ -266,6 +292,25 @@ gpu_mix(struct dev *d, float *y, const float *x, size_t n, float a, float b)
 	if (n > 0)
 		LAUNCH(d, mix, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, y, x, n, a,
 		    b);
+}
+
+/* ---- softcap ---- */
+
+static __global__ void __launch_bounds__(THREADS)
+softcap(float *x, size_t n, float cap)
+{
+	for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n;
+	    i += (size_t)gridDim.x * THREADS)
+		x[i] = cap * tanhf(x[i] / cap);
+}
+
+void
+gpu_softcap(struct dev *d, float *x, size_t n, float cap)
+{
+	const size_t blocks = parts_of(n, THREADS);
+
+	if (n > 0)
+		LAUNCH(d, softcap, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n, cap);
 }
 
 constexpr unsigned GATED_THREADS = 1024;       /* at most */

@@ -1,4 +1,5 @@
-/* gpu_scores.cu - scores of rows from their keys (q.k), and of pages from their bounds (Quest)
+/* gpu_scores.cu - scores of rows from their keys (q.k), and of pages from their bounds (Quest);
+ * softcap of scores
  *
  * Both are matrix products with the queries. The score of a page, the sum over channels of max(q
  * * least, q * greatest), is min(q, 0) . least + max(q, 0) . greatest: a product of twice the
@@ -171,6 +172,34 @@ UNROLL				for (uint32_t j = LAYERS; j-- > 0;)
 	}
 }
 
+/* ---- softcap ---- */
+
+/* Lists of query heads along blockIdx.y */
+static __global__ void __launch_bounds__(THREADS)
+cap_scores(float *score, size_t stride, const __grid_constant__ struct lists l, uint32_t R,
+    const struct limits limits)
+{
+	const uint32_t n = l.n[blockIdx.y / R];
+
+	pdl_trigger();
+	pdl_wait();
+	score += blockIdx.y * stride;
+	for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
+		score[i] = softcapped(score[i], limits);
+}
+
+void
+gpu_cap_scores(struct dev *d, float *score, size_t stride, const struct query *query,
+    const uint32_t *n, uint32_t G)
+{
+	struct lists l;
+
+	if (query->softcap > 0 && gpu_lists_of(d, &l, n, NULL, G, "scores") && l.longest > 0)
+		LAUNCH_PDL(d, cap_scores,
+		    dim3(blocks_per_list(d, parts_of(l.longest, THREADS), query->H, 16), query->H),
+		    THREADS, 0, score, stride, l, query->H / G, limits_of(query, 1));
+}
+
 /* ---- the ops ---- */
 
 template <class T, uint32_t SETS, bool PAGES>
@@ -260,6 +289,7 @@ gpu_key_scores(struct dev *d, float *score, size_t stride, const struct query *q
 	struct score_call c = { .score = score, .stride = stride, .q = query->q,
 		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
 	score_items<false>(d, c, x, rows->dtype);
+	gpu_cap_scores(d, score, stride, query, rows->len, x.G);
 }
 
 void
@@ -278,4 +308,5 @@ gpu_page_scores(struct dev *d, float *score, size_t stride, const struct query *
 	struct score_call c = { .score = score, .stride = stride, .q = query->q,
 		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
 	score_items<true>(d, c, x, dtype);
+	gpu_cap_scores(d, score, stride, query, pages->len, x.G);
 }

@@ -308,14 +308,14 @@ kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint32_t
 	return KV_OK;
 }
 
-/* Does the eviction at p, of fields f, leave the layer without a row? */
+/* Does the eviction at p, of fields f, leave its layers without a row? A text begins anew then. A sliding
+ * window of one token leaves none in some of them. */
 static int
-empties(const uint8_t *p, const struct fields *f, uint32_t layer, uint32_t kv_heads)
+empties(const uint8_t *p, const struct fields *f, uint32_t kv_heads)
 {
-	uint32_t g;
+	uint64_t n = (uint64_t)(f->l1 - f->l0) * kv_heads;
 
-	p += EVENT + 8 * (uint64_t)(layer - f->l0) * kv_heads;
-	for (g = 0; g < kv_heads; g++, p += 8)
+	for (p += EVENT; n > 0; n--, p += 8)
 		if (get32(p + 4) > 0)
 			return 0;
 	return 1;
@@ -335,7 +335,7 @@ kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_heads)
 			continue;
 		if (f.kind != KV_EVENT_EVICT)
 			ran += event_kind(p + at, kv_heads) != KV_EVENT_RUN ? f.n : 0;
-		else if (empties(p + at, &f, layer, kv_heads))
+		else if (empties(p + at, &f, kv_heads))
 			ran = 0;
 	}
 	return ran;

@@ -1,37 +1,21 @@
-/* head.c - the HEAD section: canonical JSON to struct kv_head and back; comparison of
- * identities
+/* head.c - the HEAD section: which fields there are, and canonical JSON to struct kv_head
  *
- * Reading, writing and comparing follow one table of fields, sorted as the keys must be.
- * jansson reads; the text is written here, because it has to be the same with every version of
- * every library, in every locale. */
+ * Reading, writing and comparing (head_text.c) follow one table of fields, sorted as the keys must
+ * be. jansson reads. */
 
-#include "head.h"
+#include "head_fields.h"
 
 #include <jansson.h>
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum kind { TEXT, HASH, FLAG, COUNT, REAL, FACTORS, DTYPE, ROPE, ROPE_TYPE };
-
-struct field {
-	const char *key;
-	enum kind kind;
-	size_t at;              /* offset in struct kv_model */
-	uint32_t min, max;      /* of a COUNT */
-	unsigned ropes;         /* only with these types of rope, a bit for each; 0: with any */
-	int spare;              /* left out where it is 0 */
-};
 
 #define AT(name) offsetof(struct kv_model, name)
 #define WIDE (1u << 24)
 
-static const struct field model_fields[] = {
+const struct head_field kv_model_fields[] = {
 	{ "architecture", TEXT, AT(architecture), 0, 0, 0, 0 },
 	{ "attention_bias", FLAG, AT(attention_bias), 0, 0, 0, 0 },
 	{ "attention_multiplier", REAL, AT(attention_multiplier), 0, 0, 0, 1 },
+	{ "attention_softcap", REAL, AT(attention_softcap), 0, 0, 0, 1 },
 	{ "embedding_multiplier", REAL, AT(embedding_multiplier), 0, 0, 0, 1 },
 	{ "ffn", COUNT, AT(ffn), 1, WIDE, 0, 0 },
 	{ "head_width", COUNT, AT(head_width), 1, 1024, 0, 0 },
@@ -39,6 +23,7 @@ static const struct field model_fields[] = {
 	{ "kv_heads", COUNT, AT(kv_heads), 1, 4096, 0, 0 },
 	{ "layers", COUNT, AT(layers), 1, 4096, 0, 0 },
 	{ "logits_scaling", REAL, AT(logits_scaling), 0, 0, 0, 1 },
+	{ "logits_softcap", REAL, AT(logits_softcap), 0, 0, 0, 1 },
 	{ "mlp_bias", FLAG, AT(mlp_bias), 0, 0, 0, 1 },
 	{ "norm_eps", REAL, AT(norm_eps), 0, 0, 0, 0 },
 	{ "query_heads", COUNT, AT(query_heads), 1, 4096, 0, 0 },
@@ -49,6 +34,8 @@ static const struct field model_fields[] = {
 	{ "vocabulary", COUNT, AT(vocabulary), 1, WIDE, 0, 0 },
 	{ "weights", HASH, AT(weights), 0, 0, 0, 0 },
 	{ "weights_dtype", DTYPE, AT(weights_dtype), 0, 0, 0, 0 },
+	{ "whole_layers", LAYERS, AT(whole), 0, 0, 0, 1 },
+	{ "window", COUNT, AT(window), 1, UINT32_MAX, 0, 1 },
 	{ NULL, TEXT, 0, 0, 0, 0, 0 }
 };
 
@@ -57,7 +44,7 @@ static const struct field model_fields[] = {
 #define YARN (1u << KV_ROPE_YARN)
 #define LONGROPE (1u << KV_ROPE_LONGROPE)
 
-static const struct field rope_fields[] = {
+const struct head_field kv_rope_fields[] = {
 	{ "attention_factor", REAL, AT(rope_attention_factor), 0, 0, YARN | LONGROPE, 0 },
 	{ "beta_fast", REAL, AT(rope_beta_fast), 0, 0, YARN, 0 },
 	{ "beta_slow", REAL, AT(rope_beta_slow), 0, 0, YARN, 0 },
@@ -72,6 +59,7 @@ static const struct field rope_fields[] = {
 	{ "truncate", FLAG, AT(rope_truncate), 0, 0, YARN, 0 },
 	{ "type", ROPE_TYPE, AT(rope_type), 0, 0, 0, 0 },
 	{ "width", COUNT, AT(rope_width), 1, 1024, 0, 1 },
+	{ "window_theta", REAL, AT(rope_window_theta), 0, 0, 0, 1 },
 	{ NULL, TEXT, 0, 0, 0, 0, 0 }
 };
 
@@ -97,6 +85,26 @@ kv_rope_turned(const struct kv_model *m, uint32_t layer)
 	if (m->rope_skip != 0 && (layer + 1) % m->rope_skip == 0)
 		return 0;
 	return m->rope_width != 0 ? m->rope_width : m->head_width;
+}
+
+int
+kv_head_is_whole(const struct kv_model *m, uint32_t layer)
+{
+	return m->whole[layer / 8] >> layer % 8 & 1;
+}
+
+uint32_t
+kv_layer_window(const struct kv_model *m, uint32_t layer)
+{
+	return kv_head_is_whole(m, layer) ? 0 : m->window;
+}
+
+uint32_t
+kv_first_seen(const struct kv_model *m, uint32_t layer, uint32_t position)
+{
+	const uint32_t window = kv_layer_window(m, layer);
+
+	return window == 0 || position < window ? 0 : position - window + 1;
 }
 
 /* ---- reading ---- */
@@ -129,7 +137,7 @@ get_dtype(enum kv_dtype *out, const json_t *v, const char *key, struct kv_messag
 }
 
 static int
-get_text(char *out, const json_t *v, const struct field *f, struct kv_message *why)
+get_text(char *out, const json_t *v, const struct head_field *f, struct kv_message *why)
 {
 	const char *s = json_string_value(v);
 	size_t n = json_string_length(v);
@@ -180,11 +188,28 @@ get_factors(struct kv_model *m, const json_t *v, struct kv_message *why)
 	return KV_OK;
 }
 
-static int get_fields(struct kv_model *m, json_t *o, const struct field *fields, const char *name,
+/* A list of layers, ascending */
+static int
+get_layers(uint8_t *set, const json_t *v, const struct head_field *f, struct kv_message *why)
+{
+	json_int_t l, next = 0;
+	size_t i;
+
+	for (i = 0; i < json_array_size(v); i++, next = l + 1) {
+		l = json_integer_value(json_array_get(v, i));
+		if (!json_is_integer(json_array_get(v, i)) || l < next || l >= KV_LAYERS_MOST)
+			return kv_bad(why, "%s: element %zu is no layer behind the one before it",
+			    f->key, i);
+		set[l / 8] |= (uint8_t)(1u << l % 8);
+	}
+	return json_is_array(v) ? KV_OK : kv_bad(why, "%s must be a list of layers", f->key);
+}
+
+static int get_fields(struct kv_model *m, json_t *o, const struct head_field *fields, const char *name,
     struct kv_message *why);
 
 static int
-get_field(struct kv_model *m, json_t *v, const struct field *f, struct kv_message *why)
+get_field(struct kv_model *m, json_t *v, const struct head_field *f, struct kv_message *why)
 {
 	char *at = (char *)m + f->at;
 
@@ -206,6 +231,8 @@ get_field(struct kv_model *m, json_t *v, const struct field *f, struct kv_messag
 		return KV_OK;
 	case FACTORS:
 		return get_factors(m, v, why);
+	case LAYERS:
+		return get_layers((uint8_t *)at, v, f, why);
 	case DTYPE:
 		return get_dtype((enum kv_dtype *)(void *)at, v, f->key, why);
 	case ROPE_TYPE:
@@ -215,20 +242,19 @@ get_field(struct kv_model *m, json_t *v, const struct field *f, struct kv_messag
 			return kv_bad(why, "rope must be an object");
 		if (get_rope_type(&m->rope_type, json_object_get(v, "type"), why) != KV_OK)
 			return why->code;
-		return get_fields(m, v, rope_fields, "rope", why);
+		return get_fields(m, v, kv_rope_fields, "rope", why);
 	}
 	return KV_OK;
 }
 
-static int
-belongs(const struct kv_model *m, const struct field *f)
+int
+kv_head_belongs(const struct kv_model *m, const struct head_field *f)
 {
 	return f->ropes == 0 || (f->ropes >> m->rope_type & 1) != 0;
 }
 
-/* Is the value of a field that may be left out that which leaves it out? */
-static int
-is_left_out(const struct kv_model *m, const struct field *f)
+int
+kv_head_is_left_out(const struct kv_model *m, const struct head_field *f)
 {
 	const char *at = (const char *)m + f->at;
 
@@ -236,21 +262,23 @@ is_left_out(const struct kv_model *m, const struct field *f)
 		return 0;
 	if (f->kind == REAL)
 		return *(const double *)(const void *)at == 0;
+	if (f->kind == LAYERS)
+		return memcmp(at, (const uint8_t[KV_LAYERS_MOST / 8]){ 0 }, KV_LAYERS_MOST / 8) == 0;
 	return f->kind == FLAG ? *(const int *)(const void *)at == 0 :
 	    *(const uint32_t *)(const void *)at == 0;
 }
 
 /* All the fields, and no key that is none of them. */
 static int
-get_fields(struct kv_model *m, json_t *o, const struct field *fields, const char *name,
+get_fields(struct kv_model *m, json_t *o, const struct head_field *fields, const char *name,
     struct kv_message *why)
 {
-	const struct field *f;
+	const struct head_field *f;
 	const char *key;
 	json_t *v;
 
 	for (f = fields; f->key != NULL; f++) {
-		if (!belongs(m, f))
+		if (!kv_head_belongs(m, f))
 			continue;
 		v = json_object_get(o, f->key);
 		if (v == NULL && f->spare)
@@ -259,17 +287,38 @@ get_fields(struct kv_model *m, json_t *o, const struct field *fields, const char
 			return kv_bad(why, "%s.%s is missing", name, f->key);
 		if (get_field(m, v, f, why) != KV_OK)
 			return why->code;
-		if (is_left_out(m, f))
+		if (kv_head_is_left_out(m, f))
 			return kv_bad(why, "%s.%s says nothing and must be left out", name,
 			    f->key);
 	}
 	json_object_foreach(o, key, v) {
 		for (f = fields; f->key != NULL; f++)
-			if (belongs(m, f) && strcmp(key, f->key) == 0)
+			if (kv_head_belongs(m, f) && strcmp(key, f->key) == 0)
 				break;
 		if (f->key == NULL)
 			return kv_bad(why, "%s.%.60s is not known", name, key);
 	}
+	return KV_OK;
+}
+
+/* What is said of windows is about layers that there are, and some of them have one. */
+static int
+check_windows(const struct kv_model *m, struct kv_message *why)
+{
+	uint32_t l, whole = 0;
+
+	for (l = 0; l < KV_LAYERS_MOST; l++) {
+		whole += (uint32_t)kv_head_is_whole(m, l);
+		if (kv_head_is_whole(m, l) && (l >= m->layers || m->window == 0))
+			return kv_bad(why, "whole_layers: layer %u of %u, with a window of %u", l,
+			    m->layers, m->window);
+	}
+	if (m->window != 0 && whole == m->layers)
+		return kv_bad(why, "window is %u, and all layers are whole", m->window);
+	if (m->rope_window_theta != 0 && m->window == 0)
+		return kv_bad(why, "rope.window_theta without a window");
+	if (m->attention_softcap < 0 || m->logits_softcap < 0)
+		return kv_bad(why, "a softcap is negative");
 	return KV_OK;
 }
 
@@ -291,7 +340,7 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	if (get_dtype(&head->dtype, json_object_get(o, "dtype"), "dtype", why) != KV_OK ||
 	    get_count(&head->next_position, json_object_get(o, "next_position"), "next_position", 1,
 	    UINT32_MAX, why) != KV_OK ||
-	    get_fields(m, model, model_fields, "model", why) != KV_OK)
+	    get_fields(m, model, kv_model_fields, "model", why) != KV_OK)
 		return why->code;
 	if (m->query_heads % m->kv_heads != 0)
 		return kv_bad(why, "%u query heads are no multiple of %u KV heads",
@@ -303,7 +352,7 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	    (m->rope_width != 0 ? m->rope_width : m->head_width) / 2)
 		return kv_bad(why, "rope.factors: %u of them do not fit the head width",
 		    m->rope_n_factors);
-	return KV_OK;
+	return check_windows(m, why);
 }
 
 int
@@ -322,175 +371,6 @@ kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_messa
 	return code;
 }
 
-/* ---- writing ---- */
-
-struct text {
-	char data[4096 + 32 * KV_ROPE_PAIRS];   /* enough for every field at its longest */
-	size_t n;
-};
-
-static void put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-static void
-put(struct text *t, const char *fmt, ...)
-{
-	size_t room = sizeof t->data - t->n;
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(t->data + t->n, room, fmt, ap);
-	va_end(ap);
-	if (n > 0)
-		t->n += (size_t)n < room ? (size_t)n : room - 1;
-}
-
-/* %.17g, a point whatever the locale says, and .0 where the text would be that of an
- * integer. */
-static void
-put_real(struct text *t, double v)
-{
-	size_t start = t->n, i, n;
-
-	put(t, "%.17g", v);
-	for (i = n = start; i < t->n; i++)
-		if (strchr("0123456789+-e", t->data[i]) != NULL)
-			t->data[n++] = t->data[i];
-		else if (n == start || t->data[n - 1] != '.')
-			t->data[n++] = '.';     /* also for a decimal point of several bytes */
-	t->data[n] = '\0';
-	t->n = n;
-	if (strpbrk(t->data + start, ".e") == NULL)
-		put(t, ".0");
-}
-
-static void
-put_factors(struct text *t, const struct kv_model *m)
-{
-	uint32_t i;
-
-	for (i = 0; i < m->rope_n_factors && i < KV_ROPE_PAIRS; i++) {
-		put(t, "%s", i == 0 ? "[" : ",");
-		put_real(t, m->rope_factors[i]);
-	}
-	put(t, "%s", i == 0 ? "[]" : "]");
-}
-
-static void
-put_text(struct text *t, const char *s, size_t most)
-{
-	json_t *v = json_stringn(s, strnlen(s, most));
-	char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
-
-	put(t, "%s", quoted ? quoted : "null");                 /* null is refused when read back */
-	free(quoted);
-	json_decref(v);
-}
-
-static const char *
-dtype_text(enum kv_dtype type)
-{
-	const char *name = kv_dtype_name(type);
-
-	return name != NULL ? name : "none";
-}
-
-static void
-put_fields(struct text *t, const struct kv_model *m, const struct field *f)
-{
-	const char *at, *sep = "{";
-
-	for (; f->key != NULL; f++) {
-		if (!belongs(m, f) || is_left_out(m, f))
-			continue;
-		at = (const char *)m + f->at;
-		put(t, "%s\"%s\":", sep, f->key);
-		sep = ",";
-		switch (f->kind) {
-		case TEXT:
-			put_text(t, at, sizeof m->architecture);
-			break;
-		case HASH:
-			put_text(t, at, sizeof m->weights);
-			break;
-		case FLAG:
-			put(t, "%s", *(const int *)(const void *)at ? "true" : "false");
-			break;
-		case COUNT:
-			put(t, "%u", *(const uint32_t *)(const void *)at);
-			break;
-		case REAL:
-			put_real(t, *(const double *)(const void *)at);
-			break;
-		case FACTORS:
-			put_factors(t, m);
-			break;
-		case DTYPE:
-			put(t, "\"%s\"", dtype_text(m->weights_dtype));
-			break;
-		case ROPE:
-			put_fields(t, m, rope_fields);
-			break;
-		case ROPE_TYPE:
-			put(t, "\"%s\"", rope_types[m->rope_type]);
-			break;
-		}
-	}
-	put(t, "}");
-}
-
-static int
-is_finite(const struct kv_model *m)
-{
-	const double all[] = { m->norm_eps, m->rope_theta, m->rope_factor, m->rope_low_freq_factor,
-		m->rope_high_freq_factor, m->rope_attention_factor, m->rope_beta_fast,
-		m->rope_beta_slow, m->attention_multiplier, m->embedding_multiplier,
-		m->logits_scaling, m->residual_multiplier };
-	size_t i;
-
-	for (i = 0; i < sizeof all / sizeof all[0]; i++)
-		if (!isfinite(all[i]))
-			return 0;
-	for (i = 0; i < m->rope_n_factors && i < KV_ROPE_PAIRS; i++)
-		if (!isfinite(m->rope_factors[i]))
-			return 0;
-	return 1;
-}
-
-int
-kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_message *why)
-{
-	const struct kv_model *m = &head->model;
-	struct kv_head again;
-	struct text t = { .n = 0 };
-
-	*json = NULL;
-	if (!is_finite(m))
-		return kv_say(why, KV_EINVAL, "a real number of the model is not finite");
-	if (kv_rope_name(m->rope_type) == NULL)
-		return kv_say(why, KV_EINVAL, "rope.type %d is not known", (int)m->rope_type);
-	put(&t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
-	put_fields(&t, m, model_fields);
-	put(&t, ",\"next_position\":%u}", head->next_position);
-	/* What the reader would refuse is not written. */
-	if (kv_head_get(&again, t.data, t.n, why) != KV_OK)
-		return why->code = KV_EINVAL;
-	*json = strdup(t.data);
-	if (*json == NULL)
-		return kv_say(why, KV_ENOMEM, "no memory for HEAD");
-	*size = t.n;
-	return KV_OK;
-}
-
-int
-kv_head_to_json(const struct kv_head *head, char **json)
-{
-	struct kv_message why = { 0 };
-	size_t size;
-
-	return kv_head_put(head, json, &size, &why);
-}
-
 int
 kv_head_from_json(struct kv_head *head, const char *json, size_t n, char *text, size_t size)
 {
@@ -500,76 +380,4 @@ kv_head_from_json(struct kv_head *head, const char *json, size_t n, char *text, 
 	if (size > 0)
 		snprintf(text, size, "%s", why.text);
 	return code;
-}
-
-/* ---- comparing ---- */
-
-static void
-describe(struct text *t, const struct kv_model *m, const struct field *f)
-{
-	const char *at = (const char *)m + f->at;
-
-	t->n = 0;
-	t->data[0] = '\0';
-	switch (f->kind) {
-	case TEXT:
-	case HASH:
-		put(t, "%s", at);
-		break;
-	case FLAG:
-		put(t, "%s", *(const int *)(const void *)at ? "true" : "false");
-		break;
-	case COUNT:
-		put(t, "%u", *(const uint32_t *)(const void *)at);
-		break;
-	case REAL:
-		put(t, "%.17g", *(const double *)(const void *)at);
-		break;
-	case FACTORS:
-		put_factors(t, m);
-		break;
-	case DTYPE:
-		put(t, "%s", dtype_text(m->weights_dtype));
-		break;
-	case ROPE_TYPE:
-		put(t, "%s", rope_types[m->rope_type]);
-		break;
-	case ROPE:
-		break;
-	}
-}
-
-int
-kv_model_diff(const struct kv_model *a, const struct kv_model *b, const char *a_name,
-    const char *b_name, char *text, size_t size)
-{
-	static const struct { const struct field *fields; const char *prefix; } groups[] = {
-		{ model_fields, "" }, { rope_fields, "rope." }
-	};
-	const struct field *f;
-	struct text in_a, in_b;
-	size_t i, used = 0;
-	int n = 0, k;
-
-	if (size > 0)
-		text[0] = '\0';
-	for (i = 0; i < 2; i++)
-		for (f = groups[i].fields; f->key != NULL; f++) {
-			describe(&in_a, a, f);
-			describe(&in_b, b, f);
-			if (strcmp(in_a.data, in_b.data) == 0)
-				continue;
-			n++;
-			if (used >= size)
-				continue;
-			if (f->kind == FACTORS)
-				snprintf(in_a.data, sizeof in_a.data, "others");
-			if (f->kind == FACTORS)
-				snprintf(in_b.data, sizeof in_b.data, "others");
-			k = snprintf(text + used, size - used, "%s%s%s: %s %s, %s %s",
-			    n > 1 ? "; " : "", groups[i].prefix, f->key, in_a.data, a_name,
-			    in_b.data, b_name);
-			used += k > 0 ? (size_t)k : 0;
-		}
-	return n;
 }

@@ -60,6 +60,7 @@ int kv_is_safe(const char *type);
 
 enum kv_rope { KV_ROPE_DEFAULT = 0, KV_ROPE_LLAMA3 = 1, KV_ROPE_LINEAR = 2, KV_ROPE_YARN = 3,
 	KV_ROPE_LONGROPE = 4 };
+enum { KV_LAYERS_MOST = 4096 };         /* and query heads, KV heads */
 enum { KV_ROPE_PAIRS = 512 };         /* at most: half of the greatest head width */
 
 struct kv_model {
@@ -80,6 +81,12 @@ struct kv_model {
 	double embedding_multiplier;
 	double logits_scaling;
 	double residual_multiplier;
+	double attention_softcap;       /* bounds of q.k and of logits; 0: none */
+	double logits_softcap;
+	/* a query sees so many positions, its own among them, in layers that are not whole; 0: all,
+	 * and none is listed as whole */
+	uint32_t window;
+	uint8_t whole[KV_LAYERS_MOST / 8]; /* bit l % 8 of byte l / 8 */
 	enum kv_rope rope_type;
 	double rope_theta;
 	double rope_factor;             /* llama3, linear, yarn; else 0 */
@@ -92,6 +99,8 @@ struct kv_model {
 	int rope_truncate;              /* 0 or 1 */
 	/* 0: none; else layer l is not turned where l + 1 is a multiple of it */
 	uint32_t rope_skip;
+	/* of layers that see a window: turned by this theta, without scaling; 0: as all are */
+	double rope_window_theta;
 	uint32_t rope_width;            /* channels that are turned, the first; 0: all */
 	/* longrope: what the frequency of each pair is divided by; else 0 of them */
 	uint32_t rope_n_factors;
@@ -112,6 +121,10 @@ const char *kv_rope_name(enum kv_rope type);
 /* How many channels of a key, the first ones, rotary embedding turns in this layer: pairs of them
  * that stand half so many apart. */
 uint32_t kv_rope_turned(const struct kv_model *m, uint32_t layer);
+/* How many positions a query sees in this layer, its own and those before it; 0: all. */
+uint32_t kv_layer_window(const struct kv_model *m, uint32_t layer);
+/* The first position that a query at this one sees in this layer. */
+uint32_t kv_first_seen(const struct kv_model *m, uint32_t layer, uint32_t position);
 
 /* Compares two identities field by field. Returns the number of fields that differ and writes
  * into text (size bytes, always terminated) one "field: A here, B there" for each, with "; "

@@ -80,7 +80,8 @@ score_keydiff(const struct score_input *in, const struct score_options *opt, flo
 	for (g = 0; u != NULL && k != NULL && g < in->rows->heads; g++) {
 		score_head(score, keys, in->rows->count[g], in, u, u + in->width, k);
 		score += in->rows->count[g];
-		keys += in->rows->count[g] * row_size;
+		if (in->rows->count[g] > 0)             /* keys of no rows have no address */
+			keys += in->rows->count[g] * row_size;
 	}
 	free(u);
 	free(k);

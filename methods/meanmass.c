@@ -4,7 +4,7 @@
  *
  * score = the attention mass of h2o.c, reduced over the R query heads of the KV head (their mean
  * unless told otherwise), divided by the number of queries that could see the row: those of its own
- * token and of all later ones. So early rows, which more queries have seen, are not ahead as they
+ * token and of all later ones, or of as many as a sliding window reaches. So early rows, which more queries have seen, are not ahead as they
  * are in H2O; the latest rows are, which share the attention of their few queries with fewer
  * others, their own token above all. Nothing is always kept here.
  *
@@ -15,6 +15,15 @@
  *
  * Ours does not differ from kvpress. */
 #include "methods/scorers.h"
+
+/* How many queries could see the row at this position, which the next one sees */
+static uint32_t
+queries_of(const struct score_input *in, uint32_t pos)
+{
+	const uint32_t n = in->next_position - pos;
+
+	return in->sees != 0 && n > in->sees ? in->sees : n;
+}
 
 int
 score_meanmass(const struct score_input *in, const struct score_options *opt, float *score)
@@ -27,6 +36,6 @@ score_meanmass(const struct score_input *in, const struct score_options *opt, fl
 		return -1;
 	for (g = 0; g < rows->heads; score += rows->count[g++])
 		for (i = 0, pos = rows->pos[g]; i < rows->count[g]; i++)
-			score[i] /= (float)(in->next_position - pos[i]);
+			score[i] /= (float)queries_of(in, pos[i]);
 	return 0;
 }

@@ -73,6 +73,7 @@ struct score_input {
 	 * tokens that are not stored */
 	const uint32_t *window_pos;
 	uint32_t next_position;
+	uint32_t sees;                          /* positions that a query sees in this layer; 0: all */
 };
 
 struct method {

@@ -205,7 +205,8 @@ read_folder(struct adapter_loader *ld, const char *dir)
 
 	if ((rc = adapter_config_read(dir, &c, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
-	if (a->model->family->flags & (FAMILY_FUSED | FAMILY_NORM_AFTER | FAMILY_MULTIPLIERS) ||
+	if (a->model->family->flags & (FAMILY_FUSED | FAMILY_NORM_AFTER | FAMILY_NORM_AROUND |
+	    FAMILY_MULTIPLIERS) ||
 	    id->mlp_bias)
 		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "lookahead adapters are not supported for "
 		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");

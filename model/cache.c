@@ -330,7 +330,7 @@ cache_reserve_layers(struct cache *c, uint32_t more, uint32_t l0, uint32_t l1)
 	int rc;
 
 	for (l = l0; l < l1; l++)
-		if ((rc = reserve_layer(c, &c->layer[l], more)) != 0)
+		if ((rc = reserve_layer(c, &c->layer[l], cache_most_rows(c, l, more))) != 0)
 			return rc;
 	return 0;
 }
@@ -346,16 +346,16 @@ cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 {
 	struct layer_rows *rows = &c->layer[l];
 	uint32_t *capacity = calloc(rows->heads, sizeof *capacity);
-	const uint32_t *len = from->count;
+	const uint32_t *len = from->count, spare = cache_most_rows(c, l, c->spare);
 	uint32_t g;
 	int rc = 0;
 
 	if (capacity == NULL)
 		return MODEL_ENOMEM;
 	for (g = 0; g < rows->heads; g++) {
-		if (len[g] > UINT32_MAX - c->spare)
+		if (len[g] > UINT32_MAX - spare)
 			rc = MODEL_ENOMEM;
-		capacity[g] = len[g] + c->spare;
+		capacity[g] = len[g] + spare;
 	}
 	if (rc == 0)
 		rc = resize(c, rows, capacity, NULL);
@@ -533,6 +533,7 @@ cache_mark(struct cache *c, struct cache_mark *mark)
 	for (l = 0; mark->len != NULL && l < L; l++)
 		memcpy(mark->len + (size_t)l * G, c->layer[l].len, G * sizeof *mark->len);
 	c->logged = 0;
+	c->marked = 1;
 	return mark->len != NULL ? 0 : MODEL_ENOMEM;
 }
 

@@ -28,6 +28,9 @@ struct cache {
 	struct layer_rows *layer;      /* [L] */
 	/* host [L][G] -> [len]: a copy of the positions; cache_rows() */
 	uint32_t ***pos;
+	/* 1: rows that no query can see any more stay, in layers with a window */
+	int keeps_unseen;
+	int marked;                    /* cache_mark() */
 	/* spare capacity, in rows, that snapshot_load() gives each head; set it before */
 	uint32_t spare;
 	struct attention_mass *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
@@ -64,7 +67,8 @@ int cache_want_indexes(struct cache *, unsigned kinds);
 /* From now on a row that runs alone attends by this retrieval, whose index every layer has
  * that is not dense; c->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
 int cache_retrieve(struct cache *, struct retrieval *);
-/* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1. Returns
+/* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1; in layers with a
+ * window, for as many of them as stay and a tile: who brings more makes room before each tile. Returns
  * 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
@@ -85,6 +89,16 @@ void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *con
  * devices wait for all work. Otherwise it is freed. Returns 0, or MODEL_ENOMEM (and then the rows
  * are where they were). */
 int cache_trim(struct cache *, uint32_t l, uint32_t spare_to);
+/* In the layers l0 .. l1-1 that have a window, drops the rows that no query at this position or a
+ * later one sees, and logs that. cache_slide() waits until they are more than an eighth of the window;
+ * cache_slide_all() does not. Rows stay while the cache is marked, or keeps unseen rows. Returns 0,
+ * or MODEL_ENOMEM. */
+int cache_slide(struct cache *, uint32_t position, uint32_t l0, uint32_t l1);
+int cache_slide_all(struct cache *, uint32_t position, uint32_t l0, uint32_t l1);
+/* How many rows of a KV head layer l has at once at most, of n tokens that run; and of all KV heads and
+ * layers together, where rows are dropped. */
+uint32_t cache_most_rows(const struct cache *, uint32_t l, uint32_t n);
+uint64_t cache_most_rows_of(const struct model *, uint32_t n);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */
 int cache_add_tokens(struct cache *, const uint32_t *ids, size_t n);
 /* Logs how the rows of layers l0 .. l1-1 have changed since the last event there: n rows were run
@@ -105,7 +119,7 @@ struct cache_mark {
 	uint32_t *len;                 /* [L][G], to be freed */
 };
 /* Only for a cache that keeps neither attention mass nor indexes: these would not go back. From
- * now on it logs nothing. Returns 0, or MODEL_ENOMEM. */
+ * now on it logs nothing, and drops no row. Returns 0, or MODEL_ENOMEM. */
 int cache_mark(struct cache *, struct cache_mark *);
 /* Nothing was dropped since. The logits are those of the last token that was run. */
 void cache_go_back(struct cache *, const struct cache_mark *);

@@ -54,8 +54,15 @@ run_ffn(const struct ops *o, struct dev *d, float *x, const struct ffn *w, float
 {
 	const struct ffn_bias none = { NULL, NULL, NULL };
 
-	if (o->ffn == NULL || !o->ffn(d, x, w, xn, gate, up, N))
+	if (o->ffn == NULL || w->gelu || !o->ffn(d, x, w, xn, gate, up, N))
 		run_ffn_with(o, d, x, w, &none, NULL, xn, gate, up, N);
+}
+
+void
+run_gate(const struct ops *o, struct dev *d, float *gate, const float *up, const struct ffn *w,
+    uint32_t N)
+{
+	(w->gelu ? o->geglu : o->swiglu)(d, gate, gate, up, N, w->gate.out);
 }
 
 void
@@ -66,6 +73,6 @@ run_ffn_with(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
 	const struct product p[] = { { gate, &w->gate, bias->gate }, { up, &w->up, bias->up } };
 
 	run_project(o, d, p, 2, x, &w->norm, xn, N);
-	o->swiglu(d, gate, gate, up, N, w->gate.out);
+	run_gate(o, d, gate, up, w, N);
 	run_add(o, d, x, gate, &w->down, bias->down, r, xn, N);
 }

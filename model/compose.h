@@ -28,6 +28,9 @@ void run_add(const struct ops *, struct dev *, float *x, const float *in, const 
 struct ffn_bias {
 	const float *gate, *up, *down;
 };
+/* gate[N][F] <- the activation of the network, of gate and up */
+void run_gate(const struct ops *, struct dev *, float *gate, const float *up, const struct ffn *,
+    uint32_t N);
 /* run_ffn() with what no fused op has. residual NULL: none */
 void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *,
     const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,81 +110,6 @@ model_end_at(struct model *m, uint32_t position, const char *why)
 	}
 }
 
-/* Layers whose attention is limited to a window are computed as far as the window has no effect:
- * a text that is no longer than it. */
-static int
-read_window(struct config *c, struct model *m)
-{
-	const json_t *types = config_get(c->json, "layer_types"), *v;
-	uint32_t window = 0, first = 0, i;
-	int on = !(c->family->flags & FAMILY_WINDOW_SWITCH), sliding = types == NULL, rc;
-	char text[64];
-
-	if ((rc = config_flag(c, c->json, "use_sliding_window", &on)) != MODEL_OK)
-		return rc;
-	for (i = 0; i < json_array_size(types); i++) {
-		v = json_array_get(types, i);
-		if (config_has(v, "\"sliding_attention\""))
-			sliding = 1;
-		else if (!config_has(v, "\"full_attention\""))
-			return UNSUPPORTED(c, "layer_types: %s is not supported",
-			    config_show(v, text, sizeof text));
-	}
-	if (!on || !sliding)
-		return MODEL_OK;
-	if (json_object_get(c->json, "sliding_window") == NULL)
-		window = c->family->window;
-	else if (config_get(c->json, "sliding_window") != NULL && (rc = config_count(c, c->json,
-	    "sliding_window", UINT32_MAX - 1, REQUIRED, &window)) != MODEL_OK)
-		return rc;
-	v = config_get(c->json, "max_window_layers");
-	if ((c->family->flags & FAMILY_WINDOW_SWITCH) && types == NULL && json_is_integer(v) &&
-	    json_integer_value(v) >= 0)
-		first = (uint32_t)json_integer_value(v);
-	if (window != 0 && first < m->id.layers)
-		model_end_at(m, window, "sliding-window attention is not supported beyond the "
-		    "first window");
-	return MODEL_OK;
-}
-
-/* A multiplier of the family; *id stays 0 where it is 1. */
-static int
-read_multiplier(struct config *c, const char *key, double *id, float *scale)
-{
-	double v = 1;
-	int rc = config_real(c, c->json, key, 1e-6, 1e6, &v);
-
-	*id = v == 1 ? 0 : v;
-	*scale = (float)v;
-	return rc;
-}
-
-/* Attention takes q.k/sqrt(E): another factor is multiplied into the queries. */
-static int
-read_multipliers(struct config *c, struct model *m)
-{
-	struct kv_model *id = &m->id;
-	double attention = 1;
-	int rc;
-
-	m->embedding_scale = m->query_scale = m->residual_scale = m->logits_scale = 1;
-	if (!(c->family->flags & FAMILY_MULTIPLIERS))
-		return MODEL_OK;
-	if ((rc = read_multiplier(c, "embedding_multiplier", &id->embedding_multiplier,
-	    &m->embedding_scale)) != MODEL_OK ||
-	    (rc = read_multiplier(c, "residual_multiplier", &id->residual_multiplier,
-	    &m->residual_scale)) != MODEL_OK ||
-	    (rc = read_multiplier(c, "logits_scaling", &id->logits_scaling, &m->logits_scale)) !=
-	    MODEL_OK || (rc = config_real(c, c->json, "attention_multiplier", 1e-6, 1e6,
-	    &attention)) != MODEL_OK)
-		return rc;
-	m->logits_scale = 1 / m->logits_scale;
-	m->query_scale = (float)(attention * sqrt(id->head_width));
-	if (m->query_scale != 1)
-		id->attention_multiplier = attention;
-	return MODEL_OK;
-}
-
 static int
 read_biases(struct config *c, struct kv_model *id)
 {
@@ -213,9 +137,9 @@ read_config(struct config *c, struct model *m)
 	id->tied_embeddings = c->family->tied;
 	if ((rc = read_sizes(c, m)) != MODEL_OK || (rc = read_head_width(c, id)) != MODEL_OK ||
 	    (rc = config_real(c, c->json, "rms_norm_eps", FLT_MIN, 1, &id->norm_eps)) != MODEL_OK ||
-	    (rc = read_biases(c, id)) != MODEL_OK || (rc = read_multipliers(c, m)) != MODEL_OK ||
+	    (rc = read_biases(c, id)) != MODEL_OK || (rc = config_multipliers(c, m)) != MODEL_OK ||
 	    (rc = config_flag(c, c->json, "tie_word_embeddings", &id->tied_embeddings)) !=
-	    MODEL_OK || (rc = config_rope(c, m)) != MODEL_OK || (rc = read_window(c, m)) != MODEL_OK)
+	    MODEL_OK || (rc = config_rope(c, m)) != MODEL_OK || (rc = config_window(c, m)) != MODEL_OK)
 		return rc;
 	strcpy(id->architecture, c->family->type);
 	return read_tokens(c, m);
@@ -248,6 +172,29 @@ is_there(const char *dir, const char *name)
 
 	free(path);
 	return there;
+}
+
+int
+model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t errlen)
+{
+	static const char *const files[] = { "config.json", "generation_config.json" };
+	struct model *m = calloc(1, sizeof *m);
+	int rc = MODEL_OK;
+	size_t i;
+
+	*n = 0;
+	if (m == NULL)
+		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
+	m->id.vocabulary = 1 << 24;
+	for (i = 0; rc == MODEL_OK && i < sizeof files / sizeof files[0]; i++)
+		if (is_there(dir, files[i]))
+			rc = read_file(dir, files[i], read_tokens, NULL, m, err, errlen);
+	if (rc == MODEL_OK) {
+		*n = m->n_eos;
+		memcpy(eos, m->eos, sizeof m->eos);
+	}
+	free(m);
+	return rc;
 }
 
 int

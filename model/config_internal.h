@@ -1,7 +1,7 @@
 /* config_internal.h - what the parts of the configuration reader share
  *
  * config.c reads sizes, config_kind.c what a model is, config_keys.c judges keys, config_rope.c
- * reads rotary embedding. Included by them only. */
+ * reads rotary embedding, config_window.c windows, config_scale.c multipliers. Included by them only. */
 #ifndef KVPIPE_CONFIG_INTERNAL_H
 #define KVPIPE_CONFIG_INTERNAL_H
 
@@ -51,5 +51,9 @@ int config_kind(struct config *);
 int config_check_keys(struct config *);
 /* The rope fields of id, which are zero before. */
 int config_rope(struct config *, struct model *);
+/* The windows of id, behind the rope fields. */
+int config_window(struct config *, struct model *);
+/* Multipliers and softcaps of m and its id. */
+int config_multipliers(struct config *, struct model *);
 
 #endif

@@ -45,14 +45,17 @@ static const struct key {
 	{ "attention_bias", READ_IF, "false", FAMILY_ATTENTION_BIAS | FAMILY_QKV_BIAS },
 	{ "mlp_bias", READ_IF, "false", FAMILY_MLP_BIAS },
 
-	{ "hidden_act", ONLY, "\"silu\"", 0 },
 	{ "rope_interleaved", ONLY, "false", 0 },          /* SmolLM's; true: pairs (2i, 2i+1) */
 	{ "rope_traditional", ONLY, "false", 0 },          /* MLX's word for the same */
 	{ "partial_rotary_factor", READ_IF, "1", FAMILY_ROPE_WIDTH },
 	{ "no_rope_layers", READ_IF, "[]", FAMILY_ROPE_SKIP },
 	{ "no_rope_layer_interval", READ_IF, "0", FAMILY_ROPE_SKIP },
-	{ "attn_logit_softcapping", ONLY, "null", 0 },     /* Gemma 2 */
-	{ "final_logit_softcapping", ONLY, "null", 0 },
+	{ "attn_logit_softcapping", READ_IF, "null", FAMILY_SOFTCAPS },
+	{ "final_logit_softcapping", READ_IF, "null", FAMILY_SOFTCAPS },
+	{ "query_pre_attn_scalar", READ_IF, "null", FAMILY_QUERY_SCALAR },
+	{ "rope_local_base_freq", READ_IF, "null", FAMILY_LOCAL_ROPE },
+	{ "sliding_window_pattern", READ_IF, "null", FAMILY_LAYER_TYPES },
+	{ "use_bidirectional_attention", ONLY, "false", 0 },       /* Gemma 3 */
 	{ "use_mrope", ONLY, "false", 0 },                 /* Qwen2-VL */
 	{ "bias", ONLY, "false", 0 },
 	{ "use_bias", ONLY, "false", 0 },
@@ -75,6 +78,7 @@ static const struct key {
 	{ "dtype", IGNORE, NULL, 0 },
 	{ "use_bfloat16", IGNORE, NULL, 0 },
 	{ "use_cache", IGNORE, NULL, 0 },
+	{ "cache_implementation", IGNORE, NULL, 0 },
 	{ "torchscript", IGNORE, NULL, 0 },
 	{ "return_dict", IGNORE, NULL, 0 },
 	{ "output_attentions", IGNORE, NULL, 0 },
@@ -161,6 +165,17 @@ check_auto_map(struct config *c, const json_t *map)
 	    "arithmetic (--allow-config auto_map passes over it)");
 }
 
+/* Gemma 2 has hidden_activation, and hidden_act beside it. */
+static int
+check_activation(struct config *c, const char *name, const json_t *v)
+{
+	char text[64];
+
+	if (config_has(v, c->family->flags & FAMILY_GELU ? "\"gelu_pytorch_tanh\"" : "\"silu\""))
+		return MODEL_OK;
+	return UNSUPPORTED(c, "%s %s is not supported", name, config_show(v, text, sizeof text));
+}
+
 static int
 check_key(struct config *c, const char *name, const json_t *v)
 {
@@ -172,6 +187,8 @@ check_key(struct config *c, const char *name, const json_t *v)
 		return MODEL_OK;
 	if (strcmp(name, "auto_map") == 0)
 		return check_auto_map(c, v);
+	if (strcmp(name, "hidden_act") == 0 || strcmp(name, "hidden_activation") == 0)
+		return check_activation(c, name, v);
 	for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
 		if (strcmp(keys[i].name, name) == 0)
 			break;
@@ -198,20 +215,27 @@ config_check_keys(struct config *c)
 	return MODEL_OK;
 }
 
+/* Whether there was such a key, or one of an object. */
+static int
+pass_over(struct config *c, const char *name)
+{
+	const char *dot = strchr(name, '.');
+	int there = json_object_del(c->json, name) == 0;
+	char object[64];
+
+	if (dot == NULL || (size_t)(dot - name) >= sizeof object)
+		return there;
+	memcpy(object, name, (size_t)(dot - name));
+	object[dot - name] = '\0';
+	return json_object_del(json_object_get(c->json, object), dot + 1) == 0 || there;
+}
+
 void
 config_pass_over(struct config *c, const struct config_keys *list)
 {
-	const char *name, *dot;
-	char object[64];
 	size_t i;
 
-	for (i = 0; list != NULL && i < list->n; i++) {
-		name = list->at[i];
-		json_object_del(c->json, name);
-		if ((dot = strchr(name, '.')) == NULL || (size_t)(dot - name) >= sizeof object)
-			continue;
-		memcpy(object, name, (size_t)(dot - name));
-		object[dot - name] = '\0';
-		json_object_del(json_object_get(c->json, object), dot + 1);
-	}
+	for (i = 0; list != NULL && i < list->n; i++)
+		if (pass_over(c, list->at[i]) && list->there != NULL)
+			list->there[i] = 1;
 }

@@ -27,8 +27,7 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "rwkv", "states instead of a cache" }, { "jamba", "states besides a cache" },
 	{ "bamba", "states besides a cache" }, { "falcon_h1", "states besides a cache" },
 	{ "recurrent_gemma", "states besides a cache" }, { "lfm2", "states besides a cache" },
-	{ "gemma2", "softcapped logits, sliding windows" }, { "gemma3", "sliding windows" },
-	{ "gemma", "another activation" }, { "gpt2", "learned positions" },
+	{ "gemma3", "images and text; its text part is gemma3_text" }, { "gpt2", "learned positions" },
 	{ "opt", "learned positions" }, { "bloom", "positions by ALiBi" },
 	{ "mpt", "positions by ALiBi" },
 };

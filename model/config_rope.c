@@ -301,6 +301,32 @@ read_skip(struct config *c, struct kv_model *id)
 	return MODEL_OK;
 }
 
+/* transformers 5 has an object for each kind of layer. Takes that of layers with a window out of
+ * rope_parameters; their theta stands in *theta, 0: nowhere. */
+static int
+read_window_theta(struct config *c, double *theta)
+{
+	json_t *both = config_get(c->json, "rope_parameters"), *local, *rest;
+
+	*theta = 0;
+	if (!(c->family->flags & FAMILY_LOCAL_ROPE))
+		return MODEL_OK;
+	if (json_object_get(both, "full_attention") != NULL) {
+		local = json_object_get(both, "sliding_attention");
+		rest = config_get(local, "rope_type");
+		if (rest != NULL && !config_has(rest, "\"default\""))
+			return UNSUPPORTED(c, "rope_parameters: the type of sliding_attention is not "
+			    "\"default\"");
+		if (get_theta(c, local, theta) != MODEL_OK)
+			return MODEL_EINVALID;
+		rest = json_incref(json_object_get(both, "full_attention"));
+		json_object_set_new(c->json, "rope_parameters", rest);
+	}
+	if (*theta == 0)
+		*theta = 1e4;
+	return config_real(c, c->json, "rope_local_base_freq", 1, 1e15, theta);
+}
+
 /* Some exporters write both the old form (rope_theta, rope_scaling) and the new (rope_parameters);
  * what is said twice must be the same. */
 int
@@ -310,7 +336,8 @@ config_rope(struct config *c, struct model *m)
 	double theta[3];
 	int i, rc;
 
-	if ((rc = read_width(c, id)) != MODEL_OK || (rc = read_skip(c, id)) != MODEL_OK)
+	if ((rc = read_window_theta(c, &id->rope_window_theta)) != MODEL_OK ||
+	    (rc = read_width(c, id)) != MODEL_OK || (rc = read_skip(c, id)) != MODEL_OK)
 		return rc;
 	old = new = *id;                        /* theta 0: not said */
 	theta[0] = 0;

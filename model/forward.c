@@ -258,7 +258,8 @@ forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, con
 	for (l = l0; l < l1; l++) {
 		const struct model_layer *w = &m->layer[l];
 		struct layer_rows *rows = &c->layer[l];
-		const struct query query = { .q = ws->q, .pos = ws->pos, .N = N, .H = H };
+		const struct query query = { .q = ws->q, .pos = ws->pos, .N = N, .H = H,
+			.window = w->window, .softcap = (float)m->id.attention_softcap };
 
 		project_qkv(m, ws, l, N);
 		cache_expect(c, l, pos, N);
@@ -295,6 +296,8 @@ make_logits(const struct model *m, struct workspace *ws, const float *x)
 	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, 1);
 	if (m->logits_scale != 1)
 		m->ops->mix(m->dev, ws->logits, ws->logits, m->id.vocabulary, m->logits_scale, 0);
+	if (m->id.logits_softcap != 0)
+		m->ops->softcap(m->dev, ws->logits, m->id.vocabulary, (float)m->id.logits_softcap);
 }
 
 void
@@ -353,6 +356,11 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
 		for (i = 0; i < N; i++)
 			ws->host_pos[i] = *position + i;
+		if ((position == &c->next_position &&
+		    cache_slide(c, *position, 0, m->id.layers) != 0) || cache_reserve(c, N) != 0) {
+			snprintf(err, errlen, "no memory for %u more rows", N);
+			return MODEL_ENOMEM;
+		}
 		embed_input(m, ws, in, at, N);
 		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
 		if ((failure = m->ops->sync(m->dev)) != NULL) {
@@ -377,7 +385,7 @@ check_positions(const struct cache *c, size_t n, char *err, size_t errlen)
 	if (n > UINT32_MAX - c->next_position) {
 		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
 		    c->next_position, n);
-		return MODEL_EINVALID;
+		return MODEL_EUNSUPPORTED;
 	}
 	if (m->rope_switch != 0 && c->next_position + n > m->rope_switch) {
 		snprintf(err, errlen, "position %u + %zu tokens: the text began as one of at most "

@@ -234,8 +234,12 @@ generator_begin(struct generator *r, uint32_t id, struct observation *obs, char 
 {
 	struct cache *c = r->c;
 	const struct model *m = c->model;
-	int rc = reserve_token(c, id, err, errlen);
+	int rc = cache_slide(c, c->next_position, 0, m->id.layers);
 
+	if (rc != 0)
+		snprintf(err, errlen, "no memory to drop rows");
+	else
+		rc = reserve_token(c, id, err, errlen);
 	if (rc != 0)
 		return rc;
 	if (c->logits != NULL) {

@@ -36,7 +36,7 @@ lora_ffn(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
 	const struct lora *const both[] = { &lora->gate, &lora->up };
 
 	lora_project(o, d, p, both, 2, x, &w->norm, xn, t, N);
-	o->swiglu(d, gate, gate, up, N, w->gate.out);
+	run_gate(o, d, gate, up, w, N);
 	o->matmul(d, x, gate, &w->down, NULL, N, 1);
 	lora_add(o, d, x, gate, &lora->down, t, N);
 }

@@ -7,6 +7,7 @@
  * Matrices go to the device as they are stored, through ops->weights; each may have its own type.
  * Norm weights and biases become f32 and lie, with the rotary frequencies, in one device block. */
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,8 +100,16 @@ bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 static int
 bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm)
 {
+	const size_t at = ld->used;
+	int rc = bind_vector(ld, name, width, &norm->w);
+	uint32_t i;
+
 	norm->eps = (float)ld->m->id.norm_eps;
-	return bind_vector(ld, name, width, &norm->w);
+	if (rc != MODEL_OK || ld->host == NULL || !(ld->m->family->flags & FAMILY_NORM_FROM_1))
+		return rc;
+	for (i = 0; i < width; i++)
+		((float *)(void *)(ld->host + at))[i] += 1;
+	return rc;
 }
 
 /* A norm of layer l. */
@@ -192,11 +201,37 @@ bind_projections(struct loader *ld, uint32_t l)
 	uint32_t i;
 	int rc = MODEL_OK;
 
+	y->ffn.gelu = (flags & FAMILY_GELU) != 0;
 	if (flags & FAMILY_FUSED)
 		return bind_fused(ld, l);
 	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++)
 		rc = bind_projection(ld, l, list[i].name, list[i].out, list[i].in, list[i].w,
 		    list[i].bias);
+	return rc;
+}
+
+/* Those before attention and network, and behind them. Llama's second name means another place where
+ * there are both. */
+static int
+bind_stream_norms(struct loader *ld, uint32_t l)
+{
+	struct model_layer *y = &ld->m->layer[l];
+	const unsigned flags = ld->m->family->flags;
+	const int after = (flags & (FAMILY_NORM_AFTER | FAMILY_NORM_AROUND)) != 0;
+	const int around = (flags & FAMILY_NORM_AROUND) != 0, before = around || !after;
+	const struct { const char *name; struct norm *norm; int there; } list[] = {
+		{ "input_layernorm", &y->norm, before },
+		{ around ? "pre_feedforward_layernorm" : "post_attention_layernorm", &y->ffn.norm,
+		    before },
+		{ "post_attention_layernorm", &y->residuals[0].norm, after },
+		{ "post_feedforward_layernorm", &y->residuals[1].norm, after },
+	};
+	size_t i;
+	int rc = MODEL_OK;
+
+	for (i = 0; rc == MODEL_OK && i < sizeof list / sizeof list[0]; i++)
+		if (list[i].there)
+			rc = bind_layer_norm(ld, l, list[i].name, ld->m->id.hidden, list[i].norm);
 	return rc;
 }
 
@@ -207,20 +242,17 @@ bind_norms(struct loader *ld, uint32_t l)
 	const struct kv_model *id = &ld->m->id;
 	struct model_layer *y = &ld->m->layer[l];
 	const unsigned flags = ld->m->family->flags;
-	const uint32_t D = id->hidden, E = id->head_width;
-	const int wide = (flags & FAMILY_WIDE_NORM) != 0, after = (flags & FAMILY_NORM_AFTER) != 0;
+	const uint32_t E = id->head_width;
+	const int wide = (flags & FAMILY_WIDE_NORM) != 0;
 	int rc;
 
 	y->residuals[0].scale = y->residuals[1].scale = ld->m->residual_scale;
-	if (after || ld->m->residual_scale != 1) {
+	if ((flags & (FAMILY_NORM_AFTER | FAMILY_NORM_AROUND)) || ld->m->residual_scale != 1) {
 		y->attention_adds = &y->residuals[0];
 		y->ffn_adds = &y->residuals[1];
 	}
-	if ((rc = bind_layer_norm(ld, l, after ? "post_attention_layernorm" : "input_layernorm", D,
-	    after ? &y->residuals[0].norm : &y->norm)) != MODEL_OK ||
-	    (rc = bind_layer_norm(ld, l, after ? "post_feedforward_layernorm" :
-	    "post_attention_layernorm", D, after ? &y->residuals[1].norm : &y->ffn.norm)) !=
-	    MODEL_OK || !(flags & (FAMILY_HEAD_NORM | FAMILY_WIDE_NORM)))
+	if ((rc = bind_stream_norms(ld, l)) != MODEL_OK ||
+	    !(flags & (FAMILY_HEAD_NORM | FAMILY_WIDE_NORM)))
 		return rc;
 	if ((rc = bind_layer_norm(ld, l, "self_attn.q_norm", wide ? id->query_heads * E : E,
 	    &y->q_norm)) != MODEL_OK)
@@ -257,9 +289,9 @@ bind_tied_head(struct loader *ld)
 	return MODEL_OK;
 }
 
-/* The rotary embedding of each layer. freq: on the device */
+/* The rotary embedding of each layer. freq, window_freq: on the device */
 static void
-bind_rope(struct model *m, const double *freq)
+bind_rope(struct model *m, const double *freq, const double *window_freq)
 {
 	const struct kv_model *id = &m->id;
 	uint32_t l;
@@ -267,8 +299,25 @@ bind_rope(struct model *m, const double *freq)
 	m->no_rope = (struct rotary){ NULL, 0, 1 };
 	m->rope = (struct rotary){ freq, id->rope_width != 0 ? id->rope_width : id->head_width,
 		id->rope_attention_factor != 0 ? (float)id->rope_attention_factor : 1 };
-	for (l = 0; l < id->layers; l++)
-		m->layer[l].rope = kv_rope_turned(id, l) > 0 ? &m->rope : &m->no_rope;
+	m->window_rope = (struct rotary){ window_freq, m->rope.turned, 1 };
+	for (l = 0; l < id->layers; l++) {
+		m->layer[l].window = kv_layer_window(id, l);
+		m->layer[l].rope = kv_rope_turned(id, l) == 0 ? &m->no_rope :
+		    id->rope_window_theta != 0 && m->layer[l].window != 0 ? &m->window_rope :
+		    &m->rope;
+	}
+}
+
+/* Gemma: as transformers has it that runs the weights in their own type, in which the model was
+ * trained. */
+static void
+scale_by_width(struct model *m)
+{
+	float root = sqrtf((float)m->id.hidden), stored;
+
+	kv_from_f32(&stored, &root, m->id.weights_dtype, 1);
+	kv_to_f32(&m->embedding_scale, &stored, m->id.weights_dtype, 1);
+	m->id.embedding_multiplier = m->embedding_scale;
 }
 
 static int
@@ -276,18 +325,23 @@ bind(struct loader *ld)
 {
 	struct model *m = ld->m;
 	uint32_t V = m->id.vocabulary, D = m->id.hidden, l;
-	const void *device;
-	void *freq;
+	const void *device, *window_device;
+	void *freq, *window_freq;
 	int rc;
 
 	ld->used = ld->matrices = 0;
 	reserve(ld, m->id.head_width / 2 * sizeof *m->rope.freq, &freq, &device);
-	if (freq != NULL)
+	reserve(ld, m->id.head_width / 2 * sizeof *m->rope.freq, &window_freq, &window_device);
+	if (freq != NULL) {
 		model_rope_frequencies(&m->id, freq);
-	bind_rope(m, device);
+		model_window_frequencies(&m->id, window_freq);
+	}
+	bind_rope(m, device, window_device);
 	if ((rc = bind_matrix(ld, "model.embed_tokens.weight", V, D, &m->embed)) != MODEL_OK)
 		return rc;
 	m->id.weights_dtype = m->embed.dtype;
+	if (m->family->flags & FAMILY_ROOT_OF_WIDTH)
+		scale_by_width(m);
 	for (l = 0; l < m->id.layers; l++)
 		if ((rc = bind_layer(ld, l)) != MODEL_OK)
 			return rc;

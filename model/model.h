@@ -30,6 +30,7 @@ enum {
 struct config_keys {
 	const char *const *at;
 	size_t n;
+	unsigned char *there;   /* [n] <- 1 where there was such a key; NULL: nobody asks */
 };
 
 /* What is NULL, or 1, is what Llama has none of. */
@@ -40,6 +41,7 @@ struct model_layer {
 	const struct residual *attention_adds, *ffn_adds;
 	struct residual residuals[2];           /* these two */
 	const struct rotary *rope;
+	uint32_t window;                        /* positions that a query sees; 0: all */
 	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
 	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
 	struct ffn ffn;
@@ -65,7 +67,8 @@ struct model {
 	 * those of a shorter one are in id until model_long_text() */
 	double long_factors[KV_ROPE_PAIRS];
 	uint32_t rope_switch;
-	struct rotary rope, no_rope;            /* of layers; the latter turns nothing */
+	/* of layers: usual ones; those that are not turned; those with a window and a theta of theirs */
+	struct rotary rope, no_rope, window_rope;
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	struct norm norm;                       /* before the head */
 	struct model_layer *layer;              /* [L] */
@@ -84,6 +87,9 @@ struct model {
  * fields; no weights. pass: keys that are passed over, NULL: none */
 int model_config(const char *dir, const struct config_keys *pass, struct model *m, char *err,
     size_t errlen);
+/* Only the ids that end a text, those of generation_config.json before those of config.json; *n is 0
+ * where neither says one. eos[8]. The same codes. */
+int model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t errlen);
 /* No row may stand at this position or behind, unless an earlier one is the end already. */
 void model_end_at(struct model *m, uint32_t position, const char *why);
 
@@ -92,6 +98,9 @@ void model_end_at(struct model *m, uint32_t position, const char *why);
 void model_expect_text(struct model *, uint64_t tokens);
 /* The same, as the snapshot that is continued has it. */
 void model_expect_snapshot(struct model *, const struct kv_model *snapshot);
+/* Whether the keys of a text of so many tokens are turned as those of the text that was expected
+ * last: only then has the one rows of the other. */
+int model_turns_alike(const struct model *, uint64_t tokens);
 
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
  * shape; the message has both shapes. Tensors it does not need are an error unless known to be
@@ -109,6 +118,8 @@ void model_free(struct model *);               /* NULL allowed; before the devic
 /* freq[W/2] <- rotary frequencies, host, of the W channels that are turned (kv-snapshot(5), 4.1):
  * theta^(-2i/W), with the scaling that the identity names (Hugging Face modeling_rope_utils). */
 void model_rope_frequencies(const struct kv_model *id, double *freq);
+/* The same of layers that have a window and a theta of their own: without scaling. */
+void model_window_frequencies(const struct kv_model *id, double *freq);
 /* The attention factor that yarn scaling has where none is given (YaRN, Peng et al. 2023, section
  * 3.4): 0.1 m ln(factor) + 1, where both mscales are given divided by that of the second. */
 double model_yarn_attention_factor(double factor, double mscale, double mscale_all_dim);

@@ -64,6 +64,7 @@ struct product {
 struct ffn {
 	struct norm norm;
 	struct mat gate, up, down;   /* [F][D], [F][D], [D][F] */
+	int gelu;                    /* geglu() in place of swiglu() */
 };
 
 /* Keys and values of one layer. KV head g has len[g] rows, from row start[g] on: its key s begins
@@ -85,14 +86,19 @@ struct layer_rows {
  * query row sees the rows of the cache whose position is not greater than its own; the ops of
  * retrieval take one query row that sees all rows.
  *
- * window is for sliding-window attention: with window > 0 a query row at position p would see only
- * the rows at positions > p - window. No backend has it yet: each refuses window > 0, which is a
- * failure as any other. */
+ * window is for sliding-window attention: with window > 0 a query row at position p sees only the
+ * rows at positions > p - window, itself among them. Positions ascend within a KV head, so what a
+ * query row sees is a range of rows, and an op does work for that range only. The ops of retrieval
+ * refuse window > 0, which is a failure as any other.
+ *
+ * softcap bounds the logits (Gemma 2, section 2): wherever the contract of an op says logit or
+ * score, c * tanh(logit / c) is meant with c = softcap > 0. */
 struct query {
 	const float *q;              /* device [N][H][E], after rotary embedding, not scaled */
 	const uint32_t *pos;         /* device [N], ascending */
 	uint32_t N, H;
 	uint32_t window;             /* 0: none */
+	float softcap;               /* 0: none */
 };
 
 /* ---- retrieval: finding the rows that matter to a query, and reading only them ---- */
@@ -147,6 +153,11 @@ typedef const char *op_sync(struct dev *);
 
 /* "8 threads, avx512, oneDNN 2.6.3", for --version and -v. Owned by the device. */
 typedef const char *op_describe(struct dev *);
+
+/* From now on matmul() may round x to bf16 where the weights are in bf16; sums stay f32. Returns 0,
+ * with the reason in err, where that would gain nothing, and all stays as it is. NULL: the backend
+ * decides that by itself. */
+typedef int op_products_in_bf16(struct dev *, char *err, size_t errlen);
 
 /* Records an event behind all work so far. */
 typedef uint64_t op_event_record(struct dev *);
@@ -258,6 +269,14 @@ typedef void op_round(struct dev *, float *x, size_t n, enum kv_dtype dtype);
 typedef void op_swiglu(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
     uint32_t F);
 
+/* The same with gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in place of silu (GeGLU,
+ * Shazeer 2020) */
+typedef void op_geglu(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
+    uint32_t F);
+
+/* x[n] <- cap tanh(x[n] / cap), cap > 0 */
+typedef void op_softcap(struct dev *, float *x, size_t n, float cap);
+
 /* y[n] <- a x[n] + b y[n]; y may be x, and is not read where b is 0 */
 typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
 
@@ -275,7 +294,7 @@ typedef int op_rope_append(struct dev *, struct layer_rows *, float *q, float *k
     const uint32_t *pos, const struct rotary *, uint32_t N, uint32_t H);
 
 /* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. xn[N][D], gate[N][F]
- * and up[N][F] (device) are scratch, undefined on return. */
+ * and up[N][F] (device) are scratch, undefined on return. Not called with w.gelu. */
 typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float *gate, float *up,
     uint32_t N);
 
@@ -393,6 +412,7 @@ struct ops {
 	op_close *close;
 	op_sync *sync;
 	op_describe *describe;
+	op_products_in_bf16 *products_in_bf16;
 	op_event_record *event_record;
 	op_event_wait *event_wait;
 	op_mem_info *mem_info;
@@ -420,6 +440,8 @@ struct ops {
 	op_compact *compact;
 	op_round *round;
 	op_swiglu *swiglu;
+	op_geglu *geglu;
+	op_softcap *softcap;
 	op_mix *mix;
 	op_project *project;
 	op_rope_append *rope_append;

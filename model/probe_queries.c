@@ -118,7 +118,8 @@ add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n,
 	const struct ops *o = m->ops;
 	uint32_t H = m->id.query_heads, i, h;
 	const struct query query = { .q = w->q[s->watched_layer] + at * query_row(m), .pos = a->pos,
-		.N = n, .H = H };
+		.N = n, .H = H, .window = m->layer[s->watched_layer].window,
+		.softcap = (float)m->id.attention_softcap };
 	double weight;
 
 	o->put(m->dev, a->pos, w->pos + at, n * sizeof *a->pos);
@@ -203,7 +204,7 @@ products_on_device(const struct prompt_stream *s, const float *q, double *sum)
 	uint32_t *len = malloc(rows->heads * sizeof *len), g;
 	float *on_device = m->ops->alloc(m->dev, H * N * sizeof *on_device);
 	float *product = malloc(H * N * sizeof *product);
-	const struct query query = { .q = q, .N = 1, .H = (uint32_t)H };
+	const struct query query = { .q = q, .N = 1, .H = (uint32_t)H };  /* products: no softcap */
 	struct layer_rows last = *rows;
 	const int rc = start && len && on_device && product ? 0 : MODEL_ENOMEM;
 	size_t h, i;

@@ -125,6 +125,11 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 	}
 	for (at = 0; at < s->N; at += N) {
 		N = s->N - at < tile ? s->N - at : tile;
+		if (cache_slide(s->cache, s->pos[at], l0, l1) != 0 ||
+		    cache_reserve_layers(s->cache, N, l0, l1) != 0) {
+			snprintf(err, errlen, "no memory for %u more rows", N);
+			return MODEL_ENOMEM;
+		}
 		workspace_use(ws, s->x + (size_t)at * m->id.hidden);
 		forward(m, s->cache, ws, s->pos + at, N, l0, l1,
 		    s->watched.q != NULL ? &s->watched : s->obs);
@@ -136,6 +141,10 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 		s->done += (uint64_t)N * (l1 - l0);
 		if ((rc = add_tile(s, (s->N - 1) / tile + 1, l1 - l0, err, errlen)) != 0)
 			return rc;
+	}
+	if (cache_slide_all(s->cache, s->cache->next_position, l0, l1) != 0) {
+		snprintf(err, errlen, "no memory to drop rows");
+		return MODEL_ENOMEM;
 	}
 	return m->ops->runs_ahead ? 0 : check_last(s, ws, l0, l1, err, errlen);
 }

@@ -459,7 +459,7 @@ retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
 
 	for (g = 0; g < t->G && rows->len[g] <= t->opt.budget; g++)
 		;
-	if ((t->whole = l < t->opt.dense || g == t->G)) {
+	if ((t->whole = l < t->opt.dense || g == t->G || query->window != 0)) {
 		ops->attend(t->dev, o, NULL, query, rows);
 		count_whole(t, l, rows);
 		return;

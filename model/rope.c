@@ -85,6 +85,15 @@ model_rope_frequencies(const struct kv_model *id, double *freq)
 	}
 }
 
+void
+model_window_frequencies(const struct kv_model *id, double *freq)
+{
+	const struct kv_model plain = { .head_width = id->head_width, .rope_width = id->rope_width,
+		.rope_theta = id->rope_window_theta != 0 ? id->rope_window_theta : id->rope_theta };
+
+	model_rope_frequencies(&plain, freq);
+}
+
 /* All keys of a text must be turned alike, or distances are lost. So a text that begins short ends
  * where the factors change. */
 void
@@ -94,6 +103,13 @@ model_expect_text(struct model *m, uint64_t tokens)
 		return;
 	memcpy(m->id.rope_factors, m->long_factors, sizeof m->long_factors);
 	m->rope_switch = 0;
+}
+
+int
+model_turns_alike(const struct model *m, uint64_t tokens)
+{
+	return m->id.rope_type != KV_ROPE_LONGROPE ||
+	    (m->rope_switch == 0) == (tokens > m->id.rope_original_max_position);
 }
 
 void

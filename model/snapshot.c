@@ -62,8 +62,9 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	int rc = kv_load(r, &data);
 
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
-		c->model->ops->put(c->model->dev, to + rows->start[g] * row,
-		    (const char *)data + at, rows->len[g] * row);
+		if (rows->len[g] > 0)                   /* no bytes have no address */
+			c->model->ops->put(c->model->dev, to + rows->start[g] * row,
+			    (const char *)data + at, rows->len[g] * row);
 		at += there->count[g] * row;
 	}
 	return rc;

@@ -326,7 +326,7 @@ blocking() {
 	"$PYTHON" -c 'import random
 r = random.Random(3)
 print(*[r.randrange(8, 1500) for _ in range(40)])' >ids
-	for name in qwen2 qwen3-yarn phi3-partial smollm3-biases granite olmo2; do
+	for name in qwen2 qwen3-yarn phi3-partial smollm3-biases granite olmo2 mistral-window gemma2 gemma3; do
 		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name m "$DEMO/tokenizer.json"
 		for device in cpu cuda; do
 			kv-prefill -m m --device $device --ids --dtype f32 --observe 8 --mass -o $device.kv ids

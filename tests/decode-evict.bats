@@ -23,7 +23,7 @@ by_hand() {
 	kv-score --method $method text.kv | kv-evict --keep-queries "$@" -o loop.kv
 	: >loop.ids
 	for ((step = 0; step < steps; step++)); do
-		kv-decode -m gqa -n 1 --ids --ignore-eos --observe 4 --mass -o step.kv loop.kv >>loop.ids
+		kv-decode -m gqa -n 1 --ids --ignore-eos --observe "${OBSERVE:-4}" --mass -o step.kv loop.kv >>loop.ids
 		# shellcheck disable=SC2086
 		kv-score --method $method step.kv | kv-evict --keep-queries "$@" -o loop.kv
 	done
@@ -34,7 +34,7 @@ same() {
 	local words=$1 method=$2 evict=$3
 	shift 3
 	by_hand 9 "$method" "$@"
-	kv-decode -m gqa -n 9 --ids --ignore-eos --observe 4 --mass --score "$words" --evict "$evict" -o once.kv text.kv >once.ids
+	kv-decode -m gqa -n 9 --ids --ignore-eos --observe "${OBSERVE:-4}" --mass --score "$words" --evict "$evict" -o once.kv text.kv >once.ids
 	diff loop.ids once.ids
 	[ "$(logical loop.kv)" = "$(logical once.kv)" ]
 	[ "$(events loop.kv)" = "$(events once.kv)" ]
@@ -56,6 +56,17 @@ events() {
 	same "keydiff" keydiff "budget=12 sink=2" --budget 12 --sink 2
 	same "snapkv window=3 kernel=3 pool=max" "snapkv --window 3 --kernel 3 --pool max" "budget=15" --budget 15
 	same "knorm" knorm "rate=0.5" --rate 0.5
+}
+
+@test "a window that nobody asked for is at most what there is, and grows, with a warning" {
+	OBSERVE=12 same snapkv snapkv "budget=15" --budget 15
+	run -0 --separate-stderr kv-decode -m gqa -n 9 --ids --ignore-eos --observe 12 --score snapkv --evict budget=15 -o x.kv text.kv
+	assert_equal "$output" "$(cat once.ids)"
+	assert_equal "$stderr" 'kv-decode: text.kv: 4 observation queries: the method looks at these and at those to come, up to 12 of them'
+	run -0 --separate-stderr kv-decode -m gqa -n 9 --ids --ignore-eos --score snapkv --evict budget=15 text.kv
+	assert_equal "$stderr" 'kv-decode: text.kv: 4 observation queries: the method looks at these and at those to come, up to 32 of them'
+	run -1 --separate-stderr kv-decode -m gqa -n 9 --score 'snapkv window=5' --evict budget=15 text.kv
+	assert_regex "$stderr" 'text.kv: 4 observation queries, and the method looks at 5: .*kv-prefill --observe'
 }
 
 @test "the budget holds after every token, in every layer and head" {

@@ -107,7 +107,7 @@ calls() {
 		assert_equal "$method" "$name"
 		case $name in
 		full | pyramidinfer) limit=100 ;;       # whose rate is no share of the rows
-		clusterkv | fier | quest | shadowkv) limit=100 ;;
+		clusterkv | fier | quest | quest-eval | shadowkv) limit=100 ;;
 		*) limit=21 ;;
 		esac
 		case $name in
@@ -127,7 +127,7 @@ calls() {
 		*) assert_equal "$memory" "$footprint" ;;
 		esac
 		case $name in
-		clusterkv | fier | quest | shadowkv)
+		clusterkv | fier | quest | quest-eval | shadowkv)
 			awk -v read="$read" 'BEGIN { exit !(read < 80) }' || fail "$name reads $read %"
 			assert_equal "$answer" "$expected"
 			;;

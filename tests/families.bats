@@ -51,9 +51,27 @@ setup() {
 	done
 }
 
+@test "sliding windows in all layers, by layer_types, by number and by rotary embedding are what transformers computes" {
+	for name in mistral-window ministral qwen2-window qwen3-window phi3-window smollm3-window; do
+		recorded $name
+	done
+}
+
+@test "Gemma 1, 2 and 3 are what transformers computes" {
+	for name in gemma gemma2 gemma3 gemma3-nested; do
+		recorded $name
+	done
+}
+
 @test "Phi-3, SmolLM3, Granite and OLMo-2 are what transformers computes" {
 	for name in phi3 phi3-partial phi3-longrope phi3-longrope-short smollm3 smollm3-biases granite olmo2; do
 		recorded $name
+	done
+}
+
+@test "with weights of bf16 a family is what transformers computes of them in f32" {
+	for name in llama mistral ministral qwen2 qwen3 phi3 smollm3 granite olmo2; do
+		recorded $name-bf16
 	done
 }
 
@@ -65,7 +83,7 @@ setup() {
 @test "chunks, layer by layer and token by token give the same logits in every family" {
 	local m name
 	text_ids 40
-	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn; do
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --dtype f32 -o whole.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 --chunk 7 -o chunks.kv ids
@@ -95,7 +113,7 @@ setup() {
 @test "methods, selection, retrieval and observation run on every family, and stay within its limits" {
 	local m name
 	text_ids 40
-	for name in qwen3-yarn phi3-partial smollm3 granite olmo2; do
+	for name in qwen3-yarn phi3-partial smollm3 granite olmo2 gemma; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --observe 8 --mass -o full.kv ids
 		for method in snapkv knorm keydiff h2o; do
@@ -150,9 +168,9 @@ setup() {
 	kv-prefill -m "$m" --ids -o short.kv ids
 	[ "$(see short.kv 's.head["model"]["rope"]["factors"][1]')" = 1.1 ]
 	run -0 kv-decode -m "$m" --ids --ignore-eos -n 2 short.kv
-	run -1 --separate-stderr kv-decode -m "$m" --ids --ignore-eos -n 9 short.kv
+	run -5 --separate-stderr kv-decode -m "$m" --ids --ignore-eos -n 9 short.kv
 	[[ "$stderr" == *"began as one of at most 16 tokens"* ]]
-	run ! --separate-stderr kv-prefill -m "$m" --ids -r short.kv -o x.kv ids
+	run -5 --separate-stderr kv-prefill -m "$m" --ids -r short.kv -o x.kv ids
 	[[ "$stderr" == *"position 14 + 14 tokens: the text began as one of at most 16 tokens"*"run it from its beginning"* ]]
 	[ ! -e x.kv ]
 	kv-prefill -m "$m" --ids -r long.kv -o more.kv ids
@@ -163,7 +181,7 @@ setup() {
 	local m name
 	text_ids 300
 	cut -d ' ' -f 1-280 ids >begin
-	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn; do
+	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3; do
 		m=$(family $name)
 		kv-prefill -m "$m" --ids --dtype f32 -o cold.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
@@ -178,7 +196,7 @@ setup() {
 		run -0 kv-diff cold.kv back.kv
 	done
 	# each family has its own blocks
-	[ "$(find store -name '*.kv' | wc -l)" -eq 7 ]
+	[ "$(find store -name '*.kv' | wc -l)" -eq 11 ]
 }
 
 @test "with longrope a long prompt does not take the rows of a short one, nor the other way round" {

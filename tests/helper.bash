@@ -61,6 +61,18 @@ random_model() {
 	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" "$1" --vocab 1536 --tokenizer "$DEMO/tokenizer.json" "${@:2}"
 }
 
+# window_model FOLDER WINDOW LAYERS OPTION ...: the same with a sliding window in these layers, of as many letters: s, and f for others
+window_model() {
+	random_model "$1" "${@:4}"
+	"$PYTHON" -c 'import json, sys
+path = sys.argv[1] + "/config.json"
+c = json.load(open(path))
+kinds = {"s": "sliding_attention", "f": "full_attention"}
+c.update(model_type="ministral", architectures=["MinistralForCausalLM"], sliding_window=int(sys.argv[2]),
+         layer_types=[kinds[letter] for letter in sys.argv[3]])
+json.dump(c, open(path, "w"))' "$1" "$2" "$3"
+}
+
 # small_talk N: two needles, N lines of talk of 20 tokens each, and a question
 small_talk() {
 	echo "The access code of Marlow is K742. The secret word of Calton is falcon."

@@ -137,7 +137,7 @@ there_and_back() {
 		t["logit"] = t["logits"]@logit is no tensor of a cache
 		meta["kv-snapshot"] = "{}"@metadata kv-snapshot:
 		meta["kv-snapshot"] = "x"@metadata kv-snapshot: not JSON
-		meta["kv-snapshot"] = meta["kv-snapshot"].replace('"layers": 2', '"layers": 2, "window": 9')@window
+		meta["kv-snapshot"] = meta["kv-snapshot"].replace('"layers": 2', '"layers": 2, "height": 9')@height
 	END
 }
 
@@ -166,9 +166,30 @@ missing() {
 	"$TRAIN_PYTHON" -c 'import torch, transformers, safetensors' 2>&1 | tail -n 1
 }
 
-# theirs WHAT ...: tests/oracle/continue_cache.py
+# theirs WHAT ...: tests/oracle/continue_cache.py, on the demo model or $MODEL
 theirs() {
-	HF_HUB_OFFLINE=1 "$TRAIN_PYTHON" "$ORACLE/continue_cache.py" "$ROOT/examples/transformers" "$DEMO" "$@" 2>err || { cat err; return 1; }
+	HF_HUB_OFFLINE=1 "$TRAIN_PYTHON" "$ORACLE/continue_cache.py" "$ROOT/examples/transformers" "${MODEL:-$DEMO}" "$@" 2>err || { cat err; return 1; }
+}
+
+# bats test_tags=nosan
+@test "transformers continues the cache of a model with sliding windows, and we continue its" {
+	[ -z "$(missing)" ] || skip "$TRAIN_PYTHON: $(missing)"
+	for name in mistral-window gemma3; do
+		MODEL=$BATS_TEST_TMPDIR/$name
+		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" $name "$MODEL" "$DEMO/tokenizer.json"
+		seq 30 69 >prompt.ids
+		kv-prefill -m "$MODEL" --ids --dtype f32 -o full.kv prompt.ids
+		kv-decode -m "$MODEL" --ids --ignore-eos -n 30 -o ours.kv full.kv >said
+		kv-convert -o full.safetensors full.kv
+		theirs go full.safetensors 30 more.safetensors | diff said -
+		kv-convert -o theirs.kv more.safetensors
+		errors_below 1e-5 "$PYTHON" "$ORACLE/same.py" ours.kv theirs.kv
+		kv-decode -m "$MODEL" --ids --ignore-eos -n 20 theirs.kv >there
+		kv-decode -m "$MODEL" --ids --ignore-eos -n 20 ours.kv | diff - there
+		kv-score --method knorm full.kv | kv-evict --rate 0.5 | kv-convert -o few.safetensors
+		run -1 theirs go few.safetensors 3
+		assert_output --partial "layer 0: rows were evicted, and transformers finds windows by counting them"
+	done
 }
 
 # bats test_tags=nosan

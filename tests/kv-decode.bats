@@ -69,6 +69,15 @@ position() {
 	run -2 kv-decode -m "$DEMO" --stop '' full.kv
 }
 
+@test "the name of a special token as a stop text ends where that token ends the text" {
+	kv-decode -m "$DEMO" -n 99 --ids -o ended.kv full.kv >want
+	kv-decode -m "$DEMO" -n 99 --ids --ignore-eos --stop '<|end_of_text|>' -o stopped.kv full.kv | cmp want -
+	same_but_provenance ended.kv stopped.kv
+	kv-decode -m "$DEMO" -n 99 --ignore-eos --json --stop '<|end_of_text|>' full.kv >got.json
+	assert_equal "$(json got.json 'o["stop"], o["stop_text"], len(o["ids"])')" "('text', '<|end_of_text|>', $(wc -l <want))"
+	less "$(wc -l <want)" 99
+}
+
 @test "sampling is decided by the seed" {
 	args=(-m "$DEMO" -n 30 --ignore-eos -t 1.5)
 	kv-decode "${args[@]}" -s 7 full.kv >a

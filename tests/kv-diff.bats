@@ -35,6 +35,15 @@ evicted() {
 	done
 }
 
+@test "in layers with a sliding window, and with softcapped logits, mass and output error agree with their formulas" {
+	for limit in "--sees 60" "--softcap 3" "--sees 100 --softcap 2"; do
+		mksnapshot -H 8 -G 2 -E 33 $limit -L 3 -N 150 -w 7 -o a.kv
+		evicted a.kv b.kv 0.3
+		agrees 2e-6 a.kv b.kv
+		agrees 2e-6 b.kv a.kv
+	done
+}
+
 @test "ragged heads, a head of the window only, and an empty head are compared" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 -o a.kv
 	mksnapshot -H 8 -G 4 -E 16 -N 40,0,100,9 -T 200 -w 5 -s 3 -o b.kv

@@ -40,6 +40,19 @@ all_agree() {
 	all_agree
 }
 
+@test "in layers with a sliding window, and with softcapped logits, every method agrees with its formula" {
+	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33"; do
+		for limit in "--sees 60" "--softcap 3" "--sees 100 --softcap 2"; do
+			mksnapshot $shape $limit -L 3 -N 150 -w 7 --mass --paid -o x.kv
+			for method in snapkv tova h2o meanmass observed knorm keydiff; do agrees 2e-6 $method; done
+			agrees 2e-6 snapkv window=3 over-queries=max kernel=7 pool=max
+			mksnapshot $shape $limit -L 3 -N 150 -w 7 --own 4 -o x.kv
+			for method in snapkv tova lookahead; do agrees 2e-6 $method; done
+		done
+	done
+	all_agree
+}
+
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
 	for method in snapkv tova h2o meanmass observed knorm keydiff recent random; do agrees 2e-6 $method; done

@@ -42,6 +42,22 @@ tokenize() {
 	assert_equal "$(wc -l <with)" "$(($(wc -l <without) + 1))"
 }
 
+@test "a text that begins with BOS gets a second one with a warning only, and none with --no-template" {
+	printf '<|begin_of_text|>word' >t
+	run -0 --separate-stderr tokenize t
+	assert_equal "$stderr" 'kv-tokenize: t: it begins with <|begin_of_text|>, and the tokenizer puts another one before it (not with --no-template)'
+	assert_equal "${lines[0]} ${lines[1]}" '1533 1533'
+	for option in --no-template --plain; do
+		run -0 --separate-stderr tokenize $option t
+		assert_equal "$stderr" ''
+	done
+	run -0 --separate-stderr kv-prefill -m "$DEMO" -o t.kv t
+	assert_regex "$stderr" '^kv-prefill: t: it begins with <|begin_of_text|>, '
+	printf 'word<|begin_of_text|>' >t
+	run -0 --separate-stderr tokenize t
+	assert_equal "$stderr" ''
+}
+
 @test "text goes to ids and back, also when characters are cut into several tokens" {
 	printf 'plain text,\n\n  spaces \t and tabs\r\n123456 Straße, 漢字, 🙂👩‍🚀 e\xcc\x81 end' >t
 	tokenize --no-template t | tokenize -d | cmp - t

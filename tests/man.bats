@@ -6,6 +6,7 @@ load helper
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	ln -s "$DEMO" demo-model
+	"$PYTHON" "$ROOT/tests/bin/mkchat.py" chat-model
 	cp "$ROOT/examples/prompts/harbour.txt" prompt.txt
 	# a document, and the question that continues it
 	head -n 1 prompt.txt >book.txt
@@ -62,6 +63,7 @@ run_examples() {
 }
 
 @test "the examples of kv-tokenize(1) do what it says" { run_examples kv-tokenize.1; }
+@test "the examples of kv-chat(1) do what it says" { run_examples kv-chat.1; }
 @test "the examples of kv-prefill(1) do what it says" { run_examples kv-prefill.1; }
 @test "the examples of kv-observe(1) do what it says" { run_examples kv-observe.1; }
 @test "the examples of kv-score(1) do what it says" { run_examples kv-score.1; }

@@ -82,14 +82,28 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	run -5 kv-prefill -m m --allow-config mystery text
 	assert_output --partial 'rope_scaling: key "riddle" is unknown'
 	kv-prefill -m m --allow-config mystery --allow-config rope_scaling.riddle text >passed.kv
-	cmp plain.kv passed.kv
+	assert_equal "$(logical passed.kv)" "$(logical plain.kv)"
 	run -0 kv-decode -m m --allow-config mystery --allow-config rope_scaling.riddle -n 2 passed.kv
+	run -5 kv-decode -m m -n 2 passed.kv
 	kv-tokenize -m "$DEMO" text >ids
 	kv-observe -m m --allow-config mystery --allow-config rope_scaling.riddle --ids-from ids passed.kv >seen.kv
 	run -0 kv-check seen.kv
 }
 
-@test "a window is full attention up to its end, and refused behind it" {
+@test "a snapshot says which keys were passed over: those that were there, in one order" {
+	set_key mystery true
+	set_key rope_scaling '{"rope_type": "default", "riddle": 7}'
+	kv-prefill -m m --allow-config rope_scaling.riddle --allow-config mystery text >passed.kv
+	kv-prefill -m m --allow-config none --allow-config mystery --allow-config rope_scaling.riddle --allow-config mystery text >again.kv
+	cmp passed.kv again.kv
+	assert_equal "$(see passed.kv 's.provenance[-1]["options"]["allow-config"]')" 'mystery rope_scaling.riddle'
+	kv-score --method knorm passed.kv | kv-evict --rate 0.5 >small.kv
+	run -0 kv-info small.kv
+	assert_output --partial 'mystery rope_scaling.riddle'
+	kv-prefill -m "$DEMO" --allow-config mystery text | cmp - <(kv-prefill -m "$DEMO" text)
+}
+
+@test "a window that the family does not have is full attention up to its end, and refused behind it" {
 	local n
 	n=$(kv-tokenize -m "$DEMO" text | wc -w)
 	kv-prefill -m m text >plain.kv
@@ -97,12 +111,15 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	kv-prefill -m m text >window.kv
 	cmp plain.kv window.kv
 	run -0 kv-decode -m m --ignore-eos -n 3 window.kv
-	run -1 --separate-stderr kv-decode -m m --ignore-eos -n 8 window.kv
-	[[ "$stderr" == *"this model ends at $((n + 3)) here: sliding-window attention"* ]]
+	run -5 --separate-stderr kv-decode -m m --ignore-eos -n 8 window.kv
+	[[ "$stderr" == *"this model ends at $((n + 3)) here: its configuration has a sliding window"* ]]
+	kv-tokenize -m "$DEMO" text >ids
+	run -5 --separate-stderr kv-observe -m m --ids-from ids -o x.kv window.kv
+	[[ "$stderr" == *"this model ends at $((n + 3)) here: its configuration has a sliding window"* ]]
 	set_key sliding_window $((n - 1))
-	run ! --separate-stderr kv-prefill -m m -o x.kv text
-	[[ "$stderr" == *"this model ends at $((n - 1)) here: sliding-window attention"* ]]
-	run ! --separate-stderr kv-prefill -m m --score 'snapkv window=4 kernel=1' --evict rate=0.5 -o x.kv text
+	run -5 --separate-stderr kv-prefill -m m -o x.kv text
+	[[ "$stderr" == *"this model ends at $((n - 1)) here: its configuration has a sliding window"* ]]
+	run -5 --separate-stderr kv-prefill -m m --score 'snapkv window=4 kernel=1' --evict rate=0.5 -o x.kv text
 	[[ "$stderr" == *"this model ends at $((n - 1)) here"* ]]
 	[ ! -e x.kv ]
 	set_key use_sliding_window false

@@ -77,6 +77,15 @@ survives() {
 	survives kv-tokenize -m "$DEMO" doc.txt
 }
 
+@test "out of memory, kv-chat: no message and no markup is lost" {
+	"$PYTHON" "$ROOT/tests/bin/mkchat.py" chat
+	echo '{"eos_token_id": 658}' >chat/config.json
+	echo '[{"role": "user", "content": [{"type": "text", "text": " a "}]}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]' >messages
+	survives kv-chat -m chat --template qwen2.5 messages
+	survives kv-chat -m chat --template deepseek-r1 --continue --open --user-file doc.txt
+	survives kv-chat -m chat --template chatml --questions doc.txt
+}
+
 @test "out of memory, kv-prefill: the snapshot is whole and of the right model, or is not there" {
 	survives kv-prefill -m "$DEMO" --observe 8 -o out.kv doc.txt
 }
@@ -98,7 +107,7 @@ survives() {
 # The allocator of jansson is one for the whole process: it belongs to the program, not to a library that a program may link.
 @test "only the programs give the JSON library its allocator" {
 	cd "$ROOT"
-	run grep -rl json_set_alloc_funcs --include='*.c' libkvfile methods tokenizer model cpu gpu engine cli tools
+	run grep -rl json_set_alloc_funcs --include='*.c' libkvfile methods tokenizer chat model cpu gpu engine cli tools
 	assert_output cli/json.c
 	run nm -D "$O/libkvfile.so"
 	refute_output --partial json_set_alloc_funcs

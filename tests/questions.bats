@@ -70,6 +70,25 @@ one_by_one() {
 	done | cmp got -
 }
 
+@test "a question that comes as ids is asked with them, and ids that are none are refused with line and element" {
+	kv-decode -m "$DEMO" -n 6 --questions asked doc.kv >want
+	for i in 0 1 2 3 4; do
+		printf '{"question": "not asked", "ids": [%s]}\n' "$(kv-tokenize -m "$DEMO" --no-template q.$i | paste -sd ,)"
+	done >as.ids
+	kv-decode -m "$DEMO" -n 6 --questions as.ids doc.kv | cmp want -
+	for wrong in '"x"' -1 1536 1.5 null; do
+		printf 'fine\n{"question": "q", "ids": [1, %s]}\n' "$wrong" >wrong
+		run -3 kv-decode -m "$DEMO" --questions wrong doc.kv
+		assert_output 'kv-decode: wrong: line 2: "ids": element 2 is not a token id below 1536'
+	done
+	echo '{"question": "q", "ids": 7}' >wrong
+	run -3 kv-decode -m "$DEMO" --questions wrong doc.kv
+	assert_output 'kv-decode: wrong: line 1: "ids" is not a list'
+	echo '{"question": "q", "ids": []}' >wrong
+	run -3 kv-decode -m "$DEMO" --questions wrong doc.kv
+	assert_output 'kv-decode: wrong: line 1: the question is empty'
+}
+
 @test "--json has a line for each question, with what was asked" {
 	kv-decode -m "$DEMO" -n 12 --json --questions asked doc.kv >answers
 	assert_equal "$(wc -l <answers)" "5"

@@ -41,6 +41,52 @@ says() {
 	END
 }
 
+# Wilson's limits by bisection of |share - p| = z sqrt(p (1 - p) / n)
+@test "the card's table has every script of examples/methods, with the intervals of 20 documents" {
+	run -0 "$PYTHON" - "$CARD/README.md" "$ROOT/examples/methods" <<-'END'
+		import math, pathlib, re, sys
+		def limit(share, n, low, high):
+		    for _ in range(60):
+		        p = (low + high) / 2
+		        inside = abs(share - p) <= 1.959964 * math.sqrt(p * (1 - p) / n)
+		        low, high = (low, p) if inside == (p < share) else (p, high)
+		    return 100 * low
+		part = pathlib.Path(sys.argv[1]).read_text().split("## Every method")[1].split("\n## ")[0]
+		lines = re.findall(r"^\| (\S+) \| (\d+) \((\d+)-(\d+)\) \|", part, re.M)
+		scripts = {path.stem for path in pathlib.Path(sys.argv[2]).glob("*.sh")} - {"common"}
+		assert len(lines) == len(scripts) and {line[0] for line in lines} == scripts
+		for name, right, low, high in lines:
+		    share = int(right) / 100
+		    want = (limit(share, 20, 0, share) if share > 0 else 0, limit(share, 20, share, 1) if share < 1 else 100)
+		    assert abs(want[0] - int(low)) <= 0.51 and abs(want[1] - int(high)) <= 0.51, (name, want)
+	END
+}
+
+# table METHOD RIGHT: 20 lines of compare.sh -T, of which so many are right
+table() {
+	seq 20 | awk -v OFS='\t' -v method="$1" -v right="$2" '{ print method, 0.1, $1, $1 <= right, 10, 10, 10, 1, 10, 10 }'
+}
+
+@test "real_table.py refuses a method that is missing, cut short, or far from what was recorded" {
+	local judge=("$PYTHON" "$ORACLE/real_table.py" methods card.md)
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mkdir methods
+	touch methods/{common,full,one}.sh
+	printf '## Every method\n\n| full | 100 (84-100) |\n| one | 20 (8-42) |\n\n## Other\n' >card.md
+	{ table full 20; table one 6; } >near.tsv
+	run -0 "${judge[@]}" near.tsv
+	assert_line 'ok 2 - one: 6 of 20 answers right, recorded 20 %'
+	{ table full 20; table one 12; } >far.tsv
+	run -1 "${judge[@]}" far.tsv
+	assert_line 'not ok 2 - one: 12 of 20 answers right, recorded 20 %'
+	table full 20 >missing.tsv
+	{ table full 20; table one 6 | head -n 19; } >short.tsv
+	for part in missing short; do
+		run -1 "${judge[@]}" $part.tsv
+		assert_line --regexp '^not ok 2 - one: '
+	done
+}
+
 @test "the question about the manual pages: the whole cache knows, learned rows find it, SnapKV's tenth does not have it" {
 	says full
 	assert_output --partial 4827163

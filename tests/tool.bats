@@ -274,7 +274,7 @@ told() {
 
 @test "only tool.c reads the environment or sets signals, only the shared files exit" {
 	cd "$ROOT"
-	run -0 grep -lE '\b(getenv|sigaction)\(' -r --include='*.c' tools cli engine methods libkvfile tokenizer model cpu gpu
+	run -0 grep -lE '\b(getenv|sigaction)\(' -r --include='*.c' tools cli engine methods libkvfile tokenizer chat model cpu gpu
 	assert_output cli/tool.c
 	run grep -nE '\b(exit|abort|printf|fprintf|perror)\(' -r --include='*.c' methods
 	assert_output ""

@@ -30,6 +30,7 @@ includes_only() {
 @test "libkvfile includes nothing of the rest of the project" { includes_only libkvfile '^$'; }
 @test "methods include libkvfile and nothing else" { includes_only methods '^(methods|libkvfile)/'; }
 @test "tokenizer includes nothing of the rest of the project" { includes_only tokenizer '^tokenizer/'; }
+@test "chat includes nothing of the rest of the project" { includes_only chat '^chat/'; }
 # The op table and the methods share the enums of methods/reduce.h, so that each idea has one definition.
 @test "model includes libkvfile and methods/reduce.h and nothing else" { includes_only model '^(model/|libkvfile/|methods/reduce\.h$)'; }
 @test "methods/reduce.h includes nothing" {
@@ -39,21 +40,21 @@ includes_only() {
 @test "cpu sees model/ops.h, dtype.h and reduce.h and nothing else" { includes_only cpu '^(cpu/|model/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
 @test "gpu sees model/ops.h, dtype.h and reduce.h and nothing else" { includes_only gpu '^(gpu/|model/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
 @test "engine includes methods, tokenizer, model and libkvfile, and nothing of the command line" { includes_only engine '^(engine|methods|tokenizer|model|libkvfile)/'; }
-@test "cli includes no backend and no program" { includes_only cli '^(cli|engine|methods|tokenizer|model|libkvfile)/'; }
-@test "programs include no backend" { includes_only tools '^(cli|engine|methods|tokenizer|model|libkvfile)/'; }
+@test "cli includes no backend and no program" { includes_only cli '^(cli|engine|methods|tokenizer|chat|model|libkvfile)/'; }
+@test "programs include no backend" { includes_only tools '^(cli|engine|methods|tokenizer|chat|model|libkvfile)/'; }
 
 # The offsets of sections are in its internal headers, the four letters of their types in kinds.h.
 @test "only libkvfile knows the bytes of sections and spells their types" {
-	run bash -c 'grep -HE "^#include .libkvfile/" {methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.[ch]* |
+	run bash -c 'grep -HE "^#include .libkvfile/" {methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}/*.[ch]* |
 	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|temporary)\.h"'
 	assert_output ''
 	run grep -nE '"(HEAD|TOKS|POSN|oBSq|mASS|pAID|sCOR|KEYS|bITS|pAGE|cLUS|lOWR|VALS|LGTS|eVNt|pROv|iNDX|ENDS|pADD)"' \
-	    {methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.[ch]*
+	    {methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}/*.[ch]*
 	assert_output ''
 }
 
 @test "only cli/tool.c reads the environment" {
-	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,methods,tokenizer,model,cpu,gpu,engine,cli,tools}/*.[ch]*
+	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}/*.[ch]*
 	assert_output cli/tool.c
 }
 
@@ -63,14 +64,14 @@ includes_only() {
 		/^#ifdef FUZZ/ { fuzz = 1 }
 		!fuzz && /(^|[^a-z_])(printf|puts|putchar|perror|exit|abort|_exit) *\(|[^a-z_"](stderr|stdout)[^a-z_"]/ {
 			print FILENAME ": " $0
-		}' {libkvfile,methods,tokenizer,model,cpu,gpu,engine}/*.[ch]*
+		}' {libkvfile,methods,tokenizer,chat,model,cpu,gpu,engine}/*.[ch]*
 	assert_output ''
 }
 
 # Symbols in sections that can be written to while the program runs; the compiler's own begin with __, and
 # tables of pointers (.data.rel.ro) are constant once the program is loaded.
 @test "libraries keep no state of the process: no static variable that changes" {
-	local archives='kvfile methods tokenizer model engine' archive
+	local archives='kvfile methods tokenizer chat model engine' archive
 	for archive in $archives; do
 		[ -e "$O/lib$archive.a" ] || fail "there is no lib$archive.a"
 		run awk -F '|' '/^Symbols from/ { sub(/.*\[/, ""); sub(/\].*/, ""); object = $0 }

@@ -128,7 +128,8 @@ swallow(const char *text, size_t len, size_t done, unsigned flags, struct added_
 	unsigned used;
 
 	if (flags & TOKEN_LSTRIP) {
-		while (hit->start > done && unicode_is_space(utf8_get_before(text, hit->start, &used)))
+		while (hit->start > done && unicode_is_space(utf8_get_before(text, hit->start,
+		    &used)))
 			hit->start -= used;
 		if (hit->start < done)
 			hit->start = done;
@@ -138,9 +139,35 @@ swallow(const char *text, size_t len, size_t done, unsigned flags, struct added_
 			hit->end += used;
 }
 
+static int
+is_blank(const struct added_token *t)
+{
+	unsigned used;
+	size_t i;
+
+	for (i = 0; i < t->len; i += used)
+		if (!unicode_is_space(utf8_get(t->text + i, &used)))
+			return 0;
+	return 1;
+}
+
+/* longest(), of which no byte is contents */
+static const struct added_token *
+longest_markup(const struct added *a, const char *text, const unsigned char *mark, size_t len)
+{
+	const struct added_token *t = longest(a, text, len);
+	size_t n;
+
+	if (t == NULL || mark == NULL)
+		return t;
+	for (n = 0; n < t->len && mark[n] == 0; n++)
+		;
+	return n == t->len || is_blank(t) ? t : longest(a, text, n);
+}
+
 int
-added_next(const struct added *a, const char *text, size_t len, size_t done, unsigned skip,
-    struct added_hit *hit)
+added_next(const struct added *a, const char *text, const unsigned char *mark, size_t len,
+    size_t done, unsigned skip, struct added_hit *hit)
 {
 	const struct added_token *t;
 	size_t i;
@@ -150,7 +177,7 @@ added_next(const struct added *a, const char *text, size_t len, size_t done, uns
 	for (i = hit->resume; i < len; i++) {
 		if (!a->first[(unsigned char)text[i]])
 			continue;
-		t = longest(a, text + i, len - i);
+		t = longest_markup(a, text + i, mark != NULL ? mark + i : NULL, len - i);
 		if (t == NULL)
 			continue;
 		hit->start = i;

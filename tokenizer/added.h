@@ -36,9 +36,11 @@ struct added_hit {
 	size_t resume;          /* where to go on: 0 before the first call, then left alone */
 };
 
-/* The next hit in text[len]; `done` is the end of the previous one. Tokens with a flag in `skip`
- * are passed over. Returns 1, or 0 when there is none. */
-int added_next(const struct added *, const char *text, size_t len, size_t done, unsigned skip,
-    struct added_hit *hit);
+/* The next hit in text[len]; `done` is the end of the previous one. Tokens with a flag in
+ * `skip` are passed over. mark, where it is not NULL, says of each byte whether it is contents
+ * (not 0): no token is found that has such a byte, but for those of white space only. Returns
+ * 1, or 0 when there is none. */
+int added_next(const struct added *, const char *text, const unsigned char *mark, size_t len,
+    size_t done, unsigned skip, struct added_hit *hit);
 
 #endif

@@ -152,9 +152,9 @@ expr_prepare(uint64_t own, const char *text, size_t len, char **buffer, size_t *
 	return p;
 }
 
-int
-expr_match(const void *code, struct expr_work *w, const char *text, size_t len, size_t from,
-    size_t *start, size_t *end, const char *expr, char *err, size_t errlen)
+/* The first match from m->from on, as expr_next() returns it. */
+static int
+search(struct expr_matches *m, char *err, size_t errlen)
 {
 	PCRE2_UCHAR why[128];
 	PCRE2_SIZE *where;
@@ -162,17 +162,40 @@ expr_match(const void *code, struct expr_work *w, const char *text, size_t len, 
 
 	/* checked once in tokenizer_encode(); checking the rest of the text for every word would
 	 * be quadratic */
-	rc = pcre2_match(code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK, w->match,
-	    w->context);
+	rc = pcre2_match(m->code, (PCRE2_SPTR)m->text, m->len, m->from, PCRE2_NO_UTF_CHECK,
+	    m->work->match, m->work->context);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
 	if (rc < 0) {
 		pcre2_get_error_message(rc, why, sizeof(why));
-		snprintf(err, errlen, "the expression %s: %s", expr, (char *)why);
+		snprintf(err, errlen, "the expression %s: %s", m->expr, (char *)why);
 		return rc == PCRE2_ERROR_NOMEMORY ? TOKENIZER_ENOMEM : TOKENIZER_EINVALID;
 	}
-	where = pcre2_get_ovector_pointer(w->match);
-	*start = where[0];
-	*end = where[1];
+	where = pcre2_get_ovector_pointer(m->work->match);
+	m->start = where[0];
+	m->end = where[1];
 	return 1;
+}
+
+/* Oniguruma's iterator passes over an empty match directly behind the last one, and goes on a
+ * character later. */
+int
+expr_next(struct expr_matches *m, char *err, size_t errlen)
+{
+	unsigned used;
+	int rc;
+
+	m->done = m->end;
+	while ((rc = search(m, err, errlen)) > 0) {
+		if (m->end > m->start || !m->any || m->end != m->done) {
+			m->from = m->end;
+			m->any = 1;
+			return 1;
+		}
+		if (m->from == m->len)
+			return 0;
+		utf8_get(m->text + m->from, &used);
+		m->from += used;
+	}
+	return rc;
 }

@@ -17,13 +17,25 @@ struct expr_work *expr_work_new(void);          /* NULL: no memory */
 void expr_work_free(struct expr_work *);
 
 /* text[len], well-formed UTF-8, with stand-ins for young code points of other kinds than `own`:
- * this is what expr_match() is to get. It is text itself, or lies in *buffer of *room bytes, which
- * grows as it must. NULL: no memory. */
+ * this is what is to be matched. It is text itself, or lies in *buffer of *room bytes, which grows
+ * as it must. NULL: no memory. */
 const char *expr_prepare(uint64_t own, const char *text, size_t len, char **buffer, size_t *room);
 
-/* The next match in text[len] from `from` on. Returns 1; 0 when there is none; or a TOKENIZER_E*
- * code with a message, in which the expression is `text`. */
-int expr_match(const void *code, struct expr_work *, const char *text, size_t len, size_t from,
-    size_t *start, size_t *end, const char *expr, char *err, size_t errlen);
+/* The matches of an expression in text[len], one after the other, with the rest zeroed at first. */
+struct expr_matches {
+	const void *code;
+	struct expr_work *work;         /* free for other use between two calls */
+	const char *expr;               /* the expression, for messages */
+	const char *text;
+	size_t len;
+	size_t start, end;              /* the match */
+	size_t done;                    /* where the one before it ended: the gap is text[done, start) */
+	size_t from;                    /* where to look next */
+	int any;                        /* there was a match */
+};
+
+/* The next match: 1; 0 when there is none, and the last gap is text[done, len); or a TOKENIZER_E*
+ * code with a message. */
+int expr_next(struct expr_matches *, char *err, size_t errlen);
 
 #endif

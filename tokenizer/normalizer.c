@@ -7,7 +7,6 @@
 #include "tokenizer/nfc.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 int
 normalizer_add(struct normalizer *n, enum normal_kind kind, char *from, char *to, char *err,
@@ -80,39 +79,27 @@ replace(const struct normal_step *s, const char *text, size_t len, struct growin
 	return append(g, text + done, len - done);
 }
 
-/* The matches of a split with the same expression, pretok.c. */
 static int
 replace_matches(const struct normal_step *s, struct expr_work *work, const char *text, size_t len,
     struct growing *g, char *err, size_t errlen)
 {
-	size_t from = 0, done = 0, start = 0, end = 0, room = 0;
+	struct expr_matches m = { .code = s->code, .work = work, .expr = s->from, .len = len };
+	size_t room = 0;
 	char *buffer = NULL;
-	const char *seen;
-	unsigned used;
-	int rc = 0, found = 0, any = 0;
+	int rc = 0, found = 0;
 
-	seen = expr_prepare(s->own, text, len, &buffer, &room);
-	if (seen == NULL)
+	m.text = expr_prepare(s->own, text, len, &buffer, &room);
+	if (m.text == NULL)
 		return TOKENIZER_ENOMEM;
-	while (rc == 0 && from <= len && (found = expr_match(s->code, work, seen, len, from,
-	    &start, &end, s->from, err, errlen)) > 0) {
-		if (end <= start && any && end == done) {
-			if (from == len)
-				break;
-			utf8_get(text + from, &used);
-			from += used;
-			continue;
-		}
-		rc = append(g, text + done, start - done);
+	while (rc == 0 && (found = expr_next(&m, err, errlen)) > 0) {
+		rc = append(g, text + m.done, m.start - m.done);
 		if (rc == 0)
 			rc = append(g, s->to, strlen(s->to));
-		from = done = end;
-		any = 1;
 	}
 	free(buffer);
 	if (found < 0)
 		return found;
-	return rc != 0 ? rc : append(g, text + done, len - done);
+	return rc != 0 ? rc : append(g, text + m.done, len - m.done);
 }
 
 static int
@@ -154,7 +141,7 @@ run_step(const struct normal_step *s, const char *text, size_t len, struct growi
 }
 
 int
-normalizer_run(const struct normalizer *n, const char *text, size_t len, char **out,
+normalizer_run(const struct normalizer *n, const char *text, size_t len, int prepend, char **out,
     size_t *outlen, char *err, size_t errlen)
 {
 	struct growing g;
@@ -164,6 +151,8 @@ normalizer_run(const struct normalizer *n, const char *text, size_t len, char **
 	*out = NULL;
 	*outlen = len;
 	for (i = 0; i < n->n; i++) {
+		if (n->step[i].kind == NORMAL_PREPEND && !prepend)
+			continue;
 		memset(&g, 0, sizeof(g));
 		rc = run_step(&n->step[i], *out != NULL ? *out : text, *outlen, &g, err, errlen);
 		if (rc != 0) {

@@ -105,7 +105,7 @@ struct splitter {
 	unsigned k;
 	const struct pretok_step *step;
 	const char *text;               /* of the piece */
-	int first;                      /* the piece is the beginning of all */
+	int first;                      /* where the piece begins, as in pretok_run() */
 	int open, before;               /* there is a piece to come; was the last event a match? */
 	size_t start, end;              /* the piece to come */
 };
@@ -113,7 +113,8 @@ struct splitter {
 static int
 emit(struct splitter *s, size_t start, size_t end)
 {
-	return piece(s->r, s->k + 1, s->text + start, end - start, s->first && start == 0);
+	return piece(s->r, s->k + 1, s->text + start, end - start,
+	    start == 0 ? s->first : 0);
 }
 
 static int
@@ -165,35 +166,19 @@ static int
 split_expr(struct splitter *s, size_t len)
 {
 	struct run *r = s->r;
-	size_t from = 0, done = 0, start = 0, end = 0;
-	const char *text;
-	unsigned used;
-	int found, rc, any = 0;
+	struct expr_matches m = { .code = s->step->code, .work = r->work->expr,
+	    .expr = s->step->text, .len = len };
+	int found, rc;
 
-	text = expr_prepare(s->step->own, s->text, len, &r->work->level[s->k].text,
+	m.text = expr_prepare(s->step->own, s->text, len, &r->work->level[s->k].text,
 	    &r->work->level[s->k].room);
-	if (text == NULL)
+	if (m.text == NULL)
 		return TOKENIZER_ENOMEM;
-	while (from <= len && (found = expr_match(s->step->code, r->work->expr, text, len, from,
-	    &start, &end, s->step->text, r->err, r->errlen)) != 0) {
-		if (found < 0)
-			return found;
-		if (end <= start && any && end == done) {
-			/* nothing, directly behind the last match: Oniguruma's iterator goes on a
-			 * character later */
-			if (from == len)
-				break;
-			utf8_get(text + from, &used);
-			from += used;
-			continue;
-		}
-		if ((done < start && (rc = event(s, done, start, 0)) != 0) ||
-		    (rc = event(s, start, end, 1)) != 0)
+	while ((found = expr_next(&m, r->err, r->errlen)) > 0)
+		if ((m.done < m.start && (rc = event(s, m.done, m.start, 0)) != 0) ||
+		    (rc = event(s, m.start, m.end, 1)) != 0)
 			return rc;
-		from = done = end;
-		any = 1;
-	}
-	return finish(s, done, len);
+	return found < 0 ? found : finish(s, m.done, len);
 }
 
 static int
@@ -277,11 +262,12 @@ cut_meta(struct run *r, unsigned k, const char *text, size_t len, int first)
 	for (i = 1; i + n <= len; i++) {
 		if (text[i] != meta[0] || memcmp(text + i, meta, n) != 0)
 			continue;
-		if ((rc = piece(r, k + 1, text + start, i - start, first && start == 0)) != 0)
+		if ((rc = piece(r, k + 1, text + start, i - start,
+		    start == 0 ? first : 0)) != 0)
 			return rc;
 		start = i;
 	}
-	return piece(r, k + 1, text + start, len - start, first && start == 0);
+	return piece(r, k + 1, text + start, len - start, start == 0 ? first : 0);
 }
 
 static int
@@ -297,7 +283,8 @@ metaspace(struct run *r, unsigned k, const char *text, size_t len, int first)
 	p = room_for(r, k, len + (spaces + 1) * n);
 	if (p == NULL)
 		return TOKENIZER_ENOMEM;
-	prepend = step->prepend == PRETOK_ALWAYS || (step->prepend == PRETOK_FIRST && first);
+	prepend = first >= 0 &&
+	    (step->prepend == PRETOK_ALWAYS || (step->prepend == PRETOK_FIRST && first > 0));
 	if (prepend && text[0] != ' ' && (len < n || memcmp(text, step->meta, n) != 0)) {
 		memcpy(p, step->meta, n);
 		out = n;
@@ -316,7 +303,7 @@ prefix_space(struct run *r, unsigned k, const char *text, size_t len, int first)
 {
 	char *p;
 
-	if (text[0] == ' ')
+	if (text[0] == ' ' || first < 0)
 		return piece(r, k + 1, text, len, first);
 	p = room_for(r, k, len + 1);
 	if (p == NULL)

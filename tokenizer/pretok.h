@@ -65,7 +65,8 @@ struct pretok_work *pretok_work_new(void);      /* NULL: no memory */
 void pretok_work_free(struct pretok_work *);
 
 /* Calls word(arg, ...) for each word of text[len], well-formed UTF-8, in order; none is empty.
- * first: text is the beginning of all there is. Stops when word() returns something other than 0
+ * first: 1 when text is the beginning of all there is, -1 when it goes on in the middle of a word,
+ * where nothing is put before it. Stops when word() returns something other than 0
  * and returns that; or a TOKENIZER_E* code of its own with a message. */
 int pretok_run(const struct pretok *, struct pretok_work *, const char *text, size_t len,
     int first, int (*word)(void *arg, const char *text, size_t len), void *arg, char *err,

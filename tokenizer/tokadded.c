@@ -92,7 +92,8 @@ look_for(struct load *l, const char *content, uint32_t id, unsigned flags)
 	int rc;
 
 	if (flags & TOKEN_NORMALIZED) {
-		rc = normalizer_run(&l->t->normalizer, content, len, &text, &len, why, sizeof(why));
+		rc = normalizer_run(&l->t->normalizer, content, len, 1, &text, &len, why,
+		    sizeof(why));
 		if (rc != 0)
 			return load_fail(l, rc, "\"%s\": %s", content, why);
 	}

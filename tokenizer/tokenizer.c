@@ -211,46 +211,115 @@ encode_word(void *arg, const char *word, size_t len)
 	return e->t->cuts ? encode_cut(e, word, len) : encode_bytes(e, word, len);
 }
 
-static int
-encode_words(struct encoder *e, const char *text, size_t len, int first)
+
+/* A stretch of text, the marks of its bytes (added_next()), and whether it is the beginning of all
+ * there is (pretok_run()) */
+struct stretch {
+	const char *text;
+	const unsigned char *mark;
+	size_t len;
+	int first;
+};
+
+static struct stretch
+part(const struct stretch *s, size_t from, size_t to)
 {
-	return pretok_run(&e->t->pretok, e->pretok, text, len, first, encode_word, e, e->err,
-	    e->errlen);
+	return (struct stretch){ s->text + from, s->mark != NULL ? s->mark + from : NULL, to - from,
+	    from == 0 ? s->first : 0 };
 }
 
-/* Emits the added tokens of one set, and hands every stretch between them to rest(). first: text
- * is the beginning of all there is. */
+/* Emits the added tokens of one set, and hands every stretch between them to rest(). */
 static int
-encode_around(struct encoder *e, const struct added *set, const char *text, size_t len, int first,
-    int (*rest)(struct encoder *, const char *text, size_t len, int first))
+encode_around(struct encoder *e, const struct added *set, const struct stretch *s,
+    int (*rest)(struct encoder *, const struct stretch *))
 {
 	struct added_hit hit = { 0 };
+	struct stretch between;
 	size_t done = 0;
 	int rc = 0;
 
-	while (rc == 0 && added_next(set, text, len, done, e->skip, &hit)) {
-		if (hit.start > done)
-			rc = rest(e, text + done, hit.start - done, first && done == 0);
+	while (rc == 0 && added_next(set, s->text, s->mark, s->len, done, e->skip, &hit)) {
+		if (hit.start > done) {
+			between = part(s, done, hit.start);
+			rc = rest(e, &between);
+		}
 		if (rc == 0)
 			rc = ids_push(e->out, hit.id);
 		done = hit.end;
 	}
-	if (rc == 0 && done < len)
-		rc = rest(e, text + done, len - done, first && done == 0);
+	if (rc == 0 && done < s->len) {
+		between = part(s, done, s->len);
+		rc = rest(e, &between);
+	}
 	return rc;
 }
 
 static int
-encode_normalized(struct encoder *e, const char *text, size_t len, int first)
+encode_words(struct encoder *e, const struct stretch *s)
 {
+	return pretok_run(&e->t->pretok, e->pretok, s->text, s->len, s->first, encode_word, e,
+	    e->err,
+	    e->errlen);
+}
+
+/* The marks of a stretch that has become normal[len]. Runs of bytes with the same mark are
+ * normalised by themselves to know how long they are; where that does not add up, since characters
+ * on both sides of a border have become one, all of it counts as contents. */
+static int
+normal_marks(struct encoder *e, const struct stretch *s, size_t len, unsigned char **mark)
+{
+	size_t from, to, n, done = 0;
+	char *out;
+	int rc;
+
+	*mark = malloc(len + 1);
+	if (*mark == NULL)
+		return TOKENIZER_ENOMEM;
+	for (from = 0; from < s->len; from = to) {
+		for (to = from + 1; to < s->len && (s->mark[to] != 0) == (s->mark[from] != 0); to++)
+			;
+		rc = normalizer_run(&e->t->normalizer, s->text + from, to - from,
+		    from == 0 && s->first >= 0, &out, &n, e->err, e->errlen);
+		if (rc != 0) {
+			free(*mark);
+			return rc;
+		}
+		free(out);
+		if (n > len - done)
+			break;
+		memset(*mark + done, s->mark[from] != 0, n);
+		done += n;
+	}
+	if (from < s->len || done != len)
+		memset(*mark, 1, len);
+	return 0;
+}
+
+static int
+encode_normalized(struct encoder *e, const struct stretch *s)
+{
+	struct stretch n = *s;
+	unsigned char *mark = NULL;
 	char *normal;
 	int rc;
 
-	rc = normalizer_run(&e->t->normalizer, text, len, &normal, &len, e->err, e->errlen);
+	rc = normalizer_run(&e->t->normalizer, s->text, s->len, s->first >= 0, &normal, &n.len,
+	    e->err,
+	    e->errlen);
 	if (rc != 0)
 		return rc;
-	rc = encode_around(e, &e->t->normal, normal != NULL ? normal : text, len, first,
-	    encode_words);
+	if (normal != NULL)
+		n.text = normal;
+	if (normal != NULL && s->mark != NULL && e->t->normal.n > 0) {
+		rc = normal_marks(e, s, n.len, &mark);
+		n.mark = mark;
+	} else if (normal != NULL) {
+		n.mark = NULL;
+	}
+	if (rc == 0) {
+		rc = encode_around(e, &e->t->normal, &n, encode_words);
+		free(mark);
+	}
 	free(normal);
 	return rc;
 }
@@ -268,8 +337,8 @@ push_all(struct ids *out, const struct ids *ids)
 
 /* Everything between the template's tokens. */
 static int
-encode_text(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
-    struct ids *out, char *err, size_t errlen)
+encode_text(const struct tokenizer *t, const struct stretch *s, unsigned flags, struct ids *out,
+    char *err, size_t errlen)
 {
 	struct encoder e = { .t = t, .out = out, .err = err, .errlen = errlen };
 	int rc = TOKENIZER_ENOMEM;
@@ -277,7 +346,7 @@ encode_text(const struct tokenizer *t, const char *text, size_t len, unsigned fl
 	e.skip = flags & TOK_PLAIN ? TOKEN_SPECIAL : 0;
 	e.pretok = pretok_work_new();
 	if (e.pretok != NULL)
-		rc = encode_around(&e, &t->raw, text, len, 1, encode_normalized);
+		rc = encode_around(&e, &t->raw, s, encode_normalized);
 	if (rc == 0 && e.lost > 0)
 		snprintf(err, errlen, "%zu characters have no token and are left out", e.lost);
 	pretok_work_free(e.pretok);
@@ -286,10 +355,33 @@ encode_text(const struct tokenizer *t, const char *text, size_t len, unsigned fl
 	return rc;
 }
 
+/* The text begins with the token that the template puts before it. */
+static void
+warn_twice(const struct tokenizer *t, const struct ids *out, size_t before, char *err,
+    size_t errlen)
+{
+	const size_t n = t->before.n;
+	size_t len;
+
+	if (n > 0 && out->n > before + n && out->ids[before + n] == t->before.ids[n - 1])
+		snprintf(err, errlen,
+		    "it begins with %s, and the tokenizer puts another one before it "
+		    "(not with --no-template)", tokenizer_bytes(t, t->before.ids[n - 1], &len,
+		    NULL));
+}
+
 int
 tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
     struct ids *out, char *err, size_t errlen)
 {
+	return tokenizer_encode_marked(t, text, NULL, len, flags, out, err, errlen);
+}
+
+int
+tokenizer_encode_marked(const struct tokenizer *t, const char *text, const unsigned char *mark,
+    size_t len, unsigned flags, struct ids *out, char *err, size_t errlen)
+{
+	const struct stretch all = { text, mark, len, flags & TOK_MIDDLE ? -1 : 1 };
 	size_t before = out->n, bad;
 	int rc = 0;
 
@@ -304,9 +396,11 @@ tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsign
 	if (flags & TOK_TEMPLATE)
 		rc = push_all(out, &t->before);
 	if (rc == 0)
-		rc = encode_text(t, text, len, flags, out, err, errlen);
-	if (rc == 0 && (flags & TOK_TEMPLATE))
+		rc = encode_text(t, &all, flags, out, err, errlen);
+	if (rc == 0 && (flags & TOK_TEMPLATE)) {
+		warn_twice(t, out, before, err, errlen);
 		rc = push_all(out, &t->after);
+	}
 	if (rc == TOKENIZER_ENOMEM)
 		snprintf(err, errlen, "no memory for the tokens of %zu bytes", len);
 	if (rc != 0)

@@ -39,17 +39,27 @@ uint32_t tokenizer_size(const struct tokenizer *);         /* greatest id + 1 */
 enum {
 	TOK_TEMPLATE = 1,       /* put the template's tokens (BOS, EOS) around the text */
 	/* no special tokens out of the text: "<|end_of_text|>" is spelled out */
-	TOK_PLAIN = 2
+	TOK_PLAIN = 2,
+	/* the text goes on in the middle of another one: nothing is put before it, as some
+	 * tokenizers have a space before the first word */
+	TOK_MIDDLE = 4
 };
 
 /* Appends the ids of text[len], which must be UTF-8. Linear in len for text (a single giant
  * word: n log n). Returns 0, and then err is empty or holds a warning: characters without a token
- * were left out, as Hugging Face does it; TOKENIZER_EINVALID for invalid UTF-8 with the byte offset
+ * were left out, as Hugging Face does it, or the text begins with the token that TOK_TEMPLATE puts
+ * before it; TOKENIZER_EINVALID for invalid UTF-8 with the byte offset
  * in err, when PCRE2 reports an error, or when the unknown token is needed and is none;
  * TOKENIZER_ENOMEM. After a failure out holds what it held before. Threads may share the
  * tokenizer. */
 int tokenizer_encode(const struct tokenizer *, const char *text, size_t len, unsigned flags,
     struct ids *out, char *err, size_t errlen);
+
+/* The same for a text of which some bytes are contents, where mark[i] is not 0: these are plain
+ * text whatever they say. No added token is found that has such a byte, special or not, but for
+ * those that are white space only. */
+int tokenizer_encode_marked(const struct tokenizer *, const char *text, const unsigned char *mark,
+    size_t len, unsigned flags, struct ids *out, char *err, size_t errlen);
 
 /* The bytes of one token (may be a part of a UTF-8 sequence); NULL for an id that stands for
  * nothing. *special, where not NULL, becomes 1 for added tokens marked special. */

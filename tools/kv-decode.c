@@ -4,7 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/forced.h"
 #include "cli/generated.h"
+#include "cli/json.h"
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_retrieve.h"
@@ -20,9 +22,10 @@
 #include "model/sample.h"
 #include "model/snapshot.h"
 
+#define TOKENS 128             /* that are generated where nobody says how many */
 #define ROOM 4096              /* rows to leave free at most before the first token */
 
-static uint32_t limit = 128;
+static uint32_t limit = NOT_GIVEN;
 static double temperature, top_p = 1, min_p;
 static uint64_t seed;
 static struct strings stops;
@@ -30,6 +33,7 @@ static int ignore_eos, ids_out, mass, audit;
 static uint32_t observe;
 static const char *score, *evict, *stats, *ask;
 static struct questions questions;      /* of use with --questions */
+static struct forced forced;            /* of use with --force */
 static int retrieves;                   /* --retrieve was given */
 static struct retrieval_options retrieve_options;
 static struct cache_evictor evictor;    /* of use with --evict */
@@ -46,7 +50,8 @@ static const struct opt opts[] = {
 	{ 0, "stop", OPT_STRINGS, &stops, 0, "TEXT",
 	    "end before TEXT; may be given several times" },
 	{ 0, "ignore-eos", OPT_FLAG, &ignore_eos, 1, NULL, "go on after an end token" },
-	{ 0, "ids", OPT_FLAG, &ids_out, 1, NULL, "print token ids, one a line, instead of text" },
+	{ 0, "ids", OPT_FLAG, &ids_out, 1, NULL,
+	    "print token ids, one a line, instead of text; with --force read them" },
 	{ 0, "evict", OPT_STRING, &evict, 0, "WORDS",
 	    "evict after every token: 'OPTION=VALUE ...' of kv-evict" },
 	{ 0, "score", OPT_STRING, &score, 0, "WORDS",
@@ -57,6 +62,12 @@ static const struct opt opts[] = {
 	    "go on adding up the attention that each row receives, in FILE" },
 	{ 0, "questions", OPT_STRING, &ask, 0, "FILE",
 	    "answer each line of FILE, text or JSON, behind the same snapshot" },
+	{ 0, "force", OPT_STRING, &forced_options.text, 0, "FILE",
+	    "go on with the text of FILE, and say how likely each token of it was" },
+	{ 0, "logits", OPT_STRING, &forced_options.logits, 0, "FILE",
+	    "with --force: write the logits of each token, as a .npy file" },
+	{ 0, "against", OPT_STRING, &forced_options.against, 0, "FILE",
+	    "with --force: compare with the logits of another run" },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
 	    "with --retrieve: write what was read, as JSON" },
 	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
@@ -68,10 +79,11 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
-	    "[--allow-config KEY] [--device DEVICE] [--evict WORDS] [--ids | --json]\n"
-	    "[--ignore-eos] [--mass] [--min-p P]\n"
-	    "[--progress WHEN] [--questions FILE] [--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD\n"
-	    "--budget N [--reduce HOW] [--dense-layers N] [--stats REPORT] [--audit]]\n"
+	    "[--against FILE] [--allow-config KEY] [--device DEVICE] [--evict WORDS]\n"
+	    "[--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
+	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--score WORDS] [--stop TEXT]\n"
+	    "[--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
+	    "[--stats REPORT] [--audit]]\n"
 	    "[snapshot]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
 	.opts = opts,
@@ -122,6 +134,25 @@ check_questions(const char *snapshot)
 		die(EXIT_USAGE, "the snapshot and the questions cannot both come from standard input");
 }
 
+/* A text that is given leaves nothing to sample, to stop or to print. */
+static void
+check_forced(const char *snapshot)
+{
+	const char *other = stops.n > 0 ? "stop" : ignore_eos ? "ignore-eos" : ask != NULL ?
+	    "questions" : temperature > 0 ? "temperature" : limit != NOT_GIVEN ? "tokens" : NULL;
+
+	opt_forced();
+	if (forced_options.text == NULL) {
+		limit = limit != NOT_GIVEN ? limit : TOKENS;
+		return;
+	}
+	if (other != NULL)
+		die(EXIT_USAGE, "--force: each token is given: --%s has nothing to do", other);
+	if (strcmp(forced_options.text, "-") == 0 && strcmp(snapshot, "-") == 0)
+		die(EXIT_USAGE, "the snapshot and the text cannot both come from standard input");
+	forced_options.ids = ids_out;
+}
+
 static void
 check_options(void)
 {
@@ -139,7 +170,7 @@ check_options(void)
 	if ((observe > 0 || mass) && strcmp(settings.output, "-") == 0)
 		die(EXIT_USAGE, "--%s: no snapshot is kept without -o FILE",
 		    observe > 0 ? "observe" : "mass");
-	if (ids_out && settings.json)
+	if (ids_out && settings.json && forced_options.text == NULL)
 		die(EXIT_USAGE, "--ids: the object of --json has the ids");
 	if (score != NULL && evict == NULL)
 		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
@@ -195,6 +226,11 @@ generate(const struct session *s, struct decode *d, int keep, struct generated *
 			g->stop = STOP_EOS;
 			break;
 		}
+		if (token_stops(&p, id)) {
+			g->stop = STOP_TEXT;
+			g->stop_text = p.stopped;
+			break;
+		}
 		generated_add(g, id);
 		stopped = print_token(&p, id);
 		if (keep || (!stopped && n + 1 < limit))
@@ -209,7 +245,7 @@ generate(const struct session *s, struct decode *d, int keep, struct generated *
 		g->stop_text = p.stopped;
 	}
 	if (keep)
-		must(decode_logits(d, &e), &e);
+		must(decode_finish(d, &e), &e);
 	if (d->generator != NULL && generator_launches(d->generator) > 0)
 		note("%" PRIu64 " steps repeated from a recording", generator_launches(d->generator));
 	if (d->generator != NULL && generator_capture_failed(d->generator))
@@ -245,6 +281,22 @@ expect(struct cache *c, struct observation *obs, int keep)
 		die(EXIT_RUN, "no memory for indexes");
 }
 
+/* As in the other programs a window that nobody asked for is at most what there is: it grows with the
+ * tokens that are generated. */
+static void
+check_window(const struct observation *obs, const char *name)
+{
+	const uint32_t wanted = window();
+
+	if (obs->have >= wanted)
+		return;
+	if (obs->have == 0 || evictor.scorer.options.window != 0)
+		die(EXIT_RUN, "%s: %u observation queries, and the method looks at %u: make the "
+		    "snapshot with kv-prefill --observe", name, obs->have, wanted);
+	warning("%s: %u observation queries: the method looks at these and at those to come, up to "
+	    "%u of them", name, obs->have, wanted);
+}
+
 /* What cannot be found out later has to be there already. */
 static void
 check_loaded(const struct cache *c, const struct observation *obs, const struct kv_reader *from)
@@ -267,10 +319,7 @@ check_loaded(const struct cache *c, const struct observation *obs, const struct 
 		return;
 	must(evict_cache_fit(&evictor, c->model->id.layers, &e), &e);
 	must(evict_cache_check_log(&evictor, c, kv_reader_name(from), &e), &e);
-	if (obs->have < window())
-		die(EXIT_RUN, "%s: %u observation queries, and the method looks at %u: make the "
-		    "snapshot with kv-prefill --observe", kv_reader_name(from), obs->have,
-		    window());
+	check_window(obs, kv_reader_name(from));
 }
 
 /* Each question behind the same rows, and what is generated behind it */
@@ -360,6 +409,37 @@ save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 	output_commit(w, from);
 }
 
+/* The text that is given */
+static void
+follow(const struct session *s, struct decode *d, struct kv_reader *r, struct observation *obs)
+{
+	const int keep = strcmp(settings.output, "-") != 0;
+	const struct retrieval *t = d->cache->retrieval;
+	struct engine_error e;
+	json_t *o;
+
+	d->greedy = 0;                          /* the logits of each token come to the host */
+	if (evict != NULL)
+		must(decode_evict(d, &e), &e);
+	must(decode_init(d, &e), &e);
+	forced_run(&forced, d, keep);
+	if (keep) {
+		must(decode_finish(d, &e), &e);
+		save(d->cache, r, obs);
+	}
+	decode_free(d);
+	if (!settings.json) {
+		forced_print(&forced, kv_reader_name(r));
+	} else {
+		o = forced_json(&forced, kv_reader_name(r));
+		if (t != NULL)
+			put(o, "retrieval", retrieval_json(t, s->model->id.layers,
+			    s->model->id.kv_heads));
+		print_json(o);
+	}
+	forced_free(&forced);
+}
+
 /* The text behind the snapshot itself */
 static void
 answer(const struct session *s, struct decode *d, struct kv_reader *r, struct observation *obs,
@@ -393,8 +473,12 @@ open_model(struct session *s, const struct kv_reader *r, uint32_t *spare, uint32
 
 	session_open(s, r, ids_out && stops.n == 0 && ask == NULL ?
 	    TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
+	if (forced_options.text != NULL) {
+		forced_read(&forced, s);
+		limit = (uint32_t)forced.ids.n;
+	}
 	if (ask != NULL)
-		questions_read(&questions, ask, s->tokenizer);
+		questions_read(&questions, ask, s->tokenizer, s->model->id.vocabulary);
 	if (questions.longest > UINT32_MAX - room)
 		die(EXIT_DAMAGED, "%s: a question of %zu tokens", ask, questions.longest);
 	tile = workspace_tile(s->device.ops);
@@ -403,7 +487,7 @@ open_model(struct session *s, const struct kv_reader *r, uint32_t *spare, uint32
 	if (*at_once == 0)
 		*at_once = 1;
 	session_load(s, &(struct memory_demand){ .tokens = *spare,
-	    .rows = (uint64_t)*spare * s->model->id.layers * s->model->id.kv_heads,
+	    .rows = cache_most_rows_of(s->model, (uint32_t)*spare),
 	    .dtype = kv_reader_head(r)->dtype, .at_once = *at_once });
 }
 
@@ -422,6 +506,7 @@ main(int argc, char **argv)
 	double t0 = seconds();
 
 	check_options();
+	check_forced(operand(argc, argv, first));
 	check_questions(operand(argc, argv, first));
 	r = input_open(operand(argc, argv, first));
 	open_model(&e, r, &spare, &at_once);
@@ -438,7 +523,9 @@ main(int argc, char **argv)
 		die(EXIT_RUN, "no memory to run the model");
 	d = (struct decode){ .cache = c, .ws = ws, .evict = evict != NULL ? &evictor : NULL,
 	    .obs = obs.window > 0 ? &obs : NULL, .greedy = temperature == 0 };
-	if (ask != NULL)
+	if (forced_options.text != NULL)
+		follow(&e, &d, r, &obs);
+	else if (ask != NULL)
 		answer_all(&e, &d, kv_reader_name(r), seconds() - t0);
 	else
 		answer(&e, &d, r, &obs, seconds() - t0);

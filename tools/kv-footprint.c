@@ -11,7 +11,6 @@
 #include "cli/json.h"
 #include "cli/tool.h"
 
-#define NOT_GIVEN UINT32_MAX
 
 static const char *by, *convention, *table;
 static double full_score = NAN, keep;           /* not given, as plan's shares: NaN or 0 */

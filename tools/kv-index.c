@@ -5,8 +5,8 @@
 #include "cli/device.h"
 #include "cli/tool.h"
 #include "engine/build_index.h"
+#include "engine/retrieval_check.h"
 
-#define NOT_GIVEN UINT32_MAX
 #define NO_SEED UINT64_MAX
 #define PAGE_MOST 65536         /* rows of a page or chunk; kv-snapshot(5), 4.16, 4.18 */
 
@@ -177,15 +177,18 @@ write_made(struct kv_writer *w, uint32_t layer, enum kv_kind before)
 static void
 index_snapshot(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 {
+	const struct kv_model *m = &kv_reader_head(r)->model;
 	struct kv_section sec;
+	struct engine_error e;
 
-	progress_start("index", kv_reader_head(r)->model.layers, "layers");
+	must(retrieval_fit(m, kv_reader_name(r), 0, &e), &e);
+	progress_start("index", m->layers, "layers");
 	while (input_next(r, &sec)) {
 		if ((wanted >> sec.kind & 1) != 0 || sec.kind == KV_PROV)
 			continue;               /* made anew; inherited */
 		if (kv_kind_is(sec.kind, KV_INDEX) || sec.kind == KV_VALS)
 			write_made(w, sec.layer, sec.kind);
-		if (sec.kind == KV_KEYS)
+		if (sec.kind == KV_KEYS && kv_layer_window(m, sec.layer) == 0)
 			make(d, r, sec.layer);
 		output_copy(r, w);              /* also what is not known: the rows stay */
 		if (sec.kind == KV_VALS)

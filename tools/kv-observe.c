@@ -43,7 +43,8 @@ static const struct tool tool = {
 	.synopsis = "-m DIR --ids-from FILE | --lookahead DIR | --repeat-context [-qvz] [-j N]\n"
 	    "[-o FILE]\n"
 	    "[--accumulate HOW] [--allow-config KEY] [--chunk N] [--device DEVICE]\n"
-	    "[--instruction TEXT] [--json] [--keep-window W] [--progress WHEN] [--sink N] [snapshot]",
+	    "[--instruction TEXT] [--json] [--keep-window W] [--products TYPE]\n"
+	    "[--progress WHEN] [--sink N] [snapshot]",
 	.example = "kv-observe -m examples/demo-model --repeat-context -o seen.kv full.kv",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |

@@ -18,7 +18,6 @@
 #include "cli/tool.h"
 #include "model/snapshot.h"
 
-#define NOT_GIVEN UINT32_MAX
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
@@ -62,7 +61,7 @@ static const struct tool tool = {
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
 	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
-	    "[--patch W] [--plain] [--progress WHEN] [--reuse SNAPSHOT |\n"
+	    "[--patch W] [--plain] [--products TYPE] [--progress WHEN] [--reuse SNAPSHOT |\n"
 	    "--store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
 	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
@@ -314,6 +313,19 @@ refuse_logits(const struct cache *c)
 			    "infinite): weights are not", c->next_position - 1, v);
 }
 
+/* The store gets all rows. Those that no query can see any more are in no snapshot: here they must be
+ * stored before they go. */
+static void
+store_unseen(struct prefix *x, struct cache *c)
+{
+	if (!c->keeps_unseen || c->model->id.window == 0)
+		return;
+	prefix_keep(x, c, 0);
+	c->keeps_unseen = 0;
+	if (cache_slide_all(c, c->next_position, 0, c->model->id.layers) != 0)
+		die(EXIT_RUN, "no memory to drop rows");
+}
+
 /* The prompt through the model, behind the rows that there are already. */
 static void
 run(struct cache *c, const uint32_t *ids, size_t n, struct observation *obs)
@@ -322,8 +334,10 @@ run(struct cache *c, const uint32_t *ids, size_t n, struct observation *obs)
 	struct engine_error error;
 	double t0 = seconds();
 
+	c->keeps_unseen = prefix.store.dir != NULL && !evicts();
 	opt_prefill_run(&prefill, c, ws, ids, n, obs);
 	refuse_logits(c);
+	store_unseen(&prefix, c);
 	evict_cache_free(&prefill.evict);
 	must(grow_clusters(c, &error), &error);
 	report(c, n, seconds() - t0);

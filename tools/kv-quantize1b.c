@@ -8,6 +8,7 @@
 #include "model/index.h"
 #include "cli/device.h"
 #include "cli/tool.h"
+#include "engine/retrieval_check.h"
 
 static uint32_t group = 32;
 
@@ -72,7 +73,9 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 	struct area keys_there = { 0 };
 	struct layer_index x;
 	struct kv_section sec;
+	struct engine_error e;
 
+	must(retrieval_fit(&head->model, kv_reader_name(r), 0, &e), &e);
 	rows.start = must_alloc(rows.heads, sizeof *rows.start);
 	rows.len = must_alloc(rows.heads, sizeof *rows.len);
 	if (index_init(&x, d->ops, d->dev, rows.heads, rows.width, rows.dtype) != 0)
@@ -83,6 +86,10 @@ quantize(const struct device *d, struct kv_reader *r, struct kv_writer *w)
 			continue;               /* replaced; inherited */
 		if (sec.kind != KV_KEYS) {
 			output_copy(r, w);      /* also what is not known: the rows stay */
+			continue;
+		}
+		if (kv_layer_window(&head->model, sec.layer) != 0) {
+			output_copy(r, w);
 			continue;
 		}
 		take_keys(&rows, d, &keys_there, r, sec.raw_size);

@@ -69,7 +69,9 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	const struct method *method = scorer.method;
 	struct score_job l = { .in = { .layer = layer, .query_heads = head->model.query_heads,
 	    .width = head->model.head_width, .rows = kv_current_rows(r), .dtype = head->dtype,
-	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position },
+	    .window = q->n, .window_pos = q->pos, .next_position = head->next_position,
+	    .sees = kv_layer_window(&head->model, layer) },
+	    .softcap = (float)head->model.attention_softcap,
 	    .queries = q->q, .own_keys = q->own, .own_pos = q->own_pos, .n_own = q->n_own };
 	char label[KV_SCORE_LABEL];
 	uint64_t total = kv_rows_total(l.in.rows);

@@ -307,6 +307,18 @@ def heads():
         yield 'rope-width-odd', edited(lambda h: h['model'].update(
             head_width=8, rope=dict(h['model']['rope'], width=3)))
         yield 'rope-width-all', edited(lambda h: h['model']['rope'].update(width=2))
+        yield 'rope-window-theta', edited(lambda h: h['model']['rope'].update(window_theta=1e4))
+        for name, window, whole in (
+                ('0', 0, None), ('all-whole', 8, [0]), ('whole-outside', 8, [1]),
+                ('whole-empty', 8, []), ('whole-without', None, [0]), ('whole-text', 8, ['x']),
+                ('whole-number', 8, 0)):
+            yield f'window-{name}', edited(lambda h: h['model'].update(
+                {k: v for k, v in (('window', window), ('whole_layers', whole)) if v is not None}))
+        for name, whole in ('twice', [0, 0]), ('descending', [1, 0]):
+            yield f'window-whole-{name}', edited(lambda h: h['model'].update(
+                layers=3, window=8, whole_layers=whole))
+        for name in 'attention_softcap', 'logits_softcap':
+            yield f'{name}-negative', edited(lambda h: h['model'].update({name: -1.5}))
         yield 'rope-llama3', edited(lambda h: h['model']['rope'].update(type='llama3'))
         yield 'rope-unknown-key', edited(lambda h: h['model']['rope'].update(beta=1.5))
         for name, key, value in (

@@ -279,6 +279,14 @@ def families():
     yield 'multipliers', head(more={
         'architecture': 'granite', 'attention_multiplier': 0.015625, 'embedding_multiplier': 12.0,
         'logits_scaling': 8.0, 'residual_multiplier': 0.22})
+    yield 'window', head(2, next_position=5000, more={'architecture': 'mistral', 'window': 4096})
+    yield 'windows', head(7, rope={
+        'type': 'linear', 'theta': 1000000.0, 'factor': 8.0, 'window_theta': 10000.0}, more={
+            'architecture': 'gemma3_text', 'window': 512, 'whole_layers': [5],
+            'attention_multiplier': 0.0625, 'embedding_multiplier': 25.25})
+    yield 'softcap', head(4, more={
+        'architecture': 'gemma2', 'window': 4096, 'whole_layers': [1, 3],
+        'attention_softcap': 50.0, 'logits_softcap': 30.0})
 
 
 def vectors():

@@ -4,8 +4,9 @@
  * busy machine, with one thread, that is what the clock would show on a quiet one. Ours and
  * the peer take turns, ROUNDS times; the medians count. Peers: oneDNN's f32 sgemm with all
  * threads for products, and the time that one pass over the same bytes takes for what is
- * limited by memory: a sum over a buffer that is larger than every cache. Shapes are those
- * of Llama 3.2 1B: D 2048, F 8192, G*E 512, bf16. */
+ * limited by memory: a sum over a buffer that is larger than every cache. Of attention within a
+ * window, attention to a cache that holds no more rows than are seen; of softcapped logits, those
+ * without. Shapes are those of Llama 3.2 1B: D 2048, F 8192, G*E 512, bf16. */
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ fill(size_t n, enum kv_dtype type)
 /* ---- products ---- */
 
 static void
-bench_matmul(uint32_t N, uint32_t in, uint32_t out)
+bench_matmul(const char *products, uint32_t N, uint32_t in, uint32_t out)
 {
 	float *x = fill((size_t)N * in, KV_F32), *wide = fill((size_t)out * in, KV_F32),
 	    *y = fill((size_t)N * out, KV_F32);
@@ -58,12 +59,21 @@ bench_matmul(uint32_t N, uint32_t in, uint32_t out)
 		dnnl_sgemm('N', 'T', N, out, in, 1, x, in, wide, in, 0, y, out);
 		peer[r < 0 ? 0 : r] = bench_now() - t;
 	}
-	snprintf(what, sizeof what, "matmul bf16, N %u, in %u, out %u; sgemm f32", N, in, out);
+	snprintf(what, sizeof what, "matmul %s, N %u, in %u, out %u; sgemm f32", products, N, in, out);
 	bench_report(what, "GFLOP/s", flop / bench_median(ours), flop / bench_median(peer));
 	cpu_ops.free(dev, x);
 	cpu_ops.free(dev, wide);
 	cpu_ops.free(dev, y);
 	cpu_ops.free(dev, (void *)w.data);
+}
+
+static void
+bench_matmuls(const char *products)
+{
+	bench_matmul(products, 512, 2048, 2048);
+	bench_matmul(products, 512, 2048, 512);
+	bench_matmul(products, 512, 2048, 8192);
+	bench_matmul(products, 512, 8192, 2048);
 }
 
 /* Decoding: one pass over many matrices, together as large as the buffer that measures memory */
@@ -191,6 +201,51 @@ bench_prefill(char *big, uint32_t H, uint32_t G, uint32_t E, uint32_t S)
 	cpu_ops.free(dev, y);
 }
 
+/* The same work many times, since some of it is short */
+static double
+time_attend(float *o, const struct query *query, const struct layer_rows *c, int calls)
+{
+	double t = bench_now();
+	int i;
+
+	for (i = 0; i < calls; i++)
+		cpu_ops.attend(dev, o, NULL, query, c);
+	return bench_now() - t;
+}
+
+/* The last N rows of S within a window, whose work must not grow with S; peer: without a window,
+ * over a cache of the rows that they see. Then with softcap over that. */
+static void
+bench_window(char *big, uint32_t N, uint32_t E, uint32_t S, uint32_t window, int calls)
+{
+	const uint32_t H = 32, G = 8, seen = N - 1 + window;
+	float *q = fill((size_t)N * H * E, KV_F32), *o = fill((size_t)N * H * E, KV_F32);
+	struct layer_rows all = cache(big, big + (size_t)G * S * E * 2, G, E, S);
+	struct layer_rows few = cache(big, big + (size_t)G * seen * E * 2, G, E, seen);
+	const struct query in = { .q = q, .pos = all.pos + S - N, .N = N, .H = H, .window = window };
+	const struct query peer = { .q = q, .pos = few.pos + seen - N, .N = N, .H = H };
+	struct query capped = peer;
+	double windowed[ROUNDS], caps[ROUNDS], without[ROUNDS], by;
+	char what[64];
+	int r;
+
+	capped.softcap = 50;
+	for (r = 0; r < ROUNDS; r++) {
+		windowed[r] = time_attend(o, &in, &all, calls);
+		without[r] = time_attend(o, &peer, &few, calls);
+		caps[r] = time_attend(o, &capped, &few, calls);
+	}
+	by = calls / bench_median(without);
+	snprintf(what, sizeof what, "attend, N %u, E %u, %u of S %u; S %u", N, E, window, S, seen);
+	bench_report(what, "calls/s", calls / bench_median(windowed), by);
+	snprintf(what, sizeof what, "attend, N %u, E %u, S %u, softcap; none", N, E, seen);
+	bench_report(what, "calls/s", calls / bench_median(caps), by);
+	free_cache(&all);
+	free_cache(&few);
+	cpu_ops.free(dev, q);
+	cpu_ops.free(dev, o);
+}
+
 int
 main(int argc, char *argv[])
 {
@@ -205,10 +260,7 @@ main(int argc, char *argv[])
 		bench_cpu_time = 1;
 	omp_set_num_threads(bench_threads);             /* of the peer */
 	printf("%s; medians of %d rounds\n", cpu_ops.describe(dev), ROUNDS);
-	bench_matmul(512, 2048, 2048);
-	bench_matmul(512, 2048, 512);
-	bench_matmul(512, 2048, 8192);
-	bench_matmul(512, 8192, 2048);
+	bench_matmuls("bf16 x f32");
 	big = fill(BENCH_BIG / 2, KV_BF16);
 	bench_gemv(big, 1, 2048, 2048);
 	bench_gemv(big, 1, 2048, 8192);
@@ -219,6 +271,13 @@ main(int argc, char *argv[])
 	bench_decode(big, 32, 8, 128, 32768);
 	bench_prefill(big, 32, 8, 64, 4096);
 	bench_prefill(big, 32, 8, 128, 4096);
+	bench_window(big, 1, 64, 100000, 4096, 100);
+	bench_window(big, 1, 128, 100000, 4096, 50);
+	bench_window(big, 512, 64, 8192, 512, 2);
+	bench_window(big, 512, 128, 8192, 512, 2);
+	bench_window(big, 512, 256, 8192, 1024, 1);
+	if (cpu_ops.products_in_bf16(dev, err, sizeof err))       /* last: it stays so */
+		bench_matmuls("bf16 x bf16");
 	if (cpu_ops.sync(dev) != NULL) {
 		fprintf(stderr, "bench_ops: %s\n", cpu_ops.sync(dev));
 		return 1;

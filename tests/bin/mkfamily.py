@@ -18,6 +18,9 @@ import sys
 import numpy as np
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, WIDTH, FFN, VOCAB = 4, 40, 6, 3, 12, 56, 1536
+FULL, SLIDING = "full_attention", "sliding_attention"
+GELU = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 CASES = {
     "llama": ("Llama", {}),
@@ -59,14 +62,43 @@ CASES = {
         "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6,
         "logits_scaling": 2.0, "mlp_bias": True}),
     "olmo2": ("Olmo2", {"attention_bias": False}),
+    "mistral-window": ("Mistral", {"sliding_window": 7}),
+    "ministral": ("Ministral", {"sliding_window": 9, "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
+    "qwen2-window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 17,
+                               "max_window_layers": 2}),
+    "qwen3-window": ("Qwen3", {"use_sliding_window": True, "sliding_window": 1,
+                               "layer_types": [SLIDING, FULL] * 2}),
+    "phi3-window": ("Phi3", {"sliding_window": 40, "original_max_position_embeddings": 512}),
+    "smollm3-window": ("SmolLM3", {"no_rope_layer_interval": 2, "use_sliding_window": True,
+                                   "sliding_window": 12, "no_rope_layers": None}),
+    "gemma": ("Gemma", GELU),
+    "gemma2": ("Gemma2", dict(GELU, sliding_window=10, query_pre_attn_scalar=16,
+                              attn_logit_softcapping=3.0, final_logit_softcapping=5.0)),
+    "gemma3": ("Gemma3", dict(GELU, sliding_window=8, sliding_window_pattern=3, rope_theta=1000000.0,
+                              query_pre_attn_scalar=12, rope_local_base_freq=100.0,
+                              rope_scaling={"rope_type": "linear", "factor": 8.0})),
+    "gemma3-nested": ("Gemma3", dict(
+        GELU, sliding_window=8, layer_types=[SLIDING, FULL, SLIDING, FULL], rope_theta=None,
+        attention_bias=True, query_pre_attn_scalar=20, final_logit_softcapping=20.0,
+        rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
 }
+# Families with weights of bf16, as most models are published. Not Gemma: it rounds the root of the width, by which it multiplies
+# embeddings, to the type that it computes in, and here that of the weights is not that of the oracle.
+CASES.update({f"{name}-bf16": CASES[name] for name in (
+    "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2")})
+MODEL_TYPES = {"Gemma3": "gemma3_text"}
 WITH_BIASES = {"Qwen2": ("q_proj", "k_proj", "v_proj")}
+
+
+def is_bf16(name):
+    return name.endswith("-bf16")
 
 
 def config(name):
     family, more = CASES[name]
     base = {
-        "architectures": [family + "ForCausalLM"], "model_type": family.lower(),
+        "architectures": [family + "ForCausalLM"], "model_type": MODEL_TYPES.get(family, family.lower()),
         "bos_token_id": VOCAB - 2, "eos_token_id": VOCAB - 1, "pad_token_id": 0,
         "attention_dropout": 0.0, "head_dim": WIDTH, "hidden_act": "silu", "hidden_size": HIDDEN,
         "initializer_range": 0.02, "intermediate_size": FFN, "max_position_embeddings": 512,
@@ -74,6 +106,8 @@ def config(name):
         "num_key_value_heads": KV_HEADS, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
         "tie_word_embeddings": False, "torch_dtype": "float32", "use_cache": True,
         "vocab_size": VOCAB}
+    if is_bf16(name):
+        base["torch_dtype"] = "bfloat16"
     return {**base, **more}
 
 
@@ -107,7 +141,9 @@ def norms(name, D):
         return (("post_attention_layernorm", D), ("post_feedforward_layernorm", D),
                 ("self_attn.q_norm", HEADS * WIDTH), ("self_attn.k_norm", KV_HEADS * WIDTH))
     both = (("input_layernorm", D), ("post_attention_layernorm", D))
-    if family == "Qwen3":
+    if family in ("Gemma2", "Gemma3"):
+        both += (("pre_feedforward_layernorm", D), ("post_feedforward_layernorm", D))
+    if family in ("Qwen3", "Gemma3"):
         both += (("self_attn.q_norm", WIDTH), ("self_attn.k_norm", WIDTH))
     return both
 
@@ -136,6 +172,12 @@ def values(rng, tensor, shape):
     return (np.round(x * 4096) / 4096).astype("<f4")
 
 
+def bf16(data):
+    """f32 as bf16: the nearest, halves to even."""
+    bits = np.frombuffer(data, "<u4").astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
+
+
 def main(arguments):
     if arguments == ["--list"]:
         print(*CASES, sep="\n")
@@ -149,7 +191,9 @@ def main(arguments):
     header, data, at = {"__metadata__": {"format": "pt"}}, [], 0
     for tensor, shape in shapes(name, c):
         data.append(values(rng, tensor, shape).tobytes())
-        header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data[-1])]}
+        if is_bf16(name):
+            data[-1] = bf16(data[-1])
+        header[tensor] = {"dtype": "BF16" if is_bf16(name) else "F32", "shape": shape, "data_offsets": [at, at + len(data[-1])]}
         at += len(data[-1])
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -16,6 +16,7 @@ static uint32_t window, own, tokens;
 static uint64_t seed;
 static const char *rows_text = "16", *dtype_name = "f32", *scores_from, *keys_from, *extra, *preset;
 static int ragged, logits, mass, paid;
+static uint32_t sees, softcap;
 
 static const struct opt opts[] = {
 	{ 'L', "layers", OPT_COUNT, &layers, 0, "L", "layers" },
@@ -41,6 +42,8 @@ static const struct opt opts[] = {
 	{ 0, "ragged", OPT_FLAG, &ragged, 1, NULL,
 	    "heads lose up to three quarters of their rows by chance" },
 	{ 0, "logits", OPT_FLAG, &logits, 1, NULL, "logits, too" },
+	{ 0, "sees", OPT_COUNT, &sees, 0, "N", "a sliding window of N in all layers but the first" },
+	{ 0, "softcap", OPT_COUNT, &softcap, 0, "C", "logits of attention are bounded by C" },
 	{ 0, "extra", OPT_STRING, &extra, 0, "TYPE",
 	    "a section of this type before the layers, and in each after POSN" },
 	{ 0, "preset", OPT_STRING, &preset, 0, "NAME", "llama-3.2-1b: its shape, bf16" },
@@ -132,6 +135,9 @@ make_head(struct kv_head *head)
 
 	memset(head, 0, sizeof *head);
 	strcpy(m->architecture, "llama");
+	m->window = sees;
+	m->whole[0] = sees != 0;
+	m->attention_softcap = softcap;
 	m->layers = layers;
 	m->query_heads = query_heads;
 	m->kv_heads = kv_heads;

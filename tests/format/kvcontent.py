@@ -193,9 +193,14 @@ ROPE_TYPE_KEYS = {
 # there only where they say something
 SPARE_MODEL_KEYS = {
     'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
-    'logits_scaling': real_not_0, 'residual_multiplier': real_not_0, 'mlp_bias': lambda v: v is True}
+    'logits_scaling': real_not_0, 'residual_multiplier': real_not_0, 'mlp_bias': lambda v: v is True,
+    'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
+    'window': count(1, (1 << 32) - 1),
+    'whole_layers': lambda v: type(v) is list and v != [] and all(map(count(0, 4095), v)) and
+    v == sorted(set(v))}
 SPARE_ROPE_KEYS = {
-    'skip': count(1, 4096), 'width': lambda v: count(2, 1022)(v) and v % 2 == 0}
+    'skip': count(1, 4096), 'width': lambda v: count(2, 1022)(v) and v % 2 == 0,
+    'window_theta': real_not_0}
 
 
 def check_keys(where, value, rules, closed, spare=()):
@@ -223,6 +228,10 @@ def parse_head(snapshot, section, content):
     need(rope.get('width', 0) < model['head_width'], 'model.rope.width is not below head_width')
     need(len(rope.get('factors', ())) in (0, rope.get('width', model['head_width']) // 2) and
          rope.get('factors') != [], 'model.rope.factors do not fit the head width')
+    whole = model.get('whole_layers', [])
+    need('window' in model or not (whole or 'window_theta' in rope), 'there is no model.window')
+    need(len(whole) < model['layers'] and max(whole, default=0) < model['layers'],
+         f'model.whole_layers: {whole} of {model["layers"]}')
     snapshot.head = head
 
 

@@ -25,7 +25,8 @@ int tiny, one_each, turns;
 /* ---- a layer of cache and queries ---- */
 
 struct layer {
-	uint32_t H, G, E, S, N;
+	uint32_t H, G, E, S, N, window;
+	float softcap;
 	struct layer_rows rows[MOST_COPIES];
 	int copies;
 	float *q, *o, *lse, *mass, *score;
@@ -111,7 +112,8 @@ free_layer(struct layer *l)
 static struct query
 query_of(const struct layer *l)
 {
-	return (struct query){ .q = l->q, .pos = l->qpos, .N = l->N, .H = l->H };
+	return (struct query){ .q = l->q, .pos = l->qpos, .N = l->N, .H = l->H, .window = l->window,
+		.softcap = l->softcap };
 }
 
 static void
@@ -192,6 +194,26 @@ call_chosen(void *arg, int i)
 
 /* ---- the parts ---- */
 
+/* The longest prompt within a window, and a prompt with softcapped logits: beside rows without
+ * either. Query n sees n + 1 rows, or a window of them. */
+static void
+bench_limited(void)
+{
+	const uint32_t N = tiny ? 80 : 32768, window = tiny ? 30 : 4096, few = tiny ? 80 : 8192;
+	struct layer *l = make_layer(32, 8, 128, N, N);
+	char what[80];
+
+	l->window = window;
+	snprintf(what, sizeof what, "attend prefill 32/8 E 128 N %u, window %u", N, window);
+	report(what, call_attend, l, 0, 2.0 * 32 * 128 * (2.0 * N - window) * window);
+	free_layer(l);
+	l = make_layer(32, 8, 128, few, few);
+	l->softcap = 50;
+	snprintf(what, sizeof what, "attend prefill 32/8 E 128 N %u, softcap", few);
+	report(what, call_attend, l, 0, 2.0 * 32 * 128 * few * few);
+	free_layer(l);
+}
+
 static void
 bench_attend(void)
 {
@@ -211,6 +233,33 @@ bench_attend(void)
 			if (tiny)
 				break;
 		}
+	bench_limited();
+}
+
+/* A step within a window of a long cache: of all rows, and of a cache without every third row, where
+ * the first row of the window is searched for. The rows of the windows of all copies do not stay in L2. */
+static void
+bench_step_in_window(void)
+{
+	const uint32_t S = tiny ? 300 : 32768, window = tiny ? 100 : 4096;
+	struct layer *l = make_layer(32, 8, 128, S, 1);
+	uint32_t *pos = malloc(S * sizeof *pos), far = S - 1 + S / 2, r, g;
+	char what[80];
+	int c;
+
+	l->window = window;
+	snprintf(what, sizeof what, "attend decode 32/8 E 128 S %u, window %u", S, window);
+	report(what, call_attend, l, 4.0 * 8 * window * 128, 0);
+	for (r = 0; r < S; r++)
+		pos[r] = r + r / 2;
+	for (c = 0; c < l->copies; c++)
+		for (g = 0; g < 8; g++)
+			o->put(dev, l->rows[c].pos + (size_t)g * S, pos, S * sizeof *pos);
+	o->put(dev, l->qpos, &far, sizeof far);
+	snprintf(what, sizeof what, "attend decode 32/8 E 128 S %u, window %u, evicted", S, window);
+	report(what, call_attend, l, 4.0 * 8 * (window * 2 / 3) * 128, 0);
+	free_layer(l);
+	free(pos);
 }
 
 static void
@@ -240,6 +289,7 @@ bench_decode(void)
 		    4.0 * (l->rows[0].len[0] + (shape[i].G - 1.0) * l->rows[0].len[1]) * 128, 0);
 		free_layer(l);
 	}
+	bench_step_in_window();
 }
 
 static void

@@ -131,8 +131,8 @@ make_stack(struct stack *t, struct shape s)
 		t->layer[l].k = matrix(s.G * s.E, s.D);
 		t->layer[l].v = matrix(s.G * s.E, s.D);
 		t->layer[l].o = matrix(s.D, s.H * s.E);
-		t->layer[l].ffn = (struct ffn){ { fill(s.D, KV_F32, 1), 1e-5f },
-			matrix(s.F, s.D), matrix(s.F, s.D), matrix(s.D, s.F) };
+		t->layer[l].ffn = (struct ffn){ .norm = { fill(s.D, KV_F32, 1), 1e-5f },
+			.gate = matrix(s.F, s.D), .up = matrix(s.F, s.D), .down = matrix(s.D, s.F) };
 		t->layer[l].rows.start = t->layer[l].start;
 		t->layer[l].rows.len = t->layer[l].len;
 		t->layer[l].rows.capacity = t->layer[l].capacity;

@@ -33,7 +33,7 @@ def greedy(model, cache, logits, position, n):
 
 
 def go(model, source, n, target=None):
-    cache, t, head = load(source)
+    cache, t, head = load(source, model.config)
     said, logits = greedy(model, cache, t["logits"], head["next_position"], int(n))
     if target:
         save(target, cache, t, head, torch.tensor([said]), logits)

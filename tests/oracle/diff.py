@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from scores import kvread, stored_queries
+from scores import capped, kvread, sight, stored_queries, unseen
 
 
 def read(path):
@@ -28,10 +28,10 @@ def head_arrays(snapshot, l, g):
             snapshot.array(l, 'values', g).astype(np.float64))
 
 
-def softmax(queries, at, positions, keys):
-    """[W][S]: of the rows at or before each query; zero for a query that sees none."""
-    logits = queries @ keys.T / np.sqrt(queries.shape[1])
-    logits[positions[None, :] > np.array(at)[:, None]] = -np.inf
+def softmax(queries, at, limits, positions, keys):
+    """[W][S]: of the rows that each query sees; zero for a query that sees none."""
+    logits = capped(queries @ keys.T / np.sqrt(queries.shape[1]), limits[1])
+    logits[unseen(positions, at, limits[0])] = -np.inf
     top = np.maximum(logits.max(axis=1, keepdims=True, initial=-1e300), -1e300)
     weights = np.exp(logits - top)
     return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
@@ -43,12 +43,12 @@ def difference(a, b):
     return int((gap > 0).any(axis=1).sum()), float(gap.max(initial=0))
 
 
-def attention(a, b, queries, at):
+def attention(a, b, queries, at, limits):
     """For each query that sees a row of a: share of mass in both, |o_a|^2, |o_a - o_b|^2."""
     positions, keys, values = a
-    weights = softmax(queries, at, positions, keys)
+    weights = softmax(queries, at, limits, positions, keys)
     o_a = weights @ values
-    o_b = softmax(queries, at, *b[:2]) @ b[2]
+    o_b = softmax(queries, at, limits, *b[:2]) @ b[2]
     seen = weights.sum(axis=1) > 0.5
     shared = weights[:, np.isin(positions, b[0])].sum(axis=1)
     return np.stack([shared, (o_a ** 2).sum(axis=1), ((o_a - o_b) ** 2).sum(axis=1)])[:, seen]
@@ -86,7 +86,7 @@ def compare_layer(A, B, l):
     heads, all_found = [], []
     for g in range(G):
         a, b = head_arrays(A, l, g), head_arrays(B, l, g)
-        found = [attention(a, b, queries[h], at) for h in range(g * H // G, (g + 1) * H // G)] \
+        found = [attention(a, b, queries[h], at, sight(A, l)) for h in range(g * H // G, (g + 1) * H // G)] \
             if owner else [np.zeros((3, 0))] * (H // G)
         heads.append({**compare_head(a, b), **measures(found),
                       'query_heads': [measures([one]) for one in found]})

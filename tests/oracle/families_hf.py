@@ -22,7 +22,8 @@ def run(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
-        out = model(torch.tensor([ids]), use_cache=True, output_attentions=True)
+        # a cache that does not know of windows, and keeps all rows
+        out = model(torch.tensor([ids]), past_key_values=transformers.DynamicCache(), output_attentions=True)
         logits = out.logits[0]
         if config_of(model).get("rope_type") == "longrope":     # by the length of the text
             logits = torch.stack([model(torch.tensor([ids[:n + 1]])).logits[0, -1]

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from scores import attention, kvread, stored_queries
+from scores import attention, kvread, sight, stored_queries
 
 
 def expected(before, after, l, h):
@@ -22,7 +22,7 @@ def expected(before, after, l, h):
     positions = after.layers[l].positions[g]
     queries, at = stored_queries(after, l)
     keys = after.array(l, 'keys', g).astype(np.float64)
-    paid = attention(keys, np.array(positions), queries[h], at).sum(axis=0)
+    paid = attention(keys, np.array(positions), queries[h], at, sight(after, l)).sum(axis=0)
     had = dict(zip(before.layers[l].positions[g], before.layers[l].mass[g][r]))
     had = np.array([had.get(p, 0.0) for p in positions])
     return paid + had, np.array(after.layers[l].mass[g][r])

@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from llama import Llama, relative
-from scores import kvread, own_keys, stored_queries
+from scores import capped, kvread, own_keys, sight, stored_queries, unseen
 
 
 def read(path):
@@ -30,9 +30,9 @@ def read_ids(path):
         return [int(word) for word in file.read().split()]
 
 
-def softmax(queries, keys, hidden):
+def softmax(queries, keys, hidden, cap=0):
     """Weights [W][S]; hidden: boolean [W][S]."""
-    logits = queries @ keys.T / np.sqrt(keys.shape[1])
+    logits = capped(queries @ keys.T / np.sqrt(keys.shape[1]), cap)
     logits[hidden] = -np.inf
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)
@@ -102,7 +102,7 @@ def paid(queries_path, paid_path, over, begin, end, sink):
             stored = from_queries.array(l, 'keys', g).astype(np.float64)[seen]
             positions = np.concatenate([rows[seen], own_at])
             weights = softmax(queries[h], np.concatenate([stored, own]),
-                              positions[None, :] > np.array(at)[:, None])
+                              unseen(positions, at, sight(snapshot, l)[0]), sight(snapshot, l)[1])
             values = np.zeros(len(rows))
             total = weights.max(axis=0) if over == 'max' else weights.sum(axis=0)
             values[seen] = total[:len(stored)]

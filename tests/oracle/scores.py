@@ -20,16 +20,34 @@ sys.dont_write_bytecode = True
 import kvread
 
 
-def attention(keys, positions, queries, at, own=None, own_at=()):
-    """[W][S]: softmax of q.k / sqrt(E) over the rows at or before each query's position.
+def sight(snapshot, l):
+    """What limits the queries of a layer: how many positions they see (0: all), and the softcap of logits."""
+    model = snapshot.model
+    sees = 0 if l in model.get('whole_layers', ()) else model.get('window', 0)
+    return sees, model.get('attention_softcap', 0)
+
+
+def unseen(positions, at, sees):
+    """[W][S]: rows that a query at this position does not see."""
+    positions, at = np.asarray(positions)[None, :], np.asarray(at)[:, None]
+    return (positions > at) | (positions <= at - sees if sees else False)
+
+
+def capped(logits, cap):
+    return cap * np.tanh(logits / cap) if cap else logits
+
+
+def attention(keys, positions, queries, at, limits, own=None, own_at=()):
+    """[W][S]: softmax of q.k / sqrt(E) over the rows that each query sees. limits: sight()
 
     own: keys of tokens that are not stored, at positions own_at: in the softmax, not in the result.
     """
     rows = len(keys)
     if own is not None:
         keys, positions = np.concatenate([keys, own]), np.concatenate([positions, own_at])
-    logits = queries @ keys.T / np.sqrt(keys.shape[1])
-    logits[np.asarray(positions)[None, :] > np.array(at)[:, None]] = -np.inf
+    sees, cap = limits
+    logits = capped(queries @ keys.T / np.sqrt(keys.shape[1]), cap)
+    logits[unseen(positions, at, sees)] = -np.inf
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     return (weights / weights.sum(axis=1, keepdims=True))[:, :rows]
 
@@ -60,7 +78,7 @@ def snapkv(snapshot, l, g, o):
     heads = range(g * (H // G), (g + 1) * (H // G))
     over = np.max if o.get('over-queries', 'sum') == 'max' else np.sum
     own = own_keys(snapshot, l, g)
-    mass = [over(attention(keys, positions, queries[h], at, *own), axis=0)[:before] for h in heads]
+    mass = [over(attention(keys, positions, queries[h], at, sight(snapshot, l), *own), axis=0)[:before] for h in heads]
     kernel, pool = int(o.get('kernel', 5)), o.get('pool', 'avg')
     if o.get('order', 'pool-first') == 'pool-first':
         score = reduced([pooled(m, kernel, pool) for m in mass], o.get('reduce', 'mean'))
@@ -77,7 +95,7 @@ def lookahead(snapshot, l, g, o):
     queries, at = stored_queries(snapshot, l)
     n = int(o.get('window', len(at)))
     own = own_keys(snapshot, l, g)
-    mass = [attention(keys, positions, q[-n:], at[-n:], *own).mean(axis=0)
+    mass = [attention(keys, positions, q[-n:], at[-n:], sight(snapshot, l), *own).mean(axis=0)
             for q in queries[g * R:(g + 1) * R]]
     kernel, pool = int(o.get('kernel', 7)), o.get('pool', 'max')
     if o.get('order', 'pool-first') == 'reduce-first':
@@ -113,7 +131,7 @@ def tova(snapshot, l, g, o):
         if positions:
             keys = snapshot.array(l, 'keys', own).astype(np.float64)
             weights = attention(keys, np.array(positions), queries[h, -1:], stored[-1:],
-                                *own_keys(snapshot, l, own))[0]
+                                sight(snapshot, l), *own_keys(snapshot, l, own))[0]
             for position, weight in zip(positions, weights):
                 paid.setdefault(position, []).append(weight)
     safe = stored[-1] if int(o.get('keep-last', 0)) else stored[-1] + 1
@@ -126,6 +144,8 @@ def h2o(snapshot, l, g, o):
 
 def meanmass(snapshot, l, g, o):
     seen_by = snapshot.head['next_position'] - np.array(snapshot.layers[l].positions[g])
+    if sight(snapshot, l)[0]:
+        seen_by = np.minimum(seen_by, sight(snapshot, l)[0])
     return reduced(snapshot.layers[l].mass[g], o.get('reduce', 'mean')) / seen_by
 
 

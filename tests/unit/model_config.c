@@ -191,13 +191,17 @@ test_harmless(void)
 	CHECK(m.id.layers == 16, "one of the classes is ours");
 }
 
-/* Windows that are switched off count as absent; others end the text. */
+#define GEMMA3 "'model_type':'gemma3_text','architectures':null,'hidden_act':null," \
+	"'hidden_activation':'gelu_pytorch_tanh','-rope_scaling':0,"
+
+/* Windows that are switched off count as absent; in a family that has none, others end the text. */
 static void
 test_windows(void)
 {
 	struct model m = accept("{'sliding_window':4096}", NULL);
+	uint32_t l;
 
-	CHECK(m.position_end == 4096 && strstr(m.position_why, "sliding-window") != NULL,
+	CHECK(m.position_end == 4096 && strstr(m.position_why, "sliding window") != NULL,
 	    "%u", m.position_end);
 	m = accept("{'sliding_window':4096,'use_sliding_window':false}", NULL);
 	CHECK(m.position_end == UINT32_MAX, "switched off: %u", m.position_end);
@@ -207,10 +211,29 @@ test_windows(void)
 	    NULL);
 	CHECK(m.position_end == 512, "one layer slides: %u", m.position_end);
 	m = accept("{'model_type':'mistral','architectures':['MistralForCausalLM']}", NULL);
-	CHECK(m.position_end == 4096, "Mistral's default: %u", m.position_end);
+	CHECK(m.position_end == UINT32_MAX && m.id.window == 4096 &&
+	    kv_layer_window(&m.id, 0) == 4096 && kv_layer_window(&m.id, 15) == 4096,
+	    "Mistral's default: %u", m.id.window);
 	CHECK(strcmp(m.id.architecture, "mistral") == 0, "%s", m.id.architecture);
 	m = accept("{'model_type':'mistral','architectures':null,'sliding_window':null}", NULL);
-	CHECK(m.position_end == UINT32_MAX, "Mistral 0.3: %u", m.position_end);
+	CHECK(m.position_end == UINT32_MAX && m.id.window == 0, "Mistral 0.3: %u", m.id.window);
+	m = accept("{'model_type':'mistral','architectures':null,'sliding_window':4096,"
+	    "'layer_types':['full_attention']}", NULL);
+	CHECK(m.id.window == 0, "no layer of Mistral slides: %u", m.id.window);
+	m = accept("{'model_type':'gemma2','architectures':null,'hidden_act':'gelu_pytorch_tanh',"
+	    "'head_dim':64,'-rope_scaling':0}", NULL);
+	for (l = 0; l < 16; l++)
+		CHECK(kv_layer_window(&m.id, l) == (l % 2 == 0 ? 4096 : 0), "Gemma 2, layer %u", l);
+	CHECK(m.id.attention_softcap == 50 && m.id.logits_softcap == 30 && m.query_scale == 0.5f,
+	    "Gemma 2's defaults: %g %g %g", m.id.attention_softcap, m.id.logits_softcap,
+	    m.query_scale);
+	m = accept("{" GEMMA3 "'sliding_window':512,'attn_logit_softcapping':null}", NULL);
+	for (l = 0; l < 16; l++)
+		CHECK(kv_layer_window(&m.id, l) == (l == 5 || l == 11 ? 0 : 512), "Gemma 3, layer %u", l);
+	CHECK(m.id.rope_window_theta == 1e4 && m.id.attention_softcap == 0, "Gemma 3");
+	m = accept("{" GEMMA3 "'rope_local_base_freq':500000.0,'sliding_window_pattern':3}", NULL);
+	CHECK(m.id.rope_window_theta == 0 && kv_layer_window(&m.id, 2) == 0 &&
+	    kv_layer_window(&m.id, 3) == 4096, "the same theta everywhere");
 	m = accept("{'rope_scaling':{'type':'dynamic','factor':4}}", NULL);
 	CHECK(m.position_end == 131072 && m.id.rope_type == KV_ROPE_DEFAULT, "dynamic: %u",
 	    m.position_end);
@@ -235,10 +258,11 @@ test_families(void)
 	CHECK(m.id.attention_bias == 1 && m.position_end == UINT32_MAX, "Qwen2");
 	m = accept("{'model_type':'qwen2','architectures':null,'sliding_window':4096,"
 	    "'use_sliding_window':true,'max_window_layers':16}", NULL);
-	CHECK(m.position_end == UINT32_MAX, "no layer of Qwen2 has the window");
+	CHECK(m.id.window == 0, "no layer of Qwen2 has the window");
 	m = accept("{'model_type':'qwen2','architectures':null,'sliding_window':4096,"
 	    "'use_sliding_window':true,'max_window_layers':15}", NULL);
-	CHECK(m.position_end == 4096, "the last layer of Qwen2 has the window");
+	CHECK(m.id.window == 4096 && kv_layer_window(&m.id, 14) == 0 &&
+	    kv_layer_window(&m.id, 15) == 4096, "the last layer of Qwen2 has the window");
 	m = accept("{'model_type':'granite','architectures':null,'attention_multiplier':0.015625,"
 	    "'embedding_multiplier':12,'logits_scaling':8,'residual_multiplier':1.0}", NULL);
 	CHECK(m.id.attention_multiplier == 0.015625 && m.query_scale == 0.125f, "%g",
@@ -261,7 +285,8 @@ static void
 test_pass(void)
 {
 	static const char *const names[] = { "foo", "sliding_window", "rope_scaling.odd", "absent.x" };
-	const struct config_keys pass = { names, 4 };
+	unsigned char there[4] = { 0 };
+	const struct config_keys pass = { names, 4, there };
 	struct model m;
 	char *dir = make_dir(), err[512] = "", *text;
 	json_t *config = parse(base);
@@ -275,6 +300,8 @@ test_pass(void)
 	rc = model_config(dir, &pass, &m, err, sizeof err);
 	CHECK(rc == MODEL_OK && m.position_end == UINT32_MAX && m.id.rope_factor == 32,
 	    "code %d: %s", rc, err);
+	CHECK(there[0] == 1 && there[1] == 1 && there[2] == 1 && there[3] == 0,
+	    "keys that were there: %d %d %d %d", there[0], there[1], there[2], there[3]);
 	rc = model_config(dir, NULL, &m, err, sizeof err);
 	check_refused("nothing is passed over", rc, MODEL_EUNSUPPORTED, err, "");
 	free(text);
@@ -338,6 +365,17 @@ static const struct {
 	    "no \"num_key_value_heads\"" },
 	{ "{'layer_types':['full_attention','linear_attention']}", MODEL_EUNSUPPORTED,
 	    "layer_types: \"linear_attention\" is not supported" },
+	{ "{'model_type':'ministral','architectures':null,'layer_types':['sliding_attention']}",
+	    MODEL_EINVALID, "layer_types: 1 layers, not 16" },
+	{ "{'model_type':'mistral','architectures':null,'layer_types':['sliding_attention',"
+	    "'full_attention']}", MODEL_EUNSUPPORTED, "have the same window in all layers" },
+	{ "{'model_type':'gemma2','architectures':null}", MODEL_EUNSUPPORTED,
+	    "hidden_act \"silu\" is not supported" },
+	{ "{" GEMMA3 "'use_bidirectional_attention':true}", MODEL_EUNSUPPORTED,
+	    "use_bidirectional_attention true" },
+	{ "{" GEMMA3 "'rope_parameters':{'full_attention':{},'sliding_attention':{'rope_type':'yarn'}}}",
+	    MODEL_EUNSUPPORTED, "the type of sliding_attention is not" },
+	{ "{'model_type':'gemma3'}", MODEL_EUNSUPPORTED, "its text part is gemma3_text" },
 	{ "{'sliding_window':'x'}", MODEL_EINVALID, "\"sliding_window\" is not an integer" },
 	{ "{'use_sliding_window':1}", MODEL_EINVALID, "\"use_sliding_window\" is neither" },
 	{ "{'attn_logit_softcapping':50.0}", MODEL_EUNSUPPORTED, "attn_logit_softcapping 50.0 " },

@@ -127,7 +127,7 @@ attend(struct retrieval *t, struct layer_index *x, const struct layer_rows *r, f
 	const uint32_t pos = ROWS;
 
 	must(retrieval_reserve(t, r, x) == 0, "memory");
-	retrieve(t, 0, out, &(struct query){ query, &pos, 1, H, 0 }, r, x);
+	retrieve(t, 0, out, &(struct query){ query, &pos, 1, H, 0, 0 }, r, x);
 	must(ops->sync(dev) == NULL, "the device failed");
 }
 

@@ -56,7 +56,7 @@ test_long(void)
 {
 	static struct model m;
 	const struct kv_model start = { .head_width = 4, .rope_theta = 100, .rope_n_factors = 2,
-		.rope_type = KV_ROPE_LONGROPE, .rope_factors = { 1, 2 } };
+		.rope_original_max_position = 16, .rope_type = KV_ROPE_LONGROPE, .rope_factors = { 1, 2 } };
 	struct kv_model snapshot = start;
 	double freq[2];
 
@@ -65,11 +65,13 @@ test_long(void)
 	model_expect_snapshot(&m, &snapshot);
 	model_rope_frequencies(&m.id, freq);
 	CHECK(freq[0] == 1 && fabs(freq[1] - 0.05) < 1e-16 && m.rope_switch == 16, "short");
+	CHECK(model_turns_alike(&m, 16) && !model_turns_alike(&m, 17), "rows of a short text");
 	snapshot.rope_factors[0] = 4;
 	snapshot.rope_factors[1] = 8;
 	model_expect_snapshot(&m, &snapshot);
 	model_rope_frequencies(&m.id, freq);
 	CHECK(freq[0] == 0.25 && fabs(freq[1] - 0.0125) < 1e-16 && m.rope_switch == 0, "long");
+	CHECK(!model_turns_alike(&m, 16) && model_turns_alike(&m, 17), "rows of a long text");
 	m = (struct model){ .id = start, .rope_switch = 16, .long_factors = { 4, 8 } };
 	model_expect_text(&m, 17);
 	CHECK(m.id.rope_factors[1] == 8, "a text of 17 tokens");

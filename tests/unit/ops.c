@@ -160,23 +160,23 @@ test_mix(size_t n, float a, float b, int in_place)
 }
 
 static void
-test_swiglu(uint32_t N, uint32_t F, float scale, int in_place)
+test_gated(int gelu, uint32_t N, uint32_t F, float scale, int in_place)
 {
 	const size_t n = (size_t)N * F;
 	float *gate = floats(n, scale), *up = floats(n, 1), *got;
 	double *want = malloc(n * sizeof *want);
 	int k;
 
-	ref_swiglu(want, gate, up, n);
+	(gelu ? ref_geglu : ref_swiglu)(want, gate, up, n);
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		float *dg = to_device(d, gate, n * 4), *du = to_device(d, up, n * 4);
 		float *dy = in_place ? dg : d->ops->alloc(d->dev, n * 4);
 
-		d->ops->swiglu(d->dev, dy, dg, du, N, F);
+		(gelu ? d->ops->geglu : d->ops->swiglu)(d->dev, dy, dg, du, N, F);
 		got = from_device(d, dy, n);
-		compare(d, SWIGLU, "swiglu", got, want, n);
+		compare(d, SWIGLU, gelu ? "geglu" : "swiglu", got, want, n);
 		free(got);
 		if (!in_place)
 			d->ops->free(d->dev, dy);
@@ -185,6 +185,31 @@ test_swiglu(uint32_t N, uint32_t F, float scale, int in_place)
 	}
 	free(gate);
 	free(up);
+	free(want);
+}
+
+static void
+test_softcap(size_t n, float scale, float cap)
+{
+	float *x = floats(n, scale), *got;
+	double *want = malloc(n * sizeof *want);
+	size_t i;
+	int k;
+
+	for (i = 0; i < n; i++)
+		want[i] = (double)cap * tanh((double)x[i] / (double)cap);
+	new_case();
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		float *dx = to_device(d, x, n * 4);
+
+		d->ops->softcap(d->dev, dx, n, cap);
+		got = from_device(d, dx, n);
+		compare(d, SWIGLU, "softcap", got, want, n);
+		free(got);
+		d->ops->free(d->dev, dx);
+	}
+	free(x);
 	free(want);
 }
 
@@ -422,9 +447,12 @@ test_rows(void)
 	test_rope(2, 13, 96, 96, 1);
 	test_rope(40, 5, 8, 8, 1);
 	test_rope(3, 2, 256, 256, 1);
-	test_swiglu(1, 8195, 10, 0);
-	test_swiglu(33, 1027, 200, 1);
-	test_swiglu(3, 1028, 200, 1);
+	test_gated(0, 1, 8195, 10, 0);
+	test_gated(1, 1, 8195, 10, 0);
+	test_gated(0, 33, 1027, 200, 1);
+	test_gated(1, 33, 1027, 200, 1);
+	test_gated(0, 3, 1028, 200, 1);
+	test_gated(1, 3, 1028, 200, 1);
 	test_round(3, KV_F16);
 	test_round(5000, KV_F16);
 	test_round(1027, KV_BF16);
@@ -440,6 +468,9 @@ test_families(void)
 	test_rope(3, 7, 10, 6, 1);
 	test_rope(130, 2, 64, 2, 0.5f);
 	test_rope(2, 2, 16, 0, 1);
+	test_softcap(1, 40, 30);
+	test_softcap(70001, 100, 30);
+	test_softcap(1027, 0.01f, 50);
 	test_mix(1, 12, 0, 0);
 	test_mix(70001, 12, 0, 1);
 	test_mix(4100, 0.22f, 1, 0);
@@ -462,9 +493,9 @@ main(int argc, char *argv[])
 		void (*run)(void);
 	} part[] = {
 		{ "memory", test_memory_ops }, { "keep", test_compact }, { "rows", test_rows },
-		{ "keys", test_keys }, { "matmul", test_matmuls }, { "layer", test_layer }, { "step", test_step },
+		{ "keys", test_keys }, { "matmul", test_matmuls }, { "bf16", test_bf16 }, { "layer", test_layer }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention },
-		{ "mass", test_mass }, { "choose", test_choose }, { "index", test_indexes },
+		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose }, { "index", test_indexes },
 		{ "families", test_families },
 	};
 	int verbose = 0, gpu = 0, all = 0, list = 0, a, first, named;
@@ -485,8 +516,10 @@ main(int argc, char *argv[])
 		named = first == argc;
 		for (a = first; a < argc; a++)
 			named |= strcmp(argv[a], part[i].name) == 0;
-		if (named)
+		if (named) {
+			restart_draws();
 			part[i].run();
+		}
 	}
 	close_devices();
 	if (verbose)

@@ -1,11 +1,11 @@
 /* ops_check.h - devices, random data and comparison for the tests of the op table
  *
- * Each case runs on every device there is: the CPU with each instruction set it runs, with 1, 2 and
- * 3 threads, and GPUs, with their naive kernels only ("cuda naive") and with all. In ops_emulated,
- * which is this test linked with tests/cuda, there is one GPU instead, which runs threads and blocks
- * in random order, or with -a three, one for each order, and no CPU. A case checks three things: the
- * error is within the tolerance of its op; every number of threads, or order of them, gives the same
- * bytes; and, where the case asks with again(), so does a second run. */
+ * Each case runs on every device there is: the CPU with each instruction set it runs, and with
+ * products in bf16, with 1, 2 and 3 threads, and GPUs, with their naive kernels only ("cuda naive")
+ * and with all. In ops_emulated, which is this test linked with tests/cuda, there is one GPU instead,
+ * which runs threads and blocks in random order, or with -a three, one for each order, and no CPU. A
+ * case checks three things: the error is within the tolerance of its op; every number of threads, or
+ * order of them, gives the same bytes; and, where the case asks with again(), so does a second run. */
 #ifndef OPS_CHECK_H
 #define OPS_CHECK_H
 
@@ -17,13 +17,15 @@
 /* Rows of the table of tolerances */
 enum op { EMBED, RMSNORM, MATMUL, ROPE, APPEND, SWIGLU, MIX, PROJECT, ROPE_APPEND, ROPE_APPEND_F16,
 	ROPE_APPEND_BF16, FFN, ATTEND, ATTEND_LARGE, ATTEND_DECODE, LSE, LSE_DECODE, MASS,
+	MASS_LARGE,
 	SCORES_BY_LABEL, ATTEND_CHOSEN, ATTEND_CHOSEN_LARGE, GATHER, REBUILD, REBUILD_F16,
 	REBUILD_BF16, BITS_SCORES, PAGE_SCORES, KEY_SCORES, KNORM, KEYDIFF, OPS };
 
 struct device {
 	const struct ops *ops;
 	struct dev *dev;
-	char name[16];               /* "base", "avx2", "avx512", "cuda naive", "cuda" */
+	/* "base", "avx2", "avx512", "avx512 bf16", "cuda naive", "cuda" */
+	char name[16];
 	int threads;                 /* of a GPU: its number */
 	int rounds;                  /* products may be of numbers rounded to 16 bits */
 	uint64_t digest;             /* of the result of the current case; 0 = none yet */
@@ -48,6 +50,7 @@ void compare_each(struct device *, enum op, const char *what, const float *got, 
     const double *bound, size_t n);
 /* ops_bounds.c */
 double score_bound(double n, double magnitude, double loss, int tensor_cores);
+void matmul_bound(double *bound, const double *magnitude, size_t ny, size_t in, enum kv_dtype, int rounds);
 void rope_bound(double *bound, const float *x, const uint32_t *pos, const double *freq, size_t N,
     size_t heads, size_t E);
 double rounded_bound(double bound, double want, enum kv_dtype);
@@ -56,7 +59,8 @@ void same_bytes(struct device *, const char *what, const void *got, size_t bytes
 /* got[n] against the bytes of the last compare() */
 void again(struct device *, const char *what, const float *got, size_t n);
 
-/* Pseudo-random, the same in every run */
+/* Pseudo-random, the same in every run; of each part the same, whichever ran before */
+void restart_draws(void);
 uint32_t draw(uint32_t below);
 float *floats(size_t n, float scale);                       /* in [-scale, scale] */
 double *doubles(const float *x, size_t n);
@@ -74,11 +78,13 @@ void test_memory_ops(void);                                 /* ops_memory.c */
 void test_compact(void);                                    /* ops_compact.c */
 void test_keys(void);                                       /* ops_keys.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
+void test_bf16(void);                                       /* ops_bf16.c */
 void test_layer(void);                                      /* ops_layer.c */
 void test_rope_appends(void);                               /* ops_rope_append.c */
 void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
-void test_mass(void);
+void test_mass(void);                                       /* ops_mass.c */
+void test_windows(void);                                    /* ops_windows.c */
 void test_choose(void);                                     /* ops_choose.c */
 void test_chosen(void);                                     /* ops_chosen.c */
 void test_indexes(void);                                    /* ops_index.c */

@@ -18,6 +18,7 @@ struct shape {
 	enum which which;
 	enum kv_dtype type;
 	float scale;                 /* of queries and keys */
+	float softcap;               /* of logits; 0: none */
 };
 
 /* A cache, what was chosen of it, and these rows one after the other (row g * cap + i) */
@@ -146,8 +147,8 @@ name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
 	static const char *const which[] = { "some", "none", "all", "one long" };
 
-	snprintf(what, size, "%s H %u/%u E %u S %u entry %u %s %s", op, s->H, s->G, s->E, s->S,
-	    s->entry, which[s->which], kv_dtype_name(s->type));
+	snprintf(what, size, "%s H %u/%u E %u S %u entry %u %s %s softcap %g", op, s->H, s->G, s->E,
+	    s->S, s->entry, which[s->which], kv_dtype_name(s->type), s->softcap);
 }
 
 /* ---- attention ---- */
@@ -160,7 +161,7 @@ compare_with_attend(struct device *d, const char *what, const float *got, const 
 	const size_t n = (size_t)s->H * s->E;
 	const uint32_t far = FAR;
 	void *o = d->ops->alloc(d->dev, n * 4), *pos = to_device(d, &far, 4);
-	const struct query query = { .q = q, .pos = pos, .N = 1, .H = s->H };
+	const struct query query = { .q = q, .pos = pos, .N = 1, .H = s->H, .softcap = s->softcap };
 	float *all;
 
 	d->ops->attend(d->dev, o, NULL, &query, rows);
@@ -179,6 +180,7 @@ test_attend_chosen(const struct shape *s)
 	double *want = malloc(n * sizeof *want), *lse = malloc(s->H * sizeof *lse);
 	const uint32_t far = FAR;
 	struct ref_rows ref;
+	struct query host;
 	struct sample c;
 	char what[96];
 	size_t i;
@@ -188,7 +190,8 @@ test_attend_chosen(const struct shape *s)
 	name_case(what, sizeof what, "attend_chosen", s);
 	ref = (struct ref_rows){ c.picked_k, c.picked_v, c.picked_pos, c.start, c.picked, s->G,
 		s->E };
-	ref_attend(want, lse, c.q, &ref, &far, 1, s->H);
+	host = (struct query){ .q = c.q, .pos = &far, .N = 1, .H = s->H, .softcap = s->softcap };
+	ref_attend(want, lse, &host, &ref);
 	for (i = 0; i < 16; i++)
 		behind[i] = 777;
 	new_case();
@@ -197,7 +200,7 @@ test_attend_chosen(const struct shape *s)
 		struct layer_rows rows = device_rows(d, &c, s);
 		struct chosen choice = device_choice(d, &c, s);
 		float *dq = to_device(d, c.q, n * 4), *out = d->ops->alloc(d->dev, n * 4 + 64);
-		const struct query query = { .q = dq, .N = 1, .H = s->H };
+		const struct query query = { .q = dq, .N = 1, .H = s->H, .softcap = s->softcap };
 
 		d->ops->put(d->dev, out + n, behind, sizeof behind);
 		if (d->ops->attend_chosen != NULL) {
@@ -455,10 +458,10 @@ test_rebuild_tiles(void)
 
 	for (i = 0; i < 35; i++) {
 		s = (struct shape){ 6, 3, E[i % 7], S[(i + i / 5) % 5], 1 + i % 3,
-			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1 };
+			i % 2 ? SOME : ALL, i % 3 ? KV_BF16 : KV_F16, 1, 0 };
 		test_rebuild(&s, rank[i % 5], 1 + draw(9));
 	}
-	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1 };      /* two tiles of pairs */
+	s = (struct shape){ 2, 2, 130, 65, 1, ALL, KV_F32, 1, 0 };      /* two tiles of pairs */
 	test_rebuild(&s, 17, 1);
 }
 
@@ -472,20 +475,26 @@ test_chosen(void)
 	static const uint32_t entry[] = { 1, 16, 1, 8, 5 };
 	static const enum kv_dtype type[] = { KV_BF16, KV_F16, KV_F32 };
 	static const struct shape more[] = {
-		{ 8, 1, 128, 5000, 1, SOME, KV_BF16, 1 },      /* cut into pieces */
-		{ 8, 2, 128, 5000, 16, ALL, KV_BF16, 1 },
-		{ 4, 4, 64, 3003, 1, ALL, KV_F16, 1 },
-		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1 },      /* more heads than the decode kernel takes */
-		{ 8, 2, 64, 900, 1, SOME, KV_F32, 30 },        /* logits of several hundred */
-		{ 8, 4, 64, 100, 1, NONE, KV_BF16, 1 },
-		{ 28, 4, 128, 3000, 1, ONE_LONG, KV_BF16, 1 },  /* one list, and few rows else */
-		{ 16, 4, 128, 1001, 16, ONE_LONG, KV_BF16, 1 },
-		{ 16, 1, 96, 1234, 100, SOME, KV_F16, 1 },  /* splits end within entries */
-		{ 2, 2, 128, 1235, 700, SOME, KV_F32, 1 },
-		{ 8, 1, 256, 500, 7, SOME, KV_BF16, 1 },
-		{ 6, 3, 64, 0, 1, ALL, KV_BF16, 1 },
-		{ 6, 3, 64, 1, 16, ALL, KV_F16, 1 },
-		{ 2, 1, 1, 77, 3, SOME, KV_F32, 1 },
+		{ 8, 1, 128, 5000, 1, SOME, KV_BF16, 1, 0 },      /* cut into pieces */
+		{ 8, 2, 128, 5000, 16, ALL, KV_BF16, 1, 0 },
+		{ 4, 4, 64, 3003, 1, ALL, KV_F16, 1, 0 },
+		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1, 0 },      /* more heads than the decode kernel takes */
+		{ 8, 2, 64, 900, 1, SOME, KV_F32, 30, 0 },        /* logits of several hundred */
+		{ 8, 4, 64, 100, 1, NONE, KV_BF16, 1, 0 },
+		{ 28, 4, 128, 3000, 1, ONE_LONG, KV_BF16, 1, 0 },  /* one list, and few rows else */
+		{ 16, 4, 128, 1001, 16, ONE_LONG, KV_BF16, 1, 0 },
+		{ 16, 1, 96, 1234, 100, SOME, KV_F16, 1, 0 },  /* splits end within entries */
+		{ 2, 2, 128, 1235, 700, SOME, KV_F32, 1, 0 },
+		{ 8, 1, 256, 500, 7, SOME, KV_BF16, 1, 0 },
+		{ 6, 3, 64, 0, 1, ALL, KV_BF16, 1, 0 },
+		{ 6, 3, 64, 1, 16, ALL, KV_F16, 1, 0 },
+		{ 2, 1, 1, 77, 3, SOME, KV_F32, 1, 0 },
+		{ 8, 2, 64, 900, 1, SOME, KV_F32, 12, 50 },
+		{ 4, 4, 80, 333, 16, ALL, KV_F16, 8, 30 },
+		{ 14, 2, 128, 2001, 1, ALL, KV_BF16, 1.75f, 1.5f },
+		{ 7, 7, 96, 65, 5, SOME, KV_BF16, 1, 0.75f },
+		{ 16, 1, 256, 700, 3, ONE_LONG, KV_F16, 1.5f, 30 },
+		{ 6, 3, 33, 130, 1, SOME, KV_F32, 1.75f, 1 },
 	};
 	struct shape s;
 	size_t h, e, i = 0;
@@ -493,7 +502,7 @@ test_chosen(void)
 	for (h = 0; h < 6; h++)
 		for (e = 0; e < 6; e++, i++) {
 			s = (struct shape){ heads[h].H, heads[h].G, E[e], 1 + draw(700),
-				entry[i % 5], i % 4 == 3 ? ALL : SOME, type[(h + e) % 3], 1 };
+				entry[i % 5], i % 4 == 3 ? ALL : SOME, type[(h + e) % 3], 1, 0 };
 			test_attend_chosen(&s);
 			if (i % 3 == 0)
 				test_gather(&s, i % 2);
@@ -504,7 +513,7 @@ test_chosen(void)
 		test_attend_chosen(&more[i]);
 		test_gather(&more[i], 1);
 	}
-	s = (struct shape){ 8, 2, 128, 3000, 8, SOME, KV_BF16, 1 };
+	s = (struct shape){ 8, 2, 128, 3000, 8, SOME, KV_BF16, 1, 0 };
 	test_rebuild(&s, 160, 8);
 	s.type = KV_F32;
 	test_rebuild(&s, 160, 8);

@@ -8,6 +8,25 @@
 extern int cublas_missing __attribute__((weak));
 extern unsigned long cuda_launches __attribute__((weak));
 
+/* [N][out], for matmul_bound(); to be freed */
+static double *
+magnitudes(const float *x, const float *w, const float *bias, const float *y, size_t N, size_t in,
+    size_t out, int add)
+{
+	double *magnitude = malloc(N * out * sizeof *magnitude);
+	size_t n, o, i;
+
+	for (n = 0; n < N; n++)
+		for (o = 0; o < out; o++) {
+			double sum = (add ? fabs(y[n * out + o]) : 0) + (bias != NULL ? fabs(bias[o]) : 0);
+
+			for (i = 0; i < in; i++)
+				sum += fabs((double)x[n * in + i] * w[o * in + i]);
+			magnitude[n * out + o] = sum;
+		}
+	return magnitude;
+}
+
 /* Every second row of x is multiplied by odd; weights are large where that is small. */
 static void
 test_range(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_bias, int add,
@@ -16,7 +35,7 @@ test_range(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_b
 	const size_t ny = (size_t)N * out;
 	float *x = floats((size_t)N * in, 1), *w = floats((size_t)out * in, odd < 1 ? 6e4f : 1),
 	      *bias = floats(out, 1), *y = floats(ny, 1), *got;
-	double *want = malloc(ny * sizeof *want);
+	double *want = malloc(ny * sizeof *want), *bound = malloc(ny * sizeof *bound), *magnitude;
 	char what[80];
 	size_t i;
 	int k;
@@ -29,6 +48,7 @@ test_range(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_b
 	for (i = 0; i < ny; i++)
 		want[i] = y[i];
 	ref_matmul(want, x, w, with_bias ? bias : NULL, N, in, out, add);
+	magnitude = magnitudes(x, w, with_bias ? bias : NULL, y, N, in, out, add);
 	new_case();
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
@@ -39,7 +59,8 @@ test_range(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_b
 
 		d->ops->matmul(d->dev, dy, dx, &m, with_bias ? db : NULL, N, add);
 		got = from_device(d, dy, ny);
-		compare(d, MATMUL, what, got, want, ny);
+		matmul_bound(bound, magnitude, ny, in, type, d->rounds);
+		compare_each(d, MATMUL, what, got, want, bound, ny);
 		free(got);
 		d->ops->put(d->dev, dy, y, ny * 4);
 		d->ops->matmul(d->dev, dy, dx, &m, with_bias ? db : NULL, N, add);
@@ -56,6 +77,8 @@ test_range(uint32_t N, uint32_t in, uint32_t out, enum kv_dtype type, int with_b
 	free(bias);
 	free(y);
 	free(want);
+	free(bound);
+	free(magnitude);
 }
 
 static void
@@ -161,7 +184,7 @@ by_project(const struct change *c)
 static void
 by_ffn(const struct change *c)
 {
-	const struct ffn w = { { c->other, 1 }, *c->w, *c->w, *c->w };
+	const struct ffn w = { { c->other, 1 }, *c->w, *c->w, *c->w, 0 };
 
 	run_ffn(c->ops, c->dev, c->x, &w, c->xn, c->xn, c->other, ROWS);
 }
@@ -251,7 +274,7 @@ test_others_between(struct device *d)
 	struct mat w = { to_device_as(d, x, KV_BF16, WIDTH * WIDTH), KV_BF16, WIDTH, WIDTH };
 	const struct product p = { y + ROWS * WIDTH, &w, NULL };
 	const struct norm norm = { dx, 1 };
-	const struct ffn ffn = { norm, w, w, w };
+	const struct ffn ffn = { norm, w, w, w, 0 };
 	int i;
 
 	for (i = 0; i < 2; i++) {

@@ -56,22 +56,34 @@ ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, siz
 		}
 }
 
-/* logit[len] of one query with the rows of KV head g, -inf where the row is not seen;
- * returns their log-sum-exp */
-static double
-logits(double *logit, const float *q, const struct ref_rows *c, size_t g, uint32_t qpos)
+int
+ref_sees(const struct query *query, uint32_t p, uint32_t pos)
 {
+	return pos <= p && (query->window == 0 || (int64_t)pos > (int64_t)p - query->window);
+}
+
+double
+ref_cap(double logit, double softcap)
+{
+	return softcap > 0 ? softcap * tanh(logit / softcap) : logit;
+}
+
+/* logit[len] of query row i / H, query head i % H with the rows of its KV head, -inf where the row
+ * is not seen; returns their log-sum-exp */
+static double
+logits(double *logit, const struct query *query, size_t i, const struct ref_rows *c)
+{
+	const size_t g = i % query->H / (query->H / c->G);
+	const float *q = query->q + i * c->E;
 	double top = -INFINITY, sum = 0;
-	size_t s, e, row;
+	size_t s, row;
 
 	for (s = 0; s < c->len[g]; s++) {
 		row = c->start[g] + s;
 		logit[s] = -INFINITY;
-		if (c->pos[row] > qpos)
+		if (!ref_sees(query, query->pos[i / query->H], c->pos[row]))
 			continue;
-		for (e = 0, logit[s] = 0; e < c->E; e++)
-			logit[s] += (double)q[e] * c->k[row * c->E + e];
-		logit[s] /= sqrt((double)c->E);
+		logit[s] = ref_cap(ref_key_score(q, c->k + row * c->E, c->E), query->softcap);
 		top = fmax(top, logit[s]);
 	}
 	for (s = 0; s < c->len[g] && top > -INFINITY; s++)
@@ -90,15 +102,14 @@ longest_head(const struct ref_rows *c)
 }
 
 void
-ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c,
-    const uint32_t *qpos, size_t N, size_t H)
+ref_attend(double *o, double *lse, const struct query *query, const struct ref_rows *c)
 {
 	double *logit = longest_head(c), p;
 	size_t i, g, s, e;
 
-	for (i = 0; i < N * H; i++, o += c->E, q += c->E) {
-		g = i % H / (H / c->G);
-		lse[i] = logits(logit, q, c, g, qpos[i / H]);
+	for (i = 0; i < (size_t)query->N * query->H; i++, o += c->E) {
+		g = i % query->H / (query->H / c->G);
+		lse[i] = logits(logit, query, i, c);
 		for (e = 0; e < c->E; e++)
 			o[e] = 0;
 		for (s = 0; s < c->len[g]; s++) {
@@ -113,17 +124,18 @@ ref_attend(double *o, double *lse, const float *q, const struct ref_rows *c,
 }
 
 static void
-add_weights(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const struct ref_rows *own, const uint32_t *qpos, size_t N, size_t H, enum over_queries over)
+add_weights(double *mass, size_t stride, const struct query *query, const struct ref_rows *c,
+    const struct ref_rows *own, enum over_queries over)
 {
 	double *logit = longest_head(c), *other = longest_head(own != NULL ? own : c), lse, p, *to;
+	const size_t H = query->H;
 	size_t i, g, s;
 
-	for (i = 0; i < N * H; i++, q += c->E) {
+	for (i = 0; i < query->N * H; i++) {
 		g = i % H / (H / c->G);
-		lse = logits(logit, q, c, g, qpos[i / H]);
+		lse = logits(logit, query, i, c);
 		if (own != NULL)
-			lse = log(exp(lse) + exp(logits(other, q, own, g, qpos[i / H])));
+			lse = log(exp(lse) + exp(logits(other, query, i, own)));
 		for (s = 0; s < c->len[g]; s++) {
 			if (logit[s] == -INFINITY)
 				continue;
@@ -137,22 +149,22 @@ add_weights(double *mass, size_t stride, const float *q, const struct ref_rows *
 }
 
 void
-ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const uint32_t *qpos, size_t N, size_t H, enum over_queries over)
+ref_attend_mass(double *mass, size_t stride, const struct query *query, const struct ref_rows *c,
+    enum over_queries over)
 {
-	add_weights(mass, stride, q, c, NULL, qpos, N, H, over);
+	add_weights(mass, stride, query, c, NULL, over);
 }
 
 void
-ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *c,
-    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over_queries over)
+ref_window_mass(double *mass, size_t stride, const struct query *query, const struct ref_rows *c,
+    const struct ref_rows *own, enum over_queries over)
 {
 	size_t h, s;
 
-	for (h = 0; h < H; h++)
-		for (s = 0; s < c->len[h / (H / c->G)]; s++)
+	for (h = 0; h < query->H; h++)
+		for (s = 0; s < c->len[h / (query->H / c->G)]; s++)
 			mass[h * stride + s] = 0;
-	add_weights(mass, stride, q, c, own, qpos, W, H, over);
+	add_weights(mass, stride, query, c, own, over);
 }
 
 void
@@ -162,6 +174,19 @@ ref_swiglu(double *y, const float *gate, const float *up, size_t n)
 
 	for (i = 0; i < n; i++)
 		y[i] = gate[i] / (1 + exp(-(double)gate[i])) * up[i];
+}
+
+void
+ref_geglu(double *y, const float *gate, const float *up, size_t n)
+{
+	size_t i;
+	double x;
+
+	for (i = 0; i < n; i++) {
+		x = gate[i];
+		y[i] = x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x))) *
+		    up[i];
+	}
 }
 
 /* ---- indexes ---- */

@@ -21,13 +21,18 @@ void ref_matmul(double *y, const float *x, const float *w, const float *bias, si
     size_t in, size_t out, int add);
 void ref_rope(double *y, const float *x, const uint32_t *pos, const double *freq, size_t N,
     size_t heads, size_t E);
-void ref_attend(double *o, double *lse, const float *q, const struct ref_rows *,
-    const uint32_t *qpos, size_t N, size_t H);
-void ref_attend_mass(double *mass, size_t stride, const float *q, const struct ref_rows *,
-    const uint32_t *qpos, size_t N, size_t H, enum over_queries);
+/* The pointers of the query are to host arrays. */
+void ref_attend(double *o, double *lse, const struct query *, const struct ref_rows *);
+void ref_attend_mass(double *mass, size_t stride, const struct query *, const struct ref_rows *,
+    enum over_queries);
 /* own: NULL, or further rows in the softmax */
-void ref_window_mass(double *mass, size_t stride, const float *q, const struct ref_rows *,
-    const struct ref_rows *own, const uint32_t *qpos, size_t W, size_t H, enum over_queries);
+void ref_window_mass(double *mass, size_t stride, const struct query *, const struct ref_rows *,
+    const struct ref_rows *own, enum over_queries);
+/* Does a query row at position p see a row at position pos? */
+int ref_sees(const struct query *, uint32_t p, uint32_t pos);
+/* What softcap makes of a logit; 0: nothing */
+double ref_cap(double logit, double softcap);
+void ref_geglu(double *y, const float *gate, const float *up, size_t n);
 void ref_swiglu(double *y, const float *gate, const float *up, size_t n);
 
 /* entry <- that of k[u][E]: kv-snapshot(5), 4.15 and 4.16 */

@@ -129,6 +129,8 @@ struct small {
 	uint32_t *tok, *pos;
 	float *logits;
 	float *x, *xn, *heads, *key, *value, *out, *gate, *up;
+	uint32_t window;
+	float softcap;
 };
 
 enum { FIRST = 300, SHORT = 140, LONG = 240, ROWS = SHORT + LONG + G * ROOM };
@@ -180,7 +182,7 @@ open_small(struct small *s, struct device *d, enum kv_dtype type, uint32_t E)
 	    .k = matrix(d, type, G * E, D), .v = matrix(d, type, G * E, D),
 	    .o = matrix(d, type, D, H * E), .norm = { to_device(d, ones, D * 4), 1e-5f } };
 	s->ffn = (struct ffn){ s->norm, matrix(d, type, F, D), matrix(d, type, F, D),
-	    matrix(d, type, D, F) };
+	    matrix(d, type, D, F), 0 };
 	open_rows(s, type, E);
 	for (i = 0; i < E / 2; i++)
 		freq[i] = pow(10000, -2.0 * i / E);
@@ -249,7 +251,8 @@ ops_of_step(struct small *s)
 	const struct product qkv[] = { { s->heads, &s->q, NULL }, { s->key, &s->k, NULL },
 		{ s->value, &s->v, NULL } };
 	const struct product head = { s->logits, &s->embed, NULL };
-	const struct query query = { .q = s->heads, .pos = s->pos, .N = 1, .H = H };
+	const struct query query = { .q = s->heads, .pos = s->pos, .N = 1, .H = H,
+		.window = s->window, .softcap = s->softcap };
 
 	o->embed_ids(d, s->x, &s->embed, s->tok, 1);
 	run_project(o, d, qkv, 3, s->x, &s->norm, s->xn, 1);
@@ -316,13 +319,15 @@ same_small(const struct small *a, const struct small *b)
 
 /* One runs step by step; of its twin one step is captured, and the graph is launched for the others. */
 static void
-test_launches(struct device *d, enum kv_dtype type, uint32_t E)
+test_launches(struct device *d, enum kv_dtype type, uint32_t E, uint32_t window, float softcap)
 {
 	const struct ops *o = d->ops;
 	struct small plain, twin;
 	uint32_t i, g, pos = 0, graph;
 
 	open_small(&plain, d, type, E);
+	plain.window = window;
+	plain.softcap = softcap;
 	twin_of(&twin, &plain);
 	plain_step(&plain, FIRST);
 	plain_step(&twin, FIRST);
@@ -333,7 +338,8 @@ test_launches(struct device *d, enum kv_dtype type, uint32_t E)
 		for (g = 0; g < G && i > 1; g++)
 			twin.len[g]++;
 		verdict(o->graph_launch(d->dev, graph) && same_small(&plain, &twin),
-		    "%s: launch %u of a step, %s, width %u", d->name, i, kv_dtype_name(type), E);
+		    "%s: launch %u of a step, %s, width %u, window %u", d->name, i,
+		    kv_dtype_name(type), E, window);
 		if (i == LAST / 2) {                    /* another token than the argmax */
 			o->put(d->dev, plain.tok, (uint32_t[]){ 5 }, 4);
 			o->put(d->dev, twin.tok, (uint32_t[]){ 5 }, 4);
@@ -442,8 +448,12 @@ test_graphs(struct device *d)
 
 	if (d->ops->graph_begin == NULL)
 		return;
-	for (i = 0; i < 9; i++)
-		test_launches(d, type[i / 3], width[i % 3]);
+	for (i = 0; i < 9; i++) {
+		test_launches(d, type[i / 3], width[i % 3], 0, 0);
+		/* within the first steps, the short KV head's first row leaves this window */
+		test_launches(d, type[i / 3], width[i % 3], SHORT + 4, i % 2 ? 0.1f : 0);
+	}
+	test_launches(d, KV_F16, 64, 7, 0);
 	with_own(d, test_no_graph);
 	if (emulated() && d->threads == 0)      /* one order is enough */
 		with_own(d, test_capture_failures);

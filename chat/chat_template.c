@@ -1,0 +1,300 @@
+/* chat_template.c - finds the template of a model folder, and the names of its special tokens */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat/chat_internal.h"
+
+#define FILE_MOST ((size_t)64 << 20)
+
+#define TEMPLATE(name, tokens, text) { name, tokens, text },
+static const struct {
+	const char *name, *tokens, *text;
+} builtin[] = {
+#include "chat/builtin.h"
+};
+#undef TEMPLATE
+#define BUILTINS (sizeof(builtin) / sizeof(builtin[0]))
+
+const char *
+chat_builtin(size_t i, const char **tokens)
+{
+	if (i >= BUILTINS)
+		return NULL;
+	if (tokens != NULL)
+		*tokens = builtin[i].tokens;
+	return builtin[i].name;
+}
+
+const char *
+chat_tokens(const struct chat *c)
+{
+	return c->tokens;
+}
+
+void
+chat_close(struct chat *c)
+{
+	if (c == NULL)
+		return;
+	jinja_free(c->template);
+	json_decref(c->variables);
+	free(c);
+}
+
+/* ---- files ---- */
+
+/* The whole file; *text is NULL, and the result 0, where there is none. */
+static int
+read_file(const char *path, char **text, size_t *len, char *err, size_t errlen)
+{
+	FILE *f = fopen(path, "rb");
+	size_t n, cap = 1 << 16;
+	char *p = NULL;
+	int failed;
+
+	*text = NULL;
+	*len = 0;
+	if (f == NULL && errno == ENOENT)
+		return 0;
+	for (failed = f == NULL; !failed; cap *= 2) {
+		char *grown = realloc(p, cap);
+
+		if ((failed = grown == NULL || *len > FILE_MOST))
+			break;
+		p = grown;
+		n = fread(p + *len, 1, cap - *len - 1, f);
+		*len += n;
+		failed = ferror(f) != 0;
+		if (n == 0)
+			break;
+	}
+	if (failed) {
+		snprintf(err, errlen, "%s: %s", path, *len > FILE_MOST ? "it is too long" :
+		    strerror(errno));
+		free(p);
+	} else {
+		p[*len] = '\0';
+		*text = p;
+	}
+	if (f != NULL)
+		fclose(f);
+	return failed ? CHAT_EIO : 0;
+}
+
+/* A JSON object; *o is NULL, and the result 0, where there is no such file. */
+static int
+read_json(const char *path, json_t **o, char *err, size_t errlen)
+{
+	json_error_t e;
+	char *text;
+	size_t len;
+	int rc = read_file(path, &text, &len, err, errlen);
+
+	*o = NULL;
+	if (rc != 0 || text == NULL)
+		return rc;
+	*o = json_loadb(text, len, 0, &e);
+	free(text);
+	if (!json_is_object(*o)) {
+		if (*o == NULL)
+			snprintf(err, errlen, "%s: line %d, column %d: %s", path, e.line, e.column,
+			    e.text);
+		else
+			snprintf(err, errlen, "%s: it is not an object", path);
+		json_decref(*o);
+		*o = NULL;
+		return CHAT_EINVALID;
+	}
+	return 0;
+}
+
+static char *
+join_path(const char *dir, const char *name)
+{
+	char *path;
+
+	return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+/* ---- variables: bos_token and so on ---- */
+
+static void
+take_token(struct chat *c, const json_t *config, const char *key)
+{
+	json_t *v = json_object_get(config, key);
+
+	if (json_is_object(v))
+		v = json_object_get(v, "content");
+	if (json_is_string(v) && json_object_get(c->variables, key) == NULL)
+		json_object_set(c->variables, key, v);
+}
+
+static void
+take_tokens(struct chat *c, const json_t *config)
+{
+	static const char *const keys[] = { "bos_token", "eos_token", "unk_token", "sep_token",
+		"pad_token", "cls_token", "mask_token" };
+	size_t i;
+
+	for (i = 0; config != NULL && i < sizeof(keys) / sizeof(keys[0]); i++)
+		take_token(c, config, keys[i]);
+}
+
+/* ---- choosing ---- */
+
+/* What is being opened */
+struct opening {
+	struct chat *chat;
+	const char *dir, *name;         /* NULL: no name was given */
+	char *err;
+	size_t errlen;
+};
+
+static int
+take_text(struct opening *o, const char *path, const char *text, size_t len)
+{
+	return jinja_read(path, text, len, &o->chat->template, o->err, o->errlen);
+}
+
+static int
+take_file(struct opening *o, const char *path)
+{
+	char *text;
+	size_t len;
+	int rc = read_file(path, &text, &len, o->err, o->errlen);
+
+	if (rc == 0 && text != NULL)
+		rc = take_text(o, path, text, len);
+	free(text);
+	return rc;
+}
+
+/* chat_template of a file: a text, or a list of named ones. */
+static int
+take_member(struct opening *o, const char *path, const json_t *config)
+{
+	const json_t *v = json_object_get(config, "chat_template"), *one, *text;
+	const char *want = o->name != NULL ? o->name : "default", *name;
+	char place[4200];
+	size_t i;
+
+	snprintf(place, sizeof(place), "%s: chat_template", path);
+	if (json_is_string(v) && o->name == NULL)
+		return take_text(o, place, json_string_value(v), json_string_length(v));
+	for (i = 0; i < json_array_size(v); i++) {
+		one = json_array_get(v, i);
+		name = json_string_value(json_object_get(one, "name"));
+		text = json_object_get(one, "template");
+		if (name != NULL && json_is_string(text) && strcmp(name, want) == 0)
+			return take_text(o, place, json_string_value(text),
+			    json_string_length(text));
+	}
+	return 0;
+}
+
+/* One of the folder, of the name where one is given. chat->template stays NULL where there is
+ * none. */
+static int
+take_from_folder(struct opening *o)
+{
+	static const char *const files[] = { "tokenizer_config.json", "chat_template.json",
+		"special_tokens_map.json" };
+	char *path = join_path(o->dir, "chat_template.jinja");
+	json_t *config;
+	size_t i;
+	int rc = CHAT_ENOMEM;
+
+	if (path != NULL)
+		rc = o->name == NULL ? take_file(o, path) : 0;
+	for (i = 0; rc == 0 && i < sizeof(files) / sizeof(files[0]); i++) {
+		free(path);
+		if ((path = join_path(o->dir, files[i])) == NULL)
+			return CHAT_ENOMEM;
+		if ((rc = read_json(path, &config, o->err, o->errlen)) != 0)
+			break;
+		take_tokens(o->chat, config);
+		if (o->chat->template == NULL)
+			rc = take_member(o, path, config);
+		json_decref(config);
+	}
+	free(path);
+	return rc;
+}
+
+static int
+take_builtin(struct opening *o)
+{
+	size_t i;
+
+	for (i = 0; i < BUILTINS; i++)
+		if (strcmp(builtin[i].name, o->name) == 0) {
+			o->chat->tokens = builtin[i].tokens;
+			return take_text(o, o->name, builtin[i].text, strlen(builtin[i].text));
+		}
+	return 0;
+}
+
+/* The names of those that are built in, "llama3, chatml" */
+static void
+names(char *out, size_t n)
+{
+	size_t i, at = 0;
+	int k;
+
+	for (i = 0; i < BUILTINS && at < n; i++) {
+		k = snprintf(out + at, n - at, "%s%s", i > 0 ? ", " : "", builtin[i].name);
+		at += k > 0 ? (size_t)k : 0;
+	}
+}
+
+static int
+open_template(struct opening *o)
+{
+	const char *name = o->name, *end = name != NULL ? strrchr(name, '.') : NULL;
+	const int is_file = name != NULL && (strchr(name, '/') != NULL ||
+	    (end != NULL && strcmp(end, ".jinja") == 0));
+	char known[512];
+	int rc = take_from_folder(o);
+
+	if (rc == 0 && is_file && o->chat->template == NULL)
+		rc = take_file(o, name);
+	else if (rc == 0 && name != NULL && o->chat->template == NULL)
+		rc = take_builtin(o);
+	if (rc != 0 || o->chat->template != NULL)
+		return rc;
+	names(known, sizeof(known));
+	if (is_file)
+		snprintf(o->err, o->errlen, "%s: %s", name, strerror(ENOENT));
+	else if (name != NULL)
+		snprintf(o->err, o->errlen,
+		    "there is no template \"%s\": %s are built in, and a name "
+		    "with a slash is that of a file", name, known);
+	else
+		snprintf(o->err, o->errlen, "%s has no chat_template, in chat_template.jinja or "
+		    "tokenizer_config.json: --template NAME chooses one of %s", o->dir, known);
+	return is_file ? CHAT_EIO : CHAT_EUNSUPPORTED;
+}
+
+int
+chat_open(const char *dir, const char *name, struct chat **out, char *err, size_t errlen)
+{
+	struct opening o = { .chat = calloc(1, sizeof(*o.chat)), .dir = dir, .name = name,
+	    .err = err, .errlen = errlen };
+	int rc = CHAT_ENOMEM;
+
+	*out = NULL;
+	if (errlen > 0)
+		err[0] = '\0';
+	if (o.chat != NULL && (o.chat->variables = json_object()) != NULL)
+		rc = open_template(&o);
+	if (rc == CHAT_ENOMEM && errlen > 0 && err[0] == '\0')
+		snprintf(err, errlen, "%s: no memory", dir);
+	if (rc != 0) {
+		chat_close(o.chat);
+		return rc;
+	}
+	*out = o.chat;
+	return 0;
+}

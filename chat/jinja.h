@@ -1,0 +1,61 @@
+/* jinja.h - the templates that turn a conversation into text, as Hugging Face's chat_template
+ * has them, with a memory of where each byte comes from
+ *
+ * It computes the part of Jinja 3 that templates of conversations use, with the settings of
+ * transformers' apply_chat_template(): trim_blocks, lstrip_blocks, {% break %}, and the tag
+ * {% generation %}. What it does not know is refused by name: statements when the template is
+ * read, filters, tests and functions when they are reached, since most templates have branches
+ * for tools that never are.
+ *
+ * Every byte of a text has a mark. Those of the template are 0; those of values keep the mark
+ * that they were given through filters, slices and concatenations. */
+#ifndef KVPIPE_JINJA_H
+#define KVPIPE_JINJA_H
+
+#include <stddef.h>
+
+#include <jansson.h>
+
+enum {
+	CHAT_OK = 0,
+	CHAT_EIO = -1,                 /* a file is missing or cannot be read */
+	CHAT_EINVALID = -2,            /* damaged or contradictory, the template or the messages */
+	CHAT_EUNSUPPORTED = -3,        /* what we do not compute */
+	CHAT_EREFUSED = -4,            /* the template itself refuses these messages */
+	CHAT_ENOMEM = -5
+};
+
+struct jinja;
+
+/* Reads a template; name is for messages. Returns 0 or a CHAT_E* code with a message that names the
+ * line. */
+int jinja_read(const char *name, const char *text, size_t len, struct jinja **out, char *err,
+    size_t errlen);
+void jinja_free(struct jinja *);               /* NULL allowed */
+
+/* A text and the mark of each of its bytes, both for free(). */
+struct marked_text {
+	char *text;
+	unsigned char *mark;
+	size_t n;
+};
+
+/* What a template is rendered with. */
+struct jinja_context {
+	const json_t *variables;       /* an object; texts in it are UTF-8 */
+	/* Sets the marks of a text in them, which are 0: mark[json_string_length(text)].
+	 * variable: in which it is; key: the innermost member that it belongs to, or the
+	 * variable. NULL: all stay 0. */
+	void (*mark)(const void *with, const char *variable, const char *key, const json_t *text,
+	    unsigned char *mark);
+	const void *with;
+	const char *date;              /* YYYY-MM-DD for strftime_now(); NULL: it is not defined */
+};
+
+/* Renders; one at a time with the same template. Returns 0, or a CHAT_E* code with a message
+ * that names the line; CHAT_EREFUSED where the template calls raise_exception(). Memory and
+ * time are bounded by the size of the variables. */
+int jinja_render(const struct jinja *, const struct jinja_context *, struct marked_text *out,
+    char *err, size_t errlen);
+
+#endif

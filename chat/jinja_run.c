@@ -1,0 +1,95 @@
+/* jinja_run.c - memory of a template and of a rendering, and how both fail */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat/jinja_run.h"
+
+#define BLOCK 65536
+
+struct arena_block {
+	struct arena_block *next;
+	size_t used, size;
+	_Alignas(16) char at[];
+};
+
+void
+run_fail(struct run *r, int code, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	n = snprintf(r->err, r->errlen, "%s: line %u: ", r->name, r->line);
+	if (n >= 0 && (size_t)n < r->errlen) {
+		va_start(ap, fmt);
+		vsnprintf(r->err + n, r->errlen - (size_t)n, fmt, ap);
+		va_end(ap);
+	}
+	r->code = code;
+	longjmp(r->out, 1);
+}
+
+void *
+run_alloc(struct run *r, size_t n)
+{
+	struct arena_block *b = r->blocks;
+	size_t size;
+	void *p;
+
+	if (n > r->most || r->used > r->most - n)
+		run_fail(r, CHAT_EUNSUPPORTED, "more than %zu MiB of memory are used",
+		    r->most >> 20);
+	n = (n + 15) & ~(size_t)15;
+	if (b == NULL || n > b->size - b->used) {
+		size = n > BLOCK / 4 ? n : BLOCK;
+		b = malloc(sizeof(*b) + size);
+		if (b == NULL)
+			run_fail(r, CHAT_ENOMEM, "no memory");
+		b->used = 0;
+		b->size = size;
+		b->next = r->blocks;
+		r->blocks = b;
+	}
+	p = b->at + b->used;
+	b->used += n;
+	r->used += n;
+	return p;
+}
+
+void *
+run_zalloc(struct run *r, size_t n)
+{
+	void *p = run_alloc(r, n);
+
+	memset(p, 0, n);
+	return p;
+}
+
+void
+run_free(struct run *r)
+{
+	struct arena_block *b, *next;
+
+	for (b = r->blocks; b != NULL; b = next) {
+		next = b->next;
+		free(b);
+	}
+	r->blocks = NULL;
+}
+
+void
+run_enter(struct run *r)
+{
+	if (++r->depth > RUN_DEPTH)
+		run_fail(r, CHAT_EUNSUPPORTED, "nested more than %d levels deep", RUN_DEPTH);
+	if (++r->steps > r->most_steps)
+		run_fail(r, CHAT_EUNSUPPORTED, "it does not end within %llu steps",
+		    (unsigned long long)r->most_steps);
+}
+
+void
+run_leave(struct run *r)
+{
+	r->depth--;
+}

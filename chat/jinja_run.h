@@ -1,0 +1,283 @@
+/* jinja_run.h - what the parts of the interpreter share: memory, values, the tree of a template
+ *
+ * All memory of a template, and of a rendering, is in an arena that is freed as a whole. What fails
+ * jumps out of everything, run_fail(): no function here returns an error. */
+#ifndef KVPIPE_JINJA_RUN_H
+#define KVPIPE_JINJA_RUN_H
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "chat/jinja.h"
+
+#define RUN_DEPTH 400           /* nested expressions and statements */
+#define ARGS_MOST 12
+
+/* ---- memory and failure ---- */
+
+struct arena_block;
+
+struct run {
+	jmp_buf out;
+	int code;
+	char *err;
+	size_t errlen;
+	const char *name;               /* of the template */
+	unsigned line;                  /* where it stands */
+	unsigned depth;
+	struct arena_block *blocks;
+	size_t used, most;              /* bytes of the arena */
+	uint64_t steps, most_steps;
+};
+
+/* Aligned, not zeroed. Fails beyond run.most. */
+void *run_alloc(struct run *, size_t n);
+void *run_zalloc(struct run *, size_t n);
+void run_free(struct run *);
+/* The message gets name and line in front. */
+void run_fail(struct run *, int code, const char *fmt, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+/* Counts a step, and one level deeper until run_leave(). */
+void run_enter(struct run *);
+void run_leave(struct run *);
+
+/* ---- values ---- */
+
+/* A text; of marks NULL stands for zeros. Not terminated. Never changed once it is made. */
+struct text {
+	const char *at;
+	const unsigned char *mark;
+	size_t n;
+};
+
+enum value_kind {
+	V_UNDEFINED, V_NONE, V_BOOL, V_INT, V_REAL, V_TEXT, V_LIST, V_DICT, V_LOOP, V_CALLABLE
+};
+
+struct value {
+	enum value_kind kind;
+	union {
+		int64_t i;              /* V_INT, V_BOOL */
+		double r;
+		const struct text *text;
+		struct list *list;
+		struct dict *dict;
+		const struct loop *loop;
+		const struct callable *callable;
+		const char *name;       /* V_UNDEFINED: what was not there */
+	} u;
+};
+
+struct list {
+	struct value *at;
+	size_t n, cap;
+};
+
+struct dict {
+	const struct text **key;
+	struct value *at;
+	size_t n, cap;
+	int is_namespace;
+};
+
+/* `loop` inside a for */
+struct loop {
+	const struct list *all;
+	size_t i;
+};
+
+struct args {
+	struct value at[ARGS_MOST], named[ARGS_MOST];
+	const char *name[ARGS_MOST];    /* of named[] */
+	unsigned n, n_named;
+	unsigned used, used_named;      /* bits: looked at by arg() */
+};
+
+/* A macro, a function, or a method that knows whose it is */
+struct callable {
+	const char *name;
+	const struct node *macro;
+	struct value self;              /* V_UNDEFINED: a function */
+	struct value (*call)(struct run *, const struct callable *, struct args *);
+};
+
+struct value value_bool(int b);
+struct value value_int(int64_t i);
+struct value value_text(struct run *, const char *at, const unsigned char *mark, size_t n);
+struct value value_word(struct run *, const char *s);          /* a copy, mark 0 */
+struct value value_none(void);
+struct value value_undefined(const char *name);
+struct value value_list(struct run *);
+struct value value_dict(struct run *);
+void list_push(struct run *, struct list *, struct value);
+/* key: not terminated. NULL where there is none. */
+struct value *dict_get(const struct dict *, const char *key, size_t n);
+void dict_set(struct run *, struct dict *, const struct text *key, struct value);
+/* variable, key: for jinja_context.mark */
+struct value value_of_json(struct run *, const json_t *, const struct jinja_context *,
+    const char *variable, const char *key);
+
+const char *terminated(struct run *, const struct text *);      /* a copy, for messages */
+int text_is(const struct text *, const char *word);
+int is_text(struct value, const char *word);
+const char *kind_name(struct value);
+int truth(struct value);
+int equal(struct run *, struct value, struct value);
+int compare_values(struct run *, struct value, struct value);
+int contains(struct run *, struct value whole, struct value part);
+/* What {{ }} prints of a value: Python's str(). */
+const struct text *as_text(struct run *, struct value);
+/* The text of a V_TEXT; fails for another one. what: who wants it. */
+const struct text *want_text(struct run *, struct value, const char *what);
+int64_t want_int(struct run *, struct value, const char *what);
+/* The elements of what a for can go through: a list, the keys of a dict, the characters of a
+ * text. */
+const struct list *elements(struct run *, struct value, const char *what);
+size_t characters(const struct text *);
+/* The byte at which character i begins, text->n behind the last one. */
+size_t character_at(const struct text *, size_t i);
+struct value text_part(struct run *, const struct text *, size_t from, size_t to);
+struct value slice(struct run *, struct value, const struct value *from, const struct value *to,
+    const struct value *step);
+struct value item(struct run *, struct value, struct value key);
+struct value attribute(struct run *, struct value, const char *name);
+
+/* A text that grows */
+struct sink {
+	char *at;
+	unsigned char *mark;
+	size_t n, cap;
+};
+void sink_put(struct run *, struct sink *, const struct text *);
+void sink_bytes(struct run *, struct sink *, const char *at, size_t n);
+struct value sink_value(struct run *, const struct sink *);
+/* As Python's json.dumps(ensure_ascii=False), and as its repr(). */
+void put_json(struct run *, struct sink *, struct value, int indent, int level);
+void put_repr(struct run *, struct sink *, struct value);
+
+/* ---- filters, tests, functions, methods ---- */
+
+/* The argument at place i, or that of the name; NULL when it is not given. */
+struct value *arg(struct args *, unsigned i, const char *name);
+/* Fails when an argument was given that nobody looked at. */
+void args_done(struct run *, const struct args *, const char *kind, const char *name);
+
+/* Both fail for a name that is not supported. */
+struct value filter(struct run *, const char *name, struct value, struct args *);
+int test(struct run *, const char *name, struct value, struct args *);
+/* V_UNDEFINED when there is none of the name. */
+struct value method(struct run *, struct value self, const char *name);
+struct value global(struct run *, const char *name, const char *date);
+
+/* Those that a filter and a method have in common */
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
+struct value text_strip(struct run *, const struct text *, const struct text *of, int sides);
+struct value text_replace(struct run *, const struct text *, const struct text *from,
+    const struct text *to, int64_t most);
+/* most < 0: at all places */
+struct value text_split(struct run *, const struct text *, const struct text *at, int64_t most);
+struct value text_words(struct run *, const struct text *);
+enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE };
+struct value text_case(struct run *, const struct text *, enum text_case);
+struct value dict_items(struct run *, struct value dict);
+
+/* ---- the tree ---- */
+
+enum node_kind {
+	/* expressions */
+	N_CONST, N_NAME, N_LIST, N_DICT, N_PAIR, N_ATTRIBUTE, N_ITEM, N_SLICE, N_CALL, N_FILTER,
+	N_TEST, N_KEYWORD, N_NOT, N_AND, N_OR, N_BINARY, N_NEGATIVE, N_COMPARE, N_CHOICE,
+	/* statements */
+	S_TEXT, S_PRINT, S_IF, S_FOR, S_SET, S_SET_BLOCK, S_MACRO, S_FILTER, S_GENERATION, S_BREAK,
+	S_CONTINUE
+};
+
+enum operator {
+	O_ADD, O_SUBTRACT, O_MULTIPLY, O_DIVIDE, O_FLOOR, O_REST, O_POWER, O_JOIN,
+	O_EQUAL, O_UNEQUAL, O_LESS, O_LESS_EQUAL, O_GREATER, O_GREATER_EQUAL, O_IN, O_NOT_IN
+};
+
+struct node {
+	enum node_kind kind;
+	enum operator op;
+	unsigned line;
+	const char *name;               /* of a variable, attribute, filter, test, macro, keyword */
+	struct value value;             /* N_CONST, S_TEXT */
+	/* operands; of statements a: the expression, b: body, c: else, d: condition of a for */
+	struct node *a, *b, *c, *d;
+	struct node *list;              /* elements, arguments, targets: chained by next */
+	struct node *next;
+};
+
+/* ---- reading ---- */
+
+enum token_kind {
+	T_END, T_TEXT, T_BLOCK_BEGIN, T_BLOCK_END, T_PRINT_BEGIN, T_PRINT_END, T_NAME, T_STRING,
+	T_INT, T_REAL, T_OP
+};
+
+struct token {
+	enum token_kind kind;
+	unsigned line;
+	const char *at;                 /* the text; of T_NAME, T_OP terminated */
+	size_t n;
+	int64_t i;
+	double r;
+};
+
+/* All tokens, the last one T_END. */
+struct token *lex(struct run *, const char *text, size_t len);
+
+struct parser {
+	struct run *run;
+	const struct token *t;          /* the next one */
+	unsigned loops;                 /* that the statement stands in */
+};
+
+struct node *new_node(struct parser *, enum node_kind);
+int at_name(const struct parser *, const char *name);
+int at_op(const struct parser *, const char *op);
+int skip_name(struct parser *, const char *name);
+int skip_op(struct parser *, const char *op);
+void expect_op(struct parser *, const char *op);
+const char *expect_name(struct parser *, const char *what);
+void unexpected(struct parser *, const char *wanted) __attribute__((noreturn));
+struct node *parse_expression(struct parser *);                /* with "x if y else z" */
+struct node *parse_expression_or_tuple(struct parser *);
+struct node *parse_or(struct parser *);                        /* without */
+void parse_arguments(struct parser *, struct node *call);      /* behind "(" */
+struct node *parse_filters(struct parser *, struct node *);
+struct node *parse_template(struct parser *);
+
+/* ---- rendering ---- */
+
+struct binding {
+	struct binding *next;
+	const char *name;
+	struct value value;
+};
+
+struct frame {
+	struct frame *up;
+	struct binding *first;
+};
+
+/* A rendering: a run, and where it prints to. */
+struct render {
+	struct run run;                 /* the first member: a struct run * is one of these */
+	const struct jinja_context *context;
+	struct frame *frame, *outermost;
+	struct sink *sink;
+};
+
+struct value evaluate(struct render *, const struct node *);
+void evaluate_args(struct render *, const struct node *list, struct args *);
+struct value lookup(struct render *, const char *name);
+void bind(struct render *, const char *name, struct value);
+enum ends { ENDS, BREAKS, CONTINUES };
+enum ends execute(struct render *, const struct node *list);
+/* struct callable.call of a macro */
+struct value call_macro(struct run *, const struct callable *, struct args *);
+
+#endif

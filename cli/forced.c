@@ -1,0 +1,183 @@
+/* forced.c - a text that kv-decode is given instead of generating one: how likely each of its tokens is */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/escape.h"
+#include "cli/forced.h"
+#include "cli/json.h"
+#include "cli/npy.h"
+#include "cli/tool.h"
+
+struct forced_options forced_options;
+
+void
+opt_forced(void)
+{
+	const struct forced_options *o = &forced_options;
+
+	if (o->text == NULL && (o->logits != NULL || o->against != NULL))
+		die(EXIT_USAGE, "--%s: logits are compared at the same tokens: give them with --force",
+		    o->logits != NULL ? "logits" : "against");
+	if (o->logits != NULL && strcmp(o->logits, "-") == 0)
+		die(EXIT_USAGE, "--logits -: standard output is for the likelihoods");
+	if (o->logits != NULL && (strcmp(o->logits, settings.output) == 0 ||
+	    (o->against != NULL && strcmp(o->logits, o->against) == 0)))
+		die(EXIT_USAGE, "--logits names a file that is also %s, %s",
+		    strcmp(o->logits, settings.output) == 0 ? "the output" : "read", o->logits);
+}
+
+void
+forced_read(struct forced *f, const struct session *s)
+{
+	const char *path = forced_options.text, *name = strcmp(path, "-") == 0 ? "stdin" : path;
+	const uint32_t V = s->model->id.vocabulary;
+	char *text;
+	size_t size;
+
+	*f = (struct forced){ .each = NULL };
+	must_read_all(path, &text, &size);
+	if (forced_options.ids)
+		parse_ids(name, text, size, V, &f->ids);
+	else if (size > 0)
+		encode_text(s->tokenizer, name, text, size, 0, V, EXIT_DAMAGED, &f->ids);
+	free(text);
+	if (f->ids.n == 0)
+		die(EXIT_DAMAGED, "%s: there is no token", name);
+	if (f->ids.n > UINT32_MAX / 2)
+		die(EXIT_DAMAGED, "%s: %zu tokens", name, f->ids.n);
+	f->each = must_alloc(f->ids.n, sizeof *f->each);
+}
+
+/* The files beside it */
+struct files {
+	FILE *to, *from;
+	float *reference;               /* [V], or NULL */
+};
+
+static void
+open_files(struct files *x, const struct forced *f, uint32_t V)
+{
+	const struct forced_options *o = &forced_options;
+	uint64_t rows;
+
+	*x = (struct files){ .to = NULL };
+	if (o->against != NULL) {
+		x->from = npy_open(o->against, &rows, V);
+		if (rows != f->ids.n)
+			die(EXIT_MODEL, "%s: logits of %" PRIu64 " tokens, and %s has %zu",
+			    o->against, rows, o->text, f->ids.n);
+		x->reference = must_alloc(V, sizeof *x->reference);
+	}
+	if (o->logits != NULL)
+		x->to = npy_create(o->logits, f->ids.n, V);
+}
+
+static void
+close_files(struct files *x)
+{
+	if (x->to != NULL)
+		text_commit(x->to);
+	if (x->from != NULL)
+		fclose(x->from);
+	free(x->reference);
+}
+
+static void
+judge(struct forced *f, struct files *x, size_t i, const struct cache *c)
+{
+	const uint32_t V = c->model->id.vocabulary;
+
+	if (x->from != NULL)
+		npy_get(x->from, forced_options.against, x->reference, V);
+	if (x->to != NULL)
+		npy_put(x->to, forced_options.logits, c->logits, V);
+	if (token_likelihood(&f->each[i], c->logits, x->reference, V, f->ids.ids[i]) != 0)
+		die(EXIT_RUN, "position %u: a logit is not finite, of this run or of %s",
+		    c->next_position, x->from != NULL ? forced_options.against : "no other");
+	likelihood_add(&f->sum, &f->each[i]);
+}
+
+void
+forced_run(struct forced *f, struct decode *d, int keep)
+{
+	struct engine_error e;
+	struct files x;
+	uint32_t next;
+	size_t i;
+
+	open_files(&x, f, d->cache->model->id.vocabulary);
+	progress_start("decode", f->ids.n, "tokens");
+	for (i = 0; i < f->ids.n; i++) {
+		judge(f, &x, i, d->cache);
+		if (keep || i + 1 < f->ids.n)
+			must(decode_step(d, f->ids.ids[i], &next, &e), &e);
+		progress(i + 1);
+	}
+	progress_end();
+	close_files(&x);
+}
+
+static double
+mean(const struct likelihood_sum *s, double sum)
+{
+	return s->n > 0 ? sum / (double)s->n : 0;
+}
+
+void
+forced_print(const struct forced *f, const char *name)
+{
+	const struct likelihood_sum *s = &f->sum;
+	const int against = forced_options.against != NULL;
+
+	printf("%8s  %10s  %10s  %7s", "tokens", "nll", "perplexity", "top-1");
+	if (against)
+		printf("  %10s  %10s  %7s", "kl", "kl, most", "agree");
+	printf("  snapshot\n%8" PRIu64 "  %10.6f  %10.4f  %6.2f%%", s->n, mean(s, -s->logprob),
+	    likelihood_perplexity(s), 100 * mean(s, (double)s->top));
+	if (against)
+		printf("  %10.3e  %10.3e  %6.2f%%", mean(s, s->kl), s->kl_most,
+		    100 * mean(s, (double)s->agrees));
+	printf("  %s\n", shown(name));
+}
+
+json_t *
+forced_json(const struct forced *f, const char *name)
+{
+	const struct likelihood_sum *s = &f->sum;
+	const int against = forced_options.against != NULL;
+	json_t *o = json_object(), *each = json_array(), *one;
+	size_t i;
+
+	put_text(o, "snapshot", name);
+	put_count(o, "tokens", s->n);
+	put_real(o, "logprob", s->logprob);
+	put_real(o, "nll", mean(s, -s->logprob));
+	put_real(o, "perplexity", likelihood_perplexity(s));
+	put_real(o, "top1", mean(s, (double)s->top));
+	if (against) {
+		put_real(o, "kl", mean(s, s->kl));
+		put_real(o, "kl_most", s->kl_most);
+		put_real(o, "agreement", mean(s, (double)s->agrees));
+	}
+	for (i = 0; i < f->ids.n; i++) {
+		one = json_object();
+		put_count(one, "id", f->ids.ids[i]);
+		put_real(one, "logprob", f->each[i].logprob);
+		put(one, "top", json_boolean(f->each[i].top));
+		if (against) {
+			put_real(one, "kl", f->each[i].kl);
+			put(one, "agrees", json_boolean(f->each[i].agrees));
+		}
+		json_array_append_new(each, one);
+	}
+	put(o, "each", each);
+	return o;
+}
+
+void
+forced_free(struct forced *f)
+{
+	free(f->ids.ids);
+	free(f->each);
+}

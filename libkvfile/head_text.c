@@ -1,0 +1,258 @@
+/* head_text.c - a HEAD as canonical JSON, and what two identities differ in
+ *
+ * The text is written here and not by a library, because it has to be the same with every version of
+ * every library, in every locale. */
+
+#include "head_fields.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct text {
+	char data[4096 + 32 * KV_ROPE_PAIRS + 5 * KV_LAYERS_MOST];   /* enough for every field at its longest */
+	size_t n;
+};
+
+static void put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void
+put(struct text *t, const char *fmt, ...)
+{
+	size_t room = sizeof t->data - t->n;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(t->data + t->n, room, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		t->n += (size_t)n < room ? (size_t)n : room - 1;
+}
+
+/* %.17g, a point whatever the locale says, and .0 where the text would be that of an
+ * integer. */
+static void
+put_real(struct text *t, double v)
+{
+	size_t start = t->n, i, n;
+
+	put(t, "%.17g", v);
+	for (i = n = start; i < t->n; i++)
+		if (strchr("0123456789+-e", t->data[i]) != NULL)
+			t->data[n++] = t->data[i];
+		else if (n == start || t->data[n - 1] != '.')
+			t->data[n++] = '.';     /* also for a decimal point of several bytes */
+	t->data[n] = '\0';
+	t->n = n;
+	if (strpbrk(t->data + start, ".e") == NULL)
+		put(t, ".0");
+}
+
+static void
+put_factors(struct text *t, const struct kv_model *m)
+{
+	uint32_t i;
+
+	for (i = 0; i < m->rope_n_factors && i < KV_ROPE_PAIRS; i++) {
+		put(t, "%s", i == 0 ? "[" : ",");
+		put_real(t, m->rope_factors[i]);
+	}
+	put(t, "%s", i == 0 ? "[]" : "]");
+}
+
+static void
+put_layers(struct text *t, const uint8_t *set)
+{
+	const char *sep = "[";
+	uint32_t l;
+
+	for (l = 0; l < KV_LAYERS_MOST; l++)
+		if (set[l / 8] >> l % 8 & 1) {
+			put(t, "%s%u", sep, l);
+			sep = ",";
+		}
+	put(t, "%s]", *sep == '[' ? "[" : "");
+}
+
+static void
+put_text(struct text *t, const char *s, size_t most)
+{
+	json_t *v = json_stringn(s, strnlen(s, most));
+	char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+
+	put(t, "%s", quoted ? quoted : "null");                 /* null is refused when read back */
+	free(quoted);
+	json_decref(v);
+}
+
+static const char *
+dtype_text(enum kv_dtype type)
+{
+	const char *name = kv_dtype_name(type);
+
+	return name != NULL ? name : "none";
+}
+
+static void put_fields(struct text *t, const struct kv_model *m, const struct head_field *f);
+
+/* The value of a field as JSON, or, for a message, as it reads without quotes. */
+static void
+put_value(struct text *t, const struct kv_model *m, const struct head_field *f, int json)
+{
+	const void *at = (const char *)m + f->at;
+
+	switch (f->kind) {
+	case TEXT:
+	case HASH:
+		if (json)
+			put_text(t, at, f->kind == TEXT ? sizeof m->architecture : sizeof m->weights);
+		else
+			put(t, "%s", (const char *)at);
+		break;
+	case FLAG:
+		put(t, "%s", *(const int *)at ? "true" : "false");
+		break;
+	case COUNT:
+		put(t, "%u", *(const uint32_t *)at);
+		break;
+	case REAL:
+		if (json)
+			put_real(t, *(const double *)at);
+		else
+			put(t, "%.17g", *(const double *)at);
+		break;
+	case FACTORS:
+		put_factors(t, m);
+		break;
+	case LAYERS:
+		put_layers(t, at);
+		break;
+	case DTYPE:
+		put(t, json ? "\"%s\"" : "%s", dtype_text(m->weights_dtype));
+		break;
+	case ROPE_TYPE:
+		put(t, json ? "\"%s\"" : "%s", kv_rope_name(m->rope_type));
+		break;
+	case ROPE:
+		if (json)               /* its fields are compared by themselves */
+			put_fields(t, m, kv_rope_fields);
+		break;
+	}
+}
+
+static void
+put_fields(struct text *t, const struct kv_model *m, const struct head_field *f)
+{
+	const char *sep = "{";
+
+	for (; f->key != NULL; f++) {
+		if (!kv_head_belongs(m, f) || kv_head_is_left_out(m, f))
+			continue;
+		put(t, "%s\"%s\":", sep, f->key);
+		sep = ",";
+		put_value(t, m, f, 1);
+	}
+	put(t, "}");
+}
+
+static int
+is_finite(const struct kv_model *m)
+{
+	const double all[] = { m->norm_eps, m->rope_theta, m->rope_factor, m->rope_low_freq_factor,
+		m->rope_high_freq_factor, m->rope_attention_factor, m->rope_beta_fast,
+		m->rope_beta_slow, m->attention_multiplier, m->embedding_multiplier,
+		m->logits_scaling, m->residual_multiplier, m->attention_softcap, m->logits_softcap,
+		m->rope_window_theta };
+	size_t i;
+
+	for (i = 0; i < sizeof all / sizeof all[0]; i++)
+		if (!isfinite(all[i]))
+			return 0;
+	for (i = 0; i < m->rope_n_factors && i < KV_ROPE_PAIRS; i++)
+		if (!isfinite(m->rope_factors[i]))
+			return 0;
+	return 1;
+}
+
+int
+kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_message *why)
+{
+	const struct kv_model *m = &head->model;
+	struct kv_head again;
+	struct text t = { .n = 0 };
+
+	*json = NULL;
+	if (!is_finite(m))
+		return kv_say(why, KV_EINVAL, "a real number of the model is not finite");
+	if (kv_rope_name(m->rope_type) == NULL)
+		return kv_say(why, KV_EINVAL, "rope.type %d is not known", (int)m->rope_type);
+	put(&t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
+	put_fields(&t, m, kv_model_fields);
+	put(&t, ",\"next_position\":%u}", head->next_position);
+	/* What the reader would refuse is not written. */
+	if (kv_head_get(&again, t.data, t.n, why) != KV_OK)
+		return why->code = KV_EINVAL;
+	*json = strdup(t.data);
+	if (*json == NULL)
+		return kv_say(why, KV_ENOMEM, "no memory for HEAD");
+	*size = t.n;
+	return KV_OK;
+}
+
+int
+kv_head_to_json(const struct kv_head *head, char **json)
+{
+	struct kv_message why = { 0 };
+	size_t size;
+
+	return kv_head_put(head, json, &size, &why);
+}
+
+/* ---- comparing ---- */
+
+static void
+describe(struct text *t, const struct kv_model *m, const struct head_field *f)
+{
+	t->n = 0;
+	t->data[0] = '\0';
+	put_value(t, m, f, 0);
+}
+
+int
+kv_model_diff(const struct kv_model *a, const struct kv_model *b, const char *a_name,
+    const char *b_name, char *text, size_t size)
+{
+	static const struct { const struct head_field *fields; const char *prefix; } groups[] = {
+		{ kv_model_fields, "" }, { kv_rope_fields, "rope." }
+	};
+	const struct head_field *f;
+	struct text in_a, in_b;
+	size_t i, used = 0;
+	int n = 0, k;
+
+	if (size > 0)
+		text[0] = '\0';
+	for (i = 0; i < 2; i++)
+		for (f = groups[i].fields; f->key != NULL; f++) {
+			describe(&in_a, a, f);
+			describe(&in_b, b, f);
+			if (strcmp(in_a.data, in_b.data) == 0)
+				continue;
+			n++;
+			if (used >= size)
+				continue;
+			if (f->kind == FACTORS || f->kind == LAYERS) {
+				snprintf(in_a.data, sizeof in_a.data, "others");
+				snprintf(in_b.data, sizeof in_b.data, "others");
+			}
+			k = snprintf(text + used, size - used, "%s%s%s: %s %s, %s %s",
+			    n > 1 ? "; " : "", groups[i].prefix, f->key, in_a.data, a_name,
+			    in_b.data, b_name);
+			used += k > 0 ? (size_t)k : 0;
+		}
+	return n;
+}

@@ -1,0 +1,85 @@
+/* bench_tokens.c - seconds that a model takes for a prompt, and for a token behind it
+ *
+ * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS]]. Prints two numbers, of processor time, so
+ * that they say something on a busy machine, too: the prompt, and the median of the steps. Loading
+ * does not count; a short prompt runs before. peer.py puts them beside those of another program. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/forward.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/median.h"
+
+#define WARM_UP 48
+
+static void
+fail(const char *what)
+{
+	fprintf(stderr, "bench_tokens: %s\n", what);
+	exit(1);
+}
+
+/* Seconds that n tokens behind the cache take */
+static double
+run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
+{
+	uint32_t *ids = malloc(n * sizeof *ids);
+	char err[256];
+	double t;
+	size_t i;
+
+	for (i = 0; ids != NULL && i < n; i++)
+		ids[i] = (uint32_t)(rand() % (int)m->id.vocabulary);
+	cache_reserve(c, n);
+	t = bench_now();
+	if (ids == NULL || run_tokens(m, c, ws, ids, n, NULL, NULL, err, sizeof err) != 0)
+		fail(ids == NULL ? "no memory" : err);
+	free(ids);
+	return bench_now() - t;
+}
+
+static void
+measure(const struct model *m, size_t tokens, size_t steps)
+{
+	struct workspace *ws = workspace_new(m, workspace_tile(m->ops)), *one = workspace_new(m, 1);
+	struct cache *c = cache_new(m, m->id.weights_dtype);
+	double *step = malloc(steps * sizeof *step), prompt;
+	size_t i;
+
+	if (ws == NULL || one == NULL || c == NULL || step == NULL)
+		fail("no memory");
+	run(m, c, ws, WARM_UP);
+	cache_free(c);
+	if ((c = cache_new(m, m->id.weights_dtype)) == NULL)
+		fail("no memory");
+	prompt = run(m, c, ws, tokens);
+	for (i = 0; i < steps; i++)
+		step[i] = run(m, c, one, 1);
+	printf("%.6f %.6f\n", prompt, median(step, (int)steps));
+	cache_free(c);
+	workspace_free(ws, m);
+	workspace_free(one, m);
+	free(step);
+}
+
+int
+main(int argc, char **argv)
+{
+	const int bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
+	struct model *m;
+	struct dev *dev;
+	char err[512];
+
+	if (argc < 4 || atoi(argv[2]) < 1 || atoi(argv[3]) < 1)
+		fail("usage: bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS]]");
+	bench_cpu_time = 1;
+	if ((dev = cpu_ops.open(0, argc > 5 ? atoi(argv[5]) : 1, err, sizeof err)) == NULL ||
+	    (bf16 && !cpu_ops.products_in_bf16(dev, err, sizeof err)) ||
+	    model_load(argv[1], &cpu_ops, dev, &m, err, sizeof err) != 0)
+		fail(err);
+	measure(m, (size_t)atoi(argv[2]), (size_t)atoi(argv[3]));
+	model_free(m);
+	cpu_ops.close(dev);
+	return 0;
+}
