@@ -420,7 +420,35 @@ calls() {
 	for name in full kvzip oracle snapkv speckv; do
 		PATH=$PWD/bin:$PATH run ! sh "$ROOT/examples/methods/$name.sh" -c cache
 	done
-	assert_equal "$(ls cache)" ''
+	assert_equal "$(find cache -type f ! -name '*.lock')" ''
+}
+
+@test "scripts of examples/methods that run at the same time share one prefill" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	mkdir bin cache
+	printf '#!/bin/sh\necho once >>prefills\nsleep 1\nexec %s "$@"\n' "$(command -v kv-prefill)" >bin/kv-prefill
+	chmod +x bin/kv-prefill
+	for name in full knorm keydiff; do
+		PATH=$PWD/bin:$PATH sh "$ROOT/examples/methods/$name.sh" -c cache >"$name.line" &
+	done
+	wait
+	assert_equal "$(wc -l <prefills)" 1
+	for name in full knorm keydiff; do
+		assert_equal "$(cat "$name.line")" "$(sh "$ROOT/examples/methods/$name.sh")"
+	done
+}
+
+@test "a script that is given token ids and is to save its snapshot gives the answer of the text in two steps" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	model=$ROOT/examples/demo-model prompt=$ROOT/examples/prompts/harbour.txt
+	kv-tokenize -m "$model" "$prompt" >ids
+	for name in full snapkv chunked-patched speckv duoattention fier h2o-decode streamingllm-rotated; do
+		sh "$ROOT/examples/methods/$name.sh" -i -o saved.kv ids >line
+		assert_equal "$(cat line)" ''
+		mapfile -t words <saved.kv.options
+		said=$(kv-decode -q -m "$model" -n 12 --stop . "${words[@]}" saved.kv)
+		assert_equal "$(sh "$ROOT/examples/methods/$name.sh" "$prompt" | awk '{ print $7 }')" "${said# }"
+	done
 }
 
 @test "the oracle runs the full cache's own answer behind the prompt, and keeps what a short budget loses otherwise" {

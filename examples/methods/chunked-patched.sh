@@ -13,7 +13,7 @@ window=${window:-$(least 64 "$(share_of "$size" 2)")}
 first=0
 parts=$(parts "$size")
 last=$(echo "$parts" | tail -n 1)
-kv-tokenize -m "$model" "$prompt" | tail -n "$patch" >"$work/end.ids"
+ids | tail -n "$patch" >"$work/end.ids"
 
 look_ahead() {
 	if [ "$part" = "$last" ]; then

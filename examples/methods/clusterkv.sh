@@ -5,5 +5,5 @@
 
 cluster=80
 settings cluster
-shared kv-prefill -q -m "$model" "$prompt" | kv-index --clusters --cluster-count $(($(tokens) / cluster)) -o "$out"
+shared prefill | kv-index --clusters --cluster-count $(($(tokens) / cluster)) -o "$out"
 retrieve cluster

@@ -1,24 +1,27 @@
 # shellcheck shell=sh
 # common.sh - what the scripts of this folder share; each of them sources it
 #
-#     sh examples/methods/METHOD.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS]
-#         [-s NAME=VALUE] [-S STOP] [prompt]
+#     sh examples/methods/METHOD.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-i] [-l LAYER] [-m MODEL] [-n TOKENS]
+#         [-o FILE] [-s NAME=VALUE] [-S STOP] [prompt]
 #
 #     -b BUDGET      rows of each KV head to keep, instead of a rate
 #     -c CACHE       a folder for what `shared` commands write: it is taken from there when they have run before, with other rates or
-#                    in other scripts; for one build of the programs, and large
+#                    in other scripts, which may run at the same time; for one build of the programs, and large
 #     -C CONF        settings for the model (MODEL/kvpipe-methods.conf, where there is one)
 #     -h             say what the method is, what its settings are for this model, and do nothing
 #     -H FILE        a head mask, the setting `heads`
+#     -i             the prompt is a list of token ids, as kv-chat writes them
 #     -l LAYER       the setting `layer`
 #     -m MODEL       the model folder (the demo model)
 #     -n TOKENS      the longest answer, the setting `answer` (32)
+#     -o FILE        no answer: write the snapshot that it would begin with to FILE, and the words of kv-decode that belong to the
+#                    method, one a line, to FILE.options
 #     -r RATE        the share of the rows to keep (0.1)
 #     -s NAME=VALUE  a setting of the method
 #     -S STOP        text at which the answer ends, the setting `stop` (none: the answer ends with the model's end of text)
 #
 # prompt is a text file (the prompt of the quick start). It is run as it is: a model that was tuned for a chat template needs a file that
-# has the template around the text, with the question at the end.
+# has the template around the text, with the question at the end, or the ids that kv-chat makes of both.
 #
 # A script makes the snapshot $out from the text $prompt, with about the share $rate of its rows in the end (a method that keeps
 # all rows reads that share of them at each step), and calls `report`, which lets the model answer and prints one line:
@@ -38,7 +41,7 @@ all_settings='adapter answer chunk chunks cluster draft draft_model heads instru
 
 here=$(cd "$(dirname "$0")" && pwd)
 method=$(basename "$0" .sh)
-usage="usage: $method.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-l LAYER] [-m MODEL] [-n TOKENS] [-s NAME=VALUE] [-S STOP] [prompt]"
+usage="usage: $method.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-i] [-l LAYER] [-m MODEL] [-n TOKENS] [-o FILE] [-s NAME=VALUE] [-S STOP] [prompt]"
 model=$here/../demo-model
 rate=0.1
 budget=
@@ -46,6 +49,9 @@ cache=
 conf=
 help=
 given=
+as_ids=
+save=
+stats=
 answer=32
 stop=
 
@@ -69,16 +75,18 @@ give() {
 	eval "given_$1=\$2"
 }
 
-while getopts b:c:C:hH:l:m:n:r:s:S: option; do
+while getopts b:c:C:hH:il:m:n:o:r:s:S: option; do
 	case $option in
 	b) budget=$OPTARG ;;
 	c) cache=$OPTARG ;;
 	C) conf=$OPTARG ;;
 	h) help=1 ;;
 	H) give heads "$OPTARG" ;;
+	i) as_ids=--ids ;;
 	l) give layer "$OPTARG" ;;
 	m) model=$OPTARG ;;
 	n) give answer "$OPTARG" ;;
+	o) save=$OPTARG ;;
 	r) rate=$OPTARG ;;
 	s)
 		case $OPTARG in
@@ -171,9 +179,27 @@ least() {
 
 # ---- the prompt ----
 
-# tokens: how long the prompt is
+# ids: its tokens, one a line
+ids() {
+	if [ -n "$as_ids" ]; then
+		xargs -n 1 <"$prompt"
+	else
+		kv-tokenize -m "$model" "$prompt"
+	fi
+}
+
+# tokens: how many they are
 tokens() {
-	kv-tokenize -m "$model" --count "$prompt"
+	if [ -n "$as_ids" ]; then
+		wc -w <"$prompt"
+	else
+		kv-tokenize -m "$model" --count "$prompt"
+	fi
+}
+
+# prefill [OPTION ...]: runs it; the snapshot goes to standard output
+prefill() {
+	kv-prefill -q -m "$model" ${as_ids:+"$as_ids"} "$@" "$prompt"
 }
 
 # A budget of rows is a rate of the prompt's tokens; all that a rate is rounded to further down is exact for it.
@@ -189,19 +215,25 @@ share_of() {
 
 # parts N: cuts the prompt into pieces of N tokens, the files $work/part.aa, part.ab, ...; prints their names
 parts() {
-	kv-tokenize -m "$model" "$prompt" | split -l "$1" - "$work/part."
+	ids | split -l "$1" - "$work/part."
 	ls "$work"/part.*
 }
 
-# shared COMMAND [WORD ...]: runs a program, or a function of the script, that writes to standard output what depends on the words, the
-# prompt and the model only. With -c it runs once for all scripts, so that the name of a function must be its own. What it runs may call
-# `shared` itself.
+# shared COMMAND [WORD ...]: runs `prefill`, a program, or a function of the script, that writes to standard output what depends on the words,
+# the prompt and the model only. With -c it runs once for all scripts, so that the name of a function must be its own: one that comes while
+# it runs waits for it. What it runs may call `shared` itself.
 shared() (
 	[ -n "$cache" ] || { "$@"; exit; }
-	entry=$cache/$({ printf '%s\n' "$@"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
+	entry=$cache/$({ printf '%s\n' "$@" "$as_ids"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
 	if [ ! -e "$entry" ]; then
-		"$@" >"$work/entry.${entry##*/}"
-		mv "$work/entry.${entry##*/}" "$entry"
+		exec 9>"$entry.lock"
+		flock 9
+		if [ ! -e "$entry" ]; then
+			trap 'rm -f "$entry.part"' EXIT
+			"$@" >"$entry.part"
+			mv "$entry.part" "$entry"
+		fi
+		exec 9>&-
 	fi
 	cat "$entry"
 )
@@ -248,7 +280,7 @@ stream_heads() {
 	[ -n "$heads" ] || die "$model has no head mask: name one with -H"
 	[ -e "$heads" ] || die "there is no head mask $heads"
 	# shellcheck disable=SC2046 # words
-	shared kv-prefill -q -m "$model" "$prompt" |
+	shared prefill |
 		kv-evict --heads "$heads" --sink "$1" $(mask_options "$1" "$2") -o "$out"
 }
 
@@ -262,17 +294,26 @@ percent() {
 # report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. Footprint, memory and peak are those of the
 # whole run, the answer included, and what was run to score rows and not stored. Rows that are kept are read, unless the method says otherwise.
 report() {
+	if [ -n "$save" ]; then
+		for word; do
+			printf '%s\n' "$word"
+		done >"$save.options"
+		mv "$out" "$save"
+		return
+	fi
 	[ -z "$stop" ] || set -- --stop "$stop" "$@"
+	[ -z "$stats" ] || set -- --stats "$stats" "$@"
 	said=$(kv-decode -q -m "$model" -n "$answer" "$@" -o "$work/after.kv" "$out")
 	kv-footprint --json "$work/after.kv" >"$work/footprint"
 	kept=$(kv-info --json "$out" | percent share_kept)
 	read=$kept
-	[ ! -e "$work/stats" ] || read=$(percent share <"$work/stats")
+	[ ! -e "$stats" ] || read=$(percent share <"$stats")
 	printf '%-20s %6s %6s %6s %6s %6s  %s\n' "$method" "$kept" "$(percent footprint <"$work/footprint")" \
 		"$(percent memory <"$work/footprint")" "$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | tr '\n' ' ')"
 }
 
 # retrieve METHOD: reports with all rows kept, and the share of them read that the rate stands for
 retrieve() {
-	report --retrieve "$1" --budget "$(share_of "$(tokens)")" --stats "$work/stats"
+	stats=$work/stats
+	report --retrieve "$1" --budget "$(share_of "$(tokens)")"
 }

@@ -6,6 +6,6 @@
 kernel=7 layer='' pool=max window=8
 settings kernel layer pool window
 [ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers / 2 - 1)); }
-kv-prefill -q -m "$model" --tsp-layer "$layer" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
-	--observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate of=tokens" -o "$out" "$prompt"
+prefill --tsp-layer "$layer" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
+	--observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate of=tokens" -o "$out"
 report

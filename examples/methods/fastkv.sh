@@ -9,7 +9,7 @@
 kernel=7 layer='' pool=max window=8
 settings kernel layer pool window
 [ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers / 2 - 1)); }
-shared kv-prefill -q -m "$model" --tsp-layer "$layer" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
-	--observe "$window" "$prompt" |
+shared prefill --tsp-layer "$layer" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
+	--observe "$window" |
 	kv-score --method snapkv --kernel "$kernel" --pool "$pool" | kv-evict --rate "$rate" --of tokens -o "$out"
 report

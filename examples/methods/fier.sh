@@ -3,5 +3,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared kv-prefill -q -m "$model" "$prompt" | kv-quantize1b -o "$out"
+shared prefill | kv-quantize1b -o "$out"
 retrieve fier

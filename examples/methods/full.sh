@@ -3,5 +3,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared kv-prefill -q -m "$model" "$prompt" >"$out"
+shared prefill >"$out"
 report

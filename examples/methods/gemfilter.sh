@@ -7,5 +7,5 @@
 layer=''
 settings layer
 [ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers * 13 / 32)); }
-kv-prefill -q -m "$model" --gemfilter-layer "$layer" --gemfilter-rate "$rate" -o "$out" "$prompt"
+prefill --gemfilter-layer "$layer" --gemfilter-rate "$rate" -o "$out"
 report

@@ -5,5 +5,5 @@
 settings
 budget=$(share_of "$(tokens)")
 recent=$((budget / 2))
-shared kv-prefill -q -m "$model" --mass "$prompt" | kv-score --method h2o | kv-evict --budget "$budget" --recent "$recent" -o "$out"
+shared prefill --mass | kv-score --method h2o | kv-evict --budget "$budget" --recent "$recent" -o "$out"
 report --score h2o --evict "budget=$budget recent=$recent"

@@ -3,6 +3,6 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared kv-prefill -q -m "$model" --mass "$prompt" | kv-score --method h2o |
+shared prefill --mass | kv-score --method h2o |
 	kv-evict --rate "$rate" --recent "$(share_of "$(tokens)" 2)" -o "$out"
 report

@@ -3,5 +3,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared kv-prefill -q -m "$model" "$prompt" | kv-score --method knorm | kv-evict --rate "$rate" -o "$out"
+shared prefill | kv-score --method knorm | kv-evict --rate "$rate" -o "$out"
 report

@@ -11,7 +11,7 @@ set --
 
 # repeat_context [OPTION ...]: the snapshot with the attention that the repeated text pays
 repeat_context() {
-	shared kv-prefill -q -m "$model" "$prompt" | kv-observe -q -m "$model" --repeat-context "$@"
+	shared prefill | kv-observe -q -m "$model" --repeat-context "$@"
 }
 
 shared repeat_context "$@" |

@@ -5,7 +5,7 @@
 
 draft=8 keep=8 kernel=7 pool=max window=32
 settings draft keep kernel pool window
-shared kv-prefill -q -m "$model" --observe "$window" "$prompt" >"$work/full.kv"
+shared prefill --observe "$window" >"$work/full.kv"
 kv-score --method snapkv --kernel "$kernel" --pool "$pool" "$work/full.kv" | kv-evict --rate "$rate" |
 	kv-decode -q -m "$model" -n "$draft" --ids >"$work/draft.ids"
 kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window "$keep" "$work/full.kv" |

@@ -4,5 +4,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared kv-prefill -q -m "$model" --mass "$prompt" | kv-score --method meanmass | kv-evict --rate "$rate" -o "$out"
+shared prefill --mass | kv-score --method meanmass | kv-evict --rate "$rate" -o "$out"
 report

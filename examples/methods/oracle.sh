@@ -13,7 +13,7 @@ settings draft kernel pool
 # observe_answer TOKENS STOP: the snapshot with the queries of the full cache's answer
 observe_answer() {
 	set -- "$1" ${2:+--stop "$2"}
-	shared kv-prefill -q -m "$model" "$prompt" >"$work/full.kv"
+	shared prefill >"$work/full.kv"
 	kv-decode -q -m "$model" --ids -n "$@" "$work/full.kv" >"$work/answer.ids"
 	kv-observe -q -m "$model" --ids-from "$work/answer.ids" "$work/full.kv"
 }

@@ -4,5 +4,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-kv-prefill -q -m "$model" --pyramid-infer "decay=$rate" -o "$out" "$prompt"
+prefill --pyramid-infer "decay=$rate" -o "$out"
 report

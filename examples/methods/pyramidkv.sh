@@ -5,6 +5,6 @@
 
 window=32 kernel=7 pool=max
 settings window kernel pool
-shared kv-prefill -q -m "$model" --observe "$window" "$prompt" | kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
+shared prefill --observe "$window" | kv-score --method snapkv --kernel "$kernel" --pool "$pool" |
 	kv-evict --policy pyramid --rate "$rate" -o "$out"
 report

@@ -3,5 +3,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared kv-prefill -q -m "$model" "$prompt" | kv-index --pages -o "$out"
+shared prefill | kv-index --pages -o "$out"
 retrieve quest

@@ -5,5 +5,5 @@
 
 recent=32
 settings recent
-shared kv-prefill -q -m "$model" "$prompt" | kv-score --method random | kv-evict --rate "$rate" --recent "$recent" -o "$out"
+shared prefill | kv-score --method random | kv-evict --rate "$rate" --recent "$recent" -o "$out"
 report

@@ -14,5 +14,5 @@ outliers=${outliers:-$(least 48 $(($(tokens) / 160)))}
 	width=$(config head_dim $(($(config hidden_size) / query_heads)))
 	rank=$(least 160 $(($(config num_key_value_heads "$query_heads") * width / 2)))
 }
-shared kv-prefill -q -m "$model" "$prompt" | kv-index --low-rank --rank "$rank" --outliers "$outliers" -o "$out"
+shared prefill | kv-index --low-rank --rank "$rank" --outliers "$outliers" -o "$out"
 retrieve shadow

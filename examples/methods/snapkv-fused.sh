@@ -5,5 +5,5 @@
 
 window=32 kernel=7 pool=max
 settings window kernel pool
-kv-prefill -q -m "$model" --observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate" -o "$out" "$prompt"
+prefill --observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate" -o "$out"
 report

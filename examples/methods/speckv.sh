@@ -9,11 +9,12 @@ settings draft draft_model kernel pool window
 
 # draft_ids MODEL TOKENS: the draft
 draft_ids() {
-	shared kv-prefill -q -m "$1" "$prompt" | kv-decode -q -m "$1" -n "$2" --ids
+	model=$1
+	shared prefill | kv-decode -q -m "$model" -n "$2" --ids
 }
 
 shared draft_ids "$draft_model" "$draft" >"$work/draft.ids"
-shared kv-prefill -q -m "$model" --observe "$window" "$prompt" |
+shared prefill --observe "$window" |
 	kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window "$window" |
 	kv-score --method snapkv --kernel "$kernel" --pool "$pool" --reduce max --over-queries max |
 	kv-evict --rate "$rate" -o "$out"

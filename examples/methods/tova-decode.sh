@@ -4,6 +4,6 @@
 
 settings
 budget=$(share_of "$(tokens)")
-shared kv-prefill -q -m "$model" --observe 1 "$prompt" | kv-score --method tova |
+shared prefill --observe 1 | kv-score --method tova |
 	kv-evict --select layer --keep-queries --budget "$budget" -o "$out"
 report --score tova --evict "budget=$budget select=layer"

@@ -3,5 +3,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-shared kv-prefill -q -m "$model" --observe 1 "$prompt" | kv-score --method tova | kv-evict --select layer --rate "$rate" -o "$out"
+shared prefill --observe 1 | kv-score --method tova | kv-evict --select layer --rate "$rate" -o "$out"
 report
