@@ -1,4 +1,4 @@
-/* npy.c - matrices of f32 as NumPy's .npy files, row by row */
+/* npy.c - arrays as NumPy's .npy files, front to back */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,10 +6,12 @@
 
 #include "cli/npy.h"
 #include "cli/tool.h"
+#include "libkvfile/dtype.h"
 
 #define MAGIC "\x93NUMPY\x01"   /* and a zero, the minor version */
 #define BEFORE 10               /* bytes before the text: magic, version, the text's length */
 #define HEAD 128                /* bytes that we write before the numbers: a multiple of 64 */
+#define AT_ONCE 512             /* numbers that are read at a time */
 
 FILE *
 npy_create(const char *path, uint64_t rows, uint64_t columns)
@@ -35,62 +37,153 @@ npy_put(FILE *f, const char *path, const float *row, uint64_t columns)
 		die(EXIT_RUN, "%s:", path);
 }
 
-/* The number behind a word of the text, "'shape': (12, 7)" and the like; *end <- what follows it. */
-static int
-number_at(const char *text, uint64_t *n, char **end)
+/* ---- headers ---- */
+
+/* What stands behind a key of the header's text, "'shape': (12, 7)" and the like. */
+static const char *
+value_of(const struct npy *x, const char *text, const char *key)
 {
-	while (*text == ' ' || *text == '(' || *text == ',')
-		text++;
-	if (!isdigit((unsigned char)*text))
-		return 0;
-	*n = strtoull(text, end, 10);
-	return 1;
+	const char *at = strstr(text, key);
+
+	if (at == NULL)
+		die(EXIT_DAMAGED, "%s: its header has no %s", x->path, key);
+	at += strlen(key);
+	return at + strspn(at, " :");
 }
 
-/* Does the text say f32, and rows one after the other? */
-static int
-is_f32(const char *text)
+static void
+read_type(struct npy *x, const char *text)
 {
-	const char *descr = strstr(text, "'descr':"), *order = strstr(text, "'fortran_order':");
+	const char *type = value_of(x, text, "'descr'");
 
-	return descr != NULL && order != NULL && strstr(descr, "'<f4'") != NULL &&
-	    strncmp(order + strlen("'fortran_order':"), " False", 6) == 0;
+	if (strncmp(type, "'<f", 3) != 0 || strchr("248", type[3]) == NULL || type[4] != '\'')
+		die(EXIT_DAMAGED, "%s: numbers of type %.*s: want '<f2', '<f4' or '<f8'", x->path,
+		    (int)strcspn(type, ","), type);
+	x->item = (unsigned)(type[3] - '0');
+	if (strncmp(value_of(x, text, "'fortran_order'"), "False", 5) != 0)
+		die(EXIT_DAMAGED, "%s: the array is in Fortran order: numpy.ascontiguousarray() "
+		    "gives it C order", x->path);
 }
 
-FILE *
-npy_open(const char *path, uint64_t *rows, uint64_t columns)
+static void
+read_shape(struct npy *x, const char *text)
 {
-	FILE *f = fopen(path, "rb");
+	const char *at = value_of(x, text, "'shape'");
+	char *end;
+
+	at += *at == '(';
+	for (x->axes = 0; isdigit((unsigned char)*at); x->axes++, at = end + strspn(end, ", ")) {
+		if (x->axes == NPY_AXES)
+			die(EXIT_DAMAGED, "%s: more than %d axes", x->path, NPY_AXES);
+		x->axis[x->axes] = strtoull(at, &end, 10);
+	}
+	if (*at != ')')
+		die(EXIT_DAMAGED, "%s: its shape cannot be read", x->path);
+}
+
+int
+npy_begins(FILE *f)
+{
+	const int first = getc(f);
+
+	if (first != EOF)
+		ungetc(first, f);
+	return first == (unsigned char)MAGIC[0];
+}
+
+void
+npy_start(struct npy *x, FILE *f, const char *path)
+{
 	unsigned char before[BEFORE];
-	char text[UINT16_MAX + 1], *end;
-	const char *shape;
-	uint64_t width;
+	char text[UINT16_MAX + 1];
 	size_t n;
 
-	if (f == NULL)
-		die(EXIT_RUN, "%s:", path);
+	*x = (struct npy){ .file = f, .path = path };
 	if (fread(before, 1, BEFORE, f) != BEFORE || memcmp(before, MAGIC, 8) != 0)
 		die(EXIT_DAMAGED, "%s: not a .npy file of version 1.0", path);
 	n = before[8] | (size_t)before[9] << 8;
 	if (fread(text, 1, n, f) != n)
 		die(EXIT_DAMAGED, "%s: it ends within its header", path);
 	text[n] = '\0';
-	shape = strstr(text, "'shape':");
-	if (!is_f32(text) || shape == NULL || !number_at(shape + strlen("'shape':"), rows, &end) ||
-	    !number_at(end, &width, &end))
+	read_type(x, text);
+	read_shape(x, text);
+}
+
+/* ---- numbers ---- */
+
+/* Fewer items came than were to come. */
+static void
+ended(const struct npy *x, const char *before)
+{
+	if (ferror(x->file))
+		die(EXIT_RUN, "%s:", x->path);
+	die(EXIT_DAMAGED, "%s: it ends before its last %s", x->path, before);
+}
+
+/* value[n] <- items of the type of x, n at most AT_ONCE */
+static void
+take_some(struct npy *x, double *value, size_t n)
+{
+	union { double d[AT_ONCE]; unsigned char bytes[8 * AT_ONCE]; } in;
+	float wide[AT_ONCE];
+	size_t i;
+
+	if (fread(in.bytes, x->item, n, x->file) != n)
+		ended(x, "number");
+	if (x->item == 8) {
+		memcpy(value, in.d, n * sizeof *value);
+		return;
+	}
+	kv_to_f32(wide, in.bytes, x->item == 2 ? KV_F16 : KV_F32, n);
+	for (i = 0; i < n; i++)
+		value[i] = wide[i];
+}
+
+void
+npy_take(struct npy *x, double *value, size_t n)
+{
+	size_t i, some;
+
+	for (i = 0; i < n; i += some) {
+		some = n - i < AT_ONCE ? n - i : AT_ONCE;
+		take_some(x, value + i, some);
+	}
+}
+
+void
+npy_end(struct npy *x)
+{
+	if (getc(x->file) != EOF)
+		die(EXIT_DAMAGED, "%s: it goes on behind its last number", x->path);
+	if (ferror(x->file))
+		die(EXIT_RUN, "%s:", x->path);
+}
+
+/* ---- matrices of f32 ---- */
+
+FILE *
+npy_open(const char *path, uint64_t *rows, uint64_t columns)
+{
+	FILE *f = fopen(path, "rb");
+	struct npy x;
+
+	if (f == NULL)
+		die(EXIT_RUN, "%s:", path);
+	npy_start(&x, f, path);
+	if (x.item != sizeof(float) || x.axes != 2)
 		die(EXIT_DAMAGED, "%s: want a matrix of f32 in C order, little-endian", path);
-	if (width != columns)
+	if (x.axis[1] != columns)
 		die(EXIT_MODEL, "%s: rows of %" PRIu64 " numbers, and the vocabulary has %" PRIu64,
-		    path, width, columns);
+		    path, x.axis[1], columns);
+	*rows = x.axis[0];
 	return f;
 }
 
 void
 npy_get(FILE *f, const char *path, float *row, uint64_t columns)
 {
-	if (fread(row, sizeof *row, columns, f) == columns)
-		return;
-	if (ferror(f))
-		die(EXIT_RUN, "%s:", path);
-	die(EXIT_DAMAGED, "%s: it ends before its last row", path);
+	const struct npy x = { .file = f, .path = path };
+
+	if (fread(row, sizeof *row, columns, f) != columns)
+		ended(&x, "row");
 }

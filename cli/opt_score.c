@@ -111,6 +111,16 @@ opt_score(struct scorer *s, const char *name)
 	s->since = since;
 }
 
+void
+opt_score_no_method(void)
+{
+	static const struct method none = { .name = SCORE_EXTERNAL, .uses = "" };
+
+	refuse_all_unused(&none);
+	if (since != 0)
+		die(EXIT_USAGE, "--since: --from has a score for each row; inf says that one stays");
+}
+
 const char *
 opt_score_words(struct scorer *s, const char *text)
 {

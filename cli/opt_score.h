@@ -16,6 +16,12 @@ void opt_score_list(void);
  * not use is refused. Dies with EXIT_USAGE; name NULL: so, too. */
 void opt_score(struct scorer *s, const char *name);
 
+/* In a snapshot the method of scores that come from elsewhere */
+#define SCORE_EXTERNAL "external"
+
+/* That is so: dies with EXIT_USAGE when an option of a method was given. */
+void opt_score_no_method(void);
+
 /* The same from the text of --score, "snapkv kernel=7", in a program that scores the rows of a
  * cache. Refuses methods that need what only a snapshot has. Returns the folder that the method goes
  * by, "lookahead=DIR kernel=5"; NULL: it goes by none. */

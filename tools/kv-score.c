@@ -4,15 +4,20 @@
 
 #include "cli/device.h"
 #include "cli/opt_score.h"
+#include "cli/score_file.h"
 #include "engine/queries.h"
 
 static const char *method_name;
+static const char *from_path;           /* NULL: a method scores */
+static struct score_file from;
 static int list;
 static struct scorer scorer;            /* its device is open with NEED_WINDOW */
 
 static const struct opt opts[] = {
 	{ 0, "method", OPT_STRING, &method_name, 0, "NAME",
 	    "scoring method; --list names them" },
+	{ 0, "from", OPT_STRING, &from_path, 0, "FILE",
+	    "scores from a file: .npy, or layer, KV head, position, score" },
 	{ 0, "list", OPT_FLAG, &list, 1, NULL, "list the methods and the options they use" },
 	{ .name = NULL }
 };
@@ -20,9 +25,9 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-score",
 	.about = "score the rows of a snapshot: write it again with a score for each row",
-	.synopsis = "--method NAME | --list [-qvz] [-j N] [-o FILE] [-s N] [--device DEVICE]\n"
-	    "[--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW] [--pool HOW]\n"
-	    "[--progress WHEN] [--reduce HOW] [--since POSITION] [--sink N] [--window W]\n"
+	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
+	    "[--device DEVICE] [--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW]\n"
+	    "[--pool HOW] [--progress WHEN] [--reduce HOW] [--since POSITION] [--sink N] [--window W]\n"
 	    "[snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
@@ -102,6 +107,20 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 	free(score);
 }
 
+/* Standing at KEYS, whose rows the file has scores for. */
+static void
+write_given_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer)
+{
+	const struct kv_rows *rows = kv_current_rows(r);
+	const uint64_t total = kv_rows_total(rows);
+	float *score = must_alloc(total, sizeof *score);
+	const struct kv_values values = { SCORE_EXTERNAL, total, score };
+
+	score_file_layer(&from, layer, rows, score);
+	output_check(w, kv_write_values(w, KV_SCOR, layer, &values));
+	free(score);
+}
+
 static void
 take_queries(struct queries *q, struct kv_reader *r, uint32_t layer)
 {
@@ -132,7 +151,7 @@ check_log(struct kv_reader *r, const struct kv_section *sec)
 static void
 score_snapshot(struct kv_reader *r, struct kv_writer *w)
 {
-	const unsigned needs = scorer.method->needs;
+	const unsigned needs = from_path != NULL ? 0 : scorer.method->needs;
 	struct queries q = { 0 };
 	struct kv_section sec;
 	uint32_t used = 0;
@@ -151,7 +170,10 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 		else if (sec.kind == KV_PAID && (needs & NEED_PROBE_MASS))
 			probe_mass = take_mass(r);
 		else if (sec.kind == KV_KEYS) {
-			write_scores(r, w, sec.layer, &q);
+			if (from_path != NULL)
+				write_given_scores(r, w, sec.layer);
+			else
+				write_scores(r, w, sec.layer, &q);
 			used = q.n;
 			progress(sec.layer + 1);
 		} else if (sec.kind == KV_EVNT && (needs & NEED_EVERY_QUERY))
@@ -161,13 +183,32 @@ score_snapshot(struct kv_reader *r, struct kv_writer *w)
 	progress_end();
 	queries_forget(&q);
 	forget_mass();
-	opt_score_sign(&scorer, used);
+	if (from_path != NULL)
+		sign_text("method", SCORE_EXTERNAL);
+	else
+		opt_score_sign(&scorer, used);
+}
+
+/* What scores: a method, or a file. path: of the snapshot */
+static void
+check_options(const char *path)
+{
+	if (from_path == NULL) {
+		opt_score(&scorer, method_name);
+		return;
+	}
+	if (method_name != NULL)
+		die(EXIT_USAGE, "give --method or --from, and not both");
+	opt_score_no_method();
+	if (strcmp(from_path, "-") == 0 && strcmp(path, "-") == 0)
+		die(EXIT_USAGE, "--from - and the snapshot cannot both be standard input");
 }
 
 int
 main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
+	const char *path = operand(argc, argv, first);
 	struct kv_reader *r;
 	struct kv_writer *w;
 
@@ -175,13 +216,17 @@ main(int argc, char **argv)
 		opt_score_list();
 		return finish();
 	}
-	opt_score(&scorer, method_name);
+	check_options(path);
 	output_refuse_terminal();
-	r = input_open(operand(argc, argv, first));
-	if (scorer.method->needs & NEED_WINDOW)
+	r = input_open(path);
+	if (from_path != NULL)
+		score_file_open(&from, from_path, &kv_reader_head(r)->model);
+	else if (scorer.method->needs & NEED_WINDOW)
 		scorer.device = device_open();
 	w = output_create(kv_reader_head(r));
 	score_snapshot(r, w);
+	if (from_path != NULL)
+		score_file_close(&from);
 	output_commit(w, r);
 	kv_close(r);
 	scorer_free(&scorer);
