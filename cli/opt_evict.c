@@ -109,19 +109,28 @@ skip_layers(struct evictor *v)
 	}
 }
 
+/* hex[33] <- the hash of a file's text, which stands for the file in the provenance. */
+static void
+hash_text(char *hex, const char *text, size_t len)
+{
+	XXH128_canonical_t hash;
+	size_t i;
+
+	XXH128_canonicalFromHash(&hash, XXH3_128bits(text, len));
+	for (i = 0; i < sizeof hash.digest; i++)
+		snprintf(hex + 2 * i, 3, "%02x", hash.digest[i]);
+}
+
 static void
 read_mask(struct evictor *v)
 {
-	XXH128_canonical_t hash;
 	struct engine_error e;
 	char *text;
-	size_t len, i;
+	size_t len;
 
 	must_read_all(heads_path, &text, &len);
 	must(evictor_mask(v, heads_path, text, len, sparsity != NO_REAL ? sparsity : -1, &e), &e);
-	XXH128_canonicalFromHash(&hash, XXH3_128bits(text, len));
-	for (i = 0; i < sizeof hash.digest; i++)
-		snprintf(mask_hash + 2 * i, 3, "%02x", hash.digest[i]);
+	hash_text(mask_hash, text, len);
 	free(text);
 }
 
@@ -200,6 +209,44 @@ opt_evict(struct evictor *v, int looks)
 		skip_layers(v);
 	if (heads_path != NULL)
 		read_mask(v);
+}
+
+/* An option that says which rows stay, beside a list of them. */
+static void
+refuse_with_rows(const char *name, int given)
+{
+	if (given)
+		die(EXIT_USAGE, "--%s: --rows says already which rows stay", name);
+}
+
+void
+opt_evict_list_of_rows(struct evictor *v, const char *path)
+{
+	const struct evict_options none = { 0 };
+	struct engine_error e;
+	char *text, hash[33];
+	size_t len;
+
+	refuse_with_rows("budget", budget != NOT_GIVEN);
+	refuse_with_rows("rate", rate != 0);
+	refuse_with_rows("of", strcmp(of_name, "rows") != 0);
+	refuse_with_rows("policy", strcmp(policy_name, "uniform") != 0);
+	refuse_with_rows("alpha", alpha != NO_REAL);
+	refuse_with_rows("normalize", normalize);
+	refuse_with_rows("select", strcmp(select_name, "head") != 0);
+	refuse_with_rows("heads", heads_path != NULL);
+	refuse_with_rows("sparsity", sparsity != NO_REAL);
+	refuse_with_rows("sink", sink != NOT_GIVEN);
+	refuse_with_rows("recent", recent != NOT_GIVEN);
+	refuse_with_rows("small", strcmp(small_name, "keep") != 0);
+	refuse_with_rows("since", since != 0);
+	refuse_with_rows("skip-layers", skip_text != NULL);
+	must_read_all(path, &text, &len);
+	evictor_init(v, &none);
+	must(evictor_list(v, strcmp(path, "-") == 0 ? "stdin" : path, text, len, &e), &e);
+	hash_text(hash, text, len);
+	sign_text("rows", hash);
+	free(text);
 }
 
 void

@@ -18,6 +18,10 @@ void opt_evict(struct evictor *v, int looks);
 /* The same from the text of --evict, "budget=1024 sink=4". */
 void opt_evict_words(struct evictor *v, const char *text);
 
+/* *v <- an evictor that keeps the rows listed in the file, with none of the options, which are
+ * refused. Dies: with EXIT_USAGE, or EXIT_DAMAGED for the list. Tells the provenance. */
+void opt_evict_list_of_rows(struct evictor *v, const char *path);
+
 /* When all has been evicted, once: says that a budget was smaller than what is always kept, and by
  * how much; and that the policy has given the layers more than their budgets together. usual: the
  * former was to be expected, so it is a note and no warning. */

@@ -15,6 +15,7 @@ void
 evictor_free(struct evictor *v)
 {
 	head_mask_free(&v->mask);
+	row_list_free(&v->rows);
 	free(v->streaming);
 	global_free(v->all_layers);
 	v->streaming = NULL;
@@ -27,6 +28,26 @@ evictor_skip(struct evictor *v, uint32_t first, uint32_t last)
 {
 	memset(v->skip + first, 1, last - first + 1);
 	v->skip_end = last + 1 > v->skip_end ? last + 1 : v->skip_end;
+}
+
+/* From a code of methods.h */
+static int
+failed(int code, const char *why, struct engine_error *e)
+{
+	if (code == EVICT_OK)
+		return ENGINE_OK;
+	if (code == EVICT_ENOMEM)
+		return engine_fail(e, ENGINE_ERUN, "out of memory");
+	return engine_fail(e, ENGINE_EOPTION, "%s", why);
+}
+
+/* The same of a list: what is wrong is its text. */
+static int
+failed_list(int code, const struct evictor *v, const char *why, struct engine_error *e)
+{
+	if (code == EVICT_EINPUT)
+		return engine_fail(e, ENGINE_EDAMAGED, "%s: %s", v->rows_name, why);
+	return failed(code, why, e);
 }
 
 int
@@ -51,6 +72,16 @@ evictor_mask(struct evictor *v, const char *name, const char *text, size_t len, 
 }
 
 int
+evictor_list(struct evictor *v, const char *name, const char *text, size_t len,
+    struct engine_error *e)
+{
+	char why[256] = "";
+
+	v->rows_name = name;
+	return failed_list(row_list_parse(&v->rows, text, len, why, sizeof why), v, why, e);
+}
+
+int
 evictor_keeps_all(const struct evictor *v)
 {
 	return v->options.rate == 1 && v->streaming == NULL;
@@ -59,7 +90,7 @@ evictor_keeps_all(const struct evictor *v)
 int
 evictor_needs_scores(const struct evictor *v, uint32_t layer)
 {
-	return !v->skip[layer] && !v->mask_alone;
+	return !v->skip[layer] && !v->mask_alone && v->rows.line == NULL;
 }
 
 int
@@ -105,17 +136,6 @@ adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt
 	return ENGINE_OK;
 }
 
-/* From a code of methods.h */
-static int
-failed(int code, const char *why, struct engine_error *e)
-{
-	if (code == EVICT_OK)
-		return ENGINE_OK;
-	if (code == EVICT_ENOMEM)
-		return engine_fail(e, ENGINE_ERUN, "out of memory");
-	return engine_fail(e, ENGINE_EOPTION, "%s", why);
-}
-
 static int
 failed_in_layer(int code, uint32_t layer, const char *why, struct engine_error *e)
 {
@@ -132,8 +152,11 @@ evictor_choose(struct evictor *v, const struct evict_input *given, struct kept *
 	struct evict_input in = *given;
 	struct evict_options opt;
 	char why[256] = "";
-	int rc = adapt(v, &in, &opt, e);
+	int rc;
 
+	if (v->rows.line != NULL)
+		return failed_list(row_list_choose(&v->rows, given, out, why, sizeof why), v, why, e);
+	rc = adapt(v, &in, &opt, e);
 	if (rc == ENGINE_OK && evictor_looks_ahead(v) && v->all_counts == NULL)
 		rc = failed(global_counts(v->all_layers, &v->options, &v->all_counts, &v->beyond,
 		    why, sizeof why), why, e);

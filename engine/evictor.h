@@ -25,8 +25,9 @@ struct evictor {
 	/* the rest is evictor.c's */
 	uint8_t skip[EVICTOR_LAYERS];   /* 1 = the layer keeps all rows */
 	uint32_t skip_end;              /* behind the last one; 0 = none is skipped */
-	const char *mask_name;
+	const char *mask_name, *rows_name;
 	struct head_mask mask;          /* full NULL = none */
+	struct row_list rows;           /* line NULL = none; else it chooses, and options say nothing */
 	uint8_t *streaming;             /* [layers][heads] of the mask */
 	struct global *all_layers;
 	const uint32_t *all_counts;     /* [L][G] rows that stay, when all have been seen */
@@ -45,6 +46,11 @@ void evictor_skip(struct evictor *, uint32_t first, uint32_t last);
 int evictor_mask(struct evictor *, const char *name, const char *text, size_t len, double sparsity,
     struct engine_error *);
 
+/* The rows of the list in text[len] stay (methods.h), and no others: scores and options count for
+ * nothing. name as for evictor_mask(). Once. ENGINE_EDAMAGED: the text is no list. */
+int evictor_list(struct evictor *, const char *name, const char *text, size_t len,
+    struct engine_error *);
+
 /* Nothing can be dropped, whatever the rows (a rate of 1). */
 int evictor_keeps_all(const struct evictor *);
 /* This layer cannot be chosen without scores. */
@@ -56,7 +62,8 @@ int evictor_looks_ahead(const struct evictor *);
 /* out <- the rows of a layer that stay; to be freed by kept_free(). Of in: layer, layers, rows,
  * score (NULL where it is not needed), next_position, and tokens, the number of token ids seen so
  * far. ENGINE_EOPTION when the budget is smaller than what is always kept and that is refused, or
- * rows or scores do not fit the options, ENGINE_EDAMAGED when the head mask is of another shape. */
+ * rows or scores do not fit the options, ENGINE_EDAMAGED when the head mask is of another shape, or the
+ * list does not fit the rows. */
 int evictor_choose(struct evictor *, const struct evict_input *, struct kept *out,
     struct engine_error *);
 int evictor_look(struct evictor *, const struct evict_input *, struct engine_error *);

@@ -244,6 +244,27 @@ void head_mask_free(struct head_mask *mask);
  * a negative sparsity for those below 0.5. Returns 0, or -1 when out of memory. */
 int head_mask_cut(const struct head_mask *mask, double sparsity, uint8_t *streaming);
 
+/* ---- lists of rows ---- */
+
+/* Which rows of each KV head stay, as somebody else has chosen them (row_list.c says how they are
+ * written). */
+struct row_list_line;
+struct row_list {
+	struct row_list_line *line;     /* [lines] by layer and KV head; NULL = no list */
+	size_t lines;
+	uint32_t *pos;                  /* [positions] of all lines */
+	size_t positions;
+};
+
+/* EVICT_EINPUT: why is "line 3: ...". out must be freed by row_list_free(). */
+int row_list_parse(struct row_list *out, const char *text, size_t len, char *why, size_t size);
+void row_list_free(struct row_list *list);
+/* As evict_choose(): the rows of in's layer that are in the list. Of in: layer, layers, rows.
+ * EVICT_EINPUT when the list has no line for a KV head, a row that is not there, or lines for more
+ * layers or KV heads than there are. */
+int row_list_choose(const struct row_list *list, const struct evict_input *in, struct kept *out,
+    char *why, size_t size);
+
 /* ---- the greatest scores ---- */
 
 /* keep[k] <- the row numbers, ascending, of the k greatest of score[n]; equal scores: the lower

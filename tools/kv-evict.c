@@ -9,6 +9,7 @@
 #include "model/index.h"
 
 static int list;
+static const char *rows;                /* the file of --rows */
 static const char *positions = "original";
 static struct evictor evictor;
 static struct snapshot_evictor job = { .evictor = &evictor, .step = { progress_step, NULL },
@@ -16,6 +17,8 @@ static struct snapshot_evictor job = { .evictor = &evictor, .step = { progress_s
 static int compact;                     /* --positions compact */
 
 static const struct opt opts[] = {
+	{ 0, "rows", OPT_STRING, &rows, 0, "FILE",
+	    "keep the rows that it lists, as kv-info --positions prints them" },
 	{ 0, "keep-queries", OPT_FLAG, &job.keep_queries, 1, NULL,
 	    "keep the observation queries, to score again" },
 	{ 0, "positions", OPT_STRING, &positions, 0, "WHICH",
@@ -27,8 +30,8 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-evict",
 	.about = "drop the rows of a snapshot that matter least",
-	.synopsis = "--budget N | --rate R | --heads FILE | --list [-qvz] [-o FILE] [--alpha A]\n"
-	    "[--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
+	.synopsis = "--budget N | --rate R | --heads FILE | --rows FILE | --list [-qvz] [-o FILE]\n"
+	    "[--alpha A] [--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
 	    "[--positions WHICH] [--progress WHEN] [--recent N] [--select BY] [--since POSITION]\n"
 	    "[--sink N] [--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
 	.example = "kv-evict --rate 0.1 -o small.kv scored.kv",
@@ -67,10 +70,16 @@ open_ahead(const char *path, struct kv_head *head)
 }
 
 static void
-check_options(void)
+check_options(const char *path)
 {
-	opt_evict(&evictor, 1);
-	opt_evict_sign(&evictor);
+	if (rows != NULL && strcmp(rows, "-") == 0 && strcmp(path, "-") == 0)
+		die(EXIT_USAGE, "--rows - and the snapshot cannot both be standard input");
+	if (rows != NULL)
+		opt_evict_list_of_rows(&evictor, rows);
+	else {
+		opt_evict(&evictor, 1);
+		opt_evict_sign(&evictor);
+	}
 	compact = strcmp(positions, "compact") == 0;
 	if (!compact && strcmp(positions, "original") != 0)
 		die(EXIT_USAGE, "--positions: '%s' is neither original nor compact", positions);
@@ -88,7 +97,8 @@ report(const struct kv_head *head)
 	char commands[INDEX_COMMANDS];
 
 	if (job.rows_before == job.rows_after && !evictor_keeps_all(&evictor))
-		warning("nothing was dropped: no KV head has more rows than its budget");
+		warning("nothing was dropped: %s", rows != NULL ? "the list has all rows" :
+		    "no KV head has more rows than its budget");
 	opt_evict_tell(&evictor, 0);
 	if (job.indexes_dropped != 0)
 		warning("indexes of layers whose keys have changed are dropped; what makes them "
@@ -112,7 +122,7 @@ main(int argc, char **argv)
 		opt_evict_list();
 		return finish();
 	}
-	check_options();
+	check_options(path);
 	output_refuse_terminal();
 	if (compact || evictor_looks_ahead(&evictor)) {
 		r = open_ahead(path, &head);
