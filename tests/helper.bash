@@ -24,6 +24,13 @@ if [ -z "${PYTHON:-}" ]; then
 fi
 export PYTHON
 
+# python_beside: the working directory has a python3 that is $PYTHON, in front of others in PATH.
+python_beside() {
+	mkdir -p bin
+	ln -sf "$(command -v "$PYTHON")" bin/python3
+	PATH=$PWD/bin:$PATH
+}
+
 # see FILE EXPRESSION: prints a Python expression over the snapshot `s` as the independent reader has read it.
 see() {
 	"$PYTHON" -c '

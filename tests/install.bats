@@ -35,6 +35,8 @@ setup() {
 	assert_line ./opt/kvpipe/lib/pkgconfig/kvfile.pc
 	assert_line ./opt/kvpipe/share/doc/kvpipe/kv-snapshot.md
 	assert_line ./opt/kvpipe/lib/bats/kvpipe/load.bash
+	assert_line ./opt/kvpipe/share/kvpipe/python/kvsnapshot/__init__.py
+	assert_line ./opt/kvpipe/share/kvpipe/python/value_aware.py
 	refute_line --regexp '^\./(usr|home|tmp)'
 }
 
@@ -42,6 +44,12 @@ setup() {
 	run cat "$STAGE/opt/kvpipe/lib/pkgconfig/kvfile.pc"
 	refute_output --partial '@'
 	assert_equal "kv-info $(pkg-config --modversion kvfile)" "$(kv-info --version | head -n 1)"
+}
+
+@test "Python finds the package where pkg-config says, and it has the version of the programs" {
+	assert_equal "$(pkg-config --variable=pythondir kvfile | sed "s,^$STAGE,,")" /opt/kvpipe/share/kvpipe/python
+	run -0 env PYTHONPATH="$STAGE/opt/kvpipe/share/kvpipe/python" "$PYTHON" -c 'import kvsnapshot; print("kv-info", kvsnapshot.__version__)'
+	assert_output "$(kv-info --version | head -n 1)"
 }
 
 @test "the library's soname is that of the installed link" {
@@ -93,6 +101,8 @@ setup() {
 	local share=$STAGE/opt/kvpipe/share/kvpipe command count=0
 	PATH=$STAGE/opt/kvpipe/bin:${PATH//"$O":/}
 	ln -s "$share/demo-model" demo-model
+	ln -s "$share/python/value_aware.py" value_aware.py     # the package stands beside what it points to
+	python_beside
 	cp "$share/prompts/harbour.txt" prompt.txt
 	head -n 1 prompt.txt >book.txt
 	tail -n 2 prompt.txt >question.txt

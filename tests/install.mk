@@ -7,6 +7,8 @@ ALL =
 DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
 SHAREDIR = $(PREFIX)/share/kvpipe
+# beside the examples in Python, which find it there
+PYTHONDIR = $(SHAREDIR)/python
 BASHCOMPDIR = $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR = $(PREFIX)/share/zsh/site-functions
 FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
@@ -15,30 +17,32 @@ SOVERSION = 1
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h)
 installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
 # what kvpipe(7) names, and the demo model without what made it
-installed_examples = $(addprefix examples/,accuracy.sh compare.sh) $(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py)) \
+installed_examples = $(addprefix examples/,accuracy.sh compare.sh) $(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py python/*.py)) \
 	$(addprefix examples/demo-model/,README.md config.json generation_config.json model.safetensors tokenizer.json \
 	    tokenizer_config.json kvpipe-methods.conf duoattention.tsv documents.py bpe.py corpus.py) \
 	$(wildcard examples/demo-model/lookahead/*) \
 	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv lookahead/*))
+installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
 scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh cli/*.sh) .ci/run
 
 install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/kvfile $(DOCDIR) \
-	    $(BATSDIR)/kvpipe)
+	    $(BATSDIR)/kvpipe $(PYTHONDIR)/kvsnapshot)
 	$(INSTALL) $(TOOLS:%=$(O)/%) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -m 644 $(O)/libkvfile.a $(DESTDIR)$(LIBDIR)
 	$(INSTALL) -m 755 $(O)/libkvfile.so $(DESTDIR)$(LIBDIR)/libkvfile.so.$(SOVERSION)
 	ln -sf libkvfile.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libkvfile.so
 	$(INSTALL) -m 644 $(installed_headers) $(DESTDIR)$(INCLUDEDIR)/kvfile
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-	    -e 's|@VERSION@|$(VERSION)|' libkvfile/kvfile.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/kvfile.pc
+	    -e 's|@VERSION@|$(VERSION)|' -e 's|@PYTHONDIR@|$(PYTHONDIR)|' libkvfile/kvfile.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/kvfile.pc
 	for page in $(pages); do \
 		dir=$(DESTDIR)$(MANDIR)/man$${page##*.} && $(INSTALL) -d $$dir && \
 		$(INSTALL) -m 644 $$page $$dir || exit; \
 	done
 	$(INSTALL) -m 644 $(installed_docs) $(DESTDIR)$(DOCDIR)
 	$(INSTALL) -m 644 tests/kvpipe/load.bash $(DESTDIR)$(BATSDIR)/kvpipe
+	$(INSTALL) -m 644 $(installed_python) $(DESTDIR)$(PYTHONDIR)/kvsnapshot
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BASHCOMPDIR) $(ZSHCOMPDIR) $(FISHCOMPDIR))
 	$(INSTALL) -m 644 $(O)/completions/kvpipe.bash $(DESTDIR)$(BASHCOMPDIR)/kvpipe
 	for tool in $(TOOLS); do ln -sf kvpipe $(DESTDIR)$(BASHCOMPDIR)/$$tool || exit; done
@@ -51,7 +55,7 @@ install: all $(O)/libkvfile.a
 uninstall:
 	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
 	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc)
-	rm -rf $(addprefix $(DESTDIR),$(INCLUDEDIR)/kvfile $(DOCDIR) $(BATSDIR)/kvpipe $(SHAREDIR))
+	rm -rf $(addprefix $(DESTDIR),$(INCLUDEDIR)/kvfile $(DOCDIR) $(BATSDIR)/kvpipe $(PYTHONDIR)/kvsnapshot $(SHAREDIR))
 	rm -f $(addprefix $(DESTDIR)$(BASHCOMPDIR)/,kvpipe $(TOOLS)) $(DESTDIR)$(ZSHCOMPDIR)/_kvpipe \
 	    $(TOOLS:%=$(DESTDIR)$(FISHCOMPDIR)/%.fish)
 	for page in $(pages:man/%=%); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done

@@ -8,6 +8,9 @@ setup() {
 	ln -s "$DEMO" demo-model
 	"$PYTHON" "$ROOT/tests/bin/mkchat.py" chat-model
 	cp "$ROOT/examples/prompts/harbour.txt" prompt.txt
+	cp "$ROOT/examples/python/value_aware.py" .
+	export PYTHONPATH=$ROOT/python
+	python_beside
 	# a document, and the question that continues it
 	head -n 1 prompt.txt >book.txt
 	tail -n 2 prompt.txt >question.txt

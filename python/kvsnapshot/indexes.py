@@ -1,12 +1,11 @@
-"""kvindexes - the indexes of a KV snapshot: what they contain, and their rules (4.14 to 4.18).
+"""The indexes of a KV snapshot: what they contain, and their rules (kv-snapshot.md, 4.14 to 4.18).
 
-A part of kvread.py, as kvcontent.py is. What is in an index is checked here only as far as the
-document wants it of every reader; checkindex.py computes it anew from the keys."""
+What is in an index is checked here only as far as the document wants it of every reader."""
 
 import struct
 from collections import namedtuple
 
-from kvcontent import ITEM_SIZE, need, u32s
+from .content import ITEM_SIZE, need, u32s
 
 FRONT = 64
 Entries = namedtuple('Entries', 'u heads')      # bITS, pAGE: bytes of each KV head

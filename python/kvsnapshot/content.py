@@ -1,14 +1,14 @@
-"""kvcontent - what the sections of a KV snapshot contain, and its rules (section 4).
+"""What the sections of a KV snapshot contain, and its rules (kv-snapshot.md, section 4).
 
-The half of kvread.py that knows the contents; see there. Each parse_...() takes the snapshot
-so far, the section and its content, adds what it says, and raises Bad."""
+Each parse_...() takes the snapshot so far, the section and its content, adds what it says, and
+raises Bad. Numbers are Python's, as the document has them; arrays.py makes arrays of them."""
 
 import json
 import math
 import struct
 from collections import namedtuple
 
-import xxhash
+from .hashing import xxh3, xxh3_128
 
 END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
@@ -59,7 +59,7 @@ class Layer:
         self.scores = None
         self.keys = self.values = None
         self.keys_hash = None                # what an index has of them (4.14)
-        self.bits = self.pages = self.clusters = self.low_rank = None    # kvindexes.py
+        self.bits = self.pages = self.clusters = self.low_rank = None    # indexes.py
         self.others = []                     # (type, content) of unknown ancillary sections
 
 
@@ -70,6 +70,7 @@ class Snapshot:
         self.layers = []
         self.events = None                   # a list when there is a log
         self.provenance = []
+        self.provenance_text = b''           # as it stands
         self.others = []                     # (type, content), those without a layer
         self.sections = []                   # every Section, in order
         self.size = 0
@@ -265,7 +266,7 @@ def parse_tensor(name):
         need(len(content) == want, f'raw size {len(content)} of {want}')
         setattr(layer, name, content)
         if name == 'keys':
-            layer.keys_hash = xxhash.xxh3_64_intdigest(b''.join(
+            layer.keys_hash = xxh3(b''.join(
                 struct.pack('<Q', b.raw_hash) for b in section.blocks))
     return parse
 
@@ -379,6 +380,7 @@ def parse_events(snapshot, section, content):
 
 def parse_provenance(snapshot, section, content):
     need(content.endswith(b'\n'), 'the last line has no end')
+    snapshot.provenance_text = content
     for line in content[:-1].split(b'\n'):
         entry = parse_json(line)
         check_keys('', entry, {'options': lambda v: type(v) is dict,
@@ -387,14 +389,18 @@ def parse_provenance(snapshot, section, content):
         snapshot.provenance.append(entry)
 
 
-def counted(snapshot):
-    return [s for s in snapshot.sections if s.type not in UNCOUNTED]
+def counted(sections):
+    return [s for s in sections if s.type not in UNCOUNTED]
+
+
+def index_of(sections):
+    """The content of iNDX (4.9)."""
+    return b''.join(struct.pack('<4sIQQQ', s.type.encode(), s.layer, s.offset, s.stored_size,
+                                s.raw_size) for s in counted(sections))
 
 
 def parse_index(snapshot, section, content):
-    want = b''.join(struct.pack('<4sIQQQ', s.type.encode(), s.layer, s.offset, s.stored_size,
-                                s.raw_size) for s in counted(snapshot))
-    need(content == want, 'does not agree with the sections')
+    need(content == index_of(snapshot.sections), 'does not agree with the sections')
 
 
 def parse_end(snapshot, section, content):
@@ -406,26 +412,26 @@ def parse_end(snapshot, section, content):
     need(total == end, f'total size {total}, but {end} were read')
     at = [s.offset for s in snapshot.sections if s.type == 'iNDX']
     need(index == (at[0] if at else 0), f'iNDX is not at byte {index}')
-    need(number == len(counted(snapshot)), f'{number} sections of {len(counted(snapshot))}')
+    here = len(counted(snapshot.sections))
+    need(number == here, f'{number} sections of {here}')
     need(zero == 0, 'a reserved byte is not zero')
-    need(stream == stream_digest(snapshot), 'stream digest does not agree')
-    need(logical == logical_digest(snapshot), 'logical digest does not agree')
+    need(stream == stream_digest(snapshot.sections), 'stream digest does not agree')
+    need(logical == logical_digest(snapshot.sections), 'logical digest does not agree')
     snapshot.stream_digest, snapshot.logical_digest = stream.hex(), logical.hex()
     snapshot.size = total
 
 
-def stream_digest(snapshot):
-    return xxhash.xxh3_128_digest(b''.join(
-        struct.pack('<Q', s.hash) for s in counted(snapshot)))
+def stream_digest(sections):
+    return xxh3_128(b''.join(struct.pack('<Q', s.hash) for s in counted(sections)))
 
 
-def logical_digest(snapshot):
-    digest = xxhash.xxh3_128()
-    for s in counted(snapshot):
+def logical_digest(sections):
+    said = []
+    for s in counted(sections):
         if s.type[0].isupper():
-            digest.update(struct.pack('<4sIQ', s.type.encode(), s.layer, s.raw_size))
-            digest.update(b''.join(struct.pack('<Q', b.raw_hash) for b in s.blocks))
-    return digest.digest()
+            said.append(struct.pack('<4sIQ', s.type.encode(), s.layer, s.raw_size))
+            said += [struct.pack('<Q', b.raw_hash) for b in s.blocks]
+    return xxh3_128(b''.join(said))
 
 
 def parse_padding(snapshot, section, content):

@@ -1,0 +1,136 @@
+"""A snapshot as NumPy arrays.
+
+Letters: L layers, G KV heads, H query heads, R = H/G, E head width, T tokens, V vocabulary; S rows of
+a KV head, W observation queries, K of these that are of tokens which are not stored. What belongs to
+rows is a list with an array for each KV head, since KV heads may have different rows."""
+
+import sys
+from functools import cached_property
+
+import numpy as np
+
+from . import container
+from .content import widen
+
+
+class Layer:
+    """One layer. bf16 and f16 are widened to f32; what the snapshot does not have is None."""
+
+    def __init__(self, snapshot, index):
+        self.index, self.head, self.model = index, snapshot.head, snapshot.model
+        self._raw = snapshot.layers[index]
+
+    @property
+    def window(self):
+        """How many positions a query sees, its own and those before it; 0: all."""
+        whole = self.index in self.model.get('whole_layers', ())
+        return 0 if whole else self.model.get('window', 0)
+
+    @cached_property
+    def positions(self):
+        """[G] u32 [S]: which row stands where in the text, ascending"""
+        return [np.array(p, np.uint32) for p in self._raw.positions]
+
+    @cached_property
+    def keys(self):
+        """[G] f32 [S][E], after rotary embedding"""
+        return self._rows(self._raw.keys)
+
+    @cached_property
+    def values(self):
+        """[G] f32 [S][E]"""
+        return self._rows(self._raw.values)
+
+    def _rows(self, data):
+        all_heads = widen(data, self.head['dtype']).reshape(-1, self.model['head_width'])
+        return np.split(all_heads, np.cumsum(self._raw.rows)[:-1])
+
+    @cached_property
+    def queries(self):
+        """f32 [H][W][E], after rotary embedding: those that kv-prefill --observe keeps"""
+        return self._per_head(self._raw.queries and self._raw.queries.data, 'query_heads')
+
+    @property
+    def query_positions(self):
+        """u32 [W], ascending; from next_position on those of tokens that are not stored"""
+        q = self._raw.queries
+        return None if q is None else np.array(q.positions, np.uint32)
+
+    @cached_property
+    def own_keys(self):
+        """f32 [G][K][E]: keys of the last K observation queries, whose tokens are not stored"""
+        return self._per_head(self._raw.queries and self._raw.queries.own, 'kv_heads')
+
+    def _per_head(self, data, heads):
+        if data is None:
+            return None
+        shape = self.model[heads], -1, self.model['head_width']
+        if not data:
+            shape = self.model[heads], 0, self.model['head_width']
+        return widen(data, self.head['dtype']).reshape(shape)
+
+    @cached_property
+    def mass(self):
+        """[G] f32 [R][S]: the attention that rows have received (kv-prefill --mass)"""
+        m = self._raw.mass
+        return None if m is None else [np.array(one, np.float32) for one in m]
+
+    @cached_property
+    def probe_mass(self):
+        """[G] f32 [R][S]: the same from tokens that were not stored (kv-observe)"""
+        p = self._raw.paid
+        return None if p is None else [np.array(one, np.float32) for one in p.values]
+
+    @cached_property
+    def scores(self):
+        """[G] f32 [S]; score_label says how they were made"""
+        s = self._raw.scores
+        return None if s is None else [np.array(one, np.float32) for one in s.values]
+
+    @property
+    def score_label(self):
+        return None if self._raw.scores is None else self._raw.scores.label
+
+    def attention(self, g):
+        """f32 [R][W][S]: the attention that the observation queries of the query heads of KV head g pay
+        to its rows: a softmax for each query over the rows that it sees, and the own keys that it sees."""
+        R, keys = self.model['query_heads'] // self.model['kv_heads'], self.keys[g]
+        queries, at = self.queries[g * R:(g + 1) * R], self.query_positions.astype(np.int64)
+        rows, own = len(keys), self.own_keys[g]
+        keys = np.concatenate([keys, own])
+        positions = np.concatenate([self.positions[g], at[len(at) - len(own):]]).astype(np.int64)
+        logits = queries @ keys.T / np.float32(self.model['head_width'] ** 0.5)
+        cap = self.model.get('attention_softcap', 0)
+        if cap:
+            logits = np.float32(cap) * np.tanh(logits / np.float32(cap))
+        seen = positions <= at[:, None]
+        if self.window:
+            seen &= positions > at[:, None] - self.window
+        logits = np.where(seen, logits, -np.inf)
+        top = logits.max(axis=2, keepdims=True, initial=np.float32(-1e30))
+        weights = np.exp(logits - top)
+        return (weights / np.maximum(weights.sum(axis=2, keepdims=True), 1e-30))[:, :, :rows]
+
+
+class Snapshot:
+    """A whole snapshot. layers: [L] Layer; head, model: what HEAD says (kv-snapshot(5), 4.1)"""
+
+    def __init__(self, snapshot):
+        self.head, self.model = snapshot.head, snapshot.model
+        self.next_position = snapshot.head['next_position']
+        self.tokens = np.array(snapshot.tokens, np.uint32)                              # [T]
+        self.layers = [Layer(snapshot, i) for i in range(len(snapshot.layers))]
+        self.logits = None if snapshot.logits is None else np.array(snapshot.logits, np.float32)  # [V]
+        self.events = snapshot.events           # the event log, a list of content.Event; None: no log
+        self.provenance = snapshot.provenance   # a dict for each program that wrote it, oldest first
+
+
+def read(file):
+    """Reads a snapshot: a path, '-' for standard input, or a binary file object. Bad: it is damaged,
+    or no snapshot."""
+    if hasattr(file, 'read'):
+        return Snapshot(container.read(file))
+    if file == '-':
+        return Snapshot(container.read(sys.stdin.buffer))
+    with open(file, 'rb') as opened:
+        return Snapshot(container.read(opened))

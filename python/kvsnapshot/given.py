@@ -1,0 +1,42 @@
+"""What kv-score --from and kv-evict --rows read."""
+
+import numpy as np
+
+
+def checked(scores, rows, where):
+    """The scores of a layer as [G] f32 [S]; rows: [G]. ValueError names the KV head and the row."""
+    if len(scores) != len(rows):
+        raise ValueError(f'{where}: scores of {len(scores)} KV heads, and there are {len(rows)}')
+    heads = []
+    for g, (head, n) in enumerate(zip(scores, rows)):
+        head = np.asarray(head, np.float64)
+        if head.shape != (n,):
+            raise ValueError(f'{where} KV head {g}: scores of shape {head.shape} for {n} rows')
+        # +inf: a row that is always kept
+        bad = np.isnan(head) | (head == -np.inf) | (np.isfinite(head) & (abs(head) > np.finfo('f4').max))
+        if bad.any():
+            row = int(bad.argmax())
+            raise ValueError(f'{where} KV head {g} row {row}: {head[row]} is no score')
+        heads.append(head.astype(np.float32))
+    return heads
+
+
+def save_scores(path, scores):
+    """Writes scores, [L][G] arrays [S], as a .npy file f32 [L][G][S]: S is the most rows that a KV head
+    has, and NaN stands behind the rows of the others."""
+    scores = [checked(layer, [len(head) for head in layer], f'layer {i}') for i, layer in enumerate(scores)]
+    most = max(len(head) for layer in scores for head in layer)
+    array = np.full((len(scores), len(scores[0]), most), np.nan, '<f4')
+    for layer, out in zip(scores, array):
+        for head, line in zip(layer, out):
+            line[:len(head)] = head
+    with open(path, 'wb') as file:
+        np.save(file, array)
+
+
+def save_rows(path, positions):
+    """Writes positions, [L][G] of the rows that stay, as kv-info --positions prints them."""
+    with open(path, 'w') as file:
+        for i, layer in enumerate(positions):
+            for g, head in enumerate(layer):
+                print(i, g, *sorted(int(p) for p in head), file=file)

@@ -1,0 +1,56 @@
+"""XXH3 and LZ4 blocks: by the Python packages xxhash and lz4 where they are installed, otherwise by the
+C libraries of these names, which the programs of kvpipe are linked with."""
+
+import ctypes
+
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
+
+
+class Hash128(ctypes.Structure):
+    _fields_ = [('low', ctypes.c_uint64), ('high', ctypes.c_uint64)]
+
+
+def library(name):
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise ImportError(f'neither {name} nor the Python package of that name is there') from error
+
+
+if xxhash is not None:
+    xxh3, xxh3_128 = xxhash.xxh3_64_intdigest, xxhash.xxh3_128_digest
+else:
+    c_xxhash = library('libxxhash.so.0')
+    for function, result in ((c_xxhash.XXH3_64bits, ctypes.c_uint64), (c_xxhash.XXH3_128bits, Hash128)):
+        function.restype, function.argtypes = result, (ctypes.c_char_p, ctypes.c_size_t)
+
+    def xxh3(data):
+        return c_xxhash.XXH3_64bits(bytes(data), len(data))
+
+    def xxh3_128(data):
+        """The 16 bytes of the canonical form."""
+        value = c_xxhash.XXH3_128bits(bytes(data), len(data))
+        return value.high.to_bytes(8, 'big') + value.low.to_bytes(8, 'big')
+
+
+def lz4_block(data, size):
+    """The content of an LZ4 block, at most size bytes. ValueError: it is none."""
+    try:
+        import lz4.block
+    except ImportError:
+        return c_lz4_block(data, size)
+    try:
+        return lz4.block.decompress(data, uncompressed_size=size)
+    except lz4.block.LZ4BlockError as error:
+        raise ValueError(str(error)) from None
+
+
+def c_lz4_block(data, size):
+    content = ctypes.create_string_buffer(size)
+    n = library('liblz4.so.1').LZ4_decompress_safe(ctypes.c_char_p(data), content, len(data), size)
+    if n < 0:
+        raise ValueError('no block')
+    return content.raw[:n]

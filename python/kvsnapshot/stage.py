@@ -1,0 +1,139 @@
+"""A stage of a pipe that scores rows: a snapshot comes in, and goes out again with other scores.
+
+One layer is in memory at a time. All but the scores and the line of provenance is copied byte by
+byte, after it has been checked."""
+
+import copy
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+
+from . import container
+from .arrays import Layer
+from .content import END_MAGIC, MIB, NONE, Bad, Snapshot, counted, index_of, logical_digest, stream_digest
+from .hashing import xxh3
+from .given import checked
+
+ALIGNED_FROM = 1 << 16          # bytes of content from which on a payload begins on a page (3.4)
+LABEL = 192                     # bytes (4.6)
+
+
+def filled(data):
+    return data + bytes(-len(data) % 64)
+
+
+def make_section(kind, layer, element, content):
+    """A section that is not compressed (3.2, 3.3), and its bytes."""
+    blocks = [content[i:i + MIB] for i in range(0, len(content), MIB)]
+    table = b''.join(struct.pack('<IB3xQQ', len(b), 0, xxh3(b), xxh3(b)) for b in blocks)
+    front = struct.pack('<4s4sIB3xQQQ16x', container.MARK, kind.encode(), layer, element, len(content),
+                        len(content), xxh3(table))
+    section = container.Section(0, front + struct.pack('<Q', xxh3(front)))
+    section.blocks = [container.Block(len(b), 0, xxh3(b), xxh3(b)) for b in blocks]
+    return section, front + struct.pack('<Q', section.hash) + filled(table) + filled(content)
+
+
+class Writer:
+    """Writes a snapshot section by section."""
+
+    def __init__(self, file, preamble):
+        self.file, self.size, self.sections = file, 0, []
+        self.write(preamble)
+
+    def write(self, data):
+        self.file.write(data)
+        self.size += len(data)
+
+    def put(self, section, data):
+        """data: all bytes of the section, which need not know where they stand."""
+        if section.raw_size >= ALIGNED_FROM and section.type != 'HEAD':
+            before = 64 + 24 * len(section.blocks)
+            padding = make_section('pADD', NONE, 1, b'')[1]
+            while (self.size + before + -before % 64) % 4096:
+                self.write(padding)
+        section = copy.copy(section)        # its reader needs to know where it stood
+        section.offset = self.size
+        self.sections.append(section)
+        self.write(data)
+
+    def end(self):
+        count = len(counted(self.sections))
+        self.put(*make_section('iNDX', NONE, 1, index_of(self.sections)))
+        at_index = self.sections[-1].offset
+        end = struct.pack('<8sQQII', END_MAGIC, self.size + 192, at_index, count, 0)
+        self.put(*make_section('ENDS', NONE, 1, end + stream_digest(self.sections) +
+                               logical_digest(self.sections)))
+        self.file.flush()
+
+
+def label_bytes(label):
+    data = label.encode()
+    if not 0 < len(data) < LABEL or b'\0' in data:
+        raise ValueError(f'label {label!r}: want 1 to {LABEL - 1} bytes')
+    return data.ljust(LABEL, b'\0')
+
+
+def provenance_line(label):
+    from . import __version__
+    line = {'options': {'method': label}, 'tool': 'kvsnapshot', 'version': __version__}
+    return (json.dumps(line, sort_keys=True, separators=(',', ':'), ensure_ascii=False) + '\n').encode()
+
+
+def write_layer(writer, waiting, snapshot, index, score, label):
+    """The sections of a layer up to VALS, with new scores before the keys (3.5)."""
+    layer = Layer(snapshot, index)
+    heads = checked(score(layer), [len(p) for p in layer.positions], f'layer {index}')
+    for section, data in waiting:
+        if section.type == 'KEYS':
+            content = label_bytes(label) + np.concatenate(heads).astype('<f4').tobytes()
+            writer.put(*make_section('sCOR', index, 4, content))
+        writer.put(section, data)
+    waiting.clear()
+    snapshot.layers[index] = None
+
+
+def score_stream(score, source, target, label='external'):
+    """Copies a snapshot from one binary file object to another with the scores that score(layer) returns
+    for each layer (a Layer): for each KV head an array [S]; greater is kept first, +inf always. Raises
+    Bad for what is read, ValueError for what score() returns; then the output has no end."""
+    snapshot, tape, waiting, writer, signed = Snapshot(), [], [], None, False
+    label_bytes(label)
+    for section in container.sections(source, snapshot, tape):
+        if section is None:
+            writer = Writer(target, b''.join(tape))
+        elif section.type in ('pADD', 'iNDX', 'sCOR'):
+            pass                    # made anew
+        elif section.type == 'ENDS':
+            if not signed:
+                writer.put(*make_section('pROv', NONE, 1, provenance_line(label)))
+            writer.end()
+        elif section.type == 'pROv':
+            content = snapshot.provenance_text + provenance_line(label)
+            writer.put(*make_section('pROv', NONE, 1, content))
+            signed = True
+        elif section.type == 'POSN' or waiting:
+            waiting.append((section, b''.join(tape)))
+            if section.type == 'VALS':
+                write_layer(writer, waiting, snapshot, section.layer, score, label)
+        else:
+            writer.put(section, b''.join(tape))
+
+
+def stage(score, label='external'):
+    """The whole of a program that is a stage of a pipe: score_stream() from standard input to standard
+    output, and the messages and exit codes of kvpipe(7)."""
+    name = os.path.basename(sys.argv[0])
+    if sys.stdin.isatty() or sys.stdout.isatty():
+        sys.exit(f'{name}: a snapshot comes through a pipe, and goes into one')
+    try:
+        score_stream(score, sys.stdin.buffer, sys.stdout.buffer, label)
+        return
+    except Bad as error:
+        status, text = error.status, f'stdin: {error}'
+    except (OSError, ValueError) as error:
+        status, text = 1, str(error)
+    print(f'{name}: {text}', file=sys.stderr)
+    os._exit(status)        # what is buffered would be written, or fail, at the end
