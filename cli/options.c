@@ -124,8 +124,8 @@ real(const char *where, const char *text, char **end)
 	return v;
 }
 
-static double
-share(const char *where, const char *text)
+double
+option_share(const char *where, const char *text)
 {
 	char *end;
 	double v = real(where, text, &end);
@@ -180,7 +180,7 @@ set(const struct opt *o, const char *where, const char *text)
 			die(EXIT_USAGE, "%s: '%s' is not a number", where, text);
 		break;
 	case OPT_SHARE:
-		*(double *)o->to = share(where, text);
+		*(double *)o->to = option_share(where, text);
 		break;
 	}
 }

@@ -20,26 +20,31 @@ observed_layer(const struct diff_result *c)
 
 /* ---- text ---- */
 
-static void
-print_snapshots(const struct diff_result *c)
+void
+print_compared(const struct layer_reader *a, const struct layer_reader *b,
+    const struct tokens_compared *tokens)
 {
-	const struct layer_reader *a = &c->a, *b = &c->b;
-	const struct layer_share *observed = observed_layer(c);
-
 	printf("a        %s: %" PRIu64 " tokens, next position %" PRIu32 ", %s\n",
 	    shown(kv_reader_name(a->r)), a->n_tokens, a->head->next_position,
 	    kv_dtype_name(a->head->dtype));
 	printf("b        %s: ", shown(kv_reader_name(b->r)));
-	if (c->tokens.how == TOKENS_SAME)
+	if (tokens->how == TOKENS_SAME)
 		printf("the same tokens");
-	else if (c->tokens.how == TOKENS_OTHER)
+	else if (tokens->how == TOKENS_OTHER)
 		printf("%" PRIu64 " tokens, others from token %" PRIu64 " on", b->n_tokens,
-		    c->tokens.common);
+		    tokens->common);
 	else
 		printf("%" PRIu64 " tokens, which %s those of a", b->n_tokens,
-		    c->tokens.how == TOKENS_CONTINUED ? "continue" : "begin");
+		    tokens->how == TOKENS_CONTINUED ? "continue" : "begin");
 	printf(", next position %" PRIu32 ", %s\n", b->head->next_position,
 	    kv_dtype_name(b->head->dtype));
+}
+
+static void
+print_queries(const struct diff_result *c)
+{
+	const struct layer_share *observed = observed_layer(c);
+
 	if (observed != NULL)
 		printf("queries  %" PRIu32 " of %s\n", observed->queries,
 		    observed->queries_of_b ? "b: a has none" : "a");
@@ -86,7 +91,8 @@ print_diff(struct diff_result *c)
 	char layer[16], head[16];
 	uint32_t l, g;
 
-	print_snapshots(c);
+	print_compared(&c->a, &c->b, &c->tokens);
+	print_queries(c);
 	printf("%9s %9s %9s %9s %9s%s  %5s%s\n", "both", "only a", "only b", "keys", "values",
 	    attention ? "      mass     error" : "", "layer", heads ? "  head" : "");
 	print_share(&all, attention, "all", heads ? "all" : NULL);
@@ -104,8 +110,8 @@ print_diff(struct diff_result *c)
 
 /* ---- JSON ---- */
 
-static json_t *
-snapshot_json(const struct layer_reader *s, uint64_t rows)
+json_t *
+compared_json(const struct layer_reader *s, uint64_t rows)
 {
 	json_t *o = json_object();
 
@@ -168,7 +174,14 @@ layer_json(struct diff_result *c, uint32_t l)
 	return o;
 }
 
-static const char *const tokens_word[] = { "same", "continued", "beginning", "other" };
+void
+put_tokens(json_t *o, const struct tokens_compared *tokens)
+{
+	static const char *const word[] = { "same", "continued", "beginning", "other" };
+
+	put(o, "tokens", json_string(word[tokens->how]));
+	put_count(o, "tokens_common", tokens->common);
+}
 
 void
 print_diff_json(struct diff_result *c)
@@ -177,10 +190,9 @@ print_diff_json(struct diff_result *c)
 	json_t *o = share_json(&all);
 	uint32_t l;
 
-	put(o, "a", snapshot_json(&c->a, c->a_rows));
-	put(o, "b", snapshot_json(&c->b, c->b_rows));
-	put(o, "tokens", json_string(tokens_word[c->tokens.how]));
-	put_count(o, "tokens_common", c->tokens.common);
+	put(o, "a", compared_json(&c->a, c->a_rows));
+	put(o, "b", compared_json(&c->b, c->b_rows));
+	put_tokens(o, &c->tokens);
 	put(o, "same", json_boolean(c->same));
 	print_json_begin(o, "layers");
 	for (l = 0; l < c->L; l++)

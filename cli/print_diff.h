@@ -4,6 +4,8 @@
 #ifndef KVPIPE_PRINT_DIFF_H
 #define KVPIPE_PRINT_DIFF_H
 
+#include <jansson.h>
+
 #include "cli/diff_result.h"
 
 /* One of them, and once: the records of KV heads are read. A line for each layer, or each KV head
@@ -11,5 +13,12 @@
 void print_diff(struct diff_result *);
 /* The result has KV heads. */
 void print_diff_json(struct diff_result *);
+
+/* What other comparisons of two snapshots print, too: the lines a and b, the same as JSON, and the keys
+ * about tokens. */
+void print_compared(const struct layer_reader *a, const struct layer_reader *b,
+    const struct tokens_compared *);
+json_t *compared_json(const struct layer_reader *, uint64_t rows);
+void put_tokens(json_t *o, const struct tokens_compared *);
 
 #endif

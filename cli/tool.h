@@ -97,6 +97,9 @@ int tool_start(const struct tool *tool, int argc, char **argv);
  * EXIT_USAGE and names the option and the word. */
 void options_words(const char *option, const char *text, const struct opt *table);
 
+/* A value of OPT_SHARE; dies and names the option as `where` does, "--rate". */
+double option_share(const char *where, const char *text);
+
 /* The operand at index i, or "-" when there is none. */
 const char *operand(int argc, char **argv, int i);
 

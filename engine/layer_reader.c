@@ -1,4 +1,5 @@
 /* layer_reader.c - a snapshot that is read for computing with it, one layer in memory at a time */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,12 @@ layer_reader_want_index(struct layer_reader *s, const struct device *d, enum kv_
 	s->index_device = d;
 	s->kind = kind;
 	return ENGINE_OK;
+}
+
+void
+layer_reader_want_scores(struct layer_reader *s)
+{
+	s->scores_only = 1;
 }
 
 /* ---- sections of a layer ---- */
@@ -115,6 +122,40 @@ take_queries(struct layer_reader *s, struct engine_error *e)
 	return queries_take(&s->queries, &stored, s->head, stored.n, e);
 }
 
+/* The reader forgets them when it goes on to the keys. */
+static int
+take_scores(struct layer_reader *s, struct engine_error *e)
+{
+	struct kv_values scores;
+	const int rc = kv_load_values(s->r, &scores);
+
+	if (rc < 0)
+		return engine_fail_reader(e, s->r, rc);
+	if (scores.n > s->score_capacity || s->score_memory == NULL) {
+		free(s->score_memory);
+		s->score_capacity = 0;
+		s->score_memory = engine_alloc(scores.n, sizeof *s->score_memory, e);
+		if (s->score_memory == NULL)
+			return e->code;
+		s->score_capacity = scores.n;
+	}
+	if (scores.n > 0)
+		memcpy(s->score_memory, scores.value, scores.n * sizeof *s->score_memory);
+	if (s->score_label[0] == '\0')
+		snprintf(s->score_label, sizeof s->score_label, "%s", scores.label);
+	s->score = s->score_memory;
+	return ENGINE_OK;
+}
+
+/* Keys or values, which are not wanted. */
+static int
+skip(struct layer_reader *s, struct engine_error *e)
+{
+	const int rc = kv_skip(s->r);
+
+	return engine_read(e, s->r, rc);
+}
+
 static int
 take_section(struct layer_reader *s, const struct kv_section *sec, struct engine_error *e)
 {
@@ -124,12 +165,14 @@ take_section(struct layer_reader *s, const struct kv_section *sec, struct engine
 		return ENGINE_OK;
 	case KV_POSN:
 		return take_rows(s, e);
+	case KV_SCOR:
+		return s->scores_only ? take_scores(s, e) : ENGINE_OK;
 	case KV_OBSQ:
-		return take_queries(s, e);
+		return s->scores_only ? ENGINE_OK : take_queries(s, e);
 	case KV_KEYS:
-		return take_keys(s, sec->raw_size, e);
+		return s->scores_only ? skip(s, e) : take_keys(s, sec->raw_size, e);
 	case KV_VALS:
-		return take_values(s, e);
+		return s->scores_only ? skip(s, e) : take_values(s, e);
 	default:
 		return s->index_device != NULL && sec->kind == s->kind ? take_index(s, e) :
 		    ENGINE_OK;
@@ -148,6 +191,7 @@ layer_reader_next(struct layer_reader *s, uint32_t l, struct engine_error *e)
 	if (s->index_device != NULL)
 		index_drop(&s->index, s->kind);
 	s->layer = l;
+	s->score = NULL;
 	while (sec.kind != KV_VALS || sec.layer != l) {
 		if ((rc = kv_next(s->r, &sec)) < 0)
 			return engine_fail_reader(e, s->r, rc);
@@ -196,6 +240,7 @@ layer_reader_free(struct layer_reader *s, const struct device *d)
 		index_free(&s->index);
 	queries_forget(&s->queries);
 	free(s->key_memory);
+	free(s->score_memory);
 	free(s->on_device.start);
 	free(s->on_device.len);
 }

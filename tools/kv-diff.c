@@ -1,29 +1,38 @@
-/* kv-diff - compare two snapshots of one model, or full attention with retrieval */
+/* kv-diff - compare two snapshots of one model, their scores, or full attention with retrieval */
+#include <inttypes.h>
 #include <string.h>
 
 #include "cli/device.h"
 #include "cli/opt_retrieve.h"
+#include "cli/print_agreement.h"
 #include "cli/print_diff.h"
 #include "cli/print_trial.h"
 #include "cli/tool.h"
 #include "engine/retrieval_trial.h"
 
 static const char *by;
-static int exit_code;
+static int exit_code, scores;
+static struct strings rates;                    /* of use with --scores */
 static struct retrieval_options retrieval;      /* with --retrieve */
 
 static const struct opt opts[] = {
 	{ 0, "by", OPT_STRING, &by, 0, "WHAT", "a line for each layer, or each KV head (head)" },
 	{ 0, "exit-code", OPT_FLAG, &exit_code, 1, NULL,
 	    "exit 1 when tokens, rows, keys, values or anything else critical differ" },
+	{ 0, "scores", OPT_FLAG, &scores, 1, NULL,
+	    "compare scores, and what of the first one's the second one's rows keep" },
+	{ 0, "at", OPT_STRINGS, &rates, 0, "RATE",
+	    "with --scores: recall of the best rows (0.1); may be given several times" },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-diff",
-	.about = "compare two snapshots of one model, or full attention with retrieval",
+	.about = "compare two snapshots of one model, their scores, or full attention with retrieval",
 	.synopsis = "[-qv] [-j N] [--by WHAT] [--device DEVICE] [--exit-code] [--json]\n"
 	    "[--progress WHEN] snapshot snapshot\n"
+	    "kv-diff --scores [-qv] [--at RATE] [--by WHAT] [--json] [--progress WHEN]\n"
+	    "snapshot snapshot\n"
 	    "kv-diff --retrieve METHOD --budget N [-qv] [-j N] [--by WHAT] [--dense-layers N]\n"
 	    "[--device DEVICE] [--json] [--progress WHEN] [--reduce HOW] [snapshot]",
 	.example = "kv-diff full.kv small.kv",
@@ -35,27 +44,26 @@ static const struct tool tool = {
 
 /* ---- two snapshots ---- */
 
-/* Rows are compared by their positions. */
-static void
-warn_of_renumbering(const struct diff_result *c)
+/* Rows are compared by their positions. Were these given anew in one of the two? */
+static int
+renumbered(const struct layer_reader *a, const struct layer_reader *b,
+    const struct tokens_compared *tokens)
 {
-	int64_t more = (int64_t)c->b.n_tokens - (int64_t)c->a.n_tokens;
+	const int64_t more = (int64_t)b->n_tokens - (int64_t)a->n_tokens;
 
-	if (c->tokens.how != TOKENS_OTHER &&
-	    (int64_t)c->a.head->next_position + more != (int64_t)c->b.head->next_position)
-		warning("positions were given anew in one of them (kv-evict --positions compact?): "
-		    "rows at the same position need not be of the same token");
+	return tokens->how != TOKENS_OTHER &&
+	    (int64_t)a->head->next_position + more != (int64_t)b->head->next_position;
 }
 
 static void
-refuse_other_model(const struct diff_result *c)
+refuse_other_model(const struct layer_reader *a, const struct layer_reader *b)
 {
+	const char *a_name = kv_reader_name(a->r), *b_name = kv_reader_name(b->r);
 	char fields[2048];
 
-	if (kv_model_diff(&c->a.head->model, &c->b.head->model, kv_reader_name(c->a.r),
-	    kv_reader_name(c->b.r), fields, sizeof fields) != 0)
-		die(EXIT_MODEL, "%s and %s are not of one model: %s", kv_reader_name(c->a.r),
-		    kv_reader_name(c->b.r), fields);
+	if (kv_model_diff(&a->head->model, &b->head->model, a_name, b_name, fields,
+	    sizeof fields) != 0)
+		die(EXIT_MODEL, "%s and %s are not of one model: %s", a_name, b_name, fields);
 }
 
 static void
@@ -70,7 +78,9 @@ compare(struct diff_result *c, const struct device *d)
 	progress_start("compare", c->L, "layers");
 	must(layer_compared_init(&layer, &c->a.head->model, &e), &e);
 	must(compare_tokens(&c->tokens, &c->a, &c->b, &e), &e);
-	warn_of_renumbering(c);
+	if (renumbered(&c->a, &c->b, &c->tokens))
+		warning("positions were given anew in one of them (kv-evict --positions compact?): "
+		    "rows at the same position need not be of the same token");
 	for (l = 0; l < c->L; l++) {
 		must(layer_reader_next(&c->a, l, &e), &e);
 		must(layer_reader_next(&c->b, l, &e), &e);
@@ -96,14 +106,20 @@ by_head(void)
 	return by != NULL && strcmp(by, "head") == 0;
 }
 
+/* Both, of one model */
 static void
-open_snapshot(struct layer_reader *s, const char *path)
+open_two(struct layer_reader *a, const char *a_path, struct layer_reader *b, const char *b_path)
 {
 	struct engine_error e;
 
-	must(layer_reader_init(s, input_open(path), &e), &e);
+	if (strcmp(a_path, "-") == 0 && strcmp(b_path, "-") == 0)
+		die(EXIT_USAGE, "only one of the snapshots can be standard input");
+	must(layer_reader_init(a, input_open(a_path), &e), &e);
+	must(layer_reader_init(b, input_open(b_path), &e), &e);
+	refuse_other_model(a, b);
 }
 
+/* d NULL: nothing was put on a device. */
 static void
 close_snapshot(struct layer_reader *s, const struct device *d)
 {
@@ -118,11 +134,7 @@ two_snapshots(const char *a, const char *b)
 	struct diff_result c = { .same = 1 };
 	struct device d;
 
-	if (strcmp(a, "-") == 0 && strcmp(b, "-") == 0)
-		die(EXIT_USAGE, "only one of the snapshots can be standard input");
-	open_snapshot(&c.a, a);
-	open_snapshot(&c.b, b);
-	refuse_other_model(&c);
+	open_two(&c.a, a, &c.b, b);
 	diff_result_init(&c, &c.a.head->model, settings.json || by_head());
 	d = device_open();
 	compare(&c, &d);
@@ -135,6 +147,91 @@ two_snapshots(const char *a, const char *b)
 	close_snapshot(&c.b, &d);
 	device_close(&d);
 	return !c.same;
+}
+
+/* ---- scores ---- */
+
+/* A score is of a row of one text. */
+static void
+refuse_other_text(const struct agreement_result *c)
+{
+	const char *a = kv_reader_name(c->a.r), *b = kv_reader_name(c->b.r);
+
+	if (c->tokens.how == TOKENS_OTHER)
+		die(EXIT_RUN, "%s and %s are of different texts, from token %" PRIu64 " on: scores of "
+		    "their rows cannot be compared", a, b, c->tokens.common);
+	if (renumbered(&c->a, &c->b, &c->tokens))
+		die(EXIT_RUN, "%s, %s: positions were given anew in one of them (kv-evict --positions "
+		    "compact?): it is not known which rows are the same", a, b);
+}
+
+static void
+refuse_without_measure(const struct agreement_result *c)
+{
+	const char *a = kv_reader_name(c->a.r);
+
+	if (c->a.score_label[0] == '\0')
+		die(EXIT_RUN, "%s has no scores, and is the reference: run kv-score first", a);
+	if (c->b.score_label[0] == '\0' && c->negative < c->L && !(c->all.mass.whole > 0))
+		die(EXIT_RUN, "%s: layer %" PRIu32 " has scores below 0 (%s), which are no mass that "
+		    "rows keep, and %s has no scores to compare", a, c->negative, c->a.score_label,
+		    kv_reader_name(c->b.r));
+}
+
+static void
+compare_all_scores(struct agreement_result *c)
+{
+	struct layer_agreement layer;
+	struct engine_error e;
+	uint32_t l;
+
+	progress_start("compare", c->L, "layers");
+	layer_reader_want_scores(&c->a);
+	layer_reader_want_scores(&c->b);
+	must(layer_agreement_init(&layer, &c->a.head->model, c->rate, c->rates, &e), &e);
+	must(compare_tokens(&c->tokens, &c->a, &c->b, &e), &e);
+	refuse_other_text(c);
+	for (l = 0; l < c->L; l++) {
+		must(layer_reader_next(&c->a, l, &e), &e);
+		must(layer_reader_next(&c->b, l, &e), &e);
+		must(compare_scores(&layer, &c->a, &c->b, &e), &e);
+		agreement_result_add(c, &layer);
+		progress(l + 1);
+	}
+	must(layer_reader_finish(&c->a, &e), &e);
+	must(layer_reader_finish(&c->b, &e), &e);
+	progress_end();
+	layer_agreement_free(&layer);
+}
+
+static void
+take_rates(struct agreement_result *c)
+{
+	if (rates.n > AGREEMENT_RATES)
+		die(EXIT_USAGE, "--at: %zu rates, at most %d", rates.n, AGREEMENT_RATES);
+	for (; c->rates < rates.n; c->rates++)
+		c->rate[c->rates] = option_share("--at", rates.at[c->rates]);
+	if (c->rates == 0)
+		c->rate[c->rates++] = 0.1;
+}
+
+static void
+two_scores(const char *a, const char *b)
+{
+	struct agreement_result c = { .rates = 0 };
+
+	take_rates(&c);
+	open_two(&c.a, a, &c.b, b);
+	agreement_result_init(&c, &c.a.head->model, settings.json || by_head());
+	compare_all_scores(&c);
+	refuse_without_measure(&c);
+	if (settings.json)
+		print_agreement_json(&c);
+	else
+		print_agreement(&c);
+	agreement_result_free(&c);
+	close_snapshot(&c.a, NULL);
+	close_snapshot(&c.b, NULL);
 }
 
 /* ---- full attention and retrieval ---- */
@@ -169,15 +266,19 @@ try_retrieval(const char *path)
 static int
 check_options(int operands)
 {
-	int retrieves;
+	const int retrieves = opt_retrieve(&retrieval);
 
 	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
 		die(EXIT_USAGE, "--by %s: want layer or head", by);
-	retrieves = opt_retrieve(&retrieval);
+	if (retrieves && scores)
+		die(EXIT_USAGE, "--scores: --retrieve compares no snapshots");
+	if (!scores && rates.n > 0)
+		die(EXIT_USAGE, "--at: of what? Give --scores, too");
 	if (retrieves && operands > 1)
 		die(EXIT_USAGE, "--retrieve is tried on one snapshot");
-	if (retrieves && exit_code)
-		die(EXIT_USAGE, "--exit-code: --retrieve compares no snapshots");
+	if (exit_code && (retrieves || scores))
+		die(EXIT_USAGE, "--exit-code: %s", retrieves ? "--retrieve compares no snapshots" :
+		    "--scores compares neither keys nor values");
 	if (!retrieves && operands != 2)
 		die(EXIT_USAGE, "want two snapshots, or --retrieve and one");
 	return retrieves;
@@ -190,6 +291,8 @@ main(int argc, char **argv)
 
 	if (check_options(argc - first))
 		try_retrieval(operand(argc, argv, first));
+	else if (scores)
+		two_scores(argv[first], argv[first + 1]);
 	else
 		other = two_snapshots(argv[first], argv[first + 1]);
 	finish();
