@@ -73,7 +73,9 @@ kv_input_take(struct kv_input *in, void *buf, size_t n, size_t *got)
 		in->pos += have;
 	} else
 		while (have < n && in->error == 0) {
+			kv_watch_begin(in->watch, in->regular ? KV_DOING_READ : KV_DOING_WAIT);
 			k = read_some(in->fd, (uint8_t *)buf + have, n - have);
+			kv_watch_end(in->watch);
 			if (k < 0)
 				in->error = errno;
 			if (k <= 0)
@@ -81,6 +83,8 @@ kv_input_take(struct kv_input *in, void *buf, size_t n, size_t *got)
 			have += (size_t)k;
 			in->pos += (uint64_t)k;
 		}
+	if (in->watch != NULL)
+		in->watch->bytes_in += have;
 	if (got != NULL)
 		*got = have;
 	return have == n ? p : NULL;

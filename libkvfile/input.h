@@ -5,8 +5,7 @@
 #ifndef KVFILE_INPUT_H
 #define KVFILE_INPUT_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "watch.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -18,6 +17,7 @@ struct kv_input {
 	uint64_t pos;           /* bytes taken so far; the end of the input after a short take */
 	int error;              /* errno of a failed read, else 0 */
 	uint64_t dropped;       /* the mapping is given back up to here */
+	struct kv_watch *watch; /* NULL: nobody watches */
 };
 
 /* fd stays the caller's, to be closed after kv_input_close(). Returns 0 or an errno. */

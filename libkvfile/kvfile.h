@@ -360,6 +360,29 @@ const char *kv_writer_temporary(const struct kv_writer *w);
 
 uint64_t kv_writer_size(const struct kv_writer *w);       /* bytes written so far */
 
+/* ---- watching ---- */
+
+enum kv_doing {
+	KV_DOING_READ,                  /* taking, decoding, checking content */
+	KV_DOING_WRITE,                 /* hashing, compressing, writing it */
+	KV_DOING_WAIT                   /* for the other end of a pipe, or a terminal */
+};
+
+/* Counts, and hears what a reader or writer does, so that its owner can take the time. begin() and
+ * end() come in pairs, which nest: a read waits, a copy reads. One watch may be that of several
+ * readers and writers. */
+struct kv_watch {
+	void (*begin)(void *with, enum kv_doing), (*end)(void *with);
+	void *with;                     /* the owner's, passed on */
+	uint64_t bytes_in, bytes_out;   /* of snapshots; what is skipped in a file is not read */
+	uint64_t rows_in, rows_out;     /* of KV heads, in the layers that were passed */
+};
+
+/* From now on, and for what was read or written already, bytes are counted. The watch outlives both.
+ * A reader or writer whose error is set may have one. */
+void kv_reader_watch(struct kv_reader *r, struct kv_watch *watch);
+void kv_writer_watch(struct kv_writer *w, struct kv_watch *watch);
+
 #ifdef __cplusplus
 }
 #endif

@@ -120,8 +120,11 @@ write_out(struct kv_output *o, const void *data, size_t n, struct kv_message *wh
 	struct iovec v[2] = { { o->buf, o->used }, { (void *)(uintptr_t)data, n } };
 	uint64_t start = o->size - o->used;
 	char what[60];
-	int error = write_all(o->fd, v, 2);
+	int error;
 
+	kv_watch_begin(o->watch, o->final != NULL ? KV_DOING_WRITE : KV_DOING_WAIT);
+	error = write_all(o->fd, v, 2);
+	kv_watch_end(o->watch);
 	if (error != 0) {
 		snprintf(what, sizeof what, "write from byte %llu on", (ull)start);
 		return fail(o, what, error, why);
@@ -143,6 +146,8 @@ kv_output_put(struct kv_output *o, const void *data, size_t n, struct kv_message
 	} else
 		code = write_out(o, data, n, why);
 	o->size += n;
+	if (o->watch != NULL)
+		o->watch->bytes_out += n;
 	return code;
 }
 

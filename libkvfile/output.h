@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "temporary.h"
+#include "watch.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -18,6 +19,7 @@ struct kv_output {
 	uint64_t size;          /* bytes put so far */
 	uint8_t *buf;           /* what was put and not yet written */
 	size_t used;
+	struct kv_watch *watch; /* NULL: nobody watches */
 };
 
 /* "-" is standard output. Everything below returns KV_OK or fills *why, which then names the

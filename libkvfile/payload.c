@@ -85,13 +85,15 @@ take_block(struct kv_reader *r, uint64_t i, const struct kv_entry *e, uint8_t *b
     const uint8_t **stored)
 {
 	uint64_t offset = r->in.pos;
+	int same;
 
+	kv_watch_begin(r->in.watch, KV_DOING_READ);
 	*stored = kv_input_take(&r->in, buf, e->stored, NULL);
+	same = *stored != NULL && kv_same_hash(e->stored_hash, kv_hash(*stored, e->stored));
+	kv_watch_end(r->in.watch);
 	if (*stored == NULL)
 		return kv_reader_short(r, NULL, i);
-	if (!kv_same_hash(e->stored_hash, kv_hash(*stored, e->stored)))
-		return fail_block(r, i, offset, "checksum mismatch");
-	return KV_OK;
+	return same ? KV_OK : fail_block(r, i, offset, "checksum mismatch");
 }
 
 static int
@@ -100,12 +102,18 @@ decode_block(struct kv_reader *r, uint64_t i, const struct kv_entry *e, const ui
 {
 	size_t size = kv_block_size(r->h.raw_size, i);
 	uint8_t *planes = scratch(r, SCRATCH_PLANES);
+	int decoded, same;
 
 	if (planes == NULL)
 		return no_memory(r);
-	if (kv_block_decode(dst, size, stored, e->stored, e->codec, r->h.element_size, planes) != 0)
+	kv_watch_begin(r->in.watch, KV_DOING_READ);
+	decoded = kv_block_decode(dst, size, stored, e->stored, e->codec, r->h.element_size,
+	    planes) == 0;
+	same = decoded && kv_same_hash(e->raw_hash, kv_hash(dst, size));
+	kv_watch_end(r->in.watch);
+	if (!decoded)
 		return fail_block(r, i, r->in.pos - e->stored, "cannot be decompressed");
-	if (!kv_same_hash(e->raw_hash, kv_hash(dst, size)))
+	if (!same)
 		return fail_block(r, i, r->in.pos - e->stored, "decompressed: checksum mismatch");
 	return KV_OK;
 }
@@ -138,6 +146,8 @@ check_content(struct kv_reader *r, const uint8_t *content)
 	if (kv_content_check(&r->head, &r->h, content, &r->rows, &why) != KV_OK)
 		return kv_reader_fail(r, why.code, "%s", why.text);
 	r->has_rows |= r->h.kind == KV_POSN;
+	if (r->h.kind == KV_POSN && r->in.watch != NULL)
+		r->in.watch->rows_in += r->rows.total;
 	if (r->h.kind != KV_PROV)
 		return KV_OK;
 	r->provenance = malloc((size_t)r->h.raw_size + 1);
@@ -364,8 +374,8 @@ copy_late(struct kv_reader *r, struct kv_writer *w)
 	return code;
 }
 
-int
-kv_copy(struct kv_reader *r, struct kv_writer *w)
+static int
+copy_section(struct kv_reader *r, struct kv_writer *w)
 {
 	int code;
 
@@ -386,6 +396,8 @@ kv_copy(struct kv_reader *r, struct kv_writer *w)
 		if (code != KV_OK)
 			return code;
 	}
+	if (r->h.kind == KV_POSN && r->in.watch != NULL)
+		r->in.watch->rows_out += r->rows.total;
 	if (r->h.kind == KV_PROV)
 		code = kv_inherit(w, r);
 	else if (r->provenance != NULL)
@@ -405,6 +417,17 @@ kv_copy(struct kv_reader *r, struct kv_writer *w)
 damaged:
 	kv_writer_abandon(w, r->error.code, r->error.text);
 	return r->error.code;
+}
+
+int
+kv_copy(struct kv_reader *r, struct kv_writer *w)
+{
+	int code;
+
+	kv_watch_begin(r->in.watch, KV_DOING_WRITE);
+	code = copy_section(r, w);
+	kv_watch_end(r->in.watch);
+	return code;
 }
 
 int

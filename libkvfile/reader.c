@@ -89,9 +89,8 @@ fail_at(struct kv_reader *r, const struct kv_message *why)
 	return kv_reader_fail(r, why->code, "at byte %" PRIu64 ": %s", r->offset, why->text);
 }
 
-/* Reads the next section up to its content. Sets r->h, offset, payload, blocks, table. */
 static int
-take_section(struct kv_reader *r)
+take_header(struct kv_reader *r)
 {
 	uint8_t buf[KV_HEADER];
 	struct kv_message why;
@@ -129,6 +128,18 @@ take_section(struct kv_reader *r)
 		if (kv_seal_add(&r->seal, &r->h, r->table, r->offset) != 0)
 			return kv_reader_fail(r, KV_ENOMEM, "no memory for the index");
 	return KV_OK;
+}
+
+/* Reads the next section up to its content. Sets r->h, offset, payload, blocks, table. */
+static int
+take_section(struct kv_reader *r)
+{
+	int code;
+
+	kv_watch_begin(r->in.watch, KV_DOING_READ);
+	code = take_header(r);
+	kv_watch_end(r->in.watch);
+	return code;
 }
 
 /* ---- opening ---- */
@@ -374,6 +385,14 @@ kv_skip(struct kv_reader *r)
 	kv_label(r->whole, r->h.type, r->h.layer);
 	r->state = STATE_PASSED;
 	return KV_OK;
+}
+
+void
+kv_reader_watch(struct kv_reader *r, struct kv_watch *watch)
+{
+	if (r->in.watch == NULL)
+		watch->bytes_in += r->in.pos;
+	r->in.watch = watch;
 }
 
 /* ---- what is known ---- */

@@ -9,9 +9,9 @@
 #include "head.h"
 #include "order.h"
 #include "output.h"
+#include "provenance.h"
 #include "seal.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -320,7 +320,7 @@ check_spans(struct kv_writer *w, const struct kv_header *h, const struct kv_span
 }
 
 static int
-write_section(struct kv_writer *w, const char *type, uint32_t layer, unsigned element_size,
+put_section(struct kv_writer *w, const char *type, uint32_t layer, unsigned element_size,
     const struct kv_span *spans, size_t n, int compress)
 {
 	struct kv_header h;
@@ -339,6 +339,16 @@ write_section(struct kv_writer *w, const char *type, uint32_t layer, unsigned el
 		(void)write_spans(w, &h, spans);
 	}
 	kv_pack_drop(&w->pack);
+	return w->error.code;
+}
+
+static int
+write_section(struct kv_writer *w, const char *type, uint32_t layer, unsigned element_size,
+    const struct kv_span *spans, size_t n, int compress)
+{
+	kv_watch_begin(w->out.watch, KV_DOING_WRITE);
+	(void)put_section(w, type, layer, element_size, spans, n, compress);
+	kv_watch_end(w->out.watch);
 	return w->error.code;
 }
 
@@ -376,6 +386,8 @@ kv_write_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *rows)
 		return fail(w, why.code, "POSN", layer, why.text);
 	span.data = data;
 	(void)write_section(w, "POSN", layer, 1, &span, 1, kv_writer_compresses(w));
+	if (w->out.watch != NULL)
+		w->out.watch->rows_out += kv_rows_total(rows);
 	free(data);
 	return w->error.code;
 }
@@ -395,41 +407,19 @@ append(struct kv_writer *w, char **text, const char *more)
 	return KV_OK;
 }
 
-static char *
-quote(const char *s)
-{
-	json_t *v = json_string(s);
-	char *text = v != NULL ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
-
-	json_decref(v);
-	return text;
-}
-
-/* options goes in as it is given: numbers keep the digits that the user typed. */
 int
 kv_sign(struct kv_writer *w, const char *tool, const char *version, const char *options)
 {
-	json_t *o = json_loads(options, JSON_REJECT_DUPLICATES, NULL);
-	int is_object = json_is_object(o) && strpbrk(options, "\n\r") == NULL;
-	char *t, *v, *line = NULL;
+	struct kv_message why;
+	char *line = NULL;
 
-	json_decref(o);
 	if (w->error.code != KV_OK)
 		return w->error.code;
-	if (!is_object)
-		return fail(w, KV_EINVAL, "pROv", KV_NO_LAYER, "options: not one JSON object");
-	t = quote(tool);
-	v = quote(version);
-	if (t == NULL || v == NULL)
-		fail(w, KV_EINVAL, "pROv", KV_NO_LAYER, "tool and version must be UTF-8");
-	else if (asprintf(&line, "{\"options\":%s,\"tool\":%s,\"version\":%s}\n", options, t,
-	    v) < 0)
-		no_memory(w);
+	if (kv_provenance_line(&line, tool, version, options, &why) != KV_OK)
+		fail(w, why.code, "pROv", KV_NO_LAYER, why.text);
 	else
 		(void)append(w, &w->lines[1], line);
 	free(line);
-	free(t);
-	free(v);
 	return w->error.code;
 }
 
@@ -553,10 +543,10 @@ kv_commit(struct kv_writer *w)
 		return kv_say(&w->error, KV_EINVAL, "%.600s: kv_commit() again", w->out.name);
 	if (kv_order_whole(&w->order, &why) != KV_OK)
 		return fail(w, KV_EINVAL, "ENDS", KV_NO_LAYER, why.text);
-	if (write_end(w) != KV_OK || kv_output_commit(&w->out, &w->error) != KV_OK)
-		return w->error.code;
-	w->committed = 1;
-	return KV_OK;
+	kv_watch_begin(w->out.watch, KV_DOING_WRITE);
+	w->committed = write_end(w) == KV_OK && kv_output_commit(&w->out, &w->error) == KV_OK;
+	kv_watch_end(w->out.watch);
+	return w->error.code;
 }
 
 void
@@ -597,4 +587,12 @@ uint64_t
 kv_writer_size(const struct kv_writer *w)
 {
 	return w->out.size;
+}
+
+void
+kv_writer_watch(struct kv_writer *w, struct kv_watch *watch)
+{
+	if (w->out.watch == NULL)
+		watch->bytes_out += w->out.size;
+	w->out.watch = watch;
 }

@@ -1,0 +1,23 @@
+/* watch.h - telling who watches a reader or writer what it does
+ *
+ * Internal to libkvfile. */
+#ifndef KVFILE_WATCH_H
+#define KVFILE_WATCH_H
+
+#include "kvfile.h"
+
+static inline void
+kv_watch_begin(const struct kv_watch *watch, enum kv_doing doing)
+{
+	if (watch != NULL)
+		watch->begin(watch->with, doing);
+}
+
+static inline void
+kv_watch_end(const struct kv_watch *watch)
+{
+	if (watch != NULL)
+		watch->end(watch->with);
+}
+
+#endif
