@@ -7,7 +7,7 @@
 int
 device_shares_memory(const struct device *d)
 {
-	return d->ops == &cpu_ops;
+	return d->ops->shares_memory;
 }
 
 int

@@ -337,6 +337,7 @@ gpu_capturable_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l
 const struct ops gpu_ops = {
 	.name = "cuda",
 	.runs_ahead = 1,
+	.shares_memory = 0,
 	.open = gpu_open,
 	.close = gpu_close,
 	.sync = gpu_sync,

@@ -408,6 +408,7 @@ typedef void op_rebuild(struct dev *, struct layer_rows *to, const struct chosen
 struct ops {
 	const char *name;            /* "cpu", "cuda" */
 	int runs_ahead;              /* 1: ops return before their work is done */
+	int shares_memory;           /* 1: device memory is ordinary memory */
 	op_open *open;
 	op_close *close;
 	op_sync *sync;

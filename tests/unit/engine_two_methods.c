@@ -333,6 +333,7 @@ main(int argc, char **argv)
 	/* memory that is taken for a device's, work that is behind the host, no op of a method */
 	bare.name = "bare";
 	bare.runs_ahead = 1;
+	bare.shares_memory = 0;
 	bare.knorm = NULL;
 	bare.keydiff = NULL;
 	check_device(&cpu_ops, folder);
