@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/device.h"
+#include "cli/report.h"
 #include "cli/tool.h"
 
 /* The number behind "cuda:", 0 without one. */
@@ -70,6 +71,7 @@ device_another(uint32_t threads)
 		if (!try(&d, &cpu_ops, 0, threads, err, sizeof err))
 			die(EXIT_RUN, "cpu: %s", err);
 	}
+	report_device(&d);
 	return d;
 }
 

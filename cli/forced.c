@@ -7,6 +7,7 @@
 #include "cli/forced.h"
 #include "cli/json.h"
 #include "cli/npy.h"
+#include "cli/report.h"
 #include "cli/tool.h"
 
 struct forced_options forced_options;
@@ -110,8 +111,11 @@ forced_run(struct forced *f, struct decode *d, int keep)
 	progress_start("decode", f->ids.n, "tokens");
 	for (i = 0; i < f->ids.n; i++) {
 		judge(f, &x, i, d->cache);
-		if (keep || i + 1 < f->ids.n)
+		if (keep || i + 1 < f->ids.n) {
+			report_step_begin();
 			must(decode_step(d, f->ids.ids[i], &next, &e), &e);
+			report_step_end();
+		}
 		progress(i + 1);
 	}
 	progress_end();

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/npy.h"
+#include "cli/report.h"
 #include "cli/tool.h"
 #include "libkvfile/dtype.h"
 
@@ -33,8 +34,10 @@ npy_create(const char *path, uint64_t rows, uint64_t columns)
 void
 npy_put(FILE *f, const char *path, const float *row, uint64_t columns)
 {
+	report_enter(REPORT_WRITE);
 	if (fwrite(row, sizeof *row, columns, f) != columns)
 		die(EXIT_RUN, "%s:", path);
+	report_leave();
 }
 
 /* ---- headers ---- */

@@ -50,6 +50,8 @@ static const struct {
 	    "progress line: auto, always or never (KV_PROGRESS)" } },
 	{ 0, { 'q', "quiet", OPT_FLAG, &settings.quiet, 1, NULL, "no warnings, no progress" } },
 	{ 0, { 'v', "verbose", OPT_FLAG, &settings.verbose, 1, NULL, "say more" } },
+	{ 0, { 0, "report", OPT_STRING, &settings.report, 0, "FILE",
+	    "append a record of time, memory and work to FILE (KV_REPORT)" } },
 	{ 0, { 0, "help", OPT_FLAG, &help_wanted, 1, NULL, "print this help" } },
 	{ 0, { 0, "version", OPT_FLAG, &version_wanted, 1, NULL, "print the version" } },
 };

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/report.h"
 #include "cli/tool.h"
 #include "cli/reread.h"
 
@@ -39,14 +40,20 @@ spool(int from, const char *name)
 	char piece[PIECE];
 	ssize_t n;
 
-	while ((n = read(from, piece, sizeof piece)) != 0) {
+	for (;;) {
+		report_enter(REPORT_WAIT);
+		n = read(from, piece, sizeof piece);
+		report_leave();
+		if (n == 0)
+			return to;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			die(EXIT_RUN, "%s: read:", name);
+		report_enter(REPORT_LOAD);
 		write_all(to, piece, (size_t)n, name);
+		report_leave();
 	}
-	return to;
 }
 
 void
@@ -76,8 +83,11 @@ reread_open(const struct reread *in)
 
 	if (fd < 0 || lseek(fd, 0, SEEK_SET) != 0)
 		die(EXIT_RUN, "%s: open:", in->name);
-	if ((code = kv_open_fd(fd, in->name, &r)) < 0)
-		input_failed(r, code);
+	report_enter(REPORT_LOAD);
+	code = kv_open_fd(fd, in->name, &r);
+	report_leave();
+	report_reader(r);
+	input_check(r, code);
 	return r;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/report.h"
 #include "cli/session.h"
 #include "cli/tool.h"
 #include "model/adapter.h"
@@ -44,7 +45,9 @@ session_tokenizer(void)
 	int rc;
 
 	find_folder();
+	report_enter(REPORT_LOAD);
 	rc = tokenizer_open(settings.model, &t, err, sizeof err);
+	report_leave();
 	if (rc != 0)
 		die(status_of_tokenizer(rc), "%s", err);
 	return t;
@@ -113,8 +116,8 @@ sign_passed_over(const struct config_keys *pass)
 	free(name);
 }
 
-void
-session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
+static void
+open_all(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
 {
 	const struct config_keys pass = { settings.allow_config.at, settings.allow_config.n,
 	    must_alloc(settings.allow_config.n, 1) };
@@ -143,12 +146,23 @@ session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer
 }
 
 void
+session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
+{
+	report_enter(REPORT_LOAD);
+	open_all(s, snapshot, need);
+	report_leave();
+}
+
+void
 session_adapter(struct session *s, const char *dir)
 {
 	struct engine_error e;
 	char err[1024];
-	int rc = adapter_open(dir, s->model, &s->adapter, err, sizeof err);
+	int rc;
 
+	report_enter(REPORT_LOAD);
+	rc = adapter_open(dir, s->model, &s->adapter, err, sizeof err);
+	report_leave();
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 }
@@ -173,9 +187,11 @@ session_load(struct session *s, const struct memory_demand *d)
 		all.adapter = s->adapter->bytes;
 	s->plan = memory_plan(s->model, &all);
 	must_fit(memory_plan_check(&s->plan, s->model, &e), &e);
+	report_enter(REPORT_LOAD);
 	rc = model_bind(s->model, err, sizeof err);
 	if (rc == 0 && s->adapter != NULL)
 		rc = adapter_bind(s->adapter, err, sizeof err);
+	report_leave();
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 }
@@ -192,8 +208,11 @@ void
 session_load_rows(const struct session *s, struct kv_reader *r, struct cache *c,
     struct observation *obs)
 {
-	int rc = snapshot_load(r, c, obs);
+	int rc;
 
+	report_enter(REPORT_LOAD);
+	rc = snapshot_load(r, c, obs);
+	report_leave();
 	if (rc == KV_ENOMEM)
 		session_no_room(s, kv_reader_name(r));
 	if (rc < 0)

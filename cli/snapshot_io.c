@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "cli/report.h"
 #include "cli/tool_internal.h"
 #include "libkvfile/temporary.h"
 
@@ -50,8 +51,11 @@ input_open(const char *path)
 	if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO))
 		die(EXIT_USAGE, "a snapshot is not read from a terminal: "
 		    "name a file or use a pipe");
-	if ((code = kv_open(path, &r)) < 0)
-		input_failed(r, code);
+	report_enter_snapshot(path);
+	code = kv_open(path, &r);
+	report_leave();
+	report_reader(r);
+	input_check(r, code);
 	return r;
 }
 
@@ -128,6 +132,7 @@ output_create(const struct kv_head *head)
 	if (w == NULL)
 		die(EXIT_RUN, "%s", kv_error_name(code));
 	output_check(w, code);
+	report_writer(w);
 	return w;
 }
 
@@ -252,9 +257,11 @@ text_commit(FILE *f)
 {
 	const int beside = text_temporary.name != NULL;
 
+	report_enter(REPORT_WRITE);
 	if (fflush(f) != 0 || (beside && fsync(fileno(f)) != 0) || fclose(f) != 0 ||
 	    (beside && kv_temporary_rename(&text_temporary, text_path) != 0))
 		die(EXIT_RUN, "%s:", text_path);
+	report_leave();
 	unfinished(NULL);
 	kv_temporary_end(&text_temporary);
 	free(text_path);

@@ -16,6 +16,7 @@
 
 #include "cli/escape.h"
 #include "cli/json.h"
+#include "cli/report.h"
 #include "cli/tool_internal.h"
 #include "model/ops.h"
 
@@ -41,6 +42,7 @@ static void
 on_signal(int sig)
 {
 	remove_unfinished();
+	report_write(0, sig);
 	/* SA_RESETHAND: the second time it kills, and the shell sees the true cause. */
 	raise(sig);
 }
@@ -115,6 +117,8 @@ read_environment(const struct tool *tool)
 {
 	const char *text;
 
+	if ((text = getenv("KV_REPORT")) != NULL && *text != '\0')
+		settings.report = text;
 	if (tool->takes & TAKES_THREADS) {
 		if ((text = getenv("KV_THREADS")) != NULL && *text != '\0')
 			settings.threads = option_count("KV_THREADS", text);
@@ -152,6 +156,7 @@ tool_start(const struct tool *tool, int argc, char **argv)
 	int operands;
 
 	the_tool = tool;
+	report_start(argc, argv);
 	occupy_standard_descriptors();
 	catch_signals();
 	spare_addresses();
@@ -161,6 +166,7 @@ tool_start(const struct tool *tool, int argc, char **argv)
 	if (settings.threads > THREADS_MOST)
 		die(EXIT_USAGE, "--threads or KV_THREADS: %u, want at most %d, or 0 for all processors",
 		    settings.threads, THREADS_MOST);
+	report_open();
 	return operands;
 }
 
@@ -226,6 +232,9 @@ die(int status, const char *fmt, ...)
 			fprintf(stderr, "%s: the device has failed: %s\n", the_tool->name, why);
 	}
 	remove_unfinished();
+	if (report_write(status, 0) != 0)
+		fprintf(stderr, "%s: --report: %s: %s\n", the_tool->name, shown(settings.report),
+		    strerror(errno));
 	/* Not exit(): other threads may be using what its handlers would take away. */
 	fflush(stdout);
 	_exit(status);
@@ -320,7 +329,9 @@ must_read_all(const char *path, char **data, size_t *len)
 			if ((text = realloc(text, room)) == NULL)
 				die(EXIT_RUN, "%s: out of memory after %zu bytes", path, size);
 		}
+		report_enter_descriptor(fd, REPORT_LOAD);
 		got = read(fd, text + size, room - size - 1);
+		report_leave();
 		if (got == -1 && errno == EINTR)
 			got = 1;
 		else if (got == -1)
@@ -329,6 +340,7 @@ must_read_all(const char *path, char **data, size_t *len)
 			size += (size_t)got;
 	}
 	text[size] = '\0';
+	report_bytes_in(size);
 	if (!standard)
 		close(fd);
 	*data = text;
@@ -340,7 +352,9 @@ must_read_all(const char *path, char **data, size_t *len)
 int
 finish(void)
 {
+	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
 	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0)
 		die(EXIT_RUN, "stdout:");
+	report_leave();
 	return EXIT_OK;
 }

@@ -1,6 +1,6 @@
 /* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
  *
- * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS, TMPDIR)
+ * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS, KV_REPORT, TMPDIR)
  * or handle signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
@@ -58,7 +58,7 @@ enum {
 	TAKES_JSON = 8,         /* --json */
 	TAKES_PROGRESS = 16,    /* --progress auto|always|never */
 	TAKES_CONFIG = 32       /* --allow-config KEY, --products TYPE: for those that run the model */
-};                              /* and always: -q, -v, --help, --version */
+};                              /* and always: -q, -v, --report, --help, --version */
 
 struct tool {
 	const char *name;       /* "kv-evict" */
@@ -80,6 +80,7 @@ struct settings {
 	uint32_t threads;       /* 0 = all */
 	const char *device;     /* "auto" */
 	const char *products;   /* NULL unless given; from device_open() on NULL for f32 */
+	const char *report;     /* NULL unless given; report.h */
 	int json, quiet, verbose;
 };
 extern struct settings settings;

@@ -25,6 +25,9 @@ struct cache {
 	uint32_t next_position;
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
+	/* tokens that have run through the first layer here, also those that are not stored, or run once
+	 * more: for who reports it */
+	uint64_t ran;
 	struct layer_rows *layer;      /* [L] */
 	/* host [L][G] -> [len]: a copy of the positions; cache_rows() */
 	uint32_t ***pos;

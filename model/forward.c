@@ -362,6 +362,7 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 			return MODEL_ENOMEM;
 		}
 		embed_input(m, ws, in, at, N);
+		c->ran += N;
 		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
 		if ((failure = m->ops->sync(m->dev)) != NULL) {
 			snprintf(err, errlen, "%s", failure);

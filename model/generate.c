@@ -254,6 +254,7 @@ generator_begin(struct generator *r, uint32_t id, struct observation *obs, char 
 	m->ops->get_async(m->dev, r->next, r->ws->tok, sizeof *r->next);
 	r->arrived = m->ops->event_record(m->dev);
 	r->ran = 1;
+	c->ran++;
 	c->next_position++;
 	return 0;
 }

@@ -82,6 +82,7 @@ prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, c
 	if (obs != NULL)
 		observation_expect(obs, m, c->next_position, n);
 	c->next_position += (uint32_t)n;
+	c->ran += n;
 	return 0;
 }
 

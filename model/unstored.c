@@ -106,6 +106,7 @@ run_unstored_layer(const struct model *m, struct cache *c, struct workspace *ws,
 	}
 	c->mass = NULL;
 	c->index = NULL;
+	c->ran += l == 0 ? N : 0;
 	ws->adapter = adapter;
 	workspace_use(ws, x);
 	forward(m, c, ws, pos, N, l, l + 1, obs);

@@ -6,6 +6,7 @@
 
 #include "cli/escape.h"
 #include "cli/json.h"
+#include "cli/report.h"
 #include "cli/tool.h"
 
 static const struct tool tool = {
@@ -101,7 +102,11 @@ check(const char *path)
 		die(EXIT_USAGE, "a snapshot is not read from a terminal: "
 		    "name a file or use a pipe");
 	progress_start(path, stat(path, &st) == 0 ? (uint64_t)st.st_size : 0, "B");
-	if ((code = kv_open(path, &r)) == KV_OK) {
+	report_enter_snapshot(path);
+	code = kv_open(path, &r);
+	report_leave();
+	report_reader(r);
+	if (code == KV_OK) {
 		log = kv_log_new(kv_reader_head(r));
 		code = log != NULL ? read_all(r, log) : KV_ENOMEM;
 	}

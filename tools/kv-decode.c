@@ -12,6 +12,7 @@
 #include "cli/opt_retrieve.h"
 #include "cli/opt_score.h"
 #include "cli/questions.h"
+#include "cli/report.h"
 #include "cli/retrieval_report.h"
 #include "cli/session.h"
 #include "cli/token_printer.h"
@@ -220,6 +221,7 @@ generate(const struct session *s, struct decode *d, int keep, struct generated *
 	for (n = 0; n < limit && !stopped; n++) {
 		if (n == 0 || !d->greedy)
 			id = sample(&sampler, c->logits, s->model->id.vocabulary);
+		report_first_token();
 		if (id == UINT32_MAX)
 			die(EXIT_RUN, "position %u: no logit is finite", c->next_position);
 		if (!ignore_eos && is_eos(s->model, id)) {
@@ -232,13 +234,20 @@ generate(const struct session *s, struct decode *d, int keep, struct generated *
 			break;
 		}
 		generated_add(g, id);
+		report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
 		stopped = print_token(&p, id);
-		if (keep || (!stopped && n + 1 < limit))
+		report_leave();
+		if (keep || (!stopped && n + 1 < limit)) {
+			report_step_begin();
 			must(decode_step(d, id, &id, &e), &e);
+			report_step_end();
+		}
 		progress(n + 1);
 	}
 	progress_end();
+	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
 	print_tokens_end(&p);
+	report_leave();
 	g->n = n;
 	if (stopped) {
 		g->stop = STOP_TEXT;
@@ -407,6 +416,7 @@ save(const struct cache *c, struct kv_reader *from, struct observation *obs)
 		sign_count("seed", seed);
 	}
 	output_commit(w, from);
+	report_count("tokens", c->n_tokens);
 }
 
 /* The text that is given */
@@ -530,6 +540,7 @@ main(int argc, char **argv)
 	else
 		answer(&e, &d, r, &obs, seconds() - t0);
 	end_retrieval(retrieval, e.model);
+	report_count("tokens_run", c->ran);
 	kv_close(r);
 	workspace_free(ws, e.model);
 	observation_free(&obs, e.model);

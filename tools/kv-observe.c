@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/json.h"
+#include "cli/report.h"
 #include "cli/session.h"
 #include "cli/tool.h"
 #include "libkvfile/codec.h"
@@ -358,6 +359,7 @@ main(int argc, char **argv)
 	write_snapshot(w, held, c, kept, tokens);
 	sign(tokens);
 	output_commit(w, r);
+	report_count("tokens_run", c->ran);
 	if (settings.json)
 		print_report(r, kept, tokens, load_time, run_time);
 	kv_close(r);

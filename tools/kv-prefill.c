@@ -13,6 +13,7 @@
 #include "cli/opt_prefill.h"
 #include "cli/opt_prefix.h"
 #include "cli/opt_tokens.h"
+#include "cli/report.h"
 #include "cli/session.h"
 #include "engine/grow_clusters.h"
 #include "cli/tool.h"
@@ -199,8 +200,9 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 }
 
 static void
-report(const struct cache *c, size_t n, double seconds)
+tell(const struct cache *c, size_t n, double seconds)
 {
+	report_count("tokens_run", c->ran);
 	note("%zu tokens in %.2f s (%.0f tokens/s), next position %u, keys and values %.1f MiB",
 	    n, seconds, (double)n / seconds, c->next_position, (double)cache_bytes(c) / (1 << 20));
 }
@@ -340,7 +342,7 @@ run(struct cache *c, const uint32_t *ids, size_t n, struct observation *obs)
 	store_unseen(&prefix, c);
 	evict_cache_free(&prefill.evict);
 	must(grow_clusters(c, &error), &error);
-	report(c, n, seconds() - t0);
+	tell(c, n, seconds() - t0);
 	workspace_free(ws, c->model);
 }
 
@@ -364,6 +366,7 @@ save(const struct cache *c, const struct observation *obs, size_t n, const struc
 	opt_prefill_sign(&prefill);
 	opt_tokens_sign(&prefill.select);
 	output_commit(w, from);
+	report_count("tokens", c->n_tokens);
 }
 
 /* n tokens, behind those whose queries are in obs, have no more queries than that: all are kept,
