@@ -14,7 +14,7 @@ ORACLE=$ROOT/tests/oracle
 DEMO=$ROOT/examples/demo-model
 PATH=$O:$O/tests/bin:$PATH
 export ROOT O PATH PYTHONDONTWRITEBYTECODE=1
-unset KV_THREADS KV_DEVICE KV_PROGRESS
+unset KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
 
 # The first Python that has what the oracles need.
 if [ -z "${PYTHON:-}" ]; then

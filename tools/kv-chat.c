@@ -40,9 +40,9 @@ static const struct tool tool = {
 	.name = "kv-chat",
 	.about = "role-tagged messages to token ids",
 	.synopsis = "-m DIR [-qv] [--assistant TEXT] [--continue] [--date DATE]\n"
-	    "[--no-generation-prompt] [--open] [--set NAME=VALUE] [--system TEXT]\n"
+	    "[--no-generation-prompt] [--open] [--report FILE] [--set NAME=VALUE] [--system TEXT]\n"
 	    "[--template NAME] [--text] [--user TEXT | --user-file FILE | messages]\n"
-	    "kv-chat -m DIR [-qv] [--date DATE] [--set NAME=VALUE] [--template NAME]\n"
+	    "kv-chat -m DIR [-qv] [--date DATE] [--report FILE] [--set NAME=VALUE] [--template NAME]\n"
 	    "--questions FILE",
 	.example = "kv-chat -m MODEL --user 'Who are you?' | kv-prefill -m MODEL --ids -o chat.kv",
 	.opts = opts,

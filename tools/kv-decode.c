@@ -82,8 +82,8 @@ static const struct tool tool = {
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--device DEVICE] [--evict WORDS]\n"
 	    "[--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
-	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--score WORDS] [--stop TEXT]\n"
-	    "[--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
+	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
+	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
 	    "[--stats REPORT] [--audit]]\n"
 	    "[snapshot]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",

@@ -30,11 +30,11 @@ static const struct tool tool = {
 	.name = "kv-diff",
 	.about = "compare two snapshots of one model, their scores, or full attention with retrieval",
 	.synopsis = "[-qv] [-j N] [--by WHAT] [--device DEVICE] [--exit-code] [--json]\n"
-	    "[--progress WHEN] snapshot snapshot\n"
+	    "[--progress WHEN] [--report FILE] snapshot snapshot\n"
 	    "kv-diff --scores [-qv] [--at RATE] [--by WHAT] [--json] [--progress WHEN]\n"
-	    "snapshot snapshot\n"
+	    "[--report FILE] snapshot snapshot\n"
 	    "kv-diff --retrieve METHOD --budget N [-qv] [-j N] [--by WHAT] [--dense-layers N]\n"
-	    "[--device DEVICE] [--json] [--progress WHEN] [--reduce HOW] [snapshot]",
+	    "[--device DEVICE] [--json] [--progress WHEN] [--reduce HOW] [--report FILE] [snapshot]",
 	.example = "kv-diff full.kv small.kv",
 	.opts = opts,
 	.more = retrieve_opts,

@@ -32,7 +32,8 @@ static const struct tool tool = {
 	.about = "drop the rows of a snapshot that matter least",
 	.synopsis = "--budget N | --rate R | --heads FILE | --rows FILE | --list [-qvz] [-o FILE]\n"
 	    "[--alpha A] [--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
-	    "[--positions WHICH] [--progress WHEN] [--recent N] [--select BY] [--since POSITION]\n"
+	    "[--positions WHICH] [--progress WHEN] [--recent N] [--report FILE] [--select BY]\n"
+	    "[--since POSITION]\n"
 	    "[--sink N] [--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
 	.example = "kv-evict --rate 0.1 -o small.kv scored.kv",
 	.opts = opts,

@@ -43,10 +43,12 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-footprint",
 	.about = "KV footprint, memory and peak of snapshots, measured; critical footprint of a table",
-	.synopsis = "[-qv] [--by WHAT] [--json] [--stored-only] [snapshot ...]\n"
+	.synopsis = "[-qv] [--by WHAT] [--json] [--report FILE] [--stored-only] [snapshot ...]\n"
 	    "kv-footprint --critical TABLE [-qv] [--full SCORE] [--json] [--keep SHARE]\n"
+	    "[--report FILE]\n"
 	    "kv-footprint --convention NAME --prompt N [-qv] [--chunk N] [--generate N]\n"
-	    "[--head-sparsity SHARE] [--json] [--recent N] [--sink N] [--sparsity SHARE]",
+	    "[--head-sparsity SHARE] [--json] [--recent N] [--report FILE] [--sink N]\n"
+	    "[--sparsity SHARE]",
 	.example = "kv-footprint full.kv small.kv",
 	.opts = opts,
 	.takes = TAKES_JSON,

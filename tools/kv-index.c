@@ -40,7 +40,7 @@ static const struct tool tool = {
 	.about = "make what retrieval needs to find rows: pages, clusters or low-rank keys",
 	.synopsis = "--pages | --clusters | --low-rank [-qvz] [-j N] [-o FILE] [-s N]\n"
 	    "[--chunk-rows N] [--cluster-count N] [--device DEVICE] [--iterations N]\n"
-	    "[--local N] [--outliers N] [--page N] [--progress WHEN] [--rank N]\n"
+	    "[--local N] [--outliers N] [--page N] [--progress WHEN] [--rank N] [--report FILE]\n"
 	    "[--sink-rows N] [snapshot]",
 	.example = "kv-index --pages -o indexed.kv full.kv",
 	.opts = opts,

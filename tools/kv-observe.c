@@ -45,7 +45,7 @@ static const struct tool tool = {
 	    "[-o FILE]\n"
 	    "[--accumulate HOW] [--allow-config KEY] [--chunk N] [--device DEVICE]\n"
 	    "[--instruction TEXT] [--json] [--keep-window W] [--products TYPE]\n"
-	    "[--progress WHEN] [--sink N] [snapshot]",
+	    "[--progress WHEN] [--report FILE] [--sink N] [snapshot]",
 	.example = "kv-observe -m examples/demo-model --repeat-context -o seen.kv full.kv",
 	.opts = opts,
 	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |

@@ -62,12 +62,13 @@ static const struct tool tool = {
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
 	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
-	    "[--patch W] [--plain] [--products TYPE] [--progress WHEN] [--reuse SNAPSHOT |\n"
-	    "--store DIR [--store-size N]] [--score WORDS]\n"
+	    "[--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
+	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
 	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
 	    "--pyramid-infer WORDS] [prompt]\n"
-	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--tol X] [prompt ...]",
+	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--report FILE] [--tol X]\n"
+	    "[prompt ...]",
 	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv examples/prompts/harbour.txt",
 	.opts = opts,
 	.more = token_opts,

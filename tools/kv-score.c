@@ -27,8 +27,8 @@ static const struct tool tool = {
 	.about = "score the rows of a snapshot: write it again with a score for each row",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
 	    "[--device DEVICE] [--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW]\n"
-	    "[--pool HOW] [--progress WHEN] [--reduce HOW] [--since POSITION] [--sink N] [--window W]\n"
-	    "[snapshot]",
+	    "[--pool HOW] [--progress WHEN] [--reduce HOW] [--report FILE] [--since POSITION]\n"
+	    "[--sink N] [--window W] [snapshot]",
 	.example = "kv-score --method snapkv --kernel 7 -o scored.kv full.kv",
 	.opts = opts,
 	.more = score_opts,
