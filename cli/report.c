@@ -360,20 +360,6 @@ report_write(int status, int signal)
 
 /* ---- the start ---- */
 
-/* The program ends by exit(), or from main(). */
-static void
-at_exit(int status, void *with)
-{
-	(void)with;
-	if (report_write(status, 0) == 0)
-		return;
-	warning("--report: %s:", settings.report);
-	if (status == EXIT_OK) {
-		fflush(NULL);
-		_exit(EXIT_RUN);
-	}
-}
-
 void
 report_start(int argc, char **argv)
 {
@@ -445,8 +431,6 @@ report_open(void)
 	refuse_output(fd);
 	write_head();
 	it.fd = fd;
-	if (on_exit(at_exit, NULL) != 0)
-		die(EXIT_RUN, "out of memory");
 	settle();
 	it.phase[REPORT_LOAD] = it.phase[REPORT_COMPUTE];       /* of starting */
 	it.phase[REPORT_COMPUTE] = (struct clocks){ 0, 0 };

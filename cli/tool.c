@@ -150,6 +150,20 @@ temporary_file(void)
 	return fd;
 }
 
+/* The program ends by exit(), or from main(). */
+static void
+report_at_exit(int status, void *with)
+{
+	(void)with;
+	if (report_write(status, 0) == 0)
+		return;
+	warning("--report: %s:", settings.report);
+	if (status == EXIT_OK) {
+		fflush(NULL);
+		_exit(EXIT_RUN);
+	}
+}
+
 int
 tool_start(const struct tool *tool, int argc, char **argv)
 {
@@ -167,6 +181,8 @@ tool_start(const struct tool *tool, int argc, char **argv)
 		die(EXIT_USAGE, "--threads or KV_THREADS: %u, want at most %d, or 0 for all processors",
 		    settings.threads, THREADS_MOST);
 	report_open();
+	if (settings.report != NULL && on_exit(report_at_exit, NULL) != 0)
+		die(EXIT_RUN, "out of memory");
 	return operands;
 }
 
