@@ -170,6 +170,7 @@ test_no_room(const char *a, const char *b, struct device d)
 	int rc = ENGINE_ENOROOM;
 
 	small.alloc = grant;
+	small.shares_memory = 0;
 	small.mem_info = full;
 	snprintf(want, sizeof want, "%s: layer 0: cpu: no room for ", b);
 	for (n = 0; rc != ENGINE_OK && n < 100; n++) {
@@ -206,6 +207,7 @@ test_memory_plan(struct device d)
 	check(plan.weights == MIB * 3 / 2 && plan.tokens == 100, "weights, tokens");
 	check(plan.cache == 400 * (2 * 8 * 2 + 4), "a row: key, value, position");
 	check(memory_plan_check(&plan, &m, &e) == ENGINE_OK, "the CPU cannot tell what is free");
+	small.shares_memory = 0;
 	small.mem_info = full;
 	m.ops = &small;
 	check(memory_plan_check(&plan, &m, &e) == ENGINE_ENOROOM &&
