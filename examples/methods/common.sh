@@ -34,12 +34,13 @@
 # A file CONF has others for a model, NAME=VALUE for every method or METHOD.NAME=VALUE for one, a line each; the last line that applies
 # counts, \n in a value is a newline, # begins a line of comment. Options come after that. What cannot be known ends with a message and 2.
 #
-# Programs come from the PATH, or from build/ (or the folder that O names).
+# Programs come from the PATH, or from build/ (or the folder that O names). A script somewhere else sources this file by the folder that
+# KVPIPE_METHODS names, which experiments/ sets: . "$KVPIPE_METHODS/common.sh"
 set -eu
 
 all_settings='adapter answer chunk chunks cluster draft draft_model heads instruction keep kernel layer outliers patch pool rank recent sink stop window'
 
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "${KVPIPE_METHODS:-$(dirname "$0")}" && pwd)
 method=$(basename "$0" .sh)
 usage="usage: $method.sh [-b BUDGET | -r RATE] [-c CACHE] [-C CONF] [-H FILE] [-i] [-l LAYER] [-m MODEL] [-n TOKENS] [-o FILE] [-s NAME=VALUE] [-S STOP] [prompt]"
 model=$here/../demo-model
@@ -126,7 +127,7 @@ read_conf() {
 		*.*) scope=${name%%.*} name=${name#*.} ;;
 		esac
 		among "$name" "$all_settings" || die "$1: line $number: there is no setting $name"
-		[ -e "$here/$scope.sh" ] || die "$1: line $number: there is no method $scope"
+		[ "$scope" = "$method" ] || [ -e "$here/$scope.sh" ] || die "$1: line $number: there is no method $scope"
 		{ [ "$scope" = "$method" ] && among "$name" "$names"; } || continue
 		case $value in
 		*\\n*) value=$(printf '%b.' "$value") value=${value%.} ;;

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""One method at one rate over a part of a task's questions: a job of the workflow.
+
+    run_part.py keep ... --shared DIR --out DIR --script FILE [WORD ...]     a snapshot for each question
+    run_part.py answer ... --kept DIR > answers.jsonl                        an answer for each of these
+
+`keep` runs a script of examples/methods up to the snapshot that the answer begins with; `answer` lets
+the model answer, and adds what the snapshot kept and what was read. With --question after the script
+sees the context only, and the question comes behind what it kept.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+from task_prompts import Tokenizer, find_programs
+from task_records import TaskError, read_records, run, write_objects
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAMS = ("kv-chat", "kv-decode", "kv-evict", "kv-index", "kv-observe", "kv-prefill",
+            "kv-quantize1b", "kv-score", "kv-tokenize")
+
+
+def call(where, command, **options):
+    """A program's output. Its messages go where ours go."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=False, **options)
+    except OSError as error:
+        raise TaskError(f"{where}: {command[0]}: {error.strerror}") from None
+    if done.returncode:
+        raise TaskError(f"{where}: {os.path.basename(command[0])} ended with {done.returncode}")
+    return done.stdout.decode("utf-8", "replace")
+
+
+def build_of_programs():
+    """Eight digits for the build: results of different ones are not of the same programs."""
+    digest = hashlib.sha256()
+    for name in PROGRAMS:
+        path = shutil.which(name)
+        if path is None:
+            raise TaskError(f"there is no {name} on the PATH or in build/: is it built?")
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    return digest.hexdigest()[:8]
+
+
+def chosen(options):
+    """The records of the part, numbered from 0 over the whole task."""
+    first, count = (int(n) for n in options.part.split("/"))
+    records = list(read_records(options.task).values())
+    return [(number, record) for number, record in enumerate(records) if number % count == first]
+
+
+def write_ids(path, ids):
+    with open(path, "w", encoding="ascii") as file:
+        file.writelines(f"{i}\n" for i in ids)
+
+
+def keep(options, work):
+    tokenizer = Tokenizer(options.model, options.chat)
+    os.makedirs(options.out, exist_ok=True)
+    os.makedirs(options.shared, exist_ok=True)
+    environment = {**os.environ, "KVPIPE_METHODS": os.path.join(HERE, "..", "examples", "methods"),
+                   "KV_REPORT": os.path.abspath(os.path.join(options.out, "stages.jsonl"))}
+    for number, record in chosen(options):
+        where = f"{options.task}: {record['id']}"
+        prompt, out = os.path.join(work, "prompt.ids"), os.path.join(options.out, f"{number:05}.kv")
+        part = "context" if options.question == "after" else "whole"
+        write_ids(prompt, tokenizer.prompt_ids(record, part))
+        started = time.monotonic()
+        call(where, ["sh", options.script[0], "-i", "-c", options.shared, "-n", str(record["new_tokens"]),
+                     "-o", out, *options.script[1:], prompt], env=environment)
+        with open(f"{out}.seconds", "w", encoding="ascii") as file:
+            file.write(f"{time.monotonic() - started:.3f}\n")
+
+
+def percent(text, name):
+    return round(100 * json.loads(text)[name], 3)
+
+
+def answer_one(options, work, record, snapshot, tokenizer):
+    """The fields of an answer."""
+    where = f"{options.task}: {record['id']}"
+    after, stats = os.path.join(work, "after.kv"), os.path.join(work, "stats")
+    with open(f"{snapshot}.options", encoding="utf-8") as file:
+        words = file.read().split("\n")[:-1]
+    with open(f"{snapshot}.seconds", encoding="ascii") as file:
+        kept_in = float(file.read())
+    kept = percent(call(where, ["kv-info", "--json", snapshot]), "share_kept")
+    started = time.monotonic()
+    if options.question == "after":
+        question, asked = os.path.join(work, "question.ids"), os.path.join(work, "asked.kv")
+        write_ids(question, tokenizer.prompt_ids(record, "question"))
+        call(where, ["kv-prefill", "-q", "-m", options.model, "--resume", snapshot, "--ids", "-o", asked,
+                     question])
+        snapshot = asked
+    if "--retrieve" in words:
+        words += ["--stats", stats]
+    for stop in options.stop:
+        words += ["--stop", stop]
+    said = json.loads(call(where, ["kv-decode", "-q", "--json", "-m", options.model, "-n",
+                                   str(record["new_tokens"]), "-o", after, *words, snapshot]))
+    seconds = time.monotonic() - started
+    read = kept
+    if "--retrieve" in words:
+        with open(stats, encoding="utf-8") as file:
+            read = round(100 * (json.load(file)["all"]["share"] or 0), 3)
+    footprint = call(where, ["kv-footprint", "--json", after])
+    return {"id": record["id"], "answer": said["text"], "answer_tokens": said["tokens"],
+            "kept": kept, "read": read,
+            **{name: percent(footprint, name) for name in ("footprint", "memory", "peak")},
+            "keep_seconds": kept_in, "answer_seconds": round(seconds, 3)}
+
+
+def answer(options, work):
+    tokenizer = Tokenizer(options.model, options.chat)
+    build = build_of_programs()
+    rows = []
+    for number, record in chosen(options):
+        snapshot = os.path.join(options.kept, f"{number:05}.kv")
+        rows.append({**answer_one(options, work, record, snapshot, tokenizer), **dict(options.field),
+                     "build": build})
+    write_objects(rows)
+
+
+def pair(text):
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def main():
+    parser = argparse.ArgumentParser(description="run a method over a part of a task")
+    parser.add_argument("stage", choices=("keep", "answer"))
+    parser.add_argument("-m", "--model", required=True, help="model folder")
+    parser.add_argument("--task", required=True, metavar="TASK.jsonl")
+    parser.add_argument("--part", required=True, metavar="I/N", help="questions I, I + N, I + 2N, ...")
+    parser.add_argument("--question", choices=("inside", "after"), default="inside")
+    parser.add_argument("--chat", metavar="NAME", help="another chat template, or none")
+    parser.add_argument("--shared", help="keep: folder for what methods and rates have in common")
+    parser.add_argument("--out", help="keep: folder for its snapshots")
+    parser.add_argument("--kept", help="answer: folder of `keep`")
+    parser.add_argument("--stop", action="append", default=[], help="answer: a text that ends it")
+    parser.add_argument("--field", action="append", default=[], type=pair, metavar="NAME=VALUE",
+                        help="answer: a further member of each line")
+    parser.add_argument("--script", nargs=argparse.REMAINDER, default=[], metavar="WORD",
+                        help="keep: a script of examples/methods and its options; comes last")
+    options = parser.parse_args()
+    needed = ("shared", "out", "script") if options.stage == "keep" else ("kept",)
+    missing = [name for name in needed if not getattr(options, name)]
+    if missing:
+        parser.error(f"{options.stage} needs --{missing[0]}")
+    find_programs()
+    with tempfile.TemporaryDirectory() as work:
+        {"keep": keep, "answer": answer}[options.stage](options, work)
+
+
+if __name__ == "__main__":
+    run(main)

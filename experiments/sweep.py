@@ -1,0 +1,181 @@
+"""What a configuration asks for: models, tasks, methods and rates, and the commands that make them.
+
+The Snakefile reads one with `Sweep(config)`; a mistake ends with a SweepError that names the place. A
+*cell* is the questions of one task, length and seed for one model; a *part* is every n-th of its
+questions, and what one job works on.
+"""
+
+import os
+import re
+import shlex
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+METHODS = os.path.join(HERE, "..", "examples", "methods")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+KEYS = {
+    "": {"chat", "lengths", "methods", "models", "parts", "question", "rates", "reference", "results",
+         "seeds", "tasks", "threads"},
+    "model": {"conf", "folder"},
+    "task": {"count", "file", "lengths", "make", "metric", "middle_cut", "options", "stop"},
+    "method": {"decode", "keep", "name", "prefill", "rates", "script", "settings"},
+}
+
+
+class SweepError(Exception):
+    """A mistake in the configuration."""
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def check_keys(where, given, kind):
+    if not isinstance(given, dict):
+        raise SweepError(f"{where}: not a table of names and values")
+    unknown = sorted(str(key) for key in given.keys() - KEYS[kind])
+    if unknown:
+        raise SweepError(f"{where}: {unknown[0]} is none of {', '.join(sorted(KEYS[kind]))}")
+
+
+def check_name(where, name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise SweepError(f"{where}: a name has letters, digits, dots, - and _, not {name!r}")
+
+
+class Method:
+    """One way to make the snapshot that an answer begins with."""
+
+    def __init__(self, entry, rates):
+        entry = {"name": entry} if isinstance(entry, str) else entry
+        check_keys("methods", entry, "method")
+        if "name" not in entry:
+            raise SweepError(f"methods: {entry} has no name")
+        self.name = entry["name"]
+        where = f"methods: {self.name}"
+        check_name(where, self.name)
+        self.settings = entry.get("settings", {})
+        if not isinstance(self.settings, dict):
+            raise SweepError(f"{where}: settings is not a table")
+        self.inline = {key: entry[key] for key in ("prefill", "keep", "decode") if key in entry}
+        if self.inline and "script" in entry:
+            raise SweepError(f"{where}: a script, or prefill, keep and decode")
+        if self.inline and self.settings:
+            raise SweepError(f"{where}: settings are those of a script")
+        self.script = os.path.join(HERE, "inline.sh") if self.inline else self.find(where, entry)
+        self.rates = ["all"] if self.name == "full" else [str(r) for r in as_list(entry.get("rates", rates))]
+        for rate in self.rates:
+            if rate != "all" and not re.fullmatch(r"0?\.[0-9]*[1-9][0-9]*|1(\.0*)?", rate):
+                raise SweepError(f"{where}: {rate} is no rate between 0 and 1")
+
+    def find(self, where, entry):
+        script = entry.get("script", self.name)
+        path = script if "/" in script else os.path.join(METHODS, f"{script}.sh")
+        if not os.path.exists(path) or os.path.basename(path) == "common.sh":
+            raise SweepError(f"{where}: there is no {os.path.normpath(path)}")
+        return os.path.abspath(path)
+
+    def words(self, rate):
+        """Arguments of its script, without those of the prompt."""
+        words = ["-r", "1" if rate == "all" else rate]
+        for name, value in self.settings.items():
+            words += ["-s", f"{name}={value}"]
+        return words
+
+    def environment(self):
+        keep = self.inline.get("keep", "cat")
+        return {"PREFILL": self.inline.get("prefill", ""), "KEEP": keep,
+                "DECODE": self.inline.get("decode", "")} if self.inline else {}
+
+    def identity(self):
+        """What must be the same for earlier results to stand."""
+        return [os.path.basename(self.script), self.settings, self.inline]
+
+
+class Sweep:
+    """A configuration that has been looked at."""
+
+    def __init__(self, config):
+        check_keys("the configuration", config, "")
+        for key in ("models", "tasks", "methods"):
+            if not config.get(key):
+                raise SweepError(f"the configuration has no {key} (--configfile names its file)")
+        self.results = config.get("results", "results")
+        self.parts = self.whole(config, "parts", 2)
+        self.threads = self.whole(config, "threads", 1)
+        self.chat = config.get("chat")
+        self.question = config.get("question", "inside")
+        if self.question not in ("inside", "after"):
+            raise SweepError(f"question: {self.question} is neither inside nor after")
+        self.models, self.tasks = config["models"], config["tasks"]
+        for kind, table in (("model", self.models), ("task", self.tasks)):
+            for name, entry in table.items():
+                check_name(f"{kind}s", name)
+                check_keys(f"{kind}s: {name}", entry, kind)
+        for name, model in self.models.items():
+            if "folder" not in model:
+                raise SweepError(f"models: {name} has no folder")
+        for name, task in self.tasks.items():
+            if ("make" in task) == ("file" in task):
+                raise SweepError(f"tasks: {name} needs make, the name of a task, or file")
+        self.lengths = [str(n) for n in as_list(config.get("lengths", []))]
+        self.seeds = [str(n) for n in as_list(config.get("seeds", 1))]
+        methods = [Method(entry, config.get("rates", [0.1])) for entry in as_list(config["methods"])]
+        self.methods = {method.name: method for method in methods}
+        if len(self.methods) != len(methods):
+            raise SweepError("methods: two have the same name")
+        self.reference = config.get("reference", "full" if "full" in self.methods else methods[0].name)
+        if self.reference not in self.methods:
+            raise SweepError(f"reference: {self.reference} is none of the methods")
+        if self.question == "after" and any(m.script.endswith("/oracle.sh") for m in methods):
+            raise SweepError("methods: oracle needs the answer to a question that it would not have seen"
+                             " (question: after)")
+
+    @staticmethod
+    def whole(config, key, default):
+        value = config.get(key, default)
+        if not isinstance(value, int) or value < 1:
+            raise SweepError(f"{key}: {value} is no whole number above 0")
+        return value
+
+    def cells(self):
+        """MODEL/TASK/LENGTH/SEED; questions from a file have their own lengths and no seed."""
+        for model in self.models:
+            for name, task in self.tasks.items():
+                if "file" in task:
+                    yield f"{model}/{name}/own/0"
+                    continue
+                lengths = [str(n) for n in as_list(task.get("lengths", self.lengths))]
+                if not lengths:
+                    raise SweepError(f"tasks: {name} has no lengths")
+                yield from (f"{model}/{name}/{n}/{seed}" for n in lengths for seed in self.seeds)
+
+    def runs(self):
+        """METHOD/RATE"""
+        for method in self.methods.values():
+            yield from (f"{method.name}/{rate}" for rate in method.rates)
+
+    def graded(self):
+        return [f"{self.results}/graded/{cell}/{run}.jsonl" for cell in self.cells() for run in self.runs()]
+
+    def model_words(self, model):
+        entry = self.models[model]
+        return ["-m", entry["folder"], *(["-C", entry["conf"]] if "conf" in entry else [])]
+
+    def task_command(self, model, name, length, seed):
+        """The program that writes the questions of a cell."""
+        task = self.tasks[name]
+        words = ["-m", self.models[model]["folder"]]
+        if self.chat:
+            words += ["--chat", self.chat]
+        if "file" in task:
+            for key in ("metric", "middle_cut"):
+                if key in task:
+                    words += [f"--{key.replace('_', '-')}", str(task[key])]
+            words = ["read_benchmark.py", *words, "--task", name, task["file"]]
+        else:
+            words = ["make_task.py", task["make"], *words, "--name", name, "-n", str(task.get("count", 20)),
+                     "--tokens", length, "--seed", seed]
+        for key, value in task.get("options", {}).items():
+            option = f"--{str(key).replace('_', '-')}"
+            words += [option] if value is True else [option, *(str(v) for v in as_list(value))]
+        return shlex.join(["python3", os.path.join(HERE, words[0]), *words[1:]])

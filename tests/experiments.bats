@@ -1,0 +1,202 @@
+#!/usr/bin/env bats
+# bats file_tags=slow,nosan
+# experiments/: the configuration, the jobs, the table, and the workflow as a whole, on this machine and under Slurm
+
+load helper
+
+E=$ROOT/experiments
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	export PYTHONPATH=$E PYTHONDONTWRITEBYTECODE=1
+}
+
+# config [LINE ...]: small.yaml, with more lines, or the same keys with other values
+config() {
+	cat >small.yaml <<-END
+		models:
+		  demo: {folder: $DEMO, conf: $DEMO/kvpipe-methods.conf}
+		chat: none
+		tasks:
+		  recall: {make: multihop, options: {hops: 1, chains: 1}, count: 3}
+		lengths: [300]
+		rates: [0.3]
+		methods: [full, snapkv, fier]
+	END
+	printf '%s\n' "$@" >>small.yaml
+}
+
+# questions: three, of the demo model's kind
+questions() {
+	for i in 0 1 2; do
+		printf '{"id": "q-%d", "task": "codes", "context": "The access code of Elmford is L04%d. %s\\n", "question": "Question: what is the access code of Elmford?", "answer_prefix": "Answer:", "answers": ["L04%d"], "metric": "substring", "new_tokens": 12, "length": 300, "tokens": 40, "depth": 0, "seed": 1}\n' \
+		    $i $i "$(printf 'The sea was calm, and the people of Oakwick went to the market. %.0s' 1 2 3 4 5 6)" $i
+	done >task.jsonl
+}
+
+# part STAGE OPTION ...: a job over all questions
+part() {
+	"$PYTHON" "$E/run_part.py" "$1" -m "$DEMO" --chat none --task task.jsonl --part 0/1 "${@:2}"
+}
+
+# field NAME FILE: the values in JSON lines
+field() {
+	"$PYTHON" -c 'import json, sys
+for line in open(sys.argv[2]): print(json.loads(line)[sys.argv[1]])' "$@"
+}
+
+# need_snakemake: finds it beside EXPERIMENTS_PYTHON, or on the PATH; skips without
+need_snakemake() {
+	[ -z "${EXPERIMENTS_PYTHON:-}" ] || PATH=$(dirname "$EXPERIMENTS_PYTHON"):$PATH
+	command -v snakemake >/dev/null || skip "there is no snakemake: EXPERIMENTS_PYTHON names a Python with experiments/requirements.txt"
+}
+
+@test "a mistake in a configuration is named with its place" {
+	mistake() {
+		run "$PYTHON" - "$1" <<-'END'
+			import json, sys
+			from sweep import Sweep, SweepError
+			config = {"models": {"m": {"folder": "f"}}, "tasks": {"t": {"make": "passkey"}}, "lengths": [100],
+			          "methods": ["full", "snapkv"]}
+			config.update(json.loads(sys.argv[1]))
+			try:
+			    list(Sweep(config).cells())
+			except SweepError as error:
+			    sys.exit(str(error))
+		END
+		assert_equal "$status" "$([ -n "$2" ] && echo 1 || echo 0)"
+		assert_output "$2"
+	}
+	mistake '{}' ''
+	mistake '{"methods": []}' 'the configuration has no methods (--configfile names its file)'
+	mistake '{"rate": [0.1]}' 'the configuration: rate is none of chat, lengths, methods, models, parts, question, rates, reference, results, seeds, tasks, threads'
+	mistake '{"methods": ["snapkw"]}' "methods: snapkw: there is no $(realpath "$ROOT")/examples/methods/snapkw.sh"
+	mistake '{"methods": ["common"]}' "methods: common: there is no $(realpath "$ROOT")/examples/methods/common.sh"
+	mistake '{"methods": ["full", "full"]}' 'methods: two have the same name'
+	mistake '{"methods": [{"name": "a/b", "keep": "cat"}]}' "methods: a/b: a name has letters, digits, dots, - and _, not 'a/b'"
+	mistake '{"methods": [{"name": "a", "keep": "cat", "script": "snapkv"}]}' 'methods: a: a script, or prefill, keep and decode'
+	mistake '{"rates": [10]}' 'methods: snapkv: 10 is no rate between 0 and 1'
+	mistake '{"rates": ["0.1; rm"]}' 'methods: snapkv: 0.1; rm is no rate between 0 and 1'
+	mistake '{"models": {"m": {}}}' 'models: m has no folder'
+	mistake '{"tasks": {"t": {}}}' 'tasks: t needs make, the name of a task, or file'
+	mistake '{"lengths": []}' 'tasks: t has no lengths'
+	mistake '{"question": "before"}' 'question: before is neither inside nor after'
+	mistake '{"question": "after", "methods": ["oracle"]}' \
+	    'methods: oracle needs the answer to a question that it would not have seen (question: after)'
+	mistake '{"reference": "laq"}' 'reference: laq is none of the methods'
+	mistake '{"parts": 0}' 'parts: 0 is no whole number above 0'
+}
+
+@test "the jobs of a method give the answers of its script, and what it kept and read" {
+	questions
+	for method in full snapkv fier h2o-decode; do
+		part keep --shared shared --out "$method" --script "$ROOT/examples/methods/$method.sh" -m "$DEMO" -r 0.3
+		part answer --kept "$method" --stop . --field method=$method >"$method.jsonl"
+		for i in 0 1 2; do
+			"$PYTHON" "$E/prompt_ids.py" -m "$DEMO" --chat none task.jsonl q-$i >prompt.ids
+			sh "$ROOT/examples/methods/$method.sh" -m "$DEMO" -r 0.3 -n 12 -S . -i prompt.ids >line
+			# shellcheck disable=SC2034 # used by name
+			read -r _ kept footprint memory peak read said <line
+			assert_equal "$(sed -n $((i + 1))p <(field answer "$method.jsonl") | xargs)" "$said"
+			for name in kept footprint memory peak read; do
+				assert_equal "$(sed -n $((i + 1))p <(field $name "$method.jsonl") | xargs printf %.2f)" "${!name}"
+			done
+		done
+	done
+	# one prefill of each kind and question: plain, 32 queries, mass
+	assert_equal "$(find shared -type f ! -name '*.lock' | wc -l)" 9
+	assert_equal "$(wc -l <snapkv/stages.jsonl)" 9
+}
+
+@test "a method that the configuration states is that of the script" {
+	questions
+	part keep --shared shared --out script --script "$ROOT/examples/methods/snapkv.sh" -m "$DEMO" -r 0.3 -s window=16
+	# shellcheck disable=SC2016 # the job's variable
+	PREFILL='--observe 16' KEEP='kv-score --method snapkv --kernel 7 --pool max | kv-evict --rate "$rate"' DECODE='--min-p 0' \
+	    part keep --shared shared --out inline --script "$E/inline.sh" -m "$DEMO" -C "$DEMO/kvpipe-methods.conf" -r 0.3
+	for i in 0 1 2; do
+		cmp script/0000$i.kv inline/0000$i.kv
+		assert_equal "$(xargs <inline/0000$i.kv.options)" '--min-p 0'
+	done
+	PREFILL='' KEEP='kv-score --method knorm | false' DECODE='' run part keep --shared shared --out broken --script "$E/inline.sh" -m "$DEMO" -r 0.3
+	assert_equal "$status" 2
+	assert_output --partial 'task.jsonl: q-0: sh ended with 1'
+}
+
+@test "with the question after it, a method sees the context only" {
+	questions
+	for method in snapkv fier; do
+		part keep --question after --shared shared --out $method --script "$ROOT/examples/methods/$method.sh" -m "$DEMO" -r 0.3
+		part answer --question after --kept $method --stop . >$method.jsonl
+		"$PYTHON" "$E/prompt_ids.py" -m "$DEMO" --chat none --part context task.jsonl q-1 >context.ids
+		assert_equal "$(kv-info --json $method/00001.kv | "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["tokens"])')" "$(wc -l <context.ids)"
+		"$PYTHON" "$E/prompt_ids.py" -m "$DEMO" --chat none --part question task.jsonl q-1 |
+		    kv-prefill -q -m "$DEMO" --resume $method/00001.kv --ids - >asked.kv
+		mapfile -t words <$method/00001.kv.options
+		assert_equal "$(sed -n 2p <(field answer $method.jsonl))" "$(kv-decode -q -m "$DEMO" -n 12 --stop . "${words[@]}" asked.kv)"
+	done
+}
+
+@test "the table has means, intervals and pairs as counted by hand" {
+	mkdir -p graded
+	"$PYTHON" - <<-'END'
+		import json
+		for method, rate, scores in (("full", "all", (1, 1, 1, 0)), ("a", "0.1", (1, 0, 0, 0)), ("b", "0.1", (0.5, 1, 1, 0))):
+		    with open(f"graded/{method}.jsonl", "w") as file:
+		        for i, score in enumerate(scores):
+		            print(json.dumps({"id": f"q{i % 2}", "task": "t" if i < 2 else "u", "length": 10, "seed": 1, "model": "m",
+		                "method": method, "rate": rate, "score": score, "kept": 10.0 * i, "footprint": 1, "memory": 2, "peak": 3, "read": 4,
+		                "keep_seconds": 1, "answer_seconds": 2, "build": "0123"}), file=file)
+		for name in ("full", "a", "b"):
+		    lines = open(f"graded/{name}.jsonl").readlines()
+		    for part, task in enumerate("tu"):
+		        open(f"graded/{name}-{task}.jsonl", "w").writelines(lines[2 * part:2 * part + 2])
+		import sweep_table
+		sweep_table.write([f"graded/{n}-{t}.jsonl" for t in "tu" for n in ("full", "a", "b")], "full", "table.tsv", "table.md")
+	END
+	run -0 cut -f 1-10 table.tsv
+	assert_line $'m\t10\tt\tfull\tall\t2\t100\t34.24\t100\t5'
+	assert_line $'m\t10\tall\ta\t0.1\t4\t25\t4.559\t69.94\t15'
+	assert_line --partial $'m\t10\tall\tb\t0.1\t4\t62.5\t'
+	run -0 cat table.md
+	assert_line '| m | 10 | a | 0.1 | 4 | -0.500 | -1.000 to +0.000 | 0 | 2 | 0.5 |'
+	assert_line --regexp '^\| m \| 10 \| b \| 0.1 \| 4 \| -0.125 \| .* \| 0 \| 1 \| 1 \|$'
+	assert_line 'Programs: 0123.'
+}
+
+@test "a workflow that is killed goes on, and ends with the table of one that is not" {
+	need_snakemake
+	config
+	snakemake -q -c2 -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
+	cut -f 1-14 results/table.tsv >whole.tsv
+	assert_equal "$(wc -l <whole.tsv)" 4
+	[ -s results/score.svg ] && [ -s results/score.png ]
+	assert_equal "$(find results/shared results/kept -type f 2>/dev/null | wc -l)" 0
+	mv results first
+	setsid snakemake -q -c1 -s "$E/Snakefile" --configfile small.yaml 2>log &
+	until [ "$(find results/answers -name '*.jsonl' -size +0 2>/dev/null | wc -l)" -gt 1 ]; do
+		sleep 0.1
+	done
+	kill -KILL -- -$!
+	wait $! || true
+	[ ! -e results/table.tsv ]
+	answered=$(find results/answers -name '*.jsonl' -printf '%T@ %p\n' | sort -n | head -n 1 | cut -d ' ' -f 2)
+	made=$(stat -c %Y.%i "$answered")
+	snakemake -q --unlock -c1 -s "$E/Snakefile" --configfile small.yaml
+	snakemake -q -c2 --rerun-incomplete -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
+	diff whole.tsv <(cut -f 1-14 results/table.tsv)
+	assert_equal "$(stat -c %Y.%i "$answered")" "$made"
+}
+
+@test "the workflow runs under Slurm, with the same table" {
+	need_snakemake
+	snakemake --help | grep -q slurm-no-account || skip 'snakemake-executor-plugin-slurm is not installed'
+	sh "$ROOT/tests/slurm.sh" true 2>why || skip "$(tail -n 1 why)"
+	config 'parts: 1'
+	snakemake -q -c2 -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
+	mv results here
+	sh "$ROOT/tests/slurm.sh" snakemake --executor slurm -j 4 --slurm-no-account --slurm-status-command squeue \
+	    --slurm-init-seconds-before-status-checks 2 --default-resources slurm_partition=main mem_mb=300 runtime=10 --latency-wait 5 \
+	    -s "$E/Snakefile" --configfile small.yaml >log 2>&1 || { cat log; false; }
+	diff <(cut -f 1-14 here/table.tsv) <(cut -f 1-14 results/table.tsv)
+}
