@@ -3,8 +3,8 @@
 
     plot_scores.py TABLE.tsv PICTURE ...
 
-A row of pictures for each model and length, over all tasks; the form of a picture is that of its name
-(.svg, .png, .pdf). Bars are the 95 % intervals of the table.
+A row of pictures for each model and length, over all tasks; the form of a picture is that of its
+name (.svg, .png, .pdf). Bars are the 95 % intervals of the table.
 """
 
 import csv
@@ -14,7 +14,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-AXES = (("kept", "rows kept when the answer begins, %"), ("footprint", "KV footprint of the whole run, %"),
+AXES = (("kept", "rows kept when the answer begins, %"),
+        ("footprint", "KV footprint of the whole run, %"),
         ("peak", "peak memory, %"), ("read", "bytes of the cache read at each step, %"))
 MARKS = "osD^v<>PXph*"
 
@@ -34,7 +35,8 @@ def read_table(path):
 
 def draw(axes, method, rows, column, mark, colour):
     rows = sorted(rows, key=lambda row: float(row[column]))
-    x, y, low, high = ([float(row[name]) for row in rows] for name in (column, "score", "low", "high"))
+    x, y, low, high = ([float(row[name]) for row in rows]
+                       for name in (column, "score", "low", "high"))
     error = [[max(0, a - b) for a, b in zip(y, low)], [max(0, b - a) for a, b in zip(y, high)]]
     axes.errorbar(x, y, error, label=method, marker=mark, color=colour, markersize=5,
                   linewidth=1.4, elinewidth=0.6, capsize=2)
@@ -44,14 +46,16 @@ def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     panels = read_table(sys.argv[1])
-    figure, grid = pyplot.subplots(len(panels), len(AXES), figsize=(18, 4.6 * len(panels)), squeeze=False, sharey=True)
+    figure, grid = pyplot.subplots(len(panels), len(AXES), figsize=(18, 4.6 * len(panels)),
+                                   squeeze=False, sharey=True)
     colours = matplotlib.colormaps["tab20"].colors
     names = list(dict.fromkeys(method for methods in panels.values() for method in methods))
     for (key, methods), line in zip(panels.items(), grid):
         for axes, (column, label) in zip(line, AXES):
             for method, rows in methods.items():
                 place = names.index(method)
-                draw(axes, method, rows, column, MARKS[place % len(MARKS)], colours[(2 * place + place // 10) % 20])
+                draw(axes, method, rows, column, MARKS[place % len(MARKS)],
+                     colours[(2 * place + place // 10) % 20])
             most = max(100, *(float(row[column]) for rows in methods.values() for row in rows))
             axes.set(xlabel=label, xlim=(0, 1.05 * most), ylim=(-4, 104))
             axes.grid(alpha=0.3)

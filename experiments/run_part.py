@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """One method at one rate over a part of a task's questions: a job of the workflow.
 
-    run_part.py keep ... --shared DIR --out DIR --script FILE [WORD ...]     a snapshot for each question
-    run_part.py answer ... --kept DIR > answers.jsonl                        an answer for each of these
+    run_part.py keep ... --shared DIR --out DIR --script FILE [WORD ...]
+    run_part.py answer ... --kept DIR > answers.jsonl
 
-`keep` runs a script of examples/methods up to the snapshot that the answer begins with; `answer` lets
-the model answer, and adds what the snapshot kept and what was read. With --question after the script
-sees the context only, and the question comes behind what it kept.
+`keep` runs a script of examples/methods for each question, up to the snapshot that the answer
+begins with, in the folder --out; `answer` lets the model answer, and adds what the snapshot kept and
+what was read. With --question after the script sees the context only, and the question comes behind
+what it kept.
 """
 
 import argparse
@@ -73,8 +74,9 @@ def keep(options, work):
         part = "context" if options.question == "after" else "whole"
         write_ids(prompt, tokenizer.prompt_ids(record, part))
         started = time.monotonic()
-        call(where, ["sh", options.script[0], "-i", "-c", options.shared, "-n", str(record["new_tokens"]),
-                     "-o", out, *options.script[1:], prompt], env=environment)
+        call(where, ["sh", options.script[0], "-i", "-c", options.shared,
+                     "-n", str(record["new_tokens"]), "-o", out, *options.script[1:], prompt],
+             env=environment)
         with open(f"{out}.seconds", "w", encoding="ascii") as file:
             file.write(f"{time.monotonic() - started:.3f}\n")
 
@@ -96,8 +98,8 @@ def answer_one(options, work, record, snapshot, tokenizer):
     if options.question == "after":
         question, asked = os.path.join(work, "question.ids"), os.path.join(work, "asked.kv")
         write_ids(question, tokenizer.prompt_ids(record, "question"))
-        call(where, ["kv-prefill", "-q", "-m", options.model, "--resume", snapshot, "--ids", "-o", asked,
-                     question])
+        call(where, ["kv-prefill", "-q", "-m", options.model, "--resume", snapshot, "--ids",
+                     "-o", asked, question])
         snapshot = asked
     if "--retrieve" in words:
         words += ["--stats", stats]
@@ -123,8 +125,8 @@ def answer(options, work):
     rows = []
     for number, record in chosen(options):
         snapshot = os.path.join(options.kept, f"{number:05}.kv")
-        rows.append({**answer_one(options, work, record, snapshot, tokenizer), **dict(options.field),
-                     "build": build})
+        rows.append({**answer_one(options, work, record, snapshot, tokenizer),
+                     **dict(options.field), "build": build})
     write_objects(rows)
 
 
@@ -138,7 +140,8 @@ def main():
     parser.add_argument("stage", choices=("keep", "answer"))
     parser.add_argument("-m", "--model", required=True, help="model folder")
     parser.add_argument("--task", required=True, metavar="TASK.jsonl")
-    parser.add_argument("--part", required=True, metavar="I/N", help="questions I, I + N, I + 2N, ...")
+    parser.add_argument("--part", required=True, metavar="I/N",
+                        help="questions I, I + N, I + 2N, ...")
     parser.add_argument("--question", choices=("inside", "after"), default="inside")
     parser.add_argument("--chat", metavar="NAME", help="another chat template, or none")
     parser.add_argument("--shared", help="keep: folder for what methods and rates have in common")

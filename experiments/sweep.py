@@ -1,7 +1,7 @@
 """What a configuration asks for: models, tasks, methods and rates, and the commands that make them.
 
-The Snakefile reads one with `Sweep(config)`; a mistake ends with a SweepError that names the place. A
-*cell* is the questions of one task, length and seed for one model; a *part* is every n-th of its
+The Snakefile reads one with `Sweep(config)`; a mistake ends with a SweepError that names the place.
+A *cell* is the questions of one task, length and seed for one model; a *part* is every n-th of its
 questions, and what one job works on.
 """
 
@@ -13,8 +13,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 METHODS = os.path.join(HERE, "..", "examples", "methods")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 KEYS = {
-    "": {"chat", "lengths", "methods", "models", "parts", "question", "rates", "reference", "results",
-         "seeds", "tasks", "threads"},
+    "": {"chat", "lengths", "methods", "models", "parts", "question", "rates", "reference",
+         "results", "seeds", "tasks", "threads"},
     "model": {"conf", "folder"},
     "task": {"count", "file", "lengths", "make", "metric", "middle_cut", "options", "stop"},
     "method": {"decode", "keep", "name", "prefill", "rates", "script", "settings"},
@@ -62,7 +62,9 @@ class Method:
         if self.inline and self.settings:
             raise SweepError(f"{where}: settings are those of a script")
         self.script = os.path.join(HERE, "inline.sh") if self.inline else self.find(where, entry)
-        self.rates = ["all"] if self.name == "full" else [str(r) for r in as_list(entry.get("rates", rates))]
+        self.rates = [str(rate) for rate in as_list(entry.get("rates", rates))]
+        if self.name == "full":
+            self.rates = ["all"]
         for rate in self.rates:
             if rate != "all" and not re.fullmatch(r"0?\.[0-9]*[1-9][0-9]*|1(\.0*)?", rate):
                 raise SweepError(f"{where}: {rate} is no rate between 0 and 1")
@@ -119,16 +121,18 @@ class Sweep:
                 raise SweepError(f"tasks: {name} needs make, the name of a task, or file")
         self.lengths = [str(n) for n in as_list(config.get("lengths", []))]
         self.seeds = [str(n) for n in as_list(config.get("seeds", 1))]
-        methods = [Method(entry, config.get("rates", [0.1])) for entry in as_list(config["methods"])]
+        rates = config.get("rates", [0.1])
+        methods = [Method(entry, rates) for entry in as_list(config["methods"])]
         self.methods = {method.name: method for method in methods}
         if len(self.methods) != len(methods):
             raise SweepError("methods: two have the same name")
-        self.reference = config.get("reference", "full" if "full" in self.methods else methods[0].name)
+        first = "full" if "full" in self.methods else methods[0].name
+        self.reference = config.get("reference", first)
         if self.reference not in self.methods:
             raise SweepError(f"reference: {self.reference} is none of the methods")
         if self.question == "after" and any(m.script.endswith("/oracle.sh") for m in methods):
-            raise SweepError("methods: oracle needs the answer to a question that it would not have seen"
-                             " (question: after)")
+            raise SweepError("methods: oracle needs the answer to a question that it would not "
+                             "have seen (question: after)")
 
     @staticmethod
     def whole(config, key, default):
@@ -155,7 +159,8 @@ class Sweep:
             yield from (f"{method.name}/{rate}" for rate in method.rates)
 
     def graded(self):
-        return [f"{self.results}/graded/{cell}/{run}.jsonl" for cell in self.cells() for run in self.runs()]
+        return [f"{self.results}/graded/{cell}/{run}.jsonl"
+                for cell in self.cells() for run in self.runs()]
 
     def model_words(self, model):
         entry = self.models[model]
@@ -173,8 +178,8 @@ class Sweep:
                     words += [f"--{key.replace('_', '-')}", str(task[key])]
             words = ["read_benchmark.py", *words, "--task", name, task["file"]]
         else:
-            words = ["make_task.py", task["make"], *words, "--name", name, "-n", str(task.get("count", 20)),
-                     "--tokens", length, "--seed", seed]
+            words = ["make_task.py", task["make"], *words, "--name", name,
+                     "-n", str(task.get("count", 20)), "--tokens", length, "--seed", seed]
         for key, value in task.get("options", {}).items():
             option = f"--{str(key).replace('_', '-')}"
             words += [option] if value is True else [option, *(str(v) for v in as_list(value))]

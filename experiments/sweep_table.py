@@ -19,8 +19,9 @@ def read_all(paths):
     rows = []
     for path in paths:
         for row in read_graded(path).values():
-            row["length"] = row["length"] if f"/own/" not in path else "own"
-            rows.append({**row, "question": (row["model"], row["task"], row["length"], row["seed"], row["id"])})
+            row["length"] = "own" if "/own/" in path else row["length"]
+            question = tuple(row[name] for name in ("model", "task", "length", "seed", "id"))
+            rows.append({**row, "question": question})
     return rows
 
 
@@ -67,7 +68,8 @@ def pair_rows(rows, reference):
                 continue
             theirs = {row["question"]: row["score"] for row in other}
             yield {**fields, "method": method, "rate": rate,
-                   **compare([row["score"] for row in run], [theirs[row["question"]] for row in run])}
+                   **compare([row["score"] for row in run],
+                             [theirs[row["question"]] for row in run])}
 
 
 def markdown(rows, columns):
@@ -85,19 +87,23 @@ def write(paths, reference, tsv, md):
     with open(tsv, "w", encoding="utf-8") as file:
         file.write("\t".join(COLUMNS) + "\n")
         for row in table:
-            file.write("\t".join(f"{v:.4g}" if isinstance(v := row[c], float) else str(v) for c in COLUMNS) + "\n")
+            file.write("\t".join(f"{value:.4g}" if isinstance(value, float) else str(value)
+                                 for value in map(row.get, COLUMNS)) + "\n")
     builds = sorted({row["build"] for row in rows})
     lines = [*markdown(table, (
         *((name, f"{{{name}}}") for name in (*GROUP, *RUN, "n")), ("score %", "{score:.1f}"),
-        ("95 % interval", "{low:.0f}-{high:.0f}"), *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES),
+        ("95 % interval", "{low:.0f}-{high:.0f}"),
+        *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES),
         ("keep s", "{keep_seconds:.2f}"), ("answer s", "{answer_seconds:.2f}"))),
         "", f"Against {reference}, question by question, all tasks:", "",
         *markdown(pairs, (
             *((name, f"{{{name}}}") for name in ("model", "length", "method", "rate", "n")),
             ("difference", "{difference:+.3f}"), ("95 % interval", "{low:+.3f} to {high:+.3f}"),
             ("better", "{better}"), ("worse", "{worse}"), ("p", "{p:.2g}"))),
-        "", "Intervals of scores that are 0 or 1 are Wilson's, others and those of differences the percentile bootstrap; "
-        "p is the sign test. Seconds of `keep` do not count a prefill that was there already.",
-        f"Programs: {', '.join(builds)}." + (" **They are not of one build.**" if builds[1:] else "")]
+        "", "Intervals of scores that are 0 or 1 are Wilson's, others and those of differences the "
+        "percentile bootstrap; p is the sign test. Seconds of `keep` do not count a prefill that "
+        "was there already.",
+        f"Programs: {', '.join(builds)}."
+        + (" **They are not of one build.**" if builds[1:] else "")]
     with open(md, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
