@@ -82,11 +82,11 @@ print_trial(const struct retrieval_trial *t, int heads)
 /* ---- JSON ---- */
 
 static json_t *
-sum_json(const struct trial_sum *x)
+sum_json(const struct retrieval_trial *t, const struct trial_sum *x)
 {
 	json_t *o = json_object();
 
-	put_retrieval_means(o, &x->read, 1);
+	put_retrieval_means(o, &x->read, &t->options);
 	put_real(o, "output_error", x->output_error);
 	return o;
 }
@@ -95,7 +95,7 @@ static json_t *
 layer_json(const struct retrieval_trial *t, uint32_t l)
 {
 	struct trial_sum x = retrieval_trial_heads(t, l, 0, t->G);
-	json_t *o = sum_json(&x), *heads = json_array(), *head, *list, *query;
+	json_t *o = sum_json(t, &x), *heads = json_array(), *head, *list, *query;
 	struct attention_compared *lost = t->lost + (size_t)l * t->H;
 	uint32_t g, r;
 
@@ -103,7 +103,7 @@ layer_json(const struct retrieval_trial *t, uint32_t l)
 	put_count(o, "queries", t->queries[l]);
 	for (g = 0; g < t->G; g++) {
 		x = retrieval_trial_heads(t, l, g, g + 1);
-		head = sum_json(&x);
+		head = sum_json(t, &x);
 		list = json_array();
 		for (r = 0; r < t->R; r++) {
 			query = json_object();
@@ -133,8 +133,8 @@ print_trial_json(const struct retrieval_trial *t)
 	put_count(o, "budget", r->budget);
 	put(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
 	put_count(o, "dense_layers", r->dense);
-	put(o, "all", sum_json(&all));
-	put(o, "retrieving", sum_json(&some));
+	put(o, "all", sum_json(t, &all));
+	put(o, "retrieving", sum_json(t, &some));
 	print_json_begin(o, "layers");
 	for (l = 0; l < t->L; l++)
 		print_json_element(layer_json(t, l));

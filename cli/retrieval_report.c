@@ -35,7 +35,8 @@ retrieval_note(const struct retrieval *t, uint32_t layers, uint32_t heads)
 }
 
 void
-put_retrieval_means(json_t *o, const struct retrieval_stats *s, int audit)
+put_retrieval_means(json_t *o, const struct retrieval_stats *s,
+    const struct retrieval_options *r)
 {
 	const double n = (double)s->steps;      /* 0: all means are NaN, which is null */
 
@@ -46,7 +47,9 @@ put_retrieval_means(json_t *o, const struct retrieval_stats *s, int audit)
 	put_real(o, "value_bytes", (double)s->value_bytes / n);
 	put_real(o, "of_bytes", (double)s->of_bytes / n);
 	put_real(o, "share", retrieval_stats_share(s));
-	if (audit) {
+	if (r->overlap)
+		put_real(o, "overlap", s->overlap / (double)s->pairs);
+	if (r->audit) {
 		put_real(o, "recall", s->recall / n);
 		put_real(o, "mass", s->mass / n);
 	}
@@ -67,15 +70,15 @@ retrieval_json(const struct retrieval *t, uint32_t layers, uint32_t heads)
 	put_count(o, "dense_layers", r->dense);
 	put_count(o, "steps", retrieval_stats(t)[0].steps);
 	put(o, "all", all);
-	put_retrieval_means(all, &sum, r->audit);
+	put_retrieval_means(all, &sum, r);
 	put(o, "retrieving", some);
 	sum = sum_of(t, r->dense, layers, heads);
-	put_retrieval_means(some, &sum, r->audit);
+	put_retrieval_means(some, &sum, r);
 	for (l = 0; l < layers; l++) {
 		layer = json_object();
 		put_count(layer, "layer", l);
 		sum = sum_of(t, l, l + 1, heads);
-		put_retrieval_means(layer, &sum, r->audit);
+		put_retrieval_means(layer, &sum, r);
 		json_array_append_new(list, layer);
 	}
 	put(o, "layers", list);

@@ -7,8 +7,9 @@
 #include "model/retrieve.h"
 
 /* o <- means over steps and KV heads, null where there was no step; kv-decode(1) explains the keys.
- * audit: recall and mass, too. Dies without memory. */
-void put_retrieval_means(json_t *o, const struct retrieval_stats *, int audit);
+ * Recall and mass with audit, overlap with overlap. Dies without memory. */
+void put_retrieval_means(json_t *o, const struct retrieval_stats *,
+    const struct retrieval_options *);
 
 /* -v: how much was read, in one line. */
 void retrieval_note(const struct retrieval *, uint32_t layers, uint32_t heads);

@@ -6,7 +6,10 @@
  *
  * Bytes are counted where it is decided what is read: of an index all that is scored, of keys and
  * values the rows that enter the softmax. (The copy of a chunk's keys that are rebuilt is not:
- * gather() makes it, but the method does not need it.) */
+ * gather() makes it, but the method does not need it.)
+ *
+ * Audit and overlap bring lists of what was chosen to the host, and wait for the device: retrieval
+ * has no steps that a GPU repeats from a recording (generate.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,9 +89,11 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	    .len = calloc(heads, sizeof *t->last.pages.len),
 	    .capacity = calloc(heads, sizeof *t->last.pages.capacity), .heads = heads,
 	    .width = width } };
-	if (!t->stats || !t->n || !t->always || !t->seen || !t->chosen.n || !t->best.n ||
-	    !t->copy.start || !t->copy.len || !t->copy.capacity || !t->last.rows.n ||
-	    !t->last.pages.start || !t->last.pages.len || !t->last.pages.capacity) {
+	t->before.chose = calloc((size_t)layers * heads, sizeof *t->before.chose);
+	if (!t->before.chose || !t->stats || !t->n || !t->always || !t->seen ||
+	    !t->chosen.n || !t->best.n || !t->copy.start || !t->copy.len || !t->copy.capacity ||
+	    !t->last.rows.n || !t->last.pages.start || !t->last.pages.len ||
+	    !t->last.pages.capacity) {
 		retrieval_free(t);
 		return NULL;
 	}
@@ -137,6 +142,8 @@ retrieval_free(struct retrieval *t)
 	free(t->last.pages.start);
 	free(t->last.pages.len);
 	free(t->last.pages.capacity);
+	free(t->before.bits);
+	free(t->before.chose);
 	free(t->stats);
 	free(t->n);
 	free(t->always);
@@ -173,6 +180,8 @@ retrieval_stats_add(struct retrieval_stats *sum, const struct retrieval_stats *m
 	sum->of_bytes += more->of_bytes;
 	sum->recall += more->recall;
 	sum->mass += more->mass;
+	sum->pairs += more->pairs;
+	sum->overlap += more->overlap;
 }
 
 double
@@ -193,11 +202,45 @@ static int
 reserve_audit(struct retrieval *t, size_t stride)
 {
 	t->logits = malloc(t->H * stride * sizeof *t->logits);
-	t->list = malloc(stride * sizeof *t->list);
-	t->best_list = malloc(stride * sizeof *t->best_list);
 	t->best.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->best.at);
 	t->best.stride = stride;
-	return t->logits && t->list && t->best_list && t->best.at ? KV_OK : KV_ENOMEM;
+	return t->logits && t->best.at ? KV_OK : KV_ENOMEM;
+}
+
+/* More bits for each KV head; those that are set stay. */
+static int
+reserve_last_read(struct retrieval *t, size_t stride)
+{
+	const size_t heads = (size_t)t->L * t->G, words = stride / 32;
+	uint32_t *bits;
+	size_t i;
+
+	if (words <= t->before.words)
+		return KV_OK;
+	if ((bits = calloc(heads * words, sizeof *bits)) == NULL)
+		return KV_ENOMEM;
+	for (i = 0; t->before.words > 0 && i < heads; i++)
+		memcpy(bits + i * words, t->before.bits + i * t->before.words,
+		    t->before.words * sizeof *bits);
+	free(t->before.bits);
+	t->before.bits = bits;
+	t->before.words = words;
+	return KV_OK;
+}
+
+/* What only audit and overlap need */
+static int
+reserve_host(struct retrieval *t, size_t stride)
+{
+	if (!t->opt.audit && !t->opt.overlap)
+		return KV_OK;
+	t->list = malloc(stride * sizeof *t->list);
+	t->best_list = malloc(stride * sizeof *t->best_list);
+	if (t->list == NULL || t->best_list == NULL ||
+	    (t->opt.audit && reserve_audit(t, stride) != KV_OK) ||
+	    (t->opt.overlap && reserve_last_read(t, stride) != KV_OK))
+		return KV_ENOMEM;
+	return KV_OK;
 }
 
 static int
@@ -213,7 +256,7 @@ reserve_lists(struct retrieval *t, size_t stride)
 	t->chosen.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->chosen.at);
 	t->chosen.stride = stride;
 	if (!t->score || !t->joint || !t->candidate || !t->chosen.at ||
-	    (t->opt.audit && reserve_audit(t, stride) != KV_OK)) {
+	    reserve_host(t, stride) != KV_OK) {
 		free_lists(t);
 		return KV_ENOMEM;
 	}
@@ -369,7 +412,7 @@ count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const stru
 	}
 }
 
-/* ---- audit ---- */
+/* ---- audit, overlap ---- */
 
 /* list[] <- the rows of the chosen candidates of KV head g. Returns how many. */
 static uint32_t
@@ -449,6 +492,46 @@ audit(struct retrieval *t, uint32_t l, const struct query *query, const struct l
 	}
 }
 
+/* bits[] <- the n listed rows, and no others. Returns how many of them were there before. */
+static uint32_t
+replace_rows(uint32_t *bits, size_t words, const uint32_t *list, uint32_t n)
+{
+	uint32_t i, both = 0;
+
+	for (i = 0; i < n; i++)
+		both += bits[list[i] / 32] >> list[i] % 32 & 1;
+	memset(bits, 0, words * sizeof *bits);
+	for (i = 0; i < n; i++)
+		bits[list[i] / 32] |= 1u << list[i] % 32;
+	return both;
+}
+
+/* Compares what was chosen with what the step before has chosen, row by row: the last page or
+ * chunk may have grown since. */
+static void
+compare_steps(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+{
+	struct last_read *before = &t->before;
+	uint32_t g, n, both;
+	size_t i;
+	int chose;
+
+	for (g = 0; g < t->G; g++) {
+		i = (size_t)l * t->G + g;
+		chose = !t->whole && t->chosen.n[g] > 0 && t->chosen.n[g] < t->n[g];
+		if (chose) {
+			n = list_rows(t, rows, g);
+			both = replace_rows(before->bits + i * before->words, before->words,
+			    t->list, n);
+			if (before->chose[i]) {
+				t->stats[i].pairs++;
+				t->stats[i].overlap += (double)both / n;
+			}
+		}
+		before->chose[i] = (uint8_t)chose;
+	}
+}
+
 void
 retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
     const struct layer_rows *rows, const struct layer_index *x)
@@ -462,6 +545,8 @@ retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
 	if ((t->whole = l < t->opt.dense || g == t->G || query->window != 0)) {
 		ops->attend(t->dev, o, NULL, query, rows);
 		count_whole(t, l, rows);
+		if (t->opt.overlap)
+			compare_steps(t, l, rows);
 		return;
 	}
 	retrieve_choose(t, query, rows, x);
@@ -476,4 +561,6 @@ retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
 	count(t, l, rows, x);
 	if (t->opt.audit)
 		audit(t, l, query, rows);
+	if (t->opt.overlap)
+		compare_steps(t, l, rows);
 }

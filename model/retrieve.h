@@ -31,6 +31,7 @@ struct retrieval_options {
 	enum reduce reduce;
 	uint32_t dense;                /* layers below this read everything */
 	int audit;                     /* compare each choice with that of the true logits */
+	int overlap;                   /* compare each choice with that of the step before */
 };
 
 /* What was read of one KV head in one layer: sums over steps. */
@@ -43,6 +44,10 @@ struct retrieval_stats {
 	 * logits, reduced in the same way, k the rows that were read; mass is the share of the
 	 * true softmax that the chosen rows have, mean over the query heads */
 	double recall, mass;
+	/* with overlap: pairs of adjacent steps that both left rows out, and the sum over them of
+	 * |read now and in the step before| / |read now|, in rows */
+	uint64_t pairs;
+	double overlap;
 };
 
 struct retrieval;

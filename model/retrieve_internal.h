@@ -12,6 +12,13 @@ struct last_pages {
 	struct entries pages;          /* the index's, and these; start, len, capacity are ours */
 };
 
+/* overlap, host: what the last step has read of each layer and KV head */
+struct last_read {
+	uint32_t *bits;                /* [L][G][words], a bit for each row: it was read */
+	size_t words;
+	uint8_t *chose;                /* [L][G] it left rows out; else the bits mean nothing */
+};
+
 struct retrieval {
 	const struct ops *ops;
 	struct dev *dev;
@@ -35,9 +42,9 @@ struct retrieval {
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int whole;                     /* the last step has read all rows */
-	/* audit, host: [H][stride]; lists of a KV head */
-	float *logits;
-	uint32_t *list, *best_list;
+	float *logits;                 /* audit, host [H][stride] */
+	uint32_t *list, *best_list;    /* audit, overlap, host [stride]: of a KV head */
+	struct last_read before;
 };
 
 /* Chooses the candidates of a step: t->chosen, of t->n, t->always, t->seen. */

@@ -246,7 +246,9 @@ blocking() {
 		done
 		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
 		assert_equal "$(json cuda.json 'o["all"]["rows"]')" "$(json cpu.json 'o["all"]["rows"]')"
-		[ "$(json cuda.json "abs(o['all']['recall'] - $(json cpu.json 'o["all"]["recall"]')) < 0.02")" = True ]
+		for key in recall overlap; do
+			[ "$(json cuda.json "abs(o['all']['$key'] - $(json cpu.json "o['all']['$key']")) < 0.02")" = True ]
+		done
 	done
 	kv-diff --device cuda --json --retrieve fier --budget 32 cuda.kv >cuda.json
 	kv-diff --device cpu --json --retrieve fier --budget 32 cuda.kv >cpu.json

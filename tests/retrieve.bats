@@ -250,6 +250,33 @@ indexes() {
 	assert_equal "$(json none.json 'o["steps"], o["all"]["rows"], o["layers"][2]["share"]')" "(0, None, None)"
 }
 
+@test "overlap is of two steps: null with one, or where all rows are read, in a dense layer or within the budget" {
+	overlap='[l["overlap"] is None for l in o["layers"]], o["all"]["overlap"] is None'
+	for method in fier quest quest-eval cluster shadow; do
+		# the last token is not run: two are one step
+		kv-decode -m four --ids --ignore-eos -n 2 --retrieve $method --budget 30 --stats one.json all.four.kv
+		assert_equal "$(json one.json "o['steps'], $overlap")" "(1, [True, True, True], True)"
+		kv-decode -m four --ids --ignore-eos -n 3 --retrieve $method --budget 30 --stats two.json all.four.kv
+		assert_equal "$(json two.json "o['steps'], $overlap")" "(2, [True, True, False], False)"
+		assert_equal "$(json two.json 'o["all"]["overlap"] == o["retrieving"]["overlap"] == o["layers"][2]["overlap"]')" True
+		# no report is written, but printed
+		kv-decode -m four --json --ignore-eos -n 3 --retrieve $method --budget 30 all.four.kv >printed.json
+		assert_equal "$(json printed.json 'o["retrieval"]')" "$(json two.json o)"
+		kv-decode -m four --ids --ignore-eos -n 9 --retrieve $method --budget 140 --stats whole.json all.four.kv
+		assert_equal "$(json whole.json "$overlap")" "([True, True, True], True)"
+	done
+}
+
+@test "pages that are chosen again are the overlap, but for the row that a step adds" {
+	# one page, the last, of 119 rows and more in pages of 8: 7 rows of 8, then 0 of 1, 1 of 2 ... 7 of 8, by the rows at the steps
+	kv-decode -m four --ids --ignore-eos -n 20 --retrieve quest --budget 8 --stats last.json all.four.kv
+	rows=$(see four.kv 's.layers[2].rows[0]')
+	want=$("$PYTHON" -c 'import sys
+n = [int(sys.argv[1]) + i for i in range(1, 20)]
+print(sum((x - 1) % 8 / ((x - 1) % 8 + 1) for x in n[1:]) / 18)' "$rows")
+	assert_equal "$(json last.json "abs(o['all']['overlap'] - $want) < 1e-12")" True
+}
+
 @test "every key of the report is explained in kv-decode(1)" {
 	kv-decode -m four --ids -n 2 --retrieve fier --budget 9 --audit --stats keys.json all.four.kv
 	run "$PYTHON" -c '

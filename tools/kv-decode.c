@@ -99,6 +99,7 @@ check_retrieval(void)
 {
 	retrieves = opt_retrieve(&retrieve_options);
 	retrieve_options.audit = audit;
+	retrieve_options.overlap = stats != NULL || settings.json;
 	if (!retrieves && (stats != NULL || audit))
 		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
 		    stats != NULL ? "stats" : "audit");

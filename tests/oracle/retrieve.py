@@ -48,7 +48,8 @@ class Decoder:
         self.positions = [[list(p) for p in layer.positions] for layer in before.layers]
         self.freq = llama.frequencies(model.config, model.E)
         self.size = SIZE[before.head["dtype"]]
-        self.sums = [dict.fromkeys(REPORTED, 0.0) for _ in before.layers]
+        self.sums = [dict.fromkeys(REPORTED, 0.0) | {"overlap": []} for _ in before.layers]
+        self.before_step = {}      # (layer, KV head): the rows that the step before has chosen, None where it read all
 
     def lists(self, l, name):
         return [self.before.array(l, name, g).astype(float) for g in range(self.model.G)]
@@ -156,6 +157,11 @@ class Decoder:
                        mass=softmax(true / math.sqrt(m.E))[:, chosen].sum(1).mean())
             for name in REPORTED:
                 self.sums[l][name] += got[name]
+            now, then = set(chosen.tolist()), self.before_step.get((l, g))
+            now = now if len(now) < len(keys) else None
+            if now and then:
+                self.sums[l]["overlap"].append(len(now & then) / len(now))
+            self.before_step[l, g] = now
         return out
 
     def step(self, token, position):
@@ -188,6 +194,8 @@ def means(sums, heads, steps):
     """What the report says of layers: their sums over steps and KV heads."""
     n = steps * heads * len(sums)
     out = {name: sum(s[name] for s in sums) / n for name in REPORTED}
+    pairs = [share for s in sums for share in s["overlap"]]
+    out["overlap"] = sum(pairs) / len(pairs) if pairs else None
     out["share"] = (out["index_bytes"] + out["key_bytes"] + out["value_bytes"]) / out["of_bytes"]
     return out
 
@@ -200,7 +208,10 @@ def difference(report, decoder, steps):
     worst = abs(report["steps"] - steps)
     for said, of in pairs:
         for name, value in means(of, G, steps).items():
-            worst = max(worst, abs(said[name] - value) / max(abs(value), 1e-30))
+            if said[name] is None or value is None:
+                worst = max(worst, math.inf if said[name] != value else 0)
+            else:
+                worst = max(worst, abs(said[name] - value) / max(abs(value), 1e-30))
     return worst
 
 

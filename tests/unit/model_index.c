@@ -131,11 +131,59 @@ attend(struct retrieval *t, struct layer_index *x, const struct layer_rows *r, f
 	must(ops->sync(dev) == NULL, "the device failed");
 }
 
+/* What was read of each KV head: rows of this step and the one before; sums of overlap. */
+struct seen {
+	char now[G][ROWS], before[G][ROWS];
+	double overlap[G];
+	uint64_t pairs[G];
+	int chose[G];
+};
+
+/* Counts from the lists of the last step, row by row. */
+static void
+see_step(struct seen *s, const struct retrieval *t, const struct layer_rows *r)
+{
+	const struct chosen *c = retrieval_chosen(t);
+	uint32_t g, i, row, n, both;
+
+	memcpy(s->before, s->now, sizeof s->now);
+	memset(s->now, 0, sizeof s->now);
+	for (g = 0; g < G; g++) {
+		for (i = 0; i < c->n[g] * c->rows; i++) {
+			row = c->at[g * c->stride + i / c->rows] * c->rows + i % c->rows;
+			if (row < r->len[g])
+				s->now[g][row] = 1;
+		}
+		for (row = n = both = 0; row < r->len[g]; row++) {
+			n += s->now[g][row] != 0;
+			both += s->now[g][row] && s->before[g][row];
+		}
+		if (n < r->len[g] && s->chose[g]) {
+			s->overlap[g] += (double)both / n;
+			s->pairs[g]++;
+		}
+		s->chose[g] = n < r->len[g];
+	}
+}
+
+static void
+check_overlap(const struct seen *s, const struct retrieval *t)
+{
+	const struct retrieval_stats *stats = retrieval_stats(t);
+	uint32_t g;
+
+	for (g = 0; g < G; g++) {
+		check(s->pairs[g] >= 3 && stats[g].pairs == s->pairs[g], "%s: pairs", __func__);
+		check(s->overlap[g] > 0 && stats[g].overlap == s->overlap[g], "%s: %g and %g",
+		    __func__, stats[g].overlap, s->overlap[g]);
+	}
+}
+
 static struct retrieval *
 new_retrieval(enum retrieve_method method)
 {
 	const struct retrieval_options o = { .method = method, .budget = 24,
-		.reduce = REDUCE_MAX, .audit = 1 };
+		.reduce = REDUCE_MAX, .audit = 1, .overlap = 1 };
 	struct retrieval *t = retrieval_new(ops, dev, &o, 1, H, G, E, KV_F32, NULL);
 
 	must(t != NULL, "memory");
@@ -143,13 +191,14 @@ new_retrieval(enum retrieve_method method)
 }
 
 /* Bits and pages, extended part by part into ever new memory, are those of all rows at once, and
- * so is what is retrieved by them. */
+ * so is what is retrieved by them. What was read before memory grew counts for the overlap. */
 static void
 check_growth(enum retrieve_method method)
 {
 	struct retrieval *t = new_retrieval(method), *fresh = new_retrieval(method);
 	float grown[H * E], once[H * E];
 	struct layer_index x, all;
+	struct seen seen = { 0 };
 	struct layer_rows r;
 	uint32_t step;
 
@@ -159,6 +208,7 @@ check_growth(enum retrieve_method method)
 		make_rows(&r, step, 3);
 		extend(&x, &r);
 		attend(t, &x, &r, grown);
+		see_step(&seen, t, &r);
 		if (step < STEPS - 1)
 			free_rows(&r);
 	}
@@ -169,6 +219,7 @@ check_growth(enum retrieve_method method)
 	check_page_labels(&x);
 	check(memcmp(grown, once, sizeof once) == 0, "%s", __func__);
 	check(retrieval_chosen(fresh) != NULL, "%s", __func__);
+	check_overlap(&seen, t);
 	check(retrieval_stats(t)->steps == STEPS && retrieval_stats(fresh)->steps == 1, "%s", __func__);
 	retrieval_free(t);
 	retrieval_free(fresh);
