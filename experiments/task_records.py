@@ -17,6 +17,10 @@ KINDS = {"a text": str, "a number": (int, float), "a list": list}
 class TaskError(Exception):
     """What the user must know: the message says which file and line."""
 
+    def __init__(self, message, status=2):
+        super().__init__(message)
+        self.status = status    # as kvpipe(7), EXIT STATUS has it
+
 
 def refuse_constant(name):
     raise ValueError(f"{name} is not JSON")
@@ -104,12 +108,13 @@ def write_objects(rows):
 
 
 def run(main):
-    """Calls a program; ends with 2 and one line where something is wrong, as argparse does."""
+    """Calls a program; ends with one line where something is wrong, and with 2, as argparse does,
+    or what the error says."""
     try:
         sys.exit(main())
     except TaskError as error:
         print(f"{sys.argv[0].rpartition('/')[2]}: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.status)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
