@@ -6,6 +6,7 @@
 #include "cli/escape.h"
 #include "cli/forced.h"
 #include "cli/json.h"
+#include "cli/logits_file.h"
 #include "cli/npy.h"
 #include "cli/report.h"
 #include "cli/tool.h"
@@ -20,12 +21,7 @@ opt_forced(void)
 	if (o->text == NULL && (o->logits != NULL || o->against != NULL))
 		die(EXIT_USAGE, "--%s: logits are compared at the same tokens: give them with --force",
 		    o->logits != NULL ? "logits" : "against");
-	if (o->logits != NULL && strcmp(o->logits, "-") == 0)
-		die(EXIT_USAGE, "--logits -: standard output is for the likelihoods");
-	if (o->logits != NULL && (strcmp(o->logits, settings.output) == 0 ||
-	    (o->against != NULL && strcmp(o->logits, o->against) == 0)))
-		die(EXIT_USAGE, "--logits names a file that is also %s, %s",
-		    strcmp(o->logits, settings.output) == 0 ? "the output" : "read", o->logits);
+	logits_file_check(o->logits, "likelihoods", (const char *[]){ o->text, o->against }, 2);
 }
 
 void
@@ -52,7 +48,8 @@ forced_read(struct forced *f, const struct session *s)
 
 /* The files beside it */
 struct files {
-	FILE *to, *from;
+	struct logits_file to;
+	FILE *from;
 	float *reference;               /* [V], or NULL */
 };
 
@@ -62,7 +59,7 @@ open_files(struct files *x, const struct forced *f, uint32_t V)
 	const struct forced_options *o = &forced_options;
 	uint64_t rows;
 
-	*x = (struct files){ .to = NULL };
+	*x = (struct files){ .from = NULL };
 	if (o->against != NULL) {
 		x->from = npy_open(o->against, &rows, V);
 		if (rows != f->ids.n)
@@ -70,15 +67,13 @@ open_files(struct files *x, const struct forced *f, uint32_t V)
 			    o->against, rows, o->text, f->ids.n);
 		x->reference = must_alloc(V, sizeof *x->reference);
 	}
-	if (o->logits != NULL)
-		x->to = npy_create(o->logits, f->ids.n, V);
+	logits_file_open(&x->to, o->logits, f->ids.n, V);
 }
 
 static void
 close_files(struct files *x)
 {
-	if (x->to != NULL)
-		text_commit(x->to);
+	logits_file_close(&x->to);
 	if (x->from != NULL)
 		fclose(x->from);
 	free(x->reference);
@@ -91,8 +86,7 @@ judge(struct forced *f, struct files *x, size_t i, const struct cache *c)
 
 	if (x->from != NULL)
 		npy_get(x->from, forced_options.against, x->reference, V);
-	if (x->to != NULL)
-		npy_put(x->to, forced_options.logits, c->logits, V);
+	logits_file_put(&x->to, c->logits);
 	if (token_likelihood(&f->each[i], c->logits, x->reference, V, f->ids.ids[i]) != 0)
 		die(EXIT_RUN, "position %u: a logit is not finite, of this run or of %s",
 		    c->next_position, x->from != NULL ? forced_options.against : "no other");

@@ -61,7 +61,8 @@ memory_plan(const struct model *m, const struct memory_demand *d)
 	return (struct memory_plan){ .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter,
 	    .adapter = d->adapter,
 	    .cache = d->rows * cache_row_bytes(m, d->dtype, d->mass),
-	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float),
+	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float) +
+	        (uint64_t)d->logits * id->vocabulary * sizeof(float),
 	    .scratch = OWN_SCRATCH + d->at_once * widest * 2 };
 }
 

@@ -18,6 +18,7 @@ struct memory_demand {
 	uint32_t at_once;               /* rows of the workspace */
 	uint64_t stream;                /* tokens of a residual stream, prompt_stream.h */
 	uint64_t adapter;               /* bytes of an adapter */
+	uint32_t logits;                /* rows of logits at once, besides the last one's */
 };
 
 /* Bytes on the device. */
@@ -25,7 +26,7 @@ struct memory_plan {
 	uint64_t tokens;                /* of the demand */
 	uint64_t weights;               /* with the adapter */
 	uint64_t adapter, cache;
-	uint64_t activations;           /* workspace and residual stream */
+	uint64_t activations;           /* workspace, residual stream, logits */
 	uint64_t scratch;               /* what ops hold for themselves */
 };
 

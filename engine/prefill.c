@@ -119,7 +119,7 @@ struct tokens {
 	struct prefill_run *r;
 	size_t before;                  /* tokens that ran earlier */
 	uint64_t logged;                /* tokens of these that are in the log */
-	int rc;                         /* of the log */
+	int rc;                         /* of the log and the logits */
 };
 
 void
@@ -129,16 +129,24 @@ prefill_show(const struct prefill_run *r, uint64_t done)
 		r->p->step.call(r->p->step.with, done);
 }
 
-/* Each tile is an event of its own. */
+int
+prefill_logits(struct prefill_run *r, const float *x, uint32_t N, uint32_t position)
+{
+	return r->logits != NULL ? each_logits_put(r->logits, x, N, position, r->e) : ENGINE_OK;
+}
+
+/* Each tile is an event of its own; its rows are in the workspace until the next one runs. */
 static void
-log_tile(void *with, uint64_t done)
+end_tile(void *with, uint64_t done)
 {
 	struct tokens *t = with;
 	struct cache *c = t->r->c;
+	const uint32_t N = (uint32_t)(done - t->logged);
 
-	if (cache_log(c, KV_EVENT_PREFILL, (uint32_t)(done - t->logged), 0,
-	    c->model->id.layers) != 0)
+	if (cache_log(c, KV_EVENT_PREFILL, N, 0, c->model->id.layers) != 0)
 		t->rc = engine_fail(t->r->e, ENGINE_ERUN, "no memory for the event log");
+	if (t->rc == ENGINE_OK)
+		t->rc = prefill_logits(t->r, workspace_x(t->r->ws), N, c->next_position - N);
 	t->logged = done;
 	prefill_show(t->r, t->before + done);
 }
@@ -147,7 +155,7 @@ int
 prefill_tokens(struct prefill_run *r, const uint32_t *ids, size_t n, size_t before)
 {
 	struct tokens t = { .r = r, .before = before };
-	const struct step_hook step = { log_tile, &t };
+	const struct step_hook step = { end_tile, &t };
 	const uint32_t L = r->c->model->id.layers;
 	int rc = engine_ran(r->e, run_tokens(r->c->model, r->c, r->ws, ids, n, r->obs, &step,
 	    r->e->text, sizeof r->e->text));
@@ -158,23 +166,36 @@ prefill_tokens(struct prefill_run *r, const uint32_t *ids, size_t n, size_t befo
 	return rc;
 }
 
+static int
+run_schedule(struct prefill_run *r, const uint32_t *ids, size_t n)
+{
+	if (r->p->schedule == PREFILL_CHUNKS)
+		return prefill_by_chunks(r, ids, n);
+	if (prefill_counts_rows(r->p))
+		return prefill_by_layers(r, ids, n);
+	return prefill_tokens(r, ids, n, 0);
+}
+
 int
 prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
     struct observation *obs, struct engine_error *e)
 {
 	struct prefill_run r = { .p = p, .c = c, .ws = ws, .obs = obs, .e = e };
-	int rc;
+	struct each_logits logits;
+	int rc = ENGINE_OK;
 
 	if ((p->patch != 0 || (p->adapter != NULL && p->schedule == PREFILL_CHUNKS)) &&
 	    c->mass != NULL)
 		return engine_fail(e, ENGINE_EOPTION, "%s: what tokens pay that are not stored must "
 		    "not be in --mass", p->patch != 0 ? "--patch" : "--score lookahead with --chunk");
-	if (p->schedule == PREFILL_CHUNKS)
-		rc = prefill_by_chunks(&r, ids, n);
-	else if (prefill_counts_rows(p))
-		rc = prefill_by_layers(&r, ids, n);
-	else
-		rc = prefill_tokens(&r, ids, n, 0);
+	if (p->logits.take != NULL) {
+		rc = each_logits_begin(&logits, &p->logits, c->model, ws, e);
+		r.logits = &logits;
+	}
+	if (rc == ENGINE_OK)
+		rc = run_schedule(&r, ids, n);
+	if (r.logits != NULL)
+		each_logits_end(&logits);
 	if (rc == ENGINE_OK && obs != NULL && p->observe < obs->window) {
 		obs->window = p->observe;
 		observation_expect(obs, c->model, c->next_position, 0);

@@ -8,6 +8,7 @@
 #ifndef KVPIPE_PREFILL_H
 #define KVPIPE_PREFILL_H
 
+#include "engine/each_logits.h"
 #include "engine/evict_cache.h"
 #include "engine/memory_plan.h"
 #include "engine/token_select.h"
@@ -41,6 +42,9 @@ struct prefill {
 	/* as many as there are behind the prompt: a method that is not told how many to look at looks
 	 * at no more; 0 = not known yet */
 	uint32_t queries;
+	/* takes the logits after each token that runs; not where tokens are selected, which do not all
+	 * reach the last layer */
+	struct logits_sink logits;
 	/* call NULL = none. It is told how much of prefill_total() is done */
 	struct step_hook step;
 };

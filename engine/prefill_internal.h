@@ -12,6 +12,7 @@ struct prefill_run {
 	struct workspace *ws;
 	struct observation *obs;        /* NULL = none */
 	struct learned *learned;        /* behind each layer; NULL = none */
+	struct each_logits *logits;     /* NULL = nobody takes them */
 	struct engine_error *e;         /* takes the failures of all that gets this struct */
 };
 
@@ -30,6 +31,9 @@ prefill_behind(const struct model *m)
 /* With p->once, rows before this position are not scored and do not count in the budget. */
 void prefill_since(struct prefill_run *r, uint32_t position);
 int prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1);
+/* Rows x[N][D] (device), the first at this position, have run through all layers: who takes their
+ * logits gets them. */
+int prefill_logits(struct prefill_run *r, const float *x, uint32_t N, uint32_t position);
 /* Calls p->step. */
 void prefill_show(const struct prefill_run *r, uint64_t done);
 /* Runs n tokens through all layers, behind `before` tokens of the same prompt; logs and shows each

@@ -205,6 +205,8 @@ prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
 		rc = (r->p->adapter != NULL ? pass_all_learned : pass_all)(r, &s, &saved, n, step);
 	if (rc == ENGINE_OK && last)
 		rc = engine_ran(r->e, prompt_logits(&s, r->ws, r->e->text, sizeof r->e->text));
+	if (rc == ENGINE_OK)
+		rc = prefill_logits(r, s.x, s.N, s.pos[0]);
 	m->ops->free(m->dev, saved.q);
 	prompt_close(&s);
 	return rc;

@@ -289,15 +289,16 @@ forward(const struct model *m, struct cache *c, struct workspace *ws, const uint
 }
 
 void
-make_logits(const struct model *m, struct workspace *ws, const float *x)
+make_logits(const struct model *m, struct workspace *ws, float *out, const float *x, uint32_t N)
 {
-	const struct product head = { ws->logits, &m->head, NULL };
+	const struct product head = { out, &m->head, NULL };
+	const size_t all = (size_t)N * m->id.vocabulary;
 
-	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, 1);
+	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, N);
 	if (m->logits_scale != 1)
-		m->ops->mix(m->dev, ws->logits, ws->logits, m->id.vocabulary, m->logits_scale, 0);
+		m->ops->mix(m->dev, out, out, all, m->logits_scale, 0);
 	if (m->id.logits_softcap != 0)
-		m->ops->softcap(m->dev, ws->logits, m->id.vocabulary, (float)m->id.logits_softcap);
+		m->ops->softcap(m->dev, out, all, (float)m->id.logits_softcap);
 }
 
 void
@@ -322,7 +323,7 @@ get_logits(struct cache *c, const struct workspace *ws)
 int
 last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x)
 {
-	make_logits(m, ws, x);
+	make_logits(m, ws, ws->logits, x, 1);
 	return get_logits(c, ws);
 }
 

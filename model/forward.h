@@ -39,6 +39,11 @@ struct step_hook {
 	void *with;                    /* the caller's, passed on */
 };
 
+/* out[N][V] <- the logits after rows x[N][D] that have run through all layers, at most as many as the
+ * workspace has; out and x on the device. */
+void make_logits(const struct model *m, struct workspace *ws, float *out, const float *x,
+    uint32_t N);
+
 /* c->logits <- the logits after a row x[D] (device) that has run through all layers.
  * Returns 0, or MODEL_ENOMEM. */
 int last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x);

@@ -45,8 +45,6 @@ int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
 /* x[N][D] (device) <- embeddings as the layers want them */
 void scale_embeddings(const struct model *m, float *x, size_t N);
 
-/* ws->logits <- the logits after a row x[D] (device) */
-void make_logits(const struct model *m, struct workspace *ws, const float *x);
 /* c->logits <- ws->logits. Returns 0, or MODEL_ENOMEM. */
 int get_logits(struct cache *c, const struct workspace *ws);
 

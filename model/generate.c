@@ -89,7 +89,7 @@ step(struct generator *r, struct observation *obs)
 	m->ops->embed_ids(m->dev, ws->x, &m->embed, ws->tok, 1);
 	scale_embeddings(m, ws->x, 1);
 	forward_at_pos(m, r->c, ws, &r->c->next_position, 1, 0, m->id.layers, obs);
-	make_logits(m, ws, ws->x);
+	make_logits(m, ws, ws->logits, ws->x, 1);
 	m->ops->argmax(m->dev, ws->tok, ws->logits, m->id.vocabulary);
 }
 

@@ -1,6 +1,5 @@
 /* kv-prefill - run a prompt through a model and write its KV cache as a snapshot */
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "model/forward.h"
 #include "tokenizer/tokenizer.h"
 #include "cli/device.h"
+#include "cli/logits_file.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
 #include "cli/opt_prefix.h"
@@ -22,7 +22,7 @@
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
-static const char *resume, *dtype_name;
+static const char *resume, *dtype_name, *logits_path;
 static struct prefill prefill;
 static struct prefix prefix;
 static struct tsp_search search;        /* of use when opt_tsp_search_wanted() */
@@ -43,6 +43,8 @@ static const struct opt opts[] = {
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)" },
 	{ 0, "ids", OPT_FLAG, &ids_in, 1, NULL, "the prompt is a list of token ids" },
+	{ 0, "logits", OPT_STRING, &logits_path, 0, "FILE",
+	    "write the logits after every token that is run, as a .npy file" },
 	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
 	    "do not put the tokenizer's first tokens (BOS) before the text" },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL, "take the text of special tokens literally" },
@@ -61,8 +63,8 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
-	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--ids] [--mass] [--no-template] [--once]\n"
-	    "[--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
+	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--ids] [--logits FILE] [--mass] [--no-template]\n"
+	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
 	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
 	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
@@ -195,6 +197,8 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 		tsp_search_demand(e->model, n, &d);
 	else
 		prefill_demand(&prefill, e->model, n, &d);
+	if (logits_path != NULL)
+		d.logits = each_logits_rows(e->model, d.at_once);
 	d.tokens += prefix.rows;
 	d.rows += (uint64_t)prefix.rows * e->model->id.layers * e->model->id.kv_heads;
 	session_load(e, &d);
@@ -206,6 +210,21 @@ tell(const struct cache *c, size_t n, double seconds)
 	report_count("tokens_run", c->ran);
 	note("%zu tokens in %.2f s (%.0f tokens/s), next position %u, keys and values %.1f MiB",
 	    n, seconds, (double)n / seconds, c->next_position, (double)cache_bytes(c) / (1 << 20));
+}
+
+static void
+check_logits(const char *path)
+{
+	if (logits_path == NULL)
+		return;
+	if (prefill.select.rule != TOKENS_ALL)
+		die(EXIT_USAGE, "--logits: tokens that are not selected never reach the last layer, and "
+		    "have none: it does not go with --tsp-layer, --gemfilter-layer and "
+		    "--pyramid-infer");
+	if (prefix_options.reuse != NULL || prefix_options.store != NULL)
+		die(EXIT_USAGE, "--logits: tokens whose rows are there already are not run, and have "
+		    "none: leave out --%s", prefix_options.reuse != NULL ? "reuse" : "store");
+	logits_file_check(logits_path, "snapshot", (const char *[]){ path, resume }, 2);
 }
 
 static void
@@ -223,9 +242,10 @@ check_options(int operands, const char *path)
 	if (!opt_tsp_search_wanted() && settings.json)
 		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
 	if (opt_tsp_search_wanted() && (resume || prefix_options.reuse || prefix_options.store ||
-	    observe || mass || evicts() || strcmp(settings.output, "-") != 0))
+	    observe || mass || logits_path || evicts() || strcmp(settings.output, "-") != 0))
 		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --reuse, --store, "
-		    "--observe, --mass, --score, --evict and --output do not go with it");
+		    "--observe, --mass, --logits, --score, --evict and --output do not go with it");
+	check_logits(path);
 }
 
 static struct workspace *
@@ -308,12 +328,11 @@ find_layer(char **paths, size_t n)
 static void
 refuse_logits(const struct cache *c)
 {
-	uint32_t v;
+	struct engine_error error;
 
-	for (v = 0; c->logits != NULL && v < c->model->id.vocabulary; v++)
-		if (!isfinite(c->logits[v]))
-			die(EXIT_RUN, "position %u: the logit of token %u is not finite (NaN or "
-			    "infinite): weights are not", c->next_position - 1, v);
+	if (c->logits != NULL)
+		must(logits_check(c->logits, c->model->id.vocabulary, c->next_position - 1, &error),
+		    &error);
 }
 
 /* The store gets all rows. Those that no query can see any more are in no snapshot: here they must be
@@ -335,11 +354,16 @@ run(struct cache *c, const uint32_t *ids, size_t n, struct observation *obs)
 {
 	struct workspace *ws = make_workspace(c->model, n);
 	struct engine_error error;
+	struct logits_file logits;
 	double t0 = seconds();
 
 	c->keeps_unseen = prefix.store.dir != NULL && !evicts();
+	logits_file_open(&logits, logits_path, n, c->model->id.vocabulary);
+	if (logits_path != NULL)
+		prefill.logits = (struct logits_sink){ logits_file_put, &logits };
 	opt_prefill_run(&prefill, c, ws, ids, n, obs);
 	refuse_logits(c);
+	logits_file_close(&logits);
 	store_unseen(&prefix, c);
 	evict_cache_free(&prefill.evict);
 	must(grow_clusters(c, &error), &error);

@@ -78,10 +78,10 @@ def received(snapshot, l):
 
 
 def ours(folder, ids, at):
-    """As families_hf.py has it, logits at these positions; "seen": attention from queries and keys."""
+    """As families_hf.py has it, logits at these positions, and "each" in one run (--logits); "seen": attention from queries and keys."""
     out, logits = folder / "out.kv", {}
     for t in at:
-        more = ("--mass", "--observe", str(TOKENS)) if t == TOKENS - 1 else ()
+        more = ("--mass", "--observe", str(TOKENS), "--logits", folder / "each.npy") if t == TOKENS - 1 else ()
         snapshot = prefill(folder, ids[:t + 1], out, *more)
         logits[t] = np.array(snapshot.logits)
     group = mkfamily.HEADS // mkfamily.KV_HEADS
@@ -90,7 +90,7 @@ def ours(folder, ids, at):
     seen = np.array([received(snapshot, l) for l in range(mkfamily.LAYERS)])
     text = subprocess.run(["kv-decode", "-q", "--device", "cpu", "-m", folder, "--ids", "--ignore-eos", "-n", "64", out],
                           check=True, capture_output=True, text=True).stdout
-    return {"logits": logits, "keys": rows(snapshot, "keys"), "values": rows(snapshot, "values"),
+    return {"logits": logits, "each": np.load(folder / "each.npy"), "keys": rows(snapshot, "keys"), "values": rows(snapshot, "values"),
             "mass": mass, "seen": seen, "greedy": [int(word) for word in text.split()]}
 
 
@@ -166,6 +166,8 @@ def golden(options):
     result = ours(folder, prompt(options.case), AT)
     got = excerpt(result)
     error = max(relative(got[key], want[key]) for key in ("logits", "rows", "mass", "late"))
+    error = max(error, relative([short(result["each"][t][:IDS]) for t in AT], want["logits"]),
+                relative([result["each"][t] for t in AT], [result["logits"][t] for t in AT]))
     seen = result["seen"]
     error = max(error, relative(seen, np.where(np.isnan(seen), np.nan, result["mass"])))
     same = got["greedy"] == want["greedy"]
