@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # kv-prefill --logits: a row for every token that is run, against kv-decode --force, parts of the text, and snapshots of its beginnings
 
 load helper
@@ -11,6 +12,7 @@ setup_file() {
 	done
 	window_model window 60 sfss --layers 4 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --dtype f32 --seed 3 --std 0.1
 	"$PYTHON" "$ROOT/tests/bin/mkmodel.py" words --layers 1 --hidden 16 --heads 2 --kv-heads 1 --head-dim 8 --ffn 16 --vocab 200000 --std 0.1 --dtype f16
+	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" adapter --model "$DEMO" --tokens 9 --rank 4 --dtype bf16 --std 0.1
 	kv-tokenize -m "$DEMO" "$ROOT/examples/prompts/harbour.txt" | head -n 300 >text
 	head -n 1 text >first
 	tail -n +2 text >rest
@@ -73,7 +75,7 @@ assert far(a[:-1], f) < 1e-4, far(a[:-1], f)'
 	done
 }
 
-@test "chunks, and eviction layer by layer behind what a layer has computed, give the rows of a whole prefill" {
+@test "chunks, and eviction layer by layer behind what a layer has computed, give the rows of a whole prefill; learned tokens have none" {
 	for m in demo gemma2 window; do
 		kv-prefill -m $m --ids --dtype f32 --logits whole.npy -o x.kv text
 		for how in "-c 7" "-c 1" "--score recent --evict rate=0.1" "--mass --score h2o --evict rate=0.3"; do
@@ -83,6 +85,12 @@ assert far(a[:-1], f) < 1e-4, far(a[:-1], f)'
 			last part.npy x.kv
 		done
 	done
+	kv-prefill -m demo --ids --dtype f32 --logits whole.npy -o x.kv text
+	kv-prefill -m demo --ids --dtype f32 --score lookahead=adapter --evict rate=0.1 --logits x.npy -o x.kv text
+	same x.npy whole.npy
+	kv-prefill -m demo --ids --dtype f32 -c 100 --score lookahead=adapter --evict rate=0.1 --logits x.npy -o x.kv text
+	numpy 'x, w = np.load("x.npy"), np.load("whole.npy"); assert len(x) == 300 and far(x[:100], w[:100]) < 1e-5'
+	last x.npy x.kv
 }
 
 @test "where chunks are evicted the rows are those of a loop of the shell, and a patch has none" {
