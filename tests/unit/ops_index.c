@@ -398,6 +398,22 @@ test_refused(void)
 		}
 }
 
+/* Each of n shapes with every index that is scored, pages of three rows among them. */
+static void
+test_all_scores(const struct shape *shape, size_t n)
+{
+	struct shape s;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		s = shape[i];
+		test_scores(&s, BITS);
+		test_scores(&s, KEYS);
+		s.u = 3;
+		test_scores(&s, PAGES);
+	}
+}
+
 /* Lengths around the ends of what a GPU's warp scores together, numbers of query heads around
  * those it scores together, and numbers that f16 does not hold */
 static void
@@ -422,16 +438,8 @@ test_tiles(void)
 		{ 4, 2, 256, 64, 150, KV_F32, 0, 1e-20f, EVEN, 0 },
 		{ 6, 1, 256, 128, 256, KV_BF16, 1, 1e6f, TINY, 0 },
 	};
-	struct shape s;
-	size_t i;
 
-	for (i = 0; i < sizeof shape / sizeof shape[0]; i++) {
-		s = shape[i];
-		test_scores(&s, BITS);
-		test_scores(&s, KEYS);
-		s.u = 3;
-		test_scores(&s, PAGES);
-	}
+	test_all_scores(shape, sizeof shape / sizeof shape[0]);
 }
 
 /* Scores far below the cap, about as large, and so much larger that all are the cap or minus it */
@@ -451,16 +459,8 @@ test_caps(void)
 		{ 4, 2, 1, 32, 700, KV_F32, 0, 1, EVEN, 50 },
 		{ 6, 1, 1, 16, 900, KV_F16, 0, 1, EVEN, 1 },
 	};
-	struct shape s;
-	size_t i;
 
-	for (i = 0; i < sizeof shape / sizeof shape[0]; i++) {
-		s = shape[i];
-		test_scores(&s, BITS);
-		test_scores(&s, KEYS);
-		s.u = 3;
-		test_scores(&s, PAGES);
-	}
+	test_all_scores(shape, sizeof shape / sizeof shape[0]);
 }
 
 void
