@@ -125,6 +125,9 @@ read_environment(const struct tool *tool)
 		if ((text = getenv("KV_DEVICE")) != NULL && *text != '\0')
 			settings.device = text;
 	}
+	if (tool->takes & TAKES_CONFIG)
+		if ((text = getenv("KV_PRODUCTS")) != NULL && *text != '\0')
+			settings.products = text;
 	if (tool->takes & TAKES_PROGRESS)
 		if ((text = getenv("KV_PROGRESS")) != NULL && *text != '\0')
 			progress_mode("KV_PROGRESS", text);

@@ -1,7 +1,7 @@
 /* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
  *
- * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PROGRESS, KV_REPORT, TMPDIR)
- * or handle signals. */
+ * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT,
+ * TMPDIR) or handle signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 

@@ -46,6 +46,16 @@ options() {
 	cmp none.kv f32.kv
 }
 
+@test "KV_PRODUCTS says it for all programs, and an option wins over it" {
+	want_bf16
+	KV_PRODUCTS=bf16 kv-prefill -m m --device cpu --ids --observe 20 -o environment.kv doc.ids
+	cmp environment.kv bf16.kv
+	KV_PRODUCTS=bf16 kv-prefill -m m --device cpu --ids --products f32 -o option.kv doc.ids
+	assert_equal "$(options option.kv)" None
+	KV_PRODUCTS=f16 run -2 kv-observe -m m --device cpu --ids-from doc.ids -o x.kv environment.kv
+	assert_output --partial "products: 'f16' is not f32 or bf16"
+}
+
 @test "products in bf16 are the same bytes with any number of threads" {
 	want_bf16
 	for j in 1 2 3; do
