@@ -261,6 +261,20 @@ calls() {
 	done
 }
 
+@test "with chunk, streaming heads lose rows while the prompt is read: as many stay, at a smaller footprint" {
+	local method kept footprint chunked
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	printf '0.9 0.2\n0.6,0\n0.1 0.7\n0.3\t0.4\n' >mask
+	for method in duoattention prulong; do
+		run -0 --separate-stderr sh "$ROOT/examples/methods/$method.sh" -H mask -s sink=4 -s recent=60 -r 0.5
+		read -r _ kept footprint _ <<<"$output"
+		run -0 --separate-stderr sh "$ROOT/examples/methods/$method.sh" -H mask -s sink=4 -s recent=60 -r 0.5 -s chunk=200 -o x.kv
+		assert_equal "$(kv-info --json x.kv | json - '"%.2f" % (100 * o["share_kept"])')" "$kept"
+		chunked=$(kv-footprint --json x.kv | json - '100 * o["footprint"]')
+		awk -v a="$chunked" -v b="$footprint" 'BEGIN { exit !(a < 0.8 * b) }' || fail "$method: $chunked, $footprint"
+	done
+}
+
 @test "an answer of several lines is one line" {
 	run -0 --separate-stderr sh "$ROOT/examples/methods/full.sh" -S '' -n 20
 	[ "${#lines[@]}" -eq 1 ]

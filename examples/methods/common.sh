@@ -276,10 +276,15 @@ mask_options() {
 # stream_heads SINK RECENT: $out from the whole cache and the head mask $heads. Streaming heads keep SINK rows and recent ones. With a number
 # for RECENT as many heads stream as the rate asks for, those with the smallest numbers, and more is kept when all of them are not enough.
 # Without, heads below 0.5 stream, and recent rows are as many as the rate leaves; with k of n heads in the mask the least share is k/n:
-# below it there are 16 recent rows, and more is kept than was asked for.
+# below it there are 16 recent rows, and more is kept than was asked for. With `chunk` rows go after every so many tokens of the prompt.
 stream_heads() {
 	[ -n "$heads" ] || die "$model has no head mask: name one with -H"
 	[ -e "$heads" ] || die "there is no head mask $heads"
+	if [ -n "$chunk" ]; then
+		# "--sparsity S --recent N" as words of kv-prefill --evict
+		prefill --chunk "$chunk" --evict "heads=$heads sink=$1 $(mask_options "$1" "$2" | sed 's/--\([a-z]*\) /\1=/g')" -o "$out"
+		return
+	fi
 	# shellcheck disable=SC2046 # words
 	shared prefill |
 		kv-evict --heads "$heads" --sink "$1" $(mask_options "$1" "$2") -o "$out"
