@@ -154,10 +154,10 @@ calls() {
 	stub_programs
 	other_model other
 	calls fastkv -m other
-	assert_line --partial '--tsp-layer 14 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8'
+	assert_line --partial '--tsp-layer 14 --tsp-rate 0.2 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8'
 	assert_line --partial 'kv-decode -q -m other -n 32 -o'
 	calls fastkv-fused -m other
-	assert_line --partial '--tsp-layer 14 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8 --score snapkv kernel=7 pool=max --evict rate=0.1 of=tokens'
+	assert_line --partial '--tsp-layer 14 --tsp-rate 0.2 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8 --score snapkv kernel=7 pool=max --evict rate=0.1 of=tokens'
 	calls gemfilter -m other
 	assert_line --partial '--gemfilter-layer 12'
 	calls snapkv -m other
@@ -176,18 +176,83 @@ calls() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	stub_programs
 	calls fastkv
-	assert_line --partial '--tsp-layer 2 --tsp-window 8 '
+	assert_line --partial '--tsp-layer 2 --tsp-rate 0.2 --tsp-window 8 '
 	assert_line --partial ' -n 12 --stop . '
 	calls snapkv
 	assert_line --partial '--observe 16'
 	calls fastkv -l 3 -n 9 -S END -s window=5
-	assert_line --partial '--tsp-layer 3 --tsp-window 5 '
+	assert_line --partial '--tsp-layer 3 --tsp-rate 0.2 --tsp-window 5 '
 	assert_line --partial ' -n 9 --stop END '
 	printf 'window=4\n# comment\nfastkv.window=6\nstop=a\\nb' >conf
 	calls fastkv -C conf
-	assert_line --partial '--tsp-layer 1 --tsp-window 6 '
+	assert_line --partial '--tsp-layer 1 --tsp-rate 0.2 --tsp-window 6 '
 	assert_line --partial '-n 32 --stop a'
 	assert_line --regexp '^b -o '
+}
+
+@test "what the papers ablate is a setting: the share of TSP, rows of a group and of a page, the policy of chunks" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	stub_programs
+	other_model other
+	for name in fastkv fastkv-fused; do
+		calls $name -m other -s tsp_rate=0.4
+		assert_line --partial '--tsp-layer 14 --tsp-rate 0.4 --tsp-window 8 '
+	done
+	calls fier -m other
+	assert_line --partial 'kv-quantize1b --group 32 '
+	calls fier -m other -s group=128
+	assert_line --partial 'kv-quantize1b --group 128 '
+	for name in quest quest-eval; do
+		calls $name -m other
+		assert_line --partial 'kv-index --pages --page 16 '
+		calls $name -m other -s page=32
+		assert_line --partial 'kv-index --pages --page 32 '
+	done
+	for name in chunked-naive chunked-patched; do
+		calls $name -m other -r 0.2
+		assert_line --partial 'kv-evict --policy uniform --rate 0.2 --since 0 '
+		calls $name -m other -r 0.2 -s policy=pyramid
+		assert_line --partial 'kv-evict --policy pyramid --rate 0.2 --since 0 '
+	done
+	printf 'tsp_rate=0.3\nfier.group=16\n' >conf
+	calls fastkv -m other -C conf
+	assert_line --partial '--tsp-rate 0.3 '
+	calls fier -m other -C conf
+	assert_line --partial 'kv-quantize1b --group 16 '
+	run -2 sh "$ROOT/examples/methods/quest.sh" -m other -s group=32
+	assert_output 'quest.sh: this method has no setting group'
+}
+
+# KVCache-Factory's integers: of B = C - W rows the last layer has B/20, the first one the rest of 2B, and W more are the window that scores
+@test "chunks share their budgets among the layers as PyramidKV does with each of them alone, and their rows stay" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	for name in chunked-naive chunked-patched; do
+		sh "$ROOT/examples/methods/$name.sh" -r 0.2 -s chunks=3 -s window=8 -s policy=pyramid -o "$name.kv"
+		"$PYTHON" - "$FORMAT" "$name.kv" <<-'END'
+			import sys
+			sys.path.insert(0, sys.argv[1])
+			import kvread
+			layers = kvread.read(open(sys.argv[2], "rb")).layers
+			tokens, L = 982, len(layers)
+			size = -(-tokens // 3)
+			for first in range(0, tokens, size):
+			    n = min(size, tokens - first)
+			    # a patch is no row of the chunk that it scores
+			    W = 0 if "patched" in sys.argv[2] and first + n < tokens else 8
+			    B = n // 5 - W
+			    least = B // 20
+			    most = 2 * B - least
+			    step = (most - least) // (L - 1)
+			    for l, layer in enumerate(layers):
+			        for positions in layer.positions:
+			            kept = [p for p in positions if first <= p < first + n]
+			            assert len(kept) == most - l * step + W, (first, l, len(kept))
+			            assert kept[len(kept) - W:] == list(range(first + n - W, first + n)), kept
+			    assert step > 10
+		END
+	done
+	run -2 sh "$ROOT/examples/methods/chunked-naive.sh" -s policy=piramid
+	assert_output --partial "kv-evict: --policy: there is no 'piramid'"
 }
 
 @test "a setting that does not exist is refused, in a file with the number of its line" {

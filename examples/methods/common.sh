@@ -38,7 +38,7 @@
 # KVPIPE_METHODS names, which experiments/ sets: . "$KVPIPE_METHODS/common.sh"
 set -eu
 
-all_settings='adapter answer chunk chunks cluster draft draft_model heads instruction keep kernel layer outliers patch pool rank recent sink stop window'
+all_settings='adapter answer chunk chunks cluster draft draft_model group heads instruction keep kernel layer outliers page patch policy pool rank recent sink stop tsp_rate window'
 
 here=$(cd "${KVPIPE_METHODS:-$(dirname "$0")}" && pwd)
 method=$(basename "$0" .sh)

@@ -3,9 +3,9 @@
 # is ever whole. The settings are those of fastkv.sh, and so are the rows that stay.
 . "$(dirname "$0")/common.sh"
 
-kernel=7 layer='' pool=max window=8
-settings kernel layer pool window
+kernel=7 layer='' pool=max tsp_rate=0.2 window=8
+settings kernel layer pool tsp_rate window
 [ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers / 2 - 1)); }
-prefill --tsp-layer "$layer" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
+prefill --tsp-layer "$layer" --tsp-rate "$tsp_rate" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
 	--observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate of=tokens" -o "$out"
 report
