@@ -9,7 +9,7 @@ needs one answer, and every answer a question.
 
 import argparse
 
-from metrics import check_metric, grade
+from metrics import UNGRADED, check_metric, grade
 from task_records import FIELDS, TaskError, need, read_objects, read_records, run, write_objects
 
 TEXTS = ("context", "question", "answer_prefix")
@@ -41,6 +41,9 @@ def main():
     records = read_records(options.task)
     for name, record in records.items():
         check_metric(f"{options.task}: {name}", record)
+        if record["metric"] == UNGRADED:
+            raise TaskError(f"{options.task}: {name}: the metric {UNGRADED}: no answer is right or "
+                            "wrong here; kv-decode --force says how likely the one of the text is")
     answers = read_answers(options.answers, records)
     missing = [name for name in records if name not in answers]
     if missing:

@@ -15,10 +15,12 @@ Standard library only, and kv-chat and kv-tokenize.
 
 import argparse
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Callable, Optional
 
+from metrics import UNGRADED
 from task_chains import FACTS, MOST_FACTS, make_multihop, make_vt
+from task_continuation import Parts, make_continuation
 from task_haystacks import load_haystack
 from task_lists import make_cwe, make_fwe
 from task_needles import make_kv_recall, make_niah, make_passkey
@@ -29,7 +31,10 @@ from task_records import FIELDS, TaskError, run, write_objects
 
 @dataclass
 class Task:
-    """A generator with the defaults of its options, and the least and the most size it can have."""
+    """A generator with the defaults of its options, and the least and the most size it can have.
+
+    One that is exact has no size: it makes a prompt of the tokens that are asked for.
+    """
 
     make: Callable
     about: str
@@ -38,7 +43,7 @@ class Task:
     most: Optional[Callable] = None
     metric: str = "substring"
     depth: bool = True
-    more: dict = field(default_factory=dict)
+    exact: bool = False
 
 
 def niah(about, haystack, keys=1, values=1, queries=1, key_type="words", value_type="numbers"):
@@ -70,6 +75,8 @@ TASKS = {
         "key_type": "uuids", "value_type": "uuids"}, least=1),
     "multihop": Task(make_multihop, "where facts about people lead, several of them in a row", {
         "haystack": "licences", "hops": 2, "chains": 4}),
+    "continuation": Task(make_continuation, "how a text goes on, to be forced and not generated", {
+        "haystack": "licences", "answer_tokens": 64}, metric=UNGRADED, depth=False, exact=True),
 }
 
 
@@ -112,6 +119,7 @@ OPTIONS = {
     "uncommon_freq": ({"type": count_of(1)}, "how often the others are (3, below 4096 tokens 1)"),
     "alpha": ({"type": above_one}, "exponent of Zipf's law"),
     "coded_words": ({"type": count_of(4)}, "how many different words there are (N/50)"),
+    "answer_tokens": ({"type": count_of(1), "metavar": "N"}, "how many tokens follow the passage"),
     "passages": ({"metavar": "FILE"}, "passages and questions as SQuAD's JSON has them"),
 }
 
@@ -155,6 +163,11 @@ def check(options):
             raise TaskError(f"--chains {options.chains}: {MOST_FACTS} at most")
     if "queries" in options and options.queries > options.keys:
         options.keys = options.queries
+    if options.task == "continuation":
+        if options.haystack == "noise":
+            raise TaskError("--haystack noise: it repeats itself, and says nothing of a model")
+        if options.new_tokens:
+            raise TaskError("--new-tokens: the answer of a continuation has --answer-tokens")
     if "haystack" in options:
         text = options.haystack
         options.haystack = load_haystack(text) if (options.task[:4], text) != ("niah", "needles") \
@@ -201,11 +214,11 @@ def largest(count, least, most, limit):
     return low, low_tokens
 
 
-def make_record(options, tokenizer, index):
-    task = TASKS[options.task]
+def make_largest(options, tokenizer):
+    """(record, its prompt's tokens) of the largest size that the tokens allow."""
+    task, index = TASKS[options.task], options.index
     depths = getattr(options, "depth", None)
     depth = depths[index % len(depths)] if depths else None
-    options.index = index
     made = {}
 
     def question(size):
@@ -223,10 +236,18 @@ def make_record(options, tokenizer, index):
     most = task.most(options) if task.most else None
     size, tokens = largest(count, task.least, most, options.tokens)
     record = made[size]
+    record["new_tokens"] = options.new_tokens or \
+        8 + 2 * len(tokenizer.text_ids(", ".join(record["answers"])))
+    return record, tokens
+
+
+def make_record(options, tokenizer, index):
+    task = TASKS[options.task]
+    options.index = index
+    record, tokens = (task.make if task.exact else make_largest)(options, tokenizer)
     name = options.name or options.task
     record.update(id=f"{name}-{index:04}", task=name, metric=task.metric, tokens=tokens,
-                  length=options.tokens, seed=options.seed, new_tokens=options.new_tokens or
-                  8 + 2 * len(tokenizer.text_ids(", ".join(record["answers"]))))
+                  length=options.tokens, seed=options.seed)
     if record["depth"] is not None:
         record["depth"] = round(record["depth"], 4)
     record = {name: record[name] for name in FIELDS}
@@ -243,6 +264,8 @@ def main():
     positions = read_positions(options.model)
     if positions is not None and options.tokens > positions:
         raise TaskError(f"--tokens {options.tokens}: {options.model} has {positions} positions")
+    if options.task == "continuation":
+        options.parts = Parts(options, tokenizer)
     records = [make_record(options, tokenizer, index) for index in range(options.n)]
     longest = max(record["tokens"] + record["new_tokens"] for record in records)
     if positions is not None and longest > positions:

@@ -18,7 +18,7 @@ import sys
 
 from benchmark_formats import (PLAIN_TOKENS, answers_of, facts_of, form_of, id_of, read_texts,
                                text_of)
-from metrics import METRICS, check_metric
+from metrics import METRICS, UNGRADED, check_metric
 from task_prompts import Tokenizer, find_programs, read_positions
 from task_records import NAME, TaskError, read_objects, run, write_objects
 
@@ -29,8 +29,8 @@ def parse():
     parser.add_argument("file", metavar="FILE.jsonl", help="- for standard input")
     parser.add_argument("--task", metavar="NAME", help="of the records (the data set's; or that of "
                         "the file, or of its folder where the file is validation or test)")
-    parser.add_argument("--metric", choices=list(METRICS), metavar="NAME",
-                        help="instead of the benchmark's: " + ", ".join(METRICS))
+    parser.add_argument("--metric", choices=[*METRICS, UNGRADED], metavar="NAME",
+                        help="instead of the benchmark's: " + ", ".join([*METRICS, UNGRADED]))
     parser.add_argument("--new-tokens", type=int, metavar="N",
                         help=f"of an answer, instead of the benchmark's ({PLAIN_TOKENS})")
     parser.add_argument("--template", metavar="FILE", help="the user's turn, with {context} once "

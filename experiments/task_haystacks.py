@@ -28,8 +28,9 @@ SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+(?=[\"'(]*[A-Z])")
 class Haystack:
     """Words, where sentences begin among them, and what stands between two pieces."""
 
-    def __init__(self, name, words, noise=False):
-        self.words, self.noise = words, noise
+    def __init__(self, name, text, noise=False):
+        self.text, self.noise = text, noise
+        words = self.words = text.split()
         self.joint = "\n" if noise else " "
         self.begins = [0] + [i + 1 for i, word in enumerate(words[:-1]) if word[-1] in ".!?"]
         digest = hashlib.sha256(" ".join(words).encode("utf-8")).hexdigest()
@@ -86,7 +87,7 @@ def read_folder(folder, pattern):
 
 def load_haystack(name):
     if name == "noise":
-        return Haystack(name, NOISE.split(), noise=True)
+        return Haystack(name, NOISE, noise=True)
     if name == "licences":
         text, place = read_folder(LICENCES, "*"), LICENCES
     elif name == "manuals":
@@ -95,10 +96,9 @@ def load_haystack(name):
         text, place = read_folder(name, "*.txt"), os.path.join(name, "*.txt")
     else:
         text, place = read_text(name), name
-    words = text.split()
-    if not words:
+    if not text.split():
         raise TaskError(f"{place}: there is no text")
-    return Haystack(os.path.basename(os.path.abspath(name)), words)
+    return Haystack(os.path.basename(os.path.abspath(name)), text)
 
 
 def insert(pieces, places):

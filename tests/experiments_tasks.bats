@@ -49,7 +49,7 @@ bench() {
 
 @test "the same seed gives the same bytes, more questions begin with the same ones, and another seed gives others" {
 	local name
-	for name in $TASKS; do
+	for name in $TASKS continuation; do
 		task "$name" >a
 		task "$name" >b
 		cmp a b
@@ -100,6 +100,66 @@ bench() {
 		over a 'abs(r["context"].index(r["answers"][0]) / len(r["context"]) - r["depth"]) < 0.13'
 	done
 	refused 'unrecognized arguments: --depth' bash -c "$(declare -f task); $(declare -p NONE); E='$E'; task cwe --depth 0.5 2>&1 >&3 | tail -n 1 >&2; exit 2" 3>&1
+}
+
+@test "a continuation has exactly the text's tokens, behind each other and from nowhere twice, and the answer's when it is forced" {
+	"$PYTHON" -c '
+for i in range(260):
+    print("Der Baum Nr. %d ist größer \N{DECIDUOUS TREE}, 木は大きい (%d m); and it   stands\tthere." % (i, i * 7))' >text
+	task continuation -n 4 --tokens 600 --answer-tokens 20 >a
+	over a 'r["tokens"] == r["length"] == 600' 'r["new_tokens"] == 20' 'r["question"] == r["answer_prefix"] == ""' 'r["metric"] == "none"'
+	kv-tokenize -m "$DEMO" --plain --no-template text >text.ids
+	for i in 0 1 2 3; do
+		"$PYTHON" "$E/prompt_ids.py" "${NONE[@]}" a continuation-000$i | tail -n +2 >"$i.ids"
+		json <(sed -n $((i + 1))p a) 'o["answers"][0]' | head -c -1 >"$i.answer"
+	done
+	"$PYTHON" "$E/prompt_ids.py" "${NONE[@]}" a continuation-0000 | kv-prefill -q -m "$DEMO" --ids -o 0.kv -
+	kv-decode -m "$DEMO" --json --force 0.answer 0.kv >forced
+	kv-tokenize -m "$DEMO" --plain --no-template 0.answer | diff - <(json forced '"\n".join(str(e["id"]) for e in o["each"])')
+	"$PYTHON" -c '
+import subprocess
+def ids(name):
+    return open(name).read().split()
+def find(part):
+    return [i for i in range(len(text) - len(part) + 1) if text[i:i + len(part)] == part]
+text, used = ids("text.ids"), set()
+for i in range(4):
+    prompt = ids("%d.ids" % i)
+    answer = subprocess.run(["kv-tokenize", "-m", "'"$DEMO"'", "--plain", "--no-template", "%d.answer" % i],
+                            stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    assert len(prompt) == 599 and len(answer) == 20, (len(prompt), len(answer))
+    [at] = find(prompt + answer)
+    place = set(range(at, at + 619))
+    assert not used & place
+    used |= place'
+	"$PYTHON" "$E/read_benchmark.py" "${NONE[@]}" a | cmp - <("$PYTHON" -c '
+import json
+for line in open("a"):
+    r = json.loads(line)
+    del r["haystack"]
+    print(json.dumps(r, ensure_ascii=False))')
+}
+
+@test "a text has so many passages, and no more; what repeats itself has none, and what is forced is not graded" {
+	local most
+	count() { kv-tokenize -m "$DEMO" --plain --no-template --count text; }
+	most=$(($(count) / (1199 + 64 + 64)))
+	refused "text@" task continuation -n $((most + 1))
+	[[ $stderr == *"-n $((most + 1)): text@"*" has $(count) tokens, in which $most passages fit: each takes 1199, the 64 that follow "* ]]
+	task continuation -n "$most" >a
+	assert_equal "$(wc -l <a)" "$most"
+	refused 'in which 0 passages fit' task continuation -n 1 --haystack <(echo A few words.)
+	refused '--haystack noise: it repeats itself' task continuation --haystack noise
+	refused '--new-tokens: the answer of a continuation has --answer-tokens' task continuation --new-tokens 9
+	refused 'with the answer' task continuation -n 1 --tokens "$(json "$DEMO/config.json" 'o["max_position_embeddings"]')" --haystack <(cat text text text text)
+	json <(head -n 1 a) 'json.dumps({"id": o["id"], "answer": o["answers"][0]})' >answers
+	head -n 1 a >one
+	refused 'one: continuation-0000: the metric none' "$PYTHON" "$E/grade.py" one answers
+	# the template of a chat takes tokens of the prompt
+	echo '{% for m in messages %}[{{ m.role }}]{{ m.content }}[end]{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}' >turns.jinja
+	"$PYTHON" "$E/make_task.py" continuation -m "$DEMO" --chat "$PWD/turns.jinja" -n 1 --tokens 300 --haystack text >a
+	over a '290 <= r["tokens"] <= 300'
+	refused 'the chat template alone takes as many' "$PYTHON" "$E/make_task.py" continuation -m "$DEMO" --chat "$PWD/turns.jinja" -n 1 --tokens 9 --haystack text
 }
 
 @test "frequent words are as frequent as Zipf's law has them" {
