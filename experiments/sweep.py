@@ -13,11 +13,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 METHODS = os.path.join(HERE, "..", "examples", "methods")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 KEYS = {
-    "": {"chat", "lengths", "methods", "models", "parts", "question", "rates", "reference",
-         "results", "seeds", "tasks", "threads"},
+    "": {"budgets", "chat", "lengths", "methods", "models", "parts", "question", "rates",
+         "reference", "results", "seeds", "tasks", "threads"},
     "model": {"conf", "folder"},
     "task": {"count", "file", "lengths", "make", "metric", "middle_cut", "options", "stop"},
-    "method": {"decode", "keep", "name", "prefill", "rates", "script", "settings"},
+    "method": {"budgets", "decode", "keep", "name", "prefill", "rates", "script", "settings"},
 }
 
 
@@ -42,6 +42,21 @@ def check_name(where, name):
         raise SweepError(f"{where}: a name has letters, digits, dots, - and _, not {name!r}")
 
 
+def read_rates(where, entry):
+    """The rates of a table as texts, and behind them its budgets as NUMBERrows."""
+    rates = [str(rate) for rate in as_list(entry.get("rates", []))]
+    for rate in rates:
+        if not re.fullmatch(r"0?\.[0-9]*[1-9][0-9]*|1(\.0*)?", rate):
+            raise SweepError(f"{where}rates: {rate} is no rate between 0 and 1")
+    for budget in as_list(entry.get("budgets", [])):
+        if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
+            raise SweepError(f"{where}budgets: {budget} is no whole number of rows above 0")
+        rates.append(f"{budget}rows")
+    if len(set(rates)) != len(rates):
+        raise SweepError(f"{where}{max(rates, key=rates.count)} is there twice")
+    return rates
+
+
 class Method:
     """One way to make the snapshot that an answer begins with."""
 
@@ -62,12 +77,9 @@ class Method:
         if self.inline and self.settings:
             raise SweepError(f"{where}: settings are those of a script")
         self.script = os.path.join(HERE, "inline.sh") if self.inline else self.find(where, entry)
-        self.rates = [str(rate) for rate in as_list(entry.get("rates", rates))]
+        self.rates = read_rates(f"{where}: ", entry) or rates
         if self.name == "full":
             self.rates = ["all"]
-        for rate in self.rates:
-            if rate != "all" and not re.fullmatch(r"0?\.[0-9]*[1-9][0-9]*|1(\.0*)?", rate):
-                raise SweepError(f"{where}: {rate} is no rate between 0 and 1")
 
     def find(self, where, entry):
         script = entry.get("script", self.name)
@@ -78,7 +90,9 @@ class Method:
 
     def words(self, rate):
         """Arguments of its script, without those of the prompt."""
-        words = ["-r", "1" if rate == "all" else rate]
+        words = ["-r", "1"] if rate == "all" else ["-r", rate]
+        if rate.endswith("rows"):
+            words = ["-b", rate.removesuffix("rows")]
         for name, value in self.settings.items():
             words += ["-s", f"{name}={value}"]
         return words
@@ -121,7 +135,7 @@ class Sweep:
                 raise SweepError(f"tasks: {name} needs make, the name of a task, or file")
         self.lengths = [str(n) for n in as_list(config.get("lengths", []))]
         self.seeds = [str(n) for n in as_list(config.get("seeds", 1))]
-        rates = config.get("rates", [0.1])
+        rates = read_rates("", config) or ["0.1"]
         methods = [Method(entry, rates) for entry in as_list(config["methods"])]
         self.methods = {method.name: method for method in methods}
         if len(self.methods) != len(methods):

@@ -69,14 +69,17 @@ need_snakemake() {
 	}
 	mistake '{}' ''
 	mistake '{"methods": []}' 'the configuration has no methods (--configfile names its file)'
-	mistake '{"rate": [0.1]}' 'the configuration: rate is none of chat, lengths, methods, models, parts, question, rates, reference, results, seeds, tasks, threads'
+	mistake '{"rate": [0.1]}' 'the configuration: rate is none of budgets, chat, lengths, methods, models, parts, question, rates, reference, results, seeds, tasks, threads'
 	mistake '{"methods": ["snapkw"]}' "methods: snapkw: there is no $(realpath "$ROOT")/examples/methods/snapkw.sh"
 	mistake '{"methods": ["common"]}' "methods: common: there is no $(realpath "$ROOT")/examples/methods/common.sh"
 	mistake '{"methods": ["full", "full"]}' 'methods: two have the same name'
 	mistake '{"methods": [{"name": "a/b", "keep": "cat"}]}' "methods: a/b: a name has letters, digits, dots, - and _, not 'a/b'"
 	mistake '{"methods": [{"name": "a", "keep": "cat", "script": "snapkv"}]}' 'methods: a: a script, or prefill, keep and decode'
-	mistake '{"rates": [10]}' 'methods: snapkv: 10 is no rate between 0 and 1'
-	mistake '{"rates": ["0.1; rm"]}' 'methods: snapkv: 0.1; rm is no rate between 0 and 1'
+	mistake '{"rates": [10]}' 'rates: 10 is no rate between 0 and 1'
+	mistake '{"methods": [{"name": "a", "keep": "cat", "rates": ["0.1; rm"]}]}' 'methods: a: rates: 0.1; rm is no rate between 0 and 1'
+	mistake '{"budgets": [0]}' 'budgets: 0 is no whole number of rows above 0'
+	mistake '{"methods": [{"name": "a", "keep": "cat", "budgets": "64"}]}' 'methods: a: budgets: 64 is no whole number of rows above 0'
+	mistake '{"budgets": [64, 32, 64]}' '64rows is there twice'
 	mistake '{"models": {"m": {}}}' 'models: m has no folder'
 	mistake '{"tasks": {"t": {}}}' 'tasks: t needs make, the name of a task, or file'
 	mistake '{"lengths": []}' 'tasks: t has no lengths'
@@ -121,6 +124,46 @@ need_snakemake() {
 	PREFILL='' KEEP='kv-score --method knorm | false' DECODE='' run part keep --shared shared --out broken --script "$E/inline.sh" -m "$DEMO" -r 0.3
 	assert_equal "$status" 2
 	assert_output --partial 'task.jsonl: q-0: sh ended with 1'
+}
+
+@test "rates and budgets are runs, a method's own instead of the others', and 0.1 is all where there are none" {
+	runs() {
+		"$PYTHON" - "$1" <<-'END'
+			import json, sys
+			from sweep import Sweep
+			sweep = Sweep({"models": {"m": {"folder": "f"}}, "tasks": {"t": {"make": "passkey"}}, "lengths": [100], **json.loads(sys.argv[1])})
+			print(*sweep.runs())
+			print(*(" ".join(m.words(rate)) for m in sweep.methods.values() for rate in m.rates), sep="; ")
+		END
+	}
+	run -0 runs '{"methods": ["full", "snapkv"]}'
+	assert_output $'full/all snapkv/0.1\n-r 1; -r 0.1'
+	run -0 runs '{"methods": ["snapkv", {"name": "a", "keep": "cat", "rates": 0.5}], "budgets": [64, 128], "rates": [0.2]}'
+	assert_output $'snapkv/0.2 snapkv/64rows snapkv/128rows a/0.5\n-r 0.2; -b 64; -b 128; -r 0.5'
+	run -0 runs '{"methods": ["full", {"name": "a", "keep": "cat", "budgets": 8}], "budgets": 64}'
+	assert_output $'full/all a/8rows\n-r 1; -b 8'
+}
+
+@test "a method of the configuration sees a rate and a budget, whichever was asked for" {
+	questions
+	"$PYTHON" "$E/prompt_ids.py" -m "$DEMO" --chat none task.jsonl q-0 >prompt.ids
+	n=$(wc -l <prompt.ids)
+	# shellcheck disable=SC2016 # the job's variables
+	export PREFILL='--score "recent sink=1" --evict "budget=$((budget + 1))"' KEEP='cat; echo "$rate $budget" >"$work/../seen"' \
+	    DECODE='--retrieve fier --budget "$(share_of "$(tokens)")" --stop "a b" --budget "$budget"'
+	inline() {
+		TMPDIR=$PWD KVPIPE_METHODS=$ROOT/examples/methods sh "$E/inline.sh" -i -m "$DEMO" -o out.kv "$@" prompt.ids
+	}
+	for how in "-b 16:16" "-r 0.25:$((n / 4))" "-b 100000:$n"; do
+		# shellcheck disable=SC2086 # words
+		inline ${how%:*}
+		rows=${how#*:}
+		read -r rate budget <seen
+		assert_equal "$budget" "$rows"
+		assert_equal "$(awk -v rate="$rate" -v n="$n" 'BEGIN { print int(rate * n + 1e-9) }')" "$rows"
+		assert_equal "$(tr '\n' , <out.kv.options)" "--retrieve,fier,--budget,$rows,--stop,a b,--budget,$rows,"
+		assert_equal "$(positions out.kv 0 0 | wc -w)" "$((rows < n ? rows + 1 : n))"
+	done
 }
 
 @test "with the question after it, a method sees the context only" {
