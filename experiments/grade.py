@@ -4,13 +4,14 @@
     experiments/grade.py TASK.jsonl ANSWERS.jsonl > graded.jsonl
 
 An answer is an object with `id` and `answer`, both texts; further members are kept. Every question
-needs one answer, and every answer a question.
+needs one answer, and every answer a question. Questions with the metric none have a line without
+`answer`, and the score null: what counts is how likely the right answer was.
 """
 
 import argparse
 
-from metrics import UNGRADED, check_metric, grade
-from task_records import FIELDS, TaskError, need, read_objects, read_records, run, write_objects
+from metrics import check_metric, grade
+from task_records import FIELDS, UNGRADED, TaskError, need, read_objects, read_records, run, write_objects
 
 TEXTS = ("context", "question", "answer_prefix")
 
@@ -21,7 +22,11 @@ def read_answers(path, records):
     for number, row in read_objects(path):
         where = f"{path}:{number}"
         name = need(where, row, "id", "a text")
-        need(where, row, "answer", "a text")
+        if records.get(name, {}).get("metric") != UNGRADED:
+            need(where, row, "answer", "a text")
+        elif "answer" in row:
+            raise TaskError(f"{where}: {name}: the metric {UNGRADED}: no answer is right or wrong; "
+                            "kv-decode --force says how likely the right one is")
         if name in answers:
             raise TaskError(f"{where}: there is an answer to {name} before")
         if name not in records:
@@ -41,9 +46,6 @@ def main():
     records = read_records(options.task)
     for name, record in records.items():
         check_metric(f"{options.task}: {name}", record)
-        if record["metric"] == UNGRADED:
-            raise TaskError(f"{options.task}: {name}: the metric {UNGRADED}: no answer is right or "
-                            "wrong here; kv-decode --force says how likely the one of the text is")
     answers = read_answers(options.answers, records)
     missing = [name for name in records if name not in answers]
     if missing:
@@ -52,7 +54,9 @@ def main():
     graded = []
     for name, record in records.items():
         kept = {field: value for field, value in record.items() if field not in TEXTS}
-        graded.append({**kept, **answers[name], "score": grade(record, answers[name]["answer"])})
+        row = answers[name]
+        score = grade(record, row["answer"]) if "answer" in row else None
+        graded.append({**kept, **row, "score": score})
     write_objects(graded)
 
 

@@ -16,7 +16,7 @@ import math
 from itertools import groupby
 from statistics import NormalDist
 
-from task_records import TaskError, need, read_objects, run, write_objects
+from task_records import UNGRADED, TaskError, need, read_objects, run, write_objects
 
 DRAWS = 10000
 LEVEL = 0.95
@@ -75,12 +75,13 @@ def compare(first, second, seed=1):
 
 
 def read_graded(path):
-    """The lines of a graded file: (id, row)."""
+    """The lines of a graded file: (id, row). Those with the metric none have no score."""
     rows = {}
     for number, row in read_objects(path):
         where = f"{path}:{number}"
         name = need(where, row, "id", "a text")
-        if not 0 <= need(where, row, "score", "a number") <= 1:
+        unscored = row.get("metric") == UNGRADED and row.get("score") is None
+        if not unscored and not 0 <= need(where, row, "score", "a number") <= 1:
             raise TaskError(f"{where}: the score {row['score']} is not between 0 and 1")
         if name in rows:
             raise TaskError(f"{where}: there is a score of {name} before")
@@ -115,6 +116,9 @@ def main():
         raise TaskError("the Python package numpy is needed") from None
     files = [read_graded(path) for path in options.files]
     rows = [row for graded in files for row in graded.values()]
+    unscored = [row["id"] for row in rows if row.get("score") is None]
+    if unscored:
+        raise TaskError(f"{unscored[0]} has no score: its metric is none")
     results = []
     other = read_graded(options.against) if options.against else None
     if other is not None and other.keys() != files[0].keys():

@@ -18,7 +18,6 @@ import random
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from metrics import UNGRADED
 from task_chains import FACTS, MOST_FACTS, make_multihop, make_vt
 from task_continuation import Parts, make_continuation
 from task_haystacks import load_haystack
@@ -26,7 +25,7 @@ from task_lists import make_cwe, make_fwe
 from task_needles import make_kv_recall, make_niah, make_passkey
 from task_passages import make_qa, most_passages, read_squad
 from task_prompts import Tokenizer, find_programs, read_positions
-from task_records import FIELDS, TaskError, run, write_objects
+from task_records import FIELDS, UNGRADED, TaskError, run, write_objects
 
 
 @dataclass

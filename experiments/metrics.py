@@ -13,7 +13,7 @@ import re
 import string
 from collections import Counter
 
-from task_records import TaskError
+from task_records import UNGRADED, TaskError
 
 CHINESE_PUNCTUATION = ("！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】〔〕"
                        "〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏.")
@@ -200,7 +200,6 @@ METRICS = {
     "edit_similarity": edit_similarity, "classification": classification, "count": count,
     "retrieval": retrieval, "retrieval_zh": retrieval_zh, "ndcg_10": ndcg_10,
 }
-UNGRADED = "none"       # the metric of a record whose answer is forced (kv-decode --force)
 
 
 def check_metric(where, record):

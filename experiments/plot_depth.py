@@ -51,7 +51,7 @@ def read_scores(paths):
     for path, name in zip(paths, labels(paths)):
         for key, row in read_graded(path).items():
             where = f"{path}: {key}"
-            if row.get("depth") is None:
+            if row.get("depth") is None or row["score"] is None:
                 without += 1
                 continue
             depth = need(where, row, "depth", "a number")

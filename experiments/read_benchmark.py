@@ -18,9 +18,9 @@ import sys
 
 from benchmark_formats import (PLAIN_TOKENS, answers_of, facts_of, form_of, id_of, read_texts,
                                text_of)
-from metrics import METRICS, UNGRADED, check_metric
+from metrics import METRICS, check_metric
 from task_prompts import Tokenizer, find_programs, read_positions
-from task_records import NAME, TaskError, read_objects, run, write_objects
+from task_records import NAME, UNGRADED, TaskError, read_objects, run, write_objects
 
 
 def parse():

@@ -6,7 +6,8 @@
 
 `keep` runs a script of examples/methods for each question, up to the snapshot that the answer
 begins with, in the folder --out; `answer` lets the model answer, and adds what the snapshot kept and
-what was read. With --question after the script sees the context only, and the question comes behind
+what was read; with --nll also how likely the right answer is behind the same snapshot. A question
+with the metric none has no answer but that. With --question after the script sees the context only, and the question comes behind
 what it kept.
 """
 
@@ -19,8 +20,9 @@ import subprocess
 import tempfile
 import time
 
+from forced_answer import answer_ids
 from task_prompts import Tokenizer, find_programs
-from task_records import TaskError, read_records, run, write_objects
+from task_records import UNGRADED, TaskError, read_records, run, write_objects
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = ("kv-chat", "kv-decode", "kv-evict", "kv-index", "kv-observe", "kv-prefill",
@@ -85,36 +87,78 @@ def percent(text, name):
     return round(100 * json.loads(text)[name], 3)
 
 
-def answer_one(options, work, record, snapshot, tokenizer):
+def words_of(snapshot):
+    with open(f"{snapshot}.options", encoding="utf-8") as file:
+        return file.read().split("\n")[:-1]
+
+
+def scoring_options(layer):
+    """Options that carry on what rows are scored by while decoding, as a layer of kv-info has it."""
+    return ["--mass"] * layer["mass"] + (["--observe", str(layer["queries"])]
+                                         if layer["queries"] else [])
+
+
+def ask(options, where, work, ids, snapshot, more):
+    """The snapshot behind the question, where that came after the eviction."""
+    question, asked = os.path.join(work, "question.ids"), os.path.join(work, "asked.kv")
+    write_ids(question, ids)
+    call(where, ["kv-prefill", "-q", "-m", options.model, "--resume", snapshot, "--ids", *more,
+                 "-o", asked, question])
+    return asked
+
+
+def generate(options, where, record, words, snapshot):
+    """What the model answers."""
+    for stop in options.stop:
+        words = [*words, "--stop", stop]
+    said = json.loads(call(where, ["kv-decode", "-q", "--json", "-m", options.model, "-n",
+                                   str(record["new_tokens"]), *words, snapshot]))
+    return {"answer": said["text"], "answer_tokens": said["tokens"]}
+
+
+def force(options, where, right, words, snapshot):
+    """How likely the right answer is, nats per token."""
+    said = json.loads(call(where, ["kv-decode", "-q", "--json", "-m", options.model, "--ids",
+                                   "--force", right, *words, snapshot]))
+    return {"nll": said["nll"], "top1": said["top1"], "nll_tokens": said["tokens"]}
+
+
+def answer_one(options, work, record, kept, tokenizer):
     """The fields of an answer."""
     where = f"{options.task}: {record['id']}"
+    scored = record["metric"] != UNGRADED
+    if not scored and not options.nll:
+        raise TaskError(f"{where}: the metric none asks how likely the answer is: "
+                        "it needs --nll (nll: true)")
     after, stats = os.path.join(work, "after.kv"), os.path.join(work, "stats")
-    with open(f"{snapshot}.options", encoding="utf-8") as file:
-        words = file.read().split("\n")[:-1]
-    with open(f"{snapshot}.seconds", encoding="ascii") as file:
+    words = words_of(kept)
+    measured = ["-o", after, *words] + (["--stats", stats] if "--retrieve" in words else [])
+    with open(f"{kept}.seconds", encoding="ascii") as file:
         kept_in = float(file.read())
-    kept = percent(call(where, ["kv-info", "--json", snapshot]), "share_kept")
+    info = json.loads(call(where, ["kv-info", "--json", kept]))
     started = time.monotonic()
+    snapshot = kept
     if options.question == "after":
-        question, asked = os.path.join(work, "question.ids"), os.path.join(work, "asked.kv")
-        write_ids(question, tokenizer.prompt_ids(record, "question"))
-        call(where, ["kv-prefill", "-q", "-m", options.model, "--resume", snapshot, "--ids",
-                     "-o", asked, question])
-        snapshot = asked
-    if "--retrieve" in words:
-        words += ["--stats", stats]
-    for stop in options.stop:
-        words += ["--stop", stop]
-    said = json.loads(call(where, ["kv-decode", "-q", "--json", "-m", options.model, "-n",
-                                   str(record["new_tokens"]), "-o", after, *words, snapshot]))
+        snapshot = ask(options, where, work, tokenizer.prompt_ids(record, "question"), kept,
+                       scoring_options(info["layers"][0]) if "--evict" in words else [])
+    right = os.path.join(work, "right.ids")
+    if options.nll:
+        write_ids(right, answer_ids(tokenizer, record, "question" if options.question == "after"
+                                    else "whole"))
+    if scored:
+        row = generate(options, where, record, measured, snapshot)
+    else:
+        row = force(options, where, right, measured, snapshot)
     seconds = time.monotonic() - started
-    read = kept
+    if scored and options.nll:
+        row.update(force(options, where, right, words, snapshot))
+    share = round(100 * info["share_kept"], 3)
+    read = share
     if "--retrieve" in words:
         with open(stats, encoding="utf-8") as file:
             read = round(100 * (json.load(file)["all"]["share"] or 0), 3)
     footprint = call(where, ["kv-footprint", "--json", after])
-    return {"id": record["id"], "answer": said["text"], "answer_tokens": said["tokens"],
-            "kept": kept, "read": read,
+    return {"id": record["id"], **row, "kept": share, "read": read,
             **{name: percent(footprint, name) for name in ("footprint", "memory", "peak")},
             "keep_seconds": kept_in, "answer_seconds": round(seconds, 3)}
 
@@ -148,6 +192,8 @@ def main():
     parser.add_argument("--out", help="keep: folder for its snapshots")
     parser.add_argument("--kept", help="answer: folder of `keep`")
     parser.add_argument("--stop", action="append", default=[], help="answer: a text that ends it")
+    parser.add_argument("--nll", action="store_true",
+                        help="answer: force the right answer, too, and say how likely it is")
     parser.add_argument("--field", action="append", default=[], type=pair, metavar="NAME=VALUE",
                         help="answer: a further member of each line")
     parser.add_argument("--script", nargs=argparse.REMAINDER, default=[], metavar="WORD",

@@ -9,11 +9,13 @@ import os
 import re
 import shlex
 
+from task_records import UNGRADED
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 METHODS = os.path.join(HERE, "..", "examples", "methods")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 KEYS = {
-    "": {"budgets", "chat", "lengths", "methods", "models", "parts", "question", "rates",
+    "": {"budgets", "chat", "lengths", "methods", "models", "nll", "parts", "question", "rates",
          "reference", "results", "seeds", "tasks", "threads"},
     "model": {"conf", "folder"},
     "task": {"count", "file", "lengths", "make", "metric", "middle_cut", "options", "stop"},
@@ -122,6 +124,9 @@ class Sweep:
         self.question = config.get("question", "inside")
         if self.question not in ("inside", "after"):
             raise SweepError(f"question: {self.question} is neither inside nor after")
+        self.nll = config.get("nll", False)
+        if not isinstance(self.nll, bool):
+            raise SweepError(f"nll: {self.nll} is neither true nor false")
         self.models, self.tasks = config["models"], config["tasks"]
         for kind, table in (("model", self.models), ("task", self.tasks)):
             for name, entry in table.items():
@@ -133,6 +138,8 @@ class Sweep:
         for name, task in self.tasks.items():
             if ("make" in task) == ("file" in task):
                 raise SweepError(f"tasks: {name} needs make, the name of a task, or file")
+            if not self.nll and (task.get("make") == "continuation" or task.get("metric") == UNGRADED):
+                raise SweepError(f"tasks: {name} asks how likely its answer is: it needs nll: true")
         self.lengths = [str(n) for n in as_list(config.get("lengths", []))]
         self.seeds = [str(n) for n in as_list(config.get("seeds", 1))]
         rates = read_rates("", config) or ["0.1"]

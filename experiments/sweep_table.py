@@ -1,12 +1,15 @@
 """From scores to a table: means with 95 % intervals, and methods against one of them."""
 
+import string
+
 from intervals import by_fields, compare, read_graded, summarize
 
 GROUP = ("model", "length", "task")
 RUN = ("method", "rate")
 SHARES = ("kept", "footprint", "memory", "peak", "read")
 SECONDS = ("keep_seconds", "answer_seconds")
-COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, *SECONDS)
+LIKELY = ("nll", "nll_low", "nll_high", "top1")
+COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, *LIKELY, *SECONDS)
 
 
 def ranked(values):
@@ -47,59 +50,113 @@ def mean(rows, name):
     return sum(row[name] for row in rows) / len(rows)
 
 
+def values(rows, name):
+    """Of the rows that have one: questions that are only forced have no score."""
+    return [row[name] for row in rows if row.get(name) is not None]
+
+
+def score_of(run):
+    """The columns of the score, None where there is none."""
+    scores = values(run, "score")
+    if not scores:
+        return {"score": None, "low": None, "high": None}
+    summary = summarize(scores)
+    low, high = (summary.get(f"wilson_{end}", summary[end]) for end in ("low", "high"))
+    return {"score": 100 * summary["mean"], "low": 100 * low, "high": 100 * high}
+
+
+def likelihood_of(run):
+    """The columns of the right answer's likelihood, None where it was not forced."""
+    nll = values(run, "nll")
+    if not nll:
+        return dict.fromkeys(LIKELY)
+    summary, top = summarize(nll), values(run, "top1")
+    return {"nll": summary["mean"], "nll_low": summary["low"], "nll_high": summary["high"],
+            "top1": 100 * sum(top) / len(top)}
+
+
 def table_rows(rows):
     for fields, group in groups(rows):
         for (method, rate), run in runs(group).items():
-            summary = summarize([row["score"] for row in run])
-            low, high = (summary.get(f"wilson_{end}", summary[end]) for end in ("low", "high"))
-            yield {**fields, "method": method, "rate": rate, "n": summary["n"],
-                   "score": 100 * summary["mean"], "low": 100 * low, "high": 100 * high,
-                   **{name: mean(run, name) for name in SHARES + SECONDS}}
+            yield {**fields, "method": method, "rate": rate, "n": len(run), **score_of(run),
+                   **likelihood_of(run), **{name: mean(run, name) for name in SHARES + SECONDS}}
 
 
-def pair_rows(rows, reference):
-    """Each method against the reference at the same rate, or at its only one, over all tasks."""
+def pair_rows(rows, reference, name="score"):
+    """Each method against the reference at the same rate, or at its only one, over all tasks.
+
+    Less is better for nll."""
     for fields, group in by_fields(rows, ("model", "length")):
-        found = runs(group)
+        found = runs([row for row in group if row.get(name) is not None])
         own = [rate for method, rate in found if method == reference]
         for (method, rate), run in found.items():
             other = found.get((reference, rate if rate in own or len(own) > 1 else own[0]))
             if method == reference or other is None:
                 continue
-            theirs = {row["question"]: row["score"] for row in other}
-            yield {**fields, "method": method, "rate": rate,
-                   **compare([row["score"] for row in run],
-                             [theirs[row["question"]] for row in run])}
+            theirs = {row["question"]: row[name] for row in other}
+            pair = compare([row[name] for row in run], [theirs[row["question"]] for row in run])
+            if name == "nll":
+                pair["better"], pair["worse"] = pair["worse"], pair["better"]
+            yield {**fields, "method": method, "rate": rate, **pair}
+
+
+class Cell(string.Formatter):
+    """A form that is - where its values are None."""
+
+    def format_field(self, value, spec):
+        return "-" if value is None else super().format_field(value, spec)
 
 
 def markdown(rows, columns):
-    """Rows as a table; columns are (heading, format)."""
+    """Rows as a table; columns are (heading, form)."""
     yield "| " + " | ".join(heading for heading, _ in columns) + " |"
     yield "|" + "---|" * len(columns)
     for row in rows:
-        yield "| " + " | ".join(form.format(**row) for _, form in columns) + " |"
+        cells = (Cell().format(form, **row) for _, form in columns)
+        yield "| " + " | ".join("-" if cell == "---" else cell for cell in cells) + " |"
+
+
+def tsv_field(value):
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)
+
+
+def table_lines(table):
+    """The table in Markdown. Columns that nobody asked for are left out."""
+    forced = any(row["nll"] is not None for row in table)
+    return markdown(table, (
+        *((name, f"{{{name}}}") for name in (*GROUP, *RUN, "n")), ("score %", "{score:.1f}"),
+        ("95 % interval", "{low:.0f}-{high:.0f}"),
+        *((("nll", "{nll:.3f}"), ("95 % interval", "{nll_low:.3f}-{nll_high:.3f}"),
+           ("top-1 %", "{top1:.1f}")) if forced else ()),
+        *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES),
+        ("keep s", "{keep_seconds:.2f}"), ("answer s", "{answer_seconds:.2f}")))
+
+
+def pair_lines(rows, reference):
+    """What methods differ by from the reference."""
+    columns = (*((name, f"{{{name}}}") for name in ("model", "length", "method", "rate", "n")),
+               ("difference", "{difference:+.3f}"),
+               ("95 % interval", "{low:+.3f} to {high:+.3f}"), ("better", "{better}"),
+               ("worse", "{worse}"), ("p", "{p:.2g}"))
+    for name, what in (("score", ""), ("nll", ", nll of the right answer (less is better)")):
+        pairs = list(pair_rows(rows, reference, name))
+        if pairs:
+            yield from ("", f"Against {reference}, question by question, all tasks{what}:", "",
+                        *markdown(pairs, columns))
 
 
 def write(paths, reference, tsv, md):
     """The files TSV and MD from graded files."""
     rows = read_all(paths)
-    table, pairs = list(table_rows(rows)), list(pair_rows(rows, reference))
+    table = list(table_rows(rows))
     with open(tsv, "w", encoding="utf-8") as file:
         file.write("\t".join(COLUMNS) + "\n")
         for row in table:
-            file.write("\t".join(f"{value:.4g}" if isinstance(value, float) else str(value)
-                                 for value in map(row.get, COLUMNS)) + "\n")
+            file.write("\t".join(tsv_field(row[name]) for name in COLUMNS) + "\n")
     builds = sorted({row["build"] for row in rows})
-    lines = [*markdown(table, (
-        *((name, f"{{{name}}}") for name in (*GROUP, *RUN, "n")), ("score %", "{score:.1f}"),
-        ("95 % interval", "{low:.0f}-{high:.0f}"),
-        *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES),
-        ("keep s", "{keep_seconds:.2f}"), ("answer s", "{answer_seconds:.2f}"))),
-        "", f"Against {reference}, question by question, all tasks:", "",
-        *markdown(pairs, (
-            *((name, f"{{{name}}}") for name in ("model", "length", "method", "rate", "n")),
-            ("difference", "{difference:+.3f}"), ("95 % interval", "{low:+.3f} to {high:+.3f}"),
-            ("better", "{better}"), ("worse", "{worse}"), ("p", "{p:.2g}"))),
+    lines = [*table_lines(table), *pair_lines(rows, reference),
         "", "Intervals of scores that are 0 or 1 are Wilson's, others and those of differences the "
         "percentile bootstrap; p is the sign test. Seconds of `keep` do not count a prefill that "
         "was there already.",

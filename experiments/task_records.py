@@ -8,6 +8,7 @@ import json
 import re
 import sys
 
+UNGRADED = "none"       # the metric of a record whose answer is forced (kv-decode --force)
 FIELDS = ("id", "task", "context", "question", "answer_prefix", "answers", "metric", "new_tokens",
           "length", "tokens", "depth", "seed")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -69,7 +69,7 @@ need_snakemake() {
 	}
 	mistake '{}' ''
 	mistake '{"methods": []}' 'the configuration has no methods (--configfile names its file)'
-	mistake '{"rate": [0.1]}' 'the configuration: rate is none of budgets, chat, lengths, methods, models, parts, question, rates, reference, results, seeds, tasks, threads'
+	mistake '{"rate": [0.1]}' 'the configuration: rate is none of budgets, chat, lengths, methods, models, nll, parts, question, rates, reference, results, seeds, tasks, threads'
 	mistake '{"methods": ["snapkw"]}' "methods: snapkw: there is no $(realpath "$ROOT")/examples/methods/snapkw.sh"
 	mistake '{"methods": ["common"]}' "methods: common: there is no $(realpath "$ROOT")/examples/methods/common.sh"
 	mistake '{"methods": ["full", "full"]}' 'methods: two have the same name'
@@ -82,6 +82,10 @@ need_snakemake() {
 	mistake '{"budgets": [64, 32, 64]}' '64rows is there twice'
 	mistake '{"models": {"m": {}}}' 'models: m has no folder'
 	mistake '{"tasks": {"t": {}}}' 'tasks: t needs make, the name of a task, or file'
+	mistake '{"nll": 1}' 'nll: 1 is neither true nor false'
+	mistake '{"tasks": {"t": {"make": "continuation"}}}' 'tasks: t asks how likely its answer is: it needs nll: true'
+	mistake '{"tasks": {"t": {"file": "x", "metric": "none"}}}' 'tasks: t asks how likely its answer is: it needs nll: true'
+	mistake '{"tasks": {"t": {"file": "x", "metric": "none"}}, "nll": true}' ''
 	mistake '{"lengths": []}' 'tasks: t has no lengths'
 	mistake '{"question": "before"}' 'question: before is neither inside nor after'
 	mistake '{"question": "after", "methods": ["oracle"]}' \
@@ -180,6 +184,88 @@ need_snakemake() {
 	done
 }
 
+# right SNAPSHOT TEXT WORD ...: nll and top1 of the text behind the snapshot
+right() {
+	printf %s "$2" >right.txt
+	kv-decode -q -m "$DEMO" --json --force right.txt "${@:3}" "$1" | json - '(o["nll"], o["top1"], o["tokens"])'
+}
+
+# forced LINE FILE: the same of an answer
+forced() {
+	sed -n "$1p" "$2" | json - '(o["nll"], o["top1"], o["nll_tokens"])'
+}
+
+@test "the right answer is forced behind what the method kept, as it reads and evicts" {
+	declare -A mass=([h2o-decode]=--mass)
+	questions
+	for method in snapkv fier h2o-decode; do
+		part keep --shared shared --out $method --script "$ROOT/examples/methods/$method.sh" -m "$DEMO" -r 0.3
+		part answer --kept $method --stop . >plain.jsonl
+		part answer --nll --kept $method --stop . >$method.jsonl
+		diff <(field answer plain.jsonl) <(field answer $method.jsonl)
+		diff <(field footprint plain.jsonl) <(field footprint $method.jsonl)
+		for i in 0 1 2; do
+			mapfile -t words <$method/0000$i.kv.options
+			assert_equal "$(forced $((i + 1)) $method.jsonl)" "$(right $method/0000$i.kv " L04$i" "${words[@]}")"
+		done
+		part keep --question after --shared shared --out $method.after --script "$ROOT/examples/methods/$method.sh" -m "$DEMO" -r 0.3
+		part answer --nll --question after --kept $method.after >$method.after.jsonl
+		"$PYTHON" "$E/prompt_ids.py" -m "$DEMO" --chat none --part question task.jsonl q-1 |
+		    kv-prefill -q -m "$DEMO" --resume $method.after/00001.kv --ids ${mass[$method]:-} - >asked.kv
+		mapfile -t words <$method.after/00001.kv.options
+		assert_equal "$(forced 2 $method.after.jsonl)" "$(right asked.kv ' L041' "${words[@]}")"
+	done
+}
+
+@test "a question with the metric none is only forced, and has no score" {
+	questions
+	sed 's/"substring"/"none"/; s/"question": "[^"]*"/"question": ""/; s/"answer_prefix": "[^"]*"/"answer_prefix": ""/; s/"L04/"The L04/' task.jsonl >none.jsonl
+	mv none.jsonl task.jsonl
+	part keep --shared shared --out kept --script "$ROOT/examples/methods/fier.sh" -m "$DEMO" -r 0.3
+	run part answer --kept kept
+	assert_equal "$status" 2
+	assert_output 'run_part.py: task.jsonl: q-0: the metric none asks how likely the answer is: it needs --nll (nll: true)'
+	part answer --nll --kept kept >answers.jsonl
+	mapfile -t words <kept/00002.kv.options
+	assert_equal "$(forced 3 answers.jsonl)" "$(right kept/00002.kv 'The L042' "${words[@]}")"
+	less "$(field read answers.jsonl | head -n 1)" 99
+	python3 "$E/grade.py" task.jsonl answers.jsonl >graded.jsonl
+	assert_equal "$(field score graded.jsonl | xargs)" 'None None None'
+	run -2 "$PYTHON" "$E/intervals.py" graded.jsonl
+	assert_output 'intervals.py: q-0 has no score: its metric is none'
+	sed 's/"nll"/"answer": "The L040", "nll"/' answers.jsonl >said.jsonl
+	run -2 python3 "$E/grade.py" task.jsonl said.jsonl
+	assert_output 'grade.py: said.jsonl:1: the metric none has no score for the answer to q-0'
+	grep -v q-1 answers.jsonl >short.jsonl
+	run -2 python3 "$E/grade.py" task.jsonl short.jsonl
+	assert_output "grade.py: short.jsonl: there is no answer to q-1"
+}
+
+@test "an answer follows its prompt with a space where two words would touch" {
+	printf '%s' "{%- for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}" >./turns.jinja
+	"$PYTHON" - "$DEMO" <<-'END'
+		import sys
+		from forced_answer import answer_ids
+		from task_prompts import Tokenizer
+		def check(chat, want, answer="L041", part="whole", **fields):
+		    record = {"context": "The sea was calm.\n", "question": "Where?", "answer_prefix": "Answer:", "answers": [answer, "other"],
+		              "metric": "substring", **fields}
+		    tokenizer = Tokenizer(sys.argv[1], chat)
+		    got = answer_ids(tokenizer, record, part)
+		    assert got == tokenizer.text_ids(want), (chat, fields, tokenizer.text(got), want)
+		for chat in "none", "./turns.jinja":
+		    for part in "whole", "question":
+		        check(chat, " L041", part=part)
+		        check(chat, "L041", part=part, answer_prefix="Answer: (")
+		        check(chat, " L041", " L041", part=part)
+		        check(chat, "L041", part=part, answer_prefix="Answer:\n")
+		        check(chat, "\u7b54", "\u7b54", part=part)
+		        check(chat, "ing calm", "ing calm", part=part, metric="none", answer_prefix="be")
+		    check(chat, " L041" if chat == "none" else "L041", answer_prefix="")
+		check("none", "L041", question="", answer_prefix="", context="The sea was calm.\n")
+	END
+}
+
 @test "the table has means, intervals and pairs as counted by hand" {
 	mkdir -p graded
 	"$PYTHON" - <<-'END'
@@ -205,6 +291,38 @@ need_snakemake() {
 	assert_line '| m | 10 | a | 0.1 | 4 | -0.500 | -1.000 to +0.000 | 0 | 2 | 0.5 |'
 	assert_line --regexp '^\| m \| 10 \| b \| 0.1 \| 4 \| -0.125 \| .* \| 0 \| 1 \| 1 \|$'
 	assert_line 'Programs: 0123.'
+}
+
+@test "likelihoods stand beside scores, and alone where there are none; less is better" {
+	"$PYTHON" - <<-'END'
+		import json
+		likely = {"full": (1.0, 2.0, 3.0), "a": (1.5, 2.5, 2.0)}
+		for method, nll in likely.items():
+		    with open(f"{method}.jsonl", "w") as file:
+		        for i, value in enumerate(nll):
+		            print(json.dumps({"id": f"q{i}", "task": "t" if i < 2 else "text", "metric": "substring" if i < 2 else "none",
+		                "score": i if i < 2 else None, "nll": value, "top1": i / 2, "length": 10, "seed": 1, "model": "m", "method": method,
+		                "rate": "all" if method == "full" else "64rows", "kept": 10, "footprint": 1, "memory": 2, "peak": 3, "read": 4,
+		                "keep_seconds": 1, "answer_seconds": 2, "build": "0123"}), file=file)
+		import sweep_table
+		sweep_table.write(["full.jsonl", "a.jsonl"], "full", "table.tsv", "table.md")
+	END
+	column() {
+		"$PYTHON" - "$@" <<-'END'
+			import csv, sys
+			for row in csv.DictReader(open("table.tsv"), delimiter="\t"):
+			    print(row["task"], row["method"], *(row[name] or "none" for name in sys.argv[1:]))
+		END
+	}
+	run -0 column score nll top1 n
+	assert_output $'t full 50 1.5 25 2\nt a 50 2 25 2\ntext full none 3 100 1\ntext a none 2 100 1\nall full 50 2 50 3\nall a 50 2 50 3'
+	run -0 column nll_low nll_high
+	assert_line 't full 1 2'
+	assert_line 't a 1.5 2.5'
+	run -0 cat table.md
+	assert_line --regexp '^\| m \| 10 \| text \| a \| 64rows \| 1 \| - \| - \| 2.000 \| 2.000-2.000 \| 100.0 \|'
+	assert_line '| m | 10 | a | 64rows | 2 | +0.000 | +0.000 to +0.000 | 0 | 0 | 1 |'
+	assert_line --regexp '^\| m \| 10 \| a \| 64rows \| 3 \| \+0.000 \| -1.000 to \+0.500 \| 1 \| 2 \| 1 \|$'
 }
 
 @test "a workflow that is killed goes on, and ends with the table of one that is not" {
