@@ -13,7 +13,8 @@ import sys
 
 
 def read(path):
-    """The records of a file; a line that is none is named."""
+    """The records of a file; a line that is none is named. One that is there twice is of one run,
+    which several stages have shared, and counts once."""
     records = []
     with sys.stdin if path == "-" else open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -27,7 +28,8 @@ def read(path):
                 print(f"report.py: {path}: line {number}: {record['program']} has failed, left out",
                       file=sys.stderr)
                 continue
-            records.append(record)
+            if record not in records:
+                records.append(record)
     if not records:
         sys.exit(f"report.py: {path}: no record")
     return records
@@ -38,6 +40,11 @@ def total(part, key):
     return sum(part.get(key, {}).values())
 
 
+def own_seconds(record):
+    """Wall seconds without those in which a stage waited for the others."""
+    return record["seconds"]["wall"] - record["seconds"]["wait"]["wall"]
+
+
 def theory(part, args):
     """Seconds that the work of a stage, or of a part of it, takes at the given rates."""
     return max(total(part, "flops") / (args.flops * args.flops_efficiency),
@@ -46,20 +53,19 @@ def theory(part, args):
 
 def until_first(record, args):
     """Own seconds before the first token, and what the work takes in theory (None: not asked)."""
-    part, waited = record, record["seconds"]["wait"]["wall"]
-    wall = record["seconds"]["wall"]
+    part, seconds = record, own_seconds(record)
     if record["program"] == "kv-decode":
         if "first_token" not in record:
             return None
         part = record["first_token"]
-        wall, waited = part["wall"], part["wait"]
-    return wall - waited, theory(part, args) if args.flops else None
+        seconds = part["wall"] - part["wait"]
+    return seconds, theory(part, args) if args.flops else None
 
 
 def stage(record, args):
     """A row of the table."""
     seconds = record["seconds"]
-    columns = [f"{record['program']:14}", f"{seconds['wall'] - seconds['wait']['wall']:9.3f}",
+    columns = [f"{record['program']:14}", f"{own_seconds(record):9.3f}",
                f"{seconds['wait']['wall']:9.3f}", f"{seconds['cpu']:9.3f}",
                f"{record.get('tokens_run', 0):8d}", f"{total(record, 'flops') / 1e9:11.3f}",
                f"{total(record, 'traffic') / 1e9:9.4f}",

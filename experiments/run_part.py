@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -25,6 +26,10 @@ from task_prompts import Tokenizer, find_programs
 from task_records import UNGRADED, TaskError, read_records, run, write_objects
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "examples"))
+
+from report import own_seconds, read as read_stages, total      # noqa: E402
+
 PROGRAMS = ("kv-chat", "kv-decode", "kv-evict", "kv-index", "kv-observe", "kv-prefill",
             "kv-quantize1b", "kv-score", "kv-tokenize")
 
@@ -68,19 +73,23 @@ def keep(options, work):
     tokenizer = Tokenizer(options.model, options.chat)
     os.makedirs(options.out, exist_ok=True)
     os.makedirs(options.shared, exist_ok=True)
-    environment = {**os.environ, "KVPIPE_METHODS": os.path.join(HERE, "..", "examples", "methods"),
-                   "KV_REPORT": os.path.abspath(os.path.join(options.out, "stages.jsonl"))}
+    environment = {**os.environ, "KVPIPE_METHODS": os.path.join(HERE, "..", "examples", "methods")}
     for number, record in chosen(options):
         where = f"{options.task}: {record['id']}"
         prompt, out = os.path.join(work, "prompt.ids"), os.path.join(options.out, f"{number:05}.kv")
         part = "context" if options.question == "after" else "whole"
         write_ids(prompt, tokenizer.prompt_ids(record, part))
-        started = time.monotonic()
+        environment["KV_REPORT"] = os.path.abspath(f"{out}.stages.jsonl")
         call(where, ["sh", options.script[0], "-i", "-c", options.shared,
                      "-n", str(record["new_tokens"]), "-o", out, *options.script[1:], prompt],
              env=environment)
-        with open(f"{out}.seconds", "w", encoding="ascii") as file:
-            file.write(f"{time.monotonic() - started:.3f}\n")
+
+
+def cost(snapshot):
+    """What the programs have done that made a snapshot: seconds of their own and operations."""
+    stages = read_stages(f"{snapshot}.stages.jsonl")
+    return {"keep_seconds": round(sum(own_seconds(stage) for stage in stages), 3),
+            "keep_flops": sum(total(stage, "flops") for stage in stages)}
 
 
 def percent(text, name):
@@ -133,8 +142,6 @@ def answer_one(options, work, record, kept, tokenizer):
     after, stats = os.path.join(work, "after.kv"), os.path.join(work, "stats")
     words = words_of(kept)
     measured = ["-o", after, *words] + (["--stats", stats] if "--retrieve" in words else [])
-    with open(f"{kept}.seconds", encoding="ascii") as file:
-        kept_in = float(file.read())
     info = json.loads(call(where, ["kv-info", "--json", kept]))
     started = time.monotonic()
     snapshot = kept
@@ -160,7 +167,7 @@ def answer_one(options, work, record, kept, tokenizer):
     footprint = call(where, ["kv-footprint", "--json", after])
     return {"id": record["id"], **row, "kept": share, "read": read,
             **{name: percent(footprint, name) for name in ("footprint", "memory", "peak")},
-            "keep_seconds": kept_in, "answer_seconds": round(seconds, 3)}
+            **cost(kept), "answer_seconds": round(seconds, 3)}
 
 
 def answer(options, work):

@@ -15,8 +15,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 METHODS = os.path.join(HERE, "..", "examples", "methods")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 KEYS = {
-    "": {"budgets", "chat", "lengths", "methods", "models", "nll", "parts", "question", "rates",
-         "reference", "results", "seeds", "tasks", "threads"},
+    "": {"budgets", "chat", "lengths", "methods", "models", "nll", "parts", "products", "question",
+         "rates", "reference", "results", "seeds", "tasks", "threads"},
     "model": {"conf", "folder"},
     "task": {"count", "file", "lengths", "make", "metric", "middle_cut", "options", "stop"},
     "method": {"budgets", "decode", "keep", "name", "prefill", "rates", "script", "settings"},
@@ -127,6 +127,9 @@ class Sweep:
         self.nll = config.get("nll", False)
         if not isinstance(self.nll, bool):
             raise SweepError(f"nll: {self.nll} is neither true nor false")
+        self.products = config.get("products")
+        if self.products not in (None, "f32", "bf16"):
+            raise SweepError(f"products: {self.products} is neither f32 nor bf16")
         self.models, self.tasks = config["models"], config["tasks"]
         for kind, table in (("model", self.models), ("task", self.tasks)):
             for name, entry in table.items():
@@ -161,6 +164,10 @@ class Sweep:
         if not isinstance(value, int) or value < 1:
             raise SweepError(f"{key}: {value} is no whole number above 0")
         return value
+
+    def environment(self):
+        """Variables of the programs in jobs, as words of a shell."""
+        return f"KV_PRODUCTS={self.products}" if self.products else ""
 
     def cells(self):
         """MODEL/TASK/LENGTH/SEED; questions from a file have their own lengths and no seed."""

@@ -9,7 +9,7 @@ RUN = ("method", "rate")
 SHARES = ("kept", "footprint", "memory", "peak", "read")
 SECONDS = ("keep_seconds", "answer_seconds")
 LIKELY = ("nll", "nll_low", "nll_high", "top1")
-COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, *LIKELY, *SECONDS)
+COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, "compute", *LIKELY, *SECONDS)
 
 
 def ranked(values):
@@ -75,11 +75,19 @@ def likelihood_of(run):
             "top1": 100 * sum(top) / len(top)}
 
 
+def compute_of(run, full):
+    """Operations until the answer begins in % of those of the full cache, question by question."""
+    shares = [100 * row["keep_flops"] / full[row["question"]]
+              for row in run if row.get("keep_flops") and full.get(row["question"])]
+    return sum(shares) / len(shares) if shares else None
+
+
 def table_rows(rows):
+    full = {row["question"]: row.get("keep_flops") for row in rows if row["method"] == "full"}
     for fields, group in groups(rows):
         for (method, rate), run in runs(group).items():
             yield {**fields, "method": method, "rate": rate, "n": len(run), **score_of(run),
-                   **likelihood_of(run), **{name: mean(run, name) for name in SHARES + SECONDS}}
+                   "compute": compute_of(run, full), **likelihood_of(run), **{name: mean(run, name) for name in SHARES + SECONDS}}
 
 
 def pair_rows(rows, reference, name="score"):
@@ -124,6 +132,7 @@ def tsv_field(value):
 
 def table_lines(table):
     """The table in Markdown. Columns that nobody asked for are left out."""
+    counted = any(row["compute"] is not None for row in table)
     forced = any(row["nll"] is not None for row in table)
     return markdown(table, (
         *((name, f"{{{name}}}") for name in (*GROUP, *RUN, "n")), ("score %", "{score:.1f}"),
@@ -131,6 +140,7 @@ def table_lines(table):
         *((("nll", "{nll:.3f}"), ("95 % interval", "{nll_low:.3f}-{nll_high:.3f}"),
            ("top-1 %", "{top1:.1f}")) if forced else ()),
         *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES),
+        *([("compute %", "{compute:.1f}")] if counted else ()),
         ("keep s", "{keep_seconds:.2f}"), ("answer s", "{answer_seconds:.2f}")))
 
 
@@ -158,8 +168,8 @@ def write(paths, reference, tsv, md):
     builds = sorted({row["build"] for row in rows})
     lines = [*table_lines(table), *pair_lines(rows, reference),
         "", "Intervals of scores that are 0 or 1 are Wilson's, others and those of differences the "
-        "percentile bootstrap; p is the sign test. Seconds of `keep` do not count a prefill that "
-        "was there already.",
+        "percentile bootstrap; p is the sign test. Seconds of `keep` are those of its "
+        "programs, also of a prefill that was there already.",
         f"Programs: {', '.join(builds)}."
         + (" **They are not of one build.**" if builds[1:] else "")]
     with open(md, "w", encoding="utf-8") as file:

@@ -45,6 +45,12 @@ field() {
 for line in open(sys.argv[2]): print(json.loads(line)[sys.argv[1]])' "$@"
 }
 
+# flops FILE ...: the operations in records, a sum for each file
+flops() {
+	"$PYTHON" -c 'import json, sys
+for path in sys.argv[1:]: print(sum(sum(json.loads(line).get("flops", {}).values()) for line in open(path)))' "$@"
+}
+
 # need_snakemake: finds it beside EXPERIMENTS_PYTHON, or on the PATH; skips without
 need_snakemake() {
 	[ -z "${EXPERIMENTS_PYTHON:-}" ] || PATH=$(dirname "$EXPERIMENTS_PYTHON"):$PATH
@@ -69,7 +75,7 @@ need_snakemake() {
 	}
 	mistake '{}' ''
 	mistake '{"methods": []}' 'the configuration has no methods (--configfile names its file)'
-	mistake '{"rate": [0.1]}' 'the configuration: rate is none of budgets, chat, lengths, methods, models, nll, parts, question, rates, reference, results, seeds, tasks, threads'
+	mistake '{"rate": [0.1]}' 'the configuration: rate is none of budgets, chat, lengths, methods, models, nll, parts, products, question, rates, reference, results, seeds, tasks, threads'
 	mistake '{"methods": ["snapkw"]}' "methods: snapkw: there is no $(realpath "$ROOT")/examples/methods/snapkw.sh"
 	mistake '{"methods": ["common"]}' "methods: common: there is no $(realpath "$ROOT")/examples/methods/common.sh"
 	mistake '{"methods": ["full", "full"]}' 'methods: two have the same name'
@@ -82,6 +88,8 @@ need_snakemake() {
 	mistake '{"budgets": [64, 32, 64]}' '64rows is there twice'
 	mistake '{"models": {"m": {}}}' 'models: m has no folder'
 	mistake '{"tasks": {"t": {}}}' 'tasks: t needs make, the name of a task, or file'
+	mistake '{"products": "int8"}' 'products: int8 is neither f32 nor bf16'
+	mistake '{"products": "bf16"}' ''
 	mistake '{"nll": 1}' 'nll: 1 is neither true nor false'
 	mistake '{"tasks": {"t": {"make": "continuation"}}}' 'tasks: t asks how likely its answer is: it needs nll: true'
 	mistake '{"tasks": {"t": {"file": "x", "metric": "none"}}}' 'tasks: t asks how likely its answer is: it needs nll: true'
@@ -111,8 +119,48 @@ need_snakemake() {
 		done
 	done
 	# one prefill of each kind and question: plain, 32 queries, mass
-	assert_equal "$(find shared -type f ! -name '*.lock' | wc -l)" 9
-	assert_equal "$(wc -l <snapkv/stages.jsonl)" 9
+	assert_equal "$(find shared -type f ! -name '*.lock' ! -name '*.stages' | wc -l)" 9
+	# prefill, score and evict of each question, and what FIER shared with the full cache
+	assert_equal "$(json - 'o["program"]' <<<"$(head -n 1 full/00000.kv.stages.jsonl)")" kv-prefill
+	cmp full/00001.kv.stages.jsonl <(head -n 1 fier/00001.kv.stages.jsonl)
+	for method in snapkv h2o-decode; do
+		assert_equal "$(field program $method/00002.kv.stages.jsonl | xargs)" 'kv-prefill kv-score kv-evict'
+	done
+	assert_equal "$(field keep_flops full.jsonl | sort -n | head -n 1)" "$(flops full/0000?.kv.stages.jsonl | sort -n | head -n 1)"
+	diff <(field keep_flops snapkv.jsonl) <(flops snapkv/0000?.kv.stages.jsonl)
+}
+
+@test "a script reports what was shared as if it had run alone, found or not, nested or not, and once" {
+	questions
+	"$PYTHON" "$E/prompt_ids.py" -m "$DEMO" --chat none task.jsonl q-0 >prompt.ids
+	script() {
+		rm -f records
+		KV_REPORT=records sh "$ROOT/examples/methods/$1.sh" -m "$DEMO" -i -n 8 -o out.kv "${@:2}" prompt.ids
+	}
+	mkdir cold warm
+	script full -c warm
+	for method in oracle kvzip speckv laq snapkv; do
+		script $method
+		"$PYTHON" "$ROOT/examples/report.py" records | awk '{ print $1, $5, $6 }' | grep ^kv- | sort >alone
+		for cache in cold warm warm; do
+			script $method -c $cache
+			"$PYTHON" "$ROOT/examples/report.py" records | awk '{ print $1, $5, $6 }' | grep ^kv- | sort | diff alone -
+		done
+	done
+	# without anyone who asks, for those who will; and a program that fails
+	mkdir silent failing
+	sh "$ROOT/examples/methods/full.sh" -m "$DEMO" -i -c silent -o out.kv prompt.ids
+	script full -c silent
+	assert_equal "$(field program records)" kv-prefill
+	echo 99999999 >prompt.ids
+	run -3 script full -c failing
+	assert_equal "$(field status records)" 3
+	assert_equal "$(find failing -type f ! -name '*.lock')" ''
+	# the same record twice is one run
+	printf '%s\n' 99 >prompt.ids
+	script full
+	cat records records >twice
+	diff <("$PYTHON" "$ROOT/examples/report.py" records) <("$PYTHON" "$ROOT/examples/report.py" twice)
 }
 
 @test "a method that the configuration states is that of the script" {
@@ -303,7 +351,7 @@ forced() {
 		            print(json.dumps({"id": f"q{i}", "task": "t" if i < 2 else "text", "metric": "substring" if i < 2 else "none",
 		                "score": i if i < 2 else None, "nll": value, "top1": i / 2, "length": 10, "seed": 1, "model": "m", "method": method,
 		                "rate": "all" if method == "full" else "64rows", "kept": 10, "footprint": 1, "memory": 2, "peak": 3, "read": 4,
-		                "keep_seconds": 1, "answer_seconds": 2, "build": "0123"}), file=file)
+		                "keep_flops": 1000 * (i + 1) if method == "full" else 500, "keep_seconds": 1, "answer_seconds": 2, "build": "0123"}), file=file)
 		import sweep_table
 		sweep_table.write(["full.jsonl", "a.jsonl"], "full", "table.tsv", "table.md")
 	END
@@ -316,6 +364,9 @@ forced() {
 	}
 	run -0 column score nll top1 n
 	assert_output $'t full 50 1.5 25 2\nt a 50 2 25 2\ntext full none 3 100 1\ntext a none 2 100 1\nall full 50 2 50 3\nall a 50 2 50 3'
+	# 500 of 1000, of 2000 and of 3000
+	run -0 column compute
+	assert_output $'t full 100\nt a 37.5\ntext full 100\ntext a 16.67\nall full 100\nall a 30.56'
 	run -0 column nll_low nll_high
 	assert_line 't full 1 2'
 	assert_line 't a 1.5 2.5'
@@ -327,10 +378,12 @@ forced() {
 
 @test "a workflow that is killed goes on, and ends with the table of one that is not" {
 	need_snakemake
-	config
+	config 'nll: true' 'products: f32'
 	snakemake -q -c2 -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
-	cut -f 1-14 results/table.tsv >whole.tsv
+	cut -f 1-19 results/table.tsv >whole.tsv
 	assert_equal "$(wc -l <whole.tsv)" 4
+	assert_equal "$(sed -n 2p whole.tsv | cut -f 15)" 100
+	[ -n "$(sed -n 3p whole.tsv | cut -f 16)" ]
 	[ -s results/score.svg ] && [ -s results/score.png ]
 	assert_equal "$(find results/shared results/kept -type f 2>/dev/null | wc -l)" 0
 	mv results first
@@ -345,7 +398,7 @@ forced() {
 	made=$(stat -c %Y.%i "$answered")
 	snakemake -q --unlock -c1 -s "$E/Snakefile" --configfile small.yaml
 	snakemake -q -c2 --rerun-incomplete -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
-	diff whole.tsv <(cut -f 1-14 results/table.tsv)
+	diff whole.tsv <(cut -f 1-19 results/table.tsv)
 	assert_equal "$(stat -c %Y.%i "$answered")" "$made"
 }
 
@@ -359,5 +412,5 @@ forced() {
 	sh "$ROOT/tests/slurm.sh" snakemake --executor slurm -j 4 --slurm-no-account --slurm-status-command squeue \
 	    --slurm-init-seconds-before-status-checks 2 --default-resources slurm_partition=main mem_mb=300 runtime=10 --latency-wait 5 \
 	    -s "$E/Snakefile" --configfile small.yaml >log 2>&1 || { cat log; false; }
-	diff <(cut -f 1-14 here/table.tsv) <(cut -f 1-14 results/table.tsv)
+	diff <(cut -f 1-19 here/table.tsv) <(cut -f 1-19 results/table.tsv)
 }

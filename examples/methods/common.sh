@@ -220,22 +220,37 @@ parts() {
 	ls "$work"/part.*
 }
 
+# tell FILE: appends records of programs to those of this script, where KV_REPORT asks for them
+tell() {
+	[ -z "${KV_REPORT:-}" ] || cat "$1" >>"$KV_REPORT"
+}
+
 # shared COMMAND [WORD ...]: runs `prefill`, a program, or a function of the script, that writes to standard output what depends on the words,
-# the prompt and the model only. With -c it runs once for all scripts, so that the name of a function must be its own: one that comes while
-# it runs waits for it. What it runs may call `shared` itself.
+# the prompt, the model and the device only. With -c it runs once for all scripts, so that the name of a function must be its own: one that comes while
+# it runs waits for it. What it runs may call `shared` itself. The records of its programs (KV_REPORT) are kept beside its output, and are
+# told by every script that takes it: what a method has cost alone. An entry is there when its records are.
 shared() (
 	[ -n "$cache" ] || { "$@"; exit; }
-	entry=$cache/$({ printf '%s\n' "$@" "$as_ids"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
-	if [ ! -e "$entry" ]; then
+	entry=$cache/$({ printf '%s\n' "$@" "$as_ids" "${KV_DEVICE:-} ${KV_PRODUCTS:-}"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
+	records=$entry.stages
+	if [ ! -e "$records" ]; then
 		exec 9>"$entry.lock"
 		flock 9
-		if [ ! -e "$entry" ]; then
-			trap 'rm -f "$entry.part"' EXIT
-			"$@" >"$entry.part"
+		if [ ! -e "$records" ]; then
+			trap 'tell "$records.part"; rm -f "$entry.part" "$records.part"' EXIT
+			: >"$records.part"
+			(
+				KV_REPORT=$records.part
+				export KV_REPORT
+				"$@"
+			) >"$entry.part"
 			mv "$entry.part" "$entry"
+			trap - EXIT
+			mv "$records.part" "$records"
 		fi
 		exec 9>&-
 	fi
+	tell "$records"
 	cat "$entry"
 )
 
