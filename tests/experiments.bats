@@ -283,7 +283,7 @@ forced() {
 	assert_output 'intervals.py: q-0 has no score: its metric is none'
 	sed 's/"nll"/"answer": "The L040", "nll"/' answers.jsonl >said.jsonl
 	run -2 python3 "$E/grade.py" task.jsonl said.jsonl
-	assert_output 'grade.py: said.jsonl:1: the metric none has no score for the answer to q-0'
+	assert_output 'grade.py: said.jsonl:1: q-0: the metric none: no answer is right or wrong; kv-decode --force says how likely the right one is'
 	grep -v q-1 answers.jsonl >short.jsonl
 	run -2 python3 "$E/grade.py" task.jsonl short.jsonl
 	assert_output "grade.py: short.jsonl: there is no answer to q-1"

@@ -154,7 +154,7 @@ for line in open("a"):
 	refused 'with the answer' task continuation -n 1 --tokens "$(json "$DEMO/config.json" 'o["max_position_embeddings"]')" --haystack <(cat text text text text)
 	json <(head -n 1 a) 'json.dumps({"id": o["id"], "answer": o["answers"][0]})' >answers
 	head -n 1 a >one
-	refused 'one: continuation-0000: the metric none' "$PYTHON" "$E/grade.py" one answers
+	refused 'answers:1: continuation-0000: the metric none: ' "$PYTHON" "$E/grade.py" one answers
 	# the template of a chat takes tokens of the prompt
 	echo '{% for m in messages %}[{{ m.role }}]{{ m.content }}[end]{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}' >turns.jinja
 	"$PYTHON" "$E/make_task.py" continuation -m "$DEMO" --chat "$PWD/turns.jinja" -n 1 --tokens 300 --haystack text >a
