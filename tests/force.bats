@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# kv-decode --force: how likely each token of a given text is, under eviction and retrieval, against NumPy
+# kv-decode --force: how likely each token of a given text is, under eviction and retrieval, against NumPy, and against transformers where
+# it is (TRAIN_PYTHON, or python3)
 
 load helper
 
@@ -115,4 +116,35 @@ assert o["kl_most"] > 1e-9'
 	"$PYTHON" -c 'import numpy as np; np.save("wide.npy", np.zeros((20, 1537), np.float32)); np.save("double.npy", np.zeros((20, 1536)))'
 	run -4 kv-decode -m "$DEMO" --ids --force said.ids --against wide.npy full.kv
 	run -3 kv-decode -m "$DEMO" --ids --force said.ids --against double.npy full.kv
+}
+
+# The oracle prints what it compares, and the greatest difference of a token's log-likelihood last. Rows of the text's own tokens are all kept.
+# bats test_tags=nosan
+@test "transformers finds each token as likely with the full cache, and where its tokens see only the rows that were kept" {
+	: "${TRAIN_PYTHON:=python3}"
+	missing=$("$TRAIN_PYTHON" -c 'import torch, transformers, xxhash' 2>&1 | tail -n 1)
+	[ -z "$missing" ] || skip "$TRAIN_PYTHON: $missing"
+	theirs() { HF_HUB_OFFLINE=1 "$TRAIN_PYTHON" "$ORACLE/kept_nll.py" "$FORMAT" "$@" 2>err || { cat err; return 1; }; }
+	kv-tokenize -m "$DEMO" "$ROOT/examples/prompts/harbour.txt" >all.ids
+	head -n 300 all.ids >prompt.ids
+	sed -n 301,330p all.ids >text.ids
+	ln -sfn "$DEMO" demo
+	window_model window 60 sfss --layers 4 --hidden 64 --heads 6 --kv-heads 2 --head-dim 10 --ffn 100 --dtype f32 --seed 3 --std 0.1
+	"$PYTHON" "$ROOT/tests/bin/mkfamily.py" gemma2 gemma2 "$DEMO/tokenizer.json"
+	for name in demo window gemma2; do
+		kv-prefill -m $name --ids --dtype f32 -w 8 -o $name-full.kv prompt.ids
+		kv-score --method snapkv -o scored.kv $name-full.kv
+		kv-evict --rate 0.2 -o $name-uniform.kv scored.kv
+		kv-evict --rate 0.2 --policy ada -o $name-ragged.kv scored.kv
+		pairs=()
+		for kv in $name-full $name-uniform $name-ragged; do
+			kv-decode -q -m $name --ids --json --force text.ids $kv.kv >$kv.json
+			pairs+=("$kv.kv" "$kv.json")
+		done
+		errors_below 1e-4 theirs $name prompt.ids text.ids "${pairs[@]}"
+		assert_equal "$(wc -l <"$BATS_TEST_TMPDIR/errors")" 6
+		run ! errors_below 1e-4 theirs $name prompt.ids text.ids $name-full.kv $name-uniform.json
+	done
+	assert_equal "$(see demo-uniform.kv 'sorted({len(p) for l in s.layers for p in l.positions})')" 60
+	assert_equal "$(see demo-ragged.kv 'len({len(p) for l in s.layers for p in l.positions}) > 2')" True
 }
