@@ -132,3 +132,30 @@ errors_below() {
 not_under_sanitizers() {
 	! nm "$O/kv-check" | grep -q __asan_init || skip "under AddressSanitizer: $1"
 }
+
+# stub_programs: kv-* that only note their arguments in the file calls. kv-tokenize stays itself.
+stub_programs() {
+	local program
+	mkdir bin
+	for program in prefill score evict index quantize1b observe decode info footprint; do
+		printf '#!/bin/sh\necho "kv-%s $*" >>"%s"\n' "$program" "$PWD/calls" >"bin/kv-$program"
+	done
+	chmod +x bin/*
+	PATH=$PWD/bin:$PATH
+}
+
+# other_model DIR: a model folder without weights, of 30 layers, 9 heads and 3 KV heads of 64 channels
+other_model() {
+	mkdir "$1"
+	cp "$DEMO/tokenizer.json" "$1"
+	printf '{ "hidden_size": 576, "num_attention_heads": 9,\n"num_hidden_layers": 30, "num_key_value_heads": 3 }\n' >"$1/config.json"
+}
+
+# calls METHOD [OPTION ...]: what a script does, a program a line
+calls() {
+	local script=$1
+	shift
+	: >calls
+	sh "$ROOT/examples/methods/$script.sh" "$@" >line
+	run -0 cat calls
+}
