@@ -26,7 +26,7 @@ def with_answer(record, answer, chat):
 
 
 def answer_ids(tokenizer, record, part):
-    """The ids of the first right answer behind the prompt, or behind its question when that is the part.
+    """The ids of the first right answer behind the prompt, or behind its part `question`.
 
     They are what the ids of both together have more than those of the prompt. A tokenizer that
     joins the end of the prompt with the answer would not do so when the answer is generated, so

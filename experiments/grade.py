@@ -11,7 +11,8 @@ needs one answer, and every answer a question. Questions with the metric none ha
 import argparse
 
 from metrics import check_metric, grade
-from task_records import FIELDS, UNGRADED, TaskError, need, read_objects, read_records, run, write_objects
+from task_records import (FIELDS, UNGRADED, TaskError, need, read_objects, read_records, run,
+                          write_objects)
 
 TEXTS = ("context", "question", "answer_prefix")
 

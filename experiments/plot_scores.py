@@ -1,70 +1,114 @@
 #!/usr/bin/env python3
 """Score against what a method costs: rows kept, KV footprint, peak, bytes read.
 
-    plot_scores.py TABLE.tsv PICTURE ...
+    plot_scores.py [--tasks] [--nll] TABLE.tsv PICTURE ...
 
-A row of pictures for each model and length, over all tasks; the form of a picture is that of its
-name (.svg, .png, .pdf). Bars are the 95 % intervals of the table.
+A row of pictures for each model and length, over all tasks, or with --tasks for each task; the form
+of a picture is that of its name (.svg, .png, .pdf). The dashed lines are the full cache's score
+(grey) and 90 % of it (red), where critical.py looks for the least cost. Bars are the 95 %
+intervals of the table. Instead of the score there is the nll of the right answer (less is better)
+with --nll, and where there is no score.
 """
 
-import csv
-import sys
+import argparse
 
-import matplotlib
-matplotlib.use("Agg")
-from matplotlib import pyplot
+from critical import KEEP, MEASURES
+from picture import check_name, load_pyplot, save
+from sweep_table import read_table
+from task_records import TaskError, run
 
-AXES = (("kept", "rows kept when the answer begins, %"),
-        ("footprint", "KV footprint of the whole run, %"),
-        ("peak", "peak memory, %"), ("read", "bytes of the cache read at each step, %"))
+LABELS = {"kept": "rows kept when the answer begins, %",
+          "footprint": "KV footprint of the whole run, %", "peak": "peak memory, %",
+          "read": "bytes of the cache read at each step, %"}
 MARKS = "osD^v<>PXph*"
+HEIGHTS = {"score": ("score", "low", "high"), "nll": ("nll", "nll_low", "nll_high")}
+GREY, RED = "0.45", "#d62728"
 
 
-def read_table(path):
-    """(model, length) -> method -> rows, of all tasks together where there are several."""
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
+def read_panels(path, by_task):
+    """(model, length, task) -> method -> rows; only all tasks together where they are several."""
     panels = {}
-    for row in rows:
-        key = row["model"], row["length"]
-        several = any((r["model"], r["length"], r["task"]) == (*key, "all") for r in rows)
-        if row["task"] == "all" or not several:
-            panels.setdefault(key, {}).setdefault(row["method"], []).append(row)
-    return panels
+    for row in read_table(path):
+        key = row["model"], row["length"], row["task"]
+        panels.setdefault(key, {}).setdefault(row["method"], []).append(row)
+    if by_task:
+        return panels
+    together = {key[:2] for key in panels if key[2] == "all"}
+    return {key: methods for key, methods in panels.items()
+            if key[2] == "all" or key[:2] not in together}
 
 
-def draw(axes, method, rows, column, mark, colour):
-    rows = sorted(rows, key=lambda row: float(row[column]))
-    x, y, low, high = ([float(row[name]) for row in rows]
-                       for name in (column, "score", "low", "high"))
+def height_of(path, key, methods, nll):
+    """Whether a panel shows scores or nll."""
+    rows = [row for rows in methods.values() for row in rows]
+    for name in ("nll",) if nll else ("score", "nll"):
+        if all(row[name] is not None for row in rows):
+            return name
+    raise TaskError(f"{path}: {', '.join(key)}: there is no {'nll' if nll else 'score'}")
+
+
+def draw(axes, method, rows, column, height, style):
+    rows = sorted(rows, key=lambda row: row[column])
+    x, y, low, high = ([row[name] for row in rows] for name in (column, *HEIGHTS[height]))
     error = [[max(0, a - b) for a, b in zip(y, low)], [max(0, b - a) for a, b in zip(y, high)]]
-    axes.errorbar(x, y, error, label=method, marker=mark, color=colour, markersize=5,
-                  linewidth=1.4, elinewidth=0.6, capsize=2)
+    axes.errorbar(x, y, error, label=method, markersize=5, linewidth=1.4, elinewidth=0.6,
+                  capsize=2, **style)
+
+
+def draw_panel(axes, methods, column, height, styles):
+    for method, rows in methods.items():
+        if method == "full":
+            full = rows[0][height]
+            axes.axhline(full, color=GREY, linestyle="--", linewidth=1, label="full", zorder=1)
+            if height == "score":
+                axes.axhline(KEEP * full, color=RED, linestyle="--", linewidth=1, zorder=1,
+                             label=f"{100 * KEEP:.0f} % of full")
+        else:
+            draw(axes, method, rows, column, height, styles[method])
+    most = max(100, *(row[column] for rows in methods.values() for row in rows))
+    axes.set(xlabel=LABELS[column], xlim=(0, 1.05 * most))
+    if height == "score":
+        axes.set_ylim(-4, 104)
+    axes.grid(alpha=0.3)
+
+
+def styles_of(panels, colours):
+    """A mark and a colour for each method."""
+    names = dict.fromkeys(method for methods in panels.values() for method in methods)
+    names.pop("full", None)
+    return {method: {"marker": MARKS[place % len(MARKS)],
+                     "color": colours[(2 * place + place // 10) % 20]}
+            for place, method in enumerate(names)}
 
 
 def main():
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    panels = read_table(sys.argv[1])
-    figure, grid = pyplot.subplots(len(panels), len(AXES), figsize=(18, 4.6 * len(panels)),
-                                   squeeze=False, sharey=True)
-    colours = matplotlib.colormaps["tab20"].colors
-    names = list(dict.fromkeys(method for methods in panels.values() for method in methods))
+    parser = argparse.ArgumentParser(description="scores against what methods cost")
+    parser.add_argument("--tasks", action="store_true", help="a row of pictures for each task")
+    parser.add_argument("--nll", action="store_true",
+                        help="the nll of the right answer instead of the score")
+    parser.add_argument("table", metavar="TABLE.tsv")
+    parser.add_argument("pictures", nargs="+", metavar="PICTURE")
+    options = parser.parse_args()
+    for path in options.pictures:
+        check_name(path)
+    pyplot = load_pyplot()
+    panels = read_panels(options.table, options.tasks)
+    heights = {key: height_of(options.table, key, methods, options.nll)
+               for key, methods in panels.items()}
+    styles = styles_of(panels, pyplot.get_cmap("tab20").colors)
+    figure, grid = pyplot.subplots(len(panels), len(MEASURES), figsize=(18, 4.6 * len(panels)),
+                                   squeeze=False, sharey="row")
     for (key, methods), line in zip(panels.items(), grid):
-        for axes, (column, label) in zip(line, AXES):
-            for method, rows in methods.items():
-                place = names.index(method)
-                draw(axes, method, rows, column, MARKS[place % len(MARKS)],
-                     colours[(2 * place + place // 10) % 20])
-            most = max(100, *(float(row[column]) for rows in methods.values() for row in rows))
-            axes.set(xlabel=label, xlim=(0, 1.05 * most), ylim=(-4, 104))
-            axes.grid(alpha=0.3)
-        line[0].set_ylabel(f"{key[0]}, {key[1]} tokens: score, %")
+        for axes, column in zip(line, MEASURES):
+            draw_panel(axes, methods, column, heights[key], styles)
+        what = "score, %" if heights[key] == "score" else "nll, nats per token"
+        name = key[0] if key[1] == "own" else f"{key[0]}, {key[1]} tokens"
+        line[0].set_ylabel(f"{name}, {key[2]}\n{what}")
     grid[0][-1].legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
     figure.tight_layout()
-    for path in sys.argv[2:]:
-        figure.savefig(path, dpi=110)
+    for path in options.pictures:
+        save(figure, path)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

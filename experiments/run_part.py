@@ -5,10 +5,10 @@
     run_part.py answer ... --kept DIR > answers.jsonl
 
 `keep` runs a script of examples/methods for each question, up to the snapshot that the answer
-begins with, in the folder --out; `answer` lets the model answer, and adds what the snapshot kept and
-what was read; with --nll also how likely the right answer is behind the same snapshot. A question
-with the metric none has no answer but that. With --question after the script sees the context only, and the question comes behind
-what it kept.
+begins with, in the folder --out; `answer` lets the model answer, and adds what the snapshot kept,
+what was read and what it has cost; with --nll also how likely the right answer is behind the same
+snapshot. A question with the metric none has no answer but that. With --question after the script
+sees the context only, and the question comes behind what it kept.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def words_of(snapshot):
 
 
 def scoring_options(layer):
-    """Options that carry on what rows are scored by while decoding, as a layer of kv-info has it."""
+    """Options that carry on what rows are scored by while decoding, as kv-info has a layer."""
     return ["--mass"] * layer["mass"] + (["--observe", str(layer["queries"])]
                                          if layer["queries"] else [])
 

@@ -141,7 +141,8 @@ class Sweep:
         for name, task in self.tasks.items():
             if ("make" in task) == ("file" in task):
                 raise SweepError(f"tasks: {name} needs make, the name of a task, or file")
-            if not self.nll and (task.get("make") == "continuation" or task.get("metric") == UNGRADED):
+            forced = task.get("make") == "continuation" or task.get("metric") == UNGRADED
+            if forced and not self.nll:
                 raise SweepError(f"tasks: {name} asks how likely its answer is: it needs nll: true")
         self.lengths = [str(n) for n in as_list(config.get("lengths", []))]
         self.seeds = [str(n) for n in as_list(config.get("seeds", 1))]

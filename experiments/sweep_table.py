@@ -1,8 +1,10 @@
 """From scores to a table: means with 95 % intervals, and methods against one of them."""
 
+import csv
 import string
 
 from intervals import by_fields, compare, read_graded, summarize
+from task_records import TaskError
 
 GROUP = ("model", "length", "task")
 RUN = ("method", "rate")
@@ -87,7 +89,8 @@ def table_rows(rows):
     for fields, group in groups(rows):
         for (method, rate), run in runs(group).items():
             yield {**fields, "method": method, "rate": rate, "n": len(run), **score_of(run),
-                   "compute": compute_of(run, full), **likelihood_of(run), **{name: mean(run, name) for name in SHARES + SECONDS}}
+                   "compute": compute_of(run, full), **likelihood_of(run),
+                   **{name: mean(run, name) for name in SHARES + SECONDS}}
 
 
 def pair_rows(rows, reference, name="score"):
@@ -174,3 +177,34 @@ def write(paths, reference, tsv, md):
         + (" **They are not of one build.**" if builds[1:] else "")]
     with open(md, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
+
+
+def number(where, name, text):
+    """A field of the table, None where it is empty and may be so."""
+    try:
+        value = float(text) if text else None
+    except (TypeError, ValueError):
+        value = float("nan")
+    if value is None and name in SHARES or value is not None and value - value != 0:
+        raise TaskError(f"{where}: {name}: {text or 'nothing'} is not a number")
+    return value
+
+
+def read_table(path):
+    """The rows of a file TSV, with numbers where there are some."""
+    texts = (*GROUP, *RUN)
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            lines = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            missing = [name for name in COLUMNS if name not in (*LIKELY, "compute")
+                       and name not in (lines.fieldnames or ())]
+            if missing:
+                raise TaskError(f"{path}:1: there is no column {missing[0]}")
+            rows = [{name: line[name] if name in texts
+                     else number(f"{path}:{lines.line_num}", name, line.get(name))
+                     for name in COLUMNS} for line in lines]
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: {getattr(error, 'strerror', 'not UTF-8')}") from None
+    if not rows:
+        raise TaskError(f"{path}: there is no row in it")
+    return rows

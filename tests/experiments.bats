@@ -376,6 +376,72 @@ forced() {
 	assert_line --regexp '^\| m \| 10 \| a \| 64rows \| 3 \| \+0.000 \| -1.000 to \+0.500 \| 1 \| 2 \| 1 \|$'
 }
 
+# table LINE ...: table.tsv; a line is task method rate score kept footprint peak read, _ where there is nothing
+table() {
+	printf '%s\n' "$@" | "$PYTHON" -c 'import sys, sweep_table
+names = "task", "method", "rate", "score", "kept", "footprint", "peak", "read"
+print(*sweep_table.COLUMNS, sep="\t")
+for line in sys.stdin:
+    row = {"model": "m", "length": 10, "n": 4, "memory": 100, **dict(zip(names, line.split()))}
+    row.update(low=row["score"], high=row["score"], nll=2, nll_low=1, nll_high=3)
+    print(*(row.get(name, "_") for name in sweep_table.COLUMNS), sep="\t")' | sed 's/\b_\b//g' >table.tsv
+}
+
+@test "the critical footprint is on the line between two rates, and says where it is not reached, for each task and method" {
+	table 't full all 80 100 100 100 100' 't a 0.1 30 10 12 100 10' 't a 0.2 80 20 40 100 20' 't b 0.1 10 10 10 100 10' 't b 8rows 20 30 30 100 30' \
+	    't c 0.1 72 10 90 100 10' 'text full all _ 100 100 100 100' 'text a 0.1 _ 10 10 100 10' 'zero full all 0 100 100 100 100' 'zero a 0.1 0 10 10 100 10'
+	python3 "$E/critical.py" table.tsv critical.tsv critical.md
+	# 90 % of 80 is 72: 42 / 50 of the way from 10 to 20, and from 12 to 40
+	run -0 cut -f 3- critical.tsv
+	assert_output $'task\tmethod\tkept\tfootprint\tpeak\tread\nt\ta\t18.4\t35.52\t100\t18.4\nt\tb\t>30\t>30\t>100\t>30\nt\tc\t<10\t<90\t<100\t<10'
+	run -0 cat critical.md
+	assert_line '| m | 10 | t | a | 18.4 | 35.52 | 100 | 18.4 |'
+	assert_line 'The full cache has no score above 0: m, 10, text; m, 10, zero.'
+	rm critical.*
+	table 't a 0.1 30 10 12 100 10'
+	run -2 python3 "$E/critical.py" table.tsv critical.tsv critical.md
+	assert_output 'critical.py: table.tsv: there is no method full to compare with'
+	table 't full all 80 100 100 100 100' 't a 0.1 nan 10 12 100 10'
+	run -2 python3 "$E/critical.py" table.tsv critical.tsv critical.md
+	assert_output 'critical.py: table.tsv:3: score: nan is not a number'
+	table 't full all 80 100 100 100 100' 't a 0.1 20 10 _ 100 10'
+	run -2 python3 "$E/critical.py" table.tsv critical.tsv critical.md
+	assert_output 'critical.py: table.tsv:3: footprint: nothing is not a number'
+	sed 's/footprint/feetprint/' table.tsv >other.tsv
+	run -2 python3 "$E/critical.py" other.tsv critical.tsv critical.md
+	assert_output 'critical.py: other.tsv:1: there is no column footprint'
+	run -2 python3 "$E/critical.py" nowhere.tsv critical.tsv critical.md
+	assert_output 'critical.py: nowhere.tsv: No such file or directory'
+	[ ! -e critical.tsv ] && [ ! -e critical.md ]
+}
+
+@test "the picture has a line at the full cache's score and one at 90 % of it, in a panel for each task" {
+	[ -n "${EXPERIMENTS_PYTHON:-}" ] || skip 'EXPERIMENTS_PYTHON names no Python with matplotlib'
+	table 't full all 80 100 100 100 100' 't a 0.1 30 10 12 100 10' 't a 0.2 80 20 40 100 20' 'text full all _ 100 100 100 100' 'text a 0.1 _ 10 10 100 10' \
+	    'all full all 80 100 100 100 100' 'all a 0.1 30 10 12 100 10'
+	"$EXPERIMENTS_PYTHON" - <<-'END'
+		import sys
+		import plot_scores
+		def lines(words):
+		    figures = []
+		    plot_scores.save = lambda figure, path: figures.append(figure)
+		    sys.argv = ["plot_scores.py", *words, "table.tsv", "a.svg"]
+		    plot_scores.main()
+		    axes = figures[0].axes
+		    return [(a.get_ylabel(), [line.get_ydata()[0] for line in a.lines if line.get_linestyle() == "--"]) for a in axes[::4]]
+		assert lines([]) == [("m, 10 tokens, all\nscore, %", [80, 72])], lines([])
+		assert lines(["--tasks"]) == [("m, 10 tokens, t\nscore, %", [80, 72]), ("m, 10 tokens, text\nnll, nats per token", [2]),
+		    ("m, 10 tokens, all\nscore, %", [80, 72])], lines(["--tasks"])
+		assert lines(["--nll"]) == [("m, 10 tokens, all\nnll, nats per token", [2])]
+	END
+	sed 's/\t2\t1\t3\t/\t\t\t\t/' table.tsv >other.tsv
+	run -2 "$EXPERIMENTS_PYTHON" "$E/plot_scores.py" --tasks other.tsv a.svg
+	assert_output 'plot_scores.py: other.tsv: m, 10, text: there is no score'
+	run -2 "$EXPERIMENTS_PYTHON" "$E/plot_scores.py" table.tsv a.gif
+	assert_output 'plot_scores.py: a.gif: the name of a picture ends in .svg, .png, .pdf'
+	[ ! -e a.svg ] && [ ! -e a.gif ]
+}
+
 @test "a workflow that is killed goes on, and ends with the table of one that is not" {
 	need_snakemake
 	config 'nll: true' 'products: f32'
@@ -385,6 +451,7 @@ forced() {
 	assert_equal "$(sed -n 2p whole.tsv | cut -f 15)" 100
 	[ -n "$(sed -n 3p whole.tsv | cut -f 16)" ]
 	[ -s results/score.svg ] && [ -s results/score.png ]
+	assert_equal "$(tail -n 1 results/critical.md)" 'The full cache has no score above 0: demo, 300, recall.'
 	assert_equal "$(find results/shared results/kept -type f 2>/dev/null | wc -l)" 0
 	mv results first
 	setsid snakemake -q -c1 -s "$E/Snakefile" --configfile small.yaml 2>log &
