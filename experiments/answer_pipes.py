@@ -1,0 +1,158 @@
+"""What score_agreement.py, retrieval_recall.py and tsp_distance.py share: pipelines over each
+question of a task (answer_pipes.sh), and results that a second run goes on with."""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+
+from forced_answer import answer_ids
+from run_part import build_of_programs, write_ids
+from task_prompts import Tokenizer, find_programs
+from task_records import TaskError, read_objects, read_records
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RUN = 1     # kvpipe(7), EXIT STATUS
+LINE = b'{"task": "'        # that lines of --runs begin with
+MEMBERS = {"task": str, "id": str, "name": str, "all": dict, "of": str, "question": str}
+
+
+def several(kind):
+    """A type of argparse: values with commas between, each of them once."""
+    def parse(text):
+        values = [kind(one) for one in text.split(",")]
+        if len(set(values)) != len(values):
+            raise argparse.ArgumentTypeError(f"{text}: a value is there twice")
+        return values
+    parse.__name__ = kind.__name__
+    return parse
+
+
+def add_arguments(parser):
+    parser.add_argument("-m", "--model", required=True, help="model folder")
+    parser.add_argument("--runs", required=True, metavar="FILE",
+                        help="results, a line each; what is there is not measured again")
+    parser.add_argument("--table", action="append", default=[], metavar="FILE",
+                        help="ends in .md or .tsv; repeatable")
+    parser.add_argument("--chat", metavar="NAME", help="another chat template, or none")
+    parser.add_argument("--count", type=int, metavar="N", help="only the first N questions of each")
+    parser.add_argument("files", nargs="+", metavar="TASK.jsonl")
+
+
+def add_answer_arguments(parser):
+    parser.add_argument("--answer", choices=("full", "right"), default="full",
+                        help="whose tokens look: those of the full cache's answer, or of the first "
+                        "right one (full)")
+    parser.add_argument("--stop", default="", metavar="TEXT", help="ends an answer")
+    parser.add_argument("--cache", metavar="DIR",
+                        help="keep what the pipelines share (common.sh -c); large")
+
+
+def stamp(folder):
+    """Names, sizes and times of the files of a model folder."""
+    try:
+        return sorted((entry.name, entry.stat().st_size, int(entry.stat().st_mtime))
+                      for entry in os.scandir(folder))
+    except OSError as error:
+        raise TaskError(f"{folder}: {error.strerror}") from None
+
+
+class Pipes:
+    """Runs shell text over questions of one model."""
+
+    def __init__(self, options, settings=()):
+        find_programs()
+        self.options, self.settings = options, list(settings)
+        self.tokenizer = Tokenizer(options.model, options.chat)
+        self.build, self.stamp = build_of_programs(), stamp(options.model)
+
+    def digest(self, record, what):
+        """Of all that a result of this build comes from."""
+        asked = [getattr(self.options, name, None) for name in ("answer", "chat", "stop")]
+        text = json.dumps([self.stamp, *asked, self.settings, record, what], sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+    def run(self, where, record, text):
+        """Runs it in a folder of its own; the JSON files that it left in $FOUND, by name."""
+        with tempfile.TemporaryDirectory() as work:
+            prompt, found = os.path.join(work, "prompt.ids"), os.path.join(work, "found")
+            cache = self.options.cache or os.path.join(work, "cache")
+            os.makedirs(cache, exist_ok=True)
+            os.mkdir(found)
+            write_ids(prompt, self.tokenizer.prompt_ids(record))
+            command = ["sh", os.path.join(HERE, "answer_pipes.sh"), "-i", "-c", cache,
+                       "-m", self.options.model, "-n", str(record.get("new_tokens") or 32)]
+            for setting in [f"stop={self.options.stop}"] * bool(self.options.stop) + self.settings:
+                command += ["-s", setting]
+            environment = {**os.environ, "PIPES": "set -e\n" + text, "FOUND": found, "GIVEN": "",
+                           "KVPIPE_METHODS": os.path.join(HERE, "..", "examples", "methods")}
+            if self.options.answer == "right":
+                environment["GIVEN"] = os.path.join(work, "right.ids")
+                write_ids(environment["GIVEN"], answer_ids(self.tokenizer, record, "whole"))
+            done = subprocess.run([*command, prompt], env=environment, check=False)
+            if done.returncode:
+                raise TaskError(f"{where}: its pipelines ended with {done.returncode}", RUN)
+            return {name: read_json(os.path.join(found, name)) for name in os.listdir(found)}
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def read_runs(path):
+    """digest -> line. A last line that is cut off, as a kill leaves it, is dropped."""
+    try:
+        with open(path, "ab+") as file:
+            file.seek(0)
+            data = file.read()
+            whole = data.rfind(b"\n") + 1
+            if not data[whole:].startswith(LINE[:len(data) - whole]):
+                raise TaskError(f"{path}: its last line is not of this program")
+            file.truncate(whole)
+    except OSError as error:
+        raise TaskError(f"{path}: {error.strerror}", RUN) from None
+    runs = {}
+    for number, row in read_objects(path) if whole else ():
+        if not all(isinstance(row.get(name), kind) for name, kind in MEMBERS.items()):
+            raise TaskError(f"{path}:{number}: not a line of this program")
+        runs[row["of"]] = row
+    return runs
+
+
+def questions(options):
+    """(where, record) of all files."""
+    for path in options.files:
+        records = list(read_records(path).values())
+        for record in records[:options.count]:
+            yield f"{path}: {record['id']}", record
+
+
+def measure(options, pipes, whats, measure_one):
+    """The lines for all questions and all of whats (name -> what its result depends on); those that
+    are not in --runs are measured by measure_one(where, record, names), which gives a line for each
+    name, and are added to it."""
+    runs, lines = read_runs(options.runs), []
+    for where, record in questions(options):
+        question = pipes.digest(record, "")
+        keys = {name: pipes.digest(record, [name, what]) for name, what in whats.items()}
+        missing = [name for name in whats if keys[name] not in runs]
+        if missing:
+            measured = measure_one(where, record, missing)
+            for name in missing:
+                runs[keys[name]] = {"task": record["task"], "id": record["id"], "name": name,
+                                    **measured[name], "build": pipes.build, "of": keys[name],
+                                    "question": question}
+            append(options.runs, [runs[keys[name]] for name in missing])
+        lines += [runs[keys[name]] for name in whats]
+    return lines
+
+
+def append(path, rows):
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    except OSError as error:
+        raise TaskError(f"{path}: {error.strerror}", RUN) from None

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Pipelines about what an answer looks at: score_agreement.py and retrieval_recall.py run this file for each question, with the options of
+# examples/methods/common.sh. $PIPES is shell text. Besides the functions of common.sh it sees those below; snapshots go to standard output.
+#
+# The answer is the full cache's, up to -n tokens and -S text, or the ids of the file that $GIVEN names.
+# shellcheck source=../examples/methods/common.sh
+. "$KVPIPE_METHODS/common.sh"
+
+adapter=''
+settings adapter
+
+# full: the prompt, with its last 64 queries and the attention that its rows have received
+full() {
+	shared prefill --observe 64 --mass
+}
+
+# repeated: with the attention that the repeated text pays (kvzip.sh)
+repeat_full() {
+	full | kv-observe -q -m "$model" --repeat-context
+}
+
+repeated() {
+	shared repeat_full
+}
+
+# answer_ids: the tokens of the answer
+answer_ids() {
+	if [ -n "${GIVEN:-}" ]; then cat "$GIVEN"; else shared decode_full "$answer" "$stop"; fi
+}
+
+# decode_full TOKENS STOP
+decode_full() {
+	full >"$work/whole.kv"
+	kv-decode -q -m "$model" --ids -n "$1" ${2:+--stop "$2"} "$work/whole.kv"
+}
+
+# answer_seen: with the queries of the answer, in place of those of the prompt
+answer_seen() {
+	shared see_full "$(answer_ids)"
+}
+
+# see_full IDS
+see_full() {
+	full >"$work/whole.kv"
+	see "$1" "$work/whole.kv"
+}
+
+# see IDS SNAPSHOT
+see() {
+	[ -n "$1" ] || die "the answer has no token"
+	printf '%s\n' "$1" >"$work/answer.ids"
+	kv-observe -q -m "$model" --ids-from "$work/answer.ids" "$2"
+}
+
+# drafted RATE: with the queries of a draft and the last 8 of the prompt, as laq.sh has them
+drafted() {
+	full >"$work/whole.kv"
+	kv-score --method snapkv --window 32 --kernel 7 --pool max "$work/whole.kv" | kv-evict --rate "$1" |
+		kv-decode -q -m "$model" -n 8 --ids >"$work/draft.ids"
+	kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window 8 "$work/whole.kv"
+}
+
+# looked_ahead: with what the learned tokens of $adapter look at
+looked_ahead() {
+	[ -n "$adapter" ] || die "$model has no adapter: name one with --adapter"
+	full | kv-observe -q -m "$model" --lookahead "$adapter"
+}
+
+# method_seen METHOD: the snapshot that a script of examples/methods lets the model answer from, with the queries of the answer
+method_seen() {
+	sh "$here/$1.sh" -i -m "$model" -r "$rate" ${cache:+-c "$cache"} -o "$work/$1.kv" "$prompt"
+	see "$(answer_ids)" "$work/$1.kv"
+}
+
+eval "$PIPES"
