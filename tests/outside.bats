@@ -361,3 +361,23 @@ for path in sorted(vectors.glob("failed/*.kv")):
 print(n)' "$ROOT/formats/vectors" >count
 	[ "$(cat count)" -eq "$(find "$ROOT/formats/vectors" -name '*.kv' | wc -l)" ]
 }
+
+@test "the package reads and checks a snapshot without loading NumPy, and has the names that need it" {
+	mksnapshot -o x.kv
+	PYTHONPATH=$ROOT/python "$PYTHON" -c 'import sys, kvsnapshot
+from kvsnapshot import container
+with open("x.kv", "rb") as file:
+    container.read(file)
+assert "numpy" not in sys.modules
+from kvsnapshot import *
+assert "numpy" in sys.modules
+assert sorted(set(kvsnapshot.__all__) - set(globals())) == []
+assert set(kvsnapshot.__all__) <= set(dir(kvsnapshot))
+assert all(callable(getattr(kvsnapshot, name)) for name in kvsnapshot.__all__)
+try:
+    kvsnapshot.nothing
+except AttributeError as error:
+    assert "nothing" in str(error)
+else:
+    raise AssertionError'
+}

@@ -11,11 +11,27 @@
 kvpipe(7), "A method in another language", has an example. Needs NumPy and nothing else. It reads
 and checks every rule of kv-snapshot(5) without libkvfile."""
 
-from .arrays import Layer, Snapshot, read
+import importlib
+
+from . import container  # noqa: F401
 from .content import Bad, Unsupported
-from .given import save_rows, save_scores
-from .stage import score_stream, stage
 
 __all__ = ['Bad', 'Layer', 'Snapshot', 'Unsupported', 'read', 'save_rows', 'save_scores',
            'score_stream', 'stage']
 __version__ = '0.1.0'
+
+# Names of the modules that need NumPy, which takes longer to load than a small snapshot to be read and
+# checked: it is loaded when one of them is first asked for.
+_WITH_NUMPY = {'arrays': ('Layer', 'Snapshot', 'read'), 'given': ('save_rows', 'save_scores'),
+               'pipe': ('score_stream', 'stage')}
+
+
+def __getattr__(name):
+    for module, names in _WITH_NUMPY.items():
+        if name in names:
+            return getattr(importlib.import_module('.' + module, __name__), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
