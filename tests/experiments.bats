@@ -8,7 +8,7 @@ E=$ROOT/experiments
 
 setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
-	export PYTHONPATH=$E PYTHONDONTWRITEBYTECODE=1
+	export PYTHONPATH=$E
 }
 
 # config [LINE ...]: small.yaml, with more lines, or the same keys with other values

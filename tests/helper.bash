@@ -13,8 +13,9 @@ FORMAT=$ROOT/tests/format
 ORACLE=$ROOT/tests/oracle
 DEMO=$ROOT/examples/demo-model
 PATH=$O:$O/tests/bin:$PATH
-export ROOT O PATH PYTHONDONTWRITEBYTECODE=1
-unset KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
+# What Python has compiled is kept there, not in the tree.
+export ROOT O PATH PYTHONPYCACHEPREFIX=$O/pycache
+unset PYTHONDONTWRITEBYTECODE KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
 
 # The first Python that has what the oracles need.
 if [ -z "${PYTHON:-}" ]; then
