@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # kv-prefill --chunk --score --evict: all layers are evicted after each chunk, as a loop in the shell does it
 
 load helper

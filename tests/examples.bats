@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # The scripts in examples/, as a newcomer runs them, and the demo model's own files
 
 load helper

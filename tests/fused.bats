@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # kv-prefill --score --evict without --chunk: each layer is evicted before the next one fills, and the snapshot is that of a pipe
 
 load helper

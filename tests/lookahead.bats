@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # LookaheadKV: learned tokens behind the prompt, LoRA on their rows, scores by their attention; against double precision, in a pipe
 # and in one process; what is refused
 

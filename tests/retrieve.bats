@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # kv-decode --retrieve: the choice, what is attended to and what is counted, against numpy; indexes that grow while decoding and resuming
 
 load helper

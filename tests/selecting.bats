@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # kv-prefill: token-selective propagation and the search for its layer, GemFilter, PyramidInfer,
 # against a forward pass in double precision
 

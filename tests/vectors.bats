@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# bats file_tags=slow
 # The vectors of formats/: what kv-info prints of each accepted one. `make expect` writes the files again; review the difference.
 
 load helper
