@@ -170,10 +170,10 @@ observation_expect(struct observation *obs, const struct model *m, uint32_t from
 		obs->pos[obs->have++] = obs->first + i;
 }
 
-/* Copies the queries of the rows of this call to their places in the windows. */
+/* Copies the queries q[N][H][E] of the rows of one cache to their places in the windows. */
 static void
-keep_queries(const struct model *m, const struct workspace *ws, const struct observation *obs,
-    uint32_t l, const uint32_t *pos, uint32_t N)
+keep_queries(const struct model *m, const float *q, const struct observation *obs, uint32_t l,
+    const uint32_t *pos, uint32_t N)
 {
 	size_t row = (size_t)m->id.query_heads * m->id.head_width;
 	uint32_t seen, at;
@@ -186,7 +186,7 @@ keep_queries(const struct model *m, const struct workspace *ws, const struct obs
 		for (at = obs->have; at > 0 && obs->pos[at - 1] >= pos[seen]; at--)
 			;
 		(obs->on_device ? m->ops->copy : m->ops->get)(m->dev, obs->q[l] + at * row,
-		    ws->q + seen * row, (N - seen) * row * sizeof(float));
+		    q + seen * row, (N - seen) * row * sizeof(float));
 	}
 }
 
@@ -247,37 +247,70 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	    N);
 }
 
+/* The rows of one cache become its newest in layer l: what is done before anything attends to them. */
+static void
+append_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+{
+	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
+	const size_t kv = (size_t)m->id.kv_heads * m->id.head_width;
+	struct layer_rows *rows = &p->c->layer[l];
+
+	cache_expect(p->c, l, p->pos, p->N);
+	run_rope_append(m->ops, m->dev, rows, ws->q + p->at * q, ws->k + p->at * kv,
+	    ws->v + p->at * kv, ws->pos + p->at, m->layer[l].rope, p->N, m->id.query_heads);
+	if (p->c->index != NULL)
+		index_extend(&p->c->index[l], rows);
+	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
+}
+
+/* ws->o <- attention of the rows of one cache, all that are no more than it has in layer l, and what
+ * they tell of its rows */
+static void
+attend_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+{
+	const size_t H = m->id.query_heads, q = p->at * H * m->id.head_width;
+	const struct query query = { .q = ws->q + q, .pos = ws->pos + p->at, .N = p->N,
+		.H = m->id.query_heads, .window = m->layer[l].window,
+		.softcap = (float)m->id.attention_softcap };
+	float *lse = ws->lse + p->at * H;
+	struct layer_rows *rows = &p->c->layer[l];
+	struct cache *c = p->c;
+
+	if (c->retrieval != NULL && p->N == 1)
+		retrieve(c->retrieval, l, ws->o + q, &query, rows, &c->index[l]);
+	else
+		m->ops->attend(m->dev, ws->o + q, c->mass != NULL ? lse : NULL, &query, rows);
+	if (c->mass != NULL)
+		m->ops->attend_mass(m->dev, c->mass[l].sum, c->mass[l].stride, &query, lse, rows,
+		    QUERIES_SUM);
+	if (c->probe_mass != NULL)
+		probe_mass_add(c->probe_mass, c, l, &query, lse);
+}
+
+void
+forward_parts(const struct model *m, struct workspace *ws, const struct part *p, uint32_t n,
+    uint32_t l0, uint32_t l1)
+{
+	const uint32_t N = n > 0 ? p[n - 1].at + p[n - 1].N : 0;
+	uint32_t l, i;
+
+	for (l = l0; l < l1; l++) {
+		project_qkv(m, ws, l, N);
+		for (i = 0; i < n; i++)
+			append_part(m, ws, l, &p[i]);
+		for (i = 0; i < n; i++)
+			attend_part(m, ws, l, &p[i]);
+		add_to_stream(m, ws, l, N);
+	}
+}
+
 void
 forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
     uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
 {
-	const struct ops *o = m->ops;
-	struct dev *d = m->dev;
-	uint32_t H = m->id.query_heads, l;
+	const struct part all = { .c = c, .obs = obs, .pos = pos, .N = N };
 
-	for (l = l0; l < l1; l++) {
-		const struct model_layer *w = &m->layer[l];
-		struct layer_rows *rows = &c->layer[l];
-		const struct query query = { .q = ws->q, .pos = ws->pos, .N = N, .H = H,
-			.window = w->window, .softcap = (float)m->id.attention_softcap };
-
-		project_qkv(m, ws, l, N);
-		cache_expect(c, l, pos, N);
-		run_rope_append(o, d, rows, ws->q, ws->k, ws->v, ws->pos, w->rope, N, H);
-		if (c->index != NULL)
-			index_extend(&c->index[l], rows);
-		keep_queries(m, ws, obs, l, pos, N);
-		if (c->retrieval != NULL && N == 1)
-			retrieve(c->retrieval, l, ws->o, &query, rows, &c->index[l]);
-		else
-			o->attend(d, ws->o, c->mass != NULL ? ws->lse : NULL, &query, rows);
-		if (c->mass != NULL)
-			o->attend_mass(d, c->mass[l].sum, c->mass[l].stride, &query, ws->lse, rows,
-			    QUERIES_SUM);
-		if (c->probe_mass != NULL)
-			probe_mass_add(c->probe_mass, c, l, &query, ws->lse);
-		add_to_stream(m, ws, l, N);
-	}
+	forward_parts(m, ws, &all, 1, l0, l1);
 }
 
 void
@@ -309,14 +342,14 @@ scale_embeddings(const struct model *m, float *x, size_t N)
 }
 
 int
-get_logits(struct cache *c, const struct workspace *ws)
+get_logits(struct cache *c, const float *logits)
 {
 	const struct model *m = c->model;
 	size_t bytes = m->id.vocabulary * sizeof *c->logits;
 
 	if (c->logits == NULL && (c->logits = malloc(bytes)) == NULL)
 		return MODEL_ENOMEM;
-	m->ops->get(m->dev, c->logits, ws->logits, bytes);
+	m->ops->get(m->dev, c->logits, logits, bytes);
 	return 0;
 }
 
@@ -324,7 +357,7 @@ int
 last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x)
 {
 	make_logits(m, ws, ws->logits, x, 1);
-	return get_logits(c, ws);
+	return get_logits(c, ws->logits);
 }
 
 /* ws->x[N][D] <- rows at .. at+N-1 of the input */
@@ -415,6 +448,27 @@ reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
 		return MODEL_ENOMEM;
 	}
 	return 0;
+}
+
+int
+reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
+{
+	int rc;
+
+	if (id >= c->model->id.vocabulary) {
+		snprintf(err, errlen, "token %u of a vocabulary of %u", id,
+		    c->model->id.vocabulary);
+		return MODEL_EINVALID;
+	}
+	if (cache_slide(c, c->next_position, 0, c->model->id.layers) != 0) {
+		snprintf(err, errlen, "no memory to drop rows");
+		return MODEL_ENOMEM;
+	}
+	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && cache_add_tokens(c, &id, 1) != 0) {
+		snprintf(err, errlen, "no memory for 1 more token");
+		rc = MODEL_ENOMEM;
+	}
+	return rc;
 }
 
 int

@@ -1,4 +1,4 @@
-/* forward_internal.h - what forward.c and generate.c share */
+/* forward_internal.h - what forward.c, generate.c and batch.c share */
 #ifndef KVPIPE_FORWARD_INTERNAL_H
 #define KVPIPE_FORWARD_INTERNAL_H
 
@@ -21,6 +21,20 @@ struct workspace {
 	const struct adapter *adapter; /* its LoRA acts on all rows; NULL: none */
 };
 
+/* Rows at .. at+N-1 of a call, which are those of one cache */
+struct part {
+	struct cache *c;
+	const struct observation *obs; /* takes their queries; NULL: none */
+	const uint32_t *pos;           /* host [N] */
+	uint32_t at, N;
+};
+
+/* forward() of rows of several caches, which stand one behind the other in the workspace, with the
+ * positions in ws->pos already: each row attends to the rows of its own cache, and weights are read once
+ * for all. Of 64 rows at most the CPU makes the bytes that each part alone would give. */
+void forward_parts(const struct model *m, struct workspace *ws, const struct part *, uint32_t n,
+    uint32_t l0, uint32_t l1);
+
 /* forward() with the positions in ws->pos already; pos is for the observation. */
 void forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws,
     const uint32_t *pos, uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
@@ -42,10 +56,14 @@ int check_positions(const struct cache *c, size_t n, char *err, size_t errlen);
 /* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
 int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
 
+/* Drops rows that the token cannot see, as run_tokens() does, makes room for its row, and appends it to the
+ * tokens seen. Returns as run_tokens(). */
+int reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen);
+
 /* x[N][D] (device) <- embeddings as the layers want them */
 void scale_embeddings(const struct model *m, float *x, size_t N);
 
-/* c->logits <- ws->logits. Returns 0, or MODEL_ENOMEM. */
-int get_logits(struct cache *c, const struct workspace *ws);
+/* c->logits <- logits[V] (device). Returns 0, or MODEL_ENOMEM. */
+int get_logits(struct cache *c, const float *logits);
 
 #endif

@@ -195,24 +195,6 @@ launch(struct generator *r)
 
 /* ---- a token ---- */
 
-/* Makes room for a row, and appends the token to those seen. */
-static int
-reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
-{
-	int rc;
-
-	if (id >= c->model->id.vocabulary) {
-		snprintf(err, errlen, "token %u of a vocabulary of %u", id,
-		    c->model->id.vocabulary);
-		return MODEL_EINVALID;
-	}
-	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && cache_add_tokens(c, &id, 1) != 0) {
-		snprintf(err, errlen, "no memory for 1 more token");
-		rc = MODEL_ENOMEM;
-	}
-	return rc;
-}
-
 /* A step op by op, not as a graph */
 static void
 run_eager(struct generator *r, struct observation *obs)
@@ -234,12 +216,8 @@ generator_begin(struct generator *r, uint32_t id, struct observation *obs, char 
 {
 	struct cache *c = r->c;
 	const struct model *m = c->model;
-	int rc = cache_slide(c, c->next_position, 0, m->id.layers);
+	int rc = reserve_token(c, id, err, errlen);
 
-	if (rc != 0)
-		snprintf(err, errlen, "no memory to drop rows");
-	else
-		rc = reserve_token(c, id, err, errlen);
 	if (rc != 0)
 		return rc;
 	if (c->logits != NULL) {
@@ -289,7 +267,7 @@ generator_logits(struct generator *r)
 		return 0;
 	r->c->logits = r->spare;
 	r->spare = NULL;
-	return get_logits(r->c, r->ws);
+	return get_logits(r->c, r->ws->logits);
 }
 
 uint64_t

@@ -1,0 +1,118 @@
+/* batch.c - one token behind each of several caches
+ *
+ * While a model decodes one text it reads all its weights for each token, and multiplies each once. So what
+ * a step costs hardly grows with the sequences that it serves, until attention outweighs the weights: every
+ * product is over the rows of all sequences (forward_parts()), attention over each one's own. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model/batch.h"
+#include "model/finite.h"
+#include "model/forward_internal.h"
+
+struct batch {
+	const struct model *m;
+	uint32_t most;
+	struct workspace *ws;
+	float *logits;                 /* device [most][V] */
+	uint32_t *tok;                 /* device [most] the likeliest tokens */
+	uint32_t *host;                /* host [most] ids that run, and then the likeliest ones */
+	struct part *part;             /* [most] */
+};
+
+struct batch *
+batch_new(const struct model *m, uint32_t most)
+{
+	struct batch *b = calloc(1, sizeof *b);
+
+	if (b == NULL)
+		return NULL;
+	*b = (struct batch){ .m = m, .most = most, .ws = workspace_new(m, most) };
+	b->logits = m->ops->alloc(m->dev, (size_t)most * m->id.vocabulary * sizeof *b->logits);
+	b->tok = m->ops->alloc(m->dev, most * sizeof *b->tok);
+	b->host = calloc(most, sizeof *b->host);
+	b->part = calloc(most, sizeof *b->part);
+	if (b->ws == NULL || b->logits == NULL || b->tok == NULL || b->host == NULL ||
+	    b->part == NULL) {
+		batch_free(b);
+		return NULL;
+	}
+	return b;
+}
+
+void
+batch_free(struct batch *b)
+{
+	if (b == NULL)
+		return;
+	b->m->ops->free(b->m->dev, b->logits);
+	b->m->ops->free(b->m->dev, b->tok);
+	workspace_free(b->ws, b->m);
+	free(b->host);
+	free(b->part);
+	free(b);
+}
+
+int
+batch_expect(struct cache *c, uint32_t id, char *err, size_t errlen)
+{
+	return reserve_token(c, id, err, errlen);
+}
+
+/* Row i of the workspace is the newest of its cache. */
+static void
+place(struct batch *b, uint32_t i, const struct batch_row *r)
+{
+	struct cache *c = r->cache;
+
+	b->host[i] = r->id;
+	b->ws->host_pos[i] = c->next_position;
+	b->part[i] = (struct part){ .c = c, .obs = r->obs, .pos = &b->ws->host_pos[i], .at = i,
+	    .N = 1 };
+	if (r->obs != NULL)
+		observation_expect(r->obs, b->m, c->next_position, 1);
+	c->ran++;
+}
+
+int
+batch_run(struct batch *b, struct batch_row *row, uint32_t n, char *err, size_t errlen)
+{
+	const struct model *m = b->m;
+	const uint32_t V = m->id.vocabulary;
+	struct workspace *ws = b->ws;
+	const char *failure;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		place(b, i, &row[i]);
+	m->ops->put(m->dev, ws->pos, ws->host_pos, n * sizeof *ws->pos);
+	m->ops->embed(m->dev, ws->x, &m->embed, b->host, n);
+	scale_embeddings(m, ws->x, n);
+	forward_parts(m, ws, b->part, n, 0, m->id.layers);
+	make_logits(m, ws, b->logits, ws->x, n);
+	for (i = 0; i < n; i++)
+		m->ops->argmax(m->dev, b->tok + i, b->logits + (size_t)i * V, V);
+	m->ops->get(m->dev, b->host, b->tok, n * sizeof *b->host);
+	if ((failure = m->ops->sync(m->dev)) != NULL) {
+		snprintf(err, errlen, "%s", failure);
+		return MODEL_EIO;
+	}
+	for (i = 0; i < n; i++) {
+		row[i].next = b->host[i];
+		row[i].cache->next_position++;
+	}
+	return 0;
+}
+
+int
+batch_logits(struct batch *b, uint32_t i, struct cache *c)
+{
+	return get_logits(c, b->logits + (size_t)i * b->m->id.vocabulary);
+}
+
+int
+batch_check(struct batch *b, uint32_t i, const struct cache *c, char *err, size_t errlen)
+{
+	return check_row(c, b->ws, b->ws->x + (size_t)i * b->m->id.hidden, c->next_position - 1, 0,
+	    b->m->id.layers, err, errlen);
+}
