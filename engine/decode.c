@@ -1,4 +1,6 @@
 /* decode.c - token after token behind a cache, which is evicted after each */
+#include <stdlib.h>
+
 #include "engine/decode.h"
 #include "engine/grow_clusters.h"
 #include "model/forward.h"
@@ -57,7 +59,8 @@ decode_ask(struct decode *d, const uint32_t *ids, size_t n, struct engine_error 
 int
 decode_logits(struct decode *d, struct engine_error *e)
 {
-	if (d->generator != NULL && generator_logits(d->generator) != 0)
+	if ((d->generator != NULL && generator_logits(d->generator) != 0) ||
+	    (d->batch != NULL && batch_logits(d->batch, d->row, d->cache) != 0))
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u logits",
 		    d->cache->model->id.vocabulary);
 	return ENGINE_OK;
@@ -69,6 +72,15 @@ decode_finish(struct decode *d, struct engine_error *e)
 	int rc = decode_logits(d, e);
 
 	return rc == ENGINE_OK ? decode_slide(d, e) : rc;
+}
+
+static int
+log_token(struct cache *c, struct engine_error *e)
+{
+	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
+		return engine_fail(e, ENGINE_ERUN, "position %u: no memory for the event log",
+		    c->next_position);
+	return ENGINE_OK;
 }
 
 /* The first half of a step: the cache has its row, and what is done to it comes behind. */
@@ -86,10 +98,7 @@ begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 		return rc;
 	if (!d->greedy && (rc = decode_logits(d, e)) != ENGINE_OK)
 		return rc;
-	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
-		return engine_fail(e, ENGINE_ERUN, "position %u: no memory for the event log",
-		    c->next_position);
-	return ENGINE_OK;
+	return log_token(c, e);
 }
 
 int
@@ -103,4 +112,73 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 	if (rc == ENGINE_OK && d->generator != NULL)
 		rc = engine_ran(e, generator_end(d->generator, next, e->text, sizeof e->text));
 	return rc == ENGINE_OK ? grow_clusters(d->cache, e) : rc;
+}
+
+/* ---- several at once ---- */
+
+/* Room for the token of each; those that have none, or whose text would be too long, take no part.
+ * Returns how many do: turn number order[i] is row i. */
+static uint32_t
+expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row *row)
+{
+	uint32_t i, rows = 0;
+
+	for (i = 0; i < n; i++) {
+		struct decode *d = t[i].d;
+
+		t[i].e = (struct engine_error){ .code = ENGINE_OK };
+		if (engine_ran(&t[i].e, batch_expect(d->cache, t[i].id, t[i].e.text,
+		    sizeof t[i].e.text)) != ENGINE_OK)
+			continue;
+		order[rows] = i;
+		row[rows++] = (struct batch_row){ .cache = d->cache, .obs = d->obs, .id = t[i].id };
+	}
+	return rows;
+}
+
+/* What decode_step() does behind the token of one. Its logits come to the host where that chooses; else
+ * those of the token before are forgotten. */
+static int
+end_turn(struct decode *d, struct engine_error *e)
+{
+	struct cache *c = d->cache;
+	int rc = ENGINE_OK;
+
+	if (!d->greedy) {
+		rc = engine_ran(e, batch_check(d->batch, d->row, c, e->text, sizeof e->text));
+		if (rc == ENGINE_OK)
+			rc = decode_logits(d, e);
+	} else {
+		free(c->logits);
+		c->logits = NULL;
+	}
+	if (rc == ENGINE_OK)
+		rc = log_token(c, e);
+	if (rc == ENGINE_OK && d->evict != NULL)
+		rc = decode_evict(d, e);
+	return rc == ENGINE_OK ? grow_clusters(c, e) : rc;
+}
+
+int
+decode_together(struct batch *b, struct decode_turn *t, uint32_t n, struct engine_error *e)
+{
+	struct batch_row row[BATCH_MOST];
+	uint32_t order[BATCH_MOST], i;
+	const uint32_t rows = expect_all(t, n, order, row);
+	int rc;
+
+	e->text[0] = '\0';
+	if (rows == 0)
+		return ENGINE_OK;
+	if ((rc = engine_ran(e, batch_run(b, row, rows, e->text, sizeof e->text))) != ENGINE_OK)
+		return rc;
+	for (i = 0; i < rows; i++) {
+		struct decode_turn *one = &t[order[i]];
+
+		one->d->batch = b;
+		one->d->row = i;
+		one->next = row[i].next;
+		end_turn(one->d, &one->e);
+	}
+	return ENGINE_OK;
 }

@@ -6,6 +6,7 @@
 #define KVPIPE_DECODE_H
 
 #include "engine/evict_cache.h"
+#include "model/batch.h"
 #include "model/generate.h"
 
 struct decode {
@@ -17,6 +18,10 @@ struct decode {
 	int greedy;                     /* the next token is the likeliest one */
 	/* decode_init()'s; NULL: the host chooses, and this device gains nothing by repeating steps */
 	struct generator *generator;
+	/* of one that runs together with others (decode_together()): where its last token ran, and as which
+	 * row; NULL: it has run none */
+	struct batch *batch;
+	uint32_t row;
 };
 
 int decode_init(struct decode *, struct engine_error *);
@@ -35,7 +40,21 @@ int decode_ask(struct decode *, const uint32_t *ids, size_t n, struct engine_err
  * Otherwise the cache's logits are those after this token. */
 int decode_step(struct decode *, uint32_t id, uint32_t *next, struct engine_error *);
 
-/* The cache's logits <- those after the last token. */
+/* decode_step() of several at once, each with a token of its own. All of them agree about greedy, and none
+ * has been decode_init()ed. One evictor may serve them all. */
+struct decode_turn {
+	struct decode *d;
+	uint32_t id;                    /* the token */
+	uint32_t next;                  /* <- as decode_step() */
+	/* <- how it went, the code among it. The others do not notice that one has failed, but its cache is of
+	 * no use any more */
+	struct engine_error e;
+};
+
+/* As many as the batch has room for. Returns an error, for all, when the device has failed. */
+int decode_together(struct batch *, struct decode_turn *, uint32_t n, struct engine_error *);
+
+/* The cache's logits <- those after the last token; of a batch before its next step. */
 int decode_logits(struct decode *, struct engine_error *);
 
 /* The same, and rows that no later query sees are dropped: the cache is to be saved. */

@@ -1,0 +1,37 @@
+/* sequence.h - a snapshot that is to be decoded: its rows on a device, and what the method looks at */
+#ifndef KVPIPE_SEQUENCE_H
+#define KVPIPE_SEQUENCE_H
+
+#include "engine/evict_cache.h"
+#include "engine/memory_plan.h"
+#include "model/cache.h"
+#include "model/observation.h"
+
+/* What is wanted of each sequence */
+struct sequence_options {
+	uint32_t spare;                 /* rows that there is to be room for */
+	int answers;                    /* the first token comes from the logits in the snapshot */
+	uint32_t observe;               /* the last queries, so many, are kept for who saves; 0: none */
+	uint32_t window;                /* queries that the evictor's method looks at; 0: none */
+	int mass;                       /* attention mass goes on, and is there from the start */
+	unsigned indexes;               /* 1 << enum kv_kind of those that are kept */
+	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
+	struct cache_evictor *evict;    /* NULL: no row goes */
+	struct notice_hook notice;      /* of a window that is smaller than the method's */
+};
+
+struct sequence {
+	struct cache *cache;
+	struct observation obs;         /* window 0: none */
+	struct retrieval *retrieval;    /* NULL: none */
+	const struct model *model;
+};
+
+/* Fills s from a reader that has just been opened, to its end; the identity of the model is the caller's. plan
+ * (NULL: all else is there already): activations and scratch of it have to fit beside the rows. After a
+ * failure there is nothing to free. */
+int sequence_open(struct sequence *s, const struct model *, const struct sequence_options *,
+    struct kv_reader *, const struct memory_plan *plan, struct engine_error *);
+void sequence_close(struct sequence *);                 /* all zero is allowed */
+
+#endif
