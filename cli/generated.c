@@ -20,8 +20,18 @@ generated_add(struct generated *g, uint32_t id)
 		json_array_append_new(g->ids, json_integer(id));
 }
 
-static json_t *
-describe(struct generated *g, const char *name)
+char *
+generated_text(struct generated *g, size_t *size)
+{
+	if (fclose(g->stream) != 0)
+		die(EXIT_RUN, "out of memory");
+	json_decref(g->ids);
+	*size = g->size;
+	return g->text;
+}
+
+json_t *
+generated_json(struct generated *g, const char *name)
 {
 	static const char *const stops[] = { "tokens", "eos", "text" };
 	json_t *o = json_object(), *seconds = json_object();
@@ -42,23 +52,4 @@ describe(struct generated *g, const char *name)
 	put_real(seconds, "generate", g->generate);
 	free(g->text);
 	return o;
-}
-
-void
-print_generated(struct generated *g, const char *name, json_t *retrieval)
-{
-	json_t *o = describe(g, name);
-
-	if (retrieval != NULL)
-		put(o, "retrieval", retrieval);
-	print_json(o);
-}
-
-void
-print_answer(struct generated *g, const char *name, json_t *asked)
-{
-	json_t *o = describe(g, name);
-
-	put(o, "asked", json_incref(asked));
-	print_json_line(o);
 }

@@ -29,10 +29,10 @@ struct generated {
 void generated_collect(struct generated *, struct token_printer *);
 void generated_add(struct generated *, uint32_t id);    /* nothing where nothing is collected */
 
-/* Prints what was collected, and frees it; kv-decode(1) explains the keys. The printer has ended.
- * name: of the snapshot; retrieval: a member of that name, whose reference it takes, or NULL. Dies. */
-void print_generated(struct generated *, const char *name, json_t *retrieval);
-/* The same in one line, as the answer to a question. */
-void print_answer(struct generated *, const char *name, json_t *asked);
+/* What was collected, which is freed; kv-decode(1) explains the keys. The printer has ended. name: of the
+ * snapshot. Dies. */
+json_t *generated_json(struct generated *, const char *name);
+/* The text alone, which becomes the caller's: *size bytes. Dies. */
+char *generated_text(struct generated *, size_t *size);
 
 #endif

@@ -403,15 +403,22 @@ write_head(void)
 
 /* A snapshot takes the place of a file of its name: the record would go with the old one. */
 static void
-refuse_output(int fd)
+refuse_output(int fd, const char *output)
 {
 	struct stat a, b;
 
-	if (strcmp(settings.output, "-") == 0 || fstat(fd, &a) != 0 ||
-	    stat(settings.output, &b) != 0 || !S_ISREG(a.st_mode))
+	if (strcmp(output, "-") == 0 || fstat(fd, &a) != 0 || stat(output, &b) != 0 ||
+	    !S_ISREG(a.st_mode))
 		return;
 	if (a.st_dev == b.st_dev && a.st_ino == b.st_ino)
 		die(EXIT_USAGE, "--report and --output name the same file, %s", settings.report);
+}
+
+void
+report_refuse(const char *output)
+{
+	if (it.fd >= 0)
+		refuse_output(it.fd, output);
 }
 
 void
@@ -428,7 +435,7 @@ report_open(void)
 		die(EXIT_USAGE, "--report and --output name the same file, %s", path);
 	if ((fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) < 0)
 		die(EXIT_RUN, "--report: %s:", path);
-	refuse_output(fd);
+	refuse_output(fd, settings.output);
 	write_head();
 	it.fd = fd;
 	settle();

@@ -18,6 +18,8 @@ enum report_phase { REPORT_LOAD, REPORT_COMPUTE, REPORT_WRITE, REPORT_WAIT, REPO
 void report_start(int argc, char **argv);
 /* Opens settings.report; options have been read. Dies. */
 void report_open(void);
+/* Dies when the file that is recorded in would be replaced by this output, too. */
+void report_refuse(const char *output);
 /* Appends the record, once; later calls do nothing. signal: 0, or the one that ends the program (then only
  * what a handler may do is done). Returns 0, or -1 with errno. */
 int report_write(int status, int signal);

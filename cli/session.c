@@ -69,7 +69,7 @@ tokenizer_if_there(void)
 	return t;
 }
 
-/* The tokenizer of the folder; of the snapshot where one of the two has none. */
+/* The tokenizer of the folder; of the snapshot, which may be NULL, where one of the two has none. */
 static void
 identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 {
@@ -117,7 +117,7 @@ sign_passed_over(const struct config_keys *pass)
 }
 
 static void
-open_all(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
+open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need need)
 {
 	const struct config_keys pass = { settings.allow_config.at, settings.allow_config.n,
 	    must_alloc(settings.allow_config.n, 1) };
@@ -136,21 +136,40 @@ open_all(struct session *s, const struct kv_reader *snapshot, enum tokenizer_nee
 		must(engine_fail_model(&e, rc, err), &e);
 	sign_passed_over(&pass);
 	free(pass.there);
+	identify_tokenizer(s, like);
+	if (like != NULL)
+		model_expect_snapshot(s->model, &kv_reader_head(like)->model);
+}
+
+void
+session_open_any(struct session *s, const struct kv_reader *like, enum tokenizer_need need)
+{
+	report_enter(REPORT_LOAD);
+	open_all(s, like, need);
+	report_leave();
+}
+
+int
+session_fit(struct session *s, const struct kv_reader *snapshot, struct engine_error *e)
+{
+	char err[512];
+
 	identify_tokenizer(s, snapshot);
-	if (snapshot != NULL)
-		model_expect_snapshot(s->model, &kv_reader_head(snapshot)->model);
-	if (snapshot != NULL && kv_model_diff(&kv_reader_head(snapshot)->model, &s->model->id,
-	    "snapshot", "model", err, sizeof err) != 0)
-		die(EXIT_MODEL, "%s is not of the model %s: %s", kv_reader_name(snapshot),
-		    settings.model, err);
+	if (kv_model_diff(&kv_reader_head(snapshot)->model, &s->model->id, "snapshot", "model", err,
+	    sizeof err) == 0)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_EMODEL, "%s is not of the model %s: %s",
+	    kv_reader_name(snapshot), settings.model, err);
 }
 
 void
 session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer_need need)
 {
-	report_enter(REPORT_LOAD);
-	open_all(s, snapshot, need);
-	report_leave();
+	struct engine_error e;
+
+	session_open_any(s, snapshot, need);
+	if (snapshot != NULL)
+		must(session_fit(s, snapshot, &e), &e);
 }
 
 void

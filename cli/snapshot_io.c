@@ -43,7 +43,7 @@ input_check(struct kv_reader *r, int code)
 }
 
 struct kv_reader *
-input_open(const char *path)
+input_try(const char *path, struct engine_error *e)
 {
 	struct kv_reader *r = NULL;
 	int code;
@@ -55,8 +55,22 @@ input_open(const char *path)
 	code = kv_open(path, &r);
 	report_leave();
 	report_reader(r);
-	input_check(r, code);
-	return r;
+	if (code >= 0)
+		return r;
+	if (r != NULL)
+		engine_fail_reader(e, r, code);
+	else
+		engine_fail(e, ENGINE_ERUN, "%s: %s", path, kv_error_name(code));
+	kv_close(r);
+	return NULL;
+}
+
+struct kv_reader *
+input_open(const char *path)
+{
+	struct engine_error e;
+
+	return must_have(input_try(path, &e), &e);
 }
 
 /* The last section of input_next(), and of which snapshot: for messages */
@@ -221,8 +235,6 @@ output_commit(struct kv_writer *w, const struct kv_reader *from)
 	unfinished(NULL);
 	kv_writer_free(w);
 	free(text);
-	json_decref(options);
-	options = NULL;
 }
 
 /* ---- text ---- */

@@ -76,13 +76,14 @@ token_stops(struct token_printer *p, uint32_t id)
 int
 print_token(struct token_printer *p, uint32_t id)
 {
+	FILE *to = p->to != NULL ? p->to : stdout;
 	size_t len = 0;
 	int special = 0;
 	const char *bytes = p->tokenizer == NULL ? NULL :
 	    tokenizer_bytes(p->tokenizer, id, &len, &special);
 
-	if (p->ids && (printf("%u\n", id) < 0 || fflush(stdout) != 0))
-		die(EXIT_RUN, "stdout:");
+	if (p->ids && (fprintf(to, "%u\n", id) < 0 || fflush(to) != 0))
+		die(EXIT_RUN, to != stdout ? "out of memory" : "stdout:");
 	if (bytes == NULL || special)
 		return 0;
 	if (p->n + 3 * (len + 4) > p->capacity) {

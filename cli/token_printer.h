@@ -12,7 +12,7 @@ struct token_printer {
 	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
 	const struct strings *stops;    /* none of them empty */
 	int ids;                        /* print ids, one a line; stop texts count nevertheless */
-	/* where text goes; NULL: standard output, with a newline at its end where that is a terminal */
+	/* where it goes; NULL: standard output, with a newline at its end where that is a terminal */
 	FILE *to;
 	const char *stopped;            /* the stop text that has come, or NULL */
 	struct utf8_stream utf8;

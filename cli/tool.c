@@ -259,16 +259,38 @@ die(int status, const char *fmt, ...)
 	_exit(status);
 }
 
+static int
+status_of(const struct engine_error *e)
+{
+	return e->code == ENGINE_EOPTION ? EXIT_USAGE :
+	    e->code == ENGINE_EDAMAGED ? EXIT_DAMAGED : e->code == ENGINE_EMODEL ? EXIT_MODEL :
+	    e->code == ENGINE_EUNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_RUN;
+}
+
+static void __attribute__((format(printf, 1, 2)))
+say(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	message(fmt, ap);
+	va_end(ap);
+}
+
+int
+failed(const struct engine_error *e)
+{
+	say("%s", e->text);
+	return status_of(e);
+}
+
 /* A device that has no room says so of the part of the snapshot that is read. */
 static void
 die_of(const struct engine_error *e)
 {
 	const char *place = e->code == ENGINE_ENOROOM ? input_place() : "";
-	const int status = e->code == ENGINE_EOPTION ? EXIT_USAGE :
-	    e->code == ENGINE_EDAMAGED ? EXIT_DAMAGED : e->code == ENGINE_EMODEL ? EXIT_MODEL :
-	    e->code == ENGINE_EUNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_RUN;
 
-	die(status, "%s%s%s", place, *place != '\0' ? ": " : "", e->text);
+	die(status_of(e), "%s%s%s", place, *place != '\0' ? ": " : "", e->text);
 }
 
 void

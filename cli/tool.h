@@ -108,6 +108,8 @@ const char *operand(int argc, char **argv, int i);
  * text ---- */
 
 void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+/* Says what engine/ has failed with, and returns the exit code that belongs to it. */
+int failed(const struct engine_error *e);
 /* What engine/ returns: dies with the exit code that belongs to it, and its message, unless rc is ENGINE_OK;
  * or unless p is there, which is returned. */
 void must(int rc, const struct engine_error *e);
@@ -130,6 +132,7 @@ int temporary_file(void);
 /* ---- snapshots ---- */
 
 struct kv_reader *input_open(const char *path);                   /* dies with the right status */
+struct kv_reader *input_try(const char *path, struct engine_error *); /* NULL where that would die */
 int input_next(struct kv_reader *r, struct kv_section *sec);      /* 1 or 0; dies */
 /* Where the last section was, "a.kv: layer 3", for messages; "" before there was one */
 const char *input_place(void);
@@ -143,14 +146,14 @@ int input_status(int code);                                       /* the exit co
  * output_create(), which refuses too. */
 void output_refuse_terminal(void);
 
-/* The output named by -o, with the flags of -z. Refuses a terminal. */
+/* The output named by settings.output, with the flags of -z. Refuses a terminal. */
 struct kv_writer *output_create(const struct kv_head *head);
 void output_check(struct kv_writer *w, int code);                 /* dies when code < 0 */
 void output_copy(struct kv_reader *r, struct kv_writer *w);       /* kv_copy, dies */
 /* An unknown section: copied, or dropped with a warning. */
 void output_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed);
 
-/* Options for the provenance line; kept until output_commit(). */
+/* Options for the provenance line of each output that follows; the last value of a key counts. */
 void sign_text(const char *key, const char *value);
 void sign_count(const char *key, uint64_t value);
 void sign_real(const char *key, double value);
