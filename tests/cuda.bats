@@ -358,3 +358,30 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	assert_regex "$output" '^kv-decode: cuda: needs .* MiB are free$'
 	KV_EMULATED_MEMORY=100 kv-prefill -m "$DEMO" --device cuda -o fits.kv "$doc"
 }
+
+@test "several at once on the GPU answer as each alone, and leave the same rows but for rounding" {
+	local f options
+	kv-score --method knorm "$cuda" | kv-evict --policy ada --alpha 0 --rate 0.5 | kv-quantize1b -g 16 -o less.kv
+	kv-quantize1b -g 16 -o all.kv "$cuda"
+	kv-prefill -m "$DEMO" --device cuda --observe 16 --mass <(head -n 1 "$doc") | kv-quantize1b -g 16 -o short.kv
+	mkdir one all
+	while read -r options; do
+		for f in all less short; do
+			# shellcheck disable=SC2086 # words
+			kv-decode -q -m "$DEMO" --device cuda -n 8 $options -o one/$f.kv $f.kv
+			echo
+		done >want
+		# shellcheck disable=SC2086
+		kv-decode -q -m "$DEMO" --device cuda -n 8 $options -o all all.kv less.kv short.kv >got
+		cmp want got
+		for f in all less short; do
+			errors_below 1e-2 "$PYTHON" "$ORACLE/same.py" one/$f.kv all/$f.kv
+		done
+	done <<-'END'
+		--stop .
+		--ids --ignore-eos
+		--retrieve fier --budget 20 --ignore-eos
+		--score recent --evict budget=30 --ignore-eos
+	END
+	kv-decode -m "$DEMO" --device cuda --stop . all.kv short.kv all.kv | grep -c K742 | grep -qx 2
+}

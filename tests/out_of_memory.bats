@@ -104,6 +104,11 @@ survives() {
 	survives kv-decode -m "$DEMO" -n 3 -o out.kv doc.kv
 }
 
+@test "out of memory, kv-decode with several snapshots: those that can be are answered" {
+	cp doc.kv other.kv
+	survives kv-decode -m "$DEMO" -n 3 --batch 2 doc.kv other.kv doc.kv
+}
+
 # The allocator of jansson is one for the whole process: it belongs to the program, not to a library that a program may link.
 @test "only the programs give the JSON library its allocator" {
 	cd "$ROOT"
