@@ -338,6 +338,108 @@ cpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 		attend(&a);
 }
 
+/* Several calls share the threads: their items stand one behind the other. */
+struct one {
+	struct plan plan;
+	struct call call;
+	size_t end, combine_end;     /* of its items of attention, and of those of its splits */
+};
+
+/* The call that has the item, whose number within that it becomes */
+static const struct one *
+find_one(const struct one *one, size_t *item, int combines)
+{
+	size_t first = 0, end;
+
+	for (;; one++, first = end) {
+		end = combines ? one->combine_end : one->end;
+		if (*item < end)
+			break;
+	}
+	*item -= first;
+	return one;
+}
+
+static void
+attend_item_of(void *arg, size_t item, int thread)
+{
+	const struct one *one = find_one(arg, &item, 0);
+
+	attend_item((void *)&one->call, item, thread);
+}
+
+static void
+combine_splits_of(void *arg, size_t item, int thread)
+{
+	const struct one *one = find_one(arg, &item, 1);
+
+	combine_splits((void *)&one->call, item, thread);
+}
+
+/* Scratch of the threads, which serves all calls, one after the other, and then of the splits of each; 0
+ * after remembering a failure. */
+static size_t
+each_floats(struct dev *d, const struct attention *a, uint32_t n, size_t *threads)
+{
+	struct plan p;
+	size_t splits = 0;
+	uint32_t i;
+
+	*threads = 0;
+	for (i = 0; i < n; i++) {
+		if (!make_plan(d, &p, &a[i].query, a[i].rows, NULL))
+			return 0;
+		if (*threads < d->threads * p.floats)
+			*threads = d->threads * p.floats;
+		splits += attend_floats(d, &p, a[i].o != NULL) - d->threads * p.floats;
+	}
+	return *threads + splits;
+}
+
+/* The calls, whose scratch has each_floats() */
+static void
+place_calls(struct dev *d, struct one *one, float *scratch, const struct attention *a, uint32_t n,
+    size_t threads)
+{
+	float *parts = scratch + threads;
+	size_t end = 0, combine_end = 0, NH;
+	uint32_t i;
+
+	for (i = 0; i < n; i++, one++) {
+		struct plan *p = &one->plan;
+
+		make_plan(d, p, &a[i].query, a[i].rows, NULL);
+		p->floats = threads / d->threads;       /* a thread takes items of any call */
+		NH = p->N * p->H;
+		one->call = (struct call){ .d = d, .plan = p, .o = a[i].o, .lse = a[i].lse,
+		    .scratch = scratch, .part_lse = parts, .part_o = parts + p->splits * NH };
+		parts += attend_floats(d, p, a[i].o != NULL) - d->threads * p->floats;
+		one->end = end += p->blocks * p->rows->heads * p->splits;
+		one->combine_end = combine_end += p->splits > 1 ? NH : 0;
+	}
+}
+
+/* A token of each of many texts is little work for each, too little to share out text by text. */
+int
+cpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
+{
+	const size_t calls = round_up(n * sizeof(struct one), 64);
+	size_t floats, threads, cost = 0;
+	struct one *one;
+	uint32_t i;
+
+	if (d->error[0] != '\0' || n == 0 || (floats = each_floats(d, a, n, &threads)) == 0 ||
+	    (one = cpu_scratch(d, calls + floats * sizeof(float))) == NULL)
+		return 1;
+	place_calls(d, one, (float *)((char *)one + calls), a, n, threads);
+	for (i = 0; i < n; i++)
+		cost += one[i].plan.N * one[i].plan.H * one[i].plan.E * one[i].plan.split_rows;
+	cpu_run(d, attend_item_of, one, one[n - 1].end, cost);
+	if (one[n - 1].combine_end > 0)
+		cpu_run(d, combine_splits_of, one, one[n - 1].combine_end, cost);
+	return 1;
+}
+
 void
 cpu_attend_chosen(struct dev *d, float *o, const struct query *query,
     const struct layer_rows *rows, const struct chosen *chosen)

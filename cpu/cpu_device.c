@@ -249,6 +249,7 @@ const struct ops cpu_ops = {
 	.softcap = cpu_softcap,
 	.mix = cpu_mix,
 	.attend = cpu_attend,
+	.attend_each = cpu_attend_each,
 	.lse_merge = cpu_lse_merge,
 	.attend_mass = cpu_attend_mass,
 	.window_mass = cpu_window_mass,

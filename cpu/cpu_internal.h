@@ -231,6 +231,7 @@ op_matmul cpu_matmul;
 op_rope cpu_rope;
 op_append cpu_append;
 op_attend cpu_attend;
+op_attend_each cpu_attend_each;
 op_attend_mass cpu_attend_mass;
 op_lse_merge cpu_lse_merge;
 op_window_mass cpu_window_mass;

@@ -196,6 +196,18 @@ counted_attend(struct dev *d, float *o, float *lse, const struct query *q, const
 	of(d)->under->attend(of(d)->dev, o, lse, q, l);
 }
 
+static int
+counted_attend_each(struct dev *d, const struct attention *a, uint32_t n)
+{
+	uint32_t i;
+
+	if (!of(d)->under->attend_each(of(d)->dev, a, n))
+		return 0;
+	for (i = 0; i < n; i++)
+		count_attend(of(d), &a[i].query, a[i].rows, a[i].o != NULL);
+	return 1;
+}
+
 static void
 counted_attend_mass(struct dev *d, float *mass, size_t stride, const struct query *q, const
     float *lse, const struct layer_rows *l, enum over_queries over)
@@ -289,7 +301,8 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(graph_launch); COUNTED(embed); COUNTED(embed_ids); COUNTED(rmsnorm);
 	COUNTED(matmul); COUNTED(rope); COUNTED(append); COUNTED(compact); COUNTED(round);
 	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix); COUNTED(project);
-	COUNTED(rope_append); COUNTED(ffn); COUNTED(attend); COUNTED(lse_merge);
+	COUNTED(rope_append); COUNTED(ffn); COUNTED(attend); COUNTED(attend_each);
+	COUNTED(lse_merge);
 	COUNTED(attend_mass); COUNTED(window_mass); COUNTED(knorm); COUNTED(keydiff);
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);
 	COUNTED(page_scores); COUNTED(key_scores); COUNTED(group_reduce); COUNTED(topk);

@@ -377,6 +377,7 @@ const struct ops gpu_ops = {
 	.rope_append = gpu_rope_append,
 	.ffn = gpu_ffn,
 	.attend = gpu_attend,
+	.attend_each = NULL,
 	.lse_merge = gpu_lse_merge,
 	.attend_mass = gpu_attend_mass,
 	.window_mass = gpu_window_mass,

@@ -18,6 +18,7 @@ struct batch {
 	uint32_t *tok;                 /* device [most] the likeliest tokens */
 	uint32_t *host;                /* host [most] ids that run, and then the likeliest ones */
 	struct part *part;             /* [most] */
+	struct attention *each;        /* [most] the workspace's */
 };
 
 struct batch *
@@ -32,7 +33,10 @@ batch_new(const struct model *m, uint32_t most)
 	b->tok = m->ops->alloc(m->dev, most * sizeof *b->tok);
 	b->host = calloc(most, sizeof *b->host);
 	b->part = calloc(most, sizeof *b->part);
-	if (b->ws == NULL || b->logits == NULL || b->tok == NULL || b->host == NULL ||
+	b->each = calloc(most, sizeof *b->each);
+	if (b->ws != NULL)
+		b->ws->each = b->each;
+	if (b->ws == NULL || b->each == NULL || b->logits == NULL || b->tok == NULL || b->host == NULL ||
 	    b->part == NULL) {
 		batch_free(b);
 		return NULL;
@@ -50,6 +54,7 @@ batch_free(struct batch *b)
 	workspace_free(b->ws, b->m);
 	free(b->host);
 	free(b->part);
+	free(b->each);
 	free(b);
 }
 

@@ -35,6 +35,17 @@ run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, flo
 }
 
 void
+run_attend_each(const struct ops *o, struct dev *d, const struct attention *a, uint32_t n)
+{
+	uint32_t i;
+
+	if (n > 1 && o->attend_each != NULL && o->attend_each(d, a, n))
+		return;
+	for (i = 0; i < n; i++)
+		o->attend(d, a[i].o, a[i].lse, &a[i].query, a[i].rows);
+}
+
+void
 run_add(const struct ops *o, struct dev *d, float *x, const float *in, const struct mat *w,
     const float *bias, const struct residual *r, float *t, uint32_t N)
 {

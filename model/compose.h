@@ -13,6 +13,7 @@ void run_rope_append(const struct ops *, struct dev *, struct layer_rows *, floa
     const float *v, const uint32_t *pos, const struct rotary *, uint32_t N, uint32_t H);
 void run_ffn(const struct ops *, struct dev *, float *x, const struct ffn *, float *xn, float *gate,
     float *up, uint32_t N);
+void run_attend_each(const struct ops *, struct dev *, const struct attention *, uint32_t n);
 
 /* What some families do to what is added to the residual stream */
 struct residual {

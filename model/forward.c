@@ -32,6 +32,7 @@ workspace_new(const struct model *m, uint32_t rows)
 	if (ws == NULL)
 		return NULL;
 	ws->rows = rows;
+	ws->each = &ws->one;
 	ws->x = ws->own_x = m->ops->alloc(m->dev, N * id->hidden * f);
 	ws->xn = m->ops->alloc(m->dev, N * id->hidden * f);
 	ws->q = m->ops->alloc(m->dev, N * q_dim * f);
@@ -263,26 +264,49 @@ append_part(const struct model *m, struct workspace *ws, uint32_t l, const struc
 	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
 }
 
-/* ws->o <- attention of the rows of one cache, all that are no more than it has in layer l, and what
- * they tell of its rows */
-static void
-attend_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+/* Those of the queries in ws->q that are of one cache */
+static struct query
+query_of(const struct model *m, const struct workspace *ws, uint32_t l, const struct part *p)
 {
-	const size_t H = m->id.query_heads, q = p->at * H * m->id.head_width;
-	const struct query query = { .q = ws->q + q, .pos = ws->pos + p->at, .N = p->N,
-		.H = m->id.query_heads, .window = m->layer[l].window,
-		.softcap = (float)m->id.attention_softcap };
-	float *lse = ws->lse + p->at * H;
-	struct layer_rows *rows = &p->c->layer[l];
+	return (struct query){ .q = ws->q + (size_t)p->at * m->id.query_heads * m->id.head_width,
+		.pos = ws->pos + p->at, .N = p->N, .H = m->id.query_heads,
+		.window = m->layer[l].window, .softcap = (float)m->id.attention_softcap };
+}
+
+/* ws->o <- attention, of each row to those of its own cache in layer l; ws->lse where attention mass needs it */
+static void
+attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
+    uint32_t n)
+{
+	const size_t H = m->id.query_heads, width = H * m->id.head_width;
+	uint32_t i, together = 0;
+
+	for (i = 0; i < n; i++) {
+		struct cache *c = p[i].c;
+		const struct query query = query_of(m, ws, l, &p[i]);
+		float *o = ws->o + p[i].at * width;
+
+		if (c->retrieval != NULL && p[i].N == 1)
+			retrieve(c->retrieval, l, o, &query, &c->layer[l], &c->index[l]);
+		else
+			ws->each[together++] = (struct attention){ .o = o, .query = query,
+			    .lse = c->mass != NULL ? ws->lse + p[i].at * H : NULL,
+			    .rows = &c->layer[l] };
+	}
+	run_attend_each(m->ops, m->dev, ws->each, together);
+}
+
+/* What the rows of one cache tell of its rows in layer l */
+static void
+add_mass(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+{
+	const struct query query = query_of(m, ws, l, p);
+	float *lse = ws->lse + (size_t)p->at * m->id.query_heads;
 	struct cache *c = p->c;
 
-	if (c->retrieval != NULL && p->N == 1)
-		retrieve(c->retrieval, l, ws->o + q, &query, rows, &c->index[l]);
-	else
-		m->ops->attend(m->dev, ws->o + q, c->mass != NULL ? lse : NULL, &query, rows);
 	if (c->mass != NULL)
-		m->ops->attend_mass(m->dev, c->mass[l].sum, c->mass[l].stride, &query, lse, rows,
-		    QUERIES_SUM);
+		m->ops->attend_mass(m->dev, c->mass[l].sum, c->mass[l].stride, &query, lse,
+		    &c->layer[l], QUERIES_SUM);
 	if (c->probe_mass != NULL)
 		probe_mass_add(c->probe_mass, c, l, &query, lse);
 }
@@ -298,8 +322,9 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 		project_qkv(m, ws, l, N);
 		for (i = 0; i < n; i++)
 			append_part(m, ws, l, &p[i]);
+		attend_parts(m, ws, l, p, n);
 		for (i = 0; i < n; i++)
-			attend_part(m, ws, l, &p[i]);
+			add_mass(m, ws, l, &p[i]);
 		add_to_stream(m, ws, l, N);
 	}
 }

@@ -18,6 +18,8 @@ struct workspace {
 	uint32_t *tok;                 /* device [1] the token chosen last (generate.c) */
 	uint32_t *host_pos;            /* host [N] */
 	float *host_x;                 /* host [D] a row of x, to be looked at */
+	struct attention *each;        /* host, for as many parts as a call has */
+	struct attention one;          /* each of a call that has one */
 	const struct adapter *adapter; /* its LoRA acts on all rows; NULL: none */
 };
 

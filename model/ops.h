@@ -306,6 +306,16 @@ typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float 
 typedef void op_attend(struct dev *, float *o, float *lse, const struct query *,
     const struct layer_rows *);
 
+/* One of several calls of attend() for caches of their own: none writes what another one reads */
+struct attention {
+	float *o, *lse;              /* as attend()'s */
+	struct query query;
+	const struct layer_rows *rows;
+};
+
+/* attend() for each of n, which makes the same bytes; optional, as the fused ops are. */
+typedef int op_attend_each(struct dev *, const struct attention *, uint32_t n);
+
 /* lse[n] <- log(exp(lse[n]) + exp(other[n])): the log-sum-exp over two disjoint sets of rows, from
  * that over each of them */
 typedef void op_lse_merge(struct dev *, float *lse, const float *other, size_t n);
@@ -448,6 +458,7 @@ struct ops {
 	op_rope_append *rope_append;
 	op_ffn *ffn;
 	op_attend *attend;
+	op_attend_each *attend_each;
 	op_lse_merge *lse_merge;
 	op_attend_mass *attend_mass;
 	op_window_mass *window_mass;

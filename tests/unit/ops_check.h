@@ -83,6 +83,7 @@ void test_layer(void);                                      /* ops_layer.c */
 void test_rope_appends(void);                               /* ops_rope_append.c */
 void test_step(void);                                       /* ops_step.c */
 void test_attention(void);                                  /* ops_attend.c */
+void test_each(void);                                       /* ops_each.c */
 void test_mass(void);                                       /* ops_mass.c */
 void test_windows(void);                                    /* ops_windows.c */
 void test_choose(void);                                     /* ops_choose.c */

@@ -1,0 +1,103 @@
+/* ops_each.c - attend_each: several calls of attend() together are what each is alone, to the byte;
+ * where a backend has none, they are made one after the other */
+#include <string.h>
+
+#include "model/compose.h"
+#include "tests/unit/ops_cache.h"
+
+/* Texts of a batch: one row of queries or some, windows or none, rows in one part and in several, heads
+ * without rows, caches of every type */
+static const struct shape text[] = {
+	{ 1, 9, 3, 64, 512, KV_BF16, 1, LATE, 0, 0 },
+	{ 1, 9, 3, 64, 3, KV_F16, 1, 0, 0, 0 },
+	{ 1, 9, 3, 64, 4100, KV_F32, 1, ONE_LONG | LATE, 0, 0 },
+	{ 1, 9, 3, 64, 0, KV_BF16, 1, 0, 0, 0 },
+	{ 1, 32, 4, 128, 1001, KV_BF16, 1, PACKED | ONE_LONG | LATE, 0, 0 },
+	{ 1, 8, 2, 20, 700, KV_F32, 1, LATE, 50, 0 },
+	{ 1, 8, 2, 20, 70, KV_F16, 3, LATE, 500, 5 },
+	{ 5, 4, 1, 96, 1500, KV_F16, 1, LATE, 0, 0 },
+	{ 140, 2, 2, 32, 300, KV_BF16, 1, PROMPT, 40, 0 },
+};
+
+/* One of the calls, and what it gives */
+struct one {
+	struct cache cache;
+	struct layer_rows rows;
+	float *q, *dq, *o, *lse;
+	uint32_t *pos;
+	size_t n, lses;
+};
+
+static struct attention
+make(struct device *d, struct one *x, const struct shape *s)
+{
+	x->lses = (size_t)s->N * s->H;
+	x->n = x->lses * s->E;
+	cache_make(&x->cache, s);
+	x->q = floats(x->n, s->scale);
+	x->rows = cache_on_device(d, &x->cache, s, 1);
+	x->dq = to_device(d, x->q, x->n * 4);
+	x->pos = to_device(d, x->cache.qpos, s->N * 4);
+	x->o = d->ops->alloc(d->dev, x->n * 4);
+	x->lse = d->ops->alloc(d->dev, x->lses * 4);
+	return (struct attention){ .o = x->o, .lse = x->lse, .rows = &x->rows,
+		.query = cache_query(s, x->dq, x->pos) };
+}
+
+static void
+drop(struct device *d, struct one *x)
+{
+	d->ops->free(d->dev, x->dq);
+	d->ops->free(d->dev, x->pos);
+	d->ops->free(d->dev, x->o);
+	d->ops->free(d->dev, x->lse);
+	cache_free_rows(d, &x->rows);
+	cache_free(&x->cache);
+	free(x->q);
+}
+
+/* What attend() gives of a call, beside what is there */
+static void
+check(struct device *d, size_t i, const struct one *x, const struct attention *a)
+{
+	float *o = from_device(d, x->o, x->n), *lse = from_device(d, x->lse, x->lses);
+	float *alone, *alone_lse;
+
+	d->ops->attend(d->dev, x->o, a->lse, &a->query, a->rows);
+	alone = from_device(d, x->o, x->n);
+	alone_lse = from_device(d, x->lse, x->lses);
+	verdict(a->o == NULL || memcmp(o, alone, x->n * 4) == 0, "attend_each, %s: text %zu is another one",
+	    d->name, i);
+	verdict(a->lse == NULL || memcmp(lse, alone_lse, x->lses * 4) == 0,
+	    "attend_each, %s: lse of text %zu is another one", d->name, i);
+	free(o);
+	free(lse);
+	free(alone);
+	free(alone_lse);
+}
+
+void
+test_each(void)
+{
+	struct one x[COUNT(text)];
+	struct attention a[COUNT(text)];
+	size_t i, n;
+	int k;
+
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+
+		for (n = 1; n <= COUNT(text); n += n == 1 ? 1 : COUNT(text) - 2) {
+			for (i = 0; i < n; i++)
+				a[i] = make(d, &x[i], &text[i]);
+			a[0].lse = NULL;
+			if (n > 2)
+				a[2].o = NULL;
+			run_attend_each(d->ops, d->dev, a, (uint32_t)n);
+			for (i = 0; i < n; i++)
+				check(d, i, &x[i], &a[i]);
+			for (i = 0; i < n; i++)
+				drop(d, &x[i]);
+		}
+	}
+}
