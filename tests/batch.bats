@@ -7,12 +7,12 @@ load helper
 setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || return
-	small_talk 25 >long
-	small_talk 3 >short
-	printf 'Nobody waited near the quiet' >talk
-	kv-prefill -m "$DEMO" -w 16 --mass -o long.kv long
-	kv-prefill -m "$DEMO" -w 40 --mass --dtype f32 -o short.kv short
-	kv-prefill -m "$DEMO" -w 8 --mass --dtype f16 -o talk.kv talk
+	small_talk 25 >long.txt
+	small_talk 3 >short.txt
+	printf 'Nobody waited near the quiet' >talk.txt
+	kv-prefill -m "$DEMO" -w 16 --mass -o long.kv long.txt
+	kv-prefill -m "$DEMO" -w 40 --mass --dtype f32 -o short.kv short.txt
+	kv-prefill -m "$DEMO" -w 8 --mass --dtype f16 -o talk.kv talk.txt
 	kv-score --method snapkv long.kv | kv-evict --rate 0.4 --policy ada --keep-queries -o ragged.kv
 	kv-score --method h2o short.kv | kv-evict --budget 30 --keep-queries -o few.kv
 	random_model m --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --seed 5 --layers 3 --dtype f32 --std 0.2
@@ -252,8 +252,8 @@ FIVE="long.kv talk.kv ragged.kv short.kv few.kv"
 		- short.kv -/named twice
 		--batch 0 short.kv talk.kv/want 1 to 64
 		--batch 65 short.kv talk.kv/want 1 to 64
-		--questions long short.kv talk.kv/one at a time
-		--force long short.kv talk.kv/one at a time
+		--questions long.txt short.kv talk.kv/one at a time
+		--force long.txt short.kv talk.kv/one at a time
 		--retrieve fier --budget 9 --stats s.json short.kv talk.kv/of --json has
 		--report out+talk.kv -o out short.kv talk.kv/name the same file
 	END

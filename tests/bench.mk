@@ -9,7 +9,7 @@ PYTHON = /usr/bin/python3
 bench_cpu = $(patsubst %,$(O)/tests/bench/bench_%,ops retrieve)
 $(bench_cpu): %: %.o $(bench_o) $(O)/libcpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
-bench_whole = $(patsubst %,$(O)/tests/bench/bench_%,model tokens)
+bench_whole = $(patsubst %,$(O)/tests/bench/bench_%,batch model tokens)
 $(bench_whole): %: %.o $(bench_o) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
 $(bench_o) $(bench_cpu:=.o) $(bench_whole:=.o): openmp = -O3 -fopenmp -Wno-psabi
@@ -23,6 +23,7 @@ bench: all $(bench_cpu) $(bench_whole) $(O)/tests/bin/mksnapshot \
 	$(O)/tests/bench/bench_ops
 	$(O)/tests/bench/bench_retrieve
 	$(O)/tests/bench/bench_model $(BENCH_DIR)/llama-3.2-1b
+	$(O)/tests/bench/bench_batch $(BENCH_DIR)/llama-3.2-1b
 	$(PYTHON) tests/bench/stream.py $(O) --dir $(BENCH_DIR)
 
 .PHONY: bench
