@@ -69,3 +69,26 @@ whatever_the_limit() {
 	run -1 bash -c "ulimit -v $(($(least kv-prefill) + 200 * 1024)); kv-prefill -m '$DEMO' -j 500 -o o.kv doc.txt"
 	assert_output 'kv-prefill: cpu: cannot start 500 threads: Resource temporarily unavailable'
 }
+
+@test "snapshots for which there is no room together take turns, and the answers are the same" {
+	local kib i files=""
+	for _ in $(seq 130); do
+		echo "The old farmer carried the letter to the market. Nobody waited near the quiet bridge after lunch."
+	done | kv-prefill -m "$DEMO" -o big.kv -
+	for i in 1 2 3 4 5; do
+		ln -sf big.kv $i.kv
+		files="$files $i.kv"
+	done
+	for ((kib = $(least kv-decode); ; kib += 1024)); do
+		(ulimit -c 0 -v $kib && kv-decode -m "$DEMO" -j 1 -n 3 big.kv) >out 2>said && break
+		[ $kib -lt 1000000 ] || fail "$(cat said)"
+	done
+	for i in 1 2 3 4 5; do
+		cat out
+		echo
+	done >want
+	# shellcheck disable=SC2086 # words
+	(ulimit -c 0 -v $((kib + 2048)) && kv-decode -v -m "$DEMO" -j 1 -n 3 $files) >got 2>said
+	cmp want got
+	grep -q '^kv-decode: no room for more than [1-4] at once$' said
+}
