@@ -1,8 +1,8 @@
 /* batch_answers.c - texts behind many snapshots, as many at once as a batch has room for
  *
- * Sequences come and go: where one ends, the next snapshot takes its place, and is opened then, so that
- * memory is that of the batch and not that of all operands. What has ended waits, as text, for those that
- * are printed before it. */
+ * Sequences come and go: where one ends, the next snapshot takes its place, and is opened then,
+ * so that memory is that of the batch and not that of all operands. What has ended waits, as
+ * text, for those that are printed before it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,8 @@ struct run {
 	const struct batch_answers *b;
 	struct batch *batch;
 	struct kv_reader *opened;       /* of the operand that is next; NULL: it is not open yet */
-	struct member *member[BATCH_MOST];      /* streams and options point into them: they do not move */
+	/* what is collected points into them: they do not move */
+	struct member *member[BATCH_MOST];
 	uint32_t n, most;               /* members, and how many there may be */
 	size_t next, printed;           /* operands that have begun, and that are printed */
 	struct result *result;          /* [b->n] */
@@ -78,8 +79,8 @@ answers_check(const struct batch_answers *b)
 
 	for (i = 0; b->folder != NULL && i < b->n; i++) {
 		if (strcmp(b->operand[i], "-") == 0)
-			die(EXIT_USAGE, "--output %s: standard input has no name that it could have "
-			    "there", b->folder);
+			die(EXIT_USAGE, "--output %s: standard input has no name that it could "
+			    "have there", b->folder);
 		path = name_in_folder(b->folder, b->operand[i]);
 		report_refuse(path);
 		free(path);
@@ -202,8 +203,8 @@ end_member(struct run *r, struct member *m)
 	close_member(r, m);
 }
 
-/* The next token of a member: it is printed, and to be run. Returns 0 where there is none: the member has
- * ended. */
+/* The next token of a member: it is printed, and to be run. Returns 0 where there is none: the
+ * member has ended. */
 static int
 advance(struct run *r, struct member *m, uint32_t likeliest)
 {
@@ -240,9 +241,10 @@ open_member(struct run *r, struct member *m, struct engine_error *e)
 	const double t0 = seconds();
 	int rc;
 
-	if ((m->reader = r->opened) == NULL && (m->reader = input_try(b->operand[m->operand], e)) == NULL)
-		return e->code;
+	m->reader = r->opened != NULL ? r->opened : input_try(b->operand[m->operand], e);
 	r->opened = NULL;
+	if (m->reader == NULL)
+		return e->code;
 	report_enter(REPORT_LOAD);
 	rc = session_fit(b->session, m->reader, e);
 	if (rc == ENGINE_OK)
@@ -260,8 +262,8 @@ open_member(struct run *r, struct member *m, struct engine_error *e)
 	return b->want->evict != NULL ? decode_evict(&m->decode, e) : ENGINE_OK;
 }
 
-/* The next operand joins. Where there is no room for it beside the others, it waits for one to end, and there
- * are never more again. */
+/* The next operand joins. Where there is no room for it beside the others, it waits for one to
+ * end, and there are never more again. */
 static void
 admit(struct run *r)
 {
@@ -295,7 +297,8 @@ step(struct run *r)
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		turn[i] = (struct decode_turn){ .d = &r->member[i]->decode, .id = r->member[i]->id };
+		turn[i] = (struct decode_turn){ .d = &r->member[i]->decode,
+		    .id = r->member[i]->id };
 	report_step_begin();
 	must(decode_together(r->batch, turn, n, &e), &e);
 	report_step_end();
@@ -313,7 +316,8 @@ step(struct run *r)
 
 /* ---- all of them ---- */
 
-/* The first snapshot that can be opened, so that a wrong name costs no model. Returns 0 where there is none. */
+/* The first snapshot that can be opened, so that a wrong name costs no model. Returns 0 where
+ * there is none. */
 static int
 find_first(struct run *r)
 {

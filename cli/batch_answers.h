@@ -20,12 +20,12 @@ struct batch_answers {
 	void (*save)(struct sequence *, struct kv_reader *);
 };
 
-/* Refuses, with EXIT_USAGE, names that cannot be those of outputs: two that are the same in the folder,
- * standard input. */
+/* Refuses, with EXIT_USAGE, names that cannot be those of outputs: two that are the same in the
+ * folder, standard input. */
 void answers_check(const struct batch_answers *);
-/* Prints the answers in the order of the names, a line break behind each, or a line of JSON. One that fails
- * says why and the others go on. Returns the exit code of the first failure in that order, or EXIT_OK. Dies
- * where the device or an output fails. */
+/* Prints the answers in the order of the names, a line break behind each, or a line of JSON.
+ * One that fails says why and the others go on. Returns the exit code of the first failure in
+ * that order, or EXIT_OK. Dies where the device or an output fails. */
 int answers_run(const struct batch_answers *);
 
 /* FOLDER/last part of the name, to be freed. Dies. */

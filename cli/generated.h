@@ -29,8 +29,8 @@ struct generated {
 void generated_collect(struct generated *, struct token_printer *);
 void generated_add(struct generated *, uint32_t id);    /* nothing where nothing is collected */
 
-/* What was collected, which is freed; kv-decode(1) explains the keys. The printer has ended. name: of the
- * snapshot. Dies. */
+/* What was collected, which is freed; kv-decode(1) explains the keys. The printer has ended.
+ * name: of the snapshot. Dies. */
 json_t *generated_json(struct generated *, const char *name);
 /* The text alone, which becomes the caller's: *size bytes. Dies. */
 char *generated_text(struct generated *, size_t *size);

@@ -50,8 +50,8 @@ ends(struct generation *a, const struct model *m, uint32_t id)
 	return 1;
 }
 
-/* Every token that is printed, the last one too when the snapshot is kept, is to be run afterwards, so that
- * tokens, rows and logits of the cache agree. */
+/* Every token that is printed, the last one too when the snapshot is kept, is to be run
+ * afterwards, so that tokens, rows and logits of the cache agree. */
 int
 generation_next(struct generation *a, const struct cache *c, uint32_t *id, struct engine_error *e)
 {

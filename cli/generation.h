@@ -1,5 +1,5 @@
-/* generation.h - a text that is generated behind a snapshot, token by token: which one comes next, what is
- * printed of it, and when it is over
+/* generation.h - a text that is generated behind a snapshot, token by token: which one comes
+ * next, what is printed of it, and when it is over
  *
  * Between two tokens the caller runs the model, for one text or for many at once. */
 #ifndef KVPIPE_GENERATION_H
@@ -33,14 +33,16 @@ struct generation {
 };
 
 void generation_start(struct generation *);
-/* Chooses and prints the next token behind the cache: *id, in: the likeliest one where the device has chosen, and
- * else UINT32_MAX: then it comes from the cache's logits. Returns 1, and *id is to be run; 0: the text is
- * over; or an ENGINE_* code below 0. Dies where it cannot be printed. */
+/* Chooses and prints the next token behind the cache: *id, in: the likeliest one where the
+ * device has chosen, and else UINT32_MAX: then it comes from the cache's logits. Returns 1, and
+ * *id is to be run; 0: the text is over; or an ENGINE_* code below 0. Dies where it cannot be
+ * printed. */
 int generation_next(struct generation *, const struct cache *, uint32_t *id, struct engine_error *);
 /* What is held back is printed. */
 void generation_end(struct generation *);
 
-/* Where text comes on a terminal, it shows how far it is, and a line of progress would be mixed up with it. */
+/* Where text comes on a terminal, it shows how far it is, and a line of progress would be mixed
+ * up with it. */
 int generation_shows_progress(void);
 
 #endif

@@ -69,7 +69,8 @@ tokenizer_if_there(void)
 	return t;
 }
 
-/* The tokenizer of the folder; of the snapshot, which may be NULL, where one of the two has none. */
+/* The tokenizer of the folder; of the snapshot, which may be NULL, where one of the two has
+ * none. */
 static void
 identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 {

@@ -27,11 +27,12 @@ enum tokenizer_need { TOKENIZER_NEEDED, TOKENIZER_IF_THERE };
  * given, its identity must be that of the model: exit 4 naming each field with both values. A
  * tokenizer is compared only where both have one. Dies. */
 void session_open(struct session *, const struct kv_reader *snapshot, enum tokenizer_need);
-/* The same for snapshots that are still to be compared, by session_fit(): like is, as far as it is of
- * the model, what they all are like (longrope), or NULL. */
+/* The same for snapshots that are still to be compared, by session_fit(): like is, as far as it
+ * is of the model, what they all are like (longrope), or NULL. */
 void session_open_any(struct session *, const struct kv_reader *like, enum tokenizer_need);
-/* From now on the model is that of this snapshot, also where one of the two has no tokenizer: for who
- * has several of them, before it is read and before it is written. ENGINE_EMODEL, with what differs. */
+/* From now on the model is that of this snapshot, also where one of the two has no tokenizer:
+ * for who has several of them, before it is read and before it is written. ENGINE_EMODEL, with
+ * what differs. */
 int session_fit(struct session *, const struct kv_reader *snapshot, struct engine_error *);
 /* Opens the adapter in a folder (kv-adapter(5)), which must be one for the model. Dies. */
 void session_adapter(struct session *, const char *dir);

@@ -376,8 +376,8 @@ combine_splits_of(void *arg, size_t item, int thread)
 	combine_splits((void *)&one->call, item, thread);
 }
 
-/* Scratch of the threads, which serves all calls, one after the other, and then of the splits of each; 0
- * after remembering a failure. */
+/* Scratch of the threads, which serves all calls, one after the other, and then of the splits
+ * of each; 0 after remembering a failure. */
 static size_t
 each_floats(struct dev *d, const struct attention *a, uint32_t n, size_t *threads)
 {

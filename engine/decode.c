@@ -136,8 +136,8 @@ expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row 
 	return rows;
 }
 
-/* What decode_step() does behind the token of one. Its logits come to the host where that chooses; else
- * those of the token before are forgotten. */
+/* What decode_step() does behind the token of one. Its logits come to the host where that
+ * chooses; else those of the token before are forgotten. */
 static int
 end_turn(struct decode *d, struct engine_error *e)
 {

@@ -40,8 +40,8 @@ int decode_ask(struct decode *, const uint32_t *ids, size_t n, struct engine_err
  * Otherwise the cache's logits are those after this token. */
 int decode_step(struct decode *, uint32_t id, uint32_t *next, struct engine_error *);
 
-/* decode_step() of several at once, each with a token of its own. All of them agree about greedy, and none
- * has been decode_init()ed. One evictor may serve them all. */
+/* decode_step() of several at once, each with a token of its own. All of them agree about
+ * greedy, and none has been decode_init()ed. One evictor may serve them all. */
 struct decode_turn {
 	struct decode *d;
 	uint32_t id;                    /* the token */

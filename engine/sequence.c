@@ -24,7 +24,8 @@ expect(struct sequence *s, const struct sequence_options *o, struct engine_error
 }
 
 static int
-load(struct sequence *s, struct kv_reader *r, const struct memory_plan *plan, struct engine_error *e)
+load(struct sequence *s, struct kv_reader *r, const struct memory_plan *plan,
+    struct engine_error *e)
 {
 	const int rc = snapshot_load(r, s->cache, s->obs.window > 0 ? &s->obs : NULL);
 
@@ -36,8 +37,8 @@ load(struct sequence *s, struct kv_reader *r, const struct memory_plan *plan, st
 	    memory_plan_check_rest(plan, s->model, kv_reader_name(r), e);
 }
 
-/* As in the other programs a window that nobody asked for is at most what there is: it grows with the
- * tokens that are generated. */
+/* As in the other programs a window that nobody asked for is at most what there is: it grows
+ * with the tokens that are generated. */
 static int
 check_window(const struct sequence *s, const struct sequence_options *o, const char *name,
     struct engine_error *e)
@@ -47,10 +48,10 @@ check_window(const struct sequence *s, const struct sequence_options *o, const c
 	if (have >= o->window)
 		return ENGINE_OK;
 	if (have == 0 || o->evict->scorer.options.window != 0)
-		return engine_fail(e, ENGINE_ERUN, "%s: %u observation queries, and the method looks "
-		    "at %u: make the snapshot with kv-prefill --observe", name, have, o->window);
-	engine_notice(&o->notice, "%s: %u observation queries: the method looks at these and at those "
-	    "to come, up to %u of them", name, have, o->window);
+		return engine_fail(e, ENGINE_ERUN, "%s: %u observation queries, and the method "
+		    "looks at %u: make the snapshot with kv-prefill --observe", name, have, o->window);
+	engine_notice(&o->notice, "%s: %u observation queries: the method looks at these and at "
+	    "those to come, up to %u of them", name, have, o->window);
 	return ENGINE_OK;
 }
 
@@ -65,12 +66,12 @@ check(const struct sequence *s, const struct sequence_options *o, const char *na
 	int rc = ENGINE_OK;
 
 	if (c->logits == NULL && o->answers)
-		return engine_fail(e, ENGINE_ERUN, "%s holds no logits to start from: continue it with "
-		    "kv-prefill --resume", name);
+		return engine_fail(e, ENGINE_ERUN, "%s holds no logits to start from: continue it "
+		    "with kv-prefill --resume", name);
 	for (l = 0; o->mass && l < id->layers; l++)
 		if (!c->mass[l].whole)
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no attention mass: make the "
-			    "snapshot with kv-prefill --mass", name, l);
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no attention mass: make "
+			    "the snapshot with kv-prefill --mass", name, l);
 	for (l = 0; o->retrieve != NULL && rc == ENGINE_OK && l < id->layers; l++)
 		rc = retrieval_check(o->retrieve, name, id, l, &c->index[l], e);
 	if (rc == ENGINE_OK && o->evict != NULL)

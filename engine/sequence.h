@@ -1,4 +1,5 @@
-/* sequence.h - a snapshot that is to be decoded: its rows on a device, and what the method looks at */
+/* sequence.h - a snapshot that is to be decoded: its rows on a device, and what the method
+ * looks at */
 #ifndef KVPIPE_SEQUENCE_H
 #define KVPIPE_SEQUENCE_H
 
@@ -27,9 +28,9 @@ struct sequence {
 	const struct model *model;
 };
 
-/* Fills s from a reader that has just been opened, to its end; the identity of the model is the caller's. plan
- * (NULL: all else is there already): activations and scratch of it have to fit beside the rows. After a
- * failure there is nothing to free. */
+/* Fills s from a reader that has just been opened, to its end; the identity of the model is the
+ * caller's. plan (NULL: all else is there already): activations and scratch of it have to fit
+ * beside the rows. After a failure there is nothing to free. */
 int sequence_open(struct sequence *s, const struct model *, const struct sequence_options *,
     struct kv_reader *, const struct memory_plan *plan, struct engine_error *);
 void sequence_close(struct sequence *);                 /* all zero is allowed */

@@ -1,8 +1,9 @@
 /* batch.c - one token behind each of several caches
  *
- * While a model decodes one text it reads all its weights for each token, and multiplies each once. So what
- * a step costs hardly grows with the sequences that it serves, until attention outweighs the weights: every
- * product is over the rows of all sequences (forward_parts()), attention over each one's own. */
+ * While a model decodes one text it reads all its weights for each token, and multiplies each
+ * once. So what a step costs hardly grows with the sequences that it serves, until attention
+ * outweighs the weights: every product is over the rows of all sequences (forward_parts()),
+ * attention over each one's own. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,8 +37,8 @@ batch_new(const struct model *m, uint32_t most)
 	b->each = calloc(most, sizeof *b->each);
 	if (b->ws != NULL)
 		b->ws->each = b->each;
-	if (b->ws == NULL || b->each == NULL || b->logits == NULL || b->tok == NULL || b->host == NULL ||
-	    b->part == NULL) {
+	if (b->ws == NULL || b->each == NULL || b->logits == NULL || b->tok == NULL ||
+	    b->host == NULL || b->part == NULL) {
 		batch_free(b);
 		return NULL;
 	}

@@ -1,14 +1,15 @@
-/* batch.h - one token behind each of several caches: a step reads the weights once for all of them
+/* batch.h - one token behind each of several caches: a step reads the weights once for all of
+ * them
  *
- * Each row has the cache, the positions and the observation of its own sequence; nothing of one is seen by
- * another. Sequences may be as long as they like, and others in the next step. */
+ * Each row has the cache, the positions and the observation of its own sequence; nothing of one
+ * is seen by another. Sequences may be as long as they like, and others in the next step. */
 #ifndef KVPIPE_BATCH_H
 #define KVPIPE_BATCH_H
 
 #include "model/forward.h"
 
-/* So many rows the CPU multiplies in the order of one (cpu/cpu_matmul.c): what comes out is, to the bit,
- * what each sequence alone would give. With products in bf16 that holds for fewer. */
+/* So many rows the CPU multiplies in the order of one (cpu/cpu_matmul.c): what comes out is, to
+ * the bit, what each sequence alone would give. With products in bf16 that holds for fewer. */
 enum { BATCH_MOST = 64, BATCH_MOST_BF16 = 16 };
 
 struct batch;
@@ -17,8 +18,8 @@ struct batch;
 struct batch *batch_new(const struct model *, uint32_t most);
 void batch_free(struct batch *);                       /* NULL allowed */
 
-/* Makes room for the token in one cache, before a step with it. Returns as run_tokens(); after a failure the
- * cache is of no use, the other sequences of the batch do not notice. */
+/* Makes room for the token in one cache, before a step with it. Returns as run_tokens(); after
+ * a failure the cache is of no use, the other sequences of the batch do not notice. */
 int batch_expect(struct cache *, uint32_t id, char *err, size_t errlen);
 
 /* A sequence in a step */
@@ -29,8 +30,9 @@ struct batch_row {
 	uint32_t next;                 /* <- the likeliest one behind it; UINT32_MAX: no logit is finite */
 };
 
-/* Appends each token at its cache's next_position. Of no cache the logits are known then, but those of row i
- * are there for batch_logits() until the next step. Returns 0, or MODEL_EIO: the device has failed. */
+/* Appends each token at its cache's next_position. Of no cache the logits are known then, but
+ * those of row i are there for batch_logits() until the next step. Returns 0, or MODEL_EIO: the
+ * device has failed. */
 int batch_run(struct batch *, struct batch_row *, uint32_t n, char *err, size_t errlen);
 
 /* cache->logits <- those of row i of the last step. Returns 0, or MODEL_ENOMEM. */

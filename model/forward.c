@@ -248,7 +248,8 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	    N);
 }
 
-/* The rows of one cache become its newest in layer l: what is done before anything attends to them. */
+/* The rows of one cache become its newest in layer l: what is done before anything attends to
+ * them. */
 static void
 append_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
 {
@@ -273,7 +274,8 @@ query_of(const struct model *m, const struct workspace *ws, uint32_t l, const st
 		.window = m->layer[l].window, .softcap = (float)m->id.attention_softcap };
 }
 
-/* ws->o <- attention, of each row to those of its own cache in layer l; ws->lse where attention mass needs it */
+/* ws->o <- attention, of each row to those of its own cache in layer l; ws->lse where attention
+ * mass needs it */
 static void
 attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
     uint32_t n)

@@ -31,9 +31,10 @@ struct part {
 	uint32_t at, N;
 };
 
-/* forward() of rows of several caches, which stand one behind the other in the workspace, with the
- * positions in ws->pos already: each row attends to the rows of its own cache, and weights are read once
- * for all. Of 64 rows at most the CPU makes the bytes that each part alone would give. */
+/* forward() of rows of several caches, which stand one behind the other in the workspace, with
+ * the positions in ws->pos already: each row attends to the rows of its own cache, and weights
+ * are read once for all. Of 64 rows at most the CPU makes the bytes that each part alone would
+ * give. */
 void forward_parts(const struct model *m, struct workspace *ws, const struct part *, uint32_t n,
     uint32_t l0, uint32_t l1);
 
@@ -58,8 +59,8 @@ int check_positions(const struct cache *c, size_t n, char *err, size_t errlen);
 /* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
 int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
 
-/* Drops rows that the token cannot see, as run_tokens() does, makes room for its row, and appends it to the
- * tokens seen. Returns as run_tokens(). */
+/* Drops rows that the token cannot see, as run_tokens() does, makes room for its row, and
+ * appends it to the tokens seen. Returns as run_tokens(). */
 int reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen);
 
 /* x[N][D] (device) <- embeddings as the layers want them */

@@ -1,6 +1,6 @@
 # make bench: speed as a share of peers measured in the same run: the ops, retrieval, a whole
 # model, the passing of a large snapshot. It wants a quiet machine, 6 GB of memory and of disk (BENCH_DIR),
-# and a few minutes. tests/bench/peer.py measures beside llama.cpp, where that is installed.
+# and a few minutes. tests/bench/peer.py and peer_batch.py measure beside llama.cpp, where that is installed.
 
 BENCH_DIR = $(O)/bench
 bench_o = $(O)/tests/bench/bench.o

@@ -1,9 +1,11 @@
-/* bench_batch.c - a step of several sequences at once, as a share of what they take one after the other
+/* bench_batch.c - a step of several sequences at once, as a share of what they take one after
+ * the other
  *
- * bench_batch MODEL [ROWS [STEPS [cpu|wall [THREADS]]]]. For 1, 4, 16 and 32 sequences of ROWS rows (512), with
- * caches of their own, filled with random keys and values: milliseconds of a step, tokens per second, and
- * these beside those of one sequence by itself (generate.c). They take turns, STEPS times (9); medians.
- * cpu is processor time of all threads, for machines that have other things to do. */
+ * bench_batch MODEL [ROWS [STEPS [cpu|wall [THREADS]]]]. For 1, 4, 16 and 32 sequences of ROWS
+ * rows (512), with caches of their own, filled with random keys and values: milliseconds of a
+ * step, tokens per second, and these beside those of one sequence by itself (generate.c). They
+ * take turns, STEPS times (9); medians. cpu is processor time of all threads, for machines that
+ * have other things to do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -43,7 +43,8 @@ class Theirs:
     def __init__(self, o):
         most = max(o.sequences)
         ll.llama_backend_init()
-        ll.llama_log_set(ll.llama_log_callback(lambda *_: None), ctypes.c_void_p(0))
+        self.quiet = ll.llama_log_callback(lambda *_: None)
+        ll.llama_log_set(self.quiet, ctypes.c_void_p(0))
         self.model = ll.llama_model_load_from_file(str(o.gguf).encode(), ll.llama_model_default_params())
         self.vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
         p = ll.llama_context_default_params()

@@ -5,8 +5,8 @@
 #include "model/compose.h"
 #include "tests/unit/ops_cache.h"
 
-/* Texts of a batch: one row of queries or some, windows or none, rows in one part and in several, heads
- * without rows, caches of every type */
+/* Texts of a batch: one row of queries or some, windows or none, rows in one part and in
+ * several, heads without rows, caches of every type */
 static const struct shape text[] = {
 	{ 1, 9, 3, 64, 512, KV_BF16, 1, LATE, 0, 0 },
 	{ 1, 9, 3, 64, 3, KV_F16, 1, 0, 0, 0 },
@@ -66,8 +66,8 @@ check(struct device *d, size_t i, const struct one *x, const struct attention *a
 	d->ops->attend(d->dev, x->o, a->lse, &a->query, a->rows);
 	alone = from_device(d, x->o, x->n);
 	alone_lse = from_device(d, x->lse, x->lses);
-	verdict(a->o == NULL || memcmp(o, alone, x->n * 4) == 0, "attend_each, %s: text %zu is another one",
-	    d->name, i);
+	verdict(a->o == NULL || memcmp(o, alone, x->n * 4) == 0,
+	    "attend_each, %s: text %zu is another one", d->name, i);
 	verdict(a->lse == NULL || memcmp(lse, alone_lse, x->lses * 4) == 0,
 	    "attend_each, %s: lse of text %zu is another one", d->name, i);
 	free(o);
