@@ -41,7 +41,7 @@ def read_layer(path, options):
         raise TaskError(f"{path}: --head {options.head} of {snapshot.model['kv_heads']}")
     if snapshot.model.get("window"):
         raise TaskError(f"{path}: a model with sliding windows", UNSUPPORTED)
-    return kvsnapshot.arrays.Layer(snapshot, options.layer), snapshot.layers[options.layer]
+    return kvsnapshot.Layer(snapshot, options.layer), snapshot.layers[options.layer]
 
 
 def softmax_max(logits, width, cap):
