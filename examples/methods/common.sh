@@ -183,7 +183,7 @@ least() {
 # ids: its tokens, one a line
 ids() {
 	if [ -n "$as_ids" ]; then
-		xargs -n 1 <"$prompt"
+		tr -s '[:space:]' '\n' <"$prompt" | sed '/^$/d'
 	else
 		kv-tokenize -m "$model" "$prompt"
 	fi
