@@ -77,3 +77,10 @@ def md_table(heads, rows):
 def write_lines(path, lines):
     data = ("\n".join(lines).rstrip("\n") + "\n").encode("utf-8", "surrogateescape")
     write_whole(path, lambda file: file.write(data))
+
+
+def write_tables(paths, md, found, fields):
+    """Each file of --table: the lines of md() where its name ends in .md, else all measures."""
+    for path in paths:
+        write_lines(path, md() if path.endswith(".md") else
+                    ("\t".join(map(str, line)) for line in tsv_lines(found, fields)))

@@ -14,8 +14,7 @@ import shlex
 import sys
 
 from answer_pipes import Pipes, add_answer_arguments, add_arguments, measure, several
-from measure_table import (cell, check_table, md_table, summaries, tsv_lines, with_all,
-                           write_lines)
+from measure_table import cell, check_table, md_table, summaries, with_all, write_tables
 from task_records import NAME, TaskError, run
 
 FIELDS = ("task", "layers", "method")
@@ -187,9 +186,7 @@ def main():
     whats = {name: [*words, options.rates] for name, words in methods.items()}
     lines = measure(options, pipes, whats, measure_one)
     found = summaries(rows_of(with_all(lines), options.groups), FIELDS, options.reference)
-    for path in options.table:
-        write_lines(path, md_lines(found, options) if path.endswith(".md") else
-                    ("\t".join(map(str, line)) for line in tsv_lines(found, FIELDS)))
+    write_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
     if not options.table:
         print("\n".join(md_lines(found, options)))
 

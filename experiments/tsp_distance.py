@@ -17,7 +17,7 @@ import tempfile
 
 from answer_pipes import Pipes, add_arguments, measure, several
 from kept_rows import RUN, need_package
-from measure_table import cell, check_table, md_table, summaries, tsv_lines, with_all, write_lines
+from measure_table import cell, check_table, md_table, summaries, with_all, write_tables
 from picture import check_name, load_pyplot, save
 from run_part import call, write_ids
 from score_agreement import rate
@@ -161,9 +161,7 @@ def main():
     lines = measure(options, pipes, whats, lambda where, record, names:
                     measure_question(pipes, options, where, record, names))
     found = summaries(rows_of(with_all(lines)), FIELDS)
-    for path in options.table:
-        write_lines(path, md_lines(found, options) if path.endswith(".md") else
-                    ("\t".join(map(str, line)) for line in tsv_lines(found, FIELDS)))
+    write_tables(options.table, lambda: md_lines(found, options), found, FIELDS)
     for path in options.picture:
         save(draw(pyplot, found, options), path)
     if not options.table:
