@@ -339,10 +339,6 @@ open_model(struct run *r)
 	const struct session *s = b->session;
 
 	session_open_any(b->session, r->opened, b->need);
-	if (settings.products != NULL && r->most > BATCH_MOST_BF16) {
-		warning("--products %s: %d at once at most", settings.products, BATCH_MOST_BF16);
-		r->most = BATCH_MOST_BF16;
-	}
 	session_load(b->session, &(struct memory_demand){
 	    .tokens = (uint64_t)r->most * b->want->spare,
 	    .rows = r->most * cache_most_rows_of(s->model, b->want->spare), .mass = b->want->mass,

@@ -43,7 +43,7 @@ static const struct {
 	{ "policy", policy_names },
 	{ "pool", "avg max" },
 	{ "positions", "original compact" },
-	{ "products", "f32 bf16" },
+	{ "products", "auto f32 bf16" },
 	{ "progress", "auto always never" },
 	{ "reduce", "mean max sum" },
 	{ "retrieve", "fier quest quest-eval cluster shadow" },

@@ -35,26 +35,6 @@ try(struct device *d, const struct ops *ops, int index, uint32_t threads, char *
 	return d->dev != NULL;
 }
 
-/* --products. A GPU rounds what it multiplies by itself, and need not be asked. */
-static void
-choose_products(const struct device *d)
-{
-	const char *type = settings.products;
-	char err[256];
-
-	settings.products = NULL;
-	if (type == NULL || strcmp(type, "f32") == 0)
-		return;
-	if (strcmp(type, "bf16") != 0)
-		die(EXIT_USAGE, "--products: '%s' is not f32 or bf16", type);
-	if (d->ops->products_in_bf16 == NULL)
-		return;
-	if (!d->ops->products_in_bf16(d->dev, err, sizeof err))
-		die(EXIT_RUN, "--products bf16: %s", err);
-	settings.products = type;
-	sign_text("products", type);
-}
-
 struct device
 device_another(uint32_t threads)
 {
@@ -88,7 +68,6 @@ device_open(void)
 {
 	struct device d = device_another(settings.threads);
 
-	choose_products(&d);
 	opened = d;
 	device_failure = failure;
 	note("device: %s, %s", d.ops->name, d.ops->describe(d.dev));

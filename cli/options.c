@@ -43,7 +43,7 @@ static const struct {
 	{ TAKES_THREADS, { 0, "device", OPT_STRING, &settings.device, 0, "DEVICE",
 	    "cpu, cuda, cuda:N or auto (KV_DEVICE)" } },
 	{ TAKES_CONFIG, { 0, "products", OPT_STRING, &settings.products, 0, "TYPE",
-	    "what the CPU multiplies weights in bf16 with: f32 or, faster, bf16 (KV_PRODUCTS)" } },
+	    "what the CPU multiplies weights in bf16 with: f32, bf16 or auto (KV_PRODUCTS)" } },
 	{ TAKES_JSON, { 0, "json", OPT_FLAG, &settings.json, 1, NULL,
 	    "print JSON" } },
 	{ TAKES_PROGRESS, { 0, "progress", OPT_STRING, &progress_text, 0, "WHEN",

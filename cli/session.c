@@ -117,6 +117,30 @@ sign_passed_over(const struct config_keys *pass)
 	free(name);
 }
 
+/* --products. A GPU rounds what it multiplies by itself, and need not be asked. */
+static void
+choose_products(struct model *m)
+{
+	const char *type = settings.products;
+	const int automatic = type == NULL || strcmp(type, "auto") == 0;
+
+	settings.products = NULL;
+	if (!automatic && strcmp(type, "f32") != 0 && strcmp(type, "bf16") != 0)
+		die(EXIT_USAGE, "--products: '%s' is not auto, f32 or bf16", type);
+	if (m->ops->products_in_bf16 == NULL)
+		return;
+	if (automatic ? m->id.weights_dtype == KV_BF16 : strcmp(type, "bf16") == 0)
+		m->products_in_bf16 = m->ops->products_in_bf16(m->dev, 1);
+	m->ops->products_in_bf16(m->dev, 0);
+	if (!automatic && strcmp(type, "bf16") == 0 && !m->products_in_bf16)
+		die(EXIT_RUN, "--products bf16: this processor has no AVX512-BF16");
+	if (m->products_in_bf16) {
+		settings.products = "bf16";
+		sign_text("products", settings.products);
+	}
+	note("products of prompts: in %s", m->products_in_bf16 ? "bf16" : "f32");
+}
+
 static void
 open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need need)
 {
@@ -137,6 +161,7 @@ open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need ne
 		must(engine_fail_model(&e, rc, err), &e);
 	sign_passed_over(&pass);
 	free(pass.there);
+	choose_products(s->model);
 	identify_tokenizer(s, like);
 	if (like != NULL)
 		model_expect_snapshot(s->model, &kv_reader_head(like)->model);

@@ -79,7 +79,7 @@ struct settings {
 	unsigned write_flags;   /* KV_LZ4 */
 	uint32_t threads;       /* 0 = all */
 	const char *device;     /* "auto" */
-	const char *products;   /* NULL unless given; from device_open() on NULL for f32 */
+	const char *products;   /* NULL unless given; from session_open() on "bf16", or NULL for f32 */
 	const char *report;     /* NULL unless given; report.h */
 	int json, quiet, verbose;
 };

@@ -22,10 +22,11 @@ static void
 name_yourself(struct dev *d)
 {
 	const dnnl_version_t *dnn = dnnl_version();
+	const struct bf16_products *bf16 = cpu_bf16();
 
-	snprintf(d->text, sizeof d->text, "%d thread%s, %s, oneDNN %d.%d.%d%s%s", d->threads,
-	    d->threads == 1 ? "" : "s", d->simd->name, dnn->major, dnn->minor, dnn->patch,
-	    d->bf16 != NULL ? ", products in bf16 by " : "", d->bf16 != NULL ? d->bf16->name : "");
+	snprintf(d->text, sizeof d->text, "%d thread%s, %s%s%s, oneDNN %d.%d.%d", d->threads,
+	    d->threads == 1 ? "" : "s", d->simd->name, bf16 != NULL ? ", " : "",
+	    bf16 != NULL ? bf16->name : "", dnn->major, dnn->minor, dnn->patch);
 }
 
 static struct dev *
@@ -56,11 +57,9 @@ cpu_open(int index, int threads, char *err, size_t errlen)
 }
 
 static int
-cpu_products_in_bf16(struct dev *d, char *err, size_t errlen)
+cpu_products_in_bf16(struct dev *d, int on)
 {
-	if ((d->bf16 = cpu_bf16()) == NULL)
-		snprintf(err, errlen, "this processor has no AVX512-BF16");
-	name_yourself(d);
+	d->bf16 = on ? cpu_bf16() : NULL;
 	return d->bf16 != NULL;
 }
 

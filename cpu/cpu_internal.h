@@ -165,7 +165,7 @@ struct dev {
 	int warm;                    /* oneDNN has made its code */
 	struct pool *pool;
 	const struct simd *simd;
-	const struct bf16_products *bf16;  /* NULL: products are in f32 */
+	const struct bf16_products *bf16;  /* while products are in bf16; else NULL */
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
 	size_t scratch_bytes;
 	char text[96];               /* describe() */

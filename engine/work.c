@@ -21,8 +21,7 @@ of(struct dev *d)
 
 PASS_RESULT(const char *, sync, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, describe, (struct dev *d), of(d)->dev)
-PASS_RESULT(int, products_in_bf16, (struct dev *d, char *err, size_t errlen), of(d)->dev, err,
-    errlen)
+PASS_RESULT(int, products_in_bf16, (struct dev *d, int on), of(d)->dev, on)
 PASS_RESULT(uint64_t, event_record, (struct dev *d), of(d)->dev)
 PASS_RESULT(const char *, event_wait, (struct dev *d, uint64_t event), of(d)->dev, event)
 PASS(mem_info, (struct dev *d, size_t *free_bytes, size_t *total), free_bytes, total)

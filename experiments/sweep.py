@@ -127,8 +127,8 @@ class Sweep:
         self.nll = config.get("nll", False)
         if not isinstance(self.nll, bool):
             raise SweepError(f"nll: {self.nll} is neither true nor false")
-        self.products = config.get("products")
-        if self.products not in (None, "f32", "bf16"):
+        self.products = config.get("products", "f32")
+        if self.products not in ("f32", "bf16"):
             raise SweepError(f"products: {self.products} is neither f32 nor bf16")
         self.models, self.tasks = config["models"], config["tasks"]
         for kind, table in (("model", self.models), ("task", self.tasks)):
@@ -168,7 +168,7 @@ class Sweep:
 
     def environment(self):
         """Variables of the programs in jobs, as words of a shell."""
-        return f"KV_PRODUCTS={self.products}" if self.products else ""
+        return f"KV_PRODUCTS={self.products}"
 
     def cells(self):
         """MODEL/TASK/LENGTH/SEED; questions from a file have their own lengths and no seed."""

@@ -8,9 +8,10 @@
 
 #include "model/forward.h"
 
-/* So many rows the CPU multiplies in the order of one (cpu/cpu_matmul.c): what comes out is, to
- * the bit, what each sequence alone would give. With products in bf16 that holds for fewer. */
-enum { BATCH_MOST = 64, BATCH_MOST_BF16 = 16 };
+/* So many rows the CPU multiplies in the order of one (cpu/cpu_matmul.c), if products are in f32,
+ * which those of a step always are: what comes out is, to the bit, what each sequence alone would
+ * give. */
+enum { BATCH_MOST = 64 };
 
 struct batch;
 

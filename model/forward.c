@@ -313,6 +313,14 @@ add_mass(const struct model *m, struct workspace *ws, uint32_t l, const struct p
 		probe_mass_add(c->probe_mass, c, l, &query, lse);
 }
 
+/* What many rows are multiplied with, from here to round_products(m, 0) */
+static void
+round_products(const struct model *m, int on)
+{
+	if (m->products_in_bf16)
+		m->ops->products_in_bf16(m->dev, on);
+}
+
 void
 forward_parts(const struct model *m, struct workspace *ws, const struct part *p, uint32_t n,
     uint32_t l0, uint32_t l1)
@@ -320,6 +328,7 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 	const uint32_t N = n > 0 ? p[n - 1].at + p[n - 1].N : 0;
 	uint32_t l, i;
 
+	round_products(m, n == 1);
 	for (l = l0; l < l1; l++) {
 		project_qkv(m, ws, l, N);
 		for (i = 0; i < n; i++)
@@ -329,6 +338,7 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 			add_mass(m, ws, l, &p[i]);
 		add_to_stream(m, ws, l, N);
 	}
+	round_products(m, 0);
 }
 
 void

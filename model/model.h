@@ -80,6 +80,9 @@ struct model {
 	size_t matrix_bytes;
 	const struct ops *ops;                  /* the backend and device it was loaded for */
 	struct dev *dev;
+	/* 1: products of a prompt may round activations to bf16 (ops.h, products_in_bf16); the
+	 * caller's to set */
+	int products_in_bf16;
 	struct safetensors *files;
 };
 

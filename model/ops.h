@@ -151,13 +151,13 @@ typedef void op_close(struct dev *);                                 /* NULL all
 /* Waits for all work. Returns NULL, or the text of the first failure. */
 typedef const char *op_sync(struct dev *);
 
-/* "8 threads, avx512, oneDNN 2.6.3", for --version and -v. Owned by the device. */
+/* "8 threads, avx512, avx512bf16, oneDNN 2.6.3", for --version and -v. Owned by the device. */
 typedef const char *op_describe(struct dev *);
 
-/* From now on matmul() may round x to bf16 where the weights are in bf16; sums stay f32. Returns 0,
- * with the reason in err, where that would gain nothing, and all stays as it is. NULL: the backend
- * decides that by itself. */
-typedef int op_products_in_bf16(struct dev *, char *err, size_t errlen);
+/* Whether matmul() may round x to bf16 where the weights are in bf16, from now on; sums stay f32.
+ * Off at first. Returns `on`; or 0, and it is off, where that would gain nothing on this processor.
+ * NULL: the backend decides that by itself. */
+typedef int op_products_in_bf16(struct dev *, int on);
 
 /* Records an event behind all work so far. */
 typedef uint64_t op_event_record(struct dev *);

@@ -40,10 +40,19 @@ options() {
 	assert_equal "$(options f32.kv)" None
 }
 
-@test "f32 is what there is without the option" {
-	kv-prefill -m m --device cpu --ids -o none.kv doc.ids
-	kv-prefill -m m --device cpu --ids --products f32 -o f32.kv doc.ids
-	cmp none.kv f32.kv
+@test "without the option prompts are in bf16 where weights are and the processor can, else in f32" {
+	unset KV_PRODUCTS
+	local best=f32
+	! has_bf16 || best=bf16
+	kv-prefill -m m --device cpu --ids --observe 20 -o none.kv doc.ids
+	kv-prefill -m m --device cpu --ids --observe 20 --products auto -o auto.kv doc.ids
+	kv-prefill -m m --device cpu --ids --observe 20 --products $best -o $best.kv doc.ids
+	cmp none.kv $best.kv
+	cmp auto.kv $best.kv
+	random_model single --layers 2 --hidden 96 --heads 6 --kv-heads 2 --head-dim 16 --ffn 200 --dtype f32 --seed 5
+	run -0 --separate-stderr kv-prefill -v -m single --device cpu --ids -o x.kv doc.ids
+	assert_regex "$stderr" 'products of prompts: in f32'
+	assert_equal "$(options x.kv)" None
 }
 
 @test "KV_PRODUCTS says it for all programs, and an option wins over it" {
@@ -53,7 +62,7 @@ options() {
 	KV_PRODUCTS=bf16 kv-prefill -m m --device cpu --ids --products f32 -o option.kv doc.ids
 	assert_equal "$(options option.kv)" None
 	KV_PRODUCTS=f16 run -2 kv-observe -m m --device cpu --ids-from doc.ids -o x.kv environment.kv
-	assert_output --partial "products: 'f16' is not f32 or bf16"
+	assert_output --partial "products: 'f16' is not auto, f32 or bf16"
 }
 
 @test "products in bf16 are the same bytes with any number of threads" {
@@ -67,9 +76,10 @@ options() {
 @test "-v says what computes products" {
 	want_bf16
 	run -0 --separate-stderr kv-prefill -v -m m --device cpu --ids --products bf16 -o x.kv doc.ids
-	assert_regex "$stderr" 'products in bf16 by avx512bf16'
+	assert_regex "$stderr" 'avx512bf16, oneDNN'
+	assert_regex "$stderr" 'products of prompts: in bf16'
 	run -0 --separate-stderr kv-prefill -v -m m --device cpu --ids -o x.kv doc.ids
-	refute_regex "$stderr" 'bf16 by'
+	assert_regex "$stderr" 'products of prompts: in f32'
 }
 
 @test "a processor without the instructions is named, and nothing is written" {
@@ -81,12 +91,12 @@ options() {
 
 @test "another type than f32 and bf16 is wrong usage, for each program that runs a model" {
 	run -2 --separate-stderr kv-prefill -m m --device cpu --ids --products f16 -o x.kv doc.ids
-	assert_regex "$stderr" "products: 'f16' is not f32 or bf16"
+	assert_regex "$stderr" "products: 'f16' is not auto, f32 or bf16"
 	kv-prefill -m m --device cpu --ids --observe 4 -o x.kv doc.ids
 	run -2 --separate-stderr kv-decode -m m --device cpu --ids -n 1 --products int8 x.kv
-	assert_regex "$stderr" "products: 'int8' is not f32 or bf16"
+	assert_regex "$stderr" "products: 'int8' is not auto, f32 or bf16"
 	run -2 --separate-stderr kv-observe -m m --device cpu --repeat-context --products '' -o y.kv x.kv
-	assert_regex "$stderr" "products: '' is not f32 or bf16"
+	assert_regex "$stderr" "products: '' is not auto, f32 or bf16"
 }
 
 @test "one token at a time is computed as ever, whatever is asked for" {

