@@ -287,8 +287,8 @@ for method, rate in (("full", "all"), ("x", "0.5")):
 	graded snapkv 0.1 >a
 	grep cwe a >b
 	: >empty
-	refused 2 'b: no question has a depth' depth b out.svg
-	refused 2 'empty: there is no line in it' depth empty out.svg
+	refused 2 'b: no question has a depth' depth b out.tsv
+	refused 2 'empty: there is no line in it' depth empty out.tsv
 	sed '3s/0.5/1.5/' a >c
 	refused 2 'c: snapkv-0.1-2: the depth 1.5 is not between 0 and 1' depth a c out.tsv
 	sed '3s/512/"own"/' a >c
