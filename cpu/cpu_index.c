@@ -24,6 +24,7 @@ struct index_call {
 	uint32_t *done;              /* [G] entries that are there already */
 	void (*pack)(void *, const void *, enum kv_dtype, size_t, size_t);
 	const float *q;              /* [H][E], multiplied by 1/sqrt(E) */
+	const float *arranged;       /* [H][DOTS_LD(E)] the same for dots() */
 	float *w;                    /* scratch [threads][SCRATCH(E)] */
 	float *score;
 	size_t stride;
@@ -174,6 +175,7 @@ start_scores(struct dev *d, struct index_call *c, const struct query *query, siz
 {
 	const float scale = (float)(1 / sqrt((double)c->E));
 	const size_t H = query->H, all = H * c->E, w = d->threads * SCRATCH(c->E);
+	const size_t arranged = H * DOTS_LD(c->E);
 	float *to;
 	size_t i;
 
@@ -183,11 +185,13 @@ start_scores(struct dev *d, struct index_call *c, const struct query *query, siz
 		cpu_fail(d, "scores: %zu query heads over %zu KV heads of width %zu", H, G, c->E);
 		return 0;
 	}
-	if ((c->w = cpu_scratch(d, (w + all) * sizeof *c->w)) == NULL)
+	if ((c->w = cpu_scratch(d, (w + all + arranged) * sizeof *c->w)) == NULL)
 		return 0;
 	for (i = 0, to = c->w + w; i < all; i++)
 		to[i] = query->q[i] * scale;
 	c->q = to;
+	d->simd->arrange(to + all, to, H, c->E, c->dtype);
+	c->arranged = to + all;
 	c->R = H / G;
 	c->softcap = query->softcap;
 	c->simd = d->simd;
@@ -223,8 +227,8 @@ score_keys(const struct index_call *c, size_t g, size_t first, size_t last)
 {
 	if (first >= last)
 		return;
-	c->simd->dots(c->score + g * c->R * c->stride + first, c->stride, c->q + g * c->R * c->E,
-	    c->R, key_at(c, g, first), c->dtype, last - first, c->E, NULL, 0);
+	c->simd->dots(c->score + g * c->R * c->stride + first, c->stride,
+	    c->arranged + g * c->R * DOTS_LD(c->E), c->R, key_at(c, g, first), c->dtype, last - first, c->E, NULL, 0);
 	cap_scores(c, g, first, last);
 }
 

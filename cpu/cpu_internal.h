@@ -77,6 +77,9 @@ struct entries_job {
 	float *w;                    /* scratch [GROUP_HEADS][PADDED(E)] */
 };
 
+/* Floats from one row of x to the next, for dots() */
+#define DOTS_LD(in) (((in) + 31) / 32 * 32)
+
 /* The inner loops of one instruction set. */
 struct simd {
 	const char *name;            /* "base", "avx2", "avx512" */
@@ -84,9 +87,13 @@ struct simd {
 	/* dst[n] f32 <- src[n] of type */
 	void (*widen)(float *dst, const void *src, enum kv_dtype type, size_t n);
 
+	/* dst[N][DOTS_LD(in)] <- x[N][in] in the order in which dots() takes it for weights of
+	 * type, with zeros behind */
+	void (*arrange)(float *dst, const float *x, size_t N, size_t in, enum kv_dtype type);
+
 	/* y[n][r] <- x[n] . w[r] (+ bias[r], NULL = none) (+ y[n][r] when add), n < N, r <
-	 * rows; rows of y are ldy apart, x[N][in], w[rows][in] of type. The sum has the
-	 * same order for every N and rows. */
+	 * rows; rows of y are ldy apart, x as arrange() has left it, w[rows][in] of type. The sum
+	 * has the same order for every N and rows. */
 	void (*dots)(float *y, size_t ldy, const float *x, size_t N, const void *w,
 	    enum kv_dtype type, size_t rows, size_t in, const float *bias, int add);
 

@@ -21,19 +21,19 @@
 #define PANEL_SHORT 64   /* at least so many where there would be fewer than MIN_TILES tiles */
 #define TILE 512         /* rows of x of one tile: long, because each tile widens its panel */
 #define MIN_TILES 8
-#define DOT_BYTES 131072 /* weights of one item of skinny GEMM, in fours of rows */
+#define DOT_BYTES 131072 /* weights of one item of skinny GEMM, in eights of rows */
 
 struct multiply {
 	struct dev *d;
 	float *y;
-	const float *x;
+	const float *x;              /* skinny GEMM: arranged */
 	const struct mat *w;
 	const float *bias;           /* NULL: none */
 	int add;
 	size_t N;
 	size_t step;                 /* skinny GEMM: weight rows of one item */
 	size_t panel, panels;        /* GEMM: weight rows of one item; items along them */
-	float *scratch;              /* [threads][panel][in] */
+	float *scratch;              /* [threads][panel][in]; skinny GEMM: x */
 };
 
 static void
@@ -120,7 +120,11 @@ cpu_matmul(struct dev *d, float *y, const float *x, const struct mat *w, const f
 		return;
 	}
 	if (N <= SKINNY_ROWS) {
-		p.step = (DOT_BYTES / (in * kv_dtype_size(w->dtype)) + 4) / 4 * 4;
+		if ((p.scratch = cpu_scratch(d, N * DOTS_LD(in) * sizeof *p.scratch)) == NULL)
+			return;
+		d->simd->arrange(p.scratch, x, N, in, w->dtype);
+		p.x = p.scratch;
+		p.step = (DOT_BYTES / (in * kv_dtype_size(w->dtype)) + 8) / 8 * 8;
 		cpu_run(d, skinny_item, &p, (out + p.step - 1) / p.step, cost);
 		return;
 	}

@@ -53,6 +53,7 @@ typedef uint16_t vh_any __attribute__((vector_size(2 * VL), aligned(2), may_alia
 extern const struct simd FN(simd);
 
 void FN(widen)(float *, const void *, enum kv_dtype, size_t);
+void FN(arrange)(float *, const float *, size_t, size_t, enum kv_dtype);
 void FN(dots)(float *, size_t, const float *, size_t, const void *, enum kv_dtype, size_t,
     size_t, const float *, int);
 void FN(attend)(const struct attend_job *);

@@ -2,16 +2,25 @@
  * many weight rows
  *
  * Decoding spends most of its time in dots(). Every weight is read once, so the limit is memory
- * bandwidth. Four weight rows are read side by side, because each piece of x is then loaded once
- * for four rows, and additions to one sum do not wait for each other. For one row of x memory is
- * faster where it is read in one stream, if vectors are so wide that one sum keeps up with it. */
+ * bandwidth, as long as little else is done for each. A vector of bf16 is widened as it lies: the
+ * channels with even numbers by a shift, the odd ones by a mask. So x is arranged before, evens and
+ * odds apart, once for all weight rows.
+ *
+ * For several rows of x four weight rows are taken side by side, because each piece of x is then
+ * loaded once for four rows. One row of x goes with one weight row after the other: memory is faster
+ * where it is read in one stream. When x is too long for the L1 cache it comes from L2, as many
+ * bytes as weights do for two rows, and eight rows side by side are faster. Rows side by side are
+ * prefetched into L2: where they are 4 KiB apart they share a set of L1, which has too few places for
+ * those that are read, those to come, and x. */
 #include "cpu/simd.h"
 
 #define WROWS 4                      /* weight rows side by side */
 #define XROWS (VL == 16 ? 4 : 2)     /* rows of x: WROWS * XROWS sums fit the registers */
-#define STREAM_PIECE 4096            /* channels that are read in one stream: x stays in L1 */
-#define STREAM_ROWS 16               /* weight rows whose sums wait for the next piece */
-#define STREAM_AHEAD 4096            /* bytes, at least, from what is read to what is prefetched */
+#define LONG_ROWS 8                  /* weight rows side by side with one long row of x */
+#define LONG 4096                    /* channels of more than half of the L1 cache */
+#define STREAM_AHEAD 4096            /* bytes from what is read to what is prefetched, in one stream .. */
+#define LONG_AHEAD 512               /* .. and in eight */
+#define PAIR (2 * VL)                /* channels that are taken at a time */
 
 INLINE void
 widen(float *dst, const void *src, const enum kv_dtype type, size_t n)
@@ -43,14 +52,96 @@ FN(widen)(float *dst, const void *src, enum kv_dtype type, size_t n)
 	}
 }
 
-/* One block of at most WROWS x XROWS products. Each sum has VL lanes, lane j over the
- * elements j, j + VL, ...; so it is the same whatever block it is computed in. */
-INLINE void
-dot_block(float *y, size_t ldy, const float *x, const int nx, const void *w,
-    const enum kv_dtype type, const int nw, size_t in, const float *bias, int add)
+/* PAIR channels, in the order of arrange() */
+struct pair {
+	vf v[2];
+};
+
+/* Those from channel i of weights on; type is a constant wherever this is used. */
+INLINE struct pair
+load_pair(const void *w, size_t i, const enum kv_dtype type)
+{
+	vu two;
+
+	if (type != KV_BF16)
+		return (struct pair){ { vload_as(w, i, type), vload_as(w, i + VL, type) } };
+	memcpy(&two, (const uint16_t *)w + i, sizeof two);
+	return (struct pair){ { (vf)(two << 16), (vf)(two & 0xffff0000) } };
+}
+
+/* The same for the last n < PAIR channels; nothing after them is read. */
+INLINE struct pair
+load_rest(const void *w, size_t i, size_t n, const enum kv_dtype type)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
-	vf sum[WROWS][XROWS], wv, xv[XROWS];
+	float buf[PAIR] = { 0 };
+
+	memcpy(buf, (const char *)w + i * size, n * size);
+	return load_pair(buf, 0, type);
+}
+
+INLINE struct pair
+load_x(const float *x)
+{
+	return (struct pair){ { vload(x), vload(x + VL) } };
+}
+
+void
+FN(arrange)(float *dst, const float *x, size_t N, size_t in, enum kv_dtype type)
+{
+	const size_t ld = DOTS_LD(in), whole = in / PAIR * PAIR;
+	size_t n, i, j;
+
+	for (n = 0; n < N; n++, dst += ld, x += in) {
+		memset(dst + whole, 0, (ld - whole) * sizeof *dst);
+		if (type != KV_BF16) {
+			memcpy(dst, x, in * sizeof *x);
+			continue;
+		}
+		for (i = 0; i < whole; i += PAIR)
+			for (j = 0; j < VL; j++) {
+				dst[i + j] = x[i + 2 * j];
+				dst[i + VL + j] = x[i + 2 * j + 1];
+			}
+		for (; i < in; i++)
+			dst[whole + i % 2 * VL + i % PAIR / 2] = x[i];
+	}
+}
+
+/* sum += PAIR channels of nw weight rows and nx rows of x */
+INLINE void
+madd_pairs(vf sum[][XROWS], const struct pair *x, const int nx, const struct pair *w, const int nw)
+{
+	int r, n;
+
+UNROLL	for (r = 0; r < nw; r++)
+UNROLL		for (n = 0; n < nx; n++)
+			sum[r][n] = vmadd(w[r].v[1], x[n].v[1],
+			    vmadd(w[r].v[0], x[n].v[0], sum[r][n]));
+}
+
+enum level { INTO_L1, INTO_L2 };
+
+INLINE void
+prefetch(const void *p, const enum level level)
+{
+	if (level == INTO_L1)
+		__builtin_prefetch(p, 0, 3);
+	else
+		__builtin_prefetch(p, 0, 2);
+}
+
+/* One block of nw x nx products. Each sum has VL lanes: to lane j channels are added in one order,
+ * whatever block it is computed in. What is `ahead` bytes behind the weights is prefetched into the
+ * cache of that level. */
+INLINE void
+dot_block(float *y, size_t ldy, const float *x, const int nx, const void *w,
+    const enum kv_dtype type, const int nw, size_t in, const float *bias, int add, size_t ahead,
+    const enum level level)
+{
+	const size_t size = type == KV_F32 ? 4 : 2, ldx = DOTS_LD(in);
+	vf sum[LONG_ROWS][XROWS];
+	struct pair wv[LONG_ROWS], xv[XROWS];
 	float dot;
 	size_t i;
 	int r, n;
@@ -58,24 +149,21 @@ dot_block(float *y, size_t ldy, const float *x, const int nx, const void *w,
 UNROLL	for (r = 0; r < nw; r++)
 UNROLL		for (n = 0; n < nx; n++)
 			sum[r][n] = vset(0);
-	for (i = 0; i + VL <= in; i += VL) {
+	for (i = 0; i + PAIR <= in; i += PAIR) {
 UNROLL		for (n = 0; n < nx; n++)
-			xv[n] = vload(x + n * in + i);
+			xv[n] = load_x(x + n * ldx + i);
 UNROLL		for (r = 0; r < nw; r++) {
-			__builtin_prefetch((const char *)w + ((r + WROWS) * in + i) * size);
-			wv = vload_as(w, r * in + i, type);
-UNROLL			for (n = 0; n < nx; n++)
-				sum[r][n] = vmadd(wv, xv[n], sum[r][n]);
+			prefetch((const char *)w + (r * in + i) * size + ahead, level);
+			wv[r] = load_pair(w, r * in + i, type);
+			madd_pairs(&sum[r], xv, nx, &wv[r], 1);
 		}
 	}
 	if (i < in) {
 UNROLL		for (n = 0; n < nx; n++)
-			xv[n] = vload_part(x, n * in + i, in - i, KV_F32);
-UNROLL		for (r = 0; r < nw; r++) {
-			wv = vload_part(w, r * in + i, in - i, type);
-UNROLL			for (n = 0; n < nx; n++)
-				sum[r][n] = vmadd(wv, xv[n], sum[r][n]);
-		}
+			xv[n] = load_x(x + n * ldx + i);
+UNROLL		for (r = 0; r < nw; r++)
+			wv[r] = load_rest(w, r * in + i, in - i, type);
+		madd_pairs(sum, xv, nx, wv, nw);
 	}
 UNROLL	for (r = 0; r < nw; r++)
 UNROLL		for (n = 0; n < nx; n++) {
@@ -92,45 +180,14 @@ INLINE void
 dot_rows(float *y, size_t ldy, const float *x, size_t N, const void *w,
     const enum kv_dtype type, const int nw, size_t in, const float *bias, int add)
 {
-	for (; N >= XROWS; N -= XROWS, x += XROWS * in, y += XROWS * ldy)
-		dot_block(y, ldy, x, XROWS, w, type, nw, in, bias, add);
-	for (; N >= 2; N -= 2, x += 2 * in, y += 2 * ldy)
-		dot_block(y, ldy, x, 2, w, type, nw, in, bias, add);
-	for (; N > 0; N--, x += in, y += ldy)
-		dot_block(y, ldy, x, 1, w, type, nw, in, bias, add);
-}
+	const size_t ahead = WROWS * in * (type == KV_F32 ? 4 : 2), ldx = DOTS_LD(in);
 
-/* y[rows] <- the same for one row of x: weight row after weight row, in pieces if they are long */
-INLINE void
-dot_stream(float *y, const float *x, const void *w, const enum kv_dtype type, size_t rows,
-    size_t in, const float *bias, int add)
-{
-	const size_t size = type == KV_F32 ? 4 : 2;
-	const size_t ahead = in * size < STREAM_AHEAD ? STREAM_AHEAD : in * size;
-	vf sum[STREAM_ROWS], s;
-	size_t from, to, i, r;
-	float dot;
-
-	for (from = 0; from < in; from = to) {
-		to = in - from < STREAM_PIECE ? in : from + STREAM_PIECE;
-		for (r = 0; r < rows; r++) {
-			s = from == 0 ? vset(0) : sum[r];
-			for (i = from; i + VL <= to; i += VL) {
-				__builtin_prefetch((const char *)w + (r * in + i) * size + ahead);
-				s = vmadd(vload_as(w, r * in + i, type), vload(x + i), s);
-			}
-			if (i < to)
-				s = vmadd(vload_part(w, r * in + i, to - i, type),
-				    vload_part(x, i, to - i, KV_F32), s);
-			sum[r] = s;
-		}
-	}
-	for (r = 0; r < rows; r++) {
-		dot = vsum(sum[r]);
-		if (bias != NULL)
-			dot += bias[r];
-		y[r] = add ? y[r] + dot : dot;
-	}
+	for (; N >= XROWS; N -= XROWS, x += XROWS * ldx, y += XROWS * ldy)
+		dot_block(y, ldy, x, XROWS, w, type, nw, in, bias, add, ahead, INTO_L2);
+	for (; N >= 2; N -= 2, x += 2 * ldx, y += 2 * ldy)
+		dot_block(y, ldy, x, 2, w, type, nw, in, bias, add, ahead, INTO_L2);
+	for (; N > 0; N--, x += ldx, y += ldy)
+		dot_block(y, ldy, x, 1, w, type, nw, in, bias, add, ahead, INTO_L2);
 }
 
 INLINE void
@@ -138,13 +195,15 @@ dots(float *y, size_t ldy, const float *x, size_t N, const void *w, const enum k
     size_t rows, size_t in, const float *bias, int add)
 {
 	const size_t size = type == KV_F32 ? 4 : 2;
-	size_t r = 0, n;
+	size_t r = 0;
 
-	for (; VL == 16 && N == 1 && r < rows; r += n) {
-		n = rows - r < STREAM_ROWS ? rows - r : STREAM_ROWS;
-		dot_stream(y + r, x, (const char *)w + r * in * size, type, n, in,
-		    bias == NULL ? NULL : bias + r, add);
-	}
+	if (VL == 16 && N == 1 && in > LONG)
+		for (; r + LONG_ROWS <= rows; r += LONG_ROWS)
+			dot_block(y + r, ldy, x, 1, (const char *)w + r * in * size, type, LONG_ROWS, in,
+			    bias == NULL ? NULL : bias + r, add, LONG_AHEAD, INTO_L2);
+	for (; VL == 16 && N == 1 && r < rows; r++)
+		dot_block(y + r, ldy, x, 1, (const char *)w + r * in * size, type, 1, in,
+		    bias == NULL ? NULL : bias + r, add, STREAM_AHEAD, INTO_L1);
 	for (; r + WROWS <= rows; r += WROWS)
 		dot_rows(y + r, ldy, x, N, (const char *)w + r * in * size, type, WROWS, in,
 		    bias == NULL ? NULL : bias + r, add);

@@ -7,6 +7,7 @@
 const struct simd FN(simd) = {
 	.name = STR(ISA),
 	.widen = FN(widen),
+	.arrange = FN(arrange),
 	.dots = FN(dots),
 	.attend = FN(attend),
 	.mass = FN(mass),
