@@ -16,7 +16,7 @@
  * gpu_layer.cu         the fused ops project and ffn
  * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2)
  * gpu_attend_plain.cu  prefill attention in f32: any shape and type
- * gpu_decode.cu        decode attention (split-KV), also over selected rows
+ * gpu_decode.cu        decode attention (split-KV), also over selected rows and of several texts
  * gpu_mass.cu          attention mass, from the log-sum-exp
  * gpu_mass_tiles.cu    the same on tensor cores
  * gpu_index.cu         retrieval: building one-bit keys and page bounds
@@ -524,6 +524,7 @@ op_mix gpu_mix;
 op_ffn gpu_ffn;
 op_matmul gpu_matmul;
 op_attend gpu_attend;
+op_attend_each gpu_attend_each;
 op_attend_mass gpu_attend_mass;
 op_lse_merge gpu_lse_merge;
 op_window_mass gpu_window_mass;

@@ -6,12 +6,18 @@
 #include "tests/unit/ops_cache.h"
 
 /* Texts of a batch: one row of queries or some, windows or none, rows in one part and in
- * several, heads without rows, caches of every type */
+ * several, heads without rows, caches of every type; some that follow each other go into one launch
+ * on a GPU, others do not */
 static const struct shape text[] = {
 	{ 1, 9, 3, 64, 512, KV_BF16, 1, LATE, 0, 0 },
+	{ 1, 9, 3, 64, 1700, KV_BF16, 1, ONE_LONG | LATE, 0, 0 },
+	{ 1, 9, 3, 64, 0, KV_BF16, 1, 0, 0, 0 },
+	{ 1, 32, 8, 128, 33, KV_BF16, 1, LATE, 0, 0 },
+	{ 2, 6, 3, 64, 100, KV_BF16, 1, LATE, 0, 0 },
+	{ 1, 8, 2, 128, 900, KV_BF16, 1, LATE, 50, 0 },
+	{ 1, 8, 2, 128, 300, KV_BF16, 1, LATE, 500, 5 },
 	{ 1, 9, 3, 64, 3, KV_F16, 1, 0, 0, 0 },
 	{ 1, 9, 3, 64, 4100, KV_F32, 1, ONE_LONG | LATE, 0, 0 },
-	{ 1, 9, 3, 64, 0, KV_BF16, 1, 0, 0, 0 },
 	{ 1, 32, 4, 128, 1001, KV_BF16, 1, PACKED | ONE_LONG | LATE, 0, 0 },
 	{ 1, 8, 2, 20, 700, KV_F32, 1, LATE, 50, 0 },
 	{ 1, 8, 2, 20, 70, KV_F16, 3, LATE, 500, 5 },

@@ -1,0 +1,323 @@
+/* gpu_decode_split.h - decode attention: one split of the rows of a call, and what combines the
+ * splits: the blocks of gpu_decode.cu's kernels */
+#ifndef GPU_DECODE_SPLIT_H
+#define GPU_DECODE_SPLIT_H
+
+#include "gpu/gpu_decode_warp.h"
+
+constexpr uint32_t THREADS = 32 * WARPS;
+constexpr uint32_t BLOCKS = 2;           /* of an SM */
+constexpr uint32_t MIN_SPLIT_ROWS = 64;  /* two tiles for each warp */
+
+/* The rows of a KV head that a limited call reads */
+struct visible { uint32_t first, n; };
+
+/* One call */
+struct decode_call {
+	struct rows c;
+	struct row_list list;
+	float *o, *lse;          /* as attend()'s; each may be NULL */
+	const float *q;          /* [N][H][E] */
+	const uint32_t *qpos;    /* [N]; NULL: all rows are seen */
+	float scale;             /* log2(e) / sqrt(E): weights are 2^logit */
+	uint32_t N, H;
+	uint32_t splits, groups; /* of the rows; of the query rows */
+	/* Partial result number i + g is that of split i for KV head g: maximum and sum of
+	 * each query row, and its output. The number is unique: the first KV head of a split
+	 * is not before the last one of the split before. */
+	float2 *part_sum;        /* [splits + G][N * R] */
+	float *part_out;         /* [splits + G][N * R][E] */
+	struct limits limits;
+	struct visible *visible; /* [G] what the first kernel of a limited call has found */
+};
+
+/* ---- the splits ----
+ *
+ * appended: appended_rows(), which a thread reads once; in a loop over KV heads it would be
+ * read from memory for each of them, one after the other. A limited call splits visible[G]
+ * instead of all rows. */
+
+template <bool LIMITED>
+DEVICE uint32_t
+rows_of(const struct decode_call &w, const struct visible *visible, uint32_t g, uint32_t appended)
+{
+	return LIMITED ? visible[g].n : w.list.n[g] + appended;
+}
+
+/* Rows of KV heads [0, g) together */
+template <bool LIMITED>
+DEVICE uint64_t
+rows_before(const struct decode_call &w, const struct visible *visible, uint32_t g,
+    uint32_t appended)
+{
+	uint64_t n = LIMITED ? 0 : (uint64_t)g * appended;
+
+	for (uint32_t i = 0; i < g; i++)
+		n += LIMITED ? visible[i].n : w.list.n[i];
+	return n;
+}
+
+/* Rows of one split */
+template <bool LIMITED>
+DEVICE uint64_t
+rows_of_split(const struct decode_call &w, const struct visible *visible, uint32_t appended)
+{
+	const uint64_t n =
+	    (rows_before<LIMITED>(w, visible, w.c.G, appended) + w.splits - 1) / w.splits;
+
+	return n < MIN_SPLIT_ROWS ? MIN_SPLIT_ROWS : (n + 7) / 8 * 8;
+}
+
+/* visible[G] <- what a limited call reads: the rows that a query sees, and those between. Where the
+ * window leaves out no row before the queries: all, also those behind them, so that splits and
+ * result are those of a call without a window. */
+DEVICE void
+find_visible(struct visible *visible, const struct decode_call &w, uint32_t appended,
+    uint32_t block)
+{
+	const uint32_t g = threadIdx.x;
+
+	static_assert(THREADS >= MAX_HEADS);
+	if (g < w.c.G) {
+		const uint32_t *const pos = w.c.pos + w.c.start[g];
+		struct visible v = { 0, w.list.n[g] + appended };
+
+		if (w.limits.reach != UINT32_MAX) {
+			const uint32_t n = seen_rows(pos, v.n, w.qpos[w.N - 1]);
+			const uint32_t first = first_seen(pos, seen_rows(pos, n, w.qpos[0]),
+			    w.qpos[0], w.limits.reach);
+
+			if (first > 0)
+				v = { first, n - first };
+		}
+		visible[g] = v;
+		if (block == 0)
+			w.visible[g] = v;
+	}
+	__syncthreads();
+}
+
+/* ---- one split ---- */
+
+/* Loads the queries of a group, scaled, zeros behind the last one, and initialises the
+ * softmax state. */
+template <class T, int L, int M>
+DEVICE void
+load_queries(struct softmax_state<T, L, M> &r, const struct decode_call &w, uint32_t g,
+    uint32_t group)
+{
+	using W = tile<T, L, M>;
+	const uint32_t R = w.H / w.c.G, c = threadIdx.x % L;
+
+	r.top = -INFINITY;
+	r.sum = 0;
+UNROLL	for (int m = 0; m < M; m++) {
+		const uint32_t i = group * M + m;
+		const size_t row = (size_t)(i / R) * w.H + g * R + i % R;
+		const float4 *from = (const float4 *)(w.q + row * w.c.E + c * W::EACH);
+		const bool there = i < w.N * R && c * W::EACH < w.c.E;
+
+UNROLL		for (int e = 0; e < W::EACH; e += 4) {
+			const float4 x = there ? from[e / 4] : float4{ 0, 0, 0, 0 };
+
+			r.query[m][e] = x.x * w.scale;
+			r.query[m][e + 1] = x.y * w.scale;
+			r.query[m][e + 2] = x.z * w.scale;
+			r.query[m][e + 3] = x.w * w.scale;
+			r.out[m][e] = r.out[m][e + 1] = r.out[m][e + 2] = r.out[m][e + 3] = 0;
+		}
+	}
+}
+
+/* The results of the warps of a block, in shared memory, where the ring was */
+template <class T, int L, int M>
+struct warp_sums {
+	float top[WARPS][M], sum[WARPS][M], out[WARPS][M][L * tile<T, L, M>::EACH];
+};
+
+/* Reduces the softmax state over the lanes of this warp and stores it. */
+template <class T, int L, int M>
+DEVICE void
+store_warp_sums(struct warp_sums<T, L, M> &to, struct softmax_state<T, L, M> &r)
+{
+	using W = tile<T, L, M>;
+	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+UNROLL	for (int bit = M; bit < 32; bit *= 2)
+		r.sum += __shfl_xor_sync(ALL_LANES, r.sum, bit);
+	if (lane < M) {
+		to.top[warp][lane] = r.top;
+		to.sum[warp][lane] = r.sum;
+	}
+UNROLL	for (int m = 0; m < M; m++)
+UNROLL		for (int e = 0; e < W::EACH; e++) {
+UNROLL			for (int bit = L; bit < 32; bit *= 2)
+				r.out[m][e] += __shfl_xor_sync(ALL_LANES, r.out[m][e], bit);
+			if (lane < L)
+				to.out[warp][m][lane * W::EACH + e] = r.out[m][e];
+		}
+}
+
+/* Combines the results of the block's warps and writes the partial result. */
+template <class T, int L, int M>
+DEVICE void
+write_part(const struct decode_call &w, const struct warp_sums<T, L, M> &from, uint32_t part,
+    uint32_t group)
+{
+	const uint32_t queries = w.N * (w.H / w.c.G), first = group * M;
+
+	for (uint32_t i = threadIdx.x; i < M * w.c.E; i += THREADS) {
+		const uint32_t m = i / w.c.E, e = i % w.c.E;
+		const size_t to = (size_t)part * queries + first + m;
+		float top = -INFINITY, sum = 0, out = 0;
+
+		if (first + m >= queries)
+			break;
+		for (uint32_t x = 0; x < WARPS; x++)
+			top = fmaxf(top, from.top[x][m]);
+		for (uint32_t x = 0; x < WARPS && top > -INFINITY; x++) {
+			const float factor = exp2_fast(from.top[x][m] - top);
+
+			sum += factor * from.sum[x][m];
+			out += factor * from.out[x][m][e];
+		}
+		w.part_out[to * w.c.E + e] = out;
+		if (e == 0)
+			w.part_sum[to] = make_float2(top, sum);
+	}
+}
+
+/* The rows [first, end) of the list of KV head g, for a group of query rows */
+template <class T, int L, int M, bool LIMITED>
+DEVICE void
+attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t first, uint32_t end,
+    uint32_t part, uint32_t group)
+{
+	using W = tile<T, L, M>;
+	const uint32_t R = w.H / w.c.G, lane = threadIdx.x % 32, c = lane % L;
+	const uint32_t *pos = w.c.pos + w.c.start[g];
+	const size_t bytes = w.c.E * sizeof(T), at = w.c.start[g] * bytes + c * 16;
+	const bool there = c * 16 < bytes;
+	struct cursor cursor = { g, first, end, 0, 0, 0, there ? (const char *)w.c.k + at : NULL,
+		there && w.c.v != NULL ? (const char *)w.c.v + at : NULL, bytes };
+	uint4 *ring = shared + threadIdx.x / 32 * W::RING + lane;
+	struct softmax_state<T, L, M> r;
+	uint32_t row[W::STEPS], here = NO_ROW;
+
+	prologue<W>(row, ring, cursor, w.list);
+	/* Positions ascend: where the first query sees the last row and, through a window, the
+	 * last query the first row, all queries see all rows. */
+	if (w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
+	    (!LIMITED || w.qpos[min(group * M + M - 1, w.N * R - 1) / R] - pos[first] <=
+	    w.limits.reach)))
+		pos = NULL;
+	else
+		here = w.qpos[min(group * M + lane % M, w.N * R - 1) / R];
+	load_queries(r, w, g, group);
+	for_row_tiles<LIMITED>(r, row, ring, cursor, w.list, pos, here, w.limits);
+	__syncthreads();
+	store_warp_sums(*(struct warp_sums<T, L, M> *)shared, r);
+	__syncthreads();
+	write_part(w, *(const struct warp_sums<T, L, M> *)shared, part, group);
+	__syncthreads();
+}
+
+/* First kernel: one block for each split and group of query rows. The groups of a split are
+ * neighbours in the grid, so that they read the same rows at about the same time. */
+template <class T, int L, int M, bool LIMITED>
+DEVICE void
+attend_block(const struct decode_call &w, uint32_t block)
+{
+	DYN_SHARED(uint4, shared);
+	SHARED(struct visible[MAX_HEADS], visible);
+	const uint32_t split = block / w.groups, group = block % w.groups;
+	const uint32_t appended = appended_rows(w.c);
+	if constexpr (LIMITED) {
+		pdl_wait();
+		find_visible(visible, w, appended, block);
+	}
+	const uint64_t rows = rows_of_split<LIMITED>(w, visible, appended);
+	const uint64_t first = split * rows, end = first + rows;
+	uint64_t at = 0, next;
+
+	pdl_trigger();
+	pdl_wait();
+	for (uint32_t g = 0; g < w.c.G && at < end; g++, at = next) {
+		next = at + rows_of<LIMITED>(w, visible, g, appended);
+		if (next <= first || next == at)
+			continue;
+		const uint32_t before = LIMITED ? visible[g].first : 0;
+		attend_rows<T, L, M, LIMITED>(w, shared, g,
+		    before + (uint32_t)(at < first ? first - at : 0),
+		    before + (uint32_t)((next < end ? next : end) - at), split + g, group);
+	}
+}
+
+/* ---- combining the splits ---- */
+
+/* Second kernel: one block for each query row and head. Each warp takes every fourth partial
+ * result, a lane four channels of it: so all loads of a KV head with a few dozen splits are
+ * in flight at once. */
+template <bool LIMITED>
+DEVICE void
+combine_block(const struct decode_call &w, uint32_t block)
+{
+	DYN_SHARED(float, factor);                   /* [splits], then [WARPS][E] */
+	SHARED(float[2][WARPS], of_warp);
+	float4 *out = (float4 *)(factor + (w.splits + 3) / 4 * 4);
+	const uint32_t R = w.H / w.c.G, h = block % w.H, g = h / R, E = w.c.E;
+	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	const uint32_t appended = appended_rows(w.c);
+	if constexpr (LIMITED)
+		pdl_wait();
+	const uint64_t rows = rows_of_split<LIMITED>(w, w.visible, appended);
+	const uint64_t before = rows_before<LIMITED>(w, w.visible, g, appended);
+	const uint32_t n = rows_of<LIMITED>(w, w.visible, g, appended);
+	const uint32_t first = (uint32_t)(before / rows);
+	const uint32_t parts = n == 0 ? 0 : (uint32_t)((before + n - 1) / rows) - first + 1;
+	const size_t stride = w.N * R, from = (first + g) * stride + block / w.H * R + h % R;
+	float top = -INFINITY, sum = 0;
+
+	pdl_wait();
+	pdl_trigger();           /* not earlier: prefetched weights would evict rows from L2 */
+	for (uint32_t i = threadIdx.x; i < parts; i += THREADS)
+		top = fmaxf(top, w.part_sum[from + i * stride].x);
+	of_warp[0][warp] = warp_max(top);
+	__syncthreads();
+	for (uint32_t x = 0; x < WARPS; x++)
+		top = fmaxf(top, of_warp[0][x]);
+	for (uint32_t i = threadIdx.x; i < parts; i += THREADS) {
+		const float2 p = w.part_sum[from + i * stride];
+
+		factor[i] = top == -INFINITY ? 0 : exp2_fast(p.x - top);
+		sum += factor[i] * p.y;
+	}
+	of_warp[1][warp] = warp_sum(sum);
+	__syncthreads();
+	for (uint32_t e = lane; e < E / 4 && w.o != NULL; e += 32) {
+		float4 all = { 0, 0, 0, 0 };
+
+UNROLL_BY(8)		for (uint32_t i = warp; i < parts; i += WARPS) {
+			const float *part = w.part_out + (from + i * stride) * E;
+			const float4 x = ((const float4 *)part)[e];
+
+			all.x = fmaf(factor[i], x.x, all.x);
+			all.y = fmaf(factor[i], x.y, all.y);
+			all.z = fmaf(factor[i], x.z, all.z);
+			all.w = fmaf(factor[i], x.w, all.w);
+		}
+		out[warp * (E / 4) + e] = all;
+	}
+	__syncthreads();
+	sum = of_warp[1][0] + of_warp[1][1] + of_warp[1][2] + of_warp[1][3];
+	for (uint32_t e = threadIdx.x; e < E && w.o != NULL; e += THREADS) {
+		const float *x = (const float *)out + e;
+
+		w.o[(size_t)block * E + e] =
+		    sum == 0 ? 0 : (x[0] + x[E] + x[2 * E] + x[3 * E]) / sum;
+	}
+	if (threadIdx.x == 0 && w.lse != NULL)
+		w.lse[block] = sum == 0 ? -INFINITY : (top + log2f(sum)) * (float)M_LN2;
+}
+
+#endif
