@@ -260,16 +260,18 @@ cpu_softcap(struct dev *d, float *x, size_t n, float cap)
 }
 
 void
-cpu_argmax(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
+cpu_argmax(struct dev *d, uint32_t *tok, const float *x, uint32_t n, uint32_t N)
 {
-	uint32_t best = UINT32_MAX, i;
-	float most = -INFINITY;
+	uint32_t i, row;
 
-	for (i = 0; i < n; i++)
-		if (x[i] > most && x[i] < INFINITY) {
-			most = x[i];
-			best = i;
-		}
-	if (d->error[0] == '\0')
-		*tok = best;
+	for (row = 0; row < N && d->error[0] == '\0'; row++, x += n) {
+		float most = -INFINITY;
+
+		tok[row] = UINT32_MAX;
+		for (i = 0; i < n; i++)
+			if (x[i] > most && x[i] < INFINITY) {
+				most = x[i];
+				tok[row] = i;
+			}
+	}
 }

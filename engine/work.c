@@ -56,7 +56,7 @@ PASS(knorm, (struct dev *d, float *score, size_t stride, const struct layer_rows
     stride, l)
 PASS(keydiff, (struct dev *d, float *score, size_t stride, const struct layer_rows *l), score,
     stride, l)
-PASS(argmax, (struct dev *d, uint32_t *tok, const float *x, uint32_t n), tok, x, n)
+PASS(argmax, (struct dev *d, uint32_t *tok, const float *x, uint32_t n, uint32_t N), tok, x, n, N)
 PASS(pack_bits, (struct dev *d, struct entries *e, const struct layer_rows *l), e, l)
 PASS(pack_pages, (struct dev *d, struct entries *e, const struct layer_rows *l), e, l)
 PASS(group_reduce, (struct dev *d, float *joint, const float *score, size_t stride, const
@@ -174,6 +174,19 @@ counted_rope_append(struct dev *d, struct layer_rows *l, float *q, float *k, con
 	if (!of(d)->under->rope_append(of(d)->dev, l, q, k, v, pos, r, N, H))
 		return 0;
 	count_append(of(d), l, N);
+	return 1;
+}
+
+static int
+counted_rope_append_each(struct dev *d, struct layer_rows *const *rows, uint32_t n, float *q,
+    float *k, const float *v, const uint32_t *pos, const struct rotary *r, uint32_t H)
+{
+	uint32_t i;
+
+	if (!of(d)->under->rope_append_each(of(d)->dev, rows, n, q, k, v, pos, r, H))
+		return 0;
+	for (i = 0; i < n; i++)
+		count_append(of(d), rows[i], 1);
 	return 1;
 }
 
@@ -300,7 +313,7 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(graph_launch); COUNTED(embed); COUNTED(embed_ids); COUNTED(rmsnorm);
 	COUNTED(matmul); COUNTED(rope); COUNTED(append); COUNTED(compact); COUNTED(round);
 	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix); COUNTED(project);
-	COUNTED(rope_append); COUNTED(ffn); COUNTED(attend); COUNTED(attend_each);
+	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend); COUNTED(attend_each);
 	COUNTED(lse_merge);
 	COUNTED(attend_mass); COUNTED(window_mass); COUNTED(knorm); COUNTED(keydiff);
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);

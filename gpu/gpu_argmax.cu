@@ -32,6 +32,7 @@ reference_argmax(uint32_t *tok, const float *x, uint32_t n)
 	SHARED(uint64_t[THREADS], best);
 	uint64_t mine = 0;
 
+	x += (size_t)blockIdx.x * n;
 	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
 		mine = max(mine, rank_of(x[i], i));
 	best[threadIdx.x] = mine;
@@ -39,7 +40,7 @@ reference_argmax(uint32_t *tok, const float *x, uint32_t n)
 	for (uint32_t i = 0; i < THREADS && threadIdx.x == 0; i++)
 		mine = max(mine, best[i]);
 	if (threadIdx.x == 0)
-		*tok = index_of(mine);
+		tok[blockIdx.x] = index_of(mine);
 }
 
 /* ---- the two-stage reduction ---- */
@@ -60,14 +61,15 @@ block_max_rank(uint64_t mine)
 	return mine;
 }
 
-/* First stage: part[blockIdx.x] <- the maximum of a grid-stride loop. A thread reads V scores
- * at a time. */
+/* First stage: part[blockIdx.y][blockIdx.x] <- the maximum of a grid-stride loop over row blockIdx.y.
+ * A thread reads V scores at a time. */
 template <int V>
 static __global__ void __launch_bounds__(THREADS)
 argmax_blocks(uint64_t *part, const float *x, uint32_t n)
 {
 	uint64_t mine = 0;
 
+	x += (size_t)blockIdx.y * n;
 	for (size_t i = V * ((size_t)blockIdx.x * THREADS + threadIdx.x); i < n;
 	    i += (size_t)V * gridDim.x * THREADS) {
 		const pack<float, V> p = *(const pack<float, V> *)(x + i);
@@ -77,36 +79,40 @@ argmax_blocks(uint64_t *part, const float *x, uint32_t n)
 	}
 	mine = block_max_rank(mine);
 	if (threadIdx.x == 0)
-		part[blockIdx.x] = mine;
+		part[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = mine;
 }
 
-/* Second stage, one block; parts <= THREADS */
+/* Second stage, one block for each row; parts <= THREADS */
 static __global__ void __launch_bounds__(THREADS)
 argmax_parts(uint32_t *tok, const uint64_t *part, uint32_t parts)
 {
+	part += (size_t)blockIdx.x * parts;
 	const uint64_t all = block_max_rank(threadIdx.x < parts ? part[threadIdx.x] : 0);
 
 	if (threadIdx.x == 0)
-		*tok = index_of(all);
+		tok[blockIdx.x] = index_of(all);
 }
 
 void
-gpu_argmax(struct dev *d, uint32_t *tok, const float *x, uint32_t n)
+gpu_argmax(struct dev *d, uint32_t *tok, const float *x, uint32_t n, uint32_t N)
 {
 	const bool fours = (uintptr_t)x % 16 == 0 && n % 4 == 0;
 	const unsigned want = parts_of(n, THREADS * (fours ? 4 : 1));
 	const unsigned parts = want < MOST_PARTS ? want : MOST_PARTS;
 	uint64_t *part;
 
+	if (N == 0)
+		return;
 	if (d->reference || n == 0) {
-		LAUNCH(d, reference_argmax, 1, THREADS, 0, tok, x, n);
+		LAUNCH(d, reference_argmax, N, THREADS, 0, tok, x, n);
 		return;
 	}
-	if ((part = (uint64_t *)gpu_scratch(d, SCRATCH_PARTS, parts * sizeof *part)) == NULL)
+	if ((part = (uint64_t *)gpu_scratch(d, SCRATCH_PARTS,
+	    (size_t)N * parts * sizeof *part)) == NULL)
 		return;
 	if (fours)
-		LAUNCH(d, argmax_blocks<4>, parts, THREADS, 0, part, x, n);
+		LAUNCH(d, argmax_blocks<4>, dim3(parts, N), THREADS, 0, part, x, n);
 	else
-		LAUNCH(d, argmax_blocks<1>, parts, THREADS, 0, part, x, n);
-	LAUNCH(d, argmax_parts, 1, THREADS, 0, tok, part, parts);
+		LAUNCH(d, argmax_blocks<1>, dim3(parts, N), THREADS, 0, part, x, n);
+	LAUNCH(d, argmax_parts, N, THREADS, 0, tok, part, parts);
 }

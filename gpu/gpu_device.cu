@@ -375,6 +375,7 @@ const struct ops gpu_ops = {
 	.mix = gpu_mix,
 	.project = gpu_project,
 	.rope_append = gpu_rope_append,
+	.rope_append_each = gpu_rope_append_each,
 	.ffn = gpu_ffn,
 	.attend = gpu_attend,
 	.attend_each = gpu_attend_each,

@@ -518,6 +518,7 @@ op_round gpu_round;
 op_swiglu gpu_swiglu;
 op_project gpu_project;
 op_rope_append gpu_rope_append;
+op_rope_append_each gpu_rope_append_each;
 op_geglu gpu_geglu;
 op_softcap gpu_softcap;
 op_mix gpu_mix;

@@ -10,6 +10,7 @@ constexpr unsigned THREADS = 256;
 /* ---- rope ---- */
 
 constexpr unsigned ROPE_THREADS = 128;
+constexpr int ROPE_V = 4;              /* pairs that a thread of rope_append has */
 
 /* cosine[half], followed by sine[half], of the angles of a position, times the factor; by the whole
  * block */
@@ -162,10 +163,18 @@ gpu_append(struct dev *d, struct layer_rows *c, const float *k, const float *v,
 
 /* ---- both ---- */
 
+/* Where a row goes that has a cache of its own */
+struct place {
+	void *k, *v;
+	uint32_t *pos;
+	uint64_t row[MAX_HEADS];     /* of each KV head */
+};
+
 /* One call. The heads of a row are numbered through: H of queries, G of keys, G of values. */
 struct rope_call {
-	struct rows to;
+	struct rows to;              /* all rows into one cache, behind each other */
 	uint32_t *to_pos;
+	const struct place *places;  /* [N]; not NULL: each row into another cache instead */
 	float *q;                    /* [N][H][E] */
 	const float *k, *v;          /* [N][G][E] */
 	const uint32_t *pos;
@@ -184,6 +193,7 @@ rope_append(const __grid_constant__ struct rope_call p)
 	const uint32_t n = blockIdx.x, E = p.to.E, G = p.to.G, half = E / 2, per_head = half / V;
 	const uint32_t first = blockIdx.y * p.each, heads = min(p.each, p.heads - first);
 	const uint32_t appended = appended_rows(p.to);
+	const struct place *const place = p.places != NULL ? &p.places[n] : NULL;
 
 	pdl_trigger();
 	pdl_wait();
@@ -205,37 +215,111 @@ rope_append(const __grid_constant__ struct rope_call p)
 			store_floats<V>((float *)x + half + i, b);
 			continue;
 		}
-		const size_t row = p.to.start[g] + p.to.len[g] + appended + n;
-		T *to = (T *)(key ? p.to.k : p.to.v) + row * E + i;
+		const size_t row = place != NULL ? place->row[g] :
+		    p.to.start[g] + p.to.len[g] + appended + n;
+		const void *base = place == NULL ? (key ? p.to.k : p.to.v) :
+		    key ? place->k : place->v;
+		T *to = (T *)base + row * E + i;
 
 		store_narrow<T, V>(to, a);
 		store_narrow<T, V>(to + half, b);
 		if (key && i == 0)
-			p.to_pos[row] = p.pos[n];
+			(place != NULL ? place->pos : p.to_pos)[row] = p.pos[n];
 	}
+}
+
+/* A call but for where its rows go */
+static struct rope_call
+plan_rope(const struct dev *d, const struct layer_rows *c, float *q, const float *k, const float *v,
+    const uint32_t *pos, const struct rotary *rope, uint32_t N, uint32_t H)
+{
+	const uint32_t heads = H + (c->v != NULL ? 2 : 1) * c->heads;
+
+	return { .to = {}, .to_pos = c->pos, .places = NULL, .q = q, .k = k, .v = v, .pos = pos,
+		.rope = *rope, .H = H, .heads = heads,
+		.each = heads_each(d, N, heads, c->width / 2, ROPE_V) };
+}
+
+/* Does the kernel take the call? Halves of f32 are aligned where heads are; it has no channels that
+ * stay. */
+static bool
+takes_rope(const struct dev *d, const struct layer_rows *c, const struct rope_call *p)
+{
+	const uintptr_t all = (uintptr_t)p->q | (uintptr_t)p->k | (uintptr_t)p->v |
+	    (uintptr_t)c->k | (uintptr_t)c->v;
+
+	return aligned_16(d, (const void *)all, c->width * 2) && p->rope.turned == c->width;
+}
+
+static void
+launch_rope(struct dev *d, const struct rope_call &p, enum kv_dtype dtype, uint32_t N)
+{
+	with_type(dtype, [&](auto t) {
+		LAUNCH_PDL(d, (rope_append<decltype(t), ROPE_V>), dim3(N, parts_of(p.heads, p.each)),
+		    ROPE_THREADS, p.to.E * sizeof(float), p);
+	});
 }
 
 int
 gpu_rope_append(struct dev *d, struct layer_rows *c, float *q, float *k, const float *v,
     const uint32_t *pos, const struct rotary *rope, uint32_t N, uint32_t H)
 {
-	constexpr int V = 4;
-	const uint32_t E = c->width, G = c->heads, heads = H + (c->v != NULL ? 2 : 1) * G;
-	const uint32_t each = heads_each(d, N, heads, E / 2, V);
-	const uintptr_t all = (uintptr_t)q | (uintptr_t)k | (uintptr_t)v | (uintptr_t)c->k |
-	    (uintptr_t)c->v;
-	struct rope_call p = { .to = {}, .to_pos = c->pos, .q = q, .k = k, .v = v, .pos = pos,
-		.rope = *rope, .H = H, .heads = heads, .each = each };
+	struct rope_call p = plan_rope(d, c, q, k, v, pos, rope, N, H);
 
-	/* then halves of f32 are aligned, too; the kernel has no channels that stay */
-	if (!aligned_16(d, (const void *)all, E * 2) || rope->turned != E)
+	if (!takes_rope(d, c, &p))
 		return 0;
-	if (!appendable(d, &p.to, c, N, H) || N == 0 || E == 0)
+	if (!appendable(d, &p.to, c, N, H) || N == 0 || c->width == 0)
 		return 1;
-	with_type(c->dtype, [&](auto t) {
-		LAUNCH_PDL(d, (rope_append<decltype(t), V>), dim3(N, parts_of(heads, each)),
-		    ROPE_THREADS, E * sizeof *q, p);
-	});
+	launch_rope(d, p, c->dtype, N);
 	appended(c, N);
+	return 1;
+}
+
+/* Most rows of one launch: their places are on the stack. */
+constexpr uint32_t TOGETHER = 32;
+
+/* One launch for n rows, n <= TOGETHER */
+static void
+append_together(struct dev *d, struct layer_rows *const *c, uint32_t n, struct rope_call p)
+{
+	struct place place[TOGETHER];
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (!appendable(d, &p.to, c[i], 1, p.H))
+			return;
+		place[i].k = c[i]->k;
+		place[i].v = c[i]->v;
+		place[i].pos = c[i]->pos;
+		for (uint32_t g = 0; g < c[i]->heads; g++)
+			place[i].row[g] = c[i]->start[g] + c[i]->len[g];
+	}
+	if ((p.places = (const struct place *)gpu_list(d, place, n * sizeof *place)) == NULL)
+		return;
+	launch_rope(d, p, c[0]->dtype, n);
+	for (uint32_t i = 0; i < n; i++)
+		appended(c[i], 1);
+}
+
+int
+gpu_rope_append_each(struct dev *d, struct layer_rows *const *c, uint32_t n, float *q, float *k,
+    const float *v, const uint32_t *pos, const struct rotary *rope, uint32_t H)
+{
+	const size_t E = c[0]->width, kv = c[0]->heads * E;
+
+	gpu_refuse_capture(d, "rope_append_each");
+	for (uint32_t i = 0; i < n; i++) {
+		const struct rope_call p = plan_rope(d, c[i], q, k, v, pos, rope, n, H);
+
+		if (!takes_rope(d, c[i], &p) || c[i]->dtype != c[0]->dtype ||
+		    c[i]->width != c[0]->width || c[i]->heads != c[0]->heads ||
+		    (c[i]->v == NULL) != (c[0]->v == NULL))
+			return 0;
+	}
+	for (uint32_t i = 0; i < n && gpu_ok(d) && E > 0; i += TOGETHER) {
+		const uint32_t some = min(n - i, TOGETHER);
+
+		append_together(d, c + i, some, plan_rope(d, c[i], q + i * H * E, k + i * kv,
+		    v + i * kv, pos + i, rope, some, H));
+	}
 	return 1;
 }

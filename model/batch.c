@@ -20,6 +20,7 @@ struct batch {
 	uint32_t *host;                /* host [most] ids that run, and then the likeliest ones */
 	struct part *part;             /* [most] */
 	struct attention *each;        /* [most] the workspace's */
+	struct layer_rows **rows;      /* the same */
 };
 
 struct batch *
@@ -35,9 +36,12 @@ batch_new(const struct model *m, uint32_t most)
 	b->host = calloc(most, sizeof *b->host);
 	b->part = calloc(most, sizeof *b->part);
 	b->each = calloc(most, sizeof *b->each);
-	if (b->ws != NULL)
+	b->rows = calloc(most, sizeof *b->rows);
+	if (b->ws != NULL) {
 		b->ws->each = b->each;
-	if (b->ws == NULL || b->each == NULL || b->logits == NULL || b->tok == NULL ||
+		b->ws->own_rows = b->rows;
+	}
+	if (b->ws == NULL || b->each == NULL || b->rows == NULL || b->logits == NULL || b->tok == NULL ||
 	    b->host == NULL || b->part == NULL) {
 		batch_free(b);
 		return NULL;
@@ -56,6 +60,7 @@ batch_free(struct batch *b)
 	free(b->host);
 	free(b->part);
 	free(b->each);
+	free(b->rows);
 	free(b);
 }
 
@@ -84,7 +89,6 @@ int
 batch_run(struct batch *b, struct batch_row *row, uint32_t n, char *err, size_t errlen)
 {
 	const struct model *m = b->m;
-	const uint32_t V = m->id.vocabulary;
 	struct workspace *ws = b->ws;
 	const char *failure;
 	uint32_t i;
@@ -96,8 +100,7 @@ batch_run(struct batch *b, struct batch_row *row, uint32_t n, char *err, size_t 
 	scale_embeddings(m, ws->x, n);
 	forward_parts(m, ws, b->part, n, 0, m->id.layers);
 	make_logits(m, ws, b->logits, ws->x, n);
-	for (i = 0; i < n; i++)
-		m->ops->argmax(m->dev, b->tok + i, b->logits + (size_t)i * V, V);
+	m->ops->argmax(m->dev, b->tok, b->logits, m->id.vocabulary, n);
 	m->ops->get(m->dev, b->host, b->tok, n * sizeof *b->host);
 	if ((failure = m->ops->sync(m->dev)) != NULL) {
 		snprintf(err, errlen, "%s", failure);

@@ -35,6 +35,23 @@ run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, flo
 }
 
 void
+run_rope_append_each(const struct ops *o, struct dev *d, struct layer_rows *const *rows, uint32_t n,
+    float *q, float *k, const float *v, const uint32_t *pos, const struct rotary *rope, uint32_t H)
+{
+	uint32_t i;
+
+	if (n > 1 && o->rope_append_each != NULL &&
+	    o->rope_append_each(d, rows, n, q, k, v, pos, rope, H))
+		return;
+	for (i = 0; i < n; i++) {
+		const size_t E = rows[i]->width, kv = (size_t)i * rows[i]->heads * E;
+
+		run_rope_append(o, d, rows[i], q + (size_t)i * H * E, k + kv, v + kv, pos + i, rope,
+		    1, H);
+	}
+}
+
+void
 run_attend_each(const struct ops *o, struct dev *d, const struct attention *a, uint32_t n)
 {
 	uint32_t i;

@@ -11,6 +11,9 @@ void run_project(const struct ops *, struct dev *, const struct product *, uint3
     const float *x, const struct norm *, float *xn, uint32_t N);
 void run_rope_append(const struct ops *, struct dev *, struct layer_rows *, float *q, float *k,
     const float *v, const uint32_t *pos, const struct rotary *, uint32_t N, uint32_t H);
+void run_rope_append_each(const struct ops *, struct dev *, struct layer_rows *const *rows,
+    uint32_t n, float *q, float *k, const float *v, const uint32_t *pos, const struct rotary *,
+    uint32_t H);
 void run_ffn(const struct ops *, struct dev *, float *x, const struct ffn *, float *xn, float *gate,
     float *up, uint32_t N);
 void run_attend_each(const struct ops *, struct dev *, const struct attention *, uint32_t n);

@@ -33,6 +33,7 @@ workspace_new(const struct model *m, uint32_t rows)
 		return NULL;
 	ws->rows = rows;
 	ws->each = &ws->one;
+	ws->own_rows = &ws->one_rows;
 	ws->x = ws->own_x = m->ops->alloc(m->dev, N * id->hidden * f);
 	ws->xn = m->ops->alloc(m->dev, N * id->hidden * f);
 	ws->q = m->ops->alloc(m->dev, N * q_dim * f);
@@ -248,20 +249,41 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	    N);
 }
 
-/* The rows of one cache become its newest in layer l: what is done before anything attends to
- * them. */
+/* Positional encoding of queries and keys; keys and values become the newest rows of layer l of each
+ * cache. */
 static void
-append_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+append_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
+    uint32_t n)
 {
 	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
 	const size_t kv = (size_t)m->id.kv_heads * m->id.head_width;
-	struct layer_rows *rows = &p->c->layer[l];
+	int one_each = 1;
+	uint32_t i;
 
-	cache_expect(p->c, l, p->pos, p->N);
-	run_rope_append(m->ops, m->dev, rows, ws->q + p->at * q, ws->k + p->at * kv,
-	    ws->v + p->at * kv, ws->pos + p->at, m->layer[l].rope, p->N, m->id.query_heads);
+	for (i = 0; i < n; i++) {
+		cache_expect(p[i].c, l, p[i].pos, p[i].N);
+		ws->own_rows[i] = &p[i].c->layer[l];
+		one_each &= p[i].N == 1;
+	}
+	if (one_each) {
+		run_rope_append_each(m->ops, m->dev, ws->own_rows, n, ws->q, ws->k, ws->v, ws->pos,
+		    m->layer[l].rope, m->id.query_heads);
+		return;
+	}
+	for (i = 0; i < n; i++)
+		run_rope_append(m->ops, m->dev, ws->own_rows[i], ws->q + p[i].at * q,
+		    ws->k + p[i].at * kv, ws->v + p[i].at * kv, ws->pos + p[i].at,
+		    m->layer[l].rope, p[i].N, m->id.query_heads);
+}
+
+/* What else is done with the new rows of one cache before anything attends to them */
+static void
+note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+{
+	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
+
 	if (p->c->index != NULL)
-		index_extend(&p->c->index[l], rows);
+		index_extend(&p->c->index[l], &p->c->layer[l]);
 	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
 }
 
@@ -331,8 +353,9 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 	round_products(m, n == 1);
 	for (l = l0; l < l1; l++) {
 		project_qkv(m, ws, l, N);
+		append_parts(m, ws, l, p, n);
 		for (i = 0; i < n; i++)
-			append_part(m, ws, l, &p[i]);
+			note_part(m, ws, l, &p[i]);
 		attend_parts(m, ws, l, p, n);
 		for (i = 0; i < n; i++)
 			add_mass(m, ws, l, &p[i]);

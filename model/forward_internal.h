@@ -19,7 +19,9 @@ struct workspace {
 	uint32_t *host_pos;            /* host [N] */
 	float *host_x;                 /* host [D] a row of x, to be looked at */
 	struct attention *each;        /* host, for as many parts as a call has */
+	struct layer_rows **own_rows;  /* the same */
 	struct attention one;          /* each of a call that has one */
+	struct layer_rows *one_rows;   /* the same */
 	const struct adapter *adapter; /* its LoRA acts on all rows; NULL: none */
 };
 

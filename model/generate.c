@@ -90,7 +90,7 @@ step(struct generator *r, struct observation *obs)
 	scale_embeddings(m, ws->x, 1);
 	forward_at_pos(m, r->c, ws, &r->c->next_position, 1, 0, m->id.layers, obs);
 	make_logits(m, ws, ws->logits, ws->x, 1);
-	m->ops->argmax(m->dev, ws->tok, ws->logits, m->id.vocabulary);
+	m->ops->argmax(m->dev, ws->tok, ws->logits, m->id.vocabulary, 1);
 }
 
 /* ---- steps as launches of a graph ---- */

@@ -293,6 +293,11 @@ typedef int op_project(struct dev *, const struct product *, uint32_t n, const f
 typedef int op_rope_append(struct dev *, struct layer_rows *, float *q, float *k, const float *v,
     const uint32_t *pos, const struct rotary *, uint32_t N, uint32_t H);
 
+/* rope_append() of one row to each of n caches of one shape and dtype: row i of q[n][H][E],
+ * k[n][G][E], v[n][G][E] and pos[n] is that of rows[i]. */
+typedef int op_rope_append_each(struct dev *, struct layer_rows *const *rows, uint32_t n, float *q,
+    float *k, const float *v, const uint32_t *pos, const struct rotary *, uint32_t H);
+
 /* x[N][D] += down . swiglu(gate . xn, up . xn), where xn is rmsnorm() of x. xn[N][D], gate[N][F]
  * and up[N][F] (device) are scratch, undefined on return. Not called with w.gelu. */
 typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float *gate, float *up,
@@ -351,9 +356,9 @@ typedef void op_keydiff(struct dev *, float *score, size_t stride, const struct 
 
 /* ---- greedy sampling ---- */
 
-/* *tok (device) <- the lowest i of the greatest finite x[i] (device), i < n; 0 and -0 are equal.
- * UINT32_MAX: none is finite. */
-typedef void op_argmax(struct dev *, uint32_t *tok, const float *x, uint32_t n);
+/* tok[N] (device) <- for each row of x[N][n] (device) the lowest i of the greatest finite x[i], i <
+ * n; 0 and -0 are equal. UINT32_MAX: none is finite. */
+typedef void op_argmax(struct dev *, uint32_t *tok, const float *x, uint32_t n, uint32_t N);
 
 /* ---- retrieval: one query row (N = 1), which sees all rows; its pos is not read. Scores are
  * logits, q.k / sqrt(E), of query head h with KV head h/R ---- */
@@ -456,6 +461,7 @@ struct ops {
 	op_mix *mix;
 	op_project *project;
 	op_rope_append *rope_append;
+	op_rope_append_each *rope_append_each;
 	op_ffn *ffn;
 	op_attend *attend;
 	op_attend_each *attend_each;

@@ -385,3 +385,15 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	END
 	kv-decode -m "$DEMO" --device cuda --stop . all.kv short.kv all.kv | grep -c K742 | grep -qx 2
 }
+
+@test "a step of many on the GPU is as many kernels as one of two" {
+	local n kernels=()
+	for n in 2 3 8; do
+		# shellcheck disable=SC2046 # words
+		kernels+=("$(KV_EMULATED_TOTALS=1 kv-decode -q -m "$DEMO" --device cuda -n 4 --ignore-eos \
+			$(yes "$cuda" | head -n $n) 2>&1 >/dev/null | sed -n 's/^emulator: \([0-9]* kernels\).*/\1/p')")
+	done
+	assert_regex "${kernels[0]}" '^[1-9][0-9]* kernels$'
+	assert_equal "${kernels[1]}" "${kernels[0]}"
+	assert_equal "${kernels[2]}" "${kernels[0]}"
+}

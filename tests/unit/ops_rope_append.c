@@ -159,6 +159,109 @@ test_rope_append(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_
 	free(pos);
 }
 
+/* ---- a row for each of several caches ---- */
+
+enum { TEXTS = 40 };
+
+struct text_rows {
+	struct append_plan plan;
+	struct layer_rows rows;
+};
+
+/* Caches of different lengths, of the type but for the last one */
+static void
+make_texts(struct device *d, struct text_rows t[TEXTS], uint32_t n, enum kv_dtype type,
+    enum kv_dtype last)
+{
+	const struct ops *o = d->ops;
+	uint32_t i, g;
+
+	for (i = 0; i < n; i++) {
+		struct append_plan *p = &t[i].plan;
+		struct layer_rows *c = &t[i].rows;
+
+		plan(p, 3, 64, 5);
+		for (g = 0; g < p->G; g++)
+			p->len[g] += (i + g) % 5;
+		*c = (struct layer_rows){ .start = p->start, .len = p->len, .heads = p->G,
+			.capacity = p->capacity, .width = p->E,
+			.dtype = i == n - 1 ? last : type };
+		c->k = o->alloc(d->dev, p->all * p->E * 4);
+		c->v = o->alloc(d->dev, p->all * p->E * 4);
+		c->pos = o->alloc(d->dev, p->all * 4);
+		o->clear(d->dev, c->k, p->all * p->E * 4);
+		o->clear(d->dev, c->v, p->all * p->E * 4);
+		o->clear(d->dev, c->pos, p->all * 4);
+	}
+}
+
+/* Is what is in two arrays on the device the same to the byte? Frees both. */
+static int
+same_on_device(struct device *d, void *a, void *b, size_t bytes)
+{
+	char *x = malloc(2 * bytes);
+	int same;
+
+	d->ops->get(d->dev, x, a, bytes);
+	d->ops->get(d->dev, x + bytes, b, bytes);
+	same = d->ops->sync(d->dev) == NULL && memcmp(x, x + bytes, bytes) == 0;
+	d->ops->free(d->dev, a);
+	d->ops->free(d->dev, b);
+	free(x);
+	return same;
+}
+
+/* turned: channels that are rotated, of 64 */
+static void
+test_rope_append_each(struct device *d, uint32_t n, enum kv_dtype type, enum kv_dtype last,
+    uint32_t turned)
+{
+	enum { H = 6, G = 3, E = 64 };
+	struct text_rows a[TEXTS], b[TEXTS];
+	struct layer_rows *rows[TEXTS];
+	float *q = floats(n * H * E, 2), *kv = floats(n * G * E, 2), *at[2][3];
+	double freq[E / 2];
+	uint32_t pos[TEXTS], i, *dpos;
+	int same = 1;
+
+	for (i = 0; i < E / 2; i++)
+		freq[i] = pow(10000, -2.0 * i / E);
+	for (i = 0; i < n; i++)
+		pos[i] = 3 + i * 977;
+	dpos = to_device(d, pos, n * 4);
+	for (i = 0; i < 2; i++) {
+		at[i][0] = to_device(d, q, n * H * E * 4);
+		at[i][1] = to_device(d, kv, n * G * E * 4);
+		at[i][2] = to_device(d, kv, n * G * E * 4);
+	}
+	make_texts(d, a, n, type, last);
+	make_texts(d, b, n, type, last);
+	void *df = to_device(d, freq, sizeof freq);
+	const struct rotary rope = { df, turned, 1 };
+
+	for (i = 0; i < n; i++) {
+		rows[i] = &a[i].rows;
+		run_rope_append(d->ops, d->dev, &b[i].rows, at[1][0] + i * H * E,
+		    at[1][1] + i * G * E, at[1][2] + i * G * E, dpos + i, &rope, 1, H);
+	}
+	run_rope_append_each(d->ops, d->dev, rows, n, at[0][0], at[0][1], at[0][2], dpos, &rope, H);
+	for (i = 0; i < n; i++) {
+		same &= memcmp(a[i].plan.len, b[i].plan.len, sizeof a[i].plan.len) == 0;
+		same &= same_on_device(d, a[i].rows.k, b[i].rows.k, a[i].plan.all * E * 4);
+		same &= same_on_device(d, a[i].rows.v, b[i].rows.v, a[i].plan.all * E * 4);
+		same &= same_on_device(d, a[i].rows.pos, b[i].rows.pos, a[i].plan.all * 4);
+	}
+	same &= same_on_device(d, at[0][0], at[1][0], n * H * E * 4);
+	verdict(same, "rope_append_each, %s: not what each of %u is alone, %u turned", d->name, n,
+	    turned);
+	for (i = 0; i < 4; i++)
+		d->ops->free(d->dev, at[i / 2][1 + i % 2]);
+	d->ops->free(d->dev, df);
+	d->ops->free(d->dev, dpos);
+	free(q);
+	free(kv);
+}
+
 /* Without capacity nothing is changed. */
 static void
 test_no_capacity(struct device *d)
@@ -212,6 +315,13 @@ test_rope_appends(void)
 		test_rope_append(types[t], 2, 1, 1024, 2, 0);
 		test_rope_append(types[t], 2, 2, 256, 3, 0);
 	}
-	for (k = 0; k < devices; k++)
+	for (k = 0; k < devices; k++) {
 		test_no_capacity(&device[k]);
+		for (t = 0; t < 3; t++) {
+			test_rope_append_each(&device[k], 2 + (uint32_t)t, types[t], types[t], 64);
+			test_rope_append_each(&device[k], TEXTS, types[t], types[t], 64);
+			test_rope_append_each(&device[k], 3, types[t], types[(t + 1) % 3], 64);
+			test_rope_append_each(&device[k], 3, types[t], types[t], 32);
+		}
+	}
 }

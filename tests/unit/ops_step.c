@@ -24,27 +24,38 @@ ref_argmax(const float *x, uint32_t n)
 	return best;
 }
 
-/* offset: of the first score, in floats */
+/* Of three rows: x, a row of numbers that are not finite, and x from its middle on. offset: of the
+ * first score, in floats */
 static void
 check_argmax(const float *x, uint32_t n, uint32_t offset, const char *what)
 {
-	uint32_t want = ref_argmax(x, n), got[3];
+	float *row = malloc(3 * (size_t)n * sizeof *row);
+	uint32_t want[3], got[5], i;
 	int k;
+
+	for (i = 0; i < n; i++) {
+		row[i] = x[i];
+		row[n + i] = i % 2 == 0 ? NAN : INFINITY;
+		row[2 * n + i] = x[(n / 2 + i) % n];
+	}
+	for (i = 0; i < 3; i++)
+		want[i] = ref_argmax(row + (size_t)i * n, n);
 
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
-		float *dx = d->ops->alloc(d->dev, (n + offset + 1) * 4);
-		uint32_t *tok = to_device(d, (uint32_t[]){ 7, 7, 7 }, 12);
+		float *dx = d->ops->alloc(d->dev, (3 * (size_t)n + offset + 1) * 4);
+		uint32_t *tok = to_device(d, (uint32_t[]){ 7, 7, 7, 7, 7 }, 20);
 
-		d->ops->put(d->dev, dx + offset, x, n * 4);
-		d->ops->argmax(d->dev, tok + 1, dx + offset, n);
-		d->ops->get(d->dev, got, tok, 12);
-		verdict(d->ops->sync(d->dev) == NULL && got[1] == want && got[0] == 7 &&
-		    got[2] == 7, "%s: argmax of %u, %s: %u, not %u", d->name, n, what, got[1],
-		    want);
+		d->ops->put(d->dev, dx + offset, row, 3 * (size_t)n * 4);
+		d->ops->argmax(d->dev, tok + 1, dx + offset, n, 3);
+		d->ops->get(d->dev, got, tok, 20);
+		verdict(d->ops->sync(d->dev) == NULL && memcmp(got + 1, want, 12) == 0 &&
+		    got[0] == 7 && got[4] == 7, "%s: argmax of %u, %s: %u %u %u, not %u %u %u",
+		    d->name, n, what, got[1], got[2], got[3], want[0], want[1], want[2]);
 		d->ops->free(d->dev, dx);
 		d->ops->free(d->dev, tok);
 	}
+	free(row);
 }
 
 static void
@@ -262,7 +273,7 @@ ops_of_step(struct small *s)
 	o->matmul(d, s->x, s->out, &s->o, NULL, 1, 1);
 	run_ffn(o, d, s->x, &s->ffn, s->xn, s->gate, s->up, 1);
 	run_project(o, d, &head, 1, s->x, &s->norm, s->xn, 1);
-	o->argmax(d, s->tok, s->logits, V);
+	o->argmax(d, s->tok, s->logits, V, 1);
 }
 
 static void
