@@ -13,6 +13,7 @@
 #include "model/batch.h"
 #include "model/generate.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/fill.h"
 #include "tests/bench/median.h"
 
 static const uint32_t at_once[] = { 1, 4, 16, 32 };
@@ -26,40 +27,14 @@ fail(const char *what)
 	exit(1);
 }
 
-static float *
-random_floats(const struct model *m, size_t n)
-{
-	float *x = m->ops->alloc(m->dev, n * sizeof *x);
-	size_t i;
-
-	if (x == NULL)
-		fail("no memory");
-	for (i = 0; i < n; i++)                 /* the memory of a CPU */
-		x[i] = (float)rand() / (float)RAND_MAX - 0.5f;
-	return x;
-}
-
 /* A cache with so many rows, and room for one more in each step */
 static struct cache *
 fill(const struct model *m, uint32_t rows, uint32_t steps)
 {
-	const size_t n = (size_t)rows * m->id.kv_heads * m->id.head_width;
-	struct cache *c = cache_new(m, m->id.weights_dtype);
-	float *k = random_floats(m, n), *v = random_floats(m, n);
-	uint32_t *pos = malloc(rows * sizeof *pos), i;
+	struct cache *c = bench_fill(m, rows, steps);
 
-	if (c == NULL || pos == NULL || cache_reserve(c, rows + steps) != 0)
+	if (c == NULL)
 		fail("no memory");
-	for (i = 0; i < rows; i++)
-		pos[i] = i;
-	for (i = 0; i < m->id.layers; i++) {
-		cache_expect(c, i, pos, rows);
-		m->ops->append(m->dev, &c->layer[i], k, v, pos, rows);
-	}
-	c->next_position = rows;
-	m->ops->free(m->dev, k);
-	m->ops->free(m->dev, v);
-	free(pos);
 	return c;
 }
 

@@ -1,14 +1,17 @@
 /* bench_tokens.c - seconds that a model takes for a prompt, and for a token behind it
  *
- * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS]]. Prints two numbers, of processor time, so
- * that they say something on a busy machine, too: the prompt, and the median of the steps. Loading
- * does not count; a short prompt runs before. peer.py puts them beside those of another program. */
+ * bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled]]]. Prints two numbers, of processor
+ * time, so that they say something on a busy machine, too: the prompt, and the median of the steps.
+ * Loading does not count; a short prompt runs before. With "filled" there is no prompt, and the
+ * steps stand behind TOKENS rows of random numbers. peer.py puts them beside those of another
+ * program. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/forward.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/fill.h"
 #include "tests/bench/median.h"
 
 #define WARM_UP 48
@@ -40,20 +43,23 @@ run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
 }
 
 static void
-measure(const struct model *m, size_t tokens, size_t steps)
+measure(const struct model *m, size_t tokens, size_t steps, int filled)
 {
 	struct workspace *ws = workspace_new(m, workspace_tile(m->ops)), *one = workspace_new(m, 1);
 	struct cache *c = cache_new(m, m->id.weights_dtype);
-	double *step = malloc(steps * sizeof *step), prompt;
+	double *step = malloc(steps * sizeof *step), prompt = 0;
 	size_t i;
 
 	if (ws == NULL || one == NULL || c == NULL || step == NULL)
 		fail("no memory");
 	run(m, c, ws, WARM_UP);
 	cache_free(c);
-	if ((c = cache_new(m, m->id.weights_dtype)) == NULL)
+	c = filled ? bench_fill(m, (uint32_t)tokens, (uint32_t)steps) :
+	    cache_new(m, m->id.weights_dtype);
+	if (c == NULL)
 		fail("no memory");
-	prompt = run(m, c, ws, tokens);
+	if (!filled)
+		prompt = run(m, c, ws, tokens);
 	for (i = 0; i < steps; i++)
 		step[i] = run(m, c, one, 1);
 	printf("%.6f %.6f\n", prompt, median(step, (int)steps));
@@ -72,14 +78,15 @@ main(int argc, char **argv)
 	char err[512];
 
 	if (argc < 4 || atoi(argv[2]) < 1 || atoi(argv[3]) < 1)
-		fail("usage: bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS]]");
+		fail("usage: bench_tokens MODEL TOKENS STEPS [f32|bf16 [THREADS [filled]]]");
 	bench_cpu_time = 1;
 	if ((dev = cpu_ops.open(0, argc > 5 ? atoi(argv[5]) : 1, err, sizeof err)) == NULL ||
 	    model_load(argv[1], &cpu_ops, dev, &m, err, sizeof err) != 0)
 		fail(err);
 	if (bf16 && !(m->products_in_bf16 = cpu_ops.products_in_bf16(dev, 1)))
 		fail("this processor has no AVX512-BF16");
-	measure(m, (size_t)atoi(argv[2]), (size_t)atoi(argv[3]));
+	measure(m, (size_t)atoi(argv[2]), (size_t)atoi(argv[3]),
+	    argc > 6 && strcmp(argv[6], "filled") == 0);
 	model_free(m);
 	cpu_ops.close(dev);
 	return 0;

@@ -1,75 +1,118 @@
 #!/usr/bin/env python3
-"""peer.py - prefill and decoding beside llama.cpp, on the same weights, in turns
+"""peer.py - prompts and steps beside llama.cpp or transformers, on the same weights, in turns
 
-usage: peer.py BUILD MODEL GGUF [--tokens N ...] [--steps N] [--rounds N] [--flash] [--products TYPE ...]
+usage: peer.py BUILD MODEL (--llama GGUF [--no-flash] | --transformers f32|bf16)
+               [--tokens N ...] [--rows N ...] [--steps N] [--rounds N]
+               [--products TYPE ...] [--start] [--head]
 
-Processor time of one thread each, so that the figures hold on a busy machine; medians. MODEL is a folder,
-GGUF the same weights for llama-cpp-python, which must be installed. Run it under taskset, on one core.
+Processor time of one thread each, so that the figures hold on a busy machine; medians. MODEL is a
+folder, GGUF the same weights (peer_gguf.py). --tokens are the lengths of prompts, --rows those of
+the caches behind which a step is measured, without values none. --start measures loading and the
+first token instead. Run it under taskset, on one core, with a Python that has the peer.
 """
 
 import argparse
+import importlib
 import pathlib
-import random
+import resource
 import statistics
 import subprocess
-import time
+import sys
+import tempfile
 
-import llama_cpp
+import figures
+
+TEXT = "Hello"
 
 
 def options():
     p = argparse.ArgumentParser(prog="peer.py")
     p.add_argument("build", type=pathlib.Path)
     p.add_argument("model", type=pathlib.Path)
-    p.add_argument("gguf", type=pathlib.Path)
-    p.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 4096])
+    peer = p.add_mutually_exclusive_group(required=True)
+    peer.add_argument("--llama", type=pathlib.Path, metavar="GGUF")
+    peer.add_argument("--transformers", choices=["f32", "bf16"])
+    p.add_argument("--no-flash", action="store_true", help="llama.cpp without flash attention")
+    p.add_argument("--tokens", type=int, nargs="*", default=[512, 2048, 4096])
+    p.add_argument("--rows", type=int, nargs="*", default=[512, 2048, 8192])
     p.add_argument("--steps", type=int, default=16)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--flash", action="store_true", help="llama.cpp's flash attention")
-    p.add_argument("--products", nargs="+", default=["f32", "bf16"])
+    p.add_argument("--products", nargs="+", default=["f32"])
+    p.add_argument("--start", action="store_true", help="loading and the first token")
+    # what --start starts for the peer
+    p.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--head", action="store_true", help="the head of the table, too")
     return p.parse_args()
 
 
-def ours(o, tokens, products):
-    """(prompt, step) in seconds"""
-    command = [o.build / "tests/bench/bench_tokens", o.model, str(tokens), str(o.steps), products, "1"]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return tuple(map(float, out.split()))
+def peer_of(o):
+    """The module of the peer, its name in the table, and what it opens."""
+    if o.llama:
+        name = "llama.cpp" + (" without flash attention" if o.no_flash else "")
+        return importlib.import_module("peer_llama"), name, (o.llama, not o.no_flash)
+    module = importlib.import_module("peer_transformers")
+    return module, f"transformers {o.transformers}", (o.model, o.transformers)
 
 
-def theirs(o, llama, tokens):
-    """The same of llama.cpp, where a short prompt has run before"""
-    ids = [random.randrange(1000, llama.n_vocab()) for _ in range(tokens + o.steps)]
-    llama.reset()
-    llama.eval(ids[:48])
-    llama.reset()
-    start = time.process_time()
-    llama.eval(ids[:tokens])
-    prompt, steps = time.process_time() - start, []
-    for i in range(tokens, len(ids)):
-        start = time.process_time()
-        llama.eval(ids[i:i + 1])
-        steps.append(time.process_time() - start)
-    return prompt, statistics.median(steps)
+def measure_prompts(o, peer, name):
+    program = [o.build / "tests/bench/bench_tokens", o.model]
+    for tokens in o.tokens:
+        ways = {name: lambda: (peer.prompt(tokens),)}
+        for products in o.products:
+            ways[products] = lambda p=products: figures.seconds_of(*program, tokens, 1, p, 1)
+        found = figures.in_turns(o.rounds, ways)
+        for products in o.products:
+            figures.row(f"prompt of {tokens}, products in {products}", o.model.name,
+                        found[products][0], name, found[name][0])
+
+
+def measure_steps(o, peer, name):
+    program = [o.build / "tests/bench/bench_tokens", o.model]
+    for rows in o.rows:
+        peer.fill(rows)
+        found = figures.in_turns(o.rounds, {
+            name: lambda: (statistics.median(peer.steps(o.steps)),),
+            "ours": lambda: figures.seconds_of(*program, rows, o.steps, "f32", 1, "filled")})
+        figures.row(f"step behind {rows} rows", o.model.name, found["ours"][1], name,
+                    found[name][0])
+
+
+def processor_time(command):
+    """Of a whole process"""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure_start(o, name):
+    """A process for each, as a shell starts them; that of the peer leaves out Python's imports."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+        text.write(TEXT)
+        text.flush()
+        command = [o.build / "kv-prefill", "-q", "-j", "1", "-m", o.model, "-o", "/dev/null",
+                   text.name]
+        found = figures.in_turns(o.rounds, {
+            name: lambda: figures.seconds_of(sys.executable, *sys.argv, "--once"),
+            "ours": lambda: (processor_time(command),)})
+    figures.row("start: loading, the first token", o.model.name, found["ours"][0], name,
+                found[name][0])
 
 
 def main():
     o = options()
-    llama = llama_cpp.Llama(str(o.gguf), n_ctx=max(o.tokens) + o.steps + 64, n_batch=512, n_ubatch=512, n_threads=1,
-                            n_threads_batch=1, flash_attn=o.flash, verbose=False)
-    print("| tokens | products | prompt, s | llama.cpp, s | ratio | step, ms | llama.cpp, ms | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
-    for tokens in o.tokens:
-        peer, us = [], {products: [] for products in o.products}
-        for _ in range(o.rounds):
-            peer.append(theirs(o, llama, tokens))
-            for products in o.products:
-                us[products].append(ours(o, tokens, products))
-        prompt, step = (statistics.median(column) for column in zip(*peer))
-        for products in o.products:
-            p, s = (statistics.median(column) for column in zip(*us[products]))
-            print(f"| {tokens} | {products} | {p:.3f} | {prompt:.3f} | {prompt / p:.2f} | {s * 1e3:.2f} "
-                  f"| {step * 1e3:.2f} | {step / s:.2f} |", flush=True)
+    module, name, where = peer_of(o)
+    if o.once:
+        print(module.start(*where, TEXT))
+        return
+    if o.head:
+        print(figures.HEAD)
+    if o.start:
+        measure_start(o, name)
+        return
+    peer = module.Peer(*where, max(o.tokens + o.rows) + o.steps + 64)
+    measure_prompts(o, peer, name)
+    measure_steps(o, peer, name)
 
 
 if __name__ == "__main__":

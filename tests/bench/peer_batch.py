@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""peer_batch.py - steps of several sequences at once beside llama.cpp, on the same weights, in turns
+"""peer_batch.py - steps of several sequences at once beside llama.cpp, in turns
 
-usage: peer_batch.py BUILD MODEL GGUF [--rows N] [--sequences N ...] [--steps N] [--rounds N] [--no-flash]
+usage: peer_batch.py BUILD MODEL GGUF [--rows N] [--sequences N ...] [--steps N] [--rounds N]
+                     [--no-flash] [--head]
 
-Processor time of one thread each, so that the figures hold on a busy machine; medians of rounds. GGUF has the
-weights of the folder MODEL for llama-cpp-python, which must be installed; its sequences have streams of rows of
-their own. Run it under taskset, on one core.
+Processor time of one thread each, so that the figures hold on a busy machine; medians of rounds.
+GGUF has the weights of the folder MODEL for llama-cpp-python, which must be installed; its
+sequences have streams of rows of their own. Run it under taskset, on one core.
 """
 
 import argparse
@@ -18,6 +19,10 @@ import time
 
 import llama_cpp as ll
 
+import figures
+
+MEASURED = [1, 4, 16, 32]       # by bench_batch
+
 
 def options():
     p = argparse.ArgumentParser(prog="peer_batch.py")
@@ -25,18 +30,21 @@ def options():
     p.add_argument("model", type=pathlib.Path)
     p.add_argument("gguf", type=pathlib.Path)
     p.add_argument("--rows", type=int, default=512)
-    p.add_argument("--sequences", type=int, nargs="+", default=[1, 4, 16, 32])
+    p.add_argument("--sequences", type=int, nargs="+", default=MEASURED, choices=MEASURED)
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--no-flash", action="store_true", help="llama.cpp without flash attention")
+    p.add_argument("--head", action="store_true", help="the head of the table, too")
     return p.parse_args()
 
 
 def ours(o):
     """Seconds of a step for each number of sequences"""
     command = [o.build / "tests/bench/bench_batch", o.model, str(o.rows), str(o.steps), "cpu", "1"]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[2:]
-    return {int(words[0]): float(words[1]) / 1e3 for words in map(str.split, lines)}
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    lines = map(str.split, out.splitlines()[2:])
+    found = {int(words[0]): float(words[1]) / 1e3 for words in lines}
+    return tuple(found[n] for n in o.sequences)
 
 
 class Theirs:
@@ -45,7 +53,8 @@ class Theirs:
         ll.llama_backend_init()
         self.quiet = ll.llama_log_callback(lambda *_: None)
         ll.llama_log_set(self.quiet, ctypes.c_void_p(0))
-        self.model = ll.llama_model_load_from_file(str(o.gguf).encode(), ll.llama_model_default_params())
+        self.model = ll.llama_model_load_from_file(str(o.gguf).encode(),
+                                                   ll.llama_model_default_params())
         self.vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
         p = ll.llama_context_default_params()
         room = o.rows + len(o.sequences) * (o.steps + 1) * o.rounds + 64
@@ -82,17 +91,14 @@ class Theirs:
 def main():
     o = options()
     peer = Theirs(o)
-    us, them = {n: [] for n in o.sequences}, {n: [] for n in o.sequences}
-    for _ in range(o.rounds):
-        for n in o.sequences:
-            them[n].append(peer.steps(n, o.steps))
-        for n, seconds in ours(o).items():
-            if n in us:
-                us[n].append(seconds)
-    print("| sequences | step, ms | tokens/s | llama.cpp, ms | tokens/s | ratio |\n|---|---|---|---|---|---|")
-    for n in o.sequences:
-        a, b = statistics.median(us[n]), statistics.median(them[n])
-        print(f"| {n} | {a * 1e3:.1f} | {n / a:.1f} | {b * 1e3:.1f} | {n / b:.1f} | {b / a:.2f} |")
+    found = figures.in_turns(o.rounds, {
+        "theirs": lambda: tuple(peer.steps(n, o.steps) for n in o.sequences),
+        "ours": lambda: ours(o)})
+    if o.head:
+        print(figures.HEAD)
+    for n, us, them in zip(o.sequences, found["ours"], found["theirs"]):
+        figures.row(f"step of {n} sequences, {o.rows} rows each", o.model.name, us,
+                    "llama.cpp" + (" without flash attention" if o.no_flash else ""), them)
 
 
 if __name__ == "__main__":

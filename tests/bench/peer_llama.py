@@ -1,0 +1,54 @@
+"""peer_llama.py - llama.cpp, as llama-cpp-python has it, for peer.py: one thread, batches of 512"""
+
+import random
+import time
+
+import llama_cpp
+
+
+def open_model(gguf, flash, rows):
+    return llama_cpp.Llama(str(gguf), n_ctx=rows, n_batch=512, n_ubatch=512, n_threads=1,
+                           n_threads_batch=1, flash_attn=flash, verbose=False)
+
+
+def start(gguf, flash, text):
+    """Processor time from opening the model to the first token's logits"""
+    begin = time.process_time()
+    llama = open_model(gguf, flash, 512)
+    llama.eval(llama.tokenize(text.encode())[:1])
+    return time.process_time() - begin
+
+
+def describe():
+    flags = llama_cpp.llama_print_system_info().decode()
+    return f"llama-cpp-python {llama_cpp.__version__}: {flags.strip(' |')}"
+
+
+class Peer:
+    def __init__(self, gguf, flash, rows):
+        self.llama = open_model(gguf, flash, rows)
+        self.rows = 0
+        self.llama.eval(self.ids(48))
+
+    def ids(self, n):
+        return [random.randrange(1000, self.llama.n_vocab()) for _ in range(n)]
+
+    def timed(self, n):
+        ids, begin = self.ids(n), time.process_time()
+        self.llama.eval(ids)
+        return time.process_time() - begin
+
+    def prompt(self, tokens):
+        self.llama.reset()
+        return self.timed(tokens)
+
+    def fill(self, rows):
+        """A cache of so many rows, behind which steps() is"""
+        self.prompt(rows)
+        self.rows = rows
+
+    def steps(self, count):
+        """Seconds of each of these; the cache is cut back after them."""
+        seconds = [self.timed(1) for _ in range(count)]
+        self.llama.n_tokens = self.rows       # eval() drops the rows behind
+        return seconds
