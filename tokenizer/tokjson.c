@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tokenizer/tokload.h"
@@ -54,9 +55,47 @@ read_root(struct load *l, json_t *root)
 	return load_each(l, "post_processor", part, "processors", load_processor);
 }
 
+/* JSON; that of tokenizer.json is read without its tables, if these can be read by themselves. A
+ * message names places of the whole text. */
+static json_t *
+parse(struct load *l, const char *text, size_t n, int tables, json_error_t *error)
+{
+	json_t *root;
+	size_t left;
+	char *rest = tables ? tables_cut(&l->tables, text, n, &left) : NULL;
+
+	if (rest != NULL) {
+		root = json_loadb(rest, left, JSON_REJECT_DUPLICATES, error);
+		free(rest);
+		if (root != NULL)
+			return root;
+		tables_free(&l->tables);
+	}
+	return json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
+}
+
+/* The JSON that is in f. What is no file, and may have no end, is read as far as it is JSON. */
+static json_t *
+parse_file(struct load *l, FILE *f, int tables, json_error_t *error)
+{
+	struct stat st;
+	json_t *root = NULL;
+	char *text;
+	size_t n;
+
+	if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
+	    (text = malloc((size_t)st.st_size)) == NULL)
+		return json_loadf(f, JSON_REJECT_DUPLICATES, error);
+	n = fread(text, 1, (size_t)st.st_size, f);
+	if (!ferror(f))
+		root = parse(l, text, n, tables, error);
+	free(text);
+	return root;
+}
+
 /* The JSON in a file; *there becomes 0 when the file is not. */
 static int
-read_file(struct load *l, const char *path, json_t **root, int *there)
+read_file(struct load *l, const char *path, int tables, json_t **root, int *there)
 {
 	json_error_t error;
 	FILE *f;
@@ -70,7 +109,7 @@ read_file(struct load *l, const char *path, json_t **root, int *there)
 		*there = errno != ENOENT;
 		return load_fail(l, TOKENIZER_EIO, "%s", strerror(errno));
 	}
-	*root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
+	*root = parse_file(l, f, tables, &error);
 	rc = ferror(f);
 	fclose(f);
 	if (rc == 0 && *root == NULL)
@@ -110,9 +149,9 @@ read_files(struct load *l, const char *dir, const char *path, const char *config
 	json_t *root, *config = NULL;
 	int rc, there;
 
-	if ((rc = read_file(l, path, &root, &there)) != 0)
+	if ((rc = read_file(l, path, 1, &root, &there)) != 0)
 		return there ? rc : explain(l, dir);
-	rc = read_file(l, config_path, &config, &there);
+	rc = read_file(l, config_path, 0, &config, &there);
 	if (rc != 0 && there) {
 		json_decref(root);
 		return rc;
@@ -147,6 +186,7 @@ tokjson_read(struct tokenizer *t, const char *dir, char *err, size_t errlen)
 	}
 	free(path);
 	free(config_path);
+	tables_free(&l.tables);
 	return rc;
 }
 
@@ -184,6 +224,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct load l = { .t = t, .path = "fuzz", .err = err, .errlen = sizeof(err) };
 	size_t json = size, bad, len;
 	json_t *root, *config;
+	json_error_t error;
 
 	while (json > 0 && data[json - 1] != '}')
 		json--;
@@ -191,7 +232,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, data + json, len);
 	while ((bad = utf8_check(text, len)) < len)
 		text[bad] = ' ';
-	root = json_loadb((const char *)data, json, JSON_REJECT_DUPLICATES, NULL);
+	root = parse(&l, (const char *)data, json, 1, &error);
 	l.added = json_object();
 	l.by_content = json_object();
 	config = json_incref(json_object_get(root, "config"));
@@ -203,6 +244,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	json_decref(config);
 	json_decref(l.added);
 	json_decref(l.by_content);
+	tables_free(&l.tables);
 	tokenizer_close(t);
 	free(text);
 	return 0;

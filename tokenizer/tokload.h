@@ -5,11 +5,13 @@
 #include <jansson.h>
 
 #include "tokenizer/tokjson.h"
+#include "tokenizer/toktables.h"
 
 struct load {
 	struct tokenizer *t;
 	const char *path;
-	json_t *vocab;          /* model.vocab: keys as spelled in the file -> id; borrowed */
+	json_t *vocab;          /* model.vocab, empty when tables_cut() has read it; borrowed */
+	struct tables tables;   /* its words, keys as spelled in the file, -> id */
 	json_t *added;          /* content of the added tokens read so far -> id */
 	json_t *by_content;     /* tokadded.c's */
 	json_t *config;         /* tokenizer_config.json; NULL: there is none */

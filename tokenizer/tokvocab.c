@@ -21,25 +21,39 @@ get_id(struct load *l, const char *place, const json_t *v, uint32_t *id)
 	return 0;
 }
 
+/* The words that tables_cut() has left to the reader of JSON */
+static int
+list_words(struct load *l)
+{
+	const char *key;
+	json_t *value;
+	uint32_t id;
+	int rc;
+
+	json_object_foreach(l->vocab, key, value) {
+		if ((rc = get_id(l, "model.vocab", value, &id)) != 0)
+			return rc;
+		if (tables_add(&l->tables, key, strlen(key), id) != 0)
+			return load_no_memory(l);
+	}
+	return 0;
+}
+
 /* Ids decide how much memory there must be, so all of them are looked at before any is allocated
  * for. */
 static int
 count_ids(struct load *l, json_t *added, uint32_t *size)
 {
 	char place[64];
-	const char *key;
 	json_t *value;
 	uint32_t id;
 	size_t i;
 	int rc;
 
 	*size = 0;
-	json_object_foreach(l->vocab, key, value) {
-		if ((rc = get_id(l, "model.vocab", value, &id)) != 0)
-			return rc;
-		if (id >= *size)
-			*size = id + 1;
-	}
+	for (i = 0; i < l->tables.words; i++)
+		if (l->tables.word[i].id >= *size)
+			*size = l->tables.word[i].id + 1;
 	json_array_foreach(added, i, value) {
 		snprintf(place, sizeof(place), "added_tokens[%zu]", i);
 		if ((rc = get_id(l, place, json_object_get(value, "id"), &id)) != 0)
@@ -85,17 +99,17 @@ load_token(struct load *l, uint32_t id, const char *text, unsigned flags)
 static int
 read_vocab(struct load *l)
 {
-	const char *key;
-	json_t *value;
-	uint32_t id;
+	const struct word *w;
+	size_t i;
 	int rc;
 
-	json_object_foreach(l->vocab, key, value) {
-		id = (uint32_t)json_integer_value(value);
-		if (l->t->vocab.token[id].flags & TOKEN_USED)
+	for (i = 0; i < l->tables.words; i++) {
+		w = &l->tables.word[i];
+		if (l->t->vocab.token[w->id].flags & TOKEN_USED)
 			return load_fail(l, TOKENIZER_EINVALID,
-			    "model.vocab: id %u stands for \"%s\" and another token", id, key);
-		if ((rc = load_token(l, id, key, TOKEN_BYTES)) != 0)
+			    "model.vocab: id %u stands for \"%s\" and another token", w->id,
+			    w->text);
+		if ((rc = load_token(l, w->id, w->text, TOKEN_BYTES)) != 0)
 			return rc;
 	}
 	return 0;
@@ -138,9 +152,9 @@ merge_parts(struct load *l, size_t rank, json_t *merge, char **copy, const char 
 long long
 load_id(const struct load *l, const char *key)
 {
-	const json_t *v = json_object_get(l->vocab, key);
+	const struct word *w = tables_find(&l->tables, key, strlen(key));
 
-	return v == NULL ? -1 : (long long)json_integer_value(v);
+	return w == NULL ? -1 : (long long)w->id;
 }
 
 /* There is a merge of `left` and something that begins with U+2581. */
@@ -186,16 +200,13 @@ sort_points(struct ids *list)
 }
 
 static int
-read_merge(struct load *l, size_t rank, json_t *merge, char **copy, char **joined)
+read_merge(struct load *l, size_t rank, const char *left, const char *right, char **joined)
 {
-	const char *left = NULL, *right = NULL, *unknown;
+	const char *unknown;
 	long long l_id, r_id, id;
 	size_t n;
 	char *p;
-	int rc;
 
-	if ((rc = merge_parts(l, rank, merge, copy, &left, &right)) != 0)
-		return rc;
 	n = strlen(left) + strlen(right) + 1;
 	p = realloc(*joined, n);
 	if (p == NULL)
@@ -298,6 +309,21 @@ read_missing(struct load *l, json_t *model)
 	return 0;
 }
 
+/* The merges that tables_cut() has read */
+static int
+read_pairs(struct load *l)
+{
+	const struct tables *t = &l->tables;
+	char *joined = NULL;
+	size_t i;
+	int rc = 0;
+
+	for (i = 0; rc == 0 && i < t->pairs; i++)
+		rc = read_merge(l, i, t->pair[i].left, t->pair[i].right, &joined);
+	free(joined);
+	return rc;
+}
+
 /* Files from before merges were pairs may begin like merges.txt, with "#version: 0.2". */
 static int
 is_comment(const json_t *merge)
@@ -305,32 +331,44 @@ is_comment(const json_t *merge)
 	return json_is_string(merge) && strncmp(json_string_value(merge), "#version", 8) == 0;
 }
 
+/* And those that it has left */
+static int
+read_merges(struct load *l, json_t *merges)
+{
+	const char *left = NULL, *right = NULL;
+	char *copy = NULL, *joined = NULL;
+	json_t *merge;
+	size_t i;
+	int rc = 0;
+
+	for (i = 0; rc == 0 && i < json_array_size(merges); i++) {
+		merge = json_array_get(merges, i);
+		if (!is_comment(merge) &&
+		    (rc = merge_parts(l, i, merge, &copy, &left, &right)) == 0)
+			rc = read_merge(l, i, left, right, &joined);
+	}
+	free(copy);
+	free(joined);
+	return rc;
+}
+
 static int
 read_tables(struct load *l, json_t *model, json_t *merges, json_t *added)
 {
-	char *copy = NULL, *joined = NULL;
-	json_t *merge;
 	uint32_t size;
-	size_t i;
 	int rc;
 
-	if ((rc = count_ids(l, added, &size)) != 0)
+	if ((rc = list_words(l)) != 0 || (rc = count_ids(l, added, &size)) != 0)
 		return rc;
-	if (vocab_init(&l->t->vocab, size, json_object_size(l->vocab)) != 0 ||
-	    bpe_init(&l->t->bpe, json_array_size(merges)) != 0)
+	if (vocab_init(&l->t->vocab, size, l->tables.words) != 0 ||
+	    bpe_init(&l->t->bpe, json_array_size(merges) + l->tables.pairs) != 0)
 		return load_no_memory(l);
 	l->t->bpe.characters = !l->t->byte_level;
 	l->t->cuts = !l->t->byte_level && load_id(l, META) >= 0;
-	if ((rc = read_vocab(l)) == 0)
-		rc = read_missing(l, model);
-	for (i = 0; rc == 0 && i < json_array_size(merges); i++) {
-		merge = json_array_get(merges, i);
-		if (!is_comment(merge))
-			rc = read_merge(l, i, merge, &copy, &joined);
-	}
+	if ((rc = read_vocab(l)) == 0 && (rc = read_missing(l, model)) == 0 &&
+	    (rc = read_pairs(l)) == 0)
+		rc = read_merges(l, merges);
 	sort_points(&l->t->joined);
-	free(copy);
-	free(joined);
 	return rc;
 }
 
