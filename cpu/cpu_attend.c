@@ -21,7 +21,7 @@
 #define QUERY_ROWS 128           /* query rows x query heads of one item; at least one row */
 #define ITEMS 256                /* the cache is split until there are about so many items */
 #define SPLIT_MIN 512            /* rows of a split at least */
-#define MASS_ROWS 256            /* cache rows of one item of mass */
+#define MASS_ROWS 512            /* cache rows of one item of mass */
 
 /* How one call is cut. */
 struct plan {
@@ -152,7 +152,7 @@ static void
 start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, size_t n0)
 {
 	const struct layer_rows *c = p->rows;
-	const float *q = p->query->q;
+	const float *q;
 	const size_t E = p->E, N = p->N - n0 < p->block ? p->N - n0 : p->block, M = N * p->R;
 	const size_t at = c->start[g] * E * kv_dtype_size(c->dtype);
 	const float scale = (float)(1 / sqrt((double)E));
@@ -178,8 +178,10 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 			from[n * p->R + r] = first;
 			seen[n * p->R + r] = last;
 		}
+		q = p->query->q + ((n0 + n) * p->H + g * p->R) * E;
+#pragma omp simd
 		for (e = 0; e < p->R * E; e++)
-			scratch[n * p->R * E + e] = q[((n0 + n) * p->H + g * p->R) * E + e] * scale;
+			scratch[n * p->R * E + e] = q[e] * scale;
 	}
 	j->first = from[0];
 	j->last = last;
