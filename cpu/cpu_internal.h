@@ -165,12 +165,12 @@ struct bf16_products {
 	    size_t rows, size_t cols, size_t in, const float *bias, int add);
 };
 
-struct pool;
+struct thread_pool;
 
 struct dev {
 	int threads;
 	int warm;                    /* oneDNN has made its code */
-	struct pool *pool;
+	struct thread_pool *pool;
 	const struct simd *simd;
 	const struct bf16_products *bf16;  /* while products are in bf16; else NULL */
 	void *scratch;               /* 64-byte aligned; grows, never shrinks */
@@ -199,9 +199,9 @@ void cpu_run(struct dev *, void (*work)(void *arg, size_t item, int thread), voi
     size_t items, size_t cost);
 
 /* threads counts the calling one. NULL with errno when there are not so many. */
-struct pool *cpu_pool_open(int threads);
-void cpu_pool_close(struct pool *);
-void cpu_pool_run(struct pool *, void (*work)(void *, size_t, int), void *arg, size_t items);
+struct thread_pool *cpu_pool_open(int threads);
+void cpu_pool_close(struct thread_pool *);
+void cpu_pool_run(struct thread_pool *, void (*work)(void *, size_t, int), void *arg, size_t items);
 
 /* How many threads oneDNN uses when called from this one. Returns the setting before. */
 int cpu_blas_threads(int threads);

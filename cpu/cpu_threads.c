@@ -17,12 +17,12 @@
 #define SPINS 1000           /* looks for new work before sleeping: some 50 microseconds */
 
 struct worker {
-	struct pool *pool;
+	struct thread_pool *pool;
 	pthread_t id;
 	int thread;              /* 1 .. threads-1; the caller is 0 */
 };
 
-struct pool {
+struct thread_pool {
 	pthread_mutex_t lock;    /* of what follows, except the atomics */
 	pthread_cond_t begin, end;
 	atomic_uint job;         /* number of the current job; changes under the lock */
@@ -47,7 +47,7 @@ pause_a_little(void)
 }
 
 static void
-take_items(struct pool *p, int thread)
+take_items(struct thread_pool *p, int thread)
 {
 	size_t item;
 
@@ -57,7 +57,7 @@ take_items(struct pool *p, int thread)
 
 /* Waits for a job other than seen, and enters it. Returns 0 when the pool closes. */
 static int
-enter_job(struct pool *p, unsigned *seen)
+enter_job(struct thread_pool *p, unsigned *seen)
 {
 	int i;
 
@@ -81,7 +81,7 @@ static void *
 worker_main(void *arg)
 {
 	struct worker *w = arg;
-	struct pool *p = w->pool;
+	struct thread_pool *p = w->pool;
 	unsigned seen = 0;
 
 	cpu_blas_threads(1);
@@ -95,10 +95,10 @@ worker_main(void *arg)
 	return NULL;
 }
 
-struct pool *
+struct thread_pool *
 cpu_pool_open(int threads)
 {
-	struct pool *p = calloc(1, sizeof *p + (size_t)threads * sizeof p->worker[0]);
+	struct thread_pool *p = calloc(1, sizeof *p + (size_t)threads * sizeof p->worker[0]);
 	struct worker *w;
 	int error;
 
@@ -121,7 +121,7 @@ cpu_pool_open(int threads)
 }
 
 void
-cpu_pool_close(struct pool *p)
+cpu_pool_close(struct thread_pool *p)
 {
 	int i;
 
@@ -140,7 +140,7 @@ cpu_pool_close(struct pool *p)
 }
 
 void
-cpu_pool_run(struct pool *p, void (*work)(void *, size_t, int), void *arg, size_t items)
+cpu_pool_run(struct thread_pool *p, void (*work)(void *, size_t, int), void *arg, size_t items)
 {
 	int i;
 

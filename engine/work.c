@@ -44,6 +44,8 @@ PASS(rope, (struct dev *d, float *x, const uint32_t *pos, const struct rotary *r
     uint32_t heads, uint32_t E), x, pos, r, N, heads, E)
 PASS(compact, (struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
     const uint32_t *count, uint32_t *const *keep), l, mass, stride, H, count, keep)
+PASS(compact_listed, (struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
+    const struct chosen *kept), l, mass, stride, H, kept)
 PASS(round, (struct dev *d, float *x, size_t n, enum kv_dtype dtype), x, n, dtype)
 PASS(swiglu, (struct dev *d, float *y, const float *gate, const float *up, uint32_t N, uint32_t
     F), y, gate, up, N, F)
@@ -56,6 +58,8 @@ PASS(knorm, (struct dev *d, float *score, size_t stride, const struct layer_rows
     stride, l)
 PASS(keydiff, (struct dev *d, float *score, size_t stride, const struct layer_rows *l), score,
     stride, l)
+PASS(rank_rows, (struct dev *d, float *rank, size_t stride, uint32_t *nan, const struct ranking *r,
+    const struct layer_rows *l), rank, stride, nan, r, l)
 PASS(argmax, (struct dev *d, uint32_t *tok, const float *x, uint32_t n, uint32_t N), tok, x, n, N)
 PASS(pack_bits, (struct dev *d, struct entries *e, const struct layer_rows *l), e, l)
 PASS(pack_pages, (struct dev *d, struct entries *e, const struct layer_rows *l), e, l)
@@ -313,9 +317,11 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(graph_launch); COUNTED(embed); COUNTED(embed_ids); COUNTED(rmsnorm);
 	COUNTED(matmul); COUNTED(rope); COUNTED(append); COUNTED(compact); COUNTED(round);
 	COUNTED(swiglu); COUNTED(geglu); COUNTED(softcap); COUNTED(mix); COUNTED(project);
-	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend); COUNTED(attend_each);
+	COUNTED(rope_append); COUNTED(rope_append_each); COUNTED(ffn); COUNTED(attend);
+	COUNTED(attend_each);
 	COUNTED(lse_merge);
 	COUNTED(attend_mass); COUNTED(window_mass); COUNTED(knorm); COUNTED(keydiff);
+	COUNTED(compact_listed); COUNTED(rank_rows);
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);
 	COUNTED(page_scores); COUNTED(key_scores); COUNTED(group_reduce); COUNTED(topk);
 	COUNTED(scores_by_label); COUNTED(attend_chosen); COUNTED(gather);

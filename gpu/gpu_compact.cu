@@ -46,17 +46,21 @@ move_up(T *at, uint32_t units, uint32_t stripe, const uint32_t *from, uint32_t f
 	T held[PIECES];
 
 	for (uint64_t base = row; base - row < n; base += PIECES * ROWS) {
+		uint32_t moves = 0;      /* bit j: row j of this thread is held */
+
 UNROLL		for (uint32_t j = 0; j < PIECES; j++) {
 			const uint64_t i = base + j * ROWS;
 
-			if (i < n && column < units)
+			if (i < n && column < units && from[i] != first + i) {
 				held[j] = at[(size_t)from[i] * units + column];
+				moves |= 1u << j;
+			}
 		}
 		__syncthreads();
 UNROLL		for (uint32_t j = 0; j < PIECES; j++) {
 			const uint64_t i = base + j * ROWS;
 
-			if (i < n && column < units)
+			if (moves >> j & 1)
 				at[(size_t)(first + i) * units + column] = held[j];
 		}
 	}
@@ -185,16 +189,12 @@ launch_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, siz
 	    *m);
 }
 
-void
-gpu_compact(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
-    const uint32_t *count, uint32_t *const *keep)
+/* The checks of compact() and compact_listed(). Returns 0 after a failure, or when no row is
+ * dropped. */
+static int
+begin_compact(struct dev *d, struct layer_arrays *p, const struct layer_rows *l, uint32_t H,
+    const uint32_t *count)
 {
-	const size_t row = l->width * kv_dtype_size(l->dtype);
-	const uintptr_t alignment = row | (uintptr_t)l->k | (uintptr_t)l->v;
-	struct layer_arrays p = { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass,
-		.stride = stride, .units = 0, .stripes = 0, .G = l->heads, .R = 0 };
-	struct moves m = {};
-	uint64_t moving;
 	int dropped = 0;
 
 	if (l->heads == 0 || l->heads > MAX_HEADS || H % l->heads != 0)
@@ -205,22 +205,74 @@ gpu_compact(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uin
 		dropped |= count[g] < l->len[g];
 	}
 	if (!gpu_ok(d) || !dropped)
-		return;
-	p.R = H / l->heads;
-	if ((moving = find_moves(&m, l, count, keep)) > 0)
-		put_list(d, &m, l->heads, keep, moving);
+		return 0;
+	p->R = H / l->heads;
+	return 1;
+}
+
+static void
+run_compact(struct dev *d, struct layer_arrays *p, const struct moves *m, struct layer_rows *l,
+    const uint32_t *count, uint64_t moving)
+{
+	const size_t row = l->width * kv_dtype_size(l->dtype);
+	const uintptr_t alignment = row | (uintptr_t)l->k | (uintptr_t)l->v;
+
 	if (d->reference) {
-		p.units = (uint32_t)(row / sizeof(uint16_t));
-		LAUNCH(d, reference_compact, dim3(parts_of(2 * p.units + 1 + p.R, THREADS), p.G),
-		    THREADS, 0, p, m);
-	} else if (moving > 0 || mass != NULL) {
+		p->units = (uint32_t)(row / sizeof(uint16_t));
+		LAUNCH(d, reference_compact, dim3(parts_of(2 * p->units + 1 + p->R, THREADS), p->G),
+		    THREADS, 0, *p, *m);
+	} else if (moving > 0 || p->mass != NULL) {
 		if (alignment % sizeof(uint4) == 0)
-			launch_compact<uint4>(d, &p, &m, row);
+			launch_compact<uint4>(d, p, m, row);
 		else if (alignment % sizeof(uint32_t) == 0)
-			launch_compact<uint32_t>(d, &p, &m, row);
+			launch_compact<uint32_t>(d, p, m, row);
 		else
-			launch_compact<uint16_t>(d, &p, &m, row);
+			launch_compact<uint16_t>(d, p, m, row);
 	}
 	for (uint32_t g = 0; g < l->heads; g++)
 		l->len[g] = count[g];
+}
+
+static struct layer_arrays
+arrays_of(const struct layer_rows *l, float *mass, size_t stride)
+{
+	return { .k = l->k, .v = l->v, .pos = l->pos, .mass = mass, .stride = stride, .units = 0,
+		.stripes = 0, .G = l->heads, .R = 0 };
+}
+
+void
+gpu_compact(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
+    const uint32_t *count, uint32_t *const *keep)
+{
+	struct layer_arrays p = arrays_of(l, mass, stride);
+	struct moves m = {};
+	uint64_t moving;
+
+	if (!begin_compact(d, &p, l, H, count))
+		return;
+	if ((moving = find_moves(&m, l, count, keep)) > 0)
+		put_list(d, &m, l->heads, keep, moving);
+	run_compact(d, &p, &m, l, count, moving);
+}
+
+/* The host does not know which rows stay where they are: all are listed, and those are skipped. */
+void
+gpu_compact_listed(struct dev *d, struct layer_rows *l, float *mass, size_t stride, uint32_t H,
+    const struct chosen *kept)
+{
+	struct layer_arrays p = arrays_of(l, mass, stride);
+	struct moves m = {};
+	uint64_t moving = 0;
+
+	if (!begin_compact(d, &p, l, H, kept->n))
+		return;
+	m.list = kept->at;
+	for (uint32_t g = 0; g < l->heads; g++) {
+		m.start[g] = l->start[g];
+		m.from[g] = g * kept->stride;
+		m.n[g] = kept->n[g];
+		m.len[g] = l->len[g];
+		moving += kept->n[g];
+	}
+	run_compact(d, &p, &m, l, kept->n, moving);
 }

@@ -13,6 +13,7 @@
  * gpu_blas.cu          of more rows: cuBLAS GEMM
  * gpu_compact.cu       compaction of the cache after an eviction
  * gpu_keys.cu          scores knorm and keydiff
+ * gpu_keep.cu          ranks of the rows of a layer, from which topk() chooses those that stay
  * gpu_layer.cu         the fused ops project and ffn
  * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2)
  * gpu_attend_plain.cu  prefill attention in f32: any shape and type
@@ -514,6 +515,7 @@ op_rmsnorm gpu_rmsnorm;
 op_rope gpu_rope;
 op_append gpu_append;
 op_compact gpu_compact;
+op_compact_listed gpu_compact_listed;
 op_round gpu_round;
 op_swiglu gpu_swiglu;
 op_project gpu_project;
@@ -531,6 +533,7 @@ op_lse_merge gpu_lse_merge;
 op_window_mass gpu_window_mass;
 op_knorm gpu_knorm;
 op_keydiff gpu_keydiff;
+op_rank_rows gpu_rank_rows;
 op_pack_bits gpu_pack_bits;
 op_pack_pages gpu_pack_pages;
 op_bits_scores gpu_bits_scores;

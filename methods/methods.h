@@ -29,10 +29,6 @@ enum {
 	NEED_UNSTORED = 64
 };
 
-enum pool { POOL_AVG, POOL_MAX };                       /* along the rows */
-/* they differ for max pooling, methods.md 0 */
-enum order { POOL_FIRST, REDUCE_FIRST };
-
 struct score_options {
 	uint32_t kernel;        /* pooling width, odd; 1 = none */
 	enum pool pool;

@@ -11,4 +11,26 @@ enum reduce { REDUCE_MEAN, REDUCE_MAX, REDUCE_SUM };
 /* over the queries of an observation window, or of a call */
 enum over_queries { QUERIES_SUM, QUERIES_MAX };
 
+/* along the rows */
+enum pool { POOL_AVG, POOL_MAX };
+/* they differ for max pooling, methods.md 0 */
+enum order { POOL_FIRST, REDUCE_FIRST };
+
+/* How the lists of the R query heads of a KV head, a number for each row, become the scores of
+ * its rows: pooled along the rows, reduced over the query heads, and divided. Exactly, in f32 and
+ * in the order of methods/pool.c and reduce.c, so that a device gives the bytes of the host. */
+struct list_rule {
+	unsigned kernel;                /* pooling width, odd; 1 = none */
+	enum pool pool;
+	enum reduce reduce;
+	enum order order;
+	unsigned divisor;               /* 0: none */
+	/* with next_position > 0: divided by the number of queries that could see the row at
+	 * position p, next_position - p, or `sees` if that is less and not 0 */
+	unsigned next_position, sees;
+	/* 1: all KV heads have the same rows, and one score for each: the mean over all query
+	 * heads, added up in double precision. Of the rest nothing counts */
+	int whole_layer;
+};
+
 #endif

@@ -262,6 +262,11 @@ typedef void op_append(struct dev *, struct layer_rows *, const float *k, const 
 typedef void op_compact(struct dev *, struct layer_rows *, float *mass, size_t stride, uint32_t H,
     const uint32_t *count, uint32_t *const *keep);
 
+/* compact() with the rows listed on the device: of KV head g stay kept->at[g][0 .. kept->n[g]-1],
+ * ascending. Optional: NULL where rank_rows() is. */
+typedef void op_compact_listed(struct dev *, struct layer_rows *, float *mass, size_t stride,
+    uint32_t H, const struct chosen *kept);
+
 /* x[n] <- each rounded to the nearest number of dtype, ties to even */
 typedef void op_round(struct dev *, float *x, size_t n, enum kv_dtype dtype);
 
@@ -353,6 +358,27 @@ typedef void op_knorm(struct dev *, float *score, size_t stride, const struct la
  * of all keys of the KV head, each scaled to length 1; 0 where either is 0. In double
  * precision. */
 typedef void op_keydiff(struct dev *, float *score, size_t stride, const struct layer_rows *);
+
+/* ---- the choice of rows that stay, optional: a backend whose memory the host shares gains
+ * nothing, and has NULL. topk() of the ranks is the choice of methods/evict.c ---- */
+
+/* What the rows of a layer are ranked by */
+struct ranking {
+	const float *lists;          /* device, H lists at h*stride */
+	size_t stride;
+	uint32_t H;
+	struct list_rule rule;
+	/* host [G], each: rows that have a score, the first ones; and the rows before first and
+	 * from last on always stay. first <= last <= rows */
+	const uint32_t *scored, *first, *last;
+};
+
+/* rank[g][s] (device, G lists at g*stride), s < len[g], <- the score of row s by the rule, from the
+ * elements of the lists before scored[g] and no others; +inf before first[g] and from last[g] on;
+ * -inf elsewhere from scored[g] on. nan[g] (device) <- the lowest s < scored[g] whose score is not
+ * a number; UINT32_MAX: none. */
+typedef void op_rank_rows(struct dev *, float *rank, size_t stride, uint32_t *nan,
+    const struct ranking *, const struct layer_rows *);
 
 /* ---- greedy sampling ---- */
 
@@ -454,6 +480,7 @@ struct ops {
 	op_rope *rope;
 	op_append *append;
 	op_compact *compact;
+	op_compact_listed *compact_listed;
 	op_round *round;
 	op_swiglu *swiglu;
 	op_geglu *geglu;
@@ -470,6 +497,7 @@ struct ops {
 	op_window_mass *window_mass;
 	op_knorm *knorm;
 	op_keydiff *keydiff;
+	op_rank_rows *rank_rows;
 	op_argmax *argmax;
 	op_pack_bits *pack_bits;
 	op_pack_pages *pack_pages;

@@ -76,6 +76,7 @@ float *from_device(struct device *, const void *p, size_t n);
 
 void test_memory_ops(void);                                 /* ops_memory.c */
 void test_compact(void);                                    /* ops_compact.c */
+void test_keep(void);                                       /* ops_keep.c */
 void test_keys(void);                                       /* ops_keys.c */
 void test_matmuls(void);                                    /* ops_matmul.c */
 void test_bf16(void);                                       /* ops_bf16.c */

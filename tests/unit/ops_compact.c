@@ -1,4 +1,5 @@
-/* ops_compact.c - compact: the kept rows move up, with positions and mass, and nothing else moves */
+/* ops_compact.c - compact and compact_listed: the kept rows move up, with positions and mass, and
+ * nothing else moves */
 #include <stdio.h>
 #include <string.h>
 
@@ -155,6 +156,54 @@ check_mass(struct device *d, const struct layer *l, const struct shape *s, const
 	free(got);
 }
 
+/* compact(), or compact_listed() with the lists on the device, some room behind each */
+static void
+run(struct device *d, struct layer_rows *rows, float *mass, const struct shape *s, struct layer *l,
+    int listed)
+{
+	const size_t stride = s->rows + BEHIND;
+	struct chosen kept = { .stride = stride, .n = l->count, .rows = 1 };
+	uint32_t *at, g;
+
+	if (!listed) {
+		d->ops->compact(d->dev, rows, mass, l->stride, s->G * s->R, l->count, l->keep);
+		return;
+	}
+	at = random_words(s->G * stride * sizeof *at);
+	for (g = 0; g < s->G; g++)
+		memcpy(at + g * stride, l->keep[g], l->count[g] * sizeof *at);
+	kept.at = to_device(d, at, s->G * stride * sizeof *at);
+	d->ops->compact_listed(d->dev, rows, mass, l->stride, s->G * s->R, &kept);
+	d->ops->free(d->dev, kept.at);
+	free(at);
+}
+
+static void
+test_device(struct device *d, struct layer *l, const struct shape *s, int listed)
+{
+	uint32_t len[MOST_HEADS];
+	struct layer_rows rows = { .k = to_device(d, l->k, l->total * l->row),
+		.v = s->values ? to_device(d, l->v, l->total * l->row) : NULL,
+		.pos = to_device(d, l->pos, l->total * sizeof *l->pos), .start = l->start,
+		.len = len, .heads = s->G, .width = s->E, .dtype = s->type };
+	float *mass = to_device(d, l->mass, s->G * s->R * l->stride * sizeof *l->mass);
+
+	memcpy(len, l->len, sizeof len);
+	run(d, &rows, s->mass ? mass : NULL, s, l, listed);
+	verdict(d->ops->sync(d->dev) == NULL && memcmp(len, l->count, s->G * sizeof *len) == 0,
+	    "%s: compact: %s", d->name, d->ops->sync(d->dev));
+	check_rows(d, l, s, rows.k, l->k, l->row, "keys");
+	if (s->values)
+		check_rows(d, l, s, rows.v, l->v, l->row, "values");
+	check_rows(d, l, s, rows.pos, l->pos, sizeof *l->pos, "positions");
+	if (s->mass)
+		check_mass(d, l, s, mass);
+	d->ops->free(d->dev, rows.k);
+	d->ops->free(d->dev, rows.v);
+	d->ops->free(d->dev, rows.pos);
+	d->ops->free(d->dev, mass);
+}
+
 static void
 test_shape(struct shape s)
 {
@@ -163,29 +212,9 @@ test_shape(struct shape s)
 
 	make_layer(&l, &s);
 	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-		uint32_t len[MOST_HEADS];
-		struct layer_rows rows = { .k = to_device(d, l.k, l.total * l.row),
-			.v = s.values ? to_device(d, l.v, l.total * l.row) : NULL,
-			.pos = to_device(d, l.pos, l.total * sizeof *l.pos), .start = l.start,
-			.len = len, .heads = s.G, .width = s.E, .dtype = s.type };
-		float *mass = to_device(d, l.mass, s.G * s.R * l.stride * sizeof *l.mass);
-
-		memcpy(len, l.len, sizeof len);
-		d->ops->compact(d->dev, &rows, s.mass ? mass : NULL, l.stride, s.G * s.R, l.count,
-		    l.keep);
-		verdict(d->ops->sync(d->dev) == NULL && memcmp(len, l.count, s.G * sizeof *len) == 0,
-		    "%s: compact: %s", d->name, d->ops->sync(d->dev));
-		check_rows(d, &l, &s, rows.k, l.k, l.row, "keys");
-		if (s.values)
-			check_rows(d, &l, &s, rows.v, l.v, l.row, "values");
-		check_rows(d, &l, &s, rows.pos, l.pos, sizeof *l.pos, "positions");
-		if (s.mass)
-			check_mass(d, &l, &s, mass);
-		d->ops->free(d->dev, rows.k);
-		d->ops->free(d->dev, rows.v);
-		d->ops->free(d->dev, rows.pos);
-		d->ops->free(d->dev, mass);
+		test_device(&device[k], &l, &s, 0);
+		if (device[k].ops->compact_listed != NULL)
+			test_device(&device[k], &l, &s, 1);
 	}
 	free_layer(&l, s.G);
 }
