@@ -7,6 +7,10 @@
 void
 evict_cache_free(struct cache_evictor *v)
 {
+	uint32_t i;
+
+	for (i = 0; i < SCORE_AHEAD; i++)
+		evict_plan_free(&v->plan[i]);
 	scorer_free(&v->scorer);
 	evictor_free(&v->evictor);
 }
@@ -85,6 +89,34 @@ take_window(const struct scorer *s, const struct cache *c, const struct observat
 	return take_queries(c, obs, job, host, e);
 }
 
+static struct evict_input
+input_of(const struct cache *c, const struct score_job *job)
+{
+	return (struct evict_input){ .layer = job->in.layer, .layers = c->model->id.layers,
+	    .rows = job->in.rows, .next_position = c->next_position,
+	    .tokens = (uint32_t)c->n_tokens };
+}
+
+/* The device begins to choose, where it can, or else to score. */
+static int
+begin_choice(struct cache_evictor *v, const struct cache *c, struct score_job *job,
+    struct evict_plan *plan, struct engine_error *e)
+{
+	const struct evict_input in = input_of(c, job);
+	uint32_t *scored = engine_alloc(in.rows->heads, sizeof *scored, e);
+	struct list_rule rule;
+	int rc;
+
+	if (scored == NULL)
+		return e->code;
+	if (!evictor_plans(&v->evictor, &in) || !score_rule(&v->scorer, job, &rule, scored))
+		rc = score_begin(&v->scorer, job, e);
+	else if ((rc = evictor_plan(&v->evictor, &in, scored, plan, e)) == ENGINE_OK)
+		rc = score_choice_begin(&v->scorer, job, &rule, scored, plan, e);
+	free(scored);
+	return rc;
+}
+
 int
 evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
     const struct observation *obs, struct engine_error *e)
@@ -95,6 +127,7 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	float *queries = NULL;
 	int rc = ENGINE_OK;
 
+	evict_plan_free(&v->plan[l % SCORE_AHEAD]);     /* of a layer that failed */
 	*rows = cache_rows(c, l);
 	*job = (struct score_job){ .in = { .layer = l, .query_heads = m->id.query_heads,
 	    .width = m->id.head_width, .rows = rows, .dtype = c->dtype,
@@ -111,8 +144,22 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	if (evict_cache_needs(v) & NEED_WINDOW)
 		rc = take_window(&v->scorer, c, obs, job, &queries, e);
 	if (rc == ENGINE_OK)
-		rc = score_begin(&v->scorer, job, e);
+		rc = begin_choice(v, c, job, &v->plan[l % SCORE_AHEAD], e);
 	free(queries);
+	return rc;
+}
+
+/* The rows that the device has chosen stay. */
+static int
+finish_choice(struct cache_evictor *v, struct cache *c, struct score_job *job,
+    struct evict_plan *plan, struct engine_error *e)
+{
+	const uint32_t *listed;
+	int rc = score_choice_finish(&v->scorer, job, &listed, e);
+
+	if (rc == ENGINE_OK && job->chosen.stride > 0)
+		cache_keep_listed(c, job->in.layer, &job->chosen, listed);
+	evict_plan_free(plan);
 	return rc;
 }
 
@@ -120,12 +167,14 @@ int
 evict_cache_finish(struct cache_evictor *v, struct cache *c, uint32_t l, struct engine_error *e)
 {
 	struct score_job *job = &v->begun[l % SCORE_AHEAD];
-	struct evict_input in = { .layer = l, .layers = c->model->id.layers, .rows = job->in.rows,
-	    .next_position = c->next_position, .tokens = (uint32_t)c->n_tokens };
+	struct evict_plan *plan = &v->plan[l % SCORE_AHEAD];
+	struct evict_input in = input_of(c, job);
 	struct kept kept;
 	float *score = NULL;
 	int rc = ENGINE_OK;
 
+	if (plan->first != NULL)
+		return finish_choice(v, c, job, plan, e);
 	if (v->scorer.method != NULL) {
 		score = engine_alloc(kv_rows_total(in.rows), sizeof *score, e);
 		rc = score != NULL ? score_finish(&v->scorer, job, score, e) : e->code;

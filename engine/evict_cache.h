@@ -19,6 +19,7 @@ struct cache_evictor {
 	/* the rest is evict_cache.c's: layers that are begun, number l at l % SCORE_AHEAD */
 	struct score_job begun[SCORE_AHEAD];
 	struct kv_rows begun_rows[SCORE_AHEAD];
+	struct evict_plan plan[SCORE_AHEAD];    /* first NULL: the host chooses */
 };
 
 /* Frees what it holds; the device must be open still. All zero is allowed. */

@@ -145,6 +145,15 @@ failed_in_layer(int code, uint32_t layer, const char *why, struct engine_error *
 	return failed(code, text, e);
 }
 
+static void
+add_choice(struct evictor *v, const struct kept *kept)
+{
+	v->beyond = kept->beyond > v->beyond ? kept->beyond : v->beyond;
+	v->given += kept->given;
+	v->budget += kept->budget;
+	v->budgets += kept->budgets;
+}
+
 int
 evictor_choose(struct evictor *v, const struct evict_input *given, struct kept *out,
     struct engine_error *e)
@@ -167,11 +176,36 @@ evictor_choose(struct evictor *v, const struct evict_input *given, struct kept *
 	rc = failed_in_layer(evict_choose(&in, &opt, out, why, sizeof why), in.layer, why, e);
 	if (rc != ENGINE_OK)
 		return rc;
-	v->beyond = out->beyond > v->beyond ? out->beyond : v->beyond;
-	v->given += out->given;
-	v->budget += out->budget;
-	v->budgets += out->budgets;
+	add_choice(v, out);
 	return ENGINE_OK;
+}
+
+int
+evictor_plans(const struct evictor *v, const struct evict_input *given)
+{
+	struct engine_error e = { .code = ENGINE_OK };
+	struct evict_input in = *given;
+	struct evict_options opt;
+
+	return v->rows.line == NULL && adapt(v, &in, &opt, &e) == ENGINE_OK &&
+	    evict_plans(&in, &opt);
+}
+
+int
+evictor_plan(struct evictor *v, const struct evict_input *given, const uint32_t *scored,
+    struct evict_plan *out, struct engine_error *e)
+{
+	struct evict_input in = *given;
+	struct evict_options opt;
+	char why[256] = "";
+	int rc = adapt(v, &in, &opt, e);
+
+	if (rc == ENGINE_OK)
+		rc = failed_in_layer(evict_plan(&in, &opt, scored, out, why, sizeof why), in.layer,
+		    why, e);
+	if (rc == ENGINE_OK)
+		add_choice(v, &out->kept);
+	return rc;
 }
 
 int

@@ -66,6 +66,10 @@ int evictor_looks_ahead(const struct evictor *);
  * list does not fit the rows. */
 int evictor_choose(struct evictor *, const struct evict_input *, struct kept *out,
     struct engine_error *);
+/* evict_plans(), evict_plan() of methods.h with the same: a choice that a device makes. */
+int evictor_plans(const struct evictor *, const struct evict_input *);
+int evictor_plan(struct evictor *, const struct evict_input *, const uint32_t *scored,
+    struct evict_plan *out, struct engine_error *);
 int evictor_look(struct evictor *, const struct evict_input *, struct engine_error *);
 
 #endif

@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/score.h"
-
-#define MAX_HEADS 4096          /* kv-snapshot(5), 4.1 */
+#include "engine/score_internal.h"
 
 void
 scorer_init(struct scorer *s, const struct method *method, const struct score_options *options,
@@ -17,7 +15,8 @@ scorer_init(struct scorer *s, const struct method *method, const struct score_op
 void
 scorer_free(struct scorer *s)
 {
-	struct area *areas[] = { &s->keys, &s->pos, &s->q, &s->q_pos, &s->own, &s->own_pos };
+	struct area *areas[] = { &s->keys, &s->pos, &s->q, &s->q_pos, &s->own, &s->own_pos,
+		&s->lists, &s->ranks };
 	size_t i;
 
 	for (i = 0; s->device.ops != NULL && i < sizeof areas / sizeof *areas; i++)
@@ -67,226 +66,6 @@ scorer_check_log(const struct scorer *s, const struct kv_log_content *log,
 			    name, l, (unsigned long long)ran, head->next_position,
 			    s->method->name);
 	return ENGINE_OK;
-}
-
-/* ---- rows on the device ---- */
-
-/* How many rows stand before --since; positions are ascending. */
-static uint32_t
-rows_before_since(const struct scorer *s, const uint32_t *pos, uint32_t n)
-{
-	uint32_t first = 0;
-
-	while (first < n && pos[first] < s->since)
-		first++;
-	return first;
-}
-
-/* lr->k, pos <- those of rows on the host */
-static int
-upload_rows(struct scorer *s, const struct score_input *in, struct layer_rows *lr,
-    struct engine_error *e)
-{
-	const size_t size = kv_rows_total(in->rows) * in->width * kv_dtype_size(in->dtype);
-
-	if (area_share(&s->device, &s->keys, &lr->k, in->keys, size, e) != ENGINE_OK)
-		return e->code;
-	lr->pos = area_positions(&s->device, &s->pos, in->rows, e);
-	return lr->pos != NULL ? ENGINE_OK : e->code;
-}
-
-/* *lr <- the rows on the device but those before --since, which nothing sees; start, len:
- * [MAX_HEADS], they become its lists. in.stride <- the longest head. */
-static int
-later_rows(struct scorer *s, struct score_job *job, struct layer_rows *lr, uint64_t *start,
-    uint32_t *len, struct engine_error *e)
-{
-	const struct layer_rows *on_device = job->device_rows;
-	struct score_input *in = &job->in;
-	const struct kv_rows *rows = in->rows;
-	uint64_t total = 0;
-	uint32_t g, first;
-
-	*lr = (struct layer_rows){ .heads = rows->heads, .width = in->width, .dtype = in->dtype };
-	if (on_device != NULL)
-		*lr = *on_device;
-	for (g = 0; g < rows->heads; total += rows->count[g++]) {
-		first = rows_before_since(s, rows->pos[g], rows->count[g]);
-		start[g] = (on_device != NULL ? on_device->start[g] : total) + first;
-		len[g] = rows->count[g] - first;
-		in->stride = len[g] > in->stride ? len[g] : in->stride;
-	}
-	lr->start = start;
-	lr->len = len;
-	return on_device != NULL ? ENGINE_OK : upload_rows(s, in, lr, e);
-}
-
-/* ---- the attention that the observation queries pay ---- */
-
-/* Keys of tokens that are not stored, on the device: every KV head has all of them. */
-static int
-upload_own(struct scorer *s, const struct score_job *job, struct layer_rows *own, uint64_t *start,
-    uint32_t *len, struct engine_error *e)
-{
-	const struct score_input *in = &job->in;
-	const size_t G = in->rows->heads, n = job->n_own;
-	const size_t size = G * n * in->width * kv_dtype_size(in->dtype);
-	uint32_t *pos = engine_alloc(G * n, sizeof *pos, e), g;
-
-	if (pos == NULL)
-		return e->code;
-	*own = (struct layer_rows){ .start = start, .len = len, .heads = in->rows->heads,
-	    .width = in->width, .dtype = in->dtype };
-	for (g = 0; g < G; g++) {
-		start[g] = g * n;
-		len[g] = job->n_own;
-		memcpy(pos + start[g], job->own_pos, n * sizeof *pos);
-	}
-	if ((own->k = area_upload(&s->device, &s->own, job->own_keys, size, e)) != NULL)
-		own->pos = area_upload(&s->device, &s->own_pos, pos, G * n * sizeof *pos, e);
-	free(pos);
-	return own->pos != NULL ? ENGINE_OK : e->code;
-}
-
-/* Those that lie behind the rows. */
-static void
-own_behind(const struct score_job *job, const struct layer_rows *rows, struct layer_rows *own,
-    uint64_t *start, uint32_t *len)
-{
-	uint32_t g;
-
-	*own = *rows;
-	own->start = start;
-	own->len = len;
-	for (g = 0; g < rows->heads; g++) {
-		start[g] = rows->start[g] + rows->len[g];
-		len[g] = job->n_own;
-	}
-}
-
-/* The positions of the window on the device. They are those of all layers: the first asks for it.
- * */
-static const uint32_t *
-upload_positions(struct scorer *s, const struct score_input *in, struct engine_error *e)
-{
-	const size_t size = in->window * sizeof *s->known_q_pos;
-
-	if (s->n_known == in->window && memcmp(s->known_q_pos, in->window_pos, size) == 0)
-		return s->q_pos.at;
-	free(s->known_q_pos);
-	s->n_known = 0;
-	if ((s->known_q_pos = engine_alloc(in->window, sizeof *s->known_q_pos, e)) == NULL)
-		return NULL;
-	if (area_upload(&s->device, &s->q_pos, in->window_pos, size, e) == NULL)
-		return NULL;
-	memcpy(s->known_q_pos, in->window_pos, size);
-	s->n_known = in->window;
-	return s->q_pos.at;
-}
-
-/* mass (device) <- what the queries give to each of these rows, in.stride apart. */
-static int
-window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows,
-    float *mass, struct engine_error *e)
-{
-	const struct score_input *in = &job->in;
-	const size_t n = (size_t)in->window * in->query_heads * in->width;
-	struct query query = { .q = job->device_queries, .N = in->window, .H = in->query_heads,
-		.window = in->sees, .softcap = job->softcap };
-	uint64_t start[MAX_HEADS];
-	uint32_t len[MAX_HEADS];
-	struct layer_rows own;
-	int rc;
-
-	if (job->n_own > 0 && job->own_keys == NULL)
-		own_behind(job, rows, &own, start, len);
-	else if (job->n_own > 0 && (rc = upload_own(s, job, &own, start, len, e)) != ENGINE_OK)
-		return rc;
-	if (job->queries != NULL)
-		query.q = area_upload(&s->device, &s->q, job->queries, n * sizeof *query.q, e);
-	if (query.q == NULL || (query.pos = upload_positions(s, in, e)) == NULL)
-		return e->code;
-	s->device.ops->window_mass(s->device.dev, mass, in->stride, &query, rows,
-	    job->n_own > 0 ? &own : NULL, s->options.over_queries);
-	return ENGINE_OK;
-}
-
-/* ---- scores that the device makes ---- */
-
-/* score[g][s] (device, G lists at g*stride) <- those of the rows */
-typedef void score_op(struct dev *, float *score, size_t stride, const struct layer_rows *);
-
-/* The device version of a method (methods/list.h). NULL: it has none, or this backend has not. */
-static score_op *
-score_op_of(const struct method *method, const struct ops *ops)
-{
-	score_op *const op[] = {
-#define OP(name) ops->name
-#define NO_OP NULL
-#define METHOD(name, needs, uses, op, ...) op,
-#include "methods/list.h"
-#undef METHOD
-#undef NO_OP
-#undef OP
-	};
-	const size_t n = sizeof op / sizeof *op;
-	size_t i;
-
-	for (i = 0; i < n && method != &methods[i]; i++)
-		;
-	return i < n ? op[i] : NULL;
-}
-
-/* Has the device make what the window pays to the rows, or, by the op, their scores. */
-static int
-begin_rows(struct scorer *s, struct score_job *job, score_op *op, struct engine_error *e)
-{
-	struct score_input *in = &job->in;
-	const uint32_t lists = op != NULL ? in->rows->heads : in->query_heads;
-	uint64_t start[MAX_HEADS];
-	uint32_t len[MAX_HEADS];
-	struct layer_rows rows;
-	float *made;
-	int rc, slot;
-
-	if ((rc = later_rows(s, job, &rows, start, len, e)) != ENGINE_OK)
-		return rc;
-	if ((slot = readback_slot(&s->readback, &s->device, lists * in->stride, &made, e)) < 0)
-		return slot;
-	if (op != NULL)
-		op(s->device.dev, made, in->stride, &rows);
-	else if ((rc = window_mass(s, job, &rows, made, e)) != ENGINE_OK)
-		return rc;
-	job->made_slot = slot;
-	return readback_begin(&s->readback, &s->device, slot, made, lists * in->stride, e);
-}
-
-static int
-begin_mass(struct scorer *s, struct score_job *job, struct engine_error *e)
-{
-	float *none;
-	int slot = readback_slot(&s->readback, &s->device, 0, &none, e);
-
-	if (slot < 0)
-		return slot;
-	job->mass_slot = slot;
-	return readback_begin(&s->readback, &s->device, slot, job->device_mass,
-	    job->in.query_heads * job->mass_stride, e);
-}
-
-int
-score_begin(struct scorer *s, struct score_job *job, struct engine_error *e)
-{
-	score_op *op = job->device_rows != NULL ? score_op_of(s->method, s->device.ops) : NULL;
-	int rc = ENGINE_OK;
-
-	job->by_op = op != NULL;
-	job->made_slot = job->mass_slot = -1;
-	if (op != NULL || (s->method->needs & NEED_WINDOW))
-		rc = begin_rows(s, job, op, e);
-	if (rc == ENGINE_OK && job->device_rows != NULL && (s->method->needs & NEED_MASS))
-		rc = begin_mass(s, job, e);
-	return rc;
 }
 
 /* ---- the rows from --since on ---- */
@@ -493,6 +272,13 @@ score_on_host(const struct scorer *s, struct score_input *in, const uint32_t *fi
 
 /* ---- a layer ---- */
 
+int
+score_refuse_nan(uint32_t layer, uint32_t head, uint32_t row, struct engine_error *e)
+{
+	return engine_fail(e, ENGINE_ERUN, "layer %u head %u row %u: the score is not a number: "
+	    "are keys or queries?", layer, head, row);
+}
+
 static int
 refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer, struct engine_error *e)
 {
@@ -501,8 +287,7 @@ refuse_nan(const float *score, const struct kv_rows *rows, uint32_t layer, struc
 	for (g = 0; g < rows->heads; score += rows->count[g++])
 		for (s = 0; s < rows->count[g]; s++)
 			if (isnan(score[s]))
-				return engine_fail(e, ENGINE_ERUN, "layer %u head %u row %u: the "
-				    "score is not a number: are keys or queries?", layer, g, s);
+				return score_refuse_nan(layer, g, s, e);
 	return ENGINE_OK;
 }
 
@@ -512,7 +297,7 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 	const struct kv_rows *rows = job->in.rows;
 	struct score_job asked = *job;
 	struct host_input host = { .keys = NULL };
-	uint32_t first[MAX_HEADS], g;
+	uint32_t first[SCORE_HEADS], g;
 	const float *made;
 	int rc;
 

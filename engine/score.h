@@ -23,7 +23,7 @@ struct scorer {
 	 * method with NEED_WINDOW asks for. May be set until the first layer */
 	struct device device;
 	/* the rest is score.c's: device memory that is used for one layer after another */
-	struct area keys, pos, q, q_pos, own, own_pos;
+	struct area keys, pos, q, q_pos, own, own_pos, lists, ranks;
 	/* host: the positions of the window that q_pos holds, so many; 0 = none */
 	uint32_t *known_q_pos, n_known;
 	struct readback readback;
@@ -72,6 +72,9 @@ struct score_job {
 	/* score_begin()'s: by_op, the device makes the scores; slots of the scorer's readback for what
 	 * it makes of the rows and for their mass; -1: nothing */
 	int by_op, made_slot, mass_slot;
+	/* score_choice_begin()'s: the rows that stay, n of the plan, in the slot; stride 0: all
+	 * of them */
+	struct chosen chosen;
 };
 
 /* score[sum S] <- the scores. ENGINE_ERUN also when a score is not a number. */
@@ -82,5 +85,20 @@ int score_layer(struct scorer *, struct score_job *, float *score, struct engine
  * end in the order in which they began. */
 int score_begin(struct scorer *, struct score_job *, struct engine_error *);
 int score_finish(struct scorer *, struct score_job *, float *score, struct engine_error *);
+
+/* Can the device choose which rows stay, in place of scores that come to the host? Returns 1 with
+ * *rule, and scored[G], how many rows of each KV head, the first ones, have a score, which is not
+ * +inf; the others do. 0: no such op, no rule of this method for these rows, rows on the host,
+ * --since. */
+int score_rule(const struct scorer *, const struct score_job *, struct list_rule *rule,
+    uint32_t *scored);
+/* In two steps, as score_begin() and score_finish(): the rows that stay by the plan, whose counts
+ * must be there until the second. *listed <- the rows of KV head g from g * job->chosen.stride on,
+ * ascending, as job->chosen has them on the device; both valid until the next layer begins. Errors
+ * as score_layer(). */
+int score_choice_begin(struct scorer *, struct score_job *, const struct list_rule *,
+    const uint32_t *scored, const struct evict_plan *, struct engine_error *);
+int score_choice_finish(struct scorer *, struct score_job *, const uint32_t **listed,
+    struct engine_error *);
 
 #endif

@@ -35,23 +35,23 @@ is_streaming(const struct evict_input *in, uint32_t g)
 	return in->streaming != NULL && in->streaming[g];
 }
 
-/* rank[n] <- the scores, +inf for rows that are always kept. Positions are ascending: sinks come
- * first, recent rows last. */
+/* The sinks and recent ones of KV head g, whose n rows from r->old[g] on are ranked. Positions are
+ * ascending: sinks come first, recent rows last. */
 static struct always
-rank_head(float *rank, const uint32_t *pos, const float *score, uint32_t n, uint32_t sink,
-    uint64_t recent_from)
+count_always(const struct ranked *r, uint32_t g, const struct evict_input *in,
+    const struct evict_options *opt)
 {
+	const uint32_t sink = is_streaming(in, g) ? opt->stream_sink : opt->sink;
+	const uint32_t recent = is_streaming(in, g) ? opt->stream_recent : opt->recent;
+	const uint32_t from = recent < in->next_position ? in->next_position - recent : 0;
+	const uint32_t *pos = in->rows->pos[g] + r->old[g];
 	struct always always = { 0, 0, 0 };
-	uint32_t i, end = n;
+	uint32_t end = r->n[g];
 
-	while (always.sink < n && pos[always.sink] < sink)
-		rank[always.sink++] = INFINITY;
-	for (; end > always.sink && pos[end - 1] >= recent_from; always.recent++)
-		rank[--end] = INFINITY;
-	for (i = always.sink; i < end; i++) {
-		rank[i] = score != NULL ? score[i] : 0;
-		always.infinite += rank[i] == INFINITY;
-	}
+	while (always.sink < end && pos[always.sink] < sink)
+		always.sink++;
+	for (; end > always.sink && pos[end - 1] >= from; end--)
+		always.recent++;
 	return always;
 }
 
@@ -60,15 +60,22 @@ static void
 rank_one(struct ranked *r, float *rank, uint32_t g, const float *score,
     const struct evict_input *in, const struct evict_options *opt)
 {
-	int streams = is_streaming(in, g);
-	uint32_t sink = streams ? opt->stream_sink : opt->sink;
-	uint32_t recent = streams ? opt->stream_recent : opt->recent;
-	uint32_t from = recent < in->next_position ? in->next_position - recent : 0;
+	const int scored = score != NULL && !is_streaming(in, g);
+	struct always *always = &r->always[g];
+	uint32_t i, end;
 
 	if (r->n[g] == 0)
 		return;
-	r->always[g] = rank_head(rank, in->rows->pos[g] + r->old[g],
-	    score != NULL && !streams ? score + r->old[g] : NULL, r->n[g], sink, from);
+	*always = count_always(r, g, in, opt);
+	end = r->n[g] - always->recent;
+	for (i = 0; i < r->n[g]; i++) {
+		if (i < always->sink || i >= end) {
+			rank[i] = INFINITY;
+			continue;
+		}
+		rank[i] = scored ? score[r->old[g] + i] : 0;
+		always->infinite += rank[i] == INFINITY;
+	}
 }
 
 /* All heads <- the mean of their ranks, and what any of them always keeps. */
@@ -269,6 +276,69 @@ evict_choose(const struct evict_input *in, const struct evict_options *opt, stru
 	if (code != EVICT_OK)
 		kept_free(out);
 	return code;
+}
+
+/* ---- the choice of a device ---- */
+
+int
+evict_plans(const struct evict_input *in, const struct evict_options *opt)
+{
+	return in->count == NULL && !opt->same_rows && opt->since == 0 &&
+	    (opt->policy == NULL || (!policy_shares(opt->policy) && !opt->policy->global));
+}
+
+static int
+plan_rows(struct evict_plan *out, struct ranked *r, const struct evict_input *in,
+    const struct evict_options *opt, const uint32_t *scored)
+{
+	const uint32_t G = in->rows->heads;
+	uint32_t g;
+
+	*r = (struct ranked){ .heads = G, .old = calloc(G, sizeof *r->old),
+	    .n = calloc(G, sizeof *r->n), .always = calloc(G, sizeof *r->always) };
+	*out = (struct evict_plan){ .kept = { .heads = G, .count = calloc(G, sizeof *scored) },
+	    .first = calloc(G, sizeof *out->first), .last = calloc(G, sizeof *out->last) };
+	if (r->old == NULL || r->n == NULL || r->always == NULL || out->kept.count == NULL ||
+	    out->first == NULL || out->last == NULL)
+		return EVICT_ENOMEM;
+	for (g = 0; g < G; g++) {
+		r->n[g] = in->rows->count[g];
+		r->always[g] = count_always(r, g, in, opt);
+		out->first[g] = r->always[g].sink;
+		out->last[g] = r->n[g] - r->always[g].recent;
+		if (is_streaming(in, g) || scored[g] >= out->last[g])
+			continue;
+		if (scored[g] > out->first[g])
+			r->always[g].infinite = out->last[g] - scored[g];
+		else
+			r->always[g].infinite = out->last[g] - out->first[g];
+		out->last[g] -= r->always[g].infinite;
+	}
+	return EVICT_OK;
+}
+
+int
+evict_plan(const struct evict_input *in, const struct evict_options *opt, const uint32_t *scored,
+    struct evict_plan *out, char *why, size_t size)
+{
+	struct ranked r;
+	int code = plan_rows(out, &r, in, opt, scored);
+
+	if (code == EVICT_OK)
+		code = share_budget(&out->kept, &r, in, opt, why, size);
+	ranked_free(&r);
+	if (code != EVICT_OK)
+		evict_plan_free(out);
+	return code;
+}
+
+void
+evict_plan_free(struct evict_plan *plan)
+{
+	kept_free(&plan->kept);
+	free(plan->first);
+	free(plan->last);
+	plan->first = plan->last = NULL;
 }
 
 void

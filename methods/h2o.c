@@ -19,6 +19,8 @@
  * ranking), a KV head has one list. They go on while decoding; one kv-score is one step. Copies
  * of the method in which only the last queries are masked (KVCache-Factory before its issue 49,
  * FastKV) score attention to the future, and are not reproduced. */
+#include <string.h>
+
 #include "methods/scorers.h"
 
 int
@@ -36,4 +38,13 @@ score_h2o(const struct score_input *in, const struct score_options *opt, float *
 		mass += (size_t)R * n;
 	}
 	return 0;
+}
+
+int
+lists_h2o(const struct score_input *in, const struct score_options *opt, struct list_rule *rule,
+    uint32_t *scored)
+{
+	*rule = (struct list_rule){ .kernel = 1, .reduce = opt->reduce };
+	memcpy(scored, in->rows->count, in->rows->heads * sizeof *scored);
+	return 1;
 }

@@ -4,23 +4,25 @@
  * kv-score(1) and a test. This list makes the prototypes (scorers.h), the table (method.c),
  * `kv-score --list`, and what tests/contract.bats holds to the contract of methods.h. uses:
  * the options of kv-score that the method reads. op: OP(name) where struct ops (model/ops.h) has a
- * device version of the whole score, made from the keys alone; else NO_OP. aliases: what papers and
- * other programs call exactly this method. defaults: struct score_options. */
+ * device version of the whole score, made from the keys alone; LISTS(name) where lists_NAME() in
+ * NAME.c says how a device makes the score from attention that it has added up; else NO_OP.
+ * aliases: what papers and other programs call exactly this method. defaults: struct
+ * score_options. */
 
-METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", NO_OP, "",
+METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", LISTS(snapkv), "",
     "attention that the observation window pays, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
-METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", NO_OP,
+METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", LISTS(lookahead),
     "lookaheadkv lookahead-kv",
     "attention that learned tokens behind the prompt pay (LookaheadKV), pooled along the rows",
     .kernel = 7, .pool = POOL_MAX, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
-METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", NO_OP, "",
+METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", LISTS(tova), "",
     "attention that the last token pays, the same for all heads",
     .kernel = 1, .window = 1)
-METHOD(h2o, NEED_MASS, "reduce", NO_OP, "",
+METHOD(h2o, NEED_MASS, "reduce", LISTS(h2o), "",
     "attention that all queries so far have paid (heavy hitters)",
     .kernel = 1, .reduce = REDUCE_SUM)
-METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", NO_OP,
+METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", LISTS(meanmass),
     "observedattention observed-attention",
     "the same for each query that could see the row (kvpress' ObservedAttention)",
     .kernel = 1, .reduce = REDUCE_MEAN)

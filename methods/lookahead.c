@@ -23,16 +23,23 @@
 
 #include "methods/scorers.h"
 
+/* How many of the rows, the first ones, the last query sees */
+static uint32_t
+rows_seen(const uint32_t *pos, uint32_t n, const struct score_input *in)
+{
+	while (n > 0 && pos[n - 1] > in->window_pos[in->window - 1])
+		n--;
+	return n;
+}
+
 /* score[n] <- those of one KV head's rows */
 static void
 score_head(float *score, const float *mass, size_t stride, uint32_t R, const uint32_t *pos,
     uint32_t n, const struct score_input *in, const struct score_options *opt, float *scratch)
 {
-	const uint32_t last = in->window_pos[in->window - 1];
-	uint32_t seen = n, s;
+	const uint32_t seen = rows_seen(pos, n, in);
+	uint32_t s;
 
-	while (seen > 0 && pos[seen - 1] > last)
-		seen--;
 	pool_and_reduce(score, mass, stride, R, seen, opt, scratch);
 	for (s = 0; s < seen; s++)
 		score[s] /= (float)in->window;
@@ -55,4 +62,18 @@ score_lookahead(const struct score_input *in, const struct score_options *opt, f
 		    rows->pos[g], rows->count[g], in, opt, scratch);
 	free(scratch);
 	return 0;
+}
+
+int
+lists_lookahead(const struct score_input *in, const struct score_options *opt,
+    struct list_rule *rule, uint32_t *scored)
+{
+	const struct kv_rows *rows = in->rows;
+	uint32_t g;
+
+	*rule = (struct list_rule){ .kernel = opt->kernel, .pool = opt->pool,
+	    .reduce = opt->reduce, .order = opt->order, .divisor = in->window };
+	for (g = 0; g < rows->heads; g++)
+		scored[g] = rows_seen(rows->pos[g], rows->count[g], in);
+	return 1;
 }

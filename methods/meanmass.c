@@ -39,3 +39,13 @@ score_meanmass(const struct score_input *in, const struct score_options *opt, fl
 			score[i] /= (float)queries_of(in, pos[i]);
 	return 0;
 }
+
+int
+lists_meanmass(const struct score_input *in, const struct score_options *opt,
+    struct list_rule *rule, uint32_t *scored)
+{
+	lists_h2o(in, opt, rule, scored);
+	rule->next_position = in->next_position;
+	rule->sees = in->sees;
+	return 1;
+}

@@ -5,11 +5,17 @@
 #include "methods/scorers.h"
 
 const struct method methods[] = {
+#define LISTS(n) lists_##n
+#define OP(n) NULL
+#define NO_OP NULL
 #define METHOD(n, needed, used, op, others, text, ...) { \
-	.name = #n, .needs = (needed), .score = score_##n, .aliases = (others), .about = (text), \
-	.defaults = { __VA_ARGS__ }, .uses = (used) },
+	.name = #n, .needs = (needed), .score = score_##n, .lists = op, .aliases = (others), \
+	.about = (text), .defaults = { __VA_ARGS__ }, .uses = (used) },
 #include "methods/list.h"
 #undef METHOD
+#undef NO_OP
+#undef OP
+#undef LISTS
 	{ .name = NULL }
 };
 

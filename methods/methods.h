@@ -77,6 +77,11 @@ struct method {
 	unsigned needs;
 	/* score[sum S] <- importance. Returns 0, or -1 when out of memory. */
 	int (*score)(const struct score_input *in, const struct score_options *opt, float *score);
+	/* Where a device has the lists that the scores are made from (window_mass, mass): *rule and
+	 * scored[G] <- how, of all but the last rows of each KV head, which have +inf. Returns 0
+	 * where these rows want more than a rule. NULL: the method does always */
+	int (*lists)(const struct score_input *in, const struct score_options *opt,
+	    struct list_rule *rule, uint32_t *scored);
 	/* other names of exactly this method, of papers and programs, space-separated */
 	const char *aliases;
 	const char *about;                      /* one line for kv-score --list */
@@ -203,6 +208,22 @@ struct kept {
 int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size);
 void kept_free(struct kept *kept);
+
+/* The same without the scores, where a device has them and is to choose: how many rows of each KV
+ * head stay, and which of them whatever their scores are. */
+struct evict_plan {
+	struct kept kept;       /* keep is NULL */
+	uint32_t *first, *last; /* [G] the rows before first[g] and from last[g] on always stay */
+};
+
+/* Is the choice in each KV head that of its own scores, so that evict_plan() can be asked? Not
+ * where KV heads share a budget or their rows, nor with opt.since. */
+int evict_plans(const struct evict_input *in, const struct evict_options *opt);
+/* scored[G]: so many rows, the first ones, have a score, which is not +inf; the others +inf.
+ * Returns as evict_choose(). out must be freed by evict_plan_free(). */
+int evict_plan(const struct evict_input *in, const struct evict_options *opt,
+    const uint32_t *scored, struct evict_plan *out, char *why, size_t size);
+void evict_plan_free(struct evict_plan *);
 
 /* One budget for all layers and KV heads together: the rows with the greatest scores of the
  * whole cache stay (global.c). Needs all scores before the first choice; holds nothing else. */

@@ -4,9 +4,17 @@
 
 #include "methods/methods.h"
 
-#define METHOD(name, ...) \
-	int score_##name(const struct score_input *, const struct score_options *, float *);
+#define LISTS(name) int lists_##name(const struct score_input *, const struct score_options *, \
+	struct list_rule *, uint32_t *);
+#define OP(name)
+#define NO_OP
+#define METHOD(name, needs, uses, op, ...) \
+	int score_##name(const struct score_input *, const struct score_options *, float *); \
+	op
 #include "methods/list.h"
 #undef METHOD
+#undef NO_OP
+#undef OP
+#undef LISTS
 
 #endif

@@ -64,3 +64,17 @@ score_snapkv(const struct score_input *in, const struct score_options *opt, floa
 	free(scratch);
 	return 0;
 }
+
+int
+lists_snapkv(const struct score_input *in, const struct score_options *opt, struct list_rule *rule,
+    uint32_t *scored)
+{
+	const struct kv_rows *rows = in->rows;
+	uint32_t g;
+
+	*rule = (struct list_rule){ .kernel = opt->kernel, .pool = opt->pool,
+	    .reduce = opt->reduce, .order = opt->order };
+	for (g = 0; g < rows->heads; g++)
+		scored[g] = rows_before(rows->pos[g], rows->count[g], in->window_pos[0]);
+	return 1;
+}

@@ -65,6 +65,13 @@ add_head(struct tally *t, const uint32_t *pos, uint32_t n, const float *mass, si
 	}
 }
 
+/* Does the row at this position stay whatever its score is? */
+static int
+stays(uint32_t pos, uint32_t query, int keep_last)
+{
+	return pos > query || (keep_last && pos == query);
+}
+
 static void
 score_head(float *score, const struct tally *t, const uint32_t *pos, uint32_t n, uint32_t query,
     int keep_last)
@@ -74,7 +81,7 @@ score_head(float *score, const struct tally *t, const uint32_t *pos, uint32_t n,
 	for (s = 0; s < n; s++) {
 		while (t->pos < pos[s])
 			t++;
-		if (pos[s] > query || (keep_last && pos[s] == query))
+		if (stays(pos[s], query, keep_last))
 			score[s] = INFINITY;
 		else
 			score[s] = (float)(t->sum / t->heads);
@@ -106,4 +113,25 @@ score_tova(const struct score_input *in, const struct score_options *opt, float 
 	free(t);
 	free(more);
 	return short_of_memory ? -1 : 0;
+}
+
+/* Where a position is left in some heads only, a device has no rule for its mean. */
+int
+lists_tova(const struct score_input *in, const struct score_options *opt, struct list_rule *rule,
+    uint32_t *scored)
+{
+	const struct kv_rows *rows = in->rows;
+	const uint32_t query = in->window_pos[in->window - 1], n = rows->count[0];
+	uint32_t g, seen = n;
+
+	while (seen > 0 && stays(rows->pos[0][seen - 1], query, opt->keep_last))
+		seen--;
+	for (g = 0; g < rows->heads; g++) {
+		if (rows->count[g] != n || (n > 0 && memcmp(rows->pos[g], rows->pos[0],
+		    n * sizeof *rows->pos[g]) != 0))
+			return 0;
+		scored[g] = seen;
+	}
+	*rule = (struct list_rule){ .whole_layer = 1 };
+	return 1;
 }

@@ -388,24 +388,61 @@ cache_expect(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 		memcpy(c->pos[l][g] + rows->len[g], pos, N * sizeof *pos);
 }
 
-void
-cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *keep)
+static int
+all_stay(const struct layer_rows *rows, const uint32_t *count)
 {
-	const struct attention_mass none = { .sum = NULL };
-	const struct attention_mass *mass = c->mass != NULL ? &c->mass[l] : &none;
-	struct layer_rows *rows = &c->layer[l];
-	uint32_t g, i;
+	uint32_t g;
 
 	for (g = 0; g < rows->heads && count[g] == rows->len[g]; g++)
 		;
-	if (g == rows->heads)
+	return g == rows->heads;
+}
+
+static void
+keep_positions(uint32_t *pos, const uint32_t *keep, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		pos[i] = pos[keep[i]];
+}
+
+static struct attention_mass
+mass_of(const struct cache *c, uint32_t l)
+{
+	return c->mass != NULL ? c->mass[l] : (struct attention_mass){ .sum = NULL };
+}
+
+void
+cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *keep)
+{
+	const struct attention_mass mass = mass_of(c, l);
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	if (all_stay(rows, count))
 		return;
 	drop_indexes(c, l);
 	for (g = 0; g < rows->heads; g++)
-		for (i = 0; i < count[g]; i++)
-			c->pos[l][g][i] = c->pos[l][g][keep[g][i]];
-	c->model->ops->compact(c->model->dev, rows, mass->sum, mass->stride,
+		keep_positions(c->pos[l][g], keep[g], count[g]);
+	c->model->ops->compact(c->model->dev, rows, mass.sum, mass.stride,
 	    c->model->id.query_heads, count, keep);
+}
+
+void
+cache_keep_listed(struct cache *c, uint32_t l, const struct chosen *kept, const uint32_t *at)
+{
+	const struct attention_mass mass = mass_of(c, l);
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	if (all_stay(rows, kept->n))
+		return;
+	drop_indexes(c, l);
+	for (g = 0; g < rows->heads; g++)
+		keep_positions(c->pos[l][g], at + g * kept->stride, kept->n[g]);
+	c->model->ops->compact_listed(c->model->dev, rows, mass.sum, mass.stride,
+	    c->model->id.query_heads, kept);
 }
 
 int

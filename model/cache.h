@@ -87,6 +87,8 @@ void cache_expect(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
  * ascending. In place: the capacity of each head stays. The rows keep their attention mass
  * (c->mass). The layer's indexes are dropped, unless all rows stay. */
 void cache_keep(struct cache *, uint32_t l, const uint32_t *count, uint32_t *const *keep);
+/* The same by a list on the device; at[g * kept->stride ..] is the host's copy of it. */
+void cache_keep_listed(struct cache *, uint32_t l, const struct chosen *kept, const uint32_t *at);
 /* Moves the rows of layer l to memory of just their size. The old memory becomes that of layer
  * spare_to, if that is a layer without memory: freeing and allocating it again would make some
  * devices wait for all work. Otherwise it is freed. Returns 0, or MODEL_ENOMEM (and then the rows

@@ -140,6 +140,60 @@ everything() {
 	cmp 0.kv 2.kv
 }
 
+@test "rows that the GPU chooses are those of the host, with every budget, and after others were dropped" {
+	local method evict n=0
+	printf '1 0\n0 1\n0 0\n1 1\n' >mask
+	while IFS=: read -r method evict; do
+		# shellcheck disable=SC2046,SC2086 # words
+		kv-score --device cuda --method ${method%% *} $(options "${method#"${method%% *}"}") "$cuda" |
+		    kv-evict -q $(options "$evict") --keep-queries -o pipe.kv
+		kv-prefill -q -m "$DEMO" --device cuda:$((n++ % 3)) --observe 16 --mass --score "$method" --evict "$evict" -o once.kv "$doc"
+		assert_equal "$(everything once.kv)" "$(everything pipe.kv)"
+	done <<-'END'
+		snapkv window=8:budget=20 sink=3 recent=12
+		snapkv window=8 pool=max order=reduce-first:budget=4
+		snapkv window=8 kernel=7 pool=max reduce=max over-queries=max:rate=0.3 policy=pyramid
+		snapkv window=4:budget=30 heads=mask sink=4 recent=9
+		snapkv window=4:budget=30 skip-layers=1
+		tova keep-last:budget=20 policy=pyramid-exact
+		tova:rate=0.2 select=layer
+		h2o:rate=0.2 recent=5
+		h2o reduce=mean:budget=20 policy=ada
+		meanmass reduce=max:budget=25 sink=1
+		knorm:rate=0.5 of=tokens
+	END
+	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 60 --policy ada --keep-queries -o ragged.kv
+	for method in h2o tova keydiff; do
+		cp ragged.kv step.kv
+		for n in 0 1 2; do
+			kv-score --device cuda --method $method step.kv | kv-evict --budget 30 --keep-queries -o loop.kv
+			[ $n = 2 ] || kv-decode -m "$DEMO" --device cuda -n 1 --ignore-eos --observe 4 --mass -o step.kv loop.kv
+		done
+		kv-decode -m "$DEMO" --device cuda -n 2 --ignore-eos --observe 4 --mass --score $method --evict budget=30 -o once.kv ragged.kv
+		assert_equal "$(everything once.kv)" "$(everything loop.kv)"
+	done
+}
+
+# down PROGRAM [OPTION ...]: how many bytes come from the GPU
+down() {
+	KV_EMULATED_TOTALS=1 "$1" -q -m "$DEMO" --device cuda -o out.kv "${@:2}" 2>&1 >out | sed -n 's/^emulator: .* down (\([0-9]*\) bytes).*/\1/p'
+}
+
+@test "of a choice the rows that stay come from the GPU, not what the rows are scored by" {
+	local rows budget=8 method none chosen scored
+	rows=$(see "$cuda" 's.layers[0].rows[0]')
+	for method in "snapkv window=4" tova h2o meanmass; do
+		none=$(down kv-prefill --mass --score recent --evict budget=$budget "$doc")
+		chosen=$(($(down kv-prefill --mass --score "$method" --evict budget=$budget "$doc") - none))
+		scored=$(($(down kv-prefill --mass --score "$method" --evict "budget=$budget policy=ada alpha=1" "$doc") - none))
+		# 4 layers: for 2 KV heads the rows that stay, and whether a score is not a number; for 4 query heads a number for each row
+		assert_equal "$method: $chosen $scored" "$method: $((4 * 2 * (budget + 1) * 4)) $((4 * 4 * rows * 4))"
+	done
+	none=$(down kv-decode -n 6 --mass --ignore-eos --score recent --evict budget=40 "$cuda")
+	chosen=$(($(down kv-decode -n 6 --mass --ignore-eos --score h2o --evict budget=40 "$cuda") - none))
+	assert_equal "$chosen" $((7 * 4 * 2 * (40 + 1) * 4))
+}
+
 @test "learned tokens look at what they look at on the CPU, and what they evict layer by layer a pipe evicts, in any order of threads" {
 	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" learned --model "$DEMO" --tokens 9 --rank 4 --dtype bf16 --std 0.1
 	for device in cpu cuda; do

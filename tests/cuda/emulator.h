@@ -138,6 +138,7 @@ int setting(const char *name, int otherwise);
  * about it on standard error at the end of the program. */
 extern struct total {
 	unsigned long up, down, within;        /* copies; with memsets */
+	unsigned long down_bytes;
 	unsigned long waits;                   /* of the host for an event or a stream */
 	unsigned long blocking;                /* calls for memory that wait for the GPU to be idle */
 } total;

@@ -31,8 +31,8 @@ static void __attribute__((destructor))
 print_totals(void)
 {
 	if (getenv("KV_EMULATED_TOTALS") != NULL)
-		fprintf(stderr, "emulator: %lu kernels, %lu graphs, copies: %lu up, %lu down, %lu within, "
-		    "%lu waits, %lu blocking calls for memory\n", cuda_launches, cuda_graphs, total.up, total.down,
+		fprintf(stderr, "emulator: %lu kernels, %lu graphs, copies: %lu up, %lu down (%lu bytes), %lu within, "
+		    "%lu waits, %lu blocking calls for memory\n", cuda_launches, cuda_graphs, total.up, total.down, total.down_bytes,
 		    total.within, total.waits, total.blocking);
 }
 

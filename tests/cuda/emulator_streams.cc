@@ -146,6 +146,7 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 	if (from_device && !to_device && is_pinned(to, bytes))
 		memset(to, 0xff, bytes);
 	(!from_device ? total.up : !to_device ? total.down : total.within)++;
+	total.down_bytes += from_device && !to_device ? bytes : 0;
 	enqueue(s, copy);
 	if (at_once)
 		finish(s, UINT64_MAX);

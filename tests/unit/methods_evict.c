@@ -56,6 +56,91 @@ refuse(const float *s, struct evict_options opt, const char *want)
 	check(kept.count == NULL && kept.keep == NULL, "something is left behind");
 }
 
+/* The plan without scores, of all rows but the last ones of each head: as many rows as
+ * evict_choose() keeps, and those that always stay are among these. */
+static void
+expect_planned(struct evict_options opt, const uint32_t *scored, const uint8_t *streaming)
+{
+	struct evict_input in = { .rows = &rows, .layers = 3, .layer = 1, .next_position = 10,
+		.streaming = streaming };
+	struct evict_plan plan;
+	struct kept kept;
+	float s[8];
+	char why[200] = "", same[200] = "";
+	uint32_t g, i, n, at;
+	int code, chosen;
+
+	memcpy(s, score, sizeof s);
+	for (g = 0, at = 0; g < 2; at += count[g++])
+		for (i = scored[g]; i < count[g]; i++)
+			s[at + i] = INFINITY;
+	check(evict_plans(&in, &opt), "no plan");
+	code = evict_plan(&in, &opt, scored, &plan, why, sizeof why);
+	in.score = s;
+	chosen = evict_choose(&in, &opt, &kept, same, sizeof same);
+	check(code == chosen && strcmp(why, same) == 0, "%d '%s', must be %d '%s'", code, why,
+	    chosen, same);
+	for (g = 0; code == EVICT_OK && chosen == EVICT_OK && g < 2; g++) {
+		check(plan.kept.count[g] == kept.count[g], "head %u: %u rows, must be %u", g,
+		    plan.kept.count[g], kept.count[g]);
+		for (n = 0, i = 0; i < kept.count[g]; i++)
+			n += kept.keep[g][i] < plan.first[g] || kept.keep[g][i] >= plan.last[g];
+		check(plan.first[g] <= plan.last[g] && plan.last[g] <= count[g] &&
+		    n == plan.first[g] + count[g] - plan.last[g],
+		    "head %u: %u of the rows before %u and from %u on stay", g, n, plan.first[g],
+		    plan.last[g]);
+		check((streaming != NULL && streaming[g]) || plan.last[g] <= scored[g] ||
+		    plan.last[g] == plan.first[g], "head %u: rows from %u on may go", g, scored[g]);
+		check(streaming == NULL || !streaming[g] || n == plan.kept.count[g],
+		    "head %u streams: %u of %u rows", g, n, plan.kept.count[g]);
+	}
+	check(code != EVICT_OK || (plan.kept.beyond == kept.beyond &&
+	    plan.kept.given == kept.given && plan.kept.budgets == kept.budgets &&
+	    plan.kept.budget == kept.budget),
+	    "other sums of budgets");
+	if (code == EVICT_OK)
+		evict_plan_free(&plan);
+	kept_free(&kept);
+}
+
+/* All numbers of scored rows, with sinks, recent rows, pyramids and streaming heads; what cannot be
+ * planned */
+static void
+test_plans(void)
+{
+	static const uint8_t second[] = { 0, 1 };
+	const struct policy *pyramid = policy_named("pyramid");
+	const struct evict_input in = { .rows = &rows, .next_position = 10 };
+	uint32_t scored[2], i, budget;
+
+	for (i = 0; i < 7 * 3; i++) {
+		scored[0] = i % 7;
+		scored[1] = i / 7;
+		for (budget = 1; budget < 8; budget++) {
+			struct evict_options opt = { .budget = budget, .stream_sink = 5 };
+
+			expect_planned(opt, scored, NULL);
+			opt.sink = 2;
+			expect_planned(opt, scored, second);
+			opt.recent = 3;
+			expect_planned(opt, scored, NULL);
+			opt.policy = pyramid;
+			expect_planned(opt, scored, NULL);
+			opt.refuse_small = 1;
+			expect_planned(opt, scored, NULL);
+			opt = (struct evict_options){ .rate = budget / 8.0, .recent = i % 4 };
+			expect_planned(opt, scored, NULL);
+		}
+	}
+	check(!evict_plans(&in, &(struct evict_options){ .budget = 1, .since = 1 }), "since");
+	check(!evict_plans(&in, &(struct evict_options){ .budget = 1, .same_rows = 1 }),
+	    "same rows");
+	check(!evict_plans(&in, &(struct evict_options){ .budget = 1,
+	    .policy = policy_named("ada") }), "ada");
+	check(!evict_plans(&in, &(struct evict_options){ .budget = 1,
+	    .policy = policy_named("global") }), "global");
+}
+
 int
 main(void)
 {
@@ -102,5 +187,6 @@ main(void)
 	/* without scores: sinks and the latest rows */
 	expect(NULL, (struct evict_options){ .budget = 3, .sink = 1 }, "0 4 5|0 1");
 	expect(NULL, (struct evict_options){ .budget = 1 }, "5|1");
+	test_plans();
 	return failures != 0;
 }

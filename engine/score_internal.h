@@ -1,0 +1,15 @@
+/* score_internal.h - what score.c and score_device.c know of each other */
+#ifndef KVPIPE_SCORE_INTERNAL_H
+#define KVPIPE_SCORE_INTERNAL_H
+
+#include "engine/score.h"
+
+enum { SCORE_HEADS = 4096 };            /* KV heads at most: kv-snapshot(5), 4.1 */
+
+/* How many rows of a KV head stand before --since; positions are ascending. */
+uint32_t rows_before_since(const struct scorer *, const uint32_t *pos, uint32_t n);
+
+/* The failure of a row whose score is not a number */
+int score_refuse_nan(uint32_t layer, uint32_t head, uint32_t row, struct engine_error *);
+
+#endif
