@@ -107,17 +107,22 @@ launch_pdl(cudaStream_t stream, bool early, bool max_carveout, void (*kernel)(P.
 {
 	cudaLaunchAttribute how[2] = {};
 	cudaLaunchConfig_t config = {};
+	unsigned n = 0;
 
-	how[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	how[0].val.programmaticStreamSerializationAllowed = 1;
-	how[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-	how[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+	if (early) {
+		how[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+		how[n++].val.programmaticStreamSerializationAllowed = 1;
+	}
+	if (max_carveout) {
+		how[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+		how[n++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+	}
 	config.gridDim = grid;
 	config.blockDim = block;
 	config.dynamicSmemBytes = shared;
 	config.stream = stream;
 	config.attrs = how;
-	config.numAttrs = !early ? 0 : max_carveout ? 2 : 1;
+	config.numAttrs = n;
 	cudaLaunchKernelEx(&config, kernel, args...);
 }
 #endif
