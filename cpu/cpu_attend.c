@@ -153,7 +153,9 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 {
 	const struct layer_rows *c = p->rows;
 	const float *q;
+	float *to;
 	const size_t E = p->E, N = p->N - n0 < p->block ? p->N - n0 : p->block, M = N * p->R;
+	const size_t width = p->R * E;
 	const size_t at = c->start[g] * E * kv_dtype_size(c->dtype);
 	const float scale = (float)(1 / sqrt((double)E));
 	uint32_t *from, *seen, first, last;
@@ -179,9 +181,9 @@ start_job(const struct plan *p, struct attend_job *j, float *scratch, size_t g, 
 			seen[n * p->R + r] = last;
 		}
 		q = p->query->q + ((n0 + n) * p->H + g * p->R) * E;
-#pragma omp simd
-		for (e = 0; e < p->R * E; e++)
-			scratch[n * p->R * E + e] = q[e] * scale;
+		to = scratch + n * width;
+		for (e = 0; e < width; e++)
+			to[e] = q[e] * scale;
 	}
 	j->first = from[0];
 	j->last = last;
