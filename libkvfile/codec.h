@@ -54,6 +54,22 @@ struct kv_queries {
 int kv_load_queries(struct kv_reader *r, struct kv_queries *q);
 int kv_write_queries(struct kv_writer *w, uint32_t layer, const struct kv_queries *q);
 
+/* ---- rHDk: keys of a retrieval head, 4.19 ---- */
+
+enum { KV_HEAD_ID = 32 };               /* hexadecimal digits that name a head */
+
+struct kv_head_keys {
+	char id[KV_HEAD_ID + 1];
+	uint32_t heads, width;          /* of the retrieval head, which need not be the model's */
+	uint32_t n;                     /* rows: of the tokens at positions 0 to n-1, at least 1 */
+	uint32_t n_feature;             /* 0: the head looks at embeddings alone */
+	const float *feature;           /* [n_feature] of the token at position n-1 */
+	const void *key;                /* element [heads][n][width] after rotary embedding */
+};
+
+int kv_load_head_keys(struct kv_reader *r, struct kv_head_keys *k);
+int kv_write_head_keys(struct kv_writer *w, const struct kv_head_keys *k);
+
 /* ---- values of rows: mASS, 4.11; pAID, 4.13; sCOR, 4.6 ---- */
 
 struct kv_values {

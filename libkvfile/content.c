@@ -1,5 +1,6 @@
 /* content.c - what must be in the sections that this version knows */
 
+#include "codec.h"
 #include "content.h"
 #include "layout.h"
 
@@ -70,6 +71,10 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 		return at_least(h, INDEX_HEAD, 1, why);
 	case KV_LGTS:
 		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
+	case KV_RHDK:
+		if (h->element_size != element)
+			return kv_bad(why, "element size %u, must be %zu", h->element_size, element);
+		return at_least(h, head_keys_data(0), 1, why);
 	case KV_EVNT:
 		return at_least(h, 24, 4, why);
 	case KV_ENDS:
@@ -88,7 +93,7 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_MASS || kind == KV_PAID ||
-	    kind == KV_SCOR || kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
+	    kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
 }
 
 static int
@@ -195,6 +200,39 @@ check_scores(const struct kv_header *h, const uint8_t *p, const struct kv_row_st
 }
 
 static int
+check_head_keys(const struct kv_head *head, const struct kv_header *h, const uint8_t *p,
+    struct kv_message *why)
+{
+	const uint32_t heads = get32(p + HEAD_KEYS_HEADS), width = get32(p + HEAD_KEYS_WIDTH);
+	const uint32_t n = get32(p + HEAD_KEYS_ROWS), features = get32(p + HEAD_KEYS_FEATURES);
+	const uint64_t feature_end = HEAD_KEYS_FEATURE + 4 * (uint64_t)features;
+	const uint64_t data = head_keys_data(features);
+	uint32_t i;
+
+	for (i = 0; i < KV_HEAD_ID; i++)
+		if (strchr("0123456789abcdef", p[HEAD_KEYS_ID + i]) == NULL || p[i] == '\0')
+			return kv_bad(why, "the retrieval head is not named by %d hexadecimal "
+			    "digits", KV_HEAD_ID);
+	if (heads == 0 || heads > 4096 || width == 0 || width > 1024 || width % 2 != 0)
+		return kv_bad(why, "%u KV heads of width %u", heads, width);
+	if (n == 0 || n > head->next_position)
+		return kv_bad(why, "keys of %u tokens, next_position is %u", n,
+		    head->next_position);
+	if (features > 1 << 24)
+		return kv_bad(why, "%u features", features);
+	/* below 2^12 * 2^32 * 2^10 * 2^2 */
+	if (exactly(h, data + (uint64_t)heads * n * width * kv_dtype_size(head->dtype), why) != KV_OK)
+		return why->code;
+	if (!all_zero(p + HEAD_KEYS_FIELDS_END, HEAD_KEYS_FEATURE - HEAD_KEYS_FIELDS_END) ||
+	    !all_zero(p + feature_end, (size_t)(data - feature_end)))
+		return kv_bad(why, "a reserved byte is not zero");
+	for (i = 0; i < features; i++)
+		if ((get32(p + HEAD_KEYS_FEATURE + 4 * (size_t)i) & 0x7fffffff) >= F32_INFINITY)
+			return kv_bad(why, "feature %u is not finite", i);
+	return KV_OK;
+}
+
+static int
 check_provenance(const struct kv_header *h, const uint8_t *p, struct kv_message *why)
 {
 	const char *line = (const char *)p, *end = line + h->raw_size, *stop;
@@ -235,6 +273,8 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 	case KV_CLUS:
 	case KV_LOWR:
 		return kv_keyindex_check(head, h, data, rows, why);
+	case KV_RHDK:
+		return check_head_keys(head, h, data, why);
 	case KV_EVNT:
 		return kv_events_check(head, data, h->raw_size, why);
 	case KV_PROV:

@@ -28,6 +28,7 @@ enum {
 	KIND(LOWR, "lOWR", KV_IN_LAYER | KV_INDEX) \
 	KIND(VALS, "VALS", KV_IN_LAYER | KV_REQUIRED) \
 	KIND(LGTS, "LGTS", 0) \
+	KIND(RHDK, "rHDk", 0) \
 	KIND(EVNT, "eVNt", 0) \
 	KIND(PROV, "pROv", 0) \
 	KIND(INDX, "iNDX", 0) \

@@ -31,6 +31,23 @@ queries_data(uint32_t w)
 	return round64(queries_pos_end(w));
 }
 
+/* ---- rHDk, 4.19 ---- */
+
+#define HEAD_KEYS_ID 0          /* hexadecimal digits, as text */
+#define HEAD_KEYS_HEADS 32
+#define HEAD_KEYS_WIDTH 36
+#define HEAD_KEYS_ROWS 40
+#define HEAD_KEYS_FEATURES 44
+#define HEAD_KEYS_FIELDS_END 48
+#define HEAD_KEYS_FEATURE 64
+
+/* The keys, behind so many features and the fill. */
+static inline uint64_t
+head_keys_data(uint32_t features)
+{
+	return round64(HEAD_KEYS_FEATURE + 4 * (uint64_t)features);
+}
+
 /* ---- indexes, 4.14 ---- */
 
 #define INDEX_ROWS 0            /* u */

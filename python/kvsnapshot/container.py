@@ -15,7 +15,8 @@ MAGIC = b'\x8bKVS\r\n\x1a\n'
 MARK = b'\xabKVS'
 OF_LAYER = tuple((name, name.isupper()) for name in
                  'POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS'.split())
-AFTER_LAYERS = (('LGTS', False), ('eVNt', False), ('pROv', False), ('iNDX', False), ('ENDS', True))
+AFTER_LAYERS = (('LGTS', False), ('rHDk', False), ('eVNt', False), ('pROv', False),
+                ('iNDX', False), ('ENDS', True))
 CONTENTS = {**PARSERS, **indexes.PARSERS}
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 

@@ -34,6 +34,8 @@ def need(condition, message):
 
 Queries = namedtuple('Queries', 'source positions data own')    # dtype[H][W][E], [G][K][E]
 Paid = namedtuple('Paid', 'label values')                       # values: as Layer.mass
+# bytes dtype[heads][n][width]; features: numbers
+HeadKeys = namedtuple('HeadKeys', 'name heads width n features keys')
 Scores = namedtuple('Scores', 'label values')                   # values: one list per KV head
 
 
@@ -67,6 +69,7 @@ class Snapshot:
     def __init__(self):
         self.features = 0
         self.head = self.tokens = self.logits = None
+        self.head_keys = None                # HeadKeys, of a retrieval head
         self.layers = []
         self.events = None                   # a list when there is a log
         self.provenance = []
@@ -350,6 +353,27 @@ def parse_logits(snapshot, section, content):
     snapshot.logits = f32s(content)
 
 
+def parse_head_keys(snapshot, section, content):
+    item = ITEM_SIZE[snapshot.head['dtype']]
+    need(section.element == item, f'element size {section.element} of {item}')
+    need(len(content) >= 64, f'raw size {len(content)}')
+    name = content[:32]
+    heads, width, n, features, *zero = u32s(content[32:64])
+    need(all(c in b'0123456789abcdef' for c in name), 'the head is not named by hexadecimal digits')
+    need(1 <= heads <= 4096 and 2 <= width <= 1024 and width % 2 == 0, f'{heads} of {width}')
+    need(1 <= n <= snapshot.head['next_position'], f'keys of {n} tokens')
+    need(features <= 1 << 24, f'{features} features')
+    end = 64 + 4 * features
+    data = end + -end % 64
+    want = data + heads * n * width * item
+    need(len(content) == want, f'raw size {len(content)} of {want}')
+    need(not any(zero) and not any(content[end:data]), 'a reserved byte is not zero')
+    numbers = u32s(content[64:end])
+    need(all(v & 0x7fffffff < 0x7f800000 for v in numbers), 'a feature is not finite')
+    snapshot.head_keys = HeadKeys(name.decode(), heads, width, n, f32s(content[64:end]),
+                                  content[data:])
+
+
 def parse_events(snapshot, section, content):
     words, at, events = u32s(content), 0, []
     G = snapshot.model['kv_heads']
@@ -447,5 +471,5 @@ PARSERS = {
     'HEAD': parse_head, 'TOKS': parse_tokens, 'POSN': parse_positions,
     'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid, 'sCOR': parse_scores,
     'KEYS': parse_tensor('keys'),
-    'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'eVNt': parse_events,
-    'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
+    'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'rHDk': parse_head_keys,
+    'eVNt': parse_events, 'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}

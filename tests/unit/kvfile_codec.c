@@ -27,6 +27,7 @@ static const uint32_t counts[HEADS] = { 3, 1 }, ends[HEADS] = { 10, 4 };
 static const uint32_t labels[64] = { 0, 1, 2, 0, 1, 2, 2, 0 };          /* 7 and 1 from sink 3 on */
 static const uint32_t exact[HEADS][2] = { { 0, 3 }, { 1, 2 } };
 static uint8_t data[1 << 16];   /* little floats */
+static const uint8_t big[200001 * 4];
 static float values[QUERY_HEADS * ROWS], logits[VOCABULARY];
 
 static const struct kv_queries queries[] = {
@@ -40,6 +41,10 @@ static const struct kv_index indexes[] = {
 	{ KV_CLUS, { .clusters = { 3, counts, ends, labels, data } } },
 	{ KV_LOWR, { .low_rank = { 8, 32, 5, 2, exact[0], data, data + 1000, data + 3000 } } },
 };
+
+#define HEAD_ID "0123456789abcdef0123456789abcdef"
+/* 3 KV heads of width 10, 7 tokens; 5 features */
+static const struct kv_head_keys head_keys = { HEAD_ID, 3, 10, 7, 5, values + 9, data + 500 };
 
 static void
 fill(void)
@@ -111,6 +116,17 @@ index_bytes(uint8_t *p, const struct kv_index *x, uint64_t keys)
 	}
 }
 
+static size_t
+head_keys_bytes(uint8_t *p)
+{
+	const uint32_t numbers[] = { 3, 10, 7, 5 };
+
+	put(put(p, HEAD_ID, 32), numbers, sizeof numbers);
+	put(p + 64, values + 9, 5 * 4);
+	put(p + 128, data + 500, 3 * 10 * 7 * 2);
+	return 128 + 3 * 10 * 7 * 2;
+}
+
 /* ---- writing ---- */
 
 /* The rows of layer l: 40 in both heads, or 3 and 5. */
@@ -173,6 +189,7 @@ write_all(const char *file, unsigned flags)
 	write_tensor(w, "KEYS", 1);
 	write_tensor(w, "VALS", 1);
 	OK(kv_write_logits(w, logits));
+	OK(kv_write_head_keys(w, &head_keys));
 	OK(kv_commit(w));
 	kv_writer_free(w);
 }
@@ -237,6 +254,18 @@ check_index(struct kv_reader *r, const struct kv_section *sec, const struct kv_i
 	}
 }
 
+static void
+check_head_keys(struct kv_reader *r, const struct kv_section *sec)
+{
+	struct kv_head_keys k;
+
+	check(kv_load_head_keys(r, &k) == KV_OK, "%s", kv_reader_error(r));
+	check(strcmp(k.id, HEAD_ID) == 0 && k.heads == 3 && k.width == 10 && k.n == 7 &&
+	    k.n_feature == 5, "%s %u %u %u %u", k.id, k.heads, k.width, k.n, k.n_feature);
+	SAME(k.feature, values + 9, 5 * 4);
+	SAME(k.key, data + 500, 3 * 10 * 7 * 2);
+}
+
 /* The content, byte by byte. */
 static void
 check_bytes(struct kv_reader *r, const struct kv_section *sec)
@@ -254,6 +283,8 @@ check_bytes(struct kv_reader *r, const struct kv_section *sec)
 		n = (size_t)(put(want, ids, sizeof ids) - want);
 	else if (sec->kind == KV_LGTS)
 		n = (size_t)(put(want, logits, sizeof logits) - want);
+	else if (sec->kind == KV_RHDK)
+		n = head_keys_bytes(want);
 	else if (sec->kind == KV_MASS)
 		n = (size_t)(put(want, values, sizeof values) - want);
 	else if (sec->kind == KV_PAID) {
@@ -288,7 +319,9 @@ check_section(struct kv_reader *r, const struct kv_section *sec)
 		check(kv_token_count(sec) == 5, "count of tokens");
 		check(kv_load_tokens(r, &tokens) == KV_OK && tokens.n == 5, "tokens");
 		SAME(tokens.id, ids, sizeof ids);
-	} else if (sec->kind == KV_LGTS) {
+	} else if (sec->kind == KV_RHDK)
+		check_head_keys(r, sec);
+	else if (sec->kind == KV_LGTS) {
 		check(kv_load_logits(r, &l) == KV_OK, "logits");
 		SAME(l, logits, sizeof logits);
 	}
@@ -313,7 +346,7 @@ check_round_trip(unsigned flags)
 			    strcmp(kv_kind_type(sec.kind), sec.type) == 0, "%s: kind", sec.type);
 			check_section(r, &sec);
 		}
-		check(code == 0 && n == 17, "%d sections, %s", n, kv_reader_error(r));
+		check(code == 0 && n == 18, "%d sections, %s", n, kv_reader_error(r));
 		kv_close(r);
 	}
 	free(b.data);
@@ -403,6 +436,39 @@ check_refused(void)
 	refuse_index(INDEX(KV_KEYS, entries, 16, 4, data), "KEYS layer 0: is no index");
 }
 
+/* Head keys that no reader takes, behind the layers of a snapshot */
+static void
+refuse_head_keys(struct kv_head_keys k, const char *message)
+{
+	struct kv_writer *w = begin("/dev/null", 0);
+
+	write_rows(w, 0);
+	write_tensor(w, "KEYS", 0);
+	write_tensor(w, "VALS", 0);
+	write_rows(w, 1);
+	write_tensor(w, "KEYS", 1);
+	write_tensor(w, "VALS", 1);
+	refused(w, kv_write_head_keys(w, &k), message);
+}
+
+#define HEAD_KEYS(...) ((struct kv_head_keys){ __VA_ARGS__ })
+
+static void
+check_refused_heads(void)
+{
+	static float endless[5];
+
+	endless[3] = strtof("inf", NULL);
+	refuse_head_keys(HEAD_KEYS("xyz", 3, 10, 7, 0, NULL, data), "no name");
+	refuse_head_keys(HEAD_KEYS("0123456789abcdef0123456789abcdeF", 3, 10, 7, 0, NULL, data),
+	    "hexadecimal");
+	refuse_head_keys(HEAD_KEYS(HEAD_ID, 0, 10, 7, 0, NULL, data), "0 KV heads of width 10");
+	refuse_head_keys(HEAD_KEYS(HEAD_ID, 3, 9, 7, 0, NULL, data), "3 KV heads of width 9");
+	refuse_head_keys(HEAD_KEYS(HEAD_ID, 3, 10, 0, 0, NULL, data), "keys of 0 tokens");
+	refuse_head_keys(HEAD_KEYS(HEAD_ID, 1, 2, 200001, 0, NULL, big), "keys of 200001 tokens");
+	refuse_head_keys(HEAD_KEYS(HEAD_ID, 3, 10, 7, 5, endless, data), "feature 3 is not finite");
+}
+
 /* An index without its keys, a section of another kind than the loader's. */
 static void
 check_places(void)
@@ -442,6 +508,7 @@ main(void)
 	check_round_trip(0);
 	check_round_trip(KV_LZ4);
 	check_refused();
+	check_refused_heads();
 	check_places();
 	check_no_gap();
 	return check_done();
