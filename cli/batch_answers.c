@@ -339,6 +339,10 @@ open_model(struct run *r)
 	const struct session *s = b->session;
 
 	session_open_any(b->session, r->opened, b->need);
+	if (b->head != NULL) {
+		session_head(b->session, b->head);
+		b->want->head = s->head;
+	}
 	session_load(b->session, &(struct memory_demand){
 	    .tokens = (uint64_t)r->most * b->want->spare,
 	    .rows = r->most * cache_most_rows_of(s->model, b->want->spare), .mass = b->want->mass,

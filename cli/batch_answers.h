@@ -9,7 +9,8 @@
 struct batch_answers {
 	struct session *session;        /* answers_run() opens it, unless no snapshot can be opened */
 	enum tokenizer_need need;
-	const struct sequence_options *want;
+	struct sequence_options *want;
+	const char *head;               /* folder of a retrieval head, which becomes want->head; NULL: none */
 	const struct generation_options *generation;
 	char **operand;                 /* [n] names of snapshots, "-" once at most */
 	size_t n;

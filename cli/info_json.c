@@ -175,6 +175,22 @@ sections_json(const struct snapshot_info *info)
 	return list;
 }
 
+static json_t *
+head_keys_json(const struct kv_head_keys *k)
+{
+	json_t *o;
+
+	if (k->n == 0)
+		return json_null();
+	o = json_object();
+	put_text(o, "head", k->id);
+	put_count(o, "tokens", k->n);
+	put_count(o, "kv_heads", k->heads);
+	put_count(o, "width", k->width);
+	put_count(o, "features", k->n_feature);
+	return o;
+}
+
 void
 print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 {
@@ -197,6 +213,7 @@ print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 	else
 		put(o, "scores", json_null());
 	put(o, "logits", json_boolean(info->logits));
+	put(o, "head_keys", head_keys_json(&info->head_keys));
 	put(o, "event_log", log_json(info->log));
 	put(o, "provenance", provenance_json(kv_reader_provenance(r)));
 	if (info->section != NULL) {

@@ -240,6 +240,10 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? shown(info->scores) : "none");
 	index_print(info->index, m->layers, COLUMNS);
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");
+	if (info->head_keys.n > 0)
+		printf(LINE "%u tokens, %u KV heads of width %u, of head %s\n", "head keys",
+		    info->head_keys.n, info->head_keys.heads, info->head_keys.width,
+		    info->head_keys.id);
 	print_log(info->log);
 	print_provenance(kv_reader_provenance(r));
 	if (info->section != NULL)

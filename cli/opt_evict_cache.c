@@ -19,6 +19,10 @@ warn_dropped_indexes(unsigned kinds)
 {
 	char commands[INDEX_COMMANDS];
 
+	if (kinds >> KV_RHDK & 1)
+		warning("keys of a retrieval head are dropped: without --head they would lack the new "
+		    "tokens");
+	kinds &= KV_ALL_INDEXES;
 	if (*index_commands(commands, kinds) != '\0')
 		warning("indexes of layers whose rows have changed are dropped; what makes them "
 		    "anew: %s", commands);

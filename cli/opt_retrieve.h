@@ -8,6 +8,13 @@
 #include "cli/tool.h"
 #include "model/retrieve.h"
 
+/* Options of --retrieve specontext, which goes by a retrieval head: for the table of a program that
+ * runs one. NOT_GIVEN and NULL: not given */
+extern struct ahead_options {
+	uint32_t sinks, recent;
+	const char *head;
+} ahead_options;
+
 /* --retrieve, --budget, --reduce, --dense-layers: for struct tool's more */
 extern const struct opt retrieve_opts[];
 

@@ -20,7 +20,7 @@ static const struct {
 	{ "laq lookahead-q-cache", "LAQ is kv-observe --ids-from a draft, then snapkv" },
 	{ "speckv", "SpecKV is kv-observe --ids-from a draft, then snapkv" },
 	{ "kvzip", "KVzip is kv-observe --repeat-context, method observed, policy global" },
-	{ "headkv kivi specontext think", "it is not there" },
+	{ "headkv kivi think", "it is not there" },
 };
 
 static const char *

@@ -68,6 +68,10 @@ retrieval_json(const struct retrieval *t, uint32_t layers, uint32_t heads)
 	put_count(o, "budget", r->budget);
 	put(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
 	put_count(o, "dense_layers", r->dense);
+	if (r->method == RETRIEVE_SPECONTEXT) {
+		put_count(o, "sinks", r->sinks);
+		put_count(o, "recent", r->recent);
+	}
 	put_count(o, "steps", retrieval_stats(t)[0].steps);
 	put(o, "all", all);
 	put_retrieval_means(all, &sum, r);

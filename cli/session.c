@@ -9,6 +9,7 @@
 #include "cli/tool.h"
 #include "model/adapter.h"
 #include "model/folder.h"
+#include "model/retrieval_head.h"
 #include "model/snapshot.h"
 
 static int
@@ -151,6 +152,7 @@ open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need ne
 	int rc;
 
 	s->adapter = NULL;
+	s->head = NULL;
 	find_folder();
 	if ((rc = model_folder_without_config(settings.model, err, sizeof err)) != 0)
 		must(engine_fail_model(&e, rc, err), &e);
@@ -212,6 +214,21 @@ session_adapter(struct session *s, const char *dir)
 		must(engine_fail_model(&e, rc, err), &e);
 }
 
+void
+session_head(struct session *s, const char *dir)
+{
+	struct engine_error e;
+	char err[1024];
+	int rc;
+
+	report_enter(REPORT_LOAD);
+	rc = retrieval_head_open(dir, s->model, &s->head, err, sizeof err);
+	report_leave();
+	if (rc != 0)
+		must(engine_fail_model(&e, rc, err), &e);
+	sign_text("head", s->head->id);
+}
+
 /* Not must(): these messages say what there is no room for. */
 static void
 must_fit(int rc, const struct engine_error *e)
@@ -230,12 +247,16 @@ session_load(struct session *s, const struct memory_demand *d)
 
 	if (s->adapter != NULL)
 		all.adapter = s->adapter->bytes;
+	if (s->head != NULL)
+		all.adapter += s->head->bytes;
 	s->plan = memory_plan(s->model, &all);
 	must_fit(memory_plan_check(&s->plan, s->model, &e), &e);
 	report_enter(REPORT_LOAD);
 	rc = model_bind(s->model, err, sizeof err);
 	if (rc == 0 && s->adapter != NULL)
 		rc = adapter_bind(s->adapter, err, sizeof err);
+	if (rc == 0 && s->head != NULL)
+		rc = retrieval_head_bind(s->head, err, sizeof err);
 	report_leave();
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
@@ -277,6 +298,7 @@ session_no_room(const struct session *s, const char *what)
 void
 session_close(struct session *s)
 {
+	retrieval_head_free(s->head);
 	adapter_free(s->adapter);
 	model_free(s->model);
 	tokenizer_close(s->tokenizer);

@@ -8,6 +8,7 @@
 #include "tokenizer/tokenizer.h"
 
 struct adapter;
+struct retrieval_head;
 struct cache;
 struct observation;
 
@@ -15,6 +16,7 @@ struct session {
 	struct device device;
 	struct model *model;
 	struct adapter *adapter;        /* session_adapter(); NULL: none */
+	struct retrieval_head *head;    /* session_head(); NULL: none */
 	struct tokenizer *tokenizer;
 	struct memory_plan plan;        /* session_load() */
 };
@@ -36,7 +38,9 @@ void session_open_any(struct session *, const struct kv_reader *like, enum token
 int session_fit(struct session *, const struct kv_reader *snapshot, struct engine_error *);
 /* Opens the adapter in a folder (kv-adapter(5)), which must be one for the model. Dies. */
 void session_adapter(struct session *, const char *dir);
-/* Brings the weights, and those of the adapter, to the device. What cannot fit is refused before,
+/* Opens the retrieval head in a folder, which must be one for the model. Dies. */
+void session_head(struct session *, const char *dir);
+/* Brings the weights, and those of adapter and retrieval head, to the device. What cannot fit is refused before,
  * with the sum. Dies. */
 void session_load(struct session *, const struct memory_demand *);
 /* The rows of a snapshot, whose number was not known before, are on the device now, with room for

@@ -17,7 +17,7 @@ struct memory_demand {
 	int mass;                       /* cache_want_mass() */
 	uint32_t at_once;               /* rows of the workspace */
 	uint64_t stream;                /* tokens of a residual stream, prompt_stream.h */
-	uint64_t adapter;               /* bytes of an adapter */
+	uint64_t adapter;               /* bytes of an adapter and of a retrieval head */
 	uint32_t logits;                /* rows of logits at once, besides the last one's */
 };
 

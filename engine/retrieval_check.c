@@ -25,6 +25,26 @@ retrieval_fit(const struct kv_model *m, const char *name, uint32_t l, struct eng
 }
 
 int
+head_check(struct cache *c, const char *name, struct engine_error *e)
+{
+	const struct retrieval_head *h = c->head->head;
+
+	if (c->n_tokens != c->next_position)
+		return engine_fail(e, ENGINE_ERUN, "%s: it has read %zu tokens, and the next one is at "
+		    "position %u: its rows were numbered anew, or are of selected tokens, and a "
+		    "retrieval head scores tokens by their positions in the text", name, c->n_tokens,
+		    c->next_position);
+	if (h->has_features && c->head->keys.len[0] != c->n_tokens)
+		return engine_fail(e, ENGINE_ERUN, "%s has no keys of %s retrieval head (rHDk), and they "
+		    "are made while the prompt runs: make it with kv-prefill --head", name,
+		    c->head_other ? "this" : "a");
+	if (cache_reserve_head(c, 1) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the keys of a retrieval head");
+	cache_head_end(c);
+	return ENGINE_OK;
+}
+
+int
 retrieval_check(const struct retrieval_options *o, const char *name,
     const struct kv_model *m, uint32_t l, const struct layer_index *x, struct engine_error *e)
 {
@@ -34,7 +54,7 @@ retrieval_check(const struct retrieval_options *o, const char *name,
 		return e->code;
 	if (kind == KV_LOWR && low_rank_fit(m, e) != ENGINE_OK)
 		return e->code;
-	if (l < o->dense || kv_layer_window(m, l) != 0 || index_has(x, kind))
+	if (kind == KV_UNKNOWN || l < o->dense || kv_layer_window(m, l) != 0 || index_has(x, kind))
 		return ENGINE_OK;
 	return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no %s (%s), "
 	    "which --retrieve %s needs: add them with %s", name, l, index_words(kind),

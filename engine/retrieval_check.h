@@ -3,7 +3,7 @@
 #define KVPIPE_RETRIEVAL_CHECK_H
 
 #include "engine/engine_error.h"
-#include "model/retrieve.h"
+#include "model/cache.h"
 
 /* Keys can be turned back and forth only where all layers turn all channels. Else ENGINE_EUNSUPPORTED
  * with the reason. */
@@ -17,5 +17,9 @@ int retrieval_fit(const struct kv_model *, const char *name, uint32_t l, struct 
  * ENGINE_EUNSUPPORTED where the index is none for the model. name: of the snapshot. */
 int retrieval_check(const struct retrieval_options *, const char *name,
     const struct kv_model *, uint32_t l, const struct layer_index *x, struct engine_error *);
+
+/* The cache of a snapshot has a retrieval head: makes the keys that it lacks. ENGINE_ERUN where these
+ * cannot be made, or mean nothing for its rows. name: of the snapshot. */
+int head_check(struct cache *, const char *name, struct engine_error *);
 
 #endif

@@ -20,6 +20,9 @@ expect(struct sequence *s, const struct sequence_options *o, struct engine_error
 		return engine_fail(e, ENGINE_ERUN, "no memory for attention mass");
 	if (o->indexes != 0 && cache_want_indexes(s->cache, o->indexes) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for indexes");
+	if (o->head != NULL &&
+	    (s->head = s->cache->head = head_keys_new(o->head, s->cache->dtype)) == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory for a retrieval head");
 	return ENGINE_OK;
 }
 
@@ -60,7 +63,7 @@ static int
 check(const struct sequence *s, const struct sequence_options *o, const char *name,
     struct engine_error *e)
 {
-	const struct cache *c = s->cache;
+	struct cache *c = s->cache;
 	const struct kv_model *id = &s->model->id;
 	uint32_t l;
 	int rc = ENGINE_OK;
@@ -74,6 +77,8 @@ check(const struct sequence *s, const struct sequence_options *o, const char *na
 			    "the snapshot with kv-prefill --mass", name, l);
 	for (l = 0; o->retrieve != NULL && rc == ENGINE_OK && l < id->layers; l++)
 		rc = retrieval_check(o->retrieve, name, id, l, &c->index[l], e);
+	if (rc == ENGINE_OK && s->head != NULL)
+		rc = head_check(c, name, e);
 	if (rc == ENGINE_OK && o->evict != NULL)
 		rc = evict_cache_fit(o->evict, id->layers, e);
 	if (rc == ENGINE_OK && o->evict != NULL)
@@ -124,6 +129,7 @@ sequence_close(struct sequence *s)
 	if (s->model == NULL)
 		return;
 	retrieval_free(s->retrieval);
+	head_keys_free(s->head);
 	observation_free(&s->obs, s->model);
 	cache_free(s->cache);
 	memset(s, 0, sizeof *s);

@@ -17,6 +17,7 @@ struct sequence_options {
 	int mass;                       /* attention mass goes on, and is there from the start */
 	unsigned indexes;               /* 1 << enum kv_kind of those that are kept */
 	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
+	const struct retrieval_head *head;      /* that retrieval goes by; NULL: none */
 	struct cache_evictor *evict;    /* NULL: no row goes */
 	struct notice_hook notice;      /* of a window that is smaller than the method's */
 };
@@ -25,6 +26,7 @@ struct sequence {
 	struct cache *cache;
 	struct observation obs;         /* window 0: none */
 	struct retrieval *retrieval;    /* NULL: none */
+	struct head_keys *head;         /* NULL: none */
 	const struct model *model;
 };
 

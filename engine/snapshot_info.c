@@ -133,6 +133,10 @@ see_section(struct snapshot_info *info, struct kv_reader *r, const struct kv_sec
 	case KV_LGTS:
 		info->logits = 1;
 		break;
+	case KV_RHDK:
+		code = kv_load_head_keys(r, &info->head_keys);
+		info->head_keys.feature = info->head_keys.key = NULL;
+		break;
 	default:
 		if (kv_kind_is(sec->kind, KV_INDEX))
 			code = see_index(&info->index[sec->layer], r, sec);

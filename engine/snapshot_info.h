@@ -5,7 +5,7 @@
 #define KVPIPE_SNAPSHOT_INFO_H
 
 #include "engine/engine_error.h"
-#include "libkvfile/kvfile.h"
+#include "libkvfile/codec.h"
 
 struct layer_info {
 	uint32_t least, most;           /* rows of a KV head */
@@ -33,6 +33,7 @@ struct snapshot_info {
 	char scores[KV_SCORE_LABEL];    /* label of the first ones, "" = none */
 	char probe_mass[KV_SCORE_LABEL];        /* the same of a probe's mass */
 	int logits;                     /* they are there */
+	struct kv_head_keys head_keys;  /* without its arrays; n 0: none */
 	struct kv_log *log;
 	struct kv_digests digests;
 	/* every section, when they are listed */

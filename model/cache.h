@@ -5,6 +5,7 @@
 #ifndef KVPIPE_CACHE_H
 #define KVPIPE_CACHE_H
 
+#include "model/head_keys.h"
 #include "model/model.h"
 #include "model/retrieve.h"
 
@@ -47,6 +48,9 @@ struct cache {
 	unsigned index_dropped;        /* for each that was dropped in some layer */
 	/* how single rows attend, cache_retrieve(); NULL: to all rows. The caller's */
 	struct retrieval *retrieval;
+	/* a retrieval head that sees the tokens; NULL: none. The caller's. cache_reserve_head() */
+	struct head_keys *head;
+	int head_other;                /* the snapshot had keys of another head */
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 	/* the event log, when it is complete from the first token on; else there is none */
 	int logged;
@@ -75,6 +79,16 @@ int cache_retrieve(struct cache *, struct retrieval *);
  * 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
+/* Where there is a retrieval head: room for its keys and features of so many more rows that run at
+ * once, beside those of all tokens seen. Returns 0, or MODEL_ENOMEM. */
+int cache_reserve_head(struct cache *, uint32_t rows);
+/* N rows at positions pos[N] (host) are about to run through the first layer: the retrieval head has
+ * the keys of the tokens before. Of one row that retrieves by it (retrieve.h) the choice is made. */
+void cache_head_begin(struct cache *, const uint32_t *pos, uint32_t N);
+/* They are about to run through layer l, as x[N][D] (device): the head takes its features. */
+void cache_head_note(struct cache *, uint32_t l, const float *x, const uint32_t *pos, uint32_t N);
+/* All tokens have run: the head has the keys of all. */
+void cache_head_end(const struct cache *);
 /* Gives an empty layer these rows (keys and values to be filled in) and capacity for c->spare
  * more. Returns 0, or MODEL_ENOMEM. */
 int cache_layer_init(struct cache *, uint32_t l, const struct kv_rows *);

@@ -350,8 +350,13 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 	const uint32_t N = n > 0 ? p[n - 1].at + p[n - 1].N : 0;
 	uint32_t l, i;
 
+	for (i = 0; l0 == 0 && i < n; i++)
+		cache_head_begin(p[i].c, p[i].pos, p[i].N);
 	round_products(m, n == 1);
 	for (l = l0; l < l1; l++) {
+		for (i = 0; i < n; i++)
+			cache_head_note(p[i].c, l, ws->x + (size_t)p[i].at * m->id.hidden, p[i].pos,
+			    p[i].N);
 		project_qkv(m, ws, l, N);
 		append_parts(m, ws, l, p, n);
 		for (i = 0; i < n; i++)
@@ -451,7 +456,8 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 		for (i = 0; i < N; i++)
 			ws->host_pos[i] = *position + i;
 		if ((position == &c->next_position &&
-		    cache_slide(c, *position, 0, m->id.layers) != 0) || cache_reserve(c, N) != 0) {
+		    cache_slide(c, *position, 0, m->id.layers) != 0) || cache_reserve(c, N) != 0 ||
+		    cache_reserve_head(c, N) != 0) {
 			snprintf(err, errlen, "no memory for %u more rows", N);
 			return MODEL_ENOMEM;
 		}
@@ -524,7 +530,8 @@ reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
 		snprintf(err, errlen, "no memory to drop rows");
 		return MODEL_ENOMEM;
 	}
-	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && cache_add_tokens(c, &id, 1) != 0) {
+	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && (cache_add_tokens(c, &id, 1) != 0 ||
+	    cache_reserve_head(c, 1) != 0)) {
 		snprintf(err, errlen, "no memory for 1 more token");
 		rc = MODEL_ENOMEM;
 	}

@@ -103,7 +103,7 @@ can_capture(const struct generator *r, const struct observation *obs)
 	uint32_t l;
 
 	if (c->model->ops->graph_begin == NULL || r->capture_failed || obs != NULL ||
-	    c->mass != NULL || c->probe_mass != NULL || c->retrieval != NULL)
+	    c->mass != NULL || c->probe_mass != NULL || c->retrieval != NULL || c->head != NULL)
 		return 0;
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		if (c->index[l].present != 0)

@@ -29,6 +29,7 @@ static const struct {
 	[RETRIEVE_QUEST_EVAL] = { "quest-eval", "", KV_PAGE },
 	[RETRIEVE_CLUSTER] = { "cluster", "clusterkv", KV_CLUS },
 	[RETRIEVE_SHADOW] = { "shadow", "shadowkv", KV_LOWR },
+	[RETRIEVE_SPECONTEXT] = { "specontext", "", KV_UNKNOWN },
 };
 
 const char *
@@ -59,6 +60,14 @@ enum kv_kind
 retrieve_needs(enum retrieve_method method)
 {
 	return methods[method].needs;
+}
+
+unsigned
+retrieve_kinds(enum retrieve_method method)
+{
+	const enum kv_kind kind = retrieve_needs(method);
+
+	return kind != KV_UNKNOWN ? 1u << kind : 0;
 }
 
 /* ---- life ---- */
@@ -136,6 +145,7 @@ retrieval_free(struct retrieval *t)
 	free_lists(t);
 	if (t->copy.capacity != NULL)
 		free_copy(t);
+	retrieve_ahead_free(t);
 	t->ops->free(t->dev, t->last.rows.at);
 	free(t->last.list);
 	free(t->last.rows.n);
@@ -391,6 +401,10 @@ count_index(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
 		s->index_bytes += x->landmark.len[g] * row + rebuilt * x->low.rank * esize +
 		    (rebuilt > 0) * row * x->low.rank;
 		s->key_bytes += (n_rows - rebuilt) * row;
+		break;
+	case RETRIEVE_SPECONTEXT:               /* the first layer that chooses counts for all */
+		s->index_bytes += t->ahead.bytes;
+		s->key_bytes += n_rows * row;
 	}
 }
 
@@ -410,6 +424,7 @@ count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const stru
 		s->of_bytes += 2 * rows->len[g] * row;
 		count_index(s, t, g, rows, x, n);
 	}
+	t->ahead.bytes = 0;
 }
 
 /* ---- audit, overlap ---- */

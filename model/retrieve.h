@@ -13,16 +13,20 @@
  *   cluster  clusters of rows, by their centroid (cLUS); ClusterKV (2024)
  *   shadow   chunks of rows, by their mean key; keys are then rebuilt from factors (lOWR);
  *            ShadowKV (2024)
+ *   specontext
+ *            rows, by the attention of a retrieval head (head_keys.h), once for all layers and
+ *            before the first one runs; SpeContext (2025)
  *
  * Only ops, a device and shapes: no model, no cache. Letters as in ops.h. */
 #ifndef KVPIPE_RETRIEVE_H
 #define KVPIPE_RETRIEVE_H
 
+#include "model/head_keys.h"
 #include "model/index.h"
 
 enum retrieve_method { RETRIEVE_FIER, RETRIEVE_QUEST, RETRIEVE_QUEST_EVAL, RETRIEVE_CLUSTER,
-	RETRIEVE_SHADOW };
-enum { RETRIEVE_METHODS = RETRIEVE_SHADOW + 1 };       /* how many */
+	RETRIEVE_SHADOW, RETRIEVE_SPECONTEXT };
+enum { RETRIEVE_METHODS = RETRIEVE_SPECONTEXT + 1 };       /* how many */
 
 struct retrieval_options {
 	enum retrieve_method method;
@@ -30,6 +34,9 @@ struct retrieval_options {
 	uint32_t budget;
 	enum reduce reduce;
 	uint32_t dense;                /* layers below this read everything */
+	/* specontext: of the budget, rows at the positions below sinks, and those of the last `recent`
+	 * tokens, which the newest one is always among; sinks + recent < budget */
+	uint32_t sinks, recent;
 	int audit;                     /* compare each choice with that of the true logits */
 	int overlap;                   /* compare each choice with that of the step before */
 };
@@ -57,8 +64,10 @@ const char *retrieve_name(enum retrieve_method);
 const char *retrieve_alias(enum retrieve_method);
 /* The method with that name or alias, in upper or lower case, or -1. */
 int retrieve_named(const char *);
-/* The index that it needs. */
+/* The index that it needs of each layer; KV_UNKNOWN: none. */
 enum kv_kind retrieve_needs(enum retrieve_method);
+/* 1 << that, or 0 */
+unsigned retrieve_kinds(enum retrieve_method);
 
 /* For layers of one shape: L, H query heads, G KV heads of width E and rows of this dtype. freq as
  * in ops' rope(), device, the caller's; only shadow needs it. NULL without memory. */
@@ -71,6 +80,12 @@ const struct retrieval_options *retrieval_options(const struct retrieval *);
 /* Makes room for steps over rows->capacity rows (rows->len where that is NULL). To be called
  * for each layer that retrieves, after index_reserve(). Returns 0, or KV_ENOMEM. */
 int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struct layer_index *);
+
+/* specontext: makes room for choices among all tokens of a text. Returns 0, or KV_ENOMEM. */
+int retrieval_reserve_ahead(struct retrieval *, const struct head_keys *);
+/* specontext: scores all tokens of the text for the one whose key is the last, which is this token;
+ * the next steps of all layers choose by that. Other methods: nothing. */
+void retrieve_ahead(struct retrieval *, struct head_keys *, uint32_t id);
 
 /* o[H][E] <- attention of one query row, which sees all rows, in layer l. The index has been
  * extended. The dense layers, and layers whose KV heads all fit into the budget, are attend()'s; x

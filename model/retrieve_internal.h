@@ -19,6 +19,18 @@ struct last_read {
 	uint8_t *chose;                /* [L][G] it left rows out; else the bits mean nothing */
 };
 
+/* specontext: what the head says of a step */
+struct ahead {
+	float *score;                  /* device [H of the head][stride] */
+	float *joint;                  /* device [G][stride] of each position; +inf: always read */
+	float *always;                 /* host [sinks or recent + 1] +inf */
+	size_t stride;
+	uint32_t heads;                /* that score has room for */
+	uint32_t n;                    /* positions that are scored */
+	int chosen;                    /* t->chosen are the best of all positions */
+	uint64_t bytes;                /* of keys that this read, and no layer has counted yet */
+};
+
 struct retrieval {
 	const struct ops *ops;
 	struct dev *dev;
@@ -39,6 +51,7 @@ struct retrieval {
 	 * short and was not chosen */
 	uint32_t *seen;
 	struct last_pages last;
+	struct ahead ahead;
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int whole;                     /* the last step has read all rows */
@@ -50,5 +63,13 @@ struct retrieval {
 /* Chooses the candidates of a step: t->chosen, of t->n, t->always, t->seen. */
 void retrieve_choose(struct retrieval *, const struct query *, const struct layer_rows *,
     const struct layer_index *x);
+
+/* The same where the head has scored them (retrieve_ahead.c). */
+void retrieve_choose_ahead(struct retrieval *, const struct layer_rows *rows);
+/* How many candidates, of u rows each, are read of KV head g: all where it fits into the budget,
+ * else those that are always read and `of_budget` others. */
+void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,
+    uint64_t always, uint32_t of_budget);
+void retrieve_ahead_free(struct retrieval *);
 
 #endif

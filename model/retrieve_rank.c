@@ -16,10 +16,8 @@ enum { LEAST_PAGES = 3 };
 
 /* ---- candidates ---- */
 
-/* How many candidates, of u rows each, are read of KV head g: all where it fits into the budget,
- * else those that are always read and `of_budget` others. */
-static void
-set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t g, uint32_t u,
+void
+retrieve_set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t g, uint32_t u,
     uint64_t always, uint32_t of_budget)
 {
 	uint64_t n = (uint64_t)of_budget + always;
@@ -49,7 +47,7 @@ rank_rows(struct retrieval *t, const struct query *query, const struct layer_row
 	uint32_t g;
 
 	for (g = 0; g < t->G; g++)
-		set_choice(t, rows, g, 1, 0, t->opt.budget);
+		retrieve_set_choice(t, rows, g, 1, 0, t->opt.budget);
 	t->ops->bits_scores(t->dev, t->score, t->stride, query, &x->bits, rows);
 	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.reduce);
 	return t->score;
@@ -65,7 +63,7 @@ rank_pages(struct retrieval *t, const struct query *query, const struct layer_ro
 	uint32_t u = x->pages.rows, pages = t->opt.budget / u, g;
 
 	for (g = 0; g < t->G; g++)
-		set_choice(t, rows, g, u, 1, pages > 0 ? pages - 1 : 0);
+		retrieve_set_choice(t, rows, g, u, 1, pages > 0 ? pages - 1 : 0);
 	t->ops->page_scores(t->dev, t->score, t->stride, query, &x->pages, t->dtype);
 	return by_label(t, x->page_label.n, &x->page_label);
 }
@@ -112,7 +110,7 @@ rank_all_pages(struct retrieval *t, const struct query *query, const struct laye
 	uint32_t u = x->pages.rows, pages = t->opt.budget / u, g;
 
 	for (g = 0; g < t->G; g++)
-		set_choice(t, rows, g, u, 0, pages > LEAST_PAGES ? pages : LEAST_PAGES);
+		retrieve_set_choice(t, rows, g, u, 0, pages > LEAST_PAGES ? pages : LEAST_PAGES);
 	pack_last_pages(t, rows, &x->pages);
 	t->ops->page_scores(t->dev, t->score, t->stride, query, &t->last.pages, t->dtype);
 	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->last.pages.len, t->H, t->G,
@@ -149,7 +147,7 @@ rank_clusters(struct retrieval *t, const struct query *query, const struct layer
 	for (g = 0; g < t->G; g++) {
 		sink = x->sink < rows->len[g] ? x->sink : rows->len[g];
 		end = x->end[g] > sink ? x->end[g] : sink;
-		set_choice(t, rows, g, 1, (uint64_t)sink + rows->len[g] - end,
+		retrieve_set_choice(t, rows, g, 1, (uint64_t)sink + rows->len[g] - end,
 		    t->opt.budget > sink ? t->opt.budget - sink : 0);
 	}
 	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->mean);
@@ -165,7 +163,7 @@ rank_chunks(struct retrieval *t, const struct query *query, const struct layer_r
 
 	for (g = 0; g < t->G; g++) {
 		behind = rows->len[g] - x->low.n;
-		set_choice(t, rows, g, u, (uint64_t)x->n_exact + behind / u + (behind % u != 0),
+		retrieve_set_choice(t, rows, g, u, (uint64_t)x->n_exact + behind / u + (behind % u != 0),
 		    t->opt.budget / u);
 	}
 	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->landmark);
@@ -183,8 +181,13 @@ retrieve_choose(struct retrieval *t, const struct query *query, const struct lay
 		[RETRIEVE_FIER] = rank_rows, [RETRIEVE_QUEST] = rank_pages,
 		[RETRIEVE_QUEST_EVAL] = rank_all_pages, [RETRIEVE_CLUSTER] = rank_clusters,
 		[RETRIEVE_SHADOW] = rank_chunks };
-	const float *score = rank[t->opt.method](t, query, rows, x);
+	const float *score;
 
+	if (t->opt.method == RETRIEVE_SPECONTEXT) {
+		retrieve_choose_ahead(t, rows);
+		return;
+	}
+	score = rank[t->opt.method](t, query, rows, x);
 	t->ops->topk(t->dev, &t->chosen, score, t->stride, t->n, t->G);
 	if (t->opt.method == RETRIEVE_QUEST_EVAL)
 		leave_out_last(t);

@@ -136,6 +136,23 @@ load_logits(struct kv_reader *r, struct cache *c)
 	return KV_OK;
 }
 
+/* Without a head nothing could be added to them: they do not go on. */
+static int
+load_head_keys(struct kv_reader *r, struct cache *c)
+{
+	struct kv_head_keys keys;
+	int rc;
+
+	if (c->head == NULL) {
+		c->index_dropped |= 1u << KV_RHDK;
+		return KV_OK;
+	}
+	if ((rc = kv_load_head_keys(r, &keys)) != KV_OK)
+		return rc;
+	c->head_other = (rc = head_keys_load(c->head, &keys)) == KV_EINVAL;
+	return c->head_other ? KV_OK : rc;
+}
+
 static int
 load_log(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
@@ -175,6 +192,8 @@ snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c
 		return load_tensor(r, sec, c);
 	case KV_LGTS:
 		return load_logits(r, c);
+	case KV_RHDK:
+		return load_head_keys(r, c);
 	case KV_EVNT:
 		return load_log(r, sec, c);
 	default:
@@ -329,5 +348,8 @@ snapshot_save(struct kv_writer *w, const struct cache *c, const struct observati
 		rc = save_layer(w, c, obs, l);
 	if (rc == KV_OK && c->logits != NULL)
 		rc = kv_write_logits(w, c->logits);
+	cache_head_end(c);
+	if (rc == KV_OK && c->head != NULL)
+		rc = head_keys_save(c->head, w);
 	return rc != KV_OK ? rc : save_log(w, c);
 }

@@ -28,7 +28,8 @@ int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observ
     enum kv_kind kind, uint32_t l);
 
 /* Writes tokens, layers, observation queries (NULL or have == 0: none), attention mass where
- * it is wanted (it must be whole), indexes where they are wanted, and logits; not the end.
+ * it is wanted (it must be whole), indexes where they are wanted, logits, and keys of a retrieval
+ * head where there is one; not the end.
  * Returns a KV_* code; the writer has the message. */
 int snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs);
 

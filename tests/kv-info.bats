@@ -149,8 +149,8 @@ info() {
 
 @test "the keys of the JSON object are these" {
 	assert_equal "$(info even.kv "' '.join(o)")" "snapshot model dtype tokens next_position rows share_kept layers \
-kv_bytes kv_stored_bytes bytes scores logits event_log provenance"
-	assert_equal "$(info even.kv "' '.join(o)" --all | cut -d ' ' -f 16-)" "sections stream_digest logical_digest"
+kv_bytes kv_stored_bytes bytes scores logits head_keys event_log provenance"
+	assert_equal "$(info even.kv "' '.join(o)" --all | cut -d ' ' -f 17-)" "sections stream_digest logical_digest"
 }
 
 @test "--all lists every section and the digests" {

@@ -69,6 +69,12 @@ static const struct opt opts[] = {
 	    "with --force: write the logits of each token, as a .npy file" },
 	{ 0, "against", OPT_STRING, &forced_options.against, 0, "FILE",
 	    "with --force: compare with the logits of another run" },
+	{ 0, "head", OPT_STRING, &ahead_options.head, 0, "DIR",
+	    "the retrieval head that --retrieve specontext chooses by" },
+	{ 0, "sinks", OPT_COUNT, &ahead_options.sinks, 0, "N",
+	    "specontext: of the budget, the first N tokens of the text (0)" },
+	{ 0, "recent", OPT_COUNT, &ahead_options.recent, 0, "N",
+	    "specontext: of the budget, the last N tokens (1)" },
 	{ 0, "batch", OPT_COUNT, &at_once, 0, "N",
 	    "of several snapshots decode up to N at once (16)" },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
@@ -86,7 +92,7 @@ static const struct tool tool = {
 	    "[--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
 	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
 	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
-	    "[--stats REPORT] [--audit]]\n"
+	    "[--head DIR] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"
 	    "[snapshot ...]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
 	.opts = opts,
@@ -107,9 +113,14 @@ check_retrieval(void)
 		    stats != NULL ? "stats" : "audit");
 	if (!retrieves)
 		return;
-	if (evict != NULL)
+	if (evict != NULL && retrieve_kinds(retrieve_options.method) != 0)
 		die(EXIT_USAGE, "--retrieve: an eviction would drop the index: --evict does not go "
 		    "with it");
+	if (retrieve_options.method == RETRIEVE_SPECONTEXT && ahead_options.head == NULL)
+		die(EXIT_USAGE, "--retrieve specontext: by which retrieval head? Give --head, too");
+	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
+		die(EXIT_USAGE, "--score %s: rows that are not read receive nothing that is known: "
+		    "it does not go with --retrieve", evictor.scorer.method->name);
 	if (mass)
 		die(EXIT_USAGE, "--mass: rows that are not read receive nothing that is known: "
 		    "it does not go with --retrieve");
@@ -247,7 +258,7 @@ choose_want(void)
 	want = (struct sequence_options){ .answers = ask == NULL, .observe = observe,
 	    .window = window(), .mass = mass, .evict = evict != NULL ? &evictor : NULL,
 	    .indexes = keep ? KV_ALL_INDEXES :
-	        retrieves ? 1u << retrieve_needs(retrieve_options.method) : 0,
+	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
 	    .retrieve = retrieves ? &retrieve_options : NULL,
 	    .notice = { .call = warn_notice } };
 }
@@ -443,6 +454,9 @@ open_model(struct session *s, const struct kv_reader *r)
 	uint32_t rows;
 
 	session_open(s, r, need());
+	if (ahead_options.head != NULL)
+		session_head(s, ahead_options.head);
+	want.head = s->head;
 	if (forced_options.text != NULL) {
 		forced_read(&forced, s);
 		text.limit = (uint32_t)forced.ids.n;
@@ -466,7 +480,7 @@ static int
 decode_several(struct session *s, char **name, size_t n)
 {
 	const struct batch_answers b = { .session = s, .need = need(), .want = &want,
-	    .generation = &text, .operand = name, .n = n, .most = at_once, .folder = folder,
+	    .head = ahead_options.head, .generation = &text, .operand = name, .n = n, .most = at_once, .folder = folder,
 	    .save = save };
 
 	answers_check(&b);

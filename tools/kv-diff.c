@@ -270,6 +270,9 @@ check_options(int operands)
 
 	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
 		die(EXIT_USAGE, "--by %s: want layer or head", by);
+	if (retrieves && retrieval.method == RETRIEVE_SPECONTEXT)
+		die(EXIT_USAGE, "--retrieve specontext: a retrieval head chooses by the tokens that run, and "
+		    "not by stored queries: kv-decode --audit compares its choice");
 	if (retrieves && scores)
 		die(EXIT_USAGE, "--scores: --retrieve compares no snapshots");
 	if (!scores && rates.n > 0)

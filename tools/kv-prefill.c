@@ -16,13 +16,14 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "engine/grow_clusters.h"
+#include "engine/retrieval_check.h"
 #include "cli/tool.h"
 #include "model/snapshot.h"
 
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;
 static int ids_in, mass, no_template, plain;
-static const char *resume, *dtype_name, *logits_path;
+static const char *resume, *dtype_name, *logits_path, *head_folder;
 static struct prefill prefill;
 static struct prefix prefix;
 static struct tsp_search search;        /* of use when opt_tsp_search_wanted() */
@@ -43,6 +44,8 @@ static const struct opt opts[] = {
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)" },
 	{ 0, "ids", OPT_FLAG, &ids_in, 1, NULL, "the prompt is a list of token ids" },
+	{ 0, "head", OPT_STRING, &head_folder, 0, "DIR",
+	    "keep keys of this retrieval head, for kv-decode --retrieve specontext" },
 	{ 0, "logits", OPT_STRING, &logits_path, 0, "FILE",
 	    "write the logits after every token that is run, as a .npy file" },
 	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
@@ -63,7 +66,7 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
-	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--ids] [--logits FILE] [--mass] [--no-template]\n"
+	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--head DIR] [--ids] [--logits FILE] [--mass] [--no-template]\n"
 	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
 	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
@@ -158,10 +161,14 @@ start_cache(const struct session *e, struct kv_reader *from, struct observation 
 		die(EXIT_RUN, "no memory for attention mass");
 	if (from != NULL && cache_want_indexes(c, KV_ALL_INDEXES) != 0)
 		die(EXIT_RUN, "no memory for indexes");
+	if (e->head != NULL && (c->head = head_keys_new(e->head, c->dtype)) == NULL)
+		die(EXIT_RUN, "no memory for a retrieval head");
 	c->spare = (uint32_t)room;
 	if (from != NULL)
 		session_load_rows(e, from, c, obs);
 	prefix_load(&prefix, e, c, tile);
+	if (from != NULL && c->head != NULL)
+		must(head_check(c, kv_reader_name(from), &error), &error);
 	refuse_partial_mass(c, from);
 	if (from != NULL && evicts())
 		must(evict_cache_check_log(&prefill.evict, c, kv_reader_name(from), &error), &error);
@@ -227,6 +234,31 @@ check_logits(const char *path)
 	logits_file_check(logits_path, "snapshot", (const char *[]){ path, resume }, 2);
 }
 
+/* An adapter, and a retrieval head: that sees all tokens, and one with features what the model makes of
+ * each. */
+static void
+open_beside(struct session *s)
+{
+	if (prefill_options.adapter != NULL)
+		session_adapter(s, prefill_options.adapter);
+	prefill.adapter = s->adapter;
+	if (head_folder == NULL)
+		return;
+	if (prefill.select.rule == TOKENS_GEMFILTER)
+		die(EXIT_USAGE, "--head: the rows of --gemfilter-layer are of selected tokens, and have "
+		    "other positions than in the text");
+	session_head(s, head_folder);
+	if (!s->head->has_features)
+		return;
+	if (prefill.select.rule != TOKENS_ALL)
+		die(EXIT_USAGE, "--head: this one has features, from layers that tokens which are not "
+		    "selected may never reach: it does not go with --tsp-layer and --pyramid-infer");
+	if (prefix_options.reuse != NULL || prefix_options.store != NULL)
+		die(EXIT_USAGE, "--head: this one has features, and tokens whose rows are there already "
+		    "are not run: it does not go with --%s",
+		    prefix_options.reuse != NULL ? "reuse" : "store");
+}
+
 static void
 check_options(int operands, const char *path)
 {
@@ -242,9 +274,9 @@ check_options(int operands, const char *path)
 	if (!opt_tsp_search_wanted() && settings.json)
 		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
 	if (opt_tsp_search_wanted() && (resume || prefix_options.reuse || prefix_options.store ||
-	    observe || mass || logits_path || evicts() || strcmp(settings.output, "-") != 0))
+	    observe || mass || logits_path || head_folder || evicts() || strcmp(settings.output, "-") != 0))
 		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --reuse, --store, "
-		    "--observe, --mass, --logits, --score, --evict and --output do not go with it");
+		    "--observe, --mass, --logits, --head, --score, --evict and --output do not go with it");
 	check_logits(path);
 }
 
@@ -445,9 +477,7 @@ main(int argc, char **argv)
 	prefix_open(&prefix);
 	session_open(&e, from != NULL ? from : prefix.from,
 	    ids_in ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
-	if (prefill_options.adapter != NULL)
-		session_adapter(&e, prefill_options.adapter);
-	prefill.adapter = e.adapter;
+	open_beside(&e);
 	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
 	if (from == NULL && prefix.from == NULL)
 		model_expect_text(e.model, ids.n);
@@ -478,6 +508,7 @@ main(int argc, char **argv)
 	kv_close(from);
 	prefix_close(&prefix);
 	observation_free(&obs, e.model);
+	head_keys_free(c->head);
 	cache_free(c);
 	free(ids.ids);
 	session_close(&e);

@@ -91,14 +91,16 @@ class Llama:
     def forward(self, ids):
         """keys, values: [layer][G][T][E]; queries: [layer][H][T][E]; logits of the last token.
 
-        self.mass: [layer][H][T], what each row received from all queries together."""
-        self.mass = []
+        self.mass: [layer][H][T], what each row received from all queries together; self.streams: [layer][T][D], the residual stream in
+        front of each."""
+        self.mass, self.streams = [], []
         T = len(ids)
         x = self.w["model.embed_tokens.weight"][ids]
         angle = np.outer(np.arange(T), frequencies(self.config, self.E))
         hidden = np.triu(np.full((T, T), -np.inf), 1)
         keys, values, queries = [], [], []
         for layer in range(self.config["num_hidden_layers"]):
+            self.streams.append(x)
             p = f"model.layers.{layer}."
             y = self.norm(x, p + "input_layernorm.weight")
 

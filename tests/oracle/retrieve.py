@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Retrieval while decoding, from the papers' rules in double precision, against kv-decode --retrieve.
 
-    retrieve.py [--limit X] < list of "MODEL BEFORE.kv AFTER.kv STATS.json"
+    retrieve.py [--limit X] < list of "MODEL BEFORE.kv AFTER.kv STATS.json [HEAD]"
 
 BEFORE is what kv-decode has read, AFTER what it has written (-o), STATS its report (--stats, --audit), which also says what was asked for. The
 tokens that AFTER has more than BEFORE are run step by step with plain numpy, each layer choosing its rows as the report's settings say. Indexes are
-taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py), clusters, 8 for every 320 of them, are taken from AFTER.
+taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py), clusters, 8 for every 320 of them, are taken from AFTER. A HEAD, for specontext, is one
+of retrieval_head.py, which computes what it sees of the prompt from the tokens of BEFORE: these have run with all their rows.
 Prints for each line the greatest relative error (L2 norm) of the new keys, values and the logits, and the greatest relative difference of a number of
 the report from what is computed here: exit 1 when one is above the limit. Nothing here is shared with the C code. The cache has to be f32: else a
 choice may turn on a rounding.
@@ -24,6 +25,7 @@ sys.path[:0] = [str(ROOT / "format"), str(ROOT / "oracle")]
 import checkindex  # noqa: E402
 import kvread  # noqa: E402
 import llama  # noqa: E402
+import retrieval_head  # noqa: E402
 
 SIZE = {"f32": 4, "f16": 2, "bf16": 2}
 
@@ -41,7 +43,7 @@ def best(scores, n):
 class Decoder:
     """The caches of BEFORE, and the steps that follow."""
 
-    def __init__(self, model, before, after, report):
+    def __init__(self, model, before, after, report, head):
         self.model, self.before, self.after, self.report = model, before, after, report
         self.keys = [self.lists(l, "keys") for l in range(len(before.layers))]
         self.values = [self.lists(l, "values") for l in range(len(before.layers))]
@@ -49,6 +51,11 @@ class Decoder:
         self.freq = llama.frequencies(model.config, model.E)
         self.size = SIZE[before.head["dtype"]]
         self.sums = [dict.fromkeys(REPORTED, 0.0) | {"overlap": []} for _ in before.layers]
+        self.head = head
+        if head:
+            model.forward(before.tokens)
+            keys, self.feature = head.text(before.tokens, model.streams)
+            self.head_keys = list(keys.transpose(1, 0, 2))
         self.before_step = {}      # (layer, KV head): the rows that the step before has chosen, None where it read all
 
     def lists(self, l, name):
@@ -123,6 +130,25 @@ class Decoder:
         index = marks.size + len(rebuilt) * r + (len(rebuilt) > 0) * E * r
         return np.sort(np.concatenate([rebuilt, others])), index * self.size, len(others) * E * self.size
 
+    def specontext(self, l, g, q):
+        scores = self.ahead[g][self.positions[l][g]]
+        chosen = best(scores, self.budget)
+        self.counted.setdefault(g, l)           # the first layer that chooses counts for all
+        index = self.read // self.model.G if self.counted[g] == l else 0
+        return chosen, index, len(chosen) * self.model.E * self.size
+
+    def look_ahead(self, token, position):
+        """The scores [G][positions] of a step, by the head."""
+        head, G = self.head, self.model.G
+        q, k = head.row(token, position, self.feature)
+        self.head_keys.append(k)
+        keys, R, group = np.array(self.head_keys), head.H // G, head.H // head.G
+        weights = softmax(np.array([keys[:, h // group] @ q[h] for h in range(head.H)]) / math.sqrt(head.E))
+        how = {"max": np.max, "mean": np.mean, "sum": np.sum}[self.report["reduce"]]
+        self.ahead = np.array([how(weights[g * R : g * R + R], axis=0) for g in range(G)])
+        self.ahead[:, : self.report["sinks"]] = self.ahead[:, len(keys) - self.report["recent"] :] = np.inf
+        self.read, self.counted = keys.size * self.size, {}
+
     def join(self, logits):
         """Over the query heads of a KV head."""
         if len(logits) == 1 or logits.shape[1] == 0:
@@ -169,7 +195,11 @@ class Decoder:
         m = self.model
         x = m.w["model.embed_tokens.weight"][token]
         angle = position * self.freq
+        streams = []
+        if self.head:
+            self.look_ahead(token, position)
         for l in range(len(self.keys)):
+            streams.append(x)
             p = f"model.layers.{l}."
             y = m.norm(x, p + "input_layernorm.weight")
             q, k = (m.turn(m.linear(y, p + f"self_attn.{name}").reshape(n, m.E), angle)
@@ -183,6 +213,8 @@ class Decoder:
             y = m.norm(x, p + "post_attention_layernorm.weight")
             gate, up = (m.linear(y, p + "mlp." + name) for name in ("gate_proj", "up_proj"))
             x = x + m.linear(gate / (1 + np.exp(-gate)) * up, p + "mlp.down_proj")
+        if self.head:
+            self.feature = self.head.feature(streams)
         head = m.w.get("lm_head.weight", m.w["model.embed_tokens.weight"])
         return m.norm(x, "model.norm.weight") @ head.T
 
@@ -215,17 +247,21 @@ def difference(report, decoder, steps):
     return worst
 
 
-def compare(model, before, after, stats):
+def compare(model, before, after, stats, head=None):
     """The two errors of one run."""
     with open(before, "rb") as a, open(after, "rb") as b:
         before, after = kvread.read(a), kvread.read(b)
     assert before.head["dtype"] == "f32"
     report = json.loads(pathlib.Path(stats).read_text())
-    decoder = Decoder(model, before, after, report)
+    decoder = Decoder(model, before, after, report, head and retrieval_head.Head(head, model))
     new = after.tokens[len(before.tokens) :]
     for i, token in enumerate(new):
         logits = decoder.step(token, before.head["next_position"] + i)
     pairs = [(after.logits, logits)]
+    if head:
+        pairs.append((retrieval_head.stored(after), np.array(decoder.head_keys).transpose(1, 0, 2)))
+        if decoder.head.features:
+            pairs.append((after.head_keys.features, decoder.feature))
     for l in range(len(after.layers)):
         assert [list(p) for p in after.layers[l].positions] == decoder.positions[l], f"layer {l}: other rows"
         for g in range(model.G):

@@ -1,0 +1,48 @@
+/* cache_head.c - the retrieval head of a cache: what forward() tells it, and asks it
+ *
+ * Rows that run and are not stored stand behind the tokens seen. The head knows nothing of them. */
+#include "model/cache.h"
+
+/* Of these rows, do the tokens belong to the text? */
+static int
+sees(const struct cache *c, const uint32_t *pos)
+{
+	return c->head != NULL && pos[0] < c->n_tokens;
+}
+
+int
+cache_reserve_head(struct cache *c, uint32_t rows)
+{
+	const uint64_t tokens = (uint64_t)c->n_tokens + rows;
+
+	if (c->head == NULL)
+		return 0;
+	if (head_keys_reserve(c->head, tokens, rows) != KV_OK || (c->retrieval != NULL &&
+	    retrieval_reserve_ahead(c->retrieval, c->head) != KV_OK))
+		return MODEL_ENOMEM;
+	return 0;
+}
+
+void
+cache_head_begin(struct cache *c, const uint32_t *pos, uint32_t N)
+{
+	if (!sees(c, pos))
+		return;
+	head_keys_extend(c->head, c->tokens, pos[0] + (size_t)1);
+	if (N == 1 && c->retrieval != NULL)
+		retrieve_ahead(c->retrieval, c->head, c->tokens[pos[0]]);
+}
+
+void
+cache_head_note(struct cache *c, uint32_t l, const float *x, const uint32_t *pos, uint32_t N)
+{
+	if (sees(c, pos))
+		head_keys_note(c->head, l, x, pos[0], N);
+}
+
+void
+cache_head_end(const struct cache *c)
+{
+	if (c->head != NULL)
+		head_keys_extend(c->head, c->tokens, c->n_tokens);
+}

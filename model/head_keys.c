@@ -1,0 +1,311 @@
+/* head_keys.c - a retrieval head beside one sequence
+ *
+ * Keys lag behind features by one token: the key of the token at position p is made of its embedding
+ * and of the features of the token before, so it can be made before p runs, and that is what the
+ * query is for. Within a prompt nothing asks: keys are made of the tokens of a tile when the next one
+ * begins, or at the end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/head_keys.h"
+
+enum { HEAD_ROWS = 256 };                       /* keys that are made at once */
+
+/* ---- life ---- */
+
+struct head_keys *
+head_keys_new(const struct retrieval_head *h, enum kv_dtype dtype)
+{
+	struct head_keys *t = calloc(1, sizeof *t);
+	const struct ops *o = h->model->ops;
+	struct dev *d = h->model->dev;
+
+	if (t == NULL)
+		return NULL;
+	*t = (struct head_keys){ .head = h, .keys = { .heads = h->G, .width = h->E,
+	    .dtype = dtype } };
+	t->keys.start = calloc(h->G, sizeof *t->keys.start);
+	t->keys.len = calloc(h->G, sizeof *t->keys.len);
+	t->keys.capacity = calloc(h->G, sizeof *t->keys.capacity);
+	t->e = o->alloc(d, (size_t)HEAD_ROWS * h->D * sizeof *t->e);
+	t->f = o->alloc(d, (size_t)HEAD_ROWS * h->D * sizeof *t->f);
+	t->k = o->alloc(d, (size_t)HEAD_ROWS * h->G * h->E * sizeof *t->k);
+	t->q = o->alloc(d, (size_t)h->H * h->E * sizeof *t->q);
+	t->pos = o->alloc(d, HEAD_ROWS * sizeof *t->pos);
+	if (t->keys.start != NULL && t->keys.len != NULL && t->keys.capacity != NULL &&
+	    t->e != NULL && t->f != NULL && t->k != NULL && t->q != NULL && t->pos != NULL)
+		return t;
+	head_keys_free(t);
+	return NULL;
+}
+
+void
+head_keys_free(struct head_keys *t)
+{
+	const struct ops *o;
+	struct dev *d;
+
+	if (t == NULL)
+		return;
+	o = t->head->model->ops;
+	d = t->head->model->dev;
+	o->free(d, t->keys.k);
+	o->free(d, t->keys.pos);
+	o->free(d, t->feature);
+	o->free(d, t->e);
+	o->free(d, t->f);
+	o->free(d, t->k);
+	o->free(d, t->q);
+	o->free(d, t->pos);
+	free(t->keys.start);
+	free(t->keys.len);
+	free(t->keys.capacity);
+	free(t);
+}
+
+uint64_t
+head_keys_row_bytes(const struct retrieval_head *h, enum kv_dtype dtype)
+{
+	return h->G * (h->E * (uint64_t)kv_dtype_size(dtype) + sizeof(uint32_t));
+}
+
+/* ---- room ---- */
+
+/* Moves the keys to memory for so many of each KV head. */
+static int
+resize_keys(struct head_keys *t, uint32_t capacity)
+{
+	const struct ops *o = t->head->model->ops;
+	struct dev *d = t->head->model->dev;
+	struct layer_rows *r = &t->keys;
+	const size_t row = r->width * kv_dtype_size(r->dtype);
+	char *k = o->alloc(d, (size_t)r->heads * capacity * row);
+	uint32_t *pos = o->alloc(d, (size_t)r->heads * capacity * sizeof *pos), g;
+
+	if (k == NULL || pos == NULL) {
+		o->free(d, k);
+		o->free(d, pos);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < r->heads; g++) {
+		const uint64_t to = (uint64_t)g * capacity;
+
+		if (r->len[g] > 0) {
+			o->copy(d, k + to * row, (char *)r->k + r->start[g] * row, r->len[g] * row);
+			o->copy(d, pos + to, r->pos + r->start[g], r->len[g] * sizeof *pos);
+		}
+		r->start[g] = to;
+		r->capacity[g] = capacity;
+	}
+	o->free(d, r->k);
+	o->free(d, r->pos);
+	r->k = k;
+	r->pos = pos;
+	return KV_OK;
+}
+
+/* Of features there are those of the rows that run, and of one before them. */
+static int
+resize_features(struct head_keys *t, uint32_t room)
+{
+	const struct ops *o = t->head->model->ops;
+	struct dev *d = t->head->model->dev;
+	const size_t row = t->head->D * sizeof(float);
+	float *to = o->alloc(d, room * row);
+
+	if (to == NULL)
+		return KV_ENOMEM;
+	if (t->started > t->first)
+		o->copy(d, to, t->feature, (t->started - t->first) * row);
+	o->free(d, t->feature);
+	t->feature = to;
+	t->room = room;
+	return KV_OK;
+}
+
+int
+head_keys_reserve(struct head_keys *t, uint64_t tokens, uint32_t rows)
+{
+	const uint64_t have = t->keys.capacity[0], more = have + have / 2;
+	uint64_t features = (uint64_t)rows + 1;
+
+	if (tokens > UINT32_MAX || features > UINT32_MAX)
+		return KV_ENOMEM;
+	if (tokens > have && resize_keys(t, (uint32_t)(more > tokens && more <= UINT32_MAX ? more :
+	    tokens)) != KV_OK)
+		return KV_ENOMEM;
+	if (!t->head->has_features || features <= t->room)
+		return KV_OK;
+	return resize_features(t, (uint32_t)features);
+}
+
+/* ---- features ---- */
+
+/* Forgets those that no key needs any more. What stays is one row, or all. */
+static void
+drop_features(struct head_keys *t)
+{
+	const struct ops *o = t->head->model->ops;
+	const uint32_t keys = t->keys.len[0], from = keys > 0 ? keys - 1 : 0, gone = from - t->first;
+	const size_t row = t->head->D;
+	uint32_t stay;
+
+	if (from <= t->first)
+		return;
+	stay = t->started > from ? t->started - from : 0;
+	if (stay > gone)
+		return;                         /* they would overlap */
+	if (stay > 0)
+		o->copy(t->head->model->dev, t->feature, t->feature + gone * row,
+		    stay * row * sizeof *t->feature);
+	t->first = from;
+}
+
+void
+head_keys_note(struct head_keys *t, uint32_t l, const float *x, uint32_t position, uint32_t N)
+{
+	const struct retrieval_head *h = t->head;
+	unsigned i;
+
+	for (i = 0; h->has_features && i < HEAD_FEATURES && h->feature_layer[i] != l; i++)
+		;
+	if (!h->has_features || i == HEAD_FEATURES)
+		return;
+	if (i == 0) {
+		drop_features(t);
+		t->started = position + N;
+	}
+	h->model->ops->matmul(h->model->dev, t->feature + (size_t)(position - t->first) * h->D, x,
+	    &h->fc[i], NULL, N, i > 0);
+	if (i + 1 == HEAD_FEATURES)
+		t->done = position + N;
+}
+
+/* ---- queries and keys ---- */
+
+/* y[N][w->out] <- a projection of the tokens id[N] from position p on: of their embeddings, and of
+ * the features of those before them. */
+static void
+project_tokens(struct head_keys *t, float *y, const struct mat *w, const struct mat *w_feature,
+    const uint32_t *id, uint32_t p, uint32_t N)
+{
+	const struct retrieval_head *h = t->head;
+	const struct ops *o = h->model->ops;
+	struct dev *d = h->model->dev;
+
+	o->embed(d, t->e, &h->embed, id, N);
+	o->rmsnorm(d, t->e, t->e, h->norm.w, N, h->D, h->norm.eps);
+	o->matmul(d, y, t->e, w, NULL, N, 0);
+	if (!h->has_features || p == 0)
+		return;
+	o->rmsnorm(d, t->f, t->feature + (size_t)(p - 1 - t->first) * h->D, h->feature_norm.w, N,
+	    h->D, h->feature_norm.eps);
+	o->matmul(d, y, t->f, w_feature, NULL, N, 1);
+}
+
+static void
+append_keys(struct head_keys *t, const uint32_t *id, uint32_t p, uint32_t N)
+{
+	const struct retrieval_head *h = t->head;
+	const struct ops *o = h->model->ops;
+	uint32_t pos[HEAD_ROWS], i;
+
+	for (i = 0; i < N; i++)
+		pos[i] = p + i;
+	o->put(h->model->dev, t->pos, pos, N * sizeof *pos);
+	project_tokens(t, t->k, &h->k, &h->k_feature, id + p, p, N);
+	o->rope(h->model->dev, t->k, t->pos, &h->rope, N, h->G, h->E);
+	o->append(h->model->dev, &t->keys, t->k, NULL, t->pos, N);
+}
+
+uint32_t
+head_keys_extend(struct head_keys *t, const uint32_t *id, size_t n)
+{
+	const int features = t->head->has_features;
+	const uint64_t end = features && t->done + (uint64_t)1 < n ? t->done + (uint64_t)1 : n;
+	uint32_t p, N;
+
+	for (p = t->keys.len[0]; p < end; p += N) {
+		N = end - p < HEAD_ROWS ? (uint32_t)(end - p) : HEAD_ROWS;
+		if (p == 0 && features)
+			N = 1;                  /* nothing is before it */
+		append_keys(t, id, p, N);
+	}
+	return p;
+}
+
+const float *
+head_keys_query(struct head_keys *t, uint32_t id)
+{
+	const struct retrieval_head *h = t->head;
+	const uint32_t p = t->keys.len[0] - 1;
+
+	h->model->ops->put(h->model->dev, t->pos, &p, sizeof p);
+	project_tokens(t, t->q, &h->q, &h->q_feature, &id, p, 1);
+	h->model->ops->rope(h->model->dev, t->q, t->pos, &h->rope, 1, h->H, h->E);
+	return t->q;
+}
+
+/* ---- snapshots ---- */
+
+int
+head_keys_load(struct head_keys *t, const struct kv_head_keys *from)
+{
+	const struct retrieval_head *h = t->head;
+	const struct ops *o = h->model->ops;
+	struct layer_rows *r = &t->keys;
+	const size_t row = r->width * kv_dtype_size(r->dtype);
+	uint32_t *pos, g, i;
+
+	if (strcmp(from->id, h->id) != 0 || from->heads != h->G || from->width != h->E ||
+	    from->n_feature != (h->has_features ? h->D : 0))
+		return KV_EINVAL;
+	if (head_keys_reserve(t, from->n, 1) != KV_OK ||
+	    (pos = malloc(from->n * sizeof *pos)) == NULL)
+		return KV_ENOMEM;
+	for (i = 0; i < from->n; i++)
+		pos[i] = i;
+	for (g = 0; g < r->heads; g++) {
+		o->put(h->model->dev, (char *)r->k + r->start[g] * row,
+		    (const char *)from->key + (size_t)g * from->n * row, from->n * row);
+		o->put(h->model->dev, r->pos + r->start[g], pos, from->n * sizeof *pos);
+		r->len[g] = from->n;
+	}
+	free(pos);
+	if (h->has_features)
+		o->put(h->model->dev, t->feature, from->feature, h->D * sizeof *from->feature);
+	t->first = from->n - 1;
+	t->started = t->done = from->n;
+	return KV_OK;
+}
+
+int
+head_keys_save(const struct head_keys *t, struct kv_writer *w)
+{
+	const struct retrieval_head *h = t->head;
+	const struct ops *o = h->model->ops;
+	const struct layer_rows *r = &t->keys;
+	const uint32_t n = r->len[0], D = h->has_features ? h->D : 0;
+	const size_t row = r->width * kv_dtype_size(r->dtype);
+	struct kv_head_keys to = { .heads = h->G, .width = h->E, .n = n, .n_feature = D };
+	char *key = malloc((size_t)h->G * n * row + 1);
+	float *feature = malloc(D * sizeof *feature + 1);
+	int rc = KV_ENOMEM;
+	uint32_t g;
+
+	if (key != NULL && feature != NULL) {
+		strcpy(to.id, h->id);
+		to.key = key;
+		to.feature = feature;
+		for (g = 0; g < r->heads; g++)
+			o->get(h->model->dev, key + (size_t)g * n * row,
+			    (const char *)r->k + r->start[g] * row, n * row);
+		if (D > 0)
+			o->get(h->model->dev, feature, t->feature + (size_t)(n - 1 - t->first) * D,
+			    D * sizeof *feature);
+		rc = kv_write_head_keys(w, &to);
+	}
+	free(key);
+	free(feature);
+	return rc;
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""The retrieval head of SpeContext in double precision, from the formulas, against the keys in a snapshot.
+
+    retrieval_head.py [--limit X] MODEL HEAD SNAPSHOT
+
+Runs the snapshot's tokens through the model (llama.py), the head over what its residual stream is in front of three layers, and prints the
+relative error in the L2 norm of the keys, and of the features of the last token: exit 1 when one is above the limit. For prompts that ran with all their
+rows. Nothing here is shared with the C code."""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "format"))
+import kvread  # noqa: E402
+import llama  # noqa: E402
+
+
+class Head:
+    """One head; x: the residual stream of a token in front of each layer of the model."""
+
+    def __init__(self, folder, model):
+        self.config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+        self.w = {name: w for name, w in tensors(folder)}
+        c, self.model = self.config, model
+        self.D, self.H, self.G = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
+        self.E = c["head_dim"]
+        L = model.config["num_hidden_layers"]
+        self.layers = c.get("kvpipe_retrieval_head", {}).get("feature_layers", [2, L // 2, L - 3])
+        self.features = self.w["midlayer.self_attn.k_proj.weight"].shape[1] == 2 * self.D
+        self.freq = llama.frequencies(c, self.E)
+
+    def norm(self, x, name):
+        rms = math.sqrt((x * x).mean() + self.config["rms_norm_eps"])
+        return x / rms * self.w[f"midlayer.{name}.weight"]
+
+    def feature(self, x):
+        return self.w["fc.weight"] @ np.concatenate([x[l] for l in self.layers]) if self.features else None
+
+    def row(self, token, position, before):
+        """q[H][E] and k[G][E]; before: the features of the token before, None at position 0."""
+        table = self.w.get("embed_tokens.weight", self.model.w["model.embed_tokens.weight"])
+        u = self.norm(table[token], "input_layernorm")
+        if self.features:
+            f = np.zeros(self.D) if before is None else self.norm(before, "hidden_norm")
+            u = np.concatenate([u, f])
+        return [self.turn((self.w[f"midlayer.self_attn.{name}_proj.weight"] @ u).reshape(-1, self.E), position)
+                for name in "qk"]
+
+    def turn(self, x, position):
+        half = self.E // 2
+        cos, sin = np.cos(position * self.freq), np.sin(position * self.freq)
+        return np.concatenate([x[:, :half] * cos - x[:, half:] * sin, x[:, half:] * cos + x[:, :half] * sin], 1)
+
+    def text(self, ids, streams):
+        """keys [G][T][E] and the features of the last token; streams [layer][T][D]."""
+        before, keys = None, []
+        for p, token in enumerate(ids):
+            keys.append(self.row(token, p, before)[1])
+            before = self.feature([x[p] for x in streams])
+        return np.array(keys).transpose(1, 0, 2), before
+
+
+def tensors(folder):
+    """Those of types that weights have."""
+    raw = (pathlib.Path(folder) / "model.safetensors").read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    for name, entry in json.loads(raw[8 : 8 + length]).items():
+        if name != "__metadata__" and entry["dtype"] in ("F32", "F16", "BF16"):
+            begin, end = (8 + length + x for x in entry["data_offsets"])
+            yield name, llama.to_float64(raw[begin:end], entry["dtype"]).reshape(entry["shape"])
+
+
+def stored(snapshot):
+    """The keys of a snapshot, [G][n][E]."""
+    k = snapshot.head_keys
+    return kvread.widen(k.keys, snapshot.head["dtype"]).astype(float).reshape(k.heads, k.n, k.width)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--limit", type=float, default=1e-5)
+    parser.add_argument("names", nargs=3)
+    o = parser.parse_args()
+    model = llama.Llama(o.names[0])
+    head = Head(o.names[1], model)
+    with open(o.names[2], "rb") as f:
+        snapshot = kvread.read(f)
+    model.forward(snapshot.tokens)
+    keys, feature = head.text(snapshot.tokens, model.streams)
+    errors = [("keys", llama.relative([(stored(snapshot), keys)]))]
+    if head.features:
+        errors.append(("features", llama.relative([(snapshot.head_keys.features, feature)])))
+    for name, error in errors:
+        print(f"{name} {error:.1e}")
+    sys.exit(not all(error < o.limit for _, error in errors))
+
+
+if __name__ == "__main__":
+    main()

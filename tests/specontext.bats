@@ -1,0 +1,199 @@
+#!/usr/bin/env bats
+# bats file_tags=slow
+# The retrieval head of SpeContext: its keys in a snapshot and the rows that steps read by it, against numpy; what it goes with, and what is refused
+
+load helper
+
+setup_file() {
+	load helper
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	random_model one --heads 4 --kv-heads 4 --head-dim 16 --hidden 64 --seed 6 --layers 3 --dtype f32 --std 0.2
+	random_model four --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --seed 5 --layers 8 --dtype f32 --std 0.12
+	head one one.head --layers 0,1,2 --heads 8 --kv-heads 4 --more --embedding --hidden 40 --head-dim 14
+	head four four.head --kv-heads 2 --head-dim 10 --seed 3
+	head four four.alone --alone --heads 2 --kv-heads 1 --seed 4
+	seq 3 2 240 >text.ids
+	local m
+	for m in one.head four.head four.alone; do
+		kv-prefill -m ${m%.*} --head $m --ids -o $m.kv text.ids
+	done
+}
+
+setup() {
+	cd "$BATS_FILE_TMPDIR" || exit 1
+}
+
+# head MODEL FOLDER OPTION ...: random weights
+head() {
+	"$PYTHON" "$ROOT/tests/bin/mkhead.py" "$2" --model "$1" "${@:3}"
+}
+
+# right HEAD SNAPSHOT: its keys, and the features of the last token, are those of the formulas.
+right() {
+	run -0 "$PYTHON" "$ORACLE/retrieval_head.py" --limit 1e-5 "${1%.*}" "$1" "$2"
+}
+
+# tried HEAD IN OPTION ...: 37 tokens, noted for agree
+tried() {
+	n=$((${n:-0} + 1))
+	kv-decode -m "${1%.*}" --head "$1" --retrieve specontext --ids --ignore-eos -n 37 -o "$BATS_TEST_TMPDIR/$n.kv" --audit \
+		--stats "$BATS_TEST_TMPDIR/$n.json" "${@:3}" "$2" >"$BATS_TEST_TMPDIR/$n.ids"
+	echo "${1%.*} $2 $BATS_TEST_TMPDIR/$n.kv $BATS_TEST_TMPDIR/$n.json $1" >>"$BATS_TEST_TMPDIR/tried"
+}
+
+# What numpy makes of the same tokens differs by less than 1e-5, in rows, logits, report, and the keys of the head.
+agree() {
+	run -0 "$PYTHON" "$ORACLE/retrieve.py" --limit 1e-5 <"$BATS_TEST_TMPDIR/tried"
+	assert_equal "${#lines[@]}" "$n"
+}
+
+# keys FILE: the bytes of the head's keys
+keys() {
+	see "$1" "s.head_keys.keys.hex()"
+}
+
+# say HEAD SNAPSHOT OPTION ...: 20 tokens
+say() {
+	kv-decode -m "${1%.*}" --head "$1" --retrieve specontext --ids --ignore-eos -n 20 "${@:3}" "$2"
+}
+
+@test "a prompt leaves the keys of the head's formulas, with features of three layers and of embeddings alone" {
+	for m in one.head four.head four.alone; do
+		right $m $m.kv
+	done
+	assert_equal "$(see four.head.kv 's.head_keys.heads, s.head_keys.width, s.head_keys.n, len(s.head_keys.features)')" "2 10 119 96"
+	assert_equal "$(see four.alone.kv 's.head_keys.heads, s.head_keys.width, s.head_keys.n, len(s.head_keys.features)')" "1 12 119 0"
+	kv-check -q four.head.kv one.head.kv
+}
+
+@test "the keys are the same in chunks, behind a resumed prompt, and layer by layer with eviction" {
+	sed -n 1,70p text.ids >front.ids
+	sed 1,70d text.ids >rest.ids
+	for m in one.head four.head four.alone; do
+		kv-prefill -m ${m%.*} --head $m --ids -c 7 -o chunks.kv text.ids
+		right $m chunks.kv
+		kv-prefill -m ${m%.*} --head $m --ids -o front.kv front.ids
+		kv-prefill -m ${m%.*} --head $m --ids -r front.kv -o both.kv rest.ids
+		right $m both.kv
+		kv-prefill -m ${m%.*} --head $m --ids --score knorm --evict budget=30 -o few.kv text.ids
+		right $m few.kv
+	done
+	kv-prefill -m four --head four.alone --ids --score knorm --evict budget=30 -c 20 -o few.kv text.ids
+	right four.alone few.kv
+	kv-prefill -m four --head four.head --ids --score 'snapkv window=8' --evict budget=30 -c 20 -o few.kv text.ids
+	assert_equal "$(see few.kv s.head_keys.n)" 119
+	kv-prefill -m four --head four.alone --ids --tsp-layer 2 --tsp-rate 0.5 -o few.kv text.ids
+	right four.alone few.kv
+	kv-prefill -m four --head four.alone --ids --reuse four.alone.kv -o again.kv text.ids
+	right four.alone again.kv
+}
+
+@test "steps read the rows that the head scores best, the same in all layers, and count its keys once" {
+	for m in one.head four.head four.alone; do
+		tried $m $m.kv --budget 20
+		tried $m $m.kv --budget 9 --reduce sum --sinks 2 --recent 3 --dense-layers 1
+	done
+	tried four.head four.head.kv --budget 130 --reduce mean
+	agree
+	assert_equal "$(json "$BATS_TEST_TMPDIR/1.json" '[l["index_bytes"] > 0 for l in o["layers"]]')" "[True, False, False]"
+}
+
+@test "rows that were evicted do not compete, and those that are left do by their positions" {
+	for m in one.head four.head; do
+		kv-score --method knorm $m.kv | kv-evict --budget 60 -o even.kv
+		kv-score --method keydiff $m.kv | kv-evict --budget 60 --policy adakv -o ragged.kv
+		assert_equal "$(keys even.kv)" "$(keys $m.kv)"
+		tried $m even.kv --budget 20
+		mv even.kv "$BATS_TEST_TMPDIR/even.$m.kv"
+		sed -i "s, even.kv , $BATS_TEST_TMPDIR/even.$m.kv ," "$BATS_TEST_TMPDIR/tried"
+		tried $m ragged.kv --budget 25 --sinks 4
+		mv ragged.kv "$BATS_TEST_TMPDIR/ragged.$m.kv"
+		sed -i "s, ragged.kv , $BATS_TEST_TMPDIR/ragged.$m.kv ," "$BATS_TEST_TMPDIR/tried"
+	done
+	agree
+}
+
+@test "a budget for all rows gives the text of full attention, also with eviction between the tokens" {
+	full=$(kv-decode -m four --ids --ignore-eos -n 20 four.head.kv)
+	assert_equal "$(say four.head four.head.kv --budget 1000)" "$full"
+	evicting=(--score knorm --evict budget=50)
+	full=$(kv-decode -m four --ids --ignore-eos -n 20 "${evicting[@]}" four.head.kv)
+	assert_equal "$(say four.head four.head.kv --budget 1000 "${evicting[@]}")" "$full"
+	kv-decode -m four --head four.head --retrieve specontext --budget 20 "${evicting[@]}" -n 20 --ignore-eos --json four.head.kv >out.json
+	[ "$(json out.json 'o["retrieval"]["all"]["rows"] == 20')" = True ]
+	run -2 say four.head four.head.kv --budget 20 --score h2o --evict budget=50
+}
+
+@test "several texts at once say what each says alone" {
+	sed -n 1,70p text.ids >front.ids
+	kv-prefill -m four --head four.head --ids -o front.kv front.ids
+	for f in four.head.kv front.kv; do
+		say four.head $f --budget 20 >>alone.ids
+		echo >>alone.ids
+	done
+	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 20 --budget 20 four.head.kv front.kv >both.ids
+	diff <(grep . alone.ids) <(grep . both.ids)
+}
+
+@test "a text that goes on has the keys of all its tokens, and without the head none" {
+	say four.head four.head.kv --budget 20 -o more.kv >first
+	say four.head more.kv --budget 20 >second
+	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 40 --budget 20 four.head.kv >all
+	cat first second | diff - all
+	run -0 --separate-stderr kv-decode -m four --ids -n 3 -o without.kv four.head.kv
+	assert_equal "$stderr" "kv-decode: keys of a retrieval head are dropped: without --head they would lack the new tokens"
+	assert_equal "$(see without.kv s.head_keys)" None
+	run -1 --separate-stderr say four.head without.kv --budget 20
+	assert_equal "$stderr" "kv-decode: without.kv has no keys of a retrieval head (rHDk), and they are made while the prompt runs: make it with kv-prefill --head"
+	say four.alone without.kv --budget 20
+}
+
+@test "kv-info tells of the keys" {
+	run -0 kv-info four.head.kv
+	assert_line --regexp '^head keys +119 tokens, 2 KV heads of width 10, of head [0-9a-f]{32}$'
+	kv-info --json four.head.kv >info.json
+	assert_equal "$(json info.json '{k: v for k, v in o["head_keys"].items() if k != "head"}')" \
+		"{'tokens': 119, 'kv_heads': 2, 'width': 10, 'features': 96}"
+}
+
+@test "heads that do not fit the model, and what cannot be known, are refused with the reason" {
+	refused() {
+		run -"$1" --separate-stderr "${@:3}"
+		assert_regex "$stderr" "$2"
+	}
+	prefill=(kv-prefill -m four --ids -o out.kv)
+	refused 4 'trained for weights .*, and those of four are' "${prefill[@]}" --head one.head text.ids
+	head one strange --alone --heads 3 --kv-heads 3 --hidden 96
+	refused 4 '3 query heads for the 2 KV heads of four' "${prefill[@]}" --head strange text.ids
+	head four short --drop midlayer.self_attn.q_proj.weight
+	refused 3 'no tensor midlayer.self_attn.q_proj.weight' "${prefill[@]}" --head short text.ids
+	head four low --reshape fc.weight
+	refused 3 'fc.weight: want \[96\]\[288\], file has \[95\]\[288\]' "${prefill[@]}" --head low text.ids
+	head four odd --layers 1,3,3
+	refused 3 '"feature_layers" are not 3 layers of 8, ascending' "${prefill[@]}" --head odd text.ids
+	head one three
+	refused 3 'no "feature_layers"' kv-prefill -m one --ids -o out.kv --head three text.ids
+	refused 1 'none' "${prefill[@]}" --head none text.ids
+	[ ! -e out.kv ]
+	refused 2 'does not go with --tsp-layer' "${prefill[@]}" --head four.head --tsp-layer 2 --tsp-rate 0.5 text.ids
+	refused 2 'does not go with --reuse' "${prefill[@]}" --head four.head --reuse four.head.kv text.ids
+	refused 2 'other positions than in the text' "${prefill[@]}" --head four.alone --gemfilter-layer 2 --gemfilter-budget 50 text.ids
+	head four other --kv-heads 2 --head-dim 10 --seed 8
+	refused 1 'no keys of this retrieval head' say_of other --budget 9 four.head.kv
+	kv-score --method knorm four.head.kv | kv-evict --budget 60 --positions compact -o renumbered.kv
+	assert_equal "$(see renumbered.kv s.head_keys)" None
+	refused 1 'its rows were numbered anew' say_of four.alone --budget 9 renumbered.kv
+	refused 2 'by which retrieval head' kv-decode -m four --retrieve specontext --budget 9 four.head.kv
+	refused 2 'head is for --retrieve specontext' kv-decode -m four --retrieve fier --head four.head --budget 9 four.head.kv
+	refused 2 '12 sinks and 3 recent' say_of four.head --budget 14 --sinks 12 --recent 3 four.head.kv
+	refused 2 'for --retrieve specontext' kv-decode -m four --retrieve fier --budget 9 --sinks 3 four.head.kv
+	refused 2 'chooses by the tokens that run' kv-diff --retrieve specontext --budget 9 four.head.kv
+	# a file that ends within the keys
+	dd if=four.head.kv of=cut.kv bs=1 count=$(($(stat -c %s four.head.kv) - 3000)) status=none
+	refused 3 'cut.kv' say_of four.head --budget 9 cut.kv
+}
+
+# say_of HEAD OPTION ... SNAPSHOT
+say_of() {
+	kv-decode -m four --head "$1" --retrieve specontext --ids -n 3 "${@:2}"
+}
