@@ -47,6 +47,8 @@ put_retrieval_means(json_t *o, const struct retrieval_stats *s,
 	put_real(o, "value_bytes", (double)s->value_bytes / n);
 	put_real(o, "of_bytes", (double)s->of_bytes / n);
 	put_real(o, "share", retrieval_stats_share(s));
+	if (r->offload)
+		put_real(o, "fetched_bytes", (double)s->fetched_bytes / n);
 	if (r->overlap)
 		put_real(o, "overlap", s->overlap / (double)s->pairs);
 	if (r->audit) {

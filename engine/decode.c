@@ -74,9 +74,12 @@ decode_finish(struct decode *d, struct engine_error *e)
 	return rc == ENGINE_OK ? decode_slide(d, e) : rc;
 }
 
+/* What a step behind a cache leaves to be done: rows that stay in a file have been read by now. */
 static int
 log_token(struct cache *c, struct engine_error *e)
 {
+	if (c->far != NULL && row_store_check(c->far->store) != KV_OK)
+		return engine_fail(e, ENGINE_ERUN, "%s", c->far->store->error);
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
 		return engine_fail(e, ENGINE_ERUN, "position %u: no memory for the event log",
 		    c->next_position);

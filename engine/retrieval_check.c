@@ -38,7 +38,7 @@ head_check(struct cache *c, const char *name, struct engine_error *e)
 		return engine_fail(e, ENGINE_ERUN, "%s has no keys of %s retrieval head (rHDk), and they "
 		    "are made while the prompt runs: make it with kv-prefill --head", name,
 		    c->head_other ? "this" : "a");
-	if (cache_reserve_head(c, 1) != 0)
+	if (cache_reserve_beside(c, 1) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the keys of a retrieval head");
 	cache_head_end(c);
 	return ENGINE_OK;

@@ -26,12 +26,32 @@ expect(struct sequence *s, const struct sequence_options *o, struct engine_error
 	return ENGINE_OK;
 }
 
+/* Keys and values of the layers that retrieve are not loaded. */
+static int
+leave_in_file(struct sequence *s, const struct sequence_options *o, const struct kv_reader *r,
+    struct engine_error *e)
+{
+	const struct model *m = s->model;
+
+	s->store = row_store_new(r);
+	if (s->store != NULL)
+		s->far = far_rows_new(m->ops, m->dev, s->store, m->id.layers, m->id.kv_heads,
+		    m->id.head_width, s->cache->dtype, o->retrieve->budget);
+	if (s->far == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
+	s->cache->far = s->far;
+	s->cache->far_from = o->retrieve->dense;
+	return ENGINE_OK;
+}
+
 static int
 load(struct sequence *s, struct kv_reader *r, const struct memory_plan *plan,
     struct engine_error *e)
 {
 	const int rc = snapshot_load(r, s->cache, s->obs.window > 0 ? &s->obs : NULL);
 
+	if (s->store != NULL && s->store->error[0] != '\0')
+		return engine_fail(e, ENGINE_ERUN, "%s", s->store->error);
 	if (rc == KV_ENOMEM)
 		return memory_plan_no_room(s->model, kv_reader_name(r), e);
 	if (rc < 0)
@@ -94,7 +114,8 @@ start_retrieval(struct sequence *s, const struct retrieval_options *o, struct en
 
 	s->retrieval = retrieval_new(m->ops, m->dev, o, m->id.layers, m->id.query_heads,
 	    m->id.kv_heads, m->id.head_width, s->cache->dtype, m->rope.freq);
-	if (s->retrieval == NULL || cache_retrieve(s->cache, s->retrieval) != 0)
+	if (s->retrieval == NULL || cache_retrieve(s->cache, s->retrieval) != 0 ||
+	    (s->far != NULL && retrieval_from_far(s->retrieval, s->far) != KV_OK))
 		return engine_fail(e, ENGINE_ERUN, "no memory for retrieval");
 	return ENGINE_OK;
 }
@@ -108,6 +129,8 @@ sequence_open(struct sequence *s, const struct model *m, const struct sequence_o
 	*s = (struct sequence){ .model = m, .cache = cache_new(m, kv_reader_head(r)->dtype) };
 	rc = s->cache != NULL ? expect(s, o, e) :
 	    engine_fail(e, ENGINE_ERUN, "no memory for the cache");
+	if (rc == ENGINE_OK && o->offload)
+		rc = leave_in_file(s, o, r, e);
 	if (rc == ENGINE_OK)
 		rc = load(s, r, plan, e);
 	if (rc == ENGINE_OK)
@@ -130,6 +153,8 @@ sequence_close(struct sequence *s)
 		return;
 	retrieval_free(s->retrieval);
 	head_keys_free(s->head);
+	far_rows_free(s->far);
+	row_store_free(s->store);
 	observation_free(&s->obs, s->model);
 	cache_free(s->cache);
 	memset(s, 0, sizeof *s);

@@ -18,6 +18,7 @@ struct sequence_options {
 	unsigned indexes;               /* 1 << enum kv_kind of those that are kept */
 	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
 	const struct retrieval_head *head;      /* that retrieval goes by; NULL: none */
+	int offload;                    /* what layers retrieve stays in the file of the snapshot */
 	struct cache_evictor *evict;    /* NULL: no row goes */
 	struct notice_hook notice;      /* of a window that is smaller than the method's */
 };
@@ -27,6 +28,8 @@ struct sequence {
 	struct observation obs;         /* window 0: none */
 	struct retrieval *retrieval;    /* NULL: none */
 	struct head_keys *head;         /* NULL: none */
+	struct row_store *store;        /* both NULL: all rows are on the device */
+	struct far_rows *far;
 	const struct model *model;
 };
 

@@ -30,8 +30,8 @@ kv_input_open(struct kv_input *in, int fd)
 	in->regular = S_ISREG(st.st_mode);
 	/* Read from the middle ("tool < file" after another reader) is a stream: offsets count
 	 * from here. */
-	if (!in->regular || st.st_size <= 0 || (uint64_t)st.st_size > SIZE_MAX ||
-	    lseek(fd, 0, SEEK_CUR) != 0)
+	in->whole = in->regular && lseek(fd, 0, SEEK_CUR) == 0;
+	if (!in->whole || st.st_size <= 0 || (uint64_t)st.st_size > SIZE_MAX)
 		return 0;
 	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (map == MAP_FAILED)

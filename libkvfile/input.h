@@ -12,6 +12,7 @@
 struct kv_input {
 	int fd;
 	int regular;            /* a regular file, mapped or not */
+	int whole;              /* a regular file that is read from its beginning */
 	const uint8_t *map;     /* NULL for a stream */
 	uint64_t size;          /* of the mapping */
 	uint64_t pos;           /* bytes taken so far; the end of the input after a short take */

@@ -213,6 +213,14 @@ const struct kv_rows *kv_current_rows(const struct kv_reader *r);
  * section on, whether it was loaded, copied or skipped, and until the next layer; else 0. */
 uint64_t kv_reader_keys(const struct kv_reader *r);
 
+/* Where the content of the current section begins in the file, for who reads rows of it later by
+ * pread(), when kv_read() or kv_load() has checked it. 0: it is not there as it is, because it is
+ * compressed, or the input is not a file that is read from its beginning. */
+uint64_t kv_reader_place(const struct kv_reader *r);
+
+/* The descriptor that r reads from; kv_close() closes it. */
+int kv_reader_descriptor(const struct kv_reader *r);
+
 /* Leaves the content of the current section unread and unchecked where the input can seek (on a
  * pipe it is read and checked all the same). After a skip the raw hashes are those claimed by
  * the table, which is checked. */

@@ -364,6 +364,28 @@ kv_load_rows(struct kv_reader *r, const struct kv_rows **rows)
 	return code;
 }
 
+uint64_t
+kv_reader_place(const struct kv_reader *r)
+{
+	struct kv_entry e;
+	uint64_t i;
+
+	if (!r->in.whole || r->state > STATE_LOADED || r->h.raw_size != r->h.stored_size)
+		return 0;
+	for (i = 0; i < r->blocks; i++) {       /* of one size, and compressed none the less? */
+		kv_entry_get(r->table + KV_ENTRY * i, &e);
+		if (e.codec != CODEC_PLAIN)
+			return 0;
+	}
+	return r->payload;
+}
+
+int
+kv_reader_descriptor(const struct kv_reader *r)
+{
+	return r->in.fd;
+}
+
 int
 kv_skip(struct kv_reader *r)
 {

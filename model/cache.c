@@ -249,7 +249,8 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
-	size_t row = rows->width * kv_dtype_size(rows->dtype);
+	const int far = far_rows_has(c->far, (uint32_t)(rows - c->layer));
+	const size_t row = far ? 0 : rows->width * kv_dtype_size(rows->dtype);
 	struct layer_rows to = *rows;
 	uint64_t total = 0;
 	uint32_t g;
@@ -263,8 +264,8 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
 		to.start[g] = total;
 		total += capacity[g];
 	}
-	to.k = o->alloc(d, total * row);
-	to.v = o->alloc(d, total * row);
+	to.k = o->alloc(d, total * row + 1);
+	to.v = o->alloc(d, total * row + 1);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
 	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0 ||

@@ -5,6 +5,7 @@
 #ifndef KVPIPE_CACHE_H
 #define KVPIPE_CACHE_H
 
+#include "model/far_rows.h"
 #include "model/head_keys.h"
 #include "model/model.h"
 #include "model/retrieve.h"
@@ -51,6 +52,11 @@ struct cache {
 	/* a retrieval head that sees the tokens; NULL: none. The caller's. cache_reserve_head() */
 	struct head_keys *head;
 	int head_other;                /* the snapshot had keys of another head */
+	/* layers whose keys and values stay in the file, from this layer on where they have no window; NULL:
+	 * none. To be set before the rows are loaded. Of such a layer c->layer has lengths and positions
+	 * alone. The caller's */
+	struct far_rows *far;
+	uint32_t far_from;
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 	/* the event log, when it is complete from the first token on; else there is none */
 	int logged;
@@ -79,9 +85,14 @@ int cache_retrieve(struct cache *, struct retrieval *);
  * 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
-/* Where there is a retrieval head: room for its keys and features of so many more rows that run at
- * once, beside those of all tokens seen. Returns 0, or MODEL_ENOMEM. */
-int cache_reserve_head(struct cache *, uint32_t rows);
+/* Room for so many more rows that run at once in what stands beside the layers: keys and features of a
+ * retrieval head, beside those of all tokens seen; rows of layers that are far. Returns 0, or
+ * MODEL_ENOMEM. */
+int cache_reserve_beside(struct cache *, uint32_t rows);
+/* Where the next rows of layer l are appended: the layer, or, of one that is far, what stands on the device. */
+struct layer_rows *cache_newest(struct cache *, uint32_t l);
+/* The op has appended N rows there, at positions pos[N] (host). */
+void cache_note_newest(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
 /* N rows at positions pos[N] (host) are about to run through the first layer: the retrieval head has
  * the keys of the tokens before. Of one row that retrieves by it (retrieve.h) the choice is made. */
 void cache_head_begin(struct cache *, const uint32_t *pos, uint32_t N);

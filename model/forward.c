@@ -262,7 +262,7 @@ append_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 
 	for (i = 0; i < n; i++) {
 		cache_expect(p[i].c, l, p[i].pos, p[i].N);
-		ws->own_rows[i] = &p[i].c->layer[l];
+		ws->own_rows[i] = cache_newest(p[i].c, l);
 		one_each &= p[i].N == 1;
 	}
 	if (one_each) {
@@ -282,6 +282,7 @@ note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct 
 {
 	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
 
+	cache_note_newest(p->c, l, p->pos, p->N);
 	if (p->c->index != NULL)
 		index_extend(&p->c->index[l], &p->c->layer[l]);
 	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
@@ -457,7 +458,7 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 			ws->host_pos[i] = *position + i;
 		if ((position == &c->next_position &&
 		    cache_slide(c, *position, 0, m->id.layers) != 0) || cache_reserve(c, N) != 0 ||
-		    cache_reserve_head(c, N) != 0) {
+		    cache_reserve_beside(c, N) != 0) {
 			snprintf(err, errlen, "no memory for %u more rows", N);
 			return MODEL_ENOMEM;
 		}
@@ -531,7 +532,7 @@ reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
 		return MODEL_ENOMEM;
 	}
 	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && (cache_add_tokens(c, &id, 1) != 0 ||
-	    cache_reserve_head(c, 1) != 0)) {
+	    cache_reserve_beside(c, 1) != 0)) {
 		snprintf(err, errlen, "no memory for 1 more token");
 		rc = MODEL_ENOMEM;
 	}

@@ -121,7 +121,7 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 	s->watched.next = s->obs;
 	s->step = step != NULL ? *step : (struct step_hook){ .call = NULL };
 	if (cache_reserve_layers(s->cache, s->N, l0, l1) != 0 ||
-	    (l0 == 0 && cache_reserve_head(s->cache, s->N) != 0)) {
+	    (l0 == 0 && cache_reserve_beside(s->cache, s->N) != 0)) {
 		snprintf(err, errlen, "no memory for %u more rows", s->N);
 		return MODEL_ENOMEM;
 	}

@@ -21,6 +21,7 @@
 #ifndef KVPIPE_RETRIEVE_H
 #define KVPIPE_RETRIEVE_H
 
+#include "model/far_rows.h"
 #include "model/head_keys.h"
 #include "model/index.h"
 
@@ -39,6 +40,7 @@ struct retrieval_options {
 	uint32_t sinks, recent;
 	int audit;                     /* compare each choice with that of the true logits */
 	int overlap;                   /* compare each choice with that of the step before */
+	int offload;                   /* rows come from elsewhere, retrieval_from_far(): for who reports it */
 };
 
 /* What was read of one KV head in one layer: sums over steps. */
@@ -55,6 +57,7 @@ struct retrieval_stats {
 	 * |read now and in the step before| / |read now|, in rows */
 	uint64_t pairs;
 	double overlap;
+	uint64_t fetched_bytes;        /* of layers that are far: keys and values that were brought */
 };
 
 struct retrieval;
@@ -76,6 +79,10 @@ struct retrieval *retrieval_new(const struct ops *, struct dev *, const struct r
     const double *freq);
 void retrieval_free(struct retrieval *);               /* NULL allowed */
 const struct retrieval_options *retrieval_options(const struct retrieval *);
+
+/* From now on the rows of the layers that are far come from there (the caller's). They have a slot for each
+ * row of the budget. audit is not possible then. Returns 0, or KV_ENOMEM. */
+int retrieval_from_far(struct retrieval *, struct far_rows *);
 
 /* Makes room for steps over rows->capacity rows (rows->len where that is NULL). To be called
  * for each layer that retrieves, after index_reserve(). Returns 0, or KV_ENOMEM. */

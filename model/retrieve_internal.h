@@ -52,6 +52,9 @@ struct retrieval {
 	uint32_t *seen;
 	struct last_pages last;
 	struct ahead ahead;
+	struct far_rows *far;          /* NULL: all rows are on the device */
+	uint32_t *far_list;            /* host [G][far->slots] what the last step of a far layer reads */
+	uint32_t *far_fetched;         /* host [G] */
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int whole;                     /* the last step has read all rows */
@@ -71,5 +74,14 @@ void retrieve_choose_ahead(struct retrieval *, const struct layer_rows *rows);
 void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,
     uint64_t always, uint32_t of_budget);
 void retrieve_ahead_free(struct retrieval *);
+
+/* After a step of layer l: counts what it has read of rows, all of them or the choice. */
+void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
+void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,
+    const struct layer_index *x);
+/* Compares what was chosen with what the true logits would have chosen. */
+void retrieve_audit(struct retrieval *, uint32_t l, const struct query *, const struct layer_rows *rows);
+/* The same with what the step before has chosen. */
+void retrieve_compare_steps(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 
 #endif

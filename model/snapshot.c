@@ -39,6 +39,9 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 
 	if (rc != KV_OK)
 		return rc;
+	if (c->far != NULL && sec->layer >= c->far_from && c->model->layer[sec->layer].window == 0 &&
+	    far_rows_add(c->far, sec->layer, rows->count, c->spare) != KV_OK)
+		return KV_ENOMEM;
 	if (cache_layer_init(c, sec->layer, rows) != 0)
 		return KV_ENOMEM;
 	memcpy(c->logged_rows + (size_t)sec->layer * rows->heads, rows->count,
@@ -59,8 +62,11 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
 	const void *data;
 	uint32_t g;
-	int rc = kv_load(r, &data);
+	int rc;
 
+	if (far_rows_has(c->far, sec->layer))
+		return row_store_note(c->far->store, r, sec);
+	rc = kv_load(r, &data);
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
 		if (rows->len[g] > 0)                   /* no bytes have no address */
 			c->model->ops->put(c->model->dev, to + rows->start[g] * row,

@@ -309,6 +309,18 @@ blocking() {
 	[ "$(json cuda.json "abs(o['all']['recall'] - $(json cpu.json 'o["all"]["recall"]')) < 0.02")" = True ]
 }
 
+@test "a retrieval head chooses as on the CPU, also of rows that stay in the file" {
+	"$PYTHON" "$ROOT/tests/bin/mkhead.py" head --model "$DEMO" --layers 0,1,3 --heads 4 --kv-heads 2
+	for device in cpu cuda; do
+		kv-prefill -m "$DEMO" --device $device --head head -o $device.kv "$doc"
+		say $device $device.kv --head head --retrieve specontext --budget 32 --sinks 4 --stats $device.json >$device.text
+		say $device $device.kv --head head --retrieve specontext --budget 32 --sinks 4 --offload >$device.offload
+		cmp $device.text $device.offload
+	done
+	assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
+	assert_equal "$(json cuda.json 'o["all"]["rows"], o["all"]["index_bytes"]')" "$(json cpu.json 'o["all"]["rows"], o["all"]["index_bytes"]')"
+}
+
 @test "indexes of the same keys are the same: bits and pages to the byte" {
 	for device in cpu cuda; do
 		kv-quantize1b --device $device "$cpu" | kv-index --device $device --pages -o $device.kv

@@ -30,7 +30,7 @@ head() {
 
 # right HEAD SNAPSHOT: its keys, and the features of the last token, are those of the formulas.
 right() {
-	run -0 "$PYTHON" "$ORACLE/retrieval_head.py" --limit 1e-5 "${1%.*}" "$1" "$2"
+	run -0 "$PYTHON" "$ORACLE/draft_head.py" --limit 1e-5 "${1%.*}" "$1" "$2"
 }
 
 # tried HEAD IN OPTION ...: 37 tokens, noted for agree
@@ -146,6 +146,67 @@ say() {
 	run -1 --separate-stderr say four.head without.kv --budget 20
 	assert_equal "$stderr" "kv-decode: without.kv has no keys of a retrieval head (rHDk), and they are made while the prompt runs: make it with kv-prefill --head"
 	say four.alone without.kv --budget 20
+}
+
+@test "rows that stay in the file give the logits of rows in memory, to the bit, and only what is new is read" {
+	window_model slid 40 fsfs --heads 4 --kv-heads 2 --head-dim 12 --hidden 48 --seed 5 --layers 4 --dtype f32 --std 0.2
+	head slid slid.head --layers 0,1,2
+	kv-prefill -m slid --head slid.head --ids -o slid.head.kv text.ids
+	kv-score --method keydiff four.head.kv | kv-evict --budget 60 --policy adakv -o ragged.kv
+	seq 7 5 200 >next.ids
+	n=0
+	for how in "one.head.kv one --head one.head --budget 30" "four.head.kv four --head four.head --budget 7 --sinks 2 --dense-layers 1" \
+		"ragged.kv four --head four.head --budget 25" "four.head.kv four --head four.head --budget 1000" \
+		"slid.head.kv slid --head slid.head --budget 20"; do
+		read -ra part <<<"$how"
+		for offload in "" --offload; do
+			kv-decode -m "${part[1]}" "${part[@]:2}" --retrieve specontext $offload --ids --force next.ids --logits "all$offload.npy" \
+				--json "${part[0]}" >"all$offload.json"
+		done
+		cmp all.npy all--offload.npy
+		# a choice that the step before has made, too, is not read again; dense layers and windows are not far
+		[ "$(json all--offload.json '0 < o["retrieval"]["all"]["fetched_bytes"] < o["retrieval"]["all"]["key_bytes"] + o["retrieval"]["all"]["value_bytes"]')" = True ]
+		n=$((n + 1))
+	done
+	assert_equal "$n" 5
+	for f in four.head.kv ragged.kv; do
+		say four.head $f --budget 20 --offload
+		echo
+	done >alone.ids
+	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 20 --budget 20 --offload four.head.kv ragged.kv >both.ids
+	diff <(grep . alone.ids) <(grep . both.ids)
+}
+
+@test "rows cannot stay in a file that is compressed, a pipe, or changes" {
+	kv-prefill -m four --head four.head --ids -z -o packed.kv text.ids
+	run -1 --separate-stderr say four.head packed.kv --budget 20 --offload
+	assert_regex "$stderr" 'packed.kv: KEYS of layer 0 is compressed \(-z\), or not in a file'
+	# shellcheck disable=SC2002
+	cat four.head.kv | (run -1 --separate-stderr say four.head - --budget 20 --offload
+	assert_regex "$stderr" 'KEYS of layer 0 is compressed \(-z\), or not in a file')
+	for change in "touch x.kv" "truncate -s 3000 x.kv"; do
+		cp four.head.kv x.kv
+		rm -f out.ids
+		kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 200000 --budget 20 --offload x.kv >out.ids 2>err &
+		until [ -s out.ids ]; do sleep 0.1; done
+		$change
+		wait $! && return 1
+		assert_equal "$?" 1
+		assert_regex "$(cat err)" 'x.kv (has changed while its rows were read from it|ends at byte)'
+	done
+	# another file under the name is not the one that is read
+	cp four.head.kv x.kv
+	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 300 --budget 20 x.kv >whole.ids
+	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 300 --budget 20 --offload x.kv >same.ids &
+	until [ -s same.ids ]; do sleep 0.01; done
+	cp one.head.kv y.kv && mv y.kv x.kv
+	wait $!
+	cmp whole.ids same.ids
+	for other in "--audit" "--score knorm --evict budget=30" "-o out.kv"; do
+		# shellcheck disable=SC2086
+		run -2 say four.head four.head.kv --budget 20 --offload $other
+	done
+	run -2 kv-decode -m four --retrieve fier --budget 20 --offload four.head.kv
 }
 
 @test "kv-info tells of the keys" {

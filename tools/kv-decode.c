@@ -77,6 +77,8 @@ static const struct opt opts[] = {
 	    "specontext: of the budget, the last N tokens (1)" },
 	{ 0, "batch", OPT_COUNT, &at_once, 0, "N",
 	    "of several snapshots decode up to N at once (16)" },
+	{ 0, "offload", OPT_FLAG, &retrieve_options.offload, 1, NULL,
+	    "leave keys and values in the snapshot's file, and read rows as they are needed" },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
 	    "with --retrieve: write what was read, as JSON" },
 	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
@@ -92,7 +94,7 @@ static const struct tool tool = {
 	    "[--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
 	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
 	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
-	    "[--head DIR] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"
+	    "[--head DIR] [--offload] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"
 	    "[snapshot ...]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
 	.opts = opts,
@@ -102,12 +104,30 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
+/* What needs all rows at once, or changes them */
+static void
+check_offload(void)
+{
+	const char *other = audit ? "audit" : evict != NULL ? "evict" :
+	    strcmp(settings.output, "-") != 0 ? "output" : NULL;
+
+	if (!retrieve_options.offload)
+		return;
+	if (retrieve_options.method != RETRIEVE_SPECONTEXT)
+		die(EXIT_USAGE, "--offload: only --retrieve specontext chooses without the keys");
+	if (other != NULL)
+		die(EXIT_USAGE, "--offload: the rows stay in the file of the snapshot: --%s does not go with "
+		    "it", other);
+}
+
 static void
 check_retrieval(void)
 {
 	retrieves = opt_retrieve(&retrieve_options);
 	retrieve_options.audit = audit;
 	retrieve_options.overlap = stats != NULL || settings.json;
+	if (!retrieves && retrieve_options.offload)
+		die(EXIT_USAGE, "--offload: nothing is chosen without --retrieve");
 	if (!retrieves && (stats != NULL || audit))
 		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
 		    stats != NULL ? "stats" : "audit");
@@ -121,6 +141,7 @@ check_retrieval(void)
 	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
 		die(EXIT_USAGE, "--score %s: rows that are not read receive nothing that is known: "
 		    "it does not go with --retrieve", evictor.scorer.method->name);
+	check_offload();
 	if (mass)
 		die(EXIT_USAGE, "--mass: rows that are not read receive nothing that is known: "
 		    "it does not go with --retrieve");
@@ -259,7 +280,7 @@ choose_want(void)
 	    .window = window(), .mass = mass, .evict = evict != NULL ? &evictor : NULL,
 	    .indexes = keep ? KV_ALL_INDEXES :
 	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
-	    .retrieve = retrieves ? &retrieve_options : NULL,
+	    .retrieve = retrieves ? &retrieve_options : NULL, .offload = retrieve_options.offload,
 	    .notice = { .call = warn_notice } };
 }
 

@@ -6,7 +6,7 @@
 BEFORE is what kv-decode has read, AFTER what it has written (-o), STATS its report (--stats, --audit), which also says what was asked for. The
 tokens that AFTER has more than BEFORE are run step by step with plain numpy, each layer choosing its rows as the report's settings say. Indexes are
 taken from BEFORE; bits and pages of rows that are appended are made anew (checkindex.py), clusters, 8 for every 320 of them, are taken from AFTER. A HEAD, for specontext, is one
-of retrieval_head.py, which computes what it sees of the prompt from the tokens of BEFORE: these have run with all their rows.
+of draft_head.py, which computes what it sees of the prompt from the tokens of BEFORE: these have run with all their rows.
 Prints for each line the greatest relative error (L2 norm) of the new keys, values and the logits, and the greatest relative difference of a number of
 the report from what is computed here: exit 1 when one is above the limit. Nothing here is shared with the C code. The cache has to be f32: else a
 choice may turn on a rounding.
@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "format"), str(ROOT / "oracle")]
 import checkindex  # noqa: E402
 import kvread  # noqa: E402
 import llama  # noqa: E402
-import retrieval_head  # noqa: E402
+import draft_head  # noqa: E402
 
 SIZE = {"f32": 4, "f16": 2, "bf16": 2}
 
@@ -253,13 +253,13 @@ def compare(model, before, after, stats, head=None):
         before, after = kvread.read(a), kvread.read(b)
     assert before.head["dtype"] == "f32"
     report = json.loads(pathlib.Path(stats).read_text())
-    decoder = Decoder(model, before, after, report, head and retrieval_head.Head(head, model))
+    decoder = Decoder(model, before, after, report, head and draft_head.Head(head, model))
     new = after.tokens[len(before.tokens) :]
     for i, token in enumerate(new):
         logits = decoder.step(token, before.head["next_position"] + i)
     pairs = [(after.logits, logits)]
     if head:
-        pairs.append((retrieval_head.stored(after), np.array(decoder.head_keys).transpose(1, 0, 2)))
+        pairs.append((draft_head.stored(after), np.array(decoder.head_keys).transpose(1, 0, 2)))
         if decoder.head.features:
             pairs.append((after.head_keys.features, decoder.feature))
     for l in range(len(after.layers)):

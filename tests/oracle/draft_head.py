@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The retrieval head of SpeContext in double precision, from the formulas, against the keys in a snapshot.
 
-    retrieval_head.py [--limit X] MODEL HEAD SNAPSHOT
+    draft_head.py [--limit X] MODEL HEAD SNAPSHOT
 
 Runs the snapshot's tokens through the model (llama.py), the head over what its residual stream is in front of three layers, and prints the
 relative error in the L2 norm of the keys, and of the features of the last token: exit 1 when one is above the limit. For prompts that ran with all their

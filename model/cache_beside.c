@@ -1,4 +1,5 @@
-/* cache_head.c - the retrieval head of a cache: what forward() tells it, and asks it
+/* cache_beside.c - what stands beside the layers of a cache: a retrieval head, which forward() tells and
+ * asks, and the rows of layers that are far
  *
  * Rows that run and are not stored stand behind the tokens seen. The head knows nothing of them. */
 #include "model/cache.h"
@@ -11,16 +12,37 @@ sees(const struct cache *c, const uint32_t *pos)
 }
 
 int
-cache_reserve_head(struct cache *c, uint32_t rows)
+cache_reserve_beside(struct cache *c, uint32_t rows)
 {
 	const uint64_t tokens = (uint64_t)c->n_tokens + rows;
 
+	if (c->far != NULL && far_rows_reserve(c->far, rows) != KV_OK)
+		return MODEL_ENOMEM;
 	if (c->head == NULL)
 		return 0;
 	if (head_keys_reserve(c->head, tokens, rows) != KV_OK || (c->retrieval != NULL &&
 	    retrieval_reserve_ahead(c->retrieval, c->head) != KV_OK))
 		return MODEL_ENOMEM;
 	return 0;
+}
+
+struct layer_rows *
+cache_newest(struct cache *c, uint32_t l)
+{
+	return far_rows_has(c->far, l) ? &c->far->layer[l].near : &c->layer[l];
+}
+
+void
+cache_note_newest(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
+{
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	for (g = 0; far_rows_has(c->far, l) && g < rows->heads; g++) {
+		c->model->ops->put(c->model->dev, rows->pos + rows->start[g] + rows->len[g], pos,
+		    N * sizeof *pos);
+		rows->len[g] += N;
+	}
 }
 
 void

@@ -1,0 +1,253 @@
+/* far_rows.c - slots for the rows of layers that are elsewhere, and what moves in and out of them
+ *
+ * The list that attention goes through is in the order of the rows, not of the slots: sums are those
+ * that it makes where all rows are on the device, bit by bit. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/far_rows.h"
+
+struct far_rows *
+far_rows_new(const struct ops *ops, struct dev *dev, struct row_store *store, uint32_t layers,
+    uint32_t heads, uint32_t width, enum kv_dtype dtype, uint32_t slots)
+{
+	struct far_rows *f = calloc(1, sizeof *f);
+	const size_t row = width * kv_dtype_size(dtype);
+
+	if (f == NULL)
+		return NULL;
+	*f = (struct far_rows){ .ops = ops, .dev = dev, .store = store, .L = layers, .G = heads,
+	    .E = width, .slots = slots, .dtype = dtype, .chosen = { .stride = slots, .rows = 1 } };
+	f->layer = calloc(layers, sizeof *f->layer);
+	f->list = calloc((size_t)heads * slots, sizeof *f->list);
+	f->row = calloc(slots, sizeof *f->row);
+	f->slot = calloc(slots, sizeof *f->slot);
+	f->free = calloc(slots, sizeof *f->free);
+	f->chosen.n = calloc(heads, sizeof *f->chosen.n);
+	f->chosen.at = ops->alloc(dev, (size_t)heads * slots * sizeof *f->chosen.at);
+	if (!ops->shares_memory)
+		f->staging = malloc(2 * slots * row);
+	if (f->layer != NULL && f->list != NULL && f->row != NULL && f->slot != NULL &&
+	    f->free != NULL && f->chosen.n != NULL && f->chosen.at != NULL &&
+	    (ops->shares_memory || f->staging != NULL))
+		return f;
+	far_rows_free(f);
+	return NULL;
+}
+
+static void
+free_layer(struct far_rows *f, struct far_layer *y)
+{
+	uint32_t g;
+
+	f->ops->free(f->dev, y->near.k);
+	f->ops->free(f->dev, y->near.v);
+	f->ops->free(f->dev, y->near.pos);
+	for (g = 0; y->in != NULL && g < f->G; g++) {
+		free(y->in[g].row);
+		free(y->in[g].slot);
+	}
+	free(y->in);
+	free(y->stored);
+	free(y->near.start);
+	free(y->near.len);
+	free(y->near.capacity);
+	*y = (struct far_layer){ .stored = NULL };
+}
+
+void
+far_rows_free(struct far_rows *f)
+{
+	uint32_t l;
+
+	if (f == NULL)
+		return;
+	for (l = 0; f->layer != NULL && l < f->L; l++)
+		free_layer(f, &f->layer[l]);
+	f->ops->free(f->dev, f->chosen.at);
+	free(f->chosen.n);
+	free(f->layer);
+	free(f->list);
+	free(f->row);
+	free(f->slot);
+	free(f->free);
+	free(f->staging);
+	free(f);
+}
+
+int
+far_rows_has(const struct far_rows *f, uint32_t l)
+{
+	return f != NULL && f->layer[l].stored != NULL;
+}
+
+uint64_t
+far_rows_bytes(const struct far_rows *f)
+{
+	return 2 * (uint64_t)f->slots * f->E * kv_dtype_size(f->dtype);
+}
+
+/* ---- memory ---- */
+
+/* Moves what is there to memory for so many rows of each KV head. */
+static int
+resize_near(struct far_rows *f, struct layer_rows *r, uint32_t capacity)
+{
+	const struct ops *o = f->ops;
+	const size_t row = r->width * kv_dtype_size(r->dtype), all = (size_t)r->heads * capacity;
+	char *k = o->alloc(f->dev, all * row), *v = o->alloc(f->dev, all * row);
+	uint32_t *pos = o->alloc(f->dev, all * sizeof *pos), g;
+
+	if (k == NULL || v == NULL || pos == NULL) {
+		o->free(f->dev, k);
+		o->free(f->dev, v);
+		o->free(f->dev, pos);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < r->heads; g++) {
+		const uint64_t to = (uint64_t)g * capacity;
+
+		if (r->k != NULL) {
+			o->copy(f->dev, k + to * row, (char *)r->k + r->start[g] * row, r->len[g] * row);
+			o->copy(f->dev, v + to * row, (char *)r->v + r->start[g] * row, r->len[g] * row);
+			o->copy(f->dev, pos + to, r->pos + r->start[g], r->len[g] * sizeof *pos);
+		}
+		r->start[g] = to;
+		r->capacity[g] = capacity;
+	}
+	o->free(f->dev, r->k);
+	o->free(f->dev, r->v);
+	o->free(f->dev, r->pos);
+	r->k = k;
+	r->v = v;
+	r->pos = pos;
+	return KV_OK;
+}
+
+int
+far_rows_add(struct far_rows *f, uint32_t l, const uint32_t *stored, uint32_t more)
+{
+	struct far_layer *y = &f->layer[l];
+	uint32_t g, i;
+	int ok;
+
+	y->near = (struct layer_rows){ .heads = f->G, .width = f->E, .dtype = f->dtype };
+	y->near.start = calloc(f->G, sizeof *y->near.start);
+	y->near.len = calloc(f->G, sizeof *y->near.len);
+	y->near.capacity = calloc(f->G, sizeof *y->near.capacity);
+	y->stored = malloc(f->G * sizeof *y->stored);
+	y->in = calloc(f->G, sizeof *y->in);
+	ok = y->near.start != NULL && y->near.len != NULL && y->near.capacity != NULL &&
+	    y->stored != NULL && y->in != NULL;
+	for (g = 0; ok && g < f->G; g++) {
+		y->in[g].row = malloc(f->slots * sizeof *y->in[g].row);
+		y->in[g].slot = malloc(f->slots * sizeof *y->in[g].slot);
+		ok = y->in[g].row != NULL && y->in[g].slot != NULL;
+		for (i = 0; ok && i < f->slots; i++)
+			y->in[g].slot[i] = i;
+		y->stored[g] = stored[g];
+		y->near.len[g] = f->slots;
+	}
+	if (ok && more <= UINT32_MAX - f->slots &&
+	    resize_near(f, &y->near, f->slots + more) == KV_OK)
+		return KV_OK;
+	free_layer(f, y);
+	return KV_ENOMEM;
+}
+
+int
+far_rows_reserve(struct far_rows *f, uint32_t more)
+{
+	uint32_t l, g;
+	uint64_t most, need;
+
+	for (l = 0; l < f->L; l++) {
+		struct layer_rows *r = &f->layer[l].near;
+
+		for (g = 0, most = 0; far_rows_has(f, l) && g < f->G; g++)
+			most = r->len[g] > most ? r->len[g] : most;
+		need = most + more;
+		if (most == 0 || need <= r->capacity[0])
+			continue;
+		need += most / 2;
+		if (need > UINT32_MAX || resize_near(f, r, (uint32_t)need) != KV_OK)
+			return KV_ENOMEM;
+	}
+	return KV_OK;
+}
+
+/* ---- rows ---- */
+
+/* Merges the rows of a KV head that a step reads with those of the step before, both ascending: so many
+ * of them, f->row, are to be read, into f->slot. list[n] <- where each is. */
+static uint32_t
+place_rows(struct far_rows *f, const struct far_layer *y, uint32_t g, const uint32_t *row, uint32_t n,
+    uint32_t *list)
+{
+	struct residents *in = &y->in[g];
+	uint32_t i, j, left = 0, new = 0, stored;
+
+	for (stored = 0; stored < n && row[stored] < y->stored[g]; stored++)
+		;
+	for (i = j = 0; i < stored || j < in->n; ) {
+		if (j == in->n || (i < stored && row[i] < in->row[j])) {
+			f->row[new++] = row[i];
+			list[i++] = UINT32_MAX;         /* its slot is not known yet */
+		} else if (i == stored || row[i] > in->row[j]) {
+			f->free[left++] = in->slot[j++];
+		} else {
+			list[i++] = in->slot[j++];
+		}
+	}
+	while (j < f->slots)                            /* those that were free already */
+		f->free[left++] = in->slot[j++];
+	for (i = j = 0; i < stored; i++)
+		if (list[i] == UINT32_MAX)
+			list[i] = f->slot[j] = f->free[j], j++;
+	memcpy(in->row, row, stored * sizeof *row);
+	memcpy(in->slot, list, stored * sizeof *list);
+	memcpy(in->slot + stored, f->free + new, (left - new) * sizeof *f->free);
+	in->n = stored;
+	for (i = stored; i < n; i++)
+		list[i] = f->slots + (row[i] - y->stored[g]);
+	return new;
+}
+
+/* Reads new rows of a KV head into their slots. */
+static int
+read_rows(struct far_rows *f, uint32_t l, uint32_t g, uint32_t new)
+{
+	const struct layer_rows *r = &f->layer[l].near;
+	const size_t row = r->width * kv_dtype_size(r->dtype);
+	char *k = (char *)r->k + r->start[g] * row, *v = (char *)r->v + r->start[g] * row;
+	char *from_k = f->staging, *from_v = f->staging != NULL ? f->staging + f->slots * row : NULL;
+	uint32_t i;
+	int rc;
+
+	if (f->ops->shares_memory)
+		return row_store_read(f->store, l, g, f->row, f->slot, new, k, v);
+	rc = row_store_read(f->store, l, g, f->row, f->slot, new, from_k, from_v);
+	for (i = 0; rc == KV_OK && i < new; i++) {
+		f->ops->put(f->dev, k + f->slot[i] * row, from_k + f->slot[i] * row, row);
+		f->ops->put(f->dev, v + f->slot[i] * row, from_v + f->slot[i] * row, row);
+	}
+	return rc;
+}
+
+const struct chosen *
+far_rows_fetch(struct far_rows *f, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n,
+    uint32_t *fetched)
+{
+	uint32_t g;
+
+	for (g = 0; g < f->G; g++) {
+		fetched[g] = place_rows(f, &f->layer[l], g, row + g * stride, n[g],
+		    f->list + (size_t)g * f->slots);
+		f->fetched += fetched[g];
+		f->chosen.n[g] = n[g];
+		if (fetched[g] > 0 && read_rows(f, l, g, fetched[g]) != KV_OK)
+			return NULL;
+	}
+	f->ops->put(f->dev, f->chosen.at, f->list, (size_t)f->G * f->slots * sizeof *f->list);
+	return &f->chosen;
+}

@@ -1,0 +1,171 @@
+/* row_store.c - rows of a snapshot that stay in its file: where they are, and reading some of them
+ *
+ * Rows that are neighbours in the file are one call, whatever slots they go to: preadv(). */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "model/row_store.h"
+
+enum { AT_ONCE = 256 };                         /* rows of a call */
+
+static int
+store_fail(struct row_store *s, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (s->error[0] != '\0')
+		return code;
+	va_start(ap, fmt);
+	vsnprintf(s->error, sizeof s->error, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+struct row_store *
+row_store_new(const struct kv_reader *r)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	struct row_store *s = calloc(1, sizeof *s);
+
+	if (s == NULL)
+		return NULL;
+	s->layers = head->model.layers;
+	s->heads = head->model.kv_heads;
+	s->row = head->model.head_width * kv_dtype_size(head->dtype);
+	s->name = strdup(kv_reader_name(r));
+	s->key = calloc(s->layers, sizeof *s->key);
+	s->value = calloc(s->layers, sizeof *s->value);
+	s->first = calloc((size_t)s->layers * s->heads, sizeof *s->first);
+	s->fd = dup(kv_reader_descriptor(r));
+	if (s->name != NULL && s->key != NULL && s->value != NULL && s->first != NULL && s->fd >= 0 &&
+	    fstat(s->fd, &s->then) == 0)
+		return s;
+	row_store_free(s);
+	return NULL;
+}
+
+void
+row_store_free(struct row_store *s)
+{
+	if (s == NULL)
+		return;
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s->name);
+	free(s->key);
+	free(s->value);
+	free(s->first);
+	free(s);
+}
+
+int
+row_store_note(struct row_store *s, struct kv_reader *r, const struct kv_section *sec)
+{
+	const struct kv_rows *rows = kv_current_rows(r);
+	const uint64_t place = kv_reader_place(r);
+	uint64_t before = 0;
+	const void *part;
+	size_t size;
+	uint32_t g;
+	int rc;
+
+	if (sec->raw_size > 0 && place == 0)
+		return store_fail(s, KV_EINVAL, "%s: %s of layer %u is compressed (-z), or not in a "
+		    "file: its rows cannot be read one by one", s->name,
+		    sec->type, sec->layer);
+	do
+		rc = kv_read(r, &part, &size);
+	while (rc == KV_OK && size > 0);
+	if (rc != KV_OK)
+		return rc;
+	(sec->kind == KV_KEYS ? s->key : s->value)[sec->layer] = place;
+	for (g = 0; g < s->heads; before += rows->count[g++])
+		s->first[(size_t)sec->layer * s->heads + g] = before;
+	return KV_OK;
+}
+
+int
+row_store_check(struct row_store *s)
+{
+	struct stat now;
+
+	if (s->error[0] != '\0')
+		return KV_EIO;
+	if (fstat(s->fd, &now) != 0)
+		return store_fail(s, KV_EIO, "%s: %s", s->name, strerror(errno));
+	if (now.st_size != s->then.st_size || now.st_mtim.tv_sec != s->then.st_mtim.tv_sec ||
+	    now.st_mtim.tv_nsec != s->then.st_mtim.tv_nsec)
+		return store_fail(s, KV_EIO, "%s has changed while its rows were read from it", s->name);
+	return KV_OK;
+}
+
+/* One call, and what a signal has cut short. */
+static int
+read_run(struct row_store *s, struct iovec *to, int n, uint64_t offset)
+{
+	ssize_t got;
+
+	while (n > 0) {
+		if ((got = preadv(s->fd, to, n, (off_t)offset)) < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return store_fail(s, KV_EIO, "%s: byte %llu: %s", s->name,
+			    (unsigned long long)offset, strerror(errno));
+		if (got == 0)
+			return store_fail(s, KV_EIO, "%s ends at byte %llu: it was cut short while its "
+			    "rows were read from it", s->name, (unsigned long long)offset);
+		s->calls++;
+		s->bytes += (uint64_t)got;
+		offset += (uint64_t)got;
+		for (; n > 0 && (size_t)got >= to->iov_len; to++, n--)
+			got -= (ssize_t)to->iov_len;
+		if (got > 0) {
+			to->iov_base = (char *)to->iov_base + got;
+			to->iov_len -= (size_t)got;
+		}
+	}
+	return KV_OK;
+}
+
+/* Rows row[0] .. row[0] + n-1, which go to slot[0] .. slot[n-1] */
+static int
+read_neighbours(struct row_store *s, uint64_t content, uint64_t row, const uint32_t *slot, uint32_t n,
+    char *to)
+{
+	struct iovec part[AT_ONCE];
+	uint32_t i;
+	int used = 0;
+
+	for (i = 0; i < n; i++) {
+		char *at = to + slot[i] * s->row;
+
+		if (used > 0 && (char *)part[used - 1].iov_base + part[used - 1].iov_len == at)
+			part[used - 1].iov_len += s->row;
+		else
+			part[used++] = (struct iovec){ at, s->row };
+	}
+	return read_run(s, part, used, content + row * s->row);
+}
+
+int
+row_store_read(struct row_store *s, uint32_t layer, uint32_t head, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, void *key, void *value)
+{
+	const uint64_t first = s->first[(size_t)layer * s->heads + head];
+	uint32_t i, run;
+	int rc = s->error[0] == '\0' ? KV_OK : KV_EIO;
+
+	for (i = 0; rc == KV_OK && i < n; i += run) {
+		for (run = 1; i + run < n && run < AT_ONCE && row[i + run] == row[i] + run; run++)
+			;
+		rc = read_neighbours(s, s->key[layer], first + row[i], slot + i, run, key);
+		if (rc == KV_OK)
+			rc = read_neighbours(s, s->value[layer], first + row[i], slot + i, run, value);
+	}
+	return rc;
+}
