@@ -91,8 +91,10 @@ static int
 begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 {
 	struct cache *c = d->cache;
-	int rc;
+	int rc = d->offload != NULL ? offload_grow(c, d->offload, d->dense, e) : ENGINE_OK;
 
+	if (rc != ENGINE_OK)
+		return rc;
 	if (d->generator != NULL)
 		rc = generator_begin(d->generator, id, d->obs, e->text, sizeof e->text);
 	else
@@ -130,6 +132,9 @@ expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row 
 		struct decode *d = t[i].d;
 
 		t[i].e = (struct engine_error){ .code = ENGINE_OK };
+		if (d->offload != NULL &&
+		    offload_grow(d->cache, d->offload, d->dense, &t[i].e) != ENGINE_OK)
+			continue;
 		if (engine_ran(&t[i].e, batch_expect(d->cache, t[i].id, t[i].e.text,
 		    sizeof t[i].e.text)) != ENGINE_OK)
 			continue;

@@ -6,6 +6,7 @@
 #define KVPIPE_DECODE_H
 
 #include "engine/evict_cache.h"
+#include "engine/offload_layers.h"
 #include "model/batch.h"
 #include "model/generate.h"
 
@@ -16,6 +17,9 @@ struct decode {
 	struct cache_evictor *evict;    /* its budget holds after every token; NULL = none */
 	struct observation *obs;        /* takes the queries of the last tokens; NULL = none */
 	int greedy;                     /* the next token is the likeliest one */
+	/* layers that go to the host as the text grows, but for the first `dense`; NULL: none do */
+	const struct offload_plan *offload;
+	uint32_t dense;
 	/* decode_init()'s; NULL: the host chooses, and this device gains nothing by repeating steps */
 	struct generator *generator;
 	/* of one that runs together with others (decode_together()): where its last token ran, and as which

@@ -41,7 +41,12 @@ leave_in_file(struct sequence *s, const struct sequence_options *o, const struct
 		return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
 	s->cache->far = s->far;
 	s->cache->far_from = o->retrieve->dense;
-	return ENGINE_OK;
+	if (o->device_memory == 0)
+		return ENGINE_OK;
+	s->plan = offload_plan_of(m, o->head, o->device_memory, o->requests, o->retrieve->budget,
+	    s->cache->dtype);
+	return offload_from(&s->plan, o->retrieve->dense, kv_reader_head(r)->next_position,
+	    &s->cache->far_from, e);
 }
 
 static int

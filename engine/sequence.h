@@ -5,6 +5,7 @@
 
 #include "engine/evict_cache.h"
 #include "engine/memory_plan.h"
+#include "engine/offload_layers.h"
 #include "model/cache.h"
 #include "model/observation.h"
 
@@ -18,7 +19,9 @@ struct sequence_options {
 	unsigned indexes;               /* 1 << enum kv_kind of those that are kept */
 	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
 	const struct retrieval_head *head;      /* that retrieval goes by; NULL: none */
-	int offload;                    /* what layers retrieve stays in the file of the snapshot */
+	int offload;                    /* what layers retrieve stays in the file of the snapshot: */
+	uint64_t device_memory;         /* bytes that say of how many layers; 0: of all */
+	uint32_t requests;              /* texts at once, for that */
 	struct cache_evictor *evict;    /* NULL: no row goes */
 	struct notice_hook notice;      /* of a window that is smaller than the method's */
 };
@@ -30,6 +33,7 @@ struct sequence {
 	struct head_keys *head;         /* NULL: none */
 	struct row_store *store;        /* both NULL: all rows are on the device */
 	struct far_rows *far;
+	struct offload_plan plan;       /* limit 0: no layer goes while the text grows */
 	const struct model *model;
 };
 

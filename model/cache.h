@@ -89,6 +89,9 @@ int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1
  * retrieval head, beside those of all tokens seen; rows of layers that are far. Returns 0, or
  * MODEL_ENOMEM. */
 int cache_reserve_beside(struct cache *, uint32_t rows);
+/* Layer l goes to the others that are far: the file has the rows that were loaded. Returns 0, or
+ * MODEL_ENOMEM. */
+int cache_offload(struct cache *, uint32_t l);
 /* Where the next rows of layer l are appended: the layer, or, of one that is far, what stands on the device. */
 struct layer_rows *cache_newest(struct cache *, uint32_t l);
 /* The op has appended N rows there, at positions pos[N] (host). */

@@ -26,6 +26,21 @@ cache_reserve_beside(struct cache *c, uint32_t rows)
 	return 0;
 }
 
+int
+cache_offload(struct cache *c, uint32_t l)
+{
+	struct layer_rows *rows = &c->layer[l];
+	const struct ops *o = c->model->ops;
+
+	if (far_rows_take(c->far, l, rows, c->spare) != KV_OK)
+		return MODEL_ENOMEM;
+	o->free(c->model->dev, rows->k);
+	o->free(c->model->dev, rows->v);
+	rows->k = o->alloc(c->model->dev, 1);   /* as a far layer that was loaded as one */
+	rows->v = o->alloc(c->model->dev, 1);
+	return rows->k != NULL && rows->v != NULL ? 0 : MODEL_ENOMEM;
+}
+
 struct layer_rows *
 cache_newest(struct cache *c, uint32_t l)
 {

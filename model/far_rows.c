@@ -156,6 +156,32 @@ far_rows_add(struct far_rows *f, uint32_t l, const uint32_t *stored, uint32_t mo
 }
 
 int
+far_rows_take(struct far_rows *f, uint32_t l, const struct layer_rows *from, uint32_t more)
+{
+	const uint32_t *stored = f->store->count + (size_t)l * f->G;
+	const size_t row = f->E * kv_dtype_size(f->dtype);
+	struct layer_rows *to = &f->layer[l].near;
+	uint32_t g, n, most = 0;
+	uint64_t dst, src;
+
+	for (g = 0; g < f->G; g++)
+		most = from->len[g] - stored[g] > most ? from->len[g] - stored[g] : most;
+	if (far_rows_add(f, l, stored, most + more) != KV_OK)
+		return KV_ENOMEM;
+	for (g = 0; g < f->G; g++) {
+		if ((n = from->len[g] - stored[g]) == 0)
+			continue;
+		dst = to->start[g] + to->len[g];
+		src = from->start[g] + stored[g];
+		f->ops->copy(f->dev, (char *)to->k + dst * row, (char *)from->k + src * row, n * row);
+		f->ops->copy(f->dev, (char *)to->v + dst * row, (char *)from->v + src * row, n * row);
+		f->ops->copy(f->dev, to->pos + dst, from->pos + src, n * sizeof *to->pos);
+		to->len[g] += n;
+	}
+	return KV_OK;
+}
+
+int
 far_rows_reserve(struct far_rows *f, uint32_t more)
 {
 	uint32_t l, g;

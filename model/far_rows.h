@@ -50,6 +50,9 @@ int far_rows_has(const struct far_rows *, uint32_t l);
 /* From now on it is, with so many rows elsewhere of each KV head and room for `more` appended ones.
  * Returns 0, or KV_ENOMEM. */
 int far_rows_add(struct far_rows *, uint32_t l, const uint32_t *stored, uint32_t more);
+/* A layer whose first rows, so many as the store has of each KV head, are to be elsewhere from now on: adds
+ * it, with the others of `from` as appended rows. Returns 0, or KV_ENOMEM. */
+int far_rows_take(struct far_rows *, uint32_t l, const struct layer_rows *from, uint32_t more);
 /* Room for so many more in all of them. Returns 0, or KV_ENOMEM. */
 int far_rows_reserve(struct far_rows *, uint32_t more);
 

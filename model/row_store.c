@@ -41,9 +41,10 @@ row_store_new(const struct kv_reader *r)
 	s->key = calloc(s->layers, sizeof *s->key);
 	s->value = calloc(s->layers, sizeof *s->value);
 	s->first = calloc((size_t)s->layers * s->heads, sizeof *s->first);
+	s->count = calloc((size_t)s->layers * s->heads, sizeof *s->count);
 	s->fd = dup(kv_reader_descriptor(r));
-	if (s->name != NULL && s->key != NULL && s->value != NULL && s->first != NULL && s->fd >= 0 &&
-	    fstat(s->fd, &s->then) == 0)
+	if (s->name != NULL && s->key != NULL && s->value != NULL && s->first != NULL && s->count != NULL &&
+	    s->fd >= 0 && fstat(s->fd, &s->then) == 0)
 		return s;
 	row_store_free(s);
 	return NULL;
@@ -60,33 +61,41 @@ row_store_free(struct row_store *s)
 	free(s->key);
 	free(s->value);
 	free(s->first);
+	free(s->count);
 	free(s);
 }
 
 int
-row_store_note(struct row_store *s, struct kv_reader *r, const struct kv_section *sec)
+row_store_note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
 {
 	const struct kv_rows *rows = kv_current_rows(r);
 	const uint64_t place = kv_reader_place(r);
+	const size_t at = (size_t)sec->layer * s->heads;
 	uint64_t before = 0;
-	const void *part;
-	size_t size;
 	uint32_t g;
-	int rc;
 
 	if (sec->raw_size > 0 && place == 0)
 		return store_fail(s, KV_EINVAL, "%s: %s of layer %u is compressed (-z), or not in a "
-		    "file: its rows cannot be read one by one", s->name,
-		    sec->type, sec->layer);
-	do
-		rc = kv_read(r, &part, &size);
-	while (rc == KV_OK && size > 0);
-	if (rc != KV_OK)
-		return rc;
+		    "file: its rows cannot be read one by one", s->name, sec->type, sec->layer);
 	(sec->kind == KV_KEYS ? s->key : s->value)[sec->layer] = place;
-	for (g = 0; g < s->heads; before += rows->count[g++])
-		s->first[(size_t)sec->layer * s->heads + g] = before;
+	for (g = 0; g < s->heads; before += rows->count[g++]) {
+		s->first[at + g] = before;
+		s->count[at + g] = rows->count[g];
+	}
 	return KV_OK;
+}
+
+int
+row_store_pass(struct row_store *s, struct kv_reader *r, const struct kv_section *sec)
+{
+	int rc = row_store_note(s, r, sec);
+	const void *part;
+	size_t size;
+
+	do
+		rc = rc == KV_OK ? kv_read(r, &part, &size) : rc;
+	while (rc == KV_OK && size > 0);
+	return rc;
 }
 
 int

@@ -24,6 +24,7 @@ struct row_store {
 	size_t row;                     /* bytes of a key, and of a value */
 	uint64_t *key, *value;          /* [L] where the content begins; 0: not known */
 	uint64_t *first;                /* [L][G] rows of the layer before those of this KV head */
+	uint32_t *count;                /* [L][G] rows of this KV head */
 	char error[512];                /* "": none */
 	uint64_t calls, bytes;          /* reads of the file so far */
 };
@@ -33,10 +34,12 @@ struct row_store {
 struct row_store *row_store_new(const struct kv_reader *);
 void row_store_free(struct row_store *);                /* NULL allowed */
 
-/* The reader stands at a KEYS or VALS whose rows are to stay: reads and checks it without keeping it, and
- * notes its place. KV_EINVAL, with the message here: it is compressed, or no file. Else the
- * reader has the message. */
-int row_store_note(struct row_store *, struct kv_reader *, const struct kv_section *);
+/* The reader stands at a KEYS or VALS: notes its place. KV_EINVAL, with the message here: it is
+ * compressed, or no file. */
+int row_store_note(struct row_store *, const struct kv_reader *, const struct kv_section *);
+/* The same of one that is not loaded: it is read and checked without being kept. Otherwise the reader has
+ * the message. */
+int row_store_pass(struct row_store *, struct kv_reader *, const struct kv_section *);
 
 /* key and value at slot[i] * store->row <- row number row[i] of a KV head, for i < n; both lists ascend
  * in row. KV_EIO, and all zero: the file cannot be read, or has changed. */

@@ -65,7 +65,9 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	int rc;
 
 	if (far_rows_has(c->far, sec->layer))
-		return row_store_note(c->far->store, r, sec);
+		return row_store_pass(c->far->store, r, sec);
+	if (c->far != NULL && (rc = row_store_note(c->far->store, r, sec)) != KV_OK)
+		return rc;
 	rc = kv_load(r, &data);
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
 		if (rows->len[g] > 0)                   /* no bytes have no address */

@@ -440,3 +440,34 @@ for m in json.load(open("t.json")):
 @test "a full disk is an error" {
 	run -1 bash -c 'kv-footprint --convention prulong --prompt 5 >/dev/full'
 }
+
+@test "--plan prints the longest texts of equation 7, for the shape of the snapshot's model" {
+	kv-prefill -m "$DEMO" -o demo.kv "$ROOT/examples/prompts/harbour.txt"
+	for how in "3m 2000000 0 64 1" "40m 2000000 150000 512 3" "2800k 2000000 60000 1000 1"; do
+		read -r limit weights head budget batch <<<"$how"
+		kv-footprint --json --plan "$limit" --weights "$weights" --head-weights "$head" --budget "$budget" --batch "$batch" demo.kv >got.json
+		"$PYTHON" - "$limit" "$weights" "$head" "$budget" "$batch" got.json <<-'END'
+			import json, sys
+			from fractions import Fraction
+			limit, (weights, head, budget, batch) = sys.argv[1], map(int, sys.argv[2:6])
+			limit = int(limit[:-1]) * (1 << 10 if limit[-1] == "k" else 1 << 20)
+			L, H, D, alpha = 4, 2, 32, 2
+			def takes(i, S):
+			    return Fraction(13, 10) * (weights + head) + 4 * batch * H * D * ((L - i + 1 + alpha) * S + i * budget)
+			for i, t in enumerate(json.load(open(sys.argv[6]))["thresholds"]):
+			    assert t["layers"] == i
+			    S = t["tokens"]
+			    assert takes(i, 0) > limit if S is None else takes(i, S) <= limit < takes(i, S + 1), t
+		END
+	done
+	run -0 kv-footprint --plan 2800k --weights 2000000 --head-weights 60000 --budget 100 demo.kv
+	assert_line --index 0 'layers        tokens'
+	assert_equal "${#lines[@]}" 6
+	run -1 kv-footprint --plan 2m --weights 2000000 --budget 64 demo.kv
+	assert_output --partial 'not a token fits'
+	for args in '--plan 3m --budget 4' '--plan 3m --weights 2m' '--plan 3x --weights 2m --budget 4' '--plan 3m --weights 2m --budget 4 --critical t' \
+		'--plan 3m --weights 2m --budget 4 a b' '--weights 2m' '--budget 4' '--plan 3m --weights 2m --budget 0'; do
+		# shellcheck disable=SC2086 # arguments are words
+		run -2 kv-footprint $args demo.kv
+	done
+}

@@ -177,6 +177,32 @@ say() {
 	diff <(grep . alone.ids) <(grep . both.ids)
 }
 
+@test "layers go to the file one by one as the text grows, at the lengths of the plan" {
+	read=(kv-decode -v -m four --head four.head --retrieve specontext --budget 20 --ids --ignore-eos -n 60)
+	"${read[@]}" four.head.kv >whole.ids
+	size() { stat -c %s "$1/model.safetensors"; }
+	fixed=$(((3 * ($(size four) + $(size four.head)) + 9) / 10 + $(size four) + $(size four.head)))
+	# 2496 bytes for each of 119 to 178 tokens where no layer is in the file
+	for more in 310600 360600 470600; do
+		limit=$((fixed + more))
+		"${read[@]}" --device-memory $limit four.head.kv >some.ids 2>err
+		cmp whole.ids some.ids
+		kv-footprint --json --plan $limit --weights "$(size four)" --head-weights "$(size four.head)" --budget 20 four.head.kv >plan.json
+		json plan.json '[next(t["layers"] for t in o["thresholds"] if n < t["tokens"]) for n in (119, 178)]' >>"$BATS_TEST_TMPDIR/plan"
+		sed -n 's/.*layers \([0-9]*\) to 7 are in the file/\1/p' err >>"$BATS_TEST_TMPDIR/first"
+	done
+	assert_equal "$(tr '\n' ' ' <"$BATS_TEST_TMPDIR/plan")" "[0, 5] [0, 3] [0, 0] "
+	assert_equal "$(tr '\n' ' ' <"$BATS_TEST_TMPDIR/first")" "3 5 "
+	run -1 --separate-stderr "${read[@]}" --device-memory $((fixed + 130000)) four.head.kv
+	assert_regex "$stderr" '--device-memory: a text of 120 tokens, and [0-9]+ are the longest that [0-9]+ bytes hold with 8 layers of 8 on the host'
+	# where it fits no more, on the way
+	run -1 --separate-stderr "${read[@]}" --device-memory $((fixed + 175000)) four.head.kv
+	assert_regex "$stderr" '--device-memory: a text of 1[2-7][0-9] tokens'
+	kv-decode -m four --head four.head --retrieve specontext --budget 20 --ids --ignore-eos -n 60 four.head.kv four.head.kv >two.ids
+	kv-decode -m four --head four.head --retrieve specontext --budget 20 --ids --ignore-eos -n 60 --device-memory $((fixed + 700000)) \
+		four.head.kv four.head.kv | cmp - two.ids
+}
+
 @test "rows cannot stay in a file that is compressed, a pipe, or changes" {
 	kv-prefill -m four --head four.head --ids -z -o packed.kv text.ids
 	run -1 --separate-stderr say four.head packed.kv --budget 20 --offload

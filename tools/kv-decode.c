@@ -30,6 +30,7 @@ static struct generation_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
 static int mass, audit, keep;           /* keep: the snapshot behind the text is written */
 static uint32_t observe;
+static uint64_t device_memory;
 static const char *score, *evict, *stats, *ask;
 static const char *folder;              /* of several outputs; NULL: there is one at most */
 static struct questions questions;      /* of use with --questions */
@@ -79,6 +80,8 @@ static const struct opt opts[] = {
 	    "of several snapshots decode up to N at once (16)" },
 	{ 0, "offload", OPT_FLAG, &retrieve_options.offload, 1, NULL,
 	    "leave keys and values in the snapshot's file, and read rows as they are needed" },
+	{ 0, "device-memory", OPT_BYTES, &device_memory, 0, "LIMIT",
+	    "the same of as many layers as do not fit into so many bytes, as the text grows" },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
 	    "with --retrieve: write what was read, as JSON" },
 	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
@@ -94,7 +97,7 @@ static const struct tool tool = {
 	    "[--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
 	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
 	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
-	    "[--head DIR] [--offload] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"
+	    "[--device-memory LIMIT] [--head DIR] [--offload] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"
 	    "[snapshot ...]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
 	.opts = opts,
@@ -108,26 +111,29 @@ static const struct tool tool = {
 static void
 check_offload(void)
 {
+	const char *name = device_memory != 0 ? "device-memory" : "offload";
 	const char *other = audit ? "audit" : evict != NULL ? "evict" :
 	    strcmp(settings.output, "-") != 0 ? "output" : NULL;
 
 	if (!retrieve_options.offload)
 		return;
 	if (retrieve_options.method != RETRIEVE_SPECONTEXT)
-		die(EXIT_USAGE, "--offload: only --retrieve specontext chooses without the keys");
+		die(EXIT_USAGE, "--%s: only --retrieve specontext chooses without the keys", name);
 	if (other != NULL)
-		die(EXIT_USAGE, "--offload: the rows stay in the file of the snapshot: --%s does not go with "
-		    "it", other);
+		die(EXIT_USAGE, "--%s: the rows stay in the file of the snapshot: --%s does not go with "
+		    "it", name, other);
 }
 
 static void
 check_retrieval(void)
 {
 	retrieves = opt_retrieve(&retrieve_options);
+	retrieve_options.offload |= device_memory != 0;
 	retrieve_options.audit = audit;
 	retrieve_options.overlap = stats != NULL || settings.json;
 	if (!retrieves && retrieve_options.offload)
-		die(EXIT_USAGE, "--offload: nothing is chosen without --retrieve");
+		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
+		    device_memory != 0 ? "device-memory" : "offload");
 	if (!retrieves && (stats != NULL || audit))
 		die(EXIT_USAGE, "--%s: nothing is chosen without --retrieve",
 		    stats != NULL ? "stats" : "audit");
@@ -272,7 +278,7 @@ window(void)
 
 /* What is wanted of each snapshot; the room behind it is not known yet. */
 static void
-choose_want(void)
+choose_want(uint32_t requests)
 {
 	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
 		mass = 1;
@@ -281,6 +287,7 @@ choose_want(void)
 	    .indexes = keep ? KV_ALL_INDEXES :
 	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
 	    .retrieve = retrieves ? &retrieve_options : NULL, .offload = retrieve_options.offload,
+	    .device_memory = device_memory, .requests = requests,
 	    .notice = { .call = warn_notice } };
 }
 
@@ -526,7 +533,8 @@ decode_one(struct session *s, const char *name)
 	if ((ws = workspace_new(s->model, rows)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
 	d = (struct decode){ .cache = x.cache, .ws = ws, .evict = want.evict,
-	    .obs = x.obs.window > 0 ? &x.obs : NULL, .greedy = text.temperature == 0 };
+	    .obs = x.obs.window > 0 ? &x.obs : NULL, .greedy = text.temperature == 0,
+	    .offload = x.plan.limit != 0 ? &x.plan : NULL, .dense = retrieve_options.dense };
 	if (forced_options.text != NULL)
 		follow(s, &d, &x, r);
 	else if (ask != NULL)
@@ -534,6 +542,8 @@ decode_one(struct session *s, const char *name)
 	else
 		answer(s, &d, &x, r, seconds() - t0);
 	end_retrieval(x.retrieval, s->model);
+	if (x.far != NULL && x.cache->far_from < s->model->id.layers)
+		note("layers %u to %u are in the file", x.cache->far_from, s->model->id.layers - 1);
 	report_count("tokens_run", x.cache->ran);
 	if (keep)
 		report_count("tokens", x.cache->n_tokens);
@@ -554,7 +564,7 @@ main(int argc, char **argv)
 	check_forced(operand(argc, argv, first));
 	check_questions(operand(argc, argv, first));
 	check_several(argv + first, n);
-	choose_want();
+	choose_want(n < 2 ? 1 : (uint32_t)n < at_once ? (uint32_t)n : at_once);
 	if (n > 1)
 		status = decode_several(&s, argv + first, (size_t)n);
 	else

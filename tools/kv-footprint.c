@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "methods/footprint.h"
+#include "methods/offload.h"
 #include "cli/score_table.h"
 #include "cli/escape.h"
 #include "cli/json.h"
@@ -15,6 +16,7 @@
 static const char *by, *convention, *table;
 static double full_score = NAN, keep;           /* not given, as plan's shares: NaN or 0 */
 static int stored_only;
+static struct offload_plan offload;             /* --plan; limit 0: not asked for */
 static struct prulong plan = { .prompt = NOT_GIVEN, .generated = NOT_GIVEN, .chunk = NOT_GIVEN,
     .sink = NOT_GIVEN, .recent = NOT_GIVEN, .head_sparsity = NAN, .sparsity = NAN };
 
@@ -37,6 +39,13 @@ static const struct opt opts[] = {
 	{ 0, "recent", OPT_COUNT, &plan.recent, 0, "N", "last positions that those keep (0)" },
 	{ 0, "sparsity", OPT_REAL, &plan.sparsity, 0, "SHARE",
 	    "share of each chunk that the other heads drop (0)" },
+	{ 0, "plan", OPT_BYTES, &offload.limit, 0, "LIMIT",
+	    "how long a text may be in so much memory, with layers on the host (SpeContext):" },
+	{ 0, "weights", OPT_BYTES, &offload.weights, 0, "N", "bytes of the model's weights" },
+	{ 0, "head-weights", OPT_BYTES, &offload.head_weights, 0, "N",
+	    "bytes of the retrieval head's (0)" },
+	{ 0, "budget", OPT_COUNT, &offload.budget, 0, "N", "rows of a KV head that a step reads" },
+	{ 0, "batch", OPT_COUNT, &offload.requests, 0, "N", "texts at once (1)" },
 	{ .name = NULL }
 };
 
@@ -48,7 +57,9 @@ static const struct tool tool = {
 	    "[--report FILE]\n"
 	    "kv-footprint --convention NAME --prompt N [-qv] [--chunk N] [--generate N]\n"
 	    "[--head-sparsity SHARE] [--json] [--recent N] [--report FILE] [--sink N]\n"
-	    "[--sparsity SHARE]",
+	    "[--sparsity SHARE]\n"
+	    "kv-footprint --plan LIMIT --weights N --budget N [-qv] [--batch N]\n"
+	    "[--head-weights N] [--json] [--report FILE] [snapshot]",
 	.example = "kv-footprint full.kv small.kv",
 	.opts = opts,
 	.takes = TAKES_JSON,
@@ -327,6 +338,76 @@ do_critical(void)
 	score_table_free(&t);
 }
 
+/* ---- layers on the host ---- */
+
+static json_t *
+threshold_json(uint32_t i, int fits, uint64_t tokens)
+{
+	json_t *o = json_object();
+
+	put_count(o, "layers", i);
+	put(o, "tokens", fits ? json_integer((json_int_t)tokens) : json_null());
+	return o;
+}
+
+/* The shape is that of the snapshot's model. */
+static void
+do_plan(const char *path)
+{
+	struct kv_reader *r = input_open(path);
+	const struct kv_head *head = kv_reader_head(r);
+	const struct kv_model *m = &head->model;
+	json_t *list = json_array(), *all = json_object();
+	uint64_t tokens;
+	uint32_t i;
+	int fits;
+
+	offload.layers = m->layers;
+	offload.kv_heads = m->kv_heads;
+	offload.width = m->head_width;
+	offload.group = m->query_heads / m->kv_heads;
+	offload.element = (uint32_t)kv_dtype_size(head->dtype);
+	/* thresholds ascend or descend: where neither end has a token, none has */
+	if ((!offload_threshold(&offload, m->layers, &tokens) || tokens < 1) &&
+	    (!offload_threshold(&offload, 0, &tokens) || tokens < 1))
+		die(EXIT_RUN, "--plan: not a token fits into %" PRIu64 " bytes: the weights take %.0f with "
+		    "what runs", offload.limit, 1.3 * ((double)offload.weights +
+		    (double)offload.head_weights));
+	if (!settings.json)
+		printf("%6s  %12s\n", "layers", "tokens");
+	for (i = 0; i <= m->layers; i++) {
+		fits = offload_threshold(&offload, i, &tokens);
+		if (settings.json)
+			json_array_append_new(list, threshold_json(i, fits, tokens));
+		else if (fits)
+			printf("%6u  %12" PRIu64 "\n", i, tokens);
+		else
+			printf("%6u  %12s\n", i, "-");
+	}
+	put(all, "thresholds", list);
+	if (settings.json)
+		print_json(all);
+	else
+		json_decref(all);
+	kv_close(r);
+}
+
+static void
+check_plan(int operands)
+{
+	if (table != NULL || convention != NULL || by != NULL || stored_only)
+		die(EXIT_USAGE, "--plan measures nothing: --critical, --convention, --by and "
+		    "--stored-only do not go with it");
+	if (operands > 1)
+		die(EXIT_USAGE, "--plan: want one snapshot, for the shape of its model");
+	if (offload.weights == 0)
+		die(EXIT_USAGE, "--plan: of which model? Give --weights, the bytes of its weights");
+	if (offload.budget == 0)
+		die(EXIT_USAGE, "--plan: how many rows does a step read? Give --budget, at least 1");
+	if (offload.weights >> 60 != 0 || offload.head_weights >> 60 != 0)
+		die(EXIT_USAGE, "--plan: weights of 2^60 bytes and more");
+}
+
 /* ---- options ---- */
 
 /* An option that does nothing is a mistake, and not to be ignored. */
@@ -342,6 +423,14 @@ check_options(int operands)
 {
 	const char *without = "without --convention";
 
+	refuse(offload.limit == 0 && (offload.weights != 0 || offload.head_weights != 0),
+	    offload.weights != 0 ? "--weights" : "--head-weights", "without --plan");
+	refuse(offload.limit == 0 && (offload.budget != 0 || offload.requests != 0),
+	    offload.budget != 0 ? "--budget" : "--batch", "without --plan");
+	if (offload.limit != 0)
+		check_plan(operands);
+	if (offload.requests == 0)
+		offload.requests = 1;
 	if (table != NULL && convention != NULL)
 		die(EXIT_USAGE, "give --critical or --convention, and not both");
 	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
@@ -370,6 +459,10 @@ main(int argc, char **argv)
 	int first = tool_start(&tool, argc, argv), i;
 
 	check_options(argc - first);
+	if (offload.limit != 0) {
+		do_plan(operand(argc, argv, first));
+		return finish();
+	}
 	if (convention != NULL)
 		do_convention();
 	else if (table != NULL)

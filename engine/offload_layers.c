@@ -1,0 +1,47 @@
+/* offload_layers.c - layers that go to the host as a text grows */
+#include <inttypes.h>
+
+#include "engine/offload_layers.h"
+
+struct offload_plan
+offload_plan_of(const struct model *m, const struct retrieval_head *head, uint64_t limit,
+    uint32_t requests, uint32_t budget, enum kv_dtype dtype)
+{
+	return (struct offload_plan){ .limit = limit, .weights = m->matrix_bytes + m->constant_bytes,
+	    .head_weights = head != NULL ? head->bytes : 0, .layers = m->id.layers,
+	    .kv_heads = m->id.kv_heads, .width = m->id.head_width,
+	    .group = m->id.query_heads / m->id.kv_heads, .requests = requests, .budget = budget,
+	    .element = (uint32_t)kv_dtype_size(dtype) };
+}
+
+int
+offload_from(const struct offload_plan *p, uint32_t least, uint64_t tokens, uint32_t *from,
+    struct engine_error *e)
+{
+	const uint32_t layers = offload_layers(p, tokens);
+	uint64_t most;
+
+	if (layers != OFFLOAD_NONE && p->layers - layers >= least) {
+		*from = p->layers - layers;
+		return ENGINE_OK;
+	}
+	offload_threshold(p, p->layers - least, &most);
+	return engine_fail(e, ENGINE_ENOROOM, "--device-memory: a text of %" PRIu64 " tokens, and %" PRIu64
+	    " are the longest that %" PRIu64 " bytes hold with %u layers of %u on the host", tokens + 1,
+	    most, p->limit, p->layers - least, p->layers);
+}
+
+int
+offload_grow(struct cache *c, const struct offload_plan *p, uint32_t least, struct engine_error *e)
+{
+	uint32_t from;
+
+	if (offload_from(p, least, c->n_tokens, &from, e) != ENGINE_OK)
+		return e->code;
+	while (c->far_from > from) {
+		c->far_from--;
+		if (c->model->layer[c->far_from].window == 0 && cache_offload(c, c->far_from) != 0)
+			return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
+	}
+	return ENGINE_OK;
+}
