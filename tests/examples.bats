@@ -81,7 +81,7 @@ graded_methods() {
 		assert_equal "$method" "$name"
 		case $name in
 		full | pyramidinfer) limit=100 ;;       # whose rate is no share of the rows
-		clusterkv | fier | quest | quest-eval | shadowkv) limit=100 ;;
+		clusterkv | fier | quest | quest-eval | shadowkv | specontext) limit=100 ;;
 		*) limit=21 ;;
 		esac
 		case $name in
@@ -101,7 +101,7 @@ graded_methods() {
 		*) assert_equal "$memory" "$footprint" ;;
 		esac
 		case $name in
-		clusterkv | fier | quest | quest-eval | shadowkv)
+		clusterkv | fier | quest | quest-eval | shadowkv | specontext)
 			awk -v read="$read" 'BEGIN { exit !(read < 80) }' || fail "$name reads $read %"
 			assert_equal "$answer" "$expected"
 			;;

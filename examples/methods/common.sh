@@ -38,7 +38,7 @@
 # KVPIPE_METHODS names, which experiments/ sets: . "$KVPIPE_METHODS/common.sh"
 set -eu
 
-all_settings='adapter answer chunk chunks cluster draft draft_model group heads instruction keep kernel layer outliers page patch policy pool rank recent sink stop tsp_rate window'
+all_settings='adapter answer chunk chunks cluster draft draft_model group heads instruction keep kernel layer outliers page patch policy pool rank recent retriever sink stop tsp_rate window'
 
 here=$(cd "${KVPIPE_METHODS:-$(dirname "$0")}" && pwd)
 method=$(basename "$0" .sh)
@@ -133,7 +133,7 @@ read_conf() {
 		*\\n*) value=$(printf '%b.' "$value") value=${value%.} ;;
 		esac
 		case $name=$value in
-		adapter=[!/]* | heads=[!/]*) value=$folder/$value ;;
+		adapter=[!/]* | heads=[!/]* | retriever=[!/]*) value=$folder/$value ;;
 		esac
 		eval "$name=\$value"
 	done <"$1"
@@ -333,8 +333,8 @@ report() {
 		"$(percent memory <"$work/footprint")" "$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | tr '\n' ' ')"
 }
 
-# retrieve METHOD: reports with all rows kept, and the share of them read that the rate stands for
+# retrieve METHOD [OPTION ...]: reports with all rows kept, and the share of them read that the rate stands for
 retrieve() {
 	stats=$work/stats
-	report --retrieve "$1" --budget "$(share_of "$(tokens)")"
+	report --retrieve "$@" --budget "$(share_of "$(tokens)")"
 }

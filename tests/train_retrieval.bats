@@ -1,0 +1,85 @@
+#!/usr/bin/env bats
+# bats file_tags=slow,nosan
+# train/retrieval_head.py: a retrieval head learns from the model's own attention
+#
+# TRAIN_PYTHON names a Python with torch and transformers (python3); without them all is skipped.
+
+load helper
+
+setup_file() {
+	export TRAIN_PYTHON=${TRAIN_PYTHON:-python3} OMP_NUM_THREADS=1
+	export WHY_NOT
+	WHY_NOT=$("$TRAIN_PYTHON" -c 'import torch, transformers' 2>&1 | tail -n 1)
+	[ -z "$WHY_NOT" ] || return 0
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	train trained --count 6 --steps 60 --judge 2
+	train alone --count 2 --steps 2 --judge 0 --alone
+}
+
+setup() {
+	[ -z "$WHY_NOT" ] || skip "$TRAIN_PYTHON: $WHY_NOT"
+	cd "$BATS_FILE_TMPDIR" || exit 1
+}
+
+# train OUT OPTION ...: of the demo model
+train() {
+	"$TRAIN_PYTHON" "$ROOT/train/retrieval_head.py" "$DEMO" --recipe demo --dtype float32 --store float32 --questions 4 --asks 64 --out "$@" \
+		>"$1.said" 2>"$1.err"
+}
+
+@test "what is exported has the logits of the head that was trained, by the formulas of kv-head(5)" {
+	run -0 "$TRAIN_PYTHON" - "$ROOT" "$DEMO" trained alone <<-'END'
+		import sys
+		sys.path[:0] = [sys.argv[1] + "/train", sys.argv[1] + "/tests/oracle"]
+		import numpy, torch
+		import draft_head, llama
+		from lookahead_model import FrozenModel
+		from retrieval_head_model import Head, watch
+		ids = list(range(20, 60))
+		model, plain = FrozenModel.load(sys.argv[2]), llama.Llama(sys.argv[2])
+		plain.forward(ids)
+		for folder in sys.argv[3:]:
+		    want = draft_head.Head(folder, plain)
+		    layers = want.layers if want.features else [0, 2, 3]
+		    head = Head(model, layers, not want.features)
+		    names = {"norm": "midlayer.input_layernorm", "q": "midlayer.self_attn.q_proj", "k": "midlayer.self_attn.k_proj",
+		             "hidden_norm": "midlayer.hidden_norm", "fc": "fc"}
+		    head.load_state_dict({n: torch.tensor(want.w[names[n] + ".weight"]).float() for n, _ in head.named_parameters()})
+		    asks = torch.tensor([5, 39])
+		    streams = watch(model, ids, asks, layers, lambda *_: None)
+		    got = head.logits(model.embed(torch.tensor(ids)).float(), streams.float(), asks).detach().numpy()
+		    rows, before = [], None
+		    for p, token in enumerate(ids):
+		        rows.append(want.row(token, p, before))
+		        before = want.feature([x[p] for x in plain.streams])
+		    keys, group = numpy.array([k for _, k in rows]), want.H // want.G
+		    for i, p in enumerate(asks.tolist()):
+		        mine = numpy.array([keys[:, h // group] @ rows[p][0][h] for h in range(want.H)]) / want.E ** 0.5
+		        assert abs(mine - got[:, i]).max() < 2e-4 * abs(mine).max(), (folder, p, abs(mine - got[:, i]).max())
+	END
+}
+
+@test "training lowers the loss, and the head finds more than the last rows do" {
+	awk -F '\t' 'NR == 2 { first = $2 } END { exit !($2 < 0.8 * first) }' trained/curve.tsv
+	awk -F '\t' '$2 == 128 && $3 == "all" { n[$1]++; mass[$1] += $7 } END {
+		exit !(mass["head+near"] / n["head+near"] > mass["recent+near"] / n["recent+near"] &&
+		    mass["head+near"] / n["head+near"] <= mass["teacher"] / n["teacher"] && mass["random"] / n["random"] < 0.6) }' trained/recall.tsv
+}
+
+@test "the programs take what is exported, and refuse it for another model" {
+	kv-prefill -m "$DEMO" --head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-decode -m "$DEMO" --head trained --retrieve specontext --budget 64 -n 4 a.kv
+	kv-prefill -m "$DEMO" --head alone -o a.kv "$ROOT/examples/prompts/harbour.txt"
+	random_model other --heads 4 --kv-heads 2 --head-dim 32 --hidden 128 --layers 4
+	run -4 kv-prefill -m other --head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
+}
+
+@test "the same options give the same bytes, and what cannot be is refused" {
+	train again --count 2 --steps 2 --judge 0 --alone
+	cmp alone/model.safetensors again/model.safetensors
+	train other --count 2 --steps 2 --judge 0 --alone --seed 2
+	run -1 cmp -s alone/model.safetensors other/model.safetensors
+	run -2 train bad --layers 1,1,2
+	run -2 train bad --count 0
+	run -1 "$TRAIN_PYTHON" "$ROOT/train/retrieval_head.py" none --out bad
+}

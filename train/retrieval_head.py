@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Trains a retrieval head for kv-decode --retrieve specontext (SpeContext), and says what it is worth.
+
+usage: retrieval_head.py MODEL --out FOLDER [options]
+
+Texts are documents of this machine with facts in them and questions about these (lookahead_data.py).
+The model runs each once; the head learns, for every KV head, the mean over the layers of the greatest
+weight among its query heads, without the first and the last tokens, which are always read. FOLDER gets
+config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts that nobody trained with,
+recall.tsv: for each budget the share of the truly best rows of each layer and KV head that one choice
+for all layers holds, and their share of the attention, beside other choices.
+
+Exit status: 0, 1 when a file cannot be read, 2 when something is refused.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+
+import torch
+from safetensors.torch import save
+from transformers import AutoTokenizer
+
+from failures import Refused, exit_status
+from lookahead_files import fingerprint, write_bytes, write_text
+from lookahead_model import FrozenModel
+from lookahead_texts import load_folder, load_sources
+from retrieval_head_model import FEATURES, Head, draw_text, hidden, watch
+
+BUDGETS = (64, 128, 256, 512)
+SINKS, RECENT = 4, 16
+
+
+class Lesson:
+    """What the head sees of a text, and what it is to find."""
+
+    def __init__(self, model, text, layers, power):
+        total = torch.zeros(model.kv_heads, len(text.asks), len(text.ids))
+
+        def see(_, weights):
+            total.add_(weights)
+
+        self.text = text
+        self.streams = watch(model, text.ids, text.asks, layers, see).to(torch.bfloat16)
+        total[:, far_or_near(text.asks, len(text.ids))] = 0
+        total = (total / len(model.layers)) ** power
+        self.target = (total / total.sum(-1, keepdim=True).clamp_min(1e-12)).half()
+
+
+def far_or_near(asks, length):
+    """[P, T]: the first tokens of the text, and the last ones before each that asks."""
+    every = torch.arange(length)
+    return (every < SINKS) | (every > asks[:, None] - RECENT)
+
+
+def loss_of(head, lesson, embedded):
+    asks = lesson.text.asks
+    found = head.weights(embedded, lesson.streams.float(), asks)
+    found = found.masked_fill(far_or_near(asks, len(embedded)) | hidden(asks, len(embedded)), -1e9)
+    found = found.log_softmax(-1)
+    target = lesson.target.float()
+    return -(target * found).sum(-1).mean() + (target * target.clamp_min(1e-12).log()).sum(-1).mean()
+
+
+# ---- what it is worth ----
+
+def choose(scores, budget, always):
+    """[P, T] of the rows that a choice reads, for scores [P, T]."""
+    scores = scores.masked_fill(always, torch.inf)
+    best = scores.topk(min(budget, scores.shape[-1]), -1).indices
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, best, True)
+
+
+class Judge:
+    """Choices of one text, compared with what each layer would have read. Rows that a token does not
+    see are in no choice, since their scores are the least."""
+
+    def __init__(self, choices, counts, rows):
+        self.choices, self.counts, self.rows = choices, counts, rows
+
+    def see(self, layer, weights):
+        for (name, budget), chosen in self.choices.items():
+            for g in range(weights.shape[0]):
+                true = weights[g].topk(min(budget, weights.shape[-1]), -1).indices
+                recall = chosen[g].gather(-1, true).float().mean(-1)
+                mass = (weights[g] * chosen[g]).sum(-1) / weights[g].sum(-1)
+                for part, which in self.rows.items():
+                    count = self.counts.setdefault((name, budget, part, layer, g), [0, 0.0, 0.0])
+                    count[0] += int(which.sum())
+                    count[1] += float(recall[which].sum())
+                    count[2] += float(mass[which].sum())
+
+
+def all_choices(head, model, text, layers):
+    """(name, budget) -> [G, P, T]"""
+    asks, length = text.asks, len(text.ids)
+    total = torch.zeros(model.kv_heads, len(asks), length)
+    streams = watch(model, text.ids, asks, layers, lambda _, weights: total.add_(weights))
+    embedded = model.embed(torch.tensor(text.ids)).float()
+    unseen, every = hidden(asks, length), torch.arange(length)
+    own = every == asks[:, None]
+    near = far_or_near(asks, length) & ~unseen
+    scores = {"head": head.weights(embedded, streams.float(), asks), "teacher": total.log(),
+              "recent": every.float().expand(total.shape),
+              "random": torch.rand(total.shape, generator=torch.Generator().manual_seed(1))}
+    choices = {}
+    for name, score in scores.items():
+        score = score.masked_fill(unseen, -torch.inf)
+        for budget in BUDGETS:
+            for extra, always in (("", own), ("+near", near)):
+                if name == "random" and extra:
+                    continue
+                choices[name + extra, budget] = torch.stack([choose(s, budget, always)
+                                                             for s in score])
+    return choices
+
+
+@torch.no_grad()
+def judge(head, model, texts, layers):
+    counts = {}
+    for text in texts:
+        choices = all_choices(head, model, text, layers)
+        answers = torch.tensor([int(p) in text.answers for p in text.asks])
+        seen = text.asks > max(BUDGETS)
+        rows = {"all": seen, "answers": seen & answers}
+        watch(model, text.ids, text.asks, layers, Judge(choices, counts, rows).see)
+    lines = ["choice\tbudget\ttokens\tlayer\thead\trecall\tmass"]
+    for (name, budget, part, layer, g), (n, recall, mass) in counts.items():
+        if n:
+            lines.append(f"{name}\t{budget}\t{part}\t{layer}\t{g}\t{recall / n:.4f}\t{mass / n:.4f}")
+    return "\n".join(lines) + "\n", counts
+
+
+def print_means(counts):
+    for part in ("all", "answers"):
+        for name in dict.fromkeys(key[0] for key in counts):
+            cells = []
+            for budget in BUDGETS:
+                some = [c for key, c in counts.items() if key[:3] == (name, budget, part) and c[0]]
+                if some:
+                    cells.append(f"{budget}: {sum(c[1] / c[0] for c in some) / len(some):.3f} "
+                                 f"{sum(c[2] / c[0] for c in some) / len(some):.3f}")
+            print(f"{part} {name} (recall mass) " + ", ".join(cells), flush=True)
+
+
+# ---- files ----
+
+def export(head, model, folder, out, dtype):
+    config = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama",
+              "hidden_size": model.config.hidden_size, "num_hidden_layers": 1,
+              "intermediate_size": model.config.intermediate_size,
+              "num_attention_heads": head.heads, "num_key_value_heads": head.kv_heads,
+              "head_dim": head.width, "vocab_size": model.config.vocab_size,
+              "rms_norm_eps": head.eps, "rope_theta": head.theta,
+              "max_position_embeddings": model.config.max_position_embeddings,
+              "tie_word_embeddings": False,
+              "kvpipe_retrieval_head": {"target_weights": fingerprint(folder)}}
+    if not head.alone:
+        config["kvpipe_retrieval_head"]["feature_layers"] = head.layers
+    tensors = {name: w.to(dtype).contiguous() for name, w in head.tensors().items()}
+    write_bytes(os.path.join(out, "model.safetensors"), save(tensors, {"format": "pt"}))
+    write_text(os.path.join(out, "config.json"), json.dumps(config, indent=2) + "\n")
+
+
+# ---- training ----
+
+def draw_texts(args, tokenizer, sources, first, count):
+    lengths = [int(n) for n in args.lengths.split(",")]
+    return [draw_text(number, args.seed, tokenizer, sources, lengths[number % len(lengths)],
+                      args.questions, args.asks, args.recipe == "demo")
+            for number in range(first, first + count)]
+
+
+def train(args):
+    torch.manual_seed(args.seed)
+    model = FrozenModel.load(args.model, getattr(torch, args.dtype))
+    tokenizer = AutoTokenizer.from_pretrained(args.model, local_files_only=True)
+    count = len(model.layers)
+    layers = [int(n) for n in args.layers.split(",")] if args.layers else \
+        [2, count // 2, count - 3] if count > 6 else [0, count // 2, count - 1]
+    if len(layers) != FEATURES or sorted(set(layers)) != layers or layers[-1] >= count:
+        raise Refused(f"--layers {args.layers}: want {FEATURES} layers of {count}, ascending")
+    sources = load_folder(args.texts) if args.texts else \
+        load_sources(args.seed) if args.recipe == "texts" else []
+    mine = [s for s in sources if not s.held_out]
+    others = [s for s in sources if s.held_out]
+    os.makedirs(args.out, exist_ok=True)
+    start, lessons = time.monotonic(), []
+    for text in draw_texts(args, tokenizer, mine, 1, args.count):
+        lessons.append(Lesson(model, text, layers, args.power))
+        if len(lessons) % 10 == 0:
+            print(f"{len(lessons)} texts, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    head = Head(model, layers, args.alone, args.seed)
+    optimizer = torch.optim.AdamW(head.parameters(), args.lr, betas=(0.9, 0.95), weight_decay=0.01)
+    order = torch.Generator().manual_seed(args.seed)
+    lines, queue, recent = ["step\tloss"], [], []
+    for step in range(1, args.steps + 1):
+        if not queue:
+            queue = torch.randperm(len(lessons), generator=order).tolist()
+        lesson = lessons[queue.pop()]
+        with torch.no_grad():
+            embedded = model.embed(torch.tensor(lesson.text.ids)).float()
+        rate = min(step / 20, 1.0) * max(1 - step / args.steps, 0.02)
+        for group in optimizer.param_groups:
+            group["lr"] = args.lr * rate
+        optimizer.zero_grad()
+        loss = loss_of(head, lesson, embedded)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 0.5)
+        optimizer.step()
+        recent.append(float(loss.detach()))
+        if step % args.every == 0 or step == args.steps:
+            lines.append(f"{step}\t{sum(recent) / len(recent):.4f}")
+            print(f"step {lines[-1]}, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+            recent = []
+    write_text(os.path.join(args.out, "curve.tsv"), "\n".join(lines) + "\n")
+    export(head, model, args.model, args.out, getattr(torch, args.store))
+    if args.judge:
+        texts = draw_texts(args, tokenizer, others or mine, 900001, args.judge)
+        table, counts = judge(head, model, texts, layers)
+        write_text(os.path.join(args.out, "recall.tsv"), table)
+        print_means(counts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="train a retrieval head, and say what it is worth")
+    parser.add_argument("model", help="model folder")
+    parser.add_argument("--out", required=True, help="folder of the head")
+    parser.add_argument("--alone", action="store_true", help="a head of embeddings, without features")
+    parser.add_argument("--layers", help="three layers that features come from (2, L/2, L-3)")
+    parser.add_argument("--count", type=int, default=120, help="texts (120)")
+    parser.add_argument("--lengths", default="1000,2000,3000,4000", help="of the texts, in tokens")
+    parser.add_argument("--questions", type=int, default=6, help="for each text (6)")
+    parser.add_argument("--asks", type=int, default=192, help="tokens of each text that ask (192)")
+    parser.add_argument("--steps", type=int, default=800, help="one text each (800)")
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--power", type=float, default=1.0, help="of the weights, less than 1: flatter (1)")
+    parser.add_argument("--judge", type=int, default=8, help="held-out texts (8)")
+    parser.add_argument("--recipe", choices=("texts", "demo"), default="texts")
+    parser.add_argument("--texts", help="folder of *.txt files instead of this machine's texts")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--store", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--every", type=int, default=20, help="steps for a line of the curve (20)")
+    args = parser.parse_args()
+    if min(args.count, args.questions, args.asks, args.threads, args.every) < 1 or args.steps < 0:
+        parser.error("--count, --questions, --asks, --threads and --every want at least 1")
+    torch.set_num_threads(args.threads)
+    return exit_status("retrieval_head.py", train, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
