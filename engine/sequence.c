@@ -101,7 +101,7 @@ check(const struct sequence *s, const struct sequence_options *o, const char *na
 			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no attention mass: make "
 			    "the snapshot with kv-prefill --mass", name, l);
 	for (l = 0; o->retrieve != NULL && rc == ENGINE_OK && l < id->layers; l++)
-		rc = retrieval_check(o->retrieve, name, id, l, &c->index[l], e);
+		rc = retrieval_check(o->retrieve, name, id, l, cache_index(c, l), e);
 	if (rc == ENGINE_OK && s->head != NULL)
 		rc = head_check(c, name, e);
 	if (rc == ENGINE_OK && o->evict != NULL)

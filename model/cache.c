@@ -133,7 +133,7 @@ reserve_index(struct cache *c, uint32_t l)
 	if (c->index != NULL && index_reserve(&c->index[l], &c->layer[l]) != 0)
 		return MODEL_ENOMEM;
 	if (c->retrieval != NULL &&
-	    retrieval_reserve(c->retrieval, &c->layer[l], &c->index[l]) != 0)
+	    retrieval_reserve(c->retrieval, &c->layer[l], cache_index(c, l)) != 0)
 		return MODEL_ENOMEM;
 	return 0;
 }

@@ -77,6 +77,8 @@ int cache_want_mass(struct cache *);
 /* From now on indexes of these kinds (1 << enum kv_kind each) are loaded with the rows, extended
  * for those that are appended, and saved. Only for an empty cache. Returns 0, or MODEL_ENOMEM. */
 int cache_want_indexes(struct cache *, unsigned kinds);
+/* The indexes of layer l; NULL where none are wanted. */
+struct layer_index *cache_index(const struct cache *, uint32_t l);
 /* From now on a row that runs alone attends by this retrieval, whose index every layer has
  * that is not dense; c->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
 int cache_retrieve(struct cache *, struct retrieval *);

@@ -11,6 +11,12 @@ sees(const struct cache *c, const uint32_t *pos)
 	return c->head != NULL && pos[0] < c->n_tokens;
 }
 
+struct layer_index *
+cache_index(const struct cache *c, uint32_t l)
+{
+	return c->index != NULL ? &c->index[l] : NULL;
+}
+
 int
 cache_reserve_beside(struct cache *c, uint32_t rows)
 {

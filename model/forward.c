@@ -312,7 +312,7 @@ attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 		float *o = ws->o + p[i].at * width;
 
 		if (c->retrieval != NULL && p[i].N == 1)
-			retrieve(c->retrieval, l, o, &query, &c->layer[l], &c->index[l]);
+			retrieve(c->retrieval, l, o, &query, &c->layer[l], cache_index(c, l));
 		else
 			ws->each[together++] = (struct attention){ .o = o, .query = query,
 			    .lse = c->mass != NULL ? ws->lse + p[i].at * H : NULL,

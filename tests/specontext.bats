@@ -57,6 +57,16 @@ say() {
 	kv-decode -m "${1%.*}" --head "$1" --retrieve specontext --ids --ignore-eos -n 20 "${@:3}" "$2"
 }
 
+# begun FILE: something has been printed to it, by a program in the background
+begun() {
+	local i
+	for i in $(seq 300); do
+		[ ! -s "$1" ] || return 0
+		sleep 0.1
+	done
+	fail "$1 stays empty"
+}
+
 @test "a prompt leaves the keys of the head's formulas, with features of three layers and of embeddings alone" {
 	for m in one.head four.head four.alone; do
 		right $m $m.kv
@@ -214,7 +224,7 @@ say() {
 		cp four.head.kv x.kv
 		rm -f out.ids
 		kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 200000 --budget 20 --offload x.kv >out.ids 2>err &
-		until [ -s out.ids ]; do sleep 0.1; done
+		begun out.ids
 		$change
 		wait $! && return 1
 		assert_equal "$?" 1
@@ -224,7 +234,7 @@ say() {
 	cp four.head.kv x.kv
 	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 300 --budget 20 x.kv >whole.ids
 	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 300 --budget 20 --offload x.kv >same.ids &
-	until [ -s same.ids ]; do sleep 0.01; done
+	begun same.ids
 	cp one.head.kv y.kv && mv y.kv x.kv
 	wait $!
 	cmp whole.ids same.ids
