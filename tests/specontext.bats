@@ -59,8 +59,7 @@ say() {
 
 # begun FILE: something has been printed to it, by a program in the background
 begun() {
-	local i
-	for i in $(seq 300); do
+	for _ in $(seq 300); do
 		[ ! -s "$1" ] || return 0
 		sleep 0.1
 	done
