@@ -75,6 +75,16 @@ begun() {
 	kv-check -q four.head.kv one.head.kv
 }
 
+@test "a head reads texts that are longer than its own by YaRN" {
+	head four four.yarn --kv-heads 2 --head-dim 10 --seed 3 --set rope_scaling \
+		'{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 30}'
+	kv-prefill -m four --head four.yarn --ids -o four.yarn.kv text.ids
+	right four.yarn four.yarn.kv
+	run -1 "$PYTHON" "$ORACLE/draft_head.py" four four.head four.yarn.kv
+	tried four.yarn four.yarn.kv --budget 20
+	agree
+}
+
 @test "the keys are the same in chunks, behind a resumed prompt, and layer by layer with eviction" {
 	sed -n 1,70p text.ids >front.ids
 	sed 1,70d text.ids >rest.ids

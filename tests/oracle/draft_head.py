@@ -32,7 +32,7 @@ class Head:
         L = model.config["num_hidden_layers"]
         self.layers = c.get("kvpipe_retrieval_head", {}).get("feature_layers", [2, L // 2, L - 3])
         self.features = self.w["midlayer.self_attn.k_proj.weight"].shape[1] == 2 * self.D
-        self.freq = llama.frequencies(c, self.E)
+        self.freq, self.factor = frequencies(c, self.E)
 
     def norm(self, x, name):
         rms = math.sqrt((x * x).mean() + self.config["rms_norm_eps"])
@@ -53,7 +53,7 @@ class Head:
 
     def turn(self, x, position):
         half = self.E // 2
-        cos, sin = np.cos(position * self.freq), np.sin(position * self.freq)
+        cos, sin = self.factor * np.cos(position * self.freq), self.factor * np.sin(position * self.freq)
         return np.concatenate([x[:, :half] * cos - x[:, half:] * sin, x[:, half:] * cos + x[:, :half] * sin], 1)
 
     def text(self, ids, streams):
@@ -63,6 +63,22 @@ class Head:
             keys.append(self.row(token, p, before)[1])
             before = self.feature([x[p] for x in streams])
         return np.array(keys).transpose(1, 0, 2), before
+
+
+def frequencies(config, width):
+    """Of the rotary pairs, and what cosine and sine are multiplied with; YaRN by its paper (Peng et al. 2023, 3.2 to 3.4)."""
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("rope_type") != "yarn":
+        return llama.frequencies(config, width), 1.0
+    plain = config["rope_theta"] ** (-np.arange(0, width, 2) / width)
+    trained, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+
+    def pair(turns):        # the pair that turns so often within the trained length
+        return width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(config["rope_theta"]))
+
+    low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), width - 1)
+    slow = np.clip((np.arange(width // 2) - low) / max(high - low, 0.001), 0, 1)
+    return plain * (1 - slow) + plain / factor * slow, 0.1 * math.log(factor) + 1
 
 
 def tensors(folder):
