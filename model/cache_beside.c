@@ -69,11 +69,16 @@ cache_note_newest(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 void
 cache_head_begin(struct cache *c, const uint32_t *pos, uint32_t N)
 {
+	uint32_t l;
+
 	if (!sees(c, pos))
 		return;
 	head_keys_extend(c->head, c->tokens, pos[0] + (size_t)1);
-	if (N == 1 && c->retrieval != NULL)
-		retrieve_ahead(c->retrieval, c->head, c->tokens[pos[0]]);
+	if (N != 1 || c->retrieval == NULL)
+		return;
+	retrieve_ahead(c->retrieval, c->head, c->tokens[pos[0]]);
+	for (l = 0; c->far != NULL && l < c->model->id.layers; l++)
+		retrieve_ahead_far(c->retrieval, l, &c->layer[l]);
 }
 
 void

@@ -24,6 +24,10 @@ struct far_layer {
 	                                 * layer is not far */
 	struct layer_rows near;         /* of each KV head the slots, then the rows that were appended */
 	struct residents *in;           /* host [G] */
+	/* what a step reads and is not there: [G] so many, [G][slots] rows and their slots */
+	uint32_t *new, *row, *slot;
+	uint32_t *n, *list;             /* host [G], [G][slots] the rows of the step, as rows of near */
+	int begun;                      /* far_rows_begin() without far_rows_end() */
 };
 
 struct far_rows {
@@ -34,10 +38,9 @@ struct far_rows {
 	enum kv_dtype dtype;
 	struct far_layer *layer;        /* [L] */
 	struct chosen chosen;           /* the rows of a step, as rows of far_layer.near */
-	uint32_t *list;                 /* host [G][slots] the same */
-	uint32_t *row, *slot, *free;    /* host [slots] what is fetched; slots that were left */
+	uint32_t *free;                 /* host [slots] slots that were left */
 	char *staging;                  /* host [2][slots][E] where the device has memory of its own */
-	uint64_t fetched;               /* rows, so far */
+	struct far_reader *reader;      /* reads while the device works; NULL: it does not */
 };
 
 /* For layers of one shape, with so many slots for each KV head; none is far yet. NULL without memory. */
@@ -56,11 +59,13 @@ int far_rows_take(struct far_rows *, uint32_t l, const struct layer_rows *from, 
 /* Room for so many more in all of them. Returns 0, or KV_ENOMEM. */
 int far_rows_reserve(struct far_rows *, uint32_t more);
 
-/* The rows row[g * stride ..], n[g] of each KV head and ascending, are on the device: returns where, in the
- * same order, as rows of layer[l].near, until the next call. fetched[g] <- how many had to be read. NULL:
- * reading has failed, and the store says why. n[g] <= slots. */
-const struct chosen *far_rows_fetch(struct far_rows *, uint32_t l, const uint32_t *row, size_t stride,
-    const uint32_t *n, uint32_t *fetched);
+/* The rows row[g * stride ..], n[g] of each KV head and ascending, are what the next step reads of layer
+ * l, n[g] <= slots: those that are not in their slots yet are read from now on. */
+void far_rows_begin(struct far_rows *, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n);
+/* Waits until they are there, and returns where: in the same order, as rows of layer[l].near, until the next
+ * call. layer[l].new has how many had to be read of each KV head. NULL: reading has failed, and the store
+ * says why. */
+const struct chosen *far_rows_end(struct far_rows *, uint32_t l);
 
 /* Bytes of the device that a far layer takes for a KV head. */
 uint64_t far_rows_bytes(const struct far_rows *);

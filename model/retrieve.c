@@ -140,7 +140,6 @@ retrieval_free(struct retrieval *t)
 		free_copy(t);
 	retrieve_ahead_free(t);
 	free(t->far_list);
-	free(t->far_fetched);
 	t->ops->free(t->dev, t->last.rows.at);
 	free(t->last.list);
 	free(t->last.rows.n);
@@ -342,8 +341,7 @@ retrieval_from_far(struct retrieval *t, struct far_rows *far)
 {
 	t->far = far;
 	t->far_list = calloc((size_t)t->G * far->slots, sizeof *t->far_list);
-	t->far_fetched = calloc(t->G, sizeof *t->far_fetched);
-	return t->far_list != NULL && t->far_fetched != NULL ? KV_OK : KV_ENOMEM;
+	return t->far_list != NULL ? KV_OK : KV_ENOMEM;
 }
 
 /* n[g] of t->far_list <- the rows of the choice, or all */
@@ -362,6 +360,23 @@ list_far(struct retrieval *t, const struct layer_rows *rows, const uint32_t *n)
 	}
 }
 
+void
+retrieve_ahead_far(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+{
+	uint32_t g;
+
+	for (g = 0; g < t->G && rows->len[g] + 1 == t->ahead.n; g++)
+		;
+	if (g < t->G || t->ahead.n <= t->opt.budget || !far_rows_has(t->far, l))
+		return;
+	if (!t->ahead.chosen) {
+		retrieve_choose_all(t);
+		t->whole = 0;
+		list_far(t, rows, t->chosen.n);
+	}
+	far_rows_begin(t->far, l, t->far_list, t->far->slots, t->chosen.n);
+}
+
 /* retrieve() of a layer that is far. What could not be read leaves 0, and its reason in the store. */
 static void
 retrieve_far(struct retrieval *t, uint32_t l, float *o, const struct query *query,
@@ -374,8 +389,11 @@ retrieve_far(struct retrieval *t, uint32_t l, float *o, const struct query *quer
 
 	if (!t->whole)
 		retrieve_choose(t, query, rows, x);
-	list_far(t, rows, n);
-	near = far_rows_fetch(t->far, l, t->far_list, t->far->slots, n, t->far_fetched);
+	if (!t->far->layer[l].begun) {
+		list_far(t, rows, n);
+		far_rows_begin(t->far, l, t->far_list, t->far->slots, n);
+	}
+	near = far_rows_end(t->far, l);
 	if (near != NULL)
 		t->ops->attend_chosen(t->dev, o, query, &t->far->layer[l].near, near);
 	else
@@ -385,7 +403,7 @@ retrieve_far(struct retrieval *t, uint32_t l, float *o, const struct query *quer
 	else
 		retrieve_count(t, l, rows, x);
 	for (g = 0; g < t->G; g++)
-		t->stats[(size_t)l * t->G + g].fetched_bytes += t->far_fetched[g] * row;
+		t->stats[(size_t)l * t->G + g].fetched_bytes += t->far->layer[l].new[g] * row;
 	if (t->opt.overlap)
 		retrieve_compare_steps(t, l, rows);
 }

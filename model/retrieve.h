@@ -94,6 +94,10 @@ int retrieval_reserve_ahead(struct retrieval *, const struct head_keys *);
  * the next steps of all layers choose by that. Other methods: nothing. */
 void retrieve_ahead(struct retrieval *, struct head_keys *, uint32_t id);
 
+/* specontext, after retrieve_ahead(): what layer l, which is far and is about to get one row more, reads by it
+ * is fetched from now on, while other layers run. Layers without all rows wait for their turn. */
+void retrieve_ahead_far(struct retrieval *, uint32_t l, const struct layer_rows *);
+
 /* o[H][E] <- attention of one query row, which sees all rows, in layer l. The index has been
  * extended. The dense layers, and layers whose KV heads all fit into the budget, are attend()'s; x
  * may be NULL for the former. */

@@ -129,6 +129,20 @@ score_rows(struct retrieval *t, const struct layer_rows *rows)
 }
 
 void
+retrieve_choose_all(struct retrieval *t)
+{
+	uint32_t g;
+
+	t->chosen.rows = 1;
+	for (g = 0; g < t->G; g++) {
+		t->n[g] = t->ahead.n;
+		t->chosen.n[g] = t->ahead.n < t->opt.budget ? t->ahead.n : t->opt.budget;
+	}
+	t->ops->topk(t->dev, &t->chosen, t->ahead.joint, t->ahead.stride, t->n, t->G);
+	t->ahead.chosen = 1;
+}
+
+void
 retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 {
 	struct ahead *a = &t->ahead;
@@ -140,10 +154,10 @@ retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 	if (all && a->chosen)
 		return;
 	if (all) {
-		t->ops->topk(t->dev, &t->chosen, a->joint, a->stride, t->n, t->G);
-	} else {
-		score_rows(t, rows);
-		t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, t->n, t->G);
+		retrieve_choose_all(t);
+		return;
 	}
-	a->chosen = all;
+	score_rows(t, rows);
+	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, t->n, t->G);
+	a->chosen = 0;
 }

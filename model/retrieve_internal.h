@@ -54,7 +54,6 @@ struct retrieval {
 	struct ahead ahead;
 	struct far_rows *far;          /* NULL: all rows are on the device */
 	uint32_t *far_list;            /* host [G][far->slots] what the last step of a far layer reads */
-	uint32_t *far_fetched;         /* host [G] */
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int whole;                     /* the last step has read all rows */
@@ -69,6 +68,8 @@ void retrieve_choose(struct retrieval *, const struct query *, const struct laye
 
 /* The same where the head has scored them (retrieve_ahead.c). */
 void retrieve_choose_ahead(struct retrieval *, const struct layer_rows *rows);
+/* t->chosen <- the best of all positions. */
+void retrieve_choose_all(struct retrieval *);
 /* How many candidates, of u rows each, are read of KV head g: all where it fits into the budget,
  * else those that are always read and `of_budget` others. */
 void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,

@@ -20,8 +20,8 @@ installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
 installed_examples = $(addprefix examples/,accuracy.sh compare.sh report.py) $(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py python/*.py)) \
 	$(addprefix examples/demo-model/,README.md config.json generation_config.json model.safetensors tokenizer.json \
 	    tokenizer_config.json kvpipe-methods.conf duoattention.tsv documents.py bpe.py corpus.py) \
-	$(wildcard examples/demo-model/lookahead/*) \
-	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv lookahead/*))
+	$(wildcard examples/demo-model/lookahead/* examples/demo-model/retrieval-head/*) \
+	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv lookahead/* retrieval-head/*))
 installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
 scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh cli/*.sh) .ci/run
