@@ -11,6 +11,7 @@
 
 #include "model/adapter.h"
 #include "model/adapter_config.h"
+#include "model/device_block.h"
 #include "model/family.h"
 #include "model/model_files.h"
 #include "model/safetensors.h"
@@ -22,8 +23,7 @@
 struct adapter_loader {
 	struct adapter *a;
 	uint8_t *needed;        /* [tensors in the file] 1: it was asked for */
-	uint8_t *host;          /* the block before it goes to the device; NULL in the first pass */
-	size_t used;            /* bytes of it so far, a multiple of 64 */
+	struct device_block block;
 	char *err;
 	size_t errlen;
 };
@@ -61,16 +61,7 @@ need(struct adapter_loader *ld, const char *name, uint32_t rows, uint32_t cols,
 
 	if (rc == MODEL_OK)
 		ld->needed[*out - safetensors_at(files, 0)] = 1;
-	return rc != MODEL_OK || ld->host != NULL ? rc : check_finite(ld, *out);
-}
-
-/* Reserves bytes of the block. *host and *device are NULL in the first pass. */
-static void
-reserve(struct adapter_loader *ld, size_t bytes, void **host, void **device)
-{
-	*host = ld->host == NULL ? NULL : ld->host + ld->used;
-	*device = ld->host == NULL ? NULL : (uint8_t *)ld->a->block + ld->used;
-	ld->used += (bytes + 63) / 64 * 64;
+	return rc != MODEL_OK || ld->block.host != NULL ? rc : check_finite(ld, *out);
 }
 
 /* ---- the LoRA of a linear ---- */
@@ -110,11 +101,11 @@ bind_lora(struct adapter_loader *ld, const char *linear, uint32_t out, uint32_t 
 	if ((rc = need(ld, lora_name(name, linear, 'A'), ad->rank, in, &a)) != MODEL_OK ||
 	    (rc = need(ld, lora_name(name, linear, 'B'), out, ad->rank, &b)) != MODEL_OK)
 		return rc;
-	reserve(ld, a->bytes, &host, &device);
+	device_block_reserve(&ld->block, a->bytes, &host, &device);
 	if (host != NULL)
 		memcpy(host, a->data, a->bytes);
 	w->a = (struct mat){ device, a->dtype, ad->rank, in };
-	reserve(ld, n * sizeof(float), &host, &device);
+	device_block_reserve(&ld->block, n * sizeof(float), &host, &device);
 	if (host != NULL) {
 		kv_to_f32(host, b->data, b->dtype, n);
 		for (i = 0; i < n; i++)
@@ -166,16 +157,16 @@ bind(struct adapter_loader *ld)
 	uint32_t l;
 	int rc;
 
-	ld->used = 0;
+	ld->block.used = 0;
 	if ((rc = need(ld, EMBEDDINGS, a->n, D, &t)) != MODEL_OK)
 		return rc;
 	kv_to_f32(a->embedding, t->data, t->dtype, (size_t)a->n * D);
-	reserve(ld, (size_t)a->n * a->rank * sizeof *a->scratch, &host, &device);
+	device_block_reserve(&ld->block, (size_t)a->n * a->rank * sizeof *a->scratch, &host, &device);
 	a->scratch = device;
 	for (l = 0; l < a->model->id.layers; l++)
 		if ((rc = bind_layer(ld, l)) != MODEL_OK)
 			return rc;
-	a->bytes = ld->used;
+	a->bytes = ld->block.used;
 	return MODEL_OK;
 }
 
@@ -258,22 +249,21 @@ adapter_bind(struct adapter *a, char *err, size_t errlen)
 	const struct model *m = a->model;
 	struct adapter_loader ld = { .a = a, .err = err, .errlen = errlen };
 	const char *why;
-	int rc = MODEL_ENOMEM;
+	int rc = MODEL_ENOMEM, there;
 
 	if (a->bytes == 0)
 		return MODEL_OK;
 	ld.needed = calloc(safetensors_count(a->files), 1);
-	ld.host = calloc(1, a->bytes);
-	a->block = m->ops->alloc(m->dev, a->bytes);
-	if (ld.needed == NULL || ld.host == NULL || a->block == NULL)
+	there = device_block_begin(&ld.block, m->ops, m->dev, a->bytes);
+	a->block = ld.block.device;
+	if (ld.needed == NULL || !there)
 		FAIL(&ld, rc, a->dir, "no room for the %zu bytes of its LoRA", a->bytes);
 	else if ((rc = bind(&ld)) == MODEL_OK) {
-		m->ops->put(m->dev, a->block, ld.host, ld.used);
-		if ((why = m->ops->sync(m->dev)) != NULL)
+		if ((why = device_block_put(&ld.block, m->ops, m->dev)) != NULL)
 			rc = FAIL(&ld, MODEL_EIO, a->dir, "%s", why);
 	}
 	free(ld.needed);
-	free(ld.host);
+	device_block_end(&ld.block);
 	return rc;
 }
 

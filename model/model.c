@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/device_block.h"
 #include "model/family.h"
 #include "model/model_files.h"
 #include "model/model.h"
@@ -21,8 +22,7 @@
 struct loader {
 	struct model *m;
 	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
-	uint8_t *host;          /* constants before they go to the device; NULL in the first pass */
-	size_t used;            /* bytes of constants so far, a multiple of 64 */
+	struct device_block constants;
 	size_t matrices;        /* and of matrices, each a multiple of 256 */
 	char *err;
 	size_t errlen;
@@ -51,7 +51,7 @@ bind_rows(struct loader *ld, const struct tensor *t, uint32_t from, uint32_t out
 
 	*w = (struct mat){ .dtype = t->dtype, .out = out, .in = in };
 	ld->matrices += (bytes + 255) / 256 * 256;
-	if (ld->host == NULL)
+	if (ld->constants.host == NULL)
 		return MODEL_OK;
 	w->data = ld->m->ops->weights(ld->m->dev, (const uint8_t *)t->data + from * row, bytes);
 	if (w->data == NULL)
@@ -70,27 +70,16 @@ bind_matrix(struct loader *ld, const char *name, uint32_t out, uint32_t in, stru
 	return bind_rows(ld, t, 0, out, in, w);
 }
 
-/* Reserves bytes of the constants: the caller writes to *host what *device will hold; both are
- * NULL in the first pass. */
-static void
-reserve(struct loader *ld, size_t bytes, void **host, const void **device)
-{
-	*host = ld->host == NULL ? NULL : ld->host + ld->used;
-	*device = ld->host == NULL ? NULL : (const uint8_t *)ld->m->constants + ld->used;
-	ld->used += (bytes + 63) / 64 * 64;
-}
-
 static int
 bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 {
 	const struct tensor *t;
-	const void *device;
-	void *host;
+	void *host, *device;
 	int rc;
 
 	if ((rc = need(ld, name, n, 0, &t)) != MODEL_OK)
 		return rc;
-	reserve(ld, n * sizeof **v, &host, &device);
+	device_block_reserve(&ld->constants, n * sizeof **v, &host, &device);
 	if (host != NULL)
 		kv_to_f32(host, t->data, t->dtype, n);
 	*v = device;
@@ -100,15 +89,15 @@ bind_vector(struct loader *ld, const char *name, uint32_t n, const float **v)
 static int
 bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm)
 {
-	const size_t at = ld->used;
+	const size_t at = ld->constants.used;
 	int rc = bind_vector(ld, name, width, &norm->w);
 	uint32_t i;
 
 	norm->eps = (float)ld->m->id.norm_eps;
-	if (rc != MODEL_OK || ld->host == NULL || !(ld->m->family->flags & FAMILY_NORM_FROM_1))
+	if (rc != MODEL_OK || ld->constants.host == NULL || !(ld->m->family->flags & FAMILY_NORM_FROM_1))
 		return rc;
 	for (i = 0; i < width; i++)
-		((float *)(void *)(ld->host + at))[i] += 1;
+		((float *)(void *)(ld->constants.host + at))[i] += 1;
 	return rc;
 }
 
@@ -279,7 +268,7 @@ bind_tied_head(struct loader *ld)
 	int rc;
 
 	m->head = m->embed;
-	if (ld->host != NULL || safetensors_find(m->files, "lm_head.weight") == NULL)
+	if (ld->constants.host != NULL || safetensors_find(m->files, "lm_head.weight") == NULL)
 		return MODEL_OK;
 	if ((rc = need(ld, "lm_head.weight", m->id.vocabulary, m->id.hidden, &head)) != MODEL_OK)
 		return rc;
@@ -325,13 +314,13 @@ bind(struct loader *ld)
 {
 	struct model *m = ld->m;
 	uint32_t V = m->id.vocabulary, D = m->id.hidden, l;
-	const void *device, *window_device;
-	void *freq, *window_freq;
+	const size_t frequencies = m->id.head_width / 2 * sizeof *m->rope.freq;
+	void *device, *window_device, *freq, *window_freq;
 	int rc;
 
-	ld->used = ld->matrices = 0;
-	reserve(ld, m->id.head_width / 2 * sizeof *m->rope.freq, &freq, &device);
-	reserve(ld, m->id.head_width / 2 * sizeof *m->rope.freq, &window_freq, &window_device);
+	ld->constants.used = ld->matrices = 0;
+	device_block_reserve(&ld->constants, frequencies, &freq, &device);
+	device_block_reserve(&ld->constants, frequencies, &window_freq, &window_device);
 	if (freq != NULL) {
 		model_rope_frequencies(&m->id, freq);
 		model_window_frequencies(&m->id, window_freq);
@@ -378,19 +367,18 @@ static int
 bind_for_device(struct loader *ld)
 {
 	struct model *m = ld->m;
+	const int there = device_block_begin(&ld->constants, m->ops, m->dev, m->constant_bytes);
 	const char *why;
 	int rc;
 
-	ld->host = calloc(1, m->constant_bytes);
-	m->constants = m->ops->alloc(m->dev, m->constant_bytes);
-	if (ld->host == NULL || m->constants == NULL)
+	m->constants = ld->constants.device;
+	if (!there)
 		return FAIL(ld, MODEL_ENOMEM, m->dir, "no room for %zu bytes of norm weights",
 		    m->constant_bytes);
 	m->ops->expect(m->dev, m->matrix_bytes);
 	if ((rc = bind(ld)) != MODEL_OK)
 		return rc;
-	m->ops->put(m->dev, m->constants, ld->host, ld->used);
-	if ((why = m->ops->sync(m->dev)) != NULL)
+	if ((why = device_block_put(&ld->constants, m->ops, m->dev)) != NULL)
 		return FAIL(ld, MODEL_EIO, m->dir, "%s", why);
 	return MODEL_OK;
 }
@@ -412,7 +400,7 @@ open_folder(struct loader *ld, const char *dir, const struct config_keys *pass)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK || (rc = check_leftovers(ld)) != MODEL_OK)
 		return rc;
-	m->constant_bytes = ld->used;
+	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;
 	safetensors_fingerprint(m->files, m->id.weights);
 	return MODEL_OK;
@@ -451,7 +439,7 @@ model_bind(struct model *m, char *err, size_t errlen)
 	else
 		model_file_fail(err, errlen, rc, m->dir, "out of memory");
 	free(ld.needed);
-	free(ld.host);
+	device_block_end(&ld.constants);
 	return rc;
 }
 

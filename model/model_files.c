@@ -84,3 +84,18 @@ model_file_json(const char *path, json_t **out, char *err, size_t errlen)
 	*out = json;
 	return MODEL_OK;
 }
+
+void
+model_hash_text(XXH128_hash_t hash, char hex[33])
+{
+	static const char digit[] = "0123456789abcdef";
+	XXH128_canonical_t c;
+	size_t i;
+
+	XXH128_canonicalFromHash(&c, hash);
+	for (i = 0; i < sizeof c.digest; i++) {
+		hex[2 * i] = digit[c.digest[i] >> 4];
+		hex[2 * i + 1] = digit[c.digest[i] & 15];
+	}
+	hex[32] = '\0';
+}

@@ -1,4 +1,4 @@
-/* model_files.h - the files of a model folder: opening, JSON, messages
+/* model_files.h - the files of a model folder: opening, JSON, messages, hashes
  *
  * Internal to model/. Errors are MODEL_* codes, with a message in err[errlen]. */
 #ifndef KVPIPE_MODEL_FILES_H
@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <xxhash.h>
 
 /* Writes the message, "FILE: ..."; returns code. */
 int model_file_fail(char *err, size_t errlen, int code, const char *file, const char *fmt, ...)
@@ -21,5 +22,8 @@ int model_file_open(const char *path, uint64_t *size, char *err, size_t errlen);
 /* Reads a file that must be one JSON object without duplicate keys, into *out, to be
  * json_decref'ed. A mistake is named by line and column. */
 int model_file_json(const char *path, json_t **out, char *err, size_t errlen);
+
+/* hex <- a hash as 32 hexadecimal digits (kv-snapshot(5), 6), and a zero byte. */
+void model_hash_text(XXH128_hash_t, char hex[33]);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "model/device_block.h"
 #include "model/model_files.h"
 #include "model/retrieval_head.h"
 #include "model/safetensors.h"
@@ -18,8 +19,7 @@
 
 struct head_loader {
 	struct retrieval_head *h;
-	uint8_t *host;          /* the block before it goes to the device; NULL in the first pass */
-	size_t used;            /* bytes of it so far, a multiple of 64 */
+	struct device_block block;
 	char *err;
 	size_t errlen;
 };
@@ -135,15 +135,6 @@ need(struct head_loader *ld, const char *name, uint32_t rows, uint32_t cols,
 	    ld->err, ld->errlen);
 }
 
-/* Reserves bytes of the block. *host and *device are NULL in the first pass. */
-static void
-reserve(struct head_loader *ld, size_t bytes, void **host, void **device)
-{
-	*host = ld->host == NULL ? NULL : ld->host + ld->used;
-	*device = ld->host == NULL ? NULL : (uint8_t *)ld->h->block + ld->used;
-	ld->used += (bytes + 63) / 64 * 64;
-}
-
 /* *w <- the `in` columns from `first` on of a matrix of `out` rows */
 static void
 take_columns(struct head_loader *ld, const struct tensor *t, uint32_t first, uint32_t in,
@@ -155,7 +146,7 @@ take_columns(struct head_loader *ld, const struct tensor *t, uint32_t first, uin
 	void *host, *device;
 	uint32_t i;
 
-	reserve(ld, out * row, &host, &device);
+	device_block_reserve(&ld->block, out * row, &host, &device);
 	for (i = 0; host != NULL && i < out; i++)
 		memcpy((char *)host + i * row, (const char *)t->data + i * all + first * element, row);
 	*w = (struct mat){ device, t->dtype, out, in };
@@ -171,7 +162,7 @@ take_norm(struct head_loader *ld, const char *name, struct norm *norm)
 
 	if (rc != MODEL_OK)
 		return rc;
-	reserve(ld, h->D * sizeof(float), &host, &device);
+	device_block_reserve(&ld->block, h->D * sizeof(float), &host, &device);
 	if (host != NULL)
 		kv_to_f32(host, t->data, t->dtype, h->D);
 	*norm = (struct norm){ device, (float)h->shape.norm_eps };
@@ -242,7 +233,7 @@ take_frequencies(struct head_loader *ld)
 	const double factor = h->shape.rope_attention_factor;
 	void *host, *device;
 
-	reserve(ld, h->E / 2 * sizeof *h->rope.freq, &host, &device);
+	device_block_reserve(&ld->block, h->E / 2 * sizeof *h->rope.freq, &host, &device);
 	if (host != NULL)
 		model_rope_frequencies(&h->shape, host);
 	h->rope = (struct rotary){ device, h->shape.rope_width != 0 ? h->shape.rope_width : h->E,
@@ -255,7 +246,7 @@ take_all(struct head_loader *ld)
 	struct retrieval_head *h = ld->h;
 	int rc;
 
-	ld->used = 0;
+	ld->block.used = 0;
 	take_frequencies(ld);
 	if ((rc = take_norm(ld, "midlayer.input_layernorm.weight", &h->norm)) != MODEL_OK ||
 	    (rc = take_projection(ld, "midlayer.self_attn.q_proj.weight", h->H * h->E, &h->q,
@@ -264,7 +255,7 @@ take_all(struct head_loader *ld)
 	    &h->k_feature)) != MODEL_OK ||
 	    (rc = take_features(ld)) != MODEL_OK || (rc = take_embedding(ld)) != MODEL_OK)
 		return rc;
-	h->bytes = ld->used;
+	h->bytes = ld->block.used;
 	return MODEL_OK;
 }
 
@@ -285,15 +276,12 @@ find_features(struct head_loader *ld)
 static int
 name_head(struct head_loader *ld)
 {
-	static const char digit[] = "0123456789abcdef";
 	struct retrieval_head *h = ld->h;
 	const float real[] = { (float)h->shape.norm_eps, h->rope.factor };
 	const uint32_t whole[] = { h->D, h->H, h->G, h->E, h->has_features != 0 };
 	XXH3_state_t *x = XXH3_createState();
-	XXH128_canonical_t c;
 	double freq[512];
 	char weights[33];
-	size_t i;
 
 	if (x == NULL)
 		return FAIL(ld, MODEL_ENOMEM, h->dir, "out of memory");
@@ -306,12 +294,8 @@ name_head(struct head_loader *ld)
 		XXH3_128bits_update(x, h->feature_layer, sizeof h->feature_layer);
 	XXH3_128bits_update(x, real, sizeof real);
 	XXH3_128bits_update(x, freq, h->rope.turned / 2 * sizeof *freq);
-	XXH128_canonicalFromHash(&c, XXH3_128bits_digest(x));
+	model_hash_text(XXH3_128bits_digest(x), h->id);
 	XXH3_freeState(x);
-	for (i = 0; i < sizeof c.digest; i++) {
-		h->id[2 * i] = digit[c.digest[i] >> 4];
-		h->id[2 * i + 1] = digit[c.digest[i] & 15];
-	}
 	return MODEL_OK;
 }
 
@@ -357,19 +341,18 @@ retrieval_head_bind(struct retrieval_head *h, char *err, size_t errlen)
 {
 	const struct model *m = h->model;
 	struct head_loader ld = { .h = h, .err = err, .errlen = errlen };
+	const int there = device_block_begin(&ld.block, m->ops, m->dev, h->bytes);
 	const char *why;
 	int rc = MODEL_ENOMEM;
 
-	ld.host = calloc(1, h->bytes);
-	h->block = m->ops->alloc(m->dev, h->bytes);
-	if (ld.host == NULL || h->block == NULL)
+	h->block = ld.block.device;
+	if (!there)
 		FAIL(&ld, rc, h->dir, "no room for the %zu bytes of the retrieval head", h->bytes);
 	else if ((rc = take_all(&ld)) == MODEL_OK) {
-		m->ops->put(m->dev, h->block, ld.host, ld.used);
-		if ((why = m->ops->sync(m->dev)) != NULL)
+		if ((why = device_block_put(&ld.block, m->ops, m->dev)) != NULL)
 			rc = FAIL(&ld, MODEL_EIO, h->dir, "%s", why);
 	}
-	free(ld.host);
+	device_block_end(&ld.block);
 	return rc;
 }
 

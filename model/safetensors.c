@@ -523,19 +523,12 @@ hash_tensor(XXH3_state_t *x, const struct tensor *t)
 void
 safetensors_fingerprint(const struct safetensors *st, char *hex)
 {
-	static const char digit[] = "0123456789abcdef";
-	XXH128_canonical_t c;
 	size_t i;
 
 	XXH3_128bits_reset(st->hash);
 	for (i = 0; i < st->n; i++)
 		hash_tensor(st->hash, &st->tensor[i]);
-	XXH128_canonicalFromHash(&c, XXH3_128bits_digest(st->hash));
-	for (i = 0; i < sizeof c.digest; i++) {
-		hex[2 * i] = digit[c.digest[i] >> 4];
-		hex[2 * i + 1] = digit[c.digest[i] & 15];
-	}
-	hex[32] = '\0';
+	model_hash_text(XXH3_128bits_digest(st->hash), hex);
 }
 
 #ifdef FUZZ

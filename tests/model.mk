@@ -1,7 +1,7 @@
 # Unit tests of model/'s folder reading. They link its objects, not the archive: no backend, no tokenizer.
 
 model_folder_o = $(patsubst %,$(O)/model/%.o,config config_keys config_kind config_rope config_scale config_values \
-    config_window \
+    config_window device_block \
     family folder model model_files rope safetensors tensor_shape)
 model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors)
 UNIT_TESTS += $(model_unit)
