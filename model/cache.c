@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/cache.h"
+#include "model/layer_rows.h"
 
 uint64_t
 cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass)
@@ -33,17 +34,9 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 		return NULL;
 	}
 	for (l = 0; l < m->id.layers; l++) {
-		struct layer_rows *rows = &c->layer[l];
-
-		rows->heads = m->id.kv_heads;
-		rows->width = m->id.head_width;
-		rows->dtype = dtype;
-		rows->start = calloc(rows->heads, sizeof *rows->start);
-		rows->len = calloc(rows->heads, sizeof *rows->len);
-		rows->capacity = calloc(rows->heads, sizeof *rows->capacity);
-		c->pos[l] = calloc(rows->heads, sizeof *c->pos[l]);
-		if (rows->start == NULL || rows->len == NULL || rows->capacity == NULL ||
-		    c->pos[l] == NULL) {
+		c->pos[l] = calloc(m->id.kv_heads, sizeof *c->pos[l]);
+		if (c->pos[l] == NULL || layer_rows_init(&c->layer[l], m->id.kv_heads,
+		    m->id.head_width, dtype) != KV_OK) {
 			cache_free(c);
 			return NULL;
 		}
@@ -77,9 +70,7 @@ cache_free(struct cache *c)
 		return;
 	for (l = 0; c->layer != NULL && c->pos != NULL && l < c->model->id.layers; l++) {
 		free_rows(c, l);
-		free(c->layer[l].start);
-		free(c->layer[l].len);
-		free(c->layer[l].capacity);
+		layer_rows_free(&c->layer[l], c->model->ops, c->model->dev);
 		free(c->pos[l]);
 	}
 	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)

@@ -76,7 +76,7 @@ cache_head_begin(struct cache *c, const uint32_t *pos, uint32_t N)
 	head_keys_extend(c->head, c->tokens, pos[0] + (size_t)1);
 	if (N != 1 || c->retrieval == NULL)
 		return;
-	retrieve_ahead(c->retrieval, c->head, c->tokens[pos[0]]);
+	retrieve_ahead(c->retrieval, c->head);
 	for (l = 0; c->far != NULL && l < c->model->id.layers; l++)
 		retrieve_ahead_far(c->retrieval, l, &c->layer[l]);
 }

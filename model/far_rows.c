@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/far_rows.h"
+#include "model/layer_rows.h"
 
 /* A thread that reads the rows of layers in the order in which they were begun. A layer is in the
  * queue once at most. */
@@ -55,9 +56,7 @@ free_layer(struct far_rows *f, struct far_layer *y)
 {
 	uint32_t g;
 
-	f->ops->free(f->dev, y->near.k);
-	f->ops->free(f->dev, y->near.v);
-	f->ops->free(f->dev, y->near.pos);
+	layer_rows_free(&y->near, f->ops, f->dev);
 	for (g = 0; y->in != NULL && g < f->G; g++) {
 		free(y->in[g].row);
 		free(y->in[g].slot);
@@ -69,9 +68,6 @@ free_layer(struct far_rows *f, struct far_layer *y)
 	free(y->n);
 	free(y->list);
 	free(y->stored);
-	free(y->near.start);
-	free(y->near.len);
-	free(y->near.capacity);
 	*y = (struct far_layer){ .stored = NULL };
 }
 
@@ -107,41 +103,6 @@ far_rows_bytes(const struct far_rows *f)
 
 /* ---- memory ---- */
 
-/* Moves what is there to memory for so many rows of each KV head. */
-static int
-resize_near(struct far_rows *f, struct layer_rows *r, uint32_t capacity)
-{
-	const struct ops *o = f->ops;
-	const size_t row = r->width * kv_dtype_size(r->dtype), all = (size_t)r->heads * capacity;
-	char *k = o->alloc(f->dev, all * row), *v = o->alloc(f->dev, all * row);
-	uint32_t *pos = o->alloc(f->dev, all * sizeof *pos), g;
-
-	if (k == NULL || v == NULL || pos == NULL) {
-		o->free(f->dev, k);
-		o->free(f->dev, v);
-		o->free(f->dev, pos);
-		return KV_ENOMEM;
-	}
-	for (g = 0; g < r->heads; g++) {
-		const uint64_t to = (uint64_t)g * capacity;
-
-		if (r->k != NULL) {
-			o->copy(f->dev, k + to * row, (char *)r->k + r->start[g] * row, r->len[g] * row);
-			o->copy(f->dev, v + to * row, (char *)r->v + r->start[g] * row, r->len[g] * row);
-			o->copy(f->dev, pos + to, r->pos + r->start[g], r->len[g] * sizeof *pos);
-		}
-		r->start[g] = to;
-		r->capacity[g] = capacity;
-	}
-	o->free(f->dev, r->k);
-	o->free(f->dev, r->v);
-	o->free(f->dev, r->pos);
-	r->k = k;
-	r->v = v;
-	r->pos = pos;
-	return KV_OK;
-}
-
 int
 far_rows_add(struct far_rows *f, uint32_t l, const uint32_t *stored, uint32_t more)
 {
@@ -149,10 +110,7 @@ far_rows_add(struct far_rows *f, uint32_t l, const uint32_t *stored, uint32_t mo
 	uint32_t g, i;
 	int ok;
 
-	y->near = (struct layer_rows){ .heads = f->G, .width = f->E, .dtype = f->dtype };
-	y->near.start = calloc(f->G, sizeof *y->near.start);
-	y->near.len = calloc(f->G, sizeof *y->near.len);
-	y->near.capacity = calloc(f->G, sizeof *y->near.capacity);
+	ok = layer_rows_init(&y->near, f->G, f->E, f->dtype) == KV_OK;
 	y->stored = malloc(f->G * sizeof *y->stored);
 	y->in = calloc(f->G, sizeof *y->in);
 	y->new = calloc(f->G, sizeof *y->new);
@@ -160,9 +118,8 @@ far_rows_add(struct far_rows *f, uint32_t l, const uint32_t *stored, uint32_t mo
 	y->row = malloc((size_t)f->G * f->slots * sizeof *y->row);
 	y->slot = malloc((size_t)f->G * f->slots * sizeof *y->slot);
 	y->list = calloc((size_t)f->G * f->slots, sizeof *y->list);
-	ok = y->new != NULL && y->n != NULL && y->row != NULL && y->slot != NULL &&
-	    y->list != NULL && y->near.start != NULL && y->near.len != NULL && y->near.capacity != NULL &&
-	    y->stored != NULL && y->in != NULL;
+	ok &= y->stored != NULL && y->in != NULL && y->new != NULL && y->n != NULL &&
+	    y->row != NULL && y->slot != NULL && y->list != NULL;
 	for (g = 0; ok && g < f->G; g++) {
 		y->in[g].row = malloc(f->slots * sizeof *y->in[g].row);
 		y->in[g].slot = malloc(f->slots * sizeof *y->in[g].slot);
@@ -173,7 +130,7 @@ far_rows_add(struct far_rows *f, uint32_t l, const uint32_t *stored, uint32_t mo
 		y->near.len[g] = f->slots;
 	}
 	if (ok && more <= UINT32_MAX - f->slots &&
-	    resize_near(f, &y->near, f->slots + more) == KV_OK)
+	    layer_rows_resize(&y->near, f->ops, f->dev, f->slots + more, 0) == KV_OK)
 		return KV_OK;
 	free_layer(f, y);
 	return KV_ENOMEM;
@@ -220,7 +177,8 @@ far_rows_reserve(struct far_rows *f, uint32_t more)
 		if (most == 0 || need <= r->capacity[0])
 			continue;
 		need += most / 2;
-		if (need > UINT32_MAX || resize_near(f, r, (uint32_t)need) != KV_OK)
+		if (need > UINT32_MAX ||
+		    layer_rows_resize(r, f->ops, f->dev, (uint32_t)need, 0) != KV_OK)
 			return KV_ENOMEM;
 	}
 	return KV_OK;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/head_keys.h"
+#include "model/layer_rows.h"
 
 enum { HEAD_ROWS = 256 };                       /* keys that are made at once */
 
@@ -22,18 +23,14 @@ head_keys_new(const struct retrieval_head *h, enum kv_dtype dtype)
 
 	if (t == NULL)
 		return NULL;
-	*t = (struct head_keys){ .head = h, .keys = { .heads = h->G, .width = h->E,
-	    .dtype = dtype } };
-	t->keys.start = calloc(h->G, sizeof *t->keys.start);
-	t->keys.len = calloc(h->G, sizeof *t->keys.len);
-	t->keys.capacity = calloc(h->G, sizeof *t->keys.capacity);
+	t->head = h;
 	t->e = o->alloc(d, (size_t)HEAD_ROWS * h->D * sizeof *t->e);
 	t->f = o->alloc(d, (size_t)HEAD_ROWS * h->D * sizeof *t->f);
 	t->k = o->alloc(d, (size_t)HEAD_ROWS * h->G * h->E * sizeof *t->k);
 	t->q = o->alloc(d, (size_t)h->H * h->E * sizeof *t->q);
 	t->pos = o->alloc(d, HEAD_ROWS * sizeof *t->pos);
-	if (t->keys.start != NULL && t->keys.len != NULL && t->keys.capacity != NULL &&
-	    t->e != NULL && t->f != NULL && t->k != NULL && t->q != NULL && t->pos != NULL)
+	if (layer_rows_init(&t->keys, h->G, h->E, dtype) == KV_OK && t->e != NULL &&
+	    t->f != NULL && t->k != NULL && t->q != NULL && t->pos != NULL)
 		return t;
 	head_keys_free(t);
 	return NULL;
@@ -49,17 +46,13 @@ head_keys_free(struct head_keys *t)
 		return;
 	o = t->head->model->ops;
 	d = t->head->model->dev;
-	o->free(d, t->keys.k);
-	o->free(d, t->keys.pos);
+	layer_rows_free(&t->keys, o, d);
 	o->free(d, t->feature);
 	o->free(d, t->e);
 	o->free(d, t->f);
 	o->free(d, t->k);
 	o->free(d, t->q);
 	o->free(d, t->pos);
-	free(t->keys.start);
-	free(t->keys.len);
-	free(t->keys.capacity);
 	free(t);
 }
 
@@ -70,39 +63,6 @@ head_keys_row_bytes(const struct retrieval_head *h, enum kv_dtype dtype)
 }
 
 /* ---- room ---- */
-
-/* Moves the keys to memory for so many of each KV head. */
-static int
-resize_keys(struct head_keys *t, uint32_t capacity)
-{
-	const struct ops *o = t->head->model->ops;
-	struct dev *d = t->head->model->dev;
-	struct layer_rows *r = &t->keys;
-	const size_t row = r->width * kv_dtype_size(r->dtype);
-	char *k = o->alloc(d, (size_t)r->heads * capacity * row);
-	uint32_t *pos = o->alloc(d, (size_t)r->heads * capacity * sizeof *pos), g;
-
-	if (k == NULL || pos == NULL) {
-		o->free(d, k);
-		o->free(d, pos);
-		return KV_ENOMEM;
-	}
-	for (g = 0; g < r->heads; g++) {
-		const uint64_t to = (uint64_t)g * capacity;
-
-		if (r->len[g] > 0) {
-			o->copy(d, k + to * row, (char *)r->k + r->start[g] * row, r->len[g] * row);
-			o->copy(d, pos + to, r->pos + r->start[g], r->len[g] * sizeof *pos);
-		}
-		r->start[g] = to;
-		r->capacity[g] = capacity;
-	}
-	o->free(d, r->k);
-	o->free(d, r->pos);
-	r->k = k;
-	r->pos = pos;
-	return KV_OK;
-}
 
 /* Of features there are those of the rows that run, and of one before them. */
 static int
@@ -127,12 +87,13 @@ int
 head_keys_reserve(struct head_keys *t, uint64_t tokens, uint32_t rows)
 {
 	const uint64_t have = t->keys.capacity[0], more = have + have / 2;
-	uint64_t features = (uint64_t)rows + 1;
+	const uint64_t features = (uint64_t)rows + 1;
+	const struct model *m = t->head->model;
 
 	if (tokens > UINT32_MAX || features > UINT32_MAX)
 		return KV_ENOMEM;
-	if (tokens > have && resize_keys(t, (uint32_t)(more > tokens && more <= UINT32_MAX ? more :
-	    tokens)) != KV_OK)
+	if (tokens > have && layer_rows_resize(&t->keys, m->ops, m->dev,
+	    (uint32_t)(more > tokens && more <= UINT32_MAX ? more : tokens), 1) != KV_OK)
 		return KV_ENOMEM;
 	if (!t->head->has_features || features <= t->room)
 		return KV_OK;
@@ -183,11 +144,10 @@ head_keys_note(struct head_keys *t, uint32_t l, const float *x, uint32_t positio
 
 /* ---- queries and keys ---- */
 
-/* y[N][w->out] <- a projection of the tokens id[N] from position p on: of their embeddings, and of
- * the features of those before them. */
+/* t->e, t->f <- what the projections of the tokens id[N] from position p on are of: their embeddings, and
+ * the features of those before them, normed */
 static void
-project_tokens(struct head_keys *t, float *y, const struct mat *w, const struct mat *w_feature,
-    const uint32_t *id, uint32_t p, uint32_t N)
+prepare_tokens(struct head_keys *t, const uint32_t *id, uint32_t p, uint32_t N)
 {
 	const struct retrieval_head *h = t->head;
 	const struct ops *o = h->model->ops;
@@ -195,12 +155,26 @@ project_tokens(struct head_keys *t, float *y, const struct mat *w, const struct 
 
 	o->embed(d, t->e, &h->embed, id, N);
 	o->rmsnorm(d, t->e, t->e, h->norm.w, N, h->D, h->norm.eps);
-	o->matmul(d, y, t->e, w, NULL, N, 0);
-	if (!h->has_features || p == 0)
-		return;
-	o->rmsnorm(d, t->f, t->feature + (size_t)(p - 1 - t->first) * h->D, h->feature_norm.w, N,
-	    h->D, h->feature_norm.eps);
-	o->matmul(d, y, t->f, w_feature, NULL, N, 1);
+	t->prepared = N;
+	if (h->has_features && p > 0)
+		o->rmsnorm(d, t->f, t->feature + (size_t)(p - 1 - t->first) * h->D,
+		    h->feature_norm.w, N, h->D, h->feature_norm.eps);
+}
+
+/* y[N][w->out] <- the projection of those from number `at` on, which stand at position p and behind, with
+ * rotary embedding; heads: of y */
+static void
+project_tokens(struct head_keys *t, float *y, const struct mat *w, const struct mat *w_feature,
+    uint32_t at, uint32_t p, uint32_t N, uint32_t heads)
+{
+	const struct retrieval_head *h = t->head;
+	const struct ops *o = h->model->ops;
+	struct dev *d = h->model->dev;
+
+	o->matmul(d, y, t->e + (size_t)at * h->D, w, NULL, N, 0);
+	if (h->has_features && p > 0)
+		o->matmul(d, y, t->f + (size_t)at * h->D, w_feature, NULL, N, 1);
+	o->rope(d, y, t->pos + at, &h->rope, N, heads, h->E);
 }
 
 static void
@@ -213,8 +187,8 @@ append_keys(struct head_keys *t, const uint32_t *id, uint32_t p, uint32_t N)
 	for (i = 0; i < N; i++)
 		pos[i] = p + i;
 	o->put(h->model->dev, t->pos, pos, N * sizeof *pos);
-	project_tokens(t, t->k, &h->k, &h->k_feature, id + p, p, N);
-	o->rope(h->model->dev, t->k, t->pos, &h->rope, N, h->G, h->E);
+	prepare_tokens(t, id + p, p, N);
+	project_tokens(t, t->k, &h->k, &h->k_feature, 0, p, N, h->G);
 	o->append(h->model->dev, &t->keys, t->k, NULL, t->pos, N);
 }
 
@@ -235,14 +209,11 @@ head_keys_extend(struct head_keys *t, const uint32_t *id, size_t n)
 }
 
 const float *
-head_keys_query(struct head_keys *t, uint32_t id)
+head_keys_query(struct head_keys *t)
 {
 	const struct retrieval_head *h = t->head;
-	const uint32_t p = t->keys.len[0] - 1;
 
-	h->model->ops->put(h->model->dev, t->pos, &p, sizeof p);
-	project_tokens(t, t->q, &h->q, &h->q_feature, &id, p, 1);
-	h->model->ops->rope(h->model->dev, t->q, t->pos, &h->rope, 1, h->H, h->E);
+	project_tokens(t, t->q, &h->q, &h->q_feature, t->prepared - 1, t->keys.len[0] - 1, 1, h->H);
 	return t->q;
 }
 

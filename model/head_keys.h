@@ -21,6 +21,7 @@ struct head_keys {
 	/* scratch, device: [HEAD_ROWS][D] each of two, [HEAD_ROWS][G][E], [H][E], [HEAD_ROWS] */
 	float *e, *f, *k, *q;
 	uint32_t *pos;
+	uint32_t prepared;              /* rows of e, f and pos: those of the keys that were made last */
 };
 
 /* Of a text without tokens, with keys of this type. NULL without memory. */
@@ -41,8 +42,9 @@ void head_keys_note(struct head_keys *, uint32_t l, const float *x, uint32_t pos
  * has been reserved. */
 uint32_t head_keys_extend(struct head_keys *, const uint32_t *id, size_t n);
 
-/* q[H][E] (device, until the next call of any of these) of the token whose key is the last one. */
-const float *head_keys_query(struct head_keys *, uint32_t id);
+/* q[H][E] (device, until the next call of any of these) of the token whose key is the last one, which
+ * head_keys_extend() has just appended. */
+const float *head_keys_query(struct head_keys *);
 
 /* Fills a text without tokens from a section. KV_EINVAL: of another head, or shape. */
 int head_keys_load(struct head_keys *, const struct kv_head_keys *);

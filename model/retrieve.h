@@ -90,9 +90,9 @@ int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struc
 
 /* specontext: makes room for choices among all tokens of a text. Returns 0, or KV_ENOMEM. */
 int retrieval_reserve_ahead(struct retrieval *, const struct head_keys *);
-/* specontext: scores all tokens of the text for the one whose key is the last, which is this token;
- * the next steps of all layers choose by that. Other methods: nothing. */
-void retrieve_ahead(struct retrieval *, struct head_keys *, uint32_t id);
+/* specontext: scores all tokens of the text for the one whose key has just been appended; the next steps
+ * of all layers choose by that. Other methods: nothing. */
+void retrieve_ahead(struct retrieval *, struct head_keys *);
 
 /* specontext, after retrieve_ahead(): what layer l, which is far and is about to get one row more, reads by it
  * is fetched from now on, while other layers run. Layers without all rows wait for their turn. */

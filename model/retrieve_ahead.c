@@ -67,7 +67,7 @@ always_read(struct retrieval *t, uint32_t first, uint32_t n)
 }
 
 void
-retrieve_ahead(struct retrieval *t, struct head_keys *text, uint32_t id)
+retrieve_ahead(struct retrieval *t, struct head_keys *text)
 {
 	const struct retrieval_head *h = text->head;
 	const struct layer_rows *keys = &text->keys;
@@ -83,8 +83,8 @@ retrieve_ahead(struct retrieval *t, struct head_keys *text, uint32_t id)
 	a->bytes = 0;
 	if (n <= t->opt.budget)                 /* no layer has more rows */
 		return;
-	query.q = head_keys_query(text, id);
-	query.pos = text->pos;
+	query.q = head_keys_query(text);
+	query.pos = text->pos;          /* no op reads it */
 	t->ops->key_scores(t->dev, a->score, a->stride, &query, keys);
 	for (g = 0; g < t->G; g++)
 		t->n[g] = n;
