@@ -256,8 +256,7 @@ open_member(struct run *r, struct member *m, struct engine_error *e)
 	m->decode = (struct decode){ .cache = m->sequence.cache, .evict = b->want->evict,
 	    .obs = m->sequence.obs.window > 0 ? &m->sequence.obs : NULL,
 	    .greedy = b->generation->temperature == 0,
-	    .offload = m->sequence.plan.limit != 0 ? &m->sequence.plan : NULL,
-	    .dense = b->want->retrieve != NULL ? b->want->retrieve->dense : 0 };
+	    .offload = sequence_plan(&m->sequence) };
 	m->generation = (struct generation){ .options = b->generation,
 	    .tokenizer = b->session->tokenizer, .keep = b->folder != NULL, .collect = 1,
 	    .generated = { .load = m->began - t0 } };

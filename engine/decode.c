@@ -74,9 +74,9 @@ decode_finish(struct decode *d, struct engine_error *e)
 	return rc == ENGINE_OK ? decode_slide(d, e) : rc;
 }
 
-/* What a step behind a cache leaves to be done: rows that stay in a file have been read by now. */
+/* A token has run. Rows that stay in a file have been read by now. */
 static int
-log_token(struct cache *c, struct engine_error *e)
+end_token(struct cache *c, struct engine_error *e)
 {
 	if (c->far != NULL && row_store_check(c->far->store) != KV_OK)
 		return engine_fail(e, ENGINE_ERUN, "%s", c->far->store->error);
@@ -91,7 +91,7 @@ static int
 begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 {
 	struct cache *c = d->cache;
-	int rc = d->offload != NULL ? offload_grow(c, d->offload, d->dense, e) : ENGINE_OK;
+	int rc = offload_grow(c, d->offload, e);
 
 	if (rc != ENGINE_OK)
 		return rc;
@@ -103,7 +103,7 @@ begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 		return rc;
 	if (!d->greedy && (rc = decode_logits(d, e)) != ENGINE_OK)
 		return rc;
-	return log_token(c, e);
+	return end_token(c, e);
 }
 
 int
@@ -132,8 +132,7 @@ expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row 
 		struct decode *d = t[i].d;
 
 		t[i].e = (struct engine_error){ .code = ENGINE_OK };
-		if (d->offload != NULL &&
-		    offload_grow(d->cache, d->offload, d->dense, &t[i].e) != ENGINE_OK)
+		if (offload_grow(d->cache, d->offload, &t[i].e) != ENGINE_OK)
 			continue;
 		if (engine_ran(&t[i].e, batch_expect(d->cache, t[i].id, t[i].e.text,
 		    sizeof t[i].e.text)) != ENGINE_OK)
@@ -161,7 +160,7 @@ end_turn(struct decode *d, struct engine_error *e)
 		c->logits = NULL;
 	}
 	if (rc == ENGINE_OK)
-		rc = log_token(c, e);
+		rc = end_token(c, e);
 	if (rc == ENGINE_OK && d->evict != NULL)
 		rc = decode_evict(d, e);
 	return rc == ENGINE_OK ? grow_clusters(c, e) : rc;

@@ -17,9 +17,7 @@ struct decode {
 	struct cache_evictor *evict;    /* its budget holds after every token; NULL = none */
 	struct observation *obs;        /* takes the queries of the last tokens; NULL = none */
 	int greedy;                     /* the next token is the likeliest one */
-	/* layers that go to the host as the text grows, but for the first `dense`; NULL: none do */
-	const struct offload_plan *offload;
-	uint32_t dense;
+	const struct offload_plan *offload;     /* layers go to the host as the text grows; NULL: none do */
 	/* decode_init()'s; NULL: the host chooses, and this device gains nothing by repeating steps */
 	struct generator *generator;
 	/* of one that runs together with others (decode_together()): where its last token ran, and as which

@@ -32,11 +32,13 @@ offload_from(const struct offload_plan *p, uint32_t least, uint64_t tokens, uint
 }
 
 int
-offload_grow(struct cache *c, const struct offload_plan *p, uint32_t least, struct engine_error *e)
+offload_grow(struct cache *c, const struct offload_plan *p, struct engine_error *e)
 {
 	uint32_t from;
 
-	if (offload_from(p, least, c->n_tokens, &from, e) != ENGINE_OK)
+	if (p == NULL)
+		return ENGINE_OK;
+	if (offload_from(p, retrieval_options(c->retrieval)->dense, c->n_tokens, &from, e) != ENGINE_OK)
 		return e->code;
 	while (c->far_from > from) {
 		c->far_from--;

@@ -19,7 +19,8 @@ struct offload_plan offload_plan_of(const struct model *, const struct retrieval
 int offload_from(const struct offload_plan *, uint32_t least, uint64_t tokens, uint32_t *from,
     struct engine_error *);
 
-/* Before a token runs behind a cache: layers that have to go by now go. */
-int offload_grow(struct cache *, const struct offload_plan *, uint32_t least, struct engine_error *);
+/* Before a token runs behind a cache that retrieves: layers that have to go by now go, but for those that
+ * read all rows. The plan may be NULL: none goes. */
+int offload_grow(struct cache *, const struct offload_plan *, struct engine_error *);
 
 #endif

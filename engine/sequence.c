@@ -134,7 +134,7 @@ sequence_open(struct sequence *s, const struct model *m, const struct sequence_o
 	*s = (struct sequence){ .model = m, .cache = cache_new(m, kv_reader_head(r)->dtype) };
 	rc = s->cache != NULL ? expect(s, o, e) :
 	    engine_fail(e, ENGINE_ERUN, "no memory for the cache");
-	if (rc == ENGINE_OK && o->offload)
+	if (rc == ENGINE_OK && o->retrieve != NULL && o->retrieve->offload)
 		rc = leave_in_file(s, o, r, e);
 	if (rc == ENGINE_OK)
 		rc = load(s, r, plan, e);
@@ -149,6 +149,12 @@ sequence_open(struct sequence *s, const struct model *m, const struct sequence_o
 	if (rc != ENGINE_OK)
 		sequence_close(s);
 	return rc;
+}
+
+const struct offload_plan *
+sequence_plan(const struct sequence *s)
+{
+	return s->plan.limit != 0 ? &s->plan : NULL;
 }
 
 void

@@ -19,8 +19,9 @@ struct sequence_options {
 	unsigned indexes;               /* 1 << enum kv_kind of those that are kept */
 	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
 	const struct retrieval_head *head;      /* that retrieval goes by; NULL: none */
-	int offload;                    /* what layers retrieve stays in the file of the snapshot: */
-	uint64_t device_memory;         /* bytes that say of how many layers; 0: of all */
+	/* with retrieve->offload: bytes that say how many layers stay in the file of the snapshot; 0: all
+	 * that retrieve */
+	uint64_t device_memory;
 	uint32_t requests;              /* texts at once, for that */
 	struct cache_evictor *evict;    /* NULL: no row goes */
 	struct notice_hook notice;      /* of a window that is smaller than the method's */
@@ -42,6 +43,8 @@ struct sequence {
  * beside the rows. After a failure there is nothing to free. */
 int sequence_open(struct sequence *s, const struct model *, const struct sequence_options *,
     struct kv_reader *, const struct memory_plan *plan, struct engine_error *);
+/* For struct decode: how layers go to the host as the text grows; NULL: none does. */
+const struct offload_plan *sequence_plan(const struct sequence *);
 void sequence_close(struct sequence *);                 /* all zero is allowed */
 
 #endif

@@ -286,7 +286,7 @@ choose_want(uint32_t requests)
 	    .window = window(), .mass = mass, .evict = evict != NULL ? &evictor : NULL,
 	    .indexes = keep ? KV_ALL_INDEXES :
 	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
-	    .retrieve = retrieves ? &retrieve_options : NULL, .offload = retrieve_options.offload,
+	    .retrieve = retrieves ? &retrieve_options : NULL,
 	    .device_memory = device_memory, .requests = requests,
 	    .notice = { .call = warn_notice } };
 }
@@ -534,7 +534,7 @@ decode_one(struct session *s, const char *name)
 		die(EXIT_RUN, "no memory to run the model");
 	d = (struct decode){ .cache = x.cache, .ws = ws, .evict = want.evict,
 	    .obs = x.obs.window > 0 ? &x.obs : NULL, .greedy = text.temperature == 0,
-	    .offload = x.plan.limit != 0 ? &x.plan : NULL, .dense = retrieve_options.dense };
+	    .offload = sequence_plan(&x) };
 	if (forced_options.text != NULL)
 		follow(s, &d, &x, r);
 	else if (ask != NULL)
