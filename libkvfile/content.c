@@ -207,12 +207,13 @@ check_head_keys(const struct kv_head *head, const struct kv_header *h, const uin
 	const uint32_t n = get32(p + HEAD_KEYS_ROWS), features = get32(p + HEAD_KEYS_FEATURES);
 	const uint64_t feature_end = HEAD_KEYS_FEATURE + 4 * (uint64_t)features;
 	const uint64_t data = head_keys_data(features);
+	char id[KV_HEAD_ID + 1] = "";
 	uint32_t i;
 
-	for (i = 0; i < KV_HEAD_ID; i++)
-		if (strchr("0123456789abcdef", p[HEAD_KEYS_ID + i]) == NULL || p[i] == '\0')
-			return kv_bad(why, "the retrieval head is not named by %d hexadecimal "
-			    "digits", KV_HEAD_ID);
+	memcpy(id, p + HEAD_KEYS_ID, KV_HEAD_ID);
+	if (strspn(id, "0123456789abcdef") != KV_HEAD_ID)
+		return kv_bad(why, "the retrieval head is not named by %d hexadecimal digits",
+		    KV_HEAD_ID);
 	if (heads == 0 || heads > 4096 || width == 0 || width > 1024 || width % 2 != 0)
 		return kv_bad(why, "%u KV heads of width %u", heads, width);
 	if (n == 0 || n > head->next_position)
