@@ -140,6 +140,14 @@ not_under_sanitizers() {
 	! nm "$O/kv-check" | grep -q __asan_init || skip "under AddressSanitizer: $1"
 }
 
+# look_for_torch, in setup_file: TRAIN_PYTHON is a Python, with torch and transformers unless WHY_NOT says why not.
+look_for_torch() {
+	export TRAIN_PYTHON=${TRAIN_PYTHON:-python3} OMP_NUM_THREADS=1
+	export WHY_NOT
+	WHY_NOT=$("$TRAIN_PYTHON" -c 'import torch, transformers' 2>&1 | tail -n 1)
+	[ -z "$WHY_NOT" ]
+}
+
 # stub_programs: kv-* that only note their arguments in the file calls. kv-tokenize stays itself.
 stub_programs() {
 	local program

@@ -10,10 +10,7 @@ load helper
 HEADS=$ROOT/train/heads.py
 
 setup_file() {
-	export TRAIN_PYTHON=${TRAIN_PYTHON:-python3} OMP_NUM_THREADS=1
-	export WHY_NOT
-	WHY_NOT=$("$TRAIN_PYTHON" -c 'import torch, transformers' 2>&1 | tail -n 1)
-	[ -z "$WHY_NOT" ] || return 0
+	look_for_torch || return 0
 	cd "$BATS_FILE_TMPDIR" || exit 1
 	"$TRAIN_PYTHON" "$ORACLE/train_heads.py" >checks
 	"$TRAIN_PYTHON" "$ORACLE/train_heads_texts.py" "$BATS_FILE_TMPDIR"

@@ -7,10 +7,7 @@
 load helper
 
 setup_file() {
-	export TRAIN_PYTHON=${TRAIN_PYTHON:-python3} OMP_NUM_THREADS=1
-	export WHY_NOT
-	WHY_NOT=$("$TRAIN_PYTHON" -c 'import torch, transformers' 2>&1 | tail -n 1)
-	[ -z "$WHY_NOT" ] || return 0
+	look_for_torch || return 0
 	cd "$BATS_FILE_TMPDIR" || exit 1
 	train trained --count 6 --steps 60 --judge 2
 	train alone --count 2 --steps 2 --judge 0 --alone

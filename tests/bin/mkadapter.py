@@ -14,13 +14,12 @@ adapter_config.json. Needs numpy, and fingerprint.py.
 import argparse
 import json
 import pathlib
-import struct
 import subprocess
 import sys
 
 import numpy as np
 
-from mkmodel import NAMES, convert
+from mkmodel import NAMES, convert, write_tensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -89,16 +88,10 @@ def main():
                "task_type": "CAUSAL_LM", "lookahead": own}
     own.update((key, json.loads(value)) for key, value in o.set_lookahead)
     adapter.update((key, json.loads(value)) for key, value in o.set)
-    header, data = {}, b""
-    for name, x in tensors(o, config):
-        header[name] = {"dtype": NAMES[o.dtype], "shape": x.shape,
-                        "data_offsets": [len(data), len(data) + x.nbytes]}
-        data += x.tobytes()
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
     o.dir.mkdir(exist_ok=True)
     (o.dir / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
-    (o.dir / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    write_tensors(o.dir / "adapter_model.safetensors",
+                  ((name, NAMES[o.dtype], x) for name, x in tensors(o, config)))
 
 
 if __name__ == "__main__":

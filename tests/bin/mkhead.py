@@ -15,13 +15,12 @@ row too few, --set sets a key of config.json, --set-own one of ours there. Needs
 import argparse
 import json
 import pathlib
-import struct
 import subprocess
 import sys
 
 import numpy as np
 
-from mkmodel import NAMES, convert
+from mkmodel import NAMES, convert, write_tensors
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -102,19 +101,12 @@ def main():
     o = options()
     target = json.loads((o.model / "config.json").read_text())
     config = configuration(o, target)
-    header, data = {}, b""
-    for name, x in tensors(o, config, target):
-        header[name] = {"dtype": NAMES[o.dtype], "shape": x.shape,
-                        "data_offsets": [len(data), len(data) + x.nbytes]}
-        data += x.tobytes()
+    written = [(name, NAMES[o.dtype], x) for name, x in tensors(o, config, target)]
     if o.more:
-        header["d2t"] = {"dtype": "I64", "shape": [8], "data_offsets": [len(data), len(data) + 64]}
-        data += bytes(64)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+        written.append(("d2t", "I64", np.zeros(8, np.int64)))
     o.dir.mkdir(exist_ok=True)
     (o.dir / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (o.dir / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    write_tensors(o.dir / "model.safetensors", written)
 
 
 if __name__ == "__main__":

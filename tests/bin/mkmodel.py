@@ -146,6 +146,18 @@ def write_shard(path, tensors, o, source):
     return offset
 
 
+def write_tensors(path, tensors):
+    """A safetensors file of (name, type as the file calls it, numpy array), in this order."""
+    header, data = {}, b""
+    for name, kind, x in tensors:
+        header[name] = {"dtype": kind, "shape": x.shape,
+                        "data_offsets": [len(data), len(data) + x.nbytes]}
+        data += x.tobytes()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def main():
     o = options()
     elements = sum(int(np.prod(shape)) for _, shape in shapes(o))
