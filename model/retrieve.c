@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "model/layer_rows.h"
 #include "model/retrieve_internal.h"
 
 /* Lists begin at multiples of so many elements, 128 bytes: a GPU writes and reads lines of that. */
@@ -76,24 +77,21 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 		return NULL;
 	*t = (struct retrieval){ .ops = ops, .dev = dev, .opt = *opt, .L = layers,
 	    .H = query_heads, .G = heads, .E = width, .dtype = dtype, .freq = freq,
-	    .best = { .rows = 1 }, .copy = { .heads = heads, .width = width, .dtype = dtype } };
+	    .best = { .rows = 1 } };
 	t->stats = calloc((size_t)layers * heads, sizeof *t->stats);
 	t->n = calloc(heads, sizeof *t->n);
 	t->always = calloc(heads, sizeof *t->always);
 	t->seen = calloc(heads, sizeof *t->seen);
 	t->chosen.n = calloc(heads, sizeof *t->chosen.n);
 	t->best.n = calloc(heads, sizeof *t->best.n);
-	t->copy.start = calloc(heads, sizeof *t->copy.start);
-	t->copy.len = calloc(heads, sizeof *t->copy.len);
-	t->copy.capacity = calloc(heads, sizeof *t->copy.capacity);
 	t->last = (struct last_pages){ .rows = { .n = calloc(heads, sizeof *t->last.rows.n),
 	    .rows = 1 }, .pages = { .start = calloc(heads, sizeof *t->last.pages.start),
 	    .len = calloc(heads, sizeof *t->last.pages.len),
 	    .capacity = calloc(heads, sizeof *t->last.pages.capacity), .heads = heads,
 	    .width = width } };
 	t->before.chose = calloc((size_t)layers * heads, sizeof *t->before.chose);
-	if (!t->before.chose || !t->stats || !t->n || !t->always || !t->seen ||
-	    !t->chosen.n || !t->best.n || !t->copy.start || !t->copy.len || !t->copy.capacity ||
+	if (layer_rows_init(&t->copy, heads, width, dtype) != KV_OK || !t->before.chose ||
+	    !t->stats || !t->n || !t->always || !t->seen || !t->chosen.n || !t->best.n ||
 	    !t->last.rows.n || !t->last.pages.start || !t->last.pages.len ||
 	    !t->last.pages.capacity) {
 		retrieval_free(t);
@@ -119,25 +117,13 @@ free_lists(struct retrieval *t)
 	t->stride = 0;
 }
 
-static void
-free_copy(struct retrieval *t)
-{
-	t->ops->free(t->dev, t->copy.k);
-	t->ops->free(t->dev, t->copy.v);
-	t->ops->free(t->dev, t->copy.pos);
-	t->copy.k = t->copy.v = NULL;
-	t->copy.pos = NULL;
-	memset(t->copy.capacity, 0, t->G * sizeof *t->copy.capacity);
-}
-
 void
 retrieval_free(struct retrieval *t)
 {
 	if (t == NULL)
 		return;
 	free_lists(t);
-	if (t->copy.capacity != NULL)
-		free_copy(t);
+	layer_rows_free(&t->copy, t->ops, t->dev);
 	retrieve_ahead_free(t);
 	free(t->far_list);
 	t->ops->free(t->dev, t->last.rows.at);
@@ -154,9 +140,6 @@ retrieval_free(struct retrieval *t)
 	free(t->seen);
 	free(t->chosen.n);
 	free(t->best.n);
-	free(t->copy.start);
-	free(t->copy.len);
-	free(t->copy.capacity);
 	free(t);
 }
 
@@ -271,28 +254,17 @@ reserve_lists(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* Gives the copy a capacity of so many rows of each KV head. */
+/* Gives the copy a capacity of so many rows of each KV head. What it held is gone: memory is freed before
+ * more is taken. */
 static int
 reserve_copy(struct retrieval *t, uint64_t rows)
 {
-	size_t row = t->E * kv_dtype_size(t->dtype);
-	uint32_t g;
-
 	if (t->copy.k != NULL && rows <= t->copy.capacity[0])
 		return KV_OK;
-	free_copy(t);
-	t->copy.k = t->ops->alloc(t->dev, t->G * rows * row);
-	t->copy.v = t->ops->alloc(t->dev, t->G * rows * row);
-	t->copy.pos = t->ops->alloc(t->dev, t->G * rows * sizeof *t->copy.pos);
-	if (t->copy.k == NULL || t->copy.v == NULL || t->copy.pos == NULL) {
-		free_copy(t);
+	layer_rows_free(&t->copy, t->ops, t->dev);
+	if (layer_rows_init(&t->copy, t->G, t->E, t->dtype) != KV_OK)
 		return KV_ENOMEM;
-	}
-	for (g = 0; g < t->G; g++) {
-		t->copy.start[g] = g * rows;
-		t->copy.capacity[g] = (uint32_t)rows;
-	}
-	return KV_OK;
+	return layer_rows_resize(&t->copy, t->ops, t->dev, (uint32_t)rows, 0);
 }
 
 /* Room for last pages of u rows. */

@@ -84,7 +84,6 @@ retrieve_ahead(struct retrieval *t, struct head_keys *text)
 	if (n <= t->opt.budget)                 /* no layer has more rows */
 		return;
 	query.q = head_keys_query(text);
-	query.pos = text->pos;          /* no op reads it */
 	t->ops->key_scores(t->dev, a->score, a->stride, &query, keys);
 	for (g = 0; g < t->G; g++)
 		t->n[g] = n;
