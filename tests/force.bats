@@ -122,7 +122,7 @@ assert o["kl_most"] > 1e-9'
 # bats test_tags=nosan
 @test "transformers finds each token as likely with the full cache, and where its tokens see only the rows that were kept" {
 	: "${TRAIN_PYTHON:=python3}"
-	missing=$("$TRAIN_PYTHON" -c 'import torch, transformers, xxhash' 2>&1 | tail -n 1)
+	missing=$(cannot_import 'torch, transformers, xxhash')
 	[ -z "$missing" ] || skip "$TRAIN_PYTHON: $missing"
 	theirs() { HF_HUB_OFFLINE=1 "$TRAIN_PYTHON" "$ORACLE/kept_nll.py" "$FORMAT" "$@" 2>err || { cat err; return 1; }; }
 	kv-tokenize -m "$DEMO" "$ROOT/examples/prompts/harbour.txt" >all.ids

@@ -140,11 +140,16 @@ not_under_sanitizers() {
 	! nm "$O/kv-check" | grep -q __asan_init || skip "under AddressSanitizer: $1"
 }
 
+# cannot_import MODULES: why TRAIN_PYTHON cannot import them, "torch, transformers" for instance, or nothing.
+cannot_import() {
+	"$TRAIN_PYTHON" -c "import $1" 2>&1 | tail -n 1
+}
+
 # look_for_torch, in setup_file: TRAIN_PYTHON is a Python, with torch and transformers unless WHY_NOT says why not.
 look_for_torch() {
 	export TRAIN_PYTHON=${TRAIN_PYTHON:-python3} OMP_NUM_THREADS=1
 	export WHY_NOT
-	WHY_NOT=$("$TRAIN_PYTHON" -c 'import torch, transformers' 2>&1 | tail -n 1)
+	WHY_NOT=$(cannot_import 'torch, transformers')
 	[ -z "$WHY_NOT" ]
 }
 

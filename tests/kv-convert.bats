@@ -163,7 +163,7 @@ there_and_back() {
 
 # why there is nothing to run transformers with, or nothing
 missing() {
-	"$TRAIN_PYTHON" -c 'import torch, transformers, safetensors' 2>&1 | tail -n 1
+	cannot_import 'torch, transformers, safetensors'
 }
 
 # theirs WHAT ...: tests/oracle/continue_cache.py, on the demo model or $MODEL

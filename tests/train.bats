@@ -11,7 +11,7 @@ TRAIN=$ROOT/train
 
 # why there is nothing to run the tests with, or nothing
 missing() {
-	"$TRAIN_PYTHON" -c 'import torch, transformers, safetensors, xxhash' 2>&1 | tail -n 1
+	cannot_import 'torch, transformers, safetensors, xxhash'
 }
 
 data() {
