@@ -132,9 +132,9 @@ counted_graph_end(struct dev *d, uint32_t *pos)
 }
 
 static int
-counted_graph_launch(struct dev *d, uint32_t graph)
+counted_graph_launch(struct dev *d, uint32_t graph, uint32_t more)
 {
-	if (of(d)->lost_attend || !of(d)->under->graph_launch(of(d)->dev, graph))
+	if (of(d)->lost_attend || !of(d)->under->graph_launch(of(d)->dev, graph, more))
 		return 0;
 	count_launch(of(d));
 	return 1;

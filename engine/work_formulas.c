@@ -124,7 +124,7 @@ count_attend(struct counter *c, const struct query *q, const struct layer_rows *
 		c->attend = more;
 		c->room_attend = 2 * c->room_attend + 64;
 	}
-	c->attend[c->n_attend++] = (struct captured_attend){ rows, q->H, q->window };
+	c->attend[c->n_attend++] = (struct captured_attend){ rows, q->H, q->window, sides };
 }
 
 /* A step that is launched has one query row, whose row the caller counts afterwards. */
@@ -141,8 +141,9 @@ count_launch(struct counter *c)
 			sees = (uint64_t)a->rows->len[g] + 1;
 			if (a->window > 0 && sees > a->window)
 				sees = a->window;
-			c->work->attention += 4 * a->rows->width * (a->H / a->rows->heads) * sees;
-			c->work->rows_read += 2 * row_bytes(a->rows, sees);
+			c->work->attention += 2 * (uint64_t)a->sides * a->rows->width *
+			    (a->H / a->rows->heads) * sees;
+			c->work->rows_read += a->sides * row_bytes(a->rows, sees);
 		}
 }
 

@@ -4,10 +4,10 @@
 
 #include "engine/work.h"
 
-/* An attend() that was captured: each launch has a row more */
+/* An attend() that was captured: it sees the rows of its launch */
 struct captured_attend {
 	const struct layer_rows *rows;
-	uint32_t H, window;
+	uint32_t H, window, sides;      /* 1: keys only */
 };
 
 /* In place of the device */

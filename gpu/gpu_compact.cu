@@ -197,6 +197,7 @@ begin_compact(struct dev *d, struct layer_arrays *p, const struct layer_rows *l,
 {
 	int dropped = 0;
 
+	gpu_fixes_lengths(d);
 	if (l->heads == 0 || l->heads > MAX_HEADS || H % l->heads != 0)
 		gpu_fail(d, "keep: %u query heads over %u KV heads", H, l->heads);
 	for (uint32_t g = 0; g < l->heads && gpu_ok(d); g++) {

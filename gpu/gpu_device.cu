@@ -311,8 +311,11 @@ gpu_one_query_row(struct dev *d, const struct query *query)
 int
 gpu_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l, uint32_t H, const char *op)
 {
-	gpu_refuse_capture(d, op);
-	return gpu_capturable_rows_of(d, r, l, H, op);
+	if (!gpu_capturable_rows_of(d, r, l, H, op))
+		return 0;
+	r->appended = NULL;
+	gpu_fixes_lengths(d);
+	return 1;
 }
 
 int

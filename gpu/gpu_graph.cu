@@ -5,7 +5,8 @@
  * kernels. The arguments of a captured kernel never change, but every step appends a row. As
  * every KV head of every layer grows by the same number, one counter on the device is enough:
  * kernels that take a struct rows add *rows.appended to every length (appended_rows()). Grids
- * must not depend on lengths.
+ * must not depend on lengths. Where an eviction follows every step, the counter is reset to 0
+ * before each launch, and the graph may have ops that know the lengths of the capture only.
  *
  * The graph holds pointers into scratch: once scratch has been reallocated it cannot be
  * launched any more. */
@@ -13,14 +14,18 @@
 
 #include "gpu/gpu_internal.h"
 
-/* The last kernel of the graph: one more row appended, the next position. pos NULL: resets the
- * counter. */
+/* The last kernel of the graph: one more row appended, the next position */
 static __global__ void
 count_step(uint32_t *appended, uint32_t *pos)
 {
-	*appended = pos == NULL ? 0 : *appended + 1;
-	if (pos != NULL)
-		++*pos;
+	++*appended;
+	++*pos;
+}
+
+static __global__ void
+set_appended(uint32_t *appended, uint32_t n)
+{
+	*appended = n;
 }
 
 void
@@ -47,7 +52,7 @@ capture_failed(struct dev *d)
 }
 
 /* Loading a kernel at its first launch may not be allowed during a capture: count_step() is
- * launched here once, and the ops' kernels have run before. */
+ * launched here once, with a counter for a position, and the ops' kernels have run before. */
 int
 gpu_graph_begin(struct dev *d)
 {
@@ -57,12 +62,15 @@ gpu_graph_begin(struct dev *d)
 	if (d->appended == NULL &&
 	    (d->appended = (uint32_t *)gpu_alloc(d, sizeof *d->appended)) == NULL)
 		gpu_fail(d, "no memory");
-	LAUNCH(d, count_step, 1, 1, 0, d->appended, NULL);
+	LAUNCH(d, count_step, 1, 1, 0, d->appended, d->appended);
+	LAUNCH(d, set_appended, 1, 1, 0, d->appended, 0u);
 	if (!gpu_ok(d) || !gpu_check(d, "cudaStreamBeginCapture", cudaStreamBeginCapture(d->stream,
 	    cudaStreamCaptureModeThreadLocal)))
 		return (int)capture_failed(d);
 	gpu_forget(d);
 	d->capturing = 1;
+	d->fixed_lengths = false;
+	d->appended_next = 0;
 	d->captures++;
 	d->scratch_moves_then = d->scratch_moves;
 	return 1;
@@ -89,11 +97,14 @@ gpu_graph_end(struct dev *d, uint32_t *pos)
 }
 
 int
-gpu_graph_launch(struct dev *d, uint32_t graph)
+gpu_graph_launch(struct dev *d, uint32_t graph, uint32_t more)
 {
 	if (!gpu_ok(d) || d->capturing || d->graph == NULL || graph != d->captures ||
-	    d->scratch_moves != d->scratch_moves_then)
+	    d->scratch_moves != d->scratch_moves_then || (more > 0 && d->fixed_lengths))
 		return 0;
+	if (more != d->appended_next)
+		LAUNCH(d, set_appended, 1, 1, 0, d->appended, more);
+	d->appended_next = more + 1;
 	gpu_forget(d);
 	d->after_cublas = false;
 	cudaSetDevice(d->index);

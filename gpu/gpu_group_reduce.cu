@@ -21,7 +21,7 @@ int
 gpu_lists_of(struct dev *d, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
     const char *op)
 {
-	gpu_refuse_capture(d, op);
+	gpu_fixes_lengths(d);
 	if (G > MAX_HEADS)
 		gpu_fail(d, "%s: %u KV heads, of at most %d", op, G, MAX_HEADS);
 	if (!gpu_ok(d))

@@ -9,7 +9,7 @@ gpu_index_of(struct dev *d, struct index *x, const struct entries *e, uint32_t H
 {
 	uint32_t g;
 
-	gpu_refuse_capture(d, "index");
+	gpu_fixes_lengths(d);
 	if (e->heads == 0 || e->heads > MAX_HEADS || e->width == 0 || H % e->heads != 0)
 		gpu_fail(d, "scores: %u query heads over %u KV heads of width %u", H, e->heads,
 		    e->width);

@@ -93,9 +93,11 @@ struct dev {
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
 	int capturing;               /* between graph_begin() and graph_end() */
 	cudaGraphExec_t graph;       /* what graph_launch() launches; NULL: none */
-	/* device: launches of the graph so far, that is the rows appended to every KV head
-	 * since the capture; NULL: not needed yet */
-	uint32_t *appended;
+	/* device: the rows of every KV head beyond those at the time of the capture; NULL: not
+	 * needed yet. It counts the launches of the graph by itself: appended_next is what it
+	 * holds when they have run. */
+	uint32_t *appended, appended_next;
+	bool fixed_lengths;          /* an op of the graph goes by the lengths of the capture */
 	uint32_t captures;           /* captures so far: the number of the last one */
 	/* how often scratch has been reallocated; and at the time of the capture */
 	unsigned scratch_moves, scratch_moves_then;
@@ -254,7 +256,8 @@ struct rows {
 	uint32_t len[MAX_HEADS];
 };
 
-/* Fills r. Returns 0 after a failure: too many KV heads, or H is not a multiple of them. */
+/* Fills r. Returns 0 after a failure: too many KV heads, or H is not a multiple of them. A graph
+ * with this op can be launched as long as no row has been appended. */
 int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
 /* The same for kernels that add appended_rows() to every len: these can be captured. */
@@ -263,8 +266,14 @@ int gpu_capturable_rows_of(struct dev *, struct rows *r, const struct layer_rows
 /* For the ops of retrieval: there is one query row, without a sliding window. Returns 0 after a
  * failure. */
 int gpu_one_query_row(struct dev *, const struct query *);
-/* Fails during a capture: this op depends on values that the host has now. */
+/* Fails during a capture: this op copies from or to the host. */
 void gpu_refuse_capture(struct dev *, const char *op);
+/* This op goes by the lengths that the host has now: a graph with it holds as long as they do. */
+static inline void
+gpu_fixes_lengths(struct dev *d)
+{
+	d->fixed_lengths |= d->capturing != 0;
+}
 
 DEVICE uint32_t
 appended_rows(const struct rows &c)

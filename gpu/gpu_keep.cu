@@ -148,7 +148,7 @@ gpu_rank_rows(struct dev *d, float *rank, size_t stride, uint32_t *nan, const st
 			gpu_fail(d, "rank: %u of %u rows of KV head %u, room for %zu", c.scored[g],
 			    c.n[g], g, stride);
 	}
-	gpu_refuse_capture(d, "rank");
+	gpu_fixes_lengths(d);
 	if (!gpu_ok(d))
 		return;
 	c.R = r->H / l->heads;

@@ -262,7 +262,7 @@ items_of(struct dev *d, struct items *x, const void *data, size_t bytes, uint32_
 {
 	uint32_t g;
 
-	gpu_refuse_capture(d, "scores");
+	gpu_fixes_lengths(d);
 	if (G == 0 || G > MAX_HEADS || E == 0 || H % G != 0)
 		gpu_fail(d, "scores: %u query heads over %u KV heads of width %u", H, G, E);
 	if (!gpu_ok(d))

@@ -1,11 +1,11 @@
 /* generate.c - greedy decoding, with steps as launches of a captured graph
  *
  * Between two tokens the work is the same, except that every KV head of every layer has a row
- * more, and that the position is one further. Where the backend can capture graphs, a step is
- * captured after one has run eagerly, and the graph is launched from then on, as long as
- * nothing but steps has changed the cache: its memory stays where it is, and no row goes.
- * Otherwise a step runs eagerly again, and the next one is captured anew. With eviction after
- * every token, nothing is captured. */
+ * more, or, where an eviction follows every token, as many rows as before; and that the position
+ * is one further. Where the backend can capture graphs, a step is captured when the one before
+ * it has run eagerly and left such a cache, and the graph is launched from then on as long as that
+ * holds. Otherwise, when memory has moved or heads have grown by different numbers of rows, a step
+ * runs eagerly again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 /* The memory of a layer's rows, and how many rows there are */
 struct layer_state {
-	const void *k, *v, *pos;
+	const void *k, *v, *pos, *mass;
 	uint64_t *start;               /* [G] */
 	uint32_t *len;                 /* [G] */
 };
@@ -24,13 +24,14 @@ struct generator {
 	struct cache *c;
 	struct workspace *ws;
 	uint32_t in_tok;               /* the token in ws->tok; UINT32_MAX: unknown, or none */
+	uint32_t in_pos;               /* the position in ws->pos, where a graph is */
 	uint32_t *next;                /* host_alloc()'s: the next token .. */
 	uint64_t arrived;              /* .. after this event */
 	float *spare;                  /* memory of c->logits while these are on the device only */
 	int ran;                       /* ws->logits are those after the last token */
-	struct layer_state *state;     /* [L] of the cache after the last eager step */
+	/* [L] of the cache before the captured step, or, without a graph, before the last step */
+	struct layer_state *state;
 	int state_known;               /* there was one */
-	uint32_t steps;                /* launches since */
 	uint32_t graph;                /* for graph_launch(); 0: none */
 	int capture_failed;            /* the device could not capture a step */
 	uint64_t launches;             /* in all */
@@ -95,15 +96,17 @@ step(struct generator *r, struct observation *obs)
 
 /* ---- steps as launches of a graph ---- */
 
-/* Can everything that a step does be captured? */
+/* Can everything that a step does be captured, where `more` rows have been appended since? Attention
+ * mass goes by the lengths of the capture. */
 static int
-can_capture(const struct generator *r, const struct observation *obs)
+can_capture(const struct generator *r, const struct observation *obs, uint32_t more)
 {
 	const struct cache *c = r->c;
 	uint32_t l;
 
 	if (c->model->ops->graph_begin == NULL || r->capture_failed || obs != NULL ||
-	    c->mass != NULL || c->probe_mass != NULL || c->retrieval != NULL || c->head != NULL)
+	    c->probe_mass != NULL || c->retrieval != NULL || c->head != NULL ||
+	    (c->mass != NULL && more > 0))
 		return 0;
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		if (c->index[l].present != 0)
@@ -124,31 +127,42 @@ save_state(struct generator *r)
 		to->k = rows->k;
 		to->v = rows->v;
 		to->pos = rows->pos;
+		to->mass = r->c->mass != NULL ? r->c->mass[l].sum : NULL;
 		memcpy(to->start, rows->start, rows->heads * sizeof *to->start);
 		memcpy(to->len, rows->len, rows->heads * sizeof *to->len);
 	}
 	r->state_known = 1;
-	r->steps = 0;
 }
 
-/* Is the cache as save_state() found it, but for the rows of the launches since? */
+/* Is the cache as save_state() found it, but that all KV heads of all layers have *more rows more? */
 static int
-state_holds(const struct generator *r)
+state_holds(const struct generator *r, uint32_t *more)
 {
 	uint32_t l, g;
 
+	*more = r->c->layer[0].len[0] - r->state[0].len[0];
 	for (l = 0; r->state_known && l < r->c->model->id.layers; l++) {
 		const struct layer_rows *rows = &r->c->layer[l];
 		const struct layer_state *was = &r->state[l];
 
 		if (rows->k != was->k || rows->v != was->v || rows->pos != was->pos ||
+		    (r->c->mass != NULL && r->c->mass[l].sum != was->mass) ||
 		    memcmp(rows->start, was->start, rows->heads * sizeof *was->start) != 0)
 			return 0;
 		for (g = 0; g < rows->heads; g++)
-			if (rows->len[g] != was->len[g] + r->steps)
+			if (rows->len[g] < was->len[g] || rows->len[g] - was->len[g] != *more)
 				return 0;
 	}
 	return r->state_known;
+}
+
+static void
+put_position(struct generator *r)
+{
+	const struct model *m = r->c->model;
+
+	r->in_pos = r->c->next_position;
+	m->ops->put(m->dev, r->ws->pos, &r->in_pos, sizeof r->in_pos);
 }
 
 /* Captures a step. The ops have counted its row on the host, which is taken back: the step
@@ -159,7 +173,8 @@ capture(struct generator *r)
 	const struct model *m = r->c->model;
 	uint32_t l;
 
-	m->ops->put(m->dev, r->ws->pos, &r->c->next_position, sizeof *r->ws->pos);
+	save_state(r);
+	put_position(r);
 	if (m->ops->graph_begin(m->dev)) {
 		step(r, NULL);
 		r->graph = m->ops->graph_end(m->dev, r->ws->pos);
@@ -172,23 +187,26 @@ capture(struct generator *r)
 
 /* Runs a step as a launch, capturing it first where there is no graph. Returns 0 if it cannot. */
 static int
-launch(struct generator *r)
+launch(struct generator *r, const struct observation *obs)
 {
 	const struct model *m = r->c->model;
-	uint32_t l, g;
+	uint32_t l, g, more;
 
-	if (!state_holds(r))
+	if (!state_holds(r, &more) || !can_capture(r, obs, more))
 		return 0;
-	if (r->graph == 0)
+	if (r->graph == 0) {
 		capture(r);
-	if (r->graph == 0 || !m->ops->graph_launch(m->dev, r->graph))
+		more = 0;
+	} else if (r->in_pos != r->c->next_position)
+		put_position(r);
+	if (r->graph == 0 || !m->ops->graph_launch(m->dev, r->graph, more))
 		return 0;
 	for (l = 0; l < m->id.layers; l++) {
 		cache_expect(r->c, l, &r->c->next_position, 1);
 		for (g = 0; g < m->id.kv_heads; g++)
 			r->c->layer[l].len[g]++;
 	}
-	r->steps++;
+	r->in_pos++;
 	r->launches++;
 	return 1;
 }
@@ -199,15 +217,12 @@ launch(struct generator *r)
 static void
 run_eager(struct generator *r, struct observation *obs)
 {
-	const struct model *m = r->c->model;
-	uint32_t pos = r->c->next_position;
-
-	if (obs != NULL)
-		observation_expect(obs, m, pos, 1);
-	m->ops->put(m->dev, r->ws->pos, &pos, sizeof pos);
-	step(r, obs);
 	save_state(r);
 	r->graph = 0;
+	if (obs != NULL)
+		observation_expect(obs, r->c->model, r->c->next_position, 1);
+	put_position(r);
+	step(r, obs);
 }
 
 int
@@ -227,7 +242,7 @@ generator_begin(struct generator *r, uint32_t id, struct observation *obs, char 
 	}
 	if (id != r->in_tok)
 		m->ops->put(m->dev, r->ws->tok, &id, sizeof id);
-	if (!can_capture(r, obs) || !launch(r))
+	if (!launch(r, obs))
 		run_eager(r, obs);
 	m->ops->get_async(m->dev, r->next, r->ws->tok, sizeof *r->next);
 	r->arrived = m->ops->event_record(m->dev);

@@ -211,8 +211,12 @@ typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
 /* Begins graph capture: until graph_end() ops are captured, not executed. Returns 0 if the backend
  * cannot capture. Each op must have run before with similar arguments, since kernels and scratch
  * are loaded and allocated at the first run. What an op does on the host still happens: append()
- * and rope_append() increase len. Only embed_ids, project, rope_append, ffn, mix and the ops that
- * these are composed of, attend of at most 8 query rows, argmax, copy and clear can be captured. */
+ * and rope_append() increase len. Ops that copy from or to the host, lists of theirs among it,
+ * cannot be captured.
+ *
+ * Rows may be appended between two launches. embed_ids, project, rope_append, ffn, mix and the ops
+ * that these are composed of, attend of at most 8 query rows, argmax, copy and clear go by the
+ * lengths of each launch; all others by those of the capture, which then must hold. */
 typedef int op_graph_begin(struct dev *);
 
 /* Ends the capture and returns a number for graph_launch(). As its last action each launch adds 1
@@ -220,11 +224,12 @@ typedef int op_graph_begin(struct dev *);
  * host. */
 typedef uint32_t op_graph_end(struct dev *, uint32_t *pos);
 
-/* Launches the captured graph, with the pointers of the capture. The rows of every layer are those
- * at the time of the capture, and one more for each earlier launch; the caller updates the host's
- * len and guarantees the capacity. Returns 0 if the graph cannot be launched any more, for
- * instance because another one has been captured since, or after a failure. */
-typedef int op_graph_launch(struct dev *, uint32_t graph);
+/* Launches the captured graph, with the pointers of the capture. Every KV head of every layer has
+ * `more` rows more than at the time of the capture; the caller updates the host's len and guarantees
+ * the capacity. Returns 0 if the graph cannot be launched: another one has been captured since,
+ * scratch has moved, more > 0 and an op of the graph goes by the lengths of the capture, or after a
+ * failure. */
+typedef int op_graph_launch(struct dev *, uint32_t graph, uint32_t more);
 
 /* ---- forward ---- */
 

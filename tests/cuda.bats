@@ -389,6 +389,19 @@ blocking() {
 	done
 }
 
+@test "steps are repeated from a recording where an eviction follows each, too" {
+	local method
+	for method in recent keydiff h2o; do
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos --score $method --evict budget=40 -o recorded.kv "$cuda"
+		assert_regex "$stderr" ': 5 steps repeated'
+		text=$output
+		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -m "$DEMO" --device cuda -n 6 --ignore-eos --score $method --evict budget=40 \
+			-o plain.kv "$cuda" >plain
+		assert_equal "$(cat plain)" "$text"
+		cmp recorded.kv plain.kv
+	done
+}
+
 @test "models of other families say on the GPU what they say on the CPU" {
 	local device name
 	"$PYTHON" -c 'import random

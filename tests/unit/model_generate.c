@@ -16,7 +16,7 @@
 
 extern const int cuda_emulated __attribute__((weak));
 
-enum { WITH_MASS = 1, WITH_QUERIES = 2, EVICTING = 4 };
+enum { WITH_MASS = 1, WITH_QUERIES = 2, EVICTING = 4, STEADY = 8 };   /* STEADY: one row a step */
 
 static char err[512];
 
@@ -42,9 +42,9 @@ begin(const struct model *m, struct workspace *ws, int how)
 	return c;
 }
 
-/* Of KV head g every (g + 3)-th row goes, but not the last one. */
+/* Of KV head g every (g + 3)-th row goes, but not the last one; steady: the (g + 3)-th of all. */
 static void
-evict(struct cache *c)
+evict(struct cache *c, int steady)
 {
 	uint32_t G = c->model->id.kv_heads, list[8][PROMPT + STEPS + MORE], count[8], *keep[8], l, g, i;
 
@@ -52,7 +52,8 @@ evict(struct cache *c)
 	for (l = 0; l < c->model->id.layers; l++) {
 		for (g = 0; g < G; g++)
 			for (i = 0, count[g] = 0, keep[g] = list[g]; i < c->layer[l].len[g]; i++)
-				if (i % (g + 3) != 0 || i + 1 == c->layer[l].len[g])
+				if (steady ? i != g + 2 :
+				    i % (g + 3) != 0 || i + 1 == c->layer[l].len[g])
 					list[g][count[g]++] = i;
 		cache_keep(c, l, count, keep);
 	}
@@ -111,8 +112,8 @@ between(struct cache *c, struct workspace *other, uint32_t step, int how)
 {
 	static const uint32_t more[MORE] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3 };
 
-	if (step == 8 || (how & EVICTING))
-		evict(c);
+	if ((how & EVICTING) || (step == 8 && !(how & STEADY)))
+		evict(c, how & STEADY);
 	if (step == 11)                         /* many rows take more scratch */
 		must(run_tokens(c->model, c, other, more, MORE, NULL, NULL, err, sizeof err) == 0,
 		    "more tokens");
@@ -135,7 +136,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	for (i = 0; i < steps; i++) {
 		if (how & EVICTING) {           /* behind the step, before it is done */
 			must(generator_begin(r, id, obs, err, sizeof err) == 0, "step begins");
-			evict(a);
+			evict(a, how & STEADY);
 			must(generator_end(r, &next, err, sizeof err) == 0, "step ends");
 		} else
 			must(generator_run(r, id, obs, &next, err, sizeof err) == 0, "step");
@@ -178,7 +179,8 @@ in_vain(struct dev *d, uint32_t *pos)
 }
 
 /* On a GPU some of the steps run eagerly: 0, the first; 5, where a sixteenth row outgrows the capacity
- * of fifteen; 9, after an eviction; 12, after tokens that ran otherwise. */
+ * of fifteen; 9, after an eviction; 12, after tokens that ran otherwise. With an eviction that keeps
+ * as many rows at each step, only 0; and 12, where memory has moved. */
 static void
 test(const struct model *m, int gpu)
 {
@@ -190,6 +192,10 @@ test(const struct model *m, int gpu)
 	check(decode(m, "mass", 3, WITH_MASS) == 0, "launched, with mass");
 	check(decode(m, "queries", 3, WITH_QUERIES) == 0, "launched, with queries");
 	check(decode(m, "evictions", 3, EVICTING) == 0, "launched, with evictions");
+	n = decode(m, "a budget", STEPS, EVICTING | STEADY);
+	check(n == STEPS - 2, "%lu launches with a budget", (unsigned long)n);
+	n = decode(m, "a budget and mass", STEPS, EVICTING | STEADY | WITH_MASS);
+	check(n == STEPS - 2, "%lu launches with a budget and mass", (unsigned long)n);
 	ops.graph_end = in_vain;
 	check(decode(m, "a capture that fails", 4, 0) == 0, "launched, though not captured");
 	ops.graph_begin = never;

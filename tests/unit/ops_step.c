@@ -348,7 +348,7 @@ test_launches(struct device *d, enum kv_dtype type, uint32_t E, uint32_t window,
 		plain_step(&plain, FIRST + i);
 		for (g = 0; g < G && i > 1; g++)
 			twin.len[g]++;
-		verdict(o->graph_launch(d->dev, graph) && same_small(&plain, &twin),
+		verdict(o->graph_launch(d->dev, graph, i - 1) && same_small(&plain, &twin),
 		    "%s: launch %u of a step, %s, width %u, window %u", d->name, i,
 		    kv_dtype_name(type), E, window);
 		if (i == LAST / 2) {                    /* another token than the argmax */
@@ -375,7 +375,7 @@ test_no_graph(struct device *d)
 		list[i] = i + 1;
 	open_small(&s, d, KV_F32, 16);
 	at = d->ops->alloc(d->dev, 64 * D * sizeof *at);
-	verdict(!o->graph_launch(d->dev, 0) && !o->graph_end(d->dev, s.pos), "%s: nothing captured",
+	verdict(!o->graph_launch(d->dev, 0, 0) && !o->graph_end(d->dev, s.pos), "%s: nothing captured",
 	    d->name);
 	plain_step(&s, FIRST);
 	verdict(o->graph_begin(d->dev), "%s: graph_begin", d->name);
@@ -385,14 +385,16 @@ test_no_graph(struct device *d)
 	o->get(d->dev, list, s.tok, 4);
 	verdict(!o->graph_end(d->dev, s.pos), "%s: get captured", d->name);
 	verdict(o->graph_begin(d->dev), "%s: graph_begin", d->name);
-	o->key_scores(d->dev, s.x, D, &(struct query){ .q = s.heads, .N = 1, .H = H }, &s.rows);
-	verdict(!o->graph_end(d->dev, s.pos), "%s: scores captured", d->name);
+	o->key_scores(d->dev, at, ROWS, &(struct query){ .q = s.heads, .N = 1, .H = H }, &s.rows);
+	first = o->graph_end(d->dev, s.pos);
+	verdict(first && !o->graph_launch(d->dev, first, 1) && o->graph_launch(d->dev, first, 0),
+	    "%s: scores captured, for the lengths of the capture", d->name);
 	first = capture_step(&s, FIRST + 1, 0);
-	verdict(first && o->graph_launch(d->dev, first), "%s: launch", d->name);
+	verdict(first && o->graph_launch(d->dev, first, 0), "%s: launch", d->name);
 	o->embed(d->dev, at, &s.embed, list, 64);       /* takes scratch for the list */
-	verdict(!o->graph_launch(d->dev, first), "%s: launch after scratch has moved", d->name);
+	verdict(!o->graph_launch(d->dev, first, 0), "%s: launch after scratch has moved", d->name);
 	second = capture_step(&s, FIRST + 2, 0);
-	verdict(second && o->graph_launch(d->dev, second) && !o->graph_launch(d->dev, first),
+	verdict(second && o->graph_launch(d->dev, second, 0) && !o->graph_launch(d->dev, first, 0),
 	    "%s: launch of the last graph", d->name);
 	verdict(o->sync(d->dev) == NULL, "%s: %s", d->name, o->sync(d->dev));
 	o->free(d->dev, at);
@@ -423,13 +425,13 @@ test_capture_failures(struct device *d)
 		if (!graph)
 			plain_step(&twin, FIRST + i);
 		else
-			d->ops->graph_launch(d->dev, graph);
+			d->ops->graph_launch(d->dev, graph, 0);
 		verdict(same_small(&plain, &twin), "%s: call %u of a capture fails: %s", d->name, i,
 		    d->ops->sync(d->dev));
 	}
 	verdict(i > 3 && i < ROOM, "%s: %u calls in a capture", d->name, i);
 	cuda_emulated_failure = 1;
-	verdict(!d->ops->graph_launch(d->dev, graph) && d->ops->sync(d->dev) != NULL,
+	verdict(!d->ops->graph_launch(d->dev, graph, 0) && d->ops->sync(d->dev) != NULL,
 	    "%s: a launch that fails", d->name);
 	close_small(&twin, 1);
 	close_small(&plain, 0);
