@@ -388,6 +388,9 @@ answers_run(const struct batch_answers *b)
 	progress_end();
 	note("%zu snapshots, %" PRIu64 " tokens in %.2f s (%.1f tokens/s)", b->n, r->tokens,
 	    seconds() - t0, (double)r->tokens / (seconds() - t0));
+	if (r->batch != NULL)
+		session_note_steps(b->session, batch_launches(r->batch),
+		    batch_capture_failed(r->batch));
 	report_count("tokens_run", r->tokens_run);
 	if (b->folder != NULL)
 		report_count("tokens", r->tokens_kept);

@@ -1,5 +1,6 @@
 /* session.c - the model folder that -m names, on the device that --device names */
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -360,4 +361,13 @@ seconds(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void
+session_note_steps(const struct session *s, uint64_t launches, int capture_failed)
+{
+	if (launches > 0)
+		note("%" PRIu64 " steps repeated from a recording", launches);
+	if (capture_failed)
+		note("no step is repeated: %s", s->device.ops->describe(s->device.dev));
 }

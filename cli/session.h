@@ -51,6 +51,8 @@ void session_load_rows(const struct session *, struct kv_reader *, struct cache 
     struct observation *);
 /* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
 void session_no_room(const struct session *, const char *what) __attribute__((noreturn));
+/* With -v: how many steps of decoding were launches of a captured graph, or why there were none */
+void session_note_steps(const struct session *, uint64_t launches, int capture_failed);
 void session_close(struct session *);
 
 /* Only the tokenizer of settings.model. Dies. */

@@ -273,14 +273,15 @@ gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const stru
 		attend_decode(d, o, NULL, &w, &all, l->dtype);
 }
 
-/* The splits that have rows, at most */
+/* The splits that have rows, at most, also when rows have been appended that there is room for, as they
+ * are between launches of a graph */
 static uint32_t
-used_splits(const struct decode_call *w)
+used_splits(const struct decode_call *w, const struct layer_rows *l)
 {
 	uint64_t rows = 0;
 
 	for (uint32_t g = 0; g < w->c.G; g++)
-		rows += w->list.n[g];
+		rows += l->capacity != NULL ? l->capacity[g] : w->list.n[g];
 	return (uint32_t)min((uint64_t)w->splits,
 	    max((uint64_t)1, (rows + MIN_SPLIT_ROWS - 1) / MIN_SPLIT_ROWS));
 }
@@ -328,7 +329,6 @@ gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 	uint32_t splits[TOGETHER], together = 0;
 	enum kv_dtype dtype = KV_F32;
 
-	gpu_refuse_capture(d, "attend_each");
 	for (uint32_t i = 0; i < n && gpu_ok(d); i++) {
 		const struct query *query = &a[i].query;
 		const struct layer_rows *rows = a[i].rows;
@@ -336,7 +336,7 @@ gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 
 		*to = {};
 		if (query->N == 0 || query->N > DECODE_QUERIES || query->H == 0 ||
-		    !gpu_rows_of(d, &to->c, rows, query->H, "attend") ||
+		    !gpu_capturable_rows_of(d, &to->c, rows, query->H, "attend") ||
 		    !gpu_row_list_of(d, &to->list, rows, NULL) ||
 		    !plan_call(d, to, a[i].o, a[i].lse, query, rows->dtype)) {
 			gpu_attend(d, a[i].o, a[i].lse, query, rows);
@@ -348,7 +348,7 @@ gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 			together = 0;
 		}
 		dtype = rows->dtype;
-		splits[together] = used_splits(&w[together]);
+		splits[together] = used_splits(&w[together], rows);
 		if (++together == TOGETHER) {
 			attend_together(d, w, splits, together, dtype);
 			together = 0;

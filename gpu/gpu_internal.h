@@ -98,6 +98,9 @@ struct dev {
 	 * holds when they have run. */
 	uint32_t *appended, appended_next;
 	bool fixed_lengths;          /* an op of the graph goes by the lengths of the capture */
+	size_t listed;               /* bytes of lists since the last capture */
+	/* the lists of the graph, on the device; and on the host while it is captured */
+	struct { char *at, *host; size_t bytes, used; } lists;
 	uint32_t captures;           /* captures so far: the number of the last one */
 	/* how often scratch has been reallocated; and at the time of the capture */
 	unsigned scratch_moves, scratch_moves_then;
@@ -142,8 +145,16 @@ void *gpu_alloc_apart(struct dev *, size_t bytes);
 /* Device scratch of at least `bytes`; NULL after a failure. Growing it loses its contents and
  * clears it. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
-/* Copies a host array to SCRATCH_LIST; NULL after a failure. */
+/* Copies a host array to the device, where it is until the next list is; NULL after a failure. During
+ * a capture: to memory that lives as long as the graph (gpu_graph.cu). */
 void *gpu_list(struct dev *, const void *host, size_t bytes);
+void *gpu_graph_list(struct dev *, const void *host, size_t bytes);
+/* What a list takes there: lists begin at multiples of 256. */
+static inline size_t
+gpu_list_size(size_t bytes)
+{
+	return (bytes + 255) / 256 * 256;
+}
 
 /* Opens staging buffers of `size` bytes each, in memory of aligned_alloc(), which it takes
  * over, or (NULL) in new memory. Closing a struct that is all zero is allowed. */

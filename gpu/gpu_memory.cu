@@ -258,9 +258,12 @@ gpu_put(struct dev *d, void *dst, const void *src, size_t bytes)
 void *
 gpu_list(struct dev *d, const void *host, size_t bytes)
 {
-	void *p = gpu_scratch(d, SCRATCH_LIST, bytes);
+	void *p;
 
-	if (p != NULL)
+	if (d->capturing)
+		return gpu_graph_list(d, host, bytes);
+	d->listed += gpu_list_size(bytes);
+	if ((p = gpu_scratch(d, SCRATCH_LIST, bytes)) != NULL)
 		gpu_put(d, p, host, bytes);
 	return p;
 }

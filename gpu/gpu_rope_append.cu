@@ -215,8 +215,8 @@ rope_append(const __grid_constant__ struct rope_call p)
 			store_floats<V>((float *)x + half + i, b);
 			continue;
 		}
-		const size_t row = place != NULL ? place->row[g] :
-		    p.to.start[g] + p.to.len[g] + appended + n;
+		const size_t row = appended + (place != NULL ? place->row[g] :
+		    p.to.start[g] + p.to.len[g] + n);
 		const void *base = place == NULL ? (key ? p.to.k : p.to.v) :
 		    key ? place->k : place->v;
 		T *to = (T *)base + row * E + i;
@@ -306,7 +306,6 @@ gpu_rope_append_each(struct dev *d, struct layer_rows *const *c, uint32_t n, flo
 {
 	const size_t E = c[0]->width, kv = c[0]->heads * E;
 
-	gpu_refuse_capture(d, "rope_append_each");
 	for (uint32_t i = 0; i < n; i++) {
 		const struct rope_call p = plan_rope(d, c[i], q, k, v, pos, rope, n, H);
 

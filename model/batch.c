@@ -3,24 +3,29 @@
  * While a model decodes one text it reads all its weights for each token, and multiplies each
  * once. So what a step costs hardly grows with the sequences that it serves, until attention
  * outweighs the weights: every product is over the rows of all sequences (forward_parts()),
- * attention over each one's own. */
+ * attention over each one's own. As long as the same sequences take part, a step is the launch of
+ * a captured graph where that can be (step_graph.h). */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "model/batch.h"
 #include "model/finite.h"
 #include "model/forward_internal.h"
+#include "model/step_graph.h"
 
 struct batch {
 	const struct model *m;
 	uint32_t most;
 	struct workspace *ws;
 	float *logits;                 /* device [most][V] */
-	uint32_t *tok;                 /* device [most] the likeliest tokens */
-	uint32_t *host;                /* host [most] ids that run, and then the likeliest ones */
+	uint32_t *tok;                 /* device [most] ids that run, and then the likeliest ones */
+	uint32_t *host;                /* host [most] the same */
 	struct part *part;             /* [most] */
 	struct attention *each;        /* [most] the workspace's */
 	struct layer_rows **rows;      /* the same */
+	struct cache **cache;          /* [most] of the step */
+	uint32_t n;                    /* caches of the step */
+	struct step_graph *graph;
 };
 
 struct batch *
@@ -30,19 +35,21 @@ batch_new(const struct model *m, uint32_t most)
 
 	if (b == NULL)
 		return NULL;
-	*b = (struct batch){ .m = m, .most = most, .ws = workspace_new(m, most) };
+	*b = (struct batch){ .m = m, .most = most, .ws = workspace_new(m, most),
+	    .graph = step_graph_new(m, most) };
 	b->logits = m->ops->alloc(m->dev, (size_t)most * m->id.vocabulary * sizeof *b->logits);
 	b->tok = m->ops->alloc(m->dev, most * sizeof *b->tok);
 	b->host = calloc(most, sizeof *b->host);
 	b->part = calloc(most, sizeof *b->part);
 	b->each = calloc(most, sizeof *b->each);
 	b->rows = calloc(most, sizeof *b->rows);
+	b->cache = calloc(most, sizeof *b->cache);
 	if (b->ws != NULL) {
 		b->ws->each = b->each;
 		b->ws->own_rows = b->rows;
 	}
 	if (b->ws == NULL || b->each == NULL || b->rows == NULL || b->logits == NULL || b->tok == NULL ||
-	    b->host == NULL || b->part == NULL) {
+	    b->host == NULL || b->part == NULL || b->cache == NULL || b->graph == NULL) {
 		batch_free(b);
 		return NULL;
 	}
@@ -61,6 +68,8 @@ batch_free(struct batch *b)
 	free(b->part);
 	free(b->each);
 	free(b->rows);
+	free(b->cache);
+	step_graph_free(b->graph);
 	free(b);
 }
 
@@ -80,9 +89,42 @@ place(struct batch *b, uint32_t i, const struct batch_row *r)
 	b->ws->host_pos[i] = c->next_position;
 	b->part[i] = (struct part){ .c = c, .obs = r->obs, .pos = &b->ws->host_pos[i], .at = i,
 	    .N = 1 };
-	if (r->obs != NULL)
-		observation_expect(r->obs, b->m, c->next_position, 1);
+	b->cache[i] = c;
 	c->ran++;
+}
+
+/* From the tokens in b->tok at the positions in ws->pos to the next ones there */
+static void
+run_step(void *with)
+{
+	struct batch *b = with;
+	const struct model *m = b->m;
+	struct workspace *ws = b->ws;
+
+	m->ops->embed_ids(m->dev, ws->x, &m->embed, b->tok, b->n);
+	scale_embeddings(m, ws->x, b->n);
+	forward_parts(m, ws, b->part, b->n, 0, m->id.layers);
+	make_logits(m, ws, b->logits, ws->x, b->n);
+	m->ops->argmax(m->dev, b->tok, b->logits, m->id.vocabulary, b->n);
+}
+
+/* As a launch where it can be one: queries are copied to another place each time. */
+static void
+run(struct batch *b, struct batch_row *row)
+{
+	const struct step step = { .cache = b->cache, .n = b->n, .run = run_step, .with = b };
+	int observed = 0;
+	uint32_t i;
+
+	for (i = 0; i < b->n; i++)
+		observed |= row[i].obs != NULL;
+	if (!observed && step_graph_launch(b->graph, &step))
+		return;
+	step_graph_note(b->graph, &step);
+	for (i = 0; i < b->n; i++)
+		if (row[i].obs != NULL)
+			observation_expect(row[i].obs, b->m, row[i].cache->next_position, 1);
+	run_step(b);
 }
 
 int
@@ -93,14 +135,12 @@ batch_run(struct batch *b, struct batch_row *row, uint32_t n, char *err, size_t 
 	const char *failure;
 	uint32_t i;
 
+	b->n = n;
 	for (i = 0; i < n; i++)
 		place(b, i, &row[i]);
 	m->ops->put(m->dev, ws->pos, ws->host_pos, n * sizeof *ws->pos);
-	m->ops->embed(m->dev, ws->x, &m->embed, b->host, n);
-	scale_embeddings(m, ws->x, n);
-	forward_parts(m, ws, b->part, n, 0, m->id.layers);
-	make_logits(m, ws, b->logits, ws->x, n);
-	m->ops->argmax(m->dev, b->tok, b->logits, m->id.vocabulary, n);
+	m->ops->put(m->dev, b->tok, b->host, n * sizeof *b->tok);
+	run(b, row);
 	m->ops->get(m->dev, b->host, b->tok, n * sizeof *b->host);
 	if ((failure = m->ops->sync(m->dev)) != NULL) {
 		snprintf(err, errlen, "%s", failure);
@@ -117,6 +157,18 @@ int
 batch_logits(struct batch *b, uint32_t i, struct cache *c)
 {
 	return get_logits(c, b->logits + (size_t)i * b->m->id.vocabulary);
+}
+
+uint64_t
+batch_launches(const struct batch *b)
+{
+	return step_graph_launches(b->graph);
+}
+
+int
+batch_capture_failed(const struct batch *b)
+{
+	return step_graph_capture_failed(b->graph);
 }
 
 int

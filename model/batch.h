@@ -38,6 +38,9 @@ int batch_run(struct batch *, struct batch_row *, uint32_t n, char *err, size_t 
 
 /* cache->logits <- those of row i of the last step. Returns 0, or MODEL_ENOMEM. */
 int batch_logits(struct batch *, uint32_t i, struct cache *);
+/* How many steps ran as launches of a captured graph (step_graph.h) */
+uint64_t batch_launches(const struct batch *);
+int batch_capture_failed(const struct batch *);
 /* Is row i of the last step a number? Returns 0, or MODEL_EIO (finite.h). */
 int batch_check(struct batch *, uint32_t i, const struct cache *, char *err, size_t errlen);
 

@@ -32,7 +32,7 @@ int generator_end(struct generator *, uint32_t *next, char *err, size_t errlen);
  * already. Returns 0, or MODEL_ENOMEM. */
 int generator_logits(struct generator *);
 
-/* How many of the tokens ran as launches of a captured graph (generate.c) */
+/* How many of the tokens ran as launches of a captured graph (step_graph.h) */
 uint64_t generator_launches(const struct generator *);
 /* Did the device fail to capture a step? describe() may say why. */
 int generator_capture_failed(const struct generator *);

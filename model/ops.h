@@ -211,16 +211,16 @@ typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
 /* Begins graph capture: until graph_end() ops are captured, not executed. Returns 0 if the backend
  * cannot capture. Each op must have run before with similar arguments, since kernels and scratch
  * are loaded and allocated at the first run. What an op does on the host still happens: append()
- * and rope_append() increase len. Ops that copy from or to the host, lists of theirs among it,
- * cannot be captured.
+ * and rope_append() increase len. Ops that copy from or to the host cannot be captured, those that
+ * are told something in host arrays can.
  *
  * Rows may be appended between two launches. embed_ids, project, rope_append, ffn, mix and the ops
- * that these are composed of, attend of at most 8 query rows, argmax, copy and clear go by the
- * lengths of each launch; all others by those of the capture, which then must hold. */
+ * that these are composed of, attend of at most 8 query rows, the _each of these, argmax, copy and
+ * clear go by the lengths of each launch; all others by those of the capture, which then must hold. */
 typedef int op_graph_begin(struct dev *);
 
 /* Ends the capture and returns a number for graph_launch(). As its last action each launch adds 1
- * to *pos (device). Returns 0 if capture failed: nothing has been executed then, except on the
+ * to *pos (device; NULL: to nothing). Returns 0 if capture failed: nothing has been executed then, except on the
  * host. */
 typedef uint32_t op_graph_end(struct dev *, uint32_t *pos);
 

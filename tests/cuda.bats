@@ -465,6 +465,33 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	kv-decode -m "$DEMO" --device cuda --stop . all.kv short.kv all.kv | grep -c K742 | grep -qx 2
 }
 
+@test "steps of many are repeated from a recording, while the same texts take part, and give what steps that are not give" {
+	local f options times
+	head -n 1 "$doc" >short.txt
+	kv-prefill -m "$DEMO" --device cuda --mass -o short.kv short.txt
+	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
+	mkdir recorded plain
+	# three until one says a period; with a budget all of them are in the same state at once
+	while read -r times options; do
+		# shellcheck disable=SC2086 # words
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda $options -o recorded "$cuda" short.kv ragged.kv
+		assert_success
+		assert_regex "$stderr" ": $times steps repeated"
+		# shellcheck disable=SC2086
+		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -q -m "$DEMO" --device cuda $options -o plain "$cuda" short.kv ragged.kv >said
+		assert_equal "$(cat said)" "$output"
+		for f in cuda short ragged; do
+			cmp recorded/$f.kv plain/$f.kv
+		done
+	done <<-'END'
+		7 -n 8 --ignore-eos
+		7 -t 0.7 -n 8 --ignore-eos
+		[1-9][0-9]* -n 12 --stop .
+		7 -n 8 --ignore-eos --score recent --evict budget=15
+		7 -n 8 --ignore-eos --score h2o --evict budget=15
+	END
+}
+
 @test "a step of many on the GPU is as many kernels as one of two" {
 	local n kernels=()
 	for n in 2 3 8; do

@@ -322,10 +322,9 @@ generate(const struct session *s, struct decode *d, struct generation *a)
 	generation_end(a);
 	if (a->keep)
 		must(decode_finish(d, &e), &e);
-	if (d->generator != NULL && generator_launches(d->generator) > 0)
-		note("%" PRIu64 " steps repeated from a recording", generator_launches(d->generator));
-	if (d->generator != NULL && generator_capture_failed(d->generator))
-		note("no step is repeated: %s", s->device.ops->describe(s->device.dev));
+	if (d->generator != NULL)
+		session_note_steps(s, generator_launches(d->generator),
+		    generator_capture_failed(d->generator));
 	decode_free(d);
 }
 
