@@ -176,6 +176,16 @@ UNROLL	for (m = 0; m < nq; m++)
 #endif
 }
 
+/* CALL(n) with n query rows, a constant, 1 to QROWS of the M - m that are left */
+#if QROWS == 4
+#define FOR_SOME_ROWS(left, CALL) do { \
+	if ((left) >= 4) CALL(4); else if ((left) == 3) CALL(3); \
+	else if ((left) == 2) CALL(2); else CALL(1); \
+} while (0)
+#else
+#define FOR_SOME_ROWS(left, CALL) do { if ((left) >= 2) CALL(2); else CALL(1); } while (0)
+#endif
+
 /* s[M][KEY_TILE] <- q[M][E] . keys of the tile; prefetches the next tile */
 INLINE void
 skinny_scores(float *s, const float *q, size_t M, const struct tile *t, const enum kv_dtype type,
@@ -183,14 +193,11 @@ skinny_scores(float *s, const float *q, size_t M, const struct tile *t, const en
 {
 	size_t row, m;
 
-	for (row = 0; row < t->rows; row += VL) {
-		for (m = 0; m + QROWS <= M; m += QROWS)
-			dots_of_keys(s + m * KEY_TILE + row, q + m * E, QROWS, t, row, type, E,
-			    listed, m == 0);
-		for (; m < M; m++)
-			dots_of_keys(s + m * KEY_TILE + row, q + m * E, 1, t, row, type, E,
-			    listed, m == 0);
-	}
+#define DOTS(n) dots_of_keys(s + m * KEY_TILE + row, q + m * E, n, t, row, type, E, listed, m == 0)
+	for (row = 0; row < t->rows; row += VL)
+		for (m = 0; m < M; m += QROWS)
+			FOR_SOME_ROWS(M - m, DOTS);
+#undef DOTS
 }
 
 /* o[mr][nr vectors] += p[mr][rows] . channels e .. of the values of the tile */
@@ -241,10 +248,10 @@ skinny_outputs(float *o, const float *p, size_t M, const struct tile *t, const e
 {
 	size_t m;
 
-	for (m = 0; m + QROWS <= M; m += QROWS)
-		skinny_outputs_of(o + m * E, p + m * KEY_TILE, QROWS, t, type, E, listed, m == 0);
-	for (; m < M; m++)
-		skinny_outputs_of(o + m * E, p + m * KEY_TILE, 1, t, type, E, listed, m == 0);
+#define OUTPUTS(n) skinny_outputs_of(o + m * E, p + m * KEY_TILE, n, t, type, E, listed, m == 0)
+	for (m = 0; m < M; m += QROWS)
+		FOR_SOME_ROWS(M - m, OUTPUTS);
+#undef OUTPUTS
 }
 
 /* ---- many query rows: tiles in f32 ---- */
