@@ -119,6 +119,8 @@ make_plan(struct dev *d, struct plan *p, const struct query *query, const struct
 	const size_t N = query->N, H = query->H;
 	size_t longest = 0, items, M, g, n;
 
+	if (chosen != NULL && (!cpu_one_query_row(d, query) || !cpu_can_be_chosen(d, rows, chosen)))
+		return 0;
 	if (rows->heads == 0 || rows->width == 0 || H % rows->heads != 0 ||
 	    kv_dtype_size(rows->dtype) == 0) {
 		cpu_fail(d, "attention: %zu query heads over %u KV heads of width %u", H,
@@ -391,7 +393,7 @@ each_floats(struct dev *d, const struct attention *a, uint32_t n, size_t *thread
 
 	*threads = 0;
 	for (i = 0; i < n; i++) {
-		if (!make_plan(d, &p, &a[i].query, a[i].rows, NULL))
+		if (!make_plan(d, &p, &a[i].query, a[i].rows, a[i].chosen))
 			return 0;
 		if (*threads < d->threads * p.floats)
 			*threads = d->threads * p.floats;
@@ -412,7 +414,7 @@ place_calls(struct dev *d, struct one *one, float *scratch, const struct attenti
 	for (i = 0; i < n; i++, one++) {
 		struct plan *p = &one->plan;
 
-		make_plan(d, p, &a[i].query, a[i].rows, NULL);
+		make_plan(d, p, &a[i].query, a[i].rows, a[i].chosen);
 		p->floats = threads / d->threads;       /* a thread takes items of any call */
 		NH = p->N * p->H;
 		one->call = (struct call){ .d = d, .plan = p, .o = a[i].o, .lse = a[i].lse,
@@ -451,8 +453,7 @@ cpu_attend_chosen(struct dev *d, float *o, const struct query *query,
 	struct plan p;
 	struct call a = { .d = d, .plan = &p, .o = o };
 
-	if (d->error[0] != '\0' || !cpu_one_query_row(d, query) ||
-	    !cpu_can_be_chosen(d, rows, chosen) || !make_plan(d, &p, query, rows, chosen))
+	if (d->error[0] != '\0' || !make_plan(d, &p, query, rows, chosen))
 		return;
 	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, 1) * sizeof *a.scratch)) != NULL)
 		attend(&a);

@@ -220,7 +220,10 @@ counted_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 	if (!of(d)->under->attend_each(of(d)->dev, a, n))
 		return 0;
 	for (i = 0; i < n; i++)
-		count_attend(of(d), &a[i].query, a[i].rows, a[i].o != NULL);
+		if (a[i].chosen != NULL)
+			count_chosen(of(d), &a[i].query, a[i].rows, a[i].chosen);
+		else
+			count_attend(of(d), &a[i].query, a[i].rows, a[i].o != NULL);
 	return 1;
 }
 

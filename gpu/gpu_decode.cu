@@ -273,15 +273,16 @@ gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const stru
 		attend_decode(d, o, NULL, &w, &all, l->dtype);
 }
 
-/* The splits that have rows, at most, also when rows have been appended that there is room for, as they
- * are between launches of a graph */
+/* The splits that have rows, at most. Of all rows also when some have been appended that there is room
+ * for, as they are between launches of a graph */
 static uint32_t
 used_splits(const struct decode_call *w, const struct layer_rows *l)
 {
+	const bool all = w->list.at == NULL && l->capacity != NULL;
 	uint64_t rows = 0;
 
 	for (uint32_t g = 0; g < w->c.G; g++)
-		rows += l->capacity != NULL ? l->capacity[g] : w->list.n[g];
+		rows += all ? l->capacity[g] : w->list.n[g];
 	return (uint32_t)min((uint64_t)w->splits,
 	    max((uint64_t)1, (rows + MIN_SPLIT_ROWS - 1) / MIN_SPLIT_ROWS));
 }
@@ -322,6 +323,26 @@ same_kernels(const struct decode_call *a, enum kv_dtype a_dtype, const struct de
 	    is_limited(a->limits) == is_limited(b->limits);
 }
 
+/* Fills w with one of several calls. Returns 0 where it cannot be one. */
+static int
+plan_one(struct dev *d, struct decode_call *w, const struct attention *a)
+{
+	const struct layer_rows *l = a->rows;
+	struct query query = a->query;
+
+	*w = {};
+	if (query.N == 0 || query.N > DECODE_QUERIES || query.H == 0)
+		return 0;
+	if (a->chosen == NULL)
+		return gpu_capturable_rows_of(d, &w->c, l, query.H, "attend") &&
+		    gpu_row_list_of(d, &w->list, l, NULL) &&
+		    plan_call(d, w, a->o, a->lse, &query, l->dtype);
+	query.pos = NULL;
+	return gpu_one_query_row(d, &query) && gpu_rows_of(d, &w->c, l, query.H, "attend_chosen") &&
+	    gpu_row_list_of(d, &w->list, l, a->chosen) &&
+	    plan_call(d, w, a->o, NULL, &query, l->dtype);
+}
+
 int
 gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 {
@@ -330,16 +351,14 @@ gpu_attend_each(struct dev *d, const struct attention *a, uint32_t n)
 	enum kv_dtype dtype = KV_F32;
 
 	for (uint32_t i = 0; i < n && gpu_ok(d); i++) {
-		const struct query *query = &a[i].query;
 		const struct layer_rows *rows = a[i].rows;
 		struct decode_call *to = &w[together];
 
-		*to = {};
-		if (query->N == 0 || query->N > DECODE_QUERIES || query->H == 0 ||
-		    !gpu_capturable_rows_of(d, &to->c, rows, query->H, "attend") ||
-		    !gpu_row_list_of(d, &to->list, rows, NULL) ||
-		    !plan_call(d, to, a[i].o, a[i].lse, query, rows->dtype)) {
-			gpu_attend(d, a[i].o, a[i].lse, query, rows);
+		if (!plan_one(d, to, &a[i])) {
+			if (a[i].chosen != NULL)
+				gpu_attend_chosen(d, a[i].o, &a[i].query, rows, a[i].chosen);
+			else
+				gpu_attend(d, a[i].o, a[i].lse, &a[i].query, rows);
 			continue;
 		}
 		if (together > 0 && !same_kernels(w, dtype, to, rows->dtype)) {

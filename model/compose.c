@@ -59,7 +59,10 @@ run_attend_each(const struct ops *o, struct dev *d, const struct attention *a, u
 	if (n > 1 && o->attend_each != NULL && o->attend_each(d, a, n))
 		return;
 	for (i = 0; i < n; i++)
-		o->attend(d, a[i].o, a[i].lse, &a[i].query, a[i].rows);
+		if (a[i].chosen != NULL)
+			o->attend_chosen(d, a[i].o, &a[i].query, a[i].rows, a[i].chosen);
+		else
+			o->attend(d, a[i].o, a[i].lse, &a[i].query, a[i].rows);
 }
 
 void

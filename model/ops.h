@@ -321,14 +321,17 @@ typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float 
 typedef void op_attend(struct dev *, float *o, float *lse, const struct query *,
     const struct layer_rows *);
 
-/* One of several calls of attend() for caches of their own: none writes what another one reads */
+/* One of several calls of attend() or attend_chosen() for caches of their own: none writes what
+ * another one reads */
 struct attention {
-	float *o, *lse;              /* as attend()'s */
+	float *o, *lse;              /* as attend()'s; lse NULL where rows are chosen */
 	struct query query;
 	const struct layer_rows *rows;
+	const struct chosen *chosen; /* NULL: all rows, attend() */
 };
 
-/* attend() for each of n, which makes the same bytes; optional, as the fused ops are. */
+/* attend() or attend_chosen() for each of n, which makes the same bytes; optional, as the fused ops
+ * are. */
 typedef int op_attend_each(struct dev *, const struct attention *, uint32_t n);
 
 /* lse[n] <- log(exp(lse[n]) + exp(other[n])): the log-sum-exp over two disjoint sets of rows, from

@@ -1,5 +1,5 @@
-/* ops_each.c - attend_each: several calls of attend() together are what each is alone, to the byte;
- * where a backend has none, they are made one after the other */
+/* ops_each.c - attend_each: several calls of attend() and attend_chosen() together are what each is alone,
+ * to the byte; where a backend has none, they are made one after the other */
 #include <string.h>
 
 #include "model/compose.h"
@@ -32,6 +32,7 @@ struct one {
 	float *q, *dq, *o, *lse;
 	uint32_t *pos;
 	size_t n, lses;
+	struct chosen chosen;
 };
 
 static struct attention
@@ -50,9 +51,32 @@ make(struct device *d, struct one *x, const struct shape *s)
 		.query = cache_query(s, x->dq, x->pos) };
 }
 
+/* Some entries of `rows` rows, the last one of each KV head among them */
+static void
+choose(struct device *d, struct one *x, struct attention *a, uint32_t rows)
+{
+	const uint32_t G = x->rows.heads, stride = (uint32_t)(x->n + 5000) / rows;
+	uint32_t *at = calloc((size_t)G * stride, sizeof *at), g, i, entries;
+
+	x->chosen = (struct chosen){ .stride = stride, .rows = rows, .n = calloc(G, sizeof *at) };
+	for (g = 0; g < G; g++) {
+		entries = x->rows.len[g] / rows + (x->rows.len[g] % rows > 0);
+		for (i = 0; i < entries; i++)
+			if (i + 1 == entries || (i * 7 + g) % 5 < 2)
+				at[g * stride + x->chosen.n[g]++] = i;
+	}
+	x->chosen.at = to_device(d, at, (size_t)G * stride * sizeof *at);
+	free(at);
+	a->chosen = &x->chosen;
+	a->lse = NULL;
+}
+
 static void
 drop(struct device *d, struct one *x)
 {
+	d->ops->free(d->dev, x->chosen.at);
+	free(x->chosen.n);
+	x->chosen = (struct chosen){ .at = NULL };
 	d->ops->free(d->dev, x->dq);
 	d->ops->free(d->dev, x->pos);
 	d->ops->free(d->dev, x->o);
@@ -62,14 +86,17 @@ drop(struct device *d, struct one *x)
 	free(x->q);
 }
 
-/* What attend() gives of a call, beside what is there */
+/* What attend() or attend_chosen() gives of a call, beside what is there */
 static void
 check(struct device *d, size_t i, const struct one *x, const struct attention *a)
 {
 	float *o = from_device(d, x->o, x->n), *lse = from_device(d, x->lse, x->lses);
 	float *alone, *alone_lse;
 
-	d->ops->attend(d->dev, x->o, a->lse, &a->query, a->rows);
+	if (a->chosen != NULL)
+		d->ops->attend_chosen(d->dev, x->o, &a->query, a->rows, a->chosen);
+	else
+		d->ops->attend(d->dev, x->o, a->lse, &a->query, a->rows);
 	alone = from_device(d, x->o, x->n);
 	alone_lse = from_device(d, x->lse, x->lses);
 	verdict(a->o == NULL || memcmp(o, alone, x->n * 4) == 0,
@@ -82,28 +109,37 @@ check(struct device *d, size_t i, const struct one *x, const struct attention *a
 	free(alone_lse);
 }
 
+/* n texts; of every some-th one rows are chosen, if it has one query row and no window */
+static void
+test_texts(struct device *d, size_t n, size_t some)
+{
+	struct one x[COUNT(text)] = { 0 };
+	struct attention a[COUNT(text)];
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		a[i] = make(d, &x[i], &text[i]);
+		if (some > 0 && i % some == 0 && text[i].N == 1 && a[i].query.window == 0)
+			choose(d, &x[i], &a[i], i % 3 == 0 ? 1 : 16);
+	}
+	a[0].lse = NULL;
+	if (n > 2 && a[2].chosen == NULL)
+		a[2].o = NULL;
+	run_attend_each(d->ops, d->dev, a, (uint32_t)n);
+	for (i = 0; i < n; i++)
+		check(d, i, &x[i], &a[i]);
+	for (i = 0; i < n; i++)
+		drop(d, &x[i]);
+}
+
 void
 test_each(void)
 {
-	struct one x[COUNT(text)];
-	struct attention a[COUNT(text)];
-	size_t i, n;
+	size_t n, some;
 	int k;
 
-	for (k = 0; k < devices; k++) {
-		struct device *d = &device[k];
-
-		for (n = 1; n <= COUNT(text); n += n == 1 ? 1 : COUNT(text) - 2) {
-			for (i = 0; i < n; i++)
-				a[i] = make(d, &x[i], &text[i]);
-			a[0].lse = NULL;
-			if (n > 2)
-				a[2].o = NULL;
-			run_attend_each(d->ops, d->dev, a, (uint32_t)n);
-			for (i = 0; i < n; i++)
-				check(d, i, &x[i], &a[i]);
-			for (i = 0; i < n; i++)
-				drop(d, &x[i]);
-		}
-	}
+	for (k = 0; k < devices; k++)
+		for (some = 0; some < 4; some++)
+			for (n = 1; n <= COUNT(text); n += n == 1 ? 1 : COUNT(text) - 2)
+				test_texts(&device[k], n, some);
 }
