@@ -13,7 +13,7 @@ struct ahead_options ahead_options = { NOT_GIVEN, NOT_GIVEN, NULL };
 const struct opt retrieve_opts[] = {
 	{ 0, "retrieve", OPT_STRING, &retrieve_word, 0, "METHOD",
 	    "read only rows that matter: fier, quest, quest-eval, cluster, shadow, specontext" },
-	{ 0, "budget", OPT_COUNT, &budget, 0, "N", "how many rows of each KV head and step" },
+	{ 0, "budget", OPT_COUNT, &budget, 1, "N", "how many rows of each KV head and step" },
 	{ 0, "reduce", OPT_STRING, &reduce_word, 0, "HOW",
 	    "over the query heads of a KV head: max, mean, sum (max)" },
 	{ 0, "dense-layers", OPT_COUNT, &dense, 0, "N",
@@ -72,7 +72,7 @@ take_ahead(struct retrieval_options *o)
 		return;
 	}
 	o->sinks = a->sinks != NOT_GIVEN ? a->sinks : 0;
-	o->recent = a->recent != NOT_GIVEN && a->recent > 0 ? a->recent : 1;
+	o->recent = a->recent != NOT_GIVEN ? a->recent : 1;
 	if ((uint64_t)o->sinks + o->recent > o->budget)
 		die(EXIT_USAGE, "--budget %u: it has to pay for %u sinks and %u recent tokens", o->budget,
 		    o->sinks, o->recent);

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,9 +76,20 @@ gather(const struct tool *tool, struct opt *all)
 
 /* ---- values ---- */
 
+struct range {
+	uint64_t least, most;
+};
+
+static void __attribute__((noreturn))
+no_integer(const char *where, const char *text, struct range r)
+{
+	die(EXIT_USAGE, "%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64, where, text,
+	    r.least, r.most);
+}
+
 /* suffixes: of 2^10, 2^20 and so on, in this order; "" = none */
 static uint64_t
-integer(const char *where, const char *text, uint64_t most, const char *suffixes)
+integer(const char *where, const char *text, struct range r, const char *suffixes)
 {
 	unsigned long long v;
 	unsigned shift = 0;
@@ -87,31 +99,29 @@ integer(const char *where, const char *text, uint64_t most, const char *suffixes
 	errno = 0;
 	v = strtoull(text, &end, 10);
 	if (!isdigit((unsigned char)*text) || errno != 0)
-		die(EXIT_USAGE, "%s: '%s' is not a whole number from 0 to %llu", where, text,
-		    (unsigned long long)most);
+		no_integer(where, text, r);
 	if (*end != '\0' && (suffix = strchr(suffixes, *end)) != NULL) {
 		shift = 10 * (unsigned)(suffix - suffixes + 1);
 		end++;
 	}
-	if (*end != '\0' || v > most >> shift)
-		die(EXIT_USAGE, "%s: '%s' is not a whole number from 0 to %llu", where, text,
-		    (unsigned long long)most);
+	if (*end != '\0' || v > r.most >> shift || v << shift < r.least)
+		no_integer(where, text, r);
 	return v << shift;
 }
 
 uint32_t
-option_count(const char *where, const char *text)
+option_count(const char *where, const char *text, uint32_t least)
 {
-	return (uint32_t)integer(where, text, UINT32_MAX, "km");
+	return (uint32_t)integer(where, text, (struct range){ least, UINT32_MAX }, "km");
 }
 
 static uint64_t
-bytes(const char *where, const char *text)
+bytes(const char *where, const char *text, uint64_t least)
 {
 	const size_t n = strlen(text);
 
-	return integer(where, text, INT64_MAX, n > 0 && isupper((unsigned char)text[n - 1]) ? "KMGT" :
-	    "kmgt");
+	return integer(where, text, (struct range){ least, INT64_MAX },
+	    n > 0 && isupper((unsigned char)text[n - 1]) ? "KMGT" : "kmgt");
 }
 
 static double
@@ -168,13 +178,13 @@ set(const struct opt *o, const char *where, const char *text)
 		append(o->to, text);
 		break;
 	case OPT_COUNT:
-		*(uint32_t *)o->to = option_count(where, text);
+		*(uint32_t *)o->to = option_count(where, text, (uint32_t)o->value);
 		break;
 	case OPT_SEED:
-		*(uint64_t *)o->to = integer(where, text, INT64_MAX, "");
+		*(uint64_t *)o->to = integer(where, text, (struct range){ 0, INT64_MAX }, "");
 		break;
 	case OPT_BYTES:
-		*(uint64_t *)o->to = bytes(where, text);
+		*(uint64_t *)o->to = bytes(where, text, (uint64_t)o->value);
 		break;
 	case OPT_REAL:
 		*(double *)o->to = real(where, text, &end);

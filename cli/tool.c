@@ -121,7 +121,7 @@ read_environment(const struct tool *tool)
 		settings.report = text;
 	if (tool->takes & TAKES_THREADS) {
 		if ((text = getenv("KV_THREADS")) != NULL && *text != '\0')
-			settings.threads = option_count("KV_THREADS", text);
+			settings.threads = option_count("KV_THREADS", text, 0);
 		if ((text = getenv("KV_DEVICE")) != NULL && *text != '\0')
 			settings.device = text;
 	}

@@ -28,9 +28,9 @@ enum opt_kind {
 	OPT_FLAG,               /* int *: set to value */
 	OPT_STRING,             /* const char ** */
 	OPT_STRINGS,            /* struct strings *: may be repeated */
-	OPT_COUNT,              /* uint32_t *: 0 .. 2^32-1, suffixes k (1024) and m */
+	OPT_COUNT,              /* uint32_t *: value .. 2^32-1, suffixes k (1024) and m */
 	OPT_SEED,               /* uint64_t * */
-	OPT_BYTES,              /* uint64_t *: suffixes k, m, g, t, or in capitals */
+	OPT_BYTES,              /* uint64_t *: value .. 2^63-1, suffixes k, m, g, t, or in capitals */
 	OPT_REAL,               /* double *: finite */
 	OPT_SHARE               /* double *: 0 < x <= 1; "10%" is 0.1 */
 };
@@ -45,7 +45,8 @@ struct opt {
 	const char *name;       /* long form */
 	enum opt_kind kind;
 	void *to;
-	int value;              /* OPT_FLAG */
+	int value;              /* of OPT_FLAG; of OPT_COUNT and OPT_BYTES the least: 1 where 0 is the
+	                         * variable's sign for "not given" */
 	const char *arg;        /* "N" in the help; NULL for a flag */
 	const char *help;
 };

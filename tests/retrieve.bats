@@ -221,7 +221,7 @@ indexes() {
 		assert_regex "$stderr" "$1"
 	}
 	refused '--retrieve fier: how many rows.*--budget' --retrieve fier
-	refused '--retrieve fier: how many rows.*--budget' --retrieve fier --budget 0
+	refused "--budget: '0' is not a whole number from 1" --retrieve fier --budget 0
 	refused '--retrieve snapkv: want fier, quest, quest-eval, cluster, shadow or specontext' --retrieve snapkv --budget 9
 	refused '--reduce most: want max, mean or sum' --retrieve fier --budget 9 --reduce most
 	refused '--reduce: of what?' --reduce max

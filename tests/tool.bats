@@ -263,6 +263,28 @@ told() {
 	assert_regex "$stderr" "KV_PROGRESS: 'sometimes' is not auto, always or never"
 }
 
+@test "0 is refused where there is nothing that it could mean, and is not taken for an option that was not given" {
+	none() {
+		run -2 --separate-stderr "${@:3}" "--$1" "${2:-0}" /dev/null
+		assert_regex "$stderr" "^$3: --$1: '${2:-0}' is not a whole number from 1 to [0-9]*\$"
+	}
+	for option in device-memory budget recent; do
+		none $option '' kv-decode -m x --retrieve specontext --head x
+		none $option 0k kv-decode -m x
+	done
+	for option in store-size patch tsp-window tsp-kernel; do
+		none $option '' kv-prefill -m x
+	done
+	for option in plan weights batch budget chunk; do
+		none $option '' kv-footprint
+		none $option '' kv-footprint --plan 3m --weights 2m --budget 4 --batch 1
+	done
+	# and is taken where it means something, but not for what it does nothing to
+	told "--head-weights is of no use without --plan" kv-footprint --head-weights 0
+	run -3 kv-footprint --plan 3m --weights 2m --budget 4 --head-weights 0 /dev/null
+	told "--sink: '-1' is not a whole number from 0 to 4294967295" kv-evict --sink -1
+}
+
 @test "a wrong KV_THREADS or KV_DEVICE is refused and named" {
 	snapshot -w 2
 	KV_THREADS=many run -2 --separate-stderr kv-score --method snapkv x.kv -o y.kv

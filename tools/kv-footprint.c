@@ -16,7 +16,9 @@
 static const char *by, *convention, *table;
 static double full_score = NAN, keep;           /* not given, as plan's shares: NaN or 0 */
 static int stored_only;
-static struct offload_plan offload;             /* --plan; limit 0: not asked for */
+#define NO_BYTES UINT64_MAX                     /* none were given, and 0 is a value */
+static struct offload_plan offload = {          /* --plan; limit 0: not asked for */
+    .head_weights = NO_BYTES };
 static struct prulong plan = { .prompt = NOT_GIVEN, .generated = NOT_GIVEN, .chunk = NOT_GIVEN,
     .sink = NOT_GIVEN, .recent = NOT_GIVEN, .head_sparsity = NAN, .sparsity = NAN };
 
@@ -32,20 +34,20 @@ static const struct opt opts[] = {
 	    "read nothing, compute what this script does (prulong) from:" },
 	{ 0, "prompt", OPT_COUNT, &plan.prompt, 0, "N", "tokens of the prompt" },
 	{ 0, "generate", OPT_COUNT, &plan.generated, 0, "N", "tokens after it (0)" },
-	{ 0, "chunk", OPT_COUNT, &plan.chunk, 0, "N", "tokens prefilled at once (all)" },
+	{ 0, "chunk", OPT_COUNT, &plan.chunk, 1, "N", "tokens prefilled at once (all)" },
 	{ 0, "head-sparsity", OPT_REAL, &plan.head_sparsity, 0, "SHARE",
 	    "share of heads with only sink and recent rows (0)" },
 	{ 0, "sink", OPT_COUNT, &plan.sink, 0, "N", "first positions that those keep (0)" },
 	{ 0, "recent", OPT_COUNT, &plan.recent, 0, "N", "last positions that those keep (0)" },
 	{ 0, "sparsity", OPT_REAL, &plan.sparsity, 0, "SHARE",
 	    "share of each chunk that the other heads drop (0)" },
-	{ 0, "plan", OPT_BYTES, &offload.limit, 0, "LIMIT",
+	{ 0, "plan", OPT_BYTES, &offload.limit, 1, "LIMIT",
 	    "how long a text may be in so much memory, with layers on the host (SpeContext):" },
-	{ 0, "weights", OPT_BYTES, &offload.weights, 0, "N", "bytes of the model's weights" },
+	{ 0, "weights", OPT_BYTES, &offload.weights, 1, "N", "bytes of the model's weights" },
 	{ 0, "head-weights", OPT_BYTES, &offload.head_weights, 0, "N",
 	    "bytes of the retrieval head's (0)" },
-	{ 0, "budget", OPT_COUNT, &offload.budget, 0, "N", "rows of a KV head that a step reads" },
-	{ 0, "batch", OPT_COUNT, &offload.requests, 0, "N", "texts at once (1)" },
+	{ 0, "budget", OPT_COUNT, &offload.budget, 1, "N", "rows of a KV head that a step reads" },
+	{ 0, "batch", OPT_COUNT, &offload.requests, 1, "N", "texts at once (1)" },
 	{ .name = NULL }
 };
 
@@ -404,6 +406,8 @@ check_plan(int operands)
 		die(EXIT_USAGE, "--plan: of which model? Give --weights, the bytes of its weights");
 	if (offload.budget == 0)
 		die(EXIT_USAGE, "--plan: how many rows does a step read? Give --budget, at least 1");
+	if (offload.head_weights == NO_BYTES)
+		offload.head_weights = 0;
 	if (offload.weights >> 60 != 0 || offload.head_weights >> 60 != 0)
 		die(EXIT_USAGE, "--plan: weights of 2^60 bytes and more");
 }
@@ -423,7 +427,7 @@ check_options(int operands)
 {
 	const char *without = "without --convention";
 
-	refuse(offload.limit == 0 && (offload.weights != 0 || offload.head_weights != 0),
+	refuse(offload.limit == 0 && (offload.weights != 0 || offload.head_weights != NO_BYTES),
 	    offload.weights != 0 ? "--weights" : "--head-weights", "without --plan");
 	refuse(offload.limit == 0 && (offload.budget != 0 || offload.requests != 0),
 	    offload.budget != 0 ? "--budget" : "--batch", "without --plan");

@@ -39,7 +39,7 @@ static const struct opt opts[] = {
 	    "take the rows that it has for the beginning of the prompt" },
 	{ 0, "store", OPT_STRING, &prefix_options.store, 0, "DIR",
 	    "take rows of its beginning from this folder, and add what is new" },
-	{ 0, "store-size", OPT_BYTES, &prefix_options.store_size, 0, "N",
+	{ 0, "store-size", OPT_BYTES, &prefix_options.store_size, 1, "N",
 	    "of the folder at most: bytes, or with k, m, g, t (no limit)" },
 	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
 	    "type of keys and values: bf16, f16, f32 (as the weights)" },
@@ -57,7 +57,7 @@ static const struct opt opts[] = {
 	    "drop rows during prefill: 'OPTION=VALUE ...' of kv-evict" },
 	{ 0, "once", OPT_FLAG, &prefill_options.once, 1, NULL,
 	    "score and drop only the rows of the current chunk" },
-	{ 0, "patch", OPT_COUNT, &prefill_options.patch, 0, "W",
+	{ 0, "patch", OPT_COUNT, &prefill_options.patch, 1, "W",
 	    "let the prompt's last W tokens score each chunk" },
 	{ 0 }
 };
