@@ -46,7 +46,7 @@ static const struct {
 	{ "products", "auto f32 bf16" },
 	{ "progress", "auto always never" },
 	{ "reduce", "mean max sum" },
-	{ "retrieve", "fier quest quest-eval cluster shadow" },
+	{ "retrieve", "fier quest quest-eval cluster shadow specontext" },
 	{ "select", "head layer" },
 	{ "small", "keep refuse" },
 	{ "template", template_names },
