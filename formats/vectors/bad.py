@@ -6,8 +6,9 @@ without regard to case. Where the document gives no word (5, rule 4), it is the 
 
 import struct
 
-from good import TOOLS, full, head, logged, place, sections, small
-from kvwrite import NONE, Section, canonical, event, pack, paid, queries, scores, u32s, xxh3
+from good import HEAD, TOOLS, beside, full, head, logged, place, sections, small
+from kvwrite import (NONE, Section, canonical, event, head_keys, pack, paid, patch, queries, scores,
+                     u32s, xxh3)
 import kvwrite
 
 
@@ -465,6 +466,53 @@ def events():
         out[place(out, 'eVNt')], 'layer', 1), logged), 3, 'order'
 
 
+def retrieval():
+    """Keys of a retrieval head: two KV heads of width 6, five of nine tokens, 18 features."""
+    def base():
+        return beside(small(tools=TOOLS), (2, 6, 5), 18)
+
+    def with_log():
+        return beside(logged(), (2, 6, 5), 18)
+
+    def false(name, edit):
+        return f'head-keys-{name}', with_content('rHDk', NONE, edit, base), 3, 'rHDk'
+
+    for name, patches in (
+            ('name-upper-case', {31: b'F'}), ('name-blank', {0: b' '}),
+            ('heads-huge', {32: u32s([0xffffffff])}), ('heads-less', {32: u32s([1])}),
+            ('width-huge', {36: u32s([0xfffffffe])}), ('width-less', {36: u32s([4])}),
+            ('tokens-less', {40: u32s([4])}), ('features-more', {44: u32s([33])}),
+            ('features-huge', {44: u32s([0xffffffff])}), ('zero-48', {48: b'\1'}),
+            ('zero-63', {63: b'\1'}), ('features-fill', {64 + 18 * 4: b'\1'}),
+            ('feature-infinite', {64: pack([float('inf')], 'f32')}),
+            ('feature-nan', {64 + 17 * 4: pack([float('nan')], 'f32')})):
+        yield false(name, lambda old: patch(old, patches))
+    for name, shape in (
+            ('heads-0', (0, 6, 5)), ('heads-4097', (4097, 2, 1)), ('width-0', (2, 0, 5)),
+            ('width-odd', (2, 5, 5)), ('width-1026', (1, 1026, 1)), ('tokens-0', (2, 6, 0)),
+            ('tokens-10-of-9', (2, 6, 10))):
+        content = head_keys(HEAD, shape, [], bytes(2 * shape[0] * shape[1] * shape[2]))
+        yield f'head-keys-{name}', changed(
+            'rHDk', NONE, lambda s: s.set(content, 1), base), 3, 'rHDk'
+    yield false('short', lambda old: old[:-2])
+    yield false('long', lambda old: old + bytes(2))
+    yield false('front-only', lambda old: old[:64])
+    yield false('cut', lambda old: old[:62])
+    yield false('empty', lambda old: b'')
+    # in a text of 2^32 - 2 tokens that 4096 heads of width 1024 have seen
+    most = head_keys(HEAD, (4096, 1024, 0xfffffffe), [], b'')
+    h = head(next_position=0xffffffff)
+    yield 'head-keys-without-keys', stream(
+        sections(h, [[[0]]], [0]) + [Section('rHDk', most, element=4)]), 3, 'rHDk'
+    yield 'head-keys-element-size', with_header('rHDk', NONE, {12: b'\4'}, base), 3, 'rHDk'
+    yield 'head-keys-with-layer', changed(
+        'rHDk', NONE, lambda s: setattr(s, 'layer', 1), base), 3, 'order'
+    yield 'repeated-head-keys', moved(lambda out: out.insert(
+        place(out, 'rHDk'), out[place(out, 'rHDk')]), base), 3, 'order'
+    yield 'swapped-head-keys-logits', swap('LGTS', NONE, 'rHDk', NONE, with_log), 3, 'order'
+    yield 'swapped-head-keys-events', swap('rHDk', NONE, 'eVNt', NONE, with_log), 3, 'order'
+
+
 def ends():
     def false(patches, index=True):
         return stream(small(), index, ends=patches)
@@ -503,5 +551,5 @@ def truncated():
 def vectors():
     """(name, bytes, exit status, part of the message) of all that must be refused."""
     for group in (preamble, section_headers, sizes, tables, codecs, order, heads, contents,
-                  events, ends, truncated):
+                  events, retrieval, ends, truncated):
         yield from group()

@@ -1,10 +1,13 @@
 """good - the snapshots that must be accepted, each with the reason why it is there."""
 
-from kvwrite import (NONE, Section, bits, canonical, clusters, event, low_rank, mass, pack, pages,
-                     paid, positions, queries, scores, stream, u32s)
+import json
+
+from kvwrite import (NONE, Section, bits, canonical, clusters, event, head_keys, low_rank, mass,
+                     pack, pages, paid, positions, queries, scores, stream, u32s)
 
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 INF = float('inf')
+HEAD = '0123456789abcdef0011223344556677'        # what a retrieval head is called
 LLAMA3 = {'type': 'llama3', 'theta': 500000.0, 'factor': 32.0, 'high_freq_factor': 4.0,
           'low_freq_factor': 1.0, 'original_max_position': 8192}
 TOOLS = (b'{"options":{"chunk":512,"observe":4},"tool":"kv-prefill","version":"0.1.0"}\n'
@@ -130,6 +133,18 @@ def logged(log=None, **options):
     content = b''.join(log if log is not None else events())
     out.insert(place(out, 'pROv'), Section('eVNt', content, element=4,
                                            codec=options.get('codec', 0)))
+    return out
+
+
+def beside(out, shape=(3, 4, 5), features=0, codec=0):
+    """Puts keys of a retrieval head where they belong: behind the layers and the logits."""
+    dtype = json.loads(out[0].content)['dtype']
+    heads, width, n = shape
+    content = head_keys(HEAD, shape, numbers(features, 4),
+                        pack(numbers(heads * n * width, 9), dtype))
+    kinds = [s.type for s in out]
+    at = min(kinds.index(kind) for kind in ('eVNt', 'pROv') if kind in kinds)
+    out.insert(at, Section('rHDk', content, element=ITEM_SIZE[dtype], codec=codec))
     return out
 
 
@@ -323,6 +338,10 @@ def vectors():
     yield 'events', stream(logged())
     yield 'events-planes', stream(logged(codec=2))
     yield 'events-runs', stream(logged(runs()))
+    yield 'head-keys', stream(beside(logged(), features=18))
+    yield 'head-keys-planes', stream(beside(awkward('f32', tools=TOOLS, codec=2), (1, 2, 7),
+                                            16, 2))
+    yield 'head-keys-no-features', stream(beside(full()))
     yield 'full-lz4', stream(full(codec=1))
     yield 'full-planes', stream(full(codec=2))
     yield 'awkward-planes', stream(awkward(window=[4, 6], scored='keydiff', logits=True,

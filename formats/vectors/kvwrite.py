@@ -257,6 +257,12 @@ def scores(label, values):
     return label.encode().ljust(192, b'\0') + struct.pack(f'<{len(values)}f', *values)
 
 
+def head_keys(name, shape, features, data):
+    """rHDk (4.19). shape: KV heads, width, tokens. data: the keys."""
+    front = fill(name.encode() + u32s([*shape, len(features)]))
+    return fill(front + struct.pack(f'<{len(features)}f', *features)) + data
+
+
 # ---- indexes (4.14 to 4.18); heads: for each KV head a list of rows, which are lists of keys ----
 
 def index_front(u, keys, *fields):

@@ -94,6 +94,12 @@ def lines(snapshot):
             yield f'layer {n} other {name} {len(content)} bytes {xxh3(content):016x}'
     if snapshot.logits is not None:
         yield f'logits {len(snapshot.logits)}: {" ".join(map(repr, snapshot.logits[:16]))}'
+    if snapshot.head_keys:
+        k = snapshot.head_keys
+        yield (f'retrieval head {k.name} keys {k.n} heads {k.heads} width {k.width}: '
+               f'{xxh3(k.keys):016x}')
+        yield (f'retrieval head features {len(k.features)}: '
+               f'{" ".join(map(repr, k.features[:16])) or "-"}')
     for event in snapshot.events or []:
         counts = '' if event.counts is None else f' counts {json.dumps(event.counts)}'
         yield (f'event kind {event.kind}{" run" * event.run} position {event.position} rows {event.n} '
@@ -151,6 +157,8 @@ def as_json(snapshot):
     return {
         'head': snapshot.head, 'tokens': snapshot.tokens, 'layers': layers,
         'logits': None if snapshot.logits is None else numbers(snapshot.logits),
+        'head_keys': snapshot.head_keys and dict(snapshot.head_keys._asdict(),
+                                                 keys=snapshot.head_keys.keys.hex()),
         'events': snapshot.events and [event._asdict() for event in snapshot.events],
         'provenance': snapshot.provenance, 'size': snapshot.size,
         'sections': [{'type': s.type, 'layer': None if s.layer == NONE else s.layer,

@@ -219,6 +219,17 @@ see_index(struct dump *d, struct kv_reader *r, uint32_t l)
 }
 
 static void
+see_head_keys(struct dump *d, struct kv_reader *r)
+{
+	struct kv_head_keys k;
+
+	check(kv_load_head_keys(r, &k) == KV_OK, "%s", kv_reader_error(r));
+	has(d, "retrieval head %s keys %u heads %u width %u: %016llx", k.id, k.n, k.heads, k.width,
+	    hash(k.key, (size_t)k.heads * k.n * k.width * kv_dtype_size(kv_reader_head(r)->dtype)));
+	has_values(d, k.feature, k.n_feature, "retrieval head features %u:", k.n_feature);
+}
+
+static void
 see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 {
 	const float *logits;
@@ -231,6 +242,8 @@ see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 		see_values(d, r, sec);
 	else if (kv_kind_is(sec->kind, KV_INDEX))
 		see_index(d, r, sec->layer);
+	else if (sec->kind == KV_RHDK)
+		see_head_keys(d, r);
 	else if (sec->kind == KV_LGTS && check(kv_load_logits(r, &logits) == KV_OK, "logits"))
 		has_values(d, logits, sec->raw_size / 4, "logits %llu:", (ull)sec->raw_size / 4);
 }
@@ -240,7 +253,7 @@ static int
 lines_about_codecs(const char *text)
 {
 	static const char *const words[] = { " queries ", " own keys ", " mass ", " paid ", " scores ",
-	    " bits of ", " pages of ", " clusters of ", " low rank ", "tokens ", "logits " };
+	    " bits of ", " pages of ", " clusters of ", " low rank ", "tokens ", "logits ", "retrieval head " };
 	char line[2048];
 	int n = 0, hit;
 	size_t i, size;
