@@ -57,15 +57,16 @@ session_tokenizer(void)
 
 #define NO_TOKENIZER "00000000000000000000000000000000" /* formats/kv-snapshot.md section 6 */
 
+/* NULL: there is none in the folder, or none that is supported, and a note says why that will do. */
 static struct tokenizer *
-tokenizer_if_there(void)
+tokenizer_if_there(const char *dir, const char *why)
 {
 	struct tokenizer *t;
 	char err[512];
-	int rc = tokenizer_open(settings.model, &t, err, sizeof err);
+	int rc = tokenizer_open(dir, &t, err, sizeof err);
 
 	if (rc == TOKENIZER_EIO || rc == TOKENIZER_EUNSUPPORTED)
-		note("%s: ids need none", err);
+		note("%s: %s", err, why);
 	else if (rc != 0)
 		die(status_of_tokenizer(rc), "%s", err);
 	return t;
@@ -157,7 +158,8 @@ open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need ne
 	find_folder();
 	if ((rc = model_folder_without_config(settings.model, err, sizeof err)) != 0)
 		must(engine_fail_model(&e, rc, err), &e);
-	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() : tokenizer_if_there();
+	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() :
+	    tokenizer_if_there(settings.model, "ids need none");
 	s->device = device_open();
 	rc = model_open(settings.model, &pass, s->device.ops, s->device.dev, &s->model, err, sizeof err);
 	if (rc != 0)
@@ -215,6 +217,26 @@ session_adapter(struct session *s, const char *dir)
 		must(engine_fail_model(&e, rc, err), &e);
 }
 
+/* An embedding of its own stands for ids, which mean something by a tokenizer only. */
+static void
+check_tokenizer_of_head(const struct session *s, const char *dir)
+{
+	struct tokenizer *t = tokenizer_if_there(dir, "not compared with the model's");
+	char theirs[33], ours[33];
+
+	if (t == NULL)
+		return;
+	tokenizer_fingerprint(t, theirs);
+	tokenizer_close(t);
+	if (s->tokenizer != NULL)
+		tokenizer_fingerprint(s->tokenizer, ours);
+	else
+		memcpy(ours, s->model->id.tokenizer, sizeof ours);
+	if (strcmp(ours, theirs) != 0 && strcmp(ours, NO_TOKENIZER) != 0)
+		die(EXIT_MODEL, "%s: trained for tokenizer %s, and that of %s is %s", dir, theirs,
+		    settings.model, ours);
+}
+
 void
 session_head(struct session *s, const char *dir)
 {
@@ -224,9 +246,10 @@ session_head(struct session *s, const char *dir)
 
 	report_enter(REPORT_LOAD);
 	rc = retrieval_head_open(dir, s->model, &s->head, err, sizeof err);
-	report_leave();
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
+	check_tokenizer_of_head(s, dir);
+	report_leave();
 	sign_text("head", s->head->id);
 }
 

@@ -57,6 +57,16 @@ say() {
 	kv-decode -m "${1%.*}" --head "$1" --retrieve specontext --ids --ignore-eos -n 20 "${@:3}" "$2"
 }
 
+# swapped FILE: the tokenizer of this file, two ordinary tokens with the ids of each other
+swapped() {
+	"$PYTHON" -c 'import json, sys
+t = json.load(open(sys.argv[1]))
+ids = t["model"]["vocab"]
+a, b = [token for token in ids if ids[token] in (700, 701)]
+ids[a], ids[b] = ids[b], ids[a]
+json.dump(t, sys.stdout)' "$1"
+}
+
 # begun FILE: something has been printed to it, by a program in the background
 begun() {
 	for _ in $(seq 300); do
@@ -277,6 +287,25 @@ begun() {
 	refused 3 'fc.weight: want \[96\]\[288\], file has \[95\]\[288\]' "${prefill[@]}" --head low text.ids
 	head four odd --layers 1,3,3
 	refused 3 '"feature_layers" are not 3 layers of 8, ascending' "${prefill[@]}" --head odd text.ids
+	# the vocabulary is as large, and two tokens have other ids
+	head four foreign --embedding
+	swapped four/tokenizer.json >foreign/tokenizer.json
+	refused 4 'foreign: trained for tokenizer ([0-9a-f]{32}), and that of four is [0-9a-f]{32}' "${prefill[@]}" --head foreign text.ids
+	refused 4 'foreign: trained for tokenizer' say_of foreign --budget 9 four.head.kv
+	[ ! -e out.kv ]
+	cp four/tokenizer.json foreign
+	"${prefill[@]}" --head foreign text.ids
+	# a model without one: that of the snapshot counts, if there was one
+	cp -r four bare
+	rm bare/tokenizer.json
+	swapped four/tokenizer.json >foreign/tokenizer.json
+	refused 4 'foreign: trained for tokenizer' kv-decode -m bare --head foreign --retrieve specontext --ids -n 1 --budget 9 out.kv
+	rm out.kv
+	kv-prefill -m bare --ids -o out.kv --head foreign text.ids
+	rm foreign/tokenizer.json
+	kv-prefill -v -m four --ids -o out.kv --head foreign text.ids 2>err
+	assert_regex "$(cat err)" 'foreign/tokenizer.json: .*: not compared with the model.s'
+	rm out.kv
 	head one three
 	refused 3 'no "feature_layers"' kv-prefill -m one --ids -o out.kv --head three text.ids
 	refused 1 'none' "${prefill[@]}" --head none text.ids
