@@ -271,8 +271,7 @@ session_load(struct session *s, const struct memory_demand *d)
 
 	if (s->adapter != NULL)
 		all.adapter = s->adapter->bytes;
-	if (s->head != NULL)
-		all.adapter += s->head->bytes;
+	all.head = s->head;
 	s->plan = memory_plan(s->model, &all);
 	must_fit(memory_plan_check(&s->plan, s->model, &e), &e);
 	report_enter(REPORT_LOAD);

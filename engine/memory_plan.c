@@ -5,6 +5,7 @@
 #include "engine/memory_plan.h"
 #include "model/cache.h"
 #include "model/forward.h"
+#include "model/head_keys.h"
 
 /* What ops hold for themselves at most besides activations in 16 bits: partial results of
  * split-KV attention, the workspace of matrix products, rows that move. */
@@ -52,18 +53,34 @@ free_memory(const struct model *m, size_t *room, size_t *total, struct engine_er
 	return device_synced(&d, e);
 }
 
+/* *p <- with what a retrieval head holds: weights, keys, and features of all rows that run at once */
+static void
+add_head(struct memory_plan *p, const struct memory_demand *d)
+{
+	const uint64_t rows = d->stream > d->at_once ? d->stream : d->at_once;
+
+	p->weights += d->head->bytes;
+	p->adapter += d->head->bytes;
+	p->cache += d->tokens * head_keys_row_bytes(d->head, d->dtype);
+	p->activations += head_keys_feature_bytes(d->head, rows);
+}
+
 struct memory_plan
 memory_plan(const struct model *m, const struct memory_demand *d)
 {
 	const struct kv_model *id = &m->id;
 	const uint64_t widest = id->ffn > id->hidden ? id->ffn : id->hidden;
 
-	return (struct memory_plan){ .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter,
+	struct memory_plan p = { .tokens = d->tokens, .weights = weight_bytes(m) + d->adapter,
 	    .adapter = d->adapter,
 	    .cache = d->rows * cache_row_bytes(m, d->dtype, d->mass),
 	    .activations = workspace_bytes(m, d->at_once) + d->stream * id->hidden * sizeof(float) +
 	        (uint64_t)d->logits * id->vocabulary * sizeof(float),
 	    .scratch = OWN_SCRATCH + d->at_once * widest * 2 };
+
+	if (d->head != NULL)
+		add_head(&p, d);
+	return p;
 }
 
 int

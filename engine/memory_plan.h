@@ -9,6 +9,8 @@
 #include "engine/engine_error.h"
 #include "model/model.h"
 
+struct retrieval_head;
+
 /* What the work will hold on the device, as far as it is known before it begins: the least. */
 struct memory_demand {
 	uint64_t tokens;                /* that the cache is for; for the message */
@@ -17,16 +19,18 @@ struct memory_demand {
 	int mass;                       /* cache_want_mass() */
 	uint32_t at_once;               /* rows of the workspace */
 	uint64_t stream;                /* tokens of a residual stream, prompt_stream.h */
-	uint64_t adapter;               /* bytes of an adapter and of a retrieval head */
+	uint64_t adapter;               /* bytes of an adapter */
+	const struct retrieval_head *head;      /* NULL: none */
 	uint32_t logits;                /* rows of logits at once, besides the last one's */
 };
 
 /* Bytes on the device. */
 struct memory_plan {
 	uint64_t tokens;                /* of the demand */
-	uint64_t weights;               /* with the adapter */
-	uint64_t adapter, cache;
-	uint64_t activations;           /* workspace, residual stream, logits */
+	uint64_t weights;               /* with the adapter, and the retrieval head */
+	uint64_t adapter;               /* these alone */
+	uint64_t cache;                 /* with the keys of the retrieval head */
+	uint64_t activations;           /* workspace, residual stream, logits, features for the head */
 	uint64_t scratch;               /* what ops hold for themselves */
 };
 

@@ -62,9 +62,21 @@ head_keys_row_bytes(const struct retrieval_head *h, enum kv_dtype dtype)
 	return h->G * (h->E * (uint64_t)kv_dtype_size(dtype) + sizeof(uint32_t));
 }
 
+/* There are those of the rows that run, and of one before them. */
+static uint64_t
+feature_rows(uint64_t rows)
+{
+	return rows + 1;
+}
+
+uint64_t
+head_keys_feature_bytes(const struct retrieval_head *h, uint64_t rows)
+{
+	return h->has_features ? feature_rows(rows) * h->D * sizeof(float) : 0;
+}
+
 /* ---- room ---- */
 
-/* Of features there are those of the rows that run, and of one before them. */
 static int
 resize_features(struct head_keys *t, uint32_t room)
 {
@@ -87,7 +99,7 @@ int
 head_keys_reserve(struct head_keys *t, uint64_t tokens, uint32_t rows)
 {
 	const uint64_t have = t->keys.capacity[0], more = have + have / 2;
-	const uint64_t features = (uint64_t)rows + 1;
+	const uint64_t features = feature_rows(rows);
 	const struct model *m = t->head->model;
 
 	if (tokens > UINT32_MAX || features > UINT32_MAX)

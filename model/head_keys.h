@@ -52,7 +52,9 @@ int head_keys_load(struct head_keys *, const struct kv_head_keys *);
  * there are none. Returns a KV_* code; the writer has the message. */
 int head_keys_save(const struct head_keys *, struct kv_writer *);
 
-/* Bytes on the device for one more token. */
+/* Bytes on the device for one more token; and of the features of so many rows that run at once, which
+ * for a prompt that runs layer by layer are all of it. */
 uint64_t head_keys_row_bytes(const struct retrieval_head *, enum kv_dtype);
+uint64_t head_keys_feature_bytes(const struct retrieval_head *, uint64_t rows);
 
 #endif

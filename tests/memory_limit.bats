@@ -48,6 +48,33 @@ whatever_the_limit() {
 	assert_output --regexp '^kv-prefill: cpu: needs [0-9.]+ MiB: weights 0\.0, cache of [0-9]+ tokens [0-9.]+, activations [0-9.]+, scratch 0\.0; [0-9.]+ MiB are free$'
 }
 
+# activations COMMAND ...: those of the sum with which it is refused, in tenths of a MiB
+activations() {
+	run -1 bash -c "ulimit -v $(($(least kv-prefill) + 10 * 1024)); \"\$@\"" - "$@"
+	assert_output --regexp 'activations [0-9.]+, scratch'
+	n=$(sed 's/.*activations \([0-9]*\)\.\([0-9]\).*/\1\2/' <<<"$output")
+}
+
+@test "the features of a retrieval head count, and of a prompt that runs layer by layer all of them" {
+	"$PYTHON" "$ROOT/tests/bin/mkhead.py" wide --model "$DEMO" --hidden 512 --embedding --layers 0,1,2 --head-dim 16
+	seq 8 1000 | sed p | sed p | sed p | sed p >long.ids
+	tokens=$(wc -l <long.ids)
+	features=$((tokens * 512 * 4 * 10 / 1048576))
+	for layered in "" "--score knorm --evict rate=0.5"; do
+		read=(kv-prefill -m "$DEMO" -j 1 --ids -c 16 -o o.kv long.ids)
+		[ -z "$layered" ] || read=(kv-prefill -m "$DEMO" -j 1 --ids --score knorm --evict rate=0.5 -o o.kv long.ids)
+		activations "${read[@]}"
+		without=$n
+		activations "${read[@]}" --head wide
+		echo "$n with, $without without, $features of features"
+		if [ -n "$layered" ]; then
+			((n - without >= features - 1 && n - without <= features + 1))
+		else
+			((n - without <= 1))
+		fi
+	done
+}
+
 @test "programs without a plan look before the first product" {
 	whatever_the_limit kv-index --clusters --cluster-count 8 -j 2 -o o.kv doc.kv
 	whatever_the_limit kv-decode -m "$DEMO" -j 2 -n 2 doc.kv

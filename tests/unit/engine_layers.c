@@ -5,6 +5,7 @@
 
 #include "engine/compare.h"
 #include "engine/memory_plan.h"
+#include "model/retrieval_head.h"
 #include "kvfile_sample.h"
 
 #define MIB ((size_t)1 << 20)
@@ -189,6 +190,29 @@ test_no_room(const char *a, const char *b, struct device d)
 
 /* ---- what is refused before it begins ---- */
 
+/* A retrieval head holds weights, a key for each token, and features of the rows that run at once. */
+static void
+test_memory_of_a_head(const struct model *m, struct memory_demand demand)
+{
+	struct retrieval_head h = { .D = 20, .G = 3, .E = 4, .has_features = 1, .bytes = 1000 };
+	const struct memory_plan bare = memory_plan(m, &demand);
+	struct memory_plan plan;
+
+	demand.head = &h;
+	demand.adapter = 70;
+	plan = memory_plan(m, &demand);
+	check(plan.weights == bare.weights + 1070 && plan.adapter == 1070, "weights of a head");
+	check(plan.cache == bare.cache + 100 * 3 * (4 * 2 + 4), "its keys, and their positions");
+	check(plan.activations == bare.activations + (10 + 1) * 20 * 4, "features of a tile");
+	demand.stream = 100;
+	plan = memory_plan(m, &demand);
+	check(plan.activations == bare.activations + 100 * m->id.hidden * 4 + (100 + 1) * 20 * 4,
+	    "the residual stream and the features of a prompt");
+	h.has_features = 0;
+	plan = memory_plan(m, &demand);
+	check(plan.activations == bare.activations + 100 * m->id.hidden * 4, "no features");
+}
+
 static void
 test_memory_plan(struct device d)
 {
@@ -206,6 +230,7 @@ test_memory_plan(struct device d)
 	plan = memory_plan(&m, &demand);
 	check(plan.weights == MIB * 3 / 2 && plan.tokens == 100, "weights, tokens");
 	check(plan.cache == 400 * (2 * 8 * 2 + 4), "a row: key, value, position");
+	test_memory_of_a_head(&m, demand);
 	check(memory_plan_check(&plan, &m, &e) == ENGINE_OK, "the CPU cannot tell what is free");
 	small.shares_memory = 0;
 	small.mem_info = full;
