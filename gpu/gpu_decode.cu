@@ -17,23 +17,27 @@
  * the rows of each KV head: each block of a limited call finds these ranges first, a thread for
  * each KV head, and they are what is split.
  *
- * Within a block each warp takes every fourth tile of rows (gpu_decode_warp.h). With a latency
- * of 0.8 us, HBM needs 26 KB in flight on each of 132 SMs; two blocks of four warps with three
- * pieces of 2 KB each have 48 KB.
+ * Within a block each warp takes every fourth tile of rows. With a latency of 0.8 us, HBM needs 26
+ * KB in flight on each of 132 SMs; two blocks of four warps with three pieces of 2 KB each have 48
+ * KB.
  *
- * Arithmetic is f32, products are FMAs on CUDA cores: tensor cores would need queries and
- * weights rounded to 16 bits. GQA packing: up to 8 query rows that read the same KV head
- * share one read of its keys, and fit into registers. More are done in groups of 8 by
- * neighbouring blocks, all but the first of which find the rows in L2. */
+ * GQA packing: up to 8 query rows that read the same KV head share one read of its keys, and fit
+ * into registers. More are done in groups of 8 by neighbouring blocks, all but the first of which
+ * find the rows in L2. Two kinds of tiles:
+ *
+ * - gpu_decode_warp.h: f32, products are FMAs on CUDA cores. For up to 4 query rows, for f32, and
+ *   for rows of more than 256 bytes.
+ * - gpu_decode_mma.h: tensor cores, queries and weights as sums of 16-bit numbers. For more query
+ *   rows, where FMAs would be the limit. */
 #include "gpu/gpu_decode_split.h"
 
 /* ---- the kernels ---- */
 
-template <class T, int L, int M, bool LIMITED>
+template <class W, bool LIMITED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
 attend_split(const __grid_constant__ struct decode_call w)
 {
-	attend_block<T, L, M, LIMITED>(w, blockIdx.x);
+	attend_block<W, LIMITED>(w, blockIdx.x);
 }
 
 template <bool LIMITED>
@@ -59,14 +63,14 @@ load_call(struct decode_call &to, const struct decode_call &from)
 	__syncthreads();
 }
 
-template <class T, int L, int M, bool LIMITED>
+template <class W, bool LIMITED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
 attend_split_each(const struct decode_call *calls)
 {
 	SHARED(struct decode_call, w);
 
 	load_call(w, calls[blockIdx.y]);
-	attend_block<T, L, M, LIMITED>(w, blockIdx.x);
+	attend_block<W, LIMITED>(w, blockIdx.x);
 }
 
 template <bool LIMITED>
@@ -90,21 +94,21 @@ struct launch {
 	size_t combine_shared;
 };
 
-template <class T, int L, int M>
+template <class W>
 static void
 launch_splits(struct dev *d, const struct launch &l)
 {
-	const size_t ring = WARPS * tile<T, L, M>::RING * sizeof(uint4);
-	const size_t shared = max(ring, sizeof(struct warp_sums<T, L, M>));
+	const size_t ring = WARPS * W::RING * sizeof(uint4);
+	const size_t shared = max(ring, sizeof(typename W::sums));
 
 	with_limited(l.call->limits, [&](auto limited) {
 		constexpr bool LIMITED = limited.value;
 
 		if (l.table != NULL)
-			LAUNCH(d, (attend_split_each<T, L, M, LIMITED>), dim3(l.blocks, l.n),
+			LAUNCH(d, (attend_split_each<W, LIMITED>), dim3(l.blocks, l.n),
 			    THREADS, shared, l.table);
 		else
-			LAUNCH_PDL(d, (attend_split<T, L, M, LIMITED>), l.blocks, THREADS, shared,
+			LAUNCH_PDL(d, (attend_split<W, LIMITED>), l.blocks, THREADS, shared,
 			    *l.call);
 	});
 }
@@ -125,22 +129,36 @@ row_lanes(const struct decode_call *w, enum kv_dtype dtype)
 	return pieces <= 8 ? 8 : pieces <= 16 ? 16 : 32;
 }
 
+/* 8 query rows: on tensor cores where these take the type and the width of rows */
+template <class T>
+static void
+launch_eight(struct dev *d, const struct launch &l, uint32_t L)
+{
+	if (L == 32)
+		launch_splits<tile<T, 32, 8>>(d, l);
+	else if constexpr (sizeof(T) == 2) {
+		if (L == 8)
+			launch_splits<mma_tile<T, 64>>(d, l);
+		else
+			launch_splits<mma_tile<T, 128>>(d, l);
+	} else if (L == 8)
+		launch_splits<tile<T, 8, 8>>(d, l);
+	else
+		launch_splits<tile<T, 16, 8>>(d, l);
+}
+
 template <class T>
 static void
 launch_tiles(struct dev *d, const struct launch &l, uint32_t M, uint32_t L)
 {
-	if (M == 4 && L == 8)
-		launch_splits<T, 8, 4>(d, l);
-	else if (M == 4 && L == 16)
-		launch_splits<T, 16, 4>(d, l);
-	else if (M == 4)
-		launch_splits<T, 32, 4>(d, l);
+	if (M == 8)
+		launch_eight<T>(d, l, L);
 	else if (L == 8)
-		launch_splits<T, 8, 8>(d, l);
+		launch_splits<tile<T, 8, 4>>(d, l);
 	else if (L == 16)
-		launch_splits<T, 16, 8>(d, l);
+		launch_splits<tile<T, 16, 4>>(d, l);
 	else
-		launch_splits<T, 32, 8>(d, l);
+		launch_splits<tile<T, 32, 4>>(d, l);
 }
 
 static void

@@ -3,7 +3,7 @@
 #ifndef GPU_DECODE_SPLIT_H
 #define GPU_DECODE_SPLIT_H
 
-#include "gpu/gpu_decode_warp.h"
+#include "gpu/gpu_decode_mma.h"
 
 constexpr uint32_t THREADS = 32 * WARPS;
 constexpr uint32_t BLOCKS = 2;           /* of an SM */
@@ -129,16 +129,23 @@ UNROLL		for (int e = 0; e < W::EACH; e += 4) {
 	}
 }
 
-/* The results of the warps of a block, in shared memory, where the ring was */
-template <class T, int L, int M>
-struct warp_sums {
-	float top[WARPS][M], sum[WARPS][M], out[WARPS][M][L * tile<T, L, M>::EACH];
-};
+/* The query of this lane */
+template <class T, int WIDTH>
+DEVICE void
+load_queries(struct mma_state<T, WIDTH> &r, const struct decode_call &w, uint32_t g,
+    uint32_t group)
+{
+	using W = mma_tile<T, WIDTH>;
+	const uint32_t R = w.H / w.c.G, i = group * W::M + W::query_of(threadIdx.x % 32);
+	const size_t row = (size_t)(i / R) * w.H + g * R + i % R;
+
+	load_query(r, i < w.N * R ? w.q + row * w.c.E : NULL, w.c.E, w.scale);
+}
 
 /* Reduces the softmax state over the lanes of this warp and stores it. */
 template <class T, int L, int M>
 DEVICE void
-store_warp_sums(struct warp_sums<T, L, M> &to, struct softmax_state<T, L, M> &r)
+store_warp_sums(typename tile<T, L, M>::sums &to, struct softmax_state<T, L, M> &r)
 {
 	using W = tile<T, L, M>;
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -159,9 +166,9 @@ UNROLL			for (int bit = L; bit < 32; bit *= 2)
 }
 
 /* Combines the results of the block's warps and writes the partial result. */
-template <class T, int L, int M>
+template <int M, int WIDTH>
 DEVICE void
-write_part(const struct decode_call &w, const struct warp_sums<T, L, M> &from, uint32_t part,
+write_part(const struct decode_call &w, const struct warp_sums<M, WIDTH> &from, uint32_t part,
     uint32_t group)
 {
 	const uint32_t queries = w.N * (w.H / w.c.G), first = group * M;
@@ -188,23 +195,24 @@ write_part(const struct decode_call &w, const struct warp_sums<T, L, M> &from, u
 }
 
 /* The rows [first, end) of the list of KV head g, for a group of query rows */
-template <class T, int L, int M, bool LIMITED>
+template <class W, bool LIMITED>
 DEVICE void
 attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t first, uint32_t end,
     uint32_t part, uint32_t group)
 {
-	using W = tile<T, L, M>;
-	const uint32_t R = w.H / w.c.G, lane = threadIdx.x % 32, c = lane % L;
+	const uint32_t R = w.H / w.c.G, lane = threadIdx.x % 32;
 	const uint32_t *pos = w.c.pos + w.c.start[g];
-	const size_t bytes = w.c.E * sizeof(T), at = w.c.start[g] * bytes + c * 16;
-	const bool there = c * 16 < bytes;
-	struct cursor cursor = { g, first, end, 0, 0, 0, there ? (const char *)w.c.k + at : NULL,
-		there && w.c.v != NULL ? (const char *)w.c.v + at : NULL, bytes };
+	const size_t bytes = w.c.E * W::ELEMENT, at = w.c.start[g] * bytes;
+	const uint32_t k = W::key_piece(lane) * 16, v = W::value_piece(lane) * 16;
+	struct cursor cursor = { g, first, end, 0, 0, 0,
+		k < bytes ? (const char *)w.c.k + at + k : NULL,
+		v < bytes && w.c.v != NULL ? (const char *)w.c.v + at + v : NULL, bytes };
 	uint4 *ring = shared + threadIdx.x / 32 * W::RING + lane;
-	struct softmax_state<T, L, M> r;
-	uint32_t row[W::STEPS], here = NO_ROW;
+	constexpr uint32_t M = W::M;
+	typename W::state r;
+	uint32_t here = NO_ROW;
 
-	prologue<W>(row, ring, cursor, w.list);
+	prologue<W>(r, ring, cursor, w.list);
 	/* Positions ascend: where the first query sees the last row and, through a window, the
 	 * last query the first row, all queries see all rows. */
 	if (w.qpos == NULL || (pos[end - 1] <= w.qpos[group * M / R] &&
@@ -212,19 +220,19 @@ attend_rows(const struct decode_call &w, uint4 *shared, uint32_t g, uint32_t fir
 	    w.limits.reach)))
 		pos = NULL;
 	else
-		here = w.qpos[min(group * M + lane % M, w.N * R - 1) / R];
+		here = w.qpos[min(group * M + W::query_of(lane), w.N * R - 1) / R];
 	load_queries(r, w, g, group);
-	for_row_tiles<LIMITED>(r, row, ring, cursor, w.list, pos, here, w.limits);
+	for_row_tiles<LIMITED>(r, ring, cursor, w.list, pos, here, w.limits);
 	__syncthreads();
-	store_warp_sums(*(struct warp_sums<T, L, M> *)shared, r);
+	store_warp_sums(*(typename W::sums *)shared, r);
 	__syncthreads();
-	write_part(w, *(const struct warp_sums<T, L, M> *)shared, part, group);
+	write_part(w, *(const typename W::sums *)shared, part, group);
 	__syncthreads();
 }
 
 /* First kernel: one block for each split and group of query rows. The groups of a split are
  * neighbours in the grid, so that they read the same rows at about the same time. */
-template <class T, int L, int M, bool LIMITED>
+template <class W, bool LIMITED>
 DEVICE void
 attend_block(const struct decode_call &w, uint32_t block)
 {
@@ -247,7 +255,7 @@ attend_block(const struct decode_call &w, uint32_t block)
 		if (next <= first || next == at)
 			continue;
 		const uint32_t before = LIMITED ? visible[g].first : 0;
-		attend_rows<T, L, M, LIMITED>(w, shared, g,
+		attend_rows<W, LIMITED>(w, shared, g,
 		    before + (uint32_t)(at < first ? first - at : 0),
 		    before + (uint32_t)((next < end ? next : end) - at), split + g, group);
 	}

@@ -11,14 +11,26 @@
 
 constexpr uint32_t WARPS = 4;            /* of a block; each takes every fourth tile */
 
+/* The results of the warps of a block for M query rows, in shared memory, where the ring was */
+template <int M, int WIDTH>
+struct warp_sums {
+	float top[WARPS][M], sum[WARPS][M], out[WARPS][M][WIDTH];
+};
+
 /* ---- tiles ---- */
+
+template <class T, int L, int QUERIES> struct softmax_state;
 
 /* How a warp maps to a tile of rows: L lanes for a row (superfluous ones have zeros), M query
  * rows, and as many rows that each lane ends up with one logit. Lane s * L + c has piece c of
  * the rows s, s + SIDES, ... of the tile, and the logit of query row c % M with row c / M *
  * SIDES + s. */
-template <class T, int L, int M>
+template <class T, int L, int QUERIES>
 struct tile {
+	using state = softmax_state<T, L, QUERIES>;
+	using sums = warp_sums<QUERIES, L * 16 / sizeof(T)>;
+	static constexpr int M = QUERIES;
+	static constexpr size_t ELEMENT = sizeof(T);
 	static constexpr int EACH = 16 / sizeof(T);      /* elements of a lane's piece */
 	static constexpr int SIDES = 32 / L;             /* rows that a load covers */
 	static constexpr int STEPS = L / M;              /* pieces of a lane */
@@ -27,6 +39,21 @@ struct tile {
 	 * flight */
 	static constexpr int SLOTS = STEPS >= 4 ? 4 : 16 / STEPS;
 	static constexpr size_t RING = (size_t)SLOTS * STEPS * 32;       /* pieces */
+
+	/* The query row whose logit a lane has; its piece of a row */
+	DEVICE uint32_t query_of(uint32_t lane) { return lane % M; }
+	DEVICE uint32_t key_piece(uint32_t lane) { return lane % L; }
+	DEVICE uint32_t value_piece(uint32_t lane) { return lane % L; }
+};
+
+/* Online softmax, this lane's part: query and output channels of its piece for each query
+ * row; for query row lane % M the maximum logit so far over the warp, and the sum of this
+ * lane's own weights */
+template <class T, int L, int M>
+struct softmax_state {
+	uint32_t row[tile<T, L, M>::STEPS];      /* this lane's of the tile that is loaded next */
+	float query[M][tile<T, L, M>::EACH], out[M][tile<T, L, M>::EACH];
+	float top, sum;
 };
 
 /* A lane's position in the rows [first, end) of the list of KV head g */
@@ -45,13 +72,11 @@ entry_of(const struct cursor &cursor, const struct row_list &list, uint32_t i)
 	    list.at[cursor.g * list.stride + i / list.rows] : 0;
 }
 
-/* row[] <- this lane's rows of the next tile. Each of the first lanes knows one row; shuffles
- * distribute them. */
+/* Returns the row of the next tile that this lane knows: one for each of the first lanes. */
 template <class W>
-DEVICE void
-next_rows(uint32_t row[W::STEPS], struct cursor &cursor, const struct row_list &list)
+DEVICE uint32_t
+next_row(struct cursor &cursor, const struct row_list &list)
 {
-	const uint32_t side = threadIdx.x % 32 / (32 / W::SIDES);
 	uint32_t mine = cursor.next;
 
 	if (list.at != NULL)
@@ -61,8 +86,20 @@ next_rows(uint32_t row[W::STEPS], struct cursor &cursor, const struct row_list &
 	cursor.next += WARPS * W::ROWS;
 	cursor.entry = cursor.later;
 	cursor.later = entry_of(cursor, list, cursor.next + WARPS * W::ROWS);
+	return mine;
+}
+
+/* r.row <- this lane's rows of the next tile; shuffles distribute them. */
+template <class T, int L, int M>
+DEVICE void
+next_rows(struct softmax_state<T, L, M> &r, struct cursor &cursor, const struct row_list &list)
+{
+	using W = tile<T, L, M>;
+	const uint32_t side = threadIdx.x % 32 / (32 / W::SIDES);
+	const uint32_t mine = next_row<W>(cursor, list);
+
 UNROLL	for (int u = 0; u < W::STEPS; u++)
-		row[u] = __shfl_sync(ALL_LANES, mine, u * W::SIDES + side);
+		r.row[u] = __shfl_sync(ALL_LANES, mine, u * W::SIDES + side);
 }
 
 /* Starts the copy of this lane's pieces of those rows to a slot of the ring. Addresses are
@@ -78,6 +115,22 @@ UNROLL	for (int u = 0; u < W::STEPS; u++)
 		cp_async16(to + u * 32, (const void *)((uintptr_t)from + row[u] * bytes),
 		    from != NULL && row[u] != NO_ROW);
 	cp_async_commit();
+}
+
+template <class T, int L, int M>
+DEVICE void
+load_keys(const struct softmax_state<T, L, M> &r, uint4 *ring, uint32_t piece,
+    const struct cursor &cursor)
+{
+	load_piece<tile<T, L, M>>(ring, piece, cursor.k, r.row, cursor.bytes);
+}
+
+template <class T, int L, int M>
+DEVICE void
+load_values(const struct softmax_state<T, L, M> &r, uint4 *ring, uint32_t piece,
+    const struct cursor &cursor)
+{
+	load_piece<tile<T, L, M>>(ring, piece, cursor.v, r.row, cursor.bytes);
 }
 
 template <class T>
@@ -96,15 +149,6 @@ UNROLL	for (int i = 0; i < 4; i++)
 }
 
 /* ---- the arithmetic of a tile ---- */
-
-/* Online softmax, this lane's part: query and output channels of its piece for each query
- * row; for query row lane % M the maximum logit so far over the warp, and the sum of this
- * lane's own weights */
-template <class T, int L, int M>
-struct softmax_state {
-	float query[M][tile<T, L, M>::EACH], out[M][tile<T, L, M>::EACH];
-	float top, sum;
-};
 
 /* Transposing reduction: lane i returns the sum over L lanes of x[i]. In each step a lane
  * gives away half of its values. */
@@ -197,19 +241,19 @@ UNROLL			for (int e = 0; e < W::EACH; e++)
 /* ---- the pipeline ---- */
 
 /* Prologue: starts the loads of this warp's first tiles, so that each step of for_row_tiles()
- * has one load to start. row[] is that of the last of them then. */
+ * has one load to start. r.row is that of the last of them then. */
 template <class W>
 DEVICE void
-prologue(uint32_t row[W::STEPS], uint4 *ring, struct cursor &cursor, const struct row_list &list)
+prologue(typename W::state &r, uint4 *ring, struct cursor &cursor, const struct row_list &list)
 {
 	cursor.next = cursor.first + threadIdx.x / 32 * W::ROWS + threadIdx.x % W::ROWS;
 	cursor.entry = entry_of(cursor, list, cursor.next);
 	cursor.later = entry_of(cursor, list, cursor.next + WARPS * W::ROWS);
 	for (uint32_t piece = 0; piece < W::SLOTS; piece += 2) {
-		next_rows<W>(row, cursor, list);
-		load_piece<W>(ring, piece, cursor.k, row, cursor.bytes);
+		next_rows(r, cursor, list);
+		load_keys(r, ring, piece, cursor);
 		if (piece + 2 < W::SLOTS)
-			load_piece<W>(ring, piece + 1, cursor.v, row, cursor.bytes);
+			load_values(r, ring, piece + 1, cursor);
 	}
 }
 
@@ -217,9 +261,8 @@ prologue(uint32_t row[W::STEPS], uint4 *ring, struct cursor &cursor, const struc
  * query row sees, which is at position `here`. */
 template <bool LIMITED, class T, int L, int M>
 DEVICE void
-for_row_tiles(struct softmax_state<T, L, M> &r, uint32_t row[tile<T, L, M>::STEPS], uint4 *ring,
-    struct cursor &cursor, const struct row_list &list, const uint32_t *pos, uint32_t here,
-    const struct limits &limits)
+for_row_tiles(struct softmax_state<T, L, M> &r, uint4 *ring, struct cursor &cursor,
+    const struct row_list &list, const uint32_t *pos, uint32_t here, const struct limits &limits)
 {
 	using W = tile<T, L, M>;
 	const uint32_t c = threadIdx.x % L, side = threadIdx.x % 32 / L;
@@ -232,14 +275,14 @@ for_row_tiles(struct softmax_state<T, L, M> &r, uint32_t row[tile<T, L, M>::STEP
 		float s, p;
 
 		cp_async_wait<W::SLOTS - 2>();
-		load_piece<W>(ring, piece + W::SLOTS - 1, cursor.v, row, cursor.bytes);
+		load_values(r, ring, piece + W::SLOTS - 1, cursor);
 		s = logit(r, ring + piece % W::SLOTS * W::STEPS * 32);
 		if (LIMITED && limits.cap > 0)
 			s = softcapped(s, limits);
 		p = softmax_step(r, seen ? s : -INFINITY);
-		next_rows<W>(row, cursor, list);
+		next_rows(r, cursor, list);
 		cp_async_wait<W::SLOTS - 2>();
-		load_piece<W>(ring, piece + W::SLOTS, cursor.k, row, cursor.bytes);
+		load_keys(r, ring, piece + W::SLOTS, cursor);
 		add_values(r, ring + (piece + 1) % W::SLOTS * W::STEPS * 32, p);
 	}
 	cp_async_wait<0>();

@@ -1,5 +1,5 @@
 /* gpu_index.h - what the files of retrieval share: entries as a kernel's argument, the naive
- * score of a key, and queries as operands of tensor cores */
+ * score of a key, and queries as operands of tensor cores; gpu_decode_mma.h takes power_for() */
 #ifndef GPU_INDEX_H
 #define GPU_INDEX_H
 

@@ -267,13 +267,14 @@ bench_decode(void)
 {
 	static const struct {
 		uint32_t H, G, S;
-	} shape[] = { { 32, 8, 8192 }, { 32, 8, 32768 }, { 32, 8, 131072 }, { 32, 32, 32768 } };
+	} shape[] = { { 32, 8, 8192 }, { 32, 8, 32768 }, { 32, 8, 131072 }, { 32, 4, 131072 },
+		{ 32, 32, 32768 } };
 	struct layer *l;
 	char what[80];
 	size_t i;
 	uint32_t g;
 
-	for (i = 0; i < 4; i++) {
+	for (i = 0; i < sizeof shape / sizeof shape[0]; i++) {
 		const uint32_t S = tiny ? 300 : shape[i].S;
 
 		l = make_layer(shape[i].H, shape[i].G, 128, S, 1);

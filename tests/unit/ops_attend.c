@@ -1,30 +1,29 @@
 /* ops_attend.c - attend against double precision, over the shapes that go wrong */
 #include "tests/unit/ops_cache.h"
 
-void
-test_attend(const struct shape *s)
+/* Such queries to such a cache */
+static void
+attend_to(const struct shape *s, struct cache *c, const float *q)
 {
 	const size_t NH = (size_t)s->N * s->H, n = NH * s->E;
-	float *q = floats(n, s->scale), *o, *lse;
+	float *o, *lse;
 	double *want = malloc(n * sizeof *want), *want_lse = malloc(NH * sizeof *want_lse);
 	struct ref_rows ref;
 	struct query query;
 	const int f32 = s->N <= DECODE_ROWS || s->type == KV_F32;      /* not rounded to 16 bits */
-	struct cache c;
 	char what[128];
 	int k, lses;
 
-	cache_make(&c, s);
-	ref = cache_reference(&c, s);
-	query = cache_query(s, q, c.qpos);
+	ref = cache_reference(c, s);
+	query = cache_query(s, q, c->qpos);
 	ref_attend(want, want_lse, &query, &ref);
 	for (lses = 0; lses < 2; lses++) {     /* o on all devices, then lse on all */
 		cache_name(what, sizeof what, lses ? "lse" : "attend", s);
 		new_case();
 		for (k = 0; k < devices; k++) {
 			struct device *d = &device[k];
-			struct layer_rows rows = cache_on_device(d, &c, s, 1);
-			void *dq = to_device(d, q, n * 4), *dp = to_device(d, c.qpos, s->N * 4);
+			struct layer_rows rows = cache_on_device(d, c, s, 1);
+			void *dq = to_device(d, q, n * 4), *dp = to_device(d, c->qpos, s->N * 4);
 			void *out = d->ops->alloc(d->dev, n * 4),
 			     *dl = d->ops->alloc(d->dev, NH * 4);
 
@@ -51,10 +50,47 @@ test_attend(const struct shape *s)
 			cache_free_rows(d, &rows);
 		}
 	}
-	cache_free(&c);
-	free(q);
 	free(want);
 	free(want_lse);
+}
+
+void
+test_attend(const struct shape *s)
+{
+	float *q = floats((size_t)s->N * s->H * s->E, s->scale);
+	struct cache c;
+
+	cache_make(&c, s);
+	attend_to(s, &c, q);
+	cache_free(&c);
+	free(q);
+}
+
+/* One row gets nearly all attention, and its value is 0; what the others get, each so little that it
+ * is below the least number of f16, is the output. */
+static void
+test_sink(void)
+{
+	static const enum kv_dtype type[] = { KV_F16, KV_BF16, KV_F32 };
+	struct cache c;
+	size_t i, k;
+
+	for (k = 0; k < COUNT(type); k++) {
+		const struct shape s = { 1, 8, 1, 64, 150, type[k], 1, LATE | FIRST, 0, 0 };
+		const size_t channels = (size_t)s.S * s.E;
+		float *q = floats((size_t)s.H * s.E, 0);
+
+		cache_make(&c, &s);
+		for (i = 0; i < channels; i++) {
+			c.k[i] = i == 0 ? 4 : 0;
+			c.v[i] = i < s.E ? 0 : 64;
+		}
+		for (i = 0; i < s.H; i++)
+			q[i * s.E] = 26 + (float)i;    /* weights of 2^-19 to 2^-24 */
+		attend_to(&s, &c, q);
+		cache_free(&c);
+		free(q);
+	}
 }
 
 /* A sliding window, and more than one query row, are refused by the ops of retrieval. */
@@ -115,6 +151,12 @@ static const struct shape decoding[] = {
 	{ 1, 4, 1, 128, 31, KV_F32, 1, LATE, 0, 0 },
 	{ 1, 4, 1, 128, 33, KV_F32, 1, LATE, 0, 0 },
 	{ 1, 4, 1, 128, 385, KV_BF16, 30, LATE, 0, 0 },
+	{ 1, 8, 1, 128, 385, KV_BF16, 30, LATE, 0, 0 },
+	{ 1, 5, 1, 128, 2100, KV_F16, 1, LATE, 0, 0 },
+	{ 3, 2, 1, 40, 200, KV_F16, 1, 0, 0, 0 },        /* widths with pieces that no lane has */
+	{ 1, 7, 1, 8, 70, KV_BF16, 1, LATE, 0, 0 },
+	{ 2, 6, 2, 104, 130, KV_BF16, 1, PACKED | LATE, 0, 0 },
+	{ 2, 8, 1, 120, 90, KV_F16, 1, RISING | LATE, 0, 0 },
 };
 
 /* Every number of query rows up to DECODE_ROWS, and different numbers of query heads for a KV head */
@@ -135,6 +177,7 @@ test_decoding(void)
 	}
 	for (i = 0; i < COUNT(decoding); i++)
 		test_attend(&decoding[i]);
+	test_sink();
 }
 
 /* Kernels that have 16, 32, 64, 96 or 128 queries or rows at a time: one more, one less. Pieces of

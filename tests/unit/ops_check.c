@@ -43,6 +43,10 @@ static const double tolerance_16[OPS] = {
 	[ATTEND] = 4e-3,
 	[LSE] = 4e-3,
 	[MASS] = 4e-3,
+	/* weights of 5 to 8 query rows in bf16: each is rounded by up to 2^-17 of it, up or down */
+	[ATTEND_DECODE] = 4e-6,
+	[LSE_DECODE] = 4e-6,
+	[ATTEND_CHOSEN] = 4e-6,
 	/* nothing is rounded in these, but tensor cores cut off where they add: half a unit in the
 	 * last place of the sum, up to 16 times in the same direction */
 	[BITS_SCORES] = 4e-6,

@@ -1,0 +1,312 @@
+/* gpu_decode_mma.h - the main loop of a warp of gpu_decode.cu on tensor cores, for keys and values
+ * of 16 bits and 5 to 8 query rows
+ *
+ * With 8 query rows FMAs on CUDA cores cannot keep up with memory: some 0.26 instructions for each
+ * byte, where an H100 can issue 0.27 in the time that it reads one. Here they are 0.04.
+ *
+ * The rows of both products (m) are the query rows, 8 of 16. An f32 number is split into 16-bit
+ * parts, each the remainder of those before; rows 0 .. 7 of the a operand have the first part and
+ * rows 8 .. 15 the second one, so that nothing is multiplied in vain, and f32 accuracy costs no
+ * second product:
+ *
+ * - logits: a is the queries, b the keys, 8 rows of the cache for each mma. Two parts of a query
+ *   are 22 bits in f16, of the greatest channel of its head; bf16 takes four parts, two mma, for
+ *   all 24. The logit is the sum of rows g and g + 8 of the result, which one lane has.
+ * - output: a is the weights of 16 rows of the cache, as the lanes have them: the result of an mma
+ *   and the a operand of the next have the same layout. b is the values. Rounding changes a weight
+ *   by at most 2^-17 of it in bf16; in f16 by 2^-23 of it or 2^-40 of the greatest weight, what is
+ *   more. Weights are added up after rounding, as the product with a channel of ones: what it adds
+ *   to all of them, or takes from all, cancels out in the output.
+ *
+ * As in gpu_decode_warp.h a lane copies by cp.async just those 16-byte pieces that it reads back.
+ * The order of channels in a product is free: it is chosen such that a piece of a key is two b
+ * fragments, and pieces of four rows of values are b fragments for the 8 channels of a piece, once
+ * neighbouring rows are interleaved.
+ *
+ * An infinite key or value may give a NaN where f32 has a number: parts that are zero are
+ * multiplied, too. */
+#ifndef GPU_DECODE_MMA_H
+#define GPU_DECODE_MMA_H
+
+#include "gpu/gpu_decode_warp.h"
+#include "gpu/gpu_index.h"
+
+/* Pairs of parts of a query; the power of two that weights are multiplied with: f16 has few
+ * exponents. */
+template <class T> struct precision;
+template <> struct precision<f16> { static constexpr int LAYERS = 1, POWER = 15; };
+template <> struct precision<bf16> { static constexpr int LAYERS = 2, POWER = 0; };
+
+template <class T, int E> struct mma_state;
+
+/* Tiles of 16 rows of up to WIDTH channels, a multiple of 64. With g = lane / 4 and c = lane % 4 a
+ * lane has of rows g and g + 8 of the tile pieces c, c + 4, ... of the keys, of rows 2c, 2c + 1,
+ * 2c + 8 and 2c + 9 pieces g, g + 8 of the values, and the logits of these four rows with query
+ * row g. */
+template <class T, int WIDTH>
+struct mma_tile {
+	using state = mma_state<T, WIDTH>;
+	using sums = warp_sums<8, WIDTH>;
+	static constexpr int M = 8;
+	static constexpr size_t ELEMENT = sizeof(T);
+	static constexpr int ROWS = 16;
+	static constexpr int PIECES = WIDTH / 16;        /* of a lane, of keys as of values */
+	static constexpr int SLOTS = 4;                  /* as in struct tile */
+	static constexpr size_t RING = (size_t)SLOTS * PIECES * 32;
+
+	/* The query row whose logits a lane has; its first piece of a row */
+	DEVICE uint32_t query_of(uint32_t lane) { return lane / 4; }
+	DEVICE uint32_t key_piece(uint32_t lane) { return lane % 4; }
+	DEVICE uint32_t value_piece(uint32_t lane) { return lane / 4; }
+};
+
+/* Online softmax, this lane's part: queries as a fragments, output channels and, as one of them,
+ * the sum of the weights */
+template <class T, int WIDTH>
+struct mma_state {
+	uint32_t row;                /* row lane % 16 of the tile that is loaded next */
+	uint32_t query[precision<T>::LAYERS][WIDTH / 16][4];
+	float out[WIDTH / 8][4], sum[4];
+	float unit, top;             /* of query row g: logits are in this unit; the greatest */
+};
+
+/* Two numbers, of which it leaves the remainder, as a part of 16 bits of each */
+template <class T>
+DEVICE uint32_t
+take_part(float &x, float &y)
+{
+	const uint32_t part = pair<T>(x, y);
+
+	x -= widen(T{ (uint16_t)part });
+	y -= widen(T{ (uint16_t)(part >> 16) });
+	return part;
+}
+
+/* ---- loads ---- */
+
+/* The next row of the list for this lane: shuffles of the loads below distribute them. */
+template <class T, int WIDTH>
+DEVICE void
+next_rows(struct mma_state<T, WIDTH> &r, struct cursor &cursor, const struct row_list &list)
+{
+	r.row = next_row<mma_tile<T, WIDTH>>(cursor, list);
+}
+
+/* Starts the copy of PIECES pieces of a row, STEP bytes apart, of which this lane has the one that
+ * begins at byte `at` of the row, and those that there are behind it. */
+template <int PIECES, int STEP>
+DEVICE void
+load_row(uint4 *to, const char *from, uint32_t row, uint32_t at, size_t bytes)
+{
+	const uintptr_t first = (uintptr_t)from + row * bytes;
+	const bool there = from != NULL && row != NO_ROW;
+
+UNROLL	for (int i = 0; i < PIECES; i++)
+		cp_async16(to + i * 32, (const void *)(first + i * STEP),
+		    there && at + i * STEP < bytes);
+}
+
+template <class T, int WIDTH>
+DEVICE void
+load_keys(const struct mma_state<T, WIDTH> &r, uint4 *ring, uint32_t piece,
+    const struct cursor &cursor)
+{
+	using W = mma_tile<T, WIDTH>;
+	const uint32_t lane = threadIdx.x % 32;
+	uint4 *to = ring + piece % W::SLOTS * W::PIECES * 32;
+
+UNROLL	for (int i = 0; i < 2; i++)
+		load_row<WIDTH / 32, 64>(to + i * (WIDTH / 32) * 32, cursor.k,
+		    __shfl_sync(ALL_LANES, r.row, 8 * i + lane / 4), lane % 4 * 16, cursor.bytes);
+	cp_async_commit();
+}
+
+template <class T, int WIDTH>
+DEVICE void
+load_values(const struct mma_state<T, WIDTH> &r, uint4 *ring, uint32_t piece,
+    const struct cursor &cursor)
+{
+	using W = mma_tile<T, WIDTH>;
+	const uint32_t lane = threadIdx.x % 32;
+	uint4 *to = ring + piece % W::SLOTS * W::PIECES * 32;
+
+UNROLL	for (int u = 0; u < 4; u++)
+		load_row<WIDTH / 64, 128>(to + u * (WIDTH / 64) * 32, cursor.v,
+		    __shfl_sync(ALL_LANES, r.row, lane % 4 * 2 + u / 2 * 8 + u % 2),
+		    lane / 4 * 16, cursor.bytes);
+	cp_async_commit();
+}
+
+/* Loads the query of this lane, of E channels (NULL: zeros), and initialises the softmax state. */
+template <class T, int WIDTH>
+DEVICE void
+load_query(struct mma_state<T, WIDTH> &r, const float *query, uint32_t E, float scale)
+{
+	const uint32_t first = threadIdx.x % 4 * 8;
+	float most = 0;
+
+	for (uint32_t e = threadIdx.x % 4; query != NULL && e < E; e += 4)
+		most = fmaxf(most, fabsf(query[e] * scale));
+	most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 1));
+	most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 2));
+	const int power = power_for(most);
+UNROLL	for (int k = 0; k < WIDTH / 16; k++) {
+		const uint32_t e = k / 2 * 32 + first + k % 2 * 4;
+		float x[4] = { 0, 0, 0, 0 };
+
+		if (query != NULL && e < E) {
+			const float4 four = *(const float4 *)(query + e);
+
+			x[0] = scalbnf(four.x * scale, power);
+			x[1] = scalbnf(four.y * scale, power);
+			x[2] = scalbnf(four.z * scale, power);
+			x[3] = scalbnf(four.w * scale, power);
+		}
+UNROLL		for (int part = 0; part < 2 * precision<T>::LAYERS; part++) {
+			uint32_t *const a = r.query[part / 2][k] + part % 2;
+
+			a[0] = take_part<T>(x[0], x[1]);
+			a[2] = take_part<T>(x[2], x[3]);
+		}
+	}
+UNROLL	for (int i = 0; i < WIDTH / 2; i++)
+		r.out[i / 4][i % 4] = 0;
+	r.sum[0] = r.sum[1] = r.sum[2] = r.sum[3] = 0;
+	r.unit = scalbnf(1, -power);
+	r.top = -INFINITY;
+}
+
+/* ---- the arithmetic of a tile ---- */
+
+/* s[2i + j] <- the logit of row 8i + 2c + j of the tile */
+template <class T, int WIDTH>
+DEVICE void
+logits(float s[4], const struct mma_state<T, WIDTH> &r, const uint4 *slot)
+{
+UNROLL	for (int i = 0; i < 2; i++) {
+		float d[4] = { 0, 0, 0, 0 };
+
+UNROLL		for (int k = 0; k < WIDTH / 16; k++) {
+			const uint4 key = slot[(i * (WIDTH / 32) + k / 2) * 32];
+			const uint32_t b[2] = { k % 2 == 0 ? key.x : key.z,
+				k % 2 == 0 ? key.y : key.w };
+
+UNROLL			for (int layer = precision<T>::LAYERS; layer-- > 0;)
+				mma(T{}, d, r.query[layer][k], b);
+		}
+		s[2 * i] = (d[0] + d[2]) * r.unit;
+		s[2 * i + 1] = (d[1] + d[3]) * r.unit;
+	}
+}
+
+/* One step of the online softmax: p <- the weights of this lane's logits as an a fragment, 2^(s -
+ * maximum + POWER). Where the maximum grows, sums and outputs are rescaled. */
+template <class T, int WIDTH>
+DEVICE void
+softmax_step(uint32_t p[4], struct mma_state<T, WIDTH> &r, const float s[4])
+{
+	float top = fmaxf(fmaxf(s[0], s[1]), fmaxf(s[2], s[3])), e[4];
+
+	top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, 1));
+	top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, 2));
+	top = fmaxf(top, r.top);
+	if (__any_sync(ALL_LANES, top > r.top)) {
+		const float less = top == -INFINITY ? 1 : exp2_fast(r.top - top);
+
+UNROLL		for (int i = 0; i < 4; i++) {
+			r.sum[i] *= less;
+UNROLL			for (int n = 0; n < WIDTH / 8; n++)
+				r.out[n][i] *= less;
+		}
+		r.top = top;
+	}
+UNROLL	for (int i = 0; i < 4; i++)
+		e[i] = s[i] == -INFINITY ? 0 : exp2_fast(s[i] - r.top + precision<T>::POWER);
+UNROLL	for (int i = 0; i < 4; i++)
+		p[i] = take_part<T>(e[i / 2 * 2], e[i / 2 * 2 + 1]);
+}
+
+/* out += weights . values of a tile; sum += weights */
+template <class T, int WIDTH>
+DEVICE void
+add_values(struct mma_state<T, WIDTH> &r, const uint4 *slot, const uint32_t p[4])
+{
+	constexpr int EIGHTS = WIDTH / 64;
+	const uint32_t one = pair<T>(1, 1), ones[2] = { one, one };
+
+	mma(T{}, r.sum, p, ones);
+UNROLL	for (int h = 0; h < EIGHTS; h++) {
+		uint32_t v[4][4];
+
+UNROLL		for (int u = 0; u < 4; u++) {
+			const uint4 x = slot[(u * EIGHTS + h) * 32];
+
+			v[u][0] = x.x;
+			v[u][1] = x.y;
+			v[u][2] = x.z;
+			v[u][3] = x.w;
+		}
+UNROLL		for (int n = 0; n < 8; n++) {
+			const uint32_t half = n % 2 == 0 ? 0x5410 : 0x7632;
+			const uint32_t b[2] = { __byte_perm(v[0][n / 2], v[1][n / 2], half),
+				__byte_perm(v[2][n / 2], v[3][n / 2], half) };
+
+			mma(T{}, r.out[8 * h + n], p, b);
+		}
+	}
+}
+
+/* ---- the pipeline ---- */
+
+/* As the other for_row_tiles() */
+template <bool LIMITED, class T, int WIDTH>
+DEVICE void
+for_row_tiles(struct mma_state<T, WIDTH> &r, uint4 *ring, struct cursor &cursor,
+    const struct row_list &list, const uint32_t *pos, uint32_t here, const struct limits &limits)
+{
+	using W = mma_tile<T, WIDTH>;
+	uint32_t at = cursor.first + threadIdx.x / 32 * W::ROWS;
+
+	for (uint32_t piece = 0; at < cursor.end; piece += 2, at += WARPS * W::ROWS) {
+		uint32_t p[4];
+		float s[4];
+
+		cp_async_wait<W::SLOTS - 2>();
+		load_values(r, ring, piece + W::SLOTS - 1, cursor);
+		logits(s, r, ring + piece % W::SLOTS * W::PIECES * 32);
+UNROLL		for (int i = 0; i < 4; i++) {
+			const uint32_t mine = at + threadIdx.x % 4 * 2 + i / 2 * 8 + i % 2;
+			const bool seen = mine < cursor.end && (pos == NULL || (LIMITED ?
+			    in_reach(here, pos[mine], limits.reach) : pos[mine] <= here));
+
+			if (LIMITED && limits.cap > 0)
+				s[i] = softcapped(s[i], limits);
+			s[i] = seen ? s[i] : -INFINITY;
+		}
+		softmax_step(p, r, s);
+		next_rows(r, cursor, list);
+		cp_async_wait<W::SLOTS - 2>();
+		load_keys(r, ring, piece + W::SLOTS, cursor);
+		add_values(r, ring + (piece + 1) % W::SLOTS * W::PIECES * 32, p);
+	}
+	cp_async_wait<0>();
+}
+
+/* Stores the softmax state of this warp. */
+template <class T, int WIDTH>
+DEVICE void
+store_warp_sums(struct warp_sums<8, WIDTH> &to, const struct mma_state<T, WIDTH> &r)
+{
+	const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+
+	if (c == 0) {
+		to.top[warp][g] = r.top - precision<T>::POWER;
+		to.sum[warp][g] = r.sum[0] + r.sum[2];
+	}
+UNROLL	for (int n = 0; n < WIDTH / 8; n++)
+UNROLL		for (int i = 0; i < 2; i++)
+			to.out[warp][g][n / 8 * 64 + (2 * c + i) * 8 + n % 8] =
+			    r.out[n][i] + r.out[n][i + 2];
+}
+
+#endif
