@@ -33,6 +33,7 @@ struct blas {
 	cublasStatus_t (*destroy)(cublasHandle_t);
 	cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
 	cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
+	cublasStatus_t (*set_math)(cublasHandle_t, cublasMath_t);
 	const char *(*text)(cublasStatus_t);
 	cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n,
 	    int k, const void *alpha, const void *a, cudaDataType_t, int lda, const void *b,
@@ -50,6 +51,7 @@ load(struct dev *d, struct blas *b)
 		{ "cublasCreate_v2", &b->create }, { "cublasDestroy_v2", &b->destroy },
 		{ "cublasSetStream_v2", &b->set_stream },
 		{ "cublasSetWorkspace_v2", &b->set_workspace },
+		{ "cublasSetMathMode", &b->set_math },
 		{ "cublasGetStatusString", &b->text }, { "cublasGemmEx", &b->gemm },
 	};
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *found;
@@ -87,7 +89,8 @@ workspace(struct dev *d, struct blas *b)
 	    b->workspace != NULL ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
-/* Opens cuBLAS at the first call; NULL after a failure. */
+/* Opens cuBLAS at the first call; NULL after a failure. A product whose result is of 16 bits must
+ * not add up partial sums of 16 bits (split-K). */
 static const struct blas *
 opened(struct dev *d)
 {
@@ -102,7 +105,9 @@ opened(struct dev *d)
 	if (!load(d, b) || !gpu_check(d, "cudaSetDevice", cudaSetDevice(d->index)) ||
 	    !workspace(d, b) || !check(d, "create", b->create(&b->handle)) ||
 	    !check(d, "stream", b->set_stream(b->handle, d->stream)) ||
-	    !check(d, "workspace", b->set_workspace(b->handle, b->workspace, WORKSPACE)))
+	    !check(d, "workspace", b->set_workspace(b->handle, b->workspace, WORKSPACE)) ||
+	    !check(d, "math mode", b->set_math(b->handle,
+	    CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)))
 		return NULL;
 	return b;
 }
@@ -228,26 +233,38 @@ end_rows(float *y, const float *scale, uint32_t out)
 
 /* ---- the product ---- */
 
-/* cuBLAS is column-major: its c = a^T b is our y[N][out], with our w[out][in] as a and
- * x[N][in] as b. */
+static cudaDataType_t
+type_of(enum kv_dtype dtype)
+{
+	return dtype == KV_F32 ? CUDA_R_32F : dtype == KV_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/* y <- x . w^T + beta y, rows of y `stride` apart. cuBLAS is column-major: its c = a^T b is our
+ * y[N][out], with our w[out][in] as a and x[N][in] as b. */
+static void
+gemm(struct dev *d, const struct blas *b, void *y, enum kv_dtype dtype, size_t stride,
+    const struct narrow *x, const struct mat *w, float beta)
+{
+	const float one = 1;
+	const int in = (int)w->in, out = (int)w->out;
+
+	d->after_cublas = true;
+	if (gpu_ok(d))
+		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)x->N, in,
+		    &one, w->data, type_of(w->dtype), in, x->at, type_of(w->dtype), in, &beta, y,
+		    type_of(dtype), (int)stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+}
+
 static void
 multiply(struct dev *d, const struct blas *b, float *y, const struct narrow *x,
     const struct mat *w, const float *bias, int add)
 {
-	const cudaDataType_t type = w->dtype == KV_F32 ? CUDA_R_32F :
-	    w->dtype == KV_F16 ? CUDA_R_16F : CUDA_R_16BF;
 	const unsigned across = parts_of(w->out, 4 * THREADS);
 	const dim3 grid(x->N, across < 65536 ? across : 65535);
-	const float one = 1, beta = add || bias != NULL ? 1 : 0;
-	const int in = (int)w->in, out = (int)w->out;
 
 	if (bias != NULL || (add && x->scale != NULL))
 		LAUNCH(d, begin_rows, grid, THREADS, 0, y, x->scale, bias, w->out, add);
-	d->after_cublas = true;
-	if (gpu_ok(d))
-		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)x->N, in,
-		    &one, w->data, type, in, x->at, type, in, &beta, y,
-		    CUDA_R_32F, out, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+	gemm(d, b, y, KV_F32, w->out, x, w, add || bias != NULL ? 1 : 0);
 	if (x->scale != NULL)
 		LAUNCH(d, end_rows, grid, THREADS, 0, y, x->scale, w->out);
 	gpu_forget(d);
@@ -261,6 +278,16 @@ gpu_blas_narrow(struct dev *d, float *y, const struct narrow *x, const struct ma
 
 	if (w->out > 0 && gpu_product_fits(d, w, x->N) && (b = opened(d)) != NULL)
 		multiply(d, b, y, x, w, bias, add);
+}
+
+void
+gpu_blas_bf16(struct dev *d, bf16 *y, size_t stride, const struct narrow *x, const struct mat *w)
+{
+	const struct blas *b;
+
+	if (w->out > 0 && gpu_product_fits(d, w, x->N) && (b = opened(d)) != NULL)
+		gemm(d, b, y, KV_BF16, stride, x, w, 0);
+	gpu_forget(d);
 }
 
 void

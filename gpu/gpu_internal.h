@@ -209,14 +209,18 @@ int gpu_narrow_alloc(struct dev *, struct narrow *, enum kv_dtype, uint32_t N, u
 /* matmul() of them */
 void gpu_blas_narrow(struct dev *, float *, const struct narrow *, const struct mat *,
     const float *, int);
+/* The same with weights and result in bf16, each sum rounded once; rows of y are `stride` elements
+ * apart */
+void gpu_blas_bf16(struct dev *, bf16 *y, size_t stride, const struct narrow *, const struct mat *);
 
 /* gpu_rows.cu: rmsnorm() and swiglu() of N rows with a 16-bit result. gpu_norm_narrow() does
- * not take all shapes: it returns 0 when it has done nothing. gpu_swiglu_narrow() returns 0
- * after a failure. */
+ * not take all shapes: it returns 0 when it has done nothing. The other two return 0 after a
+ * failure. gate_up: [N][2][F], a row of the gate and one of up */
 int gpu_norm_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float *x,
     const struct norm *, uint32_t N, uint32_t D);
 int gpu_swiglu_narrow(struct dev *, struct narrow *to, enum kv_dtype, const float *gate,
     const float *up, uint32_t N, uint32_t F);
+int gpu_swiglu_bf16(struct dev *, struct narrow *to, const bf16 *gate_up, uint32_t N, uint32_t F);
 
 /* gpu_weights.cu: ends the upload, once its copies are done; that, and frees the weights. */
 void gpu_weights_end(struct dev *);

@@ -3,7 +3,8 @@
  * Decode (up to GEMV_ROWS rows): norm, SwiGLU and residual are fused into the GEMVs
  * (gpu_gemv.cu). Prefill: cuBLAS multiplies; RMSNorm and SwiGLU write their result once, in
  * the 16-bit dtype that the next product reads, instead of f32 that a further kernel
- * converts. */
+ * converts. In bf16, which has the range of f32, gate and up are written and read in 16 bits,
+ * too; f16 would overflow. */
 #include "gpu/gpu_internal.h"
 
 /* Products by cuBLAS, where all weights have the same 16-bit dtype; returns 0 when it has
@@ -39,11 +40,37 @@ gpu_project(struct dev *d, const struct product *p, uint32_t n, const float *x,
 	return 1;
 }
 
+/* gate_up[N][2][F] <- gate . xn, up . xn, where xn is rmsnorm() of x, all in bf16; returns 0 when
+ * it has done nothing. Matrices that are uploaded one after the other lie one behind the other
+ * where their size is a multiple of 256 bytes (gpu_weights.cu): they are one product then, with
+ * twice the tiles, so that fewer rows fill a large GPU. */
+static int
+gate_up_bf16(struct dev *d, bf16 *gate_up, const float *x, const struct ffn *w, uint32_t N)
+{
+	const size_t F = w->gate.out, all = F * w->gate.in;
+	struct mat both = w->gate;
+	struct narrow xn;
+
+	if (w->gate.dtype != KV_BF16 || w->up.dtype != KV_BF16 ||
+	    !gpu_norm_narrow(d, &xn, KV_BF16, x, &w->norm, N, w->gate.in))
+		return 0;
+	if ((const bf16 *)w->gate.data + all == w->up.data) {
+		both.out *= 2;
+		gpu_blas_bf16(d, gate_up, 2 * F, &xn, &both);
+	} else {
+		gpu_blas_bf16(d, gate_up, 2 * F, &xn, &w->gate);
+		gpu_blas_bf16(d, gate_up + F, 2 * F, &xn, &w->up);
+	}
+	return 1;
+}
+
 int
 gpu_ffn(struct dev *d, float *x, const struct ffn *w, float *xn, float *gate, float *up, uint32_t N)
 {
 	const struct product p[] = { { gate, &w->gate, NULL }, { up, &w->up, NULL } };
+	const uint32_t F = w->gate.out;
 	struct narrow g;
+	int done;
 
 	if (d->reference || N == 0)
 		return 0;
@@ -54,9 +81,13 @@ gpu_ffn(struct dev *d, float *x, const struct ffn *w, float *xn, float *gate, fl
 		gpu_matmul(d, x, gate, &w->down, NULL, N, 1);
 		return 1;
 	}
-	if (w->down.dtype == KV_F32 || !project_narrow(d, p, 2, x, &w->norm, N))
+	if (w->down.dtype == KV_BF16 && gate_up_bf16(d, (bf16 *)gate, x, w, N))
+		done = gpu_swiglu_bf16(d, &g, (const bf16 *)gate, N, F);
+	else if (w->down.dtype != KV_F32 && project_narrow(d, p, 2, x, &w->norm, N))
+		done = gpu_swiglu_narrow(d, &g, w->down.dtype, gate, up, N, F);
+	else
 		return 0;
-	if (gpu_swiglu_narrow(d, &g, w->down.dtype, gate, up, N, w->gate.out))
+	if (done)
 		gpu_blas_narrow(d, x, &g, &w->down, NULL, 1);
 	return 1;
 }

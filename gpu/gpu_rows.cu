@@ -220,9 +220,9 @@ gelu(float x)
 }
 
 /* to[V] <- silu(gate) * up, or gelu */
-template <int V, bool GELU = false>
+template <int V, bool GELU = false, class T>
 DEVICE void
-gated(float *to, const float *gate, const float *up)
+gated(float *to, const T *gate, const T *up)
 {
 	float u[V];
 
@@ -315,19 +315,21 @@ gpu_softcap(struct dev *d, float *x, size_t n, float cap)
 
 constexpr unsigned GATED_THREADS = 1024;       /* at most */
 
-/* SwiGLU with a 16-bit result, one block for each row. f16 rows, which need a scale, are
- * computed twice; the second time gate and up are in L2. */
-template <class T, int V>
+/* SwiGLU with a 16-bit result, one block for each row; rows of gate and up are `stride` apart. f16
+ * rows, which need a scale, are computed twice; the second time gate and up are in L2. */
+template <class T, int V, class FROM>
 static __global__ void __launch_bounds__(GATED_THREADS)
-gated_rows(T *y, float *scales, const float *gate, const float *up, uint32_t F)
+gated_rows(T *y, float *scales, const FROM *gate, const FROM *up, uint32_t F, size_t stride)
 {
-	const size_t row = (size_t)blockIdx.x * F;
 	const uint32_t first = V * threadIdx.x, step = V * blockDim.x;
 	float by = 1, most = 0, g[V];
 
+	y += (size_t)blockIdx.x * F;
+	gate += blockIdx.x * stride;
+	up += blockIdx.x * stride;
 	if (scales != NULL) {
 		for (uint32_t i = first; i < F; i += step) {
-			gated<V>(g, gate + row + i, up + row + i);
+			gated<V>(g, gate + i, up + i);
 			for (int e = 0; e < V; e++)
 				most = fmaxf(most, fabsf(g[e]));
 		}
@@ -337,11 +339,18 @@ gated_rows(T *y, float *scales, const float *gate, const float *up, uint32_t F)
 		by = 1 / by;
 	}
 	for (uint32_t i = first; i < F; i += step) {
-		gated<V>(g, gate + row + i, up + row + i);
+		gated<V>(g, gate + i, up + i);
 		for (int e = 0; e < V; e++)
 			g[e] *= by;
-		store_narrow<T, V>(y + row + i, g);
+		store_narrow<T, V>(y + i, g);
 	}
+}
+
+/* Threads of a block: fewer with more work each where there are many rows */
+static unsigned
+gated_threads(const struct dev *d, uint32_t N)
+{
+	return N < 2 * d->sms ? GATED_THREADS : THREADS;
 }
 
 int
@@ -349,19 +358,37 @@ gpu_swiglu_narrow(struct dev *d, struct narrow *to, enum kv_dtype dtype, const f
     const float *up, uint32_t N, uint32_t F)
 {
 	const bool wide = aligned_16(d, gate, F * sizeof *gate) && aligned_16(d, up, 0);
-	const unsigned threads = N < 2 * d->sms ? GATED_THREADS : THREADS;
+	const unsigned threads = gated_threads(d, N);
 
 	if (!gpu_narrow_alloc(d, to, dtype, N, F))
 		return 0;
 	if (dtype == KV_F16 && wide)
-		LAUNCH(d, (gated_rows<f16, 4>), N, threads, 0, (f16 *)to->at, to->scale, gate, up,
-		    F);
+		LAUNCH(d, (gated_rows<f16, 4, float>), N, threads, 0, (f16 *)to->at, to->scale,
+		    gate, up, F, F);
 	else if (dtype == KV_F16)
-		LAUNCH(d, (gated_rows<f16, 1>), N, threads, 0, (f16 *)to->at, to->scale, gate, up,
-		    F);
+		LAUNCH(d, (gated_rows<f16, 1, float>), N, threads, 0, (f16 *)to->at, to->scale,
+		    gate, up, F, F);
 	else if (wide)
-		LAUNCH(d, (gated_rows<bf16, 4>), N, threads, 0, (bf16 *)to->at, NULL, gate, up, F);
+		LAUNCH(d, (gated_rows<bf16, 4, float>), N, threads, 0, (bf16 *)to->at, NULL, gate,
+		    up, F, F);
 	else
-		LAUNCH(d, (gated_rows<bf16, 1>), N, threads, 0, (bf16 *)to->at, NULL, gate, up, F);
+		LAUNCH(d, (gated_rows<bf16, 1, float>), N, threads, 0, (bf16 *)to->at, NULL, gate,
+		    up, F, F);
+	return 1;
+}
+
+int
+gpu_swiglu_bf16(struct dev *d, struct narrow *to, const bf16 *gate_up, uint32_t N, uint32_t F)
+{
+	const unsigned threads = gated_threads(d, N);
+
+	if (!gpu_narrow_alloc(d, to, KV_BF16, N, F))
+		return 0;
+	if (aligned_16(d, gate_up, F * sizeof *gate_up))
+		LAUNCH(d, (gated_rows<bf16, 8, bf16>), N, threads, 0, (bf16 *)to->at, NULL, gate_up,
+		    gate_up + F, F, 2 * (size_t)F);
+	else
+		LAUNCH(d, (gated_rows<bf16, 1, bf16>), N, threads, 0, (bf16 *)to->at, NULL, gate_up,
+		    gate_up + F, F, 2 * (size_t)F);
 	return 1;
 }

@@ -14,18 +14,18 @@ aligned_16(const struct dev *d, const void *p, size_t bytes)
 	return !d->reference && (uintptr_t)p % 16 == 0 && bytes % 16 == 0;
 }
 
-/* Loads V floats, 16 bytes at a time */
-template <int V>
+/* Loads V elements as floats, 16 bytes at a time */
+template <int V, class T>
 DEVICE void
-load_floats(float *to, const float *from)
+load_floats(float *to, const T *from)
 {
-	constexpr int W = V < 4 ? V : 4;
+	constexpr int most = 16 / sizeof(T), W = V < most ? V : most;
 
 	for (int i = 0; i < V; i += W) {
-		const pack<float, W> p = *(const pack<float, W> *)(from + i);
+		const pack<T, W> p = *(const pack<T, W> *)(from + i);
 
 		for (int e = 0; e < W; e++)
-			to[i + e] = p.at[e];
+			to[i + e] = widen(p.at[e]);
 	}
 }
 

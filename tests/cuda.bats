@@ -251,6 +251,21 @@ blocking() {
 	cmp out.kv pooled.kv
 }
 
+# did WHAT LAYERS OPTION ...: how many kernels or products of cuBLAS, in a prompt through so many layers
+did() {
+	KV_EMULATED_TOTALS=1 kv-prefill -m "m$2" --device cuda "${@:3}" -o out.kv "$doc" 2>&1 | sed -n "s/^emulator: \\(.*, \\)*\\([0-9]*\\) $1,.*/\\2/p"
+}
+
+@test "a layer of a prompt is six products, gate and up being one" {
+	local dtype
+	for dtype in bf16 f16; do
+		for layers in 1 3; do
+			random_model m$layers --layers $layers --hidden 32 --heads 4 --kv-heads 2 --head-dim 32 --ffn 48 --dtype $dtype
+		done
+		assert_equal "$dtype: $(($(did products 3) - $(did products 1)))" "$dtype: $([ $dtype = bf16 ] && echo 12 || echo 14)"
+	done
+}
+
 @test "chunks whose layers are scored while the next one runs leave what a loop in the shell leaves, and its log" {
 	seq 5 74 >all.ids
 	split -l 32 all.ids piece.

@@ -11,8 +11,13 @@
 
 using namespace emulator;
 
+/* Products of cuBLAS so far */
+extern "C" unsigned long cuda_products;
+unsigned long cuda_products;
+
 struct emulated_cublas {
 	cudaStream_t stream;
+	cublasMath_t math;
 };
 
 cublasStatus_t
@@ -58,6 +63,19 @@ cublasSetWorkspace_v2(cublasHandle_t, void *, size_t)
 	return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t
+cublasSetMathMode(cublasHandle_t h, cublasMath_t math)
+{
+	h->math = math;
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+static enum kv_dtype
+dtype_of(cudaDataType_t type)
+{
+	return type == CUDA_R_32F ? KV_F32 : type == CUDA_R_16BF ? KV_BF16 : KV_F16;
+}
+
 /* So many columns of p, each of k elements, as f32 and contiguous; padded with zeros to a
  * multiple of BLOCK columns. */
 static constexpr int BLOCK = 16;
@@ -65,12 +83,12 @@ static constexpr int BLOCK = 16;
 static std::vector<float>
 widened(const void *p, int columns, int k, int ld, cudaDataType_t type)
 {
-	const size_t size = type == CUDA_R_32F ? 4 : 2;
+	const enum kv_dtype dtype = dtype_of(type);
 	std::vector<float> all((size_t)(columns + BLOCK - 1) / BLOCK * BLOCK * k);
 
 	for (int i = 0; i < columns; i++)
-		kv_to_f32(&all[(size_t)i * k], (const char *)p + (size_t)i * ld * size,
-		    type == CUDA_R_32F ? KV_F32 : type == CUDA_R_16BF ? KV_BF16 : KV_F16, (size_t)k);
+		kv_to_f32(&all[(size_t)i * k],
+		    (const char *)p + (size_t)i * ld * kv_dtype_size(dtype), dtype, (size_t)k);
 	return all;
 }
 
@@ -88,7 +106,21 @@ interleaved(const std::vector<float> &all, int k)
 	return to;
 }
 
-/* Only what gpu/ uses: a transposed, b not */
+/* n elements of c <- alpha * sum + beta * c, rounded once to the type of c */
+static void
+store(char *c, enum kv_dtype dtype, const float *sum, int n, float alpha, float beta)
+{
+	float to[BLOCK] = {};
+
+	if (beta != 0)
+		kv_to_f32(to, c, dtype, (size_t)n);
+	for (int e = 0; e < n; e++)
+		to[e] = alpha * sum[e] + (beta != 0 ? beta * to[e] : 0);
+	kv_from_f32(c, to, dtype, (size_t)n);
+}
+
+/* Only what gpu/ uses: a transposed, b not, c in f32 or in the type of both. With c in 16 bits
+ * cuBLAS may add up partial sums in 16 bits, unless that is forbidden; here it must be. */
 cublasStatus_t
 cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
     const void *alpha, const void *a, cudaDataType_t atype, int lda, const void *b,
@@ -96,28 +128,32 @@ cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m
     cublasComputeType_t, cublasGemmAlgo_t)
 {
 	ALONE();
-	if (ctype != CUDA_R_32F || atype != btype || ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
+	if ((ctype != CUDA_R_32F && (ctype != atype ||
+	    h->math != CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)) || atype != btype ||
+	    ta != CUBLAS_OP_T || tb != CUBLAS_OP_N)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	if (capturing(h->stream))
 		die("a product of cuBLAS in a graph");      /* possible, but not used yet */
 	if (wanted())
 		return CUBLAS_STATUS_EXECUTION_FAILED;
+	cuda_products++;
 	finish_stream(h->stream);
 	set_cublas_last(h->stream, true);
 	uncover();
 	const std::vector<float> wa = interleaved(widened(a, m, k, lda, atype), k);
 	const std::vector<float> wb = widened(b, n, k, ldb, btype);
+	const enum kv_dtype to = dtype_of(ctype);
 	for (int i = 0; i < m; i += BLOCK)
 		for (int j = 0; j < n; j++) {
 			const float *p = &wa[(size_t)i * k], *q = &wb[(size_t)j * k];
-			float *to = (float *)c + (size_t)j * ldc + i, sum[BLOCK] = {};
+			float sum[BLOCK] = {};
 
 			for (int x = 0; x < k; x++, p += BLOCK)
 				for (int e = 0; e < BLOCK; e++)
 					sum[e] += p[e] * q[x];
-			for (int e = 0; e < BLOCK && i + e < m; e++)
-				to[e] = *(const float *)alpha * sum[e] +
-				    (*(const float *)beta != 0 ? *(const float *)beta * to[e] : 0);
+			store((char *)c + ((size_t)j * ldc + i) * kv_dtype_size(to), to, sum,
+			    m - i < BLOCK ? m - i : BLOCK, *(const float *)alpha,
+			    *(const float *)beta);
 		}
 	cover();
 	return CUBLAS_STATUS_SUCCESS;
@@ -147,6 +183,7 @@ emulated_dlsym(void *, const char *name)
 		{ "cublasDestroy_v2", (void *)cublasDestroy_v2 },
 		{ "cublasSetStream_v2", (void *)cublasSetStream_v2 },
 		{ "cublasSetWorkspace_v2", (void *)cublasSetWorkspace_v2 },
+		{ "cublasSetMathMode", (void *)cublasSetMathMode },
 		{ "cublasGetStatusString", (void *)cublasGetStatusString },
 		{ "cublasGemmEx", (void *)cublasGemmEx },
 	};

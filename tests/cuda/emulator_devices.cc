@@ -25,15 +25,15 @@ cuda_emulated_held(void)
 	return memory_held() + streams_held() + graphs_held();
 }
 
-extern "C" unsigned long cuda_launches, cuda_graphs;
+extern "C" unsigned long cuda_launches, cuda_graphs, cuda_products;
 
 static void __attribute__((destructor))
 print_totals(void)
 {
 	if (getenv("KV_EMULATED_TOTALS") != NULL)
-		fprintf(stderr, "emulator: %lu kernels, %lu graphs, copies: %lu up, %lu down (%lu bytes), %lu within, "
-		    "%lu waits, %lu blocking calls for memory\n", cuda_launches, cuda_graphs, total.up, total.down, total.down_bytes,
-		    total.within, total.waits, total.blocking);
+		fprintf(stderr, "emulator: %lu kernels, %lu products, %lu graphs, copies: %lu up, %lu down (%lu bytes), "
+		    "%lu within, %lu waits, %lu blocking calls for memory\n", cuda_launches, cuda_products, cuda_graphs,
+		    total.up, total.down, total.down_bytes, total.within, total.waits, total.blocking);
 }
 
 const char *

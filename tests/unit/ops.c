@@ -494,7 +494,8 @@ main(int argc, char *argv[])
 	} part[] = {
 		{ "memory", test_memory_ops }, { "keep", test_compact }, { "ranks", test_keep },
 		{ "rows", test_rows },
-		{ "keys", test_keys }, { "matmul", test_matmuls }, { "bf16", test_bf16 }, { "layer", test_layer }, { "step", test_step },
+		{ "keys", test_keys }, { "matmul", test_matmuls }, { "bf16", test_bf16 }, { "layer", test_layer },
+		{ "between", test_between }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention }, { "each", test_each },
 		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose }, { "index", test_indexes },
 		{ "families", test_families },
