@@ -309,12 +309,13 @@ struct plan {
 	uint32_t splits, tiles;      /* of the keys; tiles of a split */
 	float scale;                 /* of the queries: log2(e) / sqrt(E) */
 	struct limits limits;
+	void *narrow;                /* [N][H][E] o in 16 bits, for a product; NULL: not wanted */
 };
 
 /* Writes o and lse of the rows of this warp; four threads have a part of each. */
-template <int E, bool VALUES, class ROW>
+template <class T, int E, bool VALUES, class ROW>
 DEVICE void
-write_output(float *o, float *lse, const struct softmax_state<E> &t, const ROW &row)
+write_output(float *o, T *narrow, float *lse, const struct softmax_state<E> &t, const ROW &row)
 {
 	const unsigned lane = threadIdx.x % 32;
 
@@ -329,10 +330,15 @@ UNROLL	for (unsigned r = 0; r < 2 * STRIPS; r++) {
 
 			if (lse != NULL && lane % 4 == 0)
 				lse[at] = l > 0 ? (t.m[r] + log2f(l)) * LN2 : -INFINITY;
-UNROLL			for (unsigned j = 0; j < E / 8 && VALUES; j++)
-				*(float2 *)(o + (size_t)at * E + j * 8 + lane % 4 * 2) =
-				    make_float2(t.o[r / 2][j][r % 2 * 2] * scale,
-					t.o[r / 2][j][r % 2 * 2 + 1] * scale);
+UNROLL			for (unsigned j = 0; j < E / 8 && VALUES; j++) {
+				const size_t i = (size_t)at * E + j * 8 + lane % 4 * 2;
+				const float a = t.o[r / 2][j][r % 2 * 2] * scale;
+				const float b = t.o[r / 2][j][r % 2 * 2 + 1] * scale;
+
+				*(float2 *)(o + i) = make_float2(a, b);
+				if (narrow != NULL)
+					*(uint32_t *)(narrow + i) = pair<T>(a, b);
+			}
 		}
 	}
 }
@@ -446,7 +452,7 @@ attend_tiles(float *o, float *lse, const float *q, const struct rows c, const ui
 	    seen + warp, plan.limits, [&] {
 		load_queries<T, E>(queries, q, index, split * plan.N * plan.H, plan.scale);
 	});
-	write_output<E, VALUES>(o, lse, t, index);
+	write_output<T, E, VALUES>(o, (T *)plan.narrow, lse, t, index);
 }
 
 /* Split-KV: o and lse of each query row and head from those of its splits, weighted by
@@ -498,20 +504,25 @@ plan_attend(const struct dev *d, const struct rows *c, const struct query *query
 	return { .N = N, .H = H, .blocks = blocks, .heads = fit < 1 ? 1 : fit > c->G ? c->G :
 		(uint32_t)fit, .splits = parts_of(all, tiles), .tiles = tiles,
 		.scale = (float)(M_LOG2E / sqrt((double)c->E)),
-		.limits = limits_of(query, M_LOG2E) };
+		.limits = limits_of(query, M_LOG2E), .narrow = NULL };
 }
 
 template <class T, int E>
 static void
 attend_width(struct dev *d, float *o, float *lse, const struct query *query, const struct rows *c)
 {
-	const struct plan plan = plan_attend(d, c, query, KEYS<E>);
+	struct plan plan = plan_attend(d, c, query, KEYS<E>);
 	const unsigned grid = parts_of(c->G, plan.heads) * plan.heads * plan.blocks * plan.splits;
 	const size_t shared = RING * tile<E>::bytes + ROWS * E * 2;
 	const size_t rows = (size_t)query->N * query->H;
 	const size_t values = o != NULL ? plan.splits * rows * E : 0;
 	float *to_o = o, *to_lse = lse;
+	struct narrow copy = {};
 
+	/* Who wants lse adds up attention mass next: the product with o does not follow directly. */
+	if (std::is_same_v<T, bf16> && o != NULL && lse == NULL && plan.splits == 1 &&
+	    gpu_narrow_alloc(d, &copy, KV_BF16, query->N, query->H * E))
+		plan.narrow = (void *)copy.at;
 	if (plan.splits > 1) {
 		to_o = (float *)gpu_scratch(d, SCRATCH_PARTS,
 		    (values + plan.splits * rows) * sizeof(float));
@@ -530,6 +541,8 @@ attend_width(struct dev *d, float *o, float *lse, const struct query *query, con
 	if (plan.splits > 1)
 		LAUNCH(d, combine_splits, (unsigned)rows, THREADS, 0, o, lse, to_o, to_lse,
 		    plan.splits, rows, E);
+	if (plan.narrow != NULL)
+		d->narrowed = { .x = o, .N = copy.N, .in = copy.in, .dtype = copy.dtype };
 }
 
 template <class T>

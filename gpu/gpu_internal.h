@@ -89,7 +89,7 @@ struct dev {
 	struct { void *at; size_t bytes; } scratch[SCRATCHES];
 	/* The activations that SCRATCH_X holds a 16-bit copy of; x NULL: none. Every launch,
 	 * put and copy forgets them, since it may change x: the copy is used only by a
-	 * product that directly follows another one. */
+	 * product that directly follows what made it, another product or attention. */
 	struct { const float *x; uint32_t N, in; enum kv_dtype dtype; } narrowed;
 	int capturing;               /* between graph_begin() and graph_end() */
 	cudaGraphExec_t graph;       /* what graph_launch() launches; NULL: none */

@@ -256,13 +256,14 @@ did() {
 	KV_EMULATED_TOTALS=1 kv-prefill -m "m$2" --device cuda "${@:3}" -o out.kv "$doc" 2>&1 | sed -n "s/^emulator: \\(.*, \\)*\\([0-9]*\\) $1,.*/\\2/p"
 }
 
-@test "a layer of a prompt is six products, gate and up being one" {
+@test "a layer of a prompt is six products, gate and up being one, and five kernels, none of which only converts" {
 	local dtype
 	for dtype in bf16 f16; do
 		for layers in 1 3; do
 			random_model m$layers --layers $layers --hidden 32 --heads 4 --kv-heads 2 --head-dim 32 --ffn 48 --dtype $dtype
 		done
 		assert_equal "$dtype: $(($(did products 3) - $(did products 1)))" "$dtype: $([ $dtype = bf16 ] && echo 12 || echo 14)"
+		[ $dtype = f16 ] || assert_equal "$(($(did kernels 3) - $(did kernels 1)))" 10
 	done
 }
 

@@ -1,5 +1,5 @@
 /* ops_between.c - what passes in 16 bits from one product of many rows to the next: gate and up of
- * the feed-forward network */
+ * the feed-forward network, and the output of attention */
 #include <string.h>
 
 #include "model/compose.h"
@@ -8,6 +8,7 @@
 #define EPS 1e-5f
 
 /* Where the emulator is */
+extern unsigned long cuda_launches __attribute__((weak));
 extern unsigned long cuda_products __attribute__((weak));
 
 /* Is this a GPU that is not kept to naive kernels? */
@@ -174,6 +175,85 @@ test_network(struct network c)
 	free_numbers(&n);
 }
 
+/* ---- the output of attention ---- */
+
+/* What lies between attention and the product with its output */
+enum between { NOTHING, A_COPY, OTHER_NUMBERS, LSE_WANTED, CASES };
+
+/* y[N][OUT] of the product, which took so many kernels */
+enum { OUT = 24 };
+
+static float *
+run_product(struct device *d, struct cache *c, const struct shape *s, const struct mat *w,
+    const float *q, const float *other, enum between between, unsigned long *kernels)
+{
+	const struct ops *o = d->ops;
+	const size_t n = (size_t)s->N * s->H * s->E;
+	struct layer_rows rows = cache_on_device(d, c, s, 1);
+	float *dq = to_device(d, q, n * 4), *out = o->alloc(d->dev, n * 4), *got;
+	float *lse = o->alloc(d->dev, (size_t)s->N * s->H * 4);
+	float *y = o->alloc(d->dev, (size_t)s->N * OUT * 4);
+	uint32_t *pos = to_device(d, c->qpos, s->N * 4);
+	const struct query query = cache_query(s, dq, pos);
+
+	o->attend(d->dev, out, between == LSE_WANTED ? lse : NULL, &query, &rows);
+	if (between == A_COPY)
+		o->copy(d->dev, dq, out, n * 4);
+	if (between == OTHER_NUMBERS)
+		o->put(d->dev, out, other, n * 4);
+	*kernels = &cuda_launches != NULL ? cuda_launches : 0;
+	o->matmul(d->dev, y, out, w, NULL, s->N, 0);
+	*kernels = &cuda_launches != NULL ? cuda_launches - *kernels : 0;
+	got = from_device(d, y, (size_t)s->N * OUT);
+	cache_free_rows(d, &rows);
+	o->free(d->dev, dq);
+	o->free(d->dev, out);
+	o->free(d->dev, lse);
+	o->free(d->dev, y);
+	o->free(d->dev, pos);
+	return got;
+}
+
+/* The product is the same whether attention has left its output in 16 bits or not; kernels: that it
+ * takes if so, besides cuBLAS' own, and if not. */
+static void
+test_output(struct shape s, enum kv_dtype type, unsigned long kernels, unsigned long otherwise)
+{
+	const uint32_t in = s.H * s.E;
+	const size_t n = (size_t)s.N * in, size = (size_t)s.N * OUT;
+	float *q = floats(n, 1), *other = floats(n, 1), *weights = floats((size_t)OUT * in, 1);
+	float *y[CASES];
+	unsigned long took;
+	struct cache c;
+	char what[128];
+	int k, i;
+
+	cache_make(&c, &s);
+	cache_name(what, sizeof what, "product behind attend", &s);
+	for (k = 0; k < devices; k++) {
+		struct device *d = &device[k];
+		struct mat w = { to_device_as(d, weights, type, (size_t)OUT * in), type, OUT, in };
+
+		for (i = 0; i < CASES; i++) {
+			y[i] = run_product(d, &c, &s, &w, q, other, i, &took);
+			verdict(&cuda_launches == NULL || !is_fast_gpu(d) ||
+			    took == (i == NOTHING ? kernels : otherwise),
+			    "%s, %s weights, case %d: %lu kernels", what, kv_dtype_name(type), i,
+			    took);
+		}
+		for (i = 1; i < CASES; i++)
+			verdict(!memcmp(y[i], y[0], size * sizeof **y) == (i != OTHER_NUMBERS),
+			    "%s, %s, case %d: not the same", what, d->name, i);
+		for (i = 0; i < CASES; i++)
+			free(y[i]);
+		d->ops->free(d->dev, (void *)w.data);
+	}
+	cache_free(&c);
+	free(q);
+	free(other);
+	free(weights);
+}
+
 void
 test_between(void)
 {
@@ -183,8 +263,18 @@ test_between(void)
 		{ 10, 1024, 104, 4, 1 }, { 9, 64, 160, 0.1f, 0 }, { 33, 252, 345, 0.1f, 0 },
 		{ 300, 64, 24, 0.5f, 0 },
 	};
+	static const uint32_t widths[] = { 32, 64, 80, 96, 128 };
 	size_t i;
 
 	for (i = 0; i < COUNT(networks); i++)
 		test_network(networks[i]);
+	for (i = 0; i < COUNT(widths); i++)
+		test_output((struct shape){ 9 + 40 * (uint32_t)i, 6, 2, widths[i], 70, KV_BF16, 1,
+			LATE, i % 2 ? 30 : 0, 0 }, KV_BF16, 0, 1);
+	/* cache or weights of another type; a width that tensor cores do not take; split keys */
+	test_output((struct shape){ 12, 4, 2, 64, 70, KV_F16, 1, LATE, 0, 0 }, KV_BF16, 1, 1);
+	test_output((struct shape){ 12, 4, 2, 64, 70, KV_BF16, 1, LATE, 0, 0 }, KV_F16, 2, 2);
+	test_output((struct shape){ 12, 4, 2, 64, 70, KV_BF16, 1, LATE, 0, 0 }, KV_F32, 0, 0);
+	test_output((struct shape){ 12, 4, 2, 36, 70, KV_BF16, 1, LATE, 0, 0 }, KV_BF16, 1, 1);
+	test_output((struct shape){ 12, 4, 2, 64, 2000, KV_BF16, 1, LATE, 0, 0 }, KV_BF16, 1, 1);
 }
