@@ -127,12 +127,16 @@ make_stack(struct stack *t, struct shape s)
 		.freq = device_alloc(sizeof freq) };
 	o->put(dev, t->freq, freq, sizeof freq);
 	for (l = 0; l < LAYERS; l++) {
+		struct mat gate = matrix(2 * s.F, s.D), up = gate;     /* as a model's lie */
+
+		gate.out = up.out = s.F;
+		up.data = (const uint16_t *)gate.data + (size_t)s.F * s.D;
 		t->layer[l].q = matrix(s.H * s.E, s.D);
 		t->layer[l].k = matrix(s.G * s.E, s.D);
 		t->layer[l].v = matrix(s.G * s.E, s.D);
 		t->layer[l].o = matrix(s.D, s.H * s.E);
 		t->layer[l].ffn = (struct ffn){ .norm = { fill(s.D, KV_F32, 1), 1e-5f },
-			.gate = matrix(s.F, s.D), .up = matrix(s.F, s.D), .down = matrix(s.D, s.F) };
+			.gate = gate, .up = up, .down = matrix(s.D, s.F) };
 		t->layer[l].rows.start = t->layer[l].start;
 		t->layer[l].rows.len = t->layer[l].len;
 		t->layer[l].rows.capacity = t->layer[l].capacity;
@@ -151,7 +155,7 @@ free_stack(struct stack *t)
 		o->free(dev, all[i]);
 	for (l = 0; l < LAYERS; l++) {
 		const struct mat m[] = { t->layer[l].q, t->layer[l].k, t->layer[l].v, t->layer[l].o,
-			t->layer[l].ffn.gate, t->layer[l].ffn.up, t->layer[l].ffn.down };
+			t->layer[l].ffn.gate, t->layer[l].ffn.down };
 
 		for (i = 0; i < sizeof m / sizeof m[0]; i++)
 			o->free(dev, (void *)m[i].data);
