@@ -208,14 +208,16 @@ DEVICE void
 write_scores(const struct bits_call &call, float *score, float *out, uint32_t heads, uint32_t n,
     const float sum[8][SETS][4], const float base[SETS][4], uint32_t set, int power, float unit)
 {
-	const uint32_t lane = threadIdx.x % 32, row = 4 * lane;
+	const uint32_t lane = threadIdx.x % 32;
 	float *const mine = out + lane % 4 * OUT_STRIDE + lane / 4 * PIECE;
 	const float first = base[set][0] + base[set][1];
+	const int one = (127 - power) << 23;
 	float s[PIECE];
 
+	/* Multiplied by unit only here: the sums cancel, and f is a power of two. */
 UNROLL	for (int t = 0; t < 8; t++) {
 		const float *const d = sum[t][set];
-		const float f = __int_as_float((127 - power - bit_exponent(bit_of(t))) << 23);
+		const float f = __int_as_float(one - bit_exponent(bit_of(t)) * (1 << 23));
 
 		s[t] = ((d[0] + d[1]) * f + first) * unit;
 		s[t + 8] = ((d[2] + d[3]) * f + first) * unit;
@@ -223,16 +225,15 @@ UNROLL	for (int t = 0; t < 8; t++) {
 UNROLL	for (uint32_t r = 0; r < PIECE; r += 4)
 		*(float4 *)(mine + r) = make_float4(s[r], s[r + 1], s[r + 2], s[r + 3]);
 	__syncwarp();
-	for (uint32_t h = 0; h < heads; h++, score += call.stride) {
-		const float4 v = *(const float4 *)(out + h * OUT_STRIDE + row);
-		const float each[4] = { v.x, v.y, v.z, v.w };
-
-		if (call.wide && row + 4 <= n)
-			*(float4 *)(score + row) = v;
-		else
-UNROLL			for (uint32_t i = 0; i < 4; i++)
-				if (row + i < n)
-					score[row + i] = each[i];
+	if (call.wide && n == TILE) {
+UNROLL		for (uint32_t h = 0; h < SET; h++)
+			if (h < heads)
+				*(float4 *)(score + h * call.stride + 4 * lane) =
+				    *(const float4 *)(out + h * OUT_STRIDE + 4 * lane);
+	} else {
+ROLLED		for (uint32_t h = 0; h < heads; h++)
+ROLLED			for (uint32_t i = lane; i < n; i += 32)
+				score[h * call.stride + i] = out[h * OUT_STRIDE + i];
 	}
 	__syncwarp();
 }
@@ -289,6 +290,9 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 	load_tile<U>(stage, x, g, tile);
 	make_queries<f16, SETS, 1, 1, false>(queries, power, q, heads, E, E / 16, WARPS);
 	__syncthreads();
+	float unit[SETS];
+UNROLL	for (uint32_t set = 0; set < SETS; set++)
+		unit[set] = scalbnf(call.scale, -power[set * SET + threadIdx.x % 4]);
 	for (uint32_t now = 0; tile < tiles; tile += call.blocks * WARPS, now ^= 1) {
 		float sum[8][SETS][4] = {}, base[SETS][4] = {};
 		const size_t first = tile * TILE;
@@ -297,14 +301,11 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 		cp_async_wait<1>();
 		__syncwarp();
 		const int p = multiply<U, SETS>(sum, base, stage + now * bytes, queries, E);
-UNROLL		for (uint32_t set = 0; set < SETS; set++) {
-			const float unit = scalbnf(call.scale, -power[set * SET + threadIdx.x % 4]);
-
+UNROLL		for (uint32_t set = 0; set < SETS; set++)
 			if (set * SET < heads)
 				write_scores<SETS>(call, score + set * SET * call.stride + first, out,
 				    at_most(heads - set * SET, SET), at_most(rows - first, TILE), sum, base,
-				    set, p, unit);
-		}
+				    set, p, unit[set]);
 		__syncwarp();
 	}
 	cp_async_wait<0>();
