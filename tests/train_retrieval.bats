@@ -18,10 +18,11 @@ setup() {
 	cd "$BATS_FILE_TMPDIR" || exit 1
 }
 
+OPTIONS=(--recipe demo --dtype float32 --store float32 --questions 4 --asks 64)
+
 # train OUT OPTION ...: of the demo model
 train() {
-	"$TRAIN_PYTHON" "$ROOT/train/retrieval_head.py" "$DEMO" --recipe demo --dtype float32 --store float32 --questions 4 --asks 64 --out "$@" \
-		>"$1.said" 2>"$1.err"
+	"$TRAIN_PYTHON" "$ROOT/train/retrieval_head.py" "$DEMO" "${OPTIONS[@]}" --out "$@" >"$1.said" 2>"$1.err"
 }
 
 @test "what is exported has the logits of the head that was trained, by the formulas of kv-head(5)" {
@@ -69,6 +70,62 @@ train() {
 	kv-prefill -m "$DEMO" --head alone -o a.kv "$ROOT/examples/prompts/harbour.txt"
 	random_model other --heads 4 --kv-heads 2 --head-dim 32 --hidden 128 --layers 4
 	run -4 kv-prefill -m other --head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
+}
+
+@test "a run that is stopped, killed and resumed gives the bytes of one that is not" {
+	SHORT=(--count 8 --steps 80 --every 7 --save-every 4 --judge 1)
+	# ended SIGNAL FILE TEXT OPTION ...: a run in parts gets the signal when the file has a line that begins so
+	ended() {
+		rm -f parts.err
+		"$TRAIN_PYTHON" "$ROOT/train/retrieval_head.py" "$DEMO" "${OPTIONS[@]}" "${SHORT[@]}" --out parts "${@:4}" 2>parts.err 3>&- &
+		until grep -qs "^$3" "$2"; do
+			kill -0 $! || fail "it has ended: $(cat parts.err)"
+			sleep 0.02
+		done
+		kill "-$1" $!
+		status=0
+		wait $! || status=$?
+		assert_equal "$status" $((128 + $(kill -l "$1")))
+		[ ! -e parts/model.safetensors ]
+	}
+	train whole "${SHORT[@]}"
+	# behind a text, then behind a step; who is killed goes on from what there is
+	ended KILL parts/lessons/1.pt PK
+	[ ! -e parts/lessons/8.pt ]
+	ended TERM parts/lessons/3.pt PK --resume
+	train parts "${SHORT[@]}" --resume --stop-at 5
+	assert_equal "$(tail -n 1 parts.err)" 'retrieval_head.py: stopped behind step 5 of 80; --resume goes on'
+	[ -e parts/lessons/8.pt ] && [ ! -e parts/model.safetensors ]
+	ended TERM parts.err step --resume
+	ended KILL parts.err step --resume
+	train parts "${SHORT[@]}" --resume
+	[ ! -e parts/lessons ]
+	for file in model.safetensors config.json curve.tsv recall.tsv; do
+		cmp whole/$file parts/$file
+	done
+	# what was whole already is written again
+	rm whole/model.safetensors
+	train whole "${SHORT[@]}" --resume
+	cmp whole/model.safetensors parts/model.safetensors
+}
+
+@test "a checkpoint is not overwritten, nor continued with other options or texts, nor when it is broken" {
+	refused() {
+		run -"$1" train kept --count 2 --steps 2 --judge 0 "${@:3}"
+		run -0 tail -n 1 kept.err
+		assert_output --partial "$2"
+	}
+	refused 1 'kept/checkpoint.pt: there is no checkpoint' --resume
+	# what an older run has left is not taken for this one's
+	mkdir -p kept/lessons
+	echo nonsense >kept/lessons/1.pt
+	train kept --count 2 --steps 2 --judge 0
+	refused 2 'kept/checkpoint.pt is there: --resume goes on from it'
+	refused 2 'kept/checkpoint.pt was made with lr = 0.001, not 0.01' --resume --lr 0.01
+	refused 2 'kept/checkpoint.pt was made with layers = [0, 2, 3], not [0, 1, 2]' --resume --layers 0,1,2
+	refused 2 'kept/checkpoint.pt was made with texts = ' --resume --count 3
+	truncate -s 1000 kept/checkpoint.pt
+	refused 1 'kept/checkpoint.pt: no checkpoint' --resume
 }
 
 @test "the same options give the same bytes, and what cannot be is refused" {

@@ -19,12 +19,12 @@ import argparse
 import math
 import os
 import random
-import signal
 import sys
 import time
 
 import torch
 
+from checkpoints import CHECKPOINT, Signals, load_checkpoint
 from failures import BrokenFile, Refused, exit_status
 from lookahead_curve import RATES, draw_curve, write_curve
 from lookahead_files import (adapter_settings, data_digest, fill_adapter, fingerprint, load_data,
@@ -32,7 +32,6 @@ from lookahead_files import (adapter_settings, data_digest, fill_adapter, finger
 from lookahead_model import MODULES, Adapter, FrozenModel
 from lookahead_scores import Prompts, decode, divergence, evicted, pooled, recall
 
-CHECKPOINT = "checkpoint.pt"
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
@@ -204,30 +203,6 @@ class Run:
                 self.save()
         self.save()
         draw_curve(self.args.out, self.curve)
-
-
-class Signals:
-    """Remembers SIGINT or SIGTERM, so that the step is ended first."""
-
-    def __init__(self):
-        self.number = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.note)
-
-    def note(self, number, _frame):
-        self.number = number
-
-    def __call__(self):
-        return self.number
-
-
-def load_checkpoint(path):
-    try:
-        return torch.load(path, weights_only=True)
-    except FileNotFoundError as problem:
-        raise BrokenFile(f"{path}: there is no checkpoint") from problem
-    except Exception as problem:        # whatever a broken archive makes torch say
-        raise BrokenFile(f"{path}: no checkpoint: {str(problem).splitlines()[0]}") from problem
 
 
 def train(args):

@@ -10,43 +10,57 @@ config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts that nob
 recall.tsv: for each budget the share of the truly best rows of each layer and KV head that one choice
 for all layers holds, and their share of the attention, beside other choices.
 
-Exit status: 0, 1 when a file cannot be read, 2 when something is refused.
+checkpoint.pt, in FOLDER too, is replaced every --save-every steps, and lessons/ has what the model
+made of each text until the head is done. --resume goes on from there, and gives the same bytes as a
+run that was not interrupted; SIGINT and SIGTERM end the run after the text or step.
+
+Exit status: 0, 1 when a file cannot be read or is broken, 2 when something is refused, 130 or 143
+after a signal.
 """
 
 import argparse
+import hashlib
 import json
 import os
+import shutil
 import sys
 import time
+from functools import partial
 
 import torch
 from safetensors.torch import save
 from transformers import AutoTokenizer
 
-from failures import Refused, exit_status
-from lookahead_files import fingerprint, write_bytes, write_text
+from checkpoints import CHECKPOINT, Signals, load_checkpoint
+from failures import BrokenFile, Refused, exit_status
+from lookahead_files import fingerprint, write_atomically, write_bytes, write_text
 from lookahead_model import FrozenModel
 from lookahead_texts import load_folder, load_sources
 from retrieval_head_model import FEATURES, Head, draw_text, hidden, watch
 
 BUDGETS = (64, 128, 256, 512)
 SINKS, RECENT = 4, 16
+LESSONS = "lessons"
 
 
 class Lesson:
     """What the head sees of a text, and what it is to find."""
 
-    def __init__(self, model, text, layers, power):
+    def __init__(self, text, streams, target):
+        self.text, self.streams, self.target = text, streams, target
+
+    @classmethod
+    def of(cls, model, text, layers, power):
+        """As the model reads it."""
         total = torch.zeros(model.kv_heads, len(text.asks), len(text.ids))
 
         def see(_, weights):
             total.add_(weights)
 
-        self.text = text
-        self.streams = watch(model, text.ids, text.asks, layers, see).to(torch.bfloat16)
+        streams = watch(model, text.ids, text.asks, layers, see).to(torch.bfloat16)
         total[:, far_or_near(text.asks, len(text.ids))] = 0
         total = (total / len(model.layers)) ** power
-        self.target = (total / total.sum(-1, keepdim=True).clamp_min(1e-12)).half()
+        return cls(text, streams, (total / total.sum(-1, keepdim=True).clamp_min(1e-12)).half())
 
 
 def far_or_near(asks, length):
@@ -173,55 +187,163 @@ def draw_texts(args, tokenizer, sources, first, count):
             for number in range(first, first + count)]
 
 
-def train(args):
-    torch.manual_seed(args.seed)
-    model = FrozenModel.load(args.model, getattr(torch, args.dtype))
-    tokenizer = AutoTokenizer.from_pretrained(args.model, local_files_only=True)
-    count = len(model.layers)
+class Run:
+    """A training run, and all that a checkpoint must have of it. `identity`: what a run must share
+    with the one that it goes on from."""
+
+    def __init__(self, args, model, layers, identity):
+        self.args, self.model, self.lessons, self.identity = args, model, [], identity
+        self.head = Head(model, layers, args.alone, args.seed)
+        self.optimizer = torch.optim.AdamW(self.head.parameters(), args.lr, betas=(0.9, 0.95),
+                                           weight_decay=0.01)
+        self.order = torch.Generator().manual_seed(args.seed)
+        self.step, self.lines = 0, ["step\tloss"]
+        # lessons of this round that are left, and losses since the last line of the curve
+        self.queue, self.recent = [], []
+        self.start = time.monotonic()
+
+    def path(self, name):
+        return os.path.join(self.args.out, name)
+
+    def save(self):
+        state = {"identity": self.identity, "step": self.step, "lines": self.lines,
+                 "queue": self.queue, "recent": self.recent, "order": self.order.get_state(),
+                 "rng": torch.get_rng_state(), "head": self.head.state_dict(),
+                 "optimizer": self.optimizer.state_dict()}
+        write_atomically(self.path(CHECKPOINT), lambda path: torch.save(state, path))
+
+    def begin(self, state):
+        """From the start, where state is None: lessons that are there are of another run."""
+        if state:
+            self.resume(state)
+        else:
+            shutil.rmtree(self.path(LESSONS), ignore_errors=True)
+        os.makedirs(self.path(LESSONS), exist_ok=True)
+        if not state:
+            self.save()
+
+    def resume(self, state):
+        path = self.path(CHECKPOINT)
+        try:
+            for name, value in self.identity.items():
+                if state["identity"].get(name) != value:
+                    raise Refused(f"{path} was made with {name} = {state['identity'].get(name)}, "
+                                  f"not {value}")
+            self.head.load_state_dict(state["head"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.order.set_state(state["order"])
+            torch.set_rng_state(state["rng"])
+            for name in ("step", "lines", "queue", "recent"):
+                setattr(self, name, state[name])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+            raise BrokenFile(f"{path}: the state in it is incomplete") from None
+
+    def take_step(self):
+        if not self.queue:
+            self.queue = torch.randperm(len(self.lessons), generator=self.order).tolist()
+        lesson = self.lessons[self.queue.pop()]
+        self.step += 1
+        with torch.no_grad():
+            embedded = self.model.embed(torch.tensor(lesson.text.ids)).float()
+        rate = min(self.step / 20, 1.0) * max(1 - self.step / self.args.steps, 0.02)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.args.lr * rate
+        self.optimizer.zero_grad()
+        loss = loss_of(self.head, lesson, embedded)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.head.parameters(), 0.5)
+        self.optimizer.step()
+        self.recent.append(float(loss.detach()))
+
+    def note(self):
+        """A line of the curve."""
+        self.lines.append(f"{self.step}\t{sum(self.recent) / len(self.recent):.4f}")
+        print(f"step {self.lines[-1]}, {time.monotonic() - self.start:.0f} s", file=sys.stderr,
+              flush=True)
+        self.recent = []
+
+    def go(self, stopped):
+        """Until the last step, --stop-at, or stopped() says so. Returns whether that was the
+        last."""
+        end = min(self.args.steps, self.args.stop_at or self.args.steps)
+        while self.step < end and not stopped():
+            self.take_step()
+            if self.step % self.args.every == 0 or self.step == self.args.steps:
+                self.note()
+            if self.step % self.args.save_every == 0:
+                self.save()
+        self.save()
+        write_text(self.path("curve.tsv"), "\n".join(self.lines) + "\n")
+        return self.step == self.args.steps
+
+
+def read_lessons(run, texts, layers, stopped):
+    """Of each text, from its file where that is there. Returns whether all are."""
+    for number, text in enumerate(texts, 1):
+        path = os.path.join(run.path(LESSONS), f"{number}.pt")
+        if stopped():
+            return False
+        if os.path.exists(path):
+            lesson = Lesson(text, *load_checkpoint(path))
+        else:
+            lesson = Lesson.of(run.model, text, layers, run.args.power)
+            write_atomically(path, partial(torch.save, (lesson.streams, lesson.target)))
+        run.lessons.append(lesson)
+        if number % 10 == 0:
+            print(f"{number} texts, {time.monotonic() - run.start:.0f} s", file=sys.stderr,
+                  flush=True)
+    return True
+
+
+def identity_of(args, texts, layers):
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(json.dumps([text.ids, text.asks.tolist()]).encode())
+    return {name: getattr(args, name) for name in
+            ("steps", "lr", "power", "alone", "seed", "dtype", "every")} | {
+                "layers": layers, "weights": fingerprint(args.model), "texts": digest.hexdigest()}
+
+
+def feature_layers(args, count):
     layers = [int(n) for n in args.layers.split(",")] if args.layers else \
         [2, count // 2, count - 3] if count > 6 else [0, count // 2, count - 1]
     if len(layers) != FEATURES or sorted(set(layers)) != layers or layers[-1] >= count:
         raise Refused(f"--layers {args.layers}: want {FEATURES} layers of {count}, ascending")
+    return layers
+
+
+def finish(run, texts, layers):
+    export(run.head, run.model, run.args.model, run.args.out, getattr(torch, run.args.store))
+    if run.args.judge:
+        table, counts = judge(run.head, run.model, texts, layers)
+        write_text(run.path("recall.tsv"), table)
+        print_means(counts)
+    shutil.rmtree(run.path(LESSONS))
+
+
+def train(args):
+    checkpoint = os.path.join(args.out, CHECKPOINT)
+    if os.path.exists(checkpoint) and not args.resume:
+        raise Refused(f"{checkpoint} is there: --resume goes on from it")
+    state = load_checkpoint(checkpoint) if args.resume else None
+    torch.manual_seed(args.seed)
+    model = FrozenModel.load(args.model, getattr(torch, args.dtype))
+    tokenizer = AutoTokenizer.from_pretrained(args.model, local_files_only=True)
+    layers = feature_layers(args, len(model.layers))
     sources = load_folder(args.texts) if args.texts else \
         load_sources(args.seed) if args.recipe == "texts" else []
     mine = [s for s in sources if not s.held_out]
     others = [s for s in sources if s.held_out]
-    os.makedirs(args.out, exist_ok=True)
-    start, lessons = time.monotonic(), []
-    for text in draw_texts(args, tokenizer, mine, 1, args.count):
-        lessons.append(Lesson(model, text, layers, args.power))
-        if len(lessons) % 10 == 0:
-            print(f"{len(lessons)} texts, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-    head = Head(model, layers, args.alone, args.seed)
-    optimizer = torch.optim.AdamW(head.parameters(), args.lr, betas=(0.9, 0.95), weight_decay=0.01)
-    order = torch.Generator().manual_seed(args.seed)
-    lines, queue, recent = ["step\tloss"], [], []
-    for step in range(1, args.steps + 1):
-        if not queue:
-            queue = torch.randperm(len(lessons), generator=order).tolist()
-        lesson = lessons[queue.pop()]
-        with torch.no_grad():
-            embedded = model.embed(torch.tensor(lesson.text.ids)).float()
-        rate = min(step / 20, 1.0) * max(1 - step / args.steps, 0.02)
-        for group in optimizer.param_groups:
-            group["lr"] = args.lr * rate
-        optimizer.zero_grad()
-        loss = loss_of(head, lesson, embedded)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(head.parameters(), 0.5)
-        optimizer.step()
-        recent.append(float(loss.detach()))
-        if step % args.every == 0 or step == args.steps:
-            lines.append(f"{step}\t{sum(recent) / len(recent):.4f}")
-            print(f"step {lines[-1]}, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-            recent = []
-    write_text(os.path.join(args.out, "curve.tsv"), "\n".join(lines) + "\n")
-    export(head, model, args.model, args.out, getattr(torch, args.store))
-    if args.judge:
-        texts = draw_texts(args, tokenizer, others or mine, 900001, args.judge)
-        table, counts = judge(head, model, texts, layers)
-        write_text(os.path.join(args.out, "recall.tsv"), table)
-        print_means(counts)
+    texts = draw_texts(args, tokenizer, mine, 1, args.count)
+    run = Run(args, model, layers, identity_of(args, texts, layers))
+    run.begin(state)
+    signals = Signals()
+    if not read_lessons(run, texts, layers, signals) or not run.go(signals):
+        print(f"retrieval_head.py: stopped behind step {run.step} of {args.steps}; "
+              "--resume goes on", file=sys.stderr)
+        return 128 + signals.number if signals.number else 0
+    finish(run, draw_texts(args, tokenizer, others or mine, 900001, args.judge), layers)
+    return 0
 
 
 def main():
@@ -245,9 +367,15 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--every", type=int, default=20, help="steps for a line of the curve (20)")
+    parser.add_argument("--save-every", type=int, default=100, help="steps for a checkpoint (100)")
+    parser.add_argument("--stop-at", type=int, help="end after this step, with a checkpoint")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     args = parser.parse_args()
-    if min(args.count, args.questions, args.asks, args.threads, args.every) < 1 or args.steps < 0:
-        parser.error("--count, --questions, --asks, --threads and --every want at least 1")
+    for name in ("count", "questions", "asks", "threads", "every", "save_every"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be 1 or more")
+    if args.steps < 0 or (args.stop_at is not None and args.stop_at < 1):
+        parser.error("need --steps of 0 or more, --stop-at of 1 or more")
     torch.set_num_threads(args.threads)
     return exit_status("retrieval_head.py", train, args)
 
