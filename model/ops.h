@@ -69,7 +69,10 @@ struct ffn {
 
 /* Keys and values of one layer. KV head g has len[g] rows, from row start[g] on: its key s begins
  * at element (start[g] + s) * E of k. Positions ascend within a KV head. A growing cache has spare
- * capacity behind the rows of each KV head; in a section of a snapshot the heads are packed. */
+ * capacity behind the rows of each KV head; in a section of a snapshot the heads are packed.
+ *
+ * start[g] + s is taken modulo 2^64 before it becomes an address: so the first rows of a KV head may be
+ * missing where none of them is looked at (far_rows.h). */
 struct layer_rows {
 	/* device, [rows][E] of dtype; v may be NULL where only keys are read */
 	void *k, *v;

@@ -116,6 +116,28 @@ make_cache(struct cache *c, const struct shape *s, int special)
 	round_to(c->k, s->type, c->rows * s->E);
 }
 
+/* rows of all of them <- those that are in none of have[g] entries, alone: row s is at start[g] + s modulo
+ * 2^64. start: [G] */
+static void
+keep_last(struct device *d, struct layer_rows *rows, uint64_t *start, const struct cache *c,
+    const struct shape *s, const uint32_t *have)
+{
+	float *k = malloc(c->rows * s->E * sizeof *k + 1);
+	size_t at = 0, n, first;
+	uint32_t g;
+
+	for (g = 0; g < s->G; at += n, g++) {
+		first = have[g] * (size_t)s->u;
+		n = c->len[g] - first;
+		memcpy(k + at * s->E, c->k + (c->start[g] + first) * s->E, n * s->E * sizeof *k);
+		start[g] = at - first;
+	}
+	d->ops->free(d->dev, rows->k);
+	rows->k = to_device_as(d, k, s->type, at * s->E);
+	rows->start = start;
+	free(k);
+}
+
 static void
 name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
@@ -150,13 +172,15 @@ entry_bytes(const struct shape *s, int pages)
 	return pages ? 2 * s->E * kv_dtype_size(s->type) : s->E * (4 + s->u / 8);
 }
 
-/* Twice: some rows first, then all; entries of the first time are not made again. */
+/* Twice: some rows first, then all; entries of the first time are not made again, and nobody looks at the
+ * rows that they have. */
 static void
 test_pack(const struct shape *s, int pages, int special)
 {
 	const size_t bytes = entry_bytes(s, pages);
-	unsigned char *want, *got, nans[512];
 	uint32_t len[16], have[16], g;
+	unsigned char *want, *got;
+	uint64_t start[16];
 	struct cache c;
 	char what[80];
 	size_t i;
@@ -166,7 +190,6 @@ test_pack(const struct shape *s, int pages, int special)
 	name_case(what, sizeof what, pages ? "pack_pages" : "pack_bits", s);
 	want = pack_by_rule(&c, s, pages, bytes);
 	got = malloc(c.entries * bytes + 1);
-	memset(nans, 0xff, sizeof nans);
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		void (*pack)(struct dev *, struct entries *, const struct layer_rows *) =
@@ -187,8 +210,7 @@ test_pack(const struct shape *s, int pages, int special)
 			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what, have[g], g);
 			len[g] = c.len[g];
 		}
-		if (have[0] > 0)                       /* a row becomes NaN */
-			d->ops->put(d->dev, rows.k, nans, s->E * kv_dtype_size(s->type));
+		keep_last(d, &rows, start, &c, s, have);
 		pack(d->dev, &e, &rows);
 		for (g = 0; g < s->G; g++)
 			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what, have[g], g);
@@ -311,6 +333,7 @@ test_scores(const struct shape *s, enum source from)
 	struct ref_terms *terms = calloc(n, sizeof *terms);
 	uint32_t have[16], g;
 	unsigned char *data;
+	uint64_t start[16];
 	struct cache c;
 	char what[96];
 	size_t i;
@@ -337,17 +360,19 @@ test_scores(const struct shape *s, enum source from)
 			.rows = s->u };
 		void *dq = to_device(d, q, (size_t)s->H * s->E * 4), *to = to_device(d, list, n * 4);
 
-		score(d, from, to, stride, dq, &e, &rows, s);
-		got = from_device(d, to, n);
-		by_scale(got, want, n, s->scale);
-		bound_scores(bound, want, terms, n, s, d);
-		compare_scores(d, op[from], what, got, want, bound, n, s);
-		free(got);
-		score(d, from, to, stride, dq, &e, &rows, s);
-		got = from_device(d, to, n);
-		by_scale(got, want, n, s->scale);
-		again(d, what, got, n);
-		free(got);
+		for (i = 0; i < 2; i++) {
+			if (i == 1 && from == BITS)     /* of rows with an entry no key is looked at */
+				keep_last(d, &rows, start, &c, s, have);
+			score(d, from, to, stride, dq, &e, &rows, s);
+			got = from_device(d, to, n);
+			by_scale(got, want, n, s->scale);
+			bound_scores(bound, want, terms, n, s, d);
+			if (i == 0)
+				compare_scores(d, op[from], what, got, want, bound, n, s);
+			else
+				again(d, what, got, n);
+			free(got);
+		}
 		d->ops->free(d->dev, rows.k);
 		d->ops->free(d->dev, e.data);
 		d->ops->free(d->dev, dq);
