@@ -145,6 +145,6 @@ grow_clusters(struct cache *c, struct engine_error *e)
 
 	for (l = 0; c->index != NULL && rc == ENGINE_OK && l < c->model->id.layers; l++)
 		if (index_has(&c->index[l], KV_CLUS))
-			rc = grow_layer(&c->index[l], &c->layer[l], l, e);
+			rc = grow_layer(&c->index[l], cache_last_rows(c, l), l, e);
 	return rc;
 }

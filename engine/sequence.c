@@ -36,7 +36,7 @@ leave_in_file(struct sequence *s, const struct sequence_options *o, const struct
 	s->store = row_store_new(r);
 	if (s->store != NULL)
 		s->far = far_rows_new(m->ops, m->dev, s->store, m->id.layers, m->id.kv_heads,
-		    m->id.head_width, s->cache->dtype, o->retrieve->budget);
+		    m->id.head_width, s->cache->dtype, o->retrieve->method == RETRIEVE_SPECONTEXT);
 	if (s->far == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
 	s->cache->far = s->far;
@@ -50,8 +50,7 @@ leave_in_file(struct sequence *s, const struct sequence_options *o, const struct
 }
 
 static int
-load(struct sequence *s, struct kv_reader *r, const struct memory_plan *plan,
-    struct engine_error *e)
+load(struct sequence *s, struct kv_reader *r, struct engine_error *e)
 {
 	const int rc = snapshot_load(r, s->cache, s->obs.window > 0 ? &s->obs : NULL);
 
@@ -59,10 +58,7 @@ load(struct sequence *s, struct kv_reader *r, const struct memory_plan *plan,
 		return engine_fail(e, ENGINE_ERUN, "%s", s->store->error);
 	if (rc == KV_ENOMEM)
 		return memory_plan_no_room(s->model, kv_reader_name(r), e);
-	if (rc < 0)
-		return engine_fail_reader(e, r, rc);
-	return plan == NULL ? ENGINE_OK :
-	    memory_plan_check_rest(plan, s->model, kv_reader_name(r), e);
+	return rc < 0 ? engine_fail_reader(e, r, rc) : ENGINE_OK;
 }
 
 /* As in the other programs a window that nobody asked for is at most what there is: it grows
@@ -119,10 +115,14 @@ start_retrieval(struct sequence *s, const struct retrieval_options *o, struct en
 
 	s->retrieval = retrieval_new(m->ops, m->dev, o, m->id.layers, m->id.query_heads,
 	    m->id.kv_heads, m->id.head_width, s->cache->dtype, m->rope.freq);
-	if (s->retrieval == NULL || cache_retrieve(s->cache, s->retrieval) != 0 ||
-	    (s->far != NULL && retrieval_from_far(s->retrieval, s->far) != KV_OK))
+	if (s->retrieval == NULL ||
+	    (s->far != NULL && retrieval_from_far(s->retrieval, s->far) != KV_OK) ||
+	    cache_retrieve(s->cache, s->retrieval) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for retrieval");
-	return ENGINE_OK;
+	if (s->far == NULL || cache_bring(s->cache, o) == 0)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_ERUN, "%s", s->store->error[0] != '\0' ? s->store->error :
+	    "no memory for the rows of a step");
 }
 
 int
@@ -137,7 +137,7 @@ sequence_open(struct sequence *s, const struct model *m, const struct sequence_o
 	if (rc == ENGINE_OK && o->retrieve != NULL && o->retrieve->offload)
 		rc = leave_in_file(s, o, r, e);
 	if (rc == ENGINE_OK)
-		rc = load(s, r, plan, e);
+		rc = load(s, r, e);
 	if (rc == ENGINE_OK)
 		rc = check(s, o, kv_reader_name(r), e);
 	if (rc == ENGINE_OK && s->obs.window > 0 && m->ops->runs_ahead &&
@@ -146,6 +146,8 @@ sequence_open(struct sequence *s, const struct model *m, const struct sequence_o
 		    s->obs.window);
 	if (rc == ENGINE_OK && o->retrieve != NULL)
 		rc = start_retrieval(s, o->retrieve, e);
+	if (rc == ENGINE_OK && plan != NULL)
+		rc = memory_plan_check_rest(plan, m, kv_reader_name(r), e);
 	if (rc != ENGINE_OK)
 		sequence_close(s);
 	return rc;

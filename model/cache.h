@@ -91,11 +91,17 @@ int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1
  * retrieval head, beside those of all tokens seen; rows of layers that are far. Returns 0, or
  * MODEL_ENOMEM. */
 int cache_reserve_beside(struct cache *, uint32_t rows);
+/* All is loaded, and this is how the next tokens retrieve: layers that are far get their memory, with the rows
+ * that no index covers. Returns 0, MODEL_ENOMEM, or MODEL_EINVALID (the store says why). */
+int cache_bring(struct cache *, const struct retrieval_options *);
 /* Layer l goes to the others that are far: the file has the rows that were loaded. Returns 0, or
  * MODEL_ENOMEM. */
 int cache_offload(struct cache *, uint32_t l);
 /* Where the next rows of layer l are appended: the layer, or, of one that is far, what stands on the device. */
 struct layer_rows *cache_newest(struct cache *, uint32_t l);
+/* The rows of layer l by their numbers; of one that is far those from index_covers() on are there, and no
+ * others may be looked at. Until the layer changes. */
+const struct layer_rows *cache_last_rows(struct cache *, uint32_t l);
 /* The op has appended N rows there, at positions pos[N] (host). */
 void cache_note_newest(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
 /* N rows at positions pos[N] (host) are about to run through the first layer: the retrieval head has

@@ -2,6 +2,8 @@
  * asks, and the rows of layers that are far
  *
  * Rows that run and are not stored stand behind the tokens seen. The head knows nothing of them. */
+#include <stdlib.h>
+
 #include "model/cache.h"
 
 /* Of these rows, do the tokens belong to the text? */
@@ -32,19 +34,64 @@ cache_reserve_beside(struct cache *c, uint32_t rows)
 	return 0;
 }
 
+/* Of each KV head the first row that is to be on the device, of those in the file: what the indexes of the
+ * layer have is not. */
+static uint32_t *
+first_near(const struct cache *c, uint32_t l)
+{
+	const uint32_t heads = c->model->id.kv_heads, *count = c->far->store->count + (size_t)l * heads;
+	uint32_t *first = malloc(heads * sizeof *first), g;
+
+	for (g = 0; first != NULL && g < heads; g++)
+		first[g] = c->index != NULL ? index_covers(&c->index[l], g, count[g]) : count[g];
+	return first;
+}
+
+int
+cache_bring(struct cache *c, const struct retrieval_options *o)
+{
+	const uint32_t layers = c->model->id.layers;
+	uint64_t slots = o->budget, most;
+	uint32_t l, *first;
+	int rc;
+
+	for (l = 0; l < layers; l++)
+		if (far_rows_has(c->far, l) && (most = retrieval_slots(o, cache_index(c, l))) > slots)
+			slots = most;
+	rc = far_rows_slots(c->far, slots);
+	for (l = 0; rc == KV_OK && l < layers; l++) {
+		if (!far_rows_has(c->far, l))
+			continue;
+		if ((first = first_near(c, l)) == NULL)
+			return MODEL_ENOMEM;
+		rc = far_rows_bring(c->far, l, first, &c->layer[l], c->spare);
+		free(first);
+	}
+	return rc == KV_OK ? 0 : rc == KV_ENOMEM ? MODEL_ENOMEM : MODEL_EINVALID;
+}
+
 int
 cache_offload(struct cache *c, uint32_t l)
 {
 	struct layer_rows *rows = &c->layer[l];
 	const struct ops *o = c->model->ops;
+	uint32_t *first = first_near(c, l);
+	const int rc = first != NULL ? far_rows_take(c->far, l, first, rows, c->spare) : KV_ENOMEM;
 
-	if (far_rows_take(c->far, l, rows, c->spare) != KV_OK)
+	free(first);
+	if (rc != KV_OK)
 		return MODEL_ENOMEM;
 	o->free(c->model->dev, rows->k);
 	o->free(c->model->dev, rows->v);
 	rows->k = o->alloc(c->model->dev, 1);   /* as a far layer that was loaded as one */
 	rows->v = o->alloc(c->model->dev, 1);
 	return rows->k != NULL && rows->v != NULL ? 0 : MODEL_ENOMEM;
+}
+
+const struct layer_rows *
+cache_last_rows(struct cache *c, uint32_t l)
+{
+	return far_rows_has(c->far, l) ? far_rows_last(c->far, l) : &c->layer[l];
 }
 
 struct layer_rows *

@@ -26,27 +26,21 @@ static void start_reader(struct far_rows *);
 
 struct far_rows *
 far_rows_new(const struct ops *ops, struct dev *dev, struct row_store *store, uint32_t layers,
-    uint32_t heads, uint32_t width, enum kv_dtype dtype, uint32_t slots)
+    uint32_t heads, uint32_t width, enum kv_dtype dtype, int ahead)
 {
 	struct far_rows *f = calloc(1, sizeof *f);
-	const size_t row = width * kv_dtype_size(dtype);
 
 	if (f == NULL)
 		return NULL;
 	*f = (struct far_rows){ .ops = ops, .dev = dev, .store = store, .L = layers, .G = heads,
-	    .E = width, .slots = slots, .dtype = dtype, .chosen = { .stride = slots, .rows = 1 } };
+	    .E = width, .dtype = dtype, .chosen.rows = 1 };
 	f->layer = calloc(layers, sizeof *f->layer);
-	f->free = calloc(slots, sizeof *f->free);
 	f->chosen.n = calloc(heads, sizeof *f->chosen.n);
-	f->chosen.at = ops->alloc(dev, (size_t)heads * slots * sizeof *f->chosen.at);
-	if (!ops->shares_memory)
-		f->staging = malloc(2 * slots * row);
-	if (f->layer == NULL || f->free == NULL || f->chosen.n == NULL || f->chosen.at == NULL ||
-	    (!ops->shares_memory && f->staging == NULL)) {
+	if (f->layer == NULL || f->chosen.n == NULL) {
 		far_rows_free(f);
 		return NULL;
 	}
-	if (ops->shares_memory)
+	if (ahead && ops->shares_memory)
 		start_reader(f);
 	return f;
 }
@@ -61,8 +55,11 @@ free_layer(struct far_rows *f, struct far_layer *y)
 		free(y->in[g].row);
 		free(y->in[g].slot);
 	}
+	free(y->last.start);
+	free(y->last.len);
 	free(y->in);
 	free(y->new);
+	free(y->new_keys);
 	free(y->row);
 	free(y->slot);
 	free(y->n);
@@ -85,6 +82,7 @@ far_rows_free(struct far_rows *f)
 	free(f->chosen.n);
 	free(f->layer);
 	free(f->free);
+	free(f->order);
 	free(f->staging);
 	free(f);
 }
@@ -95,65 +93,130 @@ far_rows_has(const struct far_rows *f, uint32_t l)
 	return f != NULL && f->layer[l].stored != NULL;
 }
 
-uint64_t
-far_rows_bytes(const struct far_rows *f)
-{
-	return 2 * (uint64_t)f->slots * f->E * kv_dtype_size(f->dtype);
-}
-
 /* ---- memory ---- */
 
 int
-far_rows_add(struct far_rows *f, uint32_t l, const uint32_t *stored, uint32_t more)
+far_rows_add(struct far_rows *f, uint32_t l)
 {
-	struct far_layer *y = &f->layer[l];
+	f->layer[l].stored = calloc(f->G, sizeof *f->layer[l].stored);
+	return f->layer[l].stored != NULL ? KV_OK : KV_ENOMEM;
+}
+
+int
+far_rows_slots(struct far_rows *f, uint64_t slots)
+{
+	const size_t heads = (size_t)f->L * f->G, row = f->E * kv_dtype_size(f->dtype);
+	uint32_t most = 1, i;
+	size_t h;
+
+	for (h = 0; h < heads; h++)
+		most = f->store->count[h] > most ? f->store->count[h] : most;
+	f->slots = slots < most ? (uint32_t)slots : most;
+	f->free = calloc(f->slots, sizeof *f->free);
+	f->order = calloc(f->slots, sizeof *f->order);
+	if (!f->ops->shares_memory)
+		f->staging = malloc(2 * f->slots * row);
+	if (f->free == NULL || f->order == NULL || (!f->ops->shares_memory && f->staging == NULL))
+		return KV_ENOMEM;
+	for (i = 0; i < f->slots; i++)
+		f->order[i] = i;
+	return KV_OK;
+}
+
+/* Lists of the rows of a step, of layer y and on the device, for as many as there are in near. What was in
+ * them is gone. */
+static int
+reserve_lists(struct far_rows *f, struct far_layer *y)
+{
+	const size_t stride = y->near.capacity[0], all = f->G * stride;
+
+	free(y->list);
+	y->list = calloc(all, sizeof *y->list);
+	if (stride > f->chosen.stride) {
+		f->ops->free(f->dev, f->chosen.at);
+		f->chosen.at = f->ops->alloc(f->dev, all * sizeof *f->chosen.at);
+		f->chosen.stride = f->chosen.at != NULL ? stride : 0;
+	}
+	return y->list != NULL && f->chosen.at != NULL ? KV_OK : KV_ENOMEM;
+}
+
+/* What a layer has for each KV head, and for each slot */
+static int
+alloc_slots(struct far_rows *f, struct far_layer *y)
+{
+	const size_t all = (size_t)f->G * f->slots;
 	uint32_t g, i;
 	int ok;
 
-	ok = layer_rows_init(&y->near, f->G, f->E, f->dtype) == KV_OK;
-	y->stored = malloc(f->G * sizeof *y->stored);
+	y->last.start = calloc(f->G, sizeof *y->last.start);
+	y->last.len = calloc(f->G, sizeof *y->last.len);
 	y->in = calloc(f->G, sizeof *y->in);
 	y->new = calloc(f->G, sizeof *y->new);
+	y->new_keys = calloc(f->G, sizeof *y->new_keys);
 	y->n = calloc(f->G, sizeof *y->n);
-	y->row = malloc((size_t)f->G * f->slots * sizeof *y->row);
-	y->slot = malloc((size_t)f->G * f->slots * sizeof *y->slot);
-	y->list = calloc((size_t)f->G * f->slots, sizeof *y->list);
-	ok &= y->stored != NULL && y->in != NULL && y->new != NULL && y->n != NULL &&
-	    y->row != NULL && y->slot != NULL && y->list != NULL;
+	y->row = malloc(all * sizeof *y->row);
+	y->slot = malloc(all * sizeof *y->slot);
+	ok = y->last.start != NULL && y->last.len != NULL && y->in != NULL && y->new != NULL &&
+	    y->new_keys != NULL && y->n != NULL && y->row != NULL && y->slot != NULL;
 	for (g = 0; ok && g < f->G; g++) {
 		y->in[g].row = malloc(f->slots * sizeof *y->in[g].row);
 		y->in[g].slot = malloc(f->slots * sizeof *y->in[g].slot);
 		ok = y->in[g].row != NULL && y->in[g].slot != NULL;
 		for (i = 0; ok && i < f->slots; i++)
 			y->in[g].slot[i] = i;
+	}
+	return ok ? KV_OK : KV_ENOMEM;
+}
+
+/* Gives a layer that was added its memory, for so many rows of each KV head behind the slots. */
+static int
+open_layer(struct far_rows *f, uint32_t l, const uint32_t *stored, uint64_t behind)
+{
+	struct far_layer *y = &f->layer[l];
+	uint32_t g;
+
+	if (layer_rows_init(&y->near, f->G, f->E, f->dtype) != KV_OK || alloc_slots(f, y) != KV_OK ||
+	    behind > UINT32_MAX - f->slots ||
+	    layer_rows_resize(&y->near, f->ops, f->dev, f->slots + (uint32_t)behind, 0) != KV_OK ||
+	    reserve_lists(f, y) != KV_OK) {
+		free_layer(f, y);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < f->G; g++) {
 		y->stored[g] = stored[g];
 		y->near.len[g] = f->slots;
 	}
-	if (ok && more <= UINT32_MAX - f->slots &&
-	    layer_rows_resize(&y->near, f->ops, f->dev, f->slots + more, 0) == KV_OK)
-		return KV_OK;
-	free_layer(f, y);
-	return KV_ENOMEM;
+	return KV_OK;
+}
+
+/* The most that a KV head has from first[g] on, of n[g]. */
+static uint32_t
+most_from(const struct far_rows *f, const uint32_t *first, const uint32_t *n)
+{
+	uint32_t g, most = 0;
+
+	for (g = 0; g < f->G; g++)
+		most = n[g] - first[g] > most ? n[g] - first[g] : most;
+	return most;
 }
 
 int
-far_rows_take(struct far_rows *f, uint32_t l, const struct layer_rows *from, uint32_t more)
+far_rows_take(struct far_rows *f, uint32_t l, const uint32_t *first, const struct layer_rows *from,
+    uint32_t more)
 {
-	const uint32_t *stored = f->store->count + (size_t)l * f->G;
 	const size_t row = f->E * kv_dtype_size(f->dtype);
+	const uint64_t behind = (uint64_t)most_from(f, first, from->len) + more;
 	struct layer_rows *to = &f->layer[l].near;
-	uint32_t g, n, most = 0;
+	uint32_t g, n;
 	uint64_t dst, src;
 
-	for (g = 0; g < f->G; g++)
-		most = from->len[g] - stored[g] > most ? from->len[g] - stored[g] : most;
-	if (far_rows_add(f, l, stored, most + more) != KV_OK)
+	if (far_rows_add(f, l) != KV_OK || open_layer(f, l, first, behind) != KV_OK)
 		return KV_ENOMEM;
 	for (g = 0; g < f->G; g++) {
-		if ((n = from->len[g] - stored[g]) == 0)
+		if ((n = from->len[g] - first[g]) == 0)
 			continue;
 		dst = to->start[g] + to->len[g];
-		src = from->start[g] + stored[g];
+		src = from->start[g] + first[g];
 		f->ops->copy(f->dev, (char *)to->k + dst * row, (char *)from->k + src * row, n * row);
 		f->ops->copy(f->dev, (char *)to->v + dst * row, (char *)from->v + src * row, n * row);
 		f->ops->copy(f->dev, to->pos + dst, from->pos + src, n * sizeof *to->pos);
@@ -171,20 +234,45 @@ far_rows_reserve(struct far_rows *f, uint32_t more)
 	for (l = 0; l < f->L; l++) {
 		struct layer_rows *r = &f->layer[l].near;
 
-		for (g = 0, most = 0; far_rows_has(f, l) && g < f->G; g++)
+		for (g = 0, most = 0; r->len != NULL && g < f->G; g++)
 			most = r->len[g] > most ? r->len[g] : most;
 		need = most + more;
 		if (most == 0 || need <= r->capacity[0])
 			continue;
 		need += most / 2;
 		if (need > UINT32_MAX ||
-		    layer_rows_resize(r, f->ops, f->dev, (uint32_t)need, 0) != KV_OK)
+		    layer_rows_resize(r, f->ops, f->dev, (uint32_t)need, 0) != KV_OK ||
+		    reserve_lists(f, &f->layer[l]) != KV_OK)
 			return KV_ENOMEM;
 	}
 	return KV_OK;
 }
 
+const struct layer_rows *
+far_rows_last(struct far_rows *f, uint32_t l)
+{
+	struct far_layer *y = &f->layer[l];
+	struct layer_rows all = y->near;
+	uint32_t g;
+
+	all.start = y->last.start;
+	all.len = y->last.len;
+	all.capacity = NULL;
+	for (g = 0; g < f->G; g++) {
+		all.start[g] = y->near.start[g] + f->slots - y->stored[g];
+		all.len[g] = y->near.len[g] - f->slots + y->stored[g];
+	}
+	y->last = all;
+	return &y->last;
+}
+
 /* ---- rows ---- */
+
+static int
+has_key(const struct far_keys *k, uint32_t g, uint32_t row)
+{
+	return k->exact == NULL || k->exact[(size_t)g * k->chunks + row / k->rows] != 0;
+}
 
 /* Merges the rows of a KV head that a step reads with those of the step before, both ascending: y->new[g]
  * of them are to be read. y->list has where each is. */
@@ -192,7 +280,8 @@ static void
 place_rows(struct far_rows *f, struct far_layer *y, uint32_t g, const uint32_t *row, uint32_t n)
 {
 	const size_t at = (size_t)g * f->slots;
-	uint32_t *list = y->list + at, *new_row = y->row + at, *new_slot = y->slot + at;
+	uint32_t *list = y->list + g * (size_t)y->near.capacity[0];
+	uint32_t *new_row = y->row + at, *new_slot = y->slot + at;
 	struct residents *in = &y->in[g];
 	uint32_t i, j, left = 0, new = 0, stored;
 
@@ -223,27 +312,55 @@ place_rows(struct far_rows *f, struct far_layer *y, uint32_t g, const uint32_t *
 		list[i] = f->slots + (row[i] - y->stored[g]);
 	y->new[g] = new;
 	y->n[g] = n;
+	for (i = y->new_keys[g] = 0; i < new; i++)
+		y->new_keys[g] += has_key(&y->keys, g, new_row[i]);
+}
+
+/* Reads n rows of a KV head, no more than there are slots, to where slot[] says in near. */
+static int
+fetch(struct far_rows *f, uint32_t l, uint32_t g, const uint32_t *row, const uint32_t *slot, uint32_t n,
+    int keys, int values)
+{
+	const struct layer_rows *r = &f->layer[l].near;
+	const size_t size = r->width * kv_dtype_size(r->dtype);
+	char *k = (char *)r->k + r->start[g] * size, *v = (char *)r->v + r->start[g] * size;
+	char *from_k = f->staging, *from_v = f->staging != NULL ? f->staging + f->slots * size : NULL;
+	uint32_t i;
+	int rc;
+
+	if (f->ops->shares_memory)
+		return row_store_read(f->store, l, g, row, slot, n, keys ? k : NULL, values ? v : NULL);
+	rc = row_store_read(f->store, l, g, row, f->order, n, keys ? from_k : NULL,
+	    values ? from_v : NULL);
+	for (i = 0; rc == KV_OK && i < n; i++) {
+		if (keys)
+			f->ops->put(f->dev, k + slot[i] * size, from_k + i * size, size);
+		if (values)
+			f->ops->put(f->dev, v + slot[i] * size, from_v + i * size, size);
+	}
+	return rc;
 }
 
 /* Reads new rows of a KV head into their slots. */
 static int
 read_rows(struct far_rows *f, uint32_t l, uint32_t g)
 {
+	enum { AT_ONCE = 256 };
 	const struct far_layer *y = &f->layer[l];
-	const struct layer_rows *r = &y->near;
-	const size_t row = r->width * kv_dtype_size(r->dtype), at = (size_t)g * f->slots;
-	char *k = (char *)r->k + r->start[g] * row, *v = (char *)r->v + r->start[g] * row;
-	char *from_k = f->staging, *from_v = f->staging != NULL ? f->staging + f->slots * row : NULL;
-	uint32_t i, slot;
+	const uint32_t *row = y->row + (size_t)g * f->slots, *slot = y->slot + (size_t)g * f->slots;
+	uint32_t key_row[AT_ONCE], key_slot[AT_ONCE], i, n;
 	int rc;
 
-	if (f->ops->shares_memory)
-		return row_store_read(f->store, l, g, y->row + at, y->slot + at, y->new[g], k, v);
-	rc = row_store_read(f->store, l, g, y->row + at, y->slot + at, y->new[g], from_k, from_v);
-	for (i = 0; rc == KV_OK && i < y->new[g]; i++) {
-		slot = y->slot[at + i];
-		f->ops->put(f->dev, k + slot * row, from_k + slot * row, row);
-		f->ops->put(f->dev, v + slot * row, from_v + slot * row, row);
+	if (y->new_keys[g] == y->new[g])
+		return fetch(f, l, g, row, slot, y->new[g], 1, 1);
+	rc = fetch(f, l, g, row, slot, y->new[g], 0, 1);
+	for (i = 0; rc == KV_OK && y->new_keys[g] > 0 && i < y->new[g]; ) {
+		for (n = 0; n < AT_ONCE && i < y->new[g]; i++)
+			if (has_key(&y->keys, g, row[i])) {
+				key_row[n] = row[i];
+				key_slot[n++] = slot[i];
+			}
+		rc = fetch(f, l, g, key_row, key_slot, n, 1, 0);
 	}
 	return rc;
 }
@@ -256,6 +373,60 @@ read_layer(struct far_rows *f, uint32_t l)
 	for (g = 0; g < f->G; g++)
 		if (f->layer[l].new[g] > 0 && read_rows(f, l, g) != KV_OK)
 			return;                         /* the store knows */
+}
+
+/* The rows of a KV head from `first` on, n of them, become the first ones behind the slots. */
+static int
+bring_head(struct far_rows *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
+{
+	const struct far_layer *y = &f->layer[l];
+	uint32_t *row = y->row + (size_t)g * f->slots, *slot = y->slot + (size_t)g * f->slots;
+	uint32_t at, part, i;
+	int rc = KV_OK;
+
+	for (at = 0; rc == KV_OK && at < n; at += part) {
+		part = n - at < f->slots ? n - at : f->slots;
+		for (i = 0; i < part; i++) {
+			row[i] = first + at + i;
+			slot[i] = f->slots + at + i;
+		}
+		rc = fetch(f, l, g, row, slot, part, 1, 1);
+	}
+	return rc;
+}
+
+int
+far_rows_bring(struct far_rows *f, uint32_t l, const uint32_t *first, const struct layer_rows *rows,
+    uint32_t more)
+{
+	const uint32_t *count = f->store->count + (size_t)l * f->G;
+	struct layer_rows *near = &f->layer[l].near;
+	uint32_t g, n;
+	int rc = open_layer(f, l, first, (uint64_t)most_from(f, first, count) + more);
+
+	for (g = 0; rc == KV_OK && g < f->G; g++) {
+		if ((n = count[g] - first[g]) == 0)
+			continue;
+		rc = bring_head(f, l, g, first[g], n);
+		f->ops->copy(f->dev, near->pos + near->start[g] + f->slots,
+		    rows->pos + rows->start[g] + first[g], n * sizeof *near->pos);
+		near->len[g] += n;
+	}
+	return rc;
+}
+
+int
+far_rows_get(struct far_rows *f, uint32_t l, uint32_t g, enum kv_kind kind, void *to)
+{
+	const struct far_layer *y = &f->layer[l];
+	const size_t row = f->E * kv_dtype_size(f->dtype);
+	const char *from = kind == KV_KEYS ? y->near.k : y->near.v;
+	const int rc = row_store_read_first(f->store, l, g, kind, y->stored[g], to);
+
+	if (rc == KV_OK && y->near.len[g] > f->slots)
+		f->ops->get(f->dev, (char *)to + y->stored[g] * row,
+		    from + (y->near.start[g] + f->slots) * row, (y->near.len[g] - f->slots) * row);
+	return rc;
 }
 
 /* ---- reading while the device works ---- */
@@ -334,14 +505,17 @@ free_reader(struct far_rows *f)
 }
 
 void
-far_rows_begin(struct far_rows *f, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n)
+far_rows_begin(struct far_rows *f, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n,
+    const struct far_keys *keys)
 {
+	struct far_layer *y = &f->layer[l];
 	struct far_reader *r = f->reader;
 	uint32_t g;
 
+	y->keys = keys != NULL ? *keys : (struct far_keys){ .exact = NULL };
 	for (g = 0; g < f->G; g++)
-		place_rows(f, &f->layer[l], g, row + g * stride, n[g]);
-	f->layer[l].begun = 1;
+		place_rows(f, y, g, row + g * stride, n[g]);
+	y->begun = 1;
 	if (r == NULL)
 		return;
 	pthread_mutex_lock(&r->lock);
@@ -351,11 +525,28 @@ far_rows_begin(struct far_rows *f, uint32_t l, const uint32_t *row, size_t strid
 	pthread_mutex_unlock(&r->lock);
 }
 
+void
+far_rows_place(struct far_rows *f, uint32_t l, const struct layer_rows *rows)
+{
+	const struct far_layer *y = &f->layer[l];
+	const struct layer_rows *near = &y->near;
+	uint32_t g, i;
+
+	for (g = 0; g < f->G; g++)
+		for (i = 0; i < y->new[g]; i++) {
+			const size_t at = (size_t)g * f->slots + i;
+
+			f->ops->copy(f->dev, near->pos + near->start[g] + y->slot[at],
+			    rows->pos + rows->start[g] + y->row[at], sizeof *near->pos);
+		}
+}
+
 const struct chosen *
 far_rows_end(struct far_rows *f, uint32_t l)
 {
 	struct far_layer *y = &f->layer[l];
 	struct far_reader *r = f->reader;
+	uint32_t g;
 	int failed;
 
 	if (r != NULL) {
@@ -372,6 +563,16 @@ far_rows_end(struct far_rows *f, uint32_t l)
 	if (failed)
 		return NULL;
 	memcpy(f->chosen.n, y->n, f->G * sizeof *y->n);
-	f->ops->put(f->dev, f->chosen.at, y->list, (size_t)f->G * f->slots * sizeof *y->list);
+	for (g = 0; g < f->G; g++)
+		f->ops->put(f->dev, f->chosen.at + g * f->chosen.stride,
+		    y->list + g * (size_t)y->near.capacity[0], y->n[g] * sizeof *y->list);
 	return &f->chosen;
+}
+
+uint64_t
+far_rows_fetched(const struct far_rows *f, uint32_t l, uint32_t g)
+{
+	const struct far_layer *y = &f->layer[l];
+
+	return ((uint64_t)y->new[g] + y->new_keys[g]) * f->E * kv_dtype_size(f->dtype);
 }

@@ -3,7 +3,8 @@
  *
  * SpeContext (Xu et al. 2025), section 5.4, elastic loading: of the rows S_now that a step reads, those
  * that the step before has read, S_last, are in their slots still; S_now - S_last is fetched into the
- * slots that S_last - S_now leaves. Rows that are appended stay on the device, behind the slots.
+ * slots that S_last - S_now leaves. Rows that are appended stay on the device, behind the slots, and with
+ * them the last of the others, where an index does not have their keys yet.
  *
  * Letters as in ops.h. */
 #ifndef KVPIPE_FAR_ROWS_H
@@ -19,14 +20,26 @@ struct residents {
 	uint32_t *row, *slot;           /* [slots] */
 };
 
+/* ShadowKV: keys that a step makes of factors are not read, only those of exact chunks. */
+struct far_keys {
+	const uint8_t *exact;           /* host [G][chunks] 1: the keys of this chunk are read; NULL: all are */
+	uint32_t rows, chunks;          /* of a chunk; of a KV head */
+};
+
 struct far_layer {
 	uint32_t *stored;               /* host [G] rows that are elsewhere, the first ones; NULL: the
 	                                 * layer is not far */
-	struct layer_rows near;         /* of each KV head the slots, then the rows that were appended */
+	struct layer_rows near;         /* of each KV head the slots, then the other rows */
+	/* these again, by their numbers in the layer: start[g] + s, modulo 2^64, is where row s is, for
+	 * s >= stored[g]. far_rows_last() */
+	struct layer_rows last;
 	struct residents *in;           /* host [G] */
-	/* what a step reads and is not there: [G] so many, [G][slots] rows and their slots */
-	uint32_t *new, *row, *slot;
-	uint32_t *n, *list;             /* host [G], [G][slots] the rows of the step, as rows of near */
+	struct far_keys keys;
+	/* what a step reads and is not there: [G] so many, of so many the keys, too; [G][slots] rows and
+	 * their slots */
+	uint32_t *new, *new_keys, *row, *slot;
+	/* host [G], [G][near.capacity[0]] the rows of the step, as rows of near */
+	uint32_t *n, *list;
 	int begun;                      /* far_rows_begin() without far_rows_end() */
 };
 
@@ -39,35 +52,52 @@ struct far_rows {
 	struct far_layer *layer;        /* [L] */
 	struct chosen chosen;           /* the rows of a step, as rows of far_layer.near */
 	uint32_t *free;                 /* host [slots] slots that were left */
+	uint32_t *order;                /* host [slots] 0, 1, 2 ... */
 	char *staging;                  /* host [2][slots][E] where the device has memory of its own */
 	struct far_reader *reader;      /* reads while the device works; NULL: it does not */
 };
 
-/* For layers of one shape, with so many slots for each KV head; none is far yet. NULL without memory. */
+/* For layers of one shape; none is far yet. ahead: rows are read while other layers run, by a thread of
+ * their own. NULL without memory. */
 struct far_rows *far_rows_new(const struct ops *, struct dev *, struct row_store *, uint32_t layers,
-    uint32_t heads, uint32_t width, enum kv_dtype, uint32_t slots);
+    uint32_t heads, uint32_t width, enum kv_dtype, int ahead);
 void far_rows_free(struct far_rows *);                  /* NULL allowed */
 
 /* Is this layer one of them? */
 int far_rows_has(const struct far_rows *, uint32_t l);
-/* From now on it is, with so many rows elsewhere of each KV head and room for `more` appended ones.
+/* From now on it is; it has no memory before far_rows_bring(). Returns 0, or KV_ENOMEM. */
+int far_rows_add(struct far_rows *, uint32_t l);
+/* Before that, when the store knows all rows: a step reads at most so many of them of each KV head.
  * Returns 0, or KV_ENOMEM. */
-int far_rows_add(struct far_rows *, uint32_t l, const uint32_t *stored, uint32_t more);
-/* A layer whose first rows, so many as the store has of each KV head, are to be elsewhere from now on: adds
- * it, with the others of `from` as appended rows. Returns 0, or KV_ENOMEM. */
-int far_rows_take(struct far_rows *, uint32_t l, const struct layer_rows *from, uint32_t more);
+int far_rows_slots(struct far_rows *, uint64_t slots);
+/* A layer that was added: of KV head g the rows from first[g] on come from the store, where it has so many.
+ * There is room for `more` appended ones. rows has the positions. Returns 0, KV_ENOMEM, or KV_EIO (the
+ * store says why). */
+int far_rows_bring(struct far_rows *, uint32_t l, const uint32_t *first, const struct layer_rows *rows,
+    uint32_t more);
+/* A layer whose rows before first[g], which the store has, are to be elsewhere from now on: adds it, with
+ * the others of `from`. Returns 0, or KV_ENOMEM. */
+int far_rows_take(struct far_rows *, uint32_t l, const uint32_t *first, const struct layer_rows *from,
+    uint32_t more);
 /* Room for so many more in all of them. Returns 0, or KV_ENOMEM. */
 int far_rows_reserve(struct far_rows *, uint32_t more);
+/* The rows of layer l that are on the device whatever a step reads, by their numbers in the layer: of KV head
+ * g those from stored[g] on, and no others may be looked at. Until the layer changes. */
+const struct layer_rows *far_rows_last(struct far_rows *, uint32_t l);
+/* to (host) <- the keys (KV_KEYS) or values of all rows of KV head g. Returns 0, or KV_EIO. */
+int far_rows_get(struct far_rows *, uint32_t l, uint32_t g, enum kv_kind, void *to);
 
 /* The rows row[g * stride ..], n[g] of each KV head and ascending, are what the next step reads of layer
- * l, n[g] <= slots: those that are not in their slots yet are read from now on. */
-void far_rows_begin(struct far_rows *, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n);
+ * l, of those that are elsewhere no more than there are slots: where `ahead` was asked for, those that are
+ * not in their slots yet are read from now on. keys NULL: of all. */
+void far_rows_begin(struct far_rows *, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n,
+    const struct far_keys *keys);
+/* The positions of the rows that are new in this step. */
+void far_rows_place(struct far_rows *, uint32_t l, const struct layer_rows *rows);
 /* Waits until they are there, and returns where: in the same order, as rows of layer[l].near, until the next
- * call. layer[l].new has how many had to be read of each KV head. NULL: reading has failed, and the store
- * says why. */
+ * call. NULL: reading has failed, and the store says why. */
 const struct chosen *far_rows_end(struct far_rows *, uint32_t l);
-
-/* Bytes of the device that a far layer takes for a KV head. */
-uint64_t far_rows_bytes(const struct far_rows *);
+/* Bytes that had to be read of KV head g for that. */
+uint64_t far_rows_fetched(const struct far_rows *, uint32_t l, uint32_t g);
 
 #endif

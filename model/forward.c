@@ -284,7 +284,7 @@ note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct 
 
 	cache_note_newest(p->c, l, p->pos, p->N);
 	if (p->c->index != NULL)
-		index_extend(&p->c->index[l], &p->c->layer[l]);
+		index_extend(&p->c->index[l], cache_last_rows(p->c, l));
 	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
 }
 

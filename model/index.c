@@ -107,7 +107,8 @@ drop_low_rank(struct layer_index *x)
 	x->ops->free(x->dev, x->left);
 	x->ops->free(x->dev, x->right);
 	x->ops->free(x->dev, x->exact);
-	x->left = x->right = x->exact = NULL;
+	free(x->host_exact);
+	x->left = x->right = x->exact = x->host_exact = NULL;
 	x->low = (struct low_rank){ .dtype = x->dtype };
 	drop_rows(x, &x->landmark);
 	drop_labels(x, &x->chunk_label);
@@ -321,6 +322,26 @@ index_extend(struct layer_index *x, const struct layer_rows *rows)
 	if (has_grown(&x->pages, rows))
 		x->ops->pack_pages(x->dev, &x->pages, rows);
 	label_pages(x, rows);
+}
+
+static uint32_t
+least(uint64_t a, uint32_t b)
+{
+	return a < b ? (uint32_t)a : b;
+}
+
+uint32_t
+index_covers(const struct layer_index *x, uint32_t g, uint32_t n)
+{
+	if (index_has(x, KV_BITS))
+		n = least((uint64_t)x->bits.len[g] * x->bits.rows, n);
+	if (index_has(x, KV_PAGE))
+		n = least((uint64_t)x->pages.len[g] * x->pages.rows, n);
+	if (index_has(x, KV_CLUS))
+		n = least(x->end[g] > x->sink ? x->end[g] : x->sink, n);
+	if (index_has(x, KV_LOWR))
+		n = least(x->low.n, n);
+	return n;
 }
 
 /* KV head g: labels `rows` more rows from `label`, and appends the new centroids. The lists

@@ -43,6 +43,7 @@ struct layer_index {
 	struct low_rank low;
 	void *left, *right;            /* what low points to; device */
 	uint8_t *exact;
+	uint8_t *host_exact;           /* host, a copy of it */
 	uint32_t n_exact;              /* x: exact chunks of each KV head */
 	/* k only: n / chunk rows in each KV head. First those of chunks that compete, ascending
 	 * (len counts these alone), then those of the exact ones. */
@@ -80,8 +81,13 @@ void index_drop(struct layer_index *, enum kv_kind);
 /* Gives the indexes capacity for rows->capacity rows (rows->len where that is NULL). Returns
  * 0, or KV_ENOMEM (and then nothing has changed). */
 int index_reserve(struct layer_index *, const struct layer_rows *);
-/* Adds appended rows to bits and pages, which have the capacity. Allocates nothing. */
+/* Adds appended rows to bits and pages, which have the capacity. Allocates nothing, and looks at no key
+ * before index_covers(). */
 void index_extend(struct layer_index *, const struct layer_rows *);
+
+/* Of n rows of KV head g, the first one whose key is still looked at where it stands: it has no entry,
+ * cluster or factor in one of the indexes. n: there is none. */
+uint32_t index_covers(const struct layer_index *, uint32_t g, uint32_t n);
 
 /* Appends clusters: new[g] centroids[g] (host, [new][E] of dtype) and, for the rows[g] rows
  * from max(end[g], sink) on, which of these each one is in: label[g] (host, from 0). rows[g]

@@ -139,6 +139,7 @@ load_chunks(struct layer_index *x, uint32_t g, const uint32_t *exact, const char
 	o->put(x->dev, x->chunk_label.at + g * x->chunk_label.stride, c->label,
 	    C * sizeof *c->label);
 	o->put(x->dev, x->exact + (size_t)g * C, c->exact, C);
+	memcpy(x->host_exact + (size_t)g * C, c->exact, C);
 	x->chunk_label.n[g] = C;
 	x->landmark.len[g] = competes;
 }
@@ -160,11 +161,12 @@ reserve_low_rank(struct layer_index *x, const struct layer_rows *rows)
 	x->left = x->ops->alloc(x->dev, x->low.n * r * esize + 1);
 	x->right = x->ops->alloc(x->dev, x->heads * x->width * r * esize);
 	x->exact = x->ops->alloc(x->dev, (size_t)x->heads * C + 1);
+	x->host_exact = malloc((size_t)x->heads * C + 1);
 	x->low.left = x->left;
 	x->low.right = x->right;
 	x->low.exact = x->exact;
 	x->present |= 1u << KV_LOWR;
-	if (x->left == NULL || x->right == NULL || x->exact == NULL)
+	if (x->left == NULL || x->right == NULL || x->exact == NULL || x->host_exact == NULL)
 		return KV_ENOMEM;
 	return rc == KV_OK ? index_reserve(x, rows) : rc;
 }

@@ -2,7 +2,8 @@
  *
  * All methods are one path over the ops: candidates are scored, topk() takes the best
  * (retrieve_rank.c), and attend_chosen() attends to these. Only shadow attends to a copy, because
- * keys are rebuilt in it. What is counted: retrieve_count.c. */
+ * keys are rebuilt in it. Rows that are elsewhere: retrieve_far.c. What is counted:
+ * retrieve_count.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,8 +113,9 @@ free_lists(struct retrieval *t)
 	free(t->logits);
 	free(t->list);
 	free(t->best_list);
+	free(t->far_list);
 	t->score = t->joint = t->candidate = t->logits = NULL;
-	t->chosen.at = t->best.at = t->list = t->best_list = NULL;
+	t->chosen.at = t->best.at = t->list = t->best_list = t->far_list = NULL;
 	t->stride = 0;
 }
 
@@ -125,7 +127,7 @@ retrieval_free(struct retrieval *t)
 	free_lists(t);
 	layer_rows_free(&t->copy, t->ops, t->dev);
 	retrieve_ahead_free(t);
-	free(t->far_list);
+	free(t->far_n);
 	t->ops->free(t->dev, t->last.rows.at);
 	free(t->last.list);
 	free(t->last.rows.n);
@@ -216,10 +218,13 @@ reserve_last_read(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* What only audit and overlap need */
+/* What only layers that are far, audit and overlap need */
 static int
 reserve_host(struct retrieval *t, size_t stride)
 {
+	if (t->opt.offload &&
+	    (t->far_list = malloc((size_t)t->G * stride * sizeof *t->far_list)) == NULL)
+		return KV_ENOMEM;
 	if (!t->opt.audit && !t->opt.overlap)
 		return KV_OK;
 	t->list = malloc(stride * sizeof *t->list);
@@ -306,78 +311,15 @@ retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const stru
 	return reserve_copy(t, part < most ? part : most);
 }
 
-/* ---- layers that are far ---- */
-
-int
-retrieval_from_far(struct retrieval *t, struct far_rows *far)
-{
-	t->far = far;
-	t->far_list = calloc((size_t)t->G * far->slots, sizeof *t->far_list);
-	return t->far_list != NULL ? KV_OK : KV_ENOMEM;
-}
-
-/* n[g] of t->far_list <- the rows of the choice, or all */
-static void
-list_far(struct retrieval *t, const struct layer_rows *rows, const uint32_t *n)
-{
-	uint32_t g, i;
-
-	for (g = 0; g < t->G; g++) {
-		uint32_t *list = t->far_list + (size_t)g * t->far->slots;
-
-		if (!t->whole)
-			t->ops->get(t->dev, list, t->chosen.at + g * t->chosen.stride, n[g] * sizeof *list);
-		for (i = 0; t->whole && i < rows->len[g]; i++)
-			list[i] = i;
-	}
-}
+/* ---- a step ---- */
 
 void
-retrieve_ahead_far(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+retrieve_rebuilt(struct retrieval *t, float *o, const struct query *query, const struct layer_rows *rows,
+    const struct chosen *where, const struct layer_index *x)
 {
-	uint32_t g;
-
-	for (g = 0; g < t->G && rows->len[g] + 1 == t->ahead.n; g++)
-		;
-	if (g < t->G || t->ahead.n <= t->opt.budget || !far_rows_has(t->far, l))
-		return;
-	if (!t->ahead.chosen) {
-		retrieve_choose_all(t);
-		t->whole = 0;
-		list_far(t, rows, t->chosen.n);
-	}
-	far_rows_begin(t->far, l, t->far_list, t->far->slots, t->chosen.n);
-}
-
-/* retrieve() of a layer that is far. What could not be read leaves 0, and its reason in the store. */
-static void
-retrieve_far(struct retrieval *t, uint32_t l, float *o, const struct query *query,
-    const struct layer_rows *rows, const struct layer_index *x)
-{
-	const uint32_t *n = t->whole ? rows->len : t->chosen.n;
-	const uint64_t row = 2 * t->E * (uint64_t)kv_dtype_size(t->dtype);
-	const struct chosen *near;
-	uint32_t g;
-
-	if (!t->whole)
-		retrieve_choose(t, query, rows, x);
-	if (!t->far->layer[l].begun) {
-		list_far(t, rows, n);
-		far_rows_begin(t->far, l, t->far_list, t->far->slots, n);
-	}
-	near = far_rows_end(t->far, l);
-	if (near != NULL)
-		t->ops->attend_chosen(t->dev, o, query, &t->far->layer[l].near, near);
-	else
-		t->ops->clear(t->dev, o, (size_t)t->H * t->E * sizeof *o);
-	if (t->whole)
-		retrieve_count_whole(t, l, rows);
-	else
-		retrieve_count(t, l, rows, x);
-	for (g = 0; g < t->G; g++)
-		t->stats[(size_t)l * t->G + g].fetched_bytes += t->far->layer[l].new[g] * row;
-	if (t->opt.overlap)
-		retrieve_compare_steps(t, l, rows);
+	t->ops->gather(t->dev, &t->copy, rows, where);
+	t->ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
+	t->ops->attend(t->dev, o, NULL, query, &t->copy);
 }
 
 void
@@ -404,13 +346,10 @@ retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
 	}
 	retrieve_choose(t, query, rows, x);
 	seen.len = t->seen;
-	if (t->opt.method == RETRIEVE_SHADOW) {
-		ops->gather(t->dev, &t->copy, rows, &t->chosen);
-		ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
-		ops->attend(t->dev, o, NULL, query, &t->copy);
-	} else {
+	if (t->opt.method == RETRIEVE_SHADOW)
+		retrieve_rebuilt(t, o, query, rows, &t->chosen, x);
+	else
 		ops->attend_chosen(t->dev, o, query, &seen, &t->chosen);
-	}
 	retrieve_count(t, l, rows, x);
 	if (t->opt.audit)
 		retrieve_audit(t, l, query, rows);

@@ -40,7 +40,7 @@ struct retrieval_options {
 	uint32_t sinks, recent;
 	int audit;                     /* compare each choice with that of the true logits */
 	int overlap;                   /* compare each choice with that of the step before */
-	int offload;                   /* rows come from elsewhere, retrieval_from_far(): for who reports it */
+	int offload;                   /* rows come from elsewhere, retrieval_from_far() */
 };
 
 /* What was read of one KV head in one layer: sums over steps. */
@@ -80,9 +80,12 @@ struct retrieval *retrieval_new(const struct ops *, struct dev *, const struct r
 void retrieval_free(struct retrieval *);               /* NULL allowed */
 const struct retrieval_options *retrieval_options(const struct retrieval *);
 
-/* From now on the rows of the layers that are far come from there (the caller's). They have a slot for each
- * row of the budget. audit is not possible then. Returns 0, or KV_ENOMEM. */
+/* From now on the rows of the layers that are far come from there (the caller's). To be called before
+ * retrieval_reserve(); audit is not possible then. Returns 0, or KV_ENOMEM. */
 int retrieval_from_far(struct retrieval *, struct far_rows *);
+/* Rows of a KV head that a step reads at most of those before index_covers(). The options are enough, but
+ * where the method needs an index. */
+uint64_t retrieval_slots(const struct retrieval_options *, const struct layer_index *x);
 
 /* Makes room for steps over rows->capacity rows (rows->len where that is NULL). To be called
  * for each layer that retrieves, after index_reserve(). Returns 0, or KV_ENOMEM. */

@@ -1,8 +1,10 @@
-/* retrieve_internal.h - what retrieve.c and retrieve_rank.c share */
+/* retrieve_internal.h - what the files of retrieval share */
 #ifndef KVPIPE_RETRIEVE_INTERNAL_H
 #define KVPIPE_RETRIEVE_INTERNAL_H
 
 #include "model/retrieve.h"
+
+enum { LEAST_PAGES = 3 };              /* quest-eval: that are read */
 
 /* quest-eval: the last page of each KV head, where it is not whole, as an entry of the index */
 struct last_pages {
@@ -53,7 +55,8 @@ struct retrieval {
 	struct last_pages last;
 	struct ahead ahead;
 	struct far_rows *far;          /* NULL: all rows are on the device */
-	uint32_t *far_list;            /* host [G][far->slots] what the last step of a far layer reads */
+	/* offload, host [G][stride], [G]: the rows that the last step of a far layer reads, and how many */
+	uint32_t *far_list, *far_n;
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int whole;                     /* the last step has read all rows */
@@ -75,6 +78,14 @@ void retrieve_choose_all(struct retrieval *);
 void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,
     uint64_t always, uint32_t of_budget);
 void retrieve_ahead_free(struct retrieval *);
+
+/* shadow: attention to the choice, whose rows are at `where` in rows; keys are rebuilt. */
+void retrieve_rebuilt(struct retrieval *, float *o, const struct query *, const struct layer_rows *rows,
+    const struct chosen *where, const struct layer_index *x);
+/* retrieve() of a layer that is far; t->whole is known. What could not be read leaves 0, and its reason in the
+ * store. */
+void retrieve_far(struct retrieval *, uint32_t l, float *o, const struct query *,
+    const struct layer_rows *, const struct layer_index *x);
 
 /* After a step of layer l: counts what it has read of rows, all of them or the choice. */
 void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);

@@ -12,8 +12,6 @@
  * and takes LEAST_PAGES at least. */
 #include "model/retrieve_internal.h"
 
-enum { LEAST_PAGES = 3 };
-
 /* ---- candidates ---- */
 
 void

@@ -172,9 +172,22 @@ row_store_read(struct row_store *s, uint32_t layer, uint32_t head, const uint32_
 	for (i = 0; rc == KV_OK && i < n; i += run) {
 		for (run = 1; i + run < n && run < AT_ONCE && row[i + run] == row[i] + run; run++)
 			;
-		rc = read_neighbours(s, s->key[layer], first + row[i], slot + i, run, key);
-		if (rc == KV_OK)
+		if (key != NULL)
+			rc = read_neighbours(s, s->key[layer], first + row[i], slot + i, run, key);
+		if (rc == KV_OK && value != NULL)
 			rc = read_neighbours(s, s->value[layer], first + row[i], slot + i, run, value);
 	}
 	return rc;
+}
+
+int
+row_store_read_first(struct row_store *s, uint32_t layer, uint32_t head, enum kv_kind kind, uint32_t n,
+    void *to)
+{
+	const uint64_t content = kind == KV_KEYS ? s->key[layer] : s->value[layer];
+	struct iovec all = { to, n * s->row };
+
+	if (s->error[0] != '\0')
+		return KV_EIO;
+	return read_run(s, &all, n > 0, content + s->first[(size_t)layer * s->heads + head] * s->row);
 }

@@ -41,10 +41,13 @@ int row_store_note(struct row_store *, const struct kv_reader *, const struct kv
  * the message. */
 int row_store_pass(struct row_store *, struct kv_reader *, const struct kv_section *);
 
-/* key and value at slot[i] * store->row <- row number row[i] of a KV head, for i < n; both lists ascend
- * in row. KV_EIO, and all zero: the file cannot be read, or has changed. */
+/* key and value (NULL: not wanted) at slot[i] * store->row <- row number row[i] of a KV head, for i < n;
+ * row ascends. KV_EIO: the file cannot be read, or has changed. */
 int row_store_read(struct row_store *, uint32_t layer, uint32_t head, const uint32_t *row,
     const uint32_t *slot, uint32_t n, void *key, void *value);
+/* to <- keys (KV_KEYS) or values of the first n rows of a KV head. Returns as row_store_read(). */
+int row_store_read_first(struct row_store *, uint32_t layer, uint32_t head, enum kv_kind, uint32_t n,
+    void *to);
 /* Is the file as it was? KV_OK, or KV_EIO. */
 int row_store_check(struct row_store *);
 

@@ -40,7 +40,7 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	if (rc != KV_OK)
 		return rc;
 	if (c->far != NULL && sec->layer >= c->far_from && c->model->layer[sec->layer].window == 0 &&
-	    far_rows_add(c->far, sec->layer, rows->count, c->spare) != KV_OK)
+	    far_rows_add(c->far, sec->layer) != KV_OK)
 		return KV_ENOMEM;
 	if (cache_layer_init(c, sec->layer, rows) != 0)
 		return KV_ENOMEM;
@@ -269,29 +269,42 @@ save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows
 	return rc;
 }
 
+/* to <- the keys or values of a KV head */
+static int
+get_rows(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char *to)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const size_t row = rows->width * kv_dtype_size(rows->dtype);
+	const char *from = kind == KV_KEYS ? rows->k : rows->v;
+
+	if (far_rows_has(c->far, l))
+		return far_rows_get(c->far, l, g, kind, to);
+	c->model->ops->get(c->model->dev, to, from + rows->start[g] * row, rows->len[g] * row);
+	return KV_OK;
+}
+
 /* KEYS or VALS */
 static int
 save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, enum kv_kind kind)
 {
 	const struct layer_rows *rows = &c->layer[layer];
-	const void *from = kind == KV_KEYS ? rows->k : rows->v;
 	size_t row = rows->width * kv_dtype_size(rows->dtype), size = 1;
 	struct kv_span span = { NULL, 0 };
+	int rc = KV_OK;
 	uint32_t g;
 	char *buf;
-	int rc;
 
 	for (g = 0; g < rows->heads; g++)
 		size += rows->len[g] * row;
 	if ((buf = malloc(size)) == NULL)
 		return KV_ENOMEM;
 	span.data = buf;
-	for (g = 0; g < rows->heads; g++) {
-		c->model->ops->get(c->model->dev, buf + span.size,
-		    (const char *)from + rows->start[g] * row, rows->len[g] * row);
+	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
+		rc = get_rows(c, layer, g, kind, buf + span.size);
 		span.size += rows->len[g] * row;
 	}
-	rc = kv_write(w, kv_kind_type(kind), layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
+	if (rc == KV_OK)
+		rc = kv_write(w, kv_kind_type(kind), layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
 	free(buf);
 	return rc;
 }

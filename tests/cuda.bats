@@ -305,7 +305,7 @@ did() {
 	[ "$("$PYTHON" "$ORACLE/kept.py" cpu.own cpu.own.kv cuda.own.kv 0.01)" -le 4 ]
 }
 
-@test "retrieval reads as much as on the CPU, and says the same" {
+@test "retrieval reads as much as on the CPU, and says the same, also where rows stay in the file" {
 	for device in cpu cuda; do
 		kv-quantize1b --device $device "$cpu" | kv-index --device $device --pages --clusters --cluster-count 8 \
 		    --low-rank --rank 24 --outliers 2 --chunk-rows 4 -o $device.kv
@@ -313,6 +313,9 @@ did() {
 	for method in fier quest quest-eval cluster shadow; do
 		for device in cpu cuda; do
 			say $device $device.kv --retrieve $method --budget 32 --stats $device.json --audit >$device.text
+			kv-decode -m "$DEMO" --device $device --retrieve $method --budget 32 -n 40 --ids --ignore-eos -o near.kv $device.kv >near.ids
+			kv-decode -m "$DEMO" --device $device --retrieve $method --budget 32 -n 40 --ids --ignore-eos -o far.kv --offload $device.kv | cmp - near.ids
+			cmp near.kv far.kv
 		done
 		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
 		assert_equal "$(json cuda.json 'o["all"]["rows"]')" "$(json cpu.json 'o["all"]["rows"]')"

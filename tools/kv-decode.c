@@ -81,7 +81,7 @@ static const struct opt opts[] = {
 	{ 0, "offload", OPT_FLAG, &retrieve_options.offload, 1, NULL,
 	    "leave keys and values in the snapshot's file, and read rows as they are needed" },
 	{ 0, "device-memory", OPT_BYTES, &device_memory, 1, "LIMIT",
-	    "the same of as many layers as do not fit into so many bytes, as the text grows" },
+	    "specontext: the same of as many layers as do not fit into so many bytes, as the text grows" },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
 	    "with --retrieve: write what was read, as JSON" },
 	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
@@ -107,18 +107,20 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
-/* What needs all rows at once, or changes them */
+/* What needs all rows at once, or changes them; and the sums of --device-memory, which are those of one
+ * method */
 static void
 check_offload(void)
 {
 	const char *name = device_memory != 0 ? "device-memory" : "offload";
-	const char *other = audit ? "audit" : evict != NULL ? "evict" :
-	    strcmp(settings.output, "-") != 0 ? "output" : NULL;
+	const char *other = audit ? "audit" : evict != NULL ? "evict" : NULL;
 
 	if (!retrieve_options.offload)
 		return;
-	if (retrieve_options.method != RETRIEVE_SPECONTEXT)
-		die(EXIT_USAGE, "--%s: only --retrieve specontext chooses without the keys", name);
+	if (device_memory != 0 && retrieve_options.method != RETRIEVE_SPECONTEXT)
+		die(EXIT_USAGE, "--device-memory: its sums are those of --retrieve specontext, and leave "
+		    "out what %s has in memory: --offload goes with it",
+		    retrieve_name(retrieve_options.method));
 	if (other != NULL)
 		die(EXIT_USAGE, "--%s: the rows stay in the file of the snapshot: --%s does not go with "
 		    "it", name, other);
@@ -378,12 +380,16 @@ save(struct sequence *x, struct kv_reader *from)
 	const struct cache *c = x->cache;
 	struct kv_head head;
 	struct kv_writer *w;
+	int code;
 
 	if (x->obs.buffer != NULL && observation_to_host(&x->obs, c->model) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", x->obs.window);
 	snapshot_head(c, &head);
 	w = output_create(&head);
-	output_check(w, snapshot_save(w, c, observe > 0 ? &x->obs : NULL));
+	code = snapshot_save(w, c, observe > 0 ? &x->obs : NULL);
+	if (x->store != NULL && row_store_check(x->store) != KV_OK)
+		die(EXIT_RUN, "%s", x->store->error);
+	output_check(w, code);
 	warn_dropped_indexes(c->index_dropped);
 	if (evict != NULL) {
 		if (score != NULL)
