@@ -1,4 +1,4 @@
-"""What score_agreement.py, retrieval_recall.py and tsp_distance.py share: pipelines over each
+"""What score_agreement.py, retrieval_recall.py, adjacent_overlap.py and tsp_distance.py share: pipelines over each
 question of a task (answer_pipes.sh), and results that a second run goes on with."""
 
 import argparse

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pipelines about what an answer looks at: score_agreement.py and retrieval_recall.py run this file for each question, with the options of
+# Pipelines about what an answer looks at: score_agreement.py, retrieval_recall.py and adjacent_overlap.py run this file for each question, with the options of
 # examples/methods/common.sh. $PIPES is shell text. Besides the functions of common.sh it sees those below; snapshots go to standard output.
 #
 # The answer is the full cache's, up to -n tokens and -S text, or the ids of the file that $GIVEN names.
@@ -7,7 +7,8 @@
 . "$KVPIPE_METHODS/common.sh"
 
 adapter=''
-settings adapter
+retriever=''
+settings adapter retriever
 
 # full: the prompt, with its last 64 queries and the attention that its rows have received
 full() {

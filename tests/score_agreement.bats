@@ -33,6 +33,10 @@ retrieval() {
 	"$PYTHON" "$E/retrieval_recall.py" -m "$DEMO" --chat none --runs runs.jsonl "$@"
 }
 
+overlap() {
+	"$PYTHON" "$E/adjacent_overlap.py" -m "$DEMO" --head "$DEMO/retrieval-head" --chat none --runs runs.jsonl "$@"
+}
+
 rows_read() {
 	"$PYTHON" "$E/plot_rows_read.py" "$@"
 }
@@ -180,6 +184,30 @@ refused() {
 	assert_equal "$(cut -f 3 out.tsv | tail -n +2 | sort -u | xargs)" \
 	    "clusterkv fier-128 fier-16 fier-32 fier-64 pages-4 quest-16 quest-32 quest-64 quest-8 quest-eval-16 shadowkv"
 	assert_equal "$(awk -F '\t' '$4 == "recall" && ($6 <= 0 || $6 > 1)' out.tsv)" ''
+}
+
+@test "overlaps are those of kv-decode, of the same tokens for each method, and what is new is what is left" {
+	overlap --budgets 40,100000 --table found.md --table found.tsv --answer right "$F/one.jsonl"
+	assert_equal "$(wc -l <runs.jsonl)" 6
+	kv-prefill -q -m "$DEMO" --ids --head "$DEMO/retrieval-head" -o head.kv "$F/prompt.ids"
+	# the right answer, as it goes on behind the prompt
+	"$PYTHON" -c 'import forced_answer, json, sys, task_prompts
+print(*forced_answer.answer_ids(task_prompts.Tokenizer(sys.argv[1], "none"), json.loads(open(sys.argv[2]).readline()), "whole"))' \
+		"$DEMO" "$F/one.jsonl" >right.ids
+	kv-decode -q -m "$DEMO" --ids --force right.ids --json --retrieve specontext --head "$DEMO/retrieval-head" --budget 40 head.kv >want.json
+	assert_equal "$(line specontext '[l for l in o["layers"]["40"]], o["all"]["40"]["overlap"], o["steps"]["40"]')" \
+		"$(json want.json '[l["overlap"] for l in o["retrieval"]["layers"]], o["retrieval"]["retrieving"]["overlap"], o["retrieval"]["steps"]')"
+	assert_equal "$(line specontext 'len(set(o["layers"]["40"])), 0 < o["all"]["40"]["overlap"] < 1')" '(1, True)'
+	assert_equal "$(line specontext 'o["all"]["100000"]["overlap"], o["all"]["100000"]["new"]')" '(None, None)'
+	# 40 rows of all that there are: what is new is of them
+	assert_equal "$(json want.json 'round(40 * (1 - o["retrieval"]["retrieving"]["overlap"]) / o["retrieval"]["retrieving"]["of_rows"], 12)')" \
+		"$(line specontext 'round(o["all"]["40"]["new"], 12)')"
+	# whoever always reads the first and the last rows has read most of them before
+	assert_equal "$(line specontext-near "o['all']['40']['overlap'] > $(line specontext 'o["all"]["40"]["overlap"]')")" True
+	assert_equal "$(grep -c '^| [a-z-]* | [0-9.]* ([0-9]* to [0-9]*) | [0-9.]* | - | - |$' found.md)" 6
+	refused 2 '--methods specontext: by which retrieval head?' "$PYTHON" "$E/adjacent_overlap.py" -m "$DEMO" --chat none --runs more.jsonl \
+		--methods specontext --table out.md "$F/one.jsonl"
+	refused 2 '--methods snap: there is no such method' overlap --methods snap "$F/one.jsonl"
 }
 
 @test "the rows of the picture are as good as kv-diff --retrieve says, in each layer and KV head" {
