@@ -297,6 +297,12 @@ query_of(const struct model *m, const struct workspace *ws, uint32_t l, const st
 		.window = m->layer[l].window, .softcap = (float)m->id.attention_softcap };
 }
 
+static int
+retrieves(const struct part *p)
+{
+	return p->c->retrieval != NULL && p->N == 1;
+}
+
 /* ws->o <- attention, of each row to those of its own cache in layer l; ws->lse where attention
  * mass needs it */
 static void
@@ -311,14 +317,23 @@ attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 		const struct query query = query_of(m, ws, l, &p[i]);
 		float *o = ws->o + p[i].at * width;
 
-		if (c->retrieval != NULL && p[i].N == 1)
-			retrieve(c->retrieval, l, o, &query, &c->layer[l], cache_index(c, l));
+		if (retrieves(&p[i]))
+			ws->each[together] = retrieve_begin(c->retrieval, l, o, &query, &c->layer[l],
+			    cache_index(c, l));
 		else
-			ws->each[together++] = (struct attention){ .o = o, .query = query,
+			ws->each[together] = (struct attention){ .o = o, .query = query,
 			    .lse = c->mass != NULL ? ws->lse + p[i].at * H : NULL,
 			    .rows = &c->layer[l] };
+		together += ws->each[together].rows != NULL;
 	}
 	run_attend_each(m->ops, m->dev, ws->each, together);
+	for (i = 0; i < n; i++) {
+		const struct query query = query_of(m, ws, l, &p[i]);
+
+		if (retrieves(&p[i]))
+			retrieve_end(p[i].c->retrieval, l, &query, &p[i].c->layer[l],
+			    cache_index(p[i].c, l));
+	}
 }
 
 /* What the rows of one cache tell of its rows in layer l */

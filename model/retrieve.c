@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "model/compose.h"
 #include "model/layer_rows.h"
 #include "model/retrieve_internal.h"
 
@@ -313,46 +314,61 @@ retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const stru
 
 /* ---- a step ---- */
 
-void
+struct attention
 retrieve_rebuilt(struct retrieval *t, float *o, const struct query *query, const struct layer_rows *rows,
     const struct chosen *where, const struct layer_index *x)
 {
 	t->ops->gather(t->dev, &t->copy, rows, where);
 	t->ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
-	t->ops->attend(t->dev, o, NULL, query, &t->copy);
+	return (struct attention){ .o = o, .query = *query, .rows = &t->copy };
+}
+
+struct attention
+retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *query,
+    const struct layer_rows *rows, const struct layer_index *x)
+{
+	struct attention a = { .o = o, .query = *query, .rows = rows };
+	uint32_t g;
+
+	for (g = 0; g < t->G && rows->len[g] <= t->opt.budget; g++)
+		;
+	t->whole = l < t->opt.dense || g == t->G || query->window != 0;
+	if (far_rows_has(t->far, l))
+		return retrieve_far(t, l, o, query, rows, x);
+	if (t->whole)
+		return a;
+	retrieve_choose(t, query, rows, x);
+	if (t->opt.method == RETRIEVE_SHADOW)
+		return retrieve_rebuilt(t, o, query, rows, &t->chosen, x);
+	t->view = *rows;
+	t->view.len = t->seen;
+	a.rows = &t->view;
+	a.chosen = &t->chosen;
+	return a;
+}
+
+void
+retrieve_end(struct retrieval *t, uint32_t l, const struct query *query, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	if (t->whole)
+		retrieve_count_whole(t, l, rows);
+	else
+		retrieve_count(t, l, rows, x);
+	if (far_rows_has(t->far, l))
+		retrieve_count_fetched(t, l);
+	else if (t->opt.audit && !t->whole)
+		retrieve_audit(t, l, query, rows);
+	if (t->opt.overlap)
+		retrieve_compare_steps(t, l, rows);
 }
 
 void
 retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
     const struct layer_rows *rows, const struct layer_index *x)
 {
-	const struct ops *ops = t->ops;
-	struct layer_rows seen = *rows;
-	uint32_t g;
+	const struct attention a = retrieve_begin(t, l, o, query, rows, x);
 
-	for (g = 0; g < t->G && rows->len[g] <= t->opt.budget; g++)
-		;
-	t->whole = l < t->opt.dense || g == t->G || query->window != 0;
-	if (far_rows_has(t->far, l)) {
-		retrieve_far(t, l, o, query, rows, x);
-		return;
-	}
-	if (t->whole) {
-		ops->attend(t->dev, o, NULL, query, rows);
-		retrieve_count_whole(t, l, rows);
-		if (t->opt.overlap)
-			retrieve_compare_steps(t, l, rows);
-		return;
-	}
-	retrieve_choose(t, query, rows, x);
-	seen.len = t->seen;
-	if (t->opt.method == RETRIEVE_SHADOW)
-		retrieve_rebuilt(t, o, query, rows, &t->chosen, x);
-	else
-		ops->attend_chosen(t->dev, o, query, &seen, &t->chosen);
-	retrieve_count(t, l, rows, x);
-	if (t->opt.audit)
-		retrieve_audit(t, l, query, rows);
-	if (t->opt.overlap)
-		retrieve_compare_steps(t, l, rows);
+	run_attend_each(t->ops, t->dev, &a, a.rows != NULL);
+	retrieve_end(t, l, query, rows, x);
 }

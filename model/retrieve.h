@@ -106,6 +106,13 @@ void retrieve_ahead_far(struct retrieval *, uint32_t l, const struct layer_rows 
  * may be NULL for the former. */
 void retrieve(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
+/* The same in parts, so that the attention of several texts is one call of run_attend_each(): chooses, and
+ * returns what is to be computed, which holds until the next step; rows NULL: nothing; */
+struct attention retrieve_begin(struct retrieval *, uint32_t l, float *o, const struct query *,
+    const struct layer_rows *, const struct layer_index *x);
+/* and counts what has been read, with the same arguments. */
+void retrieve_end(struct retrieval *, uint32_t l, const struct query *, const struct layer_rows *,
+    const struct layer_index *x);
 
 /* What the last retrieve() has read: candidates (index.h), with those that are always read. NULL:
  * all rows. Until the next one. */

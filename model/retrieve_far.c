@@ -118,39 +118,31 @@ begin(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const stru
 	return 1;
 }
 
-static void
-count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
+void
+retrieve_count_fetched(struct retrieval *t, uint32_t l)
 {
 	uint32_t g;
 
-	if (t->whole)
-		retrieve_count_whole(t, l, rows);
-	else
-		retrieve_count(t, l, rows, x);
 	for (g = 0; g < t->G; g++)
 		t->stats[(size_t)l * t->G + g].fetched_bytes += far_rows_fetched(t->far, l, g);
-	if (t->opt.overlap)
-		retrieve_compare_steps(t, l, rows);
 }
 
-void
+struct attention
 retrieve_far(struct retrieval *t, uint32_t l, float *o, const struct query *query,
     const struct layer_rows *rows, const struct layer_index *x)
 {
-	const struct layer_rows *near = &t->far->layer[l].near;
-	const struct chosen *where;
+	struct attention a = { .o = o, .query = *query, .rows = &t->far->layer[l].near };
 
 	if (!t->whole)
 		retrieve_choose(t, query, t->opt.method == RETRIEVE_SPECONTEXT ? rows :
 		    far_rows_last(t->far, l), x);
 	if (!t->far->layer[l].begun && !begin(t, l, rows, x))
-		return;
-	where = far_rows_end(t->far, l);
-	if (where == NULL)
+		return (struct attention){ .rows = NULL };
+	if ((a.chosen = far_rows_end(t->far, l)) == NULL) {
 		t->ops->clear(t->dev, o, (size_t)t->H * t->E * sizeof *o);
-	else if (t->opt.method == RETRIEVE_SHADOW && !t->whole)
-		retrieve_rebuilt(t, o, query, near, where, x);
-	else
-		t->ops->attend_chosen(t->dev, o, query, near, where);
-	count(t, l, rows, x);
+		return (struct attention){ .rows = NULL };
+	}
+	if (t->opt.method == RETRIEVE_SHADOW && !t->whole)
+		return retrieve_rebuilt(t, o, query, a.rows, a.chosen, x);
+	return a;
 }

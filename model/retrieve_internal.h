@@ -46,6 +46,7 @@ struct retrieval {
 	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
 	float *candidate;              /* device [G][stride] */
 	struct chosen chosen, best;
+	struct layer_rows view;        /* rows of which the choice is one: those of the layer, with seen */
 	/* shadow: the rows of the chosen chunks; quest-eval: those that last pages are made of */
 	struct layer_rows copy;
 	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
@@ -79,14 +80,16 @@ void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint
     uint64_t always, uint32_t of_budget);
 void retrieve_ahead_free(struct retrieval *);
 
-/* shadow: attention to the choice, whose rows are at `where` in rows; keys are rebuilt. */
-void retrieve_rebuilt(struct retrieval *, float *o, const struct query *, const struct layer_rows *rows,
+/* shadow: attention to the choice, whose rows are at `where` in rows: to a copy with rebuilt keys */
+struct attention retrieve_rebuilt(struct retrieval *, float *o, const struct query *, const struct layer_rows *rows,
     const struct chosen *where, const struct layer_index *x);
-/* retrieve() of a layer that is far; t->whole is known. What could not be read leaves 0, and its reason in the
- * store. */
-void retrieve_far(struct retrieval *, uint32_t l, float *o, const struct query *,
+/* retrieve_begin() of a layer that is far; t->whole is known. What could not be read leaves 0, and its reason in
+ * the store. */
+struct attention retrieve_far(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
 
+/* What of layer l the step has brought */
+void retrieve_count_fetched(struct retrieval *, uint32_t l);
 /* After a step of layer l: counts what it has read of rows, all of them or the choice. */
 void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,
