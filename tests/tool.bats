@@ -275,7 +275,7 @@ told() {
 	for option in store-size patch tsp-window tsp-kernel; do
 		none $option '' kv-prefill -m x
 	done
-	for option in plan weights batch budget chunk; do
+	for option in plan weights batch budget; do
 		none $option '' kv-footprint
 		none $option '' kv-footprint --plan 3m --weights 2m --budget 4 --batch 1
 	done

@@ -34,7 +34,7 @@ static const struct opt opts[] = {
 	    "read nothing, compute what this script does (prulong) from:" },
 	{ 0, "prompt", OPT_COUNT, &plan.prompt, 0, "N", "tokens of the prompt" },
 	{ 0, "generate", OPT_COUNT, &plan.generated, 0, "N", "tokens after it (0)" },
-	{ 0, "chunk", OPT_COUNT, &plan.chunk, 1, "N", "tokens prefilled at once (all)" },
+	{ 0, "chunk", OPT_COUNT, &plan.chunk, 0, "N", "tokens prefilled at once (all)" },
 	{ 0, "head-sparsity", OPT_REAL, &plan.head_sparsity, 0, "SHARE",
 	    "share of heads with only sink and recent rows (0)" },
 	{ 0, "sink", OPT_COUNT, &plan.sink, 0, "N", "first positions that those keep (0)" },
