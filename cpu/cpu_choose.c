@@ -61,12 +61,12 @@ longest_list(const uint32_t *n, size_t G)
 }
 
 void
-cpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
+cpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, struct counts n,
     uint32_t H, uint32_t G, enum reduce how)
 {
-	const size_t longest = longest_list(n, G);
+	const size_t longest = longest_list(n.n, G);
 	struct reduce_call j = { .simd = d->simd, .joint = joint, .score = score, .stride = stride,
-	    .n = n, .G = G, .how = how };
+	    .n = n.n, .G = G, .how = how };
 
 	if (d->error[0] != '\0')
 		return;
@@ -113,17 +113,18 @@ topk_item(void *arg, size_t g, int thread)
 }
 
 void
-cpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
+cpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, struct counts n,
     uint32_t G)
 {
-	struct topk_call t = { .simd = d->simd, .to = to, .joint = joint, .stride = stride, .n = n };
-	const size_t longest = longest_list(n, G);
+	struct topk_call t = { .simd = d->simd, .to = to, .joint = joint, .stride = stride,
+	    .n = n.n };
+	const size_t longest = longest_list(n.n, G);
 	uint32_t g;
 
 	for (g = 0; g < G; g++)
-		if (to->n[g] > n[g] || to->n[g] > to->stride)
+		if (to->n[g] > n.n[g] || to->n[g] > to->stride)
 			cpu_fail(d, "top: %u of %u entries of KV head %u, room for %zu", to->n[g],
-			    n[g], g, to->stride);
+			    n.n[g], g, to->stride);
 	if (d->error[0] != '\0')
 		return;
 	t.words = 3 * (longest + TOPK_SLACK);

@@ -318,7 +318,8 @@ score_choice_begin(struct scorer *s, struct score_job *job, const struct list_ru
 	    .n = plan->kept.count, .rows = 1 };
 	d->ops->rank_rows(d->dev, rank, job->in.stride, job->chosen.at + G * length, &r, &rows);
 	if (length > 0)
-		d->ops->topk(d->dev, &job->chosen, rank, job->in.stride, len, G);
+		d->ops->topk(d->dev, &job->chosen, rank, job->in.stride,
+		    (struct counts){ len, 0 }, G);
 	return readback_begin(&s->readback, d, job->made_slot, room, n, e);
 }
 

@@ -102,19 +102,12 @@ rows_seen(const struct counter *c, const struct query *q, const struct layer_row
 
 /* ---- attention ---- */
 
-/* q.k, and with output the weighted values */
-void
-count_attend(struct counter *c, const struct query *q, const struct layer_rows *rows, int output)
+/* a costs when it is launched. */
+static void
+count_later(struct counter *c, struct captured_attend a)
 {
-	const struct seen s = rows_seen(c, q, rows);
-	const uint32_t sides = output ? 2 : 1, R = q->H / rows->heads;
 	struct captured_attend *more;
 
-	if (!c->capturing) {
-		c->work->attention += 2 * (uint64_t)sides * rows->width * R * s.pairs;
-		c->work->rows_read += sides * row_bytes(rows, s.rows);
-		return;
-	}
 	if (c->n_attend == c->room_attend) {
 		more = realloc(c->attend, (2 * c->room_attend + 64) * sizeof *more);
 		if (more == NULL) {
@@ -124,7 +117,32 @@ count_attend(struct counter *c, const struct query *q, const struct layer_rows *
 		c->attend = more;
 		c->room_attend = 2 * c->room_attend + 64;
 	}
-	c->attend[c->n_attend++] = (struct captured_attend){ rows, q->H, q->window, sides };
+	c->attend[c->n_attend++] = a;
+}
+
+/* q.k, and with output the weighted values */
+void
+count_attend(struct counter *c, const struct query *q, const struct layer_rows *rows, int output)
+{
+	const struct seen s = rows_seen(c, q, rows);
+	const uint32_t sides = output ? 2 : 1, R = q->H / rows->heads;
+
+	if (!c->capturing) {
+		c->work->attention += 2 * (uint64_t)sides * rows->width * R * s.pairs;
+		c->work->rows_read += sides * row_bytes(rows, s.rows);
+		return;
+	}
+	count_later(c, (struct captured_attend){ rows, q->H, q->window, sides, NULL });
+}
+
+/* Rows behind the last whole entry have their keys. */
+static void
+count_scores(struct work *a, const struct entries *bits, const struct layer_rows *rows, uint32_t H,
+    uint32_t len, uint32_t entries)
+{
+	a->retrieval += 2 * (uint64_t)rows->width * (H / rows->heads) * len;
+	a->indexes += entries * (uint64_t)bits->bytes;
+	a->rows_read += row_bytes(rows, len - (uint64_t)entries * bits->rows);
 }
 
 /* A step that is launched has one query row, whose row the caller counts afterwards. */
@@ -133,14 +151,18 @@ count_launch(struct counter *c)
 {
 	const struct captured_attend *a;
 	uint64_t sees;
-	uint32_t g;
+	uint32_t g, len;
 
 	work_add(c->work, &c->graph);
 	for (a = c->attend; a < c->attend + c->n_attend; a++)
 		for (g = 0; g < a->rows->heads; g++) {
-			sees = (uint64_t)a->rows->len[g] + 1;
-			if (a->window > 0 && sees > a->window)
-				sees = a->window;
+			len = a->rows->len[g] + 1;
+			if (a->bits != NULL) {
+				count_scores(c->work, a->bits, a->rows, a->H, len,
+				    len / a->bits->rows);
+				continue;
+			}
+			sees = a->window > 0 && len > a->window ? a->window : len;
 			c->work->attention += 2 * (uint64_t)a->sides * a->rows->width *
 			    (a->H / a->rows->heads) * sees;
 			c->work->rows_read += a->sides * row_bytes(a->rows, sees);
@@ -173,21 +195,16 @@ count_keys(struct counter *c, const struct query *q, const struct layer_rows *ro
 	}
 }
 
-/* Rows behind the last whole entry have their keys. */
 void
 count_bits(struct counter *c, const struct query *q, const struct entries *bits,
     const struct layer_rows *rows)
 {
-	struct work *a = account(c);
-	uint64_t covered;
 	uint32_t g;
 
-	for (g = 0; g < rows->heads; g++) {
-		covered = (uint64_t)bits->len[g] * bits->rows;
-		a->retrieval += 2 * (uint64_t)rows->width * (q->H / rows->heads) * rows->len[g];
-		a->indexes += (uint64_t)bits->len[g] * bits->bytes;
-		a->rows_read += row_bytes(rows, rows->len[g] - covered);
-	}
+	if (c->capturing)
+		count_later(c, (struct captured_attend){ rows, q->H, 0, 1, bits });
+	for (g = 0; !c->capturing && g < rows->heads; g++)
+		count_scores(c->work, bits, rows, q->H, rows->len[g], bits->len[g]);
 }
 
 /* max(q*least, q*greatest): two products, a comparison, a sum */

@@ -4,10 +4,11 @@
 
 #include "engine/work.h"
 
-/* An attend() that was captured: it sees the rows of its launch */
+/* An attend() or bits_scores() that was captured: it sees the rows of its launch */
 struct captured_attend {
 	const struct layer_rows *rows;
 	uint32_t H, window, sides;      /* 1: keys only */
+	const struct entries *bits;     /* NULL: attend() */
 };
 
 /* In place of the device */
@@ -17,7 +18,7 @@ struct counter {
 	struct dev *dev;
 	struct work *work;
 	size_t free_at_first;           /* bytes of a device with memory of its own */
-	/* what the captured graph does, but for attention */
+	/* what the captured graph does, but for attention to all rows and scores of bits */
 	int capturing;
 	struct work graph;
 	struct captured_attend *attend; /* [n_attend] of it */

@@ -66,10 +66,10 @@ shared_bytes(uint32_t E, uint32_t u, uint32_t sets)
 
 /* ---- the a operand: entries ---- */
 
-/* Starts the copy of the entries of a tile, by a warp; zeros behind the last. */
+/* Starts the copy of those of the entries that are in a tile, by a warp; zeros behind the last. */
 template <uint32_t U>
 DEVICE void
-load_tile(unsigned char *to, const struct index &x, uint32_t g, size_t tile)
+load_tile(unsigned char *to, const struct index &x, uint32_t entries, uint32_t g, size_t tile)
 {
 	const uint32_t stride = entry_stride(x.E, U), bytes = (uint32_t)x.bytes;
 	const size_t entry = tile * (TILE / U);
@@ -77,7 +77,7 @@ load_tile(unsigned char *to, const struct index &x, uint32_t g, size_t tile)
 
 ROLLED	for (uint32_t b = threadIdx.x % 32 * 16; b < bytes; b += 32 * 16)
 UNROLL		for (uint32_t i = 0; i < TILE / U; i++)
-			cp_async16(to + i * stride + b, from + i * bytes + b, entry + i < x.len[g]);
+			cp_async16(to + i * stride + b, from + i * bytes + b, entry + i < entries);
 	cp_async_commit();
 }
 
@@ -241,9 +241,9 @@ ROLLED			for (uint32_t i = lane; i < n; i += 32)
 /* Scores REST rows of each warp with their keys. */
 DEVICE void
 score_rest(float *score, const float *q, uint32_t heads, const struct bits_call &call,
-    const struct rows &r, uint32_t g, size_t first)
+    const struct rows &r, uint32_t len, uint32_t g, size_t first)
 {
-	for (size_t i = first; i < first + REST && i < r.len[g]; i++) {
+	for (size_t i = first; i < first + REST && i < len; i++) {
 		const size_t at = (r.start[g] + i) * r.E;
 
 		if (call.dtype == KV_F32)
@@ -269,7 +269,8 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 	const uint32_t E = x.E, g = blockIdx.y / call.groups, warp = threadIdx.x / 32;
 	const uint32_t group = blockIdx.y % call.groups * (SETS * SET), left = call.R - group;
 	const uint32_t heads = at_most(left, SETS * SET), bytes = tile_bytes(E, U);
-	const size_t rows = (size_t)x.len[g] * U, tiles = (rows + TILE - 1) / TILE;
+	const uint32_t appended = appended_rows(r), entries = existing_entries(x, r, g, appended);
+	const size_t rows = (size_t)entries * U, tiles = (rows + TILE - 1) / TILE;
 	float *const score = call.score + (g * call.R + group) * call.stride;
 	const float *const q = call.q + (size_t)(g * call.R + group) * E;
 	uint2 *const queries = (uint2 *)shared;
@@ -280,14 +281,14 @@ bits_scores(const struct bits_call call, const struct index x, const struct rows
 	pdl_trigger();
 	pdl_wait();
 	if (blockIdx.x >= call.blocks) {
-		score_rest(score, q, heads, call, r, g,
+		score_rest(score, q, heads, call, r, r.len[g] + appended, g,
 		    rows + ((blockIdx.x - call.blocks) * WARPS + warp) * REST);
 		return;
 	}
 	if (blockIdx.x * WARPS >= tiles)
 		return;
 	size_t tile = blockIdx.x * WARPS + warp;
-	load_tile<U>(stage, x, g, tile);
+	load_tile<U>(stage, x, entries, g, tile);
 	make_queries<f16, SETS, 1, 1, false>(queries, power, q, heads, E, E / 16, WARPS);
 	__syncthreads();
 	float unit[SETS];
@@ -297,7 +298,7 @@ UNROLL	for (uint32_t set = 0; set < SETS; set++)
 		float sum[8][SETS][4] = {}, base[SETS][4] = {};
 		const size_t first = tile * TILE;
 
-		load_tile<U>(stage + (now ^ 1) * bytes, x, g, tile + call.blocks * WARPS);
+		load_tile<U>(stage + (now ^ 1) * bytes, x, entries, g, tile + call.blocks * WARPS);
 		cp_async_wait<1>();
 		__syncwarp();
 		const int p = multiply<U, SETS>(sum, base, stage + now * bytes, queries, E);
@@ -315,12 +316,12 @@ UNROLL		for (uint32_t set = 0; set < SETS; set++)
 
 /* One block for each entry, one thread for each row; loops over the query heads */
 static __global__ void __launch_bounds__(THREADS)
-reference_bits(float *score, size_t stride, const float *q, const struct index x, uint32_t R,
-    float scale)
+reference_bits(float *score, size_t stride, const float *q, const struct index x,
+    const struct rows rows, uint32_t R, float scale)
 {
 	const uint32_t g = blockIdx.y, i = blockIdx.x, u = x.rows, E = x.E, r = threadIdx.x;
 
-	if (i >= x.len[g] || r >= u)
+	if (i >= existing_entries(x, rows, g, appended_rows(rows)) || r >= u)
 		return;
 	const unsigned char *const entry = entry_at(x, g, i);
 	const f16 *const zero = (const f16 *)entry, *const step = zero + E;
@@ -343,10 +344,11 @@ static __global__ void __launch_bounds__(THREADS)
 reference_bits_rest(float *score, size_t stride, const float *q, const struct index x,
     const struct rows r, uint32_t R, float scale)
 {
-	const uint32_t g = blockIdx.y;
-	const size_t i = (size_t)x.len[g] * x.rows + blockIdx.x * WARPS + threadIdx.x / 32;
+	const uint32_t g = blockIdx.y, appended = appended_rows(r);
+	const size_t i = (size_t)existing_entries(x, r, g, appended) * x.rows + blockIdx.x * WARPS +
+	    threadIdx.x / 32;
 
-	if (i < r.len[g])
+	if (i < r.len[g] + appended)
 		score_key(score + (size_t)g * R * stride + i, stride, q + (size_t)g * R * r.E, R,
 		    (const T *)r.k + (r.start[g] + i) * r.E, r.E, scale);
 }
@@ -357,7 +359,7 @@ score_by_reference(struct dev *d, const struct bits_call &c, const struct index 
 {
 	if (entries > 0)
 		LAUNCH(d, reference_bits, dim3(entries, x.G), THREADS, 0, c.score, c.stride, c.q, x,
-		    c.R, c.scale);
+		    r, c.R, c.scale);
 	if (rest > 0)
 		with_type(c.dtype, [&](auto t) {
 			using T = decltype(t);
@@ -398,6 +400,25 @@ launch_for(struct dev *d, struct bits_call &c, const struct index &x, const stru
 		launch<128, SETS>(d, c, x, r, rest, shared);
 }
 
+/* The most entries, and rows without one, that a KV head has; while a graph is launched no
+ * more rows than an entry needs are without, if that is so now. */
+static void
+find_most(struct dev *d, uint32_t *entries, uint32_t *rest, const struct index &x,
+    const struct rows &r, const struct layer_rows *rows)
+{
+	const uint32_t to_come = gpu_rows_to_come(d, rows);
+	uint32_t g;
+
+	*rest = 0;
+	for (g = 0; g < x.G; g++)
+		*rest = max(*rest, r.len[g] - x.len[g] * x.rows);
+	*entries = max(longest_list(x.len, x.G), to_come / x.rows);
+	if (to_come == 0 || *rest >= x.rows)
+		gpu_fixes_lengths(d);
+	else
+		*rest = x.rows - 1;
+}
+
 void
 gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *query,
     const struct entries *bits, const struct layer_rows *rows)
@@ -408,16 +429,13 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 		.scale = (float)(1 / sqrt((double)rows->width)) };
 	struct index x;
 	struct rows r;
-	uint32_t entries, g, rest = 0;
+	uint32_t entries, rest;
 
 	if (!gpu_ok(d) || !gpu_bits_fit(d, bits, rows) || !gpu_one_query_row(d, query) ||
 	    !gpu_index_of(d, &x, bits, query->H) ||
-	    !gpu_rows_of(d, &r, rows, query->H, "scores"))
+	    !gpu_capturable_rows_of(d, &r, rows, query->H, "scores"))
 		return;
-	entries = longest_list(x.len, x.G);
-	for (g = 0; g < x.G; g++)
-		if (r.len[g] - x.len[g] * x.rows > rest)
-			rest = r.len[g] - x.len[g] * x.rows;
+	find_most(d, &entries, &rest, x, r, rows);
 	c.R = query->H / x.G;
 	const uint32_t sets = c.R <= SET ? 1 : 2;
 	const size_t shared = shared_bytes(x.E, x.rows, sets);
@@ -427,5 +445,5 @@ gpu_bits_scores(struct dev *d, float *score, size_t stride, const struct query *
 		launch_for<1>(d, c, x, r, entries, rest, shared);
 	else
 		launch_for<2>(d, c, x, r, entries, rest, shared);
-	gpu_cap_scores(d, score, stride, query, rows->len, x.G);
+	gpu_cap_scores(d, score, stride, query, { rows->len, gpu_rows_to_come(d, rows) }, x.G);
 }

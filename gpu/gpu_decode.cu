@@ -277,6 +277,21 @@ gpu_attend_decode(struct dev *d, float *o, float *lse, const struct query *query
 		attend_decode(d, o, lse, &w, query, l->dtype);
 }
 
+/* c, list <- the selected rows. Lists of rows stay as long when rows are appended; how many
+ * rows the last one of longer entries has depends on how many there are. */
+static int
+chosen_rows_of(struct dev *d, struct rows *c, struct row_list *list, const struct layer_rows *l,
+    uint32_t H, const struct chosen *chosen)
+{
+	if (!gpu_capturable_rows_of(d, c, l, H, "attend_chosen") ||
+	    !gpu_row_list_of(d, list, l, chosen))
+		return 0;
+	c->appended = NULL;
+	if (chosen->rows > 1)
+		gpu_fixes_lengths(d);
+	return 1;
+}
+
 void
 gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const struct layer_rows *l,
     const struct chosen *chosen)
@@ -286,8 +301,7 @@ gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const stru
 
 	all.pos = NULL;
 	if (query->H > 0 && gpu_one_query_row(d, query) &&
-	    gpu_rows_of(d, &w.c, l, query->H, "attend_chosen") &&
-	    gpu_row_list_of(d, &w.list, l, chosen))
+	    chosen_rows_of(d, &w.c, &w.list, l, query->H, chosen))
 		attend_decode(d, o, NULL, &w, &all, l->dtype);
 }
 
@@ -356,8 +370,8 @@ plan_one(struct dev *d, struct decode_call *w, const struct attention *a)
 		    gpu_row_list_of(d, &w->list, l, NULL) &&
 		    plan_call(d, w, a->o, a->lse, &query, l->dtype);
 	query.pos = NULL;
-	return gpu_one_query_row(d, &query) && gpu_rows_of(d, &w->c, l, query.H, "attend_chosen") &&
-	    gpu_row_list_of(d, &w->list, l, a->chosen) &&
+	return gpu_one_query_row(d, &query) &&
+	    chosen_rows_of(d, &w->c, &w->list, l, query.H, a->chosen) &&
 	    plan_call(d, w, a->o, NULL, &query, l->dtype);
 }
 

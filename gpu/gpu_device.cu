@@ -337,6 +337,16 @@ gpu_capturable_rows_of(struct dev *d, struct rows *r, const struct layer_rows *l
 	return 1;
 }
 
+uint32_t
+gpu_rows_to_come(const struct dev *d, const struct layer_rows *l)
+{
+	uint32_t g, most = 0;
+
+	for (g = 0; d->capturing && l->capacity != NULL && g < l->heads; g++)
+		most = l->capacity[g] > most ? l->capacity[g] : most;
+	return most;
+}
+
 const struct ops gpu_ops = {
 	.name = "cuda",
 	.runs_ahead = 1,

@@ -18,20 +18,23 @@ enum {
 };
 
 int
-gpu_lists_of(struct dev *d, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
+gpu_lists_of(struct dev *d, struct lists *l, struct counts n, const uint32_t *k, uint32_t G,
     const char *op)
 {
-	gpu_fixes_lengths(d);
+	if (n.most == 0)
+		gpu_fixes_lengths(d);
 	if (G > MAX_HEADS)
 		gpu_fail(d, "%s: %u KV heads, of at most %d", op, G, MAX_HEADS);
 	if (!gpu_ok(d))
 		return 0;
 	*l = {};
 	for (uint32_t g = 0; g < G; g++) {
-		l->n[g] = n[g];
+		l->n[g] = n.n[g];
 		l->k[g] = k != NULL ? k[g] : 0;
-		l->longest = n[g] > l->longest ? n[g] : l->longest;
+		l->longest = n.n[g] > l->longest ? n.n[g] : l->longest;
 	}
+	l->most = max(l->longest, n.most);
+	l->appended = n.most > 0 && d->capturing ? d->appended : NULL;
 	return 1;
 }
 
@@ -81,15 +84,25 @@ warp_lse(struct lse a)
 	return a;
 }
 
-/* First launch, online log-sum-exp: part blockIdx.x, of `rows` scores, of query head
- * blockIdx.y. A thread takes EACH scores at a time, with one new maximum and one rescaling
- * for all of them. */
+/* The scores of a part: multiples of what a block reads in a round, so many that there are at most
+ * PARTS of them, however long the longest list has become. */
+static inline __host__ __device__ size_t
+part_rows(size_t longest)
+{
+	constexpr size_t ROUND = EACH * THREADS;
+
+	return (longest + ROUND * PARTS - 1) / (ROUND * PARTS) * ROUND;
+}
+
+/* First launch, online log-sum-exp: part blockIdx.x of query head blockIdx.y; those behind
+ * the end are empty. A thread takes EACH scores at a time, with one new maximum and one
+ * rescaling for all of them. */
 static __global__ void __launch_bounds__(THREADS)
-lse_parts(struct lse *parts, const float *score, size_t stride, const struct lists l, uint32_t R,
-    size_t rows)
+lse_parts(struct lse *parts, const float *score, size_t stride, const struct lists l, uint32_t R)
 {
 	SHARED(struct lse[THREADS / 32], of_warp);
-	const uint32_t h = blockIdx.y, n = l.n[h / R];
+	const uint32_t h = blockIdx.y, more = grown(l), n = l.n[h / R] + more;
+	const size_t rows = part_rows((size_t)l.longest + more);
 	const size_t from = blockIdx.x * rows, to = from + rows < n ? from + rows : n;
 	struct lse sum = { -FLT_MAX, 0 };
 	float x[EACH];
@@ -126,6 +139,7 @@ reduce_columns(float *joint, const float *score, size_t stride, const struct lse
 {
 	DYN_SHARED(float, lse);                      /* [H], all [G][COLUMNS] */
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, H = G * R;
+	const uint32_t more = grown(l);
 	const size_t from = (size_t)blockIdx.x * COLUMNS;
 	float *all = lse + H;
 
@@ -147,7 +161,7 @@ reduce_columns(float *joint, const float *score, size_t stride, const struct lse
 		const float *x = score + g * R * stride + column;
 		float sum = how == REDUCE_MAX ? -INFINITY : 0;
 
-		if (column >= l.n[g])
+		if (column >= l.n[g] + more)
 			continue;
 		for (uint32_t r = 0; r < R; r++)
 			sum = reduce_head(sum, number(x[r * stride]) - lse[g * R + r], how);
@@ -155,7 +169,7 @@ reduce_columns(float *joint, const float *score, size_t stride, const struct lse
 	}
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < G * COLUMNS; i += THREADS)
-		if (from + i % COLUMNS < l.n[i / COLUMNS])
+		if (from + i % COLUMNS < l.n[i / COLUMNS] + more)
 			joint[i / COLUMNS * stride + from + i % COLUMNS] = all[i];
 }
 
@@ -164,7 +178,7 @@ static __global__ void __launch_bounds__(THREADS)
 reference_lse(float *lse, const float *score, size_t stride, const struct lists l, uint32_t R)
 {
 	SHARED(float[THREADS], part);
-	const uint32_t h = blockIdx.x, n = l.n[h / R];
+	const uint32_t h = blockIdx.x, n = l.n[h / R] + grown(l);
 	float most = -FLT_MAX, sum = 0;
 
 	for (uint32_t i = threadIdx.x; i < n; i += THREADS)
@@ -192,11 +206,12 @@ reference_reduce(float *joint, const float *score, size_t stride, const float *l
     const struct lists l, uint32_t G, uint32_t R, enum reduce how)
 {
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+	const uint32_t more = grown(l);
 
 	for (uint32_t g = 0; g < G; g++) {
 		float all = how == REDUCE_MAX ? -INFINITY : 0;
 
-		if (i >= l.n[g])
+		if (i >= l.n[g] + more)
 			continue;
 		for (uint32_t h = g * R; h < (g + 1) * R; h++)
 			all = reduce_head(all, number(score[h * stride + i]) - lse[h], how);
@@ -213,7 +228,7 @@ copy_scores(float *joint, const float *score, size_t stride, const struct lists 
 
 	pdl_trigger();
 	pdl_wait();
-	if (i < l.n[g])
+	if (i < l.n[g] + grown(l))
 		joint[g * stride + i] = score[g * stride + i];
 }
 
@@ -226,39 +241,39 @@ reduce_by_reference(struct dev *d, float *joint, const float *score, size_t stri
 	if (lse == NULL)
 		return;
 	LAUNCH(d, reference_lse, H, THREADS, 0, lse, score, stride, *l, H / G);
-	LAUNCH(d, reference_reduce, parts_of(l->longest, THREADS), THREADS, 0, joint, score, stride,
+	LAUNCH(d, reference_reduce, parts_of(l->most, THREADS), THREADS, 0, joint, score, stride,
 	    lse, *l, G, H / G, how);
 }
 
-/* Parts are multiples of what a block reads in a round, at most PARTS of them. */
 static void
 reduce_by_parts(struct dev *d, float *joint, const float *score, size_t stride,
     const struct lists *l, uint32_t H, uint32_t G, enum reduce how)
 {
-	const size_t round = EACH * THREADS, rows = parts_of(l->longest, round * PARTS) * round;
-	const unsigned n = parts_of(l->longest, rows);
+	/* of a list that grows, more where it is just short enough for parts of a round less */
+	const unsigned n = l->most == l->longest ? parts_of(l->most, part_rows(l->most)) :
+	    min((unsigned)PARTS, parts_of(l->most, EACH * THREADS));
 	struct lse *parts = (struct lse *)gpu_scratch(d, SCRATCH_PARTS,
 	    (size_t)H * PARTS * sizeof *parts);
 
 	if (parts == NULL)
 		return;
-	LAUNCH_PDL(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G, rows);
-	LAUNCH_PDL(d, reduce_columns, parts_of(l->longest, COLUMNS), THREADS,
+	LAUNCH_PDL(d, lse_parts, dim3(n, H), THREADS, 0, parts, score, stride, *l, H / G);
+	LAUNCH_PDL(d, reduce_columns, parts_of(l->most, COLUMNS), THREADS,
 	    (H + G * COLUMNS) * sizeof(float), joint, score, stride, parts, n, *l, G, H / G, how);
 }
 
 void
-gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, const uint32_t *n,
+gpu_group_reduce(struct dev *d, float *joint, const float *score, size_t stride, struct counts n,
     uint32_t H, uint32_t G, enum reduce how)
 {
 	struct lists l;
 
 	if (G == 0 || H % G != 0)
 		gpu_fail(d, "join: %u query heads over %u KV heads", H, G);
-	if (!gpu_lists_of(d, &l, n, NULL, G, "join") || l.longest == 0)
+	if (!gpu_lists_of(d, &l, n, NULL, G, "join") || l.most == 0)
 		return;
 	if (H == G && joint != score)
-		LAUNCH_PDL(d, copy_scores, dim3(parts_of(l.longest, THREADS), G), THREADS, 0,
+		LAUNCH_PDL(d, copy_scores, dim3(parts_of(l.most, THREADS), G), THREADS, 0,
 		    joint, score, stride, l);
 	else if (H > G && (d->reference || H > MOST_QUERY_HEADS))
 		reduce_by_reference(d, joint, score, stride, &l, H, G, how);
@@ -294,7 +309,7 @@ gpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint
 {
 	struct lists l;
 
-	if (!gpu_lists_of(d, &l, n, NULL, G, "spread"))
+	if (!gpu_lists_of(d, &l, { n, 0 }, NULL, G, "spread"))
 		return;
 	if (l.longest > 0)
 		LAUNCH_PDL(d, scores_by_label, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS,

@@ -9,7 +9,6 @@ gpu_index_of(struct dev *d, struct index *x, const struct entries *e, uint32_t H
 {
 	uint32_t g;
 
-	gpu_fixes_lengths(d);
 	if (e->heads == 0 || e->heads > MAX_HEADS || e->width == 0 || H % e->heads != 0)
 		gpu_fail(d, "scores: %u query heads over %u KV heads of width %u", H, e->heads,
 		    e->width);
@@ -50,6 +49,23 @@ gpu_bits_fit(struct dev *d, const struct entries *e, const struct layer_rows *ro
 }
 
 /* ---- building entries ---- */
+
+/* The entries of a KV head that a call builds */
+struct to_pack {
+	uint32_t first, end;
+};
+
+/* All that are missing; of a launch of a graph that appends a row, the one that this row
+ * completes: those before it are there. */
+DEVICE struct to_pack
+entries_to_pack(const struct index &x, const struct rows &from, uint32_t g)
+{
+	const uint32_t appended = appended_rows(from), len = from.len[g] + appended;
+
+	if (appended == 0)
+		return { x.done[g], x.len[g] };
+	return { (len - 1) / x.rows, len / x.rows };
+}
 
 /* Minimum and maximum of a channel over u keys, E apart. NaNs are ignored; where all are NaN
  * the result is infinity and -infinity. */
@@ -92,9 +108,11 @@ template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_pack_bits(const struct index x, const struct rows from)
 {
-	const uint32_t g = blockIdx.y, i = x.done[g] + blockIdx.x, u = x.rows, E = x.E;
+	const uint32_t g = blockIdx.y, u = x.rows, E = x.E;
+	const struct to_pack pack = entries_to_pack(x, from, g);
+	const uint32_t i = pack.first + blockIdx.x;
 
-	if (i >= x.len[g])
+	if (i >= pack.end)
 		return;
 	unsigned char *const entry = entry_at(x, g, i);
 	f16 *const zero = (f16 *)entry, *const scale = zero + E;
@@ -150,9 +168,11 @@ template <class T>
 static __global__ void __launch_bounds__(THREADS)
 reference_pack_pages(const struct index x, const struct rows from)
 {
-	const uint32_t g = blockIdx.y, i = x.done[g] + blockIdx.x, u = x.rows, E = x.E;
+	const uint32_t g = blockIdx.y, u = x.rows, E = x.E;
+	const struct to_pack pack = entries_to_pack(x, from, g);
+	const uint32_t i = pack.first + blockIdx.x;
 
-	if (i >= x.len[g])
+	if (i >= pack.end)
 		return;
 	T *const to = (T *)entry_at(x, g, i);
 	const T *key = (const T *)from.k + (from.start[g] + (size_t)i * u) * E;
@@ -216,13 +236,14 @@ no_bounds(void)
 
 /* The entry and the first channel of this thread; returns 0 when it has none. */
 DEVICE int
-my_channels(const struct index &x, uint32_t g, uint32_t *i, uint32_t *e)
+my_channels(const struct index &x, const struct rows &from, uint32_t g, uint32_t *i, uint32_t *e)
 {
+	const struct to_pack pack = entries_to_pack(x, from, g);
 	const size_t n = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
-	*i = x.done[g] + (uint32_t)(n / (x.E / 2));
+	*i = pack.first + (uint32_t)(n / (x.E / 2));
 	*e = (uint32_t)(n % (x.E / 2)) * 2;
-	return n / (x.E / 2) < x.len[g] - x.done[g];
+	return n / (x.E / 2) < pack.end - pack.first;
 }
 
 /* k[HELD] <- two channels of HELD rows */
@@ -267,7 +288,7 @@ pack_bits(const struct index x, const struct rows from)
 	uint32_t i, e;
 	float2 k[HELD];
 
-	if (!my_channels(x, g, &i, &e))
+	if (!my_channels(x, from, g, &i, &e))
 		return;
 	unsigned char *const entry = entry_at(x, g, i);
 	f16 *const zero = (f16 *)entry;
@@ -303,7 +324,7 @@ pack_pages(const struct index x, const struct rows from)
 	uint32_t i, e, r;
 	float2 k[AHEAD];
 
-	if (!my_channels(x, g, &i, &e))
+	if (!my_channels(x, from, g, &i, &e))
 		return;
 	T *const to = (T *)entry_at(x, g, i) + e;
 	const T *const key = (const T *)from.k + (from.start[g] + (size_t)i * u) * E + e;
@@ -330,7 +351,8 @@ missing(struct dev *d, struct index *x, struct rows *from, struct entries *e,
 {
 	uint32_t g, most = 0;
 
-	if (!gpu_index_of(d, x, e, e->heads) || !gpu_rows_of(d, from, rows, rows->heads, "index"))
+	if (!gpu_index_of(d, x, e, e->heads) ||
+	    !gpu_capturable_rows_of(d, from, rows, rows->heads, "index"))
 		return 0;
 	for (g = 0; g < e->heads; g++)
 		if (rows->len[g] / e->rows > e->capacity[g]) {
@@ -352,6 +374,8 @@ in_pairs(const struct dev *d, const struct index &x, const struct rows &from, en
 	return !d->reference && x.E % 2 == 0 && (uintptr_t)from.k % (2 * kv_dtype_size(dtype)) == 0;
 }
 
+/* Where nothing is missing, once all the same: kernels of a graph must have run before. A
+ * graph has one for the entries that are to come. */
 void
 gpu_pack_bits(struct dev *d, struct entries *e, const struct layer_rows *rows)
 {
@@ -359,10 +383,18 @@ gpu_pack_bits(struct dev *d, struct entries *e, const struct layer_rows *rows)
 	struct rows from;
 	uint32_t most;
 
-	if (!gpu_ok(d) || !gpu_bits_fit(d, e, rows) || (most = missing(d, &x, &from, e, rows)) == 0)
+	if (!gpu_ok(d) || !gpu_bits_fit(d, e, rows))
 		return;
-	const dim3 blocks(parts_of((size_t)most * (x.E / 2), THREADS), x.G);
+	most = missing(d, &x, &from, e, rows);
+	if (!gpu_ok(d))
+		return;
 	const int fast = in_pairs(d, x, from, rows->dtype);
+	const unsigned kernel = 1u << (3 * rows->dtype + (!fast ? 0 : x.rows == 16 ? 1 : 2));
+	if (most == 0 && !d->capturing && (d->packed & kernel) != 0)
+		return;
+	d->packed |= kernel;
+	most = max(most, 1u);
+	const dim3 blocks(parts_of((size_t)most * (x.E / 2), THREADS), x.G);
 	with_type(rows->dtype, [&](auto t) {
 		using T = decltype(t);
 
@@ -385,6 +417,8 @@ gpu_pack_pages(struct dev *d, struct entries *e, const struct layer_rows *rows)
 	if (!gpu_ok(d) || !fits(d, e, rows, 2 * (size_t)e->width * kv_dtype_size(rows->dtype)) ||
 	    (most = missing(d, &x, &from, e, rows)) == 0)
 		return;
+	from.appended = NULL;
+	gpu_fixes_lengths(d);
 	const dim3 blocks(parts_of((size_t)most * (x.E / 2), THREADS), x.G);
 	const int fast = in_pairs(d, x, from, rows->dtype);
 	with_type(rows->dtype, [&](auto t) {

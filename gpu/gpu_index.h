@@ -16,7 +16,8 @@ struct index {
 };
 
 /* Fills x with the existing entries. Returns 0 after a failure, also when the number of KV
- * heads is 0 or too great, or H is not a multiple of it. */
+ * heads is 0 or too great, or H is not a multiple of it. An index of rows that are appended
+ * to has more entries then: existing_entries(). */
 int gpu_index_of(struct dev *, struct index *x, const struct entries *, uint32_t H);
 
 /* Checks that these are one-bit keys of such rows. Returns 0 after remembering a failure. */
@@ -32,15 +33,23 @@ longest_list(const uint32_t *n, uint32_t G)
 	return most;
 }
 
-/* gpu_scores.cu: softcaps score[h * stride + i], i < n[h / R] (host), if the query asks for it.
+/* gpu_scores.cu: softcaps score[h * stride + i], i < n.n[h / R], if the query asks for it.
  * This is a kernel of its own, and those that compute scores are the same for all models. */
 void gpu_cap_scores(struct dev *, float *score, size_t stride, const struct query *,
-    const uint32_t *n, uint32_t G);
+    struct counts n, uint32_t G);
 
 DEVICE unsigned char *
 entry_at(const struct index &x, uint32_t g, uint32_t i)
 {
 	return x.data + (x.start[g] + i) * x.bytes;
+}
+
+/* The entries of KV head g of an index of these rows, to which so many have been appended:
+ * those that x has, and those that were completed since, if all that were whole had one. */
+DEVICE uint32_t
+existing_entries(const struct index &x, const struct rows &r, uint32_t g, uint32_t appended)
+{
+	return appended == 0 ? x.len[g] : (r.len[g] + appended) / x.rows;
 }
 
 DEVICE uint32_t

@@ -97,6 +97,7 @@ struct dev {
 	 * needed yet. It counts the launches of the graph by itself: appended_next is what it
 	 * holds when they have run. */
 	uint32_t *appended, appended_next;
+	unsigned packed;             /* a bit for each kernel of pack_bits() that has run */
 	bool fixed_lengths;          /* an op of the graph goes by the lengths of the capture */
 	size_t listed;               /* bytes of lists since the last capture */
 	/* the lists of the graph, on the device; and on the host while it is captured */
@@ -278,6 +279,9 @@ int gpu_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_
 /* The same for kernels that add appended_rows() to every len: these can be captured. */
 int gpu_capturable_rows_of(struct dev *, struct rows *r, const struct layer_rows *, uint32_t H,
     const char *op);
+/* The most rows of a KV head while a graph with this op is launched; 0: it is not captured,
+ * or nothing can be appended. */
+uint32_t gpu_rows_to_come(const struct dev *, const struct layer_rows *);
 /* For the ops of retrieval: there is one query row, without a sliding window. Returns 0 after a
  * failure. */
 int gpu_one_query_row(struct dev *, const struct query *);
@@ -369,17 +373,26 @@ listed_row(const struct row_list &p, uint32_t g, uint32_t i)
 	return p.at == NULL ? i : p.at[g * p.stride + i / p.rows] * p.rows + i % p.rows;
 }
 
-/* Lists of scores as a kernel's argument: n[g] scores of KV head g, of which the k[g]
- * greatest are wanted */
+/* Lists of scores as a kernel's argument: n[g] scores of KV head g, and as many more as rows have
+ * been appended where these are lists that grow, of which the k[g] greatest are wanted */
 struct lists {
 	uint32_t n[MAX_HEADS], k[MAX_HEADS];
-	uint32_t longest;            /* of n */
+	uint32_t longest, most;      /* of n; that grids, kernels and scratch are made for */
+	const uint32_t *appended;    /* NULL: none. Read it by grown(). */
 };
 
 /* gpu_group_reduce.cu: fills l (k NULL: all 0). Returns 0 after a failure, for instance too
- * many lists. */
-int gpu_lists_of(struct dev *, struct lists *l, const uint32_t *n, const uint32_t *k, uint32_t G,
+ * many lists. A graph with lists that do not grow can be launched as long as no row has been
+ * appended. */
+int gpu_lists_of(struct dev *, struct lists *l, struct counts n, const uint32_t *k, uint32_t G,
     const char *op);
+
+/* The elements that each list has beyond n */
+DEVICE uint32_t
+grown(const struct lists &l)
+{
+	return l.appended != NULL ? load_l2(l.appended) : 0;
+}
 
 /* Cosine and sine of an angle in double precision. Only the range reduction to quarter turns
  * is in double precision: five operations instead of the hundred of sincos(), since some GPUs

@@ -179,7 +179,7 @@ static __global__ void __launch_bounds__(THREADS)
 cap_scores(float *score, size_t stride, const __grid_constant__ struct lists l, uint32_t R,
     const struct limits limits)
 {
-	const uint32_t n = l.n[blockIdx.y / R];
+	const uint32_t n = l.n[blockIdx.y / R] + grown(l);
 
 	pdl_trigger();
 	pdl_wait();
@@ -190,13 +190,13 @@ cap_scores(float *score, size_t stride, const __grid_constant__ struct lists l, 
 
 void
 gpu_cap_scores(struct dev *d, float *score, size_t stride, const struct query *query,
-    const uint32_t *n, uint32_t G)
+    struct counts n, uint32_t G)
 {
 	struct lists l;
 
-	if (query->softcap > 0 && gpu_lists_of(d, &l, n, NULL, G, "scores") && l.longest > 0)
+	if (query->softcap > 0 && gpu_lists_of(d, &l, n, NULL, G, "scores") && l.most > 0)
 		LAUNCH_PDL(d, cap_scores,
-		    dim3(blocks_per_list(d, parts_of(l.longest, THREADS), query->H, 16), query->H),
+		    dim3(blocks_per_list(d, parts_of(l.most, THREADS), query->H, 16), query->H),
 		    THREADS, 0, score, stride, l, query->H / G, limits_of(query, 1));
 }
 
@@ -289,7 +289,7 @@ gpu_key_scores(struct dev *d, float *score, size_t stride, const struct query *q
 	struct score_call c = { .score = score, .stride = stride, .q = query->q,
 		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
 	score_items<false>(d, c, x, rows->dtype);
-	gpu_cap_scores(d, score, stride, query, rows->len, x.G);
+	gpu_cap_scores(d, score, stride, query, { rows->len, 0 }, x.G);
 }
 
 void
@@ -308,5 +308,5 @@ gpu_page_scores(struct dev *d, float *score, size_t stride, const struct query *
 	struct score_call c = { .score = score, .stride = stride, .q = query->q,
 		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
 	score_items<true>(d, c, x, dtype);
-	gpu_cap_scores(d, score, stride, query, pages->len, x.G);
+	gpu_cap_scores(d, score, stride, query, { pages->len, 0 }, x.G);
 }

@@ -187,7 +187,7 @@ topk_list(uint32_t *at, size_t capacity, const float *joint, size_t stride, cons
 	pdl_wait();
 	if (l.k[g] == 0)
 		return;
-	load_keys<N>(key, joint + g * stride, l.n[g]);
+	load_keys<N>(key, joint + g * stride, l.n[g] + grown(l));
 	for (int shift = 32 - DIGIT; shift > -DIGIT; shift -= DIGIT) {
 		const uint32_t low = shift > 0 ? (uint32_t)shift : 0;
 
@@ -214,7 +214,7 @@ struct tile {
 struct topk_call {
 	const float *joint;
 	size_t stride;
-	uint32_t tiles;              /* of the longest list */
+	uint32_t tiles;              /* of the longest list that there may be */
 	uint32_t *bins;              /* [G][BINS] of the highest digit */
 	struct threshold *threshold;         /* [G] */
 	struct tile *tile;           /* [G][tiles] */
@@ -226,11 +226,11 @@ struct topk_call {
 DEVICE bool
 tile_keys(uint32_t key[EACH], const struct topk_call &s, const struct lists &l)
 {
-	const uint32_t g = blockIdx.y, from = blockIdx.x * TILE;
+	const uint32_t g = blockIdx.y, from = blockIdx.x * TILE, n = l.n[g] + grown(l);
 
-	if (l.k[g] == 0 || from >= l.n[g])
+	if (l.k[g] == 0 || from >= n)
 		return false;
-	load_keys<EACH>(key, s.joint + g * s.stride + from, l.n[g] - from);
+	load_keys<EACH>(key, s.joint + g * s.stride + from, n - from);
 	return true;
 }
 
@@ -360,7 +360,7 @@ find_threshold(const struct topk_call s, const struct lists l)
 	SHARED(uint32_t[2 * LARGE / 32], part);
 	SHARED(struct threshold, found);
 	uint32_t *const bin = &bins[0].x;
-	const uint32_t g = blockIdx.x, tiles = (l.n[g] + TILE - 1) / TILE;
+	const uint32_t g = blockIdx.x, tiles = (l.n[g] + grown(l) + TILE - 1) / TILE;
 
 	pdl_trigger();
 	pdl_wait();
@@ -407,7 +407,7 @@ static void
 topk_tiles(struct dev *d, const struct chosen *to, const float *joint, size_t stride,
     const struct lists *l, uint32_t G)
 {
-	const uint32_t tiles = parts_of(l->longest, TILE);
+	const uint32_t tiles = parts_of(l->most, TILE);
 	const size_t packed = (size_t)G * tiles * TILE * sizeof(uint32_t);
 	const size_t tile = (size_t)G * tiles * sizeof(struct tile);
 	struct topk_call s = { .joint = joint, .stride = stride, .tiles = tiles, .bins = NULL,
@@ -472,7 +472,7 @@ static __global__ void __launch_bounds__(NAIVE)
 reference_topk(uint32_t *at, size_t capacity, const float *joint, size_t stride, const struct lists l)
 {
 	SHARED(uint32_t[NAIVE / 32], part);
-	const uint32_t g = blockIdx.x, n = l.n[g], k = l.k[g];
+	const uint32_t g = blockIdx.x, n = l.n[g] + grown(l), k = l.k[g];
 	const float *score = joint + g * stride;
 	uint32_t threshold = 0, count = 0, out = 0, all;
 
@@ -503,26 +503,26 @@ reference_topk(uint32_t *at, size_t capacity, const float *joint, size_t stride,
 }
 
 void
-gpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, const uint32_t *n,
+gpu_topk(struct dev *d, struct chosen *to, const float *joint, size_t stride, struct counts n,
     uint32_t G)
 {
 	struct lists l;
 
 	for (uint32_t g = 0; g < G; g++)
-		if (to->n[g] > n[g] || to->n[g] > to->stride)
+		if (to->n[g] > n.n[g] || to->n[g] > to->stride)
 			gpu_fail(d, "top: %u of %u entries of KV head %u, room for %zu", to->n[g],
-			    n[g], g, to->stride);
-	if (!gpu_lists_of(d, &l, n, to->n, G, "top") || l.longest == 0)
+			    n.n[g], g, to->stride);
+	if (!gpu_lists_of(d, &l, n, to->n, G, "top") || l.most == 0)
 		return;
 	if (d->reference)
 		LAUNCH(d, reference_topk, G, NAIVE, 0, to->at, to->stride, joint, stride, l);
-	else if (l.longest <= SMALL * SHORT_KEYS)
+	else if (l.most <= SMALL * SHORT_KEYS)
 		LAUNCH_PDL(d, (topk_list<SMALL, SHORT_KEYS>), G, SMALL, 0, to->at, to->stride,
 		    joint, stride, l);
-	else if (l.longest <= LARGE * SHORT_KEYS)
+	else if (l.most <= LARGE * SHORT_KEYS)
 		LAUNCH_PDL(d, (topk_list<LARGE, SHORT_KEYS>), G, LARGE, 0, to->at, to->stride,
 		    joint, stride, l);
-	else if (l.longest <= LARGE * LONG_KEYS)
+	else if (l.most <= LARGE * LONG_KEYS)
 		LAUNCH_PDL(d, (topk_list<LARGE, LONG_KEYS>), G, LARGE, 0, to->at, to->stride, joint,
 		    stride, l);
 	else

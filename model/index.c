@@ -315,7 +315,8 @@ has_grown(const struct entries *e, const struct layer_rows *rows)
 void
 index_extend(struct layer_index *x, const struct layer_rows *rows)
 {
-	if (index_has(x, KV_BITS) && has_grown(&x->bits, rows))
+	/* also where nothing is missing: what is captured is for later rows, too */
+	if (index_has(x, KV_BITS))
 		x->ops->pack_bits(x->dev, &x->bits, rows);
 	if (!index_has(x, KV_PAGE))
 		return;
@@ -342,6 +343,28 @@ index_covers(const struct layer_index *x, uint32_t g, uint32_t n)
 	if (index_has(x, KV_LOWR))
 		n = least(x->low.n, n);
 	return n;
+}
+
+int
+index_repeats(const struct layer_index *x, const struct layer_rows *rows)
+{
+	uint32_t g;
+
+	if ((x->present & ~(1u << KV_BITS)) != 0)
+		return 0;
+	for (g = 0; index_has(x, KV_BITS) && g < x->heads; g++)
+		if (x->bits.len[g] != rows->len[g] / x->bits.rows)
+			return 0;
+	return 1;
+}
+
+void
+index_count(struct layer_index *x, const struct layer_rows *rows)
+{
+	uint32_t g;
+
+	for (g = 0; index_has(x, KV_BITS) && g < x->heads; g++)
+		x->bits.len[g] = rows->len[g] / x->bits.rows;
 }
 
 /* KV head g: labels `rows` more rows from `label`, and appends the new centroids. The lists

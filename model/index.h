@@ -84,6 +84,12 @@ int index_reserve(struct layer_index *, const struct layer_rows *);
 /* Adds appended rows to bits and pages, which have the capacity. Allocates nothing, and looks at no key
  * before index_covers(). */
 void index_extend(struct layer_index *, const struct layer_rows *);
+/* Can index_extend() be captured and launched for a row at a time (op_graph_begin)? These
+ * are the rows that it has been called for. Only bits can: the labels of pages come from
+ * the host. */
+int index_repeats(const struct layer_index *, const struct layer_rows *);
+/* What index_extend() of bits does on the host; also takes it back. */
+void index_count(struct layer_index *, const struct layer_rows *);
 
 /* Of n rows of KV head g, the first one whose key is still looked at where it stands: it has no entry,
  * cluster or factor in one of the indexes. n: there is none. */

@@ -132,6 +132,15 @@ struct chosen {
 	uint32_t rows;               /* of one entry; 1: the entries are rows */
 };
 
+/* How many elements each of G lists has. Lists that grow have an element for each row of KV
+ * heads that are appended to, and between launches of a graph as many more as these have
+ * rows more. What an op allocates for them, and the kernels that it chooses, go by the most
+ * that there may be: so they are the same before, during and after a capture. */
+struct counts {
+	const uint32_t *n;           /* host [G] */
+	uint32_t most;               /* of a list that grows; 0: lists do not grow */
+};
+
 /* Keys before rotary embedding as a product of two factors (kv-snapshot(5), 4.18), for the first n
  * rows of every KV head: key s of KV head g is right[g] . left[s]. */
 struct low_rank {
@@ -211,15 +220,18 @@ typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
 /* ---- graph capture: ops that are captured once and launched many times. A backend without it has
  * NULL for all three ---- */
 
-/* Begins graph capture: until graph_end() ops are captured, not executed. Returns 0 if the backend
- * cannot capture. Each op must have run before with similar arguments, since kernels and scratch
- * are loaded and allocated at the first run. What an op does on the host still happens: append()
- * and rope_append() increase len. Ops that copy from or to the host cannot be captured, those that
- * are told something in host arrays can.
+/* Begins graph capture: until graph_end() ops are captured, not executed. Returns 0 if the
+ * backend cannot capture. Each op must have run before with similar arguments, since
+ * kernels and scratch are loaded and allocated at the first run. What an op does on the
+ * host still happens: append() and rope_append() increase len. Ops that copy from or to the
+ * host cannot be captured, those that are told something in host arrays can.
  *
- * Rows may be appended between two launches. embed_ids, project, rope_append, ffn, mix and the ops
- * that these are composed of, attend of at most 8 query rows, the _each of these, argmax, copy and
- * clear go by the lengths of each launch; all others by those of the capture, which then must hold. */
+ * Rows may be appended between two launches. embed_ids, project, rope_append, ffn, mix and
+ * the ops that these are composed of, attend of at most 8 query rows, the _each of these,
+ * argmax, copy and clear go by the lengths of each launch; so do pack_bits and bits_scores
+ * of an index that has all whole entries but at most the newest, group_reduce and topk of
+ * lists that grow (struct counts), and attend_chosen of rows; all others by those of the
+ * capture, which then must hold. */
 typedef int op_graph_begin(struct dev *);
 
 /* Ends the capture and returns a number for graph_launch(). As its last action each launch adds 1
@@ -400,9 +412,10 @@ typedef void op_argmax(struct dev *, uint32_t *tok, const float *x, uint32_t n, 
 /* ---- retrieval: one query row (N = 1), which sees all rows; its pos is not read. Scores are
  * logits, q.k / sqrt(E), of query head h with KV head h/R ---- */
 
-/* Append the entries of rows that have none yet: to KV head g up to len[g] / e->rows entries, for
- * which the caller guarantees capacity. One-bit keys, 4.15; bounds of pages, 4.16, in the dtype of
- * the rows. */
+/* Append the entries of rows that have none yet: to KV head g up to len[g] / e->rows
+ * entries, for which the caller guarantees capacity. One-bit keys, 4.15; bounds of pages,
+ * 4.16, in the dtype of the rows. A launch of a graph with rows that were appended since
+ * the capture adds the entry that the last of them completes, if it does. */
 typedef void op_pack_bits(struct dev *, struct entries *e, const struct layer_rows *);
 typedef void op_pack_pages(struct dev *, struct entries *e, const struct layer_rows *);
 
@@ -420,18 +433,18 @@ typedef void op_page_scores(struct dev *, float *score, size_t stride, const str
 typedef void op_key_scores(struct dev *, float *score, size_t stride, const struct query *,
     const struct layer_rows *);
 
-/* joint[g][i] (device, G lists at g*stride; may be score), i < n[g] (host) <- the maximum, mean or
- * sum over the R query heads of KV head g of the softmax of their n[g] scores, or any increasing
+/* joint[g][i] (device, G lists at g*stride; may be score), i < n.n[g] <- the maximum, mean or
+ * sum over the R query heads of KV head g of the softmax of their n.n[g] scores, or any increasing
  * function of it that is the same for all i: only the order counts. A NaN score counts as -inf.
  * With R = 1: the scores themselves. */
 typedef void op_group_reduce(struct dev *, float *joint, const float *score, size_t stride,
-    const uint32_t *n, uint32_t H, uint32_t G, enum reduce);
+    struct counts n, uint32_t H, uint32_t G, enum reduce);
 
-/* to->at[g] <- the to->n[g] entries with the greatest of the n[g] (host) scores joint[g],
+/* to->at[g] <- the to->n[g] entries with the greatest of the n.n[g] scores joint[g],
  * ascending; of equal scores the lower entry wins. A NaN ranks below all numbers. to->n[g] <=
- * n[g]. Linear in n. */
+ * n.n[g], also where lists grow. Linear in n. */
 typedef void op_topk(struct dev *, struct chosen *to, const float *joint, size_t stride,
-    const uint32_t *n, uint32_t G);
+    struct counts n, uint32_t G);
 
 /* row[g][s] (device, at g*stride) <- joint[g][label[g][s]] for s < n[g] (host); label (device, u32,
  * at g*label_stride) */

@@ -87,8 +87,8 @@ retrieve_ahead(struct retrieval *t, struct head_keys *text)
 	t->ops->key_scores(t->dev, a->score, a->stride, &query, keys);
 	for (g = 0; g < t->G; g++)
 		t->n[g] = n;
-	t->ops->group_reduce(t->dev, a->joint, a->score, a->stride, t->n, h->H, t->G,
-	    t->opt.reduce);
+	t->ops->group_reduce(t->dev, a->joint, a->score, a->stride, (struct counts){ t->n, 0 },
+	    h->H, t->G, t->opt.reduce);
 	always_read(t, 0, t->opt.sinks < n ? t->opt.sinks : n);
 	always_read(t, recent < n ? n - recent : 0, recent < n ? recent : n);
 	a->bytes = n * (uint64_t)h->G * h->E * kv_dtype_size(keys->dtype) / t->G;
@@ -137,7 +137,8 @@ retrieve_choose_all(struct retrieval *t)
 		t->n[g] = t->ahead.n;
 		t->chosen.n[g] = t->ahead.n < t->opt.budget ? t->ahead.n : t->opt.budget;
 	}
-	t->ops->topk(t->dev, &t->chosen, t->ahead.joint, t->ahead.stride, t->n, t->G);
+	t->ops->topk(t->dev, &t->chosen, t->ahead.joint, t->ahead.stride,
+	    (struct counts){ t->n, 0 }, t->G);
 	t->ahead.chosen = 1;
 }
 
@@ -157,6 +158,6 @@ retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 		return;
 	}
 	score_rows(t, rows);
-	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, t->n, t->G);
+	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 }, t->G);
 	a->chosen = 0;
 }

@@ -1,9 +1,9 @@
-/* retrieve_count.c - what retrieval has read, and beside it what the true logits, and the step before,
- * would have read
+/* retrieve_count.c - what retrieval has read, and beside it what the true logits, and the
+ * step before, would have read
  *
- * Bytes are counted where it is decided what is read: of an index all that is scored, of keys and
- * values the rows that enter the softmax. (The copy of a chunk's keys that are rebuilt is not:
- * gather() makes it, but the method does not need it.)
+ * Bytes are counted where it is decided what is read: of an index all that is scored, of
+ * keys and values the rows that enter the softmax. (The copy of a chunk's keys that are
+ * rebuilt is not: gather() makes it, but the method does not need it.)
  *
  * Audit and overlap bring lists of what was chosen to the host, and wait for the device: retrieval
  * has no steps that a GPU repeats from a recording (generate.c). */
@@ -154,16 +154,17 @@ void
 retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query, const struct layer_rows *rows)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
+	const struct counts all = { rows->len, 0 };
 	uint32_t R = t->H / t->G, g, h, k;
 	double share;
 
 	t->ops->key_scores(t->dev, t->score, t->stride, query, rows);
 	t->ops->get(t->dev, t->logits, t->score, t->H * t->stride * sizeof *t->logits);
-	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, rows->len, t->H, t->G,
+	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, all, t->H, t->G,
 	    t->opt.reduce);
 	for (g = 0; g < t->G; g++)
 		t->best.n[g] = (uint32_t)chosen_rows(t, g);
-	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, rows->len, t->G);
+	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, all, t->G);
 	for (g = 0; g < t->G; g++, s++) {
 		if ((k = list_rows(t, rows, g)) == 0) {
 			s->recall += 1;

@@ -50,6 +50,7 @@ struct retrieval {
 	/* shadow: the rows of the chosen chunks; quest-eval: those that last pages are made of */
 	struct layer_rows copy;
 	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
+	uint32_t most;                 /* struct counts of n */
 	/* host [G] rows of which the choice is one: all, or without a last candidate that is cut
 	 * short and was not chosen */
 	uint32_t *seen;
@@ -78,6 +79,8 @@ void retrieve_choose_all(struct retrieval *);
  * else those that are always read and `of_budget` others. */
 void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,
     uint64_t always, uint32_t of_budget);
+/* The same for all KV heads where candidates are rows, which grow with these. */
+void retrieve_set_rows(struct retrieval *, const struct layer_rows *rows);
 void retrieve_ahead_free(struct retrieval *);
 
 /* shadow: attention to the choice, whose rows are at `where` in rows: to a copy with rebuilt keys */

@@ -23,31 +23,57 @@ retrieve_set_choice(struct retrieval *t, const struct layer_rows *rows, uint32_t
 	t->chosen.rows = u;
 	t->n[g] = rows->len[g] / u + (rows->len[g] % u != 0);
 	t->seen[g] = rows->len[g];
+	t->most = 0;
 	t->always[g] = (uint32_t)always;
 	t->chosen.n[g] = rows->len[g] <= t->opt.budget || n > t->n[g] ? t->n[g] : (uint32_t)n;
+}
+
+/* Candidates that are rows become more with them (0: they cannot). */
+static uint32_t
+most_rows(const struct layer_rows *rows)
+{
+	uint32_t g, most = 0;
+
+	for (g = 0; rows->capacity != NULL && g < rows->heads; g++)
+		most = rows->capacity[g] > most ? rows->capacity[g] : most;
+	return most;
+}
+
+static struct counts
+candidates(const struct retrieval *t)
+{
+	return (struct counts){ t->n, t->most };
 }
 
 /* Reduces the scores of the entries, and gives each candidate that of the entry its label names. */
 static const float *
 by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
 {
-	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, n_entries, t->H, t->G,
-	    t->opt.reduce);
+	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride,
+	    (struct counts){ n_entries, 0 }, t->H, t->G, t->opt.reduce);
 	t->ops->scores_by_label(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at, l->stride,
 	    t->n, t->G);
 	return t->candidate;
+}
+
+void
+retrieve_set_rows(struct retrieval *t, const struct layer_rows *rows)
+{
+	uint32_t g;
+
+	for (g = 0; g < t->G; g++)
+		retrieve_set_choice(t, rows, g, 1, 0, t->opt.budget);
+	t->most = most_rows(rows);
 }
 
 static const float *
 rank_rows(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
 {
-	uint32_t g;
-
-	for (g = 0; g < t->G; g++)
-		retrieve_set_choice(t, rows, g, 1, 0, t->opt.budget);
+	retrieve_set_rows(t, rows);
 	t->ops->bits_scores(t->dev, t->score, t->stride, query, &x->bits, rows);
-	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->n, t->H, t->G, t->opt.reduce);
+	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, candidates(t), t->H, t->G,
+	    t->opt.reduce);
 	return t->score;
 }
 
@@ -111,8 +137,8 @@ rank_all_pages(struct retrieval *t, const struct query *query, const struct laye
 		retrieve_set_choice(t, rows, g, u, 0, pages > LEAST_PAGES ? pages : LEAST_PAGES);
 	pack_last_pages(t, rows, &x->pages);
 	t->ops->page_scores(t->dev, t->score, t->stride, query, &t->last.pages, t->dtype);
-	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, t->last.pages.len, t->H, t->G,
-	    t->opt.reduce);
+	t->ops->group_reduce(t->dev, t->score, t->score, t->stride,
+	    (struct counts){ t->last.pages.len, 0 }, t->H, t->G, t->opt.reduce);
 	return t->score;
 }
 
@@ -186,7 +212,7 @@ retrieve_choose(struct retrieval *t, const struct query *query, const struct lay
 		return;
 	}
 	score = rank[t->opt.method](t, query, rows, x);
-	t->ops->topk(t->dev, &t->chosen, score, t->stride, t->n, t->G);
+	t->ops->topk(t->dev, &t->chosen, score, t->stride, candidates(t), t->G);
 	if (t->opt.method == RETRIEVE_QUEST_EVAL)
 		leave_out_last(t);
 }

@@ -173,9 +173,9 @@ run_layer(struct step *s, const struct layer *l, enum way way)
 	else
 		cpu_ops.key_scores(dev, s->score, s->S, &query, &l->rows);
 	since(SCORES, &t);
-	cpu_ops.group_reduce(dev, joint, s->score, s->S, n, H, G, REDUCE_MAX);
+	cpu_ops.group_reduce(dev, joint, s->score, s->S, (struct counts){ n, 0 }, H, G, REDUCE_MAX);
 	since(JOIN, &t);
-	cpu_ops.topk(dev, &s->chosen, joint, s->S, n, G);
+	cpu_ops.topk(dev, &s->chosen, joint, s->S, (struct counts){ n, 0 }, G);
 	since(TOP, &t);
 	cpu_ops.attend_chosen(dev, s->o, &query, &l->rows, &s->chosen);
 	since(ATTEND, &t);

@@ -151,8 +151,9 @@ call_fier(void *arg, int i)
 	const struct layer_rows *rows = &l->rows[i % l->copies];
 
 	o->bits_scores(dev, l->score, l->S, &query, &l->bits[i % l->copies], rows);
-	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, REDUCE_MAX);
-	o->topk(dev, &l->chosen, l->joint, l->S, l->n, l->G);
+	o->group_reduce(dev, l->joint, l->score, l->S, (struct counts){ l->n, 0 }, l->H,
+	    l->G, REDUCE_MAX);
+	o->topk(dev, &l->chosen, l->joint, l->S, (struct counts){ l->n, 0 }, l->G);
 	o->attend_chosen(dev, l->o, &query, rows, &l->chosen);
 }
 
@@ -171,7 +172,8 @@ call_group_reduce(void *arg, int i)
 	struct layer *l = arg;
 
 	(void)i;
-	o->group_reduce(dev, l->joint, l->score, l->S, l->n, l->H, l->G, REDUCE_MAX);
+	o->group_reduce(dev, l->joint, l->score, l->S, (struct counts){ l->n, 0 }, l->H,
+	    l->G, REDUCE_MAX);
 }
 
 static void
@@ -180,7 +182,7 @@ call_topk(void *arg, int i)
 	struct layer *l = arg;
 
 	(void)i;
-	o->topk(dev, &l->chosen, l->joint, l->S, l->n, l->G);
+	o->topk(dev, &l->chosen, l->joint, l->S, (struct counts){ l->n, 0 }, l->G);
 }
 
 static void

@@ -498,6 +498,7 @@ main(int argc, char *argv[])
 		{ "between", test_between }, { "step", test_step },
 		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention }, { "each", test_each },
 		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose }, { "index", test_indexes },
+		{ "growth", test_growing },
 		{ "families", test_families },
 	};
 	int verbose = 0, gpu = 0, all = 0, list = 0, a, first, named;

@@ -88,6 +88,7 @@ void test_attention(void);                                  /* ops_attend.c */
 void test_each(void);                                       /* ops_each.c */
 void test_mass(void);                                       /* ops_mass.c */
 void test_windows(void);                                    /* ops_windows.c */
+void test_growing(void);                                    /* ops_growth.c */
 void test_choose(void);                                     /* ops_choose.c */
 void test_chosen(void);                                     /* ops_chosen.c */
 void test_indexes(void);                                    /* ops_index.c */

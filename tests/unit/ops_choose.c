@@ -103,7 +103,8 @@ test_group_reduce(const struct reduce_case *c, enum reduce how)
 			continue;
 		ds = to_device(d, score, all * 4);
 		dj = c->in_place ? ds : to_device(d, joint, all * 4);
-		d->ops->group_reduce(d->dev, dj, ds, stride, n, c->H, c->G, how);
+		d->ops->group_reduce(d->dev, dj, ds, stride, (struct counts){ n, 0 }, c->H, c->G,
+		    how);
 		got = from_device(d, dj, all);
 		for (g = 0; g < c->G; g++) {
 			ref_group_reduce(want, score + g * R * stride, stride, n[g], R, how);
@@ -239,7 +240,7 @@ test_topk(uint32_t G, uint32_t n, uint32_t k, enum kind kind)
 		for (i = 0; i < G * capacity; i++)
 			got[i] = 777;
 		to.at = to_device(d, got, G * capacity * 4);
-		d->ops->topk(d->dev, &to, ds, stride, ns, G);
+		d->ops->topk(d->dev, &to, ds, stride, (struct counts){ ns, 0 }, G);
 		d->ops->get(d->dev, got, to.at, G * capacity * 4);
 		for (i = 0; i < G * capacity && got[i] == want[i]; i++)
 			;
@@ -311,7 +312,8 @@ test_topk_in_a_row(uint32_t most)
 			struct chosen to = { .at = at + c * LISTS * (size_t)most, .stride = most,
 				.n = k[c], .rows = 1 };
 
-			d->ops->topk(d->dev, &to, ds + c * LISTS * (size_t)most, most, n[c], LISTS);
+			d->ops->topk(d->dev, &to, ds + c * LISTS * (size_t)most, most,
+			    (struct counts){ n[c], 0 }, LISTS);
 		}
 		d->ops->get(d->dev, got, at, all * 4);
 		for (c = 0; c < CALLS; c++)

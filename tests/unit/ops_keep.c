@@ -200,7 +200,7 @@ check_choice(struct device *d, const struct layer *l, const struct shape *s, con
 		always = l->first[g] + l->len[g] - l->last[g];
 		n[g] = l->len[g] / 2 > always ? l->len[g] / 2 : always;
 	}
-	d->ops->topk(d->dev, &chosen, rank, l->rank_stride, l->len, s->G);
+	d->ops->topk(d->dev, &chosen, rank, l->rank_stride, (struct counts){ l->len, 0 }, s->G);
 	got = malloc(s->G * stride * sizeof *got);
 	d->ops->get(d->dev, got, chosen.at, s->G * stride * sizeof *got);
 	for (g = 0; g < s->G; g++) {
