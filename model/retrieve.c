@@ -328,11 +328,8 @@ retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *qu
     const struct layer_rows *rows, const struct layer_index *x)
 {
 	struct attention a = { .o = o, .query = *query, .rows = rows };
-	uint32_t g;
 
-	for (g = 0; g < t->G && rows->len[g] <= t->opt.budget; g++)
-		;
-	t->whole = l < t->opt.dense || g == t->G || query->window != 0;
+	t->whole = retrieve_is_whole(t, l, rows->len, query->window);
 	if (far_rows_has(t->far, l))
 		return retrieve_far(t, l, o, query, rows, x);
 	if (t->whole)

@@ -114,6 +114,24 @@ struct attention retrieve_begin(struct retrieval *, uint32_t l, float *o, const 
 void retrieve_end(struct retrieval *, uint32_t l, const struct query *, const struct layer_rows *,
     const struct layer_index *x);
 
+/* ---- steps as launches of a captured graph (step_graph.h) ---- */
+
+/* Can steps that retrieve be captured, and launched while rows are appended? */
+int retrieval_repeats(const struct retrieval *);
+/* Do steps of layer l that append a row to each KV head read as many rows of each where
+ * these have had len[G] rows as where they have had other[G]? window: the layer's, of
+ * struct query */
+int retrieval_reads_as_many(const struct retrieval *, uint32_t l, const uint32_t *len,
+    const uint32_t *other, uint32_t window);
+/* The device memory of what is chosen from. Another one: what has been captured cannot be
+ * launched. */
+const void *retrieval_lists(const struct retrieval *);
+/* While it is on, retrieve() is captured and does not run: it counts nothing. */
+void retrieval_record(struct retrieval *, int on);
+/* What retrieve() does on the host, where its ops are launched. */
+void retrieve_repeated(struct retrieval *, uint32_t l, const struct layer_rows *,
+    const struct layer_index *x, uint32_t window);
+
 /* What the last retrieve() has read: candidates (index.h), with those that are always read. NULL:
  * all rows. Until the next one. */
 const struct chosen *retrieval_chosen(const struct retrieval *);

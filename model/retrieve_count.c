@@ -5,8 +5,8 @@
  * keys and values the rows that enter the softmax. (The copy of a chunk's keys that are
  * rebuilt is not: gather() makes it, but the method does not need it.)
  *
- * Audit and overlap bring lists of what was chosen to the host, and wait for the device: retrieval
- * has no steps that a GPU repeats from a recording (generate.c). */
+ * Audit and overlap bring lists of what was chosen to the host, and wait for the device: no
+ * steps with them are repeated from a recording (retrieve_repeat.c). */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ retrieve_count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *r
 	uint64_t row = t->E * kv_dtype_size(t->dtype);
 	uint32_t g;
 
-	for (g = 0; g < t->G; g++, s++) {
+	for (g = 0; g < t->G && !t->recording; g++, s++) {
 		s->steps++;
 		s->rows += rows->len[g];
 		s->of_rows += rows->len[g];
@@ -88,7 +88,7 @@ retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, c
 	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
 	uint32_t g;
 
-	for (g = 0; g < t->G; g++, s++) {
+	for (g = 0; g < t->G && !t->recording; g++, s++) {
 		s->steps++;
 		n = chosen_rows(t, g);
 		s->rows += n;

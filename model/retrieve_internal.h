@@ -61,11 +61,15 @@ struct retrieval {
 	uint32_t *far_list, *far_n;
 
 	struct retrieval_stats *stats; /* [L][G] */
+	int recording;                 /* retrieval_record(): nothing is counted */
 	int whole;                     /* the last step has read all rows */
 	float *logits;                 /* audit, host [H][stride] */
 	uint32_t *list, *best_list;    /* audit, overlap, host [stride]: of a KV head */
 	struct last_read before;
 };
+
+/* Does a step of layer l read all of so many rows [G]? window: of the query */
+int retrieve_is_whole(const struct retrieval *, uint32_t l, const uint32_t *len, uint32_t window);
 
 /* Chooses the candidates of a step: t->chosen, of t->n, t->always, t->seen. */
 void retrieve_choose(struct retrieval *, const struct query *, const struct layer_rows *,

@@ -4,9 +4,10 @@
 
 #include "model/step_graph.h"
 
-/* The memory of a layer's rows, and how many rows there are */
+/* The memory of a layer's rows and of what goes with them, and how many rows there are */
 struct layer_state {
-	const void *k, *v, *pos, *mass;
+	const void *k, *v, *pos, *mass, *bits, *lists;
+	const struct retrieval *retrieval;
 	uint64_t *start;               /* [G] */
 	uint32_t *len;                 /* [G] */
 };
@@ -80,19 +81,26 @@ can_capture(const struct cache *c, uint32_t more)
 {
 	uint32_t l;
 
-	if (c->probe_mass != NULL || c->retrieval != NULL || c->head != NULL ||
-	    (c->mass != NULL && more > 0))
+	if (c->probe_mass != NULL || c->head != NULL || (c->mass != NULL && more > 0) ||
+	    (c->retrieval != NULL && !retrieval_repeats(c->retrieval)))
 		return 0;
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
-		if (c->index[l].present != 0)
+		if (!index_repeats(&c->index[l], &c->layer[l]))
 			return 0;
 	return 1;
 }
 
-static const void *
-mass_of(const struct cache *c, uint32_t l)
+/* The memory of layer l; start and len are not its business. */
+static struct layer_state
+memory_of(const struct cache *c, uint32_t l)
 {
-	return c->mass != NULL ? c->mass[l].sum : NULL;
+	const struct layer_rows *rows = &c->layer[l];
+	const struct retrieval *t = c->retrieval;
+
+	return (struct layer_state){ .k = rows->k, .v = rows->v, .pos = rows->pos,
+	    .mass = c->mass != NULL ? c->mass[l].sum : NULL,
+	    .bits = c->index != NULL ? c->index[l].bits.data : NULL,
+	    .lists = t != NULL ? retrieval_lists(t) : NULL, .retrieval = t };
 }
 
 static void
@@ -105,12 +113,11 @@ save_state(struct step_graph *s, const struct step *step)
 		s->cache[i] = step->cache[i];
 		for (l = 0; l < L; l++) {
 			const struct layer_rows *rows = &step->cache[i]->layer[l];
-			struct layer_state *to = &s->state[(size_t)i * L + l];
+			struct layer_state *to = &s->state[(size_t)i * L + l], was = *to;
 
-			to->k = rows->k;
-			to->v = rows->v;
-			to->pos = rows->pos;
-			to->mass = mass_of(step->cache[i], l);
+			*to = memory_of(step->cache[i], l);
+			to->start = was.start;
+			to->len = was.len;
 			memcpy(to->start, rows->start, rows->heads * sizeof *to->start);
 			memcpy(to->len, rows->len, rows->heads * sizeof *to->len);
 		}
@@ -118,20 +125,23 @@ save_state(struct step_graph *s, const struct step *step)
 	s->n = step->n;
 }
 
-/* Is the layer as save_state() found it, but for so many rows more of each KV head? */
+/* Is layer l as save_state() found it, but for so many rows more of each KV head? */
 static int
-layer_holds(const struct layer_state *was, const struct layer_rows *rows, const void *mass,
-    uint32_t more)
+layer_holds(const struct layer_state *was, const struct cache *c, uint32_t l, uint32_t more)
 {
+	const struct layer_rows *rows = &c->layer[l];
+	const struct layer_state now = memory_of(c, l);
 	uint32_t g;
 
-	if (rows->k != was->k || rows->v != was->v || rows->pos != was->pos || mass != was->mass ||
+	if (now.k != was->k || now.v != was->v || now.pos != was->pos || now.mass != was->mass ||
+	    now.bits != was->bits || now.lists != was->lists || now.retrieval != was->retrieval ||
 	    memcmp(rows->start, was->start, rows->heads * sizeof *was->start) != 0)
 		return 0;
 	for (g = 0; g < rows->heads; g++)
 		if (rows->len[g] < was->len[g] || rows->len[g] - was->len[g] != more)
 			return 0;
-	return 1;
+	return c->retrieval == NULL || retrieval_reads_as_many(c->retrieval, l, was->len, rows->len,
+	    c->model->layer[l].window);
 }
 
 /* Are the caches as save_state() found them, but that all KV heads of all layers have *more rows
@@ -151,47 +161,80 @@ state_holds(const struct step_graph *s, const struct step *step, uint32_t *more)
 		if (c != s->cache[i] || !can_capture(c, *more))
 			return 0;
 		for (l = 0; l < L; l++)
-			if (!layer_holds(&s->state[(size_t)i * L + l], &c->layer[l], mass_of(c, l),
-			    *more))
+			if (!layer_holds(&s->state[(size_t)i * L + l], c, l, *more))
 				return 0;
 	}
 	return 1;
 }
 
-/* Captures a step. The ops have counted its rows on the host, which is taken back: the step has not
- * run yet. */
+/* Takes back what the ops have counted on the host, rows and entries of indexes. */
 static void
-capture(struct step_graph *s, const struct step *step)
+restore_state(struct step_graph *s, const struct step *step)
 {
 	const uint32_t L = s->m->id.layers;
 	uint32_t i, l;
 
+	for (i = 0; i < step->n; i++)
+		for (l = 0; l < L; l++) {
+			struct cache *c = step->cache[i];
+
+			memcpy(c->layer[l].len, s->state[(size_t)i * L + l].len,
+			    s->m->id.kv_heads * sizeof(uint32_t));
+			if (c->index != NULL)
+				index_count(&c->index[l], &c->layer[l]);
+		}
+}
+
+static void
+record_retrieval(const struct step *step, int on)
+{
+	uint32_t i;
+
+	for (i = 0; i < step->n; i++)
+		if (step->cache[i]->retrieval != NULL)
+			retrieval_record(step->cache[i]->retrieval, on);
+}
+
+/* Captures a step, which does not run yet. */
+static void
+capture(struct step_graph *s, const struct step *step)
+{
 	save_state(s, step);
 	if (s->m->ops->graph_begin(s->m->dev)) {
+		record_retrieval(step, 1);
 		step->run(step->with);
+		record_retrieval(step, 0);
 		s->graph = s->m->ops->graph_end(s->m->dev, step->pos);
-		for (i = 0; i < step->n; i++)
-			for (l = 0; l < L; l++)
-				memcpy(step->cache[i]->layer[l].len, s->state[(size_t)i * L + l].len,
-				    s->m->id.kv_heads * sizeof(uint32_t));
+		restore_state(s, step);
 	}
 	s->capture_failed = s->graph == 0;
 }
 
-/* What the ops of a step do on the host */
+/* What a step of one cache does in layer l on the host */
+static void
+count_row(struct cache *c, uint32_t l)
+{
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	cache_expect(c, l, &c->next_position, 1);
+	for (g = 0; g < rows->heads; g++)
+		rows->len[g]++;
+	if (c->index != NULL)
+		index_count(&c->index[l], rows);
+	if (c->retrieval != NULL)
+		retrieve_repeated(c->retrieval, l, rows, cache_index(c, l),
+		    c->model->layer[l].window);
+}
+
 static void
 count_rows(const struct step *step, const struct model *m)
 {
-	uint32_t i, l, g;
+	uint32_t i, l;
 
 	for (i = 0; i < step->n; i++)
-		for (l = 0; l < m->id.layers; l++) {
-			struct cache *c = step->cache[i];
-
-			cache_expect(c, l, &c->next_position, 1);
-			for (g = 0; g < m->id.kv_heads; g++)
-				c->layer[l].len[g]++;
-		}
+		for (l = 0; l < m->id.layers; l++)
+			count_row(step->cache[i], l);
 }
 
 int

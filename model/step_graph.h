@@ -4,7 +4,8 @@
  * or, where an eviction follows every step, as many rows as before. Where the backend can capture
  * graphs, a step is captured when the one before it has run op by op and left such caches, and the
  * graph is launched from then on as long as that holds. Otherwise, when other caches take part,
- * memory has moved or KV heads have grown by different numbers of rows, a step runs op by op again. */
+ * memory has moved or KV heads have grown by different numbers of rows, a step runs op by op again.
+ * retrieve_repeat.c says which steps that retrieve can be launched. */
 #ifndef KVPIPE_STEP_GRAPH_H
 #define KVPIPE_STEP_GRAPH_H
 

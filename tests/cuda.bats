@@ -421,6 +421,38 @@ did() {
 	done
 }
 
+@test "steps that retrieve by keys in one bit are repeated from a recording, and read as much as steps that are not" {
+	local f options times
+	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 40 --policy ada | kv-quantize1b -o ragged.kv
+	kv-quantize1b -g 16 -o bits.kv "$cuda"
+	mkdir recorded plain
+	# no step is repeated while KV heads have less than the budget and others more
+	while read -r times options; do
+		# shellcheck disable=SC2086 # words
+		KV_REPORT=recorded.report run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier --ignore-eos -o recorded $options
+		assert_success
+		assert_regex "$stderr" ": $times steps repeated"
+		text=$output
+		read=$(grep 'fier: read' <<<"$stderr")
+		# shellcheck disable=SC2086
+		KV_REPORT=plain.report KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier \
+			--ignore-eos -o plain $options
+		assert_equal "$output" "$text"
+		assert_equal "$(grep 'fier: read' <<<"$stderr")" "$read"
+		diff -r recorded plain
+		for f in recorded plain; do
+			json $f.report 'o["flops"], o["traffic"]' >$f.work
+			rm $f.report
+		done
+		cmp recorded.work plain.work
+	done <<-'END'
+		39 -n 40 --budget 20 bits.kv
+		[1-9] -n 16 --budget 45 --dense 0 ragged.kv bits.kv
+	END
+	run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier --ignore-eos -n 3 --budget 20 --stats stats.json bits.kv
+	refute_regex "$stderr" 'steps repeated'
+}
+
 @test "models of other families say on the GPU what they say on the CPU" {
 	local device name
 	"$PYTHON" -c 'import random

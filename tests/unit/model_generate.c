@@ -16,7 +16,8 @@
 
 extern const int cuda_emulated __attribute__((weak));
 
-enum { WITH_MASS = 1, WITH_QUERIES = 2, EVICTING = 4, STEADY = 8 };   /* STEADY: one row a step */
+enum { WITH_MASS = 1, WITH_QUERIES = 2, EVICTING = 4, STEADY = 8,     /* STEADY: one row a step */
+	RETRIEVING = 16 };
 
 static char err[512];
 
@@ -38,8 +39,30 @@ begin(const struct model *m, struct workspace *ws, int how)
 	for (i = 0; i < PROMPT; i++)
 		ids[i] = (i * 37 + 5) % m->id.vocabulary;
 	must(c != NULL && ((how & WITH_MASS) == 0 || cache_want_mass(c) == 0), "memory");
+	if (how & RETRIEVING)
+		must(cache_want_indexes(c, 1u << KV_BITS) == 0, "memory");
+	for (i = 0; (how & RETRIEVING) && i < m->id.layers; i++)
+		index_start(&c->index[i], KV_BITS, 16);
 	must(run_tokens(m, c, ws, ids, PROMPT, NULL, NULL, err, sizeof err) == 0, "prompt");
 	return c;
+}
+
+/* How the caches of RETRIEVING read from now on */
+static struct retrieval_options retrieval;
+
+/* NULL where it does not retrieve */
+static struct retrieval *
+retrieve_from(struct cache *c, int how)
+{
+	const struct model *m = c->model;
+	struct retrieval *t;
+
+	if ((how & RETRIEVING) == 0)
+		return NULL;
+	t = retrieval_new(m->ops, m->dev, &retrieval, m->id.layers, m->id.query_heads,
+	    m->id.kv_heads, m->id.head_width, c->dtype, NULL);
+	must(t != NULL && cache_retrieve(c, t) == 0, "memory");
+	return t;
 }
 
 /* Of KV head g every (g + 3)-th row goes, but not the last one; steady: the (g + 3)-th of all. */
@@ -106,13 +129,37 @@ check_same(const struct cache *a, const struct cache *b, const char *when)
 	    id->vocabulary * sizeof *a->logits) == 0, "%s: logits", when);
 }
 
+/* What two ways to retrieve have read, and the indexes that they read */
+static void
+check_same_retrieval(const struct cache *a, const struct cache *b, const char *when)
+{
+	const struct kv_model *id = &a->model->id;
+	uint32_t l, g;
+
+	if (a->retrieval == NULL)
+		return;
+	check(memcmp(retrieval_stats(a->retrieval), retrieval_stats(b->retrieval),
+	    id->layers * id->kv_heads * sizeof(struct retrieval_stats)) == 0, "%s: what was read",
+	    when);
+	for (l = 0; l < id->layers; l++)
+		for (g = 0; g < id->kv_heads; g++) {
+			const struct entries *x = &a->index[l].bits, *y = &b->index[l].bits;
+			const char *dx = x->data, *dy = y->data;
+
+			check(x->len[g] == y->len[g] && x->len[g] == a->layer[l].len[g] / 16 &&
+			    same_on_device(a, dx + x->start[g] * x->bytes,
+			    dy + y->start[g] * y->bytes, x->len[g] * x->bytes),
+			    "%s: one-bit keys of layer %u head %u", when, l, g);
+		}
+}
+
 /* What else happens to a cache after a step */
 static void
 between(struct cache *c, struct workspace *other, uint32_t step, int how)
 {
 	static const uint32_t more[MORE] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3 };
 
-	if ((how & EVICTING) || (step == 8 && !(how & STEADY)))
+	if ((how & EVICTING) || (step == 8 && !(how & (STEADY | RETRIEVING))))
 		evict(c, how & STEADY);
 	if (step == 11)                         /* many rows take more scratch */
 		must(run_tokens(c->model, c, other, more, MORE, NULL, NULL, err, sizeof err) == 0,
@@ -125,6 +172,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 {
 	struct workspace *ws = workspace_new(m, 1), *other = workspace_new(m, MORE);
 	struct cache *a = begin(m, other, how), *b = begin(m, other, how);
+	struct retrieval *ta = retrieve_from(a, how), *tb = retrieve_from(b, how);
 	struct observation seen = { 0 }, *obs = how & WITH_QUERIES ? &seen : NULL;
 	struct generator *r = generator_new(a, ws);
 	struct sampler s = { .temperature = 0, .top_p = 1 };
@@ -154,6 +202,7 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	}
 	must(generator_logits(r) == 0, "logits");
 	check_same(a, b, what);
+	check_same_retrieval(a, b, what);
 	check(generator_run(r, m->id.vocabulary, NULL, &next, err, sizeof err) == MODEL_EINVALID,
 	    "%s: a token that is none: %s", what, err);
 	launches = generator_launches(r);
@@ -164,6 +213,8 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 	workspace_free(other, m);
 	cache_free(a);
 	cache_free(b);
+	retrieval_free(ta);
+	retrieval_free(tb);
 	return launches;
 }
 
@@ -178,6 +229,33 @@ in_vain(struct dev *d, uint32_t *pos)
 	return 0;
 }
 
+static uint64_t
+decode_retrieving(const struct model *m, const char *what, uint32_t budget, uint32_t dense)
+{
+	retrieval = (struct retrieval_options){ .method = RETRIEVE_FIER, .budget = budget,
+	    .dense = dense, .reduce = REDUCE_MEAN };
+	return decode(m, what, STEPS, RETRIEVING);
+}
+
+/* Step i is over PROMPT + 1 + i rows. Eager are 0, the first; 5 and 13, where memory grows;
+ * 12, after tokens that ran otherwise; and steps that read another number of rows than the
+ * one before. */
+static void
+test_retrieval(const struct model *m, int gpu)
+{
+	uint64_t n = decode_retrieving(m, "fier", 6, 1);
+
+	check(n == (gpu ? STEPS - 4 : 0), "%lu launches with fier", (unsigned long)n);
+	/* 4 is the first that leaves out a row. */
+	n = decode_retrieving(m, "fier, whole at first", 14, 0);
+	check(n == (gpu ? STEPS - 5 : 0), "%lu launches with fier, whole at first",
+	    (unsigned long)n);
+	n = decode_retrieving(m, "fier, whole", 100, 0);
+	check(n == (gpu ? STEPS - 4 : 0), "%lu launches with fier, whole", (unsigned long)n);
+	retrieval = (struct retrieval_options){ .budget = 6, .overlap = 1 };
+	check(decode(m, "fier and overlap", 4, RETRIEVING) == 0, "launched, with overlap");
+}
+
 /* On a GPU some of the steps run eagerly: 0, the first; 5, where a sixteenth row outgrows the capacity
  * of fifteen; 9, after an eviction; 12, after tokens that ran otherwise. With an eviction that keeps
  * as many rows at each step, only 0; and 12, where memory has moved. */
@@ -187,6 +265,7 @@ test(const struct model *m, int gpu)
 	uint64_t n = decode(m, "rows that grow", STEPS, 0);
 
 	check(n == (gpu ? STEPS - 4 : 0), "%lu launches", (unsigned long)n);
+	test_retrieval(m, gpu);
 	if (!gpu)
 		return;
 	check(decode(m, "mass", 3, WITH_MASS) == 0, "launched, with mass");
@@ -198,6 +277,9 @@ test(const struct model *m, int gpu)
 	check(n == STEPS - 2, "%lu launches with a budget and mass", (unsigned long)n);
 	ops.graph_end = in_vain;
 	check(decode(m, "a capture that fails", 4, 0) == 0, "launched, though not captured");
+	retrieval = (struct retrieval_options){ .budget = 6, .dense = 1 };
+	check(decode(m, "fier and a capture that fails", 9, RETRIEVING) == 0,
+	    "launched with fier, though not captured");
 	ops.graph_begin = never;
 	check(decode(m, "no capture", 3, 0) == 0, "launched, though nothing was captured");
 }
