@@ -422,7 +422,7 @@ did() {
 }
 
 @test "steps that retrieve by keys in one bit are repeated from a recording, and read as much as steps that are not" {
-	local f options times
+	local f options times text share
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 40 --policy ada | kv-quantize1b -o ragged.kv
 	kv-quantize1b -g 16 -o bits.kv "$cuda"
 	mkdir recorded plain
@@ -433,12 +433,12 @@ did() {
 		assert_success
 		assert_regex "$stderr" ": $times steps repeated"
 		text=$output
-		read=$(grep 'fier: read' <<<"$stderr")
+		share=$(grep 'fier: read' <<<"$stderr")
 		# shellcheck disable=SC2086
 		KV_REPORT=plain.report KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier \
 			--ignore-eos -o plain $options
 		assert_equal "$output" "$text"
-		assert_equal "$(grep 'fier: read' <<<"$stderr")" "$read"
+		assert_equal "$(grep 'fier: read' <<<"$stderr")" "$share"
 		diff -r recorded plain
 		for f in recorded plain; do
 			json $f.report 'o["flops"], o["traffic"]' >$f.work
@@ -447,7 +447,7 @@ did() {
 		cmp recorded.work plain.work
 	done <<-'END'
 		39 -n 40 --budget 20 bits.kv
-		[1-9] -n 16 --budget 45 --dense 0 ragged.kv bits.kv
+		[1-9] -n 16 --budget 45 --dense-layers 0 ragged.kv bits.kv
 	END
 	run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier --ignore-eos -n 3 --budget 20 --stats stats.json bits.kv
 	refute_regex "$stderr" 'steps repeated'

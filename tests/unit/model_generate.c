@@ -11,6 +11,7 @@
 #include "tests/unit/methods_check.h"
 
 #define PROMPT 10
+#define LONGER 3                         /* tokens more of a prompt whose cache retrieves */
 #define MORE 10                          /* tokens that run otherwise in between */
 #define STEPS 15
 
@@ -34,16 +35,17 @@ static struct cache *
 begin(const struct model *m, struct workspace *ws, int how)
 {
 	struct cache *c = cache_new(m, KV_BF16);
-	uint32_t ids[PROMPT], i;
+	const uint32_t n = how & RETRIEVING ? PROMPT + LONGER : PROMPT;
+	uint32_t ids[PROMPT + LONGER], i;
 
-	for (i = 0; i < PROMPT; i++)
+	for (i = 0; i < n; i++)
 		ids[i] = (i * 37 + 5) % m->id.vocabulary;
 	must(c != NULL && ((how & WITH_MASS) == 0 || cache_want_mass(c) == 0), "memory");
 	if (how & RETRIEVING)
 		must(cache_want_indexes(c, 1u << KV_BITS) == 0, "memory");
 	for (i = 0; (how & RETRIEVING) && i < m->id.layers; i++)
 		index_start(&c->index[i], KV_BITS, 16);
-	must(run_tokens(m, c, ws, ids, PROMPT, NULL, NULL, err, sizeof err) == 0, "prompt");
+	must(run_tokens(m, c, ws, ids, n, NULL, NULL, err, sizeof err) == 0, "prompt");
 	return c;
 }
 
@@ -170,7 +172,7 @@ between(struct cache *c, struct workspace *other, uint32_t step, int how)
 static uint64_t
 decode(const struct model *m, const char *what, uint32_t steps, int how)
 {
-	struct workspace *ws = workspace_new(m, 1), *other = workspace_new(m, MORE);
+	struct workspace *ws = workspace_new(m, 1), *other = workspace_new(m, PROMPT + LONGER);
 	struct cache *a = begin(m, other, how), *b = begin(m, other, how);
 	struct retrieval *ta = retrieve_from(a, how), *tb = retrieve_from(b, how);
 	struct observation seen = { 0 }, *obs = how & WITH_QUERIES ? &seen : NULL;
@@ -237,17 +239,17 @@ decode_retrieving(const struct model *m, const char *what, uint32_t budget, uint
 	return decode(m, what, STEPS, RETRIEVING);
 }
 
-/* Step i is over PROMPT + 1 + i rows. Eager are 0, the first; 5 and 13, where memory grows;
- * 12, after tokens that ran otherwise; and steps that read another number of rows than the
- * one before. */
+/* Step i is over 14 + i rows, and 10 more from 12 on. Eager are 0, the first; 6 and 14,
+ * where a row outgrows the capacity; 12, after tokens that ran otherwise; and steps that
+ * read another number of rows than the one before. An entry is whole at step 2. */
 static void
 test_retrieval(const struct model *m, int gpu)
 {
 	uint64_t n = decode_retrieving(m, "fier", 6, 1);
 
 	check(n == (gpu ? STEPS - 4 : 0), "%lu launches with fier", (unsigned long)n);
-	/* 4 is the first that leaves out a row. */
-	n = decode_retrieving(m, "fier, whole at first", 14, 0);
+	/* 5 is the first that leaves out a row. */
+	n = decode_retrieving(m, "fier, whole at first", 18, 0);
 	check(n == (gpu ? STEPS - 5 : 0), "%lu launches with fier, whole at first",
 	    (unsigned long)n);
 	n = decode_retrieving(m, "fier, whole", 100, 0);
