@@ -27,6 +27,8 @@ PASS_RESULT(const char *, event_wait, (struct dev *d, uint64_t event), of(d)->de
 PASS(mem_info, (struct dev *d, size_t *free_bytes, size_t *total), free_bytes, total)
 PASS(free, (struct dev *d, void *p), p)
 PASS(put, (struct dev *d, void *dst, const void *src, size_t bytes), dst, src, bytes)
+PASS(put_scattered, (struct dev *d, void *dst, const uint64_t *at, uint32_t n, const void *rows, size_t
+    bytes), dst, at, n, rows, bytes)
 PASS(get, (struct dev *d, void *dst, const void *src, size_t bytes), dst, src, bytes)
 PASS(get_side, (struct dev *d, void *dst, const void *src, size_t bytes), dst, src, bytes)
 PASS_RESULT(void *, host_alloc, (struct dev *d, size_t bytes), of(d)->dev, bytes)
@@ -314,7 +316,8 @@ fill_table(struct ops *to, const struct ops *under)
 #define COUNTED(name) to->name = under->name != NULL ? counted_##name : NULL
 	COUNTED(close); COUNTED(sync); COUNTED(describe); COUNTED(products_in_bf16);
 	COUNTED(event_record); COUNTED(event_wait); COUNTED(mem_info); COUNTED(alloc);
-	COUNTED(free); COUNTED(put); COUNTED(get); COUNTED(get_side); COUNTED(host_alloc);
+	COUNTED(free); COUNTED(put); COUNTED(put_scattered); COUNTED(get); COUNTED(get_side);
+	COUNTED(host_alloc);
 	COUNTED(host_free); COUNTED(get_async); COUNTED(copy); COUNTED(clear);
 	COUNTED(expect); COUNTED(weights); COUNTED(graph_begin); COUNTED(graph_end);
 	COUNTED(graph_launch); COUNTED(embed); COUNTED(embed_ids); COUNTED(rmsnorm);

@@ -1,4 +1,5 @@
-/* gpu_chosen.cu - selected rows: struct chosen as a kernel's argument, and gather */
+/* gpu_chosen.cu - selected rows: struct chosen as a kernel's argument, gather, and rows that come from
+ * the host */
 #include "gpu/gpu_internal.h"
 
 /* Rows of n selected entries: the last entry of the KV head, which may have fewer rows, is
@@ -120,4 +121,40 @@ gpu_gather(struct dev *d, struct layer_rows *to, const struct layer_rows *from,
 		LAUNCH(d, gather<uint4>, grid, THREADS, 0, into, rows, list);
 	else
 		LAUNCH(d, gather<uint16_t>, grid, THREADS, 0, into, rows, list);
+}
+
+/* ---- rows from the host ---- */
+
+/* Scatter: one thread for each unit U of the n elements, which have `units` */
+template <class U>
+static __global__ void __launch_bounds__(THREADS)
+scatter(U *to, const uint64_t *at, const U *from, uint32_t units, size_t all)
+{
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+
+	if (i < all)
+		to[at[i / units] * units + i % units] = from[i];
+}
+
+void
+gpu_put_scattered(struct dev *d, void *dst, const uint64_t *at, uint32_t n, const void *rows,
+    size_t bytes)
+{
+	const size_t size = (n * bytes + sizeof *at - 1) / sizeof *at * sizeof *at;
+	const bool wide = !d->reference && ((uintptr_t)dst | bytes) % sizeof(uint4) == 0;
+	const size_t units = bytes / (wide ? sizeof(uint4) : sizeof(uint16_t));
+	char *from;
+
+	if (n == 0 || units == 0 ||
+	    (from = (char *)gpu_scratch(d, SCRATCH_LIST, size + n * sizeof *at)) == NULL)
+		return;
+	gpu_put(d, from, rows, n * bytes);
+	gpu_put(d, from + size, at, n * sizeof *at);
+	if (wide)
+		LAUNCH(d, scatter<uint4>, parts_of(n * units, THREADS), THREADS, 0, (uint4 *)dst,
+		    (const uint64_t *)(from + size), (const uint4 *)from, (uint32_t)units, n * units);
+	else
+		LAUNCH(d, scatter<uint16_t>, parts_of(n * units, THREADS), THREADS, 0,
+		    (uint16_t *)dst, (const uint64_t *)(from + size), (const uint16_t *)from,
+		    (uint32_t)units, n * units);
 }

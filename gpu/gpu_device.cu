@@ -362,6 +362,7 @@ const struct ops gpu_ops = {
 	.alloc = gpu_alloc,
 	.free = gpu_free,
 	.put = gpu_put,
+	.put_scattered = gpu_put_scattered,
 	.get = gpu_get,
 	.get_side = gpu_get_side,
 	.host_alloc = gpu_host_alloc,

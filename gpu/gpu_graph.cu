@@ -161,6 +161,8 @@ gpu_graph_launch(struct dev *d, uint32_t graph, uint32_t more)
 	if (more != d->appended_next)
 		LAUNCH(d, set_appended, 1, 1, 0, d->appended, more);
 	d->appended_next = more + 1;
+	if (!gpu_ok(d))
+		return 0;
 	gpu_forget(d);
 	d->after_cublas = false;
 	cudaSetDevice(d->index);

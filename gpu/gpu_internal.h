@@ -25,7 +25,7 @@
  * gpu_scores.cu        retrieval: scores from keys and from page bounds (Quest); softcap
  * gpu_group_reduce.cu  retrieval: softmax scores of the query heads of a KV head, reduced
  * gpu_topk.cu          retrieval: top-k by radix select
- * gpu_chosen.cu        retrieval: gather of selected rows
+ * gpu_chosen.cu        retrieval: gather of selected rows, and rows that come from the host
  * gpu_rebuild.cu       retrieval: keys of selected rows from low-rank factors (ShadowKV)
  *
  * Beside each fast kernel there is a naive one with the same result, reference_..., which sums
@@ -531,6 +531,7 @@ op_mem_info gpu_mem_info;
 op_alloc gpu_alloc;
 op_free gpu_free;
 op_put gpu_put;
+op_put_scattered gpu_put_scattered;
 op_get gpu_get;
 op_get_side gpu_get_side;
 op_event_record gpu_event_record;

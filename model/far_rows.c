@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/far_rows.h"
+#include "model/far_fetch.h"
 #include "model/layer_rows.h"
 
 /* A thread that reads the rows of layers in the order in which they were begun. A layer is in the
@@ -83,7 +83,7 @@ far_rows_free(struct far_rows *f)
 	free(f->layer);
 	free(f->free);
 	free(f->order);
-	free(f->staging);
+	far_fetch_free(f);
 	free(f);
 }
 
@@ -105,7 +105,7 @@ far_rows_add(struct far_rows *f, uint32_t l)
 int
 far_rows_slots(struct far_rows *f, uint64_t slots)
 {
-	const size_t heads = (size_t)f->L * f->G, row = f->E * kv_dtype_size(f->dtype);
+	const size_t heads = (size_t)f->L * f->G;
 	uint32_t most = 1, i;
 	size_t h;
 
@@ -114,13 +114,11 @@ far_rows_slots(struct far_rows *f, uint64_t slots)
 	f->slots = slots < most ? (uint32_t)slots : most;
 	f->free = calloc(f->slots, sizeof *f->free);
 	f->order = calloc(f->slots, sizeof *f->order);
-	if (!f->ops->shares_memory)
-		f->staging = malloc(2 * f->slots * row);
-	if (f->free == NULL || f->order == NULL || (!f->ops->shares_memory && f->staging == NULL))
+	if (f->free == NULL || f->order == NULL)
 		return KV_ENOMEM;
 	for (i = 0; i < f->slots; i++)
 		f->order[i] = i;
-	return KV_OK;
+	return far_fetch_reserve(f);
 }
 
 /* Lists of the rows of a step, of layer y and on the device, for as many as there are in near. What was in
@@ -316,31 +314,6 @@ place_rows(struct far_rows *f, struct far_layer *y, uint32_t g, const uint32_t *
 		y->new_keys[g] += has_key(&y->keys, g, new_row[i]);
 }
 
-/* Reads n rows of a KV head, no more than there are slots, to where slot[] says in near. */
-static int
-fetch(struct far_rows *f, uint32_t l, uint32_t g, const uint32_t *row, const uint32_t *slot, uint32_t n,
-    int keys, int values)
-{
-	const struct layer_rows *r = &f->layer[l].near;
-	const size_t size = r->width * kv_dtype_size(r->dtype);
-	char *k = (char *)r->k + r->start[g] * size, *v = (char *)r->v + r->start[g] * size;
-	char *from_k = f->staging, *from_v = f->staging != NULL ? f->staging + f->slots * size : NULL;
-	uint32_t i;
-	int rc;
-
-	if (f->ops->shares_memory)
-		return row_store_read(f->store, l, g, row, slot, n, keys ? k : NULL, values ? v : NULL);
-	rc = row_store_read(f->store, l, g, row, f->order, n, keys ? from_k : NULL,
-	    values ? from_v : NULL);
-	for (i = 0; rc == KV_OK && i < n; i++) {
-		if (keys)
-			f->ops->put(f->dev, k + slot[i] * size, from_k + i * size, size);
-		if (values)
-			f->ops->put(f->dev, v + slot[i] * size, from_v + i * size, size);
-	}
-	return rc;
-}
-
 /* Reads new rows of a KV head into their slots. */
 static int
 read_rows(struct far_rows *f, uint32_t l, uint32_t g)
@@ -352,15 +325,15 @@ read_rows(struct far_rows *f, uint32_t l, uint32_t g)
 	int rc;
 
 	if (y->new_keys[g] == y->new[g])
-		return fetch(f, l, g, row, slot, y->new[g], 1, 1);
-	rc = fetch(f, l, g, row, slot, y->new[g], 0, 1);
+		return far_fetch(f, l, g, row, slot, y->new[g], 1, 1);
+	rc = far_fetch(f, l, g, row, slot, y->new[g], 0, 1);
 	for (i = 0; rc == KV_OK && y->new_keys[g] > 0 && i < y->new[g]; ) {
 		for (n = 0; n < AT_ONCE && i < y->new[g]; i++)
 			if (has_key(&y->keys, g, row[i])) {
 				key_row[n] = row[i];
 				key_slot[n++] = slot[i];
 			}
-		rc = fetch(f, l, g, key_row, key_slot, n, 1, 0);
+		rc = far_fetch(f, l, g, key_row, key_slot, n, 1, 0);
 	}
 	return rc;
 }
@@ -372,7 +345,8 @@ read_layer(struct far_rows *f, uint32_t l)
 
 	for (g = 0; g < f->G; g++)
 		if (f->layer[l].new[g] > 0 && read_rows(f, l, g) != KV_OK)
-			return;                         /* the store knows */
+			break;                          /* the store knows */
+	far_fetch_end(f, l);
 }
 
 /* The rows of a KV head from `first` on, n of them, become the first ones behind the slots. */
@@ -390,7 +364,8 @@ bring_head(struct far_rows *f, uint32_t l, uint32_t g, uint32_t first, uint32_t 
 			row[i] = first + at + i;
 			slot[i] = f->slots + at + i;
 		}
-		rc = fetch(f, l, g, row, slot, part, 1, 1);
+		rc = far_fetch(f, l, g, row, slot, part, 1, 1);
+		far_fetch_end(f, l);
 	}
 	return rc;
 }

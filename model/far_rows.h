@@ -53,7 +53,8 @@ struct far_rows {
 	struct chosen chosen;           /* the rows of a step, as rows of far_layer.near */
 	uint32_t *free;                 /* host [slots] slots that were left */
 	uint32_t *order;                /* host [slots] 0, 1, 2 ... */
-	char *staging;                  /* host [2][slots][E] where the device has memory of its own */
+	/* where the device has memory of its own: rows of near that are about to go there, of a layer */
+	struct staged { char *row; uint64_t *at; uint32_t n; } keys, values;    /* host [G][slots] */
 	struct far_reader *reader;      /* reads while the device works; NULL: it does not */
 };
 

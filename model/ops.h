@@ -190,6 +190,12 @@ typedef void op_free(struct dev *, void *);                          /* NULL all
 
 typedef void op_put(struct dev *, void *dst, const void *src, size_t bytes);  /* device <- host */
 
+/* Elements at[i], i < n, of an array on the device, of `bytes` bytes each, an even number, <- those of
+ * rows[n] (host); at (host) has no number twice. In as many copies for many as for few. Optional: NULL
+ * where shares_memory. */
+typedef void op_put_scattered(struct dev *, void *dst, const uint64_t *at, uint32_t n, const void *rows,
+    size_t bytes);
+
 /* host <- device; waits for all work before it. */
 typedef void op_get(struct dev *, void *dst, const void *src, size_t bytes);
 
@@ -485,6 +491,7 @@ struct ops {
 	op_alloc *alloc;
 	op_free *free;
 	op_put *put;
+	op_put_scattered *put_scattered;
 	op_get *get;
 	op_get_side *get_side;
 	op_host_alloc *host_alloc;

@@ -340,6 +340,18 @@ did() {
 	assert_equal "$(json cuda.json 'o["all"]["rows"], o["all"]["index_bytes"]')" "$(json cpu.json 'o["all"]["rows"], o["all"]["index_bytes"]')"
 }
 
+@test "rows that stay in the file go to the GPU in as many copies, however many they are" {
+	local budget up=()
+	kv-prefill -m "$DEMO" "$doc" | kv-quantize1b -g 16 -o bits.kv
+	for budget in 16 32 48; do
+		up+=("$(KV_EMULATED_TOTALS=1 kv-decode -q -m "$DEMO" --device cuda -n 8 --ignore-eos --retrieve fier --budget $budget --offload bits.kv 2>&1 >/dev/null |
+			sed -n 's/^emulator: .* copies: \([0-9]* up\).*/\1/p')")
+	done
+	assert_regex "${up[0]}" '^[1-9][0-9]* up$'
+	assert_equal "${up[1]}" "${up[0]}"
+	assert_equal "${up[2]}" "${up[0]}"
+}
+
 @test "indexes of the same keys are the same: bits and pages to the byte" {
 	for device in cpu cuda; do
 		kv-quantize1b --device $device "$cpu" | kv-index --device $device --pages -o $device.kv

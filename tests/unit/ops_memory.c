@@ -253,6 +253,39 @@ try_everything(const struct device *d, struct dev *dev)
 	    at == NULL || to == NULL || here == NULL || weights == NULL ? "no memory" : NULL;
 }
 
+/* n of `all` elements, in no order, from odd places; the others stay. */
+static void
+test_scattered(struct device *d, size_t bytes, uint32_t n, uint32_t all)
+{
+	unsigned char *x = random_bytes(all * bytes), *row = random_bytes(n * bytes), *got = malloc(all * bytes);
+	uint64_t *at = calloc(all, sizeof *at);
+	char *to = d->ops->alloc(d->dev, all * bytes + bytes % 16);
+	uint32_t i, j;
+
+	if (d->ops->put_scattered == NULL) {
+		verdict(d->ops->shares_memory, "%s: no put_scattered", d->name);
+		n = 0;
+	}
+	for (i = 0; i < all; i++) {             /* the first n of a permutation */
+		j = draw(i + 1);
+		at[i] = at[j];
+		at[j] = i;
+	}
+	d->ops->put(d->dev, to + bytes % 16, x, all * bytes);
+	if (n > 0)
+		d->ops->put_scattered(d->dev, to + bytes % 16, at, n, row, bytes);
+	for (i = 0; i < n; i++)
+		memcpy(x + at[i] * bytes, row + i * bytes, bytes);
+	d->ops->get(d->dev, got, to + bytes % 16, all * bytes);
+	verdict(d->ops->sync(d->dev) == NULL && memcmp(x, got, all * bytes) == 0,
+	    "%s: %u of %u elements of %zu bytes put", d->name, n, all, bytes);
+	d->ops->free(d->dev, to);
+	free(at);
+	free(got);
+	free(row);
+	free(x);
+}
+
 /* Whichever call of the runtime fails, the failure is reported with the name of the call, and all
  * memory is freed. One failure is not reported: memory that cannot be pinned where it is comes from
  * the runtime instead. */
@@ -297,6 +330,10 @@ test_memory_ops(void)
 		test_get_side(&device[k], ((size_t)9 << 20) + 7, 1);
 		test_get_side(&device[k], 5000, 200);
 		test_get_async(&device[k], 12345);
+		test_scattered(&device[k], 2, 1, 1);
+		test_scattered(&device[k], 16, 333, 1000);
+		test_scattered(&device[k], 6, 1000, 1001);
+		test_scattered(&device[k], 256, 40000, 41000);
 		test_clear(&device[k]);
 		test_weights(&device[k], 0);
 		test_weights(&device[k], 1);

@@ -1,0 +1,19 @@
+/* far_fetch.h - rows that a step reads, from the file to the slots on the device: what far_rows.c reads
+ * with */
+#ifndef KVPIPE_FAR_FETCH_H
+#define KVPIPE_FAR_FETCH_H
+
+#include "model/far_rows.h"
+
+/* Memory for the rows of f->slots. Returns 0, or KV_ENOMEM. */
+int far_fetch_reserve(struct far_rows *);
+void far_fetch_free(struct far_rows *);
+
+/* Reads n rows of KV head g, no more than there are slots, whose keys or values go to slot[] of near. On
+ * the device they are after far_fetch_end() only: before it, each KV head once at most. Returns 0, or
+ * KV_EIO (the store says why). */
+int far_fetch(struct far_rows *, uint32_t l, uint32_t g, const uint32_t *row, const uint32_t *slot,
+    uint32_t n, int keys, int values);
+void far_fetch_end(struct far_rows *, uint32_t l);
+
+#endif
