@@ -26,14 +26,17 @@ expect(struct sequence *s, const struct sequence_options *o, struct engine_error
 	return ENGINE_OK;
 }
 
-/* Keys and values of the layers that retrieve are not loaded. */
+/* Keys and values of the layers that retrieve do not go to the device: they stay in the file, or go to host
+ * memory where the device reads that. */
 static int
-leave_in_file(struct sequence *s, const struct sequence_options *o, const struct kv_reader *r,
+leave_on_host(struct sequence *s, const struct sequence_options *o, const struct kv_reader *r,
     struct engine_error *e)
 {
 	const struct model *m = s->model;
 
 	s->store = row_store_new(r);
+	if (s->store != NULL && m->ops->fetch_chosen != NULL)
+		row_store_keep(s->store, m->ops, m->dev);
 	if (s->store != NULL)
 		s->far = far_rows_new(m->ops, m->dev, s->store, m->id.layers, m->id.kv_heads,
 		    m->id.head_width, s->cache->dtype, o->retrieve->method == RETRIEVE_SPECONTEXT);
@@ -135,7 +138,7 @@ sequence_open(struct sequence *s, const struct model *m, const struct sequence_o
 	rc = s->cache != NULL ? expect(s, o, e) :
 	    engine_fail(e, ENGINE_ERUN, "no memory for the cache");
 	if (rc == ENGINE_OK && o->retrieve != NULL && o->retrieve->offload)
-		rc = leave_in_file(s, o, r, e);
+		rc = leave_on_host(s, o, r, e);
 	if (rc == ENGINE_OK)
 		rc = load(s, r, e);
 	if (rc == ENGINE_OK)

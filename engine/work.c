@@ -73,6 +73,11 @@ PASS(scores_by_label, (struct dev *d, float *row, size_t stride, const float *jo
     joint_stride, const uint32_t *label, size_t label_stride, const uint32_t *n, uint32_t G),
     row, stride, joint, joint_stride, label, label_stride, n, G)
 
+PASS_RESULT(uint64_t, fetch_chosen, (struct dev *d, struct chosen *list, const struct chosen *chosen,
+    const struct layer_rows *rows, const struct low_rank *low, const struct far_slots *f, int ahead),
+    of(d)->dev, list, chosen, rows, low, f, ahead)
+PASS(fetch_wait, (struct dev *d, uint64_t fetch), fetch)
+
 /* ---- memory: how much of the device is in use ---- */
 
 static void
@@ -331,7 +336,7 @@ fill_table(struct ops *to, const struct ops *under)
 	COUNTED(argmax); COUNTED(pack_bits); COUNTED(pack_pages); COUNTED(bits_scores);
 	COUNTED(page_scores); COUNTED(key_scores); COUNTED(group_reduce); COUNTED(topk);
 	COUNTED(scores_by_label); COUNTED(attend_chosen); COUNTED(gather);
-	COUNTED(rebuild);
+	COUNTED(rebuild); COUNTED(fetch_chosen); COUNTED(fetch_wait);
 #undef COUNTED
 }
 

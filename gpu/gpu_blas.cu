@@ -16,6 +16,7 @@
 
 #include <cublas_v2.h>
 
+#include "gpu/gpu_block.h"
 #include "gpu/gpu_internal.h"
 
 /* As NVIDIA recommends for Hopper. With its own workspace cuBLAS allocates nothing, so that a
@@ -248,7 +249,7 @@ gemm(struct dev *d, const struct blas *b, void *y, enum kv_dtype dtype, size_t s
 	const float one = 1;
 	const int in = (int)w->in, out = (int)w->out;
 
-	d->after_cublas = true;
+	d->no_early_start = true;
 	if (gpu_ok(d))
 		check(d, "product", b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, out, (int)x->N, in,
 		    &one, w->data, type_of(w->dtype), in, x->at, type_of(w->dtype), in, &beta, y,

@@ -136,7 +136,7 @@ gpu_launched(struct dev *d, const char *kernel)
 	cudaError_t e = cudaGetLastError();
 
 	d->kernel = kernel;
-	d->after_cublas = false;
+	d->no_early_start = false;
 	if (e != cudaSuccess)        /* the launch was refused, or the kernel before has failed */
 		gpu_fail(d, "%s: %s%s%s", kernel, cudaGetErrorString(e),
 		    before != NULL ? "; the kernel before was " : "", before != NULL ? before : "");
@@ -154,6 +154,7 @@ gpu_close(struct dev *d)
 	cudaSetDevice(d->index);
 	if (d->stream != NULL)
 		cudaStreamSynchronize(d->stream);
+	gpu_fetches_free(d);
 	gpu_graph_drop(d);
 	gpu_free(d, d->appended);
 	for (i = 0; i < SCRATCHES; i++)
@@ -281,6 +282,7 @@ gpu_sync(struct dev *d)
 	gpu_weights_end(d);
 	if (gpu_ok(d))
 		gpu_check_wait(d, "GPU", cudaStreamSynchronize(d->stream));
+	gpu_fetches_end(d);
 	return gpu_ok(d) ? NULL : d->error;
 }
 
@@ -412,4 +414,6 @@ const struct ops gpu_ops = {
 	.attend_chosen = gpu_attend_chosen,
 	.gather = gpu_gather,
 	.rebuild = gpu_rebuild,
+	.fetch_chosen = gpu_fetch_chosen,
+	.fetch_wait = gpu_fetch_wait,
 };

@@ -164,7 +164,7 @@ gpu_graph_launch(struct dev *d, uint32_t graph, uint32_t more)
 	if (!gpu_ok(d))
 		return 0;
 	gpu_forget(d);
-	d->after_cublas = false;
+	d->no_early_start = false;
 	cudaSetDevice(d->index);
 	d->kernel = "of a recorded step";
 	return gpu_check(d, "recorded step", cudaGraphLaunch(d->graph, d->stream));

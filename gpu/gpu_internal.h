@@ -26,14 +26,15 @@
  * gpu_group_reduce.cu  retrieval: softmax scores of the query heads of a KV head, reduced
  * gpu_topk.cu          retrieval: top-k by radix select
  * gpu_chosen.cu        retrieval: gather of selected rows, and rows that come from the host
+ * gpu_fetch.cu         retrieval: selected rows that are in host memory (elastic loading)
  * gpu_rebuild.cu       retrieval: keys of selected rows from low-rank factors (ShadowKV)
  *
  * Beside each fast kernel there is a naive one with the same result, reference_..., which sums
  * in f32. It serves shapes and types that the fast kernel does not take, and everything after
  * gpu_force_reference(1).
  *
- * All work goes to one stream, in order, except the copies of get_side(); an op returns
- * before its work is done. No sum depends on the order in which threads or blocks run: there
+ * All work goes to one stream, in order, except the copies of get_side() and fetches that are
+ * ahead; an op returns before its work is done. No sum depends on the order in which threads or blocks run: there
  * are no floating-point atomics. */
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
@@ -48,6 +49,9 @@
 
 /* Recorded events that are told apart from later ones */
 #define EVENTS 64
+
+/* Fetches ahead that are told apart from later ones: of all layers of some texts */
+#define FETCHES 1024
 
 /* Most buffers of a struct staging. */
 #define MAX_BUFFERS 4
@@ -71,6 +75,14 @@ struct staging {
 	cudaEvent_t done[MAX_BUFFERS];       /* the copies from or to a buffer have ended */
 };
 
+/* fetch_chosen() ahead */
+struct fetching {
+	cudaStream_t stream;         /* NULL: there was none yet */
+	cudaEvent_t behind;          /* the work of d->stream that a fetch comes behind */
+	cudaEvent_t done[FETCHES];   /* the last ones: number n is done[n % FETCHES] */
+	uint64_t n;                  /* how many there were */
+};
+
 struct dev {
 	int index;
 	unsigned threads;            /* host threads for the weight upload; 0 = all processors */
@@ -82,7 +94,7 @@ struct dev {
 	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
 	int reference;               /* only naive kernels */
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
-	bool after_cublas;           /* the last kernel on the stream is cuBLAS's */
+	bool no_early_start;         /* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
 	bool max_carveout;           /* PDL kernels ask for the largest carveout (port.h) */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
@@ -110,6 +122,7 @@ struct dev {
 	cudaStream_t side_stream;    /* of get_side() */
 	cudaEvent_t events[EVENTS];  /* the last ones: number n is events[n % EVENTS] */
 	uint64_t events_recorded;    /* how many there were */
+	struct fetching fetching;
 	struct weights *weights;     /* gpu_weights.cu's */
 	struct upload *upload;
 	size_t expected;             /* bytes of weights that expect() announced; 0 = not known */
@@ -230,6 +243,10 @@ void gpu_weights_free(struct dev *);
 /* gpu_graph.cu: destroys the captured graph. */
 void gpu_graph_drop(struct dev *);
 
+/* gpu_fetch.cu: waits for all fetches; frees what they use. */
+void gpu_fetches_end(struct dev *);
+void gpu_fetches_free(struct dev *);
+
 /* Closes d->blas; NULL allowed. */
 void gpu_blas_close(struct dev *);
 
@@ -253,11 +270,11 @@ int gpu_may_launch(struct dev *, const void *kernel, size_t shared);
 void gpu_launched(struct dev *, const char *kernel);
 
 /* For LAUNCH_PDL only: may the next kernel start before the one before it has ended? Not behind
- * cuBLAS, see port.h. */
+ * cuBLAS, see port.h, and not behind a wait for another stream. */
 static inline bool
 gpu_starts_early(const struct dev *d)
 {
-	return d->pdl && !d->after_cublas;
+	return d->pdl && !d->no_early_start;
 }
 
 /* struct layer_rows as a kernel's argument */
@@ -433,21 +450,6 @@ scale_of(float most)
 	return __uint_as_float((unsigned)(power + 127) << 23);
 }
 
-/* The maximum over the block, in all threads. A kernel may call it once. */
-DEVICE float
-block_max(float x)
-{
-	SHARED(float[32], part);
-
-	x = warp_max(x);
-	if (threadIdx.x % 32 == 0)
-		part[threadIdx.x / 32] = x;
-	__syncthreads();
-	for (unsigned i = 0; i < blockDim.x / 32; i++)
-		x = fmaxf(x, part[i]);
-	return x;
-}
-
 /* How many of len ascending positions are <= limit: the guess that no position is missing, then
  * binary search */
 DEVICE uint32_t
@@ -583,6 +585,8 @@ op_scores_by_label gpu_scores_by_label;
 op_attend_chosen gpu_attend_chosen;
 op_gather gpu_gather;
 op_rebuild gpu_rebuild;
+op_fetch_chosen gpu_fetch_chosen;
+op_fetch_wait gpu_fetch_wait;
 }
 
 #endif

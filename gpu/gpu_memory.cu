@@ -127,9 +127,11 @@ gpu_free(struct dev *d, void *p)
 	gpu_refuse_capture(d, "free");
 	if (d->capturing)
 		return;
-	/* nobody may have waited for a copy of get_side(), if that has failed */
+	/* nobody may have waited for other streams, if that has failed */
 	if (!gpu_ok(d) && d->side_stream != NULL)
 		cudaStreamSynchronize(d->side_stream);
+	if (!gpu_ok(d) && d->fetching.stream != NULL)
+		cudaStreamSynchronize(d->fetching.stream);
 	if (d->pool == NULL)
 		cudaFree(p);
 	else if (cudaFreeAsync(p, d->stream) != cudaSuccess)

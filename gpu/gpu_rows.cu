@@ -3,6 +3,7 @@
  * They are bound by memory bandwidth, or in decoding, with one row, by launch latency. So a
  * thread moves 16 bytes at a time where rows are aligned to that (gpu_rows.h), and a row is
  * split over as many threads as it has work for. */
+#include "gpu/gpu_block.h"
 #include "gpu/gpu_rows.h"
 
 constexpr unsigned THREADS = 256;

@@ -26,6 +26,7 @@
  * be a good part of the time. So they use programmatic dependent launch (port.h).
  *
  * Atomics are integer additions only: their order does not matter. */
+#include "gpu/gpu_block.h"
 #include "gpu/gpu_internal.h"
 
 enum {
@@ -61,23 +62,6 @@ lanes_before(uint32_t lane)
 struct threshold {
 	uint32_t key, known, ties;
 };
-
-/* Exclusive prefix sum of x over the block of T threads; *all <- the total. part: [T / 32],
- * free again after the next barrier */
-template <int T>
-DEVICE uint32_t
-prefix_sum(uint32_t x, uint32_t *part, uint32_t *all)
-{
-	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const uint32_t sum = warp_scan(x);
-
-	if (lane == 31)
-		part[warp] = sum;
-	__syncthreads();
-	const uint32_t others = lane < T / 32 ? part[lane] : 0;
-	*all = warp_sum_u32(others);
-	return warp_sum_u32(lane < warp ? others : 0) + sum - x;
-}
 
 /* Finds the next digit of the threshold, at bit `shift`, from the histogram of the keys that
  * agree with it so far: the greatest digit such that enough keys have it or a greater one.

@@ -34,7 +34,8 @@
 
 /* LAUNCH(d, kernel, grid, block, shared, arguments ...): launches on the stream of d, with
  * `shared` bytes of dynamic shared memory. An error is remembered under the kernel's name. Write
- * a kernel with commas in its template arguments in parentheses.
+ * a kernel with commas in its template arguments in parentheses. LAUNCH_ON(d, stream, the other
+ * arguments): on another stream of d.
  *
  * LAUNCH_PDL(the same arguments): programmatic dependent launch (sm_90): the kernel may start
  * while the one before it on the stream still runs, if that is ours. It must call pdl_wait(),
@@ -43,10 +44,11 @@
  * DYN_SHARED(T, name): declares T *name, the dynamic shared memory, aligned to 1024 bytes.
  * SHARED(T, name): declares a variable in shared memory; T may be an array: SHARED(float[32],
  * sum). */
+#define LAUNCH(d, ...) LAUNCH_ON(d, (d)->stream, __VA_ARGS__)
 #ifndef CUDA_EMULATED
-#define LAUNCH(d, kernel, grid, block, shared, ...) do { \
+#define LAUNCH_ON(d, on, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
-		(kernel)<<<(grid), (block), (shared), (d)->stream>>>(__VA_ARGS__); \
+		(kernel)<<<(grid), (block), (shared), (on)>>>(__VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
 #define LAUNCH_PDL(d, kernel, grid, block, shared, ...) do { \
@@ -61,9 +63,9 @@
 template <class T> struct same { typedef T type; };
 #define SHARED(T, name) __shared__ typename same<T>::type name
 #else
-#define LAUNCH(d, kernel, grid, block, shared, ...) do { \
+#define LAUNCH_ON(d, on, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
-		emulator::launch((d)->stream, #kernel, (grid), (block), (shared), (kernel), \
+		emulator::launch((on), (on) != (d)->stream, #kernel, (grid), (block), (shared), (kernel), \
 		    __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
@@ -161,6 +163,17 @@ load_l2(const uint32_t *p)
 #else
 	return emulator::load_l2(p);
 #endif
+}
+
+/* *p in the host's memory, which must be pinned: it comes over the bus. */
+template <class T>
+DEVICE T
+load_pinned(const T *p)
+{
+#ifdef CUDA_EMULATED
+	emulator::load_pinned(p, sizeof *p);
+#endif
+	return *p;
 }
 
 /* ---- 16-bit element types: bits, converted by widen() and narrow() ---- */

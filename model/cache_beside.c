@@ -100,15 +100,22 @@ cache_newest(struct cache *c, uint32_t l)
 	return far_rows_has(c->far, l) ? &c->far->layer[l].near : &c->layer[l];
 }
 
+/* Positions are in the list of the layer, on the device, where some are missing: there SpeContext finds the
+ * scores of rows by them. */
 void
 cache_note_newest(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 {
+	const struct layer_rows *near = cache_newest(c, l);
 	struct layer_rows *rows = &c->layer[l];
+	int missing = 0;
 	uint32_t g;
 
+	for (g = 0; g < rows->heads; g++)
+		missing |= rows->len[g] != pos[0];
 	for (g = 0; far_rows_has(c->far, l) && g < rows->heads; g++) {
-		c->model->ops->put(c->model->dev, rows->pos + rows->start[g] + rows->len[g], pos,
-		    N * sizeof *pos);
+		if (missing)
+			c->model->ops->copy(c->model->dev, rows->pos + rows->start[g] + rows->len[g],
+			    near->pos + near->start[g] + near->len[g] - N, N * sizeof *pos);
 		rows->len[g] += N;
 	}
 }

@@ -11,6 +11,8 @@ alloc_staged(const struct far_rows *f, struct staged *s)
 {
 	const size_t rows = (size_t)f->G * f->slots;
 
+	free(s->row);
+	free(s->at);
 	s->row = malloc(rows * f->E * kv_dtype_size(f->dtype));
 	s->at = malloc(rows * sizeof *s->at);
 	return s->row != NULL && s->at != NULL ? KV_OK : KV_ENOMEM;
@@ -19,7 +21,7 @@ alloc_staged(const struct far_rows *f, struct staged *s)
 int
 far_fetch_reserve(struct far_rows *f)
 {
-	if (f->ops->shares_memory)
+	if (f->ops->shares_memory || f->values.at != NULL)
 		return KV_OK;
 	return alloc_staged(f, &f->keys) == KV_OK ? alloc_staged(f, &f->values) : KV_ENOMEM;
 }

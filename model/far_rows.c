@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/far_device.h"
 #include "model/far_fetch.h"
 #include "model/layer_rows.h"
 
@@ -50,6 +51,7 @@ free_layer(struct far_rows *f, struct far_layer *y)
 {
 	uint32_t g;
 
+	far_device_free(f, y);
 	layer_rows_free(&y->near, f->ops, f->dev);
 	for (g = 0; y->in != NULL && g < f->G; g++) {
 		free(y->in[g].row);
@@ -63,7 +65,7 @@ free_layer(struct far_rows *f, struct far_layer *y)
 	free(y->row);
 	free(y->slot);
 	free(y->n);
-	free(y->list);
+	free(y->place);
 	free(y->stored);
 	*y = (struct far_layer){ .stored = NULL };
 }
@@ -118,7 +120,7 @@ far_rows_slots(struct far_rows *f, uint64_t slots)
 		return KV_ENOMEM;
 	for (i = 0; i < f->slots; i++)
 		f->order[i] = i;
-	return far_fetch_reserve(f);
+	return KV_OK;
 }
 
 /* Lists of the rows of a step, of layer y and on the device, for as many as there are in near. What was in
@@ -128,17 +130,19 @@ reserve_lists(struct far_rows *f, struct far_layer *y)
 {
 	const size_t stride = y->near.capacity[0], all = f->G * stride;
 
-	free(y->list);
-	y->list = calloc(all, sizeof *y->list);
+	if (y->slots.k != NULL)
+		return far_device_lists(f, y);
+	free(y->place);
+	y->place = calloc(all, sizeof *y->place);
 	if (stride > f->chosen.stride) {
 		f->ops->free(f->dev, f->chosen.at);
 		f->chosen.at = f->ops->alloc(f->dev, all * sizeof *f->chosen.at);
 		f->chosen.stride = f->chosen.at != NULL ? stride : 0;
 	}
-	return y->list != NULL && f->chosen.at != NULL ? KV_OK : KV_ENOMEM;
+	return y->place != NULL && f->chosen.at != NULL ? KV_OK : KV_ENOMEM;
 }
 
-/* What a layer has for each KV head, and for each slot */
+/* What a layer whose slots the host fills has for each KV head, and for each slot */
 static int
 alloc_slots(struct far_rows *f, struct far_layer *y)
 {
@@ -146,15 +150,13 @@ alloc_slots(struct far_rows *f, struct far_layer *y)
 	uint32_t g, i;
 	int ok;
 
-	y->last.start = calloc(f->G, sizeof *y->last.start);
-	y->last.len = calloc(f->G, sizeof *y->last.len);
 	y->in = calloc(f->G, sizeof *y->in);
 	y->new = calloc(f->G, sizeof *y->new);
 	y->new_keys = calloc(f->G, sizeof *y->new_keys);
 	y->n = calloc(f->G, sizeof *y->n);
 	y->row = malloc(all * sizeof *y->row);
 	y->slot = malloc(all * sizeof *y->slot);
-	ok = y->last.start != NULL && y->last.len != NULL && y->in != NULL && y->new != NULL &&
+	ok = far_fetch_reserve(f) == KV_OK && y->in != NULL && y->new != NULL &&
 	    y->new_keys != NULL && y->n != NULL && y->row != NULL && y->slot != NULL;
 	for (g = 0; ok && g < f->G; g++) {
 		y->in[g].row = malloc(f->slots * sizeof *y->in[g].row);
@@ -170,20 +172,22 @@ alloc_slots(struct far_rows *f, struct far_layer *y)
 static int
 open_layer(struct far_rows *f, uint32_t l, const uint32_t *stored, uint64_t behind)
 {
+	const int device = f->ops->fetch_chosen != NULL && row_store_has(f->store, l);
 	struct far_layer *y = &f->layer[l];
 	uint32_t g;
 
-	if (layer_rows_init(&y->near, f->G, f->E, f->dtype) != KV_OK || alloc_slots(f, y) != KV_OK ||
-	    behind > UINT32_MAX - f->slots ||
+	memcpy(y->stored, stored, f->G * sizeof *stored);
+	y->last.start = calloc(f->G, sizeof *y->last.start);
+	y->last.len = calloc(f->G, sizeof *y->last.len);
+	if (layer_rows_init(&y->near, f->G, f->E, f->dtype) != KV_OK || y->last.start == NULL ||
+	    y->last.len == NULL || behind > UINT32_MAX - f->slots ||
 	    layer_rows_resize(&y->near, f->ops, f->dev, f->slots + (uint32_t)behind, 0) != KV_OK ||
-	    reserve_lists(f, y) != KV_OK) {
+	    (device ? far_device_open(f, l) : alloc_slots(f, y)) != KV_OK || reserve_lists(f, y) != KV_OK) {
 		free_layer(f, y);
 		return KV_ENOMEM;
 	}
-	for (g = 0; g < f->G; g++) {
-		y->stored[g] = stored[g];
+	for (g = 0; g < f->G; g++)
 		y->near.len[g] = f->slots;
-	}
 	return KV_OK;
 }
 
@@ -208,7 +212,8 @@ far_rows_take(struct far_rows *f, uint32_t l, const uint32_t *first, const struc
 	uint32_t g, n;
 	uint64_t dst, src;
 
-	if (far_rows_add(f, l) != KV_OK || open_layer(f, l, first, behind) != KV_OK)
+	if (far_rows_add(f, l) != KV_OK || row_store_take(f->store, l, from) != KV_OK ||
+	    open_layer(f, l, first, behind) != KV_OK)
 		return KV_ENOMEM;
 	for (g = 0; g < f->G; g++) {
 		if ((n = from->len[g] - first[g]) == 0)
@@ -273,12 +278,12 @@ has_key(const struct far_keys *k, uint32_t g, uint32_t row)
 }
 
 /* Merges the rows of a KV head that a step reads with those of the step before, both ascending: y->new[g]
- * of them are to be read. y->list has where each is. */
+ * of them are to be read. y->place has where each is. */
 static void
 place_rows(struct far_rows *f, struct far_layer *y, uint32_t g, const uint32_t *row, uint32_t n)
 {
 	const size_t at = (size_t)g * f->slots;
-	uint32_t *list = y->list + g * (size_t)y->near.capacity[0];
+	uint32_t *list = y->place + g * (size_t)y->near.capacity[0];
 	uint32_t *new_row = y->row + at, *new_slot = y->slot + at;
 	struct residents *in = &y->in[g];
 	uint32_t i, j, left = 0, new = 0, stored;
@@ -349,7 +354,21 @@ read_layer(struct far_rows *f, uint32_t l)
 	far_fetch_end(f, l);
 }
 
-/* The rows of a KV head from `first` on, n of them, become the first ones behind the slots. */
+/* The rows of a KV head from `first` on, n of them, become the first ones behind the slots: from host
+ * memory, */
+static void
+put_head(struct far_rows *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
+{
+	const struct layer_rows *near = &f->layer[l].near;
+	const size_t row = f->E * kv_dtype_size(f->dtype);
+	const size_t to = (near->start[g] + f->slots) * row;
+	const size_t from = (f->store->first[(size_t)l * f->G + g] + first) * row;
+
+	f->ops->put(f->dev, (char *)near->k + to, (char *)f->store->kept_keys[l] + from, n * row);
+	f->ops->put(f->dev, (char *)near->v + to, (char *)f->store->kept_values[l] + from, n * row);
+}
+
+/* or from wherever they are. */
 static int
 bring_head(struct far_rows *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 {
@@ -382,7 +401,10 @@ far_rows_bring(struct far_rows *f, uint32_t l, const uint32_t *first, const stru
 	for (g = 0; rc == KV_OK && g < f->G; g++) {
 		if ((n = count[g] - first[g]) == 0)
 			continue;
-		rc = bring_head(f, l, g, first[g], n);
+		if (far_rows_on_device(f, l))
+			put_head(f, l, g, first[g], n);
+		else
+			rc = bring_head(f, l, g, first[g], n);
 		f->ops->copy(f->dev, near->pos + near->start[g] + f->slots,
 		    rows->pos + rows->start[g] + first[g], n * sizeof *near->pos);
 		near->len[g] += n;
@@ -524,6 +546,11 @@ far_rows_end(struct far_rows *f, uint32_t l)
 	uint32_t g;
 	int failed;
 
+	if (far_rows_on_device(f, l)) {
+		far_device_wait(f, y);
+		y->begun = 0;
+		return &y->list;
+	}
 	if (r != NULL) {
 		pthread_mutex_lock(&r->lock);
 		while (r->ended < r->number[l])
@@ -540,7 +567,7 @@ far_rows_end(struct far_rows *f, uint32_t l)
 	memcpy(f->chosen.n, y->n, f->G * sizeof *y->n);
 	for (g = 0; g < f->G; g++)
 		f->ops->put(f->dev, f->chosen.at + g * f->chosen.stride,
-		    y->list + g * (size_t)y->near.capacity[0], y->n[g] * sizeof *y->list);
+		    y->place + g * (size_t)y->near.capacity[0], y->n[g] * sizeof *y->place);
 	return &f->chosen;
 }
 

@@ -6,6 +6,9 @@
  * slots that S_last - S_now leaves. Rows that are appended stay on the device, behind the slots, and with
  * them the last of the others, where an index does not have their keys yet.
  *
+ * Where the rows that are elsewhere are in host memory that the device reads (row_store.h), slots are filled
+ * there, by far_rows_fetch(); else by the host, far_rows_begin().
+ *
  * Letters as in ops.h. */
 #ifndef KVPIPE_FAR_ROWS_H
 #define KVPIPE_FAR_ROWS_H
@@ -39,8 +42,14 @@ struct far_layer {
 	 * their slots */
 	uint32_t *new, *new_keys, *row, *slot;
 	/* host [G], [G][near.capacity[0]] the rows of the step, as rows of near */
-	uint32_t *n, *list;
-	int begun;                      /* far_rows_begin() without far_rows_end() */
+	uint32_t *n, *place;
+	int begun;                      /* far_rows_begin() or _fetch() without far_rows_end() */
+	/* slots that the device fills (k NULL: it does not); the rows of the step, as rows of near; the last
+	 * call of fetch_chosen(), and whether it was ahead */
+	struct far_slots slots;
+	struct chosen list;
+	uint64_t fetch;
+	int ahead;
 };
 
 struct far_rows {
@@ -50,7 +59,7 @@ struct far_rows {
 	uint32_t L, G, E, slots;
 	enum kv_dtype dtype;
 	struct far_layer *layer;        /* [L] */
-	struct chosen chosen;           /* the rows of a step, as rows of far_layer.near */
+	struct chosen chosen;           /* the rows of a step, as rows of far_layer.near, from the host */
 	uint32_t *free;                 /* host [slots] slots that were left */
 	uint32_t *order;                /* host [slots] 0, 1, 2 ... */
 	/* where the device has memory of its own: rows of near that are about to go there, of a layer */
@@ -59,7 +68,7 @@ struct far_rows {
 };
 
 /* For layers of one shape; none is far yet. ahead: rows are read while other layers run, by a thread of
- * their own. NULL without memory. */
+ * their own, where the device shares memory. NULL without memory. */
 struct far_rows *far_rows_new(const struct ops *, struct dev *, struct row_store *, uint32_t layers,
     uint32_t heads, uint32_t width, enum kv_dtype, int ahead);
 void far_rows_free(struct far_rows *);                  /* NULL allowed */
@@ -76,8 +85,8 @@ int far_rows_slots(struct far_rows *, uint64_t slots);
  * store says why). */
 int far_rows_bring(struct far_rows *, uint32_t l, const uint32_t *first, const struct layer_rows *rows,
     uint32_t more);
-/* A layer whose rows before first[g], which the store has, are to be elsewhere from now on: adds it, with
- * the others of `from`. Returns 0, or KV_ENOMEM. */
+/* A layer whose rows before first[g], which the store has or takes, are to be elsewhere from now on: adds it,
+ * with the others of `from`. Returns 0, or KV_ENOMEM. */
 int far_rows_take(struct far_rows *, uint32_t l, const uint32_t *first, const struct layer_rows *from,
     uint32_t more);
 /* Room for so many more in all of them. Returns 0, or KV_ENOMEM. */
@@ -95,10 +104,22 @@ void far_rows_begin(struct far_rows *, uint32_t l, const uint32_t *row, size_t s
     const struct far_keys *keys);
 /* The positions of the rows that are new in this step. */
 void far_rows_place(struct far_rows *, uint32_t l, const struct layer_rows *rows);
-/* Waits until they are there, and returns where: in the same order, as rows of layer[l].near, until the next
- * call. NULL: reading has failed, and the store says why. */
+/* The same by the device: are the rows of this layer in host memory that it reads? */
+int far_rows_on_device(const struct far_rows *, uint32_t l);
+/* Then this in place of the two, with what fetch_chosen() wants. */
+void far_rows_fetch(struct far_rows *, uint32_t l, const struct chosen *, const struct layer_rows *rows,
+    const struct low_rank *low, int ahead);
+
+/* What is fetched ahead has been: all that the device does from now on comes behind it. The selection may
+ * be another one then. */
+void far_rows_fetched_all(struct far_rows *);
+
+/* Waits until they are there (a device, until it is there), and returns where: in the same order, as rows of
+ * layer[l].near, until the next call. NULL: reading has failed, and the store says why. */
 const struct chosen *far_rows_end(struct far_rows *, uint32_t l);
-/* Bytes that had to be read of KV head g for that. */
+/* Bytes that far_rows_begin() had to read of KV head g for that. */
 uint64_t far_rows_fetched(const struct far_rows *, uint32_t l, uint32_t g);
+/* bytes[G] <- those that far_rows_fetch() has brought so far; waits for the device. */
+void far_rows_brought(struct far_rows *, uint32_t l, uint64_t *bytes);
 
 #endif

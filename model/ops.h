@@ -151,6 +151,24 @@ struct low_rank {
 	enum kv_dtype dtype;
 };
 
+/* Elastic loading (SpeContext, Xu et al. 2025, section 5.4): rows 0 .. stored[g]-1 of KV head g of a
+ * layer are in host memory, and those that a step reads are brought to `slots` places of `to`, rows
+ * to->start[g] .. + slots-1. Behind these `to` has the other rows of the layer. */
+struct far_slots {
+	const void *k, *v;           /* host_alloc()'s [rows][E], of to's dtype */
+	const uint64_t *start;       /* host [G] row 0 of each KV head there */
+	const uint32_t *stored;      /* host [G] */
+	uint32_t slots;
+	const struct layer_rows *to;
+	/* device, 0 at first: [G][slots] 1 + the row in each slot, 0: none; [G][stride] 1 + the slot of
+	 * each stored row, 0: it is in none */
+	uint32_t *row, *slot;
+	size_t stride;
+	/* device: [G] rows that a call brings; [G][slots] these rows, and their slots */
+	uint32_t *n_new, *new_row, *new_slot;
+	uint64_t *brought;           /* device [G], 0 at first: keys and values that calls have brought */
+};
+
 /* ---- device ---- */
 
 enum { THREADS_MOST = 1024 };   /* host threads of a device */
@@ -474,6 +492,21 @@ typedef void op_gather(struct dev *, struct layer_rows *to, const struct layer_r
 typedef void op_rebuild(struct dev *, struct layer_rows *to, const struct chosen *,
     const struct low_rank *low, const double *freq);
 
+/* ---- elastic loading; optional: NULL where shares_memory ---- */
+
+/* list->at[g] <- where in f->to the rows of the selection (NULL: all rows) are, in order, list->n[g] of
+ * KV head g: row s >= stored[g] at slots + s - stored[g], others in a slot. Those that no call has left in
+ * one are brought, with their positions: into the slots of rows that are not selected, which are in none
+ * then. At most `slots` rows of a KV head are stored ones. Of these, keys of rows below low->n that are in
+ * no exact chunk are not brought (NULL: all are).
+ * ahead: the device may do it after later ops, beside them, and later calls of this op only come behind
+ * it; before that is needed, fetch_wait() of what this call returns. f and `rows` stay until then. */
+typedef uint64_t op_fetch_chosen(struct dev *, struct chosen *list, const struct chosen *,
+    const struct layer_rows *rows, const struct low_rank *low, const struct far_slots *f, int ahead);
+
+/* All later ops come behind that call. The host does not wait. */
+typedef void op_fetch_wait(struct dev *, uint64_t fetch);
+
 /* ---- the table ---- */
 
 struct ops {
@@ -541,6 +574,8 @@ struct ops {
 	op_attend_chosen *attend_chosen;
 	op_gather *gather;
 	op_rebuild *rebuild;
+	op_fetch_chosen *fetch_chosen;
+	op_fetch_wait *fetch_wait;
 };
 
 /* A backend that cannot run here has NULL for open. */

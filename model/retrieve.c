@@ -129,6 +129,7 @@ retrieval_free(struct retrieval *t)
 	layer_rows_free(&t->copy, t->ops, t->dev);
 	retrieve_ahead_free(t);
 	free(t->far_n);
+	free(t->far_bytes);
 	t->ops->free(t->dev, t->last.rows.at);
 	free(t->last.list);
 	free(t->last.rows.n);
@@ -155,6 +156,7 @@ retrieval_options(const struct retrieval *t)
 const struct retrieval_stats *
 retrieval_stats(const struct retrieval *t)
 {
+	retrieve_count_brought(t);
 	return t->stats;
 }
 

@@ -135,7 +135,7 @@ void retrieve_repeated(struct retrieval *, uint32_t l, const struct layer_rows *
 /* What the last retrieve() has read: candidates (index.h), with those that are always read. NULL:
  * all rows. Until the next one. */
 const struct chosen *retrieval_chosen(const struct retrieval *);
-/* [L][G] sums so far. */
+/* [L][G] sums so far; where a device brings rows by itself, waits for it. */
 const struct retrieval_stats *retrieval_stats(const struct retrieval *);
 /* Adds to the sums of one KV head those of another. */
 void retrieval_stats_add(struct retrieval_stats *sum, const struct retrieval_stats *more);

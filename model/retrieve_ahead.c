@@ -158,6 +158,8 @@ retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 		return;
 	}
 	score_rows(t, rows);
+	if (t->far != NULL)                     /* fetches look at the choice from all positions */
+		far_rows_fetched_all(t->far);
 	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 }, t->G);
 	a->chosen = 0;
 }

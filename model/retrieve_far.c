@@ -1,4 +1,4 @@
-/* retrieve_far.c - steps of layers whose rows are elsewhere
+/* retrieve_far.c - steps of layers whose rows are elsewhere (far_rows.h)
  *
  * The choice is that of a layer with all rows: indexes are on the device, and where a method looks at
  * keys themselves, of rows that an index does not have, these are the last ones, which are there, too
@@ -12,7 +12,8 @@ retrieval_from_far(struct retrieval *t, struct far_rows *far)
 {
 	t->far = far;
 	t->far_n = calloc(t->G, sizeof *t->far_n);
-	return t->far_n != NULL ? KV_OK : KV_ENOMEM;
+	t->far_bytes = calloc(t->G, sizeof *t->far_bytes);
+	return t->far_n != NULL && t->far_bytes != NULL ? KV_OK : KV_ENOMEM;
 }
 
 /* Rows behind an index, and those that are appended, have no slot. */
@@ -94,9 +95,15 @@ retrieve_ahead_far(struct retrieval *t, uint32_t l, const struct layer_rows *row
 	if (!t->ahead.chosen) {
 		retrieve_choose_all(t);
 		t->whole = 0;
-		if (!list_far(t, rows))
-			return;
+		t->far_listed = 0;
 	}
+	if (far_rows_on_device(t->far, l)) {
+		far_rows_fetch(t->far, l, &t->chosen, rows, NULL, 1);
+		return;
+	}
+	if (!t->far_listed && !list_far(t, rows))
+		return;
+	t->far_listed = 1;
 	far_rows_begin(t->far, l, t->far_list, t->stride, t->far_n, NULL);
 }
 
@@ -108,6 +115,13 @@ begin(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const stru
 	const int shadow = t->opt.method == RETRIEVE_SHADOW;
 	struct far_keys keys = { .exact = NULL };
 
+	if (far_rows_on_device(t->far, l)) {
+		t->view = *rows;
+		t->view.len = t->whole ? rows->len : t->seen;
+		far_rows_fetch(t->far, l, t->whole ? NULL : &t->chosen, &t->view,
+		    shadow && !t->whole ? &x->low : NULL, 0);
+		return 1;
+	}
 	if (!list_far(t, rows))
 		return 0;
 	if (shadow && !t->whole)
@@ -123,8 +137,22 @@ retrieve_count_fetched(struct retrieval *t, uint32_t l)
 {
 	uint32_t g;
 
-	for (g = 0; g < t->G; g++)
+	for (g = 0; !far_rows_on_device(t->far, l) && g < t->G; g++)
 		t->stats[(size_t)l * t->G + g].fetched_bytes += far_rows_fetched(t->far, l, g);
+}
+
+void
+retrieve_count_brought(const struct retrieval *t)
+{
+	uint32_t l, g;
+
+	for (l = 0; t->far != NULL && l < t->L; l++) {
+		if (!far_rows_has(t->far, l) || !far_rows_on_device(t->far, l))
+			continue;
+		far_rows_brought(t->far, l, t->far_bytes);
+		for (g = 0; g < t->G; g++)
+			t->stats[(size_t)l * t->G + g].fetched_bytes = t->far_bytes[g];
+	}
 }
 
 struct attention

@@ -59,6 +59,8 @@ struct retrieval {
 	struct far_rows *far;          /* NULL: all rows are on the device */
 	/* offload, host [G][stride], [G]: the rows that the last step of a far layer reads, and how many */
 	uint32_t *far_list, *far_n;
+	int far_listed;                /* specontext: they are the choice from all positions */
+	uint64_t *far_bytes;           /* host [G] */
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int recording;                 /* retrieval_record(): nothing is counted */
@@ -95,8 +97,9 @@ struct attention retrieve_rebuilt(struct retrieval *, float *o, const struct que
 struct attention retrieve_far(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
 
-/* What of layer l the step has brought */
+/* What of layer l the step has brought; and what the device has brought so far, which it counts itself */
 void retrieve_count_fetched(struct retrieval *, uint32_t l);
+void retrieve_count_brought(const struct retrieval *);
 /* After a step of layer l: counts what it has read of rows, all of them or the choice. */
 void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,

@@ -1,4 +1,4 @@
-/* row_store.c - rows of a snapshot that stay in its file: where they are, and reading some of them
+/* row_store.c - rows of a snapshot that are not on the device: where they are, and reading some of them
  *
  * Rows that are neighbours in the file, or nearly, are one call, whatever slots they go to: preadv().
  * Copying what stands between two rows costs less than a call, up to about SKIPPED bytes. */
@@ -42,11 +42,14 @@ row_store_new(const struct kv_reader *r)
 	s->name = strdup(kv_reader_name(r));
 	s->key = calloc(s->layers, sizeof *s->key);
 	s->value = calloc(s->layers, sizeof *s->value);
+	s->kept_keys = calloc(s->layers, sizeof *s->kept_keys);
+	s->kept_values = calloc(s->layers, sizeof *s->kept_values);
+	s->reads_file = 1;
 	s->first = calloc((size_t)s->layers * s->heads, sizeof *s->first);
 	s->count = calloc((size_t)s->layers * s->heads, sizeof *s->count);
 	s->fd = dup(kv_reader_descriptor(r));
-	if (s->name != NULL && s->key != NULL && s->value != NULL && s->first != NULL && s->count != NULL &&
-	    s->fd >= 0 && fstat(s->fd, &s->then) == 0)
+	if (s->name != NULL && s->key != NULL && s->value != NULL && s->kept_keys != NULL &&
+	    s->kept_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 && fstat(s->fd, &s->then) == 0)
 		return s;
 	row_store_free(s);
 	return NULL;
@@ -55,50 +58,138 @@ row_store_new(const struct kv_reader *r)
 void
 row_store_free(struct row_store *s)
 {
+	uint32_t l;
+
 	if (s == NULL)
 		return;
+	if (s->ops != NULL)                     /* it may read them still */
+		s->ops->sync(s->dev);
+	for (l = 0; s->ops != NULL && l < s->layers; l++) {
+		s->ops->host_free(s->dev, s->kept_keys[l]);
+		s->ops->host_free(s->dev, s->kept_values[l]);
+	}
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->name);
 	free(s->key);
 	free(s->value);
+	free(s->kept_keys);
+	free(s->kept_values);
 	free(s->first);
 	free(s->count);
 	free(s);
 }
 
+void
+row_store_keep(struct row_store *s, const struct ops *ops, struct dev *dev)
+{
+	s->ops = ops;
+	s->dev = dev;
+	s->reads_file = 0;
+}
+
 int
-row_store_note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
+row_store_has(const struct row_store *s, uint32_t layer)
+{
+	return s->kept_keys[layer] != NULL && s->kept_values[layer] != NULL;
+}
+
+const char *
+row_store_where(const struct row_store *s)
+{
+	uint32_t l;
+
+	for (l = 0; l < s->layers && s->kept_keys[l] == NULL && s->kept_values[l] == NULL; l++)
+		;
+	return l == s->layers ? "in the file" : s->reads_file ? "in host memory, and some in the file" :
+	    "in host memory";
+}
+
+/* ---- filling ---- */
+
+/* Where a section's rows are in the file, and how many there are */
+static uint64_t
+note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
 {
 	const struct kv_rows *rows = kv_current_rows(r);
-	const uint64_t place = kv_reader_place(r);
 	const size_t at = (size_t)sec->layer * s->heads;
-	uint64_t before = 0;
+	uint64_t before = 0, *place = &(sec->kind == KV_KEYS ? s->key : s->value)[sec->layer];
 	uint32_t g;
 
-	if (sec->raw_size > 0 && place == 0)
-		return store_fail(s, KV_EINVAL, "%s: %s of layer %u is compressed (-z), or not in a "
-		    "file: its rows cannot be read one by one", s->name, sec->type, sec->layer);
-	(sec->kind == KV_KEYS ? s->key : s->value)[sec->layer] = place;
 	for (g = 0; g < s->heads; before += rows->count[g++]) {
 		s->first[at + g] = before;
 		s->count[at + g] = rows->count[g];
 	}
+	return *place = kv_reader_place(r);
+}
+
+static int
+not_in_file(struct row_store *s, const struct kv_section *sec)
+{
+	return store_fail(s, KV_EINVAL, "%s: %s of layer %u is compressed (-z), or not in a file%s: its "
+	    "rows cannot be read one by one", s->name, sec->type, sec->layer,
+	    s->ops != NULL ? ", and there is no memory for it" : "");
+}
+
+int
+row_store_note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
+{
+	if (note(s, r, sec) == 0 && sec->raw_size > 0 && s->ops == NULL)
+		return not_in_file(s, sec);
 	return KV_OK;
 }
 
 int
 row_store_pass(struct row_store *s, struct kv_reader *r, const struct kv_section *sec)
 {
-	int rc = row_store_note(s, r, sec);
+	void **kept = &(sec->kind == KV_KEYS ? s->kept_keys : s->kept_values)[sec->layer];
+	const uint64_t place = note(s, r, sec);
 	const void *part;
-	size_t size;
+	size_t size, at = 0;
+	int rc = KV_OK;
 
-	do
-		rc = rc == KV_OK ? kv_read(r, &part, &size) : rc;
-	while (rc == KV_OK && size > 0);
+	if (s->ops != NULL)
+		*kept = s->ops->host_alloc(s->dev, sec->raw_size);
+	if (*kept == NULL && place == 0 && sec->raw_size > 0)
+		return not_in_file(s, sec);
+	s->reads_file |= *kept == NULL;
+	do {
+		rc = kv_read(r, &part, &size);
+		if (rc == KV_OK && *kept != NULL && size > 0)
+			memcpy((char *)*kept + at, part, size);
+		at += size;
+	} while (rc == KV_OK && size > 0);
 	return rc;
 }
+
+static void *
+take(const struct row_store *s, uint32_t layer, const struct layer_rows *from, const char *rows)
+{
+	const size_t at = (size_t)layer * s->heads;
+	const uint64_t all = s->first[at + s->heads - 1] + s->count[at + s->heads - 1];
+	char *to = s->ops->host_alloc(s->dev, all * s->row);
+	uint32_t g;
+
+	for (g = 0; to != NULL && g < s->heads; g++)
+		s->ops->get(s->dev, to + s->first[at + g] * s->row, rows + from->start[g] * s->row,
+		    s->count[at + g] * s->row);
+	return to;
+}
+
+int
+row_store_take(struct row_store *s, uint32_t layer, const struct layer_rows *from)
+{
+	if (s->ops == NULL)
+		return KV_OK;
+	s->kept_keys[layer] = take(s, layer, from, from->k);
+	s->kept_values[layer] = take(s, layer, from, from->v);
+	if (row_store_has(s, layer))
+		return KV_OK;
+	s->reads_file = 1;
+	return s->key[layer] != 0 && s->value[layer] != 0 ? KV_OK : KV_ENOMEM;
+}
+
+/* ---- reading ---- */
 
 int
 row_store_check(struct row_store *s)
@@ -107,6 +198,8 @@ row_store_check(struct row_store *s)
 
 	if (s->error[0] != '\0')
 		return KV_EIO;
+	if (!s->reads_file)
+		return KV_OK;
 	if (fstat(s->fd, &now) != 0)
 		return store_fail(s, KV_EIO, "%s: %s", s->name, strerror(errno));
 	if (now.st_size != s->then.st_size || now.st_mtim.tv_sec != s->then.st_mtim.tv_sec ||
@@ -179,21 +272,46 @@ read_joined(struct row_store *s, uint64_t content, uint64_t first, const uint32_
 	return read_run(s, part, used, content + (first + row[0]) * s->row);
 }
 
+/* The same of rows in host memory */
+static void
+copy_rows(const struct row_store *s, const char *kept, uint64_t first, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, char *to)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		memcpy(to + slot[i] * s->row, kept + (first + row[i]) * s->row, s->row);
+}
+
+static int
+read_rows(struct row_store *s, const char *kept, uint64_t content, uint64_t first, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, char *to)
+{
+	uint32_t i, run;
+	int rc = KV_OK;
+
+	if (kept != NULL) {
+		copy_rows(s, kept, first, row, slot, n, to);
+		return KV_OK;
+	}
+	for (i = 0; rc == KV_OK && i < n; i += run) {
+		run = joined(s, row + i, n - i);
+		rc = read_joined(s, content, first, row + i, slot + i, run, to);
+	}
+	return rc;
+}
+
 int
 row_store_read(struct row_store *s, uint32_t layer, uint32_t head, const uint32_t *row,
     const uint32_t *slot, uint32_t n, void *key, void *value)
 {
 	const uint64_t first = s->first[(size_t)layer * s->heads + head];
-	uint32_t i, run;
 	int rc = s->error[0] == '\0' ? KV_OK : KV_EIO;
 
-	for (i = 0; rc == KV_OK && i < n; i += run) {
-		run = joined(s, row + i, n - i);
-		if (key != NULL)
-			rc = read_joined(s, s->key[layer], first, row + i, slot + i, run, key);
-		if (rc == KV_OK && value != NULL)
-			rc = read_joined(s, s->value[layer], first, row + i, slot + i, run, value);
-	}
+	if (rc == KV_OK && key != NULL)
+		rc = read_rows(s, s->kept_keys[layer], s->key[layer], first, row, slot, n, key);
+	if (rc == KV_OK && value != NULL)
+		rc = read_rows(s, s->kept_values[layer], s->value[layer], first, row, slot, n, value);
 	return rc;
 }
 
@@ -202,9 +320,15 @@ row_store_read_first(struct row_store *s, uint32_t layer, uint32_t head, enum kv
     void *to)
 {
 	const uint64_t content = kind == KV_KEYS ? s->key[layer] : s->value[layer];
+	const char *kept = (kind == KV_KEYS ? s->kept_keys : s->kept_values)[layer];
+	const uint64_t at = s->first[(size_t)layer * s->heads + head] * s->row;
 	struct iovec all = { to, n * s->row };
 
 	if (s->error[0] != '\0')
 		return KV_EIO;
-	return read_run(s, &all, n > 0, content + s->first[(size_t)layer * s->heads + head] * s->row);
+	if (kept == NULL)
+		return read_run(s, &all, n > 0, content + at);
+	if (n > 0)
+		memcpy(to, kept + at, n * s->row);
+	return KV_OK;
 }

@@ -1,6 +1,8 @@
-/* row_store.h - keys and values of a snapshot that stay in its file, read row by row
+/* row_store.h - keys and values of a snapshot that are not on the device: in its file, or in host memory
  *
- * A snapshot that is stored as it is has the rows of a KV head one behind the other (kv-snapshot(5), 4.4).
+ * A device with memory of its own reads rows in pinned host memory by itself (fetch_chosen()), and
+ * then neither file nor host is asked while tokens run. Where there is no such memory, or not enough,
+ * rows stay in the file and are read row by row. A snapshot that is stored as it is has the rows of a KV head one behind the other (kv-snapshot(5), 4.4).
  * They have been checked once, when the snapshot was loaded; from then on the file must not change: its
  * size and times are looked at before what was read is used. It may be removed, or replaced by another
  * one: the descriptor stays that of the old one.
@@ -15,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "libkvfile/kvfile.h"
+#include "model/ops.h"
 
 struct row_store {
 	char *name;
@@ -25,6 +28,12 @@ struct row_store {
 	uint64_t *key, *value;          /* [L] where the content begins; 0: not known */
 	uint64_t *first;                /* [L][G] rows of the layer before those of this KV head */
 	uint32_t *count;                /* [L][G] rows of this KV head */
+	/* rows in host memory: what this memory is of (ops NULL: none is), and [L] keys and values, the
+	 * rows of a KV head behind those of the one before; NULL: of this layer they are not there */
+	const struct ops *ops;
+	struct dev *dev;
+	void **kept_keys, **kept_values;
+	int reads_file;                 /* rows of a layer are read from the file */
 	char error[512];                /* "": none */
 	uint64_t calls, bytes;          /* reads of the file so far */
 };
@@ -32,14 +41,23 @@ struct row_store {
 /* Of the file that a reader has open, which may be closed before the store is. NULL without memory or a
  * descriptor. */
 struct row_store *row_store_new(const struct kv_reader *);
-void row_store_free(struct row_store *);                /* NULL allowed */
+void row_store_free(struct row_store *);                /* NULL allowed; waits for the device */
+/* Rows that are passed from now on are kept in host memory that the device reads, as long as there is
+ * some. */
+void row_store_keep(struct row_store *, const struct ops *, struct dev *);
 
-/* The reader stands at a KEYS or VALS: notes its place. KV_EINVAL, with the message here: it is
- * compressed, or no file. */
+/* The reader stands at a KEYS or VALS that is loaded: notes its place, for when these rows are no longer on
+ * the device. KV_EINVAL, with the message here: it is compressed, or no file, and there is no host memory
+ * for it. */
 int row_store_note(struct row_store *, const struct kv_reader *, const struct kv_section *);
-/* The same of one that is not loaded: it is read and checked without being kept. Otherwise the reader has
- * the message. */
+/* The same of one that is not loaded: it is read and checked, and goes to host memory or nowhere. Otherwise
+ * the reader has the message. */
 int row_store_pass(struct row_store *, struct kv_reader *, const struct kv_section *);
+/* Of a layer that was noted: its rows, which the device still has as the first ones of `from`, go to host
+ * memory, where there is some. Returns 0, or KV_ENOMEM: there is none, and the file has them not. */
+int row_store_take(struct row_store *, uint32_t layer, const struct layer_rows *from);
+/* Are both keys and values of this layer in host memory? */
+int row_store_has(const struct row_store *, uint32_t layer);
 
 /* key and value (NULL: not wanted) at slot[i] * store->row <- row number row[i] of a KV head, for i < n;
  * row ascends. KV_EIO: the file cannot be read, or has changed. */
@@ -48,7 +66,9 @@ int row_store_read(struct row_store *, uint32_t layer, uint32_t head, const uint
 /* to <- keys (KV_KEYS) or values of the first n rows of a KV head. Returns as row_store_read(). */
 int row_store_read_first(struct row_store *, uint32_t layer, uint32_t head, enum kv_kind, uint32_t n,
     void *to);
-/* Is the file as it was? KV_OK, or KV_EIO. */
+/* "in the file", "in host memory", or that they are in both: where the rows are that were passed or taken */
+const char *row_store_where(const struct row_store *);
+/* Is the file as it was, where it is read? KV_OK, or KV_EIO. */
 int row_store_check(struct row_store *);
 
 #endif

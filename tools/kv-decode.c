@@ -548,7 +548,8 @@ decode_one(struct session *s, const char *name)
 		answer(s, &d, &x, r, seconds() - t0);
 	end_retrieval(x.retrieval, s->model);
 	if (x.far != NULL && x.cache->far_from < s->model->id.layers)
-		note("layers %u to %u are in the file", x.cache->far_from, s->model->id.layers - 1);
+		note("layers %u to %u are %s", x.cache->far_from, s->model->id.layers - 1,
+		    row_store_where(x.store));
 	report_count("tokens_run", x.cache->ran);
 	if (keep)
 		report_count("tokens", x.cache->n_tokens);

@@ -97,22 +97,25 @@ struct pdl_kernel<KERNEL> {
 		pdl_end();
 	}
 };
+/* p must be pinned memory of the host. */
+void load_pinned(const void *p, size_t bytes);
 /* p must be on the device. */
 void prefetch_l2(const void *p);
 uint32_t load_l2(const uint32_t *p);
 /* Executes the pending work of a stream. */
 void finish_stream(struct emulated_stream *);
-/* Runs a kernel now or, while the stream is captured, in each launch of the graph. */
-void launch(struct emulated_stream *, const char *name, const void *kernel, dim3 grid, dim3 block,
-    size_t dynamic, std::function<void(void)> &&body);
+/* Runs a kernel now, or (late) when something waits for it, or, while the stream is captured, in each
+ * launch of the graph. */
+void launch(struct emulated_stream *, bool late, const char *name, const void *kernel, dim3 grid,
+    dim3 block, size_t dynamic, std::function<void(void)> &&body);
 
 /* Arguments are copied, as they are for a GPU. */
 template <class... P>
 void
-launch(struct emulated_stream *s, const char *name, dim3 grid, dim3 block, size_t dynamic,
+launch(struct emulated_stream *s, bool late, const char *name, dim3 grid, dim3 block, size_t dynamic,
     void (*kernel)(P...), std::type_identity_t<P>... args)
 {
-	launch(s, name, (const void *)kernel, grid, block, dynamic,
+	launch(s, late, name, (const void *)kernel, grid, block, dynamic,
 	    std::function<void(void)>([kernel, args...] { kernel(args...); }));
 }
 

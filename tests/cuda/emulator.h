@@ -95,6 +95,8 @@ size_t memory_held(void);
 
 /* ---- streams ---- */
 
+/* A kernel that runs when the stream comes to it */
+void enqueue_kernel(cudaStream_t, std::function<void(void)> &&);
 /* release() when the stream comes to it */
 void enqueue_release(cudaStream_t, void *p);
 /* Executes all pending work of all streams. */
@@ -138,7 +140,8 @@ int setting(const char *name, int otherwise);
  * about it on standard error at the end of the program. */
 extern struct total {
 	unsigned long up, down, within;        /* copies; with memsets */
-	unsigned long down_bytes;
+	unsigned long up_bytes, down_bytes;
+	unsigned long read_bytes;              /* that kernels have read from the host's memory */
 	unsigned long waits;                   /* of the host for an event or a stream */
 	unsigned long blocking;                /* calls for memory that wait for the GPU to be idle */
 } total;

@@ -61,8 +61,8 @@ emulator::graphs_held(void)
 }
 
 void
-emulator::launch(cudaStream_t s, const char *name, const void *kernel, dim3 grid, dim3 block,
-    size_t dynamic, std::function<void(void)> &&body)
+emulator::launch(cudaStream_t s, bool late, const char *name, const void *kernel, dim3 grid,
+    dim3 block, size_t dynamic, std::function<void(void)> &&body)
 {
 	ALONE();
 	const size_t granted = shared_granted(kernel);
@@ -74,6 +74,10 @@ emulator::launch(cudaStream_t s, const char *name, const void *kernel, dim3 grid
 		capture_work([=, body = std::move(body)] {
 			run_grid(name, grid, block, dynamic, granted, body);
 		});
+		return;
+	}
+	if (late) {
+		enqueue_kernel(s, [=] { run_grid(name, grid, block, dynamic, granted, body); });
 		return;
 	}
 	finish_stream(s);

@@ -247,6 +247,14 @@ is_pinned(const void *p, size_t bytes)
 	    std::prev(after)->first + std::prev(after)->second;
 }
 
+void
+load_pinned(const void *p, size_t bytes)
+{
+	if (!is_pinned(p, bytes))
+		die("%zu bytes at %p are read from the host: they are not pinned", bytes, p);
+	total.read_bytes += bytes;
+}
+
 } // namespace emulator
 
 using namespace emulator;

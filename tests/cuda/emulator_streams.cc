@@ -1,6 +1,8 @@
 /* emulator_streams.cc - streams, events, copies
  *
- * Work of a stream is executed as late as possible: when something waits for it. */
+ * Work of a stream is executed as late as possible: when something waits for it. Kernels run at once, behind
+ * all that their stream has before them, but for those that LAUNCH_ON launches on another stream than the
+ * device's: they are as late as copies. */
 #include "tests/cuda/emulator.h"
 
 #include <chrono>
@@ -15,6 +17,7 @@ struct pending {
 	cudaStream_t stream = NULL;    /* not NULL: waits for items of that stream up to until */
 	uint64_t until = 0;
 	bool release = false;          /* frees `to` */
+	std::function<void(void)> kernel = nullptr;
 };
 
 struct emulated_stream {
@@ -66,7 +69,9 @@ finish(cudaStream_t s, uint64_t until)
 				finish(p.stream, p.until);
 			continue;
 		}
-		if (p.release)
+		if (p.kernel)
+			p.kernel();
+		else if (p.release)
 			release(p.to);
 		else
 			execute(p);
@@ -108,6 +113,12 @@ enqueue(cudaStream_t s, const struct pending &p)
 }
 
 void
+emulator::enqueue_kernel(cudaStream_t s, std::function<void(void)> &&kernel)
+{
+	enqueue(s, { .kernel = std::move(kernel) });
+}
+
+void
 emulator::enqueue_release(cudaStream_t s, void *p)
 {
 	enqueue(s, { .to = p, .release = true });
@@ -146,6 +157,7 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
 	if (from_device && !to_device && is_pinned(to, bytes))
 		memset(to, 0xff, bytes);
 	(!from_device ? total.up : !to_device ? total.down : total.within)++;
+	total.up_bytes += from_device ? 0 : bytes;
 	total.down_bytes += from_device && !to_device ? bytes : 0;
 	enqueue(s, copy);
 	if (at_once)

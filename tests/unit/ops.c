@@ -496,7 +496,7 @@ main(int argc, char *argv[])
 		{ "rows", test_rows },
 		{ "keys", test_keys }, { "matmul", test_matmuls }, { "bf16", test_bf16 }, { "layer", test_layer },
 		{ "between", test_between }, { "step", test_step },
-		{ "chosen", test_chosen }, { "cpu", test_cpu }, { "attend", test_attention }, { "each", test_each },
+		{ "chosen", test_chosen }, { "fetch", test_fetch }, { "cpu", test_cpu }, { "attend", test_attention }, { "each", test_each },
 		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose }, { "index", test_indexes },
 		{ "growth", test_growing },
 		{ "families", test_families },

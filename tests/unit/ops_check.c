@@ -226,6 +226,17 @@ draw(uint32_t below)
 	return (uint32_t)((seed >> 33) % below);
 }
 
+unsigned char *
+draw_bytes(size_t n)
+{
+	unsigned char *p = malloc(n + 1);
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		p[i] = (unsigned char)draw(256);
+	return p;
+}
+
 float *
 floats(size_t n, float scale)
 {

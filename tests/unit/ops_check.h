@@ -62,6 +62,7 @@ void again(struct device *, const char *what, const float *got, size_t n);
 /* Pseudo-random, the same in every run; of each part the same, whichever ran before */
 void restart_draws(void);
 uint32_t draw(uint32_t below);
+unsigned char *draw_bytes(size_t n);                        /* n, and room for one more */
 float *floats(size_t n, float scale);                       /* in [-scale, scale] */
 double *doubles(const float *x, size_t n);
 void round_to(float *x, enum kv_dtype type, size_t n);      /* to type and back */
@@ -91,6 +92,7 @@ void test_windows(void);                                    /* ops_windows.c */
 void test_growing(void);                                    /* ops_growth.c */
 void test_choose(void);                                     /* ops_choose.c */
 void test_chosen(void);                                     /* ops_chosen.c */
+void test_fetch(void);                                      /* ops_fetch.c */
 void test_indexes(void);                                    /* ops_index.c */
 
 #endif

@@ -17,22 +17,11 @@ open_again(const struct device *d)
 	return d->ops->open(strncmp(d->name, "cuda", 4) == 0 ? d->threads : 0, 3, err, sizeof err);
 }
 
-static unsigned char *
-random_bytes(size_t n)
-{
-	unsigned char *p = malloc(n + 1);
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		p[i] = (unsigned char)draw(256);
-	return p;
-}
-
 /* Pieces of one array in some order, and the whole of it back, at an odd place. */
 static void
 test_pieces(struct device *d, size_t size, size_t piece)
 {
-	unsigned char *x = random_bytes(size), *got = malloc(size + 1);
+	unsigned char *x = draw_bytes(size), *got = malloc(size + 1);
 	char *at = d->ops->alloc(d->dev, size + 3);
 	size_t from, n;
 
@@ -57,7 +46,7 @@ test_pieces(struct device *d, size_t size, size_t piece)
 static void
 test_get_side(struct device *d, size_t size, unsigned events)
 {
-	unsigned char *x = random_bytes(size), *other = random_bytes(size), *got = malloc(size);
+	unsigned char *x = draw_bytes(size), *other = draw_bytes(size), *got = malloc(size);
 	char *at = d->ops->alloc(d->dev, size), *to = d->ops->alloc(d->dev, size);
 	uint64_t event;
 	unsigned i;
@@ -85,7 +74,7 @@ test_get_side(struct device *d, size_t size, unsigned events)
 static void
 test_get_async(struct device *d, size_t size)
 {
-	unsigned char *x = random_bytes(size), *other = random_bytes(size), *on_device = to_device(d, x, size);
+	unsigned char *x = draw_bytes(size), *other = draw_bytes(size), *on_device = to_device(d, x, size);
 	unsigned char *got = d->ops->host_alloc(d->dev, size + 1);
 	uint64_t event;
 
@@ -106,7 +95,7 @@ test_get_async(struct device *d, size_t size)
 static void
 test_clear(struct device *d)
 {
-	unsigned char *x = random_bytes(70000), *got = malloc(70000);
+	unsigned char *x = draw_bytes(70000), *got = malloc(70000);
 	char *at = to_device(d, x, 70000);
 
 	d->ops->clear(d->dev, at + 3, 66666);
@@ -136,7 +125,7 @@ test_weights(struct device *d, int expected)
 	if (expected)
 		d->ops->expect(dev, all);
 	for (i = 0; i < N; i++) {
-		x[i] = random_bytes(size[i]);
+		x[i] = draw_bytes(size[i]);
 		on_device[i] = d->ops->weights(dev, x[i], size[i]);
 		if (i == 3)                     /* an end in between */
 			verdict(d->ops->sync(dev) == NULL, "%s: weights", d->name);
@@ -223,6 +212,22 @@ test_again(struct device *d)
 	unsetenv("KV_EMULATED_MEMORY");
 }
 
+/* Rows 1 and 3 of 5 are fetched, beside other work. at: device, all zero; here: host_alloc()'s. */
+static void
+try_fetch(const struct device *d, struct dev *dev, char *at, void *here)
+{
+	struct layer_rows to = { .k = at, .v = at, .pos = (uint32_t *)at, .start = (uint64_t[]){ 0 },
+		.len = (uint32_t[]){ 5 }, .heads = 1, .width = 8, .dtype = KV_F16 };
+	uint32_t *lists = (uint32_t *)(at + 4096);
+	struct far_slots f = { .k = here, .v = here, .start = (uint64_t[]){ 0 }, .stored = (uint32_t[]){ 5 },
+		.slots = 2, .to = &to, .row = lists, .slot = lists + 64, .stride = 5, .n_new = lists + 128,
+		.new_row = lists + 192, .new_slot = lists + 256, .brought = (uint64_t *)(lists + 320) };
+	struct chosen chosen = { lists + 384, 2, (uint32_t[]){ 2 }, 1 }, list = { lists + 448, 2, (uint32_t[]){ 0 }, 1 };
+
+	d->ops->put(dev, chosen.at, (uint32_t[]){ 1, 3 }, 8);
+	d->ops->fetch_wait(dev, d->ops->fetch_chosen(dev, &list, &chosen, &to, NULL, &f, 1));
+}
+
 /* A bit of everything that can fail. Returns sync()'s answer. */
 static const char *
 try_everything(const struct device *d, struct dev *dev)
@@ -244,6 +249,8 @@ try_everything(const struct device *d, struct dev *dev)
 		d->ops->get_async(dev, here, at, 100);
 		d->ops->event_wait(dev, d->ops->event_record(dev));
 		d->ops->get_side(dev, bytes, at, 100);
+		d->ops->clear(dev, at, 8192);
+		try_fetch(d, dev, at, here);
 		d->ops->get(dev, bytes, to, sizeof bytes);
 	}
 	d->ops->free(dev, at);
@@ -257,7 +264,7 @@ try_everything(const struct device *d, struct dev *dev)
 static void
 test_scattered(struct device *d, size_t bytes, uint32_t n, uint32_t all)
 {
-	unsigned char *x = random_bytes(all * bytes), *row = random_bytes(n * bytes), *got = malloc(all * bytes);
+	unsigned char *x = draw_bytes(all * bytes), *row = draw_bytes(n * bytes), *got = malloc(all * bytes);
 	uint64_t *at = calloc(all, sizeof *at);
 	char *to = d->ops->alloc(d->dev, all * bytes + bytes % 16);
 	uint32_t i, j;

@@ -1,0 +1,182 @@
+#!/usr/bin/env bats
+# bats file_tags=slow
+# kv-decode --offload --device cuda: rows in host memory that the GPU fetches by itself give the text, logits, reports and snapshots of rows on the GPU (the emulator, tests/cuda)
+
+load helper
+
+setup_file() {
+	load helper
+	PATH=$O/emulated:$PATH
+	cd "$BATS_FILE_TMPDIR" || exit 1
+	random_model one --heads 4 --kv-heads 4 --head-dim 16 --hidden 64 --seed 6 --layers 3 --dtype f32 --std 0.2
+	random_model four --heads 8 --kv-heads 2 --head-dim 12 --hidden 96 --seed 5 --layers 4 --dtype f32 --std 0.2
+	window_model slid 40 fsfs --heads 4 --kv-heads 2 --head-dim 12 --hidden 48 --seed 5 --layers 4 --dtype f32 --std 0.2
+	for m in one four slid; do
+		"$PYTHON" "$ROOT/tests/bin/mkhead.py" $m.head --model $m --layers 0,1,2 --heads 4 --kv-heads 2
+	done
+	seq 3 2 240 >text.ids
+	seq 3 2 258 >whole.ids
+	seq 7 5 80 >next.ids
+	for m in one four slid; do
+		kv-prefill -m $m --head $m.head --ids text.ids | indexed >$m.kv
+	done
+	kv-prefill -m four --head four.head --ids whole.ids | indexed >whole.kv
+	kv-prefill -m four --head four.head --ids text.ids | kv-score --method keydiff | kv-evict --budget 60 --policy adakv |
+	    kv-quantize1b -g 16 | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 >ragged.kv
+	kv-prefill -m four --head four.head --ids text.ids | kv-score --method keydiff | kv-evict --skip-layers 1,2 --budget 60 -o layers.kv
+}
+
+setup() {
+	PATH=$O/emulated:$PATH
+	cd "$BATS_FILE_TMPDIR" || exit 1
+}
+
+# Small indexes of all kinds; of factors no more than there are rows
+indexed() {
+	kv-quantize1b -g 16 | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 |
+	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2
+}
+
+# same NAME MODEL OPTION ...: given tokens behind NAME.kv; logits, and what was read, are the same with all rows on the GPU, with some in host memory, and
+# with the first layer's in the file, for which there is no host memory; as much is brought from either
+same() {
+	local how
+	for how in all host file; do
+		[ $how != file ] || export KV_EMULATED_FAILURE=cudaMallocHost:3
+		kv-decode -m "$2" --device cuda "${@:3}" $([ $how = all ] || echo --offload) --ids --force next.ids --logits $how.npy --stats $how.json --json "$1.kv" |
+		    json /dev/stdin 'o["nll"]' >$how.nll
+		unset KV_EMULATED_FAILURE
+	done
+	for how in host file; do
+		cmp all.npy $how.npy
+		cmp all.nll $how.nll
+		assert_equal "$(json $how.json '[{k: v for k, v in l.items() if k != "fetched_bytes"} for l in o["layers"]]')" "$(json all.json 'o["layers"]')"
+	done
+	cmp host.json file.json
+	[ "$(json host.json '0 < o["retrieving"]["fetched_bytes"] < o["retrieving"]["key_bytes"] + o["retrieving"]["value_bytes"]')" = True ]
+	cases=$((${cases:-0} + 1))
+}
+
+@test "FIER, Quest, ClusterKV: rows that the GPU fetches give the logits of rows that it has, to the bit" {
+	local method
+	for method in fier quest quest-eval cluster; do
+		same one one --retrieve $method --budget 20
+		same four four --retrieve $method --budget 17 --dense-layers 1
+		same whole four --retrieve $method --budget 40 --dense-layers 0
+		same ragged four --retrieve $method --budget 25 --dense-layers 1
+	done
+	same slid slid --retrieve fier --budget 20 --dense-layers 0
+	same four four --retrieve fier --budget 130 --dense-layers 0
+	same ragged four --retrieve fier --budget 61 --dense-layers 1
+	assert_equal "$cases" 19
+}
+
+@test "ShadowKV: rows that the GPU fetches give the logits of rows that it has, and no key is fetched that is rebuilt" {
+	same one one --retrieve shadow --budget 20
+	same four four --retrieve shadow --budget 9 --dense-layers 1
+	same whole four --retrieve shadow --budget 40 --dense-layers 0
+	same slid slid --retrieve shadow --budget 20 --dense-layers 0
+	same four four --retrieve shadow --budget 130 --dense-layers 0
+	assert_equal "$cases" 5
+	# one step behind 128 rows, of which factors have 120: the values of 40 rows, keys and values of 3 exact chunks of 4; 9 rows are on the GPU
+	head -n 2 next.ids >two.ids
+	kv-decode -m four --device cuda --retrieve shadow --budget 40 --dense-layers 0 --ids --force two.ids --offload --stats one.json whole.kv
+	assert_equal "$(json one.json 'o["steps"], o["all"]["rows"], o["all"]["fetched_bytes"]')" "(1, 61.0, $(((40 + 2 * 12) * 48)).0)"
+}
+
+@test "SpeContext: rows that are fetched while other layers run give the logits of rows on the GPU, also where layers lack different rows" {
+	same one one --retrieve specontext --head one.head --budget 30
+	same four four --retrieve specontext --head four.head --budget 7 --sinks 2 --dense-layers 1
+	same ragged four --retrieve specontext --head four.head --budget 25
+	same layers four --retrieve specontext --head four.head --budget 25
+	same four four --retrieve specontext --head four.head --budget 1000
+	same slid slid --retrieve specontext --head slid.head --budget 20
+	assert_equal "$cases" 6
+}
+
+@test "a step that fetches copies nothing to the GPU but its token, and waits no more than one that does not" {
+	local method near far
+	# KERNELS, COPIES UP, WAITS of 16 steps, those of the 8 before taken off
+	steps() {
+		local n
+		for n in 24 8; do
+			KV_EMULATED_TOTALS=1 kv-decode -q -m four --device cuda -n $n --ids --ignore-eos --dense-layers 0 --budget 16 --retrieve "$@" four.kv 2>&1 >/dev/null |
+			    sed -n 's/^emulator: \([0-9]*\) kernels.*copies: \([0-9]*\) up.*, \([0-9]*\) waits.*/\1 \2 \3/p'
+		done | paste -s -d ' ' | awk '{ print $1 - $4, ($2 - $5) / 16, ($3 - $6) / 16 }'
+	}
+	for method in "quest" "cluster" "specontext --head four.head"; do
+		# shellcheck disable=SC2086
+		read -ra near <<<"$(steps $method)"
+		# shellcheck disable=SC2086
+		read -ra far <<<"$(steps $method --offload)"
+		# two kernels in each of four layers
+		assert_equal "$method: ${far[*]}" "$method: $((near[0] + 16 * 4 * 2)) ${near[1]} ${near[2]}"
+	done
+}
+
+@test "what goes on behind rows in host memory is a snapshot: the bytes are those of a run on the GPU" {
+	local method
+	for method in fier quest-eval cluster shadow "specontext --head four.head"; do
+		for offload in "" --offload; do
+			# shellcheck disable=SC2086
+			kv-decode -v -m four --device cuda --retrieve $method --budget 20 --ids --ignore-eos -n 40 -o "out$offload.kv" $offload four.kv >"out$offload.ids" 2>"err$offload"
+		done
+		cmp out.ids out--offload.ids
+		cmp out.kv out--offload.kv
+		grep -q 'layers [02] to 3 are in host memory$' err--offload
+	done
+	# from a pipe, and compressed
+	kv-decode -m four --device cuda --retrieve fier --budget 20 --ids --ignore-eos -n 40 four.kv >want.ids
+	kv-decode -m four --device cuda --retrieve fier --budget 20 --ids --ignore-eos -n 40 --offload - < <(cat four.kv) | cmp - want.ids
+	kv-quantize1b -g 32 -z -o packed.kv four.kv
+	kv-decode -m four --device cuda --retrieve specontext --head four.head --budget 20 --ids --ignore-eos -n 40 four.kv >want.ids
+	kv-decode -m four --device cuda --retrieve specontext --head four.head --budget 20 --ids --ignore-eos -n 40 --offload packed.kv | cmp - want.ids
+	# where neither host memory nor the file has it
+	KV_EMULATED_FAILURE=cudaMallocHost:3 run -1 --separate-stderr kv-decode -m four --device cuda --retrieve fier --budget 20 --ids -n 4 --offload - < <(cat four.kv)
+	assert_regex "$stderr" 'KEYS of layer 2 is compressed \(-z\), or not in a file, and there is no memory for it: its rows cannot be read one by one'
+}
+
+@test "layers go to host memory one by one as the text grows" {
+	size() { stat -c %s "$1/model.safetensors"; }
+	fixed=$(((3 * ($(size four) + $(size four.head)) + 9) / 10 + $(size four) + $(size four.head)))
+	read=(kv-decode -v -m four --device cuda --head four.head --retrieve specontext --budget 20 --ids --ignore-eos -n 60)
+	"${read[@]}" -o want.kv four.kv >want.ids
+	# 1728 bytes for each of 120 to 178 tokens where no layer is in host memory
+	for more in 200000 260000; do
+		"${read[@]}" --device-memory $((fixed + more)) -o got.kv four.kv 2>err | cmp - want.ids
+		cmp got.kv want.kv
+		sed -n 's/.*layers \([0-9]*\) to 3 are in host memory$/\1/p' err >>"$BATS_TEST_TMPDIR/first"
+		"${read[@]}" --device-memory $((fixed + more)) -o got.kv - < <(cat four.kv) 2>err | cmp - want.ids
+		cmp got.kv want.kv
+	done
+	assert_equal "$(tr '\n' ' ' <"$BATS_TEST_TMPDIR/first")" "0 2 "
+	# where a layer finds no host memory on the way, the file has it, if it is one
+	KV_EMULATED_FAILURE=cudaMallocHost:4 "${read[@]}" --device-memory $((fixed + 260000)) four.kv 2>err | cmp - want.ids
+	grep -q 'layers 2 to 3 are in host memory, and some in the file$' err
+	KV_EMULATED_FAILURE=cudaMallocHost:4 run -1 --separate-stderr "${read[@]}" --device-memory $((fixed + 260000)) - < <(cat four.kv)
+	assert_regex "$stderr" 'no memory for the rows of a step'
+}
+
+@test "several texts whose rows are in host memory say what each says alone" {
+	local method f
+	for method in fier shadow "specontext --head four.head"; do
+		for f in four.kv whole.kv; do
+			# shellcheck disable=SC2086
+			kv-decode -m four --device cuda --retrieve $method --budget 20 --ids --ignore-eos -n 20 $f
+		done >alone.ids
+		# shellcheck disable=SC2086
+		kv-decode -m four --device cuda --retrieve $method --budget 20 --ids --ignore-eos -n 20 four.kv whole.kv four.kv >near.ids
+		# shellcheck disable=SC2086
+		kv-decode -m four --device cuda --retrieve $method --budget 20 --ids --ignore-eos -n 20 --offload four.kv whole.kv four.kv | cmp - near.ids
+		diff <(cat alone.ids) <(grep . near.ids | head -n 40)
+	done
+}
+
+@test "a GPU that fails while it fetches ends the program with its message" {
+	local at
+	for at in cudaStreamWaitEvent:2 cudaStreamWaitEvent:7 kernel:300 launch:300 cudaEventRecord:4; do
+		KV_EMULATED_FAILURE=$at run -1 --separate-stderr kv-decode -m four --device cuda --head four.head --retrieve specontext --budget 20 --ids --ignore-eos -n 20 --offload -o failed.kv four.kv
+		assert_regex "$stderr" 'kv-decode: .*cudaError'
+		[ ! -e failed.kv ]
+	done
+}
