@@ -192,7 +192,7 @@ bench() {
 }
 
 rest() {
-	"$tests/bench_gpu" ${tiny:+"$tiny"} retrieve matmul layer memory
+	"$tests/bench_gpu" ${tiny:+"$tiny"} retrieve matmul layer memory fetch
 }
 
 again() {
@@ -254,11 +254,11 @@ sanitizer() {
 	bad=0
 	under 25 memcheck rows keep keys layer step || bad=$?
 	[ "$bad" -ne 77 ] || skip "compute-sanitizer does not support this device" || return
-	for part in memory chosen index choose attend mass; do
+	for part in memory chosen fetch index choose attend mass; do
 		under 12 memcheck $part || bad=1
 	done
 	under 15 racecheck rows keep keys layer step || bad=1
-	for part in choose attend mass; do
+	for part in choose fetch attend mass; do
 		under 12 racecheck $part || bad=1
 	done
 	for part in choose attend; do

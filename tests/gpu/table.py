@@ -103,6 +103,10 @@ def aims(m):
                                                                        "32 x 65536, k 7208"):
         yield (f"top, {what}: speed, torch.topk = 1", 4, False, "bench",
                ratio(m.get(f"torch.topk, {what}", "us"), m.get(f"top, {what}", "us")))
+    yield ("rows from host memory: rate, pinned copies = 1", 0.8, False, "bench ceilings",
+           ratio(m.get("fetch, 8 x 100 of 800 rows, 100 % new" if TINY else
+                       "fetch, 8 x 2048 of 32768 rows, 100 % new", "GB/s"),
+                 m.get("ceiling: pinned memory to device", "GB/s")))
     yield ("weights to the GPU: rate, pinned copies = 1", 0.9, False, "model ceilings",
            ratio(m.get("kvpipe weights", "GB/s"),
                  m.get("ceiling: pinned memory to device", "GB/s")))
