@@ -8,7 +8,12 @@
  * worst case. A KV head and step read, in bytes, with u rows in a group and k rows chosen:
  *
  *	dense  2 S E 2             FIER   S E (4 + u/8) / u + 2 k E 2
- *	exact  S E 2 + 2 k E 2     Quest  S E 2 2 / page + 2 k E 2                           */
+ *	exact  S E 2 + 2 k E 2     Quest  S E 2 2 / page + 2 k E 2
+ *
+ * Then what choosing takes in a step of a model of MODEL_LAYERS layers, of which FIER and Quest choose
+ * in all but two, and SpeContext once: by all keys of a head of the model's shape, behind its
+ * projections, a product of [2 H E] (the paper's drafts read two vectors of the model's width) with q
+ * and k. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +22,7 @@
 #include "model/ops.h"
 #include "tests/bench/bench.h"
 
-enum { GROUP = 32, PAGE = 16, MAX_LAYERS = 64 };
+enum { GROUP = 32, PAGE = 16, MAX_LAYERS = 64, MODEL_LAYERS = 32 };
 enum way { DENSE, FIER, QUEST, EXACT, WAYS };
 enum part { SCORES, JOIN, TOP, ATTEND, PARTS };
 
@@ -239,6 +244,52 @@ report(const struct step *s, double time[WAYS][ROUNDS], double part[WAYS][PARTS]
 	}
 }
 
+/* What the projections of a head take */
+static double
+time_projections(const struct shape *s)
+{
+	const uint32_t in = 2 * s->H * s->E, out = (s->H + s->G) * s->E;
+	const struct mat w = { random_rows((size_t)out * in), KV_BF16, out, in };
+	float *x = room(in * sizeof *x), *y = room(out * sizeof *y);
+	double time[ROUNDS], t;
+	int r;
+
+	memset(x, 0, in * sizeof *x);
+	for (r = -1; r < ROUNDS; r++) {
+		bench_read_all(layer[0].rows.k, (size_t)s->G * layer[0].rows.len[0] * s->E * 2);
+		t = bench_now();
+		cpu_ops.matmul(dev, y, x, &w, NULL, 1, 0);
+		time[r < 0 ? 0 : r] = bench_now() - t;
+	}
+	cpu_ops.free(dev, (void *)(uintptr_t)w.data);
+	cpu_ops.free(dev, x);
+	cpu_ops.free(dev, y);
+	return bench_median(time);
+}
+
+/* Scores, join and top of a layer */
+static double
+choosing(double part[PARTS][ROUNDS])
+{
+	return (bench_median(part[SCORES]) + bench_median(part[JOIN]) + bench_median(part[TOP])) /
+	    (double)layers;
+}
+
+static void
+report_choosing(const struct shape *s, double part[WAYS][PARTS][ROUNDS])
+{
+	const double projections = time_projections(s), once = choosing(part[EXACT]) + projections;
+	char what[64];
+	int w;
+
+	printf("  choosing, in a step of %d layers: SpeContext once, %.3f ms, of which its projections %.3f\n",
+	    MODEL_LAYERS, 1e3 * once, 1e3 * projections);
+	for (w = FIER; w <= QUEST; w++) {
+		snprintf(what, sizeof what, "SpeContext, H %u/%u, choosing; %s", s->H, s->G, way_name[w]);
+		bench_report(what, "/s", 1 / once, 1 / (choosing(part[w]) * (MODEL_LAYERS - 2)));
+	}
+}
+
 /* The formula is what is there: one group more or less would show. */
 static void
 check_formula(const struct step *s)
@@ -289,6 +340,7 @@ bench_shape(const struct shape *shape, uint32_t S)
 		reading[r < 0 ? 0 : r] = 1e-9 * (double)(layers * one / 2) / (bench_now() - t);
 	}
 	report(&s, time, part, reading);
+	report_choosing(shape, part);
 	for (i = 0; i < layers; i++)
 		free_layer(&layer[i]);
 	cpu_ops.free(dev, s.q);
