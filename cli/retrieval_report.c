@@ -8,11 +8,12 @@
 static struct retrieval_stats
 sum_of(const struct retrieval *t, uint32_t l, uint32_t l1, uint32_t heads)
 {
+	const struct retrieval_stats *stats = retrieval_stats(t);
 	struct retrieval_stats sum = { 0 };
 	size_t i;
 
 	for (i = (size_t)l * heads; i < (size_t)l1 * heads; i++)
-		retrieval_stats_add(&sum, &retrieval_stats(t)[i]);
+		retrieval_stats_add(&sum, &stats[i]);
 	return sum;
 }
 
