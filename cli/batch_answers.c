@@ -161,18 +161,19 @@ drop_text(struct generation *g)
 	free(generated_text(&g->generated, &size));
 }
 
-static void
-save(struct run *r, struct member *m)
+static int
+save(struct run *r, struct member *m, struct engine_error *e)
 {
-	struct engine_error e;
+	int rc;
 
-	must(decode_finish(&m->decode, &e), &e);
-	must(session_fit(r->b->session, m->reader, &e), &e);
+	must(decode_finish(&m->decode, e), e);
+	must(session_fit(r->b->session, m->reader, e), e);
 	settings.output = name_in_folder(r->b->folder, r->b->operand[m->operand]);
-	r->b->save(&m->sequence, m->reader);
+	rc = r->b->save(&m->sequence, m->reader, e);
 	free((char *)settings.output);
 	settings.output = "-";
-	r->tokens_kept += m->sequence.cache->n_tokens;
+	r->tokens_kept += rc == ENGINE_OK ? m->sequence.cache->n_tokens : 0;
+	return rc;
 }
 
 /* The text is over: it is kept until it is printed. */
@@ -183,14 +184,19 @@ end_member(struct run *r, struct member *m)
 	struct result *x = &r->result[m->operand];
 	const struct kv_model *id = &r->b->session->model->id;
 	const struct retrieval *t = m->sequence.retrieval;
+	struct engine_error e;
 
-	generation_end(&m->generation);
 	g->generate = seconds() - m->began;
 	note("%s: %u tokens, next position %u", kv_reader_name(m->reader), g->n,
 	    m->sequence.cache->next_position);
 	r->tokens += g->n;
-	if (r->b->folder != NULL)
-		save(r, m);
+	if (r->b->folder != NULL && save(r, m, &e) != ENGINE_OK) {
+		drop_text(&m->generation);
+		fail(r, m->operand, &e);
+		close_member(r, m);
+		return;
+	}
+	generation_end(&m->generation);
 	if (t != NULL)
 		retrieval_note(t, id->layers, id->kv_heads);
 	x->done = 1;

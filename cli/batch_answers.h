@@ -18,7 +18,7 @@ struct batch_answers {
 	/* takes the snapshots behind the texts, each under the last part of its name; NULL: they are not kept */
 	const char *folder;
 	/* writes one of them to settings.output */
-	void (*save)(struct sequence *, struct kv_reader *);
+	int (*save)(struct sequence *, struct kv_reader *, struct engine_error *);
 };
 
 /* Refuses, with EXIT_USAGE, names that cannot be those of outputs: two that are the same in the

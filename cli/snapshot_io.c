@@ -157,6 +157,15 @@ output_check(struct kv_writer *w, int code)
 		die(EXIT_RUN, "%s", kv_writer_error(w));
 }
 
+void
+output_discard(struct kv_writer *w)
+{
+	hold_signals(1);
+	kv_writer_free(w);
+	unfinished(NULL);
+	hold_signals(0);
+}
+
 /* kv_copy() fails for what it reads and for what it writes: the object with a message knows
  * which. */
 static void

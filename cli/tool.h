@@ -150,6 +150,8 @@ void output_refuse_terminal(void);
 /* The output named by settings.output, with the flags of -z. Refuses a terminal. */
 struct kv_writer *output_create(const struct kv_head *head);
 void output_check(struct kv_writer *w, int code);                 /* dies when code < 0 */
+/* Nothing is left of it, and the program goes on. */
+void output_discard(struct kv_writer *w);
 void output_copy(struct kv_reader *r, struct kv_writer *w);       /* kv_copy, dies */
 /* An unknown section: copied, or dropped with a warning. */
 void output_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed);

@@ -206,3 +206,24 @@ snapshots() {
 	assert_regex "$(cat err)" 'x.kv has changed while its rows were read from it'
 	run -3 kv-check -q out.kv
 }
+
+@test "of several texts only the one fails whose file changes while it is saved" {
+	cp four.kv x.kv
+	mkdir -p two.out
+	mkfifo two.out/x.kv
+	kv-decode -v -m four --retrieve fier --ids --ignore-eos -n 3 --budget 20 --offload -o two.out x.kv whole.kv >two.ids 2>err &
+	for _ in $(seq 300); do
+		! grep -q 'x.kv: 3 tokens' err || break
+		sleep 0.1
+	done
+	sleep 0.3
+	touch x.kv
+	cat two.out/x.kv >cut.kv
+	wait $! && return 1
+	assert_equal "$(grep changed err)" "kv-decode: x.kv has changed while its rows were read from it"
+	run -3 kv-check -q cut.kv
+	kv-decode -m four --retrieve fier --ids --ignore-eos -n 3 --budget 20 -o one.out.kv whole.kv >one.ids
+	cmp two.out/whole.kv one.out.kv
+	diff <(grep . two.ids) one.ids
+	[ -z "$(head -n 1 two.ids)" ]
+}

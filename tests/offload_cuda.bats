@@ -40,12 +40,13 @@ indexed() {
 # same NAME MODEL OPTION ...: given tokens behind NAME.kv; logits, and what was read, are the same with all rows on the GPU, with some in host memory, and
 # with the first layer's in the file, for which there is no host memory; as much is brought from either
 same() {
-	local how
+	local how offload=()
 	for how in all host file; do
 		[ $how != file ] || export KV_EMULATED_FAILURE=cudaMallocHost:3
-		kv-decode -m "$2" --device cuda "${@:3}" $([ $how = all ] || echo --offload) --ids --force next.ids --logits $how.npy --stats $how.json --json "$1.kv" |
+		kv-decode -m "$2" --device cuda "${@:3}" "${offload[@]}" --ids --force next.ids --logits $how.npy --stats $how.json --json "$1.kv" |
 		    json /dev/stdin 'o["nll"]' >$how.nll
 		unset KV_EMULATED_FAILURE
+		offload=(--offload)
 	done
 	for how in host file; do
 		cmp all.npy $how.npy

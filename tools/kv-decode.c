@@ -374,8 +374,9 @@ end_retrieval(struct retrieval *t, const struct model *m)
 		retrieval_report(stats, t, m->id.layers, m->id.kv_heads);
 }
 
-static void
-save(struct sequence *x, struct kv_reader *from)
+/* Fails, and nothing is left, where the file of rows that are read from it has changed. */
+static int
+save(struct sequence *x, struct kv_reader *from, struct engine_error *e)
 {
 	const struct cache *c = x->cache;
 	struct kv_head head;
@@ -387,8 +388,10 @@ save(struct sequence *x, struct kv_reader *from)
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	code = snapshot_save(w, c, observe > 0 ? &x->obs : NULL);
-	if (x->store != NULL && row_store_check(x->store) != KV_OK)
-		die(EXIT_RUN, "%s", x->store->error);
+	if (x->store != NULL && row_store_check(x->store) != KV_OK) {
+		output_discard(w);
+		return engine_fail(e, ENGINE_ERUN, "%s", x->store->error);
+	}
 	output_check(w, code);
 	warn_dropped_indexes(c->index_dropped);
 	if (evict != NULL) {
@@ -407,6 +410,7 @@ save(struct sequence *x, struct kv_reader *from)
 		sign_count("seed", text.seed);
 	}
 	output_commit(w, from);
+	return ENGINE_OK;
 }
 
 /* The text that is given */
@@ -423,7 +427,7 @@ follow(const struct session *s, struct decode *d, struct sequence *x, struct kv_
 	forced_run(&forced, d, keep);
 	if (keep) {
 		must(decode_finish(d, &e), &e);
-		save(x, r);
+		must(save(x, r, &e), &e);
 	}
 	decode_free(d);
 	if (!settings.json) {
@@ -456,7 +460,7 @@ answer(const struct session *s, struct decode *d, struct sequence *x, struct kv_
 	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", g->n, g->generate,
 	    g->n / g->generate, d->cache->next_position);
 	if (keep)
-		save(x, r);
+		must(save(x, r, &e), &e);
 	if (!settings.json)
 		return;
 	o = generated_json(g, kv_reader_name(r));
