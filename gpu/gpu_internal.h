@@ -15,7 +15,7 @@
  * gpu_keys.cu          scores knorm and keydiff
  * gpu_keep.cu          ranks of the rows of a layer, from which topk() chooses those that stay
  * gpu_layer.cu         the fused ops project and ffn
- * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2)
+ * gpu_attend.cu        prefill attention on tensor cores (FlashAttention-2; gpu_attend_mma.h)
  * gpu_attend_plain.cu  prefill attention in f32: any shape and type
  * gpu_decode.cu        decode attention (split-KV), also over selected rows and of several texts
  * gpu_mass.cu          attention mass, from the log-sum-exp
