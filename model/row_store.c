@@ -1,7 +1,7 @@
 /* row_store.c - rows of a snapshot that are not on the device: where they are, and reading some of them
  *
- * Rows that are neighbours in the file, or nearly, are one call, whatever slots they go to: preadv().
- * Copying what stands between two rows costs less than a call, up to about SKIPPED bytes. */
+ * Where the file is not mapped, rows that are neighbours in it, or nearly, are one call, whatever slots they
+ * go to: preadv(). Copying what stands between two rows costs less than a call, up to about SKIPPED bytes. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "model/mapped_file.h"
 #include "model/row_store.h"
 
 enum { AT_ONCE = 256 };                         /* pieces of memory of a call */
@@ -49,8 +50,12 @@ row_store_new(const struct kv_reader *r)
 	s->count = calloc((size_t)s->layers * s->heads, sizeof *s->count);
 	s->fd = dup(kv_reader_descriptor(r));
 	if (s->name != NULL && s->key != NULL && s->value != NULL && s->kept_keys != NULL &&
-	    s->kept_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 && fstat(s->fd, &s->then) == 0)
+	    s->kept_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 &&
+	    fstat(s->fd, &s->then) == 0) {
+		if (S_ISREG(s->then.st_mode))
+			s->map = map_file(s->fd, (size_t)s->then.st_size);
 		return s;
+	}
 	row_store_free(s);
 	return NULL;
 }
@@ -68,6 +73,7 @@ row_store_free(struct row_store *s)
 		s->ops->host_free(s->dev, s->kept_keys[l]);
 		s->ops->host_free(s->dev, s->kept_values[l]);
 	}
+	unmap_file(s->map);
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->name);
@@ -86,6 +92,8 @@ row_store_keep(struct row_store *s, const struct ops *ops, struct dev *dev)
 	s->ops = ops;
 	s->dev = dev;
 	s->reads_file = 0;
+	unmap_file(s->map);                     /* few layers are read from the file, if any */
+	s->map = NULL;
 }
 
 int
@@ -101,8 +109,9 @@ row_store_where(const struct row_store *s)
 
 	for (l = 0; l < s->layers && s->kept_keys[l] == NULL && s->kept_values[l] == NULL; l++)
 		;
-	return l == s->layers ? "in the file" : s->reads_file ? "in host memory, and some in the file" :
-	    "in host memory";
+	if (l == s->layers)
+		return s->map != NULL ? "in the file, mapped" : "in the file";
+	return s->reads_file ? "in host memory, and some in the file" : "in host memory";
 }
 
 /* ---- filling ---- */
@@ -205,6 +214,8 @@ row_store_check(struct row_store *s)
 	if (now.st_size != s->then.st_size || now.st_mtim.tv_sec != s->then.st_mtim.tv_sec ||
 	    now.st_mtim.tv_nsec != s->then.st_mtim.tv_nsec)
 		return store_fail(s, KV_EIO, "%s has changed while its rows were read from it", s->name);
+	if (s->map != NULL && mapped_file_broken(s->map))
+		return store_fail(s, KV_EIO, "%s: a part of it cannot be read", s->name);
 	return KV_OK;
 }
 
@@ -272,7 +283,7 @@ read_joined(struct row_store *s, uint64_t content, uint64_t first, const uint32_
 	return read_run(s, part, used, content + (first + row[0]) * s->row);
 }
 
-/* The same of rows in host memory */
+/* The same of rows in memory */
 static void
 copy_rows(const struct row_store *s, const char *kept, uint64_t first, const uint32_t *row,
     const uint32_t *slot, uint32_t n, char *to)
@@ -290,6 +301,8 @@ read_rows(struct row_store *s, const char *kept, uint64_t content, uint64_t firs
 	uint32_t i, run;
 	int rc = KV_OK;
 
+	if (kept == NULL && s->map != NULL)
+		kept = mapped_file_data(s->map) + content;
 	if (kept != NULL) {
 		copy_rows(s, kept, first, row, slot, n, to);
 		return KV_OK;

@@ -7,8 +7,8 @@
  * size and times are looked at before what was read is used. It may be removed, or replaced by another
  * one: the descriptor stays that of the old one.
  *
- * Reading is by pread(), not by a mapping: a file that is cut short is an error then, not a signal, and
- * memory and address space are what the caller has given.
+ * Rows are read from a mapping (mapped_file.h), or, where the addresses of the process are limited
+ * (ulimit -v), by preadv(). A file that is cut short, or cannot be read, is an error with either.
  *
  * Errors are KV_* codes, with a message in store->error. */
 #ifndef KVPIPE_ROW_STORE_H
@@ -34,6 +34,7 @@ struct row_store {
 	struct dev *dev;
 	void **kept_keys, **kept_values;
 	int reads_file;                 /* rows of a layer are read from the file */
+	struct mapped_file *map;        /* of it; NULL: not mapped */
 	char error[512];                /* "": none */
 	uint64_t calls, bytes;          /* reads of the file so far */
 };
@@ -66,7 +67,8 @@ int row_store_read(struct row_store *, uint32_t layer, uint32_t head, const uint
 /* to <- keys (KV_KEYS) or values of the first n rows of a KV head. Returns as row_store_read(). */
 int row_store_read_first(struct row_store *, uint32_t layer, uint32_t head, enum kv_kind, uint32_t n,
     void *to);
-/* "in the file", "in host memory", or that they are in both: where the rows are that were passed or taken */
+/* "in the file", "in the file, mapped", "in host memory", or that they are in both: where the rows are that were
+ * passed or taken */
 const char *row_store_where(const struct row_store *);
 /* Is the file as it was, where it is read? KV_OK, or KV_EIO. */
 int row_store_check(struct row_store *);

@@ -161,6 +161,20 @@ snapshots() {
 	done
 }
 
+@test "where addresses are limited the file is not mapped, and the text is the same" {
+	not_under_sanitizers "it reserves more addresses than any limit"
+	local method f
+	for method in fier quest shadow; do
+		for f in four whole; do
+			read=(kv-decode -v -m four --retrieve "$method" --budget 20 --dense-layers 0 --ids --ignore-eos -n 40 --offload "$f.kv")
+			"${read[@]}" >want.ids 2>err
+			grep -q 'layers 0 to 4 are in the file, mapped$' err
+			(ulimit -v 8000000; "${read[@]}") 2>err | cmp - want.ids
+			grep -q 'layers 0 to 4 are in the file$' err
+		done
+	done
+}
+
 @test "what cannot go with rows in a file is refused with the reason" {
 	refused() {
 		run -"$1" --separate-stderr kv-decode -m four --ids -n 3 --budget 20 "${@:3}"
