@@ -291,4 +291,5 @@ gpu_fetches_free(struct dev *d)
 	if (f->behind != NULL)
 		cudaEventDestroy(f->behind);
 	cudaStreamDestroy(f->stream);
+	*f = {};                         /* gpu_free() looks there, after a failure */
 }
