@@ -34,7 +34,7 @@ leave_on_host(struct sequence *s, const struct sequence_options *o, const struct
 {
 	const struct model *m = s->model;
 
-	s->store = row_store_new(r);
+	s->store = row_store_new(r, o->mapper);
 	if (s->store != NULL && m->ops->fetch_chosen != NULL)
 		row_store_keep(s->store, m->ops, m->dev);
 	if (s->store != NULL)

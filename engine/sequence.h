@@ -23,6 +23,7 @@ struct sequence_options {
 	 * that retrieve */
 	uint64_t device_memory;
 	uint32_t requests;              /* texts at once, for that */
+	const struct file_mapper *mapper;       /* for rows in the file; NULL: they are read by calls */
 	struct cache_evictor *evict;    /* NULL: no row goes */
 	struct notice_hook notice;      /* of a window that is smaller than the method's */
 };

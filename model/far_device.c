@@ -54,6 +54,13 @@ far_device_wait(struct far_rows *f, const struct far_layer *y)
 		f->ops->fetch_wait(f->dev, y->fetch);
 }
 
+const struct chosen *
+far_device_end(struct far_rows *f, uint32_t l)
+{
+	far_device_wait(f, &f->layer[l]);
+	return &f->layer[l].list;
+}
+
 void
 far_device_free(struct far_rows *f, struct far_layer *y)
 {

@@ -11,6 +11,8 @@ int far_device_open(struct far_rows *, uint32_t l);
 int far_device_lists(struct far_rows *, struct far_layer *);
 /* Later work of the device comes behind what it fetches for this layer. */
 void far_device_wait(struct far_rows *, const struct far_layer *);
+/* far_rows_end() */
+const struct chosen *far_device_end(struct far_rows *, uint32_t l);
 void far_device_free(struct far_rows *, struct far_layer *);
 
 #endif

@@ -77,3 +77,38 @@ far_fetch_end(struct far_rows *f, uint32_t l)
 	}
 	f->keys.n = f->values.n = 0;
 }
+
+/* Reads new rows of a KV head into their slots. */
+static int
+read_rows(struct far_rows *f, uint32_t l, uint32_t g)
+{
+	enum { AT_ONCE = 256 };
+	const struct far_layer *y = &f->layer[l];
+	const uint32_t *row = y->row + (size_t)g * f->slots, *slot = y->slot + (size_t)g * f->slots;
+	uint32_t key_row[AT_ONCE], key_slot[AT_ONCE], i, n;
+	int rc;
+
+	if (y->new_keys[g] == y->new[g])
+		return far_fetch(f, l, g, row, slot, y->new[g], 1, 1);
+	rc = far_fetch(f, l, g, row, slot, y->new[g], 0, 1);
+	for (i = 0; rc == KV_OK && y->new_keys[g] > 0 && i < y->new[g]; ) {
+		for (n = 0; n < AT_ONCE && i < y->new[g]; i++)
+			if (far_has_key(&y->keys, g, row[i])) {
+				key_row[n] = row[i];
+				key_slot[n++] = slot[i];
+			}
+		rc = far_fetch(f, l, g, key_row, key_slot, n, 1, 0);
+	}
+	return rc;
+}
+
+void
+far_fetch_layer(struct far_rows *f, uint32_t l)
+{
+	uint32_t g;
+
+	for (g = 0; g < f->G; g++)
+		if (f->layer[l].new[g] > 0 && read_rows(f, l, g) != KV_OK)
+			break;                          /* the store knows */
+	far_fetch_end(f, l);
+}

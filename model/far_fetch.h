@@ -15,5 +15,14 @@ void far_fetch_free(struct far_rows *);
 int far_fetch(struct far_rows *, uint32_t l, uint32_t g, const uint32_t *row, const uint32_t *slot,
     uint32_t n, int keys, int values);
 void far_fetch_end(struct far_rows *, uint32_t l);
+/* Both for all that far_rows_begin() has found to be new in layer l. What fails is in the store. */
+void far_fetch_layer(struct far_rows *, uint32_t l);
+
+/* Is the key of this row read, too? */
+static inline int
+far_has_key(const struct far_keys *k, uint32_t g, uint32_t row)
+{
+	return k->exact == NULL || k->exact[(size_t)g * k->chunks + row / k->rows] != 0;
+}
 
 #endif

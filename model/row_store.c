@@ -10,7 +10,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "model/mapped_file.h"
 #include "model/row_store.h"
 
 enum { AT_ONCE = 256 };                         /* pieces of memory of a call */
@@ -30,7 +29,7 @@ store_fail(struct row_store *s, int code, const char *fmt, ...)
 }
 
 struct row_store *
-row_store_new(const struct kv_reader *r)
+row_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
 {
 	const struct kv_head *head = kv_reader_head(r);
 	struct row_store *s = calloc(1, sizeof *s);
@@ -52,12 +51,21 @@ row_store_new(const struct kv_reader *r)
 	if (s->name != NULL && s->key != NULL && s->value != NULL && s->kept_keys != NULL &&
 	    s->kept_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 &&
 	    fstat(s->fd, &s->then) == 0) {
-		if (S_ISREG(s->then.st_mode))
-			s->map = map_file(s->fd, (size_t)s->then.st_size);
+		s->mapper = mapper;
+		if (mapper != NULL && S_ISREG(s->then.st_mode))
+			s->map = mapper->map(s->fd, (size_t)s->then.st_size);
 		return s;
 	}
 	row_store_free(s);
 	return NULL;
+}
+
+static void
+unmap(struct row_store *s)
+{
+	if (s->map != NULL)
+		s->mapper->unmap(s->map);
+	s->map = NULL;
 }
 
 void
@@ -73,7 +81,7 @@ row_store_free(struct row_store *s)
 		s->ops->host_free(s->dev, s->kept_keys[l]);
 		s->ops->host_free(s->dev, s->kept_values[l]);
 	}
-	unmap_file(s->map);
+	unmap(s);
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->name);
@@ -92,8 +100,7 @@ row_store_keep(struct row_store *s, const struct ops *ops, struct dev *dev)
 	s->ops = ops;
 	s->dev = dev;
 	s->reads_file = 0;
-	unmap_file(s->map);                     /* few layers are read from the file, if any */
-	s->map = NULL;
+	unmap(s);                               /* few layers are read from the file, if any */
 }
 
 int
@@ -214,7 +221,7 @@ row_store_check(struct row_store *s)
 	if (now.st_size != s->then.st_size || now.st_mtim.tv_sec != s->then.st_mtim.tv_sec ||
 	    now.st_mtim.tv_nsec != s->then.st_mtim.tv_nsec)
 		return store_fail(s, KV_EIO, "%s has changed while its rows were read from it", s->name);
-	if (s->map != NULL && mapped_file_broken(s->map))
+	if (s->map != NULL && s->mapper->broken(s->map))
 		return store_fail(s, KV_EIO, "%s: a part of it cannot be read", s->name);
 	return KV_OK;
 }
@@ -302,7 +309,7 @@ read_rows(struct row_store *s, const char *kept, uint64_t content, uint64_t firs
 	int rc = KV_OK;
 
 	if (kept == NULL && s->map != NULL)
-		kept = mapped_file_data(s->map) + content;
+		kept = s->mapper->data(s->map) + content;
 	if (kept != NULL) {
 		copy_rows(s, kept, first, row, slot, n, to);
 		return KV_OK;

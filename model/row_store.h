@@ -7,8 +7,8 @@
  * size and times are looked at before what was read is used. It may be removed, or replaced by another
  * one: the descriptor stays that of the old one.
  *
- * Rows are read from a mapping (mapped_file.h), or, where the addresses of the process are limited
- * (ulimit -v), by preadv(). A file that is cut short, or cannot be read, is an error with either.
+ * Rows are read from a mapping, where the program has a way to map a file that may be cut short
+ * (cli/mapped_file.h), else by preadv(). A file that is cut short, or cannot be read, is an error with either.
  *
  * Errors are KV_* codes, with a message in store->error. */
 #ifndef KVPIPE_ROW_STORE_H
@@ -18,6 +18,15 @@
 
 #include "libkvfile/kvfile.h"
 #include "model/ops.h"
+
+/* A file is mapped such that a page which cannot be read is one of zeros, and no signal. */
+struct mapped_file;
+struct file_mapper {
+	struct mapped_file *(*map)(int fd, size_t size);        /* NULL: it cannot be */
+	void (*unmap)(struct mapped_file *);                    /* NULL allowed */
+	const char *(*data)(const struct mapped_file *);
+	int (*broken)(const struct mapped_file *);              /* 1: there was such a page */
+};
 
 struct row_store {
 	char *name;
@@ -34,14 +43,15 @@ struct row_store {
 	struct dev *dev;
 	void **kept_keys, **kept_values;
 	int reads_file;                 /* rows of a layer are read from the file */
+	const struct file_mapper *mapper;
 	struct mapped_file *map;        /* of it; NULL: not mapped */
 	char error[512];                /* "": none */
 	uint64_t calls, bytes;          /* reads of the file so far */
 };
 
-/* Of the file that a reader has open, which may be closed before the store is. NULL without memory or a
- * descriptor. */
-struct row_store *row_store_new(const struct kv_reader *);
+/* Of the file that a reader has open, which may be closed before the store is. mapper (NULL: none) outlives
+ * it. NULL without memory or a descriptor. */
+struct row_store *row_store_new(const struct kv_reader *, const struct file_mapper *mapper);
 void row_store_free(struct row_store *);                /* NULL allowed; waits for the device */
 /* Rows that are passed from now on are kept in host memory that the device reads, as long as there is
  * some. */

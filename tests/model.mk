@@ -22,10 +22,6 @@ fuzz-safetensors: $(O)/fuzz/safetensors
 
 .PHONY: fuzz-safetensors
 
-UNIT_TESTS += $(O)/tests/unit/model_mapped_file
-$(O)/tests/unit/model_mapped_file: $(O)/tests/unit/model_mapped_file.o $(O)/model/mapped_file.o
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ -lpthread
-
 # These need a whole model and a backend.
 model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_index model_observation \
     model_prompt_stream)

@@ -8,6 +8,7 @@
 #include "cli/forced.h"
 #include "cli/generation.h"
 #include "cli/json.h"
+#include "cli/mapped_file.h"
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_retrieve.h"
@@ -284,7 +285,7 @@ choose_want(uint32_t requests)
 {
 	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
 		mass = 1;
-	want = (struct sequence_options){ .answers = ask == NULL, .observe = observe,
+	want = (struct sequence_options){ .answers = ask == NULL, .mapper = &mapped_files, .observe = observe,
 	    .window = window(), .mass = mass, .evict = evict != NULL ? &evictor : NULL,
 	    .indexes = keep ? KV_ALL_INDEXES :
 	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,

@@ -3,13 +3,14 @@
  * Reading a page that the file no longer has, or that cannot be read, would kill the process (SIGBUS). Here
  * it becomes a page of zeros, and the mapping knows: a handler of SIGBUS, which the first mapping installs,
  * puts it there. Who reads looks at mapped_file_broken() before what was read is used. A SIGBUS from
- * elsewhere goes where it would have gone. */
+ * elsewhere goes where it would have gone. Signals are the process's, so this is not in a library: it
+ * comes to model/ as a struct file_mapper. */
 #ifndef KVPIPE_MAPPED_FILE_H
 #define KVPIPE_MAPPED_FILE_H
 
-#include <stddef.h>
+#include "model/row_store.h"
 
-struct mapped_file;
+extern const struct file_mapper mapped_files;           /* these */
 
 /* Maps the first `size` bytes of the file, for reads in no order. NULL: it cannot be mapped, or the addresses
  * of the process are limited (ulimit -v), or there are too many mappings. The descriptor may be closed. */

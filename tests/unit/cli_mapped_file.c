@@ -1,4 +1,4 @@
-/* model_mapped_file - files that are cut short while they are mapped */
+/* cli_mapped_file - files that are cut short while they are mapped */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "model/mapped_file.h"
+#include "cli/mapped_file.h"
 
 enum { SIZE = 1 << 20, CUT = 300000, THREADS = 4 };
 

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "model/mapped_file.h"
+#include "cli/mapped_file.h"
 
 enum { MOST = 256 };                            /* mappings at a time */
 
@@ -127,3 +127,5 @@ mapped_file_broken(const struct mapped_file *m)
 {
 	return m->broken;
 }
+
+const struct file_mapper mapped_files = { map_file, unmap_file, mapped_file_data, mapped_file_broken };
