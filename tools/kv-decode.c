@@ -80,7 +80,7 @@ static const struct opt opts[] = {
 	{ 0, "batch", OPT_COUNT, &at_once, 0, "N",
 	    "of several snapshots decode up to N at once (16)" },
 	{ 0, "offload", OPT_FLAG, &retrieve_options.offload, 1, NULL,
-	    "leave keys and values in the snapshot's file, and read rows as they are needed" },
+	    "leave keys and values in the snapshot's file (with a GPU: in host memory), and bring rows as they are needed" },
 	{ 0, "device-memory", OPT_BYTES, &device_memory, 1, "LIMIT",
 	    "specontext: the same of as many layers as do not fit into so many bytes, as the text grows" },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
