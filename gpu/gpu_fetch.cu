@@ -244,7 +244,10 @@ gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen
 	struct slot_table table;
 	struct fetch_route way;
 
-	gpu_refuse_capture(d, "fetch_chosen");
+	if (ahead)
+		gpu_refuse_capture(d, "fetch_chosen ahead");
+	if (chosen == NULL || chosen->rows != 1)
+		gpu_fixes_lengths(d);
 	if (!gpu_row_list_of(d, &from, rows, chosen) || !fetch_of(d, &table, &way, rows, low, f,
 	    (uint32_t)(bytes / (wide ? sizeof(uint4) : sizeof(uint16_t)))))
 		return d->fetching.n;

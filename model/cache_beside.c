@@ -91,7 +91,7 @@ cache_offload(struct cache *c, uint32_t l)
 const struct layer_rows *
 cache_last_rows(struct cache *c, uint32_t l)
 {
-	return far_rows_has(c->far, l) ? far_rows_last(c->far, l) : &c->layer[l];
+	return far_rows_has(c->far, l) ? far_rows_last(c->far, l, &c->layer[l]) : &c->layer[l];
 }
 
 struct layer_rows *
@@ -110,7 +110,7 @@ cache_note_newest(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 	int missing = 0;
 	uint32_t g;
 
-	for (g = 0; g < rows->heads; g++)
+	for (g = 0; c->head != NULL && g < rows->heads; g++)
 		missing |= rows->len[g] != pos[0];
 	for (g = 0; far_rows_has(c->far, l) && g < rows->heads; g++) {
 		if (missing)

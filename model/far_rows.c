@@ -39,6 +39,7 @@ free_layer(struct far_rows *f, struct far_layer *y)
 	layer_rows_free(&y->near, f->ops, f->dev);
 	free(y->last.start);
 	free(y->last.len);
+	free(y->last.capacity);
 	free(y->stored);
 	*y = (struct far_layer){ .stored = NULL };
 }
@@ -113,8 +114,9 @@ open_layer(struct far_rows *f, uint32_t l, const uint32_t *stored, uint64_t behi
 	memcpy(y->stored, stored, f->G * sizeof *stored);
 	y->last.start = calloc(f->G, sizeof *y->last.start);
 	y->last.len = calloc(f->G, sizeof *y->last.len);
+	y->last.capacity = calloc(f->G, sizeof *y->last.capacity);
 	if (layer_rows_init(&y->near, f->G, f->E, f->dtype) != KV_OK || y->last.start == NULL ||
-	    y->last.len == NULL || behind > UINT32_MAX - f->slots ||
+	    y->last.len == NULL || y->last.capacity == NULL || behind > UINT32_MAX - f->slots ||
 	    layer_rows_resize(&y->near, f->ops, f->dev, f->slots + (uint32_t)behind, 0) != KV_OK ||
 	    (device ? far_device_open(f, l) : far_host_open(f, y)) != KV_OK || reserve_lists(f, y) != KV_OK) {
 		free_layer(f, y);
@@ -186,21 +188,32 @@ far_rows_reserve(struct far_rows *f, uint32_t more)
 }
 
 const struct layer_rows *
-far_rows_last(struct far_rows *f, uint32_t l)
+far_rows_last(struct far_rows *f, uint32_t l, const struct layer_rows *rows)
 {
 	struct far_layer *y = &f->layer[l];
 	struct layer_rows all = y->near;
-	uint32_t g;
+	uint32_t g, room;
 
 	all.start = y->last.start;
 	all.len = y->last.len;
-	all.capacity = NULL;
+	all.capacity = y->last.capacity;
 	for (g = 0; g < f->G; g++) {
 		all.start[g] = y->near.start[g] + f->slots - y->stored[g];
 		all.len[g] = y->near.len[g] - f->slots + y->stored[g];
+		room = y->near.capacity[g] - f->slots + y->stored[g];
+		all.capacity[g] = room < rows->capacity[g] ? room : rows->capacity[g];
 	}
 	y->last = all;
 	return &y->last;
+}
+
+void
+far_rows_count(struct far_rows *f, uint32_t l, const uint32_t *len)
+{
+	uint32_t g;
+
+	for (g = 0; far_rows_has(f, l) && g < f->G; g++)
+		f->layer[l].near.len[g] = f->slots + len[g] - f->layer[l].stored[g];
 }
 
 /* ---- rows that are there whatever a step reads ---- */

@@ -91,9 +91,12 @@ int far_rows_take(struct far_rows *, uint32_t l, const uint32_t *first, const st
     uint32_t more);
 /* Room for so many more in all of them. Returns 0, or KV_ENOMEM. */
 int far_rows_reserve(struct far_rows *, uint32_t more);
-/* The rows of layer l that are on the device whatever a step reads, by their numbers in the layer: of KV head
- * g those from stored[g] on, and no others may be looked at. Until the layer changes. */
-const struct layer_rows *far_rows_last(struct far_rows *, uint32_t l);
+/* The rows of layer l, which are `rows`, that are on the device whatever a step reads, by their numbers in the
+ * layer: of KV head g those from stored[g] on, and no others may be looked at. Until the layer changes. */
+const struct layer_rows *far_rows_last(struct far_rows *, uint32_t l, const struct layer_rows *rows);
+/* The layer has len[G] rows now: steps that are launches of a graph append without saying so. Nothing where
+ * it is not far. */
+void far_rows_count(struct far_rows *, uint32_t l, const uint32_t *len);
 /* to (host) <- the keys (KV_KEYS) or values of all rows of KV head g. Returns 0, or KV_EIO. */
 int far_rows_get(struct far_rows *, uint32_t l, uint32_t g, enum kv_kind, void *to);
 

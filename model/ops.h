@@ -254,8 +254,8 @@ typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
  * the ops that these are composed of, attend of at most 8 query rows, the _each of these,
  * argmax, copy and clear go by the lengths of each launch; so do pack_bits and bits_scores
  * of an index that has all whole entries but at most the newest, group_reduce and topk of
- * lists that grow (struct counts), and attend_chosen of rows; all others by those of the
- * capture, which then must hold. */
+ * lists that grow (struct counts), and attend_chosen and fetch_chosen of rows; all others by
+ * those of the capture, which then must hold. */
 typedef int op_graph_begin(struct dev *);
 
 /* Ends the capture and returns a number for graph_launch(). As its last action each launch adds 1

@@ -163,7 +163,7 @@ retrieve_far(struct retrieval *t, uint32_t l, float *o, const struct query *quer
 
 	if (!t->whole)
 		retrieve_choose(t, query, t->opt.method == RETRIEVE_SPECONTEXT ? rows :
-		    far_rows_last(t->far, l), x);
+		    far_rows_last(t->far, l, rows), x);
 	if (!t->far->layer[l].begun && !begin(t, l, rows, x))
 		return (struct attention){ .rows = NULL };
 	if ((a.chosen = far_rows_end(t->far, l)) == NULL) {

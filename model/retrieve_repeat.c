@@ -10,8 +10,8 @@
  * step: the labels of pages that are whole by now (quest), what the last page is made of
  * and whether it was chosen (quest-eval), which positions are always read (specontext);
  * cluster and shadow read the rows behind their index on top of the budget, so that each
- * step reads one more. Audit and overlap bring what was chosen to the host, and rows that
- * are far are brought from there. */
+ * step reads one more. Audit and overlap bring what was chosen to the host; so does a layer
+ * whose rows are elsewhere, unless the device brings them by itself. */
 #include "model/retrieve_internal.h"
 
 int
@@ -27,10 +27,15 @@ retrieve_is_whole(const struct retrieval *t, uint32_t l, const uint32_t *len, ui
 int
 retrieval_repeats(const struct retrieval *t)
 {
-	return t->opt.method == RETRIEVE_FIER && !t->opt.audit && !t->opt.overlap && t->far == NULL;
+	uint32_t l;
+
+	for (l = 0; t->far != NULL && l < t->L; l++)
+		if (far_rows_has(t->far, l) && !far_rows_on_device(t->far, l))
+			return 0;
+	return t->opt.method == RETRIEVE_FIER && !t->opt.audit && !t->opt.overlap;
 }
 
-/* What is read whole grows on the device. Otherwise a KV head that has no more rows than
+/* What is read whole grows on the device, unless it is brought there. Otherwise a KV head that has no more rows than
  * the budget is read with one row more at each step. The rows of a step are one more than
  * given. */
 int
@@ -45,6 +50,8 @@ retrieval_reads_as_many(const struct retrieval *t, uint32_t l, const uint32_t *l
 		whole &= len[g] + 1 <= budget && other[g] + 1 <= budget;
 		same &= len[g] == other[g] || (len[g] + 1 > budget && other[g] + 1 > budget);
 	}
+	if (far_rows_has(t->far, l))
+		return !whole && same;
 	return l < t->opt.dense || window != 0 || whole || same;
 }
 

@@ -7,6 +7,7 @@
 /* The memory of a layer's rows and of what goes with them, and how many rows there are */
 struct layer_state {
 	const void *k, *v, *pos, *mass, *bits, *lists;
+	const void *near, *near_pos, *places;   /* of a layer whose rows are elsewhere */
 	const struct retrieval *retrieval;
 	uint64_t *start;               /* [G] */
 	uint32_t *len;                 /* [G] */
@@ -95,9 +96,12 @@ static struct layer_state
 memory_of(const struct cache *c, uint32_t l)
 {
 	const struct layer_rows *rows = &c->layer[l];
+	const struct far_layer *far = far_rows_has(c->far, l) ? &c->far->layer[l] : NULL;
 	const struct retrieval *t = c->retrieval;
 
-	return (struct layer_state){ .k = rows->k, .v = rows->v, .pos = rows->pos,
+	return (struct layer_state){ .near = far != NULL ? far->near.k : NULL,
+	    .near_pos = far != NULL ? far->near.pos : NULL, .places = far != NULL ? far->list.at : NULL,
+	    .k = rows->k, .v = rows->v, .pos = rows->pos,
 	    .mass = c->mass != NULL ? c->mass[l].sum : NULL,
 	    .bits = c->index != NULL ? c->index[l].bits.data : NULL,
 	    .lists = t != NULL ? retrieval_lists(t) : NULL, .retrieval = t };
@@ -135,6 +139,7 @@ layer_holds(const struct layer_state *was, const struct cache *c, uint32_t l, ui
 
 	if (now.k != was->k || now.v != was->v || now.pos != was->pos || now.mass != was->mass ||
 	    now.bits != was->bits || now.lists != was->lists || now.retrieval != was->retrieval ||
+	    now.near != was->near || now.near_pos != was->near_pos || now.places != was->places ||
 	    memcmp(rows->start, was->start, rows->heads * sizeof *was->start) != 0)
 		return 0;
 	for (g = 0; g < rows->heads; g++)
@@ -180,6 +185,7 @@ restore_state(struct step_graph *s, const struct step *step)
 
 			memcpy(c->layer[l].len, s->state[(size_t)i * L + l].len,
 			    s->m->id.kv_heads * sizeof(uint32_t));
+			far_rows_count(c->far, l, c->layer[l].len);
 			if (c->index != NULL)
 				index_count(&c->index[l], &c->layer[l]);
 		}
@@ -220,6 +226,7 @@ count_row(struct cache *c, uint32_t l)
 	cache_expect(c, l, &c->next_position, 1);
 	for (g = 0; g < rows->heads; g++)
 		rows->len[g]++;
+	far_rows_count(c->far, l, rows->len);
 	if (c->index != NULL)
 		index_count(&c->index[l], rows);
 	if (c->retrieval != NULL)

@@ -181,3 +181,27 @@ same() {
 		[ ! -e failed.kv ]
 	done
 }
+
+@test "steps of FIER whose rows are in host memory are launches of a graph, also of several texts, and nothing changes by that" {
+	local f
+	# read OPTION ... SNAPSHOT ...: 40 tokens, in which a group of 16 rows is completed and memory grows
+	read_on() {
+		kv-decode -v -m four --device cuda --retrieve fier --ids --ignore-eos -n 40 "$@" 2>err
+	}
+	for f in four.kv ragged.kv "four.kv whole.kv"; do
+		# shellcheck disable=SC2086 # several
+		read_on --budget 25 --dense-layers 1 --offload $f >launched.ids
+		[ "$(sed -n 's/^kv-decode: \([0-9]*\) steps repeated.*/\1/p' err)" -gt 34 ]
+		# shellcheck disable=SC2086
+		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 read_on --budget 25 --dense-layers 1 --offload $f | cmp - launched.ids
+		grep -q 'no step is repeated' err
+	done
+	read_on --budget 25 --dense-layers 1 --offload -o launched.kv four.kv >launched.ids
+	read_on --budget 25 --dense-layers 1 -o near.kv four.kv | cmp - launched.ids
+	cmp launched.kv near.kv
+	# what is read whole grows, and is brought: no launch of it holds
+	read_on --budget 1000 --dense-layers 1 --offload -o launched.kv four.kv >launched.ids
+	! grep -q 'steps repeated' err || return
+	read_on --budget 1000 --dense-layers 1 -o near.kv four.kv | cmp - launched.ids
+	cmp launched.kv near.kv
+}
