@@ -58,7 +58,8 @@ def numbers(text):
 
 
 def prefill(model, out, ids, *more):
-    kv("kv-prefill", "-q", "--device", "cpu", "-m", model, "--ids", "-o", out, *more, "-", ids=ids)
+    kv("kv-prefill", "-q", "--device", "cpu", "--products", "f32", "-m", model, "--ids", "-o", out, *more,
+       "-", ids=ids)
     return out
 
 
