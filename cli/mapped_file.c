@@ -91,7 +91,7 @@ map_locked(int fd, size_t size)
 	return &all[i];
 }
 
-struct mapped_file *
+static struct mapped_file *
 map_file(int fd, size_t size)
 {
 	struct mapped_file *m;
@@ -102,7 +102,7 @@ map_file(int fd, size_t size)
 	return m;
 }
 
-void
+static void
 unmap_file(struct mapped_file *m)
 {
 	char *data;
@@ -116,16 +116,16 @@ unmap_file(struct mapped_file *m)
 	pthread_mutex_unlock(&changing);
 }
 
-const char *
-mapped_file_data(const struct mapped_file *m)
+static const char *
+mapped_data(const struct mapped_file *m)
 {
 	return m->data;
 }
 
-int
-mapped_file_broken(const struct mapped_file *m)
+static int
+mapped_broken(const struct mapped_file *m)
 {
 	return m->broken;
 }
 
-const struct file_mapper mapped_files = { map_file, unmap_file, mapped_file_data, mapped_file_broken };
+const struct file_mapper mapped_files = { map_file, unmap_file, mapped_data, mapped_broken };

@@ -34,7 +34,8 @@ leave_on_host(struct sequence *s, const struct sequence_options *o, const struct
 {
 	const struct model *m = s->model;
 
-	s->store = row_store_new(r, o->mapper);
+	/* few layers are read from the file where the device reads host memory, if any */
+	s->store = row_store_new(r, m->ops->fetch_chosen == NULL ? o->mapper : NULL);
 	if (s->store != NULL && m->ops->fetch_chosen != NULL)
 		row_store_keep(s->store, m->ops, m->dev);
 	if (s->store != NULL)

@@ -239,7 +239,7 @@ gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen
 	const size_t bytes = f->to->width * kv_dtype_size(f->to->dtype);
 	const uintptr_t places = (uintptr_t)f->to->k | (uintptr_t)f->to->v | (uintptr_t)f->k | (uintptr_t)f->v;
 	const bool wide = !d->reference && (bytes | places) % sizeof(uint4) == 0;
-	const bool early = d->no_early_start;
+	const bool no_early_start = d->no_early_start;
 	struct row_list from;
 	struct slot_table table;
 	struct fetch_route way;
@@ -259,7 +259,7 @@ gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen
 	    from, table, way);
 	if (!ahead)
 		return d->fetching.n;
-	d->no_early_start = early;       /* nothing has come to the other stream */
+	d->no_early_start = no_early_start;       /* nothing has come to the other stream */
 	gpu_check(d, "fetch", cudaEventRecord(d->fetching.done[d->fetching.n % FETCHES], d->fetching.stream));
 	return d->fetching.n++;
 }

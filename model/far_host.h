@@ -1,5 +1,5 @@
-/* far_host.h - layers of far_rows.h whose slots the host fills: from the file, or from memory that the device
- * cannot read */
+/* far_host.h - layers of far_rows.h whose slots the host fills: from the file, also where keys or values alone
+ * are in host memory */
 #ifndef KVPIPE_FAR_HOST_H
 #define KVPIPE_FAR_HOST_H
 

@@ -107,7 +107,7 @@ reserve_lists(struct far_rows *f, struct far_layer *y)
 static int
 open_layer(struct far_rows *f, uint32_t l, const uint32_t *stored, uint64_t behind)
 {
-	const int device = f->ops->fetch_chosen != NULL && row_store_has(f->store, l);
+	const int device = row_store_has(f->store, l);
 	struct far_layer *y = &f->layer[l];
 	uint32_t g;
 

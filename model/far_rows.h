@@ -107,7 +107,7 @@ void far_rows_begin(struct far_rows *, uint32_t l, const uint32_t *row, size_t s
     const struct far_keys *keys);
 /* The positions of the rows that are new in this step. */
 void far_rows_place(struct far_rows *, uint32_t l, const struct layer_rows *rows);
-/* The same by the device: are the rows of this layer in host memory that it reads? */
+/* The same by the device: is this a far layer whose rows are in host memory that it reads? */
 int far_rows_on_device(const struct far_rows *, uint32_t l);
 /* Then this in place of the two, with what fetch_chosen() wants. */
 void far_rows_fetch(struct far_rows *, uint32_t l, const struct chosen *, const struct layer_rows *rows,

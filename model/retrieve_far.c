@@ -147,7 +147,7 @@ retrieve_count_brought(const struct retrieval *t)
 	uint32_t l, g;
 
 	for (l = 0; t->far != NULL && l < t->L; l++) {
-		if (!far_rows_has(t->far, l) || !far_rows_on_device(t->far, l))
+		if (!far_rows_on_device(t->far, l))
 			continue;
 		far_rows_brought(t->far, l, t->far_bytes);
 		for (g = 0; g < t->G; g++)

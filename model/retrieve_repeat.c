@@ -35,9 +35,9 @@ retrieval_repeats(const struct retrieval *t)
 	return t->opt.method == RETRIEVE_FIER && !t->opt.audit && !t->opt.overlap;
 }
 
-/* What is read whole grows on the device, unless it is brought there. Otherwise a KV head that has no more rows than
- * the budget is read with one row more at each step. The rows of a step are one more than
- * given. */
+/* What is read whole grows on the device, unless it is brought there. Otherwise a KV head
+ * that has no more rows than the budget is read with one row more at each step. The rows of
+ * a step are one more than given. */
 int
 retrieval_reads_as_many(const struct retrieval *t, uint32_t l, const uint32_t *len,
     const uint32_t *other, uint32_t window)

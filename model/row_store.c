@@ -60,14 +60,6 @@ row_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
 	return NULL;
 }
 
-static void
-unmap(struct row_store *s)
-{
-	if (s->map != NULL)
-		s->mapper->unmap(s->map);
-	s->map = NULL;
-}
-
 void
 row_store_free(struct row_store *s)
 {
@@ -81,7 +73,8 @@ row_store_free(struct row_store *s)
 		s->ops->host_free(s->dev, s->kept_keys[l]);
 		s->ops->host_free(s->dev, s->kept_values[l]);
 	}
-	unmap(s);
+	if (s->map != NULL)
+		s->mapper->unmap(s->map);
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->name);
@@ -100,7 +93,6 @@ row_store_keep(struct row_store *s, const struct ops *ops, struct dev *dev)
 	s->ops = ops;
 	s->dev = dev;
 	s->reads_file = 0;
-	unmap(s);                               /* few layers are read from the file, if any */
 }
 
 int

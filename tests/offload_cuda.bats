@@ -31,12 +31,6 @@ setup() {
 	cd "$BATS_FILE_TMPDIR" || exit 1
 }
 
-# Small indexes of all kinds; of factors no more than there are rows
-indexed() {
-	kv-quantize1b -g 16 | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 |
-	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2
-}
-
 # same NAME MODEL OPTION ...: given tokens behind NAME.kv; logits, and what was read, are the same with all rows on the GPU and with some in host memory
 same() {
 	compare host "$@"

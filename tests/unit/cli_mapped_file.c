@@ -57,27 +57,27 @@ static void
 test_cut(void)
 {
 	int fd = make_file(), other = make_file(), i;
-	struct mapped_file *m = map_file(fd, SIZE), *whole = map_file(other, SIZE);
+	struct mapped_file *m = mapped_files.map(fd, SIZE), *whole = mapped_files.map(other, SIZE);
 	pthread_t thread[THREADS];
 	void *got;
 
-	check(m != NULL && whole != NULL && sum(mapped_file_data(m), SIZE) == SIZE && !mapped_file_broken(m),
+	check(m != NULL && whole != NULL && sum(mapped_files.data(m), SIZE) == SIZE && !mapped_files.broken(m),
 	    "a file is read through its mapping");
 	check(ftruncate(fd, CUT) == 0, "it is cut");
 	for (i = 0; i < THREADS; i++)
-		pthread_create(&thread[i], NULL, read_all, (void *)(uintptr_t)mapped_file_data(m));
+		pthread_create(&thread[i], NULL, read_all, (void *)(uintptr_t)mapped_files.data(m));
 	for (i = 0; i < THREADS; i++) {
 		pthread_join(thread[i], &got);
 		check((unsigned long)got == CUT, "what is left is read, and zeros");
 	}
-	check(mapped_file_broken(m) && !mapped_file_broken(whole), "and that one is known to be broken");
-	check(sum(mapped_file_data(whole), SIZE) == SIZE, "another file is as it was");
-	unmap_file(m);
-	m = map_file(other, SIZE);
-	check(m != NULL && !mapped_file_broken(m) && sum(mapped_file_data(m), SIZE) == SIZE,
+	check(mapped_files.broken(m) && !mapped_files.broken(whole), "and that one is known to be broken");
+	check(sum(mapped_files.data(whole), SIZE) == SIZE, "another file is as it was");
+	mapped_files.unmap(m);
+	m = mapped_files.map(other, SIZE);
+	check(m != NULL && !mapped_files.broken(m) && sum(mapped_files.data(m), SIZE) == SIZE,
 	    "its place is taken by a file that is not");
-	unmap_file(m);
-	unmap_file(whole);
+	mapped_files.unmap(m);
+	mapped_files.unmap(whole);
 	close(fd);
 	close(other);
 }
@@ -87,9 +87,9 @@ test_refused(void)
 {
 	int end[2], fd = make_file();
 
-	check(pipe(end) == 0 && map_file(end[0], SIZE) == NULL, "a pipe cannot be mapped");
-	check(map_file(fd, 0) == NULL, "nothing cannot be mapped");
-	check(map_file(fd, (size_t)1 << 60) == NULL, "nor more than there are addresses");
+	check(pipe(end) == 0 && mapped_files.map(end[0], SIZE) == NULL, "a pipe cannot be mapped");
+	check(mapped_files.map(fd, 0) == NULL, "nothing cannot be mapped");
+	check(mapped_files.map(fd, (size_t)1 << 60) == NULL, "nor more than there are addresses");
 	close(fd);
 	close(end[0]);
 	close(end[1]);

@@ -290,6 +290,15 @@ to_device_as(struct device *d, const float *x, enum kv_dtype type, size_t n)
 }
 
 void *
+cleared(struct device *d, size_t bytes)
+{
+	void *p = d->ops->alloc(d->dev, bytes);
+
+	d->ops->clear(d->dev, p, bytes);
+	return p;
+}
+
+void *
 put_askew(struct device *d, const void *x, size_t bytes, size_t by)
 {
 	char *p = d->ops->alloc(d->dev, bytes + by);

@@ -70,6 +70,7 @@ void round_to(float *x, enum kv_dtype type, size_t n);      /* to type and back 
 /* Copies; the device ones belong to ops->free, the others to free. */
 void *to_device(struct device *, const void *x, size_t bytes);
 void *to_device_as(struct device *, const float *x, enum kv_dtype type, size_t n);
+void *cleared(struct device *, size_t bytes);               /* device memory, 0 */
 /* The copy begins `by` bytes behind where it would be aligned. */
 void *put_askew(struct device *, const void *x, size_t bytes, size_t by);
 void free_askew(struct device *, const void *p, size_t by);

@@ -181,15 +181,6 @@ pinned(struct device *d, const void *x, size_t bytes)
 	return p;
 }
 
-static void *
-cleared(struct device *d, size_t bytes)
-{
-	void *p = d->ops->alloc(d->dev, bytes);
-
-	d->ops->clear(d->dev, p, bytes);
-	return p;
-}
-
 static void
 make_call(struct call *a, struct device *d, struct sample *c, const struct shape *s)
 {

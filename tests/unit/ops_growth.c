@@ -57,15 +57,6 @@ place_rows(struct growing *x, const struct growth *how)
 	x->entry_bytes = entries * (size_t)how->E * (4 + how->u / 8);
 }
 
-static void *
-cleared(struct device *d, size_t bytes)
-{
-	void *p = d->ops->alloc(d->dev, bytes);
-
-	d->ops->clear(d->dev, p, bytes);
-	return p;
-}
-
 static void
 open_growing(struct growing *x, struct device *d, const struct growth *how, const struct inputs *in)
 {
