@@ -181,7 +181,7 @@ calls() {
 }
 
 # Small indexes of all kinds; of factors no more than there are rows
-indexed() {
+small_indexes() {
 	kv-quantize1b -g 16 | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 |
 	    kv-index --low-rank --rank 10 --chunk-rows 4 --outliers 3 --local 2
 }

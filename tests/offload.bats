@@ -15,9 +15,9 @@ setup_file() {
 	seq 3 2 258 >whole.ids
 	seq 7 5 200 >next.ids
 	for m in one four slid; do
-		kv-prefill -m $m --ids text.ids | indexed >$m.kv
+		kv-prefill -m $m --ids text.ids | small_indexes >$m.kv
 	done
-	kv-prefill -m four --ids whole.ids | indexed >whole.kv
+	kv-prefill -m four --ids whole.ids | small_indexes >whole.kv
 	kv-prefill -m four --ids text.ids | kv-score --method keydiff | kv-evict --budget 60 --policy adakv |
 	    kv-quantize1b -g 16 | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 >ragged.kv
 }
