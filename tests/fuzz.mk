@@ -1,0 +1,47 @@
+# libFuzzer: make fuzz-NAME [FUZZ_SECONDS=60] for one target, make -j fuzz for all
+#
+# A target is LLVMFuzzerTestOneInput() behind #ifdef FUZZ in one of its sources. To add one, give its name, its sources, the archives behind them, its
+# corpus and its limits here. New inputs go to $(O)/fuzz/NAME.corpus, what was found to $(O)/fuzz/found: make a test of it first.
+
+FUZZ_SECONDS = 60
+fuzz_targets = reader safetensors tokenizer chat
+fuzz_flags = -g -O1 -DFUZZ -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
+
+# from kv_open() to kv_check_index(); every hash is taken for right
+fuzz_reader_sources = $(wildcard libkvfile/*.c)
+fuzz_reader_corpus = formats/vectors/passed formats/vectors/failed
+fuzz_reader_limits = -rss_limit_mb=512 -max_len=65536 -timeout=10
+
+# the header of a file of weights
+fuzz_safetensors_sources = model/safetensors.c model/model_files.c
+fuzz_safetensors_archives = $(O)/libmodel.a $(O)/libkvfile.a
+fuzz_safetensors_corpus = tests/fuzz/safetensors
+fuzz_safetensors_limits = -rss_limit_mb=1024 -max_len=4096 -timeout=10 -dict=tests/fuzz/safetensors.dict
+
+# a tokenizer.json, and a text behind it
+fuzz_tokenizer_sources = $(wildcard tokenizer/*.c)
+fuzz_tokenizer_corpus = tests/fuzz/tokenizer
+fuzz_tokenizer_limits = -rss_limit_mb=2048 -max_len=4096 -timeout=20 -dict=tests/fuzz/tokenizer.dict
+
+# a template of a conversation, and a message behind it
+fuzz_chat_sources = $(wildcard chat/*.c)
+fuzz_chat_corpus = tests/fuzz/chat
+fuzz_chat_limits = -rss_limit_mb=2048 -max_len=4096 -timeout=20 -dict=tests/fuzz/chat.dict
+
+define fuzz_rules
+$$(O)/fuzz/$(1): $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(wildcard */*.h)
+	@mkdir -p $$(@D)
+	clang $$(std) $$(WARN) -I. $$(fuzz_flags) -o $$@ $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) -lm
+
+# Its last line is how many inputs were tried.
+fuzz-$(1): $$(O)/fuzz/$(1)
+	@mkdir -p $$(O)/fuzz/$(1).corpus $$(O)/fuzz/found
+	@$$< -max_total_time=$$(FUZZ_SECONDS) $$(fuzz_$(1)_limits) -artifact_prefix=$$(O)/fuzz/found/$(1)- \
+	    $$(O)/fuzz/$(1).corpus $$(fuzz_$(1)_corpus) >$$(O)/fuzz/$(1).log 2>&1 || { tail -n 60 $$(O)/fuzz/$(1).log; false; }
+	@echo "fuzz-$(1): $$$$(tail -n 1 $$(O)/fuzz/$(1).log)"
+endef
+$(foreach target,$(fuzz_targets),$(eval $(call fuzz_rules,$(target))))
+
+fuzz: $(fuzz_targets:%=fuzz-%)
+
+.PHONY: fuzz $(fuzz_targets:%=fuzz-%)
