@@ -337,6 +337,8 @@ compute(struct render *x, const struct node *n)
 	switch (n->kind) {
 	case N_CONST:
 		return n->value;
+	case N_PRINTED:
+		return x->printed;
 	case N_NAME:
 		return lookup(x, n->name);
 	case N_NOT:

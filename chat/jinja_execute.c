@@ -16,12 +16,21 @@
 
 /* ---- statements ---- */
 
+/* A frame inside `up`, which becomes the innermost one. It is in the arena, as every frame is: a macro
+ * that is made in it keeps it, and a namespace may carry the macro out. */
 static void
-push_frame(struct render *x, struct frame *f)
+push_frame(struct render *x, struct frame *up)
 {
-	f->up = x->frame;
-	f->first = NULL;
+	struct frame *f = run_zalloc(&x->run, sizeof(*f));
+
+	f->up = up;
 	x->frame = f;
+}
+
+static void
+pop_frame(struct render *x)
+{
+	x->frame = x->frame->up;
 }
 
 static void
@@ -67,18 +76,17 @@ loop_elements(struct render *x, const struct node *n)
 {
 	const struct list *all = elements(&x->run, evaluate(x, n->a), "a loop");
 	struct value chosen;
-	struct frame frame;
 	size_t i;
 
 	if (n->d == NULL)
 		return all;
 	chosen = value_list(&x->run);
 	for (i = 0; i < all->n; i++) {
-		push_frame(x, &frame);
+		push_frame(x, x->frame);
 		assign_all(x, n->list, all->at[i]);
 		if (truth(evaluate(x, n->d)))
 			list_push(&x->run, chosen.u.list, all->at[i]);
-		x->frame = frame.up;
+		pop_frame(x);
 	}
 	return chosen.u.list;
 }
@@ -88,7 +96,6 @@ run_loop(struct render *x, const struct node *n)
 {
 	const struct list *all = loop_elements(x, n);
 	struct loop *l;
-	struct frame *frame;
 	enum ends how = ENDS;
 	size_t i;
 
@@ -96,12 +103,11 @@ run_loop(struct render *x, const struct node *n)
 		l = run_alloc(&x->run, sizeof(*l));
 		l->all = all;
 		l->i = i;
-		frame = run_alloc(&x->run, sizeof(*frame));     /* a macro may be made in it */
-		push_frame(x, frame);
+		push_frame(x, x->frame);
 		bind(x, "loop", (struct value){ .kind = V_LOOP, .u.loop = l });
 		assign_all(x, n->list, all->at[i]);
 		how = execute(x, n->b);
-		x->frame = frame->up;
+		pop_frame(x);
 	}
 	return all->n == 0 ? execute(x, n->c) : ENDS;
 }
@@ -119,20 +125,20 @@ capture(struct render *x, const struct node *body, enum ends *how)
 }
 
 /* {% set x %}..{% endset %}, {% filter f %}..{% endfilter %}: what the body prints goes through
- * filters whose innermost operand is the node d; it is put there, and taken away again. */
+ * filters, whose innermost operand is N_PRINTED. */
 static enum ends
 filtered(struct render *x, const struct node *n)
 {
+	const struct value outside = x->printed;
 	enum ends how;
-	struct frame frame;
 	struct value v;
 
-	push_frame(x, &frame);
+	push_frame(x, x->frame);
 	v = capture(x, n->b, &how);
-	x->frame = frame.up;
-	n->d->value = v;
+	pop_frame(x);
+	x->printed = v;
 	v = evaluate(x, n->a);
-	n->d->value = value_none();
+	x->printed = outside;
 	if (n->kind == S_FILTER)
 		sink_put(&x->run, x->sink, as_text(&x->run, v));
 	else
@@ -149,15 +155,14 @@ struct value
 call_macro(struct run *r, const struct callable *c, struct args *a)
 {
 	struct render *x = (struct render *)r;
-	struct frame *outside = x->frame, *frame = run_alloc(r, sizeof(*frame));
+	struct frame *outside = x->frame;
 	const struct node *p;
 	struct value *given, v;
 	enum ends how;
 	unsigned i = 0;
 
 	run_enter(r);
-	x->frame = ((const struct macro *)c)->frame;
-	push_frame(x, frame);
+	push_frame(x, ((const struct macro *)c)->frame);
 	for (p = c->macro->list; p != NULL; p = p->next, i++) {
 		given = arg(a, i, p->name);
 		bind(x, p->name, given != NULL ? *given : p->a != NULL ? evaluate(x, p->a) :
@@ -311,14 +316,13 @@ size_of(const json_t *v)
 static int
 render_into(struct render *x, const struct jinja *t)
 {
-	struct frame outermost = { .first = NULL };
 	json_t *variables = (json_t *)(uintptr_t)x->context->variables, *one;
 	const char *key;
 
 	if (setjmp(x->run.out) != 0)
 		return x->run.code;
 	x->run.line = 1;
-	x->frame = x->outermost = &outermost;
+	push_frame(x, NULL);
 	json_object_foreach(variables, key, one)
 		bind(x, key, value_of_json(&x->run, one, x->context, key, key));
 	execute(x, t->body);

@@ -187,7 +187,7 @@ struct value dict_items(struct run *, struct value dict);
 enum node_kind {
 	/* expressions */
 	N_CONST, N_NAME, N_LIST, N_DICT, N_PAIR, N_ATTRIBUTE, N_ITEM, N_SLICE, N_CALL, N_FILTER,
-	N_TEST, N_KEYWORD, N_NOT, N_AND, N_OR, N_BINARY, N_NEGATIVE, N_COMPARE, N_CHOICE,
+	N_TEST, N_KEYWORD, N_PRINTED, N_NOT, N_AND, N_OR, N_BINARY, N_NEGATIVE, N_COMPARE, N_CHOICE,
 	/* statements */
 	S_TEXT, S_PRINT, S_IF, S_FOR, S_SET, S_SET_BLOCK, S_MACRO, S_FILTER, S_GENERATION, S_BREAK,
 	S_CONTINUE
@@ -267,8 +267,9 @@ struct frame {
 struct render {
 	struct run run;                 /* the first member: a struct run * is one of these */
 	const struct jinja_context *context;
-	struct frame *frame, *outermost;
+	struct frame *frame;            /* the innermost one */
 	struct sink *sink;
+	struct value printed;           /* by the body of the block whose filters run: N_PRINTED */
 };
 
 struct value evaluate(struct render *, const struct node *);

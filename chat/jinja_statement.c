@@ -111,7 +111,7 @@ static struct node *
 parse_set(struct parser *p)
 {
 	static const char *const until[] = { "endset", NULL };
-	struct node *n = new_node(p, S_SET), *self;
+	struct node *n = new_node(p, S_SET);
 	const char *which;
 
 	n->list = parse_targets(p);
@@ -121,9 +121,7 @@ parse_set(struct parser *p)
 		return n;
 	}
 	n->kind = S_SET_BLOCK;
-	self = new_node(p, N_CONST);    /* execute() puts what was printed there */
-	n->d = self;
-	n->a = parse_filters(p, self);
+	n->a = parse_filters(p, new_node(p, N_PRINTED));
 	end_tag(p);
 	n->b = parse_until(p, until, &which);
 	end_tag(p);
@@ -165,9 +163,8 @@ parse_filter_block(struct parser *p)
 	struct node *n = new_node(p, S_FILTER), *f;
 	const char *which;
 
-	n->d = new_node(p, N_CONST);
 	f = new_node(p, N_FILTER);
-	f->a = n->d;
+	f->a = new_node(p, N_PRINTED);
 	f->name = expect_name(p, "the name of a filter");
 	if (skip_op(p, "("))
 		parse_arguments(p, f);

@@ -288,6 +288,17 @@ STATEMENTS = [
     "{% set o = 'outer' %}{% macro h() %}{{ o }}{% set o = 'inner' %}{{ o }}{% endmacro %}{{ h() }}{{ o }}",
     "{% for m in messages %}{% for a in nums %}{{ loop.index }}{% endfor %}{{ loop.index }} {% endfor %}",
     "{{ nothing }}{{ messages[0].nothing }}|{{ nothing ~ 'x' }}{{ (nothing|default(none)) is none }}",
+    # what a namespace carries out of the block, macro or loop that it was made in
+    "{% set ns = namespace(f=1) %}{% macro k(y) %}{% set x %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endset %}"
+    "{% endmacro %}{{ k('y') }}{{ ns.f() }}{% set x %}{{ word }}{% endset %}{{ ns.f() }}",
+    "{% set ns = namespace(f=1) %}{% macro k(y) %}{% filter upper %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endfilter %}"
+    "{% endmacro %}{{ k(word) }}{{ ns.f() }}{% filter lower %}{{ word }}{{ ns.f() }}{% endfilter %}",
+    "{% set ns = namespace(f=1) %}{% macro k(y) %}{% for a in [y] if a %}{% macro m() %}{{ y }}{% endmacro %}{% set ns.f = m %}{% endfor %}"
+    "{% endmacro %}{{ k('q') }}{{ ns.f() }}{% for a in nums if a > 1 %}{{ ns.f() }}{% endfor %}",
+    "{% set ns = namespace(l=1) %}{% for a in nums %}{% set ns.l = loop %}{% endfor %}{{ ns.l.index }}{{ ns.l.previtem }}",
+    # a block that runs again while its own filters do
+    "{% macro f(k) %}{% set x | replace('1', f(k - 1) if k else '0') %}{{ k }}{% endset %}{{ x }};{% endmacro %}{{ f(2) }}{{ f(1) }}",
+    "{% macro f(k) %}{% filter replace('1', f(k - 1) if k else '0') | upper %}a{{ k }}{% endfilter %};{% endmacro %}{{ f(2) }}{{ f(1) }}",
 ]
 
 
