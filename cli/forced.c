@@ -25,7 +25,7 @@ opt_forced(void)
 }
 
 void
-forced_read(struct forced *f, const struct session *s)
+forced_read(struct forced *f, const struct session *s, struct kv_reader *snapshot)
 {
 	const char *path = forced_options.text, *name = strcmp(path, "-") == 0 ? "stdin" : path;
 	const uint32_t V = s->model->id.vocabulary;
@@ -37,7 +37,8 @@ forced_read(struct forced *f, const struct session *s)
 	if (forced_options.ids)
 		parse_ids(name, text, size, V, &f->ids);
 	else if (size > 0)
-		encode_text(s->tokenizer, name, text, size, 0, V, EXIT_DAMAGED, &f->ids);
+		encode_text(s->tokenizer, name, text, size, text_behind(s->tokenizer, snapshot), V,
+		    EXIT_DAMAGED, &f->ids);
 	free(text);
 	if (f->ids.n == 0)
 		die(EXIT_DAMAGED, "%s: there is no token", name);

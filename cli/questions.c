@@ -60,6 +60,7 @@ questions_each(const char *path, void (*each)(void *with, const char *name, size
 struct reading {
 	struct questions *q;
 	const struct tokenizer *tokenizer;
+	unsigned flags;
 	uint32_t vocabulary;
 };
 
@@ -104,8 +105,7 @@ add(void *with, const char *name, size_t line, json_t *asked)
 		take_ids(&one->ids, ids, r->vocabulary, name, line);
 	else
 		rc = tokenizer_encode(r->tokenizer, json_string_value(text),
-		    json_string_length(text), 0,
-		    &one->ids, err, sizeof err);
+		    json_string_length(text), r->flags, &one->ids, err, sizeof err);
 	if (rc != 0)
 		die(rc == TOKENIZER_ENOMEM ? EXIT_RUN : EXIT_DAMAGED, "%s: line %zu: %s", name,
 		    line, err);
@@ -116,10 +116,10 @@ add(void *with, const char *name, size_t line, json_t *asked)
 }
 
 void
-questions_read(struct questions *q, const char *path, const struct tokenizer *t,
+questions_read(struct questions *q, const char *path, const struct tokenizer *t, unsigned flags,
     uint32_t vocabulary)
 {
-	struct reading r = { q, t, vocabulary };
+	struct reading r = { q, t, flags, vocabulary };
 
 	*q = (struct questions){ .n = 0 };
 	questions_each(path, add, &r);

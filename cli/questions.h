@@ -22,9 +22,10 @@ struct questions {
 void questions_each(const char *path, void (*each)(void *with, const char *name, size_t line,
     json_t *asked), void *with);
 
-/* Reads them all. Names of special tokens in a question mean these, as in kv-prefill; where an
- * object has "ids", they are asked, each below `vocabulary`. Dies, also when one has no token. */
-void questions_read(struct questions *, const char *path, const struct tokenizer *,
+/* Reads them all. flags: what tokenizer_behind() says of the snapshot. Names of special tokens in a
+ * question mean these, as in kv-prefill; where an object has "ids", they are asked, each below
+ * `vocabulary`. Dies, also when one has no token. */
+void questions_read(struct questions *, const char *path, const struct tokenizer *, unsigned flags,
     uint32_t vocabulary);
 void questions_free(struct questions *);
 

@@ -8,6 +8,7 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/tool.h"
+#include "libkvfile/codec.h"
 #include "model/adapter.h"
 #include "model/folder.h"
 #include "model/retrieval_head.h"
@@ -345,6 +346,18 @@ encode_text(const struct tokenizer *t, const char *name, const char *text, size_
 		if (out->ids[i] >= vocabulary)
 			die(status, "%s: token %zu has the id %u, the model has %u", name, i + 1,
 			    out->ids[i], vocabulary);
+}
+
+unsigned
+text_behind(const struct tokenizer *t, struct kv_reader *snapshot)
+{
+	struct kv_tokens tokens;
+	struct kv_section sec;
+
+	input_next(snapshot, &sec);             /* TOKS is the first, always */
+	input_check(snapshot, kv_load_tokens(snapshot, &tokens));
+	input_check(snapshot, kv_again(snapshot));
+	return tokenizer_behind(t, tokens.id, tokens.n);
 }
 
 void

@@ -63,6 +63,10 @@ struct tokenizer *session_tokenizer(void);
 void encode_text(const struct tokenizer *, const char *name, const char *text, size_t len,
     unsigned flags, uint32_t vocabulary, int status, struct ids *out);
 
+/* The flags of encode_text() for a text that continues the tokens of a snapshot, of which nothing has
+ * been read yet, and is not by this. Dies. */
+unsigned text_behind(const struct tokenizer *, struct kv_reader *snapshot);
+
 /* Appends the ids in text[len], decimal numbers between white space, each below `vocabulary`.
  * Dies and names line and word. */
 void parse_ids(const char *name, const char *text, size_t len, uint32_t vocabulary,

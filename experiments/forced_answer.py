@@ -37,4 +37,4 @@ def answer_ids(tokenizer, record, part):
     prompt, both = tokenizer.prompt_ids(record, part), tokenizer.prompt_ids(longer, part)
     if both[:len(prompt)] == prompt and both[len(prompt):]:
         return both[len(prompt):]
-    return tokenizer.text_ids(between + answer)
+    return tokenizer.text_ids(between + answer, behind=True)

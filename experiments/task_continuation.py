@@ -51,7 +51,8 @@ def text_of(tokenizer, ids):
         text = tokenizer.text(ids)
     except UnicodeDecodeError:      # a part of a character
         return None
-    return text if text.strip() and tokenizer.text_ids(text) == ids else None
+    same = text.strip() and ids in (tokenizer.text_ids(text), tokenizer.text_ids(text, behind=True))
+    return text if same else None
 
 
 def make_continuation(options, tokenizer):

@@ -67,7 +67,7 @@ class Tokenizer:
         if self.chat == "none":
             command = ["kv-tokenize", "-q", "-m", self.model]
             if part == "question":
-                command.append("--no-template")
+                command.append("--continue")
             return ids_of(call(command + ["--plain"], plain_text(record, part)))
         turns = messages(record, part)
         command = ["kv-chat", "-q", "-m", self.model]
@@ -82,9 +82,10 @@ class Tokenizer:
     def count(self, record):
         return len(self.prompt_ids(record))
 
-    def text_ids(self, text):
-        """The ids of a text without what a template puts around it."""
-        command = ["kv-tokenize", "-q", "-m", self.model, "--no-template", "--plain"]
+    def text_ids(self, text, behind=False):
+        """The ids of a text without what a template puts around it; behind: as it continues another."""
+        command = ["kv-tokenize", "-q", "-m", self.model, "--plain",
+                   "--continue" if behind else "--no-template"]
         return ids_of(call(command, text))
 
     def text(self, ids):

@@ -190,6 +190,10 @@ const struct kv_head *kv_reader_head(const struct kv_reader *r);
  * otherwise. */
 int kv_next(struct kv_reader *r, struct kv_section *sec);
 
+/* The next call of kv_next() returns the current section once more. Its content may have been loaded,
+ * not read, copied or skipped. */
+int kv_again(struct kv_reader *r);
+
 /* The whole content of the current section, checked and decoded; NULL data for an empty one.
  * Aligned to 64 bytes. Points into the mapping when the input is a regular file and the section
  * is stored as it is. A second call gives the same pointer. Not after kv_copy(). */

@@ -272,6 +272,31 @@ pass_end(struct kv_reader *r)
 
 /* ---- going on ---- */
 
+/* Returns 1, as kv_next(). */
+static int
+describe_current(const struct kv_reader *r, struct kv_section *sec)
+{
+	memcpy(sec->type, r->h.type, sizeof sec->type);
+	sec->layer = r->h.layer;
+	sec->element_size = r->h.element_size;
+	sec->raw_size = r->h.raw_size;
+	sec->stored_size = r->h.stored_size;
+	sec->offset = r->offset;
+	sec->kind = r->h.kind;
+	return 1;
+}
+
+int
+kv_again(struct kv_reader *r)
+{
+	if (r->error.code != KV_OK)
+		return r->error.code;
+	if (r->state != STATE_FRESH && r->state != STATE_LOADED)
+		return kv_reader_fail(r, KV_EINVAL, "kv_again() without a section, or late");
+	r->again = 1;
+	return KV_OK;
+}
+
 int
 kv_next(struct kv_reader *r, struct kv_section *sec)
 {
@@ -279,6 +304,10 @@ kv_next(struct kv_reader *r, struct kv_section *sec)
 
 	if (r->error.code != KV_OK)
 		return r->error.code;
+	if (r->again) {
+		r->again = 0;
+		return describe_current(r, sec);
+	}
 	if (r->state <= STATE_READING && kv_payload_check(r) != KV_OK)
 		return r->error.code;
 	kv_input_drop(&r->in);
@@ -288,16 +317,8 @@ kv_next(struct kv_reader *r, struct kv_section *sec)
 			return pass_end(r);
 		if (code == KV_OK && r->h.kind == KV_INDX)
 			code = pass_index(r);
-		else if (code == KV_OK && r->h.kind != KV_PADD) {
-			memcpy(sec->type, r->h.type, sizeof sec->type);
-			sec->layer = r->h.layer;
-			sec->element_size = r->h.element_size;
-			sec->raw_size = r->h.raw_size;
-			sec->stored_size = r->h.stored_size;
-			sec->offset = r->offset;
-			sec->kind = r->h.kind;
-			return 1;
-		}
+		else if (code == KV_OK && r->h.kind != KV_PADD)
+			return describe_current(r, sec);
 		if (code != KV_OK)
 			return code;
 	}

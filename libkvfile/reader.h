@@ -37,6 +37,7 @@ struct kv_reader {
 	uint64_t index_good;    /* its entries up to the first that is wrong */
 
 	/* the current section */
+	int again;              /* kv_again() */
 	enum kv_state state;
 	struct kv_header h;
 	uint64_t offset;        /* of its header */

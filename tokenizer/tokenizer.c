@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tokenizer/tokjson.h"
+#include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
 void
@@ -134,6 +135,7 @@ struct encoder {
 	char *bytes;                    /* a word that was spelled */
 	size_t room;
 	size_t lost;                    /* characters that no token stands for */
+	const char *stripped;           /* the stretch here loses its white space when it is normalised */
 	char *err;
 	size_t errlen;
 };
@@ -212,20 +214,33 @@ encode_word(void *arg, const char *word, size_t len)
 }
 
 
-/* A stretch of text, the marks of its bytes (added_next()), and whether it is the beginning of all
- * there is (pretok_run()) */
+/* A stretch of text, the marks of its bytes (added_next()), whether it is the beginning of all
+ * there is (pretok_run()), and whether the normaliser puts something before it */
 struct stretch {
 	const char *text;
 	const unsigned char *mark;
 	size_t len;
-	int first;
+	int first, prepend;
 };
 
 static struct stretch
 part(const struct stretch *s, size_t from, size_t to)
 {
 	return (struct stretch){ s->text + from, s->mark != NULL ? s->mark + from : NULL, to - from,
-	    from == 0 ? s->first : 0 };
+	    from == 0 ? s->first : 0, from == 0 ? s->prepend : 1 };
+}
+
+/* Leaves out the white space that it begins with. */
+static void
+strip(struct stretch *s)
+{
+	unsigned used;
+
+	while (s->len > 0 && unicode_is_space(utf8_get(s->text, &used))) {
+		s->text += used;
+		s->mark = s->mark != NULL ? s->mark + used : NULL;
+		s->len -= used;
+	}
 }
 
 /* Emits the added tokens of one set, and hands every stretch between them to rest(). */
@@ -279,7 +294,7 @@ normal_marks(struct encoder *e, const struct stretch *s, size_t len, unsigned ch
 		for (to = from + 1; to < s->len && (s->mark[to] != 0) == (s->mark[from] != 0); to++)
 			;
 		rc = normalizer_run(&e->t->normalizer, s->text + from, to - from,
-		    from == 0 && s->first >= 0, &out, &n, e->err, e->errlen);
+		    from == 0 && s->prepend, &out, &n, e->err, e->errlen);
 		if (rc != 0) {
 			free(*mark);
 			return rc;
@@ -303,9 +318,8 @@ encode_normalized(struct encoder *e, const struct stretch *s)
 	char *normal;
 	int rc;
 
-	rc = normalizer_run(&e->t->normalizer, s->text, s->len, s->first >= 0, &normal, &n.len,
-	    e->err,
-	    e->errlen);
+	rc = normalizer_run(&e->t->normalizer, s->text, s->len, s->prepend, &normal, &n.len,
+	    e->err, e->errlen);
 	if (rc != 0)
 		return rc;
 	if (normal != NULL)
@@ -317,6 +331,8 @@ encode_normalized(struct encoder *e, const struct stretch *s)
 		n.mark = NULL;
 	}
 	if (rc == 0) {
+		if (s->text == e->stripped)
+			strip(&n);
 		rc = encode_around(e, &e->t->normal, &n, encode_words);
 		free(mark);
 	}
@@ -344,6 +360,8 @@ encode_text(const struct tokenizer *t, const struct stretch *s, unsigned flags, 
 	int rc = TOKENIZER_ENOMEM;
 
 	e.skip = flags & TOK_PLAIN ? TOKEN_SPECIAL : 0;
+	if ((flags & TOK_STRIPPED) && (flags & TOK_BEHIND_NORMAL))
+		e.stripped = s->text;
 	e.pretok = pretok_work_new();
 	if (e.pretok != NULL)
 		rc = encode_around(&e, &t->raw, s, encode_normalized);
@@ -353,6 +371,50 @@ encode_text(const struct tokenizer *t, const struct stretch *s, unsigned flags, 
 	bpe_work_free(&e.bpe);
 	free(e.bytes);
 	return rc;
+}
+
+/* ---- texts behind others ---- */
+
+static const struct added_token *
+find_added(const struct added *set, uint32_t id)
+{
+	size_t i;
+
+	for (i = 0; i < set->n; i++)
+		if (set->token[i].id == id)
+			return &set->token[i];
+	return NULL;
+}
+
+/* A stretch between added tokens begins anew for the normaliser behind one that is found before it,
+ * and for what cuts words behind any. The unknown token is of text. */
+unsigned
+tokenizer_behind(const struct tokenizer *t, const uint32_t *ids, size_t n)
+{
+	const struct added_token *last;
+	unsigned flags = TOK_BEHIND_RAW;
+
+	if (n == 0 || (n == t->before.n && memcmp(ids, t->before.ids, n * sizeof(*ids)) == 0))
+		return 0;
+	if ((last = find_added(&t->raw, ids[n - 1])) == NULL) {
+		last = find_added(&t->normal, ids[n - 1]);
+		flags = TOK_BEHIND_NORMAL;
+	}
+	if (last == NULL || last->id == t->bpe.unk)
+		return TOK_MIDDLE;
+	return flags | (last->flags & TOKEN_RSTRIP ? TOK_STRIPPED : 0);
+}
+
+static struct stretch
+whole(const char *text, const unsigned char *mark, size_t len, unsigned flags)
+{
+	const int behind = (flags & (TOK_BEHIND_RAW | TOK_BEHIND_NORMAL)) != 0;
+	struct stretch all = { text, mark, len, flags & TOK_MIDDLE ? -1 : !behind,
+	    (flags & (TOK_MIDDLE | TOK_BEHIND_NORMAL)) == 0 };
+
+	if ((flags & TOK_STRIPPED) && (flags & TOK_BEHIND_RAW))
+		strip(&all);
+	return all;
 }
 
 /* The text begins with the token that the template puts before it. */
@@ -381,7 +443,7 @@ int
 tokenizer_encode_marked(const struct tokenizer *t, const char *text, const unsigned char *mark,
     size_t len, unsigned flags, struct ids *out, char *err, size_t errlen)
 {
-	const struct stretch all = { text, mark, len, flags & TOK_MIDDLE ? -1 : 1 };
+	struct stretch all;
 	size_t before = out->n, bad;
 	int rc = 0;
 
@@ -393,6 +455,7 @@ tokenizer_encode_marked(const struct tokenizer *t, const char *text, const unsig
 		    (unsigned)(unsigned char)text[bad], bad);
 		return TOKENIZER_EINVALID;
 	}
+	all = whole(text, mark, len, flags);
 	if (flags & TOK_TEMPLATE)
 		rc = push_all(out, &t->before);
 	if (rc == 0)

@@ -42,8 +42,18 @@ enum {
 	TOK_PLAIN = 2,
 	/* the text goes on in the middle of another one: nothing is put before it, as some
 	 * tokenizers have a space before the first word */
-	TOK_MIDDLE = 4
+	TOK_MIDDLE = 4,
+	/* what tokenizer_behind() says of added tokens: the text begins behind one, that was found
+	 * before or after normalisation, and that takes the white space behind it */
+	TOK_BEHIND_RAW = 8,
+	TOK_BEHIND_NORMAL = 16,
+	TOK_STRIPPED = 32
 };
+
+/* The flags by which a text that continues these tokens gets the ids that it has in the whole, as
+ * far as its words do not go on from theirs: 0 where they are none, or only those of the template;
+ * TOK_MIDDLE; or those of an added token. */
+unsigned tokenizer_behind(const struct tokenizer *, const uint32_t *ids, size_t n);
 
 /* Appends the ids of text[len], which must be UTF-8. Linear in len for text (a single giant
  * word: n log n). Returns 0, and then err is empty or holds a warning: characters without a token

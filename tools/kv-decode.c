@@ -487,7 +487,7 @@ need(void)
 /* Opens the model on the device, with room for the tokens to come: those of a question, too. Returns how
  * many rows run at once. */
 static uint32_t
-open_model(struct session *s, const struct kv_reader *r)
+open_model(struct session *s, struct kv_reader *r)
 {
 	uint32_t rows;
 
@@ -496,11 +496,12 @@ open_model(struct session *s, const struct kv_reader *r)
 		session_head(s, ahead_options.head);
 	want.head = s->head;
 	if (forced_options.text != NULL) {
-		forced_read(&forced, s);
+		forced_read(&forced, s, r);
 		text.limit = (uint32_t)forced.ids.n;
 	}
 	if (ask != NULL)
-		questions_read(&questions, ask, s->tokenizer, s->model->id.vocabulary);
+		questions_read(&questions, ask, s->tokenizer, text_behind(s->tokenizer, r),
+		    s->model->id.vocabulary);
 	if (questions.longest > UINT32_MAX - room())
 		die(EXIT_DAMAGED, "%s: a question of %zu tokens", ask, questions.longest);
 	rows = workspace_tile(s->device.ops);

@@ -197,7 +197,7 @@ check_options(const char *path)
 /* The ids to run: those of the file, or those that ask for a repetition. Learned tokens have none, but
  * a number. */
 static struct ids
-read_ids(const struct session *s)
+read_ids(const struct session *s, struct kv_reader *r)
 {
 	const char *name = ids_from == NULL || strcmp(ids_from, "-") != 0 ? ids_from : "stdin";
 	struct ids ids = { 0 };
@@ -211,8 +211,8 @@ read_ids(const struct session *s)
 	if (how.repeat) {
 		len = strlen(instruction);
 		if (len > 0)
-			encode_text(s->tokenizer, "--instruction", instruction, len, 0,
-			    s->model->id.vocabulary, EXIT_USAGE, &ids);
+			encode_text(s->tokenizer, "--instruction", instruction, len,
+			    text_behind(s->tokenizer, r), s->model->id.vocabulary, EXIT_USAGE, &ids);
 		return ids;
 	}
 	must_read_all(ids_from, &text, &len);
@@ -345,7 +345,7 @@ main(int argc, char **argv)
 	if (lookahead != NULL)
 		session_adapter(&s, lookahead);
 	how.adapter = s.adapter;
-	ids = read_ids(&s);
+	ids = read_ids(&s, r);
 	longest = observe_longest(&how, kv_reader_head(r)->next_position, ids.n);
 	load_model(&s, r, longest);
 	kept = accumulate == NULL ? &obs : NULL;

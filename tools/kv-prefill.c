@@ -82,9 +82,11 @@ static const struct tool tool = {
 	.max_operands = UINT_MAX
 };
 
-/* The prompt's ids: text through the tokenizer, or the ids themselves. */
+/* The prompt's ids: text through the tokenizer, or the ids themselves. from: what it continues, or
+ * NULL. */
 static void
-read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, struct ids *out)
+read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary,
+    struct kv_reader *from, struct ids *out)
 {
 	const char *name = strcmp(path, "-") == 0 ? "stdin" : path;
 	unsigned flags = plain ? TOK_PLAIN : 0;
@@ -95,7 +97,9 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary, 
 	if (ids_in)
 		parse_ids(name, text, len, vocabulary, out);
 	else if (len > 0) {
-		if (!no_template && resume == NULL)
+		if (from != NULL)
+			flags |= text_behind(tok, from);
+		else if (!no_template)
 			flags |= TOK_TEMPLATE;
 		encode_text(tok, name, text, len, flags, vocabulary, EXIT_DAMAGED, out);
 	}
@@ -335,7 +339,7 @@ find_layer(char **paths, size_t n)
 
 	session_open(&e, NULL, ids_in ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
 	for (i = 0; i < n; i++) {
-		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, &ids[i]);
+		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, NULL, &ids[i]);
 		must(tsp_search_fit(&search, e.model, ids[i].n, &error), &error);
 		prompts[i] = (struct prompt){ ids[i].ids, ids[i].n };
 		longest = ids[i].n > longest ? ids[i].n : longest;
@@ -478,7 +482,7 @@ main(int argc, char **argv)
 	session_open(&e, from != NULL ? from : prefix.from,
 	    ids_in ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
 	open_beside(&e);
-	read_prompt(path, e.tokenizer, e.model->id.vocabulary, &ids);
+	read_prompt(path, e.tokenizer, e.model->id.vocabulary, from, &ids);
 	if (from == NULL && prefix.from == NULL)
 		model_expect_text(e.model, ids.n);
 	if (from == NULL)

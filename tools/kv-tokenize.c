@@ -6,11 +6,13 @@
 #include "cli/session.h"
 #include "cli/tool.h"
 
-static int decode, count, no_template, plain;
+static int decode, count, go_on, no_template, plain;
 
 static const struct opt opts[] = {
 	{ 'd', "decode", OPT_FLAG, &decode, 1, NULL, "token ids to text" },
 	{ 0, "count", OPT_FLAG, &count, 1, NULL, "print only how many tokens there are" },
+	{ 0, "continue", OPT_FLAG, &go_on, 1, NULL,
+	    "the text goes on in the middle of another one: nothing is put before it" },
 	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
 	    "do not put the tokenizer's first tokens (BOS) before the text" },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL,
@@ -21,7 +23,7 @@ static const struct opt opts[] = {
 static const struct tool tool = {
 	.name = "kv-tokenize",
 	.about = "text to token ids and back",
-	.synopsis = "-m DIR [-dqv] [--count] [--no-template] [--plain] [--report FILE] [file]",
+	.synopsis = "-m DIR [-dqv] [--continue] [--count] [--no-template] [--plain] [--report FILE] [file]",
 	.example = "kv-tokenize -m examples/demo-model --count examples/prompts/harbour.txt",
 	.opts = opts,
 	.takes = TAKES_MODEL,
@@ -31,7 +33,8 @@ static const struct tool tool = {
 static void
 encode(const struct tokenizer *t, const char *name, const char *text, size_t len, struct ids *ids)
 {
-	unsigned flags = (no_template ? 0 : TOK_TEMPLATE) | (plain ? TOK_PLAIN : 0);
+	unsigned flags = (go_on ? TOK_MIDDLE : no_template ? 0 : TOK_TEMPLATE) |
+	    (plain ? TOK_PLAIN : 0);
 
 	encode_text(t, name, text, len, flags, UINT32_MAX, EXIT_DAMAGED, ids);
 }
@@ -54,6 +57,8 @@ print_text(const struct tokenizer *t, const struct ids *ids)
 	size_t i, len, room = 0;
 	int special;
 
+	start.begun = go_on;                    /* what a decoder leaves out stands at the beginning alone */
+	start.stripped = go_on ? SIZE_MAX : 0;
 	for (i = 0; i < ids->n; i++) {
 		if (tokenizer_bytes(t, ids->ids[i], &len, &special) == NULL)
 			die(EXIT_DAMAGED, "token %zu: no token has the id %u", i + 1, ids->ids[i]);

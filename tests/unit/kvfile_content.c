@@ -156,6 +156,37 @@ check_skipping(void)
 	free(b.data);
 }
 
+/* Each section twice, loaded in between or not, on a mapping and on a stream */
+static void
+check_twice(void)
+{
+	struct kv_section one, two;
+	const void *first, *second;
+	struct kv_reader *r;
+	struct bytes b;
+	int code, way;
+
+	check(sample_write(path("twice.kv"), &small_sample) == KV_OK, "twice: not written");
+	b = slurp(path("twice.kv"));
+	for (way = 0; way < 4; way++) {
+		check(kv_open_fd(in_memory(b, way & 1), "twice", &r) == KV_OK, "%s",
+		    kv_reader_error(r));
+		while ((code = kv_next(r, &one)) == 1) {
+			first = NULL;
+			check(way < 2 || kv_load(r, &first) == KV_OK, "%s", kv_reader_error(r));
+			check(kv_again(r) == KV_OK && kv_next(r, &two) == 1 &&
+			    one.kind == two.kind && one.offset == two.offset &&
+			    one.raw_size == two.raw_size, "%s: another section", one.type);
+			check(kv_load(r, &second) == KV_OK && (way < 2 || first == second),
+			    "%s: other content", one.type);
+		}
+		check(code == 0 && kv_again(r) == KV_EINVAL, "again at the end: %s",
+		    kv_reader_error(r));
+		kv_close(r);
+	}
+	free(b.data);
+}
+
 /* The parts of kv_read(), one behind the other, are what kv_load() gives; loaded first or not. */
 static void
 check_parts(struct kv_reader *whole, struct kv_reader *parts, int load, const char *what)
@@ -275,6 +306,7 @@ main(void)
 	check_noise();
 	check_layout();
 	check_skipping();
+	check_twice();
 	check_reading();
 	check_identity();
 	check_json();

@@ -175,6 +175,44 @@ nothing_is_put_before(const char *folder)
 	}
 }
 
+/* Text behind text, behind added tokens of both kinds, and behind those that take white space. */
+static void
+tails_are_those_of_the_whole(const char *folder)
+{
+	static const char *const names[] = { "llama2", "metaspace", "first", "smollm", "gemma",
+	    "falcon" };
+	static const struct { const char *head, *tail; } list[] = {
+		{ "It is open.", "\non it?" }, { "It is open.", " on it?" }, { "one\n", "two" },
+		{ "a</s>", "b c" }, { "a</s>", " b" }, { "a<|im_end|>", " \n b" },
+		{ "a<|im_end|>", "b" }, { "a <sp ace>", "b" }, { "a<lr>", "  b" },
+		{ "a>>TITLE<<", "b" }, { "", "one two" }, { "a.", "</s>b" },
+	};
+	struct ids whole, head;
+	struct tokenizer *t;
+	size_t i, k, n;
+	char text[256], err[512];
+	unsigned flags;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		t = open_fixture(folder, names[i]);
+		flags = i == 1 || i == 2 ? 0 : TOK_TEMPLATE;    /* these two end with a token, too */
+		for (k = 0; k < sizeof(list) / sizeof(list[0]); k++) {
+			snprintf(text, sizeof(text), "%s%s", list[k].head, list[k].tail);
+			whole = encode(t, text, flags);
+			head = encode(t, list[k].head, flags);
+			n = strlen(list[k].tail);
+			check(tokenizer_encode(t, list[k].tail, n, tokenizer_behind(t, head.ids,
+			    head.n), &head, err, sizeof(err)) == 0, "%s", err);
+			check(head.n == whole.n && memcmp(head.ids, whole.ids, head.n *
+			    sizeof(*head.ids)) == 0, "%s: \"%s\" behind \"%s\" has other ids than in "
+			    "the whole", names[i], list[k].tail, list[k].head);
+			free(whole.ids);
+			free(head.ids);
+		}
+		tokenizer_close(t);
+	}
+}
+
 static void
 twice_is_said(const char *folder)
 {
@@ -210,6 +248,7 @@ main(int argc, char **argv)
 	normalized_too(folder);
 	borders_are_no_cuts(folder);
 	nothing_is_put_before(folder);
+	tails_are_those_of_the_whole(folder);
 	twice_is_said(folder);
 	return report("tokenizer_marked");
 }
