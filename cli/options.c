@@ -34,7 +34,9 @@ static const struct {
 	{ TAKES_MODEL, { 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
 	    "model folder: config.json, tokenizer.json, safetensors" } },
 	{ TAKES_CONFIG, { 0, "allow-config", OPT_STRINGS, &settings.allow_config, 0, "KEY",
-	    "pass over this key of config.json, come what may (repeatable)" } },
+	    "pass over this key of config.json, come what may (repeatable; KV_ALLOW_CONFIG)" } },
+	{ TAKES_CONFIG, { 0, "allow-tensor", OPT_STRINGS, &settings.allow_tensor, 0, "NAME",
+	    "pass over tensors of this name, * is any letters (repeatable; KV_ALLOW_TENSOR)" } },
 	{ TAKES_OUTPUT, { 'o', "output", OPT_STRING, &settings.output, 0, "FILE",
 	    "write to FILE, which appears only when complete (- is standard output)" } },
 	{ TAKES_OUTPUT, { 'z', "lz4", OPT_FLAG, &lz4, 1, NULL,
@@ -152,8 +154,8 @@ option_share(const char *where, const char *text)
 	return v;
 }
 
-static void
-append(struct strings *list, const char *text)
+void
+option_append(struct strings *list, const char *text)
 {
 	list->at = realloc(list->at, (list->n + 1) * sizeof *list->at);
 	if (list->at == NULL)
@@ -175,7 +177,7 @@ set(const struct opt *o, const char *where, const char *text)
 		*(const char **)o->to = text;
 		break;
 	case OPT_STRINGS:
-		append(o->to, text);
+		option_append(o->to, text);
 		break;
 	case OPT_COUNT:
 		*(uint32_t *)o->to = option_count(where, text, (uint32_t)o->value);
@@ -438,7 +440,7 @@ options_words(const char *option, const char *text, const struct opt *table)
 
 	if (words == NULL)
 		die(EXIT_RUN, "out of memory");
-	append(&copies, words);
+	option_append(&copies, words);
 	while ((word = strtok_r(rest, " \t\n", &rest)) != NULL)
 		set_word(option, word, table);
 }

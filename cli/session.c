@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/model_overrides.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/tool.h"
@@ -89,38 +90,6 @@ identify_tokenizer(struct session *s, const struct kv_reader *snapshot)
 		tokenizer_fingerprint(s->tokenizer, ours);
 }
 
-static int
-by_name(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* A snapshot says which keys of its model were passed over, none that were not there, and in one
- * order: the same rows are to be the same bytes. */
-static void
-sign_passed_over(const struct config_keys *pass)
-{
-	const char **name = must_alloc(pass->n, sizeof *name);
-	size_t i, n = 0, size = 1;
-	char *text;
-
-	for (i = 0; i < pass->n; i++)
-		if (pass->there[i]) {
-			name[n++] = pass->at[i];
-			size += strlen(pass->at[i]) + 1;
-		}
-	qsort(name, n, sizeof *name, by_name);
-	text = must_alloc(size, 1);
-	for (i = 0; i < n; i++) {
-		strcat(text, i > 0 ? " " : "");
-		strcat(text, name[i]);
-	}
-	if (n > 0)
-		sign_text("allow-config", text);
-	free(text);
-	free(name);
-}
-
 /* --products. A GPU rounds what it multiplies by itself, and need not be asked. */
 static void
 choose_products(struct model *m)
@@ -148,8 +117,6 @@ choose_products(struct model *m)
 static void
 open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need need)
 {
-	const struct config_keys pass = { settings.allow_config.at, settings.allow_config.n,
-	    must_alloc(settings.allow_config.n, 1) };
 	struct engine_error e;
 	char err[1024];
 	int rc;
@@ -162,11 +129,11 @@ open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need ne
 	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() :
 	    tokenizer_if_there(settings.model, "ids need none");
 	s->device = device_open();
-	rc = model_open(settings.model, &pass, s->device.ops, s->device.dev, &s->model, err, sizeof err);
+	rc = model_open(settings.model, overrides_of_model(settings.model), s->device.ops, s->device.dev,
+	    &s->model, err, sizeof err);
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
-	sign_passed_over(&pass);
-	free(pass.there);
+	overrides_sign();
 	choose_products(s->model);
 	identify_tokenizer(s, like);
 	if (like != NULL)
@@ -212,10 +179,11 @@ session_adapter(struct session *s, const char *dir)
 	int rc;
 
 	report_enter(REPORT_LOAD);
-	rc = adapter_open(dir, s->model, &s->adapter, err, sizeof err);
+	rc = adapter_open(dir, s->model, overrides_given(), &s->adapter, err, sizeof err);
 	report_leave();
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
+	overrides_sign();
 }
 
 /* An embedding of its own stands for ids, which mean something by a tokenizer only. */
@@ -246,9 +214,10 @@ session_head(struct session *s, const char *dir)
 	int rc;
 
 	report_enter(REPORT_LOAD);
-	rc = retrieval_head_open(dir, s->model, &s->head, err, sizeof err);
+	rc = retrieval_head_open(dir, s->model, overrides_given(), &s->head, err, sizeof err);
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
+	overrides_sign();
 	check_tokenizer_of_head(s, dir);
 	report_leave();
 	sign_text("head", s->head->id);

@@ -112,6 +112,19 @@ spare_addresses(void)
 		mallopt(M_ARENA_MAX, 1);
 }
 
+/* The words of a variable, as if each were the value of an option */
+static void
+append_words(struct strings *to, const char *text)
+{
+	char *words = text != NULL ? strdup(text) : NULL, *word, *rest = words;
+
+	if (text != NULL && words == NULL)
+		die(EXIT_RUN, "out of memory");
+	while ((word = strsep(&rest, " \t\n")) != NULL)
+		if (*word != '\0')
+			option_append(to, word);
+}
+
 static void
 read_environment(const struct tool *tool)
 {
@@ -125,9 +138,12 @@ read_environment(const struct tool *tool)
 		if ((text = getenv("KV_DEVICE")) != NULL && *text != '\0')
 			settings.device = text;
 	}
-	if (tool->takes & TAKES_CONFIG)
+	if (tool->takes & TAKES_CONFIG) {
 		if ((text = getenv("KV_PRODUCTS")) != NULL && *text != '\0')
 			settings.products = text;
+		append_words(&settings.allow_config, getenv("KV_ALLOW_CONFIG"));
+		append_words(&settings.allow_tensor, getenv("KV_ALLOW_TENSOR"));
+	}
 	if (tool->takes & TAKES_PROGRESS)
 		if ((text = getenv("KV_PROGRESS")) != NULL && *text != '\0')
 			progress_mode("KV_PROGRESS", text);

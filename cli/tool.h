@@ -1,7 +1,7 @@
 /* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
  *
- * Only here a program may exit, read the environment (KV_THREADS, KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT,
- * TMPDIR) or handle signals. */
+ * Only here a program may exit, read the environment (KV_ALLOW_CONFIG, KV_ALLOW_TENSOR, KV_THREADS,
+ * KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, TMPDIR) or handle signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
@@ -58,7 +58,8 @@ enum {
 	TAKES_THREADS = 4,      /* -j, --threads N; --device cpu|cuda[:N]|auto */
 	TAKES_JSON = 8,         /* --json */
 	TAKES_PROGRESS = 16,    /* --progress auto|always|never */
-	TAKES_CONFIG = 32       /* --allow-config KEY, --products TYPE: for those that run the model */
+	TAKES_CONFIG = 32       /* --allow-config KEY, --allow-tensor NAME, --products TYPE: for those
+	                         * that run the model */
 };                              /* and always: -q, -v, --report, --help, --version */
 
 struct tool {
@@ -75,7 +76,8 @@ struct tool {
 /* Values of the shared options. */
 struct settings {
 	const char *model;      /* NULL unless given */
-	struct strings allow_config; /* keys of config.json that are passed over */
+	/* keys of config.json and tensors that are passed over; KV_ALLOW_CONFIG, KV_ALLOW_TENSOR too */
+	struct strings allow_config, allow_tensor;
 	const char *output;     /* "-" unless given */
 	unsigned write_flags;   /* KV_LZ4 */
 	uint32_t threads;       /* 0 = all */

@@ -11,6 +11,7 @@ extern const struct tool *the_tool;     /* after tool_start() */
 /* options.c. Defaults come from tool.c, which alone reads the environment. */
 int options_parse(const struct tool *tool, int argc, char **argv);
 uint32_t option_count(const char *where, const char *text, uint32_t least);    /* dies */
+void option_append(struct strings *, const char *value);       /* keeps the pointer; dies */
 
 /* completion.c: the options on standard output, for the completions of shells */
 void print_options(const struct tool *tool, const struct opt *all, size_t n);

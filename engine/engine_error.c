@@ -75,17 +75,3 @@ engine_alloc(size_t n, size_t size, struct engine_error *e)
 		engine_fail(e, ENGINE_ERUN, "out of memory (%zu x %zu bytes)", n, size);
 	return p;
 }
-
-void
-engine_notice(const struct notice_hook *hook, const char *fmt, ...)
-{
-	char text[sizeof ((struct engine_error *)NULL)->text];
-	va_list ap;
-
-	if (hook->call == NULL)
-		return;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	hook->call(hook->with, text);
-}

@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include "model/notice.h"
+
 struct kv_reader;
 struct kv_writer;
 
@@ -42,14 +44,5 @@ int engine_read(struct engine_error *e, const struct kv_reader *r, int kv_code);
 int engine_fail_writer(struct engine_error *e, const struct kv_writer *w);
 /* n * size bytes, zeroed, to be freed; NULL and ENGINE_ERUN without memory. */
 void *engine_alloc(size_t n, size_t size, struct engine_error *e);
-
-/* What is called when there is something to say and the work goes on. */
-struct notice_hook {
-	void (*call)(void *with, const char *text);     /* NULL: nobody listens */
-	void *with;                                     /* the caller's, passed on */
-};
-
-void engine_notice(const struct notice_hook *, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
 
 #endif

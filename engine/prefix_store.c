@@ -78,7 +78,7 @@ prefix_store_open(struct prefix_store *s, const struct model *m, enum kv_dtype d
 	if (mkdir(s->dir, 0777) != 0 && errno != EEXIST) {
 		if (errno == ENOENT || errno == ENOTDIR)
 			return engine_fail(e, ENGINE_ERUN, "%s: %s", s->dir, strerror(errno));
-		engine_notice(&s->notice, "%s: %s: nothing is stored", s->dir, strerror(errno));
+		notice(&s->notice, "%s: %s: nothing is stored", s->dir, strerror(errno));
 		s->off = 1;
 		s->blocks = 0;
 	}
@@ -279,7 +279,7 @@ prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32
 
 		rc = path != NULL ? load_block(s, c, s->there, path, e) : 0;
 		if (rc < 0)
-			engine_notice(&s->notice, rc == ENGINE_EDAMAGED ? "%s: it is removed, and its "
+			notice(&s->notice, rc == ENGINE_EDAMAGED ? "%s: it is removed, and its "
 			    "tokens are run" : "%s: its tokens are run", e->text);
 		if (rc == ENGINE_EDAMAGED)
 			unlink(path);
@@ -357,7 +357,7 @@ add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char 
 	if (rc == KV_OK)
 		rc = kv_commit(w);
 	if (rc != KV_OK)
-		engine_notice(&s->notice, "%s: this prompt is not stored, or not to its end", w != NULL &&
+		notice(&s->notice, "%s: this prompt is not stored, or not to its end", w != NULL &&
 		    *kv_writer_error(w) != '\0' ? kv_writer_error(w) : kv_error_name(rc));
 	kv_writer_free(w);
 	free(path);
@@ -373,7 +373,7 @@ add_blocks(struct prefix_store *s, const struct cache *c)
 	uint32_t i;
 
 	if (buf == NULL)
-		engine_notice(&s->notice, "no memory to store this prompt");
+		notice(&s->notice, "no memory to store this prompt");
 	for (i = s->there; buf != NULL && i < s->blocks && add_block(s, c, i, buf); i++)
 		;
 	free(buf);

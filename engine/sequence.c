@@ -78,7 +78,7 @@ check_window(const struct sequence *s, const struct sequence_options *o, const c
 	if (have == 0 || o->evict->scorer.options.window != 0)
 		return engine_fail(e, ENGINE_ERUN, "%s: %u observation queries, and the method "
 		    "looks at %u: make the snapshot with kv-prefill --observe", name, have, o->window);
-	engine_notice(&o->notice, "%s: %u observation queries: the method looks at these and at "
+	notice(&o->notice, "%s: %u observation queries: the method looks at these and at "
 	    "those to come, up to %u of them", name, have, o->window);
 	return ENGINE_OK;
 }

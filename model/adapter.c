@@ -22,6 +22,7 @@
 
 struct adapter_loader {
 	struct adapter *a;
+	const struct overrides *overrides;      /* no_overrides while binding to the device */
 	uint8_t *needed;        /* [tensors in the file] 1: it was asked for */
 	struct device_block block;
 	char *err;
@@ -179,10 +180,10 @@ check_leftovers(struct adapter_loader *ld)
 	size_t i;
 
 	for (i = 0; (t = safetensors_at(ld->a->files, i)) != NULL; i++)
-		if (!ld->needed[i])
+		if (!ld->needed[i] && !name_list_matches(&ld->overrides->tensors, t->name))
 			return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: not a tensor of a "
-			    "lookahead adapter for this model with these target_modules",
-			    t->name);
+			    "lookahead adapter for this model with these target_modules "
+			    "(--allow-tensor NAME passes over it)", t->name);
 	return MODEL_OK;
 }
 
@@ -194,7 +195,7 @@ read_folder(struct adapter_loader *ld, const char *dir)
 	struct adapter_config c;
 	int rc;
 
-	if ((rc = adapter_config_read(dir, &c, ld->err, ld->errlen)) != MODEL_OK)
+	if ((rc = adapter_config_read(dir, ld->overrides, &c, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	if (a->model->family->flags & (FAMILY_FUSED | FAMILY_NORM_AFTER | FAMILY_NORM_AROUND |
 	    FAMILY_MULTIPLIERS) ||
@@ -204,7 +205,8 @@ read_folder(struct adapter_loader *ld, const char *dir)
 	if (c.weights[0] != '\0' && strcmp(c.weights, id->weights) != 0)
 		return FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, and those of %s are %s",
 		    c.weights, a->model->dir, id->weights);
-	if ((rc = safetensors_open_file(dir, TENSORS, &a->files, ld->err, ld->errlen)) != MODEL_OK)
+	if ((rc = safetensors_open_file(dir, TENSORS, ld->overrides, &a->files, ld->err,
+	    ld->errlen)) != MODEL_OK)
 		return rc;
 	if (safetensors_count(a->files) == 0)
 		return FAIL(ld, MODEL_EINVALID, dir, TENSORS " has no tensors");
@@ -225,9 +227,11 @@ read_folder(struct adapter_loader *ld, const char *dir)
 }
 
 int
-adapter_open(const char *dir, const struct model *m, struct adapter **out, char *err, size_t errlen)
+adapter_open(const char *dir, const struct model *m, const struct overrides *overrides,
+    struct adapter **out, char *err, size_t errlen)
 {
-	struct adapter_loader ld = { .a = calloc(1, sizeof *ld.a), .err = err, .errlen = errlen };
+	struct adapter_loader ld = { .a = calloc(1, sizeof *ld.a), .overrides = overrides, .err = err,
+	    .errlen = errlen };
 	int rc;
 
 	*out = NULL;
@@ -247,7 +251,8 @@ int
 adapter_bind(struct adapter *a, char *err, size_t errlen)
 {
 	const struct model *m = a->model;
-	struct adapter_loader ld = { .a = a, .err = err, .errlen = errlen };
+	struct adapter_loader ld = { .a = a, .overrides = &no_overrides, .err = err,
+	    .errlen = errlen };
 	const char *why;
 	int rc = MODEL_ENOMEM, there;
 

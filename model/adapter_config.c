@@ -29,6 +29,7 @@ static const char *const taken[] = {
 struct reader {
 	const char *path;
 	json_t *json;
+	const struct name_list *allowed;
 	char *err;
 	size_t errlen;
 };
@@ -54,6 +55,7 @@ is_off(const json_t *v)
 	    (json_is_array(v) && json_array_size(v) == 0);
 }
 
+/* Without those that are passed over */
 static int
 check_keys(struct reader *r)
 {
@@ -61,11 +63,15 @@ check_keys(struct reader *r)
 	json_t *v;
 	size_t i;
 
+	for (i = 0; i < r->allowed->n; i++)
+		if (json_object_del(r->json, r->allowed->at[i]) == 0 && r->allowed->there != NULL)
+			r->allowed->there[i] = 1;
 	json_object_foreach(r->json, name, v) {
 		for (i = 0; i < sizeof taken / sizeof *taken && strcmp(taken[i], name) != 0; i++)
 			;
 		if (i == sizeof taken / sizeof *taken && !is_off(v))
-			return UNSUPPORTED(r, "key \"%s\" is set: it may change the arithmetic", name);
+			return UNSUPPORTED(r, "key \"%s\" is set: it may change the arithmetic "
+			    "(--allow-config %s passes over it)", name, name);
 	}
 	return MODEL_OK;
 }
@@ -174,10 +180,12 @@ read_lookahead(struct reader *r, struct adapter_config *out)
 }
 
 int
-adapter_config_read(const char *dir, struct adapter_config *out, char *err, size_t errlen)
+adapter_config_read(const char *dir, const struct overrides *overrides, struct adapter_config *out,
+    char *err, size_t errlen)
 {
 	char *path = model_file_path(dir, NAME);
-	struct reader r = { .path = path, .err = err, .errlen = errlen };
+	struct reader r = { .path = path, .allowed = &overrides->keys, .err = err,
+	    .errlen = errlen };
 	int rc;
 
 	*out = (struct adapter_config){ .rank = 0 };

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/overrides.h"
+
 /* The linears of a layer, in the order of struct adapter_layer. */
 enum { ADAPTER_LINEARS = 7 };
 extern const char *const adapter_linears[ADAPTER_LINEARS];      /* "q_proj", ... */
@@ -20,6 +22,7 @@ struct adapter_config {
 };
 
 /* Returns MODEL_*, with a message in err[errlen]. */
-int adapter_config_read(const char *dir, struct adapter_config *out, char *err, size_t errlen);
+int adapter_config_read(const char *dir, const struct overrides *, struct adapter_config *out,
+    char *err, size_t errlen);
 
 #endif

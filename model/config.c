@@ -147,16 +147,16 @@ read_config(struct config *c, struct model *m)
 
 static int
 read_file(const char *dir, const char *name, int (*reader)(struct config *, struct model *),
-    const struct config_keys *pass, struct model *m, char *err, size_t errlen)
+    const struct overrides *overrides, struct model *m, char *err, size_t errlen)
 {
 	char *path = model_file_path(dir, name);
-	struct config c = { .path = path, .err = err, .errlen = errlen };
+	struct config c = { .path = path, .overrides = overrides, .err = err, .errlen = errlen };
 	int rc;
 
 	if (path == NULL)
 		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = model_file_json(path, &c.json, err, errlen)) == MODEL_OK) {
-		config_pass_over(&c, pass);
+		config_pass_over(&c);
 		rc = reader(&c, m);
 		json_decref(c.json);
 	}
@@ -188,7 +188,8 @@ model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t 
 	m->id.vocabulary = 1 << 24;
 	for (i = 0; rc == MODEL_OK && i < sizeof files / sizeof files[0]; i++)
 		if (is_there(dir, files[i]))
-			rc = read_file(dir, files[i], read_tokens, NULL, m, err, errlen);
+			rc = read_file(dir, files[i], read_tokens, &no_overrides, m, err,
+			    errlen);
 	if (rc == MODEL_OK) {
 		*n = m->n_eos;
 		memcpy(eos, m->eos, sizeof m->eos);
@@ -198,7 +199,7 @@ model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t 
 }
 
 int
-model_config(const char *dir, const struct config_keys *pass, struct model *m, char *err,
+model_config(const char *dir, const struct overrides *overrides, struct model *m, char *err,
     size_t errlen)
 {
 	int rc;
@@ -212,8 +213,8 @@ model_config(const char *dir, const struct config_keys *pass, struct model *m, c
 	memset(m->long_factors, 0, sizeof m->long_factors);
 	if ((rc = model_folder_without_config(dir, err, errlen)) != MODEL_OK)
 		return rc;
-	if ((rc = read_file(dir, "config.json", read_config, pass, m, err, errlen)) != MODEL_OK ||
+	if ((rc = read_file(dir, "config.json", read_config, overrides, m, err, errlen)) != MODEL_OK ||
 	    !is_there(dir, "generation_config.json"))
 		return rc;
-	return read_file(dir, "generation_config.json", read_tokens, pass, m, err, errlen);
+	return read_file(dir, "generation_config.json", read_tokens, overrides, m, err, errlen);
 }

@@ -10,10 +10,12 @@
 #include "model/family.h"
 #include "model/model.h"
 #include "model/model_files.h"
+#include "model/overrides.h"
 
 struct config {
 	const char *path;       /* of the file at hand */
 	json_t *json;
+	const struct overrides *overrides;
 	const struct family *family;
 	char *err;
 	size_t errlen;
@@ -43,8 +45,8 @@ int config_has(const json_t *v, const char *only);
 
 /* ---- the parts ---- */
 
-/* Takes the keys that are passed over out of c->json; "rope_scaling.KEY" is one of an object. */
-void config_pass_over(struct config *, const struct config_keys *);
+/* Takes the keys of the overrides out of c->json; "rope_scaling.KEY" is one of an object. */
+void config_pass_over(struct config *);
 /* c->family <- the family, or what it is instead */
 int config_kind(struct config *);
 /* Every key is understood, harmless, or refused. */

@@ -231,11 +231,12 @@ pass_over(struct config *c, const char *name)
 }
 
 void
-config_pass_over(struct config *c, const struct config_keys *list)
+config_pass_over(struct config *c)
 {
+	const struct name_list *list = &c->overrides->keys;
 	size_t i;
 
-	for (i = 0; list != NULL && i < list->n; i++)
+	for (i = 0; i < list->n; i++)
 		if (pass_over(c, list->at[i]) && list->there != NULL)
 			list->there[i] = 1;
 }

@@ -14,13 +14,18 @@
 
 #include "model/device_block.h"
 #include "model/family.h"
+#include "model/leftovers.h"
 #include "model/model_files.h"
 #include "model/model.h"
 #include "model/safetensors.h"
 #include "model/tensor_shape.h"
 
+#define EMBEDDING "model.embed_tokens.weight"
+#define HEAD "lm_head.weight"
+
 struct loader {
 	struct model *m;
+	const struct overrides *overrides;      /* no_overrides while binding to the device */
 	uint8_t *needed;        /* [tensors in the folder] 1: some part of the model asked for it */
 	struct device_block constants;
 	size_t matrices;        /* and of matrices, each a multiple of 256 */
@@ -257,25 +262,57 @@ bind_layer(struct loader *ld, uint32_t l)
 	return rc == MODEL_OK ? bind_norms(ld, l) : rc;
 }
 
+/* A model with tied embeddings has them under one name or the other, or under both. */
+static const char *
+embedding_name(const struct model *m)
+{
+	const int other = m->id.tied_embeddings && safetensors_find(m->files, EMBEDDING) == NULL &&
+	    safetensors_find(m->files, HEAD) != NULL;
+
+	return other ? HEAD : EMBEDDING;
+}
+
+static int
+same_matrix(const struct tensor *a, const struct tensor *b)
+{
+	return a->dtype == b->dtype && a->ndim == b->ndim && a->bytes == b->bytes &&
+	    memcmp(a->dim, b->dim, a->ndim * sizeof *a->dim) == 0 &&
+	    memcmp(a->data, b->data, a->bytes) == 0;
+}
+
 /* With tied embeddings lm_head.weight is superfluous. transformers 4 ignores it, 5 uses it when it
  * differs: where it does, the folder contradicts itself. */
 static int
 bind_tied_head(struct loader *ld)
 {
 	struct model *m = ld->m;
-	const struct tensor *embed = safetensors_find(m->files, "model.embed_tokens.weight");
-	const struct tensor *head;
-	int rc;
+	const struct tensor *embed = safetensors_find(m->files, EMBEDDING);
+	const struct tensor *head = safetensors_find(m->files, HEAD);
 
 	m->head = m->embed;
-	if (ld->constants.host != NULL || safetensors_find(m->files, "lm_head.weight") == NULL)
+	if (ld->constants.host != NULL || head == NULL || embed == NULL)
 		return MODEL_OK;
-	if ((rc = need(ld, "lm_head.weight", m->id.vocabulary, m->id.hidden, &head)) != MODEL_OK)
-		return rc;
-	if (head->dtype != embed->dtype || memcmp(head->data, embed->data, head->bytes) != 0)
-		return FAIL(ld, MODEL_EINVALID, head->file, "lm_head.weight differs from "
-		    "model.embed_tokens.weight, but tie_word_embeddings is true");
-	return MODEL_OK;
+	if (same_matrix(head, embed)) {
+		ld->needed[head - safetensors_at(m->files, 0)] = 1;
+		return MODEL_OK;
+	}
+	if (name_list_matches(&ld->overrides->tensors, HEAD))
+		return MODEL_OK;
+	return FAIL(ld, MODEL_EINVALID, head->file, HEAD " differs from " EMBEDDING ", but "
+	    "tie_word_embeddings is true (--allow-tensor " HEAD " passes over it%s)",
+	    m->family->tied ? "" : ", --allow-config tie_word_embeddings uses it");
+}
+
+/* The head of a model whose embeddings are not tied */
+static int
+bind_head(struct loader *ld)
+{
+	struct model *m = ld->m;
+
+	if (safetensors_find(m->files, HEAD) == NULL)
+		return FAIL(ld, MODEL_EINVALID, m->dir, "no tensor " HEAD ": where it is that of the "
+		    "embedding, config.json has \"tie_word_embeddings\": true");
+	return bind_matrix(ld, HEAD, m->id.vocabulary, m->id.hidden, &m->head);
 }
 
 /* The rotary embedding of each layer. freq, window_freq: on the device */
@@ -326,7 +363,7 @@ bind(struct loader *ld)
 		model_window_frequencies(&m->id, window_freq);
 	}
 	bind_rope(m, device, window_device);
-	if ((rc = bind_matrix(ld, "model.embed_tokens.weight", V, D, &m->embed)) != MODEL_OK)
+	if ((rc = bind_matrix(ld, embedding_name(m), V, D, &m->embed)) != MODEL_OK)
 		return rc;
 	m->id.weights_dtype = m->embed.dtype;
 	if (m->family->flags & FAMILY_ROOT_OF_WIDTH)
@@ -338,28 +375,7 @@ bind(struct loader *ld)
 		return rc;
 	if (m->id.tied_embeddings)
 		return bind_tied_head(ld);
-	return bind_matrix(ld, "lm_head.weight", V, D, &m->head);
-}
-
-/* A tensor nobody asked for may be part of an architecture that we do not compute. Old checkpoints
- * hold rotary frequencies, which follow from the configuration. */
-static int
-check_leftovers(struct loader *ld)
-{
-	static const char harmless[] = ".rotary_emb.inv_freq";
-	const size_t tail = sizeof harmless - 1;
-	const struct tensor *t;
-	size_t i, n;
-
-	for (i = 0; (t = safetensors_at(ld->m->files, i)) != NULL; i++) {
-		n = strlen(t->name);
-		if (ld->needed[i] || (n > tail && strcmp(t->name + n - tail, harmless) == 0))
-			continue;
-		return FAIL(ld, MODEL_EUNSUPPORTED, t->file,
-		    "%s: not a tensor of this architecture",
-		    t->name);
-	}
-	return MODEL_OK;
+	return bind_head(ld);
 }
 
 /* The second pass: fills the constants on the host, then puts them on the device. */
@@ -384,21 +400,22 @@ bind_for_device(struct loader *ld)
 }
 
 static int
-open_folder(struct loader *ld, const char *dir, const struct config_keys *pass)
+open_folder(struct loader *ld, const char *dir)
 {
 	struct model *m = ld->m;
 	int rc;
 
 	if ((m->dir = strdup(dir)) == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
-	if ((rc = model_config(dir, pass, m, ld->err, ld->errlen)) != MODEL_OK ||
-	    (rc = safetensors_open(dir, &m->files, ld->err, ld->errlen)) != MODEL_OK)
+	if ((rc = model_config(dir, ld->overrides, m, ld->err, ld->errlen)) != MODEL_OK ||
+	    (rc = safetensors_open(dir, ld->overrides, &m->files, ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	m->layer = calloc(m->id.layers, sizeof *m->layer);
 	ld->needed = calloc(safetensors_count(m->files) + 1, 1);
 	if (m->layer == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
-	if ((rc = bind(ld)) != MODEL_OK || (rc = check_leftovers(ld)) != MODEL_OK)
+	if ((rc = bind(ld)) != MODEL_OK || (rc = leftovers_check(m->files, ld->needed, ld->overrides,
+	    ld->err, ld->errlen)) != MODEL_OK)
 		return rc;
 	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;
@@ -407,10 +424,11 @@ open_folder(struct loader *ld, const char *dir, const struct config_keys *pass)
 }
 
 int
-model_open(const char *dir, const struct config_keys *pass, const struct ops *ops, struct dev *dev,
-    struct model **out, char *err, size_t errlen)
+model_open(const char *dir, const struct overrides *overrides, const struct ops *ops,
+    struct dev *dev, struct model **out, char *err, size_t errlen)
 {
-	struct loader ld = { .m = calloc(1, sizeof *ld.m), .err = err, .errlen = errlen };
+	struct loader ld = { .m = calloc(1, sizeof *ld.m), .overrides = overrides, .err = err,
+	    .errlen = errlen };
 	int rc;
 
 	*out = NULL;
@@ -418,7 +436,7 @@ model_open(const char *dir, const struct config_keys *pass, const struct ops *op
 		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	ld.m->ops = ops;
 	ld.m->dev = dev;
-	rc = open_folder(&ld, dir, pass);
+	rc = open_folder(&ld, dir);
 	free(ld.needed);
 	if (rc == MODEL_OK)
 		*out = ld.m;
@@ -430,7 +448,7 @@ model_open(const char *dir, const struct config_keys *pass, const struct ops *op
 int
 model_bind(struct model *m, char *err, size_t errlen)
 {
-	struct loader ld = { .m = m, .err = err, .errlen = errlen };
+	struct loader ld = { .m = m, .overrides = &no_overrides, .err = err, .errlen = errlen };
 	int rc = MODEL_ENOMEM;
 
 	ld.needed = calloc(safetensors_count(m->files) + 1, 1);
@@ -447,7 +465,7 @@ int
 model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
     size_t errlen)
 {
-	int rc = model_open(dir, NULL, ops, dev, out, err, errlen);
+	int rc = model_open(dir, &no_overrides, ops, dev, out, err, errlen);
 
 	if (rc == MODEL_OK && (rc = model_bind(*out, err, errlen)) != MODEL_OK) {
 		model_free(*out);

@@ -13,6 +13,7 @@
 #include "model/compose.h"
 
 struct family;
+struct overrides;
 struct safetensors;
 
 enum {
@@ -24,13 +25,6 @@ enum {
 	MODEL_EUNSUPPORTED = -3,   /* valid, but not an architecture we compute */
 	MODEL_ENOMEM = -4,
 	MODEL_EMISMATCH = -5       /* made for another model */
-};
-
-/* Keys of config.json that are passed over as if they were not there */
-struct config_keys {
-	const char *const *at;
-	size_t n;
-	unsigned char *there;   /* [n] <- 1 where there was such a key; NULL: nobody asks */
 };
 
 /* What is NULL, or 1, is what Llama has none of. */
@@ -87,8 +81,8 @@ struct model {
 };
 
 /* Reads config.json (and generation_config.json where there is one) into id and the scalar
- * fields; no weights. pass: keys that are passed over, NULL: none */
-int model_config(const char *dir, const struct config_keys *pass, struct model *m, char *err,
+ * fields; no weights. */
+int model_config(const char *dir, const struct overrides *, struct model *m, char *err,
     size_t errlen);
 /* Only the ids that end a text, those of generation_config.json before those of config.json; *n is 0
  * where neither says one. eos[8]. The same codes. */
@@ -106,14 +100,15 @@ void model_expect_snapshot(struct model *, const struct kv_model *snapshot);
 int model_turns_alike(const struct model *, uint64_t tokens);
 
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
- * shape; the message has both shapes. Tensors it does not need are an error unless known to be
- * harmless (rotary inv_freq buffers; with tied embeddings an lm_head.weight that is the same,
- * byte for byte). The model is described completely then, but not yet on the device. */
-int model_open(const char *dir, const struct config_keys *pass, const struct ops *ops,
+ * shape; the message has both shapes. Tensors that it does not need are an error unless the overrides
+ * name them, or they are known to be harmless (leftovers.h; with tied embeddings an lm_head.weight
+ * that is the same, byte for byte). The model is described completely then, but not yet on the
+ * device. */
+int model_open(const char *dir, const struct overrides *, const struct ops *ops,
     struct dev *dev, struct model **out, char *err, size_t errlen);
 /* Copies the weights to the device: once, before anything is run. */
 int model_bind(struct model *, char *err, size_t errlen);
-/* model_open() with no key passed over, and model_bind() */
+/* model_open() without overrides, and model_bind() */
 int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
     char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */

@@ -19,6 +19,7 @@
 
 struct head_loader {
 	struct retrieval_head *h;
+	const struct overrides *overrides;      /* no_overrides while binding to the device */
 	struct device_block block;
 	char *err;
 	size_t errlen;
@@ -89,19 +90,46 @@ read_ours(struct head_loader *ld)
 	return rc;
 }
 
+/* Reads the configuration without the keys of `passed` and those of the overrides. */
+static int
+read_config(struct head_loader *ld, struct model *config)
+{
+	const struct name_list *more = &ld->overrides->keys;
+	const size_t own = sizeof passed / sizeof *passed;
+	const char **at = calloc(own + more->n, sizeof *at);
+	struct overrides o = *ld->overrides;
+	unsigned char *there = calloc(own + more->n, 1);
+	size_t i;
+	int rc;
+
+	if (at == NULL || there == NULL)
+		rc = FAIL(ld, MODEL_ENOMEM, ld->h->dir, "out of memory");
+	else {
+		memcpy(at, passed, sizeof passed);
+		for (i = 0; i < more->n; i++)
+			at[own + i] = more->at[i];
+		o.keys = (struct name_list){ at, own + more->n, there };
+		rc = model_config(ld->h->dir, &o, config, ld->err, ld->errlen);
+		for (i = 0; i < more->n && more->there != NULL; i++)
+			more->there[i] |= there[own + i];
+	}
+	free(at);
+	free(there);
+	return rc;
+}
+
 /* The shape: that of a Llama of one layer. */
 static int
 read_shape(struct head_loader *ld)
 {
 	struct retrieval_head *h = ld->h;
 	const struct kv_model *target = &h->model->id, *id = &h->shape;
-	const struct config_keys pass = { passed, sizeof passed / sizeof *passed, NULL };
 	struct model *config = calloc(1, sizeof *config);
 	int rc;
 
 	if (config == NULL)
 		return FAIL(ld, MODEL_ENOMEM, h->dir, "out of memory");
-	if ((rc = model_config(h->dir, &pass, config, ld->err, ld->errlen)) == MODEL_OK) {
+	if ((rc = read_config(ld, config)) == MODEL_OK) {
 		h->shape = config->id;
 		h->max_position = config->max_position;
 	}
@@ -306,7 +334,8 @@ read_folder(struct head_loader *ld)
 	int rc;
 
 	if ((rc = read_shape(ld)) != MODEL_OK ||
-	    (rc = safetensors_open_file(h->dir, TENSORS, &h->files, ld->err, ld->errlen)) != MODEL_OK)
+	    (rc = safetensors_open_file(h->dir, TENSORS, ld->overrides, &h->files, ld->err,
+	    ld->errlen)) != MODEL_OK)
 		return rc;
 	if (safetensors_count(h->files) == 0)
 		return FAIL(ld, MODEL_EINVALID, h->dir, TENSORS " has no tensors");
@@ -316,10 +345,11 @@ read_folder(struct head_loader *ld)
 }
 
 int
-retrieval_head_open(const char *dir, const struct model *m, struct retrieval_head **out, char *err,
-    size_t errlen)
+retrieval_head_open(const char *dir, const struct model *m, const struct overrides *overrides,
+    struct retrieval_head **out, char *err, size_t errlen)
 {
-	struct head_loader ld = { .h = calloc(1, sizeof *ld.h), .err = err, .errlen = errlen };
+	struct head_loader ld = { .h = calloc(1, sizeof *ld.h), .overrides = overrides, .err = err,
+	    .errlen = errlen };
 	int rc;
 
 	*out = NULL;
@@ -340,7 +370,8 @@ int
 retrieval_head_bind(struct retrieval_head *h, char *err, size_t errlen)
 {
 	const struct model *m = h->model;
-	struct head_loader ld = { .h = h, .err = err, .errlen = errlen };
+	struct head_loader ld = { .h = h, .overrides = &no_overrides, .err = err,
+	    .errlen = errlen };
 	const int there = device_block_begin(&ld.block, m->ops, m->dev, h->bytes);
 	const char *why;
 	int rc = MODEL_ENOMEM;

@@ -50,8 +50,8 @@ struct retrieval_head {
 /* Reads a folder for a model, which need not be on the device yet. What does not fit the model is
  * refused by name: another model's weights (MODEL_EMISMATCH), query heads that its KV heads do not
  * divide, a tensor that is missing or has another shape. */
-int retrieval_head_open(const char *dir, const struct model *, struct retrieval_head **out,
-    char *err, size_t errlen);
+int retrieval_head_open(const char *dir, const struct model *, const struct overrides *,
+    struct retrieval_head **out, char *err, size_t errlen);
 /* Copies it to the model's device: once, before it is run. */
 int retrieval_head_bind(struct retrieval_head *, char *err, size_t errlen);
 void retrieval_head_free(struct retrieval_head *);      /* NULL allowed; before the device is closed */

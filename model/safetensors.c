@@ -1,4 +1,4 @@
-/* safetensors.c - reads safetensors files, one or several shards, without copying tensors
+/* safetensors.c - reads a safetensors file without copying tensors that lie as they are computed with
  *
  * A file is: u64 little-endian length of the header, the header (JSON: name -> dtype, shape,
  * data_offsets; and "__metadata__", which we skip), the data. Nothing in the header is believed
@@ -17,33 +17,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "model/folder.h"
-#include "model/model_files.h"
-#include "model/model.h"
-#include "model/safetensors.h"
-
-#define SINGLE "model.safetensors"
-#define INDEX "model.safetensors.index.json"
+#include "model/safetensors_internal.h"
 
 enum { HEADER_MAX = 100000000 };        /* bytes; the format's own limit */
-
-struct shard {
-	char *path;
-	const char *name;               /* last component of path */
-	const uint8_t *map;
-	size_t size;
-	json_t *header;                 /* owns the tensors' names and types */
-};
-
-struct safetensors {
-	struct shard *shard;
-	size_t shards;
-	struct tensor *tensor;          /* [n], sorted by name once all shards are there */
-	size_t n;
-	XXH3_state_t *hash;             /* made when opening, so that the fingerprint cannot fail */
-	char *err;                      /* while opening */
-	size_t errlen;
-};
 
 /* bits of one element; kv 0: a type that we know only the size of */
 static const struct type {
@@ -57,11 +33,6 @@ static const struct type {
 	{ "C64", 0, 64 }, { "F8_E4M3", 0, 8 }, { "F8_E5M2", 0, 8 }, { "F8_E8M0", 0, 8 },
 	{ "F6_E2M3", 0, 6 }, { "F6_E3M2", 0, 6 }, { "F4", 0, 4 },
 };
-
-/* Messages about a file, and about a tensor in it. */
-#define FAIL(st, code, file, ...) model_file_fail((st)->err, (st)->errlen, code, file, __VA_ARGS__)
-#define BAD(st, file, ...) FAIL(st, MODEL_EINVALID, file, __VA_ARGS__)
-#define BAD_TENSOR(st, t, fmt, ...) BAD(st, (t)->file, "%s: " fmt, (t)->name, ##__VA_ARGS__)
 
 static int
 get_size(const json_t *v, uint64_t *out)
@@ -83,9 +54,9 @@ parse_shape(struct safetensors *st, struct tensor *t, const json_t *shape, uint6
 	*elements = 1;
 	if (!json_is_array(shape))
 		return BAD_TENSOR(st, t, "no shape");
-	if (n > sizeof t->dim / sizeof t->dim[0])
-		return FAIL(st, MODEL_EUNSUPPORTED, t->file, "%s: more than 4 dimensions: %zu",
-		    t->name, n);
+	if (n > TENSOR_DIMENSIONS)
+		return FAIL(st, MODEL_EUNSUPPORTED, t->file, "%s: more than %d dimensions: %zu",
+		    t->name, TENSOR_DIMENSIONS, n);
 	t->ndim = (unsigned)n;
 	for (i = 0; i < n; i++) {
 		if (get_size(json_array_get(shape, i), &t->dim[i]) == -1)
@@ -96,11 +67,9 @@ parse_shape(struct safetensors *st, struct tensor *t, const json_t *shape, uint6
 	return MODEL_OK;
 }
 
-/* Fills dtype and type. Where the type is one we know, checks the bytes against the shape; where it
- * is one we compute with, also the place in the file: it must be aligned. */
+/* Fills dtype and type. Where the type is one we know, checks the bytes against the shape. */
 static int
-parse_type(struct safetensors *st, struct tensor *t, const json_t *name, uint64_t elements,
-    uint64_t place)
+parse_type(struct safetensors *st, struct tensor *t, const json_t *name, uint64_t elements)
 {
 	uint64_t bits;
 	size_t i;
@@ -118,10 +87,6 @@ parse_type(struct safetensors *st, struct tensor *t, const json_t *name, uint64_
 	if (bits % 8 != 0 || bits / 8 != t->bytes)
 		return BAD_TENSOR(st, t, "its shape needs %" PRIu64 " bits of %s, data_offsets "
 		    "span %" PRIu64 " bytes", bits, t->type, t->bytes);
-	if (t->dtype != 0 && place % (types[i].bits / 8) != 0)
-		return FAIL(st, MODEL_EUNSUPPORTED, t->file, "%s: data at byte %" PRIu64 " is not "
-		    "aligned for %s; save the file again with a padded header", t->name, place,
-		    t->type);
 	return MODEL_OK;
 }
 
@@ -146,7 +111,7 @@ parse_tensor(struct safetensors *st, const struct shard *sh, uint64_t base, stru
 	t->bytes = end - begin;
 	if ((rc = parse_shape(st, t, json_object_get(v, "shape"), &elements)) != MODEL_OK)
 		return rc;
-	return parse_type(st, t, json_object_get(v, "dtype"), elements, base + begin);
+	return parse_type(st, t, json_object_get(v, "dtype"), elements);
 }
 
 /* ---- one file ---- */
@@ -161,8 +126,8 @@ by_place(const void *a, const void *b)
 	return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-static int
-by_name(const void *a, const void *b)
+int
+safetensors_by_name(const void *a, const void *b)
 {
 	return strcmp(((const struct tensor *)a)->name, ((const struct tensor *)b)->name);
 }
@@ -269,8 +234,8 @@ map_shard(struct safetensors *st, struct shard *sh)
 	return MODEL_OK;
 }
 
-static int
-add_shard(struct safetensors *st, const char *dir, const char *name)
+int
+safetensors_add(struct safetensors *st, const char *dir, const char *name)
 {
 	struct shard *sh;
 	int rc;
@@ -290,127 +255,38 @@ add_shard(struct safetensors *st, const char *dir, const char *name)
 	return parse_shard(st, sh);
 }
 
-/* ---- several files ---- */
-
-/* A name that stays in the folder. */
+/* Those whose values we compute with must lie at multiples of their size. A header that is not padded
+ * leaves all of its file elsewhere: these tensors are copied. */
 static int
-is_name(const char *s)
+align_tensors(struct safetensors *st)
 {
-	return s[0] != '\0' && strchr(s, '/') == NULL && strcmp(s, ".") != 0 &&
-	    strcmp(s, "..") != 0;
-}
+	const struct tensor *first = NULL;
+	struct tensor *t;
+	uint64_t bytes = 0;
 
-static int
-has_shard(const struct safetensors *st, const char *name)
-{
-	size_t i;
-
-	for (i = 0; i < st->shards; i++)
-		if (strcmp(st->shard[i].name, name) == 0)
-			return 1;
-	return 0;
-}
-
-/* Every file that the map names, once. */
-static int
-add_mapped_shards(struct safetensors *st, const char *dir, const char *index, json_t *map)
-{
-	const char *tensor, *name;
-	json_t *v;
-	char *path;
-	int rc, missing;
-
-	json_object_foreach(map, tensor, v) {
-		if ((name = json_string_value(v)) == NULL || !is_name(name))
-			return BAD(st, index, "%s is not mapped to a file in this folder", tensor);
-		if (has_shard(st, name))
+	for (t = st->tensor; t < st->tensor + st->n; t++) {
+		if (t->dtype == 0 || t->bytes == 0 || (uintptr_t)t->data % kv_dtype_size(t->dtype) == 0)
 			continue;
-		if ((path = model_file_path(dir, name)) == NULL)
-			return FAIL(st, MODEL_ENOMEM, index, "out of memory");
-		missing = access(path, F_OK) == -1 && errno == ENOENT;
-		free(path);
-		if (missing)
-			return FAIL(st, MODEL_EIO, index, "missing shard %s", name);
-		if ((rc = add_shard(st, dir, name)) != MODEL_OK)
-			return rc;
+		if ((t->copy = malloc(t->bytes)) == NULL)
+			return FAIL(st, MODEL_ENOMEM, t->file, "%s: not aligned for %s, and no room for "
+			    "a copy of %" PRIu64 " bytes: save the file again with a padded header",
+			    t->name, t->type, t->bytes);
+		memcpy(t->copy, t->data, t->bytes);
+		t->data = t->copy;
+		bytes += t->bytes;
+		first = first == NULL ? t : first;
 	}
+	if (first != NULL)
+		notice(&st->overrides->notice, "%s: data is not aligned (%s): %" PRIu64 " bytes of it "
+		    "are copied into memory; save the file again with a padded header", first->file,
+		    first->name, bytes);
 	return MODEL_OK;
-}
-
-/* Map and shards must agree in both directions. */
-static int
-check_map(struct safetensors *st, const char *index, json_t *map)
-{
-	const struct tensor *t;
-	const char *name, *where;
-	json_t *v;
-	size_t i;
-
-	for (i = 0; i < st->n; i++) {
-		t = &st->tensor[i];
-		if (i > 0 && strcmp(t[-1].name, t->name) == 0)
-			return BAD_TENSOR(st, t, "it is in %s, too", t[-1].file);
-		if ((where = json_string_value(json_object_get(map, t->name))) == NULL)
-			return BAD_TENSOR(st, t, "not in the index");
-		if (strcmp(strrchr(t->file, '/') + 1, where) != 0)
-			return BAD_TENSOR(st, t, "should be in %s, says the index", where);
-	}
-	json_object_foreach(map, name, v)
-		if (safetensors_find(st, name) == NULL)
-			return BAD(st, index, "%s is not in %s", name, json_string_value(v));
-	return MODEL_OK;
-}
-
-static void
-sort_tensors(struct safetensors *st)
-{
-	if (st->n > 0)
-		qsort(st->tensor, st->n, sizeof *st->tensor, by_name);
-}
-
-static int
-open_index(struct safetensors *st, const char *dir, const char *path)
-{
-	json_t *json, *map;
-	int rc;
-
-	if ((rc = model_file_json(path, &json, st->err, st->errlen)) != MODEL_OK)
-		return rc;
-	map = json_object_get(json, "weight_map");
-	if (!json_is_object(map))
-		rc = BAD(st, path, "no weight_map");
-	else if ((rc = add_mapped_shards(st, dir, path, map)) == MODEL_OK) {
-		sort_tensors(st);
-		rc = check_map(st, path, map);
-	}
-	json_decref(json);
-	return rc;
-}
-
-/* A single file comes first, as in Hugging Face's loader. */
-static int
-open_folder(struct safetensors *st, const char *dir)
-{
-	char *single = model_file_path(dir, SINGLE), *index = model_file_path(dir, INDEX);
-	int rc;
-
-	if (single == NULL || index == NULL)
-		rc = FAIL(st, MODEL_ENOMEM, dir, "out of memory");
-	else if (access(single, F_OK) == 0) {
-		if ((rc = add_shard(st, dir, SINGLE)) == MODEL_OK)
-			sort_tensors(st);
-	} else if (access(index, F_OK) == 0)
-		rc = open_index(st, dir, index);
-	else if ((rc = model_folder_without_weights(dir, st->err, st->errlen)) == MODEL_OK)
-		rc = FAIL(st, MODEL_EIO, dir, "neither " SINGLE " nor " INDEX " is there");
-	free(single);
-	free(index);
-	return rc;
 }
 
 /* name: of the one file; NULL: those of a model */
 static int
-open_files(const char *dir, const char *name, struct safetensors **out, char *err, size_t errlen)
+open_files(const char *dir, const char *name, const struct overrides *overrides,
+    struct safetensors **out, char *err, size_t errlen)
 {
 	struct safetensors *st;
 	int rc;
@@ -420,13 +296,14 @@ open_files(const char *dir, const char *name, struct safetensors **out, char *er
 		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	st->err = err;
 	st->errlen = errlen;
+	st->overrides = overrides;
 	if ((st->hash = XXH3_createState()) == NULL)
 		rc = FAIL(st, MODEL_ENOMEM, dir, "out of memory");
 	else if (name == NULL)
-		rc = open_folder(st, dir);
-	else if ((rc = add_shard(st, dir, name)) == MODEL_OK)
-		sort_tensors(st);
-	if (rc != MODEL_OK) {
+		rc = safetensors_add_folder(st, dir);
+	else if ((rc = safetensors_add(st, dir, name)) == MODEL_OK && st->n > 0)
+		qsort(st->tensor, st->n, sizeof *st->tensor, safetensors_by_name);
+	if (rc != MODEL_OK || (rc = align_tensors(st)) != MODEL_OK) {
 		safetensors_close(st);
 		return rc;
 	}
@@ -435,16 +312,17 @@ open_files(const char *dir, const char *name, struct safetensors **out, char *er
 }
 
 int
-safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen)
+safetensors_open(const char *dir, const struct overrides *overrides, struct safetensors **out,
+    char *err, size_t errlen)
 {
-	return open_files(dir, NULL, out, err, errlen);
+	return open_files(dir, NULL, overrides, out, err, errlen);
 }
 
 int
-safetensors_open_file(const char *dir, const char *name, struct safetensors **out, char *err,
-    size_t errlen)
+safetensors_open_file(const char *dir, const char *name, const struct overrides *overrides,
+    struct safetensors **out, char *err, size_t errlen)
 {
-	return open_files(dir, name, out, err, errlen);
+	return open_files(dir, name, overrides, out, err, errlen);
 }
 
 void
@@ -460,6 +338,8 @@ safetensors_close(struct safetensors *st)
 		json_decref(st->shard[i].header);
 		free(st->shard[i].path);
 	}
+	for (i = 0; i < st->n; i++)
+		free(st->tensor[i].copy);
 	free(st->shard);
 	free(st->tensor);
 	XXH3_freeState(st->hash);
@@ -475,7 +355,7 @@ safetensors_find(const struct safetensors *st, const char *name)
 
 	if (st->n == 0)
 		return NULL;
-	return bsearch(&key, st->tensor, st->n, sizeof key, by_name);
+	return bsearch(&key, st->tensor, st->n, sizeof key, safetensors_by_name);
 }
 
 const char *
@@ -545,7 +425,6 @@ fuzz_file(const uint8_t *data, size_t size)
 	struct safetensors st = { .hash = XXH3_createState(), .err = err, .errlen = sizeof err };
 
 	if (parse_shard(&st, &sh) == MODEL_OK) {
-		sort_tensors(&st);
 		safetensors_fingerprint(&st, hex);
 	}
 	json_decref(sh.header);

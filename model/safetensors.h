@@ -8,14 +8,18 @@
 #include <stdint.h>
 
 #include "libkvfile/dtype.h"
+#include "model/overrides.h"
 
-/* One tensor of the folder. data points into a mapping. */
+enum { TENSOR_DIMENSIONS = 8 };
+
+/* One tensor of the folder. */
 struct tensor {
 	const char *name;
-	const void *data;
+	const void *data;                       /* in a mapping, or copy */
+	void *copy;                             /* NULL where data lies as it is computed with */
 	enum kv_dtype dtype;
 	unsigned ndim;
-	uint64_t dim[4];
+	uint64_t dim[TENSOR_DIMENSIONS];
 	uint64_t bytes;
 	/* dtype as the file calls it: "BF16"; dtype is 0 when we have no such type */
 	const char *type;
@@ -29,11 +33,13 @@ struct safetensors;
  * names. Returns MODEL_* and writes a message that names the file (and tensor, offset) into
  * err. Every header is checked against its file: JSON, dtypes, shape x size = data_offsets, no
  * overlap, no hole, nothing outside. Tensors of dtypes other than f32, f16, bf16 are an error
- * only when asked for. */
-int safetensors_open(const char *dir, struct safetensors **out, char *err, size_t errlen);
-/* The same for one file of a folder. */
-int safetensors_open_file(const char *dir, const char *name, struct safetensors **out, char *err,
+ * only when asked for. What an index says otherwise than the shards is a notice, and so is a tensor
+ * in two shards with the same bytes, or one that has to be copied because it is not aligned. */
+int safetensors_open(const char *dir, const struct overrides *, struct safetensors **out, char *err,
     size_t errlen);
+/* As safetensors_open(), for one file of a folder. */
+int safetensors_open_file(const char *dir, const char *name, const struct overrides *,
+    struct safetensors **out, char *err, size_t errlen);
 void safetensors_close(struct safetensors *);                  /* NULL allowed */
 /* NULL when there is none. */
 const struct tensor *safetensors_find(const struct safetensors *, const char *name);

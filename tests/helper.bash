@@ -19,7 +19,7 @@ DEMO=$ROOT/examples/demo-model
 PATH=$O:$O/tests/bin:$PATH
 # What Python has compiled is kept there, not in the tree.
 export ROOT O PATH PYTHONPYCACHEPREFIX=$O/pycache
-unset PYTHONDONTWRITEBYTECODE KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
+unset PYTHONDONTWRITEBYTECODE KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
 # What tests compare with is computed with activations in f32, and is the same on every processor.
 export KV_PRODUCTS=f32
 

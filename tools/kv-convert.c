@@ -77,6 +77,7 @@ open_file(const struct reread *in, const char *path)
 {
 	const int piped = strcmp(path, "-") == 0;
 	char descriptor[32], err[1024], *one, *two;
+	const struct overrides o = { .notice = { warn_notice, NULL } };
 	struct safetensors *st = NULL;
 	struct engine_error e;
 	int rc;
@@ -86,7 +87,7 @@ open_file(const struct reread *in, const char *path)
 	two = strdup(piped ? descriptor : path);
 	if (one == NULL || two == NULL)
 		die(EXIT_RUN, "out of memory");
-	rc = safetensors_open_file(dirname(one), basename(two), &st, err, sizeof err);
+	rc = safetensors_open_file(dirname(one), basename(two), &o, &st, err, sizeof err);
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	free(one);

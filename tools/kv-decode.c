@@ -94,8 +94,8 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
-	    "[--against FILE] [--allow-config KEY] [--batch N] [--device DEVICE] [--evict WORDS]\n"
-	    "[--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
+	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
+	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
 	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
 	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
 	    "[--device-memory LIMIT] [--head DIR] [--offload] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"

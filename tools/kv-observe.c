@@ -43,8 +43,8 @@ static const struct tool tool = {
 	.about = "run tokens on top of a snapshot without storing them, and keep what they look at",
 	.synopsis = "-m DIR --ids-from FILE | --lookahead DIR | --repeat-context [-qvz] [-j N]\n"
 	    "[-o FILE]\n"
-	    "[--accumulate HOW] [--allow-config KEY] [--chunk N] [--device DEVICE]\n"
-	    "[--instruction TEXT] [--json] [--keep-window W] [--products TYPE]\n"
+	    "[--accumulate HOW] [--allow-config KEY] [--allow-tensor NAME] [--chunk N]\n"
+	    "[--device DEVICE] [--instruction TEXT] [--json] [--keep-window W] [--products TYPE]\n"
 	    "[--progress WHEN] [--report FILE] [--sink N] [snapshot]",
 	.example = "kv-observe -m examples/demo-model --repeat-context -o seen.kv full.kv",
 	.opts = opts,

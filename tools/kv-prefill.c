@@ -66,7 +66,7 @@ static const struct tool tool = {
 	.name = "kv-prefill",
 	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
-	    "[--device DEVICE] [--dtype TYPE] [--evict WORDS] [--head DIR] [--ids] [--logits FILE] [--mass] [--no-template]\n"
+	    "[--allow-tensor NAME] [--device DEVICE] [--dtype TYPE] [--evict WORDS] [--head DIR] [--ids] [--logits FILE] [--mass] [--no-template]\n"
 	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
 	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
 	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"

@@ -63,7 +63,7 @@ try(const char *patch, const char *generation, struct model *m, char *err, size_
 		free(text);
 	}
 	memset(m, 0xff, sizeof *m);
-	rc = model_config(dir, NULL, m, err, errlen);
+	rc = model_config(dir, &no_overrides, m, err, errlen);
 	free(dir);
 	json_decref(config);
 	json_decref(change);
@@ -286,7 +286,7 @@ test_pass(void)
 {
 	static const char *const names[] = { "foo", "sliding_window", "rope_scaling.odd", "absent.x" };
 	unsigned char there[4] = { 0 };
-	const struct config_keys pass = { names, 4, there };
+	const struct overrides pass = { .keys = { names, 4, there } };
 	struct model m;
 	char *dir = make_dir(), err[512] = "", *text;
 	json_t *config = parse(base);
@@ -302,7 +302,7 @@ test_pass(void)
 	    "code %d: %s", rc, err);
 	CHECK(there[0] == 1 && there[1] == 1 && there[2] == 1 && there[3] == 0,
 	    "keys that were there: %d %d %d %d", there[0], there[1], there[2], there[3]);
-	rc = model_config(dir, NULL, &m, err, sizeof err);
+	rc = model_config(dir, &no_overrides, &m, err, sizeof err);
 	check_refused("nothing is passed over", rc, MODEL_EUNSUPPORTED, err, "");
 	free(text);
 	json_decref(config);
@@ -512,20 +512,20 @@ test_files(void)
 	size_t i;
 	int rc;
 
-	rc = model_config(dir, NULL, &m, err, sizeof err);
+	rc = model_config(dir, &no_overrides, &m, err, sizeof err);
 	check_refused("no file", rc, MODEL_EIO, err, "/config.json: No such file or directory");
 	for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		write_text(dir, "config.json", bad[i].text);
-		rc = model_config(dir, NULL, &m, err, sizeof err);
+		rc = model_config(dir, &no_overrides, &m, err, sizeof err);
 		check_refused(bad[i].text, rc, bad[i].code, err, bad[i].message);
 	}
-	rc = model_config(dir, NULL, &m, tiny, sizeof tiny);
+	rc = model_config(dir, &no_overrides, &m, tiny, sizeof tiny);
 	CHECK(rc == MODEL_EINVALID && strlen(tiny) == sizeof tiny - 1,
 	    "a short buffer is filled: %s", tiny);
 	snprintf(path, sizeof path, "%s/config.json", dir);
 	unlink(path);
 	mkdir(path, 0777);
-	rc = model_config(dir, NULL, &m, err, sizeof err);
+	rc = model_config(dir, &no_overrides, &m, err, sizeof err);
 	check_refused("folder", rc, MODEL_EIO, err, "/config.json: not a regular file");
 	free(dir);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "model/model.h"
+#include "model/overrides.h"
 
 #define UNUSED __attribute__((unused))
 

@@ -318,7 +318,8 @@ test_tensors(void)
 	s = good;
 	add_spec(&s, 32, 0, "model.layers.0.self_attn.q_norm.weight");
 	refuse("leftover", &s, MODEL_EUNSUPPORTED,
-	    "model.layers.0.self_attn.q_norm.weight: not a tensor of this");
+	    "model.layers.0.self_attn.q_norm.weight: not a tensor of this architecture (a norm of queries): "
+	    "it may change the arithmetic (--allow-tensor 'model.layers.*.self_attn.q_norm.weight' passes");
 	s = good;
 	s.bias = 1;
 	refuse("no biases", &s, MODEL_EINVALID, "no tensor model.layers.0.self_attn.q_proj.bias");
@@ -328,24 +329,110 @@ test_tensors(void)
 	    "model.layers.0.self_attn.k_proj.bias: not a tensor of this");
 	s = good;
 	s.tied = 0;
-	refuse("head", &s, MODEL_EINVALID, ": no tensor lm_head.weight");
+	refuse("head", &s, MODEL_EINVALID, ": no tensor lm_head.weight: where it is that of the embedding");
 	s = good;
 	s.more = ",\"pruned_heads\":4096";
 	refuse("config", &s, MODEL_EUNSUPPORTED,
 	    "config.json: pruned_heads 4096 is not supported");
 }
 
+/* What was said while a model was loaded */
+static char said[1024];
+static unsigned times;
+
+static void
+listen(void *with, const char *text)
+{
+	(void)with;
+	snprintf(said, sizeof said, "%s", text);
+	times++;
+}
+
+/* Opens a model with overrides; NULL where it is refused with this message. */
+static struct model *
+open_with(const struct synth *s, const struct overrides *o, const char *refused)
+{
+	char err[512] = "", *dir = make_dir();
+	struct model *m;
+	int rc;
+
+	said[0] = '\0';
+	times = 0;
+	synth_write(s, dir, 1);
+	rc = model_open(dir, o, &stub, NULL, &m, err, sizeof err);
+	free(dir);
+	if (refused == NULL)
+		CHECK(rc == MODEL_OK, "%s", err);
+	else
+		check_refused(refused, rc, MODEL_EUNSUPPORTED, err, refused);
+	return m;
+}
+
+/* One tensor beside those of a model: what has no part in its arithmetic is told in one line. */
 static void
 test_harmless(void)
 {
+	static const char *const names[] = { "model.layers.0.self_attn.rotary_emb.inv_freq",
+		"model.rotary_emb.inv_freq", "model.layers.1.self_attn.rotary_emb.cos_cached",
+		"model.layers.1.self_attn.masked_bias", "v_head.summary.weight", "score.weight",
+		"optimizer.state.exp_avg", "model.embed_positions.position_ids" };
+	const struct overrides o = { .notice = { listen, NULL } };
 	struct synth s = synth_small();
 	struct model *m;
+	size_t i;
 
 	synth_specs(&s);
-	add_spec(&s, 4, 0, "model.layers.0.self_attn.rotary_emb.inv_freq");
+	for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+		add_spec(&s, 4, 0, "%s", names[i]);
+		s.spec[s.n - 1].type = i % 2 == 0 ? "F32" : "F8_E4M3";
+	}
+	add_spec(&s, 0, 32, "model.layers.0.self_attn.unheard_of");
+	m = open_with(&s, &o, NULL);
+	CHECK(times == 1 && strstr(said, "not read, beside the model's tensors: 9 (model.embed_positions") !=
+	    NULL, "%u: %s", times, said);
+	model_free(m);
 	m = accept(&s, 1);
 	check_model(m, &s);
 	model_free(m);
+	synth_specs(&s);
+	model_free(open_with(&s, &o, NULL));
+	CHECK(times == 0, "nothing to say: %s", said);
+}
+
+/* One that may have a part is refused, by a name that stands for all layers, unless it is allowed. */
+static void
+test_allowed(void)
+{
+	static const struct { const char *name, *refused; } list[] = {
+		{ "self_attn.k_scale", "a scale of a cache in eight bits" },
+		{ "mlp.up_proj.weight_scale", "a scale of quantised weights" },
+		{ "self_attn.o_proj.bias", "a bias that the configuration does not name" },
+		{ "self_attn.q_norm.weight", "a norm of queries" },
+		{ "self_attn.q_proj.lora_A.weight", "a LoRA that is not merged" },
+		{ "self_attn.unheard_of", "not a tensor of this architecture, and 1 more: it may" },
+	};
+	char pattern[96];
+	const char *const at[] = { "model.norm.weight", pattern };
+	unsigned char there[2];
+	struct overrides o = { .notice = { listen, NULL } };
+	struct synth s = synth_small();
+	struct model *m;
+	size_t i;
+
+	for (i = 0; i < sizeof list / sizeof list[0]; i++) {
+		synth_specs(&s);
+		add_spec(&s, 4, 0, "model.layers.0.%s", list[i].name);
+		add_spec(&s, 4, 0, "model.layers.1.%s", list[i].name);
+		snprintf(pattern, sizeof pattern, "model.layers.*.%s", list[i].name);
+		o.tensors = (struct name_list){ 0 };
+		model_free(open_with(&s, &o, list[i].refused));
+		model_free(open_with(&s, &o, pattern));
+		memset(there, 0, sizeof there);
+		o.tensors = (struct name_list){ at, 2, there };
+		m = open_with(&s, &o, NULL);
+		CHECK(m != NULL && there[1] == 1 && there[0] == 0 && times == 0, "%s: %s", pattern, said);
+		model_free(m);
+	}
 }
 
 /* The file of a tied model may hold the head as well, as long as it is the embedding. */
@@ -369,7 +456,7 @@ test_tied_head(void)
 	    "lm_head.weight differs from model.embed_tokens.weight");
 	synth_find(&s, "lm_head.weight")->dim[0] = 8;
 	refuse("a small head", &s, MODEL_EINVALID,
-	    "lm_head.weight: want [1280][32], file has [8][32]");
+	    "(--allow-tensor lm_head.weight passes over it, --allow-config tie_word_embeddings uses it)");
 	synth_find(&s, "lm_head.weight")->dim[0] = s.V;
 
 	/* head <- embedding, within the file: the first and the last tensor */
@@ -394,6 +481,35 @@ test_tied_head(void)
 		model_free(m);
 	}
 	free(dir);
+}
+
+/* A head that is another one is passed over, or used, as one says; a tied model may have its embedding
+ * under the name of the head alone. */
+static void
+test_tied_names(void)
+{
+	static const char *const head[] = { "lm_head.weight" }, *const tied[] = { "tie_word_embeddings" };
+	const struct overrides without = { .tensors = { head, 1, NULL } }, with = { .keys = { tied, 1, NULL } };
+	struct synth s = synth_small();
+	struct model *m;
+
+	s.tied = 0;
+	synth_specs(&s);
+	s.tied = 1;
+	m = open_with(&s, &without, NULL);
+	CHECK(m != NULL && m->id.tied_embeddings == 1, "passed over");
+	model_free(m);
+	m = open_with(&s, &with, NULL);
+	CHECK(m != NULL && m->id.tied_embeddings == 0, "used");
+	model_free(m);
+	synth_specs(&s);
+	strcpy(synth_find(&s, "model.embed_tokens.weight")->name, "lm_head.weight");
+	m = accept(&s, 1);
+	check_matrix(m, &m->head, "lm_head.weight", s.V, s.D);
+	check_matrix(m, &m->embed, "lm_head.weight", s.V, s.D);
+	model_free(m);
+	s.tied = 0;
+	refuse("no embedding", &s, MODEL_EINVALID, "no tensor model.embed_tokens.weight");
 }
 
 static void
@@ -448,7 +564,9 @@ main(int argc, char *argv[])
 	test_fingerprint();
 	test_tensors();
 	test_harmless();
+	test_allowed();
 	test_tied_head();
+	test_tied_names();
 	test_device();
 	return failures != 0;
 }

@@ -1,0 +1,17 @@
+/* leftovers.h - tensors in a model folder beside those of the model
+ *
+ * Internal to model/. Errors are MODEL_* codes, with a message in err[errlen]. */
+#ifndef KVPIPE_LEFTOVERS_H
+#define KVPIPE_LEFTOVERS_H
+
+#include <stdint.h>
+
+#include "model/overrides.h"
+#include "model/safetensors.h"
+
+/* needed: [tensors] 1 where the model has asked for the tensor. Of the others, says how many cannot
+ * change what it computes. One that might is MODEL_EUNSUPPORTED, unless its name is in the overrides. */
+int leftovers_check(const struct safetensors *, const uint8_t *needed, const struct overrides *,
+    char *err, size_t errlen);
+
+#endif

@@ -1,0 +1,45 @@
+/* safetensors_internal.h - what the parts of the safetensors reader share
+ *
+ * safetensors.c reads one file, safetensors_shards.c finds those of a folder. Included by them only. */
+#ifndef KVPIPE_SAFETENSORS_INTERNAL_H
+#define KVPIPE_SAFETENSORS_INTERNAL_H
+
+#include <jansson.h>
+#include <xxhash.h>
+
+#include "model/model.h"
+#include "model/model_files.h"
+#include "model/safetensors.h"
+
+struct shard {
+	char *path;
+	const char *name;               /* last component of path */
+	const uint8_t *map;
+	size_t size;
+	json_t *header;                 /* owns the tensors' names and types */
+};
+
+struct safetensors {
+	struct shard *shard;
+	size_t shards;
+	struct tensor *tensor;          /* [n], sorted by name once all shards are there */
+	size_t n;
+	XXH3_state_t *hash;             /* made when opening, so that the fingerprint cannot fail */
+	const struct overrides *overrides;      /* while opening */
+	char *err;                      /* while opening */
+	size_t errlen;
+};
+
+/* Messages about a file, and about a tensor in it. */
+#define FAIL(st, code, file, ...) model_file_fail((st)->err, (st)->errlen, code, file, __VA_ARGS__)
+#define BAD(st, file, ...) FAIL(st, MODEL_EINVALID, file, __VA_ARGS__)
+#define BAD_TENSOR(st, t, fmt, ...) BAD(st, (t)->file, "%s: " fmt, (t)->name, ##__VA_ARGS__)
+
+/* Maps a file of the folder and appends its tensors. */
+int safetensors_add(struct safetensors *, const char *dir, const char *name);
+/* Adds the files of a model; the tensors are sorted by name then, and each name is there once. */
+int safetensors_add_folder(struct safetensors *, const char *dir);
+/* Compares names, for qsort() and bsearch(). */
+int safetensors_by_name(const void *a, const void *b);
+
+#endif
