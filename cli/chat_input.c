@@ -187,7 +187,7 @@ chat_encode(const struct tokenizer *t, const struct marked_text *text, unsigned 
 void
 chat_check_end(const struct chat *c, const struct chat_request *q, const struct tokenizer *t)
 {
-	uint32_t eos[8], n, i;
+	uint32_t eos[MODEL_EOS_MAX], n, i;
 	struct marked_text end;
 	struct ids ids = { .n = 0 };
 	const char *text = NULL;

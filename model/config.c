@@ -14,14 +14,57 @@
 
 /* ---- special tokens ---- */
 
-static int
-read_token(struct config *c, const char *key, const json_t *v, uint32_t vocabulary, uint32_t *out)
-{
-	json_int_t n = json_integer_value(v);
+struct token_ids {
+	uint32_t *id;           /* [n] those that can come, at most `most` */
+	size_t n, most;
+	size_t never;           /* how many others, of which this is one */
+	json_int_t example;
+};
 
-	if (!json_is_integer(v) || n < 0 || n >= vocabulary)
-		return BAD(c, "\"%s\" is not a token id below %u", key, vocabulary);
-	*out = (uint32_t)n;
+/* Appends an id that can come; counts one that cannot. */
+static int
+read_token(struct config *c, const char *key, const json_t *v, struct token_ids *ids,
+    uint32_t vocabulary)
+{
+	const json_int_t id = json_integer_value(v);
+
+	if (!json_is_integer(v))
+		return config_hint(c, key, BAD(c, "\"%s\" is not a token id below %u", key, vocabulary));
+	if (id < 0 || id >= vocabulary) {
+		ids->never++;
+		ids->example = id;
+		return MODEL_OK;
+	}
+	if (ids->n == ids->most)
+		return config_hint(c, key, UNSUPPORTED(c, "\"%s\": more than %zu tokens", key,
+		    ids->most));
+	ids->id[ids->n++] = (uint32_t)id;
+	return MODEL_OK;
+}
+
+/* Reads an integer or a list of them; *n stays as it is where none of them can come. An id that no
+ * token of the model has, as -1 or the first one behind the vocabulary, changes nothing. */
+static int
+read_ids(struct config *c, const char *key, const json_t *list, uint32_t vocabulary, uint32_t *out,
+    uint32_t most, uint32_t *n)
+{
+	uint32_t id[MODEL_EOS_MAX];
+	struct token_ids ids = { .id = id, .most = most };
+	size_t i, all = json_is_array(list) ? json_array_size(list) : 1;
+	int rc;
+
+	for (i = 0; i < all; i++)
+		if ((rc = read_token(c, key, json_is_array(list) ? json_array_get(list, i) : list,
+		    &ids, vocabulary)) != MODEL_OK)
+			return rc;
+	if (ids.never > 0)
+		notice(&c->overrides->notice, "%s: \"%s\": %" JSON_INTEGER_FORMAT " is no token of %u: "
+		    "passed over%s", c->path, key, ids.example, vocabulary,
+		    ids.never > 1 ? ", and others are" : "");
+	if (ids.n == 0 && ids.never > 0)
+		return MODEL_OK;
+	memcpy(out, id, ids.n * sizeof *id);
+	*n = (uint32_t)ids.n;
 	return MODEL_OK;
 }
 
@@ -30,25 +73,19 @@ static int
 read_tokens(struct config *c, struct model *m)
 {
 	const json_t *bos = config_get(c->json, "bos_token_id");
-	const json_t *eos = config_get(c->json, "eos_token_id"), *v;
-	uint32_t V = m->id.vocabulary;
-	size_t i, n;
+	const json_t *eos = config_get(c->json, "eos_token_id");
+	const uint32_t V = m->id.vocabulary;
+	uint32_t one = 1;
 	int rc;
 
-	if (bos != NULL && (rc = read_token(c, "bos_token_id", bos, V, &m->bos)) != MODEL_OK)
+	if (json_is_array(bos))
+		return config_hint(c, "bos_token_id", BAD(c, "\"bos_token_id\" is not a token id "
+		    "below %u", V));
+	if (bos != NULL && (rc = read_ids(c, "bos_token_id", bos, V, &m->bos, 1, &one)) != MODEL_OK)
 		return rc;
 	if (eos == NULL)
 		return MODEL_OK;
-	n = json_is_array(eos) ? json_array_size(eos) : 1;
-	if (n > sizeof m->eos / sizeof m->eos[0])
-		return UNSUPPORTED(c, "\"eos_token_id\": more than 8 tokens: %zu", n);
-	for (i = 0; i < n; i++) {
-		v = json_is_array(eos) ? json_array_get(eos, i) : eos;
-		if ((rc = read_token(c, "eos_token_id", v, V, &m->eos[i])) != MODEL_OK)
-			return rc;
-	}
-	m->n_eos = (uint32_t)n;
-	return MODEL_OK;
+	return read_ids(c, "eos_token_id", eos, V, m->eos, MODEL_EOS_MAX, &m->n_eos);
 }
 
 /* ---- the files ---- */

@@ -28,6 +28,10 @@ struct config {
 
 /* ---- values: config_values.c ---- */
 
+/* Adds to the message of a refusal that --allow-config passes over the key; "rope_scaling.KEY" is one of
+ * an object. Nothing where rc is none, or the message has such words already. Returns rc. */
+int config_hint(struct config *, const char *key, int rc);
+
 /* NULL where it is absent or null, which is the same in Hugging Face's configurations. */
 json_t *config_get(const json_t *object, const char *key);
 /* A whole number, 1 to max; fallback, or REQUIRED, where it is absent. */

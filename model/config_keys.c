@@ -161,8 +161,8 @@ check_auto_map(struct config *c, const json_t *map)
 		class = dot + 1;
 	if (class != NULL && strcmp(class, c->family->architecture) == 0)
 		return MODEL_OK;
-	return UNSUPPORTED(c, "auto_map: the model is code of its own, which may change the "
-	    "arithmetic (--allow-config auto_map passes over it)");
+	return config_hint(c, "auto_map", UNSUPPORTED(c, "auto_map: the model is code of its own, which "
+	    "may change the arithmetic"));
 }
 
 /* Gemma 2 has hidden_activation, and hidden_act beside it. */
@@ -173,7 +173,8 @@ check_activation(struct config *c, const char *name, const json_t *v)
 
 	if (config_has(v, c->family->flags & FAMILY_GELU ? "\"gelu_pytorch_tanh\"" : "\"silu\""))
 		return MODEL_OK;
-	return UNSUPPORTED(c, "%s %s is not supported", name, config_show(v, text, sizeof text));
+	return config_hint(c, name, UNSUPPORTED(c, "%s %s is not supported", name,
+	    config_show(v, text, sizeof text)));
 }
 
 static int
@@ -193,13 +194,14 @@ check_key(struct config *c, const char *name, const json_t *v)
 		if (strcmp(keys[i].name, name) == 0)
 			break;
 	if (i == sizeof keys / sizeof keys[0])
-		return UNSUPPORTED(c, "unknown key \"%s\": it may change the arithmetic "
-		    "(--allow-config %s passes over it)", name, name);
+		return config_hint(c, name, UNSUPPORTED(c, "unknown key \"%s\": it may change the "
+		    "arithmetic", name));
 	k = &keys[i];
 	if (k->rule == READ || k->rule == IGNORE ||
 	    (k->rule == READ_IF && (c->family->flags & k->flag) != 0) || config_has(v, k->only))
 		return MODEL_OK;
-	return UNSUPPORTED(c, "%s %s is not supported", name, config_show(v, text, sizeof text));
+	return config_hint(c, name, UNSUPPORTED(c, "%s %s is not supported", name,
+	    config_show(v, text, sizeof text)));
 }
 
 int

@@ -94,8 +94,8 @@ check_architectures(struct config *c)
 		return UNSUPPORTED(c, "architectures %s is not supported: a base model without the "
 		    "head for the next token, as embedding models are; %s has it", text,
 		    c->family->architecture);
-	return UNSUPPORTED(c, "architectures %s is not supported: %s is", text,
-	    c->family->architecture);
+	return config_hint(c, "architectures", UNSUPPORTED(c, "architectures %s is not supported: %s is",
+	    text, c->family->architecture));
 }
 
 /* Weights in a type that we do not compute with. */
@@ -119,7 +119,8 @@ check_quantised(struct config *c)
 		snprintf(how, sizeof how, "%s%s", json_is_string(method) ?
 		    json_string_value(method) : i == 2 ? "MLX" : "an unnamed method", text);
 		return UNSUPPORTED(c, "%s: the weights are quantised (%s): take the model that "
-		    "they were made from, in bf16, f16 or f32", keys[i], how);
+		    "they were made from, in bf16, f16 or f32 (--allow-config %s, if these are)",
+		    keys[i], how, keys[i]);
 	}
 	return MODEL_OK;
 }

@@ -1,5 +1,6 @@
 /* config_rope.c - rotary embedding, as a configuration has it in one object or in two */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/config_internal.h"
@@ -169,6 +170,16 @@ is_among(const char *name, const char *const *list)
 	return *list != NULL;
 }
 
+/* config_hint() for a key of an object */
+static int
+hint_within(struct config *c, const char *where, const char *key, int rc)
+{
+	char both[128];
+
+	snprintf(both, sizeof both, "%s.%s", where, key);
+	return config_hint(c, both, rc);
+}
+
 /* A key that the type has no use for might be meant to change something. */
 static int
 check_rope_keys(struct config *c, json_t *rope, const char *where, const struct type *type)
@@ -180,13 +191,13 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 
 	json_object_foreach(rope, name, v) {
 		if (!is_among(name, any) && !is_among(name, type->keys) && !json_is_null(v))
-			return UNSUPPORTED(c, "%s: key \"%s\" is unknown for this type: it may "
-			    "change the arithmetic (--allow-config %s.%s passes over it)", where,
-			    name, where, name);
+			return hint_within(c, where, name, UNSUPPORTED(c, "%s: key \"%s\" is unknown "
+			    "for this type: it may change the arithmetic", where, name));
 	}
 	v = config_get(rope, "partial_rotary_factor");
 	if (v != NULL && !config_has(v, "1") && !(c->family->flags & FAMILY_ROPE_WIDTH))
-		return UNSUPPORTED(c, "%s: partial_rotary_factor is not 1", where);
+		return hint_within(c, where, "partial_rotary_factor", UNSUPPORTED(c,
+		    "%s: partial_rotary_factor is not 1", where));
 	return MODEL_OK;
 }
 
@@ -199,7 +210,8 @@ find_type(struct config *c, const json_t *rope, const char *where, const struct 
 	size_t i;
 
 	if (type != NULL && old != NULL && !json_equal(type, old))
-		return BAD(c, "%s: rope_type and type differ", where);
+		return BAD(c, "%s: rope_type and type differ (--allow-config %s.type passes over the "
+		    "second)", where, where);
 	if (type == NULL)
 		type = old;
 	*out = &types[0];
@@ -214,9 +226,9 @@ find_type(struct config *c, const json_t *rope, const char *where, const struct 
 	    config_show(type, text, sizeof text));
 }
 
-/* One of the two objects that can hold it; sets the rope fields of m->id, which are zero before. */
+/* One of the two objects that can hold it, which can be passed over as a whole; sets the rope fields of m->id, which are zero before. */
 static int
-read_rope(struct config *c, const char *where, struct model *m, struct kv_model *id)
+read_object(struct config *c, const char *where, struct model *m, struct kv_model *id)
 {
 	json_t *rope = config_get(c->json, where);
 	const struct type *type;
@@ -237,6 +249,12 @@ read_rope(struct config *c, const char *where, struct model *m, struct kv_model 
 	if (type->kind == KV_ROPE_LONGROPE)
 		return read_longrope(c, rope, where, m, id);
 	return type->read(c, rope, where, id);
+}
+
+static int
+read_rope(struct config *c, const char *where, struct model *m, struct kv_model *id)
+{
+	return config_hint(c, where, read_object(c, where, m, id));
 }
 
 static int
@@ -315,9 +333,9 @@ read_window_theta(struct config *c, double *theta)
 		local = json_object_get(both, "sliding_attention");
 		rest = config_get(local, "rope_type");
 		if (rest != NULL && !config_has(rest, "\"default\""))
-			return UNSUPPORTED(c, "rope_parameters: the type of sliding_attention is not "
-			    "\"default\"");
-		if (get_theta(c, local, theta) != MODEL_OK)
+			return config_hint(c, "rope_parameters", UNSUPPORTED(c, "rope_parameters: the "
+			    "type of sliding_attention is not \"default\""));
+		if (config_hint(c, "rope_parameters", get_theta(c, local, theta)) != MODEL_OK)
 			return MODEL_EINVALID;
 		rest = json_incref(json_object_get(both, "full_attention"));
 		json_object_set_new(c->json, "rope_parameters", rest);
@@ -337,7 +355,9 @@ config_rope(struct config *c, struct model *m)
 	int i, rc;
 
 	if ((rc = read_window_theta(c, &id->rope_window_theta)) != MODEL_OK ||
-	    (rc = read_width(c, id)) != MODEL_OK || (rc = read_skip(c, id)) != MODEL_OK)
+	    (rc = config_hint(c, json_object_get(c->json, "partial_rotary_factor") != NULL ?
+	    "partial_rotary_factor" : "rope_parameters.partial_rotary_factor", read_width(c, id))) != MODEL_OK ||
+	    (rc = config_hint(c, "no_rope_layers", read_skip(c, id))) != MODEL_OK)
 		return rc;
 	old = new = *id;                        /* theta 0: not said */
 	theta[0] = 0;
@@ -352,11 +372,13 @@ config_rope(struct config *c, struct model *m)
 	else if (config_get(c->json, "rope_scaling") == NULL || same_scaling(&old, &new))
 		*id = new;
 	else
-		return BAD(c, "rope_scaling and rope_parameters differ");
+		return BAD(c, "rope_scaling and rope_parameters differ (--allow-config passes over one)");
 	id->rope_theta = 0;
 	for (i = 0; i < 3; i++) {
 		if (theta[i] != 0 && id->rope_theta != 0 && theta[i] != id->rope_theta)
-			return BAD(c, "rope_theta is %g and %g", id->rope_theta, theta[i]);
+			return BAD(c, "rope_theta is %g and %g (--allow-config %s passes over the "
+			    "second)", id->rope_theta, theta[i], i == 1 ?
+			    "rope_scaling.rope_theta" : "rope_parameters.rope_theta");
 		if (theta[i] != 0)
 			id->rope_theta = theta[i];
 	}

@@ -1,4 +1,7 @@
 /* config_values.c - values of a configuration, checked */
+#include <stdio.h>
+#include <string.h>
+
 #include "model/config_internal.h"
 
 json_t *
@@ -10,11 +13,30 @@ config_get(const json_t *object, const char *key)
 }
 
 int
+config_hint(struct config *c, const char *key, int rc)
+{
+	const size_t n = strnlen(c->err, c->errlen);
+
+	if ((rc == MODEL_EINVALID || rc == MODEL_EUNSUPPORTED) && n < c->errlen &&
+	    strstr(c->err, "--allow-config") == NULL)
+		snprintf(c->err + n, c->errlen - n, " (--allow-config %s passes over it)", key);
+	return rc;
+}
+
+/* The hint for a key that has a default, beside the objects that can be passed over as a whole */
+static int
+hint_of(struct config *c, const json_t *object, const char *key, int rc)
+{
+	return object == c->json ? config_hint(c, key, rc) : rc;
+}
+
+int
 config_count(struct config *c, const json_t *object, const char *key, uint32_t max,
     uint32_t fallback, uint32_t *out)
 {
 	const json_t *v = config_get(object, key);
-	json_int_t n;
+	json_int_t n = 0;
+	int rc = MODEL_OK;
 
 	if (v == NULL && fallback == REQUIRED)
 		return BAD(c, "no \"%s\"", key);
@@ -23,9 +45,11 @@ config_count(struct config *c, const json_t *object, const char *key, uint32_t m
 		return MODEL_OK;
 	}
 	if (!json_is_integer(v))
-		return BAD(c, "\"%s\" is not an integer", key);
-	if ((n = json_integer_value(v)) < 1 || n > max)
-		return BAD(c, "\"%s\" is %" JSON_INTEGER_FORMAT ", not 1 to %u", key, n, max);
+		rc = BAD(c, "\"%s\" is not an integer", key);
+	else if ((n = json_integer_value(v)) < 1 || n > max)
+		rc = BAD(c, "\"%s\" is %" JSON_INTEGER_FORMAT ", not 1 to %u", key, n, max);
+	if (rc != MODEL_OK)
+		return fallback == REQUIRED ? rc : hint_of(c, object, key, rc);
 	*out = (uint32_t)n;
 	return MODEL_OK;
 }
@@ -40,9 +64,9 @@ config_real(struct config *c, const json_t *object, const char *key, double min,
 	if (v == NULL)
 		return MODEL_OK;
 	if (!(x > 0))
-		return BAD(c, "\"%s\" is not a number above 0", key);
+		return hint_of(c, object, key, BAD(c, "\"%s\" is not a number above 0", key));
 	if (x < min || x > max)
-		return BAD(c, "\"%s\" is %g, not %g to %g", key, x, min, max);
+		return hint_of(c, object, key, BAD(c, "\"%s\" is %g, not %g to %g", key, x, min, max));
 	*out = x;
 	return MODEL_OK;
 }
@@ -55,7 +79,7 @@ config_flag(struct config *c, const json_t *object, const char *key, int *out)
 	if (v == NULL)
 		return MODEL_OK;
 	if (!json_is_boolean(v))
-		return BAD(c, "\"%s\" is neither true nor false", key);
+		return hint_of(c, object, key, BAD(c, "\"%s\" is neither true nor false", key));
 	*out = json_is_true(v);
 	return MODEL_OK;
 }

@@ -16,7 +16,8 @@ read_window_size(struct config *c, uint32_t *window)
 	*window = 0;
 	if (config_get(c->json, "sliding_window") == NULL)
 		return MODEL_OK;
-	return config_count(c, c->json, "sliding_window", UINT32_MAX - 1, REQUIRED, window);
+	return config_hint(c, "sliding_window", config_count(c, c->json, "sliding_window",
+	    UINT32_MAX - 1, REQUIRED, window));
 }
 
 /* Does a query see all rows in layer l? *types: layer_types, or NULL */
@@ -91,7 +92,7 @@ config_window(struct config *c, struct model *m)
 	size_t limited;
 	int rc;
 
-	if ((rc = check_layer_types(c, types, &limited)) != MODEL_OK ||
+	if ((rc = config_hint(c, "layer_types", check_layer_types(c, types, &limited))) != MODEL_OK ||
 	    (rc = read_window_size(c, &id->window)) != MODEL_OK)
 		return rc;
 	if (types != NULL && limited == 0)
@@ -101,7 +102,8 @@ config_window(struct config *c, struct model *m)
 		    "type have none");
 		id->window = 0;
 	}
-	if (id->window != 0 && (rc = find_layers(c, id, types, limited)) != MODEL_OK)
+	if (id->window != 0 && (rc = config_hint(c, "layer_types", find_layers(c, id, types,
+	    limited))) != MODEL_OK)
 		return rc;
 	if (id->window == 0 || (id->rope_window_theta == id->rope_theta &&
 	    id->rope_type == KV_ROPE_DEFAULT))

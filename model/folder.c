@@ -121,7 +121,8 @@ hub_snapshot(const char *name, char **dir, char *err, size_t errlen)
 	free(*dir);
 	*dir = NULL;
 	return model_file_fail(err, errlen, MODEL_EIO, name, "a hub cache whose refs/main names "
-	    "%s, and snapshots/%s is not there", commit, commit);
+	    "%s, and snapshots/%s is not there: download it again, or name another of "
+	    "%s/snapshots", commit, commit, name);
 }
 
 int
@@ -181,6 +182,6 @@ model_folder_without_weights(const char *dir, char *err, size_t errlen)
 	if (holds_ending(dir, ".safetensors", file) && strcmp(file, "adapter_model.safetensors") != 0)
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "there is %s, but "
 		    "neither model.safetensors nor model.safetensors.index.json, which would say "
-		    "that it is all", file);
+		    "that it is all: if it is, name it model.safetensors", file);
 	return MODEL_OK;
 }

@@ -27,6 +27,8 @@ enum {
 	MODEL_EMISMATCH = -5       /* made for another model */
 };
 
+enum { MODEL_EOS_MAX = 64 };    /* tokens that end a text */
+
 /* What is NULL, or 1, is what Llama has none of. */
 struct model_layer {
 	struct norm norm;                       /* before attention */
@@ -52,7 +54,7 @@ struct model {
 	struct kv_model id;
 	char *dir;
 	/* generation_config.json, else config.json; bos UINT32_MAX = none */
-	uint32_t bos, eos[8], n_eos;
+	uint32_t bos, eos[MODEL_EOS_MAX], n_eos;
 	uint32_t max_position;                  /* as the configuration claims; informative */
 	/* no row may stand at this position or behind, because of what */
 	uint32_t position_end;                  /* UINT32_MAX: all may */
@@ -85,7 +87,7 @@ struct model {
 int model_config(const char *dir, const struct overrides *, struct model *m, char *err,
     size_t errlen);
 /* Only the ids that end a text, those of generation_config.json before those of config.json; *n is 0
- * where neither says one. eos[8]. The same codes. */
+ * where neither says one. eos[MODEL_EOS_MAX]. The same codes. */
 int model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t errlen);
 /* No row may stand at this position or behind, unless an earlier one is the end already. */
 void model_end_at(struct model *m, uint32_t position, const char *why);

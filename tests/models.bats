@@ -90,6 +90,67 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	run -0 kv-check seen.kv
 }
 
+# follow_hints: runs kv-prefill with each --allow-config that the message of a refusal names, until it goes, or names none that is new
+follow_hints() {
+	local allowed=() key
+	for _ in 1 2 3 4 5; do
+		run --separate-stderr kv-prefill -m m "${allowed[@]}" -o x.kv text
+		[ "$status" -ne 0 ] || return 0
+		[[ "$stderr" =~ --allow-config\ ([a-z_.0-9]+) ]] || break
+		key=${BASH_REMATCH[1]}
+		[[ " ${allowed[*]} " != *" $key "* ]] || break
+		allowed+=(--allow-config "$key")
+	done
+	echo "$stderr"
+	return 1
+}
+
+@test "who passes over what each refusal of a value names gets to the model" {
+	local key value
+	kv-prefill -m m text >plain.kv
+	while IFS='|' read -r key value; do
+		cp "$DEMO/config.json" m
+		set_key "$key" "$value"
+		run --separate-stderr kv-prefill -m m -o x.kv text
+		[ "$status" -ne 0 ] || { echo "$key is not refused"; return 1; }
+		follow_hints || { echo "$key"; return 1; }
+		[ "$(logical x.kv)" = "$(logical plain.kv)" ] || [ "$key" = rope_theta ] || { echo "$key: other rows"; return 1; }
+	done <<-'END'
+		rope_scaling|{"type": "mrope", "rope_type": "default", "mrope_section": [1, 1, 2]}
+		rope_scaling|{"rope_type": "spiral", "factor": 2}
+		rope_scaling|{"rope_type": "linear", "factor": "two"}
+		rope_scaling|[1]
+		rope_parameters|{"rope_theta": 1234.5, "rope_type": "default"}
+		rope_theta|-1
+		partial_rotary_factor|0.5
+		hidden_act|"gelu"
+		attention_multiplier|2
+		mlp_bias|1
+		layer_types|["linear_attention"]
+		sliding_window|"wide"
+		architectures|["MyForCausalLM"]
+		quantization_config|{"quant_method": "none at all"}
+		auto_map|{"AutoModel": "m.M"}
+		eos_token_id|"</s>"
+		bos_token_id|[1]
+		max_position_embeddings|0
+	END
+}
+
+@test "ids of end tokens that no token has are passed over with a warning, and ten may end a text" {
+	local ids
+	kv-prefill -m m text >plain.kv
+	set_key eos_token_id '[1536, -1, 1534]'
+	run -0 --separate-stderr kv-prefill -m m -o x.kv text
+	[[ "$stderr" == 'kv-prefill: m/config.json: "eos_token_id": -1 is no token of 1536: passed over, and others are' ]] || { echo "$stderr"; return 1; }
+	[ "$(logical x.kv)" = "$(logical plain.kv)" ]
+	# the token that comes first ends the text as the tenth of ten
+	ids=$(kv-decode -m "$DEMO" --ids --ignore-eos -n 1 plain.kv)
+	echo "{\"eos_token_id\": [0, 1, 2, 3, 4, 5, 6, 7, 8, ${ids//[^0-9]/}]}" >m/generation_config.json
+	run -0 --separate-stderr kv-decode -m m --ids -n 5 plain.kv
+	[ "$(wc -w <<<"$output")" -le 1 ]
+}
+
 @test "a snapshot says which keys were passed over: those that were there, in one order" {
 	set_key mystery true
 	set_key rope_scaling '{"rope_type": "default", "riddle": 7}'

@@ -40,11 +40,14 @@ parse(const char *text)
 	return v;
 }
 
+static struct notice_hook hook;        /* of try() */
+
 /* base with the keys of patch in place of its own; "-key" takes a key away. */
 static int
 try(const char *patch, const char *generation, struct model *m, char *err, size_t errlen)
 {
 	json_t *config = parse(base), *change = parse(patch), *v;
+	struct overrides o = no_overrides;
 	char *dir = make_dir(), *text;
 	const char *key;
 	int rc;
@@ -63,7 +66,8 @@ try(const char *patch, const char *generation, struct model *m, char *err, size_
 		free(text);
 	}
 	memset(m, 0xff, sizeof *m);
-	rc = model_config(dir, &no_overrides, m, err, errlen);
+	o.notice = hook;
+	rc = model_config(dir, &o, m, err, errlen);
 	free(dir);
 	json_decref(config);
 	json_decref(change);
@@ -321,12 +325,56 @@ test_tokens(void)
 	    "generation_config.json comes first");
 	m = accept("{}", "{'bos_token_id':5,'eos_token_id':null}");
 	CHECK(m.bos == 5 && m.n_eos == 1 && m.eos[0] == 128001, "key by key");
+	m = accept("{'eos_token_id':[1,2,3,4,5,6,7,8,9,10]}", NULL);
+	CHECK(m.n_eos == 10 && m.eos[9] == 10, "ten tokens: %u", m.n_eos);
+}
+
+static char said[1024];
+
+static void
+listen(void *with, const char *text)
+{
+	(void)with;
+	snprintf(said, sizeof said, "%s", text);
+}
+
+/* Ids that no token has are as if they were not there, and told. */
+static void
+test_tokens_that_cannot_come(void)
+{
+	static const struct { const char *patch, *generation; uint32_t bos, n, first; const char *said; }
+	list[] = {
+		{ "{'eos_token_id':128256}", NULL, 128000, 0, 0,
+		    "config.json: \"eos_token_id\": 128256 is no token of 128256: passed over" },
+		{ "{'eos_token_id':-1}", NULL, 128000, 0, 0, "\"eos_token_id\": -1 is no token" },
+		{ "{'bos_token_id':-1}", NULL, UINT32_MAX, 1, 128001, "\"bos_token_id\": -1 is no token" },
+		{ "{'eos_token_id':[7,128256,-1]}", NULL, 128000, 1, 7, "passed over, and others are" },
+		{ "{}", "{'eos_token_id':[128256]}", 128000, 1, 128001,
+		    "generation_config.json: \"eos_token_id\"" },
+		{ "{}", "{'eos_token_id':[128256,9],'bos_token_id':9}", 9, 1, 9, "128256" },
+	};
+	struct model m;
+	char err[512] = "";
+	size_t i;
+	int rc;
+
+	for (i = 0; i < sizeof list / sizeof list[0]; i++) {
+		hook = (struct notice_hook){ listen, NULL };
+		said[0] = '\0';
+		rc = try(list[i].patch, list[i].generation, &m, err, sizeof err);
+		hook.call = NULL;
+		CHECK(rc == MODEL_OK, "%s: %s", list[i].patch, err);
+		CHECK(m.bos == list[i].bos && m.n_eos == list[i].n && (m.n_eos == 0 || m.eos[0] == list[i].first),
+		    "%s: %u, %u: %u", list[i].patch, m.bos, m.n_eos, m.eos[0]);
+		CHECK(strstr(said, list[i].said) != NULL, "%s: %s", list[i].patch, said);
+	}
 }
 
 /* ---- refused ---- */
 
 #define SMOLLM3 "'model_type':'smollm3','architectures':null,"
 #define PHI3 "'model_type':'phi3','architectures':null,"
+#define EIGHT "1,2,3,4,5,6,7,8"
 #define ROPE3 "'rope_type':'llama3','factor':8,'low_freq_factor':1,'high_freq_factor':4"
 
 static const struct {
@@ -467,11 +515,41 @@ static const struct {
 	{ "{'attention_bias':'no'}", MODEL_EINVALID,
 	    "\"attention_bias\" is neither true nor false" },
 	{ "{'tie_word_embeddings':1}", MODEL_EINVALID, "\"tie_word_embeddings\" is neither" },
-	{ "{'bos_token_id':128256}", MODEL_EINVALID,
-	    "\"bos_token_id\" is not a token id below 128256" },
-	{ "{'eos_token_id':-1}", MODEL_EINVALID, "\"eos_token_id\"" },
+	{ "{'bos_token_id':'<s>'}", MODEL_EINVALID, "\"bos_token_id\" is not a token id below 128256 "
+	    "(--allow-config bos_token_id passes over it)" },
+	{ "{'bos_token_id':[1]}", MODEL_EINVALID, "(--allow-config bos_token_id passes over it)" },
 	{ "{'eos_token_id':[1,'2']}", MODEL_EINVALID, "\"eos_token_id\"" },
-	{ "{'eos_token_id':[1,2,3,4,5,6,7,8,9]}", MODEL_EUNSUPPORTED, "more than 8" },
+	{ "{'eos_token_id':[" EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT
+	    ",1]}", MODEL_EUNSUPPORTED, "\"eos_token_id\": more than 64 tokens (--allow-config eos_token_id" },
+
+	/* how to go on */
+	{ "{'attention_multiplier':1}", MODEL_EUNSUPPORTED,
+	    "(--allow-config attention_multiplier passes over it)" },
+	{ "{'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "(--allow-config hidden_act passes over it)" },
+	{ "{'mlp_bias':1}", MODEL_EINVALID, "(--allow-config mlp_bias passes over it)" },
+	{ "{'rms_norm_eps':0}", MODEL_EINVALID, "(--allow-config rms_norm_eps passes over it)" },
+	{ "{'max_position_embeddings':-1}", MODEL_EINVALID,
+	    "(--allow-config max_position_embeddings passes over it)" },
+	{ "{'sliding_window':-1}", MODEL_EINVALID, "(--allow-config sliding_window passes over it)" },
+	{ "{'layer_types':['x']}", MODEL_EUNSUPPORTED, "(--allow-config layer_types passes over it)" },
+	{ "{'architectures':['MyForCausalLM']}", MODEL_EUNSUPPORTED,
+	    "(--allow-config architectures passes over it)" },
+	{ "{'quantization_config':{'bits':4}}", MODEL_EUNSUPPORTED,
+	    "(--allow-config quantization_config, if these are)" },
+	{ "{'rope_scaling':{'rope_type':'default','type':'mrope'}}", MODEL_EINVALID,
+	    "rope_type and type differ (--allow-config rope_scaling.type passes over the second)" },
+	{ "{'rope_scaling':{'rope_type':'spiral'}}", MODEL_EUNSUPPORTED,
+	    "(--allow-config rope_scaling passes over it)" },
+	{ "{'rope_scaling':{'type':'linear','factor':'x'}}", MODEL_EINVALID,
+	    "(--allow-config rope_scaling passes over it)" },
+	{ "{'rope_scaling':{'type':'linear','factor':2},'rope_parameters':{'rope_theta':7}}",
+	    MODEL_EINVALID, "rope_scaling and rope_parameters differ (--allow-config passes over one)" },
+	{ "{'rope_scaling':null,'rope_parameters':{'rope_theta':1e4}}", MODEL_EINVALID,
+	    "(--allow-config rope_parameters.rope_theta passes over the second)" },
+	{ "{" PHI3 "'partial_rotary_factor':0.3}", MODEL_EINVALID,
+	    "(--allow-config partial_rotary_factor passes over it)" },
+	{ "{" SMOLLM3 "'no_rope_layers':[1,0]}", MODEL_EINVALID,
+	    "(--allow-config no_rope_layers passes over it)" },
 };
 
 static void
@@ -486,9 +564,9 @@ test_refused(void)
 		rc = try(refused[i].patch, NULL, &m, err, sizeof err);
 		check_refused(refused[i].patch, rc, refused[i].code, err, refused[i].message);
 	}
-	rc = try("{}", "{'eos_token_id':128256}", &m, err, sizeof err);
+	rc = try("{}", "{'eos_token_id':'2'}", &m, err, sizeof err);
 	check_refused("generation", rc, MODEL_EINVALID, err,
-	    "generation_config.json: \"eos_token_id\"");
+	    "generation_config.json: \"eos_token_id\" is not a token id below 128256 (--allow-config eos");
 	rc = try("{}", "{", &m, err, sizeof err);
 	check_refused("generation", rc, MODEL_EINVALID, err, "generation_config.json: line 1");
 }
@@ -542,6 +620,7 @@ main(void)
 	test_families();
 	test_pass();
 	test_tokens();
+	test_tokens_that_cannot_come();
 	test_refused();
 	test_files();
 	return failures != 0;
