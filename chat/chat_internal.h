@@ -10,4 +10,7 @@ struct chat {
 	const char *tokens;             /* chat_tokens() */
 };
 
+/* Is it a variable that has the text of a special token: bos_token and so on? */
+int chat_is_token(const char *variable);
+
 #endif

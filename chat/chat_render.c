@@ -129,24 +129,24 @@ struct guards {
 	const json_t *begins, *ends;
 };
 
-/* with: struct guards. Roles are the template's words; everything else of a message, and what the
- * user sets, is contents. */
+/* with: struct guards. Roles are the template's words, and the tokens that go by a name are what
+ * they say; everything else of a message, and of what the user sets, is contents, keys and numbers
+ * too. */
 static void
-set_marks(const void *with, const char *variable, const char *key, const json_t *text,
-    unsigned char *mark)
+set_marks(const void *with, const char *variable, const char *key, const json_t *value,
+    unsigned char *mark, size_t n)
 {
 	const struct guards *g = with;
-	const size_t n = json_string_length(text);
-	size_t i, at = strlen(variable);
+	const int is_text = json_is_string(value);
 
-	if (strcmp(variable, "messages") == 0 ? strcmp(key, "role") == 0 && is_role(text) :
-	    at > 6 && strcmp(variable + at - 6, "_token") == 0)
+	if (is_text && (strcmp(variable, "messages") == 0 ?
+	    strcmp(key, "role") == 0 && is_role(value) :
+	    strcmp(key, variable) == 0 && chat_is_token(variable)))
 		return;
-	for (i = 0; i < n; i++)
-		mark[i] = CONTENTS;
-	if (text == g->begins)
+	memset(mark, CONTENTS, n);
+	if (is_text && value == g->begins)
 		mark[0] = BEGINS;
-	if (text == g->ends)
+	if (is_text && value == g->ends)
 		mark[n - 1] = ENDS;
 }
 

@@ -131,15 +131,28 @@ take_token(struct chat *c, const json_t *config, const char *key)
 		json_object_set(c->variables, key, v);
 }
 
+static const char *const tokens[] = { "bos_token", "eos_token", "unk_token", "sep_token",
+	"pad_token", "cls_token", "mask_token" };
+#define TOKENS (sizeof(tokens) / sizeof(tokens[0]))
+
 static void
 take_tokens(struct chat *c, const json_t *config)
 {
-	static const char *const keys[] = { "bos_token", "eos_token", "unk_token", "sep_token",
-		"pad_token", "cls_token", "mask_token" };
 	size_t i;
 
-	for (i = 0; config != NULL && i < sizeof(keys) / sizeof(keys[0]); i++)
-		take_token(c, config, keys[i]);
+	for (i = 0; config != NULL && i < TOKENS; i++)
+		take_token(c, config, tokens[i]);
+}
+
+int
+chat_is_token(const char *variable)
+{
+	size_t i;
+
+	for (i = 0; i < TOKENS; i++)
+		if (strcmp(tokens[i], variable) == 0)
+			return 1;
+	return 0;
 }
 
 /* ---- choosing ---- */

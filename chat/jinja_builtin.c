@@ -62,7 +62,7 @@ test_kind(enum test_kind kind, struct value v)
 	case IS_STRING:
 		return v.kind == V_TEXT;
 	case IS_NUMBER:
-		return v.kind == V_INT || v.kind == V_REAL || v.kind == V_BOOL;
+		return is_number(v);
 	case IS_INTEGER:
 		return v.kind == V_INT;
 	case IS_FLOAT:
@@ -84,6 +84,7 @@ test(struct run *r, const char *name, struct value v, struct args *a)
 	struct value *other;
 	int64_t by;
 
+	run_charge(r, 1, 0);
 	if (kind == IS_ODD || kind == IS_EVEN)
 		return (want_int(r, v, name) % 2 == 0) == (kind == IS_EVEN);
 	if (kind < IS_DIVISIBLE) {
@@ -181,6 +182,7 @@ has_end(struct run *r, const struct callable *c, struct args *a, int at_end)
 	}
 	for (i = 0; i < all->n; i++) {
 		part = want_text(r, all->at[i], c->name);
+		run_charge(r, 1, part->n);
 		if (part->n <= t->n &&
 		    memcmp(t->at + (at_end ? t->n - part->n : 0), part->at, part->n) == 0)
 			return value_bool(1);
@@ -232,6 +234,7 @@ m_join(struct run *r, const struct callable *c, struct args *a)
 	if (all == NULL)
 		run_fail(r, CHAT_EINVALID, "join() wants a list");
 	l = elements(r, *all, "join()");
+	run_charge(r, l->n, 0);
 	for (i = 0; i < l->n; i++) {
 		if (i > 0)
 			sink_put(r, &s, c->self.u.text);
@@ -251,11 +254,11 @@ m_find(struct run *r, const struct callable *c, struct args *a)
 	if (v == NULL)
 		run_fail(r, CHAT_EINVALID, "find() wants a text");
 	part = want_text(r, *v, "find()");
-	p = memmem(t->at, t->n, part->at, part->n);
+	p = text_find(r, t, part);
 	if (p == NULL)
 		return value_int(-1);
 	before.n = (size_t)(p - t->at);
-	return value_int((int64_t)characters(&before));
+	return value_int((int64_t)characters(r, &before));
 }
 
 /* ---- methods of mappings ---- */
@@ -319,7 +322,7 @@ m_get(struct run *r, const struct callable *c, struct args *a)
 	if (key == NULL)
 		run_fail(r, CHAT_EINVALID, "get() wants a key");
 	if (key->kind == V_TEXT)
-		there = dict_get(c->self.u.dict, key->u.text->at, key->u.text->n);
+		there = dict_get(r, c->self.u.dict, key->u.text->at, key->u.text->n);
 	return there != NULL ? *there : otherwise != NULL ? *otherwise : value_none();
 }
 
@@ -425,6 +428,19 @@ g_dict(struct run *r, const struct callable *c, struct args *a)
 	return named_dict(r, a, c->name);
 }
 
+/* NULL for mark 0 */
+static const unsigned char *
+same_marks(struct run *r, size_t n, unsigned char mark)
+{
+	unsigned char *all;
+
+	if (mark == 0)
+		return NULL;
+	all = run_alloc(r, n + 1);
+	memset(all, mark, n);
+	return all;
+}
+
 /* In the C locale, whatever the user's is: no program here calls setlocale(). */
 static struct value
 g_strftime_now(struct run *r, const struct callable *c, struct args *a)
@@ -432,6 +448,7 @@ g_strftime_now(struct run *r, const struct callable *c, struct args *a)
 	const struct value *how = arg(a, 0, "format");
 	const char *date = terminated(r, c->self.u.text), *format;
 	struct tm t = { .tm_isdst = -1 };
+	struct value day;
 	char out[256];
 	size_t i;
 
@@ -453,7 +470,8 @@ g_strftime_now(struct run *r, const struct callable *c, struct args *a)
 	if (i == 0 && format[0] != '\0')
 		run_fail(r, CHAT_EUNSUPPORTED, "strftime_now(): the format is too long");
 	out[i] = '\0';
-	return value_word(r, out);
+	day = value_word(r, out);
+	return value_text(r, day.u.text->at, same_marks(r, i, mark_of(r, how->u.text)), i);
 }
 
 struct value

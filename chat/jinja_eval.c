@@ -9,11 +9,15 @@ lookup(struct render *x, const char *name)
 {
 	const struct frame *f;
 	const struct binding *b;
+	size_t n = 0;
 
-	for (f = x->frame; f != NULL; f = f->up)
-		for (b = f->first; b != NULL; b = b->next)
-			if (strcmp(b->name, name) == 0)
+	for (f = x->frame; f != NULL; f = f->up, n++)
+		for (b = f->first; b != NULL; b = b->next, n++)
+			if (strcmp(b->name, name) == 0) {
+				run_charge(&x->run, n / CHARGED_NAMES, 0);
 				return b->value;
+			}
+	run_charge(&x->run, n / CHARGED_NAMES, 0);
 	return global(&x->run, name, x->context->date);
 }
 
@@ -22,12 +26,15 @@ void
 bind(struct render *x, const char *name, struct value v)
 {
 	struct binding *b;
+	size_t n = 0;
 
-	for (b = x->frame->first; b != NULL; b = b->next)
-		if (strcmp(b->name, name) == 0) {
-			b->value = v;
-			return;
-		}
+	for (b = x->frame->first; b != NULL && strcmp(b->name, name) != 0; b = b->next)
+		n++;
+	run_charge(&x->run, n / CHARGED_NAMES, 0);
+	if (b != NULL) {
+		b->value = v;
+		return;
+	}
 	b = run_alloc(&x->run, sizeof(*b));
 	b->name = name;
 	b->value = v;
@@ -110,14 +117,10 @@ integers(struct render *x, enum operator op, int64_t a, int64_t b)
 }
 
 static struct value
-numbers(struct render *x, enum operator op, struct value a, struct value b)
+reals(struct render *x, enum operator op, double l, double r)
 {
-	const double l = a.kind == V_REAL ? a.u.r : (double)a.u.i;
-	const double r = b.kind == V_REAL ? b.u.r : (double)b.u.i;
 	struct value out = { .kind = V_REAL };
 
-	if (a.kind != V_REAL && b.kind != V_REAL && op != O_DIVIDE)
-		return integers(x, op, a.u.i, b.u.i);
 	if ((op == O_DIVIDE || op == O_FLOOR) && r == 0)
 		run_fail(&x->run, CHAT_EINVALID, "division by zero");
 	switch (op) {
@@ -139,6 +142,20 @@ numbers(struct render *x, enum operator op, struct value a, struct value b)
 	default:
 		run_fail(&x->run, CHAT_EUNSUPPORTED, "%% and ** of such numbers are not supported");
 	}
+	return out;
+}
+
+static struct value
+numbers(struct render *x, enum operator op, struct value a, struct value b)
+{
+	struct value out;
+
+	if (a.kind != V_REAL && b.kind != V_REAL && op != O_DIVIDE)
+		out = integers(x, op, a.u.i, b.u.i);
+	else
+		out = reals(x, op, a.kind == V_REAL ? a.u.r : (double)a.u.i,
+		    b.kind == V_REAL ? b.u.r : (double)b.u.i);
+	out.mark = a.mark != 0 ? a.mark : b.mark;
 	return out;
 }
 
@@ -171,12 +188,6 @@ join_lists(struct render *x, const struct list *a, const struct list *b)
 	for (i = 0; i < a->n + b->n; i++)
 		list_push(&x->run, all.u.list, i < a->n ? a->at[i] : b->at[i - a->n]);
 	return all;
-}
-
-static int
-is_number(struct value v)
-{
-	return v.kind == V_INT || v.kind == V_BOOL || v.kind == V_REAL;
 }
 
 static struct value
@@ -235,11 +246,13 @@ compare(struct render *x, const struct node *n)
 static struct value
 negative(struct render *x, struct value v)
 {
-	if (v.kind == V_REAL) {
+	if (v.kind == V_REAL)
 		v.u.r = -v.u.r;
-		return v;
-	}
-	return integers(x, O_SUBTRACT, 0, want_int(&x->run, v, "-"));
+	else
+		v.u.i = integers(x, O_SUBTRACT, 0, want_int(&x->run, v, "-")).u.i;
+	if (v.kind == V_BOOL)
+		v.kind = V_INT;
+	return v;
 }
 
 /* ---- operands ---- */

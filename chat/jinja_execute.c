@@ -16,8 +16,8 @@
 
 /* ---- statements ---- */
 
-/* A frame inside `up`, which becomes the innermost one. It is in the arena, as every frame is: a macro
- * that is made in it keeps it, and a namespace may carry the macro out. */
+/* A frame inside `up`, which becomes the innermost one. It is in the arena, as every frame is: a
+ * macro that is made in it keeps it, and a namespace may carry the macro out. */
 static void
 push_frame(struct render *x, struct frame *up)
 {
@@ -323,8 +323,11 @@ render_into(struct render *x, const struct jinja *t)
 		return x->run.code;
 	x->run.line = 1;
 	push_frame(x, NULL);
-	json_object_foreach(variables, key, one)
-		bind(x, key, value_of_json(&x->run, one, x->context, key, key));
+	json_object_foreach(variables, key, one) {
+		const struct origin o = { x->context, key, key };
+
+		bind(x, key, value_of_json(&x->run, one, &o));
+	}
 	execute(x, t->body);
 	return 0;
 }
@@ -336,10 +339,12 @@ jinja_render(const struct jinja *t, const struct jinja_context *context, struct 
 	const size_t n = size_of(context->variables);
 	struct sink sink = { .n = 0 };
 	struct render x = { .run = { .name = t->name, .err = err, .errlen = errlen,
-	    .most = RENDER_LEAST + 64 * n, .most_steps = STEPS_LEAST + 4 * (uint64_t)n },
+	    .most = RENDER_LEAST + 64 * n, .most_steps = STEPS_LEAST + 8 * (uint64_t)n },
 	    .context = context, .sink = &sink };
 	int rc = render_into(&x, t);
 
+	if (context->steps != NULL)
+		*context->steps = x.run.steps;
 	memset(out, 0, sizeof(*out));
 	if (rc == 0) {
 		out->text = malloc(sink.n + 1);
@@ -371,13 +376,14 @@ jinja_render(const struct jinja *t, const struct jinja_context *context, struct 
 int LLVMFuzzerTestOneInput(const unsigned char *, size_t);
 
 static void
-fuzz_mark(const void *with, const char *variable, const char *key, const json_t *text,
-    unsigned char *mark)
+fuzz_mark(const void *with, const char *variable, const char *key, const json_t *value,
+    unsigned char *mark, size_t n)
 {
 	(void)with;
 	(void)variable;
+	(void)value;
 	if (strcmp(key, "content") == 0)
-		memset(mark, 1, json_string_length(text));
+		memset(mark, 1, n);
 }
 
 int

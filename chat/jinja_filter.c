@@ -1,4 +1,5 @@
 /* jinja_filter.c - filters: value|name(arguments) */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,6 +127,15 @@ f_tojson(struct run *r, struct value v, struct args *a)
 }
 
 static struct value
+marked_int(int64_t i, unsigned char mark)
+{
+	struct value v = value_int(i);
+
+	v.mark = mark;
+	return v;
+}
+
+static struct value
 f_int(struct run *r, struct value v, struct args *a)
 {
 	const struct value *otherwise = arg(a, 0, "default");
@@ -134,14 +144,17 @@ f_int(struct run *r, struct value v, struct args *a)
 	char *end;
 
 	if (v.kind == V_INT || v.kind == V_BOOL)
-		return value_int(v.u.i);
+		return marked_int(v.u.i, v.mark);
 	if (v.kind == V_REAL && v.u.r > -1e15 && v.u.r < 1e15)
-		return value_int((int64_t)v.u.r);
+		return marked_int((int64_t)v.u.r, v.mark);
 	if (v.kind == V_TEXT) {
 		t = text_strip(r, v.u.text, NULL, STRIP_LEFT | STRIP_RIGHT).u.text;
+		errno = 0;
 		i = strtoll(terminated(r, t), &end, 10);
+		if (errno != 0)
+			run_fail(r, CHAT_EUNSUPPORTED, "an integer of more than 64 bits");
 		if (t->n > 0 && *end == '\0')
-			return value_int(i);
+			return marked_int(i, mark_of(r, t));
 	}
 	return otherwise != NULL ? *otherwise : value_int(0);
 }
@@ -154,7 +167,7 @@ f_length(struct run *r, struct value v, struct args *a)
 	(void)a;
 	switch (v.kind) {
 	case V_TEXT:
-		return value_int((int64_t)characters(v.u.text));
+		return value_int((int64_t)characters(r, v.u.text));
 	case V_LIST:
 		return value_int((int64_t)v.u.list->n);
 	case V_DICT:
@@ -249,43 +262,88 @@ f_items(struct run *r, struct value v, struct args *a)
 	return dict_items(r, v);
 }
 
+struct sorted {
+	struct value by, value;
+};
+
+/* Merges at[0..n) and at[n..all), which are sorted, into `to`; equal ones stay in their order. */
+static void
+merge(struct run *r, const struct sorted *at, size_t n, size_t all, struct sorted *to)
+{
+	size_t i = 0, k = n;
+
+	while (i < n || k < all)
+		if (k == all || (i < n && compare_values(r, at[i].by, at[k].by) <= 0))
+			*to++ = at[i++];
+		else
+			*to++ = at[k++];
+}
+
+/* By merging runs of 1, 2, 4 and so on; room: as many. Returns which of the two has the result. */
+static const struct sorted *
+sort(struct run *r, struct sorted *at, struct sorted *room, size_t n)
+{
+	struct sorted *from = at, *to = room, *other;
+	size_t run, i;
+
+	for (run = 1; run < n; run *= 2) {
+		for (i = 0; i < n; i += 2 * run)
+			merge(r, from + i, run < n - i ? run : n - i,
+			    2 * run < n - i ? 2 * run : n - i, to + i);
+		other = from;
+		from = to;
+		to = other;
+	}
+	return from;
+}
+
+/* l <- its elements, sorted by what `by` says of them */
+static void
+sort_list(struct run *r, struct list *l, struct value (*by)(struct run *, struct value))
+{
+	struct sorted *all = run_alloc(r, 2 * l->n * sizeof(*all));
+	const struct sorted *out;
+	size_t i;
+
+	for (i = 0; i < l->n; i++)
+		all[i] = (struct sorted){ by(r, l->at[i]), l->at[i] };
+	out = sort(r, all, all + l->n, l->n);
+	for (i = 0; i < l->n; i++)
+		l->at[i] = out[i].value;
+}
+
+static struct value
+by_key(struct run *r, struct value pair)
+{
+	return text_case(r, pair.u.list->at[0].u.text, CASE_LOWER);
+}
+
 /* Sorted by key; without upper and lower case, as Jinja does it. */
 static struct value
 f_dictsort(struct run *r, struct value v, struct args *a)
 {
-	struct value all = dict_items(r, v), moved;
-	struct list *l = all.u.list;
-	size_t i, k;
+	struct value all = dict_items(r, v);
 
 	(void)a;
-	for (i = 1; i < l->n; i++) {
-		moved = l->at[i];
-		for (k = i; k > 0 && compare_values(r,
-		    text_case(r, l->at[k - 1].u.list->at[0].u.text, CASE_LOWER),
-		    text_case(r, moved.u.list->at[0].u.text, CASE_LOWER)) > 0; k--)
-			l->at[k] = l->at[k - 1];
-		l->at[k] = moved;
-	}
+	sort_list(r, all.u.list, by_key);
 	return all;
+}
+
+static struct value
+by_itself(struct run *r, struct value v)
+{
+	if (v.kind == V_TEXT)
+		run_fail(r, CHAT_EUNSUPPORTED, "the filter sort of texts is not supported");
+	return v;
 }
 
 /* Of numbers */
 static struct value
 f_sort(struct run *r, struct value v, struct args *a)
 {
-	struct value all = f_list(r, v, a), moved;
-	struct list *l = all.u.list;
-	size_t i, k;
+	struct value all = f_list(r, v, a);
 
-	for (i = 0; i < l->n; i++)
-		if (l->at[i].kind == V_TEXT)
-			run_fail(r, CHAT_EUNSUPPORTED, "the filter sort of texts is not supported");
-	for (i = 1; i < l->n; i++) {
-		moved = l->at[i];
-		for (k = i; k > 0 && compare_values(r, l->at[k - 1], moved) > 0; k--)
-			l->at[k] = l->at[k - 1];
-		l->at[k] = moved;
-	}
+	sort_list(r, all.u.list, by_itself);
 	return all;
 }
 
@@ -319,6 +377,7 @@ f_join(struct run *r, struct value v, struct args *a)
 	struct value one;
 	size_t i;
 
+	run_charge(r, l->n, 0);
 	for (i = 0; i < l->n; i++) {
 		one = of == NULL ? l->at[i] :
 		    attribute_path(r, l->at[i], want_text(r, *of, "join"), NULL);
@@ -355,6 +414,7 @@ f_map(struct run *r, struct value v, struct args *a)
 	otherwise = of != NULL ? arg(a, 1, "default") : NULL;
 	if (of == NULL)
 		name = terminated(r, want_text(r, *need(r, a, 0, "attribute", "map"), "map"));
+	run_charge(r, l->n, 0);
 	for (i = 0; i < l->n; i++) {
 		if (of != NULL) {
 			one = attribute_path(r, l->at[i], want_text(r, *of, "map"), otherwise);
@@ -380,6 +440,7 @@ choose(struct run *r, struct value v, struct args *a, int by_attribute, int want
 	struct args behind;
 	size_t i;
 
+	run_charge(r, l->n, 0);
 	for (i = 0; i < l->n; i++) {
 		one = of != NULL ? attribute_path(r, l->at[i], of, NULL) : l->at[i];
 		rest(a, by_attribute ? 2 : 1, &behind);

@@ -225,6 +225,9 @@ lex_token(struct lexer *l)
 			l->at++;
 		t = push(l, T_NAME);
 		t->n = (size_t)(l->at - from);
+		if (t->n > NAME_MOST)
+			run_fail(l->run, CHAT_EUNSUPPORTED, "a name of more than %d bytes",
+			    NAME_MOST);
 		t->at = copy(l, from, t->n);
 	} else if (isdigit((unsigned char)*l->at)) {
 		lex_number(l);

@@ -67,6 +67,7 @@ put_real(struct run *r, struct sink *s, double x)
 	char digits[40];
 	int precision;
 
+	run_charge(r, CHARGED_REAL, 0);
 	if (!isfinite(x))
 		run_fail(r, CHAT_EUNSUPPORTED, "a number is not finite");
 	for (precision = 1; precision < 17; precision++) {
@@ -167,9 +168,19 @@ put_json_list(struct run *r, struct sink *s, struct value v, int indent, int lev
 	put_word(r, s, v.kind == V_LIST ? "]" : "}");
 }
 
+/* What was put behind `from` is that of a number, or of a word, with a mark. */
+static void
+mark_from(struct sink *s, size_t from, struct value v)
+{
+	if (v.mark != 0)
+		memset(s->mark + from, v.mark, s->n - from);
+}
+
 void
 put_json(struct run *r, struct sink *s, struct value v, int indent, int level)
 {
+	const size_t from = s->n;
+
 	run_enter(r);
 	switch (v.kind) {
 	case V_NONE:
@@ -193,6 +204,7 @@ put_json(struct run *r, struct sink *s, struct value v, int indent, int level)
 	default:
 		run_fail(r, CHAT_EINVALID, "%s cannot be JSON", kind_name(v));
 	}
+	mark_from(s, from, v);
 	run_leave(r);
 }
 
@@ -247,6 +259,8 @@ put_repr_list(struct run *r, struct sink *s, struct value v)
 void
 put_repr(struct run *r, struct sink *s, struct value v)
 {
+	const size_t from = s->n;
+
 	run_enter(r);
 	switch (v.kind) {
 	case V_UNDEFINED:
@@ -272,6 +286,7 @@ put_repr(struct run *r, struct sink *s, struct value v)
 	default:
 		run_fail(r, CHAT_EUNSUPPORTED, "%s is printed", kind_name(v));
 	}
+	mark_from(s, from, v);
 	run_leave(r);
 }
 

@@ -30,27 +30,38 @@ run_fail(struct run *r, int code, const char *fmt, ...)
 	longjmp(r->out, 1);
 }
 
+/* A block with room for n bytes. One that is as large as that goes behind the first one, whose rest is
+ * still used: what blocks hold is never more than 4/3 of what was asked for, and one block. */
+static struct arena_block *
+add_block(struct run *r, size_t n)
+{
+	const size_t size = n > BLOCK / 4 ? n : BLOCK;
+	struct arena_block *b = malloc(sizeof(*b) + size), **at = &r->blocks;
+
+	if (b == NULL)
+		run_fail(r, CHAT_ENOMEM, "no memory");
+	b->used = 0;
+	b->size = size;
+	if (size != BLOCK && *at != NULL)
+		at = &(*at)->next;
+	b->next = *at;
+	*at = b;
+	return b;
+}
+
 void *
 run_alloc(struct run *r, size_t n)
 {
 	struct arena_block *b = r->blocks;
-	size_t size;
 	void *p;
 
 	if (n > r->most || r->used > r->most - n)
 		run_fail(r, CHAT_EUNSUPPORTED, "more than %zu MiB of memory are used",
 		    r->most >> 20);
+	run_charge(r, 1, n);
 	n = (n + 15) & ~(size_t)15;
-	if (b == NULL || n > b->size - b->used) {
-		size = n > BLOCK / 4 ? n : BLOCK;
-		b = malloc(sizeof(*b) + size);
-		if (b == NULL)
-			run_fail(r, CHAT_ENOMEM, "no memory");
-		b->used = 0;
-		b->size = size;
-		b->next = r->blocks;
-		r->blocks = b;
-	}
+	if (b == NULL || n > b->size - b->used)
+		b = add_block(r, n);
 	p = b->at + b->used;
 	b->used += n;
 	r->used += n;
@@ -79,13 +90,22 @@ run_free(struct run *r)
 }
 
 void
+run_charge(struct run *r, size_t elements, size_t bytes)
+{
+	const uint64_t steps = elements + bytes / CHARGED_BYTES;
+
+	if (steps > r->most_steps - r->steps)
+		run_fail(r, CHAT_EUNSUPPORTED, "more than %llu steps of work are needed",
+		    (unsigned long long)r->most_steps);
+	r->steps += steps;
+}
+
+void
 run_enter(struct run *r)
 {
 	if (++r->depth > RUN_DEPTH)
 		run_fail(r, CHAT_EUNSUPPORTED, "nested more than %d levels deep", RUN_DEPTH);
-	if (++r->steps > r->most_steps)
-		run_fail(r, CHAT_EUNSUPPORTED, "it does not end within %llu steps",
-		    (unsigned long long)r->most_steps);
+	run_charge(r, 1, 0);
 }
 
 void

@@ -13,6 +13,10 @@
 
 #define RUN_DEPTH 400           /* nested expressions and statements */
 #define ARGS_MOST 12
+#define NAME_MOST 255           /* bytes of a name in a template */
+#define CHARGED_BYTES 16        /* that are looked at, or made, are a step of work */
+#define CHARGED_NAMES 8         /* that are passed over */
+#define CHARGED_REAL 64         /* steps: a number with a fraction is printed */
 
 /* ---- memory and failure ---- */
 
@@ -28,9 +32,34 @@ struct run {
 	unsigned depth;
 	struct arena_block *blocks;
 	size_t used, most;              /* bytes of the arena */
-	uint64_t steps, most_steps;
+	uint64_t steps, most_steps;     /* of work */
 };
 
+/* Work is counted in steps, so that a rendering ends whatever its template says. A step is
+ *
+ *   a statement, an expression, a filter, a test, a value that is made of JSON, printed or compared;
+ *   CHARGED_NAMES names that are passed over until a variable or a key is found;
+ *   CHARGED_BYTES bytes of memory that is taken, or of a text that is gone through.
+ *
+ * So what makes a text, a list or a mapping is charged by its bytes, n / 16 for a text and n for a
+ * list, in run_alloc(); what looks through one is charged besides:
+ *
+ *   length, [i], [i:j] of a text, find()           its bytes
+ *   in, find(), replace, split() of a text         those up to the place, and of what is looked for
+ *   trim, strip() and so on                        the bytes that go; of "chars" for each character
+ *   split() at white space, int                    the bytes
+ *   == of texts of one length, < of texts          the bytes of the shorter one
+ *   == of lists and mappings, in a list            the elements that are compared, and theirs
+ *   a variable; [key], .name, get(), in            the names up to it, bytes of those of its length
+ *   startswith(), endswith()                       each prefix, and its bytes
+ *   join, map, select, reject, selectattr ...      the elements, and what is done with each
+ *   unique                                         for each element those that are kept
+ *   sort, dictsort                                 n log n comparisons, and theirs
+ *   tojson, string, join, ~, {{ }} of numbers      those with a fraction CHARGED_REAL
+ *
+ * Nothing else takes longer when a value is larger: first, last, default, items, keys(), values(), list,
+ * reverse, upper, range() make what they give, the others do not look inside a value. */
+void run_charge(struct run *, size_t elements, size_t bytes);
 /* Aligned, not zeroed. Fails beyond run.most. */
 void *run_alloc(struct run *, size_t n);
 void *run_zalloc(struct run *, size_t n);
@@ -38,7 +67,7 @@ void run_free(struct run *);
 /* The message gets name and line in front. */
 void run_fail(struct run *, int code, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 3, 4)));
-/* Counts a step, and one level deeper until run_leave(). */
+/* A step, and one level deeper until run_leave(). */
 void run_enter(struct run *);
 void run_leave(struct run *);
 
@@ -57,6 +86,7 @@ enum value_kind {
 
 struct value {
 	enum value_kind kind;
+	unsigned char mark;             /* what of a number, a truth value or none is printed has it */
 	union {
 		int64_t i;              /* V_INT, V_BOOL */
 		double r;
@@ -112,17 +142,23 @@ struct value value_list(struct run *);
 struct value value_dict(struct run *);
 void list_push(struct run *, struct list *, struct value);
 /* key: not terminated. NULL where there is none. */
-struct value *dict_get(const struct dict *, const char *key, size_t n);
+struct value *dict_get(struct run *, const struct dict *, const char *key, size_t n);
 void dict_set(struct run *, struct dict *, const struct text *key, struct value);
-/* variable, key: for jinja_context.mark */
-struct value value_of_json(struct run *, const json_t *, const struct jinja_context *,
-    const char *variable, const char *key);
+/* Where a value of JSON is: what jinja_context.mark is told */
+struct origin {
+	const struct jinja_context *context;
+	const char *variable, *key;
+};
+struct value value_of_json(struct run *, const json_t *, const struct origin *);
 
 const char *terminated(struct run *, const struct text *);      /* a copy, for messages */
+/* The mark of a text as a whole: that of its first byte that has one, or 0. */
+unsigned char mark_of(struct run *, const struct text *);
 int text_is(const struct text *, const char *word);
 int is_text(struct value, const char *word);
 const char *kind_name(struct value);
 int truth(struct value);
+int is_number(struct value);
 int equal(struct run *, struct value, struct value);
 int compare_values(struct run *, struct value, struct value);
 int contains(struct run *, struct value whole, struct value part);
@@ -134,9 +170,9 @@ int64_t want_int(struct run *, struct value, const char *what);
 /* The elements of what a for can go through: a list, the keys of a dict, the characters of a
  * text. */
 const struct list *elements(struct run *, struct value, const char *what);
-size_t characters(const struct text *);
+size_t characters(struct run *, const struct text *);
 /* The byte at which character i begins, text->n behind the last one. */
-size_t character_at(const struct text *, size_t i);
+size_t character_at(struct run *, const struct text *, size_t i);
 struct value text_part(struct run *, const struct text *, size_t from, size_t to);
 struct value slice(struct run *, struct value, const struct value *from, const struct value *to,
     const struct value *step);
@@ -170,6 +206,8 @@ int test(struct run *, const char *name, struct value, struct args *);
 struct value method(struct run *, struct value self, const char *name);
 struct value global(struct run *, const char *name, const char *date);
 
+/* Where `part` is in a text first; NULL: it is not. */
+const char *text_find(struct run *, const struct text *, const struct text *part);
 /* Those that a filter and a method have in common */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 struct value text_strip(struct run *, const struct text *, const struct text *of, int sides);

@@ -34,7 +34,7 @@ is_space(uint32_t c)
 
 /* Is the character c[n] to be stripped: white space, or one of a text? */
 static int
-is_stripped(const char *c, size_t n, const struct text *of)
+is_stripped(struct run *r, const char *c, size_t n, const struct text *of)
 {
 	size_t used, i;
 
@@ -43,9 +43,10 @@ is_stripped(const char *c, size_t n, const struct text *of)
 	for (i = 0; i < of->n; i += used) {
 		get(of->at + i, &used);
 		if (used == n && memcmp(of->at + i, c, n) == 0)
-			return 1;
+			break;
 	}
-	return 0;
+	run_charge(r, 1, i);
+	return i < of->n;
 }
 
 struct value
@@ -55,7 +56,7 @@ text_strip(struct run *r, const struct text *t, const struct text *of, int sides
 
 	while ((sides & STRIP_LEFT) && from < to) {
 		get(t->at + from, &used);
-		if (!is_stripped(t->at + from, used, of))
+		if (!is_stripped(r, t->at + from, used, of))
 			break;
 		from += used;
 	}
@@ -63,11 +64,21 @@ text_strip(struct run *r, const struct text *t, const struct text *of, int sides
 		for (last = to - 1; last > from && ((unsigned char)t->at[last] & 0xc0) == 0x80;
 		    last--)
 			;
-		if (!is_stripped(t->at + last, to - last, of))
+		if (!is_stripped(r, t->at + last, to - last, of))
 			break;
 		to = last;
 	}
+	run_charge(r, 0, t->n - (to - from));
 	return text_part(r, t, from, to);
+}
+
+const char *
+text_find(struct run *r, const struct text *t, const struct text *part)
+{
+	const char *p = memmem(t->at, t->n, part->at, part->n);
+
+	run_charge(r, 1, (p != NULL ? (size_t)(p - t->at) : t->n) + part->n);
+	return p;
 }
 
 struct value
@@ -80,7 +91,7 @@ text_replace(struct run *r, const struct text *t, const struct text *from, const
 
 	if (from->n == 0)
 		run_fail(r, CHAT_EUNSUPPORTED, "replacing an empty text is not supported");
-	while (most-- != 0 && (p = memmem(part.at, part.n, from->at, from->n)) != NULL) {
+	while (most-- != 0 && (p = text_find(r, &part, from)) != NULL) {
 		const size_t n = (size_t)(p - part.at), skip = n + from->n;
 
 		sink_put(r, &s, &(struct text){ part.at, part.mark, n });
@@ -97,16 +108,18 @@ struct value
 text_split(struct run *r, const struct text *t, const struct text *at, int64_t most)
 {
 	struct value all = value_list(r);
-	size_t from = 0;
+	struct text left = *t;
 	const char *p;
 
 	if (at->n == 0)
 		run_fail(r, CHAT_EINVALID, "split() at an empty text");
-	while (most-- != 0 && (p = memmem(t->at + from, t->n - from, at->at, at->n)) != NULL) {
-		list_push(r, all.u.list, text_part(r, t, from, (size_t)(p - t->at)));
-		from = (size_t)(p - t->at) + at->n;
+	while (most-- != 0 && (p = text_find(r, &left, at)) != NULL) {
+		const size_t n = (size_t)(p - left.at);
+
+		list_push(r, all.u.list, text_part(r, &left, 0, n));
+		left = *text_part(r, &left, n + at->n, left.n).u.text;
 	}
-	list_push(r, all.u.list, text_part(r, t, from, t->n));
+	list_push(r, all.u.list, text_part(r, &left, 0, left.n));
 	return all;
 }
 
@@ -116,6 +129,7 @@ text_words(struct run *r, const struct text *t)
 	struct value all = value_list(r);
 	size_t from = 0, i, used;
 
+	run_charge(r, 0, t->n);
 	for (i = 0; i < t->n; i += used) {
 		if (!is_space(get(t->at + i, &used)))
 			continue;

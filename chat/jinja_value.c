@@ -1,4 +1,4 @@
-/* jinja_value.c - values of templates: what they are, and how they compare, as in Python */
+/* jinja_value.c - values of templates: what they are, and their parts, as in Python */
 #include <string.h>
 
 #include "chat/jinja_run.h"
@@ -78,26 +78,28 @@ list_push(struct run *r, struct list *l, struct value v)
 }
 
 struct value *
-dict_get(const struct dict *d, const char *key, size_t n)
+dict_get(struct run *r, const struct dict *d, const char *key, size_t n)
 {
-	size_t i;
+	size_t i, bytes = 0;
 
-	for (i = 0; i < d->n; i++)
-		if (d->key[i]->n == n && memcmp(d->key[i]->at, key, n) == 0)
-			return &d->at[i];
-	return NULL;
+	for (i = 0; i < d->n; i++) {
+		if (d->key[i]->n != n)
+			continue;
+		bytes += n;
+		if (memcmp(d->key[i]->at, key, n) == 0)
+			break;
+	}
+	run_charge(r, i / CHARGED_NAMES, bytes);
+	return i < d->n ? &d->at[i] : NULL;
 }
 
-void
-dict_set(struct run *r, struct dict *d, const struct text *key, struct value v)
+/* A key that is not there */
+static void
+dict_add(struct run *r, struct dict *d, const struct text *key, struct value v)
 {
-	struct value *there = dict_get(d, key->at, key->n), *at;
 	const struct text **keys;
+	struct value *at;
 
-	if (there != NULL) {
-		*there = v;
-		return;
-	}
 	if (d->n == d->cap) {
 		d->cap = 2 * d->cap + 4;
 		at = run_alloc(r, d->cap * sizeof(*at));
@@ -113,45 +115,67 @@ dict_set(struct run *r, struct dict *d, const struct text *key, struct value v)
 	d->at[d->n++] = v;
 }
 
-static struct value
-text_of_json(struct run *r, const json_t *j, const struct jinja_context *c, const char *variable,
-    const char *key)
+void
+dict_set(struct run *r, struct dict *d, const struct text *key, struct value v)
 {
-	const size_t n = json_string_length(j);
+	struct value *there = dict_get(r, d, key->at, key->n);
+
+	if (there != NULL)
+		*there = v;
+	else
+		dict_add(r, d, key, v);
+}
+
+/* ---- of JSON ---- */
+
+/* at: the text of j, or, where that is not one, the key in front of it */
+static struct value
+marked(struct run *r, const struct origin *o, const json_t *j, const char *at, size_t n)
+{
 	unsigned char *mark = NULL;
 
-	if (c->mark != NULL) {
+	if (o->context->mark != NULL) {
 		mark = run_zalloc(r, n + 1);
-		c->mark(c->with, variable, key, j, mark);
+		o->context->mark(o->context->with, o->variable, o->key, j, mark, n);
 	}
-	return value_text(r, json_string_value(j), mark, n);
+	return value_text(r, at, mark, n);
+}
+
+static struct value
+dict_of_json(struct run *r, json_t *object, const struct origin *o)
+{
+	struct value v = value_dict(r);
+	const char *member;
+	json_t *one;
+
+	/* no key is there twice: jansson has looked */
+	json_object_foreach(object, member, one) {
+		const struct origin inside = { o->context, o->variable, member };
+		const struct text *key = marked(r, &inside, NULL, member, strlen(member)).u.text;
+
+		dict_add(r, v.u.dict, key, value_of_json(r, one, &inside));
+	}
+	return v;
 }
 
 struct value
-value_of_json(struct run *r, const json_t *j, const struct jinja_context *c, const char *variable,
-    const char *key)
+value_of_json(struct run *r, const json_t *j, const struct origin *o)
 {
 	struct value v = value_none();
-	json_t *object = (json_t *)(uintptr_t)j, *one;
-	const char *member;
 	size_t i;
 
 	run_enter(r);
 	switch (json_typeof(j)) {
 	case JSON_OBJECT:
-		v = value_dict(r);
-		json_object_foreach(object, member, one)
-			dict_set(r, v.u.dict, value_word(r, member).u.text,
-			    value_of_json(r, one, c, variable, member));
+		v = dict_of_json(r, (json_t *)(uintptr_t)j, o);
 		break;
 	case JSON_ARRAY:
 		v = value_list(r);
 		for (i = 0; i < json_array_size(j); i++)
-			list_push(r, v.u.list,
-			    value_of_json(r, json_array_get(j, i), c, variable, key));
+			list_push(r, v.u.list, value_of_json(r, json_array_get(j, i), o));
 		break;
 	case JSON_STRING:
-		v = text_of_json(r, j, c, variable, key);
+		v = marked(r, o, j, json_string_value(j), json_string_length(j));
 		break;
 	case JSON_INTEGER:
 		v = value_int(json_integer_value(j));
@@ -166,6 +190,8 @@ value_of_json(struct run *r, const json_t *j, const struct jinja_context *c, con
 	case JSON_NULL:
 		break;
 	}
+	if (v.kind != V_TEXT && v.kind != V_LIST && v.kind != V_DICT && o->context->mark != NULL)
+		o->context->mark(o->context->with, o->variable, o->key, j, &v.mark, 1);
 	run_leave(r);
 	return v;
 }
@@ -181,6 +207,18 @@ terminated(struct run *r, const struct text *t)
 }
 
 /* ---- asking ---- */
+
+unsigned char
+mark_of(struct run *r, const struct text *t)
+{
+	size_t i;
+
+	run_charge(r, 0, t->n);
+	for (i = 0; t->mark != NULL && i < t->n; i++)
+		if (t->mark[i] != 0)
+			return t->mark[i];
+	return 0;
+}
 
 int
 text_is(const struct text *t, const char *word)
@@ -225,131 +263,6 @@ truth(struct value v)
 		break;
 	}
 	return 1;
-}
-
-static int
-is_number(struct value v)
-{
-	return v.kind == V_BOOL || v.kind == V_INT || v.kind == V_REAL;
-}
-
-static double
-number(struct value v)
-{
-	return v.kind == V_REAL ? v.u.r : (double)v.u.i;
-}
-
-/* <0, 0, >0 */
-static int
-compare_numbers(struct value a, struct value b)
-{
-	if (a.kind != V_REAL && b.kind != V_REAL)
-		return (a.u.i > b.u.i) - (a.u.i < b.u.i);
-	return (number(a) > number(b)) - (number(a) < number(b));
-}
-
-static int
-same_dict(struct run *r, const struct dict *a, const struct dict *b)
-{
-	const struct value *other;
-	size_t i;
-
-	if (a->is_namespace || b->is_namespace || a->n != b->n)
-		return a == b;
-	for (i = 0; i < a->n; i++) {
-		other = dict_get(b, a->key[i]->at, a->key[i]->n);
-		if (other == NULL || !equal(r, a->at[i], *other))
-			return 0;
-	}
-	return 1;
-}
-
-static int
-same_list(struct run *r, const struct list *a, const struct list *b)
-{
-	size_t i;
-
-	if (a->n != b->n)
-		return 0;
-	for (i = 0; i < a->n; i++)
-		if (!equal(r, a->at[i], b->at[i]))
-			return 0;
-	return 1;
-}
-
-int
-equal(struct run *r, struct value a, struct value b)
-{
-	int same = 1;
-
-	if (is_number(a) && is_number(b))
-		return compare_numbers(a, b) == 0;
-	if (a.kind != b.kind)
-		return 0;
-	run_enter(r);
-	switch (a.kind) {
-	case V_TEXT:
-		same = a.u.text->n == b.u.text->n &&
-		    memcmp(a.u.text->at, b.u.text->at, a.u.text->n) == 0;
-		break;
-	case V_LIST:
-		same = same_list(r, a.u.list, b.u.list);
-		break;
-	case V_DICT:
-		same = same_dict(r, a.u.dict, b.u.dict);
-		break;
-	case V_LOOP:
-		same = a.u.loop == b.u.loop;
-		break;
-	case V_CALLABLE:
-		same = a.u.callable == b.u.callable;
-		break;
-	default:
-		break;
-	}
-	run_leave(r);
-	return same;
-}
-
-int
-compare_values(struct run *r, struct value a, struct value b)
-{
-	const struct text *x = a.u.text, *y = b.u.text;
-	int c;
-
-	if (is_number(a) && is_number(b))
-		return compare_numbers(a, b);
-	if (a.kind != V_TEXT || b.kind != V_TEXT)
-		run_fail(r, CHAT_EINVALID, "%s and %s have no order", kind_name(a), kind_name(b));
-	/* bytes of UTF-8 have the order of their characters */
-	c = memcmp(x->at, y->at, x->n < y->n ? x->n : y->n);
-	return c != 0 ? c : (x->n > y->n) - (x->n < y->n);
-}
-
-int
-contains(struct run *r, struct value whole, struct value part)
-{
-	size_t i;
-
-	switch (whole.kind) {
-	case V_TEXT:
-		part.u.text = want_text(r, part, "\"in\" a text");
-		return memmem(whole.u.text->at, whole.u.text->n, part.u.text->at,
-		    part.u.text->n) != NULL;
-	case V_LIST:
-		for (i = 0; i < whole.u.list->n; i++)
-			if (equal(r, whole.u.list->at[i], part))
-				return 1;
-		return 0;
-	case V_DICT:
-		return part.kind == V_TEXT &&
-		    dict_get(whole.u.dict, part.u.text->at, part.u.text->n) != NULL;
-	case V_UNDEFINED:
-		return 0;
-	default:
-		run_fail(r, CHAT_EINVALID, "\"in\" is for texts, lists and mappings, not for %s",
-		    kind_name(whole));
-	}
 }
 
 const struct text *
@@ -406,9 +319,11 @@ elements(struct run *r, struct value v, const char *what)
 /* ---- parts ---- */
 
 size_t
-characters(const struct text *t)
+characters(struct run *r, const struct text *t)
 {
 	size_t i, n = 0;
+
+	run_charge(r, 0, t->n);
 
 	for (i = 0; i < t->n; i++)
 		n += ((unsigned char)t->at[i] & 0xc0) != 0x80;
@@ -416,14 +331,15 @@ characters(const struct text *t)
 }
 
 size_t
-character_at(const struct text *t, size_t i)
+character_at(struct run *r, const struct text *t, size_t i)
 {
 	size_t at;
 
 	for (at = 0; at < t->n; at++)
 		if (((unsigned char)t->at[at] & 0xc0) != 0x80 && i-- == 0)
-			return at;
-	return t->n;
+			break;
+	run_charge(r, 0, at);
+	return at;
 }
 
 struct value
@@ -456,16 +372,18 @@ slice(struct run *r, struct value v, const struct value *from, const struct valu
 	const struct list *all;
 	int64_t n, i, end;
 	struct value out;
+	size_t begins;
 
 	if (by != 1 && by != -1)
 		run_fail(r, CHAT_EUNSUPPORTED,
 		    "a slice with another step than 1 or -1 is not supported");
 	if (v.kind == V_TEXT && by == 1) {
-		n = (int64_t)characters(v.u.text);
+		n = (int64_t)characters(r, v.u.text);
 		i = bound(r, from, n, 0, 0);
 		end = bound(r, to, n, n, 0);
-		return text_part(r, v.u.text, character_at(v.u.text, (size_t)i), i < end ?
-		    character_at(v.u.text, (size_t)end) : character_at(v.u.text, (size_t)i));
+		begins = character_at(r, v.u.text, (size_t)i);
+		return text_part(r, v.u.text, begins,
+		    i < end ? character_at(r, v.u.text, (size_t)end) : begins);
 	}
 	if (v.kind != V_LIST)
 		run_fail(r, CHAT_EUNSUPPORTED, "a slice of %s is not supported", kind_name(v));
@@ -482,7 +400,8 @@ slice(struct run *r, struct value v, const struct value *from, const struct valu
 static struct value
 element(struct run *r, struct value v, int64_t i)
 {
-	const int64_t n = v.kind == V_TEXT ? (int64_t)characters(v.u.text) : (int64_t)v.u.list->n;
+	const int64_t n = v.kind == V_TEXT ? (int64_t)characters(r, v.u.text) :
+	    (int64_t)v.u.list->n;
 	size_t at;
 
 	if (i < 0)
@@ -491,8 +410,8 @@ element(struct run *r, struct value v, int64_t i)
 		return value_undefined("an element");
 	if (v.kind == V_LIST)
 		return v.u.list->at[i];
-	at = character_at(v.u.text, (size_t)i);
-	return text_part(r, v.u.text, at, character_at(v.u.text, (size_t)i + 1));
+	at = character_at(r, v.u.text, (size_t)i);
+	return text_part(r, v.u.text, at, character_at(r, v.u.text, (size_t)i + 1));
 }
 
 /* A property of loop, or V_UNDEFINED. */
@@ -538,7 +457,7 @@ attribute(struct run *r, struct value v, const char *name)
 		if (m.kind != V_UNDEFINED)
 			return m;
 	}
-	if (v.kind == V_DICT && (there = dict_get(v.u.dict, name, strlen(name))) != NULL)
+	if (v.kind == V_DICT && (there = dict_get(r, v.u.dict, name, strlen(name))) != NULL)
 		return *there;
 	return value_undefined(name);
 }
@@ -550,7 +469,7 @@ item(struct run *r, struct value v, struct value key)
 
 	refuse_undefined(r, v, "an item");
 	if (v.kind == V_DICT && key.kind == V_TEXT) {
-		there = dict_get(v.u.dict, key.u.text->at, key.u.text->n);
+		there = dict_get(r, v.u.dict, key.u.text->at, key.u.text->n);
 		if (there != NULL)
 			return *there;
 	}

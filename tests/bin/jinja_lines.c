@@ -1,6 +1,6 @@
 /* jinja_lines.c - renders a template with the variables of each line of standard input, a JSON
- * object; prints a JSON object for each: "text", and "contents", the ranges of its bytes that come
- * from contents of messages; or "code" and "error".
+ * object; prints a JSON object for each: "text", "contents", the ranges of its bytes that come from
+ * contents of messages, and "steps", the work that it took; or "code" and "error".
  *
  * usage: jinja_lines TEMPLATE [DATE] <LINES */
 #include <stdio.h>
@@ -10,12 +10,12 @@
 #include "chat/jinja.h"
 
 static void
-mark_contents(const void *with, const char *variable, const char *key, const json_t *text,
-    unsigned char *mark)
+mark_contents(const void *with, const char *variable, const char *key, const json_t *value,
+    unsigned char *mark, size_t n)
 {
 	(void)with;
-	if (strcmp(variable, "messages") == 0 && strcmp(key, "role") != 0)
-		memset(mark, 1, json_string_length(text));
+	if (strcmp(variable, "messages") == 0 && !(json_is_string(value) && strcmp(key, "role") == 0))
+		memset(mark, 1, n);
 }
 
 static json_t *
@@ -65,8 +65,10 @@ main(int argc, char **argv)
 	json_error_t e;
 	char err[512], *text, *line = NULL;
 	size_t n, cap = 0;
+	uint64_t steps;
 	int rc;
 
+	c.steps = &steps;
 	if (argc < 2)
 		return 2;
 	text = read_all(argv[1], &n);
@@ -81,8 +83,8 @@ main(int argc, char **argv)
 			if (template != NULL)
 				rc = 0;
 		} else {
-			print(json_pack("{s:s%, s:o}", "text", out.text, out.n, "contents",
-			    ranges(&out)));
+			print(json_pack("{s:s%, s:o, s:I}", "text", out.text, out.n, "contents",
+			    ranges(&out), "steps", (json_int_t)steps));
 			free(out.text);
 			free(out.mark);
 		}
