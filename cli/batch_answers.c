@@ -95,12 +95,6 @@ answers_check(const struct batch_answers *b)
 	free(sorted);
 }
 
-static const char *
-shown_name(const char *operand)
-{
-	return strcmp(operand, "-") == 0 ? "stdin" : operand;
-}
-
 /* ---- what is printed ---- */
 
 /* All that has ended and has nothing unfinished before it */
@@ -113,11 +107,8 @@ print_ready(struct run *r)
 		report_enter_descriptor(1, REPORT_WRITE);
 		if (x->object != NULL)
 			print_json_line(x->object);
-		else if ((x->size > 0 && fwrite(x->text, 1, x->size, stdout) != x->size) ||
-		    putchar('\n') == EOF)
-			die(EXIT_RUN, "stdout:");
-		if (fflush(stdout) != 0)
-			die(EXIT_RUN, "stdout:");
+		else
+			print_answer_line(x->text, x->size);
 		report_leave();
 		free(x->text);
 		progress(r->printed + 1);
@@ -134,7 +125,7 @@ fail(struct run *r, size_t operand, const struct engine_error *e)
 	if (!settings.json)
 		return;
 	x->object = json_object();
-	put_text(x->object, "snapshot", shown_name(r->b->operand[operand]));
+	put_text(x->object, "snapshot", path_name(r->b->operand[operand]));
 	put_text(x->object, "error", e->text);
 	put_count(x->object, "status", (uint64_t)x->status);
 }

@@ -130,13 +130,13 @@ read_lines(const char *name, const char *text, size_t size)
 json_t *
 messages_read(const char *path)
 {
-	const char *name = strcmp(path, "-") == 0 ? "stdin" : path;
+	const char *name = path_name(path);
 	char *text, err[512];
 	json_t *all, *list;
 	json_error_t e;
 	size_t size;
 
-	must_read_all(path, &text, &size);
+	must_read_list(path, &text, &size);
 	all = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
 	list = json_object_get(all, "messages");
 	if (list != NULL) {

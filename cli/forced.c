@@ -25,20 +25,19 @@ opt_forced(void)
 }
 
 void
-forced_read(struct forced *f, const struct session *s, struct kv_reader *snapshot)
+forced_read(struct forced *f, const struct session *s, unsigned flags)
 {
-	const char *path = forced_options.text, *name = strcmp(path, "-") == 0 ? "stdin" : path;
+	const char *path = forced_options.text, *name = path_name(path);
 	const uint32_t V = s->model->id.vocabulary;
 	char *text;
 	size_t size;
 
 	*f = (struct forced){ .each = NULL };
-	must_read_all(path, &text, &size);
+	(forced_options.ids ? must_read_list : must_read_prose)(path, &text, &size);
 	if (forced_options.ids)
 		parse_ids(name, text, size, V, &f->ids);
 	else if (size > 0)
-		encode_text(s->tokenizer, name, text, size, text_behind(s->tokenizer, snapshot), V,
-		    EXIT_DAMAGED, &f->ids);
+		encode_text(s->tokenizer, name, text, size, flags, V, EXIT_DAMAGED, &f->ids);
 	free(text);
 	if (f->ids.n == 0)
 		die(EXIT_DAMAGED, "%s: there is no token", name);

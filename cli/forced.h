@@ -27,8 +27,8 @@ extern struct forced_options forced_options;
 
 /* Dies with EXIT_USAGE when an option has nothing to do. */
 void opt_forced(void);
-/* Reads the text. tokenizer NULL: only ids */
-void forced_read(struct forced *, const struct session *, struct kv_reader *snapshot);
+/* Reads the text. flags: those of encode_text(); tokenizer NULL: only ids */
+void forced_read(struct forced *, const struct session *, unsigned flags);
 /* Runs it, behind what has been decode_init()ed, with logits in the cache. keep: the last token runs, too. */
 void forced_run(struct forced *, struct decode *, int keep);
 /* The summary as a line under a header; or, for --json, all of it. */

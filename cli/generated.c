@@ -30,6 +30,22 @@ generated_text(struct generated *g, size_t *size)
 	return g->text;
 }
 
+void
+print_answer_line(const char *text, size_t size)
+{
+	static const char *const escaped[] = { ['\n'] = "\\n", ['\r'] = "\\r", ['\\'] = "\\\\" };
+	const unsigned char *p = (const unsigned char *)text, *end = p + size;
+
+	for (; p < end; p++)
+		if (*p < sizeof escaped / sizeof escaped[0] && escaped[*p] != NULL)
+			fputs(escaped[*p], stdout);
+		else
+			putchar(*p);
+	putchar('\n');
+	if (fflush(stdout) != 0)
+		die(EXIT_RUN, "stdout:");
+}
+
 json_t *
 generated_json(struct generated *g, const char *name)
 {

@@ -32,6 +32,9 @@ void generated_add(struct generated *, uint32_t id);    /* nothing where nothing
 /* What was collected, which is freed; kv-decode(1) explains the keys. The printer has ended.
  * name: of the snapshot. Dies. */
 json_t *generated_json(struct generated *, const char *name);
+/* Prints a text of several as one line, with a newline, a CR and a backslash in it as \n, \r and \\
+ * (printf %b gives it back). Dies. */
+void print_answer_line(const char *text, size_t size);
 /* The text alone, which becomes the caller's: *size bytes. Dies. */
 char *generated_text(struct generated *, size_t *size);
 

@@ -19,7 +19,7 @@ generation_start(struct generation *a)
 	    .min_p = o->min_p };
 	sampler_seed(&a->sampler, o->seed);
 	a->printer = (struct token_printer){ .tokenizer = a->tokenizer, .stops = &o->stops,
-	    .ids = o->ids, .to = a->to };
+	    .ids = o->ids };
 	if (a->collect)
 		generated_collect(&a->generated, &a->printer);
 }
@@ -86,4 +86,36 @@ generation_end(struct generation *a)
 	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
 	print_tokens_end(&a->printer);
 	report_leave();
+}
+
+void
+generation_run(struct generation *a, const struct session *s, struct decode *d)
+{
+	struct engine_error e;
+	uint32_t id = UINT32_MAX;
+	int rc;
+
+	must(decode_init(d, &e), &e);
+	generation_start(a);
+	if (a->collect || generation_shows_progress())
+		progress_start("decode", a->options->limit, "tokens");
+	while ((rc = generation_next(a, d->cache, &id, &e)) == 1) {
+		report_step_begin();
+		must(decode_step(d, id, &id, &e), &e);
+		report_step_end();
+		if (!d->greedy)
+			id = UINT32_MAX;
+		progress(a->generated.n);
+	}
+	if (rc < 0)
+		must(rc, &e);
+	progress(a->generated.n);
+	progress_end();
+	generation_end(a);
+	if (a->keep)
+		must(decode_finish(d, &e), &e);
+	if (d->generator != NULL)
+		session_note_steps(s, generator_launches(d->generator),
+		    generator_capture_failed(d->generator));
+	decode_free(d);
 }

@@ -6,6 +6,8 @@
 #define KVPIPE_GENERATION_H
 
 #include "cli/generated.h"
+#include "cli/session.h"
+#include "engine/decode.h"
 #include "model/cache.h"
 #include "model/sample.h"
 
@@ -23,7 +25,6 @@ struct generation {
 	const struct generation_options *options;
 	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
 	int keep;                       /* 1: the last token runs, too, for the snapshot behind the text */
-	FILE *to;                       /* as in struct token_printer; not with collect */
 	int collect;                    /* 1: generated keeps the text, and its ids */
 	struct generated generated;
 	/* the rest is generation.c's */
@@ -41,7 +42,10 @@ int generation_next(struct generation *, const struct cache *, uint32_t *id, str
 /* What is held back is printed. */
 void generation_end(struct generation *);
 
-/* Where text comes on a terminal, it shows how far it is, and a line of progress would be mixed
+/* Runs the model, which has been opened for the text, from its first token to its end. Dies. */
+void generation_run(struct generation *, const struct session *, struct decode *);
+
+/* Where text comes on a terminal token by token, it shows how far it is, and a line of progress would be mixed
  * up with it. */
 int generation_shows_progress(void);
 

@@ -128,7 +128,7 @@ read_mask(struct evictor *v)
 	char *text;
 	size_t len;
 
-	must_read_all(heads_path, &text, &len);
+	must_read_list(heads_path, &text, &len);
 	must(evictor_mask(v, heads_path, text, len, sparsity != NO_REAL ? sparsity : -1, &e), &e);
 	hash_text(mask_hash, text, len);
 	free(text);
@@ -241,9 +241,9 @@ opt_evict_list_of_rows(struct evictor *v, const char *path)
 	refuse_with_rows("small", strcmp(small_name, "keep") != 0);
 	refuse_with_rows("since", since != 0);
 	refuse_with_rows("skip-layers", skip_text != NULL);
-	must_read_all(path, &text, &len);
+	must_read_list(path, &text, &len);
 	evictor_init(v, &none);
-	must(evictor_list(v, strcmp(path, "-") == 0 ? "stdin" : path, text, len, &e), &e);
+	must(evictor_list(v, path_name(path), text, len, &e), &e);
 	hash_text(hash, text, len);
 	sign_text("rows", hash);
 	free(text);

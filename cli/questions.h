@@ -1,10 +1,14 @@
-/* questions.h - what is asked of one snapshot again and again: lines of text, or JSON objects */
+/* questions.h - what is asked of one snapshot again and again: lines of text or JSON */
 #ifndef KVPIPE_QUESTIONS_H
 #define KVPIPE_QUESTIONS_H
 
 #include <jansson.h>
 
 #include "tokenizer/tokenizer.h"
+
+struct decode;
+struct generation_options;
+struct session;
 
 struct question {
 	json_t *asked;                  /* the object; of a line, {"question": the line} */
@@ -16,17 +20,22 @@ struct questions {
 	size_t n, longest;              /* tokens of the longest one */
 };
 
-/* Calls each() for every line of a file ("-" = standard input), which is a question, or, when
- * it begins with '{', an object with a text "question". name and line are for messages; the
- * object is the function's. Dies, naming the line, also when there is none. */
-void questions_each(const char *path, void (*each)(void *with, const char *name, size_t line,
-    json_t *asked), void *with);
+/* Gets a question, which is its own from now on: an object with a text "question". place is for messages,
+ * "asked: line 3". */
+typedef void questions_take(void *with, const char *place, json_t *asked);
 
-/* Reads them all. flags: what tokenizer_behind() says of the snapshot. Names of special tokens in a
- * question mean these, as in kv-prefill; where an object has "ids", they are asked, each below
+/* Calls each() for every question of a file ("-" = standard input): a line of text; an object in a line, which
+ * begins with '{'; or the elements of a list, texts and objects. Dies, naming the place, also when there is none. */
+void questions_each(const char *path, questions_take *each, void *with);
+
+/* Reads them all. flags: those of tokenizer_encode(). Where an object has "ids", they are asked, each below
  * `vocabulary`. Dies, also when one has no token. */
 void questions_read(struct questions *, const char *path, const struct tokenizer *, unsigned flags,
     uint32_t vocabulary);
 void questions_free(struct questions *);
+/* Runs each behind the same rows, and what is generated behind it, and prints: an object, or the text in a line.
+ * name and load (seconds): of the snapshot. Frees the questions. Dies. */
+void questions_answer(struct questions *, const struct session *, struct decode *,
+    const struct generation_options *, const char *name, double load);
 
 #endif

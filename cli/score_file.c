@@ -69,35 +69,39 @@ take_head(struct score_file *x, uint32_t layer, uint32_t g, uint32_t n, float *s
 
 /* ---- text ---- */
 
-/* Goes over the rest of a line that the buffer could not hold, and dies unless it is a comment. */
-static void
-pass_long_line(struct score_file *x)
+/* x->line <- the next line, without its end; of a comment the beginning. 0: there is none. */
+static int
+read_line(struct score_file *x)
 {
+	size_t n = 0;
 	int c;
 
-	if (x->line[0] != '#')
-		die(EXIT_DAMAGED, "%s: line %zu: not a line of text with four fields", x->name,
-		    x->number);
-	while ((c = getc(x->file)) != EOF && c != '\n')
-		continue;
+	x->number++;
+	while ((c = getc(x->file)) != EOF && c != '\n') {
+		if (n + 1 < sizeof x->line)
+			x->line[n++] = (char)c;
+		else if (x->line[0] != '#')
+			die(EXIT_DAMAGED, "%s: line %zu: not a line of text with four fields", x->name,
+			    x->number);
+		if (c == '\0')
+			die(EXIT_DAMAGED, "%s: line %zu: a NUL byte, which no text has", x->name,
+			    x->number);
+	}
+	x->line[n] = '\0';
+	if (ferror(x->file))
+		die(EXIT_RUN, "%s:", x->name);
+	if (x->number == 1 && strncmp(x->line, TEXT_MARK, strlen(TEXT_MARK)) == 0)
+		memmove(x->line, x->line + strlen(TEXT_MARK), n + 1 - strlen(TEXT_MARK));
+	return n > 0 || c == '\n';
 }
 
 /* x->line <- the next line that says something. 0: there is none. */
 static int
 next_line(struct score_file *x)
 {
-	size_t n;
-
-	while (fgets(x->line, sizeof x->line, x->file) != NULL) {
-		x->number++;
-		n = strlen(x->line);
-		if ((n == 0 || x->line[n - 1] != '\n') && !feof(x->file))
-			pass_long_line(x);
-		if (x->line[0] != '#' && x->line[strspn(x->line, " \t\r\n")] != '\0')
+	while (read_line(x))
+		if (x->line[0] != '#' && x->line[strspn(x->line, " \t\r")] != '\0')
 			return 1;
-	}
-	if (ferror(x->file))
-		die(EXIT_RUN, "%s:", x->name);
 	return 0;
 }
 

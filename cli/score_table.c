@@ -80,10 +80,8 @@ score_table_read(struct score_table *t, const char *path, double full)
 	size_t len, i, line, lines = 1;
 	char *at, *rest;
 
-	*t = (struct score_table){ .name = strcmp(path, "-") == 0 ? "stdin" : path, .full = full };
-	must_read_all(path, &t->text, &len);
-	if (memchr(t->text, '\0', len) != NULL)
-		die(EXIT_DAMAGED, "%s: not a text", t->name);
+	*t = (struct score_table){ .name = path_name(path), .full = full };
+	must_read_list(path, &t->text, &len);
 	for (i = 0; i < len; i++)
 		lines += t->text[i] == '\n';
 	t->line = must_alloc(lines, sizeof *t->line);

@@ -82,8 +82,11 @@ print_token(struct token_printer *p, uint32_t id)
 	const char *bytes = p->tokenizer == NULL ? NULL :
 	    tokenizer_bytes(p->tokenizer, id, &len, &special);
 
-	if (p->ids && (fprintf(to, "%u\n", id) < 0 || fflush(to) != 0))
+	if (p->ids && ((to == stdout ? printf("%u\n", id) :
+	    fprintf(to, "%s%u", p->last != 0 ? " " : "", id)) < 0 || fflush(to) != 0))
 		die(EXIT_RUN, to != stdout ? "out of memory" : "stdout:");
+	if (p->ids)
+		p->last = ' ';
 	if (bytes == NULL || special)
 		return 0;
 	if (p->n + 3 * (len + 4) > p->capacity) {

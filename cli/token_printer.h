@@ -11,14 +11,15 @@
 struct token_printer {
 	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
 	const struct strings *stops;    /* none of them empty */
-	int ids;                        /* print ids, one a line; stop texts count nevertheless */
+	/* print ids, one a line, into a stream with a blank between them; stop texts count nevertheless */
+	int ids;
 	/* where it goes; NULL: standard output, with a newline at its end where that is a terminal */
 	FILE *to;
 	const char *stopped;            /* the stop text that has come, or NULL */
 	struct utf8_stream utf8;
 	char *held;
 	size_t n, capacity;
-	char last;                      /* the last byte written */
+	char last;                      /* the last byte written, of text or ids; 0: none */
 };
 
 /* Is the token a special one, of which nothing is printed, and its name a stop text? Then it is not

@@ -367,43 +367,6 @@ must_alloc(size_t n, size_t size)
 	return p;
 }
 
-void
-must_read_all(const char *path, char **data, size_t *len)
-{
-	int standard = strcmp(path, "-") == 0;
-	int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-	size_t size = 0, room = 0;
-	ssize_t got = 1;
-	char *text = NULL;
-
-	if (standard)
-		path = "stdin";
-	if (fd == -1)
-		die(EXIT_RUN, "%s:", path);
-	while (got > 0) {
-		if (room - size < 2) {
-			room = room == 0 ? 65536 : room * 2;
-			if ((text = realloc(text, room)) == NULL)
-				die(EXIT_RUN, "%s: out of memory after %zu bytes", path, size);
-		}
-		report_enter_descriptor(fd, REPORT_LOAD);
-		got = read(fd, text + size, room - size - 1);
-		report_leave();
-		if (got == -1 && errno == EINTR)
-			got = 1;
-		else if (got == -1)
-			die(EXIT_RUN, "%s:", path);
-		else
-			size += (size_t)got;
-	}
-	text[size] = '\0';
-	report_bytes_in(size);
-	if (!standard)
-		close(fd);
-	*data = text;
-	*len = size;
-}
-
 /* ---- the end ---- */
 
 int

@@ -126,8 +126,14 @@ void warn_notice(void *with, const char *text);
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /* only with -v */
 /* n * size bytes, zeroed; dies */
 void *must_alloc(size_t n, size_t size);
-/* "-" = standard input; zero-terminated; dies */
-void must_read_all(const char *path, char **data, size_t *len);
+#define TEXT_MARK "\xef\xbb\xbf"   /* U+FEFF, a byte order mark, in UTF-8 */
+/* The name of an input for messages: "stdin" for "-" */
+const char *path_name(const char *path);
+/* The whole of a file ("-" = standard input), zero-terminated; a byte order mark is left out, UTF-16 is refused.
+ * Both die. A list, a table, JSON: a NUL is refused, too. */
+void must_read_list(const char *path, char **text, size_t *len);
+/* What a model reads as it is: warns of a mark, of a NUL, and of lines that end in CR LF. */
+void must_read_prose(const char *path, char **text, size_t *len);
 /* A new file in $TMPDIR (/tmp unless set) that has no name and is gone when the program ends:
  * its descriptor, to read and write; dies */
 int temporary_file(void);

@@ -32,8 +32,7 @@ as_alone() {
 	rm -rf one all
 	mkdir one all
 	for f in $files; do
-		kv-decode -q -m "$model" "$@" -o one/$f $f || return
-		echo
+		kv-decode -q -m "$model" "$@" -o one/$f $f | as_line "$@" || return
 	done >want
 	for n in 2 64; do
 		# shellcheck disable=SC2086 # words

@@ -373,8 +373,7 @@ did() {
 	kv-decode -m "$DEMO" --device cuda -n 6 --ids --questions asked "$cuda" >got
 	while IFS= read -r q; do
 		printf %s "$q" >one
-		kv-prefill -m "$DEMO" --device cuda -r "$cuda" one | kv-decode -m "$DEMO" --device cuda -n 6 --ids
-		echo
+		kv-prefill -m "$DEMO" --device cuda -r "$cuda" one | kv-decode -m "$DEMO" --device cuda -n 6 --ids | as_line --ids
 	done <asked | cmp got -
 }
 

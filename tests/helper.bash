@@ -87,6 +87,15 @@ c.update(model_type="ministral", architectures=["MinistralForCausalLM"], sliding
 json.dump(c, open(path, "w"))' "$1" "$2" "$3"
 }
 
+# as_line [OPTION ...]: standard input as kv-decode prints one answer of several: text escaped, with --ids ids with blanks between
+as_line() {
+	local text
+	[[ " $* " != *" --ids "* ]] || { paste -sd ' '; return; }
+	IFS= read -r -d '' text || true
+	text=${text//\\/\\\\}
+	printf '%s\n' "${text//$'\n'/\\n}"
+}
+
 # small_talk N: two needles, N lines of talk of 20 tokens each, and a question
 small_talk() {
 	echo "The access code of Marlow is K742. The secret word of Calton is falcon."

@@ -243,8 +243,7 @@ several lines <|im_end|>.
 		kv-chat -m model --continue --user "$q" | kv-prefill -m model --ids -r doc.kv -o asked.kv
 		# products of other shapes end in other digits: tests/reuse.bats
 		errors_below 5e-3 "$PYTHON" "$ORACLE/same.py" asked.kv whole.kv >&2
-		kv-decode -m model -n 6 --ids asked.kv
-		echo
+		kv-decode -m model -n 6 --ids asked.kv | as_line --ids
 	done | cmp answers -
 	assert_equal "$(kv-chat -m model --questions asked | sed -n 2p | json - "o['id']")" 7
 }

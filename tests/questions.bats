@@ -26,12 +26,11 @@ setup() {
 	cd "$BATS_FILE_TMPDIR" || exit 1
 }
 
-# one_by_one SNAPSHOT OPTION ...: each question by programs of its own, an empty byte behind each
+# one_by_one SNAPSHOT OPTION ...: each question by programs of its own, its answer in a line
 one_by_one() {
 	local i
 	for i in 0 1 2 3 4; do
-		kv-prefill -m "$DEMO" -r "$1" q.$i | kv-decode -m "$DEMO" -n 12 "${@:2}" || return
-		echo
+		kv-prefill -m "$DEMO" -r "$1" q.$i | kv-decode -m "$DEMO" -n 12 "${@:2}" | as_line "${@:2}" || return
 	done
 }
 
@@ -65,8 +64,7 @@ one_by_one() {
 	{ cat q.1; echo; cat long; echo; cat q.1; } >asked.long
 	kv-decode -m "$DEMO" -n 5 --ids --questions asked.long doc.kv >got
 	for q in q.1 long q.1; do
-		kv-prefill -m "$DEMO" -r doc.kv $q | kv-decode -m "$DEMO" -n 5 --ids
-		echo
+		kv-prefill -m "$DEMO" -r doc.kv $q | kv-decode -m "$DEMO" -n 5 --ids | as_line --ids
 	done | cmp got -
 }
 
@@ -102,6 +100,95 @@ one_by_one() {
 	done
 	assert_equal "$(sed -n 1p answers | json - 'o["asked"]["id"], o["snapshot"]')" "(7, 'doc.kv')"
 	assert_equal "$(sed -n 4p answers | json - 'o["asked"]["more"]')" "{'x': [1, None]}"
+}
+
+@test "ten answers are ten lines, and printf %b gives back newlines and backslashes, of several snapshots, too" {
+	local answer
+	for i in 0 1 2 3 4 5 6 7 8 9; do echo "{\"question\": \"Question: what is $i?\\nAnswer:\"}"; done >ten
+	kv-decode -m "$DEMO" -n 40 --ignore-eos --questions ten doc.kv >answers
+	assert_equal "$(wc -l <answers)" 10
+	kv-decode -m "$DEMO" -n 40 --ignore-eos --json --questions ten doc.kv >objects
+	while IFS= read -r answer; do
+		printf '%b' "$answer"
+	done <answers >got
+	"$PYTHON" -c 'import json
+for line in open("objects"): print(json.loads(line)["text"], end="")' >want
+	grep -q . want
+	[ "$(wc -l <want)" -gt 0 ]
+	cmp want got
+	kv-decode -m "$DEMO" -n 40 --ignore-eos doc.kv | as_line >one
+	kv-decode -m "$DEMO" -n 40 --ignore-eos doc.kv doc.kv | cmp - <(cat one one)
+	grep -q '\\n' one
+}
+
+@test "a file of another editor is the same questions: with a mark, CR LF, blanks in front, joined, or a list of JSON" {
+	printf '%s\n' '{"question": "Who came?\nAnswer:", "id": 1}' 'And then?' >lines
+	kv-decode -m "$DEMO" -n 6 --json --questions lines doc.kv | sed 's/"seconds".*"asked"/"asked"/' >want
+	grep -q '"id": 1' want
+	asks() { # FILE
+		kv-decode -m "$DEMO" -n 6 --json --questions "$1" doc.kv | sed 's/"seconds".*"asked"/"asked"/' | cmp want -
+	}
+	{ printf '\xef\xbb\xbf'; cat lines; } >other
+	asks other
+	sed 's/$/\r/' lines >other
+	asks other
+	{ printf ' \t'; sed -n 1p lines; printf '\xef\xbb\xbf'; sed -n 2p lines; } >other
+	asks other
+	printf '[%s,\n"And then?"]' "$(sed -n 1p lines)" >other
+	asks other
+	"$PYTHON" -c 'import json, sys
+print("\ufeff" + json.dumps([json.loads(open("lines").readline()), "And then?"], indent=2).replace("\n", "\r\n"))' >other
+	asks other
+	printf '[INST] Who? [/INST]\n' >other
+	kv-decode -m "$DEMO" -n 1 --json --questions other doc.kv | json - 'o["asked"]["question"]' | grep -Fx '[INST] Who? [/INST]'
+}
+
+@test "a file that is no text, and a list that is damaged, are refused with the place" {
+	local text want
+	while IFS=/ read -r text want; do
+		printf '%b' "$text" >bad
+		run -3 --separate-stderr kv-decode -m "$DEMO" --questions bad doc.kv
+		[[ "$stderr" == "kv-decode: bad: $want"* ]] || { echo "$stderr"; return 1; }
+		assert_equal "$output" ""
+	done <<-'END'
+		\xff\xfeW\0h\0o\0?\0/UTF-16 or UTF-32, want UTF-8
+		\xfe\xff\0W\0h\0o/UTF-16 or UTF-32, want UTF-8
+		W\0h\0o\0?\0/UTF-16 or UTF-32, want UTF-8
+		\0W\0h\0o/UTF-16 or UTF-32, want UTF-8
+		Who?\nWh\0/line 2: a NUL byte
+		Who?\rAnd then?\r/line 1: a CR within the line
+		["Who?", {"question": "x"/line 1, column
+		[{"question": "x"},\n {"ask": "x"}]/element 2: want a text "question"
+		["Who?", 3]/element 2: want a text "question"
+		["Who?", {"question": "x", "ids": [1, "y"]}]/element 2: "ids": element 2 is not a token id
+		["Who?", ""]/element 2: the question is empty
+		[]/there is no question
+		{\n"question": "x"\n}/line 1: byte
+	END
+}
+
+@test "--plain takes the text of special tokens in questions and in a given text literally" {
+	printf 'Yes. <|pad|> No.' >text
+	ids() { kv-tokenize -m "$DEMO" --no-template "$@" text; }
+	[ "$(ids --count)" -lt "$(ids --count --plain)" ]
+	ids | paste -sd , >special
+	ids --plain | paste -sd , >plain
+	for how in special plain; do
+		printf '{"question": "x", "ids": [%s]}' "$(cat $how)" >as.ids
+		kv-decode -m "$DEMO" -n 5 --ids --ignore-eos --questions as.ids doc.kv >want.$how
+	done
+	kv-decode -m "$DEMO" -n 5 --ids --ignore-eos --questions text doc.kv | cmp - want.special
+	kv-decode -m "$DEMO" -n 5 --ids --ignore-eos --plain --questions text doc.kv | cmp - want.plain
+	ids --plain | kv-decode -m "$DEMO" --ids --json --force - doc.kv >want
+	kv-decode -m "$DEMO" --plain --json --force text doc.kv | cmp - want
+	run ! cmp want <(kv-decode -m "$DEMO" --json --force text doc.kv)
+	run -0 kv-decode -v -m "$DEMO" -n 1 --questions text --plain doc.kv
+	assert_line --partial "question 1: $(ids --count --plain) tokens"
+	for options in "" "--ids --force text"; do
+		# shellcheck disable=SC2086 # words
+		run -2 kv-decode -m "$DEMO" --plain $options doc.kv
+		assert_line --partial '--plain: which text? Give --questions, or --force without --ids'
+	done
 }
 
 @test "what would stay behind from one question to the next is refused, and so is a file that asks nothing" {

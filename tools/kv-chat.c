@@ -118,9 +118,8 @@ messages_of_options(void)
 	add_option(all, "assistant", "--assistant", assistant);
 	add_option(all, "user", "--user", user);
 	if (user_file != NULL) {
-		must_read_all(user_file, &text, &len);
-		messages_add(all, "user", strcmp(user_file, "-") == 0 ? "stdin" : user_file, text,
-		    len);
+		must_read_prose(user_file, &text, &len);
+		messages_add(all, "user", path_name(user_file), text, len);
 		free(text);
 	}
 	chat_must(chat_messages(all, err, sizeof err), "", err);
@@ -176,17 +175,15 @@ convert(struct conversation *c, const char *place, struct marked_text *text, str
 }
 
 static void
-print_question(void *with, const char *name, size_t line, json_t *asked)
+print_question(void *with, const char *place, json_t *asked)
 {
 	struct conversation *c = with;
 	const json_t *question = json_object_get(asked, "question");
 	json_t *messages = json_array(), *list_of_ids = json_array();
 	struct marked_text text;
 	struct ids ids = { .n = 0 };
-	char place[512];
 	size_t i;
 
-	snprintf(place, sizeof place, "%.400s: line %zu", name, line);
 	messages_add(messages, "user", place, json_string_value(question),
 	    json_string_length(question));
 	c->request.messages = messages;

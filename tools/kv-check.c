@@ -71,7 +71,7 @@ static int
 tell(const char *path, const struct kv_reader *r, int code, const char *why)
 {
 	const int status = code != KV_OK ? input_status(code) : EXIT_OK;
-	const char *name = strcmp(path, "-") == 0 ? "stdin" : path;
+	const char *name = path_name(path);
 	struct kv_digests d;
 
 	if (code != KV_OK && *why == '\0')

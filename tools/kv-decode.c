@@ -29,6 +29,7 @@
 
 static struct generation_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
+static int plain;                       /* special tokens are not read out of texts */
 static int mass, audit, keep;           /* keep: the snapshot behind the text is written */
 static uint32_t observe;
 static uint64_t device_memory;
@@ -65,6 +66,8 @@ static const struct opt opts[] = {
 	    "go on adding up the attention that each row receives, in FILE" },
 	{ 0, "questions", OPT_STRING, &ask, 0, "FILE",
 	    "answer each line of FILE, text or JSON, behind the same snapshot" },
+	{ 0, "plain", OPT_FLAG, &plain, 1, NULL,
+	    "take the text of special tokens in questions and --force literally" },
 	{ 0, "force", OPT_STRING, &forced_options.text, 0, "FILE",
 	    "go on with the text of FILE, and say how likely each token of it was" },
 	{ 0, "logits", OPT_STRING, &forced_options.logits, 0, "FILE",
@@ -95,7 +98,7 @@ static const struct tool tool = {
 	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
-	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P]\n"
+	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P] [--plain]\n"
 	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
 	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
 	    "[--device-memory LIMIT] [--head DIR] [--offload] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"
@@ -217,6 +220,8 @@ check_options(void)
 	if ((observe > 0 || mass) && strcmp(settings.output, "-") == 0)
 		die(EXIT_USAGE, "--%s: no snapshot is kept without -o FILE",
 		    observe > 0 ? "observe" : "mass");
+	if (plain && ask == NULL && (forced_options.text == NULL || text.ids))
+		die(EXIT_USAGE, "--plain: which text? Give --questions, or --force without --ids");
 	if (text.ids && settings.json && forced_options.text == NULL)
 		die(EXIT_USAGE, "--ids: the object of --json has the ids");
 	if (score != NULL && evict == NULL)
@@ -292,77 +297,6 @@ choose_want(uint32_t requests)
 	    .retrieve = retrieves ? &retrieve_options : NULL,
 	    .device_memory = device_memory, .requests = requests,
 	    .notice = { .call = warn_notice } };
-}
-
-/* Runs what is to be run behind a cache, and prints. */
-static void
-generate(const struct session *s, struct decode *d, struct generation *a)
-{
-	struct engine_error e;
-	uint32_t id = UINT32_MAX;
-	int rc;
-
-	a->options = &text;
-	a->tokenizer = s->tokenizer;
-	a->to = ask != NULL ? stdout : NULL;
-	a->collect = settings.json;
-	must(decode_init(d, &e), &e);
-	generation_start(a);
-	if (generation_shows_progress())
-		progress_start("decode", text.limit, "tokens");
-	while ((rc = generation_next(a, d->cache, &id, &e)) == 1) {
-		report_step_begin();
-		must(decode_step(d, id, &id, &e), &e);
-		report_step_end();
-		if (!d->greedy)
-			id = UINT32_MAX;
-		progress(a->generated.n);
-	}
-	if (rc < 0)
-		must(rc, &e);
-	progress(a->generated.n);
-	progress_end();
-	generation_end(a);
-	if (a->keep)
-		must(decode_finish(d, &e), &e);
-	if (d->generator != NULL)
-		session_note_steps(s, generator_launches(d->generator),
-		    generator_capture_failed(d->generator));
-	decode_free(d);
-}
-
-/* Each question behind the same rows, and what is generated behind it */
-static void
-answer_all(const struct session *s, struct decode *d, const char *name, double load)
-{
-	struct cache_mark mark;
-	struct engine_error e;
-	size_t i;
-
-	if (cache_mark(d->cache, &mark) != 0)
-		die(EXIT_RUN, "no memory for the cache");
-	for (i = 0; i < questions.n; i++) {
-		const struct question *q = &questions.at[i];
-		struct generation a = { .generated = { .load = load } };
-		struct generated *g = &a.generated;
-		double t0 = seconds();
-		json_t *o;
-
-		must(decode_ask(d, q->ids.ids, q->ids.n, &e), &e);
-		generate(s, d, &a);
-		g->generate = seconds() - t0;
-		note("question %zu: %zu tokens, and %u tokens in %.2f s", i + 1, q->ids.n, g->n,
-		    g->generate);
-		if (settings.json) {
-			o = generated_json(g, name);
-			put(o, "asked", json_incref(q->asked));
-			print_json_line(o);
-		} else if (putchar('\n') == EOF || fflush(stdout) != 0)
-			die(EXIT_RUN, "stdout:");
-		cache_go_back(d->cache, &mark);
-	}
-	free(mark.len);
-	questions_free(&questions);
 }
 
 static void
@@ -448,7 +382,8 @@ static void
 answer(const struct session *s, struct decode *d, struct sequence *x, struct kv_reader *r,
     double load)
 {
-	struct generation a = { .keep = keep, .generated = { .load = load } };
+	struct generation a = { .options = &text, .tokenizer = s->tokenizer, .keep = keep,
+	    .collect = settings.json, .generated = { .load = load } };
 	struct generated *g = &a.generated;
 	double t0 = seconds();
 	struct engine_error e;
@@ -456,7 +391,7 @@ answer(const struct session *s, struct decode *d, struct sequence *x, struct kv_
 
 	if (evict != NULL)
 		must(decode_evict(d, &e), &e);
-	generate(s, d, &a);
+	generation_run(&a, s, d);
 	g->generate = seconds() - t0;
 	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", g->n, g->generate,
 	    g->n / g->generate, d->cache->next_position);
@@ -484,23 +419,34 @@ need(void)
 	return text.ids && text.stops.n == 0 && ask == NULL ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED;
 }
 
+/* How a text that goes on behind the snapshot is encoded */
+static unsigned
+text_flags(const struct session *s, struct kv_reader *r)
+{
+	const int given = ask != NULL || (forced_options.text != NULL && !forced_options.ids);
+
+	return (plain ? TOK_PLAIN : 0) | (given ? text_behind(s->tokenizer, r) : 0);
+}
+
 /* Opens the model on the device, with room for the tokens to come: those of a question, too. Returns how
  * many rows run at once. */
 static uint32_t
 open_model(struct session *s, struct kv_reader *r)
 {
+	unsigned flags;
 	uint32_t rows;
 
 	session_open(s, r, need());
 	if (ahead_options.head != NULL)
 		session_head(s, ahead_options.head);
 	want.head = s->head;
+	flags = text_flags(s, r);
 	if (forced_options.text != NULL) {
-		forced_read(&forced, s, r);
+		forced_read(&forced, s, flags);
 		text.limit = (uint32_t)forced.ids.n;
 	}
 	if (ask != NULL)
-		questions_read(&questions, ask, s->tokenizer, text_behind(s->tokenizer, r),
+		questions_read(&questions, ask, s->tokenizer, flags,
 		    s->model->id.vocabulary);
 	if (questions.longest > UINT32_MAX - room())
 		die(EXIT_DAMAGED, "%s: a question of %zu tokens", ask, questions.longest);
@@ -549,7 +495,7 @@ decode_one(struct session *s, const char *name)
 	if (forced_options.text != NULL)
 		follow(s, &d, &x, r);
 	else if (ask != NULL)
-		answer_all(s, &d, kv_reader_name(r), seconds() - t0);
+		questions_answer(&questions, s, &d, &text, kv_reader_name(r), seconds() - t0);
 	else
 		answer(s, &d, &x, r, seconds() - t0);
 	end_retrieval(x.retrieval, s->model);

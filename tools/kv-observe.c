@@ -215,7 +215,7 @@ read_ids(const struct session *s, struct kv_reader *r)
 			    text_behind(s->tokenizer, r), s->model->id.vocabulary, EXIT_USAGE, &ids);
 		return ids;
 	}
-	must_read_all(ids_from, &text, &len);
+	must_read_list(ids_from, &text, &len);
 	parse_ids(name, text, len, s->model->id.vocabulary, &ids);
 	free(text);
 	if (ids.n == 0)

@@ -88,12 +88,12 @@ static void
 read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary,
     struct kv_reader *from, struct ids *out)
 {
-	const char *name = strcmp(path, "-") == 0 ? "stdin" : path;
+	const char *name = path_name(path);
 	unsigned flags = plain ? TOK_PLAIN : 0;
 	char *text;
 	size_t len;
 
-	must_read_all(path, &text, &len);
+	(ids_in ? must_read_list : must_read_prose)(path, &text, &len);
 	if (ids_in)
 		parse_ids(name, text, len, vocabulary, out);
 	else if (len > 0) {

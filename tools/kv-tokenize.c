@@ -85,14 +85,14 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	const char *path = operand(argc, argv, first);
-	const char *name = strcmp(path, "-") == 0 ? "stdin" : path;
+	const char *name = path_name(path);
 	struct ids ids = { .n = 0 };
 	struct tokenizer *t;
 	size_t len;
 	char *text;
 
 	t = session_tokenizer();
-	must_read_all(path, &text, &len);
+	(decode ? must_read_list : must_read_prose)(path, &text, &len);
 	if (decode)
 		parse_ids(name, text, len, tokenizer_size(t), &ids);
 	else

@@ -1,0 +1,54 @@
+/* questions_answer.c - questions behind one snapshot, answered one after the other */
+#include <stdlib.h>
+
+#include "cli/generation.h"
+#include "cli/json.h"
+#include "cli/questions.h"
+#include "cli/tool.h"
+
+static void
+print_answer(struct generated *g, json_t *asked, const char *name)
+{
+	json_t *o;
+	char *text;
+	size_t size;
+
+	if (settings.json) {
+		o = generated_json(g, name);
+		put(o, "asked", json_incref(asked));
+		print_json_line(o);
+		return;
+	}
+	text = generated_text(g, &size);
+	print_answer_line(text, size);
+	free(text);
+}
+
+void
+questions_answer(struct questions *q, const struct session *s, struct decode *d,
+    const struct generation_options *options, const char *name, double load)
+{
+	struct cache_mark mark;
+	struct engine_error e;
+	size_t i;
+
+	if (cache_mark(d->cache, &mark) != 0)
+		die(EXIT_RUN, "no memory for the cache");
+	for (i = 0; i < q->n; i++) {
+		const struct question *one = &q->at[i];
+		struct generation a = { .options = options, .tokenizer = s->tokenizer, .collect = 1,
+		    .generated = { .load = load } };
+		struct generated *g = &a.generated;
+		const double t0 = seconds();
+
+		must(decode_ask(d, one->ids.ids, one->ids.n, &e), &e);
+		generation_run(&a, s, d);
+		g->generate = seconds() - t0;
+		note("question %zu: %zu tokens, and %u tokens in %.2f s", i + 1, one->ids.n, g->n,
+		    g->generate);
+		print_answer(g, one->asked, name);
+		cache_go_back(d->cache, &mark);
+	}
+	free(mark.len);
+	questions_free(q);
+}
