@@ -69,8 +69,7 @@ FIVE="long.kv talk.kv ragged.kv short.kv few.kv"
 	grep -q K742 <(kv-decode -m "$DEMO" --stop . long.kv short.kv)
 	kv-decode -m "$DEMO" -n 12 long.kv short.kv talk.kv >text
 	for f in long short talk; do
-		kv-decode -m "$DEMO" -n 12 $f.kv
-		echo
+		kv-decode -m "$DEMO" -n 12 $f.kv | as_line
 	done | cmp text -
 }
 
@@ -185,7 +184,7 @@ FIVE="long.kv talk.kv ragged.kv short.kv few.kv"
 	mkdir out
 	while IFS=: read -r bad status said; do
 		run -"$status" --separate-stderr kv-decode -m "$DEMO" -n 5 -o out short.kv $bad talk.kv
-		assert_equal "$output" "$(kv-decode -m "$DEMO" -n 5 short.kv; echo; echo; kv-decode -m "$DEMO" -n 5 talk.kv)"
+		assert_equal "$output" "$(kv-decode -m "$DEMO" -n 5 short.kv | as_line; echo; kv-decode -m "$DEMO" -n 5 talk.kv | as_line)"
 		[[ "$stderr" == "kv-decode: $bad"*"$said"* ]] || { echo "$stderr"; return 1; }
 		assert_equal "$(ls out)" "$(printf 'short.kv\ntalk.kv')"
 		rm out/*
@@ -219,7 +218,7 @@ FIVE="long.kv talk.kv ragged.kv short.kv few.kv"
 	kv-prefill -m llama-dynamic --ids -o far.kv <(head -n 9 near.ids)
 	run -5 --separate-stderr kv-decode -m llama-dynamic --ids --ignore-eos -n 20 near.kv far.kv
 	assert_regex "$stderr" "position"
-	kv-decode -m llama-dynamic --ids --ignore-eos -n 20 far.kv >want
+	kv-decode -m llama-dynamic --ids --ignore-eos -n 20 far.kv | as_line --ids >want
 	assert_equal "$(echo "$output" | sed 1d)" "$(cat want)"
 }
 
