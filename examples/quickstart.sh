@@ -49,14 +49,8 @@ heading "1. What kvpipe needs"
 sh tests/deps.sh build
 
 heading "2. Build"
-mkdir -p "$build"
-started=$(date +%s.%N)
-echo "make O=$build (what it says goes to $build/make.log)"
-if ! make -j "$(getconf _NPROCESSORS_ONLN)" O="$build" >"$build/make.log" 2>&1; then
-	tail -n 20 "$build/make.log" >&2
-	exit 1
-fi
-echo "Built in $(since "$started")."
+echo "make O=$build (its commands are in $build/make.log)"
+sh tests/build.sh "$build"
 PATH=$(cd "$build" && pwd):$PATH
 export PATH
 

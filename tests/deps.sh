@@ -41,7 +41,8 @@ table() {
 		real|python3-venv|python ensurepip|fetches a real model from PyPI
 		ci|clang|command clang|the second compiler
 		ci|libomp-dev|clang -fopenmp|OpenMP for clang
-		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers
+		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers, and libFuzzer
+		ci|debootstrap|command debootstrap|a minimal Debian to try the README in
 	END
 }
 
@@ -68,14 +69,13 @@ missing() {
 	done
 }
 
-run_as_root() {
-	if [ "$(id -u)" -eq 0 ]; then
-		"$@"
-	elif [ -t 0 ]; then
-		sudo "$@"
-	else
-		sudo -n "$@"
-	fi
+# apt_get WHAT PATTERN TOTAL ARGUMENT ...: as with_progress.sh, which says the end of $log when it fails
+apt_get() {
+	what=$1 pattern=$2 total=$3
+	shift 3
+	# shellcheck disable=SC2086 # sudo, and its option
+	sh "$(dirname "$0")/with_progress.sh" "$log" "$what" "$pattern" "$total" \
+	    $as_root env DEBIAN_FRONTEND=noninteractive apt-get "$@"
 }
 
 refuse() {
@@ -88,16 +88,21 @@ install_packages() {
 		refuse "There is no apt-get here" "$*"
 	elif [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
 		refuse "Installing needs root, and there is no sudo" "$*"
+	elif [ "$(id -u)" -eq 0 ]; then
+		as_root=
+	elif [ -t 0 ]; then
+		as_root=sudo
+	else
+		as_root='sudo -n'
 	fi
 	echo "Installing them with apt-get."
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
-	if ! run_as_root apt-get update >"$log" 2>&1 ||
-	    ! run_as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
-	    >>"$log" 2>&1; then
-		tail -n 15 "$log" >&2
-		refuse "apt-get failed" "$*"
-	fi
+	apt_get "lists of packages" '^(Get|Hit|Ign):' 8 update || refuse "apt-get failed" "$*"
+	# each is fetched, unpacked and set up
+	count=$(apt-get -s install --no-install-recommends "$@" 2>/dev/null | grep -c '^Inst') || true
+	apt_get "packages fetched, unpacked, set up" '^(Get:|Unpacking|Setting up)' $((3 * count)) \
+	    install -y --no-install-recommends "$@" || refuse "apt-get failed" "$*"
 }
 
 main() {

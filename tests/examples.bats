@@ -42,9 +42,9 @@ graded_methods() {
 }
 
 @test "the quick start stops where the build fails" {
-	cp -r "$ROOT/examples" "$ROOT/tests/deps.sh" "$BATS_TEST_TMPDIR"
+	cp -r "$ROOT/examples" "$BATS_TEST_TMPDIR"
 	mkdir "$BATS_TEST_TMPDIR/tests"
-	mv "$BATS_TEST_TMPDIR/deps.sh" "$BATS_TEST_TMPDIR/tests"
+	cp "$ROOT"/tests/*.sh "$BATS_TEST_TMPDIR/tests"
 	printf 'all:\n\t@echo the build is broken && false\n' >"$BATS_TEST_TMPDIR/Makefile"
 	O=build run sh "$BATS_TEST_TMPDIR/examples/quickstart.sh"
 	assert_failure

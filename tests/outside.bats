@@ -69,7 +69,7 @@ kvsnapshot.save_scores("saved.npy", scores)
 with open("x.tsv", "w") as f:
     print("# layer, KV head, position, score", file=f)
     for (l, g, i), v in np.ndenumerate(scores):
-        print(l, g, s.layers[l].positions[g][i], repr(v), sep="\t", file=f)'
+        print(l, g, s.layers[l].positions[g][i], repr(float(v)), sep="\t", file=f)'
 	keeps f8.npy
 	keeps f4.npy
 	keeps saved.npy

@@ -6,17 +6,13 @@ set -eu
 
 cd "$(dirname "$0")/.."
 sh tests/deps.sh build test
-jobs=$(getconf _NPROCESSORS_ONLN)
 build=build
 for argument in "$@"; do
 	case $argument in
 	O=*) build=${argument#O=} ;;
 	esac
 done
-mkdir -p "$build"
-echo "Building the programs and their tests (what make says goes to $build/make.log)."
-if ! make -j "$jobs" "$@" "$build/unit.bats" >"$build/make.log" 2>&1; then
-	tail -n 30 "$build/make.log" >&2
-	exit 1
-fi
+echo "Building the programs and their tests (the commands are in $build/make.log)."
+sh tests/build.sh "$build" "$@" "$build/unit.bats"
+echo "Running the tests, a line for each file of them."
 exec make --no-print-directory "$@" test

@@ -37,6 +37,7 @@ files() {
 	assert_line 'not ok 1 one'
 	assert_line '# why'
 	refute_line 'ok 1 one'
+	assert_line --index -2 "Failed: fails (1); what a file said is in $PWD/out/tap/NAME.tap"
 	assert_line --regexp '^3 passed, 1 failed, 0 skipped, '
 }
 

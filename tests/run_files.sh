@@ -44,7 +44,7 @@ start=$(date +%s)
 	grep -l '^# bats file_tags=slow' "$@"
 	grep -L '^# bats file_tags=slow' "$@"
 } | xargs -n 1 -P "$(getconf _NPROCESSORS_ONLN)" sh "$0" --one | {
-	files=0 all_passed=0 all_failed=0 all_skipped=0
+	files=0 all_passed=0 all_failed=0 all_skipped=0 with_failures=
 	while read -r passed failed skipped seconds name; do
 		files=$((files + 1))
 		all_passed=$((all_passed + passed))
@@ -57,6 +57,7 @@ start=$(date +%s)
 		printf ', %d s\n' "$seconds"
 		if [ "$failed" -gt 0 ]; then
 			cat "$O/tap/$name.tap"
+			with_failures="$with_failures $name ($failed)"
 		elif [ "$skipped" -gt 0 ]; then
 			sed -n 's/^ok [0-9]* \(.* # skip.*\)/                 \1/p' "$O/tap/$name.tap"
 		fi
@@ -65,6 +66,7 @@ start=$(date +%s)
 		echo "FAILED: $(($# - files)) of $# files have not been run"
 		all_failed=$((all_failed + $# - files))
 	fi
+	[ -z "$with_failures" ] || printf 'Failed:%s; what a file said is in %s/tap/NAME.tap\n' "$with_failures" "$O"
 	printf '%d passed, %d failed, %d skipped, in %d s\n' "$all_passed" "$all_failed" "$all_skipped" "$(($(date +%s) - start))"
 	[ "$all_failed" -eq 0 ]
 }
