@@ -2,6 +2,9 @@
 
 VERSION = 0.1.0
 O = build
+# make takes no names with spaces. The tree may stand in a folder that has some: what is below it is named from here.
+override O := $(subst $(CURDIR)/,,$(O))
+$(if $(word 2,$(O)),$(error O=$(O): make takes no names with spaces, but relative to the tree))
 PREFIX = /usr/local
 BINDIR = $(PREFIX)/bin
 LIBDIR = $(PREFIX)/lib
@@ -13,6 +16,8 @@ CFLAGS = -O2 -g
 WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla
 WERROR =
 SAN =
+# What runs a program that was made for another machine, to ask it for its options: qemu-aarch64 -L FOLDER
+RUN =
 
 # The CUDA backend. GPU=auto builds it where nvcc and a GPU are, for that GPU; GPU=1 builds it for GPU_ARCHS, where nvcc is; GPU=0 leaves
 # it out. CUDA is the folder of the toolkit.
@@ -51,9 +56,21 @@ DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
 MODEL_TOOLS = kv-chat kv-decode kv-observe kv-prefill kv-tokenize
 TOOLS = $(FILE_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 
-kvfile_libs = $(shell $(PKG_CONFIG) --libs liblz4 libxxhash jansson)
+# Libraries, by the names that pkg-config has for them. A missing one is named before anything is compiled.
+kvfile_modules = liblz4 libxxhash jansson
+model_modules = libpcre2-8 libutf8proc
+modules = $(kvfile_modules) $(model_modules) lapack
+ifneq ($(filter-out clean uninstall lint,$(or $(MAKECMDGOALS),all)),)
+ifeq ($(shell $(PKG_CONFIG) --exists $(modules) 2>/dev/null && echo yes),)
+deps = `sh tests/deps.sh build` installs what kvpipe needs
+$(if $(shell $(PKG_CONFIG) --version 2>/dev/null),,$(error there is no $(PKG_CONFIG): $(deps), PKG_CONFIG= names another))
+$(error $(PKG_CONFIG) does not find $(strip $(foreach m,$(modules),$(shell $(PKG_CONFIG) --exists $(m) || echo $(m)))): $(deps))
+endif
+endif
+
+kvfile_libs = $(shell $(PKG_CONFIG) --libs $(kvfile_modules))
 cuda_libs = $(if $(with_gpu),-L$(CUDA)/lib64 -lcudart_static -lstdc++ -ldl -lrt -lpthread)
-model_libs = $(shell $(PKG_CONFIG) --libs libpcre2-8 libutf8proc)
+model_libs = $(shell $(PKG_CONFIG) --libs $(model_modules))
 device_libs = -ldnnl -fopenmp -lm $(cuda_libs)
 lapack_libs = $(shell $(PKG_CONFIG) --libs lapack)
 
@@ -113,7 +130,9 @@ $(O)/lib%.a:
 	rm -f $@ && $(AR) rcs $@ $^
 
 $(O)/libkvfile.so: $(kvfile_o)
-	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared -Wl,-soname,libkvfile.so.1 -o $@ $^ $(kvfile_libs)
+	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -shared $(no_undefined) -Wl,-soname,libkvfile.so.1 -o $@ $^ $(kvfile_libs)
+# A sanitizer's functions are in the program.
+no_undefined = $(if $(sanitize),,-Wl,--no-undefined)
 
 $(O)/%.o: %.c $(O)/cc.flags
 	@mkdir -p $(@D)
@@ -154,9 +173,9 @@ $(O)/kv-index: libs += $(lapack_libs)
 $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
-# All of them; this one is written before fish's.
+# All of them; this one is written before fish's. It is empty where the programs, made for another machine, do not run here.
 $(O)/completions/_kvpipe: cli/completions.sh $(TOOLS:%=$(O)/%)
-	sh $< $(@D) $(TOOLS:%=$(O)/%)
+	RUN='$(RUN)' sh $< $(@D) $(TOOLS:%=$(O)/%)
 
 # in order: some use what those before them define
 include $(sort $(wildcard tests/*.mk))

@@ -4,14 +4,28 @@
 # usage: cli/completions.sh FOLDER PROGRAM ...
 #
 # Each program prints its table (--list-options, cli/completion.c). FOLDER gets kvpipe.bash, for all of them, _kvpipe for zsh, and for
-# fish a file for each program.
+# fish a file for each program. RUN is what runs a program that was made for another machine (qemu-aarch64); where they do not run, _kvpipe
+# is empty, and nothing else is made.
 set -eu
 
 folder=$1
 shift
 mkdir -p "$folder"
+
+# machine FILE: class, byte order and machine of its ELF header; nothing of another file
+machine() {
+	od -An -v -tx1 -N 20 "$1" | tr -d ' \n' | sed -n 's/^7f454c46\(....\).*\(....\)$/\1\2/p'
+}
+
+if [ -z "${RUN:-}" ] && [ "$(machine "$1")" != "$(machine /bin/sh)" ]; then
+	echo "No completions for shells: $1 is not for this machine (make RUN= names what runs it)." >&2
+	rm -f "$folder"/*
+	: >"$folder/_kvpipe"
+	exit
+fi
 for program; do
-	"$program" --list-options
+	# shellcheck disable=SC2086 # words of a command
+	${RUN:-} "$program" --list-options
 done >"$folder/options"
 
 # names: of all programs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # bats file_tags=nosan
-# The Makefile: what is built again after flags have changed, and when the CUDA backend is built
+# The Makefile: what is built again after flags have changed, when the CUDA backend is built, and machines that lack something or are others
 
 load helper
 
@@ -126,4 +126,97 @@ architectures() {
 	assert_failure 7
 	assert_output 'steps: failed after 1 of 4'
 	assert_equal "$stderr" $'step 1\nno room'
+}
+
+# without MODULE: a pkg-config that does not know one
+without() {
+	printf '#!/bin/sh\ncase " $* " in *" %s "*) exit 1 ;; esac\nexec %s "$@"\n' "$1" "$(command -v pkg-config)" >bin/pkg-config
+	chmod +x bin/pkg-config
+}
+
+@test "libraries that are missing, and a missing pkg-config, are named before anything is compiled" {
+	without libxxhash
+	run -2 mk
+	assert_output --partial 'pkg-config does not find libxxhash: `sh tests/deps.sh build` installs what kvpipe needs.'
+	run -2 mk PKG_CONFIG=no-such-pkg-config "$PWD/out/kv-check"
+	assert_output --partial 'there is no no-such-pkg-config: `sh tests/deps.sh build` installs'
+	assert [ ! -e ran ]
+	for goal in clean uninstall; do
+		run -0 mk PKG_CONFIG=no-such-pkg-config DESTDIR="$PWD/nowhere" "$goal"
+	done
+}
+
+@test "libkvfile.so is not linked where a library that it needs is not named" {
+	mkdir -p kept/libkvfile
+	cp -p "$O"/libkvfile/*.o kept/libkvfile
+	if nm kept/libkvfile/*.o 2>/dev/null | grep -q '__[a-z]*san_'; then
+		skip "the library was built with sanitizers, whose functions are in the program"
+	fi
+	cp -p "$O/cc.flags" kept
+	# shellcheck disable=SC2046 # an option for each object, none of which is made again
+	set -- $(printf -- '-o %s ' "$PWD"/kept/libkvfile/*.o)
+	PATH=${PATH#"$PWD/bin:"}
+	make -s -C "$ROOT" O="$PWD/kept" "$@" "$PWD/kept/libkvfile.so"
+	rm kept/libkvfile.so
+	run -2 make -s -C "$ROOT" O="$PWD/kept" kvfile_libs= "$@" "$PWD/kept/libkvfile.so"
+	assert_output --regexp "undefined reference to .(XXH|LZ4|json)"
+	assert [ ! -e kept/libkvfile.so ]
+}
+
+# The empty programs of the compiler above are not for any machine, and as tests of bats they pass.
+@test "in a folder with a space everything is built, tested, installed and uninstalled" {
+	mkdir 'a b'
+	ln -s "$ROOT"/* 'a b'
+	rm -f 'a b'/build*
+	sed -i 's/^echo /chmod +x "$2"\n&/' bin/cc
+	cp bin/cc bin/c++
+	cd 'a b'
+	# the command, and not the part of it that runs this test
+	run make --no-print-directory O=out GPU=0 CC=cc CXX=c++ bats_files= BATS="$(type -ap bats | tail -n 1)" test
+	assert_success
+	assert_line --regexp '^ *[0-9]+/[0-9]+  ok      unit  '
+	assert_line --regexp '^[1-9][0-9]* passed, 0 failed, 0 skipped'
+	make -s O=out GPU=0 CC=cc CXX=c++ DESTDIR="$PWD/st age" PREFIX='/opt/k v' install
+	assert [ -x 'st age/opt/k v/bin/kv-check' ]
+	assert [ -s 'st age/opt/k v/share/kvpipe/methods/snapkv.sh' ]
+	assert_equal "$(PKG_CONFIG_PATH="st age/opt/k v/lib/pkgconfig" pkg-config --cflags kvfile)" '-I/opt/k\ v/include/kvfile '
+	make -s O="$PWD/out" GPU=0 CC=cc CXX=c++ DESTDIR="$PWD/st age" PREFIX='/opt/k v' uninstall
+	assert_equal "$(find 'st age' -type f -o -type l)" ''
+	run -2 make O='../a b/out' GPU=0
+	assert_output --partial 'make takes no names with spaces'
+}
+
+@test "programs for another machine have no completions, unless RUN runs them" {
+	# the head of an ELF file for AArch64, which a shell must not take for a script
+	printf '\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\267\0\necho a script >ran\n' >kv-other
+	chmod +x kv-other
+	run -0 sh "$ROOT/cli/completions.sh" made "$PWD/kv-other"
+	assert_output "No completions for shells: $PWD/kv-other is not for this machine (make RUN= names what runs it)."
+	assert_equal "$(ls made)" _kvpipe
+	assert [ ! -s made/_kvpipe ]
+	assert [ ! -e ran ]
+	printf '#!/bin/sh\nexec "%s/kv-check" "$2"\n' "$O" >bin/emulator
+	chmod +x bin/emulator
+	RUN=emulator run -0 sh "$ROOT/cli/completions.sh" made "$PWD/kv-other"
+	assert_output ''
+	run -0 bash --norc -c '. made/kvpipe.bash && complete -p kv-check'
+}
+
+@test "deps.sh asks for the OpenMP of the compiler that there is" {
+	printf '#!/bin/sh\necho "a package manager is asked: $*"\nexit 1\n' >bin/apt-get
+	chmod +x bin/apt-get
+	cat >bin/cc <<-'END'
+		#!/bin/sh
+		case " $* " in
+		*' --version '*) echo 'Debian clang version 16.0.6 (15~deb12u1)' ;;
+		*' -fopenmp '*) echo "fatal error: 'omp.h' file not found" >&2; exit 1 ;;
+		esac
+	END
+	run -1 sh "$ROOT/tests/deps.sh" build
+	assert_line --regexp '^ +libomp-16-dev +OpenMP for clang'
+	sed -i '/fopenmp/d' bin/cc
+	run -0 sh "$ROOT/tests/deps.sh" build
+	printf '#!/bin/sh\necho cc 12.2.0\n' >bin/cc
+	run -0 sh "$ROOT/tests/deps.sh" --list build
+	refute_output --partial libomp
 }

@@ -40,10 +40,13 @@ table() {
 		test|binutils|command nm|looks into libraries
 		real|python3-venv|python ensurepip|fetches a real model from PyPI
 		ci|clang|command clang|the second compiler
-		ci|libomp-dev|clang -fopenmp|OpenMP for clang
+		ci|libomp-dev|openmp clang|OpenMP for clang
 		ci|libclang-rt-dev|clang -fsanitize=address,undefined|its sanitizers, and libFuzzer
 		ci|debootstrap|command debootstrap|a minimal Debian to try the README in
 	END
+	# gcc brings its own
+	clang=$(cc --version 2>/dev/null | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
+	[ -z "$clang" ] || echo "build|libomp-$clang-dev|openmp cc|OpenMP for clang, which is the compiler here"
 }
 
 there() {
@@ -53,6 +56,8 @@ there() {
 	header)       echo "#include <$2>" | cc -E - >/dev/null 2>&1 ;;
 	file)         [ -e "$2" ] ;;
 	python)       /usr/bin/python3 -c "import $2" 2>/dev/null ;;
+	openmp)       echo "#include <omp.h>
+	                    int main(void) { return omp_get_max_threads() == 0; }" | "$2" -fopenmp -o /dev/null -x c - >/dev/null 2>&1 ;;
 	clang)        echo "int main(void) { return 0; }" | clang "$2" -o /dev/null -x c - >/dev/null 2>&1 ;;
 	esac
 }

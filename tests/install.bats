@@ -52,6 +52,24 @@ setup() {
 	assert_output "$(kv-info --version | head -n 1)"
 }
 
+# ldconfig CACHED: one that has the library in its list or not
+ldconfig_that_knows() {
+	mkdir -p bin
+	printf '#!/bin/sh\n[ "$1" != -p ] || echo "\tlibkvfile.so.1 (libc6,x86-64) => %s/libkvfile.so.1"\n' "$1" >bin/ldconfig
+	chmod +x bin/ldconfig
+}
+
+@test "make install says where the loader does not find the library, and not when files are staged" {
+	local said="The loader does not know $PWD/p/lib/libkvfile.so: LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root)."
+	here() { PATH=$PWD/bin:$PATH make -s -o all -o "$O/libkvfile.a" -C "$ROOT" O="$O" PREFIX="$PWD/p" "$@" install; }
+	ldconfig_that_knows /elsewhere/lib
+	assert_equal "$(here)" "$said"
+	ldconfig_that_knows "$PWD/p/lib"
+	assert_equal "$(here)" ''
+	rm bin/ldconfig
+	assert_equal "$(here DESTDIR="$PWD/stage")" ''
+}
+
 @test "the library's soname is that of the installed link" {
 	run bash -c 'objdump -p "$STAGE/opt/kvpipe/lib/libkvfile.so" | grep SONAME'
 	assert_output --partial libkvfile.so.1

@@ -26,39 +26,50 @@ installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
 scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh cli/*.sh) .ci/run
 
+# A folder's name for the shell, where it may have spaces.
+to = '$(DESTDIR)$(1)'
+
 install: all $(O)/libkvfile.a
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR)/kvfile $(DOCDIR) \
-	    $(BATSDIR)/kvpipe $(PYTHONDIR)/kvsnapshot)
-	$(INSTALL) $(TOOLS:%=$(O)/%) $(DESTDIR)$(BINDIR)
-	$(INSTALL) -m 644 $(O)/libkvfile.a $(DESTDIR)$(LIBDIR)
-	$(INSTALL) -m 755 $(O)/libkvfile.so $(DESTDIR)$(LIBDIR)/libkvfile.so.$(SOVERSION)
-	ln -sf libkvfile.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libkvfile.so
-	$(INSTALL) -m 644 $(installed_headers) $(DESTDIR)$(INCLUDEDIR)/kvfile
+	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) \
+	    $(call to,$(BATSDIR)/kvpipe) $(call to,$(PYTHONDIR)/kvsnapshot)
+	$(INSTALL) $(TOOLS:%=$(O)/%) $(call to,$(BINDIR))
+	$(INSTALL) -m 644 $(O)/libkvfile.a $(call to,$(LIBDIR))
+	$(INSTALL) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
+	ln -sf libkvfile.so.$(SOVERSION) $(call to,$(LIBDIR)/libkvfile.so)
+	$(INSTALL) -m 644 $(installed_headers) $(call to,$(INCLUDEDIR)/kvfile)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-	    -e 's|@VERSION@|$(VERSION)|' -e 's|@PYTHONDIR@|$(PYTHONDIR)|' libkvfile/kvfile.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/kvfile.pc
+	    -e 's|@VERSION@|$(VERSION)|' -e 's|@PYTHONDIR@|$(PYTHONDIR)|' libkvfile/kvfile.pc.in >$(call to,$(LIBDIR)/pkgconfig/kvfile.pc)
 	for page in $(pages); do \
-		dir=$(DESTDIR)$(MANDIR)/man$${page##*.} && $(INSTALL) -d $$dir && \
-		$(INSTALL) -m 644 $$page $$dir || exit; \
+		dir=$(call to,$(MANDIR))/man$${page##*.} && $(INSTALL) -d "$$dir" && \
+		$(INSTALL) -m 644 $$page "$$dir" || exit; \
 	done
-	$(INSTALL) -m 644 $(installed_docs) $(DESTDIR)$(DOCDIR)
-	$(INSTALL) -m 644 tests/kvpipe/load.bash $(DESTDIR)$(BATSDIR)/kvpipe
-	$(INSTALL) -m 644 $(installed_python) $(DESTDIR)$(PYTHONDIR)/kvsnapshot
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(BASHCOMPDIR) $(ZSHCOMPDIR) $(FISHCOMPDIR))
-	$(INSTALL) -m 644 $(O)/completions/kvpipe.bash $(DESTDIR)$(BASHCOMPDIR)/kvpipe
-	for tool in $(TOOLS); do ln -sf kvpipe $(DESTDIR)$(BASHCOMPDIR)/$$tool || exit; done
-	$(INSTALL) -m 644 $(O)/completions/_kvpipe $(DESTDIR)$(ZSHCOMPDIR)
-	$(INSTALL) -m 644 $(TOOLS:%=$(O)/completions/%.fish) $(DESTDIR)$(FISHCOMPDIR)
+	$(INSTALL) -m 644 $(installed_docs) $(call to,$(DOCDIR))
+	$(INSTALL) -m 644 tests/kvpipe/load.bash $(call to,$(BATSDIR)/kvpipe)
+	$(INSTALL) -m 644 $(installed_python) $(call to,$(PYTHONDIR)/kvsnapshot)
+	[ ! -s $(O)/completions/_kvpipe ] || { \
+		$(INSTALL) -d $(call to,$(BASHCOMPDIR)) $(call to,$(ZSHCOMPDIR)) $(call to,$(FISHCOMPDIR)) && \
+		$(INSTALL) -m 644 $(O)/completions/kvpipe.bash $(call to,$(BASHCOMPDIR)/kvpipe) && \
+		$(INSTALL) -m 644 $(O)/completions/_kvpipe $(call to,$(ZSHCOMPDIR)) && \
+		$(INSTALL) -m 644 $(TOOLS:%=$(O)/completions/%.fish) $(call to,$(FISHCOMPDIR)) && \
+		for tool in $(TOOLS); do ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; done; \
+	}
 	for file in $(installed_examples:examples/%=%); do \
-		$(INSTALL) -D -m 644 examples/$$file $(DESTDIR)$(SHAREDIR)/$$file || exit; \
+		$(INSTALL) -D -m 644 examples/$$file $(call to,$(SHAREDIR))/$$file || exit; \
 	done
+	@[ -n '$(DESTDIR)' ] || { $(loader_knows); } || \
+		echo 'The loader does not know $(LIBDIR)/libkvfile.so: LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root).'
+
+# A user's PATH need not have ldconfig, and who is not root cannot use it.
+loader_knows = PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; ldconfig -p 2>/dev/null | grep -qF '> $(LIBDIR)/libkvfile.so'
 
 uninstall:
-	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
-	rm -f $(addprefix $(DESTDIR)$(LIBDIR)/,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc)
-	rm -rf $(addprefix $(DESTDIR),$(INCLUDEDIR)/kvfile $(DOCDIR) $(BATSDIR)/kvpipe $(PYTHONDIR)/kvsnapshot $(SHAREDIR))
-	rm -f $(addprefix $(DESTDIR)$(BASHCOMPDIR)/,kvpipe $(TOOLS)) $(DESTDIR)$(ZSHCOMPDIR)/_kvpipe \
-	    $(TOOLS:%=$(DESTDIR)$(FISHCOMPDIR)/%.fish)
-	for page in $(pages:man/%=%); do rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$$page; done
+	rm -f $(foreach tool,$(TOOLS),$(call to,$(BINDIR)/$(tool)))
+	rm -f $(foreach file,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc,$(call to,$(LIBDIR)/$(file)))
+	rm -rf $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) $(call to,$(PYTHONDIR)/kvsnapshot) \
+	    $(call to,$(SHAREDIR))
+	rm -f $(foreach name,kvpipe $(TOOLS),$(call to,$(BASHCOMPDIR)/$(name))) $(call to,$(ZSHCOMPDIR)/_kvpipe) \
+	    $(foreach tool,$(TOOLS),$(call to,$(FISHCOMPDIR)/$(tool).fish))
+	for page in $(pages:man/%=%); do rm -f $(call to,$(MANDIR))/man$${page##*.}/$$page; done
 
 # The fragments beside this one add to UNIT_TESTS (programs that are tests) and test_programs (what bats files need built). Some of
 # them are included later: both are expanded in recipes only.
@@ -78,18 +89,18 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 	@rm -f $(O)/unit_*.bats
 	@for part in $$($(ops_emulated) -l); do \
 		printf '# bats file_tags=slow\n@test "unit: ops_emulated, %s" { ASAN_OPTIONS= %s %s; }\n' "$$part" \
-		    "$(abspath $(ops_emulated))$(if $(filter 1,$(ALL)), -a)" "$$part" >$(O)/unit_$$part.bats; \
+		    "'$(abspath $(ops_emulated))'$(if $(filter 1,$(ALL)), -a)" "$$part" >$(O)/unit_$$part.bats; \
 	done
 	@echo '# bats file_tags=slow' >$@
-	@for test in $(abspath $(filter-out $(ops_emulated),$(UNIT_TESTS))); do \
-		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" "$$test"; \
+	@for test in $(filter-out $(ops_emulated),$(UNIT_TESTS)); do \
+		printf '@test "unit: %s" { ASAN_OPTIONS= "%s"; }\n' "$${test##*/}" '$(abspath $(O))'"$${test#$(O)}"; \
 	done >>$@
 
 # With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure its memory.
 bats_files = $(if $(filter 1,$(SAN)),$(shell grep -L '^# bats file_tags=nosan' tests/*.bats),tests/*.bats)
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O=$(abspath $(O)) BATS=$(BATS) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
+	@O='$(abspath $(O))' BATS=$(BATS) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
 	    $(O)/unit*.bats $(bats_files)
 
 # SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.

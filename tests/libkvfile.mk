@@ -12,5 +12,5 @@ $(patsubst %,$(O)/tests/unit/kvfile_%.o,dump keyindex vectors): CPPFLAGS += -DVE
 # Looks at the archives that were built; a sanitizer's own symbols are none of ours.
 $(O)/tests/unit/kvfile_symbols: tests/unit/kvfile_symbols.sh $(O)/libkvfile.a $(O)/libkvfile.so
 	@mkdir -p $(@D)
-	printf '#!/bin/sh\nexec sh %s %s %s\n' $(CURDIR)/$< $(abspath $(filter %.a %.so,$^)) > $@
+	printf '#!/bin/sh\nexec sh "%s" "%s" "%s"\n' '$(CURDIR)/$<' '$(abspath $(O)/libkvfile.a)' '$(abspath $(O)/libkvfile.so)' > $@
 	chmod +x $@

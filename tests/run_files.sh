@@ -43,7 +43,7 @@ start=$(date +%s)
 {
 	grep -l '^# bats file_tags=slow' "$@"
 	grep -L '^# bats file_tags=slow' "$@"
-} | xargs -n 1 -P "$(getconf _NPROCESSORS_ONLN)" sh "$0" --one | {
+} | xargs -d '\n' -n 1 -P "$(getconf _NPROCESSORS_ONLN)" sh "$0" --one | {
 	files=0 all_passed=0 all_failed=0 all_skipped=0 with_failures=
 	while read -r passed failed skipped seconds name; do
 		files=$((files + 1))
