@@ -1,4 +1,6 @@
 /* chat_template.c - finds the template of a model folder, and the names of its special tokens */
+#include <sys/stat.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,14 +52,18 @@ static int
 read_file(const char *path, char **text, size_t *len, char *err, size_t errlen)
 {
 	FILE *f = fopen(path, "rb");
+	struct stat st;
 	size_t n, cap = 1 << 16;
 	char *p = NULL;
 	int failed;
 
 	*text = NULL;
 	*len = 0;
-	if (f == NULL && errno == ENOENT)
-		return 0;
+	if (f == NULL && errno == ENOENT) {
+		if (lstat(path, &st) != 0)
+			return 0;
+		errno = ENOENT;                /* a link to nothing is there */
+	}
 	for (failed = f == NULL; !failed; cap *= 2) {
 		char *grown = realloc(p, cap);
 
@@ -83,6 +89,17 @@ read_file(const char *path, char **text, size_t *len, char *err, size_t errlen)
 	return failed ? CHAT_EIO : 0;
 }
 
+/* jansson's words, but for those that name what only a program knows */
+static const char *
+words_of(const json_error_t *e)
+{
+	const enum json_error_code code = json_error_code(e);
+
+	if (code == json_error_null_character || code == json_error_null_byte_in_key)
+		return "a zero character (\\u0000), which is not supported";
+	return e->text;
+}
+
 /* A JSON object; *o is NULL, and the result 0, where there is no such file. */
 static int
 read_json(const char *path, json_t **o, char *err, size_t errlen)
@@ -95,12 +112,13 @@ read_json(const char *path, json_t **o, char *err, size_t errlen)
 	*o = NULL;
 	if (rc != 0 || text == NULL)
 		return rc;
-	*o = json_loadb(text, len, 0, &e);
+	/* no number counts here, and one is as large as "no limit" is in Python */
+	*o = json_loadb(text, len, JSON_DECODE_INT_AS_REAL, &e);
 	free(text);
 	if (!json_is_object(*o)) {
 		if (*o == NULL)
 			snprintf(err, errlen, "%s: line %d, column %d: %s", path, e.line, e.column,
-			    e.text);
+			    words_of(&e));
 		else
 			snprintf(err, errlen, "%s: it is not an object", path);
 		json_decref(*o);

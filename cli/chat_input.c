@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "cli/chat_input.h"
+#include "cli/explain.h"
 #include "cli/guess.h"
 #include "cli/session.h"
 #include "cli/tool.h"
+#include "model/file_kind.h"
 #include "model/model.h"
 #include "tokenizer/utf8.h"
 
@@ -86,6 +88,8 @@ chat_input_open(const char *name, const struct tokenizer *t)
 	size_t i;
 	int rc = chat_open(settings.model, name, &c, err, sizeof err);
 
+	if (rc == CHAT_EIO || rc == CHAT_EINVALID)
+		explain_file(settings.model, err, sizeof err);
 	if (rc == CHAT_EUNSUPPORTED && name == NULL)
 		die(EXIT_UNSUPPORTED, "%s%s", err, those_that_fit(t));
 	for (i = 0; i < 63 && (known[i] = chat_builtin(i, NULL)) != NULL; i++)
@@ -121,7 +125,7 @@ read_lines(const char *name, const char *text, size_t size)
 		    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
 		if (one == NULL)
 			die(EXIT_DAMAGED, "%s: line %zu: byte %d: %s", name, line, e.position,
-			    e.text);
+			    json_words(&e));
 		json_array_append_new(all, one);
 	}
 	return all;
@@ -147,7 +151,8 @@ messages_read(const char *path)
 		json_decref(all);
 		all = read_lines(name, text, size);
 	} else if (all == NULL) {
-		die(EXIT_DAMAGED, "%s: line %d, column %d: %s", name, e.line, e.column, e.text);
+		die(EXIT_DAMAGED, "%s: line %d, column %d: %s", name, e.line, e.column,
+		    json_words(&e));
 	}
 	free(text);
 	chat_must(chat_messages(all, err, sizeof err), name, err);

@@ -5,6 +5,7 @@
 #include "cli/json.h"
 #include "cli/questions.h"
 #include "cli/tool.h"
+#include "model/file_kind.h"
 
 /* A text, or an object with one; place: "asked: line 3" */
 static json_t *
@@ -37,7 +38,8 @@ parse_line(const char *text, size_t size, const char *place)
 	if (size > 0 && text[strspn(text, " \t")] == '{') {
 		o = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
 		if (o == NULL)
-			die(EXIT_DAMAGED, "%s: byte %d: %s", place, error.position, error.text);
+			die(EXIT_DAMAGED, "%s: byte %d: %s", place, error.position,
+			    json_words(&error));
 	} else if ((o = json_stringn(text, size)) == NULL)
 		die(EXIT_DAMAGED, "%s: it is not UTF-8", place);
 	return check(o, place);
@@ -85,7 +87,7 @@ each_element(const char *name, const char *text, size_t size, questions_take *ea
 
 	if (list == NULL)
 		die(EXIT_DAMAGED, "%s: line %d, column %d: %s", name, error.line, error.column,
-		    error.text);
+		    json_words(&error));
 	for (i = 0; i < json_array_size(list); i++) {
 		snprintf(place, sizeof place, "%.400s: element %zu", name, i + 1);
 		each(with, place, check(json_incref(json_array_get(list, i)), place));

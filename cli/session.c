@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/explain.h"
 #include "cli/model_overrides.h"
 #include "cli/report.h"
 #include "cli/session.h"
@@ -45,15 +46,17 @@ struct tokenizer *
 session_tokenizer(void)
 {
 	struct tokenizer *t;
-	char err[512];
+	char err[1024];
 	int rc;
 
 	find_folder();
 	report_enter(REPORT_LOAD);
 	rc = tokenizer_open(settings.model, &t, err, sizeof err);
 	report_leave();
-	if (rc != 0)
+	if (rc != 0) {
+		explain_file(settings.model, err, sizeof err);
 		die(status_of_tokenizer(rc), "%s", err);
+	}
 	return t;
 }
 
@@ -64,9 +67,11 @@ static struct tokenizer *
 tokenizer_if_there(const char *dir, const char *why)
 {
 	struct tokenizer *t;
-	char err[512];
+	char err[1024];
 	int rc = tokenizer_open(dir, &t, err, sizeof err);
 
+	if (rc != 0)
+		explain_file(dir, err, sizeof err);
 	if (rc == TOKENIZER_EIO || rc == TOKENIZER_EUNSUPPORTED)
 		note("%s: %s", err, why);
 	else if (rc != 0)

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "cli/explain.h"
 #include "cli/report.h"
 #include "cli/tool_internal.h"
 #include "libkvfile/temporary.h"
@@ -61,6 +62,7 @@ input_try(const char *path, struct engine_error *e)
 		engine_fail_reader(e, r, code);
 	else
 		engine_fail(e, ENGINE_ERUN, "%s: %s", path, kv_error_name(code));
+	explain_snapshot(path, e->text, sizeof e->text);
 	kv_close(r);
 	return NULL;
 }

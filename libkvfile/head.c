@@ -365,7 +365,9 @@ kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_messa
 	memset(head, 0, sizeof *head);
 	if (o == NULL)
 		return kv_bad(why, "not JSON: byte %d: %s", error.position,
-		    error.text);
+		    json_error_code(&error) == json_error_null_byte_in_key ||
+		    json_error_code(&error) == json_error_null_character ?
+		    "a zero character (\\u0000)" : error.text);
 	code = get_head(head, o, why);
 	json_decref(o);
 	return code;

@@ -3,13 +3,12 @@
  * Everything in config.json that could change the arithmetic is either understood or refused by
  * name. That holds for keys that nobody has thought of yet, too: config_keys.c. */
 
-#include <errno.h>
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "model/config_internal.h"
+#include "model/file_kind.h"
 #include "model/folder.h"
 
 /* ---- special tokens ---- */
@@ -205,7 +204,7 @@ static int
 is_there(const char *dir, const char *name)
 {
 	char *path = model_file_path(dir, name);
-	int there = path == NULL || access(path, F_OK) == 0 || errno != ENOENT;
+	const int there = path == NULL || file_is_there(path);
 
 	free(path);
 	return there;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "model/file_kind.h"
 #include "model/model_files.h"
 #include "model/model.h"
 
@@ -40,12 +41,16 @@ model_file_path(const char *dir, const char *name)
 int
 model_file_open(const char *path, uint64_t *size, char *err, size_t errlen)
 {
+	char kind[512];
 	struct stat st;
-	int fd;
+	int fd, why;
 
 	/* O_NONBLOCK: a FIFO in place of the file is refused below instead of waited for */
-	if ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) == -1)
-		return model_file_fail(err, errlen, MODEL_EIO, path, "%s", strerror(errno));
+	if ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) == -1) {
+		why = errno;
+		return model_file_fail(err, errlen, MODEL_EIO, path, "%s",
+		    file_kind(path, WANT_TEXT, kind, sizeof kind) ? kind : strerror(why));
+	}
 	if (fstat(fd, &st) == -1) {
 		model_file_fail(err, errlen, MODEL_EIO, path, "%s", strerror(errno));
 		close(fd);
@@ -63,6 +68,7 @@ int
 model_file_json(const char *path, json_t **out, char *err, size_t errlen)
 {
 	json_error_t e;
+	char kind[512];
 	json_t *json;
 	uint64_t size;
 	int fd;
@@ -74,9 +80,11 @@ model_file_json(const char *path, json_t **out, char *err, size_t errlen)
 	close(fd);
 	if (json == NULL && json_error_code(&e) == json_error_out_of_memory)
 		return model_file_fail(err, errlen, MODEL_ENOMEM, path, "out of memory");
+	if (json == NULL && file_kind(path, WANT_TEXT, kind, sizeof kind))
+		return model_file_fail(err, errlen, MODEL_EINVALID, path, "%s", kind);
 	if (json == NULL)
 		return model_file_fail(err, errlen, MODEL_EINVALID, path, "line %d, column %d: %s",
-		    e.line, e.column, e.text);
+		    e.line, e.column, json_words(&e));
 	if (!json_is_object(json)) {
 		json_decref(json);
 		return model_file_fail(err, errlen, MODEL_EINVALID, path, "not a JSON object");

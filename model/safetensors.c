@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "model/file_kind.h"
 #include "model/safetensors_internal.h"
 
 enum { HEADER_MAX = 100000000 };        /* bytes; the format's own limit */
@@ -177,7 +178,8 @@ parse_header(struct safetensors *st, struct shard *sh, uint64_t *base)
 	if (sh->header == NULL && json_error_code(&e) == json_error_out_of_memory)
 		return FAIL(st, MODEL_ENOMEM, sh->path, "out of memory");
 	if (sh->header == NULL)
-		return BAD(st, sh->path, "header, byte %d: %s", e.position + 8, e.text);
+		return BAD(st, sh->path, "header, byte %d: %s", e.position + 8,
+		    json_words(&e));
 	*base = 8 + len;
 	return MODEL_OK;
 }
@@ -189,7 +191,7 @@ parse_shard(struct safetensors *st, struct shard *sh)
 	struct tensor *t;
 	const char *key;
 	json_t *v;
-	uint64_t base;
+	uint64_t base = 0;
 	size_t first = st->n;
 	int rc;
 
@@ -238,6 +240,7 @@ int
 safetensors_add(struct safetensors *st, const char *dir, const char *name)
 {
 	struct shard *sh;
+	char kind[512];
 	int rc;
 
 	sh = realloc(st->shard, (st->shards + 1) * sizeof *sh);
@@ -250,9 +253,11 @@ safetensors_add(struct safetensors *st, const char *dir, const char *name)
 		return FAIL(st, MODEL_ENOMEM, dir, "out of memory");
 	st->shards++;
 	sh->name = sh->path + strlen(dir) + 1;
-	if ((rc = map_shard(st, sh)) != MODEL_OK)
-		return rc;
-	return parse_shard(st, sh);
+	if ((rc = map_shard(st, sh)) == MODEL_OK)
+		rc = parse_shard(st, sh);
+	if (rc == MODEL_EINVALID && file_kind(sh->path, WANT_SAFETENSORS, kind, sizeof kind))
+		return BAD(st, sh->path, "%s", kind);
+	return rc;
 }
 
 /* Those whose values we compute with must lie at multiples of their size. A header that is not padded

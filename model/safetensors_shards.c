@@ -2,11 +2,10 @@
  *
  * The index says which files there are. Tools that change a shard forget it, so that what the shards
  * hold counts, and the index does not where it says something else: as in transformers. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "model/file_kind.h"
 #include "model/folder.h"
 #include "model/safetensors_internal.h"
 
@@ -61,10 +60,10 @@ add_mapped_shards(struct safetensors *st, const char *dir, const char *index, js
 			continue;
 		if ((path = model_file_path(dir, name)) == NULL)
 			return FAIL(st, MODEL_ENOMEM, index, "out of memory");
-		missing = access(path, F_OK) == -1 && errno == ENOENT;
+		missing = !file_is_there(path);
 		free(path);
 		if (missing)
-			return FAIL(st, MODEL_EIO, index, "missing shard %s", name);
+			return FAIL(st, MODEL_EIO, index, "missing shard %s: the download is not complete", name);
 		if ((rc = safetensors_add(st, dir, name)) != MODEL_OK)
 			return rc;
 	}
@@ -193,10 +192,10 @@ safetensors_add_folder(struct safetensors *st, const char *dir)
 
 	if (single == NULL || index == NULL)
 		rc = FAIL(st, MODEL_ENOMEM, dir, "out of memory");
-	else if (access(single, F_OK) == 0) {
+	else if (file_is_there(single)) {
 		if ((rc = safetensors_add(st, dir, SINGLE)) == MODEL_OK)
 			sort_tensors(st);
-	} else if (access(index, F_OK) == 0)
+	} else if (file_is_there(index))
 		rc = add_indexed(st, dir, index);
 	else if ((rc = model_folder_without_weights(dir, st->err, st->errlen)) == MODEL_OK)
 		rc = FAIL(st, MODEL_EIO, dir, "neither " SINGLE " nor " INDEX " is there");

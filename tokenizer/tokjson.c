@@ -55,14 +55,14 @@ read_root(struct load *l, json_t *root)
 	return load_each(l, "post_processor", part, "processors", load_processor);
 }
 
-/* JSON; that of tokenizer.json is read without its tables, if these can be read by themselves. A
+/* That of tokenizer.json, which is read without its tables, if these can be read by themselves. A
  * message names places of the whole text. */
 static json_t *
-parse(struct load *l, const char *text, size_t n, int tables, json_error_t *error)
+parse(struct load *l, const char *text, size_t n, json_error_t *error)
 {
 	json_t *root;
 	size_t left;
-	char *rest = tables ? tables_cut(&l->tables, text, n, &left) : NULL;
+	char *rest = tables_cut(&l->tables, text, n, &left);
 
 	if (rest != NULL) {
 		root = json_loadb(rest, left, JSON_REJECT_DUPLICATES, error);
@@ -74,10 +74,12 @@ parse(struct load *l, const char *text, size_t n, int tables, json_error_t *erro
 	return json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
 }
 
-/* The JSON that is in f. What is no file, and may have no end, is read as far as it is JSON. */
+/* The JSON that is in f; tables: tokenizer.json's. What is no file, and may have no end, is read as far as it is JSON. */
 static json_t *
 parse_file(struct load *l, FILE *f, int tables, json_error_t *error)
 {
+	/* In tokenizer_config.json no number counts, and one is as large as "no limit" is in Python */
+	const size_t flags = JSON_REJECT_DUPLICATES | (tables ? 0 : JSON_DECODE_INT_AS_REAL);
 	struct stat st;
 	json_t *root = NULL;
 	char *text;
@@ -85,12 +87,23 @@ parse_file(struct load *l, FILE *f, int tables, json_error_t *error)
 
 	if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size <= 0 ||
 	    (text = malloc((size_t)st.st_size)) == NULL)
-		return json_loadf(f, JSON_REJECT_DUPLICATES, error);
+		return json_loadf(f, flags, error);
 	n = fread(text, 1, (size_t)st.st_size, f);
 	if (!ferror(f))
-		root = parse(l, text, n, tables, error);
+		root = tables ? parse(l, text, n, error) : json_loadb(text, n, flags, error);
 	free(text);
 	return root;
+}
+
+/* jansson's words, but for those that name what only a program knows */
+static const char *
+words_of(const json_error_t *e)
+{
+	const enum json_error_code code = json_error_code(e);
+
+	if (code == json_error_null_character || code == json_error_null_byte_in_key)
+		return "a zero character (\\u0000), which is not supported";
+	return e->text;
 }
 
 /* The JSON in a file; *there becomes 0 when the file is not. */
@@ -98,6 +111,7 @@ static int
 read_file(struct load *l, const char *path, int tables, json_t **root, int *there)
 {
 	json_error_t error;
+	struct stat st;
 	FILE *f;
 	int rc;
 
@@ -106,15 +120,16 @@ read_file(struct load *l, const char *path, int tables, json_t **root, int *ther
 	l->path = path;
 	f = fopen(path, "rb");
 	if (f == NULL) {
-		*there = errno != ENOENT;
-		return load_fail(l, TOKENIZER_EIO, "%s", strerror(errno));
+		rc = errno;
+		*there = rc != ENOENT || lstat(path, &st) == 0;        /* a link to nothing is there */
+		return load_fail(l, TOKENIZER_EIO, "%s", strerror(rc));
 	}
 	*root = parse_file(l, f, tables, &error);
 	rc = ferror(f);
 	fclose(f);
 	if (rc == 0 && *root == NULL)
 		return load_fail(l, TOKENIZER_EINVALID, "line %d, column %d: %s", error.line,
-		    error.column, error.text);
+		    error.column, words_of(&error));
 	if (rc != 0) {
 		json_decref(*root);
 		*root = NULL;
@@ -232,7 +247,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, data + json, len);
 	while ((bad = utf8_check(text, len)) < len)
 		text[bad] = ' ';
-	root = parse(&l, (const char *)data, json, 1, &error);
+	root = parse(&l, (const char *)data, json, &error);
 	l.added = json_object();
 	l.by_content = json_object();
 	config = json_incref(json_object_get(root, "config"));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/escape.h"
+#include "cli/explain.h"
 #include "cli/json.h"
 #include "cli/report.h"
 #include "cli/tool.h"
@@ -73,11 +74,13 @@ tell(const char *path, const struct kv_reader *r, int code, const char *why)
 	const int status = code != KV_OK ? input_status(code) : EXIT_OK;
 	const char *name = path_name(path);
 	struct kv_digests d;
+	char text[1024];
 
-	if (code != KV_OK && *why == '\0')
-		why = kv_error_name(code);
-	if (code != KV_OK)
-		warning("%s", why);
+	if (code != KV_OK) {
+		snprintf(text, sizeof text, "%s", *why != '\0' ? why : kv_error_name(code));
+		explain_snapshot(path, text, sizeof text);
+		warning("%s", why = text);
+	}
 	if (settings.json)
 		print_verdict(name, r, status, code != KV_OK ? why : NULL);
 	else if (code == KV_OK && settings.verbose) {

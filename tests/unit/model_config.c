@@ -521,35 +521,6 @@ static const struct {
 	{ "{'eos_token_id':[1,'2']}", MODEL_EINVALID, "\"eos_token_id\"" },
 	{ "{'eos_token_id':[" EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT
 	    ",1]}", MODEL_EUNSUPPORTED, "\"eos_token_id\": more than 64 tokens (--allow-config eos_token_id" },
-
-	/* how to go on */
-	{ "{'attention_multiplier':1}", MODEL_EUNSUPPORTED,
-	    "(--allow-config attention_multiplier passes over it)" },
-	{ "{'hidden_act':'gelu'}", MODEL_EUNSUPPORTED, "(--allow-config hidden_act passes over it)" },
-	{ "{'mlp_bias':1}", MODEL_EINVALID, "(--allow-config mlp_bias passes over it)" },
-	{ "{'rms_norm_eps':0}", MODEL_EINVALID, "(--allow-config rms_norm_eps passes over it)" },
-	{ "{'max_position_embeddings':-1}", MODEL_EINVALID,
-	    "(--allow-config max_position_embeddings passes over it)" },
-	{ "{'sliding_window':-1}", MODEL_EINVALID, "(--allow-config sliding_window passes over it)" },
-	{ "{'layer_types':['x']}", MODEL_EUNSUPPORTED, "(--allow-config layer_types passes over it)" },
-	{ "{'architectures':['MyForCausalLM']}", MODEL_EUNSUPPORTED,
-	    "(--allow-config architectures passes over it)" },
-	{ "{'quantization_config':{'bits':4}}", MODEL_EUNSUPPORTED,
-	    "(--allow-config quantization_config, if these are)" },
-	{ "{'rope_scaling':{'rope_type':'default','type':'mrope'}}", MODEL_EINVALID,
-	    "rope_type and type differ (--allow-config rope_scaling.type passes over the second)" },
-	{ "{'rope_scaling':{'rope_type':'spiral'}}", MODEL_EUNSUPPORTED,
-	    "(--allow-config rope_scaling passes over it)" },
-	{ "{'rope_scaling':{'type':'linear','factor':'x'}}", MODEL_EINVALID,
-	    "(--allow-config rope_scaling passes over it)" },
-	{ "{'rope_scaling':{'type':'linear','factor':2},'rope_parameters':{'rope_theta':7}}",
-	    MODEL_EINVALID, "rope_scaling and rope_parameters differ (--allow-config passes over one)" },
-	{ "{'rope_scaling':null,'rope_parameters':{'rope_theta':1e4}}", MODEL_EINVALID,
-	    "(--allow-config rope_parameters.rope_theta passes over the second)" },
-	{ "{" PHI3 "'partial_rotary_factor':0.3}", MODEL_EINVALID,
-	    "(--allow-config partial_rotary_factor passes over it)" },
-	{ "{" SMOLLM3 "'no_rope_layers':[1,0]}", MODEL_EINVALID,
-	    "(--allow-config no_rope_layers passes over it)" },
 };
 
 static void
@@ -583,7 +554,9 @@ test_files(void)
 		{ "{\"a\":99999999999999999999}", MODEL_EINVALID, "too big integer" },
 		{ "{} {}", MODEL_EINVALID, "line 1" },
 		{ "[]", MODEL_EINVALID, "not a JSON object" },
-		{ "", MODEL_EINVALID, "line 1" },
+		{ "", MODEL_EINVALID, "/config.json: it is empty: download it again" },
+		{ "{\"a\":\"\\u0000\"}", MODEL_EINVALID, "line 1, column 13: a zero character (\\u0000), which is" },
+		{ "{\"\\u0000\":1}", MODEL_EINVALID, "a zero character (\\u0000), which is not supported" },
 	};
 	struct model m;
 	char *dir = make_dir(), err[512], path[256], tiny[8];

@@ -119,7 +119,8 @@ test_truncated(void)
 			continue;
 		write_file(dir, "model.safetensors", file, n);
 		snprintf(what, sizeof what, "%zu bytes of %zu", n, size);
-		refuse(what, dir, MODEL_EINVALID, n < size - 14 ? "/model.safetensors: truncated" :
+		refuse(what, dir, MODEL_EINVALID, n == 0 ?
+		    "/model.safetensors: it is empty" : n < size - 14 ? "/model.safetensors: truncated" :
 		    n < size ? "are outside of the" : "the tensors end at byte");
 	}
 	free(dir);

@@ -1,0 +1,42 @@
+/* explain.c - says of a file that could not be read what it is instead
+ *
+ * tokenizer/ and chat/ know nothing of model/, which knows what files are. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/explain.h"
+#include "model/file_kind.h"
+
+void
+explain_file(const char *dir, char *err, size_t errlen)
+{
+	static const char *const names[] = { "tokenizer.json", "tokenizer_config.json",
+		"chat_template.jinja", "chat_template.json", "special_tokens_map.json" };
+	char kind[512], *path;
+	size_t i, n;
+
+	for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+		if (asprintf(&path, "%s/%s", dir, names[i]) == -1)
+			return;
+		n = strlen(path);
+		if (strncmp(err, path, n) == 0 && err[n] == ':' &&
+		    file_kind(path, WANT_TEXT, kind, sizeof kind))
+			snprintf(err, errlen, "%s: %s", path, kind);
+		free(path);
+	}
+}
+
+void
+explain_snapshot(const char *path, char *err, size_t errlen)
+{
+	const int piped = strcmp(path, "-") == 0;
+	char kind[512];
+
+	if (strstr(err, "empty file") != NULL)
+		return;
+	if (piped ? file_kind_open(STDIN_FILENO, WANT_SNAPSHOT, kind, sizeof kind) :
+	    file_kind(path, WANT_SNAPSHOT, kind, sizeof kind))
+		snprintf(err, errlen, "%s: not a KV snapshot: %s", piped ? "stdin" : path, kind);
+}
