@@ -15,6 +15,10 @@
 static const char method_names[] =
 #include "methods/list.h"
     ;
+/* and what may stand behind one of them in kv-prefill --score */
+static const char score_words[] =
+#include "methods/list.h"
+    "lookahead= kernel= pool= reduce= order= over-queries= sink= seed= keep-last window= since=";
 #undef METHOD
 #define POLICY(name, ...) name " "
 static const char policy_names[] =
@@ -36,6 +40,8 @@ static const struct {
 	{ "convention", "prulong" },
 	{ "device", "cpu cuda auto" },
 	{ "dtype", "bf16 f16 f32" },
+	{ "evict", "budget= rate= of= policy= alpha= normalize select= heads= sparsity= sink= recent= "
+	    "small= since= skip-layers=" },
 	{ "method", method_names },
 	{ "of", "rows tokens" },
 	{ "order", "pool-first reduce-first" },
@@ -48,6 +54,7 @@ static const struct {
 	{ "reduce", "mean max sum" },
 	{ "retrieve", "fier quest quest-eval cluster shadow specontext" },
 	{ "select", "head layer" },
+	{ "score", score_words },
 	{ "small", "keep refuse" },
 	{ "template", template_names },
 	{ "tsp-pool", "avg max" },

@@ -7,6 +7,7 @@
 # fish a file for each program. RUN is what runs a program that was made for another machine (qemu-aarch64); where they do not run, _kvpipe
 # is empty, and nothing else is made.
 set -eu
+export LC_ALL=C CDPATH=
 
 folder=$1
 shift
@@ -37,7 +38,7 @@ names=$(awk -F '\t' 'NF == 2 { printf "%s%s", sep, $1; sep = " " }' "$folder/opt
 	cat <<-'END'
 		# bash completion for kvpipe; made from the programs' option tables
 		_kvpipe() {
-			local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options operand values
+			local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options operand values text last file
 			if [ "$cur" = = ]; then
 				cur=
 			elif [ "$before" = = ]; then
@@ -67,7 +68,19 @@ names=$(awk -F '\t' 'NF == 2 { printf "%s%s", sep, $1; sep = " " }' "$folder/opt
 			@dir) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 			@file) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 			@snapshot) mapfile -t COMPREPLY < <(compgen -f -X '!*.kv' -- "$cur"; compgen -d -- "$cur") ;;
-			*) mapfile -t COMPREPLY < <(compgen -W "$values" -- "$cur") && return ;;
+			*)
+				# the last of the words of a text in quotes; behind = it may be a file, which has its own blanks
+				text=${cur#[\"\']} last=${text##*[[:blank:]]}
+				case $last in
+				*=*)
+					while IFS= read -r file; do
+						COMPREPLY+=("${text%"${last#*=}"}${file// /\\ }")
+					done < <(compgen -f -- "${last#*=}")
+					;;
+				*) mapfile -t COMPREPLY < <(compgen -W "$values" -P "${text%"$last"}" -- "$last") ;;
+				esac
+				return
+				;;
 			esac
 			compopt -o filenames 2>/dev/null
 		}

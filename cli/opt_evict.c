@@ -259,19 +259,9 @@ opt_evict_words(struct evictor *v, const char *text)
 const char *
 opt_evict_text(const struct evictor *v, const char *text)
 {
-	const char *name = v->options.policy->name, *at;
-	const size_t given = strlen(policy_name);
-	char *own;
+	const char *name = v->options.policy->name;
 
-	if (strcmp(policy_name, name) == 0)
-		return text;
-	/* the last one counts */
-	at = text + strlen(text);
-	while (strncmp(at, "policy=", 7) != 0 || strncmp(at + 7, policy_name, given) != 0)
-		at--;
-	own = must_alloc(strlen(text) + strlen(name) + 1, 1);
-	sprintf(own, "%.*s%s%s", (int)(at + 7 - text), text, name, at + 7 + given);
-	return own;
+	return strcmp(policy_name, name) == 0 ? text : option_reworded("evict", text, "policy", name);
 }
 
 void

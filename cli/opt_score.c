@@ -1,5 +1,4 @@
 /* opt_score.c - the options of scoring methods */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -124,24 +123,23 @@ opt_score_no_method(void)
 const char *
 opt_score_words(struct scorer *s, const char *text)
 {
-	static char folder[PATH_MAX];   /* lives on */
-	const size_t n = strcspn(text, " \t\n"), end = strcspn(text, "= \t\n");
-	const int has_folder = end + 1 < n;
+	const char *options, *word = option_word("score", text, &options);
+	const size_t end = strcspn(word, "=");
+	const char *folder = word[end] == '=' && word[end + 1] != '\0' ? word + end + 1 : NULL;
 	char name[64];
 
-	snprintf(name, sizeof name, "%.*s", (int)end, text);
-	options_words("score", text + n, score_opts);
+	snprintf(name, sizeof name, "%.*s", (int)end, word);
+	options_words("score", options, score_opts);
 	opt_score(s, name);
 	if (s->method->needs & NEED_PROBE_MASS)
 		die(EXIT_USAGE, "--score: method %s goes by tokens that are not stored, which only "
 		    "kv-observe runs", s->method->name);
-	if ((s->method->needs & NEED_UNSTORED) && !has_folder)
+	if ((s->method->needs & NEED_UNSTORED) && folder == NULL)
 		die(EXIT_USAGE, "--score: method %s goes by learned tokens: %s=DIR names their folder",
 		    s->method->name, s->method->name);
-	if (!(s->method->needs & NEED_UNSTORED) && end < n)
+	if (!(s->method->needs & NEED_UNSTORED) && word[end] != '\0')
 		die(EXIT_USAGE, "--score: method %s goes by no folder", s->method->name);
-	snprintf(folder, sizeof folder, "%.*s", has_folder ? (int)(n - end - 1) : 0, text + end + 1);
-	return has_folder ? folder : NULL;
+	return folder;
 }
 
 void

@@ -163,9 +163,8 @@ option_append(struct strings *list, const char *text)
 	list->at[list->n++] = text;
 }
 
-/* where: the option as a message names it */
-static void
-set(const struct opt *o, const char *where, const char *text)
+void
+option_set(const struct opt *o, const char *where, const char *text)
 {
 	char *end;
 
@@ -351,7 +350,7 @@ set_given(const struct opt *all, size_t n, int c)
 	char where[64];
 
 	snprintf(where, sizeof where, "--%s", o->name);
-	set(o, where, optarg);
+	option_set(o, where, optarg);
 }
 
 int
@@ -386,61 +385,4 @@ options_parse(const struct tool *tool, int argc, char **argv)
 		settings.write_flags |= KV_LZ4;
 	check_operands(tool, (unsigned)(argc - optind));
 	return optind;
-}
-
-/* ---- options in a text ---- */
-
-static const struct opt *
-with_name(const struct opt *table, const char *name)
-{
-	while (table->name != NULL && strcmp(table->name, name) != 0)
-		table++;
-	return table;
-}
-
-static const char *
-nearest_word(const struct opt *table, const char *word)
-{
-	struct guess g;
-
-	guess_start(&g, word);
-	for (; table->name != NULL; table++)
-		guess_try(&g, table->name, "");
-	return guess_text(&g, "");
-}
-
-/* One word: "name=value", or "name" for a flag; the text is cut in two. */
-static void
-set_word(const char *option, char *word, const struct opt *table)
-{
-	char *value = strchr(word, '='), where[128];
-	const struct opt *o;
-
-	if (value != NULL)
-		*value++ = '\0';
-	o = with_name(table, word);
-	snprintf(where, sizeof where, "--%s: %s", option, word);
-	if (o->name == NULL)
-		die(EXIT_USAGE, "--%s: there is no option '%s'%s", option, word,
-		    nearest_word(table, word));
-	if (o->kind != OPT_FLAG && (value == NULL || *value == '\0'))
-		die(EXIT_USAGE, "%s needs a value: %s=%s", where, word, o->arg);
-	if (o->kind == OPT_FLAG && value != NULL && strcmp(value, "0") != 0 &&
-	    strcmp(value, "1") != 0)
-		die(EXIT_USAGE, "%s takes no value but 0 or 1", where);
-	if (o->kind != OPT_FLAG || value == NULL || *value == '1')
-		set(o, where, value);
-}
-
-void
-options_words(const char *option, const char *text, const struct opt *table)
-{
-	static struct strings copies;   /* live on: the words are values of options */
-	char *words = strdup(text), *word, *rest = words;
-
-	if (words == NULL)
-		die(EXIT_RUN, "out of memory");
-	option_append(&copies, words);
-	while ((word = strtok_r(rest, " \t\n", &rest)) != NULL)
-		set_word(option, word, table);
 }

@@ -97,9 +97,13 @@ unsigned processors(void);
 int tool_start(const struct tool *tool, int argc, char **argv);
 
 /* Sets options of a table from the value of --option, a text of words "name=value", or "name" for
- * a flag ("name=0" leaves it): how a program takes the options of another one. Dies with
- * EXIT_USAGE and names the option and the word. */
+ * a flag ("name=0" leaves it): how a program takes the options of another one. Quotes and
+ * backslashes are those of sh. Dies with EXIT_USAGE and names the option and the word. */
 void options_words(const char *option, const char *text, const struct opt *table);
+/* The first word of the text, without its quotes, which lives on; *rest <- what is behind it. */
+const char *option_word(const char *option, const char *text, const char **rest);
+/* The text with another value in its last word "name=...", which is there; must be freed. */
+char *option_reworded(const char *option, const char *text, const char *name, const char *value);
 
 /* A value of OPT_SHARE; dies and names the option as `where` does, "--rate". */
 double option_share(const char *where, const char *text);

@@ -12,6 +12,8 @@ extern const struct tool *the_tool;     /* after tool_start() */
 int options_parse(const struct tool *tool, int argc, char **argv);
 uint32_t option_count(const char *where, const char *text, uint32_t least);    /* dies */
 void option_append(struct strings *, const char *value);       /* keeps the pointer; dies */
+/* Gives o its value; where: the option as a message names it; dies. */
+void option_set(const struct opt *o, const char *where, const char *text);
 
 /* completion.c: the options on standard output, for the completions of shells */
 void print_options(const struct tool *tool, const struct opt *all, size_t n);

@@ -47,6 +47,22 @@ complete_bash() {
 	assert_output ''
 }
 
+@test "bash completes words of --score and --evict, also behind others in quotes, and the names of files in them" {
+	run complete_bash kv-prefill --evict ''
+	assert_output "$(kv-evict --list-options | awk '$2 == "budget" { on = 1 } $2 == "output" { on = 0 } on { print $2 ($3 == "-" ? "" : "=") }')"
+	run complete_bash kv-decode --score ''
+	assert_output "$(kv-score --list | cut -d ' ' -f 1
+		echo lookahead=
+		kv-score --list-options | awk '$2 == "kernel" { on = 1 } $2 == "output" { on = 0 } on { print $2 ($3 == "-" ? "" : "=") }')"
+	run complete_bash kv-prefill --score "'snapkv po"
+	assert_output 'snapkv pool='
+	run complete_bash kv-prefill --evict '"sink=4  rec'
+	assert_output 'sink=4  recent='
+	touch 'my mask.tsv'
+	run complete_bash kv-prefill --evict "'sink=4 heads=my"
+	assert_output 'sink=4 heads=my\ mask.tsv'
+}
+
 @test "bash completes files: snapshots where a program reads or writes them, prompts, folders" {
 	run sort <(complete_bash kv-info '')
 	assert_output $'a.kv\nb.kv\nsub'

@@ -1,0 +1,120 @@
+/* option_words.c - options of another program in a text, as the value of one option:
+ * --evict "heads='my mask.tsv' sink=4"
+ *
+ * White space is between words. What stands in quotes or behind a backslash stands for itself, as
+ * in sh, so that a value can be any file's name; nothing is expanded. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/guess.h"
+#include "cli/tool_internal.h"
+
+#define BLANK " \t\n"
+
+static const struct opt *
+with_name(const struct opt *table, const char *name)
+{
+	while (table->name != NULL && strcmp(table->name, name) != 0)
+		table++;
+	return table;
+}
+
+static const char *
+nearest_word(const struct opt *table, const char *word)
+{
+	struct guess g;
+
+	guess_start(&g, word);
+	for (; table->name != NULL; table++)
+		guess_try(&g, table->name, "");
+	return guess_text(&g, "");
+}
+
+/* One word: "name=value", or "name" for a flag; the text is cut in two. */
+static void
+set_word(const char *option, char *word, const struct opt *table)
+{
+	char *value = strchr(word, '='), where[128];
+	const struct opt *o;
+
+	if (value != NULL)
+		*value++ = '\0';
+	o = with_name(table, word);
+	snprintf(where, sizeof where, "--%s: %s", option, word);
+	if (o->name == NULL)
+		die(EXIT_USAGE, "--%s: there is no option '%s'%s", option, word,
+		    nearest_word(table, word));
+	if (o->kind != OPT_FLAG && (value == NULL || *value == '\0'))
+		die(EXIT_USAGE, "%s needs a value: %s=%s", where, word, o->arg);
+	if (o->kind == OPT_FLAG && value != NULL && strcmp(value, "0") != 0 &&
+	    strcmp(value, "1") != 0)
+		die(EXIT_USAGE, "%s takes no value but 0 or 1", where);
+	if (o->kind != OPT_FLAG || value == NULL || *value == '1')
+		option_set(o, where, value);
+}
+
+/* A word without its quotes, in memory that lives on: it may be the value of an option. NULL
+ * where the text has none. *rest <- what is behind it. */
+static char *
+take_word(const char *option, const char *text, const char **rest)
+{
+	static struct strings words;
+	const char *p = text + strspn(text, BLANK);
+	char *word, *to, quote = '\0';
+
+	*rest = p;
+	if (*p == '\0')
+		return NULL;
+	to = word = must_alloc(strlen(p) + 1, 1);
+	option_append(&words, word);
+	for (; *p != '\0' && (quote != '\0' || strchr(BLANK, *p) == NULL); p++)
+		if (quote == '\0' && (*p == '\'' || *p == '"'))
+			quote = *p;
+		else if (*p == quote)
+			quote = '\0';
+		else if (*p == '\\' && p[1] != '\0' &&
+		    (quote == '\0' || (quote == '"' && strchr("\"\\", p[1]) != NULL)))
+			*to++ = *++p;
+		else
+			*to++ = *p;
+	if (quote != '\0')
+		die(EXIT_USAGE, "--%s: the quote %c is not closed", option, quote);
+	*rest = p;
+	return word;
+}
+
+const char *
+option_word(const char *option, const char *text, const char **rest)
+{
+	const char *word = take_word(option, text, rest);
+
+	return word != NULL ? word : "";
+}
+
+void
+options_words(const char *option, const char *text, const struct opt *table)
+{
+	char *word;
+
+	while ((word = take_word(option, text, &text)) != NULL)
+		set_word(option, word, table);
+}
+
+char *
+option_reworded(const char *option, const char *text, const char *name, const char *value)
+{
+	const char *from = text, *to = text, *at = text, *word;
+	const size_t n = strlen(name);
+	char *own = must_alloc(strlen(text) + n + strlen(value) + 2, 1);
+
+	while ((word = take_word(option, at, &at)) != NULL)
+		if (strncmp(word, name, n) == 0 && word[n] == '=')
+			to = at;
+	/* the word again, from its end: where it begins is behind the one before */
+	for (at = text; at < to; take_word(option, at, &at))
+		from = at;
+	from += strspn(from, BLANK);
+	sprintf(own, "%.*s%s=%s%s", (int)(from - text), text, name, value, to);
+	return own;
+}
