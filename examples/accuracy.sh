@@ -8,6 +8,7 @@
 #
 # Needs the programs in build/ (or the folder that O names) and Python 3.
 set -eu
+export LC_ALL=C CDPATH=
 
 here=$(cd "$(dirname "$0")" && pwd)
 # the programs of the tree, or, where this is installed, those of the PATH

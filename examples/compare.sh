@@ -40,6 +40,9 @@
 # A run that fails is counted and named, and the exit status is 1. Needs the programs from the PATH or build/, and Python 3 to make documents.
 set -eu
 
+# Numbers have a point, whatever the user's language writes, texts are bytes, and cd goes where it is told.
+export LC_ALL=C CDPATH=
+
 here=$(cd "$(dirname "$0")" && pwd)
 model=$here/demo-model
 conf=
@@ -57,7 +60,7 @@ plot=
 table=
 
 say() {
-	echo "compare.sh: $*" >&2
+	printf '%s\n' "compare.sh: $*" >&2
 }
 
 # refuse MESSAGE: what was asked for cannot be done
@@ -71,24 +74,34 @@ usage() {
 	exit 2
 }
 
+# plain_name OPTION NAME: sets $name to a file's name that no program takes for an option
+plain_name() {
+	case $2 in
+	*'
+'*) refuse "$1: a name with a line break" ;;
+	-*) name=./$2 ;;
+	*) name=$2 ;;
+	esac
+}
+
 [ "${1:-}" != --help ] || set -- -h
 while getopts b:cC:d:hkm:M:n:p:P:r:s:t:T: option; do
 	case $option in
 	b) rates=$OPTARG by=budget ;;
 	c) share=1 ;;
-	C) conf=$OPTARG ;;
-	d) folder=$OPTARG ;;
+	C) plain_name -C "$OPTARG"; conf=$name ;;
+	d) plain_name -d "$OPTARG"; folder=$name ;;
 	h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	k) kinds=1 ;;
-	m) model=$OPTARG ;;
+	m) plain_name -m "$OPTARG"; model=$name ;;
 	M) methods=$OPTARG ;;
 	n) documents=$OPTARG ;;
-	p) plot=$OPTARG ;;
+	p) plain_name -p "$OPTARG"; plot=$name ;;
 	P) reference=$OPTARG ;;
 	r) rates=$OPTARG by=rate ;;
 	s) seed=$OPTARG ;;
 	t) tokens=$OPTARG ;;
-	T) table=$OPTARG ;;
+	T) plain_name -T "$OPTARG"; table=$name ;;
 	*) usage ;;
 	esac
 done
@@ -106,6 +119,9 @@ else
 		refuse "documents are made for the demo model only: name a folder of *.txt and *.answer with -d"
 fi
 [ -n "$methods" ] || methods="full $(basename -a -s .sh "$here"/methods/*.sh | grep -vx -e common -e full)"
+case $methods$rates in
+*[*?[]*) refuse "-M, -b and -r: names and numbers, not wildcards" ;;
+esac
 for method in $methods; do
 	[ -e "$here/methods/$method.sh" ] || refuse "there is no $here/methods/$method.sh"
 done
@@ -141,6 +157,9 @@ find_documents() {
 		set -- "$folder"/*.txt
 		[ -e "$1" ] || refuse "-d $folder: there is no *.txt"
 		for document; do
+			case ${document#"$folder/"} in
+			*[[:cntrl:]]*) refuse "-d $folder: the name of a document has a line break or a tab" ;;
+			esac
 			[ -s "${document%.txt}.answer" ] || refuse "$document needs ${document%.txt}.answer, which is missing or empty"
 		done
 		basename -a -s .txt "$@" | head -n "${documents:-$#}" >"$work/names"
@@ -165,7 +184,8 @@ settings() {
 	file=${conf:-$model/kvpipe-methods.conf}
 	checksum=none
 	[ ! -e "$file" ] || checksum=$(cksum <"$file")
-	echo "# compare.sh: model $(cd "$model" && pwd); documents $identity; settings of methods $checksum; by $by; with memory${share:+; shared}"
+	printf '# compare.sh: model %s; documents %s; settings of methods %s; by %s; with memory%s\n' "$(cd "$model" && pwd)" "$identity" \
+		"$checksum" "$by" "${share:+; shared}"
 }
 
 # An older table must have the same settings. A last line that was cut off is dropped.
@@ -197,7 +217,7 @@ rates_of() {
 
 # $wanted: method, rate and document of each run, with tabs; $todo: those which are not in the table.
 plan() {
-	while read -r document; do
+	while IFS= read -r document; do
 		for method in $methods; do
 			for rate in $(rates_of "$method"); do
 				printf '%s\t%s\t%s\n' "$method" "$rate" "$document"
@@ -214,7 +234,7 @@ plan() {
 
 # What the program said that failed first; those before it in the pipe complain about the pipe.
 reason() {
-	grep -v 'Broken pipe' "$work/messages" | head -n 1
+	grep -v 'Broken pipe' "$work/messages" | head -n 1 | tr '\t' ' '
 }
 
 # one METHOD RATE DOCUMENT: a run; adds a line to $runs, or to $failures
@@ -235,7 +255,7 @@ one() {
 		return
 	fi
 	ended=$(date +%s.%N)
-	EXPECTED=$(cat "$folder/$document.answer") awk -v rate="$rate" -v document="$document" -v matching="$match" \
+	EXPECTED=$(cat "$folder/$document.answer") DOCUMENT=$document awk -v rate="$rate" -v matching="$match" \
 	    -v started="$started" -v ended="$ended" -v OFS='\t' '
 		# the fields of s from the first one on, with sep between them
 		function words(s, first, sep, word, n, i, all) {
@@ -252,7 +272,7 @@ one() {
 					right = right && index(tolower(words($0, 7, " ")), tolower(words(expected[i], 1, " "))) > 0
 			} else
 				right = words($0, 7, "") == ENVIRON["EXPECTED"]
-			print $1, rate, document, right, $2, $3, $5, ended - started, $6, $4
+			print $1, rate, ENVIRON["DOCUMENT"], right, $2, $3, $5, ended - started, $6, $4
 			exit
 		}' "$work/line" >>"$runs"
 }
@@ -347,8 +367,7 @@ statistics='
 	}'
 
 print_table() {
-	echo "$what"
-	echo
+	printf '%s\n\n' "$what"
 	echo "| method | $by | accuracy % | kept % | footprint % | memory % | peak % | read % | seconds | 95 % interval |"
 	echo "|---|---|---|---|---|---|---|---|---|---|"
 	awk -F '\t' "$statistics"'{
@@ -493,24 +512,25 @@ draw() {
 		[ -s "$work/block" ] || continue
 		{ echo "rate $method $method $method accuracy"; cat "$work/block"; printf '\n\n'; } >>"$work/blocks"
 	done
-	gnuplot <<-END
+	title=$(printf %s "$what" | sed "s/'/''/g")
+	(cd "$work" && gnuplot) <<-END
 		set terminal $terminal
-		set output "$work/plot"
+		set output "plot"
 		set xrange [0:105]
 		set yrange [-5:105]
 		set grid
 		set ylabel "right answers, %"
-		stats "$work/blocks" using 1 nooutput
+		stats "blocks" using 1 nooutput
 		blocks = STATS_blocks - 2
-		set multiplot layout 1,3 margins 0.04,0.86,0.12,0.9 spacing 0.05 title "$what" noenhanced
+		set multiplot layout 1,3 margins 0.04,0.86,0.12,0.9 spacing 0.05 title '$title' noenhanced
 		set xlabel "KV footprint of the whole run, %"
 		set key off
-		plot for [i=0:blocks] "$work/blocks" index i using 2:5 with linespoints
+		plot for [i=0:blocks] "blocks" index i using 2:5 with linespoints
 		set xlabel "rows kept when the answer begins, %"
-		plot for [i=0:blocks] "$work/blocks" index i using 3:5 with linespoints
+		plot for [i=0:blocks] "blocks" index i using 3:5 with linespoints
 		set xlabel "bytes of the cache read at each step, %"
 		set key outside right top
-		plot for [i=0:blocks] "$work/blocks" index i using 4:5 with linespoints title columnheader(2)
+		plot for [i=0:blocks] "blocks" index i using 4:5 with linespoints title columnheader(2)
 	END
 	mv "$work/plot" "$plot"
 }

@@ -4,6 +4,7 @@
 # Installs what is missing (tests/deps.sh), builds, and runs the main pipeline on the demo model. O names another build
 # folder than build/. Nothing outside that folder is written, packages aside.
 set -eu
+export LC_ALL=C CDPATH=
 
 cd "$(dirname "$0")/.."
 build=${O:-build}
@@ -17,6 +18,14 @@ if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
 else
 	bold='' plain=''
 fi
+
+# quoted FILE: its name as it stands in a command
+quoted() {
+	case $1 in
+	*[!A-Za-z0-9/._-]*) printf %s "$1" | sed "s/'/'\\\\''/g; s/^/'/; s/\$/'/" ;;
+	*) printf %s "$1" ;;
+	esac
+}
 
 heading() {
 	printf '\n%s%s%s\n' "$bold" "$*" "$plain"
@@ -63,14 +72,14 @@ heading "3. The prompt: $(kv-tokenize -m "$model" --count "$prompt") tokens of s
 echo
 
 heading "4. With the whole cache"
-show "kv-prefill -m $model --observe 16 -o $full $prompt"
-show "kv-decode -m $model --stop . $full"
+show "kv-prefill -m $model --observe 16 -o $(quoted "$full") $prompt"
+show "kv-decode -m $model --stop . $(quoted "$full")"
 
 heading "5. With a tenth of it, chosen by SnapKV"
 started=$(date +%s.%N)
 show "kv-prefill -m $model --observe 16 $prompt |
       kv-score --method snapkv --kernel 7 | kv-evict --rate 0.1 |
-      tee $small | kv-decode -m $model --stop ."
+      tee $(quoted "$small") | kv-decode -m $model --stop ."
 took=$(since "$started")
 
 heading "6. What was kept"
@@ -79,13 +88,13 @@ for snapshot in "$full" "$small"; do
 	printf '    rows           %s\n' "$(fact "$snapshot" rows)"
 	printf '    keys + values  %s\n' "$(fact "$snapshot" 'keys + values')"
 done
-show "kv-footprint $full $small"
+show "kv-footprint $(quoted "$full") $(quoted "$small")"
 printf '\nThe rows were all there while the prompt ran, which footprint, memory and peak tell; kept is what is left of them.\n'
 printf 'The pipeline of step 5 took %s, loading the model twice included.\n' "$took"
 
 heading "Where to go from here"
 cat <<END
-    PATH=$(cd "$build" && pwd):\$PATH
+    PATH=$(quoted "$(cd "$build" && pwd)"):\$PATH
                                     the commands above, by hand
     man man/kvpipe.7                what one can do with these programs
     sh examples/accuracy.sh         how often the answer survives, over a hundred documents

@@ -8,6 +8,7 @@
 # and LookaheadKV choose it; and the pages are prefilled once, as the beginning of a user's turn, and asked. examples/smollm2/README.md says
 # what is in the tree for this model. O names another build folder than build/.
 set -eu
+export LC_ALL=C CDPATH=
 
 cd "$(dirname "$0")/.."
 build=${O:-build}
@@ -43,11 +44,14 @@ make_folder() {
 # answer METHOD: what one of examples/methods makes the model say
 answer() {
 	line=$(sh "examples/methods/$1.sh" -m "$model" -C examples/smollm2/kvpipe-methods.conf -r 0.1 "$prompt")
+	set -f
 	# shellcheck disable=SC2086 # columns, of which only these are wanted
 	set -- $line
+	set +f
 	method=$1 kept=$2
 	shift 6
-	printf '%-12s %6s %% of the rows: %s\n' "$method" "$kept" "$*"
+	# a model of somebody's says what it likes, and nothing to the terminal
+	printf '%-12s %6s %% of the rows: %s\n' "$method" "$kept" "$(printf %s "$*" | tr '[:cntrl:]' '?')"
 }
 
 heading "1. What is needed"

@@ -5,6 +5,7 @@
 #
 # FOLDER is the build folder: make O=FOLDER ARGUMENT ... as many commands at once as there are processors. The commands go to FOLDER/make.log.
 set -eu
+export LC_ALL=C CDPATH=
 
 build=$1
 shift

@@ -8,6 +8,7 @@
 # is installed with apt-get, as root or through sudo; where that cannot be, it is named and the exit code is 1. --list prints the packages of
 # the groups and does nothing.
 set -eu
+export LC_ALL=C CDPATH=
 
 # group, package, how to see that it is there, what it is for
 table() {
@@ -36,6 +37,7 @@ table() {
 		test|groff-base|command groff|renders them, as man does
 		test|gnuplot-nox|command gnuplot|plots of examples/compare.sh
 		test|shellcheck|command shellcheck|checks the scripts
+		test|locales|file /usr/share/i18n/locales/de_DE|a language whose numbers have a comma
 		test|bsdutils|command script|a terminal for tests
 		test|binutils|command nm|looks into libraries
 		real|python3-venv|python ensurepip|fetches a real model from PyPI

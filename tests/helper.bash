@@ -17,6 +17,8 @@ FORMAT=$ROOT/tests/format
 ORACLE=$ROOT/tests/oracle
 DEMO=$ROOT/examples/demo-model
 PATH=$O:$O/tests/bin:$PATH
+# Numbers have a point, whatever the user's language writes.
+export LC_ALL=C.UTF-8 CDPATH=
 # What Python has compiled is kept there, not in the tree.
 export ROOT O PATH PYTHONPYCACHEPREFIX=$O/pycache
 unset PYTHONDONTWRITEBYTECODE KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT

@@ -13,6 +13,7 @@
 # The table takes a quarter of an hour on two cores, and goes on where it was interrupted ($O/real/table.tsv); it is of one build of the
 # programs: remove the file to run it anew. The last line counts all checks; the exit status is 0 when none failed.
 set -u
+export LC_ALL=C CDPATH=
 
 cd "$(dirname "$0")/.." || exit 1
 O=${O:-build}

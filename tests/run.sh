@@ -3,6 +3,7 @@
 #
 # The same without installing anything is `make test`. Arguments go to make: sh tests/run.sh O=build-asan SAN=1, sh tests/run.sh ALL=1
 set -eu
+export LC_ALL=C CDPATH=
 
 cd "$(dirname "$0")/.."
 sh tests/deps.sh build test

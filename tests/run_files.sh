@@ -7,6 +7,7 @@
 # $O/tap/FILE.tap, and is shown when not all went well. A file that ends with fewer results than it has tests failed as many.
 # The last line counts all tests; the exit status is 0 when every one passed or was skipped.
 set -u
+export LC_ALL=C.UTF-8 CDPATH=
 
 # count PATTERN FILE
 count() {

@@ -6,6 +6,7 @@
 # Starts munged, slurmctld and slurmd (Debian: slurm-wlm, munge) with everything they write in a folder of their own, waits until the node is
 # idle, runs COMMAND with the client programs that know them on the PATH, and stops them. Needs root. Ends with COMMAND's status, or with 69 where Slurm cannot be started.
 set -eu
+export LC_ALL=C CDPATH=
 
 cannot() {
 	echo "slurm.sh: $*" >&2

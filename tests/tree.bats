@@ -151,3 +151,14 @@ includes_only() {
 		}' Makefile tests/*.mk
 	assert_output ''
 }
+
+# A script whose awk reads 0.5 as 0 where numbers have a comma says wrong figures without a word.
+@test "every script has numbers with a point, whatever the user's language writes" {
+	local script
+	while read -r script; do
+		grep -qE '^export LC_ALL=C(\.UTF-8)? CDPATH=$|^\. .*/common\.sh"$' "$script" || fail "$script"
+	done < <(tree_files sh; echo .ci/run)
+	grep -q '^export LC_ALL=C' tests/helper.bash
+	run grep -rlE 'setlocale' --include='*.[ch]' --include='*.cu' {libkvfile,methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}
+	[ -z "$output" ] || assert_output chat/jinja_builtin.c
+}

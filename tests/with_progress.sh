@@ -6,6 +6,7 @@
 # A line of LOG that matches PATTERN (grep -E) is one step of TOTAL. Prints "WHAT: N of TOTAL": on a terminal in one line that is written again, else in a new line
 # for each quarter. When COMMAND failed, the end of LOG goes to standard error. The exit status is COMMAND's.
 set -u
+export LC_ALL=C CDPATH=
 
 log=$1 what=$2 pattern=$3 total=$4
 shift 4

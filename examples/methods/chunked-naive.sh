@@ -12,7 +12,8 @@ settings chunks kernel policy pool window
 size=$((($(tokens) + chunks - 1) / chunks))
 window=${window:-$(least 64 "$(share_of "$size" 2)")}
 first=0
-for part in $(parts "$size"); do
+parts "$size"
+for part in "$work"/part.*; do
 	set --
 	[ ! -e "$out" ] || set -- -r "$out"
 	kv-prefill -q -m "$model" --ids --no-template --observe "$window" "$@" "$part" |

@@ -12,8 +12,8 @@ settings chunks kernel patch policy pool window
 size=$((($(tokens) + chunks - 1) / chunks))
 window=${window:-$(least 64 "$(share_of "$size" 2)")}
 first=0
-parts=$(parts "$size")
-last=$(echo "$parts" | tail -n 1)
+parts "$size"
+for last in "$work"/part.*; do :; done
 ids | tail -n "$patch" >"$work/end.ids"
 
 look_ahead() {
@@ -24,7 +24,7 @@ look_ahead() {
 	fi
 }
 
-for part in $parts; do
+for part in "$work"/part.*; do
 	set --
 	[ ! -e "$out" ] || set -- -r "$out"
 	kv-prefill -q -m "$model" --ids --no-template --observe "$window" "$@" "$part" | look_ahead |

@@ -33,12 +33,17 @@
 # FastKV's layer is half of the layers less one, GemFilter's 13/32 of them, counted from 0; config.json has their number.
 # A file CONF has others for a model, NAME=VALUE for every method or METHOD.NAME=VALUE for one, a line each; the last line that applies
 # counts, \n in a value is a newline, # begins a line of comment. Options come after that. What cannot be known ends with a message and 2.
+# Its lines allow-config=KEY and allow-tensor=NAME are for the programs, which read them of a model's own file; of another CONF they go to
+# the programs as KV_ALLOW_CONFIG and KV_ALLOW_TENSOR have it.
+#
+# A model folder may be anybody's, and shells compute what they find in $(( )): no value is used that check() has not let through.
 #
 # Programs come from the PATH, or from build/ (or the folder that O names). A script somewhere else sources this file by the folder that
 # KVPIPE_METHODS names, which experiments/ sets: . "$KVPIPE_METHODS/common.sh"
 set -eu
 
-all_settings='adapter answer chunk chunks cluster draft draft_model group heads instruction keep kernel layer outliers page patch policy pool rank recent retriever sink stop tsp_rate window'
+# Numbers have a point, whatever the user's language writes, texts are bytes, and cd goes where it is told.
+export LC_ALL=C CDPATH=
 
 here=$(cd "${KVPIPE_METHODS:-$(dirname "$0")}" && pwd)
 method=$(basename "$0" .sh)
@@ -57,7 +62,7 @@ answer=32
 stop=
 
 die() {
-	echo "$method.sh: $*" >&2
+	printf '%s\n' "$method.sh: $*" >&2
 	exit 2
 }
 
@@ -69,26 +74,98 @@ among() {
 	esac
 }
 
+newline='
+'
+
+# ---- what values are ----
+
+# kind_of NAME: sets $kind to the kind of a setting's values; fails where there is no such setting
+kind_of() {
+	case $1 in
+	answer | keep | layer | outliers | recent | sink) kind='a whole number' ;;
+	chunk | chunks | cluster | draft | group | kernel | page | patch | rank | window) kind='a whole number above 0' ;;
+	tsp_rate) kind='a share above 0, up to 1' ;;
+	policy | pool) kind='a word of letters and digits' ;;
+	adapter | draft_model | heads | retriever) kind='a name of one line' ;;
+	instruction | stop) kind='a text' ;;
+	*) return 1 ;;
+	esac
+}
+
+# is_number TEXT: as programs and shells read it alike: no sign, no zeros in front, at most nine digits
+is_number() {
+	case $1 in
+	0) ;;
+	'' | 0* | *[!0-9]* | ??????????*) return 1 ;;
+	esac
+}
+
+is_count() {
+	[ "$1" != 0 ] && is_number "$1"
+}
+
+# is_share TEXT: 0.1, 1e-1 or 10%
+is_share() {
+	case $1 in
+	'' | *[!0-9.eE%+-]*) return 1 ;;
+	esac
+	awk -v x="$1" 'BEGIN {
+		most = sub(/%$/, "", x) ? 100 : 1
+		exit !(x ~ /^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$/ && x + 0 > 0 && x + 0 <= most)
+	}'
+}
+
+# check WHERE NAME VALUE: refuses a value that is not of the setting's kind. None stands for what a script derives itself.
+check() {
+	kind_of "$2" || die "$1: there is no such setting"
+	[ -n "$3" ] || return 0
+	case $kind in
+	'a whole number') is_number "$3" ;;
+	'a whole number above 0') is_count "$3" ;;
+	'a share'*) is_share "$3" ;;
+	'a word'*) case $3 in -* | *[!A-Za-z0-9_-]*) false ;; esac ;;
+	'a name'*) case $3 in *"$newline"*) false ;; esac ;;
+	esac || die "$1: not $kind"
+}
+
+# plain_name OPTION NAME: sets $name to a file's name that no program takes for an option
+plain_name() {
+	case $2 in
+	*"$newline"*) die "$1: a name with a line break" ;;
+	-*) name=./$2 ;;
+	*) name=$2 ;;
+	esac
+}
+
 # give NAME VALUE: a setting from the command line; `settings` applies it
 give() {
-	among "$1" "$all_settings" || die "-s $1: there is no such setting"
+	check "-s $1" "$1" "$2"
+	case $kind in
+	'a name'*) plain_name "-s $1" "$2"; set -- "$1" "$name" ;;
+	esac
 	given="$given $1"
 	eval "given_$1=\$2"
 }
 
 while getopts b:c:C:hH:il:m:n:o:r:s:S: option; do
 	case $option in
-	b) budget=$OPTARG ;;
-	c) cache=$OPTARG ;;
-	C) conf=$OPTARG ;;
+	b)
+		is_count "$OPTARG" || die "-b: not a whole number above 0"
+		budget=$OPTARG
+		;;
+	c) plain_name -c "$OPTARG"; cache=$name ;;
+	C) plain_name -C "$OPTARG"; conf=$name ;;
 	h) help=1 ;;
 	H) give heads "$OPTARG" ;;
 	i) as_ids=--ids ;;
 	l) give layer "$OPTARG" ;;
-	m) model=$OPTARG ;;
+	m) plain_name -m "$OPTARG"; model=$name ;;
 	n) give answer "$OPTARG" ;;
-	o) save=$OPTARG ;;
-	r) rate=$OPTARG ;;
+	o) plain_name -o "$OPTARG"; save=$name ;;
+	r)
+		is_share "$OPTARG" || die "-r: not a share above 0, up to 1"
+		rate=$OPTARG
+		;;
 	s)
 		case $OPTARG in
 		*=*) give "${OPTARG%%=*}" "${OPTARG#*=}" ;;
@@ -101,7 +178,8 @@ while getopts b:c:C:hH:il:m:n:o:r:s:S: option; do
 done
 shift $((OPTIND - 1))
 [ $# -le 1 ] || { echo "$usage" >&2; exit 2; }
-prompt=${1:-$here/../prompts/harbour.txt}
+plain_name prompt "${1:-$here/../prompts/harbour.txt}"
+prompt=$name
 [ -z "$cache" ] || [ -d "$cache" ] || die "-c $cache: there is no such folder"
 command -v kv-prefill >/dev/null || PATH=$(cd "$here/../.." && cd "${O:-build}" && pwd):$PATH
 work=$(mktemp -d)
@@ -111,43 +189,82 @@ out=$work/out.kv
 
 # ---- settings ----
 
-# read_conf FILE: assigns what FILE has for the settings $names of this method
+# allow NAME VALUE: what the programs are to pass over, from a file that they do not read themselves. (They have a blank between names.)
+allow() {
+	[ "$conf" != "$model/kvpipe-methods.conf" ] || return 0
+	case $1 in
+	allow-config) export KV_ALLOW_CONFIG="${KV_ALLOW_CONFIG:-} $2" ;;
+	allow-tensor) export KV_ALLOW_TENSOR="${KV_ALLOW_TENSOR:-} $2" ;;
+	esac
+}
+
+# with_newlines TEXT: sets $value to it, with a newline for each \n
+with_newlines() {
+	value=
+	set -- "$1" "$1"
+	while [ "$1" != "${1#*\\n}" ]; do
+		value=$value${1%%\\n*}$newline
+		set -- "${1#*\\n}"
+	done
+	value=$value$1
+}
+
+# read_line WHERE LINE: assigns what a line of the file has for the settings $names of this method
+read_line() {
+	case $2 in
+	'' | '#'*) return ;;
+	*[[:cntrl:]]*) die "$1: a control character (\\n stands for a newline)" ;;
+	*=*) name=${2%%=*} value=${2#*=} ;;
+	*) die "$1 is not NAME=VALUE" ;;
+	esac
+	case $name in
+	allow-config | allow-tensor) allow "$name" "$value"; return ;;
+	*[!a-z0-9A-Z_.-]*) die "$1 is not NAME=VALUE" ;;
+	esac
+	scope=$method
+	case $name in
+	*.*) scope=${name%%.*} name=${name#*.} ;;
+	esac
+	[ "$scope" = "$method" ] || [ -e "$here/$scope.sh" ] || die "$1: there is no method $scope"
+	check "$1: $name" "$name" "$value"
+	{ [ "$scope" = "$method" ] && among "$name" "$names"; } || return 0
+	case $kind in
+	'a name'*) case $value in [!/]*) value=$folder/$value ;; esac ;;     # beside this file
+	*) with_newlines "$value" ;;
+	esac
+	eval "$name=\$value"
+}
+
+# read_conf: the lines of $conf
 read_conf() {
 	number=0
-	folder=$(dirname "$1")     # that a mask or an adapter without a / in front is relative to
+	folder=$(dirname "$conf")
+	[ ! -f "$conf" ] || [ "$(wc -c <"$conf")" -le 65536 ] || die "$conf: more than 64 KiB"
+	cr=$(printf '\r')
 	while IFS= read -r line || [ -n "$line" ]; do
 		number=$((number + 1))
-		case $line in
-		'' | '#'*) continue ;;
-		*=*) name=${line%%=*} value=${line#*=} ;;
-		*) die "$1: line $number is not NAME=VALUE" ;;
-		esac
-		scope=$method
-		case $name in
-		*.*) scope=${name%%.*} name=${name#*.} ;;
-		esac
-		among "$name" "$all_settings" || die "$1: line $number: there is no setting $name"
-		[ "$scope" = "$method" ] || [ -e "$here/$scope.sh" ] || die "$1: line $number: there is no method $scope"
-		{ [ "$scope" = "$method" ] && among "$name" "$names"; } || continue
-		case $value in
-		*\\n*) value=$(printf '%b.' "$value") value=${value%.} ;;
-		esac
-		case $name=$value in
-		adapter=[!/]* | heads=[!/]* | retriever=[!/]*) value=$folder/$value ;;
-		esac
-		eval "$name=\$value"
-	done <"$1"
+		read_line "$conf: line $number" "${line%"$cr"}"
+	done <"$conf"
 }
 
 # settings NAME ...: the variables NAME, which have their defaults, become what the model's file and the command line say
 settings() {
 	names="answer stop $*"
-	[ -z "$conf" ] || [ -e "$conf" ] || die "there is no $conf"
-	: "${conf:=$model/kvpipe-methods.conf}"
-	[ ! -e "$conf" ] || read_conf "$conf"
+	for name in $names; do
+		eval "default_$name=\$$name"
+	done
+	[ -z "$conf" ] || { [ -e "$conf" ] && [ ! -d "$conf" ]; } || die "there is no file $conf"
+	if [ -n "$conf" ] || [ -f "$model/kvpipe-methods.conf" ]; then
+		: "${conf:=$model/kvpipe-methods.conf}"
+		read_conf
+	fi
 	for name in $given; do
 		among "$name" "$names" || die "this method has no setting $name"
 		eval "$name=\$given_$name"
+	done
+	for name in $names; do
+		eval "value=\$$name default=\$default_$name"
+		[ -n "$value" ] || [ -z "$default" ] || die "$name: no value"
 	done
 	[ -z "$help" ] || describe
 }
@@ -157,19 +274,20 @@ describe() {
 	echo
 	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
 	echo
-	echo "settings for $model:"
+	printf '%s\n' "settings for $model:"
 	for name in $names; do
 		eval "value=\$$name"
-		printf '    %s=%s\n' "$name" "$value"
+		printf '    %s=%s\n' "$name" "$(printf '%s\n' "$value" | sed -e ':a' -e '$!N' -e 's/\n/\\n/' -e 'ta')"
 	done
 	exit 0
 }
 
-# config NAME [DEFAULT]: a number of the model's config.json
+# config NAME [DEFAULT]: a number above 0 of the model's config.json
 config() {
 	value=$(sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$model/config.json" | head -n 1)
 	value=${value:-${2:-}}
 	[ -n "$value" ] || die "$model/config.json does not say $1"
+	is_count "$value" || die "$model/config.json: $1 is not a whole number above 0"
 	echo "$value"
 }
 
@@ -214,10 +332,14 @@ share_of() {
 		'BEGIN { if (sub(/%$/, "", rate)) rate /= 100; print int(n * rate / divisor + 1e-9) }'
 }
 
-# parts N: cuts the prompt into pieces of N tokens, the files $work/part.aa, part.ab, ...; prints their names
+# parts N: cuts the prompt into pieces of N tokens, the files "$work"/part.*
 parts() {
 	ids | split -l "$1" - "$work/part."
-	ls "$work"/part.*
+}
+
+# word FILE: the name as it stands in words of kv-prefill's and kv-decode's --score and --evict
+word() {
+	printf %s "$1" | sed "s/'/'\\\\''/g; s/^/'/; s/\$/'/"
 }
 
 # tell FILE: appends records of programs to those of this script, where KV_REPORT asks for them
@@ -231,7 +353,7 @@ tell() {
 # told by every script that takes it: what a method has cost alone. An entry is there when its records are.
 shared() (
 	[ -n "$cache" ] || { "$@"; exit; }
-	entry=$cache/$({ printf '%s\n' "$@" "$as_ids" "${KV_DEVICE:-} ${KV_PRODUCTS:-}"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
+	entry=$cache/$({ printf '%s\n' "$@" "$as_ids" "${KV_DEVICE:-} ${KV_PRODUCTS:-} ${KV_ALLOW_CONFIG:-} ${KV_ALLOW_TENSOR:-}"; stat -L -c '%n %s %Y' "$model"/*; cat "$prompt"; } | sha256sum | cut -d ' ' -f 1)
 	records=$entry.stages
 	if [ ! -e "$records" ]; then
 		exec 9>"$entry.lock"
@@ -266,7 +388,7 @@ count_heads() {
 				full += $i != "" && $i >= 0.5
 			}
 		}
-		END { print n + 0, full + 0 }' "$heads"
+		END { print n + 0, full + 0 }' <"$heads"
 }
 
 # mask_options SINK RECENT: what of kv-evict makes the whole cache as large as the rate asks for
@@ -294,10 +416,10 @@ mask_options() {
 # below it there are 16 recent rows, and more is kept than was asked for. With `chunk` rows go after every so many tokens of the prompt.
 stream_heads() {
 	[ -n "$heads" ] || die "$model has no head mask: name one with -H"
-	[ -e "$heads" ] || die "there is no head mask $heads"
+	[ -f "$heads" ] || die "there is no head mask $heads"
 	if [ -n "$chunk" ]; then
 		# "--sparsity S --recent N" as words of kv-prefill --evict
-		prefill --chunk "$chunk" --evict "heads=$heads sink=$1 $(mask_options "$1" "$2" | sed 's/--\([a-z]*\) /\1=/g')" -o "$out"
+		prefill --chunk "$chunk" --evict "heads=$(word "$heads") sink=$1 $(mask_options "$1" "$2" | sed 's/--\([a-z]*\) /\1=/g')" -o "$out"
 		return
 	fi
 	# shellcheck disable=SC2046 # words
@@ -310,6 +432,11 @@ stream_heads() {
 # percent KEY: a share in a JSON object on standard input
 percent() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" | awk 'NR == 1 { printf "%.2f", 100 * $1 }'
+}
+
+# one_line TERMINAL: a text on standard input in one line; with a 1, what would do something to a terminal is a ?
+one_line() {
+	tr '\n' ' ' | if [ -n "$1" ]; then tr '\000-\037\177' '?' | sed 's/\xc2[\x80-\x9f]/?/g'; else cat; fi
 }
 
 # report [OPTION ...]: $out is as it should be when the answer begins; options are kv-decode's. Footprint, memory and peak are those of the
@@ -327,10 +454,11 @@ report() {
 	said=$(kv-decode -q -m "$model" -n "$answer" "$@" -o "$work/after.kv" "$out")
 	kv-footprint --json "$work/after.kv" >"$work/footprint"
 	kept=$(kv-info --json "$out" | percent share_kept)
-	read=$kept
+	read=$kept terminal=''
+	[ ! -t 1 ] || terminal=1
 	[ ! -e "$stats" ] || read=$(percent share <"$stats")
 	printf '%-20s %6s %6s %6s %6s %6s  %s\n' "$method" "$kept" "$(percent footprint <"$work/footprint")" \
-		"$(percent memory <"$work/footprint")" "$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | tr '\n' ' ')"
+		"$(percent memory <"$work/footprint")" "$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | one_line "$terminal")"
 }
 
 # retrieve METHOD [OPTION ...]: reports with all rows kept, and the share of them read that the rate stands for

@@ -6,7 +6,8 @@
 chunk=128
 settings chunk
 budget=$(share_of "$(tokens)")
-for part in $(parts "$chunk"); do
+parts "$chunk"
+for part in "$work"/part.*; do
 	set --
 	[ ! -e "$out" ] || set -- -r "$out"
 	kv-prefill -q -m "$model" --ids --no-template "$@" "$part" | kv-score --method keydiff |

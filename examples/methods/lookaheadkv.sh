@@ -9,5 +9,5 @@ adapter='' kernel=7 pool=max
 settings adapter kernel pool
 [ -n "$adapter" ] || die "$model has no adapter: name one with -s adapter=FOLDER"
 [ -e "$adapter" ] || die "there is no adapter $adapter"
-prefill --score "lookahead=$adapter kernel=$kernel pool=$pool" --evict "rate=$rate" -o "$out"
+prefill --score "lookahead=$(word "$adapter") kernel=$kernel pool=$pool" --evict "rate=$rate" -o "$out"
 report

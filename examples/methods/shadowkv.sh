@@ -11,8 +11,10 @@ settings outliers rank
 outliers=${outliers:-$(least 48 $(($(tokens) / 160)))}
 [ -n "$rank" ] || {
 	query_heads=$(config num_attention_heads)
-	width=$(config head_dim $(($(config hidden_size) / query_heads)))
-	rank=$(least 160 $(($(config num_key_value_heads "$query_heads") * width / 2)))
+	hidden=$(config hidden_size)
+	width=$(config head_dim $((hidden / query_heads)))
+	kv_heads=$(config num_key_value_heads "$query_heads")
+	rank=$(least 160 $((kv_heads * width / 2)))
 }
 shared prefill | kv-index --low-rank --rank "$rank" --outliers "$outliers" -o "$out"
 retrieve shadow

@@ -8,6 +8,7 @@
 # nothing. Prints both Pythons. What cannot be fetched is said on standard error, and is no failure: the table then has a row
 # that says so.
 set -u
+export LC_ALL=C CDPATH=
 
 folder=${1:?usage: fetch_peers.sh FOLDER}
 

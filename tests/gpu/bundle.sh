@@ -5,6 +5,7 @@
 # which tests/gpu/run.sh runs as here, with stripped programs and every shared library that they need except those of the C library;
 # FOLDER.tar.xz is its archive. Prints both sizes.
 set -eu
+export LC_ALL=C CDPATH=
 
 build=$1 folder=$2
 cd "$(dirname "$0")/../.."

@@ -22,6 +22,7 @@
 # METHODS: scripts of examples/methods for the stage pipelines; all when it is not set.
 # PYTHON: one with PyTorch, for the stages ceilings, bench and transformers.
 set -u
+export LC_ALL=C CDPATH=
 
 begin=$(date +%s)
 from=$PWD

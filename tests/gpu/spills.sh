@@ -3,6 +3,7 @@
 #
 # Naive kernels, reference_..., may spill. With -v also prints registers and shared memory of every kernel.
 set -eu
+export LC_ALL=C CDPATH=
 
 verbose=0
 if [ "${1:-}" = -v ]; then

@@ -4,6 +4,7 @@
 # A stage prints its log; lines that begin with { are measurements. It exits with 0 (passed), 77 (cannot run here; the last
 # line says why) or something else (failed). run.sh sets the variables.
 set -u
+export LC_ALL=C CDPATH=
 build=${build:-} out=${out:-} programs=${programs:-} tests=${tests:-} ops=${ops:-} tiny=${tiny:-} emulated=${emulated:-}
 wanted_weights=${wanted_weights:-}
 

@@ -37,7 +37,7 @@ kv_footprint() {
 assert_kept() {
 	local have
 	have=$(kv_fact "$1" share_kept)
-	awk -v have="$have" -v want="$(_kv_share "$2")" -v tolerance="${3:-0.005}" \
+	_kv_awk -v have="$have" -v want="$(_kv_share "$2")" -v tolerance="${3:-0.005}" \
 		'BEGIN { d = have - want; exit !(d <= tolerance && -d <= tolerance) }' ||
 		_kv_fail "$1: $have of the rows are kept, not $2"
 }
@@ -45,7 +45,7 @@ assert_kept() {
 # assert_rows FILE N: every KV head of every layer has N rows
 assert_rows() {
 	local other
-	other=$(kv-info --positions "$1" | awk -v n="$2" 'NF != n + 2 { print "layer " $1 " KV head " $2 ": " NF - 2; exit }')
+	other=$(kv-info --positions "$1" | _kv_awk -v n="$2" 'NF != n + 2 { print "layer " $1 " KV head " $2 ": " NF - 2; exit }')
 	[ -z "$other" ] || _kv_fail "$1: $other rows, not $2"
 }
 
@@ -67,7 +67,7 @@ assert_peak_below() {
 # assert_keeps FILE FIRST [LAST]: the positions FIRST to LAST are left in every KV head of every layer
 assert_keeps() {
 	local missing
-	missing=$(kv-info --positions "$1" | awk -v first="$2" -v last="${3:-$2}" '{
+	missing=$(kv-info --positions "$1" | _kv_awk -v first="$2" -v last="${3:-$2}" '{
 		split("", has)
 		for (i = 3; i <= NF; i++) has[$i]
 		for (p = first; p <= last; p++) if (!(p in has)) {
@@ -78,10 +78,10 @@ assert_keeps() {
 # assert_overlap A B SHARE: at least this share of the rows of A is in B, too
 assert_overlap() {
 	local share
-	share=$(awk 'NR == FNR { for (i = 3; i <= NF; i++) has[$1, $2, $i]; next }
+	share=$(_kv_awk 'NR == FNR { for (i = 3; i <= NF; i++) has[$1, $2, $i]; next }
 		{ for (i = 3; i <= NF; i++) { n++; both += ($1, $2, $i) in has } }
 		END { print n ? both / n : 1 }' <(kv-info --positions "$2") <(kv-info --positions "$1"))
-	awk -v have="$share" -v want="$(_kv_share "$3")" 'BEGIN { exit !(have >= want) }' ||
+	_kv_awk -v have="$share" -v want="$(_kv_share "$3")" 'BEGIN { exit !(have >= want) }' ||
 		_kv_fail "$2 has $share of the rows of $1, not $3"
 }
 
@@ -110,14 +110,14 @@ assert_same_rows() {
 	local where
 	where=$(cmp -s <(kv-info --positions "$1") <(kv-info --positions "$2") ||
 		paste -d '\n' <(kv-info --positions "$1") <(kv-info --positions "$2") |
-		awk 'NR % 2 { line = $0; next } line != $0 { print "layer " $1 " KV head " $2; exit }')
+		_kv_awk 'NR % 2 { line = $0; next } line != $0 { print "layer " $1 " KV head " $2; exit }')
 	[ -z "$where" ] || _kv_fail "$1 and $2 keep other rows: first in $where"
 }
 
 # assert_subset SMALL LARGE: every row of SMALL is in LARGE
 assert_subset() {
 	local missing
-	missing=$(awk 'NR == FNR { for (i = 3; i <= NF; i++) has[$1, $2, $i]; next }
+	missing=$(_kv_awk 'NR == FNR { for (i = 3; i <= NF; i++) has[$1, $2, $i]; next }
 		{ for (i = 3; i <= NF; i++) if (!(($1, $2, $i) in has)) {
 			print "layer " $1 " KV head " $2 " position " $i; exit } }' \
 		<(kv-info --positions "$2") <(kv-info --positions "$1"))
@@ -132,14 +132,19 @@ _kv_fail() {
 _kv_below() {
 	local have
 	have=$(kv_footprint "$1" "$2")
-	awk -v have="$have" -v limit="$(_kv_share "$3")" 'BEGIN { exit !(have != "" && have < limit) }' ||
+	_kv_awk -v have="$have" -v limit="$(_kv_share "$3")" 'BEGIN { exit !(have != "" && have < limit) }' ||
 		_kv_fail "$1: the $2 is $have of the full cache's, not below $3"
 }
 
 # "10%" is 0.1
 _kv_share() {
 	case $1 in
-	*%) awk -v p="${1%\%}" 'BEGIN { print p / 100 }' ;;
+	*%) _kv_awk -v p="${1%\%}" 'BEGIN { print p / 100 }' ;;
 	*) echo "$1" ;;
 	esac
+}
+
+# Numbers have a point, whatever the user's language writes.
+_kv_awk() {
+	LC_ALL=C awk "$@"
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # kvfile_symbols - libkvfile never prints and never exits, and its archive says so
 # usage: kvfile_symbols ARCHIVE SHARED
+export LC_ALL=C CDPATH=
 
 unwanted=' U (_?exit|abort|v?printf|puts|perror|fputs|fwrite|err|warn|getenv)(@.*)?$'
 if nm "$1" | grep -E "$unwanted"; then
