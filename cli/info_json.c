@@ -104,6 +104,8 @@ model_json(const struct kv_model *m)
 	put(o, "rope", rope_json(m));
 	put_text(o, "weights_dtype", kv_dtype_name(m->weights_dtype));
 	put_text(o, "weights", m->weights);
+	if (m->weights_rule != 0)
+		put(o, "weights_rule", json_integer(m->weights_rule));
 	put_text(o, "tokenizer", m->tokenizer);
 	return o;
 }

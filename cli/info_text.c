@@ -93,7 +93,8 @@ print_model(const struct kv_model *m)
 	print_window(m);
 	print_multipliers(m);
 	print_rope(m);
-	printf(LINE "%s %s\n", "weights", m->weights, kv_dtype_name(m->weights_dtype));
+	printf(LINE "%s %s%s\n", "weights", m->weights, kv_dtype_name(m->weights_dtype),
+	    m->weights_rule == 0 ? ", by samples" : "");
 	printf(LINE "%s\n", "tokenizer", m->tokenizer);
 }
 

@@ -119,6 +119,41 @@ choose_products(struct model *m)
 	note("products of prompts: in %s", m->products_in_bf16 ? "bf16" : "f32");
 }
 
+/* Weights are read for their fingerprint. */
+static void
+tell_reading(void *with, uint64_t done, uint64_t total)
+{
+	int *begun = with;
+
+	if (!*begun)
+		progress_start("read weights", total, "B");
+	*begun = 1;
+	progress(done);
+}
+
+static int
+open_model(struct session *s, char *err, size_t errlen)
+{
+	const double begin = seconds();
+	int begun = 0, rc;
+	struct weights_reading reading = { .threads = processors(), .known = settings.fingerprints,
+	    .call = tell_reading, .with = &begun };
+
+	rc = model_open(settings.model, overrides_of_model(settings.model), &reading, s->device.ops,
+	    s->device.dev, &s->model, err, errlen);
+	if (begun)
+		progress_end();
+	if (rc != 0)
+		return rc;
+	s->model->reading.call = NULL;
+	if (s->model->reading.bytes > 0)
+		note("weights: %.1f MiB read for their fingerprint in %.2f s",
+		    (double)s->model->reading.bytes / (1 << 20), seconds() - begin);
+	else
+		note("weights: their fingerprint is known");
+	return 0;
+}
+
 static void
 open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need need)
 {
@@ -128,15 +163,14 @@ open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need ne
 
 	s->adapter = NULL;
 	s->head = NULL;
+	s->warned = 0;
 	find_folder();
 	if ((rc = model_folder_without_config(settings.model, err, sizeof err)) != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() :
 	    tokenizer_if_there(settings.model, "ids need none");
 	s->device = device_open();
-	rc = model_open(settings.model, overrides_of_model(settings.model), s->device.ops, s->device.dev,
-	    &s->model, err, sizeof err);
-	if (rc != 0)
+	if ((rc = open_model(s, err, sizeof err)) != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	overrides_sign();
 	choose_products(s->model);
@@ -153,15 +187,31 @@ session_open_any(struct session *s, const struct kv_reader *like, enum tokenizer
 	report_leave();
 }
 
+/* Once: of the first of several snapshots. */
+static void
+warn_samples(struct session *s, const char *name)
+{
+	if (s->model->id.weights_rule != WEIGHTS_SAMPLED || s->warned)
+		return;
+	s->warned = 1;
+	warning("%s: its fingerprint of the weights is of samples only, as in older versions", name);
+}
+
 int
 session_fit(struct session *s, const struct kv_reader *snapshot, struct engine_error *e)
 {
 	char err[512];
+	int rc;
 
 	identify_tokenizer(s, snapshot);
+	rc = model_name_weights(s->model, &kv_reader_head(snapshot)->model, err, sizeof err);
+	if (rc != 0)
+		return engine_fail_model(e, rc, err);
 	if (kv_model_diff(&kv_reader_head(snapshot)->model, &s->model->id, "snapshot", "model", err,
-	    sizeof err) == 0)
+	    sizeof err) == 0) {
+		warn_samples(s, kv_reader_name(snapshot));
 		return ENGINE_OK;
+	}
 	return engine_fail(e, ENGINE_EMODEL, "%s is not of the model %s: %s",
 	    kv_reader_name(snapshot), settings.model, err);
 }
@@ -174,6 +224,14 @@ session_open(struct session *s, const struct kv_reader *snapshot, enum tokenizer
 	session_open_any(s, snapshot, need);
 	if (snapshot != NULL)
 		must(session_fit(s, snapshot, &e), &e);
+}
+
+static void
+warn_made_for(const char *dir, int by_samples)
+{
+	if (by_samples)
+		warning("%s: its fingerprint of the model's weights is of samples only, as in "
+		    "older versions", dir);
 }
 
 void
@@ -189,6 +247,7 @@ session_adapter(struct session *s, const char *dir)
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	overrides_sign();
+	warn_made_for(dir, s->adapter->by_samples);
 }
 
 /* An embedding of its own stands for ids, which mean something by a tokenizer only. */
@@ -223,6 +282,7 @@ session_head(struct session *s, const char *dir)
 	if (rc != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	overrides_sign();
+	warn_made_for(dir, s->head->by_samples);
 	check_tokenizer_of_head(s, dir);
 	report_leave();
 	sign_text("head", s->head->id);

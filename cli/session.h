@@ -19,6 +19,7 @@ struct session {
 	struct retrieval_head *head;    /* session_head(); NULL: none */
 	struct tokenizer *tokenizer;
 	struct memory_plan plan;        /* session_load() */
+	int warned;                     /* of a snapshot whose weights are compared by samples */
 };
 
 /* Who reads and writes ids only runs without a tokenizer, too: where there is none, or none that is

@@ -125,6 +125,26 @@ append_words(struct strings *to, const char *text)
 			option_append(to, word);
 }
 
+/* Where fingerprints of weights are kept: nowhere without a home, or where somebody wants none. */
+static void
+find_fingerprints(void)
+{
+	const char *off = getenv("KV_FINGERPRINTS"), *cache = getenv("XDG_CACHE_HOME");
+	const char *home = getenv("HOME");
+	char *path = NULL;
+	int n = 0;
+
+	if (off != NULL && *off != '\0' && strcmp(off, "off") != 0)
+		die(EXIT_USAGE, "KV_FINGERPRINTS: '%s' is not off", off);
+	if (off != NULL && *off != '\0')
+		return;
+	if (cache != NULL && *cache == '/')
+		n = asprintf(&path, "%s/kvpipe/fingerprints", cache);
+	else if (home != NULL && *home == '/')
+		n = asprintf(&path, "%s/.cache/kvpipe/fingerprints", home);
+	settings.fingerprints = n > 0 ? path : NULL;
+}
+
 static void
 read_environment(const struct tool *tool)
 {
@@ -143,6 +163,7 @@ read_environment(const struct tool *tool)
 			settings.products = text;
 		append_words(&settings.allow_config, getenv("KV_ALLOW_CONFIG"));
 		append_words(&settings.allow_tensor, getenv("KV_ALLOW_TENSOR"));
+		find_fingerprints();
 	}
 	if (tool->takes & TAKES_PROGRESS)
 		if ((text = getenv("KV_PROGRESS")) != NULL && *text != '\0')

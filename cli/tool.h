@@ -1,7 +1,8 @@
 /* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
  *
  * Only here a program may exit, read the environment (KV_ALLOW_CONFIG, KV_ALLOW_TENSOR, KV_THREADS,
- * KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, TMPDIR) or handle signals. */
+ * KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, KV_FINGERPRINTS, XDG_CACHE_HOME, HOME, TMPDIR) or handle
+ * signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
@@ -84,6 +85,7 @@ struct settings {
 	const char *device;     /* "auto" */
 	const char *products;   /* NULL unless given; from session_open() on "bf16", or NULL for f32 */
 	const char *report;     /* NULL unless given; report.h */
+	const char *fingerprints;       /* file for those of weights that have been read; NULL: none */
 	int json, quiet, verbose;
 };
 extern struct settings settings;

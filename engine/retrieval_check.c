@@ -25,7 +25,8 @@ retrieval_fit(const struct kv_model *m, const char *name, uint32_t l, struct eng
 }
 
 int
-head_check(struct cache *c, const char *name, struct engine_error *e)
+head_check(struct cache *c, const char *name, const struct notice_hook *told,
+    struct engine_error *e)
 {
 	const struct retrieval_head *h = c->head->head;
 
@@ -38,6 +39,9 @@ head_check(struct cache *c, const char *name, struct engine_error *e)
 		return engine_fail(e, ENGINE_ERUN, "%s has no keys of %s retrieval head (rHDk), and they "
 		    "are made while the prompt runs: make it with kv-prefill --head", name,
 		    c->head_other ? "this" : "a");
+	if (c->head->id != h->id)
+		notice(told, "%s: its fingerprint of the head is of samples only, as in "
+		    "older versions", name);
 	if (cache_reserve_beside(c, 1) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the keys of a retrieval head");
 	cache_head_end(c);

@@ -19,7 +19,9 @@ int retrieval_check(const struct retrieval_options *, const char *name,
     const struct kv_model *, uint32_t l, const struct layer_index *x, struct engine_error *);
 
 /* The cache of a snapshot has a retrieval head: makes the keys that it lacks. ENGINE_ERUN where these
- * cannot be made, or mean nothing for its rows. name: of the snapshot. */
-int head_check(struct cache *, const char *name, struct engine_error *);
+ * cannot be made, or mean nothing for its rows. told hears of it where only samples tell that the
+ * head is the one of the snapshot. name: of the snapshot. */
+int head_check(struct cache *, const char *name, const struct notice_hook *told,
+    struct engine_error *);
 
 #endif

@@ -103,7 +103,7 @@ check(const struct sequence *s, const struct sequence_options *o, const char *na
 	for (l = 0; o->retrieve != NULL && rc == ENGINE_OK && l < id->layers; l++)
 		rc = retrieval_check(o->retrieve, name, id, l, cache_index(c, l), e);
 	if (rc == ENGINE_OK && s->head != NULL)
-		rc = head_check(c, name, e);
+		rc = head_check(c, name, &o->notice, e);
 	if (rc == ENGINE_OK && o->evict != NULL)
 		rc = evict_cache_fit(o->evict, id->layers, e);
 	if (rc == ENGINE_OK && o->evict != NULL)

@@ -34,6 +34,7 @@ const struct head_field kv_model_fields[] = {
 	{ "vocabulary", COUNT, AT(vocabulary), 1, WIDE, 0, 0 },
 	{ "weights", HASH, AT(weights), 0, 0, 0, 0 },
 	{ "weights_dtype", DTYPE, AT(weights_dtype), 0, 0, 0, 0 },
+	{ "weights_rule", COUNT, AT(weights_rule), 2, 2, 0, 1 },
 	{ "whole_layers", LAYERS, AT(whole), 0, 0, 0, 1 },
 	{ "window", COUNT, AT(window), 1, UINT32_MAX, 0, 1 },
 	{ NULL, TEXT, 0, 0, 0, 0, 0 }

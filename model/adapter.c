@@ -193,6 +193,7 @@ read_folder(struct adapter_loader *ld, const char *dir)
 	struct adapter *a = ld->a;
 	const struct kv_model *id = &a->model->id;
 	struct adapter_config c;
+	struct weights_reading reading = a->model->reading;
 	int rc;
 
 	if ((rc = adapter_config_read(dir, ld->overrides, &c, ld->err, ld->errlen)) != MODEL_OK)
@@ -202,9 +203,11 @@ read_folder(struct adapter_loader *ld, const char *dir)
 	    id->mlp_bias)
 		return FAIL(ld, MODEL_EUNSUPPORTED, dir, "lookahead adapters are not supported for "
 		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");
-	if (c.weights[0] != '\0' && strcmp(c.weights, id->weights) != 0)
-		return FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, and those of %s are %s",
-		    c.weights, a->model->dir, id->weights);
+	if (c.weights[0] != '\0' &&
+	    (rc = model_has_weights(a->model, c.weights, ld->err, ld->errlen)) <= WEIGHTS_OTHER)
+		return rc < 0 ? rc : FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, and "
+		    "those of %s are %s", c.weights, a->model->dir, a->model->weights);
+	a->by_samples = rc == WEIGHTS_ALIKE;
 	if ((rc = safetensors_open_file(dir, TENSORS, ld->overrides, &a->files, ld->err,
 	    ld->errlen)) != MODEL_OK)
 		return rc;
@@ -222,8 +225,7 @@ read_folder(struct adapter_loader *ld, const char *dir)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
 	if ((rc = bind(ld)) != MODEL_OK || (rc = check_leftovers(ld)) != MODEL_OK)
 		return rc;
-	safetensors_fingerprint(a->files, a->id);
-	return MODEL_OK;
+	return weights_hash(a->files, &reading, a->id, ld->err, ld->errlen);
 }
 
 int

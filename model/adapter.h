@@ -32,6 +32,7 @@ struct adapter {
 	struct adapter_layer *layer;    /* [L] */
 	float *scratch;                 /* device [n][r] x . A^T */
 	char id[33];                    /* fingerprint of its tensors, as that of a model's weights */
+	int by_samples;                 /* it names the model's weights by samples only */
 	size_t bytes;                   /* of the device */
 	/* the rest is adapter.c's: the one device block that matrices and scratch lie in */
 	void *block;

@@ -24,6 +24,7 @@ head_keys_new(const struct retrieval_head *h, enum kv_dtype dtype)
 	if (t == NULL)
 		return NULL;
 	t->head = h;
+	t->id = h->id;
 	t->e = o->alloc(d, (size_t)HEAD_ROWS * h->D * sizeof *t->e);
 	t->f = o->alloc(d, (size_t)HEAD_ROWS * h->D * sizeof *t->f);
 	t->k = o->alloc(d, (size_t)HEAD_ROWS * h->G * h->E * sizeof *t->k);
@@ -240,7 +241,8 @@ head_keys_load(struct head_keys *t, const struct kv_head_keys *from)
 	const size_t row = r->width * kv_dtype_size(r->dtype);
 	uint32_t *pos, g, i;
 
-	if (strcmp(from->id, h->id) != 0 || from->heads != h->G || from->width != h->E ||
+	t->id = strcmp(from->id, h->sampled_id) == 0 ? h->sampled_id : h->id;
+	if (strcmp(from->id, t->id) != 0 || from->heads != h->G || from->width != h->E ||
 	    from->n_feature != (h->has_features ? h->D : 0))
 		return KV_EINVAL;
 	if (head_keys_reserve(t, from->n, 1) != KV_OK ||
@@ -277,7 +279,7 @@ head_keys_save(const struct head_keys *t, struct kv_writer *w)
 	uint32_t g;
 
 	if (key != NULL && feature != NULL) {
-		strcpy(to.id, h->id);
+		strcpy(to.id, t->id);
 		to.key = key;
 		to.feature = feature;
 		for (g = 0; g < r->heads; g++)

@@ -21,6 +21,7 @@ struct head_keys {
 	/* scratch, device: [HEAD_ROWS][D] each of two, [HEAD_ROWS][G][E], [H][E], [HEAD_ROWS] */
 	float *e, *f, *k, *q;
 	uint32_t *pos;
+	const char *id;                 /* the head's name; that of older programs where keys are theirs */
 	uint32_t prepared;              /* rows of e, f and pos: those of the keys that were made last */
 };
 

@@ -419,13 +419,15 @@ open_folder(struct loader *ld, const char *dir)
 		return rc;
 	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;
-	safetensors_fingerprint(m->files, m->id.weights);
-	return MODEL_OK;
+	if ((rc = weights_hash(m->files, &m->reading, m->weights, ld->err, ld->errlen)) != MODEL_OK)
+		return rc;
+	return model_name_weights(m, NULL, ld->err, ld->errlen);
 }
 
 int
-model_open(const char *dir, const struct overrides *overrides, const struct ops *ops,
-    struct dev *dev, struct model **out, char *err, size_t errlen)
+model_open(const char *dir, const struct overrides *overrides,
+    const struct weights_reading *reading, const struct ops *ops, struct dev *dev,
+    struct model **out, char *err, size_t errlen)
 {
 	struct loader ld = { .m = calloc(1, sizeof *ld.m), .overrides = overrides, .err = err,
 	    .errlen = errlen };
@@ -436,6 +438,7 @@ model_open(const char *dir, const struct overrides *overrides, const struct ops 
 		return model_file_fail(err, errlen, MODEL_ENOMEM, dir, "out of memory");
 	ld.m->ops = ops;
 	ld.m->dev = dev;
+	ld.m->reading = *reading;
 	rc = open_folder(&ld, dir);
 	free(ld.needed);
 	if (rc == MODEL_OK)
@@ -465,13 +468,37 @@ int
 model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out, char *err,
     size_t errlen)
 {
-	int rc = model_open(dir, &no_overrides, ops, dev, out, err, errlen);
+	const struct weights_reading reading = { .threads = 1 };
+	int rc = model_open(dir, &no_overrides, &reading, ops, dev, out, err, errlen);
 
 	if (rc == MODEL_OK && (rc = model_bind(*out, err, errlen)) != MODEL_OK) {
 		model_free(*out);
 		*out = NULL;
 	}
 	return rc;
+}
+
+int
+model_has_weights(const struct model *m, const char *digits, char *err, size_t errlen)
+{
+	char sampled[33];
+	int rc;
+
+	if (strcmp(digits, m->weights) == 0)
+		return WEIGHTS_SAME;
+	if ((rc = weights_hash_sampled(m->files, sampled, err, errlen)) != MODEL_OK)
+		return rc;
+	return strcmp(digits, sampled) == 0 ? WEIGHTS_ALIKE : WEIGHTS_OTHER;
+}
+
+int
+model_name_weights(struct model *m, const struct kv_model *snapshot, char *err, size_t errlen)
+{
+	m->id.weights_rule = snapshot != NULL ? snapshot->weights_rule : WEIGHTS_RULE;
+	if (m->id.weights_rule == WEIGHTS_SAMPLED)
+		return weights_hash_sampled(m->files, m->id.weights, err, errlen);
+	memcpy(m->id.weights, m->weights, sizeof m->weights);
+	return MODEL_OK;
 }
 
 void

@@ -11,6 +11,7 @@
 
 #include "libkvfile/kvfile.h"
 #include "model/compose.h"
+#include "model/weights_hash.h"
 
 struct family;
 struct overrides;
@@ -52,6 +53,10 @@ struct model {
 	/* the identity that goes into snapshots; id.tokenizer is filled by the caller;
 	 * id.weights_dtype is that of the embedding, other tensors may differ */
 	struct kv_model id;
+	/* the hash of all its weights; that of id is another while it names a snapshot that has the
+	 * samples of older programs: model_name_weights() */
+	char weights[33];
+	struct weights_reading reading;         /* how they were read, and what is beside them is */
 	char *dir;
 	/* generation_config.json, else config.json; bos UINT32_MAX = none */
 	uint32_t bos, eos[MODEL_EOS_MAX], n_eos;
@@ -106,13 +111,19 @@ int model_turns_alike(const struct model *, uint64_t tokens);
  * name them, or they are known to be harmless (leftovers.h; with tied embeddings an lm_head.weight
  * that is the same, byte for byte). The model is described completely then, but not yet on the
  * device. */
-int model_open(const char *dir, const struct overrides *, const struct ops *ops,
-    struct dev *dev, struct model **out, char *err, size_t errlen);
+int model_open(const char *dir, const struct overrides *, const struct weights_reading *,
+    const struct ops *ops, struct dev *dev, struct model **out, char *err, size_t errlen);
 /* Copies the weights to the device: once, before anything is run. */
 int model_bind(struct model *, char *err, size_t errlen);
-/* model_open() without overrides, and model_bind() */
+/* model_open() without overrides, weights read by one thread, and model_bind() */
 int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
     char *err, size_t errlen);
+/* What digits that stand for weights say of the model's. Returns one of these, or MODEL_ENOMEM. */
+enum { WEIGHTS_OTHER, WEIGHTS_SAME, WEIGHTS_ALIKE };    /* alike: as far as samples tell */
+int model_has_weights(const struct model *, const char *digits, char *err, size_t errlen);
+/* From now on id names the weights by the rule of this snapshot (NULL: none), so that both can be
+ * compared, and what is made of it claims no more than it does. Returns MODEL_*. */
+int model_name_weights(struct model *, const struct kv_model *snapshot, char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */
 
 /* freq[W/2] <- rotary frequencies, host, of the W channels that are turned (kv-snapshot(5), 4.1):

@@ -70,18 +70,23 @@ read_ours(struct head_loader *ld)
 	char *path = model_file_path(ld->h->dir, "config.json");
 	const json_t *own, *weights;
 	json_t *json;
-	int rc;
+	int rc, same = WEIGHTS_SAME;
 
 	if (path == NULL)
 		return FAIL(ld, MODEL_ENOMEM, ld->h->dir, "out of memory");
 	if ((rc = model_file_json(path, &json, ld->err, ld->errlen)) == MODEL_OK) {
 		own = json_object_get(json, OURS);
 		weights = json_object_get(own, "target_weights");
-		if (weights != NULL && !json_is_null(weights) && (!json_is_string(weights) ||
-		    strcmp(json_string_value(weights), m->id.weights) != 0))
+		if (weights != NULL && !json_is_null(weights))
+			same = !json_is_string(weights) ? WEIGHTS_OTHER : model_has_weights(m,
+			    json_string_value(weights), ld->err, ld->errlen);
+		ld->h->by_samples = same == WEIGHTS_ALIKE;
+		if (same < 0)
+			rc = same;
+		else if (same == WEIGHTS_OTHER)
 			rc = FAIL(ld, MODEL_EMISMATCH, path, "trained for weights %s, and those of %s "
 			    "are %s", json_is_string(weights) ? json_string_value(weights) : "unknown",
-			    m->dir, m->id.weights);
+			    m->dir, m->weights);
 		else if (ld->h->has_features)
 			rc = read_layers(ld, path, json_object_get(own, "feature_layers"));
 		json_decref(json);
@@ -300,20 +305,14 @@ find_features(struct head_loader *ld)
 	return read_ours(ld);
 }
 
-/* id <- what keys depend on: the tensors, and what the configuration says of them */
-static int
-name_head(struct head_loader *ld)
+/* id <- what keys depend on: the tensors, by a hash, and what the configuration says of them */
+static void
+name_by(const struct retrieval_head *h, const char *weights, XXH3_state_t *x, char *id)
 {
-	struct retrieval_head *h = ld->h;
 	const float real[] = { (float)h->shape.norm_eps, h->rope.factor };
 	const uint32_t whole[] = { h->D, h->H, h->G, h->E, h->has_features != 0 };
-	XXH3_state_t *x = XXH3_createState();
 	double freq[512];
-	char weights[33];
 
-	if (x == NULL)
-		return FAIL(ld, MODEL_ENOMEM, h->dir, "out of memory");
-	safetensors_fingerprint(h->files, weights);
 	model_rope_frequencies(&h->shape, freq);
 	XXH3_128bits_reset(x);
 	XXH3_128bits_update(x, weights, 32);
@@ -322,9 +321,27 @@ name_head(struct head_loader *ld)
 		XXH3_128bits_update(x, h->feature_layer, sizeof h->feature_layer);
 	XXH3_128bits_update(x, real, sizeof real);
 	XXH3_128bits_update(x, freq, h->rope.turned / 2 * sizeof *freq);
-	model_hash_text(XXH3_128bits_digest(x), h->id);
+	model_hash_text(XXH3_128bits_digest(x), id);
+}
+
+static int
+name_head(struct head_loader *ld)
+{
+	struct retrieval_head *h = ld->h;
+	struct weights_reading reading = h->model->reading;
+	XXH3_state_t *x = XXH3_createState();
+	char whole[33], sampled[33];
+	int rc = MODEL_ENOMEM;
+
+	if (x == NULL)
+		FAIL(ld, rc, h->dir, "out of memory");
+	else if ((rc = weights_hash(h->files, &reading, whole, ld->err, ld->errlen)) == MODEL_OK &&
+	    (rc = weights_hash_sampled(h->files, sampled, ld->err, ld->errlen)) == MODEL_OK) {
+		name_by(h, whole, x, h->id);
+		name_by(h, sampled, x, h->sampled_id);
+	}
 	XXH3_freeState(x);
-	return MODEL_OK;
+	return rc;
 }
 
 static int

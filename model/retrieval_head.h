@@ -39,6 +39,8 @@ struct retrieval_head {
 	struct norm norm, feature_norm;
 	struct rotary rope;
 	char id[33];                            /* its name in snapshots (kv-snapshot(5), 6) */
+	char sampled_id[33];                    /* its name in those of older programs */
+	int by_samples;                         /* it names the model's weights by samples only */
 	size_t bytes;                           /* of the device, without the model's embedding */
 	/* the rest is retrieval_head.c's */
 	void *block;

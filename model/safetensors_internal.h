@@ -5,7 +5,6 @@
 #define KVPIPE_SAFETENSORS_INTERNAL_H
 
 #include <jansson.h>
-#include <xxhash.h>
 
 #include "model/model.h"
 #include "model/model_files.h"
@@ -16,6 +15,7 @@ struct shard {
 	const char *name;               /* last component of path */
 	const uint8_t *map;
 	size_t size;
+	struct stat opened;             /* what it was before it was read */
 	json_t *header;                 /* owns the tensors' names and types */
 };
 
@@ -24,7 +24,6 @@ struct safetensors {
 	size_t shards;
 	struct tensor *tensor;          /* [n], sorted by name once all shards are there */
 	size_t n;
-	XXH3_state_t *hash;             /* made when opening, so that the fingerprint cannot fail */
 	const struct overrides *overrides;      /* while opening */
 	char *err;                      /* while opening */
 	size_t errlen;

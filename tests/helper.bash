@@ -22,6 +22,8 @@ export LC_ALL=C.UTF-8 CDPATH=
 # What Python has compiled is kept there, not in the tree.
 export ROOT O PATH PYTHONPYCACHEPREFIX=$O/pycache
 unset PYTHONDONTWRITEBYTECODE KV_ALLOW_CONFIG KV_ALLOW_TENSOR KV_THREADS KV_DEVICE KV_PROGRESS KV_REPORT
+# Nothing is remembered from one test to another.
+export KV_FINGERPRINTS=off
 # What tests compare with is computed with activations in f32, and is the same on every processor.
 export KV_PRODUCTS=f32
 

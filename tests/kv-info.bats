@@ -35,7 +35,7 @@ info() {
 		model          llama, 3 layers, 8 query heads, 4 KV heads, head width 16, model width 128, ffn 512, vocabulary 1000
 		               norm eps 1e-05, no attention bias, tied embeddings
 		rope           default, theta 500000
-		weights        00000000000000000000000000000000 bf16
+		weights        00000000000000000000000000000000 bf16, by samples
 		tokenizer      11111111111111111111111111111111
 		dtype          bf16
 		tokens         100

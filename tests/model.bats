@@ -48,6 +48,23 @@ setup() {
 	[ "$(fingerprint one)" != "$(fingerprint other)" ]
 }
 
+# A tensor of 3 MB, of 4 pieces
+@test "a tensor of several pieces: the oracle's fingerprint, with any number of threads, and every byte counts" {
+	local n before
+	mkmodel m --vocab 12345 --hidden 128 --layers 1
+	run -0 fingerprint m
+	assert_output "$(oracle m)"
+	for n in 1 2 5; do
+		run -0 --separate-stderr bash -c "echo 1 2 3 | kv-prefill -m m -j $n --ids - | kv-info --json -"
+		[[ "$output" == *"\"weights\": \"$(oracle m)\""* ]]
+	done
+	before=$(oracle m)
+	"$PYTHON" "$ROOT/tests/bin/setweight.py" m/model.safetensors model.embed_tokens.weight 1000003 7
+	[ "$(oracle m)" != "$before" ]
+	run -0 fingerprint m
+	assert_output "$(oracle m)"
+}
+
 @test "a missing shard is refused and named" {
 	mkmodel m --shards 2 && rm m/model-00002-of-00002.safetensors
 	run -1 fingerprint m

@@ -2,8 +2,10 @@
 
 model_folder_o = $(patsubst %,$(O)/model/%.o,config config_keys config_kind config_rope config_scale config_values \
     config_window device_block \
-    family file_kind folder leftovers model model_files notice overrides rope safetensors safetensors_shards tensor_shape)
-model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors)
+    family file_kind folder leftovers model model_files notice overrides rope safetensors safetensors_shards \
+    tensor_shape weights_hash weights_known)
+model_unit = $(patsubst %,$(O)/tests/unit/%,model_config model_load model_rope model_safetensors \
+    model_weights)
 UNIT_TESTS += $(model_unit)
 
 $(model_unit): %: %.o $(model_folder_o) $(O)/libkvfile.a

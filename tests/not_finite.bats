@@ -57,10 +57,12 @@ refused() {
 	refused 'at position 15 are not finite' kv-prefill -m bad --device cpu -c 16 -o out.kv doc.txt
 }
 
-# The fingerprint of the weights is taken from samples: this weight lies between two of them, so that the snapshot is one of this model.
+# Such a snapshot is none of this model: it gets its fingerprint here.
 @test "a weight that is not finite: kv-observe, kv-decode and kv-prefill --resume say so, too" {
 	for value in nan inf; do
 		damaged bad model.layers.1.mlp.gate_proj.weight 2500 $value
+		rm good.kv
+		"$PYTHON" "$ROOT/tests/bin/reweigh.py" bad "$BATS_FILE_TMPDIR/good.kv" good.kv
 		refused '^kv-observe: layer [12]: .* not finite' kv-observe -m bad --device cpu --ids-from ids -o out.kv good.kv
 		refused '^kv-observe: layer [12]: .* not finite' kv-observe -m bad --device cpu --repeat-context -o out.kv good.kv
 		# the first token comes from the logits of the snapshot

@@ -172,7 +172,8 @@ start_cache(const struct session *e, struct kv_reader *from, struct observation 
 		session_load_rows(e, from, c, obs);
 	prefix_load(&prefix, e, c, tile);
 	if (from != NULL && c->head != NULL)
-		must(head_check(c, kv_reader_name(from), &error), &error);
+		must(head_check(c, kv_reader_name(from), &(struct notice_hook){ warn_notice, NULL },
+		    &error), &error);
 	refuse_partial_mass(c, from);
 	if (from != NULL && evicts())
 		must(evict_cache_check_log(&prefill.evict, c, kv_reader_name(from), &error), &error);

@@ -20,12 +20,11 @@ MEAN_LOG_ALPHA, SPREAD_LOG_ALPHA = 4.0, 0.01
 
 
 def model_fingerprint(model):
-    """Tells models apart: the configuration, names and shapes of all weights, the norm weights."""
+    """Tells models apart: the configuration, and names, shapes and bytes of all weights."""
     digest = hashlib.sha256(repr(sorted(model.config.to_diff_dict().items(), key=str)).encode())
     for name, weight in model.named_parameters():
         digest.update(f"{name} {tuple(weight.shape)}".encode())
-        if weight.dim() == 1:
-            digest.update(weight.detach().float().cpu().numpy().tobytes())
+        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()[:16]
 
 

@@ -89,7 +89,7 @@ class Run:
         torch.manual_seed(args.seed)
         self.adapter = Adapter(model, args.tokens, args.rank, args.alpha, args.modules, args.init)
         if args.start:
-            self.start_from(args.start, identity["weights"])
+            self.start_from(args.start, args.model)
         self.optimizer = torch.optim.Adam(self.adapter.parameters(), lr=args.lr, betas=(0.9, 0.95))
         self.settings = {name: getattr(args, name) for name in (
             "steps", "batch", "lr", "min_lr", "warmup", "clip", "seed", "dtype", "every",
@@ -99,9 +99,9 @@ class Run:
         self.sum, self.count, self.curve = 0.0, 0, []
         self.tokenizer = None
 
-    def start_from(self, folder, weights):
+    def start_from(self, folder, model):
         """Values of an adapter folder instead of random ones."""
-        there, wanted = adapter_settings(folder, weights), self.adapter.settings()
+        there, wanted = adapter_settings(folder, model), self.adapter.settings()
         for name, value in there.items():
             if list(value) != wanted[name] if name == "modules" else value != wanted[name]:
                 raise Refused(f"{folder} has {name} {value}, not {wanted[name]}")

@@ -27,7 +27,7 @@ from torch.nn import functional
 from transformers import AutoTokenizer
 
 from failures import Refused, exit_status
-from lookahead_files import adapter_settings, fill_adapter, fingerprint, load_data, write_text
+from lookahead_files import adapter_settings, fill_adapter, load_data, write_text
 from lookahead_model import Adapter, FrozenModel
 from lookahead_scores import (Prompts, as_bias, decode, evicted, found_rows, grouped_mean, pad,
                               pooled)
@@ -37,8 +37,8 @@ RANKINGS = ("oracle", "lookahead", "snapkv")
 KEPT = torch.inf
 
 
-def load_adapter(model, folder, weights):
-    settings = adapter_settings(folder, weights)
+def load_adapter(model, folder, model_folder):
+    settings = adapter_settings(folder, model_folder)
     adapter = Adapter(model, settings["tokens"], settings["rank"], settings["alpha"],
                       settings["modules"])
     fill_adapter(adapter, folder)
@@ -141,7 +141,7 @@ class Evaluation:
 def evaluate(args):
     torch.set_num_threads(args.threads)
     model = FrozenModel.load(args.model, getattr(torch, args.dtype))
-    adapter = load_adapter(model, args.adapter, fingerprint(args.model))
+    adapter = load_adapter(model, args.adapter, args.model)
     groups = load_data(args.data, args.model, model.config.vocab_size)
     groups = [group for group in groups if group["split"] == "heldout"][:args.groups]
     if not groups:

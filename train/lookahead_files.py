@@ -4,11 +4,13 @@ A data set is a file of JSON lines: a head that names the model, then a group in
 document (`prefix`), and of each question about it (`tail`) with the model's answer (`response`).
 """
 
+import functools
 import hashlib
 import json
 import os
 import pathlib
 import struct
+import sys
 
 import torch
 import xxhash
@@ -47,22 +49,40 @@ def write_text(path, text):
 
 # ---- models ----
 
-def tensor_piece(file, start, name, entry):
-    """What the fingerprint takes of one tensor, formats/kv-snapshot.md section 6."""
+PIECE = 1 << 20
+
+
+def hashed_bytes(file, start, size):
+    """What the fingerprint has of all bytes of a tensor."""
+    file.seek(start)
+    out = struct.pack("<Q", size)
+    for at in range(0, size, PIECE):
+        out += xxhash.xxh3_128_digest(file.read(min(PIECE, size - at)))
+    return out
+
+
+def sampled_bytes(file, start, size):
+    """What older versions had in place of them."""
+    out = b""
+    for offset, length in [(0, size)] if size <= 65536 else [(i * (size - 4096) // 15, 4096)
+                                                             for i in range(16)]:
+        file.seek(start + offset)
+        out += file.read(length)
+    return out
+
+
+def tensor_piece(file, start, name, entry, take):
+    """What the fingerprint has of one tensor, formats/kv-snapshot.md section 6."""
     begin, end = entry["data_offsets"]
-    size, shape = end - begin, entry["shape"]
+    shape = entry["shape"]
     piece = name.encode() + b"\0" + entry["dtype"].encode() + b"\0"
     piece += struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-    samples = [(0, size)] if size <= 65536 else [(i * (size - 4096) // 15, 4096)
-                                                 for i in range(16)]
-    for offset, length in samples:
-        file.seek(start + begin + offset)
-        piece += file.read(length)
-    return piece
+    return piece + take(file, start + begin, end - begin)
 
 
-def fingerprint(folder):
-    """The "weights" hash of a model folder, 32 hexadecimal digits."""
+@functools.lru_cache(maxsize=4)
+def fingerprint(folder, take=hashed_bytes):
+    """The "weights" hash of a model folder, 32 hexadecimal digits: all of it is read."""
     folder, pieces = pathlib.Path(folder), {}
     files = [folder / "model.safetensors"]
     if not files[0].exists():
@@ -75,10 +95,21 @@ def fingerprint(folder):
                 length = struct.unpack("<Q", file.read(8))[0]
                 for name, entry in json.loads(file.read(length)).items():
                     if name != "__metadata__":
-                        pieces[name.encode()] = tensor_piece(file, 8 + length, name, entry)
+                        pieces[name.encode()] = tensor_piece(file, 8 + length, name, entry, take)
     except (OSError, ValueError, KeyError, struct.error) as problem:
         raise BrokenFile(f"{path}: {problem}") from problem
     return xxhash.xxh3_128_hexdigest(b"".join(pieces[name] for name in sorted(pieces)))
+
+
+def check_weights(given, folder, what):
+    """Refuses what was made with another model than the one in this folder."""
+    weights = fingerprint(folder)
+    if given == weights:
+        return
+    if given != fingerprint(folder, sampled_bytes):
+        raise Refused(f"{what} another model (weights {given}, these are {weights})")
+    print(f"{what} a model that is this one as far as samples of its weights tell: an older "
+          "version wrote it", file=sys.stderr)
 
 
 def tokenizer_digest(folder):
@@ -99,16 +130,14 @@ def data_head(folder, settings):
             "tokenizer": tokenizer_digest(folder), "settings": settings}
 
 
-def check_head(head, place, weights, tokenizer):
+def check_head(head, place, model, tokenizer):
     if not isinstance(head, dict) or head.get("format") != DATA_FORMAT:
         raise BrokenFile(f"{place}: not the head of a data set")
     if head.get("version") != DATA_VERSION:
         raise Refused(f"{place}: version {head.get('version')} of the format, not {DATA_VERSION}")
     if head.get("tokenizer") != tokenizer:
         raise Refused(f"{place}: made with another tokenizer")
-    if head.get("weights") != weights:
-        raise Refused(f"{place}: made with another model (weights {head.get('weights')}, "
-                      f"these are {weights})")
+    check_weights(head.get("weights"), model, f"{place}: made with")
 
 
 def check_ids(value, name, place, vocabulary):
@@ -139,7 +168,7 @@ def check_group(group, place, vocabulary):
 
 def load_data(paths, folder, vocabulary):
     """Groups of data sets that were made with the model in this folder, in their order."""
-    weights, tokenizer, groups = fingerprint(folder), tokenizer_digest(folder), []
+    tokenizer, groups = tokenizer_digest(folder), []
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
@@ -155,7 +184,7 @@ def load_data(paths, folder, vocabulary):
             except ValueError as problem:
                 raise BrokenFile(f"{place}: no JSON: {problem}") from problem
             if number == 1:
-                check_head(value, place, weights, tokenizer)
+                check_head(value, place, folder, tokenizer)
             else:
                 check_group(value, place, vocabulary)
                 groups.append(value)
@@ -196,8 +225,9 @@ def save_adapter(state, settings, folder, base, weights, dtype):
     write_text(os.path.join(folder, CONFIG_NAME), json.dumps(config, indent=2) + "\n")
 
 
-def adapter_settings(folder, weights):
-    """The settings of Adapter() for an adapter folder; refuses one of another model."""
+def adapter_settings(folder, model):
+    """The settings of Adapter() for an adapter folder; refuses one of another model than that in
+    the folder `model`."""
     path = os.path.join(folder, CONFIG_NAME)
     try:
         with open(path, encoding="utf-8") as file:
@@ -210,9 +240,7 @@ def adapter_settings(folder, weights):
         raise BrokenFile(f"{path}: {problem!r}") from problem
     if ours.get("version") != ADAPTER_VERSION:
         raise Refused(f"{path}: version {ours.get('version')} of the format")
-    if ours.get("weights") != weights:
-        raise Refused(f"{path}: an adapter of another model (weights {ours.get('weights')}, "
-                      f"these are {weights})")
+    check_weights(ours.get("weights"), model, f"{path}: an adapter of")
     for name in settings["modules"]:
         if name not in MODULES:
             raise Refused(f"{path}: LoRA of {name} is not handled")

@@ -333,6 +333,7 @@ def heads():
                 ('vocabulary', 'vocabulary', 1 << 64), ('tied', 'tied_embeddings', 1),
                 ('mlp-bias-false', 'mlp_bias', False), ('multiplier-0', 'residual_multiplier', 0.0),
                 ('norm-eps', 'norm_eps', 'small'), ('weights', 'weights', '0' * 31),
+                ('weights-rule-1', 'weights_rule', 1), ('weights-rule-3', 'weights_rule', 3),
                 ('tokenizer', 'tokenizer', 'g' * 32), ('weights-dtype', 'weights_dtype', 'f64')):
             yield name, edited(lambda h: h['model'].update({key: value}))
 

@@ -294,6 +294,7 @@ def families():
     yield 'multipliers', head(more={
         'architecture': 'granite', 'attention_multiplier': 0.015625, 'embedding_multiplier': 12.0,
         'logits_scaling': 8.0, 'residual_multiplier': 0.22})
+    yield 'weights-rule', head(more={'weights_rule': 2})
     yield 'window', head(2, next_position=5000, more={'architecture': 'mistral', 'window': 4096})
     yield 'windows', head(7, rope={
         'type': 'linear', 'theta': 1000000.0, 'factor': 8.0, 'window_theta': 10000.0}, more={

@@ -199,7 +199,7 @@ SPARE_MODEL_KEYS = {
     'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
     'logits_scaling': real_not_0, 'residual_multiplier': real_not_0, 'mlp_bias': lambda v: v is True,
     'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
-    'window': count(1, (1 << 32) - 1),
+    'weights_rule': count(2, 2), 'window': count(1, (1 << 32) - 1),
     'whole_layers': lambda v: type(v) is list and v != [] and all(map(count(0, 4095), v)) and
     v == sorted(set(v))}
 SPARE_ROPE_KEYS = {

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """fingerprint.py - the "weights" hash of a model folder, from formats/kv-snapshot.md section 6
 
-usage: fingerprint.py DIR
+usage: fingerprint.py [--samples] DIR
 
-Reads the folder on its own and hashes with python3-xxhash. Prints 32 hexadecimal digits.
+Reads the folder on its own and hashes with python3-xxhash. Prints 32 hexadecimal digits: of all
+bytes (weights_rule 2), or with --samples as older programs did.
 """
 
 import json
@@ -26,6 +27,11 @@ def tensors(path):
                 yield name, entry["dtype"], entry["shape"], f.read(end - begin)
 
 
+def whole(data):
+    pieces = (data[at:at + (1 << 20)] for at in range(0, len(data), 1 << 20))
+    return struct.pack("<Q", len(data)) + b"".join(xxhash.xxh3_128_digest(p) for p in pieces)
+
+
 def sample(data):
     if len(data) <= 65536:
         return data
@@ -33,7 +39,8 @@ def sample(data):
     return b"".join(data[s:s + 4096] for s in starts)
 
 
-folder = pathlib.Path(sys.argv[1])
+rule = sample if sys.argv[1] == "--samples" else whole
+folder = pathlib.Path(sys.argv[-1])
 found = {}
 files = [folder / "model.safetensors"]
 if not files[0].exists():
@@ -41,6 +48,6 @@ if not files[0].exists():
 for file in files:
     for name, dtype, shape, data in tensors(file):
         piece = name.encode() + b"\0" + dtype.encode() + b"\0" + struct.pack("<I", len(shape))
-        piece += struct.pack(f"<{len(shape)}Q", *shape) + sample(data)
+        piece += struct.pack(f"<{len(shape)}Q", *shape) + rule(data)
         found[name.encode()] = piece
 print(xxhash.xxh3_128_hexdigest(b"".join(found[name] for name in sorted(found))))

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 
 TRAIN = pathlib.Path(__file__).resolve().parents[2] / "train"
 sys.path.insert(0, os.fspath(TRAIN))
-from lookahead_files import adapter_settings, fill_adapter, fingerprint     # noqa: E402
+from lookahead_files import adapter_settings, fill_adapter                  # noqa: E402
 from lookahead_model import Adapter, FrozenModel                            # noqa: E402
 from lookahead_scores import Prompts                                        # noqa: E402
 
@@ -108,7 +108,7 @@ def true_scores(model, prompt, response):
 def main():
     folder, adapter_folder, data = sys.argv[1:]
     frozen = FrozenModel.load(folder)
-    adapter = Adapter(frozen, **adapter_settings(adapter_folder, fingerprint(folder)))
+    adapter = Adapter(frozen, **adapter_settings(adapter_folder, folder))
     fill_adapter(adapter, adapter_folder)
     eager = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
                                                  attn_implementation="eager")

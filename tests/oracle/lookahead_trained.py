@@ -16,14 +16,14 @@ import torch
 
 TRAIN = pathlib.Path(__file__).resolve().parents[2] / "train"
 sys.path.insert(0, os.fspath(TRAIN))
-from lookahead_files import adapter_settings, fill_adapter, fingerprint     # noqa: E402
+from lookahead_files import adapter_settings, fill_adapter                  # noqa: E402
 from lookahead_model import Adapter, FrozenModel                            # noqa: E402
 from lookahead_scores import Prompts                                        # noqa: E402
 
 
 def main(folder, adapter_folder, ids, sums):
     model = FrozenModel.load(folder)
-    adapter = Adapter(model, **adapter_settings(adapter_folder, fingerprint(folder)))
+    adapter = Adapter(model, **adapter_settings(adapter_folder, folder))
     fill_adapter(adapter, adapter_folder)
     ids = [int(word) for word in pathlib.Path(ids).read_text().split()]
     prompts = Prompts(model, ids[:-20], [ids[-20:]])
