@@ -68,7 +68,7 @@ setup() {
 @test "a missing shard is refused and named" {
 	mkmodel m --shards 2 && rm m/model-00002-of-00002.safetensors
 	run -1 fingerprint m
-	assert_output "m/model.safetensors.index.json: missing shard model-00002-of-00002.safetensors"
+	assert_output "m/model.safetensors.index.json: missing shard model-00002-of-00002.safetensors: the download is not complete"
 }
 
 @test "the same options make the same bytes" {
