@@ -28,15 +28,29 @@ explain_file(const char *dir, char *err, size_t errlen)
 	}
 }
 
+static void
+say_kind(const char *name, const char *kind, char *err, size_t errlen)
+{
+	if (strstr(err, "empty file") == NULL)
+		snprintf(err, errlen, "%s: not a KV snapshot: %s", name, kind);
+}
+
+void
+explain_snapshot_open(int fd, const char *name, char *err, size_t errlen)
+{
+	char kind[512];
+
+	if (file_kind_open(fd, WANT_SNAPSHOT, kind, sizeof kind))
+		say_kind(name, kind, err, errlen);
+}
+
 void
 explain_snapshot(const char *path, char *err, size_t errlen)
 {
-	const int piped = strcmp(path, "-") == 0;
 	char kind[512];
 
-	if (strstr(err, "empty file") != NULL)
-		return;
-	if (piped ? file_kind_open(STDIN_FILENO, WANT_SNAPSHOT, kind, sizeof kind) :
-	    file_kind(path, WANT_SNAPSHOT, kind, sizeof kind))
-		snprintf(err, errlen, "%s: not a KV snapshot: %s", piped ? "stdin" : path, kind);
+	if (strcmp(path, "-") == 0)
+		explain_snapshot_open(STDIN_FILENO, "stdin", err, errlen);
+	else if (file_kind(path, WANT_SNAPSHOT, kind, sizeof kind))
+		say_kind(path, kind, err, errlen);
 }

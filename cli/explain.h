@@ -10,5 +10,7 @@ void explain_file(const char *dir, char *err, size_t errlen);
 /* err is about a snapshot that could not be read: where it does not begin as one, the message becomes what
  * it is. "-" is standard input. */
 void explain_snapshot(const char *path, char *err, size_t errlen);
+/* As explain_snapshot(), for a descriptor. */
+void explain_snapshot_open(int fd, const char *name, char *err, size_t errlen);
 
 #endif

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/explain.h"
 #include "cli/report.h"
 #include "cli/tool.h"
 #include "cli/reread.h"
@@ -80,6 +81,7 @@ reread_open(const struct reread *in)
 {
 	struct kv_reader *r = NULL;
 	int fd = dup(in->fd), code;
+	char err[1024];
 
 	if (fd < 0 || lseek(fd, 0, SEEK_SET) != 0)
 		die(EXIT_RUN, "%s: open:", in->name);
@@ -87,7 +89,11 @@ reread_open(const struct reread *in)
 	code = kv_open_fd(fd, in->name, &r);
 	report_leave();
 	report_reader(r);
-	input_check(r, code);
+	if (code < 0) {
+		snprintf(err, sizeof err, "%s", r != NULL ? kv_reader_error(r) : kv_error_name(code));
+		explain_snapshot_open(in->fd, in->name, err, sizeof err);
+		die(input_status(code), "%s", err);
+	}
 	return r;
 }
 

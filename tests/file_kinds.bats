@@ -122,9 +122,8 @@ gzip|compressed with gzip: unpack it first'
 	says 3 'not a KV snapshot: a safetensors file: kv-convert' kv-info m/model.safetensors
 	says 3 'not a KV snapshot: a JSON text' kv-info m/config.json
 	says 3 'harbour.txt: not a KV snapshot: wrong magic' kv-info "$ROOT/examples/prompts/harbour.txt"
-	cp lfs x.safetensors
-	run -3 kv-convert --like lfs x.safetensors
-	assert_output --partial 'a Git LFS pointer'
+	says 3 'lfs: not a KV snapshot: a Git LFS pointer' kv-convert -o x.kv lfs
+	says 3 'stdin: not a KV snapshot: compressed with gzip' kv-evict --rate 0.5 -o x.kv <gzip
 }
 
 @test "a zero character in a vocabulary is told in our words, and a number that Python has for no limit is no mistake" {
