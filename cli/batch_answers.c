@@ -144,11 +144,11 @@ close_member(struct run *r, struct member *m)
 
 /* Collected text of one that has failed */
 static void
-drop_text(struct generation *g)
+drop_text(struct generation *g, struct decode *d)
 {
 	size_t size;
 
-	generation_end(g);
+	generation_end(g, d);
 	free(generated_text(&g->generated, &size));
 }
 
@@ -157,6 +157,7 @@ save(struct run *r, struct member *m, struct engine_error *e)
 {
 	int rc;
 
+	must(generation_cut(&m->generation, &m->decode, kv_reader_name(m->reader), e), e);
 	must(decode_finish(&m->decode, e), e);
 	must(session_fit(r->b->session, m->reader, e), e);
 	settings.output = name_in_folder(r->b->folder, r->b->operand[m->operand]);
@@ -182,12 +183,12 @@ end_member(struct run *r, struct member *m)
 	    m->sequence.cache->next_position);
 	r->tokens += g->n;
 	if (r->b->folder != NULL && save(r, m, &e) != ENGINE_OK) {
-		drop_text(&m->generation);
+		drop_text(&m->generation, &m->decode);
 		fail(r, m->operand, &e);
 		close_member(r, m);
 		return;
 	}
-	generation_end(&m->generation);
+	generation_end(&m->generation, &m->decode);
 	if (t != NULL)
 		retrieval_note(t, id->layers, id->kv_heads);
 	x->done = 1;
@@ -209,13 +210,13 @@ advance(struct run *r, struct member *m, uint32_t likeliest)
 	int rc;
 
 	m->id = likeliest;
-	if ((rc = generation_next(&m->generation, m->sequence.cache, &m->id, &e)) == 1)
+	if ((rc = generation_next(&m->generation, &m->decode, &m->id, &e)) == 1)
 		return 1;
 	if (rc == 0) {
 		end_member(r, m);
 		return 0;
 	}
-	drop_text(&m->generation);
+	drop_text(&m->generation, &m->decode);
 	fail(r, m->operand, &e);
 	close_member(r, m);
 	return 0;
@@ -280,7 +281,7 @@ admit(struct run *r)
 			fail(r, operand, &e);
 		return;
 	}
-	generation_start(&m->generation);
+	generation_start(&m->generation, m->sequence.cache);
 	if (advance(r, m, UINT32_MAX))
 		r->member[r->n++] = m;
 }
@@ -304,7 +305,7 @@ step(struct run *r)
 		struct member *m = r->member[i];
 
 		if (turn[i].e.code != ENGINE_OK) {
-			drop_text(&m->generation);
+			drop_text(&m->generation, &m->decode);
 			fail(r, m->operand, &turn[i].e);
 			close_member(r, m);
 		} else if (advance(r, m, m->decode.greedy ? turn[i].next : UINT32_MAX))

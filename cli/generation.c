@@ -1,6 +1,9 @@
 /* generation.c - a text that is generated behind a snapshot */
+#include <inttypes.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "cli/escape.h"
 #include "cli/generation.h"
 #include "cli/report.h"
 
@@ -11,7 +14,7 @@ generation_shows_progress(void)
 }
 
 void
-generation_start(struct generation *a)
+generation_start(struct generation *a, const struct cache *c)
 {
 	const struct generation_options *o = a->options;
 
@@ -20,6 +23,7 @@ generation_start(struct generation *a)
 	sampler_seed(&a->sampler, o->seed);
 	a->printer = (struct token_printer){ .tokenizer = a->tokenizer, .stops = &o->stops,
 	    .ids = o->ids };
+	print_tokens_behind(&a->printer, c->tokens, c->n_tokens);
 	if (a->collect)
 		generated_collect(&a->generated, &a->printer);
 }
@@ -50,13 +54,38 @@ ends(struct generation *a, const struct model *m, uint32_t id)
 	return 1;
 }
 
+/* Prints the token. Where the text may end in front of it, or inside, the cache is to be cut there. */
+static int
+print_next(struct generation *a, struct decode *d, uint32_t id, struct engine_error *e)
+{
+	struct token_printer *p = &a->printer;
+	const uint64_t before = p->total;
+	const int whole = p->utf8.n == 0, cuts = a->keep && a->options->stops.n > 0;
+	int rc = ENGINE_OK;
+
+	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
+	a->stopped = print_token(p, id);
+	report_leave();
+	if (!cuts)
+		return ENGINE_OK;
+	if (a->stopped || p->n > 0 || p->utf8.n > 0)
+		rc = cut_points_add(&a->points, d, id, before, whole, e);
+	else
+		cut_points_free(&a->points, d);
+	if (rc == ENGINE_OK && !a->stopped)
+		cut_points_pass(&a->points, d, print_held_from(p));
+	return rc;
+}
+
 /* Every token that is printed, the last one too when the snapshot is kept, is to be run
  * afterwards, so that tokens, rows and logits of the cache agree. */
 int
-generation_next(struct generation *a, const struct cache *c, uint32_t *id, struct engine_error *e)
+generation_next(struct generation *a, struct decode *d, uint32_t *id, struct engine_error *e)
 {
 	const uint32_t limit = a->options->limit;
 	struct generated *g = &a->generated;
+	const struct cache *c = d->cache;
+	int rc;
 
 	if (g->n == limit || a->stopped)
 		return 0;
@@ -69,20 +98,84 @@ generation_next(struct generation *a, const struct cache *c, uint32_t *id, struc
 	if (ends(a, c->model, *id))
 		return 0;
 	generated_add(g, *id);
-	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
-	a->stopped = print_token(&a->printer, *id);
-	report_leave();
+	if ((rc = print_next(a, d, *id, e)) != ENGINE_OK)
+		return rc;
 	g->n++;
 	if (a->stopped) {
 		g->stop = STOP_TEXT;
 		g->stop_text = a->printer.stopped;
 	}
-	return a->keep || (!a->stopped && g->n < limit);
+	return !a->stopped && (a->keep || g->n < limit);
+}
+
+/* What these tokens say, at least `size` bytes of it; to be freed. Dies. */
+static char *
+text_of(const struct tokenizer *t, const struct cut_point *p, uint64_t size)
+{
+	struct utf8_stream stream = { .n = 0 };
+	size_t at = 0, room = 0, len;
+	char *text = NULL;
+	const char *bytes;
+	int special;
+
+	for (; at < size; p++) {
+		bytes = tokenizer_bytes(t, p->id, &len, &special);
+		if (bytes == NULL || special)
+			continue;
+		if (3 * (len + 4) > room - at) {
+			room = 2 * room + 3 * (len + 4);
+			if ((text = realloc(text, room)) == NULL)
+				die(EXIT_RUN, "no memory for %zu bytes of text", room);
+		}
+		at += utf8_push(&stream, bytes, len, text + at);
+	}
+	return text;
+}
+
+/* ids <- those of the text that stands in a token before a stop text. Returns 0 where it has none. */
+static int
+encode_rest(const struct generation *a, const struct cut_point *p, const struct cache *c, uint64_t size,
+    struct ids *ids)
+{
+	char *text, err[512];
+	int rc;
+
+	if (!p->whole)
+		return 0;
+	text = text_of(a->tokenizer, p, size);
+	rc = tokenizer_encode(a->tokenizer, text, size, TOK_PLAIN | tokenizer_behind(a->tokenizer,
+	    c->tokens, p->cache.n_tokens), ids, err, sizeof err);
+	free(text);
+	return rc == 0 && err[0] == '\0';
+}
+
+int
+generation_cut(struct generation *a, struct decode *d, const char *name, struct engine_error *e)
+{
+	struct ids rest = { .n = 0 };
+	struct cut_point *p;
+	uint64_t size;
+	int rc;
+
+	if (!a->stopped)
+		return ENGINE_OK;
+	p = cut_points_find(&a->points, a->printer.ended);
+	size = a->printer.ended - p->text;
+	if (size > 0 && !encode_rest(a, p, d->cache, size, &rest)) {
+		rest.n = 0;
+		warning("%s: \"%s\" begins inside a token: what is kept ends %" PRIu64 " bytes before it",
+		    name, shown(a->printer.stopped), size);
+	}
+	rc = decode_cut(d, &p->cache, rest.ids, rest.n, e);
+	free(rest.ids);
+	return rc;
 }
 
 void
-generation_end(struct generation *a)
+generation_end(struct generation *a, struct decode *d)
 {
+	cut_points_free(&a->points, d);
+	a->printer.goes_on = a->keep && a->generated.stop == STOP_TOKENS;
 	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
 	print_tokens_end(&a->printer);
 	report_leave();
@@ -96,10 +189,10 @@ generation_run(struct generation *a, const struct session *s, struct decode *d)
 	int rc;
 
 	must(decode_init(d, &e), &e);
-	generation_start(a);
+	generation_start(a, d->cache);
 	if (a->collect || generation_shows_progress())
 		progress_start("decode", a->options->limit, "tokens");
-	while ((rc = generation_next(a, d->cache, &id, &e)) == 1) {
+	while ((rc = generation_next(a, d, &id, &e)) == 1) {
 		report_step_begin();
 		must(decode_step(d, id, &id, &e), &e);
 		report_step_end();
@@ -111,7 +204,9 @@ generation_run(struct generation *a, const struct session *s, struct decode *d)
 		must(rc, &e);
 	progress(a->generated.n);
 	progress_end();
-	generation_end(a);
+	if (a->keep)
+		must(generation_cut(a, d, settings.output, &e), &e);
+	generation_end(a, d);
 	if (a->keep)
 		must(decode_finish(d, &e), &e);
 	if (d->generator != NULL)

@@ -7,8 +7,7 @@
 
 #include "cli/generated.h"
 #include "cli/session.h"
-#include "engine/decode.h"
-#include "model/cache.h"
+#include "engine/cut_points.h"
 #include "model/sample.h"
 
 struct generation_options {
@@ -24,23 +23,29 @@ struct generation_options {
 struct generation {
 	const struct generation_options *options;
 	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
-	int keep;                       /* 1: the last token runs, too, for the snapshot behind the text */
+	int keep;                       /* 1: the cache is to end where the text does, for a snapshot */
 	int collect;                    /* 1: generated keeps the text, and its ids */
 	struct generated generated;
 	/* the rest is generation.c's */
 	struct sampler sampler;
 	struct token_printer printer;
+	struct cut_points points;       /* of use with keep and stop texts */
 	int stopped;
 };
 
-void generation_start(struct generation *);
+/* The text begins behind the tokens of the cache. */
+void generation_start(struct generation *, const struct cache *);
 /* Chooses and prints the next token behind the cache: *id, in: the likeliest one where the
  * device has chosen, and else UINT32_MAX: then it comes from the cache's logits. Returns 1, and
  * *id is to be run; 0: the text is over; or an ENGINE_* code below 0. Dies where it cannot be
  * printed. */
-int generation_next(struct generation *, const struct cache *, uint32_t *id, struct engine_error *);
+int generation_next(struct generation *, struct decode *, uint32_t *id, struct engine_error *);
+/* The text is over, and the cache is to be saved: it ends where the text does. Where a stop text begins inside
+ * a token, what stands there before it is run as a text of its own; where that is not possible it is left out,
+ * with a warning that has this name. Returns an ENGINE_* code. */
+int generation_cut(struct generation *, struct decode *, const char *name, struct engine_error *);
 /* What is held back is printed. */
-void generation_end(struct generation *);
+void generation_end(struct generation *, struct decode *);
 
 /* Runs the model, which has been opened for the text, from its first token to its end. Dies. */
 void generation_run(struct generation *, const struct session *, struct decode *);

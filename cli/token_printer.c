@@ -46,7 +46,8 @@ print_held(struct token_printer *p)
 	}
 	if (stop != NULL) {
 		write_text(p, p->held, (size_t)(stop - p->held));
-		p->n = 0;
+		p->ended = p->total - p->n + (uint64_t)(stop - p->held);
+		p->n = p->utf8.n = 0;
 		return 1;
 	}
 	keep = may_become_stop(p->stops, p->held, p->n);
@@ -94,8 +95,36 @@ print_token(struct token_printer *p, uint32_t id)
 		if ((p->held = realloc(p->held, p->capacity)) == NULL)
 			die(EXIT_RUN, "no memory for %zu bytes of text", p->capacity);
 	}
-	p->n += utf8_push(&p->utf8, bytes, len, p->held + p->n);
+	len = utf8_push(&p->utf8, bytes, len, p->held + p->n);
+	p->n += len;
+	p->total += len;
 	return print_held(p);
+}
+
+uint64_t
+print_held_from(const struct token_printer *p)
+{
+	return p->total - p->n;
+}
+
+/* A character has at most four bytes, and the last first one among them is where it begins. */
+void
+print_tokens_behind(struct token_printer *p, const uint32_t *ids, size_t n)
+{
+	char out[3 * (4 + 4)];
+	const char *bytes;
+	size_t from, found = 0, len;
+	int special;
+
+	for (from = n; p->tokenizer != NULL && from > 0 && found < 4; from--) {
+		bytes = tokenizer_bytes(p->tokenizer, ids[from - 1], &len, &special);
+		found += bytes != NULL && !special ? len : 0;
+	}
+	for (; p->tokenizer != NULL && from < n; from++) {
+		bytes = tokenizer_bytes(p->tokenizer, ids[from], &len, &special);
+		if (bytes != NULL && !special)
+			utf8_push(&p->utf8, len > 4 ? bytes + len - 4 : bytes, len > 4 ? 4 : len, out);
+	}
 }
 
 void
@@ -104,7 +133,8 @@ print_tokens_end(struct token_printer *p)
 	char tail[4];
 
 	write_text(p, p->held, p->n);
-	write_text(p, tail, utf8_flush(&p->utf8, tail));
+	if (!p->goes_on)
+		write_text(p, tail, utf8_flush(&p->utf8, tail));
 	if (!p->ids && p->to == NULL && isatty(STDOUT_FILENO) && p->last != '\n')
 		write_text(p, "\n", 1);
 	free(p->held);

@@ -16,17 +16,25 @@ struct token_printer {
 	/* where it goes; NULL: standard output, with a newline at its end where that is a terminal */
 	FILE *to;
 	const char *stopped;            /* the stop text that has come, or NULL */
+	uint64_t total;                 /* bytes of text so far, printed or held back */
+	uint64_t ended;                 /* stopped: where it begins */
+	int goes_on;                    /* print_tokens_end() leaves an unfinished character to a later run */
 	struct utf8_stream utf8;
 	char *held;
 	size_t n, capacity;
 	char last;                      /* the last byte written, of text or ids; 0: none */
 };
 
+/* The text begins behind these tokens: a character that they have begun goes on. */
+void print_tokens_behind(struct token_printer *, const uint32_t *ids, size_t n);
 /* Is the token a special one, of which nothing is printed, and its name a stop text? Then it is not
  * for print_token(). */
 int token_stops(struct token_printer *, uint32_t id);
 /* Prints one token. Returns 1 when a stop text has come. Dies. */
 int print_token(struct token_printer *p, uint32_t id);
+/* Where a stop text may begin, as far as is known, in bytes from the beginning: p->total where none has. A
+ * character that is not finished may be one's first. */
+uint64_t print_held_from(const struct token_printer *p);
 /* Prints what is held back, on a terminal a newline behind it, and frees. Dies. */
 void print_tokens_end(struct token_printer *p);
 

@@ -119,6 +119,44 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 	return rc == ENGINE_OK ? grow_clusters(d->cache, e) : rc;
 }
 
+/* ---- the end of a text ---- */
+
+/* By no generator and no batch: these have run tokens that are no longer there. */
+static int
+run_singly(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
+{
+	const struct model *m = d->cache->model;
+	struct decode one = *d;
+	uint32_t next;
+	size_t i;
+	int rc = ENGINE_OK;
+
+	one.generator = NULL;
+	one.greedy = 0;
+	if (n > 0 && d->ws == NULL && (one.ws = workspace_new(m, 1)) == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");
+	for (i = 0; rc == ENGINE_OK && i < n; i++)
+		rc = decode_step(&one, ids[i], &next, e);
+	if (one.ws != d->ws)
+		workspace_free(one.ws, m);
+	return rc;
+}
+
+int
+decode_cut(struct decode *d, struct cache_point *point, const uint32_t *ids, size_t n,
+    struct engine_error *e)
+{
+	struct observation *obs = d->obs;
+
+	d->batch = NULL;                        /* its logits are those of a later token */
+	d->cache->cut_from = UINT32_MAX;
+	while (obs != NULL && obs->have > 0 && obs->pos[obs->have - 1] >= point->position)
+		obs->have--;
+	if (cache_cut(d->cache, point) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the end of a text");
+	return run_singly(d, ids, n, e);
+}
+
 /* ---- several at once ---- */
 
 /* Room for the token of each; those that have none, or whose text would be too long, take no part.

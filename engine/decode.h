@@ -8,6 +8,7 @@
 #include "engine/evict_cache.h"
 #include "engine/offload_layers.h"
 #include "model/batch.h"
+#include "model/cache_point.h"
 #include "model/generate.h"
 
 struct decode {
@@ -59,7 +60,13 @@ int decode_together(struct batch *, struct decode_turn *, uint32_t n, struct eng
 /* The cache's logits <- those after the last token; of a batch before its next step. */
 int decode_logits(struct decode *, struct engine_error *);
 
-/* The same, and rows that no later query sees are dropped: the cache is to be saved. */
+/* The cache is what it was at the point, where it was since (cache_point.h), and the window has the queries
+ * of the tokens before it alone. Then these n tokens run, each as a step. Afterwards the cache is only to be
+ * saved, with decode_finish(). */
+int decode_cut(struct decode *, struct cache_point *, const uint32_t *ids, size_t n,
+    struct engine_error *);
+
+/* decode_logits(), and rows that no later query sees are dropped: the cache is to be saved. */
 int decode_finish(struct decode *, struct engine_error *);
 
 #endif

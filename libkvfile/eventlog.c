@@ -360,6 +360,30 @@ joins(struct kv_log_content *c, const struct kv_event *e)
 	return 1;
 }
 
+void
+kv_log_place(const struct kv_log_content *c, struct kv_log_place *place)
+{
+	struct fields f = { .n = 0 };
+
+	if (c->size > 0)
+		f = get_fields((const uint8_t *)c->data + c->last);
+	*place = (struct kv_log_place){ c->size, c->last, f.position, f.n };
+}
+
+/* The last event may have become longer. */
+void
+kv_log_return(struct kv_log_content *c, const struct kv_log_place *place)
+{
+	uint8_t *last = (uint8_t *)c->data + place->last;
+
+	c->size = place->size;
+	c->last = place->last;
+	if (c->size == 0)
+		return;
+	put32(last + 4, place->position);
+	put32(last + 8, place->n);
+}
+
 static int
 append(struct kv_log_content *c, const struct kv_event *e, size_t first, size_t end)
 {

@@ -317,6 +317,15 @@ int kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint
  * by more than n; a run after which there are other rows); KV_ENOMEM. */
 int kv_log_append(struct kv_log_content *c, const struct kv_event *e, uint32_t kv_heads);
 
+/* Where a log is, and to go back there, when nothing but decode steps, evictions and runs was appended
+ * since. */
+struct kv_log_place {
+	size_t size, last;
+	uint32_t position, n;           /* of the last event */
+};
+void kv_log_place(const struct kv_log_content *c, struct kv_log_place *place);
+void kv_log_return(struct kv_log_content *c, const struct kv_log_place *place);
+
 /* How many rows were run through this layer, without those of runs that stored nothing, since all
  * its KV heads were last without rows. With nothing but plain prefill, decoding and eviction these
  * are all tokens of the text; token selection runs fewer. */

@@ -26,6 +26,7 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 	c->model = m;
 	c->dtype = dtype;
 	c->logged = 1;
+	c->cut_from = UINT32_MAX;
 	c->layer = calloc(m->id.layers, sizeof *c->layer);
 	c->pos = calloc(m->id.layers, sizeof *c->pos);
 	c->logged_rows = calloc((size_t)m->id.layers * m->id.kv_heads, sizeof *c->logged_rows);

@@ -36,6 +36,9 @@ struct cache {
 	/* 1: rows that no query can see any more stay, in layers with a window */
 	int keeps_unseen;
 	int marked;                    /* cache_mark() */
+	/* rows that a query at this position or behind it sees stay, since the text may be cut there
+	 * (cache_point.h); UINT32_MAX: it is not */
+	uint32_t cut_from;
 	/* spare capacity, in rows, that snapshot_load() gives each head; set it before */
 	uint32_t spare;
 	struct attention_mass *mass;         /* [L], or NULL: not wanted; cache_want_mass() */

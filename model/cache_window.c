@@ -99,6 +99,7 @@ slide(struct cache *c, uint32_t position, uint32_t l0, uint32_t l1, uint32_t sha
 
 	if (id->window == 0 || c->marked || c->keeps_unseen)
 		return 0;
+	position = position < c->cut_from ? position : c->cut_from;
 	for (l = l0; rc == 0 && l < l1; l++)
 		if ((first = kv_first_seen(id, l, position)) > 0)
 			rc = drop_before(c, l, first, share != 0 ? id->window / share : 0);

@@ -230,6 +230,38 @@ head_keys_query(struct head_keys *t)
 	return t->q;
 }
 
+/* ---- going back ---- */
+
+int
+head_keys_feature(const struct head_keys *t, float **feature)
+{
+	const struct retrieval_head *h = t->head;
+
+	*feature = NULL;
+	if (!h->has_features || t->done <= t->first)
+		return KV_OK;
+	if ((*feature = malloc(h->D * sizeof **feature)) == NULL)
+		return KV_ENOMEM;
+	h->model->ops->get(h->model->dev, *feature, t->feature + (size_t)(t->done - 1 - t->first) * h->D,
+	    h->D * sizeof **feature);
+	return KV_OK;
+}
+
+void
+head_keys_cut(struct head_keys *t, size_t n, const float *feature)
+{
+	const struct retrieval_head *h = t->head;
+	uint32_t g;
+
+	for (g = 0; g < t->keys.heads; g++)
+		if (t->keys.len[g] > n)
+			t->keys.len[g] = (uint32_t)n;
+	t->started = t->done = (uint32_t)n;
+	t->first = t->done - 1;
+	if (feature != NULL)
+		h->model->ops->put(h->model->dev, t->feature, feature, h->D * sizeof *feature);
+}
+
 /* ---- snapshots ---- */
 
 int

@@ -47,6 +47,12 @@ uint32_t head_keys_extend(struct head_keys *, const uint32_t *id, size_t n);
  * head_keys_extend() has just appended. */
 const float *head_keys_query(struct head_keys *);
 
+/* *feature <- that of the last token that ran (host, to be freed), or NULL: the head has none. Returns 0, or
+ * KV_ENOMEM. */
+int head_keys_feature(const struct head_keys *, float **feature);
+/* Only the first n tokens are left, whose last one has this feature. */
+void head_keys_cut(struct head_keys *, size_t n, const float *feature);
+
 /* Fills a text without tokens from a section. KV_EINVAL: of another head, or shape. */
 int head_keys_load(struct head_keys *, const struct kv_head_keys *);
 /* Writes the section: all keys, and the features of their last token, which must be whole unless

@@ -367,6 +367,43 @@ index_count(struct layer_index *x, const struct layer_rows *rows)
 		x->bits.len[g] = rows->len[g] / x->bits.rows;
 }
 
+/* Candidates from number n on have no label. */
+static int
+cut_labels(struct layer_index *x, struct labels *l, uint32_t g, uint32_t n)
+{
+	uint32_t *none;
+
+	if (l->n[g] <= n)
+		return KV_OK;
+	if ((none = calloc(l->n[g] - n, sizeof *none)) == NULL)
+		return KV_ENOMEM;
+	x->ops->put(x->dev, l->at + g * l->stride + n, none, (l->n[g] - n) * sizeof *none);
+	free(none);
+	l->n[g] = n;
+	return KV_OK;
+}
+
+int
+index_cut(struct layer_index *x, const struct layer_rows *rows, const uint32_t *clusters)
+{
+	uint32_t g, pages;
+	int rc = KV_OK;
+
+	index_count(x, rows);
+	for (g = 0; rc == KV_OK && index_has(x, KV_PAGE) && g < x->heads; g++) {
+		pages = rows->len[g] / x->pages.rows;
+		x->pages.len[g] = pages < x->pages.len[g] ? pages : x->pages.len[g];
+		rc = cut_labels(x, &x->page_label, g, rows->len[g] > 0 ?
+		    (rows->len[g] - 1) / x->pages.rows : 0);
+	}
+	for (g = 0; rc == KV_OK && index_has(x, KV_CLUS) && g < x->heads; g++, clusters += 2) {
+		x->end[g] = clusters[0];
+		x->mean.len[g] = clusters[1];
+		rc = cut_labels(x, &x->row_label, g, x->end[g] > x->sink ? x->end[g] : x->sink);
+	}
+	return rc;
+}
+
 /* KV head g: labels `rows` more rows from `label`, and appends the new centroids. The lists
  * have the capacity. */
 static int

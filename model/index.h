@@ -101,6 +101,11 @@ uint32_t index_covers(const struct layer_index *, uint32_t g, uint32_t n);
 int index_add_clusters(struct layer_index *, const uint32_t *new, const void *const *centroids,
     const uint32_t *rows, const uint32_t *const *label);
 
+/* rows->len are fewer than there were: what was made since then of rows that are no longer there is taken
+ * back. clusters[G][2]: rows that are in clusters, and these, as they were when there were no more rows than
+ * now. Returns 0, or KV_ENOMEM. */
+int index_cut(struct layer_index *, const struct layer_rows *, const uint32_t *clusters);
+
 /* Writes the section of layer l, directly after its KEYS (or what stands between). Bits,
  * pages and clusters are of all rows that were appended so far; with low rank the appended
  * rows are outside. Returns a KV_* code; the writer has the message. */
