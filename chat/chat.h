@@ -12,11 +12,15 @@ struct chat;
 
 /* Opens the template of a model folder: chat_template.jinja, or chat_template of
  * tokenizer_config.json or chat_template.json. name, where not NULL, overrules it: one of several
- * that the folder names, a built-in one, or, with a slash or ".jinja" in it, a file. Returns 0 or a
- * CHAT_E* code with a message. */
+ * that the folder has, in additional_chat_templates/NAME.jinja or by name in chat_template; a
+ * built-in one; or, with a slash or ".jinja" in it, a file. "default" is the one without a name.
+ * Returns 0 or a CHAT_E* code with a message. */
 int chat_open(const char *dir, const char *name, struct chat **out, char *err, size_t errlen);
 void chat_close(struct chat *);                /* NULL allowed */
 
+/* Appends the names of the templates of a model folder, texts, 40 at most. Files that cannot be read
+ * have none. */
+void chat_folder_names(const char *dir, json_t *names);
 /* The name of a built-in template and, between blanks, the tokens that it writes; NULL behind the
  * last one. */
 const char *chat_builtin(size_t i, const char **tokens);

@@ -1,14 +1,19 @@
 /* chat_template.c - finds the template of a model folder, and the names of its special tokens */
 #include <sys/stat.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "chat/chat_internal.h"
 
 #define FILE_MOST ((size_t)64 << 20)
+#define NAMES_MOST 40
+#define DEFAULT "default"               /* what transformers calls a template without a name */
+#define ADDITIONAL "additional_chat_templates"
 
 #define TEMPLATE(name, tokens, text) { name, tokens, text },
 static const struct {
@@ -179,6 +184,7 @@ chat_is_token(const char *variable)
 struct opening {
 	struct chat *chat;
 	const char *dir, *name;         /* NULL: no name was given */
+	const char *want;               /* name, or DEFAULT */
 	char *err;
 	size_t errlen;
 };
@@ -207,22 +213,33 @@ static int
 take_member(struct opening *o, const char *path, const json_t *config)
 {
 	const json_t *v = json_object_get(config, "chat_template"), *one, *text;
-	const char *want = o->name != NULL ? o->name : "default", *name;
+	const char *name;
 	char place[4200];
 	size_t i;
 
 	snprintf(place, sizeof(place), "%s: chat_template", path);
-	if (json_is_string(v) && o->name == NULL)
+	if (json_is_string(v) && strcmp(o->want, DEFAULT) == 0)
 		return take_text(o, place, json_string_value(v), json_string_length(v));
 	for (i = 0; i < json_array_size(v); i++) {
 		one = json_array_get(v, i);
 		name = json_string_value(json_object_get(one, "name"));
 		text = json_object_get(one, "template");
-		if (name != NULL && json_is_string(text) && strcmp(name, want) == 0)
+		if (name != NULL && json_is_string(text) && strcmp(name, o->want) == 0)
 			return take_text(o, place, json_string_value(text),
 			    json_string_length(text));
 	}
 	return 0;
+}
+
+/* The file of the folder that has the template and nothing else, for free(). NULL without memory. */
+static char *
+template_path(const char *dir, const char *name)
+{
+	char *path;
+
+	if (strcmp(name, DEFAULT) == 0)
+		return join_path(dir, "chat_template.jinja");
+	return asprintf(&path, "%s/" ADDITIONAL "/%s.jinja", dir, name) < 0 ? NULL : path;
 }
 
 /* One of the folder, of the name where one is given. chat->template stays NULL where there is
@@ -232,13 +249,13 @@ take_from_folder(struct opening *o)
 {
 	static const char *const files[] = { "tokenizer_config.json", "chat_template.json",
 		"special_tokens_map.json" };
-	char *path = join_path(o->dir, "chat_template.jinja");
+	char *path = template_path(o->dir, o->want);
 	json_t *config;
 	size_t i;
 	int rc = CHAT_ENOMEM;
 
 	if (path != NULL)
-		rc = o->name == NULL ? take_file(o, path) : 0;
+		rc = strchr(o->want, '/') == NULL ? take_file(o, path) : 0;
 	for (i = 0; rc == 0 && i < sizeof(files) / sizeof(files[0]); i++) {
 		free(path);
 		if ((path = join_path(o->dir, files[i])) == NULL)
@@ -267,17 +284,112 @@ take_builtin(struct opening *o)
 	return 0;
 }
 
-/* The names of those that are built in, "llama3, chatml" */
+/* ---- names ---- */
+
 static void
-names(char *out, size_t n)
+add_name(json_t *names, const char *name, size_t n)
 {
+	size_t i;
+
+	for (i = 0; i < json_array_size(names); i++)
+		if (json_string_length(json_array_get(names, i)) == n &&
+		    memcmp(json_string_value(json_array_get(names, i)), name, n) == 0)
+			return;
+	if (i < NAMES_MOST)
+		json_array_append_new(names, json_stringn(name, n));
+}
+
+/* Those of chat_template in a file */
+static void
+add_members(json_t *names, const char *dir, const char *file)
+{
+	char *path = join_path(dir, file), err[512];
+	json_t *config = NULL, *v, *name;
+	size_t i;
+
+	if (path != NULL && read_json(path, &config, err, sizeof(err)) == 0) {
+		v = json_object_get(config, "chat_template");
+		if (json_is_string(v))
+			add_name(names, DEFAULT, strlen(DEFAULT));
+		for (i = 0; i < json_array_size(v); i++) {
+			name = json_object_get(json_array_get(v, i), "name");
+			if (json_is_string(name))
+				add_name(names, json_string_value(name), json_string_length(name));
+		}
+		json_decref(config);
+	}
+	free(path);
+}
+
+static int
+is_template_file(const struct dirent *e)
+{
+	const char *end = strrchr(e->d_name, '.');
+
+	return e->d_name[0] != '.' && end != NULL && strcmp(end, ".jinja") == 0;
+}
+
+void
+chat_folder_names(const char *dir, json_t *names)
+{
+	char *path = template_path(dir, DEFAULT);
+	struct dirent **files;
+	int i, n;
+
+	if (path != NULL && access(path, F_OK) == 0)
+		add_name(names, DEFAULT, strlen(DEFAULT));
+	free(path);
+	if ((path = join_path(dir, ADDITIONAL)) != NULL &&
+	    (n = scandir(path, &files, is_template_file, alphasort)) >= 0) {
+		for (i = 0; i < n; i++) {
+			add_name(names, files[i]->d_name, strlen(files[i]->d_name) - strlen(".jinja"));
+			free(files[i]);
+		}
+		free(files);
+	}
+	free(path);
+	add_members(names, dir, "tokenizer_config.json");
+	add_members(names, dir, "chat_template.json");
+}
+
+/* out <- "llama3, chatml". Those of the folder, or those that are built in. */
+static void
+list_names(char *out, size_t n, const json_t *names)
+{
+	const size_t all = names != NULL ? json_array_size(names) : BUILTINS;
 	size_t i, at = 0;
 	int k;
 
-	for (i = 0; i < BUILTINS && at < n; i++) {
-		k = snprintf(out + at, n - at, "%s%s", i > 0 ? ", " : "", builtin[i].name);
+	out[0] = '\0';
+	for (i = 0; i < all && at < n; i++) {
+		k = snprintf(out + at, n - at, "%s%.60s", i > 0 ? ", " : "", names == NULL ?
+		    builtin[i].name : json_string_value(json_array_get(names, i)));
 		at += k > 0 ? (size_t)k : 0;
 	}
+}
+
+/* Says which templates there are, and how one is chosen. */
+static void
+no_template(struct opening *o)
+{
+	char known[256], there[512];
+	json_t *names = json_array();
+
+	chat_folder_names(o->dir, names);
+	list_names(known, sizeof(known), NULL);
+	list_names(there, sizeof(there), names);
+	if (o->name != NULL)
+		snprintf(o->err, o->errlen,
+		    "there is no template \"%s\": %s%s%s%s%s are built in, and a name "
+		    "with a slash is that of a file", o->name, there, there[0] != '\0' ? " in " : "",
+		    there[0] != '\0' ? o->dir : "", there[0] != '\0' ? "; " : "", known);
+	else if (there[0] != '\0')
+		snprintf(o->err, o->errlen, "%s has no default template: --template NAME chooses "
+		    "one of its %s", o->dir, there);
+	else
+		snprintf(o->err, o->errlen, "%s has no chat_template, in chat_template.jinja or "
+		    "tokenizer_config.json: --template NAME chooses one of %s", o->dir, known);
+	json_decref(names);
 }
 
 static int
@@ -286,7 +398,6 @@ open_template(struct opening *o)
 	const char *name = o->name, *end = name != NULL ? strrchr(name, '.') : NULL;
 	const int is_file = name != NULL && (strchr(name, '/') != NULL ||
 	    (end != NULL && strcmp(end, ".jinja") == 0));
-	char known[512];
 	int rc = take_from_folder(o);
 
 	if (rc == 0 && is_file && o->chat->template == NULL)
@@ -295,24 +406,19 @@ open_template(struct opening *o)
 		rc = take_builtin(o);
 	if (rc != 0 || o->chat->template != NULL)
 		return rc;
-	names(known, sizeof(known));
-	if (is_file)
-		snprintf(o->err, o->errlen, "%s: %s", name, strerror(ENOENT));
-	else if (name != NULL)
-		snprintf(o->err, o->errlen,
-		    "there is no template \"%s\": %s are built in, and a name "
-		    "with a slash is that of a file", name, known);
-	else
-		snprintf(o->err, o->errlen, "%s has no chat_template, in chat_template.jinja or "
-		    "tokenizer_config.json: --template NAME chooses one of %s", o->dir, known);
-	return is_file ? CHAT_EIO : CHAT_EUNSUPPORTED;
+	if (!is_file) {
+		no_template(o);
+		return CHAT_EUNSUPPORTED;
+	}
+	snprintf(o->err, o->errlen, "%s: %s", name, strerror(ENOENT));
+	return CHAT_EIO;
 }
 
 int
 chat_open(const char *dir, const char *name, struct chat **out, char *err, size_t errlen)
 {
 	struct opening o = { .chat = calloc(1, sizeof(*o.chat)), .dir = dir, .name = name,
-	    .err = err, .errlen = errlen };
+	    .want = name != NULL ? name : DEFAULT, .err = err, .errlen = errlen };
 	int rc = CHAT_ENOMEM;
 
 	*out = NULL;

@@ -79,23 +79,38 @@ those_that_fit(const struct tokenizer *t)
 	return text;
 }
 
+/* ": did you mean tool_use?", or "" */
+static const char *
+nearest_template(const char *name)
+{
+	json_t *names = json_array();
+	const char *known[64] = { NULL }, *text;
+	size_t i, n;
+
+	chat_folder_names(settings.model, names);
+	for (n = 0; n < json_array_size(names) && n < 63; n++)
+		known[n] = json_string_value(json_array_get(names, n));
+	for (i = 0; n < 63 && (known[n] = chat_builtin(i, NULL)) != NULL; i++)
+		n++;
+	text = did_you_mean("", name, known);
+	json_decref(names);
+	return text;
+}
+
 struct chat *
 chat_input_open(const char *name, const struct tokenizer *t)
 {
-	const char *missing, *known[64] = { NULL };
+	const char *missing;
 	struct chat *c;
 	char err[1024];
-	size_t i;
 	int rc = chat_open(settings.model, name, &c, err, sizeof err);
 
 	if (rc == CHAT_EIO || rc == CHAT_EINVALID)
 		explain_file(settings.model, err, sizeof err);
-	if (rc == CHAT_EUNSUPPORTED && name == NULL)
+	if (rc == CHAT_EUNSUPPORTED && strstr(err, "has no chat_template") != NULL)
 		die(EXIT_UNSUPPORTED, "%s%s", err, those_that_fit(t));
-	for (i = 0; i < 63 && (known[i] = chat_builtin(i, NULL)) != NULL; i++)
-		;
 	if (rc == CHAT_EUNSUPPORTED && strstr(err, "there is no template") != NULL)
-		die(EXIT_USAGE, "--template: %s%s", err, did_you_mean("", name, known));
+		die(EXIT_USAGE, "--template: %s%s", err, nearest_template(name));
 	chat_must(rc, "", err);
 	if (chat_tokens(c) != NULL && *(missing = missing_token(t, chat_tokens(c))) != '\0')
 		die(EXIT_UNSUPPORTED, "--template %s: %s has no token %s", name, settings.model,

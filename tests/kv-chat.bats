@@ -271,6 +271,38 @@ json.dump(c, open("t/tokenizer_config.json", "w"))'
 	want 'file x</s>'
 }
 
+@test "a folder with several templates has them by name, in its list or as files, and is asked which where none is the default" {
+	mkdir -p several files/additional_chat_templates
+	cp m/tokenizer.json several
+	cp m/tokenizer.json files
+	echo '{"chat_template": [{"name": "tool_use", "template": "T{{ messages[0].content }}"}, {"name": "rag", "template": "R"}]}' >several/tokenizer_config.json
+	run -5 kv-chat -m several --user x --text
+	assert_output 'kv-chat: several has no default template: --template NAME chooses one of its tool_use, rag'
+	assert_equal "$(kv-chat -m several --user x --text --template tool_use)" Tx
+	run -2 kv-chat -m several --user x --text --template tool-use
+	assert_output --regexp '^kv-chat: --template: there is no template "tool-use": tool_use, rag in several; llama3, .* a file: did you mean tool_use\?$'
+	echo 'U{{ messages[0].content }}' >files/additional_chat_templates/tool_use.jinja
+	echo 'chatml of the folder' >files/additional_chat_templates/chatml.jinja
+	touch files/additional_chat_templates/README.md files/additional_chat_templates/.jinja
+	run -5 kv-chat -m files --user x --text
+	assert_output 'kv-chat: files has no default template: --template NAME chooses one of its chatml, tool_use'
+	echo 'D{{ messages[0].content }}' >files/chat_template.jinja
+	assert_equal "$(kv-chat -m files --user x --text)" Dx
+	assert_equal "$(kv-chat -m files --user x --text --template default)" Dx
+	assert_equal "$(kv-chat -m files --user x --text --template tool_use)" Ux
+	assert_equal "$(kv-chat -m files --user x --text --template chatml)" 'chatml of the folder'
+	assert_equal "$(kv-chat -m files --user x --text --template smollm | head -n 1)" '<|im_start|>system'
+	run -2 kv-chat -m files --user x --template rag
+	assert_output --partial 'there is no template "rag": default, chatml, tool_use in files; llama3, '
+	run -1 kv-chat -m files --user x --template ../additional_chat_templates/tool_use.jinja
+	# a text in tokenizer_config.json is the default, too, and files go before its list
+	echo '{"chat_template": "config"}' >several/tokenizer_config.json
+	assert_equal "$(kv-chat -m several --user x --text --template default)" config
+	echo '{"chat_template": [{"name": "tool_use", "template": "old"}, {"name": "rag", "template": "R"}]}' >files/tokenizer_config.json
+	assert_equal "$(kv-chat -m files --user x --text --template tool_use)" Ux
+	assert_equal "$(kv-chat -m files --user x --text --template rag)" R
+}
+
 @test "a folder without a template is told which would do, an unknown name which there are, and one that does not fit what is missing" {
 	run -5 kv-chat -m m --user x
 	assert_output --partial 'm has no chat_template, in chat_template.jinja or tokenizer_config.json: --template NAME chooses one of llama3, '
