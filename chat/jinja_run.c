@@ -6,7 +6,11 @@
 
 #include "chat/jinja_run.h"
 
+#ifndef FUZZ
 #define BLOCK 65536
+#else
+#define BLOCK 0                 /* each in a block of its own, so that AddressSanitizer sees its end */
+#endif
 
 struct arena_block {
 	struct arena_block *next;
@@ -53,19 +57,19 @@ void *
 run_alloc(struct run *r, size_t n)
 {
 	struct arena_block *b = r->blocks;
-	void *p;
+	size_t at = b != NULL ? (b->used + 15) & ~(size_t)15 : 0;
 
 	if (n > r->most || r->used > r->most - n)
 		run_fail(r, CHAT_EUNSUPPORTED, "more than %zu MiB of memory are used",
 		    r->most >> 20);
 	run_charge(r, 1, n);
-	n = (n + 15) & ~(size_t)15;
-	if (b == NULL || n > b->size - b->used)
+	if (b == NULL || at > b->size || n > b->size - at) {
 		b = add_block(r, n);
-	p = b->at + b->used;
-	b->used += n;
-	r->used += n;
-	return p;
+		at = 0;
+	}
+	b->used = at + n;
+	r->used += (n + 15) & ~(size_t)15;
+	return b->at + at;
 }
 
 void *
