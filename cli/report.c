@@ -322,40 +322,59 @@ add_rest(int status)
 
 /* Within a handler of signals: no printf, no lock. */
 static void
-add_signal(int signal)
+add_brief(const char *key, int number)
 {
-	static const char key[] = ",\"signal\":";
 	char *p = it.text + it.used;
 
-	memcpy(p, key, sizeof key - 1);
-	p += sizeof key - 1;
-	if (signal >= 10)
-		*p++ = (char)('0' + signal / 10 % 10);
-	*p++ = (char)('0' + signal % 10);
+	p = stpcpy(stpcpy(stpcpy(p, ",\""), key), "\":");
+	if (number >= 10)
+		*p++ = (char)('0' + number / 10 % 10);
+	*p++ = (char)('0' + number % 10);
 	*p++ = '}';
 	*p++ = '\n';
 	it.used = (size_t)(p - it.text);
 }
 
-int
-report_write(int status, int signal)
+/* Is there a record to be written? It is begun then, with what is known from the start on. */
+static int
+begin_record(void)
 {
-	ssize_t n;
-
 	if (it.fd < 0 || it.written)
 		return 0;
 	it.written = 1;
 	it.used = it.head;
-	if (signal != 0)
-		add_signal(signal);
-	else
-		add_rest(status);
+	return 1;
+}
+
+static int
+append_record(void)
+{
+	ssize_t n;
+
 	do
 		n = write(it.fd, it.text, it.used);
 	while (n < 0 && errno == EINTR);
 	if (n >= 0 && (size_t)n < it.used)
 		errno = ENOSPC;
 	return n == (ssize_t)it.used ? 0 : -1;
+}
+
+int
+report_write(int status)
+{
+	if (!begin_record())
+		return 0;
+	add_rest(status);
+	return append_record();
+}
+
+void
+report_write_brief(const char *key, int number)
+{
+	if (!begin_record())
+		return;
+	add_brief(key, number);
+	(void)append_record();
 }
 
 /* ---- the start ---- */

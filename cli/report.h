@@ -20,9 +20,11 @@ void report_start(int argc, char **argv);
 void report_open(void);
 /* Dies when the file that is recorded in would be replaced by this output, too. */
 void report_refuse(const char *output);
-/* Appends the record, once; later calls do nothing. signal: 0, or the one that ends the program (then only
- * what a handler may do is done). Returns 0, or -1 with errno. */
-int report_write(int status, int signal);
+/* Appends the record, once; later calls of either do nothing. Returns 0, or -1 with errno. */
+int report_write(int status);
+/* In a handler of signals, which may do this: one that ends in this key ("signal", say) with a number below
+ * 100. */
+void report_write_brief(const char *key, int number);
 
 /* Time goes to this phase until report_leave(); they nest, and each moment belongs to the innermost
  * one. COMPUTE where there is none. */

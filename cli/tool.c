@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "cli/bus_error.h"
 #include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/report.h"
@@ -42,9 +43,17 @@ static void
 on_signal(int sig)
 {
 	remove_unfinished();
-	report_write(0, sig);
+	report_write_brief("signal", sig);
 	/* SA_RESETHAND: the second time it kills, and the shell sees the true cause. */
 	raise(sig);
+}
+
+/* status 0: SIGBUS kills */
+static void
+on_bus_error(int status)
+{
+	remove_unfinished();
+	report_write_brief(status != 0 ? "status" : "signal", status != 0 ? status : SIGBUS);
 }
 
 static void
@@ -58,6 +67,7 @@ catch_signals(void)
 		/* what our parent ignores (nohup, a job in the background) stays ignored */
 		if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(deadly[i], &act, NULL);
+	bus_error_catch(the_tool->name, on_bus_error);
 	atexit(remove_unfinished);
 	signal(SIGPIPE, SIG_IGN);       /* a closed pipe is a write error like any other, */
 	signal(SIGXFSZ, SIG_IGN);       /* and so is a file that may not become longer */
@@ -195,7 +205,7 @@ static void
 report_at_exit(int status, void *with)
 {
 	(void)with;
-	if (report_write(status, 0) == 0)
+	if (report_write(status) == 0)
 		return;
 	warning("--report: %s:", settings.report);
 	if (status == EXIT_OK) {
@@ -288,7 +298,7 @@ die(int status, const char *fmt, ...)
 			fprintf(stderr, "%s: the device has failed: %s\n", the_tool->name, why);
 	}
 	remove_unfinished();
-	if (report_write(status, 0) != 0)
+	if (report_write(status) != 0)
 		fprintf(stderr, "%s: --report: %s: %s\n", the_tool->name, shown(settings.report),
 		    strerror(errno));
 	/* Not exit(): other threads may be using what its handlers would take away. */

@@ -1,4 +1,8 @@
-/* input.c - where a snapshot comes from: a mapping of a regular file, or a stream */
+/* input.c - where a snapshot comes from: a regular file, or a stream
+ *
+ * A file is read, not mapped: what was checked stays as it was checked, whatever becomes of the file, and one
+ * that is cut short, or cannot be read, is an error here and no signal. Out of the page cache both take the
+ * same time. */
 
 #include "input.h"
 
@@ -6,18 +10,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define PIPE_SIZE (1 << 20)     /* what Linux allows everyone; fewer switches of process */
-#define DROP_UNIT ((uint64_t)1 << 21)
 
 int
 kv_input_open(struct kv_input *in, int fd)
 {
 	struct stat st;
-	void *map;
 
 	memset(in, 0, sizeof *in);
 	in->fd = fd;
@@ -31,26 +32,21 @@ kv_input_open(struct kv_input *in, int fd)
 	/* Read from the middle ("tool < file" after another reader) is a stream: offsets count
 	 * from here. */
 	in->whole = in->regular && lseek(fd, 0, SEEK_CUR) == 0;
-	if (!in->whole || st.st_size <= 0 || (uint64_t)st.st_size > SIZE_MAX)
-		return 0;
-	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (map == MAP_FAILED)
-		return 0;                               /* some file systems cannot: read it */
-	(void)madvise(map, (size_t)st.st_size, MADV_SEQUENTIAL);
-	in->map = map;
-	in->size = (uint64_t)st.st_size;
+	if (in->whole)
+		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	return 0;
 }
 
-/* read() that waits where the descriptor does not. */
+/* read() that waits where the descriptor does not. A file from its beginning is read by place: its
+ * descriptor may be shared with another reader. */
 static ssize_t
-read_some(int fd, void *buf, size_t n)
+read_some(const struct kv_input *in, void *buf, size_t n)
 {
-	struct pollfd wait = { .fd = fd, .events = POLLIN };
+	struct pollfd wait = { .fd = in->fd, .events = POLLIN };
 	ssize_t k;
 
 	for (;;) {
-		k = read(fd, buf, n);
+		k = in->whole ? pread(in->fd, buf, n, (off_t)in->pos) : read(in->fd, buf, n);
 		if (k >= 0)
 			return k;
 		if (errno == EAGAIN || errno == EWOULDBLOCK)
@@ -60,63 +56,43 @@ read_some(int fd, void *buf, size_t n)
 	}
 }
 
-const uint8_t *
+int
 kv_input_take(struct kv_input *in, void *buf, size_t n, size_t *got)
 {
-	const uint8_t *p = buf;
 	size_t have = 0;
 	ssize_t k;
 
-	if (in->map != NULL) {
-		p = in->map + in->pos;
-		have = n < in->size - in->pos ? n : (size_t)(in->size - in->pos);
-		in->pos += have;
-	} else
-		while (have < n && in->error == 0) {
-			kv_watch_begin(in->watch, in->regular ? KV_DOING_READ : KV_DOING_WAIT);
-			k = read_some(in->fd, (uint8_t *)buf + have, n - have);
-			kv_watch_end(in->watch);
-			if (k < 0)
-				in->error = errno;
-			if (k <= 0)
-				break;
-			have += (size_t)k;
-			in->pos += (uint64_t)k;
-		}
+	while (have < n && in->error == 0) {
+		kv_watch_begin(in->watch, in->regular ? KV_DOING_READ : KV_DOING_WAIT);
+		k = read_some(in, (uint8_t *)buf + have, n - have);
+		kv_watch_end(in->watch);
+		if (k < 0)
+			in->error = errno;
+		if (k <= 0)
+			break;
+		have += (size_t)k;
+		in->pos += (uint64_t)k;
+	}
 	if (in->watch != NULL)
 		in->watch->bytes_in += have;
 	if (got != NULL)
 		*got = have;
-	return have == n ? p : NULL;
+	return have == n ? 0 : -1;
 }
 
 int
 kv_input_skip(struct kv_input *in, uint64_t n)
 {
-	if (n > in->size - in->pos) {
-		in->pos = in->size;
+	struct stat st;
+
+	if (fstat(in->fd, &st) != 0) {
+		in->error = errno;
+		return -1;
+	}
+	if (in->pos > (uint64_t)st.st_size || n > (uint64_t)st.st_size - in->pos) {
+		in->pos = (uint64_t)st.st_size;
 		return -1;
 	}
 	in->pos += n;
 	return 0;
-}
-
-void
-kv_input_drop(struct kv_input *in)
-{
-	uint64_t to = in->pos / DROP_UNIT * DROP_UNIT;
-
-	if (in->map == NULL || to <= in->dropped)
-		return;
-	(void)madvise((void *)(uintptr_t)(in->map + in->dropped), (size_t)(to - in->dropped),
-	    MADV_DONTNEED);
-	in->dropped = to;
-}
-
-void
-kv_input_close(struct kv_input *in)
-{
-	if (in->map != NULL)
-		munmap((void *)(uintptr_t)in->map, (size_t)in->size);
-	in->map = NULL;
 }

@@ -169,8 +169,7 @@ struct kv_section {
 };
 
 /* Opens a snapshot ("-" is standard input), reads the preamble and HEAD. *out is set (and must
- * be closed) even after a failure, unless that was KV_ENOMEM. A regular file is mapped, so
- * content stored as it is needs no memory. */
+ * be closed) even after a failure, unless that was KV_ENOMEM. */
 int kv_open(const char *path, struct kv_reader **out);
 
 /* The same for an open descriptor; name stands in messages. The descriptor is closed by
@@ -196,8 +195,7 @@ int kv_next(struct kv_reader *r, struct kv_section *sec);
 int kv_again(struct kv_reader *r);
 
 /* The whole content of the current section, checked and decoded; NULL data for an empty one.
- * Aligned to 64 bytes. Points into the mapping when the input is a regular file and the section
- * is stored as it is. A second call gives the same pointer. Not after kv_copy(). */
+ * Aligned to 64 bytes. A second call gives the same pointer. Not after kv_copy(). */
 int kv_load(struct kv_reader *r, const void **data);
 
 /* The content of the current section in parts, one with each call, checked and decoded: no memory

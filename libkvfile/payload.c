@@ -79,19 +79,18 @@ entry_of(const struct kv_reader *r, uint64_t i, struct kv_entry *e)
 	kv_entry_get(r->table + KV_ENTRY * i, e);
 }
 
-/* The next block as it is stored: in the mapping, or read into buf. */
+/* buf <- the next block as it is stored */
 static int
-take_block(struct kv_reader *r, uint64_t i, const struct kv_entry *e, uint8_t *buf,
-    const uint8_t **stored)
+take_block(struct kv_reader *r, uint64_t i, const struct kv_entry *e, uint8_t *buf)
 {
 	uint64_t offset = r->in.pos;
-	int same;
+	int taken, same;
 
 	kv_watch_begin(r->in.watch, KV_DOING_READ);
-	*stored = kv_input_take(&r->in, buf, e->stored, NULL);
-	same = *stored != NULL && kv_same_hash(e->stored_hash, kv_hash(*stored, e->stored));
+	taken = kv_input_take(&r->in, buf, e->stored, NULL) == 0;
+	same = taken && kv_same_hash(e->stored_hash, kv_hash(buf, e->stored));
 	kv_watch_end(r->in.watch);
-	if (*stored == NULL)
+	if (!taken)
 		return kv_reader_short(r, NULL, i);
 	return same ? KV_OK : fail_block(r, i, offset, "checksum mismatch");
 }
@@ -124,11 +123,10 @@ kv_payload_end(struct kv_reader *r)
 	uint8_t fill[64];
 	size_t n = (size_t)(round64(r->h.stored_size) - r->h.stored_size);
 	uint64_t offset = r->in.pos;
-	const uint8_t *p = kv_input_take(&r->in, fill, n, NULL);
 
-	if (p == NULL)
+	if (kv_input_take(&r->in, fill, n, NULL) != 0)
 		return kv_reader_short(r, "fill after the payload", 0);
-	if (!all_zero(p, n))
+	if (!all_zero(fill, n))
 		return kv_reader_fail(r, KV_ECORRUPT, "the fill at byte %" PRIu64 " is not zero",
 		    offset);
 	kv_label(r->whole, r->h.type, r->h.layer);
@@ -159,14 +157,13 @@ check_content(struct kv_reader *r, const uint8_t *content)
 	return KV_OK;
 }
 
-/* Block i to its place in content_memory. aside: bytes of compressed blocks so far, from a
- * stream. */
+/* Block i to its place in content_memory. aside: bytes of compressed blocks so far, which
+ * kv_copy() wants. */
 static int
 load_block(struct kv_reader *r, uint64_t i, size_t *aside)
 {
 	size_t at = (size_t)i * KV_BLOCK, size = kv_block_size(r->h.raw_size, i);
 	struct kv_buffer *memory = &r->content_memory;
-	const uint8_t *stored;
 	struct kv_entry e;
 	uint8_t *to;
 
@@ -174,36 +171,15 @@ load_block(struct kv_reader *r, uint64_t i, size_t *aside)
 	if (kv_buffer_need(memory, at + size, at, r->h.raw_size) != 0)
 		return no_memory(r);
 	to = memory->data + at;
-	if (e.codec != CODEC_PLAIN && r->in.map == NULL) {
+	if (e.codec != CODEC_PLAIN) {
 		if (kv_buffer_need(&r->aside, *aside + e.stored, *aside, r->h.stored_size) != 0)
 			return no_memory(r);
 		to = r->aside.data + *aside;
 		*aside += e.stored;
 	}
-	if (take_block(r, i, &e, to, &stored) != KV_OK)
+	if (take_block(r, i, &e, to) != KV_OK)
 		return r->error.code;
-	if (e.codec != CODEC_PLAIN)
-		return decode_block(r, i, &e, stored, memory->data + at);
-	if (stored != to)
-		memcpy(to, stored, size);
-	return KV_OK;
-}
-
-/* A mapped section without compressed blocks is used where it lies. */
-static int
-load_mapped(struct kv_reader *r)
-{
-	const uint8_t *stored;
-	struct kv_entry e;
-	uint64_t i;
-
-	r->content = r->in.map + r->in.pos;
-	for (i = 0; i < r->blocks; i++) {
-		entry_of(r, i, &e);
-		if (take_block(r, i, &e, NULL, &stored) != KV_OK)
-			return r->error.code;
-	}
-	return KV_OK;
+	return e.codec == CODEC_PLAIN ? KV_OK : decode_block(r, i, &e, to, memory->data + at);
 }
 
 int
@@ -215,13 +191,9 @@ kv_payload_load(struct kv_reader *r)
 
 	if (r->h.raw_size > SIZE_MAX / 2)
 		return no_memory(r);
-	if (r->blocks > 0 && r->in.map != NULL && r->h.stored_size == r->h.raw_size)
-		code = load_mapped(r);
-	else {
-		for (i = 0; i < r->blocks && code == KV_OK; i++)
-			code = load_block(r, i, &aside);
-		r->content = r->blocks > 0 ? r->content_memory.data : NULL;
-	}
+	for (i = 0; i < r->blocks && code == KV_OK; i++)
+		code = load_block(r, i, &aside);
+	r->content = r->blocks > 0 ? r->content_memory.data : NULL;
 	if (code != KV_OK || kv_payload_end(r) != KV_OK || check_content(r, r->content) != KV_OK)
 		return r->error.code;
 	r->state = STATE_LOADED;
@@ -232,21 +204,17 @@ int
 kv_payload_next(struct kv_reader *r, const uint8_t **part, size_t *size)
 {
 	const uint64_t i = r->next++;
-	uint8_t *decoded = scratch(r, SCRATCH_DECODED);
+	uint8_t *stored = scratch(r, SCRATCH_STORED), *decoded = scratch(r, SCRATCH_DECODED);
 	struct kv_entry e;
 
-	if (scratch(r, SCRATCH_STORED) == NULL || decoded == NULL)
+	if (stored == NULL || decoded == NULL)
 		return no_memory(r);
 	entry_of(r, i, &e);
 	*size = kv_block_size(r->h.raw_size, i);
-	if (take_block(r, i, &e, scratch(r, SCRATCH_STORED), part) != KV_OK)
+	if (take_block(r, i, &e, stored) != KV_OK)
 		return r->error.code;
-	if (e.codec != CODEC_PLAIN) {
-		if (decode_block(r, i, &e, *part, decoded) != KV_OK)
-			return r->error.code;
-		*part = decoded;
-	}
-	return KV_OK;
+	*part = e.codec == CODEC_PLAIN ? stored : decoded;
+	return e.codec == CODEC_PLAIN ? KV_OK : decode_block(r, i, &e, stored, decoded);
 }
 
 int
@@ -270,7 +238,6 @@ kv_payload_check(struct kv_reader *r)
 struct walk {
 	struct kv_reader *r;
 	uint64_t i;
-	uint64_t offset;        /* in the payload */
 	size_t aside;
 };
 
@@ -281,17 +248,16 @@ next_stored(struct walk *w, struct kv_entry *e, const uint8_t **stored)
 	uint64_t i = w->i++;
 
 	entry_of(r, i, e);
-	if (r->state == STATE_FRESH)
-		return take_block(r, i, e, scratch(r, SCRATCH_STORED), stored);
-	if (r->in.map != NULL)
-		*stored = r->in.map + r->payload + w->offset;
-	else if (e->codec == CODEC_PLAIN)
+	if (r->state == STATE_FRESH) {
+		*stored = scratch(r, SCRATCH_STORED);
+		return take_block(r, i, e, scratch(r, SCRATCH_STORED));
+	}
+	if (e->codec == CODEC_PLAIN)
 		*stored = r->content + i * KV_BLOCK;
 	else {
 		*stored = r->aside.data + w->aside;
 		w->aside += e->stored;
 	}
-	w->offset += e->stored;
 	return KV_OK;
 }
 
@@ -310,7 +276,7 @@ has_plain_block(const struct kv_reader *r)
 static int
 copy_stored(struct kv_reader *r, struct kv_writer *w)
 {
-	struct walk walk = { r, 0, 0, 0 };
+	struct walk walk = { r, 0, 0 };
 	const uint8_t *stored;
 	struct kv_header h = r->h;
 	struct kv_entry e;
@@ -329,15 +295,13 @@ copy_stored(struct kv_reader *r, struct kv_writer *w)
 static int
 copy_compressed(struct kv_reader *r, struct kv_writer *w)
 {
-	struct walk walk = { r, 0, 0, 0 };
+	struct walk walk = { r, 0, 0 };
 	struct kv_span whole;
 	const uint8_t *stored;
 	struct kv_entry e;
 	int code = KV_OK;
 
-	if (r->h.stored_size == r->h.raw_size && (r->state == STATE_LOADED || r->in.map != NULL)) {
-		if (r->state == STATE_FRESH && kv_payload_load(r) != KV_OK)
-			return r->error.code;
+	if (r->h.stored_size == r->h.raw_size && r->state == STATE_LOADED) {
 		whole.data = r->content;
 		whole.size = (size_t)r->h.raw_size;
 		return kv_write(w, r->h.type, r->h.layer, r->h.element_size, &whole, 1);
@@ -356,7 +320,7 @@ copy_compressed(struct kv_reader *r, struct kv_writer *w)
 static int
 copy_late(struct kv_reader *r, struct kv_writer *w)
 {
-	struct walk walk = { r, 0, 0, 0 };
+	struct walk walk = { r, 0, 0 };
 	const uint8_t *stored;
 	uint8_t bytes[KV_HEADER];
 	struct kv_entry e;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define TABLE_STEP 65536        /* a table from a stream is read in pieces of this size */
+#define TABLE_STEP 65536        /* a table is read in pieces of this size */
 
 /* ---- failures ---- */
 
@@ -68,15 +68,11 @@ take_table(struct kv_reader *r)
 	r->table = NULL;
 	if (filled > SIZE_MAX / 2)
 		return kv_reader_short(r, "block table", 0);
-	if (r->in.map != NULL) {
-		r->table = kv_input_take(&r->in, NULL, (size_t)filled, NULL);
-		return r->table == NULL ? kv_reader_short(r, "block table", 0) : KV_OK;
-	}
 	for (have = 0; have < filled; have += step) {
 		step = filled - have < TABLE_STEP ? (size_t)(filled - have) : TABLE_STEP;
 		if (kv_buffer_need(memory, (size_t)have + step, (size_t)have, filled) != 0)
 			return kv_reader_fail(r, KV_ENOMEM, "no memory for its block table");
-		if (kv_input_take(&r->in, memory->data + have, step, NULL) == NULL)
+		if (kv_input_take(&r->in, memory->data + have, step, NULL) != 0)
 			return kv_reader_short(r, "block table", 0);
 	}
 	r->table = memory->data;
@@ -95,15 +91,13 @@ take_header(struct kv_reader *r)
 	uint8_t buf[KV_HEADER];
 	struct kv_message why;
 	uint64_t size;
-	const uint8_t *p;
 	size_t got;
 
 	r->h.type[0] = '\0';
 	r->offset = r->in.pos;
-	p = kv_input_take(&r->in, buf, KV_HEADER, &got);
-	if (p == NULL)
+	if (kv_input_take(&r->in, buf, KV_HEADER, &got) != 0)
 		return kv_reader_short(r, got == 0 ? "front of a section" : "a section header", 0);
-	if (kv_header_get(p, &r->h, &why) != KV_OK ||
+	if (kv_header_get(buf, &r->h, &why) != KV_OK ||
 	    kv_order_step(&r->order, &r->h, &why) != KV_OK ||
 	    kv_size_check(&r->head, r->rows.total, &r->h, &why) != KV_OK)
 		return fail_at(r, &why);
@@ -149,11 +143,10 @@ open_head(struct kv_reader *r)
 {
 	uint8_t buf[KV_PREAMBLE];
 	struct kv_message why;
-	const uint8_t *p = kv_input_take(&r->in, buf, KV_PREAMBLE, NULL);
 
-	if (p == NULL)
+	if (kv_input_take(&r->in, buf, KV_PREAMBLE, NULL) != 0)
 		return kv_reader_short(r, "the preamble", 0);
-	if (kv_preamble_get(p, &why) != KV_OK)
+	if (kv_preamble_get(buf, &why) != KV_OK)
 		return kv_reader_fail(r, why.code, "%s", why.text);
 	if (take_section(r) != KV_OK || kv_payload_load(r) != KV_OK)
 		return r->error.code;
@@ -214,7 +207,6 @@ kv_close(struct kv_reader *r)
 
 	if (r == NULL)
 		return;
-	kv_input_close(&r->in);
 	if (r->close && r->in.fd >= 0)
 		close(r->in.fd);
 	kv_seal_free(&r->seal);
@@ -310,7 +302,6 @@ kv_next(struct kv_reader *r, struct kv_section *sec)
 	}
 	if (r->state <= STATE_READING && kv_payload_check(r) != KV_OK)
 		return r->error.code;
-	kv_input_drop(&r->in);
 	while (r->state != STATE_END) {
 		code = take_section(r);
 		if (code == KV_OK && r->h.kind == KV_ENDS)
@@ -419,7 +410,7 @@ kv_skip(struct kv_reader *r)
 	if (r->state > STATE_LOADED)
 		return kv_reader_fail(r, KV_EINVAL, "kv_skip() without a section");
 	/* Positions and provenance are needed later. */
-	if (r->in.map == NULL || r->state == STATE_READING || r->h.kind == KV_POSN ||
+	if (!r->in.whole || r->state == STATE_READING || r->h.kind == KV_POSN ||
 	    r->h.kind == KV_PROV) {
 		if (kv_payload_check(r) != KV_OK)
 			return r->error.code;
@@ -549,7 +540,7 @@ fuzz_load(struct kv_reader *r, const struct kv_section *sec)
 		(void)kv_load(r, &content);
 }
 
-/* Through a mapping, and as a stream: a file that is not read from its start is one. Hashes are
+/* As a file, and as a stream: a file that is not read from its start is one. Hashes are
  * taken to be right. */
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

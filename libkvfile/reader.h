@@ -14,7 +14,7 @@
 enum kv_state {
 	STATE_FRESH,            /* header and table were read, content not yet */
 	STATE_READING,          /* some of its blocks were handed out by kv_read() */
-	STATE_LOADED,           /* content is in memory or mapped, and checked */
+	STATE_LOADED,           /* content is in memory, and checked */
 	STATE_PASSED,           /* nothing left of it */
 	STATE_END               /* the end marker was read */
 };
@@ -50,7 +50,7 @@ struct kv_reader {
 
 	struct kv_buffer table_memory;
 	struct kv_buffer content_memory;
-	struct kv_buffer aside; /* compressed blocks of a section loaded from a stream */
+	struct kv_buffer aside; /* compressed blocks of a section that is loaded */
 	struct kv_buffer scratch[3];    /* [enum kv_scratch] a block each */
 };
 

@@ -5,7 +5,7 @@
  * before it was compared with the size of the file.
  *
  * Files are mapped and never read as a whole. Truncating one that is in use gives SIGBUS, as with
- * any mapping. */
+ * any mapping: programs end then, and name it (cli/bus_error.h). */
 
 #include <sys/mman.h>
 #include <sys/stat.h>

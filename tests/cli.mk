@@ -1,5 +1,6 @@
 # Unit tests of cli/: what is of a process, and cannot be looked at through a program.
 
-UNIT_TESTS += $(O)/tests/unit/cli_mapped_file
-$(O)/tests/unit/cli_mapped_file: $(O)/tests/unit/cli_mapped_file.o $(O)/cli/mapped_file.o
+cli_tests = mapped_file bus_error
+UNIT_TESTS += $(cli_tests:%=$(O)/tests/unit/cli_%)
+$(cli_tests:%=$(O)/tests/unit/cli_%): $(O)/tests/unit/cli_%: $(O)/tests/unit/cli_%.o $(O)/cli/%.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ -lpthread

@@ -294,13 +294,13 @@ told() {
 	KV_DEVICE=tpu kv-score --method snapkv --device cpu x.kv -o y.kv
 }
 
-@test "only tool.c reads the environment, only it and the mapping of files set signals, only the shared files exit" {
+@test "only tool.c reads the environment, only it and mapped files set signals, only the shared files exit" {
 	cd "$ROOT"
 	run -0 grep -lE '\bgetenv\(' -r --include='*.c' tools cli engine methods libkvfile tokenizer chat model cpu gpu
 	assert_output cli/tool.c
 	# those that end a program; SIGBUS
 	run -0 grep -lE '\bsigaction\(' -r --include='*.c' tools cli engine methods libkvfile tokenizer chat model cpu gpu
-	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "cli/mapped_file.c cli/tool.c "
+	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "cli/bus_error.c cli/mapped_file.c cli/tool.c "
 	run grep -nE '\b(exit|abort|printf|fprintf|perror)\(' -r --include='*.c' methods
 	assert_output ""
 	run grep -lE '\bexit\(' -r --include='*.c' cli engine tools

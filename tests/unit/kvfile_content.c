@@ -8,12 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reads the file as a mapping, as a stream, and through a pipe. */
+/* Reads the file by itself, as a stream, and through a pipe. */
 static void
 check_readers(const char *file, const struct sample *s, const char *what,
     struct kv_digests *digests)
 {
-	static const char *const ways[] = { "mapped", "stream", "pipe" };
+	static const char *const ways[] = { "file", "stream", "pipe" };
 	struct bytes b = slurp(file);
 	struct kv_reader *r;
 	char text[100];
@@ -229,7 +229,7 @@ check_reading(void)
 		b = slurp(path("parts.kv"));
 		check(kv_open(path("parts.kv"), &whole) == KV_OK &&
 		    kv_open_fd(in_memory(b, way & 1), "parts", &parts) == KV_OK, "parts: not opened");
-		check_parts(whole, parts, way & 2, way & 1 ? "stream" : "mapped");
+		check_parts(whole, parts, way & 2, way & 1 ? "stream" : "file");
 		kv_close(whole);
 		kv_close(parts);
 		free(b.data);

@@ -13,7 +13,7 @@
 static void
 check_ways(struct bytes from, struct bytes want, unsigned flags, const char *what)
 {
-	static const char *const ways[] = { "mapped", "stream", "pipe", "pipe of single bytes" };
+	static const char *const ways[] = { "file", "stream", "pipe", "pipe of single bytes" };
 	struct bytes got;
 	int way, load, fd;
 

@@ -11,7 +11,7 @@
 
 static char text[1024];
 
-/* Each byte gets a false bit in turn, read from a mapping and from a stream. */
+/* Each byte gets a false bit in turn, read as a file and as a stream. */
 static void
 check_flips(const char *file, const char *what)
 {
@@ -195,6 +195,44 @@ check_calls(void)
 	kv_close(r);
 }
 
+/* A file that another program cuts short, or writes anew, while it is read: what was handed out stays as it was
+ * checked, and then the file ends, or is damaged. */
+static void
+check_changes(void)
+{
+	static const char *const ways[] = { "cut", "written anew" };
+	struct kv_section sec;
+	struct kv_reader *r;
+	struct bytes b = slurp(path("large.kv"));
+	const void *data;
+	uint8_t *before;
+	int way, code;
+	size_t i;
+
+	for (way = 0; way < 2; way++) {
+		spill(path("changed.kv"), b.data, b.size);
+		check(kv_open(path("changed.kv"), &r) == KV_OK, "%s: not opened", ways[way]);
+		while ((code = kv_next(r, &sec)) == 1 && sec.kind != KV_KEYS)
+			continue;
+		check(code == 1 && kv_load(r, &data) == KV_OK, "%s: no keys", ways[way]);
+		before = malloc(sec.raw_size);
+		memcpy(before, data, sec.raw_size);
+		for (i = sec.offset; i < b.size; i++)
+			b.data[i] ^= 0x55;
+		spill(path("changed.kv"), b.data, way == 0 ? 100 : b.size);
+		for (i = sec.offset; i < b.size; i++)
+			b.data[i] ^= 0x55;
+		check(memcmp(before, data, sec.raw_size) == 0, "%s: what was read changes", ways[way]);
+		while ((code = kv_next(r, &sec)) == 1)
+			continue;
+		check(code == (way == 0 ? KV_ETRUNCATED : KV_ECORRUPT), "%s: %d %s", ways[way], code,
+		    kv_reader_error(r));
+		kv_close(r);
+		free(before);
+	}
+	free(b.data);
+}
+
 int
 main(void)
 {
@@ -211,5 +249,6 @@ main(void)
 	check_messages();
 	check_lies();
 	check_calls();
+	check_changes();
 	return check_done();
 }

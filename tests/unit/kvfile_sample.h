@@ -64,7 +64,7 @@ void sample_check(struct kv_reader *r, const struct sample *s, const char *what)
  * descriptor. */
 int feed(struct bytes b, size_t step);
 
-/* A file in memory; from = 0 will be mapped, 1 is read as a stream. */
+/* A file in memory; from = 0 is read from its beginning, 1 is a stream. */
 int in_memory(struct bytes b, int from);
 
 /* Goes through a whole snapshot, index included. Returns the code; text (1024 bytes) gets the
