@@ -48,14 +48,16 @@ join_parts(const json_t *parts)
 	char *p = NULL;
 	FILE *f = open_memstream(&p, &n);
 	json_t *all = NULL;
+	int whole = 1;
 
 	if (f == NULL)
 		return NULL;
 	for (i = 0; i < json_array_size(parts); i++) {
 		len = json_string_length(text_part(json_array_get(parts, i)));
-		fwrite(json_string_value(text_part(json_array_get(parts, i))), 1, len, f);
+		whole &= fwrite(json_string_value(text_part(json_array_get(parts, i))), 1, len, f) == len;
 	}
-	if (fclose(f) == 0)
+	whole &= fclose(f) == 0;
+	if (whole && p != NULL)                 /* fclose() may succeed without memory for it */
 		all = json_stringn(p, n);
 	free(p);
 	return all;

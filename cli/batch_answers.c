@@ -83,6 +83,7 @@ answers_check(const struct batch_answers *b)
 			    "have there", b->folder);
 		path = name_in_folder(b->folder, b->operand[i]);
 		report_refuse(path);
+		output_refuse("--output", path);
 		free(path);
 		sorted[i] = b->operand[i];
 	}

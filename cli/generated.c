@@ -20,11 +20,19 @@ generated_add(struct generated *g, uint32_t id)
 		json_array_append_new(g->ids, json_integer(id));
 }
 
+/* The text is whole then. Where the C library has no memory for its last byte, fclose() succeeds, and there is
+ * no text. */
+static void
+end_stream(struct generated *g)
+{
+	if (fclose(g->stream) != 0 || g->text == NULL)
+		die(EXIT_RUN, "out of memory");
+}
+
 char *
 generated_text(struct generated *g, size_t *size)
 {
-	if (fclose(g->stream) != 0)
-		die(EXIT_RUN, "out of memory");
+	end_stream(g);
 	json_decref(g->ids);
 	*size = g->size;
 	return g->text;
@@ -52,8 +60,7 @@ generated_json(struct generated *g, const char *name)
 	static const char *const stops[] = { "tokens", "eos", "text" };
 	json_t *o = json_object(), *seconds = json_object();
 
-	if (fclose(g->stream) != 0)
-		die(EXIT_RUN, "out of memory");
+	end_stream(g);
 	put_text(o, "snapshot", name);
 	put_bytes(o, "text", g->text, g->size);
 	put(o, "ids", g->ids);

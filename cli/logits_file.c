@@ -19,6 +19,7 @@ logits_file_check(const char *path, const char *instead, const char *const *othe
 	for (i = 0; i < n; i++)
 		if (others[i] != NULL && strcmp(path, others[i]) == 0)
 			die(EXIT_USAGE, "--logits names a file that is also read, %s", path);
+	output_refuse("--logits", path);
 }
 
 void

@@ -15,7 +15,8 @@ struct logits_file {
 };
 
 /* Dies with EXIT_USAGE when the option names standard output, for which there is something else
- * ("the snapshot is"), the output, or one of the files that are read; others[n], NULL = none. */
+ * ("the snapshot is"), the output, or one of the files that are read; others[n], NULL = none. And
+ * as output_refuse(). */
 void logits_file_check(const char *path, const char *instead, const char *const *others, size_t n);
 /* path NULL: none */
 void logits_file_open(struct logits_file *, const char *path, uint64_t rows, uint64_t columns);

@@ -1,4 +1,5 @@
 /* snapshot_io.c - opening, passing on, finishing snapshots; the first failure ends the program */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,46 @@ output_refuse_terminal(void)
 {
 	if (strcmp(settings.output, "-") == 0 && isatty(STDOUT_FILENO))
 		die(EXIT_USAGE, "a snapshot is not written to a terminal: use -o FILE or a pipe");
+}
+
+/* errno of what would stand in the way of a file of this name, or 0. What is regular is written beside it. */
+static int
+obstacle(const char *path)
+{
+	struct kv_temporary trial;
+	struct stat st;
+	const int there = stat(path, &st) == 0;
+	int fd, error = 0;
+	char *final;
+
+	if (there && S_ISDIR(st.st_mode))
+		return EISDIR;
+	if (there && access(path, W_OK) != 0)
+		return errno;
+	if (there && !S_ISREG(st.st_mode))
+		return 0;
+	if ((final = kv_final_name(path)) == NULL)
+		return errno;
+	hold_signals(1);
+	if ((fd = kv_temporary_create(&trial, final, 0600)) < 0)
+		error = errno;
+	else
+		close(fd);
+	kv_temporary_end(&trial);
+	hold_signals(0);
+	free(final);
+	return error;
+}
+
+void
+output_refuse(const char *option, const char *path)
+{
+	if (path == NULL || strcmp(path, "-") == 0)
+		return;
+	if (*path == '\0')
+		die(EXIT_USAGE, "%s: the name is empty", option);
+	if ((errno = obstacle(path)) != 0)
+		die(EXIT_RUN, "%s %s:", option, path);
 }
 
 struct kv_writer *

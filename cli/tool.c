@@ -231,6 +231,8 @@ tool_start(const struct tool *tool, int argc, char **argv)
 		die(EXIT_USAGE, "--threads or KV_THREADS: %u, want at most %d, or 0 for all processors",
 		    settings.threads, THREADS_MOST);
 	report_open();
+	if ((tool->takes & (TAKES_OUTPUT | TAKES_FOLDER)) == TAKES_OUTPUT)
+		output_refuse("--output", settings.output);
 	if (settings.report != NULL && on_exit(report_at_exit, NULL) != 0)
 		die(EXIT_RUN, "out of memory");
 	return operands;

@@ -55,12 +55,13 @@ struct opt {
 /* Options that mean the same everywhere; a program takes those it names. */
 enum {
 	TAKES_MODEL = 1,        /* -m, --model DIR (required) */
-	TAKES_OUTPUT = 2,       /* -o, --output FILE; -z, --lz4 */
+	TAKES_OUTPUT = 2,       /* -o, --output FILE; -z, --lz4; output_refuse() at the start */
 	TAKES_THREADS = 4,      /* -j, --threads N; --device cpu|cuda[:N]|auto */
 	TAKES_JSON = 8,         /* --json */
 	TAKES_PROGRESS = 16,    /* --progress auto|always|never */
-	TAKES_CONFIG = 32       /* --allow-config KEY, --allow-tensor NAME, --products TYPE: for those
+	TAKES_CONFIG = 32,      /* --allow-config KEY, --allow-tensor NAME, --products TYPE: for those
 	                         * that run the model */
+	TAKES_FOLDER = 64       /* -o may be a folder: the program calls output_refuse() */
 };                              /* and always: -q, -v, --report, --help, --version */
 
 struct tool {
@@ -160,6 +161,10 @@ int input_status(int code);                                       /* the exit co
 /* Binary output to a terminal is refused: for programs that work for long before
  * output_create(), which refuses too. */
 void output_refuse_terminal(void);
+
+/* Dies when no output could be written under this name, before the work that would be lost: its folder is not
+ * there or not writable, it is a folder. option: "--output". path "-" or NULL: nothing is asked. */
+void output_refuse(const char *option, const char *path);
 
 /* The output named by settings.output, with the flags of -z. Refuses a terminal. */
 struct kv_writer *output_create(const struct kv_head *head);

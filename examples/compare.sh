@@ -129,6 +129,10 @@ done
 *" $reference "*) ;;
 *) refuse "-P $reference: it is not among the methods that are run" ;;
 esac
+if [ -n "$plot" ] && { [ -d "$plot" ] || ! [ -w "$(dirname "$plot")" ] || { [ -e "$plot" ] && ! [ -w "$plot" ]; }; }; then
+	say "-p $plot: this file cannot be written"
+	exit 1
+fi
 command -v kv-prefill >/dev/null || PATH=$(cd "$here/.." && cd "${O:-build}" && pwd):$PATH
 export PATH
 if [ -n "$plot" ] && ! command -v gnuplot >/dev/null; then

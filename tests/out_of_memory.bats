@@ -28,6 +28,11 @@ attempt() {
 	FAIL_AT=$1 LD_PRELOAD=$O/tests/bin/failing_malloc.so timeout 60 "${@:2}" >got 2>said
 }
 
+# alike FILE: JSON without the times in it, in place
+alike() {
+	sed -Ei 's/"(load|generate)": [0-9.e-]+/"\1": 0/g' "$1"
+}
+
 # survives PROGRAM ...: whichever allocation fails, the program either ends with 0 and writes what it always does, or says why not. What it
 # writes goes to standard output or to out.kv.
 survives() {
@@ -37,9 +42,12 @@ survives() {
 	[ ! -e out.kv ] || mv out.kv want.kv
 	step=$(($(cat count) / 100 + 1))
 	[ "${EVERY:-0}" = 0 ] || step=1
-	for ((n = 1; n <= $(cat count); n += step)); do
+	alike want
+	# LAST=N: the last N ones too, which end a text, a list, a stream
+	for n in $(seq 1 $step "$(cat count)") $(seq $(($(cat count) - ${LAST:-1} + 1)) "$(cat count)"); do
 		status=0
-		attempt $n "$@" || status=$?
+		attempt "$n" "$@" || status=$?
+		alike got
 		if [ $status = 0 ]; then
 			cmp -s want got && { [ ! -e want.kv ] || cmp -s want.kv out.kv; } || { echo "allocation $n of $*: ends with 0, and the output is wrong"; bad=1; }
 		elif [ $status -gt 5 ]; then
@@ -84,6 +92,11 @@ survives() {
 	survives kv-chat -m chat --template qwen2.5 messages
 	survives kv-chat -m chat --template deepseek-r1 --continue --open --user-file doc.txt
 	survives kv-chat -m chat --template chatml --questions doc.txt
+	# parts of a message that are longer than what a stream in memory begins with
+	"$PYTHON" -c 'import json
+part = {"type": "text", "text": "abc " * 2300}
+print(json.dumps([{"role": "user", "content": [part, part]}]))' >long
+	survives kv-chat -m chat --template chatml long
 }
 
 @test "out of memory, kv-prefill: the snapshot is whole and of the right model, or is not there" {
@@ -102,11 +115,19 @@ survives() {
 
 @test "out of memory, kv-decode: the text is right, or is not there" {
 	survives kv-decode -m "$DEMO" -n 3 -o out.kv doc.kv
+	LAST=40 survives kv-decode -m "$DEMO" -n 3 --json doc.kv
 }
 
 @test "out of memory, kv-decode with several snapshots: those that can be are answered" {
 	cp doc.kv other.kv
 	survives kv-decode -m "$DEMO" -n 3 --batch 2 doc.kv other.kv doc.kv
+	LAST=5 survives kv-decode -m "$DEMO" -n 3 doc.kv other.kv
+	survives kv-decode -m "$DEMO" -n 3 --json --batch 2 doc.kv other.kv
+}
+
+@test "out of memory, kv-decode with questions: all are answered, or it says so" {
+	printf 'What?\nWho?\n' >questions
+	LAST=40 survives kv-decode -m "$DEMO" -n 3 --json --questions questions doc.kv
 }
 
 @test "out of memory, kv-decode with rows that stay in the file: text and snapshot are right, or are not there" {

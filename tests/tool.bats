@@ -243,7 +243,7 @@ told() {
 	run -1 --separate-stderr kv-evict --rate 1 . -o y.kv
 	assert_regex "$stderr" '^kv-evict: '
 	run -1 --separate-stderr kv-evict --rate 1 x.kv -o none/y.kv
-	assert_regex "$stderr" '^kv-evict: none/y.kv: .*No such file or directory$'
+	assert_regex "$stderr" '^kv-evict: --output none/y.kv: No such file or directory$'
 	run -3 --separate-stderr kv-evict --rate 1 "$BATS_TEST_DIRNAME/helper.bash" -o y.kv
 	assert_regex "$stderr" 'helper.bash: '
 }
@@ -327,8 +327,8 @@ told() {
 
 @test "an output without a name is refused, and one that is a link to nothing is followed" {
 	snapshot -w 2
-	run -1 --separate-stderr kv-score --method snapkv x.kv -o ''
-	assert_regex "$stderr" 'the name of the output is empty'
+	run -2 --separate-stderr kv-score --method snapkv x.kv -o ''
+	assert_regex "$stderr" '^kv-score: --output: the name is empty$'
 	ln -s far.kv link.kv
 	kv-score --method snapkv x.kv -o link.kv
 	[ -L link.kv ]

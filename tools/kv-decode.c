@@ -107,7 +107,7 @@ static const struct tool tool = {
 	.opts = opts,
 	.more = retrieve_opts,
 	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
-	    TAKES_PROGRESS,
+	    TAKES_PROGRESS | TAKES_FOLDER,
 	.max_operands = -1u
 };
 
@@ -161,6 +161,7 @@ check_retrieval(void)
 		die(EXIT_USAGE, "--stats -: standard output is for the text");
 	if (stats != NULL && strcmp(stats, settings.output) == 0)
 		die(EXIT_USAGE, "--stats and --output name the same file, %s", stats);
+	output_refuse("--stats", stats);
 }
 
 /* What a question leaves behind has to be taken back before the next one. */
@@ -265,6 +266,8 @@ choose_output(char **name, int n)
 	keep = strcmp(settings.output, "-") != 0;       /* standard output is for the text */
 	if (keep && stat(settings.output, &st) == 0 && S_ISDIR(st.st_mode))
 		folder = settings.output;
+	if (folder == NULL)
+		output_refuse("--output", settings.output);
 	if (folder == NULL || n > 1)
 		return;
 	if (n == 0 || strcmp(name[0], "-") == 0)
@@ -272,6 +275,7 @@ choose_output(char **name, int n)
 		    folder);
 	settings.output = name_in_folder(folder, name[0]);
 	report_refuse(settings.output);
+	output_refuse("--output", settings.output);
 	folder = NULL;
 }
 
