@@ -68,7 +68,7 @@ find_in_store(struct prefix *x, const struct model *m, enum kv_dtype dtype, cons
 
 	x->store = (struct prefix_store){ .dir = prefix_options.store,
 	    .most = prefix_options.store_size, .flags = settings.write_flags,
-	    .products = settings.products, .notice = { warn_notice, NULL } };
+	    .products = settings.products, .notice = { trouble_notice, NULL } };
 	must(prefix_store_open(&x->store, m, dtype, ids->ids, ids->n, &e), &e);
 	x->rows = prefix_store_rows(&x->store, most);
 }

@@ -20,7 +20,7 @@ put_away(struct records *r)
 	for (; p < end; p += n)
 		if ((n = write(r->fd, p, (size_t)(end - p))) < 0) {
 			if (errno != EINTR)
-				die(EXIT_RUN, "a temporary file: write:");
+				die(EXIT_RUN, "a temporary file in %s: write:", temporary_folder());
 			n = 0;
 		}
 	r->filed += r->n;
@@ -53,7 +53,7 @@ fetch(struct records *r)
 	for (; p < end; p += got)
 		if ((got = read(r->fd, p, (size_t)(end - p))) <= 0) {
 			if (got == 0 || errno != EINTR)
-				die(EXIT_RUN, "a temporary file: read:");
+				die(EXIT_RUN, "a temporary file in %s: read:", temporary_folder());
 			got = 0;
 		}
 	r->filed -= n;
@@ -67,7 +67,7 @@ records_next(struct records *r)
 	if (r->has_file && r->at == 0 && r->filed > 0 && r->n > 0) {
 		put_away(r);            /* the first one is read: all come from the file */
 		if (lseek(r->fd, 0, SEEK_SET) != 0)
-			die(EXIT_RUN, "a temporary file: seek:");
+			die(EXIT_RUN, "a temporary file in %s: seek:", temporary_folder());
 	}
 	if (r->at == r->n)
 		fetch(r);

@@ -29,7 +29,7 @@ write_all(int fd, const char *data, size_t size, const char *name)
 	for (; size > 0; data += n, size -= (size_t)n)
 		if ((n = write(fd, data, size)) < 0) {
 			if (errno != EINTR)
-				die(EXIT_RUN, "the temporary file for %s: write:", name);
+				die(EXIT_RUN, "a temporary file in %s for %s: write:", temporary_folder(), name);
 			n = 0;
 		}
 }

@@ -180,15 +180,21 @@ read_environment(const struct tool *tool)
 			progress_mode("KV_PROGRESS", text);
 }
 
+const char *
+temporary_folder(void)
+{
+	const char *folder = getenv("TMPDIR");
+
+	return folder != NULL && *folder != '\0' ? folder : "/tmp";
+}
+
 int
 temporary_file(void)
 {
-	const char *folder = getenv("TMPDIR");
+	const char *folder = temporary_folder();
 	char path[4096];
 	int fd;
 
-	if (folder == NULL || *folder == '\0')
-		folder = "/tmp";
 	if (snprintf(path, sizeof path, "%s/kvpipe.XXXXXX", folder) >= (int)sizeof path)
 		die(EXIT_RUN, "TMPDIR is too long");
 	hold_signals(1);
@@ -207,7 +213,7 @@ report_at_exit(int status, void *with)
 	(void)with;
 	if (report_write(status) == 0)
 		return;
-	warning("--report: %s:", settings.report);
+	trouble("--report: %s:", settings.report);
 	if (status == EXIT_OK) {
 		fflush(NULL);
 		_exit(EXIT_RUN);
@@ -316,8 +322,8 @@ status_of(const struct engine_error *e)
 	    e->code == ENGINE_EUNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_RUN;
 }
 
-static void __attribute__((format(printf, 1, 2)))
-say(const char *fmt, ...)
+void
+trouble(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -329,7 +335,7 @@ say(const char *fmt, ...)
 int
 failed(const struct engine_error *e)
 {
-	say("%s", e->text);
+	trouble("%s", e->text);
 	return status_of(e);
 }
 
@@ -374,6 +380,13 @@ warn_notice(void *with, const char *text)
 {
 	(void)with;
 	warning("%s", text);
+}
+
+void
+trouble_notice(void *with, const char *text)
+{
+	(void)with;
+	trouble("%s", text);
 }
 
 void

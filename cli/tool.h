@@ -128,8 +128,11 @@ void *must_have(void *p, const struct engine_error *e);
  * it tells that too. Set by device_open(). */
 extern const char *(*device_failure)(void);
 void warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* not with -q */
-/* warning(), as engine/ calls it (struct notice_hook); with is not used */
+/* What has failed where the program goes on: with -q, too. */
+void trouble(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* warning() and trouble(), as engine/ calls them (struct notice_hook); with is not used */
 void warn_notice(void *with, const char *text);
+void trouble_notice(void *with, const char *text);
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));         /* only with -v */
 /* n * size bytes, zeroed; dies */
 void *must_alloc(size_t n, size_t size);
@@ -144,6 +147,8 @@ void must_read_prose(const char *path, char **text, size_t *len);
 /* A new file in $TMPDIR (/tmp unless set) that has no name and is gone when the program ends:
  * its descriptor, to read and write; dies */
 int temporary_file(void);
+/* Where that is, for messages. */
+const char *temporary_folder(void);
 
 /* ---- snapshots ---- */
 

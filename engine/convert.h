@@ -35,12 +35,13 @@ struct export {
 		int one_list;           /* all KV heads have the same positions */
 	} *layer;                       /* [L] */
 	FILE *to;
+	const char *name;               /* of it, for messages */
 	struct step_hook step;          /* layers; call NULL = none */
 };
 
 /* The first time: how large everything is. Fails as the reader does. */
 int export_measure(struct export *, struct kv_reader *r, struct engine_error *);
-/* The second time, with x->to: the header, and all but keys and values. */
+/* The second time, with x->to and its name: the header, and all but keys and values. */
 int export_begin(struct export *, struct kv_reader *r, struct engine_error *);
 /* The third time: keys and values. */
 int export_rows(struct export *, struct kv_reader *r, struct engine_error *);

@@ -1,4 +1,5 @@
 /* export.c - a snapshot as a safetensors file */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ put(const struct export *x, const void *data, size_t size, struct engine_error *
 {
 	if (size == 0 || fwrite(data, 1, size, x->to) == size)
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "the output cannot be written");
+	return engine_fail(e, ENGINE_ERUN, "%s: %s", x->name, strerror(errno));
 }
 
 /* n numbers as I64, little-endian; NONE is -1 */

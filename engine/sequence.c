@@ -62,6 +62,8 @@ load(struct sequence *s, struct kv_reader *r, struct engine_error *e)
 		return engine_fail(e, ENGINE_ERUN, "%s", s->store->error);
 	if (rc == KV_ENOMEM)
 		return memory_plan_no_room(s->model, kv_reader_name(r), e);
+	if (rc >= 0 && s->store != NULL)
+		row_store_loaded(s->store, r);
 	return rc < 0 ? engine_fail_reader(e, r, rc) : ENGINE_OK;
 }
 

@@ -199,6 +199,39 @@ row_store_take(struct row_store *s, uint32_t layer, const struct layer_rows *fro
 
 /* ---- reading ---- */
 
+static int
+same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+void
+row_store_loaded(struct row_store *s, const struct kv_reader *r)
+{
+	struct kv_digests d;
+
+	kv_reader_digests(r, &d);
+	memcpy(s->digest, d.stream, sizeof s->digest);
+}
+
+/* Does the file hold the snapshot that was loaded, to the last byte? Reads all of it. */
+static int
+holds_the_same(const struct row_store *s)
+{
+	struct kv_digests d = { .stream = "" };
+	struct kv_reader *r = NULL;
+	struct kv_section sec;
+	int code = kv_open_fd(dup(s->fd), s->name, &r);
+
+	if (code == KV_OK)
+		while ((code = kv_next(r, &sec)) == 1)
+			;
+	if (code == KV_OK)
+		kv_reader_digests(r, &d);
+	kv_close(r);
+	return code == KV_OK && strcmp(d.stream, s->digest) == 0;
+}
+
 int
 row_store_check(struct row_store *s)
 {
@@ -210,9 +243,10 @@ row_store_check(struct row_store *s)
 		return KV_OK;
 	if (fstat(s->fd, &now) != 0)
 		return store_fail(s, KV_EIO, "%s: %s", s->name, strerror(errno));
-	if (now.st_size != s->then.st_size || now.st_mtim.tv_sec != s->then.st_mtim.tv_sec ||
-	    now.st_mtim.tv_nsec != s->then.st_mtim.tv_nsec)
+	if (now.st_size != s->then.st_size || !same_time(&now.st_mtim, &s->then.st_mtim) ||
+	    (!same_time(&now.st_ctim, &s->then.st_ctim) && !holds_the_same(s)))
 		return store_fail(s, KV_EIO, "%s has changed while its rows were read from it", s->name);
+	s->then = now;
 	if (s->map != NULL && s->mapper->broken(s->map))
 		return store_fail(s, KV_EIO, "%s: a part of it cannot be read", s->name);
 	return KV_OK;

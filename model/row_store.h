@@ -5,7 +5,8 @@
  * rows stay in the file and are read row by row. A snapshot that is stored as it is has the rows of a KV head one behind the other (kv-snapshot(5), 4.4).
  * They have been checked once, when the snapshot was loaded; from then on the file must not change: its
  * size and times are looked at before what was read is used. It may be removed, or replaced by another
- * one: the descriptor stays that of the old one.
+ * one: the descriptor stays that of the old one. That changes the time of the inode, as does a file that is
+ * written and dated back: then all of it is checked again.
  *
  * Rows are read from a mapping, where the program has a way to map a file that may be cut short
  * (cli/mapped_file.h), else by preadv(). A file that is cut short, or cannot be read, is an error with either.
@@ -31,7 +32,8 @@ struct file_mapper {
 struct row_store {
 	char *name;
 	int fd;
-	struct stat then;               /* when it was opened */
+	struct stat then;               /* when it was opened, or checked again */
+	char digest[33];                /* of the stream, when it was loaded */
 	uint32_t layers, heads;
 	size_t row;                     /* bytes of a key, and of a value */
 	uint64_t *key, *value;          /* [L] where the content begins; 0: not known */
@@ -80,6 +82,8 @@ int row_store_read_first(struct row_store *, uint32_t layer, uint32_t head, enum
 /* "in the file", "in the file, mapped", "in host memory", or that they are in both: where the rows are that were
  * passed or taken */
 const char *row_store_where(const struct row_store *);
+/* The reader has come to the end: this is what the file must stay. */
+void row_store_loaded(struct row_store *, const struct kv_reader *);
 /* Is the file as it was, where it is read? KV_OK, or KV_EIO. */
 int row_store_check(struct row_store *);
 

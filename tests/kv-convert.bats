@@ -154,8 +154,10 @@ there_and_back() {
 	printf '\x01\x02\x03' | dd of=flip.kv bs=1 seek=700000 conv=notrunc status=none
 	run -3 --separate-stderr kv-convert -o none flip.kv
 	assert_regex "$stderr" "checksum"
-	run -1 --separate-stderr bash -c 'kv-convert x.kv >/dev/full'
-	run -1 --separate-stderr bash -c 'ulimit -f 100; kv-convert -o none x.kv'
+	run -1 --separate-stderr bash -c 'kv-convert -q x.kv >/dev/full'
+	assert_equal "$stderr" 'kv-convert: stdout: No space left on device'
+	run -1 --separate-stderr bash -c 'ulimit -f 100; kv-convert -q -o none x.kv'
+	assert_equal "$stderr" 'kv-convert: none: File too large'
 	run -1 kv-convert -o none nowhere
 	run find . -name 'none*'
 	assert_output ''

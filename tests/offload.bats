@@ -215,6 +215,31 @@ snapshots() {
 	run -3 kv-check -q out.kv
 }
 
+@test "a file that is changed and dated back is noticed, one that is renamed and removed is not" {
+	local status change ended
+	while read -r status change; do
+		cp four.kv x.kv
+		touch -d 2001-01-01 x.kv
+		mkfifo dated.pipe
+		kv-decode -m four --retrieve fier --ids --ignore-eos -n 3 --budget 20 --offload -o dated.pipe x.kv >out.ids 2>err 3>&- &
+		for _ in $(seq 300); do
+			[ "$(wc -l <out.ids)" -lt 3 ] || break
+			sleep 0.1
+		done
+		eval "$change"
+		cat dated.pipe >out.kv
+		wait $! && ended=0 || ended=$?
+		echo "$change: $(cat err)"
+		assert_equal $ended "$status"
+		assert_equal "$(grep -c 'x.kv has changed while its rows were read from it' err)" "$status"
+		rm -f x.kv dated.pipe
+	done <<-END
+		1 printf flip | dd of=x.kv bs=1 seek=$(($(stat -c %s four.kv) / 2)) conv=notrunc status=none; touch -d 2001-01-01 x.kv
+		0 mv x.kv y.kv; rm y.kv
+		0 chmod 600 x.kv
+	END
+}
+
 @test "of several texts only the one fails whose file changes while it is saved" {
 	cp four.kv x.kv
 	mkdir -p two.out

@@ -98,6 +98,10 @@ for line in open("run.jsonl"):
 	run -1 kv-prefill -m "$DEMO" --report /dev/full -o full.kv "$PROMPT"
 	assert_output --partial '--report: /dev/full: No space left on device'
 	kv-check full.kv
+	run -1 kv-check -q --report /dev/full full.kv
+	assert_output 'kv-check: --report: /dev/full: No space left on device'
+	KV_REPORT=/dev/full run -1 kv-check -q full.kv
+	assert_output 'kv-check: --report: /dev/full: No space left on device'
 	run -2 kv-prefill -m "$DEMO" --report - -o x.kv "$PROMPT"
 	assert_output --partial 'standard output is for data'
 	run -2 kv-prefill -m "$DEMO" --report full.kv -o ./full.kv "$PROMPT"

@@ -176,7 +176,7 @@ blocks() {
 
 @test "a store that is full or cannot be written still answers, with a warning" {
 	kv-prefill -m "$DEMO" --ids -o cold.kv all.ids
-	bash -c '(ulimit -f 100; kv-prefill -m "$0" --ids --store S all.ids) 2>said | cat >a.kv; exit "${PIPESTATUS[0]}"' "$DEMO"
+	bash -c '(ulimit -f 100; kv-prefill -q -m "$0" --ids --store S all.ids) 2>said | cat >a.kv; exit "${PIPESTATUS[0]}"' "$DEMO"
 	grep -x "kv-prefill: S/[0-9a-f]*.kv: .*File too large: this prompt is not stored, or not to its end" said
 	cmp a.kv cold.kv
 	assert_equal "$(blocks)" "0"

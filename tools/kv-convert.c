@@ -58,6 +58,7 @@ to_safetensors(const struct reread *in)
 	must(export_measure(&x, r, &e), &e);
 	kv_close(r);
 	x.to = standard ? stdout : text_create(settings.output);
+	x.name = standard ? "stdout" : settings.output;
 	progress_start("convert", x.head.model.layers, "layers");
 	r = reread_open(in);
 	must(export_begin(&x, r, &e), &e);
