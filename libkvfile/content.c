@@ -2,9 +2,8 @@
 
 #include "codec.h"
 #include "content.h"
+#include "jsontext.h"
 #include "layout.h"
-
-#include <jansson.h>
 
 #define F32_INFINITY 0x7f800000         /* its bits; above are NaN and what is negative */
 
@@ -82,6 +81,7 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 	case KV_PADD:
 		return exactly(h, 0, why);
 	case KV_PROV:
+		return at_least(h, 1, 1, why);
 	case KV_INDX:
 	case KV_UNKNOWN:
 		break;
@@ -234,22 +234,35 @@ check_head_keys(const struct kv_head *head, const struct kv_header *h, const uin
 }
 
 static int
+check_provenance_line(const char *line, size_t size, struct kv_message *why)
+{
+	json_t *o = kv_json_object(line, size, why);
+
+	if (o == NULL)
+		return why->code;
+	if (!json_is_object(json_object_get(o, "options")))
+		kv_bad(why, "options must be an object");
+	else if (!json_is_string(json_object_get(o, "tool")))
+		kv_bad(why, "tool must be a string");
+	else if (!json_is_string(json_object_get(o, "version")))
+		kv_bad(why, "version must be a string");
+	json_decref(o);
+	return why->code;
+}
+
+static int
 check_provenance(const struct kv_header *h, const uint8_t *p, struct kv_message *why)
 {
 	const char *line = (const char *)p, *end = line + h->raw_size, *stop;
-	json_t *o;
+	struct kv_message wrong = { 0 };
 	int n;
 
 	for (n = 1; line < end; n++, line = stop + 1) {
 		stop = memchr(line, '\n', (size_t)(end - line));
 		if (stop == NULL)
 			return kv_bad(why, "line %d has no end", n);
-		o = json_loadb(line, (size_t)(stop - line), 0, NULL);
-		if (!json_is_object(o)) {
-			json_decref(o);
-			return kv_bad(why, "line %d is not a JSON object", n);
-		}
-		json_decref(o);
+		if (check_provenance_line(line, (size_t)(stop - line), &wrong) != KV_OK)
+			return kv_bad(why, "line %d: %.900s", n, wrong.text);
 	}
 	return KV_OK;
 }
@@ -279,7 +292,7 @@ kv_content_check(const struct kv_head *head, const struct kv_header *h, const ui
 	case KV_EVNT:
 		return kv_events_check(head, data, h->raw_size, why);
 	case KV_PROV:
-		return h->raw_size > 0 ? check_provenance(h, data, why) : KV_OK;
+		return check_provenance(h, data, why);
 	default:
 		return KV_OK;
 	}

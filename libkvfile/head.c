@@ -4,8 +4,8 @@
  * be. jansson reads. */
 
 #include "head_fields.h"
+#include "jsontext.h"
 
-#include <jansson.h>
 #include <string.h>
 
 #define AT(name) offsetof(struct kv_model, name)
@@ -329,8 +329,6 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 	json_t *keys = json_object_get(o, "keys"), *model = json_object_get(o, "model");
 	struct kv_model *m = &head->model;
 
-	if (!json_is_object(o))
-		return kv_bad(why, "not a JSON object");
 	if (!json_is_string(keys))
 		return kv_bad(why, "keys must be a string");
 	if (strcmp(json_string_value(keys), "rope") != 0)
@@ -359,16 +357,12 @@ get_head(struct kv_head *head, json_t *o, struct kv_message *why)
 int
 kv_head_get(struct kv_head *head, const void *json, size_t size, struct kv_message *why)
 {
-	json_error_t error;
-	json_t *o = json_loadb(json, size, JSON_REJECT_DUPLICATES, &error);
+	json_t *o = kv_json_object(json, size, why);
 	int code;
 
 	memset(head, 0, sizeof *head);
 	if (o == NULL)
-		return kv_bad(why, "not JSON: byte %d: %s", error.position,
-		    json_error_code(&error) == json_error_null_byte_in_key ||
-		    json_error_code(&error) == json_error_null_character ?
-		    "a zero character (\\u0000)" : error.text);
+		return why->code;
 	code = get_head(head, o, why);
 	json_decref(o);
 	return code;

@@ -1,7 +1,7 @@
 /* provenance.c - a line of the provenance (kv-snapshot(5), 4.8) */
+#include "jsontext.h"
 #include "provenance.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +20,13 @@ int
 kv_provenance_line(char **line, const char *tool, const char *version, const char *options,
     struct kv_message *why)
 {
-	json_t *o = json_loads(options, JSON_REJECT_DUPLICATES, NULL);
-	int is_object = json_is_object(o) && strpbrk(options, "\n\r") == NULL, code = KV_OK;
+	json_t *o = kv_json_object(options, strlen(options), why);
+	int is_line = o != NULL && strpbrk(options, "\n\r") == NULL, code = KV_OK;
 	char *t, *v;
 
 	*line = NULL;
 	json_decref(o);
-	if (!is_object)
+	if (!is_line)
 		return kv_say(why, KV_EINVAL, "options: not one JSON object");
 	t = quote(tool);
 	v = quote(version);

@@ -125,3 +125,8 @@ kv-check: b.kv: eVNt: event 1: layer 1 head 0: 6 rows before it, 7 after the eve
 	assert_equal "$stderr" ""
 	assert_line '  "ok": false,'
 }
+
+@test "kv-check and the reader in Python judge snapshots of a grammar alike" {
+	run -0 "$PYTHON" "$FORMAT/grammar.py" "$O/kv-check" made 500 "${SEED:-1}"
+	assert_output --regexp '^[1-9][0-9]* with 0, [1-9][0-9]* with 3, [1-9][0-9]* with 5, 0 differ$'
+}

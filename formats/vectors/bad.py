@@ -6,6 +6,7 @@ without regard to case. Where the document gives no word (5, rule 4), it is the 
 
 import struct
 
+from badjson import unread
 from good import HEAD, TOOLS, beside, full, head, logged, place, sections, small
 from kvwrite import (NONE, Section, canonical, event, head_keys, pack, paid, patch, queries, scores,
                      u32s, xxh3)
@@ -288,6 +289,8 @@ def heads():
         yield 'repeated-key', text[:-1] + b',"dtype":"f32"}'
         yield 'long', text[:-1] + b',"note":"' + b'a' * (1 << 20) + b'"}'
         yield 'deep', b'{"a":' + b'[' * 100000 + b']' * 100000 + b'}'
+        for name, value in unread():
+            yield name, text[:-1] + b',"note":' + value + b'}'
         for key in ('dtype', 'keys', 'model', 'next_position'):
             yield f'without-{key}', edited(lambda h: h.pop(key))
         for key in ('attention_bias', 'rope', 'weights'):

@@ -13,6 +13,11 @@ LLAMA3 = {'type': 'llama3', 'theta': 500000.0, 'factor': 32.0, 'high_freq_factor
 TOOLS = (b'{"options":{"chunk":512,"observe":4},"tool":"kv-prefill","version":"0.1.0"}\n'
          b'{"options":{"method":"snapkv"},"tool":"kv-score","version":"0.1.0"}\n')
 
+# what JSON may say at most (4.1), white space, and a key that is not known
+LIMITS = (b' { "options" : {"depth":' + b'[' * 62 + b']' * 62 + b',"least":-9223372036854775808,'
+          b'"most":9223372036854775807,"real":[1.7976931348623157e308,5e-324,1e-400,-0.0,1E+2],'
+          b'"text":"\\ud83d\\ude00 \\uffff \xf0\x9f\x98\x80 \x7f"} , "tool":"\\u006bv-x","version":"","more":null}\t\n')
+
 
 def head(layers=1, query_heads=1, kv_heads=1, head_width=2, vocabulary=11, dtype='f32',
          next_position=1, rope=None, more=None, **others):
@@ -335,6 +340,7 @@ def vectors():
                                               paying='sum', scored='observed', codec=2))
     yield 'logits', stream(small(logits=True))
     yield 'provenance', stream(small(tools=TOOLS))
+    yield 'provenance-limits', stream(small(tools=LIMITS))
     yield 'full', stream(full())
     yield 'events', stream(logged())
     yield 'events-planes', stream(logged(codec=2))

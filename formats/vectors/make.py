@@ -3,7 +3,7 @@
 
 	make.py [FOLDER]        default: the folder of this file
 
-The same bytes come out on every machine. good.py, bad.py and badindex.py hold the vectors,
+The same bytes come out on every machine. good.py, bad.py, badindex.py and badjson.py hold the vectors,
 kvwrite.py the writer. The .dump beside a passed vector is made by
 tests/format/check_vectors.py --update, and read by a person before it is committed.
 """
@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 
 import bad
 import badindex
+import badjson
 import good
 
 
@@ -29,7 +30,8 @@ def main(arguments):
     folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
     for name, data in good.vectors():
         write(os.path.join(folder, 'passed'), f'{name}.kv', data)
-    for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors()):
+    for name, data, status, word in itertools.chain(bad.vectors(), badindex.vectors(),
+                                                badjson.vectors()):
         write(os.path.join(folder, 'failed'), f'{name}.kv', data)
         write(os.path.join(folder, 'failed'), f'{name}.why', f'{status}\n{word}\n'.encode())
 

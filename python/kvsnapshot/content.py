@@ -5,6 +5,7 @@ raises Bad. Numbers are Python's, as the document has them; arrays.py makes arra
 
 import json
 import math
+import re
 import struct
 from collections import namedtuple
 
@@ -14,6 +15,7 @@ END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
 MIB = 1 << 20
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
+JSON_DEPTH = 64
 UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
 
 
@@ -124,7 +126,39 @@ def ascending(positions, end, where):
              f'{where} row {len(positions) - 1}: position {positions[-1]} of next_position {end}')
 
 
+def whole(digits):
+    """An integer of JSON, in the 64 bits that every reader has."""
+    need(len(digits) <= 20 and -1 << 63 <= int(digits) < 1 << 63, f'JSON: {digits[:40]} is beyond 64 bits')
+    return int(digits)
+
+
+def finite(digits):
+    need(math.isfinite(float(digits)), f'JSON: {digits[:40]} is beyond every f64')
+    return float(digits)
+
+
+def check_texts(value):
+    """The keys and texts of a JSON value that nests no deeper than JSON_DEPTH."""
+    if type(value) is str:
+        need('\0' not in value and not any('\ud800' <= c <= '\udfff' for c in value),
+             'JSON: a text with U+0000, or half of a surrogate pair')
+    elif type(value) in (dict, list):
+        for part in value:
+            check_texts(part)
+            if type(value) is dict:
+                check_texts(value[part])
+
+
+def check_depth(text):
+    """No more than JSON_DEPTH objects and lists inside each other, in text that may be no JSON."""
+    depth = 0
+    for c in re.findall(rb'[][{}]', re.sub(rb'"(?:[^"\\]|\\.)*"?', b'', text, flags=re.S)):
+        depth += 1 if c in b'[{' else -1
+        need(depth <= JSON_DEPTH, f'JSON: more than {JSON_DEPTH} objects and lists inside each other')
+
+
 def parse_json(text):
+    """An object, by the rules for all JSON in a snapshot (4.1)."""
     def no_repeats(pairs):
         need(len(dict(pairs)) == len(pairs), 'JSON: a key is repeated')
         return dict(pairs)
@@ -132,12 +166,14 @@ def parse_json(text):
     def no_constant(name):
         raise Bad(f'JSON: {name}')
 
+    check_depth(text)
     try:
         value = json.loads(text.decode('utf-8'), object_pairs_hook=no_repeats,
-                           parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
+                           parse_constant=no_constant, parse_int=whole, parse_float=finite)
+    except ValueError as error:
         raise Bad(f'not JSON: {error}') from None
     need(type(value) is dict, 'not a JSON object')
+    check_texts(value)
     return value
 
 
@@ -150,10 +186,7 @@ def one_of(*values):
 
 
 def real(v):
-    try:
-        return type(v) in (int, float) and math.isfinite(v)
-    except OverflowError:        # an integer beyond every f64
-        return False
+    return type(v) in (int, float)
 
 
 def real_not_0(v):
@@ -403,6 +436,7 @@ def parse_events(snapshot, section, content):
 
 
 def parse_provenance(snapshot, section, content):
+    need(content, 'no line')
     need(content.endswith(b'\n'), 'the last line has no end')
     snapshot.provenance_text = content
     for line in content[:-1].split(b'\n'):

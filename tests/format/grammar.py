@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""grammar.py - snapshots from a grammar, most of them false in one place: kv-check and kvsnapshot must agree on each
+
+usage: grammar.py KV_CHECK FOLDER COUNT [SEED]
+
+The sections of a small snapshot are made, and one thing of them is made otherwise, seldom two: what JSON says and how it is written, a
+field, a number of rows, events, the order of sections. All sizes and hashes agree, so that every difference is one of rules. Writes
+them to FOLDER, which it makes, and lets both readers judge: by their exit status (0, 3 or 5). Prints the files on which they differ
+with both messages, and how many were judged how; exits with 1 when there are any."""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, '..', '..', 'formats', 'vectors')]
+
+import good                                       # noqa: E402
+import kvread                                     # noqa: E402
+from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
+
+KNOWN = ('TOKS POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt pROv pADD qXYz '
+         'qXYZ qpYZ XTRA').split()
+COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1, 1 << 24,
+          (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32, (1 << 53) + 1,
+          (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 10 ** 30, -1, -(1 << 63), -(1 << 63) - 1)
+REALS = ('0.0', '-0.0', '0', '-0', '1e308', '1e309', '-1e400', '5e-324', '1e-400', '1E5', '1e+5', '1.5', '-1.5',
+         '1.0', '10', '1e0', '0e1', '00', '01', '1.', '.5', '+1', '1e', '0x10', 'NaN', 'Infinity', '-Infinity',
+         '1' * 400, '1' * 5000, '0.' + '3' * 400, '1_000')
+TEXTS = (b'""', b'"x"', b'"a\\u0000b"', b'"\\u0000"', b'"\\ud800"', b'"\\udc00\\ud800"', b'"\\ud83d\\ude00"', b'"\xf0\x9f\x98\x80"',
+         b'"\xed\xa0\x80"', b'"\xc0\xaf"', b'"\xff"', b'"\xef\xbf\xbf"', b'"\xf4\x90\x80\x80"', b'"a\tb"', b'"\x7f"', b'"\\/"',
+         b'"\\x41"', b'"\\u00e"', b'"' + b'a' * 31 + b'"', b'"' + b'a' * 32 + b'"', b'"' + '\u00e9'.encode() * 16 + b'"',
+         b'"rope"', b'"rop\\u0065"', b'"f32"', b'"f16"', b'"bf16"', b'"F32"', b'"llama3"', b"'x'", b'"0123456789abcdef0123456789abcdef"',
+         b'"0123456789ABCDEF0123456789abcdef"', b'"x', b'"\\ud800\\u0041"', b'"\\uFFFF"', b'"a\x00b"', b'"\xe2\x80\xa8"')
+OTHERS = (b'true', b'false', b'null', b'[]', b'{}', b'[1]', b'{"a":1}', b'[1.0,2.5]', b'[0]', b'[0,1]', b'[1,0]', b'[0,0]', b'["x"]',
+          b'True', b'nul', b'', b'[1,]', b'{"a":1,}', b'[,]', b'{"a":1,"a":2}', b'{"":0}', b'{"a\\u0000":1}', b'{"a":{"b":1,"b":2}}',
+          b'[' * 40 + b']' * 40, b'[' * 900 + b']' * 900, b'[' * 2040 + b']' * 2040, b'[' * 2100 + b']' * 2100, b'{"\\ud800":1}',
+          b'/**/1', b'[9223372036854775808]', b'{"a":-9223372036854775809}', b'[1e999]', b'[-0]')
+BESIDE = (b' ', b'\n', b'\t', b'\r', b'\x0b', b'\x0c', b'\xc2\xa0', b'\xef\xbb\xbf', b'\0', b'x', b',', b'{}', b'//')
+ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
+ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 'high_freq_factor', 'low_freq_factor',
+             'original_max_position', 'skip', 'theta', 'truncate', 'width', 'window_theta')
+MODEL_KEYS = ('attention_multiplier', 'embedding_multiplier', 'logits_scaling', 'residual_multiplier', 'attention_softcap',
+              'logits_softcap', 'mlp_bias', 'whole_layers', 'window', 'heads')
+
+
+# ---- JSON: a tree whose leaves may be bytes, as they are to stand ----
+
+def text(r, value):
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, dict):
+        return b'{' + b','.join(text(r, k if isinstance(k, bytes) else json.dumps(k).encode()) + b':' + text(r, v)
+                                for k, v in value.items()) + b'}'
+    if isinstance(value, list):
+        return b'[' + b','.join(text(r, v) for v in value) + b']'
+    return json.dumps(value).encode()
+
+
+def leaf(r):
+    kind = r.randrange(4)
+    if kind == 0:
+        return str(r.choice(COUNTS)).encode()
+    if kind == 1:
+        return r.choice(REALS).encode()
+    return r.choice(TEXTS if kind == 2 else OTHERS)
+
+
+def objects(value):
+    """All objects of a tree."""
+    found = [value]
+    for v in value.values():
+        if isinstance(v, dict):
+            found += objects(v)
+    return found
+
+
+def edit_object(r, o, more=()):
+    """One key gone, otherwise, new, or twice."""
+    what, keys = r.randrange(5), list(o)
+    if what == 0 and keys:
+        del o[r.choice(keys)]
+    elif what == 1:
+        o[r.choice(more) if more and r.random() < .8 else r.choice(('note', '', 'z', '\u00e9'))] = leaf(r)
+    elif what == 2 and keys:
+        key = r.choice(keys)
+        o[r.choice((text(r, key), text(r, key) + b' ', b'"\\u%04x%s"' % (ord(key[0]), key[1:].encode())) if isinstance(key, str)
+                   else (key,))] = o[key] if r.random() < .5 else leaf(r)
+    elif keys:
+        o[r.choice(keys)] = leaf(r)
+
+
+def beside(r, line):
+    """White space, and what looks like it, somewhere between two characters that are no part of a text or number."""
+    at = r.choice([0, len(line)] + [i for i, c in enumerate(line) if c in b',:{}'])
+    return line[:at] + r.choice(BESIDE) + line[at:]
+
+
+def edit_head(r, h):
+    model, rope = h['model'], h['model']['rope']
+    if r.random() < .3:
+        rope['type'] = r.choice(ROPES)
+        for key in good_rope(r, rope['type']):
+            rope.setdefault(*key)
+    if r.random() < .3:
+        model['window'] = r.choice((1, 4, 4096, 0, 1 << 32))
+        if r.random() < .6:
+            model['whole_layers'] = r.choice(([], [0], [1], [0, 1], [1, 0], [2], [1, 1], [True], [0.0], [4096]))
+    for _ in range(r.choice((0, 1, 1, 2))):
+        o = r.choice(objects(h))
+        edit_object(r, o, ROPE_KEYS if o is rope else MODEL_KEYS if o is model else ())
+    line = text(r, h)
+    return beside(r, line) if r.random() < .1 else line
+
+
+def good_rope(r, kind):
+    keys = {'linear': ['factor'], 'llama3': ['factor', 'high_freq_factor', 'low_freq_factor', 'original_max_position'],
+            'longrope': ['attention_factor', 'factors', 'original_max_position'],
+            'yarn': ['attention_factor', 'beta_fast', 'beta_slow', 'factor', 'original_max_position', 'truncate']}
+    for key in keys.get(kind, ()):
+        yield key, {'factors': [1.0, r.choice((2.5, 8, 1e300)), 1.25], 'original_max_position': 8192, 'truncate': True}.get(key, 1.5)
+
+
+def provenance(r):
+    lines = []
+    for _ in range(r.choice((0, 1, 1, 1, 2, 3))):
+        entry = {'options': {'chunk': 512, 'policy': 'x'}, 'tool': 'kv-prefill', 'version': '0.1.0'}
+        if r.random() < .7:
+            edit_object(r, r.choice(objects(entry)), ('tool', 'options', 'version', 'note'))
+        line = text(r, entry)
+        if r.random() < .2:
+            line = beside(r, line)
+        if r.random() < .05:
+            line = leaf(r)
+        lines.append(line + (b'\n' if r.random() < .95 else r.choice((b'', b'\r\n', b'\n\n', b'\0\n'))))
+    return b''.join(lines)
+
+
+# ---- sections of numbers ----
+
+def edit_words(r, content):
+    """A u32 otherwise; or some more, or fewer bytes."""
+    content = bytearray(content)
+    if len(content) < 4 or r.random() < .15:
+        cut = r.choice((1, 2, 3, 4, 8, len(content)))
+        return bytes(content[:-cut]) if r.random() < .5 else bytes(content) + bytes(r.randrange(256) for _ in range(cut))
+    at = 4 * r.randrange(len(content) // 4) if r.random() < .5 else 4 * min(r.randrange(20), len(content) // 4 - 1)
+    old = struct.unpack_from('<I', content, at)[0]
+    struct.pack_into('<I', content, at, r.choice((0, 1, 2, 3, old ^ 1, (old + 1) & NONE, (old - 1) & NONE, old ^ 1 << 31, 0x7f800000,
+                                                 0xff800000, 0x7fc00000, 0x80000000, 0x7f7fffff, NONE, 1 << 31, r.getrandbits(32))))
+    return bytes(content)
+
+
+def edit_label(r, content):
+    label = r.choice((b'', b'x', b'\xff', b'a' * 191, b'a' * 192, b'\xed\xa0\x80', b'\xf0\x9f\x98\x80', b'a\0b', b'\n', '\u00e9'.encode() * 95,
+                      b'\xef\xbf\xbe', b'\xf4\x90\x80\x80', b'\xc0\x80', b'\xe2\x82'))
+    return label.ljust(192, b'\0') + content[192:]
+
+
+def log(r, layers, heads):
+    """Events that agree with each other, or nearly."""
+    rows, out, position = [[0] * heads for _ in range(layers)], b'', 0
+    for _ in range(r.randrange(1, 6)):
+        kind = r.choice((1, 1, 2, 3))
+        l0 = r.randrange(layers)
+        l1 = r.randrange(l0 + 1, layers + 1)
+        n = 0 if kind == 3 else r.randrange(1, 5)
+        after = [[r.randrange(b + 1) if kind == 3 else b + r.randrange(n + 1) for b in one] for one in rows[l0:l1]]
+        whole = kind != 3 and r.random() < .4
+        if whole:
+            after = [[b + n for b in one] for one in rows[l0:l1]]
+        counts = [(b, a) for old, new in zip(rows[l0:l1], after) for b, a in zip(old, new)]
+        rows[l0:l1] = after
+        position += n
+        out += event(kind, position, n, l0, l1, None if whole else counts)
+    return out
+
+
+def edit_section(r, sections):
+    s = r.choice(sections)
+    what = r.randrange(8)
+    if s.type == 'HEAD':
+        if not hasattr(s, 'edited'):
+            s.set(edit_head(r, json.loads(s.content)))
+            s.edited = True
+    elif s.type == 'pROv':
+        s.set(provenance(r))
+    elif s.type == 'eVNt' and what < 6:
+        s.set(log(r, 2, 2) if what < 4 else edit_words(r, s.content))
+    elif s.type in ('sCOR', 'pAID') and what < 3:
+        s.set(edit_label(r, s.content))
+    elif what < 6:
+        s.set(edit_words(r, s.content))
+    elif what == 6:
+        s.element = r.choice((0, 1, 2, 4, 8))
+    else:
+        s.layer = r.choice((0, 1, 2, 4095, 4096, NONE))
+
+
+def edit_order(r, sections):
+    at, what = r.randrange(len(sections)), r.randrange(5)
+    if what == 0:
+        del sections[at]
+    elif what == 1:
+        sections.insert(r.randrange(len(sections) + 1), sections[at])
+    elif what == 2:
+        sections.insert(r.randrange(len(sections) + 1), sections.pop(at))
+    elif what == 3:
+        kind = r.choice(KNOWN + [bytes(r.choice(b'aZq1 ') for _ in range(4)).decode()])
+        sections.insert(r.randrange(len(sections) + 1),
+                        Section(kind, r.choice((b'', b'x', u32s([1, 2, 3]))), r.choice((0, 1, 2, NONE))))
+    else:
+        sections[at].type = r.choice(KNOWN)
+
+
+def sound(r):
+    kind = r.randrange(6)
+    if kind == 0:
+        return good.logged(r.choice((None, good.runs())))
+    if kind == 1:
+        return good.small(window=r.choice(([5, 7, 8], [8, 9], [9, 10])), weighed=True, paying='max', scored='h2o', logits=True, tools=good.TOOLS)
+    if kind == 2:
+        return good.with_unknown()
+    if kind == 3:
+        return good.beside(good.full(), features=r.choice((0, 3)))
+    if kind == 4:
+        return good.indexed()
+    h = r.choice([h for _, h in good.families()])
+    return good.sections(h, [[[0]]] * h['model']['layers'], [0], tools=good.TOOLS)
+
+
+def snapshot(seed):
+    r = random.Random(seed)
+    sections = sound(r)
+    for _ in range(r.choice((0, 1, 1, 1, 1, 1, 2))):
+        if r.random() < .3:                     # JSON is where readers differ most
+            one = [s for s in sections if s.type in ('HEAD', 'pROv')]
+            edit_section(r, one or sections)
+        else:
+            (edit_order if r.random() < .25 else edit_section)(r, sections)
+        if not sections:
+            sections = sound(r)
+    front = {}
+    if r.random() < .03:
+        front = r.choice(({8: b'\2'}, {8: b'\0'}, {12: b'\0'}, {16 + r.randrange(8): bytes([1 << r.randrange(8)])}, {30: b'\1'}))
+    return stream(sections, index=r.random() < .7, preamble=front)
+
+
+# ---- what both say ----
+
+def log_agrees(s):
+    """4.12, Agreement: kv-check refuses a log that does not, a reader does not."""
+    rows = [[0] * s.model['kv_heads'] for _ in range(s.model['layers'])]
+    for e in s.events or ():
+        for l in range(e.l0, e.l1):
+            if e.counts is None:
+                rows[l] = [n + e.n for n in rows[l]]
+                continue
+            if rows[l] != [before for before, _ in e.counts[l - e.l0]]:
+                return False
+            rows[l] = [after for _, after in e.counts[l - e.l0]]
+    return s.events is None or rows == [layer.rows for layer in s.layers]
+
+
+def judge(path):
+    try:
+        with open(path, 'rb') as file:
+            return (0, '') if log_agrees(kvread.read(file)) else (3, 'log does not agree')
+    except kvread.Bad as error:
+        return error.status, str(error)
+
+
+def objects_in(said):
+    at, decoder = 0, json.JSONDecoder()
+    while at < len(said):
+        value, at = decoder.raw_decode(said, at)
+        while at < len(said) and said[at].isspace():
+            at += 1
+        yield value
+
+
+def main(kv_check, folder, count, seed=0):
+    os.makedirs(folder, exist_ok=True)
+    paths = [os.path.join(folder, f'{seed + n}.kv') for n in range(int(count))]
+    for n, path in enumerate(paths):
+        with open(path, 'wb') as file:
+            file.write(snapshot(int(seed) + n))
+    done = subprocess.run([kv_check, '-q', '--json', *paths], stdout=subprocess.PIPE, check=False)
+    theirs = list(objects_in(done.stdout.decode()))
+    assert len(theirs) == len(paths), f'{len(theirs)} verdicts of {len(paths)}, exit status {done.returncode}'
+    tally, differ = {}, 0
+    for path, said in zip(paths, theirs):
+        status, message = judge(path)
+        tally[status] = tally.get(status, 0) + 1
+        if status != said['status']:
+            differ += 1
+            print(f'{path}: kv-check {said["status"]} {said.get("error", "")!r}, kvsnapshot {status} {message!r}')
+    print(', '.join(f'{n} with {status}' for status, n in sorted(tally.items())) + f', {differ} differ')
+    return differ > 0
+
+
+if __name__ == '__main__':
+    kv_check, folder, count = sys.argv[1:4]
+    sys.exit(main(kv_check, folder, int(count), int(sys.argv[4]) if len(sys.argv) > 4 else 0))
