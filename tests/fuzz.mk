@@ -42,6 +42,18 @@ fuzz-$(1): $$(O)/fuzz/$(1)
 endef
 $(foreach target,$(fuzz_targets),$(eval $(call fuzz_rules,$(target))))
 
-fuzz: $(fuzz_targets:%=fuzz-%)
+# Templates from a grammar, the same ones for the same seed: make fuzz-grammar [GRAMMAR_SEED=1] [GRAMMAR_TEMPLATES=20000]
+GRAMMAR_SEED = 1
+GRAMMAR_TEMPLATES = 20000
 
-.PHONY: fuzz $(fuzz_targets:%=fuzz-%)
+$(O)/fuzz/grammar: tests/fuzz/chat_grammar.c $(fuzz_chat_sources) $(wildcard chat/*.h)
+	@mkdir -p $(@D)
+	clang $(std) $(WARN) -I. $(filter-out -fsanitize=%,$(fuzz_flags)) -fsanitize=address,undefined -o $@ $(filter %.c,$^) $(kvfile_libs) -lm
+
+fuzz-grammar: $(O)/fuzz/grammar
+	@$< $(GRAMMAR_SEED) $(GRAMMAR_TEMPLATES) >$(O)/fuzz/grammar.log 2>&1 || { tail -n 60 $(O)/fuzz/grammar.log; false; }
+	@echo "fuzz-grammar: $$(tail -n 1 $(O)/fuzz/grammar.log)"
+
+fuzz: $(fuzz_targets:%=fuzz-%) fuzz-grammar
+
+.PHONY: fuzz fuzz-grammar $(fuzz_targets:%=fuzz-%)
