@@ -50,11 +50,12 @@ std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
 cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
 
 # libkvfile/ methods/ tokenizer/ chat/ model/ cpu/ gpu/ engine/ cli/ become one archive each, tools/kv-*.c become programs: some only read and
-# write files, some compute on a device without a model, some run one.
-FILE_TOOLS = kv-check kv-convert kv-evict kv-footprint kv-info
+# write files, some know the text of tokens, some compute on a device without a model, some run one.
+FILE_TOOLS = kv-check kv-convert kv-evict kv-footprint
+TEXT_TOOLS = kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
 MODEL_TOOLS = kv-chat kv-decode kv-observe kv-prefill kv-tokenize
-TOOLS = $(FILE_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
+TOOLS = $(FILE_TOOLS) $(TEXT_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 
 # Libraries, by the names that pkg-config has for them. A missing one is named before anything is compiled.
 kvfile_modules = liblz4 libxxhash jansson
@@ -167,6 +168,7 @@ cli_a = $(O)/libcli.a
 # device_libs there is no device, without model_libs no tokenizer.
 libs = $(kvfile_libs) -lm
 $(DEVICE_TOOLS:%=$(O)/%): libs = $(kvfile_libs) $(device_libs)
+$(TEXT_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) -lm
 $(MODEL_TOOLS:%=$(O)/%): libs = $(model_libs) $(kvfile_libs) $(device_libs)
 # eigenvectors
 $(O)/kv-index: libs += $(lapack_libs)

@@ -51,7 +51,7 @@ print_answer_line(const char *text, size_t size)
 			putchar(*p);
 	putchar('\n');
 	if (fflush(stdout) != 0)
-		die(EXIT_RUN, "stdout:");
+		stdout_failed(NULL);
 }
 
 json_t *

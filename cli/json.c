@@ -74,7 +74,7 @@ static void
 print_as(json_t *o, int columns, size_t how)
 {
 	if (json_dump_callback(o, write_part, &columns, how) != 0)
-		die(EXIT_RUN, "stdout:");
+		stdout_failed(NULL);
 	json_decref(o);
 }
 
@@ -96,7 +96,7 @@ print_json_line(json_t *o)
 {
 	print_as(o, 0, JSON_REAL_PRECISION(17));
 	if (putchar('\n') == EOF || fflush(stdout) != 0)
-		die(EXIT_RUN, "stdout:");
+		stdout_failed(NULL);
 }
 
 static size_t printed;          /* elements of the list at hand */

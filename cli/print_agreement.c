@@ -179,6 +179,7 @@ print_agreement_json(struct agreement_result *c)
 	put(o, "a", snapshot_json(&c->a, c->a_rows));
 	put(o, "b", snapshot_json(&c->b, c->b_rows));
 	put_tokens(o, &c->tokens);
+	put_text(o, "reference", "a");
 	print_json_begin(o, "layers");
 	for (l = 0; l < c->L; l++)
 		print_json_element(layer_json(c, l));

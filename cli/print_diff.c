@@ -6,6 +6,7 @@
 #include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/print_diff.h"
+#include "cli/tool.h"
 
 /* The first layer with queries, NULL where there is none. */
 static const struct layer_share *
@@ -24,7 +25,7 @@ void
 print_compared(const struct layer_reader *a, const struct layer_reader *b,
     const struct tokens_compared *tokens)
 {
-	printf("a        %s: %" PRIu64 " tokens, next position %" PRIu32 ", %s\n",
+	printf("a        %s, the reference: %" PRIu64 " tokens, next position %" PRIu32 ", %s\n",
 	    shown(kv_reader_name(a->r)), a->n_tokens, a->head->next_position,
 	    kv_dtype_name(a->head->dtype));
 	printf("b        %s: ", shown(kv_reader_name(b->r)));
@@ -38,6 +39,15 @@ print_compared(const struct layer_reader *a, const struct layer_reader *b,
 		    tokens->how == TOKENS_CONTINUED ? "continue" : "begin");
 	printf(", next position %" PRIu32 ", %s\n", b->head->next_position,
 	    kv_dtype_name(b->head->dtype));
+}
+
+void
+warn_smaller_reference(const struct layer_reader *a, uint64_t a_rows, const struct layer_reader *b,
+    uint64_t b_rows, const struct tokens_compared *tokens)
+{
+	if (tokens->how == TOKENS_SAME && a_rows < b_rows)
+		warning("%s, the reference, has fewer rows than %s: for what it has lost name it second",
+		    kv_reader_name(a->r), kv_reader_name(b->r));
 }
 
 static void
@@ -194,6 +204,7 @@ print_diff_json(struct diff_result *c)
 	put(o, "b", compared_json(&c->b, c->b_rows));
 	put_tokens(o, &c->tokens);
 	put(o, "same", json_boolean(c->same));
+	put_text(o, "reference", "a");
 	print_json_begin(o, "layers");
 	for (l = 0; l < c->L; l++)
 		print_json_element(layer_json(c, l));

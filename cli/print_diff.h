@@ -21,4 +21,8 @@ void print_compared(const struct layer_reader *a, const struct layer_reader *b,
 json_t *compared_json(const struct layer_reader *, uint64_t rows);
 void put_tokens(json_t *o, const struct tokens_compared *);
 
+/* a is the reference of what is lost: of one text the other way round is seldom meant. */
+void warn_smaller_reference(const struct layer_reader *a, uint64_t a_rows, const struct layer_reader *b,
+    uint64_t b_rows, const struct tokens_compared *);
+
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/explain.h"
 #include "cli/model_overrides.h"
 #include "cli/report.h"
 #include "cli/session.h"
@@ -15,69 +14,6 @@
 #include "model/folder.h"
 #include "model/retrieval_head.h"
 #include "model/snapshot.h"
-
-static int
-status_of_tokenizer(int code)
-{
-	switch (code) {
-	case TOKENIZER_EINVALID:     return EXIT_DAMAGED;
-	case TOKENIZER_EUNSUPPORTED: return EXIT_UNSUPPORTED;
-	default:                     return EXIT_RUN;
-	}
-}
-
-/* settings.model becomes the folder that is meant. */
-static void
-find_folder(void)
-{
-	static char *folder;
-	struct engine_error e;
-	char err[1024];
-	int rc;
-
-	if (folder != NULL)
-		return;
-	if ((rc = model_folder(settings.model, &folder, err, sizeof err)) != 0)
-		must(engine_fail_model(&e, rc, err), &e);
-	settings.model = folder;
-}
-
-struct tokenizer *
-session_tokenizer(void)
-{
-	struct tokenizer *t;
-	char err[1024];
-	int rc;
-
-	find_folder();
-	report_enter(REPORT_LOAD);
-	rc = tokenizer_open(settings.model, &t, err, sizeof err);
-	report_leave();
-	if (rc != 0) {
-		explain_file(settings.model, err, sizeof err);
-		die(status_of_tokenizer(rc), "%s", err);
-	}
-	return t;
-}
-
-#define NO_TOKENIZER "00000000000000000000000000000000" /* formats/kv-snapshot.md section 6 */
-
-/* NULL: there is none in the folder, or none that is supported, and a note says why that will do. */
-static struct tokenizer *
-tokenizer_if_there(const char *dir, const char *why)
-{
-	struct tokenizer *t;
-	char err[1024];
-	int rc = tokenizer_open(dir, &t, err, sizeof err);
-
-	if (rc != 0)
-		explain_file(dir, err, sizeof err);
-	if (rc == TOKENIZER_EIO || rc == TOKENIZER_EUNSUPPORTED)
-		note("%s: %s", err, why);
-	else if (rc != 0)
-		die(status_of_tokenizer(rc), "%s", err);
-	return t;
-}
 
 /* The tokenizer of the folder; of the snapshot, which may be NULL, where one of the two has
  * none. */
@@ -164,11 +100,11 @@ open_all(struct session *s, const struct kv_reader *like, enum tokenizer_need ne
 	s->adapter = NULL;
 	s->head = NULL;
 	s->warned = 0;
-	find_folder();
+	session_find_folder();
 	if ((rc = model_folder_without_config(settings.model, err, sizeof err)) != 0)
 		must(engine_fail_model(&e, rc, err), &e);
 	s->tokenizer = need == TOKENIZER_NEEDED ? session_tokenizer() :
-	    tokenizer_if_there(settings.model, "ids need none");
+	    session_tokenizer_if_there(settings.model, "ids need none");
 	s->device = device_open();
 	if ((rc = open_model(s, err, sizeof err)) != 0)
 		must(engine_fail_model(&e, rc, err), &e);
@@ -254,7 +190,7 @@ session_adapter(struct session *s, const char *dir)
 static void
 check_tokenizer_of_head(const struct session *s, const char *dir)
 {
-	struct tokenizer *t = tokenizer_if_there(dir, "not compared with the model's");
+	struct tokenizer *t = session_tokenizer_if_there(dir, "not compared with the model's");
 	char theirs[33], ours[33];
 
 	if (t == NULL)

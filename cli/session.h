@@ -56,8 +56,20 @@ void session_no_room(const struct session *, const char *what) __attribute__((no
 void session_note_steps(const struct session *, uint64_t launches, int capture_failed);
 void session_close(struct session *);
 
+/* ---- session_tokenizer.c: no device, no model ---- */
+
+#define NO_TOKENIZER "00000000000000000000000000000000" /* formats/kv-snapshot.md section 6 */
+
+/* settings.model becomes the folder that is meant. Dies. */
+void session_find_folder(void);
 /* Only the tokenizer of settings.model. Dies. */
 struct tokenizer *session_tokenizer(void);
+/* The same for the tokens of a snapshot: those of another tokenizer are refused. Dies. */
+struct tokenizer *session_tokenizer_of(const struct kv_reader *snapshot);
+/* NULL: there is none in the folder, or none that is supported, and a note says why that will do. Dies. */
+struct tokenizer *session_tokenizer_if_there(const char *dir, const char *why);
+
+/* ---- text and ids ---- */
 
 /* Appends the ids of text[len]; flags are those of tokenizer_encode(). Warns of what has no token.
  * Dies with `status` when it is no UTF-8, or a token has an id that is not below `vocabulary`. */

@@ -196,6 +196,8 @@ output_create(const struct kv_head *head)
 void
 output_check(struct kv_writer *w, int code)
 {
+	if (code < 0 && strcmp(settings.output, "-") == 0)
+		stdout_failed(kv_writer_error(w));
 	if (code < 0)
 		die(EXIT_RUN, "%s", kv_writer_error(w));
 }

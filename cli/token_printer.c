@@ -6,6 +6,14 @@
 #include "cli/token_printer.h"
 
 static void
+write_failed(const FILE *to)
+{
+	if (to == stdout)
+		stdout_failed(NULL);
+	die(EXIT_RUN, "out of memory");
+}
+
+static void
 write_text(struct token_printer *p, const char *s, size_t n)
 {
 	FILE *to = p->to != NULL ? p->to : stdout;
@@ -13,7 +21,7 @@ write_text(struct token_printer *p, const char *s, size_t n)
 	if (n == 0 || p->ids)
 		return;
 	if (fwrite(s, 1, n, to) != n || fflush(to) != 0)
-		die(EXIT_RUN, to != stdout ? "out of memory" : "stdout:");
+		write_failed(to);
 	p->last = s[n - 1];
 }
 
@@ -85,7 +93,7 @@ print_token(struct token_printer *p, uint32_t id)
 
 	if (p->ids && ((to == stdout ? printf("%u\n", id) :
 	    fprintf(to, "%s%u", p->last != 0 ? " " : "", id)) < 0 || fflush(to) != 0))
-		die(EXIT_RUN, to != stdout ? "out of memory" : "stdout:");
+		write_failed(to);
 	if (p->ids)
 		p->last = ' ';
 	if (bytes == NULL || special)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -29,6 +30,7 @@ const struct tool *the_tool = &(const struct tool){ .name = "kvpipe" };
 /* The file to remove when we are killed. The handler only reads it: the text is never freed
  * or changed while it stands here. */
 static char *volatile temporary;
+static int pipe_is_ignored;     /* by our parent, who wants to be told */
 static const int deadly[] = { SIGHUP, SIGINT, SIGTERM, SIGABRT };
 
 /* Libraries end a process, too: libgomp by exit(), C++ by abort(). */
@@ -56,6 +58,15 @@ on_bus_error(int status)
 	report_write_brief(status != 0 ? "status" : "signal", status != 0 ? status : SIGBUS);
 }
 
+/* Who reads standard output has gone. */
+static int
+reader_has_gone(void)
+{
+	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+
+	return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 static void
 catch_signals(void)
 {
@@ -69,8 +80,10 @@ catch_signals(void)
 			sigaction(deadly[i], &act, NULL);
 	bus_error_catch(the_tool->name, on_bus_error);
 	atexit(remove_unfinished);
-	signal(SIGPIPE, SIG_IGN);       /* a closed pipe is a write error like any other, */
-	signal(SIGXFSZ, SIG_IGN);       /* and so is a file that may not become longer */
+	/* a closed pipe is a write error, which stdout_failed() tells from others; and so is a file that may
+	 * not become longer */
+	pipe_is_ignored = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
+	signal(SIGXFSZ, SIG_IGN);
 }
 
 void
@@ -314,6 +327,23 @@ die(int status, const char *fmt, ...)
 	_exit(status);
 }
 
+void
+stdout_failed(const char *why)
+{
+	const int error = errno;
+
+	if (!pipe_is_ignored && reader_has_gone()) {
+		remove_unfinished();
+		report_write(0, SIGPIPE);
+		signal(SIGPIPE, SIG_DFL);
+		raise(SIGPIPE);
+	}
+	errno = error;
+	if (why != NULL)
+		die(EXIT_RUN, "%s", why);
+	die(EXIT_RUN, "stdout:");
+}
+
 static int
 status_of(const struct engine_error *e)
 {
@@ -345,6 +375,8 @@ die_of(const struct engine_error *e)
 {
 	const char *place = e->code == ENGINE_ENOROOM ? input_place() : "";
 
+	if (e->code == ENGINE_EOUTPUT && strcmp(settings.output, "-") == 0)
+		stdout_failed(e->text);
 	die(status_of(e), "%s%s%s", place, *place != '\0' ? ": " : "", e->text);
 }
 
@@ -420,7 +452,7 @@ finish(void)
 {
 	report_enter_descriptor(STDOUT_FILENO, REPORT_WRITE);
 	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0)
-		die(EXIT_RUN, "stdout:");
+		stdout_failed(NULL);
 	report_leave();
 	return EXIT_OK;
 }

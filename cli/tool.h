@@ -95,8 +95,8 @@ extern struct settings settings;
 unsigned processors(void);
 
 /* Parses the command line (getopt_long; --help and --version print and exit 0; anything wrong
- * exits 2 with the synopsis). Ignores SIGPIPE, installs handlers that remove an unfinished
- * output. Returns the index of the first operand. */
+ * exits 2 with the synopsis). Writing to a closed pipe is an error (stdout_failed()). Installs
+ * handlers that remove an unfinished output. Returns the index of the first operand. */
 int tool_start(const struct tool *tool, int argc, char **argv);
 
 /* Sets options of a table from the value of --option, a text of words "name=value", or "name" for
@@ -118,6 +118,9 @@ const char *operand(int argc, char **argv, int i);
  * text ---- */
 
 void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
+/* Standard output cannot be written: ends as SIGPIPE ends a program, without a message, when its reader has gone,
+ * and else dies. why: the message; NULL: errno's */
+void stdout_failed(const char *why) __attribute__((noreturn));
 /* Says what engine/ has failed with, and returns the exit code that belongs to it. */
 int failed(const struct engine_error *e);
 /* What engine/ returns: dies with the exit code that belongs to it, and its message, unless rc is ENGINE_OK;

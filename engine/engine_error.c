@@ -63,7 +63,7 @@ engine_read(struct engine_error *e, const struct kv_reader *r, int kv_code)
 int
 engine_fail_writer(struct engine_error *e, const struct kv_writer *w)
 {
-	return engine_fail(e, ENGINE_ERUN, "%s", kv_writer_error(w));
+	return engine_fail(e, ENGINE_EOUTPUT, "%s", kv_writer_error(w));
 }
 
 void *

@@ -19,8 +19,9 @@ enum {
 	ENGINE_EOPTION = -3,            /* options that this model, prompt or snapshot does not allow */
 	ENGINE_EDAMAGED = -4,           /* input that is truncated or contradicts itself */
 	ENGINE_EMODEL = -5,             /* a snapshot, or an adapter, of another model */
-	ENGINE_EUNSUPPORTED = -6        /* a version or feature that is not known, or a text
+	ENGINE_EUNSUPPORTED = -6,       /* a version or feature that is not known, or a text
 	                                 * that is too long for this model */
+	ENGINE_EOUTPUT = -7             /* the snapshot that is written */
 };
 
 struct engine_error {

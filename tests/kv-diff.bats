@@ -67,6 +67,32 @@ evicted() {
 	assert_line --regexp '^ +[0-9]+ +0 +0 +same +same +100\.00% +0    all$'
 }
 
+@test "the first one is the reference: text and JSON say so, and a smaller one of the same text is warned of" {
+	mksnapshot -N 20 -T 20 -w 4 -o x.kv
+	kv-score --method recent --sink 0 x.kv >scored.kv
+	kv-evict --budget 8 -o small.kv scored.kv
+	run -0 --separate-stderr kv-diff scored.kv small.kv
+	assert_line --regexp '^a        scored.kv, the reference: '
+	assert_equal "$stderr" ""
+	said="kv-diff: small.kv, the reference, has fewer rows than scored.kv: for what it has lost name it second"
+	kv-score --method recent small.kv >scored.small
+	mv scored.small small.kv
+	for option in "" --scores; do
+		# shellcheck disable=SC2086 # no word
+		run -0 --separate-stderr kv-diff $option small.kv scored.kv
+		assert_line --regexp '^a        small.kv, the reference: '
+		assert_equal "$stderr" "$said"
+		# shellcheck disable=SC2086
+		assert_equal "$(kv-diff -q --json $option small.kv scored.kv | json - 'o["reference"]')" a
+	done
+	# without queries there is no mass, and a text that goes on has more rows
+	strip oBSq scored.kv silent.kv
+	run -0 --separate-stderr kv-diff small.kv silent.kv
+	mksnapshot -N 8 -T 8 -w 4 -o early.kv
+	run -0 --separate-stderr kv-diff early.kv x.kv
+	assert_equal "$stderr" ""
+}
+
 @test "no row in both: no mass is recalled, and the error is a number" {
 	mksnapshot -N 20 -T 20 -w 4 -o x.kv
 	kv-score --method recent --sink 0 x.kv | kv-evict --budget 8 -o late.kv
@@ -94,7 +120,7 @@ evicted() {
 	assert_equal "$(json got.json 'o["keys_differ"], 0 < o["key_difference"] <= 2**-8, 0 < o["output_error"] < 0.01')" \
 		"(200, True, True)"
 	run -0 kv-diff a.kv b.kv
-	assert_line "a        a.kv: 50 tokens, next position 50, f32"
+	assert_line "a        a.kv, the reference: 50 tokens, next position 50, f32"
 	assert_line "b        b.kv: the same tokens, next position 50, bf16"
 	# widened again, the numbers are the same
 	mksnapshot -d bf16 -N 50 -w 3 -o a.kv

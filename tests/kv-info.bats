@@ -216,3 +216,95 @@ assert n == 2'
 	run -5 --separate-stderr kv-info "${later%.why}.kv"
 	assert_regex "$stderr" version
 }
+
+# text_of FILE WHERE: the text of a snapshot by the independent reader and the vocabulary, of ASCII, with gaps; a line of ids; their positions
+text_of() {
+	"$PYTHON" -c '
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+s, where = kvread.read(open(sys.argv[2], "rb")), sys.argv[3]
+t = json.load(open(sys.argv[4] + "/tokenizer.json"))
+name = {i: w.replace("\u0120", " ").replace("\u010a", "\n") for w, i in t["model"]["vocab"].items()}
+name.update({a["id"]: a["content"] for a in t["added_tokens"]})
+heads = [set(p) for l in s.layers for p in l.positions]
+if where[0].isdigit():
+    layer, *head = map(int, where.split(","))
+    heads = [set(p) for p in s.layers[layer].positions][slice(*(head + [head[0] + 1])) if head else slice(None)]
+kept = set.intersection(*heads) if where == "all" else set.union(*heads)
+text, ids, at, gap = "", [], [], 0
+for i, token in enumerate(s.tokens):
+    if i in kept:
+        text, ids, at, gap = text + name[token], ids + [token], at + [i], 0
+    elif not gap:
+        text, gap = text + "[...]", 1
+sys.stdout.write(text)
+open("ids", "w").write("".join(f"{i}\n" for i in ids))
+open("at", "w").write(str(at))' "$FORMAT" "$1" "$2" "$DEMO"
+}
+
+@test "--ids and --text are the tokens and the text of a snapshot, or of the rows that are kept" {
+	printf 'Who came by the harbour?\nThe old farmer carried the letter to the market. Nobody waited.' >text
+	kv-prefill -m "$DEMO" -w 8 -o full.kv text
+	kv-score --method snapkv full.kv | kv-evict --rate 0.3 --policy ada -o small.kv
+	kv-info --ids full.kv | cmp - <(kv-tokenize -m "$DEMO" text)
+	kv-info --text -m "$DEMO" full.kv | sed '1s/^<|[a-z_]*|>//' | cmp - text
+	for where in any all 0 3 1,0 2,1; do
+		text_of small.kv $where >want
+		kv-info --text -m "$DEMO" --kept $where small.kv | cmp - want
+		kv-info --ids --kept $where - <small.kv | cmp - ids
+		kv-info --text -m "$DEMO" --json --kept $where small.kv >got.json
+		assert_equal "$(json got.json 'o["positions"]')" "$(cat at)"
+		assert_equal "$(json got.json '"".join(f"{i}\n" for i in o["ids"])')" "$(cat ids; echo)"
+		[ "$(json got.json 'o["text"] == open("want").read()')" = True ]
+	done
+	grep -Fq '[...]' want
+	assert_equal "$(kv-info --ids --kept any full.kv | md5sum)" "$(kv-info --ids full.kv | md5sum)"
+	assert_equal "$(kv-info --ids --json full.kv | json - 'sorted(o)')" "['ids', 'snapshot', 'tokens']"
+}
+
+@test "a character of several tokens is whole in --text, and broken at a gap" {
+	printf 'ab\xe2\x82\xaccd' >text
+	kv-prefill -m "$DEMO" -o full.kv text
+	kv-info --text -m "$DEMO" full.kv | grep -q $'ab\xe2\x82\xaccd$'
+	kv-info --ids full.kv >ids
+	{ for l in 0 1 2 3; do for g in 0 1; do echo "$l $g $(seq -s ' ' 0 $(($(wc -l <ids) - 4)))"; done; done; } >rows
+	kv-evict --rows rows -o cut.kv full.kv
+	kv-info --text -m "$DEMO" --kept any cut.kv >got
+	iconv -f UTF-8 -t UTF-8 got >/dev/null
+	grep -q $'\xef\xbf\xbd\\[\\.\\.\\.]$' got
+}
+
+@test "what --ids, --text and --kept cannot say is refused" {
+	small_talk 2 >text
+	kv-prefill -m "$DEMO" -o full.kv text
+	kv-score --method knorm full.kv | kv-evict --rate 0.3 --positions compact -o compact.kv
+	refused() { # STATUS MESSAGE OPTION ...
+		run -"$1" --separate-stderr kv-info "${@:3}"
+		assert_equal "$output" ""
+		[[ "$stderr" == *"$2"* ]] || { echo "$stderr"; return 1; }
+	}
+	refused 1 'compact.kv: 81 tokens, and the next position is 24: which tokens the rows are of is not known' --ids --kept any compact.kv
+	kv-info --ids compact.kv | cmp - <(kv-info --ids full.kv)
+	for where in x '' -1 '1,' 1,x 1,2,3 99999999999999999999; do
+		refused 2 "want any, all, LAYER or LAYER,HEAD" --ids --kept "$where" full.kv
+	done
+	refused 2 'there is no layer 4, only 4 layers' --ids --kept 4 full.kv
+	refused 2 'there is no KV head 2, only 2 KV heads' --ids --kept 0,2 full.kv
+	refused 2 'whose tokenizer?' --text full.kv
+	refused 2 'give one of them' --ids --text -m "$DEMO" full.kv
+	refused 2 'of the tokens that are kept' --kept any full.kv
+	refused 2 '--all does not go with it' --ids --all full.kv
+	refused 2 '--positions does not go with it' --ids --positions full.kv
+	refused 2 'is of one snapshot' --ids full.kv full.kv
+	refused 2 'its tokenizer is for --text' -m "$DEMO" full.kv
+	cp -r "$DEMO" other
+	"$PYTHON" -c 'import json
+t = json.load(open("other/tokenizer.json"))
+t["added_tokens"][0]["content"] = "<|other|>"
+json.dump(t, open("other/tokenizer.json", "w"))'
+	refused 4 'its tokens are of tokenizer' --text -m other full.kv
+	kv-info --text -m "$DEMO" --kept all full.kv | sed '1s/^<|[a-z_]*|>//' | cmp - text
+	head -c -40 full.kv >cut.kv
+	refused 3 'cut.kv' --ids cut.kv
+}

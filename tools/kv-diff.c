@@ -1,5 +1,6 @@
 /* kv-diff - compare two snapshots of one model, their scores, or full attention with retrieval */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "cli/device.h"
@@ -142,6 +143,8 @@ two_snapshots(const char *a, const char *b)
 		print_diff_json(&c);
 	else
 		print_diff(&c);
+	if (!isnan(diff_result_all(&c).mass))
+		warn_smaller_reference(&c.a, c.a_rows, &c.b, c.b_rows, &c.tokens);
 	diff_result_free(&c);
 	close_snapshot(&c.a, &d);
 	close_snapshot(&c.b, &d);
@@ -229,6 +232,7 @@ two_scores(const char *a, const char *b)
 		print_agreement_json(&c);
 	else
 		print_agreement(&c);
+	warn_smaller_reference(&c.a, c.a_rows, &c.b, c.b_rows, &c.tokens);
 	agreement_result_free(&c);
 	close_snapshot(&c.a, NULL);
 	close_snapshot(&c.b, NULL);

@@ -2,22 +2,32 @@
 #include <stdio.h>
 
 #include "cli/info.h"
+#include "cli/info_tokens.h"
 #include "cli/tool.h"
 
 static int all, positions;
+static int tokens;              /* --ids or --text */
 
 static const struct opt opts[] = {
 	{ 'a', "all", OPT_FLAG, &all, 1, NULL,
 	    "list every section and the digests; verifies everything" },
 	{ 'p', "positions", OPT_FLAG, &positions, 1, NULL,
 	    "print layer, KV head and the positions of its rows, nothing else" },
+	{ 0, "ids", OPT_FLAG, &info_tokens_options.ids, 1, NULL,
+	    "print the token ids of the text, one a line, nothing else" },
+	{ 0, "text", OPT_FLAG, &info_tokens_options.text, 1, NULL,
+	    "print the text, nothing else; with --model" },
+	{ 0, "kept", OPT_STRING, &info_tokens_options.kept, 0, "WHERE",
+	    "of these tokens that have rows: any, all, LAYER or LAYER,HEAD" },
+	{ 'm', "model", OPT_STRING, &settings.model, 0, "DIR", "the model folder, for its tokenizer" },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-info",
 	.about = "describe snapshots: whose cache it is, which rows there are, what they cost",
-	.synopsis = "[-apqv] [--json] [--report FILE] [snapshot ...]",
+	.synopsis = "[-apqv] [--json] [--report FILE] [snapshot ...]\n"
+	    "kv-info [-qv] [-m DIR] --ids | --text [--json] [--kept WHERE] [--report FILE] [snapshot]",
 	.example = "kv-info full.kv",
 	.opts = opts,
 	.takes = TAKES_JSON,
@@ -54,7 +64,9 @@ describe(const char *path)
 	struct snapshot_info info;
 	struct engine_error e;
 
-	if (positions) {
+	if (tokens) {
+		print_info_tokens(r);
+	} else if (positions) {
 		print_positions(r);
 	} else {
 		must(snapshot_info_read(&info, r, all, &e), &e);
@@ -74,6 +86,14 @@ main(int argc, char **argv)
 
 	if (positions && (all || settings.json))
 		die(EXIT_USAGE, "--positions goes with neither --all nor --json");
+	tokens = opt_info_tokens();
+	if (tokens && (all || positions))
+		die(EXIT_USAGE, "--%s prints tokens and nothing else: --%s does not go with it",
+		    info_tokens_options.ids ? "ids" : "text", all ? "all" : "positions");
+	if (tokens && argc - first > 1)
+		die(EXIT_USAGE, "--%s is of one snapshot", info_tokens_options.ids ? "ids" : "text");
+	if (!tokens && settings.model != NULL)
+		die(EXIT_USAGE, "--model: its tokenizer is for --text");
 	if (first == argc)
 		describe("-");
 	for (i = first; i < argc; i++) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/decoded_text.h"
 #include "cli/session.h"
 #include "cli/tool.h"
 
@@ -51,33 +52,15 @@ print_ids(const struct ids *ids)
 static void
 print_text(const struct tokenizer *t, const struct ids *ids)
 {
-	struct utf8_stream stream = { .n = 0 };
-	struct text_start start = { .begun = 0 };
-	char *bytes = NULL, *out = NULL;
-	size_t i, len, room = 0;
-	int special;
+	struct decoded_text d = { .tokenizer = t, .plain = plain, .to = stdout };
+	size_t i;
 
-	start.begun = go_on;                    /* what a decoder leaves out stands at the beginning alone */
-	start.stripped = go_on ? SIZE_MAX : 0;
-	for (i = 0; i < ids->n; i++) {
-		if (tokenizer_bytes(t, ids->ids[i], &len, &special) == NULL)
-			die(EXIT_DAMAGED, "token %zu: no token has the id %u", i + 1, ids->ids[i]);
-		if (special && plain)
-			continue;
-		if (3 * (len + 4) > room) {
-			room = 6 * (len + 4);
-			free(out);
-			out = must_alloc(room, 1);
-			free(bytes);
-			bytes = must_alloc(room, 1);
-		}
-		len = tokenizer_begin(t, &start, ids->ids[i], bytes);
-		fwrite(out, 1, utf8_push(&stream, bytes, len, out), stdout);
-	}
-	if (out != NULL)
-		fwrite(out, 1, utf8_flush(&stream, out), stdout);
-	free(out);
-	free(bytes);
+	d.start.begun = go_on;                  /* what a decoder leaves out stands at the beginning alone */
+	d.start.stripped = go_on ? SIZE_MAX : 0;
+	for (i = 0; i < ids->n; i++)
+		decoded_text_add(&d, ids->ids[i]);
+	decoded_text_break(&d);
+	decoded_text_free(&d);
 }
 
 int

@@ -122,7 +122,7 @@ def two(path_a, path_b):
     return {**summed(layers), 'mass': every['mass'],
             'output_error': np.mean(errors) if errors else None,
             'a': snapshot_words(path_a, A), 'b': snapshot_words(path_b, B), 'tokens': word,
-            'tokens_common': common, 'same': A.logical_digest == B.logical_digest,
+            'tokens_common': common, 'reference': 'a', 'same': A.logical_digest == B.logical_digest,
             'layers': list(layers)}
 
 
