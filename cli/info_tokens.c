@@ -118,7 +118,7 @@ print_object(const struct kept_tokens *t, const struct kv_reader *r)
 		if ((to = open_memstream(&text, &size)) == NULL)
 			die(EXIT_RUN, "out of memory");
 		write_text(t, r, to);
-		if (fclose(to) != 0)
+		if (fclose(to) != 0 || text == NULL)    /* as in generated.c */
 			die(EXIT_RUN, "out of memory");
 		put_bytes(o, "text", text, size);
 		free(text);

@@ -334,7 +334,7 @@ stdout_failed(const char *why)
 
 	if (!pipe_is_ignored && reader_has_gone()) {
 		remove_unfinished();
-		report_write(0, SIGPIPE);
+		report_write_brief("signal", SIGPIPE);
 		signal(SIGPIPE, SIG_DFL);
 		raise(SIGPIPE);
 	}
