@@ -134,6 +134,9 @@ swallow(const char *text, size_t len, size_t done, unsigned flags, struct added_
 		if (hit->start < done)
 			hit->start = done;
 	}
+	/* between here and the end of the hit before is white space that this one has swallowed */
+	if ((flags & TOKEN_RSTRIP) && hit->end < done)
+		hit->end = done;
 	if (flags & TOKEN_RSTRIP)
 		while (hit->end < len && unicode_is_space(utf8_get(text + hit->end, &used)))
 			hit->end += used;

@@ -9,6 +9,9 @@
 
 #include "tokenizer/vocab.h"
 
+/* Bytes of one: each place of a text is compared with so many. */
+#define ADDED_MOST 1024
+
 struct added_token {
 	char *text;             /* as it is looked for; owned */
 	size_t len;             /* > 0 */

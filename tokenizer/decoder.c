@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "tokenizer/decoder.h"
+#include "tokenizer/growth.h"
 #include "tokenizer/vocab.h"
 
 void
@@ -32,32 +33,32 @@ decoder_add(struct decoder *d, enum decode_kind kind, char *from, char *to)
 	return s;
 }
 
-/* Replaces from by to in *text, of *len bytes. */
+/* Replaces from by to in *text, of *len bytes; there are at most `most` then. */
 static int
-replace(char **text, size_t *len, const char *from, const char *to)
+replace(char **text, size_t *len, size_t most, const char *from, const char *to)
 {
-	size_t n = strlen(from), m = strlen(to), count = 0, i, out = 0;
-	char *p;
+	size_t n = strlen(from), m = strlen(to), count = 0, gap, out = 0;
+	const char *at, *end = *text + *len, *p;
+	char *made;
 
-	for (i = 0; i + n <= *len; i++)
-		if (memcmp(*text + i, from, n) == 0) {
-			count++;
-			i += n - 1;
-		}
+	for (p = *text; (at = memmem(p, (size_t)(end - p), from, n)) != NULL; p = at + n)
+		count++;
 	if (count == 0)
 		return 0;
-	p = malloc(*len - count * n + count * m + 1);
-	if (p == NULL)
+	if (count > most / (m + 1))
+		return TOKENIZER_EUNSUPPORTED;
+	if ((made = malloc(*len - count * n + count * m + 1)) == NULL)
 		return TOKENIZER_ENOMEM;
-	for (i = 0; i < *len;)
-		if (i + n <= *len && memcmp(*text + i, from, n) == 0) {
-			memcpy(p + out, to, m);
-			out += m;
-			i += n;
-		} else
-			p[out++] = (*text)[i++];
+	for (p = *text; (at = memmem(p, (size_t)(end - p), from, n)) != NULL; p = at + n) {
+		gap = (size_t)(at - p);
+		memcpy(made + out, p, gap);
+		memcpy(made + out + gap, to, m);
+		out += gap + m;
+	}
+	memcpy(made + out, p, (size_t)(end - p));
+	out += (size_t)(end - p);
 	free(*text);
-	*text = p;
+	*text = made;
 	*len = out;
 	return 0;
 }
@@ -89,12 +90,12 @@ one_byte(char *text, size_t *len)
 static void
 strip(const struct decode_step *s, char *text, size_t *len)
 {
-	size_t n = strlen(s->from), i;
+	size_t n = strlen(s->from), at = 0, i;
 
-	for (i = 0; i < s->start && *len >= n && memcmp(text, s->from, n) == 0; i++) {
-		memmove(text, text + n, *len - n);
-		*len -= n;
-	}
+	for (i = 0; i < s->start && *len - at >= n && memcmp(text + at, s->from, n) == 0; i++)
+		at += n;
+	*len -= at;
+	memmove(text, text + at, *len);
 	for (i = 0; i < s->stop && *len >= n && memcmp(text + *len - n, s->from, n) == 0; i++)
 		*len -= n;
 }
@@ -138,7 +139,7 @@ decoder_token(const struct decoder *d, const char *key, size_t len, int first, c
 			rc = byte_level(out, outlen);
 			break;
 		case DECODE_REPLACE:
-			rc = replace(out, outlen, s->from, s->to);
+			rc = replace(out, outlen, growth_most(len), s->from, s->to);
 			break;
 		case DECODE_BYTE_FALLBACK:
 			if (one_byte(*out, outlen))
@@ -148,7 +149,8 @@ decoder_token(const struct decoder *d, const char *key, size_t len, int first, c
 			strip(s, *out, outlen);
 			break;
 		case DECODE_METASPACE:
-			rc = replace(out, outlen, s->from, first && d->drops ? "" : " ");
+			rc = replace(out, outlen, growth_most(len), s->from,
+			    first && d->drops ? "" : " ");
 			break;
 		}
 	}

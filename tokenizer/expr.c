@@ -15,7 +15,14 @@
  * takes from the machine's stack. Only address space until it is used. */
 #define JIT_STACK_MOST ((size_t)64 << 20)
 
+/* Steps that matching may take: so many for each byte of what is matched, and, for a short text, once so many
+ * besides. Expressions of models take up to 30 for a byte. */
+#define STEPS 256
+#define STEPS_BESIDE 4000000
+
 struct expr_work {
+	uint64_t left;                  /* steps */
+	size_t at;                      /* where the last one was */
 	pcre2_match_data *match;
 	pcre2_match_context *context;
 	pcre2_jit_stack *stack;
@@ -34,7 +41,8 @@ compile(const char *expr, pcre2_code **code, char *err, size_t errlen)
 	if (context != NULL) {
 		pcre2_set_newline(context, PCRE2_NEWLINE_LF);
 		*code = pcre2_compile((PCRE2_SPTR)expr, PCRE2_ZERO_TERMINATED,
-		    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &at, context);
+		    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT, &error, &at,
+		    context);
 		pcre2_compile_context_free(context);
 	}
 	if (*code == NULL) {
@@ -81,6 +89,22 @@ expr_free(void *code)
 	pcre2_code_free(code);
 }
 
+/* PCRE2 calls it before each item of the expression. What it has looked at since the last call lies
+ * between the two places. */
+static int
+charge(pcre2_callout_block *b, void *arg)
+{
+	struct expr_work *w = arg;
+	const PCRE2_SIZE at = b->current_position;
+	const uint64_t steps = 1 + (at > w->at ? at - w->at : w->at - at);
+
+	w->at = at;
+	if (steps > w->left)
+		return PCRE2_ERROR_CALLOUT;
+	w->left -= steps;
+	return 0;
+}
+
 struct expr_work *
 expr_work_new(void)
 {
@@ -88,6 +112,7 @@ expr_work_new(void)
 
 	if (w == NULL)
 		return NULL;
+	w->left = STEPS_BESIDE;
 	w->match = pcre2_match_data_create(1, NULL);    /* only where the whole match is */
 	w->context = pcre2_match_context_create(NULL);
 	w->stack = pcre2_jit_stack_create(32 << 10, JIT_STACK_MOST, NULL);
@@ -95,6 +120,8 @@ expr_work_new(void)
 		expr_work_free(w);
 		return NULL;
 	}
+	pcre2_set_callout(w->context, charge, w);
+	pcre2_set_heap_limit(w->context, JIT_STACK_MOST >> 10);
 	if (w->stack != NULL)
 		pcre2_jit_stack_assign(w->context, NULL, w->stack);
 	return w;
@@ -160,12 +187,18 @@ search(struct expr_matches *m, char *err, size_t errlen)
 	PCRE2_SIZE *where;
 	int rc;
 
+	m->work->at = m->from;
 	/* checked once in tokenizer_encode(); checking the rest of the text for every word would
 	 * be quadratic */
 	rc = pcre2_match(m->code, (PCRE2_SPTR)m->text, m->len, m->from, PCRE2_NO_UTF_CHECK,
 	    m->work->match, m->work->context);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
+	if (rc == PCRE2_ERROR_CALLOUT || rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT) {
+		snprintf(err, errlen, "the expression %s takes more than %d steps for each byte of the "
+		    "text", m->expr, STEPS);
+		return TOKENIZER_EINVALID;
+	}
 	if (rc < 0) {
 		pcre2_get_error_message(rc, why, sizeof(why));
 		snprintf(err, errlen, "the expression %s: %s", m->expr, (char *)why);
@@ -186,6 +219,8 @@ expr_next(struct expr_matches *m, char *err, size_t errlen)
 	int rc;
 
 	m->done = m->end;
+	if (!m->any && m->from == 0)
+		m->work->left += STEPS * (uint64_t)m->len;
 	while ((rc = search(m, err, errlen)) > 0) {
 		if (m->end > m->start || !m->any || m->end != m->done) {
 			m->from = m->end;

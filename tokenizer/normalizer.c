@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tokenizer/expr.h"
+#include "tokenizer/growth.h"
 #include "tokenizer/nfc.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/tokenizer.h"
@@ -42,7 +43,7 @@ normalizer_free(struct normalizer *n)
 /* Growing text; NULL only as long as nothing, not even nothing, was appended. */
 struct growing {
 	char *text;
-	size_t n, cap;
+	size_t n, cap, most;
 };
 
 static int
@@ -51,6 +52,8 @@ append(struct growing *g, const char *text, size_t len)
 	size_t cap;
 	char *p;
 
+	if (len > g->most - g->n)
+		return TOKENIZER_EUNSUPPORTED;
 	if (g->text == NULL || len > g->cap - g->n) {
 		cap = g->cap + g->cap / 2 + len + 64;
 		p = realloc(g->text, cap);
@@ -69,14 +72,15 @@ replace(const struct normal_step *s, const char *text, size_t len, struct growin
 {
 	size_t from = strlen(s->from), to = strlen(s->to), done = 0;
 	const char *at;
+	int rc = 0;
 
-	while ((at = memmem(text + done, len - done, s->from, from)) != NULL) {
-		if (append(g, text + done, (size_t)(at - text) - done) != 0 ||
-		    append(g, s->to, to) != 0)
-			return TOKENIZER_ENOMEM;
+	while (rc == 0 && (at = memmem(text + done, len - done, s->from, from)) != NULL) {
+		rc = append(g, text + done, (size_t)(at - text) - done);
+		if (rc == 0)
+			rc = append(g, s->to, to);
 		done = (size_t)(at - text) + from;
 	}
-	return append(g, text + done, len - done);
+	return rc != 0 ? rc : append(g, text + done, len - done);
 }
 
 static int
@@ -102,23 +106,10 @@ replace_matches(const struct normal_step *s, struct expr_work *work, const char 
 	return rc != 0 ? rc : append(g, text + m.done, len - m.done);
 }
 
-static int
-run_expr(const struct normal_step *s, const char *text, size_t len, struct growing *g, char *err,
-    size_t errlen)
-{
-	struct expr_work *work = expr_work_new();
-	int rc = TOKENIZER_ENOMEM;
-
-	if (work != NULL)
-		rc = replace_matches(s, work, text, len, g, err, errlen);
-	expr_work_free(work);
-	return rc;
-}
-
 /* One step; *g stays empty when it changes nothing. */
 static int
-run_step(const struct normal_step *s, const char *text, size_t len, struct growing *g, char *err,
-    size_t errlen)
+run_step(const struct normal_step *s, struct expr_work *work, const char *text, size_t len,
+    struct growing *g, char *err, size_t errlen)
 {
 	int rc;
 
@@ -135,14 +126,14 @@ run_step(const struct normal_step *s, const char *text, size_t len, struct growi
 			return 0;
 		return replace(s, text, len, g);
 	case NORMAL_REPLACE_EXPR:
-		return run_expr(s, text, len, g, err, errlen);
+		return replace_matches(s, work, text, len, g, err, errlen);
 	}
 	return TOKENIZER_EUNSUPPORTED;
 }
 
 int
-normalizer_run(const struct normalizer *n, const char *text, size_t len, int prepend, char **out,
-    size_t *outlen, char *err, size_t errlen)
+normalizer_run(const struct normalizer *n, struct expr_work *work, const char *text, size_t len,
+    int prepend, char **out, size_t *outlen, char *err, size_t errlen)
 {
 	struct growing g;
 	unsigned i;
@@ -153,8 +144,12 @@ normalizer_run(const struct normalizer *n, const char *text, size_t len, int pre
 	for (i = 0; i < n->n; i++) {
 		if (n->step[i].kind == NORMAL_PREPEND && !prepend)
 			continue;
-		memset(&g, 0, sizeof(g));
-		rc = run_step(&n->step[i], *out != NULL ? *out : text, *outlen, &g, err, errlen);
+		g = (struct growing){ .most = growth_most(len) };
+		rc = run_step(&n->step[i], work, *out != NULL ? *out : text, *outlen, &g, err,
+		    errlen);
+		if (rc == TOKENIZER_EUNSUPPORTED)
+			snprintf(err, errlen, "the normaliser makes more than %zu bytes of %zu", g.most,
+			    len);
 		if (rc != 0) {
 			free(g.text);
 			free(*out);

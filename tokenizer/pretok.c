@@ -86,6 +86,12 @@ pretok_work_free(struct pretok_work *w)
 	free(w);
 }
 
+struct expr_work *
+pretok_expr(struct pretok_work *w)
+{
+	return w->expr;
+}
+
 struct run {
 	const struct pretok *p;
 	struct pretok_work *work;

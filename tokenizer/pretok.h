@@ -63,6 +63,8 @@ void pretok_free(struct pretok *);
 struct pretok_work;
 struct pretok_work *pretok_work_new(void);      /* NULL: no memory */
 void pretok_work_free(struct pretok_work *);
+/* What it matches expressions with, for those of a normaliser. */
+struct expr_work *pretok_expr(struct pretok_work *);
 
 /* Calls word(arg, ...) for each word of text[len], well-formed UTF-8, in order; none is empty.
  * first: 1 when text is the beginning of all there is, -1 when it goes on in the middle of a word,

@@ -92,10 +92,17 @@ look_for(struct load *l, const char *content, uint32_t id, unsigned flags)
 	int rc;
 
 	if (flags & TOKEN_NORMALIZED) {
-		rc = normalizer_run(&l->t->normalizer, content, len, 1, &text, &len, why,
+		if (l->expr == NULL && (l->expr = expr_work_new()) == NULL)
+			return load_no_memory(l);
+		rc = normalizer_run(&l->t->normalizer, l->expr, content, len, 1, &text, &len, why,
 		    sizeof(why));
 		if (rc != 0)
-			return load_fail(l, rc, "\"%s\": %s", content, why);
+			return load_fail(l, rc, "\"%.100s\": %s", content, why);
+	}
+	if (len > ADDED_MOST) {
+		free(text);
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "an added token of %zu bytes: at most %d",
+		    len, ADDED_MOST);
 	}
 	if (text == NULL && (text = strdup(content)) == NULL)
 		return load_no_memory(l);

@@ -129,6 +129,9 @@ load_decoder(struct load *l, const char *place, json_t *component, const char *t
 	/* the keys of a byte-level vocabulary are not kept as they are spelled */
 	if (l->t->byte_level)
 		return load_not_supported(l, place, type);
+	if (strcmp(type, "Replace") == 0 && d->drops)
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: Replace behind a Metaspace that leaves "
+		    "out a space is not supported", place);
 	if (strcmp(type, "Replace") == 0)
 		return read_replace(l, place, component);
 	if (strcmp(type, "Metaspace") == 0)

@@ -95,7 +95,10 @@ tokenizer_begin(const struct tokenizer *t, struct text_start *start, uint32_t id
 	memcpy(out, t->vocab.text + token->shown_at, len);
 	if (d->drops && !start->begun && decoder_token(d, t->vocab.text + token->at, token->len,
 	    1, &first, &len) == 0) {
-		memcpy(out, first, len);
+		if (len <= token->shown_len)    /* else there is no room for it */
+			memcpy(out, first, len);
+		else
+			len = token->shown_len;
 		free(first);
 	}
 	start->begun = 1;
@@ -293,7 +296,7 @@ normal_marks(struct encoder *e, const struct stretch *s, size_t len, unsigned ch
 	for (from = 0; from < s->len; from = to) {
 		for (to = from + 1; to < s->len && (s->mark[to] != 0) == (s->mark[from] != 0); to++)
 			;
-		rc = normalizer_run(&e->t->normalizer, s->text + from, to - from,
+		rc = normalizer_run(&e->t->normalizer, pretok_expr(e->pretok), s->text + from, to - from,
 		    from == 0 && s->prepend, &out, &n, e->err, e->errlen);
 		if (rc != 0) {
 			free(*mark);
@@ -318,8 +321,8 @@ encode_normalized(struct encoder *e, const struct stretch *s)
 	char *normal;
 	int rc;
 
-	rc = normalizer_run(&e->t->normalizer, s->text, s->len, s->prepend, &normal, &n.len,
-	    e->err, e->errlen);
+	rc = normalizer_run(&e->t->normalizer, pretok_expr(e->pretok), s->text, s->len, s->prepend,
+	    &normal, &n.len, e->err, e->errlen);
 	if (rc != 0)
 		return rc;
 	if (normal != NULL)

@@ -178,6 +178,7 @@ read_files(struct load *l, const char *dir, const char *path, const char *config
 	rc = l->added == NULL || l->by_content == NULL ? load_no_memory(l) : read_root(l, root);
 	json_decref(l->added);
 	json_decref(l->by_content);
+	expr_work_free(l->expr);
 	json_decref(config);
 	json_decref(root);
 	return rc;
@@ -259,6 +260,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	json_decref(config);
 	json_decref(l.added);
 	json_decref(l.by_content);
+	expr_work_free(l.expr);
 	tables_free(&l.tables);
 	tokenizer_close(t);
 	free(text);

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "tokenizer/expr.h"
 #include "tokenizer/tokjson.h"
 #include "tokenizer/toktables.h"
 
@@ -14,6 +15,7 @@ struct load {
 	struct tables tables;   /* its words, keys as spelled in the file, -> id */
 	json_t *added;          /* content of the added tokens read so far -> id */
 	json_t *by_content;     /* tokadded.c's */
+	struct expr_work *expr; /* the same; NULL: it needs none */
 	json_t *config;         /* tokenizer_config.json; NULL: there is none */
 	char *err;
 	size_t errlen;

@@ -9,6 +9,9 @@
 
 #include "tokenizer/tokload.h"
 
+/* Before a text, and behind it: a list may stand there again and again. */
+#define TEMPLATE_MOST 256
+
 /* Is v the id of a token? */
 static int
 is_token(const struct load *l, const json_t *v)
@@ -37,6 +40,9 @@ put_special(struct load *l, const char *place, json_t *component, const char *na
 		if (!is_token(l, v))
 			return load_fail(l, TOKENIZER_EINVALID,
 			    "%s.special_tokens: \"%s\" is not the id of a token", place, name);
+		if (out->n == TEMPLATE_MOST)
+			return load_fail(l, TOKENIZER_EUNSUPPORTED,
+			    "%s: more than %d tokens around a text", place, TEMPLATE_MOST);
 		if (ids_push(out, (uint32_t)json_integer_value(v)) != 0)
 			return load_no_memory(l);
 	}

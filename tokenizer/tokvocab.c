@@ -86,8 +86,12 @@ load_token(struct load *l, uint32_t id, const char *text, unsigned flags)
 		free(bytes);
 		return rc == 0 ? 0 : load_no_memory(l);
 	}
-	if (vocab_set(&l->t->vocab, id, text, n, flags) != 0 ||
-	    decoder_token(&l->t->decoder, text, n, 0, &bytes, &len) != 0)
+	if (vocab_set(&l->t->vocab, id, text, n, flags) != 0)
+		return load_no_memory(l);
+	rc = decoder_token(&l->t->decoder, text, n, 0, &bytes, &len);
+	if (rc == TOKENIZER_EUNSUPPORTED)
+		return load_fail(l, rc, "the decoder makes a very long text of token %u", id);
+	if (rc != 0)
 		return load_no_memory(l);
 	rc = vocab_show(&l->t->vocab, id, bytes, len);
 	free(bytes);
