@@ -88,8 +88,8 @@ judge(struct forced *f, struct files *x, size_t i, const struct cache *c)
 		npy_get(x->from, forced_options.against, x->reference, V);
 	logits_file_put(&x->to, c->logits);
 	if (token_likelihood(&f->each[i], c->logits, x->reference, V, f->ids.ids[i]) != 0)
-		die(EXIT_RUN, "position %u: a logit is not finite, of this run or of %s",
-		    c->next_position, x->from != NULL ? forced_options.against : "no other");
+		die(EXIT_RUN, "position %u: a logit is not finite%s%s", c->next_position, x->from != NULL ?
+		    ", of this run or of " : "", x->from != NULL ? forced_options.against : "");
 	likelihood_add(&f->sum, &f->each[i]);
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/device_memory.h"
 #include "engine/each_logits.h"
+#include "model/finite.h"
 
 /* A block: enough rows that a product with the matrix of the head is one of matrices, and little
  * beside the weights. */
@@ -48,7 +49,7 @@ put_block(struct each_logits *b, const float *x, uint32_t N, uint32_t position,
 	m->ops->get(m->dev, b->host, b->device, (size_t)N * V * sizeof *b->host);
 	rc = device_synced(&d, e);
 	for (i = 0; rc == ENGINE_OK && i < N; i++, row += V)
-		if ((rc = logits_check(row, V, position + i, e)) == ENGINE_OK)
+		if ((rc = logits_check(m, row, position + i, e)) == ENGINE_OK)
 			b->sink.take(b->sink.with, row);
 	return rc;
 }
@@ -75,13 +76,15 @@ each_logits_end(struct each_logits *x)
 }
 
 int
-logits_check(const float *logits, uint32_t V, uint32_t position, struct engine_error *e)
+logits_check(const struct model *m, const float *logits, uint32_t position, struct engine_error *e)
 {
+	char cause[256];
 	uint32_t v;
 
-	for (v = 0; v < V; v++)
+	for (v = 0; v < m->id.vocabulary; v++)
 		if (!isfinite(logits[v]))
 			return engine_fail(e, ENGINE_ERUN, "position %u: the logit of token %u is not "
-			    "finite (NaN or infinite): weights are not", position, v);
+			    "finite (NaN or infinite): %s", position, v,
+			    finite_cause(m, NULL, m->id.layers, cause, sizeof cause));
 	return ENGINE_OK;
 }

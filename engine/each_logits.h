@@ -35,6 +35,6 @@ int each_logits_put(struct each_logits *, const float *x, uint32_t N, uint32_t p
 void each_logits_end(struct each_logits *);
 
 /* ENGINE_ERUN, naming the token, unless all V logits after the token at this position are finite. */
-int logits_check(const float *logits, uint32_t V, uint32_t position, struct engine_error *);
+int logits_check(const struct model *, const float *logits, uint32_t position, struct engine_error *);
 
 #endif

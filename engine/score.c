@@ -276,7 +276,7 @@ int
 score_refuse_nan(uint32_t layer, uint32_t head, uint32_t row, struct engine_error *e)
 {
 	return engine_fail(e, ENGINE_ERUN, "layer %u head %u row %u: the score is not a number: "
-	    "are keys or queries?", layer, head, row);
+	    "keys, values or queries are NaN or infinite (f16 ends at 65504)", layer, head, row);
 }
 
 static int

@@ -4,7 +4,6 @@
  * and adds up sizes, the second binds. All matrices lie in one device block. Those of the first
  * factors stay in their type; the second factors become f32 with alpha / r in them, so that no step
  * of the forward pass has to scale. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,19 +35,12 @@ struct adapter_loader {
 static int
 check_finite(struct adapter_loader *ld, const struct tensor *t)
 {
-	const size_t size = kv_dtype_size(t->dtype), n = t->bytes / size;
-	float x[256];
-	size_t at, i, some;
+	size_t at;
 
-	for (at = 0; at < n; at += some) {
-		some = n - at < 256 ? n - at : 256;
-		kv_to_f32(x, (const uint8_t *)t->data + at * size, t->dtype, some);
-		for (i = 0; i < some; i++)
-			if (!isfinite(x[i]))
-				return FAIL(ld, MODEL_EINVALID, t->file, "%s: value %zu is not "
-				    "finite (NaN or infinite)", t->name, at + i);
-	}
-	return MODEL_OK;
+	if (!tensor_not_finite(t, &at))
+		return MODEL_OK;
+	return FAIL(ld, MODEL_EINVALID, t->file, "%s: value %zu is not finite (NaN or infinite)", t->name,
+	    at);
 }
 
 /* Looks a tensor up that must be there, [rows][cols]. */

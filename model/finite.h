@@ -3,8 +3,7 @@
  * NaN or an infinity in a weight matrix reaches every row of the residual stream, one in the embedding
  * of a token every later row through attention. So the last row of a call stands for all: looking at it
  * costs nothing beside a layer.
- *
- * Internal to model/. */
+ */
 #ifndef KVPIPE_FINITE_H
 #define KVPIPE_FINITE_H
 
@@ -15,5 +14,10 @@
  * that row are not finite, or whose output is not. */
 int check_row(const struct cache *c, struct workspace *ws, const float *x, uint32_t position,
     uint32_t l0, uint32_t l1, char *err, size_t errlen);
+
+/* text[size] <- why what layers below l1 have computed is not finite: the first weight that is not, rows
+ * of c (which may be NULL) in f16 that hold an infinity, or neither. Reads all these weights. Returns text. */
+const char *finite_cause(const struct model *, const struct cache *c, uint32_t l1, char *text,
+    size_t size);
 
 #endif

@@ -440,7 +440,7 @@ model_open(const char *dir, const struct overrides *overrides,
 	ld.m->dev = dev;
 	ld.m->reading = *reading;
 	rc = open_folder(&ld, dir);
-	free(ld.needed);
+	ld.m->needed = ld.needed;
 	if (rc == MODEL_OK)
 		*out = ld.m;
 	else
@@ -508,6 +508,7 @@ model_free(struct model *m)
 		return;
 	m->ops->free(m->dev, m->constants);
 	safetensors_close(m->files);
+	free(m->needed);
 	free(m->layer);
 	free(m->dir);
 	free(m);

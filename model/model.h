@@ -85,6 +85,7 @@ struct model {
 	 * caller's to set */
 	int products_in_bf16;
 	struct safetensors *files;
+	unsigned char *needed;                  /* [tensors of files] 1: a part of the model */
 };
 
 /* Reads config.json (and generation_config.json where there is one) into id and the scalar

@@ -1,5 +1,6 @@
 /* tensor_shape.c - a tensor that must be there, in its shape and of a type that we compute with */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "model/model.h"
@@ -38,4 +39,23 @@ tensor_need(const struct safetensors *files, const char *where, const char *name
 		    "supported: BF16, F16 and F32 are", name, t->type);
 	*out = t;
 	return MODEL_OK;
+}
+
+int
+tensor_not_finite(const struct tensor *t, size_t *at)
+{
+	const size_t size = kv_dtype_size(t->dtype), n = t->bytes / size;
+	float x[256];
+	size_t from, i, some;
+
+	for (from = 0; from < n; from += some) {
+		some = n - from < 256 ? n - from : 256;
+		kv_to_f32(x, (const uint8_t *)t->data + from * size, t->dtype, some);
+		for (i = 0; i < some; i++)
+			if (!isfinite(x[i])) {
+				*at = from + i;
+				return 1;
+			}
+	}
+	return 0;
 }

@@ -49,7 +49,36 @@ refused() {
 		END
 	done
 	damaged bad model.embed_tokens.weight 5 nan
-	refused '^kv-prefill: position [0-9]+: the logit of token 0 is not finite' kv-prefill -m bad --device cpu -o out.kv doc.txt
+	refused '^kv-prefill: position [0-9]+: the logit of token 0 is not finite \(NaN or infinite\): value 5 of model.embed_tokens.weight is not' \
+	    kv-prefill -m bad --device cpu -o out.kv doc.txt
+}
+
+@test "what is not finite is told with its cause: the weight, or f16 that ends before a key" {
+	damaged bad model.layers.1.mlp.up_proj.weight 7 inf
+	refused 'are not finite \(NaN or infinite\): value 7 of model.layers.1.mlp.up_proj.weight is not' kv-prefill -m bad --device cpu -o out.kv doc.txt
+	# finite, and so are its products in f32; keys go beyond what f16 holds, whether in the last row or in one before
+	damaged bad model.layers.1.self_attn.k_proj.weight 5 1e6
+	for type in bf16 f32; do
+		run -0 kv-prefill -m bad --device cpu --dtype $type -o fits.kv doc.txt
+	done
+	for how in '' '-c 16' '--score knorm --evict rate=0.5'; do
+		# shellcheck disable=SC2086 # its arguments
+		refused '^kv-prefill: layer [1-3]: .* are not finite \(NaN or infinite\): f16 ends at 65504, and they go beyond: make the snapshot with --dtype bf16 or f32$' \
+		    kv-prefill -m bad --device cpu --dtype f16 $how -o out.kv doc.txt
+	done
+	# a tensor that is no part of the model is no cause
+	"$PYTHON" - bad/model.safetensors <<-'END'
+		import json, struct, sys
+		raw = open(sys.argv[1], "rb").read()
+		n, = struct.unpack("<Q", raw[:8])
+		head = json.loads(raw[8:8 + n])
+		end = len(raw) - 8 - n
+		head["model.layers.0.self_attn.masked_bias"] = {"dtype": "F32", "shape": [1], "data_offsets": [end, end + 4]}
+		text = json.dumps(head).encode()
+		text += b" " * (-len(text) % 8)
+		open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + raw[8 + n:] + struct.pack("<f", float("-inf")))
+	END
+	refused ': f16 ends at 65504' kv-prefill -q -m bad --device cpu --dtype f16 -o out.kv doc.txt
 }
 
 @test "a weight that is not finite: it is told after the first chunk, not at the end" {
@@ -82,6 +111,8 @@ refused() {
 		refused '^kv-prefill: layer [12]( head [0-9]+ row [0-9]+)?: .* (not finite|not a number)' \
 		    kv-prefill -m bad --device cuda $how -o out.kv doc.txt
 	done
+	rm good.kv
+	"$PYTHON" "$ROOT/tests/bin/reweigh.py" bad "$BATS_FILE_TMPDIR/good.kv" good.kv
 	refused '^kv-observe: layer [12]: .* not finite' kv-observe -m bad --device cuda --ids-from ids -o out.kv good.kv
 }
 

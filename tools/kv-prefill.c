@@ -361,14 +361,14 @@ find_layer(char **paths, size_t n)
 	return finish();
 }
 
-/* What the last layer hands on is finite (engine): then the weights of the head are not. */
+/* The engine has looked at what the last layer hands on, not at what the head makes of it. */
 static void
 refuse_logits(const struct cache *c)
 {
 	struct engine_error error;
 
 	if (c->logits != NULL)
-		must(logits_check(c->logits, c->model->id.vocabulary, c->next_position - 1, &error),
+		must(logits_check(c->model, c->logits, c->next_position - 1, &error),
 		    &error);
 }
 

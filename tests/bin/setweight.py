@@ -10,7 +10,10 @@ def main():
         size, = struct.unpack('<Q', f.read(8))
         entry = json.loads(f.read(size))[name]
         bits, = struct.unpack('<I', struct.pack('<f', float(value)))
-        data = {'BF16': struct.pack('<H', bits >> 16), 'F16': struct.pack('<e', float(value)), 'F32': struct.pack('<I', bits)}[entry['dtype']]
+        if entry['dtype'] == 'F16':
+            data = struct.pack('<e', float(value))
+        else:
+            data = {'BF16': struct.pack('<H', bits >> 16), 'F32': struct.pack('<I', bits)}[entry['dtype']]
         f.seek(8 + size + entry['data_offsets'][0] + int(index) * len(data))
         f.write(data)
 
