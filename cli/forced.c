@@ -8,6 +8,7 @@
 #include "cli/json.h"
 #include "cli/logits_file.h"
 #include "cli/npy.h"
+#include "cli/positions.h"
 #include "cli/report.h"
 #include "cli/tool.h"
 
@@ -36,11 +37,10 @@ forced_read(struct forced *f, const struct session *s, unsigned flags)
 	(forced_options.ids ? must_read_list : must_read_prose)(path, &text, &size);
 	if (forced_options.ids)
 		parse_ids(name, text, size, V, &f->ids);
-	else if (size > 0)
+	else
 		encode_text(s->tokenizer, name, text, size, flags, V, EXIT_DAMAGED, &f->ids);
 	free(text);
-	if (f->ids.n == 0)
-		die(EXIT_DAMAGED, "%s: there is no token", name);
+	refuse_no_token(name, &f->ids);
 	if (f->ids.n > UINT32_MAX / 2)
 		die(EXIT_DAMAGED, "%s: %zu tokens", name, f->ids.n);
 	f->each = must_alloc(f->ids.n, sizeof *f->each);
@@ -102,6 +102,7 @@ forced_run(struct forced *f, struct decode *d, int keep)
 	size_t i;
 
 	open_files(&x, f, d->cache->model->id.vocabulary);
+	warn_of_positions(d->cache->model, d->cache->next_position + (uint64_t)f->ids.n - !keep);
 	progress_start("decode", f->ids.n, "tokens");
 	for (i = 0; i < f->ids.n; i++) {
 		judge(f, &x, i, d->cache);

@@ -5,6 +5,7 @@
 
 #include "cli/escape.h"
 #include "cli/generation.h"
+#include "cli/positions.h"
 #include "cli/report.h"
 
 int
@@ -105,7 +106,10 @@ generation_next(struct generation *a, struct decode *d, uint32_t *id, struct eng
 		g->stop = STOP_TEXT;
 		g->stop_text = a->printer.stopped;
 	}
-	return !a->stopped && (a->keep || g->n < limit);
+	if (a->stopped || (!a->keep && g->n == limit))
+		return 0;
+	warn_of_positions(c->model, (uint64_t)c->next_position + 1);
+	return 1;
 }
 
 /* What these tokens say, at least `size` bytes of it; to be freed. Dies. */

@@ -3,6 +3,7 @@
 
 #include "cli/generation.h"
 #include "cli/json.h"
+#include "cli/positions.h"
 #include "cli/questions.h"
 #include "cli/tool.h"
 
@@ -41,6 +42,7 @@ questions_answer(struct questions *q, const struct session *s, struct decode *d,
 		struct generated *g = &a.generated;
 		const double t0 = seconds();
 
+		warn_of_positions(d->cache->model, d->cache->next_position + (uint64_t)one->ids.n);
 		must(decode_ask(d, one->ids.ids, one->ids.n, &e), &e);
 		generation_run(&a, s, d);
 		g->generate = seconds() - t0;

@@ -318,6 +318,13 @@ encode_text(const struct tokenizer *t, const char *name, const char *text, size_
 			    out->ids[i], vocabulary);
 }
 
+void
+refuse_no_token(const char *name, const struct ids *ids)
+{
+	if (ids->n == 0)
+		die(EXIT_DAMAGED, "%s: there is no token", name);
+}
+
 unsigned
 text_behind(const struct tokenizer *t, struct kv_reader *snapshot)
 {

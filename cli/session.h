@@ -76,6 +76,9 @@ struct tokenizer *session_tokenizer_if_there(const char *dir, const char *why);
 void encode_text(const struct tokenizer *, const char *name, const char *text, size_t len,
     unsigned flags, uint32_t vocabulary, int status, struct ids *out);
 
+/* Dies: there is nothing to run. */
+void refuse_no_token(const char *name, const struct ids *);
+
 /* The flags of encode_text() for a text that continues the tokens of a snapshot, of which nothing has
  * been read yet, and is not by this. Dies. */
 unsigned text_behind(const struct tokenizer *, struct kv_reader *snapshot);

@@ -196,10 +196,32 @@ mass_agrees() {
 	[ "$(kv-decode -m "$DEMO" plain.kv)" = "$(kv-decode -m "$DEMO" lz4.kv)" ]
 }
 
-@test "an empty prompt is refused" {
-	run -3 --separate-stderr kv-prefill -m "$DEMO" -o x.kv /dev/null
-	[[ "$stderr" == *"/dev/null: the prompt is empty"* ]]
-	[ ! -e x.kv ]
+@test "an empty text is its first token, as kv-tokenize says, and one without any token is refused by both" {
+	kv-tokenize -m "$DEMO" /dev/null >first.ids
+	assert_equal "$(wc -l <first.ids)" 1
+	kv-prefill -m "$DEMO" -o x.kv /dev/null
+	assert_equal "$(see x.kv s.tokens)" "$(cat first.ids)"
+	kv-prefill -m "$DEMO" --ids first.ids | cmp - x.kv
+	assert_equal "$(kv-decode -m "$DEMO" -n 3 --ids --ignore-eos x.kv | wc -l)" 3
+	for option in --no-template "--no-template --plain"; do
+		# shellcheck disable=SC2086 # words
+		run -3 --separate-stderr kv-prefill -m "$DEMO" $option -o none.kv /dev/null
+		assert_equal "$stderr" "kv-prefill: /dev/null: there is no token"
+		for count in "" --count; do
+			# shellcheck disable=SC2086
+			run -3 --separate-stderr kv-tokenize -m "$DEMO" $option $count /dev/null
+			assert_equal "$stderr" "kv-tokenize: /dev/null: there is no token"
+			assert_equal "$output" ""
+		done
+	done
+	run -3 --separate-stderr kv-tokenize -m "$DEMO" --continue /dev/null
+	assert_equal "$stderr" "kv-tokenize: /dev/null: there is no token"
+	# behind a snapshot no first token is put
+	run -3 --separate-stderr kv-prefill -m "$DEMO" -r x.kv -o none.kv /dev/null
+	assert_equal "$stderr" "kv-prefill: /dev/null: there is no token"
+	run -3 --separate-stderr kv-prefill -m "$DEMO" --ids -o none.kv /dev/null
+	assert_equal "$stderr" "kv-prefill: /dev/null: there is no token"
+	[ ! -e none.kv ]
 }
 
 @test "invalid UTF-8 in the prompt is refused with its offset" {

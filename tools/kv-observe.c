@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/json.h"
+#include "cli/positions.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/tool.h"
@@ -218,8 +219,7 @@ read_ids(const struct session *s, struct kv_reader *r)
 	must_read_list(ids_from, &text, &len);
 	parse_ids(name, text, len, s->model->id.vocabulary, &ids);
 	free(text);
-	if (ids.n == 0)
-		die(EXIT_DAMAGED, "%s: there is no token to run", name);
+	refuse_no_token(name, &ids);
 	return ids;
 }
 
@@ -229,13 +229,10 @@ run(struct cache *c, struct observation *obs, const struct ids *ids)
 {
 	const struct step_hook step = { progress_step, NULL };
 	const size_t longest = observe_longest(&how, c->next_position, ids->n);
-	const uint32_t most = c->model->max_position;
 	struct engine_error e;
 	size_t tokens;
 
-	if (c->next_position + longest > most)
-		warning("%zu tokens end at position %zu: the model was made for %u", longest,
-		    c->next_position + longest - 1, most);
+	warn_of_positions(c->model, c->next_position + longest);
 	progress_start("observe", observe_total(&how, c->next_position, ids->n), "tokens");
 	must(observe(c, &how, ids->ids, ids->n, obs, &step, &tokens, &e), &e);
 	progress_end();

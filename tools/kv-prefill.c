@@ -13,6 +13,7 @@
 #include "cli/opt_prefill.h"
 #include "cli/opt_prefix.h"
 #include "cli/opt_tokens.h"
+#include "cli/positions.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "engine/grow_clusters.h"
@@ -96,7 +97,7 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary,
 	(ids_in ? must_read_list : must_read_prose)(path, &text, &len);
 	if (ids_in)
 		parse_ids(name, text, len, vocabulary, out);
-	else if (len > 0) {
+	else {
 		if (from != NULL)
 			flags |= text_behind(tok, from);
 		else if (!no_template)
@@ -104,8 +105,7 @@ read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary,
 		encode_text(tok, name, text, len, flags, vocabulary, EXIT_DAMAGED, out);
 	}
 	free(text);
-	if (out->n == 0)
-		die(EXIT_DAMAGED, "%s: the prompt is empty", name);
+	refuse_no_token(name, out);
 }
 
 /* --score, --evict and what goes with them */
@@ -346,6 +346,7 @@ find_layer(char **paths, size_t n)
 		longest = ids[i].n > longest ? ids[i].n : longest;
 	}
 	choose_tile(&e);
+	warn_of_positions(e.model, longest);
 	model_expect_text(e.model, longest);
 	load_model(&e, NULL, longest);
 	ws = make_workspace(e.model, longest);
@@ -503,9 +504,7 @@ main(int argc, char **argv)
 	if (from != NULL)
 		limit_queries(ids.n, &obs, 1);
 	must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
-	if (c->next_position + n > e.model->max_position)
-		warning("%zu tokens end at position %zu: the model was made for %u", ids.n,
-		    c->next_position + n - 1, e.model->max_position);
+	warn_of_positions(e.model, c->next_position + n);
 	run(c, ids.ids + prefix.rows, n, window ? &obs : NULL);
 	save(c, observe ? &obs : NULL, ids.n, from);
 	rc = finish();          /* who reads from us need not wait for the store */
