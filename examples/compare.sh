@@ -370,14 +370,25 @@ statistics='
 		return 2 * p < 1 ? 2 * p : 1
 	}'
 
+# exceeds(): whether a line of the means keeps more than a twentieth above what was asked for. A method that keeps all rows and reads some does
+# not. Of budgets in rows what was asked for is not known as a share. For awk.
+# shellcheck disable=SC2016
+exceeding='
+	function asked(rate) { return sub(/%$/, "", rate) ? rate + 0 : 100 * rate }
+	function exceeds() { return by == "rate" && $2 != "all" && $9 > $5 - 0.01 && $5 > 1.05 * asked($2) }
+'
+
 print_table() {
 	printf '%s\n\n' "$what"
 	echo "| method | $by | accuracy % | kept % | footprint % | memory % | peak % | read % | seconds | 95 % interval |"
 	echo "|---|---|---|---|---|---|---|---|---|---|"
-	awk -F '\t' "$statistics"'{
-		printf "| %s | %s | %.0f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %s |\n", $1, $2, $4, $5, $6, $10, $7, $9, $8,
-		    interval($4 * $3 / 100, $3)
-	}' "$work/means"
+	awk -F '\t' -v by="$by" "$statistics$exceeding"'
+		{
+			printf "| %s | %s | %.0f | %.1f%s | %.1f | %.1f | %.1f | %.1f | %.2f | %s |\n", $1, $2, $4, $5, exceeds() ? " \\*" : "", $6, $10,
+			    $7, $9, $8, interval($4 * $3 / 100, $3)
+			marked += exceeds()
+		}
+		END { if (marked) print "\n\\* more rows than were asked for: some are kept in any case" }' "$work/means"
 }
 
 # Of two files, $wanted and $runs: the kinds of documents in $kind, in order, methods and rates as in means(), and right[method, rate,
@@ -504,11 +515,44 @@ print_failures() {
 		}' "$failures" >&2
 }
 
+# differs COLUMN: whether methods differ by more than 2 % in a column of the means; where they do not, a panel would be an upright line.
+differs() {
+	awk -F '\t' -v column="$1" '
+		$1 != "full" && (!n++ || $column < least) { least = $column }
+		$1 != "full" && $column > most { most = $column }
+		END { exit !(most - least > 2) }' "$work/means"
+}
+
+# panels: column of the blocks and label of each panel, with a tab between
+panels() {
+	{ differs 6 && printf '2\tKV footprint of the whole run, %%\n'; } || :
+	printf '3\trows kept when the answer begins, %%\n'
+	{ differs 9 && printf '4\tbytes of the cache read at each step, %%\n'; } || :
+}
+
+# plot_panels: what gnuplot draws, panel by panel; the legend is the last one's
+plot_panels() {
+	panels >"$work/panels"
+	number=$(wc -l <"$work/panels")
+	echo "set multiplot layout 1,$number margins 90.0/$width,1-240.0/$width,0.13,0.9 spacing 60.0/$width title '$(printf %s "$what" | sed "s/'/''/g")' noenhanced"
+	echo 'set ylabel "right answers, %"; set key off'
+	while IFS='	' read -r column label; do
+		number=$((number - 1))
+		echo "set xlabel '$label'; set xrange [least$column-2:most$column+2]"
+		[ "$number" -gt 0 ] || echo 'set key outside right top'
+		# those that keep more than was asked for once more, with an open mark
+		echo "plot for [i=0:blocks] 'blocks' index i using $column:5 with linespoints title columnheader(2), \\"
+		echo "    'more' using $column:5 with points pointtype 6 pointsize 2 linecolor 'black' title more"
+		echo 'set ylabel ""'
+	done <"$work/panels"
+}
+
 # Accuracy against footprint, rows that are kept when the answer begins, and what is read. A line through the rates of each method.
 draw() {
+	width=$((440 * $(panels | wc -l) + 330))
 	case $plot in
-	*.svg) terminal='svg size 1680,560 background "white"' ;;
-	*)     terminal='png size 1680,560' ;;
+	*.svg) terminal="svg size $width,560 background 'white'" ;;
+	*)     terminal="png size $width,560" ;;
 	esac
 	: >"$work/blocks"
 	for method in $methods; do
@@ -516,26 +560,19 @@ draw() {
 		[ -s "$work/block" ] || continue
 		{ echo "rate $method $method $method accuracy"; cat "$work/block"; printf '\n\n'; } >>"$work/blocks"
 	done
-	title=$(printf %s "$what" | sed "s/'/''/g")
-	(cd "$work" && gnuplot) <<-END
-		set terminal $terminal
-		set output "plot"
-		set xrange [0:105]
-		set yrange [-5:105]
-		set grid
-		set ylabel "right answers, %"
-		stats "blocks" using 1 nooutput
-		blocks = STATS_blocks - 2
-		set multiplot layout 1,3 margins 0.04,0.86,0.12,0.9 spacing 0.05 title '$title' noenhanced
-		set xlabel "KV footprint of the whole run, %"
-		set key off
-		plot for [i=0:blocks] "blocks" index i using 2:5 with linespoints
-		set xlabel "rows kept when the answer begins, %"
-		plot for [i=0:blocks] "blocks" index i using 3:5 with linespoints
-		set xlabel "bytes of the cache read at each step, %"
-		set key outside right top
-		plot for [i=0:blocks] "blocks" index i using 4:5 with linespoints title columnheader(2)
-	END
+	awk -F '\t' -v by="$by" "$exceeding"'exceeds() { print $2, $6, $5, $9, $4; n++ } END { if (!n) print "- NaN NaN NaN NaN" }' "$work/means" >"$work/more"
+	{
+		echo "set terminal $terminal; set output 'plot'"
+		echo 'set grid; stats "blocks" using 1 nooutput; blocks = STATS_blocks - 2'
+		for column in 2 3 4 5; do
+			echo "stats 'blocks' using $column nooutput; least$column = STATS_min; most$column = STATS_max"
+		done
+		echo 'set yrange [least5-5:most5+5]'
+		# nothing in the legend where there is none
+		if grep -q NaN "$work/more"; then echo 'more = ""'; else echo 'more = "more than asked"'; fi
+		plot_panels
+	} >"$work/commands"
+	(cd "$work" && gnuplot commands)
 	mv "$work/plot" "$plot"
 }
 

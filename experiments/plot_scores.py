@@ -3,8 +3,9 @@
 
     plot_scores.py [--tasks] [--nll] TABLE.tsv PICTURE ...
 
-A row of pictures for each model and length, over all tasks, or with --tasks for each task; the form
-of a picture is that of its name (.svg, .png, .pdf). The dashed lines are the full cache's score
+A row of pictures for each model and length, over all tasks, or with --tasks for each task; what is
+the same for all methods and rates, or nearly, has no picture. The form is that of the name (.svg,
+.png, .pdf). An open mark stands for more rows than were asked for. The dashed lines are the full cache's score
 (grey) and 90 % of it (red), where critical.py looks for the least cost. Bars are the 95 %
 intervals of the table. Instead of the score there is the nll of the right answer (less is better)
 with --nll, and where there is no score.
@@ -14,7 +15,7 @@ import argparse
 
 from critical import KEEP, MEASURES
 from picture import check_name, load_pyplot, save
-from sweep_table import read_table
+from sweep_table import exceeds, read_table
 from task_records import TaskError, run
 
 LABELS = {"kept": "rows kept when the answer begins, %",
@@ -23,6 +24,7 @@ LABELS = {"kept": "rows kept when the answer begins, %",
 MARKS = "osD^v<>PXph*"
 HEIGHTS = {"score": ("score", "low", "high"), "nll": ("nll", "nll_low", "nll_high")}
 GREY, RED = "0.45", "#d62728"
+SAME = 2        # % that methods differ by at most where a picture of it would be one upright line
 
 
 def read_panels(path, by_task):
@@ -52,7 +54,12 @@ def draw(axes, method, rows, column, height, style):
     x, y, low, high = ([row[name] for row in rows] for name in (column, *HEIGHTS[height]))
     error = [[max(0, a - b) for a, b in zip(y, low)], [max(0, b - a) for a, b in zip(y, high)]]
     axes.errorbar(x, y, error, label=method, markersize=5, linewidth=1.4, elinewidth=0.6,
-                  capsize=2, **style)
+                  capsize=2, zorder=2, **style)
+    more = [row for row in rows if exceeds(row)]
+    if more:
+        axes.plot([row[column] for row in more], [row[HEIGHTS[height][0]] for row in more],
+                  linestyle="", marker=style["marker"], markersize=5, color=style["color"],
+                  markerfacecolor="white", zorder=3)
 
 
 def draw_panel(axes, methods, column, height, styles):
@@ -65,11 +72,29 @@ def draw_panel(axes, methods, column, height, styles):
                              label=f"{100 * KEEP:.0f} % of full")
         else:
             draw(axes, method, rows, column, height, styles[method])
-    most = max(100, *(row[column] for rows in methods.values() for row in rows))
-    axes.set(xlabel=LABELS[column], xlim=(0, 1.05 * most))
-    if height == "score":
-        axes.set_ylim(-4, 104)
+    axes.set_xlabel(LABELS[column])
     axes.grid(alpha=0.3)
+
+
+def measures_of(panels):
+    """The columns in which methods differ, one of them at least."""
+    def differs(column):
+        for methods in panels.values():
+            costs = [row[column] for method, rows in methods.items() if method != "full"
+                     for row in rows]
+            if costs and max(costs) - min(costs) > SAME:
+                return True
+        return False
+    return [column for column in MEASURES if differs(column)] or MEASURES[:1]
+
+
+def open_mark(panels):
+    """What the legend says of open marks, where there are some."""
+    from matplotlib.lines import Line2D
+    rows = (row for methods in panels.values() for own in methods.values() for row in own)
+    return [Line2D([], [], linestyle="", marker="o", markersize=5, color=GREY,
+                   markerfacecolor="white", label="more rows than asked for")] \
+        if any(exceeds(row) for row in rows) else []
 
 
 def styles_of(panels, colours):
@@ -96,16 +121,22 @@ def main():
     heights = {key: height_of(options.table, key, methods, options.nll)
                for key, methods in panels.items()}
     styles = styles_of(panels, pyplot.get_cmap("tab20").colors)
-    figure, grid = pyplot.subplots(len(panels), len(MEASURES), figsize=(18, 4.6 * len(panels)),
-                                   squeeze=False, sharey="row")
+    measures = measures_of(panels)
+    figure, grid = pyplot.subplots(len(panels), len(measures), squeeze=False, sharey="row",
+                                   figsize=(2.5 + 3.9 * len(measures), 4.6 * len(panels)),
+                                   layout="constrained")
     for (key, methods), line in zip(panels.items(), grid):
-        for axes, column in zip(line, MEASURES):
+        for axes, column in zip(line, measures):
             draw_panel(axes, methods, column, heights[key], styles)
         what = "score, %" if heights[key] == "score" else "nll, nats per token"
         name = key[0] if key[1] == "own" else f"{key[0]}, {key[1]} tokens"
         line[0].set_ylabel(f"{name}, {key[2]}\n{what}")
-    grid[0][-1].legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
-    figure.tight_layout()
+    seen = {}
+    for axes in grid.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            seen.setdefault(label, handle)
+    figure.legend(handles=[*seen.values(), *open_mark(panels)], loc="outside right upper",
+                  frameon=False)
     for path in options.pictures:
         save(figure, path)
 

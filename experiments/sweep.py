@@ -44,6 +44,30 @@ def check_name(where, name):
         raise SweepError(f"{where}: a name has letters, digits, dots, - and _, not {name!r}")
 
 
+def check_path(where, path):
+    """A file or folder, not what a program takes for an option; Snakemake reads braces."""
+    if not isinstance(path, str) or not path or re.search(r"[\n{}]", path):
+        raise SweepError(f"{where}: {path!r} is no name without braces and line breaks")
+    return f"./{path}" if path.startswith("-") else path
+
+
+def allowed(conf):
+    """What a file of settings lets the programs pass over (examples/methods/common.sh), behind what
+    the environment does: variable -> names with blanks between."""
+    names = {}
+    try:
+        with open(conf or os.devnull, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, name = line.strip().partition("=")
+                if key in ("allow-config", "allow-tensor"):
+                    variable = f"KV_{key.upper().replace('-', '_')}"
+                    before = names.get(variable, os.environ.get(variable, ""))
+                    names[variable] = f"{before} {name}".strip()
+    except OSError as error:
+        raise SweepError(f"models: {conf}: {error.strerror}") from None
+    return names
+
+
 def read_rates(where, entry):
     """The rates of a table as texts, and behind them its budgets as NUMBERrows."""
     rates = [str(rate) for rate in as_list(entry.get("rates", []))]
@@ -117,7 +141,7 @@ class Sweep:
         for key in ("models", "tasks", "methods"):
             if not config.get(key):
                 raise SweepError(f"the configuration has no {key} (--configfile names its file)")
-        self.results = config.get("results", "results")
+        self.results = check_path("results", config.get("results", "results"))
         self.parts = self.whole(config, "parts", 2)
         self.threads = self.whole(config, "threads", 1)
         self.chat = config.get("chat")
@@ -138,9 +162,13 @@ class Sweep:
         for name, model in self.models.items():
             if "folder" not in model:
                 raise SweepError(f"models: {name} has no folder")
+            for key in model:
+                model[key] = check_path(f"models: {name}: {key}", model[key])
         for name, task in self.tasks.items():
             if ("make" in task) == ("file" in task):
                 raise SweepError(f"tasks: {name} needs make, the name of a task, or file")
+            if "file" in task:
+                task["file"] = check_path(f"tasks: {name}: file", task["file"])
             forced = task.get("make") == "continuation" or task.get("metric") == UNGRADED
             if forced and not self.nll:
                 raise SweepError(f"tasks: {name} asks how likely its answer is: it needs nll: true")
@@ -166,9 +194,11 @@ class Sweep:
             raise SweepError(f"{key}: {value} is no whole number above 0")
         return value
 
-    def environment(self):
+    def environment(self, model):
         """Variables of the programs in jobs, as words of a shell."""
-        return f"KV_PRODUCTS={self.products}"
+        names = allowed(self.models[model].get("conf"))
+        return " ".join([f"KV_PRODUCTS={self.products}",
+                         *(f"{name}={shlex.quote(text)}" for name, text in names.items())])
 
     def cells(self):
         """MODEL/TASK/LENGTH/SEED; questions from a file have their own lengths and no seed."""

@@ -11,7 +11,9 @@ RUN = ("method", "rate")
 SHARES = ("kept", "footprint", "memory", "peak", "read")
 SECONDS = ("keep_seconds", "answer_seconds")
 LIKELY = ("nll", "nll_low", "nll_high", "top1")
-COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, "compute", *LIKELY, *SECONDS)
+COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, "compute", *LIKELY, *SECONDS, "asked")
+OPTIONAL = (*LIKELY, "compute", "asked")        # that a table need not have
+EXCEEDING = "more rows than were asked for: some are kept in any case"
 
 
 def ranked(values):
@@ -84,13 +86,32 @@ def compute_of(run, full):
     return sum(shares) / len(shares) if shares else None
 
 
+def asked_of(run):
+    """The rows that were asked for in %, the mean over questions, None where that is not known."""
+    rate = run[0]["rate"]
+    if rate == "all":
+        return 100.0
+    if not rate.endswith("rows"):
+        return 100 * float(rate)
+    tokens = values(run, "tokens")
+    budget = float(rate.removesuffix("rows"))
+    return sum(100 * min(1, budget / n) for n in tokens) / len(tokens) if tokens else None
+
+
+def exceeds(row):
+    """Whether a line of the table keeps more than a twentieth above what was asked for: a window,
+    sinks or heads that are kept in any case. Methods that keep all rows and read some do not."""
+    return row["asked"] is not None and row["read"] > row["kept"] - 0.01 \
+        and row["kept"] > 1.05 * row["asked"]
+
+
 def table_rows(rows):
     full = {row["question"]: row.get("keep_flops") for row in rows if row["method"] == "full"}
     for fields, group in groups(rows):
         for (method, rate), run in runs(group).items():
             yield {**fields, "method": method, "rate": rate, "n": len(run), **score_of(run),
                    "compute": compute_of(run, full), **likelihood_of(run),
-                   **{name: mean(run, name) for name in SHARES + SECONDS}}
+                   **{name: mean(run, name) for name in SHARES + SECONDS}, "asked": asked_of(run)}
 
 
 def pair_rows(rows, reference, name="score"):
@@ -137,12 +158,14 @@ def table_lines(table):
     """The table in Markdown. Columns that nobody asked for are left out."""
     counted = any(row["compute"] is not None for row in table)
     forced = any(row["nll"] is not None for row in table)
+    table = [{**row, "mark": " \\*" * exceeds(row)} for row in table]
     return markdown(table, (
         *((name, f"{{{name}}}") for name in (*GROUP, *RUN, "n")), ("score %", "{score:.1f}"),
         ("95 % interval", "{low:.0f}-{high:.0f}"),
         *((("nll", "{nll:.3f}"), ("95 % interval", "{nll_low:.3f}-{nll_high:.3f}"),
            ("top-1 %", "{top1:.1f}")) if forced else ()),
-        *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES),
+        ("kept %", "{kept:.1f}{mark}"),
+        *((f"{name} %", f"{{{name}:.1f}}") for name in SHARES if name != "kept"),
         *([("compute %", "{compute:.1f}")] if counted else ()),
         ("keep s", "{keep_seconds:.2f}"), ("answer s", "{answer_seconds:.2f}")))
 
@@ -169,7 +192,8 @@ def write(paths, reference, tsv, md):
         for row in table:
             file.write("\t".join(tsv_field(row[name]) for name in COLUMNS) + "\n")
     builds = sorted({row["build"] for row in rows})
-    lines = [*table_lines(table), *pair_lines(rows, reference),
+    marked = ["", f"\\* {EXCEEDING}."] if any(exceeds(row) for row in table) else []
+    lines = [*table_lines(table), *marked, *pair_lines(rows, reference),
         "", "Intervals of scores that are 0 or 1 are Wilson's, others and those of differences the "
         "percentile bootstrap; p is the sign test. Seconds of `keep` are those of its "
         "programs, also of a prefill that was there already.",
@@ -196,7 +220,7 @@ def read_table(path):
     try:
         with open(path, encoding="utf-8", newline="") as file:
             lines = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            missing = [name for name in COLUMNS if name not in (*LIKELY, "compute")
+            missing = [name for name in COLUMNS if name not in OPTIONAL
                        and name not in (lines.fieldnames or ())]
             if missing:
                 raise TaskError(f"{path}:1: there is no column {missing[0]}")

@@ -17,8 +17,12 @@ PARTS = ("whole", "context", "question")
 
 
 def find_programs():
+    """Programs that are run find those of the tree behind the PATH's, and Python kvsnapshot."""
     build = os.path.join(HERE, "..", os.environ.get("O", "build"))
     os.environ["PATH"] += os.pathsep + os.path.abspath(build)
+    python = os.path.abspath(os.path.join(HERE, "..", "python"))
+    given = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{given}{os.pathsep}{python}" if given else python
 
 
 def plain_text(record, part):

@@ -100,6 +100,8 @@ need_snakemake() {
 	    'methods: oracle needs the answer to a question that it would not have seen (question: after)'
 	mistake '{"reference": "laq"}' 'reference: laq is none of the methods'
 	mistake '{"parts": 0}' 'parts: 0 is no whole number above 0'
+	mistake '{"results": "a\nb"}' "results: 'a\\nb' is no name without braces and line breaks"
+	mistake '{"models": {"m": {"folder": "{x}"}}}' "models: m: folder: '{x}' is no name without braces and line breaks"
 }
 
 @test "the jobs of a method give the answers of its script, and what it kept and read" {
@@ -341,6 +343,31 @@ forced() {
 	assert_line 'Programs: 0123.'
 }
 
+# 0.05 of 1000 tokens are 50 rows, and so are 50 rows; a window keeps 63. Who keeps all and reads a tenth keeps what was asked for.
+@test "a method that keeps more than was asked for is marked in the table, and one that reads some of all rows is not" {
+	"$PYTHON" - <<-'END'
+		import json
+		kept = {("full", "all"): (100, 100), ("window", "0.05"): (6.3, 6.3), ("window", "50rows"): (6.3, 6.3), ("exact", "0.05"): (4.9, 4.9),
+		        ("exact", "50rows"): (5.0, 5.0), ("reads", "0.05"): (100, 9), ("whole", "0.05"): (100, 100)}
+		for (method, rate), (rows, read) in kept.items():
+		    with open(f"{method}-{rate}.jsonl", "w") as file:
+		        for i in range(2):
+		            print(json.dumps({"id": f"q{i}", "task": "t", "score": 1, "length": 10, "tokens": 900 + 200 * i, "seed": 1, "model": "m",
+		                "method": method, "rate": rate, "kept": rows, "footprint": 1, "memory": 2, "peak": 3, "read": read,
+		                "keep_seconds": 1, "answer_seconds": 2, "build": "0123"}), file=file)
+		import sweep_table
+		sweep_table.write([f"{m}-{r}.jsonl" for m, r in kept], "full", "table.tsv", "table.md")
+		rows = sweep_table.read_table("table.tsv")
+		assert [round(row["asked"], 2) for row in rows] == [100, 5, 5.05, 5, 5.05, 5, 5], rows
+	END
+	run grep -o '| [a-z]* | [0-9a-z.]* | 2 | .* [0-9.]* \\\*' table.md
+	assert_output --regexp $'^\\| window \\| 0.05 .*\n\\| window \\| 50rows .*\n\\| whole \\| 0.05 [^\n]*$'
+	grep -qFx '\* more rows than were asked for: some are kept in any case.' table.md
+	sed '/window\|whole/d' table.tsv >less.tsv
+	"$PYTHON" -c 'import sweep_table
+assert not any(sweep_table.exceeds(row) for row in sweep_table.read_table("less.tsv"))'
+}
+
 @test "likelihoods stand beside scores, and alone where there are none; less is better" {
 	"$PYTHON" - <<-'END'
 		import json
@@ -428,7 +455,7 @@ for line in sys.stdin:
 		    sys.argv = ["plot_scores.py", *words, "table.tsv", "a.svg"]
 		    plot_scores.main()
 		    axes = figures[0].axes
-		    return [(a.get_ylabel(), [line.get_ydata()[0] for line in a.lines if line.get_linestyle() == "--"]) for a in axes[::4]]
+		    return [(a.get_ylabel(), [line.get_ydata()[0] for line in a.lines if line.get_linestyle() == "--"]) for a in axes[::3]]
 		assert lines([]) == [("m, 10 tokens, all\nscore, %", [80, 72])], lines([])
 		assert lines(["--tasks"]) == [("m, 10 tokens, t\nscore, %", [80, 72]), ("m, 10 tokens, text\nnll, nats per token", [2]),
 		    ("m, 10 tokens, all\nscore, %", [80, 72])], lines(["--tasks"])
@@ -440,6 +467,36 @@ for line in sys.stdin:
 	run -2 "$EXPERIMENTS_PYTHON" "$E/plot_scores.py" table.tsv a.gif
 	assert_output 'plot_scores.py: a.gif: the name of a picture ends in .svg, .png, .pdf'
 	[ ! -e a.svg ] && [ ! -e a.gif ]
+}
+
+@test "limits of the picture follow the figures, what does not differ has no panel, and a mark is open where more is kept" {
+	[ -n "${EXPERIMENTS_PYTHON:-}" ] || skip 'EXPERIMENTS_PYTHON names no Python with matplotlib'
+	table 't full all 80 100 100 100 100' 't a 0.1 30 12 98 97 12' 't a 0.2 60 20 99 98 20' 't b 0.1 40 10 98.5 97.5 10'
+	sed -i '1!s/$/10/; 2s/10$/100/; 4s/10$/20/' table.tsv
+	"$EXPERIMENTS_PYTHON" - <<-'END'
+		import sys
+		import plot_scores
+		figures = []
+		plot_scores.save = lambda figure, path: figures.append(figure)
+		sys.argv = ["plot_scores.py", "table.tsv", "a.svg"]
+		plot_scores.main()
+		figure, = figures
+		assert [a.get_xlabel() for a in figure.axes] == [plot_scores.LABELS[name] for name in ("kept", "read")]
+		for axes in figure.axes:
+		    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+		    assert 5 < left < 10 and 20 < right < 25, (left, right)
+		    assert 20 < low < 30 and 80 < high < 90, (low, high)
+		    points = [list(zip(line.get_xdata(), line.get_ydata())) for line in axes.lines
+		              if line.get_markerfacecolor() == "white"]
+		    assert points == [[(12, 30)]], points
+		figure.canvas.draw()
+		whole = figure.bbox
+		texts = [t for axes in figure.axes for t in (axes.xaxis.label, axes.yaxis.label)] + figure.legends[0].get_texts()
+		assert figure.legends[0].get_texts()[-1].get_text() == "more rows than asked for"
+		for text in texts:
+		    box = text.get_window_extent()
+		    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= whole.x1 and box.y1 <= whole.y1, text
+	END
 }
 
 @test "a workflow that is killed goes on, and ends with the table of one that is not" {
@@ -464,9 +521,34 @@ for line in sys.stdin:
 	answered=$(find results/answers -name '*.jsonl' -printf '%T@ %p\n' | sort -n | head -n 1 | cut -d ' ' -f 2)
 	made=$(stat -c %Y.%i "$answered")
 	snakemake -q --unlock -c1 -s "$E/Snakefile" --configfile small.yaml
-	snakemake -q -c2 --rerun-incomplete -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
+	snakemake -q -c2 -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
 	diff whole.tsv <(cut -f 1-19 results/table.tsv)
 	assert_equal "$(stat -c %Y.%i "$answered")" "$made"
+}
+
+@test "a workflow that is interrupted goes on with the same command, in folders of any name, with a method in Python and a model with an override" {
+	need_snakemake
+	mkdir "it's my work"
+	cd "it's my work"
+	cp -r "$DEMO" 'my model'
+	"$PYTHON" -c 'import json
+config = json.load(open("my model/config.json"))
+json.dump({**config, "internal_version": "7b"}, open("my model/config.json", "w"))'
+	printf 'allow-config=internal_version\n' >'my model/my.conf'
+	config 'parts: 1' 'results: my "results"' 'models: {demo: {folder: my model, conf: my model/my.conf}}' \
+	    "methods: [full, {name: mine, prefill: --observe 16, keep: 'python3 \"$ROOT/examples/python/value_aware.py\" | kv-evict --rate \"\$rate\"'}]"
+	unset PYTHONPATH
+	setsid env --default-signal=INT snakemake -q -c1 -s "$E/Snakefile" --configfile small.yaml 2>log &
+	until [ "$(find 'my "results"/kept' -name '*.kv' 2>/dev/null | wc -l)" -gt 0 ]; do
+		kill -0 $! || { cat log; false; }
+		sleep 0.1
+	done
+	kill -INT -- -$!
+	wait $! || true
+	[ ! -e 'my "results"/table.tsv' ]
+	snakemake -q -c2 -s "$E/Snakefile" --configfile small.yaml 2>log || { cat log; false; }
+	run -0 cut -f 4,5,6 'my "results"/table.tsv'
+	assert_output $'method\trate\tn\nfull\tall\t3\nmine\t0.3\t3'
 }
 
 @test "the workflow runs under Slurm, with the same table" {

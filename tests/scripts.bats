@@ -331,3 +331,28 @@ comma_locale() {
 	run -2 sh "$ROOT/examples/compare.sh" -d documents
 	assert_output 'compare.sh: -d documents: the name of a document has a line break or a tab'
 }
+
+@test "what a model needs to have passed over reaches every script, from a variable, its own file or another one, and compare.sh" {
+	local method words
+	cp -r "$DEMO" model
+	"$PYTHON" -c 'import json
+config = json.load(open("model/config.json"))
+json.dump({**config, "internal_version": "7b"}, open("model/config.json", "w"))'
+	run ! sh "$ROOT/examples/methods/full.sh" -m model
+	{ cat "$DEMO/kvpipe-methods.conf"; echo allow-config=internal_version; } >model/own
+	for method in full lookaheadkv kvzip fier specontext h2o-decode chunked-patched oracle; do
+		KV_ALLOW_CONFIG=internal_version run -0 --separate-stderr sh "$ROOT/examples/methods/$method.sh" -m model -r 0.2
+		words=$output
+		run -0 --separate-stderr sh "$ROOT/examples/methods/$method.sh" -m model -C model/own -r 0.2
+		assert_output "$words"
+	done
+	cp model/own model/kvpipe-methods.conf
+	run -0 --separate-stderr sh "$ROOT/examples/methods/oracle.sh" -m model -r 0.2
+	assert_output "$words"
+	"$PYTHON" "$DEMO/documents.py" --n 1 --tokens 400 --seed 1 --out made
+	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -c -m model -d made -r 0.2 -M 'full snapkv'
+	assert_line --regexp '^\| full \| all \| 100 \| 100.0 '
+	printf 'allow-config=two words\n' >conf
+	run -2 sh "$ROOT/examples/methods/full.sh" -C conf
+	assert_output 'full.sh: conf: line 1: allow-config: not a name'
+}

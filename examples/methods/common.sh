@@ -189,9 +189,13 @@ out=$work/out.kv
 
 # ---- settings ----
 
-# allow NAME VALUE: what the programs are to pass over, from a file that they do not read themselves. (They have a blank between names.)
+# allow WHERE NAME VALUE: what the programs are to pass over, from a file that they do not read themselves. (They have a blank between names.)
 allow() {
+	case $3 in
+	'' | *[[:space:]]*) die "$1: $2: not a name" ;;
+	esac
 	[ "$conf" != "$model/kvpipe-methods.conf" ] || return 0
+	shift
 	case $1 in
 	allow-config) export KV_ALLOW_CONFIG="${KV_ALLOW_CONFIG:-} $2" ;;
 	allow-tensor) export KV_ALLOW_TENSOR="${KV_ALLOW_TENSOR:-} $2" ;;
@@ -218,7 +222,7 @@ read_line() {
 	*) die "$1 is not NAME=VALUE" ;;
 	esac
 	case $name in
-	allow-config | allow-tensor) allow "$name" "$value"; return ;;
+	allow-config | allow-tensor) allow "$1" "$name" "$value"; return ;;
 	*[!a-z0-9A-Z_.-]*) die "$1 is not NAME=VALUE" ;;
 	esac
 	scope=$method
