@@ -29,6 +29,7 @@ struct export {
 	struct kv_head head;
 	uint64_t tokens;
 	int logits;
+	uint32_t left;                  /* set of kinds, 1 << kind: sections that stay behind */
 	struct export_layer {
 		uint32_t *count;        /* [G] */
 		uint32_t most;          /* of them */

@@ -87,6 +87,10 @@ measure_layer(struct export_layer *layer, struct kv_reader *r, struct engine_err
 	return ENGINE_OK;
 }
 
+/* The kinds of sections that the file has, and those that only say how the stream is cut */
+#define EXPORTED (1u << KV_HEAD | 1u << KV_TOKS | 1u << KV_POSN | 1u << KV_KEYS | 1u << KV_VALS | \
+    1u << KV_LGTS | 1u << KV_INDX | 1u << KV_ENDS | 1u << KV_PADD)
+
 int
 export_measure(struct export *x, struct kv_reader *r, struct engine_error *e)
 {
@@ -100,6 +104,7 @@ export_measure(struct export *x, struct kv_reader *r, struct engine_error *e)
 		if (sec.kind == KV_TOKS)
 			x->tokens = kv_token_count(&sec);
 		x->logits |= sec.kind == KV_LGTS;
+		x->left |= 1u << sec.kind & ~EXPORTED;
 		if (sec.kind == KV_POSN && measure_layer(&x->layer[sec.layer], r, e) != ENGINE_OK)
 			return e->code;
 		if (sec.kind != KV_POSN && (rc = kv_skip(r)) < 0)

@@ -163,6 +163,21 @@ there_and_back() {
 	assert_output ''
 }
 
+@test "what stays behind is named, and nothing is said where nothing does" {
+	kv-prefill -m "$DEMO" --observe 16 --mass -o seen.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-score --method snapkv seen.kv | kv-index --pages -o more.kv
+	run -0 --separate-stderr kv-convert -o more.safetensors more.kv
+	assert_equal "$stderr" 'kv-convert: left behind: oBSq, mASS, sCOR, pAGE, eVNt, pROv'
+	run -0 --separate-stderr kv-convert -o unknown.safetensors "$ROOT/formats/vectors/passed/unknown-ancillary.kv"
+	assert_regex "$stderr" 'left behind: .*, sections that are not known$'
+	run -0 --separate-stderr kv-convert -o few.safetensors "$ROOT/formats/vectors/passed/logits.kv"
+	assert_equal "$stderr" ''
+	# Python's stage keeps all of it
+	run -0 --separate-stderr bash -c 'PYTHONPATH="$ROOT/python" "$PYTHON" -c "import kvsnapshot, numpy
+kvsnapshot.stage(lambda layer: [numpy.zeros(len(p)) for p in layer.positions])" <more.kv >again.kv'
+	assert_equal "$(see again.kv '[s.type for s in s.sections]')" "$(see more.kv '[s.type for s in s.sections]')"
+}
+
 # why there is nothing to run transformers with, or nothing
 missing() {
 	cannot_import 'torch, transformers, safetensors'
@@ -218,6 +233,8 @@ theirs() {
 	kv-decode -m "$DEMO" --ids --ignore-eos -n 30 even.kv >said
 	kv-convert -o even.safetensors even.kv
 	theirs go even.safetensors 30 more.safetensors | diff said -
+	kv-decode -m "$DEMO" --ids -n 30 even.kv >short
+	theirs say even.safetensors 30 | diff short -
 	kv-convert -o more.kv more.safetensors
 	kv-check -q more.kv
 	kv-score --method knorm full.kv | kv-evict --rate 0.3 --policy ada | kv-convert -o ragged.safetensors

@@ -42,6 +42,24 @@ is_safetensors(const struct reread *in)
 	    memcmp(first + 4, zero, sizeof zero) == 0 && first[8] == '{';
 }
 
+/* Names the sections that the file will not have. */
+static void
+say_left_behind(const struct export *x)
+{
+	char names[256] = "";
+	unsigned kind;
+	size_t n;
+
+	for (kind = 0; kind <= KV_UNKNOWN; kind++)
+		if (x->left >> kind & 1) {
+			n = strlen(names);
+			snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
+			    kind == KV_UNKNOWN ? "sections that are not known" : kv_kind_type(kind));
+		}
+	if (names[0] != '\0')
+		warning("left behind: %s", names);
+}
+
 static void
 to_safetensors(const struct reread *in)
 {
@@ -57,6 +75,7 @@ to_safetensors(const struct reread *in)
 	r = reread_open(in);
 	must(export_measure(&x, r, &e), &e);
 	kv_close(r);
+	say_left_behind(&x);
 	x.to = standard ? stdout : text_create(settings.output);
 	x.name = standard ? "stdout" : settings.output;
 	progress_start("convert", x.head.model.layers, "layers");

@@ -3,8 +3,11 @@
     kv-convert -o full.safetensors full.kv          cache, t, head = load("full.safetensors")
     kv-convert -o more.kv more.safetensors          save("more.safetensors", cache, t, head, more, logits)
 
+    ids, logits = generate(model, cache, t["logits"], head["next_position"], 32, end={2})
+
 Needs torch, transformers and safetensors. A row stands where its key was rotated for: the next token has position
-head["next_position"], whatever the length of the cache, and transformers must be told (position_ids)."""
+head["next_position"], whatever the length of the cache. model.generate(past_key_values=cache) takes the length for the position:
+where rows were evicted it warns of nothing, and says something else than kv-decode. run() and generate() tell the model where it is."""
 
 import json
 
@@ -31,6 +34,23 @@ def load(path, config=None):
         if limited:
             cache.layers[l].cumulative_length = n
     return cache, t, head
+
+
+def run(model, cache, ids, position):
+    """Logits [1][V] behind ids [1][N], which the cache reads; the first of them is at this position."""
+    positions = torch.arange(position, position + ids.shape[1], device=ids.device)[None]
+    with torch.no_grad():
+        return model(ids, past_key_values=cache, position_ids=positions, use_cache=True).logits[:, -1]
+
+
+def generate(model, cache, logits, position, n, end=()):
+    """Greedily up to n ids behind logits [1][V], the first of them at this position; as kv-decode does. One of `end` ends them, and is
+    not among them. Returns the ids, all of which the cache has read, and the logits behind the last."""
+    said = []
+    while len(said) < n and int(logits.argmax()) not in end:
+        said.append(int(logits.argmax()))
+        logits = run(model, cache, torch.tensor([said[-1:]], device=logits.device), position + len(said) - 1)
+    return said, logits
 
 
 def save(path, cache, t, head, more, logits):
