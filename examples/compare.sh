@@ -31,6 +31,9 @@
 # peak of the whole run, bytes of the cache that are read for each token of the answer (what an index needs included), all in %; seconds of
 # a run; the interval that holds the true accuracy with 95 % (Wilson's score interval). Then critical footprints: the least with nine tenths of the full cache's accuracy; and the same of memory and of what is read.
 #
+# What is kept has a * where it is more than a twentieth above the rate: a window, sinks or heads that are kept in any case; in the plot these
+# points have a circle. The plot leaves out what methods do not differ in.
+#
 # The footprint is that of the PruLong paper: what each token finds in a layer when it runs through it. Memory is the rows of all layers,
 # added up over the time of the run: less than the footprint where layers run one after the other and are thinned out, or see other tokens
 # (kv-footprint(1)). Both count what is run to score rows, and not stored.

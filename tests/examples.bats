@@ -150,6 +150,24 @@ graded_methods() {
 	fi
 }
 
+@test "compare.sh marks what keeps more than was asked for, leaves out panels without a difference, and its labels stand in the picture" {
+	cd "$BATS_TEST_TMPDIR" || exit 1
+	command -v gnuplot >/dev/null || skip "there is no gnuplot"
+	sh "$ROOT/examples/compare.sh" -c -n 1 -t 400 -r "0.2" -M "full snapkv streamingllm pyramidinfer" -T x.tsv -p all.svg >table
+	grep -q '^| pyramidinfer | 0.2 | [0-9]* | [0-9.]* \\\* | ' table
+	grep -qFx '\* more rows than were asked for: some are kept in any case' table
+	[ "$(grep -cF '\*' table)" -eq 2 ]
+	grep -q 'KV footprint' all.svg
+	grep -q 'more than asked' all.svg
+	# the label at the left is turned upright about its middle
+	run -0 sed -n '/translate([0-9.]*,[0-9.]*) rotate(270)/{s/.*translate(\([0-9.]*\),.*/\1/; p}' all.svg
+	awk -v x="${lines[0]}" 'BEGIN { exit !(x > 10) }'
+	sh "$ROOT/examples/compare.sh" -c -n 1 -t 400 -r "0.2" -M "full snapkv streamingllm" -T x.tsv -p less.svg >table
+	run ! grep -qF '\*' table
+	run ! grep -q 'KV footprint\|more than asked' less.svg
+	grep -q 'rows kept' less.svg
+}
+
 @test "compare.sh takes budgets in rows, for what is kept and for what is read" {
 	run -0 --separate-stderr sh "$ROOT/examples/compare.sh" -n 1 -t 400 -b "32 64" -M "fier snapkv"
 	assert_line --regexp '^\| snapkv \| 32 \| [0-9]+ \| [78]\.[0-9] \| 9[0-9]\.[0-9] \| 9[0-9]\.[0-9] \| 9[0-9]\.[0-9] \| [78]\.[0-9] \| '
