@@ -13,7 +13,6 @@
 #include "methods/policies.h"           /* for POLICY_NAMES */
 #undef POLICY
 
-#define NO_REAL INFINITY                /* cannot be given */
 
 /* DuoAttention's sinks, PruLong's recent positions; the published masks were made with these */
 enum { STREAM_SINK = 128, STREAM_RECENT = 1024 };
@@ -23,7 +22,7 @@ enum { STREAM_SINK = 128, STREAM_RECENT = 1024 };
 
 static uint32_t budget = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN, since;
 static double rate;                     /* 0 = not given */
-static double alpha = NO_REAL, sparsity = NO_REAL;
+static double alpha = REAL_NOT_GIVEN, sparsity = REAL_NOT_GIVEN;
 static const char *policy_name = "uniform", *select_name = "head", *of_name = "rows";
 static const char *small_name = "keep";
 static const char *heads_path, *skip_text;
@@ -129,7 +128,7 @@ read_mask(struct evictor *v)
 	size_t len;
 
 	must_read_list(heads_path, &text, &len);
-	must(evictor_mask(v, heads_path, text, len, sparsity != NO_REAL ? sparsity : -1, &e), &e);
+	must(evictor_mask(v, heads_path, text, len, sparsity != REAL_NOT_GIVEN ? sparsity : -1, &e), &e);
 	hash_text(mask_hash, text, len);
 	free(text);
 }
@@ -145,14 +144,14 @@ check_policy(struct evict_options *o, int looks)
 	if (policy->global && !looks)
 		die(EXIT_USAGE, "--policy global compares the scores of all layers, which are not "
 		    "there when the first one is evicted: use kv-evict");
-	if (alpha != NO_REAL && !names_word(policy->uses, "alpha"))
+	if (alpha != REAL_NOT_GIVEN && !names_word(policy->uses, "alpha"))
 		die(EXIT_USAGE, "--alpha: policy %s does not use it", policy->name);
 	if (normalize && !names_word(policy->uses, "normalize"))
 		die(EXIT_USAGE, "--normalize: policy %s does not use it", policy->name);
-	if (alpha != NO_REAL && !(alpha >= 0 && alpha <= 1))
+	if (alpha != REAL_NOT_GIVEN && !(alpha >= 0 && alpha <= 1))
 		die(EXIT_USAGE, "--alpha: %g is not from 0 to 1", alpha);
 	o->policy = policy;
-	o->alpha = alpha != NO_REAL ? alpha : 0.2;
+	o->alpha = alpha != REAL_NOT_GIVEN ? alpha : 0.2;
 	o->normalize = normalize;
 }
 
@@ -176,9 +175,9 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 	if (heads_path != NULL && (o->same_rows || shares))
 		die(EXIT_USAGE, "--heads: not with %s, where heads depend on each other",
 		    shares ? o->policy->name : "--select layer");
-	if (heads_path == NULL && sparsity != NO_REAL)
+	if (heads_path == NULL && sparsity != REAL_NOT_GIVEN)
 		die(EXIT_USAGE, "--sparsity: a share of which heads? Give --heads");
-	if (sparsity != NO_REAL && !(sparsity >= 0 && sparsity <= 1))
+	if (sparsity != REAL_NOT_GIVEN && !(sparsity >= 0 && sparsity <= 1))
 		die(EXIT_USAGE, "--sparsity: %g is not from 0 to 1", sparsity);
 	if (heads_path != NULL && o->stream_sink == 0 && o->stream_recent == 0)
 		die(EXIT_USAGE, "--sink 0 --recent 0: streaming heads would keep nothing");
@@ -231,11 +230,11 @@ opt_evict_list_of_rows(struct evictor *v, const char *path)
 	refuse_with_rows("rate", rate != 0);
 	refuse_with_rows("of", strcmp(of_name, "rows") != 0);
 	refuse_with_rows("policy", strcmp(policy_name, "uniform") != 0);
-	refuse_with_rows("alpha", alpha != NO_REAL);
+	refuse_with_rows("alpha", alpha != REAL_NOT_GIVEN);
 	refuse_with_rows("normalize", normalize);
 	refuse_with_rows("select", strcmp(select_name, "head") != 0);
 	refuse_with_rows("heads", heads_path != NULL);
-	refuse_with_rows("sparsity", sparsity != NO_REAL);
+	refuse_with_rows("sparsity", sparsity != REAL_NOT_GIVEN);
 	refuse_with_rows("sink", sink != NOT_GIVEN);
 	refuse_with_rows("recent", recent != NOT_GIVEN);
 	refuse_with_rows("small", strcmp(small_name, "keep") != 0);
@@ -287,7 +286,7 @@ opt_evict_sign(const struct evictor *v)
 		sign_text("of", of_name);
 	if (heads_path != NULL)
 		sign_text("heads", mask_hash);
-	if (sparsity != NO_REAL)
+	if (sparsity != REAL_NOT_GIVEN)
 		sign_real("sparsity", sparsity);
 	if (since != 0)
 		sign_count("since", since);

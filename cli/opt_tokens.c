@@ -9,7 +9,7 @@ static double tsp_rate;                         /* 0 = not given */
 static const char *tsp_pool, *pyramid_text;
 static int find;
 static uint32_t max_layer = NOT_GIVEN, gem_layer = NOT_GIVEN, gem_budget = NOT_GIVEN;
-static double tolerance = -1, gem_rate;         /* -1, 0 = not given */
+static double tolerance = REAL_NOT_GIVEN, gem_rate;    /* gem_rate 0 = not given */
 
 const struct opt token_opts[] = {
 	{ 0, "tsp-layer", OPT_COUNT, &tsp_layer, 0, "LAYER",
@@ -62,9 +62,9 @@ check_tsp(void)
 	if (given && tsp_layer == NOT_GIVEN && !find)
 		die(EXIT_USAGE, "--tsp-rate, --tsp-window, --tsp-kernel and --tsp-pool go with "
 		    "--tsp-layer or --find-tsp-layer");
-	if ((max_layer != NOT_GIVEN || tolerance >= 0) && !find)
+	if ((max_layer != NOT_GIVEN || tolerance != REAL_NOT_GIVEN) && !find)
 		die(EXIT_USAGE, "--max-layer and --tol go with --find-tsp-layer");
-	if (tolerance < 0 && tolerance != -1)
+	if (tolerance < 0)
 		die(EXIT_USAGE, "--tol %g: less than nothing", tolerance);
 	if (tsp_kernel != 0 && tsp_kernel % 2 == 0)
 		die(EXIT_USAGE, "--tsp-kernel %u: want an odd number", tsp_kernel);
@@ -134,7 +134,7 @@ opt_tokens(struct token_select *t, struct tsp_search *search)
 	check_pyramid();
 	*search = (struct tsp_search){ .tsp = tsp_options(),
 	    .max_layer = max_layer != NOT_GIVEN ? max_layer : TSP_HALF,
-	    .tolerance = tolerance >= 0 ? tolerance : 0 };
+	    .tolerance = tolerance != REAL_NOT_GIVEN ? tolerance : 0 };
 	*t = (struct token_select){ .tsp = search->tsp, .pyramid = pyramid, .rate = gem_rate,
 	    .budget = gem_budget != NOT_GIVEN ? gem_budget : 0,
 	    .selected = { say_selected, t } };

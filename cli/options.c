@@ -114,7 +114,7 @@ integer(const char *where, const char *text, struct range r, const char *suffixe
 uint32_t
 option_count(const char *where, const char *text, uint32_t least)
 {
-	return (uint32_t)integer(where, text, (struct range){ least, UINT32_MAX }, "km");
+	return (uint32_t)integer(where, text, (struct range){ least, NOT_GIVEN - 1 }, "km");
 }
 
 static uint64_t

@@ -6,6 +6,7 @@
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
+#include <math.h>
 #include <stdio.h>
 
 #include "engine/engine_error.h"
@@ -23,13 +24,14 @@ enum {
 
 /* ---- options ---- */
 
-#define NOT_GIVEN UINT32_MAX    /* an OPT_COUNT that begins so can tell that it was not given */
+#define NOT_GIVEN UINT32_MAX    /* an OPT_COUNT that begins so can tell that it was not given: no value is it */
+#define REAL_NOT_GIVEN INFINITY /* an OPT_REAL */
 
 enum opt_kind {
 	OPT_FLAG,               /* int *: set to value */
 	OPT_STRING,             /* const char ** */
 	OPT_STRINGS,            /* struct strings *: may be repeated */
-	OPT_COUNT,              /* uint32_t *: value .. 2^32-1, suffixes k (1024) and m */
+	OPT_COUNT,              /* uint32_t *: value .. NOT_GIVEN-1, suffixes k (1024) and m */
 	OPT_SEED,               /* uint64_t * */
 	OPT_BYTES,              /* uint64_t *: value .. 2^63-1, suffixes k, m, g, t, or in capitals */
 	OPT_REAL,               /* double *: finite */

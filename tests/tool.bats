@@ -296,7 +296,7 @@ told() {
 	# and is taken where it means something, but not for what it does nothing to
 	told "--head-weights is of no use without --plan" kv-footprint --head-weights 0
 	run -3 kv-footprint --plan 3m --weights 2m --budget 4 --head-weights 0 /dev/null
-	told "--sink: '-1' is not a whole number from 0 to 4294967295" kv-evict --sink -1
+	told "--sink: '-1' is not a whole number from 0 to 4294967294" kv-evict --sink -1
 }
 
 @test "a wrong KV_THREADS or KV_DEVICE is refused and named" {
@@ -306,6 +306,26 @@ told() {
 	KV_DEVICE=tpu run -2 --separate-stderr kv-score --method snapkv x.kv -o y.kv
 	assert_regex "$stderr" "'tpu' is not cpu, cuda, cuda:N or auto"
 	KV_DEVICE=tpu kv-score --method snapkv --device cpu x.kv -o y.kv
+}
+
+@test "no number means that none was given: 4294967295 is refused by every option that counts, -1 by --tol" {
+	local program option help counts=0
+	for program in "$O"/kv-*; do
+		[ -x "$program" ] || continue
+		help=$($program --help)
+		while read -r option; do
+			grep -q -e "--$option " <<<"$help" || continue
+			run -2 "$program" "--$option" 4294967295
+			assert_line --index 0 --regexp ": --$option: '4294967295' is not a whole number from [01] to 4294967294$"
+			counts=$((counts + 1))
+		done < <(grep -ho '"[a-z-]*", OPT_COUNT' "$ROOT"/cli/*.c "$ROOT"/tools/*.c | cut -d '"' -f 2 | sort -u)
+	done
+	# kv-footprint's --budget is a count, kv-index's --local and so on
+	[ $counts -gt 50 ]
+	run -2 kv-prefill -m none --tol -1 none.txt
+	assert_output --partial '--tol'
+	run -2 kv-prefill -m none --find-tsp-layer --tol -1 none.txt
+	assert_output --partial '--tol -1: less than nothing'
 }
 
 @test "only tool.c reads the environment, only it and mapped files set signals, only the shared files exit" {
