@@ -228,11 +228,15 @@ put_header(const struct export *x, struct engine_error *e)
 static int
 put_tokens(const struct export *x, struct kv_reader *r, struct engine_error *e)
 {
-	struct kv_tokens tokens;
+	const void *part;
+	size_t size;
 
-	if (engine_read(e, r, kv_load_tokens(r, &tokens)) != ENGINE_OK)
-		return e->code;
-	return put_numbers(x, tokens.id, tokens.n, e);
+	do {
+		if (engine_read(e, r, kv_read(r, &part, &size)) != ENGINE_OK ||
+		    put_numbers(x, part, size / 4, e) != ENGINE_OK)
+			return e->code;
+	} while (size > 0);
+	return ENGINE_OK;
 }
 
 static int

@@ -20,14 +20,17 @@ snapshot_head(const struct cache *c, struct kv_head *head)
 
 /* ---- loading ---- */
 
+/* Part by part: they are in memory once, however many a small file has (LZ4). */
 static int
 load_tokens(struct kv_reader *r, struct cache *c)
 {
-	struct kv_tokens tokens;
-	int rc = kv_load_tokens(r, &tokens);
+	const void *part;
+	size_t size;
+	int rc;
 
-	if (rc == KV_OK && cache_add_tokens(c, tokens.id, tokens.n) != 0)
-		rc = KV_ENOMEM;
+	while ((rc = kv_read(r, &part, &size)) == KV_OK && size > 0)
+		if (cache_add_tokens(c, part, size / sizeof *c->tokens) != 0)
+			return KV_ENOMEM;
 	return rc;
 }
 

@@ -103,6 +103,16 @@ below() {
 	below 32 kv-evict --rate 1 scored.kv
 }
 
+@test "kv-decode has the tokens of a small file in memory once, and kv-convert a block of them" {
+	not_under_sanitizers "programs hold memory of their own"
+	cd "$BATS_TEST_TMPDIR" || return
+	printf 'The boat lay in the harbour.' | kv-prefill -m "$DEMO" -o text.kv
+	"$PYTHON" "$ROOT/tests/bin/mksmall.py" text 200 text.kv long.kv
+	(($(stat -c %s long.kv) < 4 << 20))
+	below $((200 + 100)) kv-decode -m "$DEMO" --device cpu -j 1 --ids -n 1 long.kv
+	below 64 kv-convert -o /dev/null long.kv
+}
+
 @test "many KV heads without rows take little memory each, and kv-diff keeps none of them" {
 	not_under_sanitizers "programs hold memory of their own"
 	cd "$BATS_TEST_TMPDIR" || return

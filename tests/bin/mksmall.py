@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes a small snapshot that holds much, when it is unpacked or counted: mksmall.py tokens N FILE, N MiB of token ids that are
 zero, compressed; mksmall.py heads L G FILE, L layers of G KV heads without rows; mksmall.py logged L G FILE, the same with a row in each
-and an event log; mksmall.py ids IDS FILE, the token ids that the file IDS lists. With the independent writer."""
+and an event log; mksmall.py ids IDS FILE, the token ids that the file IDS lists;
+mksmall.py text N SNAPSHOT FILE, the snapshot with N MiB of token ids as its text. With the independent writer."""
 
 import pathlib
 import sys
@@ -10,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "formats" / "vectors"))
 import good  # noqa: E402
 import kvwrite  # noqa: E402
+import sections  # noqa: E402
 
 MIB = 1 << 20
 
@@ -18,10 +20,19 @@ def head(**options):
     return kvwrite.Section("HEAD", kvwrite.canonical(good.head(**options)).encode())
 
 
-def tokens(mib):
+def zeros(mib):
     section = kvwrite.Section("TOKS")
     section.content, section.blocks = bytes(MIB * int(mib)), [kvwrite.Block(bytes(MIB), 1, 1)] * int(mib)
-    yield from one_row(section)
+    return section
+
+
+def tokens(mib):
+    yield from one_row(zeros(mib))
+
+
+def text(mib, path):
+    for s, content in sections.read(path):
+        yield zeros(mib) if s.type == "TOKS" else kvwrite.Section(s.type, content, s.layer, s.element)
 
 
 def ids(path):
@@ -53,8 +64,8 @@ def logged(layers, count):
 
 def main(what, *arguments):
     *how, path = arguments
-    sections = {"tokens": tokens, "heads": heads, "logged": logged, "ids": ids}[what](*how)
-    pathlib.Path(path).write_bytes(kvwrite.stream(list(sections)))
+    made = {"tokens": tokens, "heads": heads, "logged": logged, "ids": ids, "text": text}[what](*how)
+    pathlib.Path(path).write_bytes(kvwrite.stream(list(made)))
 
 
 if __name__ == "__main__":
