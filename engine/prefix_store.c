@@ -75,7 +75,7 @@ prefix_store_open(struct prefix_store *s, const struct model *m, enum kv_dtype d
 	s->blocks = n / STORE_BLOCK < UINT32_MAX / STORE_BLOCK ? (uint32_t)(n / STORE_BLOCK) : 0;
 	if (stat(s->dir, &st) == 0 && !S_ISDIR(st.st_mode))
 		return engine_fail(e, ENGINE_ERUN, "%s: %s", s->dir, strerror(ENOTDIR));
-	if (mkdir(s->dir, 0777) != 0 && errno != EEXIST) {
+	if (mkdir(s->dir, 0700) != 0 && errno != EEXIST) {
 		if (errno == ENOENT || errno == ENOTDIR)
 			return engine_fail(e, ENGINE_ERUN, "%s: %s", s->dir, strerror(errno));
 		notice(&s->notice, "%s: %s: nothing is stored", s->dir, strerror(errno));
@@ -102,7 +102,7 @@ prefix_store_rows(const struct prefix_store *s, uint32_t most)
 
 	for (i = 0; i < s->blocks && (i + 1) * STORE_BLOCK <= most; i++) {
 		char *path = store_path(s->dir, s->name[i]);
-		const int there = path != NULL && access(path, R_OK) == 0;
+		const int there = path != NULL && store_has(path) >= 0 && access(path, R_OK) == 0;
 
 		free(path);
 		if (!there)
@@ -242,13 +242,18 @@ load_block(const struct prefix_store *s, struct cache *c, uint32_t i, const char
     struct engine_error *e)
 {
 	struct block b = { .s = s, .c = c, .first = i * STORE_BLOCK, .e = e };
-	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	struct stat st;
 	int rc;
 
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0)
 		return engine_fail(e, ENGINE_ERUN, "%s: %s", path, strerror(errno));
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return engine_fail(e, ENGINE_ERUN, "%s: not a regular file", path);
+	}
 	if ((rc = kv_open_fd(fd, path, &b.r)) == KV_OK)
 		rc = read_block(&b);
 	else
@@ -278,11 +283,12 @@ prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32
 		char *path = store_path(s->dir, s->name[s->there]);
 
 		rc = path != NULL ? load_block(s, c, s->there, path, e) : 0;
-		if (rc < 0)
+		if (rc == ENGINE_EDAMAGED && unlink(path) != 0)
+			notice(&s->notice, "%s: it cannot be removed (%s), and its tokens are run",
+			    e->text, strerror(errno));
+		else if (rc < 0)
 			notice(&s->notice, rc == ENGINE_EDAMAGED ? "%s: it is removed, and its "
 			    "tokens are run" : "%s: its tokens are run", e->text);
-		if (rc == ENGINE_EDAMAGED)
-			unlink(path);
 		free(path);
 	}
 	return reuse_log(c, tile, e);
@@ -336,7 +342,8 @@ write_block(const struct prefix_store *s, const struct cache *c, struct kv_write
 	return rc;
 }
 
-/* Writes block i, unless somebody has. Returns whether the next one is worth trying. */
+/* Writes block i, unless somebody has; what is no file gives way. Returns whether the next one is
+ * worth trying. */
 static int
 add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char *buf)
 {
@@ -346,12 +353,12 @@ add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char 
 	struct kv_writer *w = NULL;
 	int rc = KV_ENOMEM;
 
-	if (path != NULL && access(path, F_OK) == 0) {
+	if (path != NULL && store_has(path) >= 0) {
 		free(path);
 		return 1;
 	}
 	if (path != NULL)
-		rc = kv_create(path, &head, s->flags, &w);
+		rc = kv_create(path, &head, s->flags | KV_PRIVATE, &w);
 	if (rc == KV_OK)
 		rc = write_block(s, c, w, i, buf);
 	if (rc == KV_OK)
@@ -362,6 +369,21 @@ add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char 
 	kv_writer_free(w);
 	free(path);
 	return rc == KV_OK;
+}
+
+/* A store without room for the first block would lose all that is written, every time. */
+static int
+is_too_small(const struct prefix_store *s)
+{
+	char *path = s->most != 0 && s->blocks > 0 ? store_path(s->dir, s->name[0]) : NULL;
+	const int64_t bytes = path != NULL ? store_has(path) : -1;
+
+	free(path);
+	if (bytes < 0 || (uint64_t)bytes <= s->most)
+		return 0;
+	notice(&s->notice, "%s: a block has %" PRId64 " bytes, and all of them may have %" PRIu64
+	    ": nothing stays", s->dir, bytes, s->most);
+	return 1;
 }
 
 static void
@@ -375,7 +397,8 @@ add_blocks(struct prefix_store *s, const struct cache *c)
 	if (buf == NULL)
 		notice(&s->notice, "no memory to store this prompt");
 	for (i = s->there; buf != NULL && i < s->blocks && add_block(s, c, i, buf); i++)
-		;
+		if (i == 0 && is_too_small(s))
+			break;
 	free(buf);
 }
 
@@ -384,9 +407,9 @@ prefix_store_keep(struct prefix_store *s, const struct cache *c)
 {
 	if (s->off)
 		return;
-	if (c != NULL)
+	if (c != NULL && !(s->there > 0 && is_too_small(s)))
 		add_blocks(s, c);
 	store_used(s->dir, s->name, c != NULL ? s->blocks : s->there);
 	if (c != NULL)
-		store_make_room(s->dir, s->most);
+		store_make_room(s->dir, s->most, &s->notice);
 }

@@ -57,10 +57,12 @@ void prefix_store_close(struct prefix_store *);
 
 /* store_room.c: removes what killed writers have left, and the files that were used longest ago
  * until the others have `most` bytes (0 = no limit). */
-void store_make_room(const char *dir, uint64_t most);
+void store_make_room(const char *dir, uint64_t most, const struct notice_hook *);
 /* The files of these names were used now, the first one last. */
 void store_used(const char *dir, char (*name)[33], uint32_t n);
 /* "dir/name.kv", to be freed; NULL without memory. */
 char *store_path(const char *dir, const char *name);
+/* Bytes of a block, -1 where there is none: a file, and nothing that has the name of one. */
+int64_t store_has(const char *path);
 
 #endif

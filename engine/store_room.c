@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,14 @@ store_path(const char *dir, const char *name)
 	return asprintf(&path, "%s/%s" SUFFIX, dir, name) < 0 ? NULL : path;
 }
 
+int64_t
+store_has(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
+}
+
 /* Explicit times: those that the system would take may be the same for many files. */
 void
 store_used(const char *dir, char (*name)[33], uint32_t n)
@@ -41,7 +50,8 @@ store_used(const char *dir, char (*name)[33], uint32_t n)
 		now[1] = (struct timespec){ now[0].tv_sec - (before < 0), before < 0 ?
 		    before + 1000000000 : before };
 		if (path != NULL)
-			(void)utimensat(AT_FDCWD, path, (struct timespec[]){ now[1], now[1] }, 0);
+			(void)utimensat(AT_FDCWD, path, (struct timespec[]){ now[1], now[1] },
+			    AT_SYMLINK_NOFOLLOW);
 		free(path);
 	}
 }
@@ -111,23 +121,38 @@ by_use(const void *one, const void *two)
 	return strcmp(a->name, b->name);
 }
 
+/* Removes files until there are at most so many bytes. Of others, in a sticky folder, it cannot. */
+static void
+remove_oldest(DIR *d, const char *dir, struct files *f, uint64_t most,
+    const struct notice_hook *told)
+{
+	size_t i, left = 0;
+	int error = 0;
+
+	qsort(f->at, f->n, sizeof *f->at, by_use);
+	for (i = 0; i < f->n && f->bytes > most; i++)
+		if (unlinkat(dirfd(d), f->at[i].name, 0) == 0 || errno == ENOENT)
+			f->bytes -= f->at[i].size;
+		else {
+			error = errno;
+			left++;
+		}
+	if (f->bytes > most)
+		notice(told, "%s: %zu blocks cannot be removed (%s): it has %" PRIu64
+		    " bytes, which is more than %" PRIu64, dir, left, strerror(error), f->bytes, most);
+}
+
 /* One process at a time: two of them would both remove what is too much. Where a folder cannot be
  * locked, they may. */
 void
-store_make_room(const char *dir, uint64_t most)
+store_make_room(const char *dir, uint64_t most, const struct notice_hook *told)
 {
 	DIR *d = opendir(dir);
 	struct files f = { .at = NULL };
-	size_t i;
 
 	if (d != NULL && (flock(dirfd(d), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
-	    list(d, &f) == 0 && most != 0 && f.bytes > most) {
-		qsort(f.at, f.n, sizeof *f.at, by_use);
-		for (i = 0; i < f.n && f.bytes > most; i++) {
-			unlinkat(dirfd(d), f.at[i].name, 0);
-			f.bytes -= f.at[i].size;
-		}
-	}
+	    list(d, &f) == 0 && most != 0 && f.bytes > most)
+		remove_oldest(d, dir, &f, most, told);
 	free(f.at);
 	if (d != NULL)
 		closedir(d);

@@ -331,7 +331,9 @@ uint64_t kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_
 
 /* ---- writing ---- */
 
-enum { KV_LZ4 = 1 };  /* flags of kv_create() */
+/* Flags of kv_create(). KV_PRIVATE: a file for its owner, and for those who may write in its folder;
+ * whatever has its name is replaced, and a symbolic link not followed. */
+enum { KV_LZ4 = 1, KV_PRIVATE = 2 };
 
 /* Part of a section's content; the parts are written one after another. */
 struct kv_span {

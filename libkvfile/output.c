@@ -22,12 +22,12 @@ fail(struct kv_output *o, const char *what, int error, struct kv_message *why)
 	    strerror(error));
 }
 
-/* A new file beside final */
+/* A new file beside final, which has the mode of the old one, or this one. */
 static int
-create_temporary(struct kv_output *o, const struct stat *old, struct kv_message *why)
+create_temporary(struct kv_output *o, const struct stat *old, mode_t mode, struct kv_message *why)
 {
-	mode_t mode = old != NULL ? old->st_mode & 0600 : 0666;
-
+	if (old != NULL)
+		mode = old->st_mode & 0600;
 	o->fd = kv_temporary_create(&o->temporary, o->final, mode);
 	if (o->fd < 0)
 		return fail(o, "create a temporary file beside it", errno, why);
@@ -35,6 +35,21 @@ create_temporary(struct kv_output *o, const struct stat *old, struct kv_message 
 	if (old != NULL && fchmod(o->fd, old->st_mode & 07777) != 0)
 		return fail(o, "keep the mode", errno, why);
 	return KV_OK;
+}
+
+static int
+open_private(struct kv_output *o, const char *path, struct kv_message *why)
+{
+	char *folder = kv_folder_of(path);
+	struct stat st;
+	mode_t mode = 0600;
+
+	if (folder != NULL && stat(folder, &st) == 0)
+		mode |= (st.st_mode & (S_IWGRP | S_IWOTH)) << 1;
+	free(folder);
+	if ((o->final = strdup(path)) == NULL)
+		return fail(o, "create", errno, why);
+	return create_temporary(o, NULL, mode, why);
 }
 
 static int
@@ -59,11 +74,11 @@ open_path(struct kv_output *o, const char *path, struct kv_message *why)
 	o->final = kv_final_name(path);
 	if (o->final == NULL)
 		return fail(o, "create", errno, why);
-	return create_temporary(o, exists ? &st : NULL, why);
+	return create_temporary(o, exists ? &st : NULL, 0666, why);
 }
 
 int
-kv_output_open(struct kv_output *o, const char *path, struct kv_message *why)
+kv_output_open(struct kv_output *o, const char *path, unsigned flags, struct kv_message *why)
 {
 	struct stat st;
 	int code = KV_OK, standard = strcmp(path, "-") == 0;
@@ -77,7 +92,7 @@ kv_output_open(struct kv_output *o, const char *path, struct kv_message *why)
 	if (standard)
 		o->fd = STDOUT_FILENO;
 	else
-		code = open_path(o, path, why);
+		code = flags & KV_PRIVATE ? open_private(o, path, why) : open_path(o, path, why);
 	if (code == KV_OK && fstat(o->fd, &st) == 0 && S_ISFIFO(st.st_mode))
 		(void)fcntl(o->fd, F_SETPIPE_SZ, PIPE_SIZE);
 	return code;

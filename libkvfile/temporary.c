@@ -33,6 +33,29 @@ follow(const char *path)
 }
 
 char *
+kv_folder_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+/* Linux's fs.protected_symlinks. It cannot look at what is opened by another name. */
+static int
+may_follow(const char *path, const struct stat *link)
+{
+	char *folder = kv_folder_of(path);
+	struct stat st;
+	int may = folder != NULL && stat(folder, &st) == 0 && ((st.st_mode & S_ISVTX) == 0 ||
+	    (st.st_mode & S_IWOTH) == 0 || link->st_uid == geteuid() || link->st_uid == st.st_uid);
+
+	free(folder);
+	if (!may)
+		errno = EACCES;
+	return may;
+}
+
+char *
 kv_final_name(const char *path)
 {
 	char *at = strdup(path), *next;
@@ -40,7 +63,7 @@ kv_final_name(const char *path)
 	int i;
 
 	for (i = 0; at != NULL && lstat(at, &st) == 0 && S_ISLNK(st.st_mode); i++) {
-		next = i < MOST_LINKS ? follow(at) : NULL;
+		next = i < MOST_LINKS && may_follow(at, &st) ? follow(at) : NULL;
 		if (i == MOST_LINKS)
 			errno = ELOOP;
 		free(at);
@@ -87,8 +110,7 @@ static void
 remove_dead(const char *final)
 {
 	const char *slash = strrchr(final, '/'), *base = slash == NULL ? final : slash + 1;
-	char *folder = slash == NULL ? strdup(".") :
-	    strndup(final, slash == final ? 1 : (size_t)(slash - final));
+	char *folder = kv_folder_of(final);
 	DIR *d = folder != NULL ? opendir(folder) : NULL;
 	struct dirent *e;
 

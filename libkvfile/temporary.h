@@ -14,8 +14,11 @@ struct kv_temporary {
 	int lock;               /* descriptor that holds the lock; 0: none */
 };
 
+/* The folder that a file is in, "." where the path names none. To be freed; NULL without memory. */
+char *kv_folder_of(const char *path);
 /* What rename() shall replace: the file that path leads to, be it there or not, and not a symbolic link to
- * it. To be freed; NULL with errno. */
+ * it. In a folder where everybody may write, but remove only what is his, links of others are not
+ * followed (EACCES), as Linux has it for open(2). To be freed; NULL with errno. */
 char *kv_final_name(const char *path);
 
 /* Removes files of dead writers of `final`, and creates a new one. Returns a descriptor to write to, or -1 with

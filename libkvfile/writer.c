@@ -466,9 +466,9 @@ kv_create(const char *path, const struct kv_head *head, unsigned flags, struct k
 	w->flags = flags;
 	code = kv_head_put(&w->head, &json, &span.size, &why);
 	span.data = json;
-	if (kv_output_open(&w->out, path, &w->error) != KV_OK)
+	if (kv_output_open(&w->out, path, flags, &w->error) != KV_OK)
 		;
-	else if ((flags & ~(unsigned)KV_LZ4) != 0)
+	else if ((flags & ~(unsigned)(KV_LZ4 | KV_PRIVATE)) != 0)
 		kv_say(&w->error, KV_EINVAL, "%.600s: flags 0x%x", w->out.name, flags);
 	else if (code != KV_OK)
 		fail(w, code, "HEAD", KV_NO_LAYER, why.text);

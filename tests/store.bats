@@ -202,6 +202,85 @@ blocks() {
 	assert_equal "$(blocks)" "4"
 }
 
+@test "the folder and its blocks are their owner's; where others may write in the folder, they may read the blocks" {
+	local mode want
+	umask 000
+	stored a.kv all.ids
+	assert_equal "$(stat -c %a S)" 700
+	assert_equal "$(stat -c %a S/*.kv | sort -u)" 600
+	while read -r mode want; do
+		rm -r S
+		mkdir -m "$mode" S
+		stored a.kv all.ids
+		assert_equal "$(stat -c %a S/*.kv | sort -u)" "$want"
+	done <<-'END'
+		755 600
+		770 640
+		1777 644
+	END
+}
+
+@test "a FIFO, a link and a folder with the name of a block: not waited for, not followed, and a block takes their place" {
+	local file files
+	stored a.kv all.ids
+	files=(S/*.kv)
+	cp -r S good
+	printf precious >target
+	for how in fifo link dangling; do
+		for file in "${files[@]}"; do
+			rm "$file"
+			case $how in
+			fifo) mkfifo "$file" ;;
+			link) ln -s ../target "$file" ;;
+			dangling) ln -s ../nowhere "$file" ;;
+			esac
+		done
+		run -0 --separate-stderr timeout 60 kv-prefill -m "$DEMO" --ids --store S -o b.kv all.ids
+		assert_equal "$stderr" ''
+		cmp a.kv b.kv
+		assert_equal "$(cat target)" precious
+		[ ! -e nowhere ]
+		diff -r S good
+	done
+	rm "${files[0]}"
+	mkdir "${files[0]}"
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S -o b.kv all.ids
+	assert_regex "$stderr" "^kv-prefill: ${files[0]}: .*Is a directory: this prompt is not stored, or not to its end"
+}
+
+# alone COMMAND ...: as root without the right to remove what is others' in a sticky folder
+alone() {
+	setpriv --bounding-set -fowner,-dac_override,-dac_read_search "$@"
+}
+
+@test "blocks of others in a sticky folder: what cannot be removed is said" {
+	[ "$(id -u)" = 0 ] && alone true 2>/dev/null || skip "only root can give files away"
+	local file
+	mkdir -m 1777 S
+	stored a.kv all.ids
+	chown -R 65534 S
+	run -0 --separate-stderr alone kv-prefill -m "$DEMO" --ids --store S --store-size 600k -o b.kv all.ids
+	assert_equal "$stderr" "kv-prefill: S: 5 blocks cannot be removed (Operation not permitted): it has $(cat S/*.kv | wc -c) bytes, which is more than 614400"
+	for file in S/*.kv; do
+		truncate -s 1000 "$file"
+	done
+	run -0 --separate-stderr alone kv-prefill -m "$DEMO" --ids --store S -o b.kv all.ids
+	assert_regex "$stderr" "^kv-prefill: S/[0-9a-f]*.kv: .*: it cannot be removed \(Operation not permitted\), and its tokens are run$"
+	assert_equal "$(blocks)" 5
+}
+
+@test "a store without room for one block says so, each time, and nothing stays" {
+	for _ in 1 2; do
+		run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S --store-size 1k -o a.kv all.ids
+		assert_regex "$stderr" "^kv-prefill: S: a block has [0-9]+ bytes, and all of them may have 1024: nothing stays$"
+		assert_equal "$(blocks)" 0
+	done
+	stored a.kv all.ids
+	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S --store-size 1k -o a.kv all.ids
+	assert_regex "$stderr" "^kv-prefill: S: a block has [0-9]+ bytes, and all of them may have 1024: nothing stays$"
+	assert_equal "$(blocks)" 0
+}
+
 @test "who reads the snapshot from a pipe need not wait for the store" {
 	mkfifo S.fifo
 	kv-prefill -m "$DEMO" --ids --store S -z all.ids | kv-decode -m "$DEMO" -n 5 >text

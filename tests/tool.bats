@@ -376,3 +376,21 @@ told() {
 	[ ! -e y.kv.tmp.123 ]
 	[ -e y.kv.tmp.note ]
 }
+
+@test "an output through a link of somebody else, in a folder where everybody may write, is refused" {
+	[ "$(id -u)" = 0 ] || skip "only root can give files away"
+	kv-prefill -q -m "$DEMO" --ids -o in.kv - <<<'1 2 3'
+	printf precious >target
+	mkdir -m 1777 all
+	ln -s ../target all/out.kv
+	chown -h 65534 all/out.kv
+	run -1 --separate-stderr kv-score -q --method knorm -o all/out.kv in.kv
+	assert_regex "$stderr" '^kv-score: all/out.kv: .*Permission denied'
+	run -1 --separate-stderr kv-prefill -q -m "$DEMO" --ids --logits all/out.kv -o b.kv - <<<'1 2 3'
+	assert_regex "$stderr" '^kv-prefill: .*all/out.kv: .*Permission denied'
+	assert_equal "$(cat target)" precious
+	# one's own link is followed
+	chown -h 0 all/out.kv
+	kv-score -q --method knorm -o all/out.kv in.kv
+	[ -L all/out.kv ] && kv-check -q target
+}
