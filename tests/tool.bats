@@ -385,7 +385,7 @@ told() {
 	ln -s ../target all/out.kv
 	chown -h 65534 all/out.kv
 	run -1 --separate-stderr kv-score -q --method knorm -o all/out.kv in.kv
-	assert_regex "$stderr" '^kv-score: all/out.kv: .*Permission denied'
+	assert_regex "$stderr" '^kv-score: .*all/out.kv: .*Permission denied'
 	run -1 --separate-stderr kv-prefill -q -m "$DEMO" --ids --logits all/out.kv -o b.kv - <<<'1 2 3'
 	assert_regex "$stderr" '^kv-prefill: .*all/out.kv: .*Permission denied'
 	assert_equal "$(cat target)" precious

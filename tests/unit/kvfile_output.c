@@ -248,7 +248,7 @@ check_heads(void)
 		check(kv_create("/dev/null", &head, 0, &w) == KV_EINVAL, "head %d is written", i);
 		kv_writer_free(w);
 	}
-	check(kv_create("/dev/null", &good, 2, &w) == KV_EINVAL, "a flag that is none");
+	check(kv_create("/dev/null", &good, 4, &w) == KV_EINVAL, "a flag that is none");
 	kv_writer_free(w);
 }
 
