@@ -21,7 +21,7 @@ enum {
 	ENGINE_EMODEL = -5,             /* a snapshot, or an adapter, of another model */
 	ENGINE_EUNSUPPORTED = -6,       /* a version or feature that is not known, or a text
 	                                 * that is too long for this model */
-	ENGINE_EOUTPUT = -7             /* the snapshot that is written */
+	ENGINE_EOUTPUT = -7             /* the snapshot, or another file, that is written */
 };
 
 struct engine_error {

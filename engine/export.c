@@ -14,7 +14,7 @@ put(const struct export *x, const void *data, size_t size, struct engine_error *
 {
 	if (size == 0 || fwrite(data, 1, size, x->to) == size)
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "%s: %s", x->name, strerror(errno));
+	return engine_fail(e, ENGINE_EOUTPUT, "%s: %s", x->name, strerror(errno));
 }
 
 /* n numbers as I64, little-endian; NONE is -1 */
