@@ -136,7 +136,7 @@ told() {
 
 @test "a reader that goes ends a program as SIGPIPE does, without a message and without an unfinished file" {
 	large
-	for f in "${FILTERS[@]}" kv-convert; do
+	for f in "${FILTERS[@]}" "kv-convert -q"; do
 		run -0 env --default-signal=PIPE bash -c "$f x.kv 2>err | head -c 1 >/dev/null; kill -l \${PIPESTATUS[0]}"
 		assert_output PIPE
 		assert_equal "$(cat err)" ""
