@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/decoded_text.h"
+#include "cli/escape.h"
 #include "cli/tool.h"
 
 void
@@ -24,7 +25,7 @@ decoded_text_add(struct decoded_text *d, uint32_t id)
 		d->bytes = must_alloc(d->room, 1);
 	}
 	len = tokenizer_begin(d->tokenizer, &d->start, id, d->bytes);
-	fwrite(d->out, 1, utf8_push(&d->utf8, d->bytes, len, d->out), d->to);
+	(void)write_shown(d->to, d->out, utf8_push(&d->utf8, d->bytes, len, d->out));
 }
 
 void
@@ -32,7 +33,7 @@ decoded_text_break(struct decoded_text *d)
 {
 	char tail[3];
 
-	fwrite(tail, 1, utf8_flush(&d->utf8, tail), d->to);
+	(void)write_shown(d->to, tail, utf8_flush(&d->utf8, tail));
 }
 
 void

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/escape.h"
 
@@ -74,4 +75,42 @@ shown(const char *text)
 	to = texts[next];
 	next = (next + 1) % TEXTS;
 	return to;
+}
+
+/* Is the byte at p of text that ends at `end` the first of a control character that a terminal must not see?
+ * *n <- its bytes, or those of the letter that it is */
+static int
+is_unfit(const unsigned char *p, const unsigned char *end, int *n)
+{
+	unsigned char c[5] = { 0 };
+
+	memcpy(c, p, end - p < 4 ? (size_t)(end - p) : 4);
+	if (*c == 0) {
+		*n = 1;
+		return 1;
+	}
+	if (*c != '\n' && *c != '\t' && (*n = control(c)) > 0)
+		return 1;
+	*n = letter(c) > 0 ? letter(c) : 1;
+	return 0;
+}
+
+int
+write_shown(FILE *to, const char *text, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)text, *end = p + n, *from = p;
+	char escaped[16];
+	int used;
+
+	if (!isatty(fileno(to)))
+		return fwrite(text, 1, n, to) == n ? 0 : -1;
+	for (; p < end; p += used) {
+		if (!is_unfit(p, end, &used))
+			continue;
+		fwrite(from, 1, (size_t)(p - from), to);
+		fwrite(escaped, 1, (size_t)(escape(escaped, p, used) - escaped), to);
+		from = p + used;
+	}
+	fwrite(from, 1, (size_t)(end - from), to);
+	return ferror(to) ? -1 : 0;
 }

@@ -1,6 +1,7 @@
 /* generated.c - what kv-decode has generated, as a JSON object */
 #include <stdlib.h>
 
+#include "cli/escape.h"
 #include "cli/generated.h"
 #include "cli/json.h"
 
@@ -42,13 +43,16 @@ void
 print_answer_line(const char *text, size_t size)
 {
 	static const char *const escaped[] = { ['\n'] = "\\n", ['\r'] = "\\r", ['\\'] = "\\\\" };
-	const unsigned char *p = (const unsigned char *)text, *end = p + size;
+	const unsigned char *p = (const unsigned char *)text, *end = p + size, *from = p;
 
-	for (; p < end; p++)
-		if (*p < sizeof escaped / sizeof escaped[0] && escaped[*p] != NULL)
-			fputs(escaped[*p], stdout);
-		else
-			putchar(*p);
+	for (; p < end; p++) {
+		if (*p >= sizeof escaped / sizeof escaped[0] || escaped[*p] == NULL)
+			continue;
+		(void)write_shown(stdout, (const char *)from, (size_t)(p - from));
+		fputs(escaped[*p], stdout);
+		from = p + 1;
+	}
+	(void)write_shown(stdout, (const char *)from, (size_t)(end - from));
 	putchar('\n');
 	if (fflush(stdout) != 0)
 		stdout_failed(NULL);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/escape.h"
 #include "cli/token_printer.h"
 
 static void
@@ -20,7 +21,7 @@ write_text(struct token_printer *p, const char *s, size_t n)
 
 	if (n == 0 || p->ids)
 		return;
-	if (fwrite(s, 1, n, to) != n || fflush(to) != 0)
+	if (write_shown(to, s, n) != 0 || fflush(to) != 0)
 		write_failed(to);
 	p->last = s[n - 1];
 }

@@ -81,3 +81,45 @@ assert o["snapshot"] == "a" + text + ".kv"'
 	run -1 --separate-stderr kv-info $'no\x9b31m\xc3\x9bM\xe2\x82\xac.kv'
 	assert_equal "$stderr" $'kv-info: no\\x9b31m\xc3\x9bM\xe2\x82\xac.kv: open: No such file or directory'
 }
+
+# on_terminal COMMAND ...: its standard output as a terminal gets it, without the carriage returns that this puts before newlines
+on_terminal() {
+	"$PYTHON" -c '
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+out = b""
+while True:
+    try:
+        part = os.read(fd, 4096)
+    except OSError:
+        break
+    if not part:
+        break
+    out += part
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(out.replace(b"\r\n", b"\n"))' "$@"
+}
+
+@test "generated text, decoded ids and conversations are escaped on a terminal, and are as they are in a pipe" {
+	local said=$'A\e[31m\x07\tB\n\x7f\xc2\x9b7日\rC' shown=$'A\\x1b[31m\\x07\tB\n\\x7f\\xc2\\x9b7日\\x0dC'
+	printf %s "$said" >said
+	kv-tokenize -m "$DEMO" --no-template said >ids
+	# shellcheck disable=SC2046 # ids
+	"$PYTHON" "$ROOT/tests/bin/mkchain.py" c "$DEMO/tokenizer.json" $(cat ids)
+	head -n 1 ids | kv-prefill -q -m c --ids -o a.kv
+	n=$(($(wc -l <ids) - 1))
+	[ "$(kv-decode -q -m c -n "$n" a.kv)" == "${said#A}" ]
+	[ "$(on_terminal kv-decode -q -m c -n "$n" a.kv)" == "${shown#A}" ]
+	[ "$(kv-tokenize -m "$DEMO" -d ids)" == "$said" ]
+	[ "$(on_terminal kv-tokenize -m "$DEMO" -d ids)" == "$shown" ]
+	mkdir m
+	cp "$DEMO/tokenizer.json" m
+	echo '{{ messages[0].content }}' >m/chat_template.jinja
+	[ "$(kv-chat -q -m m --text --user-file said)" == "$said" ]
+	[ "$(on_terminal kv-chat -q -m m --text --user-file said)" == "$shown" ]
+	cp a.kv b.kv
+	[ "$(kv-decode -q -m c -n 2 a.kv b.kv | head -n 1)" == $'\e[' ]
+	[ "$(on_terminal kv-decode -q -m c -n 2 a.kv b.kv | head -n 1)" == '\x1b[' ]
+}

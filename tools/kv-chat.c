@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "cli/chat_input.h"
+#include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/questions.h"
 #include "cli/session.h"
@@ -208,7 +209,7 @@ print_conversation(struct conversation *c, json_t *messages)
 	c->request.messages = messages;
 	convert(c, "", &text, text_out ? NULL : &ids);
 	if (text_out)
-		fwrite(text.text, 1, text.n, stdout);
+		(void)write_shown(stdout, text.text, text.n);    /* finish() looks */
 	for (i = 0; i < ids.n; i++)
 		printf("%u\n", ids.ids[i]);
 	free(ids.ids);
