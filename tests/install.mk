@@ -1,9 +1,11 @@
 # install, uninstall, unit, test, lint. Honours PREFIX and DESTDIR, and O: `make test O=build-asan SAN=1` tests that build.
-# ALL=1: also what CONTRIBUTING.md says that a usual run of the tests leaves out.
+# ALL=1: also what CONTRIBUTING.md says that a usual run of the tests leaves out. QUICK=1: without the files that take long.
 
 INSTALL = install
 BATS = bats
 ALL =
+QUICK =
+TEST_LOCALE = C.UTF-8
 DOCDIR = $(PREFIX)/share/doc/kvpipe
 BATSDIR = $(PREFIX)/lib/bats
 SHAREDIR = $(PREFIX)/share/kvpipe
@@ -15,7 +17,7 @@ FISHCOMPDIR = $(PREFIX)/share/fish/vendor_completions.d
 SOVERSION = 1
 
 installed_headers = $(addprefix libkvfile/,kvfile.h codec.h dtype.h kinds.h)
-installed_docs = README.md NEWS.md LICENSE formats/kv-snapshot.md
+installed_docs = README.md NEWS.md SECURITY.md LICENSE formats/kv-snapshot.md
 # what kvpipe(7) names, and the demo model without what made it
 installed_examples = $(addprefix examples/,accuracy.sh compare.sh report.py) $(wildcard $(addprefix examples/,methods/*.sh experiments/* prompts/* transformers/*.py python/*.py)) \
 	$(addprefix examples/demo-model/,README.md config.json generation_config.json model.safetensors tokenizer.json \
@@ -97,11 +99,14 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 	done >>$@
 
 # With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure its memory.
-bats_files = $(if $(filter 1,$(SAN)),$(shell grep -L '^# bats file_tags=nosan' tests/*.bats),tests/*.bats)
+# With QUICK=1 those with the tag slow, the emulator among them.
+bats_files = tests/*.bats
+left_out = $(if $(filter 1,$(SAN)),-e '^# bats file_tags=.*nosan') $(if $(filter 1,$(QUICK)),-e '^# bats file_tags=slow')
+some_files = $(if $(strip $(left_out)),$$(grep -L $(left_out) $(1)),$(1))
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O='$(abspath $(O))' BATS=$(BATS) LC_ALL=C.UTF-8 ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
-	    $(O)/unit*.bats $(bats_files)
+	@O='$(abspath $(O))' BATS=$(BATS) LC_ALL=$(TEST_LOCALE) ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
+	    $(O)/unit.bats $(call some_files,$(O)/unit_*.bats $(bats_files))
 
 # SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.
 lint:
