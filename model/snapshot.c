@@ -326,6 +326,10 @@ int
 snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     enum kv_kind kind, uint32_t l)
 {
+	const struct kv_tokens tokens = { c->n_tokens, c->tokens };
+
+	if (kind == KV_TOKS)
+		return kv_write_tokens(w, &tokens);
 	if (kind == KV_EVNT)
 		return save_log(w, c);
 	return kind == KV_OBSQ ? save_queries(w, c, obs, l) : save_tensor(w, c, l, kind);
@@ -364,9 +368,8 @@ save_layer(struct kv_writer *w, const struct cache *c, const struct observation 
 int
 snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs)
 {
-	struct kv_tokens tokens = { c->n_tokens, c->tokens };
 	uint32_t l;
-	int rc = kv_write_tokens(w, &tokens);
+	int rc = snapshot_put(w, c, NULL, KV_TOKS, 0);
 
 	for (l = 0; rc == KV_OK && l < c->model->id.layers; l++)
 		rc = save_layer(w, c, obs, l);

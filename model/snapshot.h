@@ -23,7 +23,8 @@ int snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
 int snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
     struct observation *obs);
 
-/* Writes one section of layer l: KV_KEYS, KV_VALS, or KV_OBSQ from obs; or KV_EVNT, of no layer. */
+/* Writes one section of layer l: KV_KEYS, KV_VALS, or KV_OBSQ from obs; or KV_TOKS or
+ * KV_EVNT, of no layer. */
 int snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
     enum kv_kind kind, uint32_t l);
 

@@ -69,7 +69,8 @@ hold(struct kv_reader *r, const struct kv_section *sec)
 	const void *content;
 
 	h->sec = *sec;
-	if (sec->kind == KV_KEYS || sec->kind == KV_VALS || sec->kind == KV_EVNT)
+	if (sec->kind == KV_TOKS || sec->kind == KV_KEYS || sec->kind == KV_VALS ||
+	    sec->kind == KV_EVNT)
 		return h;
 	content = input_load(r);
 	h->content = must_alloc(sec->raw_size, 1);
