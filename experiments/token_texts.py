@@ -18,7 +18,7 @@ MODEL = 4           # kvpipe(7), EXIT STATUS
 class Decoder:
     def __init__(self, model, ids):
         self.model = model
-        Tokenizer(model).text_ids("")       # from here on what is refused is an id
+        Tokenizer(model).text_ids("a")      # from here on what is refused is an id
         self.text = self.decode(ids)
         self.mark, self.mark_ids, self.front = self.find_mark()
 

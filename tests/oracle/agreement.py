@@ -122,7 +122,7 @@ def compare(path_a, path_b, rates):
         everything.add(m)
     word, common = token_words(A.tokens, B.tokens)
     return {**everything.words(False), "rates": rates, "a": labelled(path_a, A),
-            "b": labelled(path_b, B), "tokens": word, "tokens_common": common,
+            "b": labelled(path_b, B), "tokens": word, "tokens_common": common, "reference": "a",
             "layers": list(layers)}
 
 
