@@ -45,12 +45,13 @@ python_beside() {
 # see FILE EXPRESSION: prints a Python expression over the snapshot `s` as the independent reader has read it.
 see() {
 	"$PYTHON" -c '
-import sys
+import collections.abc, sys
 sys.path.insert(0, sys.argv[1])
 import kvread
 s = kvread.read(open(sys.argv[2], "rb"))
 value = eval(sys.argv[3], {"s": s})
-print(*value) if isinstance(value, (list, tuple)) else print(value)' "$FORMAT" "$1" "$2"
+many = isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray))
+print(*value) if many else print(value)' "$FORMAT" "$1" "$2"
 }
 
 # positions FILE LAYER HEAD

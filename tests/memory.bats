@@ -113,6 +113,63 @@ below() {
 	below 64 kv-convert -o /dev/null long.kv
 }
 
+@test "the reader in Python has the numbers of a small file in memory once" {
+	cd "$BATS_TEST_TMPDIR" || return
+	export PYTHONPATH=$ROOT/python
+	local read='import sys
+from kvsnapshot import container
+s = container.read(open(sys.argv[1], "rb"))
+'
+	"$PYTHON" "$ROOT/tests/bin/mksmall.py" tokens 200 tokens.kv
+	below $((200 + 32)) "$PYTHON" -c "$read"'assert len(s.tokens) == 50 << 20 and s.tokens[-1] == 0' tokens.kv
+	below $((200 + 64)) "$PYTHON" -c 'import kvsnapshot
+assert kvsnapshot.read("tokens.kv").tokens.shape == (50 << 20,)'
+	"$PYTHON" "$ROOT/tests/bin/mksmall.py" numbers 4 numbers.kv
+	(($(stat -c %s numbers.kv) < 1 << 20))
+	kv-check numbers.kv
+	# 58 MiB of sections; their last numbers are made when they are asked for
+	below 96 "$PYTHON" -c "$read"'l, n = s.layers[0], 1 << 20
+assert sum(x.raw_size for x in s.sections) > 58 * n
+assert l.positions[0][-1] == l.queries.positions[-1] == l.low_rank.exact[0][-1] == n - 1
+assert l.mass[0][0][-1] == l.paid.values[0][0][-1] == l.scores.values[0][-1] == l.clusters.labels[0][-1] == 0
+assert len(s.logits) == len(s.head_keys.features) == n and s.logits[-1] == s.head_keys.features[-1] == 0
+assert sum(e.n for e in s.events) == n and s.provenance[-1]["tool"] == "kv-prefill"' numbers.kv
+	"$PYTHON" "$ROOT/tests/bin/mksmall.py" heads 2048 4096 heads.kv
+	below 40 "$PYTHON" -c "$read"'assert sum(l.total + len(l.positions) for l in s.layers) == 2048 * 4096' heads.kv
+}
+
+@test "a section that is larger than the rest of the snapshot allows is refused before it is unpacked" {
+	cd "$BATS_TEST_TMPDIR" || return
+	"$PYTHON" - "$ROOT" <<-'END'
+		import pathlib, sys
+		sys.path[:0] = [sys.argv[1] + "/python", sys.argv[1] + "/formats/vectors"]
+		import good, kvwrite
+		from kvsnapshot import container
+		size, read, whole = 64 << 20, set(), container.read_content
+
+		def noted(source, section):
+		    read.add(section.raw_size)
+		    return whole(source, section)
+
+		container.read_content = noted
+		# not those whose size nothing before them says: the text, queries, keys of a retrieval head, the log, provenance
+		for kind in "HEAD POSN mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS iNDX ENDS pADD".split():
+		    out = good.indexed() if kind in ("bITS", "pAGE", "cLUS", "lOWR") else good.logged(weighed=True, paying="max")
+		    at = next((i for i, s in enumerate(out) if s.type == kind), len(out))
+		    layer = kvwrite.NONE if at == len(out) else out[at].layer
+		    large = kvwrite.Section(kind, b"", layer, 1 if at == len(out) else out[at].element)
+		    large.content, large.blocks = bytes(size), [kvwrite.Block(bytes(1 << 20), 1, 1)] * 64
+		    pathlib.Path("large.kv").write_bytes(kvwrite.stream(out[:at] + [large], index=False))
+		    try:
+		        container.read(open("large.kv", "rb"))
+		    except container.Bad as error:
+		        assert kind in str(error) and "raw size" in str(error) or kind in ("HEAD", "pADD"), error
+		    else:
+		        raise AssertionError(kind)
+		    assert size not in read, kind
+	END
+}
+
 @test "many KV heads without rows take little memory each, and kv-diff keeps none of them" {
 	not_under_sanitizers "programs hold memory of their own"
 	cd "$BATS_TEST_TMPDIR" || return

@@ -13,6 +13,11 @@ from . import container
 from .content import widen
 
 
+def per_query_head(values):
+    """f32 [R][S]"""
+    return np.stack([one.view for one in values])
+
+
 class Layer:
     """One layer. bf16 and f16 are widened to f32; what the snapshot does not have is None."""
 
@@ -29,7 +34,7 @@ class Layer:
     @cached_property
     def positions(self):
         """[G] u32 [S]: which row stands where in the text, ascending"""
-        return [np.array(p, np.uint32) for p in self._raw.positions]
+        return [np.array(p.view) for p in self._raw.positions]
 
     @cached_property
     def keys(self):
@@ -43,7 +48,7 @@ class Layer:
 
     def _rows(self, data):
         all_heads = widen(data, self.head['dtype']).reshape(-1, self.model['head_width'])
-        return np.split(all_heads, np.cumsum(self._raw.rows)[:-1])
+        return np.split(all_heads, np.cumsum(list(self._raw.rows))[:-1])
 
     @cached_property
     def queries(self):
@@ -54,7 +59,7 @@ class Layer:
     def query_positions(self):
         """u32 [W], ascending; from next_position on those of tokens that are not stored"""
         q = self._raw.queries
-        return None if q is None else np.array(q.positions, np.uint32)
+        return None if q is None else np.array(q.positions.view)
 
     @cached_property
     def own_keys(self):
@@ -73,19 +78,19 @@ class Layer:
     def mass(self):
         """[G] f32 [R][S]: the attention that rows have received (kv-prefill --mass)"""
         m = self._raw.mass
-        return None if m is None else [np.array(one, np.float32) for one in m]
+        return None if m is None else [per_query_head(one) for one in m]
 
     @cached_property
     def probe_mass(self):
         """[G] f32 [R][S]: the same from tokens that were not stored (kv-observe)"""
         p = self._raw.paid
-        return None if p is None else [np.array(one, np.float32) for one in p.values]
+        return None if p is None else [per_query_head(one) for one in p.values]
 
     @cached_property
     def scores(self):
         """[G] f32 [S]; score_label says how they were made"""
         s = self._raw.scores
-        return None if s is None else [np.array(one, np.float32) for one in s.values]
+        return None if s is None else [np.array(one.view) for one in s.values]
 
     @property
     def score_label(self):
@@ -118,10 +123,10 @@ class Snapshot:
     def __init__(self, snapshot):
         self.head, self.model = snapshot.head, snapshot.model
         self.next_position = snapshot.head['next_position']
-        self.tokens = np.array(snapshot.tokens, np.uint32)                              # [T]
+        self.tokens = np.asarray(snapshot.tokens.view)                                  # [T] u32
         self.layers = [Layer(snapshot, i) for i in range(len(snapshot.layers))]
-        self.logits = None if snapshot.logits is None else np.array(snapshot.logits, np.float32)  # [V]
-        self.events = snapshot.events           # the event log, a list of content.Event; None: no log
+        self.logits = None if snapshot.logits is None else np.asarray(snapshot.logits.view)  # [V] f32
+        self.events = snapshot.events           # the log, a sequence of content.Event; None: none
         self.provenance = snapshot.provenance   # a dict for each program that wrote it, oldest first
 
 

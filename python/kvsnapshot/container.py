@@ -8,7 +8,7 @@ import struct
 from collections import namedtuple
 
 from . import indexes
-from .content import MIB, NONE, PARSERS, Bad, Snapshot, Unsupported, need, parse_other
+from .content import MIB, NONE, PARSERS, SIZES, Bad, Snapshot, Unsupported, need, parse_other
 from .hashing import lz4_block, xxh3
 
 MAGIC = b'\x8bKVS\r\n\x1a\n'
@@ -17,6 +17,7 @@ OF_LAYER = tuple((name, name.isupper()) for name in
                  'POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS'.split())
 AFTER_LAYERS = (('LGTS', False), ('rHDk', False), ('eVNt', False), ('pROv', False),
                 ('iNDX', False), ('ENDS', True))
+SIZE_RULES = {**SIZES, **indexes.SIZES}
 CONTENTS = {**PARSERS, **indexes.PARSERS}
 KNOWN = {'HEAD', 'TOKS', 'pADD'} | {name for name, _ in OF_LAYER + AFTER_LAYERS}
 
@@ -145,6 +146,12 @@ def read_header(source):
     return section
 
 
+def check_size(snapshot, section):
+    """Nothing is unpacked that is larger than the rest of the snapshot allows."""
+    if section.type in SIZE_RULES:
+        SIZE_RULES[section.type](snapshot, section)
+
+
 def read_content(source, section):
     """The checked and decoded content of a section whose header has been read (3.3)."""
     count = -(-section.raw_size // MIB)
@@ -160,7 +167,9 @@ def read_content(source, section):
         stored_size += size
     need(stored_size == section.stored_size,
          f'{section}: stored size {section.stored_size}, but {stored_size} in the table')
-    content = b''.join(read_block(source, section, n) for n in range(count))
+    content = bytearray()
+    for n in range(count):
+        content += read_block(source, section, n)
     source.fill(f'{section}: payload')
     return content
 
@@ -224,6 +233,7 @@ def sections(file, snapshot, tape=None):
         section = read_header(source)
         try:
             order.accept(section)
+            check_size(snapshot, section)
         except Bad as error:
             raise Bad(f'{section}: {error}') from None
         content = read_content(source, section)

@@ -1,19 +1,25 @@
 """What the sections of a KV snapshot contain, and its rules (kv-snapshot.md, section 4).
 
-Each parse_...() takes the snapshot so far, the section and its content, adds what it says, and
-raises Bad. Numbers are Python's, as the document has them; arrays.py makes arrays of them."""
+SIZES says what the header of a section may say, before any of its content is read. Each
+parse_...() takes the snapshot so far, the section and its content, adds what it says, and raises
+Bad. Numbers stay the bytes that they are (sequences.py); arrays.py makes arrays of them."""
 
 import json
 import math
+import operator
 import re
 import struct
+from array import array
 from collections import namedtuple
 
 from .hashing import xxh3, xxh3_128
+from .sequences import Lazy, Pieces, numbers
 
 END_MAGIC = b'KVSEND\r\n'
 NONE = 0xffffffff
 MIB = 1 << 20
+LABEL = 192                 # bytes of the label of sCOR and pAID
+INFINITY = 0x7f800000       # the bits of an f32
 ITEM_SIZE = {'bf16': 2, 'f16': 2, 'f32': 4}
 JSON_DEPTH = 64
 UNCOUNTED = ('pADD', 'iNDX', 'ENDS')     # in no digest, no index, no number of sections
@@ -38,11 +44,13 @@ Queries = namedtuple('Queries', 'source positions data own')    # dtype[H][W][E]
 Paid = namedtuple('Paid', 'label values')                       # values: as Layer.mass
 # bytes dtype[heads][n][width]; features: numbers
 HeadKeys = namedtuple('HeadKeys', 'name heads width n features keys')
-Scores = namedtuple('Scores', 'label values')                   # values: one list per KV head
+Scores = namedtuple('Scores', 'label values')                   # values: Numbers of each KV head
 
 
 class Event(namedtuple('Event', 'kind position n l0 l1 counts')):
     """counts: [l1-l0][G] pairs"""
+
+    __slots__ = ()
 
     @property
     def run(self):
@@ -54,11 +62,13 @@ class Event(namedtuple('Event', 'kind position n l0 l1 counts')):
 class Layer:
     """What one layer holds. keys and values: dtype[sum of rows][E], KV head after KV head."""
 
-    def __init__(self, positions):
-        self.positions = positions           # one list per KV head
-        self.rows = [len(p) for p in positions]
+    def __init__(self, positions, rows, alike):
+        self.positions = positions           # [G] Numbers
+        self.rows = rows                     # [G]
+        self.total = sum(rows)
+        self.alike = alike                   # all KV heads have the same rows
         self.queries = None
-        self.mass = None                     # per KV head, per query head of it: a list
+        self.mass = None                     # [G][query heads of it] Numbers
         self.paid = None
         self.scores = None
         self.keys = self.values = None
@@ -73,8 +83,8 @@ class Snapshot:
         self.head = self.tokens = self.logits = None
         self.head_keys = None                # HeadKeys, of a retrieval head
         self.layers = []
-        self.events = None                   # a list when there is a log
-        self.provenance = []
+        self.events = None                   # a sequence of Event when there is a log
+        self.provenance = []                 # a dict for each line
         self.provenance_text = b''           # as it stands
         self.others = []                     # (type, content), those without a layer
         self.sections = []                   # every Section, in order
@@ -106,21 +116,69 @@ def widen(data, dtype):
     return numpy.frombuffer(data, {'f16': '<f2', 'f32': '<f4'}[dtype]).astype('<f4')
 
 
+# ---- sizes, before anything is read (4) ----
+
+def exactly(section, want):
+    need(section.raw_size == want, f'raw size {section.raw_size} of {want}')
+
+
+def at_most(section, most):
+    need(section.raw_size <= most, f'raw size {section.raw_size}, at most {most}')
+
+
+def is_array(section):
+    """Of one u32 at least."""
+    need(section.raw_size % 4 == 0, f'{section.raw_size} bytes are no u32 array')
+    need(section.raw_size, 'no number')
+
+
+def size_of_positions(snapshot, section):
+    is_array(section)
+    lists = snapshot.model['kv_heads']
+    at_most(section, 4 * (1 + lists + lists * snapshot.head['next_position']))
+
+
+def size_of_mass(before):
+    """f32 for each row and query head, behind so many bytes."""
+    def check(snapshot, section):
+        group = snapshot.model['query_heads'] // snapshot.model['kv_heads']
+        exactly(section, before + 4 * group * snapshot.layers[section.layer].total)
+    return check
+
+
+def size_of_tensor(snapshot, section):
+    item = ITEM_SIZE[snapshot.head['dtype']]
+    need(section.element == item, f'element size {section.element} of {item}')
+    exactly(section, snapshot.layers[section.layer].total * snapshot.model['head_width'] * item)
+
+
+def size_of_index(snapshot, section):
+    want = len(index_of(snapshot.sections))
+    need(section.raw_size == want,
+         f'raw size {section.raw_size} of {want}: does not agree with the sections')
+
+
 # ---- the contents (4) ----
 
 def u32s(data):
-    need(len(data) % 4 == 0, f'{len(data)} bytes are no u32 array')
-    return list(struct.unpack(f'<{len(data) // 4}I', data))
+    return numbers(data, 'I')
 
 
 def f32s(data):
-    return list(struct.unpack(f'<{len(data) // 4}f', data))
+    return numbers(data, 'f')
+
+
+def ascend(values):
+    """Each is less than the next one."""
+    return all(map(operator.lt, values, values[1:]))
 
 
 def ascending(positions, end, where):
     """Positions are strictly ascending and below next_position."""
-    for row, (a, b) in enumerate(zip(positions, positions[1:])):
-        need(a < b, f'{where} row {row + 1}: position {b} after position {a}')
+    if not ascend(positions):
+        row = next(i for i in range(1, len(positions)) if positions[i - 1] >= positions[i])
+        a, b = positions[row - 1:row + 1]
+        raise Bad(f'{where} row {row}: position {b} after position {a}')
     if positions:
         need(positions[-1] < end,
              f'{where} row {len(positions) - 1}: position {positions[-1]} of next_position {end}')
@@ -152,8 +210,8 @@ def check_texts(value):
 def check_depth(text):
     """No more than JSON_DEPTH objects and lists inside each other, in text that may be no JSON."""
     depth = 0
-    for c in re.findall(rb'[][{}]', re.sub(rb'"(?:[^"\\]|\\.)*"?', b'', text, flags=re.S)):
-        depth += 1 if c in b'[{' else -1
+    for c in re.finditer(rb'[][{}]', re.sub(rb'"(?:[^"\\]|\\.)*"?', b'', text, flags=re.S)):
+        depth += 1 if c[0] in b'[{' else -1
         need(depth <= JSON_DEPTH, f'JSON: more than {JSON_DEPTH} objects and lists inside each other')
 
 
@@ -251,7 +309,6 @@ def check_keys(where, value, rules, closed, spare=()):
 
 
 def parse_head(snapshot, section, content):
-    need(len(content) <= MIB, 'longer than 1 MiB')
     head = parse_json(content)
     check_keys('', head, HEAD_KEYS, closed=False)
     model = head['model']
@@ -274,32 +331,29 @@ def parse_head(snapshot, section, content):
 
 def parse_tokens(snapshot, section, content):
     snapshot.tokens = u32s(content)
-    need(snapshot.tokens, 'no token')
 
 
 def parse_positions(snapshot, section, content):
     words = u32s(content)
     heads = snapshot.model['kv_heads']
-    need(words, 'empty')
     lists = words[0]
     need(lists in (1, heads), f'{lists} lists for {heads} KV heads')
     need(len(words) > lists and len(words) == 1 + lists + sum(words[1:1 + lists]),
          f'raw size {len(content)} does not fit the rows')
-    positions, at = [], 1 + lists
-    for g, rows in enumerate(words[1:1 + lists]):
-        positions.append(words[at:at + rows])
-        ascending(positions[-1], snapshot.head['next_position'], f'KV head {g}')
-        at += rows
-    snapshot.layers.append(Layer(positions if lists == heads else positions * heads))
+    rows, at = words[1:1 + lists], 1 + lists
+    for g, n in enumerate(rows):
+        ascending(words[at:at + n], snapshot.head['next_position'], f'KV head {g}')
+        at += n
+    positions = Pieces(words[1 + lists:], rows)
+    if lists < heads:
+        only, n = positions[0], rows[0]
+        rows, positions = Lazy(heads, lambda g: n), Lazy(heads, lambda g: only)
+    snapshot.layers.append(Layer(positions, rows, lists == 1))
 
 
 def parse_tensor(name):
     def parse(snapshot, section, content):
-        item = ITEM_SIZE[snapshot.head['dtype']]
         layer = snapshot.layers[section.layer]
-        want = sum(layer.rows) * snapshot.model['head_width'] * item
-        need(section.element == item, f'element size {section.element} of {item}')
-        need(len(content) == want, f'raw size {len(content)} of {want}')
         setattr(layer, name, content)
         if name == 'keys':
             layer.keys_hash = xxh3(b''.join(
@@ -308,7 +362,6 @@ def parse_tensor(name):
 
 
 def parse_queries(snapshot, section, content):
-    need(len(content) >= 8, f'raw size {len(content)}')
     source, window = struct.unpack_from('<II', content)
     need(source in (1, 2), f'source {source} is not known')
     need(window >= 1, 'no query')
@@ -332,45 +385,43 @@ def parse_queries(snapshot, section, content):
 def parse_mass(snapshot, section, content):
     layer = snapshot.layers[section.layer]
     layer.mass = lists_of_rows(snapshot, layer, content)
-    need(all(math.isfinite(v) for head in layer.mass for one in head for v in one), 'not finite')
+    need(max(u32s(content), default=0) < INFINITY, 'not finite')
 
 
 def lists_of_rows(snapshot, layer, content):
     """f32 values for each KV head, each of its query heads, each row; none negative, no NaN."""
-    group = snapshot.model['query_heads'] // snapshot.model['kv_heads']
-    need(len(content) == 4 * group * sum(layer.rows), f'raw size {len(content)}')
-    values, lists = iter(f32s(content)), []
-    for rows in layer.rows:
-        lists.append([[next(values) for _ in range(rows)] for _ in range(group)])
-        need(all(v == v and math.copysign(1, v) > 0 for one in lists[-1] for v in one),
-             'negative, or not a number')
-    return lists
+    group, rows = snapshot.model['query_heads'] // snapshot.model['kv_heads'], layer.rows
+    # as an integer a NaN is greater than infinity, and what is negative still more
+    need(max(u32s(content), default=0) <= INFINITY, 'negative, or not a number')
+    heads = Pieces(f32s(content), Lazy(len(rows), lambda g: group * rows[g]))
+
+    def query_heads(g):
+        values, n = heads[g], rows[g]
+        return Lazy(group, lambda r: values[r * n:(r + 1) * n])
+    return Lazy(len(rows), query_heads)
 
 
 def parse_paid(snapshot, section, content):
     layer = snapshot.layers[section.layer]
-    layer.paid = Paid(parse_label(content), lists_of_rows(snapshot, layer, content[192:]))
+    values = lists_of_rows(snapshot, layer, memoryview(content)[LABEL:])
+    layer.paid = Paid(parse_label(content), values)
 
 
 def parse_label(content):
-    label, _, fill = content[:192].partition(b'\0')
-    need(len(label) < min(192, len(content)), 'the label ends without a zero')
+    label, _, fill = content[:LABEL].partition(b'\0')
+    need(len(label) < LABEL, 'the label ends without a zero')
     need(not any(fill), 'the label is not filled with zero')
     return decode(label)
 
 
 def parse_scores(snapshot, section, content):
     layer = snapshot.layers[section.layer]
-    want = 192 + 4 * sum(layer.rows)
-    need(len(content) == want, f'raw size {len(content)} of {want}')
-    label, values, at = parse_label(content), f32s(content[192:]), 0
-    heads = []
-    for g, rows in enumerate(layer.rows):
-        heads.append(values[at:at + rows])
-        for row, value in enumerate(heads[-1]):
-            need(value == value, f'KV head {g} row {row}: NaN')
-        at += rows
-    layer.scores = Scores(label, heads)
+    values = f32s(memoryview(content)[LABEL:])
+    layer.scores = Scores(parse_label(content), Pieces(values, layer.rows))
+    if any(map(math.isnan, values)):
+        g, row = next((g, row) for g, own in enumerate(layer.scores.values)
+                      for row, value in enumerate(own) if math.isnan(value))
+        raise Bad(f'KV head {g} row {row}: NaN')
 
 
 def decode(text):
@@ -381,8 +432,6 @@ def decode(text):
 
 
 def parse_logits(snapshot, section, content):
-    want = 4 * snapshot.model['vocabulary']
-    need(len(content) == want, f'raw size {len(content)} of {want}')
     snapshot.logits = f32s(content)
 
 
@@ -401,50 +450,59 @@ def parse_head_keys(snapshot, section, content):
     want = data + heads * n * width * item
     need(len(content) == want, f'raw size {len(content)} of {want}')
     need(not any(zero) and not any(content[end:data]), 'a reserved byte is not zero')
-    numbers = u32s(content[64:end])
-    need(all(v & 0x7fffffff < 0x7f800000 for v in numbers), 'a feature is not finite')
-    snapshot.head_keys = HeadKeys(name.decode(), heads, width, n, f32s(content[64:end]),
-                                  content[data:])
+    values = f32s(content[64:end])
+    need(all(map(math.isfinite, values)), 'a feature is not finite')
+    snapshot.head_keys = HeadKeys(name.decode(), heads, width, n, values, content[data:])
 
 
 def parse_events(snapshot, section, content):
-    words, at, events = u32s(content), 0, []
-    G = snapshot.model['kv_heads']
-    need(words, 'no event')
+    words, at, starts = u32s(content), 0, array('Q')
+    G, layers = snapshot.model['kv_heads'], snapshot.model['layers']
     while at < len(words):
-        where = f'event {len(events)}'
+        where = f'event {len(starts)}'
+        starts.append(at)
         need(at + 6 <= len(words), f'{where}: ends too early')
         kind, position, n, flags, l0, l1 = words[at:at + 6]
         at += 6
         need(kind in (1, 2, 3), f'{where}: kind {kind} is not known')
         need(flags in (0, 1), f'{where}: a flag that must be zero is not')
         need((n == 0) == (kind == 3), f'{where}: {n} rows were run')
-        need(l0 < l1 <= snapshot.model['layers'], f'{where}: layers {l0} to {l1}')
+        need(l0 < l1 <= layers, f'{where}: layers {l0} to {l1}')
         need(flags or kind != 3, f'{where}: an eviction without counts')
-        counts = None
         if flags:
             end = at + 2 * (l1 - l0) * G
             need(end <= len(words), f'{where}: ends in its counts')
-            pairs = list(zip(words[at:end:2], words[at + 1:end:2]))
-            counts = [pairs[i:i + G] for i in range(0, len(pairs), G)]
-            at = end
-            for i, (before, after) in enumerate(pairs):
+            for i, (before, after) in enumerate(zip(words[at:end:2], words[at + 1:end:2])):
                 need(after <= before if kind == 3 else before <= after <= before + n,
                      f'{where}: layer {l0 + i // G} head {i % G}: rows {before}, then {after}')
-        events.append(Event(kind, position, n, l0, l1, counts))
-    snapshot.events = events
+            at = end
+    snapshot.events = Lazy(len(starts), lambda i: event_at(words, starts[i], G))
+
+
+def event_at(words, at, heads):
+    """The event whose first word this is; its counts are right."""
+    kind, position, n, flags, l0, l1 = words[at:at + 6]
+
+    def pairs(layer):
+        start = at + 6 + 2 * layer * heads
+        counts = words[start:start + 2 * heads]
+        return list(zip(counts[::2], counts[1::2]))
+    return Event(kind, position, n, l0, l1, Lazy(l1 - l0, pairs) if flags else None)
 
 
 def parse_provenance(snapshot, section, content):
-    need(content, 'no line')
     need(content.endswith(b'\n'), 'the last line has no end')
     snapshot.provenance_text = content
-    for line in content[:-1].split(b'\n'):
-        entry = parse_json(line)
-        check_keys('', entry, {'options': lambda v: type(v) is dict,
-                               'tool': lambda v: type(v) is str,
-                               'version': lambda v: type(v) is str}, closed=False)
-        snapshot.provenance.append(entry)
+    starts, at = array('Q'), 0
+    while at < len(content):
+        starts.append(at)
+        at = content.index(b'\n', at) + 1
+        check_keys('', parse_json(content[starts[-1]:at - 1]), {
+            'options': lambda v: type(v) is dict, 'tool': lambda v: type(v) is str,
+            'version': lambda v: type(v) is str}, closed=False)
+    starts.append(at)
+    snapshot.provenance = Lazy(len(starts) - 1,
+                               lambda i: parse_json(content[starts[i]:starts[i + 1] - 1]))
 
 
 def counted(sections):
@@ -462,7 +520,6 @@ def parse_index(snapshot, section, content):
 
 
 def parse_end(snapshot, section, content):
-    need(len(content) == 64, f'raw size {len(content)} of 64')
     need(section.blocks[0].codec == 0, 'compressed')
     magic, total, index, number, zero, stream, logical = struct.unpack('<8sQQII16s16s', content)
     need(magic == END_MAGIC, 'wrong magic')
@@ -493,7 +550,7 @@ def logical_digest(sections):
 
 
 def parse_padding(snapshot, section, content):
-    need(not content, 'has content')
+    """Nothing: SIZES leaves no byte."""
 
 
 def parse_other(snapshot, section, content):
@@ -507,3 +564,16 @@ PARSERS = {
     'KEYS': parse_tensor('keys'),
     'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'rHDk': parse_head_keys,
     'eVNt': parse_events, 'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
+
+# by the type of a section: what its header must say, (snapshot so far, section)
+SIZES = {
+    'HEAD': lambda _, s: need(s.raw_size <= MIB, 'longer than 1 MiB'),
+    'TOKS': lambda _, s: is_array(s), 'POSN': size_of_positions,
+    'oBSq': lambda _, s: need(s.raw_size >= 8, f'raw size {s.raw_size}'),
+    'mASS': size_of_mass(0), 'pAID': size_of_mass(LABEL),
+    'sCOR': lambda snapshot, s: exactly(s, LABEL + 4 * snapshot.layers[s.layer].total),
+    'KEYS': size_of_tensor, 'VALS': size_of_tensor,
+    'LGTS': lambda snapshot, s: exactly(s, 4 * snapshot.model['vocabulary']),
+    'eVNt': lambda _, s: is_array(s), 'pROv': lambda _, s: need(s.raw_size, 'no line'),
+    'iNDX': size_of_index, 'ENDS': lambda _, s: exactly(s, 64),
+    'pADD': lambda _, s: need(s.raw_size == 0, 'has content')}

@@ -39,4 +39,7 @@ def save_rows(path, positions):
     with open(path, 'w') as file:
         for i, layer in enumerate(positions):
             for g, head in enumerate(layer):
-                print(i, g, *sorted(int(p) for p in head), file=file)
+                file.write(f'{i} {g}')
+                for p in np.sort(np.fromiter(head, np.int64)):
+                    file.write(f' {p}')
+                file.write('\n')

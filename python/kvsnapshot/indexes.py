@@ -5,19 +5,62 @@ What is in an index is checked here only as far as the document wants it of ever
 import struct
 from collections import namedtuple
 
-from .content import ITEM_SIZE, need, u32s
+from .content import ITEM_SIZE, ascend, at_most, exactly, need, u32s
+from .sequences import Lazy, Pieces
 
 FRONT = 64
 Entries = namedtuple('Entries', 'u heads')      # bITS, pAGE: bytes of each KV head
-Clusters = namedtuple('Clusters', 'sink ends labels means')     # lists; means: dtype[C][E] each
+# labels: [G] Numbers; means: [G] bytes dtype[C][E]
+Clusters = namedtuple('Clusters', 'sink ends labels means')
 LowRank = namedtuple('LowRank', 'chunk rows rank exact left right landmarks')
 
 
+def padded(at):
+    return at + -at % 64
+
+
+def row_size(snapshot):
+    return snapshot.model['head_width'] * ITEM_SIZE[snapshot.head['dtype']]
+
+
+# ---- sizes, before anything is read ----
+
+def size_of_entries(item, most):
+    """most: bytes behind the front, of the snapshot and the rows of all KV heads."""
+    def check(snapshot, section):
+        want = item or ITEM_SIZE[snapshot.head['dtype']]
+        need(section.element == want, f'element size {section.element} of {want}')
+        need(section.raw_size >= FRONT, f'raw size {section.raw_size}')
+        at_most(section, FRONT + most(snapshot, snapshot.layers[section.layer]))
+    return check
+
+
+def most_bits(snapshot, layer):
+    """With the least group, of 16 rows, there are most bytes for a row."""
+    return layer.total // 16 * snapshot.model['head_width'] * 6
+
+
+def most_pages(snapshot, layer):
+    return layer.total // 2 * 2 * row_size(snapshot)
+
+
+def most_clusters(snapshot, layer):
+    """Each row in a cluster of its own."""
+    labels = padded(8 * snapshot.model['kv_heads'] + 4 * layer.total)
+    return labels + layer.total * row_size(snapshot)
+
+
+def most_factors(snapshot, layer):
+    """Of all rows and all ranks, in chunks of one row."""
+    n, heads = layer.rows[0], snapshot.model['kv_heads']
+    rank = heads * snapshot.model['head_width']
+    return padded(4 * heads * n) + heads * row_size(snapshot) * (n + rank + n)
+
+
+# ---- the contents ----
+
 def front(snapshot, section, content, fields):
     """u and the fields (u32) of the first 64 bytes; the hash is that of the keys."""
-    need(len(content) >= FRONT, f'raw size {len(content)}')
-    item = 2 if section.type == 'bITS' else ITEM_SIZE[snapshot.head['dtype']]
-    need(section.element == item, f'element size {section.element} of {item}')
     words = u32s(content[:FRONT])
     keys = snapshot.layers[section.layer].keys_hash
     need(struct.unpack_from('<Q', content, 8)[0] == keys,
@@ -26,21 +69,10 @@ def front(snapshot, section, content, fields):
     return (words[0], *words[4:4 + fields])
 
 
-def exactly(content, want):
-    need(len(content) == want, f'raw size {len(content)} of {want}')
-
-
-def split(data, sizes):
-    """The pieces of data, which has just these sizes."""
-    pieces, at = [], 0
-    for size in sizes:
-        pieces.append(data[at:at + size])
-        at += size
-    return pieces
-
-
-def padded(at):
-    return at + -at % 64
+def entries(content, rows, u, size):
+    """The bytes of each KV head, of so many for u rows."""
+    behind = memoryview(content)[FRONT:]
+    return Entries(u, Pieces(behind, Lazy(len(rows), lambda g: size * (rows[g] // u))))
 
 
 def parse_bits(snapshot, section, content):
@@ -48,24 +80,23 @@ def parse_bits(snapshot, section, content):
     (u,) = front(snapshot, section, content, 0)
     need(u in (16, 32, 64, 128), f'groups of {u} rows')
     size = E * (4 + u // 8)
-    exactly(content, FRONT + size * sum(rows // u for rows in layer.rows))
-    heads = split(content[FRONT:], [size * (rows // u) for rows in layer.rows])
-    for g, head in enumerate(heads):
+    exactly(section, FRONT + size * sum(rows // u for rows in layer.rows))
+    layer.bits = entries(content, layer.rows, u, size)
+    for g, head in enumerate(layer.bits.heads):
         for i in range(len(head) // size):
             numbers = struct.unpack_from(f'<{2 * E}H', head, i * size)
             where = f'KV head {g} group {i}: '
             need(all(v & 0x7fff < 0x7c00 for v in numbers[:E]), where + 'a zero is not finite')
             need(all(v < 0x7c00 for v in numbers[E:]), where + 'a scale is negative or not finite')
-    layer.bits = Entries(u, heads)
 
 
 def parse_pages(snapshot, section, content):
     layer = snapshot.layers[section.layer]
     (u,) = front(snapshot, section, content, 0)
     need(2 <= u <= 65536, f'pages of {u} rows')
-    size = 2 * snapshot.model['head_width'] * ITEM_SIZE[snapshot.head['dtype']]
-    exactly(content, FRONT + size * sum(rows // u for rows in layer.rows))
-    layer.pages = Entries(u, split(content[FRONT:], [size * (rows // u) for rows in layer.rows]))
+    size = 2 * row_size(snapshot)
+    exactly(section, FRONT + size * sum(rows // u for rows in layer.rows))
+    layer.pages = entries(content, layer.rows, u, size)
 
 
 def parse_clusters(snapshot, section, content):
@@ -74,41 +105,49 @@ def parse_clusters(snapshot, section, content):
     need(u == 1, f'entries of {u} rows')
     at = FRONT + 8 * G
     need(len(content) >= at, f'raw size {len(content)}')
-    counts, ends = u32s(content[FRONT:FRONT + 4 * G]), u32s(content[FRONT + 4 * G:at])
+    bytes_of = memoryview(content)
+    counts, ends = u32s(bytes_of[FRONT:FRONT + 4 * G]), u32s(bytes_of[FRONT + 4 * G:at])
     for g, rows in enumerate(layer.rows):
         need(ends[g] <= rows, f'KV head {g}: rows up to {ends[g]} of {rows}')
-    sizes = [max(end - sink, 0) for end in ends]
-    end = at + 4 * sum(sizes)
-    row = snapshot.model['head_width'] * ITEM_SIZE[snapshot.head['dtype']]
-    exactly(content, padded(end) + row * sum(counts))
-    need(not any(content[end:padded(end)]), 'the gap after the labels is not zero')
-    labels = [u32s(piece) for piece in split(content[at:end], [4 * size for size in sizes])]
+    sizes = Lazy(G, lambda g: max(ends[g] - sink, 0))
+    end, row = at + 4 * sum(sizes), row_size(snapshot)
+    exactly(section, padded(end) + row * sum(counts))
+    need(not any(bytes_of[end:padded(end)]), 'the gap after the labels is not zero')
+    labels = Pieces(u32s(bytes_of[at:end]), sizes)
     for g, own in enumerate(labels):
-        need(all(label < counts[g] for label in own), f'KV head {g}: cluster of {counts[g]}')
-        need(len(set(own)) == counts[g], f'KV head {g}: a cluster without a row')
-    layer.clusters = Clusters(sink, ends, labels, split(content[padded(end):],
-                                                        [row * n for n in counts]))
+        need(max(own, default=-1) < counts[g], f'KV head {g}: cluster of {counts[g]}')
+        with_row = bytearray(counts[g])
+        for label in own:
+            with_row[label] = 1
+        need(all(with_row), f'KV head {g}: a cluster without a row')
+    means = Pieces(bytes_of[padded(end):], Lazy(G, lambda g: row * counts[g]))
+    layer.clusters = Clusters(sink, ends, labels, means)
 
 
 def parse_low_rank(snapshot, section, content):
     layer, G = snapshot.layers[section.layer], snapshot.model['kv_heads']
-    item, E = ITEM_SIZE[snapshot.head['dtype']], snapshot.model['head_width']
+    item, row = ITEM_SIZE[snapshot.head['dtype']], row_size(snapshot)
     u, n, r, x = front(snapshot, section, content, 3)
     need(1 <= u <= 65536, f'chunks of {u} rows')
-    need(all(p == layer.positions[0] for p in layer.positions), 'KV heads have other rows')
+    need(layer.alike or all(p == layer.positions[0] for p in layer.positions),
+         'KV heads have other rows')
     need(n % u == 0 and n <= layer.rows[0], f'{n} of {layer.rows[0]} rows in chunks of {u}')
-    need(1 <= r <= G * E, f'rank {r}')
+    need(1 <= r <= G * snapshot.model['head_width'], f'rank {r}')
     need(x <= n // u, f'{x} chunks of {n // u}')
     end = FRONT + 4 * G * x
-    sizes = [item * n * r] + G * [item * E * r] + G * [item * (n // u) * E]
-    exactly(content, padded(end) + sum(sizes))
-    need(not any(content[end:padded(end)]), 'the gap after the chunks is not zero')
-    exact = [u32s(piece) for piece in split(content[FRONT:end], G * [4 * x])]
+    at, left, right, landmarks = padded(end), item * n * r, row * r, row * (n // u)
+    exactly(section, at + left + G * (right + landmarks))
+    need(not any(content[end:at]), 'the gap after the chunks is not zero')
+    exact = Pieces(u32s(content[FRONT:end]), Lazy(G, lambda g: x))
     for g, own in enumerate(exact):
-        need(all(a < b for a, b in zip(own, own[1:] + [n // u])),
+        need(ascend(own) and max(own, default=-1) < n // u,
              f'KV head {g}: exact chunks do not ascend, or are beyond {n // u}')
-    left, *others = split(content[padded(end):], sizes)
-    layer.low_rank = LowRank(u, n, r, exact, left, others[:G], others[G:])
+    behind = at + left + G * right
+    layer.low_rank = LowRank(u, n, r, exact, content[at:at + left],
+                             Pieces(content[at + left:behind], Lazy(G, lambda g: right)),
+                             Pieces(content[behind:], Lazy(G, lambda g: landmarks)))
 
 
+SIZES = {'bITS': size_of_entries(2, most_bits), 'pAGE': size_of_entries(None, most_pages),
+         'cLUS': size_of_entries(None, most_clusters), 'lOWR': size_of_entries(None, most_factors)}
 PARSERS = {'bITS': parse_bits, 'pAGE': parse_pages, 'cLUS': parse_clusters, 'lOWR': parse_low_rank}

@@ -13,12 +13,12 @@ import numpy as np
 
 from . import container
 from .arrays import Layer
-from .content import END_MAGIC, MIB, NONE, Bad, Snapshot, counted, index_of, logical_digest, stream_digest
+from .content import (END_MAGIC, LABEL, MIB, NONE, Bad, Snapshot, counted, index_of, logical_digest,
+                      stream_digest)
 from .hashing import xxh3
 from .given import checked
 
 ALIGNED_FROM = 1 << 16          # bytes of content from which on a payload begins on a page (3.4)
-LABEL = 192                     # bytes (4.6)
 
 
 def filled(data):

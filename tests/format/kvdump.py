@@ -101,7 +101,7 @@ def lines(snapshot):
         yield (f'retrieval head features {len(k.features)}: '
                f'{" ".join(map(repr, k.features[:16])) or "-"}')
     for event in snapshot.events or []:
-        counts = '' if event.counts is None else f' counts {json.dumps(event.counts)}'
+        counts = '' if event.counts is None else f' counts {json.dumps(list(event.counts))}'
         yield (f'event kind {event.kind}{" run" * event.run} position {event.position} rows {event.n} '
                f'layers {event.l0}..{event.l1 - 1}{counts}')
     for entry in snapshot.provenance:

@@ -41,7 +41,7 @@ def main(arguments):
         print(f'kvread: {names[0]}: {error}', file=sys.stderr)
         return error.status
     if want_json:
-        print(json.dumps(kvdump.as_json(snapshot), sort_keys=True))
+        print(json.dumps(kvdump.as_json(snapshot), sort_keys=True, default=list))
     else:
         print('\n'.join(kvdump.lines(snapshot)))
     return 0
