@@ -34,6 +34,19 @@ tokenize() {
 	tokenize - <t | cmp - ids
 }
 
+@test "the count of an empty text is a number: 0 where no token is put before it" {
+	: >empty
+	for options in --no-template "--no-template --plain" --continue --decode; do
+		# shellcheck disable=SC2086 # words
+		run -0 --separate-stderr kv-tokenize -m "$DEMO" $options --count empty
+		assert_equal "$output $stderr" "0 "
+	done
+	assert_equal "$(tokenize --count empty)" 1
+	# the ids are refused as before: kv-prefill would have none to run
+	run -3 --separate-stderr kv-tokenize -m "$DEMO" --no-template empty
+	assert_equal "$output $stderr" " kv-tokenize: empty: there is no token"
+}
+
 @test "the template is put before the text unless --no-template" {
 	printf 'word' >t
 	tokenize t >with

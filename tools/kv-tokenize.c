@@ -38,7 +38,8 @@ encode(const struct tokenizer *t, const char *name, const char *text, size_t len
 	    (plain ? TOK_PLAIN : 0);
 
 	encode_text(t, name, text, len, flags, UINT32_MAX, EXIT_DAMAGED, ids);
-	refuse_no_token(name, ids);
+	if (!count)                             /* of no tokens there is a number, too */
+		refuse_no_token(name, ids);
 }
 
 static void
