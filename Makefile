@@ -12,6 +12,10 @@ INCLUDEDIR = $(PREFIX)/include
 MANDIR = $(PREFIX)/share/man
 PKG_CONFIG = pkg-config
 
+# A text as one word of a shell; and as a string of C in such a word. Folders have names of any characters.
+quoted = '$(subst ','\'',$(1))'
+c_string = $(call quoted,"$(subst ",\",$(subst \,\\,$(1)))")
+
 CFLAGS = -O2 -g
 WARN = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wvla
 WERROR =
@@ -115,7 +119,7 @@ $(O)/cc.flags: $(call changed,cc.flags)
 $(O)/nvcc.flags: $(call changed,nvcc.flags)
 $(O)/%.flags:
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(subst ','\'',$($(@F)))' >$@
+	@printf '%s\n' $(call quoted,$($(@F))) >$@
 
 $(O)/libkvfile.a: $(kvfile_o)
 $(O)/libmethods.a: $(methods_o)

@@ -164,13 +164,14 @@ without() {
 }
 
 # The empty programs of the compiler above are not for any machine, and as tests of bats they pass.
-@test "in a folder with a space everything is built, tested, installed and uninstalled" {
-	mkdir 'a b'
-	ln -s "$ROOT"/* 'a b'
-	rm -f 'a b'/build*
+@test "in a folder with a space, and with other characters, everything is built, tested, installed and uninstalled" {
+	local folder='a b & it'\''s #1 | \2 "x" %s'
+	mkdir "$folder"
+	ln -s "$ROOT"/* "$folder"
+	rm -f "$folder"/build*
 	sed -i 's/^echo /chmod +x "$2"\n&/' bin/cc
 	cp bin/cc bin/c++
-	cd 'a b'
+	cd "$folder"
 	# the command, and not the part of it that runs this test
 	run make --no-print-directory O=out GPU=0 CC=cc CXX=c++ bats_files= BATS="$(type -ap bats | tail -n 1)" test
 	assert_success
@@ -182,6 +183,10 @@ without() {
 	assert_equal "$(PKG_CONFIG_PATH="st age/opt/k v/lib/pkgconfig" pkg-config --cflags kvfile)" '-I/opt/k\ v/include/kvfile '
 	make -s O="$PWD/out" GPU=0 CC=cc CXX=c++ DESTDIR="$PWD/st age" PREFIX='/opt/k v' uninstall
 	assert_equal "$(find 'st age' -type f -o -type l)" ''
+	# what programs of the tests know of the tree is a string of C
+	local name=${PWD//\\/\\\\}
+	eval "set -- $(make -n GPU=0 O=out CC=cc CXX=c++ -W tests/unit/model_cache.c out/tests/unit/model_cache.o | grep DEMO_MODEL)"
+	assert_equal "$(printf '%s\n' "$@" | grep DEMO_MODEL)" "-DDEMO_MODEL=\"${name//\"/\\\"}/examples/demo-model\""
 	run -2 make O='../a b/out' GPU=0
 	assert_output --partial 'make takes no names with spaces'
 }

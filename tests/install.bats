@@ -46,6 +46,41 @@ setup() {
 	assert_equal "kv-info $(pkg-config --modversion kvfile)" "$(kv-info --version | head -n 1)"
 }
 
+# staged PREFIX [VARIABLE=VALUE ...]: installs into ./stage
+staged() {
+	rm -rf stage
+	make -s -o all -o "$O/libkvfile.a" -C "$ROOT" O="$O" DESTDIR="$PWD/stage" PREFIX="$1" "${@:2}" install
+}
+
+@test "folders may have names of any characters, and pkg-config quotes its flags" {
+	unset PKG_CONFIG_SYSROOT_DIR
+	local prefix
+	for prefix in '/opt/k v' '/opt/a&b|c;d' '/opt/back\slash\1' "/opt/it's" '/opt/100% #1, ~/x' '/opt/\&' '/opt/ü*?[x]<y>'; do
+		staged "$prefix" || return
+		export PKG_CONFIG_PATH=$PWD/stage$prefix/lib/pkgconfig
+		eval "set -- $(pkg-config --cflags --libs kvfile)"
+		printf '%s\n' "$@" >flags
+		printf '%s\n' "-I$prefix/include/kvfile" "-L$prefix/lib" -lkvfile | diff - flags || return
+		assert_equal "$(pkg-config --variable=prefix kvfile)" "$prefix"
+		assert_equal "$(pkg-config --variable=pythondir kvfile)" "$prefix/share/kvpipe/python"
+		assert [ -s "stage$prefix/share/kvpipe/python/kvsnapshot/__init__.py" ]
+		make -s -C "$ROOT" O="$O" DESTDIR="$PWD/stage" PREFIX="$prefix" uninstall
+		assert_equal "$(find stage -type f -o -type l)" ''
+	done
+	# where nothing is staged the message has the name, too
+	ldconfig_that_knows /elsewhere/lib
+	run -0 env PATH="$PWD/bin:$PATH" make -s -o all -o "$O/libkvfile.a" -C "$ROOT" O="$O" PREFIX="$PWD/it's & \\n" install
+	assert_output --partial "The loader does not know $PWD/it's & \\n/lib/libkvfile.so: "
+	# each folder for itself
+	staged /opt/x LIBDIR='/l|&' INCLUDEDIR='/i #'
+	eval "set -- $(PKG_CONFIG_PATH='stage/l|&/pkgconfig' pkg-config --cflags --libs kvfile)"
+	assert_equal "$(printf '<%s>' "$@")" '<-I/i #/kvfile><-L/l|&><-lkvfile>'
+	# what kvfile.pc cannot say
+	run -2 staged '/opt/"x"'
+	assert_output --partial 'kvfile.pc cannot name /opt/"x": it has a quotation mark'
+	assert [ ! -e stage ]
+}
+
 @test "Python finds the package where pkg-config says, and it has the version of the programs" {
 	assert_equal "$(pkg-config --variable=pythondir kvfile | sed "s,^$STAGE,,")" /opt/kvpipe/share/kvpipe/python
 	run -0 env PYTHONPATH="$STAGE/opt/kvpipe/share/kvpipe/python" "$PYTHON" -c 'import kvsnapshot; print("kv-info", kvsnapshot.__version__)'

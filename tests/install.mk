@@ -28,8 +28,14 @@ installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
 scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh cli/*.sh) .ci/run
 
-# A folder's name for the shell, where it may have spaces.
-to = '$(DESTDIR)$(1)'
+# A folder's name for the shell.
+to = $(call quoted,$(DESTDIR)$(1))
+
+# Variables of kvfile.pc, which quotes them where it uses them: a quotation mark would end that, and # begins a comment.
+hash := \#
+pc_line = $(if $(findstring ",$(2)),$(error kvfile.pc cannot name $(2): it has a quotation mark),$(call quoted,$(1)=$(subst $(hash),\$(hash),$(2))))
+pc_lines = $(call pc_line,prefix,$(PREFIX)) $(call pc_line,libdir,$(LIBDIR)) $(call pc_line,includedir,$(INCLUDEDIR)) \
+	$(call pc_line,pythondir,$(PYTHONDIR)) $(call quoted,Version: $(VERSION))
 
 install: all $(O)/libkvfile.a
 	$(INSTALL) -d $(call to,$(BINDIR)) $(call to,$(LIBDIR)/pkgconfig) $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) \
@@ -39,8 +45,7 @@ install: all $(O)/libkvfile.a
 	$(INSTALL) -m 755 $(O)/libkvfile.so $(call to,$(LIBDIR)/libkvfile.so.$(SOVERSION))
 	ln -sf libkvfile.so.$(SOVERSION) $(call to,$(LIBDIR)/libkvfile.so)
 	$(INSTALL) -m 644 $(installed_headers) $(call to,$(INCLUDEDIR)/kvfile)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
-	    -e 's|@VERSION@|$(VERSION)|' -e 's|@PYTHONDIR@|$(PYTHONDIR)|' libkvfile/kvfile.pc.in >$(call to,$(LIBDIR)/pkgconfig/kvfile.pc)
+	{ printf '%s\n' $(pc_lines) && cat libkvfile/kvfile.pc.in; } >$(call to,$(LIBDIR)/pkgconfig/kvfile.pc)
 	for page in $(pages); do \
 		dir=$(call to,$(MANDIR))/man$${page##*.} && $(INSTALL) -d "$$dir" && \
 		$(INSTALL) -m 644 $$page "$$dir" || exit; \
@@ -58,11 +63,11 @@ install: all $(O)/libkvfile.a
 	for file in $(installed_examples:examples/%=%); do \
 		$(INSTALL) -D -m 644 examples/$$file $(call to,$(SHAREDIR))/$$file || exit; \
 	done
-	@[ -n '$(DESTDIR)' ] || { $(loader_knows); } || \
-		echo 'The loader does not know $(LIBDIR)/libkvfile.so: LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root).'
+	@[ -n $(call quoted,$(DESTDIR)) ] || { $(loader_knows); } || printf '%s\n' $(call quoted,$(loader_does_not))
 
 # A user's PATH need not have ldconfig, and who is not root cannot use it.
-loader_knows = PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; ldconfig -p 2>/dev/null | grep -qF '> $(LIBDIR)/libkvfile.so'
+loader_knows = PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; ldconfig -p 2>/dev/null | grep -qF $(call quoted,> $(LIBDIR)/libkvfile.so)
+loader_does_not = The loader does not know $(LIBDIR)/libkvfile.so: LD_LIBRARY_PATH, or a line in /etc/ld.so.conf and ldconfig (as root).
 
 uninstall:
 	rm -f $(foreach tool,$(TOOLS),$(call to,$(BINDIR)/$(tool)))
@@ -91,11 +96,11 @@ $(O)/unit.bats: FORCE $(filter-out %/unit.bats test unit,$(MAKECMDGOALS))
 	@rm -f $(O)/unit_*.bats
 	@for part in $$($(ops_emulated) -l); do \
 		printf '# bats file_tags=slow\n@test "unit: ops_emulated, %s" { ASAN_OPTIONS= %s %s; }\n' "$$part" \
-		    "'$(abspath $(ops_emulated))'$(if $(filter 1,$(ALL)), -a)" "$$part" >$(O)/unit_$$part.bats; \
+		    $(call quoted,$(call quoted,$(abspath $(ops_emulated)))$(if $(filter 1,$(ALL)), -a)) "$$part" >$(O)/unit_$$part.bats; \
 	done
 	@echo '# bats file_tags=slow' >$@
 	@for test in $(filter-out $(ops_emulated),$(UNIT_TESTS)); do \
-		printf '@test "unit: %s" { ASAN_OPTIONS= "%s"; }\n' "$${test##*/}" '$(abspath $(O))'"$${test#$(O)}"; \
+		printf '@test "unit: %s" { ASAN_OPTIONS= %s; }\n' "$${test##*/}" $(call quoted,$(call quoted,$(abspath $(O))))"$${test#$(O)}"; \
 	done >>$@
 
 # With SAN=1 those with the tag nosan are left out: they run no C of ours, only copy it, or measure its memory.
@@ -105,7 +110,7 @@ left_out = $(if $(filter 1,$(SAN)),-e '^# bats file_tags=.*nosan') $(if $(filter
 some_files = $(if $(strip $(left_out)),$$(grep -L $(left_out) $(1)),$(1))
 # A program that dies frees nothing: leaks are looked for in the unit tests only.
 test: $(O)/unit.bats
-	@O='$(abspath $(O))' BATS=$(BATS) LC_ALL=$(TEST_LOCALE) ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
+	@O=$(call quoted,$(abspath $(O))) BATS=$(BATS) LC_ALL=$(TEST_LOCALE) ASAN_OPTIONS=detect_leaks=0 sh tests/run_files.sh \
 	    $(O)/unit.bats $(call some_files,$(O)/unit_*.bats $(bats_files))
 
 # SC2119: a function that takes arguments may be called without. SC2034: variables of the helper are used by those who load it. SC2154: bats sets stderr. SC2207: words of numbers into arrays.

@@ -17,7 +17,7 @@ model_whole = $(patsubst %,$(O)/tests/unit/%,model_cache model_generate model_in
 UNIT_TESTS += $(model_whole)
 $(model_whole): %: %.o $(model_a) $(device_a) $(file_a)
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(model_libs) $(kvfile_libs) $(device_libs)
-$(model_whole:=.o): CPPFLAGS += -DDEMO_MODEL='"$(abspath examples/demo-model)"'
+$(model_whole:=.o): CPPFLAGS += -DDEMO_MODEL=$(call c_string,$(abspath examples/demo-model))
 
 # make oracle TRAIN_PYTHON=/folder/of/venv/bin/python: every family against transformers; 10 minutes
 oracle: all

@@ -36,7 +36,7 @@ bundle_path = -Wl,--disable-new-dtags,-rpath,'\$$\$$ORIGIN/lib:\$$\$$ORIGIN/../l
 gpu-bundle:
 	$(MAKE) O=$(O)/bundled GPU=$(GPU:auto=1) GPU_ARCHS=$(BUNDLE_ARCH) LDFLAGS="$(LDFLAGS) $(bundle_path)" \
 	    $(if $(filter 0,$(GPU)),emulated-tests,gpu-tests)
-	sh tests/gpu/bundle.sh '$(abspath $(O)/bundled)' '$(abspath $(O)/gpu-bundle)'
+	sh tests/gpu/bundle.sh $(call quoted,$(abspath $(O)/bundled)) $(call quoted,$(abspath $(O)/gpu-bundle))
 
 # No kernel may keep registers in memory.
 spills: $(gpu_o)
