@@ -121,8 +121,9 @@ prompt_fails() {
 }
 
 @test "snapshots and text: whichever class of call fails" {
+	ln -sfn "$DEMO" demo
 	for program in 'kv-score --method snapkv -o out.kv' 'kv-quantize1b -g 16 -o out.kv' 'kv-index --pages -o out.kv' 'kv-diff doc.kv' \
-		"kv-decode -m $DEMO -n 2" "kv-observe -m $DEMO --repeat-context -o out.kv"; do
+		'kv-decode -m demo -n 2' 'kv-observe -m demo --repeat-context -o out.kv'; do
 		for call in cudaMallocFromPoolAsync:1 cudaMemcpyAsync:1 cudaStreamSynchronize:1 launch:1 kernel:1; do
 			[ "$program $call" != 'kv-score --method snapkv -o out.kv cudaStreamSynchronize:1' ] || continue    # it has no need to
 			# shellcheck disable=SC2086 # its arguments

@@ -206,8 +206,9 @@ add it with kv-observe --repeat-context or --accumulate"
 	refused '2 has run 23 tokens for 119 positions.*' tsp.kv
 	kv-evict --positions compact --budget 20 <(kv-score --method knorm full.kv) -o compact.kv
 	refused '0 has run 119 tokens for 20 positions.*' compact.kv
-	for program in "kv-prefill -m $DEMO --ids -r compact.kv --score meanmass --evict budget=10 -o none.kv text.ids" \
-	    "kv-decode -m $DEMO -n 2 --score meanmass --evict budget=10 compact.kv"; do
+	ln -sfn "$DEMO" demo
+	for program in 'kv-prefill -m demo --ids -r compact.kv --score meanmass --evict budget=10 -o none.kv text.ids' \
+	    'kv-decode -m demo -n 2 --score meanmass --evict budget=10 compact.kv'; do
 		run -1 --separate-stderr $program
 		assert_regex "$stderr" 'compact.kv: layer 0 has run 119 tokens for 20 positions'
 	done

@@ -45,7 +45,7 @@ evicted() {
 	local prompt=$ROOT/examples/prompts/harbour.txt
 	ln -s "$DEMO/lookahead" "my look'ahead"
 	kv-prefill -m "$DEMO" --score "lookahead=my\\ look\\'ahead kernel=7" --evict rate=0.1 -o a.kv "$prompt"
-	kv-prefill -m "$DEMO" --score "lookahead=$DEMO/lookahead kernel=7" --evict rate=0.1 -o b.kv "$prompt"
+	kv-prefill -m "$DEMO" --score "lookahead='$DEMO/lookahead' kernel=7" --evict rate=0.1 -o b.kv "$prompt"
 	cmp a.kv b.kv
 }
 

@@ -10,6 +10,7 @@ setup_file() {
 	load helper
 	not_under_sanitizers "its malloc() is another one"
 	cd "$BATS_FILE_TMPDIR" || return
+	cp "$O/tests/bin/failing_malloc.so" .   # LD_PRELOAD ends a name at a space
 	head -c 300 "$ROOT/examples/prompts/harbour.txt" >doc.txt
 	kv-prefill -m "$DEMO" --observe 8 -o doc.kv doc.txt
 	kv-score --method snapkv -o scored.kv doc.kv
@@ -25,7 +26,7 @@ setup() {
 # attempt N PROGRAM ...: with the Nth allocation failing; its exit status
 attempt() {
 	rm -f out.kv
-	FAIL_AT=$1 LD_PRELOAD=$O/tests/bin/failing_malloc.so timeout 60 "${@:2}" >got 2>said
+	FAIL_AT=$1 LD_PRELOAD=$PWD/failing_malloc.so timeout 60 "${@:2}" >got 2>said
 }
 
 # alike FILE: JSON without the times in it, in place
@@ -38,7 +39,7 @@ alike() {
 survives() {
 	local n step status left bad=0
 	rm -rf out.kv want.kv
-	COUNT_TO=$PWD/count LD_PRELOAD=$O/tests/bin/failing_malloc.so "$@" >want
+	COUNT_TO=$PWD/count LD_PRELOAD=$PWD/failing_malloc.so "$@" >want
 	[ ! -e out.kv ] || mv out.kv want.kv
 	step=$(($(cat count) / 100 + 1))
 	[ "${EVERY:-0}" = 0 ] || step=1

@@ -182,7 +182,7 @@ refused() {
 }
 
 @test "learned tokens score behind reused rows as behind those that were run" {
-	both tile.kv near.ids --dtype f32 --score "lookahead=$DEMO/lookahead" --evict rate=0.1
+	both tile.kv near.ids --dtype f32 --score "lookahead='$DEMO/lookahead'" --evict rate=0.1
 	assert_equal "$(reused warm.kv)" "512"
 	assert_equal "$(logical cold.kv)" "$(logical warm.kv)"
 }

@@ -133,8 +133,9 @@ print(kvread.read(sys.stdin.buffer).tokens)' "$FORMAT"; }
 }
 
 @test "a text where the name of a file is wanted: the message says where texts come from" {
-	for command in "kv-prefill -m $DEMO" "kv-tokenize -m $DEMO" "kv-chat -m $DEMO --template ./bare.jinja" "kv-decode -m $DEMO full.kv --force" \
-	    "kv-decode -m $DEMO full.kv --questions"; do
+	ln -sfn "$DEMO" demo
+	for command in 'kv-prefill -m demo' 'kv-tokenize -m demo' 'kv-chat -m demo --template ./bare.jinja' 'kv-decode -m demo full.kv --force' \
+	    'kv-decode -m demo full.kv --questions'; do
 		# shellcheck disable=SC2086 # words
 		run -1 --separate-stderr $command "Hello, who came?"
 		assert_equal "$stderr" "${command%% *}: Hello, who came?: No such file or directory: want the name of a file, or - for standard input"
