@@ -96,9 +96,9 @@ blocks() {
 	assert_equal "$stderr" "kv-prefill: --store: with --evict rows are dropped while the prompt runs: nothing is added to S"
 	assert_equal "$(blocks)" "0"
 	stored a.kv first.ids
-	for options in "snapkv window=16" "lookahead='$DEMO/lookahead'" keydiff; do
-		kv-prefill -m "$DEMO" --ids --score "$options" --evict rate=0.1 -o cold.kv all.ids
-		assert_equal "$(stored warm.kv all.ids --score "$options" --evict rate=0.1)" "1024"
+	for method in "snapkv window=16" "lookahead='$DEMO/lookahead'" keydiff; do
+		kv-prefill -m "$DEMO" --ids --score "$method" --evict rate=0.1 -o cold.kv all.ids
+		assert_equal "$(stored warm.kv all.ids --score "$method" --evict rate=0.1)" "1024"
 		assert_equal "$(logical cold.kv)" "$(logical warm.kv)"
 	done
 	assert_equal "$(blocks)" "4"
