@@ -509,8 +509,7 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	while read -r options; do
 		for f in all less short; do
 			# shellcheck disable=SC2086 # words
-			kv-decode -q -m "$DEMO" --device cuda -n 8 $options -o one/$f.kv $f.kv
-			echo
+			kv-decode -q -m "$DEMO" --device cuda -n 8 $options -o one/$f.kv $f.kv | as_line $options
 		done >want
 		# shellcheck disable=SC2086
 		kv-decode -q -m "$DEMO" --device cuda -n 8 $options -o all all.kv less.kv short.kv >got

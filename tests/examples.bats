@@ -306,7 +306,7 @@ graded_methods() {
 @test "scripts of examples/methods that run at the same time share one prefill" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	mkdir bin cache
-	printf '#!/bin/sh\necho once >>prefills\nsleep 1\nexec %s "$@"\n' "$(command -v kv-prefill)" >bin/kv-prefill
+	printf '#!/bin/sh\necho once >>prefills\nsleep 1\nexec "%s" "$@"\n' "$(command -v kv-prefill)" >bin/kv-prefill
 	chmod +x bin/kv-prefill
 	for name in full knorm keydiff; do
 		PATH=$PWD/bin:$PATH sh "$ROOT/examples/methods/$name.sh" -c cache >"$name.line" &

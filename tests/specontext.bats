@@ -157,11 +157,10 @@ begun() {
 	sed -n 1,70p text.ids >front.ids
 	kv-prefill -m four --head four.head --ids -o front.kv front.ids
 	for f in four.head.kv front.kv; do
-		say four.head $f --budget 20 >>alone.ids
-		echo >>alone.ids
+		say four.head $f --budget 20 | as_line --ids >>alone.ids
 	done
 	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 20 --budget 20 four.head.kv front.kv >both.ids
-	diff <(grep . alone.ids) <(grep . both.ids)
+	diff alone.ids both.ids
 }
 
 @test "a text that goes on has the keys of all its tokens, and without the head none" {
@@ -199,11 +198,10 @@ begun() {
 	done
 	assert_equal "$n" 5
 	for f in four.head.kv ragged.kv; do
-		say four.head $f --budget 20 --offload
-		echo
+		say four.head $f --budget 20 --offload | as_line --ids
 	done >alone.ids
 	kv-decode -m four --head four.head --retrieve specontext --ids --ignore-eos -n 20 --budget 20 --offload four.head.kv ragged.kv >both.ids
-	diff <(grep . alone.ids) <(grep . both.ids)
+	diff alone.ids both.ids
 }
 
 @test "the snapshot behind rows in a file is that of a run in memory, with indexes that stay in it" {
