@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 static const char *name;
 static void (*at_end)(int status);
+static atomic_flag taken = ATOMIC_FLAG_INIT;    /* by the thread that ends the program */
 
 /* A mapping, as a line of /proc/self/maps tells it: "start-end perms offset dev inode      path" */
 struct mapping {
@@ -115,6 +117,8 @@ on_bus_error(int sig, siginfo_t *info, void *context)
 	int cut;
 
 	(void)context;
+	while (atomic_flag_test_and_set(&taken))
+		pause();
 	if (info->si_code == BUS_ADRERR && find(at, &m, line, sizeof line)) {
 		cut = is_cut(&m, at);
 		say(m.path, cut ? "cut short while it was in use" : "a part of it cannot be read");
