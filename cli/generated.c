@@ -43,7 +43,8 @@ void
 print_answer_line(const char *text, size_t size)
 {
 	static const char *const escaped[] = { ['\n'] = "\\n", ['\r'] = "\\r", ['\\'] = "\\\\" };
-	const unsigned char *p = (const unsigned char *)text, *end = p + size, *from = p;
+	const unsigned char *p = (const unsigned char *)(size > 0 ? text : "");
+	const unsigned char *end = p + size, *from = p;
 
 	for (; p < end; p++) {
 		if (*p >= sizeof escaped / sizeof escaped[0] || escaped[*p] == NULL)
