@@ -50,11 +50,13 @@ $(info There is no NVIDIA GPU here: GPU=1 builds the CUDA backend all the same, 
 endif
 endif
 
+# The libraries that are not installed are folders of src/: #include "cache/cache.h" is src/cache/cache.h.
+includes = -I. -Isrc
 std = -std=c11 -D_GNU_SOURCE -DKVPIPE_VERSION='"$(VERSION)"'
-cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP -I.
+cc = $(CC) $(std) $(CPPFLAGS) $(CFLAGS) $(WARN) $(WERROR) $(sanitize) -fPIC -MMD -MP $(includes)
 
-# libkvfile/ methods/ tokenizer/ chat/ model/ cpu/ gpu/ engine/ cli/ become one archive each, tools/kv-*.c become programs: some only read and
-# write files, some know the text of tokens, some compute on a device without a model, some run one.
+# libkvfile/ cpu/ gpu/ and most folders of src/ become one archive each; those from ops/ to forward/, which run a model, become
+# libmodel.a. tools/kv-*.c become programs: some only read and write files, some know the text of tokens, some compute on a device without a model, some run one.
 FILE_TOOLS = kv-check kv-convert kv-evict kv-footprint
 TEXT_TOOLS = kv-info
 DEVICE_TOOLS = kv-diff kv-index kv-quantize1b kv-score
@@ -79,14 +81,16 @@ model_libs = $(shell $(PKG_CONFIG) --libs $(model_modules))
 device_libs = -ldnnl -fopenmp -lm $(cuda_libs)
 lapack_libs = $(shell $(PKG_CONFIG) --libs lapack)
 
-kvfile_o = $(patsubst %.c,$(O)/%.o,$(wildcard libkvfile/*.c))
-methods_o = $(patsubst %.c,$(O)/%.o,$(wildcard methods/*.c))
-model_o = $(patsubst %.c,$(O)/%.o,$(wildcard model/*.c))
+# The objects of folders
+objects = $(patsubst %.c,$(O)/%.o,$(wildcard $(1:%=%/*.c)))
+kvfile_o = $(call objects,libkvfile)
+methods_o = $(call objects,src/methods)
+model_o = $(call objects,$(addprefix src/,ops model cache offload retrieval forward))
 gpu_o = $(if $(with_gpu),$(patsubst %.cu,$(O)/%.o,$(wildcard gpu/*.cu)),$(O)/gpu/nogpu.o)
-tokenizer_o = $(patsubst %.c,$(O)/%.o,$(wildcard tokenizer/*.c))
-chat_o = $(patsubst %.c,$(O)/%.o,$(wildcard chat/*.c))
-engine_o = $(patsubst %.c,$(O)/%.o,$(wildcard engine/*.c))
-cli_o = $(patsubst %.c,$(O)/%.o,$(wildcard cli/*.c))
+tokenizer_o = $(call objects,src/tokenizer)
+chat_o = $(call objects,src/chat)
+engine_o = $(call objects,src/engine)
+cli_o = $(call objects,src/cli)
 
 # One source, three instruction sets: cpu/simd_*.c are compiled once for each, cpu/dispatch.c picks at run time.
 simd_c = $(wildcard cpu/simd_*.c)
@@ -104,7 +108,7 @@ bf16_flags =
 endif
 
 last_arch = $(lastword $(GPU_ARCHS))
-nvcc = $(NVCC) -std=c++20 -O3 -lineinfo -I. -MMD -MP -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter \
+nvcc = $(NVCC) -std=c++20 -O3 -lineinfo $(includes) -MMD -MP -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter \
 	$(if $(WERROR),-Werror all-warnings) $(foreach a,$(GPU_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 
@@ -180,7 +184,7 @@ $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(devi
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(libs)
 
 # All of them; this one is written before fish's. It is empty where the programs, made for another machine, do not run here.
-$(O)/completions/_kvpipe: cli/completions.sh $(TOOLS:%=$(O)/%)
+$(O)/completions/_kvpipe: src/cli/completions.sh $(TOOLS:%=$(O)/%)
 	RUN='$(RUN)' sh $< $(@D) $(TOOLS:%=$(O)/%)
 
 # in order: some use what those before them define

@@ -24,7 +24,7 @@
 #ifndef CPU_INTERNAL_H
 #define CPU_INTERNAL_H
 
-#include "model/ops.h"
+#include "ops/ops.h"
 
 /* Keys that attention handles at once. Rows of scores, and of the transposed keys, have
  * this many floats. */
@@ -225,7 +225,7 @@ size_t cpu_chosen_rows(const struct chosen *, const struct layer_rows *, size_t 
 /* Returns 0 after remembering the failure. */
 int cpu_can_be_chosen(struct dev *, const struct layer_rows *, const struct chosen *);
 
-/* Ops of the other files; contracts in model/ops.h */
+/* Ops of the other files; contracts in ops/ops.h */
 op_mem_info cpu_mem_info;
 op_embed cpu_embed;
 op_embed_ids cpu_embed_ids;

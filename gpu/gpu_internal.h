@@ -42,7 +42,7 @@
 #include <type_traits>
 
 #include "gpu/port.h"
-#include "model/ops.h"
+#include "ops/ops.h"
 
 /* Most KV heads of a layer: their offsets and lengths are passed to kernels by value. */
 #define MAX_HEADS 128
@@ -526,7 +526,7 @@ parts_of(size_t n, size_t part)
 	return (unsigned)((n + part - 1) / part);
 }
 
-/* ---- the ops; contracts in model/ops.h ---- */
+/* ---- the ops; contracts in ops/ops.h ---- */
 
 extern "C" {
 op_mem_info gpu_mem_info;

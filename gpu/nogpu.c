@@ -1,4 +1,4 @@
 /* nogpu.c - linked where there is no CUDA toolkit: a backend that is not there */
-#include "model/ops.h"
+#include "ops/ops.h"
 
 const struct ops gpu_ops = { .name = "cuda" };

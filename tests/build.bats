@@ -195,14 +195,14 @@ without() {
 	# the head of an ELF file for AArch64, which a shell must not take for a script
 	printf '\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\267\0\necho a script >ran\n' >kv-other
 	chmod +x kv-other
-	run -0 sh "$ROOT/cli/completions.sh" made "$PWD/kv-other"
+	run -0 sh "$ROOT/src/cli/completions.sh" made "$PWD/kv-other"
 	assert_output "No completions for shells: $PWD/kv-other is not for this machine (make RUN= names what runs it)."
 	assert_equal "$(ls made)" _kvpipe
 	assert [ ! -s made/_kvpipe ]
 	assert [ ! -e ran ]
 	printf '#!/bin/sh\nexec "%s/kv-check" "$2"\n' "$O" >bin/emulator
 	chmod +x bin/emulator
-	RUN=emulator run -0 sh "$ROOT/cli/completions.sh" made "$PWD/kv-other"
+	RUN=emulator run -0 sh "$ROOT/src/cli/completions.sh" made "$PWD/kv-other"
 	assert_output ''
 	run -0 bash --norc -c '. made/kvpipe.bash && complete -p kv-check'
 }

@@ -13,25 +13,25 @@ fuzz_reader_corpus = formats/vectors/passed formats/vectors/failed
 fuzz_reader_limits = -rss_limit_mb=512 -max_len=65536 -timeout=10
 
 # the header of a file of weights
-fuzz_safetensors_sources = model/safetensors.c model/model_files.c
+fuzz_safetensors_sources = src/model/safetensors.c src/model/model_files.c
 fuzz_safetensors_archives = $(O)/libmodel.a $(O)/libkvfile.a
 fuzz_safetensors_corpus = tests/fuzz/safetensors
 fuzz_safetensors_limits = -rss_limit_mb=1024 -max_len=4096 -timeout=10 -dict=tests/fuzz/safetensors.dict
 
 # a tokenizer.json, and a text behind it
-fuzz_tokenizer_sources = $(wildcard tokenizer/*.c)
+fuzz_tokenizer_sources = $(wildcard src/tokenizer/*.c)
 fuzz_tokenizer_corpus = tests/fuzz/tokenizer
 fuzz_tokenizer_limits = -rss_limit_mb=2048 -max_len=4096 -timeout=20 -dict=tests/fuzz/tokenizer.dict
 
 # a template of a conversation, and a message behind it
-fuzz_chat_sources = $(wildcard chat/*.c)
+fuzz_chat_sources = $(wildcard src/chat/*.c)
 fuzz_chat_corpus = tests/fuzz/chat
 fuzz_chat_limits = -rss_limit_mb=2048 -max_len=4096 -timeout=20 -dict=tests/fuzz/chat.dict
 
 define fuzz_rules
-$$(O)/fuzz/$(1): $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(wildcard */*.h)
+$$(O)/fuzz/$(1): $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(wildcard */*.h src/*/*.h)
 	@mkdir -p $$(@D)
-	clang $$(std) $$(WARN) -I. $$(fuzz_flags) -o $$@ $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) -lm
+	clang $$(std) $$(WARN) $$(includes) $$(fuzz_flags) -o $$@ $$(fuzz_$(1)_sources) $$(fuzz_$(1)_archives) $$(model_libs) $$(kvfile_libs) -lm
 
 # Its last line is how many inputs were tried.
 fuzz-$(1): $$(O)/fuzz/$(1)
@@ -46,9 +46,9 @@ $(foreach target,$(fuzz_targets),$(eval $(call fuzz_rules,$(target))))
 GRAMMAR_SEED = 1
 GRAMMAR_TEMPLATES = 20000
 
-$(O)/fuzz/grammar: tests/fuzz/chat_grammar.c $(fuzz_chat_sources) $(wildcard chat/*.h)
+$(O)/fuzz/grammar: tests/fuzz/chat_grammar.c $(fuzz_chat_sources) $(wildcard src/chat/*.h)
 	@mkdir -p $(@D)
-	clang $(std) $(WARN) -I. $(filter-out -fsanitize=%,$(fuzz_flags)) -fsanitize=address,undefined -o $@ $(filter %.c,$^) $(kvfile_libs) -lm
+	clang $(std) $(WARN) $(includes) $(filter-out -fsanitize=%,$(fuzz_flags)) -fsanitize=address,undefined -o $@ $(filter %.c,$^) $(kvfile_libs) -lm
 
 fuzz-grammar: $(O)/fuzz/grammar
 	@$< $(GRAMMAR_SEED) $(GRAMMAR_TEMPLATES) >$(O)/fuzz/grammar.log 2>&1 || { tail -n 60 $(O)/fuzz/grammar.log; false; }

@@ -26,7 +26,7 @@ installed_examples = $(addprefix examples/,accuracy.sh compare.sh report.py) $(w
 	$(wildcard $(addprefix examples/smollm2/,README.md hub_folder.py kvpipe-methods.conf *.tsv lookahead/* retrieval-head/*))
 installed_python = $(wildcard python/kvsnapshot/*.py)
 pages = $(wildcard man/*.[1-9])
-scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh cli/*.sh) .ci/run
+scripts = $(wildcard examples/*.sh examples/*/*.sh tests/*.sh tests/*/*.sh src/cli/*.sh) .ci/run
 
 # A folder's name for the shell.
 to = $(call quoted,$(DESTDIR)$(1))

@@ -4,13 +4,13 @@ UNIT_TESTS += $(O)/tests/unit/ops
 
 ops_o = $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/ops*.c))
 
-$(O)/tests/unit/ops: $(ops_o) $(O)/model/compose.o $(O)/libcpu.a $(O)/libgpu.a $(O)/libkvfile/dtype.o
+$(O)/tests/unit/ops: $(ops_o) $(O)/src/ops/compose.o $(O)/libcpu.a $(O)/libgpu.a $(O)/libkvfile/dtype.o
 	$(CC) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(device_libs)
 
 # The CUDA backend without a GPU: gpu/*.cu compiled for the CPU against tests/cuda, which stands in for the CUDA toolkit. The unit test of
 # the op table, and whole programs ($(O)/emulated/kv-...), run on it.
 
-emulated_cxx = $(CXX) -std=c++20 -O2 -g -Wall -Wextra -Wno-unused-parameter $(WERROR) $(sanitize) -Itests/cuda -I. -MMD -MP
+emulated_cxx = $(CXX) -std=c++20 -O2 -g -Wall -Wextra -Wno-unused-parameter $(WERROR) $(sanitize) -Itests/cuda $(includes) -MMD -MP
 cxx.flags := $(emulated_cxx)
 $(O)/cxx.flags: $(call changed,cxx.flags)
 emulated_a = $(O)/emulated/libgpu.a
@@ -29,7 +29,7 @@ $(emulated_a): $(emulated_o)
 
 ops_emulated = $(O)/tests/unit/ops_emulated
 UNIT_TESTS += $(ops_emulated)
-$(ops_emulated): $(ops_o) $(O)/model/compose.o $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
+$(ops_emulated): $(ops_o) $(O)/src/ops/compose.o $(O)/libcpu.a $(emulated_a) $(O)/libkvfile/dtype.o
 	$(CXX) $(CFLAGS) $(sanitize) $(LDFLAGS) -o $@ $^ $(emulated_libs)
 
 UNIT_TESTS += $(O)/tests/unit/model_generate_emulated

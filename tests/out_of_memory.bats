@@ -141,7 +141,7 @@ print(json.dumps([{"role": "user", "content": [part, part]}]))' >long
 @test "only the programs give the JSON library its allocator" {
 	cd "$ROOT"
 	run grep -rl json_set_alloc_funcs --include='*.c' libkvfile methods tokenizer chat model cpu gpu engine cli tools
-	assert_output cli/json.c
+	assert_output src/cli/json.c
 	run nm -D "$O/libkvfile.so"
 	refute_output --partial json_set_alloc_funcs
 }

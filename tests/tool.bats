@@ -318,7 +318,7 @@ told() {
 			run -2 "$program" "--$option" 4294967295
 			assert_line --index 0 --regexp ": --$option: '4294967295' is not a whole number from [01] to 4294967294$"
 			counts=$((counts + 1))
-		done < <(grep -ho '"[a-z-]*", OPT_COUNT' "$ROOT"/cli/*.c "$ROOT"/tools/*.c | cut -d '"' -f 2 | sort -u)
+		done < <(grep -ho '"[a-z-]*", OPT_COUNT' "$ROOT"/src/cli/*.c "$ROOT"/tools/*.c | cut -d '"' -f 2 | sort -u)
 	done
 	# kv-footprint's --budget is a count, kv-index's --local and so on
 	[ $counts -gt 50 ]
@@ -330,15 +330,15 @@ told() {
 
 @test "only tool.c reads the environment, only it and mapped files set signals, only the shared files exit" {
 	cd "$ROOT"
-	run -0 grep -lE '\bgetenv\(' -r --include='*.c' tools cli engine methods libkvfile tokenizer chat model cpu gpu
-	assert_output cli/tool.c
+	run -0 grep -lE '\bgetenv\(' -r --include='*.c' tools src libkvfile cpu gpu
+	assert_output src/cli/tool.c
 	# those that end a program; SIGBUS
-	run -0 grep -lE '\bsigaction\(' -r --include='*.c' tools cli engine methods libkvfile tokenizer chat model cpu gpu
-	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "cli/bus_error.c cli/mapped_file.c cli/tool.c "
-	run grep -nE '\b(exit|abort|printf|fprintf|perror)\(' -r --include='*.c' methods
+	run -0 grep -lE '\bsigaction\(' -r --include='*.c' tools src libkvfile cpu gpu
+	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "src/cli/bus_error.c src/cli/mapped_file.c src/cli/tool.c "
+	run grep -nE '\b(exit|abort|printf|fprintf|perror)\(' -r --include='*.c' src/methods
 	assert_output ""
-	run grep -lE '\bexit\(' -r --include='*.c' cli engine tools
-	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "cli/options.c cli/tool.c "
+	run grep -lE '\bexit\(' -r --include='*.c' src/cli src/engine tools
+	assert_equal "$(sort <<<"$output" | tr '\n' ' ')" "src/cli/options.c src/cli/tool.c "
 }
 
 @test "control characters of names and texts reach no terminal" {

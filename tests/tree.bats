@@ -27,35 +27,52 @@ includes_only() {
 	done <<<"$output"
 }
 
+# includes_model_parts FOLDER BELOW ...: a folder of src/ includes itself, the folders below it, libkvfile and methods/reduce.h.
+includes_model_parts() {
+	includes_only "src/$1" "^($(IFS='|'; echo "$*")|libkvfile)/|^methods/reduce\.h$"
+}
+
 @test "libkvfile includes nothing of the rest of the project" { includes_only libkvfile '^$'; }
-@test "methods include libkvfile and nothing else" { includes_only methods '^(methods|libkvfile)/'; }
-@test "tokenizer includes nothing of the rest of the project" { includes_only tokenizer '^tokenizer/'; }
-@test "chat includes nothing of the rest of the project" { includes_only chat '^chat/'; }
-# The op table and the methods share the enums of methods/reduce.h, so that each idea has one definition.
-@test "model includes libkvfile and methods/reduce.h and nothing else" { includes_only model '^(model/|libkvfile/|methods/reduce\.h$)'; }
+@test "methods include libkvfile and nothing else" { includes_only src/methods '^(methods|libkvfile)/'; }
+@test "tokenizer includes nothing of the rest of the project" { includes_only src/tokenizer '^tokenizer/'; }
+@test "chat includes nothing of the rest of the project" { includes_only src/chat '^chat/'; }
+# The op table and the methods share the enums of methods/reduce.h, so that each idea has one definition. Folders that run a
+# model, from the one below to the one above; libkvfile and reduce.h are for all of them.
+@test "ops includes none of the folders above it" { includes_model_parts ops; }
+@test "model includes ops and none of the folders above it" { includes_model_parts model ops; }
+# cache.h still holds what a text that runs has besides its cache: three pointers, and so three headers from above.
+@test "cache includes model and ops, and of the folders above it what is listed here" {
+	run grep -rhoE '^#include "(offload|retrieval|forward)/.*"' src/cache
+	assert_output "$(printf '#include "%s"\n' offload/offload.h retrieval/head_keys.h retrieval/retrieval.h forward/forward.h)"
+	includes_model_parts cache ops model offload retrieval forward
+}
+@test "offload includes ops, and no cache and no retrieval" { includes_model_parts offload ops; }
+@test "retrieval includes cache, offload and what they include" { includes_model_parts retrieval ops model cache offload; }
+@test "forward includes retrieval and what it includes" { includes_model_parts forward ops model cache offload retrieval; }
 @test "methods/reduce.h includes nothing" {
-	run grep '^#include' methods/reduce.h
+	run grep '^#include' src/methods/reduce.h
 	assert_output ''
 }
-@test "cpu sees model/ops.h, dtype.h and reduce.h and nothing else" { includes_only cpu '^(cpu/|model/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
-@test "gpu sees model/ops.h, dtype.h and reduce.h and nothing else" { includes_only gpu '^(gpu/|model/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
-@test "engine includes methods, tokenizer, model and libkvfile, and nothing of the command line" { includes_only engine '^(engine|methods|tokenizer|model|libkvfile)/'; }
-@test "cli includes no backend and no program" { includes_only cli '^(cli|engine|methods|tokenizer|chat|model|libkvfile)/'; }
-@test "programs include no backend" { includes_only tools '^(cli|engine|methods|tokenizer|chat|model|libkvfile)/'; }
+@test "cpu sees ops/ops.h, dtype.h and reduce.h and nothing else" { includes_only cpu '^(cpu/|ops/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
+@test "gpu sees ops/ops.h, dtype.h and reduce.h and nothing else" { includes_only gpu '^(gpu/|ops/ops\.h$|libkvfile/dtype\.h$|methods/reduce\.h$)'; }
+runs_model='ops|model|cache|offload|retrieval|forward'
+@test "engine includes methods, tokenizer, what runs a model and libkvfile, and nothing of the command line" { includes_only src/engine "^(engine|methods|tokenizer|$runs_model|libkvfile)/"; }
+@test "cli includes no backend and no program" { includes_only src/cli "^(cli|engine|methods|tokenizer|chat|$runs_model|libkvfile)/"; }
+@test "programs include no backend" { includes_only tools "^(cli|engine|methods|tokenizer|chat|$runs_model|libkvfile)/"; }
 
 # The offsets of sections are in its internal headers, the four letters of their types in kinds.h.
 @test "only libkvfile knows the bytes of sections and spells their types" {
-	run bash -c 'grep -HE "^#include .libkvfile/" {methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}/*.[ch]* |
+	run bash -c 'grep -HE "^#include .libkvfile/" {src/*,cpu,gpu,tools}/*.[ch]* |
 	    grep -vE "libkvfile/(kvfile|codec|kinds|dtype|temporary)\.h"'
 	assert_output ''
 	run grep -nE '"(HEAD|TOKS|POSN|oBSq|mASS|pAID|sCOR|KEYS|bITS|pAGE|cLUS|lOWR|VALS|LGTS|eVNt|pROv|iNDX|ENDS|pADD)"' \
-	    {methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}/*.[ch]*
+	    {src/*,cpu,gpu,tools}/*.[ch]*
 	assert_output ''
 }
 
-@test "only cli/tool.c reads the environment" {
-	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}/*.[ch]*
-	assert_output cli/tool.c
+@test "only src/cli/tool.c reads the environment" {
+	run grep -lE '\b(secure_)?getenv *\(' {libkvfile,src/*,cpu,gpu,tools}/*.[ch]*
+	assert_output src/cli/tool.c
 }
 
 @test "libraries neither print nor exit" {
@@ -64,7 +81,7 @@ includes_only() {
 		/^#ifdef FUZZ/ { fuzz = 1 }
 		!fuzz && /(^|[^a-z_])(printf|puts|putchar|perror|exit|abort|_exit) *\(|[^a-z_"](stderr|stdout)[^a-z_"]/ {
 			print FILENAME ": " $0
-		}' {libkvfile,methods,tokenizer,chat,model,cpu,gpu,engine}/*.[ch]*
+		}' {libkvfile,cpu,gpu}/*.[ch]* $(ls src/*/*.[ch] | grep -v '^src/cli/')
 	assert_output ''
 }
 
@@ -125,7 +142,7 @@ includes_only() {
 @test "every method has a file of its name" {
 	local name
 	for name in $(kv-score --list | cut -d ' ' -f 1); do
-		[ -e "methods/$name.c" ] || fail "there is no methods/$name.c"
+		[ -e "src/methods/$name.c" ] || fail "there is no src/methods/$name.c"
 	done
 }
 
@@ -159,6 +176,6 @@ includes_only() {
 		grep -qE '^export LC_ALL=C(\.UTF-8)? CDPATH=$|^\. .*/common\.sh"$' "$script" || fail "$script"
 	done < <(tree_files sh; echo .ci/run)
 	grep -q '^export LC_ALL=C' tests/helper.bash
-	run grep -rlE 'setlocale' --include='*.[ch]' --include='*.cu' {libkvfile,methods,tokenizer,chat,model,cpu,gpu,engine,cli,tools}
-	[ -z "$output" ] || assert_output chat/jinja_builtin.c
+	run grep -rlE 'setlocale' --include='*.[ch]' --include='*.cu' {libkvfile,src,cpu,gpu,tools}
+	[ -z "$output" ] || assert_output src/chat/jinja_builtin.c
 }

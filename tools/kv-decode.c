@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cache/cache_sections.h"
 #include "cli/batch_answers.h"
 #include "cli/forced.h"
 #include "cli/generation.h"
@@ -19,8 +20,7 @@
 #include "cli/session.h"
 #include "cli/tool.h"
 #include "engine/decode.h"
-#include "model/forward.h"
-#include "model/snapshot.h"
+#include "forward/forward.h"
 
 #define TOKENS 128             /* that are generated where nobody says how many */
 #define ROOM 4096              /* rows to leave free at most before the first token */

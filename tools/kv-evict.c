@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cache/index.h"
 #include "cli/opt_evict.h"
 #include "cli/reread.h"
 #include "cli/tool.h"
 #include "engine/evict_snapshot.h"
-#include "model/index.h"
 
 static int list;
 static const char *rows;                /* the file of --rows */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "methods/footprint.h"
-#include "methods/offload.h"
+#include "methods/offload_thresholds.h"
 #include "cli/score_table.h"
 #include "cli/escape.h"
 #include "cli/json.h"

@@ -12,8 +12,8 @@
 #include "libkvfile/codec.h"
 #include "engine/observe.h"
 #include "model/adapter.h"
-#include "model/probe_mass.h"
-#include "model/snapshot.h"
+#include "forward/probe_mass.h"
+#include "cache/cache_sections.h"
 
 static struct observe_options how = { .chunk = 2000, .sink = 4 };
 static uint32_t keep_window;

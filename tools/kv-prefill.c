@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "model/forward.h"
+#include "forward/forward.h"
 #include "tokenizer/tokenizer.h"
 #include "cli/device.h"
 #include "cli/logits_file.h"
@@ -19,7 +19,7 @@
 #include "engine/grow_clusters.h"
 #include "engine/retrieval_check.h"
 #include "cli/tool.h"
-#include "model/snapshot.h"
+#include "cache/cache_sections.h"
 
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;

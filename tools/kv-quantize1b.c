@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/index.h"
+#include "cache/index.h"
 #include "cli/device.h"
 #include "cli/tool.h"
 #include "engine/retrieval_check.h"

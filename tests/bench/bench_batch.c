@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/batch.h"
-#include "model/generate.h"
+#include "forward/batch.h"
+#include "forward/generate.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fill.h"
 #include "tests/bench/median.h"

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model/forward.h"
+#include "forward/forward.h"
 #include "tests/bench/bench.h"
 
 #define PROMPT 512

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/ops.h"
+#include "ops/ops.h"
 #include "tests/bench/bench.h"
 
 static struct dev *dev;

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/ops.h"
+#include "ops/ops.h"
 #include "tests/bench/bench.h"
 
 enum { GROUP = 32, PAGE = 16, MAX_LAYERS = 64, MODEL_LAYERS = 32 };

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/forward.h"
+#include "forward/forward.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fill.h"
 #include "tests/bench/median.h"

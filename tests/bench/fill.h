@@ -2,7 +2,7 @@
 #ifndef KVPIPE_FILL_H
 #define KVPIPE_FILL_H
 
-#include "model/cache.h"
+#include "cache/cache.h"
 
 /* So many rows of random keys and values, and room for more. Device memory must be a CPU's. NULL
  * without memory. */

@@ -2,7 +2,7 @@
 #ifndef BENCH_GPU_H
 #define BENCH_GPU_H
 
-#include "model/ops.h"
+#include "ops/ops.h"
 
 enum { MOST_COPIES = 16 };
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model/compose.h"
+#include "ops/compose.h"
 #include "tests/gpu/bench_gpu.h"
 
 /* Switches of the backend for devices opened from now on: no programmatic dependent launch;

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/generate.h"
+#include "forward/generate.h"
 #include "tests/bench/median.h"
 #include "cli/session.h"
 #include "engine/prefill.h"

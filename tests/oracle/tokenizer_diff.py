@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random strings through tokenizer/tokenizer.c and through Hugging Face `tokenizers`: every difference is printed.
+"""Random strings through src/tokenizer/tokenizer.c and through Hugging Face `tokenizers`: every difference is printed.
 
   tokenizer_diff.py LIBRARY COUNT SEED FOLDER...
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tokenizer/unicode_table.h: the general category of every code point, as Hugging Face `tokenizers` sees it.
+"""Writes src/tokenizer/unicode_table.h: the general category of every code point, as Hugging Face `tokenizers` sees it.
 
-  tokenizer_unicode.py >tokenizer/unicode_table.h
+  tokenizer_unicode.py >src/tokenizer/unicode_table.h
 
 Measured, not copied: every category is an expression that runs over all code points. Run with tokenizers 0.22.2 (Oniguruma 6.9.10,
 Unicode 16.0) under Python 3.11, whose unicodedata is Unicode 14.0: what that has otherwise, or not at all, is marked as young.

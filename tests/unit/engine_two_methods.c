@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "engine/evict_cache.h"
-#include "model/forward.h"
+#include "forward/forward.h"
 #include "tests/unit/methods_check.h"
 
 enum { TOKENS = 120, TILE = 64, WINDOW = 16, LANES = 6 };

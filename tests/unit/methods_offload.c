@@ -1,7 +1,7 @@
 /* methods_offload.c - thresholds of layers on the host, against trying every number of layers */
 #include <stdint.h>
 
-#include "methods/offload.h"
+#include "methods/offload_thresholds.h"
 #include "tests/unit/methods_check.h"
 
 __extension__ typedef unsigned __int128 wide;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/generate.h"
-#include "model/sample.h"
+#include "forward/generate.h"
+#include "forward/sample.h"
 #include "tests/unit/methods_check.h"
 
 #define PROMPT 10

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/retrieve.h"
+#include "retrieval/retrieval.h"
 #include "tests/unit/methods_check.h"
 
 #define G 2

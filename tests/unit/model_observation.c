@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/forward.h"
+#include "forward/forward.h"
 #include "tests/unit/methods_check.h"
 
 enum { MOST = 200, TILE = 7 };

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/prompt_stream.h"
-#include "model/snapshot.h"
+#include "cache/cache_sections.h"
+#include "forward/layer_by_layer.h"
 #include "tests/unit/methods_check.h"
 
 #define TOKENS 150

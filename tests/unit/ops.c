@@ -1,4 +1,4 @@
-/* ops.c - every op of model/ops.h against the same formula in double precision
+/* ops.c - every op of ops/ops.h against the same formula in double precision
  * (ops_reference.c)
  *
  * ops [-v] [-g] [-a] [part ...]: with -v also prints the largest error of each op; with -g only on a

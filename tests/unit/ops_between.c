@@ -2,7 +2,7 @@
  * the feed-forward network, and the output of attention */
 #include <string.h>
 
-#include "model/compose.h"
+#include "ops/compose.h"
 #include "tests/unit/ops_cache.h"
 
 #define EPS 1e-5f

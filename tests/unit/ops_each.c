@@ -2,7 +2,7 @@
  * to the byte; where a backend has none, they are made one after the other */
 #include <string.h>
 
-#include "model/compose.h"
+#include "ops/compose.h"
 #include "tests/unit/ops_cache.h"
 
 /* Texts of a batch: one row of queries or some, windows or none, rows in one part and in

@@ -1,7 +1,7 @@
 /* ops_matmul.c - matmul of every path, against the same formula in double precision */
 #include <stdio.h>
 
-#include "model/compose.h"
+#include "ops/compose.h"
 #include "tests/unit/ops_check.h"
 
 /* Where the emulator is */

@@ -1,4 +1,4 @@
-/* ops_reference.c - the formulas of model/ops.h in double precision, one loop per sum sign */
+/* ops_reference.c - the formulas of ops/ops.h in double precision, one loop per sum sign */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
-/* ops_reference.h - every op of model/ops.h once more, in double precision and as its formula reads
+/* ops_reference.h - every op of ops/ops.h once more, in double precision and as its formula reads
  *
  * Nothing here is shared with the code under test except the conversions of libkvfile/dtype.h. */
 #ifndef OPS_REFERENCE_H
 #define OPS_REFERENCE_H
 
-#include "model/ops.h"
+#include "ops/ops.h"
 
 /* A layer of keys and values as host arrays: row r of KV head g is at start[g] + r */
 struct ref_rows {

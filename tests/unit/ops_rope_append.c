@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/compose.h"
+#include "ops/compose.h"
 #include "tests/unit/ops_check.h"
 
 /* Keys and values are rounded to the type of the rows. */

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/compose.h"
-#include "model/sample.h"
+#include "forward/sample.h"
+#include "ops/compose.h"
 #include "tests/unit/ops_check.h"
 
 /* ---- argmax ---- */

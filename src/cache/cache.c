@@ -1,0 +1,592 @@
+/* cache.c - keys and values of one sequence on a device: allocation and growth, not contents
+ *
+ * The rows of a layer lie as [KV head][row][E], each head with its own capacity, so that heads of
+ * different length (after eviction) waste nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "ops/layer_rows.h"
+
+uint64_t
+cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass)
+{
+	return 2 * m->id.head_width * (uint64_t)kv_dtype_size(dtype) + sizeof(uint32_t) +
+	    (mass ? m->id.query_heads / m->id.kv_heads * sizeof(float) : 0);
+}
+
+struct cache *
+cache_new(const struct model *m, enum kv_dtype dtype)
+{
+	struct cache *c = calloc(1, sizeof *c);
+	uint32_t l;
+
+	if (c == NULL)
+		return NULL;
+	c->model = m;
+	c->dtype = dtype;
+	c->logged = 1;
+	c->cut_from = UINT32_MAX;
+	c->layer = calloc(m->id.layers, sizeof *c->layer);
+	c->pos = calloc(m->id.layers, sizeof *c->pos);
+	c->logged_rows = calloc((size_t)m->id.layers * m->id.kv_heads, sizeof *c->logged_rows);
+	if (c->layer == NULL || c->pos == NULL || c->logged_rows == NULL) {
+		cache_free(c);
+		return NULL;
+	}
+	for (l = 0; l < m->id.layers; l++) {
+		c->pos[l] = calloc(m->id.kv_heads, sizeof *c->pos[l]);
+		if (c->pos[l] == NULL || layer_rows_init(&c->layer[l], m->id.kv_heads,
+		    m->id.head_width, dtype) != KV_OK) {
+			cache_free(c);
+			return NULL;
+		}
+	}
+	return c;
+}
+
+/* Frees the memory of layer l on the device, and its positions on the host. */
+static void
+free_rows(struct cache *c, uint32_t l)
+{
+	struct layer_rows *rows = &c->layer[l];
+
+	c->model->ops->free(c->model->dev, rows->k);
+	c->model->ops->free(c->model->dev, rows->v);
+	c->model->ops->free(c->model->dev, rows->pos);
+	rows->k = rows->v = NULL;
+	rows->pos = NULL;
+	if (c->pos[l] != NULL) {
+		free(c->pos[l][0]);             /* all heads' are one piece */
+		memset(c->pos[l], 0, rows->heads * sizeof *c->pos[l]);
+	}
+}
+
+void
+cache_free(struct cache *c)
+{
+	uint32_t l;
+
+	if (c == NULL)
+		return;
+	for (l = 0; c->layer != NULL && c->pos != NULL && l < c->model->id.layers; l++) {
+		free_rows(c, l);
+		layer_rows_free(&c->layer[l], c->model->ops, c->model->dev);
+		free(c->pos[l]);
+	}
+	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
+		c->model->ops->free(c->model->dev, c->mass[l].sum);
+	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
+		index_free(&c->index[l]);
+	free(c->index);
+	free(c->mass);
+	free(c->layer);
+	free(c->pos);
+	free(c->tokens);
+	free(c->logits);
+	free(c->log.data);
+	free(c->logged_rows);
+	free(c);
+}
+
+int
+cache_want_mass(struct cache *c)
+{
+	uint32_t l;
+
+	c->mass = calloc(c->model->id.layers, sizeof *c->mass);
+	if (c->mass == NULL)
+		return MODEL_ENOMEM;
+	for (l = 0; l < c->model->id.layers; l++)
+		c->mass[l].whole = 1;
+	return 0;
+}
+
+int
+cache_want_indexes(struct cache *c, unsigned kinds)
+{
+	const struct kv_model *id = &c->model->id;
+	uint32_t l;
+
+	c->index_kinds = kinds;
+	if ((c->index = calloc(id->layers, sizeof *c->index)) == NULL)
+		return MODEL_ENOMEM;
+	for (l = 0; l < id->layers; l++)
+		if (index_init(&c->index[l], c->model->ops, c->model->dev, id->kv_heads,
+		    id->head_width, c->dtype) != 0)
+			return MODEL_ENOMEM;
+	return 0;
+}
+
+/* Gives the indexes of layer l, and retrieval, the capacity that its rows have. */
+static int
+reserve_index(struct cache *c, uint32_t l)
+{
+	if (c->index != NULL && index_reserve(&c->index[l], &c->layer[l]) != 0)
+		return MODEL_ENOMEM;
+	if (c->retrieval != NULL &&
+	    retrieval_reserve(c->retrieval, &c->layer[l], cache_index(c, l)) != 0)
+		return MODEL_ENOMEM;
+	return 0;
+}
+
+int
+cache_retrieve(struct cache *c, struct retrieval *t)
+{
+	uint32_t l;
+	int rc = 0;
+
+	c->retrieval = t;
+	for (l = 0; rc == 0 && l < c->model->id.layers; l++)
+		rc = reserve_index(c, l);
+	return rc;
+}
+
+/* The rows of layer l are no longer those that its indexes were made from. */
+static void
+drop_indexes(struct cache *c, uint32_t l)
+{
+	int kind;
+
+	if (c->index == NULL)
+		return;
+	c->index_dropped |= c->index[l].present;
+	for (kind = 0; kind < KV_UNKNOWN; kind++)
+		index_drop(&c->index[l], kind);
+}
+
+/* Moves the lists of a layer to memory for its longest head. The mass of new rows is 0. The old
+ * memory goes to layer spare_to; NULL: it is freed. */
+static int
+resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *capacity,
+    const struct layer_rows *spare_to)
+{
+	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
+	uint32_t H = c->model->id.query_heads, R = H / rows->heads, g, h;
+	struct attention_mass *old = &c->mass[rows - c->layer], new = { .whole = old->whole };
+
+	for (g = 0; g < rows->heads; g++)
+		new.stride = capacity[g] > new.stride ? capacity[g] : new.stride;
+	new.sum = o->alloc(d, (new.stride * H + 1) * sizeof *new.sum);
+	if (new.sum == NULL)
+		return MODEL_ENOMEM;
+	o->clear(d, new.sum, new.stride * H * sizeof *new.sum);
+	for (h = 0; old->sum != NULL && h < H; h++)
+		o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
+		    rows->len[h / R] * sizeof *new.sum);
+	if (spare_to != NULL) {
+		o->clear(d, old->sum, old->stride * H * sizeof *old->sum);
+		c->mass[spare_to - c->layer].sum = old->sum;
+		c->mass[spare_to - c->layer].stride = old->stride;
+	} else {
+		o->free(d, old->sum);
+	}
+	*old = new;
+	return 0;
+}
+
+/* Moves the host's copy of the positions: those of KV head g begin at start[g]. */
+static int
+resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t total)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	uint32_t *old = c->pos[l][0], *pos = malloc((total + 1) * sizeof *pos), g;
+
+	if (pos == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++) {
+		if (rows->len[g] > 0)
+			memcpy(pos + start[g], c->pos[l][g], rows->len[g] * sizeof *pos);
+		c->pos[l][g] = pos + start[g];
+	}
+	free(old);
+	return 0;
+}
+
+/* Gives the memory of a layer to spare_to; NULL: frees it. */
+static void
+give_memory(const struct cache *c, const struct layer_rows *rows, struct layer_rows *spare_to)
+{
+	const struct ops *o = c->model->ops;
+
+	if (spare_to != NULL) {
+		spare_to->k = rows->k;
+		spare_to->v = rows->v;
+		spare_to->pos = rows->pos;
+		memcpy(spare_to->start, rows->start, rows->heads * sizeof *rows->start);
+		memcpy(spare_to->capacity, rows->capacity, rows->heads * sizeof *rows->capacity);
+		return;
+	}
+	o->free(c->model->dev, rows->k);
+	o->free(c->model->dev, rows->v);
+	o->free(c->model->dev, rows->pos);
+}
+
+static uint64_t
+sum_of(const uint32_t *n, uint32_t heads)
+{
+	uint64_t sum = 0;
+
+	while (heads > 0)
+		sum += n[--heads];
+	return sum;
+}
+
+/* Moves a layer into memory for capacity[g] rows of each head; the rows in use keep their
+ * contents. The old memory goes to spare_to, an empty layer; NULL: it is freed. */
+static int
+resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
+    struct layer_rows *spare_to)
+{
+	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
+	const int far = far_rows_has(c->far, (uint32_t)(rows - c->layer));
+	const size_t row = far ? 0 : rows->width * kv_dtype_size(rows->dtype);
+	struct layer_rows to = *rows;
+	uint64_t total = 0;
+	uint32_t g;
+
+	if (c->mass != NULL && resize_mass(c, rows, capacity, spare_to) != 0)
+		return MODEL_ENOMEM;
+	to.start = calloc(rows->heads, sizeof *to.start);
+	if (to.start == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++) {
+		to.start[g] = total;
+		total += capacity[g];
+	}
+	to.k = o->alloc(d, total * row + 1);
+	to.v = o->alloc(d, total * row + 1);
+	to.pos = o->alloc(d, total * sizeof *to.pos);
+	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
+	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0 ||
+	    (spare_to != NULL && resize_positions(c, (uint32_t)(spare_to - c->layer), rows->start,
+	    sum_of(rows->capacity, rows->heads)) != 0)) {
+		o->free(d, to.k);
+		o->free(d, to.v);
+		o->free(d, to.pos);
+		free(to.start);
+		return MODEL_ENOMEM;
+	}
+	for (g = 0; g < rows->heads && rows->k != NULL; g++) {
+		o->copy(d, (char *)to.k + to.start[g] * row,
+		    (char *)rows->k + rows->start[g] * row, rows->len[g] * row);
+		o->copy(d, (char *)to.v + to.start[g] * row,
+		    (char *)rows->v + rows->start[g] * row, rows->len[g] * row);
+		o->copy(d, to.pos + to.start[g], rows->pos + rows->start[g],
+		    rows->len[g] * sizeof *to.pos);
+	}
+	give_memory(c, rows, spare_to);
+	free(rows->start);
+	memcpy(to.capacity, capacity, rows->heads * sizeof *capacity);
+	*rows = to;
+	return 0;
+}
+
+/* Makes room for `more` rows in each head of one layer. Capacity grows by half at least, so that
+ * appending row by row copies each row a bounded number of times. */
+static int
+reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
+{
+	uint32_t *capacity = calloc(rows->heads, sizeof *capacity);
+	int rc = 0, grow = rows->k == NULL;
+	uint32_t g;
+
+	if (capacity == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++) {
+		uint64_t need = (uint64_t)rows->len[g] + more;
+		uint64_t half_more = rows->len[g] + (uint64_t)rows->len[g] / 2;
+
+		capacity[g] = rows->capacity[g];
+		if (need > UINT32_MAX)
+			rc = MODEL_ENOMEM;
+		if (need > capacity[g]) {
+			capacity[g] = half_more > need && half_more <= UINT32_MAX ?
+			    (uint32_t)half_more : (uint32_t)need;
+			grow = 1;
+		}
+	}
+	if (rc == 0 && grow)
+		rc = resize(c, rows, capacity, NULL);
+	if (rc == 0 && grow)
+		rc = reserve_index(c, (uint32_t)(rows - c->layer));
+	free(capacity);
+	return rc;
+}
+
+int
+cache_reserve_layers(struct cache *c, uint32_t more, uint32_t l0, uint32_t l1)
+{
+	uint32_t l;
+	int rc;
+
+	for (l = l0; l < l1; l++)
+		if ((rc = reserve_layer(c, &c->layer[l], cache_most_rows(c, l, more))) != 0)
+			return rc;
+	return 0;
+}
+
+int
+cache_reserve(struct cache *c, uint32_t more)
+{
+	return cache_reserve_layers(c, more, 0, c->model->id.layers);
+}
+
+int
+cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
+{
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t *capacity = calloc(rows->heads, sizeof *capacity);
+	const uint32_t *len = from->count, spare = cache_most_rows(c, l, c->spare);
+	uint32_t g;
+	int rc = 0;
+
+	if (capacity == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < rows->heads; g++) {
+		if (len[g] > UINT32_MAX - spare)
+			rc = MODEL_ENOMEM;
+		capacity[g] = len[g] + spare;
+	}
+	if (rc == 0)
+		rc = resize(c, rows, capacity, NULL);
+	free(capacity);
+	for (g = 0; rc == 0 && g < rows->heads; g++) {
+		rows->len[g] = len[g];
+		if (len[g] == 0)
+			continue;
+		memcpy(c->pos[l][g], from->pos[g], len[g] * sizeof *rows->pos);
+		c->model->ops->put(c->model->dev, rows->pos + rows->start[g], from->pos[g],
+		    len[g] * sizeof *rows->pos);
+	}
+	return rc;
+}
+
+struct kv_rows
+cache_rows(const struct cache *c, uint32_t l)
+{
+	return (struct kv_rows){ c->layer[l].heads, c->layer[l].len,
+		(const uint32_t *const *)c->pos[l] };
+}
+
+void
+cache_expect(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++)
+		memcpy(c->pos[l][g] + rows->len[g], pos, N * sizeof *pos);
+}
+
+static int
+all_stay(const struct layer_rows *rows, const uint32_t *count)
+{
+	uint32_t g;
+
+	for (g = 0; g < rows->heads && count[g] == rows->len[g]; g++)
+		;
+	return g == rows->heads;
+}
+
+static void
+keep_positions(uint32_t *pos, const uint32_t *keep, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		pos[i] = pos[keep[i]];
+}
+
+static struct attention_mass
+mass_of(const struct cache *c, uint32_t l)
+{
+	return c->mass != NULL ? c->mass[l] : (struct attention_mass){ .sum = NULL };
+}
+
+void
+cache_keep(struct cache *c, uint32_t l, const uint32_t *count, uint32_t *const *keep)
+{
+	const struct attention_mass mass = mass_of(c, l);
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	if (all_stay(rows, count))
+		return;
+	drop_indexes(c, l);
+	for (g = 0; g < rows->heads; g++)
+		keep_positions(c->pos[l][g], keep[g], count[g]);
+	c->model->ops->compact(c->model->dev, rows, mass.sum, mass.stride,
+	    c->model->id.query_heads, count, keep);
+}
+
+void
+cache_keep_listed(struct cache *c, uint32_t l, const struct chosen *kept, const uint32_t *at)
+{
+	const struct attention_mass mass = mass_of(c, l);
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	if (all_stay(rows, kept->n))
+		return;
+	drop_indexes(c, l);
+	for (g = 0; g < rows->heads; g++)
+		keep_positions(c->pos[l][g], at + g * kept->stride, kept->n[g]);
+	c->model->ops->compact_listed(c->model->dev, rows, mass.sum, mass.stride,
+	    c->model->id.query_heads, kept);
+}
+
+int
+cache_trim(struct cache *c, uint32_t l, uint32_t spare_to)
+{
+	struct layer_rows *rows = &c->layer[l], *to = NULL;
+	uint32_t *capacity = malloc(rows->heads * sizeof *capacity);
+	int rc;
+
+	if (capacity == NULL)
+		return MODEL_ENOMEM;
+	memcpy(capacity, rows->len, rows->heads * sizeof *capacity);
+	if (spare_to < c->model->id.layers && spare_to != l && c->layer[spare_to].k == NULL)
+		to = &c->layer[spare_to];
+	rc = resize(c, rows, capacity, to);
+	if (rc == 0 && to != NULL)
+		rc = reserve_index(c, spare_to);
+	free(capacity);
+	return rc;
+}
+
+int
+cache_add_tokens(struct cache *c, const uint32_t *ids, size_t n)
+{
+	if (c->n_tokens + n > c->cap_tokens) {
+		size_t cap = c->n_tokens + n + c->cap_tokens / 2 + 256;
+		uint32_t *p = realloc(c->tokens, cap * sizeof *p);
+
+		if (p == NULL)
+			return MODEL_ENOMEM;
+		c->tokens = p;
+		c->cap_tokens = cap;
+	}
+	memcpy(c->tokens + c->n_tokens, ids, n * sizeof *ids);
+	c->n_tokens += n;
+	return 0;
+}
+
+/* now: the rows of all layers after it */
+static int
+append_event(struct cache *c, struct kv_event e, const uint32_t *now)
+{
+	const uint32_t L = c->model->id.layers, G = c->model->id.kv_heads;
+	int rc;
+
+	e.before = c->logged_rows;
+	e.after = now;
+	rc = kv_log_append(&c->log, &e, G);
+	memcpy(c->logged_rows, now, (size_t)L * G * sizeof *now);
+	return rc == KV_OK ? 0 : rc == KV_ENOMEM ? MODEL_ENOMEM : MODEL_EINVALID;
+}
+
+int
+cache_log(struct cache *c, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1)
+{
+	const uint32_t L = c->model->id.layers, G = c->model->id.kv_heads;
+	const size_t bytes = (size_t)L * G * sizeof *c->logged_rows;
+	const struct kv_event e = { kind, c->next_position, n, l0, l1, NULL, NULL };
+	uint32_t *now, l;
+	int rc;
+
+	if (!c->logged || (kind != KV_EVENT_EVICT && n == 0))
+		return 0;
+	if ((now = malloc(bytes)) == NULL)
+		return MODEL_ENOMEM;
+	memcpy(now, c->logged_rows, bytes);
+	for (l = l0; l < l1; l++)
+		memcpy(now + (size_t)l * G, c->layer[l].len, G * sizeof *now);
+	rc = append_event(c, e, now);
+	free(now);
+	return rc;
+}
+
+int
+cache_log_before(struct cache *c, uint32_t n, uint32_t next_position)
+{
+	const uint32_t L = c->model->id.layers;
+	const size_t heads = (size_t)L * c->model->id.kv_heads;
+	const struct kv_event e = { KV_EVENT_PREFILL, next_position, n, 0, L, NULL, NULL };
+	uint32_t *now;
+	size_t i;
+	int rc;
+
+	if (!c->logged || n == 0)
+		return 0;
+	if ((now = malloc(heads * sizeof *now)) == NULL)
+		return MODEL_ENOMEM;
+	for (i = 0; i < heads; i++)
+		now[i] = c->logged_rows[i] + n;
+	rc = append_event(c, e, now);
+	free(now);
+	return rc;
+}
+
+int
+cache_clear(struct cache *c)
+{
+	const struct model *m = c->model;
+	uint32_t l;
+
+	c->next_position = 0;
+	for (l = 0; l < m->id.layers; l++) {
+		struct layer_rows *rows = &c->layer[l];
+
+		free_rows(c, l);
+		memset(rows->len, 0, rows->heads * sizeof *rows->len);
+		memset(rows->capacity, 0, rows->heads * sizeof *rows->capacity);
+		drop_indexes(c, l);
+		if (c->mass == NULL)
+			continue;
+		m->ops->free(m->dev, c->mass[l].sum);
+		c->mass[l] = (struct attention_mass){ .whole = 1 };
+	}
+	return cache_log(c, KV_EVENT_EVICT, 0, 0, m->id.layers);
+}
+
+int
+cache_mark(struct cache *c, struct cache_mark *mark)
+{
+	const uint32_t L = c->model->id.layers, G = c->model->id.kv_heads;
+	uint32_t l;
+
+	*mark = (struct cache_mark){ c->next_position, c->n_tokens, malloc((size_t)L * G *
+	    sizeof *mark->len) };
+	for (l = 0; mark->len != NULL && l < L; l++)
+		memcpy(mark->len + (size_t)l * G, c->layer[l].len, G * sizeof *mark->len);
+	c->logged = 0;
+	c->marked = 1;
+	return mark->len != NULL ? 0 : MODEL_ENOMEM;
+}
+
+void
+cache_go_back(struct cache *c, const struct cache_mark *mark)
+{
+	const uint32_t G = c->model->id.kv_heads;
+	uint32_t l;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		memcpy(c->layer[l].len, mark->len + (size_t)l * G, G * sizeof *mark->len);
+	c->next_position = mark->next_position;
+	c->n_tokens = mark->n_tokens;
+}
+
+uint64_t
+cache_bytes(const struct cache *c)
+{
+	uint64_t rows = 0;
+	uint32_t l, g;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		for (g = 0; g < c->layer[l].heads; g++)
+			rows += c->layer[l].len[g];
+	return rows * 2 * c->model->id.head_width * kv_dtype_size(c->dtype);
+}

@@ -1,0 +1,225 @@
+/* cache_point.c - a place behind which tokens may be taken back again, and what the cache was there
+ *
+ * Rows of tokens that are taken back are the last ones of their KV heads, since positions ascend: their
+ * number is what is set back, and what was made of them. Attention mass is a sum that cannot be undone, and
+ * is copied. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache_point.h"
+
+/* Of a layer: positions of its rows, KV head after KV head, and the mass of each query head, list after
+ * list */
+struct point_mass {
+	uint32_t *pos;
+	float *sum;
+	uint32_t *len;                  /* [G] */
+};
+
+/* ---- the point ---- */
+
+static int
+take_mass(const struct cache *c, uint32_t l, struct point_mass *to)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const uint32_t R = c->model->id.query_heads / rows->heads;
+	size_t total = 0, at = 0;
+	uint32_t g, r;
+
+	for (g = 0; g < rows->heads; g++)
+		total += rows->len[g];
+	to->len = malloc(rows->heads * sizeof *to->len);
+	to->pos = malloc(total * sizeof *to->pos + 1);
+	to->sum = malloc(total * R * sizeof *to->sum + 1);
+	if (to->len == NULL || to->pos == NULL || to->sum == NULL)
+		return MODEL_ENOMEM;
+	memcpy(to->len, rows->len, rows->heads * sizeof *to->len);
+	for (g = 0; g < rows->heads; at += rows->len[g++]) {
+		if (rows->len[g] == 0)
+			continue;
+		memcpy(to->pos + at, c->pos[l][g], rows->len[g] * sizeof *to->pos);
+		for (r = 0; r < R; r++)
+			c->model->ops->get(c->model->dev, to->sum + at * R + r * rows->len[g],
+			    c->mass[l].sum + (g * R + r) * c->mass[l].stride,
+			    rows->len[g] * sizeof *to->sum);
+	}
+	return 0;
+}
+
+static void
+take_clusters(const struct cache *c, uint32_t *to)
+{
+	uint32_t l, g;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		for (g = 0; g < c->model->id.kv_heads; g++) {
+			*to++ = c->index[l].end[g];
+			*to++ = c->index[l].mean.len[g];
+		}
+}
+
+int
+cache_point_take(struct cache *c, struct cache_point *p)
+{
+	const struct kv_model *id = &c->model->id;
+	const size_t heads = (size_t)id->layers * id->kv_heads;
+	uint32_t l;
+
+	*p = (struct cache_point){ .position = c->next_position, .n_tokens = c->n_tokens };
+	kv_log_place(&c->log, &p->log);
+	if ((p->logged_rows = malloc(heads * sizeof *p->logged_rows)) == NULL ||
+	    (c->logits != NULL && (p->logits = malloc(id->vocabulary * sizeof *p->logits)) == NULL) ||
+	    (c->index != NULL && (p->clusters = malloc(2 * heads * sizeof *p->clusters)) == NULL) ||
+	    (c->mass != NULL && (p->mass = calloc(id->layers, sizeof *p->mass)) == NULL))
+		return MODEL_ENOMEM;
+	memcpy(p->logged_rows, c->logged_rows, heads * sizeof *p->logged_rows);
+	if (p->logits != NULL)
+		memcpy(p->logits, c->logits, id->vocabulary * sizeof *p->logits);
+	if (p->clusters != NULL)
+		take_clusters(c, p->clusters);
+	for (l = 0; p->mass != NULL && l < id->layers; l++)
+		if (take_mass(c, l, &p->mass[l]) != 0)
+			return MODEL_ENOMEM;
+	return c->head != NULL && head_keys_feature(c->head, &p->feature) != KV_OK ? MODEL_ENOMEM : 0;
+}
+
+void
+cache_point_free(struct cache_point *p, const struct cache *c)
+{
+	uint32_t l;
+
+	for (l = 0; p->mass != NULL && l < c->model->id.layers; l++) {
+		free(p->mass[l].pos);
+		free(p->mass[l].sum);
+		free(p->mass[l].len);
+	}
+	free(p->mass);
+	free(p->logits);
+	free(p->logged_rows);
+	free(p->clusters);
+	free(p->feature);
+	memset(p, 0, sizeof *p);
+}
+
+/* ---- going back to it ---- */
+
+/* The rows of a KV head get the mass that they had, each in its R lists, of which old[R][n] is a copy with
+ * the rows pos[n]. Those that are there now are some of these. list: [len], for what is copied */
+static void
+put_head_mass(struct cache *c, uint32_t l, uint32_t g, const uint32_t *pos, const float *old, uint32_t n,
+    float *list)
+{
+	const uint32_t R = c->model->id.query_heads / c->model->id.kv_heads, len = c->layer[l].len[g];
+	uint32_t r, i, from;
+
+	for (r = 0; r < R && len > 0; r++, old += n) {
+		for (i = from = 0; i < len; i++) {
+			while (pos[from] != c->pos[l][g][i])
+				from++;
+			list[i] = old[from];
+		}
+		c->model->ops->put(c->model->dev, c->mass[l].sum + (g * R + r) * c->mass[l].stride,
+		    list, len * sizeof *list);
+	}
+}
+
+static int
+put_mass(struct cache *c, uint32_t l, const struct point_mass *from)
+{
+	const uint32_t G = c->model->id.kv_heads, R = c->model->id.query_heads / G;
+	const uint32_t *pos = from->pos;
+	const float *old = from->sum;
+	uint32_t g, most = 0;
+	float *list;
+
+	for (g = 0; g < G; g++)
+		most = from->len[g] > most ? from->len[g] : most;
+	if ((list = malloc(most * sizeof *list + 1)) == NULL)
+		return MODEL_ENOMEM;
+	for (g = 0; g < G; pos += from->len[g], old += (size_t)R * from->len[g], g++)
+		put_head_mass(c, l, g, pos, old, from->len[g], list);
+	free(list);
+	return 0;
+}
+
+/* Rows that will be appended behind these begin without mass. */
+static int
+clear_mass(struct cache *c, uint32_t l, uint32_t g, uint32_t from, uint32_t to)
+{
+	const uint32_t R = c->model->id.query_heads / c->model->id.kv_heads;
+	float *none;
+	uint32_t r;
+
+	if (c->mass == NULL || from == to)
+		return 0;
+	if ((none = calloc(to - from, sizeof *none)) == NULL)
+		return MODEL_ENOMEM;
+	for (r = 0; r < R; r++)
+		c->model->ops->put(c->model->dev, c->mass[l].sum + (g * R + r) * c->mass[l].stride + from,
+		    none, (to - from) * sizeof *none);
+	free(none);
+	return 0;
+}
+
+static int
+cut_rows(struct cache *c, uint32_t l, uint32_t position)
+{
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g, had;
+	int rc = 0;
+
+	for (g = 0; rc == 0 && g < rows->heads; g++) {
+		had = rows->len[g];
+		while (rows->len[g] > 0 && c->pos[l][g][rows->len[g] - 1] >= position)
+			rows->len[g]--;
+		rc = clear_mass(c, l, g, rows->len[g], had);
+	}
+	far_rows_count(c->far, l, rows->len);
+	return rc;
+}
+
+/* Of n tokens: they ran one behind the other and were not stored; what was evicted meanwhile was. */
+static int
+log_cut(struct cache *c, const struct cache_point *p, uint32_t n)
+{
+	const struct kv_model *id = &c->model->id;
+	struct kv_event e = { KV_EVENT_RUN, p->position, n, 0, id->layers, p->logged_rows,
+		p->logged_rows };
+
+	if (!c->logged)
+		return 0;
+	kv_log_return(&c->log, &p->log);
+	memcpy(c->logged_rows, p->logged_rows, (size_t)id->layers * id->kv_heads *
+	    sizeof *c->logged_rows);
+	if (n > 0 && kv_log_append(&c->log, &e, id->kv_heads) != KV_OK)
+		return MODEL_ENOMEM;
+	return cache_log(c, KV_EVENT_EVICT, 0, 0, id->layers);
+}
+
+int
+cache_cut(struct cache *c, struct cache_point *p)
+{
+	const uint32_t L = c->model->id.layers, G = c->model->id.kv_heads, n = c->next_position -
+	    p->position;
+	uint32_t l;
+	int rc = 0;
+
+	c->next_position = p->position;
+	c->n_tokens = p->n_tokens;
+	free(c->logits);
+	c->logits = p->logits;
+	p->logits = NULL;
+	for (l = 0; rc == 0 && l < L; l++) {
+		rc = cut_rows(c, l, p->position);
+		if (rc == 0 && c->index != NULL && index_cut(&c->index[l], &c->layer[l], p->clusters +
+		    2 * (size_t)l * G) != KV_OK)
+			rc = MODEL_ENOMEM;
+		if (rc == 0 && p->mass != NULL)
+			rc = put_mass(c, l, &p->mass[l]);
+	}
+	if (rc != 0)
+		return rc;
+	if (c->head != NULL)
+		head_keys_cut(c->head, p->n_tokens, p->feature);
+	return log_cut(c, p, n);
+}

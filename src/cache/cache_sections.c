@@ -1,0 +1,382 @@
+/* cache_sections.c - a cache to and from a KV snapshot (formats/kv-snapshot.md)
+ *
+ * One layer's keys or values pass through host memory at a time, whatever the size of the cache. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache.h"
+#include "cache/cache_sections.h"
+#include "cache/observation.h"
+#include "libkvfile/codec.h"
+
+void
+snapshot_head(const struct cache *c, struct kv_head *head)
+{
+	memset(head, 0, sizeof *head);
+	head->model = c->model->id;
+	head->dtype = c->dtype;
+	head->next_position = c->next_position;
+}
+
+/* ---- loading ---- */
+
+/* Part by part: they are in memory once, however many a small file has (LZ4). */
+static int
+load_tokens(struct kv_reader *r, struct cache *c)
+{
+	const void *part;
+	size_t size;
+	int rc;
+
+	while ((rc = kv_read(r, &part, &size)) == KV_OK && size > 0)
+		if (cache_add_tokens(c, part, size / sizeof *c->tokens) != 0)
+			return KV_ENOMEM;
+	return rc;
+}
+
+static int
+load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const struct kv_rows *rows;
+	int rc = kv_load_rows(r, &rows);
+
+	if (rc != KV_OK)
+		return rc;
+	if (c->far != NULL && sec->layer >= c->far_from && c->model->layer[sec->layer].window == 0 &&
+	    far_rows_add(c->far, sec->layer) != KV_OK)
+		return KV_ENOMEM;
+	if (cache_layer_init(c, sec->layer, rows) != 0)
+		return KV_ENOMEM;
+	memcpy(c->logged_rows + (size_t)sec->layer * rows->heads, rows->count,
+	    rows->heads * sizeof *rows->count);
+	if (c->mass != NULL)
+		c->mass[sec->layer].whole = kv_rows_total(rows) == 0;
+	return KV_OK;
+}
+
+/* KEYS or VALS: packed in the file, with spare capacity after each head in the cache, which may
+ * take only the first rows of each head. */
+static int
+load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const struct kv_rows *there = kv_current_rows(r);
+	struct layer_rows *rows = &c->layer[sec->layer];
+	size_t row = rows->width * kv_dtype_size(rows->dtype), at = 0;
+	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
+	const void *data;
+	uint32_t g;
+	int rc;
+
+	if (far_rows_has(c->far, sec->layer))
+		return row_store_pass(c->far->store, r, sec);
+	if (c->far != NULL && (rc = row_store_note(c->far->store, r, sec)) != KV_OK)
+		return rc;
+	rc = kv_load(r, &data);
+	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
+		if (rows->len[g] > 0)                   /* no bytes have no address */
+			c->model->ops->put(c->model->dev, to + rows->start[g] * row,
+			    (const char *)data + at, rows->len[g] * row);
+		at += there->count[g] * row;
+	}
+	return rc;
+}
+
+/* The last queries of the stored window that fit into ours, without those of tokens that were
+ * never stored. They are of use only when every layer has them, for the same positions:
+ * obs->loaded counts those that agree with the first. */
+static int
+load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c,
+    struct observation *obs)
+{
+	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, take, last, w, h;
+	size_t esize = kv_dtype_size(c->dtype);
+	struct kv_queries stored;
+	const uint32_t *pos;
+	const char *q;
+	int rc = kv_load_queries(r, &stored);
+
+	if (rc != KV_OK)
+		return rc;
+	last = stored.n - stored.n_own;
+	take = last < obs->window ? last : obs->window;
+	q = stored.q;
+	for (h = 0; h < H; h++)
+		for (w = 0; w < take; w++)
+			kv_to_f32(obs->q[sec->layer] + ((size_t)w * H + h) * E,
+			    q + ((size_t)h * stored.n + last - take + w) * E * esize, c->dtype, E);
+	pos = stored.pos + last - take;
+	if (obs->loaded == 0) {
+		memcpy(obs->pos, pos, take * sizeof *obs->pos);
+		obs->have = take;
+	}
+	if (take == obs->have && memcmp(obs->pos, pos, take * sizeof *obs->pos) == 0)
+		obs->loaded++;
+	return KV_OK;
+}
+
+/* The lists of query heads, packed in the file. */
+static int
+load_mass(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const struct layer_rows *rows = &c->layer[sec->layer];
+	struct attention_mass *to = &c->mass[sec->layer];
+	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
+	struct kv_values mass;
+	const float *list;
+	int rc = kv_load_values(r, &mass);
+
+	for (h = 0, list = mass.value; rc == KV_OK && h < H; list += rows->len[h++ / R])
+		c->model->ops->put(c->model->dev, to->sum + h * to->stride, list,
+		    rows->len[h / R] * sizeof *list);
+	to->whole = 1;
+	return rc;
+}
+
+static int
+load_logits(struct kv_reader *r, struct cache *c)
+{
+	size_t size = c->model->id.vocabulary * sizeof *c->logits;
+	const float *logits;
+	int rc = kv_load_logits(r, &logits);
+
+	if (rc != KV_OK)
+		return rc;
+	if (c->logits == NULL && (c->logits = malloc(size)) == NULL)
+		return KV_ENOMEM;
+	memcpy(c->logits, logits, size);
+	return KV_OK;
+}
+
+/* Without a head nothing could be added to them: they do not go on. */
+static int
+load_head_keys(struct kv_reader *r, struct cache *c)
+{
+	struct kv_head_keys keys;
+	int rc;
+
+	if (c->head == NULL) {
+		c->index_dropped |= 1u << KV_RHDK;
+		return KV_OK;
+	}
+	if ((rc = kv_load_head_keys(r, &keys)) != KV_OK)
+		return rc;
+	c->head_other = (rc = head_keys_load(c->head, &keys)) == KV_EINVAL;
+	return c->head_other ? KV_OK : rc;
+}
+
+static int
+load_log(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	const void *data;
+	int rc = kv_load(r, &data);
+
+	if (rc == KV_OK)
+		rc = kv_log_copy(&c->log, data, sec->raw_size, c->model->id.kv_heads);
+	c->logged = rc == KV_OK;
+	return rc;
+}
+
+static int
+load_index(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
+{
+	struct kv_index index;
+	int rc = kv_load_index(r, &index);
+
+	return rc != KV_OK ? rc : index_load(&c->index[sec->layer], &index, &c->layer[sec->layer]);
+}
+
+int
+snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c,
+    struct observation *obs)
+{
+	switch (sec->kind) {
+	case KV_TOKS:
+		return load_tokens(r, c);
+	case KV_POSN:
+		return load_rows(r, sec, c);
+	case KV_OBSQ:
+		return obs != NULL ? load_queries(r, sec, c, obs) : KV_OK;
+	case KV_MASS:
+		return c->mass != NULL ? load_mass(r, sec, c) : KV_OK;
+	case KV_KEYS:
+	case KV_VALS:
+		return load_tensor(r, sec, c);
+	case KV_LGTS:
+		return load_logits(r, c);
+	case KV_RHDK:
+		return load_head_keys(r, c);
+	case KV_EVNT:
+		return load_log(r, sec, c);
+	default:
+		return c->index_kinds >> sec->kind & 1 ? load_index(r, sec, c) : KV_OK;
+	}
+}
+
+int
+snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
+{
+	struct kv_section sec;
+	int rc;
+
+	c->logged = 0;
+	while ((rc = kv_next(r, &sec)) == 1)
+		if ((rc = snapshot_take(r, &sec, c, obs)) < 0)
+			return rc;
+	if (obs != NULL && obs->loaded != c->model->id.layers)
+		obs->have = 0;
+	if (rc == 0)
+		c->next_position = kv_reader_head(r)->next_position;
+	return rc;
+}
+
+/* ---- saving ---- */
+
+static int
+save_queries(struct kv_writer *w, const struct cache *c, const struct observation *obs,
+    uint32_t layer)
+{
+	uint32_t H = c->model->id.query_heads, E = c->model->id.head_width, W = obs->have, i, h;
+	size_t esize = kv_dtype_size(c->dtype);
+	char *buf = malloc((size_t)H * W * E * esize + 1);
+	struct kv_queries q = { W, obs->pos, buf, obs->n_own,
+	    obs->n_own > 0 ? obs->own[layer] : NULL };
+	int rc;
+
+	if (buf == NULL)
+		return KV_ENOMEM;
+	for (h = 0; h < H; h++)
+		for (i = 0; i < W; i++)
+			kv_from_f32(buf + ((size_t)h * W + i) * E * esize,
+			    obs->q[layer] + ((size_t)i * H + h) * E, c->dtype, E);
+	rc = kv_write_queries(w, layer, &q);
+	free(buf);
+	return rc;
+}
+
+static int
+save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows, uint32_t layer)
+{
+	const struct attention_mass *from = &c->mass[layer];
+	uint32_t H = c->model->id.query_heads, R = H / rows->heads, h;
+	float *buf = malloc(kv_rows_total(rows) * R * sizeof *buf + 1), *list = buf;
+	struct kv_values mass = { NULL, kv_rows_total(rows) * R, buf };
+	int rc;
+
+	if (buf == NULL)
+		return KV_ENOMEM;
+	for (h = 0; h < H; list += rows->count[h++ / R])
+		c->model->ops->get(c->model->dev, list, from->sum + h * from->stride,
+		    rows->count[h / R] * sizeof *list);
+	rc = kv_write_values(w, KV_MASS, layer, &mass);
+	free(buf);
+	return rc;
+}
+
+/* to <- the keys or values of a KV head */
+static int
+get_rows(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char *to)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const size_t row = rows->width * kv_dtype_size(rows->dtype);
+	const char *from = kind == KV_KEYS ? rows->k : rows->v;
+
+	if (far_rows_has(c->far, l))
+		return far_rows_get(c->far, l, g, kind, to);
+	c->model->ops->get(c->model->dev, to, from + rows->start[g] * row, rows->len[g] * row);
+	return KV_OK;
+}
+
+/* KEYS or VALS */
+static int
+save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, enum kv_kind kind)
+{
+	const struct layer_rows *rows = &c->layer[layer];
+	size_t row = rows->width * kv_dtype_size(rows->dtype), size = 1;
+	struct kv_span span = { NULL, 0 };
+	int rc = KV_OK;
+	uint32_t g;
+	char *buf;
+
+	for (g = 0; g < rows->heads; g++)
+		size += rows->len[g] * row;
+	if ((buf = malloc(size)) == NULL)
+		return KV_ENOMEM;
+	span.data = buf;
+	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
+		rc = get_rows(c, layer, g, kind, buf + span.size);
+		span.size += rows->len[g] * row;
+	}
+	if (rc == KV_OK)
+		rc = kv_write(w, kv_kind_type(kind), layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
+	free(buf);
+	return rc;
+}
+
+static int
+save_log(struct kv_writer *w, const struct cache *c)
+{
+	const struct kv_span log = { c->log.data, c->log.size };
+
+	if (log.size == 0)
+		return KV_OK;
+	return kv_write(w, kv_kind_type(KV_EVNT), KV_NO_LAYER, 4, &log, 1);
+}
+
+int
+snapshot_put(struct kv_writer *w, const struct cache *c, const struct observation *obs,
+    enum kv_kind kind, uint32_t l)
+{
+	const struct kv_tokens tokens = { c->n_tokens, c->tokens };
+
+	if (kind == KV_TOKS)
+		return kv_write_tokens(w, &tokens);
+	if (kind == KV_EVNT)
+		return save_log(w, c);
+	return kind == KV_OBSQ ? save_queries(w, c, obs, l) : save_tensor(w, c, l, kind);
+}
+
+static int
+save_indexes(struct kv_writer *w, const struct cache *c, uint32_t l)
+{
+	int kind, rc = KV_OK;
+
+	for (kind = 0; c->index != NULL && rc == KV_OK && kind < KV_UNKNOWN; kind++)
+		if (index_has(&c->index[l], kind))
+			rc = index_write(&c->index[l], kind, w, l);
+	return rc;
+}
+
+static int
+save_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t l)
+{
+	const struct kv_rows rows = cache_rows(c, l);
+	int rc = kv_write_rows(w, l, &rows);
+
+	if (rc == KV_OK && obs != NULL && obs->have > 0)
+		rc = save_queries(w, c, obs, l);
+	if (rc == KV_OK && c->mass != NULL)
+		rc = save_mass(w, c, &rows, l);
+	if (rc == KV_OK)
+		rc = save_tensor(w, c, l, KV_KEYS);
+	if (rc == KV_OK)
+		rc = save_indexes(w, c, l);
+	if (rc == KV_OK)
+		rc = save_tensor(w, c, l, KV_VALS);
+	return rc;
+}
+
+int
+snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs)
+{
+	uint32_t l;
+	int rc = snapshot_put(w, c, NULL, KV_TOKS, 0);
+
+	for (l = 0; rc == KV_OK && l < c->model->id.layers; l++)
+		rc = save_layer(w, c, obs, l);
+	if (rc == KV_OK && c->logits != NULL)
+		rc = kv_write_logits(w, c->logits);
+	cache_head_end(c);
+	if (rc == KV_OK && c->head != NULL)
+		rc = head_keys_save(c->head, w);
+	return rc != KV_OK ? rc : save_log(w, c);
+}

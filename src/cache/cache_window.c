@@ -1,0 +1,119 @@
+/* cache_window.c - rows that no query can see any more, in layers with a sliding window
+ *
+ * The ops look at positions, so such rows change nothing but memory. They are dropped while a text
+ * runs, some at a time: each time moves the others. Before anything looks at the rows themselves (a
+ * method, a snapshot), all of them are dropped, so that what is there does not depend on when. */
+#include <stdlib.h>
+
+#include "cache/cache.h"
+#include "forward/forward.h"
+
+static uint32_t
+most_rows(const struct model *m, uint32_t l, uint32_t n)
+{
+	const uint32_t window = m->layer[l].window;
+	const uint64_t most = window + (uint64_t)window / 8 + workspace_tile(m->ops);
+
+	return window == 0 || most > n ? n : (uint32_t)most;
+}
+
+uint32_t
+cache_most_rows(const struct cache *c, uint32_t l, uint32_t n)
+{
+	return c->marked || c->keeps_unseen ? n : most_rows(c->model, l, n);
+}
+
+uint64_t
+cache_most_rows_of(const struct model *m, uint32_t n)
+{
+	uint64_t sum = 0;
+	uint32_t l;
+
+	for (l = 0; l < m->id.layers; l++)
+		sum += (uint64_t)most_rows(m, l, n) * m->id.kv_heads;
+	return sum;
+}
+
+/* How many of the rows of a KV head, the first ones, stand before this position. */
+static uint32_t
+rows_before(const uint32_t *pos, uint32_t n, uint32_t position)
+{
+	uint32_t low = 0, mid;
+
+	while (low < n) {
+		mid = low + (n - low) / 2;
+		if (pos[mid] < position)
+			low = mid + 1;
+		else
+			n = mid;
+	}
+	return low;
+}
+
+/* The rows of each KV head from number n[g] on. */
+static int
+drop_first(struct cache *c, uint32_t l, const uint32_t *n)
+{
+	const struct kv_rows rows = cache_rows(c, l);
+	uint32_t *count = calloc(rows.heads, sizeof *count), **keep = calloc(rows.heads, sizeof *keep);
+	uint32_t g, i;
+	int rc = count != NULL && keep != NULL ? 0 : MODEL_ENOMEM;
+
+	for (g = 0; rc == 0 && g < rows.heads; g++) {
+		count[g] = rows.count[g] - n[g];
+		if ((keep[g] = malloc(count[g] * sizeof **keep + 1)) == NULL)
+			rc = MODEL_ENOMEM;
+		for (i = 0; rc == 0 && i < count[g]; i++)
+			keep[g][i] = n[g] + i;
+	}
+	if (rc == 0)
+		cache_keep(c, l, count, keep);
+	for (g = 0; keep != NULL && g < rows.heads; g++)
+		free(keep[g]);
+	free(keep);
+	free(count);
+	return rc;
+}
+
+/* Drops the rows of layer l before position `first`, if some KV head has more than `spared` of
+ * them. */
+static int
+drop_before(struct cache *c, uint32_t l, uint32_t first, uint32_t spared)
+{
+	const struct kv_rows rows = cache_rows(c, l);
+	uint32_t n[KV_LAYERS_MOST], g, most = 0;
+
+	for (g = 0; g < rows.heads; g++) {
+		n[g] = rows_before(rows.pos[g], rows.count[g], first);
+		most = n[g] > most ? n[g] : most;
+	}
+	return most > spared ? drop_first(c, l, n) : 0;
+}
+
+static int
+slide(struct cache *c, uint32_t position, uint32_t l0, uint32_t l1, uint32_t share)
+{
+	const struct kv_model *id = &c->model->id;
+	uint32_t l, first;
+	int rc = 0;
+
+	if (id->window == 0 || c->marked || c->keeps_unseen)
+		return 0;
+	position = position < c->cut_from ? position : c->cut_from;
+	for (l = l0; rc == 0 && l < l1; l++)
+		if ((first = kv_first_seen(id, l, position)) > 0)
+			rc = drop_before(c, l, first, share != 0 ? id->window / share : 0);
+	return rc == 0 ? cache_log(c, KV_EVENT_EVICT, 0, l0, l1) : rc;
+}
+
+int
+cache_slide(struct cache *c, uint32_t position, uint32_t l0, uint32_t l1)
+{
+	return slide(c, position, l0, l1, 8);
+}
+
+int
+cache_slide_all(struct cache *c, uint32_t position, uint32_t l0, uint32_t l1)
+{
+	return slide(c, position, l0, l1, 0);
+}

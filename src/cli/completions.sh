@@ -1,0 +1,134 @@
+#!/bin/sh
+# completions.sh - completions for bash, zsh and fish, from the option tables of the programs
+#
+# usage: src/cli/completions.sh FOLDER PROGRAM ...
+#
+# Each program prints its table (--list-options, src/cli/completion.c). FOLDER gets kvpipe.bash, for all of them, _kvpipe for zsh, and for
+# fish a file for each program. RUN is what runs a program that was made for another machine (qemu-aarch64); where they do not run, _kvpipe
+# is empty, and nothing else is made.
+set -eu
+export LC_ALL=C CDPATH=
+
+folder=$1
+shift
+mkdir -p "$folder"
+
+# machine FILE: class, byte order and machine of its ELF header; nothing of another file
+machine() {
+	od -An -v -tx1 -N 20 "$1" | tr -d ' \n' | sed -n 's/^7f454c46\(....\).*\(....\)$/\1\2/p'
+}
+
+if [ -z "${RUN:-}" ] && [ "$(machine "$1")" != "$(machine /bin/sh)" ]; then
+	echo "No completions for shells: $1 is not for this machine (make RUN= names what runs it)." >&2
+	rm -f "$folder"/*
+	: >"$folder/_kvpipe"
+	exit
+fi
+for program; do
+	# shellcheck disable=SC2086 # words of a command
+	${RUN:-} "$program" --list-options
+done >"$folder/options"
+
+# names: of all programs
+names=$(awk -F '\t' 'NF == 2 { printf "%s%s", sep, $1; sep = " " }' "$folder/options")
+
+# ---- bash: --policy x, --policy=x, -o x, operands; a word of several letters is not taken apart ----
+
+{
+	cat <<-'END'
+		# bash completion for kvpipe; made from the programs' option tables
+		_kvpipe() {
+			local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options operand values text last file
+			if [ "$cur" = = ]; then
+				cur=
+			elif [ "$before" = = ]; then
+				before=${COMP_WORDS[COMP_CWORD-2]}
+			fi
+			case ${COMP_WORDS[0]##*/} in
+	END
+	awk -F '\t' '
+		NF == 2 { if (n++) print options "\047" "\n\t\t;;"; print "\t" $1 ")\n\t\toperand=" $2; options = "\t\toptions=\047"; next }
+		{ options = options (options ~ /\047$/ ? "" : " ") "--" $2 }
+		END { print options "\047" "\n\t\t;;" }' "$folder/options"
+	# shellcheck disable=SC2016 # variables of the completion
+	printf '\tesac\n\tvalues=\n\tcase ${COMP_WORDS[0]##*/}:$before in\n'
+	awk -F '\t' '
+		NF == 2 { program = $1; next }
+		$3 != "-" { print "\t" program ":--" $2 ($1 != "-" ? " | " program ":-" $1 : "") ") values=\047" ($4 == "-" ? "@none" : $4) "\047 ;;" }' \
+	    "$folder/options"
+	cat <<-'END'
+			esac
+			[ -n "$values" ] || case $cur in
+			-*) values=$options ;;
+			*) values=$operand ;;
+			esac
+			COMPREPLY=()
+			case $values in
+			@none) return ;;
+			@dir) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+			@file) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+			@snapshot) mapfile -t COMPREPLY < <(compgen -f -X '!*.kv' -- "$cur"; compgen -d -- "$cur") ;;
+			*)
+				# the last of the words of a text in quotes; behind = it may be a file, which has its own blanks
+				text=${cur#[\"\']} last=${text##*[[:blank:]]}
+				case $last in
+				*=*)
+					while IFS= read -r file; do
+						COMPREPLY+=("${text%"${last#*=}"}${file// /\\ }")
+					done < <(compgen -f -- "${last#*=}")
+					;;
+				*) mapfile -t COMPREPLY < <(compgen -W "$values" -P "${text%"$last"}" -- "$last") ;;
+				esac
+				return
+				;;
+			esac
+			compopt -o filenames 2>/dev/null
+		}
+	END
+	echo "complete -F _kvpipe $names"
+} >"$folder/kvpipe.bash"
+
+# ---- zsh ----
+
+{
+	# shellcheck disable=SC2016 # a variable of the completion
+	printf '#compdef %s\n# zsh completion for kvpipe; made from the option tables of the programs\n\ncase $service in\n' "$names"
+	awk -F '\t' '
+		function files(what) {
+			return what == "@dir" ? "_files -/" : what == "@snapshot" ? "_files -g \"*.kv(-.) *(-/)\"" : "_files"
+		}
+		function quoted(text) {
+			gsub(/\047/, "\047\\\047\047", text)
+			return text
+		}
+		NF == 2 { if (n++) print "\t    \047*:operand:" operand "\047\n\t;;"; print $1 ")\n\t_arguments -s \\"; operand = files($2); next }
+		{
+			help = $5
+			gsub(/[][\\:]/, "\\\\&", help)
+			action = $3 == "-" ? "" : $4 == "-" ? ":" $3 ": " : substr($4, 1, 1) == "@" ? ":" $3 ":" files($4) : ":" $3 ":(" $4 ")"
+			sub(/ \)$/, ")", action)
+			if ($1 != "-")
+				print "\t    \047(-" $1 " --" $2 ")-" $1 ($3 == "-" ? "" : "+") quoted("[" help "]" action) "\047 \\"
+			print "\t    \047" ($1 != "-" ? "(-" $1 " --" $2 ")" : "") "--" $2 ($3 == "-" ? "" : "=") quoted("[" help "]" action) "\047 \\"
+		}
+		END { print "\t    \047*:operand:" operand "\047\n\t;;\nesac" }' "$folder/options"
+} >"$folder/_kvpipe"
+
+# ---- fish ----
+
+for program in $names; do
+	awk -F '\t' -v program="$program" '
+		NF == 2 { inside = $1 == program; next }
+		!inside { next }
+		{
+			help = $5
+			gsub(/[\\\047]/, "\\\\&", help)
+			words = $4
+			sub(/ $/, "", words)
+			line = "complete -c " program ($1 != "-" ? " -s " $1 : "") " -l " $2 " -d \047" help "\047"
+			if ($3 != "-")
+				line = line (words == "-" ? " -x" : words == "@dir" ? " -x -a \047(__fish_complete_directories)\047" : \
+				    words == "@snapshot" ? " -r -k -a \047(__fish_complete_suffix .kv)\047" : words == "@file" ? " -r" : " -x -a \047" words "\047")
+			print line
+		}' "$folder/options" >"$folder/$program.fish"
+done

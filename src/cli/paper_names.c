@@ -1,0 +1,88 @@
+/* paper_names.c - names of methods, policies and ways to retrieve, and what was meant by one that
+ * is not there
+ *
+ * Names of papers that are one of ours with its defaults are in the tables (methods/list.h,
+ * methods/policies.h, retrieval/retrieval.h). Those here are pipelines, or are not there. */
+#include <stdio.h>
+
+#include "cli/guess.h"
+#include "cli/paper_names.h"
+#include "retrieval/retrieval.h"
+
+static const struct {
+	const char *names, *instead;
+} papers[] = {
+	{ "fastkv", "FastKV is kv-prefill --tsp-layer, then snapkv with a kernel of 7" },
+	{ "gemfilter", "GemFilter is kv-prefill --gemfilter-layer" },
+	{ "pyramidinfer", "PyramidInfer is kv-prefill --pyramid-infer" },
+	{ "duoattention duo-attention", "DuoAttention is kv-evict --heads FILE" },
+	{ "prulong", "PruLong is kv-evict --heads FILE" },
+	{ "laq lookahead-q-cache", "LAQ is kv-observe --ids-from a draft, then snapkv" },
+	{ "speckv", "SpecKV is kv-observe --ids-from a draft, then snapkv" },
+	{ "kvzip", "KVzip is kv-observe --repeat-context, method observed, policy global" },
+	{ "headkv kivi think", "it is not there" },
+};
+
+static const char *
+of_a_paper(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof papers / sizeof *papers; i++)
+		if (names_word(papers[i].names, name))
+			return papers[i].instead;
+	return NULL;
+}
+
+static void
+try_all(struct guess *g, enum name_kind kind)
+{
+	const struct method *m;
+	const struct policy *p;
+	int r;
+
+	for (m = methods; kind == NAME_METHOD && m->name != NULL; m++)
+		guess_try(g, m->name, m->aliases);
+	for (p = policies; kind == NAME_POLICY && p->name != NULL; p++)
+		guess_try(g, p->name, p->aliases);
+	for (r = 0; kind == NAME_RETRIEVE && r < RETRIEVE_METHODS; r++)
+		guess_try(g, retrieve_name(r), retrieve_alias(r));
+}
+
+const char *
+name_hint(enum name_kind kind, const char *name)
+{
+	static char text[160];
+	const struct method *m = method_named(name);
+	const struct policy *p = policy_named(name);
+	const char *paper = of_a_paper(name);
+	const int r = retrieve_named(name);
+	struct guess g;
+
+	if (paper != NULL)
+		snprintf(text, sizeof text, ": %s", paper);
+	else if (m != NULL)
+		snprintf(text, sizeof text, ": it is a method: kv-score --method %s", m->name);
+	else if (p != NULL)
+		snprintf(text, sizeof text, ": it is a policy: kv-evict --policy %s", p->name);
+	else if (r >= 0)
+		snprintf(text, sizeof text, ": it is a way to read: kv-decode --retrieve %s",
+		    retrieve_name(r));
+	else {
+		guess_start(&g, name);
+		try_all(&g, kind);
+		return guess_text(&g, "");
+	}
+	return text;
+}
+
+void
+print_listed(int width, const char *name, const char *about, const char *uses, const char *aliases)
+{
+	printf("%-*s  %s", width, name, about);
+	if (*aliases != '\0')
+		printf(" (= %s)", aliases);
+	if (*uses != '\0')
+		printf(" [%s]", uses);
+	putchar('\n');
+}

@@ -1,0 +1,229 @@
+/* decode.c - token after token behind a cache, which is evicted after each */
+#include <stdlib.h>
+
+#include "engine/decode.h"
+#include "engine/grow_clusters.h"
+#include "forward/forward.h"
+
+/* Without greedy choices the logits come to the host after every token; where the device can repeat
+ * steps, they are made so nevertheless. */
+int
+decode_init(struct decode *d, struct engine_error *e)
+{
+	d->generator = NULL;
+	if (!d->greedy && d->cache->model->ops->graph_begin == NULL)
+		return ENGINE_OK;
+	if ((d->generator = generator_new(d->cache, d->ws)) == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");
+	return ENGINE_OK;
+}
+
+void
+decode_free(struct decode *d)
+{
+	generator_free(d->generator);
+	d->generator = NULL;
+}
+
+/* Rows that no later query sees are neither scored nor saved. */
+static int
+decode_slide(struct decode *d, struct engine_error *e)
+{
+	struct cache *c = d->cache;
+
+	if (cache_slide_all(c, c->next_position, 0, c->model->id.layers) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory to drop rows");
+	return ENGINE_OK;
+}
+
+int
+decode_evict(struct decode *d, struct engine_error *e)
+{
+	int rc = decode_slide(d, e);
+
+	if (rc == ENGINE_OK)
+		rc = evict_cache_all(d->evict, d->cache, d->obs, e);
+	if (rc == ENGINE_OK && cache_log(d->cache, KV_EVENT_EVICT, 0, 0,
+	    d->cache->model->id.layers) != 0)
+		rc = engine_fail(e, ENGINE_ERUN, "no memory for the event log");
+	return rc;
+}
+
+int
+decode_ask(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
+{
+	return engine_ran(e, run_tokens(d->cache->model, d->cache, d->ws, ids, n, NULL, NULL, e->text,
+	    sizeof e->text));
+}
+
+int
+decode_logits(struct decode *d, struct engine_error *e)
+{
+	if ((d->generator != NULL && generator_logits(d->generator) != 0) ||
+	    (d->batch != NULL && batch_logits(d->batch, d->row, d->cache) != 0))
+		return engine_fail(e, ENGINE_ERUN, "no memory for %u logits",
+		    d->cache->model->id.vocabulary);
+	return ENGINE_OK;
+}
+
+int
+decode_finish(struct decode *d, struct engine_error *e)
+{
+	int rc = decode_logits(d, e);
+
+	return rc == ENGINE_OK ? decode_slide(d, e) : rc;
+}
+
+/* A token has run. Rows that stay in a file have been read by now. */
+static int
+end_token(struct cache *c, struct engine_error *e)
+{
+	if (c->far != NULL && row_store_check(c->far->store) != KV_OK)
+		return engine_fail(e, ENGINE_ERUN, "%s", c->far->store->error);
+	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
+		return engine_fail(e, ENGINE_ERUN, "position %u: no memory for the event log",
+		    c->next_position);
+	return ENGINE_OK;
+}
+
+/* The first half of a step: the cache has its row, and what is done to it comes behind. */
+static int
+begin_token(struct decode *d, uint32_t id, struct engine_error *e)
+{
+	struct cache *c = d->cache;
+	int rc = offload_grow(c, d->offload, e);
+
+	if (rc != ENGINE_OK)
+		return rc;
+	if (d->generator != NULL)
+		rc = generator_begin(d->generator, id, d->obs, e->text, sizeof e->text);
+	else
+		rc = run_tokens(c->model, c, d->ws, &id, 1, d->obs, NULL, e->text, sizeof e->text);
+	if ((rc = engine_ran(e, rc)) != ENGINE_OK)
+		return rc;
+	if (!d->greedy && (rc = decode_logits(d, e)) != ENGINE_OK)
+		return rc;
+	return end_token(c, e);
+}
+
+int
+decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *e)
+{
+	int rc = begin_token(d, id, e);
+
+	*next = 0;
+	if (rc == ENGINE_OK && d->evict != NULL)
+		rc = decode_evict(d, e);
+	if (rc == ENGINE_OK && d->generator != NULL)
+		rc = engine_ran(e, generator_end(d->generator, next, e->text, sizeof e->text));
+	return rc == ENGINE_OK ? grow_clusters(d->cache, e) : rc;
+}
+
+/* ---- the end of a text ---- */
+
+/* By no generator and no batch: these have run tokens that are no longer there. */
+static int
+run_singly(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
+{
+	const struct model *m = d->cache->model;
+	struct decode one = *d;
+	uint32_t next;
+	size_t i;
+	int rc = ENGINE_OK;
+
+	one.generator = NULL;
+	one.greedy = 0;
+	if (n > 0 && d->ws == NULL && (one.ws = workspace_new(m, 1)) == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");
+	for (i = 0; rc == ENGINE_OK && i < n; i++)
+		rc = decode_step(&one, ids[i], &next, e);
+	if (one.ws != d->ws)
+		workspace_free(one.ws, m);
+	return rc;
+}
+
+int
+decode_cut(struct decode *d, struct cache_point *point, const uint32_t *ids, size_t n,
+    struct engine_error *e)
+{
+	struct observation *obs = d->obs;
+
+	d->batch = NULL;                        /* its logits are those of a later token */
+	d->cache->cut_from = UINT32_MAX;
+	while (obs != NULL && obs->have > 0 && obs->pos[obs->have - 1] >= point->position)
+		obs->have--;
+	if (cache_cut(d->cache, point) != 0)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the end of a text");
+	return run_singly(d, ids, n, e);
+}
+
+/* ---- several at once ---- */
+
+/* Room for the token of each; those that have none, or whose text would be too long, take no part.
+ * Returns how many do: turn number order[i] is row i. */
+static uint32_t
+expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row *row)
+{
+	uint32_t i, rows = 0;
+
+	for (i = 0; i < n; i++) {
+		struct decode *d = t[i].d;
+
+		t[i].e = (struct engine_error){ .code = ENGINE_OK };
+		if (offload_grow(d->cache, d->offload, &t[i].e) != ENGINE_OK)
+			continue;
+		if (engine_ran(&t[i].e, batch_expect(d->cache, t[i].id, t[i].e.text,
+		    sizeof t[i].e.text)) != ENGINE_OK)
+			continue;
+		order[rows] = i;
+		row[rows++] = (struct batch_row){ .cache = d->cache, .obs = d->obs, .id = t[i].id };
+	}
+	return rows;
+}
+
+/* What decode_step() does behind the token of one. Its logits come to the host where that
+ * chooses; else those of the token before are forgotten. */
+static int
+end_turn(struct decode *d, struct engine_error *e)
+{
+	struct cache *c = d->cache;
+	int rc = ENGINE_OK;
+
+	if (!d->greedy) {
+		rc = engine_ran(e, batch_check(d->batch, d->row, c, e->text, sizeof e->text));
+		if (rc == ENGINE_OK)
+			rc = decode_logits(d, e);
+	} else {
+		free(c->logits);
+		c->logits = NULL;
+	}
+	if (rc == ENGINE_OK)
+		rc = end_token(c, e);
+	if (rc == ENGINE_OK && d->evict != NULL)
+		rc = decode_evict(d, e);
+	return rc == ENGINE_OK ? grow_clusters(c, e) : rc;
+}
+
+int
+decode_together(struct batch *b, struct decode_turn *t, uint32_t n, struct engine_error *e)
+{
+	struct batch_row row[BATCH_MOST];
+	uint32_t order[BATCH_MOST], i;
+	const uint32_t rows = expect_all(t, n, order, row);
+	int rc;
+
+	e->text[0] = '\0';
+	if (rows == 0)
+		return ENGINE_OK;
+	if ((rc = engine_ran(e, batch_run(b, row, rows, e->text, sizeof e->text))) != ENGINE_OK)
+		return rc;
+	for (i = 0; i < rows; i++) {
+		struct decode_turn *one = &t[order[i]];
+
+		one->d->batch = b;
+		one->d->row = i;
+		one->next = row[i].next;
+		end_turn(one->d, &one->e);
+	}
+	return ENGINE_OK;
+}

@@ -1,0 +1,47 @@
+/* batch.h - one token behind each of several caches: a step reads the weights once for all of
+ * them
+ *
+ * Each row has the cache, the positions and the observation of its own sequence; nothing of one
+ * is seen by another. Sequences may be as long as they like, and others in the next step. */
+#ifndef KVPIPE_BATCH_H
+#define KVPIPE_BATCH_H
+
+#include "forward/forward.h"
+
+/* So many rows the CPU multiplies in the order of one (cpu/cpu_matmul.c), if products are in f32,
+ * which those of a step always are: what comes out is, to the bit, what each sequence alone would
+ * give. */
+enum { BATCH_MOST = 64 };
+
+struct batch;
+
+/* For up to `most` sequences at once. NULL without memory. */
+struct batch *batch_new(const struct model *, uint32_t most);
+void batch_free(struct batch *);                       /* NULL allowed */
+
+/* Makes room for the token in one cache, before a step with it. Returns as run_tokens(); after
+ * a failure the cache is of no use, the other sequences of the batch do not notice. */
+int batch_expect(struct cache *, uint32_t id, char *err, size_t errlen);
+
+/* A sequence in a step */
+struct batch_row {
+	struct cache *cache;           /* batch_expect() has been called with the token */
+	struct observation *obs;       /* NULL: none */
+	uint32_t id;                   /* the token that runs */
+	uint32_t next;                 /* <- the likeliest one behind it; UINT32_MAX: no logit is finite */
+};
+
+/* Appends each token at its cache's next_position. Of no cache the logits are known then, but
+ * those of row i are there for batch_logits() until the next step. Returns 0, or MODEL_EIO: the
+ * device has failed. */
+int batch_run(struct batch *, struct batch_row *, uint32_t n, char *err, size_t errlen);
+
+/* cache->logits <- those of row i of the last step. Returns 0, or MODEL_ENOMEM. */
+int batch_logits(struct batch *, uint32_t i, struct cache *);
+/* How many steps ran as launches of a captured graph (step_graph.h) */
+uint64_t batch_launches(const struct batch *);
+int batch_capture_failed(const struct batch *);
+/* Is row i of the last step a number? Returns 0, or MODEL_EIO (finite.h). */
+int batch_check(struct batch *, uint32_t i, const struct cache *, char *err, size_t errlen);
+
+#endif

@@ -1,0 +1,140 @@
+/* finite.c - is what the model computes a number? */
+#include <math.h>
+#include <stdio.h>
+
+#include "forward/finite.h"
+#include "model/safetensors.h"
+#include "model/tensor_shape.h"
+
+static int
+all_finite(const float *x, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n && isfinite(x[i]); i++)
+		;
+	return i == n;
+}
+
+/* The last row of each KV head, of keys or values. */
+static int
+rows_finite(const struct model *m, const struct layer_rows *rows, const void *data)
+{
+	const size_t E = rows->width, size = E * kv_dtype_size(rows->dtype);
+	union { float f32; uint8_t bytes[1024 * sizeof(float)]; } row;
+	float x[1024];                 /* E is 1024 at most, kv-snapshot(5) */
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++) {
+		if (rows->len[g] == 0)
+			continue;
+		m->ops->get(m->dev, row.bytes, (const char *)data +
+		    (rows->start[g] + rows->len[g] - 1) * size, size);
+		kv_to_f32(x, row.bytes, rows->dtype, E);
+		if (!all_finite(x, E))
+			return 0;
+	}
+	return 1;
+}
+
+/* Is the tensor read in layers below l, or beside them? */
+static int
+is_read_before(const struct tensor *t, uint32_t l)
+{
+	unsigned layer;
+
+	return sscanf(t->name, "model.layers.%u.", &layer) != 1 || layer < l;
+}
+
+/* The first weight below layer l1 that is not finite, or NULL */
+static const struct tensor *
+bad_weight(const struct model *m, uint32_t l1, size_t *at)
+{
+	const struct tensor *t;
+	size_t i;
+
+	for (i = 0; (t = safetensors_at(m->files, i)) != NULL; i++)
+		if (m->needed[i] && t->dtype != 0 && is_read_before(t, l1) && tensor_not_finite(t, at))
+			return t;
+	return NULL;
+}
+
+/* Is one of n numbers on the device infinite? */
+static int
+holds_infinite(const struct model *m, const char *data, size_t n, enum kv_dtype dtype)
+{
+	const size_t size = kv_dtype_size(dtype);
+	char raw[4096];
+	float x[1024];
+	size_t at, i, some;
+
+	for (at = 0; at < n; at += some) {
+		some = n - at < 1024 ? n - at : 1024;
+		m->ops->get(m->dev, raw, data + at * size, some * size);
+		kv_to_f32(x, raw, dtype, some);
+		for (i = 0; i < some; i++)
+			if (isinf(x[i]))
+				return 1;
+	}
+	return 0;
+}
+
+/* Do rows in f16 hold a number that was beyond it? Of offloaded layers nobody looks. */
+static int
+beyond_f16(const struct cache *c, uint32_t l1)
+{
+	const struct layer_rows *rows;
+	uint32_t l, g;
+	size_t from, n;
+
+	for (l = 0; l < l1 && c->far == NULL; l++) {
+		rows = &c->layer[l];
+		for (g = 0; rows->dtype == KV_F16 && g < rows->heads; g++) {
+			from = (size_t)rows->start[g] * rows->width * kv_dtype_size(rows->dtype);
+			n = (size_t)rows->len[g] * rows->width;
+			if (holds_infinite(c->model, (const char *)rows->k + from, n, rows->dtype) ||
+			    holds_infinite(c->model, (const char *)rows->v + from, n, rows->dtype))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+const char *
+finite_cause(const struct model *m, const struct cache *c, uint32_t l1, char *text, size_t size)
+{
+	const struct tensor *t;
+	size_t at;
+
+	if ((t = bad_weight(m, l1, &at)) != NULL)
+		snprintf(text, size, "value %zu of %s is not", at, t->name);
+	else if (c != NULL && beyond_f16(c, l1))
+		snprintf(text, size, "f16 ends at 65504, and they go beyond: make the snapshot with --dtype "
+		    "bf16 or f32");
+	else
+		snprintf(text, size, "the weights are; an earlier row is not, or f32 ends before them");
+	return text;
+}
+
+int
+check_row(const struct cache *c, struct workspace *ws, const float *x, uint32_t position,
+    uint32_t l0, uint32_t l1, char *err, size_t errlen)
+{
+	const struct model *m = c->model;
+	const struct layer_rows *rows;
+	char cause[256];
+	uint32_t l;
+
+	m->ops->get(m->dev, ws->host_x, x, m->id.hidden * sizeof *ws->host_x);
+	if (all_finite(ws->host_x, m->id.hidden))
+		return 0;
+	for (l = l0; l < l1; l++) {
+		rows = &c->layer[l];
+		if (!rows_finite(m, rows, rows->k) || !rows_finite(m, rows, rows->v))
+			break;
+	}
+	snprintf(err, errlen, "layer %u: %s at position %u are not finite (NaN or infinite): %s",
+	    l < l1 ? l : l1 - 1, l < l1 ? "keys or values" : "hidden states behind it", position,
+	    finite_cause(m, c, l < l1 ? l + 1 : l1, cause, sizeof cause));
+	return MODEL_EIO;
+}

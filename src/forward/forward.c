@@ -1,0 +1,576 @@
+/* forward.c - the transformer, written once over the op table
+ *
+ * forward() runs N rows through a range of layers. Everything else that moves rows through the
+ * model is a caller of it: prefill, chunked prefill, resume and decode differ in which rows
+ * they bring and at which positions.
+ *
+ * Two facts make chunks exact instead of approximate. Every row that a query may see is in the
+ * cache when its chunk runs, so cutting the prompt changes only the order of rounding. And keys
+ * are stored after rotary embedding at their own position, so dropping rows never asks for a
+ * rotation: only the positions travel with them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "forward/finite.h"
+#include "forward/forward_internal.h"
+#include "forward/lora.h"
+#include "forward/probe_mass.h"
+#include "model/family.h"
+#include "ops/compose.h"
+
+struct workspace *
+workspace_new(const struct model *m, uint32_t rows)
+{
+	const struct kv_model *id = &m->id;
+	struct workspace *ws = calloc(1, sizeof *ws);
+	size_t N = rows, f = sizeof(float);
+	size_t q_dim = (size_t)id->query_heads * id->head_width;
+	size_t kv_dim = (size_t)id->kv_heads * id->head_width;
+
+	if (ws == NULL)
+		return NULL;
+	ws->rows = rows;
+	ws->each = &ws->one;
+	ws->own_rows = &ws->one_rows;
+	ws->x = ws->own_x = m->ops->alloc(m->dev, N * id->hidden * f);
+	ws->xn = m->ops->alloc(m->dev, N * id->hidden * f);
+	ws->q = m->ops->alloc(m->dev, N * q_dim * f);
+	ws->o = m->ops->alloc(m->dev, N * q_dim * f);
+	ws->k = m->ops->alloc(m->dev, N * kv_dim * f);
+	ws->v = m->ops->alloc(m->dev, N * kv_dim * f);
+	ws->gate = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->up = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->lse = m->ops->alloc(m->dev, N * id->query_heads * f);
+	ws->logits = m->ops->alloc(m->dev, id->vocabulary * f);
+	ws->pos = m->ops->alloc(m->dev, N * sizeof *ws->pos);
+	ws->tok = m->ops->alloc(m->dev, sizeof *ws->tok);
+	ws->host_pos = calloc(N, sizeof *ws->host_pos);
+	ws->host_x = calloc(id->hidden, f);
+	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
+	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x) {
+		workspace_free(ws, m);
+		return NULL;
+	}
+	return ws;
+}
+
+uint32_t
+workspace_tile(const struct ops *ops)
+{
+	return ops->runs_ahead ? 4096 : 512;
+}
+
+uint64_t
+workspace_bytes(const struct model *m, uint32_t rows)
+{
+	const struct kv_model *id = &m->id;
+	uint64_t E = id->head_width, floats = 2 * (uint64_t)id->hidden + id->query_heads * 2 * E +
+	    id->kv_heads * 2 * E + 2 * (uint64_t)id->ffn + id->query_heads;
+
+	return rows * (floats * sizeof(float) + sizeof(uint32_t)) +
+	    id->vocabulary * sizeof(float);
+}
+
+void
+workspace_free(struct workspace *ws, const struct model *m)
+{
+	if (ws == NULL)
+		return;
+	m->ops->free(m->dev, ws->own_x);
+	m->ops->free(m->dev, ws->xn);
+	m->ops->free(m->dev, ws->q);
+	m->ops->free(m->dev, ws->o);
+	m->ops->free(m->dev, ws->k);
+	m->ops->free(m->dev, ws->v);
+	m->ops->free(m->dev, ws->gate);
+	m->ops->free(m->dev, ws->up);
+	m->ops->free(m->dev, ws->lse);
+	m->ops->free(m->dev, ws->logits);
+	m->ops->free(m->dev, ws->pos);
+	m->ops->free(m->dev, ws->tok);
+	free(ws->host_pos);
+	free(ws->host_x);
+	free(ws);
+}
+
+uint32_t
+workspace_rows(const struct workspace *ws)
+{
+	return ws->rows;
+}
+
+float *
+workspace_x(struct workspace *ws)
+{
+	return ws->x;
+}
+
+void
+workspace_use(struct workspace *ws, float *x)
+{
+	ws->x = x != NULL ? x : ws->own_x;
+}
+
+int
+observation_init(struct observation *obs, const struct model *m, uint32_t window)
+{
+	size_t row = (size_t)m->id.query_heads * m->id.head_width;
+	uint32_t l;
+
+	memset(obs, 0, sizeof *obs);
+	obs->window = window;
+	obs->pos = calloc(window, sizeof *obs->pos);
+	obs->q = calloc(m->id.layers, sizeof *obs->q);
+	if (obs->pos == NULL || obs->q == NULL) {
+		observation_free(obs, m);
+		return MODEL_ENOMEM;
+	}
+	for (l = 0; l < m->id.layers; l++)
+		if ((obs->q[l] = calloc(window * row, sizeof(float))) == NULL) {
+			observation_free(obs, m);
+			return MODEL_ENOMEM;
+		}
+	return 0;
+}
+
+void
+observation_free(struct observation *obs, const struct model *m)
+{
+	uint32_t l;
+
+	for (l = 0; obs->q != NULL && !obs->on_device && l < m->id.layers; l++)
+		free(obs->q[l]);
+	for (l = 0; obs->own != NULL && l < m->id.layers; l++)
+		free(obs->own[l]);
+	m->ops->free(m->dev, obs->buffer);
+	free(obs->q);
+	free(obs->own);
+	free(obs->pos);
+	memset(obs, 0, sizeof *obs);
+}
+
+void
+observation_expect(struct observation *obs, const struct model *m, uint32_t from, size_t n)
+{
+	size_t row = (size_t)m->id.query_heads * m->id.head_width;
+	uint32_t take = n < obs->window ? (uint32_t)n : obs->window;
+	uint32_t keep = obs->window - take, drop, l, i;
+
+	if (obs->have > keep) {
+		drop = obs->have - keep;
+		if (obs->buffer != NULL)
+			observation_slide(obs, m, drop);
+		for (l = 0; obs->buffer == NULL && l < m->id.layers; l++)
+			memmove(obs->q[l], obs->q[l] + drop * row, keep * row * sizeof(float));
+		memmove(obs->pos, obs->pos + drop, keep * sizeof *obs->pos);
+		obs->have = keep;
+	}
+	obs->first = (uint32_t)(from + n - take);
+	for (i = 0; i < take; i++)
+		obs->pos[obs->have++] = obs->first + i;
+}
+
+/* Copies the queries q[N][H][E] of the rows of one cache to their places in the windows. */
+static void
+keep_queries(const struct model *m, const float *q, const struct observation *obs, uint32_t l,
+    const uint32_t *pos, uint32_t N)
+{
+	size_t row = (size_t)m->id.query_heads * m->id.head_width;
+	uint32_t seen, at;
+
+	for (; obs != NULL; obs = obs->next) {
+		for (seen = N; seen > 0 && pos[seen - 1] >= obs->first; seen--)
+			;
+		if (seen == N || obs->q[l] == NULL)
+			continue;
+		for (at = obs->have; at > 0 && obs->pos[at - 1] >= pos[seen]; at--)
+			;
+		(obs->on_device ? m->ops->copy : m->ops->get)(m->dev, obs->q[l] + at * row,
+		    q + seen * row, (N - seen) * row * sizeof(float));
+	}
+}
+
+/* q or k before rotary embedding: each head of the rows by itself, or all of a row */
+static void
+norm_heads(const struct model *m, float *x, const struct norm *norm, uint32_t N, uint32_t heads)
+{
+	const uint32_t E = m->id.head_width;
+
+	if (norm->w == NULL)
+		return;
+	if (m->family->flags & FAMILY_WIDE_NORM)
+		m->ops->rmsnorm(m->dev, x, x, norm->w, N, heads * E, norm->eps);
+	else
+		m->ops->rmsnorm(m->dev, x, x, norm->w, N * heads, E, norm->eps);
+}
+
+/* Queries, keys and values of the rows in ws->x */
+static void
+project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+{
+	const struct model_layer *w = &m->layer[l];
+	const struct product qkv[] = {
+		{ ws->q, &w->wq, w->bq }, { ws->k, &w->wk, w->bk }, { ws->v, &w->wv, w->bv }
+	};
+	const struct adapter_layer *a = ws->adapter != NULL ? &ws->adapter->layer[l] : NULL;
+
+	if (a == NULL)
+		run_project(m->ops, m->dev, qkv, 3, ws->x, &w->norm, ws->xn, N);
+	else
+		lora_project(m->ops, m->dev, qkv, (const struct lora *[]){ &a->q, &a->k, &a->v }, 3,
+		    ws->x, &w->norm, ws->xn, ws->adapter->scratch, N);
+	norm_heads(m, ws->q, &w->q_norm, N, m->id.query_heads);
+	norm_heads(m, ws->k, &w->k_norm, N, m->id.kv_heads);
+	if (m->query_scale != 1)
+		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
+}
+
+/* ws->x += what attention, in ws->o, and the feed-forward network add */
+static void
+add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
+{
+	const struct model_layer *w = &m->layer[l];
+	const struct adapter *a = ws->adapter;
+
+	run_add(m->ops, m->dev, ws->x, ws->o, &w->wo, w->bo, w->attention_adds, ws->xn, N);
+	if (a == NULL && (w->ffn_adds != NULL || w->ffn_bias.gate != NULL)) {
+		run_ffn_with(m->ops, m->dev, ws->x, &w->ffn, &w->ffn_bias, w->ffn_adds, ws->xn,
+		    ws->gate, ws->up, N);
+		return;
+	}
+	if (a == NULL) {
+		run_ffn(m->ops, m->dev, ws->x, &w->ffn, ws->xn, ws->gate, ws->up, N);
+		return;
+	}
+	lora_add(m->ops, m->dev, ws->x, ws->o, &a->layer[l].o, a->scratch, N);
+	lora_ffn(m->ops, m->dev, ws->x, &w->ffn, &a->layer[l], ws->xn, ws->gate, ws->up, a->scratch,
+	    N);
+}
+
+/* Positional encoding of queries and keys; keys and values become the newest rows of layer l of each
+ * cache. */
+static void
+append_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
+    uint32_t n)
+{
+	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
+	const size_t kv = (size_t)m->id.kv_heads * m->id.head_width;
+	int one_each = 1;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		cache_expect(p[i].c, l, p[i].pos, p[i].N);
+		ws->own_rows[i] = cache_newest(p[i].c, l);
+		one_each &= p[i].N == 1;
+	}
+	if (one_each) {
+		run_rope_append_each(m->ops, m->dev, ws->own_rows, n, ws->q, ws->k, ws->v, ws->pos,
+		    m->layer[l].rope, m->id.query_heads);
+		return;
+	}
+	for (i = 0; i < n; i++)
+		run_rope_append(m->ops, m->dev, ws->own_rows[i], ws->q + p[i].at * q,
+		    ws->k + p[i].at * kv, ws->v + p[i].at * kv, ws->pos + p[i].at,
+		    m->layer[l].rope, p[i].N, m->id.query_heads);
+}
+
+/* What else is done with the new rows of one cache before anything attends to them */
+static void
+note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+{
+	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
+
+	cache_note_newest(p->c, l, p->pos, p->N);
+	if (p->c->index != NULL)
+		index_extend(&p->c->index[l], cache_last_rows(p->c, l));
+	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
+}
+
+/* Those of the queries in ws->q that are of one cache */
+static struct query
+query_of(const struct model *m, const struct workspace *ws, uint32_t l, const struct part *p)
+{
+	return (struct query){ .q = ws->q + (size_t)p->at * m->id.query_heads * m->id.head_width,
+		.pos = ws->pos + p->at, .N = p->N, .H = m->id.query_heads,
+		.window = m->layer[l].window, .softcap = (float)m->id.attention_softcap };
+}
+
+static int
+retrieves(const struct part *p)
+{
+	return p->c->retrieval != NULL && p->N == 1;
+}
+
+/* ws->o <- attention, of each row to those of its own cache in layer l; ws->lse where attention
+ * mass needs it */
+static void
+attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
+    uint32_t n)
+{
+	const size_t H = m->id.query_heads, width = H * m->id.head_width;
+	uint32_t i, together = 0;
+
+	for (i = 0; i < n; i++) {
+		struct cache *c = p[i].c;
+		const struct query query = query_of(m, ws, l, &p[i]);
+		float *o = ws->o + p[i].at * width;
+
+		if (retrieves(&p[i]))
+			ws->each[together] = retrieve_begin(c->retrieval, l, o, &query, &c->layer[l],
+			    cache_index(c, l));
+		else
+			ws->each[together] = (struct attention){ .o = o, .query = query,
+			    .lse = c->mass != NULL ? ws->lse + p[i].at * H : NULL,
+			    .rows = &c->layer[l] };
+		together += ws->each[together].rows != NULL;
+	}
+	run_attend_each(m->ops, m->dev, ws->each, together);
+	for (i = 0; i < n; i++) {
+		const struct query query = query_of(m, ws, l, &p[i]);
+
+		if (retrieves(&p[i]))
+			retrieve_end(p[i].c->retrieval, l, &query, &p[i].c->layer[l],
+			    cache_index(p[i].c, l));
+	}
+}
+
+/* What the rows of one cache tell of its rows in layer l */
+static void
+add_mass(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
+{
+	const struct query query = query_of(m, ws, l, p);
+	float *lse = ws->lse + (size_t)p->at * m->id.query_heads;
+	struct cache *c = p->c;
+
+	if (c->mass != NULL)
+		m->ops->attend_mass(m->dev, c->mass[l].sum, c->mass[l].stride, &query, lse,
+		    &c->layer[l], QUERIES_SUM);
+	if (c->probe_mass != NULL)
+		probe_mass_add(c->probe_mass, c, l, &query, lse);
+}
+
+/* What many rows are multiplied with, from here to round_products(m, 0) */
+static void
+round_products(const struct model *m, int on)
+{
+	if (m->products_in_bf16)
+		m->ops->products_in_bf16(m->dev, on);
+}
+
+void
+forward_parts(const struct model *m, struct workspace *ws, const struct part *p, uint32_t n,
+    uint32_t l0, uint32_t l1)
+{
+	const uint32_t N = n > 0 ? p[n - 1].at + p[n - 1].N : 0;
+	uint32_t l, i;
+
+	for (i = 0; l0 == 0 && i < n; i++)
+		cache_head_begin(p[i].c, p[i].pos, p[i].N);
+	round_products(m, n == 1);
+	for (l = l0; l < l1; l++) {
+		for (i = 0; i < n; i++)
+			cache_head_note(p[i].c, l, ws->x + (size_t)p[i].at * m->id.hidden, p[i].pos,
+			    p[i].N);
+		project_qkv(m, ws, l, N);
+		append_parts(m, ws, l, p, n);
+		for (i = 0; i < n; i++)
+			note_part(m, ws, l, &p[i]);
+		attend_parts(m, ws, l, p, n);
+		for (i = 0; i < n; i++)
+			add_mass(m, ws, l, &p[i]);
+		add_to_stream(m, ws, l, N);
+	}
+	round_products(m, 0);
+}
+
+void
+forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+    uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
+{
+	const struct part all = { .c = c, .obs = obs, .pos = pos, .N = N };
+
+	forward_parts(m, ws, &all, 1, l0, l1);
+}
+
+void
+forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+    uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
+{
+	m->ops->put(m->dev, ws->pos, pos, N * sizeof *pos);
+	forward_at_pos(m, c, ws, pos, N, l0, l1, obs);
+}
+
+void
+make_logits(const struct model *m, struct workspace *ws, float *out, const float *x, uint32_t N)
+{
+	const struct product head = { out, &m->head, NULL };
+	const size_t all = (size_t)N * m->id.vocabulary;
+
+	run_project(m->ops, m->dev, &head, 1, x, &m->norm, ws->xn, N);
+	if (m->logits_scale != 1)
+		m->ops->mix(m->dev, out, out, all, m->logits_scale, 0);
+	if (m->id.logits_softcap != 0)
+		m->ops->softcap(m->dev, out, all, (float)m->id.logits_softcap);
+}
+
+void
+scale_embeddings(const struct model *m, float *x, size_t N)
+{
+	if (m->embedding_scale != 1)
+		m->ops->mix(m->dev, x, x, N * m->id.hidden, m->embedding_scale, 0);
+}
+
+int
+get_logits(struct cache *c, const float *logits)
+{
+	const struct model *m = c->model;
+	size_t bytes = m->id.vocabulary * sizeof *c->logits;
+
+	if (c->logits == NULL && (c->logits = malloc(bytes)) == NULL)
+		return MODEL_ENOMEM;
+	m->ops->get(m->dev, c->logits, logits, bytes);
+	return 0;
+}
+
+int
+last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x)
+{
+	make_logits(m, ws, ws->logits, x, 1);
+	return get_logits(c, ws->logits);
+}
+
+/* ws->x[N][D] <- rows at .. at+N-1 of the input */
+static void
+embed_input(const struct model *m, struct workspace *ws, const struct run_input *in, size_t at,
+    uint32_t N)
+{
+	const size_t D = m->id.hidden;
+
+	if (in->ids != NULL) {
+		m->ops->embed(m->dev, ws->x, &m->embed, in->ids + at, N);
+		scale_embeddings(m, ws->x, N);
+	} else
+		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
+}
+
+int
+run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const struct run_input *in,
+    size_t n, uint32_t *position, struct observation *obs, const struct step_hook *step, char *err,
+    size_t errlen)
+{
+	const char *failure;
+	uint32_t N, i;
+	size_t at;
+	int rc;
+
+	if (obs != NULL && n > 0)
+		observation_expect(obs, m, *position, n);
+	for (at = 0; at < n; at += N) {
+		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
+		for (i = 0; i < N; i++)
+			ws->host_pos[i] = *position + i;
+		if ((position == &c->next_position &&
+		    cache_slide(c, *position, 0, m->id.layers) != 0) || cache_reserve(c, N) != 0 ||
+		    cache_reserve_beside(c, N) != 0) {
+			snprintf(err, errlen, "no memory for %u more rows", N);
+			return MODEL_ENOMEM;
+		}
+		embed_input(m, ws, in, at, N);
+		c->ran += N;
+		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
+		if ((failure = m->ops->sync(m->dev)) != NULL) {
+			snprintf(err, errlen, "%s", failure);
+			return MODEL_EIO;
+		}
+		if ((rc = check_row(c, ws, ws->x + (N - 1) * (size_t)m->id.hidden, *position + N - 1, 0,
+		    m->id.layers, err, errlen)) != 0)
+			return rc;
+		*position += N;
+		if (step != NULL)
+			step->call(step->with, at + N);
+	}
+	return 0;
+}
+
+int
+check_positions(const struct cache *c, size_t n, char *err, size_t errlen)
+{
+	const struct model *m = c->model;
+
+	if (n > UINT32_MAX - c->next_position) {
+		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
+		    c->next_position, n);
+		return MODEL_EUNSUPPORTED;
+	}
+	if (m->rope_switch != 0 && c->next_position + n > m->rope_switch) {
+		snprintf(err, errlen, "position %u + %zu tokens: the text began as one of at most "
+		    "%u tokens, and this model (longrope) turns the keys of longer ones otherwise: "
+		    "run it from its beginning, whole", c->next_position, n, m->rope_switch);
+		return MODEL_EUNSUPPORTED;
+	}
+	if (m->position_end != UINT32_MAX && c->next_position + n > m->position_end) {
+		snprintf(err, errlen, "position %u + %zu tokens: this model ends at %u here: %s",
+		    c->next_position, n, m->position_end, m->position_why);
+		return MODEL_EUNSUPPORTED;
+	}
+	return 0;
+}
+
+int
+reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
+{
+	int rc = check_positions(c, n, err, errlen);
+
+	if (rc != 0)
+		return rc;
+	if (cache_reserve(c, (uint32_t)n) != 0) {
+		snprintf(err, errlen, "no memory for %zu more rows", n);
+		return MODEL_ENOMEM;
+	}
+	return 0;
+}
+
+int
+reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
+{
+	int rc;
+
+	if (id >= c->model->id.vocabulary) {
+		snprintf(err, errlen, "token %u of a vocabulary of %u", id,
+		    c->model->id.vocabulary);
+		return MODEL_EINVALID;
+	}
+	if (cache_slide(c, c->next_position, 0, c->model->id.layers) != 0) {
+		snprintf(err, errlen, "no memory to drop rows");
+		return MODEL_ENOMEM;
+	}
+	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && (cache_add_tokens(c, &id, 1) != 0 ||
+	    cache_reserve_beside(c, 1) != 0)) {
+		snprintf(err, errlen, "no memory for 1 more token");
+		rc = MODEL_ENOMEM;
+	}
+	return rc;
+}
+
+int
+run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+{
+	const struct run_input in = { ids, NULL };
+	int rc = reserve_positions(c, n, err, errlen);
+
+	if (rc == 0 && cache_add_tokens(c, ids, n) != 0) {
+		snprintf(err, errlen, "no memory for %zu more tokens", n);
+		return MODEL_ENOMEM;
+	}
+	if (rc == 0)
+		rc = run_chunks(m, c, ws, &in, n, &c->next_position, obs, step, err, errlen);
+	if (rc == 0 && n > 0 &&
+	    last_logits(m, c, ws, ws->x + (n - 1) % ws->rows * m->id.hidden) != 0) {
+		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
+		return MODEL_ENOMEM;
+	}
+	return rc;
+}

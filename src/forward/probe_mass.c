@@ -1,0 +1,237 @@
+/* probe_mass.c - the attention mass that stored rows get from tokens which are run without being
+ * stored
+ *
+ * The rows of a layer are in order of position, so a query sees up to three pieces of each KV
+ * head: sinks, range, own rows. Each piece gives a log-sum-exp; merged they normalise the
+ * weights of the range. With ragged heads the range begins at another row in each head,
+ * therefore the sums are in lists that begin where the range does, and are copied to their
+ * place at the end. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "forward/probe_mass.h"
+
+static size_t
+stored_rows(const struct probe_mass *p, const struct cache *c, uint32_t l)
+{
+	size_t total = 0;
+	uint32_t g;
+
+	for (g = 0; g < c->model->id.kv_heads; g++)
+		total += p->stored[(size_t)l * c->model->id.kv_heads + g];
+	return total;
+}
+
+static int
+allocate(struct probe_mass *p, const struct cache *c, uint32_t rows)
+{
+	const struct kv_model *id = &c->model->id;
+	size_t heads = (size_t)id->layers * id->kv_heads, R = id->query_heads / id->kv_heads;
+	size_t lses = (size_t)rows * id->query_heads;
+	uint32_t l, g;
+
+	p->mass = calloc(id->layers, sizeof *p->mass);
+	p->range_mass = calloc(id->layers, sizeof *p->range_mass);
+	p->first = calloc(heads, sizeof *p->first);
+	p->end = calloc(heads, sizeof *p->end);
+	p->sinks = calloc(heads, sizeof *p->sinks);
+	p->stored = calloc(heads, sizeof *p->stored);
+	p->part = c->model->ops->alloc(c->model->dev, lses * sizeof *p->part);
+	p->start = calloc(id->kv_heads, sizeof *p->start);
+	p->len = calloc(id->kv_heads, sizeof *p->len);
+	if (!p->mass || !p->range_mass || !p->first || !p->end || !p->sinks || !p->stored ||
+	    !p->part || !p->start || !p->len)
+		return MODEL_ENOMEM;
+	for (l = 0; l < id->layers; l++) {
+		for (g = 0; g < id->kv_heads; g++)
+			p->stored[(size_t)l * id->kv_heads + g] = c->layer[l].len[g];
+		if ((p->mass[l] = calloc(stored_rows(p, c, l) * R + 1, sizeof **p->mass)) == NULL)
+			return MODEL_ENOMEM;
+	}
+	return 0;
+}
+
+struct probe_mass *
+probe_mass_new(const struct cache *c, enum over_queries over, uint32_t rows)
+{
+	struct probe_mass *p = calloc(1, sizeof *p);
+
+	if (p == NULL)
+		return NULL;
+	p->over = over;
+	if (allocate(p, c, rows) != 0) {
+		probe_mass_free(p, c);
+		return NULL;
+	}
+	return p;
+}
+
+void
+probe_mass_free(struct probe_mass *p, const struct cache *c)
+{
+	uint32_t l;
+
+	if (p == NULL)
+		return;
+	for (l = 0; p->mass != NULL && l < c->model->id.layers; l++)
+		free(p->mass[l]);
+	for (l = 0; p->range_mass != NULL && l < c->model->id.layers; l++)
+		c->model->ops->free(c->model->dev, p->range_mass[l]);
+	free(p->mass);
+	free(p->range_mass);
+	free(p->first);
+	free(p->end);
+	free(p->sinks);
+	free(p->stored);
+	c->model->ops->free(c->model->dev, p->part);
+	free(p->start);
+	free(p->len);
+	free(p);
+}
+
+/* How many of the n ascending positions are below limit. */
+static uint32_t
+rows_below(const uint32_t *pos, uint32_t n, uint32_t limit)
+{
+	uint32_t i = 0;
+
+	while (i < n && pos[i] < limit)
+		i++;
+	return i;
+}
+
+/* Where the range lies in each KV head of layer l. */
+static void
+find_rows(struct probe_mass *p, const struct cache *c, uint32_t l, uint32_t sink, uint32_t from,
+    uint32_t to)
+{
+	const struct kv_rows rows = cache_rows(c, l);
+	size_t range;
+	uint32_t g, n;
+
+	for (g = 0; g < rows.heads; g++) {
+		const uint32_t *pos = rows.pos[g];
+		size_t at = (size_t)l * rows.heads + g;
+
+		n = p->stored[at];
+		p->sinks[at] = rows_below(pos, n, sink);
+		p->first[at] = rows_below(pos, n, from);
+		p->end[at] = rows_below(pos, n, to);
+		if (p->first[at] < p->sinks[at])
+			p->first[at] = p->sinks[at];
+		if (p->end[at] < p->first[at])
+			p->end[at] = p->first[at];
+		range = p->end[at] - p->first[at];
+		p->stride = range > p->stride ? range : p->stride;
+	}
+}
+
+int
+probe_mass_begin(struct probe_mass *p, const struct cache *c, uint32_t sink, uint32_t from,
+    uint32_t to)
+{
+	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
+	size_t H = c->model->id.query_heads, bytes;
+	uint32_t l;
+
+	p->stride = 0;
+	for (l = 0; l < c->model->id.layers; l++)
+		find_rows(p, c, l, sink, from, to);
+	bytes = (H * p->stride + 1) * sizeof **p->range_mass;
+	for (l = 0; l < c->model->id.layers; l++) {
+		o->free(d, p->range_mass[l]);
+		if ((p->range_mass[l] = o->alloc(d, bytes)) == NULL)
+			break;
+		o->clear(d, p->range_mass[l], bytes);
+	}
+	return l == c->model->id.layers ? 0 : MODEL_ENOMEM;
+}
+
+/* The rows from[g] .. to[g]-1 of each KV head. */
+static struct layer_rows
+piece(struct probe_mass *p, const struct layer_rows *rows, const uint32_t *from, const uint32_t *to)
+{
+	struct layer_rows view = *rows;
+	uint32_t g;
+
+	for (g = 0; g < rows->heads; g++) {
+		p->start[g] = rows->start[g] + (from != NULL ? from[g] : 0);
+		p->len[g] = to[g] - (from != NULL ? from[g] : 0);
+	}
+	view.start = p->start;
+	view.len = p->len;
+	view.capacity = NULL;
+	return view;
+}
+
+/* lse <- log-sum-exp of the pieces before (had: there were some) and of one piece more. Returns
+ * whether lse has a value now. */
+static int
+add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *view,
+    const struct query *query, float *lse, int had)
+{
+	const struct ops *o = c->model->ops;
+	struct dev *d = c->model->dev;
+	uint32_t g;
+
+	for (g = 0; g < view->heads && view->len[g] == 0; g++)
+		;
+	if (g == view->heads)
+		return had;
+	o->attend(d, NULL, had ? p->part : lse, query, view);
+	if (had)
+		o->lse_merge(d, lse, p->part, (size_t)query->N * query->H);
+	return 1;
+}
+
+void
+probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const struct query *query,
+    float *lse)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const size_t at = (size_t)l * rows->heads;
+	struct layer_rows view;
+	int had;
+
+	view = piece(p, rows, NULL, p->sinks + at);
+	had = add_piece(p, c, &view, query, lse, 0);
+	view = piece(p, rows, p->stored + at, rows->len);       /* their own: never empty */
+	had = add_piece(p, c, &view, query, lse, had);
+	view = piece(p, rows, p->first + at, p->end + at);
+	add_piece(p, c, &view, query, lse, had);
+	c->model->ops->attend_mass(c->model->dev, p->range_mass[l], p->stride, query, lse, &view,
+	    p->over);
+}
+
+void
+probe_mass_end(struct probe_mass *p, const struct cache *c)
+{
+	uint32_t H = c->model->id.query_heads, G = c->model->id.kv_heads, R = H / G, l, h;
+	float *to;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		for (h = 0, to = p->mass[l]; h < H; h++) {
+			size_t at = (size_t)l * G + h / R, n = p->end[at] - p->first[at];
+
+			c->model->ops->get(c->model->dev, to + p->first[at],
+			    p->range_mass[l] + h * p->stride, n * sizeof *to);
+			to += p->stored[at];
+		}
+}
+
+void
+probe_mass_keep_sinks(struct probe_mass *p, const struct cache *c)
+{
+	uint32_t H = c->model->id.query_heads, G = c->model->id.kv_heads, R = H / G, l, h, s;
+	float *to;
+
+	for (l = 0; l < c->model->id.layers; l++)
+		for (h = 0, to = p->mass[l]; h < H; h++) {
+			size_t at = (size_t)l * G + h / R;
+
+			for (s = 0; s < p->sinks[at]; s++)
+				to[s] = INFINITY;
+			to += p->stored[at];
+		}
+}

@@ -1,0 +1,270 @@
+/* step_graph.c - steps of decoding as launches of a captured graph */
+#include <stdlib.h>
+#include <string.h>
+
+#include "forward/step_graph.h"
+
+/* The memory of a layer's rows and of what goes with them, and how many rows there are */
+struct layer_state {
+	const void *k, *v, *pos, *mass, *bits, *lists;
+	const void *near, *near_pos, *places;   /* of a layer whose rows are elsewhere */
+	const struct retrieval *retrieval;
+	uint64_t *start;               /* [G] */
+	uint32_t *len;                 /* [G] */
+};
+
+struct step_graph {
+	const struct model *m;
+	uint32_t most;
+	/* The caches, and [n][L] of them, before the captured step or, without a graph, before the
+	 * last step */
+	const struct cache **cache;    /* [most] */
+	uint32_t n;                    /* 0: none yet */
+	struct layer_state *state;
+	uint64_t *start;               /* [most][L][G] of all states */
+	uint32_t *len;                 /* the same */
+	uint32_t graph;                /* for graph_launch(); 0: none */
+	int capture_failed;
+	uint64_t launches;
+};
+
+struct step_graph *
+step_graph_new(const struct model *m, uint32_t most)
+{
+	const size_t layers = (size_t)most * m->id.layers, G = m->id.kv_heads;
+	struct step_graph *s = calloc(1, sizeof *s);
+	size_t i;
+
+	if (s == NULL)
+		return NULL;
+	*s = (struct step_graph){ .m = m, .most = most, .cache = calloc(most, sizeof *s->cache),
+	    .state = calloc(layers, sizeof *s->state), .start = calloc(layers * G, sizeof *s->start),
+	    .len = calloc(layers * G, sizeof *s->len) };
+	if (s->cache == NULL || s->state == NULL || s->start == NULL || s->len == NULL) {
+		step_graph_free(s);
+		return NULL;
+	}
+	for (i = 0; i < layers; i++) {
+		s->state[i].start = s->start + i * G;
+		s->state[i].len = s->len + i * G;
+	}
+	return s;
+}
+
+void
+step_graph_free(struct step_graph *s)
+{
+	if (s == NULL)
+		return;
+	free(s->cache);
+	free(s->state);
+	free(s->start);
+	free(s->len);
+	free(s);
+}
+
+uint64_t
+step_graph_launches(const struct step_graph *s)
+{
+	return s->launches;
+}
+
+int
+step_graph_capture_failed(const struct step_graph *s)
+{
+	return s->capture_failed;
+}
+
+/* Can everything that a step does with this cache be captured, where `more` rows have been appended
+ * since? Attention mass goes by the lengths of the capture. */
+static int
+can_capture(const struct cache *c, uint32_t more)
+{
+	uint32_t l;
+
+	if (c->probe_mass != NULL || c->head != NULL || (c->mass != NULL && more > 0) ||
+	    (c->retrieval != NULL && !retrieval_repeats(c->retrieval)))
+		return 0;
+	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
+		if (!index_repeats(&c->index[l], &c->layer[l]))
+			return 0;
+	return 1;
+}
+
+/* The memory of layer l; start and len are not its business. */
+static struct layer_state
+memory_of(const struct cache *c, uint32_t l)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const struct far_layer *far = far_rows_has(c->far, l) ? &c->far->layer[l] : NULL;
+	const struct retrieval *t = c->retrieval;
+
+	return (struct layer_state){ .near = far != NULL ? far->near.k : NULL,
+	    .near_pos = far != NULL ? far->near.pos : NULL, .places = far != NULL ? far->list.at : NULL,
+	    .k = rows->k, .v = rows->v, .pos = rows->pos,
+	    .mass = c->mass != NULL ? c->mass[l].sum : NULL,
+	    .bits = c->index != NULL ? c->index[l].bits.data : NULL,
+	    .lists = t != NULL ? retrieval_lists(t) : NULL, .retrieval = t };
+}
+
+static void
+save_state(struct step_graph *s, const struct step *step)
+{
+	const uint32_t L = s->m->id.layers;
+	uint32_t i, l;
+
+	for (i = 0; i < step->n; i++) {
+		s->cache[i] = step->cache[i];
+		for (l = 0; l < L; l++) {
+			const struct layer_rows *rows = &step->cache[i]->layer[l];
+			struct layer_state *to = &s->state[(size_t)i * L + l], was = *to;
+
+			*to = memory_of(step->cache[i], l);
+			to->start = was.start;
+			to->len = was.len;
+			memcpy(to->start, rows->start, rows->heads * sizeof *to->start);
+			memcpy(to->len, rows->len, rows->heads * sizeof *to->len);
+		}
+	}
+	s->n = step->n;
+}
+
+/* Is layer l as save_state() found it, but for so many rows more of each KV head? */
+static int
+layer_holds(const struct layer_state *was, const struct cache *c, uint32_t l, uint32_t more)
+{
+	const struct layer_rows *rows = &c->layer[l];
+	const struct layer_state now = memory_of(c, l);
+	uint32_t g;
+
+	if (now.k != was->k || now.v != was->v || now.pos != was->pos || now.mass != was->mass ||
+	    now.bits != was->bits || now.lists != was->lists || now.retrieval != was->retrieval ||
+	    now.near != was->near || now.near_pos != was->near_pos || now.places != was->places ||
+	    memcmp(rows->start, was->start, rows->heads * sizeof *was->start) != 0)
+		return 0;
+	for (g = 0; g < rows->heads; g++)
+		if (rows->len[g] < was->len[g] || rows->len[g] - was->len[g] != more)
+			return 0;
+	return c->retrieval == NULL || retrieval_reads_as_many(c->retrieval, l, was->len, rows->len,
+	    c->model->layer[l].window);
+}
+
+/* Are the caches as save_state() found them, but that all KV heads of all layers have *more rows
+ * more, and can their step be captured? */
+static int
+state_holds(const struct step_graph *s, const struct step *step, uint32_t *more)
+{
+	const uint32_t L = s->m->id.layers;
+	uint32_t i, l;
+
+	if (s->n == 0 || s->n != step->n)
+		return 0;
+	*more = step->cache[0]->layer[0].len[0] - s->len[0];
+	for (i = 0; i < s->n; i++) {
+		const struct cache *c = step->cache[i];
+
+		if (c != s->cache[i] || !can_capture(c, *more))
+			return 0;
+		for (l = 0; l < L; l++)
+			if (!layer_holds(&s->state[(size_t)i * L + l], c, l, *more))
+				return 0;
+	}
+	return 1;
+}
+
+/* Takes back what the ops have counted on the host, rows and entries of indexes. */
+static void
+restore_state(struct step_graph *s, const struct step *step)
+{
+	const uint32_t L = s->m->id.layers;
+	uint32_t i, l;
+
+	for (i = 0; i < step->n; i++)
+		for (l = 0; l < L; l++) {
+			struct cache *c = step->cache[i];
+
+			memcpy(c->layer[l].len, s->state[(size_t)i * L + l].len,
+			    s->m->id.kv_heads * sizeof(uint32_t));
+			far_rows_count(c->far, l, c->layer[l].len);
+			if (c->index != NULL)
+				index_count(&c->index[l], &c->layer[l]);
+		}
+}
+
+static void
+record_retrieval(const struct step *step, int on)
+{
+	uint32_t i;
+
+	for (i = 0; i < step->n; i++)
+		if (step->cache[i]->retrieval != NULL)
+			retrieval_record(step->cache[i]->retrieval, on);
+}
+
+/* Captures a step, which does not run yet. */
+static void
+capture(struct step_graph *s, const struct step *step)
+{
+	save_state(s, step);
+	if (s->m->ops->graph_begin(s->m->dev)) {
+		record_retrieval(step, 1);
+		step->run(step->with);
+		record_retrieval(step, 0);
+		s->graph = s->m->ops->graph_end(s->m->dev, step->pos);
+		restore_state(s, step);
+	}
+	s->capture_failed = s->graph == 0;
+}
+
+/* What a step of one cache does in layer l on the host */
+static void
+count_row(struct cache *c, uint32_t l)
+{
+	struct layer_rows *rows = &c->layer[l];
+	uint32_t g;
+
+	cache_expect(c, l, &c->next_position, 1);
+	for (g = 0; g < rows->heads; g++)
+		rows->len[g]++;
+	far_rows_count(c->far, l, rows->len);
+	if (c->index != NULL)
+		index_count(&c->index[l], rows);
+	if (c->retrieval != NULL)
+		retrieve_repeated(c->retrieval, l, rows, cache_index(c, l),
+		    c->model->layer[l].window);
+}
+
+static void
+count_rows(const struct step *step, const struct model *m)
+{
+	uint32_t i, l;
+
+	for (i = 0; i < step->n; i++)
+		for (l = 0; l < m->id.layers; l++)
+			count_row(step->cache[i], l);
+}
+
+int
+step_graph_launch(struct step_graph *s, const struct step *step)
+{
+	uint32_t more;
+
+	if (s->m->ops->graph_begin == NULL || s->capture_failed || !state_holds(s, step, &more))
+		return 0;
+	if (s->graph == 0) {
+		capture(s, step);
+		more = 0;
+	}
+	if (s->graph == 0 || !s->m->ops->graph_launch(s->m->dev, s->graph, more))
+		return 0;
+	count_rows(step, s->m);
+	s->launches++;
+	return 1;
+}
+
+void
+step_graph_note(struct step_graph *s, const struct step *step)
+{
+	save_state(s, step);
+	s->graph = 0;
+}

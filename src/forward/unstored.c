@@ -1,0 +1,122 @@
+/* unstored.c - rows that run on top of a cache and leave it as it was: drafts, repeated text, learned
+ * tokens
+ *
+ * They are appended as others are, so that they see each other, and dropped again by setting the
+ * lengths back: nothing is copied, and their keys stay readable behind the rows. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "forward/forward_internal.h"
+
+/* The keys of the last n rows of every KV head. */
+static int
+observe_own(struct observation *obs, const struct cache *c, uint32_t n)
+{
+	const struct model *m = c->model;
+	size_t row = m->id.head_width * kv_dtype_size(c->dtype);
+	uint32_t l, g;
+
+	if ((obs->own = calloc(m->id.layers, sizeof *obs->own)) == NULL)
+		return MODEL_ENOMEM;
+	obs->n_own = n;
+	for (l = 0; l < m->id.layers; l++) {
+		const struct layer_rows *rows = &c->layer[l];
+		char *to = obs->own[l] = malloc(rows->heads * n * row);
+
+		if (to == NULL)
+			return MODEL_ENOMEM;
+		for (g = 0; g < rows->heads; g++)
+			m->ops->get(m->dev, to + g * n * row, (const char *)rows->k +
+			    (rows->start[g] + rows->len[g] - n) * row, n * row);
+	}
+	return 0;
+}
+
+/* The last n rows of layers l0 .. l1-1 are none of the cache's. */
+static void
+drop_last(struct cache *c, uint32_t n, uint32_t l0, uint32_t l1)
+{
+	uint32_t l, g;
+
+	for (l = l0; l < l1; l++)
+		for (g = 0; g < c->layer[l].heads; g++)
+			c->layer[l].len[g] -= n;
+}
+
+static int
+run_input_unstored(const struct model *m, struct cache *c, struct workspace *ws,
+    const struct run_input *in, size_t n, struct observation *obs, const struct step_hook *step,
+    char *err, size_t errlen)
+{
+	uint32_t position = c->next_position;
+	struct layer_index *index = c->index;
+	int rc = reserve_positions(c, n, err, errlen);
+
+	c->index = NULL;                /* these rows do not stay */
+	if (rc == 0)
+		rc = run_chunks(m, c, ws, in, n, &position, obs, step, err, errlen);
+	c->index = index;
+	if (rc != 0)
+		return rc;
+	if (obs != NULL && observe_own(obs, c, (uint32_t)n) != 0) {
+		snprintf(err, errlen, "no memory for the keys of %zu tokens", n);
+		return MODEL_ENOMEM;
+	}
+	drop_last(c, (uint32_t)n, 0, m->id.layers);
+	return 0;
+}
+
+int
+run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+{
+	const struct run_input in = { ids, NULL };
+
+	return run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
+}
+
+int
+run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
+    const float *x, size_t n, const struct adapter *adapter, struct observation *obs,
+    const struct step_hook *step, char *err, size_t errlen)
+{
+	const struct run_input in = { NULL, x };
+	int rc;
+
+	ws->adapter = adapter;
+	rc = run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
+	ws->adapter = NULL;
+	return rc;
+}
+
+int
+run_unstored_layer(const struct model *m, struct cache *c, struct workspace *ws, float *x,
+    const uint32_t *pos, uint32_t N, uint32_t l, const struct adapter *adapter,
+    const struct observation *obs, char *err, size_t errlen)
+{
+	struct attention_mass *mass = c->mass;
+	struct layer_index *index = c->index;
+	int rc;
+
+	if ((rc = check_positions(c, N, err, errlen)) != 0)
+		return rc;
+	if (cache_reserve_layers(c, N, l, l + 1) != 0) {
+		snprintf(err, errlen, "no memory for %u more rows", N);
+		return MODEL_ENOMEM;
+	}
+	c->mass = NULL;
+	c->index = NULL;
+	c->ran += l == 0 ? N : 0;
+	ws->adapter = adapter;
+	workspace_use(ws, x);
+	forward(m, c, ws, pos, N, l, l + 1, obs);
+	workspace_use(ws, NULL);
+	ws->adapter = NULL;
+	c->index = index;
+	c->mass = mass;
+	drop_last(c, N, l, l + 1);
+	if (cache_log(c, KV_EVENT_RUN, N, l, l + 1) == 0)
+		return 0;
+	snprintf(err, errlen, "no memory for the event log");
+	return MODEL_ENOMEM;
+}

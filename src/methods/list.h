@@ -1,0 +1,43 @@
+/* list.h - METHOD(name, needs, uses, op, aliases, about, defaults ...): every scoring method
+ *
+ * A new method is a file NAME.c with score_NAME() in it, an entry here, a paragraph in
+ * kv-score(1) and a test. This list makes the prototypes (scorers.h), the table (method.c),
+ * `kv-score --list`, and what tests/contract.bats holds to the contract of methods.h. uses:
+ * the options of kv-score that the method reads. op: OP(name) where struct ops (ops/ops.h) has a
+ * device version of the whole score, made from the keys alone; LISTS(name) where lists_NAME() in
+ * NAME.c says how a device makes the score from attention that it has added up; else NO_OP.
+ * aliases: what papers and other programs call exactly this method. defaults: struct
+ * score_options. */
+
+METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", LISTS(snapkv), "",
+    "attention that the observation window pays, pooled along the rows",
+    .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
+METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", LISTS(lookahead),
+    "lookaheadkv lookahead-kv",
+    "attention that learned tokens behind the prompt pay (LookaheadKV), pooled along the rows",
+    .kernel = 7, .pool = POOL_MAX, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
+METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", LISTS(tova), "",
+    "attention that the last token pays, the same for all heads",
+    .kernel = 1, .window = 1)
+METHOD(h2o, NEED_MASS, "reduce", LISTS(h2o), "",
+    "attention that all queries so far have paid (heavy hitters)",
+    .kernel = 1, .reduce = REDUCE_SUM)
+METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", LISTS(meanmass),
+    "observedattention observed-attention",
+    "the same for each query that could see the row (kvpress' ObservedAttention)",
+    .kernel = 1, .reduce = REDUCE_MEAN)
+METHOD(observed, NEED_PROBE_MASS, "reduce", NO_OP, "kvzip",
+    "attention that kv-observe has accumulated (KVzip)",
+    .kernel = 1, .reduce = REDUCE_MAX)
+METHOD(knorm, NEED_KEYS, "", OP(knorm), "l2norm l2-norm l2compress",
+    "small key norm first",
+    .kernel = 1)
+METHOD(keydiff, NEED_KEYS, "", OP(keydiff), "",
+    "keys that point elsewhere than the others first",
+    .kernel = 1)
+METHOD(recent, 0, "sink", NO_OP, "streamingllm streaming-llm",
+    "attention sinks, then the latest rows (StreamingLLM)",
+    .kernel = 1, .sink = 4)
+METHOD(random, 0, "seed", NO_OP, "",
+    "by chance: what every method has to beat",
+    .kernel = 1, .seed = 0)

@@ -1,0 +1,139 @@
+/* model.h - a model folder: Hugging Face config.json and safetensors, mapped
+ *
+ * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing, grouped-query attention,
+ * SwiGLU, and what families of models do otherwise (family.h). Whatever the configuration says that changes the
+ * arithmetic and is not supported is refused by name (MODEL_EUNSUPPORTED), never ignored.
+ *
+ * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted
+ * to f32. */
+#ifndef KVPIPE_MODEL_H
+#define KVPIPE_MODEL_H
+
+#include "libkvfile/kvfile.h"
+#include "model/weights_hash.h"
+#include "ops/compose.h"
+
+struct family;
+struct overrides;
+struct safetensors;
+
+enum {
+	MODEL_OK = 0,
+	MODEL_EIO = -1,            /* a file is missing or cannot be read */
+	/* damaged or contradictory: bad JSON, wrong shape, missing tensor, overlapping data
+	 * ... */
+	MODEL_EINVALID = -2,
+	MODEL_EUNSUPPORTED = -3,   /* valid, but not an architecture we compute */
+	MODEL_ENOMEM = -4,
+	MODEL_EMISMATCH = -5       /* made for another model */
+};
+
+enum { MODEL_EOS_MAX = 64 };    /* tokens that end a text */
+
+/* What is NULL, or 1, is what Llama has none of. */
+struct model_layer {
+	struct norm norm;                       /* before attention */
+	struct norm q_norm, k_norm;             /* before rotary embedding */
+	/* of what attention, and the network, add to the stream; NULL: nothing */
+	const struct residual *attention_adds, *ffn_adds;
+	struct residual residuals[2];           /* these two */
+	const struct rotary *rope;
+	uint32_t window;                        /* positions that a query sees; 0: all */
+	struct mat wq, wk, wv, wo;              /* [H*E][D], [G*E][D], [G*E][D], [D][H*E] */
+	const float *bq, *bk, *bv, *bo;         /* device f32, NULL without attention_bias */
+	struct ffn ffn;
+	struct ffn_bias ffn_bias;
+};
+
+struct model {
+	const struct family *family;
+	/* 1 where there is none: of embeddings, queries (after rotary embedding, so that logits are
+	 * q.k/sqrt(E)), what layers add, logits */
+	float embedding_scale, query_scale, residual_scale, logits_scale;
+	/* the identity that goes into snapshots; id.tokenizer is filled by the caller;
+	 * id.weights_dtype is that of the embedding, other tensors may differ */
+	struct kv_model id;
+	/* the hash of all its weights; that of id is another while it names a snapshot that has the
+	 * samples of older programs: model_name_weights() */
+	char weights[33];
+	struct weights_reading reading;         /* how they were read, and what is beside them is */
+	char *dir;
+	/* generation_config.json, else config.json; bos UINT32_MAX = none */
+	uint32_t bos, eos[MODEL_EOS_MAX], n_eos;
+	uint32_t max_position;                  /* as the configuration claims; informative */
+	/* no row may stand at this position or behind, because of what */
+	uint32_t position_end;                  /* UINT32_MAX: all may */
+	const char *position_why;
+	/* longrope: the factors of a text of more tokens than rope_switch, which is 0 for others;
+	 * those of a shorter one are in id until model_long_text() */
+	double long_factors[KV_ROPE_PAIRS];
+	uint32_t rope_switch;
+	/* of layers: usual ones; those that are not turned; those with a window and a theta of theirs */
+	struct rotary rope, no_rope, window_rope;
+	struct mat embed, head;                 /* [V][D]; head is embed when tied */
+	struct norm norm;                       /* before the head */
+	struct model_layer *layer;              /* [L] */
+
+	/* the one device block that freq, norms and biases lie in */
+	void *constants;
+	size_t constant_bytes;                  /* of that block */
+	/* of the matrices on the device, where they do not stay in the mapping */
+	size_t matrix_bytes;
+	const struct ops *ops;                  /* the backend and device it was loaded for */
+	struct dev *dev;
+	/* 1: products of a prompt may round activations to bf16 (ops.h, products_in_bf16); the
+	 * caller's to set */
+	int products_in_bf16;
+	struct safetensors *files;
+	unsigned char *needed;                  /* [tensors of files] 1: a part of the model */
+};
+
+/* Reads config.json (and generation_config.json where there is one) into id and the scalar
+ * fields; no weights. */
+int model_config(const char *dir, const struct overrides *, struct model *m, char *err,
+    size_t errlen);
+/* Only the ids that end a text, those of generation_config.json before those of config.json; *n is 0
+ * where neither says one. eos[MODEL_EOS_MAX]. The same codes. */
+int model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t errlen);
+/* No row may stand at this position or behind, unless an earlier one is the end already. */
+void model_end_at(struct model *m, uint32_t position, const char *why);
+
+/* Says how many tokens the text has that begins: longrope turns all keys otherwise in a long one.
+ * Before model_bind(). */
+void model_expect_text(struct model *, uint64_t tokens);
+/* The same, as the snapshot that is continued has it. */
+void model_expect_snapshot(struct model *, const struct kv_model *snapshot);
+/* Whether the keys of a text of so many tokens are turned as those of the text that was expected
+ * last: only then has the one rows of the other. */
+int model_turns_alike(const struct model *, uint64_t tokens);
+
+/* Opens a folder for a device. Every tensor the architecture needs must be there with the right
+ * shape; the message has both shapes. Tensors that it does not need are an error unless the overrides
+ * name them, or they are known to be harmless (leftovers.h; with tied embeddings an lm_head.weight
+ * that is the same, byte for byte). The model is described completely then, but not yet on the
+ * device. */
+int model_open(const char *dir, const struct overrides *, const struct weights_reading *,
+    const struct ops *ops, struct dev *dev, struct model **out, char *err, size_t errlen);
+/* Copies the weights to the device: once, before anything is run. */
+int model_bind(struct model *, char *err, size_t errlen);
+/* model_open() without overrides, weights read by one thread, and model_bind() */
+int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
+    char *err, size_t errlen);
+/* What digits that stand for weights say of the model's. Returns one of these, or MODEL_ENOMEM. */
+enum { WEIGHTS_OTHER, WEIGHTS_SAME, WEIGHTS_ALIKE };    /* alike: as far as samples tell */
+int model_has_weights(const struct model *, const char *digits, char *err, size_t errlen);
+/* From now on id names the weights by the rule of this snapshot (NULL: none), so that both can be
+ * compared, and what is made of it claims no more than it does. Returns MODEL_*. */
+int model_name_weights(struct model *, const struct kv_model *snapshot, char *err, size_t errlen);
+void model_free(struct model *);               /* NULL allowed; before the device is closed */
+
+/* freq[W/2] <- rotary frequencies, host, of the W channels that are turned (kv-snapshot(5), 4.1):
+ * theta^(-2i/W), with the scaling that the identity names (Hugging Face modeling_rope_utils). */
+void model_rope_frequencies(const struct kv_model *id, double *freq);
+/* The same of layers that have a window and a theta of their own: without scaling. */
+void model_window_frequencies(const struct kv_model *id, double *freq);
+/* The attention factor that yarn scaling has where none is given (YaRN, Peng et al. 2023, section
+ * 3.4): 0.1 m ln(factor) + 1, where both mscales are given divided by that of the second. */
+double model_yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
+
+#endif

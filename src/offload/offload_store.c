@@ -1,0 +1,380 @@
+/* offload_store.c - rows of a snapshot that are not on the device: where they are, and reading some of them
+ *
+ * Where the file is not mapped, rows that are neighbours in it, or nearly, are one call, whatever slots they
+ * go to: preadv(). Copying what stands between two rows costs less than a call, up to about SKIPPED bytes. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "offload/offload_store.h"
+
+enum { AT_ONCE = 256 };                         /* pieces of memory of a call */
+enum { SKIPPED = 8192 };                        /* bytes */
+
+static int
+store_fail(struct row_store *s, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (s->error[0] != '\0')
+		return code;
+	va_start(ap, fmt);
+	vsnprintf(s->error, sizeof s->error, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+struct row_store *
+row_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
+{
+	const struct kv_head *head = kv_reader_head(r);
+	struct row_store *s = calloc(1, sizeof *s);
+
+	if (s == NULL)
+		return NULL;
+	s->layers = head->model.layers;
+	s->heads = head->model.kv_heads;
+	s->row = head->model.head_width * kv_dtype_size(head->dtype);
+	s->name = strdup(kv_reader_name(r));
+	s->key = calloc(s->layers, sizeof *s->key);
+	s->value = calloc(s->layers, sizeof *s->value);
+	s->kept_keys = calloc(s->layers, sizeof *s->kept_keys);
+	s->kept_values = calloc(s->layers, sizeof *s->kept_values);
+	s->reads_file = 1;
+	s->first = calloc((size_t)s->layers * s->heads, sizeof *s->first);
+	s->count = calloc((size_t)s->layers * s->heads, sizeof *s->count);
+	s->fd = dup(kv_reader_descriptor(r));
+	if (s->name != NULL && s->key != NULL && s->value != NULL && s->kept_keys != NULL &&
+	    s->kept_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 &&
+	    fstat(s->fd, &s->then) == 0) {
+		s->mapper = mapper;
+		if (mapper != NULL && S_ISREG(s->then.st_mode))
+			s->map = mapper->map(s->fd, (size_t)s->then.st_size);
+		return s;
+	}
+	row_store_free(s);
+	return NULL;
+}
+
+void
+row_store_free(struct row_store *s)
+{
+	uint32_t l;
+
+	if (s == NULL)
+		return;
+	if (s->ops != NULL)                     /* it may read them still */
+		s->ops->sync(s->dev);
+	for (l = 0; s->ops != NULL && l < s->layers; l++) {
+		s->ops->host_free(s->dev, s->kept_keys[l]);
+		s->ops->host_free(s->dev, s->kept_values[l]);
+	}
+	if (s->map != NULL)
+		s->mapper->unmap(s->map);
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s->name);
+	free(s->key);
+	free(s->value);
+	free(s->kept_keys);
+	free(s->kept_values);
+	free(s->first);
+	free(s->count);
+	free(s);
+}
+
+void
+row_store_keep(struct row_store *s, const struct ops *ops, struct dev *dev)
+{
+	s->ops = ops;
+	s->dev = dev;
+	s->reads_file = 0;
+}
+
+int
+row_store_has(const struct row_store *s, uint32_t layer)
+{
+	return s->kept_keys[layer] != NULL && s->kept_values[layer] != NULL;
+}
+
+const char *
+row_store_where(const struct row_store *s)
+{
+	uint32_t l;
+
+	for (l = 0; l < s->layers && s->kept_keys[l] == NULL && s->kept_values[l] == NULL; l++)
+		;
+	if (l == s->layers)
+		return s->map != NULL ? "in the file, mapped" : "in the file";
+	return s->reads_file ? "in host memory, and some in the file" : "in host memory";
+}
+
+/* ---- filling ---- */
+
+/* Where a section's rows are in the file, and how many there are */
+static uint64_t
+note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
+{
+	const struct kv_rows *rows = kv_current_rows(r);
+	const size_t at = (size_t)sec->layer * s->heads;
+	uint64_t before = 0, *place = &(sec->kind == KV_KEYS ? s->key : s->value)[sec->layer];
+	uint32_t g;
+
+	for (g = 0; g < s->heads; before += rows->count[g++]) {
+		s->first[at + g] = before;
+		s->count[at + g] = rows->count[g];
+	}
+	return *place = kv_reader_place(r);
+}
+
+static int
+not_in_file(struct row_store *s, const struct kv_section *sec)
+{
+	return store_fail(s, KV_EINVAL, "%s: %s of layer %u is compressed (-z), or not in a file%s: its "
+	    "rows cannot be read one by one", s->name, sec->type, sec->layer,
+	    s->ops != NULL ? ", and there is no memory for it" : "");
+}
+
+int
+row_store_note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
+{
+	if (note(s, r, sec) == 0 && sec->raw_size > 0 && s->ops == NULL)
+		return not_in_file(s, sec);
+	return KV_OK;
+}
+
+int
+row_store_pass(struct row_store *s, struct kv_reader *r, const struct kv_section *sec)
+{
+	void **kept = &(sec->kind == KV_KEYS ? s->kept_keys : s->kept_values)[sec->layer];
+	const uint64_t place = note(s, r, sec);
+	const void *part;
+	size_t size, at = 0;
+	int rc = KV_OK;
+
+	if (s->ops != NULL)
+		*kept = s->ops->host_alloc(s->dev, sec->raw_size);
+	if (*kept == NULL && place == 0 && sec->raw_size > 0)
+		return not_in_file(s, sec);
+	s->reads_file |= *kept == NULL;
+	do {
+		rc = kv_read(r, &part, &size);
+		if (rc == KV_OK && *kept != NULL && size > 0)
+			memcpy((char *)*kept + at, part, size);
+		at += size;
+	} while (rc == KV_OK && size > 0);
+	return rc;
+}
+
+static void *
+take(const struct row_store *s, uint32_t layer, const struct layer_rows *from, const char *rows)
+{
+	const size_t at = (size_t)layer * s->heads;
+	const uint64_t all = s->first[at + s->heads - 1] + s->count[at + s->heads - 1];
+	char *to = s->ops->host_alloc(s->dev, all * s->row);
+	uint32_t g;
+
+	for (g = 0; to != NULL && g < s->heads; g++)
+		s->ops->get(s->dev, to + s->first[at + g] * s->row, rows + from->start[g] * s->row,
+		    s->count[at + g] * s->row);
+	return to;
+}
+
+int
+row_store_take(struct row_store *s, uint32_t layer, const struct layer_rows *from)
+{
+	if (s->ops == NULL)
+		return KV_OK;
+	s->kept_keys[layer] = take(s, layer, from, from->k);
+	s->kept_values[layer] = take(s, layer, from, from->v);
+	if (row_store_has(s, layer))
+		return KV_OK;
+	s->reads_file = 1;
+	return s->key[layer] != 0 && s->value[layer] != 0 ? KV_OK : KV_ENOMEM;
+}
+
+/* ---- reading ---- */
+
+static int
+same_time(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+void
+row_store_loaded(struct row_store *s, const struct kv_reader *r)
+{
+	struct kv_digests d;
+
+	kv_reader_digests(r, &d);
+	memcpy(s->digest, d.stream, sizeof s->digest);
+}
+
+/* Does the file hold the snapshot that was loaded, to the last byte? Reads all of it. */
+static int
+holds_the_same(const struct row_store *s)
+{
+	struct kv_digests d = { .stream = "" };
+	struct kv_reader *r = NULL;
+	struct kv_section sec;
+	int code = kv_open_fd(dup(s->fd), s->name, &r);
+
+	if (code == KV_OK)
+		while ((code = kv_next(r, &sec)) == 1)
+			;
+	if (code == KV_OK)
+		kv_reader_digests(r, &d);
+	kv_close(r);
+	return code == KV_OK && strcmp(d.stream, s->digest) == 0;
+}
+
+int
+row_store_check(struct row_store *s)
+{
+	struct stat now;
+
+	if (s->error[0] != '\0')
+		return KV_EIO;
+	if (!s->reads_file)
+		return KV_OK;
+	if (fstat(s->fd, &now) != 0)
+		return store_fail(s, KV_EIO, "%s: %s", s->name, strerror(errno));
+	if (now.st_size != s->then.st_size || !same_time(&now.st_mtim, &s->then.st_mtim) ||
+	    (!same_time(&now.st_ctim, &s->then.st_ctim) && !holds_the_same(s)))
+		return store_fail(s, KV_EIO, "%s has changed while its rows were read from it", s->name);
+	s->then = now;
+	if (s->map != NULL && s->mapper->broken(s->map))
+		return store_fail(s, KV_EIO, "%s: a part of it cannot be read", s->name);
+	return KV_OK;
+}
+
+/* One call, and what a signal has cut short. */
+static int
+read_run(struct row_store *s, struct iovec *to, int n, uint64_t offset)
+{
+	ssize_t got;
+
+	while (n > 0) {
+		if ((got = preadv(s->fd, to, n, (off_t)offset)) < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return store_fail(s, KV_EIO, "%s: byte %llu: %s", s->name,
+			    (unsigned long long)offset, strerror(errno));
+		if (got == 0)
+			return store_fail(s, KV_EIO, "%s ends at byte %llu: it was cut short while its "
+			    "rows were read from it", s->name, (unsigned long long)offset);
+		s->calls++;
+		s->bytes += (uint64_t)got;
+		offset += (uint64_t)got;
+		for (; n > 0 && (size_t)got >= to->iov_len; to++, n--)
+			got -= (ssize_t)to->iov_len;
+		if (got > 0) {
+			to->iov_base = (char *)to->iov_base + got;
+			to->iov_len -= (size_t)got;
+		}
+	}
+	return KV_OK;
+}
+
+/* How many of n rows one call reads. */
+static uint32_t
+joined(const struct row_store *s, const uint32_t *row, uint32_t n)
+{
+	uint32_t run = 1;
+
+	while (run < n && run < AT_ONCE / 2 && (row[run] - row[run - 1] - (size_t)1) * s->row <= SKIPPED)
+		run++;
+	return run;
+}
+
+/* Those rows go to slot[0] .. slot[n-1], and what stands between them nowhere. */
+static int
+read_joined(struct row_store *s, uint64_t content, uint64_t first, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, char *to)
+{
+	struct iovec part[AT_ONCE];
+	char skipped[SKIPPED];
+	uint32_t i, between;
+	int used = 0;
+
+	for (i = 0; i < n; i++) {
+		char *at = to + slot[i] * s->row;
+
+		between = i > 0 ? row[i] - row[i - 1] - 1 : 0;
+		if (between > 0)
+			part[used++] = (struct iovec){ skipped, between * s->row };
+		if (used > 0 && between == 0 &&
+		    (char *)part[used - 1].iov_base + part[used - 1].iov_len == at)
+			part[used - 1].iov_len += s->row;
+		else
+			part[used++] = (struct iovec){ at, s->row };
+	}
+	return read_run(s, part, used, content + (first + row[0]) * s->row);
+}
+
+/* The same of rows in memory */
+static void
+copy_rows(const struct row_store *s, const char *kept, uint64_t first, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, char *to)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		memcpy(to + slot[i] * s->row, kept + (first + row[i]) * s->row, s->row);
+}
+
+static int
+read_rows(struct row_store *s, const char *kept, uint64_t content, uint64_t first, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, char *to)
+{
+	uint32_t i, run;
+	int rc = KV_OK;
+
+	if (kept == NULL && s->map != NULL)
+		kept = s->mapper->data(s->map) + content;
+	if (kept != NULL) {
+		copy_rows(s, kept, first, row, slot, n, to);
+		return KV_OK;
+	}
+	for (i = 0; rc == KV_OK && i < n; i += run) {
+		run = joined(s, row + i, n - i);
+		rc = read_joined(s, content, first, row + i, slot + i, run, to);
+	}
+	return rc;
+}
+
+int
+row_store_read(struct row_store *s, uint32_t layer, uint32_t head, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, void *key, void *value)
+{
+	const uint64_t first = s->first[(size_t)layer * s->heads + head];
+	int rc = s->error[0] == '\0' ? KV_OK : KV_EIO;
+
+	if (rc == KV_OK && key != NULL)
+		rc = read_rows(s, s->kept_keys[layer], s->key[layer], first, row, slot, n, key);
+	if (rc == KV_OK && value != NULL)
+		rc = read_rows(s, s->kept_values[layer], s->value[layer], first, row, slot, n, value);
+	return rc;
+}
+
+int
+row_store_read_first(struct row_store *s, uint32_t layer, uint32_t head, enum kv_kind kind, uint32_t n,
+    void *to)
+{
+	const uint64_t content = kind == KV_KEYS ? s->key[layer] : s->value[layer];
+	const char *kept = (kind == KV_KEYS ? s->kept_keys : s->kept_values)[layer];
+	const uint64_t at = s->first[(size_t)layer * s->heads + head] * s->row;
+	struct iovec all = { to, n * s->row };
+
+	if (s->error[0] != '\0')
+		return KV_EIO;
+	if (kept == NULL)
+		return read_run(s, &all, n > 0, content + at);
+	if (n > 0)
+		memcpy(to, kept + at, n * s->row);
+	return KV_OK;
+}

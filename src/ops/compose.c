@@ -1,0 +1,109 @@
+/* compose.c - what the fused ops are, made of elementary ops */
+#include <stddef.h>
+
+#include "ops/compose.h"
+
+void
+run_project(const struct ops *o, struct dev *d, const struct product *p, uint32_t n, const float *x,
+    const struct norm *norm, float *xn, uint32_t N)
+{
+	uint32_t i;
+
+	if (n == 0)
+		return;
+	if (norm->w == NULL)
+		xn = (float *)x;
+	else if (o->project != NULL && o->project(d, p, n, x, norm, xn, N))
+		return;
+	else
+		o->rmsnorm(d, xn, x, norm->w, N, p->w->in, norm->eps);
+	for (i = 0; i < n; i++)
+		o->matmul(d, p[i].y, xn, p[i].w, p[i].bias, N, 0);
+}
+
+void
+run_rope_append(const struct ops *o, struct dev *d, struct layer_rows *rows, float *q, float *k,
+    const float *v, const uint32_t *pos, const struct rotary *rope, uint32_t N, uint32_t H)
+{
+	if (o->rope_append != NULL && o->rope_append(d, rows, q, k, v, pos, rope, N, H))
+		return;
+	if (rope->turned > 0) {
+		o->rope(d, q, pos, rope, N, H, rows->width);
+		o->rope(d, k, pos, rope, N, rows->heads, rows->width);
+	}
+	o->append(d, rows, k, v, pos, N);
+}
+
+void
+run_rope_append_each(const struct ops *o, struct dev *d, struct layer_rows *const *rows, uint32_t n,
+    float *q, float *k, const float *v, const uint32_t *pos, const struct rotary *rope, uint32_t H)
+{
+	uint32_t i;
+
+	if (n > 1 && o->rope_append_each != NULL &&
+	    o->rope_append_each(d, rows, n, q, k, v, pos, rope, H))
+		return;
+	for (i = 0; i < n; i++) {
+		const size_t E = rows[i]->width, kv = (size_t)i * rows[i]->heads * E;
+
+		run_rope_append(o, d, rows[i], q + (size_t)i * H * E, k + kv, v + kv, pos + i, rope,
+		    1, H);
+	}
+}
+
+void
+run_attend_each(const struct ops *o, struct dev *d, const struct attention *a, uint32_t n)
+{
+	uint32_t i;
+
+	if (n > 1 && o->attend_each != NULL && o->attend_each(d, a, n))
+		return;
+	for (i = 0; i < n; i++)
+		if (a[i].chosen != NULL)
+			o->attend_chosen(d, a[i].o, &a[i].query, a[i].rows, a[i].chosen);
+		else
+			o->attend(d, a[i].o, a[i].lse, &a[i].query, a[i].rows);
+}
+
+void
+run_add(const struct ops *o, struct dev *d, float *x, const float *in, const struct mat *w,
+    const float *bias, const struct residual *r, float *t, uint32_t N)
+{
+	if (r == NULL) {
+		o->matmul(d, x, in, w, bias, N, 1);
+		return;
+	}
+	o->matmul(d, t, in, w, bias, N, 0);
+	if (r->norm.w != NULL)
+		o->rmsnorm(d, t, t, r->norm.w, N, w->out, r->norm.eps);
+	o->mix(d, x, t, (size_t)N * w->out, r->scale, 1);
+}
+
+void
+run_ffn(const struct ops *o, struct dev *d, float *x, const struct ffn *w, float *xn, float *gate,
+    float *up, uint32_t N)
+{
+	const struct ffn_bias none = { NULL, NULL, NULL };
+
+	if (o->ffn == NULL || w->gelu || !o->ffn(d, x, w, xn, gate, up, N))
+		run_ffn_with(o, d, x, w, &none, NULL, xn, gate, up, N);
+}
+
+void
+run_gate(const struct ops *o, struct dev *d, float *gate, const float *up, const struct ffn *w,
+    uint32_t N)
+{
+	(w->gelu ? o->geglu : o->swiglu)(d, gate, gate, up, N, w->gate.out);
+}
+
+void
+run_ffn_with(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
+    const struct ffn_bias *bias, const struct residual *r, float *xn, float *gate, float *up,
+    uint32_t N)
+{
+	const struct product p[] = { { gate, &w->gate, bias->gate }, { up, &w->up, bias->up } };
+
+	run_project(o, d, p, 2, x, &w->norm, xn, N);
+	run_gate(o, d, gate, up, w, N);
+	run_add(o, d, x, gate, &w->down, bias->down, r, xn, N);
+}

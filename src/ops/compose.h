@@ -1,0 +1,43 @@
+/* compose.h - the fused ops, which a backend may leave out
+ *
+ * Each function calls the backend's op. Where that is NULL or returns 0, it runs the composition of
+ * elementary ops that the op is defined by. Arguments as in ops.h. */
+#ifndef KVPIPE_COMPOSE_H
+#define KVPIPE_COMPOSE_H
+
+#include "ops/ops.h"
+
+void run_project(const struct ops *, struct dev *, const struct product *, uint32_t n,
+    const float *x, const struct norm *, float *xn, uint32_t N);
+void run_rope_append(const struct ops *, struct dev *, struct layer_rows *, float *q, float *k,
+    const float *v, const uint32_t *pos, const struct rotary *, uint32_t N, uint32_t H);
+void run_rope_append_each(const struct ops *, struct dev *, struct layer_rows *const *rows,
+    uint32_t n, float *q, float *k, const float *v, const uint32_t *pos, const struct rotary *,
+    uint32_t H);
+void run_ffn(const struct ops *, struct dev *, float *x, const struct ffn *, float *xn, float *gate,
+    float *up, uint32_t N);
+void run_attend_each(const struct ops *, struct dev *, const struct attention *, uint32_t n);
+
+/* What some families do to what is added to the residual stream */
+struct residual {
+	struct norm norm;            /* RMSNorm of it; w NULL: none */
+	float scale;                 /* it is multiplied by this */
+};
+/* x[N][out] += scale * norm(in[N][in] . w^T + bias). t[N][out] is scratch. residual NULL: only x +=
+ * in . w^T + bias */
+void run_add(const struct ops *, struct dev *, float *x, const float *in, const struct mat *w,
+    const float *bias, const struct residual *, float *t, uint32_t N);
+
+/* Biases of a feed-forward network, NULL: none */
+struct ffn_bias {
+	const float *gate, *up, *down;
+};
+/* gate[N][F] <- the activation of the network, of gate and up */
+void run_gate(const struct ops *, struct dev *, float *gate, const float *up, const struct ffn *,
+    uint32_t N);
+/* run_ffn() with what no fused op has. residual NULL: none */
+void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *,
+    const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,
+    uint32_t N);
+
+#endif

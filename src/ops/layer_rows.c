@@ -1,0 +1,62 @@
+/* layer_rows.c - lists of rows of the KV heads of a layer */
+#include <stdlib.h>
+
+#include "ops/layer_rows.h"
+
+int
+layer_rows_init(struct layer_rows *r, uint32_t heads, uint32_t width, enum kv_dtype dtype)
+{
+	*r = (struct layer_rows){ .heads = heads, .width = width, .dtype = dtype };
+	r->start = calloc(heads, sizeof *r->start);
+	r->len = calloc(heads, sizeof *r->len);
+	r->capacity = calloc(heads, sizeof *r->capacity);
+	return r->start != NULL && r->len != NULL && r->capacity != NULL ? KV_OK : KV_ENOMEM;
+}
+
+void
+layer_rows_free(struct layer_rows *r, const struct ops *o, struct dev *d)
+{
+	o->free(d, r->k);
+	o->free(d, r->v);
+	o->free(d, r->pos);
+	free(r->start);
+	free(r->len);
+	free(r->capacity);
+	*r = (struct layer_rows){ .k = NULL };
+}
+
+int
+layer_rows_resize(struct layer_rows *r, const struct ops *o, struct dev *d, uint32_t capacity,
+    int keys_only)
+{
+	const size_t row = r->width * kv_dtype_size(r->dtype), all = (size_t)r->heads * capacity;
+	char *k = o->alloc(d, all * row), *v = keys_only ? NULL : o->alloc(d, all * row);
+	uint32_t *pos = o->alloc(d, all * sizeof *pos), g;
+
+	if (k == NULL || (v == NULL && !keys_only) || pos == NULL) {
+		o->free(d, k);
+		o->free(d, v);
+		o->free(d, pos);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < r->heads; g++) {
+		const uint64_t to = (uint64_t)g * capacity, from = r->start[g];
+		const size_t n = r->k != NULL ? r->len[g] : 0;
+
+		r->start[g] = to;
+		r->capacity[g] = capacity;
+		if (n == 0)
+			continue;
+		o->copy(d, k + to * row, (char *)r->k + from * row, n * row);
+		if (!keys_only)
+			o->copy(d, v + to * row, (char *)r->v + from * row, n * row);
+		o->copy(d, pos + to, r->pos + from, n * sizeof *pos);
+	}
+	o->free(d, r->k);
+	o->free(d, r->v);
+	o->free(d, r->pos);
+	r->k = k;
+	r->v = v;
+	r->pos = pos;
+	return KV_OK;
+}

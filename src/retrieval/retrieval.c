@@ -1,0 +1,373 @@
+/* retrieval.c - sparse attention while decoding: reads only the rows which matter to the query
+ *
+ * All methods are one path over the ops: candidates are scored, topk() takes the best
+ * (retrieve_rank.c), and attend_chosen() attends to these. Only shadow attends to a copy, because
+ * keys are rebuilt in it. Rows that are elsewhere: retrieval_offloaded.c. What is counted:
+ * retrieve_count.c. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "ops/compose.h"
+#include "ops/layer_rows.h"
+#include "retrieval/retrieval_internal.h"
+
+/* Lists begin at multiples of so many elements, 128 bytes: a GPU writes and reads lines of that. */
+#define ALIGNED 32
+
+static const struct {
+	const char *name, *alias;      /* alias: of the paper; "": it is the same */
+	enum kv_kind needs;
+} methods[RETRIEVE_METHODS] = {
+	[RETRIEVE_FIER] = { "fier", "", KV_BITS },
+	[RETRIEVE_QUEST] = { "quest", "", KV_PAGE },
+	[RETRIEVE_QUEST_EVAL] = { "quest-eval", "", KV_PAGE },
+	[RETRIEVE_CLUSTER] = { "cluster", "clusterkv", KV_CLUS },
+	[RETRIEVE_SHADOW] = { "shadow", "shadowkv", KV_LOWR },
+	[RETRIEVE_SPECONTEXT] = { "specontext", "", KV_UNKNOWN },
+};
+
+const char *
+retrieve_name(enum retrieve_method method)
+{
+	return methods[method].name;
+}
+
+const char *
+retrieve_alias(enum retrieve_method method)
+{
+	return methods[method].alias;
+}
+
+int
+retrieve_named(const char *name)
+{
+	int i;
+
+	for (i = 0; *name != '\0' && i < RETRIEVE_METHODS; i++)
+		if (strcasecmp(methods[i].name, name) == 0 ||
+		    strcasecmp(methods[i].alias, name) == 0)
+			return i;
+	return -1;
+}
+
+enum kv_kind
+retrieve_needs(enum retrieve_method method)
+{
+	return methods[method].needs;
+}
+
+unsigned
+retrieve_kinds(enum retrieve_method method)
+{
+	const enum kv_kind kind = retrieve_needs(method);
+
+	return kind != KV_UNKNOWN ? 1u << kind : 0;
+}
+
+/* ---- life ---- */
+
+struct retrieval *
+retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_options *opt,
+    uint32_t layers, uint32_t query_heads, uint32_t heads, uint32_t width, enum kv_dtype dtype,
+    const double *freq)
+{
+	struct retrieval *t = calloc(1, sizeof *t);
+
+	if (t == NULL)
+		return NULL;
+	*t = (struct retrieval){ .ops = ops, .dev = dev, .opt = *opt, .L = layers,
+	    .H = query_heads, .G = heads, .E = width, .dtype = dtype, .freq = freq,
+	    .best = { .rows = 1 } };
+	t->stats = calloc((size_t)layers * heads, sizeof *t->stats);
+	t->n = calloc(heads, sizeof *t->n);
+	t->always = calloc(heads, sizeof *t->always);
+	t->seen = calloc(heads, sizeof *t->seen);
+	t->chosen.n = calloc(heads, sizeof *t->chosen.n);
+	t->best.n = calloc(heads, sizeof *t->best.n);
+	t->last = (struct last_pages){ .rows = { .n = calloc(heads, sizeof *t->last.rows.n),
+	    .rows = 1 }, .pages = { .start = calloc(heads, sizeof *t->last.pages.start),
+	    .len = calloc(heads, sizeof *t->last.pages.len),
+	    .capacity = calloc(heads, sizeof *t->last.pages.capacity), .heads = heads,
+	    .width = width } };
+	t->before.chose = calloc((size_t)layers * heads, sizeof *t->before.chose);
+	if (layer_rows_init(&t->copy, heads, width, dtype) != KV_OK || !t->before.chose ||
+	    !t->stats || !t->n || !t->always || !t->seen || !t->chosen.n || !t->best.n ||
+	    !t->last.rows.n || !t->last.pages.start || !t->last.pages.len ||
+	    !t->last.pages.capacity) {
+		retrieval_free(t);
+		return NULL;
+	}
+	return t;
+}
+
+/* All that retrieval_reserve() makes but the copy. */
+static void
+free_lists(struct retrieval *t)
+{
+	t->ops->free(t->dev, t->score);
+	t->ops->free(t->dev, t->joint);
+	t->ops->free(t->dev, t->candidate);
+	t->ops->free(t->dev, t->chosen.at);
+	t->ops->free(t->dev, t->best.at);
+	free(t->logits);
+	free(t->list);
+	free(t->best_list);
+	free(t->far_list);
+	t->score = t->joint = t->candidate = t->logits = NULL;
+	t->chosen.at = t->best.at = t->list = t->best_list = t->far_list = NULL;
+	t->stride = 0;
+}
+
+void
+retrieval_free(struct retrieval *t)
+{
+	if (t == NULL)
+		return;
+	free_lists(t);
+	layer_rows_free(&t->copy, t->ops, t->dev);
+	retrieve_ahead_free(t);
+	free(t->far_n);
+	free(t->far_bytes);
+	t->ops->free(t->dev, t->last.rows.at);
+	free(t->last.list);
+	free(t->last.rows.n);
+	free(t->last.pages.start);
+	free(t->last.pages.len);
+	free(t->last.pages.capacity);
+	free(t->before.bits);
+	free(t->before.chose);
+	free(t->stats);
+	free(t->n);
+	free(t->always);
+	free(t->seen);
+	free(t->chosen.n);
+	free(t->best.n);
+	free(t);
+}
+
+const struct retrieval_options *
+retrieval_options(const struct retrieval *t)
+{
+	return &t->opt;
+}
+
+const struct retrieval_stats *
+retrieval_stats(const struct retrieval *t)
+{
+	retrieve_count_brought(t);
+	return t->stats;
+}
+
+void
+retrieval_stats_add(struct retrieval_stats *sum, const struct retrieval_stats *more)
+{
+	sum->steps += more->steps;
+	sum->rows += more->rows;
+	sum->of_rows += more->of_rows;
+	sum->index_bytes += more->index_bytes;
+	sum->key_bytes += more->key_bytes;
+	sum->value_bytes += more->value_bytes;
+	sum->of_bytes += more->of_bytes;
+	sum->recall += more->recall;
+	sum->mass += more->mass;
+	sum->pairs += more->pairs;
+	sum->overlap += more->overlap;
+	sum->fetched_bytes += more->fetched_bytes;
+}
+
+double
+retrieval_stats_share(const struct retrieval_stats *s)
+{
+	return (double)(s->index_bytes + s->key_bytes + s->value_bytes) / (double)s->of_bytes;
+}
+
+const struct chosen *
+retrieval_chosen(const struct retrieval *t)
+{
+	return t->whole ? NULL : &t->chosen;
+}
+
+/* ---- memory ---- */
+
+static int
+reserve_audit(struct retrieval *t, size_t stride)
+{
+	t->logits = malloc(t->H * stride * sizeof *t->logits);
+	t->best.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->best.at);
+	t->best.stride = stride;
+	return t->logits && t->best.at ? KV_OK : KV_ENOMEM;
+}
+
+/* More bits for each KV head; those that are set stay. */
+static int
+reserve_last_read(struct retrieval *t, size_t stride)
+{
+	const size_t heads = (size_t)t->L * t->G, words = stride / 32;
+	uint32_t *bits;
+	size_t i;
+
+	if (words <= t->before.words)
+		return KV_OK;
+	if ((bits = calloc(heads * words, sizeof *bits)) == NULL)
+		return KV_ENOMEM;
+	for (i = 0; t->before.words > 0 && i < heads; i++)
+		memcpy(bits + i * words, t->before.bits + i * t->before.words,
+		    t->before.words * sizeof *bits);
+	free(t->before.bits);
+	t->before.bits = bits;
+	t->before.words = words;
+	return KV_OK;
+}
+
+/* What only layers that are far, audit and overlap need */
+static int
+reserve_host(struct retrieval *t, size_t stride)
+{
+	if (t->opt.offload &&
+	    (t->far_list = malloc((size_t)t->G * stride * sizeof *t->far_list)) == NULL)
+		return KV_ENOMEM;
+	if (!t->opt.audit && !t->opt.overlap)
+		return KV_OK;
+	t->list = malloc(stride * sizeof *t->list);
+	t->best_list = malloc(stride * sizeof *t->best_list);
+	if (t->list == NULL || t->best_list == NULL ||
+	    (t->opt.audit && reserve_audit(t, stride) != KV_OK) ||
+	    (t->opt.overlap && reserve_last_read(t, stride) != KV_OK))
+		return KV_ENOMEM;
+	return KV_OK;
+}
+
+static int
+reserve_lists(struct retrieval *t, size_t stride)
+{
+	const float always = INFINITY;
+	uint32_t g;
+
+	free_lists(t);
+	t->score = t->ops->alloc(t->dev, t->H * stride * sizeof *t->score);
+	t->joint = t->ops->alloc(t->dev, t->G * stride * sizeof *t->joint);
+	t->candidate = t->ops->alloc(t->dev, t->G * stride * sizeof *t->candidate);
+	t->chosen.at = t->ops->alloc(t->dev, t->G * stride * sizeof *t->chosen.at);
+	t->chosen.stride = stride;
+	if (!t->score || !t->joint || !t->candidate || !t->chosen.at ||
+	    reserve_host(t, stride) != KV_OK) {
+		free_lists(t);
+		return KV_ENOMEM;
+	}
+	for (g = 0; g < t->G; g++)
+		t->ops->put(t->dev, t->joint + g * stride, &always, sizeof always);
+	t->stride = stride;
+	return KV_OK;
+}
+
+/* Gives the copy a capacity of so many rows of each KV head. What it held is gone: memory is freed before
+ * more is taken. */
+static int
+reserve_copy(struct retrieval *t, uint64_t rows)
+{
+	if (t->copy.k != NULL && rows <= t->copy.capacity[0])
+		return KV_OK;
+	layer_rows_free(&t->copy, t->ops, t->dev);
+	if (layer_rows_init(&t->copy, t->G, t->E, t->dtype) != KV_OK)
+		return KV_ENOMEM;
+	return layer_rows_resize(&t->copy, t->ops, t->dev, (uint32_t)rows, 0);
+}
+
+/* Room for last pages of u rows. */
+static int
+reserve_last_pages(struct retrieval *t, uint32_t u)
+{
+	struct last_pages *l = &t->last;
+
+	if (u > l->rows.stride) {
+		t->ops->free(t->dev, l->rows.at);
+		free(l->list);
+		l->list = calloc((size_t)t->G * u, sizeof *l->list);
+		l->rows.at = t->ops->alloc(t->dev, (size_t)t->G * u * sizeof *l->rows.at);
+		l->rows.stride = l->list != NULL && l->rows.at != NULL ? u : 0;
+	}
+	return l->rows.stride >= u ? reserve_copy(t, u) : KV_ENOMEM;
+}
+
+int
+retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const struct layer_index *x)
+{
+	const uint32_t *capacity = rows->capacity != NULL ? rows->capacity : rows->len;
+	uint64_t most, part;
+	uint32_t g;
+
+	for (g = 0, most = 0; g < t->G; g++)
+		most = capacity[g] > most ? capacity[g] : most;
+	if (most + 1 > t->stride &&
+	    reserve_lists(t, (most + most / 8 + ALIGNED) / ALIGNED * ALIGNED) != KV_OK)
+		return KV_ENOMEM;
+	if (t->opt.method == RETRIEVE_QUEST_EVAL && index_has(x, KV_PAGE))
+		return reserve_last_pages(t, x->pages.rows);
+	if (t->opt.method != RETRIEVE_SHADOW || !index_has(x, KV_LOWR))
+		return KV_OK;
+	/* what is always read, and the budget */
+	part = (uint64_t)x->n_exact * x->low.chunk + t->opt.budget;
+	if (most > x->low.n)
+		part += most - x->low.n;
+	return reserve_copy(t, part < most ? part : most);
+}
+
+/* ---- a step ---- */
+
+struct attention
+retrieve_rebuilt(struct retrieval *t, float *o, const struct query *query, const struct layer_rows *rows,
+    const struct chosen *where, const struct layer_index *x)
+{
+	t->ops->gather(t->dev, &t->copy, rows, where);
+	t->ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
+	return (struct attention){ .o = o, .query = *query, .rows = &t->copy };
+}
+
+struct attention
+retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *query,
+    const struct layer_rows *rows, const struct layer_index *x)
+{
+	struct attention a = { .o = o, .query = *query, .rows = rows };
+
+	t->whole = retrieve_is_whole(t, l, rows->len, query->window);
+	if (far_rows_has(t->far, l))
+		return retrieve_far(t, l, o, query, rows, x);
+	if (t->whole)
+		return a;
+	retrieve_choose(t, query, rows, x);
+	if (t->opt.method == RETRIEVE_SHADOW)
+		return retrieve_rebuilt(t, o, query, rows, &t->chosen, x);
+	t->view = *rows;
+	t->view.len = t->seen;
+	a.rows = &t->view;
+	a.chosen = &t->chosen;
+	return a;
+}
+
+void
+retrieve_end(struct retrieval *t, uint32_t l, const struct query *query, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	if (t->whole)
+		retrieve_count_whole(t, l, rows);
+	else
+		retrieve_count(t, l, rows, x);
+	if (far_rows_has(t->far, l))
+		retrieve_count_fetched(t, l);
+	else if (t->opt.audit && !t->whole)
+		retrieve_audit(t, l, query, rows);
+	if (t->opt.overlap)
+		retrieve_compare_steps(t, l, rows);
+}
+
+void
+retrieve(struct retrieval *t, uint32_t l, float *o, const struct query *query,
+    const struct layer_rows *rows, const struct layer_index *x)
+{
+	const struct attention a = retrieve_begin(t, l, o, query, rows, x);
+
+	run_attend_each(t->ops, t->dev, &a, a.rows != NULL);
+	retrieve_end(t, l, query, rows, x);
+}

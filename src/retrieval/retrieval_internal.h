@@ -1,0 +1,112 @@
+/* retrieval_internal.h - what the files of retrieval share */
+#ifndef KVPIPE_RETRIEVAL_INTERNAL_H
+#define KVPIPE_RETRIEVAL_INTERNAL_H
+
+#include "retrieval/retrieval.h"
+
+enum { LEAST_PAGES = 3 };              /* quest-eval: that are read */
+
+/* quest-eval: the last page of each KV head, where it is not whole, as an entry of the index */
+struct last_pages {
+	/* as many rows as a page has: its own, and the last of them again and again */
+	struct chosen rows;
+	uint32_t *list;                /* host [G][rows.stride] the same */
+	struct entries pages;          /* the index's, and these; start, len, capacity are ours */
+};
+
+/* overlap, host: what the last step has read of each layer and KV head */
+struct last_read {
+	uint32_t *bits;                /* [L][G][words], a bit for each row: it was read */
+	size_t words;
+	uint8_t *chose;                /* [L][G] it left rows out; else the bits mean nothing */
+};
+
+/* specontext: what the head says of a step */
+struct ahead {
+	float *score;                  /* device [H of the head][stride] */
+	float *joint;                  /* device [G][stride] of each position; +inf: always read */
+	float *always;                 /* host [sinks or recent + 1] +inf */
+	size_t stride;
+	uint32_t heads;                /* that score has room for */
+	uint32_t n;                    /* positions that are scored */
+	int chosen;                    /* t->chosen are the best of all positions */
+	uint64_t bytes;                /* of keys that this read, and no layer has counted yet */
+};
+
+struct retrieval {
+	const struct ops *ops;
+	struct dev *dev;
+	struct retrieval_options opt;
+	uint32_t L, H, G, E;
+	enum kv_dtype dtype;
+	const double *freq;            /* device [E/2] */
+
+	size_t stride;                 /* of the lists below, a multiple of ALIGNED */
+	float *score;                  /* device [H][stride] of entries; where these compete, reduced in place */
+	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
+	float *candidate;              /* device [G][stride] */
+	struct chosen chosen, best;
+	struct layer_rows view;        /* rows of which the choice is one: those of the layer, with seen */
+	/* shadow: the rows of the chosen chunks; quest-eval: those that last pages are made of */
+	struct layer_rows copy;
+	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
+	uint32_t most;                 /* struct counts of n */
+	/* host [G] rows of which the choice is one: all, or without a last candidate that is cut
+	 * short and was not chosen */
+	uint32_t *seen;
+	struct last_pages last;
+	struct ahead ahead;
+	struct far_rows *far;          /* NULL: all rows are on the device */
+	/* offload, host [G][stride], [G]: the rows that the last step of a far layer reads, and how many */
+	uint32_t *far_list, *far_n;
+	int far_listed;                /* specontext: they are the choice from all positions */
+	uint64_t *far_bytes;           /* host [G] */
+
+	struct retrieval_stats *stats; /* [L][G] */
+	int recording;                 /* retrieval_record(): nothing is counted */
+	int whole;                     /* the last step has read all rows */
+	float *logits;                 /* audit, host [H][stride] */
+	uint32_t *list, *best_list;    /* audit, overlap, host [stride]: of a KV head */
+	struct last_read before;
+};
+
+/* Does a step of layer l read all of so many rows [G]? window: of the query */
+int retrieve_is_whole(const struct retrieval *, uint32_t l, const uint32_t *len, uint32_t window);
+
+/* Chooses the candidates of a step: t->chosen, of t->n, t->always, t->seen. */
+void retrieve_choose(struct retrieval *, const struct query *, const struct layer_rows *,
+    const struct layer_index *x);
+
+/* The same where the head has scored them (retrieve_ahead.c). */
+void retrieve_choose_ahead(struct retrieval *, const struct layer_rows *rows);
+/* t->chosen <- the best of all positions. */
+void retrieve_choose_all(struct retrieval *);
+/* How many candidates, of u rows each, are read of KV head g: all where it fits into the budget,
+ * else those that are always read and `of_budget` others. */
+void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,
+    uint64_t always, uint32_t of_budget);
+/* The same for all KV heads where candidates are rows, which grow with these. */
+void retrieve_set_rows(struct retrieval *, const struct layer_rows *rows);
+void retrieve_ahead_free(struct retrieval *);
+
+/* shadow: attention to the choice, whose rows are at `where` in rows: to a copy with rebuilt keys */
+struct attention retrieve_rebuilt(struct retrieval *, float *o, const struct query *, const struct layer_rows *rows,
+    const struct chosen *where, const struct layer_index *x);
+/* retrieve_begin() of a layer that is far; t->whole is known. What could not be read leaves 0, and its reason in
+ * the store. */
+struct attention retrieve_far(struct retrieval *, uint32_t l, float *o, const struct query *,
+    const struct layer_rows *, const struct layer_index *x);
+
+/* What of layer l the step has brought; and what the device has brought so far, which it counts itself */
+void retrieve_count_fetched(struct retrieval *, uint32_t l);
+void retrieve_count_brought(const struct retrieval *);
+/* After a step of layer l: counts what it has read of rows, all of them or the choice. */
+void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
+void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,
+    const struct layer_index *x);
+/* Compares what was chosen with what the true logits would have chosen. */
+void retrieve_audit(struct retrieval *, uint32_t l, const struct query *, const struct layer_rows *rows);
+/* The same with what the step before has chosen. */
+void retrieve_compare_steps(struct retrieval *, uint32_t l, const struct layer_rows *rows);
+
+#endif

@@ -1,0 +1,165 @@
+/* retrieve_ahead.c - SpeContext: what a step reads, chosen before its first layer runs
+ *
+ * SpeContext (Xu et al. 2025), section 4.3: the attention weights of the retrieval head over all
+ * tokens, for each query head; the maximum over those of a KV head of the model (GQA, MQA); of these
+ * the best within the budget, and the same tokens in every layer. Where rows of a layer are gone, the
+ * rest of them compete there by the scores of their positions. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "retrieval/retrieval_internal.h"
+
+enum { ALIGNED = 32 };                          /* elements, as lists elsewhere */
+
+void
+retrieve_ahead_free(struct retrieval *t)
+{
+	t->ops->free(t->dev, t->ahead.score);
+	t->ops->free(t->dev, t->ahead.joint);
+	free(t->ahead.always);
+	t->ahead = (struct ahead){ .stride = 0 };
+}
+
+/* What is always read, the newest token among it */
+static uint32_t
+longest_always(const struct retrieval_options *o)
+{
+	const uint32_t recent = o->recent > 0 ? o->recent : 1;
+
+	return o->sinks > recent ? o->sinks : recent;
+}
+
+int
+retrieval_reserve_ahead(struct retrieval *t, const struct head_keys *text)
+{
+	const uint32_t n = longest_always(&t->opt);
+	const size_t stride = (text->keys.capacity[0] + (size_t)ALIGNED) / ALIGNED * ALIGNED;
+	struct ahead *a = &t->ahead;
+	uint32_t i;
+
+	if (t->opt.method != RETRIEVE_SPECONTEXT || (stride <= a->stride && a->heads == text->head->H))
+		return KV_OK;
+	retrieve_ahead_free(t);
+	a->score = t->ops->alloc(t->dev, text->head->H * stride * sizeof *a->score);
+	a->joint = t->ops->alloc(t->dev, t->G * stride * sizeof *a->joint);
+	a->always = malloc(n * sizeof *a->always);
+	if (a->score == NULL || a->joint == NULL || a->always == NULL) {
+		retrieve_ahead_free(t);
+		return KV_ENOMEM;
+	}
+	for (i = 0; i < n; i++)
+		a->always[i] = INFINITY;
+	a->stride = stride;
+	a->heads = text->head->H;
+	return KV_OK;
+}
+
+/* Positions first .. first+n-1 are always read. */
+static void
+always_read(struct retrieval *t, uint32_t first, uint32_t n)
+{
+	struct ahead *a = &t->ahead;
+	uint32_t g;
+
+	for (g = 0; n > 0 && g < t->G; g++)
+		t->ops->put(t->dev, a->joint + g * a->stride + first, a->always,
+		    n * sizeof *a->always);
+}
+
+void
+retrieve_ahead(struct retrieval *t, struct head_keys *text)
+{
+	const struct retrieval_head *h = text->head;
+	const struct layer_rows *keys = &text->keys;
+	const uint32_t n = keys->len[0], recent = t->opt.recent > 0 ? t->opt.recent : 1;
+	struct ahead *a = &t->ahead;
+	struct query query = { .N = 1, .H = h->H };
+	uint32_t g;
+
+	if (t->opt.method != RETRIEVE_SPECONTEXT)
+		return;
+	a->n = n;
+	a->chosen = 0;
+	a->bytes = 0;
+	if (n <= t->opt.budget)                 /* no layer has more rows */
+		return;
+	query.q = head_keys_query(text);
+	t->ops->key_scores(t->dev, a->score, a->stride, &query, keys);
+	for (g = 0; g < t->G; g++)
+		t->n[g] = n;
+	t->ops->group_reduce(t->dev, a->joint, a->score, a->stride, (struct counts){ t->n, 0 },
+	    h->H, t->G, t->opt.reduce);
+	always_read(t, 0, t->opt.sinks < n ? t->opt.sinks : n);
+	always_read(t, recent < n ? n - recent : 0, recent < n ? recent : n);
+	a->bytes = n * (uint64_t)h->G * h->E * kv_dtype_size(keys->dtype) / t->G;
+}
+
+/* Are these the rows of all positions? */
+static int
+has_all(const struct layer_rows *rows, uint32_t n)
+{
+	uint32_t g;
+
+	for (g = 0; g < rows->heads && rows->len[g] == n; g++)
+		;
+	return g == rows->heads;
+}
+
+/* t->candidate <- the scores of the positions that rows have; in one call where all KV heads have room
+ * for as many rows */
+static void
+score_rows(struct retrieval *t, const struct layer_rows *rows)
+{
+	const uint32_t G = t->G;
+	const uint64_t apart = G > 1 ? rows->start[1] - rows->start[0] : 0;
+	const struct ahead *a = &t->ahead;
+	uint32_t g;
+
+	for (g = 0; g < G && rows->start[g] == rows->start[0] + g * apart; g++)
+		;
+	if (g == G) {
+		t->ops->scores_by_label(t->dev, t->candidate, t->stride, a->joint, a->stride,
+		    rows->pos + rows->start[0], apart, t->n, G);
+		return;
+	}
+	for (g = 0; g < G; g++)
+		t->ops->scores_by_label(t->dev, t->candidate + g * t->stride, t->stride,
+		    a->joint + g * a->stride, a->stride, rows->pos + rows->start[g], 0, t->n + g, 1);
+}
+
+void
+retrieve_choose_all(struct retrieval *t)
+{
+	uint32_t g;
+
+	t->chosen.rows = 1;
+	for (g = 0; g < t->G; g++) {
+		t->n[g] = t->ahead.n;
+		t->chosen.n[g] = t->ahead.n < t->opt.budget ? t->ahead.n : t->opt.budget;
+	}
+	t->ops->topk(t->dev, &t->chosen, t->ahead.joint, t->ahead.stride,
+	    (struct counts){ t->n, 0 }, t->G);
+	t->ahead.chosen = 1;
+}
+
+void
+retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
+{
+	struct ahead *a = &t->ahead;
+	const int all = has_all(rows, a->n);
+	uint32_t g;
+
+	for (g = 0; g < t->G; g++)
+		retrieve_set_choice(t, rows, g, 1, 0, t->opt.budget);
+	if (all && a->chosen)
+		return;
+	if (all) {
+		retrieve_choose_all(t);
+		return;
+	}
+	score_rows(t, rows);
+	if (t->far != NULL)                     /* fetches look at the choice from all positions */
+		far_rows_fetched_all(t->far);
+	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 }, t->G);
+	a->chosen = 0;
+}

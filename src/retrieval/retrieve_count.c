@@ -1,0 +1,222 @@
+/* retrieve_count.c - what retrieval has read, and beside it what the true logits, and the
+ * step before, would have read
+ *
+ * Bytes are counted where it is decided what is read: of an index all that is scored, of
+ * keys and values the rows that enter the softmax. (The copy of a chunk's keys that are
+ * rebuilt is not: gather() makes it, but the method does not need it.)
+ *
+ * Audit and overlap bring lists of what was chosen to the host, and wait for the device: no
+ * steps with them are repeated from a recording (retrieval_graph.c). */
+#include <math.h>
+#include <string.h>
+
+#include "retrieval/retrieval_internal.h"
+
+/* ---- what was read ---- */
+
+/* Rows of the candidates that were chosen of KV head g: a last one that is cut short is one of
+ * them, or not among t->seen. */
+static uint64_t
+chosen_rows(const struct retrieval *t, uint32_t g)
+{
+	const uint32_t u = t->chosen.rows, part = t->seen[g] % u;
+
+	return (uint64_t)t->chosen.n[g] * u - (part > 0 ? u - part : 0);
+}
+
+void
+retrieve_count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+{
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
+	uint64_t row = t->E * kv_dtype_size(t->dtype);
+	uint32_t g;
+
+	for (g = 0; g < t->G && !t->recording; g++, s++) {
+		s->steps++;
+		s->rows += rows->len[g];
+		s->of_rows += rows->len[g];
+		s->key_bytes += rows->len[g] * row;
+		s->value_bytes += rows->len[g] * row;
+		s->of_bytes += 2 * rows->len[g] * row;
+		s->recall += 1;
+		s->mass += 1;
+	}
+}
+
+/* Bytes of the index, and of keys that are scored in its stead or not rebuilt from it, that were
+ * read for KV head g; rows: of the chosen candidates. */
+static void
+count_index(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
+    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+{
+	uint64_t esize = kv_dtype_size(t->dtype), row = t->E * esize, rebuilt;
+
+	switch (t->opt.method) {
+	case RETRIEVE_FIER:
+		s->index_bytes += x->bits.len[g] * (uint64_t)x->bits.bytes;
+		s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows +
+		    n_rows) * row;
+		break;
+	case RETRIEVE_QUEST:
+		s->index_bytes += x->pages.len[g] * (uint64_t)x->pages.bytes;
+		s->key_bytes += n_rows * row;
+		break;
+	case RETRIEVE_QUEST_EVAL:
+		s->index_bytes += t->n[g] * (uint64_t)x->pages.bytes;
+		s->key_bytes += n_rows * row;
+		break;
+	case RETRIEVE_CLUSTER:
+		s->index_bytes += x->mean.len[g] * row + rows->len[g] * (uint64_t)4;
+		s->key_bytes += n_rows * row;
+		break;
+	case RETRIEVE_SHADOW:
+		rebuilt = (uint64_t)(t->chosen.n[g] - t->always[g]) * x->low.chunk;
+		s->index_bytes += x->landmark.len[g] * row + rebuilt * x->low.rank * esize +
+		    (rebuilt > 0) * row * x->low.rank;
+		s->key_bytes += (n_rows - rebuilt) * row;
+		break;
+	case RETRIEVE_SPECONTEXT:               /* the first layer that chooses counts for all */
+		s->index_bytes += t->ahead.bytes;
+		s->key_bytes += n_rows * row;
+	}
+}
+
+void
+retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
+{
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
+	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
+	uint32_t g;
+
+	for (g = 0; g < t->G && !t->recording; g++, s++) {
+		s->steps++;
+		n = chosen_rows(t, g);
+		s->rows += n;
+		s->of_rows += rows->len[g];
+		s->value_bytes += n * row;
+		s->of_bytes += 2 * rows->len[g] * row;
+		count_index(s, t, g, rows, x, n);
+	}
+	t->ahead.bytes = 0;
+}
+
+/* ---- audit, overlap ---- */
+
+/* list[] <- the rows of the chosen candidates of KV head g. Returns how many. */
+static uint32_t
+list_rows(struct retrieval *t, const struct layer_rows *rows, uint32_t g)
+{
+	uint32_t n = t->chosen.n[g], u = t->chosen.rows, i, j, row, out = 0, *at = t->best_list;
+
+	t->ops->get(t->dev, at, t->chosen.at + g * t->chosen.stride, n * sizeof *at);
+	for (i = 0; i < n; i++)
+		for (j = 0; j < u && (row = at[i] * u + j) < rows->len[g]; j++)
+			t->list[out++] = row;
+	return out;
+}
+
+/* The share of its softmax that a query head gives to the n listed rows. */
+static double
+softmax_share(const float *logit, uint32_t len, const uint32_t *list, uint32_t n)
+{
+	double most = -INFINITY, all = 0, part = 0;
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		most = logit[i] > most ? logit[i] : most;
+	for (i = 0; i < len; i++)
+		all += exp(logit[i] - most);
+	for (i = 0; i < n; i++)
+		part += exp(logit[list[i]] - most);
+	return part / all;
+}
+
+/* How many numbers two ascending lists of n have in common. */
+static uint32_t
+in_both(const uint32_t *a, const uint32_t *b, uint32_t n)
+{
+	uint32_t i = 0, j = 0, both = 0;
+
+	while (i < n && j < n) {
+		both += a[i] == b[j];
+		if (a[i] < b[j])
+			i++;
+		else if (a[i] > b[j])
+			j++;
+		else
+			i++, j++;
+	}
+	return both;
+}
+
+/* Compares what was chosen with what the true logits would have chosen. */
+void
+retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query, const struct layer_rows *rows)
+{
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
+	const struct counts all = { rows->len, 0 };
+	uint32_t R = t->H / t->G, g, h, k;
+	double share;
+
+	t->ops->key_scores(t->dev, t->score, t->stride, query, rows);
+	t->ops->get(t->dev, t->logits, t->score, t->H * t->stride * sizeof *t->logits);
+	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, all, t->H, t->G,
+	    t->opt.reduce);
+	for (g = 0; g < t->G; g++)
+		t->best.n[g] = (uint32_t)chosen_rows(t, g);
+	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, all, t->G);
+	for (g = 0; g < t->G; g++, s++) {
+		if ((k = list_rows(t, rows, g)) == 0) {
+			s->recall += 1;
+			s->mass += 1;
+			continue;
+		}
+		t->ops->get(t->dev, t->best_list, t->best.at + g * t->best.stride,
+		    k * sizeof *t->best_list);
+		s->recall += (double)in_both(t->list, t->best_list, k) / k;
+		for (share = 0, h = g * R; h < (g + 1) * R; h++)
+			share += softmax_share(t->logits + h * t->stride, rows->len[g], t->list,
+			    k);
+		s->mass += share / R;
+	}
+}
+
+/* bits[] <- the n listed rows, and no others. Returns how many of them were there before. */
+static uint32_t
+replace_rows(uint32_t *bits, size_t words, const uint32_t *list, uint32_t n)
+{
+	uint32_t i, both = 0;
+
+	for (i = 0; i < n; i++)
+		both += bits[list[i] / 32] >> list[i] % 32 & 1;
+	memset(bits, 0, words * sizeof *bits);
+	for (i = 0; i < n; i++)
+		bits[list[i] / 32] |= 1u << list[i] % 32;
+	return both;
+}
+
+/* Compares what was chosen with what the step before has chosen, row by row: the last page or
+ * chunk may have grown since. */
+void
+retrieve_compare_steps(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+{
+	struct last_read *before = &t->before;
+	uint32_t g, n, both;
+	size_t i;
+	int chose;
+
+	for (g = 0; g < t->G; g++) {
+		i = (size_t)l * t->G + g;
+		chose = !t->whole && t->chosen.n[g] > 0 && t->chosen.n[g] < t->n[g];
+		if (chose) {
+			n = list_rows(t, rows, g);
+			both = replace_rows(before->bits + i * before->words, before->words,
+			    t->list, n);
+			if (before->chose[i]) {
+				t->stats[i].pairs++;
+				t->stats[i].overlap += (double)both / n;
+			}
+		}
+		before->chose[i] = (uint8_t)chose;
+	}
+}
