@@ -454,7 +454,7 @@ open_model(struct session *s, struct kv_reader *r)
 		    s->model->id.vocabulary);
 	if (questions.longest > UINT32_MAX - room())
 		die(EXIT_DAMAGED, "%s: a question of %zu tokens", ask, questions.longest);
-	rows = workspace_tile(s->device.ops);
+	rows = ops_tile(s->device.ops);
 	want.spare = room() + (uint32_t)questions.longest;
 	rows = questions.longest < rows ? (uint32_t)questions.longest : rows;
 	rows = rows == 0 ? 1 : rows;

@@ -183,7 +183,7 @@ start_cache(const struct session *e, struct kv_reader *from, struct observation 
 static void
 choose_tile(const struct session *e)
 {
-	tile = workspace_tile(e->device.ops);
+	tile = ops_tile(e->device.ops);
 	if (chunk != NOT_GIVEN && !(evicts() && chunk > tile))
 		tile = chunk;
 }

@@ -6,13 +6,12 @@
 #include <stdlib.h>
 
 #include "cache/cache.h"
-#include "forward/forward.h"
 
 static uint32_t
 most_rows(const struct model *m, uint32_t l, uint32_t n)
 {
 	const uint32_t window = m->layer[l].window;
-	const uint64_t most = window + (uint64_t)window / 8 + workspace_tile(m->ops);
+	const uint64_t most = window + (uint64_t)window / 8 + ops_tile(m->ops);
 
 	return window == 0 || most > n ? n : (uint32_t)most;
 }

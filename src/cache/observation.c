@@ -1,7 +1,8 @@
-/* observation.c - the observation window on the device, while tokens run
+/* observation.c - the observation window, on the host and on the device
  *
- * The window of a layer slides through a buffer of twice its size: a new query costs one
- * copy, and the others are moved to the front of the buffer only once in W tokens. */
+ * While tokens run it is on the device: the window of a layer slides through a buffer of twice its
+ * size, so that a new query costs one copy, and the others are moved to the front of the buffer only
+ * once in W tokens. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,65 @@ static size_t
 row_of(const struct model *m)
 {
 	return (size_t)m->id.query_heads * m->id.head_width;
+}
+
+int
+observation_init(struct observation *obs, const struct model *m, uint32_t window)
+{
+	const size_t row = row_of(m);
+	uint32_t l;
+
+	memset(obs, 0, sizeof *obs);
+	obs->window = window;
+	obs->pos = calloc(window, sizeof *obs->pos);
+	obs->q = calloc(m->id.layers, sizeof *obs->q);
+	if (obs->pos == NULL || obs->q == NULL) {
+		observation_free(obs, m);
+		return MODEL_ENOMEM;
+	}
+	for (l = 0; l < m->id.layers; l++)
+		if ((obs->q[l] = calloc(window * row, sizeof(float))) == NULL) {
+			observation_free(obs, m);
+			return MODEL_ENOMEM;
+		}
+	return 0;
+}
+
+void
+observation_free(struct observation *obs, const struct model *m)
+{
+	uint32_t l;
+
+	for (l = 0; obs->q != NULL && !obs->on_device && l < m->id.layers; l++)
+		free(obs->q[l]);
+	for (l = 0; obs->own != NULL && l < m->id.layers; l++)
+		free(obs->own[l]);
+	m->ops->free(m->dev, obs->buffer);
+	free(obs->q);
+	free(obs->own);
+	free(obs->pos);
+	memset(obs, 0, sizeof *obs);
+}
+
+void
+observation_expect(struct observation *obs, const struct model *m, uint32_t from, size_t n)
+{
+	const size_t row = row_of(m);
+	uint32_t take = n < obs->window ? (uint32_t)n : obs->window;
+	uint32_t keep = obs->window - take, drop, l, i;
+
+	if (obs->have > keep) {
+		drop = obs->have - keep;
+		if (obs->buffer != NULL)
+			observation_slide(obs, m, drop);
+		for (l = 0; obs->buffer == NULL && l < m->id.layers; l++)
+			memmove(obs->q[l], obs->q[l] + drop * row, keep * row * sizeof(float));
+		memmove(obs->pos, obs->pos + drop, keep * sizeof *obs->pos);
+		obs->have = keep;
+	}
+	obs->first = (uint32_t)(from + n - take);
+	for (i = 0; i < take; i++)
+		obs->pos[obs->have++] = obs->first + i;
 }
 
 /* The buffer of layer l */

@@ -40,7 +40,7 @@ observe_total(const struct observe_options *o, uint32_t next_position, size_t n)
 uint32_t
 observe_rows(const struct ops *ops, size_t n)
 {
-	const uint32_t most = workspace_tile(ops);
+	const uint32_t most = ops_tile(ops);
 
 	return n < most ? (uint32_t)n : most;
 }

@@ -13,9 +13,6 @@ struct adapter;
 /* Buffers for up to N rows, allocated once. */
 struct workspace;
 struct workspace *workspace_new(const struct model *m, uint32_t rows);   /* NULL without memory */
-/* The default number of rows that run at once, which bounds the memory of activations: more
- * on a GPU, which needs more rows to be busy. */
-uint32_t workspace_tile(const struct ops *);
 /* Bytes of the device that they take. */
 uint64_t workspace_bytes(const struct model *m, uint32_t rows);
 void workspace_free(struct workspace *, const struct model *m);          /* NULL allowed */

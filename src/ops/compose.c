@@ -107,3 +107,9 @@ run_ffn_with(const struct ops *o, struct dev *d, float *x, const struct ffn *w,
 	run_gate(o, d, gate, up, w, N);
 	run_add(o, d, x, gate, &w->down, bias->down, r, xn, N);
 }
+
+uint32_t
+ops_tile(const struct ops *ops)
+{
+	return ops->runs_ahead ? 4096 : 512;
+}

@@ -1,4 +1,4 @@
-/* compose.h - the fused ops, which a backend may leave out
+/* compose.h - the fused ops, which a backend may leave out, and what a backend is best given
  *
  * Each function calls the backend's op. Where that is NULL or returns 0, it runs the composition of
  * elementary ops that the op is defined by. Arguments as in ops.h. */
@@ -39,5 +39,9 @@ void run_gate(const struct ops *, struct dev *, float *gate, const float *up, co
 void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *,
     const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,
     uint32_t N);
+
+/* How many rows run at once by default, which bounds the memory of activations: more on a GPU, which
+ * needs more rows to be busy. */
+uint32_t ops_tile(const struct ops *);
 
 #endif

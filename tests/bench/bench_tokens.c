@@ -45,7 +45,7 @@ run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
 static void
 measure(const struct model *m, size_t tokens, size_t steps, int filled)
 {
-	struct workspace *ws = workspace_new(m, workspace_tile(m->ops)), *one = workspace_new(m, 1);
+	struct workspace *ws = workspace_new(m, ops_tile(m->ops)), *one = workspace_new(m, 1);
 	struct cache *c = cache_new(m, m->id.weights_dtype);
 	double *step = malloc(steps * sizeof *step), prompt = 0;
 	size_t i;

@@ -1,0 +1,141 @@
+/* run_tokens.c - tokens in chunks, behind those that the cache has seen
+ *
+ * Positions and memory are looked at before a chunk runs, the device and the last row after it. */
+#include <stdio.h>
+
+#include "forward/finite.h"
+#include "forward/forward_internal.h"
+
+/* ws->x[N][D] <- rows at .. at+N-1 of the input */
+static void
+embed_input(const struct model *m, struct workspace *ws, const struct run_input *in, size_t at,
+    uint32_t N)
+{
+	const size_t D = m->id.hidden;
+
+	if (in->ids != NULL) {
+		m->ops->embed(m->dev, ws->x, &m->embed, in->ids + at, N);
+		scale_embeddings(m, ws->x, N);
+	} else
+		m->ops->put(m->dev, ws->x, in->x + at * D, N * D * sizeof *in->x);
+}
+
+int
+run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const struct run_input *in,
+    size_t n, uint32_t *position, struct observation *obs, const struct step_hook *step, char *err,
+    size_t errlen)
+{
+	const char *failure;
+	uint32_t N, i;
+	size_t at;
+	int rc;
+
+	if (obs != NULL && n > 0)
+		observation_expect(obs, m, *position, n);
+	for (at = 0; at < n; at += N) {
+		N = n - at < ws->rows ? (uint32_t)(n - at) : ws->rows;
+		for (i = 0; i < N; i++)
+			ws->host_pos[i] = *position + i;
+		if ((position == &c->next_position &&
+		    cache_slide(c, *position, 0, m->id.layers) != 0) || cache_reserve(c, N) != 0 ||
+		    cache_reserve_beside(c, N) != 0) {
+			snprintf(err, errlen, "no memory for %u more rows", N);
+			return MODEL_ENOMEM;
+		}
+		embed_input(m, ws, in, at, N);
+		c->ran += N;
+		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
+		if ((failure = m->ops->sync(m->dev)) != NULL) {
+			snprintf(err, errlen, "%s", failure);
+			return MODEL_EIO;
+		}
+		if ((rc = check_row(c, ws, ws->x + (N - 1) * (size_t)m->id.hidden, *position + N - 1, 0,
+		    m->id.layers, err, errlen)) != 0)
+			return rc;
+		*position += N;
+		if (step != NULL)
+			step->call(step->with, at + N);
+	}
+	return 0;
+}
+
+int
+check_positions(const struct cache *c, size_t n, char *err, size_t errlen)
+{
+	const struct model *m = c->model;
+
+	if (n > UINT32_MAX - c->next_position) {
+		snprintf(err, errlen, "position %u + %zu tokens: positions end at 2^32",
+		    c->next_position, n);
+		return MODEL_EUNSUPPORTED;
+	}
+	if (m->rope_switch != 0 && c->next_position + n > m->rope_switch) {
+		snprintf(err, errlen, "position %u + %zu tokens: the text began as one of at most "
+		    "%u tokens, and this model (longrope) turns the keys of longer ones otherwise: "
+		    "run it from its beginning, whole", c->next_position, n, m->rope_switch);
+		return MODEL_EUNSUPPORTED;
+	}
+	if (m->position_end != UINT32_MAX && c->next_position + n > m->position_end) {
+		snprintf(err, errlen, "position %u + %zu tokens: this model ends at %u here: %s",
+		    c->next_position, n, m->position_end, m->position_why);
+		return MODEL_EUNSUPPORTED;
+	}
+	return 0;
+}
+
+int
+reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
+{
+	int rc = check_positions(c, n, err, errlen);
+
+	if (rc != 0)
+		return rc;
+	if (cache_reserve(c, (uint32_t)n) != 0) {
+		snprintf(err, errlen, "no memory for %zu more rows", n);
+		return MODEL_ENOMEM;
+	}
+	return 0;
+}
+
+int
+reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
+{
+	int rc;
+
+	if (id >= c->model->id.vocabulary) {
+		snprintf(err, errlen, "token %u of a vocabulary of %u", id,
+		    c->model->id.vocabulary);
+		return MODEL_EINVALID;
+	}
+	if (cache_slide(c, c->next_position, 0, c->model->id.layers) != 0) {
+		snprintf(err, errlen, "no memory to drop rows");
+		return MODEL_ENOMEM;
+	}
+	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && (cache_add_tokens(c, &id, 1) != 0 ||
+	    cache_reserve_beside(c, 1) != 0)) {
+		snprintf(err, errlen, "no memory for 1 more token");
+		rc = MODEL_ENOMEM;
+	}
+	return rc;
+}
+
+int
+run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+{
+	const struct run_input in = { ids, NULL };
+	int rc = reserve_positions(c, n, err, errlen);
+
+	if (rc == 0 && cache_add_tokens(c, ids, n) != 0) {
+		snprintf(err, errlen, "no memory for %zu more tokens", n);
+		return MODEL_ENOMEM;
+	}
+	if (rc == 0)
+		rc = run_chunks(m, c, ws, &in, n, &c->next_position, obs, step, err, errlen);
+	if (rc == 0 && n > 0 &&
+	    last_logits(m, c, ws, ws->x + (n - 1) % ws->rows * m->id.hidden) != 0) {
+		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
+		return MODEL_ENOMEM;
+	}
+	return rc;
+}

@@ -1,0 +1,91 @@
+/* workspace.c - buffers of the rows that run at once */
+#include <stdlib.h>
+
+#include "forward/forward_internal.h"
+
+struct workspace *
+workspace_new(const struct model *m, uint32_t rows)
+{
+	const struct kv_model *id = &m->id;
+	struct workspace *ws = calloc(1, sizeof *ws);
+	size_t N = rows, f = sizeof(float);
+	size_t q_dim = (size_t)id->query_heads * id->head_width;
+	size_t kv_dim = (size_t)id->kv_heads * id->head_width;
+
+	if (ws == NULL)
+		return NULL;
+	ws->rows = rows;
+	ws->each = &ws->one;
+	ws->own_rows = &ws->one_rows;
+	ws->x = ws->own_x = m->ops->alloc(m->dev, N * id->hidden * f);
+	ws->xn = m->ops->alloc(m->dev, N * id->hidden * f);
+	ws->q = m->ops->alloc(m->dev, N * q_dim * f);
+	ws->o = m->ops->alloc(m->dev, N * q_dim * f);
+	ws->k = m->ops->alloc(m->dev, N * kv_dim * f);
+	ws->v = m->ops->alloc(m->dev, N * kv_dim * f);
+	ws->gate = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->up = m->ops->alloc(m->dev, N * id->ffn * f);
+	ws->lse = m->ops->alloc(m->dev, N * id->query_heads * f);
+	ws->logits = m->ops->alloc(m->dev, id->vocabulary * f);
+	ws->pos = m->ops->alloc(m->dev, N * sizeof *ws->pos);
+	ws->tok = m->ops->alloc(m->dev, sizeof *ws->tok);
+	ws->host_pos = calloc(N, sizeof *ws->host_pos);
+	ws->host_x = calloc(id->hidden, f);
+	if (!ws->x || !ws->xn || !ws->q || !ws->o || !ws->k || !ws->v || !ws->gate || !ws->up ||
+	    !ws->lse || !ws->logits || !ws->pos || !ws->tok || !ws->host_pos || !ws->host_x) {
+		workspace_free(ws, m);
+		return NULL;
+	}
+	return ws;
+}
+
+uint64_t
+workspace_bytes(const struct model *m, uint32_t rows)
+{
+	const struct kv_model *id = &m->id;
+	uint64_t E = id->head_width, floats = 2 * (uint64_t)id->hidden + id->query_heads * 2 * E +
+	    id->kv_heads * 2 * E + 2 * (uint64_t)id->ffn + id->query_heads;
+
+	return rows * (floats * sizeof(float) + sizeof(uint32_t)) +
+	    id->vocabulary * sizeof(float);
+}
+
+void
+workspace_free(struct workspace *ws, const struct model *m)
+{
+	if (ws == NULL)
+		return;
+	m->ops->free(m->dev, ws->own_x);
+	m->ops->free(m->dev, ws->xn);
+	m->ops->free(m->dev, ws->q);
+	m->ops->free(m->dev, ws->o);
+	m->ops->free(m->dev, ws->k);
+	m->ops->free(m->dev, ws->v);
+	m->ops->free(m->dev, ws->gate);
+	m->ops->free(m->dev, ws->up);
+	m->ops->free(m->dev, ws->lse);
+	m->ops->free(m->dev, ws->logits);
+	m->ops->free(m->dev, ws->pos);
+	m->ops->free(m->dev, ws->tok);
+	free(ws->host_pos);
+	free(ws->host_x);
+	free(ws);
+}
+
+uint32_t
+workspace_rows(const struct workspace *ws)
+{
+	return ws->rows;
+}
+
+float *
+workspace_x(struct workspace *ws)
+{
+	return ws->x;
+}
+
+void
+workspace_use(struct workspace *ws, float *x)
+{
+	ws->x = x != NULL ? x : ws->own_x;
+}
