@@ -14,18 +14,18 @@ constexpr uint32_t PLACE_THREADS = 1024, FETCH_THREADS = 256;
 constexpr uint32_t PIECES = 4;           /* units of keys, and of values, that a thread has in flight */
 constexpr uint32_t FETCH_BLOCKS = 16;    /* of all KV heads; 512 KiB in flight */
 
-/* struct far_slots, and what it is called with, as a kernel's argument */
+/* struct offload_slots, and what it is called with, as a kernel's argument */
 struct slot_table {
 	uint32_t *row, *slot, *n, *new_row, *new_slot;
-	uint64_t *brought;
+	uint64_t *fetched;
 	size_t stride;
 	uint32_t slots;
-	const uint8_t *exact;        /* [G][chunks]; NULL: all keys are brought */
+	const uint8_t *exact;        /* [G][chunks]; NULL: all keys are fetched */
 	uint32_t chunk, chunks;      /* rows of one; of a KV head */
 	uint32_t stored[MAX_HEADS];
 };
 
-/* Is the key of row r one of those that are brought? */
+/* Is the key of row r one of those that are fetched? */
 DEVICE bool
 brings_key(const struct slot_table &t, uint32_t g, uint32_t r)
 {
@@ -64,7 +64,7 @@ find_rows(uint32_t *at, const struct row_list &list, const struct slot_table &t,
 }
 
 /* Slot s, which is free, gets new row number i of the list, which has n, or none. Returns the keys of it that
- * are brought. */
+ * are fetched. */
 DEVICE uint32_t
 fill_slot(uint32_t *at, const struct slot_table &t, uint32_t s, uint32_t i, uint32_t n)
 {
@@ -111,7 +111,7 @@ place_rows(uint32_t *lists, size_t stride, const struct row_list list, const str
 	prefix_sum<PLACE_THREADS>(keys, part, &all);
 	if (threadIdx.x == 0) {
 		t.n[g] = n;
-		t.brought[g] += n + all;
+		t.fetched[g] += n + all;
 	}
 }
 
@@ -171,7 +171,7 @@ UNROLL		for (uint32_t i = 0; i < PIECES; i++) {
 /* Fills t and way. Returns 0 after a failure. */
 static int
 fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way, const struct layer_rows *rows,
-    const struct low_rank *low, const struct far_slots *f, uint32_t units)
+    const struct low_rank *low, const struct offload_slots *f, uint32_t units)
 {
 	const uint32_t G = rows->heads;
 
@@ -180,14 +180,14 @@ fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way, const str
 	if (!gpu_ok(d))
 		return 0;
 	*t = { .row = f->row, .slot = f->slot, .n = f->n_new, .new_row = f->new_row, .new_slot = f->new_slot,
-		.brought = f->brought, .stride = f->stride, .slots = f->slots,
+		.fetched = f->fetched, .stride = f->stride, .slots = f->slots,
 		.exact = low != NULL ? low->exact : NULL, .chunk = low != NULL ? low->chunk : 1,
 		.chunks = low != NULL ? low->n / low->chunk : 0, .stored = {} };
 	*way = { .from_k = f->k, .from_v = f->v, .to_k = f->to->k, .to_v = f->to->v,
 		.from_pos = rows->pos, .to_pos = f->to->pos, .heads = G, .units = units, .from = {},
 		.to = {}, .pos = {} };
 	for (uint32_t g = 0; g < G; g++) {
-		t->stored[g] = f->stored[g];
+		t->stored[g] = f->host_count[g];
 		way->from[g] = f->start[g];
 		way->to[g] = f->to->start[g];
 		way->pos[g] = rows->start[g];
@@ -234,7 +234,7 @@ begin_ahead(struct dev *d)
 
 uint64_t
 gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen,
-    const struct layer_rows *rows, const struct low_rank *low, const struct far_slots *f, int ahead)
+    const struct layer_rows *rows, const struct low_rank *low, const struct offload_slots *f, int ahead)
 {
 	const size_t bytes = f->to->width * kv_dtype_size(f->to->dtype);
 	const uintptr_t places = (uintptr_t)f->to->k | (uintptr_t)f->to->v | (uintptr_t)f->k | (uintptr_t)f->v;

@@ -107,6 +107,13 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 	assert_output ''
 }
 
+@test "no line of these folders is longer than 100 columns, with tabs of 8" {
+	run bash -c 'for f in src/{ops,cache,offload,retrieval,forward}/*.[ch]; do
+		expand -t 8 "$f" | awk -v f="$f" "length > 100 { print f \": \" FNR }"
+	done'
+	assert_output ''
+}
+
 @test "no source file is longer than 600 lines" {
 	run bash -c "tree_files c h cu cc py sh bats | xargs wc -l | awk '\$1 > 600 && \$2 != \"total\"'"
 	assert_output ''

@@ -327,7 +327,7 @@ save(struct sequence *x, struct kv_reader *from, struct engine_error *e)
 	snapshot_head(c, &head);
 	w = output_create(&head);
 	code = snapshot_save(w, c, observe > 0 ? &x->obs : NULL);
-	if (x->store != NULL && row_store_check(x->store) != KV_OK) {
+	if (x->store != NULL && offload_store_check(x->store) != KV_OK) {
 		output_discard(w);
 		return engine_fail(e, ENGINE_ERUN, "%s", x->store->error);
 	}
@@ -503,9 +503,9 @@ decode_one(struct session *s, const char *name)
 	else
 		answer(s, &d, &x, r, seconds() - t0);
 	end_retrieval(x.retrieval, s->model);
-	if (x.far != NULL && x.cache->far_from < s->model->id.layers)
-		note("layers %u to %u are %s", x.cache->far_from, s->model->id.layers - 1,
-		    row_store_where(x.store));
+	if (x.offload != NULL && x.cache->offload_from < s->model->id.layers)
+		note("layers %u to %u are %s", x.cache->offload_from, s->model->id.layers - 1,
+		    offload_store_describe(x.store));
 	report_count("tokens_run", x.cache->ran);
 	if (keep)
 		report_count("tokens", x.cache->n_tokens);

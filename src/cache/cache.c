@@ -241,8 +241,8 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
-	const int far = far_rows_has(c->far, (uint32_t)(rows - c->layer));
-	const size_t row = far ? 0 : rows->width * kv_dtype_size(rows->dtype);
+	const int offloaded = offload_has(c->offload, (uint32_t)(rows - c->layer));
+	const size_t row = offloaded ? 0 : rows->width * kv_dtype_size(rows->dtype);
 	struct layer_rows to = *rows;
 	uint64_t total = 0;
 	uint32_t g;

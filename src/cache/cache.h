@@ -27,8 +27,8 @@ struct cache {
 	uint32_t next_position;
 	uint32_t *tokens;              /* host [n_tokens] ids seen so far */
 	size_t n_tokens, cap_tokens;
-	/* tokens that have run through the first layer here, also those that are not stored, or run once
-	 * more: for who reports it */
+	/* tokens that have run through the first layer here, also those that are not stored, or run
+	 * once more: for who reports it */
 	uint64_t ran;
 	struct layer_rows *layer;      /* [L] */
 	/* host [L][G] -> [len]: a copy of the positions; cache_rows() */
@@ -36,8 +36,8 @@ struct cache {
 	/* 1: rows that no query can see any more stay, in layers with a window */
 	int keeps_unseen;
 	int marked;                    /* cache_mark() */
-	/* rows that a query at this position or behind it sees stay, since the text may be cut there
-	 * (cache_point.h); UINT32_MAX: it is not */
+	/* rows that a query at this position or behind it sees stay, since the text may be cut
+	 * there (cache_point.h); UINT32_MAX: it is not */
 	uint32_t cut_from;
 	/* spare capacity, in rows, that snapshot_load() gives each head; set it before */
 	uint32_t spare;
@@ -55,11 +55,10 @@ struct cache {
 	/* a retrieval head that sees the tokens; NULL: none. The caller's. cache_reserve_head() */
 	struct head_keys *head;
 	int head_other;                /* the snapshot had keys of another head */
-	/* layers whose keys and values stay in the file, from this layer on where they have no window; NULL:
-	 * none. To be set before the rows are loaded. Of such a layer c->layer has lengths and positions
-	 * alone. The caller's */
-	struct far_rows *far;
-	uint32_t far_from;
+	/* offloaded layers: those from offload_from on that have no window; NULL: none. Set it
+	 * before rows are loaded. c->layer has only lengths and positions of them. The caller's */
+	struct offload *offload;
+	uint32_t offload_from;
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 	/* the event log, when it is complete from the first token on; else there is none */
 	int logged;
@@ -85,30 +84,31 @@ struct layer_index *cache_index(const struct cache *, uint32_t l);
 /* From now on a row that runs alone attends by this retrieval, whose index every layer has
  * that is not dense; c->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
 int cache_retrieve(struct cache *, struct retrieval *);
-/* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1; in layers with a
- * window, for as many of them as stay and a tile: who brings more makes room before each tile. Returns
- * 0, or MODEL_ENOMEM. */
+/* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1; in layers with
+ * a window, for as many of them as stay and a tile: who brings more makes room before each tile.
+ * Returns 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
-/* Room for so many more rows that run at once in what stands beside the layers: keys and features of a
- * retrieval head, beside those of all tokens seen; rows of layers that are far. Returns 0, or
- * MODEL_ENOMEM. */
+/* Makes room for so many rows that run at once in the retrieval head (beside the keys and features
+ * of all tokens seen) and in the tails of offloaded layers. Returns 0, or MODEL_ENOMEM. */
 int cache_reserve_beside(struct cache *, uint32_t rows);
-/* All is loaded, and this is how the next tokens retrieve: layers that are far get their memory, with the rows
- * that no index covers. Returns 0, MODEL_ENOMEM, or MODEL_EINVALID (the store says why). */
-int cache_bring(struct cache *, const struct retrieval_options *);
-/* Layer l goes to the others that are far: the file has the rows that were loaded. Returns 0, or
+/* Opens the offloaded layers of a loaded cache for this retrieval, with the rows that no index
+ * covers on the device. Returns 0, MODEL_ENOMEM, or MODEL_EINVALID (the store has the message). */
+int cache_open_offloaded(struct cache *, const struct retrieval_options *);
+/* Offloads layer l, whose loaded rows are in the file or go to host memory. Returns 0, or
  * MODEL_ENOMEM. */
 int cache_offload(struct cache *, uint32_t l);
-/* Where the next rows of layer l are appended: the layer, or, of one that is far, what stands on the device. */
+/* Returns where the next rows of layer l are appended: the layer, or the device_rows of an
+ * offloaded one. */
 struct layer_rows *cache_newest(struct cache *, uint32_t l);
-/* The rows of layer l by their numbers; of one that is far those from index_covers() on are there, and no
- * others may be looked at. Until the layer changes. */
+/* Returns the rows of layer l by their numbers; of an offloaded layer only those from
+ * index_covers() on may be read. Valid until the layer changes. */
 const struct layer_rows *cache_last_rows(struct cache *, uint32_t l);
 /* The op has appended N rows there, at positions pos[N] (host). */
 void cache_note_newest(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
-/* N rows at positions pos[N] (host) are about to run through the first layer: the retrieval head has
- * the keys of the tokens before. Of one row that retrieves by it (retrieval.h) the choice is made. */
+/* N rows at positions pos[N] (host) are about to run through the first layer: the retrieval head
+ * has the keys of the tokens before. Of one row that retrieves by it (retrieval.h) the choice is
+ * made. */
 void cache_head_begin(struct cache *, const uint32_t *pos, uint32_t N);
 /* They are about to run through layer l, as x[N][D] (device): the head takes its features. */
 void cache_head_note(struct cache *, uint32_t l, const float *x, const uint32_t *pos, uint32_t N);
@@ -134,13 +134,13 @@ void cache_keep_listed(struct cache *, uint32_t l, const struct chosen *kept, co
  * are where they were). */
 int cache_trim(struct cache *, uint32_t l, uint32_t spare_to);
 /* In the layers l0 .. l1-1 that have a window, drops the rows that no query at this position or a
- * later one sees, and logs that. cache_slide() waits until they are more than an eighth of the window;
- * cache_slide_all() does not. Rows stay while the cache is marked, or keeps unseen rows. Returns 0,
- * or MODEL_ENOMEM. */
+ * later one sees, and logs that. cache_slide() waits until they are more than an eighth of the
+ * window; cache_slide_all() does not. Rows stay while the cache is marked, or keeps unseen rows.
+ * Returns 0, or MODEL_ENOMEM. */
 int cache_slide(struct cache *, uint32_t position, uint32_t l0, uint32_t l1);
 int cache_slide_all(struct cache *, uint32_t position, uint32_t l0, uint32_t l1);
-/* How many rows of a KV head layer l has at once at most, of n tokens that run; and of all KV heads and
- * layers together, where rows are dropped. */
+/* How many rows of a KV head layer l has at once at most, of n tokens that run; and of all KV heads
+ * and layers together, where rows are dropped. */
 uint32_t cache_most_rows(const struct cache *, uint32_t l, uint32_t n);
 uint64_t cache_most_rows_of(const struct model *, uint32_t n);
 /* Appends ids to the tokens seen; does not touch next_position. Returns 0, or MODEL_ENOMEM. */

@@ -1,15 +1,15 @@
 /* cache_point.c - a place behind which tokens may be taken back again, and what the cache was there
  *
- * Rows of tokens that are taken back are the last ones of their KV heads, since positions ascend: their
- * number is what is set back, and what was made of them. Attention mass is a sum that cannot be undone, and
- * is copied. */
+ * Rows of tokens that are taken back are the last ones of their KV heads, since positions ascend:
+ * their number is what is set back, and what was made of them. Attention mass is a sum that cannot
+ * be undone, and is copied. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cache/cache_point.h"
 
-/* Of a layer: positions of its rows, KV head after KV head, and the mass of each query head, list after
- * list */
+/* Of a layer: positions of its rows, KV head after KV head, and the mass of each query head, list
+ * after list */
 struct point_mass {
 	uint32_t *pos;
 	float *sum;
@@ -68,8 +68,10 @@ cache_point_take(struct cache *c, struct cache_point *p)
 	*p = (struct cache_point){ .position = c->next_position, .n_tokens = c->n_tokens };
 	kv_log_place(&c->log, &p->log);
 	if ((p->logged_rows = malloc(heads * sizeof *p->logged_rows)) == NULL ||
-	    (c->logits != NULL && (p->logits = malloc(id->vocabulary * sizeof *p->logits)) == NULL) ||
-	    (c->index != NULL && (p->clusters = malloc(2 * heads * sizeof *p->clusters)) == NULL) ||
+	    (c->logits != NULL &&
+		(p->logits = malloc(id->vocabulary * sizeof *p->logits)) == NULL) ||
+	    (c->index != NULL &&
+		(p->clusters = malloc(2 * heads * sizeof *p->clusters)) == NULL) ||
 	    (c->mass != NULL && (p->mass = calloc(id->layers, sizeof *p->mass)) == NULL))
 		return MODEL_ENOMEM;
 	memcpy(p->logged_rows, c->logged_rows, heads * sizeof *p->logged_rows);
@@ -80,7 +82,9 @@ cache_point_take(struct cache *c, struct cache_point *p)
 	for (l = 0; p->mass != NULL && l < id->layers; l++)
 		if (take_mass(c, l, &p->mass[l]) != 0)
 			return MODEL_ENOMEM;
-	return c->head != NULL && head_keys_feature(c->head, &p->feature) != KV_OK ? MODEL_ENOMEM : 0;
+	if (c->head != NULL && head_keys_feature(c->head, &p->feature) != KV_OK)
+		return MODEL_ENOMEM;
+	return 0;
 }
 
 void
@@ -103,13 +107,15 @@ cache_point_free(struct cache_point *p, const struct cache *c)
 
 /* ---- going back to it ---- */
 
-/* The rows of a KV head get the mass that they had, each in its R lists, of which old[R][n] is a copy with
- * the rows pos[n]. Those that are there now are some of these. list: [len], for what is copied */
+/* The rows of a KV head get the mass that they had, each in its R lists, of which old[R][n] is a
+ * copy with the rows pos[n]. Those that are there now are some of these. list: [len], for what is
+ * copied */
 static void
-put_head_mass(struct cache *c, uint32_t l, uint32_t g, const uint32_t *pos, const float *old, uint32_t n,
-    float *list)
+put_head_mass(struct cache *c, uint32_t l, uint32_t g, const uint32_t *pos, const float *old,
+    uint32_t n, float *list)
 {
-	const uint32_t R = c->model->id.query_heads / c->model->id.kv_heads, len = c->layer[l].len[g];
+	const uint32_t R = c->model->id.query_heads / c->model->id.kv_heads;
+	const uint32_t len = c->layer[l].len[g];
 	uint32_t r, i, from;
 
 	for (r = 0; r < R && len > 0; r++, old += n) {
@@ -155,8 +161,9 @@ clear_mass(struct cache *c, uint32_t l, uint32_t g, uint32_t from, uint32_t to)
 	if ((none = calloc(to - from, sizeof *none)) == NULL)
 		return MODEL_ENOMEM;
 	for (r = 0; r < R; r++)
-		c->model->ops->put(c->model->dev, c->mass[l].sum + (g * R + r) * c->mass[l].stride + from,
-		    none, (to - from) * sizeof *none);
+		c->model->ops->put(c->model->dev,
+		    c->mass[l].sum + (g * R + r) * c->mass[l].stride + from, none,
+		    (to - from) * sizeof *none);
 	free(none);
 	return 0;
 }
@@ -174,11 +181,12 @@ cut_rows(struct cache *c, uint32_t l, uint32_t position)
 			rows->len[g]--;
 		rc = clear_mass(c, l, g, rows->len[g], had);
 	}
-	far_rows_count(c->far, l, rows->len);
+	offload_set_len(c->offload, l, rows->len);
 	return rc;
 }
 
-/* Of n tokens: they ran one behind the other and were not stored; what was evicted meanwhile was. */
+/* Of n tokens: they ran one behind the other and were not stored; what was evicted meanwhile
+ * was. */
 static int
 log_cut(struct cache *c, const struct cache_point *p, uint32_t n)
 {
@@ -211,8 +219,9 @@ cache_cut(struct cache *c, struct cache_point *p)
 	p->logits = NULL;
 	for (l = 0; rc == 0 && l < L; l++) {
 		rc = cut_rows(c, l, p->position);
-		if (rc == 0 && c->index != NULL && index_cut(&c->index[l], &c->layer[l], p->clusters +
-		    2 * (size_t)l * G) != KV_OK)
+		if (rc == 0 && c->index != NULL &&
+		    index_cut(&c->index[l], &c->layer[l], p->clusters + 2 * (size_t)l * G) !=
+			KV_OK)
 			rc = MODEL_ENOMEM;
 		if (rc == 0 && p->mass != NULL)
 			rc = put_mass(c, l, &p->mass[l]);

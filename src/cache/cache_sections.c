@@ -42,8 +42,9 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 
 	if (rc != KV_OK)
 		return rc;
-	if (c->far != NULL && sec->layer >= c->far_from && c->model->layer[sec->layer].window == 0 &&
-	    far_rows_add(c->far, sec->layer) != KV_OK)
+	if (c->offload != NULL && sec->layer >= c->offload_from &&
+	    c->model->layer[sec->layer].window == 0 &&
+	    offload_mark(c->offload, sec->layer) != KV_OK)
 		return KV_ENOMEM;
 	if (cache_layer_init(c, sec->layer, rows) != 0)
 		return KV_ENOMEM;
@@ -67,9 +68,9 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	uint32_t g;
 	int rc;
 
-	if (far_rows_has(c->far, sec->layer))
-		return row_store_pass(c->far->store, r, sec);
-	if (c->far != NULL && (rc = row_store_note(c->far->store, r, sec)) != KV_OK)
+	if (offload_has(c->offload, sec->layer))
+		return offload_store_take_section(c->offload->store, r, sec);
+	if (c->offload != NULL && (rc = offload_store_locate(c->offload->store, r, sec)) != KV_OK)
 		return rc;
 	rc = kv_load(r, &data);
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
@@ -280,8 +281,8 @@ get_rows(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char 
 	const size_t row = rows->width * kv_dtype_size(rows->dtype);
 	const char *from = kind == KV_KEYS ? rows->k : rows->v;
 
-	if (far_rows_has(c->far, l))
-		return far_rows_get(c->far, l, g, kind, to);
+	if (offload_has(c->offload, l))
+		return offload_get(c->offload, l, g, kind, to);
 	c->model->ops->get(c->model->dev, to, from + rows->start[g] * row, rows->len[g] * row);
 	return KV_OK;
 }
@@ -307,7 +308,8 @@ save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, enum kv_
 		span.size += rows->len[g] * row;
 	}
 	if (rc == KV_OK)
-		rc = kv_write(w, kv_kind_type(kind), layer, (unsigned)kv_dtype_size(rows->dtype), &span, 1);
+		rc = kv_write(w, kv_kind_type(kind), layer, (unsigned)kv_dtype_size(rows->dtype),
+		    &span, 1);
 	free(buf);
 	return rc;
 }

@@ -54,7 +54,8 @@ static int
 drop_first(struct cache *c, uint32_t l, const uint32_t *n)
 {
 	const struct kv_rows rows = cache_rows(c, l);
-	uint32_t *count = calloc(rows.heads, sizeof *count), **keep = calloc(rows.heads, sizeof *keep);
+	uint32_t *count = calloc(rows.heads, sizeof *count);
+	uint32_t **keep = calloc(rows.heads, sizeof *keep);
 	uint32_t g, i;
 	int rc = count != NULL && keep != NULL ? 0 : MODEL_ENOMEM;
 

@@ -81,8 +81,8 @@ void index_drop(struct layer_index *, enum kv_kind);
 /* Gives the indexes capacity for rows->capacity rows (rows->len where that is NULL). Returns
  * 0, or KV_ENOMEM (and then nothing has changed). */
 int index_reserve(struct layer_index *, const struct layer_rows *);
-/* Adds appended rows to bits and pages, which have the capacity. Allocates nothing, and looks at no key
- * before index_covers(). */
+/* Adds appended rows to bits and pages, which have the capacity. Allocates nothing, and looks at no
+ * key before index_covers(). */
 void index_extend(struct layer_index *, const struct layer_rows *);
 /* Can index_extend() be captured and launched for a row at a time (op_graph_begin)? These
  * are the rows that it has been called for. Only bits can: the labels of pages come from
@@ -91,8 +91,8 @@ int index_repeats(const struct layer_index *, const struct layer_rows *);
 /* What index_extend() of bits does on the host; also takes it back. */
 void index_count(struct layer_index *, const struct layer_rows *);
 
-/* Of n rows of KV head g, the first one whose key is still looked at where it stands: it has no entry,
- * cluster or factor in one of the indexes. n: there is none. */
+/* Of n rows of KV head g, the first one whose key is still looked at where it stands: it has no
+ * entry, cluster or factor in one of the indexes. n: there is none. */
 uint32_t index_covers(const struct layer_index *, uint32_t g, uint32_t n);
 
 /* Appends clusters: new[g] centroids[g] (host, [new][E] of dtype) and, for the rows[g] rows
@@ -101,9 +101,9 @@ uint32_t index_covers(const struct layer_index *, uint32_t g, uint32_t n);
 int index_add_clusters(struct layer_index *, const uint32_t *new, const void *const *centroids,
     const uint32_t *rows, const uint32_t *const *label);
 
-/* rows->len are fewer than there were: what was made since then of rows that are no longer there is taken
- * back. clusters[G][2]: rows that are in clusters, and these, as they were when there were no more rows than
- * now. Returns 0, or KV_ENOMEM. */
+/* rows->len are fewer than there were: what was made since then of rows that are no longer there is
+ * taken back. clusters[G][2]: rows that are in clusters, and these, as they were when there were no
+ * more rows than now. Returns 0, or KV_ENOMEM. */
 int index_cut(struct layer_index *, const struct layer_rows *, const uint32_t *clusters);
 
 /* Writes the section of layer l, directly after its KEYS (or what stands between). Bits,

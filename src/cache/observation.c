@@ -1,8 +1,8 @@
 /* observation.c - the observation window, on the host and on the device
  *
  * While tokens run it is on the device: the window of a layer slides through a buffer of twice its
- * size, so that a new query costs one copy, and the others are moved to the front of the buffer only
- * once in W tokens. */
+ * size, so that a new query costs one copy, and the others are moved to the front of the buffer
+ * only once in W tokens. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +92,8 @@ observation_to_device(struct observation *obs, const struct model *m)
 	if (obs->buffer == NULL)
 		return MODEL_ENOMEM;
 	for (l = 0; l < m->id.layers; l++) {
-		m->ops->put(m->dev, base_of(obs, m, l), obs->q[l], obs->have * row * sizeof **obs->q);
+		m->ops->put(m->dev, base_of(obs, m, l), obs->q[l],
+		    obs->have * row * sizeof **obs->q);
 		free(obs->q[l]);
 		obs->q[l] = base_of(obs, m, l);
 	}

@@ -18,8 +18,8 @@ struct observation {
 	int on_device;                 /* 1: q[l] are on the device, and not freed one by one */
 	float *buffer;                 /* observation_to_device()'s memory, or NULL */
 	uint32_t offset;               /* of the windows in it, in queries */
-	/* how many of the last queries are of tokens that were not stored, and their keys: [L]
-	 * -> host [G][n_own][E] of the cache's dtype, after rope; NULL: they are in the cache, behind
+	/* how many of the last queries are of tokens that were not stored, and their keys: [L] ->
+	 * host [G][n_own][E] of the cache's dtype, after rope; NULL: they are in the cache, behind
 	 * the rows of each KV head (run_unstored_layer()) */
 	uint32_t n_own;
 	void **own;

@@ -78,8 +78,8 @@ decode_finish(struct decode *d, struct engine_error *e)
 static int
 end_token(struct cache *c, struct engine_error *e)
 {
-	if (c->far != NULL && row_store_check(c->far->store) != KV_OK)
-		return engine_fail(e, ENGINE_ERUN, "%s", c->far->store->error);
+	if (c->offload != NULL && offload_store_check(c->offload->store) != KV_OK)
+		return engine_fail(e, ENGINE_ERUN, "%s", c->offload->store->error);
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
 		return engine_fail(e, ENGINE_ERUN, "position %u: no memory for the event log",
 		    c->next_position);

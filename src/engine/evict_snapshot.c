@@ -165,7 +165,7 @@ write_waiting(const struct pass *p, struct waiting *x)
 
 	if (per_row)            /* the values end the content */
 		span.size = x->values + sizeof(float) *
-		    kept_values((void *)((char *)x->content + x->values), kv_current_rows(p->r),
+		    host_values((void *)((char *)x->content + x->values), kv_current_rows(p->r),
 		    &l->kept, m->query_heads / m->kv_heads);
 	if (per_row || !rows_changed(p->v, &x->sec) || kv_is_safe(x->sec.type))
 		return checked_write(p, kv_write(p->w, x->sec.type, x->sec.layer,

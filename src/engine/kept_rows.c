@@ -46,7 +46,7 @@ kept_positions_free(struct kv_rows *rows)
 }
 
 size_t
-kept_values(float *value, const struct kv_rows *rows, const struct kept *kept, uint32_t n)
+host_values(float *value, const struct kv_rows *rows, const struct kept *kept, uint32_t n)
 {
 	const float *from = value;
 	float *to = value;

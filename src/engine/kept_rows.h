@@ -16,7 +16,7 @@ void kept_positions_free(struct kv_rows *);
 
 /* value: n lists of each KV head, one behind the other, as mASS and pAID have them: closes the gaps
  * that dropped rows leave, in place. Returns how many values are left. */
-size_t kept_values(float *value, const struct kv_rows *rows, const struct kept *kept, uint32_t n);
+size_t host_values(float *value, const struct kv_rows *rows, const struct kept *kept, uint32_t n);
 
 /* *spans <- *n pieces of content, the rows of all KV heads of `size` bytes each, that hold the rows
  * that stay, in order; neighbours are one piece. To be freed. Returns an ENGINE_* code. */

@@ -15,7 +15,7 @@ offload_plan_of(const struct model *m, const struct retrieval_head *head, uint64
 }
 
 int
-offload_from(const struct offload_plan *p, uint32_t least, uint64_t tokens, uint32_t *from,
+offload_first_layer(const struct offload_plan *p, uint32_t least, uint64_t tokens, uint32_t *from,
     struct engine_error *e)
 {
 	const uint32_t layers = offload_layers(p, tokens);
@@ -38,11 +38,11 @@ offload_grow(struct cache *c, const struct offload_plan *p, struct engine_error 
 
 	if (p == NULL)
 		return ENGINE_OK;
-	if (offload_from(p, retrieval_options(c->retrieval)->dense, c->n_tokens, &from, e) != ENGINE_OK)
+	if (offload_first_layer(p, retrieval_options(c->retrieval)->dense, c->n_tokens, &from, e) != ENGINE_OK)
 		return e->code;
-	while (c->far_from > from) {
-		c->far_from--;
-		if (c->model->layer[c->far_from].window == 0 && cache_offload(c, c->far_from) != 0)
+	while (c->offload_from > from) {
+		c->offload_from--;
+		if (c->model->layer[c->offload_from].window == 0 && cache_offload(c, c->offload_from) != 0)
 			return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
 	}
 	return ENGINE_OK;

@@ -1,6 +1,6 @@
 /* offload_layers.h - layers that go to the host as a text grows (methods/offload_thresholds.h)
  *
- * SpeContext (Xu et al. 2025), Algorithm 2: before a token runs, as many of the last layers are far as
+ * SpeContext (Xu et al. 2025), Algorithm 2: before a token runs, as many of the last layers are offloaded as
  * its length asks for. Those that read all rows never go. */
 #ifndef KVPIPE_OFFLOAD_LAYERS_H
 #define KVPIPE_OFFLOAD_LAYERS_H
@@ -14,9 +14,9 @@
 struct offload_plan offload_plan_of(const struct model *, const struct retrieval_head *head,
     uint64_t limit, uint32_t requests, uint32_t budget, enum kv_dtype);
 
-/* *from <- the first layer that is far while the token behind `tokens` others runs, at least `least`.
+/* *from <- the first offloaded layer while the token behind `tokens` others runs, at least `least`.
  * ENGINE_ENOROOM: the text does not fit. */
-int offload_from(const struct offload_plan *, uint32_t least, uint64_t tokens, uint32_t *from,
+int offload_first_layer(const struct offload_plan *, uint32_t least, uint64_t tokens, uint32_t *from,
     struct engine_error *);
 
 /* Before a token runs behind a cache that retrieves: layers that have to go by now go, but for those that

@@ -35,22 +35,22 @@ leave_on_host(struct sequence *s, const struct sequence_options *o, const struct
 	const struct model *m = s->model;
 
 	/* few layers are read from the file where the device reads host memory, if any */
-	s->store = row_store_new(r, m->ops->fetch_chosen == NULL ? o->mapper : NULL);
+	s->store = offload_store_new(r, m->ops->fetch_chosen == NULL ? o->mapper : NULL);
 	if (s->store != NULL && m->ops->fetch_chosen != NULL)
-		row_store_keep(s->store, m->ops, m->dev);
+		offload_store_use_host_memory(s->store, m->ops, m->dev);
 	if (s->store != NULL)
-		s->far = far_rows_new(m->ops, m->dev, s->store, m->id.layers, m->id.kv_heads,
+		s->offload = offload_new(m->ops, m->dev, s->store, m->id.layers, m->id.kv_heads,
 		    m->id.head_width, s->cache->dtype, o->retrieve->method == RETRIEVE_SPECONTEXT);
-	if (s->far == NULL)
+	if (s->offload == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
-	s->cache->far = s->far;
-	s->cache->far_from = o->retrieve->dense;
+	s->cache->offload = s->offload;
+	s->cache->offload_from = o->retrieve->dense;
 	if (o->device_memory == 0)
 		return ENGINE_OK;
 	s->plan = offload_plan_of(m, o->head, o->device_memory, o->requests, o->retrieve->budget,
 	    s->cache->dtype);
-	return offload_from(&s->plan, o->retrieve->dense, kv_reader_head(r)->next_position,
-	    &s->cache->far_from, e);
+	return offload_first_layer(&s->plan, o->retrieve->dense, kv_reader_head(r)->next_position,
+	    &s->cache->offload_from, e);
 }
 
 static int
@@ -63,7 +63,7 @@ load(struct sequence *s, struct kv_reader *r, struct engine_error *e)
 	if (rc == KV_ENOMEM)
 		return memory_plan_no_room(s->model, kv_reader_name(r), e);
 	if (rc >= 0 && s->store != NULL)
-		row_store_loaded(s->store, r);
+		offload_store_loaded(s->store, r);
 	return rc < 0 ? engine_fail_reader(e, r, rc) : ENGINE_OK;
 }
 
@@ -122,10 +122,10 @@ start_retrieval(struct sequence *s, const struct retrieval_options *o, struct en
 	s->retrieval = retrieval_new(m->ops, m->dev, o, m->id.layers, m->id.query_heads,
 	    m->id.kv_heads, m->id.head_width, s->cache->dtype, m->rope.freq);
 	if (s->retrieval == NULL ||
-	    (s->far != NULL && retrieval_from_far(s->retrieval, s->far) != KV_OK) ||
+	    (s->offload != NULL && retrieval_use_offload(s->retrieval, s->offload) != KV_OK) ||
 	    cache_retrieve(s->cache, s->retrieval) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for retrieval");
-	if (s->far == NULL || cache_bring(s->cache, o) == 0)
+	if (s->offload == NULL || cache_open_offloaded(s->cache, o) == 0)
 		return ENGINE_OK;
 	return engine_fail(e, ENGINE_ERUN, "%s", s->store->error[0] != '\0' ? s->store->error :
 	    "no memory for the rows of a step");
@@ -172,8 +172,8 @@ sequence_close(struct sequence *s)
 		return;
 	retrieval_free(s->retrieval);
 	head_keys_free(s->head);
-	far_rows_free(s->far);
-	row_store_free(s->store);
+	offload_free(s->offload);
+	offload_store_free(s->store);
 	observation_free(&s->obs, s->model);
 	cache_free(s->cache);
 	memset(s, 0, sizeof *s);

@@ -33,8 +33,8 @@ struct sequence {
 	struct observation obs;         /* window 0: none */
 	struct retrieval *retrieval;    /* NULL: none */
 	struct head_keys *head;         /* NULL: none */
-	struct row_store *store;        /* both NULL: all rows are on the device */
-	struct far_rows *far;
+	struct offload_store *store;        /* both NULL: all rows are on the device */
+	struct offload *offload;
 	struct offload_plan plan;       /* limit 0: no layer goes while the text grows */
 	const struct model *model;
 };

@@ -74,7 +74,7 @@ PASS(scores_by_label, (struct dev *d, float *row, size_t stride, const float *jo
     row, stride, joint, joint_stride, label, label_stride, n, G)
 
 PASS_RESULT(uint64_t, fetch_chosen, (struct dev *d, struct chosen *list, const struct chosen *chosen,
-    const struct layer_rows *rows, const struct low_rank *low, const struct far_slots *f, int ahead),
+    const struct layer_rows *rows, const struct low_rank *low, const struct offload_slots *f, int ahead),
     of(d)->dev, list, chosen, rows, low, f, ahead)
 PASS(fetch_wait, (struct dev *d, uint64_t fetch), fetch)
 

@@ -48,8 +48,9 @@ batch_new(const struct model *m, uint32_t most)
 		b->ws->each = b->each;
 		b->ws->own_rows = b->rows;
 	}
-	if (b->ws == NULL || b->each == NULL || b->rows == NULL || b->logits == NULL || b->tok == NULL ||
-	    b->host == NULL || b->part == NULL || b->cache == NULL || b->graph == NULL) {
+	if (b->ws == NULL || b->each == NULL || b->rows == NULL || b->logits == NULL ||
+	    b->tok == NULL || b->host == NULL || b->part == NULL || b->cache == NULL ||
+	    b->graph == NULL) {
 		batch_free(b);
 		return NULL;
 	}

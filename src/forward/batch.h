@@ -28,7 +28,7 @@ struct batch_row {
 	struct cache *cache;           /* batch_expect() has been called with the token */
 	struct observation *obs;       /* NULL: none */
 	uint32_t id;                   /* the token that runs */
-	uint32_t next;                 /* <- the likeliest one behind it; UINT32_MAX: no logit is finite */
+	uint32_t next;                 /* <- the likeliest next one; UINT32_MAX: no finite logit */
 };
 
 /* Appends each token at its cache's next_position. Of no cache the logits are known then, but

@@ -1,5 +1,5 @@
-/* cache_beside.c - what stands beside the layers of a cache: a retrieval head, which forward() tells and
- * asks, and the rows of layers that are far
+/* cache_beside.c - what stands beside the layers of a cache: a retrieval head, which forward()
+ * tells and asks, and the tails of offloaded layers
  *
  * Rows that run and are not stored stand behind the tokens seen. The head knows nothing of them. */
 #include <stdlib.h>
@@ -24,7 +24,7 @@ cache_reserve_beside(struct cache *c, uint32_t rows)
 {
 	const uint64_t tokens = (uint64_t)c->n_tokens + rows;
 
-	if (c->far != NULL && far_rows_reserve(c->far, rows) != KV_OK)
+	if (c->offload != NULL && offload_reserve(c->offload, rows) != KV_OK)
 		return MODEL_ENOMEM;
 	if (c->head == NULL)
 		return 0;
@@ -34,12 +34,13 @@ cache_reserve_beside(struct cache *c, uint32_t rows)
 	return 0;
 }
 
-/* Of each KV head the first row that is to be on the device, of those in the file: what the indexes of the
- * layer have is not. */
+/* Of each KV head the first row of the tail: the first one that the indexes of the layer do not
+ * cover. */
 static uint32_t *
-first_near(const struct cache *c, uint32_t l)
+first_of_tail(const struct cache *c, uint32_t l)
 {
-	const uint32_t heads = c->model->id.kv_heads, *count = c->far->store->count + (size_t)l * heads;
+	const uint32_t heads = c->model->id.kv_heads;
+	const uint32_t *count = c->offload->store->count + (size_t)l * heads;
 	uint32_t *first = malloc(heads * sizeof *first), g;
 
 	for (g = 0; first != NULL && g < heads; g++)
@@ -48,7 +49,7 @@ first_near(const struct cache *c, uint32_t l)
 }
 
 int
-cache_bring(struct cache *c, const struct retrieval_options *o)
+cache_open_offloaded(struct cache *c, const struct retrieval_options *o)
 {
 	const uint32_t layers = c->model->id.layers;
 	uint64_t slots = o->budget, most;
@@ -56,15 +57,16 @@ cache_bring(struct cache *c, const struct retrieval_options *o)
 	int rc;
 
 	for (l = 0; l < layers; l++)
-		if (far_rows_has(c->far, l) && (most = retrieval_slots(o, cache_index(c, l))) > slots)
+		if (offload_has(c->offload, l) &&
+		    (most = retrieval_slots(o, cache_index(c, l))) > slots)
 			slots = most;
-	rc = far_rows_slots(c->far, slots);
+	rc = offload_set_slots(c->offload, slots);
 	for (l = 0; rc == KV_OK && l < layers; l++) {
-		if (!far_rows_has(c->far, l))
+		if (!offload_has(c->offload, l))
 			continue;
-		if ((first = first_near(c, l)) == NULL)
+		if ((first = first_of_tail(c, l)) == NULL)
 			return MODEL_ENOMEM;
-		rc = far_rows_bring(c->far, l, first, &c->layer[l], c->spare);
+		rc = offload_open_layer(c->offload, l, first, &c->layer[l], c->spare);
 		free(first);
 	}
 	return rc == KV_OK ? 0 : rc == KV_ENOMEM ? MODEL_ENOMEM : MODEL_EINVALID;
@@ -75,15 +77,16 @@ cache_offload(struct cache *c, uint32_t l)
 {
 	struct layer_rows *rows = &c->layer[l];
 	const struct ops *o = c->model->ops;
-	uint32_t *first = first_near(c, l);
-	const int rc = first != NULL ? far_rows_take(c->far, l, first, rows, c->spare) : KV_ENOMEM;
+	uint32_t *first = first_of_tail(c, l);
+	const int rc = first != NULL ? offload_move_layer(c->offload, l, first, rows, c->spare) :
+				       KV_ENOMEM;
 
 	free(first);
 	if (rc != KV_OK)
 		return MODEL_ENOMEM;
 	o->free(c->model->dev, rows->k);
 	o->free(c->model->dev, rows->v);
-	rows->k = o->alloc(c->model->dev, 1);   /* as a far layer that was loaded as one */
+	rows->k = o->alloc(c->model->dev, 1);   /* as a layer that was loaded as offloaded */
 	rows->v = o->alloc(c->model->dev, 1);
 	return rows->k != NULL && rows->v != NULL ? 0 : MODEL_ENOMEM;
 }
@@ -91,31 +94,33 @@ cache_offload(struct cache *c, uint32_t l)
 const struct layer_rows *
 cache_last_rows(struct cache *c, uint32_t l)
 {
-	return far_rows_has(c->far, l) ? far_rows_last(c->far, l, &c->layer[l]) : &c->layer[l];
+	return offload_has(c->offload, l) ? offload_tail(c->offload, l, &c->layer[l]) :
+					    &c->layer[l];
 }
 
 struct layer_rows *
 cache_newest(struct cache *c, uint32_t l)
 {
-	return far_rows_has(c->far, l) ? &c->far->layer[l].near : &c->layer[l];
+	return offload_has(c->offload, l) ? &c->offload->layer[l].device_rows : &c->layer[l];
 }
 
-/* Positions are in the list of the layer, on the device, where some are missing: there SpeContext finds the
- * scores of rows by them. */
+/* Positions are in the list of the layer, on the device, where some are missing: there SpeContext
+ * finds the scores of rows by them. */
 void
 cache_note_newest(struct cache *c, uint32_t l, const uint32_t *pos, uint32_t N)
 {
-	const struct layer_rows *near = cache_newest(c, l);
+	const struct layer_rows *newest = cache_newest(c, l);
 	struct layer_rows *rows = &c->layer[l];
 	int missing = 0;
 	uint32_t g;
 
 	for (g = 0; c->head != NULL && g < rows->heads; g++)
 		missing |= rows->len[g] != pos[0];
-	for (g = 0; far_rows_has(c->far, l) && g < rows->heads; g++) {
+	for (g = 0; offload_has(c->offload, l) && g < rows->heads; g++) {
 		if (missing)
-			c->model->ops->copy(c->model->dev, rows->pos + rows->start[g] + rows->len[g],
-			    near->pos + near->start[g] + near->len[g] - N, N * sizeof *pos);
+			c->model->ops->copy(c->model->dev,
+			    rows->pos + rows->start[g] + rows->len[g],
+			    newest->pos + newest->start[g] + newest->len[g] - N, N * sizeof *pos);
 		rows->len[g] += N;
 	}
 }
@@ -131,8 +136,8 @@ cache_head_begin(struct cache *c, const uint32_t *pos, uint32_t N)
 	if (N != 1 || c->retrieval == NULL)
 		return;
 	retrieve_ahead(c->retrieval, c->head);
-	for (l = 0; c->far != NULL && l < c->model->id.layers; l++)
-		retrieve_ahead_far(c->retrieval, l, &c->layer[l]);
+	for (l = 0; c->offload != NULL && l < c->model->id.layers; l++)
+		retrieve_ahead_offloaded(c->retrieval, l, &c->layer[l]);
 }
 
 void

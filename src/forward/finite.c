@@ -54,7 +54,8 @@ bad_weight(const struct model *m, uint32_t l1, size_t *at)
 	size_t i;
 
 	for (i = 0; (t = safetensors_at(m->files, i)) != NULL; i++)
-		if (m->needed[i] && t->dtype != 0 && is_read_before(t, l1) && tensor_not_finite(t, at))
+		if (m->needed[i] && t->dtype != 0 && is_read_before(t, l1) &&
+		    tensor_not_finite(t, at))
 			return t;
 	return NULL;
 }
@@ -87,12 +88,13 @@ beyond_f16(const struct cache *c, uint32_t l1)
 	uint32_t l, g;
 	size_t from, n;
 
-	for (l = 0; l < l1 && c->far == NULL; l++) {
+	for (l = 0; l < l1 && c->offload == NULL; l++) {
 		rows = &c->layer[l];
 		for (g = 0; rows->dtype == KV_F16 && g < rows->heads; g++) {
 			from = (size_t)rows->start[g] * rows->width * kv_dtype_size(rows->dtype);
 			n = (size_t)rows->len[g] * rows->width;
-			if (holds_infinite(c->model, (const char *)rows->k + from, n, rows->dtype) ||
+			if (holds_infinite(c->model, (const char *)rows->k + from, n,
+			    rows->dtype) ||
 			    holds_infinite(c->model, (const char *)rows->v + from, n, rows->dtype))
 				return 1;
 		}
@@ -109,10 +111,11 @@ finite_cause(const struct model *m, const struct cache *c, uint32_t l1, char *te
 	if ((t = bad_weight(m, l1, &at)) != NULL)
 		snprintf(text, size, "value %zu of %s is not", at, t->name);
 	else if (c != NULL && beyond_f16(c, l1))
-		snprintf(text, size, "f16 ends at 65504, and they go beyond: make the snapshot with --dtype "
-		    "bf16 or f32");
+		snprintf(text, size, "f16 ends at 65504, and they go beyond: make the snapshot "
+		    "with --dtype bf16 or f32");
 	else
-		snprintf(text, size, "the weights are; an earlier row is not, or f32 ends before them");
+		snprintf(text, size, "the weights are; an earlier row is not, or f32 ends before "
+		    "them");
 	return text;
 }
 

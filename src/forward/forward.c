@@ -93,8 +93,8 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	    N);
 }
 
-/* Positional encoding of queries and keys; keys and values become the newest rows of layer l of each
- * cache. */
+/* Positional encoding of queries and keys; keys and values become the newest rows of layer l of
+ * each cache. */
 static void
 append_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
     uint32_t n)
@@ -162,8 +162,8 @@ attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 		float *o = ws->o + p[i].at * width;
 
 		if (retrieves(&p[i]))
-			ws->each[together] = retrieve_begin(c->retrieval, l, o, &query, &c->layer[l],
-			    cache_index(c, l));
+			ws->each[together] = retrieve_begin(c->retrieval, l, o, &query,
+			    &c->layer[l], cache_index(c, l));
 		else
 			ws->each[together] = (struct attention){ .o = o, .query = query,
 			    .lse = c->mass != NULL ? ws->lse + p[i].at * H : NULL,

@@ -36,8 +36,8 @@ struct step_hook {
 	void *with;                    /* the caller's, passed on */
 };
 
-/* out[N][V] <- the logits after rows x[N][D] that have run through all layers, at most as many as the
- * workspace has; out and x on the device. */
+/* out[N][V] <- the logits after rows x[N][D] that have run through all layers, at most as many as
+ * the workspace has; out and x on the device. */
 void make_logits(const struct model *m, struct workspace *ws, float *out, const float *x,
     uint32_t N);
 

@@ -104,8 +104,8 @@ check_last(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 {
 	const size_t last = s->N - 1;
 
-	return check_row(s->cache, ws, s->x + last * s->cache->model->id.hidden, s->pos[last], l0, l1,
-	    err, errlen);
+	return check_row(s->cache, ws, s->x + last * s->cache->model->id.hidden, s->pos[last], l0,
+	    l1, err, errlen);
 }
 
 int

@@ -11,8 +11,8 @@ void lora_add(const struct ops *, struct dev *, float *y, const float *x, const 
     float *t, uint32_t N);
 /* The products of xn, each with the LoRA of the same number. */
 void lora_project(const struct ops *, struct dev *, const struct product *,
-    const struct lora *const *, uint32_t n, const float *x, const struct norm *, float *xn, float *t,
-    uint32_t N);
+    const struct lora *const *, uint32_t n, const float *x, const struct norm *, float *xn,
+    float *t, uint32_t N);
 void lora_ffn(const struct ops *, struct dev *, float *x, const struct ffn *,
     const struct adapter_layer *, float *xn, float *gate, float *up, float *t, uint32_t N);
 

@@ -49,8 +49,8 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 			snprintf(err, errlen, "%s", failure);
 			return MODEL_EIO;
 		}
-		if ((rc = check_row(c, ws, ws->x + (N - 1) * (size_t)m->id.hidden, *position + N - 1, 0,
-		    m->id.layers, err, errlen)) != 0)
+		if ((rc = check_row(c, ws, ws->x + (N - 1) * (size_t)m->id.hidden,
+			 *position + N - 1, 0, m->id.layers, err, errlen)) != 0)
 			return rc;
 		*position += N;
 		if (step != NULL)

@@ -7,7 +7,7 @@
 /* The memory of a layer's rows and of what goes with them, and how many rows there are */
 struct layer_state {
 	const void *k, *v, *pos, *mass, *bits, *lists;
-	const void *near, *near_pos, *places;   /* of a layer whose rows are elsewhere */
+	const void *device_rows, *device_pos, *slots;   /* of an offloaded layer */
 	const struct retrieval *retrieval;
 	uint64_t *start;               /* [G] */
 	uint32_t *len;                 /* [G] */
@@ -38,7 +38,8 @@ step_graph_new(const struct model *m, uint32_t most)
 	if (s == NULL)
 		return NULL;
 	*s = (struct step_graph){ .m = m, .most = most, .cache = calloc(most, sizeof *s->cache),
-	    .state = calloc(layers, sizeof *s->state), .start = calloc(layers * G, sizeof *s->start),
+	    .state = calloc(layers, sizeof *s->state),
+	    .start = calloc(layers * G, sizeof *s->start),
 	    .len = calloc(layers * G, sizeof *s->len) };
 	if (s->cache == NULL || s->state == NULL || s->start == NULL || s->len == NULL) {
 		step_graph_free(s);
@@ -96,11 +97,15 @@ static struct layer_state
 memory_of(const struct cache *c, uint32_t l)
 {
 	const struct layer_rows *rows = &c->layer[l];
-	const struct far_layer *far = far_rows_has(c->far, l) ? &c->far->layer[l] : NULL;
+	const struct offload_layer *offloaded = offload_has(c->offload, l) ?
+	    &c->offload->layer[l] :
+	    NULL;
 	const struct retrieval *t = c->retrieval;
 
-	return (struct layer_state){ .near = far != NULL ? far->near.k : NULL,
-	    .near_pos = far != NULL ? far->near.pos : NULL, .places = far != NULL ? far->list.at : NULL,
+	return (struct layer_state){
+	    .device_rows = offloaded != NULL ? offloaded->device_rows.k : NULL,
+	    .device_pos = offloaded != NULL ? offloaded->device_rows.pos : NULL,
+	    .slots = offloaded != NULL ? offloaded->list.at : NULL,
 	    .k = rows->k, .v = rows->v, .pos = rows->pos,
 	    .mass = c->mass != NULL ? c->mass[l].sum : NULL,
 	    .bits = c->index != NULL ? c->index[l].bits.data : NULL,
@@ -139,7 +144,8 @@ layer_holds(const struct layer_state *was, const struct cache *c, uint32_t l, ui
 
 	if (now.k != was->k || now.v != was->v || now.pos != was->pos || now.mass != was->mass ||
 	    now.bits != was->bits || now.lists != was->lists || now.retrieval != was->retrieval ||
-	    now.near != was->near || now.near_pos != was->near_pos || now.places != was->places ||
+	    now.device_rows != was->device_rows || now.device_pos != was->device_pos ||
+	    now.slots != was->slots ||
 	    memcmp(rows->start, was->start, rows->heads * sizeof *was->start) != 0)
 		return 0;
 	for (g = 0; g < rows->heads; g++)
@@ -185,7 +191,7 @@ restore_state(struct step_graph *s, const struct step *step)
 
 			memcpy(c->layer[l].len, s->state[(size_t)i * L + l].len,
 			    s->m->id.kv_heads * sizeof(uint32_t));
-			far_rows_count(c->far, l, c->layer[l].len);
+			offload_set_len(c->offload, l, c->layer[l].len);
 			if (c->index != NULL)
 				index_count(&c->index[l], &c->layer[l]);
 		}
@@ -226,7 +232,7 @@ count_row(struct cache *c, uint32_t l)
 	cache_expect(c, l, &c->next_position, 1);
 	for (g = 0; g < rows->heads; g++)
 		rows->len[g]++;
-	far_rows_count(c->far, l, rows->len);
+	offload_set_len(c->offload, l, rows->len);
 	if (c->index != NULL)
 		index_count(&c->index[l], rows);
 	if (c->retrieval != NULL)

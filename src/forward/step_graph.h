@@ -17,8 +17,8 @@ struct step_graph;
 struct step_graph *step_graph_new(const struct model *, uint32_t most);
 void step_graph_free(struct step_graph *);                      /* NULL allowed */
 
-/* A step appends one row to each of n caches, at their next_position. Its ops copy nothing from or to
- * the host, and have no arguments that change from step to step. */
+/* A step appends one row to each of n caches, at their next_position. Its ops copy nothing from or
+ * to the host, and have no arguments that change from step to step. */
 struct step {
 	struct cache *const *cache;    /* [n] */
 	uint32_t n;

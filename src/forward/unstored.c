@@ -1,5 +1,5 @@
-/* unstored.c - rows that run on top of a cache and leave it as it was: drafts, repeated text, learned
- * tokens
+/* unstored.c - rows that run on top of a cache and leave it as it was: drafts, repeated text,
+ * learned tokens
  *
  * They are appended as others are, so that they see each other, and dropped again by setting the
  * lengths back: nothing is copied, and their keys stay readable behind the rows. */

@@ -1,8 +1,7 @@
-/* offload.c - layers whose rows are elsewhere: their memory, and the rows that are on the device whatever a
- * step reads
+/* offload.c - offloaded layers: their memory, and the tail, which is always on the device
  *
- * The list that attention goes through is in the order of the rows, not of the slots: sums are those
- * that it makes where all rows are on the device, bit by bit. */
+ * The list that attention reads is in the order of the rows, not of the slots: its sums are bit for
+ * bit those of a layer whose rows are all on the device. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,48 +9,48 @@
 #include "offload/offload_host.h"
 #include "ops/layer_rows.h"
 
-struct far_rows *
-far_rows_new(const struct ops *ops, struct dev *dev, struct row_store *store, uint32_t layers,
+struct offload *
+offload_new(const struct ops *ops, struct dev *dev, struct offload_store *store, uint32_t layers,
     uint32_t heads, uint32_t width, enum kv_dtype dtype, int ahead)
 {
-	struct far_rows *f = calloc(1, sizeof *f);
+	struct offload *f = calloc(1, sizeof *f);
 
 	if (f == NULL)
 		return NULL;
-	*f = (struct far_rows){ .ops = ops, .dev = dev, .store = store, .L = layers, .G = heads,
+	*f = (struct offload){ .ops = ops, .dev = dev, .store = store, .L = layers, .G = heads,
 	    .E = width, .dtype = dtype, .chosen.rows = 1 };
 	f->layer = calloc(layers, sizeof *f->layer);
 	f->chosen.n = calloc(heads, sizeof *f->chosen.n);
 	if (f->layer == NULL || f->chosen.n == NULL) {
-		far_rows_free(f);
+		offload_free(f);
 		return NULL;
 	}
 	if (ahead && ops->shares_memory)
-		f->reader = far_reader_new(f);
+		f->thread = offload_thread_new(f);
 	return f;
 }
 
 static void
-free_layer(struct far_rows *f, struct far_layer *y)
+free_layer(struct offload *f, struct offload_layer *y)
 {
-	far_device_free(f, y);
-	far_host_free(f, y);
-	layer_rows_free(&y->near, f->ops, f->dev);
-	free(y->last.start);
-	free(y->last.len);
-	free(y->last.capacity);
-	free(y->stored);
-	*y = (struct far_layer){ .stored = NULL };
+	offload_device_free(f, y);
+	offload_host_free(f, y);
+	layer_rows_free(&y->device_rows, f->ops, f->dev);
+	free(y->tail.start);
+	free(y->tail.len);
+	free(y->tail.capacity);
+	free(y->host_count);
+	*y = (struct offload_layer){ .host_count = NULL };
 }
 
 void
-far_rows_free(struct far_rows *f)
+offload_free(struct offload *f)
 {
 	uint32_t l;
 
 	if (f == NULL)
 		return;
-	far_reader_free(f->reader);
+	offload_thread_free(f->thread);
 	for (l = 0; f->layer != NULL && l < f->L; l++)
 		free_layer(f, &f->layer[l]);
 	f->ops->free(f->dev, f->chosen.at);
@@ -59,27 +58,27 @@ far_rows_free(struct far_rows *f)
 	free(f->layer);
 	free(f->free);
 	free(f->order);
-	far_fetch_free(f);
+	offload_read_free(f);
 	free(f);
 }
 
 int
-far_rows_has(const struct far_rows *f, uint32_t l)
+offload_has(const struct offload *f, uint32_t l)
 {
-	return f != NULL && f->layer[l].stored != NULL;
+	return f != NULL && f->layer[l].host_count != NULL;
 }
 
 /* ---- memory ---- */
 
 int
-far_rows_add(struct far_rows *f, uint32_t l)
+offload_mark(struct offload *f, uint32_t l)
 {
-	f->layer[l].stored = calloc(f->G, sizeof *f->layer[l].stored);
-	return f->layer[l].stored != NULL ? KV_OK : KV_ENOMEM;
+	f->layer[l].host_count = calloc(f->G, sizeof *f->layer[l].host_count);
+	return f->layer[l].host_count != NULL ? KV_OK : KV_ENOMEM;
 }
 
 int
-far_rows_slots(struct far_rows *f, uint64_t slots)
+offload_set_slots(struct offload *f, uint64_t slots)
 {
 	const size_t heads = (size_t)f->L * f->G;
 	uint32_t most = 1, i;
@@ -98,38 +97,41 @@ far_rows_slots(struct far_rows *f, uint64_t slots)
 }
 
 static int
-reserve_lists(struct far_rows *f, struct far_layer *y)
+reserve_lists(struct offload *f, struct offload_layer *y)
 {
-	return y->slots.k != NULL ? far_device_lists(f, y) : far_host_lists(f, y);
+	return y->slots.k != NULL ? offload_device_lists(f, y) : offload_host_lists(f, y);
 }
 
-/* Gives a layer that was added its memory, for so many rows of each KV head behind the slots. */
+/* Allocates the memory of a marked layer, for a tail of so many rows of each KV head. */
 static int
-open_layer(struct far_rows *f, uint32_t l, const uint32_t *stored, uint64_t behind)
+allocate_layer(struct offload *f, uint32_t l, const uint32_t *host_count, uint64_t tail)
 {
-	const int device = row_store_has(f->store, l);
-	struct far_layer *y = &f->layer[l];
+	const int device = offload_store_in_host_memory(f->store, l);
+	struct offload_layer *y = &f->layer[l];
 	uint32_t g;
 
-	memcpy(y->stored, stored, f->G * sizeof *stored);
-	y->last.start = calloc(f->G, sizeof *y->last.start);
-	y->last.len = calloc(f->G, sizeof *y->last.len);
-	y->last.capacity = calloc(f->G, sizeof *y->last.capacity);
-	if (layer_rows_init(&y->near, f->G, f->E, f->dtype) != KV_OK || y->last.start == NULL ||
-	    y->last.len == NULL || y->last.capacity == NULL || behind > UINT32_MAX - f->slots ||
-	    layer_rows_resize(&y->near, f->ops, f->dev, f->slots + (uint32_t)behind, 0) != KV_OK ||
-	    (device ? far_device_open(f, l) : far_host_open(f, y)) != KV_OK || reserve_lists(f, y) != KV_OK) {
+	memcpy(y->host_count, host_count, f->G * sizeof *host_count);
+	y->tail.start = calloc(f->G, sizeof *y->tail.start);
+	y->tail.len = calloc(f->G, sizeof *y->tail.len);
+	y->tail.capacity = calloc(f->G, sizeof *y->tail.capacity);
+	if (layer_rows_init(&y->device_rows, f->G, f->E, f->dtype) != KV_OK ||
+	    y->tail.start == NULL || y->tail.len == NULL || y->tail.capacity == NULL ||
+	    tail > UINT32_MAX - f->slots ||
+	    layer_rows_resize(&y->device_rows, f->ops, f->dev, f->slots + (uint32_t)tail,
+	    0) != KV_OK ||
+	    (device ? offload_device_open(f, l) : offload_host_open(f, y)) != KV_OK ||
+	    reserve_lists(f, y) != KV_OK) {
 		free_layer(f, y);
 		return KV_ENOMEM;
 	}
 	for (g = 0; g < f->G; g++)
-		y->near.len[g] = f->slots;
+		y->device_rows.len[g] = f->slots;
 	return KV_OK;
 }
 
 /* The most that a KV head has from first[g] on, of n[g]. */
 static uint32_t
-most_from(const struct far_rows *f, const uint32_t *first, const uint32_t *n)
+most_from(const struct offload *f, const uint32_t *first, const uint32_t *n)
 {
 	uint32_t g, most = 0;
 
@@ -139,25 +141,27 @@ most_from(const struct far_rows *f, const uint32_t *first, const uint32_t *n)
 }
 
 int
-far_rows_take(struct far_rows *f, uint32_t l, const uint32_t *first, const struct layer_rows *from,
-    uint32_t more)
+offload_move_layer(struct offload *f, uint32_t l, const uint32_t *first,
+    const struct layer_rows *from, uint32_t more)
 {
 	const size_t row = f->E * kv_dtype_size(f->dtype);
-	const uint64_t behind = (uint64_t)most_from(f, first, from->len) + more;
-	struct layer_rows *to = &f->layer[l].near;
+	const uint64_t tail = (uint64_t)most_from(f, first, from->len) + more;
+	struct layer_rows *to = &f->layer[l].device_rows;
 	uint32_t g, n;
 	uint64_t dst, src;
 
-	if (far_rows_add(f, l) != KV_OK || row_store_take(f->store, l, from) != KV_OK ||
-	    open_layer(f, l, first, behind) != KV_OK)
+	if (offload_mark(f, l) != KV_OK || offload_store_copy_layer(f->store, l, from) != KV_OK ||
+	    allocate_layer(f, l, first, tail) != KV_OK)
 		return KV_ENOMEM;
 	for (g = 0; g < f->G; g++) {
 		if ((n = from->len[g] - first[g]) == 0)
 			continue;
 		dst = to->start[g] + to->len[g];
 		src = from->start[g] + first[g];
-		f->ops->copy(f->dev, (char *)to->k + dst * row, (char *)from->k + src * row, n * row);
-		f->ops->copy(f->dev, (char *)to->v + dst * row, (char *)from->v + src * row, n * row);
+		f->ops->copy(f->dev, (char *)to->k + dst * row, (char *)from->k + src * row,
+		    n * row);
+		f->ops->copy(f->dev, (char *)to->v + dst * row, (char *)from->v + src * row,
+		    n * row);
 		f->ops->copy(f->dev, to->pos + dst, from->pos + src, n * sizeof *to->pos);
 		to->len[g] += n;
 	}
@@ -165,13 +169,13 @@ far_rows_take(struct far_rows *f, uint32_t l, const uint32_t *first, const struc
 }
 
 int
-far_rows_reserve(struct far_rows *f, uint32_t more)
+offload_reserve(struct offload *f, uint32_t more)
 {
 	uint32_t l, g;
 	uint64_t most, need;
 
 	for (l = 0; l < f->L; l++) {
-		struct layer_rows *r = &f->layer[l].near;
+		struct layer_rows *r = &f->layer[l].device_rows;
 
 		for (g = 0, most = 0; r->len != NULL && g < f->G; g++)
 			most = r->len[g] > most ? r->len[g] : most;
@@ -188,55 +192,54 @@ far_rows_reserve(struct far_rows *f, uint32_t more)
 }
 
 const struct layer_rows *
-far_rows_last(struct far_rows *f, uint32_t l, const struct layer_rows *rows)
+offload_tail(struct offload *f, uint32_t l, const struct layer_rows *rows)
 {
-	struct far_layer *y = &f->layer[l];
-	struct layer_rows all = y->near;
+	struct offload_layer *y = &f->layer[l];
+	struct layer_rows all = y->device_rows;
 	uint32_t g, room;
 
-	all.start = y->last.start;
-	all.len = y->last.len;
-	all.capacity = y->last.capacity;
+	all.start = y->tail.start;
+	all.len = y->tail.len;
+	all.capacity = y->tail.capacity;
 	for (g = 0; g < f->G; g++) {
-		all.start[g] = y->near.start[g] + f->slots - y->stored[g];
-		all.len[g] = y->near.len[g] - f->slots + y->stored[g];
-		room = y->near.capacity[g] - f->slots + y->stored[g];
+		all.start[g] = y->device_rows.start[g] + f->slots - y->host_count[g];
+		all.len[g] = y->device_rows.len[g] - f->slots + y->host_count[g];
+		room = y->device_rows.capacity[g] - f->slots + y->host_count[g];
 		all.capacity[g] = room < rows->capacity[g] ? room : rows->capacity[g];
 	}
-	y->last = all;
-	return &y->last;
+	y->tail = all;
+	return &y->tail;
 }
 
 void
-far_rows_count(struct far_rows *f, uint32_t l, const uint32_t *len)
+offload_set_len(struct offload *f, uint32_t l, const uint32_t *len)
 {
 	uint32_t g;
 
-	for (g = 0; far_rows_has(f, l) && g < f->G; g++)
-		f->layer[l].near.len[g] = f->slots + len[g] - f->layer[l].stored[g];
+	for (g = 0; offload_has(f, l) && g < f->G; g++)
+		f->layer[l].device_rows.len[g] = f->slots + len[g] - f->layer[l].host_count[g];
 }
 
-/* ---- rows that are there whatever a step reads ---- */
+/* ---- the tail ---- */
 
-/* The rows of a KV head from `first` on, n of them, become the first ones behind the slots: from host
- * memory, */
+/* Puts n rows of a KV head, from `first` on, from host memory to the beginning of the tail. */
 static void
-put_head(struct far_rows *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
+put_tail(struct offload *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 {
-	const struct layer_rows *near = &f->layer[l].near;
+	const struct layer_rows *to = &f->layer[l].device_rows;
 	const size_t row = f->E * kv_dtype_size(f->dtype);
-	const size_t to = (near->start[g] + f->slots) * row;
+	const size_t at = (to->start[g] + f->slots) * row;
 	const size_t from = (f->store->first[(size_t)l * f->G + g] + first) * row;
 
-	f->ops->put(f->dev, (char *)near->k + to, (char *)f->store->kept_keys[l] + from, n * row);
-	f->ops->put(f->dev, (char *)near->v + to, (char *)f->store->kept_values[l] + from, n * row);
+	f->ops->put(f->dev, (char *)to->k + at, (char *)f->store->host_keys[l] + from, n * row);
+	f->ops->put(f->dev, (char *)to->v + at, (char *)f->store->host_values[l] + from, n * row);
 }
 
-/* or from wherever they are. */
+/* As put_tail(), but reads the rows from the store, wherever they are there. */
 static int
-bring_head(struct far_rows *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
+read_tail(struct offload *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 {
-	const struct far_layer *y = &f->layer[l];
+	const struct offload_layer *y = &f->layer[l];
 	uint32_t *row = y->row + (size_t)g * f->slots, *slot = y->slot + (size_t)g * f->slots;
 	uint32_t at, part, i;
 	int rc = KV_OK;
@@ -247,55 +250,57 @@ bring_head(struct far_rows *f, uint32_t l, uint32_t g, uint32_t first, uint32_t 
 			row[i] = first + at + i;
 			slot[i] = f->slots + at + i;
 		}
-		rc = far_fetch(f, l, g, row, slot, part, 1, 1);
-		far_fetch_end(f, l);
+		rc = offload_read(f, l, g, row, slot, part, 1, 1);
+		offload_read_end(f, l);
 	}
 	return rc;
 }
 
 int
-far_rows_bring(struct far_rows *f, uint32_t l, const uint32_t *first, const struct layer_rows *rows,
-    uint32_t more)
+offload_open_layer(struct offload *f, uint32_t l, const uint32_t *first,
+    const struct layer_rows *rows, uint32_t more)
 {
 	const uint32_t *count = f->store->count + (size_t)l * f->G;
-	struct layer_rows *near = &f->layer[l].near;
+	struct layer_rows *to = &f->layer[l].device_rows;
 	uint32_t g, n;
-	int rc = open_layer(f, l, first, (uint64_t)most_from(f, first, count) + more);
+	int rc = allocate_layer(f, l, first, (uint64_t)most_from(f, first, count) + more);
 
 	for (g = 0; rc == KV_OK && g < f->G; g++) {
 		if ((n = count[g] - first[g]) == 0)
 			continue;
-		if (far_rows_on_device(f, l))
-			put_head(f, l, g, first[g], n);
+		if (offload_device_reads(f, l))
+			put_tail(f, l, g, first[g], n);
 		else
-			rc = bring_head(f, l, g, first[g], n);
-		f->ops->copy(f->dev, near->pos + near->start[g] + f->slots,
-		    rows->pos + rows->start[g] + first[g], n * sizeof *near->pos);
-		near->len[g] += n;
+			rc = read_tail(f, l, g, first[g], n);
+		f->ops->copy(f->dev, to->pos + to->start[g] + f->slots,
+		    rows->pos + rows->start[g] + first[g], n * sizeof *to->pos);
+		to->len[g] += n;
 	}
 	return rc;
 }
 
 int
-far_rows_get(struct far_rows *f, uint32_t l, uint32_t g, enum kv_kind kind, void *to)
+offload_get(struct offload *f, uint32_t l, uint32_t g, enum kv_kind kind, void *to)
 {
-	const struct far_layer *y = &f->layer[l];
+	const struct offload_layer *y = &f->layer[l];
 	const size_t row = f->E * kv_dtype_size(f->dtype);
-	const char *from = kind == KV_KEYS ? y->near.k : y->near.v;
-	const int rc = row_store_read_first(f->store, l, g, kind, y->stored[g], to);
+	const char *from = kind == KV_KEYS ? y->device_rows.k : y->device_rows.v;
+	const int rc = offload_store_read_first(f->store, l, g, kind, y->host_count[g], to);
 
-	if (rc == KV_OK && y->near.len[g] > f->slots)
-		f->ops->get(f->dev, (char *)to + y->stored[g] * row,
-		    from + (y->near.start[g] + f->slots) * row, (y->near.len[g] - f->slots) * row);
+	if (rc == KV_OK && y->device_rows.len[g] > f->slots)
+		f->ops->get(f->dev, (char *)to + y->host_count[g] * row,
+		    from + (y->device_rows.start[g] + f->slots) * row,
+		    (y->device_rows.len[g] - f->slots) * row);
 	return rc;
 }
 
 /* ---- a step ---- */
 
 const struct chosen *
-far_rows_end(struct far_rows *f, uint32_t l)
+offload_wait(struct offload *f, uint32_t l)
 {
-	const struct chosen *there = far_rows_on_device(f, l) ? far_device_end(f, l) : far_host_end(f, l);
+	const struct chosen *there = offload_device_reads(f, l) ?
+	    offload_device_wait(f, l) : offload_host_wait(f, l);
 
 	f->layer[l].begun = 0;
 	return there;

@@ -1,13 +1,14 @@
-/* offload.h - layers whose rows are elsewhere: of each KV head those that a step reads are on the
- * device, in slots
+/* offload.h - offloaded layers: keys and values on the host, and on the device the rows of a step,
+ * in slots
  *
- * SpeContext (Xu et al. 2025), section 5.4, elastic loading: of the rows S_now that a step reads, those
- * that the step before has read, S_last, are in their slots still; S_now - S_last is fetched into the
- * slots that S_last - S_now leaves. Rows that are appended stay on the device, behind the slots, and with
- * them the last of the others, where an index does not have their keys yet.
+ * SpeContext (Xu et al. 2025), section 5.4, elastic loading: of the rows S_now that a step reads,
+ * those that the step before has read, S_last, are in their slots still; S_now - S_last is fetched
+ * into the slots that S_last - S_now leaves. Rows that are appended stay on the device, behind the
+ * slots, and so do the last of the offloaded rows, where an index does not have their keys yet:
+ * this is the tail.
  *
- * Where the rows that are elsewhere are in host memory that the device reads (offload_store.h), slots are filled
- * there, by far_rows_fetch(); else by the host, far_rows_begin().
+ * Where the offloaded rows are in host memory that the device reads (offload_store.h), the device
+ * fills the slots (offload_start_on_device()); else the host does (offload_start_on_host()).
  *
  * Letters as in ops.h. */
 #ifndef KVPIPE_OFFLOAD_H
@@ -16,113 +17,115 @@
 #include "offload/offload_store.h"
 #include "ops/ops.h"
 
-/* What is in the slots of a KV head: n rows, ascending, and the slot of each; behind these, the slots
- * that are free. */
-struct residents {
+/* Which rows are in the slots of a KV head: n rows, ascending, and the slot of each; behind the
+ * slots of these, the free slots. */
+struct slot_table {
 	uint32_t n;
 	uint32_t *row, *slot;           /* [slots] */
 };
 
-/* ShadowKV: keys that a step makes of factors are not read, only those of exact chunks. */
-struct far_keys {
-	const uint8_t *exact;           /* host [G][chunks] 1: the keys of this chunk are read; NULL: all are */
+/* ShadowKV: a step computes most keys from factors. It reads only the keys of exact chunks. */
+struct offload_keys {
+	/* host [G][chunks] 1: the keys of this chunk are read; NULL: those of all */
+	const uint8_t *exact;
 	uint32_t rows, chunks;          /* of a chunk; of a KV head */
 };
 
-struct far_layer {
-	uint32_t *stored;               /* host [G] rows that are elsewhere, the first ones; NULL: the
-	                                 * layer is not far */
-	struct layer_rows near;         /* of each KV head the slots, then the other rows */
-	/* these again, by their numbers in the layer: start[g] + s, modulo 2^64, is where row s is, for
-	 * s >= stored[g]. far_rows_last() */
-	struct layer_rows last;
-	struct residents *in;           /* host [G] */
-	struct far_keys keys;
-	/* what a step reads and is not there: [G] so many, of so many the keys, too; [G][slots] rows and
-	 * their slots */
+struct offload_layer {
+	uint32_t *host_count;           /* host [G] rows offloaded, the first ones; NULL: none */
+	struct layer_rows device_rows;  /* of each KV head the slots, then the tail */
+	/* the tail, by the numbers of its rows in the layer: start[g] + s, modulo 2^64, is where
+	 * row s is, for s >= host_count[g]. offload_tail() */
+	struct layer_rows tail;
+	struct slot_table *slot_table;  /* host [G] */
+	struct offload_keys keys;
+	/* rows of a step that are in no slot: [G] their number, and how many of these keys are
+	 * read; [G][slots] the rows and their slots */
 	uint32_t *new, *new_keys, *row, *slot;
-	/* host [G], [G][near.capacity[0]] the rows of the step, as rows of near */
-	uint32_t *n, *place;
-	int begun;                      /* far_rows_begin() or _fetch() without far_rows_end() */
-	/* slots that the device fills (k NULL: it does not); the rows of the step, as rows of near; the last
-	 * call of fetch_chosen(), and whether it was ahead */
-	struct far_slots slots;
+	/* host [G], [G][device_rows.capacity[0]]: the rows of the step, as rows of device_rows */
+	uint32_t *n, *read_at;
+	int begun;                      /* started, without offload_wait() */
+	/* where the device fills the slots (k NULL: it does not): these; the rows of the step, as
+	 * rows of device_rows; the last fetch_chosen(), and whether it was ahead */
+	struct offload_slots slots;
 	struct chosen list;
 	uint64_t fetch;
 	int ahead;
 };
 
-struct far_rows {
+struct offload {
 	const struct ops *ops;
 	struct dev *dev;
-	struct row_store *store;        /* the caller's */
+	struct offload_store *store;    /* the caller's */
 	uint32_t L, G, E, slots;
 	enum kv_dtype dtype;
-	struct far_layer *layer;        /* [L] */
-	struct chosen chosen;           /* the rows of a step, as rows of far_layer.near, from the host */
-	uint32_t *free;                 /* host [slots] slots that were left */
+	struct offload_layer *layer;    /* [L] */
+	struct chosen chosen;           /* rows of a step, as rows of device_rows; the host's */
+	uint32_t *free;                 /* host [slots] scratch: free slots */
 	uint32_t *order;                /* host [slots] 0, 1, 2 ... */
-	/* where the device has memory of its own: rows of near that are about to go there, of a layer */
-	struct staged { char *row; uint64_t *at; uint32_t n; } keys, values;    /* host [G][slots] */
-	struct far_reader *reader;      /* reads while the device works; NULL: it does not */
+	/* where the device has memory of its own: rows of a layer on their way to device_rows */
+	struct staged { char *row; uint64_t *at; uint32_t n; } keys, values; /* host [G][slots] */
+	struct offload_thread *thread;  /* reads while the device works; NULL: it does not */
 };
 
-/* For layers of one shape; none is far yet. ahead: rows are read while other layers run, by a thread of
- * their own, where the device shares memory. NULL without memory. */
-struct far_rows *far_rows_new(const struct ops *, struct dev *, struct row_store *, uint32_t layers,
-    uint32_t heads, uint32_t width, enum kv_dtype, int ahead);
-void far_rows_free(struct far_rows *);                  /* NULL allowed */
+/* For L layers of one shape, none of them offloaded yet. ahead: rows are read while other layers
+ * run, by a thread, where the device shares memory with the host. NULL without memory. */
+struct offload *offload_new(const struct ops *, struct dev *, struct offload_store *,
+    uint32_t layers, uint32_t heads, uint32_t width, enum kv_dtype, int ahead);
+void offload_free(struct offload *);                    /* NULL allowed */
 
-/* Is this layer one of them? */
-int far_rows_has(const struct far_rows *, uint32_t l);
-/* From now on it is; it has no memory before far_rows_bring(). Returns 0, or KV_ENOMEM. */
-int far_rows_add(struct far_rows *, uint32_t l);
-/* Before that, when the store knows all rows: a step reads at most so many of them of each KV head.
- * Returns 0, or KV_ENOMEM. */
-int far_rows_slots(struct far_rows *, uint64_t slots);
-/* A layer that was added: of KV head g the rows from first[g] on come from the store, where it has so many.
- * There is room for `more` appended ones. rows has the positions. Returns 0, KV_ENOMEM, or KV_EIO (the
- * store says why). */
-int far_rows_bring(struct far_rows *, uint32_t l, const uint32_t *first, const struct layer_rows *rows,
-    uint32_t more);
-/* A layer whose rows before first[g], which the store has or takes, are to be elsewhere from now on: adds it,
- * with the others of `from`. Returns 0, or KV_ENOMEM. */
-int far_rows_take(struct far_rows *, uint32_t l, const uint32_t *first, const struct layer_rows *from,
-    uint32_t more);
-/* Room for so many more in all of them. Returns 0, or KV_ENOMEM. */
-int far_rows_reserve(struct far_rows *, uint32_t more);
-/* The rows of layer l, which are `rows`, that are on the device whatever a step reads, by their numbers in the
- * layer: of KV head g those from stored[g] on, and no others may be looked at. Until the layer changes. */
-const struct layer_rows *far_rows_last(struct far_rows *, uint32_t l, const struct layer_rows *rows);
-/* The layer has len[G] rows now: steps that are launches of a graph append without saying so. Nothing where
- * it is not far. */
-void far_rows_count(struct far_rows *, uint32_t l, const uint32_t *len);
+/* Returns 1 where layer l is offloaded. NULL: none is. */
+int offload_has(const struct offload *, uint32_t l);
+/* Marks layer l as offloaded; offload_open_layer() gives it memory. Returns 0, or KV_ENOMEM. */
+int offload_mark(struct offload *, uint32_t l);
+/* Sets how many rows of a KV head a step reads at most, once the store knows all rows and before a
+ * layer is opened. Returns 0, or KV_ENOMEM. */
+int offload_set_slots(struct offload *, uint64_t slots);
+/* Opens a marked layer: of KV head g the rows from first[g] on are read from the store into the
+ * tail, with room for `more` appended ones. rows has the positions. Returns 0, KV_ENOMEM, or KV_EIO
+ * (store->error). */
+int offload_open_layer(struct offload *, uint32_t l, const uint32_t *first,
+    const struct layer_rows *rows, uint32_t more);
+/* Offloads a layer that is on the device, as `from`: rows before first[g] are in the store or go
+ * there, the others go to the tail, with room for `more`. Returns 0, or KV_ENOMEM. */
+int offload_move_layer(struct offload *, uint32_t l, const uint32_t *first,
+    const struct layer_rows *from, uint32_t more);
+/* Makes room for so many more rows in the tails of all layers. Returns 0, or KV_ENOMEM. */
+int offload_reserve(struct offload *, uint32_t more);
+/* Returns the tail of layer l, which is `rows`, by the numbers of the rows in the layer: of KV head
+ * g only rows from host_count[g] on may be read. Valid until the layer changes. */
+const struct layer_rows *offload_tail(struct offload *, uint32_t l, const struct layer_rows *rows);
+/* Sets the length of an offloaded layer to len[G], after a graph has appended rows. Does nothing
+ * where layer l is not offloaded. */
+void offload_set_len(struct offload *, uint32_t l, const uint32_t *len);
 /* to (host) <- the keys (KV_KEYS) or values of all rows of KV head g. Returns 0, or KV_EIO. */
-int far_rows_get(struct far_rows *, uint32_t l, uint32_t g, enum kv_kind, void *to);
+int offload_get(struct offload *, uint32_t l, uint32_t g, enum kv_kind, void *to);
 
-/* The rows row[g * stride ..], n[g] of each KV head and ascending, are what the next step reads of layer
- * l, of those that are elsewhere no more than there are slots: where `ahead` was asked for, those that are
- * not in their slots yet are read from now on. keys NULL: of all. */
-void far_rows_begin(struct far_rows *, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n,
-    const struct far_keys *keys);
-/* The positions of the rows that are new in this step. */
-void far_rows_place(struct far_rows *, uint32_t l, const struct layer_rows *rows);
-/* The same by the device: is this a far layer whose rows are in host memory that it reads? */
-int far_rows_on_device(const struct far_rows *, uint32_t l);
-/* Then this in place of the two, with what fetch_chosen() wants. */
-void far_rows_fetch(struct far_rows *, uint32_t l, const struct chosen *, const struct layer_rows *rows,
-    const struct low_rank *low, int ahead);
+/* ---- a step ---- */
 
-/* What is fetched ahead has been: all that the device does from now on comes behind it. The selection may
- * be another one then. */
-void far_rows_fetched_all(struct far_rows *);
-
-/* Waits until they are there (a device, until it is there), and returns where: in the same order, as rows of
- * layer[l].near, until the next call. NULL: reading has failed, and the store says why. */
-const struct chosen *far_rows_end(struct far_rows *, uint32_t l);
-/* Bytes that far_rows_begin() had to read of KV head g for that. */
-uint64_t far_rows_fetched(const struct far_rows *, uint32_t l, uint32_t g);
-/* bytes[G] <- those that far_rows_fetch() has brought so far; waits for the device. */
-void far_rows_brought(struct far_rows *, uint32_t l, uint64_t *bytes);
+/* Starts a step of layer l that reads the rows row[g * stride ..], n[g] of each KV head, ascending;
+ * of the offloaded ones no more than there are slots. Finds slots for those that have none; with a
+ * thread, these are read while other layers run. keys: whose keys are read; NULL: all. */
+void offload_start_on_host(struct offload *, uint32_t l, const uint32_t *row, size_t stride,
+    const uint32_t *n, const struct offload_keys *keys);
+/* Copies the positions of the rows that the step fetches to their slots. */
+void offload_copy_positions(struct offload *, uint32_t l, const struct layer_rows *rows);
+/* Returns 1 where the rows of layer l, an offloaded one, are in host memory that the device
+ * reads. */
+int offload_device_reads(const struct offload *, uint32_t l);
+/* As the two functions before, where the device reads: arguments as of fetch_chosen(). */
+void offload_start_on_device(struct offload *, uint32_t l, const struct chosen *,
+    const struct layer_rows *rows, const struct low_rank *low, int ahead);
+/* Orders later work of the device after all fetches ahead. The selection may change then. */
+void offload_wait_all(struct offload *);
+/* Waits until the rows of the step are on the device (a device orders its work after that), and
+ * returns them in the order of the step, as rows of layer[l].device_rows; valid until the next
+ * call. NULL: store->error. */
+const struct chosen *offload_wait(struct offload *, uint32_t l);
+/* Returns the bytes that the step of layer l has read for KV head g, where the host fills the
+ * slots. */
+uint64_t offload_step_bytes(const struct offload *, uint32_t l, uint32_t g);
+/* bytes[G] <- all that the device has fetched for layer l so far. Waits for the device. */
+void offload_fetched_bytes(struct offload *, uint32_t l, uint64_t *bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* offload_host.c - slots that the host fills: what moves in and out of them */
+/* offload_host.c - slots that the host fills: which rows enter and leave them */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,161 +7,163 @@
 /* ---- memory ---- */
 
 int
-far_host_open(struct far_rows *f, struct far_layer *y)
+offload_host_open(struct offload *f, struct offload_layer *y)
 {
 	const size_t all = (size_t)f->G * f->slots;
 	uint32_t g, i;
 	int ok;
 
-	y->in = calloc(f->G, sizeof *y->in);
+	y->slot_table = calloc(f->G, sizeof *y->slot_table);
 	y->new = calloc(f->G, sizeof *y->new);
 	y->new_keys = calloc(f->G, sizeof *y->new_keys);
 	y->n = calloc(f->G, sizeof *y->n);
 	y->row = malloc(all * sizeof *y->row);
 	y->slot = malloc(all * sizeof *y->slot);
-	ok = far_fetch_reserve(f) == KV_OK && y->in != NULL && y->new != NULL &&
+	ok = offload_read_reserve(f) == KV_OK && y->slot_table != NULL && y->new != NULL &&
 	    y->new_keys != NULL && y->n != NULL && y->row != NULL && y->slot != NULL;
 	for (g = 0; ok && g < f->G; g++) {
-		y->in[g].row = malloc(f->slots * sizeof *y->in[g].row);
-		y->in[g].slot = malloc(f->slots * sizeof *y->in[g].slot);
-		ok = y->in[g].row != NULL && y->in[g].slot != NULL;
+		y->slot_table[g].row = malloc(f->slots * sizeof *y->slot_table[g].row);
+		y->slot_table[g].slot = malloc(f->slots * sizeof *y->slot_table[g].slot);
+		ok = y->slot_table[g].row != NULL && y->slot_table[g].slot != NULL;
 		for (i = 0; ok && i < f->slots; i++)
-			y->in[g].slot[i] = i;
+			y->slot_table[g].slot[i] = i;
 	}
 	return ok ? KV_OK : KV_ENOMEM;
 }
 
 int
-far_host_lists(struct far_rows *f, struct far_layer *y)
+offload_host_lists(struct offload *f, struct offload_layer *y)
 {
-	const size_t stride = y->near.capacity[0], all = f->G * stride;
+	const size_t stride = y->device_rows.capacity[0], all = f->G * stride;
 
-	free(y->place);
-	y->place = calloc(all, sizeof *y->place);
+	free(y->read_at);
+	y->read_at = calloc(all, sizeof *y->read_at);
 	if (stride > f->chosen.stride) {
 		f->ops->free(f->dev, f->chosen.at);
 		f->chosen.at = f->ops->alloc(f->dev, all * sizeof *f->chosen.at);
 		f->chosen.stride = f->chosen.at != NULL ? stride : 0;
 	}
-	return y->place != NULL && f->chosen.at != NULL ? KV_OK : KV_ENOMEM;
+	return y->read_at != NULL && f->chosen.at != NULL ? KV_OK : KV_ENOMEM;
 }
 
 void
-far_host_free(struct far_rows *f, struct far_layer *y)
+offload_host_free(struct offload *f, struct offload_layer *y)
 {
 	uint32_t g;
 
-	for (g = 0; y->in != NULL && g < f->G; g++) {
-		free(y->in[g].row);
-		free(y->in[g].slot);
+	for (g = 0; y->slot_table != NULL && g < f->G; g++) {
+		free(y->slot_table[g].row);
+		free(y->slot_table[g].slot);
 	}
-	free(y->in);
+	free(y->slot_table);
 	free(y->new);
 	free(y->new_keys);
 	free(y->row);
 	free(y->slot);
 	free(y->n);
-	free(y->place);
+	free(y->read_at);
 }
 
 /* ---- a step ---- */
 
-/* Merges the rows of a KV head that a step reads with those of the step before, both ascending: y->new[g]
- * of them are to be read. y->place has where each is. */
+/* Merges the rows of a KV head that a step reads with those of the step before, both ascending.
+ * y->new[g] <- how many are in no slot; y->read_at <- where each will be. */
 static void
-place_rows(struct far_rows *f, struct far_layer *y, uint32_t g, const uint32_t *row, uint32_t n)
+assign_slots(struct offload *f, struct offload_layer *y, uint32_t g, const uint32_t *row,
+    uint32_t n)
 {
 	const size_t at = (size_t)g * f->slots;
-	uint32_t *list = y->place + g * (size_t)y->near.capacity[0];
+	uint32_t *list = y->read_at + g * (size_t)y->device_rows.capacity[0];
 	uint32_t *new_row = y->row + at, *new_slot = y->slot + at;
-	struct residents *in = &y->in[g];
-	uint32_t i, j, left = 0, new = 0, stored;
+	struct slot_table *table = &y->slot_table[g];
+	uint32_t i, j, left = 0, new = 0, offloaded;
 
-	for (stored = 0; stored < n && row[stored] < y->stored[g]; stored++)
+	for (offloaded = 0; offloaded < n && row[offloaded] < y->host_count[g]; offloaded++)
 		;
-	for (i = j = 0; i < stored || j < in->n; ) {
-		if (j == in->n || (i < stored && row[i] < in->row[j])) {
+	for (i = j = 0; i < offloaded || j < table->n; ) {
+		if (j == table->n || (i < offloaded && row[i] < table->row[j])) {
 			new_row[new++] = row[i];
 			list[i++] = UINT32_MAX;         /* its slot is not known yet */
-		} else if (i == stored || row[i] > in->row[j]) {
-			f->free[left++] = in->slot[j++];
+		} else if (i == offloaded || row[i] > table->row[j]) {
+			f->free[left++] = table->slot[j++];
 		} else {
-			list[i++] = in->slot[j++];
+			list[i++] = table->slot[j++];
 		}
 	}
 	while (j < f->slots)                            /* those that were free already */
-		f->free[left++] = in->slot[j++];
-	for (i = j = 0; i < stored; i++)
+		f->free[left++] = table->slot[j++];
+	for (i = j = 0; i < offloaded; i++)
 		if (list[i] == UINT32_MAX) {
 			list[i] = new_slot[j] = f->free[j];
 			j++;
 		}
-	memcpy(in->row, row, stored * sizeof *row);
-	memcpy(in->slot, list, stored * sizeof *list);
-	memcpy(in->slot + stored, f->free + new, (left - new) * sizeof *f->free);
-	in->n = stored;
-	for (i = stored; i < n; i++)
-		list[i] = f->slots + (row[i] - y->stored[g]);
+	memcpy(table->row, row, offloaded * sizeof *row);
+	memcpy(table->slot, list, offloaded * sizeof *list);
+	memcpy(table->slot + offloaded, f->free + new, (left - new) * sizeof *f->free);
+	table->n = offloaded;
+	for (i = offloaded; i < n; i++)
+		list[i] = f->slots + (row[i] - y->host_count[g]);
 	y->new[g] = new;
 	y->n[g] = n;
 	for (i = y->new_keys[g] = 0; i < new; i++)
-		y->new_keys[g] += far_has_key(&y->keys, g, new_row[i]);
+		y->new_keys[g] += offload_has_key(&y->keys, g, new_row[i]);
 }
 
 void
-far_rows_begin(struct far_rows *f, uint32_t l, const uint32_t *row, size_t stride, const uint32_t *n,
-    const struct far_keys *keys)
+offload_start_on_host(struct offload *f, uint32_t l, const uint32_t *row, size_t stride,
+    const uint32_t *n, const struct offload_keys *keys)
 {
-	struct far_layer *y = &f->layer[l];
+	struct offload_layer *y = &f->layer[l];
 	uint32_t g;
 
-	y->keys = keys != NULL ? *keys : (struct far_keys){ .exact = NULL };
+	y->keys = keys != NULL ? *keys : (struct offload_keys){ .exact = NULL };
 	for (g = 0; g < f->G; g++)
-		place_rows(f, y, g, row + g * stride, n[g]);
+		assign_slots(f, y, g, row + g * stride, n[g]);
 	y->begun = 1;
-	if (f->reader != NULL)
-		far_reader_begin(f->reader, l);
+	if (f->thread != NULL)
+		offload_thread_begin(f->thread, l);
 }
 
 void
-far_rows_place(struct far_rows *f, uint32_t l, const struct layer_rows *rows)
+offload_copy_positions(struct offload *f, uint32_t l, const struct layer_rows *rows)
 {
-	const struct far_layer *y = &f->layer[l];
-	const struct layer_rows *near = &y->near;
+	const struct offload_layer *y = &f->layer[l];
+	const struct layer_rows *to = &y->device_rows;
 	uint32_t g, i;
 
 	for (g = 0; g < f->G; g++)
 		for (i = 0; i < y->new[g]; i++) {
 			const size_t at = (size_t)g * f->slots + i;
 
-			f->ops->copy(f->dev, near->pos + near->start[g] + y->slot[at],
-			    rows->pos + rows->start[g] + y->row[at], sizeof *near->pos);
+			f->ops->copy(f->dev, to->pos + to->start[g] + y->slot[at],
+			    rows->pos + rows->start[g] + y->row[at], sizeof *to->pos);
 		}
 }
 
 const struct chosen *
-far_host_end(struct far_rows *f, uint32_t l)
+offload_host_wait(struct offload *f, uint32_t l)
 {
-	struct far_layer *y = &f->layer[l];
+	struct offload_layer *y = &f->layer[l];
 	uint32_t g;
 
-	if (f->reader != NULL)
-		far_reader_wait(f->reader, l);
+	if (f->thread != NULL)
+		offload_thread_wait(f->thread, l);
 	else
-		far_fetch_layer(f, l);
+		offload_read_layer(f, l);
 	if (f->store->error[0] != '\0')
 		return NULL;
 	memcpy(f->chosen.n, y->n, f->G * sizeof *y->n);
 	for (g = 0; g < f->G; g++)
 		f->ops->put(f->dev, f->chosen.at + g * f->chosen.stride,
-		    y->place + g * (size_t)y->near.capacity[0], y->n[g] * sizeof *y->place);
+		    y->read_at + g * (size_t)y->device_rows.capacity[0],
+		    y->n[g] * sizeof *y->read_at);
 	return &f->chosen;
 }
 
 uint64_t
-far_rows_fetched(const struct far_rows *f, uint32_t l, uint32_t g)
+offload_step_bytes(const struct offload *f, uint32_t l, uint32_t g)
 {
-	const struct far_layer *y = &f->layer[l];
+	const struct offload_layer *y = &f->layer[l];
 
 	return ((uint64_t)y->new[g] + y->new_keys[g]) * f->E * kv_dtype_size(f->dtype);
 }

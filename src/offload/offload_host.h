@@ -1,18 +1,18 @@
-/* offload_host.h - layers of offload.h whose slots the host fills: from the file, also where keys or values alone
- * are in host memory */
+/* offload_host.h - offloaded layers whose slots the host fills, from the file, or from the file and
+ * host memory */
 #ifndef KVPIPE_OFFLOAD_HOST_H
 #define KVPIPE_OFFLOAD_HOST_H
 
 #include "offload/offload_read.h"
 #include "offload/offload_thread.h"
 
-/* What a layer has for each KV head, and for each slot. Returns 0, or KV_ENOMEM. */
-int far_host_open(struct far_rows *, struct far_layer *);
-/* Lists of the rows of a step, of the layer and on the device, for as many as there are in near. What was in
- * them is gone. Returns 0, or KV_ENOMEM. */
-int far_host_lists(struct far_rows *, struct far_layer *);
-void far_host_free(struct far_rows *, struct far_layer *);
-/* far_rows_end() */
-const struct chosen *far_host_end(struct far_rows *, uint32_t l);
+/* Allocates the slot tables of a layer. Returns 0, or KV_ENOMEM. */
+int offload_host_open(struct offload *, struct offload_layer *);
+/* Allocates the lists of the rows of a step, on the host and on the device, for the capacity of
+ * device_rows. Their contents are lost. Returns 0, or KV_ENOMEM. */
+int offload_host_lists(struct offload *, struct offload_layer *);
+void offload_host_free(struct offload *, struct offload_layer *);
+/* offload_wait() */
+const struct chosen *offload_host_wait(struct offload *, uint32_t l);
 
 #endif

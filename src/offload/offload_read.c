@@ -1,13 +1,13 @@
-/* offload_read.c - rows that a step reads, from the file to the slots on the device
+/* offload_read.c - rows of a step, from the store to the slots on the device
  *
- * A device with memory of its own gets the rows of all KV heads of a layer at once: a copy for each row
- * would take some microseconds for 256 bytes. */
+ * A device with memory of its own gets the rows of all KV heads of a layer at once: a copy for each
+ * row would take some microseconds for 256 bytes. */
 #include <stdlib.h>
 
 #include "offload/offload_read.h"
 
 static int
-alloc_staged(const struct far_rows *f, struct staged *s)
+alloc_staged(const struct offload *f, struct staged *s)
 {
 	const size_t rows = (size_t)f->G * f->slots;
 
@@ -19,7 +19,7 @@ alloc_staged(const struct far_rows *f, struct staged *s)
 }
 
 int
-far_fetch_reserve(struct far_rows *f)
+offload_read_reserve(struct offload *f)
 {
 	if (f->ops->shares_memory || f->values.at != NULL)
 		return KV_OK;
@@ -27,7 +27,7 @@ far_fetch_reserve(struct far_rows *f)
 }
 
 void
-far_fetch_free(struct far_rows *f)
+offload_read_free(struct offload *f)
 {
 	free(f->keys.row);
 	free(f->keys.at);
@@ -37,7 +37,7 @@ far_fetch_free(struct far_rows *f)
 
 /* Room for n more rows, which go to start + slot[] */
 static char *
-stage(const struct far_rows *f, struct staged *s, uint64_t start, const uint32_t *slot, uint32_t n)
+stage(const struct offload *f, struct staged *s, uint64_t start, const uint32_t *slot, uint32_t n)
 {
 	char *row = s->row + s->n * f->E * kv_dtype_size(f->dtype);
 	uint32_t i;
@@ -48,10 +48,10 @@ stage(const struct far_rows *f, struct staged *s, uint64_t start, const uint32_t
 }
 
 int
-far_fetch(struct far_rows *f, uint32_t l, uint32_t g, const uint32_t *row, const uint32_t *slot, uint32_t n,
-    int keys, int values)
+offload_read(struct offload *f, uint32_t l, uint32_t g, const uint32_t *row, const uint32_t *slot,
+    uint32_t n, int keys, int values)
 {
-	const struct layer_rows *r = &f->layer[l].near;
+	const struct layer_rows *r = &f->layer[l].device_rows;
 	const size_t size = r->width * kv_dtype_size(r->dtype);
 	char *k = (char *)r->k + r->start[g] * size, *v = (char *)r->v + r->start[g] * size;
 
@@ -60,13 +60,13 @@ far_fetch(struct far_rows *f, uint32_t l, uint32_t g, const uint32_t *row, const
 		v = values ? stage(f, &f->values, r->start[g], slot, n) : NULL;
 		slot = f->order;
 	}
-	return row_store_read(f->store, l, g, row, slot, n, keys ? k : NULL, values ? v : NULL);
+	return offload_store_read(f->store, l, g, row, slot, n, keys ? k : NULL, values ? v : NULL);
 }
 
 void
-far_fetch_end(struct far_rows *f, uint32_t l)
+offload_read_end(struct offload *f, uint32_t l)
 {
-	const struct layer_rows *r = &f->layer[l].near;
+	const struct layer_rows *r = &f->layer[l].device_rows;
 	const size_t size = r->width * kv_dtype_size(r->dtype);
 
 	if (f->ops->shares_memory)
@@ -80,35 +80,35 @@ far_fetch_end(struct far_rows *f, uint32_t l)
 
 /* Reads new rows of a KV head into their slots. */
 static int
-read_rows(struct far_rows *f, uint32_t l, uint32_t g)
+read_rows(struct offload *f, uint32_t l, uint32_t g)
 {
 	enum { AT_ONCE = 256 };
-	const struct far_layer *y = &f->layer[l];
+	const struct offload_layer *y = &f->layer[l];
 	const uint32_t *row = y->row + (size_t)g * f->slots, *slot = y->slot + (size_t)g * f->slots;
 	uint32_t key_row[AT_ONCE], key_slot[AT_ONCE], i, n;
 	int rc;
 
 	if (y->new_keys[g] == y->new[g])
-		return far_fetch(f, l, g, row, slot, y->new[g], 1, 1);
-	rc = far_fetch(f, l, g, row, slot, y->new[g], 0, 1);
+		return offload_read(f, l, g, row, slot, y->new[g], 1, 1);
+	rc = offload_read(f, l, g, row, slot, y->new[g], 0, 1);
 	for (i = 0; rc == KV_OK && y->new_keys[g] > 0 && i < y->new[g]; ) {
 		for (n = 0; n < AT_ONCE && i < y->new[g]; i++)
-			if (far_has_key(&y->keys, g, row[i])) {
+			if (offload_has_key(&y->keys, g, row[i])) {
 				key_row[n] = row[i];
 				key_slot[n++] = slot[i];
 			}
-		rc = far_fetch(f, l, g, key_row, key_slot, n, 1, 0);
+		rc = offload_read(f, l, g, key_row, key_slot, n, 1, 0);
 	}
 	return rc;
 }
 
 void
-far_fetch_layer(struct far_rows *f, uint32_t l)
+offload_read_layer(struct offload *f, uint32_t l)
 {
 	uint32_t g;
 
 	for (g = 0; g < f->G; g++)
 		if (f->layer[l].new[g] > 0 && read_rows(f, l, g) != KV_OK)
-			break;                          /* the store knows */
-	far_fetch_end(f, l);
+			break;                          /* store->error */
+	offload_read_end(f, l);
 }

@@ -1,26 +1,26 @@
-/* offload_read.h - rows that a step reads, from the file to the slots on the device: what offload.c reads
- * with */
+/* offload_read.h - rows of a step, from the store to the slots on the device */
 #ifndef KVPIPE_OFFLOAD_READ_H
 #define KVPIPE_OFFLOAD_READ_H
 
 #include "offload/offload.h"
 
-/* Memory for the rows of f->slots. Returns 0, or KV_ENOMEM. */
-int far_fetch_reserve(struct far_rows *);
-void far_fetch_free(struct far_rows *);
+/* Allocates memory for the rows of all slots. Returns 0, or KV_ENOMEM. */
+int offload_read_reserve(struct offload *);
+void offload_read_free(struct offload *);
 
-/* Reads n rows of KV head g, no more than there are slots, whose keys or values go to slot[] of near. On
- * the device they are after far_fetch_end() only: before it, each KV head once at most. Returns 0, or
- * KV_EIO (the store says why). */
-int far_fetch(struct far_rows *, uint32_t l, uint32_t g, const uint32_t *row, const uint32_t *slot,
-    uint32_t n, int keys, int values);
-void far_fetch_end(struct far_rows *, uint32_t l);
-/* Both for all that far_rows_begin() has found to be new in layer l. What fails is in the store. */
-void far_fetch_layer(struct far_rows *, uint32_t l);
+/* Reads keys, values or both of n rows of KV head g, at most as many as there are slots, into rows
+ * slot[] of device_rows. They are on the device after offload_read_end(); call once for each KV
+ * head before that. Returns 0, or KV_EIO (store->error). */
+int offload_read(struct offload *, uint32_t l, uint32_t g, const uint32_t *row,
+    const uint32_t *slot, uint32_t n, int keys, int values);
+void offload_read_end(struct offload *, uint32_t l);
+/* Reads all rows of a step of layer l that are in no slot, and ends. A failure is in
+ * store->error. */
+void offload_read_layer(struct offload *, uint32_t l);
 
-/* Is the key of this row read, too? */
+/* Returns 1 where a step reads the key of this row, too. */
 static inline int
-far_has_key(const struct far_keys *k, uint32_t g, uint32_t row)
+offload_has_key(const struct offload_keys *k, uint32_t g, uint32_t row)
 {
 	return k->exact == NULL || k->exact[(size_t)g * k->chunks + row / k->rows] != 0;
 }

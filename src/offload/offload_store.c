@@ -1,7 +1,8 @@
-/* offload_store.c - rows of a snapshot that are not on the device: where they are, and reading some of them
+/* offload_store.c - keys and values of a snapshot that are not on the device
  *
- * Where the file is not mapped, rows that are neighbours in it, or nearly, are one call, whatever slots they
- * go to: preadv(). Copying what stands between two rows costs less than a call, up to about SKIPPED bytes. */
+ * Where the file is not mapped, rows that are neighbours in it, or nearly, are one call, whatever
+ * slots they go to: preadv(). Copying what stands between two rows costs less than a call, up to
+ * about SKIPPED bytes. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ enum { AT_ONCE = 256 };                         /* pieces of memory of a call */
 enum { SKIPPED = 8192 };                        /* bytes */
 
 static int
-store_fail(struct row_store *s, int code, const char *fmt, ...)
+store_fail(struct offload_store *s, int code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -28,11 +29,11 @@ store_fail(struct row_store *s, int code, const char *fmt, ...)
 	return code;
 }
 
-struct row_store *
-row_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
+struct offload_store *
+offload_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
 {
 	const struct kv_head *head = kv_reader_head(r);
-	struct row_store *s = calloc(1, sizeof *s);
+	struct offload_store *s = calloc(1, sizeof *s);
 
 	if (s == NULL)
 		return NULL;
@@ -42,36 +43,36 @@ row_store_new(const struct kv_reader *r, const struct file_mapper *mapper)
 	s->name = strdup(kv_reader_name(r));
 	s->key = calloc(s->layers, sizeof *s->key);
 	s->value = calloc(s->layers, sizeof *s->value);
-	s->kept_keys = calloc(s->layers, sizeof *s->kept_keys);
-	s->kept_values = calloc(s->layers, sizeof *s->kept_values);
+	s->host_keys = calloc(s->layers, sizeof *s->host_keys);
+	s->host_values = calloc(s->layers, sizeof *s->host_values);
 	s->reads_file = 1;
 	s->first = calloc((size_t)s->layers * s->heads, sizeof *s->first);
 	s->count = calloc((size_t)s->layers * s->heads, sizeof *s->count);
 	s->fd = dup(kv_reader_descriptor(r));
-	if (s->name != NULL && s->key != NULL && s->value != NULL && s->kept_keys != NULL &&
-	    s->kept_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 &&
-	    fstat(s->fd, &s->then) == 0) {
+	if (s->name != NULL && s->key != NULL && s->value != NULL && s->host_keys != NULL &&
+	    s->host_values != NULL && s->first != NULL && s->count != NULL && s->fd >= 0 &&
+	    fstat(s->fd, &s->opened) == 0) {
 		s->mapper = mapper;
-		if (mapper != NULL && S_ISREG(s->then.st_mode))
-			s->map = mapper->map(s->fd, (size_t)s->then.st_size);
+		if (mapper != NULL && S_ISREG(s->opened.st_mode))
+			s->map = mapper->map(s->fd, (size_t)s->opened.st_size);
 		return s;
 	}
-	row_store_free(s);
+	offload_store_free(s);
 	return NULL;
 }
 
 void
-row_store_free(struct row_store *s)
+offload_store_free(struct offload_store *s)
 {
 	uint32_t l;
 
 	if (s == NULL)
 		return;
-	if (s->ops != NULL)                     /* it may read them still */
+	if (s->ops != NULL)                     /* the device may be reading them */
 		s->ops->sync(s->dev);
 	for (l = 0; s->ops != NULL && l < s->layers; l++) {
-		s->ops->host_free(s->dev, s->kept_keys[l]);
-		s->ops->host_free(s->dev, s->kept_values[l]);
+		s->ops->host_free(s->dev, s->host_keys[l]);
+		s->ops->host_free(s->dev, s->host_values[l]);
 	}
 	if (s->map != NULL)
 		s->mapper->unmap(s->map);
@@ -80,15 +81,15 @@ row_store_free(struct row_store *s)
 	free(s->name);
 	free(s->key);
 	free(s->value);
-	free(s->kept_keys);
-	free(s->kept_values);
+	free(s->host_keys);
+	free(s->host_values);
 	free(s->first);
 	free(s->count);
 	free(s);
 }
 
 void
-row_store_keep(struct row_store *s, const struct ops *ops, struct dev *dev)
+offload_store_use_host_memory(struct offload_store *s, const struct ops *ops, struct dev *dev)
 {
 	s->ops = ops;
 	s->dev = dev;
@@ -96,17 +97,17 @@ row_store_keep(struct row_store *s, const struct ops *ops, struct dev *dev)
 }
 
 int
-row_store_has(const struct row_store *s, uint32_t layer)
+offload_store_in_host_memory(const struct offload_store *s, uint32_t layer)
 {
-	return s->kept_keys[layer] != NULL && s->kept_values[layer] != NULL;
+	return s->host_keys[layer] != NULL && s->host_values[layer] != NULL;
 }
 
 const char *
-row_store_where(const struct row_store *s)
+offload_store_describe(const struct offload_store *s)
 {
 	uint32_t l;
 
-	for (l = 0; l < s->layers && s->kept_keys[l] == NULL && s->kept_values[l] == NULL; l++)
+	for (l = 0; l < s->layers && s->host_keys[l] == NULL && s->host_values[l] == NULL; l++)
 		;
 	if (l == s->layers)
 		return s->map != NULL ? "in the file, mapped" : "in the file";
@@ -115,9 +116,9 @@ row_store_where(const struct row_store *s)
 
 /* ---- filling ---- */
 
-/* Where a section's rows are in the file, and how many there are */
+/* Notes the number of a section's rows and returns where they are in the file; 0: in none. */
 static uint64_t
-note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
+locate(struct offload_store *s, const struct kv_reader *r, const struct kv_section *sec)
 {
 	const struct kv_rows *rows = kv_current_rows(r);
 	const size_t at = (size_t)sec->layer * s->heads;
@@ -132,46 +133,49 @@ note(struct row_store *s, const struct kv_reader *r, const struct kv_section *se
 }
 
 static int
-not_in_file(struct row_store *s, const struct kv_section *sec)
+not_in_file(struct offload_store *s, const struct kv_section *sec)
 {
-	return store_fail(s, KV_EINVAL, "%s: %s of layer %u is compressed (-z), or not in a file%s: its "
-	    "rows cannot be read one by one", s->name, sec->type, sec->layer,
+	return store_fail(s, KV_EINVAL, "%s: %s of layer %u is compressed (-z), or not in a "
+	    "file%s: its rows cannot be read one by one", s->name, sec->type, sec->layer,
 	    s->ops != NULL ? ", and there is no memory for it" : "");
 }
 
 int
-row_store_note(struct row_store *s, const struct kv_reader *r, const struct kv_section *sec)
+offload_store_locate(struct offload_store *s, const struct kv_reader *r,
+    const struct kv_section *sec)
 {
-	if (note(s, r, sec) == 0 && sec->raw_size > 0 && s->ops == NULL)
+	if (locate(s, r, sec) == 0 && sec->raw_size > 0 && s->ops == NULL)
 		return not_in_file(s, sec);
 	return KV_OK;
 }
 
 int
-row_store_pass(struct row_store *s, struct kv_reader *r, const struct kv_section *sec)
+offload_store_take_section(struct offload_store *s, struct kv_reader *r,
+    const struct kv_section *sec)
 {
-	void **kept = &(sec->kind == KV_KEYS ? s->kept_keys : s->kept_values)[sec->layer];
-	const uint64_t place = note(s, r, sec);
+	void **host = &(sec->kind == KV_KEYS ? s->host_keys : s->host_values)[sec->layer];
+	const uint64_t place = locate(s, r, sec);
 	const void *part;
 	size_t size, at = 0;
 	int rc = KV_OK;
 
 	if (s->ops != NULL)
-		*kept = s->ops->host_alloc(s->dev, sec->raw_size);
-	if (*kept == NULL && place == 0 && sec->raw_size > 0)
+		*host = s->ops->host_alloc(s->dev, sec->raw_size);
+	if (*host == NULL && place == 0 && sec->raw_size > 0)
 		return not_in_file(s, sec);
-	s->reads_file |= *kept == NULL;
+	s->reads_file |= *host == NULL;
 	do {
 		rc = kv_read(r, &part, &size);
-		if (rc == KV_OK && *kept != NULL && size > 0)
-			memcpy((char *)*kept + at, part, size);
+		if (rc == KV_OK && *host != NULL && size > 0)
+			memcpy((char *)*host + at, part, size);
 		at += size;
 	} while (rc == KV_OK && size > 0);
 	return rc;
 }
 
 static void *
-take(const struct row_store *s, uint32_t layer, const struct layer_rows *from, const char *rows)
+copy_to_host(const struct offload_store *s, uint32_t layer, const struct layer_rows *from,
+    const char *rows)
 {
 	const size_t at = (size_t)layer * s->heads;
 	const uint64_t all = s->first[at + s->heads - 1] + s->count[at + s->heads - 1];
@@ -185,13 +189,13 @@ take(const struct row_store *s, uint32_t layer, const struct layer_rows *from, c
 }
 
 int
-row_store_take(struct row_store *s, uint32_t layer, const struct layer_rows *from)
+offload_store_copy_layer(struct offload_store *s, uint32_t layer, const struct layer_rows *from)
 {
 	if (s->ops == NULL)
 		return KV_OK;
-	s->kept_keys[layer] = take(s, layer, from, from->k);
-	s->kept_values[layer] = take(s, layer, from, from->v);
-	if (row_store_has(s, layer))
+	s->host_keys[layer] = copy_to_host(s, layer, from, from->k);
+	s->host_values[layer] = copy_to_host(s, layer, from, from->v);
+	if (offload_store_in_host_memory(s, layer))
 		return KV_OK;
 	s->reads_file = 1;
 	return s->key[layer] != 0 && s->value[layer] != 0 ? KV_OK : KV_ENOMEM;
@@ -206,7 +210,7 @@ same_time(const struct timespec *a, const struct timespec *b)
 }
 
 void
-row_store_loaded(struct row_store *s, const struct kv_reader *r)
+offload_store_loaded(struct offload_store *s, const struct kv_reader *r)
 {
 	struct kv_digests d;
 
@@ -216,7 +220,7 @@ row_store_loaded(struct row_store *s, const struct kv_reader *r)
 
 /* Does the file hold the snapshot that was loaded, to the last byte? Reads all of it. */
 static int
-holds_the_same(const struct row_store *s)
+holds_the_same(const struct offload_store *s)
 {
 	struct kv_digests d = { .stream = "" };
 	struct kv_reader *r = NULL;
@@ -233,7 +237,7 @@ holds_the_same(const struct row_store *s)
 }
 
 int
-row_store_check(struct row_store *s)
+offload_store_check(struct offload_store *s)
 {
 	struct stat now;
 
@@ -243,18 +247,19 @@ row_store_check(struct row_store *s)
 		return KV_OK;
 	if (fstat(s->fd, &now) != 0)
 		return store_fail(s, KV_EIO, "%s: %s", s->name, strerror(errno));
-	if (now.st_size != s->then.st_size || !same_time(&now.st_mtim, &s->then.st_mtim) ||
-	    (!same_time(&now.st_ctim, &s->then.st_ctim) && !holds_the_same(s)))
-		return store_fail(s, KV_EIO, "%s has changed while its rows were read from it", s->name);
-	s->then = now;
+	if (now.st_size != s->opened.st_size || !same_time(&now.st_mtim, &s->opened.st_mtim) ||
+	    (!same_time(&now.st_ctim, &s->opened.st_ctim) && !holds_the_same(s)))
+		return store_fail(s, KV_EIO, "%s has changed while its rows were read from it",
+		    s->name);
+	s->opened = now;
 	if (s->map != NULL && s->mapper->broken(s->map))
 		return store_fail(s, KV_EIO, "%s: a part of it cannot be read", s->name);
 	return KV_OK;
 }
 
-/* One call, and what a signal has cut short. */
+/* Reads to[n] at an offset: one call, and more where a signal has cut it short. */
 static int
-read_run(struct row_store *s, struct iovec *to, int n, uint64_t offset)
+read_run(struct offload_store *s, struct iovec *to, int n, uint64_t offset)
 {
 	ssize_t got;
 
@@ -265,8 +270,8 @@ read_run(struct row_store *s, struct iovec *to, int n, uint64_t offset)
 			return store_fail(s, KV_EIO, "%s: byte %llu: %s", s->name,
 			    (unsigned long long)offset, strerror(errno));
 		if (got == 0)
-			return store_fail(s, KV_EIO, "%s ends at byte %llu: it was cut short while its "
-			    "rows were read from it", s->name, (unsigned long long)offset);
+			return store_fail(s, KV_EIO, "%s ends at byte %llu: it was cut short while "
+			    "its rows were read from it", s->name, (unsigned long long)offset);
 		s->calls++;
 		s->bytes += (uint64_t)got;
 		offset += (uint64_t)got;
@@ -282,18 +287,19 @@ read_run(struct row_store *s, struct iovec *to, int n, uint64_t offset)
 
 /* How many of n rows one call reads. */
 static uint32_t
-joined(const struct row_store *s, const uint32_t *row, uint32_t n)
+joined(const struct offload_store *s, const uint32_t *row, uint32_t n)
 {
 	uint32_t run = 1;
 
-	while (run < n && run < AT_ONCE / 2 && (row[run] - row[run - 1] - (size_t)1) * s->row <= SKIPPED)
+	while (run < n && run < AT_ONCE / 2 &&
+	    (row[run] - row[run - 1] - (size_t)1) * s->row <= SKIPPED)
 		run++;
 	return run;
 }
 
-/* Those rows go to slot[0] .. slot[n-1], and what stands between them nowhere. */
+/* Reads n rows by one call, into slot[0] .. slot[n-1]; the bytes between them are thrown away. */
 static int
-read_joined(struct row_store *s, uint64_t content, uint64_t first, const uint32_t *row,
+read_joined(struct offload_store *s, uint64_t content, uint64_t first, const uint32_t *row,
     const uint32_t *slot, uint32_t n, char *to)
 {
 	struct iovec part[AT_ONCE];
@@ -316,28 +322,28 @@ read_joined(struct row_store *s, uint64_t content, uint64_t first, const uint32_
 	return read_run(s, part, used, content + (first + row[0]) * s->row);
 }
 
-/* The same of rows in memory */
+/* As read_joined(), of rows in memory */
 static void
-copy_rows(const struct row_store *s, const char *kept, uint64_t first, const uint32_t *row,
+copy_rows(const struct offload_store *s, const char *host, uint64_t first, const uint32_t *row,
     const uint32_t *slot, uint32_t n, char *to)
 {
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		memcpy(to + slot[i] * s->row, kept + (first + row[i]) * s->row, s->row);
+		memcpy(to + slot[i] * s->row, host + (first + row[i]) * s->row, s->row);
 }
 
 static int
-read_rows(struct row_store *s, const char *kept, uint64_t content, uint64_t first, const uint32_t *row,
-    const uint32_t *slot, uint32_t n, char *to)
+read_rows(struct offload_store *s, const char *host, uint64_t content, uint64_t first,
+    const uint32_t *row, const uint32_t *slot, uint32_t n, char *to)
 {
 	uint32_t i, run;
 	int rc = KV_OK;
 
-	if (kept == NULL && s->map != NULL)
-		kept = s->mapper->data(s->map) + content;
-	if (kept != NULL) {
-		copy_rows(s, kept, first, row, slot, n, to);
+	if (host == NULL && s->map != NULL)
+		host = s->mapper->data(s->map) + content;
+	if (host != NULL) {
+		copy_rows(s, host, first, row, slot, n, to);
 		return KV_OK;
 	}
 	for (i = 0; rc == KV_OK && i < n; i += run) {
@@ -348,33 +354,34 @@ read_rows(struct row_store *s, const char *kept, uint64_t content, uint64_t firs
 }
 
 int
-row_store_read(struct row_store *s, uint32_t layer, uint32_t head, const uint32_t *row,
+offload_store_read(struct offload_store *s, uint32_t layer, uint32_t head, const uint32_t *row,
     const uint32_t *slot, uint32_t n, void *key, void *value)
 {
 	const uint64_t first = s->first[(size_t)layer * s->heads + head];
 	int rc = s->error[0] == '\0' ? KV_OK : KV_EIO;
 
 	if (rc == KV_OK && key != NULL)
-		rc = read_rows(s, s->kept_keys[layer], s->key[layer], first, row, slot, n, key);
+		rc = read_rows(s, s->host_keys[layer], s->key[layer], first, row, slot, n, key);
 	if (rc == KV_OK && value != NULL)
-		rc = read_rows(s, s->kept_values[layer], s->value[layer], first, row, slot, n, value);
+		rc = read_rows(s, s->host_values[layer], s->value[layer], first, row, slot, n,
+		    value);
 	return rc;
 }
 
 int
-row_store_read_first(struct row_store *s, uint32_t layer, uint32_t head, enum kv_kind kind, uint32_t n,
-    void *to)
+offload_store_read_first(struct offload_store *s, uint32_t layer, uint32_t head, enum kv_kind kind,
+    uint32_t n, void *to)
 {
 	const uint64_t content = kind == KV_KEYS ? s->key[layer] : s->value[layer];
-	const char *kept = (kind == KV_KEYS ? s->kept_keys : s->kept_values)[layer];
+	const char *host = (kind == KV_KEYS ? s->host_keys : s->host_values)[layer];
 	const uint64_t at = s->first[(size_t)layer * s->heads + head] * s->row;
 	struct iovec all = { to, n * s->row };
 
 	if (s->error[0] != '\0')
 		return KV_EIO;
-	if (kept == NULL)
+	if (host == NULL)
 		return read_run(s, &all, n > 0, content + at);
 	if (n > 0)
-		memcpy(to, kept + at, n * s->row);
+		memcpy(to, host + at, n * s->row);
 	return KV_OK;
 }

@@ -1,12 +1,12 @@
-/* offload_thread.c - a thread that fetches the rows of layers while others run */
+/* offload_thread.c - a thread that reads the rows of layers while others run */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "offload/offload_read.h"
 #include "offload/offload_thread.h"
 
-struct far_reader {
-	struct far_rows *f;
+struct offload_thread {
+	struct offload *f;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t more, done;
@@ -19,7 +19,7 @@ struct far_reader {
 static void *
 fetch_all(void *arg)
 {
-	struct far_reader *r = arg;
+	struct offload_thread *r = arg;
 	uint32_t l;
 
 	pthread_mutex_lock(&r->lock);
@@ -30,7 +30,7 @@ fetch_all(void *arg)
 			break;
 		l = r->queue[r->ended % r->f->L];
 		pthread_mutex_unlock(&r->lock);
-		far_fetch_layer(r->f, l);
+		offload_read_layer(r->f, l);
 		pthread_mutex_lock(&r->lock);
 		r->ended++;
 		pthread_cond_signal(&r->done);
@@ -40,7 +40,7 @@ fetch_all(void *arg)
 }
 
 static void
-free_memory(struct far_reader *r)
+free_memory(struct offload_thread *r)
 {
 	pthread_cond_destroy(&r->more);
 	pthread_cond_destroy(&r->done);
@@ -50,10 +50,10 @@ free_memory(struct far_reader *r)
 	free(r);
 }
 
-struct far_reader *
-far_reader_new(struct far_rows *f)
+struct offload_thread *
+offload_thread_new(struct offload *f)
 {
-	struct far_reader *r = calloc(1, sizeof *r);
+	struct offload_thread *r = calloc(1, sizeof *r);
 
 	if (r == NULL)
 		return NULL;
@@ -71,7 +71,7 @@ far_reader_new(struct far_rows *f)
 }
 
 void
-far_reader_free(struct far_reader *r)
+offload_thread_free(struct offload_thread *r)
 {
 	if (r == NULL)
 		return;
@@ -84,7 +84,7 @@ far_reader_free(struct far_reader *r)
 }
 
 void
-far_reader_begin(struct far_reader *r, uint32_t l)
+offload_thread_begin(struct offload_thread *r, uint32_t l)
 {
 	pthread_mutex_lock(&r->lock);
 	r->queue[r->begun % r->f->L] = l;
@@ -94,7 +94,7 @@ far_reader_begin(struct far_reader *r, uint32_t l)
 }
 
 void
-far_reader_wait(struct far_reader *r, uint32_t l)
+offload_thread_wait(struct offload_thread *r, uint32_t l)
 {
 	pthread_mutex_lock(&r->lock);
 	while (r->ended < r->number[l])

@@ -1,20 +1,21 @@
-/* offload_thread.h - a thread that fetches the rows of layers while others run, in the order in which the layers
- * were begun */
+/* offload_thread.h - a thread that reads the rows of layers while others run, in the order of their
+ * starts */
 #ifndef KVPIPE_OFFLOAD_THREAD_H
 #define KVPIPE_OFFLOAD_THREAD_H
 
 #include "offload/offload.h"
 
-struct far_reader;
+struct offload_thread;
 
-/* For the layers of f. NULL without memory, or a thread: rows are fetched when they are waited for, then. */
-struct far_reader *far_reader_new(struct far_rows *f);
-/* What was begun and not waited for is not fetched. NULL allowed. */
-void far_reader_free(struct far_reader *);
+/* Starts a thread for the layers of f. NULL without memory or a thread: rows are read by
+ * offload_wait() then. */
+struct offload_thread *offload_thread_new(struct offload *f);
+/* Stops it; rows that nobody has waited for are not read. NULL allowed. */
+void offload_thread_free(struct offload_thread *);
 
-/* far_fetch_layer() of layer l, from now on: each layer once before it is waited for. */
-void far_reader_begin(struct far_reader *, uint32_t l);
-/* Until that has been done */
-void far_reader_wait(struct far_reader *, uint32_t l);
+/* Queues offload_read_layer() of layer l: once for each layer before it is waited for. */
+void offload_thread_begin(struct offload_thread *, uint32_t l);
+/* Waits until layer l has been read. */
+void offload_thread_wait(struct offload_thread *, uint32_t l);
 
 #endif

@@ -40,8 +40,8 @@ void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *
     const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,
     uint32_t N);
 
-/* How many rows run at once by default, which bounds the memory of activations: more on a GPU, which
- * needs more rows to be busy. */
+/* How many rows run at once by default, which bounds the memory of activations: more on a GPU,
+ * which needs more rows to be busy. */
 uint32_t ops_tile(const struct ops *);
 
 #endif

@@ -14,8 +14,8 @@ struct device_block {
 
 /* Reserves bytes: what is written to *host, *device will hold. Both NULL the first time. */
 void device_block_reserve(struct device_block *, size_t bytes, void **host, void **device);
-/* Begins the second time: memory for so many bytes. Returns 0 where there is none; device_block_end()
- * is called in any case. */
+/* Begins the second time: memory for so many bytes. Returns 0 where there is none;
+ * device_block_end() is called in any case. */
 int device_block_begin(struct device_block *, const struct ops *, struct dev *, size_t bytes);
 /* Copies what was written to the device. Returns NULL, or why that failed. */
 const char *device_block_put(const struct device_block *, const struct ops *, struct dev *);

@@ -71,8 +71,8 @@ struct ffn {
  * at element (start[g] + s) * E of k. Positions ascend within a KV head. A growing cache has spare
  * capacity behind the rows of each KV head; in a section of a snapshot the heads are packed.
  *
- * start[g] + s is taken modulo 2^64 before it becomes an address: so the first rows of a KV head may be
- * missing where none of them is looked at (offload.h). */
+ * start[g] + s is taken modulo 2^64 before it becomes an address: so the first rows of a KV head
+ * may be missing where none of them is looked at (offload.h). */
 struct layer_rows {
 	/* device, [rows][E] of dtype; v may be NULL where only keys are read */
 	void *k, *v;
@@ -151,22 +151,22 @@ struct low_rank {
 	enum kv_dtype dtype;
 };
 
-/* Elastic loading (SpeContext, Xu et al. 2025, section 5.4): rows 0 .. stored[g]-1 of KV head g of a
- * layer are in host memory, and those that a step reads are brought to `slots` places of `to`, rows
- * to->start[g] .. + slots-1. Behind these `to` has the other rows of the layer. */
-struct far_slots {
+/* Elastic loading (SpeContext, Xu et al. 2025, section 5.4): rows 0 .. host_count[g]-1 of KV head g
+ * of a layer are in host memory. Those that a step reads are fetched into the slots, which are rows
+ * to->start[g] .. + slots-1 of `to`; behind the slots `to` has the other rows of the layer. */
+struct offload_slots {
 	const void *k, *v;           /* host_alloc()'s [rows][E], of to's dtype */
 	const uint64_t *start;       /* host [G] row 0 of each KV head there */
-	const uint32_t *stored;      /* host [G] */
+	const uint32_t *host_count;  /* host [G] */
 	uint32_t slots;
 	const struct layer_rows *to;
-	/* device, 0 at first: [G][slots] 1 + the row in each slot, 0: none; [G][stride] 1 + the slot of
-	 * each stored row, 0: it is in none */
+	/* device, 0 at first: [G][slots] 1 + the row in each slot, 0: none; [G][stride] 1 + the
+	 * slot of each row in host memory, 0: it has none */
 	uint32_t *row, *slot;
 	size_t stride;
-	/* device: [G] rows that a call brings; [G][slots] these rows, and their slots */
+	/* device: [G] rows that a call fetches; [G][slots] these rows, and their slots */
 	uint32_t *n_new, *new_row, *new_slot;
-	uint64_t *brought;           /* device [G], 0 at first: keys and values that calls have brought */
+	uint64_t *fetched;           /* device [G], 0 at first: keys and values fetched so far */
 };
 
 /* ---- device ---- */
@@ -208,11 +208,11 @@ typedef void op_free(struct dev *, void *);                          /* NULL all
 
 typedef void op_put(struct dev *, void *dst, const void *src, size_t bytes);  /* device <- host */
 
-/* Elements at[i], i < n, of an array on the device, of `bytes` bytes each, an even number, <- those of
- * rows[n] (host); at (host) has no number twice. In as many copies for many as for few. Optional: NULL
- * where shares_memory. */
-typedef void op_put_scattered(struct dev *, void *dst, const uint64_t *at, uint32_t n, const void *rows,
-    size_t bytes);
+/* Elements at[i], i < n, of an array on the device, of `bytes` bytes each, an even number, <- those
+ * of rows[n] (host); at (host) has no number twice. In as many copies for many as for few.
+ * Optional: NULL where shares_memory. */
+typedef void op_put_scattered(struct dev *, void *dst, const uint64_t *at, uint32_t n,
+    const void *rows, size_t bytes);
 
 /* host <- device; waits for all work before it. */
 typedef void op_get(struct dev *, void *dst, const void *src, size_t bytes);
@@ -259,15 +259,15 @@ typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
 typedef int op_graph_begin(struct dev *);
 
 /* Ends the capture and returns a number for graph_launch(). As its last action each launch adds 1
- * to *pos (device; NULL: to nothing). Returns 0 if capture failed: nothing has been executed then, except on the
- * host. */
+ * to *pos (device; NULL: to nothing). Returns 0 if capture failed: nothing has been executed then,
+ * except on the host. */
 typedef uint32_t op_graph_end(struct dev *, uint32_t *pos);
 
 /* Launches the captured graph, with the pointers of the capture. Every KV head of every layer has
- * `more` rows more than at the time of the capture; the caller updates the host's len and guarantees
- * the capacity. Returns 0 if the graph cannot be launched: another one has been captured since,
- * scratch has moved, more > 0 and an op of the graph goes by the lengths of the capture, or after a
- * failure. */
+ * `more` rows more than at the time of the capture; the caller updates the host's len and
+ * guarantees the capacity. Returns 0 if the graph cannot be launched: another one has been captured
+ * since, scratch has moved, more > 0 and an op of the graph goes by the lengths of the capture, or
+ * after a failure. */
 typedef int op_graph_launch(struct dev *, uint32_t graph, uint32_t more);
 
 /* ---- forward ---- */
@@ -289,8 +289,8 @@ typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat 
     const float *bias, uint32_t N, int add);
 
 /* Rotary embedding of x[N][heads][E] in place, row n at position pos[n] (device): rotates the pair
- * (i, i + turned/2) by the angle pos * freq[i]; the channels from turned on stay as they are. Angle,
- * sine and cosine are computed in double precision or as exactly. */
+ * (i, i + turned/2) by the angle pos * freq[i]; the channels from turned on stay as they are.
+ * Angle, sine and cosine are computed in double precision or as exactly. */
 typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct rotary *,
     uint32_t N, uint32_t heads, uint32_t E);
 
@@ -487,22 +487,24 @@ typedef void op_gather(struct dev *, struct layer_rows *to, const struct layer_r
     const struct chosen *);
 
 /* Replaces keys of what gather() made of the same selection by the product of the factors, rotated
- * to the row's position (pairs (i, i + E/2), freq[E/2], device) and rounded to the dtype of to: those of rows below
- * low->n that are in no exact chunk. */
+ * to the row's position (pairs (i, i + E/2), freq[E/2], device) and rounded to the dtype of to:
+ * those of rows below low->n that are in no exact chunk. */
 typedef void op_rebuild(struct dev *, struct layer_rows *to, const struct chosen *,
     const struct low_rank *low, const double *freq);
 
 /* ---- elastic loading; optional: NULL where shares_memory ---- */
 
-/* list->at[g] <- where in f->to the rows of the selection (NULL: all rows) are, in order, list->n[g] of
- * KV head g: row s >= stored[g] at slots + s - stored[g], others in a slot. Those that no call has left in
- * one are brought, with their positions: into the slots of rows that are not selected, which are in none
- * then. At most `slots` rows of a KV head are stored ones. Of these, keys of rows below low->n that are in
- * no exact chunk are not brought (NULL: all are).
- * ahead: the device may do it after later ops, beside them, and later calls of this op only come behind
- * it; before that is needed, fetch_wait() of what this call returns. f and `rows` stay until then. */
+/* list->at[g] <- where in f->to the rows of the selection (NULL: all rows) are, in order,
+ * list->n[g] of KV head g: row s >= stored[g] at slots + s - stored[g], others in a slot. Those
+ * that no call has left in one are fetched, with their positions: into the slots of rows that are
+ * not selected, which are in none then. At most `slots` rows of a KV head are stored ones. Of
+ * these, keys of rows below low->n that are in no exact chunk are not fetched (NULL: all are).
+ * ahead: the device may do it after later ops, beside them, and later calls of this op only come
+ * behind it; before that is needed, fetch_wait() of what this call returns. f and `rows` stay until
+ * then. */
 typedef uint64_t op_fetch_chosen(struct dev *, struct chosen *list, const struct chosen *,
-    const struct layer_rows *rows, const struct low_rank *low, const struct far_slots *f, int ahead);
+    const struct layer_rows *rows, const struct low_rank *low, const struct offload_slots *f,
+    int ahead);
 
 /* All later ops come behind that call. The host does not wait. */
 typedef void op_fetch_wait(struct dev *, uint64_t fetch);

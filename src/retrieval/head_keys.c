@@ -1,9 +1,9 @@
 /* head_keys.c - a retrieval head beside one sequence
  *
- * Keys lag behind features by one token: the key of the token at position p is made of its embedding
- * and of the features of the token before, so it can be made before p runs, and that is what the
- * query is for. Within a prompt nothing asks: keys are made of the tokens of a tile when the next one
- * begins, or at the end. */
+ * Keys lag behind features by one token: the key of the token at position p is made of its
+ * embedding and of the features of the token before, so it can be made before p runs, and that is
+ * what the query is for. Within a prompt nothing asks: keys are made of the tokens of a tile when
+ * the next one begins, or at the end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,7 +120,8 @@ static void
 drop_features(struct head_keys *t)
 {
 	const struct ops *o = t->head->model->ops;
-	const uint32_t keys = t->keys.len[0], from = keys > 0 ? keys - 1 : 0, gone = from - t->first;
+	const uint32_t keys = t->keys.len[0], from = keys > 0 ? keys - 1 : 0;
+	const uint32_t gone = from - t->first;
 	const size_t row = t->head->D;
 	uint32_t stay;
 
@@ -157,8 +158,8 @@ head_keys_note(struct head_keys *t, uint32_t l, const float *x, uint32_t positio
 
 /* ---- queries and keys ---- */
 
-/* t->e, t->f <- what the projections of the tokens id[N] from position p on are of: their embeddings, and
- * the features of those before them, normed */
+/* t->e, t->f <- what the projections of the tokens id[N] from position p on are of: their
+ * embeddings, and the features of those before them, normed */
 static void
 prepare_tokens(struct head_keys *t, const uint32_t *id, uint32_t p, uint32_t N)
 {
@@ -174,8 +175,8 @@ prepare_tokens(struct head_keys *t, const uint32_t *id, uint32_t p, uint32_t N)
 		    h->feature_norm.w, N, h->D, h->feature_norm.eps);
 }
 
-/* y[N][w->out] <- the projection of those from number `at` on, which stand at position p and behind, with
- * rotary embedding; heads: of y */
+/* y[N][w->out] <- the projection of those from number `at` on, which stand at position p and
+ * behind, with rotary embedding; heads: of y */
 static void
 project_tokens(struct head_keys *t, float *y, const struct mat *w, const struct mat *w_feature,
     uint32_t at, uint32_t p, uint32_t N, uint32_t heads)
@@ -242,8 +243,8 @@ head_keys_feature(const struct head_keys *t, float **feature)
 		return KV_OK;
 	if ((*feature = malloc(h->D * sizeof **feature)) == NULL)
 		return KV_ENOMEM;
-	h->model->ops->get(h->model->dev, *feature, t->feature + (size_t)(t->done - 1 - t->first) * h->D,
-	    h->D * sizeof **feature);
+	h->model->ops->get(h->model->dev, *feature,
+	    t->feature + (size_t)(t->done - 1 - t->first) * h->D, h->D * sizeof **feature);
 	return KV_OK;
 }
 

@@ -114,9 +114,9 @@ free_lists(struct retrieval *t)
 	free(t->logits);
 	free(t->list);
 	free(t->best_list);
-	free(t->far_list);
+	free(t->offload_list);
 	t->score = t->joint = t->candidate = t->logits = NULL;
-	t->chosen.at = t->best.at = t->list = t->best_list = t->far_list = NULL;
+	t->chosen.at = t->best.at = t->list = t->best_list = t->offload_list = NULL;
 	t->stride = 0;
 }
 
@@ -128,8 +128,8 @@ retrieval_free(struct retrieval *t)
 	free_lists(t);
 	layer_rows_free(&t->copy, t->ops, t->dev);
 	retrieve_ahead_free(t);
-	free(t->far_n);
-	free(t->far_bytes);
+	free(t->offload_n);
+	free(t->offload_bytes);
 	t->ops->free(t->dev, t->last.rows.at);
 	free(t->last.list);
 	free(t->last.rows.n);
@@ -156,7 +156,7 @@ retrieval_options(const struct retrieval *t)
 const struct retrieval_stats *
 retrieval_stats(const struct retrieval *t)
 {
-	retrieve_count_brought(t);
+	retrieve_count_fetched_bytes(t);
 	return t->stats;
 }
 
@@ -221,12 +221,12 @@ reserve_last_read(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* What only layers that are far, audit and overlap need */
+/* What only offloaded layers, audit and overlap need */
 static int
 reserve_host(struct retrieval *t, size_t stride)
 {
 	if (t->opt.offload &&
-	    (t->far_list = malloc((size_t)t->G * stride * sizeof *t->far_list)) == NULL)
+	    (t->offload_list = malloc((size_t)t->G * stride * sizeof *t->offload_list)) == NULL)
 		return KV_ENOMEM;
 	if (!t->opt.audit && !t->opt.overlap)
 		return KV_OK;
@@ -262,8 +262,8 @@ reserve_lists(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* Gives the copy a capacity of so many rows of each KV head. What it held is gone: memory is freed before
- * more is taken. */
+/* Gives the copy a capacity of so many rows of each KV head. What it held is gone: memory is freed
+ * before more is taken. */
 static int
 reserve_copy(struct retrieval *t, uint64_t rows)
 {
@@ -317,8 +317,8 @@ retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const stru
 /* ---- a step ---- */
 
 struct attention
-retrieve_rebuilt(struct retrieval *t, float *o, const struct query *query, const struct layer_rows *rows,
-    const struct chosen *where, const struct layer_index *x)
+retrieve_rebuilt(struct retrieval *t, float *o, const struct query *query,
+    const struct layer_rows *rows, const struct chosen *where, const struct layer_index *x)
 {
 	t->ops->gather(t->dev, &t->copy, rows, where);
 	t->ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
@@ -332,8 +332,8 @@ retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *qu
 	struct attention a = { .o = o, .query = *query, .rows = rows };
 
 	t->whole = retrieve_is_whole(t, l, rows->len, query->window);
-	if (far_rows_has(t->far, l))
-		return retrieve_far(t, l, o, query, rows, x);
+	if (offload_has(t->offload, l))
+		return retrieve_offloaded(t, l, o, query, rows, x);
 	if (t->whole)
 		return a;
 	retrieve_choose(t, query, rows, x);
@@ -347,15 +347,15 @@ retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *qu
 }
 
 void
-retrieve_end(struct retrieval *t, uint32_t l, const struct query *query, const struct layer_rows *rows,
-    const struct layer_index *x)
+retrieve_end(struct retrieval *t, uint32_t l, const struct query *query,
+    const struct layer_rows *rows, const struct layer_index *x)
 {
 	if (t->whole)
 		retrieve_count_whole(t, l, rows);
 	else
 		retrieve_count(t, l, rows, x);
-	if (far_rows_has(t->far, l))
-		retrieve_count_fetched(t, l);
+	if (offload_has(t->offload, l))
+		retrieve_count_step_bytes(t, l);
 	else if (t->opt.audit && !t->whole)
 		retrieve_audit(t, l, query, rows);
 	if (t->opt.overlap)

@@ -35,12 +35,12 @@ struct retrieval_options {
 	uint32_t budget;
 	enum reduce reduce;
 	uint32_t dense;                /* layers below this read everything */
-	/* specontext: of the budget, rows at the positions below sinks, and those of the last `recent`
-	 * tokens, which the newest one is always among; sinks + recent < budget */
+	/* specontext: of the budget, rows at the positions below sinks, and those of the last
+	 * `recent` tokens, which the newest one is always among; sinks + recent < budget */
 	uint32_t sinks, recent;
 	int audit;                     /* compare each choice with that of the true logits */
 	int overlap;                   /* compare each choice with that of the step before */
-	int offload;                   /* rows come from elsewhere, retrieval_from_far() */
+	int offload;                   /* rows come from elsewhere, retrieval_use_offload() */
 };
 
 /* What was read of one KV head in one layer: sums over steps. */
@@ -57,7 +57,7 @@ struct retrieval_stats {
 	 * |read now and in the step before| / |read now|, in rows */
 	uint64_t pairs;
 	double overlap;
-	uint64_t fetched_bytes;        /* of layers that are far: keys and values that were brought */
+	uint64_t fetched_bytes;        /* of offloaded layers: keys and values that were fetched */
 };
 
 struct retrieval;
@@ -80,11 +80,11 @@ struct retrieval *retrieval_new(const struct ops *, struct dev *, const struct r
 void retrieval_free(struct retrieval *);               /* NULL allowed */
 const struct retrieval_options *retrieval_options(const struct retrieval *);
 
-/* From now on the rows of the layers that are far come from there (the caller's). To be called before
- * retrieval_reserve(); audit is not possible then. Returns 0, or KV_ENOMEM. */
-int retrieval_from_far(struct retrieval *, struct far_rows *);
-/* Rows of a KV head that a step reads at most of those before index_covers(). The options are enough, but
- * where the method needs an index. */
+/* Stores the pointer (the caller's): steps of its layers read offloaded rows. Call it before
+ * retrieval_reserve(); audit is not possible with it. Returns 0, or KV_ENOMEM. */
+int retrieval_use_offload(struct retrieval *, struct offload *);
+/* Returns how many offloaded rows of a KV head a step reads at most. x may be NULL where the method
+ * needs no index. */
 uint64_t retrieval_slots(const struct retrieval_options *, const struct layer_index *x);
 
 /* Makes room for steps over rows->capacity rows (rows->len where that is NULL). To be called
@@ -93,21 +93,23 @@ int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struc
 
 /* specontext: makes room for choices among all tokens of a text. Returns 0, or KV_ENOMEM. */
 int retrieval_reserve_ahead(struct retrieval *, const struct head_keys *);
-/* specontext: scores all tokens of the text for the one whose key has just been appended; the next steps
- * of all layers choose by that. Other methods: nothing. */
+/* specontext: scores all tokens of the text for the one whose key has just been appended; the next
+ * steps of all layers choose by that. Other methods: nothing. */
 void retrieve_ahead(struct retrieval *, struct head_keys *);
 
-/* specontext, after retrieve_ahead(): what layer l, which is far and is about to get one row more, reads by it
- * is fetched from now on, while other layers run. Layers without all rows wait for their turn. */
-void retrieve_ahead_far(struct retrieval *, uint32_t l, const struct layer_rows *);
+/* specontext, after retrieve_ahead(): starts to fetch the rows that the next step of layer l, an
+ * offloaded one, reads, while other layers run. Does nothing for a layer without all rows, which
+ * fetches in its step. */
+void retrieve_ahead_offloaded(struct retrieval *, uint32_t l, const struct layer_rows *);
 
 /* o[H][E] <- attention of one query row, which sees all rows, in layer l. The index has been
  * extended. The dense layers, and layers whose KV heads all fit into the budget, are attend()'s; x
  * may be NULL for the former. */
 void retrieve(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
-/* The same in parts, so that the attention of several texts is one call of run_attend_each(): chooses, and
- * returns what is to be computed, which holds until the next step; rows NULL: nothing; */
+/* The same in parts, so that the attention of several texts is one call of run_attend_each():
+ * chooses, and returns what is to be computed, which holds until the next step; rows NULL:
+ * nothing; */
 struct attention retrieve_begin(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
 /* and counts what has been read, with the same arguments. */

@@ -29,8 +29,8 @@ retrieval_repeats(const struct retrieval *t)
 {
 	uint32_t l;
 
-	for (l = 0; t->far != NULL && l < t->L; l++)
-		if (far_rows_has(t->far, l) && !far_rows_on_device(t->far, l))
+	for (l = 0; t->offload != NULL && l < t->L; l++)
+		if (offload_has(t->offload, l) && !offload_device_reads(t->offload, l))
 			return 0;
 	return t->opt.method == RETRIEVE_FIER && !t->opt.audit && !t->opt.overlap;
 }
@@ -50,7 +50,7 @@ retrieval_reads_as_many(const struct retrieval *t, uint32_t l, const uint32_t *l
 		whole &= len[g] + 1 <= budget && other[g] + 1 <= budget;
 		same &= len[g] == other[g] || (len[g] + 1 > budget && other[g] + 1 > budget);
 	}
-	if (far_rows_has(t->far, l))
+	if (offload_has(t->offload, l))
 		return !whole && same;
 	return l < t->opt.dense || window != 0 || whole || same;
 }

@@ -42,11 +42,11 @@ struct retrieval {
 	const double *freq;            /* device [E/2] */
 
 	size_t stride;                 /* of the lists below, a multiple of ALIGNED */
-	float *score;                  /* device [H][stride] of entries; where these compete, reduced in place */
+	float *score;                  /* device [H][stride] of entries; ranks reduce it in place */
 	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
 	float *candidate;              /* device [G][stride] */
 	struct chosen chosen, best;
-	struct layer_rows view;        /* rows of which the choice is one: those of the layer, with seen */
+	struct layer_rows view;        /* rows that the choice is among: the layer's, with seen */
 	/* shadow: the rows of the chosen chunks; quest-eval: those that last pages are made of */
 	struct layer_rows copy;
 	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
@@ -56,11 +56,12 @@ struct retrieval {
 	uint32_t *seen;
 	struct last_pages last;
 	struct ahead ahead;
-	struct far_rows *far;          /* NULL: all rows are on the device */
-	/* offload, host [G][stride], [G]: the rows that the last step of a far layer reads, and how many */
-	uint32_t *far_list, *far_n;
-	int far_listed;                /* specontext: they are the choice from all positions */
-	uint64_t *far_bytes;           /* host [G] */
+	struct offload *offload;      /* NULL: all rows are on the device */
+	/* host [G][stride], [G]: the rows that the last step of an offloaded layer reads, and how
+	 * many */
+	uint32_t *offload_list, *offload_n;
+	int offload_listed;                /* specontext: they are the choice from all positions */
+	uint64_t *offload_bytes;           /* host [G] */
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int recording;                 /* retrieval_record(): nothing is counted */
@@ -89,23 +90,26 @@ void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint
 void retrieve_set_rows(struct retrieval *, const struct layer_rows *rows);
 void retrieve_ahead_free(struct retrieval *);
 
-/* shadow: attention to the choice, whose rows are at `where` in rows: to a copy with rebuilt keys */
-struct attention retrieve_rebuilt(struct retrieval *, float *o, const struct query *, const struct layer_rows *rows,
-    const struct chosen *where, const struct layer_index *x);
-/* retrieve_begin() of a layer that is far; t->whole is known. What could not be read leaves 0, and its reason in
- * the store. */
-struct attention retrieve_far(struct retrieval *, uint32_t l, float *o, const struct query *,
+/* shadow: attention to the choice, whose rows are at `where` in rows: to a copy with rebuilt
+ * keys */
+struct attention retrieve_rebuilt(struct retrieval *, float *o, const struct query *,
+    const struct layer_rows *rows, const struct chosen *where, const struct layer_index *x);
+/* retrieve_begin() of an offloaded layer; t->whole is known. What could not be read leaves 0, and
+ * its reason in the store. */
+struct attention retrieve_offloaded(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
 
-/* What of layer l the step has brought; and what the device has brought so far, which it counts itself */
-void retrieve_count_fetched(struct retrieval *, uint32_t l);
-void retrieve_count_brought(const struct retrieval *);
+/* What of layer l the step has brought; and what the device has brought so far, which it counts
+ * itself */
+void retrieve_count_step_bytes(struct retrieval *, uint32_t l);
+void retrieve_count_fetched_bytes(const struct retrieval *);
 /* After a step of layer l: counts what it has read of rows, all of them or the choice. */
 void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,
     const struct layer_index *x);
 /* Compares what was chosen with what the true logits would have chosen. */
-void retrieve_audit(struct retrieval *, uint32_t l, const struct query *, const struct layer_rows *rows);
+void retrieve_audit(struct retrieval *, uint32_t l, const struct query *,
+    const struct layer_rows *rows);
 /* The same with what the step before has chosen. */
 void retrieve_compare_steps(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 

@@ -1,19 +1,19 @@
-/* retrieval_offloaded.c - steps of layers whose rows are elsewhere (offload.h)
+/* retrieval_offloaded.c - steps of offloaded layers (offload.h)
  *
- * The choice is that of a layer with all rows: indexes are on the device, and where a method looks at
- * keys themselves, of rows that an index does not have, these are the last ones, which are there, too
- * (far_rows_last()). What was chosen is then brought, and attention goes through it where it stands. */
+ * The selection is that of a layer with all rows on the device: indexes are there, and the keys of
+ * rows that no index covers are in the tail (offload_tail()). The selected rows are fetched, and
+ * attention reads them in their slots. */
 #include <stdlib.h>
 
 #include "retrieval/retrieval_internal.h"
 
 int
-retrieval_from_far(struct retrieval *t, struct far_rows *far)
+retrieval_use_offload(struct retrieval *t, struct offload *offload)
 {
-	t->far = far;
-	t->far_n = calloc(t->G, sizeof *t->far_n);
-	t->far_bytes = calloc(t->G, sizeof *t->far_bytes);
-	return t->far_n != NULL && t->far_bytes != NULL ? KV_OK : KV_ENOMEM;
+	t->offload = offload;
+	t->offload_n = calloc(t->G, sizeof *t->offload_n);
+	t->offload_bytes = calloc(t->G, sizeof *t->offload_bytes);
+	return t->offload_n != NULL && t->offload_bytes != NULL ? KV_OK : KV_ENOMEM;
 }
 
 /* Rows behind an index, and those that are appended, have no slot. */
@@ -40,8 +40,9 @@ retrieval_slots(const struct retrieval_options *o, const struct layer_index *x)
 	return o->budget > least ? o->budget : least;
 }
 
-/* The n chosen entries of u rows at the front of list[] become their rows, as far as there are so many, from
- * the last one on: an entry never stands behind its own rows. Returns how many rows these are. */
+/* The n chosen entries of u rows at the front of list[] become their rows, as far as there are so
+ * many, from the last one on: an entry never stands behind its own rows. Returns how many rows
+ * these are. */
 static uint32_t
 expand(uint32_t *list, uint32_t n, uint32_t u, uint32_t rows)
 {
@@ -58,17 +59,17 @@ expand(uint32_t *list, uint32_t n, uint32_t u, uint32_t rows)
 	return all;
 }
 
-/* t->far_list, t->far_n <- the rows of the choice, or all. Returns 0 where the device has failed: then what it
- * has written is no choice, and who waits for it is told. */
+/* t->offload_list, t->offload_n <- the rows of the choice, or all. Returns 0 where the device has
+ * failed: then what it has written is no choice, and who waits for it is told. */
 static int
-list_far(struct retrieval *t, const struct layer_rows *rows)
+list_offloaded(struct retrieval *t, const struct layer_rows *rows)
 {
 	uint32_t g, i;
 
 	for (g = 0; g < t->G; g++) {
-		uint32_t *list = t->far_list + g * t->stride;
+		uint32_t *list = t->offload_list + g * t->stride;
 
-		t->far_n[g] = rows->len[g];
+		t->offload_n[g] = rows->len[g];
 		for (i = 0; t->whole && i < rows->len[g]; i++)
 			list[i] = i;
 		if (t->whole)
@@ -77,96 +78,99 @@ list_far(struct retrieval *t, const struct layer_rows *rows)
 		    t->chosen.n[g] * sizeof *list);
 		if (t->ops->sync(t->dev) != NULL)
 			return 0;
-		t->far_n[g] = t->chosen.rows == 1 ? t->chosen.n[g] :    /* of a row to come, too */
+		/* of a row to come, too */
+		t->offload_n[g] = t->chosen.rows == 1 ? t->chosen.n[g] :
 		    expand(list, t->chosen.n[g], t->chosen.rows, rows->len[g]);
 	}
 	return 1;
 }
 
 void
-retrieve_ahead_far(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+retrieve_ahead_offloaded(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
 {
 	uint32_t g;
 
 	for (g = 0; g < t->G && rows->len[g] + 1 == t->ahead.n; g++)
 		;
-	if (g < t->G || t->ahead.n <= t->opt.budget || !far_rows_has(t->far, l))
+	if (g < t->G || t->ahead.n <= t->opt.budget || !offload_has(t->offload, l))
 		return;
 	if (!t->ahead.chosen) {
 		retrieve_choose_all(t);
 		t->whole = 0;
-		t->far_listed = 0;
+		t->offload_listed = 0;
 	}
-	if (far_rows_on_device(t->far, l)) {
-		far_rows_fetch(t->far, l, &t->chosen, rows, NULL, 1);
+	if (offload_device_reads(t->offload, l)) {
+		offload_start_on_device(t->offload, l, &t->chosen, rows, NULL, 1);
 		return;
 	}
-	if (!t->far_listed && !list_far(t, rows))
+	if (!t->offload_listed && !list_offloaded(t, rows))
 		return;
-	t->far_listed = 1;
-	far_rows_begin(t->far, l, t->far_list, t->stride, t->far_n, NULL);
+	t->offload_listed = 1;
+	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, NULL);
 }
 
-/* What is read begins to be: of ShadowKV no keys of chunks that are rebuilt. Returns 0 where the device has
- * failed. */
+/* What is read begins to be: of ShadowKV no keys of chunks that are rebuilt. Returns 0 where the
+ * device has failed. */
 static int
 begin(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
 {
 	const int shadow = t->opt.method == RETRIEVE_SHADOW;
-	struct far_keys keys = { .exact = NULL };
+	struct offload_keys keys = { .exact = NULL };
 
-	if (far_rows_on_device(t->far, l)) {
+	if (offload_device_reads(t->offload, l)) {
 		t->view = *rows;
 		t->view.len = t->whole ? rows->len : t->seen;
-		far_rows_fetch(t->far, l, t->whole ? NULL : &t->chosen, &t->view,
+		offload_start_on_device(t->offload, l, t->whole ? NULL : &t->chosen, &t->view,
 		    shadow && !t->whole ? &x->low : NULL, 0);
 		return 1;
 	}
-	if (!list_far(t, rows))
+	if (!list_offloaded(t, rows))
 		return 0;
 	if (shadow && !t->whole)
-		keys = (struct far_keys){ x->host_exact, x->low.chunk, x->low.n / x->low.chunk };
-	far_rows_begin(t->far, l, t->far_list, t->stride, t->far_n, &keys);
+		keys = (struct offload_keys){ x->host_exact, x->low.chunk,
+			x->low.n / x->low.chunk };
+	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, &keys);
 	if (shadow)                             /* keys are turned to them */
-		far_rows_place(t->far, l, rows);
+		offload_copy_positions(t->offload, l, rows);
 	return 1;
 }
 
 void
-retrieve_count_fetched(struct retrieval *t, uint32_t l)
+retrieve_count_step_bytes(struct retrieval *t, uint32_t l)
 {
 	uint32_t g;
 
-	for (g = 0; !far_rows_on_device(t->far, l) && g < t->G; g++)
-		t->stats[(size_t)l * t->G + g].fetched_bytes += far_rows_fetched(t->far, l, g);
+	for (g = 0; !offload_device_reads(t->offload, l) && g < t->G; g++)
+		t->stats[(size_t)l * t->G + g].fetched_bytes += offload_step_bytes(t->offload, l,
+		    g);
 }
 
 void
-retrieve_count_brought(const struct retrieval *t)
+retrieve_count_fetched_bytes(const struct retrieval *t)
 {
 	uint32_t l, g;
 
-	for (l = 0; t->far != NULL && l < t->L; l++) {
-		if (!far_rows_on_device(t->far, l))
+	for (l = 0; t->offload != NULL && l < t->L; l++) {
+		if (!offload_device_reads(t->offload, l))
 			continue;
-		far_rows_brought(t->far, l, t->far_bytes);
+		offload_fetched_bytes(t->offload, l, t->offload_bytes);
 		for (g = 0; g < t->G; g++)
-			t->stats[(size_t)l * t->G + g].fetched_bytes = t->far_bytes[g];
+			t->stats[(size_t)l * t->G + g].fetched_bytes = t->offload_bytes[g];
 	}
 }
 
 struct attention
-retrieve_far(struct retrieval *t, uint32_t l, float *o, const struct query *query,
+retrieve_offloaded(struct retrieval *t, uint32_t l, float *o, const struct query *query,
     const struct layer_rows *rows, const struct layer_index *x)
 {
-	struct attention a = { .o = o, .query = *query, .rows = &t->far->layer[l].near };
+	struct attention a = { .o = o, .query = *query, .rows = &t->offload->layer[l].device_rows };
 
 	if (!t->whole)
 		retrieve_choose(t, query, t->opt.method == RETRIEVE_SPECONTEXT ? rows :
-		    far_rows_last(t->far, l, rows), x);
-	if (!t->far->layer[l].begun && !begin(t, l, rows, x))
+		    offload_tail(t->offload, l, rows), x);
+	if (!t->offload->layer[l].begun && !begin(t, l, rows, x))
 		return (struct attention){ .rows = NULL };
-	if ((a.chosen = far_rows_end(t->far, l)) == NULL) {
+	if ((a.chosen = offload_wait(t->offload, l)) == NULL) {
 		t->ops->clear(t->dev, o, (size_t)t->H * t->E * sizeof *o);
 		return (struct attention){ .rows = NULL };
 	}

@@ -1,9 +1,9 @@
 /* retrieve_ahead.c - SpeContext: what a step reads, chosen before its first layer runs
  *
  * SpeContext (Xu et al. 2025), section 4.3: the attention weights of the retrieval head over all
- * tokens, for each query head; the maximum over those of a KV head of the model (GQA, MQA); of these
- * the best within the budget, and the same tokens in every layer. Where rows of a layer are gone, the
- * rest of them compete there by the scores of their positions. */
+ * tokens, for each query head; the maximum over those of a KV head of the model (GQA, MQA); of
+ * these the best within the budget, and the same tokens in every layer. Where rows of a layer are
+ * gone, the rest of them compete there by the scores of their positions. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -37,7 +37,8 @@ retrieval_reserve_ahead(struct retrieval *t, const struct head_keys *text)
 	struct ahead *a = &t->ahead;
 	uint32_t i;
 
-	if (t->opt.method != RETRIEVE_SPECONTEXT || (stride <= a->stride && a->heads == text->head->H))
+	if (t->opt.method != RETRIEVE_SPECONTEXT ||
+	    (stride <= a->stride && a->heads == text->head->H))
 		return KV_OK;
 	retrieve_ahead_free(t);
 	a->score = t->ops->alloc(t->dev, text->head->H * stride * sizeof *a->score);
@@ -105,8 +106,8 @@ has_all(const struct layer_rows *rows, uint32_t n)
 	return g == rows->heads;
 }
 
-/* t->candidate <- the scores of the positions that rows have; in one call where all KV heads have room
- * for as many rows */
+/* t->candidate <- the scores of the positions that rows have; in one call where all KV heads have
+ * room for as many rows */
 static void
 score_rows(struct retrieval *t, const struct layer_rows *rows)
 {
@@ -124,7 +125,8 @@ score_rows(struct retrieval *t, const struct layer_rows *rows)
 	}
 	for (g = 0; g < G; g++)
 		t->ops->scores_by_label(t->dev, t->candidate + g * t->stride, t->stride,
-		    a->joint + g * a->stride, a->stride, rows->pos + rows->start[g], 0, t->n + g, 1);
+		    a->joint + g * a->stride, a->stride, rows->pos + rows->start[g], 0, t->n + g,
+		    1);
 }
 
 void
@@ -158,8 +160,8 @@ retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 		return;
 	}
 	score_rows(t, rows);
-	if (t->far != NULL)                     /* fetches look at the choice from all positions */
-		far_rows_fetched_all(t->far);
+	if (t->offload != NULL)         /* fetches read the choice from all positions */
+		offload_wait_all(t->offload);
 	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 }, t->G);
 	a->chosen = 0;
 }

@@ -82,7 +82,8 @@ count_index(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
 }
 
 void
-retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
+retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
+    const struct layer_index *x)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
 	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
@@ -151,7 +152,8 @@ in_both(const uint32_t *a, const uint32_t *b, uint32_t n)
 
 /* Compares what was chosen with what the true logits would have chosen. */
 void
-retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query, const struct layer_rows *rows)
+retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query,
+    const struct layer_rows *rows)
 {
 	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
 	const struct counts all = { rows->len, 0 };

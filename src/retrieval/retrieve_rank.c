@@ -51,8 +51,8 @@ by_label(struct retrieval *t, const uint32_t *n_entries, const struct labels *l)
 {
 	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride,
 	    (struct counts){ n_entries, 0 }, t->H, t->G, t->opt.reduce);
-	t->ops->scores_by_label(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at, l->stride,
-	    t->n, t->G);
+	t->ops->scores_by_label(t->dev, t->candidate, t->stride, t->joint, t->stride, l->at,
+	    l->stride, t->n, t->G);
 	return t->candidate;
 }
 
@@ -187,8 +187,8 @@ rank_chunks(struct retrieval *t, const struct query *query, const struct layer_r
 
 	for (g = 0; g < t->G; g++) {
 		behind = rows->len[g] - x->low.n;
-		retrieve_set_choice(t, rows, g, u, (uint64_t)x->n_exact + behind / u + (behind % u != 0),
-		    t->opt.budget / u);
+		retrieve_set_choice(t, rows, g, u,
+		    (uint64_t)x->n_exact + behind / u + (behind % u != 0), t->opt.budget / u);
 	}
 	t->ops->key_scores(t->dev, t->score, t->stride, query, &x->landmark);
 	return by_label(t, x->landmark.len, &x->chunk_label);

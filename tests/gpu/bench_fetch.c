@@ -11,10 +11,10 @@
 enum { G = 8, E = 128, ROW = E * 2 };
 
 struct fetching {
-	struct layer_rows rows, near;
-	struct far_slots far;
+	struct layer_rows rows, device_rows;
+	struct offload_slots offload;
 	struct chosen turn[2], list;
-	uint64_t start[G], near_start[G];
+	uint64_t start[G], device_start[G];
 	uint32_t len[G], n[G], n_list[G];
 };
 
@@ -47,7 +47,7 @@ call_fetch(void *arg, int i)
 {
 	struct fetching *f = arg;
 
-	o->fetch_chosen(dev, &f->list, &f->turn[i % 2], &f->rows, NULL, &f->far, 0);
+	o->fetch_chosen(dev, &f->list, &f->turn[i % 2], &f->rows, NULL, &f->offload, 0);
 }
 
 static struct fetching *
@@ -59,38 +59,38 @@ make_fetching(uint32_t S, uint32_t k)
 
 	f->rows = (struct layer_rows){ .pos = cleared((size_t)G * S * 4), .start = f->start, .len = f->len,
 		.heads = G, .width = E, .dtype = KV_BF16 };
-	f->near = (struct layer_rows){ .k = device_alloc(slots * ROW), .v = device_alloc(slots * ROW),
-		.pos = device_alloc(slots * 4), .start = f->near_start, .heads = G, .width = E, .dtype = KV_BF16 };
-	f->far = (struct far_slots){ .k = o->host_alloc(dev, all), .v = o->host_alloc(dev, all),
-		.start = f->start, .stored = f->len, .slots = k, .to = &f->near, .row = cleared(slots * 4),
+	f->device_rows = (struct layer_rows){ .k = device_alloc(slots * ROW), .v = device_alloc(slots * ROW),
+		.pos = device_alloc(slots * 4), .start = f->device_start, .heads = G, .width = E, .dtype = KV_BF16 };
+	f->offload = (struct offload_slots){ .k = o->host_alloc(dev, all), .v = o->host_alloc(dev, all),
+		.start = f->start, .host_count = f->len, .slots = k, .to = &f->device_rows, .row = cleared(slots * 4),
 		.slot = cleared((size_t)G * S * 4), .stride = S, .n_new = cleared(G * 4),
-		.new_row = cleared(slots * 4), .new_slot = cleared(slots * 4), .brought = cleared(G * 8) };
+		.new_row = cleared(slots * 4), .new_slot = cleared(slots * 4), .fetched = cleared(G * 8) };
 	f->turn[0] = (struct chosen){ device_alloc(slots * 4), k, f->n, 1 };
 	f->turn[1] = (struct chosen){ device_alloc(slots * 4), k, f->n, 1 };
 	f->list = (struct chosen){ device_alloc(slots * 4), k, f->n_list, 1 };
 	for (g = 0; g < G; g++) {
 		f->start[g] = (uint64_t)g * S;
-		f->near_start[g] = (uint64_t)g * k;
+		f->device_start[g] = (uint64_t)g * k;
 		f->len[g] = S;
 		f->n[g] = k;
 	}
-	memset((void *)(uintptr_t)f->far.k, 1, all);
-	memset((void *)(uintptr_t)f->far.v, 1, all);
+	memset((void *)(uintptr_t)f->offload.k, 1, all);
+	memset((void *)(uintptr_t)f->offload.v, 1, all);
 	return f;
 }
 
 static void
 free_fetching(struct fetching *f)
 {
-	void *const all[] = { f->rows.pos, f->near.k, f->near.v, f->near.pos, f->far.row, f->far.slot, f->far.n_new,
-		f->far.new_row, f->far.new_slot, f->far.brought, f->turn[0].at, f->turn[1].at, f->list.at };
+	void *const all[] = { f->rows.pos, f->device_rows.k, f->device_rows.v, f->device_rows.pos, f->offload.row, f->offload.slot, f->offload.n_new,
+		f->offload.new_row, f->offload.new_slot, f->offload.fetched, f->turn[0].at, f->turn[1].at, f->list.at };
 	size_t i;
 
 	for (i = 0; i < sizeof all / sizeof all[0]; i++)
 		o->free(dev, all[i]);
 	sync_or_die("fetch");
-	o->host_free(dev, (void *)(uintptr_t)f->far.k);
-	o->host_free(dev, (void *)(uintptr_t)f->far.v);
+	o->host_free(dev, (void *)(uintptr_t)f->offload.k);
+	o->host_free(dev, (void *)(uintptr_t)f->offload.v);
 	free(f);
 }
 

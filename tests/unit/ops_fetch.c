@@ -1,7 +1,7 @@
 /* ops_fetch.c - fetch_chosen and fetch_wait: selected rows that are in host memory, and their slots
  *
  * The oracle keeps which row is in which slot. After each of some steps everything is compared to the
- * byte: the lists, all slots, the rows behind them, and what has been brought. */
+ * byte: the lists, all slots, the rows behind them, and what has been fetched. */
 #include <stdio.h>
 
 #include "tests/unit/ops_check.h"
@@ -21,11 +21,11 @@ struct shape {
 /* A layer on the host: what is in host memory, what is to be on the device, and in which slot */
 struct sample {
 	size_t row, stride;          /* bytes of a row; of the lists */
-	unsigned char *far_k, *far_v, *near_k, *near_v;
-	uint32_t *pos, *near_pos, *in;       /* in: [G][slots] 1 + row */
-	uint64_t far_start[8], pos_start[8], near_start[8], brought[8];
+	unsigned char *host_k, *host_v, *device_k, *device_v;
+	uint32_t *pos, *device_pos, *in;       /* in: [G][slots] 1 + row */
+	uint64_t host_start[8], pos_start[8], device_start[8], fetched[8];
 	uint32_t stored[8], len[8];
-	size_t far_rows, rows, near_rows;
+	size_t offload, rows, device_rows;
 	uint8_t *exact;
 	uint32_t chunks;
 	/* of a step: entries, and what is to come of them */
@@ -41,19 +41,19 @@ make_sample(struct sample *c, const struct shape *s)
 	for (g = 0; g < s->G; g++) {
 		c->stored[g] = g == 0 ? s->S : g == 2 ? 0 : 1 + draw(s->S);
 		c->len[g] = c->stored[g] + draw(BEHIND + 1);
-		c->far_start[g] = c->far_rows += draw(GAP);
-		c->far_rows += c->stored[g];
+		c->host_start[g] = c->offload += draw(GAP);
+		c->offload += c->stored[g];
 		c->pos_start[g] = c->rows += GAP;
 		c->rows += c->len[g];
-		c->near_start[g] = c->near_rows += g % GAP;
-		c->near_rows += s->slots + BEHIND;
+		c->device_start[g] = c->device_rows += g % GAP;
+		c->device_rows += s->slots + BEHIND;
 	}
-	c->far_k = draw_bytes((c->far_rows + 1) * c->row);
-	c->far_v = draw_bytes((c->far_rows + 1) * c->row);
-	c->near_k = draw_bytes(c->near_rows * c->row);
-	c->near_v = draw_bytes(c->near_rows * c->row);
+	c->host_k = draw_bytes((c->offload + 1) * c->row);
+	c->host_v = draw_bytes((c->offload + 1) * c->row);
+	c->device_k = draw_bytes(c->device_rows * c->row);
+	c->device_v = draw_bytes(c->device_rows * c->row);
 	c->pos = (uint32_t *)draw_bytes(c->rows * 4);
-	c->near_pos = (uint32_t *)draw_bytes(c->near_rows * 4);
+	c->device_pos = (uint32_t *)draw_bytes(c->device_rows * 4);
 	c->in = calloc((size_t)s->G * s->slots, 4);
 	c->entry = calloc(s->G * c->stride, 4);
 	c->list = calloc(s->G * c->stride, 4);
@@ -66,12 +66,12 @@ make_sample(struct sample *c, const struct shape *s)
 static void
 free_sample(struct sample *c)
 {
-	free(c->far_k);
-	free(c->far_v);
-	free(c->near_k);
-	free(c->near_v);
+	free(c->host_k);
+	free(c->host_v);
+	free(c->device_k);
+	free(c->device_v);
 	free(c->pos);
-	free(c->near_pos);
+	free(c->device_pos);
 	free(c->in);
 	free(c->entry);
 	free(c->list);
@@ -118,16 +118,16 @@ has_key(const struct sample *c, const struct shape *s, uint32_t g, uint32_t r)
 static void
 bring(struct sample *c, const struct shape *s, uint32_t g, uint32_t r, uint32_t slot)
 {
-	const size_t from = c->far_start[g] + r, to = c->near_start[g] + slot;
+	const size_t from = c->host_start[g] + r, to = c->device_start[g] + slot;
 
 	c->in[g * s->slots + slot] = r + 1;
-	memcpy(c->near_v + to * c->row, c->far_v + from * c->row, c->row);
-	c->near_pos[to] = c->pos[c->pos_start[g] + r];
-	c->brought[g]++;
+	memcpy(c->device_v + to * c->row, c->host_v + from * c->row, c->row);
+	c->device_pos[to] = c->pos[c->pos_start[g] + r];
+	c->fetched[g]++;
 	if (!has_key(c, s, g, r))
 		return;
-	memcpy(c->near_k + to * c->row, c->far_k + from * c->row, c->row);
-	c->brought[g]++;
+	memcpy(c->device_k + to * c->row, c->host_k + from * c->row, c->row);
+	c->fetched[g]++;
 }
 
 /* The rows of the lists become places; the sample is what the device has to have then. */
@@ -165,8 +165,8 @@ step(struct sample *c, const struct shape *s)
 
 /* What the op gets, on the device and in host memory */
 struct call {
-	struct far_slots f;
-	struct layer_rows rows, near;
+	struct offload_slots f;
+	struct layer_rows rows, device_rows;
 	struct chosen chosen, list;
 	struct low_rank low;
 	uint32_t n_list[8];
@@ -189,31 +189,31 @@ make_call(struct call *a, struct device *d, struct sample *c, const struct shape
 	*a = (struct call){
 		.rows = { .pos = to_device(d, c->pos, c->rows * 4), .start = c->pos_start, .len = c->len,
 		    .heads = s->G, .width = s->E, .dtype = s->type },
-		.near = { .k = to_device(d, c->near_k, c->near_rows * c->row),
-		    .v = to_device(d, c->near_v, c->near_rows * c->row),
-		    .pos = to_device(d, c->near_pos, c->near_rows * 4), .start = c->near_start,
+		.device_rows = { .k = to_device(d, c->device_k, c->device_rows * c->row),
+		    .v = to_device(d, c->device_v, c->device_rows * c->row),
+		    .pos = to_device(d, c->device_pos, c->device_rows * 4), .start = c->device_start,
 		    .heads = s->G, .width = s->E, .dtype = s->type },
-		.f = { .k = pinned(d, c->far_k, (c->far_rows + 1) * c->row),
-		    .v = pinned(d, c->far_v, (c->far_rows + 1) * c->row), .start = c->far_start,
-		    .stored = c->stored, .slots = s->slots, .row = cleared(d, all),
+		.f = { .k = pinned(d, c->host_k, (c->offload + 1) * c->row),
+		    .v = pinned(d, c->host_v, (c->offload + 1) * c->row), .start = c->host_start,
+		    .host_count = c->stored, .slots = s->slots, .row = cleared(d, all),
 		    .slot = cleared(d, s->G * c->stride * 4), .stride = c->stride,
 		    .n_new = cleared(d, s->G * 4), .new_row = cleared(d, all), .new_slot = cleared(d, all),
-		    .brought = cleared(d, s->G * sizeof *a->f.brought) },
+		    .fetched = cleared(d, s->G * sizeof *a->f.fetched) },
 		.chosen = { .at = cleared(d, s->G * c->stride * 4), .stride = c->stride, .n = c->n_entries,
 		    .rows = s->entry },
 		.list = { .at = cleared(d, s->G * c->stride * 4), .stride = c->stride, .rows = 1 },
 		.low = { .exact = to_device(d, c->exact, s->G * c->chunks + 1), .n = c->chunks * s->chunk,
 		    .chunk = s->chunk },
 	};
-	a->f.to = &a->near;
+	a->f.to = &a->device_rows;
 	a->list.n = a->n_list;
 }
 
 static void
 free_call(struct call *a, struct device *d)
 {
-	void *const all[] = { a->rows.pos, a->near.k, a->near.v, a->near.pos, a->f.row, a->f.slot, a->f.n_new,
-		a->f.new_row, a->f.new_slot, a->f.brought, a->chosen.at, a->list.at, (void *)(uintptr_t)a->low.exact };
+	void *const all[] = { a->rows.pos, a->device_rows.k, a->device_rows.v, a->device_rows.pos, a->f.row, a->f.slot, a->f.n_new,
+		a->f.new_row, a->f.new_slot, a->f.fetched, a->chosen.at, a->list.at, (void *)(uintptr_t)a->low.exact };
 	size_t i;
 
 	for (i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -252,10 +252,10 @@ run_step(struct device *d, struct call *a, struct sample *c, const struct shape 
 	step(c, s);
 	for (g = 0; g < s->G; g++)
 		ok &= same(d, c->list + g * c->stride, a->list.at + g * c->stride, c->n[g] * 4);
-	return ok && same(d, c->near_k, a->near.k, c->near_rows * c->row) &&
-	    same(d, c->near_v, a->near.v, c->near_rows * c->row) &&
-	    same(d, c->near_pos, a->near.pos, c->near_rows * 4) &&
-	    same(d, c->brought, a->f.brought, s->G * sizeof *c->brought);
+	return ok && same(d, c->device_k, a->device_rows.k, c->device_rows * c->row) &&
+	    same(d, c->device_v, a->device_rows.v, c->device_rows * c->row) &&
+	    same(d, c->device_pos, a->device_rows.pos, c->device_rows * 4) &&
+	    same(d, c->fetched, a->f.fetched, s->G * sizeof *c->fetched);
 }
 
 static void
@@ -272,7 +272,7 @@ test_shape(struct device *d, const struct shape *s)
 		choose(&c, s);
 		ok = run_step(d, &a, &c, s);
 	}
-	verdict(ok && c.brought[0] > 0 && d->ops->sync(d->dev) == NULL, "%s: %u KV heads of width %u, %s, %u rows, "
+	verdict(ok && c.fetched[0] > 0 && d->ops->sync(d->dev) == NULL, "%s: %u KV heads of width %u, %s, %u rows, "
 	    "%u slots, entries of %u%s%s: step %u", d->name, s->G, s->E, kv_dtype_name(s->type), s->S, s->slots,
 	    s->entry, s->chunk > 0 ? ", without keys" : "", s->ahead ? ", ahead" : "", i);
 	free_call(&a, d);

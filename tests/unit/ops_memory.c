@@ -219,9 +219,9 @@ try_fetch(const struct device *d, struct dev *dev, char *at, void *here)
 	struct layer_rows to = { .k = at, .v = at, .pos = (uint32_t *)at, .start = (uint64_t[]){ 0 },
 		.len = (uint32_t[]){ 5 }, .heads = 1, .width = 8, .dtype = KV_F16 };
 	uint32_t *lists = (uint32_t *)(at + 4096);
-	struct far_slots f = { .k = here, .v = here, .start = (uint64_t[]){ 0 }, .stored = (uint32_t[]){ 5 },
+	struct offload_slots f = { .k = here, .v = here, .start = (uint64_t[]){ 0 }, .host_count = (uint32_t[]){ 5 },
 		.slots = 2, .to = &to, .row = lists, .slot = lists + 64, .stride = 5, .n_new = lists + 128,
-		.new_row = lists + 192, .new_slot = lists + 256, .brought = (uint64_t *)(lists + 320) };
+		.new_row = lists + 192, .new_slot = lists + 256, .fetched = (uint64_t *)(lists + 320) };
 	struct chosen chosen = { lists + 384, 2, (uint32_t[]){ 2 }, 1 }, list = { lists + 448, 2, (uint32_t[]){ 0 }, 1 };
 
 	d->ops->put(dev, chosen.at, (uint32_t[]){ 1, 3 }, 8);
