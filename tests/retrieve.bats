@@ -222,7 +222,7 @@ indexes() {
 	}
 	refused '--retrieve fier: how many rows.*--budget' --retrieve fier
 	refused "--budget: '0' is not a whole number from 1" --retrieve fier --budget 0
-	refused '--retrieve snapkv: want fier, quest, quest-eval, cluster, shadow or specontext' --retrieve snapkv --budget 9
+	refused '--retrieve snapkv: want one of fier quest quest-eval cluster shadow specontext' --retrieve snapkv --budget 9
 	refused '--reduce most: want max, mean or sum' --retrieve fier --budget 9 --reduce most
 	refused '--reduce: of what?' --reduce max
 	refused '--dense-layers: of what?' --dense-layers 0

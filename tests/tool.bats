@@ -87,8 +87,8 @@ told() {
 	told "--policy: there is no 'kvzip' in kv-evict --list: KVzip is kv-observe --repeat-context, method observed, policy global" \
 	    kv-evict --budget 3 --policy kvzip
 	told "--policy: there is no '' in kv-evict --list" kv-evict --budget 3 --policy ''
-	told "--retrieve quets: want fier, quest, quest-eval, cluster, shadow or specontext: did you mean quest?" kv-diff --retrieve quets --budget 3 x
-	told "--retrieve shdow: want fier, quest, quest-eval, cluster, shadow or specontext: did you mean shadow?" kv-diff --retrieve shdow --budget 3 x
+	told "--retrieve quets: want one of fier quest quest-eval cluster shadow specontext: did you mean quest?" kv-diff --retrieve quets --budget 3 x
+	told "--retrieve shdow: want one of fier quest quest-eval cluster shadow specontext: did you mean shadow?" kv-diff --retrieve shdow --budget 3 x
 }
 
 @test "options that are not there, incomplete or too many print the synopsis and exit with 2" {

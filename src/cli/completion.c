@@ -26,6 +26,12 @@ static const char policy_names[] =
     ;
 #undef POLICY
 
+#define RETRIEVAL(NAME, symbol, word, ...) word " "
+static const char retrieve_words[] =
+#include "retrieval/retrievals.h"
+    ;
+#undef RETRIEVAL
+
 #define TEMPLATE(name, tokens, text) name " "
 static const char template_names[] =
 #include "chat/builtin.h"
@@ -52,7 +58,7 @@ static const struct {
 	{ "products", "auto f32 bf16" },
 	{ "progress", "auto always never" },
 	{ "reduce", "mean max sum" },
-	{ "retrieve", "fier quest quest-eval cluster shadow specontext" },
+	{ "retrieve", retrieve_words },
 	{ "select", "head layer" },
 	{ "score", score_words },
 	{ "small", "keep refuse" },

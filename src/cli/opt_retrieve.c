@@ -4,6 +4,14 @@
 #include "cli/opt_retrieve.h"
 #include "cli/paper_names.h"
 
+#define RETRIEVAL(NAME, symbol, word, ...) " " word
+static const char retrieve_words[] =
+#include "retrieval/retrievals.h"
+    ;
+static const char retrieve_help[] = "read only rows that matter to the query:"
+#include "retrieval/retrievals.h"
+    ;
+#undef RETRIEVAL
 
 static const char *retrieve_word, *reduce_word;
 static uint32_t budget, dense = NOT_GIVEN;
@@ -12,7 +20,7 @@ struct ahead_options ahead_options = { NOT_GIVEN, NOT_GIVEN, NULL };
 
 const struct opt retrieve_opts[] = {
 	{ 0, "retrieve", OPT_STRING, &retrieve_word, 0, "METHOD",
-	    "read only rows that matter: fier, quest, quest-eval, cluster, shadow, specontext" },
+	    retrieve_help },
 	{ 0, "budget", OPT_COUNT, &budget, 1, "N", "how many rows of each KV head and step" },
 	{ 0, "reduce", OPT_STRING, &reduce_word, 0, "HOW",
 	    "over the query heads of a KV head: max, mean, sum (max)" },
@@ -89,9 +97,8 @@ opt_retrieve(struct retrieval_options *o)
 		return 0;
 	}
 	if ((found = retrieve_named(retrieve_word)) < 0)
-		die(EXIT_USAGE, "--retrieve %s: want fier, quest, quest-eval, cluster, shadow or "
-		    "specontext%s",
-		    retrieve_word, name_hint(NAME_RETRIEVE, retrieve_word));
+		die(EXIT_USAGE, "--retrieve %s: want one of%s%s", retrieve_word, retrieve_words,
+		    name_hint(NAME_RETRIEVE, retrieve_word));
 	o->method = (enum retrieve_method)found;
 	o->reduce = take_reduce();
 	if (budget == 0)

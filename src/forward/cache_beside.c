@@ -29,7 +29,7 @@ cache_reserve_beside(struct cache *c, uint32_t rows)
 	if (c->head == NULL)
 		return 0;
 	if (head_keys_reserve(c->head, tokens, rows) != KV_OK || (c->retrieval != NULL &&
-	    retrieval_reserve_ahead(c->retrieval, c->head) != KV_OK))
+	    specontext_reserve(c->retrieval, c->head) != KV_OK))
 		return MODEL_ENOMEM;
 	return 0;
 }
@@ -135,9 +135,9 @@ cache_head_begin(struct cache *c, const uint32_t *pos, uint32_t N)
 	head_keys_extend(c->head, c->tokens, pos[0] + (size_t)1);
 	if (N != 1 || c->retrieval == NULL)
 		return;
-	retrieve_ahead(c->retrieval, c->head);
+	specontext_score(c->retrieval, c->head);
 	for (l = 0; c->offload != NULL && l < c->model->id.layers; l++)
-		retrieve_ahead_offloaded(c->retrieval, l, &c->layer[l]);
+		specontext_prefetch(c->retrieval, l, &c->layer[l]);
 }
 
 void

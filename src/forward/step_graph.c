@@ -84,7 +84,7 @@ can_capture(const struct cache *c, uint32_t more)
 	uint32_t l;
 
 	if (c->probe_mass != NULL || c->head != NULL || (c->mass != NULL && more > 0) ||
-	    (c->retrieval != NULL && !retrieval_repeats(c->retrieval)))
+	    (c->retrieval != NULL && !retrieval_can_capture(c->retrieval)))
 		return 0;
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		if (!index_repeats(&c->index[l], &c->layer[l]))
@@ -204,7 +204,7 @@ record_retrieval(const struct step *step, int on)
 
 	for (i = 0; i < step->n; i++)
 		if (step->cache[i]->retrieval != NULL)
-			retrieval_record(step->cache[i]->retrieval, on);
+			retrieval_capture(step->cache[i]->retrieval, on);
 }
 
 /* Captures a step, which does not run yet. */
@@ -236,7 +236,7 @@ count_row(struct cache *c, uint32_t l)
 	if (c->index != NULL)
 		index_count(&c->index[l], rows);
 	if (c->retrieval != NULL)
-		retrieve_repeated(c->retrieval, l, rows, cache_index(c, l),
+		retrieve_launched(c->retrieval, l, rows, cache_index(c, l),
 		    c->model->layer[l].window);
 }
 

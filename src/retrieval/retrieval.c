@@ -1,9 +1,8 @@
 /* retrieval.c - sparse attention while decoding: reads only the rows which matter to the query
  *
  * All methods are one path over the ops: candidates are scored, topk() takes the best
- * (retrieve_rank.c), and attend_chosen() attends to these. Only shadow attends to a copy, because
- * keys are rebuilt in it. Rows that are elsewhere: retrieval_offloaded.c. What is counted:
- * retrieve_count.c. */
+ * (retrieval_choose.c), and attention reads these. What differs is in a file for each method
+ * (retrievals.h). Offloaded layers: retrieval_offloaded.c. What is counted: retrieval_count.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,25 +12,33 @@
 #include "ops/layer_rows.h"
 #include "retrieval/retrieval_internal.h"
 
-/* Lists begin at multiples of so many elements, 128 bytes: a GPU writes and reads lines of that. */
-#define ALIGNED 32
-
 static const struct {
-	const char *name, *alias;      /* alias: of the paper; "": it is the same */
+	const char *name, *alias, *about;
 	enum kv_kind needs;
+	const struct retrieval_method *method;
 } methods[RETRIEVE_METHODS] = {
-	[RETRIEVE_FIER] = { "fier", "", KV_BITS },
-	[RETRIEVE_QUEST] = { "quest", "", KV_PAGE },
-	[RETRIEVE_QUEST_EVAL] = { "quest-eval", "", KV_PAGE },
-	[RETRIEVE_CLUSTER] = { "cluster", "clusterkv", KV_CLUS },
-	[RETRIEVE_SHADOW] = { "shadow", "shadowkv", KV_LOWR },
-	[RETRIEVE_SPECONTEXT] = { "specontext", "", KV_UNKNOWN },
+#define RETRIEVAL(NAME, symbol, word, alias, needs, about) \
+	[RETRIEVE_##NAME] = { word, alias, about, needs, &retrieval_##symbol },
+#include "retrieval/retrievals.h"
+#undef RETRIEVAL
 };
+
+const struct retrieval_method *
+retrieval_method(enum retrieve_method method)
+{
+	return methods[method].method;
+}
 
 const char *
 retrieve_name(enum retrieve_method method)
 {
 	return methods[method].name;
+}
+
+const char *
+retrieve_about(enum retrieve_method method)
+{
+	return methods[method].about;
 }
 
 const char *
@@ -78,6 +85,7 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	if (t == NULL)
 		return NULL;
 	*t = (struct retrieval){ .ops = ops, .dev = dev, .opt = *opt, .L = layers,
+	    .method = retrieval_method(opt->method),
 	    .H = query_heads, .G = heads, .E = width, .dtype = dtype, .freq = freq,
 	    .best = { .rows = 1 } };
 	t->stats = calloc((size_t)layers * heads, sizeof *t->stats);
@@ -127,7 +135,7 @@ retrieval_free(struct retrieval *t)
 		return;
 	free_lists(t);
 	layer_rows_free(&t->copy, t->ops, t->dev);
-	retrieve_ahead_free(t);
+	specontext_free(t);
 	free(t->offload_n);
 	free(t->offload_bytes);
 	t->ops->free(t->dev, t->last.rows.at);
@@ -239,6 +247,14 @@ reserve_host(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
+size_t
+retrieve_stride(uint64_t n)
+{
+	enum { ALIGNED = 32 };          /* 128 bytes: the lines that a GPU writes and reads */
+
+	return (size_t)(n + ALIGNED) / ALIGNED * ALIGNED;
+}
+
 static int
 reserve_lists(struct retrieval *t, size_t stride)
 {
@@ -262,10 +278,8 @@ reserve_lists(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* Gives the copy a capacity of so many rows of each KV head. What it held is gone: memory is freed
- * before more is taken. */
-static int
-reserve_copy(struct retrieval *t, uint64_t rows)
+int
+retrieve_reserve_copy(struct retrieval *t, uint64_t rows)
 {
 	if (t->copy.k != NULL && rows <= t->copy.capacity[0])
 		return KV_OK;
@@ -275,55 +289,24 @@ reserve_copy(struct retrieval *t, uint64_t rows)
 	return layer_rows_resize(&t->copy, t->ops, t->dev, (uint32_t)rows, 0);
 }
 
-/* Room for last pages of u rows. */
-static int
-reserve_last_pages(struct retrieval *t, uint32_t u)
-{
-	struct last_pages *l = &t->last;
-
-	if (u > l->rows.stride) {
-		t->ops->free(t->dev, l->rows.at);
-		free(l->list);
-		l->list = calloc((size_t)t->G * u, sizeof *l->list);
-		l->rows.at = t->ops->alloc(t->dev, (size_t)t->G * u * sizeof *l->rows.at);
-		l->rows.stride = l->list != NULL && l->rows.at != NULL ? u : 0;
-	}
-	return l->rows.stride >= u ? reserve_copy(t, u) : KV_ENOMEM;
-}
-
 int
 retrieval_reserve(struct retrieval *t, const struct layer_rows *rows, const struct layer_index *x)
 {
 	const uint32_t *capacity = rows->capacity != NULL ? rows->capacity : rows->len;
-	uint64_t most, part;
+	uint64_t most;
 	uint32_t g;
 
 	for (g = 0, most = 0; g < t->G; g++)
 		most = capacity[g] > most ? capacity[g] : most;
 	if (most + 1 > t->stride &&
-	    reserve_lists(t, (most + most / 8 + ALIGNED) / ALIGNED * ALIGNED) != KV_OK)
+	    reserve_lists(t, retrieve_stride(most + most / 8)) != KV_OK)
 		return KV_ENOMEM;
-	if (t->opt.method == RETRIEVE_QUEST_EVAL && index_has(x, KV_PAGE))
-		return reserve_last_pages(t, x->pages.rows);
-	if (t->opt.method != RETRIEVE_SHADOW || !index_has(x, KV_LOWR))
+	if (t->method->reserve == NULL || !index_has(x, retrieve_needs(t->opt.method)))
 		return KV_OK;
-	/* what is always read, and the budget */
-	part = (uint64_t)x->n_exact * x->low.chunk + t->opt.budget;
-	if (most > x->low.n)
-		part += most - x->low.n;
-	return reserve_copy(t, part < most ? part : most);
+	return t->method->reserve(t, x, most);
 }
 
 /* ---- a step ---- */
-
-struct attention
-retrieve_rebuilt(struct retrieval *t, float *o, const struct query *query,
-    const struct layer_rows *rows, const struct chosen *where, const struct layer_index *x)
-{
-	t->ops->gather(t->dev, &t->copy, rows, where);
-	t->ops->rebuild(t->dev, &t->copy, &t->chosen, &x->low, t->freq);
-	return (struct attention){ .o = o, .query = *query, .rows = &t->copy };
-}
 
 struct attention
 retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *query,
@@ -337,8 +320,8 @@ retrieve_begin(struct retrieval *t, uint32_t l, float *o, const struct query *qu
 	if (t->whole)
 		return a;
 	retrieve_choose(t, query, rows, x);
-	if (t->opt.method == RETRIEVE_SHADOW)
-		return retrieve_rebuilt(t, o, query, rows, &t->chosen, x);
+	if (t->method->attend != NULL)
+		return t->method->attend(t, o, query, rows, &t->chosen, x);
 	t->view = *rows;
 	t->view.len = t->seen;
 	a.rows = &t->view;

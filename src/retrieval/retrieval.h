@@ -2,20 +2,7 @@
  *
  * One step for one layer: score the entries of an index, reduce over the query heads of a KV head
  * (GQA), take the top k within the budget, attend to these. The methods share this; they differ in
- * what competes:
- *
- *   fier     rows, by their key in one bit (bITS); FIER (2025)
- *   quest    pages, by the most that their bounds allow (pAGE); Quest (2024). The last page is
- *            always read, as in the authors' kernels
- *   quest-eval
- *            the same, but the last page competes, and 3 pages are read at least, as in their
- *            evaluation program
- *   cluster  clusters of rows, by their centroid (cLUS); ClusterKV (2024)
- *   shadow   chunks of rows, by their mean key; keys are then rebuilt from factors (lOWR);
- *            ShadowKV (2024)
- *   specontext
- *            rows, by the attention of a retrieval head (head_keys.h), once for all layers and
- *            before the first one runs; SpeContext (2025)
+ * what competes, and have a file each (retrievals.h).
  *
  * Only ops, a device and shapes: no model, no cache. Letters as in ops.h. */
 #ifndef KVPIPE_RETRIEVAL_H
@@ -25,9 +12,12 @@
 #include "offload/offload.h"
 #include "retrieval/head_keys.h"
 
-enum retrieve_method { RETRIEVE_FIER, RETRIEVE_QUEST, RETRIEVE_QUEST_EVAL, RETRIEVE_CLUSTER,
-	RETRIEVE_SHADOW, RETRIEVE_SPECONTEXT };
-enum { RETRIEVE_METHODS = RETRIEVE_SPECONTEXT + 1 };       /* how many */
+enum retrieve_method {
+#define RETRIEVAL(NAME, symbol, word, alias, needs, about) RETRIEVE_##NAME,
+#include "retrieval/retrievals.h"
+#undef RETRIEVAL
+	RETRIEVE_METHODS               /* how many */
+};
 
 struct retrieval_options {
 	enum retrieve_method method;
@@ -62,9 +52,10 @@ struct retrieval_stats {
 
 struct retrieval;
 
-/* "fier" ...; what its paper calls it, or "" where that is the same */
+/* "fier" ...; what its paper calls it, or "" where that is the same; what competes, and by what */
 const char *retrieve_name(enum retrieve_method);
 const char *retrieve_alias(enum retrieve_method);
+const char *retrieve_about(enum retrieve_method);
 /* The method with that name or alias, in upper or lower case, or -1. */
 int retrieve_named(const char *);
 /* The index that it needs of each layer; KV_UNKNOWN: none. */
@@ -92,15 +83,15 @@ uint64_t retrieval_slots(const struct retrieval_options *, const struct layer_in
 int retrieval_reserve(struct retrieval *, const struct layer_rows *, const struct layer_index *);
 
 /* specontext: makes room for choices among all tokens of a text. Returns 0, or KV_ENOMEM. */
-int retrieval_reserve_ahead(struct retrieval *, const struct head_keys *);
+int specontext_reserve(struct retrieval *, const struct head_keys *);
 /* specontext: scores all tokens of the text for the one whose key has just been appended; the next
  * steps of all layers choose by that. Other methods: nothing. */
-void retrieve_ahead(struct retrieval *, struct head_keys *);
+void specontext_score(struct retrieval *, struct head_keys *);
 
-/* specontext, after retrieve_ahead(): starts to fetch the rows that the next step of layer l, an
+/* specontext, after specontext_score(): starts to fetch the rows that the next step of layer l, an
  * offloaded one, reads, while other layers run. Does nothing for a layer without all rows, which
  * fetches in its step. */
-void retrieve_ahead_offloaded(struct retrieval *, uint32_t l, const struct layer_rows *);
+void specontext_prefetch(struct retrieval *, uint32_t l, const struct layer_rows *);
 
 /* o[H][E] <- attention of one query row, which sees all rows, in layer l. The index has been
  * extended. The dense layers, and layers whose KV heads all fit into the budget, are attend()'s; x
@@ -119,7 +110,7 @@ void retrieve_end(struct retrieval *, uint32_t l, const struct query *, const st
 /* ---- steps as launches of a captured graph (step_graph.h) ---- */
 
 /* Can steps that retrieve be captured, and launched while rows are appended? */
-int retrieval_repeats(const struct retrieval *);
+int retrieval_can_capture(const struct retrieval *);
 /* Do steps of layer l that append a row to each KV head read as many rows of each where
  * these have had len[G] rows as where they have had other[G]? window: the layer's, of
  * struct query */
@@ -129,9 +120,9 @@ int retrieval_reads_as_many(const struct retrieval *, uint32_t l, const uint32_t
  * launched. */
 const void *retrieval_lists(const struct retrieval *);
 /* While it is on, retrieve() is captured and does not run: it counts nothing. */
-void retrieval_record(struct retrieval *, int on);
+void retrieval_capture(struct retrieval *, int on);
 /* What retrieve() does on the host, where its ops are launched. */
-void retrieve_repeated(struct retrieval *, uint32_t l, const struct layer_rows *,
+void retrieve_launched(struct retrieval *, uint32_t l, const struct layer_rows *,
     const struct layer_index *x, uint32_t window);
 
 /* What the last retrieve() has read: candidates (index.h), with those that are always read. NULL:

@@ -10,8 +10,8 @@
  * step: the labels of pages that are whole by now (quest), what the last page is made of
  * and whether it was chosen (quest-eval), which positions are always read (specontext);
  * cluster and shadow read the rows behind their index on top of the budget, so that each
- * step reads one more. Audit and overlap bring what was chosen to the host; so does a layer
- * whose rows are elsewhere, unless the device brings them by itself. */
+ * step reads one more. Audit and overlap copy what was chosen to the host; so does an
+ * offloaded layer, unless the device fills its slots. */
 #include "retrieval/retrieval_internal.h"
 
 int
@@ -25,14 +25,14 @@ retrieve_is_whole(const struct retrieval *t, uint32_t l, const uint32_t *len, ui
 }
 
 int
-retrieval_repeats(const struct retrieval *t)
+retrieval_can_capture(const struct retrieval *t)
 {
 	uint32_t l;
 
 	for (l = 0; t->offload != NULL && l < t->L; l++)
 		if (offload_has(t->offload, l) && !offload_device_reads(t->offload, l))
 			return 0;
-	return t->opt.method == RETRIEVE_FIER && !t->opt.audit && !t->opt.overlap;
+	return t->method->launched != NULL && !t->opt.audit && !t->opt.overlap;
 }
 
 /* What is read whole grows on the device, unless it is brought there. Otherwise a KV head
@@ -62,20 +62,20 @@ retrieval_lists(const struct retrieval *t)
 }
 
 void
-retrieval_record(struct retrieval *t, int on)
+retrieval_capture(struct retrieval *t, int on)
 {
-	t->recording = on;
+	t->capturing = on;
 }
 
 void
-retrieve_repeated(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
+retrieve_launched(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
     const struct layer_index *x, uint32_t window)
 {
 	t->whole = retrieve_is_whole(t, l, rows->len, window);
 	if (t->whole)
 		retrieve_count_whole(t, l, rows);
 	else {
-		retrieve_set_rows(t, rows);
+		t->method->launched(t, rows);
 		retrieve_count(t, l, rows, x);
 	}
 }

@@ -4,8 +4,6 @@
 
 #include "retrieval/retrieval.h"
 
-enum { LEAST_PAGES = 3 };              /* quest-eval: that are read */
-
 /* quest-eval: the last page of each KV head, where it is not whole, as an entry of the index */
 struct last_pages {
 	/* as many rows as a page has: its own, and the last of them again and again */
@@ -22,7 +20,7 @@ struct last_read {
 };
 
 /* specontext: what the head says of a step */
-struct ahead {
+struct specontext {
 	float *score;                  /* device [H of the head][stride] */
 	float *joint;                  /* device [G][stride] of each position; +inf: always read */
 	float *always;                 /* host [sinks or recent + 1] +inf */
@@ -37,11 +35,12 @@ struct retrieval {
 	const struct ops *ops;
 	struct dev *dev;
 	struct retrieval_options opt;
+	const struct retrieval_method *method;
 	uint32_t L, H, G, E;
 	enum kv_dtype dtype;
 	const double *freq;            /* device [E/2] */
 
-	size_t stride;                 /* of the lists below, a multiple of ALIGNED */
+	size_t stride;                 /* of the lists below: retrieve_stride() */
 	float *score;                  /* device [H][stride] of entries; ranks reduce it in place */
 	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
 	float *candidate;              /* device [G][stride] */
@@ -55,7 +54,7 @@ struct retrieval {
 	 * short and was not chosen */
 	uint32_t *seen;
 	struct last_pages last;
-	struct ahead ahead;
+	struct specontext specontext;
 	struct offload *offload;      /* NULL: all rows are on the device */
 	/* host [G][stride], [G]: the rows that the last step of an offloaded layer reads, and how
 	 * many */
@@ -64,12 +63,45 @@ struct retrieval {
 	uint64_t *offload_bytes;           /* host [G] */
 
 	struct retrieval_stats *stats; /* [L][G] */
-	int recording;                 /* retrieval_record(): nothing is counted */
+	int capturing;                 /* retrieval_capture(): nothing is counted */
 	int whole;                     /* the last step has read all rows */
 	float *logits;                 /* audit, host [H][stride] */
 	uint32_t *list, *best_list;    /* audit, overlap, host [stride]: of a KV head */
 	struct last_read before;
 };
+
+/* How a method differs from the others. NULL: it does not. */
+struct retrieval_method {
+	/* Counts the candidates of a step (retrieve_set_choice()) and returns their scores, device
+	 * [G][stride]; topk() chooses. */
+	const float *(*rank)(struct retrieval *, const struct query *, const struct layer_rows *,
+	    const struct layer_index *);
+	/* Called after topk(). */
+	void (*after_topk)(struct retrieval *);
+	/* In place of these: leaves the choice in t->chosen. */
+	void (*choose)(struct retrieval *, const struct layer_rows *);
+	/* Makes room for steps over `most` rows of a KV head. Returns 0, or KV_ENOMEM. */
+	int (*reserve)(struct retrieval *, const struct layer_index *, uint64_t most);
+	/* Returns how many offloaded rows a step reads at least, whatever the budget. */
+	uint64_t (*slots)(const struct retrieval_options *, const struct layer_index *);
+	/* Returns the attention of a step, in place of that to the chosen rows, which are at
+	 * `where` in rows. Keys of candidates behind the first t->always[g] are not read. */
+	struct attention (*attend)(struct retrieval *, float *o, const struct query *,
+	    const struct layer_rows *rows, const struct chosen *where, const struct layer_index *);
+	/* Adds the bytes of the index and of keys that a step has read of KV head g, and that has
+	 * chosen n_rows rows. Not NULL. */
+	void (*count)(struct retrieval_stats *, const struct retrieval *, uint32_t g,
+	    const struct layer_rows *, const struct layer_index *, uint64_t n_rows);
+	/* Its steps can be captured and launched. Counts the candidates of one that was
+	 * launched. */
+	void (*launched)(struct retrieval *, const struct layer_rows *);
+};
+
+#define RETRIEVAL(NAME, symbol, word, alias, needs, about) \
+	extern const struct retrieval_method retrieval_##symbol;
+#include "retrieval/retrievals.h"
+#undef RETRIEVAL
+const struct retrieval_method *retrieval_method(enum retrieve_method);
 
 /* Does a step of layer l read all of so many rows [G]? window: of the query */
 int retrieve_is_whole(const struct retrieval *, uint32_t l, const uint32_t *len, uint32_t window);
@@ -78,31 +110,37 @@ int retrieve_is_whole(const struct retrieval *, uint32_t l, const uint32_t *len,
 void retrieve_choose(struct retrieval *, const struct query *, const struct layer_rows *,
     const struct layer_index *x);
 
-/* The same where the head has scored them (retrieve_ahead.c). */
-void retrieve_choose_ahead(struct retrieval *, const struct layer_rows *rows);
-/* t->chosen <- the best of all positions. */
-void retrieve_choose_all(struct retrieval *);
 /* How many candidates, of u rows each, are read of KV head g: all where it fits into the budget,
  * else those that are always read and `of_budget` others. */
 void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,
     uint64_t always, uint32_t of_budget);
-/* The same for all KV heads where candidates are rows, which grow with these. */
-void retrieve_set_rows(struct retrieval *, const struct layer_rows *rows);
-void retrieve_ahead_free(struct retrieval *);
+struct counts retrieve_candidates(const struct retrieval *);
+/* Reduces the scores of the entries over the query heads, and returns those of candidates: each has
+ * that of the entry that its label names (index.h). */
+const float *retrieve_by_label(struct retrieval *, const uint32_t *n_entries,
+    const struct labels *);
+/* Returns the stride of lists of n elements. */
+size_t retrieve_stride(uint64_t n);
+/* Gives t->copy a capacity of so many rows of each KV head; its contents are lost. Returns 0, or
+ * KV_ENOMEM. */
+int retrieve_reserve_copy(struct retrieval *, uint64_t rows);
+void specontext_free(struct retrieval *);
 
-/* shadow: attention to the choice, whose rows are at `where` in rows: to a copy with rebuilt
- * keys */
-struct attention retrieve_rebuilt(struct retrieval *, float *o, const struct query *,
-    const struct layer_rows *rows, const struct chosen *where, const struct layer_index *x);
+/* t->offload_list, t->offload_n <- the rows of the choice, or all. Returns 0 where the device has
+ * failed: what it has written is no choice then, and who waits for it is told. */
+int retrieve_list_offloaded(struct retrieval *, const struct layer_rows *rows);
 /* retrieve_begin() of an offloaded layer; t->whole is known. What could not be read leaves 0, and
  * its reason in the store. */
 struct attention retrieve_offloaded(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
 
-/* What of layer l the step has brought; and what the device has brought so far, which it counts
- * itself */
+/* Counts the bytes that the step of layer l has fetched; and all that the device has fetched, which
+ * it counts itself. */
 void retrieve_count_step_bytes(struct retrieval *, uint32_t l);
 void retrieve_count_fetched_bytes(const struct retrieval *);
+/* Returns how many rows the chosen candidates of KV head g have: a last one that is cut short is
+ * one of them, or is not among t->seen. */
+uint64_t retrieve_chosen_rows(const struct retrieval *, uint32_t g);
 /* After a step of layer l: counts what it has read of rows, all of them or the choice. */
 void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,
@@ -110,7 +148,7 @@ void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *row
 /* Compares what was chosen with what the true logits would have chosen. */
 void retrieve_audit(struct retrieval *, uint32_t l, const struct query *,
     const struct layer_rows *rows);
-/* The same with what the step before has chosen. */
+/* Compares it with what the step before has chosen. */
 void retrieve_compare_steps(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 
 #endif

@@ -20,23 +20,9 @@ retrieval_use_offload(struct retrieval *t, struct offload *offload)
 uint64_t
 retrieval_slots(const struct retrieval_options *o, const struct layer_index *x)
 {
-	uint64_t least = 0;
+	const struct retrieval_method *method = retrieval_method(o->method);
+	const uint64_t least = method->slots != NULL ? method->slots(o, x) : 0;
 
-	switch (o->method) {
-	case RETRIEVE_QUEST:
-		least = x->pages.rows;
-		break;
-	case RETRIEVE_QUEST_EVAL:
-		least = (uint64_t)LEAST_PAGES * x->pages.rows;
-		break;
-	case RETRIEVE_CLUSTER:
-		least = x->sink;
-		break;
-	case RETRIEVE_SHADOW:
-		return (uint64_t)x->n_exact * x->low.chunk + o->budget;
-	default:
-		;
-	}
 	return o->budget > least ? o->budget : least;
 }
 
@@ -59,10 +45,8 @@ expand(uint32_t *list, uint32_t n, uint32_t u, uint32_t rows)
 	return all;
 }
 
-/* t->offload_list, t->offload_n <- the rows of the choice, or all. Returns 0 where the device has
- * failed: then what it has written is no choice, and who waits for it is told. */
-static int
-list_offloaded(struct retrieval *t, const struct layer_rows *rows)
+int
+retrieve_list_offloaded(struct retrieval *t, const struct layer_rows *rows)
 {
 	uint32_t g, i;
 
@@ -85,52 +69,28 @@ list_offloaded(struct retrieval *t, const struct layer_rows *rows)
 	return 1;
 }
 
-void
-retrieve_ahead_offloaded(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
-{
-	uint32_t g;
-
-	for (g = 0; g < t->G && rows->len[g] + 1 == t->ahead.n; g++)
-		;
-	if (g < t->G || t->ahead.n <= t->opt.budget || !offload_has(t->offload, l))
-		return;
-	if (!t->ahead.chosen) {
-		retrieve_choose_all(t);
-		t->whole = 0;
-		t->offload_listed = 0;
-	}
-	if (offload_device_reads(t->offload, l)) {
-		offload_start_on_device(t->offload, l, &t->chosen, rows, NULL, 1);
-		return;
-	}
-	if (!t->offload_listed && !list_offloaded(t, rows))
-		return;
-	t->offload_listed = 1;
-	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, NULL);
-}
-
 /* What is read begins to be: of ShadowKV no keys of chunks that are rebuilt. Returns 0 where the
  * device has failed. */
 static int
 begin(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
 {
-	const int shadow = t->opt.method == RETRIEVE_SHADOW;
+	const int rebuilds = t->method->attend != NULL;
 	struct offload_keys keys = { .exact = NULL };
 
 	if (offload_device_reads(t->offload, l)) {
 		t->view = *rows;
 		t->view.len = t->whole ? rows->len : t->seen;
 		offload_start_on_device(t->offload, l, t->whole ? NULL : &t->chosen, &t->view,
-		    shadow && !t->whole ? &x->low : NULL, 0);
+		    rebuilds && !t->whole ? &x->low : NULL, 0);
 		return 1;
 	}
-	if (!list_offloaded(t, rows))
+	if (!retrieve_list_offloaded(t, rows))
 		return 0;
-	if (shadow && !t->whole)
+	if (rebuilds && !t->whole)
 		keys = (struct offload_keys){ x->host_exact, x->low.chunk,
 			x->low.n / x->low.chunk };
 	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, &keys);
-	if (shadow)                             /* keys are turned to them */
+	if (rebuilds)                             /* keys are turned to them */
 		offload_copy_positions(t->offload, l, rows);
 	return 1;
 }
@@ -174,7 +134,7 @@ retrieve_offloaded(struct retrieval *t, uint32_t l, float *o, const struct query
 		t->ops->clear(t->dev, o, (size_t)t->H * t->E * sizeof *o);
 		return (struct attention){ .rows = NULL };
 	}
-	if (t->opt.method == RETRIEVE_SHADOW && !t->whole)
-		return retrieve_rebuilt(t, o, query, a.rows, a.chosen, x);
+	if (t->method->attend != NULL && !t->whole)
+		return t->method->attend(t, o, query, a.rows, a.chosen, x);
 	return a;
 }

@@ -1,4 +1,5 @@
-/* retrieve_ahead.c - SpeContext: what a step reads, chosen before its first layer runs
+/* specontext.c - SpeContext (2025): rows compete, by the attention of a retrieval head, before the
+ * first layer runs
  *
  * SpeContext (Xu et al. 2025), section 4.3: the attention weights of the retrieval head over all
  * tokens, for each query head; the maximum over those of a KV head of the model (GQA, MQA); of
@@ -9,15 +10,13 @@
 
 #include "retrieval/retrieval_internal.h"
 
-enum { ALIGNED = 32 };                          /* elements, as lists elsewhere */
-
 void
-retrieve_ahead_free(struct retrieval *t)
+specontext_free(struct retrieval *t)
 {
-	t->ops->free(t->dev, t->ahead.score);
-	t->ops->free(t->dev, t->ahead.joint);
-	free(t->ahead.always);
-	t->ahead = (struct ahead){ .stride = 0 };
+	t->ops->free(t->dev, t->specontext.score);
+	t->ops->free(t->dev, t->specontext.joint);
+	free(t->specontext.always);
+	t->specontext = (struct specontext){ .stride = 0 };
 }
 
 /* What is always read, the newest token among it */
@@ -30,22 +29,22 @@ longest_always(const struct retrieval_options *o)
 }
 
 int
-retrieval_reserve_ahead(struct retrieval *t, const struct head_keys *text)
+specontext_reserve(struct retrieval *t, const struct head_keys *text)
 {
 	const uint32_t n = longest_always(&t->opt);
-	const size_t stride = (text->keys.capacity[0] + (size_t)ALIGNED) / ALIGNED * ALIGNED;
-	struct ahead *a = &t->ahead;
+	const size_t stride = retrieve_stride(text->keys.capacity[0]);
+	struct specontext *a = &t->specontext;
 	uint32_t i;
 
 	if (t->opt.method != RETRIEVE_SPECONTEXT ||
 	    (stride <= a->stride && a->heads == text->head->H))
 		return KV_OK;
-	retrieve_ahead_free(t);
+	specontext_free(t);
 	a->score = t->ops->alloc(t->dev, text->head->H * stride * sizeof *a->score);
 	a->joint = t->ops->alloc(t->dev, t->G * stride * sizeof *a->joint);
 	a->always = malloc(n * sizeof *a->always);
 	if (a->score == NULL || a->joint == NULL || a->always == NULL) {
-		retrieve_ahead_free(t);
+		specontext_free(t);
 		return KV_ENOMEM;
 	}
 	for (i = 0; i < n; i++)
@@ -59,7 +58,7 @@ retrieval_reserve_ahead(struct retrieval *t, const struct head_keys *text)
 static void
 always_read(struct retrieval *t, uint32_t first, uint32_t n)
 {
-	struct ahead *a = &t->ahead;
+	struct specontext *a = &t->specontext;
 	uint32_t g;
 
 	for (g = 0; n > 0 && g < t->G; g++)
@@ -68,12 +67,12 @@ always_read(struct retrieval *t, uint32_t first, uint32_t n)
 }
 
 void
-retrieve_ahead(struct retrieval *t, struct head_keys *text)
+specontext_score(struct retrieval *t, struct head_keys *text)
 {
 	const struct retrieval_head *h = text->head;
 	const struct layer_rows *keys = &text->keys;
 	const uint32_t n = keys->len[0], recent = t->opt.recent > 0 ? t->opt.recent : 1;
-	struct ahead *a = &t->ahead;
+	struct specontext *a = &t->specontext;
 	struct query query = { .N = 1, .H = h->H };
 	uint32_t g;
 
@@ -113,7 +112,7 @@ score_rows(struct retrieval *t, const struct layer_rows *rows)
 {
 	const uint32_t G = t->G;
 	const uint64_t apart = G > 1 ? rows->start[1] - rows->start[0] : 0;
-	const struct ahead *a = &t->ahead;
+	const struct specontext *a = &t->specontext;
 	uint32_t g;
 
 	for (g = 0; g < G && rows->start[g] == rows->start[0] + g * apart; g++)
@@ -129,25 +128,25 @@ score_rows(struct retrieval *t, const struct layer_rows *rows)
 		    1);
 }
 
-void
-retrieve_choose_all(struct retrieval *t)
+static void
+choose_from_all(struct retrieval *t)
 {
 	uint32_t g;
 
 	t->chosen.rows = 1;
 	for (g = 0; g < t->G; g++) {
-		t->n[g] = t->ahead.n;
-		t->chosen.n[g] = t->ahead.n < t->opt.budget ? t->ahead.n : t->opt.budget;
+		t->n[g] = t->specontext.n;
+		t->chosen.n[g] = t->specontext.n < t->opt.budget ? t->specontext.n : t->opt.budget;
 	}
-	t->ops->topk(t->dev, &t->chosen, t->ahead.joint, t->ahead.stride,
+	t->ops->topk(t->dev, &t->chosen, t->specontext.joint, t->specontext.stride,
 	    (struct counts){ t->n, 0 }, t->G);
-	t->ahead.chosen = 1;
+	t->specontext.chosen = 1;
 }
 
-void
-retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
+static void
+choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 {
-	struct ahead *a = &t->ahead;
+	struct specontext *a = &t->specontext;
 	const int all = has_all(rows, a->n);
 	uint32_t g;
 
@@ -156,7 +155,7 @@ retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 	if (all && a->chosen)
 		return;
 	if (all) {
-		retrieve_choose_all(t);
+		choose_from_all(t);
 		return;
 	}
 	score_rows(t, rows);
@@ -165,3 +164,42 @@ retrieve_choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 }, t->G);
 	a->chosen = 0;
 }
+
+void
+specontext_prefetch(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+{
+	uint32_t g;
+
+	for (g = 0; g < t->G && rows->len[g] + 1 == t->specontext.n; g++)
+		;
+	if (g < t->G || t->specontext.n <= t->opt.budget || !offload_has(t->offload, l))
+		return;
+	if (!t->specontext.chosen) {
+		choose_from_all(t);
+		t->whole = 0;
+		t->offload_listed = 0;
+	}
+	if (offload_device_reads(t->offload, l)) {
+		offload_start_on_device(t->offload, l, &t->chosen, rows, NULL, 1);
+		return;
+	}
+	if (!t->offload_listed && !retrieve_list_offloaded(t, rows))
+		return;
+	t->offload_listed = 1;
+	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, NULL);
+}
+
+/* The first layer that chooses counts what the head has read, for all. */
+static void
+count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
+    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+{
+	(void)g;
+	(void)rows;
+	(void)x;
+	s->index_bytes += t->specontext.bytes;
+	s->key_bytes += n_rows * t->E * kv_dtype_size(t->dtype);
+}
+
+const struct retrieval_method retrieval_specontext = { .choose = choose_ahead,
+	.count = count_bytes };

@@ -1,107 +1,11 @@
-/* retrieve_count.c - what retrieval has read, and beside it what the true logits, and the
- * step before, would have read
+/* retrieval_audit.c - what the true logits would have chosen, and what the step before has chosen
  *
- * Bytes are counted where it is decided what is read: of an index all that is scored, of
- * keys and values the rows that enter the softmax. (The copy of a chunk's keys that are
- * rebuilt is not: gather() makes it, but the method does not need it.)
- *
- * Audit and overlap bring lists of what was chosen to the host, and wait for the device: no
- * steps with them are repeated from a recording (retrieval_graph.c). */
+ * Both copy lists of what was chosen to the host, and wait for the device: steps with them are not
+ * launched from a captured graph (retrieval_graph.c). */
 #include <math.h>
 #include <string.h>
 
 #include "retrieval/retrieval_internal.h"
-
-/* ---- what was read ---- */
-
-/* Rows of the candidates that were chosen of KV head g: a last one that is cut short is one of
- * them, or not among t->seen. */
-static uint64_t
-chosen_rows(const struct retrieval *t, uint32_t g)
-{
-	const uint32_t u = t->chosen.rows, part = t->seen[g] % u;
-
-	return (uint64_t)t->chosen.n[g] * u - (part > 0 ? u - part : 0);
-}
-
-void
-retrieve_count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
-{
-	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
-	uint64_t row = t->E * kv_dtype_size(t->dtype);
-	uint32_t g;
-
-	for (g = 0; g < t->G && !t->recording; g++, s++) {
-		s->steps++;
-		s->rows += rows->len[g];
-		s->of_rows += rows->len[g];
-		s->key_bytes += rows->len[g] * row;
-		s->value_bytes += rows->len[g] * row;
-		s->of_bytes += 2 * rows->len[g] * row;
-		s->recall += 1;
-		s->mass += 1;
-	}
-}
-
-/* Bytes of the index, and of keys that are scored in its stead or not rebuilt from it, that were
- * read for KV head g; rows: of the chosen candidates. */
-static void
-count_index(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
-    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
-{
-	uint64_t esize = kv_dtype_size(t->dtype), row = t->E * esize, rebuilt;
-
-	switch (t->opt.method) {
-	case RETRIEVE_FIER:
-		s->index_bytes += x->bits.len[g] * (uint64_t)x->bits.bytes;
-		s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows +
-		    n_rows) * row;
-		break;
-	case RETRIEVE_QUEST:
-		s->index_bytes += x->pages.len[g] * (uint64_t)x->pages.bytes;
-		s->key_bytes += n_rows * row;
-		break;
-	case RETRIEVE_QUEST_EVAL:
-		s->index_bytes += t->n[g] * (uint64_t)x->pages.bytes;
-		s->key_bytes += n_rows * row;
-		break;
-	case RETRIEVE_CLUSTER:
-		s->index_bytes += x->mean.len[g] * row + rows->len[g] * (uint64_t)4;
-		s->key_bytes += n_rows * row;
-		break;
-	case RETRIEVE_SHADOW:
-		rebuilt = (uint64_t)(t->chosen.n[g] - t->always[g]) * x->low.chunk;
-		s->index_bytes += x->landmark.len[g] * row + rebuilt * x->low.rank * esize +
-		    (rebuilt > 0) * row * x->low.rank;
-		s->key_bytes += (n_rows - rebuilt) * row;
-		break;
-	case RETRIEVE_SPECONTEXT:               /* the first layer that chooses counts for all */
-		s->index_bytes += t->ahead.bytes;
-		s->key_bytes += n_rows * row;
-	}
-}
-
-void
-retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
-    const struct layer_index *x)
-{
-	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
-	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
-	uint32_t g;
-
-	for (g = 0; g < t->G && !t->recording; g++, s++) {
-		s->steps++;
-		n = chosen_rows(t, g);
-		s->rows += n;
-		s->of_rows += rows->len[g];
-		s->value_bytes += n * row;
-		s->of_bytes += 2 * rows->len[g] * row;
-		count_index(s, t, g, rows, x, n);
-	}
-	t->ahead.bytes = 0;
-}
-
-/* ---- audit, overlap ---- */
 
 /* list[] <- the rows of the chosen candidates of KV head g. Returns how many. */
 static uint32_t
@@ -165,7 +69,7 @@ retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query,
 	t->ops->group_reduce(t->dev, t->joint + 1, t->score, t->stride, all, t->H, t->G,
 	    t->opt.reduce);
 	for (g = 0; g < t->G; g++)
-		t->best.n[g] = (uint32_t)chosen_rows(t, g);
+		t->best.n[g] = (uint32_t)retrieve_chosen_rows(t, g);
 	t->ops->topk(t->dev, &t->best, t->joint + 1, t->stride, all, t->G);
 	for (g = 0; g < t->G; g++, s++) {
 		if ((k = list_rows(t, rows, g)) == 0) {

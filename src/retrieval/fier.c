@@ -1,0 +1,50 @@
+/* fier.c - FIER (2025): rows compete, by their keys in one bit (bITS)
+ *
+ * Steps can be captured in a graph and launched: all rows compete, and the length of a list is read
+ * on the device. */
+#include "retrieval/retrieval_internal.h"
+
+/* Candidates that are rows become more with them (0: they cannot). */
+static uint32_t
+most_rows(const struct layer_rows *rows)
+{
+	uint32_t g, most = 0;
+
+	for (g = 0; rows->capacity != NULL && g < rows->heads; g++)
+		most = rows->capacity[g] > most ? rows->capacity[g] : most;
+	return most;
+}
+
+static void
+count_candidates(struct retrieval *t, const struct layer_rows *rows)
+{
+	uint32_t g;
+
+	for (g = 0; g < t->G; g++)
+		retrieve_set_choice(t, rows, g, 1, 0, t->opt.budget);
+	t->most = most_rows(rows);
+}
+
+static const float *
+score_rows_by_bits(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	count_candidates(t, rows);
+	t->ops->bits_scores(t->dev, t->score, t->stride, query, &x->bits, rows);
+	t->ops->group_reduce(t->dev, t->score, t->score, t->stride, retrieve_candidates(t), t->H,
+	    t->G, t->opt.reduce);
+	return t->score;
+}
+
+static void
+count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
+    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+{
+	const uint64_t row = t->E * kv_dtype_size(t->dtype);
+
+	s->index_bytes += x->bits.len[g] * (uint64_t)x->bits.bytes;
+	s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows + n_rows) * row;
+}
+
+const struct retrieval_method retrieval_fier = { .rank = score_rows_by_bits, .count = count_bytes,
+	.launched = count_candidates };

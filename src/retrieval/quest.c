@@ -1,0 +1,148 @@
+/* quest.c - Quest (2024): pages compete, by the greatest logit that the bounds of their keys allow
+ * (pAGE)
+ *
+ * There are two rules. The authors' kernels always read the last page, within the budget (quest).
+ * Their evaluation program (quest_attention.py) lets it compete with the bounds of the rows that it
+ * has, and reads LEAST_PAGES at least (quest-eval). */
+#include <stdlib.h>
+
+#include "retrieval/retrieval_internal.h"
+
+enum { LEAST_PAGES = 3 };
+
+/* The last page is among the pages that the budget pays for. */
+static const float *
+score_pages(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	uint32_t u = x->pages.rows, pages = t->opt.budget / u, g;
+
+	for (g = 0; g < t->G; g++)
+		retrieve_set_choice(t, rows, g, u, 1, pages > 0 ? pages - 1 : 0);
+	t->ops->page_scores(t->dev, t->score, t->stride, query, &x->pages, t->dtype);
+	return retrieve_by_label(t, x->page_label.n, &x->page_label);
+}
+
+/* t->last.pages <- the pages of the index and, behind those of each KV head, one for a last page
+ * that is not whole. It is written to where the index has room for it; when its rows are there, the
+ * index puts its own in its place. A KV head of one page has none: that page is chosen in any
+ * case. */
+static void
+pack_last_pages(struct retrieval *t, const struct layer_rows *rows, const struct entries *index)
+{
+	const uint32_t u = index->rows;
+	struct entries *pages = &t->last.pages;
+	struct chosen *c = &t->last.rows;
+	uint32_t g, i, part, whole;
+
+	pages->data = index->data;
+	pages->bytes = index->bytes;
+	pages->rows = u;
+	for (g = 0; g < t->G; g++) {
+		part = rows->len[g] % u;
+		whole = rows->len[g] - part;
+		c->n[g] = part > 0 && whole > 0 ? u : 0;
+		for (i = 0; i < c->n[g]; i++)
+			t->last.list[g * c->stride + i] = whole + (i < part ? i : part - 1);
+		pages->start[g] = index->start[g] + index->len[g];
+		pages->len[g] = 0;
+		pages->capacity[g] = 1;
+	}
+	t->ops->put(t->dev, c->at, t->last.list, t->G * c->stride * sizeof *c->at);
+	t->ops->gather(t->dev, &t->copy, rows, c);
+	t->ops->pack_pages(t->dev, pages, &t->copy);
+	for (g = 0; g < t->G; g++) {
+		pages->start[g] = index->start[g];
+		pages->len[g] += index->len[g];
+	}
+}
+
+/* All pages compete. */
+static const float *
+score_all_pages(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	uint32_t u = x->pages.rows, pages = t->opt.budget / u, g;
+
+	for (g = 0; g < t->G; g++)
+		retrieve_set_choice(t, rows, g, u, 0, pages > LEAST_PAGES ? pages : LEAST_PAGES);
+	pack_last_pages(t, rows, &x->pages);
+	t->ops->page_scores(t->dev, t->score, t->stride, query, &t->last.pages, t->dtype);
+	t->ops->group_reduce(t->dev, t->score, t->score, t->stride,
+	    (struct counts){ t->last.pages.len, 0 }, t->H, t->G, t->opt.reduce);
+	return t->score;
+}
+
+/* Was a last page that is not whole chosen? The device knows. */
+static void
+leave_out_last_page(struct retrieval *t)
+{
+	const uint32_t u = t->chosen.rows;
+	uint32_t g, last;
+
+	for (g = 0; g < t->G; g++) {
+		if (t->seen[g] % u == 0 || t->chosen.n[g] == t->n[g])
+			continue;
+		t->ops->get(t->dev, &last, t->chosen.at + g * t->chosen.stride + t->chosen.n[g] - 1,
+		    sizeof last);
+		if (last + 1 < t->n[g])
+			t->seen[g] -= t->seen[g] % u;
+	}
+}
+
+/* Makes room for last pages. */
+static int
+reserve_last_pages(struct retrieval *t, const struct layer_index *x, uint64_t most)
+{
+	const uint32_t u = x->pages.rows;
+	struct last_pages *l = &t->last;
+
+	if (u > l->rows.stride) {
+		t->ops->free(t->dev, l->rows.at);
+		free(l->list);
+		l->list = calloc((size_t)t->G * u, sizeof *l->list);
+		l->rows.at = t->ops->alloc(t->dev, (size_t)t->G * u * sizeof *l->rows.at);
+		l->rows.stride = l->list != NULL && l->rows.at != NULL ? u : 0;
+	}
+	(void)most;
+	return l->rows.stride >= u ? retrieve_reserve_copy(t, u) : KV_ENOMEM;
+}
+
+static uint64_t
+least_rows(const struct retrieval_options *o, const struct layer_index *x)
+{
+	(void)o;
+	return x->pages.rows;
+}
+
+static uint64_t
+least_rows_eval(const struct retrieval_options *o, const struct layer_index *x)
+{
+	(void)o;
+	return (uint64_t)LEAST_PAGES * x->pages.rows;
+}
+
+static void
+count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
+    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+{
+	(void)rows;
+	s->index_bytes += x->pages.len[g] * (uint64_t)x->pages.bytes;
+	s->key_bytes += n_rows * t->E * kv_dtype_size(t->dtype);
+}
+
+/* The page that is not in the index was scored, too. */
+static void
+count_bytes_eval(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
+    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+{
+	(void)rows;
+	s->index_bytes += t->n[g] * (uint64_t)x->pages.bytes;
+	s->key_bytes += n_rows * t->E * kv_dtype_size(t->dtype);
+}
+
+const struct retrieval_method retrieval_quest = { .rank = score_pages, .slots = least_rows,
+	.count = count_bytes };
+const struct retrieval_method retrieval_quest_eval = { .rank = score_all_pages,
+	.after_topk = leave_out_last_page, .reserve = reserve_last_pages, .slots = least_rows_eval,
+	.count = count_bytes_eval };

@@ -1,0 +1,53 @@
+/* retrieval_count.c - what retrieval has read
+ *
+ * Bytes are counted where it is decided what is read: of an index all that is scored, of keys and
+ * values the rows that enter the softmax. (The copy of a chunk's keys that are computed from
+ * factors is not: gather() makes it, but the method does not need it.) */
+#include "retrieval/retrieval_internal.h"
+
+uint64_t
+retrieve_chosen_rows(const struct retrieval *t, uint32_t g)
+{
+	const uint32_t u = t->chosen.rows, part = t->seen[g] % u;
+
+	return (uint64_t)t->chosen.n[g] * u - (part > 0 ? u - part : 0);
+}
+
+void
+retrieve_count_whole(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
+{
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
+	uint64_t row = t->E * kv_dtype_size(t->dtype);
+	uint32_t g;
+
+	for (g = 0; g < t->G && !t->capturing; g++, s++) {
+		s->steps++;
+		s->rows += rows->len[g];
+		s->of_rows += rows->len[g];
+		s->key_bytes += rows->len[g] * row;
+		s->value_bytes += rows->len[g] * row;
+		s->of_bytes += 2 * rows->len[g] * row;
+		s->recall += 1;
+		s->mass += 1;
+	}
+}
+
+void
+retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
+    const struct layer_index *x)
+{
+	struct retrieval_stats *s = &t->stats[(size_t)l * t->G];
+	uint64_t row = t->E * kv_dtype_size(t->dtype), n;
+	uint32_t g;
+
+	for (g = 0; g < t->G && !t->capturing; g++, s++) {
+		s->steps++;
+		n = retrieve_chosen_rows(t, g);
+		s->rows += n;
+		s->of_rows += rows->len[g];
+		s->value_bytes += n * row;
+		s->of_bytes += 2 * rows->len[g] * row;
+		t->method->count(s, t, g, rows, x, n);
+	}
+	t->specontext.bytes = 0;
+}
