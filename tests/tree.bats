@@ -114,6 +114,13 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 	assert_output ''
 }
 
+@test "every function that a comment names exists" {
+	local files
+	mapfile -t files < <(tree_files c h cu cc)
+	run "$PYTHON" tests/bin/comment_names.py "${files[@]}"
+	assert_output ''
+}
+
 @test "no source file is longer than 600 lines" {
 	run bash -c "tree_files c h cu cc py sh bats | xargs wc -l | awk '\$1 > 600 && \$2 != \"total\"'"
 	assert_output ''

@@ -65,7 +65,7 @@ struct model {
 	uint32_t position_end;                  /* UINT32_MAX: all may */
 	const char *position_why;
 	/* longrope: the factors of a text of more tokens than rope_switch, which is 0 for others;
-	 * those of a shorter one are in id until model_long_text() */
+	 * those of a shorter one are in id until model_expect_text() */
 	double long_factors[KV_ROPE_PAIRS];
 	uint32_t rope_switch;
 	/* of layers: usual ones; those that are not turned; those with a window and a theta of theirs */

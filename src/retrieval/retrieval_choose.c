@@ -2,11 +2,10 @@
  * take the best
  *
  * group_reduce() reduces the scores of the entries over the query heads of a KV head. Where
- * candidates are not the entries themselves, by_label() gives each one the score of its label
- * (index.h). Candidates that are always read need no path of their own: they have label 0, and
- * element 0 in front of the reduced scores is +inf. Where candidates are the entries, and all
- * compete, scores are reduced in place, which without GQA is no work.
- * */
+ * candidates are not the entries themselves, retrieve_by_label() gives each one the score of its
+ * label (index.h). Candidates that are always read need no path of their own: they have label 0,
+ * and element 0 in front of the reduced scores is +inf. Where candidates are the entries, and all
+ * compete, scores are reduced in place, which without GQA is no work. */
 #include "retrieval/retrieval_internal.h"
 
 /* ---- candidates ---- */
