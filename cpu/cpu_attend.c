@@ -90,9 +90,9 @@ visible_range(const struct plan *p, size_t g, size_t n, size_t count, uint32_t *
 	visible_rows(p, g, n + count - 1, &other, end);
 }
 
-/* Rows of KV head g that are cut into items: all, also those behind the last query row, where the window
- * leaves out none, and else the most that a block of query rows sees. So a window that
- * holds the whole text gives the bytes that none gives. */
+/* Rows of KV head g that are cut into items: all, also those behind the last query row, where the
+ * window leaves out none, and else the most that a block of query rows sees. So a window that holds
+ * the whole text gives the bytes that none gives. */
 static size_t
 range_to_cut(const struct plan *p, size_t g)
 {
@@ -466,8 +466,8 @@ mass_floats(const struct plan *p)
 	return p->floats + p->R * MASS_ROWS;
 }
 
-/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head, of those that the call sees: sums
- * (or maxima) over the query rows, in order, which are added to mass at the end */
+/* MASS_ROWS rows of mass[H][..] for the query heads of one KV head, of those that the call sees:
+ * sums (or maxima) over the query rows, in order, which are added to mass at the end */
 static void
 mass_item(void *arg, size_t item, int thread)
 {

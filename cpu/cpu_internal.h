@@ -114,7 +114,8 @@ struct simd {
 	void (*bits_scores)(const struct entries_job *);
 	void (*page_scores)(const struct entries_job *);
 
-	/* Log-sum-exp of n scores; 0 where that is -inf. NaN counts as -inf, infinity as FLT_MAX. */
+	/* Log-sum-exp of n scores; 0 where that is -inf. NaN counts as -inf, infinity as
+	 * FLT_MAX. */
 	float (*lse)(const float *score, size_t n);
 	/* joint[i] <- an increasing function of the maximum (or sum) over the R rows of
 	 * score[R][stride] of exp(score[r][i] - lse[r]), i < n */
@@ -152,15 +153,16 @@ struct simd {
 struct bf16_products {
 	const char *name;            /* "avx512bf16" */
 
-	/* dst[rows][ld] <- x[rows][in] rounded to bf16, then zeros; ld is in, up to a multiple of 32 */
+	/* dst[rows][ld] <- x[rows][in] rounded to bf16, then zeros; ld is in, up to a multiple of
+	 * 32 */
 	void (*round_rows)(uint16_t *dst, size_t ld, const float *x, size_t rows, size_t in);
 
 	/* panel[up to 32s of in / 2][BF16_COLS] <- pairs of channels of w[cols][in] in bf16, whose
 	 * rows are ldw apart; cols <= BF16_COLS, in <= BF16_DEPTH */
 	void (*pack)(uint32_t *panel, const uint16_t *w, size_t ldw, size_t cols, size_t in);
 
-	/* y[n][c] <- x[n] . w[c] (+ bias[c], NULL = none) (+ y[n][c] when add), n < rows, c < cols, w
-	 * as pack() has left it. x[BF16_ROWS][ldx]: all of them are read, rows of them count. */
+	/* y[n][c] <- x[n] . w[c] (+ bias[c], NULL = none) (+ y[n][c] when add), n < rows, c < cols,
+	 * w as pack() has left it. x[BF16_ROWS][ldx]: all of them are read, rows of them count. */
 	void (*multiply)(float *y, size_t ldy, const uint16_t *x, size_t ldx, const uint32_t *panel,
 	    size_t rows, size_t cols, size_t in, const float *bias, int add);
 };
@@ -209,15 +211,15 @@ int cpu_blas_threads(int threads);
 /* Scratch of at least bytes for the op that is running; NULL after remembering the failure. */
 void *cpu_scratch(struct dev *, size_t bytes);
 
-/* Do the limits of the process leave what oneDNN allocates? It aborts where it has no memory for its
- * code. Returns 0 after remembering the failure. */
+/* Do the limits of the process leave what oneDNN allocates? It aborts where it has no memory for
+ * its code. Returns 0 after remembering the failure. */
 int cpu_has_room(struct dev *);
 
 /* Remembers the first failure. May be called by any thread. */
 void cpu_fail(struct dev *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* For the ops of retrieval: there is one query row, and no sliding window. Returns 0 after remembering
- * the failure. */
+/* For the ops of retrieval: there is one query row, and no sliding window. Returns 0 after
+ * remembering the failure. */
 int cpu_one_query_row(struct dev *, const struct query *);
 
 /* Rows of KV head g that the chosen entries stand for. Entries behind the end are none. */

@@ -274,10 +274,10 @@ vload_part(const void *src, size_t i, size_t n, const enum kv_dtype type)
 #define EXP_LEAST (-0x1.601e68p+6f)
 #define EXP_MOST 0x1.62e43p+6f
 
-/* exp(x) = *scale (1 + the result), EXP_LEAST <= x <= EXP_MOST; the result to 1e-7 relative. As in Cephes
- * expf: *scale is 2^n, the result a polynomial in x - n ln 2, |x - n ln 2| <= ln(2)/2. Adding 1.5 * 2^23
- * rounds to an integer, which is then in the low bits; shifted into the exponent, n = -127 gives 0 and
- * n = 128 infinity. */
+/* exp(x) = *scale (1 + the result), EXP_LEAST <= x <= EXP_MOST; the result to 1e-7 relative. As in
+ * Cephes expf: *scale is 2^n, the result a polynomial in x - n ln 2, |x - n ln 2| <= ln(2)/2.
+ * Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits; shifted into the exponent,
+ * n = -127 gives 0 and n = 128 infinity. */
 INLINE vf
 vexp_parts(vf x, vf *scale)
 {

@@ -7,11 +7,11 @@
  * odds apart, once for all weight rows.
  *
  * For several rows of x four weight rows are taken side by side, because each piece of x is then
- * loaded once for four rows. One row of x goes with one weight row after the other: memory is faster
- * where it is read in one stream. When x is too long for the L1 cache it comes from L2, as many
- * bytes as weights do for two rows, and eight rows side by side are faster. Rows side by side are
- * prefetched into L2: where they are 4 KiB apart they share a set of L1, which has too few places for
- * those that are read, those to come, and x. */
+ * loaded once for four rows. One row of x goes with one weight row after the other: memory is
+ * faster where it is read in one stream. When x is too long for the L1 cache it comes from L2, as
+ * many bytes as weights do for two rows, and eight rows side by side are faster. Rows side by side
+ * are prefetched into L2: where they are 4 KiB apart they share a set of L1, which has too few
+ * places for those that are read, those to come, and x. */
 #include "cpu/simd.h"
 
 #define WROWS 4                      /* weight rows side by side */

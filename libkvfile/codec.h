@@ -76,8 +76,8 @@ struct kv_values {
 	const char *label;              /* how they were made; UTF-8, below KV_SCORE_LABEL bytes.
 	                                 * NULL for mASS, which has none */
 	uint64_t n;
-	/* [n] heads in order: for mASS and pAID H/G lists of S[g], one for each query head; for sCOR
-	 * one list of S[g]. They end the content. */
+	/* [n] heads in order: for mASS and pAID H/G lists of S[g], one for each query head; for
+	 * sCOR one list of S[g]. They end the content. */
 	const float *value;
 };
 

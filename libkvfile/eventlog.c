@@ -308,8 +308,8 @@ kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint32_t
 	return KV_OK;
 }
 
-/* Does the eviction at p, of fields f, leave its layers without a row? A text begins anew then. A sliding
- * window of one token leaves none in some of them. */
+/* Does the eviction at p, of fields f, leave its layers without a row? A text begins anew then. A
+ * sliding window of one token leaves none in some of them. */
 static int
 empties(const uint8_t *p, const struct fields *f, uint32_t kv_heads)
 {

@@ -1,7 +1,7 @@
 /* head_text.c - a HEAD as canonical JSON, and what two identities differ in
  *
- * The text is written here and not by a library, because it has to be the same with every version of
- * every library, in every locale. */
+ * The text is written here and not by a library, because it has to be the same with every version
+ * of every library, in every locale. */
 
 #include "head_fields.h"
 

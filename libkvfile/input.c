@@ -1,8 +1,8 @@
 /* input.c - where a snapshot comes from: a regular file, or a stream
  *
- * A file is read, not mapped: what was checked stays as it was checked, whatever becomes of the file, and one
- * that is cut short, or cannot be read, is an error here and no signal. Out of the page cache both take the
- * same time. */
+ * A file is read, not mapped: what was checked stays as it was checked, whatever becomes of the
+ * file, and one that is cut short, or cannot be read, is an error here and no signal. Out of the
+ * page cache both take the same time. */
 
 #include "input.h"
 

@@ -21,8 +21,8 @@ struct kv_input {
 /* fd stays the caller's. Returns 0 or an errno. */
 int kv_input_open(struct kv_input *in, int fd);
 
-/* buf <- the next n bytes. -1 when the input ends or fails before; then *got, when got is not NULL, is
- * what there was. */
+/* buf <- the next n bytes. -1 when the input ends or fails before; then *got, when got is not NULL,
+ * is what there was. */
 int kv_input_take(struct kv_input *in, void *buf, size_t n, size_t *got);
 
 /* Passes over n bytes of a file that is read from its beginning; -1 when there are not so many. */

@@ -1,8 +1,8 @@
 /* jsontext.c - JSON text of a snapshot
  *
  * What parsers take differs, so the document says what every reader takes. jansson refuses integers
- * beyond 64 bits, reals beyond f64, U+0000 and halves of surrogate pairs as it is, repeated keys when it is
- * told to. It nests deeper than others, and passes over a zero byte behind a number. */
+ * beyond 64 bits, reals beyond f64, U+0000 and halves of surrogate pairs as it is, repeated keys
+ * when it is told to. It nests deeper than others, and passes over a zero byte behind a number. */
 
 #include "jsontext.h"
 

@@ -190,8 +190,8 @@ const struct kv_head *kv_reader_head(const struct kv_reader *r);
  * otherwise. */
 int kv_next(struct kv_reader *r, struct kv_section *sec);
 
-/* The next call of kv_next() returns the current section once more. Its content may have been loaded,
- * not read, copied or skipped. */
+/* The next call of kv_next() returns the current section once more. Its content may have been
+ * loaded, not read, copied or skipped. */
 int kv_again(struct kv_reader *r);
 
 /* The whole content of the current section, checked and decoded; NULL data for an empty one.
@@ -315,8 +315,8 @@ int kv_log_copy(struct kv_log_content *c, const void *content, size_t size, uint
  * by more than n; a run after which there are other rows); KV_ENOMEM. */
 int kv_log_append(struct kv_log_content *c, const struct kv_event *e, uint32_t kv_heads);
 
-/* Where a log is, and to go back there, when nothing but decode steps, evictions and runs was appended
- * since. */
+/* Where a log is, and to go back there, when nothing but decode steps, evictions and runs was
+ * appended since. */
 struct kv_log_place {
 	size_t size, last;
 	uint32_t position, n;           /* of the last event */
@@ -331,8 +331,8 @@ uint64_t kv_log_ran(const struct kv_log_content *c, uint32_t layer, uint32_t kv_
 
 /* ---- writing ---- */
 
-/* Flags of kv_create(). KV_PRIVATE: a file for its owner, and for those who may write in its folder;
- * whatever has its name is replaced, and a symbolic link not followed. */
+/* Flags of kv_create(). KV_PRIVATE: a file for its owner, and for those who may write in its
+ * folder; whatever has its name is replaced, and a symbolic link not followed. */
 enum { KV_LZ4 = 1, KV_PRIVATE = 2 };
 
 /* Part of a section's content; the parts are written one after another. */
@@ -400,8 +400,8 @@ struct kv_watch {
 	uint64_t rows_in, rows_out;     /* of KV heads, in the layers that were passed */
 };
 
-/* From now on, and for what was read or written already, bytes are counted. The watch outlives both.
- * A reader or writer whose error is set may have one. */
+/* From now on, and for what was read or written already, bytes are counted. The watch outlives
+ * both. A reader or writer whose error is set may have one. */
 void kv_reader_watch(struct kv_reader *r, struct kv_watch *watch);
 void kv_writer_watch(struct kv_writer *w, struct kv_watch *watch);
 

@@ -22,8 +22,8 @@ struct kv_output {
 	struct kv_watch *watch; /* NULL: nobody watches */
 };
 
-/* "-" is standard output; flags: of kv_create(). Everything below returns KV_OK or fills *why, which
- * then names the file. */
+/* "-" is standard output; flags: of kv_create(). Everything below returns KV_OK or fills *why,
+ * which then names the file. */
 int kv_output_open(struct kv_output *o, const char *path, unsigned flags, struct kv_message *why);
 int kv_output_put(struct kv_output *o, const void *data, size_t n, struct kv_message *why);
 int kv_output_flush(struct kv_output *o, struct kv_message *why);

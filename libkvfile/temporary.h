@@ -1,7 +1,8 @@
 /* temporary.h - a file that is written beside the name that it will have
  *
- * Internal to libkvfile, and for the text files of programs. It is locked as long as its writer lives, so that the
- * next writer of the same name can tell, and remove, what a killed one has left. */
+ * Internal to libkvfile, and for the text files of programs. It is locked as long as its writer
+ * lives, so that the next writer of the same name can tell, and remove, what a killed one has
+ * left. */
 #ifndef KVFILE_TEMPORARY_H
 #define KVFILE_TEMPORARY_H
 
@@ -16,13 +17,13 @@ struct kv_temporary {
 
 /* The folder that a file is in, "." where the path names none. To be freed; NULL without memory. */
 char *kv_folder_of(const char *path);
-/* What rename() shall replace: the file that path leads to, be it there or not, and not a symbolic link to
- * it. In a folder where everybody may write, but remove only what is his, links of others are not
- * followed (EACCES), as Linux has it for open(2). To be freed; NULL with errno. */
+/* What rename() shall replace: the file that path leads to, be it there or not, and not a symbolic
+ * link to it. In a folder where everybody may write, but remove only what is his, links of others
+ * are not followed (EACCES), as Linux has it for open(2). To be freed; NULL with errno. */
 char *kv_final_name(const char *path);
 
-/* Removes files of dead writers of `final`, and creates a new one. Returns a descriptor to write to, or -1 with
- * errno; *t is then empty. */
+/* Removes files of dead writers of `final`, and creates a new one. Returns a descriptor to write
+ * to, or -1 with errno; *t is then empty. */
 int kv_temporary_create(struct kv_temporary *t, const char *final, mode_t mode);
 /* It takes the name `final`. Returns 0, or -1 with errno. */
 int kv_temporary_rename(struct kv_temporary *t, const char *final);

@@ -111,8 +111,8 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
-/* What needs all rows at once, or changes them; and the sums of --device-memory, which are those of one
- * method */
+/* What needs all rows at once, or changes them; and the sums of --device-memory, which are those of
+ * one method */
 static void
 check_offload(void)
 {
@@ -432,8 +432,8 @@ text_flags(const struct session *s, struct kv_reader *r)
 	return (plain ? TOK_PLAIN : 0) | (given ? text_behind(s->tokenizer, r) : 0);
 }
 
-/* Opens the model on the device, with room for the tokens to come: those of a question, too. Returns how
- * many rows run at once. */
+/* Opens the model on the device, with room for the tokens to come: those of a question, too.
+ * Returns how many rows run at once. */
 static uint32_t
 open_model(struct session *s, struct kv_reader *r)
 {

@@ -196,8 +196,8 @@ check_options(const char *path)
 		die(EXIT_USAGE, "the snapshot and the ids cannot both come from standard input");
 }
 
-/* The ids to run: those of the file, or those that ask for a repetition. Learned tokens have none, but
- * a number. */
+/* The ids to run: those of the file, or those that ask for a repetition. Learned tokens have none,
+ * but a number. */
 static struct ids
 read_ids(const struct session *s, struct kv_reader *r)
 {

@@ -239,8 +239,8 @@ check_logits(const char *path)
 	logits_file_check(logits_path, "snapshot", (const char *[]){ path, resume }, 2);
 }
 
-/* An adapter, and a retrieval head: that sees all tokens, and one with features what the model makes of
- * each. */
+/* An adapter, and a retrieval head: that sees all tokens, and one with features what the model
+ * makes of each. */
 static void
 open_beside(struct session *s)
 {
@@ -373,8 +373,8 @@ refuse_logits(const struct cache *c)
 		    &error);
 }
 
-/* The store gets all rows. Those that no query can see any more are in no snapshot: here they must be
- * stored before they go. */
+/* The store gets all rows. Those that no query can see any more are in no snapshot: here they must
+ * be stored before they go. */
 static void
 store_unseen(struct prefix *x, struct cache *c)
 {

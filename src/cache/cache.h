@@ -52,7 +52,7 @@ struct cache {
 	unsigned index_dropped;        /* for each that was dropped in some layer */
 	/* how single rows attend, cache_retrieve(); NULL: to all rows. The caller's */
 	struct retrieval *retrieval;
-	/* a retrieval head that sees the tokens; NULL: none. The caller's. cache_reserve_beside() */
+	/* a retrieval head that sees the tokens; NULL: none. The caller's */
 	struct head_keys *head;
 	int head_other;                /* the snapshot had keys of another head */
 	/* offloaded layers: those from offload_from on that have no window; NULL: none. Set it

@@ -18,8 +18,8 @@ struct chat;
 int chat_open(const char *dir, const char *name, struct chat **out, char *err, size_t errlen);
 void chat_close(struct chat *);                /* NULL allowed */
 
-/* Appends the names of the templates of a model folder, texts, 40 at most. Files that cannot be read
- * have none. */
+/* Appends the names of the templates of a model folder, texts, 40 at most. Files that cannot be
+ * read have none. */
 void chat_folder_names(const char *dir, json_t *names);
 /* The name of a built-in template and, between blanks, the tokens that it writes; NULL behind the
  * last one. */

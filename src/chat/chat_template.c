@@ -231,7 +231,8 @@ take_member(struct opening *o, const char *path, const json_t *config)
 	return 0;
 }
 
-/* The file of the folder that has the template and nothing else, for free(). NULL without memory. */
+/* The file of the folder that has the template and nothing else, for free(). NULL without
+ * memory. */
 static char *
 template_path(const char *dir, const char *name)
 {

@@ -44,10 +44,10 @@ struct marked_text {
 /* What a template is rendered with. */
 struct jinja_context {
 	const json_t *variables;       /* an object; texts in it are UTF-8 */
-	/* Sets the marks of something in them, which are 0. value: a text, mark[n] for its bytes; a number,
-	 * a truth value or null, mark[1] for what is printed of it; NULL: the key itself, mark[n].
-	 * variable: in which it is; key: the innermost member that it belongs to, or the variable. NULL:
-	 * all stay 0. */
+	/* Sets the marks of something in them, which are 0. value: a text, mark[n] for its bytes; a
+	 * number, a truth value or null, mark[1] for what is printed of it; NULL: the key itself,
+	 * mark[n]. variable: in which it is; key: the innermost member that it belongs to, or the
+	 * variable. NULL: all stay 0. */
 	void (*mark)(const void *with, const char *variable, const char *key, const json_t *value,
 	    unsigned char *mark, size_t n);
 	const void *with;

@@ -1,4 +1,5 @@
-/* jinja_compare.c - how values of templates compare: equal, in order, one in another, as in Python */
+/* jinja_compare.c - how values of templates compare: equal, in order, one in another, as in
+ * Python */
 #include <string.h>
 
 #include "chat/jinja_run.h"

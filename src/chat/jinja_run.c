@@ -34,8 +34,8 @@ run_fail(struct run *r, int code, const char *fmt, ...)
 	longjmp(r->out, 1);
 }
 
-/* A block with room for n bytes. One that is as large as that goes behind the first one, whose rest is
- * still used: what blocks hold is never more than 4/3 of what was asked for, and one block. */
+/* A block with room for n bytes. One that is as large as that goes behind the first one, whose rest
+ * is still used: what blocks hold is never more than 4/3 of what was asked for, and one block. */
 static struct arena_block *
 add_block(struct run *r, size_t n)
 {

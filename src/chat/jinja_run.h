@@ -57,8 +57,8 @@ struct run {
  *   sort, dictsort                                 n log n comparisons, and theirs
  *   tojson, string, join, ~, {{ }} of numbers      those with a fraction CHARGED_REAL
  *
- * Nothing else takes longer when a value is larger: first, last, default, items, keys(), values(), list,
- * reverse, upper, range() make what they give, the others do not look inside a value. */
+ * Nothing else takes longer when a value is larger: first, last, default, items, keys(), values(),
+ * list, reverse, upper, range() make what they give, the others do not look inside a value. */
 void run_charge(struct run *, size_t elements, size_t bytes);
 /* Aligned, not zeroed. Fails beyond run.most. */
 void *run_alloc(struct run *, size_t n);

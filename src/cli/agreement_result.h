@@ -1,5 +1,5 @@
-/* agreement_result.h - what a comparison of the scores of two snapshots has found, layer after layer,
- * to be printed when all of it is known */
+/* agreement_result.h - what a comparison of the scores of two snapshots has found, layer after
+ * layer, to be printed when all of it is known */
 #ifndef KVPIPE_AGREEMENT_RESULT_H
 #define KVPIPE_AGREEMENT_RESULT_H
 

@@ -15,7 +15,8 @@ struct batch_answers {
 	char **operand;                 /* [n] names of snapshots, "-" once at most */
 	size_t n;
 	uint32_t most;                  /* at once, 1 to BATCH_MOST */
-	/* takes the snapshots behind the texts, each under the last part of its name; NULL: they are not kept */
+	/* takes the snapshots behind the texts, each under the last part of its name; NULL: they
+	 * are not kept */
 	const char *folder;
 	/* writes one of them to settings.output */
 	int (*save)(struct sequence *, struct kv_reader *, struct engine_error *);

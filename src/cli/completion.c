@@ -1,9 +1,9 @@
 /* completion.c - the option table as text, for what completes commands in a shell
  *
- * `kv-evict --list-options` prints a line for each option, fields between tabs: letter (- for none),
- * name, placeholder of its value (- for a flag), what the value can be, help. The first line is
- * about the operands. cli/completions.sh makes completions of bash, zsh and fish of that, when the
- * programs are built. */
+ * `kv-evict --list-options` prints a line for each option, fields between tabs: letter (- for
+ * none), name, placeholder of its value (- for a flag), what the value can be, help. The first line
+ * is about the operands. cli/completions.sh makes completions of bash, zsh and fish of that, when
+ * the programs are built. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
-/* decoded_text.h - the text of token ids, special tokens by their names: the other way of encode_text()
+/* decoded_text.h - the text of token ids, special tokens by their names: the other way of
+ * encode_text()
  *
- * What a model generates is printed by token_printer.h, which leaves special tokens out and looks for stop
- * texts. */
+ * What a model generates is printed by token_printer.h, which leaves special tokens out and looks
+ * for stop texts. */
 #ifndef KVPIPE_DECODED_TEXT_H
 #define KVPIPE_DECODED_TEXT_H
 

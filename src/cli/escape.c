@@ -27,8 +27,8 @@ letter(const unsigned char *p)
 	return n;
 }
 
-/* How many bytes at p are a control character; 0: none. U+0080 to U+009F are two in UTF-8; a terminal
- * that does not know UTF-8 takes them as one, which is no letter. */
+/* How many bytes at p are a control character; 0: none. U+0080 to U+009F are two in UTF-8; a
+ * terminal that does not know UTF-8 takes them as one, which is no letter. */
 static int
 control(const unsigned char *p)
 {
@@ -77,8 +77,8 @@ shown(const char *text)
 	return to;
 }
 
-/* Is the byte at p of text that ends at `end` the first of a control character that a terminal must not see?
- * *n <- its bytes, or those of the letter that it is */
+/* Is the byte at p of text that ends at `end` the first of a control character that a terminal must
+ * not see? *n <- its bytes, or those of the letter that it is */
 static int
 is_unfit(const unsigned char *p, const unsigned char *end, int *n)
 {

@@ -1,4 +1,5 @@
-/* forced.c - a text that kv-decode is given instead of generating one: how likely each of its tokens is */
+/* forced.c - a text that kv-decode is given instead of generating one: how likely each of its
+ * tokens is */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

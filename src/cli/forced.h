@@ -1,4 +1,5 @@
-/* forced.h - a text that kv-decode is given instead of generating one: how likely each of its tokens is
+/* forced.h - a text that kv-decode is given instead of generating one: how likely each of its
+ * tokens is
  *
  * Dies. */
 #ifndef KVPIPE_FORCED_H
@@ -29,7 +30,8 @@ extern struct forced_options forced_options;
 void opt_forced(void);
 /* Reads the text. flags: those of encode_text(); tokenizer NULL: only ids */
 void forced_read(struct forced *, const struct session *, unsigned flags);
-/* Runs it, behind what has been decode_init()ed, with logits in the cache. keep: the last token runs, too. */
+/* Runs it, behind what has been decode_init()ed, with logits in the cache. keep: the last token
+ * runs, too. */
 void forced_run(struct forced *, struct decode *, int keep);
 /* The summary as a line under a header; or, for --json, all of it. */
 void forced_print(const struct forced *, const char *name);

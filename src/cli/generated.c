@@ -21,8 +21,8 @@ generated_add(struct generated *g, uint32_t id)
 		json_array_append_new(g->ids, json_integer(id));
 }
 
-/* The text is whole then. Where the C library has no memory for its last byte, fclose() succeeds, and there is
- * no text. */
+/* The text is whole then. Where the C library has no memory for its last byte, fclose() succeeds,
+ * and there is no text. */
 static void
 end_stream(struct generated *g)
 {

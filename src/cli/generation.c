@@ -55,7 +55,8 @@ ends(struct generation *a, const struct model *m, uint32_t id)
 	return 1;
 }
 
-/* Prints the token. Where the text may end in front of it, or inside, the cache is to be cut there. */
+/* Prints the token. Where the text may end in front of it, or inside, the cache is to be cut
+ * there. */
 static int
 print_next(struct generation *a, struct decode *d, uint32_t id, struct engine_error *e)
 {
@@ -136,7 +137,8 @@ text_of(const struct tokenizer *t, const struct cut_point *p, uint64_t size)
 	return text;
 }
 
-/* ids <- those of the text that stands in a token before a stop text. Returns 0 where it has none. */
+/* ids <- those of the text that stands in a token before a stop text. Returns 0 where it has
+ * none. */
 static int
 encode_rest(const struct generation *a, const struct cut_point *p, const struct cache *c, uint64_t size,
     struct ids *ids)

@@ -40,9 +40,9 @@ void generation_start(struct generation *, const struct cache *);
  * *id is to be run; 0: the text is over; or an ENGINE_* code below 0. Dies where it cannot be
  * printed. */
 int generation_next(struct generation *, struct decode *, uint32_t *id, struct engine_error *);
-/* The text is over, and the cache is to be saved: it ends where the text does. Where a stop text begins inside
- * a token, what stands there before it is run as a text of its own; where that is not possible it is left out,
- * with a warning that has this name. Returns an ENGINE_* code. */
+/* The text is over, and the cache is to be saved: it ends where the text does. Where a stop text
+ * begins inside a token, what stands there before it is run as a text of its own; where that is not
+ * possible it is left out, with a warning that has this name. Returns an ENGINE_* code. */
 int generation_cut(struct generation *, struct decode *, const char *name, struct engine_error *);
 /* What is held back is printed. */
 void generation_end(struct generation *, struct decode *);
@@ -50,8 +50,8 @@ void generation_end(struct generation *, struct decode *);
 /* Runs the model, which has been opened for the text, from its first token to its end. Dies. */
 void generation_run(struct generation *, const struct session *, struct decode *);
 
-/* Where text comes on a terminal token by token, it shows how far it is, and a line of progress would be mixed
- * up with it. */
+/* Where text comes on a terminal token by token, it shows how far it is, and a line of progress
+ * would be mixed up with it. */
 int generation_shows_progress(void);
 
 #endif

@@ -13,7 +13,8 @@ extern struct info_tokens_options info_tokens_options;
 
 /* Is something of it asked for? Dies with EXIT_USAGE where options do not go together. */
 int opt_info_tokens(void);
-/* Prints ids, one a line, or the text; with --json an object. The text needs settings.model. Dies. */
+/* Prints ids, one a line, or the text; with --json an object. The text needs settings.model.
+ * Dies. */
 void print_info_tokens(struct kv_reader *);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include <jansson.h>
 
-/* From here on jansson, whoever calls it in this process, ends the program when there is no memory. Its
- * parser (2.14, src/load.c) does not look whether the buffer of a token could grow: it loses the
- * character, and may then read and write past the token. So it never gets NULL. */
+/* From here on jansson, whoever calls it in this process, ends the program when there is no memory.
+ * Its parser (2.14, src/load.c) does not look whether the buffer of a token could grow: it loses
+ * the character, and may then read and write past the token. So it never gets NULL. */
 void json_must_allocate(void);
 
 /* o[key] <- value, whose reference it takes. */

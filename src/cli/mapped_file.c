@@ -25,8 +25,8 @@ static struct sigaction before;
 static int installed;
 static size_t page;
 
-/* The page at the address becomes one of zeros; where it is none of ours, the instruction runs again under
- * the handler that was there before us. */
+/* The page at the address becomes one of zeros; where it is none of ours, the instruction runs
+ * again under the handler that was there before us. */
 static void
 on_bus_error(int sig, siginfo_t *info, void *context)
 {

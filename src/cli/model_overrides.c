@@ -1,7 +1,8 @@
-/* model_overrides.c - what of a model folder is passed over: options, environment, a file in the folder
+/* model_overrides.c - what of a model folder is passed over: options, environment, a file in the
+ * folder
  *
- * A folder may come from anybody. Its lines reach nothing but its own keys and tensors, which its author
- * could have left out as well; but who runs it is told. */
+ * A folder may come from anybody. Its lines reach nothing but its own keys and tensors, which its
+ * author could have left out as well; but who runs it is told. */
 #include <sys/stat.h>
 
 #include <ctype.h>
@@ -139,8 +140,8 @@ compare_texts(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A snapshot says what was passed over, nothing that was not there, each name once and in one order:
- * the same rows are to be the same bytes. */
+/* A snapshot says what was passed over, nothing that was not there, each name once and in one
+ * order: the same rows are to be the same bytes. */
 static void
 sign_names(const struct names *x)
 {

@@ -1,8 +1,8 @@
-/* model_overrides.h - what of a model folder is passed over: what options, the environment and a file in the
- * folder name
+/* model_overrides.h - what of a model folder is passed over: what options, the environment and a
+ * file in the folder name
  *
- * The folder's own kvpipe-methods.conf has lines allow-config=KEY and allow-tensor=NAME. They count for
- * this folder only, and each that passes over something is said. */
+ * The folder's own kvpipe-methods.conf has lines allow-config=KEY and allow-tensor=NAME. They count
+ * for this folder only, and each that passes over something is said. */
 #ifndef KVPIPE_MODEL_OVERRIDES_H
 #define KVPIPE_MODEL_OVERRIDES_H
 

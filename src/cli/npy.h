@@ -30,11 +30,13 @@ void npy_end(struct npy *x);
 
 /* ---- matrices of f32 ---- */
 
-/* A new file for rows x columns numbers, which npy_put() brings; it has its name after text_commit(). */
+/* A new file for rows x columns numbers, which npy_put() brings; it has its name after
+ * text_commit(). */
 FILE *npy_create(const char *path, uint64_t rows, uint64_t columns);
 void npy_put(FILE *f, const char *path, const float *row, uint64_t columns);
 
-/* Opens a file of f32, little-endian, in C order, with so many columns. *rows <- how many there are. */
+/* Opens a file of f32, little-endian, in C order, with so many columns. *rows <- how many there
+ * are. */
 FILE *npy_open(const char *path, uint64_t *rows, uint64_t columns);
 void npy_get(FILE *f, const char *path, float *row, uint64_t columns);
 

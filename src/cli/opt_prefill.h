@@ -16,8 +16,8 @@ struct prefill_options {
 extern struct prefill_options prefill_options;
 
 /* Checks the options together, when all have been set, and fills *p, but for p->select, which is
- * there already: PREFILL_PLAIN when none was given. chunk: 0 = layer by layer; observe: queries that
- * are to be saved. Dies with EXIT_USAGE. */
+ * there already: PREFILL_PLAIN when none was given. chunk: 0 = layer by layer; observe: queries
+ * that are to be saved. Dies with EXIT_USAGE. */
 void opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe);
 
 /* prefill_run(), with progress. Dies. */

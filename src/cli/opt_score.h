@@ -23,8 +23,8 @@ void opt_score(struct scorer *s, const char *name);
 void opt_score_no_method(void);
 
 /* The same from the text of --score, "snapkv kernel=7", in a program that scores the rows of a
- * cache. Refuses methods that need what only a snapshot has. Returns the folder that the method goes
- * by, "lookahead=DIR kernel=5"; NULL: it goes by none. */
+ * cache. Refuses methods that need what only a snapshot has. Returns the folder that the method
+ * goes by, "lookahead=DIR kernel=5"; NULL: it goes by none. */
 const char *opt_score_words(struct scorer *s, const char *text);
 
 /* Tells method and options to the provenance; queries: how many observation queries there were. */

@@ -16,8 +16,9 @@ sees_all(const struct kv_model *m)
 	return m->layers == 0;
 }
 
-/* What llama3 and longrope claim is with scaling, and of a model whose layers with a window have angles of
- * their own (Gemma 3), too. yarn stretches the context that it names, linear that of the configuration. */
+/* What llama3 and longrope claim is with scaling, and of a model whose layers with a window have
+ * angles of their own (Gemma 3), too. yarn stretches the context that it names, linear that of the
+ * configuration. */
 uint64_t
 positions_of_model(const struct model *m)
 {

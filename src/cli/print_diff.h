@@ -14,8 +14,8 @@ void print_diff(struct diff_result *);
 /* The result has KV heads. */
 void print_diff_json(struct diff_result *);
 
-/* What other comparisons of two snapshots print, too: the lines a and b, the same as JSON, and the keys
- * about tokens. */
+/* What other comparisons of two snapshots print, too: the lines a and b, the same as JSON, and the
+ * keys about tokens. */
 void print_compared(const struct layer_reader *a, const struct layer_reader *b,
     const struct tokens_compared *);
 json_t *compared_json(const struct layer_reader *, uint64_t rows);

@@ -1,8 +1,8 @@
-/* report.h - --report FILE: a record of what a program has done, one JSON object in a line, appended when
- * it ends, whichever way
+/* report.h - --report FILE: a record of what a program has done, one JSON object in a line,
+ * appended when it ends, whichever way
  *
- * kvpipe(7), REPORTS, explains the keys. Without --report all of this does nothing. Memory is taken at
- * the start only: a record of a program that has none left is written, too. */
+ * kvpipe(7), REPORTS, explains the keys. Without --report all of this does nothing. Memory is taken
+ * at the start only: a record of a program that has none left is written, too. */
 #ifndef KVPIPE_REPORT_H
 #define KVPIPE_REPORT_H
 
@@ -22,8 +22,8 @@ void report_open(void);
 void report_refuse(const char *output);
 /* Appends the record, once; later calls of either do nothing. Returns 0, or -1 with errno. */
 int report_write(int status);
-/* In a handler of signals, which may do this: one that ends in this key ("signal", say) with a number below
- * 100. */
+/* In a handler of signals, which may do this: one that ends in this key ("signal", say) with a
+ * number below 100. */
 void report_write_brief(const char *key, int number);
 
 /* Time goes to this phase until report_leave(); they nest, and each moment belongs to the innermost

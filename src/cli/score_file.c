@@ -11,7 +11,8 @@
 
 #define AT_ONCE 1024            /* numbers of a .npy file that are read at a time */
 
-/* Why a number is no score, or NULL. +inf is one: such a row is always kept (kv-snapshot(5), 4.6). */
+/* Why a number is no score, or NULL. +inf is one: such a row is always kept (kv-snapshot(5),
+ * 4.6). */
 static const char *
 no_score(double v)
 {

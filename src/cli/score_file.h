@@ -1,8 +1,8 @@
 /* score_file.h - the scores of a snapshot's rows from a file that another program has written
  *
- * A .npy file, or text with a line for each row: layer, KV head, position, score, layer after layer;
- * kv-score(1) describes both. They are read layer by layer as the snapshot is, so that a file of any
- * length needs no memory. Dies, naming the file and the place. */
+ * A .npy file, or text with a line for each row: layer, KV head, position, score, layer after
+ * layer; kv-score(1) describes both. They are read layer by layer as the snapshot is, so that a
+ * file of any length needs no memory. Dies, naming the file and the place. */
 #ifndef KVPIPE_SCORE_FILE_H
 #define KVPIPE_SCORE_FILE_H
 

@@ -41,8 +41,8 @@ int session_fit(struct session *, const struct kv_reader *snapshot, struct engin
 void session_adapter(struct session *, const char *dir);
 /* Opens the retrieval head in a folder, which must be one for the model. Dies. */
 void session_head(struct session *, const char *dir);
-/* Brings the weights, and those of adapter and retrieval head, to the device. What cannot fit is refused before,
- * with the sum. Dies. */
+/* Brings the weights, and those of adapter and retrieval head, to the device. What cannot fit is
+ * refused before, with the sum. Dies. */
 void session_load(struct session *, const struct memory_demand *);
 /* The rows of a snapshot, whose number was not known before, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */
@@ -66,7 +66,8 @@ void session_find_folder(void);
 struct tokenizer *session_tokenizer(void);
 /* The same for the tokens of a snapshot: those of another tokenizer are refused. Dies. */
 struct tokenizer *session_tokenizer_of(const struct kv_reader *snapshot);
-/* NULL: there is none in the folder, or none that is supported, and a note says why that will do. Dies. */
+/* NULL: there is none in the folder, or none that is supported, and a note says why that will do.
+ * Dies. */
 struct tokenizer *session_tokenizer_if_there(const char *dir, const char *why);
 
 /* ---- text and ids ---- */
@@ -79,8 +80,8 @@ void encode_text(const struct tokenizer *, const char *name, const char *text, s
 /* Dies: there is nothing to run. */
 void refuse_no_token(const char *name, const struct ids *);
 
-/* The flags of encode_text() for a text that continues the tokens of a snapshot, of which nothing has
- * been read yet, and is not by this. Dies. */
+/* The flags of encode_text() for a text that continues the tokens of a snapshot, of which nothing
+ * has been read yet, and is not by this. Dies. */
 unsigned text_behind(const struct tokenizer *, struct kv_reader *snapshot);
 
 /* Appends the ids in text[len], decimal numbers between white space, each below `vocabulary`.

@@ -1,4 +1,5 @@
-/* session_tokenizer.c - the tokenizer of a model folder, for programs with a device and without one */
+/* session_tokenizer.c - the tokenizer of a model folder, for programs with a device and without
+ * one */
 #include <stdlib.h>
 #include <string.h>
 

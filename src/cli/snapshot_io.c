@@ -134,7 +134,8 @@ output_refuse_terminal(void)
 		die(EXIT_USAGE, "a snapshot is not written to a terminal: use -o FILE or a pipe");
 }
 
-/* errno of what would stand in the way of a file of this name, or 0. What is regular is written beside it. */
+/* errno of what would stand in the way of a file of this name, or 0. What is regular is written
+ * beside it. */
 static int
 obstacle(const char *path)
 {

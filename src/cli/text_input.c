@@ -1,8 +1,8 @@
 /* text_input.c - files of text: of lists, tables and JSON, and of what a model reads
  *
- * Editors mark the encoding of a file (U+FEFF at its beginning), end lines in CR LF, and write UTF-16. What is
- * another form of the same text is taken as it; what is none is refused, since bytes that only look like a
- * text have an answer, too. */
+ * Editors mark the encoding of a file (U+FEFF at its beginning), end lines in CR LF, and write
+ * UTF-16. What is another form of the same text is taken as it; what is none is refused, since
+ * bytes that only look like a text have an answer, too. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -61,7 +61,8 @@ read_bytes(const char *path, size_t *len)
 	return text;
 }
 
-/* UTF-16 and UTF-32 begin with a mark, or have a NUL in every other byte where the text begins in ASCII. */
+/* UTF-16 and UTF-32 begin with a mark, or have a NUL in every other byte where the text begins in
+ * ASCII. */
 static int
 is_wide(const char *text, size_t len)
 {

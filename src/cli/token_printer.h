@@ -11,9 +11,11 @@
 struct token_printer {
 	const struct tokenizer *tokenizer;      /* may be NULL with ids and without stop texts */
 	const struct strings *stops;    /* none of them empty */
-	/* print ids, one a line, into a stream with a blank between them; stop texts count nevertheless */
+	/* print ids, one a line, into a stream with a blank between them; stop texts count
+	 * nevertheless */
 	int ids;
-	/* where it goes; NULL: standard output, with a newline at its end where that is a terminal */
+	/* where it goes; NULL: standard output, with a newline at its end where that is a
+	 * terminal */
 	FILE *to;
 	const char *stopped;            /* the stop text that has come, or NULL */
 	uint64_t total;                 /* bytes of text so far, printed or held back */
@@ -32,8 +34,8 @@ void print_tokens_behind(struct token_printer *, const uint32_t *ids, size_t n);
 int token_stops(struct token_printer *, uint32_t id);
 /* Prints one token. Returns 1 when a stop text has come. Dies. */
 int print_token(struct token_printer *p, uint32_t id);
-/* Where a stop text may begin, as far as is known, in bytes from the beginning: p->total where none has. A
- * character that is not finished may be one's first. */
+/* Where a stop text may begin, as far as is known, in bytes from the beginning: p->total where none
+ * has. A character that is not finished may be one's first. */
 uint64_t print_held_from(const struct token_printer *p);
 /* Prints what is held back, on a terminal a newline behind it, and frees. Dies. */
 void print_tokens_end(struct token_printer *p);

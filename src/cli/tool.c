@@ -80,8 +80,8 @@ catch_signals(void)
 			sigaction(deadly[i], &act, NULL);
 	bus_error_catch(the_tool->name, on_bus_error);
 	atexit(remove_unfinished);
-	/* a closed pipe is a write error, which stdout_failed() tells from others; and so is a file that may
-	 * not become longer */
+	/* a closed pipe is a write error, which stdout_failed() tells from others; and so is a file
+	 * that may not become longer */
 	pipe_is_ignored = signal(SIGPIPE, SIG_IGN) == SIG_IGN;
 	signal(SIGXFSZ, SIG_IGN);
 }
@@ -125,7 +125,8 @@ occupy_standard_descriptors(void)
 			(void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/* For each thread malloc() reserves 64 MiB of addresses. Where they are limited, all share one area. */
+/* For each thread malloc() reserves 64 MiB of addresses. Where they are limited, all share one
+ * area. */
 static void
 spare_addresses(void)
 {

@@ -1,8 +1,8 @@
 /* tool.h - what the programs share: options, messages, progress, opening and closing snapshots
  *
  * Only here a program may exit, read the environment (KV_ALLOW_CONFIG, KV_ALLOW_TENSOR, KV_THREADS,
- * KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, KV_FINGERPRINTS, XDG_CACHE_HOME, HOME, TMPDIR) or handle
- * signals. */
+ * KV_DEVICE, KV_PRODUCTS, KV_PROGRESS, KV_REPORT, KV_FINGERPRINTS, XDG_CACHE_HOME, HOME, TMPDIR) or
+ * handle signals. */
 #ifndef KVPIPE_TOOL_H
 #define KVPIPE_TOOL_H
 
@@ -80,7 +80,8 @@ struct tool {
 /* Values of the shared options. */
 struct settings {
 	const char *model;      /* NULL unless given */
-	/* keys of config.json and tensors that are passed over; KV_ALLOW_CONFIG, KV_ALLOW_TENSOR too */
+	/* keys of config.json and tensors that are passed over; KV_ALLOW_CONFIG, KV_ALLOW_TENSOR
+	 * too */
 	struct strings allow_config, allow_tensor;
 	const char *output;     /* "-" unless given */
 	unsigned write_flags;   /* KV_LZ4 */
@@ -120,17 +121,17 @@ const char *operand(int argc, char **argv, int i);
  * text ---- */
 
 void die(int status, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
-/* Standard output cannot be written: ends as SIGPIPE ends a program, without a message, when its reader has gone,
- * and else dies. why: the message; NULL: errno's */
+/* Standard output cannot be written: ends as SIGPIPE ends a program, without a message, when its
+ * reader has gone, and else dies. why: the message; NULL: errno's */
 void stdout_failed(const char *why) __attribute__((noreturn));
 /* Says what engine/ has failed with, and returns the exit code that belongs to it. */
 int failed(const struct engine_error *e);
-/* What engine/ returns: dies with the exit code that belongs to it, and its message, unless rc is ENGINE_OK;
- * or unless p is there, which is returned. */
+/* What engine/ returns: dies with the exit code that belongs to it, and its message, unless rc is
+ * ENGINE_OK; or unless p is there, which is returned. */
 void must(int rc, const struct engine_error *e);
 void *must_have(void *p, const struct engine_error *e);
-/* Says what the device has failed with, or NULL: then that is why whatever die() tells happened, and
- * it tells that too. Set by device_open(). */
+/* Says what the device has failed with, or NULL: then that is why whatever die() tells happened,
+ * and it tells that too. Set by device_open(). */
 extern const char *(*device_failure)(void);
 void warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));      /* not with -q */
 /* What has failed where the program goes on: with -q, too. */
@@ -144,8 +145,8 @@ void *must_alloc(size_t n, size_t size);
 #define TEXT_MARK "\xef\xbb\xbf"   /* U+FEFF, a byte order mark, in UTF-8 */
 /* The name of an input for messages: "stdin" for "-" */
 const char *path_name(const char *path);
-/* The whole of a file ("-" = standard input), zero-terminated; a byte order mark is left out, UTF-16 is refused.
- * Both die. A list, a table, JSON: a NUL is refused, too. */
+/* The whole of a file ("-" = standard input), zero-terminated; a byte order mark is left out,
+ * UTF-16 is refused. Both die. A list, a table, JSON: a NUL is refused, too. */
 void must_read_list(const char *path, char **text, size_t *len);
 /* What a model reads as it is: warns of a mark, of a NUL, and of lines that end in CR LF. */
 void must_read_prose(const char *path, char **text, size_t *len);
@@ -172,8 +173,9 @@ int input_status(int code);                                       /* the exit co
  * output_create(), which refuses too. */
 void output_refuse_terminal(void);
 
-/* Dies when no output could be written under this name, before the work that would be lost: its folder is not
- * there or not writable, it is a folder. option: "--output". path "-" or NULL: nothing is asked. */
+/* Dies when no output could be written under this name, before the work that would be lost: its
+ * folder is not there or not writable, it is a folder. option: "--output". path "-" or NULL:
+ * nothing is asked. */
 void output_refuse(const char *option, const char *path);
 
 /* The output named by settings.output, with the flags of -z. Refuses a terminal. */
@@ -196,8 +198,8 @@ void output_commit(struct kv_writer *w, const struct kv_reader *from);
 /* Flushes and closes standard output; a late write error is an error. Returns EXIT_OK, for main. */
 int finish(void);
 
-/* A text file beside the output: it takes its name, that of a file, in text_commit() and is gone when
- * the program ends before. One at a time, and none while a snapshot is written. Dies. */
+/* A text file beside the output: it takes its name, that of a file, in text_commit() and is gone
+ * when the program ends before. One at a time, and none while a snapshot is written. Dies. */
 FILE *text_create(const char *path);
 void text_commit(FILE *f);
 

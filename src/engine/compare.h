@@ -47,7 +47,8 @@ struct compare_areas {
 	struct area q, qpos, o, lse, keys, pos;
 };
 
-/* For snapshots of this model. Freed by the caller also where it failed. Returns an ENGINE_* code. */
+/* For snapshots of this model. Freed by the caller also where it failed. Returns an ENGINE_*
+ * code. */
 int layer_compared_init(struct layer_compared *, const struct kv_model *, struct engine_error *);
 void layer_compared_free(struct layer_compared *);      /* all zero is allowed */
 

@@ -19,10 +19,11 @@ struct decode {
 	struct observation *obs;        /* takes the queries of the last tokens; NULL = none */
 	int greedy;                     /* the next token is the likeliest one */
 	const struct offload_plan *offload;     /* layers go to the host as the text grows; NULL: none do */
-	/* decode_init()'s; NULL: the host chooses, and this device gains nothing by repeating steps */
+	/* decode_init()'s; NULL: the host chooses, and this device gains nothing by repeating
+	 * steps */
 	struct generator *generator;
-	/* of one that runs together with others (decode_together()): where its last token ran, and as which
-	 * row; NULL: it has run none */
+	/* of one that runs together with others (decode_together()): where its last token ran, and
+	 * as which row; NULL: it has run none */
 	struct batch *batch;
 	uint32_t row;
 };
@@ -33,8 +34,8 @@ void decode_free(struct decode *);
 /* Makes the budget hold in every layer, before the first token; logs. */
 int decode_evict(struct decode *, struct engine_error *);
 
-/* Runs n > 0 tokens, as a prefill that continues the cache would; logs nothing. The cache's logits are
- * those after the last one. */
+/* Runs n > 0 tokens, as a prefill that continues the cache would; logs nothing. The cache's logits
+ * are those after the last one. */
 int decode_ask(struct decode *, const uint32_t *ids, size_t n, struct engine_error *);
 
 /* Appends the token, evicts, clusters rows that have become enough (grow_clusters.h), and logs:
@@ -49,8 +50,8 @@ struct decode_turn {
 	struct decode *d;
 	uint32_t id;                    /* the token */
 	uint32_t next;                  /* <- as decode_step() */
-	/* <- how it went, the code among it. The others do not notice that one has failed, but its cache is of
-	 * no use any more */
+	/* <- how it went, the code among it. The others do not notice that one has failed, but its
+	 * cache is of no use any more */
 	struct engine_error e;
 };
 
@@ -60,9 +61,9 @@ int decode_together(struct batch *, struct decode_turn *, uint32_t n, struct eng
 /* The cache's logits <- those after the last token; of a batch before its next step. */
 int decode_logits(struct decode *, struct engine_error *);
 
-/* The cache is what it was at the point, where it was since (cache_point.h), and the window has the queries
- * of the tokens before it alone. Then these n tokens run, each as a step. Afterwards the cache is only to be
- * saved, with decode_finish(). */
+/* The cache is what it was at the point, where it was since (cache_point.h), and the window has the
+ * queries of the tokens before it alone. Then these n tokens run, each as a step. Afterwards the
+ * cache is only to be saved, with decode_finish(). */
 int decode_cut(struct decode *, struct cache_point *, const uint32_t *ids, size_t n,
     struct engine_error *);
 

@@ -17,8 +17,8 @@ struct area {
 	size_t size;
 };
 
-/* How much to ask for, where what there was (NULL: nothing yet) is too small: what grows once may grow
- * with each token, and memory of a device is not given back without a wait. */
+/* How much to ask for, where what there was (NULL: nothing yet) is too small: what grows once may
+ * grow with each token, and memory of a device is not given back without a wait. */
 static inline size_t
 device_growth(const void *had, size_t wanted)
 {
@@ -32,13 +32,14 @@ int device_synced(const struct device *d, struct engine_error *e);
 /* Waits for the work before that point of ops.event_record(). */
 int device_waited(const struct device *d, uint64_t event, struct engine_error *e);
 
-/* Room for size bytes; what was there is lost. NULL and ENGINE_ENOROOM, which says how much there is. */
+/* Room for size bytes; what was there is lost. NULL and ENGINE_ENOROOM, which says how much there
+ * is. */
 void *area_room(const struct device *d, struct area *a, size_t size, struct engine_error *e);
 /* The same, filled. */
 void *area_upload(const struct device *d, struct area *a, const void *data, size_t size,
     struct engine_error *e);
-/* *at <- what ops may read: data itself (NULL of size 0 as well) where the device shares memory with
- * the host, else a copy in *a. */
+/* *at <- what ops may read: data itself (NULL of size 0 as well) where the device shares memory
+ * with the host, else a copy in *a. */
 int area_share(const struct device *d, struct area *a, void **at, const void *data, size_t size,
     struct engine_error *e);
 /* The positions of all KV heads, one after another, as their keys lie in a section. */

@@ -1,7 +1,7 @@
 /* each_logits.h - the logits after every token that runs, a block of rows at a time
  *
- * All of them would be N x V numbers, gigabytes for a long prompt: here a block is on the device, and
- * on the host, and whoever wants them takes them row by row. */
+ * All of them would be N x V numbers, gigabytes for a long prompt: here a block is on the device,
+ * and on the host, and whoever wants them takes them row by row. */
 #ifndef KVPIPE_EACH_LOGITS_H
 #define KVPIPE_EACH_LOGITS_H
 
@@ -34,7 +34,8 @@ int each_logits_put(struct each_logits *, const float *x, uint32_t N, uint32_t p
     struct engine_error *);
 void each_logits_end(struct each_logits *);
 
-/* ENGINE_ERUN, naming the token, unless all V logits after the token at this position are finite. */
+/* ENGINE_ERUN, naming the token, unless all V logits after the token at this position are
+ * finite. */
 int logits_check(const struct model *, const float *logits, uint32_t position, struct engine_error *);
 
 #endif

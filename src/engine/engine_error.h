@@ -1,7 +1,8 @@
 /* engine_error.h - how functions of engine/ fail: with a code, and a message that names the place
  *
- * engine/ neither prints nor exits. A function that can fail returns ENGINE_OK or a code, or a pointer or
- * NULL, and has filled the struct engine_error that it was given, as its last argument, when it failed. */
+ * engine/ neither prints nor exits. A function that can fail returns ENGINE_OK or a code, or a
+ * pointer or NULL, and has filled the struct engine_error that it was given, as its last argument,
+ * when it failed. */
 #ifndef KVPIPE_ENGINE_ERROR_H
 #define KVPIPE_ENGINE_ERROR_H
 
@@ -32,10 +33,11 @@ struct engine_error {
 /* Fills *e and returns code, for return statements. */
 int engine_fail(struct engine_error *e, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same from a function that returns MODEL_* codes; its message, when it has none "out of memory". */
+/* The same from a function that returns MODEL_* codes; its message, when it has none "out of
+ * memory". */
 int engine_fail_model(struct engine_error *e, int model_code, const char *text);
-/* The same after a function that was given e->text for its message, where ENGINE_OK is for 0. One that
- * does not write messages ran out of memory: then e->text is what it was before, empty. */
+/* The same after a function that was given e->text for its message, where ENGINE_OK is for 0. One
+ * that does not write messages ran out of memory: then e->text is what it was before, empty. */
 int engine_ran(struct engine_error *e, int model_code);
 /* The same after a function of libkvfile that returns KV_* codes; the message is the reader's. */
 int engine_fail_reader(struct engine_error *e, const struct kv_reader *r, int kv_code);

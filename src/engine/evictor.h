@@ -62,8 +62,8 @@ int evictor_looks_ahead(const struct evictor *);
 /* out <- the rows of a layer that stay; to be freed by kept_free(). Of in: layer, layers, rows,
  * score (NULL where it is not needed), next_position, and tokens, the number of token ids seen so
  * far. ENGINE_EOPTION when the budget is smaller than what is always kept and that is refused, or
- * rows or scores do not fit the options, ENGINE_EDAMAGED when the head mask is of another shape, or the
- * list does not fit the rows. */
+ * rows or scores do not fit the options, ENGINE_EDAMAGED when the head mask is of another shape, or
+ * the list does not fit the rows. */
 int evictor_choose(struct evictor *, const struct evict_input *, struct kept *out,
     struct engine_error *);
 /* evict_plans(), evict_plan() of methods.h with the same: a choice that a device makes. */

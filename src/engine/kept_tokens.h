@@ -1,7 +1,8 @@
 /* kept_tokens.h - which tokens of a snapshot's text have rows
  *
- * A row is of the token at its position, as long as positions are places in the text: after kv-evict --positions
- * compact, and a selection of tokens that numbers them anew, it is not known whose it is. */
+ * A row is of the token at its position, as long as positions are places in the text: after
+ * kv-evict --positions compact, and a selection of tokens that numbers them anew, it is not known
+ * whose it is. */
 #ifndef KVPIPE_KEPT_TOKENS_H
 #define KVPIPE_KEPT_TOKENS_H
 
@@ -22,9 +23,9 @@ struct kept_tokens {
 	uint8_t *kept;                  /* [n] has rows; NULL where nobody asked */
 };
 
-/* *out <- the tokens, and where `where` is not NULL which of them are kept, from the beginning of the snapshot to
- * its end. ENGINE_EOPTION: there is no such layer or KV head; ENGINE_ERUN: it is not known. out is freed by
- * the caller also when it failed. */
+/* *out <- the tokens, and where `where` is not NULL which of them are kept, from the beginning of
+ * the snapshot to its end. ENGINE_EOPTION: there is no such layer or KV head; ENGINE_ERUN: it is
+ * not known. out is freed by the caller also when it failed. */
 int kept_tokens_read(struct kept_tokens *out, struct kv_reader *, const struct kept_where *where,
     struct engine_error *);
 void kept_tokens_free(struct kept_tokens *);

@@ -1,8 +1,9 @@
 /* layer_reader.h - a snapshot that is read for computing with it, one layer in memory at a time
  *
- * Of a layer there are rows, keys, values, observation queries and, where it is wanted, an index; or
- * rows and scores alone. Everything else is passed over, and checked on the way. Two snapshots can be read in step. What
- * fails returns an ENGINE_* code; what is wrong with the snapshot has the message of its reader. */
+ * Of a layer there are rows, keys, values, observation queries and, where it is wanted, an index;
+ * or rows and scores alone. Everything else is passed over, and checked on the way. Two snapshots
+ * can be read in step. What fails returns an ENGINE_* code; what is wrong with the snapshot has the
+ * message of its reader. */
 #ifndef KVPIPE_LAYER_READER_H
 #define KVPIPE_LAYER_READER_H
 
@@ -27,8 +28,8 @@ struct layer_reader {
 	enum kv_kind kind;
 	struct layer_index index;
 
-	/* after layer_reader_want_scores(): those of the layer, NULL where it has none, and how they
-	 * were made, of the first layer that has some */
+	/* after layer_reader_want_scores(): those of the layer, NULL where it has none, and how
+	 * they were made, of the first layer that has some */
 	const float *score;             /* [sum S] heads in order */
 	char score_label[KV_SCORE_LABEL];
 
@@ -45,8 +46,8 @@ int layer_reader_init(struct layer_reader *, struct kv_reader *r, struct engine_
 /* From now on indexes of this kind are loaded on the device. Before the first layer. */
 int layer_reader_want_index(struct layer_reader *, const struct device *, enum kv_kind kind,
     struct engine_error *);
-/* From now on rows and scores are read, and nothing else: keys and values are not even checked where
- * the input can seek. Before the first layer. */
+/* From now on rows and scores are read, and nothing else: keys and values are not even checked
+ * where the input can seek. Before the first layer. */
 void layer_reader_want_scores(struct layer_reader *);
 /* Goes to layer l, which is the next one. */
 int layer_reader_next(struct layer_reader *, uint32_t l, struct engine_error *);

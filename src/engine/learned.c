@@ -1,4 +1,5 @@
-/* learned.c - the learned tokens of an adapter, run behind each layer of a prompt while it is there */
+/* learned.c - the learned tokens of an adapter, run behind each layer of a prompt while it is
+ * there */
 #include <stdlib.h>
 
 #include "engine/learned.h"

@@ -1,8 +1,9 @@
 /* learned.h - the learned tokens of an adapter, run behind each layer of a prompt while it is there
  *
- * LookaheadKV, algorithm 2: they see what the prompt has left in the layer, and score it before it is
- * evicted. So a prompt that is evicted layer by layer costs one pass of itself and one of n rows. The
- * rows are not stored; their keys lie behind those of the layer until the next one is appended. */
+ * LookaheadKV, algorithm 2: they see what the prompt has left in the layer, and score it before it
+ * is evicted. So a prompt that is evicted layer by layer costs one pass of itself and one of n
+ * rows. The rows are not stored; their keys lie behind those of the layer until the next one is
+ * appended. */
 #ifndef KVPIPE_LEARNED_H
 #define KVPIPE_LEARNED_H
 

@@ -29,8 +29,8 @@ weight_bytes(const struct model *m)
 	return m->matrix_bytes + m->constant_bytes;
 }
 
-/* What is still to be allocated: the CPU uses matrices where the files are mapped, and keeps its scratch
- * out of what it calls free. */
+/* What is still to be allocated: the CPU uses matrices where the files are mapped, and keeps its
+ * scratch out of what it calls free. */
 static struct memory_plan
 to_allocate(const struct memory_plan *p, const struct model *m)
 {
@@ -53,7 +53,8 @@ free_memory(const struct model *m, size_t *room, size_t *total, struct engine_er
 	return device_synced(&d, e);
 }
 
-/* *p <- with what a retrieval head holds: weights, keys, and features of all rows that run at once */
+/* *p <- with what a retrieval head holds: weights, keys, and features of all rows that run at
+ * once */
 static void
 add_head(struct memory_plan *p, const struct memory_demand *d)
 {

@@ -1,11 +1,11 @@
 /* observe.h - runs tokens on top of a cache without storing them, and keeps what they look at:
  * their queries, or the attention mass that the stored rows get from them
  *
- * Some tokens are run, once; or the learned tokens of an adapter (LookaheadKV); or the context itself
- * is run again as if the model repeated it, chunk by chunk (KVzip, Kim et al. 2025): in front of each
- * chunk stand tokens that ask for it and the last tokens of the chunk before, and the rows of the
- * chunk alone get mass from it. The rows of the first positions (sinks) are part of each softmax;
- * their mass is set to +inf. */
+ * Some tokens are run, once; or the learned tokens of an adapter (LookaheadKV); or the context
+ * itself is run again as if the model repeated it, chunk by chunk (KVzip, Kim et al. 2025): in
+ * front of each chunk stand tokens that ask for it and the last tokens of the chunk before, and the
+ * rows of the chunk alone get mass from it. The rows of the first positions (sinks) are part of
+ * each softmax; their mass is set to +inf. */
 #ifndef KVPIPE_OBSERVE_H
 #define KVPIPE_OBSERVE_H
 
@@ -36,11 +36,11 @@ int observe_check(const struct observe_options *, const struct cache *c, const c
     struct engine_error *);
 
 /* Runs ids[n], or the n tokens of the adapter, or, after observe_check(), the context; then ids ask
- * for the repetition, and n may be 0. The cache is afterwards as it was, but for its event log, which
- * has each run, and for c->probe_mass, which is made here with o->mass and which the caller frees.
- * obs: gets the queries, its window holds them; NULL with o->mass. step (NULL = none) is called with
- * the tokens done so far. *ran <- tokens that were run. Returns an ENGINE_* code; after a failure the
- * cache is of no use. */
+ * for the repetition, and n may be 0. The cache is afterwards as it was, but for its event log,
+ * which has each run, and for c->probe_mass, which is made here with o->mass and which the caller
+ * frees. obs: gets the queries, its window holds them; NULL with o->mass. step (NULL = none) is
+ * called with the tokens done so far. *ran <- tokens that were run. Returns an ENGINE_* code; after
+ * a failure the cache is of no use. */
 int observe(struct cache *c, const struct observe_options *o, const uint32_t *ids, size_t n,
     struct observation *obs, const struct step_hook *step, size_t *ran, struct engine_error *);
 

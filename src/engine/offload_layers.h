@@ -1,7 +1,7 @@
 /* offload_layers.h - layers that go to the host as a text grows (methods/offload_thresholds.h)
  *
- * SpeContext (Xu et al. 2025), Algorithm 2: before a token runs, as many of the last layers are offloaded as
- * its length asks for. Those that read all rows never go. */
+ * SpeContext (Xu et al. 2025), Algorithm 2: before a token runs, as many of the last layers are
+ * offloaded as its length asks for. Those that read all rows never go. */
 #ifndef KVPIPE_OFFLOAD_LAYERS_H
 #define KVPIPE_OFFLOAD_LAYERS_H
 
@@ -9,8 +9,8 @@
 #include "engine/engine_error.h"
 #include "methods/offload_thresholds.h"
 
-/* The sums for a model, so many texts at once, steps that read `budget` rows, and rows of this type. head
- * may be NULL. */
+/* The sums for a model, so many texts at once, steps that read `budget` rows, and rows of this
+ * type. head may be NULL. */
 struct offload_plan offload_plan_of(const struct model *, const struct retrieval_head *head,
     uint64_t limit, uint32_t requests, uint32_t budget, enum kv_dtype);
 
@@ -19,8 +19,8 @@ struct offload_plan offload_plan_of(const struct model *, const struct retrieval
 int offload_first_layer(const struct offload_plan *, uint32_t least, uint64_t tokens, uint32_t *from,
     struct engine_error *);
 
-/* Before a token runs behind a cache that retrieves: layers that have to go by now go, but for those that
- * read all rows. The plan may be NULL: none goes. */
+/* Before a token runs behind a cache that retrieves: layers that have to go by now go, but for
+ * those that read all rows. The plan may be NULL: none goes. */
 int offload_grow(struct cache *, const struct offload_plan *, struct engine_error *);
 
 #endif

@@ -14,8 +14,8 @@
 #include "engine/token_select.h"
 
 enum prefill_schedule {
-	/* nothing is evicted; all layers run a tile at a time, or, when tokens are selected, those up
-	 * to the next layer that selects */
+	/* nothing is evicted; all layers run a tile at a time, or, when tokens are selected, those
+	 * up to the next layer that selects */
 	PREFILL_PLAIN,
 	PREFILL_LAYERS,         /* each layer sees the whole prompt and is evicted */
 	PREFILL_CHUNKS          /* all layers run a chunk and are evicted */
@@ -26,10 +26,11 @@ struct prefill {
 	/* The caller fills in its scorer and evictor, and frees it; all zero with PREFILL_PLAIN. */
 	struct cache_evictor evict;
 	struct token_select select;     /* TOKENS_ALL with PREFILL_CHUNKS */
-	/* only the rows of these tokens, or of the chunk at hand, are scored and dropped: sets `since`
-	 * of scorer and evictor on the way */
+	/* only the rows of these tokens, or of the chunk at hand, are scored and dropped: sets
+	 * `since` of scorer and evictor on the way */
 	int once;
-	/* rows in front of the tokens to run that are of this prompt, too: PREFILL_CHUNKS has none */
+	/* rows in front of the tokens to run that are of this prompt, too: PREFILL_CHUNKS has
+	 * none */
 	uint32_t reused;
 	uint32_t chunk;         /* PREFILL_CHUNKS: tokens */
 	/* PREFILL_CHUNKS: so many tokens of the prompt's end, at most all of it, score each chunk;
@@ -39,17 +40,18 @@ struct prefill {
 	 * PREFILL_CHUNKS behind each chunk; NULL = none. The caller's, on the device */
 	const struct adapter *adapter;
 	uint32_t observe;       /* queries that are to be saved */
-	/* as many as there are behind the prompt: a method that is not told how many to look at looks
-	 * at no more; 0 = not known yet */
+	/* as many as there are behind the prompt: a method that is not told how many to look at
+	 * looks at no more; 0 = not known yet */
 	uint32_t queries;
-	/* takes the logits after each token that runs; not where tokens are selected, which do not all
-	 * reach the last layer */
+	/* takes the logits after each token that runs; not where tokens are selected, which do not
+	 * all reach the last layer */
 	struct logits_sink logits;
 	/* call NULL = none. It is told how much of prefill_total() is done */
 	struct step_hook step;
 };
 
-/* It runs layer by layer: what is done is counted in rows, summed over the layers, else in tokens. */
+/* It runs layer by layer: what is done is counted in rows, summed over the layers, else in
+ * tokens. */
 int prefill_counts_rows(const struct prefill *);
 uint64_t prefill_total(const struct prefill *, const struct model *m, size_t n);
 /* Queries of the prompt that the method looks at. Without an option that says so: those that are

@@ -25,8 +25,8 @@ evict_layers(struct prefill_run *r, const struct observation *obs)
 	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, r->c->model->id.layers) : rc;
 }
 
-/* Evicts by what rows look at that run behind those that there are, and are not stored: the patch, or
- * (NULL) learned tokens. */
+/* Evicts by what rows look at that run behind those that there are, and are not stored: the patch,
+ * or (NULL) learned tokens. */
 static int
 evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 {

@@ -5,12 +5,13 @@
 #include "cache/cache.h"
 #include "engine/engine_error.h"
 
-/* Keys can be turned back and forth only where all layers turn all channels. Else ENGINE_EUNSUPPORTED
- * with the reason. */
+/* Keys can be turned back and forth only where all layers turn all channels. Else
+ * ENGINE_EUNSUPPORTED with the reason. */
 int low_rank_fit(const struct kv_model *, struct engine_error *);
 
-/* Only layers in which a query sees all rows retrieve, and have indexes; those with a sliding window read
- * what they see. ENGINE_EUNSUPPORTED where no layer from l on is left. name: of the snapshot. */
+/* Only layers in which a query sees all rows retrieve, and have indexes; those with a sliding
+ * window read what they see. ENGINE_EUNSUPPORTED where no layer from l on is left. name: of the
+ * snapshot. */
 int retrieval_fit(const struct kv_model *, const char *name, uint32_t l, struct engine_error *);
 
 /* ENGINE_ERUN, with the command that makes the index, unless layer l is dense or x has it;
@@ -18,9 +19,9 @@ int retrieval_fit(const struct kv_model *, const char *name, uint32_t l, struct 
 int retrieval_check(const struct retrieval_options *, const char *name,
     const struct kv_model *, uint32_t l, const struct layer_index *x, struct engine_error *);
 
-/* The cache of a snapshot has a retrieval head: makes the keys that it lacks. ENGINE_ERUN where these
- * cannot be made, or mean nothing for its rows. told hears of it where only samples tell that the
- * head is the one of the snapshot. name: of the snapshot. */
+/* The cache of a snapshot has a retrieval head: makes the keys that it lacks. ENGINE_ERUN where
+ * these cannot be made, or mean nothing for its rows. told hears of it where only samples tell that
+ * the head is the one of the snapshot. name: of the snapshot. */
 int head_check(struct cache *, const char *name, const struct notice_hook *told,
     struct engine_error *);
 

@@ -67,8 +67,8 @@ reuse_log(struct cache *c, uint32_t tile, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* A layer with a window has the rows that the next token sees. They are those of a longer prompt, or of
- * no other. */
+/* A layer with a window has the rows that the next token sees. They are those of a longer prompt,
+ * or of no other. */
 static int
 check_window(const struct reuse *u, const struct kv_reader *r, uint32_t layer, uint32_t first,
     struct engine_error *e)

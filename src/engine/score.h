@@ -19,8 +19,8 @@ struct scorer {
 	 * anchor, neighbours are those of the other rows alone; 0 = none */
 	uint32_t since;
 	unsigned threads;               /* of the host, at least 1 */
-	/* where the rows are, or where those of the host are scored; ops NULL: nowhere, which only a
-	 * method with NEED_WINDOW asks for. May be set until the first layer */
+	/* where the rows are, or where those of the host are scored; ops NULL: nowhere, which only
+	 * a method with NEED_WINDOW asks for. May be set until the first layer */
 	struct device device;
 	/* the rest is score.c's: device memory that is used for one layer after another */
 	struct area keys, pos, q, q_pos, own, own_pos, lists, ranks;
@@ -66,11 +66,12 @@ struct score_job {
 	/* in.rows on the device; NULL: they are on the host. Then keys are read back where the host
 	 * needs them, */
 	const struct layer_rows *device_rows;
-	/* and the attention mass of the rows, instead of in.mass, is this: device [H][mass_stride] */
+	/* and the attention mass of the rows, instead of in.mass, is this: device
+	 * [H][mass_stride] */
 	const float *device_mass;
 	size_t mass_stride;
-	/* score_begin()'s: by_op, the device makes the scores; slots of the scorer's readback for what
-	 * it makes of the rows and for their mass; -1: nothing */
+	/* score_begin()'s: by_op, the device makes the scores; slots of the scorer's readback for
+	 * what it makes of the rows and for their mass; -1: nothing */
 	int by_op, made_slot, mass_slot;
 	/* score_choice_begin()'s: the rows that stay, n of the plan, in the slot; stride 0: all
 	 * of them */

@@ -26,8 +26,8 @@ expect(struct sequence *s, const struct sequence_options *o, struct engine_error
 	return ENGINE_OK;
 }
 
-/* Keys and values of the layers that retrieve do not go to the device: they stay in the file, or go to host
- * memory where the device reads that. */
+/* Keys and values of the layers that retrieve do not go to the device: they stay in the file, or go
+ * to host memory where the device reads that. */
 static int
 leave_on_host(struct sequence *s, const struct sequence_options *o, const struct kv_reader *r,
     struct engine_error *e)

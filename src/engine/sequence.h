@@ -19,8 +19,8 @@ struct sequence_options {
 	unsigned indexes;               /* 1 << enum kv_kind of those that are kept */
 	const struct retrieval_options *retrieve;       /* NULL: tokens attend to all rows */
 	const struct retrieval_head *head;      /* that retrieval goes by; NULL: none */
-	/* with retrieve->offload: bytes that say how many layers stay in the file of the snapshot; 0: all
-	 * that retrieve */
+	/* with retrieve->offload: bytes that say how many layers stay in the file of the snapshot;
+	 * 0: all that retrieve */
 	uint64_t device_memory;
 	uint32_t requests;              /* texts at once, for that */
 	const struct file_mapper *mapper;       /* for rows in the file; NULL: they are read by calls */

@@ -37,8 +37,8 @@ uint64_t token_select_full_layers(const struct token_select *, int evicted);
 /* So many tokens at the end of a prompt of n are sure to go through all layers; UINT32_MAX when
  * nothing is selected. */
 uint32_t token_select_tail(const struct token_select *, size_t n);
-/* ENGINE_EUNSUPPORTED where one of the layers l0 .. l1-1 has a sliding window that does not reach over a
- * prompt of n tokens. option: what would choose there. */
+/* ENGINE_EUNSUPPORTED where one of the layers l0 .. l1-1 has a sliding window that does not reach
+ * over a prompt of n tokens. option: what would choose there. */
 int token_select_sees(const struct model *, uint32_t l0, uint32_t l1, size_t n, const char *option,
     struct engine_error *);
 /* ENGINE_EOPTION unless the rule suits the model and a prompt of n tokens, with `observe` queries

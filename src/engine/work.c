@@ -1,8 +1,8 @@
-/* work.c - the table of ops that counts: each op tells what it is going to cost (work_formulas.c), and the
- * device does it
+/* work.c - the table of ops that counts: each op tells what it is going to cost (work_formulas.c),
+ * and the device does it
  *
- * Ops that cost nothing that is counted are passed on. A fused op is counted when the device has carried
- * it out; else the ops come that it is composed of. */
+ * Ops that cost nothing that is counted are passed on. A fused op is counted when the device has
+ * carried it out; else the ops come that it is composed of. */
 #include <stdlib.h>
 
 #include "engine/work_internal.h"

@@ -1,17 +1,17 @@
-/* work.h - counts what an open device is asked to do: multiplications and additions, bytes of weights
- * and rows
+/* work.h - counts what an open device is asked to do: multiplications and additions, bytes of
+ * weights and rows
  *
  * A table of ops that counts stands in front of the device's own, so that whatever runs is counted,
- * and nothing that does not. The counts follow from the shapes of each op, and, where positions can be
- * read, from which rows a query sees; kvpipe(7), REPORTS, has the formulas. */
+ * and nothing that does not. The counts follow from the shapes of each op, and, where positions can
+ * be read, from which rows a query sees; kvpipe(7), REPORTS, has the formulas. */
 #ifndef KVPIPE_WORK_H
 #define KVPIPE_WORK_H
 
 #include "engine/device_memory.h"
 
 /* Floating-point operations (a multiplication and an addition are two), and bytes that are read or
- * written at least once. Elementwise work, norms, rotary embedding, softmax and activations are left
- * out. */
+ * written at least once. Elementwise work, norms, rotary embedding, softmax and activations are
+ * left out. */
 struct work {
 	/* matrix products with weights; attention and attention mass; what retrieval ranks and
 	 * rebuilds by */
@@ -20,8 +20,8 @@ struct work {
 	uint64_t device_peak;           /* bytes of a device with memory of its own */
 };
 
-/* From now on what d is asked to do is added to *work, which outlives it; d->ops->close() closes it as
- * before. */
+/* From now on what d is asked to do is added to *work, which outlives it; d->ops->close() closes it
+ * as before. */
 int work_count(struct device *d, struct work *work, struct engine_error *e);
 
 /* All of them, and for what is true of this moment only the greatest */

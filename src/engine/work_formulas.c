@@ -66,8 +66,8 @@ see_positions(struct seen *s, const struct query *q, const uint32_t *pos, uint32
 	s->rows += end - from;
 }
 
-/* Where positions are on the device only: as if the query rows were the last rows, and none of those
- * before them were missing. */
+/* Where positions are on the device only: as if the query rows were the last rows, and none of
+ * those before them were missing. */
 static void
 see_shapes(struct seen *s, const struct query *q, uint32_t len)
 {

@@ -4,14 +4,15 @@
  *
  * score = the attention mass of h2o.c, reduced over the R query heads of the KV head (their mean
  * unless told otherwise), divided by the number of queries that could see the row: those of its own
- * token and of all later ones, or of as many as a sliding window reaches. So early rows, which more queries have seen, are not ahead as they
- * are in H2O; the latest rows are, which share the attention of their few queries with fewer
- * others, their own token above all. Nothing is always kept here.
+ * token and of all later ones, or of as many as a sliding window reaches. So early rows, which more
+ * queries have seen, are not ahead as they are in H2O; the latest rows are, which share the
+ * attention of their few queries with fewer others, their own token above all. Nothing is always
+ * kept here.
  *
- * Limits: a position and the next position say how many queries there were, when every token of
- * the text has run in every layer, at its own position. They do not after a token selection, or
- * when rows were numbered anew: NEED_EVERY_QUERY has the caller refuse that. Where rows were
- * dropped between parts of a text, later queries have paid their attention to the survivors.
+ * Limits: a position and the next position say how many queries there were, when every token of the
+ * text has run in every layer, at its own position. They do not after a token selection, or when
+ * rows were numbered anew: NEED_EVERY_QUERY has the caller refuse that. Where rows were dropped
+ * between parts of a text, later queries have paid their attention to the survivors.
  *
  * Ours does not differ from kvpress. */
 #include "methods/scorers.h"

@@ -25,7 +25,8 @@ enum {
 	/* every token of the text has run in every layer, at its position: next_position - p
 	 * queries could see the row at position p */
 	NEED_EVERY_QUERY = 32,
-	/* of the observation queries some are of rows that are not stored: learned tokens, a draft */
+	/* of the observation queries some are of rows that are not stored: learned tokens, a
+	 * draft */
 	NEED_UNSTORED = 64
 };
 
@@ -132,7 +133,8 @@ struct ranked;
 /* How layers and KV heads share the budget. */
 struct policy {
 	const char *name;
-	/* how the budgets of the layers differ, how the KV heads of a layer share theirs: budgets.h */
+	/* how the budgets of the layers differ, how the KV heads of a layer share theirs:
+	 * budgets.h */
 	uint32_t (*layers)(const struct layer_share *);
 	int (*heads)(uint32_t *count, const struct ranked *, const struct evict_options *, char *why,
 	    size_t size);
@@ -190,8 +192,8 @@ struct kept {
 	uint32_t heads;
 	uint32_t *count;        /* [G] */
 	uint32_t **keep;        /* [G] -> [count[g]] */
-	/* the most rows that a KV head keeps beyond its budget, which is smaller than what is always
-	 * kept */
+	/* the most rows that a KV head keeps beyond its budget, which is smaller than what is
+	 * always kept */
 	uint32_t beyond;
 	/* of the KV heads that have more rows than the budget: the rows that the policy gives to
 	 * them, before they share, and their budgets, as many as `budgets` together */
@@ -201,10 +203,10 @@ struct kept {
 };
 
 /* Chooses. A head with no more rows than its budget keeps them all. A budget that is smaller than
- * what is always kept (sinks, recent, scores of +inf) leaves just that; one of zero, which a rate of
- * few rows rounds down to, leaves one row where the head would have none. With opt.refuse_small both
- * are EVICT_EBUDGET. EVICT_EINPUT when rows or scores are of the wrong kind for the options; why
- * (size bytes) says so with the numbers. out must be freed by kept_free(). */
+ * what is always kept (sinks, recent, scores of +inf) leaves just that; one of zero, which a rate
+ * of few rows rounds down to, leaves one row where the head would have none. With opt.refuse_small
+ * both are EVICT_EBUDGET. EVICT_EINPUT when rows or scores are of the wrong kind for the options;
+ * why (size bytes) says so with the numbers. out must be freed by kept_free(). */
 int evict_choose(const struct evict_input *in, const struct evict_options *opt, struct kept *out,
     char *why, size_t size);
 void kept_free(struct kept *kept);
@@ -308,10 +310,10 @@ void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R,
 
 /* ---- positions ---- */
 
-/* Turns the keys [n][E] of one KV head in place from positions from[n] to to[n], by
- * (to - from) * freq[i] for the pair (i, i + turned/2), freq[turned/2] as
- * model_rope_frequencies() gives it; the channels from turned on stay. In double precision, rounded to dtype at the end; a row whose position stays is not
- * touched. Returns 0, or -1 when out of memory. */
+/* Turns the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to - from) *
+ * freq[i] for the pair (i, i + turned/2), freq[turned/2] as model_rope_frequencies() gives it; the
+ * channels from turned on stay. In double precision, rounded to dtype at the end; a row whose
+ * position stays is not touched. Returns 0, or -1 when out of memory. */
 int rotate_keys(void *keys, const uint32_t *from, const uint32_t *to, const double *freq,
     uint32_t turned, uint32_t n, uint32_t E, enum kv_dtype dtype);
 

@@ -1,15 +1,15 @@
 /* offload_thresholds.h - how many layers' keys and values go to the host, by the length of the text
  *
- * SpeContext (Xu et al. 2025), section 6. With L layers, H KV heads of width D, groups of alpha query
- * heads, R requests, rows of e bytes an element, and a budget of B rows for a layer on the host, a text of
- * S tokens takes on the device (equation 7; equation 6 with no layer on the host)
+ * SpeContext (Xu et al. 2025), section 6. With L layers, H KV heads of width D, groups of alpha
+ * query heads, R requests, rows of e bytes an element, and a budget of B rows for a layer on the
+ * host, a text of S tokens takes on the device (equation 7; equation 6 with no layer on the host)
  *
  *     M(i, S) = 1.3 (M_O + M_D) + 2 e R H D ((L - i + 1 + alpha) S + i B)
  *
- * bytes when i layers are on the host: M_O of weights, M_D of the retrieval head, three tenths of both for
- * activations, a layer of keys for the head, alpha for keys and values that the authors' program repeats
- * for each query head. e is 2 in the paper, which gives its factor of 4. Algorithm 1 prints the term of the
- * buffers without that factor; equation 7 has it, and is what this is.
+ * bytes when i layers are on the host: M_O of weights, M_D of the retrieval head, three tenths of
+ * both for activations, a layer of keys for the head, alpha for keys and values that the authors'
+ * program repeats for each query head. e is 2 in the paper, which gives its factor of 4. Algorithm
+ * 1 prints the term of the buffers without that factor; equation 7 has it, and is what this is.
  *
  * Pure C. Sums are exact. */
 #ifndef METHODS_OFFLOAD_H
@@ -27,13 +27,14 @@ struct offload_plan {
 
 #define OFFLOAD_NONE UINT32_MAX
 
-/* Algorithm 1: *tokens <- the longest text that fits with i layers on the host, i <= L (UINT64_MAX: any
- * does). Returns 0, and *tokens 0, when not even the fixed part fits. */
+/* Algorithm 1: *tokens <- the longest text that fits with i layers on the host, i <= L (UINT64_MAX:
+ * any does). Returns 0, and *tokens 0, when not even the fixed part fits. */
 int offload_threshold(const struct offload_plan *, uint32_t i, uint64_t *tokens);
 
-/* Algorithm 2: how many layers are on the host, from the last one backwards, while the token behind S
- * others runs: the fewest with which S + 1 tokens fit (equation 8). OFFLOAD_NONE: they never do. As long
- * as a text is shorter than the budget, a layer on the host costs more than it frees, and none goes. */
+/* Algorithm 2: how many layers are on the host, from the last one backwards, while the token behind
+ * S others runs: the fewest with which S + 1 tokens fit (equation 8). OFFLOAD_NONE: they never do.
+ * As long as a text is shorter than the budget, a layer on the host costs more than it frees, and
+ * none goes. */
 uint32_t offload_layers(const struct offload_plan *, uint64_t S);
 
 #endif

@@ -1,7 +1,7 @@
 /* reduce.h - how several scores of one row become one
  *
- * One definition for the options of a method, the arguments of an op and of retrieval: the only header
- * of methods/ that model/ and the backends include. It includes nothing. */
+ * One definition for the options of a method, the arguments of an op and of retrieval: the only
+ * header of methods/ that model/ and the backends include. It includes nothing. */
 #ifndef KVPIPE_REDUCE_H
 #define KVPIPE_REDUCE_H
 

@@ -1,14 +1,14 @@
 /* rotate.c - keys that move to other positions
  *
  * A key is stored after rotary embedding: of its first W channels the pair (k[i], k[i + W/2]) has
- * been turned by p * freq[i]. Rotations add up, so the same key at position q is the stored one turned by (q - p) *
- * freq[i]; the key before rotary embedding need not be known. StreamingLLM (Xiao et al. 2023,
- * section 3.2) gets the same by keeping keys unrotated, and numbering them by their place in the
- * cache whenever they are read.
+ * been turned by p * freq[i]. Rotations add up, so the same key at position q is the stored one
+ * turned by (q - p) * freq[i]; the key before rotary embedding need not be known. StreamingLLM
+ * (Xiao et al. 2023, section 3.2) gets the same by keeping keys unrotated, and numbering them by
+ * their place in the cache whenever they are read.
  *
  * Rows that stand side by side usually move by the same distance, so sines and cosines are kept
- * from one row to the next. What is lost is the rounding of the stored key and that of the
- * result: a key that moves many times is rounded as often.
+ * from one row to the next. What is lost is the rounding of the stored key and that of the result:
+ * a key that moves many times is rounded as often.
  *
  * A factor on the keys (YaRN) stays where it is. Limits: the frequencies must not depend on the
  * length of the text. Those of plain, linear, llama3 and yarn scaling do not; those of "dynamic"

@@ -1,9 +1,9 @@
 /* adapter.c - the tensors of a LookaheadKV adapter: checked against a model, and on its device
  *
- * As in model.c, two passes over the same list of tensors: the first checks names, shapes and values
- * and adds up sizes, the second binds. All matrices lie in one device block. Those of the first
- * factors stay in their type; the second factors become f32 with alpha / r in them, so that no step
- * of the forward pass has to scale. */
+ * As in model.c, two passes over the same list of tensors: the first checks names, shapes and
+ * values and adds up sizes, the second binds. All matrices lie in one device block. Those of the
+ * first factors stay in their type; the second factors become f32 with alpha / r in them, so that
+ * no step of the forward pass has to scale. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -46,8 +46,8 @@ struct adapter {
 /* Reads a folder for a model, which need not be on the device yet. What does not fit the model is
  * refused by name: another model's weights, a tensor that is missing or has another shape, a rank
  * that the configuration does not say, a value that is not finite, an option of LoRA that changes
- * the arithmetic. The overrides are for its own keys and tensors. MODEL_EMISMATCH: it was trained for
- * other weights. */
+ * the arithmetic. The overrides are for its own keys and tensors. MODEL_EMISMATCH: it was trained
+ * for other weights. */
 int adapter_open(const char *dir, const struct model *, const struct overrides *,
     struct adapter **out, char *err, size_t errlen);
 /* Copies it to the model's device: once, before it is run. */

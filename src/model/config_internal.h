@@ -1,7 +1,8 @@
 /* config_internal.h - what the parts of the configuration reader share
  *
  * config.c reads sizes, config_kind.c what a model is, config_keys.c judges keys, config_rope.c
- * reads rotary embedding, config_window.c windows, config_scale.c multipliers. Included by them only. */
+ * reads rotary embedding, config_window.c windows, config_scale.c multipliers. Included by them
+ * only. */
 #ifndef KVPIPE_CONFIG_INTERNAL_H
 #define KVPIPE_CONFIG_INTERNAL_H
 
@@ -28,8 +29,8 @@ struct config {
 
 /* ---- values: config_values.c ---- */
 
-/* Adds to the message of a refusal that --allow-config passes over the key; "rope_scaling.KEY" is one of
- * an object. Nothing where rc is none, or the message has such words already. Returns rc. */
+/* Adds to the message of a refusal that --allow-config passes over the key; "rope_scaling.KEY" is
+ * one of an object. Nothing where rc is none, or the message has such words already. Returns rc. */
 int config_hint(struct config *, const char *key, int rc);
 
 /* NULL where it is absent or null, which is the same in Hugging Face's configurations. */

@@ -5,7 +5,8 @@
 
 #include "model/config_internal.h"
 
-/* 1: all pairs of channels turn alike. The greatest in use are some 10^10, for millions of tokens. */
+/* 1: all pairs of channels turn alike. The greatest in use are some 10^10, for millions of
+ * tokens. */
 static int
 get_theta(struct config *c, const json_t *object, double *theta)
 {
@@ -226,7 +227,8 @@ find_type(struct config *c, const json_t *rope, const char *where, const struct 
 	    config_show(type, text, sizeof text));
 }
 
-/* One of the two objects that can hold it, which can be passed over as a whole; sets the rope fields of m->id, which are zero before. */
+/* One of the two objects that can hold it, which can be passed over as a whole; sets the rope
+ * fields of m->id, which are zero before. */
 static int
 read_object(struct config *c, const char *where, struct model *m, struct kv_model *id)
 {

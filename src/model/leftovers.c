@@ -1,10 +1,11 @@
-/* leftovers.c - what trainers, servers and old classes leave in the files beside the tensors of the model
+/* leftovers.c - what trainers, servers and old classes leave in the files beside the tensors of the
+ * model
  *
- * Harmless is what no model of a family here has ever multiplied with anything: tables that follow from
- * the configuration, masks, counters, heads for other tasks on top of the last hidden state, and what has
- * no elements. Everything else is refused by name, as keys of a configuration are: a bias, a norm of
- * queries, a scale of quantised weights or of a cache in eight bits is part of the arithmetic somewhere
- * else, and what nobody has thought of may be. */
+ * Harmless is what no model of a family here has ever multiplied with anything: tables that follow
+ * from the configuration, masks, counters, heads for other tasks on top of the last hidden state,
+ * and what has no elements. Everything else is refused by name, as keys of a configuration are: a
+ * bias, a norm of queries, a scale of quantised weights or of a cache in eight bits is part of the
+ * arithmetic somewhere else, and what nobody has thought of may be. */
 #include <stdio.h>
 #include <string.h>
 
@@ -74,7 +75,8 @@ is_harmless(const struct tensor *t)
 	return 0;
 }
 
-/* text[size] <- the name, with a star for each number between dots: one word for all layers. Returns text */
+/* text[size] <- the name, with a star for each number between dots: one word for all layers.
+ * Returns text */
 static const char *
 pattern_of(const char *name, char *text, size_t size)
 {

@@ -10,7 +10,8 @@
 #include "model/safetensors.h"
 
 /* needed: [tensors] 1 where the model has asked for the tensor. Of the others, says how many cannot
- * change what it computes. One that might is MODEL_EUNSUPPORTED, unless its name is in the overrides. */
+ * change what it computes. One that might is MODEL_EUNSUPPORTED, unless its name is in the
+ * overrides. */
 int leftovers_check(const struct safetensors *, const uint8_t *needed, const struct overrides *,
     char *err, size_t errlen);
 

@@ -204,8 +204,8 @@ bind_projections(struct loader *ld, uint32_t l)
 	return rc;
 }
 
-/* Those before attention and network, and behind them. Llama's second name means another place where
- * there are both. */
+/* Those before attention and network, and behind them. Llama's second name means another place
+ * where there are both. */
 static int
 bind_stream_norms(struct loader *ld, uint32_t l)
 {

@@ -1,11 +1,12 @@
 /* model.h - a model folder: Hugging Face config.json and safetensors, mapped
  *
  * Llama architecture: RMSNorm, rotary embedding with rotate-half pairing, grouped-query attention,
- * SwiGLU, and what families of models do otherwise (family.h). Whatever the configuration says that changes the
- * arithmetic and is not supported is refused by name (MODEL_EUNSUPPORTED), never ignored.
+ * SwiGLU, and what families of models do otherwise (family.h). Whatever the configuration says that
+ * changes the arithmetic and is not supported is refused by name (MODEL_EUNSUPPORTED), never
+ * ignored.
  *
- * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted
- * to f32. */
+ * Weights stay mapped in their own type; only norm weights and biases (a few KB) are converted to
+ * f32. */
 #ifndef KVPIPE_MODEL_H
 #define KVPIPE_MODEL_H
 
@@ -68,7 +69,8 @@ struct model {
 	 * those of a shorter one are in id until model_expect_text() */
 	double long_factors[KV_ROPE_PAIRS];
 	uint32_t rope_switch;
-	/* of layers: usual ones; those that are not turned; those with a window and a theta of theirs */
+	/* of layers: usual ones; those that are not turned; those with a window and a theta of
+	 * theirs */
 	struct rotary rope, no_rope, window_rope;
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	struct norm norm;                       /* before the head */
@@ -92,8 +94,8 @@ struct model {
  * fields; no weights. */
 int model_config(const char *dir, const struct overrides *, struct model *m, char *err,
     size_t errlen);
-/* Only the ids that end a text, those of generation_config.json before those of config.json; *n is 0
- * where neither says one. eos[MODEL_EOS_MAX]. The same codes. */
+/* Only the ids that end a text, those of generation_config.json before those of config.json; *n is
+ * 0 where neither says one. eos[MODEL_EOS_MAX]. The same codes. */
 int model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t errlen);
 /* No row may stand at this position or behind, unless an earlier one is the end already. */
 void model_end_at(struct model *m, uint32_t position, const char *why);
@@ -108,10 +110,10 @@ void model_expect_snapshot(struct model *, const struct kv_model *snapshot);
 int model_turns_alike(const struct model *, uint64_t tokens);
 
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
- * shape; the message has both shapes. Tensors that it does not need are an error unless the overrides
- * name them, or they are known to be harmless (leftovers.h; with tied embeddings an lm_head.weight
- * that is the same, byte for byte). The model is described completely then, but not yet on the
- * device. */
+ * shape; the message has both shapes. Tensors that it does not need are an error unless the
+ * overrides name them, or they are known to be harmless (leftovers.h; with tied embeddings an
+ * lm_head.weight that is the same, byte for byte). The model is described completely then, but not
+ * yet on the device. */
 int model_open(const char *dir, const struct overrides *, const struct weights_reading *,
     const struct ops *ops, struct dev *dev, struct model **out, char *err, size_t errlen);
 /* Copies the weights to the device: once, before anything is run. */

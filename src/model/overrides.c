@@ -14,8 +14,8 @@ after(const char *name, const char *text, size_t n)
 	return found != NULL ? found + n : NULL;
 }
 
-/* The parts between stars are found from left to right, each at its first place: no way back, so that
- * the time is that of reading the name once for each. */
+/* The parts between stars are found from left to right, each at its first place: no way back, so
+ * that the time is that of reading the name once for each. */
 static int
 matches(const char *pattern, const char *name)
 {

@@ -1,4 +1,5 @@
-/* overrides.h - what of a model folder is passed over although nobody knows it, and who is told of the rest
+/* overrides.h - what of a model folder is passed over although nobody knows it, and who is told of
+ * the rest
  *
  * A folder is refused for what might change the arithmetic. Who knows better names it. */
 #ifndef KVPIPE_OVERRIDES_H

@@ -1,8 +1,8 @@
 /* retrieval_head.c - the tensors of a retrieval head: checked against a model, and on its device
  *
  * As in adapter.c, two passes over the same list of tensors: the first checks names and shapes and
- * adds up sizes, the second copies. A matrix that is multiplied with [e; f] becomes two, and fc three,
- * so that nothing has to be put side by side at each step. */
+ * adds up sizes, the second copies. A matrix that is multiplied with [e; f] becomes two, and fc
+ * three, so that nothing has to be put side by side at each step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +29,8 @@ struct head_loader {
 
 /* ---- the configuration ---- */
 
-/* What draft checkpoints have in config.json besides the shape of a Llama. None of it changes queries
- * and keys: the vocabulary of the draft, how it was trained, what it is called. */
+/* What draft checkpoints have in config.json besides the shape of a Llama. None of it changes
+ * queries and keys: the vocabulary of the draft, how it was trained, what it is called. */
 static const char *const passed[] = {
 	"architectures", "draft_vocab_size", "eagle_config", "target_hidden_size", "target_model_type",
 	"speculators_config", OURS

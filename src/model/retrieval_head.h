@@ -1,8 +1,9 @@
-/* retrieval_head.h - the retrieval head of SpeContext: a layer beside the model whose attention says
- * what the next token will read, before the model runs it
+/* retrieval_head.h - the retrieval head of SpeContext: a layer beside the model whose attention
+ * says what the next token will read, before the model runs it
  *
  * SpeContext (Xu et al. 2025), section 4.3: the draft model of EAGLE-3 (Li et al. 2025), of which
- * embedding, norms and the projections of queries and keys are left. For the token x[p] at position p
+ * embedding, norms and the projections of queries and keys are left. For the token x[p] at position
+ * p
  *
  *     e = RMSNorm(embedding of x[p])
  *     f = RMSNorm(g[p-1]), g[p] = fc . [h_a; h_b; h_c]; 0 where p = 0
@@ -10,14 +11,14 @@
  *
  * where h_a, h_b, h_c are what the residual stream of token p is in front of three layers of the
  * model: the features, which are known before token p+1 runs. (EAGLE-3 counts a row of these from 0
- * at token 1.) A head of W_q and W_k that are as wide as the embedding has no features: the paper can be
- * read both ways.
+ * at token 1.) A head of W_q and W_k that are as wide as the embedding has no features: the paper
+ * can be read both ways.
  *
  * The folder is that of a draft checkpoint: config.json and model.safetensors with midlayer.* and
  * fc.weight, and embed_tokens.weight unless that is the model's. Other tensors of it are not read.
  *
- * Letters as in ops.h, of the head where nothing else is said. Errors are MODEL_* codes, with a message
- * in err[errlen]. */
+ * Letters as in ops.h, of the head where nothing else is said. Errors are MODEL_* codes, with a
+ * message in err[errlen]. */
 #ifndef KVPIPE_RETRIEVAL_HEAD_H
 #define KVPIPE_RETRIEVAL_HEAD_H
 

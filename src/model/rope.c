@@ -25,8 +25,8 @@ llama3(const struct kv_model *id, double freq)
 	return (1 - smooth) * freq / id->rope_factor + smooth * freq;
 }
 
-/* YaRN, equation 17 solved for the pair: the one of W/2 that makes so many turns within the original
- * context. */
+/* YaRN, equation 17 solved for the pair: the one of W/2 that makes so many turns within the
+ * original context. */
 static double
 pair_of_turns(const struct kv_model *id, double turns, uint32_t W)
 {

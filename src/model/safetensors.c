@@ -1,4 +1,5 @@
-/* safetensors.c - reads a safetensors file without copying tensors that lie as they are computed with
+/* safetensors.c - reads a safetensors file without copying tensors that lie as they are computed
+ * with
  *
  * A file is: u64 little-endian length of the header, the header (JSON: name -> dtype, shape,
  * data_offsets; and "__metadata__", which we skip), the data. Nothing in the header is believed
@@ -260,8 +261,8 @@ safetensors_add(struct safetensors *st, const char *dir, const char *name)
 	return rc;
 }
 
-/* Those whose values we compute with must lie at multiples of their size. A header that is not padded
- * leaves all of its file elsewhere: these tensors are copied. */
+/* Those whose values we compute with must lie at multiples of their size. A header that is not
+ * padded leaves all of its file elsewhere: these tensors are copied. */
 static int
 align_tensors(struct safetensors *st)
 {

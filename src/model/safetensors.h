@@ -48,8 +48,8 @@ size_t safetensors_count(const struct safetensors *);
 const struct tensor *safetensors_at(const struct safetensors *, size_t i);
 /* What the first file says of itself under this key; NULL when it says nothing. */
 const char *safetensors_metadata(const struct safetensors *, const char *key);
-/* The path of file i, in the order in which they were opened, which is tensor.file of what is in it;
- * NULL past the end. *opened <- what it was before it was read; NULL: not wanted. */
+/* The path of file i, in the order in which they were opened, which is tensor.file of what is in
+ * it; NULL past the end. *opened <- what it was before it was read; NULL: not wanted. */
 const char *safetensors_file(const struct safetensors *, size_t i, struct stat *opened);
 
 #endif

@@ -1,6 +1,7 @@
 /* safetensors_internal.h - what the parts of the safetensors reader share
  *
- * safetensors.c reads one file, safetensors_shards.c finds those of a folder. Included by them only. */
+ * safetensors.c reads one file, safetensors_shards.c finds those of a folder. Included by them
+ * only. */
 #ifndef KVPIPE_SAFETENSORS_INTERNAL_H
 #define KVPIPE_SAFETENSORS_INTERNAL_H
 

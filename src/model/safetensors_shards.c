@@ -1,7 +1,7 @@
 /* safetensors_shards.c - the files of a model, as an index names them
  *
- * The index says which files there are. Tools that change a shard forget it, so that what the shards
- * hold counts, and the index does not where it says something else: as in transformers. */
+ * The index says which files there are. Tools that change a shard forget it, so that what the
+ * shards hold counts, and the index does not where it says something else: as in transformers. */
 #include <stdlib.h>
 #include <string.h>
 

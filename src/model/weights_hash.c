@@ -1,8 +1,9 @@
 /* weights_hash.c - a hash of all bytes of all tensors, by any number of threads
  *
- * Tensors are cut into pieces of 1 MiB, and each piece is hashed by itself, by whichever thread comes
- * to it first: in the order of the files, so that a disk reads forward. What describes the tensors,
- * and the hashes of their pieces in order, are hashed at the end: neither threads nor shards show. */
+ * Tensors are cut into pieces of 1 MiB, and each piece is hashed by itself, by whichever thread
+ * comes to it first: in the order of the files, so that a disk reads forward. What describes the
+ * tensors, and the hashes of their pieces in order, are hashed at the end: neither threads nor
+ * shards show. */
 #include <endian.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -111,8 +112,8 @@ hash_beside(void *with)
 	return NULL;
 }
 
-/* The caller's thread, which is one of them, tells how far they all are. A thread that cannot be had
- * is done without. */
+/* The caller's thread, which is one of them, tells how far they all are. A thread that cannot be
+ * had is done without. */
 static void
 hash_all(struct work *w)
 {

@@ -1,7 +1,7 @@
 /* weights_known.c - hashes of weights that have been read before
  *
- * A text: a line that names the format, a line for each folder, the newest last, and a line with the
- * XXH3-64 of all before. It is read whole and replaced whole, by rename(2), so that readers and
+ * A text: a line that names the format, a line for each folder, the newest last, and a line with
+ * the XXH3-64 of all before. It is read whole and replaced whole, by rename(2), so that readers and
  * writers need not wait for each other: of two that write at once one is forgotten, and its weights
  * are read again. */
 #include <endian.h>

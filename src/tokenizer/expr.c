@@ -15,8 +15,8 @@
  * takes from the machine's stack. Only address space until it is used. */
 #define JIT_STACK_MOST ((size_t)64 << 20)
 
-/* Steps that matching may take: so many for each byte of what is matched, and, for a short text, once so many
- * besides. Expressions of models take up to 30 for a byte. */
+/* Steps that matching may take: so many for each byte of what is matched, and, for a short text,
+ * once so many besides. Expressions of models take up to 30 for a byte. */
 #define STEPS 256
 #define STEPS_BESIDE 4000000
 

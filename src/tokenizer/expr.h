@@ -11,8 +11,9 @@
 int expr_compile(const char *text, void **code, uint64_t *own, char *err, size_t errlen);
 void expr_free(void *code);
 
-/* What one thread needs to match, and the steps that are left: matching takes no more than some hundred for
- * each byte of all that it is used for, whatever the expression, and is refused then. */
+/* What one thread needs to match, and the steps that are left: matching takes no more than some
+ * hundred for each byte of all that it is used for, whatever the expression, and is refused
+ * then. */
 struct expr_work;
 struct expr_work *expr_work_new(void);          /* NULL: no memory */
 void expr_work_free(struct expr_work *);

@@ -1,7 +1,7 @@
 /* growth.h - how long a text may become when a normaliser or a decoder replaces what is in it
  *
- * A tokenizer.json says what by: without a bound a small file makes gigabytes of a short text. Unicode's
- * own decompositions make 18 characters of one at most. */
+ * A tokenizer.json says what by: without a bound a small file makes gigabytes of a short text.
+ * Unicode's own decompositions make 18 characters of one at most. */
 #ifndef KVPIPE_GROWTH_H
 #define KVPIPE_GROWTH_H
 

@@ -34,11 +34,10 @@ void normalizer_free(struct normalizer *);
 
 struct expr_work;
 
-/* out <- text[len], which must be well-formed UTF-8, normalised; *outlen its bytes. work: its steps are
- * used up, expr.h. prepend:
- * with the steps of this kind; without where the text goes on in the middle of another one.
- * *out is NULL when that is the text itself, otherwise for free(). Linear in len. Returns 0 or
- * a TOKENIZER_E* code with a message. */
+/* out <- text[len], which must be well-formed UTF-8, normalised; *outlen its bytes. work: its steps
+ * are used up, expr.h. prepend: with the steps of this kind; without where the text goes on in the
+ * middle of another one. *out is NULL when that is the text itself, otherwise for free(). Linear in
+ * len. Returns 0 or a TOKENIZER_E* code with a message. */
 int normalizer_run(const struct normalizer *, struct expr_work *work, const char *text, size_t len,
     int prepend, char **out, size_t *outlen, char *err, size_t errlen);
 

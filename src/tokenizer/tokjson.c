@@ -74,11 +74,13 @@ parse(struct load *l, const char *text, size_t n, json_error_t *error)
 	return json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
 }
 
-/* The JSON that is in f; tables: tokenizer.json's. What is no file, and may have no end, is read as far as it is JSON. */
+/* The JSON that is in f; tables: tokenizer.json's. What is no file, and may have no end, is read as
+ * far as it is JSON. */
 static json_t *
 parse_file(struct load *l, FILE *f, int tables, json_error_t *error)
 {
-	/* In tokenizer_config.json no number counts, and one is as large as "no limit" is in Python */
+	/* In tokenizer_config.json no number counts, and one is as large as "no limit" is in
+	 * Python */
 	const size_t flags = JSON_REJECT_DUPLICATES | (tables ? 0 : JSON_DECODE_INT_AS_REAL);
 	struct stat st;
 	json_t *root = NULL;

@@ -23,8 +23,8 @@ struct tokenizer {
 	int byte_level;         /* words are bytes; otherwise characters */
 	int spelled;            /* the last steps of pretok see bytes as vocab_spell() reads them */
 	int ignore_merges;      /* a word that is a token is that token, never mind the merges */
-	/* U+2581 begins a word of its own, unless one of these code points stands before it: sorted,
-	 * those for which there is a merge over that place */
+	/* U+2581 begins a word of its own, unless one of these code points stands before it:
+	 * sorted, those for which there is a merge over that place */
 	int cuts;
 	struct ids joined;
 	char fingerprint[33];   /* formats/kv-snapshot.md section 6, "tokenizer" */
