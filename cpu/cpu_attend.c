@@ -340,7 +340,8 @@ cpu_attend(struct dev *d, float *o, float *lse, const struct query *query,
 
 	if (d->error[0] != '\0' || query->N == 0 || !make_plan(d, &p, query, rows, NULL))
 		return;
-	if ((a.scratch = cpu_scratch(d, attend_floats(d, &p, o != NULL) * sizeof *a.scratch)) != NULL)
+	a.scratch = cpu_scratch(d, attend_floats(d, &p, o != NULL) * sizeof *a.scratch);
+	if (a.scratch != NULL)
 		attend(&a);
 }
 

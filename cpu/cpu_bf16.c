@@ -63,8 +63,8 @@ multiply_item(void *arg, size_t item, int thread)
 		depth = in - i < BF16_DEPTH ? in - i : BF16_DEPTH;
 		p->simd->pack(panel, w + i, in, cols, depth);
 		for (n = first; n < last; n += BF16_ROWS)
-			p->simd->multiply(p->y + n * out + o, out, p->rounded + n * p->ld + i, p->ld,
-			    panel, last - n < BF16_ROWS ? last - n : BF16_ROWS, cols, depth,
+			p->simd->multiply(p->y + n * out + o, out, p->rounded + n * p->ld + i,
+			    p->ld, panel, last - n < BF16_ROWS ? last - n : BF16_ROWS, cols, depth,
 			    i == 0 && p->bias != NULL ? p->bias + o : NULL, i > 0 || p->add);
 	}
 }
@@ -99,6 +99,6 @@ cpu_bf16_matmul(struct dev *d, float *y, const float *x, const struct mat *w, co
 	size_t n;
 
 	for (n = 0; n < N; n += SLAB)
-		multiply_slab(d, y + n * w->out, x + n * w->in, w, bias, N - n < SLAB ? N - n : SLAB,
-		    add);
+		multiply_slab(d, y + n * w->out, x + n * w->in, w, bias,
+		    N - n < SLAB ? N - n : SLAB, add);
 }

@@ -118,8 +118,8 @@ cpu_one_query_row(struct dev *d, const struct query *query)
 	if (query->N != 1)
 		cpu_fail(d, "retrieval for %u query rows, not 1", query->N);
 	if (query->window != 0)
-		cpu_fail(d, "retrieval in sliding-window attention, of %u positions, is not supported",
-		    query->window);
+		cpu_fail(d, "retrieval in sliding-window attention, of %u positions, is not "
+		    "supported", query->window);
 	return d->error[0] == '\0';
 }
 

@@ -88,8 +88,9 @@ fits(struct dev *d, const struct entries *e, const struct layer_rows *rows, size
 		return 0;
 	if (e->heads != rows->heads || e->width != rows->width || e->rows == 0 ||
 	    e->bytes != bytes || kv_dtype_size(rows->dtype) == 0) {
-		cpu_fail(d, "index: %zu bytes for %u rows of %u KV heads of width %u, and keys of %u of "
-		    "width %u", e->bytes, e->rows, e->heads, e->width, rows->heads, rows->width);
+		cpu_fail(d, "index: %zu bytes for %u rows of %u KV heads of width %u, and keys of "
+		    "%u of width %u", e->bytes, e->rows, e->heads, e->width, rows->heads,
+		    rows->width);
 		return 0;
 	}
 	for (g = 0; g < e->heads; g++)
@@ -104,7 +105,8 @@ fits(struct dev *d, const struct entries *e, const struct layer_rows *rows, size
 static int
 bits_fit(struct dev *d, const struct entries *e, const struct layer_rows *rows)
 {
-	if (d->error[0] == '\0' && e->rows != 16 && e->rows != 32 && e->rows != 64 && e->rows != 128)
+	if (d->error[0] == '\0' && e->rows != 16 && e->rows != 32 && e->rows != 64 &&
+	    e->rows != 128)
 		cpu_fail(d, "index: keys in one bit for %u rows at a time", e->rows);
 	return fits(d, e, rows, bits_bytes(e));
 }
@@ -218,7 +220,8 @@ cap_scores(const struct index_call *c, size_t g, size_t first, size_t last)
 	size_t r;
 
 	for (r = 0; r < c->R && c->softcap > 0; r++)
-		c->simd->cap(c->score + (g * c->R + r) * c->stride + first, last - first, c->softcap);
+		c->simd->cap(c->score + (g * c->R + r) * c->stride + first, last - first,
+		    c->softcap);
 }
 
 /* Scores of rows first .. last-1 of KV head g with their keys */
@@ -228,7 +231,8 @@ score_keys(const struct index_call *c, size_t g, size_t first, size_t last)
 	if (first >= last)
 		return;
 	c->simd->dots(c->score + g * c->R * c->stride + first, c->stride,
-	    c->arranged + g * c->R * DOTS_LD(c->E), c->R, key_at(c, g, first), c->dtype, last - first, c->E, NULL, 0);
+	    c->arranged + g * c->R * DOTS_LD(c->E), c->R, key_at(c, g, first), c->dtype,
+	    last - first, c->E, NULL, 0);
 	cap_scores(c, g, first, last);
 }
 

@@ -119,8 +119,8 @@ struct simd {
 	float (*lse)(const float *score, size_t n);
 	/* joint[i] <- an increasing function of the maximum (or sum) over the R rows of
 	 * score[R][stride] of exp(score[r][i] - lse[r]), i < n */
-	void (*group_reduce)(float *joint, const float *score, size_t stride, const float *lse, size_t n,
-	    size_t R, enum reduce);
+	void (*group_reduce)(float *joint, const float *score, size_t stride, const float *lse,
+	    size_t n, size_t R, enum reduce);
 	/* out[k] <- the numbers of the k greatest of n scores, as topk() in ops.h, 1 <= k <= n.
 	 * scratch of 3 (n + TOPK_SLACK) */
 	void (*topk)(uint32_t *out, const float *score, size_t n, size_t k, uint32_t *scratch);

@@ -268,7 +268,8 @@ transpose_keys(float *kt, const struct tile *t, const enum kv_dtype type, size_t
 		for (e = 0; e < E; e += VL) {
 			n = E - e < VL ? E - e : VL;
 			for (i = 0; i < VL && row + i < t->ahead; i++)
-				__builtin_prefetch(t->k + (t->at[KEY_TILE + row + i] * E + e) * size);
+				__builtin_prefetch(t->k + (t->at[KEY_TILE + row + i] * E + e) *
+				    size);
 			if (row + VL <= t->rows && n == VL) {
 UNROLL				for (i = 0; i < VL; i++)
 					r[i] = vload_as(t->k, t->at[row + i] * E + e, type);

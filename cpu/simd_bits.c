@@ -69,8 +69,8 @@ add_where(vf sum, vmask m, vf w)
 
 /* n channels of scale_queries(), from e on; n is VL, or less at the end */
 INLINE void
-scale_queries_part(vf *sum, float *w, const float *q, const int nh, const void *entry, size_t E, size_t e,
-    const size_t n)
+scale_queries_part(vf *sum, float *w, const float *q, const int nh, const void *entry, size_t E,
+    size_t e, const size_t n)
 {
 	vf zero, scale, qv;
 	int h;

@@ -250,7 +250,8 @@ select_from(uint32_t *out, const uint32_t *key, const uint32_t *at, size_t n, ui
 	size_t i, count = 0, more;
 
 	for (i = 0; i + VL <= n; i += VL, count += more) {
-		more = compress(some, vload_u32(at + i), vload_u32(key + i), limit, UINT32_MAX - limit);
+		more = compress(some, vload_u32(at + i), vload_u32(key + i), limit,
+		    UINT32_MAX - limit);
 #if VL == 16
 		_mm512_mask_storeu_epi32(out + count, (__mmask16)((1u << more) - 1),
 		    _mm512_loadu_si512(some));

@@ -18,7 +18,7 @@
 #define XROWS (VL == 16 ? 4 : 2)     /* rows of x: WROWS * XROWS sums fit the registers */
 #define LONG_ROWS 8                  /* weight rows side by side with one long row of x */
 #define LONG 4096                    /* channels of more than half of the L1 cache */
-#define STREAM_AHEAD 4096            /* bytes from what is read to what is prefetched, in one stream .. */
+#define STREAM_AHEAD 4096            /* bytes between a read and its prefetch, in one stream .. */
 #define LONG_AHEAD 512               /* .. and in eight */
 #define PAIR (2 * VL)                /* channels that are taken at a time */
 
@@ -199,8 +199,9 @@ dots(float *y, size_t ldy, const float *x, size_t N, const void *w, const enum k
 
 	if (VL == 16 && N == 1 && in > LONG)
 		for (; r + LONG_ROWS <= rows; r += LONG_ROWS)
-			dot_block(y + r, ldy, x, 1, (const char *)w + r * in * size, type, LONG_ROWS, in,
-			    bias == NULL ? NULL : bias + r, add, LONG_AHEAD, INTO_L2);
+			dot_block(y + r, ldy, x, 1, (const char *)w + r * in * size, type,
+			    LONG_ROWS, in, bias == NULL ? NULL : bias + r, add, LONG_AHEAD,
+			    INTO_L2);
 	for (; VL == 16 && N == 1 && r < rows; r++)
 		dot_block(y + r, ldy, x, 1, (const char *)w + r * in * size, type, 1, in,
 		    bias == NULL ? NULL : bias + r, add, STREAM_AHEAD, INTO_L1);

@@ -99,7 +99,7 @@ struct kv_clusters {
 	uint32_t sink;                  /* rows in front that are in none */
 	const uint32_t *count;          /* [G] clusters */
 	const uint32_t *end;            /* [G] rows from here on are in none */
-	const uint32_t *label;          /* heads in order: [max(end[g] - sink, 0)], below count[g] */
+	const uint32_t *label;          /* of each head [max(end[g] - sink, 0)], below count[g] */
 	const void *mean;               /* element, heads in order: [count[g]][E] */
 };
 
@@ -107,7 +107,7 @@ struct kv_low_rank {
 	uint32_t chunk;                 /* u: rows of a chunk */
 	uint32_t n;                     /* rows that are in the index, a multiple of chunk */
 	uint32_t rank;                  /* r, at least 1 */
-	uint32_t n_exact;               /* x: chunks of each KV head whose keys are needed as they are */
+	uint32_t n_exact;               /* x: chunks of each KV head with exact keys */
 	const uint32_t *exact;          /* [G][x] their numbers, ascending */
 	const void *left;               /* element [n][r] */
 	const void *right;              /* element [G][E][r] */

@@ -130,7 +130,8 @@ write_clusters(struct kv_writer *w, uint32_t layer, const struct kv_clusters *x)
 	begin(&f, 1, w);
 	put32(f.head + CLUSTERS_SINK, x->sink);
 	end = clusters_label(heads) + 4 * labels;
-	return kv_write(w, kv_kind_type(KV_CLUS), layer, (unsigned)element, (const struct kv_span[]){
+	return kv_write(w, kv_kind_type(KV_CLUS), layer, (unsigned)element,
+	    (const struct kv_span[]){
 	    { f.head, INDEX_HEAD }, { x->count, heads * sizeof *x->count },
 	    { x->end, heads * sizeof *x->end }, { x->label, (size_t)labels * sizeof *x->label },
 	    { f.fill, (size_t)(round64(end) - end) }, { x->mean, (size_t)means * row } }, 6);
@@ -153,7 +154,8 @@ write_low_rank(struct kv_writer *w, uint32_t layer, const struct kv_low_rank *x)
 	put32(f.head + LOW_RANK_ROWS, x->n);
 	put32(f.head + LOW_RANK_RANK, x->rank);
 	put32(f.head + LOW_RANK_CHUNKS, x->n_exact);
-	return kv_write(w, kv_kind_type(KV_LOWR), layer, (unsigned)element, (const struct kv_span[]){
+	return kv_write(w, kv_kind_type(KV_LOWR), layer, (unsigned)element,
+	    (const struct kv_span[]){
 	    { f.head, INDEX_HEAD }, { x->exact, (size_t)heads * x->n_exact * sizeof *x->exact },
 	    { f.fill, (size_t)(round64(end) - end) }, { x->left, (size_t)n.left * element },
 	    { x->right, (size_t)n.right * element },

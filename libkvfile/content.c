@@ -66,13 +66,15 @@ kv_size_check(const struct kv_head *head, uint64_t total, const struct kv_header
 		if (h->kind == KV_BITS)
 			element = 2;
 		if (h->element_size != element)
-			return kv_bad(why, "element size %u, must be %zu", h->element_size, element);
+			return kv_bad(why, "element size %u, must be %zu", h->element_size,
+			    element);
 		return at_least(h, INDEX_HEAD, 1, why);
 	case KV_LGTS:
 		return exactly(h, 4 * (uint64_t)m->vocabulary, why);
 	case KV_RHDK:
 		if (h->element_size != element)
-			return kv_bad(why, "element size %u, must be %zu", h->element_size, element);
+			return kv_bad(why, "element size %u, must be %zu", h->element_size,
+			    element);
 		return at_least(h, head_keys_data(0), 1, why);
 	case KV_EVNT:
 		return at_least(h, 24, 4, why);
@@ -93,7 +95,8 @@ int
 kv_content_is_checked(enum kv_kind kind)
 {
 	return kind == KV_POSN || kind == KV_OBSQ || kind == KV_MASS || kind == KV_PAID ||
-	    kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV || kv_kind_is(kind, KV_INDEX);
+	    kind == KV_SCOR || kind == KV_RHDK || kind == KV_EVNT || kind == KV_PROV ||
+	    kv_kind_is(kind, KV_INDEX);
 }
 
 static int
@@ -222,7 +225,8 @@ check_head_keys(const struct kv_head *head, const struct kv_header *h, const uin
 	if (features > 1 << 24)
 		return kv_bad(why, "%u features", features);
 	/* below 2^12 * 2^32 * 2^10 * 2^2 */
-	if (exactly(h, data + (uint64_t)heads * n * width * kv_dtype_size(head->dtype), why) != KV_OK)
+	if (exactly(h, data + (uint64_t)heads * n * width * kv_dtype_size(head->dtype),
+	    why) != KV_OK)
 		return why->code;
 	if (!all_zero(p + HEAD_KEYS_FIELDS_END, HEAD_KEYS_FEATURE - HEAD_KEYS_FIELDS_END) ||
 	    !all_zero(p + feature_end, (size_t)(data - feature_end)))

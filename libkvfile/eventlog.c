@@ -208,7 +208,8 @@ kv_log_count(const struct kv_log *log, int kind)
 	size_t at;
 
 	for (at = 0; at < log->size; at += event_size(log->data + at, log->kv_heads))
-		n += kind == 0 || event_kind(log->data + at, log->kv_heads) == (enum kv_event_kind)kind;
+		n += kind == 0 ||
+		    event_kind(log->data + at, log->kv_heads) == (enum kv_event_kind)kind;
 	return n;
 }
 

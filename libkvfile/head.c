@@ -206,8 +206,8 @@ get_layers(uint8_t *set, const json_t *v, const struct head_field *f, struct kv_
 	return json_is_array(v) ? KV_OK : kv_bad(why, "%s must be a list of layers", f->key);
 }
 
-static int get_fields(struct kv_model *m, json_t *o, const struct head_field *fields, const char *name,
-    struct kv_message *why);
+static int get_fields(struct kv_model *m, json_t *o, const struct head_field *fields,
+    const char *name, struct kv_message *why);
 
 static int
 get_field(struct kv_model *m, json_t *v, const struct head_field *f, struct kv_message *why)
@@ -264,7 +264,8 @@ kv_head_is_left_out(const struct kv_model *m, const struct head_field *f)
 	if (f->kind == REAL)
 		return *(const double *)(const void *)at == 0;
 	if (f->kind == LAYERS)
-		return memcmp(at, (const uint8_t[KV_LAYERS_MOST / 8]){ 0 }, KV_LAYERS_MOST / 8) == 0;
+		return memcmp(at, (const uint8_t[KV_LAYERS_MOST / 8]){ 0 },
+		    KV_LAYERS_MOST / 8) == 0;
 	return f->kind == FLAG ? *(const int *)(const void *)at == 0 :
 	    *(const uint32_t *)(const void *)at == 0;
 }

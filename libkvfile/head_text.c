@@ -13,7 +13,8 @@
 #include <string.h>
 
 struct text {
-	char data[4096 + 32 * KV_ROPE_PAIRS + 5 * KV_LAYERS_MOST];   /* enough for every field at its longest */
+	/* enough for every field at its longest */
+	char data[4096 + 32 * KV_ROPE_PAIRS + 5 * KV_LAYERS_MOST];
 	size_t n;
 };
 
@@ -109,7 +110,8 @@ put_value(struct text *t, const struct kv_model *m, const struct head_field *f, 
 	case TEXT:
 	case HASH:
 		if (json)
-			put_text(t, at, f->kind == TEXT ? sizeof m->architecture : sizeof m->weights);
+			put_text(t, at, f->kind == TEXT ? sizeof m->architecture :
+			    sizeof m->weights);
 		else
 			put(t, "%s", (const char *)at);
 		break;

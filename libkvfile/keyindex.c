@@ -19,8 +19,8 @@ static int
 sized(const struct kv_header *h, uint64_t size, const char *for_what, struct kv_message *why)
 {
 	if (h->raw_size != size)
-		return kv_bad(why, "%llu bytes of content, %s need %llu", (ull)h->raw_size, for_what,
-		    (ull)size);
+		return kv_bad(why, "%llu bytes of content, %s need %llu", (ull)h->raw_size,
+		    for_what, (ull)size);
 	return KV_OK;
 }
 
@@ -35,8 +35,8 @@ check_front(const struct kv_header *h, const uint8_t *p, const struct kv_row_sto
 	uint32_t u = get32(p + INDEX_ROWS);
 
 	if (!kv_same_hash(keys, rows->keys))
-		return kv_bad(why, "made from other keys: their hash is %016llx, this layer's %016llx",
-		    (ull)keys, (ull)rows->keys);
+		return kv_bad(why, "made from other keys: their hash is %016llx, this layer's "
+		    "%016llx", (ull)keys, (ull)rows->keys);
 	if (h->kind == KV_BITS && u != 16 && u != 32 && u != 64 && u != 128)
 		return kv_bad(why, "groups of %u rows, must be 16, 32, 64 or 128", u);
 	if (h->kind == KV_PAGE && (u < 2 || u > PAGE_MOST))
@@ -95,8 +95,8 @@ found:
 			    i, e);
 		else if (get16(p + 2 * ((size_t)width + e)) >= F16_INFINITY)
 			break;
-	return kv_bad(why, "head %u group %u channel %u: the scale is negative, or not finite", g, i,
-	    e);
+	return kv_bad(why, "head %u group %u channel %u: the scale is negative, or not finite", g,
+	    i, e);
 }
 
 /* The labels of one KV head, and that each cluster has one. used: a byte for each cluster. */

@@ -108,7 +108,7 @@ struct kv_model {
 	enum kv_dtype weights_dtype;
 	char weights[33];               /* fingerprints, 32 lower-case hexadecimal digits, 6 */
 	char tokenizer[33];
-	uint32_t weights_rule;          /* 2: weights is of all bytes; 0: of samples, by an old writer */
+	uint32_t weights_rule;          /* 2: weights is of all bytes; 0: of samples (older) */
 };
 
 struct kv_head {

@@ -37,7 +37,9 @@ kv_folder_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
-	return slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	if (slash == NULL)
+		return strdup(".");
+	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
 /* Linux's fs.protected_symlinks. It cannot look at what is opened by another name. */

@@ -72,7 +72,8 @@ TEMPLATE("deepseek-r1", "<" BAR "begin" LOW "of" LOW "sentence" BAR "> <" BAR "U
     "{% for m in messages %}{% if m.role == 'user' %}<" BAR "User" BAR ">{{ m.content }}"
     "{% elif m.role == 'assistant' %}<" BAR "Assistant" BAR ">"
     "{{ m.content.split('</think>')|last }}<" BAR "end" LOW "of" LOW "sentence" BAR ">"
-    "{% endif %}{% endfor %}{% if add_generation_prompt %}<" BAR "Assistant" BAR "><think>\n{% endif %}")
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}"
+    "<" BAR "Assistant" BAR "><think>\n{% endif %}")
 #undef BAR
 #undef LOW
 

@@ -54,7 +54,8 @@ join_parts(const json_t *parts)
 		return NULL;
 	for (i = 0; i < json_array_size(parts); i++) {
 		len = json_string_length(text_part(json_array_get(parts, i)));
-		whole &= fwrite(json_string_value(text_part(json_array_get(parts, i))), 1, len, f) == len;
+		whole &= fwrite(json_string_value(text_part(json_array_get(parts, i))), 1, len,
+		    f) == len;
 	}
 	whole &= fclose(f) == 0;
 	if (whole && p != NULL)                 /* fclose() may succeed without memory for it */

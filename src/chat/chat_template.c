@@ -343,7 +343,8 @@ chat_folder_names(const char *dir, json_t *names)
 	if ((path = join_path(dir, ADDITIONAL)) != NULL &&
 	    (n = scandir(path, &files, is_template_file, alphasort)) >= 0) {
 		for (i = 0; i < n; i++) {
-			add_name(names, files[i]->d_name, strlen(files[i]->d_name) - strlen(".jinja"));
+			add_name(names, files[i]->d_name,
+			    strlen(files[i]->d_name) - strlen(".jinja"));
 			free(files[i]);
 		}
 		free(files);
@@ -382,8 +383,9 @@ no_template(struct opening *o)
 	if (o->name != NULL)
 		snprintf(o->err, o->errlen,
 		    "there is no template \"%s\": %s%s%s%s%s are built in, and a name "
-		    "with a slash is that of a file", o->name, there, there[0] != '\0' ? " in " : "",
-		    there[0] != '\0' ? o->dir : "", there[0] != '\0' ? "; " : "", known);
+		    "with a slash is that of a file", o->name, there,
+		    there[0] != '\0' ? " in " : "", there[0] != '\0' ? o->dir : "",
+		    there[0] != '\0' ? "; " : "", known);
 	else if (there[0] != '\0')
 		snprintf(o->err, o->errlen, "%s has no default template: --template NAME chooses "
 		    "one of its %s", o->dir, there);

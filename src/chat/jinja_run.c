@@ -9,7 +9,7 @@
 #ifndef FUZZ
 #define BLOCK 65536
 #else
-#define BLOCK 0                 /* each in a block of its own, so that AddressSanitizer sees its end */
+#define BLOCK 0                 /* a block for each, so that AddressSanitizer sees its end */
 #endif
 
 struct arena_block {

@@ -37,7 +37,8 @@ struct run {
 
 /* Work is counted in steps, so that a rendering ends whatever its template says. A step is
  *
- *   a statement, an expression, a filter, a test, a value that is made of JSON, printed or compared;
+ *   a statement, an expression, a filter, a test, a value that is made of JSON, printed or
+ *   compared;
  *   CHARGED_NAMES names that are passed over until a variable or a key is found;
  *   CHARGED_BYTES bytes of memory that is taken, or of a text that is gone through.
  *
@@ -86,7 +87,7 @@ enum value_kind {
 
 struct value {
 	enum value_kind kind;
-	unsigned char mark;             /* what of a number, a truth value or none is printed has it */
+	unsigned char mark;             /* of the text that a number, true, false or none prints */
 	union {
 		int64_t i;              /* V_INT, V_BOOL */
 		double r;

@@ -162,8 +162,8 @@ refuse_small(const struct ranked *r, uint32_t g, uint32_t count, char *why, size
 {
 	const struct always *a = &r->always[g];
 
-	snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: %u are always kept "
-	    "(%u sink, %u recent, %u scored +inf)", g, count, r->n[g], always_kept(a), a->sink,
+	snprintf(why, size, "KV head %u: a budget of %u of %u rows is too small: %u are always "
+	    "kept (%u sink, %u recent, %u scored +inf)", g, count, r->n[g], always_kept(a), a->sink,
 	    a->recent, a->infinite);
 	return EVICT_EBUDGET;
 }

@@ -29,7 +29,7 @@ struct footprint {
 	uint64_t tokens;                /* T, the ids in TOKS */
 	int stored_only;                /* tokens that are run and not stored do not count; set it
 	                                 * before the first event */
-	double *entries;                /* [L][G] of the tokens that the layer ran; exact below 2^53 */
+	double *entries;                /* [L][G] of tokens that the layer ran; exact below 2^53 */
 	/* [L][G] of all tokens that ran, by the time of the whole model; times L, so that they are
 	 * whole numbers */
 	double *memory;

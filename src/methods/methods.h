@@ -70,7 +70,7 @@ struct score_input {
 	 * tokens that are not stored */
 	const uint32_t *window_pos;
 	uint32_t next_position;
-	uint32_t sees;                          /* positions that a query sees in this layer; 0: all */
+	uint32_t sees;                          /* positions that a query here sees; 0: all */
 };
 
 struct method {
@@ -136,8 +136,8 @@ struct policy {
 	/* how the budgets of the layers differ, how the KV heads of a layer share theirs:
 	 * budgets.h */
 	uint32_t (*layers)(const struct layer_share *);
-	int (*heads)(uint32_t *count, const struct ranked *, const struct evict_options *, char *why,
-	    size_t size);
+	int (*heads)(uint32_t *count, const struct ranked *, const struct evict_options *,
+	    char *why, size_t size);
 	int global;             /* all layers and KV heads share one budget: global_counts() */
 	const char *uses;       /* "alpha normalize": as struct method.uses, of kv-evict */
 	const char *aliases, *about;    /* as those of struct method */

@@ -219,8 +219,8 @@ check_shape(const struct row_list *list, const struct evict_input *in, char *why
 			snprintf(why, size, "line %zu: layer %u of a model of %u layers", x->number,
 			    x->layer, in->layers);
 		else if (x->head >= heads)
-			snprintf(why, size, "line %zu: KV head %u of a model of %u KV heads", x->number,
-			    x->head, heads);
+			snprintf(why, size, "line %zu: KV head %u of a model of %u KV heads",
+			    x->number, x->head, heads);
 		else
 			continue;
 		return EVICT_EINPUT;
@@ -243,8 +243,8 @@ find_rows(uint32_t **keep, const struct row_list *list, const struct row_list_li
 		while (row < n && pos[row] < want[i])
 			row++;
 		if (row == n || pos[row] != want[i]) {
-			snprintf(why, size, "line %zu: layer %u KV head %u has no row at position %u",
-			    line->number, line->layer, line->head, want[i]);
+			snprintf(why, size, "line %zu: layer %u KV head %u has no row at position "
+			    "%u", line->number, line->layer, line->head, want[i]);
 			return EVICT_EINPUT;
 		}
 		(*keep)[i] = row;
@@ -275,7 +275,8 @@ row_list_choose(const struct row_list *list, const struct evict_input *in, struc
 			break;
 		}
 		out->count[g] = (uint32_t)line->n;
-		code = find_rows(&out->keep[g], list, line, rows->pos[g], rows->count[g], why, size);
+		code = find_rows(&out->keep[g], list, line, rows->pos[g], rows->count[g], why,
+		    size);
 	}
 	if (code != EVICT_OK)
 		kept_free(out);

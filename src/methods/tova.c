@@ -103,8 +103,8 @@ score_tova(const struct score_input *in, const struct score_options *opt, float 
 	for (g = 0; !short_of_memory && g < rows->heads; g++) {
 		n = merge_positions(more, t, n, rows->pos[g], rows->count[g]);
 		swap = t, t = more, more = swap;
-		add_head(t, rows->pos[g], rows->count[g], in->window_mass + (size_t)g * R * in->stride,
-		    in->stride, R);
+		add_head(t, rows->pos[g], rows->count[g],
+		    in->window_mass + (size_t)g * R * in->stride, in->stride, R);
 	}
 	for (g = 0; !short_of_memory && g < rows->heads; g++) {
 		score_head(score, t, rows->pos[g], rows->count[g], query, opt->keep_last);
