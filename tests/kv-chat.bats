@@ -355,7 +355,7 @@ json.dump(c, open("t/tokenizer_config.json", "w"))'
 }
 
 @test "work inside a step is counted by what it goes through, of every filter, test, method, function and operator" {
-	"$PYTHON" - "$ROOT/chat" <<-'E'
+	"$PYTHON" - "$ROOT/src/chat" <<-'E'
 		import json, re, subprocess, sys
 		N = 4096
 		text = "ab c" * (N // 4)
