@@ -140,7 +140,7 @@ print(json.dumps([{"role": "user", "content": [part, part]}]))' >long
 # The allocator of jansson is one for the whole process: it belongs to the program, not to a library that a program may link.
 @test "only the programs give the JSON library its allocator" {
 	cd "$ROOT"
-	run grep -rl json_set_alloc_funcs --include='*.c' libkvfile methods tokenizer chat model cpu gpu engine cli tools
+	run grep -rl json_set_alloc_funcs --include='*.c' libkvfile src cpu gpu tools
 	assert_output src/cli/json.c
 	run nm -D "$O/libkvfile.so"
 	refute_output --partial json_set_alloc_funcs
