@@ -44,7 +44,7 @@ sorted_calls() {
 @test "every script parses in every shell" {
 	local shell script
 	while read -r shell; do
-		for script in "$ROOT"/{examples,examples/methods,experiments,cli,tests}/*.sh; do
+		for script in "$ROOT"/{examples,examples/methods,experiments,src/cli,tests}/*.sh; do
 			# shellcheck disable=SC2086 # words
 			$shell -n "$script" || fail "$shell: $script"
 		done
