@@ -7,6 +7,7 @@ setup_file() {
 	load helper
 	cd "$BATS_FILE_TMPDIR" || return
 	small_talk 3 >text
+	ln -s "$DEMO" demo
 	kv-prefill -m "$DEMO" -w 8 -o full.kv text
 	kv-score --method snapkv -o scored.kv full.kv
 	kv-tokenize -m "$DEMO" text >ids
@@ -34,25 +35,24 @@ setup() {
 # Each input that is a list, a table or JSON: its file and what reads it, with FILE where it stands
 readers() {
 	cat <<-'END'
-		ids/kv-prefill -m $DEMO --ids FILE
-		ids/kv-tokenize -m $DEMO -d FILE
-		ids/kv-observe -m $DEMO --ids-from FILE full.kv
-		ids/kv-decode -m $DEMO --ids --force FILE full.kv
+		ids/kv-prefill -m demo --ids FILE
+		ids/kv-tokenize -m demo -d FILE
+		ids/kv-observe -m demo --ids-from FILE full.kv
+		ids/kv-decode -m demo --ids --force FILE full.kv
 		rows/kv-evict --rows FILE full.kv
 		mask/kv-evict --heads FILE --sink 2 --recent 3 scored.kv
 		scores/kv-score --from FILE full.kv
 		table/kv-footprint --critical FILE
-		messages/kv-chat -m $DEMO --template ./bare.jinja FILE
-		lines/kv-chat -m $DEMO --template ./bare.jinja FILE
-		lines/kv-chat -m $DEMO --template ./bare.jinja --text FILE
+		messages/kv-chat -m demo --template ./bare.jinja FILE
+		lines/kv-chat -m demo --template ./bare.jinja FILE
+		lines/kv-chat -m demo --template ./bare.jinja --text FILE
 	END
 }
 
 # run_reader COMMAND FILE
 run_reader() {
-	local command=${1//\$DEMO/$DEMO}
 	# shellcheck disable=SC2086 # words
-	${command//FILE/$2} >out
+	${1//FILE/$2} >out
 }
 
 # said FILE: what is in the output, without the names and hashes of lists
@@ -133,7 +133,6 @@ print(kvread.read(sys.stdin.buffer).tokens)' "$FORMAT"; }
 }
 
 @test "a text where the name of a file is wanted: the message says where texts come from" {
-	ln -sfn "$DEMO" demo
 	for command in 'kv-prefill -m demo' 'kv-tokenize -m demo' 'kv-chat -m demo --template ./bare.jinja' 'kv-decode -m demo full.kv --force' \
 	    'kv-decode -m demo full.kv --questions'; do
 		# shellcheck disable=SC2086 # words

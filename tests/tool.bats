@@ -312,7 +312,7 @@ told() {
 	local program option help counts=0
 	for program in "$O"/kv-*; do
 		[ -x "$program" ] || continue
-		help=$($program --help)
+		help=$("$program" --help)
 		while read -r option; do
 			grep -q -e "--$option " <<<"$help" || continue
 			run -2 "$program" "--$option" 4294967295
