@@ -234,7 +234,8 @@ begin_ahead(struct dev *d)
 
 uint64_t
 gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen,
-    const struct layer_rows *rows, const struct low_rank *low, const struct offload_slots *f, int ahead)
+    const struct layer_rows *rows, const struct low_rank *low, const struct offload_slots *f,
+    int ahead)
 {
 	const size_t bytes = f->to->width * kv_dtype_size(f->to->dtype);
 	const uintptr_t places = (uintptr_t)f->to->k | (uintptr_t)f->to->v | (uintptr_t)f->k | (uintptr_t)f->v;

@@ -28,12 +28,11 @@ least_rows(const struct retrieval_options *o, const struct layer_index *x)
 /* Centroids, and the label of each row */
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
-    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+    const struct layer_rows *rows, const struct layer_index *x)
 {
 	const uint64_t row = t->E * kv_dtype_size(t->dtype);
 
 	s->index_bytes += x->mean.len[g] * row + rows->len[g] * (uint64_t)4;
-	s->key_bytes += n_rows * row;
 }
 
 const struct retrieval_method retrieval_cluster = { .rank = score_clusters, .slots = least_rows,

@@ -36,14 +36,15 @@ score_rows_by_bits(struct retrieval *t, const struct query *query, const struct 
 	return t->score;
 }
 
+/* Rows that have no bits yet are scored by their keys. */
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
-    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+    const struct layer_rows *rows, const struct layer_index *x)
 {
 	const uint64_t row = t->E * kv_dtype_size(t->dtype);
 
 	s->index_bytes += x->bits.len[g] * (uint64_t)x->bits.bytes;
-	s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows + n_rows) * row;
+	s->key_bytes += (rows->len[g] - x->bits.len[g] * (uint64_t)x->bits.rows) * row;
 }
 
 const struct retrieval_method retrieval_fier = { .rank = score_rows_by_bits, .count = count_bytes,

@@ -124,21 +124,20 @@ least_rows_eval(const struct retrieval_options *o, const struct layer_index *x)
 
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
-    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+    const struct layer_rows *rows, const struct layer_index *x)
 {
+	(void)t;
 	(void)rows;
 	s->index_bytes += x->pages.len[g] * (uint64_t)x->pages.bytes;
-	s->key_bytes += n_rows * t->E * kv_dtype_size(t->dtype);
 }
 
 /* The page that is not in the index was scored, too. */
 static void
 count_bytes_eval(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
-    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+    const struct layer_rows *rows, const struct layer_index *x)
 {
 	(void)rows;
 	s->index_bytes += t->n[g] * (uint64_t)x->pages.bytes;
-	s->key_bytes += n_rows * t->E * kv_dtype_size(t->dtype);
 }
 
 const struct retrieval_method retrieval_quest = { .rank = score_pages, .slots = least_rows,

@@ -13,12 +13,12 @@
 #include "retrieval/retrieval_internal.h"
 
 static const struct {
-	const char *name, *alias, *about;
+	const char *name, *alias;
 	enum kv_kind needs;
 	const struct retrieval_method *method;
 } methods[RETRIEVE_METHODS] = {
 #define RETRIEVAL(NAME, symbol, word, alias, needs, about) \
-	[RETRIEVE_##NAME] = { word, alias, about, needs, &retrieval_##symbol },
+	[RETRIEVE_##NAME] = { word, alias, needs, &retrieval_##symbol },
 #include "retrieval/retrievals.h"
 #undef RETRIEVAL
 };
@@ -33,12 +33,6 @@ const char *
 retrieve_name(enum retrieve_method method)
 {
 	return methods[method].name;
-}
-
-const char *
-retrieve_about(enum retrieve_method method)
-{
-	return methods[method].about;
 }
 
 const char *

@@ -52,10 +52,9 @@ struct retrieval_stats {
 
 struct retrieval;
 
-/* "fier" ...; what its paper calls it, or "" where that is the same; what competes, and by what */
+/* "fier" ...; what its paper calls it, or "" where that is the same */
 const char *retrieve_name(enum retrieve_method);
 const char *retrieve_alias(enum retrieve_method);
-const char *retrieve_about(enum retrieve_method);
 /* The method with that name or alias, in upper or lower case, or -1. */
 int retrieve_named(const char *);
 /* The index that it needs of each layer; KV_UNKNOWN: none. */

@@ -45,9 +45,10 @@ retrieve_count(struct retrieval *t, uint32_t l, const struct layer_rows *rows,
 		n = retrieve_chosen_rows(t, g);
 		s->rows += n;
 		s->of_rows += rows->len[g];
+		s->key_bytes += n * row;
 		s->value_bytes += n * row;
 		s->of_bytes += 2 * rows->len[g] * row;
-		t->method->count(s, t, g, rows, x, n);
+		t->method->count(s, t, g, rows, x);
 	}
 	t->specontext.bytes = 0;
 }

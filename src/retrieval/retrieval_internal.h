@@ -88,10 +88,11 @@ struct retrieval_method {
 	 * `where` in rows. Keys of candidates behind the first t->always[g] are not read. */
 	struct attention (*attend)(struct retrieval *, float *o, const struct query *,
 	    const struct layer_rows *rows, const struct chosen *where, const struct layer_index *);
-	/* Adds the bytes of the index and of keys that a step has read of KV head g, and that has
-	 * chosen n_rows rows. Not NULL. */
+	/* Adds the bytes of the index that a step has read for KV head g. The keys of the chosen
+	 * rows are counted: adds those of other rows that it has read, subtracts those that it has
+	 * not. Not NULL. */
 	void (*count)(struct retrieval_stats *, const struct retrieval *, uint32_t g,
-	    const struct layer_rows *, const struct layer_index *, uint64_t n_rows);
+	    const struct layer_rows *, const struct layer_index *);
 	/* Its steps can be captured and launched. Counts the candidates of one that was
 	 * launched. */
 	void (*launched)(struct retrieval *, const struct layer_rows *);

@@ -4,7 +4,7 @@
  * and an entry here; a paragraph in kv-decode(1) and a test. This list makes the enum, the table,
  * the words of --retrieve and its completion. alias: what its paper calls it, "" where that is the
  * word. needs: the index of each layer that it reads (kinds.h); KV_UNKNOWN: none. about: what
- * competes, and by what. */
+ * competes, and by what, for whoever reads this list. */
 
 RETRIEVAL(FIER, fier, "fier", "", KV_BITS, "rows, by their keys in one bit (FIER)")
 RETRIEVAL(QUEST, quest, "quest", "", KV_PAGE,

@@ -48,7 +48,7 @@ attend_rebuilt(struct retrieval *t, float *o, const struct query *query,
 
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
-    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+    const struct layer_rows *rows, const struct layer_index *x)
 {
 	const uint64_t esize = kv_dtype_size(t->dtype), row = t->E * esize;
 	const uint64_t rebuilt = (uint64_t)(t->chosen.n[g] - t->always[g]) * x->low.chunk;
@@ -56,7 +56,7 @@ count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
 	(void)rows;
 	s->index_bytes += x->landmark.len[g] * row + rebuilt * x->low.rank * esize +
 	    (rebuilt > 0) * row * x->low.rank;
-	s->key_bytes += (n_rows - rebuilt) * row;
+	s->key_bytes -= rebuilt * row;
 }
 
 const struct retrieval_method retrieval_shadow = { .rank = score_chunks, .reserve = reserve_rebuilt,

@@ -192,13 +192,12 @@ specontext_prefetch(struct retrieval *t, uint32_t l, const struct layer_rows *ro
 /* The first layer that chooses counts what the head has read, for all. */
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
-    const struct layer_rows *rows, const struct layer_index *x, uint64_t n_rows)
+    const struct layer_rows *rows, const struct layer_index *x)
 {
 	(void)g;
 	(void)rows;
 	(void)x;
 	s->index_bytes += t->specontext.bytes;
-	s->key_bytes += n_rows * t->E * kv_dtype_size(t->dtype);
 }
 
 const struct retrieval_method retrieval_specontext = { .choose = choose_ahead,
