@@ -29,7 +29,7 @@ METHODS = {
     "h2o": ("full | kv-score --method h2o", HALF),
     "meanmass": ("full | kv-score --method meanmass", ""),
     "tova": ("full | kv-score --method tova", "--select layer"),
-    "kvzip": ("repeated | kv-score --method observed", ""),
+    "kvzip": ("repeated | kv-score --method kvzip", ""),
     "snapkv-8": (f"{SNAPKV} 8 --kernel 7 --pool max", ""),
     "snapkv-16": (f"{SNAPKV} 16 --kernel 7 --pool max", ""),
     "snapkv-32": (f"{SNAPKV} 32 --kernel 7 --pool max", ""),

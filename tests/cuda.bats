@@ -296,7 +296,7 @@ did() {
 
 @test "tokens that are run without being stored pay the same attention" {
 	for device in cpu cuda; do
-		kv-observe -m "$DEMO" --device $device --repeat-context "$cpu" | kv-score --method observed -o $device.scored
+		kv-observe -m "$DEMO" --device $device --repeat-context "$cpu" | kv-score --method kvzip -o $device.scored
 		kv-evict --budget 30 $device.scored -o $device.kv
 		echo 5 6 7 8 | kv-observe -m "$DEMO" --device $device --ids-from - "$cpu" | kv-score --device $device --method snapkv -o $device.own
 		kv-evict --budget 30 $device.own -o $device.own.kv

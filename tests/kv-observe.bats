@@ -225,7 +225,7 @@ answers() {
 	head -n 11 doc.txt >book.txt
 	tail -n 2 doc.txt >question.txt
 	kv-prefill -m "$DEMO" book.txt | kv-observe -m "$DEMO" --repeat-context |
-		kv-score --method observed | kv-evict --rate 0.3 -o book.kv
+		kv-score --method kvzip | kv-evict --rate 0.3 -o book.kv
 	see book.kv 'all(p[:4] == [0, 1, 2, 3] for l in s.layers for p in l.positions)' | grep -x True
 	for town in "Marlow K742" "Calton falcon"; do
 		sed "s/Marlow/${town% *}/" question.txt >q.txt
@@ -341,10 +341,10 @@ answers() {
 
 @test "what was not stored cannot be scored while a prompt runs or text is generated" {
 	kv-prefill -m "$DEMO" -o x.kv doc.txt
-	run -2 --separate-stderr kv-prefill -m "$DEMO" --score observed --evict rate=0.5 -o y.kv doc.txt
-	assert_equal "$stderr" "kv-prefill: --score: method observed goes by tokens that are not stored, which only kv-observe runs"
-	run -2 --separate-stderr kv-decode -m "$DEMO" --score observed --evict budget=50 x.kv
-	assert_equal "$stderr" "kv-decode: --score: method observed goes by tokens that are not stored, which only kv-observe runs"
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --score kvzip --evict rate=0.5 -o y.kv doc.txt
+	assert_equal "$stderr" "kv-prefill: --score: method kvzip goes by tokens that are not stored, which only kv-observe runs"
+	run -2 --separate-stderr kv-decode -m "$DEMO" --score kvzip --evict budget=50 x.kv
+	assert_equal "$stderr" "kv-decode: --score: method kvzip goes by tokens that are not stored, which only kv-observe runs"
 	[ ! -e y.kv ]
 }
 
@@ -356,7 +356,7 @@ answers() {
 	run -0 --separate-stderr kv-evict --heads mask --sink 4 --recent 20 -o out.kv paid.kv
 	assert_equal "$stderr" ''
 	kv-check out.kv
-	kv-score --method observed -o scored.kv out.kv
-	kv-score --method observed -o all.kv paid.kv
+	kv-score --method kvzip -o scored.kv out.kv
+	kv-score --method kvzip -o all.kv paid.kv
 	assert_equal "$(scores scored.kv 1 1)" "$(see all.kv '[x for i, x in enumerate(s.layers[1].scores.values[1]) if i < 4 or i >= len(s.layers[1].scores.values[1]) - 20]')"
 }

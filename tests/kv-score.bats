@@ -30,7 +30,7 @@ all_agree() {
 			agrees 2e-6 tova
 			agrees 1e-6 h2o
 			agrees 1e-6 meanmass
-			agrees 1e-6 observed
+			agrees 1e-6 kvzip
 			agrees 1e-6 knorm
 			agrees 1e-6 keydiff
 			agrees 1e-9 recent
@@ -44,7 +44,7 @@ all_agree() {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33"; do
 		for limit in "--sees 60" "--softcap 3" "--sees 100 --softcap 2"; do
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --mass --paid -o x.kv
-			for method in snapkv tova h2o meanmass observed knorm keydiff; do agrees 2e-6 $method; done
+			for method in snapkv tova h2o meanmass kvzip knorm keydiff; do agrees 2e-6 $method; done
 			agrees 2e-6 snapkv window=3 over-queries=max kernel=7 pool=max
 			mksnapshot $shape $limit -L 3 -N 150 -w 7 --own 4 -o x.kv
 			for method in snapkv tova lookahead; do agrees 2e-6 $method; done
@@ -55,9 +55,9 @@ all_agree() {
 
 @test "ragged heads, a head of the window only, and an empty head are scored" {
 	mksnapshot -H 8 -G 4 -E 16 -N 90,12,5,0 -T 200 -w 5 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass observed knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip knorm keydiff recent random; do agrees 2e-6 $method; done
 	mksnapshot -L 5 -H 8 -G 4 -E 16 -N 300 --ragged -w 9 --mass --paid -o x.kv
-	for method in snapkv tova h2o meanmass observed knorm keydiff recent random; do agrees 2e-6 $method; done
+	for method in snapkv tova h2o meanmass kvzip knorm keydiff recent random; do agrees 2e-6 $method; done
 	all_agree
 }
 
@@ -80,7 +80,7 @@ all_agree() {
 	for shape in "-H 8 -G 2 -E 16 -N 150" "-H 8 -G 4 -E 16 -N 90,12,5,0 -T 200" "-H 6 -G 3 -E 24 -N 150 --ragged"; do
 		mksnapshot $shape -d bf16 -w 5 --mass --paid -o x.kv
 		for since in 1 70 146 300; do
-			for method in snapkv tova h2o meanmass observed knorm keydiff recent random; do
+			for method in snapkv tova h2o meanmass kvzip knorm keydiff recent random; do
 				agrees 2e-6 $method since=$since
 			done
 		done
@@ -114,10 +114,10 @@ all_agree() {
 	assert_equal "$(see a.kv '[sum(v == float("inf") for v in l.scores.values[0]) for l in s.layers]')" "0 0"
 }
 
-@test "without attention paid observed is refused and the message says how to get it" {
+@test "without attention paid kvzip is refused and the message says how to get it" {
 	mksnapshot --mass -w 4 -o x.kv
-	run -1 --separate-stderr kv-score --method observed -o a.kv x.kv
-	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no attention paid, which method observed needs: \
+	run -1 --separate-stderr kv-score --method kvzip -o a.kv x.kv
+	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no attention paid, which method kvzip needs: \
 add it with kv-observe --repeat-context or --accumulate"
 	assert [ ! -e a.kv ]
 }
@@ -326,8 +326,8 @@ make the snapshot with kv-prefill --mass"
 		random sink 4
 		random reduce mean
 		knorm order pool-first
-		observed over-queries max
-		observed kernel 5
+		kvzip over-queries max
+		kvzip kernel 5
 		h2o window 2
 		h2o kernel 5
 		snapkv sink 4
@@ -388,7 +388,7 @@ make the snapshot with kv-prefill --mass"
 		l2norm knorm
 		L2-Norm knorm
 		L2Compress knorm
-		KVzip observed
+		KVzip kvzip
 		ObservedAttention meanmass
 		SnapKV snapkv
 		TOVA tova
@@ -405,7 +405,7 @@ make the snapshot with kv-prefill --mass"
 	assert_line --regexp '^tova  .* \[keep-last\]$'
 	assert_line --regexp '^h2o  .* \[reduce\]$'
 	assert_line --regexp '^recent  .* \(= streamingllm streaming-llm\) \[sink\]$'
-	assert_line --regexp '^observed  .* \[reduce\]$'
+	assert_line --regexp '^kvzip  .* \[reduce\]$'
 	assert_line --regexp '^knorm  '
 	assert_line --regexp '^keydiff  '
 	assert_line --regexp '^recent  .* \[sink\]$'

@@ -80,11 +80,13 @@ told() {
 	told "--method: there is no 'Quest' in kv-score --list: it is a way to read: kv-decode --retrieve quest" kv-score --method Quest
 	told "--method: there is no 'FastKV' in kv-score --list: FastKV is kv-prefill --tsp-layer, then snapkv with a kernel of 7" \
 	    kv-score --method FastKV
+	told "--method: there is no 'observed' in kv-score --list: \
+did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttention)?" kv-score --method observed
 	told "--method: there is no 'headkv' in kv-score --list: it is not there" kv-score --method headkv
 	told "--method: there is no 'keydif' in kv-score --list: did you mean keydiff?" kv-decode -m x --score keydif --evict budget=3 x
 	told "--policy: there is no 'pyrmid' in kv-evict --list: did you mean pyramid?" kv-evict --budget 3 --policy pyrmid
 	told "--policy: there is no 'H2O' in kv-evict --list: it is a method: kv-score --method h2o" kv-evict --budget 3 --policy H2O
-	told "--policy: there is no 'kvzip' in kv-evict --list: KVzip is kv-observe --repeat-context, method observed, policy global" \
+	told "--policy: there is no 'kvzip' in kv-evict --list: KVzip is kv-observe --repeat-context, method kvzip, policy global" \
 	    kv-evict --budget 3 --policy kvzip
 	told "--policy: there is no '' in kv-evict --list" kv-evict --budget 3 --policy ''
 	told "--retrieve quets: want one of fier quest quest-eval cluster shadow specontext: did you mean quest?" kv-diff --retrieve quets --budget 3 x

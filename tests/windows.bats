@@ -231,7 +231,7 @@ for x, y in zip(b.layers, c.layers):
 	run -0 "$PYTHON" "$ORACLE/scores.py" 2e-6 q.kv s.kv snapkv
 	kv-observe -m "$m" --repeat-context -o z.kv x.kv
 	run -0 kv-check z.kv
-	kv-score --method observed z.kv | kv-evict --rate 0.5 -o e.kv
+	kv-score --method kvzip z.kv | kv-evict --rate 0.5 -o e.kv
 	assert_equal "$(rows e.kv)" "[29, 29] [348, 348] [29, 29] [29, 29]"
 }
 

@@ -15,5 +15,5 @@ repeat_context() {
 }
 
 shared repeat_context "$@" |
-	kv-score --method observed | kv-evict --policy global --rate "$rate" -o "$out"
+	kv-score --method kvzip | kv-evict --policy global --rate "$rate" -o "$out"
 report

@@ -19,7 +19,9 @@ static const struct {
 	{ "prulong", "PruLong is kv-evict --heads FILE" },
 	{ "laq lookahead-q-cache", "LAQ is kv-observe --ids-from a draft, then snapkv" },
 	{ "speckv", "SpecKV is kv-observe --ids-from a draft, then snapkv" },
-	{ "kvzip", "KVzip is kv-observe --repeat-context, method observed, policy global" },
+	{ "kvzip", "KVzip is kv-observe --repeat-context, method kvzip, policy global" },
+	{ "observed",
+	    "did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttention)?" },
 	{ "headkv kivi think", "it is not there" },
 };
 

@@ -26,17 +26,7 @@
 int
 score_h2o(const struct score_input *in, const struct score_options *opt, float *score)
 {
-	const struct kv_rows *rows = in->rows;
-	const uint32_t R = in->query_heads / rows->heads;
-	const float *mass = in->mass;
-	uint32_t g, n;
-
-	for (g = 0; g < rows->heads; g++) {
-		n = rows->count[g];
-		reduce_group(score, mass, n, R, n, opt->reduce);
-		score += n;
-		mass += (size_t)R * n;
-	}
+	reduce_mass(score, in->mass, in, opt->reduce);
 	return 0;
 }
 

@@ -26,8 +26,8 @@ METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", LISTS(meanmass),
     "observedattention observed-attention",
     "the same for each query that could see the row (kvpress' ObservedAttention)",
     .kernel = 1, .reduce = REDUCE_MEAN)
-METHOD(observed, NEED_PROBE_MASS, "reduce", NO_OP, "kvzip",
-    "attention that kv-observe has accumulated (KVzip)",
+METHOD(kvzip, NEED_PROBE_MASS, "reduce", NO_OP, "",
+    "attention of the probe tokens of kv-observe, the greatest of the query heads",
     .kernel = 1, .reduce = REDUCE_MAX)
 METHOD(knorm, NEED_KEYS, "", OP(knorm), "l2norm l2-norm l2compress",
     "small key norm first",

@@ -303,6 +303,10 @@ void pool_rows(float *y, const float *x, uint32_t n, uint32_t kernel, enum pool 
 /* y[n] <- reduction of R lists x[r*stride + i]. y may be x. */
 void reduce_group(float *y, const float *x, size_t stride, uint32_t R, uint32_t n, enum reduce how);
 
+/* score[sum S] <- mass reduced over the query heads of each KV head. mass: for KV head 0 R lists of
+ * S[0] numbers, then those of KV head 1, ... */
+void reduce_mass(float *score, const float *mass, const struct score_input *in, enum reduce how);
+
 /* score[n] <- the R lists mass[r*stride ...] pooled along the rows and reduced to one, in the order
  * that the options say. scratch[R*n]. */
 void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R, uint32_t n,

@@ -25,3 +25,18 @@ reduce_group(float *y, const float *x, size_t stride, uint32_t R, uint32_t n, en
 		for (i = 0; i < n; i++)
 			y[i] /= (float)R;
 }
+
+void
+reduce_mass(float *score, const float *mass, const struct score_input *in, enum reduce how)
+{
+	const struct kv_rows *rows = in->rows;
+	const uint32_t R = in->query_heads / rows->heads;
+	uint32_t g, n;
+
+	for (g = 0; g < rows->heads; g++) {
+		n = rows->count[g];
+		reduce_group(score, mass, n, R, n, how);
+		score += n;
+		mass += (size_t)R * n;
+	}
+}

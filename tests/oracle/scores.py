@@ -149,7 +149,7 @@ def meanmass(snapshot, l, g, o):
     return reduced(snapshot.layers[l].mass[g], o.get('reduce', 'mean')) / seen_by
 
 
-def observed(snapshot, l, g, o):
+def kvzip(snapshot, l, g, o):
     return reduced(snapshot.layers[l].paid.values[g], o.get('reduce', 'max'))
 
 
@@ -185,7 +185,7 @@ def random(snapshot, l, g, o):
     return np.array([(mix(state, p) >> 40) / 2**24 for p in snapshot.layers[l].positions[g]])
 
 
-METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, observed, knorm,
+METHODS = {f.__name__: f for f in (snapkv, lookahead, tova, h2o, meanmass, kvzip, knorm,
                                      keydiff, recent, random)}
 
 
