@@ -82,6 +82,12 @@ def refuse_positions(path):
                     "compact, or GemFilter): it is not known which tokens its rows are", UNSUPPORTED)
 
 
+def edges(tokens, bins):
+    """[bins + 1] where bins of positions begin, and the end; none is empty."""
+    bins = min(tokens, bins)
+    return [tokens * i // bins for i in range(bins + 1)]
+
+
 def labels(paths):
     """Names of files without folders and .kv, where these are different."""
     short = [os.path.basename(path).removesuffix(".kv") for path in paths]

@@ -2,25 +2,22 @@
 """Which rows an eviction has kept: layer x position, and KV head x position for every layer.
 
     experiments/plot_kept.py [--bins N] SNAPSHOT ... PICTURE
+    experiments/plot_kept.py --panels [--title TEXT ...] [--mark POSITION=TEXT] SNAPSHOT ... .svg
 
 PICTURE ends in .svg, .png or .pdf; snapshots stand side by side. With .tsv it is the numbers: for
-each snapshot, layer, KV head and bin of positions how many of its rows are kept.
+each snapshot, layer, KV head and bin of positions how many of its rows are kept. --panels draws KV
+head x position only, in a row of 900 x 220, without matplotlib.
 """
 
 import argparse
 
-from kept_rows import labels, need_package, read_kept
+import kept_panels
+from kept_rows import edges, labels, need_package, read_kept
 from picture import check_name, load_pyplot, save, write_whole
 from task_records import TaskError, run
 
 COLUMNS = ("snapshot", "layer", "head", "first", "last", "kept")
 MOST_LINES = 3000       # of a picture: it has that many pixels or so
-
-
-def edges(tokens, bins):
-    """[bins + 1] where bins of positions begin, and the end; none is empty."""
-    bins = min(tokens, bins)
-    return [tokens * i // bins for i in range(bins + 1)]
 
 
 def binned(bins):
@@ -98,24 +95,64 @@ def draw(pyplot, kept, names, bins):
     return figure
 
 
-def main():
+def write_panels(options, names):
+    kept = [read_kept(path, binned(kept_panels.bins_of(len(names)))) for path in options.snapshots]
+    mark, marked = options.mark or (None, None)
+    if mark is not None and mark >= min(len(one.tokens) for one in kept):
+        raise TaskError(f"--mark {mark}: the text has fewer positions")
+    lines = kept_panels.svg(kept, options.title or names, mark, marked)
+    whole = "".join(line + "\n" for line in lines).encode("utf-8", "replace")
+    write_whole(options.picture, lambda file: file.write(whole))
+
+
+def position_and_text(word):
+    position, equals, text = word.partition("=")
+    if not equals or not position.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word}: not POSITION=TEXT")
+    return int(position), text
+
+
+def parse():
     parser = argparse.ArgumentParser(description="which rows an eviction has kept, as maps")
-    parser.add_argument("--bins", type=int, default=400, metavar="N",
+    parser.add_argument("--bins", type=int, metavar="N",
                         help="at most so many bins of positions (400)")
+    parser.add_argument("--panels", action="store_true",
+                        help="a row of small maps, KV head x position: .svg, without matplotlib")
+    parser.add_argument("--title", action="append", metavar="TEXT",
+                        help="of a panel, one for each snapshot (the file's name)")
+    parser.add_argument("--mark", type=position_and_text, metavar="POSITION=TEXT",
+                        help="with --panels: mark a position, and say in the legend what is there")
     parser.add_argument("snapshots", nargs="+", metavar="SNAPSHOT")
     parser.add_argument("picture", metavar="PICTURE", help="ends in .svg, .png, .pdf or .tsv")
     options = parser.parse_args()
-    if not 1 <= options.bins <= 4096:
+    if options.bins is not None and not 1 <= options.bins <= 4096:
         parser.error(f"--bins {options.bins}: not between 1 and 4096")
+    if options.panels and options.bins:
+        parser.error("--bins does not go with --panels, which have a width")
+    if not options.panels and (options.title or options.mark):
+        parser.error("--title and --mark are of --panels")
+    if options.title and len(options.title) != len(options.snapshots):
+        parser.error(f"--title: {len(options.title)}, and {len(options.snapshots)} snapshots")
+    return options
+
+
+def main():
+    options = parse()
     form = check_name(options.picture, (".tsv",))
-    pyplot = load_pyplot() if form != ".tsv" else None
     names = labels(options.snapshots)
+    if options.panels:
+        if form != ".svg":
+            raise TaskError(f"{options.picture}: --panels writes .svg")
+        write_panels(options, names)
+        return
+    pyplot = load_pyplot() if form != ".tsv" else None
     need_package("numpy")
-    kept = [read_kept(path, binned(options.bins)) for path in options.snapshots]
+    bins = options.bins or 400
+    kept = [read_kept(path, binned(bins)) for path in options.snapshots]
     if pyplot is None:
-        write_numbers(options.picture, kept, names, options.bins)
+        write_numbers(options.picture, kept, names, bins)
     else:
-        save(draw(pyplot, kept, names, options.bins), options.picture)
+        save(draw(pyplot, kept, names, bins), options.picture)
 
 
 if __name__ == "__main__":

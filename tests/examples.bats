@@ -442,6 +442,12 @@ graded_methods() {
 	[ "${#lines[@]}" -eq 3 ]
 }
 
+@test "kept.sh draws the picture of README.md, byte for byte" {
+	PYTHON=$PYTHON sh "$ROOT/examples/kept.sh" "$BATS_TEST_TMPDIR/kept.svg"
+	cmp "$BATS_TEST_TMPDIR/kept.svg" "$ROOT/examples/kept.svg"
+	grep -qF '](examples/kept.svg)' "$ROOT/README.md"
+}
+
 @test "the pipeline in README.md prints what stands there" {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	ln -s "$ROOT/examples" examples

@@ -126,6 +126,48 @@ for expression in sys.argv[2:]:
 	assert_equal "$(head -c 5 a.PDF)" '%PDF-'
 }
 
+# panel_rows FILE: of each panel, of how many bins some rows are kept, and of how many all are, from the paths of the picture
+panel_rows() {
+	"$PYTHON" - "$1" <<-'END'
+		import re, sys, xml.etree.ElementTree as tree
+		for group in tree.parse(sys.argv[1]).getroot().iter("{http://www.w3.org/2000/svg}g"):
+		    some = full = 0
+		    for path in group.iter("{http://www.w3.org/2000/svg}path"):
+		        n = sum(int(w) // 2 for w in re.findall(r"h(\d+)v", path.get("d")))
+		        some += n
+		        full += n * (path.get("fill") == "#fde84a")
+		    print(some, full)
+	END
+}
+
+@test "panels are drawn without matplotlib, with the cells that the numbers have" {
+	mkdir -p none/matplotlib
+	echo 'raise ImportError' >none/matplotlib/__init__.py
+	PYTHONPATH=none kept --panels "$F/ada.kv" "$F/<i>&recent.kv" a.svg
+	kept --panels "$F/ada.kv" "$F/<i>&recent.kv" b.svg
+	cmp a.svg b.svg
+	# two panels of 394 pixels hold 197 bins of two
+	kept --bins 197 "$F/ada.kv" "$F/<i>&recent.kv" out.tsv
+	run -0 panel_rows a.svg
+	assert_output "$(for name in ada '<i>&recent'; do
+		awk -F '\t' -v name="$name" '$1 == name && $6 { some++; full += $6 == $5 - $4 + 1 } END { print some, full }' out.tsv
+	done)"
+	grep -qF '&lt;i&gt;&amp;recent</text>' a.svg
+	kept --panels --title 'A: <one>' --mark '7=the & sign' "$F/ada.kv" c.svg
+	grep -qF 'A:</tspan> &lt;one&gt;</text>' c.svg
+	grep -qF '>the &amp; sign</text>' c.svg
+	# at both ends of its column, and in the legend
+	assert_equal "$(grep -c 'fill="#ff8a5c"' c.svg)" 3
+	rm ./*.svg ./*.tsv
+	refused 2 'out.png: --panels writes .svg' kept --panels "$F/ada.kv" out.png
+	refused 2 '--panels: 5 snapshots, and 4 fit into a row' kept --panels "$F"/{ada,ada,ada,ada,ada}.kv out.svg
+	refused 2 '--mark 4000: the text has fewer positions' kept --panels --mark 4000=x "$F/ada.kv" out.svg
+	run -2 kept --title A --title B --panels "$F/ada.kv" out.svg
+	assert_output --partial '--title: 2, and 1 snapshots'
+	run -2 kept --mark 7=x "$F/ada.kv" out.tsv
+	assert_output --partial '--title and --mark are of --panels'
+}
+
 @test "the page of a text is well-formed, needs no other file and has the whole text, character by character" {
 	text "$F/ada.kv" "$F/<i>&recent.kv" >page.html
 	page page.html 'len(texts)' 'texts[0] == texts[1]' >seen
