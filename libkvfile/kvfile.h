@@ -153,6 +153,10 @@ struct kv_rows {
 /* Sum of count over the heads. */
 uint64_t kv_rows_total(const struct kv_rows *rows);
 
+/* Returns how many of the n ascending positions are less than `limit`: the rows before it are that
+ * many, the first ones. */
+uint32_t kv_rows_before(const uint32_t *pos, uint32_t n, uint64_t limit);
+
 /* ---- reading ---- */
 
 struct kv_reader;

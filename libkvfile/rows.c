@@ -16,6 +16,21 @@ kv_rows_total(const struct kv_rows *rows)
 	return sum;
 }
 
+uint32_t
+kv_rows_before(const uint32_t *pos, uint32_t n, uint64_t limit)
+{
+	uint32_t low = 0, mid;
+
+	while (low < n) {
+		mid = low + (n - low) / 2;
+		if (pos[mid] < limit)
+			low = mid + 1;
+		else
+			n = mid;
+	}
+	return low;
+}
+
 static int
 check_ascending(const uint32_t *pos, uint32_t n, uint32_t next, uint32_t g, struct kv_message *why)
 {

@@ -1,6 +1,6 @@
 # Unit tests of libkvfile
 
-kvfile_tests = codec content copy damage dtype dump keyindex log output vectors
+kvfile_tests = codec content copy damage dtype dump keyindex log output rows vectors
 UNIT_TESTS += $(kvfile_tests:%=$(O)/tests/unit/kvfile_%) $(O)/tests/unit/kvfile_symbols
 
 $(kvfile_tests:%=$(O)/tests/unit/kvfile_%): $(O)/tests/unit/kvfile_%: $(O)/tests/unit/kvfile_%.o \

@@ -33,22 +33,6 @@ cache_most_rows_of(const struct model *m, uint32_t n)
 	return sum;
 }
 
-/* How many of the rows of a KV head, the first ones, stand before this position. */
-static uint32_t
-rows_before(const uint32_t *pos, uint32_t n, uint32_t position)
-{
-	uint32_t low = 0, mid;
-
-	while (low < n) {
-		mid = low + (n - low) / 2;
-		if (pos[mid] < position)
-			low = mid + 1;
-		else
-			n = mid;
-	}
-	return low;
-}
-
 /* The rows of each KV head from number n[g] on. */
 static int
 drop_first(struct cache *c, uint32_t l, const uint32_t *n)
@@ -84,7 +68,7 @@ drop_before(struct cache *c, uint32_t l, uint32_t first, uint32_t spared)
 	uint32_t n[KV_LAYERS_MOST], g, most = 0;
 
 	for (g = 0; g < rows.heads; g++) {
-		n[g] = rows_before(rows.pos[g], rows.count[g], first);
+		n[g] = kv_rows_before(rows.pos[g], rows.count[g], first);
 		most = n[g] > most ? n[g] : most;
 	}
 	return most > spared ? drop_first(c, l, n) : 0;

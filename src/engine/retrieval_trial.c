@@ -15,22 +15,6 @@
 
 /* ---- a layer ---- */
 
-/* How many of the n ascending positions are <= last. */
-static uint32_t
-seen_rows(const uint32_t *pos, uint32_t n, uint32_t last)
-{
-	uint32_t low = 0, mid;
-
-	while (low < n) {
-		mid = low + (n - low) / 2;
-		if (pos[mid] <= last)
-			low = mid + 1;
-		else
-			n = mid;
-	}
-	return low;
-}
-
 /* The layer as the query at this position sees it. */
 static void
 show_rows(struct retrieval_trial *t, uint32_t position)
@@ -39,7 +23,8 @@ show_rows(struct retrieval_trial *t, uint32_t position)
 	uint32_t g;
 
 	for (g = 0; g < t->G; g++) {
-		s->on_device.len[g] = seen_rows(s->rows->pos[g], s->rows->count[g], position);
+		s->on_device.len[g] = kv_rows_before(s->rows->pos[g], s->rows->count[g],
+		    (uint64_t)position + 1);
 		s->index.end[g] = t->end[g] < s->on_device.len[g] ? t->end[g] : s->on_device.len[g];
 	}
 }

@@ -302,7 +302,7 @@ score_finish(struct scorer *s, struct score_job *job, float *score, struct engin
 	int rc;
 
 	for (g = 0; g < rows->heads; g++)
-		first[g] = rows_before_since(s, rows->pos[g], rows->count[g]);
+		first[g] = kv_rows_before(rows->pos[g], rows->count[g], s->since);
 	if (job->by_op) {
 		rc = readback_end(&s->readback, &s->device, job->made_slot, &made, e);
 		if (rc == ENGINE_OK)

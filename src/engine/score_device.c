@@ -10,16 +10,6 @@
 
 /* ---- rows on the device ---- */
 
-uint32_t
-rows_before_since(const struct scorer *s, const uint32_t *pos, uint32_t n)
-{
-	uint32_t first = 0;
-
-	while (first < n && pos[first] < s->since)
-		first++;
-	return first;
-}
-
 /* lr->k, pos <- those of rows on the host */
 static int
 upload_rows(struct scorer *s, const struct score_input *in, struct layer_rows *lr,
@@ -49,7 +39,7 @@ later_rows(struct scorer *s, struct score_job *job, struct layer_rows *lr, uint6
 	if (on_device != NULL)
 		*lr = *on_device;
 	for (g = 0; g < rows->heads; total += rows->count[g++]) {
-		first = rows_before_since(s, rows->pos[g], rows->count[g]);
+		first = kv_rows_before(rows->pos[g], rows->count[g], s->since);
 		start[g] = (on_device != NULL ? on_device->start[g] : total) + first;
 		len[g] = rows->count[g] - first;
 		in->stride = len[g] > in->stride ? len[g] : in->stride;

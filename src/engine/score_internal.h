@@ -6,9 +6,6 @@
 
 enum { SCORE_HEADS = 4096 };            /* KV heads at most: kv-snapshot(5), 4.1 */
 
-/* How many rows of a KV head stand before --since; positions are ascending. */
-uint32_t rows_before_since(const struct scorer *, const uint32_t *pos, uint32_t n);
-
 /* The failure of a row whose score is not a number */
 int score_refuse_nan(uint32_t layer, uint32_t head, uint32_t row, struct engine_error *);
 

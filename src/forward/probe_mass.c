@@ -89,17 +89,6 @@ probe_mass_free(struct probe_mass *p, const struct cache *c)
 	free(p);
 }
 
-/* How many of the n ascending positions are below limit. */
-static uint32_t
-rows_below(const uint32_t *pos, uint32_t n, uint32_t limit)
-{
-	uint32_t i = 0;
-
-	while (i < n && pos[i] < limit)
-		i++;
-	return i;
-}
-
 /* Where the range lies in each KV head of layer l. */
 static void
 find_rows(struct probe_mass *p, const struct cache *c, uint32_t l, uint32_t sink, uint32_t from,
@@ -114,9 +103,9 @@ find_rows(struct probe_mass *p, const struct cache *c, uint32_t l, uint32_t sink
 		size_t at = (size_t)l * rows.heads + g;
 
 		n = p->stored[at];
-		p->sinks[at] = rows_below(pos, n, sink);
-		p->first[at] = rows_below(pos, n, from);
-		p->end[at] = rows_below(pos, n, to);
+		p->sinks[at] = kv_rows_before(pos, n, sink);
+		p->first[at] = kv_rows_before(pos, n, from);
+		p->end[at] = kv_rows_before(pos, n, to);
 		if (p->first[at] < p->sinks[at])
 			p->first[at] = p->sinks[at];
 		if (p->end[at] < p->first[at])

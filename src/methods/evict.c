@@ -45,14 +45,10 @@ count_always(const struct ranked *r, uint32_t g, const struct evict_input *in,
 	const uint32_t recent = is_streaming(in, g) ? opt->stream_recent : opt->recent;
 	const uint32_t from = recent < in->next_position ? in->next_position - recent : 0;
 	const uint32_t *pos = in->rows->pos[g] + r->old[g];
-	struct always always = { 0, 0, 0 };
-	uint32_t end = r->n[g];
+	const uint32_t n = r->n[g], sinks = kv_rows_before(pos, n, sink);
+	const uint32_t first = kv_rows_before(pos, n, from > sink ? from : sink);
 
-	while (always.sink < end && pos[always.sink] < sink)
-		always.sink++;
-	for (; end > always.sink && pos[end - 1] >= from; end--)
-		always.recent++;
-	return always;
+	return (struct always){ .sink = sinks, .recent = n - first };
 }
 
 /* Ranks the rows of KV head g; in a streaming head scores mean nothing. */
@@ -124,9 +120,8 @@ rank_rows(struct ranked *r, const struct evict_input *in, const struct evict_opt
 	if (r->old == NULL || r->n == NULL || r->always == NULL || r->rank == NULL)
 		return EVICT_ENOMEM;
 	for (g = 0, rank = r->rank; g < rows->heads; rank += r->n[g++]) {
-		while (!is_streaming(in, g) && r->old[g] < rows->count[g] &&
-		    rows->pos[g][r->old[g]] < opt->since)
-			r->old[g]++;
+		if (!is_streaming(in, g))
+			r->old[g] = kv_rows_before(rows->pos[g], rows->count[g], opt->since);
 		r->n[g] = rows->count[g] - r->old[g];
 		rank_one(r, rank, g, score, in, opt);
 		if (score != NULL)

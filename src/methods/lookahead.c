@@ -23,13 +23,11 @@
 
 #include "methods/scorers.h"
 
-/* How many of the rows, the first ones, the last query sees */
+/* Returns how many of the rows, the first ones, the last query sees. */
 static uint32_t
 rows_seen(const uint32_t *pos, uint32_t n, const struct score_input *in)
 {
-	while (n > 0 && pos[n - 1] > in->window_pos[in->window - 1])
-		n--;
-	return n;
+	return kv_rows_before(pos, n, (uint64_t)in->window_pos[in->window - 1] + 1);
 }
 
 /* score[n] <- those of one KV head's rows */

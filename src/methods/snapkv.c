@@ -33,16 +33,6 @@
 
 #include "methods/scorers.h"
 
-/* How many of the rows stand in front of the window. Rows are in order of position, so the
- * window's are the last. */
-static uint32_t
-rows_before(const uint32_t *pos, uint32_t n, uint32_t window_start)
-{
-	while (n > 0 && pos[n - 1] >= window_start)
-		n--;
-	return n;
-}
-
 int
 score_snapkv(const struct score_input *in, const struct score_options *opt, float *score)
 {
@@ -54,7 +44,7 @@ score_snapkv(const struct score_input *in, const struct score_options *opt, floa
 	if (scratch == NULL)
 		return -1;
 	for (g = 0; g < rows->heads; g++) {
-		n = rows_before(rows->pos[g], rows->count[g], in->window_pos[0]);
+		n = kv_rows_before(rows->pos[g], rows->count[g], in->window_pos[0]);
 		pool_and_reduce(score, in->window_mass + (size_t)g * R * in->stride, in->stride, R,
 		    n, opt, scratch);
 		for (s = n; s < rows->count[g]; s++)
@@ -75,6 +65,6 @@ lists_snapkv(const struct score_input *in, const struct score_options *opt, stru
 	*rule = (struct list_rule){ .kernel = opt->kernel, .pool = opt->pool,
 	    .reduce = opt->reduce, .order = opt->order };
 	for (g = 0; g < rows->heads; g++)
-		scored[g] = rows_before(rows->pos[g], rows->count[g], in->window_pos[0]);
+		scored[g] = kv_rows_before(rows->pos[g], rows->count[g], in->window_pos[0]);
 	return 1;
 }

@@ -122,10 +122,10 @@ lists_tova(const struct score_input *in, const struct score_options *opt, struct
 {
 	const struct kv_rows *rows = in->rows;
 	const uint32_t query = in->window_pos[in->window - 1], n = rows->count[0];
-	uint32_t g, seen = n;
+	const uint32_t seen =
+	    kv_rows_before(rows->pos[0], n, (uint64_t)query + !opt->keep_last);
+	uint32_t g;
 
-	while (seen > 0 && stays(rows->pos[0][seen - 1], query, opt->keep_last))
-		seen--;
 	for (g = 0; g < rows->heads; g++) {
 		if (rows->count[g] != n || (n > 0 && memcmp(rows->pos[g], rows->pos[0],
 		    n * sizeof *rows->pos[g]) != 0))
