@@ -69,7 +69,7 @@ model_modules = libpcre2-8 libutf8proc
 modules = $(kvfile_modules) $(model_modules) lapack
 ifneq ($(filter-out clean uninstall lint,$(or $(MAKECMDGOALS),all)),)
 ifeq ($(shell $(PKG_CONFIG) --exists $(modules) 2>/dev/null && echo yes),)
-deps = `sh tests/deps.sh build` installs what kvpipe needs
+deps = `sh deps.sh build` installs what kvpipe needs
 $(if $(shell $(PKG_CONFIG) --version 2>/dev/null),,$(error there is no $(PKG_CONFIG): $(deps), PKG_CONFIG= names another))
 $(error $(PKG_CONFIG) does not find $(strip $(foreach m,$(modules),$(shell $(PKG_CONFIG) --exists $(m) || echo $(m)))): $(deps))
 endif
@@ -125,16 +125,9 @@ $(O)/%.flags:
 	@mkdir -p $(@D)
 	@printf '%s\n' $(call quoted,$($(@F))) >$@
 
-$(O)/libkvfile.a: $(kvfile_o)
-$(O)/libmethods.a: $(methods_o)
-$(O)/libmodel.a: $(model_o)
-$(O)/libcpu.a: $(cpu_o)
-$(O)/libgpu.a: $(gpu_o)
-$(O)/libtokenizer.a: $(tokenizer_o)
-$(O)/libchat.a: $(chat_o)
-$(O)/libengine.a: $(engine_o)
-$(O)/libcli.a: $(cli_o)
-$(O)/lib%.a:
+# libcpu.a of $(cpu_o), and so on
+.SECONDEXPANSION:
+$(O)/lib%.a: $$($$*_o)
 	@mkdir -p $(@D)
 	rm -f $@ && $(AR) rcs $@ $^
 
@@ -188,7 +181,7 @@ $(O)/completions/_kvpipe: src/cli/completions.sh $(TOOLS:%=$(O)/%)
 	RUN='$(RUN)' sh $< $(@D) $(TOOLS:%=$(O)/%)
 
 # in order: some use what those before them define
-include $(sort $(wildcard tests/*.mk))
+include install.mk $(sort $(wildcard tests/*.mk))
 
 clean:
 	rm -rf $(O)

@@ -55,7 +55,7 @@ answer() {
 }
 
 heading "1. What is needed"
-sh tests/deps.sh build real
+sh deps.sh build real
 sh tests/build.sh "$build"
 PATH=$(cd "$build" && pwd):$PATH
 export PATH

@@ -137,9 +137,9 @@ without() {
 @test "libraries that are missing, and a missing pkg-config, are named before anything is compiled" {
 	without libxxhash
 	run -2 mk
-	assert_output --partial 'pkg-config does not find libxxhash: `sh tests/deps.sh build` installs what kvpipe needs.'
+	assert_output --partial 'pkg-config does not find libxxhash: `sh deps.sh build` installs what kvpipe needs.'
 	run -2 mk PKG_CONFIG=no-such-pkg-config "$PWD/out/kv-check"
-	assert_output --partial 'there is no no-such-pkg-config: `sh tests/deps.sh build` installs'
+	assert_output --partial 'there is no no-such-pkg-config: `sh deps.sh build` installs'
 	assert [ ! -e ran ]
 	for goal in clean uninstall; do
 		run -0 mk PKG_CONFIG=no-such-pkg-config DESTDIR="$PWD/nowhere" "$goal"
@@ -217,11 +217,11 @@ without() {
 		*' -fopenmp '*) echo "fatal error: 'omp.h' file not found" >&2; exit 1 ;;
 		esac
 	END
-	run -1 sh "$ROOT/tests/deps.sh" build
+	run -1 sh "$ROOT/deps.sh" build
 	assert_line --regexp '^ +libomp-16-dev +OpenMP for clang'
 	sed -i '/fopenmp/d' bin/cc
-	run -0 sh "$ROOT/tests/deps.sh" build
+	run -0 sh "$ROOT/deps.sh" build
 	printf '#!/bin/sh\necho cc 12.2.0\n' >bin/cc
-	run -0 sh "$ROOT/tests/deps.sh" --list build
+	run -0 sh "$ROOT/deps.sh" --list build
 	refute_output --partial libomp
 }

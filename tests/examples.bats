@@ -31,7 +31,7 @@ graded_methods() {
 	mkdir bin
 	printf '#!/bin/sh\nexec %s -o all "$@"\n' "$(command -v make)" >bin/make
 	chmod +x bin/make
-	PATH=$PWD/bin:$PATH run sh "$ROOT/examples/quickstart.sh"
+	PATH=$PWD/bin:$PATH run sh "$ROOT/quickstart.sh"
 	assert_success
 	answer=$(cat "$ROOT/examples/prompts/harbour.answer")
 	[ "$(grep -c "^     $answer\$" <<<"$output")" -eq 2 ]
@@ -42,11 +42,11 @@ graded_methods() {
 }
 
 @test "the quick start stops where the build fails" {
-	cp -r "$ROOT/examples" "$BATS_TEST_TMPDIR"
+	cp -r "$ROOT/examples" "$ROOT"/*.sh "$BATS_TEST_TMPDIR"
 	mkdir "$BATS_TEST_TMPDIR/tests"
 	cp "$ROOT"/tests/*.sh "$BATS_TEST_TMPDIR/tests"
 	printf 'all:\n\t@echo the build is broken && false\n' >"$BATS_TEST_TMPDIR/Makefile"
-	O=build run sh "$BATS_TEST_TMPDIR/examples/quickstart.sh"
+	O=build run sh "$BATS_TEST_TMPDIR/quickstart.sh"
 	assert_failure
 	assert_output --partial 'the build is broken'
 	refute_output --partial 'With the whole cache'

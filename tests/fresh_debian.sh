@@ -5,7 +5,7 @@
 #
 # FOLDER becomes the root of the Debian SUITE (bookworm) that debootstrap makes, with the packages of its variant minbase; a
 # folder that is complete is used again. The last commit of this tree goes to "/home/a clone" in it, a path with a space, where the two
-# commands run as root: sh examples/quickstart.sh, and sh tests/run.sh ARGUMENT ... The exit status is that of the first that
+# commands run as root: sh quickstart.sh, and sh tests/run.sh ARGUMENT ... The exit status is that of the first that
 # fails, and the last line is the total of the tests. -l de_DE: under that locale, tests included. DEBIAN_MIRROR names another mirror.
 # The script needs root, for chroot and for mounts, which end with it.
 set -eu
@@ -66,7 +66,7 @@ exec unshare --mount --pid --fork sh -euc '
 	mount --rbind /dev "$folder/dev"
 	exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LANG="$LANG" chroot "$folder" sh -euc "
 		cd \"/home/a clone\"
-		sh examples/quickstart.sh
+		sh quickstart.sh
 		exec sh tests/run.sh \"\$@\"
 	" sh "$@"
 ' sh "$@"

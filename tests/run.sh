@@ -6,7 +6,7 @@ set -eu
 export LC_ALL=C CDPATH=
 
 cd "$(dirname "$0")/.."
-sh tests/deps.sh build test
+sh deps.sh build test
 build=build
 for argument in "$@"; do
 	case $argument in

@@ -179,7 +179,7 @@ runs_model='ops|model|cache|offload|retrieval|forward'
 			if (name in first && first[name] != FILENAME)
 				print FILENAME ": " name " is a variable of " first[name]
 			first[name] = FILENAME
-		}' Makefile tests/*.mk
+		}' Makefile install.mk tests/*.mk
 	assert_output ''
 }
 

@@ -1,12 +1,12 @@
 #!/bin/sh
 # quickstart.sh - from a fresh clone to an answer out of a tenth of the cache
 #
-# Installs what is missing (tests/deps.sh), builds, and runs the main pipeline on the demo model. O names another build
+# Installs what is missing (deps.sh), builds, and runs the main pipeline on the demo model. O names another build
 # folder than build/. Nothing outside that folder is written, packages aside.
 set -eu
 export LC_ALL=C CDPATH=
 
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")"
 build=${O:-build}
 model=examples/demo-model
 prompt=examples/prompts/harbour.txt
@@ -55,7 +55,7 @@ since() {
 }
 
 heading "1. What kvpipe needs"
-sh tests/deps.sh build
+sh deps.sh build
 
 heading "2. Build"
 echo "make O=$build (its commands are in $build/make.log)"

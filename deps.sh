@@ -1,7 +1,7 @@
 #!/bin/sh
 # deps.sh - what kvpipe needs from the system, and getting what is missing
 #
-# usage: tests/deps.sh [--list] group ...
+# usage: deps.sh [--list] group ...
 #
 # Groups: build, test, ci; real, to fetch a real model (examples/smollm2.sh). This file is the one place that knows the packages (names of Debian 12; Ubuntu has the same). What is
 # there is found by looking for the thing itself, not for the package, so that it also works where there is no dpkg. What is missing
@@ -81,7 +81,7 @@ apt_get() {
 	what=$1 pattern=$2 total=$3
 	shift 3
 	# shellcheck disable=SC2086 # sudo, and its option
-	sh "$(dirname "$0")/with_progress.sh" "$log" "$what" "$pattern" "$total" \
+	sh "$(dirname "$0")/tests/with_progress.sh" "$log" "$what" "$pattern" "$total" \
 	    $as_root env DEBIAN_FRONTEND=noninteractive apt-get "$@"
 }
 
