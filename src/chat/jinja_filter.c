@@ -122,7 +122,7 @@ f_tojson(struct run *r, struct value v, struct args *a)
 	if (arg(a, 0, "ensure_ascii") != NULL && truth(*arg(a, 0, "ensure_ascii")))
 		run_fail(r, CHAT_EUNSUPPORTED, "tojson with ensure_ascii is not supported");
 	put_json(r, &s, v, indent == NULL || indent->kind == V_NONE ? -1 :
-	    (int)want_int(r, *indent, "tojson") & 15, 0);
+	    (int)want_int(r, *indent, "tojson") & 15);
 	return sink_value(r, &s);
 }
 

@@ -95,7 +95,7 @@ put_int(struct run *r, struct sink *s, int64_t i)
 	put_word(r, s, digits);
 }
 
-/* ---- JSON ---- */
+/* ---- JSON and Python ---- */
 
 /* One byte of a text with its mark, which escapes inherit */
 static void
@@ -134,83 +134,6 @@ put_json_text(struct run *r, struct sink *s, const struct text *t)
 }
 
 static void
-new_line(struct run *r, struct sink *s, int indent, int level)
-{
-	int i;
-
-	if (indent < 0)
-		return;
-	put_word(r, s, "\n");
-	for (i = 0; i < indent * level; i++)
-		put_word(r, s, " ");
-}
-
-static void
-put_json_list(struct run *r, struct sink *s, struct value v, int indent, int level)
-{
-	const size_t n = v.kind == V_LIST ? v.u.list->n : v.u.dict->n;
-	size_t i;
-
-	put_word(r, s, v.kind == V_LIST ? "[" : "{");
-	for (i = 0; i < n; i++) {
-		if (i > 0)
-			put_word(r, s, indent < 0 ? ", " : ",");
-		new_line(r, s, indent, level + 1);
-		if (v.kind == V_DICT) {
-			put_json_text(r, s, v.u.dict->key[i]);
-			put_word(r, s, ": ");
-		}
-		put_json(r, s, v.kind == V_LIST ? v.u.list->at[i] : v.u.dict->at[i], indent,
-		    level + 1);
-	}
-	if (n > 0)
-		new_line(r, s, indent, level);
-	put_word(r, s, v.kind == V_LIST ? "]" : "}");
-}
-
-/* What was put behind `from` is that of a number, or of a word, with a mark. */
-static void
-mark_from(struct sink *s, size_t from, struct value v)
-{
-	if (v.mark != 0)
-		memset(s->mark + from, v.mark, s->n - from);
-}
-
-void
-put_json(struct run *r, struct sink *s, struct value v, int indent, int level)
-{
-	const size_t from = s->n;
-
-	run_enter(r);
-	switch (v.kind) {
-	case V_NONE:
-		put_word(r, s, "null");
-		break;
-	case V_BOOL:
-		put_word(r, s, v.u.i ? "true" : "false");
-		break;
-	case V_INT:
-		put_int(r, s, v.u.i);
-		break;
-	case V_REAL:
-		put_real(r, s, v.u.r);
-		break;
-	case V_TEXT:
-		put_json_text(r, s, v.u.text);
-		break;
-	case V_LIST: case V_DICT:
-		put_json_list(r, s, v, indent, level);
-		break;
-	default:
-		run_fail(r, CHAT_EINVALID, "%s cannot be JSON", kind_name(v));
-	}
-	mark_from(s, from, v);
-	run_leave(r);
-}
-
-/* ---- Python ---- */
-
-static void
 put_repr_text(struct run *r, struct sink *s, const struct text *t)
 {
 	static const char from[] = "\\\n\r\t", to[] = "\\nrt";
@@ -237,8 +160,38 @@ put_repr_text(struct run *r, struct sink *s, const struct text *t)
 	sink_bytes(r, s, &quote, 1);
 }
 
+/* How JSON and Python's repr() write values. */
+struct notation {
+	const char *none, *truth[2];    /* truth: false, true */
+	void (*put_text)(struct run *, struct sink *, const struct text *);
+	int undefined;          /* 1: an undefined value is written as nothing; 0: refused */
+	int code;               /* the failure of a value that has no notation, and its text */
+	const char *refused;
+};
+
+static const struct notation json_notation = { "null", { "false", "true" }, put_json_text, 0,
+    CHAT_EINVALID, "cannot be JSON" };
+static const struct notation repr_notation = { "None", { "False", "True" }, put_repr_text, 1,
+    CHAT_EUNSUPPORTED, "is printed" };
+
+static void put_value(struct run *, struct sink *, struct value, const struct notation *,
+    int indent, int level);
+
 static void
-put_repr_list(struct run *r, struct sink *s, struct value v)
+new_line(struct run *r, struct sink *s, int indent, int level)
+{
+	int i;
+
+	if (indent < 0)
+		return;
+	put_word(r, s, "\n");
+	for (i = 0; i < indent * level; i++)
+		put_word(r, s, " ");
+}
+
+static void
+put_elements(struct run *r, struct sink *s, struct value v, const struct notation *f, int indent,
+    int level)
 {
 	const size_t n = v.kind == V_LIST ? v.u.list->n : v.u.dict->n;
 	size_t i;
@@ -246,30 +199,42 @@ put_repr_list(struct run *r, struct sink *s, struct value v)
 	put_word(r, s, v.kind == V_LIST ? "[" : "{");
 	for (i = 0; i < n; i++) {
 		if (i > 0)
-			put_word(r, s, ", ");
+			put_word(r, s, indent < 0 ? ", " : ",");
+		new_line(r, s, indent, level + 1);
 		if (v.kind == V_DICT) {
-			put_repr_text(r, s, v.u.dict->key[i]);
+			f->put_text(r, s, v.u.dict->key[i]);
 			put_word(r, s, ": ");
 		}
-		put_repr(r, s, v.kind == V_LIST ? v.u.list->at[i] : v.u.dict->at[i]);
+		put_value(r, s, v.kind == V_LIST ? v.u.list->at[i] : v.u.dict->at[i], f, indent,
+		    level + 1);
 	}
+	if (n > 0)
+		new_line(r, s, indent, level);
 	put_word(r, s, v.kind == V_LIST ? "]" : "}");
 }
 
-void
-put_repr(struct run *r, struct sink *s, struct value v)
+/* The bytes from `from` on are those of v, a number or a word, and get its mark. */
+static void
+mark_from(struct sink *s, size_t from, struct value v)
+{
+	if (v.mark != 0)
+		memset(s->mark + from, v.mark, s->n - from);
+}
+
+/* indent: blanks of each level, each element in a line of its own; -1: all in one line. */
+static void
+put_value(struct run *r, struct sink *s, struct value v, const struct notation *f, int indent,
+    int level)
 {
 	const size_t from = s->n;
 
 	run_enter(r);
 	switch (v.kind) {
-	case V_UNDEFINED:
-		break;
 	case V_NONE:
-		put_word(r, s, "None");
+		put_word(r, s, f->none);
 		break;
 	case V_BOOL:
-		put_word(r, s, v.u.i ? "True" : "False");
+		put_word(r, s, f->truth[v.u.i != 0]);
 		break;
 	case V_INT:
 		put_int(r, s, v.u.i);
@@ -278,16 +243,29 @@ put_repr(struct run *r, struct sink *s, struct value v)
 		put_real(r, s, v.u.r);
 		break;
 	case V_TEXT:
-		put_repr_text(r, s, v.u.text);
+		f->put_text(r, s, v.u.text);
 		break;
 	case V_LIST: case V_DICT:
-		put_repr_list(r, s, v);
+		put_elements(r, s, v, f, indent, level);
 		break;
 	default:
-		run_fail(r, CHAT_EUNSUPPORTED, "%s is printed", kind_name(v));
+		if (v.kind != V_UNDEFINED || !f->undefined)
+			run_fail(r, f->code, "%s %s", kind_name(v), f->refused);
 	}
 	mark_from(s, from, v);
 	run_leave(r);
+}
+
+void
+put_json(struct run *r, struct sink *s, struct value v, int indent)
+{
+	put_value(r, s, v, &json_notation, indent, 0);
+}
+
+void
+put_repr(struct run *r, struct sink *s, struct value v)
+{
+	put_value(r, s, v, &repr_notation, -1, 0);
 }
 
 const struct text *

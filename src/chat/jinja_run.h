@@ -189,8 +189,9 @@ struct sink {
 void sink_put(struct run *, struct sink *, const struct text *);
 void sink_bytes(struct run *, struct sink *, const char *at, size_t n);
 struct value sink_value(struct run *, const struct sink *);
-/* As Python's json.dumps(ensure_ascii=False), and as its repr(). */
-void put_json(struct run *, struct sink *, struct value, int indent, int level);
+/* As Python's json.dumps(ensure_ascii=False), and as its repr(). indent: blanks of each level, or
+ * -1: all in one line. */
+void put_json(struct run *, struct sink *, struct value, int indent);
 void put_repr(struct run *, struct sink *, struct value);
 
 /* ---- filters, tests, functions, methods ---- */
