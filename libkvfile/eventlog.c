@@ -386,7 +386,7 @@ kv_log_return(struct kv_log_content *c, const struct kv_log_place *place)
 }
 
 static int
-append(struct kv_log_content *c, const struct kv_event *e, size_t first, size_t end)
+append_event(struct kv_log_content *c, const struct kv_event *e, size_t first, size_t end)
 {
 	size_t i, size = EVENT + 8 * (end - first);
 	uint8_t *p;
@@ -425,8 +425,8 @@ kv_log_append(struct kv_log_content *c, const struct kv_event *e, uint32_t kv_he
 		all_grew &= e->after[i] - e->before[i] == e->n;
 	}
 	if (e->kind == KV_EVENT_EVICT)
-		return same ? KV_OK : append(c, e, first, end);
+		return same ? KV_OK : append_event(c, e, first, end);
 	if (!all_grew)
-		return append(c, e, first, end);
-	return joins(c, e) ? KV_OK : append(c, e, first, first);
+		return append_event(c, e, first, end);
+	return joins(c, e) ? KV_OK : append_event(c, e, first, first);
 }

@@ -18,10 +18,10 @@ struct text {
 	size_t n;
 };
 
-static void put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_text(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static void
-put(struct text *t, const char *fmt, ...)
+add_text(struct text *t, const char *fmt, ...)
 {
 	size_t room = sizeof t->data - t->n;
 	va_list ap;
@@ -41,7 +41,7 @@ put_real(struct text *t, double v)
 {
 	size_t start = t->n, i, n;
 
-	put(t, "%.17g", v);
+	add_text(t, "%.17g", v);
 	for (i = n = start; i < t->n; i++)
 		if (strchr("0123456789+-e", t->data[i]) != NULL)
 			t->data[n++] = t->data[i];
@@ -50,7 +50,7 @@ put_real(struct text *t, double v)
 	t->data[n] = '\0';
 	t->n = n;
 	if (strpbrk(t->data + start, ".e") == NULL)
-		put(t, ".0");
+		add_text(t, ".0");
 }
 
 static void
@@ -59,10 +59,10 @@ put_factors(struct text *t, const struct kv_model *m)
 	uint32_t i;
 
 	for (i = 0; i < m->rope_n_factors && i < KV_ROPE_PAIRS; i++) {
-		put(t, "%s", i == 0 ? "[" : ",");
+		add_text(t, "%s", i == 0 ? "[" : ",");
 		put_real(t, m->rope_factors[i]);
 	}
-	put(t, "%s", i == 0 ? "[]" : "]");
+	add_text(t, "%s", i == 0 ? "[]" : "]");
 }
 
 static void
@@ -73,10 +73,10 @@ put_layers(struct text *t, const uint8_t *set)
 
 	for (l = 0; l < KV_LAYERS_MOST; l++)
 		if (set[l / 8] >> l % 8 & 1) {
-			put(t, "%s%u", sep, l);
+			add_text(t, "%s%u", sep, l);
 			sep = ",";
 		}
-	put(t, "%s]", *sep == '[' ? "[" : "");
+	add_text(t, "%s]", *sep == '[' ? "[" : "");
 }
 
 static void
@@ -85,7 +85,7 @@ put_text(struct text *t, const char *s, size_t most)
 	json_t *v = json_stringn(s, strnlen(s, most));
 	char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
 
-	put(t, "%s", quoted ? quoted : "null");                 /* null is refused when read back */
+	add_text(t, "%s", quoted ? quoted : "null");    /* null is refused when read back */
 	free(quoted);
 	json_decref(v);
 }
@@ -113,19 +113,19 @@ put_value(struct text *t, const struct kv_model *m, const struct head_field *f, 
 			put_text(t, at, f->kind == TEXT ? sizeof m->architecture :
 			    sizeof m->weights);
 		else
-			put(t, "%s", (const char *)at);
+			add_text(t, "%s", (const char *)at);
 		break;
 	case FLAG:
-		put(t, "%s", *(const int *)at ? "true" : "false");
+		add_text(t, "%s", *(const int *)at ? "true" : "false");
 		break;
 	case COUNT:
-		put(t, "%u", *(const uint32_t *)at);
+		add_text(t, "%u", *(const uint32_t *)at);
 		break;
 	case REAL:
 		if (json)
 			put_real(t, *(const double *)at);
 		else
-			put(t, "%.17g", *(const double *)at);
+			add_text(t, "%.17g", *(const double *)at);
 		break;
 	case FACTORS:
 		put_factors(t, m);
@@ -134,10 +134,10 @@ put_value(struct text *t, const struct kv_model *m, const struct head_field *f, 
 		put_layers(t, at);
 		break;
 	case DTYPE:
-		put(t, json ? "\"%s\"" : "%s", dtype_text(m->weights_dtype));
+		add_text(t, json ? "\"%s\"" : "%s", dtype_text(m->weights_dtype));
 		break;
 	case ROPE_TYPE:
-		put(t, json ? "\"%s\"" : "%s", kv_rope_name(m->rope_type));
+		add_text(t, json ? "\"%s\"" : "%s", kv_rope_name(m->rope_type));
 		break;
 	case ROPE:
 		if (json)               /* its fields are compared by themselves */
@@ -154,11 +154,11 @@ put_fields(struct text *t, const struct kv_model *m, const struct head_field *f)
 	for (; f->key != NULL; f++) {
 		if (!kv_head_belongs(m, f) || kv_head_is_left_out(m, f))
 			continue;
-		put(t, "%s\"%s\":", sep, f->key);
+		add_text(t, "%s\"%s\":", sep, f->key);
 		sep = ",";
 		put_value(t, m, f, 1);
 	}
-	put(t, "}");
+	add_text(t, "}");
 }
 
 static int
@@ -192,9 +192,9 @@ kv_head_put(const struct kv_head *head, char **json, size_t *size, struct kv_mes
 		return kv_say(why, KV_EINVAL, "a real number of the model is not finite");
 	if (kv_rope_name(m->rope_type) == NULL)
 		return kv_say(why, KV_EINVAL, "rope.type %d is not known", (int)m->rope_type);
-	put(&t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
+	add_text(&t, "{\"dtype\":\"%s\",\"keys\":\"rope\",\"model\":", dtype_text(head->dtype));
 	put_fields(&t, m, kv_model_fields);
-	put(&t, ",\"next_position\":%u}", head->next_position);
+	add_text(&t, ",\"next_position\":%u}", head->next_position);
 	/* What the reader would refuse is not written. */
 	if (kv_head_get(&again, t.data, t.n, why) != KV_OK)
 		return why->code = KV_EINVAL;
@@ -217,7 +217,7 @@ kv_head_to_json(const struct kv_head *head, char **json)
 /* ---- comparing ---- */
 
 static void
-describe(struct text *t, const struct kv_model *m, const struct head_field *f)
+describe_field(struct text *t, const struct kv_model *m, const struct head_field *f)
 {
 	t->n = 0;
 	t->data[0] = '\0';
@@ -240,8 +240,8 @@ kv_model_diff(const struct kv_model *a, const struct kv_model *b, const char *a_
 		text[0] = '\0';
 	for (i = 0; i < 2; i++)
 		for (f = groups[i].fields; f->key != NULL; f++) {
-			describe(&in_a, a, f);
-			describe(&in_b, b, f);
+			describe_field(&in_a, a, f);
+			describe_field(&in_b, b, f);
 			if (strcmp(in_a.data, in_b.data) == 0)
 				continue;
 			n++;

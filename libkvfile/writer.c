@@ -395,7 +395,7 @@ kv_write_rows(struct kv_writer *w, uint32_t layer, const struct kv_rows *rows)
 /* ---- provenance ---- */
 
 static int
-append(struct kv_writer *w, char **text, const char *more)
+append_line(struct kv_writer *w, char **text, const char *more)
 {
 	size_t before = *text != NULL ? strlen(*text) : 0, n = strlen(more) + 1;
 	char *longer = realloc(*text, before + n);
@@ -418,7 +418,7 @@ kv_sign(struct kv_writer *w, const char *tool, const char *version, const char *
 	if (kv_provenance_line(&line, tool, version, options, &why) != KV_OK)
 		fail(w, why.code, "pROv", KV_NO_LAYER, why.text);
 	else
-		(void)append(w, &w->lines[1], line);
+		(void)append_line(w, &w->lines[1], line);
 	free(line);
 	return w->error.code;
 }
@@ -429,7 +429,7 @@ kv_inherit(struct kv_writer *w, const struct kv_reader *r)
 	if (w->error.code != KV_OK || r == w->inherited)
 		return w->error.code;
 	w->inherited = r;
-	return append(w, &w->lines[0], kv_reader_provenance(r));
+	return append_line(w, &w->lines[0], kv_reader_provenance(r));
 }
 
 /* ---- start and end ---- */

@@ -49,7 +49,7 @@ push_text(struct lexer *l, const char *text, size_t n)
 }
 
 static const char *
-copy(struct lexer *l, const char *s, size_t n)
+copy_text(struct lexer *l, const char *s, size_t n)
 {
 	char *p = run_alloc(l->run, n + 1);
 
@@ -228,7 +228,7 @@ lex_token(struct lexer *l)
 		if (t->n > NAME_MOST)
 			run_fail(l->run, CHAT_EUNSUPPORTED, "a name of more than %d bytes",
 			    NAME_MOST);
-		t->at = copy(l, from, t->n);
+		t->at = copy_text(l, from, t->n);
 	} else if (isdigit((unsigned char)*l->at)) {
 		lex_number(l);
 	} else if (*l->at == '"' || *l->at == '\'') {

@@ -88,7 +88,7 @@ expect_name(struct parser *p, const char *what)
 }
 
 static void
-append(struct node ***last, struct node *n)
+append_node(struct node ***last, struct node *n)
 {
 	**last = n;
 	*last = &n->next;
@@ -142,7 +142,7 @@ parse_elements(struct parser *p, const char *close)
 	struct node *n = new_node(p, N_LIST), **last = &n->list;
 
 	while (!skip_op(p, close)) {
-		append(&last, parse_expression(p));
+		append_node(&last, parse_expression(p));
 		if (!at_op(p, close))
 			expect_op(p, ",");
 	}
@@ -159,7 +159,7 @@ parse_dict(struct parser *p)
 		pair->a = parse_expression(p);
 		expect_op(p, ":");
 		pair->b = parse_expression(p);
-		append(&last, pair);
+		append_node(&last, pair);
 		if (!at_op(p, "}"))
 			expect_op(p, ",");
 	}
@@ -180,9 +180,9 @@ parse_in_brackets(struct parser *p)
 	}
 	tuple = new_node(p, N_LIST);
 	last = &tuple->list;
-	append(&last, n);
+	append_node(&last, n);
 	while (skip_op(p, ",") && !at_op(p, ")"))
-		append(&last, parse_expression(p));
+		append_node(&last, parse_expression(p));
 	expect_op(p, ")");
 	return tuple;
 }
@@ -234,7 +234,7 @@ parse_arguments(struct parser *p, struct node *call)
 			keyword->a = parse_expression(p);
 			n = keyword;
 		}
-		append(&last, n);
+		append_node(&last, n);
 		if (!at_op(p, ")"))
 			expect_op(p, ",");
 	}
@@ -543,8 +543,8 @@ parse_expression_or_tuple(struct parser *p)
 		return n;
 	tuple = new_node(p, N_LIST);
 	last = &tuple->list;
-	append(&last, n);
+	append_node(&last, n);
 	while (skip_op(p, ",") && p->t->kind != T_BLOCK_END && p->t->kind != T_PRINT_END)
-		append(&last, parse_expression(p));
+		append_node(&last, parse_expression(p));
 	return tuple;
 }

@@ -6,7 +6,7 @@
 
 /* The code point at p, of well-formed UTF-8, and its bytes */
 static uint32_t
-get(const char *at, size_t *used)
+get_code_point(const char *at, size_t *used)
 {
 	const unsigned char *p = (const unsigned char *)at;
 
@@ -39,9 +39,9 @@ is_stripped(struct run *r, const char *c, size_t n, const struct text *of)
 	size_t used, i;
 
 	if (of == NULL)
-		return is_space(get(c, &used));
+		return is_space(get_code_point(c, &used));
 	for (i = 0; i < of->n; i += used) {
-		get(of->at + i, &used);
+		get_code_point(of->at + i, &used);
 		if (used == n && memcmp(of->at + i, c, n) == 0)
 			break;
 	}
@@ -55,7 +55,7 @@ text_strip(struct run *r, const struct text *t, const struct text *of, int sides
 	size_t from = 0, to = t->n, used, last;
 
 	while ((sides & STRIP_LEFT) && from < to) {
-		get(t->at + from, &used);
+		get_code_point(t->at + from, &used);
 		if (!is_stripped(r, t->at + from, used, of))
 			break;
 		from += used;
@@ -131,7 +131,7 @@ text_words(struct run *r, const struct text *t)
 
 	run_charge(r, 0, t->n);
 	for (i = 0; i < t->n; i += used) {
-		if (!is_space(get(t->at + i, &used)))
+		if (!is_space(get_code_point(t->at + i, &used)))
 			continue;
 		if (i > from)
 			list_push(r, all.u.list, text_part(r, t, from, i));

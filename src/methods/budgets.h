@@ -21,7 +21,7 @@ struct ranked {
 };
 
 /* Errors as evict_choose(); r is to be freed in any case. */
-int rank_rows(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
+int rank_layer(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size);
 void ranked_free(struct ranked *r);
 uint32_t always_kept(const struct always *a);

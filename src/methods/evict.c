@@ -104,7 +104,7 @@ share_rank(struct ranked *r, const struct kv_rows *rows, char *why, size_t size)
 }
 
 int
-rank_rows(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
+rank_layer(struct ranked *r, const struct evict_input *in, const struct evict_options *opt,
     char *why, size_t size)
 {
 	const struct kv_rows *rows = in->rows;
@@ -253,7 +253,7 @@ evict_choose(const struct evict_input *in, const struct evict_options *opt, stru
     char *why, size_t size)
 {
 	struct ranked r;
-	int code = rank_rows(&r, in, opt, why, size);
+	int code = rank_layer(&r, in, opt, why, size);
 
 	memset(out, 0, sizeof *out);
 	if (code == EVICT_OK) {

@@ -66,7 +66,7 @@ global_add(struct global *all, const struct evict_input *in, const struct evict_
 	struct ranked r;
 	size_t rows = 0;
 	uint32_t g, wanted;
-	int code = rank_rows(&r, in, opt, why, size);
+	int code = rank_layer(&r, in, opt, why, size);
 
 	for (g = 0; code == EVICT_OK && g < r.heads; g++)
 		rows += r.n[g];

@@ -9,7 +9,7 @@
 #include "methods/scorers.h"
 
 static uint64_t
-mix(uint64_t state, uint64_t word)
+mix_word(uint64_t state, uint64_t word)
 {
 	uint64_t z = (state ^ word) + 0x9e3779b97f4a7c15;
 
@@ -22,13 +22,13 @@ int
 score_random(const struct score_input *in, const struct score_options *opt, float *score)
 {
 	const struct kv_rows *rows = in->rows;
-	uint64_t layer = mix(mix(0, opt->seed), in->layer), head;
+	uint64_t layer = mix_word(mix_word(0, opt->seed), in->layer), head;
 	uint32_t g, s;
 
 	for (g = 0; g < rows->heads; g++) {
-		head = mix(layer, in->head + g);
+		head = mix_word(layer, in->head + g);
 		for (s = 0; s < rows->count[g]; s++)
-			*score++ = (float)(mix(head, rows->pos[g][s]) >> 40) * 0x1p-24f;
+			*score++ = (float)(mix_word(head, rows->pos[g][s]) >> 40) * 0x1p-24f;
 	}
 	return 0;
 }

@@ -40,7 +40,7 @@ struct reader {
 
 /* NULL where the key is missing or null */
 static const json_t *
-get(const json_t *object, const char *key)
+get_value(const json_t *object, const char *key)
 {
 	const json_t *v = json_object_get(object, key);
 
@@ -86,7 +86,7 @@ static int
 get_count(struct reader *r, const json_t *object, const char *key, uint32_t least, uint32_t most,
     uint32_t *out)
 {
-	const json_t *v = get(object, key);
+	const json_t *v = get_value(object, key);
 	const json_int_t n = json_integer_value(v);
 
 	if (v == NULL)
@@ -117,7 +117,7 @@ add_linear(struct reader *r, const json_t *name, unsigned *linears)
 static int
 read_linears(struct reader *r, struct adapter_config *out)
 {
-	const json_t *v = get(r->json, "target_modules");
+	const json_t *v = get_value(r->json, "target_modules");
 	size_t i;
 	int rc = MODEL_OK;
 
@@ -135,13 +135,13 @@ read_linears(struct reader *r, struct adapter_config *out)
 static int
 read_lora(struct reader *r, struct adapter_config *out)
 {
-	const json_t *alpha = get(r->json, "lora_alpha");
+	const json_t *alpha = get_value(r->json, "lora_alpha");
 	const double a = json_number_value(alpha);
 	int rc;
 
-	if (!is_text(get(r->json, "peft_type"), "LORA"))
+	if (!is_text(get_value(r->json, "peft_type"), "LORA"))
 		return UNSUPPORTED(r, "\"peft_type\" is not \"LORA\"");
-	if (!is_text(get(r->json, "bias"), "none"))
+	if (!is_text(get_value(r->json, "bias"), "none"))
 		return UNSUPPORTED(r, "\"bias\" is not \"none\"");
 	if ((rc = read_linears(r, out)) != MODEL_OK)
 		return rc;
@@ -151,7 +151,8 @@ read_lora(struct reader *r, struct adapter_config *out)
 		return rc;
 	if (!json_is_number(alpha) || !isfinite(a))
 		return BAD(r, "no number \"lora_alpha\"");
-	out->scale = a / (json_is_true(get(r->json, "use_rslora")) ? sqrt(out->rank) : out->rank);
+	out->scale = a / (json_is_true(get_value(r->json, "use_rslora")) ? sqrt(out->rank) :
+	    out->rank);
 	return MODEL_OK;
 }
 
@@ -159,7 +160,7 @@ read_lora(struct reader *r, struct adapter_config *out)
 static int
 read_lookahead(struct reader *r, struct adapter_config *out)
 {
-	const json_t *own = get(r->json, "lookahead"), *weights = get(own, "weights");
+	const json_t *own = get_value(r->json, "lookahead"), *weights = get_value(own, "weights");
 	const char *hex = json_string_value(weights);
 	uint32_t version;
 	int rc;

@@ -137,7 +137,7 @@ hash_all(struct work *w)
 
 /* What both rules have of a tensor besides its bytes. */
 static void
-describe(XXH3_state_t *x, const struct tensor *t)
+hash_description(XXH3_state_t *x, const struct tensor *t)
 {
 	uint32_t dims = htole32(t->ndim);
 	uint64_t dim;
@@ -163,7 +163,7 @@ put_together(const struct work *w, const struct safetensors *st, XXH3_state_t *x
 	XXH3_128bits_reset(x);
 	for (i = 0; (t = safetensors_at(st, i)) != NULL; i++) {
 		bytes = htole64(t->bytes);
-		describe(x, t);
+		hash_description(x, t);
 		XXH3_128bits_update(x, &bytes, sizeof bytes);
 		for (end = p + pieces_of(t); p < end; p++)
 			XXH3_128bits_update(x, &p->digest, sizeof p->digest);
@@ -209,7 +209,7 @@ add_samples(XXH3_state_t *x, const struct tensor *t)
 	const uint8_t *data = t->data;
 	unsigned i;
 
-	describe(x, t);
+	hash_description(x, t);
 	if (t->bytes <= ALL)
 		XXH3_128bits_update(x, data, t->bytes);
 	else

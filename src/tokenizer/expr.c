@@ -140,7 +140,7 @@ expr_work_free(struct expr_work *w)
 
 /* c, of `used` bytes, as UTF-8. */
 static void
-put(char *s, uint32_t c, unsigned used)
+put_code_point(char *s, uint32_t c, unsigned used)
 {
 	unsigned i;
 
@@ -174,7 +174,7 @@ expr_prepare(uint64_t own, const char *text, size_t len, char **buffer, size_t *
 		c = utf8_get(text + i, &used);
 		other = unicode_stand_in(c, &kind);
 		if (other != c && (own >> kind & 1) == 0)
-			put(p + i, other, used);
+			put_code_point(p + i, other, used);
 	}
 	return p;
 }

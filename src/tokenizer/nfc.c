@@ -134,7 +134,7 @@ reserve(struct work *w, size_t points, size_t bytes)
 /* Appends form C of a stretch of text that neither what stands before it nor what follows can
  * change. */
 static int
-append(struct work *w, const char *text, size_t len)
+append_composed(struct work *w, const char *text, size_t len)
 {
 	utf8proc_ssize_t composed;
 	size_t i, n, points = 0;
@@ -187,7 +187,7 @@ nfc(const char *text, size_t len, char **out, size_t *outlen)
 		    ((unsigned char)text[i] & 0xc0) == 0x80))
 			i++;
 		if (rc == 0 && last < i)
-			rc = append(&w, text + last, i - last);
+			rc = append_composed(&w, text + last, i - last);
 	}
 	free(w.c);
 	if (rc != 0) {

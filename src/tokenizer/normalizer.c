@@ -47,7 +47,7 @@ struct growing {
 };
 
 static int
-append(struct growing *g, const char *text, size_t len)
+append_text(struct growing *g, const char *text, size_t len)
 {
 	size_t cap;
 	char *p;
@@ -75,12 +75,12 @@ replace(const struct normal_step *s, const char *text, size_t len, struct growin
 	int rc = 0;
 
 	while (rc == 0 && (at = memmem(text + done, len - done, s->from, from)) != NULL) {
-		rc = append(g, text + done, (size_t)(at - text) - done);
+		rc = append_text(g, text + done, (size_t)(at - text) - done);
 		if (rc == 0)
-			rc = append(g, s->to, to);
+			rc = append_text(g, s->to, to);
 		done = (size_t)(at - text) + from;
 	}
-	return rc != 0 ? rc : append(g, text + done, len - done);
+	return rc != 0 ? rc : append_text(g, text + done, len - done);
 }
 
 static int
@@ -96,14 +96,14 @@ replace_matches(const struct normal_step *s, struct expr_work *work, const char 
 	if (m.text == NULL)
 		return TOKENIZER_ENOMEM;
 	while (rc == 0 && (found = expr_next(&m, err, errlen)) > 0) {
-		rc = append(g, text + m.done, m.start - m.done);
+		rc = append_text(g, text + m.done, m.start - m.done);
 		if (rc == 0)
-			rc = append(g, s->to, strlen(s->to));
+			rc = append_text(g, s->to, strlen(s->to));
 	}
 	free(buffer);
 	if (found < 0)
 		return found;
-	return rc != 0 ? rc : append(g, text + m.done, len - m.done);
+	return rc != 0 ? rc : append_text(g, text + m.done, len - m.done);
 }
 
 /* One step; *g stays empty when it changes nothing. */
@@ -119,8 +119,8 @@ run_step(const struct normal_step *s, struct expr_work *work, const char *text, 
 	case NORMAL_PREPEND:
 		if (len == 0)
 			return 0;
-		rc = append(g, s->to, strlen(s->to));
-		return rc != 0 ? rc : append(g, text, len);
+		rc = append_text(g, s->to, strlen(s->to));
+		return rc != 0 ? rc : append_text(g, text, len);
 	case NORMAL_REPLACE:
 		if (memmem(text, len, s->from, strlen(s->from)) == NULL)
 			return 0;

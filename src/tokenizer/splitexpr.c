@@ -40,7 +40,7 @@ struct rewrite {
 };
 
 static void
-put(struct rewrite *r, const char *text)
+put_text(struct rewrite *r, const char *text)
 {
 	size_t n = strlen(text);
 
@@ -49,7 +49,7 @@ put(struct rewrite *r, const char *text)
 }
 
 static void
-copy(struct rewrite *r, size_t n)
+copy_bytes(struct rewrite *r, size_t n)
 {
 	memcpy(r->out, r->in, n);
 	r->out += n;
@@ -86,7 +86,7 @@ property(struct rewrite *r)
 		refuse(r, "a property that is not a general category");
 		return;
 	}
-	copy(r, (size_t)(p - r->in));
+	copy_bytes(r, (size_t)(p - r->in));
 }
 
 /* What is written otherwise, in a class and outside; NULL: not there. */
@@ -122,7 +122,7 @@ rewrite_escape(struct rewrite *r)
 		text = r->in_class ? rewritten[i].in_class : rewritten[i].outside;
 		if (text == NULL)
 			return 0;
-		put(r, text);
+		put_text(r, text);
 		r->in += 2;
 		return 1;
 	}
@@ -139,16 +139,16 @@ escape(struct rewrite *r)
 	} else if (rewrite_escape(r)) {
 		return;
 	} else if (c != '\0' && (strchr("dDrntf", c) != NULL || ispunct((unsigned char)c))) {
-		copy(r, 2);
+		copy_bytes(r, 2);
 	} else if (c == 'x' && r->in[2] == '{' &&
 	    strspn(r->in + 3, "0123456789abcdefABCDEF") > 0 &&
 	    r->in[3 + strspn(r->in + 3, "0123456789abcdefABCDEF")] == '}') {
-		copy(r, 4 + strspn(r->in + 3, "0123456789abcdefABCDEF"));
+		copy_bytes(r, 4 + strspn(r->in + 3, "0123456789abcdefABCDEF"));
 	} else if (c == 'u' && strspn(r->in + 2, "0123456789abcdefABCDEF") >= 4) {
-		put(r, "\\x{");
+		put_text(r, "\\x{");
 		r->in += 2;
-		copy(r, 4);
-		put(r, "}");
+		copy_bytes(r, 4);
+		put_text(r, "}");
 	} else
 		refuse(r, "an escape that PCRE2 and Oniguruma read differently");
 }
@@ -160,12 +160,12 @@ group(struct rewrite *r)
 	size_t i;
 
 	if (r->in[1] != '?') {
-		copy(r, 1);
+		copy_bytes(r, 1);
 		return;
 	}
 	for (i = 0; i < sizeof(opens) / sizeof(opens[0]); i++)
 		if (strncmp(r->in, opens[i], strlen(opens[i])) == 0) {
-			copy(r, strlen(opens[i]));
+			copy_bytes(r, strlen(opens[i]));
 			return;
 		}
 	refuse(r, "a kind of group that is not known");
@@ -183,7 +183,7 @@ interval(struct rewrite *r)
 		n += strspn(r->in + n, "0123456789");
 	}
 	if (r->in[n] != '}' || (digits == 0 && n == 1)) {
-		copy(r, 1);
+		copy_bytes(r, 1);
 		return;
 	}
 	n++;
@@ -192,7 +192,7 @@ interval(struct rewrite *r)
 	else if (r->in[n] == '+' || r->in[n] == '?')
 		refuse(r, "+ or ? after an interval");
 	else
-		copy(r, n);
+		copy_bytes(r, n);
 }
 
 /* One item between [ and ]. */
@@ -209,7 +209,7 @@ class_item(struct rewrite *r, const char *start)
 		refuse(r, "] as the first of a class");
 	} else {
 		r->in_class = *r->in != ']';
-		copy(r, 1);
+		copy_bytes(r, 1);
 	}
 }
 
@@ -228,10 +228,10 @@ item(struct rewrite *r)
 		break;
 	case '[':
 		r->in_class = 1;
-		copy(r, r->in[1] == '^' ? 2 : 1);
+		copy_bytes(r, r->in[1] == '^' ? 2 : 1);
 		break;
 	default:
-		copy(r, 1);
+		copy_bytes(r, 1);
 		break;
 	}
 }

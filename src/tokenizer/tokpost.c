@@ -81,7 +81,7 @@ read_pieces(struct load *l, const char *place, json_t *component, struct ids *be
 
 /* a <- a, then b; b is freed. */
 static int
-append(struct load *l, struct ids *a, struct ids *b)
+append_ids(struct load *l, struct ids *a, struct ids *b)
 {
 	size_t i;
 	int rc = 0;
@@ -97,14 +97,14 @@ static int
 put_around(struct load *l, struct ids before, struct ids after)
 {
 	struct tokenizer *t = l->t;
-	int rc = append(l, &before, &t->before);
+	int rc = append_ids(l, &before, &t->before);
 
 	t->before = before;
 	if (rc != 0) {
 		free(after.ids);
 		return rc;
 	}
-	return append(l, &t->after, &after);
+	return append_ids(l, &t->after, &after);
 }
 
 static int

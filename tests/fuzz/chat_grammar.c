@@ -171,7 +171,7 @@ choose(unsigned n)
 }
 
 static void
-put(const char *text, size_t n)
+put_text(const char *text, size_t n)
 {
 	if (n < sizeof(template) - size) {
 		memcpy(template + size, text, n);
@@ -207,14 +207,14 @@ expand(const char *p, unsigned depth)
 
 	for (; *p != '\0'; p++) {
 		if (*p != '$') {
-			put(p, 1);
+			put_text(p, 1);
 		} else if (*++p == 'B') {
 			for (i = choose(3) + 1; i > 0; i--)
 				produce('s', depth);
 		} else if (strchr("TNLDF", *p) != NULL) {
 			name[0] = (char)(*p | 32);
 			name[1] = (char)('0' + choose(2));
-			put(name, 2);
+			put_text(name, 2);
 		} else {
 			produce(*p, depth);
 		}
@@ -389,7 +389,7 @@ main(int argc, char **argv)
 	for (number = 0; number < all; number++) {
 		state = seed * 0x2545f4914f6cdd1du + number;
 		size = 0;
-		put(prelude, strlen(prelude));
+		put_text(prelude, strlen(prelude));
 		depth = 6 + choose(4);
 		for (i = choose(4) + 2; i > 0; i--)
 			produce('s', depth);

@@ -61,7 +61,7 @@ fill(void)
 /* ---- what the document says the bytes are ---- */
 
 static uint8_t *
-put(uint8_t *p, const void *from, size_t n)
+put_bytes(uint8_t *p, const void *from, size_t n)
 {
 	if (n > 0)
 		memcpy(p, from, n);
@@ -74,9 +74,9 @@ queries_bytes(uint8_t *p, const struct kv_queries *q, const uint32_t *pos)
 	const uint32_t front[2] = { q->n_own > 0 ? 2 : 1, q->n };
 	size_t at = (8 + 4 * (size_t)q->n + 63) / 64 * 64;
 
-	put(put(p, front, 8), pos, 4 * (size_t)q->n);
-	p = put(p + at, q->q, (size_t)QUERY_HEADS * q->n * ROW);
-	put(p, q->own, (size_t)HEADS * q->n_own * ROW);
+	put_bytes(put_bytes(p, front, 8), pos, 4 * (size_t)q->n);
+	p = put_bytes(p + at, q->q, (size_t)QUERY_HEADS * q->n * ROW);
+	put_bytes(p, q->own, (size_t)HEADS * q->n_own * ROW);
 	return at + ((size_t)QUERY_HEADS * q->n + (size_t)HEADS * q->n_own) * ROW;
 }
 
@@ -85,33 +85,33 @@ index_bytes(uint8_t *p, const struct kv_index *x, uint64_t keys)
 {
 	uint32_t one = 1;
 
-	put(p + 8, &keys, 8);
+	put_bytes(p + 8, &keys, 8);
 	switch (x->kind) {
 	case KV_BITS:
-		put(p, &x->entries.rows, 4);
-		put(p + 64, x->entries.data, 4 * WIDTH * (2 + 2 + 2));
+		put_bytes(p, &x->entries.rows, 4);
+		put_bytes(p + 64, x->entries.data, 4 * WIDTH * (2 + 2 + 2));
 		return 64 + 4 * WIDTH * 6;
 	case KV_PAGE:
-		put(p, &x->entries.rows, 4);
-		put(p + 64, x->entries.data, 26 * 2 * ROW);
+		put_bytes(p, &x->entries.rows, 4);
+		put_bytes(p + 64, x->entries.data, 26 * 2 * ROW);
 		return 64 + 26 * 2 * ROW;
 	case KV_CLUS:
-		put(p, &one, 4);
-		put(p + 16, &x->clusters.sink, 4);
-		put(p + 64, counts, 8);
-		put(p + 72, ends, 8);
-		put(p + 80, labels, 4 * 8);
-		put(p + 128, data, 4 * ROW);
+		put_bytes(p, &one, 4);
+		put_bytes(p + 16, &x->clusters.sink, 4);
+		put_bytes(p + 64, counts, 8);
+		put_bytes(p + 72, ends, 8);
+		put_bytes(p + 80, labels, 4 * 8);
+		put_bytes(p + 128, data, 4 * ROW);
 		return 128 + 4 * ROW;
 	default:
-		put(p, &x->low_rank.chunk, 4);
-		put(p + 16, &x->low_rank.n, 4);
-		put(p + 20, &x->low_rank.rank, 4);
-		put(p + 24, &x->low_rank.n_exact, 4);
-		put(p + 64, exact, 16);
-		p = put(p + 128, data, 32 * 5 * 2);
-		p = put(p, data + 1000, HEADS * WIDTH * 5 * 2);
-		put(p, data + 3000, HEADS * 4 * ROW);
+		put_bytes(p, &x->low_rank.chunk, 4);
+		put_bytes(p + 16, &x->low_rank.n, 4);
+		put_bytes(p + 20, &x->low_rank.rank, 4);
+		put_bytes(p + 24, &x->low_rank.n_exact, 4);
+		put_bytes(p + 64, exact, 16);
+		p = put_bytes(p + 128, data, 32 * 5 * 2);
+		p = put_bytes(p, data + 1000, HEADS * WIDTH * 5 * 2);
+		put_bytes(p, data + 3000, HEADS * 4 * ROW);
 		return 128 + 32 * 5 * 2 + HEADS * WIDTH * 5 * 2 + HEADS * 4 * ROW;
 	}
 }
@@ -121,9 +121,9 @@ head_keys_bytes(uint8_t *p)
 {
 	const uint32_t numbers[] = { 3, 10, 7, 5 };
 
-	put(put(p, HEAD_ID, 32), numbers, sizeof numbers);
-	put(p + 64, values + 9, 5 * 4);
-	put(p + 128, data + 500, 3 * 10 * 7 * 2);
+	put_bytes(put_bytes(p, HEAD_ID, 32), numbers, sizeof numbers);
+	put_bytes(p + 64, values + 9, 5 * 4);
+	put_bytes(p + 128, data + 500, 3 * 10 * 7 * 2);
 	return 128 + 3 * 10 * 7 * 2;
 }
 
@@ -280,18 +280,18 @@ check_bytes(struct kv_reader *r, const struct kv_section *sec)
 	else if (sec->kind == KV_OBSQ)
 		n = queries_bytes(want, &queries[sec->layer], query_pos);
 	else if (sec->kind == KV_TOKS)
-		n = (size_t)(put(want, ids, sizeof ids) - want);
+		n = (size_t)(put_bytes(want, ids, sizeof ids) - want);
 	else if (sec->kind == KV_LGTS)
-		n = (size_t)(put(want, logits, sizeof logits) - want);
+		n = (size_t)(put_bytes(want, logits, sizeof logits) - want);
 	else if (sec->kind == KV_RHDK)
 		n = head_keys_bytes(want);
 	else if (sec->kind == KV_MASS)
-		n = (size_t)(put(want, values, sizeof values) - want);
+		n = (size_t)(put_bytes(want, values, sizeof values) - want);
 	else if (sec->kind == KV_PAID) {
-		put(want, "tokens over=max", 15);
-		n = (size_t)(put(want + 192, values, sizeof values) - want);
+		put_bytes(want, "tokens over=max", 15);
+		n = (size_t)(put_bytes(want + 192, values, sizeof values) - want);
 	} else if (sec->kind == KV_SCOR)
-		n = (size_t)(put(want + 192, values + 3, 4 * HEADS * ROWS) - want);
+		n = (size_t)(put_bytes(want + 192, values + 3, 4 * HEADS * ROWS) - want);
 	else
 		return;
 	check(kv_load(r, &content) == KV_OK, "%s", kv_reader_error(r));

@@ -22,7 +22,7 @@ check_ways(struct bytes from, struct bytes want, unsigned flags, const char *wha
 			if (way == 3 && from.size > 100000)
 				continue;
 			fd = way < 2 ? in_memory(from, way) : feed(from, way == 2 ? 50000 : 1);
-			check(copy(fd, path("copy.kv"), flags, load) == KV_OK,
+			check(copy_sections(fd, path("copy.kv"), flags, load) == KV_OK,
 			    "%s, %s: not copied", what,
 			    ways[way]);
 			got = slurp(path("copy.kv"));
@@ -128,7 +128,7 @@ check_memory(void)
 		free(content);
 		free(pos);
 		limit_memory(48 << 20);
-		_exit(copy(fd[0], "/dev/null", 0, 0) != KV_OK);
+		_exit(copy_sections(fd[0], "/dev/null", 0, 0) != KV_OK);
 	}
 	close(fd[0]);
 	snprintf(name, sizeof name, "/dev/fd/%d", fd[1]);

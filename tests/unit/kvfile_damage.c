@@ -63,7 +63,7 @@ find(struct bytes b, const char *type, uint32_t layer)
 }
 
 static void
-expect(struct bytes b, int way, int code, const char *message)
+expect_failure(struct bytes b, int way, int code, const char *message)
 {
 	int got = walk(in_memory(b, way), "p.kv", text);
 
@@ -85,28 +85,28 @@ check_messages(void)
 		b.data[keys + 192 + (1 << 20) + 77] ^= 4;
 		snprintf(want, sizeof want, "p.kv: KEYS layer 1 block 1 at byte %zu, "
 		    "head 0 rows 65536-131071: checksum mismatch", keys + 192 + (1 << 20));
-		expect(b, way, KV_ECORRUPT, want);
+		expect_failure(b, way, KV_ECORRUPT, want);
 		b.data[keys + 192 + (1 << 20) + 77] ^= 4;
 
 		b.data[vals + 192 + (2 << 20) + 5] ^= 1;
 		snprintf(want, sizeof want, "p.kv: VALS layer 1 block 2 at byte %zu, "
 		    "head 0 row 131072 to head 1 row 95: checksum mismatch",
 		    vals + 192 + (2 << 20));
-		expect(b, way, KV_ECORRUPT, want);
+		expect_failure(b, way, KV_ECORRUPT, want);
 		b.data[vals + 192 + (2 << 20) + 5] ^= 1;
 
 		part.size = vals + 192 + (1 << 20) + 9;
 		snprintf(want, sizeof want,
 		    "p.kv: truncated at byte %zu in VALS layer 1 (block 1 of 3); "
 		    "last whole section xVTs layer 1", part.size);
-		expect(part, way, KV_ETRUNCATED, want);
+		expect_failure(part, way, KV_ETRUNCATED, want);
 		part.size = vals;
 		snprintf(want, sizeof want, "p.kv: truncated at byte %zu in front of a section; "
 		    "last whole section xVTs layer 1", part.size);
-		expect(part, way, KV_ETRUNCATED, want);
+		expect_failure(part, way, KV_ETRUNCATED, want);
 	}
 	part.size = 0;
-	expect(part, 0, KV_ETRUNCATED, "p.kv: truncated: empty file");
+	expect_failure(part, 0, KV_ETRUNCATED, "p.kv: truncated: empty file");
 	check(walk(feed(part, 1), "stdin", text) == KV_ETRUNCATED && strcmp(text,
 	    "stdin: truncated: "
 	    "empty input: did the program before it fail?") == 0, "%s", text);

@@ -407,7 +407,7 @@ walk(int fd, const char *name, char *text)
 }
 
 int
-copy(int fd, const char *to, unsigned flags, int load)
+copy_sections(int fd, const char *to, unsigned flags, int load)
 {
 	struct kv_section sec;
 	struct kv_reader *r;

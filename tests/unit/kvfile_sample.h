@@ -72,6 +72,6 @@ int in_memory(struct bytes b, int from);
 int walk(int fd, const char *name, char *text);
 
 /* Copies section by section. load: kv_load() each one first. */
-int copy(int fd, const char *to, unsigned flags, int load);
+int copy_sections(int fd, const char *to, unsigned flags, int load);
 
 #endif

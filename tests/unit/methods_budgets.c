@@ -164,7 +164,7 @@ to_text(char *got, const struct kept *kept)
 
 /* want: "0 1|2 3" of two heads of 6 rows */
 static void
-expect(const float *score, struct evict_options opt, const char *want)
+expect_kept(const float *score, struct evict_options opt, const char *want)
 {
 	struct evict_input in = { .layers = 1, .rows = &two, .score = score, .next_position = 6 };
 	struct kept kept;
@@ -185,34 +185,34 @@ test_ada(void)
 	struct evict_options opt = { .budget = 3, .policy = policy_named("ada") };
 
 	/* wins 4 and 2 of 6 */
-	expect(near, opt, "0 1 2 3|0 1");
+	expect_kept(near, opt, "0 1 2 3|0 1");
 	opt.alpha = 0.2;                        /* 3.8 and 2.2 */
-	expect(near, opt, "0 1 2 3|0 1");
+	expect_kept(near, opt, "0 1 2 3|0 1");
 	opt.alpha = 0.5;                        /* 3.5 and 2.5: the lower head */
-	expect(near, opt, "0 1 2 3|0 1");
+	expect_kept(near, opt, "0 1 2 3|0 1");
 	opt.alpha = 0.8;                        /* 3.2 and 2.8 */
-	expect(near, opt, "0 1 2|0 1 2");
+	expect_kept(near, opt, "0 1 2|0 1 2");
 	opt.alpha = 1;
-	expect(far, opt, "0 1 2|0 1 2");
+	expect_kept(far, opt, "0 1 2|0 1 2");
 	opt.alpha = 0;                          /* wins all, and the other head nothing */
-	expect(far, opt, "0 1 2 3 4 5|");
+	expect_kept(far, opt, "0 1 2 3 4 5|");
 	opt.alpha = 0.2;                        /* 5.4 and 0.6; the authors' rounding gives 5 and 0 */
-	expect(far, opt, "0 1 2 3 4|0");
+	expect_kept(far, opt, "0 1 2 3 4|0");
 	opt.sink = 1;                           /* B = 2 each: wins 4 and 0; 3.6 and 0.4 */
-	expect(far, opt, "0 1 2 3 4|0");
+	expect_kept(far, opt, "0 1 2 3 4|0");
 	opt = (struct evict_options){ .budget = 2, .policy = policy_named("ada") };
-	expect(flat, opt, "0|0 1 2");
+	expect_kept(flat, opt, "0|0 1 2");
 	opt.normalize = 1;                      /* times 11 / 11, times 8 / 24 */
-	expect(flat, opt, "0 1|0 1");
+	expect_kept(flat, opt, "0 1|0 1");
 
 	opt = (struct evict_options){ .budget = 3, .policy = policy_named("ada-kvpress") };
-	expect(far, opt, "0 1 2 3 4 5|");
+	expect_kept(far, opt, "0 1 2 3 4 5|");
 	opt.alpha = 0.5;                        /* 1 row of each is safe */
-	expect(far, opt, "0 1 2 3 4|0");
+	expect_kept(far, opt, "0 1 2 3 4|0");
 	opt.alpha = 0.7;                        /* 2 are */
-	expect(far, opt, "0 1 2 3|0 1");
+	expect_kept(far, opt, "0 1 2 3|0 1");
 	opt.recent = 2;
-	expect(far, opt, "0 1 4 5|4 5");
+	expect_kept(far, opt, "0 1 4 5|4 5");
 }
 
 static void
@@ -227,13 +227,14 @@ test_others(void)
 	char got[100], why[200];
 
 	/* means 3, 4.5, 4, 4.5, 3.5, 8 */
-	expect(score, opt, "1 5|1 5");
-	expect(infinite, opt, "4 5|4 5");
+	expect_kept(score, opt, "1 5|1 5");
+	expect_kept(infinite, opt, "4 5|4 5");
 	/* rows 0 and 1 stay, on top of 2 of the other four */
-	expect(score, (struct evict_options){ .budget = 2, .since = 2 }, "0 1 3 5|0 1 2 5");
-	expect(score, (struct evict_options){ .rate = 0.5, .since = 2, .recent = 1, .sink = 3 },
+	expect_kept(score, (struct evict_options){ .budget = 2, .since = 2 }, "0 1 3 5|0 1 2 5");
+	expect_kept(score, (struct evict_options){ .rate = 0.5, .since = 2, .recent = 1, .sink = 3 },
 	    "0 1 2 5|0 1 2 5");
-	expect(score, (struct evict_options){ .budget = 1, .since = 9 }, "0 1 2 3 4 5|0 1 2 3 4 5");
+	expect_kept(score, (struct evict_options){ .budget = 1, .since = 9 },
+	    "0 1 2 3 4 5|0 1 2 3 4 5");
 
 	in.streaming = streaming;
 	opt = (struct evict_options){ .rate = 1, .stream_sink = 2, .stream_recent = 1 };

@@ -36,7 +36,7 @@ expect_beyond(const float *s, struct evict_options opt, uint32_t beyond, const c
 }
 
 static void
-expect(const float *s, struct evict_options opt, const char *want)
+expect_kept(const float *s, struct evict_options opt, const char *want)
 {
 	expect_beyond(s, opt, 0, want);
 }
@@ -147,18 +147,20 @@ main(void)
 	float infinite[8];
 
 	/* ties among rows 2, 3, 4: the lower ones stay */
-	expect(score, (struct evict_options){ .budget = 1 }, "1|0");
-	expect(score, (struct evict_options){ .budget = 3 }, "1 2 3|0 1");
-	expect(score, (struct evict_options){ .budget = 5 }, "0 1 2 3 4|0 1");
-	expect(score, (struct evict_options){ .budget = 6 }, "0 1 2 3 4 5|0 1");
-	expect(score, (struct evict_options){ .budget = UINT32_MAX }, "0 1 2 3 4 5|0 1");
-	expect(score, (struct evict_options){ .rate = 0.5 }, "1 2 3|0");
-	expect(score, (struct evict_options){ .rate = 1 }, "0 1 2 3 4 5|0 1");
+	expect_kept(score, (struct evict_options){ .budget = 1 }, "1|0");
+	expect_kept(score, (struct evict_options){ .budget = 3 }, "1 2 3|0 1");
+	expect_kept(score, (struct evict_options){ .budget = 5 }, "0 1 2 3 4|0 1");
+	expect_kept(score, (struct evict_options){ .budget = 6 }, "0 1 2 3 4 5|0 1");
+	expect_kept(score, (struct evict_options){ .budget = UINT32_MAX }, "0 1 2 3 4 5|0 1");
+	expect_kept(score, (struct evict_options){ .rate = 0.5 }, "1 2 3|0");
+	expect_kept(score, (struct evict_options){ .rate = 1 }, "0 1 2 3 4 5|0 1");
 
 	/* sinks and recent ones are positions: 8 and 9 are recent, head 0 has only 9, in row 5 */
-	expect(score, (struct evict_options){ .budget = 3, .sink = 1 }, "0 1 2|0 1");
-	expect(score, (struct evict_options){ .budget = 3, .sink = 1, .recent = 2 }, "0 1 5|0 1");
-	expect(score, (struct evict_options){ .budget = 3, .sink = 2, .recent = 1 }, "0 1 5|0 1");
+	expect_kept(score, (struct evict_options){ .budget = 3, .sink = 1 }, "0 1 2|0 1");
+	expect_kept(score, (struct evict_options){ .budget = 3, .sink = 1, .recent = 2 },
+	    "0 1 5|0 1");
+	expect_kept(score, (struct evict_options){ .budget = 3, .sink = 2, .recent = 1 },
+	    "0 1 5|0 1");
 	refuse(score, (struct evict_options){ .budget = 2, .recent = UINT32_MAX },
 	    "6 are always kept");
 	refuse(score, (struct evict_options){ .budget = 2, .sink = 2, .recent = 1 },
@@ -168,8 +170,8 @@ main(void)
 
 	memcpy(infinite, score, sizeof score);
 	infinite[5] = infinite[0] = INFINITY;
-	expect(infinite, (struct evict_options){ .budget = 2 }, "0 5|0 1");
-	expect(infinite, (struct evict_options){ .budget = 2, .sink = 1 }, "0 5|0 1");
+	expect_kept(infinite, (struct evict_options){ .budget = 2 }, "0 5|0 1");
+	expect_kept(infinite, (struct evict_options){ .budget = 2, .sink = 1 }, "0 5|0 1");
 	refuse(infinite, (struct evict_options){ .budget = 2, .sink = 2 },
 	    "3 are always kept (2 sink, 0 recent, 1 scored +inf)");
 
@@ -185,8 +187,8 @@ main(void)
 	    "0 1 2 5|0");
 
 	/* without scores: sinks and the latest rows */
-	expect(NULL, (struct evict_options){ .budget = 3, .sink = 1 }, "0 4 5|0 1");
-	expect(NULL, (struct evict_options){ .budget = 1 }, "5|1");
+	expect_kept(NULL, (struct evict_options){ .budget = 3, .sink = 1 }, "0 4 5|0 1");
+	expect_kept(NULL, (struct evict_options){ .budget = 1 }, "5|1");
 	test_plans();
 	return failures != 0;
 }

@@ -17,7 +17,8 @@ refuse(const char *text, const char *want)
 
 /* want: 1 for each streaming head */
 static void
-expect(const char *text, uint32_t layers, uint32_t heads, double sparsity, const char *want)
+expect_streaming(const char *text, uint32_t layers, uint32_t heads, double sparsity,
+    const char *want)
 {
 	struct head_mask mask;
 	uint8_t streaming[32] = { 0 };
@@ -38,17 +39,17 @@ main(void)
 {
 	static const char text[] = "# of a model\n0.9\t0.1\t0.5\t0.49\n\n-10, 10 ,.7 1e-1 # x\r\n";
 
-	expect(text, 2, 4, -1, "01011001");
-	expect(text, 2, 4, 0, "00000000");
-	expect(text, 2, 4, 0.125, "00001000");
-	expect(text, 2, 4, 0.25, "01001000");           /* of two 0.1 that of the lower layer */
-	expect(text, 2, 4, 0.375, "01001001");
-	expect(text, 2, 4, 0.3, "01001000");            /* 2.4 */
-	expect(text, 2, 4, 0.32, "01001001");           /* 2.56 */
-	expect(text, 2, 4, 0.3125, "01001000");         /* 2.5: to even */
-	expect(text, 2, 4, 1, "11111111");
-	expect("2 3 -1\n4 5 -2", 2, 3, 0.34, "001001"); /* clipped: 1 1 0 */
-	expect("2 3 -1\n4 5 -2", 2, 3, 0.5, "101001");
+	expect_streaming(text, 2, 4, -1, "01011001");
+	expect_streaming(text, 2, 4, 0, "00000000");
+	expect_streaming(text, 2, 4, 0.125, "00001000");
+	expect_streaming(text, 2, 4, 0.25, "01001000");  /* of two 0.1 that of the lower layer */
+	expect_streaming(text, 2, 4, 0.375, "01001001");
+	expect_streaming(text, 2, 4, 0.3, "01001000");  /* 2.4 */
+	expect_streaming(text, 2, 4, 0.32, "01001001");  /* 2.56 */
+	expect_streaming(text, 2, 4, 0.3125, "01001000");  /* 2.5: to even */
+	expect_streaming(text, 2, 4, 1, "11111111");
+	expect_streaming("2 3 -1\n4 5 -2", 2, 3, 0.34, "001001"); /* clipped: 1 1 0 */
+	expect_streaming("2 3 -1\n4 5 -2", 2, 3, 0.5, "101001");
 
 	refuse("", "line 1 column 1: there are no numbers");
 	refuse("# nothing\n\n", "line 1 column 1: there are no numbers");

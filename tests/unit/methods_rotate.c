@@ -26,7 +26,7 @@ next_random(void)
 
 /* y[E] <- the definition of rotary embedding of x[E] at position p */
 static void
-embed(float *y, const float *x, uint32_t p, const double *freq, uint32_t E)
+rotate_at(float *y, const float *x, uint32_t p, const double *freq, uint32_t E)
 {
 	long double c, s;
 	uint32_t i;
@@ -54,9 +54,9 @@ check_type(uint32_t E, enum kv_dtype dtype, double tolerance)
 	for (n = 0; n < N; n++) {
 		for (i = 0; i < E; i++)
 			raw[i] = next_random();
-		embed(old, raw, from[n], freq, E);
+		rotate_at(old, raw, from[n], freq, E);
 		kv_from_f32(keys + n * E * kv_dtype_size(dtype), old, dtype, E);
-		embed(want + n * E, raw, to[n], freq, E);
+		rotate_at(want + n * E, raw, to[n], freq, E);
 	}
 	check(rotate_keys(keys, from, to, freq, E, N, E, dtype) == 0, "rotate_keys failed");
 	kv_to_f32(have, keys, dtype, N * E);

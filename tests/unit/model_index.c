@@ -122,7 +122,7 @@ check_page_labels(const struct layer_index *x)
 
 /* One step over the rows; out[H][E]. */
 static void
-attend(struct retrieval *t, struct layer_index *x, const struct layer_rows *r, float *out)
+attend_once(struct retrieval *t, struct layer_index *x, const struct layer_rows *r, float *out)
 {
 	const uint32_t pos = ROWS;
 
@@ -207,13 +207,13 @@ check_growth(enum retrieve_method method)
 	for (step = 0; step < STEPS; step++) {
 		make_rows(&r, step, 3);
 		extend(&x, &r);
-		attend(t, &x, &r, grown);
+		attend_once(t, &x, &r, grown);
 		see_step(&seen, t, &r);
 		if (step < STEPS - 1)
 			free_rows(&r);
 	}
 	extend(&all, &r);
-	attend(fresh, &all, &r, once);
+	attend_once(fresh, &all, &r, once);
 	same_entries(&x.bits, &all.bits);
 	same_entries(&x.pages, &all.pages);
 	check_page_labels(&x);

@@ -28,7 +28,8 @@ struct product_case {
  * most n roundings, and two more with bias and y: gamma(n + 2) of the sum of magnitudes (Higham,
  * 3.1); bf16 has 8 bits, so that x is off by 2^-8 of itself at most. */
 static void
-expect(const struct product_case *c, const float *x, double *want, double *bound, double loss)
+expect_product(const struct product_case *c, const float *x, double *want, double *bound,
+    double loss)
 {
 	double u = (c->in + 2) * 0x1p-24, magnitude, sum;
 	size_t n, o, i;
@@ -107,10 +108,10 @@ test_product(uint32_t N, uint32_t in, uint32_t out, int with_bias, int add)
 			continue;
 		got = multiplied(&device[k], &c, N, c.x, KV_BF16);
 		snprintf(what, sizeof what, "bf16 %ux%ux%u, x rounded", N, in, out);
-		expect(&c, rounded, want, bound, 0);
+		expect_product(&c, rounded, want, bound, 0);
 		compare_each(&device[k], MATMUL, what, got, want, bound, ny);
 		snprintf(what, sizeof what, "bf16 %ux%ux%u", N, in, out);
-		expect(&c, c.x, want, bound, 0x1p-8);
+		expect_product(&c, c.x, want, bound, 0x1p-8);
 		compare_each(&device[k], MATMUL, what, got, want, bound, ny);
 		few = multiplied(&device[k], &c, 17, c.x, KV_BF16);
 		verdict(memcmp(few, got, (size_t)17 * out * 4) == 0, "%s: 17 rows alone differ", what);
