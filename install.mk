@@ -52,7 +52,7 @@ install: all $(O)/libkvfile.a
 		$(INSTALL) -m 644 $(O)/completions/kvpipe.bash $(call to,$(BASHCOMPDIR)/kvpipe) && \
 		$(INSTALL) -m 644 $(O)/completions/_kvpipe $(call to,$(ZSHCOMPDIR)) && \
 		$(INSTALL) -m 644 $(TOOLS:%=$(O)/completions/%.fish) $(call to,$(FISHCOMPDIR)) && \
-		for tool in $(TOOLS); do ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; done; \
+		for tool in $(filter-out kvpipe,$(TOOLS)); do ln -sf kvpipe $(call to,$(BASHCOMPDIR))/$$tool || exit; done; \
 	}
 	for file in $(installed_examples:examples/%=%); do \
 		$(INSTALL) -D -m 644 examples/$$file $(call to,$(SHAREDIR))/$$file || exit; \
@@ -68,7 +68,7 @@ uninstall:
 	rm -f $(foreach file,libkvfile.a libkvfile.so libkvfile.so.$(SOVERSION) pkgconfig/kvfile.pc,$(call to,$(LIBDIR)/$(file)))
 	rm -rf $(call to,$(INCLUDEDIR)/kvfile) $(call to,$(DOCDIR)) $(call to,$(BATSDIR)/kvpipe) $(call to,$(PYTHONDIR)/kvsnapshot) \
 	    $(call to,$(SHAREDIR))
-	rm -f $(foreach name,kvpipe $(TOOLS),$(call to,$(BASHCOMPDIR)/$(name))) $(call to,$(ZSHCOMPDIR)/_kvpipe) \
+	rm -f $(foreach name,$(TOOLS),$(call to,$(BASHCOMPDIR)/$(name))) $(call to,$(ZSHCOMPDIR)/_kvpipe) \
 	    $(foreach tool,$(TOOLS),$(call to,$(FISHCOMPDIR)/$(tool).fish))
 	for page in $(pages:man/%=%); do rm -f $(call to,$(MANDIR))/man$${page##*.}/$$page; done
 

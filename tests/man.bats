@@ -65,6 +65,7 @@ run_examples() {
 	[ "$count" -gt 0 ]
 }
 
+@test "the examples of kvpipe(1) do what it says" { run_examples kvpipe.1; }
 @test "the examples of kv-tokenize(1) do what it says" { run_examples kv-tokenize.1; }
 @test "the examples of kv-chat(1) do what it says" { run_examples kv-chat.1; }
 @test "the examples of kv-prefill(1) do what it says" { run_examples kv-prefill.1; }
@@ -95,16 +96,16 @@ section() {
 
 @test "SYNOPSIS of every page is the usage of the program, word for word" {
 	local page tool
-	for page in "$ROOT"/man/kv-*.1; do
+	for page in "$ROOT"/man/*.1; do
 		tool=$(basename "$page" .1)
-		run bash -c '"$1" --help | sed "/^$/,\$d" | tr -s " \n" " " | sed "s/^usage: //; s/ $//"' _ "$tool"
+		run bash -c '"$1" --help | sed "/^$/,\$d" | sed "s/^   or: //" | tr -s " \n" " " | sed "s/^usage: //; s/ $//"' _ "$tool"
 		assert_equal "$(section "$tool.1" SYNOPSIS)" "$output"
 	done
 }
 
 @test "NAME of every page says what --help says" {
 	local page tool
-	for page in "$ROOT"/man/kv-*.1; do
+	for page in "$ROOT"/man/*.1; do
 		tool=$(basename "$page" .1)
 		run bash -c '"$1" --help | sed "1,/^$/d; /^$/,\$d"' _ "$tool"
 		assert_equal "$(section "$tool.1" NAME)" "$tool - $output"
@@ -113,7 +114,7 @@ section() {
 
 @test "every option of --help stands in the page" {
 	local page tool option
-	for page in "$ROOT"/man/kv-*.1; do
+	for page in "$ROOT"/man/*.1; do
 		tool=$(basename "$page" .1)
 		mandoc -T ascii "$page" | plain >page.txt
 		for option in $("$tool" --help | grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+'); do

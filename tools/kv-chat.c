@@ -39,7 +39,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-chat",
-	.about = "role-tagged messages to token ids",
 	.synopsis = "-m DIR [-qv] [--assistant TEXT] [--continue] [--date DATE]\n"
 	    "[--no-generation-prompt] [--open] [--report FILE] [--set NAME=VALUE] [--system TEXT]\n"
 	    "[--template NAME] [--text] [--user TEXT | --user-file FILE | messages]\n"

@@ -12,7 +12,6 @@
 
 static const struct tool tool = {
 	.name = "kv-check",
-	.about = "verify snapshots: every block, every rule, the index; silent when they hold",
 	.synopsis = "[-qv] [--json] [--progress WHEN] [--report FILE] [snapshot ...]",
 	.example = "kv-check full.kv small.kv",
 	.takes = TAKES_JSON | TAKES_PROGRESS,

@@ -22,7 +22,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-convert",
-	.about = "a snapshot as a safetensors file, and back",
 	.synopsis = "[-qvz] [-o FILE] [--like SNAPSHOT] [--progress WHEN] [--report FILE] [file]",
 	.example = "kv-convert -o full.safetensors full.kv",
 	.opts = opts,

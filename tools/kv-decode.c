@@ -95,7 +95,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-decode",
-	.about = "continue a snapshot: generate text token by token",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
 	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P] [--plain]\n"

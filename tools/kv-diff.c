@@ -29,7 +29,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-diff",
-	.about = "compare two snapshots of one model, their scores, or full attention with retrieval",
 	.synopsis = "[-qv] [-j N] [--by WHAT] [--device DEVICE] [--exit-code] [--json]\n"
 	    "[--progress WHEN] [--report FILE] snapshot snapshot\n"
 	    "kv-diff --scores [-qv] [--at RATE] [--by WHAT] [--json] [--progress WHEN]\n"

@@ -29,7 +29,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-evict",
-	.about = "drop the rows of a snapshot that matter least",
 	.synopsis = "--budget N | --rate R | --heads FILE | --rows FILE | --list [-qvz] [-o FILE]\n"
 	    "[--alpha A] [--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
 	    "[--positions WHICH] [--progress WHEN] [--recent N] [--report FILE] [--select BY]\n"

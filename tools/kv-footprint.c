@@ -53,7 +53,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-footprint",
-	.about = "measure KV footprint, memory and peak; critical footprint of a table",
 	.synopsis = "[-qv] [--by WHAT] [--json] [--report FILE] [--stored-only] [snapshot ...]\n"
 	    "kv-footprint --critical TABLE [-qv] [--full SCORE] [--json] [--keep SHARE]\n"
 	    "[--report FILE]\n"

@@ -37,7 +37,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-index",
-	.about = "make what retrieval needs to find rows: pages, clusters or low-rank keys",
 	.synopsis = "--pages | --clusters | --low-rank [-qvz] [-j N] [-o FILE] [-s N]\n"
 	    "[--chunk-rows N] [--cluster-count N] [--device DEVICE] [--iterations N]\n"
 	    "[--local N] [--outliers N] [--page N] [--progress WHEN] [--rank N] [--report FILE]\n"

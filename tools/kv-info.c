@@ -25,7 +25,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-info",
-	.about = "describe snapshots: whose cache it is, which rows there are, what they cost",
 	.synopsis = "[-apqv] [--json] [--report FILE] [snapshot ...]\n"
 	    "kv-info [-qv] [-m DIR] --ids | --text [--json] [--kept WHERE] [--report FILE] [snapshot]",
 	.example = "kv-info full.kv",

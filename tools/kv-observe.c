@@ -41,7 +41,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-observe",
-	.about = "run tokens on top of a snapshot without storing them, and keep what they look at",
 	.synopsis = "-m DIR --ids-from FILE | --lookahead DIR | --repeat-context [-qvz] [-j N]\n"
 	    "[-o FILE]\n"
 	    "[--accumulate HOW] [--allow-config KEY] [--allow-tensor NAME] [--chunk N]\n"

@@ -65,7 +65,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-prefill",
-	.about = "run a prompt through a model and write its KV cache as a snapshot",
 	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
 	    "[--allow-tensor NAME] [--device DEVICE] [--dtype TYPE] [--evict WORDS] [--head DIR] [--ids] [--logits FILE] [--mass] [--no-template]\n"
 	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"

@@ -20,7 +20,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-quantize1b",
-	.about = "keys in one bit: an index that finds the rows which matter to a query",
 	.synopsis = "[-qvz] [-g N] [-j N] [-o FILE] [--device DEVICE] [--progress WHEN] [--report FILE]\n"
 	    "[snapshot]",
 	.example = "kv-quantize1b -o bits.kv full.kv",

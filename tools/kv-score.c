@@ -24,7 +24,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-score",
-	.about = "score the rows of a snapshot: write it again with a score for each row",
 	.synopsis = "--method NAME | --from FILE | --list [-qvz] [-j N] [-o FILE] [-s N]\n"
 	    "[--device DEVICE] [--keep-last] [--kernel K] [--order WHICH] [--over-queries HOW]\n"
 	    "[--pool HOW] [--progress WHEN] [--reduce HOW] [--report FILE] [--since POSITION]\n"

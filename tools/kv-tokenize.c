@@ -23,7 +23,6 @@ static const struct opt opts[] = {
 
 static const struct tool tool = {
 	.name = "kv-tokenize",
-	.about = "text to token ids and back",
 	.synopsis = "-m DIR [-dqv] [--continue] [--count] [--no-template] [--plain] [--report FILE] [file]",
 	.example = "kv-tokenize -m examples/demo-model --count examples/prompts/harbour.txt",
 	.opts = opts,

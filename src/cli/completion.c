@@ -2,11 +2,12 @@
  *
  * `kv-evict --list-options` prints a line for each option, fields between tabs: letter (- for
  * none), name, placeholder of its value (- for a flag), what the value can be, help. The first line
- * is about the operands. cli/completions.sh makes completions of bash, zsh and fish of that, when
+ * is about the operands: @file, @snapshot, or words. cli/completions.sh makes completions of bash, zsh and fish of that, when
  * the programs are built. */
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/program.h"
 #include "cli/tool_internal.h"
 #include "methods/methods.h"
 
@@ -85,13 +86,28 @@ values(const struct opt *o)
 	    strcmp(o->arg, "REPORT") == 0 ? "@file" : "-";
 }
 
+/* As kvpipe takes them. */
+static void
+print_program_names(void)
+{
+	const struct program *p;
+
+	for (p = programs; p->about != NULL; p++)
+		if (p->name != NULL)
+			printf("%s ", p->name + strlen("kv-"));
+	puts("help");
+}
+
 void
 print_options(const struct tool *tool, const struct opt *all, size_t n)
 {
 	size_t i;
 
-	printf("%s\t%s\n", tool->name, strstr(tool->synopsis, "[snapshot") != NULL ? "@snapshot" :
-	    "@file");
+	printf("%s\t", tool->name);
+	if (strstr(tool->synopsis, " program ") != NULL)
+		print_program_names();
+	else
+		puts(strstr(tool->synopsis, "[snapshot") != NULL ? "@snapshot" : "@file");
 	for (i = 0; i < n; i++)
 		printf("%c\t%s\t%s\t%s\t%s\n", all[i].letter != 0 ? all[i].letter : '-', all[i].name,
 		    all[i].arg != NULL ? all[i].arg : "-", values(&all[i]), all[i].help);

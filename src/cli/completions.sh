@@ -44,14 +44,19 @@ names=$(awk -F '\t' 'NF == 2 { printf "%s%s", sep, $1; sep = " " }' "$folder/opt
 			elif [ "$before" = = ]; then
 				before=${COMP_WORDS[COMP_CWORD-2]}
 			fi
-			case ${COMP_WORDS[0]##*/} in
+			# kvpipe score ... is kv-score ...
+			local program=${COMP_WORDS[0]##*/}
+			if [ "$program" = kvpipe ] && [ "$COMP_CWORD" -gt 1 ] && [ "${COMP_WORDS[1]}" != help ]; then
+				program=kv-${COMP_WORDS[1]#kv-}
+			fi
+			case $program in
 	END
 	awk -F '\t' '
-		NF == 2 { if (n++) print options "\047" "\n\t\t;;"; print "\t" $1 ")\n\t\toperand=" $2; options = "\t\toptions=\047"; next }
+		NF == 2 { if (n++) print options "\047" "\n\t\t;;"; print "\t" $1 ")\n\t\toperand=\047" $2 "\047"; options = "\t\toptions=\047"; next }
 		{ options = options (options ~ /\047$/ ? "" : " ") "--" $2 }
 		END { print options "\047" "\n\t\t;;" }' "$folder/options"
 	# shellcheck disable=SC2016 # variables of the completion
-	printf '\tesac\n\tvalues=\n\tcase ${COMP_WORDS[0]##*/}:$before in\n'
+	printf '\tesac\n\tvalues=\n\tcase $program:$before in\n'
 	awk -F '\t' '
 		NF == 2 { program = $1; next }
 		$3 != "-" { print "\t" program ":--" $2 ($1 != "-" ? " | " program ":-" $1 : "") ") values=\047" ($4 == "-" ? "@none" : $4) "\047 ;;" }' \
@@ -92,10 +97,22 @@ names=$(awk -F '\t' 'NF == 2 { printf "%s%s", sep, $1; sep = " " }' "$folder/opt
 
 {
 	# shellcheck disable=SC2016 # a variable of the completion
-	printf '#compdef %s\n# zsh completion for kvpipe; made from the option tables of the programs\n\ncase $service in\n' "$names"
+	printf '#compdef %s\n# zsh completion for kvpipe; made from the option tables of the programs\n\n' "$names"
+	cat <<-'END'
+		# kvpipe score ... is kv-score ...
+		if [[ $service == kvpipe ]] && (( CURRENT > 2 )) && [[ $words[2] != help ]]; then
+			service=kv-${words[2]#kv-}
+			shift words
+			(( CURRENT-- ))
+			_kvpipe
+			return
+		fi
+
+		case $service in
+	END
 	awk -F '\t' '
 		function files(what) {
-			return what == "@dir" ? "_files -/" : what == "@snapshot" ? "_files -g \"*.kv(-.) *(-/)\"" : "_files"
+			return what == "@dir" ? "_files -/" : what == "@snapshot" ? "_files -g \"*.kv(-.) *(-/)\"" : what ~ /^@/ ? "_files" : "(" what ")"
 		}
 		function quoted(text) {
 			gsub(/\047/, "\047\\\047\047", text)
@@ -118,7 +135,12 @@ names=$(awk -F '\t' 'NF == 2 { printf "%s%s", sep, $1; sep = " " }' "$folder/opt
 
 for program in $names; do
 	awk -F '\t' -v program="$program" '
-		NF == 2 { inside = $1 == program; next }
+		NF == 2 {
+			inside = $1 == program
+			if (inside && $2 !~ /^@/)
+				print "complete -c " program " -n __fish_use_subcommand -f -a \047" $2 "\047"
+			next
+		}
 		!inside { next }
 		{
 			help = $5

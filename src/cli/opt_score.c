@@ -37,7 +37,7 @@ opt_score_list(void)
 	const struct method *m;
 
 	for (m = methods; m->name != NULL; m++)
-		print_listed(8, m->name, m->about, m->uses, m->aliases);
+		print_listed(9, m->name, m->about, m->uses, m->aliases);
 }
 
 /* An option that the method does not use is a mistake, and not to be ignored. */

@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "cli/guess.h"
+#include "cli/program.h"
 #include "cli/tool_internal.h"
 
 /* Only programs that compute link cli/device.c. */
@@ -200,17 +201,22 @@ option_set(const struct opt *o, const char *where, const char *text)
 
 /* ---- help and version ---- */
 
-/* Further lines of the synopsis stand under the first. */
+/* Further lines of a form of the command stand under its first one. */
 static void
 print_usage(FILE *to)
 {
+	const size_t n = strlen(the_tool->name);
 	const char *c;
 
 	fprintf(to, "usage: %s ", the_tool->name);
 	for (c = the_tool->synopsis; *c != '\0'; c++) {
 		fputc(*c, to);
-		if (*c == '\n')
-			fprintf(to, "%*s", (int)(strlen("usage:  ") + strlen(the_tool->name)), "");
+		if (*c != '\n')
+			continue;
+		if (strncmp(c + 1, the_tool->name, n) == 0 && c[1 + n] == ' ')
+			fprintf(to, "   or: ");
+		else
+			fprintf(to, "%*s", (int)(strlen("usage:  ") + n), "");
 	}
 	fputc('\n', to);
 }
@@ -236,7 +242,8 @@ print_help(const struct opt *all, size_t n)
 	size_t i;
 
 	print_usage(stdout);
-	printf("\n%s\n\n", the_tool->about);
+	printf("\n%s\n\n", the_tool->about != NULL ? the_tool->about :
+	    program_about(the_tool->name));
 	for (i = 0; i < n; i++) {
 		o = &all[i];
 		snprintf(letter, sizeof letter, o->letter != 0 ? "-%c," : "   ", o->letter);

@@ -68,8 +68,9 @@ enum {
 
 struct tool {
 	const char *name;       /* "kv-evict" */
-	const char *about;      /* one line, as under NAME in its page */
-	const char *synopsis;   /* what follows the name in SYNOPSIS, word for word */
+	const char *about;      /* one line, as under NAME in its page; NULL: that of programs.h */
+	const char *synopsis;   /* what follows the name in SYNOPSIS, word for word; a line that
+	                         * begins with the name is another form of the command */
 	const char *example;    /* a command, for the end of --help */
 	const struct opt *opts; /* own options, ends with a zero name */
 	const struct opt *more; /* those of a part that programs share, in the same way; or NULL */
