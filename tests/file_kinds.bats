@@ -36,10 +36,10 @@ says() {
 	[ ! -e x.kv ]
 }
 
-words='lfs|a Git LFS pointer, not the file: `git lfs pull`
-html|a web page (HTML), as a login or a proxy gives
+words='lfs|a Git LFS pointer, not the file: run `git lfs pull`
+html|a web page (HTML), as a login or a proxy sends
 empty|it is empty: download it again
-zero|it begins with nothing but zero bytes
+zero|it begins with zero bytes only
 gzip|compressed with gzip: unpack it first'
 
 @test "each file of a model folder that is a pointer, a web page, empty, zero or packed is told what it is" {
@@ -95,13 +95,13 @@ gzip|compressed with gzip: unpack it first'
 		rm -rf m2
 		cp -r m m2
 		ln -sf ../blobs/0123abc "m2/$file"
-		says 1 "m2/$file: a link to ../blobs/0123abc, which is not there" kv-prefill -m m2 -o x.kv text
+		says 1 "m2/$file: a link to ../blobs/0123abc, which does not exist" kv-prefill -m m2 -o x.kv text
 	done
 	rm m/model.safetensors
 	echo '{"weight_map": {"a": "1.safetensors"}}' >m/model.safetensors.index.json
 	says 1 'missing shard 1.safetensors: the download is not complete' kv-prefill -m m -o x.kv text
 	ln -s ../blobs/4567def m/1.safetensors
-	says 1 'm/1.safetensors: a link to ../blobs/4567def, which is not there' kv-prefill -m m -o x.kv text
+	says 1 'm/1.safetensors: a link to ../blobs/4567def, which does not exist' kv-prefill -m m -o x.kv text
 }
 
 @test "chat templates: a pointer, a web page and a link to nothing are told" {
@@ -109,7 +109,7 @@ gzip|compressed with gzip: unpack it first'
 	says 3 'kv-chat: m/tokenizer_config.json: a Git LFS pointer' kv-chat -m m --user hello
 	cp "$DEMO/tokenizer_config.json" m
 	ln -s ../blobs/0 m/chat_template.jinja
-	says 1 'm/chat_template.jinja: a link to ../blobs/0, which is not there' kv-chat -m m --user hello
+	says 1 'm/chat_template.jinja: a link to ../blobs/0, which does not exist' kv-chat -m m --user hello
 }
 
 @test "what is no snapshot is told what it is, also through standard input" {
@@ -119,7 +119,7 @@ gzip|compressed with gzip: unpack it first'
 		says 3 "kv-check: $kind: not a KV snapshot: $what" kv-check "$kind"
 		says 3 "kv-check: stdin: not a KV snapshot: $what" kv-check <"$kind"
 	done <<<"$words"
-	says 3 'not a KV snapshot: a safetensors file: kv-convert' kv-info m/model.safetensors
+	says 3 'not a KV snapshot: a safetensors file: if it holds a cache, convert it with kv-convert' kv-info m/model.safetensors
 	says 3 'not a KV snapshot: a JSON text' kv-info m/config.json
 	says 3 'harbour.txt: not a KV snapshot: wrong magic' kv-info "$ROOT/examples/prompts/harbour.txt"
 	says 3 'lfs: not a KV snapshot: a Git LFS pointer' kv-convert -o x.kv lfs

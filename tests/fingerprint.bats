@@ -86,7 +86,7 @@ SAMPLED='its fingerprint of the weights is of samples only, as in older versions
 	cmp a.kv b.kv
 	sed -i "s/$(oracle --samples "$DEMO")/$(oracle other)/" adapter/adapter_config.json
 	run -4 --separate-stderr kv-prefill -m "$DEMO" --score lookahead=adapter --evict budget=16 -o b.kv doc.txt
-	assert_regex "$stderr" "trained for weights $(oracle other), and those of $DEMO are $(oracle "$DEMO")"
+	assert_regex "$stderr" "trained for weights $(oracle other), but $DEMO has $(oracle "$DEMO")"
 }
 
 @test "keys of a retrieval head whose name is of samples are taken with a warning, and keep it" {

@@ -222,7 +222,7 @@ assert_stderr_regex() {
 	kv-prefill -m gqa -o x.kv doc.txt
 	rm -f out.kv
 	layer=base_model.model.model.layers.1
-	refused 4 'bad: trained for weights 0{32}, and those of gqa are [0-9a-f]{32}' --set-lookahead weights '"00000000000000000000000000000000"'
+	refused 4 'bad: trained for weights 0{32}, but gqa has [0-9a-f]{32}' --set-lookahead weights '"00000000000000000000000000000000"'
 	refused 3 'bad/adapter_config.json: "weights" is not 32 hex' --set-lookahead weights '"1"'
 	refused 3 "bad/adapter_model.safetensors: no tensor $layer.mlp.up_proj.lora_B.weight" --drop $layer.mlp.up_proj.lora_B.weight
 	refused 3 'no tensor lookahead.embeddings' --drop lookahead.embeddings
@@ -238,10 +238,10 @@ assert_stderr_regex() {
 	refused 5 'key "rank_pattern" is set' --set rank_pattern '{"q_proj": 2}'
 	refused 5 '"bias" is not "none"' --set bias '"all"'
 	refused 5 '"peft_type" is not "LORA"' --set peft_type '"LOHA"'
-	refused 5 '"target_modules": w1 is none of the linears' --set target_modules '["w1"]'
+	refused 5 '"target_modules": w1 is not a linear' --set target_modules '["w1"]'
 	refused 5 'no object "lookahead": a LoRA without learned tokens' --set lookahead null
-	refused 5 'is of version 2, 1 is known' --set-lookahead version 2
-	refused 5 'down_proj.lora_A.weight: not a tensor of a lookahead adapter' --set target_modules '["q_proj", "k_proj"]'
+	refused 5 'has version 2: only 1 is supported' --set-lookahead version 2
+	refused 5 'down_proj.lora_A.weight: not a tensor of this adapter.s target_modules' --set target_modules '["q_proj", "k_proj"]'
 	adapter bad gqa --set modules_to_save null --set rank_pattern '{}' --set revision '"main"' --set fan_in_fan_out false --set-lookahead weights null
 	kv-observe -m gqa --lookahead bad -o out.kv x.kv
 	agrees gqa bad out.kv

@@ -42,9 +42,9 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 @test "a GGUF file, any other file, and a folder with one are told what is needed" {
 	printf 'GGUF\003' >model.gguf
 	refused 5 model.gguf 'model.gguf: a GGUF file' 'the folder that it was made from'
-	refused 1 m/model.safetensors 'a file: what is needed is a folder'
+	refused 1 m/model.safetensors 'a file: want a folder'
 	mkdir g && cp model.gguf g
-	refused 5 g 'g: model.gguf is llama.cpp'
+	refused 5 g 'g: model.gguf is a model of llama.cpp'
 }
 
 @test "a folder of the hub's cache stands for the snapshot that refs/main names" {
@@ -58,7 +58,7 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	kv-tokenize -m models--org--name text >ids
 	[ -s ids ]
 	echo 4567def >models--org--name/refs/main
-	refused 1 models--org--name 'refs/main names 4567def' 'is not there'
+	refused 1 models--org--name 'a hub cache without snapshots/4567def' 'download it again'
 	echo ../../m >models--org--name/refs/main
 	refused 1 models--org--name 'a hub cache without refs/main'
 }
@@ -69,9 +69,9 @@ json.dump(c, open("m/config.json", "w"))' "$1" "$2"
 	mkdir params && echo '{}' >params/params.json
 	refused 5 params 'in the form of their authors'
 	rm m/model.safetensors && touch m/pytorch_model.bin
-	refused 5 m "PyTorch's pickles (pytorch_model.bin)" 'save_pretrained()'
+	refused 5 m "PyTorch pickles (pytorch_model.bin)" 'save_pretrained()'
 	rm m/pytorch_model.bin && touch m/other.safetensors
-	refused 5 m 'there is other.safetensors, but neither'
+	refused 5 m 'neither model.safetensors nor its index.json, but other.safetensors'
 }
 
 @test "a key that is unknown is refused by name, and passed over with --allow-config" {
@@ -142,7 +142,7 @@ follow_hints() {
 	kv-prefill -m m text >plain.kv
 	set_key eos_token_id '[1536, -1, 1534]'
 	run -0 --separate-stderr kv-prefill -m m -o x.kv text
-	[[ "$stderr" == 'kv-prefill: m/config.json: "eos_token_id": -1 is no token of 1536: passed over, and others are' ]] || { echo "$stderr"; return 1; }
+	[[ "$stderr" == 'kv-prefill: m/config.json: "eos_token_id": -1 is not a token id below 1536: ignored, as are others' ]] || { echo "$stderr"; return 1; }
 	[ "$(logical x.kv)" = "$(logical plain.kv)" ]
 	# the token that comes first ends the text as the tenth of ten
 	ids=$(kv-decode -m "$DEMO" --ids --ignore-eos -n 1 plain.kv)
@@ -173,13 +173,13 @@ follow_hints() {
 	cmp plain.kv window.kv
 	run -0 kv-decode -m m --ignore-eos -n 3 window.kv
 	run -5 --separate-stderr kv-decode -m m --ignore-eos -n 8 window.kv
-	[[ "$stderr" == *"this model ends at $((n + 3)) here: its configuration has a sliding window"* ]]
+	[[ "$stderr" == *"this model ends at $((n + 3)) here: config.json has a sliding window"* ]]
 	kv-tokenize -m "$DEMO" text >ids
 	run -5 --separate-stderr kv-observe -m m --ids-from ids -o x.kv window.kv
-	[[ "$stderr" == *"this model ends at $((n + 3)) here: its configuration has a sliding window"* ]]
+	[[ "$stderr" == *"this model ends at $((n + 3)) here: config.json has a sliding window"* ]]
 	set_key sliding_window $((n - 1))
 	run -5 --separate-stderr kv-prefill -m m -o x.kv text
-	[[ "$stderr" == *"this model ends at $((n - 1)) here: its configuration has a sliding window"* ]]
+	[[ "$stderr" == *"this model ends at $((n - 1)) here: config.json has a sliding window"* ]]
 	run -5 --separate-stderr kv-prefill -m m --score 'snapkv window=4 kernel=1' --evict rate=0.5 -o x.kv text
 	[[ "$stderr" == *"this model ends at $((n - 1)) here"* ]]
 	[ ! -e x.kv ]
@@ -195,6 +195,6 @@ follow_hints() {
 	for config in "$ROOT"/tests/fixtures/configs/*.json; do
 		cp "$config" m/config.json
 		run -1 --separate-stderr kv-prefill -m m text
-		[[ "$stderr" == 'kv-prefill: m: neither model.safetensors nor '* ]] || { echo "$config: $stderr"; return 1; }
+		[[ "$stderr" == 'kv-prefill: m: no model.safetensors and no '* ]] || { echo "$config: $stderr"; return 1; }
 	done
 }

@@ -125,7 +125,7 @@ c = json.load(open(sys.argv[1]))
 c[sys.argv[2]] = float(sys.argv[3])
 json.dump(c, open(sys.argv[1], "w"))' odd/config.json "$key" "$value"
 		run -3 kv-prefill -m odd -o out.kv doc.txt
-		assert_output "kv-prefill: odd/config.json: \"$key\" is $value, not $range (--allow-config $key passes over it)"
+		assert_output "kv-prefill: odd/config.json: \"$key\" is $value, not $range (--allow-config $key ignores it)"
 	done <<-'END'
 		rope_theta|1e-300|1 to 1e+15
 		rope_theta|1e+300|1 to 1e+15

@@ -287,7 +287,7 @@ begun() {
 		assert_regex "$stderr" "$2"
 	}
 	prefill=(kv-prefill -m four --ids -o out.kv)
-	refused 4 'trained for weights .*, and those of four are' "${prefill[@]}" --head one.head text.ids
+	refused 4 'trained for weights .*, but four has' "${prefill[@]}" --head one.head text.ids
 	head one strange --alone --heads 3 --kv-heads 3 --hidden 96
 	refused 4 '3 query heads for the 2 KV heads of four' "${prefill[@]}" --head strange text.ids
 	head four short --drop midlayer.self_attn.q_proj.weight
@@ -295,7 +295,7 @@ begun() {
 	head four low --reshape fc.weight
 	refused 3 'fc.weight: want \[96\]\[288\], file has \[95\]\[288\]' "${prefill[@]}" --head low text.ids
 	head four odd --layers 1,3,3
-	refused 3 '"feature_layers" are not 3 layers of 8, ascending' "${prefill[@]}" --head odd text.ids
+	refused 3 '"feature_layers" are not 3 ascending layers of 8' "${prefill[@]}" --head odd text.ids
 	# the vocabulary is as large, and two tokens have other ids
 	head four foreign --embedding
 	swapped four/tokenizer.json >foreign/tokenizer.json

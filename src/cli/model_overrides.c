@@ -174,7 +174,7 @@ warn_lines(struct names *x)
 
 	for (i = x->given->n; i < x->n; i++)
 		if (x->there[i])
-			warning("%s/" CONF ": %s=%s: passed over, as the folder says", folder,
+			warning("%s/" CONF ": %s=%s: ignored, as the folder says", folder,
 			    x->option, x->at[i]);
 }
 

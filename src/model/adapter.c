@@ -39,8 +39,8 @@ check_finite(struct adapter_loader *ld, const struct tensor *t)
 
 	if (!tensor_not_finite(t, &at))
 		return MODEL_OK;
-	return FAIL(ld, MODEL_EINVALID, t->file, "%s: value %zu is not finite (NaN or infinite)", t->name,
-	    at);
+	return FAIL(ld, MODEL_EINVALID, t->file, "%s: value %zu is not finite (NaN or infinite)",
+	    t->name, at);
 }
 
 /* Looks a tensor up that must be there, [rows][cols]. */
@@ -154,7 +154,8 @@ bind(struct adapter_loader *ld)
 	if ((rc = need(ld, EMBEDDINGS, a->n, D, &t)) != MODEL_OK)
 		return rc;
 	kv_to_f32(a->embedding, t->data, t->dtype, (size_t)a->n * D);
-	device_block_reserve(&ld->block, (size_t)a->n * a->rank * sizeof *a->scratch, &host, &device);
+	device_block_reserve(&ld->block, (size_t)a->n * a->rank * sizeof *a->scratch, &host,
+	    &device);
 	a->scratch = device;
 	for (l = 0; l < a->model->id.layers; l++)
 		if ((rc = bind_layer(ld, l)) != MODEL_OK)
@@ -173,9 +174,8 @@ check_leftovers(struct adapter_loader *ld)
 
 	for (i = 0; (t = safetensors_at(ld->a->files, i)) != NULL; i++)
 		if (!ld->needed[i] && !name_list_matches(&ld->overrides->tensors, t->name))
-			return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: not a tensor of a "
-			    "lookahead adapter for this model with these target_modules "
-			    "(--allow-tensor NAME passes over it)", t->name);
+			return FAIL(ld, MODEL_EUNSUPPORTED, t->file, "%s: not a tensor of this "
+			    "adapter's target_modules (--allow-tensor NAME ignores it)", t->name);
 	return MODEL_OK;
 }
 
@@ -197,8 +197,8 @@ read_folder(struct adapter_loader *ld, const char *dir)
 		    "models of type %s%s", id->architecture, id->mlp_bias ? " with mlp_bias" : "");
 	if (c.weights[0] != '\0' &&
 	    (rc = model_has_weights(a->model, c.weights, ld->err, ld->errlen)) <= WEIGHTS_OTHER)
-		return rc < 0 ? rc : FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, and "
-		    "those of %s are %s", c.weights, a->model->dir, a->model->weights);
+		return rc < 0 ? rc : FAIL(ld, MODEL_EMISMATCH, dir, "trained for weights %s, but "
+		    "%s has %s", c.weights, a->model->dir, a->model->weights);
 	a->by_samples = rc == WEIGHTS_ALIKE;
 	if ((rc = safetensors_open_file(dir, TENSORS, ld->overrides, &a->files, ld->err,
 	    ld->errlen)) != MODEL_OK)
@@ -224,8 +224,8 @@ int
 adapter_open(const char *dir, const struct model *m, const struct overrides *overrides,
     struct adapter **out, char *err, size_t errlen)
 {
-	struct adapter_loader ld = { .a = calloc(1, sizeof *ld.a), .overrides = overrides, .err = err,
-	    .errlen = errlen };
+	struct adapter_loader ld = { .a = calloc(1, sizeof *ld.a), .overrides = overrides,
+	    .err = err, .errlen = errlen };
 	int rc;
 
 	*out = NULL;

@@ -31,7 +31,8 @@ struct adapter {
 	float *embedding;               /* host [n][D] what stands in for the tokens' embeddings */
 	struct adapter_layer *layer;    /* [L] */
 	float *scratch;                 /* device [n][r] x . A^T */
-	char id[33];                    /* fingerprint of its tensors, as that of a model's weights */
+	/* fingerprint of its tensors, as that of a model's weights */
+	char id[33];
 	int by_samples;                 /* it names the model's weights by samples only */
 	size_t bytes;                   /* of the device */
 	/* the rest is adapter.c's: the one device block that matrices and scratch lie in */

@@ -71,7 +71,7 @@ check_keys(struct reader *r)
 			;
 		if (i == sizeof taken / sizeof *taken && !is_off(v))
 			return UNSUPPORTED(r, "key \"%s\" is set: it may change the arithmetic "
-			    "(--allow-config %s passes over it)", name, name);
+			    "(--allow-config %s ignores it)", name, name);
 	}
 	return MODEL_OK;
 }
@@ -103,13 +103,13 @@ add_linear(struct reader *r, const json_t *name, unsigned *linears)
 	unsigned i;
 
 	if (!json_is_string(name))
-		return BAD(r, "\"target_modules\" has something that is not a name");
+		return BAD(r, "\"target_modules\" has an element that is not a name");
 	for (i = 0; i < ADAPTER_LINEARS; i++)
 		if (strcmp(json_string_value(name), adapter_linears[i]) == 0) {
 			*linears |= 1u << i;
 			return MODEL_OK;
 		}
-	return UNSUPPORTED(r, "\"target_modules\": %s is none of the linears of a layer",
+	return UNSUPPORTED(r, "\"target_modules\": %s is not a linear of a layer",
 	    json_string_value(name));
 }
 
@@ -171,7 +171,7 @@ read_lookahead(struct reader *r, struct adapter_config *out)
 	    (rc = get_count(r, own, "tokens", 1, TOKENS_MAX, &out->tokens)) != MODEL_OK)
 		return rc;
 	if (version != 1)
-		return UNSUPPORTED(r, "\"lookahead\" is of version %u, 1 is known", version);
+		return UNSUPPORTED(r, "\"lookahead\" has version %u: only 1 is supported", version);
 	if (weights == NULL)
 		return MODEL_OK;
 	if (hex == NULL || strlen(hex) != 32 || strspn(hex, "0123456789abcdef") != 32)

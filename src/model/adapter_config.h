@@ -18,7 +18,8 @@ struct adapter_config {
 	uint32_t rank;                  /* 0: no LoRA */
 	double scale;                   /* alpha / r, with rank-stabilised LoRA alpha / sqrt(r) */
 	unsigned linears;               /* 1 << i for each of adapter_linears[] that has a LoRA */
-	char weights[33];               /* fingerprint of the model's weights; "": it does not say */
+	/* fingerprint of the model's weights; "": it does not say */
+	char weights[33];
 };
 
 /* Returns MODEL_*, with a message in err[errlen]. */

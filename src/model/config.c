@@ -28,7 +28,8 @@ read_token(struct config *c, const char *key, const json_t *v, struct token_ids 
 	const json_int_t id = json_integer_value(v);
 
 	if (!json_is_integer(v))
-		return config_hint(c, key, BAD(c, "\"%s\" is not a token id below %u", key, vocabulary));
+		return config_hint(c, key, BAD(c, "\"%s\" is not a token id below %u", key,
+		    vocabulary));
 	if (id < 0 || id >= vocabulary) {
 		ids->never++;
 		ids->example = id;
@@ -57,9 +58,9 @@ read_ids(struct config *c, const char *key, const json_t *list, uint32_t vocabul
 		    &ids, vocabulary)) != MODEL_OK)
 			return rc;
 	if (ids.never > 0)
-		notice(&c->overrides->notice, "%s: \"%s\": %" JSON_INTEGER_FORMAT " is no token of %u: "
-		    "passed over%s", c->path, key, ids.example, vocabulary,
-		    ids.never > 1 ? ", and others are" : "");
+		notice(&c->overrides->notice, "%s: \"%s\": %" JSON_INTEGER_FORMAT " is not a token "
+		    "id below %u: ignored%s", c->path, key, ids.example, vocabulary,
+		    ids.never > 1 ? ", as are others" : "");
 	if (ids.n == 0 && ids.never > 0)
 		return MODEL_OK;
 	memcpy(out, id, ids.n * sizeof *id);
@@ -130,10 +131,12 @@ read_head_width(struct config *c, struct kv_model *id)
 		fallback = REQUIRED;
 	if (c->family->head_width != 0)
 		fallback = c->family->head_width;
-	if ((rc = config_count(c, c->json, "head_dim", 1024, fallback, &id->head_width)) != MODEL_OK)
+	if ((rc = config_count(c, c->json, "head_dim", 1024, fallback, &id->head_width)) !=
+	    MODEL_OK)
 		return rc;
 	if (id->head_width % 2 != 0)
-		return BAD(c, "head width %u is odd: rotary embedding turns pairs", id->head_width);
+		return BAD(c, "head width %u is odd: rotary embedding rotates pairs",
+		    id->head_width);
 	return MODEL_OK;
 }
 
@@ -175,7 +178,8 @@ read_config(struct config *c, struct model *m)
 	    (rc = config_real(c, c->json, "rms_norm_eps", FLT_MIN, 1, &id->norm_eps)) != MODEL_OK ||
 	    (rc = read_biases(c, id)) != MODEL_OK || (rc = config_multipliers(c, m)) != MODEL_OK ||
 	    (rc = config_flag(c, c->json, "tie_word_embeddings", &id->tied_embeddings)) !=
-	    MODEL_OK || (rc = config_rope(c, m)) != MODEL_OK || (rc = config_window(c, m)) != MODEL_OK)
+	    MODEL_OK || (rc = config_rope(c, m)) != MODEL_OK ||
+	    (rc = config_window(c, m)) != MODEL_OK)
 		return rc;
 	strcpy(id->architecture, c->family->type);
 	return read_tokens(c, m);
@@ -249,8 +253,8 @@ model_config(const char *dir, const struct overrides *overrides, struct model *m
 	memset(m->long_factors, 0, sizeof m->long_factors);
 	if ((rc = model_folder_without_config(dir, err, errlen)) != MODEL_OK)
 		return rc;
-	if ((rc = read_file(dir, "config.json", read_config, overrides, m, err, errlen)) != MODEL_OK ||
-	    !is_there(dir, "generation_config.json"))
+	if ((rc = read_file(dir, "config.json", read_config, overrides, m, err, errlen)) !=
+	    MODEL_OK || !is_there(dir, "generation_config.json"))
 		return rc;
 	return read_file(dir, "generation_config.json", read_tokens, overrides, m, err, errlen);
 }

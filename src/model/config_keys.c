@@ -161,8 +161,8 @@ check_auto_map(struct config *c, const json_t *map)
 		class = dot + 1;
 	if (class != NULL && strcmp(class, c->family->architecture) == 0)
 		return MODEL_OK;
-	return config_hint(c, "auto_map", UNSUPPORTED(c, "auto_map: the model is code of its own, which "
-	    "may change the arithmetic"));
+	return config_hint(c, "auto_map", UNSUPPORTED(c, "auto_map: the model has its own code, "
+	    "which may change the arithmetic"));
 }
 
 /* Gemma 2 has hidden_activation, and hidden_act beside it. */

@@ -27,7 +27,8 @@ static const struct { const char *begins, *what; } others[] = {
 	{ "rwkv", "states instead of a cache" }, { "jamba", "states besides a cache" },
 	{ "bamba", "states besides a cache" }, { "falcon_h1", "states besides a cache" },
 	{ "recurrent_gemma", "states besides a cache" }, { "lfm2", "states besides a cache" },
-	{ "gemma3", "images and text; its text part is gemma3_text" }, { "gpt2", "learned positions" },
+	{ "gemma3", "images and text; its text part is gemma3_text" },
+	{ "gpt2", "learned positions" },
 	{ "opt", "learned positions" }, { "bloom", "positions by ALiBi" },
 	{ "mpt", "positions by ALiBi" },
 };
@@ -54,7 +55,7 @@ unknown_type(struct config *c, const json_t *type)
 	for (i = 0; name != NULL && what == NULL && i < sizeof others / sizeof others[0]; i++)
 		if (strncmp(name, others[i].begins, strlen(others[i].begins)) == 0)
 			what = others[i].what;
-	return UNSUPPORTED(c, "model_type %s is not supported%s%s%s: models of these types are: %s",
+	return UNSUPPORTED(c, "model_type %s is not supported%s%s%s; supported are %s",
 	    config_show(type, text, sizeof text), what != NULL ? " (" : "",
 	    what != NULL ? what : "", what != NULL ? ")" : "",
 	    known_families(list, sizeof list));
@@ -86,16 +87,15 @@ check_architectures(struct config *c)
 			return MODEL_OK;
 	}
 	config_show(list, text, sizeof text);
-	if (name != NULL && (ends_with(name, "Classification") || ends_with(name, "QuestionAnswering") ||
-	    ends_with(name, "RewardModel")))
-		return UNSUPPORTED(c, "architectures %s is not supported: a classifier, which has no "
-		    "head for the next token; %s has", text, c->family->architecture);
+	if (name != NULL && (ends_with(name, "Classification") ||
+	    ends_with(name, "QuestionAnswering") || ends_with(name, "RewardModel")))
+		return UNSUPPORTED(c, "architectures %s is not supported: a classifier has no head "
+		    "for the next token; want %s", text, c->family->architecture);
 	if (name != NULL && ends_with(name, "Model"))
-		return UNSUPPORTED(c, "architectures %s is not supported: a base model without the "
-		    "head for the next token, as embedding models are; %s has it", text,
-		    c->family->architecture);
-	return config_hint(c, "architectures", UNSUPPORTED(c, "architectures %s is not supported: %s is",
-	    text, c->family->architecture));
+		return UNSUPPORTED(c, "architectures %s is not supported: a base model has no head "
+		    "for the next token; want %s", text, c->family->architecture);
+	return config_hint(c, "architectures", UNSUPPORTED(c, "architectures %s is not supported: "
+	    "want %s", text, c->family->architecture));
 }
 
 /* Weights in a type that we do not compute with. */
@@ -118,9 +118,8 @@ check_quantised(struct config *c)
 			    (int)json_integer_value(bits));
 		snprintf(how, sizeof how, "%s%s", json_is_string(method) ?
 		    json_string_value(method) : i == 2 ? "MLX" : "an unnamed method", text);
-		return UNSUPPORTED(c, "%s: the weights are quantised (%s): take the model that "
-		    "they were made from, in bf16, f16 or f32 (--allow-config %s, if these are)",
-		    keys[i], how, keys[i]);
+		return UNSUPPORTED(c, "%s: quantised weights (%s) are not supported: want bf16, "
+		    "f16 or f32 (--allow-config %s ignores it)", keys[i], how, keys[i]);
 	}
 	return MODEL_OK;
 }

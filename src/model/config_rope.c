@@ -192,8 +192,8 @@ check_rope_keys(struct config *c, json_t *rope, const char *where, const struct 
 
 	json_object_foreach(rope, name, v) {
 		if (!is_among(name, any) && !is_among(name, type->keys) && !json_is_null(v))
-			return hint_within(c, where, name, UNSUPPORTED(c, "%s: key \"%s\" is unknown "
-			    "for this type: it may change the arithmetic", where, name));
+			return hint_within(c, where, name, UNSUPPORTED(c, "%s: key \"%s\" is "
+			    "unknown for this type: it may change the arithmetic", where, name));
 	}
 	v = config_get(rope, "partial_rotary_factor");
 	if (v != NULL && !config_has(v, "1") && !(c->family->flags & FAMILY_ROPE_WIDTH))
@@ -211,7 +211,7 @@ find_type(struct config *c, const json_t *rope, const char *where, const struct 
 	size_t i;
 
 	if (type != NULL && old != NULL && !json_equal(type, old))
-		return BAD(c, "%s: rope_type and type differ (--allow-config %s.type passes over the "
+		return BAD(c, "%s: rope_type and type differ (--allow-config %s.type ignores the "
 		    "second)", where, where);
 	if (type == NULL)
 		type = old;
@@ -246,8 +246,8 @@ read_object(struct config *c, const char *where, struct model *m, struct kv_mode
 		return rc;
 	id->rope_type = type->kind;
 	if (strcmp(type->name, "dynamic") == 0)
-		model_end_at(m, m->max_position, "rotary embedding of type dynamic gives all tokens "
-		    "other angles in a longer text");
+		model_end_at(m, m->max_position, "dynamic RoPE scaling changes the angles of all "
+		    "tokens in a longer text");
 	if (type->kind == KV_ROPE_LONGROPE)
 		return read_longrope(c, rope, where, m, id);
 	return type->read(c, rope, where, id);
@@ -283,8 +283,8 @@ read_width(struct config *c, struct kv_model *id)
 		return rc;
 	width = (uint32_t)(id->head_width * part);
 	if (width % 2 != 0 || width == 0)
-		return BAD(c, "partial_rotary_factor %g of a head width of %u is %u channels: "
-		    "rotary embedding turns pairs", part, id->head_width, width);
+		return BAD(c, "partial_rotary_factor %g of head width %u is %u channels: rotary "
+		    "embedding rotates pairs", part, id->head_width, width);
 	id->rope_width = width < id->head_width ? width : 0;
 	return MODEL_OK;
 }
@@ -315,8 +315,8 @@ read_skip(struct config *c, struct kv_model *id)
 	for (l = 0; l < id->layers; l++)
 		if (!config_has(json_array_get(list, l),
 		    skip != 0 && (l + 1) % skip == 0 ? "0" : "1"))
-			return UNSUPPORTED(c, "no_rope_layers: layers without rotary embedding "
-			    "that are not each so many-th are not supported (layer %u)", l);
+			return UNSUPPORTED(c, "no_rope_layers: only a regular interval is "
+			    "supported (layer %u does not fit)", l);
 	id->rope_skip = skip;
 	return MODEL_OK;
 }
@@ -335,7 +335,8 @@ read_window_theta(struct config *c, double *theta)
 		local = json_object_get(both, "sliding_attention");
 		rest = config_get(local, "rope_type");
 		if (rest != NULL && !config_has(rest, "\"default\""))
-			return config_hint(c, "rope_parameters", UNSUPPORTED(c, "rope_parameters: the "
+			return config_hint(c, "rope_parameters",
+			    UNSUPPORTED(c, "rope_parameters: the "
 			    "type of sliding_attention is not \"default\""));
 		if (config_hint(c, "rope_parameters", get_theta(c, local, theta)) != MODEL_OK)
 			return MODEL_EINVALID;
@@ -358,7 +359,8 @@ config_rope(struct config *c, struct model *m)
 
 	if ((rc = read_window_theta(c, &id->rope_window_theta)) != MODEL_OK ||
 	    (rc = config_hint(c, json_object_get(c->json, "partial_rotary_factor") != NULL ?
-	    "partial_rotary_factor" : "rope_parameters.partial_rotary_factor", read_width(c, id))) != MODEL_OK ||
+	    "partial_rotary_factor" : "rope_parameters.partial_rotary_factor",
+	    read_width(c, id))) != MODEL_OK ||
 	    (rc = config_hint(c, "no_rope_layers", read_skip(c, id))) != MODEL_OK)
 		return rc;
 	old = new = *id;                        /* theta 0: not said */
@@ -374,11 +376,12 @@ config_rope(struct config *c, struct model *m)
 	else if (config_get(c->json, "rope_scaling") == NULL || same_scaling(&old, &new))
 		*id = new;
 	else
-		return BAD(c, "rope_scaling and rope_parameters differ (--allow-config passes over one)");
+		return BAD(c, "rope_scaling and rope_parameters differ "
+		    "(--allow-config ignores one)");
 	id->rope_theta = 0;
 	for (i = 0; i < 3; i++) {
 		if (theta[i] != 0 && id->rope_theta != 0 && theta[i] != id->rope_theta)
-			return BAD(c, "rope_theta is %g and %g (--allow-config %s passes over the "
+			return BAD(c, "rope_theta is %g and %g (--allow-config %s ignores the "
 			    "second)", id->rope_theta, theta[i], i == 1 ?
 			    "rope_scaling.rope_theta" : "rope_parameters.rope_theta");
 		if (theta[i] != 0)

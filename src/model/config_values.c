@@ -19,7 +19,7 @@ config_hint(struct config *c, const char *key, int rc)
 
 	if ((rc == MODEL_EINVALID || rc == MODEL_EUNSUPPORTED) && n < c->errlen &&
 	    strstr(c->err, "--allow-config") == NULL)
-		snprintf(c->err + n, c->errlen - n, " (--allow-config %s passes over it)", key);
+		snprintf(c->err + n, c->errlen - n, " (--allow-config %s ignores it)", key);
 	return rc;
 }
 
@@ -66,7 +66,8 @@ config_real(struct config *c, const json_t *object, const char *key, double min,
 	if (!(x > 0))
 		return hint_of(c, object, key, BAD(c, "\"%s\" is not a number above 0", key));
 	if (x < min || x > max)
-		return hint_of(c, object, key, BAD(c, "\"%s\" is %g, not %g to %g", key, x, min, max));
+		return hint_of(c, object, key, BAD(c, "\"%s\" is %g, not %g to %g", key, x, min,
+		    max));
 	*out = x;
 	return MODEL_OK;
 }

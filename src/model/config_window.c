@@ -33,7 +33,8 @@ sees_all(const struct config *c, const struct kv_model *id, const json_t *types,
 		return config_has(json_array_get(types, l), "\"full_attention\"");
 	if (every > 0)
 		return (l + 1) % every == 0;
-	if (c->family->flags & FAMILY_ROPE_SKIP)        /* SmolLM3: the layers that are not turned */
+	/* SmolLM3: the layers that are not turned */
+	if (c->family->flags & FAMILY_ROPE_SKIP)
 		return kv_rope_turned(id, l) != 0;
 	return (c->family->flags & FAMILY_WINDOW_SWITCH) && json_is_integer(first) &&
 	    json_integer_value(first) > l;
@@ -92,14 +93,14 @@ config_window(struct config *c, struct model *m)
 	size_t limited;
 	int rc;
 
-	if ((rc = config_hint(c, "layer_types", check_layer_types(c, types, &limited))) != MODEL_OK ||
-	    (rc = read_window_size(c, &id->window)) != MODEL_OK)
+	if ((rc = config_hint(c, "layer_types", check_layer_types(c, types, &limited))) !=
+	    MODEL_OK || (rc = read_window_size(c, &id->window)) != MODEL_OK)
 		return rc;
 	if (types != NULL && limited == 0)
 		id->window = 0;
 	if (id->window != 0 && !(c->family->flags & FAMILY_WINDOW)) {
-		model_end_at(m, id->window, "its configuration has a sliding window, and models of its "
-		    "type have none");
+		model_end_at(m, id->window, "config.json has a sliding window, which this type of "
+		    "model does not support");
 		id->window = 0;
 	}
 	if (id->window != 0 && (rc = config_hint(c, "layer_types", find_layers(c, id, types,

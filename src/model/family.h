@@ -11,7 +11,7 @@ enum {
 	FAMILY_ATTENTION_BIAS = 1 << 0, /* attention_bias says whether q, k, v, o have biases */
 	FAMILY_MLP_BIAS = 1 << 1,       /* mlp_bias the same of gate, up, down */
 	FAMILY_QKV_BIAS = 1 << 2,       /* q, k, v have biases, o has none */
-	FAMILY_FUSED = 1 << 3,          /* qkv_proj and gate_up_proj: matrices on top of each other */
+	FAMILY_FUSED = 1 << 3,          /* qkv_proj and gate_up_proj: stacked matrices */
 	FAMILY_HEAD_NORM = 1 << 4,      /* RMSNorm of each query and key before rotary embedding */
 	FAMILY_WIDE_NORM = 1 << 5,      /* the same over all heads of a row together */
 	FAMILY_NORM_AFTER = 1 << 6,     /* norms behind attention and network, none before */

@@ -17,17 +17,17 @@ enum { HEAD_BYTES = 512 };
 /* What begins so */
 static const struct { const char *bytes; size_t n; const char *what; } kinds[] = {
 	{ "version https://git-lfs.github.com/", 35,
-	    "a Git LFS pointer, not the file: `git lfs pull` in its folder brings that" },
-	{ "version https://hawser", 22, "a Git LFS pointer, not the file: `git lfs pull` brings that" },
+	    "a Git LFS pointer, not the file: run `git lfs pull` in its folder" },
+	{ "version https://hawser", 22, "a Git LFS pointer, not the file: run `git lfs pull`" },
 	{ "\x1f\x8b", 2, "compressed with gzip: unpack it first (gunzip)" },
 	{ "\x28\xb5\x2f\xfd", 4, "compressed with zstd: unpack it first (unzstd)" },
 	{ "\xfd" "7zXZ", 5, "compressed with xz: unpack it first (unxz)" },
 	{ "BZh", 3, "compressed with bzip2: unpack it first (bunzip2)" },
-	{ "GGUF", 4, "a GGUF file, llama.cpp's: what is needed is the folder that it was made from" },
-	{ "PK\3\4", 4, "a zip archive, as PyTorch's weights are: load the model with transformers and save "
-	    "it (save_pretrained()), which writes safetensors" },
-	{ "\x80\2", 2, "a pickle of Python's, as PyTorch's weights were: load the model with transformers "
-	    "and save it (save_pretrained()), which writes safetensors" },
+	{ "GGUF", 4, "a GGUF file of llama.cpp: want the folder that it was made from" },
+	{ "PK\3\4", 4, "a zip archive, as PyTorch's weights are: save the model again with "
+	    "save_pretrained() of transformers" },
+	{ "\x80\2", 2, "a Python pickle, as PyTorch's weights were: save the model again with "
+	    "save_pretrained() of transformers" },
 	{ "\xff\xfe", 2, "text in UTF-16: save it as UTF-8" },
 	{ "\xfe\xff", 2, "text in UTF-16: save it as UTF-8" },
 	{ "\x93NUMPY", 6, "a NumPy array" },
@@ -66,12 +66,14 @@ what_is(const char *head, size_t n, enum file_wanted want)
 	if (n == 0)
 		return "it is empty: " AGAIN;
 	if (is_zero(head, n))
-		return "it begins with nothing but zero bytes, as half a download: " AGAIN;
+		return "it begins with zero bytes only, as half a download: " AGAIN;
 	if (is_html(head))
-		return "a web page (HTML), as a login or a proxy gives instead of a file: " AGAIN;
-	if (is_safetensors(head, n))            /* first: its length can look like another's magic */
-		return want == WANT_SAFETENSORS ? NULL : want == WANT_SNAPSHOT ? "a safetensors file: kv-convert makes a snapshot of one "
-		    "that holds a cache" : "a safetensors file";
+		return "a web page (HTML), as a login or a proxy sends instead of a file: " AGAIN;
+	/* before the others: its length can look like their magic */
+	if (is_safetensors(head, n))
+		return want == WANT_SAFETENSORS ? NULL : want != WANT_SNAPSHOT ?
+		    "a safetensors file" :
+		    "a safetensors file: if it holds a cache, convert it with kv-convert";
 	if (want != WANT_SNAPSHOT && n >= 6 && memcmp(head, "\x8bKVS\r\n", 6) == 0)
 		return "a snapshot of a KV cache";
 	for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
@@ -90,7 +92,8 @@ file_kind_open(int fd, enum file_wanted want, char *text, size_t size)
 	struct stat st;
 	ssize_t n;
 
-	if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode) || (n = pread(fd, head, HEAD_BYTES, 0)) < 0)
+	if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode) ||
+	    (n = pread(fd, head, HEAD_BYTES, 0)) < 0)
 		return 0;
 	head[n] = '\0';
 	if ((what = what_is(head, (size_t)n, want)) == NULL)
@@ -111,8 +114,8 @@ file_kind(const char *path, enum file_wanted want, char *text, size_t size)
 
 	if (fd == -1 && why == ENOENT && (n = readlink(path, to, sizeof to - 1)) > 0) {
 		to[n] = '\0';
-		snprintf(text, size, "a link to %s, which is not there, as in a hub cache that is not "
-		    "complete: " AGAIN, to);
+		snprintf(text, size, "a link to %s, which does not exist, as in an incomplete hub "
+		    "cache: " AGAIN, to);
 		return 1;
 	}
 	if (fd == -1)

@@ -74,9 +74,8 @@ not_there(const char *name, char *err, size_t errlen)
 
 	if (why != ENOENT || !is_hub_id(name))
 		return model_file_fail(err, errlen, MODEL_EIO, name, "%s", strerror(why));
-	return model_file_fail(err, errlen, MODEL_EIO, name, "%s; if it is the id of a model on "
-	    "the Hugging Face hub: nothing is downloaded here, `hf download %s --local-dir DIR` "
-	    "makes a folder DIR to name instead", strerror(why), name);
+	return model_file_fail(err, errlen, MODEL_EIO, name, "%s; if it is a model id of Hugging "
+	    "Face, run `hf download %s --local-dir DIR` and name DIR", strerror(why), name);
 }
 
 static int
@@ -89,11 +88,10 @@ is_a_file(const char *name, char *err, size_t errlen)
 	if (f != NULL)
 		fclose(f);
 	if (n == sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0)
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, name, "a GGUF file, "
-		    "llama.cpp's: what is needed is the folder that it was made from, with "
-		    "config.json, tokenizer.json and model.safetensors");
-	return model_file_fail(err, errlen, MODEL_EIO, name, "a file: what is needed is a folder "
-	    "with config.json, tokenizer.json and model.safetensors");
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, name, "a GGUF file of "
+		    "llama.cpp: want the folder that it was made from, with config.json");
+	return model_file_fail(err, errlen, MODEL_EIO, name, "a file: want a folder with "
+	    "config.json, tokenizer.json and model.safetensors");
 }
 
 /* *dir <- the snapshot that refs/main of a hub cache's folder names */
@@ -110,8 +108,8 @@ hub_snapshot(const char *name, char **dir, char *err, size_t errlen)
 		fclose(f);
 	commit[strcspn(commit, " \r\n")] = '\0';
 	if (commit[0] == '\0' || commit[0] == '.' || strchr(commit, '/') != NULL)
-		return model_file_fail(err, errlen, MODEL_EIO, name, "a hub cache without refs/main: "
-		    "name one of the folders in %s/snapshots", name);
+		return model_file_fail(err, errlen, MODEL_EIO, name, "a hub cache without "
+		    "refs/main: name one of the folders in %s/snapshots", name);
 	if (asprintf(dir, "%s/snapshots/%s", name, commit) == -1) {
 		*dir = NULL;
 		return model_file_fail(err, errlen, MODEL_ENOMEM, name, "out of memory");
@@ -120,9 +118,8 @@ hub_snapshot(const char *name, char **dir, char *err, size_t errlen)
 		return MODEL_OK;
 	free(*dir);
 	*dir = NULL;
-	return model_file_fail(err, errlen, MODEL_EIO, name, "a hub cache whose refs/main names "
-	    "%s, and snapshots/%s is not there: download it again, or name another of "
-	    "%s/snapshots", commit, commit, name);
+	return model_file_fail(err, errlen, MODEL_EIO, name, "a hub cache without snapshots/%s, "
+	    "which refs/main names: download it again", commit);
 }
 
 int
@@ -150,17 +147,14 @@ model_folder_without_config(const char *dir, char *err, size_t errlen)
 	if (!is_folder(dir) || holds(dir, "config.json"))
 		return MODEL_OK;
 	if (holds(dir, "adapter_config.json"))
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "a LoRA adapter "
-		    "(adapter_config.json), not a model: merge it into its base model (PEFT's "
-		    "merge_and_unload()), save that, and name its folder");
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "a LoRA adapter, not "
+		    "a model: merge it into its base model (merge_and_unload() of PEFT)");
 	if (holds_ending(dir, ".gguf", file))
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "%s is llama.cpp's: "
-		    "what is needed is the folder that it was made from, with config.json, "
-		    "tokenizer.json and model.safetensors", file);
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "%s is a model of "
+		    "llama.cpp: want the folder that it was made from, with config.json", file);
 	if (holds(dir, "params.json"))
 		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "weights in the form "
-		    "of their authors (params.json): what is needed is the Hugging Face form, with "
-		    "config.json");
+		    "of their authors (params.json): want the Hugging Face form, with config.json");
 	return MODEL_OK;
 }
 
@@ -171,17 +165,17 @@ model_folder_without_weights(const char *dir, char *err, size_t errlen)
 
 	if (holds_ending(dir, ".bin", file) || holds_ending(dir, ".pt", file) ||
 	    holds_ending(dir, ".pth", file))
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "the weights are "
-		    "PyTorch's pickles (%s), which can hold programs and are not read: load the "
-		    "model with transformers and save it (save_pretrained()), which writes "
-		    "model.safetensors", file);
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "PyTorch pickles "
+		    "(%s) can hold programs and are not read: save the model again with "
+		    "save_pretrained() of transformers", file);
 	if (holds_ending(dir, ".gguf", file))
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "the weights are "
-		    "llama.cpp's (%s): what is needed is the folder that they were made from, with "
-		    "model.safetensors", file);
-	if (holds_ending(dir, ".safetensors", file) && strcmp(file, "adapter_model.safetensors") != 0)
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "there is %s, but "
-		    "neither model.safetensors nor model.safetensors.index.json, which would say "
-		    "that it is all: if it is, name it model.safetensors", file);
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "%s is a model of "
+		    "llama.cpp: want the folder that it was made from, with model.safetensors",
+		    file);
+	if (holds_ending(dir, ".safetensors", file) &&
+	    strcmp(file, "adapter_model.safetensors") != 0)
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, dir, "neither "
+		    "model.safetensors nor its index.json, but %s: rename it, if it is the whole "
+		    "model", file);
 	return MODEL_OK;
 }

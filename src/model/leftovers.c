@@ -23,7 +23,8 @@ static const char *const buffers[] = {
 /* Beside "model." and "lm_head.": heads of reward models and of reinforcement learning, heads that
  * guess more tokens than one, and what a trainer goes on with. */
 static const char *const heads[] = {
-	"v_head.", "value_head.", "score.", "classifier.", "reward_head.", "rm_head.", "critic_head.",
+	"v_head.", "value_head.", "score.", "classifier.", "reward_head.", "rm_head.",
+	"critic_head.",
 	"medusa_head.", "mtp.", "optimizer.", "lr_scheduler."
 };
 
@@ -108,7 +109,7 @@ refuse(const struct tensor *t, size_t n, char *err, size_t errlen)
 		snprintf(more, sizeof more, ", and %zu more", n - 1);
 	return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file,
 	    "%s: not a tensor of this architecture%s%s%s%s: it may change the arithmetic "
-	    "(--allow-tensor '%s' passes over it)", t->name, what != NULL ? " (" : "",
+	    "(--allow-tensor '%s' ignores it)", t->name, what != NULL ? " (" : "",
 	    what != NULL ? what : "", what != NULL ? ")" : "", more,
 	    pattern_of(t->name, pattern, sizeof pattern));
 }
@@ -134,7 +135,7 @@ leftovers_check(const struct safetensors *files, const uint8_t *needed, const st
 	if (refused != NULL)
 		return refuse(refused, n, err, errlen);
 	if (passed > 0)
-		notice(&o->notice, "%s: not read, beside the model's tensors: %zu (%s%s)",
+		notice(&o->notice, "%s: ignored tensors that are not the model's: %zu (%s%s)",
 		    harmless->file, passed, harmless->name, passed > 1 ? ", ..." : "");
 	return MODEL_OK;
 }

@@ -99,7 +99,8 @@ bind_norm(struct loader *ld, const char *name, uint32_t width, struct norm *norm
 	uint32_t i;
 
 	norm->eps = (float)ld->m->id.norm_eps;
-	if (rc != MODEL_OK || ld->constants.host == NULL || !(ld->m->family->flags & FAMILY_NORM_FROM_1))
+	if (rc != MODEL_OK || ld->constants.host == NULL ||
+	    !(ld->m->family->flags & FAMILY_NORM_FROM_1))
 		return rc;
 	for (i = 0; i < width; i++)
 		((float *)(void *)(ld->constants.host + at))[i] += 1;
@@ -299,7 +300,7 @@ bind_tied_head(struct loader *ld)
 	if (name_list_matches(&ld->overrides->tensors, HEAD))
 		return MODEL_OK;
 	return FAIL(ld, MODEL_EINVALID, head->file, HEAD " differs from " EMBEDDING ", but "
-	    "tie_word_embeddings is true (--allow-tensor " HEAD " passes over it%s)",
+	    "tie_word_embeddings is true (--allow-tensor " HEAD " ignores it%s)",
 	    m->family->tied ? "" : ", --allow-config tie_word_embeddings uses it");
 }
 
@@ -310,8 +311,8 @@ bind_head(struct loader *ld)
 	struct model *m = ld->m;
 
 	if (safetensors_find(m->files, HEAD) == NULL)
-		return FAIL(ld, MODEL_EINVALID, m->dir, "no tensor " HEAD ": where it is that of the "
-		    "embedding, config.json has \"tie_word_embeddings\": true");
+		return FAIL(ld, MODEL_EINVALID, m->dir, "no tensor " HEAD ": if it is the "
+		    "embedding, set \"tie_word_embeddings\": true in config.json");
 	return bind_matrix(ld, HEAD, m->id.vocabulary, m->id.hidden, &m->head);
 }
 
@@ -414,8 +415,9 @@ open_folder(struct loader *ld, const char *dir)
 	ld->needed = calloc(safetensors_count(m->files) + 1, 1);
 	if (m->layer == NULL || ld->needed == NULL)
 		return FAIL(ld, MODEL_ENOMEM, dir, "out of memory");
-	if ((rc = bind(ld)) != MODEL_OK || (rc = leftovers_check(m->files, ld->needed, ld->overrides,
-	    ld->err, ld->errlen)) != MODEL_OK)
+	if ((rc = bind(ld)) != MODEL_OK ||
+	    (rc = leftovers_check(m->files, ld->needed, ld->overrides, ld->err, ld->errlen)) !=
+	    MODEL_OK)
 		return rc;
 	m->constant_bytes = ld->constants.used;
 	m->matrix_bytes = ld->matrices;

@@ -16,7 +16,8 @@ struct name_list {
 };
 
 struct overrides {
-	struct name_list keys;          /* of configurations; "rope_scaling.KEY" is one of an object */
+	/* of configurations; "rope_scaling.KEY" is one of an object */
+	struct name_list keys;
 	struct name_list tensors;       /* '*' stands for any letters, also none */
 	struct notice_hook notice;      /* told of what is passed over without being named here */
 };

@@ -32,7 +32,8 @@ struct head_loader {
 /* What draft checkpoints have in config.json besides the shape of a Llama. None of it changes
  * queries and keys: the vocabulary of the draft, how it was trained, what it is called. */
 static const char *const passed[] = {
-	"architectures", "draft_vocab_size", "eagle_config", "target_hidden_size", "target_model_type",
+	"architectures", "draft_vocab_size", "eagle_config", "target_hidden_size",
+	"target_model_type",
 	"speculators_config", OURS
 };
 
@@ -46,17 +47,17 @@ read_layers(struct head_loader *ld, const char *path, const json_t *list)
 	size_t i;
 
 	if (list == NULL && L < 7)
-		return FAIL(ld, MODEL_EINVALID, path, "no \"feature_layers\", and those of EAGLE-3 (2, L/2, "
-		    "L - 3) are not three of %u layers", L);
+		return FAIL(ld, MODEL_EINVALID, path, "no \"feature_layers\": those of EAGLE-3 (2, "
+		    "L/2, L - 3) need 7 layers, the model has %u", L);
 	for (i = 0; i < HEAD_FEATURES; i++) {
 		const json_t *v = json_array_get(list, i);
 
 		layer = list != NULL ? json_integer_value(v) :
 		    (json_int_t[HEAD_FEATURES]){ 2, L / 2, L - 3 }[i];
-		if (list != NULL && (json_array_size(list) != HEAD_FEATURES || !json_is_integer(v) ||
-		    layer <= last || layer >= L))
-			return FAIL(ld, MODEL_EINVALID, path, "\"feature_layers\" are not %d layers of %u, "
-			    "ascending", HEAD_FEATURES, L);
+		if (list != NULL && (json_array_size(list) != HEAD_FEATURES ||
+		    !json_is_integer(v) || layer <= last || layer >= L))
+			return FAIL(ld, MODEL_EINVALID, path, "\"feature_layers\" are not %d "
+			    "ascending layers of %u", HEAD_FEATURES, L);
 		h->feature_layer[i] = (uint32_t)(last = layer);
 	}
 	return MODEL_OK;
@@ -84,8 +85,8 @@ read_ours(struct head_loader *ld)
 		if (same < 0)
 			rc = same;
 		else if (same == WEIGHTS_OTHER)
-			rc = FAIL(ld, MODEL_EMISMATCH, path, "trained for weights %s, and those of %s "
-			    "are %s", json_is_string(weights) ? json_string_value(weights) : "unknown",
+			rc = FAIL(ld, MODEL_EMISMATCH, path, "trained for weights %s, but %s has "
+			    "%s", json_is_string(weights) ? json_string_value(weights) : "unknown",
 			    m->dir, m->weights);
 		else if (ld->h->has_features)
 			rc = read_layers(ld, path, json_object_get(own, "feature_layers"));
@@ -143,13 +144,13 @@ read_shape(struct head_loader *ld)
 		return rc;
 	if (strcmp(id->architecture, "llama") != 0 || id->attention_bias ||
 	    id->rope_type == KV_ROPE_LONGROPE)
-		return FAIL(ld, MODEL_EUNSUPPORTED, h->dir, "a retrieval head of type %s%s%s is not "
-		    "supported: a layer of Llama is", id->architecture,
+		return FAIL(ld, MODEL_EUNSUPPORTED, h->dir, "a retrieval head of type %s%s%s is "
+		    "not supported: want a layer of Llama", id->architecture,
 		    id->attention_bias ? ", with attention_bias" : "",
 		    id->rope_type == KV_ROPE_LONGROPE ? ", with longrope" : "");
 	if (id->query_heads % target->kv_heads != 0)
-		return FAIL(ld, MODEL_EMISMATCH, h->dir, "%u query heads for the %u KV heads of %s: "
-		    "want a multiple", id->query_heads, target->kv_heads, h->model->dir);
+		return FAIL(ld, MODEL_EMISMATCH, h->dir, "%u query heads for the %u KV heads of "
+		    "%s: want a multiple", id->query_heads, target->kv_heads, h->model->dir);
 	h->D = id->hidden;
 	h->H = id->query_heads;
 	h->G = id->kv_heads;
@@ -164,8 +165,8 @@ static int
 need(struct head_loader *ld, const char *name, uint32_t rows, uint32_t cols,
     const struct tensor **out)
 {
-	return tensor_need(ld->h->files, safetensors_at(ld->h->files, 0)->file, name, rows, cols, out,
-	    ld->err, ld->errlen);
+	return tensor_need(ld->h->files, safetensors_at(ld->h->files, 0)->file, name, rows, cols,
+	    out, ld->err, ld->errlen);
 }
 
 /* *w <- the `in` columns from `first` on of a matrix of `out` rows */
@@ -181,7 +182,8 @@ take_columns(struct head_loader *ld, const struct tensor *t, uint32_t first, uin
 
 	device_block_reserve(&ld->block, out * row, &host, &device);
 	for (i = 0; host != NULL && i < out; i++)
-		memcpy((char *)host + i * row, (const char *)t->data + i * all + first * element, row);
+		memcpy((char *)host + i * row, (const char *)t->data + i * all + first * element,
+		    row);
 	*w = (struct mat){ device, t->dtype, out, in };
 }
 
@@ -249,7 +251,8 @@ take_embedding(struct head_loader *ld)
 	if (t == NULL) {
 		if (h->D != h->model->id.hidden)
 			return FAIL(ld, MODEL_EMISMATCH, h->dir, "no embed_tokens.weight, and the "
-			    "embedding of %s is %u wide, not %u", h->model->dir, h->model->id.hidden, h->D);
+			    "embedding of %s has width %u, not %u", h->model->dir,
+			    h->model->id.hidden, h->D);
 		h->embed = *embed;
 		return MODEL_OK;
 	}

@@ -57,6 +57,7 @@ int retrieval_head_open(const char *dir, const struct model *, const struct over
     struct retrieval_head **out, char *err, size_t errlen);
 /* Copies it to the model's device: once, before it is run. */
 int retrieval_head_bind(struct retrieval_head *, char *err, size_t errlen);
-void retrieval_head_free(struct retrieval_head *);      /* NULL allowed; before the device is closed */
+/* NULL allowed; before the device is closed */
+void retrieval_head_free(struct retrieval_head *);
 
 #endif

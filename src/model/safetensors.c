@@ -226,7 +226,8 @@ map_shard(struct safetensors *st, struct shard *sh)
 		close(fd);
 		return BAD(st, sh->path, "truncated: %" PRIu64 " bytes, no header", size);
 	}
-	map = fstat(fd, &sh->opened) == 0 ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+	map = fstat(fd, &sh->opened) == 0 ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) :
+	    MAP_FAILED;
 	if (map == MAP_FAILED)
 		FAIL(st, MODEL_EIO, sh->path, "%s", strerror(errno));
 	close(fd);
@@ -271,11 +272,12 @@ align_tensors(struct safetensors *st)
 	uint64_t bytes = 0;
 
 	for (t = st->tensor; t < st->tensor + st->n; t++) {
-		if (t->dtype == 0 || t->bytes == 0 || (uintptr_t)t->data % kv_dtype_size(t->dtype) == 0)
+		if (t->dtype == 0 || t->bytes == 0 ||
+		    (uintptr_t)t->data % kv_dtype_size(t->dtype) == 0)
 			continue;
 		if ((t->copy = malloc(t->bytes)) == NULL)
-			return FAIL(st, MODEL_ENOMEM, t->file, "%s: not aligned for %s, and no room for "
-			    "a copy of %" PRIu64 " bytes: save the file again with a padded header",
+			return FAIL(st, MODEL_ENOMEM, t->file, "%s: not aligned for %s, no memory "
+			    "for a copy of %" PRIu64 " bytes: save it again with a padded header",
 			    t->name, t->type, t->bytes);
 		memcpy(t->copy, t->data, t->bytes);
 		t->data = t->copy;
@@ -283,8 +285,8 @@ align_tensors(struct safetensors *st)
 		first = first == NULL ? t : first;
 	}
 	if (first != NULL)
-		notice(&st->overrides->notice, "%s: data is not aligned (%s): %" PRIu64 " bytes of it "
-		    "are copied into memory; save the file again with a padded header", first->file,
+		notice(&st->overrides->notice, "%s: data is not aligned (%s): copied "
+		    "%" PRIu64 " bytes; save it again with a padded header", first->file,
 		    first->name, bytes);
 	return MODEL_OK;
 }

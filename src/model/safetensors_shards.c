@@ -63,7 +63,8 @@ add_mapped_shards(struct safetensors *st, const char *dir, const char *index, js
 		missing = !file_is_there(path);
 		free(path);
 		if (missing)
-			return FAIL(st, MODEL_EIO, index, "missing shard %s: the download is not complete", name);
+			return FAIL(st, MODEL_EIO, index, "missing shard %s: the download is not "
+			    "complete", name);
 		if ((rc = safetensors_add(st, dir, name)) != MODEL_OK)
 			return rc;
 	}
@@ -103,9 +104,9 @@ choose(struct safetensors *st, json_t *map, const struct tensor *a, const struct
 		return MODEL_OK;
 	if (is_mapped_here(map, *keep) && name_list_matches(&st->overrides->tensors, a->name))
 		return MODEL_OK;
-	return BAD_TENSOR(st, a, "it is in %s, too, with other values%s", b->file,
+	return BAD_TENSOR(st, a, "%s has it, too, with other values%s", b->file,
 	    is_mapped_here(map, *keep) ? " (--allow-tensor NAME takes that of the index)" :
-	    ": save the model again, with one of the two");
+	    ": save the model again with one of them");
 }
 
 /* One of each name stays, of the sorted tensors. */
@@ -130,8 +131,8 @@ drop_doubles(struct safetensors *st, const char *index, json_t *map)
 	}
 	st->n = n;
 	if (doubles.n > 0)
-		notice(&st->overrides->notice, "%s: tensors in two shards: %zu, of which one is taken "
-		    "(%s%s)", index, doubles.n, doubles.first, doubles.n > 1 ? ", ..." : "");
+		notice(&st->overrides->notice, "%s: tensors in two shards, of which one is used: "
+		    "%zu (%s%s)", index, doubles.n, doubles.first, doubles.n > 1 ? ", ..." : "");
 	return MODEL_OK;
 }
 
@@ -151,8 +152,8 @@ compare_map(struct safetensors *st, const char *index, json_t *map)
 		if (safetensors_find(st, name) == NULL)
 			count_one(&lags, name);
 	if (lags.n > 0)
-		notice(&st->overrides->notice, "%s: not what the shards hold, which counts: %zu %s "
-		    "(%s%s)", index, lags.n, lags.n > 1 ? "tensors" : "tensor", lags.first,
+		notice(&st->overrides->notice, "%s: the index is wrong and the shards are used: "
+		    "%zu %s (%s%s)", index, lags.n, lags.n > 1 ? "tensors" : "tensor", lags.first,
 		    lags.n > 1 ? ", ..." : "");
 }
 
@@ -198,7 +199,7 @@ safetensors_add_folder(struct safetensors *st, const char *dir)
 	} else if (file_is_there(index))
 		rc = add_indexed(st, dir, index);
 	else if ((rc = model_folder_without_weights(dir, st->err, st->errlen)) == MODEL_OK)
-		rc = FAIL(st, MODEL_EIO, dir, "neither " SINGLE " nor " INDEX " is there");
+		rc = FAIL(st, MODEL_EIO, dir, "no " SINGLE " and no " INDEX);
 	free(single);
 	free(index);
 	return rc;

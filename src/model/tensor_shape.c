@@ -35,8 +35,8 @@ tensor_need(const struct safetensors *files, const char *where, const char *name
 		    "%s: want %s, file has %s", name, show_shape(&want, a, sizeof a),
 		    show_shape(t, b, sizeof b));
 	if (t->dtype == 0)
-		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is not "
-		    "supported: BF16, F16 and F32 are", name, t->type);
+		return model_file_fail(err, errlen, MODEL_EUNSUPPORTED, t->file, "%s: dtype %s is "
+		    "not supported: want BF16, F16 or F32", name, t->type);
 	*out = t;
 	return MODEL_OK;
 }

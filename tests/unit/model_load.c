@@ -319,7 +319,7 @@ test_tensors(void)
 	add_spec(&s, 32, 0, "model.layers.0.self_attn.q_norm.weight");
 	refuse("leftover", &s, MODEL_EUNSUPPORTED,
 	    "model.layers.0.self_attn.q_norm.weight: not a tensor of this architecture (a norm of queries): "
-	    "it may change the arithmetic (--allow-tensor 'model.layers.*.self_attn.q_norm.weight' passes");
+	    "it may change the arithmetic (--allow-tensor 'model.layers.*.self_attn.q_norm.weight' ignores");
 	s = good;
 	s.bias = 1;
 	refuse("no biases", &s, MODEL_EINVALID, "no tensor model.layers.0.self_attn.q_proj.bias");
@@ -329,7 +329,7 @@ test_tensors(void)
 	    "model.layers.0.self_attn.k_proj.bias: not a tensor of this");
 	s = good;
 	s.tied = 0;
-	refuse("head", &s, MODEL_EINVALID, ": no tensor lm_head.weight: where it is that of the embedding");
+	refuse("head", &s, MODEL_EINVALID, ": no tensor lm_head.weight: if it is the embedding");
 	s = good;
 	s.more = ",\"pruned_heads\":4096";
 	refuse("config", &s, MODEL_EUNSUPPORTED,
@@ -388,7 +388,7 @@ test_harmless(void)
 	}
 	add_spec(&s, 0, 32, "model.layers.0.self_attn.unheard_of");
 	m = open_with(&s, &o, NULL);
-	CHECK(times == 1 && strstr(said, "not read, beside the model's tensors: 9 (model.embed_positions") !=
+	CHECK(times == 1 && strstr(said, "ignored tensors that are not the model's: 9 (model.embed_positions") !=
 	    NULL, "%u: %s", times, said);
 	model_free(m);
 	m = accept(&s, 1);
@@ -456,7 +456,7 @@ test_tied_head(void)
 	    "lm_head.weight differs from model.embed_tokens.weight");
 	synth_find(&s, "lm_head.weight")->dim[0] = 8;
 	refuse("a small head", &s, MODEL_EINVALID,
-	    "(--allow-tensor lm_head.weight passes over it, --allow-config tie_word_embeddings uses it)");
+	    "(--allow-tensor lm_head.weight ignores it, --allow-config tie_word_embeddings uses it)");
 	synth_find(&s, "lm_head.weight")->dim[0] = s.V;
 
 	/* head <- embedding, within the file: the first and the last tensor */
