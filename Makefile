@@ -67,7 +67,7 @@ TOOLS = $(FILE_TOOLS) $(TEXT_TOOLS) $(DEVICE_TOOLS) $(MODEL_TOOLS)
 kvfile_modules = liblz4 libxxhash jansson
 model_modules = libpcre2-8 libutf8proc
 modules = $(kvfile_modules) $(model_modules) lapack
-ifneq ($(filter-out clean uninstall lint,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean uninstall lint html,$(or $(MAKECMDGOALS),all)),)
 ifeq ($(shell $(PKG_CONFIG) --exists $(modules) 2>/dev/null && echo yes),)
 deps = `sh deps.sh build` installs what kvpipe needs
 $(if $(shell $(PKG_CONFIG) --version 2>/dev/null),,$(error there is no $(PKG_CONFIG): $(deps), PKG_CONFIG= names another))
@@ -180,6 +180,10 @@ $(TOOLS:%=$(O)/%): $(O)/%: $(O)/tools/%.o $(cli_a) $(engine_a) $(model_a) $(devi
 $(O)/completions/_kvpipe: src/cli/completions.sh $(TOOLS:%=$(O)/%)
 	RUN='$(RUN)' sh $< $(@D) $(TOOLS:%=$(O)/%)
 
+# Pages and documents as a site
+html:
+	python3 man/make_site.py $(O)/html
+
 # in order: some use what those before them define
 include install.mk $(sort $(wildcard tests/*.mk))
 
@@ -190,4 +194,4 @@ clean:
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all clean
+.PHONY: all html clean
