@@ -61,8 +61,8 @@ block_max_rank(uint64_t mine)
 	return mine;
 }
 
-/* First stage: part[blockIdx.y][blockIdx.x] <- the maximum of a grid-stride loop over row blockIdx.y.
- * A thread reads V scores at a time. */
+/* First stage: part[blockIdx.y][blockIdx.x] <- the maximum of a grid-stride loop over row
+ * blockIdx.y. A thread reads V scores at a time. */
 template <int V>
 static __global__ void __launch_bounds__(THREADS)
 argmax_blocks(uint64_t *part, const float *x, uint32_t n)

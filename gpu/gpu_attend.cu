@@ -237,7 +237,8 @@ attend_width(struct dev *d, float *o, float *lse, const struct query *query, con
 	float *to_o = o, *to_lse = lse;
 	struct narrow copy = {};
 
-	/* Who wants lse adds up attention mass next: the product with o does not follow directly. */
+	/* Who wants lse adds up attention mass next: the product with o does not follow
+	 * directly. */
 	if (std::is_same_v<T, bf16> && o != NULL && lse == NULL && plan.splits == 1 &&
 	    gpu_narrow_alloc(d, &copy, KV_BF16, query->N, query->H * E))
 		plan.narrow = (void *)copy.at;

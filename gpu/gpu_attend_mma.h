@@ -1,5 +1,5 @@
-/* gpu_attend_mma.h - prefill attention on tensor cores, as one warp of gpu_attend.cu sees it: tiles of keys
- * and values in shared memory, scores, a step of the online softmax, outputs */
+/* gpu_attend_mma.h - prefill attention on tensor cores, as one warp of gpu_attend.cu sees it: tiles
+ * of keys and values in shared memory, scores, a step of the online softmax, outputs */
 #ifndef GPU_ATTEND_MMA_H
 #define GPU_ATTEND_MMA_H
 

@@ -304,9 +304,9 @@ UNROLL	for (uint32_t set = 0; set < SETS; set++)
 		const int p = multiply<U, SETS>(sum, base, stage + now * bytes, queries, E);
 UNROLL		for (uint32_t set = 0; set < SETS; set++)
 			if (set * SET < heads)
-				write_scores<SETS>(call, score + set * SET * call.stride + first, out,
-				    at_most(heads - set * SET, SET), at_most(rows - first, TILE), sum, base,
-				    set, p, unit[set]);
+				write_scores<SETS>(call, score + set * SET * call.stride + first,
+				    out, at_most(heads - set * SET, SET),
+				    at_most(rows - first, TILE), sum, base, set, p, unit[set]);
 		__syncwarp();
 	}
 	cp_async_wait<0>();
@@ -364,8 +364,8 @@ score_by_reference(struct dev *d, const struct bits_call &c, const struct index 
 		with_type(c.dtype, [&](auto t) {
 			using T = decltype(t);
 
-			LAUNCH(d, reference_bits_rest<T>, dim3(parts_of(rest, WARPS), x.G), THREADS, 0,
-			    c.score, c.stride, c.q, x, r, c.R, c.scale);
+			LAUNCH(d, reference_bits_rest<T>, dim3(parts_of(rest, WARPS), x.G), THREADS,
+			    0, c.score, c.stride, c.q, x, r, c.R, c.scale);
 		});
 }
 

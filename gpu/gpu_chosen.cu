@@ -1,5 +1,5 @@
-/* gpu_chosen.cu - selected rows: struct chosen as a kernel's argument, gather, and rows that come from
- * the host */
+/* gpu_chosen.cu - selected rows: struct chosen as a kernel's argument, gather, and rows that come
+ * from the host */
 #include "gpu/gpu_internal.h"
 
 /* Rows of n selected entries: the last entry of the KV head, which may have fewer rows, is
@@ -152,7 +152,8 @@ gpu_put_scattered(struct dev *d, void *dst, const uint64_t *at, uint32_t n, cons
 	gpu_put(d, from + size, at, n * sizeof *at);
 	if (wide)
 		LAUNCH(d, scatter<uint4>, parts_of(n * units, THREADS), THREADS, 0, (uint4 *)dst,
-		    (const uint64_t *)(from + size), (const uint4 *)from, (uint32_t)units, n * units);
+		    (const uint64_t *)(from + size), (const uint4 *)from, (uint32_t)units,
+		    n * units);
 	else
 		LAUNCH(d, scatter<uint16_t>, parts_of(n * units, THREADS), THREADS, 0,
 		    (uint16_t *)dst, (const uint64_t *)(from + size), (const uint16_t *)from,

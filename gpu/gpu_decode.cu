@@ -49,10 +49,10 @@ combine_splits(const __grid_constant__ struct decode_call w)
 
 /* ---- several calls in one launch ----
  *
- * Call blockIdx.y is computed as it is alone, split for split, so that its result is the same to the
- * byte. The calls are a table in memory, as parameters have not room for so many; each block copies
- * the one that it works on. The copy of the table to the device comes right before on the stream:
- * nothing is gained by starting early. */
+ * Call blockIdx.y is computed as it is alone, split for split, so that its result is the same to
+ * the byte. The calls are a table in memory, as parameters have not room for so many; each block
+ * copies the one that it works on. The copy of the table to the device comes right before on the
+ * stream: nothing is gained by starting early. */
 
 DEVICE void
 load_call(struct decode_call &to, const struct decode_call &from)
@@ -305,8 +305,8 @@ gpu_attend_chosen(struct dev *d, float *o, const struct query *query, const stru
 		attend_decode(d, o, NULL, &w, &all, l->dtype);
 }
 
-/* The splits that have rows, at most. Of all rows also when some have been appended that there is room
- * for, as they are between launches of a graph */
+/* The splits that have rows, at most. Of all rows also when some have been appended that there is
+ * room for, as they are between launches of a graph */
 static uint32_t
 used_splits(const struct decode_call *w, const struct layer_rows *l)
 {

@@ -1,17 +1,19 @@
 /* gpu_fetch.cu - elastic loading: selected rows that are in host memory, and slots for them
  *
- * Xu et al. 2025 (SpeContext), section 5.4. Which rows are new, which slots are free, and the copy are two
- * kernels, so that neither the selection nor a row passes through the host: it has launched them before the
- * selection is known. Rows are read from pinned memory over the bus by the threads that store them
- * (zero-copy), 16 bytes at a time: a copy engine would want a descriptor for each row of 256 bytes.
+ * Xu et al. 2025 (SpeContext), section 5.4. Which rows are new, which slots are free, and the copy
+ * are two kernels, so that neither the selection nor a row passes through the host: it has launched
+ * them before the selection is known. Rows are read from pinned memory over the bus by the threads
+ * that store them (zero-copy), 16 bytes at a time: a copy engine would want a descriptor for each
+ * row of 256 bytes.
  *
- * Fetches that are ahead run on a stream of their own, in few blocks: the bus is what they wait for, and the
- * multiprocessors are the step's. */
+ * Fetches that are ahead run on a stream of their own, in few blocks: the bus is what they wait
+ * for, and the multiprocessors are the step's. */
 #include "gpu/gpu_block.h"
 #include "gpu/gpu_internal.h"
 
 constexpr uint32_t PLACE_THREADS = 1024, FETCH_THREADS = 256;
-constexpr uint32_t PIECES = 4;           /* units of keys, and of values, that a thread has in flight */
+/* units of keys, and of values, that a thread has in flight */
+constexpr uint32_t PIECES = 4;
 constexpr uint32_t FETCH_BLOCKS = 16;    /* of all KV heads; 512 KiB in flight */
 
 /* struct offload_slots, and what it is called with, as a kernel's argument */
@@ -29,19 +31,21 @@ struct slot_table {
 DEVICE bool
 brings_key(const struct slot_table &t, uint32_t g, uint32_t r)
 {
-	return t.exact == NULL || r / t.chunk >= t.chunks || t.exact[(size_t)g * t.chunks + r / t.chunk] != 0;
+	return t.exact == NULL || r / t.chunk >= t.chunks ||
+	    t.exact[(size_t)g * t.chunks + r / t.chunk] != 0;
 }
 
-/* One block for each KV head. at[] <- where each selected row is, or -1; marks the slots that stay in `stays`
- * (a bit for each), and lists the rows that are new, with their numbers in the selection. Returns how many
- * these are. part: [PLACE_THREADS / 32] */
+/* One block for each KV head. at[] <- where each selected row is, or -1; marks the slots that stay
+ * in `stays` (a bit for each), and lists the rows that are new, with their numbers in the
+ * selection. Returns how many these are. part: [PLACE_THREADS / 32] */
 DEVICE uint32_t
 find_rows(uint32_t *at, const struct row_list &list, const struct slot_table &t, uint32_t *stays,
     uint32_t *part)
 {
 	const uint32_t g = blockIdx.x, n = list.n[g], stored = t.stored[g];
 	const uint32_t *slot = t.slot + g * t.stride;
-	uint32_t *new_row = t.new_row + (size_t)g * t.slots, *new_slot = t.new_slot + (size_t)g * t.slots;
+	uint32_t *new_row = t.new_row + (size_t)g * t.slots,
+	    *new_slot = t.new_slot + (size_t)g * t.slots;
 	uint32_t found = 0, all;
 
 	for (uint32_t first = 0; first < n; first += PLACE_THREADS) {
@@ -52,7 +56,8 @@ find_rows(uint32_t *at, const struct row_list &list, const struct slot_table &t,
 			atomicOr(&stays[(in - 1) / 32], 1u << (in - 1) % 32);
 		if (i < n)
 			at[i] = r < stored ? in - 1 : t.slots + (r - stored);
-		const uint32_t place = found + prefix_sum<PLACE_THREADS>(r < stored && in == 0, part, &all);
+		const uint32_t place = found + prefix_sum<PLACE_THREADS>(r < stored && in == 0,
+		    part, &all);
 		if (r < stored && in == 0 && place < t.slots) {
 			new_row[place] = r;
 			new_slot[place] = i;
@@ -63,8 +68,8 @@ find_rows(uint32_t *at, const struct row_list &list, const struct slot_table &t,
 	return found;
 }
 
-/* Slot s, which is free, gets new row number i of the list, which has n, or none. Returns the keys of it that
- * are fetched. */
+/* Slot s, which is free, gets new row number i of the list, which has n, or none. Returns the keys
+ * of it that are fetched. */
 DEVICE uint32_t
 fill_slot(uint32_t *at, const struct slot_table &t, uint32_t s, uint32_t i, uint32_t n)
 {
@@ -85,7 +90,8 @@ fill_slot(uint32_t *at, const struct slot_table &t, uint32_t s, uint32_t i, uint
 	return brings_key(t, g, r);
 }
 
-/* One block for each KV head: new rows get the slots whose rows are not selected, both in ascending order. */
+/* One block for each KV head: new rows get the slots whose rows are not selected, both in ascending
+ * order. */
 static __global__ void __launch_bounds__(PLACE_THREADS)
 place_rows(uint32_t *lists, size_t stride, const struct row_list list, const struct slot_table t)
 {
@@ -122,11 +128,12 @@ struct fetch_route {
 	const uint32_t *from_pos;
 	uint32_t *to_pos;
 	uint32_t heads, units;       /* units: of a row */
-	uint64_t from[MAX_HEADS], to[MAX_HEADS], pos[MAX_HEADS];     /* row 0, slot 0, position of row 0 */
+	/* row 0, slot 0, position of row 0 */
+	uint64_t from[MAX_HEADS], to[MAX_HEADS], pos[MAX_HEADS];
 };
 
-/* Copies the new rows of KV head blockIdx.y: U is the unit, uint4 or uint16_t. Each thread issues the loads
- * of PIECES units of keys and of values before it stores the first. */
+/* Copies the new rows of KV head blockIdx.y: U is the unit, uint4 or uint16_t. Each thread issues
+ * the loads of PIECES units of keys and of values before it stores the first. */
 template <class U>
 static __global__ void __launch_bounds__(FETCH_THREADS)
 fetch_rows(const struct fetch_route way, const struct slot_table t)
@@ -163,15 +170,17 @@ UNROLL		for (uint32_t i = 0; i < PIECES; i++) {
 				to_k[(size_t)s * units + at % units] = k[i];
 			to_v[(size_t)s * units + at % units] = v[i];
 			if (at % units == 0)
-				way.to_pos[way.to[g] + s] = way.from_pos[way.pos[g] + new_row[at / units]];
+				way.to_pos[way.to[g] + s] =
+				    way.from_pos[way.pos[g] + new_row[at / units]];
 		}
 	}
 }
 
 /* Fills t and way. Returns 0 after a failure. */
 static int
-fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way, const struct layer_rows *rows,
-    const struct low_rank *low, const struct offload_slots *f, uint32_t units)
+fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way,
+    const struct layer_rows *rows, const struct low_rank *low, const struct offload_slots *f,
+    uint32_t units)
 {
 	const uint32_t G = rows->heads;
 
@@ -179,10 +188,10 @@ fetch_of(struct dev *d, struct slot_table *t, struct fetch_route *way, const str
 		gpu_fail(d, "rows of %u KV heads fetched to %u slots", G, f->slots);
 	if (!gpu_ok(d))
 		return 0;
-	*t = { .row = f->row, .slot = f->slot, .n = f->n_new, .new_row = f->new_row, .new_slot = f->new_slot,
-		.fetched = f->fetched, .stride = f->stride, .slots = f->slots,
-		.exact = low != NULL ? low->exact : NULL, .chunk = low != NULL ? low->chunk : 1,
-		.chunks = low != NULL ? low->n / low->chunk : 0, .stored = {} };
+	*t = { .row = f->row, .slot = f->slot, .n = f->n_new, .new_row = f->new_row,
+		.new_slot = f->new_slot, .fetched = f->fetched, .stride = f->stride,
+		.slots = f->slots, .exact = low != NULL ? low->exact : NULL, .chunk = low != NULL ?
+		low->chunk : 1, .chunks = low != NULL ? low->n / low->chunk : 0, .stored = {} };
 	*way = { .from_k = f->k, .from_v = f->v, .to_k = f->to->k, .to_v = f->to->v,
 		.from_pos = rows->pos, .to_pos = f->to->pos, .heads = G, .units = units, .from = {},
 		.to = {}, .pos = {} };
@@ -200,8 +209,8 @@ static void
 launch_fetch(struct dev *d, cudaStream_t stream, struct chosen *to, const struct row_list &list,
     const struct slot_table &t, const struct fetch_route &way)
 {
-	LAUNCH_ON(d, stream, place_rows, way.heads, PLACE_THREADS, (t.slots + 31) / 32 * sizeof(uint32_t),
-	    to->at, to->stride, list, t);
+	LAUNCH_ON(d, stream, place_rows, way.heads, PLACE_THREADS,
+	    (t.slots + 31) / 32 * sizeof(uint32_t), to->at, to->stride, list, t);
 	LAUNCH_ON(d, stream, fetch_rows<U>, dim3(parts_of(FETCH_BLOCKS, way.heads), way.heads),
 	    FETCH_THREADS, 0, way, t);
 }
@@ -216,9 +225,11 @@ open_stream(struct dev *d)
 
 	if (f->stream == NULL && gpu_check(d, "cudaStreamCreate",
 	    cudaStreamCreateWithFlags(&f->stream, cudaStreamNonBlocking)))
-		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(&f->behind, cudaEventDisableTiming));
+		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(&f->behind,
+		    cudaEventDisableTiming));
 	if (gpu_ok(d) && *done == NULL)
-		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(done, cudaEventDisableTiming));
+		gpu_check(d, "cudaEventCreate", cudaEventCreateWithFlags(done,
+		    cudaEventDisableTiming));
 	return gpu_ok(d);
 }
 
@@ -238,7 +249,8 @@ gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen
     int ahead)
 {
 	const size_t bytes = f->to->width * kv_dtype_size(f->to->dtype);
-	const uintptr_t places = (uintptr_t)f->to->k | (uintptr_t)f->to->v | (uintptr_t)f->k | (uintptr_t)f->v;
+	const uintptr_t places = (uintptr_t)f->to->k | (uintptr_t)f->to->v | (uintptr_t)f->k |
+	    (uintptr_t)f->v;
 	const bool wide = !d->reference && (bytes | places) % sizeof(uint4) == 0;
 	const bool no_early_start = d->no_early_start;
 	struct row_list from;
@@ -256,12 +268,13 @@ gpu_fetch_chosen(struct dev *d, struct chosen *list, const struct chosen *chosen
 		list->n[g] = from.n[g];
 	if (ahead && !begin_ahead(d))
 		return d->fetching.n;
-	(wide ? launch_fetch<uint4> : launch_fetch<uint16_t>)(d, ahead ? d->fetching.stream : d->stream, list,
-	    from, table, way);
+	(wide ? launch_fetch<uint4> : launch_fetch<uint16_t>)(d, ahead ? d->fetching.stream :
+	    d->stream, list, from, table, way);
 	if (!ahead)
 		return d->fetching.n;
 	d->no_early_start = no_early_start;       /* nothing has come to the other stream */
-	gpu_check(d, "fetch", cudaEventRecord(d->fetching.done[d->fetching.n % FETCHES], d->fetching.stream));
+	gpu_check(d, "fetch", cudaEventRecord(d->fetching.done[d->fetching.n % FETCHES],
+	    d->fetching.stream));
 	return d->fetching.n++;
 }
 
@@ -270,7 +283,8 @@ void
 gpu_fetch_wait(struct dev *d, uint64_t fetch)
 {
 	if (gpu_ok(d) && fetch < d->fetching.n)
-		gpu_check(d, "fetch", cudaStreamWaitEvent(d->stream, d->fetching.done[fetch % FETCHES], 0));
+		gpu_check(d, "fetch", cudaStreamWaitEvent(d->stream,
+		    d->fetching.done[fetch % FETCHES], 0));
 	d->no_early_start = true;
 }
 

@@ -312,6 +312,6 @@ gpu_scores_by_label(struct dev *d, float *row, size_t stride, const float *joint
 	if (!gpu_lists_of(d, &l, { n, 0 }, NULL, G, "spread"))
 		return;
 	if (l.longest > 0)
-		LAUNCH_PDL(d, scores_by_label, dim3(parts_of(l.longest, THREADS * ROWS), G), THREADS,
-		    0, row, stride, joint, joint_stride, label, label_stride, l);
+		LAUNCH_PDL(d, scores_by_label, dim3(parts_of(l.longest, THREADS * ROWS), G),
+		    THREADS, 0, row, stride, joint, joint_stride, label, label_stride, l);
 }

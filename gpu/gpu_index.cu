@@ -33,7 +33,8 @@ fits(struct dev *d, const struct entries *e, const struct layer_rows *rows, size
 	if (e->heads != rows->heads || e->width != rows->width || e->rows == 0 ||
 	    e->bytes != bytes || kv_dtype_size(rows->dtype) == 0)
 		gpu_fail(d, "index: %zu bytes for %u rows of %u KV heads of width %u, and keys of "
-		    "%u of width %u", e->bytes, e->rows, e->heads, e->width, rows->heads, rows->width);
+		    "%u of width %u", e->bytes, e->rows, e->heads, e->width, rows->heads,
+		    rows->width);
 	for (g = 0; g < e->heads && gpu_ok(d); g++)
 		if (e->len[g] > rows->len[g] / e->rows)
 			gpu_fail(d, "index: %u entries for %u rows", e->len[g], rows->len[g]);

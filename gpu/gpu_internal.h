@@ -29,13 +29,13 @@
  * gpu_fetch.cu         retrieval: selected rows that are in host memory (elastic loading)
  * gpu_rebuild.cu       retrieval: keys of selected rows from low-rank factors (ShadowKV)
  *
- * Beside each fast kernel there is a naive one with the same result, reference_..., which sums
- * in f32. It serves shapes and types that the fast kernel does not take, and everything after
+ * Beside each fast kernel there is a naive one with the same result, reference_..., which sums in
+ * f32. It serves shapes and types that the fast kernel does not take, and everything after
  * gpu_force_reference(1).
  *
  * All work goes to one stream, in order, except the copies of get_side() and fetches that are
- * ahead; an op returns before its work is done. No sum depends on the order in which threads or blocks run: there
- * are no floating-point atomics. */
+ * ahead; an op returns before its work is done. No sum depends on the order in which threads or
+ * blocks run: there are no floating-point atomics. */
 #ifndef GPU_INTERNAL_H
 #define GPU_INTERNAL_H
 
@@ -94,7 +94,8 @@ struct dev {
 	size_t most_shared;          /* bytes of dynamic shared memory that a block may have */
 	int reference;               /* only naive kernels */
 	bool pdl;                    /* programmatic dependent launch is on (port.h) */
-	bool no_early_start;         /* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
+	/* the last kernel on the stream is cuBLAS's, or it waits for a fetch */
+	bool no_early_start;
 	bool max_carveout;           /* PDL kernels ask for the largest carveout (port.h) */
 	char error[256];             /* the first failure; "" = none */
 	char text[320];
@@ -159,8 +160,8 @@ void *gpu_alloc_apart(struct dev *, size_t bytes);
 /* Device scratch of at least `bytes`; NULL after a failure. Growing it loses its contents and
  * clears it. */
 void *gpu_scratch(struct dev *, enum scratch, size_t bytes);
-/* Copies a host array to the device, where it is until the next list is; NULL after a failure. During
- * a capture: to memory that lives as long as the graph (gpu_graph.cu). */
+/* Copies a host array to the device, where it is until the next list is; NULL after a failure.
+ * During a capture: to memory that lives as long as the graph (gpu_graph.cu). */
 void *gpu_list(struct dev *, const void *host, size_t bytes);
 void *gpu_graph_list(struct dev *, const void *host, size_t bytes);
 /* What a list takes there: lists begin at multiples of 256. */

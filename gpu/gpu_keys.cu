@@ -250,8 +250,8 @@ make_scores(struct dev *d, float *score, size_t stride, const struct rows &rows,
 		    dim3(parts_of(most, WARPS * HELD * (32 / lanes)), rows.G), THREADS, 0, score,
 		    stride, rows, anchors, lanes);
 	else
-		LAUNCH(d, reference_score_keys<T>, dim3(parts_of(most, THREADS), rows.G), THREADS, 0,
-		    score, stride, rows, anchors);
+		LAUNCH(d, reference_score_keys<T>, dim3(parts_of(most, THREADS), rows.G), THREADS,
+		    0, score, stride, rows, anchors);
 }
 
 void

@@ -47,7 +47,8 @@ static __global__ void __launch_bounds__(E * 2)
 pack_queries(uint4 *to, struct query_info *info, const float *q, const float *lse,
     const uint32_t *qpos, uint32_t N, float scale)
 {
-	const uint32_t lane = threadIdx.x % 32, step = threadIdx.x / 32, h = blockIdx.y, H = gridDim.y;
+	const uint32_t lane = threadIdx.x % 32, step = threadIdx.x / 32, h = blockIdx.y,
+	    H = gridDim.y;
 	const size_t unit = (size_t)h * gridDim.x + blockIdx.x;
 	uint32_t w[4] = { 0, 0, 0, 0 };
 
@@ -337,7 +338,8 @@ partial_sums(struct partial_sum *parts, size_t stride, const struct packed_queri
 	SHARED(struct partial_sum[WARPS][TILE_UNITS * MMA_QUERIES], of_warp);
 	const uint32_t t = threadIdx.x, warp = t / 32, lane = t % 32, head = blockIdx.y * heads;
 	struct unit_range units = { 0, q.units };
-	const uint32_t &end = *(LIMITED ? &units.end : &q.units);      /* an argument: no register */
+	/* an argument: no register */
+	const uint32_t &end = *(LIMITED ? &units.end : &q.units);
 	struct keys<E> k;
 
 	if constexpr (LIMITED) {
@@ -367,7 +369,8 @@ partial_sums(struct partial_sum *parts, size_t stride, const struct packed_queri
 				    partial_sum{ -INFINITY, 0 };
 			if (lane < 4)
 				for (uint32_t x = 0; x < 4; x++)
-					of_warp[warp][i * MMA_QUERIES + x / 2 * 8 + lane * 2 + x % 2] = p[x];
+					of_warp[warp][i * MMA_QUERIES + x / 2 * 8 + lane * 2 +
+					    x % 2] = p[x];
 		}
 		__syncthreads();
 		for (uint32_t i = 0; i < t / MMA_QUERIES && i < n; i++)

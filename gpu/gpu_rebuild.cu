@@ -149,8 +149,8 @@ rebuild_16(const struct rows to, const struct row_list list, const struct factor
 		cp_async_wait<AHEAD - 2>();
 		__syncthreads();             /* the piece has arrived, the oldest stage is free */
 		if (s + AHEAD - 1 < steps)
-			load_piece(&piece[(s + AHEAD - 1) % AHEAD], row, f, (s + AHEAD - 1) * PIECE, E,
-			    first);
+			load_piece(&piece[(s + AHEAD - 1) % AHEAD], row, f, (s + AHEAD - 1) * PIECE,
+			    E, first);
 		cp_async_commit();
 		multiply(sum, &piece[s % AHEAD]);
 	}

@@ -42,7 +42,8 @@ rotate(float *a, float *b, const float *cosine, const float *sine)
  * pairs. */
 template <int V>
 static __global__ void __launch_bounds__(ROPE_THREADS)
-rope(float *x, const uint32_t *pos, const struct rotary r, uint32_t heads, uint32_t each, uint32_t E)
+rope(float *x, const uint32_t *pos, const struct rotary r, uint32_t heads, uint32_t each,
+    uint32_t E)
 {
 	DYN_SHARED(float, cosine);                     /* [half], and sine[half] */
 	const uint32_t half = r.turned / 2, h0 = blockIdx.y * each, per_head = half / V;
@@ -255,8 +256,8 @@ static void
 launch_rope(struct dev *d, const struct rope_call &p, enum kv_dtype dtype, uint32_t N)
 {
 	with_type(dtype, [&](auto t) {
-		LAUNCH_PDL(d, (rope_append<decltype(t), ROPE_V>), dim3(N, parts_of(p.heads, p.each)),
-		    ROPE_THREADS, p.to.E * sizeof(float), p);
+		LAUNCH_PDL(d, (rope_append<decltype(t), ROPE_V>),
+		    dim3(N, parts_of(p.heads, p.each)), ROPE_THREADS, p.to.E * sizeof(float), p);
 	});
 }
 

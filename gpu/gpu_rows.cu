@@ -139,7 +139,8 @@ UNROLL	for (uint32_t j = 0; j < HELD; j++) {
 static bool
 held_by_block(const struct dev *d, const float *x, const float *w, uint32_t D)
 {
-	return D <= 4 * HELD * NORM_THREADS && aligned_16(d, x, D * sizeof *x) && aligned_16(d, w, 0);
+	return D <= 4 * HELD * NORM_THREADS && aligned_16(d, x, D * sizeof *x) &&
+	    aligned_16(d, w, 0);
 }
 
 /* Few rows: as many threads as there is work for, for the latency of a row. Many rows: fewer
@@ -311,7 +312,8 @@ gpu_softcap(struct dev *d, float *x, size_t n, float cap)
 	const size_t blocks = parts_of(n, THREADS);
 
 	if (n > 0)
-		LAUNCH(d, softcap, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n, cap);
+		LAUNCH(d, softcap, blocks < 65536 ? (unsigned)blocks : 65536, THREADS, 0, x, n,
+		    cap);
 }
 
 constexpr unsigned GATED_THREADS = 1024;       /* at most */

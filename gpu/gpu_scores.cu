@@ -164,7 +164,8 @@ UNROLL			for (uint32_t i = 0; i < 2; i++) {
 				float all = 0;
 
 UNROLL				for (uint32_t j = LAYERS; j-- > 0;)
-					all += sum[s * LAYERS + j][2 * i + 1] + sum[s * LAYERS + j][2 * i];
+					all += sum[s * LAYERS + j][2 * i + 1] +
+					    sum[s * LAYERS + j][2 * i];
 				if (h < heads && item[i] < n)
 					score[h * call.stride + item[i]] = all * unit;
 			}
@@ -283,8 +284,8 @@ gpu_key_scores(struct dev *d, float *score, size_t stride, const struct query *q
 	const size_t bytes = rows->width * kv_dtype_size(rows->dtype);
 	struct items x;
 
-	if (!gpu_one_query_row(d, query) || !items_of(d, &x, rows->k, bytes, rows->width, rows->heads,
-	    rows->start, rows->len, query->H))
+	if (!gpu_one_query_row(d, query) || !items_of(d, &x, rows->k, bytes, rows->width,
+	    rows->heads, rows->start, rows->len, query->H))
 		return;
 	struct score_call c = { .score = score, .stride = stride, .q = query->q,
 		.R = query->H / x.G, .groups = 1, .scale = (float)(1 / sqrt((double)x.E)) };
@@ -298,8 +299,8 @@ gpu_page_scores(struct dev *d, float *score, size_t stride, const struct query *
 {
 	struct items x;
 
-	if (!gpu_one_query_row(d, query) || !items_of(d, &x, pages->data, pages->bytes, pages->width,
-	    pages->heads, pages->start, pages->len, query->H))
+	if (!gpu_one_query_row(d, query) || !items_of(d, &x, pages->data, pages->bytes,
+	    pages->width, pages->heads, pages->start, pages->len, query->H))
 		return;
 	if (x.bytes != 2 * x.E * kv_dtype_size(dtype)) {
 		gpu_fail(d, "index: pages of %zu bytes, width %u", x.bytes, x.E);

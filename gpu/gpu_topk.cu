@@ -14,8 +14,8 @@
  * fill the GPU. Four launches, whatever the scores are; each score is read three times, the
  * second and third time from L2:
  *   count_bins       histogram of the highest digit, 11 bits, of the whole list
- *   split_tile       counts the keys of a tile above the threshold's digit; packs the keys with that
- *                    digit, some percent of all
+ *   split_tile       counts the keys of a tile above the threshold's digit; packs the keys with
+ *                    that digit, some percent of all
  *   find_threshold   one block for each list: the other digits, from the packed keys; then for each
  *                    tile prefix sums over the tiles of the keys above and equal to the threshold
  *   write_tile       writes the selected entries of a tile
@@ -89,12 +89,14 @@ UNROLL	for (uint32_t i = 0; i < PER; i += 2) {
 		part[warp] = all;
 	__syncthreads();
 	uint32_t above = warp_sum_u32(lane < warp ? part[lane] : 0);
-	if (above < threshold->ties && threshold->ties - above <= all) {     /* in this warp's bins */
+	/* in this warp's bins */
+	if (above < threshold->ties && threshold->ties - above <= all) {
 		above += warp_scan(sum) - sum;
 UNROLL		for (uint32_t i = PER; i-- > 0; above += count[i])
 			if (above < threshold->ties && threshold->ties - above <= count[i])
 				*found = { threshold->key | (first + i) << shift,
-					threshold->known | (BINS - 1) << shift, threshold->ties - above };
+					threshold->known | (BINS - 1) << shift,
+					    threshold->ties - above };
 	}
 	__syncthreads();
 	*threshold = *found;
@@ -383,8 +385,8 @@ write_tile(uint32_t *at, size_t capacity, const struct topk_call s, const struct
 	if (!tile_keys(key, s, l))
 		return;
 	const struct tile before = s.tile[g * s.tiles + blockIdx.x];
-	write_selected<TILE_THREADS, EACH>(at + g * capacity, key, blockIdx.x * TILE, s.threshold[g],
-	    make_uint2(before.above, before.equal), part);
+	write_selected<TILE_THREADS, EACH>(at + g * capacity, key, blockIdx.x * TILE,
+	    s.threshold[g], make_uint2(before.above, before.equal), part);
 }
 
 static void
@@ -453,7 +455,8 @@ set_before(bool x, uint32_t *part, uint32_t *all)
 /* One block for each list. Finds the threshold bit by bit: the greatest number that at least
  * k keys reach. Then writes the entries in order, NAIVE at a time. */
 static __global__ void __launch_bounds__(NAIVE)
-reference_topk(uint32_t *at, size_t capacity, const float *joint, size_t stride, const struct lists l)
+reference_topk(uint32_t *at, size_t capacity, const float *joint, size_t stride,
+    const struct lists l)
 {
 	SHARED(uint32_t[NAIVE / 32], part);
 	const uint32_t g = blockIdx.x, n = l.n[g] + grown(l), k = l.k[g];

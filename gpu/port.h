@@ -53,8 +53,8 @@
 	} } while (0)
 #define LAUNCH_PDL(d, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
-		launch_pdl((d)->stream, gpu_starts_early(d), (d)->max_carveout, (kernel), (grid), (block), \
-		    (shared), __VA_ARGS__); \
+		launch_pdl((d)->stream, gpu_starts_early(d), (d)->max_carveout, (kernel), (grid), \
+		    (block), (shared), __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
 #define DYN_SHARED(T, name) \
@@ -65,8 +65,8 @@ template <class T> struct same { typedef T type; };
 #else
 #define LAUNCH_ON(d, on, kernel, grid, block, shared, ...) do { \
 	if (gpu_may_launch(d, (const void *)(kernel), (shared))) { \
-		emulator::launch((on), (on) != (d)->stream, #kernel, (grid), (block), (shared), (kernel), \
-		    __VA_ARGS__); \
+		emulator::launch((on), (on) != (d)->stream, #kernel, (grid), (block), (shared), \
+		    (kernel), __VA_ARGS__); \
 		gpu_launched(d, #kernel); \
 	} } while (0)
 #define LAUNCH_PDL(d, kernel, ...) do { \

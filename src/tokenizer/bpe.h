@@ -23,7 +23,8 @@ struct bpe {
 	uint32_t byte[256];
 	int characters;         /* words are made of characters, not of bytes */
 	/* for what has no token */
-	uint32_t fallback[256]; /* "<0x00>" ...; VOCAB_NONE where there is none, or without fallback */
+	/* "<0x00>" ...; VOCAB_NONE where there is none, or without fallback */
+	uint32_t fallback[256];
 	uint32_t unk;           /* VOCAB_NONE: there is none */
 	int unk_missing;        /* there should be one, the vocabulary does not have it */
 	int fuse_unk;           /* several in a row are one */

@@ -14,7 +14,8 @@ enum decode_kind {
 	DECODE_BYTE_LEVEL,      /* the characters that spell bytes become those */
 	DECODE_REPLACE,         /* `from` becomes `to` */
 	DECODE_BYTE_FALLBACK,   /* <0x0A> becomes that byte */
-	DECODE_STRIP,           /* up to `start` times `from` goes away at the front, `stop` behind */
+	/* up to `start` times `from` goes away at the front, `stop` behind */
+	DECODE_STRIP,
 	DECODE_METASPACE        /* `from` becomes a space */
 };
 

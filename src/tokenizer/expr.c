@@ -194,9 +194,10 @@ search(struct expr_matches *m, char *err, size_t errlen)
 	    m->work->match, m->work->context);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
-	if (rc == PCRE2_ERROR_CALLOUT || rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT) {
-		snprintf(err, errlen, "the expression %s takes more than %d steps for each byte of the "
-		    "text", m->expr, STEPS);
+	if (rc == PCRE2_ERROR_CALLOUT || rc == PCRE2_ERROR_MATCHLIMIT ||
+	    rc == PCRE2_ERROR_HEAPLIMIT) {
+		snprintf(err, errlen, "the expression %s takes more than %d steps for each byte of "
+		    "the text", m->expr, STEPS);
 		return TOKENIZER_EINVALID;
 	}
 	if (rc < 0) {

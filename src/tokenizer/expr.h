@@ -31,7 +31,8 @@ struct expr_matches {
 	const char *text;
 	size_t len;
 	size_t start, end;              /* the match */
-	size_t done;                    /* where the one before it ended: the gap is text[done, start) */
+	/* where the one before it ended: the gap is text[done, start) */
+	size_t done;
 	size_t from;                    /* where to look next */
 	int any;                        /* there was a match */
 };

@@ -148,8 +148,8 @@ normalizer_run(const struct normalizer *n, struct expr_work *work, const char *t
 		rc = run_step(&n->step[i], work, *out != NULL ? *out : text, *outlen, &g, err,
 		    errlen);
 		if (rc == TOKENIZER_EUNSUPPORTED)
-			snprintf(err, errlen, "the normaliser makes more than %zu bytes of %zu", g.most,
-			    len);
+			snprintf(err, errlen, "the normaliser makes more than %zu bytes of %zu",
+			    g.most, len);
 		if (rc != 0) {
 			free(g.text);
 			free(*out);

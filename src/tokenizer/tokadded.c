@@ -101,8 +101,8 @@ look_for(struct load *l, const char *content, uint32_t id, unsigned flags)
 	}
 	if (len > ADDED_MOST) {
 		free(text);
-		return load_fail(l, TOKENIZER_EUNSUPPORTED, "an added token of %zu bytes: at most %d",
-		    len, ADDED_MOST);
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "an added token of %zu bytes: at most "
+		    "%d", len, ADDED_MOST);
 	}
 	if (text == NULL && (text = strdup(content)) == NULL)
 		return load_no_memory(l);

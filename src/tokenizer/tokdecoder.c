@@ -130,8 +130,8 @@ load_decoder(struct load *l, const char *place, json_t *component, const char *t
 	if (l->t->byte_level)
 		return load_not_supported(l, place, type);
 	if (strcmp(type, "Replace") == 0 && d->drops)
-		return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: Replace behind a Metaspace that leaves "
-		    "out a space is not supported", place);
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: Replace behind a Metaspace that "
+		    "leaves out a space is not supported", place);
 	if (strcmp(type, "Replace") == 0)
 		return read_replace(l, place, component);
 	if (strcmp(type, "Metaspace") == 0)

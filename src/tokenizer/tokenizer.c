@@ -138,7 +138,8 @@ struct encoder {
 	char *bytes;                    /* a word that was spelled */
 	size_t room;
 	size_t lost;                    /* characters that no token stands for */
-	const char *stripped;           /* the stretch here loses its white space when it is normalised */
+	/* the stretch here loses its white space when it is normalised */
+	const char *stripped;
 	char *err;
 	size_t errlen;
 };
@@ -296,8 +297,8 @@ normal_marks(struct encoder *e, const struct stretch *s, size_t len, unsigned ch
 	for (from = 0; from < s->len; from = to) {
 		for (to = from + 1; to < s->len && (s->mark[to] != 0) == (s->mark[from] != 0); to++)
 			;
-		rc = normalizer_run(&e->t->normalizer, pretok_expr(e->pretok), s->text + from, to - from,
-		    from == 0 && s->prepend, &out, &n, e->err, e->errlen);
+		rc = normalizer_run(&e->t->normalizer, pretok_expr(e->pretok), s->text + from,
+		    to - from, from == 0 && s->prepend, &out, &n, e->err, e->errlen);
 		if (rc != 0) {
 			free(*mark);
 			return rc;

@@ -123,7 +123,8 @@ read_file(struct load *l, const char *path, int tables, json_t **root, int *ther
 	f = fopen(path, "rb");
 	if (f == NULL) {
 		rc = errno;
-		*there = rc != ENOENT || lstat(path, &st) == 0;        /* a link to nothing is there */
+		/* a link to nothing is there */
+		*there = rc != ENOENT || lstat(path, &st) == 0;
 		return load_fail(l, TOKENIZER_EIO, "%s", strerror(rc));
 	}
 	*root = parse_file(l, f, tables, &error);
@@ -144,8 +145,8 @@ read_file(struct load *l, const char *path, int tables, json_t **root, int *ther
 static int
 explain(struct load *l, const char *dir)
 {
-	static const char *const others[] = { "tokenizer.model", "tokenizer.model.v3", "tekken.json",
-		"vocab.json", "spiece.model", "vocab.txt" };
+	static const char *const others[] = { "tokenizer.model", "tokenizer.model.v3",
+		"tekken.json", "vocab.json", "spiece.model", "vocab.txt" };
 	char path[4096];
 	size_t i;
 

@@ -64,8 +64,8 @@ load_only(struct load *l, const char *place, json_t *object, const char *known)
 			if (p > known && p[-1] == ' ' && p[n] == ' ')
 				break;
 		if (p == NULL && !load_is_off(value))
-			return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s.%s is set, and not supported",
-			    place, key);
+			return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s.%s is set, and not "
+			    "supported", place, key);
 	}
 	return 0;
 }
@@ -159,7 +159,7 @@ load_pattern(struct load *l, const char *place, json_t *component, const char **
 	*regex = json_string_value(json_object_get(pattern, "Regex"));
 	*string = json_string_value(json_object_get(pattern, "String"));
 	if (*regex == NULL && *string == NULL)
-		return load_fail(l, TOKENIZER_EINVALID, "%s.pattern is neither a Regex nor a String",
-		    place);
+		return load_fail(l, TOKENIZER_EINVALID, "%s.pattern is neither a Regex nor a "
+		    "String", place);
 	return 0;
 }

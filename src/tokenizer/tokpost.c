@@ -75,7 +75,8 @@ read_pieces(struct load *l, const char *place, json_t *component, struct ids *be
 			return rc;
 	}
 	if (texts == 0)
-		return load_fail(l, TOKENIZER_EINVALID, "%s.single has no place for the text", place);
+		return load_fail(l, TOKENIZER_EINVALID, "%s.single has no place for the text",
+		    place);
 	return 0;
 }
 

@@ -114,7 +114,8 @@ read_behavior(struct load *l, const char *place, json_t *component, enum pretok_
 			*value = (enum pretok_behavior)i;
 			return 0;
 		}
-	return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: behavior %s is not supported", place, name);
+	return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: behavior %s is not supported", place,
+	    name);
 }
 
 static int
@@ -193,8 +194,8 @@ read_metaspace(struct load *l, const char *place, json_t *component)
 	step->prepend = !prefix || strcmp(scheme, "never") == 0 ? PRETOK_NEVER :
 	    strcmp(scheme, "first") == 0 ? PRETOK_FIRST : PRETOK_ALWAYS;
 	if (step->prepend == PRETOK_ALWAYS && strcmp(scheme, "always") != 0)
-		return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: prepend_scheme %s is not supported",
-		    place, scheme);
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: prepend_scheme %s is not "
+		    "supported", place, scheme);
 	return 0;
 }
 
@@ -259,6 +260,7 @@ load_pretokenizer(struct load *l, const char *place, json_t *component, const ch
 	if (strcmp(type, "Metaspace") != 0)
 		return load_not_supported(l, place, type);
 	if (l->t->byte_level)
-		return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: Metaspace behind ByteLevel", place);
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "%s: Metaspace behind ByteLevel",
+		    place);
 	return read_metaspace(l, place, component);
 }

@@ -239,8 +239,8 @@ load_is_bpe(struct load *l, const json_t *model)
 		    model == NULL ? "missing" : "not an object");
 	/* files from before 2021 name no type */
 	if (v != NULL && (!json_is_string(v) || strcmp(json_string_value(v), "BPE") != 0))
-		return load_fail(l, TOKENIZER_EUNSUPPORTED, "model.type is %s, only BPE is supported",
-		    json_is_string(v) ? json_string_value(v) : "not a string");
+		return load_fail(l, TOKENIZER_EUNSUPPORTED, "model.type is %s, only BPE is "
+		    "supported", json_is_string(v) ? json_string_value(v) : "not a string");
 	return 0;
 }
 

@@ -59,7 +59,8 @@ bench_matmul(const char *products, uint32_t N, uint32_t in, uint32_t out)
 		dnnl_sgemm('N', 'T', N, out, in, 1, x, in, wide, in, 0, y, out);
 		peer[r < 0 ? 0 : r] = bench_now() - t;
 	}
-	snprintf(what, sizeof what, "matmul %s, N %u, in %u, out %u; sgemm f32", products, N, in, out);
+	snprintf(what, sizeof what, "matmul %s, N %u, in %u, out %u; sgemm f32", products, N, in,
+	    out);
 	bench_report(what, "GFLOP/s", flop / bench_median(ours), flop / bench_median(peer));
 	cpu_ops.free(dev, x);
 	cpu_ops.free(dev, wide);
@@ -222,7 +223,8 @@ bench_window(char *big, uint32_t N, uint32_t E, uint32_t S, uint32_t window, int
 	float *q = fill((size_t)N * H * E, KV_F32), *o = fill((size_t)N * H * E, KV_F32);
 	struct layer_rows all = cache(big, big + (size_t)G * S * E * 2, G, E, S);
 	struct layer_rows few = cache(big, big + (size_t)G * seen * E * 2, G, E, seen);
-	const struct query in = { .q = q, .pos = all.pos + S - N, .N = N, .H = H, .window = window };
+	const struct query in = { .q = q, .pos = all.pos + S - N, .N = N, .H = H,
+	    .window = window };
 	const struct query peer = { .q = q, .pos = few.pos + seen - N, .N = N, .H = H };
 	struct query capped = peer;
 	double windowed[ROUNDS], caps[ROUNDS], without[ROUNDS], by;

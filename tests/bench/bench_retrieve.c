@@ -1,19 +1,19 @@
 /* bench_retrieve.c - what a step of decoding gains by reading the rows that matter only
  *
  * bench_retrieve [threads [rows [cpu]]]. One query row attends to a text of 32768 rows, through as
- * many layers as fit into the buffer that measures memory, so that nothing is in a cache when
- * its turn comes. Dense attention against FIER (keys in one bit, 11 % of the rows), Quest
- * (bounds of pages of 16 rows, as many rows) and exact top-k (all keys): these take turns,
- * ROUNDS times, and the medians count. Keys are random, so the chosen rows lie scattered: the
- * worst case. A KV head and step read, in bytes, with u rows in a group and k rows chosen:
+ * many layers as fit into the buffer that measures memory, so that nothing is in a cache when its
+ * turn comes. Dense attention against FIER (keys in one bit, 11 % of the rows), Quest (bounds of
+ * pages of 16 rows, as many rows) and exact top-k (all keys): these take turns, ROUNDS times, and
+ * the medians count. Keys are random, so the chosen rows lie scattered: the worst case. A KV head
+ * and step read, in bytes, with u rows in a group and k rows chosen:
  *
- *	dense  2 S E 2             FIER   S E (4 + u/8) / u + 2 k E 2
- *	exact  S E 2 + 2 k E 2     Quest  S E 2 2 / page + 2 k E 2
+ * 	dense  2 S E 2             FIER   S E (4 + u/8) / u + 2 k E 2
+ * 	exact  S E 2 + 2 k E 2     Quest  S E 2 2 / page + 2 k E 2
  *
- * Then what choosing takes in a step of a model of MODEL_LAYERS layers, of which FIER and Quest choose
- * in all but two, and SpeContext once: by all keys of a head of the model's shape, behind its
- * projections, a product of [2 H E] (the paper's drafts read two vectors of the model's width) with q
- * and k. */
+ * Then what choosing takes in a step of a model of MODEL_LAYERS layers, of which FIER and Quest
+ * choose in all but two, and SpeContext once: by all keys of a head of the model's shape, behind
+ * its projections, a product of [2 H E] (the paper's drafts read two vectors of the model's width)
+ * with q and k. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,10 +282,11 @@ report_choosing(const struct shape *s, double part[WAYS][PARTS][ROUNDS])
 	char what[64];
 	int w;
 
-	printf("  choosing, in a step of %d layers: SpeContext once, %.3f ms, of which its projections %.3f\n",
-	    MODEL_LAYERS, 1e3 * once, 1e3 * projections);
+	printf("  choosing, in a step of %d layers: SpeContext once, %.3f ms, of which its "
+	    "projections %.3f\n", MODEL_LAYERS, 1e3 * once, 1e3 * projections);
 	for (w = FIER; w <= QUEST; w++) {
-		snprintf(what, sizeof what, "SpeContext, H %u/%u, choosing; %s", s->H, s->G, way_name[w]);
+		snprintf(what, sizeof what, "SpeContext, H %u/%u, choosing; %s", s->H, s->G,
+		    way_name[w]);
 		bench_report(what, "/s", 1 / once, 1 / (choosing(part[w]) * (MODEL_LAYERS - 2)));
 	}
 }

@@ -1,11 +1,11 @@
 /* failing_malloc.c - a preloaded library in which one allocation fails
  *
- * FAIL_AT=N: the Nth call of malloc() or one of its kin returns NULL, the others do as always. COUNT_TO=FILE: when the
- * process ends, the number of calls stands in FILE.
+ * FAIL_AT=N: the Nth call of malloc() or one of its kin returns NULL, the others do as always.
+ * COUNT_TO=FILE: when the process ends, the number of calls stands in FILE.
  *
- * Not counted, and never failing, are calls before main(), where the CUDA runtime registers its kernels and does not look
- * at what it gets, and calls by libraries that end the process by themselves when there is no memory: oneDNN and the C++
- * library (std::bad_alloc), libgomp. */
+ * Not counted, and never failing, are calls before main(), where the CUDA runtime registers its
+ * kernels and does not look at what it gets, and calls by libraries that end the process by
+ * themselves when there is no memory: oneDNN and the C++ library (std::bad_alloc), libgomp. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -80,8 +80,8 @@ __libc_start_main(int (*its_main)(int, char **, char **), int argc, char **argv,
 {
 	union {
 		void *at;
-		int (*call)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
-		    void (*)(void), void *);
+		int (*call)(int (*)(int, char **, char **), int, char **, void (*)(void),
+		    void (*)(void), void (*)(void), void *);
 	} next = { dlsym(RTLD_NEXT, "__libc_start_main") };
 
 	program = its_main;

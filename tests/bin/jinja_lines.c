@@ -14,7 +14,8 @@ mark_contents(const void *with, const char *variable, const char *key, const jso
     unsigned char *mark, size_t n)
 {
 	(void)with;
-	if (strcmp(variable, "messages") == 0 && !(json_is_string(value) && strcmp(key, "role") == 0))
+	if (strcmp(variable, "messages") == 0 && !(json_is_string(value) &&
+	    strcmp(key, "role") == 0))
 		memset(mark, 1, n);
 }
 

@@ -42,7 +42,8 @@ static const struct opt opts[] = {
 	{ 0, "ragged", OPT_FLAG, &ragged, 1, NULL,
 	    "heads lose up to three quarters of their rows by chance" },
 	{ 0, "logits", OPT_FLAG, &logits, 1, NULL, "logits, too" },
-	{ 0, "sees", OPT_COUNT, &sees, 0, "N", "a sliding window of N in all layers but the first" },
+	{ 0, "sees", OPT_COUNT, &sees, 0, "N", "a sliding window of N in all layers but the "
+	    "first" },
 	{ 0, "softcap", OPT_COUNT, &softcap, 0, "C", "logits of attention are bounded by C" },
 	{ 0, "extra", OPT_STRING, &extra, 0, "TYPE",
 	    "a section of this type before the layers, and in each after POSN" },

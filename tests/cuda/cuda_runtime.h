@@ -104,16 +104,16 @@ void prefetch_l2(const void *p);
 uint32_t load_l2(const uint32_t *p);
 /* Executes the pending work of a stream. */
 void finish_stream(struct emulated_stream *);
-/* Runs a kernel now, or (late) when something waits for it, or, while the stream is captured, in each
- * launch of the graph. */
+/* Runs a kernel now, or (late) when something waits for it, or, while the stream is captured, in
+ * each launch of the graph. */
 void launch(struct emulated_stream *, bool late, const char *name, const void *kernel, dim3 grid,
     dim3 block, size_t dynamic, std::function<void(void)> &&body);
 
 /* Arguments are copied, as they are for a GPU. */
 template <class... P>
 void
-launch(struct emulated_stream *s, bool late, const char *name, dim3 grid, dim3 block, size_t dynamic,
-    void (*kernel)(P...), std::type_identity_t<P>... args)
+launch(struct emulated_stream *s, bool late, const char *name, dim3 grid, dim3 block,
+    size_t dynamic, void (*kernel)(P...), std::type_identity_t<P>... args)
 {
 	launch(s, late, name, (const void *)kernel, grid, block, dynamic,
 	    std::function<void(void)>([kernel, args...] { kernel(args...); }));
@@ -164,14 +164,16 @@ template <class T>
 T
 __shfl_down_sync(unsigned mask, T v, unsigned by)
 {
-	return emulator::shuffle(mask, v, emulator::lane + by < 32 ? emulator::lane + by : emulator::lane);
+	return emulator::shuffle(mask, v, emulator::lane + by < 32 ? emulator::lane + by :
+	    emulator::lane);
 }
 
 template <class T>
 T
 __shfl_up_sync(unsigned mask, T v, unsigned by)
 {
-	return emulator::shuffle(mask, v, emulator::lane >= by ? emulator::lane - by : emulator::lane);
+	return emulator::shuffle(mask, v, emulator::lane >= by ? emulator::lane - by :
+	    emulator::lane);
 }
 
 static inline unsigned

@@ -143,7 +143,8 @@ extern struct total {
 	unsigned long up_bytes, down_bytes;
 	unsigned long read_bytes;              /* that kernels have read from the host's memory */
 	unsigned long waits;                   /* of the host for an event or a stream */
-	unsigned long blocking;                /* calls for memory that wait for the GPU to be idle */
+	/* calls for memory that wait for the GPU to be idle */
+	unsigned long blocking;
 } total;
 
 } // namespace emulator

@@ -31,10 +31,12 @@ static void __attribute__((destructor))
 print_totals(void)
 {
 	if (getenv("KV_EMULATED_TOTALS") != NULL)
-		fprintf(stderr, "emulator: %lu kernels, %lu products, %lu graphs, copies: %lu up, %lu down (%lu bytes), "
-		    "%lu within, %lu waits, %lu blocking calls for memory, %lu bytes copied up, %lu read by kernels\n",
-		    cuda_launches, cuda_products, cuda_graphs, total.up, total.down, total.down_bytes, total.within,
-		    total.waits, total.blocking, total.up_bytes, total.read_bytes);
+		fprintf(stderr, "emulator: %lu kernels, %lu products, %lu graphs, copies: %lu up, "
+		    "%lu down (%lu bytes), %lu within, %lu waits, %lu blocking calls for memory, "
+		    "%lu bytes copied up, %lu read by kernels\n",
+		    cuda_launches, cuda_products, cuda_graphs, total.up, total.down,
+		    total.down_bytes, total.within, total.waits, total.blocking, total.up_bytes,
+		    total.read_bytes);
 }
 
 const char *

@@ -1,8 +1,8 @@
 /* emulator_streams.cc - streams, events, copies
  *
- * Work of a stream is executed as late as possible: when something waits for it. Kernels run at once, behind
- * all that their stream has before them, but for those that LAUNCH_ON launches on another stream than the
- * device's: they are as late as copies. */
+ * Work of a stream is executed as late as possible: when something waits for it. Kernels run at
+ * once, behind all that their stream has before them, but for those that LAUNCH_ON launches on
+ * another stream than the device's: they are as late as copies. */
 #include "tests/cuda/emulator.h"
 
 #include <chrono>

@@ -217,7 +217,8 @@ run_block(size_t dynamic, size_t granted)
 		first = device == 2 ? draw(threads) : 0;
 		moved = false;
 		for (i = 0; i < threads; i++) {
-			struct fiber *f = &fibers[order[i + first < threads ? i + first : i + first - threads]];
+			struct fiber *f =
+			    &fibers[order[i + first < threads ? i + first : i + first - threads]];
 
 			if (!f->live || (f->waits != NULL && *f->waits == f->seen))
 				continue;

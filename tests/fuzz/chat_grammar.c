@@ -53,10 +53,10 @@ static const char *const texts[] = {
 };
 static const char *const numbers[] = {
 	"0", "1", "-1", "7", "2.5", "(n0 if n0 is number else 1)",
-	"(ns.n if ns.n is number else 2)", "messages[1].n", NULL, "($n + $n)", "($n - $n)", "($n * 2)",
-	"(($i) // 3)", "(($i) % 5)", "-($n)", "$t|length", "$l|length", "($t).find($t)", "$t|int",
-	"$n|int(4)", "($n / 2)", "ns.o.index|default(1)", "ns.o.revindex0|default(0)", "$l|count",
-	"($n if $b else $n)"
+	"(ns.n if ns.n is number else 2)", "messages[1].n", NULL, "($n + $n)", "($n - $n)",
+	"($n * 2)", "(($i) // 3)", "(($i) % 5)", "-($n)", "$t|length", "$l|length",
+	"($t).find($t)", "$t|int", "$n|int(4)", "($n / 2)", "ns.o.index|default(1)",
+	"ns.o.revindex0|default(0)", "$l|count", "($n if $b else $n)"
 };
 static const char *const integers[] = {
 	"0", "1", "-1", "3", "n0|int", NULL, "$n|int", "$l|length"
@@ -196,7 +196,8 @@ produce(char letter, unsigned depth)
 	if (depth == 0 || size > TEXT_MOST || choose(8) == 0)
 		expand(kinds[k].all[choose((unsigned)ends)], depth > 0 ? depth - 1 : 0);
 	else
-		expand(kinds[k].all[ends + 1 + choose((unsigned)(kinds[k].n - ends - 1))], depth - 1);
+		expand(kinds[k].all[ends + 1 + choose((unsigned)(kinds[k].n - ends - 1))],
+		    depth - 1);
 }
 
 static void

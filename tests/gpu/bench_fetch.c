@@ -1,7 +1,9 @@
-/* bench_fetch.c - benchmark of elastic loading: rows in pinned host memory that fetch_chosen() brings
+/* bench_fetch.c - benchmark of elastic loading: rows in pinned host memory that fetch_chosen()
+ * brings
  *
- * Two selections take turns, so that each call brings the rows that they have not in common. What a call
- * can reach is the rate at which pinned memory is copied to the device (peers.py, ceilings). */
+ * Two selections take turns, so that each call brings the rows that they have not in common. What a
+ * call can reach is the rate at which pinned memory is copied to the device (peers.py,
+ * ceilings). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,14 +59,17 @@ make_fetching(uint32_t S, uint32_t k)
 	struct fetching *f = calloc(1, sizeof *f);
 	uint32_t g;
 
-	f->rows = (struct layer_rows){ .pos = cleared((size_t)G * S * 4), .start = f->start, .len = f->len,
-		.heads = G, .width = E, .dtype = KV_BF16 };
-	f->device_rows = (struct layer_rows){ .k = device_alloc(slots * ROW), .v = device_alloc(slots * ROW),
-		.pos = device_alloc(slots * 4), .start = f->device_start, .heads = G, .width = E, .dtype = KV_BF16 };
-	f->offload = (struct offload_slots){ .k = o->host_alloc(dev, all), .v = o->host_alloc(dev, all),
-		.start = f->start, .host_count = f->len, .slots = k, .to = &f->device_rows, .row = cleared(slots * 4),
+	f->rows = (struct layer_rows){ .pos = cleared((size_t)G * S * 4), .start = f->start,
+		.len = f->len, .heads = G, .width = E, .dtype = KV_BF16 };
+	f->device_rows = (struct layer_rows){ .k = device_alloc(slots * ROW),
+		.v = device_alloc(slots * ROW), .pos = device_alloc(slots * 4),
+		.start = f->device_start, .heads = G, .width = E, .dtype = KV_BF16 };
+	f->offload = (struct offload_slots){ .k = o->host_alloc(dev, all),
+		.v = o->host_alloc(dev, all), .start = f->start, .host_count = f->len, .slots = k,
+		.to = &f->device_rows, .row = cleared(slots * 4),
 		.slot = cleared((size_t)G * S * 4), .stride = S, .n_new = cleared(G * 4),
-		.new_row = cleared(slots * 4), .new_slot = cleared(slots * 4), .fetched = cleared(G * 8) };
+		.new_row = cleared(slots * 4), .new_slot = cleared(slots * 4),
+		.fetched = cleared(G * 8) };
 	f->turn[0] = (struct chosen){ device_alloc(slots * 4), k, f->n, 1 };
 	f->turn[1] = (struct chosen){ device_alloc(slots * 4), k, f->n, 1 };
 	f->list = (struct chosen){ device_alloc(slots * 4), k, f->n_list, 1 };
@@ -82,8 +87,10 @@ make_fetching(uint32_t S, uint32_t k)
 static void
 free_fetching(struct fetching *f)
 {
-	void *const all[] = { f->rows.pos, f->device_rows.k, f->device_rows.v, f->device_rows.pos, f->offload.row, f->offload.slot, f->offload.n_new,
-		f->offload.new_row, f->offload.new_slot, f->offload.fetched, f->turn[0].at, f->turn[1].at, f->list.at };
+	void *const all[] = { f->rows.pos, f->device_rows.k, f->device_rows.v, f->device_rows.pos,
+		f->offload.row, f->offload.slot, f->offload.n_new,
+		f->offload.new_row, f->offload.new_slot, f->offload.fetched, f->turn[0].at,
+		    f->turn[1].at, f->list.at };
 	size_t i;
 
 	for (i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -105,7 +112,8 @@ bench_fetch(void)
 
 	for (i = 0; i < 2; i++) {
 		select_rows(f, k, S / k, same[i]);
-		snprintf(what, sizeof what, "fetch, %d x %u of %u rows, %u %% new", G, k, S, 100 - same[i]);
+		snprintf(what, sizeof what, "fetch, %d x %u of %u rows, %u %% new", G, k, S,
+		    100 - same[i]);
 		report_launched(what, call_fetch, f, 2.0 * G * ROW * k * (100 - same[i]) / 100, 0);
 	}
 	free_fetching(f);

@@ -1,17 +1,17 @@
 /* bench_gpu.c - benchmark of the ops of the CUDA backend, one JSON object a line
  *
  * bench_gpu [--tiny | --once] [--turns] [part ...]: parts attend, decode, mass, retrieve, top,
- * matmul, layer, memory, fetch. --tiny: small shapes and one call of each, to try the program itself on
- * the emulator. --once: one call of each and no measurement, for a profiler. --turns: prints
- * {"turn": NAME} before each round and waits for a line on standard input, so that another
+ * matmul, layer, memory, fetch. --tiny: small shapes and one call of each, to try the program
+ * itself on the emulator. --once: one call of each and no measurement, for a profiler. --turns:
+ * prints {"turn": NAME} before each round and waits for a line on standard input, so that another
  * program can measure in turn (peers.py).
  *
- * A round calls an op as often as fits into 50 ms by the time of its third call, at least 5
- * times: as replays of a CUDA graph of up to 64 calls, or, for ops that cannot be captured, one
- * by one. Events around a round measure the GPU's time (event_clock.cu). After a round that is
- * not counted, the median and the extremes of five are printed. peers.py measures the same way.
- * Where an input would stay in L2, calls alternate between up to MOST_COPIES copies of it.
- * Fails where an op that can be captured was not replayed from a graph. */
+ * A round calls an op as often as fits into 50 ms by the time of its third call, at least 5 times:
+ * as replays of a CUDA graph of up to 64 calls, or, for ops that cannot be captured, one by one.
+ * Events around a round measure the GPU's time (event_clock.cu). After a round that is not counted,
+ * the median and the extremes of five are printed. peers.py measures the same way. Where an input
+ * would stay in L2, calls alternate between up to MOST_COPIES copies of it. Fails where an op that
+ * can be captured was not replayed from a graph. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +163,8 @@ call_scores(void *arg, int i)
 	struct layer *l = arg;
 	const struct query query = query_of(l);
 
-	o->bits_scores(dev, l->score, l->S, &query, &l->bits[i % l->copies], &l->rows[i % l->copies]);
+	o->bits_scores(dev, l->score, l->S, &query, &l->bits[i % l->copies],
+	    &l->rows[i % l->copies]);
 }
 
 static void
@@ -238,8 +239,9 @@ bench_attend(void)
 	bench_limited();
 }
 
-/* A step within a window of a long cache: of all rows, and of a cache without every third row, where
- * the first row of the window is searched for. The rows of the windows of all copies do not stay in L2. */
+/* A step within a window of a long cache: of all rows, and of a cache without every third row,
+ * where the first row of the window is searched for. The rows of the windows of all copies do not
+ * stay in L2. */
 static void
 bench_step_in_window(void)
 {
@@ -280,7 +282,8 @@ bench_decode(void)
 		const uint32_t S = tiny ? 300 : shape[i].S;
 
 		l = make_layer(shape[i].H, shape[i].G, 128, S, 1);
-		snprintf(what, sizeof what, "attend decode %u/%u E 128 S %u", shape[i].H, shape[i].G, S);
+		snprintf(what, sizeof what, "attend decode %u/%u E 128 S %u", shape[i].H,
+		    shape[i].G, S);
 		report(what, call_attend, l, 4.0 * shape[i].G * S * 128, 0);
 		/* the same number of rows, one head with half of them */
 		for (g = 0; g < shape[i].G; g++)
@@ -327,7 +330,8 @@ make_retrieval(uint32_t H, uint32_t G, uint32_t E, uint32_t S, uint32_t u, uint3
 
 		*b = (struct entries){ .data = device_alloc(G * (S / u) * entry), .bytes = entry,
 			.start = malloc(G * sizeof *b->start), .len = calloc(G, sizeof *b->len),
-			.capacity = malloc(G * sizeof *b->capacity), .heads = G, .width = E, .rows = u };
+			.capacity = malloc(G * sizeof *b->capacity), .heads = G, .width = E,
+			.rows = u };
 		for (g = 0; g < G; g++) {
 			b->start[g] = (uint64_t)g * (S / u);
 			b->capacity[g] = S / u;
@@ -375,7 +379,8 @@ bench_retrieve(void)
 		char what[80];
 
 		for (n = 0; n < 6; n++) {
-			snprintf(what, sizeof what, "%u/%u S %u, %u rows: %s", H, G, S, k, op[n].name);
+			snprintf(what, sizeof what, "%u/%u S %u, %u rows: %s", H, G, S, k,
+			    op[n].name);
 			t[n] = report(what, op[n].call, l, op[n].bytes, 0);
 		}
 		printf("{\"what\": \"%u/%u S %u, %u rows: attend / FIER\", \"ratio\": %.3f}\n", H,

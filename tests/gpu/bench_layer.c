@@ -39,7 +39,8 @@ bench_matmul(void)
 
 	for (n = 0; n < 3; n++)
 		for (s = 0; s < 5; s++) {
-			const uint32_t in = tiny ? 64 : shape[s].in, out = tiny ? 100 : shape[s].out;
+			const uint32_t in = tiny ? 64 : shape[s].in, out = tiny ? 100 :
+			    shape[s].out;
 			const size_t bytes = (size_t)in * out * 2;
 			struct multiplied p = { .N = tiny ? N[n] % 100 : N[n] };
 			int c;
@@ -56,7 +57,8 @@ bench_matmul(void)
 					out, in };
 			snprintf(what, sizeof what, "matmul N %u, %u -> %u", p.N, in, out);
 			/* cuBLAS is not captured */
-			(n == 2 ? report_launched : report)(what, call_matmul, &p, (double)bytes, 2.0 * p.N * in * out);
+			(n == 2 ? report_launched : report)(what, call_matmul, &p, (double)bytes,
+			    2.0 * p.N * in * out);
 			for (c = 0; c < p.copies; c++)
 				o->free(dev, (void *)p.w[c].data);
 			o->free(dev, p.x);
@@ -186,8 +188,8 @@ call_rope_append(void *arg, int i)
 
 	for (g = 0; g < t->s.G; g++)
 		rows->len[g] = t->s.S;
-	run_rope_append(o, dev, rows, t->q, t->k, t->v, t->pos, &(struct rotary){ t->freq, t->s.E, 1 },
-	    t->s.N, t->s.H);
+	run_rope_append(o, dev, rows, t->q, t->k, t->v, t->pos, &(struct rotary){ t->freq, t->s.E,
+	    1 }, t->s.N, t->s.H);
 }
 
 static void

@@ -162,8 +162,8 @@ print(struct dev *d, const char *what, uint32_t *out, int words)
 	uint32_t host[WORDS];
 	uint64_t h = 14695981039346656037u;
 
-	if (cudaMemcpyAsync(host, out, sizeof host, cudaMemcpyDeviceToHost, d->stream) != cudaSuccess ||
-	    cudaStreamSynchronize(d->stream) != cudaSuccess) {
+	if (cudaMemcpyAsync(host, out, sizeof host, cudaMemcpyDeviceToHost,
+	    d->stream) != cudaSuccess || cudaStreamSynchronize(d->stream) != cudaSuccess) {
 		fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(cudaGetLastError()));
 		exit(1);
 	}

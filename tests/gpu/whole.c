@@ -416,7 +416,8 @@ load(void)
 	printf("{\"device\": \"%s\"}\n", m->ops->describe(m->dev));
 	choose_methods(m->id.layers);
 	t = seconds();
-	session_load(&session, &(struct memory_demand){ .dtype = m->id.weights_dtype, .at_once = TILE });
+	session_load(&session, &(struct memory_demand){ .dtype = m->id.weights_dtype,
+	    .at_once = TILE });
 	t = seconds() - t;
 	printf("{\"what\": \"kvpipe weights\", \"s\": %.3f, \"GB/s\": %.2f}\n", t,
 	    (double)(m->matrix_bytes + m->constant_bytes) * 1e-9 / t);

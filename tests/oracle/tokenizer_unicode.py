@@ -9,6 +9,7 @@ Needs `pip install tokenizers`. Run by hand, not by make.
 """
 
 import sys
+import textwrap
 import unicodedata
 
 import tokenizers
@@ -81,10 +82,10 @@ def stand_ins(values, old):
     return out
 
 
-def numbers(name, list_, width):
+def numbers(name, list_):
     print(f"static const uint32_t {name}[{len(list_)}] = {{")
-    for i in range(0, len(list_), width):
-        print("\t" + " ".join(f"0x{n:x}," for n in list_[i : i + width]))
+    for line in textwrap.wrap(" ".join(f"0x{n:x}," for n in list_), 92):
+        print("\t" + line)
     print("};\n")
 
 
@@ -108,23 +109,25 @@ def main():
     print("/* unicode_table.h - written by tests/oracle/tokenizer_unicode.py, do not edit")
     print(" *")
     print(
-        f" * As tokenizers {tokenizers.__version__} has them (Unicode 16.0). Only unicode.c includes this. */\n"
+        f" * As tokenizers {tokenizers.__version__} has them (Unicode 16.0). "
+        "Only unicode.c includes this. */\n"
     )
     print(
-        "/* First code point << 6 | category << 1 | 1 when Unicode 14.0 has it otherwise or not at all."
+        "/* First code point << 6 | category << 1 | 1 when Unicode 14.0 has it otherwise or not at\n"
+        " * all. Categories 30 and 31: even or odd code points are Lu, the others Ll. */"
     )
-    print(" * Categories 30 and 31: even or odd code points are Lu, the others Ll. */")
-    numbers("category_table", table, 9)
+    numbers("category_table", table)
     print("/* A bit for each 256 code points: are there young ones among them? */")
-    numbers("young_blocks", blocks, 8)
+    numbers("young_blocks", blocks)
     print(
         "/* Of each category the first code point of 3 and of 4 bytes that Unicode 14.0 has too. */"
     )
-    numbers("stand_ins", stand_ins(values, old), 9)
+    numbers("stand_ins", stand_ins(values, old))
     print(
-        "/* First code point << 1 | is it punctuation to pre-tokeniser Punctuation, which has Unicode 9? */"
+        "/* First code point << 1 | is it punctuation to pre-tokeniser Punctuation, which has\n"
+        " * Unicode 9? */"
     )
-    numbers("punctuation_table", marks, 9)
+    numbers("punctuation_table", marks)
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ reads(void *at)
 	return *(volatile char *)at != 0 ? at : NULL;
 }
 
-/* A child maps the file `name`, of SIZE bytes and CUT afterwards, and reads its last byte, in several
- * threads at once. said[size] <- what it
- * says on standard error. Returns how it ended, as waitpid() has it. */
+/* A child maps the file `name`, of SIZE bytes and CUT afterwards, and reads its last byte, in
+ * several threads at once. said[size] <- what it says on standard error. Returns how it ended, as
+ * waitpid() has it. */
 static int
 reads_cut(const char *name, int unlinked, char *said, size_t size)
 {
@@ -86,11 +86,12 @@ test_cut(const char *folder)
 	snprintf(name, sizeof name, "%s/a file \033[31m", folder);
 	status = reads_cut(name, 0, said, sizeof said);
 	check(WIFEXITED(status) && WEXITSTATUS(status) == 3, "a file that is cut is a damaged one");
-	snprintf(expected, sizeof expected, "reader: %s/a file ?[31m: cut short while it was in use\nend 3\n",
-	    folder);
+	snprintf(expected, sizeof expected, "reader: %s/a file ?[31m: cut short while it was in "
+	    "use\nend 3\n", folder);
 	check(strcmp(said, expected) == 0, "it is named, and what has to be done is done");
 	status = reads_cut(name, 1, said, sizeof said);
-	check(WIFEXITED(status) && WEXITSTATUS(status) == 1, "of one without a name it is not known");
+	check(WIFEXITED(status) && WEXITSTATUS(status) == 1, "of one without a name it is not "
+	    "known");
 	check(strstr(said, "a part of it cannot be read\nend 1\n") != NULL, "and this is said");
 }
 

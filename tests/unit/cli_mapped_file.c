@@ -61,8 +61,8 @@ test_cut(void)
 	pthread_t thread[THREADS];
 	void *got;
 
-	check(m != NULL && whole != NULL && sum(mapped_files.data(m), SIZE) == SIZE && !mapped_files.broken(m),
-	    "a file is read through its mapping");
+	check(m != NULL && whole != NULL && sum(mapped_files.data(m), SIZE) == SIZE &&
+	    !mapped_files.broken(m), "a file is read through its mapping");
 	check(ftruncate(fd, CUT) == 0, "it is cut");
 	for (i = 0; i < THREADS; i++)
 		pthread_create(&thread[i], NULL, read_all, (void *)(uintptr_t)mapped_files.data(m));
@@ -70,7 +70,8 @@ test_cut(void)
 		pthread_join(thread[i], &got);
 		check((unsigned long)got == CUT, "what is left is read, and zeros");
 	}
-	check(mapped_files.broken(m) && !mapped_files.broken(whole), "and that one is known to be broken");
+	check(mapped_files.broken(m) && !mapped_files.broken(whole), "and that one is known to be "
+	    "broken");
 	check(sum(mapped_files.data(whole), SIZE) == SIZE, "another file is as it was");
 	mapped_files.unmap(m);
 	m = mapped_files.map(other, SIZE);

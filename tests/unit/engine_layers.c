@@ -190,7 +190,8 @@ test_no_room(const char *a, const char *b, struct device d)
 
 /* ---- what is refused before it begins ---- */
 
-/* A retrieval head holds weights, a key for each token, and features of the rows that run at once. */
+/* A retrieval head holds weights, a key for each token, and features of the rows that run at
+ * once. */
 static void
 test_memory_of_a_head(const struct model *m, struct memory_demand demand)
 {
@@ -242,8 +243,8 @@ test_memory_plan(struct device d)
 	    strcmp(e.text, "cpu: needs 64.0 MiB for activations and scratch; of 3.0, weights have "
 	    "1.5, the rows of a.kv and other programs 1.0, 0.5 are free") == 0, "%s", e.text);
 	check(memory_plan_no_room(&m, "a.kv", &e) == ENGINE_ENOROOM &&
-	    strcmp(e.text, "cpu: no room for a.kv: of 3.0 MiB, weights have 1.5, 0.5 are free") == 0,
-	    "%s", e.text);
+	    strcmp(e.text, "cpu: no room for a.kv: of 3.0 MiB, weights have 1.5, 0.5 are "
+	    "free") == 0, "%s", e.text);
 }
 
 int

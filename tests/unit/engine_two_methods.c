@@ -127,7 +127,8 @@ window_attention(const struct lane *t, uint32_t l, uint32_t W)
 	const struct model *m = t->c->model;
 	const size_t row = (size_t)m->id.query_heads * m->id.head_width, n = W * row;
 	const size_t bytes = m->id.query_heads * TOKENS * sizeof(float);
-	float *q = m->ops->alloc(m->dev, n * sizeof *q), *made = m->ops->alloc(m->dev, bytes), *mass;
+	float *q = m->ops->alloc(m->dev, n * sizeof *q), *made = m->ops->alloc(m->dev, bytes),
+	    *mass;
 	uint32_t *pos = m->ops->alloc(m->dev, W * sizeof *pos);
 
 	must(q != NULL && made != NULL && pos != NULL, "memory");
@@ -224,7 +225,8 @@ rows_free(struct kv_rows *rows)
 
 /* ---- one after another, and at the same time ---- */
 
-/* want[L] <- the rows of the lane that stay, as methods/ has it. The lane, evicted alone, keeps them. */
+/* want[L] <- the rows of the lane that stay, as methods/ has it. The lane, evicted alone, keeps
+ * them. */
 static void
 check_alone(const struct model *m, int i, struct kv_rows *want)
 {
@@ -260,8 +262,8 @@ check_together(const struct model *m, struct kv_rows *const *want)
 		lane_open(&lane[i], m, i);
 	for (l = 0; l < L + 2; l++) {
 		for (i = 0; l < L && i < LANES; i++)
-			must(evict_cache_begin(&lane[i].v, lane[i].c, l, &lane[i].obs, &e) == ENGINE_OK,
-			    "begin");
+			must(evict_cache_begin(&lane[i].v, lane[i].c, l, &lane[i].obs,
+			    &e) == ENGINE_OK, "begin");
 		for (i = LANES - 1; i >= 0; i--) {
 			behind = (uint32_t)i % 3;
 			if (l >= behind && l - behind < L)

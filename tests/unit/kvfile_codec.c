@@ -218,8 +218,8 @@ check_values(struct kv_reader *r, const struct kv_section *sec, uint64_t n, cons
 	struct kv_values v;
 
 	check(kv_load_values(r, &v) == KV_OK, "%s", kv_reader_error(r));
-	check((v.label == NULL) == (label == NULL) && (label == NULL || strcmp(v.label, label) == 0),
-	    "%s: other label", sec->type);
+	check((v.label == NULL) == (label == NULL) &&
+	    (label == NULL || strcmp(v.label, label) == 0), "%s: other label", sec->type);
 	check(v.n == n, "%s: %llu values", sec->type, (unsigned long long)v.n);
 	SAME(v.value, want, n * sizeof *want);
 }
@@ -405,7 +405,8 @@ refuse_index(struct kv_index x, const char *message)
 static void
 check_refused(void)
 {
-	static const uint32_t far[HEADS] = { 41, 4 }, many[HEADS] = { 8, 1 }, bad[4] = { 0, 4, 1, 2 };
+	static const uint32_t far[HEADS] = { 41, 4 }, many[HEADS] = { 8, 1 },
+	    bad[4] = { 0, 4, 1, 2 };
 	char long_label[193];
 
 	memset(long_label, 'x', 192);
@@ -426,7 +427,8 @@ check_refused(void)
 	refuse_index(INDEX(KV_BITS, entries, 16, 5, data), "4 groups of 16 rows need");
 	refuse_index(INDEX(KV_PAGE, entries, 0, 26, data), "pages of 0 rows");
 	refuse_index(INDEX(KV_PAGE, entries, 3, 25, data), "26 pages of 3 rows need");
-	refuse_index(INDEX(KV_CLUS, clusters, 3, counts, far, labels, data), "clusters up to row 41");
+	refuse_index(INDEX(KV_CLUS, clusters, 3, counts, far, labels, data), "clusters up to row "
+	    "41");
 	refuse_index(INDEX(KV_CLUS, clusters, 3, many, ends, labels, data), "8 clusters of 7 rows");
 	refuse_index(INDEX(KV_LOWR, low_rank, 0, 32, 5, 2, exact[0], data, data, data), "chunk");
 	refuse_index(INDEX(KV_LOWR, low_rank, 8, 32, 17, 2, exact[0], data, data, data), "rank");

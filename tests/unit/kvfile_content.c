@@ -202,8 +202,8 @@ check_parts(struct kv_reader *whole, struct kv_reader *parts, int load, const ch
 			check(at + size <= sec.raw_size &&
 			    memcmp((const char *)content + at, part, size) == 0,
 			    "%s: %s: another part at byte %zu", what, sec.type, at);
-			check(load || size <= 1 << 20 || sec.kind == KV_SCOR, "%s: %s: a part of %zu bytes",
-			    what, sec.type, size);
+			check(load || size <= 1 << 20 || sec.kind == KV_SCOR, "%s: %s: a part of "
+			    "%zu bytes", what, sec.type, size);
 		}
 		check(at == sec.raw_size, "%s: %s: %zu bytes: %s", what, sec.type, at,
 		    kv_reader_error(parts));
@@ -228,16 +228,19 @@ check_reading(void)
 		check(sample_write(path("parts.kv"), &s) == KV_OK, "parts: not written");
 		b = slurp(path("parts.kv"));
 		check(kv_open(path("parts.kv"), &whole) == KV_OK &&
-		    kv_open_fd(in_memory(b, way & 1), "parts", &parts) == KV_OK, "parts: not opened");
+		    kv_open_fd(in_memory(b, way & 1), "parts", &parts) == KV_OK, "parts: not "
+		    "opened");
 		check_parts(whole, parts, way & 2, way & 1 ? "stream" : "file");
 		kv_close(whole);
 		kv_close(parts);
 		free(b.data);
 	}
-	/* of each section the first block only: the others are checked, and damage there is found */
+	/* of each section the first block only: the others are checked, and damage there is
+	 * found */
 	b = slurp(path("parts.kv"));
 	for (way = 0; way < 4; way++) {
-		check(kv_open_fd(in_memory(b, way & 1), "parts", &parts) == KV_OK, "parts: not opened");
+		check(kv_open_fd(in_memory(b, way & 1), "parts", &parts) == KV_OK, "parts: not "
+		    "opened");
 		while (kv_next(parts, &sec) == 1 && sec.kind != KV_VALS)
 			check(kv_read(parts, &part, &size) == KV_OK, "%s", kv_reader_error(parts));
 		if (way == 1)

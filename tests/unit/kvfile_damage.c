@@ -195,8 +195,8 @@ check_calls(void)
 	kv_close(r);
 }
 
-/* A file that another program cuts short, or writes anew, while it is read: what was handed out stays as it was
- * checked, and then the file ends, or is damaged. */
+/* A file that another program cuts short, or writes anew, while it is read: what was handed out
+ * stays as it was checked, and then the file ends, or is damaged. */
 static void
 check_changes(void)
 {
@@ -222,11 +222,12 @@ check_changes(void)
 		spill(path("changed.kv"), b.data, way == 0 ? 100 : b.size);
 		for (i = sec.offset; i < b.size; i++)
 			b.data[i] ^= 0x55;
-		check(memcmp(before, data, sec.raw_size) == 0, "%s: what was read changes", ways[way]);
+		check(memcmp(before, data, sec.raw_size) == 0, "%s: what was read changes",
+		    ways[way]);
 		while ((code = kv_next(r, &sec)) == 1)
 			continue;
-		check(code == (way == 0 ? KV_ETRUNCATED : KV_ECORRUPT), "%s: %d %s", ways[way], code,
-		    kv_reader_error(r));
+		check(code == (way == 0 ? KV_ETRUNCATED : KV_ECORRUPT), "%s: %d %s", ways[way],
+		    code, kv_reader_error(r));
 		kv_close(r);
 		free(before);
 	}

@@ -56,7 +56,8 @@ has(struct dump *d, const char *fmt, ...)
 	vsnprintf(line, sizeof line, fmt, ap);
 	va_end(ap);
 	rest = line_of(d, line);
-	check(rest != NULL && (*rest == '\n' || *rest == '\0'), "%s: there is no '%s'", d->name, line);
+	check(rest != NULL && (*rest == '\n' || *rest == '\0'), "%s: there is no '%s'", d->name,
+	    line);
 	d->found++;
 }
 
@@ -252,8 +253,9 @@ see_section(struct dump *d, struct kv_reader *r, const struct kv_section *sec)
 static int
 lines_about_codecs(const char *text)
 {
-	static const char *const words[] = { " queries ", " own keys ", " mass ", " paid ", " scores ",
-	    " bits of ", " pages of ", " clusters of ", " low rank ", "tokens ", "logits ", "retrieval head " };
+	static const char *const words[] = { " queries ", " own keys ", " mass ", " paid ",
+	    " scores ", " bits of ", " pages of ", " clusters of ", " low rank ", "tokens ",
+	    "logits ", "retrieval head " };
 	char line[2048];
 	int n = 0, hit;
 	size_t i, size;

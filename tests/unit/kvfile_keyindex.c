@@ -157,7 +157,8 @@ check_entries(void)
 	try("bITS", 0, 64 + 1 * 96, WORDS({ 0, 64 }), "");
 	try("bITS", 0, 64, WORDS({ 0, 128 }), "");
 	try("bITS", 0, 63, WORDS({ 0, 128 }), "cannot be right");
-	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 17 }), "groups of 17 rows, must be 16, 32, 64 or 128");
+	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 17 }), "groups of 17 rows, must be 16, 32, 64 or "
+	    "128");
 	try("bITS", 0, 64 + 5 * 48, WORDS({ 0, 16 }),
 	    "304 bytes of content, 6 groups of 16 rows need 352");
 	try("bITS", 0, 64 + 6 * 48, WORDS({ 0, 16 }, { 4, 1 }), "zero");

@@ -52,7 +52,8 @@ check_bytes(void)
 	check(again.size == 176 + 48, "the same last layer is not enough: %zu", again.size);
 	event(&again, KV_EVENT_RUN, 9, 0, 2, (uint32_t[]){ 11, 10, 10, 7 });
 	check(again.size == 224 + 24 + 32 && ((uint8_t *)again.data)[224] == KV_EVENT_PREFILL &&
-	    ((uint8_t *)again.data)[224 + 12] == 1, "a run is a prefill with counts: %zu", again.size);
+	    ((uint8_t *)again.data)[224 + 12] == 1, "a run is a prefill with counts: %zu",
+	    again.size);
 	event(&again, KV_EVENT_DECODE, 1, 1, 2, (uint32_t[]){ 11, 10, 11, 8 });
 	check(again.size == 280 + 24, "decoding does not go on across a run: %zu", again.size);
 	free(c.data);

@@ -59,8 +59,8 @@ check_names(void)
 	    "mode of a replaced file: %o", mode_of(path("new.kv")));
 	(void)symlink("new.kv", path("link.kv"));
 	check(sample_write(path("link.kv"), &large_sample) == KV_OK &&
-	    lstat(path("link.kv"), &st) == 0 && S_ISLNK(st.st_mode) && stat(path("new.kv"), &st) == 0 && st.st_size > 1000000,
-	    "a symbolic link was replaced");
+	    lstat(path("link.kv"), &st) == 0 && S_ISLNK(st.st_mode) &&
+	    stat(path("new.kv"), &st) == 0 && st.st_size > 1000000, "a symbolic link was replaced");
 
 	sample_head(&head, &small_sample);
 	check(kv_create(path("gone.kv"), &head, 0, &w) == KV_OK, "%s", kv_writer_error(w));
@@ -91,8 +91,8 @@ check_names(void)
 	kv_writer_free(w);
 }
 
-/* What a killed writer left goes with the next one; what a living one writes, and what only looks alike,
- * stays. */
+/* What a killed writer left goes with the next one; what a living one writes, and what only looks
+ * alike, stays. */
 static void
 check_stale(void)
 {
@@ -111,8 +111,8 @@ check_stale(void)
 	sample_head(&head, &small_sample);
 	check(kv_create(path("old.kv"), &head, 0, &w) == KV_OK, "%s", kv_writer_error(w));
 	snprintf(living, sizeof living, "%s", kv_writer_temporary(w));
-	check(access(path("old.kv.tmp.12"), F_OK) != 0 && access(path("old.kv.tmp.12.3"), F_OK) != 0,
-	    "files of dead writers stay");
+	check(access(path("old.kv.tmp.12"), F_OK) != 0 && access(path("old.kv.tmp.12.3"),
+	    F_OK) != 0, "files of dead writers stay");
 	fflush(stdout);
 	if (fork() == 0)
 		_exit(sample_write(path("old.kv"), &small_sample) != KV_OK);

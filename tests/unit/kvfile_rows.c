@@ -37,7 +37,8 @@ check_ends(void)
 	check(kv_rows_before(NULL, 0, 5) == 0, "no rows");
 	check(kv_rows_before(last, 2, 0) == 0, "before position 0");
 	check(kv_rows_before(last, 2, UINT32_MAX) == 1, "before the greatest position");
-	check(kv_rows_before(last, 2, (uint64_t)UINT32_MAX + 1) == 2, "after the greatest position");
+	check(kv_rows_before(last, 2, (uint64_t)UINT32_MAX + 1) == 2, "after the greatest "
+	    "position");
 }
 
 int

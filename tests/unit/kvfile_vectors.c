@@ -74,8 +74,8 @@ check_passed_one(const char *name, struct bytes b, const char *file)
 	logical(file, before);
 	for (way = 0; way < 2; way++) {
 		check(walk(in_memory(b, way), name, text) == KV_OK, "%s", text);
-		check(copy_sections(in_memory(b, way), path("copy.kv"), way ? KV_LZ4 : 0, way) == KV_OK,
-		    "%s is not copied", name);
+		check(copy_sections(in_memory(b, way), path("copy.kv"), way ? KV_LZ4 : 0,
+		    way) == KV_OK, "%s is not copied", name);
 		logical(path("copy.kv"), after);
 		/* A copy writes the keys of HEAD that it knows. */
 		check(strcmp(before, after) == 0 || strstr(name, "unknown-head-key") != NULL,

@@ -83,13 +83,13 @@ check_exact(uint32_t L, uint32_t n, uint32_t window, uint32_t budget)
 
 	for (l = 0; l < L; l++) {
 		got = layer_keeps(l, L, n, window, opt);
-		check(got <= last && got >= window, "layer %u of %u: %u of %u rows, window %u, budget "
-		    "%u, %u in the layer before", l, L, got, n, window, budget, last);
+		check(got <= last && got >= window, "layer %u of %u: %u of %u rows, window %u, "
+		    "budget %u, %u in the layer before", l, L, got, n, window, budget, last);
 		last = got;
 		sum += got;
 	}
-	check(sum == L * (budget < n ? budget : n), "%u layers of %u rows, window %u, budget %u: %u "
-	    "rows in all", L, n, window, budget, sum);
+	check(sum == L * (budget < n ? budget : n), "%u layers of %u rows, window %u, budget %u: "
+	    "%u rows in all", L, n, window, budget, sum);
 }
 
 static void
@@ -120,7 +120,8 @@ test_pyramid_exact(void)
 	for (i = 0; i < sizeof L / sizeof *L; i++)
 		for (w = 0; w < sizeof window / sizeof *window; w++)
 			for (n = 65; n < 400; n += 83)
-				for (budget = window[w] + 1; budget < n + 9; budget += 1 + budget / 9)
+				for (budget = window[w] + 1; budget < n + 9;
+				    budget += 1 + budget / 9)
 					check_exact(L[i], n, window[w], budget);
 }
 
@@ -196,7 +197,8 @@ test_ada(void)
 	expect_kept(far, opt, "0 1 2|0 1 2");
 	opt.alpha = 0;                          /* wins all, and the other head nothing */
 	expect_kept(far, opt, "0 1 2 3 4 5|");
-	opt.alpha = 0.2;                        /* 5.4 and 0.6; the authors' rounding gives 5 and 0 */
+	/* 5.4 and 0.6; the authors' rounding gives 5 and 0 */
+	opt.alpha = 0.2;
 	expect_kept(far, opt, "0 1 2 3 4|0");
 	opt.sink = 1;                           /* B = 2 each: wins 4 and 0; 3.6 and 0.4 */
 	expect_kept(far, opt, "0 1 2 3 4|0");
@@ -231,8 +233,8 @@ test_others(void)
 	expect_kept(infinite, opt, "4 5|4 5");
 	/* rows 0 and 1 stay, on top of 2 of the other four */
 	expect_kept(score, (struct evict_options){ .budget = 2, .since = 2 }, "0 1 3 5|0 1 2 5");
-	expect_kept(score, (struct evict_options){ .rate = 0.5, .since = 2, .recent = 1, .sink = 3 },
-	    "0 1 2 5|0 1 2 5");
+	expect_kept(score, (struct evict_options){ .rate = 0.5, .since = 2, .recent = 1,
+	    .sink = 3 }, "0 1 2 5|0 1 2 5");
 	expect_kept(score, (struct evict_options){ .budget = 1, .since = 9 },
 	    "0 1 2 3 4 5|0 1 2 3 4 5");
 
@@ -320,12 +322,14 @@ test_global(void)
 	expect_global((struct evict_options){ .budget = 2 }, 0, (uint32_t[]){ 2, 3, 3, 0 });
 	expect_global((struct evict_options){ .budget = 2, .recent = 1 }, 0,
 	    (uint32_t[]){ 3, 2, 2, 1 });
-	expect_global((struct evict_options){ .budget = 1, .recent = 2, .refuse_small = 1 }, 0, NULL);
+	expect_global((struct evict_options){ .budget = 1, .recent = 2, .refuse_small = 1 }, 0,
+	    NULL);
 	/* 4 of 24 rows, 2 recent ones in each of 4 heads */
 	expect_global((struct evict_options){ .budget = 1, .recent = 2 }, 4,
 	    (uint32_t[]){ 2, 2, 2, 2 });
 	expect_global((struct evict_options){ .rate = 0.001 }, 1, (uint32_t[]){ 1, 0, 0, 0 });
-	expect_global((struct evict_options){ .budget = 3, .since = 4 }, 0, (uint32_t[]){ 2, 2, 2, 2 });
+	expect_global((struct evict_options){ .budget = 3, .since = 4 }, 0,
+	    (uint32_t[]){ 2, 2, 2, 2 });
 }
 
 /* What --help says of --policy */

@@ -87,13 +87,14 @@ check_random(void)
 	}
 }
 
-/* The paper's Llama-3.1-8B with 24 GB, and equation 7; what it prints as Algorithm 1 would give 21158
- * and 21748 for the second and third. */
+/* The paper's Llama-3.1-8B with 24 GB, and equation 7; what it prints as Algorithm 1 would give
+ * 21158 and 21748 for the second and third. */
 static void
 check_paper(void)
 {
 	static const uint64_t want[] = { 20600, 21115, 21660, 22237 };
-	const struct offload_plan p = { 24000000000u, 16000000000u, 60000000u, 32, 8, 128, 4, 1, 2048, 2 };
+	const struct offload_plan p = { 24000000000u, 16000000000u, 60000000u, 32, 8, 128, 4, 1,
+	    2048, 2 };
 	uint64_t tokens;
 	uint32_t i;
 
@@ -109,7 +110,8 @@ static void
 check_greatest(void)
 {
 	const uint64_t most = (uint64_t)1 << 59;
-	struct offload_plan p = { UINT64_MAX, most, most, 4096, 4096, 1024, 4096, UINT32_MAX, UINT32_MAX, 4 };
+	struct offload_plan p = { UINT64_MAX, most, most, 4096, 4096, 1024, 4096, UINT32_MAX,
+	    UINT32_MAX, 4 };
 
 	check(offload_layers(&p, UINT64_MAX - 1) == OFFLOAD_NONE, "does not fit");
 	p = (struct offload_plan){ UINT64_MAX, 1, 0, 1, 1, 1, 1, 1, 1, 1 };

@@ -70,10 +70,12 @@ check_positions(const struct cache *c, const char *when)
 		const struct kv_rows rows = cache_rows(c, l);
 
 		for (g = 0; g < rows.heads; g++) {
-			check(rows.count[g] == on_device->len[g], "%s: %u rows", when, rows.count[g]);
+			check(rows.count[g] == on_device->len[g], "%s: %u rows", when,
+			    rows.count[g]);
 			if (rows.count[g] == 0)
 				continue;
-			pos = host(c, on_device->pos + on_device->start[g], rows.count[g] * sizeof *pos);
+			pos = host(c, on_device->pos + on_device->start[g],
+			    rows.count[g] * sizeof *pos);
 			check(memcmp(pos, rows.pos[g], rows.count[g] * sizeof *pos) == 0,
 			    "%s: layer %u head %u: other positions", when, l, g);
 			free(pos);
@@ -90,7 +92,8 @@ check_list(const struct cache *c, const void *old, const void *new, size_t bytes
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		check(memcmp(a + keep[i] * bytes, b + i * bytes, bytes) == 0, "%s, row %u", what, i);
+		check(memcmp(a + keep[i] * bytes, b + i * bytes, bytes) == 0, "%s, row %u", what,
+		    i);
 	free(a);
 	free(b);
 }
@@ -106,10 +109,10 @@ check_layer(const struct cache *whole, const struct cache *c, uint32_t l, uint32
 
 	for (g = 0; g < a->heads; g++) {
 		check(b->len[g] == count[g], "%u rows", b->len[g]);
-		check_list(c, (char *)a->k + a->start[g] * row, (char *)b->k + b->start[g] * row, row,
-		    keep[g], count[g], "keys");
-		check_list(c, (char *)a->v + a->start[g] * row, (char *)b->v + b->start[g] * row, row,
-		    keep[g], count[g], "values");
+		check_list(c, (char *)a->k + a->start[g] * row, (char *)b->k + b->start[g] * row,
+		    row, keep[g], count[g], "keys");
+		check_list(c, (char *)a->v + a->start[g] * row, (char *)b->v + b->start[g] * row,
+		    row, keep[g], count[g], "values");
 		check_list(c, a->pos + a->start[g], b->pos + b->start[g], sizeof *a->pos, keep[g],
 		    count[g], "positions");
 		for (r = 0; r < R; r++)
@@ -213,7 +216,8 @@ static void
 check_spare_to(const struct model *m)
 {
 	const uint32_t G = m->id.kv_heads, H = m->id.query_heads, rows = 9, few = 2;
-	uint32_t *count = calloc(G, sizeof *count), **keep = calloc(G, sizeof *keep), first[] = { 0, 5 };
+	uint32_t *count = calloc(G, sizeof *count), **keep = calloc(G, sizeof *keep),
+	    first[] = { 0, 5 };
 	struct cache *c = cache_new(m, KV_BF16);
 	uint32_t pos[9] = { 0, 1, 2, 3, 4, 5, 6, 7, 8 }, g, h;
 	const struct ops *o = m->ops;

@@ -183,7 +183,7 @@ test_rope_forms(void)
 static void
 test_harmless(void)
 {
-	struct model m = accept("{'foo':null,'_anything':[1],'image_token_id':7,'pad_token_ids':[1],"
+	struct model m = accept("{'foo':null,'_any':[1],'image_token_id':7,'pad_token_ids':[1],"
 	    "'hidden_dropout':0.1,'resid_pdrop':0.1,'classifier_dropout':0.5,'dropout':0,"
 	    "'initializer_factor':1.0,'router_aux_loss_coef':0.001,'gradient_checkpointing':true,"
 	    "'temperature':0.7,'unsloth_tag':{'a':1},'transformers_weights':'x','pretraining_tp':2,"
@@ -209,11 +209,11 @@ test_windows(void)
 	    "%u", m.position_end);
 	m = accept("{'sliding_window':4096,'use_sliding_window':false}", NULL);
 	CHECK(m.position_end == UINT32_MAX, "switched off: %u", m.position_end);
-	m = accept("{'sliding_window':4096,'layer_types':['full_attention','full_attention']}", NULL);
+	m = accept("{'sliding_window':9,'layer_types':['full_attention','full_attention']}", NULL);
 	CHECK(m.position_end == UINT32_MAX, "no layer slides: %u", m.position_end);
-	m = accept("{'sliding_window':512,'layer_types':['full_attention','sliding_attention']}",
+	m = accept("{'layer_types':['full_attention','sliding_attention'],'sliding_window':9}",
 	    NULL);
-	CHECK(m.position_end == 512, "one layer slides: %u", m.position_end);
+	CHECK(m.position_end == 9, "one layer slides: %u", m.position_end);
 	m = accept("{'model_type':'mistral','architectures':['MistralForCausalLM']}", NULL);
 	CHECK(m.position_end == UINT32_MAX && m.id.window == 4096 &&
 	    kv_layer_window(&m.id, 0) == 4096 && kv_layer_window(&m.id, 15) == 4096,
@@ -233,7 +233,7 @@ test_windows(void)
 	    m.query_scale);
 	m = accept("{" GEMMA3 "'sliding_window':512,'attn_logit_softcapping':null}", NULL);
 	for (l = 0; l < 16; l++)
-		CHECK(kv_layer_window(&m.id, l) == (l == 5 || l == 11 ? 0 : 512), "Gemma 3, layer %u", l);
+		CHECK(kv_layer_window(&m.id, l) == (l % 6 == 5 ? 0 : 512), "Gemma 3, layer %u", l);
 	CHECK(m.id.rope_window_theta == 1e4 && m.id.attention_softcap == 0, "Gemma 3");
 	m = accept("{" GEMMA3 "'rope_local_base_freq':500000.0,'sliding_window_pattern':3}", NULL);
 	CHECK(m.id.rope_window_theta == 0 && kv_layer_window(&m.id, 2) == 0 &&
@@ -288,7 +288,7 @@ test_families(void)
 static void
 test_pass(void)
 {
-	static const char *const names[] = { "foo", "sliding_window", "rope_scaling.odd", "absent.x" };
+	static const char *const names[] = { "foo", "sliding_window", "rope_scaling.odd", "no.x" };
 	unsigned char there[4] = { 0 };
 	const struct overrides pass = { .keys = { names, 4, there } };
 	struct model m;
@@ -342,12 +342,12 @@ listen(void *with, const char *text)
 static void
 test_tokens_that_cannot_come(void)
 {
-	static const struct { const char *patch, *generation; uint32_t bos, n, first; const char *said; }
-	list[] = {
+	static const struct { const char *patch, *generation; uint32_t bos, n, first;
+		const char *said; } list[] = {
 		{ "{'eos_token_id':128256}", NULL, 128000, 0, 0,
-		    "config.json: \"eos_token_id\": 128256 is not a token id below 128256: ignored" },
-		{ "{'eos_token_id':-1}", NULL, 128000, 0, 0, "\"eos_token_id\": -1 is not a token id" },
-		{ "{'bos_token_id':-1}", NULL, UINT32_MAX, 1, 128001, "\"bos_token_id\": -1 is not a token id" },
+		    "config.json: \"eos_token_id\": 128256 is not a token id below 128256: ign" },
+		{ "{'eos_token_id':-1}", NULL, 128000, 0, 0, "\"eos_token_id\": -1 is not a" },
+		{ "{'bos_token_id':-1}", NULL, UINT32_MAX, 1, 128001, "\"bos_token_id\": -1 is" },
 		{ "{'eos_token_id':[7,128256,-1]}", NULL, 128000, 1, 7, "ignored, as are others" },
 		{ "{}", "{'eos_token_id':[128256]}", 128000, 1, 128001,
 		    "generation_config.json: \"eos_token_id\"" },
@@ -364,7 +364,8 @@ test_tokens_that_cannot_come(void)
 		rc = try(list[i].patch, list[i].generation, &m, err, sizeof err);
 		hook.call = NULL;
 		CHECK(rc == MODEL_OK, "%s: %s", list[i].patch, err);
-		CHECK(m.bos == list[i].bos && m.n_eos == list[i].n && (m.n_eos == 0 || m.eos[0] == list[i].first),
+		CHECK(m.bos == list[i].bos && m.n_eos == list[i].n &&
+		    (m.n_eos == 0 || m.eos[0] == list[i].first),
 		    "%s: %u, %u: %u", list[i].patch, m.bos, m.n_eos, m.eos[0]);
 		CHECK(strstr(said, list[i].said) != NULL, "%s: %s", list[i].patch, said);
 	}
@@ -402,7 +403,7 @@ static const struct {
 	{ "{'model_type':'mistral','architectures':null,'mlp_bias':true}", MODEL_EUNSUPPORTED,
 	    "mlp_bias true is not supported" },
 	{ "{'no_rope_layers':[1,0]}", MODEL_EUNSUPPORTED, "no_rope_layers [1,0] is not supported" },
-	{ "{" SMOLLM3 "'no_rope_layers':[1,0]}", MODEL_EINVALID, "no_rope_layers: 2 layers, not 16" },
+	{ "{" SMOLLM3 "'no_rope_layers':[1,0]}", MODEL_EINVALID, "no_rope_layers: 2 layers, " },
 	{ "{" SMOLLM3 "'no_rope_layers':[1,1,0,1,1,1,1,1,1,1,1,1,1,1,1,1]}", MODEL_EUNSUPPORTED,
 	    "only a regular interval is supported (layer 5 does not fit)" },
 	{ "{" PHI3 "'partial_rotary_factor':0.3}", MODEL_EINVALID, "is 19 channels" },
@@ -421,8 +422,8 @@ static const struct {
 	    "hidden_act \"silu\" is not supported" },
 	{ "{" GEMMA3 "'use_bidirectional_attention':true}", MODEL_EUNSUPPORTED,
 	    "use_bidirectional_attention true" },
-	{ "{" GEMMA3 "'rope_parameters':{'full_attention':{},'sliding_attention':{'rope_type':'yarn'}}}",
-	    MODEL_EUNSUPPORTED, "the type of sliding_attention is not" },
+	{ "{" GEMMA3 "'rope_parameters':{'full_attention':{},"
+	    "'sliding_attention':{'rope_type':'yarn'}}}", MODEL_EUNSUPPORTED, "type of sliding_" },
 	{ "{'model_type':'gemma3'}", MODEL_EUNSUPPORTED, "its text part is gemma3_text" },
 	{ "{'sliding_window':'x'}", MODEL_EINVALID, "\"sliding_window\" is not an integer" },
 	{ "{'use_sliding_window':1}", MODEL_EINVALID, "\"use_sliding_window\" is neither" },
@@ -442,7 +443,7 @@ static const struct {
 	{ "{'embedding_multiplier':12}", MODEL_EUNSUPPORTED, "embedding_multiplier 12" },
 	{ "{'attention_multiplier':1}", MODEL_EUNSUPPORTED, "attention_multiplier 1" },
 	{ "{'logits_scaling':8}", MODEL_EUNSUPPORTED, "logits_scaling 8" },
-	{ "{'auto_map':{'AutoModel':'m.M'}}", MODEL_EUNSUPPORTED, "auto_map: the model has its own code" },
+	{ "{'auto_map':{'AutoModel':'m.M'}}", MODEL_EUNSUPPORTED, "auto_map: the model has" },
 	{ "{'auto_map':{'AutoModelForCausalLM':'m.OtherForCausalLM'}}", MODEL_EUNSUPPORTED,
 	    "auto_map: the model has its own code" },
 	{ "{'pruned_heads':{'1':[0]}}", MODEL_EUNSUPPORTED, "pruned_heads {" },
@@ -494,7 +495,7 @@ static const struct {
 	{ "{'rope_theta':'1e4'}", MODEL_EINVALID, "\"rope_theta\" is not a number above 0" },
 	{ "{'rope_theta':0.5}", MODEL_EINVALID, "\"rope_theta\" is 0.5, not 1 to 1e+15" },
 	{ "{'rope_theta':1e-300}", MODEL_EINVALID, "\"rope_theta\" is 1e-300, not 1 to 1e+15" },
-	{ "{'rms_norm_eps':1e300}", MODEL_EINVALID, "\"rms_norm_eps\" is 1e+300, not 1.17549e-38 to 1" },
+	{ "{'rms_norm_eps':1e300}", MODEL_EINVALID, "\"rms_norm_eps\" is 1e+300, not 1.1754" },
 
 	{ "{'-hidden_size':0}", MODEL_EINVALID, "no \"hidden_size\"" },
 	{ "{'hidden_size':null}", MODEL_EINVALID, "no \"hidden_size\"" },
@@ -515,12 +516,11 @@ static const struct {
 	{ "{'attention_bias':'no'}", MODEL_EINVALID,
 	    "\"attention_bias\" is neither true nor false" },
 	{ "{'tie_word_embeddings':1}", MODEL_EINVALID, "\"tie_word_embeddings\" is neither" },
-	{ "{'bos_token_id':'<s>'}", MODEL_EINVALID, "\"bos_token_id\" is not a token id below 128256 "
-	    "(--allow-config bos_token_id ignores it)" },
+	{ "{'bos_token_id':'<s>'}", MODEL_EINVALID, "(--allow-config bos_token_id ignores it)" },
 	{ "{'bos_token_id':[1]}", MODEL_EINVALID, "(--allow-config bos_token_id ignores it)" },
 	{ "{'eos_token_id':[1,'2']}", MODEL_EINVALID, "\"eos_token_id\"" },
-	{ "{'eos_token_id':[" EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT
-	    ",1]}", MODEL_EUNSUPPORTED, "\"eos_token_id\": more than 64 tokens (--allow-config eos_token_id" },
+	{ "{'eos_token_id':[" EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT "," EIGHT ","
+	    EIGHT ",1]}", MODEL_EUNSUPPORTED, "\"eos_token_id\": more than 64 tokens (--al" },
 };
 
 static void
@@ -537,7 +537,7 @@ test_refused(void)
 	}
 	rc = try("{}", "{'eos_token_id':'2'}", &m, err, sizeof err);
 	check_refused("generation", rc, MODEL_EINVALID, err,
-	    "generation_config.json: \"eos_token_id\" is not a token id below 128256 (--allow-config eos");
+	    "generation_config.json: \"eos_token_id\" is not a token id below 128256 (");
 	rc = try("{}", "{", &m, err, sizeof err);
 	check_refused("generation", rc, MODEL_EINVALID, err, "generation_config.json: line 1");
 }
@@ -555,8 +555,8 @@ test_files(void)
 		{ "{} {}", MODEL_EINVALID, "line 1" },
 		{ "[]", MODEL_EINVALID, "not a JSON object" },
 		{ "", MODEL_EINVALID, "/config.json: it is empty: download it again" },
-		{ "{\"a\":\"\\u0000\"}", MODEL_EINVALID, "line 1, column 13: a zero character (\\u0000), which is" },
-		{ "{\"\\u0000\":1}", MODEL_EINVALID, "a zero character (\\u0000), which is not supported" },
+		{ "{\"a\":\"\\u0000\"}", MODEL_EINVALID, "line 1, column 13: a zero character (" },
+		{ "{\"\\u0000\":1}", MODEL_EINVALID, "a zero character (\\u0000), which is not" },
 	};
 	struct model m;
 	char *dir = make_dir(), err[512], path[256], tiny[8];

@@ -1,7 +1,8 @@
 /* model_generate - greedy decoding on the device, against run_tokens() and sample()
  *
- * model_generate DIR, or without DIR the demo model. model_generate_emulated, the same on the emulated
- * GPU, also checks that steps are launches of a graph where they can be, and nowhere else. */
+ * model_generate DIR, or without DIR the demo model. model_generate_emulated, the same on the
+ * emulated GPU, also checks that steps are launches of a graph where they can be, and nowhere
+ * else. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,8 @@ retrieve_from(struct cache *c, int how)
 static void
 evict(struct cache *c, int steady)
 {
-	uint32_t G = c->model->id.kv_heads, list[8][PROMPT + STEPS + MORE], count[8], *keep[8], l, g, i;
+	uint32_t G = c->model->id.kv_heads, list[8][PROMPT + STEPS + MORE], count[8], *keep[8], l,
+	    g, i;
 
 	must(G <= 8, "KV heads");
 	for (l = 0; l < c->model->id.layers; l++) {
@@ -194,8 +196,8 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 		must(run_tokens(m, b, other, &id, 1, NULL, NULL, err, sizeof err) == 0, "token");
 		if (i % 3 == 1)
 			check(generator_logits(r) == 0 && memcmp(a->logits, b->logits,
-			    m->id.vocabulary * sizeof(float)) == 0, "%s: logits after step %u", what,
-			    i);
+			    m->id.vocabulary * sizeof(float)) == 0, "%s: logits after step %u",
+			    what, i);
 		want = sample(&s, b->logits, m->id.vocabulary);
 		check(next == want, "%s: step %u: token %u, not %u", what, i, next, want);
 		between(a, other, i, how & ~EVICTING);  /* that is done */
@@ -258,9 +260,9 @@ test_retrieval(const struct model *m, int gpu)
 	check(decode(m, "fier and overlap", 4, RETRIEVING) == 0, "launched, with overlap");
 }
 
-/* On a GPU some of the steps run eagerly: 0, the first; 5, where a sixteenth row outgrows the capacity
- * of fifteen; 9, after an eviction; 12, after tokens that ran otherwise. With an eviction that keeps
- * as many rows at each step, only 0; and 12, where memory has moved. */
+/* On a GPU some of the steps run eagerly: 0, the first; 5, where a sixteenth row outgrows the
+ * capacity of fifteen; 9, after an eviction; 12, after tokens that ran otherwise. With an eviction
+ * that keeps as many rows at each step, only 0; and 12, where memory has moved. */
 static void
 test(const struct model *m, int gpu)
 {

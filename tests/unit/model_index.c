@@ -1,4 +1,5 @@
-/* model_index - indexes and retrieval whose rows outgrow their capacity, against indexes made at once */
+/* model_index - indexes and retrieval whose rows outgrow their capacity, against indexes made at
+ * once */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +103,8 @@ same_entries(const struct entries *a, const struct entries *b)
 	for (g = 0; g < G; g++) {
 		check(a->len[g] == b->len[g], "%s", __func__);
 		check(memcmp((char *)a->data + a->start[g] * a->bytes,
-		    (char *)b->data + b->start[g] * b->bytes, a->len[g] * a->bytes) == 0, "%s", __func__);
+		    (char *)b->data + b->start[g] * b->bytes, a->len[g] * a->bytes) == 0, "%s",
+		    __func__);
 	}
 }
 
@@ -116,7 +118,8 @@ check_page_labels(const struct layer_index *x)
 	for (g = 0; g < G; g++) {
 		check(l->n[g] == (rows_of(g, STEPS - 1) - 1) / PAGE, "%s", __func__);
 		for (i = 0; i < l->stride; i++)
-			check(l->at[g * l->stride + i] == (i < l->n[g] ? i + 1 : 0), "%s", __func__);
+			check(l->at[g * l->stride + i] == (i < l->n[g] ? i + 1 : 0), "%s",
+			    __func__);
 	}
 }
 
@@ -220,7 +223,8 @@ check_growth(enum retrieve_method method)
 	check(memcmp(grown, once, sizeof once) == 0, "%s", __func__);
 	check(retrieval_chosen(fresh) != NULL, "%s", __func__);
 	check_overlap(&seen, t);
-	check(retrieval_stats(t)->steps == STEPS && retrieval_stats(fresh)->steps == 1, "%s", __func__);
+	check(retrieval_stats(t)->steps == STEPS && retrieval_stats(fresh)->steps == 1, "%s",
+	    __func__);
 	retrieval_free(t);
 	retrieval_free(fresh);
 	index_free(&x);
@@ -255,14 +259,15 @@ check_clusters(void)
 		free_rows(&r);
 	}
 	for (g = 0; g < G; g++) {
-		check(x.end[g] == sink + 3 * rows[g] && x.mean.len[g] == 3 * new[g], "%s", __func__);
+		check(x.end[g] == sink + 3 * rows[g] && x.mean.len[g] == 3 * new[g], "%s",
+		    __func__);
 		for (i = 0; i < x.row_label.stride; i++)
 			check(x.row_label.at[g * x.row_label.stride + i] ==
 			    (i < sink || i >= x.end[g] ? 0 : (i - sink) / rows[g] * new[g] +
 			    labels[g][(i - sink) % rows[g]] + 1), "%s", __func__);
 		for (i = 0; i < 3; i++)
-			check(memcmp((float *)x.mean.k + (x.mean.start[g] + i * new[g]) * E, keys[g],
-			    new[g] * E * sizeof(float)) == 0, "%s", __func__);
+			check(memcmp((float *)x.mean.k + (x.mean.start[g] + i * new[g]) * E,
+			    keys[g], new[g] * E * sizeof(float)) == 0, "%s", __func__);
 	}
 	index_free(&x);
 }

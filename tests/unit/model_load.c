@@ -166,7 +166,8 @@ check_layer(const struct model *m, const struct synth *s, uint32_t l)
 		    y->bk, kv, D },
 		{ "self_attn.v_proj", &y->wv, y->bv, kv, D }, { "self_attn.o_proj", &y->wo,
 		    y->bo, D, q },
-		{ "mlp.gate_proj", &y->ffn.gate, NULL, F, D }, { "mlp.up_proj", &y->ffn.up, NULL, F, D },
+		{ "mlp.gate_proj", &y->ffn.gate, NULL, F, D }, { "mlp.up_proj", &y->ffn.up, NULL, F,
+		    D },
 		{ "mlp.down_proj", &y->ffn.down, NULL, D, F },
 	};
 	char name[96];
@@ -318,8 +319,9 @@ test_tensors(void)
 	s = good;
 	add_spec(&s, 32, 0, "model.layers.0.self_attn.q_norm.weight");
 	refuse("leftover", &s, MODEL_EUNSUPPORTED,
-	    "model.layers.0.self_attn.q_norm.weight: not a tensor of this architecture (a norm of queries): "
-	    "it may change the arithmetic (--allow-tensor 'model.layers.*.self_attn.q_norm.weight' ignores");
+	    "model.layers.0.self_attn.q_norm.weight: not a tensor of this architecture (a norm of "
+	    "queries): it may change the arithmetic (--allow-tensor "
+	    "'model.layers.*.self_attn.q_norm.weight' ignores");
 	s = good;
 	s.bias = 1;
 	refuse("no biases", &s, MODEL_EINVALID, "no tensor model.layers.0.self_attn.q_proj.bias");
@@ -359,7 +361,8 @@ open_with(const struct synth *s, const struct overrides *o, const char *refused)
 	said[0] = '\0';
 	times = 0;
 	synth_write(s, dir, 1);
-	rc = model_open(dir, o, &(struct weights_reading){ .threads = 1 }, &stub, NULL, &m, err, sizeof err);
+	rc = model_open(dir, o, &(struct weights_reading){ .threads = 1 }, &stub, NULL, &m, err,
+	    sizeof err);
 	free(dir);
 	if (refused == NULL)
 		CHECK(rc == MODEL_OK, "%s", err);
@@ -388,8 +391,8 @@ test_harmless(void)
 	}
 	add_spec(&s, 0, 32, "model.layers.0.self_attn.unheard_of");
 	m = open_with(&s, &o, NULL);
-	CHECK(times == 1 && strstr(said, "ignored tensors that are not the model's: 9 (model.embed_positions") !=
-	    NULL, "%u: %s", times, said);
+	CHECK(times == 1 && strstr(said, "ignored tensors that are not the model's: 9 "
+	    "(model.embed_positions") != NULL, "%u: %s", times, said);
 	model_free(m);
 	m = accept(&s, 1);
 	check_model(m, &s);
@@ -399,7 +402,8 @@ test_harmless(void)
 	CHECK(times == 0, "nothing to say: %s", said);
 }
 
-/* One that may have a part is refused, by a name that stands for all layers, unless it is allowed. */
+/* One that may have a part is refused, by a name that stands for all layers, unless it is
+ * allowed. */
 static void
 test_allowed(void)
 {
@@ -430,7 +434,8 @@ test_allowed(void)
 		memset(there, 0, sizeof there);
 		o.tensors = (struct name_list){ at, 2, there };
 		m = open_with(&s, &o, NULL);
-		CHECK(m != NULL && there[1] == 1 && there[0] == 0 && times == 0, "%s: %s", pattern, said);
+		CHECK(m != NULL && there[1] == 1 && there[0] == 0 && times == 0, "%s: %s", pattern,
+		    said);
 		model_free(m);
 	}
 }
@@ -456,7 +461,8 @@ test_tied_head(void)
 	    "lm_head.weight differs from model.embed_tokens.weight");
 	synth_find(&s, "lm_head.weight")->dim[0] = 8;
 	refuse("a small head", &s, MODEL_EINVALID,
-	    "(--allow-tensor lm_head.weight ignores it, --allow-config tie_word_embeddings uses it)");
+	    "(--allow-tensor lm_head.weight ignores it, --allow-config tie_word_embeddings uses "
+	    "it)");
 	synth_find(&s, "lm_head.weight")->dim[0] = s.V;
 
 	/* head <- embedding, within the file: the first and the last tensor */
@@ -483,13 +489,15 @@ test_tied_head(void)
 	free(dir);
 }
 
-/* A head that is another one is passed over, or used, as one says; a tied model may have its embedding
- * under the name of the head alone. */
+/* A head that is another one is passed over, or used, as one says; a tied model may have its
+ * embedding under the name of the head alone. */
 static void
 test_tied_names(void)
 {
-	static const char *const head[] = { "lm_head.weight" }, *const tied[] = { "tie_word_embeddings" };
-	const struct overrides without = { .tensors = { head, 1, NULL } }, with = { .keys = { tied, 1, NULL } };
+	static const char *const head[] = { "lm_head.weight" },
+	    *const tied[] = { "tie_word_embeddings" };
+	const struct overrides without = { .tensors = { head, 1, NULL } },
+	    with = { .keys = { tied, 1, NULL } };
 	struct synth s = synth_small();
 	struct model *m;
 

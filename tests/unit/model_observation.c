@@ -22,7 +22,8 @@ must(int good, const char *what)
 	}
 }
 
-/* Runs texts of so many tokens (0: no more); from number `there` on the queries are on the device. */
+/* Runs texts of so many tokens (0: no more); from number `there` on the queries are on the
+ * device. */
 static void
 observe(struct observation *obs, const struct model *m, const uint32_t *n, int there)
 {
@@ -53,7 +54,8 @@ check_window(const struct model *m, uint32_t window, const uint32_t *n, int ther
 	    "memory");
 	observe(&host, m, n, -1);
 	observe(&device, m, n, there);
-	must(device.on_device && observation_to_host(&device, m) == 0 && !device.on_device, "to the host");
+	must(device.on_device && observation_to_host(&device, m) == 0 && !device.on_device, "to "
+	    "the host");
 	check(host.have == device.have && memcmp(host.pos, device.pos,
 	    host.have * sizeof *host.pos) == 0, "window %u: other positions", window);
 	for (l = 0; l < m->id.layers; l++)
@@ -75,7 +77,8 @@ observe_unstored(struct observation *obs, const struct model *m, const uint32_t 
 	must(ws != NULL && c != NULL && observation_init(obs, m, n) == 0, "memory");
 	must(run_tokens(m, c, ws, ids, 20, NULL, NULL, err, sizeof err) == 0, "run");
 	must((x == NULL ? run_unstored(m, c, ws, ids, n, obs, NULL, err, sizeof err) :
-	    run_unstored_embeddings(m, c, ws, x, n, NULL, obs, NULL, err, sizeof err)) == 0, "unstored");
+	    run_unstored_embeddings(m, c, ws, x, n, NULL, obs, NULL, err, sizeof err)) == 0,
+	    "unstored");
 	check(c->n_tokens == 20 && c->next_position == 20 && c->layer[0].len[0] == 20,
 	    "unstored rows are in the cache");
 	cache_free(c);

@@ -1,4 +1,5 @@
-/* model_prompt_stream - a prompt layer by layer gives the same snapshot as chunk by chunk, byte for byte
+/* model_prompt_stream - a prompt layer by layer gives the same snapshot as chunk by chunk, byte for
+ * byte
  *
  * model_prompt_stream DIR, or without DIR the demo model. */
 #include <stdio.h>

@@ -56,7 +56,8 @@ test_long(void)
 {
 	static struct model m;
 	const struct kv_model start = { .head_width = 4, .rope_theta = 100, .rope_n_factors = 2,
-		.rope_original_max_position = 16, .rope_type = KV_ROPE_LONGROPE, .rope_factors = { 1, 2 } };
+		.rope_original_max_position = 16, .rope_type = KV_ROPE_LONGROPE,
+		.rope_factors = { 1, 2 } };
 	struct kv_model snapshot = start;
 	double freq[2];
 

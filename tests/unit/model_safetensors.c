@@ -120,8 +120,8 @@ test_truncated(void)
 		write_file(dir, "model.safetensors", file, n);
 		snprintf(what, sizeof what, "%zu bytes of %zu", n, size);
 		refuse(what, dir, MODEL_EINVALID, n == 0 ?
-		    "/model.safetensors: it is empty" : n < size - 14 ? "/model.safetensors: truncated" :
-		    n < size ? "are outside of the" : "the tensors end at byte");
+		    "/model.safetensors: it is empty" : n < size - 14 ? "/model.safetensors: "
+		    "truncated" : n < size ? "are outside of the" : "the tensors end at byte");
 	}
 	free(dir);
 }
@@ -313,7 +313,8 @@ test_shards(void)
 	free(dir);
 }
 
-/* One of the same bytes is taken; of different ones that of the index, for who allows it by name. */
+/* One of the same bytes is taken; of different ones that of the index, for who allows it by
+ * name. */
 static void
 test_doubles(void)
 {

@@ -98,7 +98,8 @@ test_every_byte(void)
 		change(dir, at[i]);
 		hash(dir, 2, whole, sampled);
 		CHECK(strcmp(before, whole) != 0, "byte %ld does not count", at[i]);
-		CHECK(at[i] != 5000 || strcmp(sampled_before, sampled) == 0, "samples: %s", sampled);
+		CHECK(at[i] != 5000 || strcmp(sampled_before, sampled) == 0, "samples: %s",
+		    sampled);
 		free(dir);
 	}
 }

@@ -1,10 +1,10 @@
-/* ops.c - every op of ops/ops.h against the same formula in double precision
- * (ops_reference.c)
+/* ops.c - every op of ops/ops.h against the same formula in double precision (ops_reference.c)
  *
- * ops [-v] [-g] [-a] [part ...]: with -v also prints the largest error of each op; with -g only on a
- * GPU, which must be there; with -a in all orders of threads that the emulator has. ops -l prints the
- * names of the parts. This file: the ops that handle one row at a time, and what is refused. Products
- * are in ops_matmul.c, attention is in ops_attend.c, retrieval in ops_choose.c and ops_chosen.c. */
+ * ops [-v] [-g] [-a] [part ...]: with -v also prints the largest error of each op; with -g only on
+ * a GPU, which must be there; with -a in all orders of threads that the emulator has. ops -l prints
+ * the names of the parts. This file: the ops that handle one row at a time, and what is refused.
+ * Products are in ops_matmul.c, attention is in ops_attend.c, retrieval in ops_choose.c and
+ * ops_chosen.c. */
 #include <stdio.h>
 
 #include "cpu/cpu_internal.h"
@@ -89,7 +89,8 @@ test_rope(uint32_t N, uint32_t heads, uint32_t E, uint32_t turned, float factor)
 	int k;
 
 	for (i = 0; i < N; i++)
-		pos[i] = i == 0 ? 0 : i == 1 ? 99999989 : i * 7919 % 1000003;  /* an f32 angle would fail */
+		/* an f32 angle would fail */
+		pos[i] = i == 0 ? 0 : i == 1 ? 99999989 : i * 7919 % 1000003;
 	for (i = 0; i < turned / 2; i++)
 		freq[i] = pow(500000, -2.0 * i / turned);
 	for (at = 0; at < some; at++)
@@ -138,7 +139,8 @@ test_mix(size_t n, float a, float b, int in_place)
 		y[0] = NAN;                             /* is not read */
 	for (i = 0; i < n; i++) {
 		want[i] = (double)a * x[i] + (b == 0 ? 0 : (double)b * y[i]);
-		bound[i] = 1.2e-7 * (fabs((double)a * x[i]) + (b == 0 ? 0 : fabs((double)b * y[i])));
+		bound[i] = 1.2e-7 * (fabs((double)a * x[i]) + (b == 0 ? 0 :
+		    fabs((double)b * y[i])));
 	}
 	new_case();
 	for (k = 0; k < devices; k++) {
@@ -276,12 +278,15 @@ stored(const struct append_case *s)
 static void
 append_on(struct device *d, const struct append_case *s, const double *want)
 {
-	const size_t n = (size_t)s->N * APPEND_HEADS * s->E, bytes = s->all * kv_dtype_size(s->type);
+	const size_t n = (size_t)s->N * APPEND_HEADS * s->E,
+	    bytes = s->all * kv_dtype_size(s->type);
 	const struct ops *o = d->ops;
 	uint64_t start[APPEND_HEADS] = { 0, s->cap, 2 * s->cap };
-	uint32_t len[APPEND_HEADS] = { 0, 1, 2 }, capacity[APPEND_HEADS] = { s->cap, s->cap, s->cap };
+	uint32_t len[APPEND_HEADS] = { 0, 1, 2 }, capacity[APPEND_HEADS] = { s->cap, s->cap,
+	    s->cap };
 	uint32_t pos[APPEND_MOST], round, i, g, *p = calloc(APPEND_HEADS * s->cap, sizeof *p);
-	void *back = calloc(1, bytes), *dk = to_device(d, s->k, n * 4), *dv = to_device(d, s->v, n * 4);
+	void *back = calloc(1, bytes), *dk = to_device(d, s->k, n * 4),
+	    *dv = to_device(d, s->v, n * 4);
 	struct layer_rows c = { .k = to_device(d, back, bytes), .v = to_device(d, back, bytes),
 		.pos = o->alloc(d->dev, APPEND_HEADS * s->cap * 4), .start = start, .len = len,
 		.capacity = capacity, .heads = APPEND_HEADS, .width = s->E, .dtype = s->type };
@@ -304,7 +309,8 @@ append_on(struct device *d, const struct append_case *s, const double *want)
 	o->get(d->dev, p, c.pos, APPEND_HEADS * s->cap * 4);
 	for (g = 0; g < APPEND_HEADS; g++) {
 		verdict(len[g] == g + 2 * s->N, "append: head %u has %u rows", g, len[g]);
-		verdict(p[start[g] + g] == 0 && p[start[g] + g + 2 * s->N - 1] == 100 + 2 * (s->N - 1),
+		verdict(p[start[g] + g] == 0 &&
+		    p[start[g] + g + 2 * s->N - 1] == 100 + 2 * (s->N - 1),
 		    "append: positions of head %u", g);
 	}
 	free(got);
@@ -494,10 +500,13 @@ main(int argc, char *argv[])
 	} part[] = {
 		{ "memory", test_memory_ops }, { "keep", test_compact }, { "ranks", test_keep },
 		{ "rows", test_rows },
-		{ "keys", test_keys }, { "matmul", test_matmuls }, { "bf16", test_bf16 }, { "layer", test_layer },
+		{ "keys", test_keys }, { "matmul", test_matmuls }, { "bf16", test_bf16 },
+		    { "layer", test_layer },
 		{ "between", test_between }, { "step", test_step },
-		{ "chosen", test_chosen }, { "fetch", test_fetch }, { "cpu", test_cpu }, { "attend", test_attention }, { "each", test_each },
-		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose }, { "index", test_indexes },
+		{ "chosen", test_chosen }, { "fetch", test_fetch }, { "cpu", test_cpu },
+		    { "attend", test_attention }, { "each", test_each },
+		{ "mass", test_mass }, { "windows", test_windows }, { "choose", test_choose },
+		    { "index", test_indexes },
 		{ "growth", test_growing },
 		{ "families", test_families },
 	};

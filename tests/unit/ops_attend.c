@@ -34,8 +34,8 @@ attend_to(const struct shape *s, struct cache *c, const float *q)
 			if (lses) {
 				compare(d, f32 ? LSE_DECODE : LSE, what, lse, want_lse, NH);
 			} else {
-				compare(d, s->scale > 2 ? ATTEND_LARGE : f32 ? ATTEND_DECODE : ATTEND,
-				    what, o, want, n);
+				compare(d, s->scale > 2 ? ATTEND_LARGE : f32 ? ATTEND_DECODE :
+				    ATTEND, what, o, want, n);
 				free(o);
 				d->ops->attend(d->dev, out, NULL, &query, &rows);
 				o = from_device(d, out, n);
@@ -66,8 +66,8 @@ test_attend(const struct shape *s)
 	free(q);
 }
 
-/* One row gets nearly all attention, and its value is 0; what the others get, each so little that it
- * is below the least number of f16, is the output. */
+/* One row gets nearly all attention, and its value is 0; what the others get, each so little that
+ * it is below the least number of f16, is the output. */
 static void
 test_sink(void)
 {
@@ -106,14 +106,16 @@ test_refused_queries(void)
 	for (k = 0; k < (size_t)devices; k++)
 		for (i = 0; i < sizeof name / sizeof name[0]; i++) {
 			const struct ops *o = device[k].ops;
-			struct dev *d = o->open(emulated() ? device[k].threads : 0, 1, err, sizeof err);
+			struct dev *d = o->open(emulated() ? device[k].threads : 0, 1, err,
+			    sizeof err);
 			float *x = o->alloc(d, 4096);
 			uint32_t *p = o->alloc(d, 256);
 			struct query query = { .q = x, .pos = p, .N = 1, .H = 1, .window = 7 };
 			struct layer_rows rows = { .k = x, .v = x, .pos = p, .start = start,
 				.len = len, .heads = 1, .width = 2, .dtype = KV_F32 };
 			const struct chosen choice = { .at = p, .stride = 1, .n = n, .rows = 1 };
-			const char *said, *want = "retrieval in sliding-window attention, of 7 positions";
+			const char *said, *want = "retrieval in sliding-window attention, of 7 "
+			    "positions";
 
 			o->clear(d, x, 4096);
 			o->clear(d, p, 256);
@@ -128,8 +130,8 @@ test_refused_queries(void)
 				want = "retrieval for 2 query rows";
 			}
 			said = o->sync(d);
-			verdict(said != NULL && strstr(said, want) != NULL, "%s, %s: \"%s\"", name[i],
-			    device[k].name, said == NULL ? "" : said);
+			verdict(said != NULL && strstr(said, want) != NULL, "%s, %s: \"%s\"",
+			    name[i], device[k].name, said == NULL ? "" : said);
 			o->free(d, x);
 			o->free(d, p);
 			o->close(d);
@@ -159,7 +161,8 @@ static const struct shape decoding[] = {
 	{ 2, 8, 1, 120, 90, KV_F16, 1, RISING | LATE, 0, 0 },
 };
 
-/* Every number of query rows up to DECODE_ROWS, and different numbers of query heads for a KV head */
+/* Every number of query rows up to DECODE_ROWS, and different numbers of query heads for a KV
+ * head */
 static void
 test_decoding(void)
 {
@@ -169,8 +172,9 @@ test_decoding(void)
 	size_t i;
 
 	for (i = 0; i < 4 * COUNT(R); i++) {
-		s = (struct shape){ 1 + i % DECODE_ROWS, 0, 1 + i % 2, widths[i / 2 % 4], 1 + draw(100),
-			type[i % 7 % 3], 1, (i % 2 ? PACKED : 0) | (i % 5 == 4 ? ONE_LONG : 0) |
+		s = (struct shape){ 1 + i % DECODE_ROWS, 0, 1 + i % 2, widths[i / 2 % 4],
+			1 + draw(100), type[i % 7 % 3], 1, (i % 2 ? PACKED : 0) | (i % 5 == 4 ?
+			    ONE_LONG : 0) |
 			(i % 3 < 2 ? LATE : 0), 0, 0 };
 		s.H = R[i % COUNT(R)] * s.G;
 		test_attend(&s);

@@ -114,7 +114,8 @@ test_product(uint32_t N, uint32_t in, uint32_t out, int with_bias, int add)
 		expect_product(&c, c.x, want, bound, 0x1p-8);
 		compare_each(&device[k], MATMUL, what, got, want, bound, ny);
 		few = multiplied(&device[k], &c, 17, c.x, KV_BF16);
-		verdict(memcmp(few, got, (size_t)17 * out * 4) == 0, "%s: 17 rows alone differ", what);
+		verdict(memcmp(few, got, (size_t)17 * out * 4) == 0, "%s: 17 rows alone differ",
+		    what);
 		free(few);
 		if (first != NULL)
 			verdict(memcmp(first, got, ny * 4) == 0, "%s: %d threads differ from one",

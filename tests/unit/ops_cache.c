@@ -1,4 +1,5 @@
-/* ops_cache.c - random caches and queries for the tests of attention, and the shapes that they share */
+/* ops_cache.c - random caches and queries for the tests of attention, and the shapes that they
+ * share */
 #include "tests/unit/ops_cache.h"
 
 #define FAR_AWAY 4294000000u
@@ -29,8 +30,8 @@ place_queries(struct cache *c, const struct shape *s)
 
 	c->qpos = malloc(s->N * sizeof *c->qpos);
 	for (n = 0; n < s->N; n++) {
-		c->qpos[n] = s->N == 1 ? (s->window > 0 ? late : 3 * s->S) : s->form & LATE ? late + n :
-		    s->form & PROMPT ? 2 + s->S - s->N + n : n * step;
+		c->qpos[n] = s->N == 1 ? (s->window > 0 ? late : 3 * s->S) : s->form & LATE ?
+		    late + n : s->form & PROMPT ? 2 + s->S - s->N + n : n * step;
 		if (s->form & FAR)
 			c->qpos[n] += FAR_AWAY;
 	}
@@ -67,7 +68,8 @@ cache_make(struct cache *c, const struct shape *s)
 
 	c->cap = s->S + 3;
 	for (g = 0, c->rows = 0; g < s->G; g++) {
-		c->len[g] = g == 0 ? s->S : g == 2 ? 0 : s->form & ONE_LONG ? g % 2 : draw(s->S + 1);
+		c->len[g] = g == 0 ? s->S : g == 2 ? 0 : s->form & ONE_LONG ? g % 2 :
+		    draw(s->S + 1);
 		c->start[g] = s->form & PACKED ? c->rows : (uint64_t)g * c->cap;
 		c->rows = c->start[g] + (s->form & PACKED ? c->len[g] : c->cap);
 	}

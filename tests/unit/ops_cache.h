@@ -1,8 +1,9 @@
-/* ops_cache.h - random caches and queries for the tests of attention, and the shapes that they share
+/* ops_cache.h - random caches and queries for the tests of attention, and the shapes that they
+ * share
  *
- * Heads are ragged, one may be empty; positions have holes; some queries see nothing; rows
- * of the cache that are not in use hold NaN, so that reading one shows. So do rows that lie far
- * before all windows: attention within a window does no work for them. */
+ * Heads are ragged, one may be empty; positions have holes; some queries see nothing; rows of the
+ * cache that are not in use hold NaN, so that reading one shows. So do rows that lie far before all
+ * windows: attention within a window does no work for them. */
 #ifndef OPS_CACHE_H
 #define OPS_CACHE_H
 
@@ -51,7 +52,8 @@ void cache_free(struct cache *);
 struct ref_rows cache_reference(const struct cache *, const struct shape *);
 /* Queries of the shape, for the reference or, with pointers of a device, for that */
 struct query cache_query(const struct shape *, const float *q, const uint32_t *pos);
-struct layer_rows cache_on_device(struct device *, struct cache *, const struct shape *, int values);
+struct layer_rows cache_on_device(struct device *, struct cache *, const struct shape *,
+    int values);
 void cache_free_rows(struct device *, struct layer_rows *);
 void cache_name(char *what, size_t size, const char *op, const struct shape *);
 

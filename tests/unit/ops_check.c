@@ -95,7 +95,8 @@ static double largest_share[OPS];      /* of the bound: compare_each() */
 /* Where gpu/ is linked, and where the emulator is */
 extern void gpu_force_reference(int) __attribute__((weak));
 extern const int cuda_emulated __attribute__((weak));
-/* The emulator's device that runs threads and blocks in random order; 0 and 1: forwards, backwards */
+/* The emulator's device that runs threads and blocks in random order; 0 and 1: forwards,
+ * backwards */
 enum { RANDOM_ORDER = 2 };
 
 static void
@@ -187,8 +188,8 @@ print_errors(void)
 			    100 * largest_share[op]);
 	for (op = 0; op < OPS; op++)
 		if (largest_error[op] > 0 || largest_share[op] == 0)
-			printf("%-20s largest error %.1e, allowed %.1e (rounding to 16 bits: %.1e)\n",
-			    op_name[op], largest_error[op], tolerance[op],
+			printf("%-20s largest error %.1e, allowed %.1e (rounding to 16 bits: "
+			    "%.1e)\n", op_name[op], largest_error[op], tolerance[op],
 			    fmax(tolerance[op], tolerance_16[op]));
 }
 
@@ -385,9 +386,9 @@ compare_each(struct device *d, enum op op, const char *what, const float *got, c
 	}
 	if (!isnan(largest_share[op]) && !(worst <= largest_share[op]))
 		largest_share[op] = worst;
-	verdict(worst <= 1, "%s, %s %d threads: %.3g of the bound %.2g at %zu of %zu: %.9g, want %.9g",
-	    what, d->name, d->threads, worst, n > 0 ? bound[at] : 0, at, n, n > 0 ? got[at] : 0,
-	    n > 0 ? want[at] : 0);
+	verdict(worst <= 1, "%s, %s %d threads: %.3g of the bound %.2g at %zu of %zu: %.9g, want "
+	    "%.9g", what, d->name, d->threads, worst, n > 0 ? bound[at] : 0, at, n, n > 0 ?
+	    got[at] : 0, n > 0 ? want[at] : 0);
 	same_bytes(d, what, got, n * sizeof *got);
 }
 

@@ -2,10 +2,11 @@
  *
  * Each case runs on every device there is: the CPU with each instruction set it runs, and with
  * products in bf16, with 1, 2 and 3 threads, and GPUs, with their naive kernels only ("cuda naive")
- * and with all. In ops_emulated, which is this test linked with tests/cuda, there is one GPU instead,
- * which runs threads and blocks in random order, or with -a three, one for each order, and no CPU. A
- * case checks three things: the error is within the tolerance of its op; every number of threads, or
- * order of them, gives the same bytes; and, where the case asks with again(), so does a second run. */
+ * and with all. In ops_emulated, which is this test linked with tests/cuda, there is one GPU
+ * instead, which runs threads and blocks in random order, or with -a three, one for each order, and
+ * no CPU. A case checks three things: the error is within the tolerance of its op; every number of
+ * threads, or order of them, gives the same bytes; and, where the case asks with again(), so does a
+ * second run. */
 #ifndef OPS_CHECK_H
 #define OPS_CHECK_H
 
@@ -50,7 +51,8 @@ void compare_each(struct device *, enum op, const char *what, const float *got, 
     const double *bound, size_t n);
 /* ops_bounds.c */
 double score_bound(double n, double magnitude, double loss, int tensor_cores);
-void matmul_bound(double *bound, const double *magnitude, size_t ny, size_t in, enum kv_dtype, int rounds);
+void matmul_bound(double *bound, const double *magnitude, size_t ny, size_t in, enum kv_dtype,
+    int rounds);
 void rope_bound(double *bound, const float *x, const uint32_t *pos, const double *freq, size_t N,
     size_t heads, size_t E);
 double rounded_bound(double bound, double want, enum kv_dtype);

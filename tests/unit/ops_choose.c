@@ -16,7 +16,8 @@ static const char *const reduce_name[] = {
 /* want[i] <- maximum or sum over the R query heads of the softmax of their n scores. A NaN
  * counts as -inf. */
 static void
-ref_group_reduce(double *want, const float *score, size_t stride, size_t n, size_t R, enum reduce how)
+ref_group_reduce(double *want, const float *score, size_t stride, size_t n, size_t R,
+    enum reduce how)
 {
 	double most, sum, p;
 	size_t r, i;
@@ -86,8 +87,8 @@ test_group_reduce(const struct reduce_case *c, enum reduce how)
 	size_t i;
 	int k;
 
-	snprintf(what, sizeof what, "group_reduce %s H %u/%u n %u scale %g%s%s", reduce_name[how], c->H,
-	    c->G, c->n, c->scale, c->in_place ? " in place" : "", c->odd ? " odd" : "");
+	snprintf(what, sizeof what, "group_reduce %s H %u/%u n %u scale %g%s%s", reduce_name[how],
+	    c->H, c->G, c->n, c->scale, c->in_place ? " in place" : "", c->odd ? " odd" : "");
 	for (g = 0; g < c->G; g++)
 		n[g] = g == 0 ? c->n : g == 2 ? 0 : draw(c->n + 1);
 	for (i = 0; i < all && c->odd; i += 1 + draw(20))

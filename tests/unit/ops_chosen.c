@@ -57,8 +57,8 @@ make_cache(struct sample *c, const struct shape *s)
 	}
 }
 
-/* Of every KV head about a third of its entries, but of head 2 none; none or all. The last one is cut
- * where the rows end within it. */
+/* Of every KV head about a third of its entries, but of head 2 none; none or all. The last one is
+ * cut where the rows end within it. */
 static void
 make_choice(struct sample *c, const struct shape *s)
 {
@@ -206,7 +206,8 @@ test_attend_chosen(const struct shape *s)
 		if (d->ops->attend_chosen != NULL) {
 			d->ops->attend_chosen(d->dev, out, &query, &rows, &choice);
 			o = from_device(d, out, n + 16);
-			compare(d, s->scale > 2 ? ATTEND_CHOSEN_LARGE : ATTEND_CHOSEN, what, o, want, n);
+			compare(d, s->scale > 2 ? ATTEND_CHOSEN_LARGE : ATTEND_CHOSEN, what, o,
+			    want, n);
 			verdict(memcmp(o + n, behind, sizeof behind) == 0, "%s, %s: behind the end",
 			    what, d->name);
 			if (s->which == ALL)
@@ -478,7 +479,8 @@ test_chosen(void)
 		{ 8, 1, 128, 5000, 1, SOME, KV_BF16, 1, 0 },      /* cut into pieces */
 		{ 8, 2, 128, 5000, 16, ALL, KV_BF16, 1, 0 },
 		{ 4, 4, 64, 3003, 1, ALL, KV_F16, 1, 0 },
-		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1, 0 },      /* more heads than the decode kernel takes */
+		/* more heads than the decode kernel takes */
+		{ 32, 2, 64, 2000, 1, SOME, KV_BF16, 1, 0 },
 		{ 8, 2, 64, 900, 1, SOME, KV_F32, 30, 0 },        /* logits of several hundred */
 		{ 8, 4, 64, 100, 1, NONE, KV_BF16, 1, 0 },
 		{ 28, 4, 128, 3000, 1, ONE_LONG, KV_BF16, 1, 0 },  /* one list, and few rows else */

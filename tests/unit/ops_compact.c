@@ -60,7 +60,8 @@ make_layer(struct layer *l, const struct shape *s)
 {
 	uint32_t g, i;
 
-	*l = (struct layer){ .row = s->E * kv_dtype_size(s->type), .total = 1, .stride = s->rows + 2 };
+	*l = (struct layer){ .row = s->E * kv_dtype_size(s->type), .total = 1,
+	    .stride = s->rows + 2 };
 	for (g = 0; g < s->G; g++) {
 		l->len[g] = s->rows - (g < s->rows ? g : 0);
 		l->start[g] = l->total;
@@ -131,10 +132,10 @@ check_rows(struct device *d, const struct layer *l, const struct shape *s, const
 	d->ops->get(d->dev, got, on_device, l->total * bytes);
 	for (g = 0; g < s->G; g++)
 		verdict(kept(l, g, got + l->start[g] * bytes, (const char *)was +
-		    l->start[g] * bytes, bytes, 0), "%s: compact, %s of KV head %u of %u, %u of %u rows "
-		    "of %zu bytes", d->name, what, g, s->G, l->count[g], l->len[g], bytes);
-	verdict(untouched(l, s, got, was, bytes), "%s: compact, %s: other rows have changed", d->name,
-	    what);
+		    l->start[g] * bytes, bytes, 0), "%s: compact, %s of KV head %u of %u, %u of %u "
+		    "rows of %zu bytes", d->name, what, g, s->G, l->count[g], l->len[g], bytes);
+	verdict(untouched(l, s, got, was, bytes), "%s: compact, %s: other rows have changed",
+	    d->name, what);
 	free(got);
 }
 
@@ -151,7 +152,8 @@ check_mass(struct device *d, const struct layer *l, const struct shape *s, const
 
 		verdict(kept(l, h / s->R, a, b, sizeof *a, 1) &&
 		    memcmp(a + len, b + len, (l->stride - len) * sizeof *a) == 0,
-		    "%s: compact, mass of query head %u of %u, %u rows", d->name, h, s->G * s->R, len);
+		    "%s: compact, mass of query head %u of %u, %u rows", d->name, h, s->G * s->R,
+		    len);
 	}
 	free(got);
 }
@@ -238,8 +240,8 @@ test_refusals(void)
 		last = o;
 		o->compact(d, &rows, NULL, 0, 1, (uint32_t[]){ 3 },
 		    (uint32_t *[]){ (uint32_t[]){ 0, 1, 2 } });
-		verdict(o->sync(d) != NULL && strcmp(o->sync(d), "keep: 3 of 2 rows of KV head 0") == 0,
-		    "%s: %s", device[k].name, o->sync(d));
+		verdict(o->sync(d) != NULL && strcmp(o->sync(d), "keep: 3 of 2 rows of KV head "
+		    "0") == 0, "%s: %s", device[k].name, o->sync(d));
 		o->close(d);
 	}
 }

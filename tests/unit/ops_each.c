@@ -1,5 +1,5 @@
-/* ops_each.c - attend_each: several calls of attend() and attend_chosen() together are what each is alone,
- * to the byte; where a backend has none, they are made one after the other */
+/* ops_each.c - attend_each: several calls of attend() and attend_chosen() together are what each is
+ * alone, to the byte; where a backend has none, they are made one after the other */
 #include <string.h>
 
 #include "ops/compose.h"

@@ -1,7 +1,7 @@
 /* ops_fetch.c - fetch_chosen and fetch_wait: selected rows that are in host memory, and their slots
  *
- * The oracle keeps which row is in which slot. After each of some steps everything is compared to the
- * byte: the lists, all slots, the rows behind them, and what has been fetched. */
+ * The oracle keeps which row is in which slot. After each of some steps everything is compared to
+ * the byte: the lists, all slots, the rows behind them, and what has been fetched. */
 #include <stdio.h>
 
 #include "tests/unit/ops_check.h"
@@ -78,8 +78,8 @@ free_sample(struct sample *c)
 	free(c->exact);
 }
 
-/* Draws entries, the last one among them where it is not whole, of no more stored rows than slots. Many of them
- * are near the first one, so that some are drawn again in the next step. */
+/* Draws entries, the last one among them where it is not whole, of no more stored rows than slots.
+ * Many of them are near the first one, so that some are drawn again in the next step. */
 static void
 choose(struct sample *c, const struct shape *s)
 {
@@ -95,7 +95,8 @@ choose(struct sample *c, const struct shape *s)
 		for (i = 0; i < entries; i++) {
 			const int last = i + 1 == entries && c->len[g] % u != 0;
 
-			if (s->entry > 0 && !last && i * u < c->stored[g] && left < (c->len[g] % u > 0 ? 2 * u : u))
+			if (s->entry > 0 && !last && i * u < c->stored[g] &&
+			    left < (c->len[g] % u > 0 ? 2 * u : u))
 				continue;
 			if (s->entry > 0 && !last && draw(1 + i / 8) > 1)
 				continue;
@@ -187,23 +188,24 @@ make_call(struct call *a, struct device *d, struct sample *c, const struct shape
 	const size_t all = (size_t)s->G * s->slots * 4;
 
 	*a = (struct call){
-		.rows = { .pos = to_device(d, c->pos, c->rows * 4), .start = c->pos_start, .len = c->len,
-		    .heads = s->G, .width = s->E, .dtype = s->type },
+		.rows = { .pos = to_device(d, c->pos, c->rows * 4), .start = c->pos_start,
+		    .len = c->len, .heads = s->G, .width = s->E, .dtype = s->type },
 		.device_rows = { .k = to_device(d, c->device_k, c->device_rows * c->row),
 		    .v = to_device(d, c->device_v, c->device_rows * c->row),
-		    .pos = to_device(d, c->device_pos, c->device_rows * 4), .start = c->device_start,
-		    .heads = s->G, .width = s->E, .dtype = s->type },
+		    .pos = to_device(d, c->device_pos, c->device_rows * 4),
+		    .start = c->device_start, .heads = s->G, .width = s->E, .dtype = s->type },
 		.f = { .k = pinned(d, c->host_k, (c->offload + 1) * c->row),
 		    .v = pinned(d, c->host_v, (c->offload + 1) * c->row), .start = c->host_start,
 		    .host_count = c->stored, .slots = s->slots, .row = cleared(d, all),
 		    .slot = cleared(d, s->G * c->stride * 4), .stride = c->stride,
-		    .n_new = cleared(d, s->G * 4), .new_row = cleared(d, all), .new_slot = cleared(d, all),
+		    .n_new = cleared(d, s->G * 4), .new_row = cleared(d, all),
+		    .new_slot = cleared(d, all),
 		    .fetched = cleared(d, s->G * sizeof *a->f.fetched) },
-		.chosen = { .at = cleared(d, s->G * c->stride * 4), .stride = c->stride, .n = c->n_entries,
-		    .rows = s->entry },
+		.chosen = { .at = cleared(d, s->G * c->stride * 4), .stride = c->stride,
+		    .n = c->n_entries, .rows = s->entry },
 		.list = { .at = cleared(d, s->G * c->stride * 4), .stride = c->stride, .rows = 1 },
-		.low = { .exact = to_device(d, c->exact, s->G * c->chunks + 1), .n = c->chunks * s->chunk,
-		    .chunk = s->chunk },
+		.low = { .exact = to_device(d, c->exact, s->G * c->chunks + 1),
+		    .n = c->chunks * s->chunk, .chunk = s->chunk },
 	};
 	a->f.to = &a->device_rows;
 	a->list.n = a->n_list;
@@ -212,8 +214,9 @@ make_call(struct call *a, struct device *d, struct sample *c, const struct shape
 static void
 free_call(struct call *a, struct device *d)
 {
-	void *const all[] = { a->rows.pos, a->device_rows.k, a->device_rows.v, a->device_rows.pos, a->f.row, a->f.slot, a->f.n_new,
-		a->f.new_row, a->f.new_slot, a->f.fetched, a->chosen.at, a->list.at, (void *)(uintptr_t)a->low.exact };
+	void *const all[] = { a->rows.pos, a->device_rows.k, a->device_rows.v, a->device_rows.pos,
+		a->f.row, a->f.slot, a->f.n_new, a->f.new_row, a->f.new_slot, a->f.fetched,
+		    a->chosen.at, a->list.at, (void *)(uintptr_t)a->low.exact };
 	size_t i;
 
 	for (i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -272,9 +275,10 @@ test_shape(struct device *d, const struct shape *s)
 		choose(&c, s);
 		ok = run_step(d, &a, &c, s);
 	}
-	verdict(ok && c.fetched[0] > 0 && d->ops->sync(d->dev) == NULL, "%s: %u KV heads of width %u, %s, %u rows, "
-	    "%u slots, entries of %u%s%s: step %u", d->name, s->G, s->E, kv_dtype_name(s->type), s->S, s->slots,
-	    s->entry, s->chunk > 0 ? ", without keys" : "", s->ahead ? ", ahead" : "", i);
+	verdict(ok && c.fetched[0] > 0 && d->ops->sync(d->dev) == NULL, "%s: %u KV heads of width "
+	    "%u, %s, %u rows, %u slots, entries of %u%s%s: step %u", d->name, s->G, s->E,
+	    kv_dtype_name(s->type), s->S, s->slots, s->entry, s->chunk > 0 ? ", without keys" : "",
+	    s->ahead ? ", ahead" : "", i);
 	free_call(&a, d);
 	free_sample(&c);
 }
@@ -295,7 +299,8 @@ test_fetch(void)
 
 	for (k = 0; k < devices; k++) {
 		if (device[k].ops->fetch_chosen == NULL) {
-			verdict(device[k].ops->shares_memory, "%s: no fetch_chosen", device[k].name);
+			verdict(device[k].ops->shares_memory, "%s: no fetch_chosen",
+			    device[k].name);
 			continue;
 		}
 		for (i = 0; i < sizeof shape / sizeof shape[0]; i++)

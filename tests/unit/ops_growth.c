@@ -282,8 +282,8 @@ test_lists(struct device *d, uint32_t n, uint32_t R, uint32_t most)
 		    "%s: launch for %u of %u scores more", d->name, more[i], n);
 		ops_of_lists(d, &plain, score, stride, R, 0);
 		verdict(same_lists(d, &plain, &twin, stride) && d->ops->sync(d->dev) == NULL,
-		    "%s: %u scores, and %u more, at most %u, of %u heads", d->name, n, more[i], most,
-		    R);
+		    "%s: %u scores, and %u more, at most %u, of %u heads", d->name, n, more[i],
+		    most, R);
 	}
 	d->ops->free(d->dev, plain.joint);
 	d->ops->free(d->dev, plain.chosen.at);

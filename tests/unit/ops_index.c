@@ -116,8 +116,8 @@ make_cache(struct cache *c, const struct shape *s, int special)
 	round_to(c->k, s->type, c->rows * s->E);
 }
 
-/* rows of all of them <- those that are in none of have[g] entries, alone: row s is at start[g] + s modulo
- * 2^64. start: [G] */
+/* rows of all of them <- those that are in none of have[g] entries, alone: row s is at start[g] + s
+ * modulo 2^64. start: [G] */
 static void
 keep_last(struct device *d, struct layer_rows *rows, uint64_t *start, const struct cache *c,
     const struct shape *s, const uint32_t *have)
@@ -141,8 +141,8 @@ keep_last(struct device *d, struct layer_rows *rows, uint64_t *start, const stru
 static void
 name_case(char *what, size_t size, const char *op, const struct shape *s)
 {
-	snprintf(what, size, "%s H %u/%u E %u u %u S %u %s%s softcap %g", op, s->H, s->G, s->E, s->u,
-	    s->S, kv_dtype_name(s->type), s->packed ? " packed" : "", s->softcap);
+	snprintf(what, size, "%s H %u/%u E %u u %u S %u %s%s softcap %g", op, s->H, s->G, s->E,
+	    s->u, s->S, kv_dtype_name(s->type), s->packed ? " packed" : "", s->softcap);
 }
 
 /* All entries by the rules: [entries][bytes] */
@@ -172,8 +172,8 @@ entry_bytes(const struct shape *s, int pages)
 	return pages ? 2 * s->E * kv_dtype_size(s->type) : s->E * (4 + s->u / 8);
 }
 
-/* Twice: some rows first, then all; entries of the first time are not made again, and nobody looks at the
- * rows that they have. */
+/* Twice: some rows first, then all; entries of the first time are not made again, and nobody looks
+ * at the rows that they have. */
 static void
 test_pack(const struct shape *s, int pages, int special)
 {
@@ -195,9 +195,10 @@ test_pack(const struct shape *s, int pages, int special)
 		void (*pack)(struct dev *, struct entries *, const struct layer_rows *) =
 		    pages ? d->ops->pack_pages : d->ops->pack_bits;
 		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
-			.start = c.start, .len = len, .heads = s->G, .width = s->E, .dtype = s->type };
-		struct entries e = { .bytes = bytes, .start = c.entry, .len = have, .capacity = c.capacity,
-			.heads = s->G, .width = s->E, .rows = s->u };
+			.start = c.start, .len = len, .heads = s->G, .width = s->E,
+			.dtype = s->type };
+		struct entries e = { .bytes = bytes, .start = c.entry, .len = have,
+			.capacity = c.capacity, .heads = s->G, .width = s->E, .rows = s->u };
 
 		memset(got, PATTERN, c.entries * bytes);
 		e.data = to_device(d, got, c.entries * bytes);
@@ -207,19 +208,22 @@ test_pack(const struct shape *s, int pages, int special)
 		}
 		pack(d->dev, &e, &rows);
 		for (g = 0; g < s->G; g++) {
-			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what, have[g], g);
+			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what,
+			    have[g], g);
 			len[g] = c.len[g];
 		}
 		keep_last(d, &rows, start, &c, s, have);
 		pack(d->dev, &e, &rows);
 		for (g = 0; g < s->G; g++)
-			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what, have[g], g);
+			verdict(have[g] == len[g] / s->u, "%s: %u entries of head %u", what,
+			    have[g], g);
 		d->ops->get(d->dev, got, e.data, c.entries * bytes);
 		for (i = 0; i < c.entries * bytes && got[i] == want[i]; i++)
 			;
 		verdict(i == c.entries * bytes && d->ops->sync(d->dev) == NULL,
 		    "%s%s, %s %d threads: byte %zu of entry %zu is %02x, want %02x", what,
-		    special ? " special" : "", d->name, d->threads, i % bytes, i / bytes, got[i], want[i]);
+		    special ? " special" : "", d->name, d->threads, i % bytes, i / bytes, got[i],
+		    want[i]);
 		d->ops->free(d->dev, e.data);
 		d->ops->free(d->dev, rows.k);
 	}
@@ -311,8 +315,8 @@ bound_scores(double *bound, const double *want, const struct ref_terms *terms, s
 		    t->a * t->most_b, d->rounds) + (s->softcap > 0 ? CAP_ERROR * fabs(want[i]) : 0);
 }
 
-/* At width 256, and of capped scores, which are small beside their terms, only bounds hold; up to 128
- * errors were measured, and may not be more. */
+/* At width 256, and of capped scores, which are small beside their terms, only bounds hold; up to
+ * 128 errors were measured, and may not be more. */
 static void
 compare_scores(struct device *d, enum op op, const char *what, const float *got,
     const double *want, const double *bound, size_t n, const struct shape *s)
@@ -322,13 +326,25 @@ compare_scores(struct device *d, enum op op, const char *what, const float *got,
 		compare(d, op, what, got, want, n);
 }
 
+/* n scores that no op has written */
+static float *
+untouched(size_t n)
+{
+	float *list = malloc(n * sizeof *list);
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		list[i] = UNTOUCHED;
+	return list;
+}
+
 static void
 test_scores(const struct shape *s, enum source from)
 {
 	static const char *const name[] = { "bits_scores", "page_scores", "key_scores" };
 	static const enum op op[] = { BITS_SCORES, PAGE_SCORES, KEY_SCORES };
 	const size_t stride = s->S + 5, n = s->H * stride, bytes = entry_bytes(s, from == PAGES);
-	float *q = floats((size_t)s->H * s->E, s->scale), *list = malloc(n * sizeof *list), *got;
+	float *q = floats((size_t)s->H * s->E, s->scale), *list = untouched(n), *got;
 	double *want = malloc(n * sizeof *want), *bound = malloc(n * sizeof *bound);
 	struct ref_terms *terms = calloc(n, sizeof *terms);
 	uint32_t have[16], g;
@@ -343,8 +359,6 @@ test_scores(const struct shape *s, enum source from)
 	data = pack_by_rule(&c, s, from == PAGES, bytes);
 	for (g = 0; g < s->G; g++)
 		have[g] = c.len[g] / s->u;
-	for (i = 0; i < n; i++)
-		list[i] = UNTOUCHED;
 	score_by_formula(want, terms, stride, from, q, &c, data, s);
 	for (i = 0; i < n; i++)
 		if (want[i] != UNTOUCHED)
@@ -354,14 +368,16 @@ test_scores(const struct shape *s, enum source from)
 	for (k = 0; k < devices; k++) {
 		struct device *d = &device[k];
 		struct layer_rows rows = { .k = to_device_as(d, c.k, s->type, c.rows * s->E),
-			.start = c.start, .len = c.len, .heads = s->G, .width = s->E, .dtype = s->type };
+			.start = c.start, .len = c.len, .heads = s->G, .width = s->E,
+			.dtype = s->type };
 		struct entries e = { .data = to_device(d, data, c.entries * bytes), .bytes = bytes,
-			.start = c.entry, .len = have, .capacity = c.capacity, .heads = s->G, .width = s->E,
-			.rows = s->u };
-		void *dq = to_device(d, q, (size_t)s->H * s->E * 4), *to = to_device(d, list, n * 4);
+			.start = c.entry, .len = have, .capacity = c.capacity, .heads = s->G,
+			.width = s->E, .rows = s->u };
+		void *dq = to_device(d, q, (size_t)s->H * s->E * 4);
+		void *to = to_device(d, list, n * 4);
 
 		for (i = 0; i < 2; i++) {
-			if (i == 1 && from == BITS)     /* of rows with an entry no key is looked at */
+			if (i == 1 && from == BITS)
 				keep_last(d, &rows, start, &c, s, have);
 			score(d, from, to, stride, dq, &e, &rows, s);
 			got = from_device(d, to, n);
@@ -397,8 +413,8 @@ test_refused(void)
 	uint32_t len[1] = { 20 }, have[1] = { 0 }, capacity[1] = { 0 };
 	struct layer_rows rows = { .k = keys, .start = start, .len = len, .heads = 1, .width = 2,
 		.dtype = KV_F32 };
-	struct entries e = { .data = data, .bytes = 12, .start = start, .len = have, .capacity = capacity,
-		.heads = 1, .width = 2, .rows = 16 };
+	struct entries e = { .data = data, .bytes = 12, .start = start, .len = have,
+		.capacity = capacity, .heads = 1, .width = 2, .rows = 16 };
 	static const char *const text[] = { "no room for 1 entries", "2 entries for 20 rows",
 		"14 bytes for 16 rows" };
 	const struct query query = { .q = q, .N = 1, .H = 2 };
@@ -417,8 +433,8 @@ test_refused(void)
 			else
 				device[k].ops->bits_scores(d, list, 40, &query, &e, &rows);
 			said = device[k].ops->sync(d);
-			verdict(said != NULL && strstr(said, text[i]) != NULL, "%s: \"%s\", want \"%s\"",
-			    device[k].name, said == NULL ? "" : said, text[i]);
+			verdict(said != NULL && strstr(said, text[i]) != NULL, "%s: \"%s\", want "
+			    "\"%s\"", device[k].name, said == NULL ? "" : said, text[i]);
 			device[k].ops->close(d);
 		}
 }
@@ -502,8 +518,8 @@ test_indexes(void)
 
 	for (e = 0; e < sizeof E / sizeof E[0]; e++)
 		for (b = 0; b < 4; b++, i++) {
-			s = (struct shape){ heads[i % 6].H, heads[i % 6].G, E[e], u[b], 3 * u[b] + draw(300),
-				type[(e + b) % 3], i % 2, 1, EVEN, 0 };
+			s = (struct shape){ heads[i % 6].H, heads[i % 6].G, E[e], u[b],
+				3 * u[b] + draw(300), type[(e + b) % 3], i % 2, 1, EVEN, 0 };
 			test_pack(&s, 0, 0);
 			test_pack(&s, 0, 1);
 			test_scores(&s, BITS);

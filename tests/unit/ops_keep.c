@@ -264,8 +264,8 @@ test_shape(const struct shape s)
 
 	snprintf(what, sizeof what, "rank_rows of %u x %u heads, %u rows, kernel %u, pool %d, "
 	    "reduce %d, order %d, divisor %u, next %u%s", s.G, s.R, s.n, s.rule.kernel,
-	    (int)s.rule.pool, (int)s.rule.reduce, (int)s.rule.order, s.rule.divisor, s.rule.next_position,
-	    s.rule.whole_layer ? ", whole layer" : "");
+	    (int)s.rule.pool, (int)s.rule.reduce, (int)s.rule.order, s.rule.divisor,
+	    s.rule.next_position, s.rule.whole_layer ? ", whole layer" : "");
 	make_layer(&l, &s);
 	for (k = 0; k < devices; k++)
 		if (device[k].ops->rank_rows != NULL)

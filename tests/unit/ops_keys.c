@@ -1,5 +1,5 @@
-/* ops_keys.c - the scores knorm and keydiff, on devices that make them: on the others the methods of
- * these names run on the host */
+/* ops_keys.c - the scores knorm and keydiff, on devices that make them: on the others the methods
+ * of these names run on the host */
 #include <stdio.h>
 
 #include "tests/unit/ops_check.h"
@@ -95,7 +95,8 @@ static void
 test_shape(struct shape s)
 {
 	const size_t stride = s.rows + 3;
-	double *norm = calloc(s.G * stride, sizeof *norm), *diff = calloc(s.G * stride, sizeof *diff);
+	double *norm = calloc(s.G * stride, sizeof *norm), *diff = calloc(s.G * stride,
+	    sizeof *diff);
 	uint64_t start[MOST_HEADS];
 	uint32_t len[MOST_HEADS], g;
 	size_t n = 1;

@@ -1,4 +1,5 @@
-/* ops_layer.c - project and ffn, and how many kernels a layer is (rope_append: ops_rope_append.c) */
+/* ops_layer.c - project and ffn, and how many kernels a layer is (rope_append:
+ * ops_rope_append.c) */
 #include <stdio.h>
 #include <string.h>
 
@@ -209,7 +210,8 @@ test_ffn(uint32_t N, uint32_t D, uint32_t F, enum kv_dtype in, enum kv_dtype out
 
 /* ---- how many kernels ---- */
 
-/* A layer of 4 query heads and 2 KV heads of width 16 on one device, with a capacity of ROWS rows */
+/* A layer of 4 query heads and 2 KV heads of width 16 on one device, with a capacity of ROWS
+ * rows */
 enum { ROWS = 40, D = 64, E = 16, H = 4, G = 2, ENTRIES = ROWS / 16 };
 
 struct layer {
@@ -318,8 +320,8 @@ retrieve_half(struct device *d, struct layer *l)
 static void
 early_starts(struct device *d, const char *what, unsigned long from, unsigned long want)
 {
-	verdict(cuda_early_starts - from == want, "%s, %s: %lu kernels may start early, want %lu", what,
-	    d->name, cuda_early_starts - from, want);
+	verdict(cuda_early_starts - from == want, "%s, %s: %lu kernels may start early, want %lu",
+	    what, d->name, cuda_early_starts - from, want);
 }
 
 /* rope_append and the logits' GEMV start early behind a GEMV, not behind cuBLAS. The kernel that
@@ -348,8 +350,8 @@ test_early_starts(struct device *d)
 	early_starts(d, "a GEMV behind cuBLAS", from, 0);
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_BF16], NULL, 20, 0);
 	from = cuda_early_starts;
-	d->ops->attend(d->dev, l.xn, NULL, &(struct query){ .q = l.q, .pos = l.pos, .N = 1, .H = H },
-	    &l.rows);
+	d->ops->attend(d->dev, l.xn, NULL, &(struct query){ .q = l.q, .pos = l.pos, .N = 1,
+	    .H = H }, &l.rows);
 	early_starts(d, "attend behind cuBLAS", from, 1);      /* its second kernel */
 	d->ops->matmul(d->dev, l.q, l.x, &l.w[KV_F16], NULL, 20, 0);
 	from = cuda_early_starts;
@@ -385,8 +387,8 @@ test_kernels(struct device *d)
 		kernels(d, "ffn", from, 2);
 	}
 	from = cuda_launches;
-	d->ops->attend(d->dev, l.xn, NULL, &(struct query){ .q = l.q, .pos = l.pos, .N = 1, .H = H },
-	    &l.rows);
+	d->ops->attend(d->dev, l.xn, NULL, &(struct query){ .q = l.q, .pos = l.pos, .N = 1,
+	    .H = H }, &l.rows);
 	kernels(d, "attend", from, 2);
 	from = cuda_launches;
 	retrieve_half(d, &l);

@@ -1,5 +1,5 @@
-/* ops_mass.c - attend_mass, window_mass and lse_merge against double precision, over the shapes that
- * go wrong */
+/* ops_mass.c - attend_mass, window_mass and lse_merge against double precision, over the shapes
+ * that go wrong */
 #include "tests/unit/ops_cache.h"
 
 /* Of one device of each kind a second run must give the same bytes. */
@@ -30,8 +30,9 @@ all_is_given(struct device *d, const char *what, const float *mass, size_t strid
 		}
 		for (i = 0, sum = 0; i < c->len[g]; i++)
 			sum += mass[h * stride + i];
-		verdict(fabs(sum - seeing) <= (s->scale > 2 ? 1e-4 : 2e-6) * seeing, "%s, %s %d threads: head %u of %u "
-		    "queries gives %.9g", what, d->name, d->threads, h, seeing, sum);
+		verdict(fabs(sum - seeing) <= (s->scale > 2 ? 1e-4 : 2e-6) * seeing, "%s, %s %d "
+		    "threads: head %u of %u queries gives %.9g", what, d->name, d->threads, h,
+		    seeing, sum);
 	}
 }
 
@@ -180,8 +181,8 @@ test_attend_mass(const struct shape *s, enum over_queries over)
 	free(want);
 }
 
-/* Shapes at the edges of what kernels take at once: 16 queries, 64, 32 rows, 256; logits that differ
- * so much that a row which gets another's mass shows */
+/* Shapes at the edges of what kernels take at once: 16 queries, 64, 32 rows, 256; logits that
+ * differ so much that a row which gets another's mass shows */
 static const struct shape edges[] = {
 	{ 1, 4, 4, 64, 31, KV_BF16, 1.75f, 0, 0, 0 },
 	{ 8, 8, 2, 128, 32, KV_BF16, 1.75f, 0, 0, 0 },

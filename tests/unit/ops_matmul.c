@@ -18,7 +18,8 @@ magnitudes(const float *x, const float *w, const float *bias, const float *y, si
 
 	for (n = 0; n < N; n++)
 		for (o = 0; o < out; o++) {
-			double sum = (add ? fabs(y[n * out + o]) : 0) + (bias != NULL ? fabs(bias[o]) : 0);
+			double sum = (add ? fabs(y[n * out + o]) : 0) + (bias != NULL ?
+			    fabs(bias[o]) : 0);
 
 			for (i = 0; i < in; i++)
 				sum += fabs((double)x[n * in + i] * w[o * in + i]);
@@ -135,8 +136,9 @@ by_rope(const struct change *c)
 static void
 by_keep(const struct change *c)
 {
-	struct layer_rows rows = { .k = c->x, .pos = (uint32_t *)c->other, .start = (uint64_t[]){ 0 },
-		.len = (uint32_t[]){ 6 }, .heads = 1, .width = 1, .dtype = KV_F32 };
+	struct layer_rows rows = { .k = c->x, .pos = (uint32_t *)c->other,
+		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 6 }, .heads = 1, .width = 1,
+		.dtype = KV_F32 };
 
 	c->ops->compact(c->dev, &rows, NULL, 0, 1, (uint32_t[]){ 1 },
 	    (uint32_t *[]){ (uint32_t[]){ 5 } });
@@ -193,8 +195,8 @@ static void
 by_rope_append(const struct change *c)
 {
 	struct layer_rows to = { .k = c->xn, .v = c->xn, .pos = (uint32_t *)c->other,
-		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 }, .capacity = (uint32_t[]){ ROWS },
-		.heads = 1, .width = WIDTH, .dtype = KV_BF16 };
+		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 0 },
+		.capacity = (uint32_t[]){ ROWS }, .heads = 1, .width = WIDTH, .dtype = KV_BF16 };
 
 	run_rope_append(c->ops, c->dev, &to, c->x, c->other, c->other, c->pos,
 	    &(struct rotary){ c->freq, WIDTH, 1 }, ROWS, 1);

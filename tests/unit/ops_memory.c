@@ -41,8 +41,8 @@ test_pieces(struct device *d, size_t size, size_t piece)
 	free(x);
 }
 
-/* get_side() after event_wait() reads what was on the device at that event, while more work is queued,
- * whatever the number of events since. */
+/* get_side() after event_wait() reads what was on the device at that event, while more work is
+ * queued, whatever the number of events since. */
 static void
 test_get_side(struct device *d, size_t size, unsigned events)
 {
@@ -74,7 +74,8 @@ test_get_side(struct device *d, size_t size, unsigned events)
 static void
 test_get_async(struct device *d, size_t size)
 {
-	unsigned char *x = draw_bytes(size), *other = draw_bytes(size), *on_device = to_device(d, x, size);
+	unsigned char *x = draw_bytes(size), *other = draw_bytes(size), *on_device = to_device(d, x,
+	    size);
 	unsigned char *got = d->ops->host_alloc(d->dev, size + 1);
 	uint64_t event;
 
@@ -82,8 +83,8 @@ test_get_async(struct device *d, size_t size)
 	d->ops->get_async(d->dev, got, on_device, size);
 	event = d->ops->event_record(d->dev);
 	d->ops->put(d->dev, on_device, other, size);
-	verdict(d->ops->event_wait(d->dev, event) == NULL && memcmp(x, got, size) == 0 && got[size] == 99,
-	    "%s: %zu bytes fetched", d->name, size);
+	verdict(d->ops->event_wait(d->dev, event) == NULL && memcmp(x, got, size) == 0 &&
+	    got[size] == 99, "%s: %zu bytes fetched", d->name, size);
 	d->ops->host_free(d->dev, got);
 	d->ops->host_free(d->dev, NULL);
 	d->ops->free(d->dev, on_device);
@@ -112,7 +113,8 @@ test_clear(struct device *d)
 static void
 test_weights(struct device *d, int expected)
 {
-	static const size_t size[] = { 5, (size_t)3 << 20, 4096, ((size_t)7 << 20) + 13, 1, 0, 777 };
+	static const size_t size[] = { 5, (size_t)3 << 20, 4096, ((size_t)7 << 20) + 13, 1, 0,
+	    777 };
 	enum { N = sizeof size / sizeof size[0] };
 	struct dev *dev = open_again(d);
 	unsigned char *x[N], *got;
@@ -166,8 +168,8 @@ test_mem_info(struct device *d)
 	verdict(why == NULL, "%s: a kernel behind that: %s", d->name, why != NULL ? why : "runs");
 	d->ops->free(d->dev, at);
 	d->ops->mem_info(d->dev, &now, &total);
-	verdict(now == before || &cuda_emulated == NULL, "%s: %zu bytes free before 4 MiB, %zu after",
-	    d->name, before, now);
+	verdict(now == before || &cuda_emulated == NULL, "%s: %zu bytes free before 4 MiB, %zu "
+	    "after", d->name, before, now);
 
 	dev = open_again(d);
 	d->ops->expect(dev, 1000000);
@@ -216,13 +218,17 @@ test_again(struct device *d)
 static void
 try_fetch(const struct device *d, struct dev *dev, char *at, void *here)
 {
-	struct layer_rows to = { .k = at, .v = at, .pos = (uint32_t *)at, .start = (uint64_t[]){ 0 },
-		.len = (uint32_t[]){ 5 }, .heads = 1, .width = 8, .dtype = KV_F16 };
+	struct layer_rows to = { .k = at, .v = at, .pos = (uint32_t *)at,
+		.start = (uint64_t[]){ 0 }, .len = (uint32_t[]){ 5 }, .heads = 1, .width = 8,
+		.dtype = KV_F16 };
 	uint32_t *lists = (uint32_t *)(at + 4096);
-	struct offload_slots f = { .k = here, .v = here, .start = (uint64_t[]){ 0 }, .host_count = (uint32_t[]){ 5 },
-		.slots = 2, .to = &to, .row = lists, .slot = lists + 64, .stride = 5, .n_new = lists + 128,
-		.new_row = lists + 192, .new_slot = lists + 256, .fetched = (uint64_t *)(lists + 320) };
-	struct chosen chosen = { lists + 384, 2, (uint32_t[]){ 2 }, 1 }, list = { lists + 448, 2, (uint32_t[]){ 0 }, 1 };
+	struct offload_slots f = { .k = here, .v = here, .start = (uint64_t[]){ 0 },
+		.host_count = (uint32_t[]){ 5 }, .slots = 2, .to = &to, .row = lists,
+		.slot = lists + 64, .stride = 5, .n_new = lists + 128,
+		.new_row = lists + 192, .new_slot = lists + 256,
+		.fetched = (uint64_t *)(lists + 320) };
+	struct chosen chosen = { lists + 384, 2, (uint32_t[]){ 2 }, 1 },
+	    list = { lists + 448, 2, (uint32_t[]){ 0 }, 1 };
 
 	d->ops->put(dev, chosen.at, (uint32_t[]){ 1, 3 }, 8);
 	d->ops->fetch_wait(dev, d->ops->fetch_chosen(dev, &list, &chosen, &to, NULL, &f, 1));
@@ -264,7 +270,8 @@ try_everything(const struct device *d, struct dev *dev)
 static void
 test_scattered(struct device *d, size_t bytes, uint32_t n, uint32_t all)
 {
-	unsigned char *x = draw_bytes(all * bytes), *row = draw_bytes(n * bytes), *got = malloc(all * bytes);
+	unsigned char *x = draw_bytes(all * bytes), *row = draw_bytes(n * bytes),
+	    *got = malloc(all * bytes);
 	uint64_t *at = calloc(all, sizeof *at);
 	char *to = d->ops->alloc(d->dev, all * bytes + bytes % 16);
 	uint32_t i, j;

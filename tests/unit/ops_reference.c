@@ -184,7 +184,8 @@ ref_geglu(double *y, const float *gate, const float *up, size_t n)
 
 	for (i = 0; i < n; i++) {
 		x = gate[i];
-		y[i] = x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x))) *
+		y[i] = x / 2 *
+		    (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x))) *
 		    up[i];
 	}
 }
@@ -212,7 +213,8 @@ static double
 from_half(const unsigned char *p)
 {
 	unsigned h = p[0] + 256u * p[1], exponent = h >> 10 & 31;
-	double x = ldexp((h & 1023) + (exponent > 0 ? 1024 : 0), (exponent > 0 ? (int)exponent : 1) - 25);
+	double x = ldexp((h & 1023) + (exponent > 0 ? 1024 : 0),
+	    (exponent > 0 ? (int)exponent : 1) - 25);
 
 	return h & 0x8000 ? -x : x;
 }

@@ -51,7 +51,8 @@ struct ref_terms {
 /* The terms of the same scores, without 1 / sqrt(E) */
 struct ref_terms ref_bits_terms(const float *q, const unsigned char *entry, size_t u, size_t E,
     size_t i);
-struct ref_terms ref_page_terms(const float *q, const unsigned char *entry, enum kv_dtype, size_t E);
+struct ref_terms ref_page_terms(const float *q, const unsigned char *entry, enum kv_dtype,
+    size_t E);
 struct ref_terms ref_key_terms(const float *q, const float *k, size_t E);
 
 #endif

@@ -79,8 +79,8 @@ rope_append_on(struct device *d, const struct append_plan *p, enum kv_dtype type
 	kv_to_f32(got + q + rows, back, type, rows);
 	o->get(d->dev, at, c.pos, p->all * 4);
 	for (g = 0; g < p->G; g++) {
-		verdict(now.len[g] == p->len[g] + p->N, "rope_append, %s: head %u has %u rows", d->name,
-		    g, now.len[g]);
+		verdict(now.len[g] == p->len[g] + p->N, "rope_append, %s: head %u has %u rows",
+		    d->name, g, now.len[g]);
 		for (n = 0; n < p->N && at[p->start[g] + p->len[g] + n] == pos[n]; n++)
 			;
 		verdict(n == p->N, "rope_append, %s: position of row %u of head %u", d->name, n, g);
@@ -103,8 +103,10 @@ test_rope_append(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_
 {
 	const size_t q = (size_t)N * G * R * E, kv = (size_t)N * G * E;
 	float *x[3] = { floats(q, 2), floats(kv, 2), floats(kv, 2) }, *got;
-	double *rotated = malloc((q + kv) * sizeof *rotated), *freq = malloc((E / 2 + 1) * sizeof *freq);
-	double *want[2], *values = doubles(x[2], kv), *bound = calloc(q + 2 * kv, sizeof *bound), *at[2];
+	double *rotated = malloc((q + kv) * sizeof *rotated),
+	    *freq = malloc((E / 2 + 1) * sizeof *freq);
+	double *want[2], *values = doubles(x[2], kv), *bound = calloc(q + 2 * kv, sizeof *bound),
+	    *at[2];
 	uint32_t *pos = malloc(N * sizeof *pos), i;
 	struct append_plan p;
 	size_t rows;
@@ -137,8 +139,8 @@ test_rope_append(enum kv_dtype type, uint32_t G, uint32_t R, uint32_t E, uint32_
 
 			got = rope_append_on(d, &p, type, G * R, x, pos, freq);
 			if (i == 0)
-				compare_each(d, ROPE_APPEND, "rope_append, queries", got, rotated, bound,
-				    q);
+				compare_each(d, ROPE_APPEND, "rope_append, queries", got, rotated,
+				    bound, q);
 			else
 				compare_each(d, appended_as(type), i == 1 ? "rope_append, keys" :
 				    "rope_append, values", got + q + (i - 1) * rows, want[i - 1],
@@ -271,8 +273,8 @@ test_no_capacity(struct device *d)
 	uint64_t start[2] = { 0, 2 };
 	char err[128];
 	struct dev *dev = d->ops->open(d->threads, 1, err, sizeof err);
-	struct layer_rows c = { .start = start, .len = len, .capacity = capacity, .heads = 2, .width = 2,
-		.dtype = KV_F32 };
+	struct layer_rows c = { .start = start, .len = len, .capacity = capacity, .heads = 2,
+		.width = 2, .dtype = KV_F32 };
 	const char *text;
 	float *x;
 
@@ -288,8 +290,8 @@ test_no_capacity(struct device *d)
 	text = d->ops->sync(dev);
 	verdict(text != NULL && strstr(text, "KV head 1 has 1 rows of 1, no room for 1") != NULL,
 	    "rope_append without capacity, %s: \"%s\"", d->name, text != NULL ? text : "");
-	verdict(len[0] == 0 && len[1] == 1, "rope_append without capacity, %s: rows have become more",
-	    d->name);
+	verdict(len[0] == 0 && len[1] == 1, "rope_append without capacity, %s: rows have become "
+	    "more", d->name);
 	d->ops->free(dev, x);
 	d->ops->close(dev);
 }

@@ -189,8 +189,8 @@ open_small(struct small *s, struct device *d, enum kv_dtype type, uint32_t E)
 	double freq[64];
 	uint32_t i;
 
-	*s = (struct small){ .on = d, .embed = matrix(d, type, V, D), .q = matrix(d, type, H * E, D),
-	    .k = matrix(d, type, G * E, D), .v = matrix(d, type, G * E, D),
+	*s = (struct small){ .on = d, .embed = matrix(d, type, V, D), .q = matrix(d, type, H * E,
+	    D), .k = matrix(d, type, G * E, D), .v = matrix(d, type, G * E, D),
 	    .o = matrix(d, type, D, H * E), .norm = { to_device(d, ones, D * 4), 1e-5f } };
 	s->ffn = (struct ffn){ s->norm, matrix(d, type, F, D), matrix(d, type, F, D),
 	    matrix(d, type, D, F), 0 };
@@ -283,8 +283,8 @@ plain_step(struct small *s, uint32_t position)
 	ops_of_step(s);
 }
 
-/* Captures a step. Returns the graph; 0: none, and len is unchanged. failing: number of the call of the
- * runtime that fails meanwhile; 0: none */
+/* Captures a step. Returns the graph; 0: none, and len is unchanged. failing: number of the call of
+ * the runtime that fails meanwhile; 0: none */
 static uint32_t
 capture_step(struct small *s, uint32_t position, int failing)
 {
@@ -328,7 +328,8 @@ same_small(const struct small *a, const struct small *b)
 	return same && d->ops->sync(d->dev) == NULL;
 }
 
-/* One runs step by step; of its twin one step is captured, and the graph is launched for the others. */
+/* One runs step by step; of its twin one step is captured, and the graph is launched for the
+ * others. */
 static void
 test_launches(struct device *d, enum kv_dtype type, uint32_t E, uint32_t window, float softcap)
 {
@@ -375,8 +376,8 @@ test_no_graph(struct device *d)
 		list[i] = i + 1;
 	open_small(&s, d, KV_F32, 16);
 	at = d->ops->alloc(d->dev, 64 * D * sizeof *at);
-	verdict(!o->graph_launch(d->dev, 0, 0) && !o->graph_end(d->dev, s.pos), "%s: nothing captured",
-	    d->name);
+	verdict(!o->graph_launch(d->dev, 0, 0) && !o->graph_end(d->dev, s.pos), "%s: nothing "
+	    "captured", d->name);
 	plain_step(&s, FIRST);
 	verdict(o->graph_begin(d->dev), "%s: graph_begin", d->name);
 	o->put(d->dev, s.tok, list, 4);

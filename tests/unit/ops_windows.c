@@ -1,8 +1,9 @@
-/* ops_windows.c - attention within a sliding window and of softcapped logits, against double precision
+/* ops_windows.c - attention within a sliding window and of softcapped logits, against double
+ * precision
  *
  * The rows that a query sees then have a first one, too. Windows are about as long as what kernels
- * take at once, or one row, or longer than the text; of KV heads that have lost rows they hold fewer
- * rows than positions, or none. */
+ * take at once, or one row, or longer than the text; of KV heads that have lost rows they hold
+ * fewer rows than positions, or none. */
 #include "tests/unit/ops_cache.h"
 
 static void
@@ -26,8 +27,8 @@ test_grid(void)
 	size_t i;
 
 	for (i = 0; i < COUNT(N) * COUNT(window); i++) {
-		s = (struct shape){ N[i / 7], 0, 1 + i % 3, E[i % 8], N[i / 7] + draw(300), type[i % 3],
-			1, form[(i + i / 7) % 7], window[i % 7], 0 };
+		s = (struct shape){ N[i / 7], 0, 1 + i % 3, E[i % 8], N[i / 7] + draw(300),
+			type[i % 3], 1, form[(i + i / 7) % 7], window[i % 7], 0 };
 		if (s.N == 300)
 			s.G = 1;
 		s.H = (1 + (uint32_t)i % (s.N == 300 ? 3 : 8)) * s.G;
@@ -62,10 +63,13 @@ test_edges(void)
 		{ 300, 1, 1, 24, 2000, KV_F32, 1, EVICTED, 700, 0 },
 		{ 20, 5, 1, 96, 400, KV_BF16, 1, FAR, UINT32_MAX, 0 },
 		{ 3, 2, 2, 64, 100, KV_F16, 1, FAR | EVICTED, 4294000002u, 0 },
-		{ 5, 300, 2, 16, 90, KV_F16, 1, 0, 20, 0 },      /* more heads than a block has rows */
-		{ 5, 6, 3, 1, 90, KV_BF16, 1, PACKED, 33, 0 },   /* the narrowest and the widest head */
+		/* more heads than a block has rows */
+		{ 5, 300, 2, 16, 90, KV_F16, 1, 0, 20, 0 },
+		/* the narrowest and the widest head */
+		{ 5, 6, 3, 1, 90, KV_BF16, 1, PACKED, 33, 0 },
 		{ 3, 2, 1, 1024, 70, KV_BF16, 1, EVICTED, 40, 0 },
-		{ 33, 2, 1, 64, 16, KV_F32, 1, LATE | FIRST, 20, 0 },    /* ends before position 0 */
+		/* ends before position 0 */
+		{ 33, 2, 1, 64, 16, KV_F32, 1, LATE | FIRST, 20, 0 },
 		{ 5, 4, 2, 64, 0, KV_BF16, 1, 0, 9, 0 },         /* no rows at all */
 	};
 	struct shape s;
@@ -79,8 +83,8 @@ test_edges(void)
 	}
 }
 
-/* Caps that logits of about 1 feel, which devices may compute of numbers rounded to 16 bits; those of
- * Gemma 2, 50, and of others, 30, with logits that are larger and in f32 */
+/* Caps that logits of about 1 feel, which devices may compute of numbers rounded to 16 bits; those
+ * of Gemma 2, 50, and of others, 30, with logits that are larger and in f32 */
 static void
 test_caps(void)
 {
@@ -175,8 +179,8 @@ test_whole_text(const struct shape *s)
 			query.window = window[i];      /* no row stands before position 2 */
 			r[i] = results(d, s, &query, &rows);
 			verdict(memcmp(r[i].o, r[0].o, NH * s->E * 4) == 0 &&
-			    memcmp(r[i].lse, r[0].lse, NH * 4) == 0, "%s, %s: attend in a window of %u",
-			    what, d->name, window[i]);
+			    memcmp(r[i].lse, r[0].lse, NH * 4) == 0, "%s, %s: attend in a window "
+			    "of %u", what, d->name, window[i]);
 			verdict(memcmp(r[i].mass, r[0].mass, mass) == 0 &&
 			    memcmp(r[i].window_mass, r[0].window_mass, mass) == 0,
 			    "%s, %s: mass in a window of %u", what, d->name, window[i]);

@@ -145,7 +145,8 @@ golden(const char *name, const struct tokenizer *t, enum back back)
 		encode(name, t, c, "ids", 0, &ids);
 		if (back == RECORDED)
 			recorded(name, t, c, "decoded", 0, &ids);
-		else if (back != NOT && comes_back(name, json_string_value(json_object_get(c, "text"))))
+		else if (back != NOT &&
+		    comes_back(name, json_string_value(json_object_get(c, "text"))))
 			round_trip(name, t, c, back == FORM_C, &ids);
 	}
 	free(ids.ids);

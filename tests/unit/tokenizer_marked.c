@@ -195,7 +195,8 @@ tails_are_those_of_the_whole(const char *folder)
 
 	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		t = open_fixture(folder, names[i]);
-		flags = i == 1 || i == 2 ? 0 : TOK_TEMPLATE;    /* these two end with a token, too */
+		/* these two end with a token, too */
+		flags = i == 1 || i == 2 ? 0 : TOK_TEMPLATE;
 		for (k = 0; k < sizeof(list) / sizeof(list[0]); k++) {
 			snprintf(text, sizeof(text), "%s%s", list[k].head, list[k].tail);
 			whole = encode(t, text, flags);
@@ -204,8 +205,8 @@ tails_are_those_of_the_whole(const char *folder)
 			check(tokenizer_encode(t, list[k].tail, n, tokenizer_behind(t, head.ids,
 			    head.n), &head, err, sizeof(err)) == 0, "%s", err);
 			check(head.n == whole.n && memcmp(head.ids, whole.ids, head.n *
-			    sizeof(*head.ids)) == 0, "%s: \"%s\" behind \"%s\" has other ids than in "
-			    "the whole", names[i], list[k].tail, list[k].head);
+			    sizeof(*head.ids)) == 0, "%s: \"%s\" behind \"%s\" has other ids than "
+			    "in the whole", names[i], list[k].tail, list[k].head);
 			free(whole.ids);
 			free(head.ids);
 		}

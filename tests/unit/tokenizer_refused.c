@@ -81,8 +81,8 @@ static const struct {
 	    " {'type': 'Metaspace', 'replacement': '_'}, {" SPLIT, TOKENIZER_EUNSUPPORTED,
 	    "Metaspace behind ByteLevel" },
 	{ "{" SPLIT, "{'type': 'Punctuation'}, {'type': 'Whitespace'},"
-	    " {'type': 'WhitespaceSplit'}, {'type': 'Digits', 'individual_digits': false}, {" SPLIT, 0,
-	    "" },
+	    " {'type': 'WhitespaceSplit'}, {'type': 'Digits', 'individual_digits': false}, {" SPLIT,
+	    0, "" },
 	{ "'Isolated'", "'Removed'", 0, "" },
 	{ "'Isolated'", "'Torn'", TOKENIZER_EUNSUPPORTED, "behavior Torn" },
 	{ "'invert': false", "'invert': true", 0, "" },
@@ -339,8 +339,8 @@ nothing_left(void)
 	struct ids ids = { 0 };
 	char err[300] = "";
 
-	replaced("{'type': 'NFC'}", "{'type': 'Replace', 'pattern': {'String': 'ab'}, 'content': ''}",
-	    0, "");
+	replaced("{'type': 'NFC'}", "{'type': 'Replace', 'pattern': {'String': 'ab'}, 'content': "
+	    "''}", 0, "");
 	if (tokenizer_open(dir, &t, err, sizeof(err)) != 0)
 		abort();
 	check(tokenizer_encode(t, "abab", 4, 0, &ids, err, sizeof(err)) == 0 && ids.n == 0,

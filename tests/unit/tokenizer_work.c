@@ -17,9 +17,10 @@ open_parts(const char *normalizer, const char *pretok, const char *decoder, cons
     const char *single, struct tokenizer **t, char err[400])
 {
 	char path[100];
-	const char *const part[] = { "{'version': '1.0', 'added_tokens': [", added, "], 'normalizer': ",
-		normalizer, ", 'pre_tokenizer': ", pretok, ", 'post_processor': ", single, ", 'decoder': ",
-		decoder, ", 'model': {'type': 'BPE', 'unk_token': null, 'byte_fallback': false, 'vocab': "
+	const char *const part[] = { "{'version': '1.0', 'added_tokens': [", added, "], "
+		"'normalizer': ", normalizer, ", 'pre_tokenizer': ", pretok, ", 'post_processor': ",
+		single, ", 'decoder': ", decoder, ", 'model': {'type': 'BPE', 'unk_token': null, "
+		    "'byte_fallback': false, 'vocab': "
 		"{'a': 0, 'b': 1, 'a\xe2\x96\x81" "b': 2}, 'merges': []}}" };
 	const char *p;
 	FILE *f;
@@ -68,8 +69,8 @@ encode_all(const char *what, struct tokenizer *t, const char *want)
 	free(ids.ids);
 }
 
-/* Quadratic, cubic and exponential ones, where a word is cut and where a text is normalised; some that
- * PCRE2 makes possessive, so that it goes forward in them and never back */
+/* Quadratic, cubic and exponential ones, where a word is cut and where a text is normalised; some
+ * that PCRE2 makes possessive, so that it goes forward in them and never back */
 static void
 expressions(void)
 {
@@ -82,8 +83,8 @@ expressions(void)
 	for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 		snprintf(split, sizeof(split), "{'type': 'Split', 'pattern': {'Regex': '%s'}, "
 		    "'behavior': 'Isolated', 'invert': false}", list[i]);
-		snprintf(replace, sizeof(replace), "{'type': 'Replace', 'pattern': {'Regex': '%s'}, "
-		    "'content': 'b'}", list[i]);
+		snprintf(replace, sizeof(replace), "{'type': 'Replace', 'pattern': {'Regex': "
+		    "'%s'}, 'content': 'b'}", list[i]);
 		t = must_open("null", split, FUSE, "", "null");
 		encode_all(list[i], t, "steps for each byte");
 		tokenizer_close(t);
@@ -97,7 +98,8 @@ expressions(void)
 static void
 growth(void)
 {
-	static const char one[] = "{'type': 'Replace', 'pattern': {'String': 'a'}, 'content': 'aa'}";
+	static const char one[] = "{'type': 'Replace', 'pattern': {'String': 'a'}, 'content': "
+	    "'aa'}";
 	char all[16 * sizeof(one) + 100] = "{'type': 'Sequence', 'normalizers': [";
 	struct tokenizer *t;
 	int i;
@@ -112,8 +114,8 @@ growth(void)
 	tokenizer_close(t);
 }
 
-/* Added tokens: one that each place of the text is the beginning of, and white space that swallows white
- * space */
+/* Added tokens: one that each place of the text is the beginning of, and white space that swallows
+ * white space */
 static void
 added(void)
 {
@@ -129,8 +131,8 @@ added(void)
 	check(open_parts("null", "null", FUSE, token, "null", &t, err) == TOKENIZER_EUNSUPPORTED &&
 	    strstr(err, "an added token of 60001 bytes: at most 1024") != NULL, "long: %s", err);
 	tokenizer_close(t);
-	snprintf(token, sizeof(token), "{'id': 9, 'content': ' ', 'special': false, 'normalized': false, "
-	    "'lstrip': true, 'rstrip': true, 'single_word': false}");
+	snprintf(token, sizeof(token), "{'id': 9, 'content': ' ', 'special': false, 'normalized': "
+	    "false, 'lstrip': true, 'rstrip': true, 'single_word': false}");
 	memset(text, ' ', SIZE);
 	t = must_open("null", "null", FUSE, token, "null");
 	encode_all("white space", t, NULL);
@@ -147,16 +149,19 @@ made(void)
 	struct tokenizer *t;
 	int i;
 
-	snprintf(decoder, sizeof(decoder), "{'type': 'Sequence', 'decoders': [{'type': 'Metaspace', "
-	    "'replacement': '\xe2\x96\x81', 'prepend_scheme': 'always'}, {'type': 'Replace', "
-	    "'pattern': {'String': 'ab'}, 'content': '%0200d'}]}", 0);
+	snprintf(decoder, sizeof(decoder), "{'type': 'Sequence', 'decoders': [{'type': "
+	    "'Metaspace', 'replacement': '\xe2\x96\x81', 'prepend_scheme': 'always'}, {'type': "
+	    "'Replace', 'pattern': {'String': 'ab'}, 'content': '%0200d'}]}", 0);
 	check(open_parts("null", "null", decoder, "", "null", &t, err) == TOKENIZER_EUNSUPPORTED &&
-	    strstr(err, "Replace behind a Metaspace") != NULL, "longer in front than behind: %s", err);
+	    strstr(err, "Replace behind a Metaspace") != NULL, "longer in front than behind: %s",
+	    err);
 	tokenizer_close(t);
-	strcpy(long_list, "{'type': 'TemplateProcessing', 'single': [{'Sequence': {'id': 'A', 'type_id': 0}}");
+	strcpy(long_list, "{'type': 'TemplateProcessing', 'single': [{'Sequence': {'id': 'A', "
+	    "'type_id': 0}}");
 	for (i = 0; i < 257; i++)
 		strcat(long_list, ", {'SpecialToken': {'id': 'a', 'type_id': 0}}");
-	strcat(long_list, "], 'pair': [], 'special_tokens': {'a': {'id': 'a', 'ids': [0], 'tokens': ['a']}}}");
+	strcat(long_list, "], 'pair': [], 'special_tokens': {'a': {'id': 'a', 'ids': [0], "
+	    "'tokens': ['a']}}}");
 	check(open_parts("null", "null", FUSE, "", long_list, &t, err) == TOKENIZER_EUNSUPPORTED &&
 	    strstr(err, "more than 256 tokens around a text") != NULL, "a long template: %s", err);
 	tokenizer_close(t);
