@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """How many of the rows that a step reads the step before has read, too, for each budget.
 
-    experiments/adjacent_overlap.py -m MODEL --head DIR --runs runs.jsonl --table out.md TASK.jsonl ...
+    experiments/adjacent_overlap.py -m MODEL --head DIR --runs runs.jsonl --table out.md \
+        TASK.jsonl ...
 
 The tokens of an answer are forced behind the prompt, so that all methods choose for the same steps:
 kv-decode --retrieve --force --json. It is figure 6 (b) of SpeContext; agreement.md says how to read
@@ -88,8 +89,9 @@ def md_lines(found, options):
     whole = list(found)[-1][0]
     names = list(dict.fromkeys(key[2] for key in found))
     yield "Of the rows that a step reads, the share that the step before has read, in %: mean " \
-          "over questions [95 % interval], of the layers that retrieve; in brackets the least and " \
-          "the greatest of a layer. new: rows that the step before has not read, in % of all rows."
+          "over questions [95 % interval], of the layers that retrieve; in brackets the least " \
+          "and the greatest of a layer. new: rows that the step before has not read, in % of " \
+          "all rows."
     yield ""
     heads = [text for one in options.budgets for text in (f"{one} rows", "new")]
     rows = []

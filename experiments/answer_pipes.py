@@ -1,5 +1,6 @@
-"""What score_agreement.py, retrieval_recall.py, adjacent_overlap.py and tsp_distance.py share: pipelines over each
-question of a task (answer_pipes.sh), and results that a second run goes on with."""
+"""What score_agreement.py, retrieval_recall.py, adjacent_overlap.py and tsp_distance.py share:
+pipelines over each question of a task (answer_pipes.sh), and results that a second run goes on
+with."""
 
 import argparse
 import hashlib

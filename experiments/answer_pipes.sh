@@ -1,8 +1,11 @@
 #!/bin/sh
-# Pipelines about what an answer looks at: score_agreement.py, retrieval_recall.py and adjacent_overlap.py run this file for each question, with the options of
-# examples/methods/common.sh. $PIPES is shell text. Besides the functions of common.sh it sees those below; snapshots go to standard output.
+# Pipelines about what an answer looks at: score_agreement.py, retrieval_recall.py and
+# adjacent_overlap.py run this file for each question, with the options of
+# examples/methods/common.sh. $PIPES is shell text. Besides the functions of common.sh it sees those
+# below; snapshots go to standard output.
 #
-# The answer is the full cache's, up to -n tokens and -S text, or the ids of the file that $GIVEN names.
+# The answer is the full cache's, up to -n tokens and -S text, or the ids of the file that $GIVEN
+# names.
 # shellcheck source=../examples/methods/common.sh
 . "$KVPIPE_METHODS/common.sh"
 
@@ -56,7 +59,8 @@ see() {
 # drafted RATE: with the queries of a draft and the last 8 of the prompt, as laq.sh has them
 drafted() {
 	full >"$work/whole.kv"
-	kv-score --method snapkv --window 32 --kernel 7 --pool max "$work/whole.kv" | kv-evict --rate "$1" |
+	kv-score --method snapkv --window 32 --kernel 7 --pool max "$work/whole.kv" |
+		kv-evict --rate "$1" |
 		kv-decode -q -m "$model" -n 8 --ids >"$work/draft.ids"
 	kv-observe -q -m "$model" --ids-from "$work/draft.ids" --keep-window 8 "$work/whole.kv"
 }
@@ -67,7 +71,8 @@ looked_ahead() {
 	full | kv-observe -q -m "$model" --lookahead "$adapter"
 }
 
-# method_seen METHOD: the snapshot that a script of examples/methods lets the model answer from, with the queries of the answer
+# method_seen METHOD: the snapshot that a script of examples/methods lets the model answer from,
+# with the queries of the answer
 method_seen() {
 	sh "$here/$1.sh" -i -m "$model" -r "$rate" ${cache:+-c "$cache"} -o "$work/$1.kv" "$prompt"
 	see "$(answer_ids)" "$work/$1.kv"

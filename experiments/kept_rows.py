@@ -79,7 +79,8 @@ def check_positions(path, snapshot):
 
 def refuse_positions(path):
     raise TaskError(f"{path}: its positions are not those of the text (kv-evict --positions "
-                    "compact, or GemFilter): it is not known which tokens its rows are", UNSUPPORTED)
+                    "compact, or GemFilter): it is not known which tokens its rows are",
+                    UNSUPPORTED)
 
 
 def edges(tokens, bins):

@@ -5,10 +5,10 @@
 
 A row of pictures for each model and length, over all tasks, or with --tasks for each task; what is
 the same for all methods and rates, or nearly, has no picture. The form is that of the name (.svg,
-.png, .pdf). An open mark stands for more rows than were asked for. The dashed lines are the full cache's score
-(grey) and 90 % of it (red), where critical.py looks for the least cost. Bars are the 95 %
-intervals of the table. Instead of the score there is the nll of the right answer (less is better)
-with --nll, and where there is no score.
+.png, .pdf). An open mark stands for more rows than were asked for. The dashed lines are the full
+cache's score (grey) and 90 % of it (red), where critical.py looks for the least cost. Bars are the
+95 % intervals of the table. Instead of the score there is the nll of the right answer (less is
+better) with --nll, and where there is no score.
 """
 
 import argparse

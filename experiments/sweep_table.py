@@ -11,7 +11,8 @@ RUN = ("method", "rate")
 SHARES = ("kept", "footprint", "memory", "peak", "read")
 SECONDS = ("keep_seconds", "answer_seconds")
 LIKELY = ("nll", "nll_low", "nll_high", "top1")
-COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, "compute", *LIKELY, *SECONDS, "asked")
+COLUMNS = (*GROUP, *RUN, "n", "score", "low", "high", *SHARES, "compute", *LIKELY, *SECONDS,
+           "asked")
 OPTIONAL = (*LIKELY, "compute", "asked")        # that a table need not have
 EXCEEDING = "more rows than were asked for: some are kept in any case"
 

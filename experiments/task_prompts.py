@@ -87,7 +87,8 @@ class Tokenizer:
         return len(self.prompt_ids(record))
 
     def text_ids(self, text, behind=False):
-        """The ids of a text without what a template puts around it; behind: as it continues another."""
+        """The ids of a text without what a template puts around it; behind: as it continues
+        another."""
         command = ["kv-tokenize", "-q", "-m", self.model, "--plain",
                    "--continue" if behind else "--no-template"]
         return ids_of(call(command, text))

@@ -37,10 +37,11 @@ SMOLLM = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trai
           "Face<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n")
 
 WORDS = """anchor basket candle dragon engine falcon garden harbor island jacket kettle lantern
-marble needle orchid pepper quarry ribbon saddle temple umbrella velvet walnut yellow zipper""".split()
-SURNAMES = """Abernathy Bancroft Caldwell Dunmore Eastwood Fairbanks Galloway Hathaway Ingram Jennings
-Kensington Lockhart Merriweather Northcote Ogilvie Pemberton Quimby Rutherford Sedgwick Thornton
-Underhill Vandermeer Whitaker Yardley Zimmerman""".split()
+marble needle orchid pepper quarry ribbon saddle temple umbrella velvet walnut yellow
+zipper""".split()
+SURNAMES = """Abernathy Bancroft Caldwell Dunmore Eastwood Fairbanks Galloway Hathaway Ingram
+Jennings Kensington Lockhart Merriweather Northcote Ogilvie Pemberton Quimby Rutherford Sedgwick
+Thornton Underhill Vandermeer Whitaker Yardley Zimmerman""".split()
 PLACES = """Aldermoor Brindleford Castlewick Dunharrow Elmsworth Fernhollow Glenbarrow Hartsmere
 Kingsbourne Larkfield Millbrook Netherby Oakhampton Penrose Ravenglass Stonebridge Thistleton
 Wexcombe""".split()
@@ -120,8 +121,8 @@ def make_clause(rng):
     return [sentence.format(place)], question, lead, place
 
 
-# Each returns what is inserted, the question, the first words of the answer, and the answer. What is
-# asked for stands in the first of the inserted paragraphs.
+# Each returns what is inserted, the question, the first words of the answer, and the answer. What
+# is asked for stands in the first of the inserted paragraphs.
 KINDS = {
     "needle": make_needle, "multikey": make_multikey, "multivalue": make_multivalue,
     "passkey": make_passkey, "table": make_table, "directory": make_directory,
@@ -219,7 +220,8 @@ def read_template(parser, args):
 
 def parse():
     parser = argparse.ArgumentParser(
-        description="write held-out documents for compare.sh -d", epilog="kinds: " + " ".join(KINDS))
+        description="write held-out documents for compare.sh -d",
+        epilog="kinds: " + " ".join(KINDS))
     parser.add_argument("-m", "--model", required=True, help="model folder, whose tokens count")
     parser.add_argument("-o", "--out", required=True, help="folder, made when it is not there")
     parser.add_argument("-n", type=int, default=60, help="how many documents (60)")
@@ -264,7 +266,8 @@ def main():
         name = f"{i + 1:04}-{kind}"
         write(os.path.join(args.out, name + ".txt"), prompt)
         write(os.path.join(args.out, name + ".answer"), answer + "\n")
-        manifest.append(f"{name}\t{kind}\t{int(lead)}\t{depth:.2f}\t{tokens}\t{source}\t{args.seed}")
+        manifest.append(f"{name}\t{kind}\t{int(lead)}\t{depth:.2f}\t{tokens}\t{source}"
+                        f"\t{args.seed}")
     write(os.path.join(args.out, "manifest.tsv"), "\n".join(manifest) + "\n")
 
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Trains a retrieval head for kv-decode --retrieve specontext (SpeContext), and says what it is worth.
+"""Trains a retrieval head for kv-decode --retrieve specontext (SpeContext), and says what it is
+worth.
 
 usage: retrieval_head.py MODEL --out FOLDER [options]
 
-Texts are documents of this machine with facts in them and questions about these (lookahead_data.py).
-The model runs each once; the head learns, for every KV head, the mean over the layers of the greatest
-weight among its query heads, without the first and the last tokens, which are always read. FOLDER gets
-config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts that nobody trained with,
-recall.tsv: for each budget the share of the truly best rows of each layer and KV head that one choice
-for all layers holds, and their share of the attention, beside other choices.
+Texts are documents of this machine with facts in them and questions about these
+(lookahead_data.py). The model runs each once; the head learns, for every KV head, the mean over the
+layers of the greatest weight among its query heads, without the first and the last tokens, which
+are always read. FOLDER gets config.json and model.safetensors (kv-head(5)), curve.tsv and, of texts
+that nobody trained with, recall.tsv: for each budget the share of the truly best rows of each layer
+and KV head that one choice for all layers holds, and their share of the attention, beside other
+choices.
 
 checkpoint.pt, in FOLDER too, is replaced every --save-every steps, and lessons/ has what the model
 made of each text until the head is done. --resume goes on from there, and gives the same bytes as a
@@ -75,7 +77,8 @@ def loss_of(head, lesson, embedded):
     found = found.masked_fill(far_or_near(asks, len(embedded)) | hidden(asks, len(embedded)), -1e9)
     found = found.log_softmax(-1)
     target = lesson.target.float()
-    return -(target * found).sum(-1).mean() + (target * target.clamp_min(1e-12).log()).sum(-1).mean()
+    entropy = (target * target.clamp_min(1e-12).log()).sum(-1).mean()
+    return entropy - (target * found).sum(-1).mean()
 
 
 # ---- what it is worth ----
@@ -88,8 +91,8 @@ def choose(scores, budget, always):
 
 
 class Judge:
-    """Choices of one text, compared with what each layer would have read. Rows that a token does not
-    see are in no choice, since their scores are the least."""
+    """Choices of one text, compared with what each layer would have read. Rows that a token does
+    not see are in no choice, since their scores are the least."""
 
     def __init__(self, choices, counts, rows):
         self.choices, self.counts, self.rows = choices, counts, rows
@@ -143,7 +146,8 @@ def judge(head, model, texts, layers):
     lines = ["choice\tbudget\ttokens\tlayer\thead\trecall\tmass"]
     for (name, budget, part, layer, g), (n, recall, mass) in counts.items():
         if n:
-            lines.append(f"{name}\t{budget}\t{part}\t{layer}\t{g}\t{recall / n:.4f}\t{mass / n:.4f}")
+            lines.append(f"{name}\t{budget}\t{part}\t{layer}\t{g}\t{recall / n:.4f}"
+                         f"\t{mass / n:.4f}")
     return "\n".join(lines) + "\n", counts
 
 
@@ -350,7 +354,8 @@ def main():
     parser = argparse.ArgumentParser(description="train a retrieval head, and say what it is worth")
     parser.add_argument("model", help="model folder")
     parser.add_argument("--out", required=True, help="folder of the head")
-    parser.add_argument("--alone", action="store_true", help="a head of embeddings, without features")
+    parser.add_argument("--alone", action="store_true",
+                        help="a head of embeddings, without features")
     parser.add_argument("--layers", help="three layers that features come from (2, L/2, L-3)")
     parser.add_argument("--count", type=int, default=120, help="texts (120)")
     parser.add_argument("--lengths", default="1000,2000,3000,4000", help="of the texts, in tokens")
@@ -358,7 +363,8 @@ def main():
     parser.add_argument("--asks", type=int, default=192, help="tokens of each text that ask (192)")
     parser.add_argument("--steps", type=int, default=800, help="one text each (800)")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--power", type=float, default=1.0, help="of the weights, less than 1: flatter (1)")
+    parser.add_argument("--power", type=float, default=1.0,
+                        help="of the weights, less than 1: flatter (1)")
     parser.add_argument("--judge", type=int, default=8, help="held-out texts (8)")
     parser.add_argument("--recipe", choices=("texts", "demo"), default="texts")
     parser.add_argument("--texts", help="folder of *.txt files instead of this machine's texts")

@@ -1,9 +1,9 @@
 """The retrieval head of SpeContext, the model that it learns from, and the texts.
 
-SpeContext (2025), section 4.3, takes the draft layer of EAGLE-3, prunes it to norms and projections of
-queries and keys, and lets its attention weights choose what every layer reads (kv-head(5) has the
-formulas). A draft is trained to guess tokens; here the head is trained for what it is used for: its
-weights are to be those of the model's own attention, taken over all layers.
+SpeContext (2025), section 4.3, takes the draft layer of EAGLE-3, prunes it to norms and projections
+of queries and keys, and lets its attention weights choose what every layer reads (kv-head(5) has
+the formulas). A draft is trained to guess tokens; here the head is trained for what it is used for:
+its weights are to be those of the model's own attention, taken over all layers.
 
 Letters: L layers, H query heads, G KV heads, R = H/G, E head width, D model width, T tokens of a
 text, P sampled positions, whose tokens ask.
@@ -22,8 +22,8 @@ FEATURES = 3
 
 
 class Head(torch.nn.Module):
-    """q = W_q [e; f], k = W_k [e; f]: e the normed embedding of a token, f the normed fc of what the
-    residual stream of the token before is in front of three layers; alone: e only."""
+    """q = W_q [e; f], k = W_k [e; f]: e the normed embedding of a token, f the normed fc of what
+    the residual stream of the token before is in front of three layers; alone: e only."""
 
     def __init__(self, model, layers, alone=False, seed=1):
         super().__init__()

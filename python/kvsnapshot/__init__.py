@@ -6,7 +6,7 @@
 
 	kvsnapshot.save_scores('x.npy', scores)    for kv-score --from
 	kvsnapshot.save_rows('x.rows', positions)  for kv-evict --rows
-	kvsnapshot.stage(score, 'mine')            a program that is a stage of a pipe, as kv-score is
+	kvsnapshot.stage(score, 'mine')            a program for a pipe, as kv-score is
 
 kvpipe(7), "A method in another language", has an example. Needs NumPy and nothing else. It reads
 and checks every rule of kv-snapshot(5) without libkvfile."""
@@ -20,8 +20,8 @@ __all__ = ['Bad', 'Layer', 'Snapshot', 'Unsupported', 'read', 'save_rows', 'save
            'score_stream', 'stage']
 __version__ = '0.1.0'
 
-# Names of the modules that need NumPy, which takes longer to load than a small snapshot to be read and
-# checked: it is loaded when one of them is first asked for.
+# Names of the modules that need NumPy, which takes longer to load than a small snapshot to be read
+# and checked: it is loaded when one of them is first asked for.
 _WITH_NUMPY = {'arrays': ('Layer', 'Snapshot', 'read'), 'given': ('save_rows', 'save_scores'),
                'pipe': ('score_stream', 'stage')}
 

@@ -1,8 +1,8 @@
 """A snapshot as NumPy arrays.
 
-Letters: L layers, G KV heads, H query heads, R = H/G, E head width, T tokens, V vocabulary; S rows of
-a KV head, W observation queries, K of these that are of tokens which are not stored. What belongs to
-rows is a list with an array for each KV head, since KV heads may have different rows."""
+Letters: L layers, G KV heads, H query heads, R = H/G, E head width, T tokens, V vocabulary; S rows
+of a KV head, W observation queries, K of these that are of tokens which are not stored. What
+belongs to rows is a list with an array for each KV head, since KV heads may have different rows."""
 
 import sys
 from functools import cached_property
@@ -97,8 +97,9 @@ class Layer:
         return None if self._raw.scores is None else self._raw.scores.label
 
     def attention(self, g):
-        """f32 [R][W][S]: the attention that the observation queries of the query heads of KV head g pay
-        to its rows: a softmax for each query over the rows that it sees, and the own keys that it sees."""
+        """f32 [R][W][S]: the attention that the observation queries of the query heads of KV head g
+        pay to its rows: a softmax for each query over the rows that it sees, and the own keys that
+        it sees."""
         R, keys = self.model['query_heads'] // self.model['kv_heads'], self.keys[g]
         queries, at = self.queries[g * R:(g + 1) * R], self.query_positions.astype(np.int64)
         rows, own = len(keys), self.own_keys[g]
@@ -125,14 +126,16 @@ class Snapshot:
         self.next_position = snapshot.head['next_position']
         self.tokens = np.asarray(snapshot.tokens.view)                                  # [T] u32
         self.layers = [Layer(snapshot, i) for i in range(len(snapshot.layers))]
-        self.logits = None if snapshot.logits is None else np.asarray(snapshot.logits.view)  # [V] f32
+        # [V] f32
+        self.logits = None if snapshot.logits is None else np.asarray(snapshot.logits.view)
         self.events = snapshot.events           # the log, a sequence of content.Event; None: none
-        self.provenance = snapshot.provenance   # a dict for each program that wrote it, oldest first
+        # a dict for each program that wrote it, oldest first
+        self.provenance = snapshot.provenance
 
 
 def read(file):
-    """Reads a snapshot: a path, '-' for standard input, or a binary file object. Bad: it is damaged,
-    or no snapshot."""
+    """Reads a snapshot: a path, '-' for standard input, or a binary file object. Bad: it is
+    damaged, or no snapshot."""
     if hasattr(file, 'read'):
         return Snapshot(container.read(file))
     if file == '-':

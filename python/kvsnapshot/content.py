@@ -186,7 +186,8 @@ def ascending(positions, end, where):
 
 def whole(digits):
     """An integer of JSON, in the 64 bits that every reader has."""
-    need(len(digits) <= 20 and -1 << 63 <= int(digits) < 1 << 63, f'JSON: {digits[:40]} is beyond 64 bits')
+    need(len(digits) <= 20 and -1 << 63 <= int(digits) < 1 << 63,
+         f'JSON: {digits[:40]} is beyond 64 bits')
     return int(digits)
 
 
@@ -212,7 +213,8 @@ def check_depth(text):
     depth = 0
     for c in re.finditer(rb'[][{}]', re.sub(rb'"(?:[^"\\]|\\.)*"?', b'', text, flags=re.S)):
         depth += 1 if c[0] in b'[{' else -1
-        need(depth <= JSON_DEPTH, f'JSON: more than {JSON_DEPTH} objects and lists inside each other')
+        need(depth <= JSON_DEPTH,
+             f'JSON: more than {JSON_DEPTH} objects and lists inside each other')
 
 
 def parse_json(text):
@@ -288,7 +290,8 @@ ROPE_TYPE_KEYS = {
 # there only where they say something
 SPARE_MODEL_KEYS = {
     'attention_multiplier': real_not_0, 'embedding_multiplier': real_not_0,
-    'logits_scaling': real_not_0, 'residual_multiplier': real_not_0, 'mlp_bias': lambda v: v is True,
+    'logits_scaling': real_not_0, 'residual_multiplier': real_not_0,
+    'mlp_bias': lambda v: v is True,
     'attention_softcap': lambda v: real(v) and v > 0, 'logits_softcap': lambda v: real(v) and v > 0,
     'weights_rule': count(2, 2), 'window': count(1, (1 << 32) - 1),
     'whole_layers': lambda v: type(v) is list and v != [] and all(map(count(0, 4095), v)) and
@@ -563,7 +566,8 @@ PARSERS = {
     'oBSq': parse_queries, 'mASS': parse_mass, 'pAID': parse_paid, 'sCOR': parse_scores,
     'KEYS': parse_tensor('keys'),
     'VALS': parse_tensor('values'), 'LGTS': parse_logits, 'rHDk': parse_head_keys,
-    'eVNt': parse_events, 'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end, 'pADD': parse_padding}
+    'eVNt': parse_events, 'pROv': parse_provenance, 'iNDX': parse_index, 'ENDS': parse_end,
+    'pADD': parse_padding}
 
 # by the type of a section: what its header must say, (snapshot so far, section)
 SIZES = {

@@ -13,7 +13,8 @@ def checked(scores, rows, where):
         if head.shape != (n,):
             raise ValueError(f'{where} KV head {g}: scores of shape {head.shape} for {n} rows')
         # +inf: a row that is always kept
-        bad = np.isnan(head) | (head == -np.inf) | (np.isfinite(head) & (abs(head) > np.finfo('f4').max))
+        too_large = np.isfinite(head) & (abs(head) > np.finfo('f4').max)
+        bad = np.isnan(head) | (head == -np.inf) | too_large
         if bad.any():
             row = int(bad.argmax())
             raise ValueError(f'{where} KV head {g} row {row}: {head[row]} is no score')
@@ -22,9 +23,10 @@ def checked(scores, rows, where):
 
 
 def save_scores(path, scores):
-    """Writes scores, [L][G] arrays [S], as a .npy file f32 [L][G][S]: S is the most rows that a KV head
-    has, and NaN stands behind the rows of the others."""
-    scores = [checked(layer, [len(head) for head in layer], f'layer {i}') for i, layer in enumerate(scores)]
+    """Writes scores, [L][G] arrays [S], as a .npy file f32 [L][G][S]: S is the most rows that a KV
+    head has, and NaN stands behind the rows of the others."""
+    scores = [checked(layer, [len(head) for head in layer], f'layer {i}')
+              for i, layer in enumerate(scores)]
     most = max(len(head) for layer in scores for head in layer)
     array = np.full((len(scores), len(scores[0]), most), np.nan, '<f4')
     for layer, out in zip(scores, array):

@@ -1,5 +1,5 @@
-"""XXH3 and LZ4 blocks: by the Python packages xxhash and lz4 where they are installed, otherwise by the
-C libraries of these names, which the programs of kvpipe are linked with."""
+"""XXH3 and LZ4 blocks: by the Python packages xxhash and lz4 where they are installed, otherwise by
+the C libraries of these names, which the programs of kvpipe are linked with."""
 
 import ctypes
 
@@ -24,7 +24,8 @@ if xxhash is not None:
     xxh3, xxh3_128 = xxhash.xxh3_64_intdigest, xxhash.xxh3_128_digest
 else:
     c_xxhash = library('libxxhash.so.0')
-    for function, result in ((c_xxhash.XXH3_64bits, ctypes.c_uint64), (c_xxhash.XXH3_128bits, Hash128)):
+    for function, result in ((c_xxhash.XXH3_64bits, ctypes.c_uint64),
+                             (c_xxhash.XXH3_128bits, Hash128)):
         function.restype, function.argtypes = result, (ctypes.c_char_p, ctypes.c_size_t)
 
     def xxh3(data):

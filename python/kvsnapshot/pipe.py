@@ -29,8 +29,8 @@ def make_section(kind, layer, element, content):
     """A section that is not compressed (3.2, 3.3), and its bytes."""
     blocks = [content[i:i + MIB] for i in range(0, len(content), MIB)]
     table = b''.join(struct.pack('<IB3xQQ', len(b), 0, xxh3(b), xxh3(b)) for b in blocks)
-    front = struct.pack('<4s4sIB3xQQQ16x', container.MARK, kind.encode(), layer, element, len(content),
-                        len(content), xxh3(table))
+    front = struct.pack('<4s4sIB3xQQQ16x', container.MARK, kind.encode(), layer, element,
+                        len(content), len(content), xxh3(table))
     section = container.Section(0, front + struct.pack('<Q', xxh3(front)))
     section.blocks = [container.Block(len(b), 0, xxh3(b), xxh3(b)) for b in blocks]
     return section, front + struct.pack('<Q', section.hash) + filled(table) + filled(content)
@@ -79,7 +79,8 @@ def label_bytes(label):
 def provenance_line(label):
     from . import __version__
     line = {'options': {'method': label}, 'tool': 'kvsnapshot', 'version': __version__}
-    return (json.dumps(line, sort_keys=True, separators=(',', ':'), ensure_ascii=False) + '\n').encode()
+    return (json.dumps(line, sort_keys=True, separators=(',', ':'), ensure_ascii=False) +
+            '\n').encode()
 
 
 def write_layer(writer, waiting, snapshot, index, score, label):
@@ -96,9 +97,10 @@ def write_layer(writer, waiting, snapshot, index, score, label):
 
 
 def score_stream(score, source, target, label='external'):
-    """Copies a snapshot from one binary file object to another with the scores that score(layer) returns
-    for each layer (a Layer): for each KV head an array [S]; greater is kept first, +inf always. Raises
-    Bad for what is read, ValueError for what score() returns; then the output has no end."""
+    """Copies a snapshot from one binary file object to another with the scores that score(layer)
+    returns for each layer (a Layer): for each KV head an array [S]; greater is kept first, +inf
+    always. Raises Bad for what is read, ValueError for what score() returns; then the output has no
+    end."""
     snapshot, tape, waiting, writer, signed = Snapshot(), [], [], None, False
     label_bytes(label)
     for section in container.sections(source, snapshot, tape):
@@ -123,8 +125,8 @@ def score_stream(score, source, target, label='external'):
 
 
 def stage(score, label='external'):
-    """The whole of a program that is a stage of a pipe: score_stream() from standard input to standard
-    output, and the messages and exit codes of kvpipe(7)."""
+    """The whole of a program that is a stage of a pipe: score_stream() from standard input to
+    standard output, and the messages and exit codes of kvpipe(7)."""
     name = os.path.basename(sys.argv[0])
     if sys.stdin.isatty() or sys.stdout.isatty():
         sys.exit(f'{name}: a snapshot comes through a pipe, and goes into one')

@@ -53,7 +53,8 @@ class Numbers(Listlike):
         return self.view == other.view if isinstance(other, Numbers) else super().__eq__(other)
 
     def __array__(self, dtype=None, copy=None):
-        """NumPy's array of them, a copy; as that of a list of 64 bits, when no type is asked for."""
+        """NumPy's array of them, a copy; as that of a list of 64 bits, when no type is asked
+        for."""
         import numpy
         usual = 'i8' if self.view.format == 'I' else 'f8'
         return numpy.asarray(self.view).astype(dtype or usual)

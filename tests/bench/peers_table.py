@@ -166,10 +166,10 @@ class Bench:
         print(f"kvpipe: {'; '.join(version.splitlines())}; {compiler}")
         for name, (_, words) in self.there.items():
             print(f"{name}: {words}")
-        print(f"Medians of {o.rounds} rounds in turns; ratio: the peer's time / ours. Processor time "
-              "of one thread,\nby the clock where cat is the peer. llama.cpp: the same weights in the "
-              "same type, flash attention,\nbatches of 512, rows in f16; ours: rows in the weights' "
-              "type.\n")
+        print(f"Medians of {o.rounds} rounds in turns; ratio: the peer's time / ours. "
+              "Processor time of one thread,\nby the clock where cat is the peer. llama.cpp: "
+              "the same weights in the same type, flash attention,\nbatches of 512, rows in "
+              "f16; ours: rows in the weights' type.\n")
         print(figures.HEAD, flush=True)
 
 

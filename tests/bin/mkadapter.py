@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 """mkadapter.py - write a LookaheadKV adapter with random weights, or a damaged one (kv-adapter(5))
 
-usage: mkadapter.py DIR --model MODEL [--tokens N] [--rank R] [--alpha X] [--modules LIST] [--dtype T]
+usage: mkadapter.py DIR --model MODEL [--tokens N] [--rank R] [--alpha X] [--modules LIST]
+                        [--dtype T]
                     [--seed N] [--std X] [--all-of-last] [--drop TENSOR] [--reshape TENSOR]
                     [--value TENSOR X] [--set KEY JSON] [--set-lookahead KEY JSON]
 
-The same options give the same bytes. --modules: names of linears with commas between them, "none". The
-last layer gets a LoRA on queries and keys only, unless --all-of-last. --drop leaves a tensor out,
---reshape gives it a row too few, --value writes X (nan, inf) over its first value, --set sets a key of
-adapter_config.json. Needs numpy, and fingerprint.py.
+The same options give the same bytes. --modules: names of linears with commas between them, "none".
+The last layer gets a LoRA on queries and keys only, unless --all-of-last. --drop leaves a tensor
+out, --reshape gives it a row too few, --value writes X (nan, inf) over its first value, --set sets
+a key of adapter_config.json. Needs numpy, and fingerprint.py.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 
 usage: mkchain.py DIR TOKENIZER ID ...
 
-Behind token ID i it says ID i + 1, behind the last one the first, whatever stands before: attention and
-feed-forward are zero. No ID may come twice; at most 32 of them, below 1536.
+Behind token ID i it says ID i + 1, behind the last one the first, whatever stands before: attention
+and feed-forward are zero. No ID may come twice; at most 32 of them, below 1536.
 """
 import json
 import os
@@ -48,4 +48,5 @@ for name, x in tensors.items():
 text = json.dumps(index).encode("ascii")
 text += b" " * (-len(text) % 8)
 with open(os.path.join(directory, "model.safetensors"), "wb") as file:
-    file.write(struct.pack("<Q", len(text)) + text + b"".join(x.tobytes() for x in tensors.values()))
+    data = b"".join(x.tobytes() for x in tensors.values())
+    file.write(struct.pack("<Q", len(text)) + text + data)

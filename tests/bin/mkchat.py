@@ -3,8 +3,9 @@
 
 usage: mkchat.py FOLDER [TEMPLATE [NAME=VALUE ...]]
 
-The vocabulary is that of tests/fixtures/tokenizers/smollm; the tokens stand in tokenizer_config.json. TEMPLATE, a file, becomes its
-chat_template; NAME=VALUE sets bos_token and the like.
+The vocabulary is that of tests/fixtures/tokenizers/smollm; the tokens stand in
+tokenizer_config.json. TEMPLATE, a file, becomes its chat_template; NAME=VALUE sets bos_token and
+the like.
 """
 
 import json

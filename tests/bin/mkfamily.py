@@ -4,8 +4,9 @@
 usage: mkfamily.py CASE DIR TOKENIZER.json       one of the cases, with this tokenizer
        mkfamily.py --list                        their names
 
-The same case gives the same bytes, with any version of Python and NumPy (random.Random.random() is stable, and all else is exact).
-Shapes: head width is not hidden / heads, 3 KV heads, 4 layers; contexts are so short that rotary scaling acts within 48 tokens.
+The same case gives the same bytes, with any version of Python and NumPy (random.Random.random() is
+stable, and all else is exact). Shapes: head width is not hidden / heads, 3 KV heads, 4 layers;
+contexts are so short that rotary scaling acts within 48 tokens.
 """
 
 import json
@@ -46,7 +47,8 @@ CASES = {
     "phi3-partial": ("Phi3", {"partial_rotary_factor": 0.5, "tie_word_embeddings": True,
                               "original_max_position_embeddings": 512}),
     # transformers wants factors for hidden / heads channels
-    "phi3-longrope": ("Phi3", {"hidden_size": 72, "original_max_position_embeddings": 16, "rope_scaling": {
+    "phi3-longrope": ("Phi3", {
+        "hidden_size": 72, "original_max_position_embeddings": 16, "rope_scaling": {
         "type": "longrope", "short_factor": [1.0, 1.1, 1.5, 2.0, 2.5, 3.0],
         "long_factor": [1.0, 2.0, 4.5, 8.0, 12.0, 32.0]}}),
     "phi3-longrope-short": ("Phi3", {
@@ -63,7 +65,8 @@ CASES = {
         "logits_scaling": 2.0, "mlp_bias": True}),
     "olmo2": ("Olmo2", {"attention_bias": False}),
     "mistral-window": ("Mistral", {"sliding_window": 7}),
-    "ministral": ("Ministral", {"sliding_window": 9, "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
+    "ministral": ("Ministral", {"sliding_window": 9,
+                                "layer_types": [FULL, SLIDING, SLIDING, FULL]}),
     "qwen2-window": ("Qwen2", {"use_sliding_window": True, "sliding_window": 17,
                                "max_window_layers": 2}),
     "qwen3-window": ("Qwen3", {"use_sliding_window": True, "sliding_window": 1,
@@ -74,7 +77,8 @@ CASES = {
     "gemma": ("Gemma", GELU),
     "gemma2": ("Gemma2", dict(GELU, sliding_window=10, query_pre_attn_scalar=16,
                               attn_logit_softcapping=3.0, final_logit_softcapping=5.0)),
-    "gemma3": ("Gemma3", dict(GELU, sliding_window=8, sliding_window_pattern=3, rope_theta=1000000.0,
+    "gemma3": ("Gemma3", dict(GELU, sliding_window=8, sliding_window_pattern=3,
+                              rope_theta=1000000.0,
                               query_pre_attn_scalar=12, rope_local_base_freq=100.0,
                               rope_scaling={"rope_type": "linear", "factor": 8.0})),
     "gemma3-nested": ("Gemma3", dict(
@@ -83,8 +87,9 @@ CASES = {
         rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})),
 }
-# Families with weights of bf16, as most models are published. Not Gemma: it rounds the root of the width, by which it multiplies
-# embeddings, to the type that it computes in, and here that of the weights is not that of the oracle.
+# Families with weights of bf16, as most models are published. Not Gemma: it rounds the root of the
+# width, by which it multiplies embeddings, to the type that it computes in, and here that of the
+# weights is not that of the oracle.
 CASES.update({f"{name}-bf16": CASES[name] for name in (
     "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "smollm3", "granite", "olmo2")})
 MODEL_TYPES = {"Gemma3": "gemma3_text"}
@@ -98,7 +103,8 @@ def is_bf16(name):
 def config(name):
     family, more = CASES[name]
     base = {
-        "architectures": [family + "ForCausalLM"], "model_type": MODEL_TYPES.get(family, family.lower()),
+        "architectures": [family + "ForCausalLM"],
+        "model_type": MODEL_TYPES.get(family, family.lower()),
         "bos_token_id": VOCAB - 2, "eos_token_id": VOCAB - 1, "pad_token_id": 0,
         "attention_dropout": 0.0, "head_dim": WIDTH, "hidden_act": "silu", "hidden_size": HIDDEN,
         "initializer_range": 0.02, "intermediate_size": FFN, "max_position_embeddings": 512,
@@ -127,7 +133,8 @@ def projections(name, c):
         return c.get("mlp_bias" if part in ("gate_proj", "up_proj", "down_proj") else
                      "attention_bias", False)
 
-    return tuple((f"{where}.{part}", rows, columns, biased(part)) for where, part, rows, columns in (
+    return tuple((f"{where}.{part}", rows, columns, biased(part))
+                 for where, part, rows, columns in (
         ("self_attn", "q_proj", q, D), ("self_attn", "k_proj", kv, D),
         ("self_attn", "v_proj", kv, D), ("self_attn", "o_proj", D, q),
         ("mlp", "gate_proj", FFN, D), ("mlp", "up_proj", FFN, D),
@@ -165,7 +172,8 @@ def shapes(name, c):
 
 
 def values(rng, tensor, shape):
-    """Matrices and biases: even, with standard deviation 0.3; norm weights 0.5 to 1.5; multiples of 2^-12."""
+    """Matrices and biases: even, with standard deviation 0.3; norm weights 0.5 to 1.5; multiples of
+    2^-12."""
     n = int(np.prod(shape))
     x = np.array([rng.random() for _ in range(n)]) * 2 - 1
     x = 1 + 0.5 * x if tensor.endswith("norm.weight") else 0.52 * x
@@ -193,7 +201,8 @@ def main(arguments):
         data.append(values(rng, tensor, shape).tobytes())
         if is_bf16(name):
             data[-1] = bf16(data[-1])
-        header[tensor] = {"dtype": "BF16" if is_bf16(name) else "F32", "shape": shape, "data_offsets": [at, at + len(data[-1])]}
+        header[tensor] = {"dtype": "BF16" if is_bf16(name) else "F32", "shape": shape,
+                          "data_offsets": [at, at + len(data[-1])]}
         at += len(data[-1])
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

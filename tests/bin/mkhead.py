@@ -1,15 +1,18 @@
 #!/usr/bin/python3
-"""mkhead.py - write a retrieval head with random weights, in the layout of an EAGLE-3 draft checkpoint
+"""mkhead.py - write a retrieval head with random weights, in the layout of an EAGLE-3 draft
+checkpoint
 
 usage: mkhead.py DIR --model MODEL [--heads H] [--kv-heads G] [--head-dim E] [--hidden D] [--alone]
-                 [--layers A,B,C] [--embedding] [--more] [--theta X] [--dtype T] [--seed N] [--std X]
+                 [--layers A,B,C] [--embedding] [--more] [--theta X] [--dtype T]
+                 [--seed N] [--std X]
                  [--drop TENSOR] [--reshape TENSOR] [--set KEY JSON] [--set-own KEY JSON]
 
-The same options give the same bytes. --alone: a head of embeddings, without features. --layers: what
-kvpipe's own part of the configuration says; without it there is none, as in foreign checkpoints.
---embedding: an embedding of its own; --more: tensors that a draft model has and a retrieval head does
-not read. --hidden: another width than the model's. --drop leaves a tensor out, --reshape gives it a
-row too few, --set sets a key of config.json, --set-own one of ours there. Needs numpy.
+The same options give the same bytes. --alone: a head of embeddings, without features. --layers:
+what kvpipe's own part of the configuration says; without it there is none, as in foreign
+checkpoints. --embedding: an embedding of its own; --more: tensors that a draft model has and a
+retrieval head does not read. --hidden: another width than the model's. --drop leaves a tensor out,
+--reshape gives it a row too few, --set sets a key of config.json, --set-own one of ours there.
+Needs numpy.
 """
 
 import argparse

@@ -5,9 +5,9 @@ usage: mkmodel.py DIR [--preset llama-3.2-1b] [--layers N] [--hidden N] [--heads
                   [--head-dim N] [--ffn N] [--vocab N] [--dtype bf16|f16|f32] [--seed N] [--std X]
                   [--tie] [--bias] [--llama3-rope] [--shards K] [--tokenizer PATH]
 
-The same options give the same bytes. Matrices are normal with standard deviation --std, norm weights
-lie near 1. Needs numpy and about 250 MiB of memory, whatever the size of the model: in
-a model of more than 16 M elements, tensors are windows into one pool at random places.
+The same options give the same bytes. Matrices are normal with standard deviation --std, norm
+weights lie near 1. Needs numpy and about 250 MiB of memory, whatever the size of the model: in a
+model of more than 16 M elements, tensors are windows into one pool at random places.
 """
 
 import argparse

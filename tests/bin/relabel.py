@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Copies a snapshot with a text of one's own wherever a snapshot holds text: relabel.py TEXT IN OUT. That is the architecture, the
-labels of scores and of attention paid, and a line of provenance. With the independent reader and writer, because no program does
-that."""
+"""Copies a snapshot with a text of one's own wherever a snapshot holds text: relabel.py TEXT IN
+OUT. That is the architecture, the labels of scores and of attention paid, and a line of provenance.
+With the independent reader and writer, because no program does that."""
 
 import json
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a snapshot with elements of another type, rounded to nearest: retype.py TYPE IN OUT. With the independent reader
-and writer, because no program does that."""
+"""Writes a snapshot with elements of another type, rounded to nearest: retype.py TYPE IN OUT. With
+the independent reader and writer, because no program does that."""
 
 import pathlib
 import sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Copies a snapshot as if it were of the weights in another folder: reweigh.py [--samples] MODEL IN OUT. With --samples as older
-programs called them. With the independent reader, writer and fingerprint, because no program does that."""
+"""Copies a snapshot as if it were of the weights in another folder: reweigh.py [--samples] MODEL IN
+OUT. With --samples as older programs called them. With the independent reader, writer and
+fingerprint, because no program does that."""
 
 import json
 import pathlib
@@ -28,4 +29,5 @@ def main(rule, model, path, out):
 
 
 if __name__ == "__main__":
-    main([a for a in sys.argv[1:] if a == "--samples"], *[a for a in sys.argv[1:] if a != "--samples"])
+    main([a for a in sys.argv[1:] if a == "--samples"],
+         *[a for a in sys.argv[1:] if a != "--samples"])

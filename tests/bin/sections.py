@@ -1,4 +1,5 @@
-"""The sections of a snapshot, for tests that write it anew with a difference. With the independent reader and writer."""
+"""The sections of a snapshot, for tests that write it anew with a difference. With the independent
+reader and writer."""
 
 import pathlib
 import sys

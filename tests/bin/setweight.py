@@ -1,4 +1,5 @@
-"""Sets one element of a tensor in a safetensors file, in place: setweight.py FILE TENSOR INDEX VALUE (nan, inf, -inf or a number)."""
+"""Sets one element of a tensor in a safetensors file, in place: setweight.py FILE TENSOR INDEX
+VALUE (nan, inf, -inf or a number)."""
 import json
 import struct
 import sys
@@ -13,7 +14,8 @@ def main():
         if entry['dtype'] == 'F16':
             data = struct.pack('<e', float(value))
         else:
-            data = {'BF16': struct.pack('<H', bits >> 16), 'F32': struct.pack('<I', bits)}[entry['dtype']]
+            data = {'BF16': struct.pack('<H', bits >> 16),
+                    'F32': struct.pack('<I', bits)}[entry['dtype']]
         f.seek(8 + size + entry['data_offsets'][0] + int(index) * len(data))
         f.write(data)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Copies a snapshot without the sections of one type, or without that of one layer: strip.py TYPE IN OUT [LAYER]. With the
-independent reader and writer, so that tests can make files that the tools never write."""
+"""Copies a snapshot without the sections of one type, or without that of one layer: strip.py TYPE
+IN OUT [LAYER]. With the independent reader and writer, so that tests can make files that the tools
+never write."""
 
 import sys
 

@@ -204,7 +204,8 @@ def program():
     assert run()[0] == 2
 
 
-CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, content, indexes, program)
+CHECKS = (passed, failed, regenerate, truncation, flipped, logical, blocks, content, indexes,
+          program)
 
 
 def update():

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""grammar.py - snapshots from a grammar, most of them false in one place: kv-check and kvsnapshot must agree on each
+"""grammar.py - snapshots from a grammar, most of them false in one place: kv-check and kvsnapshot
+must agree on each
 
 usage: grammar.py KV_CHECK FOLDER COUNT [SEED]
 
-The sections of a small snapshot are made, and one thing of them is made otherwise, seldom two: what JSON says and how it is written, a
-field, a number of rows, events, the order of sections. All sizes and hashes agree, so that every difference is one of rules. Writes
-them to FOLDER, which it makes, and lets both readers judge: by their exit status (0, 3 or 5). Prints the files on which they differ
+The sections of a small snapshot are made, and one thing of them is made otherwise, seldom two: what
+JSON says and how it is written, a field, a number of rows, events, the order of sections. All sizes
+and hashes agree, so that every difference is one of rules. Writes them to FOLDER, which it makes,
+and lets both readers judge: by their exit status (0, 3 or 5). Prints the files on which they differ
 with both messages, and how many were judged how; exits with 1 when there are any."""
 
 import json
@@ -22,28 +24,42 @@ import good                                       # noqa: E402
 import kvread                                     # noqa: E402
 from kvwrite import NONE, Section, event, stream, u32s  # noqa: E402
 
-KNOWN = ('TOKS POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt pROv pADD qXYz '
-         'qXYZ qpYZ XTRA').split()
-COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1, 1 << 24,
-          (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32, (1 << 53) + 1,
+KNOWN = ('TOKS POSN oBSq mASS pAID sCOR KEYS bITS pAGE cLUS lOWR VALS LGTS rHDk eVNt pROv pADD '
+         'qXYz qXYZ qpYZ XTRA').split()
+COUNTS = (0, 1, 2, 3, 4, 7, 8, 9, 11, 64, 1023, 1024, 1025, 4095, 4096, 4097, (1 << 24) - 1,
+          1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32,
+          (1 << 53) + 1,
           (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, 10 ** 30, -1, -(1 << 63), -(1 << 63) - 1)
-REALS = ('0.0', '-0.0', '0', '-0', '1e308', '1e309', '-1e400', '5e-324', '1e-400', '1E5', '1e+5', '1.5', '-1.5',
-         '1.0', '10', '1e0', '0e1', '00', '01', '1.', '.5', '+1', '1e', '0x10', 'NaN', 'Infinity', '-Infinity',
+REALS = ('0.0', '-0.0', '0', '-0', '1e308', '1e309', '-1e400', '5e-324', '1e-400', '1E5', '1e+5',
+         '1.5', '-1.5',
+         '1.0', '10', '1e0', '0e1', '00', '01', '1.', '.5', '+1', '1e', '0x10', 'NaN', 'Infinity',
+         '-Infinity',
          '1' * 400, '1' * 5000, '0.' + '3' * 400, '1_000')
-TEXTS = (b'""', b'"x"', b'"a\\u0000b"', b'"\\u0000"', b'"\\ud800"', b'"\\udc00\\ud800"', b'"\\ud83d\\ude00"', b'"\xf0\x9f\x98\x80"',
-         b'"\xed\xa0\x80"', b'"\xc0\xaf"', b'"\xff"', b'"\xef\xbf\xbf"', b'"\xf4\x90\x80\x80"', b'"a\tb"', b'"\x7f"', b'"\\/"',
-         b'"\\x41"', b'"\\u00e"', b'"' + b'a' * 31 + b'"', b'"' + b'a' * 32 + b'"', b'"' + '\u00e9'.encode() * 16 + b'"',
-         b'"rope"', b'"rop\\u0065"', b'"f32"', b'"f16"', b'"bf16"', b'"F32"', b'"llama3"', b"'x'", b'"0123456789abcdef0123456789abcdef"',
-         b'"0123456789ABCDEF0123456789abcdef"', b'"x', b'"\\ud800\\u0041"', b'"\\uFFFF"', b'"a\x00b"', b'"\xe2\x80\xa8"')
-OTHERS = (b'true', b'false', b'null', b'[]', b'{}', b'[1]', b'{"a":1}', b'[1.0,2.5]', b'[0]', b'[0,1]', b'[1,0]', b'[0,0]', b'["x"]',
-          b'True', b'nul', b'', b'[1,]', b'{"a":1,}', b'[,]', b'{"a":1,"a":2}', b'{"":0}', b'{"a\\u0000":1}', b'{"a":{"b":1,"b":2}}',
-          b'[' * 40 + b']' * 40, b'[' * 900 + b']' * 900, b'[' * 2040 + b']' * 2040, b'[' * 2100 + b']' * 2100, b'{"\\ud800":1}',
+TEXTS = (b'""', b'"x"', b'"a\\u0000b"', b'"\\u0000"', b'"\\ud800"', b'"\\udc00\\ud800"',
+         b'"\\ud83d\\ude00"', b'"\xf0\x9f\x98\x80"',
+         b'"\xed\xa0\x80"', b'"\xc0\xaf"', b'"\xff"', b'"\xef\xbf\xbf"', b'"\xf4\x90\x80\x80"',
+         b'"a\tb"', b'"\x7f"', b'"\\/"',
+         b'"\\x41"', b'"\\u00e"', b'"' + b'a' * 31 + b'"', b'"' + b'a' * 32 + b'"',
+         b'"' + '\u00e9'.encode() * 16 + b'"',
+         b'"rope"', b'"rop\\u0065"', b'"f32"', b'"f16"', b'"bf16"', b'"F32"', b'"llama3"', b"'x'",
+         b'"0123456789abcdef0123456789abcdef"',
+         b'"0123456789ABCDEF0123456789abcdef"', b'"x', b'"\\ud800\\u0041"', b'"\\uFFFF"',
+         b'"a\x00b"', b'"\xe2\x80\xa8"')
+OTHERS = (b'true', b'false', b'null', b'[]', b'{}', b'[1]', b'{"a":1}', b'[1.0,2.5]', b'[0]',
+          b'[0,1]', b'[1,0]', b'[0,0]', b'["x"]',
+          b'True', b'nul', b'', b'[1,]', b'{"a":1,}', b'[,]', b'{"a":1,"a":2}', b'{"":0}',
+          b'{"a\\u0000":1}', b'{"a":{"b":1,"b":2}}',
+          b'[' * 40 + b']' * 40, b'[' * 900 + b']' * 900, b'[' * 2040 + b']' * 2040,
+          b'[' * 2100 + b']' * 2100, b'{"\\ud800":1}',
           b'/**/1', b'[9223372036854775808]', b'{"a":-9223372036854775809}', b'[1e999]', b'[-0]')
-BESIDE = (b' ', b'\n', b'\t', b'\r', b'\x0b', b'\x0c', b'\xc2\xa0', b'\xef\xbb\xbf', b'\0', b'x', b',', b'{}', b'//')
+BESIDE = (b' ', b'\n', b'\t', b'\r', b'\x0b', b'\x0c', b'\xc2\xa0', b'\xef\xbb\xbf', b'\0', b'x',
+          b',', b'{}', b'//')
 ROPES = ('default', 'linear', 'llama3', 'longrope', 'yarn')
-ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 'high_freq_factor', 'low_freq_factor',
+ROPE_KEYS = ('attention_factor', 'beta_fast', 'beta_slow', 'factor', 'factors', 'high_freq_factor',
+             'low_freq_factor',
              'original_max_position', 'skip', 'theta', 'truncate', 'width', 'window_theta')
-MODEL_KEYS = ('attention_multiplier', 'embedding_multiplier', 'logits_scaling', 'residual_multiplier', 'attention_softcap',
+MODEL_KEYS = ('attention_multiplier', 'embedding_multiplier', 'logits_scaling',
+              'residual_multiplier', 'attention_softcap',
               'logits_softcap', 'mlp_bias', 'whole_layers', 'window', 'heads')
 
 
@@ -53,8 +69,8 @@ def text(r, value):
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict):
-        return b'{' + b','.join(text(r, k if isinstance(k, bytes) else json.dumps(k).encode()) + b':' + text(r, v)
-                                for k, v in value.items()) + b'}'
+        return b'{' + b','.join(text(r, k if isinstance(k, bytes) else json.dumps(k).encode()) +
+                                b':' + text(r, v) for k, v in value.items()) + b'}'
     if isinstance(value, list):
         return b'[' + b','.join(text(r, v) for v in value) + b']'
     return json.dumps(value).encode()
@@ -84,17 +100,23 @@ def edit_object(r, o, more=()):
     if what == 0 and keys:
         del o[r.choice(keys)]
     elif what == 1:
-        o[r.choice(more) if more and r.random() < .8 else r.choice(('note', '', 'z', '\u00e9'))] = leaf(r)
+        o[r.choice(more) if more and r.random() < .8
+          else r.choice(('note', '', 'z', '\u00e9'))] = leaf(r)
     elif what == 2 and keys:
         key = r.choice(keys)
-        o[r.choice((text(r, key), text(r, key) + b' ', b'"\\u%04x%s"' % (ord(key[0]), key[1:].encode())) if isinstance(key, str)
-                   else (key,))] = o[key] if r.random() < .5 else leaf(r)
+        value = o[key] if r.random() < .5 else leaf(r)
+        names = (key,)
+        if isinstance(key, str):
+            names = (text(r, key), text(r, key) + b' ',
+                     b'"\\u%04x%s"' % (ord(key[0]), key[1:].encode()))
+        o[r.choice(names)] = value
     elif keys:
         o[r.choice(keys)] = leaf(r)
 
 
 def beside(r, line):
-    """White space, and what looks like it, somewhere between two characters that are no part of a text or number."""
+    """White space, and what looks like it, somewhere between two characters that are no part of a
+    text or number."""
     at = r.choice([0, len(line)] + [i for i, c in enumerate(line) if c in b',:{}'])
     return line[:at] + r.choice(BESIDE) + line[at:]
 
@@ -108,7 +130,8 @@ def edit_head(r, h):
     if r.random() < .3:
         model['window'] = r.choice((1, 4, 4096, 0, 1 << 32))
         if r.random() < .6:
-            model['whole_layers'] = r.choice(([], [0], [1], [0, 1], [1, 0], [2], [1, 1], [True], [0.0], [4096]))
+            model['whole_layers'] = r.choice(([], [0], [1], [0, 1], [1, 0], [2], [1, 1], [True],
+                                              [0.0], [4096]))
     for _ in range(r.choice((0, 1, 1, 2))):
         o = r.choice(objects(h))
         edit_object(r, o, ROPE_KEYS if o is rope else MODEL_KEYS if o is model else ())
@@ -117,11 +140,14 @@ def edit_head(r, h):
 
 
 def good_rope(r, kind):
-    keys = {'linear': ['factor'], 'llama3': ['factor', 'high_freq_factor', 'low_freq_factor', 'original_max_position'],
+    keys = {'linear': ['factor'], 'llama3': ['factor', 'high_freq_factor', 'low_freq_factor',
+                                             'original_max_position'],
             'longrope': ['attention_factor', 'factors', 'original_max_position'],
-            'yarn': ['attention_factor', 'beta_fast', 'beta_slow', 'factor', 'original_max_position', 'truncate']}
+            'yarn': ['attention_factor', 'beta_fast', 'beta_slow', 'factor',
+                     'original_max_position', 'truncate']}
     for key in keys.get(kind, ()):
-        yield key, {'factors': [1.0, r.choice((2.5, 8, 1e300)), 1.25], 'original_max_position': 8192, 'truncate': True}.get(key, 1.5)
+        yield key, {'factors': [1.0, r.choice((2.5, 8, 1e300)), 1.25],
+                    'original_max_position': 8192, 'truncate': True}.get(key, 1.5)
 
 
 def provenance(r):
@@ -135,7 +161,8 @@ def provenance(r):
             line = beside(r, line)
         if r.random() < .05:
             line = leaf(r)
-        lines.append(line + (b'\n' if r.random() < .95 else r.choice((b'', b'\r\n', b'\n\n', b'\0\n'))))
+        lines.append(line + (b'\n' if r.random() < .95
+                             else r.choice((b'', b'\r\n', b'\n\n', b'\0\n'))))
     return b''.join(lines)
 
 
@@ -146,16 +173,22 @@ def edit_words(r, content):
     content = bytearray(content)
     if len(content) < 4 or r.random() < .15:
         cut = r.choice((1, 2, 3, 4, 8, len(content)))
-        return bytes(content[:-cut]) if r.random() < .5 else bytes(content) + bytes(r.randrange(256) for _ in range(cut))
-    at = 4 * r.randrange(len(content) // 4) if r.random() < .5 else 4 * min(r.randrange(20), len(content) // 4 - 1)
+        if r.random() < .5:
+            return bytes(content[:-cut])
+        return bytes(content) + bytes(r.randrange(256) for _ in range(cut))
+    words = len(content) // 4
+    at = 4 * (r.randrange(words) if r.random() < .5 else min(r.randrange(20), words - 1))
     old = struct.unpack_from('<I', content, at)[0]
-    struct.pack_into('<I', content, at, r.choice((0, 1, 2, 3, old ^ 1, (old + 1) & NONE, (old - 1) & NONE, old ^ 1 << 31, 0x7f800000,
-                                                 0xff800000, 0x7fc00000, 0x80000000, 0x7f7fffff, NONE, 1 << 31, r.getrandbits(32))))
+    struct.pack_into('<I', content, at,
+                     r.choice((0, 1, 2, 3, old ^ 1, (old + 1) & NONE, (old - 1) & NONE,
+                               old ^ 1 << 31, 0x7f800000, 0xff800000, 0x7fc00000, 0x80000000,
+                               0x7f7fffff, NONE, 1 << 31, r.getrandbits(32))))
     return bytes(content)
 
 
 def edit_label(r, content):
-    label = r.choice((b'', b'x', b'\xff', b'a' * 191, b'a' * 192, b'\xed\xa0\x80', b'\xf0\x9f\x98\x80', b'a\0b', b'\n', '\u00e9'.encode() * 95,
+    label = r.choice((b'', b'x', b'\xff', b'a' * 191, b'a' * 192, b'\xed\xa0\x80',
+                      b'\xf0\x9f\x98\x80', b'a\0b', b'\n', '\u00e9'.encode() * 95,
                       b'\xef\xbf\xbe', b'\xf4\x90\x80\x80', b'\xc0\x80', b'\xe2\x82'))
     return label.ljust(192, b'\0') + content[192:]
 
@@ -168,7 +201,8 @@ def log(r, layers, heads):
         l0 = r.randrange(layers)
         l1 = r.randrange(l0 + 1, layers + 1)
         n = 0 if kind == 3 else r.randrange(1, 5)
-        after = [[r.randrange(b + 1) if kind == 3 else b + r.randrange(n + 1) for b in one] for one in rows[l0:l1]]
+        after = [[r.randrange(b + 1) if kind == 3 else b + r.randrange(n + 1) for b in one]
+                 for one in rows[l0:l1]]
         whole = kind != 3 and r.random() < .4
         if whole:
             after = [[b + n for b in one] for one in rows[l0:l1]]
@@ -211,7 +245,8 @@ def edit_order(r, sections):
     elif what == 3:
         kind = r.choice(KNOWN + [bytes(r.choice(b'aZq1 ') for _ in range(4)).decode()])
         sections.insert(r.randrange(len(sections) + 1),
-                        Section(kind, r.choice((b'', b'x', u32s([1, 2, 3]))), r.choice((0, 1, 2, NONE))))
+                        Section(kind, r.choice((b'', b'x', u32s([1, 2, 3]))),
+                                r.choice((0, 1, 2, NONE))))
     else:
         sections[at].type = r.choice(KNOWN)
 
@@ -221,7 +256,8 @@ def sound(r):
     if kind == 0:
         return good.logged(r.choice((None, good.runs())))
     if kind == 1:
-        return good.small(window=r.choice(([5, 7, 8], [8, 9], [9, 10])), weighed=True, paying='max', scored='h2o', logits=True, tools=good.TOOLS)
+        return good.small(window=r.choice(([5, 7, 8], [8, 9], [9, 10])), weighed=True, paying='max',
+                          scored='h2o', logits=True, tools=good.TOOLS)
     if kind == 2:
         return good.with_unknown()
     if kind == 3:
@@ -245,7 +281,8 @@ def snapshot(seed):
             sections = sound(r)
     front = {}
     if r.random() < .03:
-        front = r.choice(({8: b'\2'}, {8: b'\0'}, {12: b'\0'}, {16 + r.randrange(8): bytes([1 << r.randrange(8)])}, {30: b'\1'}))
+        front = r.choice(({8: b'\2'}, {8: b'\0'}, {12: b'\0'},
+                          {16 + r.randrange(8): bytes([1 << r.randrange(8)])}, {30: b'\1'}))
     return stream(sections, index=r.random() < .7, preamble=front)
 
 
@@ -290,15 +327,18 @@ def main(kv_check, folder, count, seed=0):
             file.write(snapshot(int(seed) + n))
     done = subprocess.run([kv_check, '-q', '--json', *paths], stdout=subprocess.PIPE, check=False)
     theirs = list(objects_in(done.stdout.decode()))
-    assert len(theirs) == len(paths), f'{len(theirs)} verdicts of {len(paths)}, exit status {done.returncode}'
+    assert len(theirs) == len(paths), (f'{len(theirs)} verdicts of {len(paths)}, '
+                                       f'exit status {done.returncode}')
     tally, differ = {}, 0
     for path, said in zip(paths, theirs):
         status, message = judge(path)
         tally[status] = tally.get(status, 0) + 1
         if status != said['status']:
             differ += 1
-            print(f'{path}: kv-check {said["status"]} {said.get("error", "")!r}, kvsnapshot {status} {message!r}')
-    print(', '.join(f'{n} with {status}' for status, n in sorted(tally.items())) + f', {differ} differ')
+            print(f'{path}: kv-check {said["status"]} {said.get("error", "")!r}, '
+                  f'kvsnapshot {status} {message!r}')
+    print(', '.join(f'{n} with {status}' for status, n in sorted(tally.items())) +
+          f', {differ} differ')
     return differ > 0
 
 

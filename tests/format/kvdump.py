@@ -102,8 +102,8 @@ def lines(snapshot):
                f'{" ".join(map(repr, k.features[:16])) or "-"}')
     for event in snapshot.events or []:
         counts = '' if event.counts is None else f' counts {json.dumps(list(event.counts))}'
-        yield (f'event kind {event.kind}{" run" * event.run} position {event.position} rows {event.n} '
-               f'layers {event.l0}..{event.l1 - 1}{counts}')
+        yield (f'event kind {event.kind}{" run" * event.run} position {event.position} '
+               f'rows {event.n} layers {event.l0}..{event.l1 - 1}{counts}')
     for entry in snapshot.provenance:
         yield f'provenance {json.dumps(entry, sort_keys=True)}'
     for name, content in snapshot.others:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""A safetensors file and a snapshot, compared and made by other code than ours: NumPy, and the readers of this folder.
+"""A safetensors file and a snapshot, compared and made by other code than ours: NumPy, and the
+readers of this folder.
 
-  tensors.py compare SNAPSHOT FILE        every tensor is what the snapshot holds, and its padding zero
-  tensors.py write SNAPSHOT FILE [EDIT]   the snapshot as a file in another order of tensors; EDIT is Python that may change
-                                          `meta` (a dict of texts) and `t` (a dict of arrays) before it is written"""
+  tensors.py compare SNAPSHOT FILE        every tensor is what the snapshot holds, its padding zero
+  tensors.py write SNAPSHOT FILE [EDIT]   the snapshot as a file in another order of tensors; EDIT
+                                          is Python that may change `meta` (a dict of texts) and
+                                          `t` (a dict of arrays) before it is written"""
 
 import json
 import pathlib
@@ -41,7 +43,8 @@ def rows(snapshot, l, name):
     """[G][S][E] as stored, zeros behind the rows of KV heads that have fewer than others"""
     layer, model = snapshot.layers[l], snapshot.head["model"]
     most = max(len(p) for p in layer.positions)
-    out = np.zeros((1, model["kv_heads"], most, model["head_width"]), TYPES[OURS[snapshot.head["dtype"]]])
+    out = np.zeros((1, model["kv_heads"], most, model["head_width"]),
+                   TYPES[OURS[snapshot.head["dtype"]]])
     raw = np.frombuffer(getattr(layer, name), out.dtype).reshape(-1, model["head_width"])
     at = 0
     for g, p in enumerate(layer.positions):
@@ -56,8 +59,10 @@ def tensors_of(snapshot):
     for l, layer in enumerate(snapshot.layers):
         lists = [list(p) for p in layer.positions]
         most = max(len(p) for p in lists)
-        padded = np.array([p + [-1] * (most - len(p)) for p in lists], "<i8").reshape(len(lists), most)
-        t[f"layers.{l}.positions"] = "I64", padded[:1] if all(p == lists[0] for p in lists) else padded
+        padded = np.array([p + [-1] * (most - len(p)) for p in lists], "<i8")
+        padded = padded.reshape(len(lists), most)
+        same = all(p == lists[0] for p in lists)
+        t[f"layers.{l}.positions"] = "I64", padded[:1] if same else padded
         for name in ("keys", "values"):
             t[f"layers.{l}.{name}"] = OURS[snapshot.head["dtype"]], rows(snapshot, l, name)
     if snapshot.logits is not None:
@@ -70,7 +75,8 @@ def compare(snapshot, path):
     want = tensors_of(snapshot)
     assert sorted(got) == sorted(want), f"tensors: {sorted(got)}"
     for name, (dtype, array) in want.items():
-        assert got[name][0] == dtype and got[name][1].shape == array.shape, f"{name}: {got[name][0]} {got[name][1].shape}"
+        kind, values = got[name]
+        assert kind == dtype and values.shape == array.shape, f"{name}: {kind} {values.shape}"
         assert got[name][1].tobytes() == array.tobytes(), f"{name} differs"
     assert json.loads(meta["kv-snapshot"]) == snapshot.head, "the head differs"
 
@@ -81,7 +87,8 @@ def write(snapshot, path, edit=""):
     header, body = {"__metadata__": meta} if meta else {}, b""
     for name in sorted(t, key=lambda name: (-t[name][1].itemsize, name[::-1])):
         dtype, array = t[name]
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [len(body), len(body) + array.nbytes]}
+        header[name] = {"dtype": dtype, "shape": list(array.shape),
+                        "data_offsets": [len(body), len(body) + array.nbytes]}
         body += array.tobytes()
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

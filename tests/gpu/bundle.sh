@@ -1,9 +1,11 @@
 #!/bin/sh
-# bundle.sh - packs what run.sh needs for a machine that has only a GPU driver: bundle.sh BUILD FOLDER
+# bundle.sh - packs what run.sh needs for a machine that has only a GPU driver: bundle.sh BUILD
+# FOLDER
 #
-# BUILD is a build folder whose programs look for shared libraries in lib/ beside them (make gpu-bundle). FOLDER becomes a tree in
-# which tests/gpu/run.sh runs as here, with stripped programs and every shared library that they need except those of the C library;
-# FOLDER.tar.xz is its archive. Prints both sizes.
+# BUILD is a build folder whose programs look for shared libraries in lib/ beside them (make
+# gpu-bundle). FOLDER becomes a tree in which tests/gpu/run.sh runs as here, with stripped programs
+# and every shared library that they need except those of the C library; FOLDER.tar.xz is its
+# archive. Prints both sizes.
 set -eu
 export LC_ALL=C CDPATH=
 
@@ -18,25 +20,31 @@ copy() {
 	cp -RL "$1" "$folder/$2"
 }
 
-for name in tests/gpu/bench_gpu tests/gpu/whole tests/gpu/primitives tests/unit/ops tests/unit/ops_emulated emulated/bench_gpu \
-	emulated/whole emulated/primitives; do
+for name in tests/gpu/bench_gpu tests/gpu/whole tests/gpu/primitives tests/unit/ops \
+	tests/unit/ops_emulated emulated/bench_gpu emulated/whole emulated/primitives; do
 	[ ! -e "$build/$name" ] || copy "$build/$name" "$name"
 done
 for program in "$build"/kv-* "$build"/emulated/kv-*; do
 	[ ! -e "$program" ] || copy "$program" "${program#"$build/"}"
 done
 find "$folder" -type f -exec strip {} +
-for file in tests/gpu/run.sh tests/gpu/stages.sh tests/gpu/peers.py tests/gpu/table.py tests/gpu/ncu_rows.py tests/gpu/README.md \
-	tests/bin/mkmodel.py examples/methods examples/prompts examples/demo-model; do
+for file in tests/gpu/run.sh tests/gpu/stages.sh tests/gpu/peers.py tests/gpu/table.py \
+	tests/gpu/ncu_rows.py tests/gpu/README.md tests/bin/mkmodel.py examples/methods \
+	examples/prompts examples/demo-model; do
 	copy "$file" "$file"
 done
 git rev-parse --short HEAD >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
 
 find "$build"/kv-* "$build/emulated" "$build/tests" -type f -perm -u+x -exec ldd {} + 2>/dev/null |
-	awk '$2 == "=>" && $3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so/ { print $3 }' | sort -u |
+	awk '$2 == "=>" && $3 ~ /^\// {
+		if ($1 !~ /^(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so/)
+			print $3
+	}' | sort -u |
 	while read -r library; do
 		cp -L "$library" "$folder/lib/"
 	done
-# Each program holds the same kernels: a dictionary that reaches back to the program before finds them.
-tar -cf - -C "$(dirname "$folder")" "$(basename "$folder")" | xz --lzma2=preset=1,dict=192MiB >"$folder.tar.xz"
+# Each program holds the same kernels: a dictionary that reaches back to the program before finds
+# them.
+tar -cf - -C "$(dirname "$folder")" "$(basename "$folder")" |
+	xz --lzma2=preset=1,dict=192MiB >"$folder.tar.xz"
 du -shc "$folder" "$folder.tar.xz" | sed '$d'

@@ -359,7 +359,8 @@ def generate_after(model, N):
     sync()
     step = (time.perf_counter() - start) / steps
     say(**{"what": f"transformers full {N}",
-           "prefill ms": round(statistics.median(prefill) * 1e3, 2), "step ms": round(step * 1e3, 3)})
+           "prefill ms": round(statistics.median(prefill) * 1e3, 2), "step ms": round(step * 1e3,
+               3)})
     return near
 
 

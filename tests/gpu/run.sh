@@ -3,24 +3,26 @@
 #
 # usage: sh tests/gpu/run.sh [-ekn] [-b BUILD] [-o FOLDER] [-p PACKED] [-t SECONDS] [stage ...]
 #
-# Without names, runs the stages that FOLDER has no result of, as far as they fit; environment in every run, and ceilings in
-# every run that measures, since ratios are to ceilings of the same minutes. A stage that is named runs again. Stages: environment build primitives ops
-# ceilings bench model fier transformers rest pipelines profile again sanitizer (stages.sh). One that cannot run here is
-# skipped and says why; one that would not fit is not begun. Exit status: 0 when no stage failed.
+# Without names, runs the stages that FOLDER has no result of, as far as they fit; environment in
+# every run, and ceilings in every run that measures, since ratios are to ceilings of the same
+# minutes. A stage that is named runs again. Stages: environment build primitives ops ceilings bench
+# model fier transformers rest pipelines profile again sanitizer (stages.sh). One that cannot run
+# here is skipped and says why; one that would not fit is not begun. Exit status: 0 when no stage
+# failed.
 #
-# FOLDER (default BUILD/gpu-run) gets STAGE.log, measured.jsonl and stages. PACKED (default FOLDER) gets two files:
-# gpu-run.txt (aims, stages, all that was measured) and gpu-run.tar.gz (the logs), after every stage and every 15 s within
-# one. If FOLDER is empty, gpu-run.tar.gz is unpacked there first: a run goes on where one on another machine ended.
+# FOLDER (default BUILD/gpu-run) gets STAGE.log, measured.jsonl and stages. PACKED (default FOLDER)
+# gets two files: gpu-run.txt (aims, stages, all that was measured) and gpu-run.tar.gz (the logs),
+# after every stage and every 15 s within one. If FOLDER is empty, gpu-run.tar.gz is unpacked there
+# first: a run goes on where one on another machine ended.
 #
-# -e: try the script itself without a GPU: programs run on the emulator, with small shapes.
-# -k: keep the random weights (30 GB, in /dev/shm) for the next run on this machine.
-# -n: only say what would be done and what it costs.
-# -t: no longer than this (530).
-# BUILD (default build-gpu in the tree) is built where it is not yet; with NO_BUILD=1 it is taken as it is. In
-# a bundle (make gpu-bundle) it is the bundle.
-# MODEL, MODEL_MHA: folders in Hugging Face format for the stages model, transformers and fier; made when they are not set.
-# METHODS: scripts of examples/methods for the stage pipelines; all when it is not set.
-# PYTHON: one with PyTorch, for the stages ceilings, bench and transformers.
+# -e: try the script itself without a GPU: programs run on the emulator, with small shapes. -k: keep
+# the random weights (30 GB, in /dev/shm) for the next run on this machine. -n: only say what would
+# be done and what it costs. -t: no longer than this (530). BUILD (default build-gpu in the tree) is
+# built where it is not yet; with NO_BUILD=1 it is taken as it is. In a bundle (make gpu-bundle) it
+# is the bundle. MODEL, MODEL_MHA: folders in Hugging Face format for the stages model, transformers
+# and fier; made when they are not set. METHODS: scripts of examples/methods for the stage
+# pipelines; all when it is not set. PYTHON: one with PyTorch, for the stages ceilings, bench and
+# transformers.
 set -u
 export LC_ALL=C CDPATH=
 
@@ -105,8 +107,8 @@ rows() {
 	[ ! -e "$out/$1.log" ] || grep '^{.*}$' "$out/$1.log" | sed "s/^{/{\"run\": $run, \"stage\": \"$1\", /"
 }
 
-# pack [STAGE]: both packed files; the rows of a stage that is still running count. That is done in the background, may be
-# ended in the middle, and has temporary files of its own.
+# pack [STAGE]: both packed files; the rows of a stage that is still running count. That is done in
+# the background, may be ended in the middle, and has temporary files of its own.
 pack() {
 	new=.new${1:+.part}
 	{ cat "$out/measured.jsonl"; [ $# -eq 0 ] || rows "$1"; } >"$out/$new.rows"
@@ -152,8 +154,8 @@ python_with() {
 	RUN_STAGE=python_with sh tests/gpu/stages.sh "$1"
 }
 
-# Programs load cuBLAS on demand. If neither the dynamic linker nor the programs' second place has it, this finds the one that came
-# with PyTorch or with a toolkit in another folder.
+# Programs load cuBLAS on demand. If neither the dynamic linker nor the programs' second place has
+# it, this finds the one that came with PyTorch or with a toolkit in another folder.
 find_cublas() {
 	cublas=
 	! ldconfig -p 2>/dev/null | grep -q 'libcublas\.so\.13' && [ ! -e /usr/local/cuda/lib64/libcublas.so.13 ] || return
@@ -202,7 +204,8 @@ trap 'kill $helpers 2>/dev/null
 	[ -z "$made" ] || [ -n "$keep" ] || RUN_STAGE=remove_weights sh tests/gpu/stages.sh' EXIT
 trap 'exit 143' TERM INT HUP
 if [ -z "$emulated" ] && [ -r /dev/nvidia0 ]; then
-	# The driver may shut down a GPU that no process has open, and start it again for each program.
+	# The driver may shut down a GPU that no process has open, and start it again for each
+	# program.
 	# shellcheck disable=SC2217 # it has it open
 	sleep "$total" </dev/nvidia0 >/dev/null 2>&1 &
 	helpers=$!

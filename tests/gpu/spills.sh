@@ -1,7 +1,9 @@
 #!/bin/sh
-# spills.sh - fails if a kernel spills registers: spills.sh FILE.ptxas ... (the output of nvcc -Xptxas -v)
+# spills.sh - fails if a kernel spills registers: spills.sh FILE.ptxas ... (the output of nvcc
+# -Xptxas -v)
 #
-# Naive kernels, reference_..., may spill. With -v also prints registers and shared memory of every kernel.
+# Naive kernels, reference_..., may spill. With -v also prints registers and shared memory of every
+# kernel.
 set -eu
 export LC_ALL=C CDPATH=
 

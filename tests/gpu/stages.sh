@@ -1,8 +1,9 @@
 #!/bin/sh
-# stages.sh - the stages of run.sh, which runs each as RUN_STAGE=NAME sh tests/gpu/stages.sh, under a time limit
+# stages.sh - the stages of run.sh, which runs each as RUN_STAGE=NAME sh tests/gpu/stages.sh, under
+# a time limit
 #
-# A stage prints its log; lines that begin with { are measurements. It exits with 0 (passed), 77 (cannot run here; the last
-# line says why) or something else (failed). run.sh sets the variables.
+# A stage prints its log; lines that begin with { are measurements. It exits with 0 (passed), 77
+# (cannot run here; the last line says why) or something else (failed). run.sh sets the variables.
 set -u
 export LC_ALL=C CDPATH=
 build=${build:-} out=${out:-} programs=${programs:-} tests=${tests:-} ops=${ops:-} tiny=${tiny:-} emulated=${emulated:-}
@@ -88,13 +89,15 @@ pipeline() {
 	echo "$2, $(($(date +%s) - start)) s: $(cat "$out/lines/$1.$2")"
 }
 
-# Whole pipelines on both devices: every method's line, then what a prompt leaves and what is kept of it.
+# Whole pipelines on both devices: every method's line, then what a prompt leaves and what is kept
+# of it.
 #
-# A GPU rounds the inputs of products, so rows with nearly equal scores may swap ranks. What must be equal nevertheless: the number of
-# kept rows, and the answer wherever the CPU answers as with the whole cache. Bytes read, footprint, memory and peak may differ by half a
-# percent of the cache; memory and peak by more where layers are evicted during prefill (-fused), since a GPU holds one more full
-# layer. An answer that the kept rows no longer hold is a guess: a different one is shown and fails nothing. A process spends
-# most of its time on opening the GPU, so several run at a time.
+# A GPU rounds the inputs of products, so rows with nearly equal scores may swap ranks. What must be
+# equal nevertheless: the number of kept rows, and the answer wherever the CPU answers as with the
+# whole cache. Bytes read, footprint, memory and peak may differ by half a percent of the cache;
+# memory and peak by more where layers are evicted during prefill (-fused), since a GPU holds one
+# more full layer. An answer that the kept rows no longer hold is a guess: a different one is shown
+# and fails nothing. A process spends most of its time on opening the GPU, so several run at a time.
 pipelines() {
 	prompt=examples/prompts/harbour.txt rate=0.2 methods=${METHODS:-$(ls examples/methods)}
 	if [ -n "$emulated" ]; then
@@ -158,7 +161,8 @@ field() {
 	sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" "$2" | head -n 1
 }
 
-# The same prompt on both devices: nearly the same keys, values and attention; at most one in twenty of the rows that a scorer keeps differs.
+# The same prompt on both devices: nearly the same keys, values and attention; at most one in twenty
+# of the rows that a scorer keeps differs.
 compare_rows() {
 	for device in cpu cuda; do
 		kv-prefill -q -m examples/demo-model --device $device --observe 16 --mass -o "$out/$device.kv" "$prompt" || return
@@ -180,7 +184,8 @@ compare_rows() {
 	rm -f "$out"/cpu.k* "$out"/cuda.k* "$out/diff"
 }
 
-# What the aims are about, in turn with PyTorch; then which kernels its backends run. Without PyTorch ours alone.
+# What the aims are about, in turn with PyTorch; then which kernels its backends run. Without
+# PyTorch ours alone.
 bench() {
 	if python_with torch >/dev/null; then
 		run_peers --beside "$tests/bench_gpu" attend mass decode top
@@ -200,8 +205,8 @@ again() {
 	"$tests/bench_gpu" ${tiny:+"$tiny"}
 }
 
-# The first launch of each kernel of bench_gpu under Nsight Compute, clocks as they are; where that may not read counters,
-# Nsight Systems; else the times by events of the stage bench have to do.
+# The first launch of each kernel of bench_gpu under Nsight Compute, clocks as they are; where that
+# may not read counters, Nsight Systems; else the times by events of the stage bench have to do.
 profile() {
 	command -v ncu >/dev/null || profile_otherwise "no ncu" || return
 	bad=0
@@ -233,7 +238,8 @@ profile_otherwise() {
 		"$tests/bench_gpu" ${tiny:+"$tiny"} --once layer decode attend mass retrieve top || skip "$1, and nsys failed"
 }
 
-# under SECONDS TOOL PART ...: kernels of parts of ops under compute-sanitizer. What is too slow there is stopped without an error.
+# under SECONDS TOOL PART ...: kernels of parts of ops under compute-sanitizer. What is too slow
+# there is stopped without an error.
 under() {
 	limit=$1 tool=$2
 	shift 2
@@ -292,7 +298,8 @@ weights_of() {
 	done
 }
 
-# Makes the random weights of all models named in $wanted_weights, in the background of other stages.
+# Makes the random weights of all models named in $wanted_weights, in the background of other
+# stages.
 weights() {
 	maker=''
 	trap 'kill $maker 2>/dev/null; : >"$out/.weights_end"' EXIT
@@ -340,8 +347,8 @@ make_scratch() {
 	mkdir -p "$scratch"
 }
 
-# A whole model: our programs, with a snapshot in between; its speed without the one-time work of a program. Its logits stay
-# for the stage transformers.
+# A whole model: our programs, with a snapshot in between; its speed without the one-time work of a
+# program. Its logits stay for the stage transformers.
 model() {
 	folder=${MODEL:-}
 	wait_for_weights llama-3.1-8b || return
