@@ -1,6 +1,6 @@
 /* cpu_bf16.c - y = x . w^T where w is in bf16 and x is rounded to bf16, too; sums are f32
  *
- * An item is a panel of BF16_COLS weight rows and up to TILE rows of x. The panel is brought into
+ * An item is a panel of BF16_COLS weight rows and up to TILE rows of x. The panel is copied into
  * the order of the instructions, BF16_DEPTH channels at a time so that it stays in L2, and then
  * meets the rows of x, BF16_ROWS at a time. x is rounded before, once for all items.
  *

@@ -143,7 +143,7 @@ struct simd {
 	void (*cap)(float *x, size_t n, float c);
 };
 
-/* A panel of products in bf16: weight rows, and channels of them, that are brought into order at
+/* A panel of products in bf16: weight rows, and channels of them, that are reordered at
  * once. Rows of x that meet it at once. */
 #define BF16_COLS 48
 #define BF16_DEPTH 2048

@@ -233,7 +233,7 @@ open_stream(struct dev *d)
 	return gpu_ok(d);
 }
 
-/* The other stream comes behind all work so far. */
+/* Orders the other stream after all work so far. */
 static int
 begin_ahead(struct dev *d)
 {

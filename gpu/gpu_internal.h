@@ -78,7 +78,7 @@ struct staging {
 /* fetch_chosen() ahead */
 struct fetching {
 	cudaStream_t stream;         /* NULL: there was none yet */
-	cudaEvent_t behind;          /* the work of d->stream that a fetch comes behind */
+	cudaEvent_t behind;          /* the work of d->stream before a fetch */
 	cudaEvent_t done[FETCHES];   /* the last ones: number n is done[n % FETCHES] */
 	uint64_t n;                  /* how many there were */
 };

@@ -97,11 +97,11 @@ struct kv_model {
 	double rope_beta_fast;          /* yarn, these three */
 	double rope_beta_slow;
 	int rope_truncate;              /* 0 or 1 */
-	/* 0: none; else layer l is not turned where l + 1 is a multiple of it */
+	/* 0: none; else layer l has no rotation where l + 1 is a multiple of it */
 	uint32_t rope_skip;
-	/* of layers that see a window: turned by this theta, without scaling; 0: as all are */
+	/* of layers that see a window: rotated by this theta, without scaling; 0: as all are */
 	double rope_window_theta;
-	uint32_t rope_width;            /* channels that are turned, the first; 0: all */
+	uint32_t rope_width;            /* channels that are rotated, the first; 0: all */
 	/* longrope: what the frequency of each pair is divided by; else 0 of them */
 	uint32_t rope_n_factors;
 	double rope_factors[KV_ROPE_PAIRS];
@@ -119,7 +119,7 @@ struct kv_head {
 
 /* "default", "llama3" ...; NULL for a type that is not known */
 const char *kv_rope_name(enum kv_rope type);
-/* How many channels of a key, the first ones, rotary embedding turns in this layer: pairs of them
+/* How many channels of a key, the first ones, rotary embedding rotates in this layer: pairs of them
  * that stand half so many apart. */
 uint32_t kv_rope_turned(const struct kv_model *m, uint32_t layer);
 /* How many positions a query sees in this layer, its own and those before it; 0: all. */

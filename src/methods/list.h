@@ -10,21 +10,21 @@
  * score_options. */
 
 METHOD(snapkv, NEED_WINDOW, "window over-queries kernel pool reduce order", LISTS(snapkv), "",
-    "attention that the observation window pays, pooled along the rows",
+    "attention of the observation window, pooled along the rows",
     .kernel = 5, .pool = POOL_AVG, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(lookahead, NEED_WINDOW | NEED_UNSTORED, "window kernel pool reduce order", LISTS(lookahead),
     "lookaheadkv lookahead-kv",
-    "attention that learned tokens behind the prompt pay (LookaheadKV), pooled along the rows",
+    "attention of learned tokens after the prompt (LookaheadKV), pooled along the rows",
     .kernel = 7, .pool = POOL_MAX, .reduce = REDUCE_MEAN, .order = POOL_FIRST)
 METHOD(tova, NEED_WINDOW | NEED_LAYER, "keep-last", LISTS(tova), "",
-    "attention that the last token pays, the same for all heads",
+    "attention of the last token, the same for all heads",
     .kernel = 1, .window = 1)
 METHOD(h2o, NEED_MASS, "reduce", LISTS(h2o), "",
-    "attention that all queries so far have paid (heavy hitters)",
+    "attention of all queries so far (heavy hitters)",
     .kernel = 1, .reduce = REDUCE_SUM)
 METHOD(meanmass, NEED_MASS | NEED_EVERY_QUERY, "reduce", LISTS(meanmass),
     "observedattention observed-attention",
-    "the same for each query that could see the row (kvpress' ObservedAttention)",
+    "attention mass per query that could see the row (kvpress's ObservedAttention)",
     .kernel = 1, .reduce = REDUCE_MEAN)
 METHOD(kvzip, NEED_PROBE_MASS, "reduce", NO_OP, "",
     "attention of the probe tokens of kv-observe, the greatest of the query heads",

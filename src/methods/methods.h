@@ -63,7 +63,7 @@ struct score_input {
 	/* attention that the rows have received from all queries of the text so far, as the
 	 * snapshot has it: KV head 0's R lists of S[0], then KV head 1's, ...; or NULL */
 	const float *mass;
-	/* attention that tokens have paid which are not stored, in the same order; or NULL */
+	/* attention mass of probe tokens, which are not stored, in the same order; or NULL */
 	const float *probe_mass;
 	uint32_t window;                        /* W, 0 without observation */
 	/* [W] positions of the observation queries, ascending; from next_position on those of
@@ -314,7 +314,7 @@ void pool_and_reduce(float *score, const float *mass, size_t stride, uint32_t R,
 
 /* ---- positions ---- */
 
-/* Turns the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to - from) *
+/* Rotates the keys [n][E] of one KV head in place from positions from[n] to to[n], by (to - from) *
  * freq[i] for the pair (i, i + turned/2), freq[turned/2] as model_rope_frequencies() gives it; the
  * channels from turned on stay. In double precision, rounded to dtype at the end; a row whose
  * position stays is not touched. Returns 0, or -1 when out of memory. */

@@ -1,8 +1,8 @@
 /* rotate.c - keys that move to other positions
  *
  * A key is stored after rotary embedding: of its first W channels the pair (k[i], k[i + W/2]) has
- * been turned by p * freq[i]. Rotations add up, so the same key at position q is the stored one
- * turned by (q - p) * freq[i]; the key before rotary embedding need not be known. StreamingLLM
+ * been rotated by p * freq[i]. Rotations add up, so the same key at position q is the stored one
+ * rotated by (q - p) * freq[i]; the key before rotary embedding need not be known. StreamingLLM
  * (Xiao et al. 2023, section 3.2) gets the same by keeping keys unrotated, and numbering them by
  * their place in the cache whenever they are read.
  *

@@ -51,7 +51,7 @@ struct adapter {
  * for other weights. */
 int adapter_open(const char *dir, const struct model *, const struct overrides *,
     struct adapter **out, char *err, size_t errlen);
-/* Copies it to the model's device: once, before it is run. */
+/* Copies the adapter to the model's device. Call once, before it is run. */
 int adapter_bind(struct adapter *, char *err, size_t errlen);
 void adapter_free(struct adapter *);            /* NULL allowed; before the device is closed */
 

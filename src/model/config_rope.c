@@ -5,8 +5,8 @@
 
 #include "model/config_internal.h"
 
-/* 1: all pairs of channels turn alike. The greatest in use are some 10^10, for millions of
- * tokens. */
+/* 1: all pairs of channels rotate by the same angle. The greatest in use are some 10^10, for
+ * millions of tokens. */
 static int
 get_theta(struct config *c, const json_t *object, double *theta)
 {
@@ -82,7 +82,7 @@ read_yarn(struct config *c, const json_t *rope, const char *where, struct kv_mod
 	    &id->rope_original_max_position);
 }
 
-/* A list of numbers above 0, one for each pair that is turned. */
+/* A list of numbers above 0, one for each pair that is rotated. */
 static int
 read_factors(struct config *c, const json_t *rope, const char *where, const char *key,
     const struct kv_model *id, double *out)
@@ -147,7 +147,7 @@ static const struct type {
 	const char *name;
 	enum kv_rope kind;
 	int (*read)(struct config *, const json_t *rope, const char *where, struct kv_model *);
-	const char *keys[10];           /* NULL behind the last one */
+	const char *keys[10];           /* ends with NULL */
 } types[] = {
 	{ "default", KV_ROPE_DEFAULT, read_nothing, { NULL } },
 	{ "dynamic", KV_ROPE_DEFAULT, read_nothing, { "factor" } },
@@ -269,7 +269,7 @@ same_scaling(const struct kv_model *a, const struct kv_model *b)
 	return kv_model_diff(&x, &y, "", "", text, sizeof text) == 0;
 }
 
-/* partial_rotary_factor, in rope_parameters or beside it: how much of each head is turned */
+/* partial_rotary_factor, in rope_parameters or beside it: the share of each head that is rotated */
 static int
 read_width(struct config *c, struct kv_model *id)
 {

@@ -31,11 +31,11 @@ enum {
 
 enum { MODEL_EOS_MAX = 64 };    /* tokens that end a text */
 
-/* What is NULL, or 1, is what Llama has none of. */
+/* NULL, or 1: Llama has no such part. */
 struct model_layer {
 	struct norm norm;                       /* before attention */
 	struct norm q_norm, k_norm;             /* before rotary embedding */
-	/* of what attention, and the network, add to the stream; NULL: nothing */
+	/* norm and scale of what attention and the network add; NULL: added as it is */
 	const struct residual *attention_adds, *ffn_adds;
 	struct residual residuals[2];           /* these two */
 	const struct rotary *rope;
@@ -62,15 +62,15 @@ struct model {
 	/* generation_config.json, else config.json; bos UINT32_MAX = none */
 	uint32_t bos, eos[MODEL_EOS_MAX], n_eos;
 	uint32_t max_position;                  /* as the configuration claims; informative */
-	/* no row may stand at this position or behind, because of what */
+	/* rows must have lower positions, and why */
 	uint32_t position_end;                  /* UINT32_MAX: all may */
 	const char *position_why;
 	/* longrope: the factors of a text of more tokens than rope_switch, which is 0 for others;
 	 * those of a shorter one are in id until model_expect_text() */
 	double long_factors[KV_ROPE_PAIRS];
 	uint32_t rope_switch;
-	/* of layers: usual ones; those that are not turned; those with a window and a theta of
-	 * theirs */
+	/* of layers: usual ones; those without rotation; those with a window and a theta of their
+	 * own */
 	struct rotary rope, no_rope, window_rope;
 	struct mat embed, head;                 /* [V][D]; head is embed when tied */
 	struct norm norm;                       /* before the head */
@@ -97,16 +97,16 @@ int model_config(const char *dir, const struct overrides *, struct model *m, cha
 /* Only the ids that end a text, those of generation_config.json before those of config.json; *n is
  * 0 where neither says one. eos[MODEL_EOS_MAX]. The same codes. */
 int model_end_tokens(const char *dir, uint32_t *eos, uint32_t *n, char *err, size_t errlen);
-/* No row may stand at this position or behind, unless an earlier one is the end already. */
+/* Ends texts at this position, unless they end earlier already: rows must have lower ones. */
 void model_end_at(struct model *m, uint32_t position, const char *why);
 
-/* Says how many tokens the text has that begins: longrope turns all keys otherwise in a long one.
- * Before model_bind(). */
+/* Sets how many tokens the next text has: longrope rotates all keys of a long one by other angles.
+ * Call before model_bind(). */
 void model_expect_text(struct model *, uint64_t tokens);
-/* The same, as the snapshot that is continued has it. */
+/* As model_expect_text(), for the continuation of a snapshot. */
 void model_expect_snapshot(struct model *, const struct kv_model *snapshot);
-/* Whether the keys of a text of so many tokens are turned as those of the text that was expected
- * last: only then has the one rows of the other. */
+/* Are the keys of a text of so many tokens rotated as those of the text that was expected last?
+ * Only then can one have rows of the other. */
 int model_turns_alike(const struct model *, uint64_t tokens);
 
 /* Opens a folder for a device. Every tensor the architecture needs must be there with the right
@@ -121,21 +121,21 @@ int model_bind(struct model *, char *err, size_t errlen);
 /* model_open() without overrides, weights read by one thread, and model_bind() */
 int model_load(const char *dir, const struct ops *ops, struct dev *dev, struct model **out,
     char *err, size_t errlen);
-/* What digits that stand for weights say of the model's. Returns one of these, or MODEL_ENOMEM. */
+/* Compares a fingerprint with the model's weights. Returns one of these, or MODEL_ENOMEM. */
 enum { WEIGHTS_OTHER, WEIGHTS_SAME, WEIGHTS_ALIKE };    /* alike: as far as samples tell */
 int model_has_weights(const struct model *, const char *digits, char *err, size_t errlen);
-/* From now on id names the weights by the rule of this snapshot (NULL: none), so that both can be
- * compared, and what is made of it claims no more than it does. Returns MODEL_*. */
+/* id.weights <- the fingerprint by the rule of this snapshot (NULL: the current rule), so that both
+ * can be compared. Returns MODEL_*. */
 int model_name_weights(struct model *, const struct kv_model *snapshot, char *err, size_t errlen);
 void model_free(struct model *);               /* NULL allowed; before the device is closed */
 
-/* freq[W/2] <- rotary frequencies, host, of the W channels that are turned (kv-snapshot(5), 4.1):
+/* freq[W/2] <- rotary frequencies, host, of the W channels that are rotated (kv-snapshot(5), 4.1):
  * theta^(-2i/W), with the scaling that the identity names (Hugging Face modeling_rope_utils). */
 void model_rope_frequencies(const struct kv_model *id, double *freq);
-/* The same of layers that have a window and a theta of their own: without scaling. */
+/* As model_rope_frequencies(), for layers with a window and a theta of their own: no scaling. */
 void model_window_frequencies(const struct kv_model *id, double *freq);
-/* The attention factor that yarn scaling has where none is given (YaRN, Peng et al. 2023, section
- * 3.4): 0.1 m ln(factor) + 1, where both mscales are given divided by that of the second. */
+/* Returns yarn's attention factor where none is given (YaRN, Peng et al. 2023, section 3.4): 0.1 m
+ * ln(factor) + 1, divided by that of the second mscale if both are given. */
 double model_yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 #endif

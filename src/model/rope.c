@@ -94,8 +94,8 @@ model_window_frequencies(const struct kv_model *id, double *freq)
 	model_rope_frequencies(&plain, freq);
 }
 
-/* All keys of a text must be turned alike, or distances are lost. So a text that begins short ends
- * where the factors change. */
+/* All keys of a text must be rotated by the same factors, or distances are lost. So a text that
+ * begins short ends where the factors change. */
 void
 model_expect_text(struct model *m, uint64_t tokens)
 {

@@ -57,7 +57,7 @@ int load_not_supported(struct load *, const char *place, const char *type);
 /* Settings of ByteLevel, wherever it stands. */
 #define BYTE_LEVEL " type add_prefix_space trim_offsets use_regex "
 
-/* Reads one component; last: no other one comes behind it. */
+/* Reads one component; last: none follows it. */
 typedef int load_reader(struct load *, const char *place, json_t *component, const char *type,
     int last);
 

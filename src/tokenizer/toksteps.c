@@ -158,7 +158,7 @@ read_byte_level(struct load *l, const char *place, json_t *component, int last)
 	if ((prefix && (rc = add_step(l, place, PRETOK_PREFIX_SPACE, &step)) != 0) ||
 	    (expression && (rc = add_expr(l, place, strdup(GPT2_SPLIT), &step)) != 0))
 		return rc;
-	/* only what comes behind it sees how bytes are spelled */
+	/* only the steps after it see how bytes are spelled */
 	if (last)
 		return 0;
 	l->t->spelled = 1;
