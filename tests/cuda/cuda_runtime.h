@@ -119,8 +119,11 @@ launch(struct emulated_stream *s, bool late, const char *name, dim3 grid, dim3 b
 	    std::function<void(void)>([kernel, args...] { kernel(args...); }));
 }
 
+/* Inlined: a return behind a switch to other threads is mispredicted. */
+#define INLINED [[gnu::always_inline]] inline
+
 template <class T>
-T
+INLINED T
 shuffle(unsigned mask, T v, unsigned from)
 {
 	static_assert(sizeof(T) == 4 || sizeof(T) == 8);
@@ -147,21 +150,21 @@ static inline int __syncthreads_and(int p) { return emulator::sync_block_or(p !=
 static inline void __syncwarp(unsigned mask = ~0u) { emulator::sync_warp(mask); }
 
 template <class T>
-T
+INLINED T
 __shfl_sync(unsigned mask, T v, unsigned from, unsigned width = 32)
 {
 	return emulator::shuffle(mask, v, (emulator::lane & ~(width - 1)) | (from & (width - 1)));
 }
 
 template <class T>
-T
+INLINED T
 __shfl_xor_sync(unsigned mask, T v, unsigned bits)
 {
 	return emulator::shuffle(mask, v, emulator::lane ^ bits);
 }
 
 template <class T>
-T
+INLINED T
 __shfl_down_sync(unsigned mask, T v, unsigned by)
 {
 	return emulator::shuffle(mask, v, emulator::lane + by < 32 ? emulator::lane + by :
@@ -169,14 +172,14 @@ __shfl_down_sync(unsigned mask, T v, unsigned by)
 }
 
 template <class T>
-T
+INLINED T
 __shfl_up_sync(unsigned mask, T v, unsigned by)
 {
 	return emulator::shuffle(mask, v, emulator::lane >= by ? emulator::lane - by :
 	    emulator::lane);
 }
 
-static inline unsigned
+INLINED unsigned
 __ballot_sync(unsigned mask, int p)
 {
 	uint32_t mine = p != 0, got = 0;
@@ -188,7 +191,7 @@ __ballot_sync(unsigned mask, int p)
 	return got;
 }
 
-static inline unsigned
+INLINED unsigned
 __reduce_add_sync(unsigned mask, unsigned mine)
 {
 	const uint32_t (*all)[8] = emulator::exchange(&mine, 1, mask);

@@ -24,6 +24,9 @@
 #define ASAN 1
 #endif
 #endif
+#ifdef ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace emulator {
 
@@ -36,25 +39,59 @@ extern std::recursive_mutex one_at_a_time;
 
 /* ---- threads ---- */
 
-struct fiber {
-	uint3 id;
-	unsigned number, phase;
-	bool live, started;
-	const unsigned *waits;         /* the thread waits until this word .. */
-	unsigned seen;                 /* .. differs from this */
+/* What every switch needs is in one line of the processor's cache. */
+struct alignas(64) fiber {
 	void *state[5];
+	struct fiber *next;            /* that waits at the same barrier */
+	uint16_t number, place;        /* in the block, and in the order of its threads */
+	uint16_t x, y, z;
+	uint8_t phase;
+	bool started;
 	void *fake_stack;              /* AddressSanitizer's */
 };
 
 struct barrier {
 	unsigned generation, arrived, expected;
+	struct fiber *waiting;
 };
 
 /* The thread that runs */
 extern struct fiber *current;
 
-/* The current thread waits until the expected number has arrived. */
-void arrive(struct barrier *);
+/* Context switches use the compiler's builtin setjmp and longjmp, in functions that
+ * AddressSanitizer does not instrument: before a longjmp(), or a call that does not return, it
+ * clears its state of the whole stack and asks the kernel for the signal stack, which would be
+ * half of the time. No jump here leaves a frame that is not resumed, so there is nothing to
+ * clear.
+ *
+ * Other threads run in between, so a caller may rely on callee-saved registers only. GCC
+ * would assume that other registers are preserved, too, when it sees that nothing here uses
+ * them (noipa). */
+#ifndef __clang__
+#define JUMPS __attribute__((noipa, no_sanitize("address")))
+#else
+#define JUMPS __attribute__((noinline, no_sanitize("address")))
+#endif
+
+/* The current thread is suspended, and another one resumes; for functions with JUMPS. A macro: the
+ * processor mispredicts every return from a function behind a switch to another stack. */
+#define SWITCH() do { \
+	if (__builtin_setjmp(emulator::current->state) == 0) \
+		emulator::leave(); \
+	FINISH_SWITCH(); \
+} while (0)
+#ifdef ASAN
+#define FINISH_SWITCH() __sanitizer_finish_switch_fiber(emulator::current->fake_stack, NULL, NULL)
+#else
+#define FINISH_SWITCH() ((void)0)
+#endif
+
+/* Resumes the next thread in the current one's place, whose state has been saved. */
+void leave(void);
+
+/* The current thread arrives at a barrier. True: it opens, since the expected number has arrived;
+ * false: the thread is not runnable until then, and the caller must SWITCH(). */
+bool arrive(struct barrier *);
 
 /* granted: shared_granted() at the launch */
 void run_grid(const char *name, dim3 grid, dim3 block, size_t dynamic, size_t granted,

@@ -14,10 +14,6 @@
 
 #include <numeric>
 
-#ifdef ASAN
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 /* For tests: kernels launched so far */
 extern "C" unsigned long cuda_launches;
 unsigned long cuda_launches;
@@ -34,16 +30,17 @@ struct fiber *current;
 
 namespace {
 
-constexpr size_t STACK = 256 << 10;
+constexpr size_t STACK = (256 << 10) + 576;
 
 struct fiber fibers[MAX_THREADS];
 struct barrier whole;
 int either[2], every[2];               /* of sync_block_or(), double-buffered */
 char *stacks;
 void *scheduler[5];
+struct fiber *to_start;                /* by the scheduler; NULL: all wait, or have ended */
 const char *kernel = "no kernel";
 const std::function<void(void)> *kernel_body;
-unsigned threads;
+unsigned threads, left;                /* of the block; that have not ended */
 uint64_t random_state = 88172645463325252u;
 
 unsigned
@@ -55,6 +52,96 @@ draw(unsigned below)
 	return (unsigned)((random_state >> 32) * below >> 32);
 }
 
+/* ---- the order of threads ----
+ *
+ * Each thread of a block has a place in its order. Threads resume in passes: those that are
+ * runnable when the pass comes to them, from the place FIRST on and around to it. */
+
+unsigned order[MAX_THREADS];           /* places -> threads */
+uint64_t runnable[MAX_THREADS / 64];   /* a bit for each place */
+unsigned first, place;                 /* of the pass: its first place, the one that is next */
+bool around, moved;                    /* it has begun again at place 0; has resumed a thread */
+
+void
+begin_order(void)
+{
+	unsigned i, j, t;
+
+	for (i = 0; i < threads; i++)
+		order[i] = device == 1 ? threads - 1 - i : i;
+	for (i = threads - 1; device == 2 && i > 0; i--) {
+		j = draw(i + 1);
+		t = order[i];
+		order[i] = order[j];
+		order[j] = t;
+	}
+	for (i = 0; i < threads; i++)
+		fibers[order[i]].place = (uint16_t)i;
+	for (i = 0; i < MAX_THREADS / 64; i++)
+		runnable[i] = threads <= i * 64 ? 0 : threads < i * 64 + 64 ?
+		    ((uint64_t)1 << threads % 64) - 1 : ~(uint64_t)0;
+	first = place = device == 2 ? draw(threads) : 0;
+	around = moved = false;
+}
+
+void
+set_runnable(const struct fiber *f, bool may_run)
+{
+	const uint64_t bit = (uint64_t)1 << f->place % 64;
+
+	if (may_run)
+		runnable[f->place / 64] |= bit;
+	else
+		runnable[f->place / 64] &= ~bit;
+}
+
+/* The first runnable place of from .. end - 1, or end */
+unsigned
+find_runnable(unsigned from, unsigned end)
+{
+	uint64_t bits;
+
+	for (; from < end; from = from / 64 * 64 + 64)
+		if ((bits = runnable[from / 64] >> from % 64) != 0) {
+			from += (unsigned)__builtin_ctzll(bits);
+			return from < end ? from : end;
+		}
+	return end;
+}
+
+/* Function next_fiber(), where the next place's thread is not runnable */
+[[gnu::noinline]] struct fiber *
+search_fiber(void)
+{
+	for (;;) {
+		const unsigned end = around ? first : threads;
+
+		if ((place = find_runnable(place, end)) < end) {
+			moved = true;
+			return &fibers[order[place++]];
+		}
+		if (!around) {
+			around = true;
+			place = 0;
+			continue;
+		}
+		if (!moved || left == 0)
+			return NULL;
+		first = place = device == 2 ? draw(threads) : 0;
+		around = moved = false;
+	}
+}
+
+/* The thread that resumes next; NULL: all have ended, or wait */
+struct fiber *
+next_fiber(void)
+{
+	if (place >= (around ? first : threads) || !(runnable[place / 64] >> place % 64 & 1))
+		return search_fiber();
+	moved = true;
+	return &fibers[order[place++]];
+}
+
 /* ---- fibers ---- */
 
 #ifdef ASAN
@@ -62,64 +149,68 @@ const void *main_stack;
 size_t main_stack_size;
 #endif
 
-/* Context switches use the compiler's builtin setjmp and longjmp, in functions that
- * AddressSanitizer does not instrument: before a longjmp(), or a call that does not return, it
- * clears its state of the whole stack and asks the kernel for the signal stack, which would be
- * half of the time. No jump here leaves a frame that is not resumed, so there is nothing to
- * clear.
- *
- * Other threads run in between, so a caller may rely on callee-saved registers only. GCC
- * would assume that other registers are preserved, too, when it sees that nothing here uses
- * them (noipa). */
-#ifndef __clang__
-#define JUMPS __attribute__((noipa, no_sanitize("address")))
-#else
-#define JUMPS __attribute__((noinline, no_sanitize("address")))
-#endif
-
-JUMPS void
-jump(void **to)
+char *
+stack_of(const struct fiber *f)
 {
-	__builtin_longjmp(to, 1);
+	return stacks + (size_t)f->number * STACK;
 }
 
-JUMPS void
-leave(void)
+void
+make_current(struct fiber *f)
 {
-#ifdef ASAN
-	__sanitizer_start_switch_fiber(&current->fake_stack, main_stack, main_stack_size);
-#endif
-	jump(scheduler);
-}
-
-JUMPS void
-wait(const unsigned *generation)
-{
-	current->waits = generation;
-	current->seen = *generation;
-	if (__builtin_setjmp(current->state) == 0)
-		leave();
-#ifdef ASAN
-	__sanitizer_finish_switch_fiber(current->fake_stack, NULL, NULL);
-#endif
+	current = f;
+	thread = { f->x, f->y, f->z };
+	lane = f->number % 32;
 }
 
 void
 open_barrier(struct barrier *b)
 {
+	struct fiber *f;
+
+	for (f = b->waiting; f != NULL; f = f->next)
+		set_runnable(f, true);
+	b->waiting = NULL;
 	b->arrived = 0;
 	b->generation++;
 }
 
 } // namespace
 
-void
+bool
 arrive(struct barrier *b)
 {
-	if (++b->arrived < b->expected)
-		wait(&b->generation);
-	else
+	if (++b->arrived >= b->expected) {
 		open_barrier(b);
+		return true;
+	}
+	current->next = b->waiting;
+	b->waiting = current;
+	set_runnable(current, false);
+	return false;
+}
+
+/* Only the scheduler can start a fiber. */
+JUMPS void
+leave(void)
+{
+	struct fiber *f = next_fiber();
+#ifdef ASAN
+	void **fake_stack = &current->fake_stack;
+#endif
+
+	if (f == NULL || !f->started) {
+		to_start = f;
+#ifdef ASAN
+		__sanitizer_start_switch_fiber(fake_stack, main_stack, main_stack_size);
+#endif
+		__builtin_longjmp(scheduler, 1);
+	}
+	make_current(f);
+#ifdef ASAN
+	__sanitizer_start_switch_fiber(fake_stack, stack_of(f), STACK);
+#endif
+	__builtin_longjmp(f->state, 1);
 }
 
 namespace {
@@ -133,39 +224,33 @@ run_fiber(void)
 #endif
 	for (;;) {
 		(*kernel_body)();
-		current->live = false;
+		left--;
+		set_runnable(current, false);
 		if (--whole.expected > 0 && whole.arrived >= whole.expected)
 			open_barrier(&whole);
-		if (__builtin_setjmp(current->state) == 0)
-			leave();
-#ifdef ASAN
-		__sanitizer_finish_switch_fiber(current->fake_stack, NULL, NULL);
-#endif
+		SWITCH();
 	}
 }
 
+/* Resumes or starts f, and returns when no thread can resume, or to_start is to be started. */
 JUMPS void
 enter(struct fiber *f)
 {
-	char *stack = stacks + (size_t)f->number * STACK;
 	ucontext_t context;
 #ifdef ASAN
 	void *fake_stack = NULL;
 #endif
 
-	current = f;
-	thread = f->id;
-	lane = f->number % 32;
-	f->waits = NULL;
+	make_current(f);
 	if (__builtin_setjmp(scheduler) == 0) {
 #ifdef ASAN
-		__sanitizer_start_switch_fiber(&fake_stack, stack, STACK);
+		__sanitizer_start_switch_fiber(&fake_stack, stack_of(f), STACK);
 #endif
 		if (f->started)
-			jump(f->state);
+			__builtin_longjmp(f->state, 1);
 		f->started = true;
 		getcontext(&context);
-		context.uc_stack.ss_sp = stack;
+		context.uc_stack.ss_sp = stack_of(f);
 		context.uc_stack.ss_size = STACK;
 		context.uc_link = NULL;
 		makecontext(&context, run_fiber, 0);
@@ -184,51 +269,30 @@ start_block(void)
 {
 	unsigned i;
 
-	whole = { 0, 0, threads };
+	whole = { 0, 0, threads, NULL };
 	start_warps(threads);
 	for (i = 0; i < threads; i++) {
-		fibers[i].id = { i % block_dim.x, i / block_dim.x % block_dim.y,
-			i / (block_dim.x * block_dim.y) };
-		fibers[i].number = i;
+		fibers[i].x = (uint16_t)(i % block_dim.x);
+		fibers[i].y = (uint16_t)(i / block_dim.x % block_dim.y);
+		fibers[i].z = (uint16_t)(i / (block_dim.x * block_dim.y));
+		fibers[i].number = (uint16_t)i;
 		fibers[i].phase = 0;
-		fibers[i].live = true;
-		fibers[i].waits = NULL;
 	}
 }
 
 void
 run_block(size_t dynamic, size_t granted)
 {
-	static unsigned order[MAX_THREADS];
 	size_t declared;
-	unsigned left = threads, i, j, t, first;
-	bool moved;
+	struct fiber *f;
 
 	start_block();
-	for (i = 0; i < threads; i++)
-		order[i] = device == 1 ? threads - 1 - i : i;
-	for (i = threads - 1; device == 2 && i > 0; i--) {
-		j = draw(i + 1);
-		t = order[i];
-		order[i] = order[j];
-		order[j] = t;
-	}
-	while (left > 0) {
-		first = device == 2 ? draw(threads) : 0;
-		moved = false;
-		for (i = 0; i < threads; i++) {
-			struct fiber *f =
-			    &fibers[order[i + first < threads ? i + first : i + first - threads]];
-
-			if (!f->live || (f->waits != NULL && *f->waits == f->seen))
-				continue;
-			enter(f);
-			moved = true;
-			left -= !f->live;
-		}
-		if (!moved && left > 0)
-			die("%u of %u threads wait for others that will not come", left, threads);
-	}
+	begin_order();
+	left = threads;
+	for (f = next_fiber(); f != NULL; f = to_start)
+		enter(f);
+	if (left > 0)
+		die("%u of %u threads wait for others that will not come", left, threads);
 	declared = end_shared();
 	if (dynamic > 0)               /* DYN_SHARED is behind that, aligned */
 		declared = (declared + 1023) / 1024 * 1024;
@@ -268,13 +332,14 @@ die(const char *fmt, ...)
 	abort();
 }
 
-void
+JUMPS void
 sync_block(void)
 {
-	arrive(&whole);
+	if (!arrive(&whole))
+		SWITCH();
 }
 
-int
+JUMPS int
 sync_block_or(int mine, int all)
 {
 	unsigned turn = whole.generation & 1;
@@ -285,7 +350,8 @@ sync_block_or(int mine, int all)
 	}
 	either[turn] |= mine;
 	every[turn] &= mine;
-	arrive(&whole);
+	if (!arrive(&whole))
+		SWITCH();
 	return all ? every[turn] : either[turn];
 }
 

@@ -41,11 +41,10 @@ start_warps(unsigned threads)
 	}
 }
 
-void
-sync_warp(unsigned mask)
+/* Does the current thread wait for others of the mask? */
+static bool
+waits_for_warp(struct warp *w, unsigned mask)
 {
-	struct warp *w = &warps[current->number / 32];
-
 	if (!(mask >> lane & 1))
 		die("a lane is not in the mask that it gives, %#x", mask);
 	if (w->arrived == 0) {
@@ -56,10 +55,17 @@ sync_warp(unsigned mask)
 	w->arrived |= 1u << lane;
 	if (w->arrived == mask)
 		w->arrived = 0;
-	arrive(&w->barrier);
+	return !arrive(&w->barrier);
 }
 
-const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
+JUMPS void
+sync_warp(unsigned mask)
+{
+	if (waits_for_warp(&warps[current->number / 32], mask))
+		SWITCH();
+}
+
+JUMPS const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
 {
 	struct warp *w = &warps[current->number / 32];
 	unsigned phase = current->phase ^= 1;
@@ -68,7 +74,8 @@ const uint32_t (*exchange(const void *mine, int n, unsigned mask))[8]
 		memcpy(w->slot[phase][lane], mine, 4);
 	else
 		memcpy(w->slot[phase][lane], mine, 4 * (size_t)n);
-	sync_warp(mask);
+	if (waits_for_warp(w, mask))
+		SWITCH();
 	return w->slot[phase];
 }
 
