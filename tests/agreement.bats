@@ -17,6 +17,13 @@ agrees() {
 	assert_output ''
 }
 
+# said A B GOT RATE ...: kv-diff --scores goes to GOT, and to the comparisons that the oracle is to make
+said() {
+	local rates=("${@:4}")
+	kv-diff --json --scores "${rates[@]/#/--at=}" "$1" "$2" >"$3"
+	comparisons+=(${comparisons:+--} "$@")
+}
+
 # truth IN OUT: what the queries of tokens that are not stored look at, not pooled
 truth() {
 	kv-score --method lookahead --window 2 --kernel 1 "$1" -o "$2"
@@ -26,15 +33,19 @@ truth() {
 	for shape in "-H 4 -G 4 -E 6 -N 37" "-H 8 -G 2 -E 16 -N 61 -d bf16" "-H 6 -G 3 -E 6 -N 40,0,9 -T 90" "-L 3 -H 8 -G 2 -E 8 -N 90 --ragged"; do
 		mksnapshot $shape -w 3 --own 2 --mass --paid -o x.kv
 		truth x.kv truth.kv
+		comparisons=()
 		while read -r method; do
-			kv-score --method "$method" x.kv -o scored.kv
-			agrees truth.kv scored.kv 0.05 0.1 0.5 1
-			kv-evict -q --rate 0.3 --keep-queries scored.kv -o small.kv
-			agrees truth.kv small.kv 0.1
+			kv-score --method "$method" x.kv -o scored.$method
+			said truth.kv scored.$method scored.$method.json 0.05 0.1 0.5 1
+			kv-evict -q --rate 0.3 --keep-queries scored.$method -o small.$method
+			said truth.kv small.$method small.$method.json 0.1
 			# scored again, so that there is everything to say
-			kv-score --method "$method" small.kv | kv-evict --rate 1 --keep-queries | kv-score --method random -o again.kv
-			agrees truth.kv again.kv 0.2
+			kv-score --method "$method" small.$method | kv-evict --rate 1 --keep-queries | kv-score --method random -o again.$method
+			said truth.kv again.$method again.$method.json 0.2
 		done < <(kv-score --list | cut -d ' ' -f 1)
+		run "$PYTHON" "$ORACLE/agreement.py" "${comparisons[@]}"
+		assert_success
+		assert_output ''
 	done
 }
 
@@ -46,18 +57,22 @@ truth() {
 			kv-evict -q --rate $rate truth.kv | kv-diff --json --scores truth.kv - >oracle.json
 			assert_equal "$(json oracle.json '{x["regret"] for l in o["layers"] for x in [o, l, *l["heads"]]}')" "{0.0}"
 			assert_equal "$(json oracle.json 'o["kept"] == o["best"] > 0')" True
+			all=()
 			while read -r method; do
 				kv-score --method "$method" x.kv | kv-evict -q --rate $rate | kv-diff --json --scores truth.kv - >$method.json
-				"$PYTHON" -c '
-import json, sys
-method, oracle = (json.load(open(name)) for name in sys.argv[1:])
-heads = lambda o: [h for l in o["layers"] for h in l["heads"]]
-for mine, best in zip(heads(method), heads(oracle)):
-    if mine["both"] == best["both"]:
-        assert mine["kept"] <= best["kept"] == mine["best"], (mine, best)
-    assert mine["regret"] >= 0 and mine["kept"] <= mine["best"]
-assert oracle["regret"] == 0 <= method["regret"] <= method["regret_shared"]' $method.json oracle.json
+				all+=("$method.json")
 			done < <(kv-score --list | cut -d ' ' -f 1)
+			"$PYTHON" -c '
+import json, sys
+oracle, *methods = (json.load(open(name)) for name in sys.argv[1:])
+heads = lambda o: [h for l in o["layers"] for h in l["heads"]]
+assert len(methods) > 5
+for method in methods:
+    for mine, best in zip(heads(method), heads(oracle)):
+        if mine["both"] == best["both"]:
+            assert mine["kept"] <= best["kept"] == mine["best"], (mine, best)
+        assert mine["regret"] >= 0 and mine["kept"] <= mine["best"]
+    assert oracle["regret"] == 0 <= method["regret"] <= method["regret_shared"]' oracle.json "${all[@]}"
 			assert_equal "$(json random.json 'o["regret"] > 0.1')" True
 		done
 	done

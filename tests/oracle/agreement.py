@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """agreement - what kv-diff --scores must find in two snapshots, from the definitions.
 
-    agreement.py A.kv B.kv GOT.json RATE [...]
+    agreement.py A.kv B.kv GOT.json RATE [...] [-- A.kv B.kv GOT.json RATE ...]
 
-GOT.json is what `kv-diff --json --scores --at RATE A.kv B.kv` has printed. Kendall's tau-b goes over
-all pairs of rows, the best rows are found by sorting. Numbers must be the same to 1e-12; what is
-wrong is printed. Shares no code with kv-diff.
+Between -- there is one comparison each. GOT.json is what `kv-diff --json --scores --at RATE A.kv
+B.kv` has printed. Kendall's tau-b goes over all pairs of rows, the best rows are found by sorting.
+Numbers must be the same to 1e-12; what is wrong is printed. Shares no code with kv-diff.
 """
 
 import json
@@ -126,13 +126,23 @@ def compare(path_a, path_b, rates):
             "layers": list(layers)}
 
 
-def main(arguments):
-    path_a, path_b, got, *rates = arguments
+def wrong(path_a, path_b, got, *rates):
     with open(got, encoding="utf-8") as file:
-        got = json.load(file)
-    wrong = list(mistakes(compare(path_a, path_b, [float(rate) for rate in rates]), got, 1e-12))
-    print(*wrong[:20], sep="\n", end="\n" if wrong else "")
-    return 1 if wrong else 0
+        said = json.load(file)
+    return [f"{got}: {mistake}" for mistake in
+            mistakes(compare(path_a, path_b, [float(rate) for rate in rates]), said, 1e-12)][:20]
+
+
+def main(arguments):
+    comparisons = [[]]
+    for argument in arguments:
+        if argument == "--":
+            comparisons.append([])
+        else:
+            comparisons[-1].append(argument)
+    found = [mistake for comparison in comparisons for mistake in wrong(*comparison)]
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
