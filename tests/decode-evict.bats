@@ -112,7 +112,7 @@ events() {
 	assert_regex "$stderr" 'bare.kv: 0 observation queries, and the method looks at 1: .*kv-prefill --observe'
 	assert_equal "$output" ""
 	run -1 --separate-stderr kv-decode -m gqa --score h2o --evict budget=20 bare.kv
-	assert_regex "$stderr" 'layer 0 has no attention mass: .*kv-prefill --mass'
+	assert_regex "$stderr" 'layer 0 has rows without attention mass: .*kv-prefill --mass'
 	assert_equal "$output" ""
 }
 

@@ -103,6 +103,18 @@ refused() {
 	done
 }
 
+# Keys and values of offloaded layers are not on the device: the layer that is named is the last one.
+@test "a weight that is not finite: kv-decode names it also where layers are offloaded" {
+	damaged bad model.layers.1.mlp.gate_proj.weight 2500 nan
+	"$PYTHON" "$ROOT/tests/bin/reweigh.py" bad "$BATS_FILE_TMPDIR/good.kv" bad.kv
+	kv-quantize1b -o bits.kv bad.kv
+	for dense in 0 1 2; do
+		run -1 --separate-stderr kv-decode -m bad --device cpu --temperature 1 -n 4 --retrieve fier --budget 32 --dense-layers $dense --offload bits.kv
+		# shellcheck disable=SC2154 # bats sets it
+		assert_regex "$stderr" '^kv-decode: layer [23]: .* are not finite \(NaN or infinite\): value 2500 of model.layers.1.mlp.gate_proj.weight is not$'
+	done
+}
+
 @test "a weight that is not finite, on a GPU (emulated): kv-prefill and kv-observe name the layer" {
 	PATH=$O/emulated:$PATH
 	damaged bad model.layers.1.mlp.gate_proj.weight 2500 nan

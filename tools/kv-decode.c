@@ -293,7 +293,8 @@ choose_want(uint32_t requests)
 {
 	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
 		mass = 1;
-	want = (struct sequence_options){ .answers = ask == NULL, .mapper = &mapped_files, .observe = observe,
+	want = (struct sequence_options){ .answers = ask == NULL, .mapper = &mapped_files,
+	    .observe = observe, .queries_on_device = 1,
 	    .window = window(), .mass = mass, .evict = evict != NULL ? &evictor : NULL,
 	    .indexes = keep ? KV_ALL_INDEXES :
 	        retrieves ? retrieve_kinds(retrieve_options.method) : 0,
@@ -314,9 +315,10 @@ end_retrieval(struct retrieval *t, const struct model *m)
 
 /* Fails, and nothing is left, where the file of rows that are read from it has changed. */
 static int
-save(struct sequence *x, struct kv_reader *from, struct engine_error *e)
+save(struct open_sequence *x, struct kv_reader *from, struct engine_error *e)
 {
-	const struct cache *c = x->cache;
+	const struct offload *offload = x->sequence.offload;
+	const struct cache *c = x->sequence.cache;
 	struct kv_head head;
 	struct kv_writer *w;
 	int code;
@@ -325,10 +327,10 @@ save(struct sequence *x, struct kv_reader *from, struct engine_error *e)
 		die(EXIT_RUN, "no memory for %u observation queries", x->obs.window);
 	snapshot_head(c, &head);
 	w = output_create(&head);
-	code = snapshot_save(w, c, observe > 0 ? &x->obs : NULL);
-	if (x->store != NULL && offload_store_check(x->store) != KV_OK) {
+	code = sequence_save(w, &x->sequence, observe > 0 ? &x->obs : NULL);
+	if (offload != NULL && offload_store_check(offload->store) != KV_OK) {
 		output_discard(w);
-		return engine_fail(e, ENGINE_ERUN, "%s", x->store->error);
+		return engine_fail(e, ENGINE_ERUN, "%s", offload->store->error);
 	}
 	output_check(w, code);
 	warn_dropped_indexes(c->index_dropped);
@@ -353,7 +355,7 @@ save(struct sequence *x, struct kv_reader *from, struct engine_error *e)
 
 /* The text that is given */
 static void
-follow(const struct session *s, struct decode *d, struct sequence *x, struct kv_reader *r)
+follow(const struct session *s, struct decode *d, struct open_sequence *x, struct kv_reader *r)
 {
 	struct engine_error e;
 	json_t *o;
@@ -372,8 +374,8 @@ follow(const struct session *s, struct decode *d, struct sequence *x, struct kv_
 		forced_print(&forced, kv_reader_name(r));
 	} else {
 		o = forced_json(&forced, kv_reader_name(r));
-		if (x->retrieval != NULL)
-			put(o, "retrieval", retrieval_json(x->retrieval, s->model->id.layers,
+		if (x->sequence.retrieval != NULL)
+			put(o, "retrieval", retrieval_json(x->sequence.retrieval, s->model->id.layers,
 			    s->model->id.kv_heads));
 		print_json(o);
 	}
@@ -382,7 +384,7 @@ follow(const struct session *s, struct decode *d, struct sequence *x, struct kv_
 
 /* The text behind the snapshot itself */
 static void
-answer(const struct session *s, struct decode *d, struct sequence *x, struct kv_reader *r,
+answer(const struct session *s, struct decode *d, struct open_sequence *x, struct kv_reader *r,
     double load)
 {
 	struct generation a = { .options = &text, .tokenizer = s->tokenizer, .keep = keep,
@@ -397,14 +399,14 @@ answer(const struct session *s, struct decode *d, struct sequence *x, struct kv_
 	generation_run(&a, s, d);
 	g->generate = seconds() - t0;
 	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", g->n, g->generate,
-	    g->n / g->generate, d->cache->next_position);
+	    g->n / g->generate, d->sequence->cache->next_position);
 	if (keep)
 		must(save(x, r, &e), &e);
 	if (!settings.json)
 		return;
 	o = generated_json(g, kv_reader_name(r));
-	if (x->retrieval != NULL)
-		put(o, "retrieval", retrieval_json(x->retrieval, s->model->id.layers,
+	if (x->sequence.retrieval != NULL)
+		put(o, "retrieval", retrieval_json(x->sequence.retrieval, s->model->id.layers,
 		    s->model->id.kv_heads));
 	print_json(o);
 }
@@ -483,16 +485,17 @@ decode_one(struct session *s, const char *name)
 	struct kv_reader *r = input_open(name);
 	const uint32_t rows = open_model(s, r);
 	struct engine_error e;
-	struct sequence x;
+	struct open_sequence x;
 	struct workspace *ws;
 	struct decode d;
+	const char *where;
 
 	report_enter(REPORT_LOAD);
-	must(sequence_open(&x, s->model, &want, r, &s->plan, &e), &e);
+	must(open_sequence(&x, s->model, &want, r, &s->plan, &e), &e);
 	report_leave();
 	if ((ws = workspace_new(s->model, rows)) == NULL)
 		die(EXIT_RUN, "no memory to run the model");
-	d = (struct decode){ .cache = x.cache, .ws = ws, .evict = want.evict,
+	d = (struct decode){ .sequence = &x.sequence, .ws = ws, .evict = want.evict,
 	    .obs = x.obs.window > 0 ? &x.obs : NULL, .greedy = text.temperature == 0,
 	    .offload = sequence_plan(&x) };
 	if (forced_options.text != NULL)
@@ -501,16 +504,16 @@ decode_one(struct session *s, const char *name)
 		questions_answer(&questions, s, &d, &text, kv_reader_name(r), seconds() - t0);
 	else
 		answer(s, &d, &x, r, seconds() - t0);
-	end_retrieval(x.retrieval, s->model);
-	if (x.offload != NULL && x.cache->offload_from < s->model->id.layers)
-		note("layers %u to %u are %s", x.cache->offload_from, s->model->id.layers - 1,
-		    offload_store_describe(x.store));
-	report_count("tokens_run", x.cache->ran);
+	end_retrieval(x.sequence.retrieval, s->model);
+	if ((where = sequence_offloaded_to(&x)) != NULL)
+		note("layers %u to %u are %s", x.sequence.offload_from, s->model->id.layers - 1,
+		    where);
+	report_count("tokens_run", x.sequence.cache->ran);
 	if (keep)
-		report_count("tokens", x.cache->n_tokens);
+		report_count("tokens", x.sequence.cache->n_tokens);
 	kv_close(r);
 	workspace_free(ws, s->model);
-	sequence_close(&x);
+	close_sequence(&x);
 }
 
 int

@@ -11,9 +11,9 @@
 #include "cli/tool.h"
 #include "libkvfile/codec.h"
 #include "engine/observe.h"
-#include "model/adapter.h"
+#include "engine/open_sequence.h"
 #include "forward/probe_mass.h"
-#include "cache/cache_sections.h"
+#include "model/adapter.h"
 
 static struct observe_options how = { .chunk = 2000, .sink = 4 };
 static uint32_t keep_window;
@@ -61,44 +61,34 @@ struct held {
 	struct held *next;
 };
 
-static struct held *
-hold(struct kv_reader *r, const struct kv_section *sec)
-{
-	struct held *h = must_alloc(1, sizeof *h);
-	const void *content;
+/* What is passed on, in the order of the snapshot */
+struct held_list {
+	struct held *first, **tail;
+};
 
+/* Keeps a section, but for provenance, which is inherited. */
+static int
+hold(void *with, struct kv_reader *r, const struct kv_section *sec)
+{
+	struct held_list *list = with;
+	struct held *h;
+	const void *content;
+	int rc;
+
+	if (sec->kind == KV_PROV)
+		return KV_OK;
+	h = *list->tail = must_alloc(1, sizeof *h);
+	list->tail = &h->next;
 	h->sec = *sec;
 	if (sec->kind == KV_TOKS || sec->kind == KV_KEYS || sec->kind == KV_VALS ||
 	    sec->kind == KV_EVNT)
-		return h;
-	content = input_load(r);
+		return KV_OK;
+	if ((rc = kv_load(r, &content)) != KV_OK)
+		return rc;
 	h->content = must_alloc(sec->raw_size, 1);
 	if (sec->raw_size > 0)
 		memcpy(h->content, content, sec->raw_size);
-	return h;
-}
-
-static struct held *
-read_snapshot(const struct session *s, struct kv_reader *r, struct cache *c,
-    struct observation *obs)
-{
-	struct held *first = NULL, **tail = &first;
-	struct kv_section sec;
-	int code;
-
-	c->logged = 0;                          /* until the log comes */
-	while (input_next(r, &sec)) {
-		if (sec.kind == KV_PROV)
-			continue;               /* inherited */
-		if ((code = snapshot_take(r, &sec, c, obs)) == KV_ENOMEM)
-			session_no_room(s, kv_reader_name(r));
-		else if (code < 0)
-			input_failed(r, code);
-		*tail = hold(r, &sec);
-		tail = &(*tail)->next;
-	}
-	c->next_position = kv_reader_head(r)->next_position;
-	return first;
+	return KV_OK;
 }
 
 static void
@@ -128,11 +118,12 @@ make_label(char *label, size_t size, size_t tokens)
 }
 
 static void
-write_mass(struct kv_writer *w, const struct cache *c, uint32_t l, size_t tokens)
+write_mass(struct kv_writer *w, const struct sequence *s, uint32_t l, size_t tokens)
 {
+	const struct cache *c = s->cache;
 	const struct kv_model *id = &c->model->id;
 	char label[KV_SCORE_LABEL];
-	struct kv_values mass = { label, 0, c->probe_mass->mass[l] };
+	struct kv_values mass = { label, 0, s->probe_mass->mass[l] };
 	uint32_t g;
 
 	for (g = 0; g < id->kv_heads; g++)
@@ -143,7 +134,7 @@ write_mass(struct kv_writer *w, const struct cache *c, uint32_t l, size_t tokens
 
 /* The snapshot as it came, with the new section of each layer in its place. */
 static void
-write_snapshot(struct kv_writer *w, const struct held *h, const struct cache *c,
+write_snapshot(struct kv_writer *w, const struct held *h, const struct sequence *s,
     const struct observation *obs, size_t tokens)
 {
 	const enum kv_kind new = obs != NULL ? KV_OBSQ : KV_PAID;
@@ -157,17 +148,17 @@ write_snapshot(struct kv_writer *w, const struct held *h, const struct cache *c,
 		/* what must not stand before pAID in its layer */
 		if (obs == NULL && written == l &&
 		    (kind == KV_SCOR || kind == KV_KEYS)) {
-			write_mass(w, c, l, tokens);
+			write_mass(w, s, l, tokens);
 			written++;
 		}
 		if (kind == new)
 			continue;
 		if (h->content == NULL)
-			output_check(w, snapshot_put(w, c, NULL, kind, l));
+			output_check(w, snapshot_put(w, s->cache, NULL, kind, l));
 		else
 			output_check(w, kv_write(w, h->sec.type, l, h->sec.element_size, &span, 1));
 		if (obs != NULL && kind == KV_POSN)
-			output_check(w, snapshot_put(w, c, obs, KV_OBSQ, l));
+			output_check(w, snapshot_put(w, s->cache, obs, KV_OBSQ, l));
 	}
 }
 
@@ -225,8 +216,9 @@ read_ids(const struct session *s, struct kv_reader *r)
 
 /* Runs what was asked for. Returns the number of tokens. */
 static size_t
-run(struct cache *c, struct observation *obs, const struct ids *ids)
+run(struct sequence *s, struct observation *obs, const struct ids *ids)
 {
+	const struct cache *c = s->cache;
 	const struct step_hook step = { progress_step, NULL };
 	const size_t longest = observe_longest(&how, c->next_position, ids->n);
 	struct engine_error e;
@@ -234,7 +226,7 @@ run(struct cache *c, struct observation *obs, const struct ids *ids)
 
 	warn_of_positions(c->model, c->next_position + longest);
 	progress_start("observe", observe_total(&how, c->next_position, ids->n), "tokens");
-	must(observe(c, &how, ids->ids, ids->n, obs, &step, &tokens, &e), &e);
+	must(observe(s, &how, ids->ids, ids->n, obs, &step, &tokens, &e), &e);
 	progress_end();
 	return tokens;
 }
@@ -268,30 +260,25 @@ load_model(struct session *s, const struct kv_reader *r, size_t n)
 	    .at_once = observe_rows(s->device.ops, n) });
 }
 
-/* The cache, with room for a run, and the stored queries of which some may be kept. Returns what to
- * pass on. */
-static struct held *
-load(struct session *s, struct kv_reader *r, struct cache **c, struct observation *obs,
-    size_t longest, size_t tokens)
+/* Loads the snapshot, with room for the longest run; *held <- what to pass on. queries: how many to
+ * keep, those of the snapshot included; 0: none. */
+static void
+load(struct open_sequence *x, struct session *s, struct kv_reader *r, size_t longest,
+    uint32_t queries, struct held_list *held)
 {
+	const struct section_hook hook = { hold, held };
+	const struct sequence_options want = { .observe = queries, .section = &hook,
+	    .spare = longest < UINT32_MAX ? (uint32_t)longest : UINT32_MAX,
+	    .notice = { .call = warn_notice } };
 	struct engine_error e;
-	struct held *held;
 
-	if (obs != NULL && observation_init(obs, s->model, keep_window + (uint32_t)tokens) != 0)
-		die(EXIT_RUN, "no memory for %zu observation queries", keep_window + tokens);
-	if ((*c = cache_new(s->model, kv_reader_head(r)->dtype)) == NULL)
-		die(EXIT_RUN, "no memory for the cache");
-	(*c)->spare = longest < UINT32_MAX ? (uint32_t)longest : UINT32_MAX;
-	held = read_snapshot(s, r, *c, obs);
-	session_rest(s, kv_reader_name(r));
-	if (obs != NULL && obs->loaded != s->model->id.layers)
-		obs->have = 0;
-	if (obs != NULL && obs->have < keep_window)
+	held->tail = &held->first;
+	must(open_sequence(x, s->model, &want, r, &s->plan, &e), &e);
+	if (x->obs.have < keep_window)
 		die(EXIT_USAGE, "--keep-window %u: %s holds %u queries of stored tokens",
-		    keep_window, kv_reader_name(r), obs->have);
+		    keep_window, kv_reader_name(r), x->obs.have);
 	if (how.repeat)
-		must(observe_check(&how, *c, kv_reader_name(r), &e), &e);
-	return held;
+		must(observe_check(&how, x->sequence.cache, kv_reader_name(r), &e), &e);
 }
 
 /* kv-observe(1) explains the keys. queries: NULL when attention was kept. */
@@ -324,12 +311,12 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	const char *path = operand(argc, argv, first);
-	struct observation obs = { 0 }, *kept;
+	struct held_list held = { NULL, NULL };
+	struct observation *kept;
+	struct open_sequence x;
 	struct kv_reader *r;
 	struct kv_writer *w;
-	struct held *held;
 	struct session s;
-	struct cache *c;
 	struct ids ids;
 	size_t longest, tokens;
 	double t0 = seconds(), load_time, run_time;
@@ -345,25 +332,23 @@ main(int argc, char **argv)
 	ids = read_ids(&s, r);
 	longest = observe_longest(&how, kv_reader_head(r)->next_position, ids.n);
 	load_model(&s, r, longest);
-	kept = accumulate == NULL ? &obs : NULL;
-	held = load(&s, r, &c, kept, longest, ids.n);
+	load(&x, &s, r, longest, accumulate == NULL ? keep_window + (uint32_t)ids.n : 0, &held);
+	kept = x.obs.window > 0 ? &x.obs : NULL;
 	load_time = seconds() - t0;
-	tokens = run(c, kept, &ids);
+	tokens = run(&x.sequence, kept, &ids);
 	run_time = seconds() - t0 - load_time;
 	note("%zu tokens in %.2f s, none of them stored", tokens, run_time);
 
 	w = output_create(kv_reader_head(r));
-	write_snapshot(w, held, c, kept, tokens);
+	write_snapshot(w, held.first, &x.sequence, kept, tokens);
 	sign(tokens);
 	output_commit(w, r);
-	report_count("tokens_run", c->ran);
+	report_count("tokens_run", x.sequence.cache->ran);
 	if (settings.json)
 		print_report(r, kept, tokens, load_time, run_time);
 	kv_close(r);
-	free_held(held);
-	observation_free(&obs, s.model);
-	probe_mass_free(c->probe_mass, c);
-	cache_free(c);
+	free_held(held.first);
+	close_sequence(&x);
 	free(ids.ids);
 	session_close(&s);
 	return finish();

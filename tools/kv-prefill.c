@@ -17,9 +17,8 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "engine/grow_clusters.h"
-#include "engine/retrieval_check.h"
 #include "cli/tool.h"
-#include "cache/cache_sections.h"
+#include "engine/open_sequence.h"
 
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;
@@ -120,19 +119,6 @@ wants_mass(void)
 	return mass || (evict_cache_needs(&prefill.evict) & NEED_MASS);
 }
 
-/* What earlier queries have paid cannot be found out later. */
-static void
-refuse_partial_mass(const struct cache *c, const struct kv_reader *from)
-{
-	uint32_t l;
-
-	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
-		if (!c->mass[l].whole)
-			die(EXIT_RUN, "%s: layer %u has rows without attention mass, and --mass "
-			    "cannot add it: make it with kv-prefill --mass from the start",
-			    kv_reader_name(from), l);
-}
-
 /* The type of keys and values: that of the snapshot to continue, what --dtype says, or that of the
  * weights. */
 static enum kv_dtype
@@ -150,33 +136,22 @@ cache_dtype(const struct model *m, const struct kv_reader *from)
 	return asked;
 }
 
-/* The cache to continue: that of the snapshot, or an empty one. */
-static struct cache *
-start_cache(const struct session *e, struct kv_reader *from, struct observation *obs, size_t room)
+/* Opens the text to continue, that of the snapshot, or an empty one, with rows that an earlier
+ * prefill has computed. window: queries to keep. */
+static void
+open_text(struct open_sequence *x, const struct session *e, struct kv_reader *from, uint32_t window,
+    size_t room)
 {
-	const struct model *m = e->model;
-	struct cache *c = cache_new(m, cache_dtype(m, from));
+	const struct sequence_options want = { .dtype = cache_dtype(e->model, from),
+	    .spare = (uint32_t)room, .observe = window, .mass = wants_mass(), .head = e->head,
+	    .indexes = from != NULL ? KV_ALL_INDEXES : 0,
+	    .evict = evicts() ? &prefill.evict : NULL, .notice = { .call = warn_notice } };
 	struct engine_error error;
 
-	if (c == NULL)
-		die(EXIT_RUN, "no memory for the cache");
-	if (wants_mass() && cache_want_mass(c) != 0)
-		die(EXIT_RUN, "no memory for attention mass");
-	if (from != NULL && cache_want_indexes(c, KV_ALL_INDEXES) != 0)
-		die(EXIT_RUN, "no memory for indexes");
-	if (e->head != NULL && (c->head = head_keys_new(e->head, c->dtype)) == NULL)
-		die(EXIT_RUN, "no memory for a retrieval head");
-	c->spare = (uint32_t)room;
-	if (from != NULL)
-		session_load_rows(e, from, c, obs);
-	prefix_load(&prefix, e, c, tile);
-	if (from != NULL && c->head != NULL)
-		must(head_check(c, kv_reader_name(from), &(struct notice_hook){ warn_notice, NULL },
-		    &error), &error);
-	refuse_partial_mass(c, from);
-	if (from != NULL && evicts())
-		must(evict_cache_check_log(&prefill.evict, c, kv_reader_name(from), &error), &error);
-	return c;
+	report_enter(REPORT_LOAD);
+	must(open_sequence(x, e->model, &want, from, &e->plan, &error), &error);
+	report_leave();
+	prefix_load(&prefix, e, x->sequence.cache, tile);
 }
 
 static void
@@ -387,8 +362,9 @@ store_unseen(struct prefix *x, struct cache *c)
 
 /* The prompt through the model, behind the rows that there are already. */
 static void
-run(struct cache *c, const uint32_t *ids, size_t n, struct observation *obs)
+run(struct sequence *s, const uint32_t *ids, size_t n, struct observation *obs)
 {
+	struct cache *c = s->cache;
 	struct workspace *ws = make_workspace(c->model, n);
 	struct engine_error error;
 	struct logits_file logits;
@@ -398,25 +374,27 @@ run(struct cache *c, const uint32_t *ids, size_t n, struct observation *obs)
 	logits_file_open(&logits, logits_path, n, c->model->id.vocabulary);
 	if (logits_path != NULL)
 		prefill.logits = (struct logits_sink){ logits_file_put, &logits };
-	opt_prefill_run(&prefill, c, ws, ids, n, obs);
+	opt_prefill_run(&prefill, s, ws, ids, n, obs);
 	refuse_logits(c);
 	logits_file_close(&logits);
 	store_unseen(&prefix, c);
 	evict_cache_free(&prefill.evict);
-	must(grow_clusters(c, &error), &error);
+	must(grow_clusters(s, &error), &error);
 	tell(c, n, seconds() - t0);
 	workspace_free(ws, c->model);
 }
 
 static void
-save(const struct cache *c, const struct observation *obs, size_t n, const struct kv_reader *from)
+save(const struct sequence *s, const struct observation *obs, size_t n,
+    const struct kv_reader *from)
 {
+	const struct cache *c = s->cache;
 	struct kv_head head;
 	struct kv_writer *w;
 
 	snapshot_head(c, &head);
 	w = output_create(&head);
-	output_check(w, snapshot_save(w, c, obs));
+	output_check(w, sequence_save(w, s, obs));
 	warn_dropped_indexes(c->index_dropped);
 	sign_count("chunk", chunk != NOT_GIVEN ? chunk : tile);
 	if (mass)
@@ -463,9 +441,8 @@ main(int argc, char **argv)
 	int first = tool_start(&tool, argc, argv);
 	const char *path = operand(argc, argv, first);
 	struct kv_reader *from = NULL;
-	struct observation obs = { 0 };
+	struct open_sequence x = { .model = NULL };
 	struct session e;
-	struct cache *c;
 	struct ids ids = { 0 };
 	struct engine_error error;
 	uint32_t window;
@@ -487,32 +464,26 @@ main(int argc, char **argv)
 	if (from == NULL && prefix.from == NULL)
 		model_expect_text(e.model, ids.n);
 	if (from == NULL)
-		limit_queries(ids.n, &obs, 0);
+		limit_queries(ids.n, &x.obs, 0);
 	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error), &error);
 	choose_tile(&e);
 	window = prefill_window(&prefill);
 	prefix_find(&prefix, e.model, cache_dtype(e.model, from), &ids, window > 0 ? window : 1);
 	load_model(&e, from, ids.n - prefix.rows);
-	if (window > 0 && observation_init(&obs, e.model, window) != 0)
-		die(EXIT_RUN, "no memory for %u observation queries", window);
-
-	c = start_cache(&e, from, window ? &obs : NULL, prefill_spare(&prefill,
-	    ids.n - prefix.rows));
+	open_text(&x, &e, from, window, prefill_spare(&prefill, ids.n - prefix.rows));
 	prefill.reused = prefix.rows;
 	n = ids.n - prefix.rows;
 	if (from != NULL)
-		limit_queries(ids.n, &obs, 1);
-	must(prefill_fit(&prefill, e.model, ids.n, obs.have, &error), &error);
-	warn_of_positions(e.model, c->next_position + n);
-	run(c, ids.ids + prefix.rows, n, window ? &obs : NULL);
-	save(c, observe ? &obs : NULL, ids.n, from);
+		limit_queries(ids.n, &x.obs, 1);
+	must(prefill_fit(&prefill, e.model, ids.n, x.obs.have, &error), &error);
+	warn_of_positions(e.model, x.sequence.cache->next_position + n);
+	run(&x.sequence, ids.ids + prefix.rows, n, window ? &x.obs : NULL);
+	save(&x.sequence, observe ? &x.obs : NULL, ids.n, from);
 	rc = finish();          /* who reads from us need not wait for the store */
-	prefix_keep(&prefix, c, evicts());
+	prefix_keep(&prefix, x.sequence.cache, evicts());
 	kv_close(from);
 	prefix_close(&prefix);
-	observation_free(&obs, e.model);
-	head_keys_free(c->head);
-	cache_free(c);
+	close_sequence(&x);
 	free(ids.ids);
 	session_close(&e);
 	return rc;

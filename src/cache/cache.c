@@ -29,8 +29,10 @@ cache_new(const struct model *m, enum kv_dtype dtype)
 	c->cut_from = UINT32_MAX;
 	c->layer = calloc(m->id.layers, sizeof *c->layer);
 	c->pos = calloc(m->id.layers, sizeof *c->pos);
+	c->positions_only = calloc(m->id.layers, sizeof *c->positions_only);
 	c->logged_rows = calloc((size_t)m->id.layers * m->id.kv_heads, sizeof *c->logged_rows);
-	if (c->layer == NULL || c->pos == NULL || c->logged_rows == NULL) {
+	if (c->layer == NULL || c->pos == NULL || c->positions_only == NULL ||
+	    c->logged_rows == NULL) {
 		cache_free(c);
 		return NULL;
 	}
@@ -82,6 +84,7 @@ cache_free(struct cache *c)
 	free(c->mass);
 	free(c->layer);
 	free(c->pos);
+	free(c->positions_only);
 	free(c->tokens);
 	free(c->logits);
 	free(c->log.data);
@@ -118,28 +121,19 @@ cache_want_indexes(struct cache *c, unsigned kinds)
 	return 0;
 }
 
-/* Gives the indexes of layer l, and retrieval, the capacity that its rows have. */
+struct layer_index *
+cache_index(const struct cache *c, uint32_t l)
+{
+	return c->index != NULL ? &c->index[l] : NULL;
+}
+
+/* Gives the indexes of layer l the capacity that its rows have. */
 static int
 reserve_index(struct cache *c, uint32_t l)
 {
 	if (c->index != NULL && index_reserve(&c->index[l], &c->layer[l]) != 0)
 		return MODEL_ENOMEM;
-	if (c->retrieval != NULL &&
-	    retrieval_reserve(c->retrieval, &c->layer[l], cache_index(c, l)) != 0)
-		return MODEL_ENOMEM;
 	return 0;
-}
-
-int
-cache_retrieve(struct cache *c, struct retrieval *t)
-{
-	uint32_t l;
-	int rc = 0;
-
-	c->retrieval = t;
-	for (l = 0; rc == 0 && l < c->model->id.layers; l++)
-		rc = reserve_index(c, l);
-	return rc;
 }
 
 /* The rows of layer l are no longer those that its indexes were made from. */
@@ -155,16 +149,18 @@ drop_indexes(struct cache *c, uint32_t l)
 		index_drop(&c->index[l], kind);
 }
 
-/* Moves the lists of a layer to memory for its longest head. The mass of new rows is 0. The old
- * memory goes to layer spare_to; NULL: it is freed. */
+#define NO_LAYER UINT32_MAX
+
+/* Moves the lists of layer l to memory for its longest head. The mass of new rows is 0. The old
+ * memory goes to layer spare_to; NO_LAYER: it is freed. */
 static int
-resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *capacity,
-    const struct layer_rows *spare_to)
+resize_mass(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
+	const struct layer_rows *rows = &c->layer[l];
 	uint32_t H = c->model->id.query_heads, R = H / rows->heads, g, h;
-	struct attention_mass *old = &c->mass[rows - c->layer], new = { .whole = old->whole };
+	struct attention_mass *old = &c->mass[l], new = { .whole = old->whole };
 
 	for (g = 0; g < rows->heads; g++)
 		new.stride = capacity[g] > new.stride ? capacity[g] : new.stride;
@@ -175,10 +171,10 @@ resize_mass(struct cache *c, const struct layer_rows *rows, const uint32_t *capa
 	for (h = 0; old->sum != NULL && h < H; h++)
 		o->copy(d, new.sum + h * new.stride, old->sum + h * old->stride,
 		    rows->len[h / R] * sizeof *new.sum);
-	if (spare_to != NULL) {
+	if (spare_to != NO_LAYER) {
 		o->clear(d, old->sum, old->stride * H * sizeof *old->sum);
-		c->mass[spare_to - c->layer].sum = old->sum;
-		c->mass[spare_to - c->layer].stride = old->stride;
+		c->mass[spare_to].sum = old->sum;
+		c->mass[spare_to].stride = old->stride;
 	} else {
 		o->free(d, old->sum);
 	}
@@ -204,18 +200,21 @@ resize_positions(struct cache *c, uint32_t l, const uint64_t *start, uint64_t to
 	return 0;
 }
 
-/* Gives the memory of a layer to spare_to; NULL: frees it. */
+/* Gives the memory of layer l to spare_to; NO_LAYER: frees it. */
 static void
-give_memory(const struct cache *c, const struct layer_rows *rows, struct layer_rows *spare_to)
+give_memory(struct cache *c, uint32_t l, uint32_t spare_to)
 {
+	const struct layer_rows *rows = &c->layer[l];
 	const struct ops *o = c->model->ops;
+	struct layer_rows *to;
 
-	if (spare_to != NULL) {
-		spare_to->k = rows->k;
-		spare_to->v = rows->v;
-		spare_to->pos = rows->pos;
-		memcpy(spare_to->start, rows->start, rows->heads * sizeof *rows->start);
-		memcpy(spare_to->capacity, rows->capacity, rows->heads * sizeof *rows->capacity);
+	if (spare_to != NO_LAYER) {
+		to = &c->layer[spare_to];
+		to->k = rows->k;
+		to->v = rows->v;
+		to->pos = rows->pos;
+		memcpy(to->start, rows->start, rows->heads * sizeof *rows->start);
+		memcpy(to->capacity, rows->capacity, rows->heads * sizeof *rows->capacity);
 		return;
 	}
 	o->free(c->model->dev, rows->k);
@@ -233,21 +232,20 @@ sum_of(const uint32_t *n, uint32_t heads)
 	return sum;
 }
 
-/* Moves a layer into memory for capacity[g] rows of each head; the rows in use keep their
- * contents. The old memory goes to spare_to, an empty layer; NULL: it is freed. */
+/* Moves layer l into memory for capacity[g] rows of each head; the rows in use keep their
+ * contents. The old memory goes to spare_to, an empty layer; NO_LAYER: it is freed. */
 static int
-resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
-    struct layer_rows *spare_to)
+resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 {
 	const struct ops *o = c->model->ops;
 	struct dev *d = c->model->dev;
-	const int offloaded = offload_has(c->offload, (uint32_t)(rows - c->layer));
-	const size_t row = offloaded ? 0 : rows->width * kv_dtype_size(rows->dtype);
+	struct layer_rows *rows = &c->layer[l];
+	const size_t row = c->positions_only[l] ? 0 : rows->width * kv_dtype_size(rows->dtype);
 	struct layer_rows to = *rows;
 	uint64_t total = 0;
 	uint32_t g;
 
-	if (c->mass != NULL && resize_mass(c, rows, capacity, spare_to) != 0)
+	if (c->mass != NULL && resize_mass(c, l, capacity, spare_to) != 0)
 		return MODEL_ENOMEM;
 	to.start = calloc(rows->heads, sizeof *to.start);
 	if (to.start == NULL)
@@ -260,8 +258,8 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
 	to.v = o->alloc(d, total * row + 1);
 	to.pos = o->alloc(d, total * sizeof *to.pos);
 	if (to.k == NULL || to.v == NULL || to.pos == NULL ||
-	    resize_positions(c, (uint32_t)(rows - c->layer), to.start, total) != 0 ||
-	    (spare_to != NULL && resize_positions(c, (uint32_t)(spare_to - c->layer), rows->start,
+	    resize_positions(c, l, to.start, total) != 0 ||
+	    (spare_to != NO_LAYER && resize_positions(c, spare_to, rows->start,
 	    sum_of(rows->capacity, rows->heads)) != 0)) {
 		o->free(d, to.k);
 		o->free(d, to.v);
@@ -277,18 +275,19 @@ resize(struct cache *c, struct layer_rows *rows, const uint32_t *capacity,
 		o->copy(d, to.pos + to.start[g], rows->pos + rows->start[g],
 		    rows->len[g] * sizeof *to.pos);
 	}
-	give_memory(c, rows, spare_to);
+	give_memory(c, l, spare_to);
 	free(rows->start);
 	memcpy(to.capacity, capacity, rows->heads * sizeof *capacity);
 	*rows = to;
 	return 0;
 }
 
-/* Makes room for `more` rows in each head of one layer. Capacity grows by half at least, so that
+/* Makes room for `more` rows in each head of layer l. Capacity grows by half at least, so that
  * appending row by row copies each row a bounded number of times. */
 static int
-reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
+reserve_layer(struct cache *c, uint32_t l, uint32_t more)
 {
+	const struct layer_rows *rows = &c->layer[l];
 	uint32_t *capacity = calloc(rows->heads, sizeof *capacity);
 	int rc = 0, grow = rows->k == NULL;
 	uint32_t g;
@@ -309,9 +308,9 @@ reserve_layer(struct cache *c, struct layer_rows *rows, uint32_t more)
 		}
 	}
 	if (rc == 0 && grow)
-		rc = resize(c, rows, capacity, NULL);
+		rc = resize(c, l, capacity, NO_LAYER);
 	if (rc == 0 && grow)
-		rc = reserve_index(c, (uint32_t)(rows - c->layer));
+		rc = reserve_index(c, l);
 	free(capacity);
 	return rc;
 }
@@ -323,7 +322,7 @@ cache_reserve_layers(struct cache *c, uint32_t more, uint32_t l0, uint32_t l1)
 	int rc;
 
 	for (l = l0; l < l1; l++)
-		if ((rc = reserve_layer(c, &c->layer[l], cache_most_rows(c, l, more))) != 0)
+		if ((rc = reserve_layer(c, l, cache_most_rows(c, l, more))) != 0)
 			return rc;
 	return 0;
 }
@@ -351,7 +350,7 @@ cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 		capacity[g] = len[g] + spare;
 	}
 	if (rc == 0)
-		rc = resize(c, rows, capacity, NULL);
+		rc = resize(c, l, capacity, NO_LAYER);
 	free(capacity);
 	for (g = 0; rc == 0 && g < rows->heads; g++) {
 		rows->len[g] = len[g];
@@ -362,6 +361,22 @@ cache_layer_init(struct cache *c, uint32_t l, const struct kv_rows *from)
 		    len[g] * sizeof *rows->pos);
 	}
 	return rc;
+}
+
+int
+cache_positions_only(struct cache *c, uint32_t l)
+{
+	struct layer_rows *rows = &c->layer[l];
+	const struct ops *o = c->model->ops;
+
+	c->positions_only[l] = 1;
+	if (rows->k == NULL)
+		return 0;
+	o->free(c->model->dev, rows->k);
+	o->free(c->model->dev, rows->v);
+	rows->k = o->alloc(c->model->dev, 1);   /* as resize() leaves such a layer */
+	rows->v = o->alloc(c->model->dev, 1);
+	return rows->k != NULL && rows->v != NULL ? 0 : MODEL_ENOMEM;
 }
 
 struct kv_rows
@@ -441,18 +456,18 @@ cache_keep_listed(struct cache *c, uint32_t l, const struct chosen *kept, const 
 int
 cache_trim(struct cache *c, uint32_t l, uint32_t spare_to)
 {
-	struct layer_rows *rows = &c->layer[l], *to = NULL;
-	uint32_t *capacity = malloc(rows->heads * sizeof *capacity);
+	const struct layer_rows *rows = &c->layer[l];
+	uint32_t *capacity = malloc(rows->heads * sizeof *capacity), to = NO_LAYER;
 	int rc;
 
 	if (capacity == NULL)
 		return MODEL_ENOMEM;
 	memcpy(capacity, rows->len, rows->heads * sizeof *capacity);
 	if (spare_to < c->model->id.layers && spare_to != l && c->layer[spare_to].k == NULL)
-		to = &c->layer[spare_to];
-	rc = resize(c, rows, capacity, to);
-	if (rc == 0 && to != NULL)
-		rc = reserve_index(c, spare_to);
+		to = spare_to;
+	rc = resize(c, l, capacity, to);
+	if (rc == 0 && to != NO_LAYER)
+		rc = reserve_index(c, to);
 	free(capacity);
 	return rc;
 }
@@ -472,62 +487,6 @@ cache_add_tokens(struct cache *c, const uint32_t *ids, size_t n)
 	memcpy(c->tokens + c->n_tokens, ids, n * sizeof *ids);
 	c->n_tokens += n;
 	return 0;
-}
-
-/* now: the rows of all layers after it */
-static int
-append_event(struct cache *c, struct kv_event e, const uint32_t *now)
-{
-	const uint32_t L = c->model->id.layers, G = c->model->id.kv_heads;
-	int rc;
-
-	e.before = c->logged_rows;
-	e.after = now;
-	rc = kv_log_append(&c->log, &e, G);
-	memcpy(c->logged_rows, now, (size_t)L * G * sizeof *now);
-	return rc == KV_OK ? 0 : rc == KV_ENOMEM ? MODEL_ENOMEM : MODEL_EINVALID;
-}
-
-int
-cache_log(struct cache *c, enum kv_event_kind kind, uint32_t n, uint32_t l0, uint32_t l1)
-{
-	const uint32_t L = c->model->id.layers, G = c->model->id.kv_heads;
-	const size_t bytes = (size_t)L * G * sizeof *c->logged_rows;
-	const struct kv_event e = { kind, c->next_position, n, l0, l1, NULL, NULL };
-	uint32_t *now, l;
-	int rc;
-
-	if (!c->logged || (kind != KV_EVENT_EVICT && n == 0))
-		return 0;
-	if ((now = malloc(bytes)) == NULL)
-		return MODEL_ENOMEM;
-	memcpy(now, c->logged_rows, bytes);
-	for (l = l0; l < l1; l++)
-		memcpy(now + (size_t)l * G, c->layer[l].len, G * sizeof *now);
-	rc = append_event(c, e, now);
-	free(now);
-	return rc;
-}
-
-int
-cache_log_before(struct cache *c, uint32_t n, uint32_t next_position)
-{
-	const uint32_t L = c->model->id.layers;
-	const size_t heads = (size_t)L * c->model->id.kv_heads;
-	const struct kv_event e = { KV_EVENT_PREFILL, next_position, n, 0, L, NULL, NULL };
-	uint32_t *now;
-	size_t i;
-	int rc;
-
-	if (!c->logged || n == 0)
-		return 0;
-	if ((now = malloc(heads * sizeof *now)) == NULL)
-		return MODEL_ENOMEM;
-	for (i = 0; i < heads; i++)
-		now[i] = c->logged_rows[i] + n;
-	rc = append_event(c, e, now);
-	free(now);
-	return rc;
 }
 
 int

@@ -1,14 +1,12 @@
 /* cache.h - the KV cache of one sequence on a device: keys, values, positions, attention mass and
- * indexes of its rows, and its event log
+ * indexes of its rows, and its event log. What its next tokens read it by: forward/sequence.h
  *
  * Letters as in ops.h. */
 #ifndef KVPIPE_CACHE_H
 #define KVPIPE_CACHE_H
 
+#include "cache/index.h"
 #include "model/model.h"
-#include "offload/offload.h"
-#include "retrieval/head_keys.h"
-#include "retrieval/retrieval.h"
 
 /* Attention mass of the rows of a layer: the sum over all queries so far, for H2O. */
 struct attention_mass {
@@ -33,32 +31,21 @@ struct cache {
 	struct layer_rows *layer;      /* [L] */
 	/* host [L][G] -> [len]: a copy of the positions; cache_rows() */
 	uint32_t ***pos;
+	unsigned char *positions_only; /* [L] cache_positions_only() */
 	/* 1: rows that no query can see any more stay, in layers with a window */
 	int keeps_unseen;
 	int marked;                    /* cache_mark() */
 	/* rows that a query at this position or behind it sees stay, since the text may be cut
 	 * there (cache_point.h); UINT32_MAX: it is not */
 	uint32_t cut_from;
-	/* spare capacity, in rows, that snapshot_load() gives each head; set it before */
+	/* spare capacity, in rows, that loading gives each head; set it before */
 	uint32_t spare;
 	struct attention_mass *mass;         /* [L], or NULL: not wanted; cache_want_mass() */
-	/* attention mass from tokens that are run and not stored; NULL: not wanted. The caller's
-	 * (probe_mass.h) */
-	struct probe_mass *probe_mass;
 	/* [L] retrieval indexes, made from the keys; NULL: not wanted, cache_want_indexes(). They
 	 * grow with the rows, and are dropped when a row is. */
 	struct layer_index *index;
 	unsigned index_kinds;          /* 1 << enum kv_kind for each that is wanted */
 	unsigned index_dropped;        /* for each that was dropped in some layer */
-	/* how single rows attend, cache_retrieve(); NULL: to all rows. The caller's */
-	struct retrieval *retrieval;
-	/* a retrieval head that sees the tokens; NULL: none. The caller's */
-	struct head_keys *head;
-	int head_other;                /* the snapshot had keys of another head */
-	/* offloaded layers: those from offload_from on that have no window; NULL: none. Set it
-	 * before rows are loaded. c->layer has only lengths and positions of them. The caller's */
-	struct offload *offload;
-	uint32_t offload_from;
 	float *logits;                 /* host [V] after the last token; NULL when not known */
 	/* the event log, when it is complete from the first token on; else there is none */
 	int logged;
@@ -73,7 +60,7 @@ uint64_t cache_row_bytes(const struct model *m, enum kv_dtype dtype, int mass);
 struct cache *cache_new(const struct model *m, enum kv_dtype dtype);
 void cache_free(struct cache *);                                /* NULL allowed */
 /* From now on forward() adds attention mass to c->mass, H * 4 bytes for each row of capacity.
- * Only for an empty cache; snapshot_load() then takes what is stored. Returns 0, or
+ * Only for an empty cache; snapshot_take() then loads what is stored. Returns 0, or
  * MODEL_ENOMEM. */
 int cache_want_mass(struct cache *);
 /* From now on indexes of these kinds (1 << enum kv_kind each) are loaded with the rows, extended
@@ -81,39 +68,14 @@ int cache_want_mass(struct cache *);
 int cache_want_indexes(struct cache *, unsigned kinds);
 /* The indexes of layer l; NULL where none are wanted. */
 struct layer_index *cache_index(const struct cache *, uint32_t l);
-/* From now on a row that runs alone attends by this retrieval, whose index every layer has
- * that is not dense; c->mass must not be wanted. Returns 0, or MODEL_ENOMEM. */
-int cache_retrieve(struct cache *, struct retrieval *);
 /* Makes room for more rows in every KV head of every layer, or of layers l0 .. l1-1; in layers with
  * a window, for as many of them as stay and a tile: who brings more makes room before each tile.
  * Returns 0, or MODEL_ENOMEM. */
 int cache_reserve(struct cache *, uint32_t more);
 int cache_reserve_layers(struct cache *, uint32_t more, uint32_t l0, uint32_t l1);
-/* Makes room for so many rows that run at once in the retrieval head (beside the keys and features
- * of all tokens seen) and in the tails of offloaded layers. Returns 0, or MODEL_ENOMEM. */
-int cache_reserve_beside(struct cache *, uint32_t rows);
-/* Opens the offloaded layers of a loaded cache for this retrieval, with the rows that no index
- * covers on the device. Returns 0, MODEL_ENOMEM, or MODEL_EINVALID (the store has the message). */
-int cache_open_offloaded(struct cache *, const struct retrieval_options *);
-/* Offloads layer l, whose loaded rows are in the file or go to host memory. Returns 0, or
- * MODEL_ENOMEM. */
-int cache_offload(struct cache *, uint32_t l);
-/* Returns where the next rows of layer l are appended: the layer, or the device_rows of an
- * offloaded one. */
-struct layer_rows *cache_newest(struct cache *, uint32_t l);
-/* Returns the rows of layer l by their numbers; of an offloaded layer only those from
- * index_covers() on may be read. Valid until the layer changes. */
-const struct layer_rows *cache_last_rows(struct cache *, uint32_t l);
-/* The op has appended N rows there, at positions pos[N] (host). */
-void cache_note_newest(struct cache *, uint32_t l, const uint32_t *pos, uint32_t N);
-/* N rows at positions pos[N] (host) are about to run through the first layer: the retrieval head
- * has the keys of the tokens before. Of one row that retrieves by it (retrieval.h) the choice is
- * made. */
-void cache_head_begin(struct cache *, const uint32_t *pos, uint32_t N);
-/* They are about to run through layer l, as x[N][D] (device): the head takes its features. */
-void cache_head_note(struct cache *, uint32_t l, const float *x, const uint32_t *pos, uint32_t N);
-/* All tokens have run: the head has the keys of all. */
-void cache_head_end(const struct cache *);
+/* Layer l keeps positions and lengths only: frees its keys and values, which somebody else has (an
+ * offloaded layer), or, before rows are loaded, allocates none. Returns 0, or MODEL_ENOMEM. */
+int cache_positions_only(struct cache *, uint32_t l);
 /* Gives an empty layer these rows (keys and values to be filled in) and capacity for c->spare
  * more. Returns 0, or MODEL_ENOMEM. */
 int cache_layer_init(struct cache *, uint32_t l, const struct kv_rows *);

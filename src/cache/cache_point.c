@@ -82,8 +82,6 @@ cache_point_take(struct cache *c, struct cache_point *p)
 	for (l = 0; p->mass != NULL && l < id->layers; l++)
 		if (take_mass(c, l, &p->mass[l]) != 0)
 			return MODEL_ENOMEM;
-	if (c->head != NULL && head_keys_feature(c->head, &p->feature) != KV_OK)
-		return MODEL_ENOMEM;
 	return 0;
 }
 
@@ -101,7 +99,6 @@ cache_point_free(struct cache_point *p, const struct cache *c)
 	free(p->logits);
 	free(p->logged_rows);
 	free(p->clusters);
-	free(p->feature);
 	memset(p, 0, sizeof *p);
 }
 
@@ -181,7 +178,6 @@ cut_rows(struct cache *c, uint32_t l, uint32_t position)
 			rows->len[g]--;
 		rc = clear_mass(c, l, g, rows->len[g], had);
 	}
-	offload_set_len(c->offload, l, rows->len);
 	return rc;
 }
 
@@ -226,9 +222,5 @@ cache_cut(struct cache *c, struct cache_point *p)
 		if (rc == 0 && p->mass != NULL)
 			rc = put_mass(c, l, &p->mass[l]);
 	}
-	if (rc != 0)
-		return rc;
-	if (c->head != NULL)
-		head_keys_cut(c->head, p->n_tokens, p->feature);
-	return log_cut(c, p, n);
+	return rc == 0 ? log_cut(c, p, n) : rc;
 }

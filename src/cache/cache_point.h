@@ -15,7 +15,6 @@ struct cache_point {
 	uint32_t *logged_rows;          /* [L][G] */
 	uint32_t *clusters;             /* [L][G][2] rows in clusters, clusters; NULL: no index */
 	struct point_mass *mass;        /* [L]; NULL: the cache has none */
-	float *feature;                 /* of the last token, for a retrieval head; or NULL */
 };
 
 /* Notes where the cache is; its logits are on the host. To be freed, also after a failure. Returns

@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/cache.h"
 #include "cache/cache_sections.h"
-#include "cache/observation.h"
 #include "libkvfile/codec.h"
 
 void
@@ -42,10 +40,6 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 
 	if (rc != KV_OK)
 		return rc;
-	if (c->offload != NULL && sec->layer >= c->offload_from &&
-	    c->model->layer[sec->layer].window == 0 &&
-	    offload_mark(c->offload, sec->layer) != KV_OK)
-		return KV_ENOMEM;
 	if (cache_layer_init(c, sec->layer, rows) != 0)
 		return KV_ENOMEM;
 	memcpy(c->logged_rows + (size_t)sec->layer * rows->heads, rows->count,
@@ -66,13 +60,8 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	char *to = sec->kind == KV_KEYS ? rows->k : rows->v;
 	const void *data;
 	uint32_t g;
-	int rc;
+	int rc = kv_load(r, &data);
 
-	if (offload_has(c->offload, sec->layer))
-		return offload_store_take_section(c->offload->store, r, sec);
-	if (c->offload != NULL && (rc = offload_store_locate(c->offload->store, r, sec)) != KV_OK)
-		return rc;
-	rc = kv_load(r, &data);
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
 		if (rows->len[g] > 0)                   /* no bytes have no address */
 			c->model->ops->put(c->model->dev, to + rows->start[g] * row,
@@ -148,23 +137,6 @@ load_logits(struct kv_reader *r, struct cache *c)
 	return KV_OK;
 }
 
-/* Without a head nothing could be added to them: they do not go on. */
-static int
-load_head_keys(struct kv_reader *r, struct cache *c)
-{
-	struct kv_head_keys keys;
-	int rc;
-
-	if (c->head == NULL) {
-		c->index_dropped |= 1u << KV_RHDK;
-		return KV_OK;
-	}
-	if ((rc = kv_load_head_keys(r, &keys)) != KV_OK)
-		return rc;
-	c->head_other = (rc = head_keys_load(c->head, &keys)) == KV_EINVAL;
-	return c->head_other ? KV_OK : rc;
-}
-
 static int
 load_log(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
@@ -204,30 +176,14 @@ snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c
 		return load_tensor(r, sec, c);
 	case KV_LGTS:
 		return load_logits(r, c);
-	case KV_RHDK:
-		return load_head_keys(r, c);
+	case KV_RHDK:                   /* without its head nothing could be added to them */
+		c->index_dropped |= 1u << KV_RHDK;
+		return KV_OK;
 	case KV_EVNT:
 		return load_log(r, sec, c);
 	default:
 		return c->index_kinds >> sec->kind & 1 ? load_index(r, sec, c) : KV_OK;
 	}
-}
-
-int
-snapshot_load(struct kv_reader *r, struct cache *c, struct observation *obs)
-{
-	struct kv_section sec;
-	int rc;
-
-	c->logged = 0;
-	while ((rc = kv_next(r, &sec)) == 1)
-		if ((rc = snapshot_take(r, &sec, c, obs)) < 0)
-			return rc;
-	if (obs != NULL && obs->loaded != c->model->id.layers)
-		obs->have = 0;
-	if (rc == 0)
-		c->next_position = kv_reader_head(r)->next_position;
-	return rc;
 }
 
 /* ---- saving ---- */
@@ -275,21 +231,23 @@ save_mass(struct kv_writer *w, const struct cache *c, const struct kv_rows *rows
 
 /* to <- the keys or values of a KV head */
 static int
-get_rows(const struct cache *c, uint32_t l, uint32_t g, enum kv_kind kind, char *to)
+get_rows(const struct cache *c, const struct rows_elsewhere *other, uint32_t l, uint32_t g,
+    enum kv_kind kind, char *to)
 {
 	const struct layer_rows *rows = &c->layer[l];
 	const size_t row = rows->width * kv_dtype_size(rows->dtype);
 	const char *from = kind == KV_KEYS ? rows->k : rows->v;
 
-	if (offload_has(c->offload, l))
-		return offload_get(c->offload, l, g, kind, to);
+	if (c->positions_only[l])
+		return other->get(other->with, l, g, kind, to);
 	c->model->ops->get(c->model->dev, to, from + rows->start[g] * row, rows->len[g] * row);
 	return KV_OK;
 }
 
 /* KEYS or VALS */
 static int
-save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, enum kv_kind kind)
+save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewhere *other,
+    uint32_t layer, enum kv_kind kind)
 {
 	const struct layer_rows *rows = &c->layer[layer];
 	size_t row = rows->width * kv_dtype_size(rows->dtype), size = 1;
@@ -304,7 +262,7 @@ save_tensor(struct kv_writer *w, const struct cache *c, uint32_t layer, enum kv_
 		return KV_ENOMEM;
 	span.data = buf;
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
-		rc = get_rows(c, layer, g, kind, buf + span.size);
+		rc = get_rows(c, other, layer, g, kind, buf + span.size);
 		span.size += rows->len[g] * row;
 	}
 	if (rc == KV_OK)
@@ -334,7 +292,8 @@ snapshot_put(struct kv_writer *w, const struct cache *c, const struct observatio
 		return kv_write_tokens(w, &tokens);
 	if (kind == KV_EVNT)
 		return save_log(w, c);
-	return kind == KV_OBSQ ? save_queries(w, c, obs, l) : save_tensor(w, c, l, kind);
+	return kind == KV_OBSQ ? save_queries(w, c, obs, l) :
+	    save_tensor(w, c, NULL, l, kind);
 }
 
 static int
@@ -348,8 +307,9 @@ save_indexes(struct kv_writer *w, const struct cache *c, uint32_t l)
 	return rc;
 }
 
-static int
-save_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs, uint32_t l)
+int
+snapshot_put_layer(struct kv_writer *w, const struct cache *c, const struct observation *obs,
+    const struct rows_elsewhere *other, uint32_t l)
 {
 	const struct kv_rows rows = cache_rows(c, l);
 	int rc = kv_write_rows(w, l, &rows);
@@ -359,26 +319,10 @@ save_layer(struct kv_writer *w, const struct cache *c, const struct observation 
 	if (rc == KV_OK && c->mass != NULL)
 		rc = save_mass(w, c, &rows, l);
 	if (rc == KV_OK)
-		rc = save_tensor(w, c, l, KV_KEYS);
+		rc = save_tensor(w, c, other, l, KV_KEYS);
 	if (rc == KV_OK)
 		rc = save_indexes(w, c, l);
 	if (rc == KV_OK)
-		rc = save_tensor(w, c, l, KV_VALS);
+		rc = save_tensor(w, c, other, l, KV_VALS);
 	return rc;
-}
-
-int
-snapshot_save(struct kv_writer *w, const struct cache *c, const struct observation *obs)
-{
-	uint32_t l;
-	int rc = snapshot_put(w, c, NULL, KV_TOKS, 0);
-
-	for (l = 0; rc == KV_OK && l < c->model->id.layers; l++)
-		rc = save_layer(w, c, obs, l);
-	if (rc == KV_OK && c->logits != NULL)
-		rc = kv_write_logits(w, c->logits);
-	cache_head_end(c);
-	if (rc == KV_OK && c->head != NULL)
-		rc = head_keys_save(c->head, w);
-	return rc != KV_OK ? rc : save_log(w, c);
 }

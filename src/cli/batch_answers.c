@@ -18,7 +18,7 @@
 struct member {
 	size_t operand;
 	struct kv_reader *reader;
-	struct sequence sequence;
+	struct open_sequence text;
 	struct decode decode;
 	struct generation generation;
 	uint32_t id;                    /* the token that runs next */
@@ -136,9 +136,9 @@ fail(struct run *r, size_t operand, const struct engine_error *e)
 static void
 close_member(struct run *r, struct member *m)
 {
-	if (m->sequence.cache != NULL)
-		r->tokens_run += m->sequence.cache->ran;
-	sequence_close(&m->sequence);
+	if (m->text.sequence.cache != NULL)
+		r->tokens_run += m->text.sequence.cache->ran;
+	close_sequence(&m->text);
 	kv_close(m->reader);
 	free(m);
 }
@@ -162,10 +162,10 @@ save(struct run *r, struct member *m, struct engine_error *e)
 	must(decode_finish(&m->decode, e), e);
 	must(session_fit(r->b->session, m->reader, e), e);
 	settings.output = name_in_folder(r->b->folder, r->b->operand[m->operand]);
-	rc = r->b->save(&m->sequence, m->reader, e);
+	rc = r->b->save(&m->text, m->reader, e);
 	free((char *)settings.output);
 	settings.output = "-";
-	r->tokens_kept += rc == ENGINE_OK ? m->sequence.cache->n_tokens : 0;
+	r->tokens_kept += rc == ENGINE_OK ? m->text.sequence.cache->n_tokens : 0;
 	return rc;
 }
 
@@ -176,12 +176,12 @@ end_member(struct run *r, struct member *m)
 	struct generated *g = &m->generation.generated;
 	struct result *x = &r->result[m->operand];
 	const struct kv_model *id = &r->b->session->model->id;
-	const struct retrieval *t = m->sequence.retrieval;
+	const struct retrieval *t = m->text.sequence.retrieval;
 	struct engine_error e;
 
 	g->generate = seconds() - m->began;
 	note("%s: %u tokens, next position %u", kv_reader_name(m->reader), g->n,
-	    m->sequence.cache->next_position);
+	    m->text.sequence.cache->next_position);
 	r->tokens += g->n;
 	if (r->b->folder != NULL && save(r, m, &e) != ENGINE_OK) {
 		drop_text(&m->generation, &m->decode);
@@ -247,15 +247,15 @@ open_member(struct run *r, struct member *m, struct engine_error *e)
 	report_enter(REPORT_LOAD);
 	rc = session_fit(b->session, m->reader, e);
 	if (rc == ENGINE_OK)
-		rc = sequence_open(&m->sequence, b->session->model, b->want, m->reader, NULL, e);
+		rc = open_sequence(&m->text, b->session->model, b->want, m->reader, NULL, e);
 	report_leave();
 	if (rc != ENGINE_OK)
 		return rc;
 	m->began = seconds();
-	m->decode = (struct decode){ .cache = m->sequence.cache, .evict = b->want->evict,
-	    .obs = m->sequence.obs.window > 0 ? &m->sequence.obs : NULL,
+	m->decode = (struct decode){ .sequence = &m->text.sequence, .evict = b->want->evict,
+	    .obs = m->text.obs.window > 0 ? &m->text.obs : NULL,
 	    .greedy = b->generation->temperature == 0,
-	    .offload = sequence_plan(&m->sequence) };
+	    .offload = sequence_plan(&m->text) };
 	m->generation = (struct generation){ .options = b->generation,
 	    .tokenizer = b->session->tokenizer, .keep = b->folder != NULL, .collect = 1,
 	    .generated = { .load = m->began - t0 } };
@@ -282,7 +282,7 @@ admit(struct run *r)
 			fail(r, operand, &e);
 		return;
 	}
-	generation_start(&m->generation, m->sequence.cache);
+	generation_start(&m->generation, m->text.sequence.cache);
 	if (advance(r, m, UINT32_MAX))
 		r->member[r->n++] = m;
 }

@@ -4,7 +4,7 @@
 
 #include "cli/generation.h"
 #include "cli/session.h"
-#include "engine/sequence.h"
+#include "engine/open_sequence.h"
 
 struct batch_answers {
 	struct session *session;        /* answers_run() opens it, unless no snapshot can be opened */
@@ -19,7 +19,7 @@ struct batch_answers {
 	 * are not kept */
 	const char *folder;
 	/* writes one of them to settings.output */
-	int (*save)(struct sequence *, struct kv_reader *, struct engine_error *);
+	int (*save)(struct open_sequence *, struct kv_reader *, struct engine_error *);
 };
 
 /* Refuses, with EXIT_USAGE, names that cannot be those of outputs: two that are the same in the

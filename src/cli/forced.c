@@ -97,16 +97,17 @@ judge(struct forced *f, struct files *x, size_t i, const struct cache *c)
 void
 forced_run(struct forced *f, struct decode *d, int keep)
 {
+	const struct cache *c = d->sequence->cache;
 	struct engine_error e;
 	struct files x;
 	uint32_t next;
 	size_t i;
 
-	open_files(&x, f, d->cache->model->id.vocabulary);
-	warn_of_positions(d->cache->model, d->cache->next_position + (uint64_t)f->ids.n - !keep);
+	open_files(&x, f, c->model->id.vocabulary);
+	warn_of_positions(c->model, c->next_position + (uint64_t)f->ids.n - !keep);
 	progress_start("decode", f->ids.n, "tokens");
 	for (i = 0; i < f->ids.n; i++) {
-		judge(f, &x, i, d->cache);
+		judge(f, &x, i, c);
 		if (keep || i + 1 < f->ids.n) {
 			report_step_begin();
 			must(decode_step(d, f->ids.ids[i], &next, &e), &e);

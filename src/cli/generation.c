@@ -86,7 +86,7 @@ generation_next(struct generation *a, struct decode *d, uint32_t *id, struct eng
 {
 	const uint32_t limit = a->options->limit;
 	struct generated *g = &a->generated;
-	const struct cache *c = d->cache;
+	const struct cache *c = d->sequence->cache;
 	int rc;
 
 	if (g->n == limit || a->stopped)
@@ -150,7 +150,7 @@ encode_rest(const struct generation *a, const struct cut_point *p, const struct 
 		return 0;
 	text = text_of(a->tokenizer, p, size);
 	rc = tokenizer_encode(a->tokenizer, text, size, TOK_PLAIN | tokenizer_behind(a->tokenizer,
-	    c->tokens, p->cache.n_tokens), ids, err, sizeof err);
+	    c->tokens, p->point.cache.n_tokens), ids, err, sizeof err);
 	free(text);
 	return rc == 0 && err[0] == '\0';
 }
@@ -167,12 +167,12 @@ generation_cut(struct generation *a, struct decode *d, const char *name, struct 
 		return ENGINE_OK;
 	p = cut_points_find(&a->points, a->printer.ended);
 	size = a->printer.ended - p->text;
-	if (size > 0 && !encode_rest(a, p, d->cache, size, &rest)) {
+	if (size > 0 && !encode_rest(a, p, d->sequence->cache, size, &rest)) {
 		rest.n = 0;
 		warning("%s: \"%s\" begins inside a token: what is kept ends %" PRIu64 " bytes before it",
 		    name, shown(a->printer.stopped), size);
 	}
-	rc = decode_cut(d, &p->cache, rest.ids, rest.n, e);
+	rc = decode_cut(d, &p->point, rest.ids, rest.n, e);
 	free(rest.ids);
 	return rc;
 }
@@ -195,7 +195,7 @@ generation_run(struct generation *a, const struct session *s, struct decode *d)
 	int rc;
 
 	must(decode_init(d, &e), &e);
-	generation_start(a, d->cache);
+	generation_start(a, d->sequence->cache);
 	if (a->collect || generation_shows_progress())
 		progress_start("decode", a->options->limit, "tokens");
 	while ((rc = generation_next(a, d, &id, &e)) == 1) {

@@ -67,15 +67,15 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 }
 
 void
-opt_prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids,
+opt_prefill_run(struct prefill *p, struct sequence *s, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs)
 {
 	struct engine_error e;
 
 	p->step.call = progress_step;
-	progress_start("prefill", prefill_total(p, c->model, n),
+	progress_start("prefill", prefill_total(p, s->cache->model, n),
 	    prefill_counts_rows(p) ? "rows" : "tokens");
-	must(prefill_run(p, c, ws, ids, n, obs, &e), &e);
+	must(prefill_run(p, s, ws, ids, n, obs, &e), &e);
 	progress_end();
 	opt_evict_tell(&p->evict.evictor, p->once);
 }

@@ -33,7 +33,7 @@ questions_answer(struct questions *q, const struct session *s, struct decode *d,
 	struct engine_error e;
 	size_t i;
 
-	if (cache_mark(d->cache, &mark) != 0)
+	if (cache_mark(d->sequence->cache, &mark) != 0)
 		die(EXIT_RUN, "no memory for the cache");
 	for (i = 0; i < q->n; i++) {
 		const struct question *one = &q->at[i];
@@ -42,14 +42,14 @@ questions_answer(struct questions *q, const struct session *s, struct decode *d,
 		struct generated *g = &a.generated;
 		const double t0 = seconds();
 
-		warn_of_positions(d->cache->model, d->cache->next_position + (uint64_t)one->ids.n);
+		warn_of_positions(d->sequence->cache->model, d->sequence->cache->next_position + (uint64_t)one->ids.n);
 		must(decode_ask(d, one->ids.ids, one->ids.n, &e), &e);
 		generation_run(&a, s, d);
 		g->generate = seconds() - t0;
 		note("question %zu: %zu tokens, and %u tokens in %.2f s", i + 1, one->ids.n, g->n,
 		    g->generate);
 		print_answer(g, one->asked, name);
-		cache_go_back(d->cache, &mark);
+		cache_go_back(d->sequence->cache, &mark);
 	}
 	free(mark.len);
 	questions_free(q);

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "cache/cache_sections.h"
 #include "cli/model_overrides.h"
 #include "cli/report.h"
 #include "cli/session.h"
@@ -262,31 +261,6 @@ session_rest(const struct session *s, const char *snapshot)
 	struct engine_error e;
 
 	must_fit(memory_plan_check_rest(&s->plan, s->model, snapshot, &e), &e);
-}
-
-void
-session_load_rows(const struct session *s, struct kv_reader *r, struct cache *c,
-    struct observation *obs)
-{
-	int rc;
-
-	report_enter(REPORT_LOAD);
-	rc = snapshot_load(r, c, obs);
-	report_leave();
-	if (rc == KV_ENOMEM)
-		session_no_room(s, kv_reader_name(r));
-	if (rc < 0)
-		input_failed(r, rc);
-	session_rest(s, kv_reader_name(r));
-}
-
-void
-session_no_room(const struct session *s, const char *what)
-{
-	struct engine_error e;
-
-	memory_plan_no_room(s->model, what, &e);
-	die(EXIT_RUN, "%s", e.text);
 }
 
 void

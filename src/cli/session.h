@@ -9,8 +9,6 @@
 
 struct adapter;
 struct retrieval_head;
-struct cache;
-struct observation;
 
 struct session {
 	struct device device;
@@ -47,11 +45,6 @@ void session_load(struct session *, const struct memory_demand *);
 /* The rows of a snapshot, whose number was not known before, are on the device now, with room for
  * those to come. Dies, with the sum, when there is no room for the rest. */
 void session_rest(const struct session *, const char *snapshot);
-/* snapshot_load(), and then session_rest(). Dies. */
-void session_load_rows(const struct session *, struct kv_reader *, struct cache *,
-    struct observation *);
-/* Dies: there is no room for `what`, "the rows of a.kv", and says how much there is. */
-void session_no_room(const struct session *, const char *what) __attribute__((noreturn));
 /* With -v: how many steps of decoding were launches of a captured graph, or why there were none */
 void session_note_steps(const struct session *, uint64_t launches, int capture_failed);
 void session_close(struct session *);

@@ -8,7 +8,7 @@
 static void
 hold(const struct cut_points *p, struct decode *d)
 {
-	d->cache->cut_from = p->n > 0 ? p->at[0].cache.position : UINT32_MAX;
+	d->sequence->cache->cut_from = p->n > 0 ? p->at[0].point.cache.position : UINT32_MAX;
 }
 
 int
@@ -26,7 +26,7 @@ cut_points_add(struct cut_points *p, struct decode *d, uint32_t id, uint64_t tex
 	at += p->n++;
 	*at = (struct cut_point){ .id = id, .text = text, .whole = whole };
 	hold(p, d);
-	if (cache_point_take(d->cache, &at->cache) != 0)
+	if (sequence_point_take(d->sequence, &at->point) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the end of a text");
 	return ENGINE_OK;
 }
@@ -50,7 +50,7 @@ cut_points_pass(struct cut_points *p, struct decode *d, uint64_t text)
 	size_t i;
 
 	for (i = 0; i < gone; i++)
-		cache_point_free(&p->at[i].cache, d->cache);
+		sequence_point_free(&p->at[i].point, d->sequence);
 	if (gone > 0)
 		memmove(p->at, p->at + gone, (p->n -= gone) * sizeof *p->at);
 	hold(p, d);
@@ -68,7 +68,7 @@ cut_points_free(struct cut_points *p, struct decode *d)
 	size_t i;
 
 	for (i = 0; i < p->n; i++)
-		cache_point_free(&p->at[i].cache, d->cache);
+		sequence_point_free(&p->at[i].point, d->sequence);
 	free(p->at);
 	*p = (struct cut_points){ .n = 0 };
 	hold(p, d);

@@ -11,7 +11,7 @@ struct cut_point {
 	uint32_t id;                    /* the token that runs here */
 	uint64_t text;                  /* bytes of text before it */
 	int whole;                      /* no character is unfinished there */
-	struct cache_point cache;
+	struct sequence_point point;
 };
 
 /* All zero: there is none. */

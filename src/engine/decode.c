@@ -11,9 +11,9 @@ int
 decode_init(struct decode *d, struct engine_error *e)
 {
 	d->generator = NULL;
-	if (!d->greedy && d->cache->model->ops->graph_begin == NULL)
+	if (!d->greedy && d->sequence->cache->model->ops->graph_begin == NULL)
 		return ENGINE_OK;
-	if ((d->generator = generator_new(d->cache, d->ws)) == NULL)
+	if ((d->generator = generator_new(d->sequence, d->ws)) == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");
 	return ENGINE_OK;
 }
@@ -29,7 +29,7 @@ decode_free(struct decode *d)
 static int
 decode_slide(struct decode *d, struct engine_error *e)
 {
-	struct cache *c = d->cache;
+	struct cache *c = d->sequence->cache;
 
 	if (cache_slide_all(c, c->next_position, 0, c->model->id.layers) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory to drop rows");
@@ -42,9 +42,9 @@ decode_evict(struct decode *d, struct engine_error *e)
 	int rc = decode_slide(d, e);
 
 	if (rc == ENGINE_OK)
-		rc = evict_cache_all(d->evict, d->cache, d->obs, e);
-	if (rc == ENGINE_OK && cache_log(d->cache, KV_EVENT_EVICT, 0, 0,
-	    d->cache->model->id.layers) != 0)
+		rc = evict_cache_all(d->evict, d->sequence->cache, d->obs, e);
+	if (rc == ENGINE_OK && cache_log(d->sequence->cache, KV_EVENT_EVICT, 0, 0,
+	    d->sequence->cache->model->id.layers) != 0)
 		rc = engine_fail(e, ENGINE_ERUN, "no memory for the event log");
 	return rc;
 }
@@ -52,17 +52,17 @@ decode_evict(struct decode *d, struct engine_error *e)
 int
 decode_ask(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
 {
-	return engine_ran(e, run_tokens(d->cache->model, d->cache, d->ws, ids, n, NULL, NULL, e->text,
-	    sizeof e->text));
+	return engine_ran(e, run_tokens(d->sequence->cache->model, d->sequence, d->ws, ids, n,
+	    NULL, NULL, e->text, sizeof e->text));
 }
 
 int
 decode_logits(struct decode *d, struct engine_error *e)
 {
 	if ((d->generator != NULL && generator_logits(d->generator) != 0) ||
-	    (d->batch != NULL && batch_logits(d->batch, d->row, d->cache) != 0))
+	    (d->batch != NULL && batch_logits(d->batch, d->row, d->sequence->cache) != 0))
 		return engine_fail(e, ENGINE_ERUN, "no memory for %u logits",
-		    d->cache->model->id.vocabulary);
+		    d->sequence->cache->model->id.vocabulary);
 	return ENGINE_OK;
 }
 
@@ -76,10 +76,12 @@ decode_finish(struct decode *d, struct engine_error *e)
 
 /* A token has run. Rows that stay in a file have been read by now. */
 static int
-end_token(struct cache *c, struct engine_error *e)
+end_token(struct sequence *s, struct engine_error *e)
 {
-	if (c->offload != NULL && offload_store_check(c->offload->store) != KV_OK)
-		return engine_fail(e, ENGINE_ERUN, "%s", c->offload->store->error);
+	struct cache *c = s->cache;
+
+	if (s->offload != NULL && offload_store_check(s->offload->store) != KV_OK)
+		return engine_fail(e, ENGINE_ERUN, "%s", s->offload->store->error);
 	if (cache_log(c, KV_EVENT_DECODE, 1, 0, c->model->id.layers) != 0)
 		return engine_fail(e, ENGINE_ERUN, "position %u: no memory for the event log",
 		    c->next_position);
@@ -90,20 +92,21 @@ end_token(struct cache *c, struct engine_error *e)
 static int
 begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 {
-	struct cache *c = d->cache;
-	int rc = offload_grow(c, d->offload, e);
+	struct sequence *s = d->sequence;
+	int rc = offload_grow(s, d->offload, e);
 
 	if (rc != ENGINE_OK)
 		return rc;
 	if (d->generator != NULL)
 		rc = generator_begin(d->generator, id, d->obs, e->text, sizeof e->text);
 	else
-		rc = run_tokens(c->model, c, d->ws, &id, 1, d->obs, NULL, e->text, sizeof e->text);
+		rc = run_tokens(s->cache->model, s, d->ws, &id, 1, d->obs, NULL, e->text,
+		    sizeof e->text);
 	if ((rc = engine_ran(e, rc)) != ENGINE_OK)
 		return rc;
 	if (!d->greedy && (rc = decode_logits(d, e)) != ENGINE_OK)
 		return rc;
-	return end_token(c, e);
+	return end_token(s, e);
 }
 
 int
@@ -116,7 +119,7 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 		rc = decode_evict(d, e);
 	if (rc == ENGINE_OK && d->generator != NULL)
 		rc = engine_ran(e, generator_end(d->generator, next, e->text, sizeof e->text));
-	return rc == ENGINE_OK ? grow_clusters(d->cache, e) : rc;
+	return rc == ENGINE_OK ? grow_clusters(d->sequence, e) : rc;
 }
 
 /* ---- the end of a text ---- */
@@ -125,7 +128,7 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 static int
 run_singly(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
 {
-	const struct model *m = d->cache->model;
+	const struct model *m = d->sequence->cache->model;
 	struct decode one = *d;
 	uint32_t next;
 	size_t i;
@@ -143,16 +146,16 @@ run_singly(struct decode *d, const uint32_t *ids, size_t n, struct engine_error 
 }
 
 int
-decode_cut(struct decode *d, struct cache_point *point, const uint32_t *ids, size_t n,
+decode_cut(struct decode *d, struct sequence_point *point, const uint32_t *ids, size_t n,
     struct engine_error *e)
 {
 	struct observation *obs = d->obs;
 
 	d->batch = NULL;                        /* its logits are those of a later token */
-	d->cache->cut_from = UINT32_MAX;
-	while (obs != NULL && obs->have > 0 && obs->pos[obs->have - 1] >= point->position)
+	d->sequence->cache->cut_from = UINT32_MAX;
+	while (obs != NULL && obs->have > 0 && obs->pos[obs->have - 1] >= point->cache.position)
 		obs->have--;
-	if (cache_cut(d->cache, point) != 0)
+	if (sequence_cut(d->sequence, point) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the end of a text");
 	return run_singly(d, ids, n, e);
 }
@@ -170,13 +173,14 @@ expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row 
 		struct decode *d = t[i].d;
 
 		t[i].e = (struct engine_error){ .code = ENGINE_OK };
-		if (offload_grow(d->cache, d->offload, &t[i].e) != ENGINE_OK)
+		if (offload_grow(d->sequence, d->offload, &t[i].e) != ENGINE_OK)
 			continue;
-		if (engine_ran(&t[i].e, batch_expect(d->cache, t[i].id, t[i].e.text,
+		if (engine_ran(&t[i].e, batch_expect(d->sequence, t[i].id, t[i].e.text,
 		    sizeof t[i].e.text)) != ENGINE_OK)
 			continue;
 		order[rows] = i;
-		row[rows++] = (struct batch_row){ .cache = d->cache, .obs = d->obs, .id = t[i].id };
+		row[rows++] = (struct batch_row){ .sequence = d->sequence, .obs = d->obs,
+		    .id = t[i].id };
 	}
 	return rows;
 }
@@ -186,7 +190,7 @@ expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row 
 static int
 end_turn(struct decode *d, struct engine_error *e)
 {
-	struct cache *c = d->cache;
+	struct cache *c = d->sequence->cache;
 	int rc = ENGINE_OK;
 
 	if (!d->greedy) {
@@ -198,10 +202,10 @@ end_turn(struct decode *d, struct engine_error *e)
 		c->logits = NULL;
 	}
 	if (rc == ENGINE_OK)
-		rc = end_token(c, e);
+		rc = end_token(d->sequence, e);
 	if (rc == ENGINE_OK && d->evict != NULL)
 		rc = decode_evict(d, e);
-	return rc == ENGINE_OK ? grow_clusters(c, e) : rc;
+	return rc == ENGINE_OK ? grow_clusters(d->sequence, e) : rc;
 }
 
 int

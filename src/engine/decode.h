@@ -5,15 +5,15 @@
 #ifndef KVPIPE_DECODE_H
 #define KVPIPE_DECODE_H
 
-#include "cache/cache_point.h"
 #include "engine/evict_cache.h"
 #include "engine/offload_layers.h"
 #include "forward/batch.h"
 #include "forward/generate.h"
+#include "forward/sequence_point.h"
 
 struct decode {
 	/* the caller's */
-	struct cache *cache;
+	struct sequence *sequence;
 	struct workspace *ws;
 	struct cache_evictor *evict;    /* its budget holds after every token; NULL = none */
 	struct observation *obs;        /* takes the queries of the last tokens; NULL = none */
@@ -61,10 +61,10 @@ int decode_together(struct batch *, struct decode_turn *, uint32_t n, struct eng
 /* The cache's logits <- those after the last token; of a batch before its next step. */
 int decode_logits(struct decode *, struct engine_error *);
 
-/* The cache is what it was at the point, where it was since (cache_point.h), and the window has the
+/* The cache is what it was at the point, where it was since (sequence_point.h), and the window has the
  * queries of the tokens before it alone. Then these n tokens run, each as a step. Afterwards the
  * cache is only to be saved, with decode_finish(). */
-int decode_cut(struct decode *, struct cache_point *, const uint32_t *ids, size_t n,
+int decode_cut(struct decode *, struct sequence_point *, const uint32_t *ids, size_t n,
     struct engine_error *);
 
 /* decode_logits(), and rows that no later query sees are dropped: the cache is to be saved. */

@@ -138,13 +138,14 @@ grow_layer(struct layer_index *x, const struct layer_rows *rows, uint32_t l,
 }
 
 int
-grow_clusters(struct cache *c, struct engine_error *e)
+grow_clusters(struct sequence *s, struct engine_error *e)
 {
+	struct cache *c = s->cache;
 	uint32_t l;
 	int rc = ENGINE_OK;
 
 	for (l = 0; c->index != NULL && rc == ENGINE_OK && l < c->model->id.layers; l++)
 		if (index_has(&c->index[l], KV_CLUS))
-			rc = grow_layer(&c->index[l], cache_last_rows(c, l), l, e);
+			rc = grow_layer(&c->index[l], sequence_last_rows(s, l), l, e);
 	return rc;
 }

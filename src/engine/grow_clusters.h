@@ -6,15 +6,15 @@
 #ifndef KVPIPE_GROW_CLUSTERS_H
 #define KVPIPE_GROW_CLUSTERS_H
 
-#include "cache/cache.h"
 #include "engine/engine_error.h"
+#include "forward/sequence.h"
 
 /* as in the authors' program */
 enum { GROWTH_ROWS = 320, GROWTH_CLUSTERS = 8 };
 
-/* Clusters what has become enough, in every layer of a cache that has clusters. What comes out
+/* Clusters what has become enough, in every layer of a text that has clusters. What comes out
  * depends on the rows only, not on how often this is called. Cheap when there is nothing to do.
  * Returns ENGINE_OK, or a code with the message in *e. */
-int grow_clusters(struct cache *c, struct engine_error *e);
+int grow_clusters(struct sequence *, struct engine_error *e);
 
 #endif

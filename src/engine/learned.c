@@ -48,7 +48,7 @@ learned_reserve(const struct learned *r, struct cache *c, uint32_t l, uint32_t N
 }
 
 int
-learned_layer(struct learned *r, struct cache *c, struct workspace *ws, uint32_t l,
+learned_layer(struct learned *r, struct sequence *s, struct workspace *ws, uint32_t l,
     struct engine_error *e)
 {
 	const uint32_t n = r->adapter->n, tile = workspace_rows(ws);
@@ -57,8 +57,8 @@ learned_layer(struct learned *r, struct cache *c, struct workspace *ws, uint32_t
 		return engine_fail(e, ENGINE_ERUN, "%u learned tokens run at once, and there is room "
 		    "for %u rows", n, tile);
 	r->obs.q[l] = r->q;
-	return engine_ran(e, run_unstored_layer(c->model, c, ws, r->x, r->obs.pos, n, l, r->adapter,
-	    &r->obs, e->text, sizeof e->text));
+	return engine_ran(e, run_unstored_layer(s->cache->model, s, ws, r->x, r->obs.pos, n, l,
+	    r->adapter, &r->obs, e->text, sizeof e->text));
 }
 
 void

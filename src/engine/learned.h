@@ -27,7 +27,7 @@ int learned_reserve(const struct learned *, struct cache *, uint32_t l, uint32_t
     struct engine_error *);
 /* The rows of the prompt have run through layer l: so do these. Their queries are in obs until the
  * next layer. The log has a run. Returns an ENGINE_* code. */
-int learned_layer(struct learned *, struct cache *, struct workspace *, uint32_t l,
+int learned_layer(struct learned *, struct sequence *, struct workspace *, uint32_t l,
     struct engine_error *);
 void learned_free(struct learned *, const struct model *);      /* all zero is allowed */
 

@@ -69,7 +69,7 @@ observe_check(const struct observe_options *o, const struct cache *c, const char
 /* ---- runs ---- */
 
 struct runs {
-	struct cache *c;
+	struct sequence *s;
 	const struct observe_options *o;
 	struct workspace *ws;
 	struct observation *obs;
@@ -90,18 +90,19 @@ static int
 run(struct runs *r, const uint32_t *ids, size_t n, struct engine_error *e)
 {
 	const struct step_hook step = { show, r };
-	struct cache *c = r->c;
+	struct cache *c = r->s->cache;
+	const struct model *m = c->model;
 	char err[512] = "";
 	int rc;
 
 	if (r->o->adapter != NULL)
-		rc = run_unstored_embeddings(c->model, c, r->ws, r->o->adapter->embedding, n,
+		rc = run_unstored_embeddings(m, r->s, r->ws, r->o->adapter->embedding, n,
 		    r->o->adapter, r->obs, &step, err, sizeof err);
 	else
-		rc = run_unstored(c->model, c, r->ws, ids, n, r->obs, &step, err, sizeof err);
+		rc = run_unstored(m, r->s, r->ws, ids, n, r->obs, &step, err, sizeof err);
 	if (rc != 0)
 		return engine_fail_model(e, rc, err);
-	if (cache_log(c, KV_EVENT_RUN, (uint32_t)n, 0, c->model->id.layers) != 0)
+	if (cache_log(c, KV_EVENT_RUN, (uint32_t)n, 0, m->id.layers) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the event log");
 	r->done += n;
 	return ENGINE_OK;
@@ -112,14 +113,15 @@ static int
 run_for_mass(struct runs *r, const uint32_t *ids, size_t n, uint32_t from, uint32_t to,
     struct engine_error *e)
 {
-	struct cache *c = r->c;
+	struct probe_mass *mass = r->s->probe_mass;
+	const struct cache *c = r->s->cache;
 
-	if (probe_mass_begin(c->probe_mass, c, r->o->repeat ? r->o->sink : 0, from, to) != 0)
+	if (probe_mass_begin(mass, c, r->o->repeat ? r->o->sink : 0, from, to) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the attention that is paid to "
 		    "positions %u to %u", from, to);
 	if (run(r, ids, n, e) != ENGINE_OK)
 		return e->code;
-	probe_mass_end(c->probe_mass, c);
+	probe_mass_end(mass, c);
 	return ENGINE_OK;
 }
 
@@ -128,24 +130,24 @@ run_for_mass(struct runs *r, const uint32_t *ids, size_t n, uint32_t from, uint3
 static int
 run_context(struct runs *r, uint32_t *ids, size_t n, struct engine_error *e)
 {
-	const uint32_t T = r->c->next_position;
+	const uint32_t T = r->s->cache->next_position;
 	uint32_t at, own, before;
 
 	for (at = r->o->sink; at < T; at += own) {
 		own = T - at < r->o->chunk ? T - at : r->o->chunk;
 		before = at == r->o->sink ? 0 : leading(r->o);
-		memcpy(ids + n, r->c->tokens + at - before, (before + own) * sizeof *ids);
+		memcpy(ids + n, r->s->cache->tokens + at - before, (before + own) * sizeof *ids);
 		if (run_for_mass(r, ids, n + before + own, at, at + own, e) != ENGINE_OK)
 			return e->code;
 	}
-	probe_mass_keep_sinks(r->c->probe_mass, r->c);
+	probe_mass_keep_sinks(r->s->probe_mass, r->s->cache);
 	return ENGINE_OK;
 }
 
 static int
 repeat_context(struct runs *r, const uint32_t *asking, size_t n, struct engine_error *e)
 {
-	const size_t longest = observe_longest(r->o, r->c->next_position, n);
+	const size_t longest = observe_longest(r->o, r->s->cache->next_position, n);
 	uint32_t *ids = engine_alloc(longest, sizeof *ids, e);
 	int rc;
 
@@ -159,18 +161,19 @@ repeat_context(struct runs *r, const uint32_t *asking, size_t n, struct engine_e
 }
 
 int
-observe(struct cache *c, const struct observe_options *o, const uint32_t *ids, size_t n,
+observe(struct sequence *s, const struct observe_options *o, const uint32_t *ids, size_t n,
     struct observation *obs, const struct step_hook *step, size_t *ran, struct engine_error *e)
 {
+	const struct cache *c = s->cache;
 	const uint32_t rows = observe_rows(c->model->ops,
 	    observe_longest(o, c->next_position, n));
-	struct runs r = { .c = c, .o = o, .ws = workspace_new(c->model, rows), .obs = obs,
+	struct runs r = { .s = s, .o = o, .ws = workspace_new(c->model, rows), .obs = obs,
 	    .step = step };
 	int rc;
 
 	if (r.ws == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");
-	if (o->mass && (c->probe_mass = probe_mass_new(c, o->over, rows)) == NULL)
+	if (o->mass && (s->probe_mass = probe_mass_new(c, o->over, rows)) == NULL)
 		rc = engine_fail(e, ENGINE_ERUN, "no memory for the attention that is paid");
 	else if (o->repeat)
 		rc = repeat_context(&r, ids, n, e);

@@ -19,7 +19,7 @@ struct observe_options {
 	const struct adapter *adapter;
 	int repeat;                     /* the context again; 0: the tokens alone */
 	uint32_t chunk, sink;           /* repeat: tokens of a chunk, at least 1; first positions */
-	int mass;                       /* c->probe_mass instead of queries; with repeat always */
+	int mass;                       /* s->probe_mass instead of queries; with repeat always */
 	enum over_queries over;                 /* mass: over the queries */
 };
 
@@ -37,11 +37,10 @@ int observe_check(const struct observe_options *, const struct cache *c, const c
 
 /* Runs ids[n], or the n tokens of the adapter, or, after observe_check(), the context; then ids ask
  * for the repetition, and n may be 0. The cache is afterwards as it was, but for its event log,
- * which has each run, and for c->probe_mass, which is made here with o->mass and which the caller
- * frees. obs: gets the queries, its window holds them; NULL with o->mass. step (NULL = none) is
+ * which has each run, and for s->probe_mass, which is made here with o->mass. obs: gets the queries, its window holds them; NULL with o->mass. step (NULL = none) is
  * called with the tokens done so far. *ran <- tokens that were run. Returns an ENGINE_* code; after
  * a failure the cache is of no use. */
-int observe(struct cache *c, const struct observe_options *o, const uint32_t *ids, size_t n,
+int observe(struct sequence *s, const struct observe_options *o, const uint32_t *ids, size_t n,
     struct observation *obs, const struct step_hook *step, size_t *ran, struct engine_error *);
 
 #endif

@@ -32,17 +32,20 @@ offload_first_layer(const struct offload_plan *p, uint32_t least, uint64_t token
 }
 
 int
-offload_grow(struct cache *c, const struct offload_plan *p, struct engine_error *e)
+offload_grow(struct sequence *s, const struct offload_plan *p, struct engine_error *e)
 {
+	const struct cache *c = s->cache;
 	uint32_t from;
 
 	if (p == NULL)
 		return ENGINE_OK;
-	if (offload_first_layer(p, retrieval_options(c->retrieval)->dense, c->n_tokens, &from, e) != ENGINE_OK)
+	if (offload_first_layer(p, retrieval_options(s->retrieval)->dense, c->n_tokens, &from,
+	    e) != ENGINE_OK)
 		return e->code;
-	while (c->offload_from > from) {
-		c->offload_from--;
-		if (c->model->layer[c->offload_from].window == 0 && cache_offload(c, c->offload_from) != 0)
+	while (s->offload_from > from) {
+		s->offload_from--;
+		if (c->model->layer[s->offload_from].window == 0 &&
+		    sequence_offload_layer(s, s->offload_from) != 0)
 			return engine_fail(e, ENGINE_ERUN, "no memory for the rows of a step");
 	}
 	return ENGINE_OK;

@@ -5,8 +5,8 @@
 #ifndef KVPIPE_OFFLOAD_LAYERS_H
 #define KVPIPE_OFFLOAD_LAYERS_H
 
-#include "cache/cache.h"
 #include "engine/engine_error.h"
+#include "forward/sequence.h"
 #include "methods/offload_thresholds.h"
 
 /* The sums for a model, so many texts at once, steps that read `budget` rows, and rows of this
@@ -19,8 +19,8 @@ struct offload_plan offload_plan_of(const struct model *, const struct retrieval
 int offload_first_layer(const struct offload_plan *, uint32_t least, uint64_t tokens, uint32_t *from,
     struct engine_error *);
 
-/* Before a token runs behind a cache that retrieves: layers that have to go by now go, but for
- * those that read all rows. The plan may be NULL: none goes. */
-int offload_grow(struct cache *, const struct offload_plan *, struct engine_error *);
+/* Before a token of a text that retrieves runs: offloads the layers that the plan (NULL: none)
+ * offloads at this length, but for those that read all rows. */
+int offload_grow(struct sequence *, const struct offload_plan *, struct engine_error *);
 
 #endif

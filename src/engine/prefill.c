@@ -107,7 +107,7 @@ prefill_since(struct prefill_run *r, uint32_t position)
 int
 prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1)
 {
-	if (cache_log(r->c, KV_EVENT_EVICT, 0, l0, l1) != 0)
+	if (cache_log(r->s->cache, KV_EVENT_EVICT, 0, l0, l1) != 0)
 		return engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
 	return ENGINE_OK;
 }
@@ -140,7 +140,7 @@ static void
 end_tile(void *with, uint64_t done)
 {
 	struct tokens *t = with;
-	struct cache *c = t->r->c;
+	struct cache *c = t->r->s->cache;
 	const uint32_t N = (uint32_t)(done - t->logged);
 
 	if (cache_log(c, KV_EVENT_PREFILL, N, 0, c->model->id.layers) != 0)
@@ -156,12 +156,12 @@ prefill_tokens(struct prefill_run *r, const uint32_t *ids, size_t n, size_t befo
 {
 	struct tokens t = { .r = r, .before = before };
 	const struct step_hook step = { end_tile, &t };
-	const uint32_t L = r->c->model->id.layers;
-	int rc = engine_ran(r->e, run_tokens(r->c->model, r->c, r->ws, ids, n, r->obs, &step,
+	const uint32_t L = r->s->cache->model->id.layers;
+	int rc = engine_ran(r->e, run_tokens(r->s->cache->model, r->s, r->ws, ids, n, r->obs, &step,
 	    r->e->text, sizeof r->e->text));
 
 	if (rc == ENGINE_OK && (rc = t.rc) == ENGINE_OK &&
-	    cache_slide_all(r->c, r->c->next_position, 0, L) != 0)
+	    cache_slide_all(r->s->cache, r->s->cache->next_position, 0, L) != 0)
 		rc = engine_fail(r->e, ENGINE_ERUN, "no memory to drop rows");
 	return rc;
 }
@@ -177,10 +177,11 @@ run_schedule(struct prefill_run *r, const uint32_t *ids, size_t n)
 }
 
 int
-prefill_run(struct prefill *p, struct cache *c, struct workspace *ws, const uint32_t *ids, size_t n,
-    struct observation *obs, struct engine_error *e)
+prefill_run(struct prefill *p, struct sequence *s, struct workspace *ws, const uint32_t *ids,
+    size_t n, struct observation *obs, struct engine_error *e)
 {
-	struct prefill_run r = { .p = p, .c = c, .ws = ws, .obs = obs, .e = e };
+	const struct cache *c = s->cache;
+	struct prefill_run r = { .p = p, .s = s, .ws = ws, .obs = obs, .e = e };
 	struct each_logits logits;
 	int rc = ENGINE_OK;
 

@@ -73,7 +73,7 @@ int prefill_fit(const struct prefill *, const struct model *m, size_t n, uint32_
 
 /* Runs n > 0 tokens, as run_tokens() would, and evicts; logs both. obs (NULL = none) has a window
  * of prefill_window(); the queries that are to be saved are left in it. */
-int prefill_run(struct prefill *, struct cache *c, struct workspace *ws, const uint32_t *ids,
+int prefill_run(struct prefill *, struct sequence *s, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs, struct engine_error *);
 
 #endif

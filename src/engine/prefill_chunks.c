@@ -14,15 +14,15 @@ show_rows(void *with, uint64_t done)
 {
 	const struct chunk *k = with;
 
-	prefill_show(k->r, k->before + done / k->r->c->model->id.layers);
+	prefill_show(k->r, k->before + done / k->r->s->cache->model->id.layers);
 }
 
 static int
 evict_layers(struct prefill_run *r, const struct observation *obs)
 {
-	int rc = evict_cache_all(&r->p->evict, r->c, obs, r->e);
+	int rc = evict_cache_all(&r->p->evict, r->s->cache, obs, r->e);
 
-	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, r->c->model->id.layers) : rc;
+	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, r->s->cache->model->id.layers) : rc;
 }
 
 /* Evicts by what rows look at that run behind those that there are, and are not stored: the patch,
@@ -30,7 +30,7 @@ evict_layers(struct prefill_run *r, const struct observation *obs)
 static int
 evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 {
-	const struct model *m = r->c->model;
+	const struct model *m = r->s->cache->model;
 	const struct adapter *a = r->p->adapter;
 	const uint32_t n = patch != NULL ? r->p->patch : a->n;
 	struct observation obs;
@@ -38,10 +38,10 @@ evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 
 	if (observation_init(&obs, m, n) != 0)
 		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", n);
-	rc = engine_ran(r->e, patch != NULL ? run_unstored(m, r->c, r->ws, patch, n, &obs, NULL,
-	    r->e->text, sizeof r->e->text) : run_unstored_embeddings(m, r->c, r->ws, a->embedding, n,
+	rc = engine_ran(r->e, patch != NULL ? run_unstored(m, r->s, r->ws, patch, n, &obs, NULL,
+	    r->e->text, sizeof r->e->text) : run_unstored_embeddings(m, r->s, r->ws, a->embedding, n,
 	    a, &obs, NULL, r->e->text, sizeof r->e->text));
-	if (rc == ENGINE_OK && cache_log(r->c, KV_EVENT_RUN, n, 0, m->id.layers) != 0)
+	if (rc == ENGINE_OK && cache_log(r->s->cache, KV_EVENT_RUN, n, 0, m->id.layers) != 0)
 		rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
 	if (rc == ENGINE_OK)
 		rc = evict_layers(r, &obs);
@@ -55,7 +55,7 @@ evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 static int
 run_ahead(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before, int last)
 {
-	struct cache *c = r->c;
+	struct cache *c = r->s->cache;
 	struct chunk k = { r, before };
 	const struct step_hook step = { show_rows, &k };
 	const uint32_t tile = workspace_rows(r->ws), first = c->next_position;
@@ -100,9 +100,9 @@ prefill_by_chunks(struct prefill_run *r, const uint32_t *ids, size_t n)
 		N = n - at < p->chunk ? (uint32_t)(n - at) : p->chunk;
 		last = at + N == n;
 		patch = p->patch != 0 && !last ? ids + n - p->patch : NULL;
-		prefill_since(r, r->c->next_position);
-		if (prefill_behind(r->c->model) && patch == NULL && p->adapter == NULL &&
-		    r->c->model->id.window == 0)
+		prefill_since(r, r->s->cache->next_position);
+		if (prefill_behind(r->s->cache->model) && patch == NULL && p->adapter == NULL &&
+		    r->s->cache->model->id.window == 0)
 			rc = run_ahead(r, ids + at, N, at, last);
 		else
 			rc = run_chunk(r, ids + at, N, at, patch);

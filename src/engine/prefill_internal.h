@@ -8,7 +8,7 @@
 /* A prompt that runs. */
 struct prefill_run {
 	struct prefill *p;
-	struct cache *c;
+	struct sequence *s;
 	struct workspace *ws;
 	struct observation *obs;        /* NULL = none */
 	struct learned *learned;        /* behind each layer; NULL = none */

@@ -16,9 +16,9 @@ struct saved {
 static int
 begin_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l)
 {
-	const struct model *m = r->c->model;
+	const struct model *m = r->s->cache->model;
 	const struct observation *w = &s->watched, *scoring = w->q != NULL ? w : r->obs;
-	int rc = evict_cache_begin(&r->p->evict, r->c, l,
+	int rc = evict_cache_begin(&r->p->evict, r->s->cache, l,
 	    r->learned != NULL ? &r->learned->obs : scoring, r->e);
 
 	if (rc != ENGINE_OK || saved->q == NULL)
@@ -32,7 +32,7 @@ begin_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 static int
 finish_layer(struct prefill_run *r, const struct saved *saved, uint32_t l)
 {
-	struct cache *c = r->c;
+	struct cache *c = r->s->cache;
 	const struct device d = { c->model->ops, c->model->dev };
 	struct observation *obs = r->obs;
 	int rc = evict_cache_finish(&r->p->evict, c, l, r->e);
@@ -57,18 +57,18 @@ static int
 open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
     const uint32_t *ids, size_t n)
 {
-	const struct model *m = r->c->model;
+	const struct model *m = r->s->cache->model;
 	struct observation *obs = r->obs;
 	const int watch = r->p->schedule != PREFILL_PLAIN && obs != NULL && obs->window <= n;
 	int rc;
 
 	if (watch)
-		observation_expect(obs, m, r->c->next_position, n);
-	rc = prompt_open(s, r->c, watch ? NULL : obs, ids, n, r->e->text, sizeof r->e->text);
+		observation_expect(obs, m, r->s->cache->next_position, n);
+	rc = prompt_open(s, r->s, watch ? NULL : obs, ids, n, r->e->text, sizeof r->e->text);
 	if (rc != 0)
 		return engine_ran(r->e, rc);
 	if (r->p->select.rule == TOKENS_GEMFILTER)
-		r->c->n_tokens -= n;    /* they are among those of the first run */
+		r->s->cache->n_tokens -= n;    /* they are among those of the first run */
 	saved->n = !watch ? 0 : r->p->schedule == PREFILL_CHUNKS ? obs->window : r->p->observe;
 	if (saved->n == 0)
 		return ENGINE_OK;
@@ -99,14 +99,14 @@ watch_layer(struct prefill_run *r, struct prompt_stream *s, uint32_t l, uint32_t
 static int
 evict_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l)
 {
-	const uint32_t behind = prefill_behind(r->c->model);
+	const uint32_t behind = prefill_behind(r->s->cache->model);
 	int rc = ENGINE_OK;
 
 	if (behind && l > 0)
 		rc = finish_layer(r, saved, l - 1);
 	if (rc == ENGINE_OK)
 		rc = begin_layer(r, s, saved, l);
-	if (rc == ENGINE_OK && (!behind || l + 1 == r->c->model->id.layers))
+	if (rc == ENGINE_OK && (!behind || l + 1 == r->s->cache->model->id.layers))
 		rc = finish_layer(r, saved, l);
 	return rc;
 }
@@ -126,7 +126,7 @@ drop_others(struct prefill_run *r, struct prompt_stream *s, uint32_t l, const ui
 static int
 run_learned(struct prefill_run *r, uint32_t l)
 {
-	return r->learned != NULL ? learned_layer(r->learned, r->c, r->ws, l, r->e) : ENGINE_OK;
+	return r->learned != NULL ? learned_layer(r->learned, r->s, r->ws, l, r->e) : ENGINE_OK;
 }
 
 /* Layers l0 .. l1-1 of a stream that began with n rows; behind the last of them rows are dropped
@@ -139,11 +139,11 @@ pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	const struct token_select *t = &r->p->select;
 	const uint32_t l = l1 - 1;
 	uint32_t window, *keep = NULL;
-	const uint32_t k = token_select_after(t, l, r->c->model->id.layers, n, s->N, &window);
+	const uint32_t k = token_select_after(t, l, r->s->cache->model->id.layers, n, s->N, &window);
 	int rc = watch_layer(r, s, l, window, n);
 
 	if (rc == ENGINE_OK && r->learned != NULL)
-		rc = learned_reserve(r->learned, r->c, l, s->N, r->e);
+		rc = learned_reserve(r->learned, r->s->cache, l, s->N, r->e);
 	if (rc == ENGINE_OK)
 		rc = engine_ran(r->e, prompt_run(s, r->ws, l0, l1, step, r->e->text,
 		    sizeof r->e->text));
@@ -164,7 +164,7 @@ static int
 pass_all(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, size_t n,
     const struct step_hook *step)
 {
-	const uint32_t L = r->c->model->id.layers;
+	const uint32_t L = r->s->cache->model->id.layers;
 	const int evicts = r->p->schedule != PREFILL_PLAIN;
 	uint32_t l0, l1;
 	int rc = ENGINE_OK;
@@ -182,13 +182,13 @@ pass_all_learned(struct prefill_run *r, struct prompt_stream *s, struct saved *s
     const struct step_hook *step)
 {
 	struct learned learned;
-	int rc = learned_begin(&learned, r->p->adapter, r->c, r->e);
+	int rc = learned_begin(&learned, r->p->adapter, r->s->cache, r->e);
 
 	r->learned = &learned;
 	if (rc == ENGINE_OK)
 		rc = pass_all(r, s, saved, n, step);
 	r->learned = NULL;
-	learned_free(&learned, r->c->model);
+	learned_free(&learned, r->s->cache->model);
 	return rc;
 }
 
@@ -196,7 +196,7 @@ int
 prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
     const struct step_hook *step, int last)
 {
-	const struct model *m = r->c->model;
+	const struct model *m = r->s->cache->model;
 	struct saved saved = { .q = NULL };
 	struct prompt_stream s;
 	int rc = open_stream(r, &s, &saved, ids, n);
@@ -234,7 +234,7 @@ run_gemfilter(struct prefill_run *r, const uint32_t *ids, size_t n, const struct
 	struct second_run second = { r, n * ((uint64_t)t->layer + 1) };
 	uint32_t *picked = engine_alloc(k, sizeof *picked, r->e);
 	int rc = picked == NULL ? r->e->code :
-	    gemfilter_pick(t, r->c, r->ws, ids, n, step, picked, k, r->e);
+	    gemfilter_pick(t, r->s, r->ws, ids, n, step, picked, k, r->e);
 
 	if (rc == ENGINE_OK) {
 		token_select_tell(t, t->layer, k);
@@ -254,7 +254,7 @@ prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n)
 	/* a layer that selects may have more queries than the scorer is to look at */
 	if (p->evict.scorer.method != NULL && p->select.rule != TOKENS_ALL && p->adapter == NULL)
 		p->evict.scorer.options.window = prefill_scored_queries(p);
-	prefill_since(r, r->c->next_position - p->reused);
+	prefill_since(r, r->s->cache->next_position - p->reused);
 	if (p->select.rule == TOKENS_GEMFILTER)
 		return run_gemfilter(r, ids, n, step);
 	return prefill_pass_layers(r, ids, n, step, 1);

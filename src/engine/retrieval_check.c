@@ -25,26 +25,27 @@ retrieval_fit(const struct kv_model *m, const char *name, uint32_t l, struct eng
 }
 
 int
-head_check(struct cache *c, const char *name, const struct notice_hook *told,
+head_check(struct sequence *s, const char *name, const struct notice_hook *told,
     struct engine_error *e)
 {
-	const struct retrieval_head *h = c->head->head;
+	const struct retrieval_head *h = s->head->head;
+	const struct cache *c = s->cache;
 
 	if (c->n_tokens != c->next_position)
 		return engine_fail(e, ENGINE_ERUN, "%s: it has read %zu tokens, and the next one is at "
 		    "position %u: its rows were numbered anew, or are of selected tokens, and a "
 		    "retrieval head scores tokens by their positions in the text", name, c->n_tokens,
 		    c->next_position);
-	if (h->has_features && c->head->keys.len[0] != c->n_tokens)
+	if (h->has_features && s->head->keys.len[0] != c->n_tokens)
 		return engine_fail(e, ENGINE_ERUN, "%s has no keys of %s retrieval head (rHDk), and they "
 		    "are made while the prompt runs: make it with kv-prefill --head", name,
-		    c->head_other ? "this" : "a");
-	if (c->head->id != h->id)
+		    s->head_other ? "this" : "a");
+	if (s->head->id != h->id)
 		notice(told, "%s: its fingerprint of the head is of samples only, as in "
 		    "older versions", name);
-	if (cache_reserve_beside(c, 1) != 0)
+	if (sequence_reserve_step(s, 1) != 0)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the keys of a retrieval head");
-	cache_head_end(c);
+	sequence_head_end(s);
 	return ENGINE_OK;
 }
 

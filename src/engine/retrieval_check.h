@@ -2,8 +2,8 @@
 #ifndef KVPIPE_RETRIEVAL_CHECK_H
 #define KVPIPE_RETRIEVAL_CHECK_H
 
-#include "cache/cache.h"
 #include "engine/engine_error.h"
+#include "forward/sequence.h"
 
 /* Keys can be turned back and forth only where all layers turn all channels. Else
  * ENGINE_EUNSUPPORTED with the reason. */
@@ -19,10 +19,10 @@ int retrieval_fit(const struct kv_model *, const char *name, uint32_t l, struct 
 int retrieval_check(const struct retrieval_options *, const char *name,
     const struct kv_model *, uint32_t l, const struct layer_index *x, struct engine_error *);
 
-/* The cache of a snapshot has a retrieval head: makes the keys that it lacks. ENGINE_ERUN where
- * these cannot be made, or mean nothing for its rows. told hears of it where only samples tell that
- * the head is the one of the snapshot. name: of the snapshot. */
-int head_check(struct cache *, const char *name, const struct notice_hook *told,
+/* Makes the keys that the retrieval head of a loaded sequence lacks. ENGINE_ERUN where they cannot
+ * be made, or mean nothing for its rows. told is called where only samples of the head were
+ * compared with those of the snapshot. name: of the snapshot. */
+int head_check(struct sequence *, const char *name, const struct notice_hook *told,
     struct engine_error *);
 
 #endif

@@ -187,7 +187,7 @@ refuse_nan(const float *score, size_t n, uint32_t layer, struct engine_error *e)
 static int
 attention(struct prompt_stream *s, double last, float **mass, struct engine_error *e)
 {
-	const size_t n = (size_t)s->cache->model->id.query_heads * s->N;
+	const size_t n = (size_t)s->sequence->cache->model->id.query_heads * s->N;
 	int rc;
 
 	if ((*mass = engine_alloc(n, sizeof **mass, e)) == NULL)
@@ -210,7 +210,7 @@ static int
 keep_rows(const struct token_select *t, const struct prompt_stream *s, const float *mass, uint32_t k,
     uint32_t *keep)
 {
-	const uint32_t H = s->cache->model->id.query_heads, tail = s->watched.have;
+	const uint32_t H = s->sequence->cache->model->id.query_heads, tail = s->watched.have;
 
 	if (t->rule == TOKENS_TSP)
 		return keep_tsp(&t->tsp, mass, H, s->N, k, keep);
@@ -260,12 +260,13 @@ run_and_keep(struct prompt_stream *s, struct workspace *ws, uint32_t l, const st
 }
 
 int
-gemfilter_pick(const struct token_select *t, struct cache *c, struct workspace *ws,
+gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspace *ws,
     const uint32_t *ids, size_t n, const struct step_hook *step, uint32_t *picked, uint32_t k,
     struct engine_error *e)
 {
+	struct cache *c = q->cache;
 	struct attention_mass *mass = c->mass;          /* wanted of the second run only */
-	struct prompt_stream s = { .cache = NULL };
+	struct prompt_stream s = { .sequence = NULL };
 	float *product;
 	uint32_t *keep, i;
 	int rc;
@@ -276,7 +277,7 @@ gemfilter_pick(const struct token_select *t, struct cache *c, struct workspace *
 	rc = product != NULL && keep != NULL ? ENGINE_OK : e->code;
 	c->mass = NULL;
 	if (rc == ENGINE_OK)
-		rc = engine_ran(e, prompt_open(&s, c, NULL, ids, n, e->text, sizeof e->text));
+		rc = engine_ran(e, prompt_open(&s, q, NULL, ids, n, e->text, sizeof e->text));
 	if (rc == ENGINE_OK)
 		rc = run_and_keep(&s, ws, t->layer, step, product, k, keep, e);
 	prompt_close(&s);

@@ -70,7 +70,7 @@ uint32_t gemfilter_tokens(const struct token_select *, size_t n);
 /* GemFilter's first run, through the layers up to the one that selects. picked[k] <- the ids of the
  * tokens to run again. The cache is empty afterwards, but knows all n ids; its log has the run.
  * step (NULL = none): as of prompt_run(). */
-int gemfilter_pick(const struct token_select *, struct cache *c, struct workspace *ws,
+int gemfilter_pick(const struct token_select *, struct sequence *q, struct workspace *ws,
     const uint32_t *ids, size_t n, const struct step_hook *step, uint32_t *picked, uint32_t k,
     struct engine_error *);
 

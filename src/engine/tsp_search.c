@@ -15,7 +15,7 @@
 /* A search under way. */
 struct search {
 	const struct tsp_search *t;
-	struct cache *c;
+	struct sequence s;
 	struct workspace *ws;
 	uint64_t passes;                /* that are done */
 	struct engine_error *e;         /* takes the failures of all that gets this struct */
@@ -70,7 +70,7 @@ pass(struct search *h, struct prompt_stream *s, uint32_t l0, uint32_t l1)
 		rc = engine_ran(h->e, prompt_run(s, h->ws, l, l + 1, NULL, h->e->text,
 		    sizeof h->e->text));
 		if (rc == ENGINE_OK)
-			rc = engine_ran(h->e, cache_clear(h->c));
+			rc = engine_ran(h->e, cache_clear(h->s.cache));
 		h->passes++;
 		if (rc == ENGINE_OK && h->t->step.call != NULL)
 			h->t->step.call(h->t->step.with, h->passes);
@@ -82,7 +82,7 @@ pass(struct search *h, struct prompt_stream *s, uint32_t l0, uint32_t l1)
 static float *
 final_states(struct search *h, struct prompt_stream *s)
 {
-	const struct model *m = h->c->model;
+	const struct model *m = h->s.cache->model;
 	const uint32_t D = m->id.hidden;
 	float *states = engine_alloc((size_t)s->N * D, sizeof *states, h->e);
 	const char *failure;
@@ -120,7 +120,7 @@ static int
 follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32_t *keep,
     uint32_t k, const float *full, struct tsp_distance *to)
 {
-	const uint32_t D = h->c->model->id.hidden;
+	const uint32_t D = h->s.cache->model->id.hidden;
 	struct prompt_stream branch;
 	double far = 0, sum = 0;
 	float *states = NULL;
@@ -129,7 +129,7 @@ follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32
 
 	if (rc != ENGINE_OK)
 		return rc;
-	rc = pass(h, &branch, l, h->c->model->id.layers);
+	rc = pass(h, &branch, l, h->s.cache->model->id.layers);
 	if (rc == ENGINE_OK && (states = final_states(h, &branch)) == NULL)
 		rc = h->e->code;
 	for (i = 0; rc == ENGINE_OK && i < k; i++) {
@@ -158,7 +158,7 @@ try_layer(struct search *h, struct prompt_stream *s, uint32_t l, const float *fu
 	if (rc == ENGINE_OK)
 		rc = tsp_select(&h->t->tsp, s, k, &keep, h->e);
 	if (rc == ENGINE_OK)
-		rc = engine_ran(h->e, cache_clear(h->c));
+		rc = engine_ran(h->e, cache_clear(h->s.cache));
 	if (rc == ENGINE_OK)
 		rc = follow(h, s, l + 1, keep, k, full, to);
 	free(keep);
@@ -172,12 +172,12 @@ static int
 run_full(struct search *h, const struct prompt *p, float **full)
 {
 	struct prompt_stream s;
-	int rc = engine_ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
+	int rc = engine_ran(h->e, prompt_open(&s, &h->s, NULL, p->ids, p->n, h->e->text,
 	    sizeof h->e->text));
 
 	if (rc != ENGINE_OK)
 		return rc;
-	rc = pass(h, &s, 0, h->c->model->id.layers);
+	rc = pass(h, &s, 0, h->s.cache->model->id.layers);
 	if (rc == ENGINE_OK && (*full = final_states(h, &s)) == NULL)
 		rc = h->e->code;
 	prompt_close(&s);
@@ -187,21 +187,21 @@ run_full(struct search *h, const struct prompt *p, float **full)
 static int
 try_prompt(struct search *h, const struct prompt *p, uint32_t max, struct tsp_distance *to)
 {
-	struct prompt_stream s = { .cache = NULL };
+	struct prompt_stream s = { .sequence = NULL };
 	float *full = NULL;
 	uint32_t l;
 	int rc;
 
-	h->c->n_tokens = 0;
+	h->s.cache->n_tokens = 0;
 	rc = run_full(h, p, &full);
 	if (rc == ENGINE_OK)
-		rc = engine_ran(h->e, prompt_open(&s, h->c, NULL, p->ids, p->n, h->e->text,
+		rc = engine_ran(h->e, prompt_open(&s, &h->s, NULL, p->ids, p->n, h->e->text,
 		    sizeof h->e->text));
 	for (l = 0; rc == ENGINE_OK && l <= max; l++)
 		rc = try_layer(h, &s, l, full, &to[l]);
 	prompt_close(&s);
 	if (rc == ENGINE_OK)
-		rc = engine_ran(h->e, cache_clear(h->c));
+		rc = engine_ran(h->e, cache_clear(h->s.cache));
 	free(full);
 	return rc;
 }
@@ -226,14 +226,14 @@ tsp_search_run(const struct tsp_search *t, const struct model *m, struct workspa
     uint32_t *chosen, struct engine_error *e)
 {
 	const uint32_t max = tsp_search_max(t, m);
-	struct search h = { .t = t, .c = cache_new(m, dtype), .ws = ws, .e = e };
+	struct search h = { .t = t, .s = { .cache = cache_new(m, dtype) }, .ws = ws, .e = e };
 	uint32_t l;
 	size_t i;
 	int rc = ENGINE_OK;
 
-	if (h.c == NULL)
+	if (h.s.cache == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory for the cache");
-	h.c->logged = 0;
+	h.s.cache->logged = 0;
 	e->text[0] = '\0';
 	for (l = 0; l <= max; l++)
 		distance[l] = (struct tsp_distance){ 0 };
@@ -245,6 +245,6 @@ tsp_search_run(const struct tsp_search *t, const struct model *m, struct workspa
 	}
 	if (rc == ENGINE_OK)
 		*chosen = choose(distance, max, t->tolerance);
-	cache_free(h.c);
+	sequence_free(&h.s);
 	return rc;
 }

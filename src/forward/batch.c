@@ -1,4 +1,4 @@
-/* batch.c - one token behind each of several caches
+/* batch.c - one token of each of several sequences
  *
  * While a model decodes one text it reads all its weights for each token, and multiplies each
  * once. So what a step costs hardly grows with the sequences that it serves, until attention
@@ -23,8 +23,8 @@ struct batch {
 	struct part *part;             /* [most] */
 	struct attention *each;        /* [most] the workspace's */
 	struct layer_rows **rows;      /* the same */
-	struct cache **cache;          /* [most] of the step */
-	uint32_t n;                    /* caches of the step */
+	struct sequence **sequence;    /* [most] of the step */
+	uint32_t n;                    /* sequences of the step */
 	struct step_graph *graph;
 };
 
@@ -43,13 +43,13 @@ batch_new(const struct model *m, uint32_t most)
 	b->part = calloc(most, sizeof *b->part);
 	b->each = calloc(most, sizeof *b->each);
 	b->rows = calloc(most, sizeof *b->rows);
-	b->cache = calloc(most, sizeof *b->cache);
+	b->sequence = calloc(most, sizeof *b->sequence);
 	if (b->ws != NULL) {
 		b->ws->each = b->each;
 		b->ws->own_rows = b->rows;
 	}
 	if (b->ws == NULL || b->each == NULL || b->rows == NULL || b->logits == NULL ||
-	    b->tok == NULL || b->host == NULL || b->part == NULL || b->cache == NULL ||
+	    b->tok == NULL || b->host == NULL || b->part == NULL || b->sequence == NULL ||
 	    b->graph == NULL) {
 		batch_free(b);
 		return NULL;
@@ -69,28 +69,28 @@ batch_free(struct batch *b)
 	free(b->part);
 	free(b->each);
 	free(b->rows);
-	free(b->cache);
+	free(b->sequence);
 	step_graph_free(b->graph);
 	free(b);
 }
 
 int
-batch_expect(struct cache *c, uint32_t id, char *err, size_t errlen)
+batch_expect(struct sequence *s, uint32_t id, char *err, size_t errlen)
 {
-	return reserve_token(c, id, err, errlen);
+	return reserve_token(s, id, err, errlen);
 }
 
 /* Row i of the workspace is the newest of its cache. */
 static void
 place(struct batch *b, uint32_t i, const struct batch_row *r)
 {
-	struct cache *c = r->cache;
+	struct cache *c = r->sequence->cache;
 
 	b->host[i] = r->id;
 	b->ws->host_pos[i] = c->next_position;
-	b->part[i] = (struct part){ .c = c, .obs = r->obs, .pos = &b->ws->host_pos[i], .at = i,
-	    .N = 1 };
-	b->cache[i] = c;
+	b->part[i] = (struct part){ .s = r->sequence, .obs = r->obs, .pos = &b->ws->host_pos[i],
+	    .at = i, .N = 1 };
+	b->sequence[i] = r->sequence;
 	c->ran++;
 }
 
@@ -113,7 +113,8 @@ run_step(void *with)
 static void
 run(struct batch *b, struct batch_row *row)
 {
-	const struct step step = { .cache = b->cache, .n = b->n, .run = run_step, .with = b };
+	const struct step step = { .sequence = b->sequence, .n = b->n, .run = run_step,
+	    .with = b };
 	int observed = 0;
 	uint32_t i;
 
@@ -124,7 +125,8 @@ run(struct batch *b, struct batch_row *row)
 	step_graph_note(b->graph, &step);
 	for (i = 0; i < b->n; i++)
 		if (row[i].obs != NULL)
-			observation_expect(row[i].obs, b->m, row[i].cache->next_position, 1);
+			observation_expect(row[i].obs, b->m,
+			    row[i].sequence->cache->next_position, 1);
 	run_step(b);
 }
 
@@ -149,7 +151,7 @@ batch_run(struct batch *b, struct batch_row *row, uint32_t n, char *err, size_t 
 	}
 	for (i = 0; i < n; i++) {
 		row[i].next = b->host[i];
-		row[i].cache->next_position++;
+		row[i].sequence->cache->next_position++;
 	}
 	return 0;
 }

@@ -1,8 +1,7 @@
-/* batch.h - one token behind each of several caches: a step reads the weights once for all of
- * them
+/* batch.h - one token of each of several sequences: a step reads the weights once for all of them
  *
- * Each row has the cache, the positions and the observation of its own sequence; nothing of one
- * is seen by another. Sequences may be as long as they like, and others in the next step. */
+ * Each row has the positions and the observation of its own sequence, and attends to its own cache.
+ * Sequences may have any length, and may be others in the next step. */
 #ifndef KVPIPE_BATCH_H
 #define KVPIPE_BATCH_H
 
@@ -19,13 +18,13 @@ struct batch;
 struct batch *batch_new(const struct model *, uint32_t most);
 void batch_free(struct batch *);                       /* NULL allowed */
 
-/* Makes room for the token in one cache, before a step with it. Returns as run_tokens(); after
- * a failure the cache is of no use, the other sequences of the batch do not notice. */
-int batch_expect(struct cache *, uint32_t id, char *err, size_t errlen);
+/* Makes room for the token in one sequence, before a step with it. Returns as run_tokens(); after a
+ * failure do not use its cache again. The other sequences of the batch are not affected. */
+int batch_expect(struct sequence *, uint32_t id, char *err, size_t errlen);
 
 /* A sequence in a step */
 struct batch_row {
-	struct cache *cache;           /* batch_expect() has been called with the token */
+	struct sequence *sequence;     /* batch_expect() has been called with the token */
 	struct observation *obs;       /* NULL: none */
 	uint32_t id;                   /* the token that runs */
 	uint32_t next;                 /* <- the likeliest next one; UINT32_MAX: no finite logit */

@@ -80,7 +80,7 @@ holds_infinite(const struct model *m, const char *data, size_t n, enum kv_dtype 
 	return 0;
 }
 
-/* Do rows in f16 hold a number that was beyond it? Of offloaded layers nobody looks. */
+/* Do rows in f16 hold a number that was beyond it? Offloaded layers are not looked at. */
 static int
 beyond_f16(const struct cache *c, uint32_t l1)
 {
@@ -88,8 +88,10 @@ beyond_f16(const struct cache *c, uint32_t l1)
 	uint32_t l, g;
 	size_t from, n;
 
-	for (l = 0; l < l1 && c->offload == NULL; l++) {
+	for (l = 0; l < l1; l++) {
 		rows = &c->layer[l];
+		if (c->positions_only[l])
+			continue;
 		for (g = 0; rows->dtype == KV_F16 && g < rows->heads; g++) {
 			from = (size_t)rows->start[g] * rows->width * kv_dtype_size(rows->dtype);
 			n = (size_t)rows->len[g] * rows->width;
@@ -133,7 +135,8 @@ check_row(const struct cache *c, struct workspace *ws, const float *x, uint32_t 
 		return 0;
 	for (l = l0; l < l1; l++) {
 		rows = &c->layer[l];
-		if (!rows_finite(m, rows, rows->k) || !rows_finite(m, rows, rows->v))
+		if (!c->positions_only[l] && (!rows_finite(m, rows, rows->k) ||
+		    !rows_finite(m, rows, rows->v)))
 			break;
 	}
 	snprintf(err, errlen, "layer %u: %s at position %u are not finite (NaN or infinite): %s",

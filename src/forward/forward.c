@@ -105,8 +105,8 @@ append_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
-		cache_expect(p[i].c, l, p[i].pos, p[i].N);
-		ws->own_rows[i] = cache_newest(p[i].c, l);
+		cache_expect(p[i].s->cache, l, p[i].pos, p[i].N);
+		ws->own_rows[i] = sequence_append_to(p[i].s, l);
 		one_each &= p[i].N == 1;
 	}
 	if (one_each) {
@@ -120,19 +120,19 @@ append_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 		    m->layer[l].rope, p[i].N, m->id.query_heads);
 }
 
-/* What else is done with the new rows of one cache before anything attends to them */
+/* Extends the indexes and the observation window by the appended rows of one sequence. */
 static void
 note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
 {
 	const size_t q = (size_t)m->id.query_heads * m->id.head_width;
 
-	cache_note_newest(p->c, l, p->pos, p->N);
-	if (p->c->index != NULL)
-		index_extend(&p->c->index[l], cache_last_rows(p->c, l));
+	sequence_appended(p->s, l, p->pos, p->N);
+	if (p->s->cache->index != NULL)
+		index_extend(&p->s->cache->index[l], sequence_last_rows(p->s, l));
 	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
 }
 
-/* Those of the queries in ws->q that are of one cache */
+/* The queries in ws->q that are of one sequence */
 static struct query
 query_of(const struct model *m, const struct workspace *ws, uint32_t l, const struct part *p)
 {
@@ -144,10 +144,10 @@ query_of(const struct model *m, const struct workspace *ws, uint32_t l, const st
 static int
 retrieves(const struct part *p)
 {
-	return p->c->retrieval != NULL && p->N == 1;
+	return p->s->retrieval != NULL && p->N == 1;
 }
 
-/* ws->o <- attention, of each row to those of its own cache in layer l; ws->lse where attention
+/* ws->o <- attention of each row to the rows of its own cache in layer l; ws->lse where attention
  * mass needs it */
 static void
 attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
@@ -157,12 +157,12 @@ attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 	uint32_t i, together = 0;
 
 	for (i = 0; i < n; i++) {
-		struct cache *c = p[i].c;
+		struct cache *c = p[i].s->cache;
 		const struct query query = query_of(m, ws, l, &p[i]);
 		float *o = ws->o + p[i].at * width;
 
 		if (retrieves(&p[i]))
-			ws->each[together] = retrieve_begin(c->retrieval, l, o, &query,
+			ws->each[together] = retrieve_begin(p[i].s->retrieval, l, o, &query,
 			    &c->layer[l], cache_index(c, l));
 		else
 			ws->each[together] = (struct attention){ .o = o, .query = query,
@@ -172,30 +172,31 @@ attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const stru
 	}
 	run_attend_each(m->ops, m->dev, ws->each, together);
 	for (i = 0; i < n; i++) {
+		const struct cache *c = p[i].s->cache;
 		const struct query query = query_of(m, ws, l, &p[i]);
 
 		if (retrieves(&p[i]))
-			retrieve_end(p[i].c->retrieval, l, &query, &p[i].c->layer[l],
-			    cache_index(p[i].c, l));
+			retrieve_end(p[i].s->retrieval, l, &query, &c->layer[l],
+			    cache_index(c, l));
 	}
 }
 
-/* What the rows of one cache tell of its rows in layer l */
+/* Adds the attention mass that the queries of one sequence give to its rows in layer l. */
 static void
 add_mass(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p)
 {
 	const struct query query = query_of(m, ws, l, p);
 	float *lse = ws->lse + (size_t)p->at * m->id.query_heads;
-	struct cache *c = p->c;
+	struct cache *c = p->s->cache;
 
 	if (c->mass != NULL)
 		m->ops->attend_mass(m->dev, c->mass[l].sum, c->mass[l].stride, &query, lse,
 		    &c->layer[l], QUERIES_SUM);
-	if (c->probe_mass != NULL)
-		probe_mass_add(c->probe_mass, c, l, &query, lse);
+	if (p->s->probe_mass != NULL)
+		probe_mass_add(p->s->probe_mass, c, l, &query, lse);
 }
 
-/* What many rows are multiplied with, from here to round_products(m, 0) */
+/* Lets matmul() round activations to bf16 until round_products(m, 0). */
 static void
 round_products(const struct model *m, int on)
 {
@@ -211,12 +212,12 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 	uint32_t l, i;
 
 	for (i = 0; l0 == 0 && i < n; i++)
-		cache_head_begin(p[i].c, p[i].pos, p[i].N);
+		sequence_head_begin(p[i].s, p[i].pos, p[i].N);
 	round_products(m, n == 1);
 	for (l = l0; l < l1; l++) {
 		for (i = 0; i < n; i++)
-			cache_head_note(p[i].c, l, ws->x + (size_t)p[i].at * m->id.hidden, p[i].pos,
-			    p[i].N);
+			sequence_head_note(p[i].s, l, ws->x + (size_t)p[i].at * m->id.hidden,
+			    p[i].pos, p[i].N);
 		project_qkv(m, ws, l, N);
 		append_parts(m, ws, l, p, n);
 		for (i = 0; i < n; i++)
@@ -230,20 +231,20 @@ forward_parts(const struct model *m, struct workspace *ws, const struct part *p,
 }
 
 void
-forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
-    uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
+forward_at_pos(const struct model *m, struct sequence *s, struct workspace *ws,
+    const uint32_t *pos, uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
 {
-	const struct part all = { .c = c, .obs = obs, .pos = pos, .N = N };
+	const struct part all = { .s = s, .obs = obs, .pos = pos, .N = N };
 
 	forward_parts(m, ws, &all, 1, l0, l1);
 }
 
 void
-forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+forward(const struct model *m, struct sequence *s, struct workspace *ws, const uint32_t *pos,
     uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs)
 {
 	m->ops->put(m->dev, ws->pos, pos, N * sizeof *pos);
-	forward_at_pos(m, c, ws, pos, N, l0, l1, obs);
+	forward_at_pos(m, s, ws, pos, N, l0, l1, obs);
 }
 
 void

@@ -5,8 +5,8 @@
 #ifndef KVPIPE_FORWARD_H
 #define KVPIPE_FORWARD_H
 
-#include "cache/cache.h"
 #include "cache/observation.h"
+#include "forward/sequence.h"
 
 struct adapter;
 
@@ -26,8 +26,8 @@ void workspace_use(struct workspace *, float *x);
 /* Runs the N rows in the workspace's x, standing at positions pos[N] (host, ascending), through
  * layers l0 .. l1-1. Their keys and values are appended to the cache (the caller has reserved
  * room); x becomes the output. Queries of rows from obs->first on go to obs (NULL = none), which
- * expects them, their attention weights to c->mass where it is wanted. */
-void forward(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *pos,
+ * expects them, their attention weights to s->cache->mass where it is wanted. */
+void forward(const struct model *m, struct sequence *s, struct workspace *ws, const uint32_t *pos,
     uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
 
 /* What is called as work goes on, with how much of it is done. */
@@ -46,26 +46,26 @@ void make_logits(const struct model *m, struct workspace *ws, float *out, const 
 int last_logits(const struct model *m, struct cache *c, struct workspace *ws, const float *x);
 
 /* Appends n tokens at next_position, next_position + 1, ... in chunks of at most the
- * workspace's rows, and leaves the logits after the last one in c->logits. step (NULL = none)
+ * workspace's rows, and leaves the logits after the last one in the cache. step (NULL = none)
  * is called after each chunk, with the tokens done so far. Returns 0, MODEL_ENOMEM, or MODEL_EIO
  * when the device failed or a chunk's last row is not finite (err says how, and in which layer). */
-int run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+int run_tokens(const struct model *m, struct sequence *s, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen);
 
 /* Runs n tokens at the same positions, and leaves the cache as it was: not stored, no logits.
  * Their queries go to obs (NULL = none; its window must hold them all) together with their
- * own keys, their attention weights to c->probe_mass where it is wanted. c->mass must not be
- * wanted, and there must be no retrieval. Returns as run_tokens(); after a failure the cache
+ * own keys, their attention weights to s->probe_mass where it is wanted. The cache must not
+ * want mass, and there must be no retrieval. Returns as run_tokens(); after a failure the cache
  * is of no use. */
-int run_unstored(const struct model *m, struct cache *c, struct workspace *ws,
+int run_unstored(const struct model *m, struct sequence *s, struct workspace *ws,
     const uint32_t *ids, size_t n, struct observation *obs, const struct step_hook *step,
     char *err, size_t errlen);
 
 /* The same with rows that are not token ids, for instance learned tokens: x[n][D] (host)
  * takes the place of their embeddings, and the LoRA of the adapter (NULL = none), which is on the
- * device, acts on them. Such rows cannot be stored: c->tokens, and a snapshot, have an id for every
+ * device, acts on them. Such rows cannot be stored: a cache, and a snapshot, have an id for every
  * token that the cache has seen. */
-int run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
+int run_unstored_embeddings(const struct model *m, struct sequence *s, struct workspace *ws,
     const float *x, size_t n, const struct adapter *adapter, struct observation *obs,
     const struct step_hook *step, char *err, size_t errlen);
 
@@ -73,7 +73,7 @@ int run_unstored_embeddings(const struct model *m, struct cache *c, struct works
  * (host) go through layer l, and x becomes the output. obs expects their queries. The layer has its
  * rows as before; the keys of these N are in memory still, behind its rows, until others are
  * appended. Logged as a run. Returns 0, or MODEL_ENOMEM (err says so). */
-int run_unstored_layer(const struct model *m, struct cache *c, struct workspace *ws, float *x,
+int run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *ws, float *x,
     const uint32_t *pos, uint32_t N, uint32_t l, const struct adapter *adapter,
     const struct observation *obs, char *err, size_t errlen);
 

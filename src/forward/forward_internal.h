@@ -25,23 +25,23 @@ struct workspace {
 	const struct adapter *adapter; /* its LoRA acts on all rows; NULL: none */
 };
 
-/* Rows at .. at+N-1 of a call, which are those of one cache */
+/* Rows at .. at+N-1 of a call, which are those of one sequence */
 struct part {
-	struct cache *c;
+	struct sequence *s;
 	const struct observation *obs; /* takes their queries; NULL: none */
 	const uint32_t *pos;           /* host [N] */
 	uint32_t at, N;
 };
 
-/* forward() of rows of several caches, which stand one behind the other in the workspace, with
- * the positions in ws->pos already: each row attends to the rows of its own cache, and weights
- * are read once for all. Of 64 rows at most the CPU makes the bytes that each part alone would
+/* forward() of rows of several sequences, one after the other in the workspace, with the positions
+ * in ws->pos already: each row attends to the rows of its own cache, and weights are read once for
+ * all. Of 64 rows at most the CPU makes the bytes that each part alone would
  * give. */
 void forward_parts(const struct model *m, struct workspace *ws, const struct part *, uint32_t n,
     uint32_t l0, uint32_t l1);
 
 /* forward() with the positions in ws->pos already; pos is for the observation. */
-void forward_at_pos(const struct model *m, struct cache *c, struct workspace *ws,
+void forward_at_pos(const struct model *m, struct sequence *s, struct workspace *ws,
     const uint32_t *pos, uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
 
 /* What is run: token ids, or rows that stand in for their embeddings */
@@ -52,18 +52,18 @@ struct run_input {
 
 /* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The cache
  * has the capacity. Returns as run_tokens(). */
-int run_chunks(const struct model *m, struct cache *c, struct workspace *ws,
+int run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
     const struct run_input *in, size_t n, uint32_t *position, struct observation *obs,
     const struct step_hook *step, char *err, size_t errlen);
 
 /* May n more rows stand behind the others? Returns as run_tokens(). */
 int check_positions(const struct cache *c, size_t n, char *err, size_t errlen);
 /* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
-int reserve_positions(struct cache *c, size_t n, char *err, size_t errlen);
+int reserve_positions(struct sequence *s, size_t n, char *err, size_t errlen);
 
 /* Drops rows that the token cannot see, as run_tokens() does, makes room for its row, and
  * appends it to the tokens seen. Returns as run_tokens(). */
-int reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen);
+int reserve_token(struct sequence *s, uint32_t id, char *err, size_t errlen);
 
 /* x[N][D] (device) <- embeddings as the layers want them */
 void scale_embeddings(const struct model *m, float *x, size_t N);

@@ -8,27 +8,28 @@
 #include "forward/step_graph.h"
 
 struct generator {
-	struct cache *c;
+	struct sequence *s;
 	struct workspace *ws;
 	uint32_t in_tok;               /* the token in ws->tok; UINT32_MAX: unknown, or none */
 	uint32_t in_pos;               /* the position in ws->pos */
 	uint32_t *next;                /* host_alloc()'s: the next token .. */
 	uint64_t arrived;              /* .. after this event */
-	float *spare;                  /* memory of c->logits while these are on the device only */
+	float *spare;                  /* memory of the logits while they are on the device */
 	int ran;                       /* ws->logits are those after the last token */
 	struct step_graph *graph;
 };
 
 struct generator *
-generator_new(struct cache *c, struct workspace *ws)
+generator_new(struct sequence *s, struct workspace *ws)
 {
+	const struct model *m = s->cache->model;
 	struct generator *r = calloc(1, sizeof *r);
 
 	if (r == NULL)
 		return NULL;
-	*r = (struct generator){ .c = c, .ws = ws, .in_tok = UINT32_MAX, .in_pos = UINT32_MAX,
-	    .next = c->model->ops->host_alloc(c->model->dev, sizeof *r->next),
-	    .graph = step_graph_new(c->model, 1) };
+	*r = (struct generator){ .s = s, .ws = ws, .in_tok = UINT32_MAX, .in_pos = UINT32_MAX,
+	    .next = m->ops->host_alloc(m->dev, sizeof *r->next),
+	    .graph = step_graph_new(m, 1) };
 	if (r->next == NULL || r->graph == NULL) {
 		generator_free(r);
 		return NULL;
@@ -42,7 +43,7 @@ generator_free(struct generator *r)
 	if (r == NULL)
 		return;
 	step_graph_free(r->graph);
-	r->c->model->ops->host_free(r->c->model->dev, r->next);
+	r->s->cache->model->ops->host_free(r->s->cache->model->dev, r->next);
 	free(r->spare);
 	free(r);
 }
@@ -51,12 +52,12 @@ generator_free(struct generator *r)
 static void
 step(struct generator *r, struct observation *obs)
 {
-	const struct model *m = r->c->model;
+	const struct model *m = r->s->cache->model;
 	struct workspace *ws = r->ws;
 
 	m->ops->embed_ids(m->dev, ws->x, &m->embed, ws->tok, 1);
 	scale_embeddings(m, ws->x, 1);
-	forward_at_pos(m, r->c, ws, &r->c->next_position, 1, 0, m->id.layers, obs);
+	forward_at_pos(m, r->s, ws, &r->s->cache->next_position, 1, 0, m->id.layers, obs);
 	make_logits(m, ws, ws->logits, ws->x, 1);
 	m->ops->argmax(m->dev, ws->tok, ws->logits, m->id.vocabulary, 1);
 }
@@ -72,10 +73,10 @@ run_unobserved(void *with)
 static void
 run(struct generator *r, struct observation *obs)
 {
-	const struct model *m = r->c->model;
-	const uint32_t pos = r->c->next_position;
-	const struct step all = { .cache = &r->c, .n = 1, .pos = r->ws->pos, .run = run_unobserved,
-	    .with = r };
+	const struct model *m = r->s->cache->model;
+	const uint32_t pos = r->s->cache->next_position;
+	const struct step all = { .sequence = &r->s, .n = 1, .pos = r->ws->pos,
+	    .run = run_unobserved, .with = r };
 
 	if (r->in_pos != pos)
 		m->ops->put(m->dev, r->ws->pos, &pos, sizeof pos);
@@ -94,9 +95,9 @@ int
 generator_begin(struct generator *r, uint32_t id, struct observation *obs, char *err,
     size_t errlen)
 {
-	struct cache *c = r->c;
+	struct cache *c = r->s->cache;
 	const struct model *m = c->model;
-	int rc = reserve_token(c, id, err, errlen);
+	int rc = reserve_token(r->s, id, err, errlen);
 
 	if (rc != 0)
 		return rc;
@@ -119,7 +120,7 @@ generator_begin(struct generator *r, uint32_t id, struct observation *obs, char 
 int
 generator_end(struct generator *r, uint32_t *next, char *err, size_t errlen)
 {
-	const struct model *m = r->c->model;
+	const struct model *m = r->s->cache->model;
 	const char *failure = m->ops->event_wait(m->dev, r->arrived);
 
 	if (failure != NULL) {
@@ -142,11 +143,13 @@ generator_run(struct generator *r, uint32_t id, struct observation *obs, uint32_
 int
 generator_logits(struct generator *r)
 {
-	if (r->c->logits != NULL || !r->ran)
+	struct cache *c = r->s->cache;
+
+	if (c->logits != NULL || !r->ran)
 		return 0;
-	r->c->logits = r->spare;
+	c->logits = r->spare;
 	r->spare = NULL;
-	return get_logits(r->c, r->ws->logits);
+	return get_logits(c, r->ws->logits);
 }
 
 uint64_t

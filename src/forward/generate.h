@@ -9,13 +9,13 @@
 
 struct generator;
 
-/* Uses the cache and the workspace, which both stay the caller's and outlive it; meanwhile nobody
- * else runs anything in that workspace. NULL without memory. */
-struct generator *generator_new(struct cache *, struct workspace *);
+/* Uses the sequence and the workspace, which both stay the caller's and outlive it; meanwhile
+ * nobody else runs anything in that workspace. NULL without memory. */
+struct generator *generator_new(struct sequence *, struct workspace *);
 void generator_free(struct generator *);                            /* NULL allowed */
 
 /* Appends one token at next_position, as run_tokens() does, and *next <- what sample() would
- * choose at temperature 0. The logits stay on the device: c->logits is then NULL until
+ * choose at temperature 0. The logits stay on the device: the cache's are then NULL until
  * generator_logits(). Between two calls the caller may do with the cache what it likes.
  * Returns as run_tokens(). */
 int generator_run(struct generator *, uint32_t id, struct observation *obs, uint32_t *next,
@@ -28,7 +28,7 @@ int generator_begin(struct generator *, uint32_t id, struct observation *obs, ch
     size_t errlen);
 int generator_end(struct generator *, uint32_t *next, char *err, size_t errlen);
 
-/* c->logits <- those after the last token that generator_run() ran, unless c->logits is set
+/* The cache's logits <- those after the last token that generator_run() ran, unless they are set
  * already. Returns 0, or MODEL_ENOMEM. */
 int generator_logits(struct generator *);
 

@@ -25,7 +25,7 @@ failed(const char *failure, char *err, size_t errlen)
 static int
 wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 {
-	const struct model *m = s->cache->model;
+	const struct model *m = s->sequence->cache->model;
 	int rc = 0;
 
 	for (; rc == 0 && s->running > most; s->running--) {
@@ -42,7 +42,7 @@ wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 static int
 add_tile(struct prompt_stream *s, uint32_t tiles, uint32_t layers, char *err, size_t errlen)
 {
-	const struct model *m = s->cache->model;
+	const struct model *m = s->sequence->cache->model;
 	uint32_t at = (s->oldest + s->running++) % (STREAM_AHEAD + 1);
 	uint32_t most = STREAM_AHEAD / layers > 0 ? STREAM_AHEAD / layers : 1;
 
@@ -54,9 +54,10 @@ add_tile(struct prompt_stream *s, uint32_t tiles, uint32_t layers, char *err, si
 }
 
 int
-prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, const uint32_t *ids,
-    size_t n, char *err, size_t errlen)
+prompt_open(struct prompt_stream *s, struct sequence *q, struct observation *obs,
+    const uint32_t *ids, size_t n, char *err, size_t errlen)
 {
+	struct cache *c = q->cache;
 	const struct model *m = c->model;
 	size_t D = m->id.hidden, at;
 	uint32_t i;
@@ -65,7 +66,7 @@ prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, c
 	memset(s, 0, sizeof *s);
 	if ((rc = check_positions(c, n, err, errlen)) != 0)
 		return rc;
-	*s = (struct prompt_stream){ .cache = c, .obs = obs, .N = (uint32_t)n };
+	*s = (struct prompt_stream){ .sequence = q, .obs = obs, .N = (uint32_t)n };
 	s->x = m->ops->alloc(m->dev, n * D * sizeof *s->x);
 	s->pos = malloc(n * sizeof *s->pos);
 	if (s->x == NULL || s->pos == NULL || cache_add_tokens(c, ids, n) != 0) {
@@ -89,8 +90,11 @@ prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs, c
 void
 prompt_close(struct prompt_stream *s)
 {
-	if (s->cache != NULL) {
-		s->cache->model->ops->free(s->cache->model->dev, s->x);
+	const struct model *m;
+
+	if (s->sequence != NULL) {
+		m = s->sequence->cache->model;
+		m->ops->free(m->dev, s->x);
 		prompt_unwatch(s);
 	}
 	free(s->pos);
@@ -102,17 +106,19 @@ static int
 check_last(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1, char *err,
     size_t errlen)
 {
+	const struct cache *c = s->sequence->cache;
 	const size_t last = s->N - 1;
 
-	return check_row(s->cache, ws, s->x + last * s->cache->model->id.hidden, s->pos[last], l0,
-	    l1, err, errlen);
+	return check_row(c, ws, s->x + last * c->model->id.hidden, s->pos[last], l0, l1, err,
+	    errlen);
 }
 
 int
 prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1,
     const struct step_hook *step, char *err, size_t errlen)
 {
-	const struct model *m = s->cache->model;
+	struct cache *c = s->sequence->cache;
+	const struct model *m = c->model;
 	uint32_t tile = workspace_rows(ws), at, N;
 	int rc;
 
@@ -120,23 +126,23 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 		return 0;
 	s->watched.next = s->obs;
 	s->step = step != NULL ? *step : (struct step_hook){ .call = NULL };
-	if (cache_reserve_layers(s->cache, s->N, l0, l1) != 0 ||
-	    (l0 == 0 && cache_reserve_beside(s->cache, s->N) != 0)) {
+	if (sequence_reserve_layers(s->sequence, s->N, l0, l1) != 0 ||
+	    (l0 == 0 && sequence_reserve_step(s->sequence, s->N) != 0)) {
 		snprintf(err, errlen, "no memory for %u more rows", s->N);
 		return MODEL_ENOMEM;
 	}
 	for (at = 0; at < s->N; at += N) {
 		N = s->N - at < tile ? s->N - at : tile;
-		if (cache_slide(s->cache, s->pos[at], l0, l1) != 0 ||
-		    cache_reserve_layers(s->cache, N, l0, l1) != 0) {
+		if (cache_slide(c, s->pos[at], l0, l1) != 0 ||
+		    sequence_reserve_layers(s->sequence, N, l0, l1) != 0) {
 			snprintf(err, errlen, "no memory for %u more rows", N);
 			return MODEL_ENOMEM;
 		}
 		workspace_use(ws, s->x + (size_t)at * m->id.hidden);
-		forward(m, s->cache, ws, s->pos + at, N, l0, l1,
+		forward(m, s->sequence, ws, s->pos + at, N, l0, l1,
 		    s->watched.q != NULL ? &s->watched : s->obs);
 		workspace_use(ws, NULL);
-		if (cache_log(s->cache, KV_EVENT_PREFILL, N, l0, l1) != 0) {
+		if (cache_log(c, KV_EVENT_PREFILL, N, l0, l1) != 0) {
 			snprintf(err, errlen, "no memory for the event log");
 			return MODEL_ENOMEM;
 		}
@@ -144,7 +150,7 @@ prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t 
 		if ((rc = add_tile(s, (s->N - 1) / tile + 1, l1 - l0, err, errlen)) != 0)
 			return rc;
 	}
-	if (cache_slide_all(s->cache, s->cache->next_position, l0, l1) != 0) {
+	if (cache_slide_all(c, c->next_position, l0, l1) != 0) {
 		snprintf(err, errlen, "no memory to drop rows");
 		return MODEL_ENOMEM;
 	}
@@ -155,11 +161,11 @@ int
 prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows,
     uint32_t n)
 {
-	const struct model *m = s->cache->model;
+	const struct model *m = s->sequence->cache->model;
 	const struct mat all = { s->x, KV_F32, s->N, m->id.hidden };
 	uint32_t i;
 
-	*out = (struct prompt_stream){ .cache = s->cache, .N = n };
+	*out = (struct prompt_stream){ .sequence = s->sequence, .N = n };
 	out->x = m->ops->alloc(m->dev, (size_t)n * m->id.hidden * sizeof *out->x);
 	out->pos = malloc(n * sizeof *out->pos);
 	if (out->x == NULL || out->pos == NULL) {
@@ -179,7 +185,7 @@ prompt_keep(struct prompt_stream *s, const uint32_t *rows, uint32_t n)
 
 	if (prompt_branch(s, &kept, rows, n) != 0)
 		return MODEL_ENOMEM;
-	s->cache->model->ops->free(s->cache->model->dev, s->x);
+	s->sequence->cache->model->ops->free(s->sequence->cache->model->dev, s->x);
 	free(s->pos);
 	s->x = kept.x;
 	s->pos = kept.pos;
@@ -190,14 +196,14 @@ prompt_keep(struct prompt_stream *s, const uint32_t *rows, uint32_t n)
 int
 prompt_logits(struct prompt_stream *s, struct workspace *ws, char *err, size_t errlen)
 {
-	const struct model *m = s->cache->model;
+	const struct model *m = s->sequence->cache->model;
 	int rc = wait_for_tiles(s, 0, err, errlen);
 
 	if (rc == 0)
 		rc = check_last(s, ws, 0, m->id.layers, err, errlen);
 	if (rc != 0)
 		return rc;
-	if (last_logits(m, s->cache, ws, s->x + (size_t)(s->N - 1) * m->id.hidden) != 0) {
+	if (last_logits(m, s->sequence->cache, ws, s->x + (size_t)(s->N - 1) * m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);
 		return MODEL_ENOMEM;
 	}

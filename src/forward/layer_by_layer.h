@@ -19,7 +19,7 @@
 enum { STREAM_AHEAD = 32 };
 
 struct prompt_stream {
-	struct cache *cache;
+	struct sequence *sequence;
 	struct observation *obs;       /* NULL = none */
 	struct observation watched;    /* queries of one layer, prompt_watch(); on the device */
 	uint32_t watched_layer, watched_capacity;      /* rows of its q */
@@ -39,7 +39,7 @@ struct prompt_stream {
  * next_position behind them, and has obs (NULL = none; outlives the stream) expect the queries of
  * the last ones. Their keys and values come with prompt_run(). Returns 0, MODEL_ENOMEM, or
  * MODEL_EINVALID when positions would pass 2^32 (err says so); then s need not be closed. */
-int prompt_open(struct prompt_stream *s, struct cache *c, struct observation *obs,
+int prompt_open(struct prompt_stream *s, struct sequence *q, struct observation *obs,
     const uint32_t *ids, size_t n, char *err, size_t errlen);
 void prompt_close(struct prompt_stream *s);
 
@@ -56,7 +56,7 @@ int prompt_run(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint3
 /* Drops all rows but these n > 0, ascending; they keep their positions. Rows whose queries obs
  * expects must stay. Returns 0 or MODEL_ENOMEM, and then nothing has changed. */
 int prompt_keep(struct prompt_stream *s, const uint32_t *rows, uint32_t n);
-/* out <- these rows of s, which stays as it is: the same cache, no observation. To be closed.
+/* out <- these rows of s, which stays as it is: the same sequence, no observation. To be closed.
  * Returns 0 or MODEL_ENOMEM. */
 int prompt_branch(const struct prompt_stream *s, struct prompt_stream *out, const uint32_t *rows,
     uint32_t n);

@@ -21,10 +21,11 @@ embed_input(const struct model *m, struct workspace *ws, const struct run_input 
 }
 
 int
-run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const struct run_input *in,
-    size_t n, uint32_t *position, struct observation *obs, const struct step_hook *step, char *err,
-    size_t errlen)
+run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
+    const struct run_input *in, size_t n, uint32_t *position, struct observation *obs,
+    const struct step_hook *step, char *err, size_t errlen)
 {
+	struct cache *c = s->cache;
 	const char *failure;
 	uint32_t N, i;
 	size_t at;
@@ -37,14 +38,14 @@ run_chunks(const struct model *m, struct cache *c, struct workspace *ws, const s
 		for (i = 0; i < N; i++)
 			ws->host_pos[i] = *position + i;
 		if ((position == &c->next_position &&
-		    cache_slide(c, *position, 0, m->id.layers) != 0) || cache_reserve(c, N) != 0 ||
-		    cache_reserve_beside(c, N) != 0) {
+		    cache_slide(c, *position, 0, m->id.layers) != 0) ||
+		    sequence_reserve(s, N) != 0 || sequence_reserve_step(s, N) != 0) {
 			snprintf(err, errlen, "no memory for %u more rows", N);
 			return MODEL_ENOMEM;
 		}
 		embed_input(m, ws, in, at, N);
 		c->ran += N;
-		forward(m, c, ws, ws->host_pos, N, 0, m->id.layers, obs);
+		forward(m, s, ws, ws->host_pos, N, 0, m->id.layers, obs);
 		if ((failure = m->ops->sync(m->dev)) != NULL) {
 			snprintf(err, errlen, "%s", failure);
 			return MODEL_EIO;
@@ -84,13 +85,13 @@ check_positions(const struct cache *c, size_t n, char *err, size_t errlen)
 }
 
 int
-reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
+reserve_positions(struct sequence *s, size_t n, char *err, size_t errlen)
 {
-	int rc = check_positions(c, n, err, errlen);
+	int rc = check_positions(s->cache, n, err, errlen);
 
 	if (rc != 0)
 		return rc;
-	if (cache_reserve(c, (uint32_t)n) != 0) {
+	if (sequence_reserve(s, (uint32_t)n) != 0) {
 		snprintf(err, errlen, "no memory for %zu more rows", n);
 		return MODEL_ENOMEM;
 	}
@@ -98,8 +99,9 @@ reserve_positions(struct cache *c, size_t n, char *err, size_t errlen)
 }
 
 int
-reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
+reserve_token(struct sequence *s, uint32_t id, char *err, size_t errlen)
 {
+	struct cache *c = s->cache;
 	int rc;
 
 	if (id >= c->model->id.vocabulary) {
@@ -111,8 +113,8 @@ reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
 		snprintf(err, errlen, "no memory to drop rows");
 		return MODEL_ENOMEM;
 	}
-	if ((rc = reserve_positions(c, 1, err, errlen)) == 0 && (cache_add_tokens(c, &id, 1) != 0 ||
-	    cache_reserve_beside(c, 1) != 0)) {
+	if ((rc = reserve_positions(s, 1, err, errlen)) == 0 && (cache_add_tokens(c, &id, 1) != 0 ||
+	    sequence_reserve_step(s, 1) != 0)) {
 		snprintf(err, errlen, "no memory for 1 more token");
 		rc = MODEL_ENOMEM;
 	}
@@ -120,18 +122,19 @@ reserve_token(struct cache *c, uint32_t id, char *err, size_t errlen)
 }
 
 int
-run_tokens(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
+run_tokens(const struct model *m, struct sequence *s, struct workspace *ws, const uint32_t *ids,
     size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
 {
 	const struct run_input in = { ids, NULL };
-	int rc = reserve_positions(c, n, err, errlen);
+	struct cache *c = s->cache;
+	int rc = reserve_positions(s, n, err, errlen);
 
 	if (rc == 0 && cache_add_tokens(c, ids, n) != 0) {
 		snprintf(err, errlen, "no memory for %zu more tokens", n);
 		return MODEL_ENOMEM;
 	}
 	if (rc == 0)
-		rc = run_chunks(m, c, ws, &in, n, &c->next_position, obs, step, err, errlen);
+		rc = run_chunks(m, s, ws, &in, n, &c->next_position, obs, step, err, errlen);
 	if (rc == 0 && n > 0 &&
 	    last_logits(m, c, ws, ws->x + (n - 1) % ws->rows * m->id.hidden) != 0) {
 		snprintf(err, errlen, "no memory for %u logits", m->id.vocabulary);

@@ -16,9 +16,9 @@ struct layer_state {
 struct step_graph {
 	const struct model *m;
 	uint32_t most;
-	/* The caches, and [n][L] of them, before the captured step or, without a graph, before the
-	 * last step */
-	const struct cache **cache;    /* [most] */
+	/* The sequences, and [n][L] of them, before the captured step or, without a graph, before
+	 * the last step */
+	const struct sequence **sequence;      /* [most] */
 	uint32_t n;                    /* 0: none yet */
 	struct layer_state *state;
 	uint64_t *start;               /* [most][L][G] of all states */
@@ -37,11 +37,12 @@ step_graph_new(const struct model *m, uint32_t most)
 
 	if (s == NULL)
 		return NULL;
-	*s = (struct step_graph){ .m = m, .most = most, .cache = calloc(most, sizeof *s->cache),
+	*s = (struct step_graph){ .m = m, .most = most,
+	    .sequence = calloc(most, sizeof *s->sequence),
 	    .state = calloc(layers, sizeof *s->state),
 	    .start = calloc(layers * G, sizeof *s->start),
 	    .len = calloc(layers * G, sizeof *s->len) };
-	if (s->cache == NULL || s->state == NULL || s->start == NULL || s->len == NULL) {
+	if (s->sequence == NULL || s->state == NULL || s->start == NULL || s->len == NULL) {
 		step_graph_free(s);
 		return NULL;
 	}
@@ -57,7 +58,7 @@ step_graph_free(struct step_graph *s)
 {
 	if (s == NULL)
 		return;
-	free(s->cache);
+	free(s->sequence);
 	free(s->state);
 	free(s->start);
 	free(s->len);
@@ -76,15 +77,16 @@ step_graph_capture_failed(const struct step_graph *s)
 	return s->capture_failed;
 }
 
-/* Can everything that a step does with this cache be captured, where `more` rows have been appended
- * since? Attention mass goes by the lengths of the capture. */
+/* Can everything that a step does with this sequence be captured, where `more` rows have been
+ * appended since? Attention mass goes by the lengths of the capture. */
 static int
-can_capture(const struct cache *c, uint32_t more)
+can_capture(const struct sequence *q, uint32_t more)
 {
+	const struct cache *c = q->cache;
 	uint32_t l;
 
-	if (c->probe_mass != NULL || c->head != NULL || (c->mass != NULL && more > 0) ||
-	    (c->retrieval != NULL && !retrieval_can_capture(c->retrieval)))
+	if (q->probe_mass != NULL || q->head != NULL || (c->mass != NULL && more > 0) ||
+	    (q->retrieval != NULL && !retrieval_can_capture(q->retrieval)))
 		return 0;
 	for (l = 0; c->index != NULL && l < c->model->id.layers; l++)
 		if (!index_repeats(&c->index[l], &c->layer[l]))
@@ -94,13 +96,13 @@ can_capture(const struct cache *c, uint32_t more)
 
 /* The memory of layer l; start and len are not its business. */
 static struct layer_state
-memory_of(const struct cache *c, uint32_t l)
+memory_of(const struct sequence *q, uint32_t l)
 {
+	const struct cache *c = q->cache;
 	const struct layer_rows *rows = &c->layer[l];
-	const struct offload_layer *offloaded = offload_has(c->offload, l) ?
-	    &c->offload->layer[l] :
-	    NULL;
-	const struct retrieval *t = c->retrieval;
+	const struct offload_layer *offloaded = offload_has(q->offload, l) ?
+	    &q->offload->layer[l] : NULL;
+	const struct retrieval *t = q->retrieval;
 
 	return (struct layer_state){
 	    .device_rows = offloaded != NULL ? offloaded->device_rows.k : NULL,
@@ -119,12 +121,12 @@ save_state(struct step_graph *s, const struct step *step)
 	uint32_t i, l;
 
 	for (i = 0; i < step->n; i++) {
-		s->cache[i] = step->cache[i];
+		s->sequence[i] = step->sequence[i];
 		for (l = 0; l < L; l++) {
-			const struct layer_rows *rows = &step->cache[i]->layer[l];
+			const struct layer_rows *rows = &step->sequence[i]->cache->layer[l];
 			struct layer_state *to = &s->state[(size_t)i * L + l], was = *to;
 
-			*to = memory_of(step->cache[i], l);
+			*to = memory_of(step->sequence[i], l);
 			to->start = was.start;
 			to->len = was.len;
 			memcpy(to->start, rows->start, rows->heads * sizeof *to->start);
@@ -136,10 +138,11 @@ save_state(struct step_graph *s, const struct step *step)
 
 /* Is layer l as save_state() found it, but for so many rows more of each KV head? */
 static int
-layer_holds(const struct layer_state *was, const struct cache *c, uint32_t l, uint32_t more)
+layer_holds(const struct layer_state *was, const struct sequence *q, uint32_t l, uint32_t more)
 {
+	const struct cache *c = q->cache;
 	const struct layer_rows *rows = &c->layer[l];
-	const struct layer_state now = memory_of(c, l);
+	const struct layer_state now = memory_of(q, l);
 	uint32_t g;
 
 	if (now.k != was->k || now.v != was->v || now.pos != was->pos || now.mass != was->mass ||
@@ -151,11 +154,11 @@ layer_holds(const struct layer_state *was, const struct cache *c, uint32_t l, ui
 	for (g = 0; g < rows->heads; g++)
 		if (rows->len[g] < was->len[g] || rows->len[g] - was->len[g] != more)
 			return 0;
-	return c->retrieval == NULL || retrieval_reads_as_many(c->retrieval, l, was->len, rows->len,
+	return q->retrieval == NULL || retrieval_reads_as_many(q->retrieval, l, was->len, rows->len,
 	    c->model->layer[l].window);
 }
 
-/* Are the caches as save_state() found them, but that all KV heads of all layers have *more rows
+/* Are the sequences as save_state() found them, but that all KV heads of all layers have *more rows
  * more, and can their step be captured? */
 static int
 state_holds(const struct step_graph *s, const struct step *step, uint32_t *more)
@@ -165,14 +168,14 @@ state_holds(const struct step_graph *s, const struct step *step, uint32_t *more)
 
 	if (s->n == 0 || s->n != step->n)
 		return 0;
-	*more = step->cache[0]->layer[0].len[0] - s->len[0];
+	*more = step->sequence[0]->cache->layer[0].len[0] - s->len[0];
 	for (i = 0; i < s->n; i++) {
-		const struct cache *c = step->cache[i];
+		const struct sequence *q = step->sequence[i];
 
-		if (c != s->cache[i] || !can_capture(c, *more))
+		if (q != s->sequence[i] || !can_capture(q, *more))
 			return 0;
 		for (l = 0; l < L; l++)
-			if (!layer_holds(&s->state[(size_t)i * L + l], c, l, *more))
+			if (!layer_holds(&s->state[(size_t)i * L + l], q, l, *more))
 				return 0;
 	}
 	return 1;
@@ -187,11 +190,11 @@ restore_state(struct step_graph *s, const struct step *step)
 
 	for (i = 0; i < step->n; i++)
 		for (l = 0; l < L; l++) {
-			struct cache *c = step->cache[i];
+			struct cache *c = step->sequence[i]->cache;
 
 			memcpy(c->layer[l].len, s->state[(size_t)i * L + l].len,
 			    s->m->id.kv_heads * sizeof(uint32_t));
-			offload_set_len(c->offload, l, c->layer[l].len);
+			offload_set_len(step->sequence[i]->offload, l, c->layer[l].len);
 			if (c->index != NULL)
 				index_count(&c->index[l], &c->layer[l]);
 		}
@@ -203,8 +206,8 @@ record_retrieval(const struct step *step, int on)
 	uint32_t i;
 
 	for (i = 0; i < step->n; i++)
-		if (step->cache[i]->retrieval != NULL)
-			retrieval_capture(step->cache[i]->retrieval, on);
+		if (step->sequence[i]->retrieval != NULL)
+			retrieval_capture(step->sequence[i]->retrieval, on);
 }
 
 /* Captures a step, which does not run yet. */
@@ -222,21 +225,22 @@ capture(struct step_graph *s, const struct step *step)
 	s->capture_failed = s->graph == 0;
 }
 
-/* What a step of one cache does in layer l on the host */
+/* Does what a step of one sequence does in layer l on the host. */
 static void
-count_row(struct cache *c, uint32_t l)
+count_row(struct sequence *q, uint32_t l)
 {
+	struct cache *c = q->cache;
 	struct layer_rows *rows = &c->layer[l];
 	uint32_t g;
 
 	cache_expect(c, l, &c->next_position, 1);
 	for (g = 0; g < rows->heads; g++)
 		rows->len[g]++;
-	offload_set_len(c->offload, l, rows->len);
+	offload_set_len(q->offload, l, rows->len);
 	if (c->index != NULL)
 		index_count(&c->index[l], rows);
-	if (c->retrieval != NULL)
-		retrieve_launched(c->retrieval, l, rows, cache_index(c, l),
+	if (q->retrieval != NULL)
+		retrieve_launched(q->retrieval, l, rows, cache_index(c, l),
 		    c->model->layer[l].window);
 }
 
@@ -247,7 +251,7 @@ count_rows(const struct step *step, const struct model *m)
 
 	for (i = 0; i < step->n; i++)
 		for (l = 0; l < m->id.layers; l++)
-			count_row(step->cache[i], l);
+			count_row(step->sequence[i], l);
 }
 
 int

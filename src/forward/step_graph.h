@@ -2,25 +2,25 @@
  *
  * Between two steps the work is the same, except that every KV head of every layer has a row more,
  * or, where an eviction follows every step, as many rows as before. Where the backend can capture
- * graphs, a step is captured when the one before it has run op by op and left such caches, and the
- * graph is launched from then on as long as that holds. Otherwise, when other caches take part,
- * memory has moved or KV heads have grown by different numbers of rows, a step runs op by op again.
- * retrieval_graph.c says which steps that retrieve can be launched. */
+ * graphs, a step is captured when the one before it has run op by op and left such sequences, and
+ * the graph is launched from then on as long as that holds. Otherwise, when other sequences take
+ * part, memory has moved or KV heads have grown by different numbers of rows, a step runs op by op
+ * again. retrieval_graph.c says which steps that retrieve can be launched. */
 #ifndef KVPIPE_STEP_GRAPH_H
 #define KVPIPE_STEP_GRAPH_H
 
-#include "cache/cache.h"
+#include "forward/sequence.h"
 
 struct step_graph;
 
-/* For steps of up to `most` caches at once. NULL without memory. */
+/* For steps of up to `most` sequences at once. NULL without memory. */
 struct step_graph *step_graph_new(const struct model *, uint32_t most);
 void step_graph_free(struct step_graph *);                      /* NULL allowed */
 
-/* A step appends one row to each of n caches, at their next_position. Its ops copy nothing from or
- * to the host, and have no arguments that change from step to step. */
+/* A step appends one row to each of n sequences, at their next_position. Its ops copy nothing from
+ * or to the host, and have no arguments that change from step to step. */
 struct step {
-	struct cache *const *cache;    /* [n] */
+	struct sequence *const *sequence;      /* [n] */
 	uint32_t n;
 	uint32_t *pos;                 /* device: each launch adds 1; NULL: none */
 	void (*run)(void *with);       /* calls the ops */

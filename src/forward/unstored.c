@@ -44,17 +44,18 @@ drop_last(struct cache *c, uint32_t n, uint32_t l0, uint32_t l1)
 }
 
 static int
-run_input_unstored(const struct model *m, struct cache *c, struct workspace *ws,
+run_input_unstored(const struct model *m, struct sequence *s, struct workspace *ws,
     const struct run_input *in, size_t n, struct observation *obs, const struct step_hook *step,
     char *err, size_t errlen)
 {
+	struct cache *c = s->cache;
 	uint32_t position = c->next_position;
 	struct layer_index *index = c->index;
-	int rc = reserve_positions(c, n, err, errlen);
+	int rc = reserve_positions(s, n, err, errlen);
 
 	c->index = NULL;                /* these rows do not stay */
 	if (rc == 0)
-		rc = run_chunks(m, c, ws, in, n, &position, obs, step, err, errlen);
+		rc = run_chunks(m, s, ws, in, n, &position, obs, step, err, errlen);
 	c->index = index;
 	if (rc != 0)
 		return rc;
@@ -67,16 +68,17 @@ run_input_unstored(const struct model *m, struct cache *c, struct workspace *ws,
 }
 
 int
-run_unstored(const struct model *m, struct cache *c, struct workspace *ws, const uint32_t *ids,
-    size_t n, struct observation *obs, const struct step_hook *step, char *err, size_t errlen)
+run_unstored(const struct model *m, struct sequence *s, struct workspace *ws,
+    const uint32_t *ids, size_t n, struct observation *obs, const struct step_hook *step,
+    char *err, size_t errlen)
 {
 	const struct run_input in = { ids, NULL };
 
-	return run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
+	return run_input_unstored(m, s, ws, &in, n, obs, step, err, errlen);
 }
 
 int
-run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace *ws,
+run_unstored_embeddings(const struct model *m, struct sequence *s, struct workspace *ws,
     const float *x, size_t n, const struct adapter *adapter, struct observation *obs,
     const struct step_hook *step, char *err, size_t errlen)
 {
@@ -84,23 +86,24 @@ run_unstored_embeddings(const struct model *m, struct cache *c, struct workspace
 	int rc;
 
 	ws->adapter = adapter;
-	rc = run_input_unstored(m, c, ws, &in, n, obs, step, err, errlen);
+	rc = run_input_unstored(m, s, ws, &in, n, obs, step, err, errlen);
 	ws->adapter = NULL;
 	return rc;
 }
 
 int
-run_unstored_layer(const struct model *m, struct cache *c, struct workspace *ws, float *x,
+run_unstored_layer(const struct model *m, struct sequence *s, struct workspace *ws, float *x,
     const uint32_t *pos, uint32_t N, uint32_t l, const struct adapter *adapter,
     const struct observation *obs, char *err, size_t errlen)
 {
+	struct cache *c = s->cache;
 	struct attention_mass *mass = c->mass;
 	struct layer_index *index = c->index;
 	int rc;
 
 	if ((rc = check_positions(c, N, err, errlen)) != 0)
 		return rc;
-	if (cache_reserve_layers(c, N, l, l + 1) != 0) {
+	if (sequence_reserve_layers(s, N, l, l + 1) != 0) {
 		snprintf(err, errlen, "no memory for %u more rows", N);
 		return MODEL_ENOMEM;
 	}
@@ -109,7 +112,7 @@ run_unstored_layer(const struct model *m, struct cache *c, struct workspace *ws,
 	c->ran += l == 0 ? N : 0;
 	ws->adapter = adapter;
 	workspace_use(ws, x);
-	forward(m, c, ws, pos, N, l, l + 1, obs);
+	forward(m, s, ws, pos, N, l, l + 1, obs);
 	workspace_use(ws, NULL);
 	ws->adapter = NULL;
 	c->index = index;

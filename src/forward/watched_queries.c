@@ -20,7 +20,7 @@ query_row(const struct model *m)
 void
 prompt_unwatch(struct prompt_stream *s)
 {
-	const struct model *m = s->cache->model;
+	const struct model *m = s->sequence->cache->model;
 	struct observation *w = &s->watched;
 
 	if (w->q != NULL)
@@ -33,7 +33,7 @@ prompt_unwatch(struct prompt_stream *s)
 static int
 watch_more(struct prompt_stream *s, uint32_t W)
 {
-	const struct model *m = s->cache->model;
+	const struct model *m = s->sequence->cache->model;
 	struct observation *w = &s->watched;
 
 	prompt_unwatch(s);
@@ -113,8 +113,8 @@ static void
 add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n, double last)
 {
 	const struct observation *w = &s->watched;
-	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
-	const struct model *m = s->cache->model;
+	const struct layer_rows *rows = &s->sequence->cache->layer[s->watched_layer];
+	const struct model *m = s->sequence->cache->model;
 	const struct ops *o = m->ops;
 	uint32_t H = m->id.query_heads, i, h;
 	const struct query query = { .q = w->q[s->watched_layer] + at * query_row(m), .pos = a->pos,
@@ -140,8 +140,8 @@ add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n,
 int
 prompt_mass(struct prompt_stream *s, double last, float *mass, char *err, size_t errlen)
 {
-	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
-	const struct model *m = s->cache->model;
+	const struct layer_rows *rows = &s->sequence->cache->layer[s->watched_layer];
+	const struct model *m = s->sequence->cache->model;
 	uint32_t H = m->id.query_heads, R = H / rows->heads, W = s->watched.have, h, at;
 	const char *failure;
 	struct area a;
@@ -167,8 +167,8 @@ prompt_mass(struct prompt_stream *s, double last, float *mass, char *err, size_t
 static int
 products_on_host(const struct prompt_stream *s, const float *q, double *sum)
 {
-	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
-	const struct model *m = s->cache->model;
+	const struct layer_rows *rows = &s->sequence->cache->layer[s->watched_layer];
+	const struct model *m = s->sequence->cache->model;
 	size_t E = rows->width, R = m->id.query_heads / rows->heads;
 	size_t row = E * kv_dtype_size(rows->dtype), e, r;
 	char *keys = malloc(s->N * row);
@@ -197,8 +197,8 @@ products_on_host(const struct prompt_stream *s, const float *q, double *sum)
 static int
 products_on_device(const struct prompt_stream *s, const float *q, double *sum)
 {
-	const struct layer_rows *rows = &s->cache->layer[s->watched_layer];
-	const struct model *m = s->cache->model;
+	const struct layer_rows *rows = &s->sequence->cache->layer[s->watched_layer];
+	const struct model *m = s->sequence->cache->model;
 	const size_t H = m->id.query_heads, N = s->N;
 	uint64_t *start = malloc(rows->heads * sizeof *start);
 	uint32_t *len = malloc(rows->heads * sizeof *len), g;
@@ -232,7 +232,7 @@ products_on_device(const struct prompt_stream *s, const float *q, double *sum)
 int
 prompt_products(struct prompt_stream *s, float *score, char *err, size_t errlen)
 {
-	const struct model *m = s->cache->model;
+	const struct model *m = s->sequence->cache->model;
 	const float *q = s->watched.q[s->watched_layer] + (s->watched.have - 1) * query_row(m);
 	float *on_host = malloc(query_row(m) * sizeof *on_host);
 	double *sum = calloc(s->N, sizeof *sum);

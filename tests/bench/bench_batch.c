@@ -45,7 +45,7 @@ random_id(const struct model *m)
 }
 
 static double
-step(const struct model *m, struct batch *b, struct cache **c, uint32_t n)
+step(const struct model *m, struct batch *b, struct sequence *s, uint32_t n)
 {
 	struct batch_row row[MOST];
 	char err[256] = "";
@@ -53,8 +53,8 @@ step(const struct model *m, struct batch *b, struct cache **c, uint32_t n)
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
-		row[i] = (struct batch_row){ .cache = c[i], .id = random_id(m) };
-		if (batch_expect(c[i], row[i].id, err, sizeof err) != 0)
+		row[i] = (struct batch_row){ .sequence = &s[i], .id = random_id(m) };
+		if (batch_expect(&s[i], row[i].id, err, sizeof err) != 0)
 			fail(err);
 	}
 	if (batch_run(b, row, n, err, sizeof err) != 0)
@@ -79,22 +79,23 @@ measure(const struct model *m, uint32_t rows, int steps)
 {
 	struct batch *b = batch_new(m, MOST);
 	struct workspace *ws = workspace_new(m, 1);
-	struct cache *c[MOST], *alone = fill(m, rows, 2 * (uint32_t)steps + 2);
-	struct generator *g = ws != NULL ? generator_new(alone, ws) : NULL;
+	struct sequence s[MOST] = { { .cache = NULL } };
+	struct sequence alone = { .cache = fill(m, rows, 2 * (uint32_t)steps + 2) };
+	struct generator *g = ws != NULL ? generator_new(&alone, ws) : NULL;
 	double *t[SIZES + 1], one;
 	int i, k;
 
 	if (b == NULL || g == NULL)
 		fail("no memory");
 	for (i = 0; i < MOST; i++)
-		c[i] = fill(m, rows, SIZES * ((uint32_t)steps + 1));
+		s[i].cache = fill(m, rows, SIZES * ((uint32_t)steps + 1));
 	for (k = 0; k <= SIZES; k++)
 		if ((t[k] = malloc((size_t)steps * sizeof *t[k])) == NULL)
 			fail("no memory");
 	for (i = -1; i < steps; i++)            /* the first round warms up */
 		for (k = 0; k <= SIZES; k++)
 			t[k][i < 0 ? 0 : i] = k == ALONE ? step_alone(m, g) :
-			    step(m, b, c, at_once[k]);
+			    step(m, b, s, at_once[k]);
 	one = median(t[ALONE], steps);
 	printf("%-12s %9s %12s %8s\n", "sequences", "ms/step", "tokens/s", "alone=1");
 	printf("%-12s %9.2f %12.1f %8.2f\n", "1, alone", one * 1e3, 1 / one, 1.0);
@@ -107,9 +108,9 @@ measure(const struct model *m, uint32_t rows, int steps)
 	}
 	free(t[ALONE]);
 	for (i = 0; i < MOST; i++)
-		cache_free(c[i]);
+		sequence_free(&s[i]);
 	generator_free(g);
-	cache_free(alone);
+	sequence_free(&alone);
 	workspace_free(ws, m);
 	batch_free(b);
 }

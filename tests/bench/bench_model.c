@@ -42,7 +42,8 @@ run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
 
 	for (i = 0; i < n; i++)
 		ids[i] = (uint32_t)(rand() % (int)m->id.vocabulary);
-	if (run_tokens(m, c, ws, ids, n, NULL, NULL, err, sizeof err) != 0)
+	if (run_tokens(m, &(struct sequence){ .cache = c }, ws, ids, n, NULL, NULL, err,
+	    sizeof err) != 0)
 		fail(err);
 }
 

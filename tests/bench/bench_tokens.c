@@ -27,6 +27,7 @@ fail(const char *what)
 static double
 run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
 {
+	struct sequence s = { .cache = c };
 	uint32_t *ids = malloc(n * sizeof *ids);
 	char err[256];
 	double t;
@@ -36,7 +37,7 @@ run(const struct model *m, struct cache *c, struct workspace *ws, size_t n)
 		ids[i] = (uint32_t)(rand() % (int)m->id.vocabulary);
 	cache_reserve(c, n);
 	t = bench_now();
-	if (ids == NULL || run_tokens(m, c, ws, ids, n, NULL, NULL, err, sizeof err) != 0)
+	if (ids == NULL || run_tokens(m, &s, ws, ids, n, NULL, NULL, err, sizeof err) != 0)
 		fail(ids == NULL ? "no memory" : err);
 	free(ids);
 	return bench_now() - t;

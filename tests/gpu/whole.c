@@ -146,7 +146,8 @@ static void
 run_full(struct cache *c, uint32_t N, struct observation *obs)
 {
 	(void)obs;
-	must_run(run_tokens(m, c, many, ids, N, NULL, NULL, err, sizeof err));
+	must_run(run_tokens(m, &(struct sequence){ .cache = c }, many, ids, N, NULL, NULL, err,
+	    sizeof err));
 }
 
 static void
@@ -154,7 +155,7 @@ run_scored(struct cache *c, uint32_t N, struct observation *obs)
 {
 	struct engine_error e;
 
-	must(prefill_run(&snapkv, c, many, ids, N, obs, &e), &e);
+	must(prefill_run(&snapkv, &(struct sequence){ .cache = c }, many, ids, N, obs, &e), &e);
 	scorer_free(&snapkv.evict.scorer);
 }
 
@@ -163,7 +164,7 @@ run_tsp(struct cache *c, uint32_t N, struct observation *obs)
 {
 	struct engine_error e;
 
-	must(prefill_run(&fastkv, c, many, ids, N, obs, &e), &e);
+	must(prefill_run(&fastkv, &(struct sequence){ .cache = c }, many, ids, N, obs, &e), &e);
 }
 
 /* Runs the prompt ROUNDS times. Returns the cache of the last run; *seconds_of is the median.
@@ -200,16 +201,16 @@ prompt(void (*run)(struct cache *, uint32_t, struct observation *), uint32_t N,
 /* Seconds of a decode step that continues the cache; *replayed: all that were timed were
  * launches of a graph */
 static double
-steps(struct cache *c, int *replayed)
+steps(struct sequence *s, int *replayed)
 {
-	struct generator *r = generator_new(c, one);
+	struct generator *r = generator_new(s, one);
 	double t[ROUNDS], from;
 	uint32_t next = 1, i;
 	uint64_t launches;
 	int round;
 
 	/* a cache that grows would end the graph */
-	if (r == NULL || cache_reserve(c, WARM + ROUNDS * in_round) != 0)
+	if (r == NULL || sequence_reserve(s, WARM + ROUNDS * in_round) != 0)
 		must_run(MODEL_ENOMEM);
 	for (i = 0; i < WARM; i++)
 		must_run(generator_run(r, next, NULL, &next, err, sizeof err));
@@ -286,6 +287,7 @@ fier(struct cache *c, uint32_t N, double prefill)
 		.reduce = REDUCE_MAX, .dense = id->layers > 2 ? 2 : 0 };
 	struct retrieval *t = retrieval_new(m->ops, m->dev, &o, id->layers, id->query_heads,
 	    id->kv_heads, id->head_width, c->dtype, m->rope.freq);
+	struct sequence q = { .cache = c };
 	struct steps s;
 	uint32_t l;
 
@@ -294,12 +296,11 @@ fier(struct cache *c, uint32_t N, double prefill)
 		must_run(index_reserve(&c->index[l], &c->layer[l]));
 		index_extend(&c->index[l], &c->layer[l]);
 	}
-	if (t == NULL || cache_retrieve(c, t) != 0)
+	if (t == NULL || sequence_retrieve(&q, t) != 0)
 		must_run(MODEL_ENOMEM);
-	s.seconds = steps(c, &s.replayed);
+	s.seconds = steps(&q, &s.replayed);
 	s.bytes = weight_bytes() + retrieved_bytes(t);
 	report("fier", N, prefill, layers_flop(id->layers, N), &s);
-	c->retrieval = NULL;
 	retrieval_free(t);
 }
 
@@ -313,7 +314,7 @@ bench_full(uint32_t N, int and_fier)
 	if (logits != NULL && !and_fier)
 		write_logits(c, N);
 	s.bytes = weight_bytes() + (double)cache_bytes(c);
-	s.seconds = steps(c, &s.replayed);
+	s.seconds = steps(&(struct sequence){ .cache = c }, &s.replayed);
 	report(and_fier ? "fier full" : "full", N, prefill,
 	    layers_flop(m->id.layers, N) + 2 * head_elements(), &s);
 	if (and_fier)
@@ -349,7 +350,7 @@ bench_tsp(uint32_t N)
 	scorer_free(&snapkv.evict.scorer);
 	observation_free(&obs, m);
 	s.bytes = weight_bytes() + (double)cache_bytes(c);
-	s.seconds = steps(c, &s.replayed);
+	s.seconds = steps(&(struct sequence){ .cache = c }, &s.replayed);
 	flop = layers_flop(before, N) + layers_flop(m->id.layers - before, selected(N));
 	report("tsp", N, prefill, flop + 2 * head_elements(), &s);
 	cache_free(c);
@@ -425,7 +426,8 @@ load(void)
 	    (c = cache_new(m, m->id.weights_dtype)) == NULL ||
 	    (ids = calloc(n, sizeof *ids)) == NULL)
 		die(EXIT_RUN, "no memory");
-	must_run(run_tokens(m, c, many, ids, n, NULL, NULL, err, sizeof err));
+	must_run(run_tokens(m, &(struct sequence){ .cache = c }, many, ids, n, NULL, NULL, err,
+	    sizeof err));
 	cache_free(c);
 }
 

@@ -81,7 +81,8 @@ lane_open(struct lane *t, const struct model *m, int i)
 	t->c = cache_new(m, KV_F16);
 	must(ws != NULL && t->c != NULL && cache_want_mass(t->c) == 0 &&
 	    observation_init(&t->obs, m, WINDOW) == 0, "memory");
-	must(run_tokens(m, t->c, ws, ids, TOKENS, &t->obs, NULL, err, sizeof err) == 0, "prompt");
+	must(run_tokens(m, &(struct sequence){ .cache = t->c }, ws, ids, TOKENS, &t->obs, NULL, err,
+	    sizeof err) == 0, "prompt");
 	workspace_free(ws, m);
 }
 

@@ -23,6 +23,16 @@ must(int good, const char *what)
 	}
 }
 
+/* Appends n tokens. */
+static void
+append_tokens(struct cache *c, struct workspace *ws, const uint32_t *ids, uint32_t n,
+    const char *what)
+{
+	struct sequence s = { .cache = c };
+
+	must(run_tokens(c->model, &s, ws, ids, n, NULL, NULL, err, sizeof err) == 0, what);
+}
+
 static struct cache *
 run(const struct model *m, struct workspace *ws)
 {
@@ -32,7 +42,7 @@ run(const struct model *m, struct workspace *ws)
 	for (i = 0; i < TOKENS; i++)
 		ids[i] = (i * 37 + 5) % m->id.vocabulary;
 	must(c != NULL && cache_want_mass(c) == 0, "memory");
-	must(run_tokens(m, c, ws, ids, TOKENS, NULL, NULL, err, sizeof err) == 0, "run");
+	append_tokens(c, ws, ids, TOKENS, "run");
 	return c;
 }
 
@@ -146,14 +156,15 @@ check_coming_and_going(const struct model *m, struct cache *c, struct workspace 
 
 	check_positions(c, "one more");
 	c->mass = NULL;
-	must(run_unstored(m, c, ws, ids, 3, NULL, NULL, err, sizeof err) == 0, "unstored");
+	must(run_unstored(m, &(struct sequence){ .cache = c }, ws, ids, 3, NULL, NULL, err,
+	    sizeof err) == 0, "unstored");
 	check_positions(c, "three unstored");
-	must(run_tokens(m, c, ws, ids, 2, NULL, NULL, err, sizeof err) == 0, "two more");
+	append_tokens(c, ws, ids, 2, "two more");
 	check_positions(c, "two more");
 	c->mass = mass;
 	must(cache_clear(c) == 0, "clear");
 	check_positions(c, "clear");
-	must(run_tokens(m, c, ws, ids, 3, NULL, NULL, err, sizeof err) == 0, "anew");
+	append_tokens(c, ws, ids, 3, "anew");
 	check_positions(c, "anew");
 }
 
@@ -168,7 +179,7 @@ check_next_token(const struct model *m, struct cache *c, struct workspace *ws)
 	for (l = 0; l < L; l++)
 		for (h = 0; h < H; h++)
 			before[l * H + h] = mass_of(c, l, h);
-	must(run_tokens(m, c, ws, &id, 1, NULL, NULL, err, sizeof err) == 0, "one more");
+	append_tokens(c, ws, &id, 1, "one more");
 	for (l = 0; l < L; l++)
 		for (h = 0; h < H; h++)
 			check(fabs(mass_of(c, l, h) - before[l * H + h] - 1) < 1e-4,

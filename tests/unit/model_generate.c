@@ -46,26 +46,22 @@ begin(const struct model *m, struct workspace *ws, int how)
 		must(cache_want_indexes(c, 1u << KV_BITS) == 0, "memory");
 	for (i = 0; (how & RETRIEVING) && i < m->id.layers; i++)
 		index_start(&c->index[i], KV_BITS, 16);
-	must(run_tokens(m, c, ws, ids, n, NULL, NULL, err, sizeof err) == 0, "prompt");
+	must(run_tokens(m, &(struct sequence){ .cache = c }, ws, ids, n, NULL, NULL, err,
+	    sizeof err) == 0, "prompt");
 	return c;
 }
 
-/* How the caches of RETRIEVING read from now on */
+/* How the sequences of RETRIEVING read */
 static struct retrieval_options retrieval;
 
-/* NULL where it does not retrieve */
-static struct retrieval *
-retrieve_from(struct cache *c, int how)
+static void
+start_retrieval(struct sequence *s)
 {
-	const struct model *m = c->model;
-	struct retrieval *t;
+	const struct model *m = s->cache->model;
+	struct retrieval *t = retrieval_new(m->ops, m->dev, &retrieval, m->id.layers,
+	    m->id.query_heads, m->id.kv_heads, m->id.head_width, s->cache->dtype, NULL);
 
-	if ((how & RETRIEVING) == 0)
-		return NULL;
-	t = retrieval_new(m->ops, m->dev, &retrieval, m->id.layers, m->id.query_heads,
-	    m->id.kv_heads, m->id.head_width, c->dtype, NULL);
-	must(t != NULL && cache_retrieve(c, t) == 0, "memory");
-	return t;
+	must(t != NULL && sequence_retrieve(s, t) == 0, "memory");
 }
 
 /* Of KV head g every (g + 3)-th row goes, but not the last one; steady: the (g + 3)-th of all. */
@@ -135,14 +131,15 @@ check_same(const struct cache *a, const struct cache *b, const char *when)
 
 /* What two ways to retrieve have read, and the indexes that they read */
 static void
-check_same_retrieval(const struct cache *a, const struct cache *b, const char *when)
+check_same_retrieval(const struct sequence *s, const struct sequence *t, const char *when)
 {
+	const struct cache *a = s->cache, *b = t->cache;
 	const struct kv_model *id = &a->model->id;
 	uint32_t l, g;
 
-	if (a->retrieval == NULL)
+	if (s->retrieval == NULL)
 		return;
-	check(memcmp(retrieval_stats(a->retrieval), retrieval_stats(b->retrieval),
+	check(memcmp(retrieval_stats(s->retrieval), retrieval_stats(t->retrieval),
 	    id->layers * id->kv_heads * sizeof(struct retrieval_stats)) == 0, "%s: what was read",
 	    when);
 	for (l = 0; l < id->layers; l++)
@@ -159,15 +156,15 @@ check_same_retrieval(const struct cache *a, const struct cache *b, const char *w
 
 /* What else happens to a cache after a step */
 static void
-between(struct cache *c, struct workspace *other, uint32_t step, int how)
+between(struct sequence *s, struct workspace *other, uint32_t step, int how)
 {
 	static const uint32_t more[MORE] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3 };
 
 	if ((how & EVICTING) || (step == 8 && !(how & (STEADY | RETRIEVING))))
-		evict(c, how & STEADY);
+		evict(s->cache, how & STEADY);
 	if (step == 11)                         /* many rows take more scratch */
-		must(run_tokens(c->model, c, other, more, MORE, NULL, NULL, err, sizeof err) == 0,
-		    "more tokens");
+		must(run_tokens(s->cache->model, s, other, more, MORE, NULL, NULL, err,
+		    sizeof err) == 0, "more tokens");
 }
 
 /* So many tokens both ways; returns how many were launches of a graph. */
@@ -175,15 +172,20 @@ static uint64_t
 decode(const struct model *m, const char *what, uint32_t steps, int how)
 {
 	struct workspace *ws = workspace_new(m, 1), *other = workspace_new(m, PROMPT + LONGER);
-	struct cache *a = begin(m, other, how), *b = begin(m, other, how);
-	struct retrieval *ta = retrieve_from(a, how), *tb = retrieve_from(b, how);
+	struct sequence sa = { .cache = begin(m, other, how) };
+	struct sequence sb = { .cache = begin(m, other, how) };
+	struct cache *a = sa.cache, *b = sb.cache;
 	struct observation seen = { 0 }, *obs = how & WITH_QUERIES ? &seen : NULL;
-	struct generator *r = generator_new(a, ws);
+	struct generator *r = generator_new(&sa, ws);
 	struct sampler s = { .temperature = 0, .top_p = 1 };
 	uint32_t id = sample(&s, a->logits, m->id.vocabulary), next = 0, want, i;
 	uint64_t launches;
 
 	must(ws != NULL && other != NULL && r != NULL, "memory");
+	if (how & RETRIEVING) {
+		start_retrieval(&sa);
+		start_retrieval(&sb);
+	}
 	must(obs == NULL || observation_init(obs, m, 4) == 0, "memory");
 	for (i = 0; i < steps; i++) {
 		if (how & EVICTING) {           /* behind the step, before it is done */
@@ -193,20 +195,20 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 		} else
 			must(generator_run(r, id, obs, &next, err, sizeof err) == 0, "step");
 		check(a->logits == NULL, "%s: logits on the host after step %u", what, i);
-		must(run_tokens(m, b, other, &id, 1, NULL, NULL, err, sizeof err) == 0, "token");
+		must(run_tokens(m, &sb, other, &id, 1, NULL, NULL, err, sizeof err) == 0, "token");
 		if (i % 3 == 1)
 			check(generator_logits(r) == 0 && memcmp(a->logits, b->logits,
 			    m->id.vocabulary * sizeof(float)) == 0, "%s: logits after step %u",
 			    what, i);
 		want = sample(&s, b->logits, m->id.vocabulary);
 		check(next == want, "%s: step %u: token %u, not %u", what, i, next, want);
-		between(a, other, i, how & ~EVICTING);  /* that is done */
-		between(b, other, i, how);
+		between(&sa, other, i, how & ~EVICTING);  /* that is done */
+		between(&sb, other, i, how);
 		id = i == 2 ? (want + 1) % m->id.vocabulary : want;
 	}
 	must(generator_logits(r) == 0, "logits");
 	check_same(a, b, what);
-	check_same_retrieval(a, b, what);
+	check_same_retrieval(&sa, &sb, what);
 	check(generator_run(r, m->id.vocabulary, NULL, &next, err, sizeof err) == MODEL_EINVALID,
 	    "%s: a token that is none: %s", what, err);
 	launches = generator_launches(r);
@@ -215,10 +217,8 @@ decode(const struct model *m, const char *what, uint32_t steps, int how)
 		observation_free(obs, m);
 	workspace_free(ws, m);
 	workspace_free(other, m);
-	cache_free(a);
-	cache_free(b);
-	retrieval_free(ta);
-	retrieval_free(tb);
+	sequence_free(&sa);
+	sequence_free(&sb);
 	return launches;
 }
 

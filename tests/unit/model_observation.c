@@ -29,6 +29,7 @@ observe(struct observation *obs, const struct model *m, const uint32_t *n, int t
 {
 	struct workspace *ws = workspace_new(m, TILE);
 	struct cache *c = cache_new(m, KV_F16);
+	struct sequence s = { .cache = c };
 	uint32_t ids[MOST], i;
 
 	for (i = 0; i < MOST; i++)
@@ -37,7 +38,7 @@ observe(struct observation *obs, const struct model *m, const uint32_t *n, int t
 	for (i = 0; n[i] > 0; i++) {
 		if ((int)i == there)
 			must(observation_to_device(obs, m) == 0, "to the device");
-		must(run_tokens(m, c, ws, ids, n[i], obs, NULL, err, sizeof err) == 0, "run");
+		must(run_tokens(m, &s, ws, ids, n[i], obs, NULL, err, sizeof err) == 0, "run");
 	}
 	cache_free(c);
 	workspace_free(ws, m);
@@ -73,11 +74,12 @@ observe_unstored(struct observation *obs, const struct model *m, const uint32_t 
 {
 	struct workspace *ws = workspace_new(m, TILE);
 	struct cache *c = cache_new(m, KV_BF16);
+	struct sequence s = { .cache = c };
 
 	must(ws != NULL && c != NULL && observation_init(obs, m, n) == 0, "memory");
-	must(run_tokens(m, c, ws, ids, 20, NULL, NULL, err, sizeof err) == 0, "run");
-	must((x == NULL ? run_unstored(m, c, ws, ids, n, obs, NULL, err, sizeof err) :
-	    run_unstored_embeddings(m, c, ws, x, n, NULL, obs, NULL, err, sizeof err)) == 0,
+	must(run_tokens(m, &s, ws, ids, 20, NULL, NULL, err, sizeof err) == 0, "run");
+	must((x == NULL ? run_unstored(m, &s, ws, ids, n, obs, NULL, err, sizeof err) :
+	    run_unstored_embeddings(m, &s, ws, x, n, NULL, obs, NULL, err, sizeof err)) == 0,
 	    "unstored");
 	check(c->n_tokens == 20 && c->next_position == 20 && c->layer[0].len[0] == 20,
 	    "unstored rows are in the cache");

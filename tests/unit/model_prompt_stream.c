@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/cache_sections.h"
+#include "forward/sequence_sections.h"
 #include "forward/layer_by_layer.h"
 #include "tests/unit/methods_check.h"
 
@@ -31,17 +31,17 @@ must(int good, const char *what)
 
 /* n ids that follow those before in the cache, in the way given. */
 static void
-run(enum way way, const struct model *m, struct cache *c, struct workspace *ws,
+run(enum way way, const struct model *m, struct sequence *q, struct workspace *ws,
     struct observation *obs, const uint32_t *tokens, size_t n)
 {
 	uint32_t L = m->id.layers, by = way == RANGES ? 3 : 1, rows[TOKENS], l, i;
 	struct prompt_stream s;
 
 	if (way == CHUNKS) {
-		must(run_tokens(m, c, ws, tokens, n, obs, NULL, err, sizeof err) == 0, "run");
+		must(run_tokens(m, q, ws, tokens, n, obs, NULL, err, sizeof err) == 0, "run");
 		return;
 	}
-	must(prompt_open(&s, c, obs, tokens, n, err, sizeof err) == 0, "open");
+	must(prompt_open(&s, q, obs, tokens, n, err, sizeof err) == 0, "open");
 	for (l = 0; l < L; l += by) {
 		must(prompt_run(&s, ws, l, l + by < L ? l + by : L, NULL, err, sizeof err) == 0,
 		    "layers");
@@ -61,6 +61,7 @@ snapshot(const struct model *m, enum way way, size_t *size)
 {
 	struct cache *c = cache_new(m, m->id.weights_dtype);
 	struct workspace *ws = workspace_new(m, TILE);
+	struct sequence q = { .cache = c };
 	struct observation obs;
 	struct kv_writer *w;
 	struct kv_head head;
@@ -70,11 +71,11 @@ snapshot(const struct model *m, enum way way, size_t *size)
 	must(c != NULL && ws != NULL && observation_init(&obs, m, WINDOW) == 0, "memory");
 	must(cache_want_mass(c) == 0, "mass");
 	c->logged = 0;                  /* the events differ: that is what they are for */
-	run(CHUNKS, m, c, ws, &obs, ids, 9);
-	run(way, m, c, ws, &obs, ids + 9, TOKENS - 9);
+	run(CHUNKS, m, &q, ws, &obs, ids, 9);
+	run(way, m, &q, ws, &obs, ids + 9, TOKENS - 9);
 	snprintf(path, sizeof path, "%s/kv", dir);
 	snapshot_head(c, &head);
-	must(kv_create(path, &head, 0, &w) == KV_OK && snapshot_save(w, c, &obs) == KV_OK &&
+	must(kv_create(path, &head, 0, &w) == KV_OK && sequence_save(w, &q, &obs) == KV_OK &&
 	    kv_commit(w) == KV_OK, "save");
 	kv_writer_free(w);
 	must((f = fopen(path, "rb")) != NULL && fseek(f, 0, SEEK_END) == 0, path);
@@ -103,7 +104,8 @@ check_keep(const struct model *m)
 	struct prompt_stream s;
 
 	must(c && ws && before && after, "memory");
-	must(prompt_open(&s, c, NULL, ids, 100, err, sizeof err) == 0, "open");
+	must(prompt_open(&s, &(struct sequence){ .cache = c }, NULL, ids, 100, err,
+	    sizeof err) == 0, "open");
 	must(prompt_run(&s, ws, 0, 1, NULL, err, sizeof err) == 0, "first layer");
 	m->ops->get(m->dev, before, s.x, 100 * row);
 	must(prompt_keep(&s, rows, n) == 0, "keep");
