@@ -499,7 +499,7 @@ print_critical() {
 		}' "$work/means" >"$work/critical"
 	if grep -q '^full' "$work/critical" && grep -qv '^full' "$work/critical"; then
 		printf '\ncritical %s\n' "$2"
-		kv-footprint --critical "$work/critical"
+		kv-critical "$work/critical"
 	fi
 }
 

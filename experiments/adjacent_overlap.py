@@ -19,14 +19,14 @@ from task_records import TaskError, run
 FIELDS = ("task", "budget", "method")
 # name: (a pipeline to the snapshot that is read from, the words of kv-decode --retrieve)
 METHODS = {
-    "specontext": ("headed", 'specontext --head "$retriever"'),
-    "specontext-near": ("headed", 'specontext --head "$retriever" --sinks 4 --recent 16'),
+    "specontext": ("headed", "specontext head='$retriever'"),
+    "specontext-near": ("headed", "specontext head='$retriever' sink=4 recent=16"),
     "fier": ("full | kv-quantize1b", "fier"),
     "quest": ("full | kv-index --pages", "quest"),
     "clusterkv": ("method_seen clusterkv", "cluster"),
     "shadowkv": ("method_seen shadowkv", "shadow"),
 }
-HEADED = 'headed() { shared prefill --head "$retriever"; }'
+HEADED = 'headed() { shared prefill --retrieval-head "$retriever"; }'
 
 
 def budget(text):
@@ -45,7 +45,7 @@ def shell_text(names, budgets):
         yield f'{{ {pipeline}\n}} >"$work/rows.kv"'
         for one in budgets:
             yield f'kv-decode -q -m "$model" --ids --force "$work/answer.ids" --json ' \
-                  f'--retrieve {retrieve} --budget {one} "$work/rows.kv" >"$FOUND/{name}@{one}"'
+                  f'--retrieve "{retrieve} budget={one}" "$work/rows.kv" >"$FOUND/{name}@{one}"'
 
 
 def measures(of):

@@ -5,7 +5,7 @@
 
 For each task and method of the workflow's table: the rows kept, KV footprint, peak and bytes read
 at which its score is 90 % of that of `full`, on the line between two rates, as PruLong's paper and
-`kv-footprint --critical` have it. `>20` says that it is not reached at 20, the most that was
+`kv-critical` has it. `>20` says that it is not reached at 20, the most that was
 measured, `<5` that 5, the least, is enough. Of rates that cost the same the best score counts;
 where all of them do, that is the figure.
 """
@@ -34,7 +34,7 @@ def crossings(full, methods, measure):
         if len(best) == 1 < len(rows) and max(best.values()) >= KEEP * full:
             found[method] = f"{rows[0][measure]:.4g}"
         lines += [f"{method} {cost!r} {score!r}" for cost, score in best.items()]
-    output = call(["kv-footprint", "--json", "--keep", str(KEEP), "--critical", "-"],
+    output = call(["kv-critical", "--json", "--keep", str(KEEP)],
                   "".join(f"{line}\n" for line in lines))
     for verdict in json.loads(output):
         (kind, at), = verdict["critical"].items()

@@ -72,8 +72,9 @@ def shell_text(methods, names, options):
         pipeline, retrieve = methods[name]
         yield f'{{ {pipeline}\n}} >"$work/indexed.kv"'
         for one in options.budgets:
-            yield f'kv-diff -q --json --retrieve {retrieve} --reduce {options.reduce} ' \
-                  f'--dense-layers {options.dense_layers} --budget {rows_of_budget(one)} ' \
+            yield f'rows={rows_of_budget(one)}'
+            yield f'kv-diff -q --json --retrieve "{retrieve} reduce={options.reduce} ' \
+                  f'dense={options.dense_layers} budget=$rows" ' \
                   f'"$work/indexed.kv" >"$FOUND"/{shlex.quote(name)}@{one}'
 
 

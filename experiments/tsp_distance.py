@@ -3,9 +3,9 @@
 
     experiments/tsp_distance.py -m MODEL --runs runs.jsonl --table distance.md TASK.jsonl ...
 
-For each layer and rate kv-prefill runs the prompt with token-selective propagation (--tsp-layer)
+For each layer and rate kv-prefill runs the prompt with token-selective propagation (--select)
 and with GemFilter (--gemfilter-layer); their figures are |x - full| / |full| of the logits after
-the last token (figure 3 of FastKV). `hidden` is what --find-tsp-layer prints, the squared distance
+the last token (figure 3 of FastKV). `hidden` is what kv-tsp-layer prints, the squared distance
 of the last hidden state, which there is not of GemFilter. agreement.md says how to read them.
 """
 
@@ -25,7 +25,7 @@ from task_records import TaskError, run
 
 FIELDS = ("task", "measure_of", "rate", "layer")
 TSP, GEMFILTER, HIDDEN = "TSP", "GemFilter", "hidden"
-OPTIONS = {TSP: ("--tsp-layer", "--tsp-rate"), GEMFILTER: ("--gemfilter-layer", "--gemfilter-rate")}
+RULES = {TSP: "tsp", GEMFILTER: "gemfilter"}       # kv-prefill --select
 
 
 def read_logits(path):
@@ -43,26 +43,25 @@ class Runs:
         self.where, self.work = where, work
         self.prompt = os.path.join(work, "prompt.ids")
         write_ids(self.prompt, ids)
-        self.command = ["kv-prefill", "-q", "-m", model, "--ids"]
+        self.options = ["-q", "-m", model, "--ids"]
         self.full = self.logits()
 
     def logits(self, *options):
         out = os.path.join(self.work, "out.kv")
-        call(self.where, [*self.command, *options, "-o", out, self.prompt])
+        call(self.where, ["kv-prefill", *self.options, *options, "-o", out, self.prompt])
         return read_logits(out)
 
     def distance(self, kind, one, layer):
         import numpy
-        layer_option, rate_option = OPTIONS[kind]
-        got = self.logits(layer_option, str(layer), rate_option, one).astype(numpy.float64)
+        words = f"{RULES[kind]} layer={layer} rate={one}"
+        got = self.logits("--select", words).astype(numpy.float64)
         full = self.full.astype(numpy.float64)
         return float(numpy.linalg.norm(got - full) / numpy.linalg.norm(full))
 
     def hidden(self, one, layers):
         """layer -> the squared distance of the last hidden state."""
-        said = json.loads(call(self.where, [*self.command, "--find-tsp-layer", "--json",
-                                            "--tsp-rate", one, "--max-layer", str(max(layers)),
-                                            self.prompt]))
+        said = json.loads(call(self.where, ["kv-tsp-layer", *self.options, "--json", "--rate", one,
+                                            "--max-layer", str(max(layers)), self.prompt]))
         return {row["layer"]: row["last"] for row in said["layers"]}
 
 
@@ -81,7 +80,7 @@ def measure_question(pipes, options, where, record, names):
                 found = runs.hidden(one, options.layers)
                 lines[name_of(HIDDEN, one)] = {"all": {str(layer): found[layer]
                                                        for layer in options.layers}}
-            for kind in OPTIONS:
+            for kind in RULES:
                 for layer in options.layers:
                     name = name_of(kind, one, layer)
                     if name in names:
@@ -156,7 +155,7 @@ def main():
     pyplot = load_pyplot() if options.picture else None
     pipes = Pipes(options)
     whats = {name_of(kind, one, layer): []
-             for kind in OPTIONS for one in options.rates for layer in options.layers}
+             for kind in RULES for one in options.rates for layer in options.layers}
     whats.update({name_of(HIDDEN, one): options.layers for one in options.rates})
     lines = measure(options, pipes, whats, lambda where, record, names:
                     measure_question(pipes, options, where, record, names))

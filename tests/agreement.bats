@@ -154,7 +154,7 @@ for method in methods:
 	kv-score --method knorm x.kv | kv-evict --rate 0.4 | kv-prefill -m "$DEMO" --ids -r - -o longer.kv <(seq 3 20)
 	agrees truth.kv longer.kv 0.1
 	assert_equal "$(json got.json 'o["tokens"], o["only_b"], o["infinite"]')" "('continued', 144, 64)"
-	seq 1 80 | kv-prefill -m "$DEMO" --ids --tsp-layer 2 -o tsp.kv
+	seq 1 80 | kv-prefill -m "$DEMO" --ids --select 'tsp layer=2' -o tsp.kv
 	agrees truth.kv tsp.kv 0.1
 	assert_equal "$(json got.json '[l["only_a"] > 0 for l in o["layers"]]')" "[False, False, False, True]"
 }
@@ -186,7 +186,7 @@ scores to compare"
 	{ seq 1 30; seq 300 329; } | kv-prefill -m "$DEMO" --ids -o other.kv
 	refused 1 'are of different texts, from token 30 on' a.kv other.kv
 	kv-evict --rate 0.5 --positions compact a.kv -o compact.kv
-	refused 1 'positions were given anew' a.kv compact.kv
+	refused 1 'renumbered positions' a.kv compact.kv
 	mksnapshot -o model.kv
 	refused 4 'are not of one model' a.kv model.kv
 	head -c 20000 a.kv >cut.kv
@@ -200,7 +200,7 @@ scores to compare"
 	mapfile -t many < <(seq -f '--at=0.%g' 17)
 	refused 2 '--at: 17 rates, at most 16' "${many[@]}" a.kv a.kv
 	refused 2 '--scores compares neither keys nor values' --exit-code a.kv a.kv
-	refused 2 '--retrieve compares no snapshots' --retrieve fier --budget 9 a.kv
+	refused 2 '--retrieve compares no snapshots' --retrieve 'fier budget=9' a.kv
 	run -2 --separate-stderr kv-diff --at 0.1 a.kv a.kv
 	assert_regex "$stderr" '--at: of what\? Give --scores, too'
 }

@@ -100,12 +100,12 @@ FIVE="long.kv talk.kv ragged.kv short.kv few.kv"
 	kv-score --method knorm more.kv | kv-evict --policy ada --alpha 0 --rate 0.3 | kv-quantize1b -g 16 |
 	    kv-index --pages --page 8 | kv-index --clusters --sink-rows 4 -o less.kv
 	for method in fier quest quest-eval cluster; do
-		as_alone m "text.kv more.kv less.kv" --ids --ignore-eos -n 9 --retrieve $method --budget 23 --dense-layers 1
+		as_alone m "text.kv more.kv less.kv" --ids --ignore-eos -n 9 --retrieve "$method budget=23 dense=1"
 	done
-	as_alone m "text.kv more.kv" --ids --ignore-eos -n 9 --retrieve shadow --budget 23 --dense-layers 1
-	as_alone m "text.kv less.kv" --ids --ignore-eos -n 340 --retrieve cluster --budget 23 --dense-layers 1
+	as_alone m "text.kv more.kv" --ids --ignore-eos -n 9 --retrieve 'shadow budget=23 dense=1'
+	as_alone m "text.kv less.kv" --ids --ignore-eos -n 340 --retrieve 'cluster budget=23 dense=1'
 	see one/text.kv '[l.clusters.ends for l in s.layers]' | grep -q 439
-	args=(-m m --json --ignore-eos -n 9 --retrieve fier --budget 23 --audit)
+	args=(-m m --json --ignore-eos -n 9 --retrieve 'fier budget=23' --audit)
 	kv-decode "${args[@]}" text.kv more.kv less.kv >lines
 	for f in text more less; do
 		kv-decode "${args[@]}" $f.kv | json - 'o["retrieval"], o["ids"]'
@@ -234,8 +234,9 @@ FIVE="long.kv talk.kv ragged.kv short.kv few.kv"
 	cmp sub/short.kv alone.kv
 	rm out/*
 	while IFS=/ read -r words said; do
-		# shellcheck disable=SC2086 # words
-		run -2 --separate-stderr kv-decode -m "$DEMO" ${words//+//} <short.kv
+		eval "more=(${words//+//})"
+		# shellcheck disable=SC2154 # eval sets it
+		run -2 --separate-stderr kv-decode -m "$DEMO" "${more[@]}" <short.kv
 		[[ "$stderr" == *"$said"* ]] || { echo "$words: $stderr"; return 1; }
 		assert_equal "$output" ""
 	done <<-'END'
@@ -248,7 +249,7 @@ FIVE="long.kv talk.kv ragged.kv short.kv few.kv"
 		--batch 65 short.kv talk.kv/want 1 to 64
 		--questions long.txt short.kv talk.kv/one at a time
 		--force long.txt short.kv talk.kv/one at a time
-		--retrieve fier --budget 9 --stats s.json short.kv talk.kv/of --json has
+		--retrieve 'fier budget=9' --stats s.json short.kv talk.kv/--json has what was read
 		--report out+talk.kv -o out short.kv talk.kv/name the same file
 	END
 	assert_equal "$(ls out)" "talk.kv"

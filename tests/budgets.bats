@@ -220,46 +220,46 @@ policy() {
 	refute [ -e z.kv ]
 }
 
-@test "--heads: streaming heads keep the ends of the text, the others all rows, without scores" {
+@test "--head-mask: streaming heads keep the ends of the text, the others all rows, without scores" {
 	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 1300 --mass -w 2 -o plain.kv
 	for options in "" "--sparsity 0" "--sparsity 0.35" "--sparsity 1" "--sink 4 --recent 16" "--since 60 --sink 40 --recent 9" \
 	    "--skip-layers 0-3"; do
-		try plain --heads mask.tsv $options
+		try plain --head-mask mask.tsv $options
 	done
 	judge 140
-	kv-evict --heads mask.tsv --keep-queries plain.kv -o out.kv
+	kv-evict --head-mask mask.tsv --keep-queries plain.kv -o out.kv
 	assert_equal "$(see out.kv '[l.rows for l in s.layers]')" \
 	    "[1300, 1152, 1300, 1152] [1300, 1300, 1300, 1152] [1152, 1152, 1152, 1152] [1300, 1300, 1300, 1300] [1152, 1152, 1300, 1300]"
 	run -0 "$PYTHON" "$ORACLE/contract.py" content plain.kv out.kv
 	assert_equal "$(see out.kv '[l.queries.data for l in s.layers]')" "$(see plain.kv '[l.queries.data for l in s.layers]')"
-	kv-evict --heads mask.tsv <plain.kv | kv-evict --heads mask.tsv -o twice.kv
+	kv-evict --head-mask mask.tsv <plain.kv | kv-evict --head-mask mask.tsv -o twice.kv
 	assert_equal "$(logical twice.kv)" "$(logical out.kv)"
 }
 
-@test "--heads with a budget: the full heads follow it, and need scores" {
+@test "--head-mask with a budget: the full heads follow it, and need scores" {
 	for name in even ties window; do
-		try $name --heads mask.tsv --budget 20 --sink 2 --recent 7
-		try $name --heads mask.tsv --rate 0.3 --sparsity 0.5 --policy pyramid --sink 1 --recent 3
+		try $name --head-mask mask.tsv --budget 20 --sink 2 --recent 7
+		try $name --head-mask mask.tsv --rate 0.3 --sparsity 0.5 --policy pyramid --sink 1 --recent 3
 	done
 	judge 120
 	mksnapshot -L 5 -H 8 -G 4 -E 4 -N 40 -o none.kv
-	run -1 --separate-stderr kv-evict --heads mask.tsv --budget 5 none.kv -o y.kv
+	run -1 --separate-stderr kv-evict --head-mask mask.tsv --budget 5 none.kv -o y.kv
 	assert_equal "$stderr" "kv-evict: none.kv: layer 0 has no scores: run kv-score first"
 }
 
 @test "a head mask that is no table, or of another model, is refused with file, line and column" {
 	printf '1\t0\n1\tfull\n' >bad.tsv
-	run -3 --separate-stderr kv-evict --heads bad.tsv even.kv
+	run -3 --separate-stderr kv-evict --head-mask bad.tsv even.kv
 	assert_equal "$stderr" "kv-evict: bad.tsv: line 2 column 2: 'full' is not a number"
 	printf '1\t0\n1\n' >bad.tsv
-	run -3 --separate-stderr kv-evict --heads bad.tsv even.kv
+	run -3 --separate-stderr kv-evict --head-mask bad.tsv even.kv
 	assert_equal "$stderr" "kv-evict: bad.tsv: line 2 column 2: the lines before have 2 numbers, this one 1"
 	: >bad.tsv
-	run -3 --separate-stderr kv-evict --heads bad.tsv even.kv
+	run -3 --separate-stderr kv-evict --head-mask bad.tsv even.kv
 	assert_equal "$stderr" "kv-evict: bad.tsv: line 1 column 1: there are no numbers"
-	run -3 --separate-stderr kv-evict --heads mask.tsv ragged.kv -o y.kv
+	run -3 --separate-stderr kv-evict --head-mask mask.tsv ragged.kv -o y.kv
 	assert_equal "$stderr" "kv-evict: mask.tsv: 5 lines of 4 numbers, but the model has 3 layers of 3 KV heads"
-	run -1 --separate-stderr kv-evict --heads nowhere.tsv even.kv
+	run -1 --separate-stderr kv-evict --head-mask nowhere.tsv even.kv
 	assert_regex "$stderr" "nowhere.tsv"
 }
 
@@ -302,9 +302,9 @@ policy() {
 	refused=("--budget 3 --policy other" "--policy" "--budget 3 --alpha 0.5" "--budget 3 --policy ada --alpha 1.5"
 	    "--budget 3 --policy ada --alpha -0.1" "--budget 3 --policy pyramid --normalize" "--budget 3 --policy ada-kvpress --normalize"
 	    "--budget 3 --policy ada --select layer" "--budget 3 --policy global --select layer" "--budget 3 --select query"
-	    "--budget 3 --of tokens" "--rate 0.5 --of bytes" "--budget 3 --sparsity 0.5" "--heads mask.tsv --sparsity 1.5"
-	    "--heads mask.tsv --sparsity -1" "--heads mask.tsv --sink 0 --recent 0" "--heads mask.tsv --budget 9 --policy ada"
-	    "--heads mask.tsv --budget 9 --policy global" "--heads mask.tsv --select layer" "--heads mask.tsv --budget 9 --rate 0.1"
+	    "--budget 3 --of tokens" "--rate 0.5 --of bytes" "--budget 3 --sparsity 0.5" "--head-mask mask.tsv --sparsity 1.5"
+	    "--head-mask mask.tsv --sparsity -1" "--head-mask mask.tsv --sink 0 --recent 0" "--head-mask mask.tsv --budget 9 --policy ada"
+	    "--head-mask mask.tsv --budget 9 --policy global" "--head-mask mask.tsv --select layer" "--head-mask mask.tsv --budget 9 --rate 0.1"
 	    "--budget 3 --skip-layers 5" "--budget 3 --skip-layers 0,x" "--budget 3 --skip-layers 3-1" "--budget 3 --skip-layers 0,"
 	    "--budget 3 --skip-layers -1" "--budget 3 --skip-layers 4096" "--budget 3 --since -1" "--policy global")
 	for wrong in "${refused[@]}"; do
@@ -318,7 +318,7 @@ policy() {
 	kv-evict --budget 9 --policy ada even.kv -o out.kv
 	assert_equal "$(see out.kv 's.provenance[-1]["options"]')" \
 	    "{'alpha': 0.2, 'budget': 9, 'policy': 'ada', 'recent': 0, 'sink': 0}"
-	kv-evict --heads mask.tsv --sparsity 0.5 --since 3 --skip-layers 0 even.kv -o out.kv
+	kv-evict --head-mask mask.tsv --sparsity 0.5 --since 3 --skip-layers 0 even.kv -o out.kv
 	hash=$("$PYTHON" -c 'import xxhash; print(xxhash.xxh3_128_hexdigest(open("mask.tsv", "rb").read()))')
 	assert_equal "$(see out.kv 's.provenance[-1]["options"]')" \
 	    "{'heads': '$hash', 'recent': 1024, 'since': 3, 'sink': 128, 'skip-layers': '0', 'sparsity': 0.5}"

@@ -126,8 +126,8 @@ patched() {
 	refused 'give --chunk' --patch 8 --score snapkv --evict rate=0.4
 	refused 'does not look at queries' --patch 8 -c 100 --score keydiff --evict rate=0.4
 	refused 'the method looks at 9 queries' --patch 8 -c 100 --score "snapkv window=9" --evict rate=0.4
-	refused 'not be in --mass' --patch 8 -c 100 --mass --score snapkv --evict rate=0.4
-	refused 'which rows are to go' --patch 8 -c 100
+	refused '--patch does not go with --mass' --patch 8 -c 100 --mass --score snapkv --evict rate=0.4
+	refused 'which rows go' --patch 8 -c 100
 }
 
 @test "a last chunk shorter than the window is judged by queries that reach back" {

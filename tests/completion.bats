@@ -47,7 +47,7 @@ complete_bash() {
 	assert_output ''
 }
 
-@test "bash completes words of --score and --evict, also behind others in quotes, and the names of files in them" {
+@test "bash completes words of --score, --evict, --select and --retrieve, also behind others in quotes, and the names of files in them" {
 	run complete_bash kv-prefill --evict ''
 	assert_output "$(kv-evict --list-options | awk '$2 == "budget" { on = 1 } $2 == "output" { on = 0 } on { print $2 ($3 == "-" ? "" : "=") }')"
 	run complete_bash kv-decode --score ''
@@ -58,9 +58,15 @@ complete_bash() {
 	assert_output 'snapkv pool='
 	run complete_bash kv-prefill --evict '"sink=4  rec'
 	assert_output 'sink=4  recent='
+	run complete_bash kv-prefill --select "'tsp la"
+	assert_output 'tsp layer='
+	run complete_bash kv-evict --select ''
+	assert_output $'head\nlayer'
+	run complete_bash kv-decode --retrieve "'fier bud"
+	assert_output 'fier budget='
 	touch 'my mask.tsv'
-	run complete_bash kv-prefill --evict "'sink=4 heads=my"
-	assert_output 'sink=4 heads=my\ mask.tsv'
+	run complete_bash kv-prefill --evict "'sink=4 head-mask=my"
+	assert_output 'sink=4 head-mask=my\ mask.tsv'
 }
 
 @test "bash completes files: snapshots where a program reads or writes them, prompts, folders" {
@@ -77,8 +83,8 @@ complete_bash() {
 # tool.c's option parser and the tables behind it say what a value may be; the completion says it a second time.
 @test "every value that is offered is one that the program knows" {
 	kv-prefill -m "$DEMO" -o a.kv <<<'The boat lay in the harbour.'
-	for way in $(complete_bash kv-diff --retrieve ''); do
-		run kv-diff --retrieve "$way" --budget 4 a.kv
+	for way in $(complete_bash kv-diff --retrieve '' | grep -v =); do
+		run kv-diff --retrieve "$way budget=4" a.kv
 		refute_output --partial "$way'"
 	done
 	run -2 kv-evict --rate 0.5 --of nonsense a.kv

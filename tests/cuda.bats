@@ -82,17 +82,16 @@ print(sum(len(set(p) - set(q)) for p, q in zip(a, b)))' "$(all_positions "$1")" 
 }
 
 @test "tokens that go on to later layers are chosen as on the CPU" {
-	for how in '--tsp-layer 1 --tsp-window 8' '--pyramid-infer decay=0.5' '--gemfilter-layer 2 --gemfilter-rate 0.5'; do
+	for how in 'tsp layer=1 window=8' 'pyramidinfer decay=0.5' 'gemfilter layer=2 rate=0.5'; do
 		for device in cpu cuda; do
-			# shellcheck disable=SC2086
-			kv-prefill -m "$DEMO" --device $device $how -o $device.kv "$doc"
+			kv-prefill -m "$DEMO" --device $device --select "$how" -o $device.kv "$doc"
 			say $device $device.kv >$device.text
 		done
 		assert_equal "$(all_positions cuda.kv)" "$(all_positions cpu.kv)"
 		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
 	done
-	assert_equal "$(kv-prefill -m "$DEMO" --device cuda --find-tsp-layer "$doc" | tail -n 1)" \
-	    "$(kv-prefill -m "$DEMO" --device cpu --find-tsp-layer "$doc" | tail -n 1)"
+	assert_equal "$(kv-tsp-layer -m "$DEMO" --device cuda "$doc" | tail -n 1)" \
+	    "$(kv-tsp-layer -m "$DEMO" --device cpu "$doc" | tail -n 1)"
 }
 
 @test "eviction in process, while a prompt comes and while text is generated" {
@@ -125,12 +124,10 @@ everything() {
 		assert_equal "$(everything 1.kv)" "$(everything pipe.kv)"
 	done
 	assert_equal "$(see 0.kv '[(e.kind, e.l0) for e in s.events]')" "(1, 0) (1, 1) (3, 0) (1, 2) (3, 1) (1, 3) (3, 2) (3, 3)"
-	for select in "--tsp-layer 1" "--gemfilter-layer 0 --gemfilter-rate 0.5" "--pyramid-infer min=9"; do
-		# shellcheck disable=SC2086 # words
-		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select "$doc" | kv-score --device cuda --method snapkv |
+	for select in 'tsp layer=1' 'gemfilter layer=0 rate=0.5' 'pyramidinfer min=9'; do
+		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass --select "$select" "$doc" | kv-score --device cuda --method snapkv |
 		    kv-evict --rate 0.6 --keep-queries -o pipe.kv
-		# shellcheck disable=SC2086 # words
-		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select --score snapkv --evict rate=0.6 -o 1.kv "$doc"
+		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass --select "$select" --score snapkv --evict rate=0.6 -o 1.kv "$doc"
 		assert_equal "$(everything 1.kv)" "$(everything pipe.kv)"
 	done
 	for n in 0 1 2; do
@@ -153,7 +150,7 @@ everything() {
 		snapkv window=8:budget=20 sink=3 recent=12
 		snapkv window=8 pool=max order=reduce-first:budget=4
 		snapkv window=8 kernel=7 pool=max reduce=max over-queries=max:rate=0.3 policy=pyramid
-		snapkv window=4:budget=30 heads=mask sink=4 recent=9
+		snapkv window=4:budget=30 head-mask=mask sink=4 recent=9
 		snapkv window=4:budget=30 skip-layers=1
 		tova keep-last:budget=20 policy=pyramid-exact
 		tova:rate=0.2 select=layer
@@ -207,14 +204,14 @@ down() {
 	"$PYTHON" "$ROOT/tests/bin/mkadapter.py" wide --model f32
 	head -c 100 "$doc" | kv-prefill -m f32 --device cuda | kv-observe -m f32 --device cuda --lookahead wide -o cuda.seen
 	errors_below 2e-6 "$PYTHON" "$ORACLE/learned_rows.py" f32 wide cuda.seen
-	for select in "" "--tsp-layer 1" "--gemfilter-layer 0 --gemfilter-rate 0.5" "--pyramid-infer min=9"; do
-		# shellcheck disable=SC2086 # words
-		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass $select -o full.kv "$doc"
+	for select in "" "'tsp layer=1'" "'gemfilter layer=0 rate=0.5'" "'pyramidinfer min=9'"; do
+		eval "more=(${select:+--select $select})"
+		# shellcheck disable=SC2154 # eval sets it
+		kv-prefill -m "$DEMO" --device cuda --observe 8 --mass "${more[@]}" -o full.kv "$doc"
 		kv-observe -m "$DEMO" --device cuda --lookahead learned full.kv | kv-score --device cuda --method lookahead |
 		    kv-evict --rate 0.3 -o pipe.kv
 		for n in 0 1 2; do
-			# shellcheck disable=SC2086 # words
-			kv-prefill -m "$DEMO" --device cuda:$n --observe 8 --mass $select --score lookahead=learned --evict rate=0.3 -o $n.kv "$doc"
+			kv-prefill -m "$DEMO" --device cuda:$n --observe 8 --mass "${more[@]}" --score lookahead=learned --evict rate=0.3 -o $n.kv "$doc"
 		done
 		assert_equal "$(logical 0.kv)" "$(logical pipe.kv)"
 		assert_equal "$(see 0.kv '[s.logits, [l.mass for l in s.layers]]')" "$(see pipe.kv '[s.logits, [l.mass for l in s.layers]]')"
@@ -236,18 +233,15 @@ blocking() {
 		random_model m$layers --layers $layers --hidden 32 --heads 4 --kv-heads 2 --head-dim 16 --ffn 48
 	done
 	for how in "" "--score snapkv --evict rate=0.3" "--score snapkv --evict rate=0.3 --mass" "--chunk 60 --score keydiff --evict budget=40" \
-		"--tsp-layer 1 --tsp-window 8"; do
-		# shellcheck disable=SC2086 # words
-		[ "$(blocking 3 $how)" -le 12 ]
-		# shellcheck disable=SC2086
-		assert_equal "$(blocking 9 $how)" "$(blocking 3 $how)"
+		"--select 'tsp layer=1 window=8'"; do
+		eval "more=($how)"
+		[ "$(blocking 3 "${more[@]}")" -le 12 ]
+		assert_equal "$(blocking 9 "${more[@]}")" "$(blocking 3 "${more[@]}")"
 	done
 	mv out.kv pooled.kv
 	export KV_EMULATED_POOLS=0
-	# shellcheck disable=SC2086
-	[ "$(blocking 9 $how)" -gt "$(blocking 3 $how)" ]
-	# shellcheck disable=SC2086
-	kv-prefill -m m3 --device cuda $how -o out.kv "$doc"
+	[ "$(blocking 9 "${more[@]}")" -gt "$(blocking 3 "${more[@]}")" ]
+	kv-prefill -m m3 --device cuda "${more[@]}" -o out.kv "$doc"
 	cmp out.kv pooled.kv
 }
 
@@ -312,9 +306,9 @@ did() {
 	done
 	for method in fier quest quest-eval cluster shadow; do
 		for device in cpu cuda; do
-			say $device $device.kv --retrieve $method --budget 32 --stats $device.json --audit >$device.text
-			kv-decode -m "$DEMO" --device $device --retrieve $method --budget 32 -n 40 --ids --ignore-eos -o near.kv $device.kv >near.ids
-			kv-decode -m "$DEMO" --device $device --retrieve $method --budget 32 -n 40 --ids --ignore-eos -o far.kv --offload $device.kv | cmp - near.ids
+			say $device $device.kv --retrieve "$method budget=32" --stats $device.json --audit >$device.text
+			kv-decode -m "$DEMO" --device $device --retrieve "$method budget=32" -n 40 --ids --ignore-eos -o near.kv $device.kv >near.ids
+			kv-decode -m "$DEMO" --device $device --retrieve "$method budget=32" -n 40 --ids --ignore-eos -o far.kv --offload $device.kv | cmp - near.ids
 			cmp near.kv far.kv
 		done
 		assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
@@ -323,17 +317,17 @@ did() {
 			[ "$(json cuda.json "abs(o['all']['$key'] - $(json cpu.json "o['all']['$key']")) < 0.02")" = True ]
 		done
 	done
-	kv-diff --device cuda --json --retrieve fier --budget 32 cuda.kv >cuda.json
-	kv-diff --device cpu --json --retrieve fier --budget 32 cuda.kv >cpu.json
+	kv-diff --device cuda --json --retrieve 'fier budget=32' cuda.kv >cuda.json
+	kv-diff --device cpu --json --retrieve 'fier budget=32' cuda.kv >cpu.json
 	[ "$(json cuda.json "abs(o['all']['recall'] - $(json cpu.json 'o["all"]["recall"]')) < 0.02")" = True ]
 }
 
 @test "a retrieval head chooses as on the CPU, also of rows that stay in the file" {
 	"$PYTHON" "$ROOT/tests/bin/mkhead.py" head --model "$DEMO" --layers 0,1,3 --heads 4 --kv-heads 2
 	for device in cpu cuda; do
-		kv-prefill -m "$DEMO" --device $device --head head -o $device.kv "$doc"
-		say $device $device.kv --head head --retrieve specontext --budget 32 --sinks 4 --stats $device.json >$device.text
-		say $device $device.kv --head head --retrieve specontext --budget 32 --sinks 4 --offload >$device.offload
+		kv-prefill -m "$DEMO" --device $device --retrieval-head head -o $device.kv "$doc"
+		say $device $device.kv --retrieve 'specontext budget=32 head=head sink=4' --stats $device.json >$device.text
+		say $device $device.kv --retrieve 'specontext budget=32 head=head sink=4' --offload >$device.offload
 		cmp $device.text $device.offload
 	done
 	assert_equal "$(cat cuda.text)" "$(cat cpu.text)"
@@ -344,7 +338,7 @@ did() {
 	local budget up=()
 	kv-prefill -m "$DEMO" "$doc" | kv-quantize1b -g 16 -o bits.kv
 	for budget in 16 32 48; do
-		up+=("$(KV_EMULATED_TOTALS=1 kv-decode -q -m "$DEMO" --device cuda -n 8 --ignore-eos --retrieve fier --budget $budget --offload bits.kv 2>&1 >/dev/null |
+		up+=("$(KV_EMULATED_TOTALS=1 kv-decode -q -m "$DEMO" --device cuda -n 8 --ignore-eos --retrieve "fier budget=$budget" --offload bits.kv 2>&1 >/dev/null |
 			sed -n 's/^emulator: .* copies: \([0-9]* up\).*/\1/p')")
 	done
 	assert_regex "${up[0]}" '^[1-9][0-9]* up$'
@@ -364,7 +358,7 @@ did() {
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 1000 -o kept.kv
 	assert_equal "$(say cuda kept.kv)" "$full"
 	kv-quantize1b --device cuda "$cuda" -o bits.kv
-	assert_equal "$(say cuda bits.kv --retrieve fier --budget 1000)" "$full"
+	assert_equal "$(say cuda bits.kv --retrieve 'fier budget=1000')" "$full"
 }
 
 @test "questions to one snapshot on the GPU are answered as by programs of their own" {
@@ -402,28 +396,28 @@ did() {
 	assert_equal "$(say cuda more.kv)" ' falcon'
 }
 
-@test "steps that are repeated from a recording give the text and the snapshot of steps that are not, with ragged heads too" {
+@test "steps that are launched from a captured graph give the text and the snapshot of steps that are not, with ragged heads too" {
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
 	for which in "$cuda" "-t 0.9 $cuda" ragged.kv; do
 		# shellcheck disable=SC2086
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o recorded.kv $which
-		assert_regex "$stderr" ': 5 steps repeated'
+		assert_regex "$stderr" ': 5 steps launched'
 		text=$output
 		export KV_EMULATED_FAILURE=cudaStreamBeginCapture:1
 		# shellcheck disable=SC2086
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o plain.kv $which
 		unset KV_EMULATED_FAILURE
-		assert_regex "$stderr" 'no step is repeated: .*; steps are not recorded: cudaStreamBeginCapture: cudaErrorUnknown'
+		assert_regex "$stderr" 'no step is launched from a captured graph: .*; steps are not recorded: cudaStreamBeginCapture: cudaErrorUnknown'
 		assert_equal "$output" "$text"
 		cmp recorded.kv plain.kv
 	done
 }
 
-@test "steps are repeated from a recording where an eviction follows each, too" {
+@test "steps are launched from a captured graph where an eviction follows each, too" {
 	local method
 	for method in recent keydiff h2o; do
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos --score $method --evict budget=40 -o recorded.kv "$cuda"
-		assert_regex "$stderr" ': 5 steps repeated'
+		assert_regex "$stderr" ': 5 steps launched'
 		text=$output
 		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -m "$DEMO" --device cuda -n 6 --ignore-eos --score $method --evict budget=40 \
 			-o plain.kv "$cuda" >plain
@@ -432,22 +426,22 @@ did() {
 	done
 }
 
-@test "steps that retrieve by keys in one bit are repeated from a recording, and read as much as steps that are not" {
-	local f options times text share
+@test "steps that retrieve by keys in one bit are launched from a captured graph, and read as much as steps that are not" {
+	local f options words times text share
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 40 --policy ada | kv-quantize1b -o ragged.kv
 	kv-quantize1b -g 16 -o bits.kv "$cuda"
 	mkdir recorded plain
-	# no step is repeated while KV heads have less than the budget and others more
-	while read -r times options; do
+	# no step is launched from a captured graph while KV heads have less than the budget and others more
+	while read -r times words options; do
 		# shellcheck disable=SC2086 # words
-		KV_REPORT=recorded.report run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier --ignore-eos -o recorded $options
+		KV_REPORT=recorded.report run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve "fier ${words/,/ }" --ignore-eos -o recorded $options
 		assert_success
-		assert_regex "$stderr" ": $times steps repeated"
+		assert_regex "$stderr" ": $times steps launched"
 		text=$output
 		share=$(grep 'fier: read' <<<"$stderr")
 		# shellcheck disable=SC2086
-		KV_REPORT=plain.report KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier \
-			--ignore-eos -o plain $options
+		KV_REPORT=plain.report KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 run --separate-stderr kv-decode -v -m "$DEMO" --device cuda \
+			--retrieve "fier ${words/,/ }" --ignore-eos -o plain $options
 		assert_equal "$output" "$text"
 		assert_equal "$(grep 'fier: read' <<<"$stderr")" "$share"
 		diff -r recorded plain
@@ -457,11 +451,11 @@ did() {
 		done
 		cmp recorded.work plain.work
 	done <<-'END'
-		39 -n 40 --budget 20 bits.kv
-		[1-9] -n 16 --budget 45 --dense-layers 0 ragged.kv bits.kv
+		39 budget=20 -n 40 bits.kv
+		[1-9] budget=45,dense=0 -n 16 ragged.kv bits.kv
 	END
-	run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve fier --ignore-eos -n 3 --budget 20 --stats stats.json bits.kv
-	refute_regex "$stderr" 'steps repeated'
+	run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve 'fier budget=20' --ignore-eos -n 3 --stats stats.json bits.kv
+	refute_regex "$stderr" 'steps launched'
 }
 
 @test "models of other families say on the GPU what they say on the CPU" {
@@ -507,12 +501,11 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	kv-prefill -m "$DEMO" --device cuda --observe 16 --mass <(head -n 1 "$doc") | kv-quantize1b -g 16 -o short.kv
 	mkdir one all
 	while read -r options; do
+		eval "more=($options)"
 		for f in all less short; do
-			# shellcheck disable=SC2086 # words
-			kv-decode -q -m "$DEMO" --device cuda -n 8 $options -o one/$f.kv $f.kv | as_line $options
+			kv-decode -q -m "$DEMO" --device cuda -n 8 "${more[@]}" -o one/$f.kv $f.kv | as_line "${more[@]}"
 		done >want
-		# shellcheck disable=SC2086
-		kv-decode -q -m "$DEMO" --device cuda -n 8 $options -o all all.kv less.kv short.kv >got
+		kv-decode -q -m "$DEMO" --device cuda -n 8 "${more[@]}" -o all all.kv less.kv short.kv >got
 		cmp want got
 		for f in all less short; do
 			errors_below 1e-2 "$PYTHON" "$ORACLE/same.py" one/$f.kv all/$f.kv
@@ -520,13 +513,13 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	done <<-'END'
 		--stop .
 		--ids --ignore-eos
-		--retrieve fier --budget 20 --ignore-eos
+		--retrieve 'fier budget=20' --ignore-eos
 		--score recent --evict budget=30 --ignore-eos
 	END
 	kv-decode -m "$DEMO" --device cuda --stop . all.kv short.kv all.kv | grep -c K742 | grep -qx 2
 }
 
-@test "steps of many are repeated from a recording, while the same texts take part, and give what steps that are not give" {
+@test "steps of many are launched from a captured graph, while the same texts take part, and give what steps that are not give" {
 	local f options times
 	head -n 1 "$doc" >short.txt
 	kv-prefill -m "$DEMO" --device cuda --mass -o short.kv short.txt
@@ -537,7 +530,7 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 		# shellcheck disable=SC2086 # words
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda $options -o recorded "$cuda" short.kv ragged.kv
 		assert_success
-		assert_regex "$stderr" ": $times steps repeated"
+		assert_regex "$stderr" ": $times steps launched"
 		# shellcheck disable=SC2086
 		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -q -m "$DEMO" --device cuda $options -o plain "$cuda" short.kv ragged.kv >said
 		assert_equal "$(cat said)" "$output"

@@ -62,9 +62,9 @@ events() {
 	OBSERVE=12 same snapkv snapkv "budget=15" --budget 15
 	run -0 --separate-stderr kv-decode -m gqa -n 9 --ids --ignore-eos --observe 12 --score snapkv --evict budget=15 -o x.kv text.kv
 	assert_equal "$output" "$(cat once.ids)"
-	assert_equal "$stderr" 'kv-decode: text.kv: 4 observation queries: the method looks at these and at those to come, up to 12 of them'
+	assert_equal "$stderr" 'kv-decode: text.kv: 4 observation queries: the method uses these and later ones, up to 12'
 	run -0 --separate-stderr kv-decode -m gqa -n 9 --ids --ignore-eos --score snapkv --evict budget=15 text.kv
-	assert_equal "$stderr" 'kv-decode: text.kv: 4 observation queries: the method looks at these and at those to come, up to 32 of them'
+	assert_equal "$stderr" 'kv-decode: text.kv: 4 observation queries: the method uses these and later ones, up to 32'
 	run -1 --separate-stderr kv-decode -m gqa -n 9 --score 'snapkv window=5' --evict budget=15 text.kv
 	assert_regex "$stderr" 'text.kv: 4 observation queries, and the method looks at 5: .*kv-prefill --observe'
 }
@@ -118,7 +118,7 @@ events() {
 
 @test "options that do not fit are refused with 2" {
 	run -2 --separate-stderr kv-decode -m gqa --score tova text.kv
-	assert_regex "$stderr" '--score: which rows are to go\?'
+	assert_regex "$stderr" '--score: which rows go\?'
 	run -2 --separate-stderr kv-decode -m gqa --score 'tova kernel=3' --evict budget=20 text.kv
 	assert_regex "$stderr" '--kernel: method tova does not use it'
 	run -2 --separate-stderr kv-decode -m gqa --score 'snapkv kernle=3' --evict budget=20 text.kv

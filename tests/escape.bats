@@ -37,9 +37,9 @@ as_many_lines() {
 			quiet kv-info $json "$name"
 			quiet kv-info $json --all "$name"
 			quiet kv-diff $json "$name" "bits$text"
-			quiet kv-diff $json --retrieve fier --budget 5 --dense-layers 1 "bits$text"
+			quiet kv-diff $json --retrieve 'fier budget=5 dense=1' "bits$text"
 			quiet kv-footprint $json --by head "log$text"
-			quiet kv-footprint $json --full 2 --critical table
+			quiet kv-critical $json --full 2 table
 		done
 		quiet kv-check -v "$name"
 		quiet kv-check --progress always "$name"
@@ -55,7 +55,7 @@ as_many_lines() {
 	assert_line 'snapshot       a\x1b[31m.kv'
 	assert_line --partial 'model          \x1b[31m, 2 layers'
 	assert_line 'scores         \x1b[31m'
-	assert_line 'paid           \x1b[31m'
+	assert_line 'probe mass     \x1b[31m'
 	assert_line --partial 'made by        \x1b[31m \x1b[31m {'
 	"$PYTHON" "$ROOT/tests/bin/relabel.py" 'schön 日本' plain.kv 日本.kv
 	run -0 kv-info 日本.kv

@@ -204,7 +204,7 @@ need_snakemake() {
 	n=$(wc -l <prompt.ids)
 	# shellcheck disable=SC2016 # the job's variables
 	export PREFILL='--score "recent sink=1" --evict "budget=$((budget + 1))"' KEEP='cat; echo "$rate $budget" >"$work/../seen"' \
-	    DECODE='--retrieve fier --budget "$(share_of "$(tokens)")" --stop "a b" --budget "$budget"'
+	    DECODE='--retrieve "fier budget=$(share_of "$(tokens)")" --stop "a b $budget"'
 	inline() {
 		TMPDIR=$PWD KVPIPE_METHODS=$ROOT/examples/methods sh "$E/inline.sh" -i -m "$DEMO" -o out.kv "$@" prompt.ids
 	}
@@ -215,7 +215,7 @@ need_snakemake() {
 		read -r rate budget <seen
 		assert_equal "$budget" "$rows"
 		assert_equal "$(awk -v rate="$rate" -v n="$n" 'BEGIN { print int(rate * n + 1e-9) }')" "$rows"
-		assert_equal "$(tr '\n' , <out.kv.options)" "--retrieve,fier,--budget,$rows,--stop,a b,--budget,$rows,"
+		assert_equal "$(tr '\n' , <out.kv.options)" "--retrieve,fier budget=$rows,--stop,a b $rows,"
 		assert_equal "$(positions out.kv 0 0 | wc -w)" "$((rows < n ? rows + 1 : n))"
 	done
 }

@@ -221,7 +221,7 @@ panel_rows() {
 	local file
 	kv-prefill -q -m "$DEMO" --resume "$F/ada.kv" -o resumed.kv <<<' And more.'
 	kv-decode -q -m "$DEMO" -n 4 -o decoded.kv resumed.kv >/dev/null
-	kv-prefill -q -m "$DEMO" --tsp-layer 1 --tsp-rate 0.3 -o selected.kv "$F/text"
+	kv-prefill -q -m "$DEMO" --select 'tsp layer=1 rate=0.3' -o selected.kv "$F/text"
 	window_model windows 64 sfsf --layers 4
 	kv-prefill -q -m windows -o whole.kv "$F/text"
 	kv-score --method recent whole.kv | kv-evict --rate 0.3 -o windows.kv
@@ -240,10 +240,10 @@ panel_rows() {
 	refused 5 'compact.kv: its positions are not those of the text' kept compact.kv out.tsv
 	refused 5 'compact.kv: its positions are not those of the text' text compact.kv
 	# some heads keep all, so that the next position stays
-	kv-evict --heads "$mask" --sink 4 --recent 16 --positions compact -o heads.kv "$F/full.kv"
+	kv-evict --head-mask "$mask" --sink 4 --recent 16 --positions compact -o heads.kv "$F/full.kv"
 	[ "$(kv-info --json heads.kv | json - 'o["next_position"] == o["tokens"]')" = True ]
 	refused 5 'heads.kv: its positions are not those of the text' kept heads.kv out.tsv
-	kv-prefill -q -m "$DEMO" --gemfilter-layer 1 --gemfilter-rate 0.3 -o gem.kv "$F/text"
+	kv-prefill -q -m "$DEMO" --select 'gemfilter layer=1 rate=0.3' -o gem.kv "$F/text"
 	refused 5 'GemFilter' text gem.kv
 	refused 2 'full.kv: no row is missing' kept "$F/full.kv" out.tsv
 	refused 2 'full.kv: no row is missing' text "$F/full.kv"

@@ -121,12 +121,12 @@ setup() {
 			run -0 kv-decode -m "$m" --ids --ignore-eos -n 2 small.kv
 		done
 		kv-prefill -m "$m" --ids --score 'snapkv window=4 kernel=1' --evict rate=0.3 -o fused.kv ids
-		kv-prefill -m "$m" --ids --tsp-layer 1 -o tsp.kv ids
-		kv-prefill -m "$m" --ids --gemfilter-layer 1 --gemfilter-budget 12 -o gem.kv ids
+		kv-prefill -m "$m" --ids --select 'tsp layer=1' -o tsp.kv ids
+		kv-prefill -m "$m" --ids --select 'gemfilter layer=1 budget=12' -o gem.kv ids
 		kv-observe -m "$m" --ids-from ids -o seen.kv full.kv
 		kv-quantize1b -g 16 full.kv >bits.kv
 		kv-decode -m "$m" --ids --ignore-eos -n 3 full.kv >full.ids
-		kv-decode -m "$m" --ids --ignore-eos -n 3 --retrieve fier --budget 100 bits.kv >read.ids
+		kv-decode -m "$m" --ids --ignore-eos -n 3 --retrieve 'fier budget=100' bits.kv >read.ids
 		diff full.ids read.ids
 		run -0 kv-check fused.kv tsp.kv gem.kv seen.kv
 	done
@@ -169,9 +169,9 @@ setup() {
 	[ "$(see short.kv 's.head["model"]["rope"]["factors"][1]')" = 1.1 ]
 	run -0 kv-decode -m "$m" --ids --ignore-eos -n 2 short.kv
 	run -5 --separate-stderr kv-decode -m "$m" --ids --ignore-eos -n 9 short.kv
-	[[ "$stderr" == *"began as one of at most 16 tokens"* ]]
+	[[ "$stderr" == *"differently beyond 16 tokens, and the text began below"* ]]
 	run -5 --separate-stderr kv-prefill -m "$m" --ids -r short.kv -o x.kv ids
-	[[ "$stderr" == *"position 14 + 14 tokens: the text began as one of at most 16 tokens"*"run it from its beginning"* ]]
+	[[ "$stderr" == *"position 14 + 14 tokens: this model (longrope) scales RoPE differently beyond 16 tokens"*"from its beginning"* ]]
 	[ ! -e x.kv ]
 	kv-prefill -m "$m" --ids -r long.kv -o more.kv ids
 	run -0 kv-check more.kv
@@ -210,7 +210,7 @@ setup() {
 	same_logits cold.kv long.kv
 	[ "$(find store -name '*.kv' | wc -l)" -eq 2 ]
 	run -2 kv-prefill -m "$m" --ids --dtype f32 --reuse short.kv -o x.kv ids
-	assert_output --partial 'the prompt has 300 tokens, and this model turns the keys of texts of more than 256 otherwise'
+	assert_output --partial 'this model (longrope) scales RoPE differently beyond 256 tokens, and '
 	run -2 kv-prefill -m "$m" --ids --dtype f32 --reuse long.kv -o x.kv begin
 	assert_output --partial 'the prompt has 256 tokens'
 }

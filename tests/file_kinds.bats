@@ -86,7 +86,7 @@ gzip|compressed with gzip: unpack it first'
 	cp -r "$DEMO/retrieval-head" head
 	chmod -R u+w head
 	cp lfs head/model.safetensors
-	says 3 'head/model.safetensors: a Git LFS pointer' kv-prefill -q -m m --head head -o x.kv text
+	says 3 'head/model.safetensors: a Git LFS pointer' kv-prefill -q -m m --retrieval-head head -o x.kv text
 }
 
 @test "a link to nothing, as in a hub cache that is not complete, is told with what it leads to" {

@@ -91,15 +91,15 @@ SAMPLED='its fingerprint of the weights is of samples only, as in older versions
 
 @test "keys of a retrieval head whose name is of samples are taken with a warning, and keep it" {
 	"$PYTHON" "$ROOT/tests/bin/mkhead.py" head --model "$DEMO" --layers 0,1,2
-	kv-prefill -q -m "$DEMO" --head head -o a.kv doc.txt
+	kv-prefill -q -m "$DEMO" --retrieval-head head -o a.kv doc.txt
 	"$PYTHON" "$ORACLE/head_name.py" --rename head a.kv b.kv
-	run -0 --separate-stderr kv-decode -m "$DEMO" --retrieve specontext --head head --budget 16 --ids -n 2 -o c.kv b.kv
+	run -0 --separate-stderr kv-decode -m "$DEMO" --retrieve 'specontext budget=16 head=head' --ids -n 2 -o c.kv b.kv
 	assert_equal "$stderr" "kv-decode: b.kv: its fingerprint of the head is of samples only, as in older versions"
-	assert_equal "$output" "$(kv-decode -m "$DEMO" --retrieve specontext --head head --budget 16 --ids -n 2 -o d.kv a.kv)"
+	assert_equal "$output" "$(kv-decode -m "$DEMO" --retrieve 'specontext head=head budget=16' --ids -n 2 -o d.kv a.kv)"
 	kv-info c.kv | grep -q "$("$PYTHON" "$ORACLE/head_name.py" --samples head)"
 	kv-info d.kv | grep -q "$("$PYTHON" "$ORACLE/head_name.py" head)"
 	sed -i "s/\"target_weights\": \"$(oracle "$DEMO")\"/\"target_weights\": \"$(oracle --samples "$DEMO")\"/" head/config.json
-	run -0 --separate-stderr kv-decode -m "$DEMO" --retrieve specontext --head head --budget 16 --ids -n 2 a.kv
+	run -0 --separate-stderr kv-decode -m "$DEMO" --retrieve 'specontext budget=16 head=head' --ids -n 2 a.kv
 	assert_equal "$stderr" "kv-decode: head: its fingerprint of the model's weights is of samples only, as in older versions"
 }
 

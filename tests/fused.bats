@@ -27,11 +27,12 @@ same() {
 equal() {
 	local model=$BATS_FILE_TMPDIR/$1 prompt=$BATS_FILE_TMPDIR/$2.ids method=${4%% *}
 	[ "$1" = demo ] && model=$DEMO
-	# shellcheck disable=SC2046,SC2086 # words
-	kv-prefill -m "$model" --ids $3 $6 "$prompt" | kv-score --method "$method" $(options "${4#"$method"}") |
+	eval "more=($6)"
+	# shellcheck disable=SC2046,SC2086,SC2154 # words
+	kv-prefill -m "$model" --ids $3 "${more[@]}" "$prompt" | kv-score --method "$method" $(options "${4#"$method"}") |
 	    kv-evict $(options "$5") -o pipe.kv
 	# shellcheck disable=SC2086 # words
-	kv-prefill -m "$model" --ids --score "$4" --evict "$5" $6 -o fused.kv "$prompt"
+	kv-prefill -m "$model" --ids --score "$4" --evict "$5" "${more[@]}" -o fused.kv "$prompt"
 	same fused.kv pipe.kv
 }
 
@@ -65,22 +66,22 @@ equal() {
 }
 
 @test "tokens selected on the way, each layer evicted behind them: the snapshot is that of a pipe" {
-	for select in '--tsp-layer 1' '--gemfilter-layer 2 --gemfilter-rate 0.3' '--pyramid-infer decay=0.5'; do
+	for select in "--select 'tsp layer=1'" "--select 'gemfilter layer=2 rate=0.3'" "--select 'pyramidinfer decay=0.5'"; do
 		equal demo 700 "-w 8" "snapkv window=8 kernel=7" "rate=0.1 of=tokens" "$select"
 		equal gqa 700 "-w 5" "snapkv window=5" "budget=40 sink=4 policy=ada alpha=0.2" "$select"
 		equal gqa 700 "-w 1" "tova keep-last" rate=0.2 "$select"
 		equal gqa 700 "--mass" "h2o reduce=max" "rate=0.3 recent=30" "$select"
 		equal gqa 700 "" keydiff "rate=0.4 skip-layers=1" "$select"
 	done
-	equal gqa 700 "-w 8" "snapkv window=8" "budget=60 policy=pyramid" "--tsp-layer 1"
-	equal mqa 700 "-w 6" "snapkv window=6" "rate=0.2 of=tokens" "--tsp-layer 0 --tsp-window 40 --tsp-rate 0.5"
+	equal gqa 700 "-w 8" "snapkv window=8" "budget=60 policy=pyramid" "--select 'tsp layer=1'"
+	equal mqa 700 "-w 6" "snapkv window=6" "rate=0.2 of=tokens" "--select 'tsp layer=0 window=40 rate=0.5'"
 	# layers at both ends, and the window that selects when --score does not say which
-	equal gqa 700 "-w 8" snapkv "rate=0.3 of=tokens" "--tsp-layer 3"
-	equal gqa 700 "-w 8" snapkv "rate=0.1 of=tokens" "--tsp-layer 0"
+	equal gqa 700 "-w 8" snapkv "rate=0.3 of=tokens" "--select 'tsp layer=3'"
+	equal gqa 700 "-w 8" snapkv "rate=0.1 of=tokens" "--select 'tsp layer=0'"
 }
 
 @test "FastKV's Algorithm 1 in one process leaves what its pipe leaves, with a smaller peak" {
-	equal gqa 700 "-w 8" "snapkv window=8 kernel=7" "rate=0.1 of=tokens" "--tsp-layer 1"
+	equal gqa 700 "-w 8" "snapkv window=8 kernel=7" "rate=0.1 of=tokens" "--select 'tsp layer=1'"
 	kv-footprint --json pipe.kv >pipe.json
 	kv-footprint --json fused.kv >fused.json
 	assert_equal "$(see fused.kv '[(e.kind, e.n, e.l0, e.l1) for e in s.events][-7:]')" \
@@ -100,12 +101,12 @@ equal() {
 	head -n 300 "$BATS_FILE_TMPDIR/700.ids" | kv-prefill -m "$DEMO" --ids - | kv-score --method knorm |
 	    kv-evict --rate 0.5 -o a.kv
 	tail -n 200 "$BATS_FILE_TMPDIR/700.ids" >b.ids
-	kv-prefill -m "$DEMO" -r a.kv --ids --tsp-layer 1 -w 8 b.ids -o b.kv
+	kv-prefill -m "$DEMO" -r a.kv --ids --select 'tsp layer=1' -w 8 b.ids -o b.kv
 	kv-score --method snapkv b.kv | kv-evict --rate 0.2 -o pipe.kv
-	kv-prefill -m "$DEMO" -r a.kv --ids --tsp-layer 1 --score snapkv --evict rate=0.2 -o fused.kv b.ids
+	kv-prefill -m "$DEMO" -r a.kv --ids --select 'tsp layer=1' --score snapkv --evict rate=0.2 -o fused.kv b.ids
 	same fused.kv pipe.kv
 	kv-score --method snapkv --since 300 b.kv | kv-evict --since 300 --rate 0.5 -o pipe.kv
-	kv-prefill -m "$DEMO" -r a.kv --ids --tsp-layer 1 --once --score snapkv --evict rate=0.5 -o fused.kv b.ids
+	kv-prefill -m "$DEMO" -r a.kv --ids --select 'tsp layer=1' --once --score snapkv --evict rate=0.5 -o fused.kv b.ids
 	same fused.kv pipe.kv
 }
 
@@ -177,8 +178,8 @@ refused() {
 }
 
 @test "what cannot be is refused with 2, and nothing is written" {
-	refused 2 '--score: which rows are to go\? Give --evict' --score snapkv
-	refused 2 '--once: which rows are to go' --once
+	refused 2 '--score: which rows go\? Give --evict' --score snapkv
+	refused 2 '--once: which rows go' --once
 	refused 2 '--evict: layer 0 cannot be evicted without scores' --evict rate=0.1
 	refused 2 "there is no 'snap'" --score snap --evict rate=0.1
 	refused 2 "there is no ''" --score "" --evict rate=0.1
@@ -191,11 +192,10 @@ refused() {
 	refused 2 "a window of 92 queries is longer than the prompt, 91 tokens" --score "snapkv window=92" --evict rate=0.1
 	refused 2 "always kept" --score snapkv --evict "budget=31 small=refuse"
 	refused 2 "always kept" --score recent --evict "budget=10 sink=11 small=refuse"
-	refused 2 "leave out --chunk" --score knorm --evict rate=0.5 --chunk 20 --tsp-layer 1
-	refused 2 "leave out --chunk" --score snapkv --evict rate=0.5 --chunk 20 --patch 8 --gemfilter-layer 1 --gemfilter-rate 0.5
-	refused 2 "window of 9 queries: only the last 8 tokens" --score "snapkv window=9" --evict rate=0.5 --tsp-layer 1
-	refused 2 "window of 32 queries: only the last 19 tokens" --score snapkv --evict rate=0.5 --pyramid-infer decay=0.5
-	refused 2 "--find-tsp-layer makes no snapshot.*--evict" --score knorm --evict rate=0.5 --find-tsp-layer
+	refused 2 "leave out --chunk" --score knorm --evict rate=0.5 --chunk 20 --select 'tsp layer=1'
+	refused 2 "leave out --chunk" --score snapkv --evict rate=0.5 --chunk 20 --patch 8 --select 'gemfilter layer=1 rate=0.5'
+	refused 2 "window of 9 queries: only the last 8 tokens" --score "snapkv window=9" --evict rate=0.5 --select 'tsp layer=1'
+	refused 2 "window of 32 queries: only the last 19 tokens" --score snapkv --evict rate=0.5 --select 'pyramidinfer decay=0.5'
 	refused 2 "--policy global" --score knorm --evict "rate=0.5 policy=global"
 }
 
@@ -206,8 +206,8 @@ refused() {
 
 @test "masks of streaming heads need no scores" {
 	printf '1 0\n0 1\n0 0\n1 1\n' >mask
-	kv-prefill -m "$DEMO" --ids "$BATS_FILE_TMPDIR/91.ids" | kv-evict --heads mask --sink 4 --recent 16 -o b.kv
-	kv-prefill -m "$DEMO" --ids --evict "heads=mask sink=4 recent=16" -o a.kv "$BATS_FILE_TMPDIR/91.ids"
+	kv-prefill -m "$DEMO" --ids "$BATS_FILE_TMPDIR/91.ids" | kv-evict --head-mask mask --sink 4 --recent 16 -o b.kv
+	kv-prefill -m "$DEMO" --ids --evict "head-mask=mask sink=4 recent=16" -o a.kv "$BATS_FILE_TMPDIR/91.ids"
 	same a.kv b.kv
 	assert_equal "$(see a.kv '[l.rows for l in s.layers]')" "[91, 20] [20, 91] [20, 20] [91, 91]"
 }

@@ -36,13 +36,13 @@ decode() {
 
 @test "appended rows are read whole until they are clustered, and then found through their clusters" {
 	for budget in 23 200; do
-		decode 400 x.kv $budget.kv --retrieve cluster --dense-layers 1 --budget $budget --audit --stats $budget.json
+		decode 400 x.kv $budget.kv --retrieve "cluster budget=$budget dense=1" --audit --stats $budget.json
 		echo "m x.kv $budget.kv $budget.json"
 	done >tried
 	# another layout of rows: heads of different length, one of them shorter than the sink
 	kv-prefill -m m --ids text.ids | kv-score --method knorm | kv-evict --policy ada --alpha 0 --rate 0.3 | kv-index --clusters --sink-rows 40 -o ragged.kv
 	see ragged.kv 'min(min(l.rows) for l in s.layers) < 40 < max(max(l.rows) for l in s.layers)' | grep -qx True
-	decode 400 ragged.kv far.kv --retrieve cluster --dense-layers 1 --budget 60 --audit --stats far.json
+	decode 400 ragged.kv far.kv --retrieve 'cluster budget=60 dense=1' --audit --stats far.json
 	echo "m ragged.kv far.kv far.json" >>tried
 	run -0 "$PYTHON" "$ORACLE/retrieve.py" --limit 1e-5 <tried
 	assert_equal "${#lines[@]}" 3
@@ -66,7 +66,7 @@ decode() {
 @test "the number of threads changes nothing, nor does a budget for all rows" {
 	decode 350 x.kv full.kv
 	for j in 1 3; do
-		decode 350 x.kv j$j.kv -j $j --retrieve cluster --budget 900
+		decode 350 x.kv j$j.kv -j $j --retrieve 'cluster budget=900'
 		same_but_provenance full.kv j$j.kv
 	done
 }

@@ -488,7 +488,7 @@ json.dump(c, open("t/tokenizer_config.json", "w"))'
 	cp -r model deaf
 	echo '{"eos_token_id": 1534}' >deaf/generation_config.json
 	run -0 --separate-stderr kv-chat -m deaf --user x
-	assert_equal "$stderr" "kv-chat: an answer ends with <|im_end|>, which is none of the model's end tokens (generation_config.json): kv-decode --stop '<|im_end|>' ends there"
+	assert_equal "$stderr" "kv-chat: an answer ends with <|im_end|>, which is not an end token in generation_config.json: use kv-decode --stop '<|im_end|>'"
 	run -0 --separate-stderr kv-chat -m deaf --user x --open
 	assert_equal "$stderr" ''
 	rm deaf/*config.json

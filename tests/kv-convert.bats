@@ -42,7 +42,7 @@ there_and_back() {
 	see ragged.kv 's.layers[0].rows[0] != s.layers[0].rows[1]' | grep -x True
 	kv-score --method knorm full.kv | kv-evict --budget 50 -o even.kv
 	there_and_back even.kv
-	kv-prefill -m "$DEMO" --tsp-layer 2 -o tsp.kv <(small_talk 30)
+	kv-prefill -m "$DEMO" --select 'tsp layer=2' -o tsp.kv <(small_talk 30)
 	there_and_back tsp.kv
 }
 
@@ -91,7 +91,7 @@ there_and_back() {
 	mksnapshot -H 4 -G 2 -E 16 -N 40 --logits -o x.kv
 	tensors write x.kv bare.safetensors 'meta.clear(); [t.pop(n) for n in list(t) if n.endswith("positions")]'
 	run -3 --separate-stderr kv-convert -o none.kv bare.safetensors
-	assert_equal "$stderr" "kv-convert: bare.safetensors: its metadata has no kv-snapshot, so that nobody knows of which model it is: --like names a snapshot of the same one"
+	assert_equal "$stderr" "kv-convert: bare.safetensors: its metadata has no kv-snapshot, so its model is unknown: name a snapshot of the same model with --like"
 	kv-convert --like x.kv -o back.kv bare.safetensors
 	assert_equal "$(logical back.kv)" "$(logical x.kv)"
 	mksnapshot -H 4 -G 2 -E 32 -N 40 -o y.kv
@@ -101,7 +101,7 @@ there_and_back() {
 	run -4 --separate-stderr kv-convert --like y.kv -o none.kv named.safetensors
 	assert_regex "$stderr" "named.safetensors: it is of another model than --like: .*head_width: 16 file, 32 --like"
 	run -2 --separate-stderr kv-convert --like y.kv -o none x.kv
-	assert_regex "$stderr" "--like: x.kv is a snapshot, and says itself of which model"
+	assert_regex "$stderr" "--like: x.kv is a snapshot, and names its model itself"
 	run -2 --separate-stderr kv-convert -z -o none x.kv
 	assert_regex "$stderr" "--lz4: tensors of a safetensors file are stored as they are"
 	[ ! -e none.kv ] && [ ! -e none ]
@@ -127,7 +127,7 @@ there_and_back() {
 		t["layers.1.keys"] = t["layers.1.keys"][0], t["layers.1.keys"][1][:, :1]@layers.1.keys: want [1][2][40][16]
 		t["layers.1.values"] = t["layers.1.values"][0], t["layers.1.values"][1][:, :, :39]@layers.1.values: want [1][2][40][16]
 		t["layers.1.positions"] = "I64", t["layers.1.positions"][1][:, :39]@layers.1.positions: want I64 [1][40], or a list for each of 2 KV heads
-		t["layers.1.positions"][1][1, 5] = -1@layers.1.positions: KV head 1: there are rows behind a -1
+		t["layers.1.positions"][1][1, 5] = -1@layers.1.positions: KV head 1: there are rows after a -1
 		t["layers.1.positions"][1][0, 5] = 0@layers.1.positions: KV head 0: row 5 is at position 0: want them to ascend
 		t["layers.1.positions"][1][0, 39] = 10**6@row 39 is at position 1000000
 		t["layers.1.positions"][1][0, 0] = -7@row 0 is at position -7
@@ -169,7 +169,7 @@ there_and_back() {
 	run -0 --separate-stderr kv-convert -o more.safetensors more.kv
 	assert_equal "$stderr" 'kv-convert: left behind: oBSq, mASS, sCOR, pAGE, eVNt, pROv'
 	run -0 --separate-stderr kv-convert -o unknown.safetensors "$ROOT/formats/vectors/passed/unknown-ancillary.kv"
-	assert_regex "$stderr" 'left behind: .*, sections that are not known$'
+	assert_regex "$stderr" 'left behind: .*, unknown sections$'
 	run -0 --separate-stderr kv-convert -o few.safetensors "$ROOT/formats/vectors/passed/logits.kv"
 	assert_equal "$stderr" ''
 	# Python's stage keeps all of it

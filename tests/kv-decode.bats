@@ -189,7 +189,7 @@ reported() {
 	kv-decode -m "$DEMO" -n 9 --ignore-eos -o json.kv --json full.kv >got.json
 	cmp text.kv json.kv
 	kv-quantize1b -o bits.kv full.kv
-	args=(-m "$DEMO" -n 9 --ignore-eos --retrieve fier --budget 9 --audit --stats stats)
+	args=(-m "$DEMO" -n 9 --ignore-eos --retrieve 'fier budget=9' --audit --stats stats)
 	kv-decode "${args[@]}" bits.kv >text
 	kv-decode "${args[@]}" --ids bits.kv >ids
 	mv stats want

@@ -74,7 +74,7 @@ evicted() {
 	run -0 --separate-stderr kv-diff scored.kv small.kv
 	assert_line --regexp '^a        scored.kv, the reference: '
 	assert_equal "$stderr" ""
-	said="kv-diff: small.kv, the reference, has fewer rows than scored.kv: for what it has lost name it second"
+	said="kv-diff: small.kv, the reference, has fewer rows than scored.kv: name it second to measure what it lost"
 	kv-score --method recent small.kv >scored.small
 	mv scored.small small.kv
 	for option in "" --scores; do
@@ -204,7 +204,7 @@ evicted() {
 	seq 1 80 | kv-prefill -m "$DEMO" --ids --observe 4 -o a.kv
 	evicted a.kv b.kv 0.5 --positions compact
 	run -0 --separate-stderr kv-diff a.kv b.kv
-	assert_regex "$stderr" 'kv-diff: positions were given anew in one of them'
+	assert_regex "$stderr" 'kv-diff: one of them has renumbered positions'
 	refute_line --regexp 'same .* all$'
 }
 
@@ -268,70 +268,70 @@ tried() {
 		for dtype in f32 bf16; do
 			mksnapshot -L 3 $shape -d $dtype -N 200 -w 7 -o x.kv
 			kv-quantize1b -g 32 -o a.kv x.kv
-			for budget in 1 20 64; do tried 4e-6 a.kv fier --budget $budget; done
-			tried 4e-6 a.kv fier --budget 20 --reduce mean --dense-layers 1
+			for budget in 1 20 64; do tried 4e-6 a.kv "fier budget=$budget"; done
+			tried 4e-6 a.kv 'fier budget=20 reduce=mean dense=1'
 		done
 	done
-	tried 4e-6 a.kv fier --budget 20 --reduce sum --dense-layers 0
+	tried 4e-6 a.kv 'fier budget=20 reduce=sum dense=0'
 	mksnapshot -L 3 -H 8 -G 4 -E 32 -N 90,12,50,0 -T 200 -w 9 -o x.kv
 	kv-quantize1b -g 16 -o a.kv x.kv
-	kv-diff --retrieve fier --budget 20 a.kv
+	kv-diff --retrieve 'fier budget=20' a.kv
 }
 
 @test "quest, cluster and shadow read and lose what their formulas say" {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 32 --ragged" "-H 16 -G 2 -E 64"; do
 		mksnapshot -L 3 $shape -d f32 -N 200 -w 7 -o x.kv
 		kv-index --pages -o a.kv x.kv
-		for budget in 1 40 90; do tried 4e-6 a.kv quest --budget $budget; done
-		for budget in 1 40 90; do tried 4e-6 a.kv quest-eval --budget $budget; done
+		for budget in 1 40 90; do tried 4e-6 a.kv "quest budget=$budget"; done
+		for budget in 1 40 90; do tried 4e-6 a.kv "quest-eval budget=$budget"; done
 		kv-index --clusters --cluster-count 9 -o a.kv x.kv
-		for budget in 1 40 90; do tried 4e-6 a.kv cluster --budget $budget --reduce mean; done
+		for budget in 1 40 90; do tried 4e-6 a.kv "cluster budget=$budget reduce=mean"; done
 	done
 	for dtype in f32 bf16; do
 		mksnapshot -L 3 -H 8 -G 2 -E 32 -d $dtype -N 205 -w 7 -o x.kv
 		kv-index --low-rank --rank 20 --outliers 5 -o a.kv x.kv
-		for budget in 1 40 90; do tried 2e-4 a.kv shadow --budget $budget; done
+		for budget in 1 40 90; do tried 2e-4 a.kv "shadow budget=$budget"; done
 	done
 }
 
 @test "queries that do not see all rows of the factors are left out, and their number is said" {
 	mksnapshot -L 3 -H 8 -G 2 -E 32 -N 200 -w 7 -o x.kv
 	kv-index --low-rank --rank 20 --outliers 5 --local 0 -o a.kv x.kv
-	tried 1e-5 a.kv shadow --budget 40
-	run -0 kv-diff --retrieve shadow --budget 40 a.kv
+	tried 1e-5 a.kv 'shadow budget=40'
+	run -0 kv-diff --retrieve 'shadow budget=40' a.kv
 	assert_line 'queries   1, without 6 that do not see all rows of the factors'
 }
 
 @test "with a budget of all rows nothing is lost, exactly, and no index is read" {
 	mksnapshot -L 3 -H 8 -G 2 -E 32 -d bf16 -N 200 --ragged -w 7 -o x.kv
 	kv-quantize1b -o a.kv x.kv
-	kv-diff --json --retrieve fier --budget 200 --dense-layers 0 a.kv >got.json
+	kv-diff --json --retrieve 'fier budget=200 dense=0' a.kv >got.json
 	assert_equal "$(json got.json '[o["all"][k] for k in ("recall", "mass", "output_error", "index_bytes", "share")]')" \
 		"[1.0, 1.0, 0.0, 0.0, 1.0]"
 	assert_equal "$(json got.json '{q["output_error"] for l in o["layers"] for h in l["heads"] for q in h["query_heads"]}')" "{0.0}"
-	run -0 kv-diff --retrieve fier --budget 200 a.kv
+	run -0 kv-diff --retrieve 'fier budget=200' a.kv
 	assert_line --regexp ' +100\.00% +100\.00% +0 +0 +[0-9]+ +[0-9]+ +100\.00%    2-2$'
 }
 
 @test "queries of tokens that are not stored retrieve from all rows" {
 	mksnapshot -L 3 -H 8 -G 2 -E 32 -N 200 -w 2 --own 3 -d bf16 -o x.kv
 	kv-quantize1b -o a.kv x.kv
-	tried 4e-6 a.kv fier --budget 20
+	tried 4e-6 a.kv 'fier budget=20'
 	mksnapshot -L 3 -H 8 -G 2 -E 32 -N 200 --own 3 -d bf16 -o x.kv
 	kv-quantize1b -o a.kv x.kv
-	tried 4e-6 a.kv fier --budget 20
+	tried 4e-6 a.kv 'fier budget=20'
 	assert_equal "$(json got.json 'o["all"]["of_rows"]')" "200.0"
 }
 
 @test "without the index, or without queries, retrieval is refused and the message says how to get them" {
 	mksnapshot -L 3 -N 200 -w 7 -o a.kv
-	run -1 --separate-stderr kv-diff --retrieve fier --budget 20 a.kv
+	run -1 --separate-stderr kv-diff --retrieve 'fier budget=20' a.kv
 	assert_equal "$output" ""
 	assert_equal "$stderr" "kv-diff: a.kv: layer 2 has no keys in one bit (bITS), which --retrieve fier needs: \
 add them with kv-quantize1b"
 	mksnapshot -L 3 -N 200 -o x.kv
 	kv-quantize1b -o a.kv x.kv
-	run -1 --separate-stderr kv-diff --retrieve fier --budget 20 a.kv
+	run -1 --separate-stderr kv-diff --retrieve 'fier budget=20' a.kv
 	assert_equal "$stderr" "kv-diff: a.kv: layer 0 has no observation queries to try retrieval with: \
 make the snapshot with kv-prefill --observe"
 }
@@ -339,25 +339,26 @@ make the snapshot with kv-prefill --observe"
 @test "--retrieve takes one snapshot and a budget, and a truncated one is refused" {
 	mksnapshot -L 3 -N 200 -w 7 -E 32 -o x.kv
 	kv-quantize1b -o a.kv x.kv
-	run -2 kv-diff --retrieve fier --budget 20 a.kv a.kv
+	run -2 kv-diff --retrieve 'fier budget=20' a.kv a.kv
 	run -2 kv-diff --retrieve fier a.kv
 	run -2 kv-diff --budget 20 a.kv a.kv
-	run -2 kv-diff --retrieve nothing --budget 20 a.kv
-	run -2 kv-diff --retrieve fier --budget 20 --exit-code a.kv
+	assert_output --partial "--budget is now --retrieve 'METHOD budget=N'"
+	run -2 kv-diff --retrieve 'nothing budget=20' a.kv
+	run -2 kv-diff --retrieve 'fier budget=20' --exit-code a.kv
 	run -2 --separate-stderr kv-diff a.kv
 	assert_regex "$stderr" 'want two snapshots, or --retrieve and one'
 	head -c 50000 a.kv >cut.kv
-	run -3 --separate-stderr kv-diff --retrieve fier --budget 20 - <cut.kv
+	run -3 --separate-stderr kv-diff --retrieve 'fier budget=20' - <cut.kv
 	assert_regex "$stderr" 'stdin: .*truncated'
 	assert_equal "$output" ""
-	cmp <(kv-diff --retrieve fier --budget 20 -j 1 --by head - <a.kv) <(kv-diff --retrieve fier --budget 20 -j 4 --by head - <a.kv)
+	cmp <(kv-diff --retrieve 'fier budget=20' -j 1 --by head - <a.kv) <(kv-diff --retrieve 'fier budget=20' -j 4 --by head - <a.kv)
 }
 
 @test "every key of --json is explained in the page" {
 	mksnapshot -L 3 -N 200 -w 7 -E 32 -o x.kv
 	kv-quantize1b -o a.kv x.kv
 	kv-diff --json x.kv a.kv >two.json
-	kv-diff --json --retrieve fier --budget 20 a.kv >one.json
+	kv-diff --json --retrieve 'fier budget=20' a.kv >one.json
 	run "$PYTHON" -c '
 import json, re, sys
 page = set(re.findall(r"\w+", open(sys.argv[1]).read()))

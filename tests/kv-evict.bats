@@ -170,7 +170,7 @@ kept() {
 	done
 	small --extra xYZW
 	run -0 --separate-stderr kv-evict --budget 3 x.kv -o y.kv
-	assert_regex "$stderr" 'section xYZW depends on the rows, which have changed, and is not known: dropped'
+	assert_regex "$stderr" 'dropped the unknown section xYZW, which depends on the rows that changed'
 	assert_equal "$(see y.kv '[s.others] + [l.others for l in s.layers]')" "[] [] []"
 	kv-evict --rate 1 x.kv -o y.kv
 	assert_equal "$(see y.kv '[s.others] + [l.others for l in s.layers]')" "$(see x.kv '[s.others] + [l.others for l in s.layers]')"
@@ -256,7 +256,7 @@ indexed() {
 	cp "$ROOT/formats/vectors/passed/indexes${1:-}.kv" x.kv
 	says x.kv >all
 	assert_equal "$(wc -l <all)" 2
-	dropped="kv-evict: indexes of layers whose keys have changed are dropped; what makes them anew: \
+	dropped="kv-evict: dropped the indexes of layers whose keys changed; make them again with \
 kv-quantize1b, kv-index --pages, kv-index --clusters, kv-index --low-rank"
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# kv-footprint: logs of real pipelines and logs made by hand, PruLong's figures, tables
+# kv-footprint: logs of real pipelines and logs made by hand
 
 load helper
 
@@ -218,10 +218,10 @@ assert all(abs(a - b) < 1e-12 for a, b in zip(got, want)), (got, want)' "$2" "$3
 
 @test "selected tokens count in the layers that they reach, GemFilter's first run in its layers" {
 	ids 1 50 >all
-	prefill --tsp-layer 2 --tsp-rate 0.2 --tsp-window 4 -o tsp.kv all
+	prefill --select 'tsp layer=2 rate=0.2 window=4' -o tsp.kv all
 	agrees tsp.kv
 	measures tsp.kv '(3 * 1275 + 55) / 4 / 1275' '(3 * 50 + 10) / 200' 160/200 '(3 * 1275 * 3 / 4 + (3 * 50 * 10 + 55) / 4) / 4 / 1275'
-	prefill --gemfilter-layer 1 --gemfilter-budget 10 -o gem.kv all
+	prefill --select 'gemfilter layer=1 budget=10' -o gem.kv all
 	agrees gem.kv
 	measures gem.kv '(2 * 1275 + 4 * 55) / 4 / 1275' 100/200 40/200 '(2 * 1275 / 2 + 4 * 55) / 4 / 1275'
 }
@@ -296,178 +296,18 @@ print(sorted(one), d.raw_decode(text[at + 1:])[0] == one)"'
 	assert_output "['footprint', 'kept', 'kv_bytes', 'memory', 'peak', 'rows', 'snapshot', 'tokens'] True"
 }
 
-# prulong WANT PEAK P R C S W SPARSITY HEADS: the published figures, and the formulas derived anew
-prulong() {
-	local want=$1 peak=$2 args
-	shift 2
-	args=(--prompt "$1" --generate "$2" --chunk "$3" --sink "$4" --recent "$5" --sparsity "$6" --head-sparsity "$7")
-	run -0 kv-footprint --convention prulong "${args[@]}"
-	assert_equal "$(tr -s ' ' <<<"${lines[1]}")" " $want% $peak%"
-	kv-footprint --convention prulong --json "${args[@]}" >got
-	oracle prulong "$@" >want
-	"$PYTHON" -c '
-import json
-got, want = json.load(open("got")), json.load(open("want"))
-assert got.keys() == want.keys()
-assert all(abs(got[k] - want[k]) <= 1e-12 * abs(want[k]) for k in want), (got, want)'
-}
-
-@test "PruLong's own counting gives the figures of methods and paper" {
-	prulong 72.22 50.00 5 3 1 0 3 0 1
-	prulong 72.22 50.00 5 3 1 1 2 0 1
-	prulong 72.22 50.00 4 4 4 1 2 0 1
-	prulong 60.29 50.00 12 4 4 1 3 0 1
-	prulong 80.15 65.62 12 4 4 1 3 0 0.5
-	prulong 50.42 48.35 110000 100 32768 128 1024 0 0.7
-	prulong 36.47 34.96 110000 100 8192 128 1024 0 0.7
-	prulong 49.53 47.73 110000 100 32768 0 0 0.7 0
-	prulong 35.84 34.93 110000 100 8192 0 0 0.7 0
-	prulong 99.87 99.91 110000 100 0 0 0 0.7 0
-	# round() is to even: half of 129 and of 131 rows; and more kept than there are
-	prulong 83.84 81.45 393 6 129 7 9 0.5 0.25
-	prulong 84.08 82.71 393 6 131 7 9 0.5 0.25
-	prulong 100.00 100.00 1 0 0 0 0 1 0
-}
-
 @test "a pipeline that does what the formula assumes has the footprint of the formula" {
 	# the streaming heads are above, 82 of 136; evicting ones: 130 of 132 rows of each chunk stay, the script's 64 included
 	ids 1 132 | prefill --chunk 132 -o c.kv
 	kv-score --method recent --sink 0 c.kv | kv-evict --budget 130 -o c.kv
 	ids 1 132 >next
 	prefill --chunk 132 -r c.kv -o c.kv next
-	read -r entries full < <(kv-footprint --convention prulong --prompt 264 --chunk 132 --sparsity 0.5 --json |
+	read -r entries full < <(kv-plan --prulong 'prompt=264 chunk=132 sparsity=0.5' --json |
 	    json - '"%d %d" % (o["evicting_entries"], o["full_entries"])')
 	measures c.kv "$entries/$full" 262/264 262/264
 }
 
-table() {
-	printf '%s\n' "$@" >t.txt
-}
-
-# critical [OPTION ...]: the lines of kv-footprint --critical, with single blanks
-critical() {
-	run -0 kv-footprint --critical t.txt "$@"
-	output=$(sed 's/^ *//' <<<"$output" | tr -s ' ')
-	mapfile -t lines <<<"$output"
-}
-
-@test "the critical footprint lies on the line between two points" {
-	table '# a comment' 'a 40 95' 'full 100 100' 'a 10 50' '' 'b 5 0.5' '  b 25 180 ' $'a\t20\t80'
-	critical
-	assert_output "$(cat <<-E
-		score 90, 0.9 of 100
-		critical first reached method
-		33.3333 33.3333 once a
-		14.9721 14.9721 once b
-	E
-	)"
-	critical --keep 50%
-	assert_line '<10 <10 always a'
-	run -0 kv-footprint --critical - <t.txt
-	assert_line --regexp '33.3333 +once +a$'
-	sed -i /full/d t.txt
-	critical --full 100
-	assert_line '33.3333 33.3333 once a'
-}
-
-@test "the name of a method may have blanks in it" {
-	table 'full 1 10' 'snapkv kernel=7 0.1 1' 'snapkv kernel=5  0.1 10' 'snapkv kernel=7 0.2 10'
-	critical
-	assert_line '0.188889 0.188889 once snapkv kernel=7'
-	assert_line '<0.1 <0.1 always snapkv kernel=5'
-}
-
-@test "never, always and non-monotone are told apart" {
-	table 'full 100 50' 'never 10 1' 'never 20 44.9' 'always 3 45' 'always 6 50' \
-	    'dip 10 50' 'dip 20 40' 'dip 40 50' 'late 10 40' 'late 20 50' 'late 30 30' 'late 40 60' \
-	    'falls 10 20' 'falls 20 50' 'falls 30 20'
-	critical
-	assert_line '>20 >20 never never'
-	assert_line '<3 <3 always always'
-	assert_line '30 <10 non-monotone dip'
-	assert_line '35 15 non-monotone late'
-	assert_line '>30 18.3333 non-monotone falls'
-	kv-footprint --json --critical t.txt >t.json
-	run -0 "$PYTHON" -c '
-import json
-for m in json.load(open("t.json")):
-    print(m["method"], m["critical"], m["first"], m["reached"])'
-	assert_line "never {'above': 20.0} {'above': 20.0} never"
-	assert_line "late {'at': 35.0} {'at': 15.0} non-monotone"
-	assert_line "dip {'at': 30.0} {'below': 10.0} non-monotone"
-}
-
-@test "a score that misses by a rounding error reaches" {
-	table 'full 1 3' 'a 1 0.3' 'a 2 0.6'
-	critical --keep 0.1
-	assert_line '<1 <1 always a'
-}
-
-@test "tables that cannot be right are refused with the line" {
-	bad() {
-		table "${@:2}"
-		run -3 --separate-stderr kv-footprint --critical t.txt
-		assert_regex "$stderr" "^kv-footprint: t.txt: $1"
-	}
-	bad 'line 2: want method, footprint and score' 'full 100 1' 'a 1'
-	bad 'line 1: want method, footprint and score' 'a'
-	bad 'line 1: want method, footprint and score' ' 1 2'
-	bad "line 1: 'x' is not a number" 'a x 2' 'full 1 1'
-	bad "line 1: 'nan' is not a number" 'a 1 nan' 'full 1 1'
-	bad "line 2: the score of the full cache is given twice" 'full 100 1' 'full 100 1' 'a 1 1'
-	bad "the score of the full cache is 0, must be above 0" 'full 100 0' 'a 1 1'
-	bad "there is no method 'full'.*give --full" 'a 1 1'
-	bad "there is no method but 'full'" 'full 1 1'
-	bad "method 'a' has two scores at footprint 10" 'full 1 1' 'a 10 1' 'a 10.0 2'
-	bad "there is no method 'full'" ''
-	printf 'a\t1\0\t2\n' >t.txt
-	run -3 kv-footprint --critical t.txt
-	run -1 kv-footprint --critical none.tsv
-}
-
-@test "options that do nothing are usage errors" {
-	for args in '--stored-only --critical t' '--stored-only --convention prulong --prompt 5' '--by row x.kv' '--by layer --critical t' '--keep 0.5 x.kv' '--full 1 x.kv' '--critical t x.kv' \
-	    '--convention other --prompt 5' '--convention prulong' '--convention prulong --prompt 5 x.kv' \
-	    '--convention prulong --critical t --prompt 5' '--prompt 5 x.kv' '--sink 5 x.kv' '--sparsity 0 x.kv' \
-	    '--head-sparsity 0.5 --critical t' '--convention prulong --prompt 5 --sparsity 1.1' \
-	    '--convention prulong --prompt 5 --head-sparsity -1' \
-	    '--convention prulong --prompt 4294967295 --generate 1' '--convention prulong --prompt 0'; do
-		# shellcheck disable=SC2086 # arguments are words
-		run -2 kv-footprint $args
-	done
-}
-
-@test "a full disk is an error" {
-	run -1 bash -c 'kv-footprint --convention prulong --prompt 5 >/dev/full'
-}
-
-@test "--plan prints the longest texts of equation 7, for the shape of the snapshot's model" {
-	kv-prefill -m "$DEMO" -o demo.kv "$ROOT/examples/prompts/harbour.txt"
-	for how in "3m 2000000 0 64 1" "40m 2000000 150000 512 3" "2800k 2000000 60000 1000 1"; do
-		read -r limit weights head budget batch <<<"$how"
-		kv-footprint --json --plan "$limit" --weights "$weights" --head-weights "$head" --budget "$budget" --batch "$batch" demo.kv >got.json
-		"$PYTHON" - "$limit" "$weights" "$head" "$budget" "$batch" got.json <<-'END'
-			import json, sys
-			from fractions import Fraction
-			limit, (weights, head, budget, batch) = sys.argv[1], map(int, sys.argv[2:6])
-			limit = int(limit[:-1]) * (1 << 10 if limit[-1] == "k" else 1 << 20)
-			L, H, D, alpha = 4, 2, 32, 2
-			def takes(i, S):
-			    return Fraction(13, 10) * (weights + head) + 4 * batch * H * D * ((L - i + 1 + alpha) * S + i * budget)
-			for i, t in enumerate(json.load(open(sys.argv[6]))["thresholds"]):
-			    assert t["layers"] == i
-			    S = t["tokens"]
-			    assert takes(i, 0) > limit if S is None else takes(i, S) <= limit < takes(i, S + 1), t
-		END
-	done
-	run -0 kv-footprint --plan 2800k --weights 2000000 --head-weights 60000 --budget 100 demo.kv
-	assert_line --index 0 'layers        tokens'
-	assert_equal "${#lines[@]}" 6
-	run -1 kv-footprint --plan 2m --weights 2000000 --budget 64 demo.kv
-	assert_output --partial 'not a token fits'
-	for args in '--plan 3m --budget 4' '--plan 3m --weights 2m' '--plan 3x --weights 2m --budget 4' '--plan 3m --weights 2m --budget 4 --critical t' \
-		'--plan 3m --weights 2m --budget 4 a b' '--weights 2m' '--budget 4' '--plan 3m --weights 2m --budget 0'; do
-		# shellcheck disable=SC2086 # arguments are words
-		run -2 kv-footprint $args demo.kv
-	done
+@test "a column that there is not is refused" {
+	run -2 kv-footprint --by row x.kv
+	assert_output --partial '--by row: want layer or head'
 }

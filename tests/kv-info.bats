@@ -46,7 +46,7 @@ info() {
 		in all         $(stat -c %s small.kv) bytes
 		queries        none
 		mass           none
-		paid           none
+		probe mass     none
 		scores         none
 		indexes        none
 		logits         yes
@@ -113,13 +113,13 @@ info() {
 	assert_equal "$(info even.kv "o['event_log']")" None
 }
 
-@test "attention paid and tokens that are not stored are shown, in text and JSON" {
+@test "attention mass of probe tokens and tokens that are not stored are shown, in text and JSON" {
 	mksnapshot -L 3 -w 4 --own 3 --paid -o run.kv
 	run -0 kv-info run.kv
 	assert_line "queries        7 in each layer, 3 of them of tokens that are not stored"
 	assert_line "mass           none"
-	assert_line "paid           test"
-	for key in queries own_keys paid; do
+	assert_line "probe mass     test"
+	for key in queries own_keys probe_mass; do
 		info run.kv "[l['$key'] for l in o['layers']]"
 		info even.kv "[l['$key'] for l in o['layers']]"
 	done >got
@@ -284,7 +284,7 @@ open("at", "w").write(str(at))' "$FORMAT" "$1" "$2" "$DEMO"
 		assert_equal "$output" ""
 		[[ "$stderr" == *"$2"* ]] || { echo "$stderr"; return 1; }
 	}
-	refused 1 'compact.kv: 81 tokens, and the next position is 24: which tokens the rows are of is not known' --ids --kept any compact.kv
+	refused 1 'compact.kv: 81 tokens, and the next position is 24: the tokens of the rows are unknown' --ids --kept any compact.kv
 	kv-info --ids compact.kv | cmp - <(kv-info --ids full.kv)
 	for where in x '' -1 '1,' 1,x 1,2,3 99999999999999999999; do
 		refused 2 "want any, all, LAYER or LAYER,HEAD" --ids --kept "$where" full.kv

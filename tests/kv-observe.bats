@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # bats file_tags=slow
-# kv-observe: queries, own keys and attention paid against double precision; what it passes on; the methods
+# kv-observe: queries, own keys and probe mass against double precision; what it passes on; the methods
 # that are made of it; what it refuses
 
 load helper
@@ -64,7 +64,7 @@ answers() {
 	done
 }
 
-@test "attention paid agrees with a double-precision one, its sum and its maximum, over whole and ragged caches" {
+@test "probe mass agrees with a double-precision one, its sum and its maximum, over whole and ragged caches" {
 	random_models
 	for m in mha gqa mqa; do
 		kv-prefill -m $m --mass -o whole.kv doc.txt
@@ -248,7 +248,7 @@ answers() {
 	[ "$(answers small.kv)" = " K742" ]
 }
 
-@test "a resumed prefill takes no queries of tokens that were not stored, and drops the attention paid" {
+@test "a resumed prefill takes no queries of tokens that were not stored, and drops the probe mass" {
 	printf ' Yes.' >more.txt
 	kv-prefill -m "$DEMO" --observe 12 doc.txt | kv-observe -m "$DEMO" --ids-from draft.ids --keep-window 12 -o x.kv
 	kv-prefill -m "$DEMO" --observe 8 -r x.kv -o y.kv more.txt
@@ -342,9 +342,9 @@ answers() {
 @test "what was not stored cannot be scored while a prompt runs or text is generated" {
 	kv-prefill -m "$DEMO" -o x.kv doc.txt
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --score kvzip --evict rate=0.5 -o y.kv doc.txt
-	assert_equal "$stderr" "kv-prefill: --score: method kvzip goes by tokens that are not stored, which only kv-observe runs"
+	assert_equal "$stderr" "kv-prefill: --score: method kvzip needs probe tokens, which only kv-observe runs"
 	run -2 --separate-stderr kv-decode -m "$DEMO" --score kvzip --evict budget=50 x.kv
-	assert_equal "$stderr" "kv-decode: --score: method kvzip goes by tokens that are not stored, which only kv-observe runs"
+	assert_equal "$stderr" "kv-decode: --score: method kvzip needs probe tokens, which only kv-observe runs"
 	[ ! -e y.kv ]
 }
 
@@ -353,7 +353,7 @@ answers() {
 	head -n 8 <(kv-tokenize -m "$DEMO" "$ROOT/examples/prompts/harbour.txt") >draft.ids
 	kv-observe -q -m "$DEMO" --ids-from draft.ids --accumulate sum -o paid.kv x.kv
 	printf '0 0\n1 0\n0 0\n0 0\n' >mask
-	run -0 --separate-stderr kv-evict --heads mask --sink 4 --recent 20 -o out.kv paid.kv
+	run -0 --separate-stderr kv-evict --head-mask mask --sink 4 --recent 20 -o out.kv paid.kv
 	assert_equal "$stderr" ''
 	kv-check out.kv
 	kv-score --method kvzip -o scored.kv out.kv

@@ -116,7 +116,7 @@ same_cache() {
 	assert_equal "$(logical fused.kv)" "$(logical pipe.kv)"
 	# a window that was asked for is another method
 	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --observe 64 --score 'snapkv window=21' --evict rate=0.5 -o none.kv ids
-	assert_regex "$stderr" "a window of 21 queries is longer than the prompt, 20 tokens: without window= it is as long as it can be"
+	assert_regex "$stderr" "a window of 21 queries is longer than the prompt, 20 tokens: leave out window= for the longest"
 	kv-prefill -q -m "$DEMO" --ids --observe 64 -o some.kv ids
 	run -2 --separate-stderr kv-score --method snapkv --window 21 -o none.kv some.kv
 	assert_equal "$stderr" "kv-score: --window 21: layer 0 holds only 20 observation queries: without --window all of them are used"
@@ -173,7 +173,7 @@ mass_agrees() {
 	printf ' Yes.' >more.txt
 	kv-prefill -m "$DEMO" -o without.kv doc.txt
 	run -1 --separate-stderr kv-prefill -m "$DEMO" --mass -r without.kv -o x.kv more.txt
-	[[ "$stderr" == "kv-prefill: without.kv: layer 0 has rows without attention mass, "* ]]
+	[[ "$stderr" == "kv-prefill: without.kv: layer 0 has rows without attention mass: "* ]]
 	[ ! -e x.kv ]
 	kv-prefill -m "$DEMO" --mass -o with.kv doc.txt
 	kv-prefill -m "$DEMO" -r with.kv -o x.kv more.txt

@@ -114,10 +114,10 @@ all_agree() {
 	assert_equal "$(see a.kv '[sum(v == float("inf") for v in l.scores.values[0]) for l in s.layers]')" "0 0"
 }
 
-@test "without attention paid kvzip is refused and the message says how to get it" {
+@test "without probe mass kvzip is refused and the message says how to get it" {
 	mksnapshot --mass -w 4 -o x.kv
 	run -1 --separate-stderr kv-score --method kvzip -o a.kv x.kv
-	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no attention paid, which method kvzip needs: \
+	assert_equal "$stderr" "kv-score: x.kv: layer 0 has no probe mass, which method kvzip needs: \
 add it with kv-observe --repeat-context or --accumulate"
 	assert [ ! -e a.kv ]
 }
@@ -196,13 +196,13 @@ add it with kv-observe --repeat-context or --accumulate"
 	kv-score --method knorm full.kv | kv-evict --budget 20 -o small.kv
 	kv-score --method meanmass small.kv -o a.kv
 	# GemFilter begins anew, with the tokens that it has selected
-	kv-prefill -m "$DEMO" --ids --mass --gemfilter-layer 1 --gemfilter-budget 50 text.ids | kv-score --method meanmass -o a.kv
+	kv-prefill -m "$DEMO" --ids --mass --select 'gemfilter layer=1 budget=50' text.ids | kv-score --method meanmass -o a.kv
 	refused() {
 		run -1 --separate-stderr kv-score --method meanmass "$2" -o none.kv
-		assert_regex "$stderr" "kv-score: $2: layer $1: how many queries could see a row, which method meanmass divides by, is not known"
+		assert_regex "$stderr" "kv-score: $2: layer $1: method meanmass divides by the number of queries that see a row, which is unknown"
 		[ ! -e none.kv ]
 	}
-	kv-prefill -m "$DEMO" --ids --mass --tsp-layer 1 -o tsp.kv text.ids
+	kv-prefill -m "$DEMO" --ids --mass --select 'tsp layer=1' -o tsp.kv text.ids
 	refused '2 has run 23 tokens for 119 positions.*' tsp.kv
 	kv-evict --positions compact --budget 20 <(kv-score --method knorm full.kv) -o compact.kv
 	refused '0 has run 119 tokens for 20 positions.*' compact.kv
@@ -212,8 +212,8 @@ add it with kv-observe --repeat-context or --accumulate"
 		run -1 --separate-stderr $program
 		assert_regex "$stderr" 'compact.kv: layer 0 has run 119 tokens for 20 positions'
 	done
-	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --tsp-layer 1 --score meanmass --evict budget=10 -o none.kv text.ids
-	assert_regex "$stderr" 'method meanmass divides by the number of queries .*token selection makes unknown'
+	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --select 'tsp layer=1' --score meanmass --evict budget=10 -o none.kv text.ids
+	assert_regex "$stderr" '--score meanmass does not go with --select: it divides by the number of queries that see a row'
 	[ ! -e none.kv ]
 }
 

@@ -18,7 +18,7 @@ listed() {
 	assert_equal "$(listed | cut -d ' ' -f 1 | sort)" "$(for tool in "$ROOT"/tools/kv-*.c; do basename "$tool" .c; done | sort)"
 	while read -r name _ about; do
 		assert_equal "$("$name" --help | sed '1,/^$/d; /^$/,$d')" "$about"
-		assert_equal "$(mandoc -T ascii "$ROOT/man/$name.1" | sed 's/.\x08//g; 1,/^NAME/d; /^SYNOPSIS/,$d' | xargs)" "$name - $about"
+		assert_equal "$(mandoc -T ascii "$ROOT/man/$name.1" | sed 's/.\x08//g; 1,/^NAME/d; /^SYNOPSIS/,$d' | tr -s ' \n' ' ' | sed 's/^ //; s/ $//')" "$name - $about"
 		grep -qFx "| \`$name\` | $about |" "$ROOT/README.md" || fail "README.md: $name"
 	done < <(listed)
 	# groups have titles

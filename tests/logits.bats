@@ -183,13 +183,11 @@ assert len(a) == len(b) == 100 and far(np.concatenate([a, b]), w) < 1e-5'
 		[[ "$stderr" == *"$1"* ]] || fail "${*:2}: $stderr"
 	}
 	kv-prefill -m demo --ids -o full.kv 100.ids
-	for how in "--tsp-layer 1" "--gemfilter-layer 1 --gemfilter-budget 50" "--pyramid-infer min=9"; do
-		# shellcheck disable=SC2086 # words
-		refused "tokens that are not selected never reach the last layer" $how -o x.kv
+	for how in 'tsp layer=1' 'gemfilter layer=1 budget=50' 'pyramidinfer min=9'; do
+		refused "--logits does not go with --select" --select "$how" -o x.kv
 	done
-	refused "tokens whose rows are there already are not run, and have none: leave out --reuse" --reuse full.kv -o x.kv
-	refused "leave out --store" --store folder -o x.kv
-	refused "--find-tsp-layer makes no snapshot" --find-tsp-layer
+	refused "--logits does not go with --reuse: tokens whose rows are there already are not run" --reuse full.kv -o x.kv
+	refused "--logits does not go with --store" --store folder -o x.kv
 	run -2 --separate-stderr kv-prefill -m demo --ids --logits - -o x.kv 100.ids
 	[[ "$stderr" == *"--logits -: standard output is for the snapshot"* ]]
 	run -2 --separate-stderr kv-prefill -m demo --ids --logits x.kv -o x.kv 100.ids

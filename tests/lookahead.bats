@@ -111,11 +111,12 @@ same() {
 equal() {
 	local model=$1
 	[ "$1" = demo ] && model=$DEMO
-	# shellcheck disable=SC2046,SC2086 # words
-	kv-prefill -m "$model" --ids $5 $2.ids | kv-observe -m "$model" --lookahead a-$1 |
+	eval "more=($5)"
+	# shellcheck disable=SC2046,SC2086,SC2154 # words
+	kv-prefill -m "$model" --ids "${more[@]}" $2.ids | kv-observe -m "$model" --lookahead a-$1 |
 	    kv-score --method lookahead $(options "$3") | kv-evict $(options "$4") -o pipe.kv
 	# shellcheck disable=SC2086 # words
-	kv-prefill -m "$model" --ids --score "lookahead=a-$1 $3" --evict "$4" $5 -o fused.kv $2.ids
+	kv-prefill -m "$model" --ids --score "lookahead=a-$1 $3" --evict "$4" "${more[@]}" -o fused.kv $2.ids
 	same fused.kv pipe.kv
 }
 
@@ -135,7 +136,7 @@ equal() {
 }
 
 @test "so it is behind tokens that were selected on the way" {
-	for select in '--tsp-layer 1' '--gemfilter-layer 2 --gemfilter-rate 0.3' '--pyramid-infer decay=0.5'; do
+	for select in "--select 'tsp layer=1'" "--select 'gemfilter layer=2 rate=0.3'" "--select 'pyramidinfer decay=0.5'"; do
 		equal demo 700 "" "rate=0.1 of=tokens" "$select"
 		equal half 700 "window=2" "budget=40 sink=4" "$select --mass"
 	done
@@ -268,19 +269,19 @@ assert_stderr_regex() {
 @test "what learned tokens do not go with is refused with the reason" {
 	kv-prefill -m gqa -w 8 -o x.kv doc.txt
 	run -1 kv-score --method lookahead -o out.kv x.kv
-	assert_output --partial 'x.kv: layer 0 has queries of the text only, and method lookahead goes by learned tokens'
+	assert_output --partial 'x.kv: layer 0 has queries of the text only, and method lookahead needs learned tokens'
 	run -2 kv-decode -m gqa -n 3 --score lookahead=a-gqa --evict budget=50 x.kv
-	assert_output --partial 'stands for an answer that has not begun'
+	assert_output --partial 'predicts the answer before its first token'
 	run -2 kv-prefill -m gqa --score lookahead --evict rate=0.5 -o out.kv doc.txt
-	assert_output --partial 'lookahead=DIR names their folder'
+	assert_output --partial 'needs learned tokens: give their folder, lookahead=DIR'
 	run -2 kv-prefill -m gqa --score lookahead= --evict rate=0.5 -o out.kv doc.txt
-	assert_output --partial 'lookahead=DIR names their folder'
+	assert_output --partial 'needs learned tokens: give their folder, lookahead=DIR'
 	run -2 kv-prefill -m gqa --score snapkv=a-gqa --evict rate=0.5 -o out.kv doc.txt
-	assert_output --partial 'method snapkv goes by no folder'
+	assert_output --partial 'method snapkv takes no folder'
 	run -2 kv-prefill -m gqa -c 50 --patch 9 --score lookahead=a-gqa --evict rate=0.5 -o out.kv doc.txt
-	assert_output --partial 'learned tokens score each chunk already'
+	assert_output --partial 'learned tokens score each chunk'
 	run -2 kv-prefill -m gqa -c 50 --mass --score lookahead=a-gqa --evict rate=0.5 -o out.kv doc.txt
-	assert_output --partial 'must not be in --mass'
+	assert_output --partial 'does not go with --mass: its tokens are not stored'
 	run -2 kv-prefill -m gqa --score "lookahead=a-gqa window=6" --evict rate=0.5 -o out.kv doc.txt
 	assert_output --partial 'holds only 5 observation queries'
 	run -2 kv-observe -m gqa --lookahead a-gqa --repeat-context -o out.kv x.kv

@@ -75,6 +75,9 @@ run_examples() {
 @test "the examples of kv-quantize1b(1) do what it says" { run_examples kv-quantize1b.1; }
 @test "the examples of kv-decode(1) do what it says" { run_examples kv-decode.1; }
 @test "the examples of kv-footprint(1) do what it says" { run_examples kv-footprint.1; }
+@test "the examples of kv-critical(1) do what it says" { run_examples kv-critical.1; }
+@test "the examples of kv-plan(1) do what it says" { run_examples kv-plan.1; }
+@test "the examples of kv-tsp-layer(1) do what it says" { run_examples kv-tsp-layer.1; }
 @test "the examples of kv-diff(1) do what it says" { run_examples kv-diff.1; }
 @test "the examples of kv-index(1) do what it says" { run_examples kv-index.1; }
 @test "the examples of kv-convert(1) do what it says" { run_examples kv-convert.1; }
@@ -155,7 +158,7 @@ print(*sorted(keys - set(page)), *sorted(set(o["model"]) - set(document)))
 	head -c 1000 x.kv >cut.kv
 	kv-check -q --json x.kv >kv-check.json
 	kv-check -q --json cut.kv >>kv-check.json || true
-	kv-quantize1b x.kv | kv-decode -m demo-model -n 3 --json --retrieve fier --budget 9 --audit >kv-decode.json
+	kv-quantize1b x.kv | kv-decode -m demo-model -n 3 --json --retrieve 'fier budget=9' --audit >kv-decode.json
 	seq 5 | kv-observe -m demo-model --ids-from - --json -o y.kv x.kv >kv-observe.json
 	for name in kv-check kv-decode kv-observe; do
 		run "$PYTHON" -c '

@@ -64,8 +64,8 @@ flat() {
 	((many < few + (1 << 20)))
 	((many < 6 * (8 << 20) + base))
 	for layers in 4 24; do kv-quantize1b -o $layers.bits.kv $layers.kv; done
-	few=$(layers=4.bits peak kv-diff --retrieve fier --budget 256 --dense-layers 3)
-	many=$(layers=24.bits peak kv-diff --retrieve fier --budget 256 --dense-layers 23)
+	few=$(layers=4.bits peak kv-diff --retrieve 'fier budget=256 dense=3')
+	many=$(layers=24.bits peak kv-diff --retrieve 'fier budget=256 dense=23')
 	echo "$few bytes with 4 layers, $many with 24"
 	((many < few + (1 << 20)))
 	((many < 3 * (8 << 20) + base))

@@ -65,7 +65,7 @@ activations() {
 		[ -z "$layered" ] || read=(kv-prefill -m "$DEMO" -j 1 --ids --score knorm --evict rate=0.5 -o o.kv long.ids)
 		activations "${read[@]}"
 		without=$n
-		activations "${read[@]}" --head wide
+		activations "${read[@]}" --retrieval-head wide
 		echo "$n with, $without without, $features of features"
 		if [ -n "$layered" ]; then
 			((n - without >= features - 1 && n - without <= features + 1))

@@ -8,12 +8,12 @@ load helper
 	stub_programs
 	other_model other
 	calls fastkv -m other
-	assert_line --partial '--tsp-layer 14 --tsp-rate 0.2 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8'
+	assert_line --partial '--select tsp layer=14 rate=0.2 window=8 kernel=7 pool=max --observe 8'
 	assert_line --partial 'kv-decode -q -m other -n 32 -o'
 	calls fastkv-fused -m other
-	assert_line --partial '--tsp-layer 14 --tsp-rate 0.2 --tsp-window 8 --tsp-kernel 7 --tsp-pool max --observe 8 --score snapkv kernel=7 pool=max --evict rate=0.1 of=tokens'
+	assert_line --partial '--select tsp layer=14 rate=0.2 window=8 kernel=7 pool=max --observe 8 --score snapkv kernel=7 pool=max --evict rate=0.1 of=tokens'
 	calls gemfilter -m other
-	assert_line --partial '--gemfilter-layer 12'
+	assert_line --partial '--select gemfilter layer=12 '
 	calls snapkv -m other
 	assert_line --partial '--observe 32'
 	assert_line --partial '--kernel 7 --pool max'
@@ -30,16 +30,16 @@ load helper
 	cd "$BATS_TEST_TMPDIR" || exit 1
 	stub_programs
 	calls fastkv
-	assert_line --partial '--tsp-layer 2 --tsp-rate 0.2 --tsp-window 8 '
+	assert_line --partial '--select tsp layer=2 rate=0.2 window=8 '
 	assert_line --partial ' -n 12 --stop . '
 	calls snapkv
 	assert_line --partial '--observe 16'
 	calls fastkv -l 3 -n 9 -S END -s window=5
-	assert_line --partial '--tsp-layer 3 --tsp-rate 0.2 --tsp-window 5 '
+	assert_line --partial '--select tsp layer=3 rate=0.2 window=5 '
 	assert_line --partial ' -n 9 --stop END '
 	printf 'window=4\n# comment\nfastkv.window=6\nstop=a\\nb' >conf
 	calls fastkv -C conf
-	assert_line --partial '--tsp-layer 1 --tsp-rate 0.2 --tsp-window 6 '
+	assert_line --partial '--select tsp layer=1 rate=0.2 window=6 '
 	assert_line --partial '-n 32 --stop a'
 	assert_line --regexp '^b -o '
 }
@@ -50,7 +50,7 @@ load helper
 	other_model other
 	for name in fastkv fastkv-fused; do
 		calls $name -m other -s tsp_rate=0.4
-		assert_line --partial '--tsp-layer 14 --tsp-rate 0.4 --tsp-window 8 '
+		assert_line --partial '--select tsp layer=14 rate=0.4 window=8 '
 	done
 	calls fier -m other
 	assert_line --partial 'kv-quantize1b --group 32 '
@@ -70,7 +70,7 @@ load helper
 	done
 	printf 'tsp_rate=0.3\nfier.group=16\n' >conf
 	calls fastkv -m other -C conf
-	assert_line --partial '--tsp-rate 0.3 '
+	assert_line --partial ' rate=0.3 '
 	calls fier -m other -C conf
 	assert_line --partial 'kv-quantize1b --group 16 '
 	run -2 sh "$ROOT/examples/methods/quest.sh" -m other -s group=32

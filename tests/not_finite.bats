@@ -36,11 +36,12 @@ refused() {
 	for value in nan inf -inf; do
 		while IFS='|' read -r tensor layer what; do
 			damaged bad "$tensor" 5 $value
-			for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" '--tsp-layer 2' '--gemfilter-layer 2 --gemfilter-budget 100'; do
-				[ "$layer$how" != '2--gemfilter-layer 2 --gemfilter-budget 100' ] || continue
-				# shellcheck disable=SC2086 # its arguments
+			for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" "--select 'tsp layer=2'" "--select 'gemfilter layer=2 budget=100'"; do
+				[ "$layer$how" != "2--select 'gemfilter layer=2 budget=100'" ] || continue
+				eval "more=($how)"
+				# shellcheck disable=SC2154 # eval sets it
 				refused "^kv-prefill: layer $layer: $what at position [0-9]+ are not finite \\(NaN or infinite\\)" \
-				    kv-prefill -m bad --device cpu $how -o out.kv doc.txt
+				    kv-prefill -m bad --device cpu "${more[@]}" -o out.kv doc.txt
 			done
 		done <<-'END'
 			model.layers.1.self_attn.k_proj.weight|1|(keys or values|hidden states behind it)
@@ -109,7 +110,7 @@ refused() {
 	"$PYTHON" "$ROOT/tests/bin/reweigh.py" bad "$BATS_FILE_TMPDIR/good.kv" bad.kv
 	kv-quantize1b -o bits.kv bad.kv
 	for dense in 0 1 2; do
-		run -1 --separate-stderr kv-decode -m bad --device cpu --temperature 1 -n 4 --retrieve fier --budget 32 --dense-layers $dense --offload bits.kv
+		run -1 --separate-stderr kv-decode -m bad --device cpu --temperature 1 -n 4 --retrieve "fier budget=32 dense=$dense" --offload bits.kv
 		# shellcheck disable=SC2154 # bats sets it
 		assert_regex "$stderr" '^kv-decode: layer [23]: .* are not finite \(NaN or infinite\): value 2500 of model.layers.1.mlp.gate_proj.weight is not$'
 	done
@@ -118,10 +119,10 @@ refused() {
 @test "a weight that is not finite, on a GPU (emulated): kv-prefill and kv-observe name the layer" {
 	PATH=$O/emulated:$PATH
 	damaged bad model.layers.1.mlp.gate_proj.weight 2500 nan
-	for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" '--tsp-layer 2'; do
-		# shellcheck disable=SC2086 # its arguments
+	for how in '' '-c 40' "--score knorm --evict rate=0.5" "-c 64 --score knorm --evict rate=0.5" "--select 'tsp layer=2'"; do
+		eval "more=($how)"
 		refused '^kv-prefill: layer [12]( head [0-9]+ row [0-9]+)?: .* (not finite|not a number)' \
-		    kv-prefill -m bad --device cuda $how -o out.kv doc.txt
+		    kv-prefill -m bad --device cuda "${more[@]}" -o out.kv doc.txt
 	done
 	rm good.kv
 	"$PYTHON" "$ROOT/tests/bin/reweigh.py" bad "$BATS_FILE_TMPDIR/good.kv" good.kv

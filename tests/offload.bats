@@ -50,76 +50,76 @@ snapshots() {
 }
 
 @test "FIER: rows from the file give the logits of rows in memory, to the bit" {
-	same one one --retrieve fier --budget 20
-	same four four --retrieve fier --budget 7 --reduce sum --dense-layers 1
-	same four four --retrieve fier --budget 150 --dense-layers 0
-	same whole four --retrieve fier --budget 1 --dense-layers 0
-	same ragged four --retrieve fier --budget 25 --dense-layers 1
-	same ragged four --retrieve fier --budget 61 --dense-layers 1
-	same slid slid --retrieve fier --budget 20 --dense-layers 0
+	same one one --retrieve 'fier budget=20'
+	same four four --retrieve 'fier budget=7 reduce=sum dense=1'
+	same four four --retrieve 'fier budget=150 dense=0'
+	same whole four --retrieve 'fier budget=1 dense=0'
+	same ragged four --retrieve 'fier budget=25 dense=1'
+	same ragged four --retrieve 'fier budget=61 dense=1'
+	same slid slid --retrieve 'fier budget=20 dense=0'
 	assert_equal "$cases" 7
 }
 
 @test "ShadowKV: rows from the file give the logits of rows in memory, to the bit, and no key is read that is rebuilt" {
-	same one one --retrieve shadow --budget 20
-	same four four --retrieve shadow --budget 9 --dense-layers 1
-	same four four --retrieve shadow --budget 130 --dense-layers 0
-	same whole four --retrieve shadow --budget 40 --dense-layers 0
-	same slid slid --retrieve shadow --budget 20 --dense-layers 0
+	same one one --retrieve 'shadow budget=20'
+	same four four --retrieve 'shadow budget=9 dense=1'
+	same four four --retrieve 'shadow budget=130 dense=0'
+	same whole four --retrieve 'shadow budget=40 dense=0'
+	same slid slid --retrieve 'shadow budget=20 dense=0'
 	assert_equal "$cases" 5
 	# one step behind 128 rows, of which factors have 120: the values of 40 rows, keys and values of 3 exact chunks of 4; 9 rows are in memory
 	head -n 2 next.ids >two.ids
-	kv-decode -m four --retrieve shadow --budget 40 --dense-layers 0 --ids --force two.ids --offload --stats one.json whole.kv
+	kv-decode -m four --retrieve 'shadow budget=40 dense=0' --ids --force two.ids --offload --stats one.json whole.kv
 	assert_equal "$(json one.json 'o["steps"], o["all"]["rows"], o["all"]["fetched_bytes"]')" "(1, 61.0, $(((40 + 2 * 12) * 48)).0)"
 }
 
 @test "Quest and ClusterKV: rows from the file give the logits of rows in memory, to the bit" {
 	local method
 	for method in quest quest-eval cluster; do
-		same one one --retrieve $method --budget 20
-		same four four --retrieve $method --budget 17 --dense-layers 1
-		same four four --retrieve $method --budget 130 --dense-layers 0
-		same whole four --retrieve $method --budget 40 --dense-layers 0
-		same ragged four --retrieve $method --budget 25 --dense-layers 1
-		same slid slid --retrieve $method --budget 20 --dense-layers 0
+		same one one --retrieve "$method budget=20"
+		same four four --retrieve "$method budget=17 dense=1"
+		same four four --retrieve "$method budget=130 dense=0"
+		same whole four --retrieve "$method budget=40 dense=0"
+		same ragged four --retrieve "$method budget=25 dense=1"
+		same slid slid --retrieve "$method budget=20 dense=0"
 	done
-	same four four --retrieve cluster --budget 1 --dense-layers 0
+	same four four --retrieve 'cluster budget=1 dense=0'
 	assert_equal "$cases" 19
 }
 
 @test "what goes on behind the rows in a file is a snapshot: the bytes are those of a run in memory" {
 	local method
 	for method in fier quest quest-eval cluster shadow; do
-		snapshots four four --retrieve $method --budget 20 --dense-layers 1
-		snapshots slid slid --retrieve $method --budget 20 --dense-layers 0 --observe 4
+		snapshots four four --retrieve "$method budget=20 dense=1"
+		snapshots slid slid --retrieve "$method budget=20 dense=0" --observe 4
 	done
 	for method in fier cluster; do
-		snapshots ragged four --retrieve $method --budget 25 --dense-layers 1
+		snapshots ragged four --retrieve "$method budget=25 dense=1"
 	done
 	# into the place of the file that is read, and compressed
 	cp four.kv here.kv
-	kv-decode -m four --retrieve fier --budget 20 --ids -n 50 --ignore-eos --offload -z -o here.kv here.kv >/dev/null
-	kv-decode -m four --retrieve fier --budget 20 --ids -n 50 --ignore-eos -z four.kv -o there.kv >/dev/null
+	kv-decode -m four --retrieve 'fier budget=20' --ids -n 50 --ignore-eos --offload -z -o here.kv here.kv >/dev/null
+	kv-decode -m four --retrieve 'fier budget=20' --ids -n 50 --ignore-eos -z four.kv -o there.kv >/dev/null
 	cmp here.kv there.kv
 }
 
 @test "rows that were appended become entries, pages and clusters, with stored ones in them, and are read by these" {
 	local method
 	for method in fier quest quest-eval cluster shadow; do
-		kv-decode -m four --retrieve $method --budget 40 --dense-layers 1 --ids --ignore-eos -n 400 -o memory.kv four.kv >memory.ids
-		kv-decode -m four --retrieve $method --budget 40 --dense-layers 1 --ids --ignore-eos -n 400 -o file.kv --offload four.kv | cmp - memory.ids
+		kv-decode -m four --retrieve "$method budget=40 dense=1" --ids --ignore-eos -n 400 -o memory.kv four.kv >memory.ids
+		kv-decode -m four --retrieve "$method budget=40 dense=1" --ids --ignore-eos -n 400 -o file.kv --offload four.kv | cmp - memory.ids
 		cmp memory.kv file.kv
 	done
 	# 119 rows are 9 clusters, 320 more are 8
 	[ "$(see file.kv '[len(m) // 48 for l in s.layers for m in l.clusters.means] == [17] * 10')" = True ]
 	# that snapshot, which has rows behind its indexes, is read from its file in turn, with all of them and with one
 	for method in fier quest cluster shadow; do
-		snapshots file four --retrieve $method --budget 40 --dense-layers 1
-		same file four --retrieve $method --budget 40 --dense-layers 1
+		snapshots file four --retrieve "$method budget=40 dense=1"
+		same file four --retrieve "$method budget=40 dense=1"
 	done
 	# 80 rows of the file and 240 new ones become clusters
 	for offload in "" --offload; do
-		kv-decode -m four --retrieve cluster --budget 40 --dense-layers 1 --ids --ignore-eos -n 300 $offload --stats "long$offload.json" file.kv >"long$offload.ids"
+		kv-decode -m four --retrieve 'cluster budget=40 dense=1' --ids --ignore-eos -n 300 $offload --stats "long$offload.json" file.kv >"long$offload.ids"
 	done
 	cmp long.ids long--offload.ids
 	assert_equal "$(json long--offload.json 'o["all"]["index_bytes"]')" "$(json long.json 'o["all"]["index_bytes"]')"
@@ -129,12 +129,12 @@ snapshots() {
 	local method f
 	for method in fier shadow; do
 		for f in four.kv whole.kv four.kv; do
-			kv-decode -m four --retrieve $method --budget 20 --ids --ignore-eos -n 40 $f | as_line --ids
+			kv-decode -m four --retrieve "$method budget=20" --ids --ignore-eos -n 40 $f | as_line --ids
 		done >alone.ids
 		mkdir -p $method.out $method.far
-		kv-decode -m four --retrieve $method --budget 20 --ids --ignore-eos -n 40 --offload --batch 2 four.kv whole.kv four.kv | cmp - alone.ids
-		kv-decode -m four --retrieve $method --budget 20 -n 40 -o $method.out four.kv whole.kv >/dev/null
-		kv-decode -m four --retrieve $method --budget 20 -n 40 -o $method.far --offload four.kv whole.kv >/dev/null
+		kv-decode -m four --retrieve "$method budget=20" --ids --ignore-eos -n 40 --offload --batch 2 four.kv whole.kv four.kv | cmp - alone.ids
+		kv-decode -m four --retrieve "$method budget=20" -n 40 -o $method.out four.kv whole.kv >/dev/null
+		kv-decode -m four --retrieve "$method budget=20" -n 40 -o $method.far --offload four.kv whole.kv >/dev/null
 		diff -r $method.out $method.far
 	done
 }
@@ -146,9 +146,9 @@ snapshots() {
 	[ "$(stat -c %s wide.kv)" -gt $((50 << 20)) ]
 	local method
 	for method in fier shadow; do
-		read=(kv-decode -m wide -j 1 --retrieve "$method" --budget 32 --dense-layers 0 --ids --ignore-eos -n 20)
+		read=(kv-decode -m wide -j 1 --retrieve "$method budget=32 dense=0" --ids --ignore-eos -n 20)
 		"${read[@]}" wide.kv >want.ids
-		run -1 bash -c "ulimit -d 40960; ${read[*]} wide.kv"
+		run -1 bash -c "ulimit -d 40960; ${read[*]@Q} wide.kv"
 		assert_output --partial 'no room for wide.kv'
 		(ulimit -d 40960; "${read[@]}" --offload wide.kv) | cmp - want.ids
 	done
@@ -159,7 +159,7 @@ snapshots() {
 	local method f
 	for method in fier quest shadow; do
 		for f in four whole; do
-			read=(kv-decode -v -m four --retrieve "$method" --budget 20 --dense-layers 0 --ids --ignore-eos -n 40 --offload "$f.kv")
+			read=(kv-decode -v -m four --retrieve "$method budget=20 dense=0" --ids --ignore-eos -n 40 --offload "$f.kv")
 			"${read[@]}" >want.ids 2>err
 			grep -q 'layers 0 to 4 are in the file, mapped$' err
 			(ulimit -v 8000000; "${read[@]}") 2>err | cmp - want.ids
@@ -170,27 +170,27 @@ snapshots() {
 
 @test "what cannot go with rows in a file is refused with the reason" {
 	refused() {
-		run -"$1" --separate-stderr kv-decode -m four --ids -n 3 --budget 20 "${@:3}"
+		run -"$1" --separate-stderr kv-decode -m four --ids -n 3 --retrieve "$3 budget=20" "${@:4}"
 		assert_regex "$stderr" "$2"
 	}
-	refused 2 '--audit does not go with it' --retrieve fier --offload --audit four.kv
-	refused 2 'its sums are those of --retrieve specontext, and leave out what fier has in memory: --offload goes' --retrieve fier --device-memory 100m four.kv
-	refused 2 'an eviction would drop the index' --retrieve shadow --offload --score knorm --evict budget=30 four.kv
-	refused 2 'what an index has learned from one stays for the next' --retrieve fier --offload --questions text.ids four.kv
-	refused 2 'it does not go with --retrieve' --retrieve fier --offload --mass -o x.kv four.kv
+	refused 2 '--audit does not go with --offload' fier --offload --audit four.kv
+	refused 2 '--device-memory is for --retrieve specontext; with fier use --offload' fier --device-memory 100m four.kv
+	refused 2 'an eviction would drop the index' shadow --offload --score knorm --evict budget=30 four.kv
+	refused 2 'entries that one adds to an index stay for the next' fier --offload --questions text.ids four.kv
+	refused 2 '--mass does not go with --retrieve' fier --offload --mass -o x.kv four.kv
 	run -2 --separate-stderr kv-decode -m four --ids --offload four.kv
 	assert_regex "$stderr" '--offload: nothing is chosen without --retrieve'
 	kv-prefill -m four --ids -o bare.kv text.ids
-	refused 1 'has no keys in one bit \(bITS\)' --retrieve fier --offload bare.kv
+	refused 1 'has no keys in one bit \(bITS\)' fier --offload bare.kv
 	kv-prefill -m four --ids text.ids | kv-quantize1b -z -g 16 -o packed.kv
-	refused 1 'packed.kv: KEYS of layer 0 is compressed \(-z\), or not in a file' --retrieve fier --offload packed.kv
-	run -1 --separate-stderr kv-decode -m four --ids -n 3 --retrieve fier --budget 20 --offload - < <(cat four.kv)
+	refused 1 'packed.kv: KEYS of layer 0 is compressed \(-z\), or not in a file' fier --offload packed.kv
+	run -1 --separate-stderr kv-decode -m four --ids -n 3 --retrieve 'fier budget=20' --offload - < <(cat four.kv)
 	assert_regex "$stderr" 'is compressed \(-z\), or not in a file'
 }
 
 @test "a file that changes while its rows are read ends the program, before a snapshot of it is there" {
 	cp four.kv x.kv
-	kv-decode -m four --retrieve fier --ids --ignore-eos -n 200000 --budget 20 --offload -o out.kv x.kv >out.ids 2>err &
+	kv-decode -m four --retrieve 'fier budget=20' --ids --ignore-eos -n 200000 --offload -o out.kv x.kv >out.ids 2>err &
 	for _ in $(seq 300); do
 		[ ! -s out.ids ] || break
 		sleep 0.1
@@ -201,7 +201,7 @@ snapshots() {
 	[ ! -e out.kv ]
 	# after the last token, too, when the snapshot waits for a reader
 	mkfifo out.pipe
-	kv-decode -m four --retrieve fier --ids --ignore-eos -n 3 --budget 20 --offload -o out.pipe x.kv >out.ids 2>err &
+	kv-decode -m four --retrieve 'fier budget=20' --ids --ignore-eos -n 3 --offload -o out.pipe x.kv >out.ids 2>err &
 	for _ in $(seq 300); do
 		[ "$(wc -l <out.ids)" -lt 3 ] || break
 		sleep 0.1
@@ -220,7 +220,7 @@ snapshots() {
 		cp four.kv x.kv
 		touch -d 2001-01-01 x.kv
 		mkfifo dated.pipe
-		kv-decode -m four --retrieve fier --ids --ignore-eos -n 3 --budget 20 --offload -o dated.pipe x.kv >out.ids 2>err 3>&- &
+		kv-decode -m four --retrieve 'fier budget=20' --ids --ignore-eos -n 3 --offload -o dated.pipe x.kv >out.ids 2>err 3>&- &
 		for _ in $(seq 300); do
 			[ "$(wc -l <out.ids)" -lt 3 ] || break
 			sleep 0.1
@@ -243,7 +243,7 @@ snapshots() {
 	cp four.kv x.kv
 	mkdir -p two.out
 	mkfifo two.out/x.kv
-	kv-decode -v -m four --retrieve fier --ids --ignore-eos -n 3 --budget 20 --offload -o two.out x.kv whole.kv >two.ids 2>err &
+	kv-decode -v -m four --retrieve 'fier budget=20' --ids --ignore-eos -n 3 --offload -o two.out x.kv whole.kv >two.ids 2>err &
 	for _ in $(seq 300); do
 		! grep -q 'x.kv: 3 tokens' err || break
 		sleep 0.1
@@ -254,7 +254,7 @@ snapshots() {
 	wait $! && return 1
 	assert_equal "$(grep changed err)" "kv-decode: x.kv has changed while its rows were read from it"
 	run -3 kv-check -q cut.kv
-	kv-decode -m four --retrieve fier --ids --ignore-eos -n 3 --budget 20 -o one.out.kv whole.kv >one.ids
+	kv-decode -m four --retrieve 'fier budget=20' --ids --ignore-eos -n 3 -o one.out.kv whole.kv >one.ids
 	cmp two.out/whole.kv one.out.kv
 	diff two.ids <(echo; as_line --ids <one.ids)
 }

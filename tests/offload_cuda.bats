@@ -18,12 +18,12 @@ setup_file() {
 	seq 3 2 258 >whole.ids
 	seq 7 5 45 >next.ids
 	for m in one four slid; do
-		kv-prefill -m $m --head $m.head --ids text.ids | small_indexes >$m.kv
+		kv-prefill -m $m --retrieval-head $m.head --ids text.ids | small_indexes >$m.kv
 	done
-	kv-prefill -m four --head four.head --ids whole.ids | small_indexes >whole.kv
-	kv-prefill -m four --head four.head --ids text.ids | kv-score --method keydiff | kv-evict --budget 60 --policy adakv |
+	kv-prefill -m four --retrieval-head four.head --ids whole.ids | small_indexes >whole.kv
+	kv-prefill -m four --retrieval-head four.head --ids text.ids | kv-score --method keydiff | kv-evict --budget 60 --policy adakv |
 	    kv-quantize1b -g 16 | kv-index --pages --page 8 | kv-index --clusters --cluster-count 9 --sink-rows 5 >ragged.kv
-	kv-prefill -m four --head four.head --ids text.ids | kv-score --method keydiff | kv-evict --skip-layers 1,2 --budget 60 -o layers.kv
+	kv-prefill -m four --retrieval-head four.head --ids text.ids | kv-score --method keydiff | kv-evict --skip-layers 1,2 --budget 60 -o layers.kv
 }
 
 setup() {
@@ -63,37 +63,37 @@ compare() {
 @test "FIER, Quest, ClusterKV: rows that the GPU fetches give the logits of rows that it has, to the bit" {
 	local method
 	for method in fier quest quest-eval cluster; do
-		mixed four four --retrieve $method --budget 17 --dense-layers 1
-		same ragged four --retrieve $method --budget 25 --dense-layers 1
+		mixed four four --retrieve "$method budget=17 dense=1"
+		same ragged four --retrieve "$method budget=25 dense=1"
 	done
-	same one one --retrieve fier --budget 20
-	same slid slid --retrieve fier --budget 20 --dense-layers 0
-	same four four --retrieve fier --budget 130 --dense-layers 0
-	same whole four --retrieve quest --budget 40 --dense-layers 0
-	same one one --retrieve cluster --budget 20
+	same one one --retrieve 'fier budget=20'
+	same slid slid --retrieve 'fier budget=20 dense=0'
+	same four four --retrieve 'fier budget=130 dense=0'
+	same whole four --retrieve 'quest budget=40 dense=0'
+	same one one --retrieve 'cluster budget=20'
 	assert_equal "$cases" 13
 }
 
 @test "ShadowKV: rows that the GPU fetches give the logits of rows that it has, and no key is fetched that is rebuilt" {
-	same one one --retrieve shadow --budget 20
-	mixed four four --retrieve shadow --budget 9 --dense-layers 1
-	same whole four --retrieve shadow --budget 40 --dense-layers 0
-	same slid slid --retrieve shadow --budget 20 --dense-layers 0
-	same four four --retrieve shadow --budget 130 --dense-layers 0
+	same one one --retrieve 'shadow budget=20'
+	mixed four four --retrieve 'shadow budget=9 dense=1'
+	same whole four --retrieve 'shadow budget=40 dense=0'
+	same slid slid --retrieve 'shadow budget=20 dense=0'
+	same four four --retrieve 'shadow budget=130 dense=0'
 	assert_equal "$cases" 5
 	# one step behind 128 rows, of which factors have 120: the values of 40 rows, keys and values of 3 exact chunks of 4; 9 rows are on the GPU
 	head -n 2 next.ids >two.ids
-	kv-decode -m four --device cuda --retrieve shadow --budget 40 --dense-layers 0 --ids --force two.ids --offload --stats one.json whole.kv
+	kv-decode -m four --device cuda --retrieve 'shadow budget=40 dense=0' --ids --force two.ids --offload --stats one.json whole.kv
 	assert_equal "$(json one.json 'o["steps"], o["all"]["rows"], o["all"]["fetched_bytes"]')" "(1, 61.0, $(((40 + 2 * 12) * 48)).0)"
 }
 
 @test "SpeContext: rows that are fetched while other layers run give the logits of rows on the GPU, also where layers lack different rows" {
-	same one one --retrieve specontext --head one.head --budget 30
-	mixed four four --retrieve specontext --head four.head --budget 7 --sinks 2 --dense-layers 1
-	same ragged four --retrieve specontext --head four.head --budget 25
-	same layers four --retrieve specontext --head four.head --budget 25
-	same four four --retrieve specontext --head four.head --budget 1000
-	same slid slid --retrieve specontext --head slid.head --budget 20
+	same one one --retrieve 'specontext budget=30 head=one.head'
+	mixed four four --retrieve 'specontext budget=7 dense=1 head=four.head sink=2'
+	same ragged four --retrieve 'specontext budget=25 head=four.head'
+	same layers four --retrieve 'specontext budget=25 head=four.head'
+	same four four --retrieve 'specontext budget=1000 head=four.head'
+	same slid slid --retrieve 'specontext budget=20 head=slid.head'
 	assert_equal "$cases" 6
 }
 
@@ -103,15 +103,13 @@ compare() {
 	steps() {
 		local n
 		for n in 24 8; do
-			KV_EMULATED_TOTALS=1 kv-decode -q -m four --device cuda -n $n --ids --ignore-eos --dense-layers 0 --budget 16 --retrieve "$@" four.kv 2>&1 >/dev/null |
+			KV_EMULATED_TOTALS=1 kv-decode -q -m four --device cuda -n $n --ids --ignore-eos --retrieve "$1 budget=16 dense=0" "${@:2}" four.kv 2>&1 >/dev/null |
 			    sed -n 's/^emulator: \([0-9]*\) kernels.*copies: \([0-9]*\) up.*, \([0-9]*\) waits.*/\1 \2 \3/p'
 		done | paste -s -d ' ' | awk '{ print $1 - $4, ($2 - $5) / 16, ($3 - $6) / 16 }'
 	}
-	for method in "quest" "cluster" "specontext --head four.head"; do
-		# shellcheck disable=SC2086
-		read -ra near <<<"$(steps $method)"
-		# shellcheck disable=SC2086
-		read -ra far <<<"$(steps $method --offload)"
+	for method in "quest" "cluster" "specontext head=four.head"; do
+		read -ra near <<<"$(steps "$method")"
+		read -ra far <<<"$(steps "$method" --offload)"
 		# two kernels in each of four layers
 		assert_equal "$method: ${far[*]}" "$method: $((near[0] + 16 * 4 * 2)) ${near[1]} ${near[2]}"
 	done
@@ -119,30 +117,30 @@ compare() {
 
 @test "what goes on behind rows in host memory is a snapshot: the bytes are those of a run on the GPU" {
 	local method
-	for method in fier quest-eval cluster shadow "specontext --head four.head"; do
+	for method in fier quest-eval cluster shadow "specontext head=four.head"; do
 		for offload in "" --offload; do
 			# shellcheck disable=SC2086
-			kv-decode -v -m four --device cuda --retrieve $method --budget 20 --ids --ignore-eos -n 12 -o "out$offload.kv" $offload four.kv >"out$offload.ids" 2>"err$offload"
+			kv-decode -v -m four --device cuda --retrieve "$method budget=20" --ids --ignore-eos -n 12 -o "out$offload.kv" $offload four.kv >"out$offload.ids" 2>"err$offload"
 		done
 		cmp out.ids out--offload.ids
 		cmp out.kv out--offload.kv
 		grep -q 'layers [02] to 3 are in host memory$' err--offload
 	done
 	# from a pipe, and compressed
-	kv-decode -m four --device cuda --retrieve fier --budget 20 --ids --ignore-eos -n 12 four.kv >want.ids
-	kv-decode -m four --device cuda --retrieve fier --budget 20 --ids --ignore-eos -n 12 --offload - < <(cat four.kv) | cmp - want.ids
+	kv-decode -m four --device cuda --retrieve 'fier budget=20' --ids --ignore-eos -n 12 four.kv >want.ids
+	kv-decode -m four --device cuda --retrieve 'fier budget=20' --ids --ignore-eos -n 12 --offload - < <(cat four.kv) | cmp - want.ids
 	kv-quantize1b -g 32 -z -o packed.kv four.kv
-	kv-decode -m four --device cuda --retrieve specontext --head four.head --budget 20 --ids --ignore-eos -n 12 four.kv >want.ids
-	kv-decode -m four --device cuda --retrieve specontext --head four.head --budget 20 --ids --ignore-eos -n 12 --offload packed.kv | cmp - want.ids
+	kv-decode -m four --device cuda --retrieve 'specontext budget=20 head=four.head' --ids --ignore-eos -n 12 four.kv >want.ids
+	kv-decode -m four --device cuda --retrieve 'specontext budget=20 head=four.head' --ids --ignore-eos -n 12 --offload packed.kv | cmp - want.ids
 	# where neither host memory nor the file has it
-	KV_EMULATED_FAILURE=cudaMallocHost:3 run -1 --separate-stderr kv-decode -m four --device cuda --retrieve fier --budget 20 --ids -n 4 --offload - < <(cat four.kv)
+	KV_EMULATED_FAILURE=cudaMallocHost:3 run -1 --separate-stderr kv-decode -m four --device cuda --retrieve 'fier budget=20' --ids -n 4 --offload - < <(cat four.kv)
 	assert_regex "$stderr" 'KEYS of layer 2 is compressed \(-z\), or not in a file, and there is no memory for it: its rows cannot be read one by one'
 }
 
 @test "layers go to host memory one by one as the text grows" {
 	size() { stat -c %s "$1/model.safetensors"; }
 	fixed=$(((3 * ($(size four) + $(size four.head)) + 9) / 10 + $(size four) + $(size four.head)))
-	read=(kv-decode -v -m four --device cuda --head four.head --retrieve specontext --budget 20 --ids --ignore-eos -n 60)
+	read=(kv-decode -v -m four --device cuda --retrieve 'specontext budget=20 head=four.head' --ids --ignore-eos -n 60)
 	"${read[@]}" -o want.kv four.kv >want.ids
 	# 1728 bytes for each of 120 to 178 tokens where no layer is in host memory
 	for more in 200000 260000; do
@@ -162,18 +160,18 @@ compare() {
 
 @test "several texts whose rows are in host memory say what they say with rows on the GPU" {
 	local method
-	for method in fier shadow "specontext --head four.head"; do
+	for method in fier shadow "specontext head=four.head"; do
 		# shellcheck disable=SC2086
-		kv-decode -m four --device cuda --retrieve $method --budget 20 --ids --ignore-eos -n 10 four.kv whole.kv >near.ids
+		kv-decode -m four --device cuda --retrieve "$method budget=20" --ids --ignore-eos -n 10 four.kv whole.kv >near.ids
 		# shellcheck disable=SC2086
-		kv-decode -m four --device cuda --retrieve $method --budget 20 --ids --ignore-eos -n 10 --offload four.kv whole.kv | cmp - near.ids
+		kv-decode -m four --device cuda --retrieve "$method budget=20" --ids --ignore-eos -n 10 --offload four.kv whole.kv | cmp - near.ids
 	done
 }
 
 @test "a GPU that fails while it fetches ends the program with its message" {
 	local at
 	for at in cudaStreamWaitEvent:2 cudaStreamWaitEvent:7 kernel:300 launch:300 cudaEventRecord:4; do
-		KV_EMULATED_FAILURE=$at run -1 --separate-stderr kv-decode -m four --device cuda --head four.head --retrieve specontext --budget 20 --ids --ignore-eos -n 8 --offload -o failed.kv four.kv
+		KV_EMULATED_FAILURE=$at run -1 --separate-stderr kv-decode -m four --device cuda --retrieve 'specontext budget=20 head=four.head' --ids --ignore-eos -n 8 --offload -o failed.kv four.kv
 		assert_regex "$stderr" 'kv-decode: .*cudaError'
 		[ ! -e failed.kv ]
 	done
@@ -181,24 +179,24 @@ compare() {
 
 @test "steps of FIER whose rows are in host memory are launches of a graph, also of several texts, and nothing changes by that" {
 	local f
-	# read OPTION ... SNAPSHOT ...: 24 tokens, in which a group of 16 rows is completed and memory grows
+	# read_on WORDS OPTION ... SNAPSHOT ...: 24 tokens, in which a group of 16 rows is completed and memory grows
 	read_on() {
-		kv-decode -v -m four --device cuda --retrieve fier --ids --ignore-eos -n 24 "$@" 2>err
+		kv-decode -v -m four --device cuda --retrieve "fier $1" --ids --ignore-eos -n 24 "${@:2}" 2>err
 	}
 	for f in four.kv ragged.kv "four.kv whole.kv"; do
 		# shellcheck disable=SC2086 # several
-		read_on --budget 25 --dense-layers 1 --offload $f >launched.ids
-		[ "$(sed -n 's/^kv-decode: \([0-9]*\) steps repeated.*/\1/p' err)" -gt 18 ]
+		read_on 'budget=25 dense=1' --offload $f >launched.ids
+		[ "$(sed -n 's/^kv-decode: \([0-9]*\) steps launched.*/\1/p' err)" -gt 18 ]
 		# shellcheck disable=SC2086
-		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 read_on --budget 25 --dense-layers 1 --offload $f | cmp - launched.ids
-		grep -q 'no step is repeated' err
+		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 read_on 'budget=25 dense=1' --offload $f | cmp - launched.ids
+		grep -q 'no step is launched from a captured graph' err
 	done
-	read_on --budget 25 --dense-layers 1 --offload -o launched.kv four.kv >launched.ids
-	read_on --budget 25 --dense-layers 1 -o near.kv four.kv | cmp - launched.ids
+	read_on 'budget=25 dense=1' --offload -o launched.kv four.kv >launched.ids
+	read_on 'budget=25 dense=1' -o near.kv four.kv | cmp - launched.ids
 	cmp launched.kv near.kv
 	# what is read whole grows, and is brought: no launch of it holds
-	read_on --budget 1000 --dense-layers 1 --offload -o launched.kv four.kv >launched.ids
-	! grep -q 'steps repeated' err || return
-	read_on --budget 1000 --dense-layers 1 -o near.kv four.kv | cmp - launched.ids
+	read_on 'budget=1000 dense=1' --offload -o launched.kv four.kv >launched.ids
+	! grep -q 'steps launched' err || return
+	read_on 'budget=1000 dense=1' -o near.kv four.kv | cmp - launched.ids
 	cmp launched.kv near.kv
 }

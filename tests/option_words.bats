@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Options of one program as words in the value of another one's option: --score, --evict, --pyramid-infer
+# Options of one program as words in the value of another one's option: --score, --evict, --select, --retrieve
 
 load helper
 
@@ -22,22 +22,22 @@ evicted() {
 
 @test "quotes and backslashes keep a file's name in one word, as in sh" {
 	local name quoted
-	evicted 'heads=mask recent=20' >expected
+	evicted 'head-mask=mask recent=20' >expected
 	while IFS='|' read -r name quoted; do
 		mkdir -p "$(dirname "$name")"
 		cp mask "$name"
 		diff <(evicted "$quoted recent=20") expected || fail "$quoted"
 	done <<-'END'
-		my mask|heads='my mask'
-		my mask|heads="my mask"
-		my mask|heads=my\ mask
-		my mask|'heads=my mask'
-		two  blanks/it's|heads="two  blanks/it's"
-		two  blanks/it's|heads='two  blanks/it'\''s'
-		say "x" \ y|heads="say \"x\" \\ y"
-		back\slash|heads='back\slash'
-		back\slash|heads="back\slash"
-		$HOME *|heads='$HOME *'
+		my mask|head-mask='my mask'
+		my mask|head-mask="my mask"
+		my mask|head-mask=my\ mask
+		my mask|'head-mask=my mask'
+		two  blanks/it's|head-mask="two  blanks/it's"
+		two  blanks/it's|head-mask='two  blanks/it'\''s'
+		say "x" \ y|head-mask="say \"x\" \\ y"
+		back\slash|head-mask='back\slash'
+		back\slash|head-mask="back\slash"
+		$HOME *|head-mask='$HOME *'
 	END
 }
 
@@ -50,12 +50,12 @@ evicted() {
 }
 
 @test "a quote that is not closed is refused, and a backslash at the end stands for itself" {
-	run -2 kv-prefill -m "$DEMO" --ids --evict "rate=0.1 heads='mask" ids
+	run -2 kv-prefill -m "$DEMO" --ids --evict "rate=0.1 head-mask='mask" ids
 	assert_output "kv-prefill: --evict: the quote ' is not closed"
 	run -2 kv-prefill -m "$DEMO" --ids --score '"snapkv' --evict rate=0.1 ids
 	assert_output 'kv-prefill: --score: the quote " is not closed'
 	cp mask 'mask\'
-	evicted 'recent=20 heads=mask\' >/dev/null
+	evicted 'recent=20 head-mask=mask\' >/dev/null
 	run -2 kv-prefill -m "$DEMO" --ids --evict "rate=''" ids
 	assert_output --partial '--evict: rate needs a value'
 }

@@ -133,8 +133,8 @@ print(json.dumps([{"role": "user", "content": [part, part]}]))' >long
 
 @test "out of memory, kv-decode with rows that stay in the file: text and snapshot are right, or are not there" {
 	kv-quantize1b -g 16 doc.kv | kv-index --low-rank --rank 8 --outliers 2 --chunk-rows 4 -o indexed.kv
-	survives kv-decode -m "$DEMO" -n 8 --retrieve fier --budget 30 --dense-layers 1 --offload -o out.kv indexed.kv
-	survives kv-decode -m "$DEMO" -n 8 --retrieve shadow --budget 30 --dense-layers 1 --offload -o out.kv indexed.kv
+	survives kv-decode -m "$DEMO" -n 8 --retrieve 'fier budget=30 dense=1' --offload -o out.kv indexed.kv
+	survives kv-decode -m "$DEMO" -n 8 --retrieve 'shadow budget=30 dense=1' --offload -o out.kv indexed.kv
 }
 
 # The allocator of jansson is one for the whole process: it belongs to the program, not to a library that a program may link.

@@ -45,7 +45,7 @@ everywhere() {
 	assert_output "kv-decode: --output folder/none.kv: Is a directory"
 	run -1 kv-decode -m none -o folder x/other.kv x/none.kv
 	assert_output "kv-decode: --output folder/none.kv: Is a directory"
-	everywhere --stats kv-decode -m none --retrieve fier --budget 8 none.kv
+	everywhere --stats kv-decode -m none --retrieve 'fier budget=8' none.kv
 	everywhere --logits kv-decode -m none --force none.txt none.kv
 	everywhere --logits kv-prefill -m none none.txt
 }

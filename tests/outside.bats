@@ -129,7 +129,7 @@ kvsnapshot.save_scores("x.npy", [l.scores for l in s.layers])'
 		refused 3 'x.npy: ' kv-score --from x.npy -o none.kv tiny.kv
 	done
 	{ cat tiny.npy; echo; } >x.npy
-	refused 3 'goes on behind its last number' kv-score --from x.npy -o none.kv tiny.kv
+	refused 3 'there are bytes after its last number' kv-score --from x.npy -o none.kv tiny.kv
 	# a header that promises more than there can be
 	sed 's/(2, 2, 3), }             /(2, 2, 1152921504606846976), }/' tiny.npy >x.npy
 	refused 3 'x.npy: ' kv-score --from x.npy -o none.kv tiny.kv
@@ -211,7 +211,7 @@ kvsnapshot.save_scores("x.npy", [l.scores for l in s.layers])'
 	same_but_provenance y.kv z.kv
 	kv-quantize1b full.kv -o bits.kv
 	run -0 --separate-stderr kv-evict --rows rows bits.kv -o y.kv
-	[[ "$stderr" == *"indexes of layers whose keys have changed are dropped"* ]]
+	[[ "$stderr" == *"dropped the indexes of layers whose keys changed"* ]]
 }
 
 @test "a list of rows that does not fit, or is none, is refused with the line" {
@@ -241,7 +241,7 @@ kvsnapshot.save_scores("x.npy", [l.scores for l in s.layers])'
 	edit 's/^\([0-9]* [0-9]*\).*/\1/'
 	refused 3 'x: no row is listed' kv-evict --rows x -o none.kv tiny.kv
 	refused 3 '/dev/null: no row is listed' kv-evict --rows /dev/null -o none.kv tiny.kv
-	for option in '--budget 3' '--rate 0.5' '--heads list' '--sink 1' '--recent 1' '--since 1' '--policy ada' '--select layer' \
+	for option in '--budget 3' '--rate 0.5' '--head-mask list' '--sink 1' '--recent 1' '--since 1' '--policy ada' '--select layer' \
 	    '--skip-layers 0' '--of tokens' '--small refuse' '--normalize' '--alpha 0.5' '--sparsity 0.5'; do
 		refused 2 "${option%% *}: --rows says already" kv-evict --rows list $option -o none.kv tiny.kv
 	done

@@ -189,10 +189,10 @@ assert 0 < n < 8 and list(a.positions) == list(b.positions)[-n:], (a.positions, 
 	harbour -o plain.kv
 	small_indexes <plain.kv >full.kv
 	cut "$DEMO" full.kv
-	for how in "fier --budget 40" "quest --budget 40" "clusterkv --budget 40" "fier --budget 40 --offload"; do
-		# shellcheck disable=SC2086 # words
-		cut "$DEMO" --retrieve $how full.kv
+	for method in fier quest clusterkv; do
+		cut "$DEMO" --retrieve "$method budget=40" full.kv
 	done
+	cut "$DEMO" --retrieve 'fier budget=40' --offload full.kv
 }
 
 @test "clusters that grew behind a stop text are taken back" {
@@ -211,10 +211,10 @@ assert 0 < n < 8 and list(a.positions) == list(b.positions)[-n:], (a.positions, 
 
 @test "keys of a retrieval head, with features, are those of the shorter text" {
 	"$PYTHON" "$ROOT/tests/bin/mkhead.py" head --model "$DEMO" --layers 0,1,3 --heads 4 --kv-heads 2
-	harbour --head head -o full.kv
-	choose "$DEMO" 0 --head head --retrieve specontext --budget 40 full.kv
-	kv-decode -q -m "$DEMO" --ignore-eos --head head --retrieve specontext --budget 40 --stop "$(cat stop)" -o cut.kv full.kv >text
-	kv-decode -q -m "$DEMO" --ignore-eos --head head --retrieve specontext --budget 40 -n "$(cat count)" -o want.kv full.kv >text
+	harbour --retrieval-head head -o full.kv
+	choose "$DEMO" 0 --retrieve 'specontext budget=40 head=head' full.kv
+	kv-decode -q -m "$DEMO" --ignore-eos --retrieve 'specontext budget=40 head=head' --stop "$(cat stop)" -o cut.kv full.kv >text
+	kv-decode -q -m "$DEMO" --ignore-eos --retrieve 'specontext budget=40 head=head' -n "$(cat count)" -o want.kv full.kv >text
 	same cut.kv want.kv
 }
 

@@ -38,7 +38,7 @@ says() {
 	says 1 64 kv-prefill -m m --ids -o y.kv 65.ids
 	says 1 65 kv-prefill -m m --ids -r x.kv -o y.kv <(head -n 4 62.ids)
 	says 1 64 kv-prefill -m m --ids --score knorm --evict budget=9 -o y.kv 65.ids
-	says 1 64 kv-prefill -m m --ids --find-tsp-layer 65.ids 65.ids
+	says 1 64 kv-tsp-layer -m m --ids 65.ids 65.ids
 	# the last token that is printed runs for a snapshot only
 	says 0 - kv-decode -m m --ids --ignore-eos -n 3 x.kv
 	says 1 64 kv-decode -m m --ids --ignore-eos -n 3 -o y.kv x.kv

@@ -198,13 +198,14 @@ print("\ufeff" + json.dumps([json.loads(open("lines").readline()), "And then?"],
 		run -2 --separate-stderr kv-decode -m "$DEMO" --questions asked $options doc.kv
 		[[ "$stderr" == *"$text"* ]] || { echo "$stderr"; return 1; }
 	done <<-'END'
-		--score knorm --evict budget=50/--evict does not go with it
-		--retrieve fier --budget 9/--retrieve does not go with it
-		-o x.kv/--output does not go with it
-		-o x.kv --mass/--output does not go with it
-		-o x.kv --observe 3/--output does not go with it
+		--score knorm --evict budget=50/--evict does not go with --questions
+		-o x.kv/--output does not go with --questions
+		-o x.kv --mass/--output does not go with --questions
+		-o x.kv --observe 3/--output does not go with --questions
 		--mass/--mass: no snapshot is kept
 	END
+	run -2 --separate-stderr kv-decode -m "$DEMO" --questions asked --retrieve 'fier budget=9' doc.kv
+	assert_regex "$stderr" '--retrieve does not go with --questions'
 	run -2 --separate-stderr kv-decode -m "$DEMO" --questions - - <doc.kv
 	assert_regex "$stderr" "cannot both come from standard input"
 	while IFS=/ read -r line text; do

@@ -114,7 +114,7 @@ model() {
 	for type in xYZw xYZW; do
 		mksnapshot -N 9 --scores random --extra $type -o x.kv
 		run -0 --separate-stderr kv-evict --budget 3 --positions compact x.kv -o y.kv
-		assert_regex "$stderr" "section $type may depend on the positions, which have changed, and is not known: dropped"
+		assert_regex "$stderr" "dropped the unknown section $type, which may depend on the positions that changed"
 		assert_equal "$(see y.kv '[s.others] + [l.others for l in s.layers]')" "[] [] []"
 	done
 }
@@ -122,7 +122,7 @@ model() {
 @test "observation queries do not move: refused with --keep-queries, as is a word that is not known" {
 	mksnapshot -w 3 --scores random -o x.kv
 	run -2 --separate-stderr kv-evict --budget 5 --positions compact --keep-queries x.kv -o y.kv
-	assert_regex "$stderr" 'not with --positions compact'
+	assert_regex "$stderr" 'does not go with --positions compact'
 	run -2 --separate-stderr kv-evict --budget 5 --positions dense x.kv -o y.kv
 	assert_regex "$stderr" "'dense' is neither original nor compact"
 	assert [ ! -e y.kv ]

@@ -32,6 +32,9 @@ costs() {
 	kv-index --pages -o pages.kv full.kv
 	kv-diff full.kv small.kv
 	kv-footprint full.kv
+	kv-critical --full 2 <<<'a 1 2'
+	kv-plan --prulong prompt=9
+	head -c 900 "$PROMPT" | kv-tsp-layer -m "$DEMO"
 	kv-info full.kv
 	kv-check full.kv
 	kv-convert -o full.safetensors full.kv
@@ -124,7 +127,7 @@ for line in open("run.jsonl"):
 
 @test "where later layers run on selected tokens, less is counted, as an independent count has it" {
 	local kept scoring
-	kv-prefill -m "$DEMO" --tsp-layer 1 --tsp-rate 0.2 --device cpu --report run.jsonl -o x.kv "$PROMPT"
+	kv-prefill -m "$DEMO" --select 'tsp layer=1 rate=0.2' --device cpu --report run.jsonl -o x.kv "$PROMPT"
 	kept=$(see x.kv 'len(s.layers[3].positions[0])')
 	# what selects: 8 queries, softmax and mass; their own rows are among the others
 	scoring=$("$PYTHON" -c 'H, E, n = 4, 16, 982
@@ -157,7 +160,7 @@ print(4 * E * H * sum(n - W + 1 + i for i in range(W)))' "$DEMO")
 
 @test "retrieval counts the index and the rows that it reads, as --stats has them" {
 	kv-prefill -m "$DEMO" "$PROMPT" | kv-quantize1b -o bits.kv
-	kv-decode -m "$DEMO" --device cpu -n 4 --ignore-eos --retrieve fier --budget 64 --stats stats.json \
+	kv-decode -m "$DEMO" --device cpu -n 4 --ignore-eos --retrieve 'fier budget=64' --stats stats.json \
 	    --report run.jsonl bits.kv
 	run -0 "$PYTHON" -c '
 import json

@@ -27,7 +27,7 @@ answer() {
 	kv-check left.kv
 	[ "$(see left.kv 'len({n for l in s.layers for n in l.rows})')" -gt 1 ]
 	for method in fier quest quest-eval cluster; do
-		run -0 answer left.kv --retrieve $method --budget 64 --stats stats.json
+		run -0 answer left.kv --retrieve "$method budget=64" --stats stats.json
 		assert_output ' L047'
 		[ "$(json stats.json 'o["all"]["share"] < 0.75')" = True ]
 	done
@@ -35,16 +35,16 @@ answer() {
 
 @test "retrieval does not bring back what eviction has dropped" {
 	kv-score --method recent "$full" | kv-evict --rate 0.3 | kv-quantize1b -o recent.kv
-	run -0 answer recent.kv --retrieve fier --budget 64
+	run -0 answer recent.kv --retrieve 'fier budget=64'
 	refute_output --partial L047
 }
 
 @test "retrieval over a cache whose later layers hold a fifth of the tokens (FastKV)" {
-	kv-prefill -m "$DEMO" --tsp-layer 2 --observe 8 -o tsp.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-prefill -m "$DEMO" --select 'tsp layer=2' --observe 8 -o tsp.kv "$ROOT/examples/prompts/harbour.txt"
 	[ "$(see tsp.kv 's.layers[3].rows[0] < s.layers[0].rows[0]')" = True ]
 	kv-quantize1b tsp.kv | kv-index --pages --clusters --low-rank --rank 24 --outliers 4 -o indexed.kv
 	for method in fier quest quest-eval cluster shadow; do
-		run -0 answer indexed.kv --retrieve $method --budget 64
+		run -0 answer indexed.kv --retrieve "$method budget=64"
 		assert_output ' L047'
 	done
 }
@@ -53,7 +53,7 @@ answer() {
 	kv-prefill -m "$DEMO" --chunk 250 --score 'snapkv window=16 kernel=7' --evict 'rate=0.3' --patch 16 -o chunked.kv \
 	    "$ROOT/examples/prompts/harbour.txt"
 	kv-quantize1b -g 16 chunked.kv -o indexed.kv
-	run -0 answer indexed.kv --retrieve fier --budget 32 --stats stats.json
+	run -0 answer indexed.kv --retrieve 'fier budget=32' --stats stats.json
 	assert_output "$(answer chunked.kv)"
 	[ "$(json stats.json 'o["all"]["share"] < 0.8')" = True ]
 }
@@ -61,13 +61,13 @@ answer() {
 @test "an index that eviction has dropped is asked for by name, and made anew" {
 	kv-quantize1b "$full" | kv-score --method snapkv --kernel 7 -o scored.kv
 	kv-evict --rate 0.5 scored.kv -o half.kv
-	run -1 --separate-stderr answer half.kv --retrieve fier --budget 64
+	run -1 --separate-stderr answer half.kv --retrieve 'fier budget=64'
 	assert_output ''
 	assert_regex "$stderr" 'kv-quantize1b'
-	kv-quantize1b half.kv | answer - --retrieve fier --budget 64 >text
+	kv-quantize1b half.kv | answer - --retrieve 'fier budget=64' >text
 	assert_equal "$(cat text)" ' L047'
 	kv-evict --rate 1 scored.kv -o whole.kv
-	run -0 answer whole.kv --retrieve fier --budget 64
+	run -0 answer whole.kv --retrieve 'fier budget=64'
 	assert_output ' L047'
 }
 
@@ -80,7 +80,7 @@ answer() {
 	kv-prefill -m "$DEMO" -r book.kv question.txt | kv-quantize1b | kv-index --pages -o anew.kv
 	assert_equal "$(kv-info --json asked.kv | grep logical)" "$(kv-info --json anew.kv | grep logical)"
 	for method in fier quest quest-eval cluster; do
-		run -0 answer asked.kv --retrieve $method --budget 64
+		run -0 answer asked.kv --retrieve "$method budget=64"
 		assert_output ' L047'
 	done
 }

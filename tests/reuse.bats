@@ -99,7 +99,7 @@ refused() {
 
 @test "nothing in common is no error: all of it runs, and a warning says so" {
 	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --reuse small.kv -o warm.kv far.ids
-	assert_equal "$stderr" "kv-prefill: --reuse: small.kv has nothing of this prompt: all of it is run"
+	assert_equal "$stderr" "kv-prefill: --reuse: small.kv shares no beginning with this prompt: all of it is run"
 	kv-prefill -m "$DEMO" --ids far.ids | cmp - warm.kv
 }
 
@@ -152,7 +152,7 @@ refused() {
 	assert_equal "$(reused warm.kv)" "600"
 	errors_below 1e-5 "$PYTHON" "$ORACLE/llama.py" "$DEMO" warm.kv
 	kv-prefill -m "$DEMO" --ids --dtype f32 --mass -o more.kv doc.ids
-	refused 1 "more.kv: layer 0 has no attention mass that comes from these tokens alone" --dtype f32 --mass --reuse more.kv
+	refused 1 "more.kv: layer 0 has no attention mass of these tokens alone" --dtype f32 --mass --reuse more.kv
 	refused 1 "doc.kv: layer 0 has no attention mass" --dtype f32 --mass --reuse doc.kv
 	refused 1 "doc.kv: layer 0 has no attention mass" --dtype f32 --score h2o --evict rate=0.5 --reuse doc.kv
 	both more.kv near.ids --dtype f32
@@ -227,7 +227,7 @@ peak() {
 
 @test "rows that were generated in the sight of few others are refused, and those before them are not" {
 	kv-quantize1b -o bits.kv small.kv
-	kv-decode -m "$DEMO" --ids --ignore-eos -n 30 --retrieve fier --budget 64 -o chat.kv bits.kv >said.ids
+	kv-decode -m "$DEMO" --ids --ignore-eos -n 30 --retrieve 'fier budget=64' -o chat.kv bits.kv >said.ids
 	cat doc.ids said.ids far.ids >next.ids
 	run -1 --separate-stderr kv-prefill -m "$DEMO" --ids --reuse chat.kv -o none.kv next.ids
 	assert_equal "$stderr" "kv-prefill: chat.kv: rows from position 700 on were generated with --retrieve, each in the sight of few others: a prefill would not have them"
@@ -246,13 +246,13 @@ peak() {
 	kv-score --method knorm small.kv | kv-evict --rate 0.5 -o evicted.kv
 	refused 1 "evicted.kv: layer 0, KV head 0 has 350 rows of 700 tokens: a prompt that runs from its beginning has them all" --reuse evicted.kv
 	kv-score --method recent small.kv | kv-evict --budget 650 --positions compact -o compact.kv
-	refused 1 "compact.kv: it has read 700 tokens, and the next one is at position 650: its rows were numbered anew" --reuse compact.kv
-	kv-prefill -m "$DEMO" --ids --tsp-layer 2 -o tsp.kv doc.ids
+	refused 1 "compact.kv: it has 700 tokens, and the next one is at position 650: its rows were renumbered" --reuse compact.kv
+	kv-prefill -m "$DEMO" --ids --select 'tsp layer=2' -o tsp.kv doc.ids
 	refused 1 "tsp.kv: layer 3, KV head 0 has 140 rows of 700 tokens" --reuse tsp.kv
-	kv-prefill -m "$DEMO" --ids --gemfilter-layer 2 --gemfilter-budget 100 -o gem.kv doc.ids
-	refused 1 "gem.kv: it has read 700 tokens, and the next one is at position 100" --reuse gem.kv
+	kv-prefill -m "$DEMO" --ids --select 'gemfilter layer=2 budget=100' -o gem.kv doc.ids
+	refused 1 "gem.kv: it has 700 tokens, and the next one is at position 100" --reuse gem.kv
 	strip eVNt small.kv nolog.kv
-	refused 1 "nolog.kv: it has no event log: nothing says how its rows came" --reuse nolog.kv
+	refused 1 "nolog.kv: it has no event log, so how its rows were made is unknown" --reuse nolog.kv
 	kv-prefill -m "$DEMO" --ids -c 200 --score keydiff --evict budget=100 -o chunks.kv doc.ids
 	refused 1 "chunks.kv: layer 0, KV head 0 has 100 rows of 700 tokens" --reuse chunks.kv
 }
@@ -268,12 +268,10 @@ peak() {
 }
 
 @test "options whose rows no other prefill has are refused by name" {
-	refused 2 "--reuse: where tokens are selected" --reuse small.kv --tsp-layer 2
-	refused 2 "--reuse: where tokens are selected" --reuse small.kv --gemfilter-layer 2 --gemfilter-budget 100
-	refused 2 "--reuse: where tokens are selected" --reuse small.kv --pyramid-infer decay=0.9
-	refused 2 "--reuse: with --chunk and --evict" --reuse small.kv -c 200 --score keydiff --evict budget=100
-	refused 2 "--reuse: with --chunk and --evict" --reuse small.kv -c 200 --patch 32 --score snapkv --evict budget=100
-	refused 2 "--reuse: the prompt is the whole text" --reuse small.kv --resume small.kv
-	run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --find-tsp-layer --reuse small.kv near.ids
-	assert_regex "$stderr" "--find-tsp-layer makes no snapshot: --resume, --reuse"
+	refused 2 "--reuse does not go with --select" --reuse small.kv --select 'tsp layer=2'
+	refused 2 "--reuse does not go with --select" --reuse small.kv --select 'gemfilter layer=2 budget=100'
+	refused 2 "--reuse does not go with --select" --reuse small.kv --select 'pyramidinfer decay=0.9'
+	refused 2 "--reuse does not go with --chunk and --evict" --reuse small.kv -c 200 --score keydiff --evict budget=100
+	refused 2 "--reuse does not go with --chunk and --evict" --reuse small.kv -c 200 --patch 32 --score snapkv --evict budget=100
+	refused 2 "--reuse does not go with --resume" --reuse small.kv --resume small.kv
 }

@@ -167,8 +167,8 @@ refused() {
 
 @test "retrieval's figures are those of kv-diff --retrieve, and all rows are all there is to find" {
 	retrieval --methods quest-8,fier-16 --budgets 24,10%,100% --dense-layers 1 "$F/one.jsonl" >table
-	kv-index --pages --page 8 "$F/seen.kv" | kv-diff --json --retrieve quest --dense-layers 1 --budget 24 - >quest.json
-	kv-quantize1b --group 16 "$F/seen.kv" | kv-diff --json --retrieve fier --dense-layers 1 --budget "$(($(wc -l <"$F/prompt.ids") / 10))" - >fier.json
+	kv-index --pages --page 8 "$F/seen.kv" | kv-diff --json --retrieve 'quest budget=24 dense=1' - >quest.json
+	kv-quantize1b --group 16 "$F/seen.kv" | kv-diff --json --retrieve "fier budget=$(($(wc -l <$F/prompt.ids) / 10)) dense=1" - >fier.json
 	local name
 	for name in "quest quest-8 24" "fier fier-16 10%"; do
 		set -- $name
@@ -189,12 +189,12 @@ refused() {
 @test "overlaps are those of kv-decode, of the same tokens for each method, and what is new is what is left" {
 	overlap --budgets 40,100000 --table found.md --table found.tsv --answer right "$F/one.jsonl"
 	assert_equal "$(wc -l <runs.jsonl)" 6
-	kv-prefill -q -m "$DEMO" --ids --head "$DEMO/retrieval-head" -o head.kv "$F/prompt.ids"
+	kv-prefill -q -m "$DEMO" --ids --retrieval-head "$DEMO/retrieval-head" -o head.kv "$F/prompt.ids"
 	# the right answer, as it goes on behind the prompt
 	"$PYTHON" -c 'import forced_answer, json, sys, task_prompts
 print(*forced_answer.answer_ids(task_prompts.Tokenizer(sys.argv[1], "none"), json.loads(open(sys.argv[2]).readline()), "whole"))' \
 		"$DEMO" "$F/one.jsonl" >right.ids
-	kv-decode -q -m "$DEMO" --ids --force right.ids --json --retrieve specontext --head "$DEMO/retrieval-head" --budget 40 head.kv >want.json
+	kv-decode -q -m "$DEMO" --ids --force right.ids --json --retrieve "specontext budget=40 head=$DEMO/retrieval-head" head.kv >want.json
 	assert_equal "$(line specontext '[l for l in o["layers"]["40"]], o["all"]["40"]["overlap"], o["steps"]["40"]')" \
 		"$(json want.json '[l["overlap"] for l in o["retrieval"]["layers"]], o["retrieval"]["retrieving"]["overlap"], o["retrieval"]["steps"]')"
 	assert_equal "$(line specontext 'len(set(o["layers"]["40"])), 0 < o["all"]["40"]["overlap"] < 1')" '(1, True)'
@@ -213,8 +213,8 @@ print(*forced_answer.answer_ids(task_prompts.Tokenizer(sys.argv[1], "none"), jso
 @test "the rows of the picture are as good as kv-diff --retrieve says, in each layer and KV head" {
 	kv-index --pages --page 8 "$F/seen.kv" -o pages.kv
 	kv-quantize1b --group 16 "$F/seen.kv" -o bits.kv
-	kv-diff --json --retrieve quest --dense-layers 0 --budget 30 pages.kv >quest.json
-	kv-diff --json --retrieve fier --dense-layers 0 --budget 30 bits.kv >fier.json
+	kv-diff --json --retrieve 'quest budget=30 dense=0' pages.kv >quest.json
+	kv-diff --json --retrieve 'fier budget=30 dense=0' bits.kv >fier.json
 	local layer head query
 	for layer in 0 3; do
 		for head in 0 1; do
@@ -254,11 +254,11 @@ print(*forced_answer.answer_ids(task_prompts.Tokenizer(sys.argv[1], "none"), jso
 	refused 3 'cut.kv: ' rows_read --layer 0 cut.kv out.tsv
 }
 
-@test "the distance of the logits is that of the snapshots, none when all tokens go on, and the hidden state's is kv-prefill's" {
+@test "the distance of the logits is that of the snapshots, none when all tokens go on, and the hidden state's is kv-tsp-layer's" {
 	distance --layers 0,2 --rates 0.2,1 --table out.tsv --table out.md "$F/one.jsonl"
-	kv-prefill -q -m "$DEMO" --ids --gemfilter-layer 2 --gemfilter-rate 0.2 -o gem.kv "$F/prompt.ids"
-	kv-prefill -q -m "$DEMO" --ids --tsp-layer 2 --tsp-rate 0.2 -o tsp.kv "$F/prompt.ids"
-	kv-prefill -q -m "$DEMO" --ids --find-tsp-layer --json --max-layer 2 "$F/prompt.ids" >found.json
+	kv-prefill -q -m "$DEMO" --ids --select 'gemfilter layer=2 rate=0.2' -o gem.kv "$F/prompt.ids"
+	kv-prefill -q -m "$DEMO" --ids --select 'tsp layer=2 rate=0.2' -o tsp.kv "$F/prompt.ids"
+	kv-tsp-layer -q -m "$DEMO" --ids --json --max-layer 2 "$F/prompt.ids" >found.json
 	"$PYTHON" - "$F/full.kv" <<-'END'
 		import json, sys
 		import kvsnapshot

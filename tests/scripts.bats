@@ -244,7 +244,7 @@ comma_locale() {
 		kv-info "$1"
 		kv-info --json "$1" | sed /digest/d
 		kv-footprint "$1"
-		printf 'a\t0.5\t0.25\nfull\t1\t0.5\n' | kv-footprint --json --critical -
+		printf 'a\t0.5\t0.25\nfull\t1\t0.5\n' | kv-critical --json -
 		PYTHONPATH=$ROOT/python "$PYTHON" "$ROOT/examples/python/value_aware.py" <full.kv | kv-evict --rate 0.5 | kv-info --positions -
 	}
 	prints x.kv >expected

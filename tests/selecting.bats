@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # bats file_tags=slow
-# kv-prefill: token-selective propagation and the search for its layer, GemFilter, PyramidInfer,
-# against a forward pass in double precision
+# kv-prefill --select: token-selective propagation, GemFilter, PyramidInfer, against a forward pass in double precision
 
 load helper
 
@@ -39,13 +38,13 @@ events() {
 }
 
 @test "TSP: rows, keys, values, queries and logits are those of a double-precision forward pass" {
-	prefill -m "$DEMO" --tsp-layer 1 -w 8 -o max.kv all.ids
+	prefill -m "$DEMO" --select 'tsp layer=1' -w 8 -o max.kv all.ids
 	agrees 1e-5 tsp "$DEMO" max.kv 1 0.2 8 7 max
 	assert_equal "$(rows max.kv)" "$n $n $((n / 5)) $((n / 5))"
-	prefill -m "$DEMO" --tsp-layer 0 --tsp-rate 0.3 --tsp-window 16 --tsp-kernel 5 --tsp-pool avg -w 5 -o avg.kv all.ids
+	prefill -m "$DEMO" --select 'tsp layer=0 rate=0.3 window=16 kernel=5 pool=avg' -w 5 -o avg.kv all.ids
 	agrees 1e-5 tsp "$DEMO" avg.kv 0 0.3 16 5 avg
 	five_layers
-	prefill -m random --tsp-layer 2 -w 8 -o random.kv all.ids
+	prefill -m random --select 'tsp layer=2' -w 8 -o random.kv all.ids
 	agrees 5e-5 tsp random random.kv 2 0.2 8 7 max
 }
 
@@ -54,10 +53,10 @@ events() {
 	head -n 300 all.ids >first.ids
 	tail -n +301 all.ids >second.ids
 	prefill -m random -o first.kv first.ids
-	prefill -m random --tsp-layer 2 -w 8 -r first.kv -o out.kv second.ids
+	prefill -m random --select 'tsp layer=2' -w 8 -r first.kv -o out.kv second.ids
 	agrees 5e-5 tsp random out.kv 2 0.2 8 7 max 300
 	kv-score --method random first.kv | kv-evict --budget 100 -o small.kv
-	prefill -m random --tsp-layer 2 -w 8 -r small.kv -o out.kv second.ids
+	prefill -m random --select 'tsp layer=2' -w 8 -r small.kv -o out.kv second.ids
 	m=$(wc -l <second.ids)
 	assert_equal "$(rows out.kv)" "$((100 + m)) $((100 + m)) $((100 + m)) $((100 + m / 5)) $((100 + m / 5))"
 	for head in 0 1; do
@@ -69,8 +68,8 @@ events() {
 
 @test "TSP at the last layer changes nothing, neither does a rate of 1" {
 	prefill -m "$DEMO" -o full.kv all.ids
-	prefill -m "$DEMO" --tsp-layer 3 -o last.kv all.ids
-	prefill -m "$DEMO" --tsp-layer 1 --tsp-rate 1 -o one.kv all.ids
+	prefill -m "$DEMO" --select 'tsp layer=3' -o last.kv all.ids
+	prefill -m "$DEMO" --select 'tsp layer=1 rate=1' -o one.kv all.ids
 	for name in last one; do
 		assert_equal "$(see $name.kv '[l.positions for l in s.layers]')" "$(see full.kv '[l.positions for l in s.layers]')"
 		assert_equal "$(see $name.kv 's.logits')" "$(see full.kv 's.logits')"
@@ -78,84 +77,60 @@ events() {
 }
 
 @test "tokens are selected alike whatever the chunk and the number of threads" {
-	for options in '--tsp-layer 1' '--gemfilter-layer 1 --gemfilter-rate 0.2' '--pyramid-infer decay=0.5'; do
-		# shellcheck disable=SC2086
-		prefill -m "$DEMO" $options -c 512 -o whole.kv all.ids
-		# shellcheck disable=SC2086
-		prefill -m "$DEMO" $options -c 33 -j 1 -o parts.kv all.ids
+	for words in 'tsp layer=1' 'gemfilter layer=1 rate=0.2' 'pyramidinfer decay=0.5'; do
+		prefill -m "$DEMO" --select "$words" -c 512 -o whole.kv all.ids
+		prefill -m "$DEMO" --select "$words" -c 33 -j 1 -o parts.kv all.ids
 		assert_equal "$(see parts.kv '[l.positions for l in s.layers]')" "$(see whole.kv '[l.positions for l in s.layers]')"
 	done
 }
 
 @test "GemFilter: the selected tokens are a prompt of their own, all ids are kept" {
-	prefill -m "$DEMO" --gemfilter-layer 2 --gemfilter-budget 150 -w 20 -o gem.kv all.ids
+	prefill -m "$DEMO" --select 'gemfilter layer=2 budget=150' -w 20 -o gem.kv all.ids
 	agrees 1e-5 gemfilter "$DEMO" gem.kv 2 150
 	assert_equal "$(positions gem.kv 3 1)" "$(seq -s ' ' 0 149)"
 	assert_equal "$(see gem.kv 's.head["next_position"], len(s.tokens)')" "150 $n"
 	five_layers
-	prefill -m random --gemfilter-layer 2 --gemfilter-rate 0.15 -o gem.kv all.ids
+	prefill -m random --select 'gemfilter layer=2 rate=0.15' -o gem.kv all.ids
 	agrees 5e-5 gemfilter random gem.kv 2 $((n * 15 / 100))
 }
 
 @test "PyramidInfer: each layer has the rows that the one before lets through" {
-	prefill -m "$DEMO" --pyramid-infer 'decay=0.5 recent=0.1' -w 20 -o p.kv all.ids
+	prefill -m "$DEMO" --select 'pyramidinfer decay=0.5 recent=0.1' -w 20 -o p.kv all.ids
 	agrees 1e-5 pyramidinfer "$DEMO" p.kv 0.5 1 0.1 1.2 64
-	prefill -m "$DEMO" --pyramid-infer 'decay=0.5 interval=2 weight=3 min=10' -o p.kv all.ids
+	prefill -m "$DEMO" --select 'pyramidinfer decay=0.5 interval=2 weight=3 min=10' -o p.kv all.ids
 	agrees 1e-5 pyramidinfer "$DEMO" p.kv 0.5 2 0.2 3 10
 	five_layers
-	prefill -m random --pyramid-infer 'decay=0.6' -o p.kv all.ids
+	prefill -m random --select 'pyramidinfer decay=0.6' -o p.kv all.ids
 	agrees 5e-5 pyramidinfer random p.kv 0.6 1 0.2 1.2 64
 	run -0 see p.kv '[l.rows for l in s.layers] == sorted((l.rows for l in s.layers), reverse=True) and s.layers[4].rows[0] < s.layers[1].rows[0]'
 	assert_output True
-	prefill -m "$DEMO" --pyramid-infer 'decay=0.5 min=10000' -o p.kv all.ids
+	prefill -m "$DEMO" --select 'pyramidinfer decay=0.5 min=10000' -o p.kv all.ids
 	assert_equal "$(rows p.kv)" "$n $n $n $n"
 }
 
 @test "attention received counts the rows that ran" {
-	prefill -m "$DEMO" --tsp-layer 1 --mass -o m.kv all.ids
+	prefill -m "$DEMO" --select 'tsp layer=1' --mass -o m.kv all.ids
 	run -0 see m.kv '[round(float(sum(list_)), 2) - l.rows[0] for l in s.layers for lists in l.mass for list_ in lists]'
 	assert_equal "$(tr ' ' '\n' <<<"$output" | sort -u)" 0.0
-	prefill -m "$DEMO" --gemfilter-layer 1 --gemfilter-budget 100 --mass -o m.kv all.ids
+	prefill -m "$DEMO" --select 'gemfilter layer=1 budget=100' --mass -o m.kv all.ids
 	run -0 see m.kv '[round(float(sum(list_)), 2) for l in s.layers for lists in l.mass for list_ in lists]'
 	assert_equal "$(tr ' ' '\n' <<<"$output" | sort -u)" 100.0
 }
 
 @test "the log has what ran in which layers, and GemFilter's first run" {
-	prefill -m "$DEMO" --tsp-layer 1 -c 600 -o t.kv all.ids
+	prefill -m "$DEMO" --select 'tsp layer=1' -c 600 -o t.kv all.ids
 	assert_equal "$(events t.kv)" "1:$n:600:0-2 1:$n:$((n - 600)):0-2 1:$n:$((n / 5)):2-4"
-	prefill -m "$DEMO" --gemfilter-layer 0 --gemfilter-budget 100 -c 10k -o g.kv all.ids
+	prefill -m "$DEMO" --select 'gemfilter layer=0 budget=100' -c 10k -o g.kv all.ids
 	assert_equal "$(events g.kv)" "1:$n:$n:0-1 3:0:0:0-4 1:100:100:0-4"
-	prefill -m "$DEMO" --pyramid-infer decay=0.5 -o p.kv all.ids
+	prefill -m "$DEMO" --select 'pyramidinfer decay=0.5' -o p.kv all.ids
 	kv-check t.kv g.kv p.kv
 }
 
 @test "FastKV as a pipeline finds the answer" {
-	run -0 bash -c 'kv-prefill -m "$0" --tsp-layer 2 --observe 8 prompt.txt | kv-score --method snapkv --kernel 7 |
+	run -0 bash -c 'kv-prefill -m "$0" --select "tsp layer=2" --observe 8 prompt.txt | kv-score --method snapkv --kernel 7 |
 	    kv-evict --rate 0.1 --of tokens | kv-decode -m "$0" --stop . -o after.kv' "$DEMO"
 	assert_output " L047"
 	assert_equal "$(see after.kv 's.events[0].l0, s.events[0].l1, s.events[-1].kind')" "0 3 2"
-}
-
-@test "the search for a TSP layer prints the curve of equation 3 and chooses the least" {
-	five_layers
-	head -n 200 all.ids >a.ids
-	tail -n +201 all.ids | head -n 300 >b.ids
-	for p in a b; do
-		"$PYTHON" "$ORACLE/selecting.py" find random $p.ids 0.2 8 7 max 4 >$p.want
-	done
-	kv-prefill -m random --ids --find-tsp-layer --max-layer 3 a.ids b.ids >table
-	paste a.want b.want | awk '{ print $1, ($2 + $5) / 2, ($3 + $6) / 2 }' >want
-	sed '1d; $d' table >have
-	paste want have | awk 'function far(a, b) { return (a - b)^2 > (1e-4 * a)^2 }
-	    $1 != $4 || far($2, $5) || far($3, $6) { print; bad = 1 } END { exit bad || NR != 4 }'
-	assert_equal "$(tail -n 1 table)" "tsp-layer $(sort -g -k 2 want | head -n 1 | cut -d ' ' -f 1)"
-	kv-prefill -m random --ids --find-tsp-layer --max-layer 3 --json a.ids b.ids >table.json
-	run -0 json table.json '" ".join(map(str, (o["prompts"], o["tsp_layer"], *("%d %.6g %.6g" % (l["layer"], l["last"], l["surviving"]) for l in o["layers"]))))'
-	assert_output "2 $(tail -n 1 table | cut -d ' ' -f 2) $(tr -s ' \n' ' ' <have | sed 's/^ //; s/ $//')"
-	# a tolerance that takes in everything chooses the first layer
-	assert_equal "$(kv-prefill -m random --ids --find-tsp-layer --max-layer 3 --tol 1000 a.ids | tail -n 1)" "tsp-layer 0"
-	# half of the layers, from standard input
-	assert_equal "$(kv-prefill -m random --ids --find-tsp-layer <a.ids | wc -l)" 5
 }
 
 # refused STATUS PATTERN OPTION ...: with the prompt of $n tokens
@@ -168,32 +143,30 @@ refused() {
 }
 
 @test "what cannot be is refused with 2" {
-	refused 'give one of' --tsp-layer 1 --gemfilter-layer 1 --gemfilter-budget 5
-	refused 'give one of' --tsp-layer 1 --pyramid-infer decay=0.5
-	refused 'the model has layers 0 to 3' --tsp-layer 4
-	refused 'the model has layers 0 to 3' --gemfilter-layer 4 --gemfilter-budget 5
-	refused "\\-\\-tsp-window 100000: the prompt has $n tokens" --tsp-layer 1 --tsp-window 100000
-	refused 'less than the window of 8' --tsp-layer 1 --tsp-rate 0.001
-	refused 'not a share' --tsp-layer 1 --tsp-rate 1.5
-	refused 'want an odd number' --tsp-layer 1 --tsp-kernel 4
-	refused 'want avg or max' --tsp-layer 1 --tsp-pool sum
-	refused 'go with --tsp-layer or' --tsp-rate 0.5
-	refused 'go with --find-tsp-layer' --tsp-layer 1 --tol 0.1
-	refused 'go with --gemfilter-layer' --gemfilter-budget 10
-	refused 'and not both' --gemfilter-layer 1
-	refused 'and not both' --gemfilter-layer 1 --gemfilter-budget 10 --gemfilter-rate 0.1
-	refused 'select nothing' --gemfilter-layer 1 --gemfilter-budget 0
-	refused 'is none' --gemfilter-layer 1 --gemfilter-rate 0.0001
-	refused 'only the last 8 tokens' --tsp-layer 1 --observe 9
-	refused 'only the last 10 tokens' --gemfilter-layer 1 --gemfilter-budget 10 --observe 11
-	refused 'interval=0' --pyramid-infer interval=0
-	refused 'weight=-1' --pyramid-infer weight=-1
-	refused "no option 'size'" --pyramid-infer size=3
-	refused 'makes no snapshot' --find-tsp-layer
-	refused '2 prompts' prompt.txt
-	refused 'cannot be evicted without scores' --tsp-layer 1 --evict budget=10
-	refused '--json' --json
+	refused "there is no rule 'tps', only tsp, gemfilter, pyramidinfer: did you mean tsp" --select 'tps layer=1'
+	refused "there is no rule 'fastkv', .*: FastKV is kv-prefill --select tsp" --select fastkv
+	refused 'which layer selects' --select tsp
+	refused 'which layer selects' --select 'gemfilter budget=5'
+	refused "no option 'layer'" --select 'pyramidinfer layer=3'
+	refused 'the model has layers 0 to 3' --select 'tsp layer=4'
+	refused 'the model has layers 0 to 3' --select 'gemfilter layer=4 budget=5'
+	refused "tsp: window=100000, and the prompt has $n tokens" --select 'tsp layer=1 window=100000'
+	refused 'less than the window of 8' --select 'tsp layer=1 rate=0.001'
+	refused 'not a share' --select 'tsp layer=1 rate=1.5'
+	refused 'want an odd number' --select 'tsp layer=1 kernel=4'
+	refused 'want avg or max' --select 'tsp layer=1 pool=sum'
+	refused 'and not both' --select 'gemfilter layer=1'
+	refused 'and not both' --select 'gemfilter layer=1 budget=10 rate=0.1'
+	refused "'0' is not a whole number from 1" --select 'gemfilter layer=1 budget=0'
+	refused 'is none' --select 'gemfilter layer=1 rate=0.0001'
+	refused 'only the last 8 tokens' --select 'tsp layer=1' --observe 9
+	refused 'only the last 10 tokens' --select 'gemfilter layer=1 budget=10' --observe 11
+	refused "interval: '0' is not a whole number from 1" --select 'pyramidinfer interval=0'
+	refused 'weight=-1' --select 'pyramidinfer weight=-1'
+	refused "no option 'size'" --select 'pyramidinfer size=3'
+	refused 'too many operands' prompt.txt
+	refused 'cannot be evicted without scores' --select 'tsp layer=1' --evict budget=10
 	kv-prefill -m "$DEMO" -o first.kv prompt.txt
-	refused 'cannot resume' --gemfilter-layer 1 --gemfilter-budget 10 -r first.kv
-	refused 'cannot resume' --pyramid-infer decay=0.5 -r first.kv
+	refused 'resume does not go with --select' --select 'gemfilter layer=1 budget=10' -r first.kv
+	refused 'resume does not go with --select' --select 'pyramidinfer decay=0.5' -r first.kv
 }

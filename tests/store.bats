@@ -93,7 +93,7 @@ blocks() {
 @test "rows that are dropped layer by layer are those of a cold prompt; the store is read, and a warning says that it gets nothing" {
 	head -n 1024 all.ids >first.ids
 	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S --score knorm --evict rate=0.1 -o a.kv first.ids
-	assert_equal "$stderr" "kv-prefill: --store: with --evict rows are dropped while the prompt runs: nothing is added to S"
+	assert_equal "$stderr" "kv-prefill: --store: nothing is added to S: with --evict rows are dropped while the prompt runs"
 	assert_equal "$(blocks)" "0"
 	stored a.kv first.ids
 	for method in "snapkv window=16" "lookahead='$DEMO/lookahead'" keydiff; do
@@ -109,21 +109,21 @@ blocks() {
 @test "options that cannot go with a store are refused by name" {
 	kv-prefill -m "$DEMO" --ids -o a.kv all.ids
 	while IFS=/ read -r options text; do
-		# shellcheck disable=SC2086 # words
-		run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --store S $options -o none.kv all.ids
+		eval "more=($options)"
+		# shellcheck disable=SC2154 # eval sets it
+		run -2 --separate-stderr kv-prefill -m "$DEMO" --ids --store S "${more[@]}" -o none.kv all.ids
 		[[ "$stderr" == *"$text"* ]] || { echo "$stderr"; return 1; }
 		[ ! -e none.kv ]
 		[ ! -e S ]
 	done <<-'END'
 		--reuse a.kv/--reuse names the snapshot that --store would look for
-		--resume a.kv/--store: the prompt is the whole text
-		--mass/--store has no attention mass
-		--score h2o --evict rate=0.5/--store has no attention mass
-		--tsp-layer 2/--store: where tokens are selected
-		--gemfilter-layer 2 --gemfilter-budget 9/--store: where tokens are selected
-		--pyramid-infer decay=0.9/--store: where tokens are selected
-		-c 100 --score knorm --evict budget=50/--store: with --chunk and --evict
-		--find-tsp-layer/--find-tsp-layer makes no snapshot: --resume, --reuse, --store
+		--resume a.kv/--store does not go with --resume
+		--mass/do not go with --store
+		--score h2o --evict rate=0.5/do not go with --store
+		--select 'tsp layer=2'/--store does not go with --select
+		--select 'gemfilter layer=2 budget=9'/--store does not go with --select
+		--select 'pyramidinfer decay=0.9'/--store does not go with --select
+		-c 100 --score knorm --evict budget=50/--store does not go with --chunk and --evict
 		--store-size 1x/'1x' is not a whole number
 		--store-size 9999999T/'9999999T' is not a whole number
 	END
@@ -146,7 +146,7 @@ blocks() {
 		other) kv-prefill -m "$DEMO" --ids -q -o "$file" other.ids ;;
 		esac
 		run -0 --separate-stderr kv-prefill -m "$DEMO" --ids --store S -o b.kv all.ids
-		[[ "$stderr" == "kv-prefill: $file: "*": it is removed, and its tokens are run" ]] || { echo "$how: $stderr"; return 1; }
+		[[ "$stderr" == "kv-prefill: $file: "*": removed; its tokens are run" ]] || { echo "$how: $stderr"; return 1; }
 		assert_equal "$(kv-info --json b.kv | json - 'o["provenance"][-1]["options"]["reused"]')" "256"
 		same_cache a.kv b.kv 5e-3
 		cmp "$file" good || same_cache "$file" good 5e-3
@@ -265,7 +265,7 @@ alone() {
 		truncate -s 1000 "$file"
 	done
 	run -0 --separate-stderr alone kv-prefill -m "$DEMO" --ids --store S -o b.kv all.ids
-	assert_regex "$stderr" "^kv-prefill: S/[0-9a-f]*.kv: .*: it cannot be removed \(Operation not permitted\), and its tokens are run$"
+	assert_regex "$stderr" "^kv-prefill: S/[0-9a-f]*.kv: .*: cannot be removed \(Operation not permitted\); its tokens are run$"
 	assert_equal "$(blocks)" 5
 }
 

@@ -40,9 +40,9 @@ readers() {
 		ids/kv-observe -m demo --ids-from FILE full.kv
 		ids/kv-decode -m demo --ids --force FILE full.kv
 		rows/kv-evict --rows FILE full.kv
-		mask/kv-evict --heads FILE --sink 2 --recent 3 scored.kv
+		mask/kv-evict --head-mask FILE --sink 2 --recent 3 scored.kv
 		scores/kv-score --from FILE full.kv
-		table/kv-footprint --critical FILE
+		table/kv-critical FILE
 		messages/kv-chat -m demo --template ./bare.jinja FILE
 		lines/kv-chat -m demo --template ./bare.jinja FILE
 		lines/kv-chat -m demo --template ./bare.jinja --text FILE
@@ -120,7 +120,7 @@ print(kvread.read(sys.stdin.buffer).tokens)' "$FORMAT"; }
 		assert_equal "$(cat said)" ""
 		reads marked >got 2>said
 		cmp want got
-		assert_equal "$(cat said)" "$program: marked: the byte order mark at its beginning is left out"
+		assert_equal "$(cat said)" "$program: marked: ignored the byte order mark at its beginning"
 		reads windows >got 2>said
 		run ! cmp want got
 		assert_equal "$(cat said)" "$program: windows: line 1 ends in CR LF: the model reads the CR, too; tr -d '\r' removes it"

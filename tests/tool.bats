@@ -27,10 +27,11 @@ large() {
 		run -0 --separate-stderr $tool --help
 		assert_equal "$stderr" ""
 		assert_line --index 0 --regexp "^usage: $tool "
-		assert_line --regexp '^      --help  '
+		assert_line --regexp '^  -h, --help  '
 		words=$(grep -oE '^ +(-[a-z], )?--[a-z0-9-]+' <<<"$output" | grep -oE '\--.*')
 		assert_equal "$(sort <<<"$words")" "$(sort -u <<<"$words")"
-		for letter in $(grep -oE '^  -[a-z],' <<<"$output" | tr -d ' ,-'); do
+		# all but -h, which goes with no other
+		for letter in $(grep -oE '^  -[a-z],' <<<"$output" | tr -d ' ,h-'); do
 			sed -n '1,/^$/p' <<<"$output" | grep -qE -- "-[a-z]*$letter" || fail "$tool: -$letter is not in the synopsis"
 		done
 	done
@@ -78,7 +79,7 @@ told() {
 	told "--method: there is no 'k' in kv-score --list" kv-score --method k
 	told "--method: there is no 'pyramidkv' in kv-score --list: it is a policy: kv-evict --policy pyramid" kv-score --method pyramidkv
 	told "--method: there is no 'Quest' in kv-score --list: it is a way to read: kv-decode --retrieve quest" kv-score --method Quest
-	told "--method: there is no 'FastKV' in kv-score --list: FastKV is kv-prefill --tsp-layer, then snapkv with a kernel of 7" \
+	told "--method: there is no 'FastKV' in kv-score --list: FastKV is kv-prefill --select tsp, then snapkv with a kernel of 7" \
 	    kv-score --method FastKV
 	told "--method: there is no 'observed' in kv-score --list: \
 did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttention)?" kv-score --method observed
@@ -89,8 +90,8 @@ did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttentio
 	told "--policy: there is no 'kvzip' in kv-evict --list: KVzip is kv-observe --repeat-context, method kvzip, policy global" \
 	    kv-evict --budget 3 --policy kvzip
 	told "--policy: there is no '' in kv-evict --list" kv-evict --budget 3 --policy ''
-	told "--retrieve quets: want one of fier quest quest-eval cluster shadow specontext: did you mean quest?" kv-diff --retrieve quets --budget 3 x
-	told "--retrieve shdow: want one of fier quest quest-eval cluster shadow specontext: did you mean shadow?" kv-diff --retrieve shdow --budget 3 x
+	told "--retrieve: there is no method 'quets', only fier quest quest-eval cluster shadow specontext: did you mean quest?" kv-diff --retrieve 'quets budget=3' x
+	told "--retrieve: there is no method 'shdow', only fier quest quest-eval cluster shadow specontext: did you mean shadow?" kv-diff --retrieve 'shdow budget=3' x
 }
 
 @test "options that are not there, incomplete or too many print the synopsis and exit with 2" {
@@ -284,20 +285,20 @@ did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttentio
 		run -2 --separate-stderr "${@:3}" "--$1" "${2:-0}" /dev/null
 		assert_regex "$stderr" "^$3: --$1: '${2:-0}' is not a whole number from 1 to [0-9]*\$"
 	}
-	for option in device-memory budget recent; do
-		none $option '' kv-decode -m x --retrieve specontext --head x
-		none $option 0k kv-decode -m x
-	done
-	for option in store-size patch tsp-window tsp-kernel; do
+	none device-memory '' kv-decode -m x --retrieve 'specontext head=x'
+	none device-memory 0k kv-decode -m x
+	for option in store-size patch; do
 		none $option '' kv-prefill -m x
 	done
-	for option in plan weights batch budget; do
-		none $option '' kv-footprint
-		none $option '' kv-footprint --plan 3m --weights 2m --budget 4 --batch 1
+	for option in window kernel; do
+		none $option '' kv-tsp-layer -m x
 	done
-	# and is taken where it means something, but not for what it does nothing to
-	told "--head-weights is of no use without --plan" kv-footprint --head-weights 0
-	run -3 kv-footprint --plan 3m --weights 2m --budget 4 --head-weights 0 /dev/null
+	for word in memory weights batch budget; do
+		run -2 --separate-stderr kv-plan --offload "memory=3m weights=2m budget=4 $word=0" /dev/null
+		assert_regex "$stderr" "^kv-plan: --offload: $word: '0' is not a whole number from 1 to [0-9]*\$"
+	done
+	# and is taken where it means something
+	run -3 kv-plan --offload 'memory=3m weights=2m budget=4 head-weights=0' /dev/null
 	told "--sink: '-1' is not a whole number from 0 to 4294967294" kv-evict --sink -1
 }
 
@@ -316,17 +317,16 @@ did you mean kvzip (maximum over probes) or meanmass (kvpress's ObservedAttentio
 		[ -x "$program" ] || continue
 		help=$("$program" --help)
 		while read -r option; do
-			grep -q -e "--$option " <<<"$help" || continue
+			# that takes a number: some are words of other programs
+			grep -q -e "--$option \(N\|W\|K\|LAYER\|POSITION\) " <<<"$help" || continue
 			run -2 "$program" "--$option" 4294967295
 			assert_line --index 0 --regexp ": --$option: '4294967295' is not a whole number from [01] to 4294967294$"
 			counts=$((counts + 1))
 		done < <(grep -ho '"[a-z-]*", OPT_COUNT' "$ROOT"/src/cli/*.c "$ROOT"/tools/*.c | cut -d '"' -f 2 | sort -u)
 	done
-	# kv-footprint's --budget is a count, kv-index's --local and so on
-	[ $counts -gt 50 ]
-	run -2 kv-prefill -m none --tol -1 none.txt
-	assert_output --partial '--tol'
-	run -2 kv-prefill -m none --find-tsp-layer --tol -1 none.txt
+	# kv-evict's --budget is a count, kv-index's --local and so on
+	[ $counts -gt 35 ]
+	run -2 kv-tsp-layer -m none --tol -1 none.txt
 	assert_output --partial '--tol -1: less than nothing'
 }
 

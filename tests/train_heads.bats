@@ -323,11 +323,11 @@ kept_heads() {
 	heads "${SHORT_DUO[@]}" -o read --steps 1
 	heads --round published.tsv --sparsity 0.875 -o rounded.tsv
 	for table in known.tsv published.tsv rounded.tsv; do
-		kv-evict --heads $table --sink 4 --recent 60 -o $table.kv full.kv
+		kv-evict --head-mask $table --sink 4 --recent 60 -o $table.kv full.kv
 		same_but_provenance known.tsv.kv $table.kv || fail "$table keeps other rows"
 	done
 	assert_equal "$(kv-footprint <known.tsv.kv)" "$(kv-footprint <published.tsv.kv)"
-	kv-evict --heads read/full_attention_heads.tsv --sink 4 --recent 60 -o read.kv full.kv
+	kv-evict --head-mask read/full_attention_heads.tsv --sink 4 --recent 60 -o read.kv full.kv
 	run kept_heads read.kv
 	assert_output $'1\t1\n1\t1\n1\t1\n1\t1'
 }
@@ -337,14 +337,14 @@ kept_heads() {
 	printf '0.31\t0.02\n0.97\t0.11\n0.55\t0.68\n0.43\t0.85\n' >floats.tsv
 	for sparsity in 0 0.1875 0.3125 0.7 1; do
 		heads --round floats.tsv --sparsity $sparsity >mine
-		kv-evict -q --heads floats.tsv --sparsity $sparsity --sink 4 --recent 60 -o cut.kv full.kv
+		kv-evict -q --head-mask floats.tsv --sparsity $sparsity --sink 4 --recent 60 -o cut.kv full.kv
 		run diff mine <(kept_heads cut.kv)
 		[ "$sparsity" = 1 ] || assert_success
 		# the other rules may let one head more or less stream, of the same order
 		for rounding in duo prulong; do
 			heads --round floats.tsv --sparsity $sparsity --rounding $rounding >mine
 			share=$(awk '{ n += NF; for (i = 1; i <= NF; i++) k += !$i } END { print k / n }' mine)
-			kv-evict -q --heads floats.tsv --sparsity "$share" --sink 4 --recent 60 -o cut.kv full.kv
+			kv-evict -q --head-mask floats.tsv --sparsity "$share" --sink 4 --recent 60 -o cut.kv full.kv
 			[ "$share" = 1 ] || diff mine <(kept_heads cut.kv) || fail "$rounding $sparsity"
 		done
 	done

@@ -65,11 +65,11 @@ train() {
 }
 
 @test "the programs take what is exported, and refuse it for another model" {
-	kv-prefill -m "$DEMO" --head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
-	kv-decode -m "$DEMO" --head trained --retrieve specontext --budget 64 -n 4 a.kv
-	kv-prefill -m "$DEMO" --head alone -o a.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-prefill -m "$DEMO" --retrieval-head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
+	kv-decode -m "$DEMO" --retrieve 'specontext budget=64 head=trained' -n 4 a.kv
+	kv-prefill -m "$DEMO" --retrieval-head alone -o a.kv "$ROOT/examples/prompts/harbour.txt"
 	random_model other --heads 4 --kv-heads 2 --head-dim 32 --hidden 128 --layers 4
-	run -4 kv-prefill -m other --head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
+	run -4 kv-prefill -m other --retrieval-head trained -o a.kv "$ROOT/examples/prompts/harbour.txt"
 }
 
 @test "a run that is stopped, killed and resumed gives the bytes of one that is not" {

@@ -248,34 +248,35 @@ for x, y in zip(b.layers, c.layers):
 		*pages*) how=quest ;;
 		*) how=clusterkv ;;
 		esac
-		kv-decode -m "$m" --ids --ignore-eos -n 40 --dense-layers 0 --retrieve $how --budget 2000 indexed.kv >read.ids
+		kv-decode -m "$m" --ids --ignore-eos -n 40 --retrieve "$how budget=2000 dense=0" indexed.kv >read.ids
 		diff full.ids read.ids
-		kv-decode -m "$m" --ids --ignore-eos -n 70 --dense-layers 0 --retrieve $how --budget 48 -o after.kv indexed.kv >read.ids
+		kv-decode -m "$m" --ids --ignore-eos -n 70 --retrieve "$how budget=48 dense=0" -o after.kv indexed.kv >read.ids
 		assert_equal "$(rows after.kv)" "[59, 59] [766, 766] [59, 59] [59, 59]"
 		run -0 kv-check after.kv
-		run -0 kv-diff --retrieve $how --budget 48 --dense-layers 0 indexed.kv
+		run -0 kv-diff --retrieve "$how budget=48 dense=0" indexed.kv
 	done
 	kv-prefill -m "$(model all)" --ids -o all.kv "$(prompt 91)"
 	for make in "kv-quantize1b -g 16" "kv-index --pages"; do
 		run -5 --separate-stderr $make -o x2.kv all.kv
-		[[ "$stderr" == *"all.kv: all layers from 0 on have a sliding window, and only those that see all rows retrieve"* ]]
+		[[ "$stderr" == *"all.kv: all layers from 0 on have a sliding window, and only layers that see all rows retrieve"* ]]
 		[ ! -e x2.kv ]
 	done
-	run -5 --separate-stderr kv-decode -m "$m" --retrieve fier --budget 48 indexed.kv
+	run -5 --separate-stderr kv-decode -m "$m" --retrieve 'fier budget=48' indexed.kv
 	[[ "$stderr" == *"all layers from 2 on have a sliding window"* ]]
 }
 
 @test "tokens are not selected by a layer that does not see them all" {
 	local m
 	m=$(model some)
-	for option in "--tsp-layer 0 --tsp-window 8" "--gemfilter-layer 2 --gemfilter-budget 9" "--pyramid-infer decay=0.5" --find-tsp-layer; do
-		# shellcheck disable=SC2086 # words
-		run -5 --separate-stderr kv-prefill -m "$m" --ids $option "$(prompt 700)"
-		[[ "$stderr" == *"has a sliding window of 60 tokens, and the prompt has 696: it cannot choose among those that it does not see"* ]]
+	for how in "kv-prefill --select 'tsp layer=0 window=8'" "kv-prefill --select 'gemfilter layer=2 budget=9'" "kv-prefill --select 'pyramidinfer decay=0.5'" kv-tsp-layer; do
+		eval "command=($how)"
+		# shellcheck disable=SC2154 # eval sets it
+		run -5 --separate-stderr "${command[@]}" -m "$m" --ids "$(prompt 700)"
+		[[ "$stderr" == *"has a sliding window of 60 tokens, and the prompt has 696: it cannot choose among tokens that it does not see"* ]]
 	done
-	kv-prefill -m "$m" --ids --tsp-layer 1 --tsp-window 8 -o tsp.kv "$(prompt 700)"
-	kv-prefill -m "$m" --ids --tsp-layer 1 --tsp-window 8 --score 'snapkv window=8' --evict 'budget=30' -o fused.kv "$(prompt 700)"
-	kv-prefill -m "$m" --ids --gemfilter-layer 1 --gemfilter-budget 100 -o gem.kv "$(prompt 700)"
+	kv-prefill -m "$m" --ids --select 'tsp layer=1 window=8' -o tsp.kv "$(prompt 700)"
+	kv-prefill -m "$m" --ids --select 'tsp layer=1 window=8' --score 'snapkv window=8' --evict 'budget=30' -o fused.kv "$(prompt 700)"
+	kv-prefill -m "$m" --ids --select 'gemfilter layer=1 budget=100' -o gem.kv "$(prompt 700)"
 	run -0 kv-check tsp.kv fused.kv gem.kv
 	run -0 kv-decode -m "$m" --ids --ignore-eos -n 20 fused.kv
 	# rows of the selected tokens within the window of the next one

@@ -4,10 +4,11 @@
 #include <time.h>
 
 #include "cli/chat_input.h"
-#include "cli/escape.h"
+#include "cli/decode_questions.h"
 #include "cli/json.h"
-#include "cli/questions.h"
 #include "cli/session.h"
+#include "cli/terminal_escape.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 
 static const char *system_text, *user, *user_file, *assistant, *template, *date, *ask;
@@ -15,25 +16,27 @@ static int open_turn, go_on, no_prompt, text_out;
 static struct strings sets;
 
 static const struct opt opts[] = {
-	{ 0, "system", OPT_STRING, &system_text, 0, "TEXT", "a system message" },
-	{ 0, "user", OPT_STRING, &user, 0, "TEXT", "a message of the user" },
-	{ 0, "user-file", OPT_STRING, &user_file, 0, "FILE", "the same, from a file" },
+	{ 0, "system", OPT_STRING, &system_text, 0, "TEXT", "a system message", OPT_READS },
+	{ 0, "user", OPT_STRING, &user, 0, "TEXT", "a message of the user", OPT_READS },
+	{ 0, "user-file", OPT_STRING, &user_file, 0, "FILE", "the same, from a file", OPT_READS },
 	{ 0, "assistant", OPT_STRING, &assistant, 0, "TEXT",
-	    "the end of an answer that is continued, before the user's message (often '')" },
-	{ 0, "open", OPT_FLAG, &open_turn, 1, NULL, "leave the turn of the last message open" },
+	    "the end of an answer that is continued, before the user's message (often '')",
+	    OPT_READS },
+	{ 0, "open", OPT_FLAG, &open_turn, 1, NULL,
+	    "leave the turn of the last message open", OPT_READS },
 	{ 0, "continue", OPT_FLAG, &go_on, 1, NULL,
-	    "begin inside the turn of the first message, which was left open" },
+	    "begin inside the turn of the first message, which was left open", OPT_HOW },
 	{ 0, "questions", OPT_STRING, &ask, 0, "FILE",
-	    "continue an open turn with each line of FILE, for kv-decode --questions" },
+	    "continue an open turn with each line of FILE, for kv-decode --questions", OPT_READS },
 	{ 0, "no-generation-prompt", OPT_FLAG, &no_prompt, 1, NULL,
-	    "end with the last message, not with the beginning of an answer" },
+	    "end with the last message, not with the beginning of an answer", OPT_WRITES },
 	{ 0, "template", OPT_STRING, &template, 0, "NAME",
-	    "another template than the folder's: a built-in one, or a file" },
+	    "another template than the folder's: a built-in one, or a file", OPT_HOW },
 	{ 0, "set", OPT_STRINGS, &sets, 0, "NAME=VALUE",
-	    "a variable of the template, JSON or text (repeatable)" },
+	    "a variable of the template, JSON or text (repeatable)", OPT_HOW },
 	{ 0, "date", OPT_STRING, &date, 0, "DATE",
-	    "for templates that say it: YYYY-MM-DD, or today (none)" },
-	{ 0, "text", OPT_FLAG, &text_out, 1, NULL, "print the text instead of ids" },
+	    "for templates that say it: YYYY-MM-DD, or today (none)", OPT_HOW },
+	{ 0, "text", OPT_FLAG, &text_out, 1, NULL, "print the text instead of ids", OPT_WRITES },
 	{ .name = NULL }
 };
 
@@ -42,8 +45,8 @@ static const struct tool tool = {
 	.synopsis = "-m DIR [-qv] [--assistant TEXT] [--continue] [--date DATE]\n"
 	    "[--no-generation-prompt] [--open] [--report FILE] [--set NAME=VALUE] [--system TEXT]\n"
 	    "[--template NAME] [--text] [--user TEXT | --user-file FILE | messages]\n"
-	    "kv-chat -m DIR [-qv] [--date DATE] [--report FILE] [--set NAME=VALUE] [--template NAME]\n"
-	    "--questions FILE",
+	    "kv-chat -m DIR [-qv] [--date DATE] [--report FILE] [--set NAME=VALUE]\n"
+	    "[--template NAME] --questions FILE",
 	.example = "kv-chat -m MODEL --user 'Who are you?' | kv-prefill -m MODEL --ids -o chat.kv",
 	.opts = opts,
 	.takes = TAKES_MODEL,

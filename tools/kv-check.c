@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/escape.h"
 #include "cli/explain.h"
 #include "cli/json.h"
+#include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/snapshot_io.h"
+#include "cli/terminal_escape.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 
 static const struct tool tool = {

@@ -7,16 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/reread.h"
+#include "cli/input_twice.h"
+#include "cli/progress.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
-#include "engine/convert.h"
+#include "engine/safetensors_convert.h"
 #include "model/model.h"
 
 static const char *like;
 
 static const struct opt opts[] = {
 	{ 0, "like", OPT_STRING, &like, 0, "SNAPSHOT",
-	    "take the model from this snapshot, where the file does not name it" },
+	    "take the model from this snapshot, where the file does not name it", OPT_READS },
 	{ .name = NULL }
 };
 
@@ -32,7 +34,7 @@ static const struct tool tool = {
 /* A safetensors file begins with the length of its header, 64 bits of which the upper ones are
  * zero, and a '{'. */
 static int
-is_safetensors(const struct reread *in)
+is_safetensors(const struct input_twice *in)
 {
 	static const char zero[4];
 	char first[9];
@@ -53,14 +55,14 @@ say_left_behind(const struct export *x)
 		if (x->left >> kind & 1) {
 			n = strlen(names);
 			snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "",
-			    kind == KV_UNKNOWN ? "sections that are not known" : kv_kind_type(kind));
+			    kind == KV_UNKNOWN ? "unknown sections" : kv_kind_type(kind));
 		}
 	if (names[0] != '\0')
 		warning("left behind: %s", names);
 }
 
 static void
-to_safetensors(const struct reread *in)
+to_safetensors(const struct input_twice *in)
 {
 	const int standard = strcmp(settings.output, "-") == 0;
 	struct export x = { .step = { progress_step, NULL } };
@@ -68,20 +70,21 @@ to_safetensors(const struct reread *in)
 	struct kv_reader *r;
 
 	if (like != NULL)
-		die(EXIT_USAGE, "--like: %s is a snapshot, and says itself of which model", in->name);
+		die(EXIT_USAGE, "--like: %s is a snapshot, and names its model itself",
+		    in->name);
 	if (settings.write_flags & KV_LZ4)
 		die(EXIT_USAGE, "--lz4: tensors of a safetensors file are stored as they are");
-	r = reread_open(in);
+	r = input_twice_open(in);
 	must(export_measure(&x, r, &e), &e);
 	kv_close(r);
 	say_left_behind(&x);
 	x.to = standard ? stdout : text_create(settings.output);
 	x.name = standard ? "stdout" : settings.output;
 	progress_start("convert", x.head.model.layers, "layers");
-	r = reread_open(in);
+	r = input_twice_open(in);
 	must(export_begin(&x, r, &e), &e);
 	kv_close(r);
-	r = reread_open(in);
+	r = input_twice_open(in);
 	must(export_rows(&x, r, &e), &e);
 	kv_close(r);
 	progress_end();
@@ -92,7 +95,7 @@ to_safetensors(const struct reread *in)
 
 /* The file, mapped: one that came through a pipe has no name but that of its descriptor. */
 static struct safetensors *
-open_file(const struct reread *in, const char *path)
+open_file(const struct input_twice *in, const char *path)
 {
 	const int piped = strcmp(path, "-") == 0;
 	char descriptor[32], err[1024], *one, *two;
@@ -129,7 +132,7 @@ read_like(struct kv_head *head)
 }
 
 static void
-to_snapshot(const struct reread *in, const char *path)
+to_snapshot(const struct input_twice *in, const char *path)
 {
 	struct import x = { .name = in->name, .step = { progress_step, NULL } };
 	struct safetensors *st = open_file(in, path);
@@ -152,14 +155,14 @@ main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
 	const char *path = operand(argc, argv, first);
-	struct reread in;
+	struct input_twice in;
 
 	output_refuse_terminal();
-	reread_start(&in, path);
+	input_twice_start(&in, path);
 	if (is_safetensors(&in))
 		to_snapshot(&in, path);
 	else
 		to_safetensors(&in);
-	reread_end(&in);
+	input_twice_end(&in);
 	return finish();
 }

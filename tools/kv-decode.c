@@ -5,19 +5,20 @@
 #include <sys/stat.h>
 
 #include "cache/cache_sections.h"
-#include "cli/batch_answers.h"
-#include "cli/forced.h"
-#include "cli/generation.h"
+#include "cli/decode_batch.h"
+#include "cli/decode_forced.h"
+#include "cli/decode_questions.h"
+#include "cli/decode_text.h"
 #include "cli/json.h"
 #include "cli/mapped_file.h"
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_retrieve.h"
 #include "cli/opt_score.h"
-#include "cli/questions.h"
 #include "cli/report.h"
 #include "cli/retrieval_report.h"
 #include "cli/session.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "engine/decode.h"
 #include "forward/forward.h"
@@ -27,7 +28,7 @@
 
 #define AT_ONCE 16             /* snapshots, where nobody says how many */
 
-static struct generation_options text = { .limit = NOT_GIVEN, .top_p = 1 };
+static struct decode_text_options text = { .limit = NOT_GIVEN, .top_p = 1 };
 static uint32_t at_once = AT_ONCE;
 static int plain;                       /* special tokens are not read out of texts */
 static int mass, audit, keep;           /* keep: the snapshot behind the text is written */
@@ -36,60 +37,57 @@ static uint64_t device_memory;
 static const char *score, *evict, *stats, *ask;
 static const char *folder;              /* of several outputs; NULL: there is one at most */
 static struct questions questions;      /* of use with --questions */
-static struct forced forced;            /* of use with --force */
+static struct decode_forced forced;            /* of use with --force */
 static int retrieves;                   /* --retrieve was given */
 static struct retrieval_options retrieve_options;
 static struct cache_evictor evictor;    /* of use with --evict */
 static struct sequence_options want;    /* what follows of all this for a snapshot */
 
 static const struct opt opts[] = {
-	{ 'n', "tokens", OPT_COUNT, &text.limit, 0, "N", "generate at most N tokens (128)" },
-	{ 't', "temperature", OPT_REAL, &text.temperature, 0, "T",
-	    "divide the logits by T; 0 is greedy (0)" },
-	{ 0, "top-p", OPT_REAL, &text.top_p, 0, "P",
-	    "sample from the likeliest tokens that make up P (1)" },
-	{ 0, "min-p", OPT_REAL, &text.min_p, 0, "P",
-	    "leave out tokens below P times the likeliest (0)" },
-	{ 's', "seed", OPT_SEED, &text.seed, 0, "N", "seed of the random generator (0)" },
-	{ 0, "stop", OPT_STRINGS, &text.stops, 0, "TEXT",
-	    "end before TEXT; may be given several times" },
-	{ 0, "ignore-eos", OPT_FLAG, &text.ignore_eos, 1, NULL, "go on after an end token" },
-	{ 0, "ids", OPT_FLAG, &text.ids, 1, NULL,
-	    "print token ids, one a line, instead of text; with --force read them" },
-	{ 0, "evict", OPT_STRING, &evict, 0, "WORDS",
-	    "evict after every token: 'OPTION=VALUE ...' of kv-evict" },
-	{ 0, "score", OPT_STRING, &score, 0, "WORDS",
-	    "how to score rows for that: 'METHOD [OPTION=VALUE ...]' of kv-score" },
-	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
-	    "keep the queries of the last W tokens in FILE" },
-	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
-	    "go on adding up the attention that each row receives, in FILE" },
 	{ 0, "questions", OPT_STRING, &ask, 0, "FILE",
-	    "answer each line of FILE, text or JSON, behind the same snapshot" },
+	    "answer each line of FILE, text or JSON, after the same snapshot", OPT_READS },
+	{ 0, "force", OPT_STRING, &decode_forced_options.text, 0, "FILE",
+	    "score the text of FILE: how likely is each of its tokens", OPT_READS },
+	{ 0, "against", OPT_STRING, &decode_forced_options.against, 0, "FILE",
+	    "with --force: compare with the logits of another run", OPT_READS },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL,
-	    "take the text of special tokens in questions and --force literally" },
-	{ 0, "force", OPT_STRING, &forced_options.text, 0, "FILE",
-	    "go on with the text of FILE, and say how likely each token of it was" },
-	{ 0, "logits", OPT_STRING, &forced_options.logits, 0, "FILE",
-	    "with --force: write the logits of each token, as a .npy file" },
-	{ 0, "against", OPT_STRING, &forced_options.against, 0, "FILE",
-	    "with --force: compare with the logits of another run" },
-	{ 0, "head", OPT_STRING, &ahead_options.head, 0, "DIR",
-	    "the retrieval head that --retrieve specontext chooses by" },
-	{ 0, "sinks", OPT_COUNT, &ahead_options.sinks, 0, "N",
-	    "specontext: of the budget, the first N tokens of the text (0)" },
-	{ 0, "recent", OPT_COUNT, &ahead_options.recent, 1, "N",
-	    "specontext: of the budget, the last N tokens (1)" },
-	{ 0, "batch", OPT_COUNT, &at_once, 0, "N",
-	    "of several snapshots decode up to N at once (16)" },
+	    "take the text of special tokens in questions and --force literally", OPT_READS },
+	{ 'n', "tokens", OPT_COUNT, &text.limit, 0, "N", "generate at most N tokens (128)",
+	    OPT_HOW },
+	{ 't', "temperature", OPT_REAL, &text.temperature, 0, "T",
+	    "divide the logits by T; 0 is greedy (0)", OPT_HOW },
+	{ 0, "top-p", OPT_REAL, &text.top_p, 0, "P",
+	    "sample from the likeliest tokens that make up P (1)", OPT_HOW },
+	{ 0, "min-p", OPT_REAL, &text.min_p, 0, "P",
+	    "leave out tokens below P times the likeliest (0)", OPT_HOW },
+	{ 's', "seed", OPT_SEED, &text.seed, 0, "N", "random seed (0)", OPT_HOW },
+	{ 0, "stop", OPT_STRINGS, &text.stops, 0, "TEXT",
+	    "end before TEXT; may be given several times", OPT_HOW },
+	{ 0, "ignore-eos", OPT_FLAG, &text.ignore_eos, 1, NULL, "go on after an end token",
+	    OPT_HOW },
+	{ 0, "evict", OPT_STRING, &evict, 0, "WORDS",
+	    "evict after every token: 'OPTION=VALUE ...' of kv-evict", OPT_HOW },
+	{ 0, "score", OPT_STRING, &score, 0, "WORDS",
+	    "how --evict scores rows: 'METHOD [OPTION=VALUE ...]' of kv-score", OPT_HOW },
 	{ 0, "offload", OPT_FLAG, &retrieve_options.offload, 1, NULL,
-	    "leave keys and values in the snapshot's file (with a GPU: in host memory), and bring rows as they are needed" },
+	    "with --retrieve: leave rows in the snapshot's file (with a GPU: in host memory)",
+	    OPT_HOW },
 	{ 0, "device-memory", OPT_BYTES, &device_memory, 1, "LIMIT",
-	    "specontext: the same of as many layers as do not fit into so many bytes, as the text grows" },
+	    "specontext: offload as many layers as needed to stay within LIMIT bytes", OPT_HOW },
+	{ 0, "batch", OPT_COUNT, &at_once, 0, "N",
+	    "of several snapshots decode up to N at once (16)", OPT_HOW },
+	{ 0, "ids", OPT_FLAG, &text.ids, 1, NULL,
+	    "print token ids, one a line, instead of text; with --force read them", OPT_WRITES },
+	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
+	    "keep the queries of the last W tokens in FILE", OPT_WRITES },
+	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
+	    "keep the attention mass that each row receives in FILE", OPT_WRITES },
+	{ 0, "logits", OPT_STRING, &decode_forced_options.logits, 0, "FILE",
+	    "with --force: write the logits of each token, as a .npy file", OPT_WRITES },
 	{ 0, "stats", OPT_STRING, &stats, 0, "REPORT",
-	    "with --retrieve: write what was read, as JSON" },
+	    "with --retrieve: write what was read, as JSON", OPT_WRITES },
 	{ 0, "audit", OPT_FLAG, &audit, 1, NULL,
-	    "with --retrieve: compare each choice with that of the true logits" },
+	    "with --retrieve: measure recall and mass against exact attention", OPT_WRITES },
 	{ 0 }
 };
 
@@ -97,10 +95,11 @@ static const struct tool tool = {
 	.name = "kv-decode",
 	.synopsis = "-m DIR [-qvz] [-j N] [-n N] [-o FILE] [-s N] [-t T] [-w W]\n"
 	    "[--against FILE] [--allow-config KEY] [--allow-tensor NAME] [--batch N]\n"
-	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json] [--ignore-eos] [--logits FILE] [--mass] [--min-p P] [--plain]\n"
+	    "[--device DEVICE] [--evict WORDS] [--force FILE] [--ids | --json]\n"
+	    "[--ignore-eos] [--logits FILE] [--mass] [--min-p P] [--plain]\n"
 	    "[--products TYPE] [--progress WHEN] [--questions FILE] [--report FILE]\n"
-	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve METHOD --budget N [--reduce HOW] [--dense-layers N]\n"
-	    "[--device-memory LIMIT] [--head DIR] [--offload] [--recent N] [--sinks N] [--stats REPORT] [--audit]]\n"
+	    "[--score WORDS] [--stop TEXT] [--top-p P] [--retrieve WORDS\n"
+	    "[--audit] [--device-memory LIMIT] [--offload] [--stats REPORT]]\n"
 	    "[snapshot ...]",
 	.example = "kv-decode -m examples/demo-model --stop . small.kv",
 	.opts = opts,
@@ -110,8 +109,8 @@ static const struct tool tool = {
 	.max_operands = -1u
 };
 
-/* What needs all rows at once, or changes them; and the sums of --device-memory, which are those of
- * one method */
+/* Refuses what needs all rows at once or changes them. The sums of --device-memory are those of one
+ * method. */
 static void
 check_offload(void)
 {
@@ -121,12 +120,11 @@ check_offload(void)
 	if (!retrieve_options.offload)
 		return;
 	if (device_memory != 0 && retrieve_options.method != RETRIEVE_SPECONTEXT)
-		die(EXIT_USAGE, "--device-memory: its sums are those of --retrieve specontext, and leave "
-		    "out what %s has in memory: --offload goes with it",
-		    retrieve_name(retrieve_options.method));
+		die(EXIT_USAGE, "--device-memory is for --retrieve specontext; with %s use "
+		    "--offload", retrieve_name(retrieve_options.method));
 	if (other != NULL)
-		die(EXIT_USAGE, "--%s: the rows stay in the file of the snapshot: --%s does not go with "
-		    "it", name, other);
+		die(EXIT_USAGE, "--%s does not go with --%s: the rows stay in the snapshot's file",
+		    other, name);
 }
 
 static void
@@ -145,17 +143,17 @@ check_retrieval(void)
 	if (!retrieves)
 		return;
 	if (evict != NULL && retrieve_kinds(retrieve_options.method) != 0)
-		die(EXIT_USAGE, "--retrieve: an eviction would drop the index: --evict does not go "
-		    "with it");
-	if (retrieve_options.method == RETRIEVE_SPECONTEXT && ahead_options.head == NULL)
-		die(EXIT_USAGE, "--retrieve specontext: by which retrieval head? Give --head, too");
+		die(EXIT_USAGE, "--evict does not go with --retrieve %s: an eviction would drop "
+		    "the index", retrieve_name(retrieve_options.method));
+	if (retrieve_options.method == RETRIEVE_SPECONTEXT && opt_retrieve_head() == NULL)
+		die(EXIT_USAGE, "--retrieve specontext: by which retrieval head? Give head=DIR");
 	if (evict != NULL && (evict_cache_needs(&evictor) & NEED_MASS))
-		die(EXIT_USAGE, "--score %s: rows that are not read receive nothing that is known: "
-		    "it does not go with --retrieve", evictor.scorer.method->name);
+		die(EXIT_USAGE, "--score %s does not go with --retrieve: rows that are not read "
+		    "get no attention mass", evictor.scorer.method->name);
 	check_offload();
 	if (mass)
-		die(EXIT_USAGE, "--mass: rows that are not read receive nothing that is known: "
-		    "it does not go with --retrieve");
+		die(EXIT_USAGE, "--mass does not go with --retrieve: rows that are not read get "
+		    "no attention mass");
 	if (stats != NULL && strcmp(stats, "-") == 0)
 		die(EXIT_USAGE, "--stats -: standard output is for the text");
 	if (stats != NULL && strcmp(stats, settings.output) == 0)
@@ -163,26 +161,27 @@ check_retrieval(void)
 	output_refuse("--stats", stats);
 }
 
-/* What a question leaves behind has to be taken back before the next one. */
+/* What a question changes must be taken back before the next one. */
 static void
 check_questions(const char *snapshot)
 {
 	if (ask == NULL)
 		return;
 	if (strcmp(settings.output, "-") != 0)
-		die(EXIT_USAGE, "--questions: each begins with the same rows, and none are kept: "
-		    "--output does not go with it");
+		die(EXIT_USAGE, "--output does not go with --questions: each begins with the same "
+		    "rows, and none are kept");
 	if (evict != NULL)
-		die(EXIT_USAGE, "--questions: rows that are evicted for one are gone for the next: "
-		    "--evict does not go with it");
+		die(EXIT_USAGE, "--evict does not go with --questions: rows that are evicted for "
+		    "one are gone for the next");
 	if (retrieves)
-		die(EXIT_USAGE, "--questions: what an index has learned from one stays for the next: "
-		    "--retrieve does not go with it");
+		die(EXIT_USAGE, "--retrieve does not go with --questions: entries that one adds to "
+		    "an index stay for the next");
 	if (strcmp(ask, "-") == 0 && strcmp(snapshot, "-") == 0)
-		die(EXIT_USAGE, "the snapshot and the questions cannot both come from standard input");
+		die(EXIT_USAGE, "the snapshot and the questions cannot both come from standard "
+		    "input");
 }
 
-/* A text that is given leaves nothing to sample, to stop or to print. */
+/* --force samples, stops and prints nothing. */
 static void
 check_forced(const char *snapshot)
 {
@@ -191,15 +190,15 @@ check_forced(const char *snapshot)
 	    text.limit != NOT_GIVEN ? "tokens" : NULL;
 
 	opt_forced();
-	if (forced_options.text == NULL) {
+	if (decode_forced_options.text == NULL) {
 		text.limit = text.limit != NOT_GIVEN ? text.limit : TOKENS;
 		return;
 	}
 	if (other != NULL)
-		die(EXIT_USAGE, "--force: each token is given: --%s has nothing to do", other);
-	if (strcmp(forced_options.text, "-") == 0 && strcmp(snapshot, "-") == 0)
+		die(EXIT_USAGE, "--%s does not go with --force: each token is given", other);
+	if (strcmp(decode_forced_options.text, "-") == 0 && strcmp(snapshot, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the text cannot both come from standard input");
-	forced_options.ids = text.ids;
+	decode_forced_options.ids = text.ids;
 }
 
 static void
@@ -220,23 +219,23 @@ check_options(void)
 	if ((observe > 0 || mass) && strcmp(settings.output, "-") == 0)
 		die(EXIT_USAGE, "--%s: no snapshot is kept without -o FILE",
 		    observe > 0 ? "observe" : "mass");
-	if (plain && ask == NULL && (forced_options.text == NULL || text.ids))
+	if (plain && ask == NULL && (decode_forced_options.text == NULL || text.ids))
 		die(EXIT_USAGE, "--plain: which text? Give --questions, or --force without --ids");
-	if (text.ids && settings.json && forced_options.text == NULL)
+	if (text.ids && settings.json && decode_forced_options.text == NULL)
 		die(EXIT_USAGE, "--ids: the object of --json has the ids");
 	if (score != NULL && evict == NULL)
-		die(EXIT_USAGE, "--score: which rows are to go? Give --evict, too");
+		die(EXIT_USAGE, "--score: which rows go? Give --evict, too");
 	if (evict != NULL && opt_evict_cache(&evictor, score, evict) != NULL)
-		die(EXIT_USAGE, "--score: method %s stands for an answer that has not begun: score "
-		    "with kv-prefill or kv-observe", evictor.scorer.method->name);
+		die(EXIT_USAGE, "--score %s predicts the answer before its first token: use "
+		    "kv-prefill or kv-observe", evictor.scorer.method->name);
 	check_retrieval();
 }
 
-/* What is of one snapshot, or one file, does not go with several. */
+/* Options that name one file are refused with several snapshots. */
 static void
 check_several(char **name, int n)
 {
-	const char *one = ask != NULL ? "questions" : forced_options.text != NULL ? "force" :
+	const char *one = ask != NULL ? "questions" : decode_forced_options.text != NULL ? "force" :
 	    stats != NULL ? "stats" : NULL;
 	int i, standard = 0;
 
@@ -245,8 +244,8 @@ check_several(char **name, int n)
 	if (n < 2)
 		return;
 	if (one != NULL)
-		die(EXIT_USAGE, "--%s: of several snapshots: %s", one, stats != NULL ?
-		    "the object of --json has what was read of each" : "name one at a time");
+		die(EXIT_USAGE, "--%s does not go with several snapshots: %s", one, stats != NULL ?
+		    "--json has what was read of each" : "name one at a time");
 	for (i = 0; i < n; i++)
 		standard += strcmp(name[i], "-") == 0;
 	if (standard > 1)
@@ -270,7 +269,8 @@ choose_output(char **name, int n)
 	if (folder == NULL || n > 1)
 		return;
 	if (n == 0 || strcmp(name[0], "-") == 0)
-		die(EXIT_USAGE, "--output %s: standard input has no name that it could have there",
+		die(EXIT_USAGE, "--output %s: a snapshot from standard input has no name for a "
+		    "folder",
 		    folder);
 	settings.output = name_in_folder(folder, name[0]);
 	report_refuse(settings.output);
@@ -287,7 +287,7 @@ window(void)
 	return scorer_queries(&evictor.scorer, observe != 0 ? observe : EVICT_WINDOW);
 }
 
-/* What is wanted of each snapshot; the room behind it is not known yet. */
+/* Sets what is wanted of each snapshot; how much room to reserve is not known yet. */
 static void
 choose_want(uint32_t requests)
 {
@@ -315,7 +315,7 @@ end_retrieval(struct retrieval *t, const struct model *m)
 
 /* Fails, and nothing is left, where the file of rows that are read from it has changed. */
 static int
-save(struct open_sequence *x, struct kv_reader *from, struct engine_error *e)
+save(struct open_sequence *x, struct kv_reader *from, const char *path, struct engine_error *e)
 {
 	const struct offload *offload = x->sequence.offload;
 	const struct cache *c = x->sequence.cache;
@@ -326,7 +326,7 @@ save(struct open_sequence *x, struct kv_reader *from, struct engine_error *e)
 	if (x->obs.buffer != NULL && observation_to_host(&x->obs, c->model) != 0)
 		die(EXIT_RUN, "no memory for %u observation queries", x->obs.window);
 	snapshot_head(c, &head);
-	w = output_create(&head);
+	w = output_create_at(path, &head);
 	code = sequence_save(w, &x->sequence, observe > 0 ? &x->obs : NULL);
 	if (offload != NULL && offload_store_check(offload->store) != KV_OK) {
 		output_discard(w);
@@ -364,22 +364,22 @@ follow(const struct session *s, struct decode *d, struct open_sequence *x, struc
 	if (evict != NULL)
 		must(decode_evict(d, &e), &e);
 	must(decode_init(d, &e), &e);
-	forced_run(&forced, d, keep);
+	decode_forced_run(&forced, d, keep);
 	if (keep) {
 		must(decode_finish(d, &e), &e);
-		must(save(x, r, &e), &e);
+		must(save(x, r, settings.output, &e), &e);
 	}
 	decode_free(d);
 	if (!settings.json) {
-		forced_print(&forced, kv_reader_name(r));
+		decode_forced_print(&forced, kv_reader_name(r));
 	} else {
-		o = forced_json(&forced, kv_reader_name(r));
+		o = decode_forced_json(&forced, kv_reader_name(r));
 		if (x->sequence.retrieval != NULL)
-			put(o, "retrieval", retrieval_json(x->sequence.retrieval, s->model->id.layers,
-			    s->model->id.kv_heads));
+			put(o, "retrieval", retrieval_json(x->sequence.retrieval,
+			    s->model->id.layers, s->model->id.kv_heads));
 		print_json(o);
 	}
-	forced_free(&forced);
+	decode_forced_free(&forced);
 }
 
 /* The text behind the snapshot itself */
@@ -387,24 +387,24 @@ static void
 answer(const struct session *s, struct decode *d, struct open_sequence *x, struct kv_reader *r,
     double load)
 {
-	struct generation a = { .options = &text, .tokenizer = s->tokenizer, .keep = keep,
+	struct decode_text a = { .options = &text, .tokenizer = s->tokenizer, .keep = keep,
 	    .collect = settings.json, .generated = { .load = load } };
-	struct generated *g = &a.generated;
+	struct decode_result *g = &a.generated;
 	double t0 = seconds();
 	struct engine_error e;
 	json_t *o;
 
 	if (evict != NULL)
 		must(decode_evict(d, &e), &e);
-	generation_run(&a, s, d);
+	decode_text_run(&a, s, d);
 	g->generate = seconds() - t0;
 	note("%u tokens in %.2f s (%.1f tokens/s), next position %u", g->n, g->generate,
 	    g->n / g->generate, d->sequence->cache->next_position);
 	if (keep)
-		must(save(x, r, &e), &e);
+		must(save(x, r, settings.output, &e), &e);
 	if (!settings.json)
 		return;
-	o = generated_json(g, kv_reader_name(r));
+	o = decode_result_json(g, kv_reader_name(r));
 	if (x->sequence.retrieval != NULL)
 		put(o, "retrieval", retrieval_json(x->sequence.retrieval, s->model->id.layers,
 		    s->model->id.kv_heads));
@@ -428,7 +428,8 @@ need(void)
 static unsigned
 text_flags(const struct session *s, struct kv_reader *r)
 {
-	const int given = ask != NULL || (forced_options.text != NULL && !forced_options.ids);
+	const struct decode_forced_options *f = &decode_forced_options;
+	const int given = ask != NULL || (f->text != NULL && !f->ids);
 
 	return (plain ? TOK_PLAIN : 0) | (given ? text_behind(s->tokenizer, r) : 0);
 }
@@ -442,12 +443,12 @@ open_model(struct session *s, struct kv_reader *r)
 	uint32_t rows;
 
 	session_open(s, r, need());
-	if (ahead_options.head != NULL)
-		session_head(s, ahead_options.head);
+	if (opt_retrieve_head() != NULL)
+		session_head(s, opt_retrieve_head());
 	want.head = s->head;
 	flags = text_flags(s, r);
-	if (forced_options.text != NULL) {
-		forced_read(&forced, s, flags);
+	if (decode_forced_options.text != NULL) {
+		decode_forced_read(&forced, s, flags);
 		text.limit = (uint32_t)forced.ids.n;
 	}
 	if (ask != NULL)
@@ -469,13 +470,13 @@ open_model(struct session *s, struct kv_reader *r)
 static int
 decode_several(struct session *s, char **name, size_t n)
 {
-	const struct batch_answers b = { .session = s, .need = need(), .want = &want,
-	    .head = ahead_options.head, .generation = &text, .operand = name, .n = n, .most = at_once, .folder = folder,
-	    .save = save };
+	const struct decode_batch b = { .session = s, .need = need(), .want = &want,
+	    .head = opt_retrieve_head(), .generation = &text, .operand = name, .n = n,
+	    .most = at_once, .folder = folder, .save = save };
 
-	answers_check(&b);
+	decode_batch_check(&b);
 	want.spare = room();
-	return answers_run(&b);
+	return decode_batch_run(&b);
 }
 
 static void
@@ -498,7 +499,7 @@ decode_one(struct session *s, const char *name)
 	d = (struct decode){ .sequence = &x.sequence, .ws = ws, .evict = want.evict,
 	    .obs = x.obs.window > 0 ? &x.obs : NULL, .greedy = text.temperature == 0,
 	    .offload = sequence_plan(&x) };
-	if (forced_options.text != NULL)
+	if (decode_forced_options.text != NULL)
 		follow(s, &d, &x, r);
 	else if (ask != NULL)
 		questions_answer(&questions, s, &d, &text, kv_reader_name(r), seconds() - t0);

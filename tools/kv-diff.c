@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "cli/device.h"
+#include "cli/diff_print.h"
+#include "cli/diff_retrieval_print.h"
+#include "cli/diff_scores_print.h"
 #include "cli/opt_retrieve.h"
-#include "cli/print_agreement.h"
-#include "cli/print_diff.h"
-#include "cli/print_trial.h"
+#include "cli/progress.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "engine/retrieval_trial.h"
 
@@ -17,13 +19,16 @@ static struct strings rates;                    /* of use with --scores */
 static struct retrieval_options retrieval;      /* with --retrieve */
 
 static const struct opt opts[] = {
-	{ 0, "by", OPT_STRING, &by, 0, "WHAT", "a line for each layer, or each KV head (head)" },
-	{ 0, "exit-code", OPT_FLAG, &exit_code, 1, NULL,
-	    "exit 1 when tokens, rows, keys, values or anything else critical differ" },
 	{ 0, "scores", OPT_FLAG, &scores, 1, NULL,
-	    "compare scores, and what of the first one's the second one's rows keep" },
+	    "compare scores, and how much of the first one's the second one's rows keep",
+	    OPT_HOW },
 	{ 0, "at", OPT_STRINGS, &rates, 0, "RATE",
-	    "with --scores: recall of the best rows (0.1); may be given several times" },
+	    "with --scores: recall of the best rows (0.1); may be given several times", OPT_HOW },
+	{ 0, "by", OPT_STRING, &by, 0, "WHAT", "a line for each layer, or each KV head (head)",
+	    OPT_WRITES },
+	{ 0, "exit-code", OPT_FLAG, &exit_code, 1, NULL,
+	    "exit 1 when tokens, rows, keys, values or anything else critical differ",
+	    OPT_WRITES },
 	{ .name = NULL }
 };
 
@@ -33,8 +38,8 @@ static const struct tool tool = {
 	    "[--progress WHEN] [--report FILE] snapshot snapshot\n"
 	    "kv-diff --scores [-qv] [--at RATE] [--by WHAT] [--json] [--progress WHEN]\n"
 	    "[--report FILE] snapshot snapshot\n"
-	    "kv-diff --retrieve METHOD --budget N [-qv] [-j N] [--by WHAT] [--dense-layers N]\n"
-	    "[--device DEVICE] [--json] [--progress WHEN] [--reduce HOW] [--report FILE] [snapshot]",
+	    "kv-diff --retrieve WORDS [-qv] [-j N] [--by WHAT] [--device DEVICE] [--json]\n"
+	    "[--progress WHEN] [--report FILE] [snapshot]",
 	.example = "kv-diff full.kv small.kv",
 	.opts = opts,
 	.more = retrieve_opts,
@@ -67,7 +72,7 @@ refuse_other_model(const struct layer_reader *a, const struct layer_reader *b)
 }
 
 static void
-compare(struct diff_result *c, const struct device *d)
+compare(struct diff_rows *c, const struct device *d)
 {
 	struct compare_areas areas = { 0 };
 	struct layer_compared layer;
@@ -79,15 +84,15 @@ compare(struct diff_result *c, const struct device *d)
 	must(layer_compared_init(&layer, &c->a.head->model, &e), &e);
 	must(compare_tokens(&c->tokens, &c->a, &c->b, &e), &e);
 	if (renumbered(&c->a, &c->b, &c->tokens))
-		warning("positions were given anew in one of them (kv-evict --positions compact?): "
-		    "rows at the same position need not be of the same token");
+		warning("one of them has renumbered positions (kv-evict --positions compact?): "
+		    "rows at the same position may be of different tokens");
 	for (l = 0; l < c->L; l++) {
 		must(layer_reader_next(&c->a, l, &e), &e);
 		must(layer_reader_next(&c->b, l, &e), &e);
 		c->a_rows += kv_rows_total(c->a.rows);
 		c->b_rows += kv_rows_total(c->b.rows);
 		must(compare_layers(&layer, d, &areas, &c->a, &c->b, &e), &e);
-		diff_result_add(c, &layer);
+		diff_rows_add(c, &layer);
 		progress(l + 1);
 	}
 	must(layer_reader_finish(&c->a, &e), &e);
@@ -131,20 +136,20 @@ close_snapshot(struct layer_reader *s, const struct device *d)
 static int
 two_snapshots(const char *a, const char *b)
 {
-	struct diff_result c = { .same = 1 };
+	struct diff_rows c = { .same = 1 };
 	struct device d;
 
 	open_two(&c.a, a, &c.b, b);
-	diff_result_init(&c, &c.a.head->model, settings.json || by_head());
+	diff_rows_init(&c, &c.a.head->model, settings.json || by_head());
 	d = device_open();
 	compare(&c, &d);
 	if (settings.json)
-		print_diff_json(&c);
+		diff_print_json(&c);
 	else
-		print_diff(&c);
-	if (!isnan(diff_result_all(&c).mass))
+		diff_print(&c);
+	if (!isnan(diff_rows_all(&c).mass))
 		warn_smaller_reference(&c.a, c.a_rows, &c.b, c.b_rows, &c.tokens);
-	diff_result_free(&c);
+	diff_rows_free(&c);
 	close_snapshot(&c.a, &d);
 	close_snapshot(&c.b, &d);
 	device_close(&d);
@@ -155,33 +160,34 @@ two_snapshots(const char *a, const char *b)
 
 /* A score is of a row of one text. */
 static void
-refuse_other_text(const struct agreement_result *c)
+refuse_other_text(const struct diff_scores *c)
 {
 	const char *a = kv_reader_name(c->a.r), *b = kv_reader_name(c->b.r);
 
 	if (c->tokens.how == TOKENS_OTHER)
-		die(EXIT_RUN, "%s and %s are of different texts, from token %" PRIu64 " on: scores of "
-		    "their rows cannot be compared", a, b, c->tokens.common);
+		die(EXIT_RUN, "%s and %s are of different texts, from token %" PRIu64 " on: scores "
+		    "of their rows cannot be compared", a, b, c->tokens.common);
 	if (renumbered(&c->a, &c->b, &c->tokens))
-		die(EXIT_RUN, "%s, %s: positions were given anew in one of them (kv-evict --positions "
-		    "compact?): it is not known which rows are the same", a, b);
+		die(EXIT_RUN, "%s, %s: one has renumbered positions (kv-evict --positions "
+		    "compact?): rows of the same token are unknown", a, b);
 }
 
 static void
-refuse_without_measure(const struct agreement_result *c)
+refuse_without_measure(const struct diff_scores *c)
 {
 	const char *a = kv_reader_name(c->a.r);
 
 	if (c->a.score_label[0] == '\0')
 		die(EXIT_RUN, "%s has no scores, and is the reference: run kv-score first", a);
 	if (c->b.score_label[0] == '\0' && c->negative < c->L && !(c->all.mass.whole > 0))
-		die(EXIT_RUN, "%s: layer %" PRIu32 " has scores below 0 (%s), which are no mass that "
-		    "rows keep, and %s has no scores to compare", a, c->negative, c->a.score_label,
+		die(EXIT_RUN, "%s: layer %" PRIu32 " has scores below 0 (%s), which are no mass "
+		    "that rows keep, and %s has no scores to "
+		    "compare", a, c->negative, c->a.score_label,
 		    kv_reader_name(c->b.r));
 }
 
 static void
-compare_all_scores(struct agreement_result *c)
+compare_all_scores(struct diff_scores *c)
 {
 	struct layer_agreement layer;
 	struct engine_error e;
@@ -197,7 +203,7 @@ compare_all_scores(struct agreement_result *c)
 		must(layer_reader_next(&c->a, l, &e), &e);
 		must(layer_reader_next(&c->b, l, &e), &e);
 		must(compare_scores(&layer, &c->a, &c->b, &e), &e);
-		agreement_result_add(c, &layer);
+		diff_scores_add(c, &layer);
 		progress(l + 1);
 	}
 	must(layer_reader_finish(&c->a, &e), &e);
@@ -207,7 +213,7 @@ compare_all_scores(struct agreement_result *c)
 }
 
 static void
-take_rates(struct agreement_result *c)
+take_rates(struct diff_scores *c)
 {
 	if (rates.n > AGREEMENT_RATES)
 		die(EXIT_USAGE, "--at: %zu rates, at most %d", rates.n, AGREEMENT_RATES);
@@ -220,19 +226,19 @@ take_rates(struct agreement_result *c)
 static void
 two_scores(const char *a, const char *b)
 {
-	struct agreement_result c = { .rates = 0 };
+	struct diff_scores c = { .rates = 0 };
 
 	take_rates(&c);
 	open_two(&c.a, a, &c.b, b);
-	agreement_result_init(&c, &c.a.head->model, settings.json || by_head());
+	diff_scores_init(&c, &c.a.head->model, settings.json || by_head());
 	compare_all_scores(&c);
 	refuse_without_measure(&c);
 	if (settings.json)
-		print_agreement_json(&c);
+		diff_scores_print_json(&c);
 	else
-		print_agreement(&c);
+		diff_scores_print(&c);
 	warn_smaller_reference(&c.a, c.a_rows, &c.b, c.b_rows, &c.tokens);
-	agreement_result_free(&c);
+	diff_scores_free(&c);
 	close_snapshot(&c.a, NULL);
 	close_snapshot(&c.b, NULL);
 }
@@ -257,9 +263,9 @@ try_retrieval(const char *path)
 	must(retrieval_trial_finish(&t, &e), &e);
 	progress_end();
 	if (settings.json)
-		print_trial_json(&t);
+		diff_retrieval_print_json(&t);
 	else
-		print_trial(&t, by_head());
+		diff_retrieval_print(&t, by_head());
 	retrieval_trial_free(&t);
 	device_close(&d);
 	kv_close(r);
@@ -274,8 +280,8 @@ check_options(int operands)
 	if (by != NULL && strcmp(by, "layer") != 0 && strcmp(by, "head") != 0)
 		die(EXIT_USAGE, "--by %s: want layer or head", by);
 	if (retrieves && retrieval.method == RETRIEVE_SPECONTEXT)
-		die(EXIT_USAGE, "--retrieve specontext: a retrieval head chooses by the tokens that run, and "
-		    "not by stored queries: kv-decode --audit compares its choice");
+		die(EXIT_USAGE, "--retrieve specontext chooses by the tokens that run, and not by "
+		    "stored queries: kv-decode --audit compares its choice");
 	if (retrieves && scores)
 		die(EXIT_USAGE, "--scores: --retrieve compares no snapshots");
 	if (!scores && rates.n > 0)

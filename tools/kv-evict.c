@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "cache/index.h"
+#include "cli/input_twice.h"
 #include "cli/opt_evict.h"
-#include "cli/reread.h"
+#include "cli/progress.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "engine/evict_snapshot.h"
 
@@ -18,19 +20,20 @@ static int compact;                     /* --positions compact */
 
 static const struct opt opts[] = {
 	{ 0, "rows", OPT_STRING, &rows, 0, "FILE",
-	    "keep the rows that it lists, as kv-info --positions prints them" },
+	    "keep the rows that it lists, as kv-info --positions prints them", OPT_READS },
 	{ 0, "keep-queries", OPT_FLAG, &job.keep_queries, 1, NULL,
-	    "keep the observation queries, to score again" },
+	    "keep the observation queries, to score again", OPT_WRITES },
 	{ 0, "positions", OPT_STRING, &positions, 0, "WHICH",
-	    "original, or compact: number rows anew, turn their keys" },
-	{ 0, "list", OPT_FLAG, &list, 1, NULL, "list the policies and the options they use" },
+	    "original, or compact: number rows anew, turn their keys", OPT_WRITES },
+	{ 0, "list", OPT_FLAG, &list, 1, NULL,
+	    "list the policies and the options they use", OPT_WRITES },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-evict",
-	.synopsis = "--budget N | --rate R | --heads FILE | --rows FILE | --list [-qvz] [-o FILE]\n"
-	    "[--alpha A] [--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
+	.synopsis = "--budget N | --rate R | --head-mask FILE | --rows FILE | --list [-qvz]\n"
+	    "[-o FILE] [--alpha A] [--keep-queries] [--normalize] [--of WHAT] [--policy NAME]\n"
 	    "[--positions WHICH] [--progress WHEN] [--recent N] [--report FILE] [--select BY]\n"
 	    "[--since POSITION]\n"
 	    "[--sink N] [--skip-layers LIST] [--small WHAT] [--sparsity S] [snapshot]",
@@ -49,23 +52,23 @@ open_ahead(const char *path, struct kv_head *head)
 {
 	struct engine_error e;
 	struct kv_reader *r;
-	struct reread input;
+	struct input_twice input;
 
-	reread_start(&input, path);
-	r = reread_open(&input);
+	input_twice_start(&input, path);
+	r = input_twice_open(&input);
 	*head = *kv_reader_head(r);
 	if (evictor_looks_ahead(&evictor)) {
 		must(evict_snapshot_look(&job, r, &e), &e);
 		kv_close(r);
-		r = reread_open(&input);
+		r = input_twice_open(&input);
 	}
 	if (compact) {
 		must(evict_snapshot_renumber(&job, r, &e), &e);
 		kv_close(r);
 		head->next_position = job.reposition.next;
-		r = reread_open(&input);
+		r = input_twice_open(&input);
 	}
-	reread_end(&input);
+	input_twice_end(&input);
 	return r;
 }
 
@@ -84,8 +87,8 @@ check_options(const char *path)
 	if (!compact && strcmp(positions, "original") != 0)
 		die(EXIT_USAGE, "--positions: '%s' is neither original nor compact", positions);
 	if (compact && job.keep_queries)
-		die(EXIT_USAGE, "--keep-queries: the queries would stand at positions that are no "
-		    "more: not with --positions compact");
+		die(EXIT_USAGE, "--keep-queries does not go with --positions compact: the "
+		    "positions of the queries are gone");
 	if (compact)
 		sign_text("positions", positions);
 }
@@ -101,8 +104,8 @@ report(const struct kv_head *head)
 		    "no KV head has more rows than its budget");
 	opt_evict_tell(&evictor, 0);
 	if (job.indexes_dropped != 0)
-		warning("indexes of layers whose keys have changed are dropped; what makes them "
-		    "anew: %s", index_commands(commands, job.indexes_dropped));
+		warning("dropped the indexes of layers whose keys changed; make them again with %s",
+		    index_commands(commands, job.indexes_dropped));
 	note("%" PRIu64 " of %" PRIu64 " rows kept, %" PRIu64 " of %" PRIu64
 	    " bytes of keys and values", job.rows_after, job.rows_before, job.rows_after * row,
 	    job.rows_before * row);

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "cli/device.h"
+#include "cli/progress.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "engine/build_index.h"
 #include "engine/retrieval_check.h"
@@ -16,22 +18,24 @@ static uint32_t rank = NOT_GIVEN, chunk = NOT_GIVEN, outliers = NOT_GIVEN, local
 static uint64_t seed = NO_SEED;
 
 static const struct opt opts[] = {
-	{ 0, "pages", OPT_FLAG, &pages, 1, NULL, "bounds of pages: Quest" },
-	{ 0, "page", OPT_COUNT, &page, 0, "N", "rows of a page (16)" },
-	{ 0, "clusters", OPT_FLAG, &clusters, 1, NULL, "clusters of keys: ClusterKV" },
+	{ 0, "pages", OPT_FLAG, &pages, 1, NULL, "bounds of pages: Quest", OPT_HOW },
+	{ 0, "page", OPT_COUNT, &page, 0, "N", "rows of a page (16)", OPT_HOW },
+	{ 0, "clusters", OPT_FLAG, &clusters, 1, NULL, "clusters of keys: ClusterKV", OPT_HOW },
 	{ 0, "cluster-count", OPT_COUNT, &count, 0, "N",
-	    "clusters of each KV head (0: one for 80 rows)" },
-	{ 0, "sink-rows", OPT_COUNT, &sink, 0, "N", "the first N rows are in no cluster (16)" },
-	{ 0, "iterations", OPT_COUNT, &iterations, 0, "N", "rounds of k-means, at most (20)" },
-	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other clusters by chance (0)" },
+	    "clusters of each KV head (0: one for 80 rows)", OPT_HOW },
+	{ 0, "sink-rows", OPT_COUNT, &sink, 0, "N",
+	    "the first N rows are in no cluster (16)", OPT_HOW },
+	{ 0, "iterations", OPT_COUNT, &iterations, 0, "N",
+	    "rounds of k-means, at most (20)", OPT_HOW },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other clusters by chance (0)", OPT_HOW },
 	{ 0, "low-rank", OPT_FLAG, &low_rank, 1, NULL,
-	    "keys of low rank, and landmarks: ShadowKV" },
-	{ 0, "rank", OPT_COUNT, &rank, 0, "N", "columns of the factors, at most (160)" },
-	{ 0, "chunk-rows", OPT_COUNT, &chunk, 0, "N", "rows of a chunk (8)" },
+	    "keys of low rank, and landmarks: ShadowKV", OPT_HOW },
+	{ 0, "rank", OPT_COUNT, &rank, 0, "N", "columns of the factors, at most (160)", OPT_HOW },
+	{ 0, "chunk-rows", OPT_COUNT, &chunk, 0, "N", "rows of a chunk (8)", OPT_HOW },
 	{ 0, "outliers", OPT_COUNT, &outliers, 0, "N",
-	    "chunks of each KV head whose keys are kept (48)" },
+	    "chunks of each KV head whose keys are kept (48)", OPT_HOW },
 	{ 0, "local", OPT_COUNT, &local, 0, "N",
-	    "chunks at the end, with what is behind them, that are left out (4)" },
+	    "chunks at the end, with what is behind them, that are left out (4)", OPT_HOW },
 	{ .name = NULL }
 };
 

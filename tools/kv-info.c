@@ -3,6 +3,7 @@
 
 #include "cli/info.h"
 #include "cli/info_tokens.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
 static int all, positions;
@@ -10,23 +11,25 @@ static int tokens;              /* --ids or --text */
 
 static const struct opt opts[] = {
 	{ 'a', "all", OPT_FLAG, &all, 1, NULL,
-	    "list every section and the digests; verifies everything" },
+	    "list every section and the digests; verifies everything", OPT_WRITES },
 	{ 'p', "positions", OPT_FLAG, &positions, 1, NULL,
-	    "print layer, KV head and the positions of its rows, nothing else" },
+	    "print layer, KV head and the positions of its rows, nothing else", OPT_WRITES },
 	{ 0, "ids", OPT_FLAG, &info_tokens_options.ids, 1, NULL,
-	    "print the token ids of the text, one a line, nothing else" },
+	    "print the token ids of the text, one a line, nothing else", OPT_WRITES },
 	{ 0, "text", OPT_FLAG, &info_tokens_options.text, 1, NULL,
-	    "print the text, nothing else; with --model" },
+	    "print the text, nothing else; with --model", OPT_WRITES },
 	{ 0, "kept", OPT_STRING, &info_tokens_options.kept, 0, "WHERE",
-	    "of these tokens that have rows: any, all, LAYER or LAYER,HEAD" },
-	{ 'm', "model", OPT_STRING, &settings.model, 0, "DIR", "the model folder, for its tokenizer" },
+	    "of these tokens that have rows: any, all, LAYER or LAYER,HEAD", OPT_WRITES },
+	{ 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
+	    "with --text: the model folder, for its tokenizer (KV_MODEL)", OPT_READS },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-info",
 	.synopsis = "[-apqv] [--json] [--report FILE] [snapshot ...]\n"
-	    "kv-info [-qv] [-m DIR] --ids | --text [--json] [--kept WHERE] [--report FILE] [snapshot]",
+	    "kv-info [-qv] [-m DIR] --ids | --text [--json] [--kept WHERE] [--report FILE]\n"
+	    "[snapshot]",
 	.example = "kv-info full.kv",
 	.opts = opts,
 	.takes = TAKES_JSON,
@@ -90,7 +93,8 @@ main(int argc, char **argv)
 		die(EXIT_USAGE, "--%s prints tokens and nothing else: --%s does not go with it",
 		    info_tokens_options.ids ? "ids" : "text", all ? "all" : "positions");
 	if (tokens && argc - first > 1)
-		die(EXIT_USAGE, "--%s is of one snapshot", info_tokens_options.ids ? "ids" : "text");
+		die(EXIT_USAGE, "--%s is of one snapshot",
+		    info_tokens_options.ids ? "ids" : "text");
 	if (!tokens && settings.model != NULL)
 		die(EXIT_USAGE, "--model: its tokenizer is for --text");
 	if (first == argc)

@@ -6,8 +6,11 @@
 
 #include "cli/json.h"
 #include "cli/positions.h"
+#include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "cli/snapshot_io.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 #include "libkvfile/codec.h"
 #include "engine/observe.h"
@@ -22,20 +25,20 @@ static const char *instruction = "\n\nWrite out the text above once more, word f
 
 static const struct opt opts[] = {
 	{ 0, "ids-from", OPT_STRING, &ids_from, 0, "FILE",
-	    "run the token ids in FILE, \"-\" for standard input" },
+	    "run the token ids in FILE, \"-\" for standard input", OPT_READS },
 	{ 0, "lookahead", OPT_STRING, &lookahead, 0, "DIR",
-	    "run the learned tokens of this adapter (LookaheadKV)" },
+	    "run the learned tokens of this adapter (LookaheadKV)", OPT_READS },
 	{ 0, "repeat-context", OPT_FLAG, &how.repeat, 1, NULL,
-	    "run the snapshot's own tokens again, as if to repeat them (KVzip)" },
+	    "run the snapshot's own tokens again, as if to repeat them (KVzip)", OPT_HOW },
 	{ 0, "accumulate", OPT_STRING, &accumulate, 0, "HOW",
-	    "keep the attention paid, its sum or max, instead of the queries" },
+	    "keep the attention mass, its sum or max, instead of the queries", OPT_WRITES },
 	{ 0, "keep-window", OPT_COUNT, &keep_window, 0, "W",
-	    "keep the snapshot's last W queries in front of the new ones" },
-	{ 0, "chunk", OPT_COUNT, &how.chunk, 0, "N", "repeat N tokens at a time (2000)" },
+	    "keep the snapshot's last W queries in front of the new ones", OPT_WRITES },
+	{ 0, "chunk", OPT_COUNT, &how.chunk, 0, "N", "repeat N tokens at a time (2000)", OPT_HOW },
 	{ 0, "instruction", OPT_STRING, &instruction, 0, "TEXT",
-	    "what asks the model to repeat, before each chunk" },
+	    "what asks the model to repeat, before each chunk", OPT_HOW },
 	{ 0, "sink", OPT_COUNT, &how.sink, 0, "N",
-	    "the first N positions are not repeated and always kept (4)" },
+	    "the first N positions are not repeated and always kept (4)", OPT_HOW },
 	{ 0 }
 };
 
@@ -113,8 +116,8 @@ make_label(char *label, size_t size, size_t tokens)
 		snprintf(label, size, "repeat-context over=%s chunk=%u sink=%u", accumulate,
 		    how.chunk, how.sink);
 	else
-		snprintf(label, size, "%s over=%s n=%zu", lookahead != NULL ? "lookahead" : "tokens",
-		    accumulate, tokens);
+		snprintf(label, size, "%s over=%s n=%zu",
+		    lookahead != NULL ? "lookahead" : "tokens", accumulate, tokens);
 }
 
 static void
@@ -204,7 +207,8 @@ read_ids(const struct session *s, struct kv_reader *r)
 		len = strlen(instruction);
 		if (len > 0)
 			encode_text(s->tokenizer, "--instruction", instruction, len,
-			    text_behind(s->tokenizer, r), s->model->id.vocabulary, EXIT_USAGE, &ids);
+			    text_behind(s->tokenizer, r), s->model->id.vocabulary, EXIT_USAGE,
+			    &ids);
 		return ids;
 	}
 	must_read_list(ids_from, &text, &len);

@@ -1,110 +1,86 @@
 /* kv-prefill - run a prompt through a model and write its KV cache as a snapshot */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
-#include "forward/forward.h"
-#include "tokenizer/tokenizer.h"
 #include "cli/device.h"
 #include "cli/logits_file.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
 #include "cli/opt_prefix.h"
-#include "cli/opt_tokens.h"
+#include "cli/opt_select.h"
 #include "cli/positions.h"
+#include "cli/prompt_input.h"
 #include "cli/report.h"
 #include "cli/session.h"
-#include "engine/grow_clusters.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
+#include "engine/grow_clusters.h"
 #include "engine/open_sequence.h"
-
+#include "forward/forward.h"
+#include "tokenizer/tokenizer.h"
 
 static uint32_t observe, chunk = NOT_GIVEN, tile;
-static int ids_in, mass, no_template, plain;
-static const char *resume, *dtype_name, *logits_path, *head_folder;
+static int mass;
+static const char *resume, *dtype_name, *logits_path, *head_folder, *select_words;
+static struct prompt_input prompt;
 static struct prefill prefill;
 static struct prefix prefix;
-static struct tsp_search search;        /* of use when opt_tsp_search_wanted() */
 
 static const struct opt opts[] = {
-	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
-	    "keep the queries of the last W tokens for kv-score" },
-	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
-	    "add up the attention that each row receives, for kv-score" },
-	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512, on a GPU 4096)" },
-	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot" },
+	{ 'p', "prompt", OPT_STRING, &prompt.text, 0, "TEXT",
+	    "the prompt, in place of a file", OPT_READS },
+	{ 0, "ids", OPT_FLAG, &prompt.ids, 1, NULL,
+	    "the prompt is a list of token ids", OPT_READS },
+	{ 0, "no-template", OPT_FLAG, &prompt.no_template, 1, NULL,
+	    "do not put the tokenizer's first tokens (BOS) before the text", OPT_READS },
+	{ 0, "plain", OPT_FLAG, &prompt.plain, 1, NULL, "take the text of special tokens literally",
+	    OPT_READS },
+	{ 'r', "resume", OPT_STRING, &resume, 0, "SNAPSHOT", "continue this snapshot", OPT_READS },
 	{ 0, "reuse", OPT_STRING, &prefix_options.reuse, 0, "SNAPSHOT",
-	    "take the rows that it has for the beginning of the prompt" },
+	    "take the rows that it has for the beginning of the prompt", OPT_READS },
 	{ 0, "store", OPT_STRING, &prefix_options.store, 0, "DIR",
-	    "take rows of its beginning from this folder, and add what is new" },
+	    "take rows of its beginning from this folder, and add what is new", OPT_READS },
 	{ 0, "store-size", OPT_BYTES, &prefix_options.store_size, 1, "N",
-	    "of the folder at most: bytes, or with k, m, g, t (no limit)" },
-	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
-	    "type of keys and values: bf16, f16, f32 (as the weights)" },
-	{ 0, "ids", OPT_FLAG, &ids_in, 1, NULL, "the prompt is a list of token ids" },
-	{ 0, "head", OPT_STRING, &head_folder, 0, "DIR",
-	    "keep keys of this retrieval head, for kv-decode --retrieve specontext" },
-	{ 0, "logits", OPT_STRING, &logits_path, 0, "FILE",
-	    "write the logits after every token that is run, as a .npy file" },
-	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
-	    "do not put the tokenizer's first tokens (BOS) before the text" },
-	{ 0, "plain", OPT_FLAG, &plain, 1, NULL, "take the text of special tokens literally" },
+	    "largest size of the --store folder, e.g. 10g (no limit)", OPT_READS },
+	{ 'c', "chunk", OPT_COUNT, &chunk, 0, "N", "run N tokens at a time (512, on a GPU 4096)",
+	    OPT_HOW },
 	{ 0, "score", OPT_STRING, &prefill_options.score, 0, "WORDS",
-	    "score rows during prefill: 'METHOD [OPTION=VALUE ...]' of kv-score" },
+	    "score rows during prefill: 'METHOD [OPTION=VALUE ...]' of kv-score", OPT_HOW },
 	{ 0, "evict", OPT_STRING, &prefill_options.evict, 0, "WORDS",
-	    "drop rows during prefill: 'OPTION=VALUE ...' of kv-evict" },
+	    "drop rows during prefill: 'OPTION=VALUE ...' of kv-evict", OPT_HOW },
 	{ 0, "once", OPT_FLAG, &prefill_options.once, 1, NULL,
-	    "score and drop only the rows of the current chunk" },
+	    "score and drop only the rows of the current chunk", OPT_HOW },
 	{ 0, "patch", OPT_COUNT, &prefill_options.patch, 1, "W",
-	    "let the prompt's last W tokens score each chunk" },
+	    "let the prompt's last W tokens score each chunk", OPT_HOW },
+	{ 0, "select", OPT_STRING, &select_words, 0, "WORDS",
+	    "run later layers on some tokens: 'tsp layer=N', gemfilter, pyramidinfer", OPT_HOW },
+	{ 0, "retrieval-head", OPT_STRING, &head_folder, 0, "DIR",
+	    "keep the keys of this head, for kv-decode --retrieve specontext", OPT_WRITES },
+	{ 'w', "observe", OPT_COUNT, &observe, 0, "W",
+	    "keep the queries of the last W tokens for kv-score", OPT_WRITES },
+	{ 0, "mass", OPT_FLAG, &mass, 1, NULL,
+	    "keep the attention mass that each row receives, for kv-score", OPT_WRITES },
+	{ 0, "dtype", OPT_STRING, &dtype_name, 0, "TYPE",
+	    "type of keys and values: bf16, f16, f32 (as the weights)", OPT_WRITES },
+	{ 0, "logits", OPT_STRING, &logits_path, 0, "FILE",
+	    "write the logits after every token that is run, as a .npy file", OPT_WRITES },
 	{ 0 }
 };
 
 static const struct tool tool = {
 	.name = "kv-prefill",
-	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W] [--allow-config KEY]\n"
-	    "[--allow-tensor NAME] [--device DEVICE] [--dtype TYPE] [--evict WORDS] [--head DIR] [--ids] [--logits FILE] [--mass] [--no-template]\n"
-	    "[--once] [--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
-	    "[--reuse SNAPSHOT | --store DIR [--store-size N]] [--score WORDS]\n"
-	    "[--tsp-layer LAYER [--tsp-rate R] [--tsp-window W] [--tsp-kernel K] [--tsp-pool HOW] |\n"
-	    "--gemfilter-layer LAYER --gemfilter-budget N | --gemfilter-rate R |\n"
-	    "--pyramid-infer WORDS] [prompt]\n"
-	    "kv-prefill -m DIR --find-tsp-layer [--json] [--max-layer LAYER] [--report FILE] [--tol X]\n"
-	    "[prompt ...]",
-	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv examples/prompts/harbour.txt",
+	.synopsis = "-m DIR [-qvz] [-c N] [-j N] [-o FILE] [-r SNAPSHOT] [-w W]\n"
+	    "[--allow-config KEY] [--allow-tensor NAME] [--device DEVICE] [--dtype TYPE]\n"
+	    "[--evict WORDS] [--ids] [--logits FILE] [--mass] [--no-template] [--once]\n"
+	    "[--patch W] [--plain] [--products TYPE] [--progress WHEN] [--report FILE]\n"
+	    "[--retrieval-head DIR] [--reuse SNAPSHOT | --store DIR [--store-size N]]\n"
+	    "[--score WORDS] [--select WORDS] [-p TEXT | prompt]",
+	.example = "kv-prefill -m examples/demo-model --observe 16 -o full.kv "
+	    "examples/prompts/harbour.txt",
 	.opts = opts,
-	.more = token_opts,
-	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_JSON |
-	    TAKES_PROGRESS,
-	.max_operands = UINT_MAX
+	.takes = TAKES_MODEL | TAKES_CONFIG | TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,
+	.max_operands = 1
 };
-
-/* The prompt's ids: text through the tokenizer, or the ids themselves. from: what it continues, or
- * NULL. */
-static void
-read_prompt(const char *path, const struct tokenizer *tok, uint32_t vocabulary,
-    struct kv_reader *from, struct ids *out)
-{
-	const char *name = path_name(path);
-	unsigned flags = plain ? TOK_PLAIN : 0;
-	char *text;
-	size_t len;
-
-	(ids_in ? must_read_list : must_read_prose)(path, &text, &len);
-	if (ids_in)
-		parse_ids(name, text, len, vocabulary, out);
-	else {
-		if (from != NULL)
-			flags |= text_behind(tok, from);
-		else if (!no_template)
-			flags |= TOK_TEMPLATE;
-		encode_text(tok, name, text, len, flags, vocabulary, EXIT_DAMAGED, out);
-	}
-	free(text);
-	refuse_no_token(name, out);
-}
 
 /* --score, --evict and what goes with them */
 static int
@@ -179,10 +155,7 @@ load_model(struct session *e, const struct kv_reader *from, size_t n)
 	struct memory_demand d = { .tokens = n, .dtype = cache_dtype(e->model, from),
 	    .mass = wants_mass(), .at_once = rows_at_once(n) };
 
-	if (opt_tsp_search_wanted())
-		tsp_search_demand(e->model, n, &d);
-	else
-		prefill_demand(&prefill, e->model, n, &d);
+	prefill_demand(&prefill, e->model, n, &d);
 	if (logits_path != NULL)
 		d.logits = each_logits_rows(e->model, d.at_once);
 	d.tokens += prefix.rows;
@@ -204,12 +177,11 @@ check_logits(const char *path)
 	if (logits_path == NULL)
 		return;
 	if (prefill.select.rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--logits: tokens that are not selected never reach the last layer, and "
-		    "have none: it does not go with --tsp-layer, --gemfilter-layer and "
-		    "--pyramid-infer");
+		die(EXIT_USAGE, "--logits does not go with --select: tokens that are not selected "
+		    "never reach the last layer");
 	if (prefix_options.reuse != NULL || prefix_options.store != NULL)
-		die(EXIT_USAGE, "--logits: tokens whose rows are there already are not run, and have "
-		    "none: leave out --%s", prefix_options.reuse != NULL ? "reuse" : "store");
+		die(EXIT_USAGE, "--logits does not go with --%s: tokens whose rows are there "
+		    "already are not run", prefix_options.reuse != NULL ? "reuse" : "store");
 	logits_file_check(logits_path, "snapshot", (const char *[]){ path, resume }, 2);
 }
 
@@ -224,38 +196,30 @@ open_beside(struct session *s)
 	if (head_folder == NULL)
 		return;
 	if (prefill.select.rule == TOKENS_GEMFILTER)
-		die(EXIT_USAGE, "--head: the rows of --gemfilter-layer are of selected tokens, and have "
-		    "other positions than in the text");
+		die(EXIT_USAGE, "--retrieval-head does not go with --select gemfilter, which gives "
+		    "rows other positions than in the text");
 	session_head(s, head_folder);
 	if (!s->head->has_features)
 		return;
 	if (prefill.select.rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--head: this one has features, from layers that tokens which are not "
-		    "selected may never reach: it does not go with --tsp-layer and --pyramid-infer");
+		die(EXIT_USAGE, "--retrieval-head: this head has features, and does not go with "
+		    "--select: tokens that are not selected never reach their layers");
 	if (prefix_options.reuse != NULL || prefix_options.store != NULL)
-		die(EXIT_USAGE, "--head: this one has features, and tokens whose rows are there already "
-		    "are not run: it does not go with --%s",
+		die(EXIT_USAGE, "--retrieval-head: this head has features, and does not go with "
+		    "--%s: tokens whose rows are there already are not run",
 		    prefix_options.reuse != NULL ? "reuse" : "store");
 }
 
 static void
-check_options(int operands, const char *path)
+check_options(const char *path)
 {
 	if (chunk == 0)
 		die(EXIT_USAGE, "--chunk 0: want at least one token at a time");
-	opt_tokens(&prefill.select, &search);
+	opt_select(&prefill.select, select_words);
 	opt_prefill(&prefill, chunk != NOT_GIVEN ? chunk : 0, observe);
 	opt_prefix(&prefill, path, resume, wants_mass());
 	if (resume != NULL && strcmp(resume, "-") == 0 && strcmp(path, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
-	if (!opt_tsp_search_wanted() && operands > 1)
-		die(EXIT_USAGE, "%d prompts: want one, except with --find-tsp-layer", operands);
-	if (!opt_tsp_search_wanted() && settings.json)
-		die(EXIT_USAGE, "--json goes with --find-tsp-layer: the output is a snapshot");
-	if (opt_tsp_search_wanted() && (resume || prefix_options.reuse || prefix_options.store ||
-	    observe || mass || logits_path || head_folder || evicts() || strcmp(settings.output, "-") != 0))
-		die(EXIT_USAGE, "--find-tsp-layer makes no snapshot: --resume, --reuse, --store, "
-		    "--observe, --mass, --logits, --head, --score, --evict and --output do not go with it");
 	check_logits(path);
 }
 
@@ -269,74 +233,7 @@ make_workspace(const struct model *m, size_t n)
 	return ws;
 }
 
-static void
-print_json(const struct tsp_distance *d, uint32_t max, size_t prompts, uint32_t chosen)
-{
-	json_t *curve = json_array(), *all;
-	uint32_t l;
-
-	for (l = 0; l <= max; l++)
-		json_array_append_new(curve, json_pack("{s:i, s:f, s:f}", "layer", (int)l,
-		    "last", d[l].last, "surviving", d[l].surviving));
-	all = json_pack("{s:o, s:I, s:i}", "layers", curve, "prompts", (json_int_t)prompts,
-	    "tsp_layer", (int)chosen);
-	if (all == NULL)
-		die(EXIT_RUN, "out of memory");
-	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-	putchar('\n');
-	json_decref(all);
-}
-
-static void
-print_curve(const struct tsp_distance *d, uint32_t max, size_t prompts, uint32_t chosen)
-{
-	uint32_t l;
-
-	(void)prompts;
-	printf("%5s  %12s  %12s\n", "layer", "last", "surviving");
-	for (l = 0; l <= max; l++)
-		printf("%5u  %12.6g  %12.6g\n", l, d[l].last, d[l].surviving);
-	printf("tsp-layer %u\n", chosen);
-}
-
-/* --find-tsp-layer: the operands are prompts, one at least. */
-static int
-find_layer(char **paths, size_t n)
-{
-	struct prompt *prompts = must_alloc(n, sizeof *prompts);
-	struct ids *ids = must_alloc(n, sizeof *ids);
-	struct tsp_distance *curve;
-	struct engine_error error;
-	struct workspace *ws;
-	struct session e;
-	size_t i, longest = 0;
-	uint32_t chosen;
-
-	session_open(&e, NULL, ids_in ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
-	for (i = 0; i < n; i++) {
-		read_prompt(paths[i], e.tokenizer, e.model->id.vocabulary, NULL, &ids[i]);
-		must(tsp_search_fit(&search, e.model, ids[i].n, &error), &error);
-		prompts[i] = (struct prompt){ ids[i].ids, ids[i].n };
-		longest = ids[i].n > longest ? ids[i].n : longest;
-	}
-	choose_tile(&e);
-	warn_of_positions(e.model, longest);
-	model_expect_text(e.model, longest);
-	load_model(&e, NULL, longest);
-	ws = make_workspace(e.model, longest);
-	curve = opt_tsp_search_run(&search, e.model, ws, cache_dtype(e.model, NULL), prompts, n, &chosen);
-	(settings.json ? print_json : print_curve)(curve, tsp_search_max(&search, e.model), n, chosen);
-	free(curve);
-	workspace_free(ws, e.model);
-	for (i = 0; i < n; i++)
-		free(ids[i].ids);
-	free(ids);
-	free(prompts);
-	session_close(&e);
-	return finish();
-}
-
-/* The engine has looked at what the last layer hands on, not at what the head makes of it. */
+/* The engine has checked the last hidden state, so a bad logit means a bad lm_head. */
 static void
 refuse_logits(const struct cache *c)
 {
@@ -404,7 +301,7 @@ save(const struct sequence *s, const struct observation *obs, size_t n,
 		sign_count("reused", prefix.rows);
 	sign_count("tokens", n);
 	opt_prefill_sign(&prefill);
-	opt_tokens_sign(&prefill.select);
+	opt_select_sign(&prefill.select);
 	output_commit(w, from);
 	report_count("tokens", c->n_tokens);
 }
@@ -422,8 +319,8 @@ limit_queries(size_t n, struct observation *obs, int resumed)
 			warning("--observe %u: %zu tokens, and the snapshot has %u queries before "
 			    "them: only %zu queries are kept", observe, n, obs->have, there);
 		else
-			warning("--observe %u: the prompt has %zu tokens: only %zu queries are kept",
-			    observe, n, there);
+			warning("--observe %u: the prompt has %zu tokens: only %zu queries are "
+			    "kept", observe, n, there);
 		observe = prefill.observe = (uint32_t)there;
 	}
 	if (prefill.patch > n) {
@@ -439,7 +336,7 @@ int
 main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
-	const char *path = operand(argc, argv, first);
+	const char *path = prompt_name(&prompt, argc, argv, first);
 	struct kv_reader *from = NULL;
 	struct open_sequence x = { .model = NULL };
 	struct session e;
@@ -449,23 +346,21 @@ main(int argc, char **argv)
 	size_t n;
 	int rc;
 
-	check_options(argc - first, path);
-	if (opt_tsp_search_wanted())
-		return first < argc ? find_layer(argv + first, (size_t)(argc - first)) :
-		    find_layer((char *[]){ "-" }, 1);
+	check_options(path);
 	output_refuse_terminal();
 	if (resume != NULL)
 		from = input_open(resume);
 	prefix_open(&prefix);
 	session_open(&e, from != NULL ? from : prefix.from,
-	    ids_in ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
+	    prompt.ids ? TOKENIZER_IF_THERE : TOKENIZER_NEEDED);
 	open_beside(&e);
-	read_prompt(path, e.tokenizer, e.model->id.vocabulary, from, &ids);
+	prompt_read(&prompt, path, e.tokenizer, e.model->id.vocabulary, from, &ids);
 	if (from == NULL && prefix.from == NULL)
 		model_expect_text(e.model, ids.n);
 	if (from == NULL)
 		limit_queries(ids.n, &x.obs, 0);
-	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error), &error);
+	must(token_select_fit(&prefill.select, e.model, ids.n, observe, from != NULL, &error),
+	    &error);
 	choose_tile(&e);
 	window = prefill_window(&prefill);
 	prefix_find(&prefix, e.model, cache_dtype(e.model, from), &ids, window > 0 ? window : 1);

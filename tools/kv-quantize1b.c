@@ -7,6 +7,8 @@
 
 #include "cache/index.h"
 #include "cli/device.h"
+#include "cli/progress.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "engine/retrieval_check.h"
 
@@ -14,14 +16,14 @@ static uint32_t group = 32;
 
 static const struct opt opts[] = {
 	{ 'g', "group", OPT_COUNT, &group, 0, "N",
-	    "rows that share least key and scale: 16, 32, 64, 128 (32)" },
+	    "rows that share least key and scale: 16, 32, 64, 128 (32)", OPT_HOW },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-quantize1b",
-	.synopsis = "[-qvz] [-g N] [-j N] [-o FILE] [--device DEVICE] [--progress WHEN] [--report FILE]\n"
-	    "[snapshot]",
+	.synopsis = "[-qvz] [-g N] [-j N] [-o FILE] [--device DEVICE] [--progress WHEN]\n"
+	    "[--report FILE] [snapshot]",
 	.example = "kv-quantize1b -o bits.kv full.kv",
 	.opts = opts,
 	.takes = TAKES_OUTPUT | TAKES_THREADS | TAKES_PROGRESS,

@@ -4,7 +4,10 @@
 
 #include "cli/device.h"
 #include "cli/opt_score.h"
+#include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/score_file.h"
+#include "cli/snapshot_io.h"
 #include "engine/queries.h"
 
 static const char *method_name;
@@ -15,10 +18,11 @@ static struct scorer scorer;            /* its device is open with NEED_WINDOW *
 
 static const struct opt opts[] = {
 	{ 0, "method", OPT_STRING, &method_name, 0, "NAME",
-	    "scoring method; --list names them" },
+	    "scoring method; --list names them", OPT_HOW },
 	{ 0, "from", OPT_STRING, &from_path, 0, "FILE",
-	    "scores from a file: .npy, or layer, KV head, position, score" },
-	{ 0, "list", OPT_FLAG, &list, 1, NULL, "list the methods and the options they use" },
+	    "scores from a file: .npy, or layer, KV head, position, score", OPT_READS },
+	{ 0, "list", OPT_FLAG, &list, 1, NULL,
+	    "list the methods and the options they use", OPT_WRITES },
 	{ .name = NULL }
 };
 
@@ -88,15 +92,16 @@ write_scores(struct kv_reader *r, struct kv_writer *w, uint32_t layer, const str
 		    "make the snapshot with kv-prefill --observe", kv_reader_name(r), layer,
 		    method->name);
 	if ((method->needs & NEED_UNSTORED) && q->n_own == 0)
-		die(EXIT_RUN, "%s: layer %u has queries of the text only, and method %s goes by "
-		    "learned tokens: add them with kv-observe --lookahead", kv_reader_name(r), layer,
+		die(EXIT_RUN, "%s: layer %u has queries of the text only, and method %s needs "
+		    "learned tokens: add them with kv-observe --lookahead", kv_reader_name(r),
+		    layer,
 		    method->name);
 	if ((method->needs & NEED_MASS) && (l.in.mass = text_mass) == NULL)
 		die(EXIT_RUN, "%s: layer %u has no attention mass, which method %s needs: make "
 		    "the snapshot with kv-prefill --mass", kv_reader_name(r), layer, method->name);
 	if ((method->needs & NEED_PROBE_MASS) && (l.in.probe_mass = probe_mass) == NULL)
-		die(EXIT_RUN, "%s: layer %u has no attention paid, which method %s needs: add it "
-		    "with kv-observe --repeat-context or --accumulate", kv_reader_name(r), layer,
+		die(EXIT_RUN, "%s: layer %u has no probe mass, which method %s needs: add it with "
+		    "kv-observe --repeat-context or --accumulate", kv_reader_name(r), layer,
 		    method->name);
 	if (method->needs & (NEED_KEYS | NEED_WINDOW))
 		l.in.keys = input_load(r);

@@ -4,26 +4,33 @@
 #include <string.h>
 
 #include "cli/decoded_text.h"
+#include "cli/prompt_input.h"
 #include "cli/session.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 
 static int decode, count, go_on, no_template, plain;
+static struct prompt_input input;
 
 static const struct opt opts[] = {
-	{ 'd', "decode", OPT_FLAG, &decode, 1, NULL, "token ids to text" },
-	{ 0, "count", OPT_FLAG, &count, 1, NULL, "print only how many tokens there are" },
+	{ 'p', "prompt", OPT_STRING, &input.text, 0, "TEXT", "the text, in place of a file",
+	    OPT_READS },
+	{ 'd', "decode", OPT_FLAG, &decode, 1, NULL, "token ids to text", OPT_HOW },
 	{ 0, "continue", OPT_FLAG, &go_on, 1, NULL,
-	    "the text goes on in the middle of another one: nothing is put before it" },
+	    "the text goes on in the middle of another one: nothing is put before it", OPT_HOW },
 	{ 0, "no-template", OPT_FLAG, &no_template, 1, NULL,
-	    "do not put the tokenizer's first tokens (BOS) before the text" },
+	    "do not put the tokenizer's first tokens (BOS) before the text", OPT_HOW },
 	{ 0, "plain", OPT_FLAG, &plain, 1, NULL,
-	    "take the text of special tokens literally; with --decode leave them out" },
+	    "take the text of special tokens literally; with --decode leave them out", OPT_HOW },
+	{ 0, "count", OPT_FLAG, &count, 1, NULL, "print only how many tokens there are",
+	    OPT_WRITES },
 	{ .name = NULL }
 };
 
 static const struct tool tool = {
 	.name = "kv-tokenize",
-	.synopsis = "-m DIR [-dqv] [--continue] [--count] [--no-template] [--plain] [--report FILE] [file]",
+	.synopsis = "-m DIR [-dqv] [--continue] [--count] [--no-template] [--plain]\n"
+	    "[--report FILE] [-p TEXT | file]",
 	.example = "kv-tokenize -m examples/demo-model --count examples/prompts/harbour.txt",
 	.opts = opts,
 	.takes = TAKES_MODEL,
@@ -56,7 +63,8 @@ print_text(const struct tokenizer *t, const struct ids *ids)
 	struct decoded_text d = { .tokenizer = t, .plain = plain, .to = stdout };
 	size_t i;
 
-	d.start.begun = go_on;                  /* what a decoder leaves out stands at the beginning alone */
+	/* what a decoder leaves out stands only at the beginning of a text */
+	d.start.begun = go_on;
 	d.start.stripped = go_on ? SIZE_MAX : 0;
 	for (i = 0; i < ids->n; i++)
 		decoded_text_add(&d, ids->ids[i]);
@@ -68,7 +76,7 @@ int
 main(int argc, char **argv)
 {
 	int first = tool_start(&tool, argc, argv);
-	const char *path = operand(argc, argv, first);
+	const char *path = prompt_name(&input, argc, argv, first);
 	const char *name = path_name(path);
 	struct ids ids = { .n = 0 };
 	struct tokenizer *t;
@@ -76,7 +84,7 @@ main(int argc, char **argv)
 	char *text;
 
 	t = session_tokenizer();
-	(decode ? must_read_list : must_read_prose)(path, &text, &len);
+	prompt_text(&input, path, decode, &text, &len);
 	if (decode)
 		parse_ids(name, text, len, tokenizer_size(t), &ids);
 	else

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/escape.h"
-#include "cli/guess.h"
+#include "cli/terminal_escape.h"
+#include "cli/nearest_name.h"
 #include "cli/program.h"
 #include "cli/tool.h"
 
@@ -45,14 +45,14 @@ static void __attribute__((noreturn))
 unknown(const char *word)
 {
 	const struct program *p;
-	struct guess g;
+	struct nearest_name g;
 
-	guess_start(&g, short_name(word));
+	nearest_name_start(&g, short_name(word));
 	for (p = programs; p->about != NULL; p++)
 		if (p->name != NULL)
-			guess_try(&g, short_name(p->name), "");
-	guess_try(&g, "help", "");
-	die(EXIT_USAGE, "there is no program '%s'%s", shown(word), guess_text(&g, ""));
+			nearest_name_try(&g, short_name(p->name), "");
+	nearest_name_try(&g, "help", "");
+	die(EXIT_USAGE, "there is no program '%s'%s", shown(word), nearest_name_text(&g, ""));
 }
 
 /* path[size] <- the program of this name in the folder of this file; 0 where it cannot be run */

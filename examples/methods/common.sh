@@ -423,12 +423,12 @@ stream_heads() {
 	[ -f "$heads" ] || die "there is no head mask $heads"
 	if [ -n "$chunk" ]; then
 		# "--sparsity S --recent N" as words of kv-prefill --evict
-		prefill --chunk "$chunk" --evict "heads=$(word "$heads") sink=$1 $(mask_options "$1" "$2" | sed 's/--\([a-z]*\) /\1=/g')" -o "$out"
+		prefill --chunk "$chunk" --evict "head-mask=$(word "$heads") sink=$1 $(mask_options "$1" "$2" | sed 's/--\([a-z]*\) /\1=/g')" -o "$out"
 		return
 	fi
 	# shellcheck disable=SC2046 # words
 	shared prefill |
-		kv-evict --heads "$heads" --sink "$1" $(mask_options "$1" "$2") -o "$out"
+		kv-evict --head-mask "$heads" --sink "$1" $(mask_options "$1" "$2") -o "$out"
 }
 
 # ---- the answer ----
@@ -465,8 +465,8 @@ report() {
 		"$(percent memory <"$work/footprint")" "$(percent peak <"$work/footprint")" "$read" "$(printf %s "${said# }" | one_line "$terminal")"
 }
 
-# retrieve METHOD [OPTION ...]: reports with all rows kept, and the share of them read that the rate stands for
+# retrieve WORDS: reports with all rows kept, and the share of them read that the rate stands for
 retrieve() {
 	stats=$work/stats
-	report --retrieve "$@" --budget "$(share_of "$(tokens)")"
+	report --retrieve "$1 budget=$(share_of "$(tokens)")"
 }

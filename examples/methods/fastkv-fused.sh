@@ -6,6 +6,6 @@
 kernel=7 layer='' pool=max tsp_rate=0.2 window=8
 settings kernel layer pool tsp_rate window
 [ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers / 2 - 1)); }
-prefill --tsp-layer "$layer" --tsp-rate "$tsp_rate" --tsp-window "$window" --tsp-kernel "$kernel" --tsp-pool "$pool" \
+prefill --select "tsp layer=$layer rate=$tsp_rate window=$window kernel=$kernel pool=$pool" \
 	--observe "$window" --score "snapkv kernel=$kernel pool=$pool" --evict "rate=$rate of=tokens" -o "$out"
 report

@@ -7,5 +7,5 @@
 layer=''
 settings layer
 [ -n "$layer" ] || { layers=$(config num_hidden_layers); layer=$((layers * 13 / 32)); }
-prefill --gemfilter-layer "$layer" --gemfilter-rate "$rate" -o "$out"
+prefill --select "gemfilter layer=$layer rate=$rate" -o "$out"
 report

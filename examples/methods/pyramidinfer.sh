@@ -4,5 +4,5 @@
 . "$(dirname "$0")/common.sh"
 
 settings
-prefill --pyramid-infer "decay=$rate" -o "$out"
+prefill --select "pyramidinfer decay=$rate" -o "$out"
 report

@@ -9,5 +9,5 @@ sink=4
 recent=16
 settings retriever sink recent
 [ -n "$retriever" ] || die "which retrieval head? -s retriever=FOLDER, or a line of $conf"
-shared prefill --head "$retriever" >"$out"
-retrieve specontext --head "$retriever" --sinks "$sink" --recent "$recent"
+shared prefill --retrieval-head "$retriever" >"$out"
+retrieve "specontext head=$(word "$retriever") sink=$sink recent=$recent"

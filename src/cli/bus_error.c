@@ -102,7 +102,8 @@ say(const char *path, const char *what)
 	strcat(text, ": ");
 	strncat(text, what, 100);
 	for (p = text; *p != '\0'; p++)         /* what a terminal would obey */
-		if ((unsigned char)*p < ' ' || *p == 0x7f || (p[0] == '\xc2' && (p[1] & 0xe0) == 0x80))
+		if ((unsigned char)*p < ' ' || *p == 0x7f ||
+		    (p[0] == '\xc2' && (p[1] & 0xe0) == 0x80))
 			*p = '?';
 	*p++ = '\n';
 	(void)!write(STDERR_FILENO, text, (size_t)(p - text));

@@ -5,8 +5,9 @@
 
 #include "cli/chat_input.h"
 #include "cli/explain.h"
-#include "cli/guess.h"
+#include "cli/nearest_name.h"
 #include "cli/session.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 #include "model/file_kind.h"
 #include "model/model.h"
@@ -219,7 +220,7 @@ chat_check_end(const struct chat *c, const struct chat_request *q, const struct 
 	if (model_end_tokens(settings.model, eos, &n, err, sizeof err) != 0 || n == 0)
 		return;
 	if (chat_answer_end(c, q, &end, err, sizeof err) != 0) {
-		note("how an answer ends is not known: %s", err);
+		note("the end of an answer is unknown: %s", err);
 		return;
 	}
 	chat_encode(t, &end, CHAT_CONTINUE, &ids);
@@ -228,8 +229,8 @@ chat_check_end(const struct chat *c, const struct chat_request *q, const struct 
 	for (i = 0; i < n && ids.n > 0 && eos[i] != ids.ids[0]; i++)
 		;
 	if (text != NULL && special && i == n)
-		warning("an answer ends with %s, which is none of the model's end tokens "
-		    "(generation_config.json): kv-decode --stop '%s' ends there", text, text);
+		warning("an answer ends with %s, which is not an end token in "
+		    "generation_config.json: use kv-decode --stop '%s'", text, text);
 	free(ids.ids);
 	free(end.text);
 	free(end.mark);

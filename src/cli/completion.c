@@ -2,8 +2,8 @@
  *
  * `kv-evict --list-options` prints a line for each option, fields between tabs: letter (- for
  * none), name, placeholder of its value (- for a flag), what the value can be, help. The first line
- * is about the operands: @file, @snapshot, or words. cli/completions.sh makes completions of bash, zsh and fish of that, when
- * the programs are built. */
+ * is about the operands: @file, @snapshot, or words. cli/completions.sh makes completions of bash,
+ * zsh and fish of that, when the programs are built. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static const char policy_names[] =
 #define RETRIEVAL(NAME, symbol, word, ...) word " "
 static const char retrieve_words[] =
 #include "retrieval/retrievals.h"
-    ;
+    "budget= reduce= dense= head= sink= recent=";
 #undef RETRIEVAL
 
 #define TEMPLATE(name, tokens, text) name " "
@@ -39,32 +39,35 @@ static const char template_names[] =
     ;
 #undef TEMPLATE
 
+/* An option of a program that means something else in others comes before that of all. */
 static const struct {
-	const char *option, *values;
+	const char *option, *values, *program;
 } known[] = {
-	{ "accumulate", "sum max" },
-	{ "by", "layer head" },
-	{ "convention", "prulong" },
-	{ "device", "cpu cuda auto" },
-	{ "dtype", "bf16 f16 f32" },
-	{ "evict", "budget= rate= of= policy= alpha= normalize select= heads= sparsity= sink= recent= "
-	    "small= since= skip-layers=" },
-	{ "method", method_names },
-	{ "of", "rows tokens" },
-	{ "order", "pool-first reduce-first" },
-	{ "over-queries", "sum max" },
-	{ "policy", policy_names },
-	{ "pool", "avg max" },
-	{ "positions", "original compact" },
-	{ "products", "auto f32 bf16" },
-	{ "progress", "auto always never" },
-	{ "reduce", "mean max sum" },
-	{ "retrieve", retrieve_words },
-	{ "select", "head layer" },
-	{ "score", score_words },
-	{ "small", "keep refuse" },
-	{ "template", template_names },
-	{ "tsp-pool", "avg max" },
+	{ "select", "tsp gemfilter pyramidinfer layer= rate= window= kernel= pool= budget= decay= "
+	    "interval= recent= weight= min=", "kv-prefill" },
+	{ "accumulate", "sum max", NULL },
+	{ "by", "layer head", NULL },
+	{ "device", "cpu cuda auto", NULL },
+	{ "dtype", "bf16 f16 f32", NULL },
+	{ "evict", "budget= rate= of= policy= alpha= normalize select= head-mask= sparsity= "
+	    "sink= recent= small= since= skip-layers=", NULL },
+	{ "method", method_names, NULL },
+	{ "of", "rows tokens", NULL },
+	{ "offload", "memory= weights= head-weights= budget= batch=", NULL },
+	{ "order", "pool-first reduce-first", NULL },
+	{ "over-queries", "sum max", NULL },
+	{ "policy", policy_names, NULL },
+	{ "pool", "avg max", NULL },
+	{ "positions", "original compact", NULL },
+	{ "products", "auto f32 bf16", NULL },
+	{ "prulong", "prompt= generate= chunk= head-sparsity= sink= recent= sparsity=", NULL },
+	{ "progress", "auto always never", NULL },
+	{ "reduce", "mean max sum", NULL },
+	{ "retrieve", retrieve_words, NULL },
+	{ "select", "head layer", NULL },
+	{ "score", score_words, NULL },
+	{ "small", "keep refuse", NULL },
+	{ "template", template_names, NULL },
 };
 
 /* Words; @dir, @file, @snapshot; or - */
@@ -76,7 +79,8 @@ values(const struct opt *o)
 	if (o->arg == NULL)
 		return "-";
 	for (i = 0; i < sizeof known / sizeof *known; i++)
-		if (strcmp(known[i].option, o->name) == 0)
+		if (strcmp(known[i].option, o->name) == 0 && (known[i].program == NULL ||
+		    strcmp(known[i].program, the_tool->name) == 0))
 			return known[i].values;
 	if (strcmp(o->arg, "DIR") == 0)
 		return "@dir";
@@ -109,6 +113,7 @@ print_options(const struct tool *tool, const struct opt *all, size_t n)
 	else
 		puts(strstr(tool->synopsis, "[snapshot") != NULL ? "@snapshot" : "@file");
 	for (i = 0; i < n; i++)
-		printf("%c\t%s\t%s\t%s\t%s\n", all[i].letter != 0 ? all[i].letter : '-', all[i].name,
-		    all[i].arg != NULL ? all[i].arg : "-", values(&all[i]), all[i].help);
+		printf("%c\t%s\t%s\t%s\t%s\n", all[i].letter != 0 ? all[i].letter : '-',
+		    all[i].name, all[i].arg != NULL ? all[i].arg : "-", values(&all[i]),
+		    all[i].help);
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/decoded_text.h"
-#include "cli/escape.h"
+#include "cli/terminal_escape.h"
 #include "cli/tool.h"
 
 void
@@ -13,8 +13,8 @@ decoded_text_add(struct decoded_text *d, uint32_t id)
 
 	d->n++;
 	if (tokenizer_bytes(d->tokenizer, id, &len, &special) == NULL)
-		die(EXIT_DAMAGED, "%s%stoken %zu: no token has the id %u", d->name != NULL ? d->name : "",
-		    d->name != NULL ? ": " : "", d->n, id);
+		die(EXIT_DAMAGED, "%s%stoken %zu: no token has the id %u",
+		    d->name != NULL ? d->name : "", d->name != NULL ? ": " : "", d->n, id);
 	if (special && d->plain)
 		return;
 	if (3 * (len + 4) > d->room) {

@@ -1,7 +1,7 @@
 /* decoded_text.h - the text of token ids, special tokens by their names: the other way of
  * encode_text()
  *
- * What a model generates is printed by token_printer.h, which leaves special tokens out and looks
+ * What a model generates is printed by decode_print.h, which leaves special tokens out and looks
  * for stop texts. */
 #ifndef KVPIPE_DECODED_TEXT_H
 #define KVPIPE_DECODED_TEXT_H

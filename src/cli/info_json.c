@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/index_info.h"
+#include "cli/info_index.h"
 #include "cli/info.h"
 #include "cli/json.h"
 
@@ -124,7 +124,7 @@ layers_json(const struct layer_info *l, const struct index_info *index, uint32_t
 		put_count(o, "queries", l[i].queries);
 		put_count(o, "own_keys", l[i].own_keys);
 		put(o, "mass", json_boolean(l[i].mass));
-		put(o, "paid", json_boolean(l[i].probe_mass));
+		put(o, "probe_mass", json_boolean(l[i].probe_mass));
 		put(o, "indexes", index_json(&index[i]));
 		json_array_append_new(list, o);
 	}

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/escape.h"
-#include "cli/index_info.h"
+#include "cli/terminal_escape.h"
+#include "cli/info_index.h"
 #include "cli/info.h"
 #include "cli/json.h"
 
@@ -237,7 +237,8 @@ print_info(const struct snapshot_info *info, const struct kv_reader *r)
 	printf(LINE "%" PRIu64 " bytes\n", "in all", info->digests.size);
 	print_queries(info->layer, m->layers);
 	print_mass(info->layer, m->layers);
-	printf(LINE "%s\n", "paid", info->probe_mass[0] != '\0' ? shown(info->probe_mass) : "none");
+	printf(LINE "%s\n", "probe mass",
+	    info->probe_mass[0] != '\0' ? shown(info->probe_mass) : "none");
 	printf(LINE "%s\n", "scores", info->scores[0] != '\0' ? shown(info->scores) : "none");
 	index_print(info->index, m->layers, COLUMNS);
 	printf(LINE "%s\n", "logits", info->logits ? "yes" : "no");

@@ -51,6 +51,8 @@ opt_info_tokens(void)
 	if (o->ids && o->text)
 		die(EXIT_USAGE, "--ids and --text: give one of them; with --json --text has both");
 	if (o->text && settings.model == NULL)
+		settings.model = model_of_environment();
+	if (o->text && settings.model == NULL)
 		die(EXIT_USAGE, "--text: whose tokenizer? Give -m DIR, too, the model folder");
 	if (o->kept != NULL && !o->ids && !o->text)
 		die(EXIT_USAGE, "--kept: want --ids or --text of the tokens that are kept");
@@ -97,7 +99,8 @@ list_json(const struct kept_tokens *t, int positions)
 
 	for (i = 0; i < t->n; i++)
 		if (is_kept(t, i))
-			json_array_append_new(list, json_integer(positions ? (json_int_t)i : t->id[i]));
+			json_array_append_new(list,
+			    json_integer(positions ? (json_int_t)i : t->id[i]));
 	return list;
 }
 
@@ -118,7 +121,7 @@ print_object(const struct kept_tokens *t, const struct kv_reader *r)
 		if ((to = open_memstream(&text, &size)) == NULL)
 			die(EXIT_RUN, "out of memory");
 		write_text(t, r, to);
-		if (fclose(to) != 0 || text == NULL)    /* as in generated.c */
+		if (fclose(to) != 0 || text == NULL)    /* as in decode_result.c */
 			die(EXIT_RUN, "out of memory");
 		put_bytes(o, "text", text, size);
 		free(text);

@@ -3,6 +3,7 @@
 
 #include "cli/logits_file.h"
 #include "cli/npy.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
 void

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/model_overrides.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
 #define CONF "kvpipe-methods.conf"

@@ -6,6 +6,7 @@
 
 #include "cli/npy.h"
 #include "cli/report.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "libkvfile/dtype.h"
 
@@ -22,8 +23,8 @@ npy_create(const char *path, uint64_t rows, uint64_t columns)
 	int n;
 
 	head[8] = HEAD - BEFORE;
-	n = snprintf(head + BEFORE, sizeof head - BEFORE, "{'descr': '<f4', 'fortran_order': False, "
-	    "'shape': (%" PRIu64 ", %" PRIu64 "), }", rows, columns);
+	n = snprintf(head + BEFORE, sizeof head - BEFORE, "{'descr': '<f4', 'fortran_order': "
+	    "False, 'shape': (%" PRIu64 ", %" PRIu64 "), }", rows, columns);
 	memset(head + BEFORE + n, ' ', sizeof head - BEFORE - (size_t)n - 1);
 	head[HEAD - 1] = '\n';
 	if (fwrite(head, 1, sizeof head, f) != sizeof head)
@@ -157,7 +158,7 @@ void
 npy_end(struct npy *x)
 {
 	if (getc(x->file) != EOF)
-		die(EXIT_DAMAGED, "%s: it goes on behind its last number", x->path);
+		die(EXIT_DAMAGED, "%s: there are bytes after its last number", x->path);
 	if (ferror(x->file))
 		die(EXIT_RUN, "%s:", x->path);
 }

@@ -7,8 +7,11 @@
 
 #include <xxhash.h>
 
+#include "cli/name_hints.h"
 #include "cli/opt_evict.h"
-#include "cli/paper_names.h"
+#include "cli/options.h"
+#include "cli/snapshot_io.h"
+#include "cli/text_input.h"
 #define POLICY(...)
 #include "methods/policies.h"           /* for POLICY_NAMES */
 #undef POLICY
@@ -29,29 +32,30 @@ static const char *heads_path, *skip_text;
 static int normalize;
 
 const struct opt evict_opts[] = {
-	{ 0, "budget", OPT_COUNT, &budget, 0, "N", "keep N rows in each KV head of each layer" },
-	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%" },
+	{ 0, "budget", OPT_COUNT, &budget, 0, "N",
+	    "keep N rows in each KV head of each layer", OPT_HOW },
+	{ 0, "rate", OPT_SHARE, &rate, 0, "R", "keep this share of them: 0.1 or 10%", OPT_HOW },
 	{ 0, "of", OPT_STRING, &of_name, 0, "WHAT",
-	    "what --rate is a share of: the head's rows, or all tokens seen" },
-	{ 0, "policy", OPT_STRING, &policy_name, 0, "NAME", POLICY_NAMES },
+	    "what --rate is a share of: the head's rows, or all tokens seen", OPT_HOW },
+	{ 0, "policy", OPT_STRING, &policy_name, 0, "NAME", POLICY_NAMES, OPT_HOW },
 	{ 0, "alpha", OPT_REAL, &alpha, 0, "A",
-	    "ada: the share of its budget that a KV head has for sure (0.2)" },
+	    "ada: smallest budget of a KV head, as a share of the even one (0.2)", OPT_HOW },
 	{ 0, "normalize", OPT_FLAG, &normalize, 1, NULL,
-	    "ada: weigh heads by the part of their scores that the budget holds" },
+	    "ada: weigh heads by the part of their scores that the budget holds", OPT_HOW },
 	{ 0, "select", OPT_STRING, &select_name, 0, "BY",
-	    "head: each KV head its own rows; layer: all the same" },
-	{ 0, "heads", OPT_STRING, &heads_path, 0, "FILE",
-	    "head mask: a line for each layer, a number for each KV head" },
+	    "head: each KV head its own rows; layer: all the same", OPT_HOW },
+	{ 0, "head-mask", OPT_STRING, &heads_path, 0, "FILE",
+	    "streaming heads: a line for each layer, a number for each KV head", OPT_READS },
 	{ 0, "sparsity", OPT_REAL, &sparsity, 0, "S",
-	    "this share of the heads streams; without it those below 0.5" },
-	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "always keep the first N positions" },
-	{ 0, "recent", OPT_COUNT, &recent, 0, "N", "always keep the last N positions" },
+	    "this share of the heads streams; without it those below 0.5", OPT_HOW },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "always keep the first N positions", OPT_HOW },
+	{ 0, "recent", OPT_COUNT, &recent, 0, "N", "always keep the last N positions", OPT_HOW },
 	{ 0, "small", OPT_STRING, &small_name, 0, "WHAT",
-	    "a budget smaller than what is always kept: keep that, or refuse (keep)" },
+	    "a budget smaller than what is always kept: keep that, or refuse (keep)", OPT_HOW },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
-	    "rows before it all stay, on top of the budget" },
+	    "rows before it all stay, on top of the budget", OPT_HOW },
 	{ 0, "skip-layers", OPT_STRING, &skip_text, 0, "LIST",
-	    "layers that keep all rows: 0,1,30-31" },
+	    "layers that keep all rows: 0,1,30-31", OPT_HOW },
 	{ .name = NULL }
 };
 
@@ -128,7 +132,8 @@ read_mask(struct evictor *v)
 	size_t len;
 
 	must_read_list(heads_path, &text, &len);
-	must(evictor_mask(v, heads_path, text, len, sparsity != REAL_NOT_GIVEN ? sparsity : -1, &e), &e);
+	must(evictor_mask(v, heads_path, text, len, sparsity != REAL_NOT_GIVEN ? sparsity : -1, &e),
+	    &e);
 	hash_text(mask_hash, text, len);
 	free(text);
 }
@@ -142,8 +147,8 @@ check_policy(struct evict_options *o, int looks)
 		die(EXIT_USAGE, "--policy: there is no '%s' in kv-evict --list%s", policy_name,
 		    name_hint(NAME_POLICY, policy_name));
 	if (policy->global && !looks)
-		die(EXIT_USAGE, "--policy global compares the scores of all layers, which are not "
-		    "there when the first one is evicted: use kv-evict");
+		die(EXIT_USAGE, "--policy global compares the scores of all layers, so it works "
+		    "after prefill only: use kv-evict");
 	if (alpha != REAL_NOT_GIVEN && !names_word(policy->uses, "alpha"))
 		die(EXIT_USAGE, "--alpha: policy %s does not use it", policy->name);
 	if (normalize && !names_word(policy->uses, "normalize"))
@@ -164,7 +169,7 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 	if (budget != NOT_GIVEN && rate != 0)
 		die(EXIT_USAGE, "give --budget or --rate, and not both");
 	if (budget == NOT_GIVEN && rate == 0 && heads_path == NULL)
-		die(EXIT_USAGE, "give --budget, --rate or --heads");
+		die(EXIT_USAGE, "give --budget, --rate or --head-mask");
 	if (budget == 0)
 		die(EXIT_USAGE, "--budget 0 would keep nothing");
 	if (of_tokens && rate == 0)
@@ -173,10 +178,10 @@ check_conflicts(const struct evict_options *o, int of_tokens)
 		die(EXIT_USAGE, "--select layer: with policy %s heads keep different numbers of "
 		    "rows", o->policy->name);
 	if (heads_path != NULL && (o->same_rows || shares))
-		die(EXIT_USAGE, "--heads: not with %s, where heads depend on each other",
+		die(EXIT_USAGE, "--head-mask: not with %s, where heads depend on each other",
 		    shares ? o->policy->name : "--select layer");
 	if (heads_path == NULL && sparsity != REAL_NOT_GIVEN)
-		die(EXIT_USAGE, "--sparsity: a share of which heads? Give --heads");
+		die(EXIT_USAGE, "--sparsity: a share of which heads? Give --head-mask");
 	if (sparsity != REAL_NOT_GIVEN && !(sparsity >= 0 && sparsity <= 1))
 		die(EXIT_USAGE, "--sparsity: %g is not from 0 to 1", sparsity);
 	if (heads_path != NULL && o->stream_sink == 0 && o->stream_recent == 0)
@@ -233,7 +238,7 @@ opt_evict_list_of_rows(struct evictor *v, const char *path)
 	refuse_with_rows("alpha", alpha != REAL_NOT_GIVEN);
 	refuse_with_rows("normalize", normalize);
 	refuse_with_rows("select", strcmp(select_name, "head") != 0);
-	refuse_with_rows("heads", heads_path != NULL);
+	refuse_with_rows("head-mask", heads_path != NULL);
 	refuse_with_rows("sparsity", sparsity != REAL_NOT_GIVEN);
 	refuse_with_rows("sink", sink != NOT_GIVEN);
 	refuse_with_rows("recent", recent != NOT_GIVEN);
@@ -260,7 +265,8 @@ opt_evict_text(const struct evictor *v, const char *text)
 {
 	const char *name = v->options.policy->name;
 
-	return strcmp(policy_name, name) == 0 ? text : option_reworded("evict", text, "policy", name);
+	return strcmp(policy_name, name) == 0 ? text :
+						option_reworded("evict", text, "policy", name);
 }
 
 void

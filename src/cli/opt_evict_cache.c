@@ -20,10 +20,10 @@ warn_dropped_indexes(unsigned kinds)
 	char commands[INDEX_COMMANDS];
 
 	if (kinds >> KV_RHDK & 1)
-		warning("keys of a retrieval head are dropped: without --head they would lack the new "
-		    "tokens");
+		warning("dropped the keys of a retrieval head, which would lack the new tokens; "
+		    "name the head to keep them");
 	kinds &= KV_ALL_INDEXES;
 	if (*index_commands(commands, kinds) != '\0')
-		warning("indexes of layers whose rows have changed are dropped; what makes them "
-		    "anew: %s", commands);
+		warning("dropped the indexes of layers whose rows changed; make them again with %s",
+		    commands);
 }

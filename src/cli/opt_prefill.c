@@ -2,6 +2,8 @@
 #include "cli/opt_evict.h"
 #include "cli/opt_evict_cache.h"
 #include "cli/opt_prefill.h"
+#include "cli/progress.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "model/adapter.h"
 
@@ -21,12 +23,12 @@ check_selection(const struct prefill *p)
 	const enum token_rule rule = p->select.rule;
 
 	if (p->chunk != 0 && rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--chunk with --evict evicts before the whole prompt has run, and "
-		    "token selection looks at the whole prompt: leave out --chunk");
+		die(EXIT_USAGE, "--select does not go with --chunk and --evict: it needs the whole "
+		    "prompt before rows are evicted; leave out --chunk");
 	if ((evict_cache_needs(&p->evict) & NEED_EVERY_QUERY) &&
 	    (rule == TOKENS_TSP || rule == TOKENS_PYRAMIDINFER))
-		die(EXIT_USAGE, "--score: method %s divides by the number of queries that could see "
-		    "a row, which token selection makes unknown", p->evict.scorer.method->name);
+		die(EXIT_USAGE, "--score %s does not go with --select: it divides by the number of "
+		    "queries that see a row, which is unknown then", p->evict.scorer.method->name);
 }
 
 static void
@@ -35,9 +37,10 @@ check_patch(const struct prefill *p)
 	if (p->patch == 0)
 		return;
 	if (prefill_options.adapter != NULL)
-		die(EXIT_USAGE, "--patch: learned tokens score each chunk already");
+		die(EXIT_USAGE, "--patch does not go with --score lookahead: learned tokens score "
+		    "each chunk");
 	if (p->chunk == 0)
-		die(EXIT_USAGE, "--patch: it stands behind each chunk: give --chunk, too");
+		die(EXIT_USAGE, "--patch runs after each chunk: give --chunk, too");
 	if (!(evict_cache_needs(&p->evict) & NEED_WINDOW))
 		die(EXIT_USAGE, "--patch: the method does not look at queries");
 	if (prefill_scored_queries(p) > p->patch)
@@ -56,7 +59,7 @@ opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe)
 	if (!wanted())
 		return;
 	if (o->evict == NULL)
-		die(EXIT_USAGE, "%s: which rows are to go? Give --evict, too",
+		die(EXIT_USAGE, "%s: which rows go? Give --evict, too",
 		    o->score != NULL ? "--score" : o->once ? "--once" : "--patch");
 	o->adapter = opt_evict_cache(&p->evict, o->score, o->evict);
 	check_selection(p);

@@ -21,8 +21,8 @@ extern struct prefill_options prefill_options;
 void opt_prefill(struct prefill *p, uint32_t chunk, uint32_t observe);
 
 /* prefill_run(), with progress. Dies. */
-void opt_prefill_run(struct prefill *p, struct sequence *s, struct workspace *ws, const uint32_t *ids,
-    size_t n, struct observation *obs);
+void opt_prefill_run(struct prefill *p, struct sequence *s, struct workspace *ws,
+    const uint32_t *ids, size_t n, struct observation *obs);
 
 /* Tells the options to the provenance (sign_text() and so on). */
 void opt_prefill_sign(const struct prefill *p);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/opt_prefix.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
 struct prefix_options prefix_options;
@@ -18,22 +19,21 @@ opt_prefix(const struct prefill *p, const char *prompt, const char *resume, int 
 	if (reuse == NULL && store == NULL)
 		return;
 	if (reuse != NULL && store != NULL)
-		die(EXIT_USAGE, "--reuse names the snapshot that --store would look for: give one of "
-		    "them");
+		die(EXIT_USAGE, "--reuse names the snapshot that --store would look for: give one "
+		    "of them");
 	if (resume != NULL)
-		die(EXIT_USAGE, "--%s: the prompt is the whole text, and with --resume it is what "
-		    "follows: give one of them", option);
+		die(EXIT_USAGE, "--%s does not go with --resume: it takes the whole text as the "
+		    "prompt, --resume what follows", option);
 	if (p->select.rule != TOKENS_ALL)
-		die(EXIT_USAGE, "--%s: where tokens are selected, later layers have rows for those "
-		    "only, which have not seen the others: it does not go with --tsp-layer, "
-		    "--gemfilter-layer and --pyramid-infer", option);
+		die(EXIT_USAGE, "--%s does not go with --select: later layers have rows of the "
+		    "selected tokens only",
+		    option);
 	if (p->schedule == PREFILL_CHUNKS)
-		die(EXIT_USAGE, "--%s: with --chunk and --evict, tokens see what chunks before them "
-		    "have left, and no other prefill has such rows: leave out --chunk", option);
+		die(EXIT_USAGE, "--%s does not go with --chunk and --evict: tokens see only rows "
+		    "that earlier chunks left; leave out --chunk", option);
 	if (store != NULL && mass)
-		die(EXIT_USAGE, "--store has no attention mass, and what tokens have paid cannot be "
-		    "found out later: --mass, and methods that go by it, want --reuse or the whole "
-		    "prompt");
+		die(EXIT_USAGE, "--mass, and methods that need it, do not go with --store: it "
+		    "keeps no attention mass; use --reuse or run the whole prompt");
 	if (reuse != NULL && strcmp(reuse, "-") == 0 && strcmp(prompt, "-") == 0)
 		die(EXIT_USAGE, "the snapshot and the prompt cannot both come from standard input");
 }
@@ -56,7 +56,7 @@ find_in_snapshot(struct prefix *x, const struct model *m, enum kv_dtype dtype, u
 		    kv_dtype_name(kv_reader_head(x->from)->dtype), kv_dtype_name(dtype));
 	must(reuse_find(&x->part, m, x->from, most, &e), &e);
 	if ((x->rows = x->part.rows) == 0)
-		warning("--reuse: %s has nothing of this prompt: all of it is run",
+		warning("--reuse: %s shares no beginning with this prompt: all of it is run",
 		    kv_reader_name(x->from));
 }
 
@@ -110,8 +110,8 @@ prefix_keep(struct prefix *x, const struct cache *c, int evicted)
 	x->kept = 1;
 	if (evicted && !x->store.off && prefix_store_rows(&x->store, UINT32_MAX) / STORE_BLOCK <
 	    x->store.blocks)
-		warning("--store: with --evict rows are dropped while the prompt runs: nothing is added "
-		    "to %s", x->store.dir);
+		warning("--store: nothing is added to %s: with --evict rows are dropped while the "
+		    "prompt runs", x->store.dir);
 	prefix_store_keep(&x->store, evicted ? NULL : c);
 }
 

@@ -1,41 +1,53 @@
-/* opt_retrieve.c - the options of retrieval */
+/* opt_retrieve.c - --retrieve: which rows a step reads */
 #include <string.h>
 
+#include "cli/name_hints.h"
 #include "cli/opt_retrieve.h"
-#include "cli/paper_names.h"
+#include "cli/options.h"
+#include "cli/snapshot_io.h"
 
 #define RETRIEVAL(NAME, symbol, word, ...) " " word
 static const char retrieve_words[] =
 #include "retrieval/retrievals.h"
     ;
-static const char retrieve_help[] = "read only rows that matter to the query:"
+static const char retrieve_help[] =
+    "read only rows that matter: 'METHOD budget=N [NAME=VALUE ...]':"
 #include "retrieval/retrievals.h"
     ;
 #undef RETRIEVAL
 
-static const char *retrieve_word, *reduce_word;
-static uint32_t budget, dense = NOT_GIVEN;
-
-struct ahead_options ahead_options = { NOT_GIVEN, NOT_GIVEN, NULL };
+static const char *retrieve_text, *reduce_word, *head_folder;
+static uint32_t budget, dense = NOT_GIVEN, sink = NOT_GIVEN, recent = NOT_GIVEN;
 
 const struct opt retrieve_opts[] = {
-	{ 0, "retrieve", OPT_STRING, &retrieve_word, 0, "METHOD",
-	    retrieve_help },
-	{ 0, "budget", OPT_COUNT, &budget, 1, "N", "how many rows of each KV head and step" },
-	{ 0, "reduce", OPT_STRING, &reduce_word, 0, "HOW",
-	    "over the query heads of a KV head: max, mean, sum (max)" },
-	{ 0, "dense-layers", OPT_COUNT, &dense, 0, "N",
-	    "the first N layers read all rows (2; specontext 0)" },
+	{ 0, "retrieve", OPT_STRING, &retrieve_text, 0, "WORDS", retrieve_help, OPT_HOW },
+	{ .name = NULL }
+};
+
+/* Those from head on are for specontext. */
+static const struct opt words[] = {
+	{ 0, "budget", OPT_COUNT, &budget, 1, "N", "", OPT_HOW },
+	{ 0, "reduce", OPT_STRING, &reduce_word, 0, "HOW", "", OPT_HOW },
+	{ 0, "dense", OPT_COUNT, &dense, 0, "N", "", OPT_HOW },
+	{ 0, "head", OPT_STRING, &head_folder, 0, "DIR", "", OPT_HOW },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "", OPT_HOW },
+	{ 0, "recent", OPT_COUNT, &recent, 1, "N", "", OPT_HOW },
 	{ .name = NULL }
 };
 
 const char *
+opt_retrieve_head(void)
+{
+	return head_folder;
+}
+
+const char *
 opt_retrieve_reduce(enum reduce reduce)
 {
-	static const char *const words[] = {
+	static const char *const names[] = {
 		[REDUCE_MAX] = "max", [REDUCE_MEAN] = "mean", [REDUCE_SUM] = "sum" };
 
-	return words[reduce];
+	return names[reduce];
 }
 
 static enum reduce
@@ -48,65 +60,51 @@ take_reduce(void)
 	while (reduce <= REDUCE_SUM && strcmp(opt_retrieve_reduce(reduce), reduce_word) != 0)
 		reduce++;
 	if (reduce > REDUCE_SUM)
-		die(EXIT_USAGE, "--reduce %s: want max, mean or sum", reduce_word);
+		die(EXIT_USAGE, "--retrieve: reduce=%s: want max, mean or sum", reduce_word);
 	return reduce;
 }
 
-/* The first of the options that mean nothing without --retrieve specontext. */
-static const char *
-stray_ahead(void)
-{
-	return ahead_options.head != NULL ? "head" : ahead_options.sinks != NOT_GIVEN ? "sinks" :
-	    ahead_options.recent != NOT_GIVEN ? "recent" : NULL;
-}
-
-/* The first of the options that mean nothing without --retrieve. */
-static const char *
-stray(void)
-{
-	return budget != 0 ? "budget" : reduce_word != NULL ? "reduce" :
-	    dense != NOT_GIVEN ? "dense-layers" : stray_ahead();
-}
-
-/* What is always read is paid for by the budget. */
+/* Rows at the beginning and at the end that are always read; the budget pays for them. */
 static void
-take_ahead(struct retrieval_options *o)
+take_always(struct retrieval_options *o)
 {
-	const struct ahead_options *a = &ahead_options;
+	const char *stray = head_folder != NULL ? "head" : sink != NOT_GIVEN ? "sink" :
+	    recent != NOT_GIVEN ? "recent" : NULL;
 
 	if (o->method != RETRIEVE_SPECONTEXT) {
-		if (stray_ahead() != NULL)
-			die(EXIT_USAGE, "--%s is for --retrieve specontext", stray_ahead());
+		if (stray != NULL)
+			die(EXIT_USAGE, "--retrieve %s: %s= is for specontext",
+			    retrieve_name(o->method), stray);
 		return;
 	}
-	o->sinks = a->sinks != NOT_GIVEN ? a->sinks : 0;
-	o->recent = a->recent != NOT_GIVEN ? a->recent : 1;
+	o->sinks = sink != NOT_GIVEN ? sink : 0;
+	o->recent = recent != NOT_GIVEN ? recent : 1;
 	if ((uint64_t)o->sinks + o->recent > o->budget)
-		die(EXIT_USAGE, "--budget %u: it has to pay for %u sinks and %u recent tokens", o->budget,
-		    o->sinks, o->recent);
+		die(EXIT_USAGE, "--retrieve specontext: budget=%u is less than %u sinks and %u "
+		    "recent tokens", o->budget, o->sinks, o->recent);
 }
 
 int
 opt_retrieve(struct retrieval_options *o)
 {
+	const char *rest, *method;
 	int found;
 
-	if (retrieve_word == NULL) {
-		if (stray() != NULL)
-			die(EXIT_USAGE, "--%s: of what? Give --retrieve, too", stray());
+	if (retrieve_text == NULL)
 		return 0;
-	}
-	if ((found = retrieve_named(retrieve_word)) < 0)
-		die(EXIT_USAGE, "--retrieve %s: want one of%s%s", retrieve_word, retrieve_words,
-		    name_hint(NAME_RETRIEVE, retrieve_word));
+	method = option_word("retrieve", retrieve_text, &rest);
+	if ((found = retrieve_named(method)) < 0)
+		die(EXIT_USAGE, "--retrieve: there is no method '%s', only%s%s", method,
+		    retrieve_words, name_hint(NAME_RETRIEVE, method));
+	options_words("retrieve", rest, words);
 	o->method = (enum retrieve_method)found;
 	o->reduce = take_reduce();
 	if (budget == 0)
-		die(EXIT_USAGE, "--retrieve %s: how many rows? Give --budget, at least 1",
-		    retrieve_word);
+		die(EXIT_USAGE, "--retrieve %s: how many rows of each KV head? Give budget=N, at "
+		    "least 1", method);
 	o->budget = budget;
 	o->dense = dense != NOT_GIVEN ? dense : o->method == RETRIEVE_SPECONTEXT ? 0 : 2;
-	take_ahead(o);
+	take_always(o);
 	return 1;
 }
 

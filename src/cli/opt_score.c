@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/guess.h"
+#include "cli/name_hints.h"
+#include "cli/nearest_name.h"
 #include "cli/opt_score.h"
-#include "cli/paper_names.h"
+#include "cli/options.h"
+#include "cli/snapshot_io.h"
 
 #define NO_SEED UINT64_MAX
 
@@ -14,20 +16,22 @@ static uint64_t seed = NO_SEED;
 static int keep_last;
 
 const struct opt score_opts[] = {
-	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K", "pool over K rows, odd; 1 = do not pool" },
-	{ 0, "pool", OPT_STRING, &pool_name, 0, "HOW", "pooling along the rows: avg or max" },
+	{ 0, "kernel", OPT_COUNT, &kernel, 0, "K",
+	    "pool over K rows, odd; 1 = do not pool", OPT_HOW },
+	{ 0, "pool", OPT_STRING, &pool_name, 0, "HOW",
+	    "pooling along the rows: avg or max", OPT_HOW },
 	{ 0, "reduce", OPT_STRING, &reduce_name, 0, "HOW",
-	    "over the query heads of a KV head: mean, max or sum" },
-	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first" },
+	    "over the query heads of a KV head: mean, max or sum", OPT_HOW },
+	{ 0, "order", OPT_STRING, &order_name, 0, "WHICH", "pool-first or reduce-first", OPT_HOW },
 	{ 0, "over-queries", OPT_STRING, &over_name, 0, "HOW",
-	    "over the observation queries: sum or max" },
-	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept" },
-	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance" },
-	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept" },
+	    "over the observation queries: sum or max", OPT_HOW },
+	{ 0, "sink", OPT_COUNT, &sink, 0, "N", "the first N positions are always kept", OPT_HOW },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "another choice by chance", OPT_HOW },
+	{ 0, "keep-last", OPT_FLAG, &keep_last, 1, NULL, "the last token is always kept", OPT_HOW },
 	{ 0, "window", OPT_COUNT, &window, 0, "W",
-	    "use only the last W of the stored observation queries" },
+	    "use only the last W of the stored observation queries", OPT_HOW },
 	{ 0, "since", OPT_COUNT, &since, 0, "POSITION",
-	    "rows before it are not scored, and stay" },
+	    "rows before it are not scored, and stay", OPT_HOW },
 	{ .name = NULL }
 };
 
@@ -117,7 +121,8 @@ opt_score_no_method(void)
 
 	refuse_all_unused(&none);
 	if (since != 0)
-		die(EXIT_USAGE, "--since: --from has a score for each row; inf says that one stays");
+		die(EXIT_USAGE,
+		    "--since: --from has a score for each row; inf says that one stays");
 }
 
 const char *
@@ -132,13 +137,14 @@ opt_score_words(struct scorer *s, const char *text)
 	options_words("score", options, score_opts);
 	opt_score(s, name);
 	if (s->method->needs & NEED_PROBE_MASS)
-		die(EXIT_USAGE, "--score: method %s goes by tokens that are not stored, which only "
-		    "kv-observe runs", s->method->name);
+		die(EXIT_USAGE, "--score: method %s needs probe tokens, which only kv-observe "
+		    "runs", s->method->name);
 	if ((s->method->needs & NEED_UNSTORED) && folder == NULL)
-		die(EXIT_USAGE, "--score: method %s goes by learned tokens: %s=DIR names their folder",
+		die(EXIT_USAGE,
+		    "--score: method %s needs learned tokens: give their folder, %s=DIR",
 		    s->method->name, s->method->name);
 	if (!(s->method->needs & NEED_UNSTORED) && word[end] != '\0')
-		die(EXIT_USAGE, "--score: method %s goes by no folder", s->method->name);
+		die(EXIT_USAGE, "--score: method %s takes no folder", s->method->name);
 	return folder;
 }
 

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/guess.h"
+#include "cli/nearest_name.h"
+#include "cli/old_options.h"
 #include "cli/tool_internal.h"
 
 #define BLANK " \t\n"
@@ -23,12 +24,12 @@ with_name(const struct opt *table, const char *name)
 static const char *
 nearest_word(const struct opt *table, const char *word)
 {
-	struct guess g;
+	struct nearest_name g;
 
-	guess_start(&g, word);
+	nearest_name_start(&g, word);
 	for (; table->name != NULL; table++)
-		guess_try(&g, table->name, "");
-	return guess_text(&g, "");
+		nearest_name_try(&g, table->name, "");
+	return nearest_name_text(&g, "");
 }
 
 /* One word: "name=value", or "name" for a flag; the text is cut in two. */
@@ -37,10 +38,14 @@ set_word(const char *option, char *word, const struct opt *table)
 {
 	char *value = strchr(word, '='), where[128];
 	const struct opt *o;
+	const char *now;
 
 	if (value != NULL)
 		*value++ = '\0';
 	o = with_name(table, word);
+	snprintf(where, sizeof where, "--%s", option);
+	if (o->name == NULL && (now = old_option(where, word)) != NULL)
+		die(EXIT_USAGE, "%s: %s= is now %s", where, word, now);
 	snprintf(where, sizeof where, "--%s: %s", option, word);
 	if (o->name == NULL)
 		die(EXIT_USAGE, "--%s: there is no option '%s'%s", option, word,

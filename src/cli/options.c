@@ -16,9 +16,11 @@
 #include <lz4.h>
 #include <xxhash.h>
 
-#include "cli/guess.h"
+#include "cli/nearest_name.h"
+#include "cli/old_options.h"
 #include "cli/program.h"
 #include "cli/tool_internal.h"
+#include "libkvfile/kvfile.h"
 
 /* Only programs that compute link cli/device.c. */
 extern const char *device_description(void) __attribute__((weak));
@@ -33,31 +35,36 @@ static const struct {
 	struct opt opt;
 } shared[] = {
 	{ TAKES_MODEL, { 'm', "model", OPT_STRING, &settings.model, 0, "DIR",
-	    "model folder: config.json, tokenizer.json, safetensors" } },
+	    "model folder: config.json, tokenizer.json, safetensors (KV_MODEL)", OPT_READS } },
 	{ TAKES_CONFIG, { 0, "allow-config", OPT_STRINGS, &settings.allow_config, 0, "KEY",
-	    "pass over this key of config.json, come what may (repeatable; KV_ALLOW_CONFIG)" } },
+	    "ignore this key of config.json (repeatable; KV_ALLOW_CONFIG)", OPT_READS } },
 	{ TAKES_CONFIG, { 0, "allow-tensor", OPT_STRINGS, &settings.allow_tensor, 0, "NAME",
-	    "pass over tensors of this name, * is any letters (repeatable; KV_ALLOW_TENSOR)" } },
+	    "ignore tensors of this name, * is any letters (repeatable; KV_ALLOW_TENSOR)",
+	    OPT_READS } },
 	{ TAKES_OUTPUT, { 'o', "output", OPT_STRING, &settings.output, 0, "FILE",
-	    "write to FILE, which appears only when complete (- is standard output)" } },
+	    "write to FILE, which appears only when complete (- is standard output)",
+	    OPT_WRITES } },
 	{ TAKES_OUTPUT, { 'z', "lz4", OPT_FLAG, &lz4, 1, NULL,
-	    "compress what is not compressed yet" } },
-	{ TAKES_THREADS, { 'j', "threads", OPT_COUNT, &settings.threads, 0, "N",
-	    "threads, 0 = all processors (KV_THREADS)" } },
-	{ TAKES_THREADS, { 0, "device", OPT_STRING, &settings.device, 0, "DEVICE",
-	    "cpu, cuda, cuda:N or auto (KV_DEVICE)" } },
-	{ TAKES_CONFIG, { 0, "products", OPT_STRING, &settings.products, 0, "TYPE",
-	    "what the CPU multiplies weights in bf16 with: f32, bf16 or auto (KV_PRODUCTS)" } },
+	    "compress what is not compressed yet", OPT_WRITES } },
 	{ TAKES_JSON, { 0, "json", OPT_FLAG, &settings.json, 1, NULL,
-	    "print JSON" } },
+	    "print JSON", OPT_WRITES } },
+	{ TAKES_THREADS, { 'j', "threads", OPT_COUNT, &settings.threads, 0, "N",
+	    "threads, 0 = all processors (KV_THREADS)", OPT_COMMON } },
+	{ TAKES_THREADS, { 0, "device", OPT_STRING, &settings.device, 0, "DEVICE",
+	    "cpu, cuda, cuda:N or auto (KV_DEVICE)", OPT_COMMON } },
+	{ TAKES_CONFIG, { 0, "products", OPT_STRING, &settings.products, 0, "TYPE",
+	    "type of activations in bf16 matmuls of a prompt: f32, bf16, auto (KV_PRODUCTS)",
+	    OPT_COMMON } },
 	{ TAKES_PROGRESS, { 0, "progress", OPT_STRING, &progress_text, 0, "WHEN",
-	    "progress line: auto, always or never (KV_PROGRESS)" } },
-	{ 0, { 'q', "quiet", OPT_FLAG, &settings.quiet, 1, NULL, "no warnings, no progress" } },
-	{ 0, { 'v', "verbose", OPT_FLAG, &settings.verbose, 1, NULL, "say more" } },
+	    "progress line: auto, always or never (KV_PROGRESS)", OPT_COMMON } },
+	{ 0, { 'q', "quiet", OPT_FLAG, &settings.quiet, 1, NULL, "no warnings, no progress",
+	    OPT_COMMON } },
+	{ 0, { 'v', "verbose", OPT_FLAG, &settings.verbose, 1, NULL, "say more", OPT_COMMON } },
 	{ 0, { 0, "report", OPT_STRING, &settings.report, 0, "FILE",
-	    "append a record of time, memory and work to FILE (KV_REPORT)" } },
-	{ 0, { 0, "help", OPT_FLAG, &help_wanted, 1, NULL, "print this help" } },
-	{ 0, { 0, "version", OPT_FLAG, &version_wanted, 1, NULL, "print the version" } },
+	    "append a record of time, memory and work to FILE (KV_REPORT)", OPT_COMMON } },
+	{ 0, { 'h', "help", OPT_FLAG, &help_wanted, 1, NULL, "print this help", OPT_COMMON } },
+	{ 0, { 0, "version", OPT_FLAG, &version_wanted, 1, NULL, "print the version",
+	    OPT_COMMON } },
 };
 
 /* all[] <- the options of this program; returns how many. */
@@ -235,22 +242,46 @@ misused(const char *fmt, ...)
 }
 
 static void
+print_option(const struct opt *o)
+{
+	char letter[8], left[64];
+
+	snprintf(letter, sizeof letter, o->letter != 0 ? "-%c," : "   ", o->letter);
+	snprintf(left, sizeof left, "%s --%s%s%s", letter, o->name, o->arg != NULL ? " " : "",
+	    o->arg != NULL ? o->arg : "");
+	printf("  %-24s  %s\n", left, o->help);
+}
+
+/* Options by what they are about, where a group has any. */
+static void
+print_groups(const struct opt *all, size_t n)
+{
+	static const struct {
+		enum opt_group group;
+		const char *title;
+	} groups[OPT_GROUPS] = {
+		{ OPT_READS, "what is read" }, { OPT_HOW, "what is done" },
+		{ OPT_WRITES, "what is written" }, { OPT_COMMON, "common options" }
+	};
+	int i, any;
+	size_t k;
+
+	for (i = 0; i < OPT_GROUPS; i++)
+		for (k = 0, any = 0; k < n; k++)
+			if (all[k].group == groups[i].group) {
+				if (!any++)
+					printf("\n%s:\n", groups[i].title);
+				print_option(&all[k]);
+			}
+}
+
+static void
 print_help(const struct opt *all, size_t n)
 {
-	const struct opt *o;
-	char letter[8], left[64];
-	size_t i;
-
 	print_usage(stdout);
-	printf("\n%s\n\n", the_tool->about != NULL ? the_tool->about :
+	printf("\n%s\n", the_tool->about != NULL ? the_tool->about :
 	    program_about(the_tool->name));
-	for (i = 0; i < n; i++) {
-		o = &all[i];
-		snprintf(letter, sizeof letter, o->letter != 0 ? "-%c," : "   ", o->letter);
-		snprintf(left, sizeof left, "%s --%s%s%s", letter, o->name,
-		    o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
-		printf("  %-24s  %s\n", left, o->help);
-	}
+	print_groups(all, n);
 	if (the_tool->example != NULL)
 		printf("\nexample: %s\n", the_tool->example);
 }
@@ -308,20 +339,23 @@ unknown_option(const struct opt *all, size_t n, const char *text)
 {
 	const size_t len = strcspn(text, "=");
 	char word[64], several[512] = "";
-	struct guess g;
+	const char *now;
+	struct nearest_name g;
 	size_t i;
 
 	snprintf(word, sizeof word, "%.*s", len > 2 ? (int)len - 2 : 0, text + 2);
-	guess_start(&g, word);
+	if ((now = old_option(the_tool->name, word)) != NULL)
+		misused("--%s is now %s", word, now);
+	nearest_name_start(&g, word);
 	for (i = 0; i < n; i++) {
-		guess_try(&g, all[i].name, "");
+		nearest_name_try(&g, all[i].name, "");
 		if (*word != '\0' && strncmp(all[i].name, word, strlen(word)) == 0)
 			snprintf(several + strlen(several), sizeof several - strlen(several),
 			    "%s--%s", *several != '\0' ? ", " : "", all[i].name);
 	}
 	if (*several != '\0')
 		misused("option '%.*s' can mean several: %s", (int)len, text, several);
-	misused("there is no option '%.*s'%s", (int)len, text, guess_text(&g, "--"));
+	misused("there is no option '%.*s'%s", (int)len, text, nearest_name_text(&g, "--"));
 }
 
 static void __attribute__((noreturn))
@@ -342,7 +376,7 @@ static void
 check_operands(const struct tool *tool, unsigned n)
 {
 	if ((tool->takes & TAKES_MODEL) && settings.model == NULL)
-		misused("a model is needed: -m DIR");
+		misused("a model is needed: -m DIR, or KV_MODEL");
 	if (n < tool->min_operands)
 		misused("an operand is missing");
 	if (n > tool->max_operands)

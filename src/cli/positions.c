@@ -23,7 +23,8 @@ uint64_t
 positions_of_model(const struct model *m)
 {
 	const struct kv_model *id = &m->id;
-	const double factor = id->rope_factor > 1 && id->rope_window_theta == 0 ? id->rope_factor : 1;
+	const double factor = id->rope_factor > 1 && id->rope_window_theta == 0 ? id->rope_factor :
+										  1;
 	double scaled = 0;
 
 	if (id->rope_type == KV_ROPE_YARN)
@@ -42,6 +43,7 @@ warn_of_positions(const struct model *m, uint64_t end)
 	if (warned || end <= most || !sees_all(&m->id))
 		return;
 	warned = 1;
-	warning("position %" PRIu64 ": the model was made for %" PRIu64 " (max_position_embeddings)",
+	warning("position %" PRIu64 ": the model was made for %" PRIu64
+		" (max_position_embeddings)",
 	    end - 1, most);
 }

@@ -5,7 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/escape.h"
+#include "cli/progress.h"
+#include "cli/terminal_escape.h"
 #include "cli/tool_internal.h"
 
 static struct {

@@ -17,7 +17,7 @@
 #include "cli/json.h"
 #include "cli/report.h"
 #include "cli/tool_internal.h"
-#include "engine/work.h"
+#include "engine/op_counts.h"
 
 enum {
 	DEEP = 16,                      /* phases within each other, at most */
@@ -41,13 +41,13 @@ static struct {
 	enum report_phase stack[DEEP];
 	int depth;
 	struct kv_watch watch;
-	struct work *work[DEVICES];
+	struct op_counts *work[DEVICES];
 	int devices;
 	struct { const char *key; uint64_t n; } number[NUMBERS];
 	int numbers;
 	int has_first;
-	struct clocks first;            /* from the start to the first token; cpu: of these, waited */
-	struct work first_work;
+	struct clocks first;            /* start to first token; cpu: of these, waited */
+	struct op_counts first_work;
 	uint64_t steps;
 	double step_began, step_seconds;
 	char *text;                     /* head, and room for the rest */
@@ -167,14 +167,14 @@ report_bytes_in(uint64_t n)
 	it.watch.bytes_in += n;
 }
 
-static struct work
+static struct op_counts
 all_work(void)
 {
-	struct work sum = { .products = 0 };
+	struct op_counts sum = { .products = 0 };
 	int i;
 
 	for (i = 0; i < it.devices; i++)
-		work_add(&sum, it.work[i]);
+		op_counts_add(&sum, it.work[i]);
 	return sum;
 }
 
@@ -214,7 +214,7 @@ report_device(struct device *d)
 	if (it.fd < 0 || it.devices == DEVICES)
 		return;
 	it.work[it.devices] = must_alloc(1, sizeof **it.work);
-	must(work_count(d, it.work[it.devices], &e), &e);
+	must(op_counts_start(d, it.work[it.devices], &e), &e);
 	it.devices++;
 }
 
@@ -262,7 +262,7 @@ add_seconds(void)
 }
 
 static void
-add_work(const struct work *w)
+add_work(const struct op_counts *w)
 {
 	add("\"flops\":{\"products\":%" PRIu64 ",\"attention\":%" PRIu64 ",\"retrieval\":%" PRIu64
 	    "},\"traffic\":{\"weights\":%" PRIu64 ",\"rows_read\":%" PRIu64 ",\"rows_written\":%"
@@ -297,7 +297,7 @@ add_numbers(void)
 static void
 add_rest(int status)
 {
-	const struct work work = all_work();
+	const struct op_counts work = all_work();
 	struct rusage usage;
 
 	if (pthread_equal(pthread_self(), it.thread))
@@ -449,7 +449,8 @@ report_open(void)
 	if (path == NULL)
 		return;
 	if (strcmp(path, "-") == 0)
-		die(EXIT_USAGE, "--report -: standard output is for data: name a file, as /dev/stderr");
+		die(EXIT_USAGE,
+		    "--report -: standard output is for data: name a file, as /dev/stderr");
 	if (strcmp(path, settings.output) == 0)
 		die(EXIT_USAGE, "--report and --output name the same file, %s", path);
 	if ((fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) < 0)

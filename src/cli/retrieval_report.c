@@ -2,6 +2,7 @@
 #include "cli/json.h"
 #include "cli/opt_retrieve.h"
 #include "cli/retrieval_report.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
 /* Of layers l .. l1-1, all KV heads. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/score_file.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 
 #define AT_ONCE 1024            /* numbers of a .npy file that are read at a time */
@@ -31,11 +32,11 @@ check_shape(const struct score_file *x)
 	const uint64_t *axis = x->npy.axis;
 
 	if (x->npy.axes != 3)
-		die(EXIT_DAMAGED, "%s: an array of %u axes: want 3, layers, KV heads and rows", x->name,
-		    x->npy.axes);
+		die(EXIT_DAMAGED, "%s: an array of %u axes: want 3, layers, KV heads and rows",
+		    x->name, x->npy.axes);
 	if (axis[0] != x->model.layers || axis[1] != x->model.kv_heads)
-		die(EXIT_DAMAGED, "%s: scores of %" PRIu64 " layers of %" PRIu64 " KV heads, and the "
-		    "snapshot has %u of %u", x->name, axis[0], axis[1], x->model.layers,
+		die(EXIT_DAMAGED, "%s: scores of %" PRIu64 " layers of %" PRIu64 " KV heads, and "
+		    "the snapshot has %u of %u", x->name, axis[0], axis[1], x->model.layers,
 		    x->model.kv_heads);
 }
 
@@ -49,20 +50,22 @@ take_head(struct score_file *x, uint32_t layer, uint32_t g, uint32_t n, float *s
 	const char *why;
 
 	if (n > all)
-		die(EXIT_DAMAGED, "%s: layer %u KV head %u has %u rows, and the array has room for %"
+		die(EXIT_DAMAGED, "%s: layer %u KV head %u has %u rows, and the array has room for "
+		    "%"
 		    PRIu64, x->name, layer, g, n, all);
 	for (at = 0; at < all; at += some) {
 		some = all - at < AT_ONCE ? all - at : AT_ONCE;
 		npy_take(&x->npy, value, (size_t)some);
 		for (i = 0; i < some; i++) {
 			if (at + i >= n && !isnan(value[i]))
-				die(EXIT_DAMAGED, "%s: [%u, %u, %" PRIu64 "]: a score, but the KV head has "
-				    "%u rows: want NaN behind them", x->name, layer, g, at + i, n);
+				die(EXIT_DAMAGED, "%s: [%u, %u, %" PRIu64 "]: a score, but the KV "
+				    "head has %u rows: want NaN behind "
+				    "them", x->name, layer, g, at + i, n);
 			if (at + i >= n)
 				continue;
 			if ((why = no_score(value[i])) != NULL)
-				die(EXIT_DAMAGED, "%s: [%u, %u, %" PRIu64 "] %s", x->name, layer, g, at + i,
-				    why);
+				die(EXIT_DAMAGED, "%s: [%u, %u, %" PRIu64 "] %s", x->name, layer, g,
+				    at + i, why);
 			score[at + i] = (float)value[i];
 		}
 	}
@@ -82,8 +85,8 @@ read_line(struct score_file *x)
 		if (n + 1 < sizeof x->line)
 			x->line[n++] = (char)c;
 		else if (x->line[0] != '#')
-			die(EXIT_DAMAGED, "%s: line %zu: not a line of text with four fields", x->name,
-			    x->number);
+			die(EXIT_DAMAGED, "%s: line %zu: not a line of text with four fields",
+			    x->name, x->number);
 		if (c == '\0')
 			die(EXIT_DAMAGED, "%s: line %zu: a NUL byte, which no text has", x->name,
 			    x->number);
@@ -121,11 +124,11 @@ field(const struct score_file *x, char **rest, const char *what, uint64_t limit)
 	errno = 0;
 	v = strtoull(word, &end, 10);
 	if (*word < '0' || *word > '9' || *end != '\0')
-		die(EXIT_DAMAGED, "%s: line %zu: %s '%.40s' is not a number", x->name, x->number, what,
-		    word);
+		die(EXIT_DAMAGED, "%s: line %zu: %s '%.40s' is not a number", x->name, x->number,
+		    what, word);
 	if (errno != 0 || v >= limit)
-		die(EXIT_DAMAGED, "%s: line %zu: %s %.40s: the snapshot has %" PRIu64, x->name, x->number,
-		    what, word, limit);
+		die(EXIT_DAMAGED, "%s: line %zu: %s %.40s: the snapshot has %" PRIu64, x->name,
+		    x->number, what, word, limit);
 	return (uint32_t)v;
 }
 
@@ -180,13 +183,14 @@ put_score(const struct score_file *x, const struct kv_rows *rows, float *score)
 			high = middle;
 	}
 	if (low == rows->count[x->head] || pos[low] != x->position)
-		die(EXIT_DAMAGED, "%s: line %zu: layer %u KV head %u has no row at position %u", x->name,
-		    x->number, x->layer, x->head, x->position);
+		die(EXIT_DAMAGED, "%s: line %zu: layer %u KV head %u has no row at position %u",
+		    x->name, x->number, x->layer, x->head, x->position);
 	for (g = 0; g < x->head; g++)
 		score += rows->count[g];
 	if (!isnan(score[low]))
-		die(EXIT_DAMAGED, "%s: line %zu: layer %u KV head %u position %u has a score already",
-		    x->name, x->number, x->layer, x->head, x->position);
+		die(EXIT_DAMAGED,
+		    "%s: line %zu: layer %u KV head %u position %u has a score already", x->name,
+		    x->number, x->layer, x->head, x->position);
 	score[low] = x->score;
 }
 
@@ -199,7 +203,8 @@ check_all_there(const struct score_file *x, uint32_t layer, const struct kv_rows
 	for (g = 0; g < rows->heads; score += rows->count[g++])
 		for (i = 0; i < rows->count[g]; i++)
 			if (isnan(score[i]))
-				die(EXIT_DAMAGED, "%s: no score for layer %u KV head %u position %u", x->name,
+				die(EXIT_DAMAGED,
+				    "%s: no score for layer %u KV head %u position %u", x->name,
 				    layer, g, rows->pos[g][i]);
 }
 
@@ -215,9 +220,10 @@ take_lines(struct score_file *x, uint32_t layer, const struct kv_rows *rows, flo
 		if ((x->waiting = x->layer > layer))
 			break;
 		if (x->layer < layer)
-			die(EXIT_DAMAGED, "%s: line %zu: layer %u, after lines of layer %u: they must "
-			    "stand layer after layer, as sort -n puts them", x->name, x->number, x->layer,
-			    layer);
+			die(EXIT_DAMAGED,
+			    "%s: line %zu: layer %u, after lines of layer %u: they must "
+			    "stand layer after layer, as sort -n puts them",
+			    x->name, x->number, x->layer, layer);
 		put_score(x, rows, score);
 	}
 	check_all_there(x, layer, rows, score);
@@ -261,8 +267,8 @@ score_file_close(struct score_file *x)
 	if (x->is_npy)
 		npy_end(&x->npy);
 	else if (next_row(x))
-		die(EXIT_DAMAGED, "%s: line %zu: layer %u, after lines of layer %u", x->name, x->number,
-		    x->layer, x->model.layers - 1);
+		die(EXIT_DAMAGED, "%s: line %zu: layer %u, after lines of layer %u", x->name,
+		    x->number, x->layer, x->model.layers - 1);
 	if (x->file != stdin)
 		fclose(x->file);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/score_table.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 
 static double

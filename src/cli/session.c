@@ -6,8 +6,10 @@
 #include <time.h>
 
 #include "cli/model_overrides.h"
+#include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 #include "libkvfile/codec.h"
 #include "model/adapter.h"
@@ -129,7 +131,8 @@ warn_samples(struct session *s, const char *name)
 	if (s->model->id.weights_rule != WEIGHTS_SAMPLED || s->warned)
 		return;
 	s->warned = 1;
-	warning("%s: its fingerprint of the weights is of samples only, as in older versions", name);
+	warning("%s: its fingerprint of the weights is of samples only, as in older versions",
+	    name);
 }
 
 int
@@ -353,7 +356,8 @@ void
 session_note_steps(const struct session *s, uint64_t launches, int capture_failed)
 {
 	if (launches > 0)
-		note("%" PRIu64 " steps repeated from a recording", launches);
+		note("%" PRIu64 " steps launched from a captured graph", launches);
 	if (capture_failed)
-		note("no step is repeated: %s", s->device.ops->describe(s->device.dev));
+		note("no step is launched from a captured graph: %s",
+		    s->device.ops->describe(s->device.dev));
 }

@@ -10,6 +10,7 @@
 
 #include "cli/explain.h"
 #include "cli/report.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool_internal.h"
 #include "libkvfile/temporary.h"
 
@@ -175,15 +176,17 @@ output_refuse(const char *option, const char *path)
 		die(EXIT_RUN, "%s %s:", option, path);
 }
 
+static int to_standard_output;          /* the output that is written */
+
 struct kv_writer *
-output_create(const struct kv_head *head)
+output_create_at(const char *path, const struct kv_head *head)
 {
 	struct kv_writer *w = NULL;
 	int code;
 
-	output_refuse_terminal();
+	to_standard_output = strcmp(path, "-") == 0;
 	hold_signals(1);
-	code = kv_create(settings.output, head, settings.write_flags, &w);
+	code = kv_create(path, head, settings.write_flags, &w);
 	if (w != NULL)
 		unfinished(kv_writer_temporary(w));
 	hold_signals(0);
@@ -194,10 +197,17 @@ output_create(const struct kv_head *head)
 	return w;
 }
 
+struct kv_writer *
+output_create(const struct kv_head *head)
+{
+	output_refuse_terminal();
+	return output_create_at(settings.output, head);
+}
+
 void
 output_check(struct kv_writer *w, int code)
 {
-	if (code < 0 && strcmp(settings.output, "-") == 0)
+	if (code < 0 && to_standard_output)
 		stdout_failed(kv_writer_error(w));
 	if (code < 0)
 		die(EXIT_RUN, "%s", kv_writer_error(w));
@@ -239,8 +249,8 @@ output_copy_unknown(struct kv_reader *r, struct kv_writer *w, int rows_changed)
 	if (code < 0)
 		copy_failed(r, w, code);
 	if (code == 0)
-		warning("%s: section %s depends on the rows, which have changed, and is not known: "
-		    "dropped", kv_reader_name(r), current.type);
+		warning("%s: dropped the unknown section %s, which depends on the rows that "
+		    "changed", kv_reader_name(r), current.type);
 }
 
 /* ---- provenance, and the end ---- */
@@ -301,7 +311,8 @@ FILE *
 text_create(const char *path)
 {
 	struct stat st;
-	int direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode), fd = -1;     /* a device, a pipe */
+	int direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode);      /* a device, a pipe */
+	int fd = -1;
 	FILE *f = NULL;
 
 	if ((text_path = kv_final_name(path)) == NULL)

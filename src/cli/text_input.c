@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/report.h"
+#include "cli/text_input.h"
 #include "cli/tool.h"
 
 enum { MARK_SIZE = sizeof TEXT_MARK - 1, LOOKED_AT = 64 };
@@ -82,7 +83,8 @@ read_text(const char *path, char **text, size_t *len)
 {
 	*text = read_bytes(path, len);
 	if (is_wide(*text, *len))
-		die(EXIT_DAMAGED, "%s: UTF-16 or UTF-32, want UTF-8: iconv -f UTF-16 -t UTF-8 converts it",
+		die(EXIT_DAMAGED,
+		    "%s: UTF-16 or UTF-32, want UTF-8: iconv -f UTF-16 -t UTF-8 converts it",
 		    path_name(path));
 	if (*len < MARK_SIZE || memcmp(*text, TEXT_MARK, MARK_SIZE) != 0)
 		return 0;
@@ -125,11 +127,13 @@ must_read_prose(const char *path, char **text, size_t *len)
 	const char *name = path_name(path), *at;
 
 	if (read_text(path, text, len))
-		warning("%s: the byte order mark at its beginning is left out", name);
+		warning("%s: ignored the byte order mark at its beginning", name);
 	if ((at = memchr(*text, '\0', *len)) != NULL)
 		warning("%s: line %zu: a NUL byte: is it a text? The model reads it, too", name,
 		    line_of(*text, (size_t)(at - *text)));
 	if ((at = memmem(*text, *len, "\r\n", 2)) != NULL)
-		warning("%s: line %zu ends in CR LF: the model reads the CR, too; tr -d '\\r' removes it",
+		warning("%s: line %zu ends in CR LF: the model reads the CR, too; tr -d '\\r' "
+		    "removes "
+		    "it",
 		    name, line_of(*text, (size_t)(at - *text)));
 }

@@ -16,9 +16,10 @@
 #include <unistd.h>
 
 #include "cli/bus_error.h"
-#include "cli/escape.h"
 #include "cli/json.h"
 #include "cli/report.h"
+#include "cli/snapshot_io.h"
+#include "cli/terminal_escape.h"
 #include "cli/tool_internal.h"
 #include "ops/ops.h"
 
@@ -149,6 +150,14 @@ append_words(struct strings *to, const char *text)
 			option_append(to, word);
 }
 
+const char *
+model_of_environment(void)
+{
+	const char *folder = getenv("KV_MODEL");
+
+	return folder != NULL && *folder != '\0' ? folder : NULL;
+}
+
 /* Where fingerprints of weights are kept: nowhere without a home, or where somebody wants none. */
 static void
 find_fingerprints(void)
@@ -174,6 +183,8 @@ read_environment(const struct tool *tool)
 {
 	const char *text;
 
+	if (tool->takes & TAKES_MODEL)
+		settings.model = model_of_environment();
 	if ((text = getenv("KV_REPORT")) != NULL && *text != '\0')
 		settings.report = text;
 	if (tool->takes & TAKES_THREADS) {
@@ -248,7 +259,8 @@ tool_start(const struct tool *tool, int argc, char **argv)
 	read_environment(tool);
 	operands = options_parse(tool, argc, argv);
 	if (settings.threads > THREADS_MOST)
-		die(EXIT_USAGE, "--threads or KV_THREADS: %u, want at most %d, or 0 for all processors",
+		die(EXIT_USAGE,
+		    "--threads or KV_THREADS: %u, want at most %d, or 0 for all processors",
 		    settings.threads, THREADS_MOST);
 	report_open();
 	if ((tool->takes & (TAKES_OUTPUT | TAKES_FOLDER)) == TAKES_OUTPUT)

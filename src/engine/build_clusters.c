@@ -12,6 +12,9 @@
 #include "engine/key_products.h"
 #include "methods/cluster.h"
 
+/* Arrays of struct kv_clusters, as struct built_index keeps them */
+enum { COUNT, END, LABEL, MEAN };
+
 #define MAX_WORKERS 64
 #define ROWS_PER_CLUSTER 80     /* ClusterKV's number of clusters, for each KV head: L / 80 */
 
@@ -157,15 +160,15 @@ start(struct job *job, struct built_index *out, struct engine_error *e)
 		labels += f->rows;
 		means += f->wanted;
 	}
-	if ((out->memory[0] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
-	    (out->memory[1] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
-	    (out->memory[2] = engine_alloc(labels, sizeof(uint32_t), e)) == NULL ||
-	    (out->memory[3] = engine_alloc(means, row, e)) == NULL)
+	if ((out->memory[COUNT] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[END] = engine_alloc(G, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[LABEL] = engine_alloc(labels, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[MEAN] = engine_alloc(means, row, e)) == NULL)
 		return e->code;
 	for (g = 0, labels = means = 0; g < G; labels += f->rows, means += f->wanted, g++) {
 		f = &job->head[g];
-		f->label = (uint32_t *)out->memory[2] + labels;
-		f->mean = (char *)out->memory[3] + means * row;
+		f->label = (uint32_t *)out->memory[LABEL] + labels;
+		f->mean = (char *)out->memory[MEAN] + means * row;
 	}
 	return ENGINE_OK;
 }
@@ -180,8 +183,8 @@ check(const struct job *job, struct engine_error *e)
 	for (g = 0; g < l->rows->heads; g++) {
 		f = &job->head[g];
 		if (f->code == CLUSTER_EKEY)
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u head %u row %u: the key is "
-			    "not finite", l->file, l->layer, g, job->opt->sink + f->n);
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u head %u row %u: the key "
+			    "is not finite", l->file, l->layer, g, job->opt->sink + f->n);
 		if (f->code == CLUSTER_EDEVICE) {
 			*e = f->by->products.error;
 			return e->code;
@@ -196,17 +199,17 @@ check(const struct job *job, struct engine_error *e)
 static void
 put_together(const struct job *job, struct built_index *out)
 {
-	uint32_t *count = out->memory[0], *end = out->memory[1], g;
+	uint32_t *count = out->memory[COUNT], *end = out->memory[END], g;
 	const size_t row = row_size(job);
-	char *mean = out->memory[3];
+	char *mean = out->memory[MEAN];
 
 	for (g = 0; g < job->l->rows->heads; mean += job->head[g++].n * row) {
 		count[g] = job->head[g].n;
 		end[g] = job->l->rows->count[g];
 		memmove(mean, job->head[g].mean, job->head[g].n * row);
 	}
-	out->index.clusters = (struct kv_clusters){ job->opt->sink, count, end, out->memory[2],
-	    out->memory[3] };
+	out->index.clusters = (struct kv_clusters){ job->opt->sink, count, end, out->memory[LABEL],
+	    out->memory[MEAN] };
 }
 
 int

@@ -60,7 +60,7 @@ int build_clusters(struct built_index *, struct cluster_builder *, const struct 
 struct low_rank_options {
 	uint32_t rank;                  /* at most; also of the factors of few rows */
 	uint32_t chunk;                 /* rows */
-	uint32_t outliers;              /* chunks of each KV head whose keys are needed as they are */
+	uint32_t outliers;              /* chunks of each KV head that keep their exact keys */
 	uint32_t local;                 /* chunks at the end that are left out */
 };
 

@@ -12,6 +12,9 @@
 #include "methods/lowrank.h"
 #include "model/model.h"
 
+/* Arrays of struct kv_low_rank, as struct built_index keeps them */
+enum { EXACT, LEFT, RIGHT, LANDMARK };
+
 #define TILE 512
 #define SQUARE 32               /* of a matrix that is transposed piece by piece */
 
@@ -186,8 +189,8 @@ static int
 checked(const struct index_source *l, int code, struct engine_error *e)
 {
 	if (code == LOW_RANK_EKEY)
-		return engine_fail(e, ENGINE_ERUN, "%s: layer %u: a key is not finite, or too great",
-		    l->file, l->layer);
+		return engine_fail(e, ENGINE_ERUN,
+		    "%s: layer %u: a key is not finite, or too great", l->file, l->layer);
 	if (code != LOW_RANK_OK)
 		return engine_fail(e, ENGINE_ERUN, "out of memory");
 	return ENGINE_OK;
@@ -324,8 +327,9 @@ refuse_ragged(const struct index_source *l, struct engine_error *e)
 	for (g = 1; g < rows->heads; g++)
 		if (rows->count[g] != rows->count[0] || (rows->count[g] > 0 &&
 		    memcmp(rows->pos[g], rows->pos[0], rows->count[g] * sizeof *rows->pos[g])))
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u: KV heads hold different "
-			    "rows, low rank needs the same in all: evict with kv-evict --select layer",
+			return engine_fail(e, ENGINE_ERUN,
+			    "%s: layer %u: KV heads have different rows, and low rank needs the "
+			    "same in all: use kv-evict --select layer",
 			    l->file, l->layer);
 	return ENGINE_OK;
 }
@@ -339,9 +343,9 @@ make(struct built_index *out, const struct kv_low_rank *x, const struct device *
 	int rc;
 
 	if ((rc = raw_start(&r, d, l, e)) == ENGINE_OK)
-		rc = make_factors(out->memory[1], out->memory[2], &r, x->n, x->rank, e);
+		rc = make_factors(out->memory[LEFT], out->memory[RIGHT], &r, x->n, x->rank, e);
 	raw_end(&r);
-	return rc != ENGINE_OK ? rc : make_landmarks(out->memory[3], out->memory[0], l,
+	return rc != ENGINE_OK ? rc : make_landmarks(out->memory[LANDMARK], out->memory[EXACT], l,
 	    x->n / x->chunk, x->n_exact, x->chunk, e);
 }
 
@@ -361,12 +365,12 @@ build_low_rank(struct built_index *out, const struct device *d, const struct ind
 		return e->code;
 	if (rank > n)
 		rank = n > 0 ? n : 1;
-	if ((out->memory[0] = engine_alloc(G * x, sizeof(uint32_t), e)) == NULL ||
-	    (out->memory[1] = engine_alloc((size_t)n * rank, size, e)) == NULL ||
-	    (out->memory[2] = engine_alloc(G * E * rank, size, e)) == NULL ||
-	    (out->memory[3] = engine_alloc(G * chunks * E, size, e)) == NULL)
+	if ((out->memory[EXACT] = engine_alloc(G * x, sizeof(uint32_t), e)) == NULL ||
+	    (out->memory[LEFT] = engine_alloc((size_t)n * rank, size, e)) == NULL ||
+	    (out->memory[RIGHT] = engine_alloc(G * E * rank, size, e)) == NULL ||
+	    (out->memory[LANDMARK] = engine_alloc(G * chunks * E, size, e)) == NULL)
 		return e->code;
-	out->index.low_rank = (struct kv_low_rank){ opt->chunk, n, rank, x, out->memory[0],
-	    out->memory[1], out->memory[2], out->memory[3] };
+	out->index.low_rank = (struct kv_low_rank){ opt->chunk, n, rank, x, out->memory[EXACT],
+	    out->memory[LEFT], out->memory[RIGHT], out->memory[LANDMARK] };
 	return make(out, &out->index.low_rank, d, l, e);
 }

@@ -6,7 +6,7 @@
 #define KVPIPE_DECODE_H
 
 #include "engine/evict_cache.h"
-#include "engine/offload_layers.h"
+#include "engine/offload_plan.h"
 #include "forward/batch.h"
 #include "forward/generate.h"
 #include "forward/sequence_point.h"
@@ -18,12 +18,12 @@ struct decode {
 	struct cache_evictor *evict;    /* its budget holds after every token; NULL = none */
 	struct observation *obs;        /* takes the queries of the last tokens; NULL = none */
 	int greedy;                     /* the next token is the likeliest one */
-	const struct offload_plan *offload;     /* layers go to the host as the text grows; NULL: none do */
+	/* how layers are offloaded as the text grows; NULL: none is */
+	const struct offload_plan *offload;
 	/* decode_init()'s; NULL: the host chooses, and this device gains nothing by repeating
 	 * steps */
 	struct generator *generator;
-	/* of one that runs together with others (decode_together()): where its last token ran, and
-	 * as which row; NULL: it has run none */
+	/* decode_together()'s: batch and row of the last token; NULL before the first */
 	struct batch *batch;
 	uint32_t row;
 };
@@ -50,8 +50,8 @@ struct decode_turn {
 	struct decode *d;
 	uint32_t id;                    /* the token */
 	uint32_t next;                  /* <- as decode_step() */
-	/* <- how it went, the code among it. The others do not notice that one has failed, but its
-	 * cache is of no use any more */
+	/* <- the result of this sequence. A failure leaves the others alone; do not use its
+	 * cache again. */
 	struct engine_error e;
 };
 
@@ -61,9 +61,9 @@ int decode_together(struct batch *, struct decode_turn *, uint32_t n, struct eng
 /* The cache's logits <- those after the last token; of a batch before its next step. */
 int decode_logits(struct decode *, struct engine_error *);
 
-/* The cache is what it was at the point, where it was since (sequence_point.h), and the window has the
- * queries of the tokens before it alone. Then these n tokens run, each as a step. Afterwards the
- * cache is only to be saved, with decode_finish(). */
+/* The cache is what it was at the point, where it was since (sequence_point.h), and the window has
+ * the queries of the tokens before it alone. Then these n tokens run, each as a step. Afterwards
+ * the cache is only to be saved, with decode_finish(). */
 int decode_cut(struct decode *, struct sequence_point *, const uint32_t *ids, size_t n,
     struct engine_error *);
 

@@ -39,9 +39,9 @@ no_room(const struct device *d, size_t size, struct engine_error *e)
 	if (free == SIZE_MAX)
 		engine_fail(e, ENGINE_ENOROOM, "no memory for %zu bytes", size);
 	else
-		engine_fail(e, ENGINE_ENOROOM, "%s: no room for %.1f MiB, of %.1f MiB %.1f are free",
-		    d->ops->name, (double)size / (1 << 20), (double)total / (1 << 20),
-		    (double)free / (1 << 20));
+		engine_fail(e, ENGINE_ENOROOM,
+		    "%s: no room for %.1f MiB, of %.1f MiB %.1f are free", d->ops->name,
+		    (double)size / (1 << 20), (double)total / (1 << 20), (double)free / (1 << 20));
 }
 
 void *

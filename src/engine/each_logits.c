@@ -29,7 +29,8 @@ each_logits_begin(struct each_logits *x, const struct logits_sink *sink, const s
 	if ((x->host = engine_alloc(all, sizeof *x->host, e)) == NULL)
 		return e->code;
 	if ((x->device = m->ops->alloc(m->dev, all * sizeof *x->device)) == NULL)
-		return engine_fail(e, ENGINE_ENOROOM, "no memory for the logits of %u tokens", rows);
+		return engine_fail(e, ENGINE_ENOROOM, "no memory for the logits of %u tokens",
+		    rows);
 	return ENGINE_OK;
 }
 
@@ -83,8 +84,8 @@ logits_check(const struct model *m, const float *logits, uint32_t position, stru
 
 	for (v = 0; v < m->id.vocabulary; v++)
 		if (!isfinite(logits[v]))
-			return engine_fail(e, ENGINE_ERUN, "position %u: the logit of token %u is not "
-			    "finite (NaN or infinite): %s", position, v,
+			return engine_fail(e, ENGINE_ERUN, "position %u: the logit of token %u is "
+			    "not finite (NaN or infinite): %s", position, v,
 			    finite_cause(m, NULL, m->id.layers, cause, sizeof cause));
 	return ENGINE_OK;
 }

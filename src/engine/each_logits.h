@@ -36,6 +36,7 @@ void each_logits_end(struct each_logits *);
 
 /* ENGINE_ERUN, naming the token, unless all V logits after the token at this position are
  * finite. */
-int logits_check(const struct model *, const float *logits, uint32_t position, struct engine_error *);
+int logits_check(const struct model *, const float *logits, uint32_t position,
+    struct engine_error *);
 
 #endif

@@ -17,7 +17,7 @@ enum {
 	ENGINE_OK = 0,
 	ENGINE_ERUN = -1,               /* the device, a file, or memory of the host */
 	ENGINE_ENOROOM = -2,            /* memory of the device */
-	ENGINE_EOPTION = -3,            /* options that this model, prompt or snapshot does not allow */
+	ENGINE_EOPTION = -3,            /* options not for this model, prompt or snapshot */
 	ENGINE_EDAMAGED = -4,           /* input that is truncated or contradicts itself */
 	ENGINE_EMODEL = -5,             /* a snapshot, or an adapter, of another model */
 	ENGINE_EUNSUPPORTED = -6,       /* a version or feature that is not known, or a text

@@ -14,7 +14,8 @@
 enum { EVICT_WINDOW = 32 };
 
 struct cache_evictor {
-	struct scorer scorer;           /* method NULL: rows are not scored. It takes the cache's device */
+	/* method NULL: rows are not scored. It takes the cache's device */
+	struct scorer scorer;
 	struct evictor evictor;         /* does not look ahead */
 	/* the rest is evict_cache.c's: layers that are begun, number l at l % SCORE_AHEAD */
 	struct score_job begun[SCORE_AHEAD];

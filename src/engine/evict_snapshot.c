@@ -170,8 +170,8 @@ write_waiting(const struct pass *p, struct waiting *x)
 	if (per_row || !rows_changed(p->v, &x->sec) || kv_is_safe(x->sec.type))
 		return checked_write(p, kv_write(p->w, x->sec.type, x->sec.layer,
 		    x->sec.element_size, &span, 1));
-	notice(&p->v->notice, "section %s depends on the rows, which have changed, and is "
-	    "not known: dropped", x->sec.type);
+	notice(&p->v->notice, "dropped the unknown section %s, which depends on the rows that "
+	    "changed", x->sec.type);
 	return ENGINE_OK;
 }
 
@@ -334,8 +334,8 @@ copy_unknown(const struct pass *p)
 	const int code = kv_copy_unknown(p->r, p->w, rows_changed(p->v, &p->sec));
 
 	if (code == 0)
-		notice(&p->v->notice, "%s: section %s depends on the rows, which have "
-		    "changed, and is not known: dropped", kv_reader_name(p->r), p->sec.type);
+		notice(&p->v->notice, "%s: dropped the unknown section %s, which depends on the "
+		    "rows that changed", kv_reader_name(p->r), p->sec.type);
 	return checked_copy(p, code);
 }
 
@@ -351,8 +351,8 @@ pass_other(const struct pass *p)
 			return copy(p);
 		p->v->indexes_dropped |= 1u << p->sec.kind;
 	} else if (compact(p->v) && !kv_kind_is(p->sec.kind, KV_PER_ROW)) {
-		notice(&p->v->notice, "section %s may depend on the positions, which have "
-		    "changed, and is not known: dropped", p->sec.type);
+		notice(&p->v->notice, "dropped the unknown section %s, which may depend on the "
+		    "positions that changed", p->sec.type);
 	} else if (kv_kind_is(p->sec.kind, KV_PER_ROW) || (l->tail != NULL && !l->chosen)) {
 		if (wait_for_choice(p) != ENGINE_OK)
 			return p->e->code;

@@ -108,8 +108,8 @@ adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt
 	uint32_t l;
 
 	if (v->skip_end > in->layers)
-		return engine_fail(e, ENGINE_EOPTION, "--skip-layers: there is no layer %u, only %u "
-		    "layers", v->skip_end - 1, in->layers);
+		return engine_fail(e, ENGINE_EOPTION, "--skip-layers: there is no layer %u, only "
+		    "%u layers", v->skip_end - 1, in->layers);
 	if (v->streaming != NULL &&
 	    (v->mask.layers != in->layers || v->mask.heads != in->rows->heads))
 		return engine_fail(e, ENGINE_EDAMAGED, "%s: %u lines of %u numbers, but the model "
@@ -164,7 +164,8 @@ evictor_choose(struct evictor *v, const struct evict_input *given, struct kept *
 	int rc;
 
 	if (v->rows.line != NULL)
-		return failed_list(row_list_choose(&v->rows, given, out, why, sizeof why), v, why, e);
+		return failed_list(row_list_choose(&v->rows, given, out, why, sizeof why), v, why,
+		    e);
 	rc = adapt(v, &in, &opt, e);
 	if (rc == ENGINE_OK && evictor_looks_ahead(v) && v->all_counts == NULL)
 		rc = failed(global_counts(v->all_layers, &v->options, &v->all_counts, &v->beyond,

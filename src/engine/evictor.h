@@ -13,7 +13,7 @@ enum { EVICTOR_LAYERS = 4096 };         /* kv-snapshot(5), 4.1 */
 
 struct evictor {
 	struct evict_options options;
-	int of_tokens;                  /* options.rate is a share of all tokens seen, not of the rows */
+	int of_tokens;                  /* options.rate is a share of tokens seen, not rows */
 	/* only the head mask chooses, options.rate is 1: no layer needs scores */
 	int mask_alone;
 	/* where the budget was smaller than what is always kept: the most rows that a KV head keeps
@@ -27,7 +27,8 @@ struct evictor {
 	uint32_t skip_end;              /* behind the last one; 0 = none is skipped */
 	const char *mask_name, *rows_name;
 	struct head_mask mask;          /* full NULL = none */
-	struct row_list rows;           /* line NULL = none; else it chooses, and options say nothing */
+	/* line NULL = none; else the list chooses the rows, and options are not used */
+	struct row_list rows;
 	uint8_t *streaming;             /* [layers][heads] of the mask */
 	struct global *all_layers;
 	const uint32_t *all_counts;     /* [L][G] rows that stay, when all have been seen */

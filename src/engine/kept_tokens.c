@@ -30,11 +30,12 @@ check_where(const struct kept_tokens *t, const struct kv_reader *r, const struct
 		return engine_fail(e, ENGINE_EOPTION, "%s: there is no layer %u, only %u layers",
 		    kv_reader_name(r), where->layer, head->model.layers);
 	if (where->head != KEPT_ANYWHERE && where->head >= head->model.kv_heads)
-		return engine_fail(e, ENGINE_EOPTION, "%s: there is no KV head %u, only %u KV heads",
-		    kv_reader_name(r), where->head, head->model.kv_heads);
+		return engine_fail(e, ENGINE_EOPTION,
+		    "%s: there is no KV head %u, only %u KV heads", kv_reader_name(r), where->head,
+		    head->model.kv_heads);
 	if (head->next_position != t->n)
-		return engine_fail(e, ENGINE_ERUN, "%s: %" PRIu64 " tokens, and the next position is %u: "
-		    "which tokens the rows are of is not known (kv-evict --positions compact?)",
+		return engine_fail(e, ENGINE_ERUN, "%s: %" PRIu64 " tokens, and the next position "
+		    "is %u: the tokens of the rows are unknown (kv-evict --positions compact?)",
 		    kv_reader_name(r), t->n, head->next_position);
 	return ENGINE_OK;
 }
@@ -46,7 +47,8 @@ count_rows(uint32_t *found, const struct kv_rows *rows, const struct kept_where 
 	uint32_t g, i;
 
 	for (g = 0; g < rows->heads; g++)
-		for (i = 0; (where->head == KEPT_ANYWHERE || where->head == g) && i < rows->count[g]; i++)
+		for (i = 0;
+		     (where->head == KEPT_ANYWHERE || where->head == g) && i < rows->count[g]; i++)
 			found[rows->pos[g][i]]++;
 }
 
@@ -80,7 +82,8 @@ read_rows(struct kept_tokens *out, struct kv_reader *r, const struct kept_where 
 	if (found == NULL)
 		return e->code;
 	while (code >= 0 && (code = kv_next(r, &sec)) == 1) {
-		if (sec.kind != KV_POSN || (where->layer != KEPT_ANYWHERE && where->layer != sec.layer))
+		if (sec.kind != KV_POSN ||
+		    (where->layer != KEPT_ANYWHERE && where->layer != sec.layer))
 			code = kv_skip(r);
 		else if ((code = kv_load_rows(r, &rows)) == KV_OK)
 			count_rows(found, rows, where);

@@ -14,7 +14,7 @@ enum { KEPT_ANYWHERE = UINT32_MAX };
 /* In which KV heads a token's row is looked for */
 struct kept_where {
 	uint32_t layer, head;           /* KEPT_ANYWHERE: in each */
-	int all;                        /* 1: a token must have one in all of them; 0: in one of them */
+	int all;                        /* 1: a token must have a row in all of them; 0: in one */
 };
 
 struct kept_tokens {

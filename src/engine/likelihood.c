@@ -24,8 +24,8 @@ log_sum_exp(const float *x, uint32_t V, uint32_t *best)
 }
 
 int
-token_likelihood(struct token_likelihood *out, const float *logits, const float *reference, uint32_t V,
-    uint32_t id)
+token_likelihood(struct token_likelihood *out, const float *logits, const float *reference,
+    uint32_t V, uint32_t id)
 {
 	uint32_t best, other, i;
 	const double norm = log_sum_exp(logits, V, &best);

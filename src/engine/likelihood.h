@@ -18,8 +18,8 @@ struct token_likelihood {
 
 /* logits[V], reference[V] or NULL: then kl and agrees stay 0. id < V. Returns 0, or -1 when a logit
  * is not finite. */
-int token_likelihood(struct token_likelihood *out, const float *logits, const float *reference, uint32_t V,
-    uint32_t id);
+int token_likelihood(struct token_likelihood *out, const float *logits, const float *reference,
+    uint32_t V, uint32_t id);
 
 /* Over many tokens */
 struct likelihood_sum {

@@ -30,7 +30,7 @@ struct memory_plan {
 	uint64_t weights;               /* with the adapter, and the retrieval head */
 	uint64_t adapter;               /* these alone */
 	uint64_t cache;                 /* with the keys of the retrieval head */
-	uint64_t activations;           /* workspace, residual stream, logits, features for the head */
+	uint64_t activations;           /* workspace, residual stream, logits, features */
 	uint64_t scratch;               /* what ops hold for themselves */
 };
 

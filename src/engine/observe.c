@@ -54,7 +54,7 @@ observe_check(const struct observe_options *o, const struct cache *c, const char
 
 	if (c->n_tokens != c->next_position)
 		return engine_fail(e, ENGINE_ERUN, "%s: %zu tokens, but the next position is %u: "
-		    "which token stands where is not known, so the text cannot be repeated",
+		    "the text cannot be repeated, because the tokens' positions are unknown",
 		    name, c->n_tokens, c->next_position);
 	if (c->n_tokens <= o->sink)
 		return engine_fail(e, ENGINE_ERUN, "%s: %zu tokens, of which the first %u are "
@@ -117,8 +117,8 @@ run_for_mass(struct runs *r, const uint32_t *ids, size_t n, uint32_t from, uint3
 	const struct cache *c = r->s->cache;
 
 	if (probe_mass_begin(mass, c, r->o->repeat ? r->o->sink : 0, from, to) != 0)
-		return engine_fail(e, ENGINE_ERUN, "no memory for the attention that is paid to "
-		    "positions %u to %u", from, to);
+		return engine_fail(e, ENGINE_ERUN, "no memory for the attention mass of positions "
+		    "%u to %u", from, to);
 	if (run(r, ids, n, e) != ENGINE_OK)
 		return e->code;
 	probe_mass_end(mass, c);
@@ -174,7 +174,7 @@ observe(struct sequence *s, const struct observe_options *o, const uint32_t *ids
 	if (r.ws == NULL)
 		return engine_fail(e, ENGINE_ERUN, "no memory to run the model");
 	if (o->mass && (s->probe_mass = probe_mass_new(c, o->over, rows)) == NULL)
-		rc = engine_fail(e, ENGINE_ERUN, "no memory for the attention that is paid");
+		rc = engine_fail(e, ENGINE_ERUN, "no memory for attention mass");
 	else if (o->repeat)
 		rc = repeat_context(&r, ids, n, e);
 	else if (o->mass)

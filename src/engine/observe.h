@@ -37,9 +37,10 @@ int observe_check(const struct observe_options *, const struct cache *c, const c
 
 /* Runs ids[n], or the n tokens of the adapter, or, after observe_check(), the context; then ids ask
  * for the repetition, and n may be 0. The cache is afterwards as it was, but for its event log,
- * which has each run, and for s->probe_mass, which is made here with o->mass. obs: gets the queries, its window holds them; NULL with o->mass. step (NULL = none) is
- * called with the tokens done so far. *ran <- tokens that were run. Returns an ENGINE_* code; after
- * a failure the cache is of no use. */
+ * which has each run, and for s->probe_mass, which is made here with o->mass. obs: gets the
+ * queries, its window holds them; NULL with o->mass. step (NULL = none) is called with the tokens
+ * done so far. *ran <- tokens that were run. Returns an ENGINE_* code; after a failure the cache is
+ * of no use. */
 int observe(struct sequence *s, const struct observe_options *o, const uint32_t *ids, size_t n,
     struct observation *obs, const struct step_hook *step, size_t *ran, struct engine_error *);
 

@@ -91,10 +91,12 @@ check_window(const struct open_sequence *s, const struct sequence_options *o, co
 	if (have >= o->window)
 		return ENGINE_OK;
 	if (have == 0 || o->evict->scorer.options.window != 0)
-		return engine_fail(e, ENGINE_ERUN, "%s: %u observation queries, and the method "
-		    "looks at %u: make the snapshot with kv-prefill --observe", name, have, o->window);
-	notice(&o->notice, "%s: %u observation queries: the method looks at these and at "
-	    "those to come, up to %u of them", name, have, o->window);
+		return engine_fail(e, ENGINE_ERUN,
+		    "%s: %u observation queries, and the method "
+		    "looks at %u: make the snapshot with kv-prefill --observe",
+		    name, have, o->window);
+	notice(&o->notice, "%s: %u observation queries: the method uses these and later ones, up "
+	    "to %u", name, have, o->window);
 	return ENGINE_OK;
 }
 
@@ -105,8 +107,9 @@ check_mass(const struct cache *c, const char *name, struct engine_error *e)
 
 	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
 		if (!c->mass[l].whole)
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has rows without attention "
-			    "mass: make the snapshot with kv-prefill --mass from its first token",
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has rows without "
+			    "attention mass: make the snapshot with kv-prefill --mass from its "
+			    "first token",
 			    name, l);
 	return ENGINE_OK;
 }
@@ -120,7 +123,8 @@ check_retrieval(struct open_sequence *s, const struct sequence_options *o, const
 	int rc = ENGINE_OK;
 
 	for (l = 0; o->retrieve != NULL && rc == ENGINE_OK && l < id->layers; l++)
-		rc = retrieval_check(o->retrieve, name, id, l, cache_index(s->sequence.cache, l), e);
+		rc = retrieval_check(o->retrieve, name, id, l, cache_index(s->sequence.cache, l),
+		    e);
 	if (rc == ENGINE_OK && s->sequence.head != NULL)
 		rc = head_check(&s->sequence, name, &o->notice, e);
 	return rc;

@@ -1,12 +1,12 @@
-/* open_sequence.h - a text that is to go on: its snapshot loaded onto a device, and checked for what
- * a program wants of it */
+/* open_sequence.h - a text that is to go on: its snapshot loaded onto a device, and checked for
+ * what a program wants of it */
 #ifndef KVPIPE_OPEN_SEQUENCE_H
 #define KVPIPE_OPEN_SEQUENCE_H
 
 #include "cache/observation.h"
 #include "engine/evict_cache.h"
 #include "engine/memory_plan.h"
-#include "engine/offload_layers.h"
+#include "engine/offload_plan.h"
 #include "forward/sequence_sections.h"
 
 /* What a program wants of a sequence; all zero: rows and logits only */
@@ -40,9 +40,9 @@ struct open_sequence {
 	const struct model *model;
 };
 
-/* Fills s from a reader that has just been opened, to its end (NULL: an empty text); the identity of
- * the model is the caller's. plan (NULL: all else is there already): activations and scratch of it
- * have to fit beside the rows of a snapshot. Returns an ENGINE_* code; after a failure there is
+/* Fills s from a reader that has just been opened, to its end (NULL: an empty text); the identity
+ * of the model is the caller's. plan (NULL: all else is there already): activations and scratch of
+ * it have to fit beside the rows of a snapshot. Returns an ENGINE_* code; after a failure there is
  * nothing to free. */
 int open_sequence(struct open_sequence *s, const struct model *, const struct sequence_options *,
     struct kv_reader *, const struct memory_plan *plan, struct engine_error *);

@@ -86,12 +86,12 @@ prefill_fit(const struct prefill *p, const struct model *m, size_t n, uint32_t h
 	if (p->schedule != PREFILL_PLAIN)
 		rc = evict_cache_fit(&p->evict, m->id.layers, e);
 	if (rc == ENGINE_OK && window > n + have)
-		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries is longer than "
-		    "the prompt, %zu tokens: without window= it is as long as it can be",
+		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries is longer "
+		    "than the prompt, %zu tokens: leave out window= for the longest",
 		    window, n);
 	if (rc == ENGINE_OK && window > tail)
-		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries: only the last "
-		    "%u tokens are sure to reach the last layer", window, tail);
+		rc = engine_fail(e, ENGINE_EOPTION, "--score: a window of %u queries: only the "
+		    "last %u tokens are sure to reach the last layer", window, tail);
 	return rc;
 }
 
@@ -187,8 +187,9 @@ prefill_run(struct prefill *p, struct sequence *s, struct workspace *ws, const u
 
 	if ((p->patch != 0 || (p->adapter != NULL && p->schedule == PREFILL_CHUNKS)) &&
 	    c->mass != NULL)
-		return engine_fail(e, ENGINE_EOPTION, "%s: what tokens pay that are not stored must "
-		    "not be in --mass", p->patch != 0 ? "--patch" : "--score lookahead with --chunk");
+		return engine_fail(e, ENGINE_EOPTION,
+		    "%s does not go with --mass: its tokens are not stored",
+		    p->patch != 0 ? "--patch" : "--score lookahead with --chunk");
 	if (p->logits.take != NULL) {
 		rc = each_logits_begin(&logits, &p->logits, c->model, ws, e);
 		r.logits = &logits;

@@ -38,9 +38,11 @@ evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 
 	if (observation_init(&obs, m, n) != 0)
 		return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", n);
-	rc = engine_ran(r->e, patch != NULL ? run_unstored(m, r->s, r->ws, patch, n, &obs, NULL,
-	    r->e->text, sizeof r->e->text) : run_unstored_embeddings(m, r->s, r->ws, a->embedding, n,
-	    a, &obs, NULL, r->e->text, sizeof r->e->text));
+	rc = engine_ran(r->e,
+	    patch != NULL ?
+		run_unstored(m, r->s, r->ws, patch, n, &obs, NULL, r->e->text, sizeof r->e->text) :
+		run_unstored_embeddings(m, r->s, r->ws, a->embedding, n, a, &obs, NULL, r->e->text,
+		    sizeof r->e->text));
 	if (rc == ENGINE_OK && cache_log(r->s->cache, KV_EVENT_RUN, n, 0, m->id.layers) != 0)
 		rc = engine_fail(r->e, ENGINE_ERUN, "no memory for the event log");
 	if (rc == ENGINE_OK)

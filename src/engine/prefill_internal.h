@@ -2,7 +2,7 @@
 #ifndef KVPIPE_PREFILL_INTERNAL_H
 #define KVPIPE_PREFILL_INTERNAL_H
 
-#include "engine/learned.h"
+#include "engine/learned_tokens.h"
 #include "engine/prefill.h"
 
 /* A prompt that runs. */

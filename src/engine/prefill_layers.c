@@ -139,7 +139,8 @@ pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	const struct token_select *t = &r->p->select;
 	const uint32_t l = l1 - 1;
 	uint32_t window, *keep = NULL;
-	const uint32_t k = token_select_after(t, l, r->s->cache->model->id.layers, n, s->N, &window);
+	const uint32_t k = token_select_after(t, l, r->s->cache->model->id.layers, n, s->N,
+	    &window);
 	int rc = watch_layer(r, s, l, window, n);
 
 	if (rc == ENGINE_OK && r->learned != NULL)

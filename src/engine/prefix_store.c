@@ -22,7 +22,8 @@
 static int
 identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error *e)
 {
-	struct kv_head head = { .model = s->model->id, .dtype = s->dtype, .next_position = STORE_BLOCK };
+	struct kv_head head = { .model = s->model->id, .dtype = s->dtype,
+	    .next_position = STORE_BLOCK };
 	char *json, *text;
 	int n;
 
@@ -131,10 +132,11 @@ check_head(const struct block *b)
 
 	memcpy(model.tokenizer, b->s->model->id.tokenizer, sizeof model.tokenizer);
 	if (kv_model_diff(&model, &b->s->model->id, "file", "model", differ, sizeof differ) != 0)
-		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name is not its own: %s",
+		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name does not match its "
+		    "content: %s",
 		    kv_reader_name(b->r), differ);
 	if (head->dtype != b->s->dtype || head->next_position != b->first + STORE_BLOCK)
-		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name is not its own",
+		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name does not match its content",
 		    kv_reader_name(b->r));
 	return ENGINE_OK;
 }
@@ -149,8 +151,8 @@ check_tokens(const struct block *b)
 	if (rc != KV_OK)
 		return engine_fail_reader(b->e, b->r, rc);
 	if (tokens.n != n || memcmp(tokens.id, b->s->ids, n * sizeof *tokens.id) != 0)
-		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name is not its own: it is of "
-		    "other tokens", kv_reader_name(b->r));
+		return engine_fail(b->e, ENGINE_EDAMAGED, "%s: its name does not match its "
+		    "content: it has other tokens", kv_reader_name(b->r));
 	return ENGINE_OK;
 }
 
@@ -284,11 +286,11 @@ prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32
 
 		rc = path != NULL ? load_block(s, c, s->there, path, e) : 0;
 		if (rc == ENGINE_EDAMAGED && unlink(path) != 0)
-			notice(&s->notice, "%s: it cannot be removed (%s), and its tokens are run",
+			notice(&s->notice, "%s: cannot be removed (%s); its tokens are run",
 			    e->text, strerror(errno));
 		else if (rc < 0)
-			notice(&s->notice, rc == ENGINE_EDAMAGED ? "%s: it is removed, and its "
-			    "tokens are run" : "%s: its tokens are run", e->text);
+			notice(&s->notice, rc == ENGINE_EDAMAGED ?
+			    "%s: removed; its tokens are run" : "%s: its tokens are run", e->text);
 		free(path);
 	}
 	return reuse_log(c, tile, e);

@@ -55,8 +55,8 @@ int prefix_store_load(struct prefix_store *, struct cache *c, uint32_t rows, uin
 void prefix_store_keep(struct prefix_store *, const struct cache *c);
 void prefix_store_close(struct prefix_store *);
 
-/* store_room.c: removes what killed writers have left, and the files that were used longest ago
- * until the others have `most` bytes (0 = no limit). */
+/* prefix_store_lru.c: removes what killed writers have left, and the files that were used longest
+ * ago until the others have `most` bytes (0 = no limit). */
 void store_make_room(const char *dir, uint64_t most, const struct notice_hook *);
 /* The files of these names were used now, the first one last. */
 void store_used(const char *dir, char (*name)[33], uint32_t n);

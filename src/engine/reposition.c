@@ -10,8 +10,8 @@ reposition_init(struct reposition *p, const struct kv_model *m, uint32_t longest
     struct engine_error *e)
 {
 	if (m->window != 0)
-		return engine_fail(e, ENGINE_EUNSUPPORTED, "compact positions are not supported for this "
-		    "model: its sliding windows are measured in positions");
+		return engine_fail(e, ENGINE_EUNSUPPORTED, "compact positions are not supported "
+		    "for this model: its sliding windows are measured in positions");
 	p->next = longest > 0 ? longest : 1;
 	p->model = *m;
 	if ((p->freq = engine_alloc(m->head_width, sizeof *p->freq, e)) == NULL)
@@ -30,7 +30,8 @@ reposition_free(struct reposition *p)
 /* One KV head: its rows keep[count] to to[count][E]. */
 static int
 reposition_head(const struct reposition *p, uint32_t layer, char *to, const char *keys,
-    enum kv_dtype dtype, const uint32_t *pos, const uint32_t *keep, uint32_t count, struct engine_error *e)
+    enum kv_dtype dtype, const uint32_t *pos, const uint32_t *keep, uint32_t count,
+    struct engine_error *e)
 {
 	const uint32_t E = p->model.head_width, turned = kv_rope_turned(&p->model, layer);
 	const size_t row = E * kv_dtype_size(dtype);
@@ -53,7 +54,8 @@ reposition_head(const struct reposition *p, uint32_t layer, char *to, const char
 
 int
 reposition_keys(const struct reposition *p, uint32_t layer, void *to, const void *keys,
-    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept, struct engine_error *e)
+    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept,
+    struct engine_error *e)
 {
 	const size_t row = p->model.head_width * kv_dtype_size(dtype);
 	const char *from = keys;

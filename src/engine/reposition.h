@@ -32,6 +32,7 @@ reposition_row(const struct reposition *p, uint32_t count, uint32_t i)
 /* to[sum of kept->count][E] <- the keys that stay, of the keys [sum of rows->count][E] of a layer,
  * rotated to their new positions. Returns an ENGINE_* code. */
 int reposition_keys(const struct reposition *, uint32_t layer, void *to, const void *keys,
-    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept, struct engine_error *);
+    enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept,
+    struct engine_error *);
 
 #endif

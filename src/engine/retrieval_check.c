@@ -7,7 +7,7 @@ low_rank_fit(const struct kv_model *m, struct engine_error *e)
 	if (m->rope_skip == 0 && m->rope_width == 0)
 		return ENGINE_OK;
 	return engine_fail(e, ENGINE_EUNSUPPORTED, "keys of low rank (ShadowKV) are not supported "
-	    "for this model: rotary embedding turns %s", m->rope_width != 0 ?
+	    "for this model: rotary embedding rotates %s", m->rope_width != 0 ?
 	    "only some of the channels" : "only some of the layers");
 }
 
@@ -20,8 +20,8 @@ retrieval_fit(const struct kv_model *m, const char *name, uint32_t l, struct eng
 		whole++;
 	if (whole < m->layers)
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: all layers from %u on have a sliding window, "
-	    "and only those that see all rows retrieve: there is nothing to choose", name, l);
+	return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: all layers from %u on have a sliding "
+	    "window, and only layers that see all rows retrieve", name, l);
 }
 
 int
@@ -32,14 +32,14 @@ head_check(struct sequence *s, const char *name, const struct notice_hook *told,
 	const struct cache *c = s->cache;
 
 	if (c->n_tokens != c->next_position)
-		return engine_fail(e, ENGINE_ERUN, "%s: it has read %zu tokens, and the next one is at "
-		    "position %u: its rows were numbered anew, or are of selected tokens, and a "
-		    "retrieval head scores tokens by their positions in the text", name, c->n_tokens,
-		    c->next_position);
+		return engine_fail(e, ENGINE_ERUN,
+		    "%s: it has %zu tokens, and the next one is at position %u: a retrieval head "
+		    "needs rows at their positions in the text, not renumbered or selected ones",
+		    name, c->n_tokens, c->next_position);
 	if (h->has_features && s->head->keys.len[0] != c->n_tokens)
-		return engine_fail(e, ENGINE_ERUN, "%s has no keys of %s retrieval head (rHDk), and they "
-		    "are made while the prompt runs: make it with kv-prefill --head", name,
-		    s->head_other ? "this" : "a");
+		return engine_fail(e, ENGINE_ERUN, "%s has no keys of %s retrieval head (rHDk), "
+		    "and they are made while the prompt runs: make it with kv-prefill "
+		    "--retrieval-head", name, s->head_other ? "this" : "a");
 	if (s->head->id != h->id)
 		notice(told, "%s: its fingerprint of the head is of samples only, as in "
 		    "older versions", name);

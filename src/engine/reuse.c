@@ -16,16 +16,16 @@ reuse_find(struct reuse *u, const struct model *m, struct kv_reader *r, uint32_t
 	uint32_t k;
 
 	if (!model_turns_alike(m, u->n))
-		return engine_fail(e, ENGINE_EOPTION, "--reuse: the prompt has %zu tokens, and this "
-		    "model turns the keys of texts of more than %u otherwise than those of shorter "
-		    "ones, which %s is not alike in", u->n, m->id.rope_original_max_position,
-		    kv_reader_name(r));
+		return engine_fail(e, ENGINE_EOPTION, "--reuse: this model (longrope) scales RoPE "
+		    "differently beyond %u tokens, and %s is on the other side of that limit: "
+		    "the prompt has %zu tokens", m->id.rope_original_max_position,
+		    kv_reader_name(r), u->n);
 	if (engine_read(e, r, kv_next(r, &sec)) != ENGINE_OK ||      /* TOKS is the first, always */
 	    engine_read(e, r, kv_load_tokens(r, &tokens)) != ENGINE_OK)
 		return e->code;
 	if (tokens.n != next)
-		return engine_fail(e, ENGINE_ERUN, "%s: it has read %llu tokens, and the next one is "
-		    "at position %u: its rows were numbered anew, or are of selected tokens",
+		return engine_fail(e, ENGINE_ERUN, "%s: it has %llu tokens, and the next one is at "
+		    "position %u: its rows were renumbered, or are of selected tokens",
 		    kv_reader_name(r), (unsigned long long)tokens.n, next);
 	if (most > u->n)
 		most = (uint32_t)u->n;
@@ -45,8 +45,9 @@ reuse_check_rows(const struct kv_rows *rows, const char *name, uint32_t layer, u
 	for (g = 0; g < rows->heads; g++)       /* positions ascend */
 		if (rows->count[g] != n || (n > 0 && (rows->pos[g][0] != first ||
 		    rows->pos[g][n - 1] != first + n - 1)))
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u, KV head %u has %u rows of %u "
-			    "tokens: a prompt that runs from its beginning has them all", name,
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u, KV head %u has %u rows "
+			    "of %u tokens: a prompt that runs from its beginning has them "
+			    "all", name,
 			    layer, g, rows->count[g], n);
 	return ENGINE_OK;
 }
@@ -75,8 +76,9 @@ check_window(const struct reuse *u, const struct kv_reader *r, uint32_t layer, u
 {
 	if (first == 0 || u->rows == 0 || u->rows == u->tokens)
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "%s: layer %u has a sliding window and holds positions from "
-	    "%u on: it can be continued, but not cut back to the %u tokens that this prompt shares",
+	return engine_fail(e, ENGINE_ERUN, "%s: layer %u has a sliding window and holds positions "
+	    "from %u on: it can be continued, but not cut back to the %u tokens that this prompt "
+	    "shares",
 	    kv_reader_name(r), layer, first, u->rows);
 }
 
@@ -103,8 +105,8 @@ take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint
 	free(count);
 	if (c->mass != NULL)
 		c->mass[layer].whole = u->rows == 0;
-	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ENOROOM, "%s: layer %u: no memory for %u "
-	    "rows", kv_reader_name(r), layer, u->rows);
+	return rc == 0 ? ENGINE_OK : engine_fail(e, ENGINE_ENOROOM, "%s: layer %u: no memory for "
+	    "%u rows", kv_reader_name(r), layer, u->rows);
 }
 
 /* The attention that rows have received goes on only when the snapshot ends with them. */
@@ -137,8 +139,8 @@ find_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *lo
 
 	*first = u->tokens;
 	if (kv_log_count(log, 0) == 0)
-		return engine_fail(e, ENGINE_ERUN, "%s: it has no event log: nothing says how its rows "
-		    "came", kv_reader_name(r));
+		return engine_fail(e, ENGINE_ERUN, "%s: it has no event log, so how its rows were "
+		    "made is unknown", kv_reader_name(r));
 	while ((rc = kv_log_next(log, &event)) == 1)
 		if (event.kind == KV_EVENT_DECODE && event.before[0] < *first)
 			*first = event.before[0];
@@ -157,8 +159,8 @@ check_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *l
 		return e->code;
 	if (u->rows <= first || (*made != '\0' && strstr(made, "\"retrieve\"") == NULL))
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_ERUN, "%s: rows from position %u on were generated%s: a prefill "
-	    "would not have them", kv_reader_name(r), first, *made != '\0' ?
+	return engine_fail(e, ENGINE_ERUN, "%s: rows from position %u on were generated%s: a "
+	    "prefill would not have them", kv_reader_name(r), first, *made != '\0' ?
 	    " with --retrieve, each in the sight of few others" : ", and nothing says how");
 }
 
@@ -169,8 +171,8 @@ check_mass(const struct kv_reader *r, const struct cache *c, struct engine_error
 
 	for (l = 0; c->mass != NULL && l < c->model->id.layers; l++)
 		if (!c->mass[l].whole)
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no attention mass that "
-			    "comes from these tokens alone, and --mass cannot find it out",
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has no attention mass of "
+			    "these tokens alone, and --mass cannot add it later",
 			    kv_reader_name(r), l);
 	return ENGINE_OK;
 }

@@ -43,8 +43,10 @@ scorer_window(const struct scorer *s, uint32_t stored, uint32_t layer, uint32_t 
     struct engine_error *e)
 {
 	if (s->options.window > stored)
-		return engine_fail(e, ENGINE_EOPTION, "--window %u: layer %u holds only %u "
-		    "observation queries: without --window all of them are used", s->options.window, layer, stored);
+		return engine_fail(e, ENGINE_EOPTION,
+		    "--window %u: layer %u holds only %u "
+		    "observation queries: without --window all of them are used",
+		    s->options.window, layer, stored);
 	*n = s->options.window != 0 ? s->options.window : stored;
 	return ENGINE_OK;
 }
@@ -60,9 +62,9 @@ scorer_check_log(const struct scorer *s, const struct kv_log_content *log,
 		return ENGINE_OK;
 	for (l = 0; l < head->model.layers; l++)
 		if ((ran = kv_log_ran(log, l, head->model.kv_heads)) != head->next_position)
-			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has run %llu tokens for %u "
-			    "positions, after a token selection or compact positions: how many "
-			    "queries could see a row, which method %s divides by, is not known",
+			return engine_fail(e, ENGINE_ERUN, "%s: layer %u has run %llu tokens for "
+			    "%u positions (token selection, compact positions): method %s divides "
+			    "by the number of queries that see a row, which is unknown",
 			    name, l, (unsigned long long)ran, head->next_position,
 			    s->method->name);
 	return ENGINE_OK;

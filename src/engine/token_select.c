@@ -49,11 +49,11 @@ tsp_fit(const struct tsp *tsp, size_t n, struct engine_error *e)
 	const uint32_t k = tsp_rows(tsp, (uint32_t)n);
 
 	if (tsp->window > n)
-		return engine_fail(e, ENGINE_EOPTION, "--tsp-window %u: the prompt has %zu tokens",
-		    tsp->window, n);
+		return engine_fail(e, ENGINE_EOPTION, "tsp: window=%u, and the prompt has %zu "
+		    "tokens", tsp->window, n);
 	if (k < tsp->window)
-		return engine_fail(e, ENGINE_EOPTION, "--tsp-rate %g of %zu tokens is %u: less than "
-		    "the window of %u", tsp->rate, n, k, tsp->window);
+		return engine_fail(e, ENGINE_EOPTION, "tsp: rate=%g of %zu tokens is %u: less "
+		    "than the window of %u", tsp->rate, n, k, tsp->window);
 	return ENGINE_OK;
 }
 
@@ -62,8 +62,8 @@ layer_fit(const struct token_select *t, const struct model *m, struct engine_err
 {
 	if (t->layer < m->id.layers)
 		return ENGINE_OK;
-	return engine_fail(e, ENGINE_EOPTION, "--%s %u: the model has layers 0 to %u",
-	    t->rule == TOKENS_TSP ? "tsp-layer" : "gemfilter-layer", t->layer, m->id.layers - 1);
+	return engine_fail(e, ENGINE_EOPTION, "--select %s: layer=%u: the model has layers 0 "
+	    "to %u", t->rule == TOKENS_TSP ? "tsp" : "gemfilter", t->layer, m->id.layers - 1);
 }
 
 /* The tokens that go on are chosen by the attention of one layer to all of them. */
@@ -75,9 +75,9 @@ token_select_sees(const struct model *m, uint32_t l0, uint32_t l1, size_t n, con
 
 	for (l = l0; l < l1; l++)
 		if ((window = kv_layer_window(&m->id, l)) != 0 && n >= window)
-			return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u has a sliding window "
-			    "of %u tokens, and the prompt has %zu: it cannot choose among those that "
-			    "it does not see", option, l, window, n);
+			return engine_fail(e, ENGINE_EUNSUPPORTED, "%s: layer %u has a sliding "
+			    "window of %u tokens, and the prompt has %zu: it cannot choose among "
+			    "tokens that it does not see", option, l, window, n);
 	return ENGINE_OK;
 }
 
@@ -85,11 +85,11 @@ static int
 sees_prompt(const struct token_select *t, const struct model *m, size_t n, struct engine_error *e)
 {
 	if (t->rule == TOKENS_TSP)
-		return token_select_sees(m, t->layer, t->layer + 1, n, "--tsp-layer", e);
+		return token_select_sees(m, t->layer, t->layer + 1, n, "--select tsp", e);
 	if (t->rule == TOKENS_GEMFILTER)
-		return token_select_sees(m, t->layer, t->layer + 1, n, "--gemfilter-layer", e);
+		return token_select_sees(m, t->layer, t->layer + 1, n, "--select gemfilter", e);
 	if (t->rule == TOKENS_PYRAMIDINFER)
-		return token_select_sees(m, 0, m->id.layers - 1, n, "--pyramid-infer", e);
+		return token_select_sees(m, 0, m->id.layers - 1, n, "--select pyramidinfer", e);
 	return ENGINE_OK;
 }
 
@@ -103,13 +103,14 @@ token_select_fit(const struct token_select *t, const struct model *m, size_t n, 
 	if (rc != ENGINE_OK || (rc = sees_prompt(t, m, n, e)) != ENGINE_OK)
 		return rc;
 	if (resumed && (t->rule == TOKENS_GEMFILTER || t->rule == TOKENS_PYRAMIDINFER))
-		return engine_fail(e, ENGINE_EOPTION, "--%s begins with a whole prompt: it cannot "
-		    "resume", t->rule == TOKENS_GEMFILTER ? "gemfilter-layer" : "pyramid-infer");
+		return engine_fail(e, ENGINE_EOPTION, "--resume does not go with --select %s, "
+		    "which begins with a whole prompt", t->rule == TOKENS_GEMFILTER ? "gemfilter" :
+		    "pyramidinfer");
 	if (t->rule == TOKENS_TSP && (rc = tsp_fit(&t->tsp, n, e)) != ENGINE_OK)
 		return rc;
 	if (tail == 0)
-		return engine_fail(e, ENGINE_EOPTION, "--gemfilter-rate %g of %zu tokens is none",
-		    t->rate, n);
+		return engine_fail(e, ENGINE_EOPTION, "--select gemfilter: rate=%g of %zu tokens "
+		    "is none", t->rate, n);
 	if (observe > tail)
 		return engine_fail(e, ENGINE_EOPTION, "--observe %u: only the last %u tokens are "
 		    "sure to reach the last layer", observe, tail);
@@ -207,8 +208,8 @@ tsp_select(const struct tsp *tsp, struct prompt_stream *s, uint32_t k, uint32_t 
 
 /* keep[k] <- the rows that go on, by mass[H][N]. Returns 0, or -1 when out of memory. */
 static int
-keep_rows(const struct token_select *t, const struct prompt_stream *s, const float *mass, uint32_t k,
-    uint32_t *keep)
+keep_rows(const struct token_select *t, const struct prompt_stream *s, const float *mass,
+    uint32_t k, uint32_t *keep)
 {
 	const uint32_t H = s->sequence->cache->model->id.query_heads, tail = s->watched.have;
 
@@ -243,8 +244,9 @@ token_select_choose(const struct token_select *t, struct prompt_stream *s, uint3
 
 /* keep[k] <- the tokens that layer l selects, which runs. product[s->N]: scratch */
 static int
-run_and_keep(struct prompt_stream *s, struct workspace *ws, uint32_t l, const struct step_hook *step,
-    float *product, uint32_t k, uint32_t *keep, struct engine_error *e)
+run_and_keep(struct prompt_stream *s, struct workspace *ws, uint32_t l,
+    const struct step_hook *step, float *product, uint32_t k, uint32_t *keep,
+    struct engine_error *e)
 {
 	int rc = engine_ran(e, prompt_watch(s, l, 1));
 

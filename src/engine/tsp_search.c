@@ -31,9 +31,10 @@ int
 tsp_search_fit(const struct tsp_search *t, const struct model *m, size_t n, struct engine_error *e)
 {
 	if (t->max_layer != TSP_HALF && t->max_layer >= m->id.layers)
-		return engine_fail(e, ENGINE_EOPTION, "--max-layer %u: the model has layers 0 to %u",
-		    t->max_layer, m->id.layers - 1);
-	if (token_select_sees(m, 0, tsp_search_max(t, m) + 1, n, "--find-tsp-layer", e) != ENGINE_OK)
+		return engine_fail(e, ENGINE_EOPTION,
+		    "--max-layer %u: the model has layers 0 to %u", t->max_layer, m->id.layers - 1);
+	if (token_select_sees(m, 0, tsp_search_max(t, m) + 1, n, "tsp", e) !=
+	    ENGINE_OK)
 		return e->code;
 	return tsp_fit(&t->tsp, n, e);
 }

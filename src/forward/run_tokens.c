@@ -71,9 +71,9 @@ check_positions(const struct cache *c, size_t n, char *err, size_t errlen)
 		return MODEL_EUNSUPPORTED;
 	}
 	if (m->rope_switch != 0 && c->next_position + n > m->rope_switch) {
-		snprintf(err, errlen, "position %u + %zu tokens: the text began as one of at most "
-		    "%u tokens, and this model (longrope) turns the keys of longer ones otherwise: "
-		    "run it from its beginning, whole", c->next_position, n, m->rope_switch);
+		snprintf(err, errlen, "position %u + %zu tokens: this model (longrope) scales RoPE "
+		    "differently beyond %u tokens, and the text began below: run all of it from "
+		    "its beginning", c->next_position, n, m->rope_switch);
 		return MODEL_EUNSUPPORTED;
 	}
 	if (m->position_end != UINT32_MAX && c->next_position + n > m->position_end) {

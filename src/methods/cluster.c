@@ -29,7 +29,7 @@
 #define PRODUCTS (1u << 20)     /* products at a time, or TILE_LEAST rows */
 #define TILE_LEAST 64
 
-struct work {
+struct op_counts {
 	const struct cluster_input *in;
 	size_t row_size;
 	uint32_t n;                     /* clusters */
@@ -94,7 +94,7 @@ slow_products(const struct cluster_input *in, float *k, float *y, const float *x
 }
 
 static int
-products(const struct work *w, const float *x, uint32_t n, const void *keys, uint32_t rows)
+products(const struct op_counts *w, const float *x, uint32_t n, const void *keys, uint32_t rows)
 {
 	if (w->in->products == NULL)
 		return slow_products(w->in, w->k, w->y, x, n, keys, rows);
@@ -125,7 +125,7 @@ struct sample {
 };
 
 static int
-take_sample(struct sample *s, struct work *w)
+take_sample(struct sample *s, struct op_counts *w)
 {
 	const struct cluster_input *in = w->in;
 	uint64_t most = (uint64_t)PER_SEED * in->clusters;
@@ -167,7 +167,7 @@ draw(const struct sample *s, uint64_t *state)
 
 /* w->toward[c] <- the direction of sample i; what lacks less with it lacks less. */
 static int
-plant(struct work *w, struct sample *s, uint32_t c, uint32_t i)
+plant(struct op_counts *w, struct sample *s, uint32_t c, uint32_t i)
 {
 	const uint32_t E = w->in->width;
 	float *x = w->toward + (size_t)c * E;
@@ -191,7 +191,7 @@ plant(struct work *w, struct sample *s, uint32_t c, uint32_t i)
 
 /* Directions of w->n seeds, of at least one: keys that are all 0 have the direction 0. */
 static int
-plant_seeds(struct work *w)
+plant_seeds(struct op_counts *w)
 {
 	uint64_t state = w->in->seed;
 	struct sample s = { 0 };
@@ -227,7 +227,7 @@ compare(float *restrict best, uint32_t *restrict to, const float *restrict y, ui
 
 /* Each key to its cluster. *changed <- whether one has another than before. */
 static int
-assign(struct work *w, int *changed)
+assign(struct op_counts *w, int *changed)
 {
 	const struct cluster_input *in = w->in;
 	uint32_t from, rows, c, t;
@@ -250,7 +250,7 @@ assign(struct work *w, int *changed)
 }
 
 static void
-add_up(struct work *w)
+add_up(struct op_counts *w)
 {
 	const size_t E = w->in->width;
 	const char *key = w->in->keys;
@@ -270,7 +270,7 @@ add_up(struct work *w)
 }
 
 static void
-aim(struct work *w)
+aim(struct op_counts *w)
 {
 	const uint32_t E = w->in->width;
 	double length, *sum = w->sum;
@@ -286,7 +286,7 @@ aim(struct work *w)
 }
 
 static int
-go_round(struct work *w)
+go_round(struct op_counts *w)
 {
 	uint32_t i;
 	int changed, code;
@@ -306,7 +306,7 @@ go_round(struct work *w)
 
 /* mean[] <- of the clusters that have keys; they are numbered anew. Returns how many. */
 static uint32_t
-finish(struct work *w, char *mean)
+finish(struct op_counts *w, char *mean)
 {
 	const size_t E = w->in->width;
 	uint32_t *number = w->members, c, t, n = 0;     /* where it has been read, it is written */
@@ -326,7 +326,7 @@ finish(struct work *w, char *mean)
 }
 
 static int
-work_start(struct work *w)
+work_start(struct op_counts *w)
 {
 	const size_t E = w->in->width, C = w->in->clusters;
 	const uint64_t sample = (uint64_t)PER_SEED * C;
@@ -350,7 +350,7 @@ work_start(struct work *w)
 }
 
 static void
-work_end(struct work *w)
+work_end(struct op_counts *w)
 {
 	free(w->sum);
 	free(w->members);
@@ -363,7 +363,7 @@ work_end(struct work *w)
 
 /* The first row whose key is not finite; all rows when there is none. */
 static uint32_t
-not_finite(const struct work *w)
+not_finite(const struct op_counts *w)
 {
 	const char *key = w->in->keys;
 	uint32_t t;
@@ -377,7 +377,7 @@ not_finite(const struct work *w)
 int
 cluster_keys(const struct cluster_input *in, uint32_t *label, void *mean, uint32_t *n)
 {
-	struct work w = { .in = in, .label = label };
+	struct op_counts w = { .in = in, .label = label };
 	int code;
 
 	w.row_size = in->width * kv_dtype_size(in->dtype);

@@ -96,7 +96,7 @@ decompose(const char *text, size_t len, utf8proc_int32_t *c)
 	return n;
 }
 
-struct work {
+struct op_counts {
 	utf8proc_int32_t *c, *spare;    /* both of room code points */
 	size_t room;
 	char *out;
@@ -104,7 +104,7 @@ struct work {
 };
 
 static int
-reserve(struct work *w, size_t points, size_t bytes)
+reserve(struct op_counts *w, size_t points, size_t bytes)
 {
 	void *p;
 	size_t want;
@@ -134,7 +134,7 @@ reserve(struct work *w, size_t points, size_t bytes)
 /* Appends form C of a stretch of text that neither what stands before it nor what follows can
  * change. */
 static int
-append_composed(struct work *w, const char *text, size_t len)
+append_composed(struct op_counts *w, const char *text, size_t len)
 {
 	utf8proc_ssize_t composed;
 	size_t i, n, points = 0;
@@ -155,7 +155,7 @@ append_composed(struct work *w, const char *text, size_t len)
 }
 
 static int
-append_plain(struct work *w, const char *text, size_t len)
+append_plain(struct op_counts *w, const char *text, size_t len)
 {
 	if (reserve(w, 0, len) != 0)
 		return TOKENIZER_ENOMEM;
@@ -170,7 +170,7 @@ append_plain(struct work *w, const char *text, size_t len)
 int
 nfc(const char *text, size_t len, char **out, size_t *outlen)
 {
-	struct work w = { 0 };
+	struct op_counts w = { 0 };
 	size_t i = 0, start, last;
 	int rc;
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "libkvfile/bytes.h"
+#include "cli/snapshot_io.h"
 #include "cli/tool.h"
 
 static uint32_t layers = 2, query_heads = 4, kv_heads = 2, width = 8, vocabulary = 1000;
@@ -19,35 +20,36 @@ static int ragged, logits, mass, paid;
 static uint32_t sees, softcap;
 
 static const struct opt opts[] = {
-	{ 'L', "layers", OPT_COUNT, &layers, 0, "L", "layers" },
-	{ 'H', "query-heads", OPT_COUNT, &query_heads, 0, "H", "query heads" },
-	{ 'G', "kv-heads", OPT_COUNT, &kv_heads, 0, "G", "KV heads" },
-	{ 'E', "width", OPT_COUNT, &width, 0, "E", "head width" },
+	{ 'L', "layers", OPT_COUNT, &layers, 0, "L", "layers", OPT_HOW },
+	{ 'H', "query-heads", OPT_COUNT, &query_heads, 0, "H", "query heads", OPT_HOW },
+	{ 'G', "kv-heads", OPT_COUNT, &kv_heads, 0, "G", "KV heads", OPT_HOW },
+	{ 'E', "width", OPT_COUNT, &width, 0, "E", "head width", OPT_HOW },
 	{ 'N', "rows", OPT_STRING, &rows_text, 0, "N[,N...]",
-	    "rows of each KV head, or of KV head 0, 1, ..." },
+	    "rows of each KV head, or of KV head 0, 1, ...", OPT_READS },
 	{ 'T', "tokens", OPT_COUNT, &tokens, 0, "T",
-	    "tokens seen (as many as the longest head has rows)" },
-	{ 'd', "dtype", OPT_STRING, &dtype_name, 0, "TYPE", "f32, f16 or bf16" },
-	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other numbers" },
+	    "tokens seen (as many as the longest head has rows)", OPT_HOW },
+	{ 'd', "dtype", OPT_STRING, &dtype_name, 0, "TYPE", "f32, f16 or bf16", OPT_HOW },
+	{ 's', "seed", OPT_SEED, &seed, 0, "N", "other numbers", OPT_HOW },
 	{ 'w', "observe", OPT_COUNT, &window, 0, "W",
-	    "observation queries of the last W positions" },
+	    "observation queries of the last W positions", OPT_HOW },
 	{ 0, "own", OPT_COUNT, &own, 0, "K",
-	    "and of K tokens after the last one, with their own keys" },
-	{ 0, "mass", OPT_FLAG, &mass, 1, NULL, "attention received, by chance" },
-	{ 0, "paid", OPT_FLAG, &paid, 1, NULL, "attention paid, by chance" },
+	    "and of K tokens after the last one, with their own keys", OPT_HOW },
+	{ 0, "mass", OPT_FLAG, &mass, 1, NULL, "attention received, by chance", OPT_HOW },
+	{ 0, "paid", OPT_FLAG, &paid, 1, NULL, "attention paid, by chance", OPT_HOW },
 	{ 0, "scores", OPT_STRING, &scores_from, 0, "FROM",
-	    "\"random\", or a file of numbers for each layer" },
+	    "\"random\", or a file of numbers for each layer", OPT_HOW },
 	{ 0, "keys", OPT_STRING, &keys_from, 0, "FILE",
-	    "keys from a file of numbers, for each layer" },
+	    "keys from a file of numbers, for each layer", OPT_HOW },
 	{ 0, "ragged", OPT_FLAG, &ragged, 1, NULL,
-	    "heads lose up to three quarters of their rows by chance" },
-	{ 0, "logits", OPT_FLAG, &logits, 1, NULL, "logits, too" },
-	{ 0, "sees", OPT_COUNT, &sees, 0, "N", "a sliding window of N in all layers but the "
-	    "first" },
-	{ 0, "softcap", OPT_COUNT, &softcap, 0, "C", "logits of attention are bounded by C" },
+	    "heads lose up to three quarters of their rows by chance", OPT_HOW },
+	{ 0, "logits", OPT_FLAG, &logits, 1, NULL, "logits, too", OPT_HOW },
+	{ 0, "sees", OPT_COUNT, &sees, 0, "N",
+	    "a sliding window of N in all layers but the first", OPT_HOW },
+	{ 0, "softcap", OPT_COUNT, &softcap, 0, "C",
+	    "logits of attention are bounded by C", OPT_HOW },
 	{ 0, "extra", OPT_STRING, &extra, 0, "TYPE",
-	    "a section of this type before the layers, and in each after POSN" },
-	{ 0, "preset", OPT_STRING, &preset, 0, "NAME", "llama-3.2-1b: its shape, bf16" },
+	    "a section of this type before the layers, and in each after POSN", OPT_HOW },
+	{ 0, "preset", OPT_STRING, &preset, 0, "NAME", "llama-3.2-1b: its shape, bf16", OPT_HOW },
 	{ .name = NULL }
 };
 

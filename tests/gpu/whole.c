@@ -35,8 +35,8 @@ static uint32_t in_round = 32;
 
 static const struct opt opts[] = {
 	{ 0, "logits", OPT_STRING, &logits, 0, "FOLDER",
-	    "write the logits behind a full prompt there" },
-	{ 0, "steps", OPT_COUNT, &in_round, 0, "N", "steps of a round (32)" },
+	    "write the logits behind a full prompt there", OPT_HOW },
+	{ 0, "steps", OPT_COUNT, &in_round, 0, "N", "steps of a round (32)", OPT_HOW },
 	{ .name = NULL }
 };
 

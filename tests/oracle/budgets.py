@@ -33,7 +33,7 @@ def arguments(words):
     parser.add_argument("--alpha", type=Fraction, default=Fraction(1, 5))
     parser.add_argument("--normalize", action="store_true")
     parser.add_argument("--select", default="head")
-    parser.add_argument("--heads")
+    parser.add_argument("--head-mask")
     parser.add_argument("--sparsity", type=Fraction)
     parser.add_argument("--sink", type=int)
     parser.add_argument("--recent", type=int)
@@ -226,10 +226,10 @@ def expected(old, args):
     else:
         counts = [of_layer(heads, l, L, args) for l, heads in enumerate(layers)]
     want = [[h.best(c) for h, c in zip(*pair)] for pair in zip(layers, counts)]
-    if args.heads:
+    if args.head_mask:
         sink = 128 if args.sink is None else args.sink
         recent = 1024 if args.recent is None else args.recent
-        for l, g in streaming(args.heads, args.sparsity):
+        for l, g in streaming(args.head_mask, args.sparsity):
             if l not in skip:
                 want[l][g] = [p for p in old.layers[l].positions[g]
                               if p < sink or p >= end - recent]

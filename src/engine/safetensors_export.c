@@ -1,0 +1,335 @@
+/* safetensors_export.c - a snapshot as a safetensors file */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "engine/safetensors_convert.h"
+#include "libkvfile/codec.h"
+
+static int
+put(const struct export *x, const void *data, size_t size, struct engine_error *e)
+{
+	if (size == 0 || fwrite(data, 1, size, x->to) == size)
+		return ENGINE_OK;
+	return engine_fail(e, ENGINE_EOUTPUT, "%s: %s", x->name, strerror(errno));
+}
+
+/* n numbers as I64, little-endian; NONE is -1 */
+#define NONE UINT32_MAX
+
+static int
+put_numbers(const struct export *x, const uint32_t *number, uint64_t n, struct engine_error *e)
+{
+	uint8_t piece[8 * 512];
+	uint64_t at = 0;
+	size_t k, i;
+
+	for (; at < n; at += k) {
+		k = n - at < 512 ? (size_t)(n - at) : 512;
+		for (i = 0; i < 8 * k; i++)
+			piece[i] = number[at + i / 8] == NONE ? 0xff : i % 8 < 4 ?
+			    (uint8_t)(number[at + i / 8] >> i % 8 * 8) : 0;
+		if (put(x, piece, 8 * k, e) != ENGINE_OK)
+			return e->code;
+	}
+	return ENGINE_OK;
+}
+
+/* So many bytes of `fill` */
+static int
+put_fill(const struct export *x, int fill, uint64_t size, struct engine_error *e)
+{
+	uint8_t piece[4096];
+	size_t n;
+
+	memset(piece, fill, sizeof piece);
+	for (; size > 0; size -= n) {
+		n = size < sizeof piece ? (size_t)size : sizeof piece;
+		if (put(x, piece, n, e) != ENGINE_OK)
+			return e->code;
+	}
+	return ENGINE_OK;
+}
+
+/* ---- how large everything is ---- */
+
+static int
+same_lists(const struct kv_rows *rows)
+{
+	uint32_t g;
+
+	for (g = 1; g < rows->heads; g++)
+		if (rows->count[g] != rows->count[0] || (rows->pos[g] != rows->pos[0] &&
+		    memcmp(rows->pos[g], rows->pos[0], rows->count[0] * sizeof **rows->pos) != 0))
+			return 0;
+	return 1;
+}
+
+static int
+measure_layer(struct export_layer *layer, struct kv_reader *r, struct engine_error *e)
+{
+	const struct kv_rows *rows;
+	uint32_t g;
+
+	if (engine_read(e, r, kv_load_rows(r, &rows)) != ENGINE_OK)
+		return e->code;
+	if ((layer->count = engine_alloc(rows->heads, sizeof *layer->count, e)) == NULL)
+		return e->code;
+	for (g = 0; g < rows->heads; g++) {
+		layer->count[g] = rows->count[g];
+		if (rows->count[g] > layer->most)
+			layer->most = rows->count[g];
+	}
+	layer->one_list = same_lists(rows);
+	return ENGINE_OK;
+}
+
+/* The kinds of sections that the file has, and those that only say how the stream is cut */
+#define EXPORTED (1u << KV_HEAD | 1u << KV_TOKS | 1u << KV_POSN | 1u << KV_KEYS | 1u << KV_VALS | \
+    1u << KV_LGTS | 1u << KV_INDX | 1u << KV_ENDS | 1u << KV_PADD)
+
+int
+export_measure(struct export *x, struct kv_reader *r, struct engine_error *e)
+{
+	struct kv_section sec;
+	int rc;
+
+	x->head = *kv_reader_head(r);
+	if ((x->layer = engine_alloc(x->head.model.layers, sizeof *x->layer, e)) == NULL)
+		return e->code;
+	while ((rc = kv_next(r, &sec)) == 1) {
+		if (sec.kind == KV_TOKS)
+			x->tokens = kv_token_count(&sec);
+		x->logits |= sec.kind == KV_LGTS;
+		x->left |= 1u << sec.kind & ~EXPORTED;
+		if (sec.kind == KV_POSN && measure_layer(&x->layer[sec.layer], r, e) != ENGINE_OK)
+			return e->code;
+		if (sec.kind != KV_POSN && (rc = kv_skip(r)) < 0)
+			break;
+	}
+	return engine_read(e, r, rc);
+}
+
+void
+export_free(struct export *x)
+{
+	uint32_t l;
+
+	for (l = 0; x->layer != NULL && l < x->head.model.layers; l++)
+		free(x->layer[l].count);
+	free(x->layer);
+	x->layer = NULL;
+}
+
+/* ---- the header ---- */
+
+/* A header that grows, and how far the data has come. */
+struct header {
+	json_t *all;
+	uint64_t at;
+	int failed;
+};
+
+static void
+describe(struct header *h, const char *name, const char *type, json_t *shape, uint64_t bytes)
+{
+	json_t *t = json_pack("{s:s, s:o, s:[I,I]}", "dtype", type, "shape", shape, "data_offsets",
+	    (json_int_t)h->at, (json_int_t)(h->at + bytes));
+
+	h->failed |= t == NULL || json_object_set_new(h->all, name, t) != 0;
+	h->at += bytes;
+}
+
+static const char *
+type_name(enum kv_dtype dtype)
+{
+	return dtype == KV_F32 ? "F32" : dtype == KV_F16 ? "F16" : "BF16";
+}
+
+static void
+describe_positions(const struct export *x, struct header *h, uint32_t l)
+{
+	const struct export_layer *layer = &x->layer[l];
+	const uint64_t lists = layer->one_list ? 1 : x->head.model.kv_heads;
+	char name[40];
+
+	snprintf(name, sizeof name, "layers.%u.positions", l);
+	describe(h, name, "I64", json_pack("[I,I]", (json_int_t)lists, (json_int_t)layer->most),
+	    lists * layer->most * 8);
+}
+
+static void
+describe_rows(const struct export *x, struct header *h, uint32_t l, const char *what)
+{
+	const uint64_t G = x->head.model.kv_heads, E = x->head.model.head_width;
+	const uint64_t S = x->layer[l].most;
+	char name[40];
+
+	snprintf(name, sizeof name, "layers.%u.%s", l, what);
+	describe(h, name, type_name(x->head.dtype), json_pack("[i,I,I,I]", 1, (json_int_t)G,
+	    (json_int_t)S, (json_int_t)E), G * S * E * kv_dtype_size(x->head.dtype));
+}
+
+static void
+describe_all(const struct export *x, struct header *h)
+{
+	const struct kv_model *m = &x->head.model;
+	uint32_t l;
+
+	describe(h, "tokens", "I64", json_pack("[i,I]", 1, (json_int_t)x->tokens), x->tokens * 8);
+	for (l = 0; l < m->layers; l++)
+		describe_positions(x, h, l);
+	if (x->logits)
+		describe(h, "logits", "F32", json_pack("[i,I]", 1, (json_int_t)m->vocabulary),
+		    (uint64_t)m->vocabulary * 4);
+	for (l = 0; l < m->layers; l++) {
+		describe_rows(x, h, l, "keys");
+		describe_rows(x, h, l, "values");
+	}
+}
+
+/* Its length is a multiple of 8, so that everything behind it lies well. */
+static int
+put_header(const struct export *x, struct engine_error *e)
+{
+	struct header h = { json_object(), 0, 0 };
+	char *head = NULL, *text = NULL;
+	uint8_t length[8];
+	uint64_t size, i;
+	int rc;
+
+	if (kv_head_to_json(&x->head, &head) != KV_OK || json_object_set_new(h.all, "__metadata__",
+	    json_pack("{s:s, s:s}", "format", "pt", "kv-snapshot", head)) != 0)
+		h.failed = 1;
+	describe_all(x, &h);
+	free(head);
+	if (!h.failed)
+		text = json_dumps(h.all, JSON_COMPACT);
+	json_decref(h.all);
+	if (text == NULL)
+		return engine_fail(e, ENGINE_ERUN, "no memory for the header");
+	size = (strlen(text) + 7) / 8 * 8;
+	for (i = 0; i < 8; i++)
+		length[i] = (uint8_t)(size >> i * 8);
+	rc = put(x, length, sizeof length, e);
+	if (rc == ENGINE_OK)
+		rc = put(x, text, strlen(text), e);
+	if (rc == ENGINE_OK)
+		rc = put_fill(x, ' ', size - strlen(text), e);
+	free(text);
+	return rc;
+}
+
+/* ---- the data ---- */
+
+static int
+put_tokens(const struct export *x, struct kv_reader *r, struct engine_error *e)
+{
+	const void *part;
+	size_t size;
+
+	do {
+		if (engine_read(e, r, kv_read(r, &part, &size)) != ENGINE_OK ||
+		    put_numbers(x, part, size / 4, e) != ENGINE_OK)
+			return e->code;
+	} while (size > 0);
+	return ENGINE_OK;
+}
+
+static int
+put_positions(const struct export *x, struct kv_reader *r, uint32_t l, struct engine_error *e)
+{
+	const struct export_layer *layer = &x->layer[l];
+	const uint32_t none = NONE;
+	const struct kv_rows *rows;
+	uint32_t g, i;
+
+	if (engine_read(e, r, kv_load_rows(r, &rows)) != ENGINE_OK)
+		return e->code;
+	for (g = 0; g < (layer->one_list ? 1 : rows->heads); g++) {
+		if (put_numbers(x, rows->pos[g], rows->count[g], e) != ENGINE_OK)
+			return e->code;
+		for (i = rows->count[g]; i < layer->most; i++)
+			if (put_numbers(x, &none, 1, e) != ENGINE_OK)
+				return e->code;
+	}
+	return ENGINE_OK;
+}
+
+static int
+put_logits(const struct export *x, struct kv_reader *r, struct engine_error *e)
+{
+	const float *logits;
+
+	if (engine_read(e, r, kv_load_logits(r, &logits)) != ENGINE_OK)
+		return e->code;
+	return put(x, logits, x->head.model.vocabulary * sizeof *logits, e);
+}
+
+int
+export_begin(struct export *x, struct kv_reader *r, struct engine_error *e)
+{
+	struct kv_section sec;
+	int rc = put_header(x, e), got = 1;
+
+	while (rc == ENGINE_OK && (got = kv_next(r, &sec)) == 1) {
+		if (sec.kind == KV_TOKS)
+			rc = put_tokens(x, r, e);
+		else if (sec.kind == KV_POSN)
+			rc = put_positions(x, r, sec.layer, e);
+		else if (sec.kind == KV_LGTS)
+			rc = put_logits(x, r, e);
+		else
+			rc = engine_read(e, r, kv_skip(r));
+	}
+	return rc != ENGINE_OK ? rc : engine_read(e, r, got);
+}
+
+/* KEYS or VALS, part by part; zeros behind the rows of each KV head that has fewer than others */
+static int
+put_tensor(const struct export *x, struct kv_reader *r, uint32_t l, struct engine_error *e)
+{
+	const struct export_layer *layer = &x->layer[l];
+	const size_t row = x->head.model.head_width * kv_dtype_size(x->head.dtype);
+	const char *part = NULL;
+	size_t there = 0, n;
+	uint64_t left;
+	uint32_t g;
+
+	for (g = 0; g < x->head.model.kv_heads; g++) {
+		for (left = layer->count[g] * (uint64_t)row; left > 0; left -= n) {
+			if (there == 0 &&
+			    engine_read(e, r, kv_read(r, (const void **)&part, &there)) !=
+				ENGINE_OK)
+				return e->code;
+			n = left < there ? (size_t)left : there;
+			if (n == 0 || put(x, part, n, e) != ENGINE_OK)
+				return n == 0 ? engine_fail(e, ENGINE_EDAMAGED,
+						    "%s: it has changed", kv_reader_name(r)) :
+						e->code;
+			part += n;
+			there -= n;
+		}
+		if (put_fill(x, 0, (layer->most - layer->count[g]) * (uint64_t)row, e) != ENGINE_OK)
+			return e->code;
+	}
+	return ENGINE_OK;
+}
+
+int
+export_rows(struct export *x, struct kv_reader *r, struct engine_error *e)
+{
+	struct kv_section sec;
+	int rc = ENGINE_OK, got = 1;
+
+	while (rc == ENGINE_OK && (got = kv_next(r, &sec)) == 1) {
+		if (sec.kind == KV_KEYS || sec.kind == KV_VALS)
+			rc = put_tensor(x, r, sec.layer, e);
+		if (sec.kind == KV_VALS && x->step.call != NULL)
+			x->step.call(x->step.with, sec.layer + 1);
+	}
+	return rc != ENGINE_OK ? rc : engine_read(e, r, got);
+}
