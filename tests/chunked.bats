@@ -39,8 +39,7 @@ loop() {
 equal() {
 	loop "$@"
 	kv-prefill -m "$1" --ids -c "$2" ${3:+--once} --score "$5" --evict "$6" -o chunked.kv "$prompt"
-	assert_equal "$(logical chunked.kv)" "$(logical loop.kv)"
-	assert_equal "$(see chunked.kv '[s.events, [l.mass for l in s.layers]]')" "$(see loop.kv '[s.events, [l.mass for l in s.layers]]')"
+	same_values chunked.kv loop.kv s.logical_digest '[s.events, [l.mass for l in s.layers]]'
 	kv-check chunked.kv
 }
 
@@ -88,8 +87,7 @@ patched() {
 		at=$((at + chunk))
 	done
 	kv-prefill -m "$model" --ids -c "$chunk" --patch "$W" ${once:+--once} --score "$5" --evict "$6" -o chunked.kv "$prompt"
-	assert_equal "$(logical chunked.kv)" "$(logical loop.kv)"
-	assert_equal "$(see chunked.kv s.events)" "$(see loop.kv s.events)"
+	same_values chunked.kv loop.kv s.logical_digest s.events
 }
 
 @test "--patch: the end of the prompt judges each chunk, as kv-observe does in a loop of the shell" {
@@ -176,7 +174,7 @@ patched() {
 	assert_equal "$(see a.kv '[l.queries.positions for l in s.layers]')" "$(see loop.kv '[l.queries.positions[-8:] for l in s.layers]')"
 	kv-score --method snapkv --window 8 loop.kv -o want.kv
 	kv-score --method snapkv a.kv -o got.kv
-	assert_equal "$(see got.kv '[l.scores.values for l in s.layers]')" "$(see want.kv '[l.scores.values for l in s.layers]')"
+	same_values got.kv want.kv '[l.scores.values for l in s.layers]'
 }
 
 @test "a patch longer than the prompt is the prompt" {
@@ -184,7 +182,7 @@ patched() {
 	run -0 --separate-stderr kv-prefill -m "$DEMO" --ids -c 8 --patch 64 --score "snapkv window=4" --evict rate=0.5 -o a.kv 20.ids
 	assert_equal "$stderr" "kv-prefill: --patch 64: the prompt has 20 tokens: all of them are the patch"
 	kv-prefill -m "$DEMO" --ids -c 8 --patch 20 --score "snapkv window=4" --evict rate=0.5 -o b.kv 20.ids
-	assert_equal "$(logical a.kv)" "$(logical b.kv)"
+	same_values a.kv b.kv s.logical_digest
 }
 
 @test "a last chunk that is shorter than the window keeps what is in it" {

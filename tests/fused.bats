@@ -19,8 +19,7 @@ setup_file() {
 
 # same A B: rows, keys, values, tokens, next position, logits, and the attention that the rows have received
 same() {
-	assert_equal "$(logical "$1")" "$(logical "$2")"
-	assert_equal "$(see "$1" '[s.logits, [l.mass for l in s.layers]]')" "$(see "$2" '[s.logits, [l.mass for l in s.layers]]')"
+	same_values "$1" "$2" s.logical_digest '[s.logits, [l.mass for l in s.layers]]'
 }
 
 # equal MODEL PROMPT "OPTIONS FOR THE PIPE'S kv-prefill" SCORE EVICT ["OPTIONS FOR BOTH"]: the same in one process and in a pipe
@@ -147,11 +146,11 @@ equal() {
 	kv-prefill -m "$DEMO" --ids -w 8 --mass "$BATS_FILE_TMPDIR/91.ids" | kv-score --method snapkv --window 4 |
 	    kv-evict --rate 0.1 --keep-queries -o b.kv
 	same a.kv b.kv
-	assert_equal "$(see a.kv '[l.queries for l in s.layers]')" "$(see b.kv '[l.queries for l in s.layers]')"
+	same_values a.kv b.kv '[l.queries for l in s.layers]'
 	# what is saved is less than what is looked at
 	kv-prefill -m "$DEMO" --ids -w 4 --score "snapkv window=8" --evict rate=0.1 -o a.kv "$BATS_FILE_TMPDIR/91.ids"
 	kv-prefill -m "$DEMO" --ids -w 4 "$BATS_FILE_TMPDIR/91.ids" -o b.kv
-	assert_equal "$(see a.kv '[l.queries for l in s.layers]')" "$(see b.kv '[l.queries for l in s.layers]')"
+	same_values a.kv b.kv '[l.queries for l in s.layers]'
 	kv-prefill -m "$DEMO" --ids --score snapkv --evict rate=0.4 -o a.kv "$BATS_FILE_TMPDIR/91.ids"
 	assert_equal "$(see a.kv '[l.queries for l in s.layers] + [l.mass for l in s.layers]')" "None None None None None None None None"
 }

@@ -68,9 +68,25 @@ logical() {
 	see "$1" s.logical_digest
 }
 
+# same_values A B EXPRESSION ...: each Python expression over a snapshot `s` has the same value in both files; prints those that differ.
+same_values() {
+	"$PYTHON" -c '
+import sys
+sys.path.insert(0, sys.argv[1])
+import kvread
+a, b = (kvread.read(open(path, "rb")) for path in sys.argv[2:4])
+differ = 0
+for expression in sys.argv[4:]:
+    one, other = (str(eval(expression, {"s": s})) for s in (a, b))
+    if one != other:
+        differ += 1
+        print("{} {}: {}: {:.1000} and {:.1000}".format(*sys.argv[2:4], expression, one, other))
+sys.exit(differ > 0)' "$FORMAT" "$@"
+}
+
 # json FILE EXPRESSION: prints a Python expression over the JSON object `o` in the file, or - for standard input.
 json() {
-	"$PYTHON" -c 'import json, sys
+	"$PYTHON" -IS -c 'import json, sys
 o = json.load(sys.stdin if sys.argv[1] == "-" else open(sys.argv[1]))
 print(eval(sys.argv[2]))' "$1" "$2"
 }

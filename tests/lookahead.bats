@@ -95,16 +95,14 @@ agrees() {
 @test "the prompt's rows and logits are those without an adapter, bit by bit" {
 	kv-prefill -m "$DEMO" -o x.kv doc.txt
 	kv-observe -m "$DEMO" --lookahead a-demo -o out.kv x.kv
-	assert_equal "$(logical out.kv)" "$(logical x.kv)"
+	same_values out.kv x.kv s.logical_digest
 	kv-prefill -m "$DEMO" --score lookahead=a-demo --evict rate=1 -o fused.kv doc.txt
-	assert_equal "$(logical fused.kv)" "$(logical x.kv)"
-	assert_equal "$(see fused.kv s.logits)" "$(see x.kv s.logits)"
+	same_values fused.kv x.kv s.logical_digest s.logits
 }
 
 # same A B: rows, keys, values, tokens, next position, logits, and the attention that the rows have received
 same() {
-	assert_equal "$(logical "$1")" "$(logical "$2")"
-	assert_equal "$(see "$1" '[s.logits, [l.mass for l in s.layers]]')" "$(see "$2" '[s.logits, [l.mass for l in s.layers]]')"
+	same_values "$1" "$2" s.logical_digest '[s.logits, [l.mass for l in s.layers]]'
 }
 
 # equal MODEL PROMPT "OPTIONS OF lookahead" EVICT ["OPTIONS OF kv-prefill"]: the same in one process and in a pipe
@@ -177,7 +175,7 @@ loop() {
 @test "queries of the prompt are saved beside, and any number of threads gives the same bytes" {
 	kv-prefill -m half --ids -w 6 --score lookahead=a-half --evict rate=0.3 -o a.kv 700.ids
 	kv-prefill -m half --ids -w 6 -o full.kv 700.ids
-	[ "$(see a.kv '[l.queries.data.hex() for l in s.layers]')" = "$(see full.kv '[l.queries.data.hex() for l in s.layers]')" ]
+	same_values a.kv full.kv '[l.queries.data.hex() for l in s.layers]'
 	kv-prefill -j 1 -m half --ids -w 6 --score lookahead=a-half --evict rate=0.3 -o b.kv 700.ids
 	cmp a.kv b.kv
 	kv-observe -j 1 -m half --lookahead a-half -o c.kv full.kv

@@ -44,8 +44,7 @@ equal() {
 	    kv-evict $(options "$5") -o pipe.kv
 	kv-prefill -m "$m" --ids --score "$4" --evict "$5" -o fused.kv "$p"
 	run -0 kv-check fused.kv
-	assert_equal "$(logical fused.kv)" "$(logical pipe.kv)"
-	assert_equal "$(see fused.kv '[s.logits]')" "$(see pipe.kv '[s.logits]')"
+	same_values fused.kv pipe.kv s.logical_digest '[s.logits]'
 }
 
 @test "a layer with a window holds the rows that the next token sees, and the others hold all" {
@@ -83,11 +82,11 @@ equal() {
 		head -n 900 "$(prompt 1400)" | kv-prefill -m "$m" --ids --dtype f32 -o most.kv -
 		tail -n 500 "$(prompt 1400)" | kv-prefill -m "$m" --ids --dtype f32 -r most.kv -o two.kv -
 		for other in chunks layers both two; do
-			assert_equal "$(see $other.kv '[l.positions for l in s.layers]')" "$(see whole.kv '[l.positions for l in s.layers]')"
+			same_values $other.kv whole.kv '[l.positions for l in s.layers]'
 			kv-diff --json whole.kv $other.kv >diff.json
 			less "$(json diff.json 'max(o["key_difference"], o["value_difference"])')" 2e-5 || fail "$name: $other"
 		done
-		assert_equal "$(logical layers.kv)" "$(logical whole.kv)"
+		same_values layers.kv whole.kv s.logical_digest
 	done
 }
 
@@ -126,7 +125,7 @@ equal() {
 		kv-decode -m "$m" --ids --ignore-eos -n 37 -o part.kv x.kv >first
 		kv-decode -m "$m" --ids --ignore-eos -n 53 -o two.kv part.kv >second
 		assert_equal "$(tr -s ' \n' ' ' <one)" "$(cat first <(echo) second | tr -s ' \n' ' ')"
-		assert_equal "$(see one.kv '[l.positions for l in s.layers]')" "$(see two.kv '[l.positions for l in s.layers]')"
+		same_values one.kv two.kv '[l.positions for l in s.layers]'
 	done
 }
 
@@ -151,7 +150,7 @@ by_hand() {
 			# shellcheck disable=SC2046 # words
 			by_hand "$m" "${method%% *} $(options "${method#"${method%% *}"}" | tr '\n' ' ')" 50
 			kv-decode -m "$m" -n 9 --ids --ignore-eos --observe 4 --mass --score "$method" --evict budget=50 -o once.kv x.kv
-			assert_equal "$(logical once.kv)" "$(logical loop.kv)"
+			same_values once.kv loop.kv s.logical_digest
 		done
 		# a budget that the window never fills: rows leave by their age alone
 		kv-decode -m "$m" -n 40 --ids --ignore-eos --score knorm --evict budget=1000 -o once.kv x.kv >one
@@ -183,7 +182,7 @@ for x, y in zip(b.layers, c.layers):
 	kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
 	kv-prefill -m "$m" --ids --dtype f32 -o cold.kv "$(prompt 700)"
 	kv-prefill -m "$m" --ids --dtype f32 --reuse begin.kv -o warm.kv "$(prompt 700)"
-	assert_equal "$(see warm.kv '[l.positions for l in s.layers]')" "$(see cold.kv '[l.positions for l in s.layers]')"
+	same_values warm.kv cold.kv '[l.positions for l in s.layers]'
 	kv-diff --json cold.kv warm.kv >diff.json
 	less "$(json diff.json 'max(o["key_difference"], o["value_difference"])')" 2e-5
 	run -1 --separate-stderr kv-prefill -m "$m" --ids --dtype f32 --reuse cold.kv -o x.kv <(cat begin; seq 900 950)
@@ -201,7 +200,7 @@ for x, y in zip(b.layers, c.layers):
 	kv-prefill -m "$m" --ids --dtype f32 -o cold.kv other
 	run -0 --separate-stderr kv-prefill -v -m "$m" --ids --dtype f32 --store store -o warm.kv other
 	[[ "$stderr" == *"256 of 401 tokens from store"* ]]
-	assert_equal "$(see warm.kv '[l.positions for l in s.layers]')" "$(see cold.kv '[l.positions for l in s.layers]')"
+	same_values warm.kv cold.kv '[l.positions for l in s.layers]'
 	kv-diff --json cold.kv warm.kv >diff.json
 	less "$(json diff.json 'max(o["key_difference"], o["value_difference"])')" 2e-5
 	# evicted while it runs, behind rows of the store: as without the store

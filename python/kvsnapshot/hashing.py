@@ -1,19 +1,14 @@
 """XXH3 and LZ4 blocks: by the Python packages xxhash and lz4 where they are installed, otherwise by
 the C libraries of these names, which the programs of kvpipe are linked with."""
 
-import ctypes
-
 try:
     import xxhash
 except ImportError:
     xxhash = None
 
 
-class Hash128(ctypes.Structure):
-    _fields_ = [('low', ctypes.c_uint64), ('high', ctypes.c_uint64)]
-
-
 def library(name):
+    import ctypes
     try:
         return ctypes.CDLL(name)
     except OSError as error:
@@ -23,6 +18,11 @@ def library(name):
 if xxhash is not None:
     xxh3, xxh3_128 = xxhash.xxh3_64_intdigest, xxhash.xxh3_128_digest
 else:
+    import ctypes
+
+    class Hash128(ctypes.Structure):
+        _fields_ = [('low', ctypes.c_uint64), ('high', ctypes.c_uint64)]
+
     c_xxhash = library('libxxhash.so.0')
     for function, result in ((c_xxhash.XXH3_64bits, ctypes.c_uint64),
                              (c_xxhash.XXH3_128bits, Hash128)):
@@ -50,6 +50,7 @@ def lz4_block(data, size):
 
 
 def c_lz4_block(data, size):
+    import ctypes
     content = ctypes.create_string_buffer(size)
     n = library('liblz4.so.1').LZ4_decompress_safe(ctypes.c_char_p(data), content, len(data), size)
     if n < 0:

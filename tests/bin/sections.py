@@ -1,11 +1,11 @@
 """The sections of a snapshot, for tests that write it anew with a difference. With the independent
 reader and writer."""
 
-import pathlib
+import os
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "format"), str(ROOT / "formats" / "vectors")]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "tests", "format"), os.path.join(ROOT, "formats", "vectors")]
 import kvread  # noqa: E402
 import kvwrite  # noqa: E402
 
@@ -26,5 +26,7 @@ def read(path):
 
 def write(path, sections):
     """sections: each with its content, as read() has them."""
-    pathlib.Path(path).write_bytes(kvwrite.stream(
-        [kvwrite.Section(s.type, content, s.layer, s.element) for s, content in sections]))
+    stream = kvwrite.stream(
+        [kvwrite.Section(s.type, content, s.layer, s.element) for s, content in sections])
+    with open(path, "wb") as file:
+        file.write(stream)

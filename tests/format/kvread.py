@@ -10,10 +10,10 @@ As a module: read(file) returns a Snapshot or raises Bad (of which Unsupported i
 """
 
 import json
-import pathlib
+import os
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'python'))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'python'))
 
 from kvsnapshot.container import (Source, read, read_content, read_header,  # noqa: E402, F401
                                   read_preamble)
