@@ -4,17 +4,25 @@
 
 load helper
 
+# families NAME ...: makes their folders
+families() {
+	local name make=()
+	for name in "$@"; do
+		[ -d "$BATS_FILE_TMPDIR/$name" ] || make+=("$name" "$BATS_FILE_TMPDIR/$name" "$DEMO/tokenizer.json")
+	done
+	[ ${#make[@]} = 0 ] || "$PYTHON" "$ROOT/tests/bin/mkfamily.py" "${make[@]}"
+}
+
 # family NAME: its folder
 family() {
-	[ -d "$BATS_FILE_TMPDIR/$1" ] ||
-		"$PYTHON" "$ROOT/tests/bin/mkfamily.py" "$1" "$BATS_FILE_TMPDIR/$1" "$DEMO/tokenizer.json"
+	[ -d "$BATS_FILE_TMPDIR/$1" ] || families "$1"
 	echo "$BATS_FILE_TMPDIR/$1"
 }
 
-# recorded NAME: logits, keys and values within 1e-4 of the record, and the same 64 tokens
+# recorded NAME ...: logits, keys and values within 1e-4 of the record, and the same 64 tokens
 recorded() {
-	family "$1" >/dev/null
-	run -0 "$PYTHON" "$ORACLE/families.py" golden "$1" "$BATS_FILE_TMPDIR"
+	families "$@"
+	"$PYTHON" "$ORACLE/families.py" golden "$BATS_FILE_TMPDIR" "$@"
 }
 
 # text_ids N: token ids
@@ -24,15 +32,21 @@ r = random.Random(7)
 print(*[r.randrange(8, 1500) for _ in range(int(sys.argv[1]))])' "$1" >ids
 }
 
-# same_logits A B: of two snapshots, within 1e-5
+# same_logits A B [A B ...]: of the two snapshots of each pair, within 1e-5; prints the pairs that differ.
 same_logits() {
 	"$PYTHON" -c '
 import sys
 sys.path.insert(0, sys.argv[1])
 import kvread
 import numpy as np
-a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in sys.argv[2:])
-sys.exit(not np.abs(a - b).max() / np.abs(a).max() < 1e-5)' "$FORMAT" "$1" "$2"
+pairs, differ = sys.argv[2:], 0
+assert pairs and len(pairs) % 2 == 0
+for pair in zip(pairs[::2], pairs[1::2]):
+    a, b = (np.array(kvread.read(open(f, "rb")).logits) for f in pair)
+    if not np.abs(a - b).max() / np.abs(a).max() < 1e-5:
+        differ += 1
+        print(*pair, "have other logits")
+sys.exit(differ > 0)' "$FORMAT" "$@"
 }
 
 setup() {
@@ -40,39 +54,27 @@ setup() {
 }
 
 @test "Llama with biases, and with every scaling of rotary embedding, is what transformers computes" {
-	for name in llama llama-biases llama-linear llama-llama3 llama-dynamic llama-yarn llama-yarn-mscale llama-yarn-factor; do
-		recorded $name
-	done
+	recorded llama llama-biases llama-linear llama-llama3 llama-dynamic llama-yarn llama-yarn-mscale llama-yarn-factor
 }
 
 @test "Mistral, Qwen2 and Qwen3 are what transformers computes" {
-	for name in mistral qwen2 qwen2-yarn qwen3 qwen3-yarn; do
-		recorded $name
-	done
+	recorded mistral qwen2 qwen2-yarn qwen3 qwen3-yarn
 }
 
 @test "sliding windows in all layers, by layer_types, by number and by rotary embedding are what transformers computes" {
-	for name in mistral-window ministral qwen2-window qwen3-window phi3-window smollm3-window; do
-		recorded $name
-	done
+	recorded mistral-window ministral qwen2-window qwen3-window phi3-window smollm3-window
 }
 
 @test "Gemma 1, 2 and 3 are what transformers computes" {
-	for name in gemma gemma2 gemma3 gemma3-nested; do
-		recorded $name
-	done
+	recorded gemma gemma2 gemma3 gemma3-nested
 }
 
 @test "Phi-3, SmolLM3, Granite and OLMo-2 are what transformers computes" {
-	for name in phi3 phi3-partial phi3-longrope phi3-longrope-short smollm3 smollm3-biases granite olmo2; do
-		recorded $name
-	done
+	recorded phi3 phi3-partial phi3-longrope phi3-longrope-short smollm3 smollm3-biases granite olmo2
 }
 
 @test "with weights of bf16 a family is what transformers computes of them in f32" {
-	for name in llama mistral ministral qwen2 qwen3 phi3 smollm3 granite olmo2; do
-		recorded $name-bf16
-	done
+	recorded {llama,mistral,ministral,qwen2,qwen3,phi3,smollm3,granite,olmo2}-bf16
 }
 
 @test "the record has every case that mkfamily.py makes" {
@@ -81,20 +83,21 @@ setup() {
 }
 
 @test "chunks, layer by layer and token by token give the same logits in every family" {
-	local m name
+	local m name pairs=() names="qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3"
 	text_ids 40
-	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3; do
+	# shellcheck disable=SC2086 # words
+	families $names
+	for name in $names; do
 		m=$(family $name)
-		kv-prefill -m "$m" --ids --dtype f32 -o whole.kv ids
-		kv-prefill -m "$m" --ids --dtype f32 --chunk 7 -o chunks.kv ids
-		kv-prefill -m "$m" --ids --dtype f32 --score recent --evict rate=1 -o layers.kv ids
+		kv-prefill -m "$m" --ids --dtype f32 -o $name.whole.kv ids
+		kv-prefill -m "$m" --ids --dtype f32 --chunk 7 -o $name.chunks.kv ids
+		kv-prefill -m "$m" --ids --dtype f32 --score recent --evict rate=1 -o $name.layers.kv ids
 		head -c $(($(cut -d ' ' -f 1-39 ids | wc -c) - 1)) ids >most && cut -d ' ' -f 40 ids >last
 		kv-prefill -m "$m" --ids --dtype f32 -o most.kv most
-		kv-prefill -m "$m" --ids --dtype f32 -r most.kv -o two.kv last
-		for other in chunks layers two; do
-			same_logits whole.kv $other.kv || fail "$name: $other differs"
-		done
+		kv-prefill -m "$m" --ids --dtype f32 -r most.kv -o $name.two.kv last
+		for other in chunks layers two; do pairs+=("$name.whole.kv" "$name.$other.kv"); done
 	done
+	same_logits "${pairs[@]}"
 }
 
 @test "keys move to other positions by the rotary embedding of their model and layer" {
@@ -178,23 +181,23 @@ setup() {
 }
 
 @test "rows of a prompt's beginning are reused, stored and converted in every family" {
-	local m name
+	local m name pairs=()
 	text_ids 300
 	cut -d ' ' -f 1-280 ids >begin
 	for name in qwen2 qwen3 phi3-partial smollm3 granite olmo2 llama-yarn mistral-window ministral gemma2 gemma3; do
 		m=$(family $name)
-		kv-prefill -m "$m" --ids --dtype f32 -o cold.kv ids
+		kv-prefill -m "$m" --ids --dtype f32 -o $name.cold.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 -o begin.kv begin
-		kv-prefill -m "$m" --ids --dtype f32 --reuse begin.kv -o reused.kv ids
-		same_logits cold.kv reused.kv || fail "$name: --reuse"
+		kv-prefill -m "$m" --ids --dtype f32 --reuse begin.kv -o $name.reused.kv ids
 		kv-prefill -m "$m" --ids --dtype f32 --store store -o /dev/null begin
-		run -0 --separate-stderr kv-prefill -v -m "$m" --ids --dtype f32 --store store -o stored.kv ids
+		run -0 --separate-stderr kv-prefill -v -m "$m" --ids --dtype f32 --store store -o $name.stored.kv ids
 		[[ "$stderr" == *"256 of 300 tokens from store"* ]] || fail "$name: $stderr"
-		same_logits cold.kv stored.kv || fail "$name: --store"
-		kv-convert cold.kv >cold.safetensors
+		kv-convert $name.cold.kv >cold.safetensors
 		kv-convert cold.safetensors >back.kv
-		run -0 kv-diff cold.kv back.kv
+		run -0 kv-diff $name.cold.kv back.kv
+		pairs+=("$name".{cold,reused}.kv "$name".{cold,stored}.kv)
 	done
+	same_logits "${pairs[@]}"
 	# each family has its own blocks
 	[ "$(find store -name '*.kv' | wc -l)" -eq 11 ]
 }

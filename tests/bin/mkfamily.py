@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """mkfamily.py - write a tiny model folder of a family, with random weights and odd shapes
 
-usage: mkfamily.py CASE DIR TOKENIZER.json       one of the cases, with this tokenizer
-       mkfamily.py --list                        their names
+usage: mkfamily.py CASE DIR TOKENIZER.json [...]      cases, each with this tokenizer
+       mkfamily.py --list                            their names
 
 The same case gives the same bytes, with any version of Python and NumPy (random.Random.random() is
 stable, and all else is exact). Shapes: head width is not hidden / heads, 3 KV heads, 4 layers;
@@ -186,11 +186,7 @@ def bf16(data):
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
 
 
-def main(arguments):
-    if arguments == ["--list"]:
-        print(*CASES, sep="\n")
-        return
-    name, folder, tokenizer = arguments
+def write(name, folder, tokenizer):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     c, rng = config(name), random.Random(name)
@@ -207,6 +203,14 @@ def main(arguments):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
+
+
+def main(arguments):
+    if arguments == ["--list"]:
+        print(*CASES, sep="\n")
+        return
+    for at in range(0, len(arguments), 3):
+        write(*arguments[at:at + 3])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 families.py oracle BUILD [-k WORD]     against transformers, run by $TRAIN_PYTHON (python3); a table, exit 1 where an error is too great
 families.py record [-k WORD]           what transformers computes, to tests/fixtures/families.json
-families.py golden CASE WORK           the model in WORK/CASE, against the record; kv-prefill and kv-decode are on PATH
+families.py golden WORK CASE ...       the models in WORK/CASE, against the record; kv-prefill and kv-decode are on PATH
 
 The record was made with transformers 5.2.0 and PyTorch 2.5.1. It has, for each case, some logits at three positions and at the last one,
 the last row of keys and values of two layers, the attention that some rows receive there, and the 64 tokens that follow. Errors are in
@@ -160,10 +160,9 @@ def oracle(options):
     return 0 if well else 1
 
 
-def golden(options):
-    folder = pathlib.Path(options.work) / options.case
-    want = json.loads(RECORD.read_text())[options.case]
-    result = ours(folder, prompt(options.case), AT)
+def golden(case, work, want):
+    """Prints the error of a case; whether all is well."""
+    result = ours(pathlib.Path(work) / case, prompt(case), AT)
     got = excerpt(result)
     error = max(relative(got[key], want[key]) for key in ("logits", "rows", "mass", "late"))
     error = max(error, relative([short(result["each"][t][:IDS]) for t in AT], want["logits"]),
@@ -171,8 +170,9 @@ def golden(options):
     seen = result["seen"]
     error = max(error, relative(seen, np.where(np.isnan(seen), np.nan, result["mass"])))
     same = got["greedy"] == want["greedy"]
-    print(f"{options.case} {error:.1e} {'same' if same else 'other'} tokens")
-    return 0 if error < ALLOWED and same else 1
+    well = error < ALLOWED and same
+    print(f"{case} {error:.1e} {'same' if same else 'other'} tokens" + ("" if well else " WRONG"), flush=True)
+    return well
 
 
 def main():
@@ -185,10 +185,13 @@ def main():
     command.add_argument("-k", default="", help="only cases with this in their name; the others stay")
     command.set_defaults(build=None)
     command = commands.add_parser("golden")
-    command.add_argument("case")
     command.add_argument("work")
+    command.add_argument("cases", nargs="+", metavar="CASE")
     options = parser.parse_args()
-    return golden(options) if options.what == "golden" else oracle(options)
+    if options.what != "golden":
+        return oracle(options)
+    record = json.loads(RECORD.read_text())
+    return 0 if all([golden(case, options.work, record[case]) for case in options.cases]) else 1
 
 
 if __name__ == "__main__":
