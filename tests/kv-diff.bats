@@ -7,10 +7,17 @@ setup() {
 	cd "$BATS_TEST_TMPDIR" || exit 1
 }
 
-# agrees LIMIT A B: kv-diff and the oracle find the same
+# agrees LIMIT A B [A B ...]: kv-diff and the oracle find the same in each pair; leaves what kv-diff says of the last one in got.json
 agrees() {
-	kv-diff --json "$2" "$3" >got.json
-	"$PYTHON" "$ORACLE/diff.py" two "$1" "$2" "$3" got.json
+	local limit=$1 comparisons=()
+	shift
+	while [ $# -gt 0 ]; do
+		kv-diff --json "$1" "$2" >"$1.$2.json" || return
+		ln -sf "$1.$2.json" got.json
+		comparisons+=("$limit" "$1" "$2" "$1.$2.json")
+		shift 2
+	done
+	"$PYTHON" "$ORACLE/diff.py" "${comparisons[@]}"
 }
 
 retype() {
@@ -25,23 +32,27 @@ evicted() {
 }
 
 @test "rows, mass recalled and output error agree with their formulas for 1, 4 and 8 query heads a KV head" {
+	local name pairs=()
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 33" "-H 16 -G 2 -E 64"; do
 		for dtype in f32 f16 bf16; do
-			mksnapshot $shape -d $dtype -N 150 -w 7 -o a.kv
-			evicted a.kv b.kv 0.3
-			agrees 2e-6 a.kv b.kv
-			agrees 2e-6 b.kv a.kv
+			name=${shape// /}.$dtype.kv
+			mksnapshot $shape -d $dtype -N 150 -w 7 -o "a$name"
+			evicted "a$name" "b$name" 0.3
+			pairs+=("a$name" "b$name" "b$name" "a$name")
 		done
 	done
+	agrees 2e-6 "${pairs[@]}"
 }
 
 @test "in layers with a sliding window, and with softcapped logits, mass and output error agree with their formulas" {
+	local name pairs=()
 	for limit in "--sees 60" "--softcap 3" "--sees 100 --softcap 2"; do
-		mksnapshot -H 8 -G 2 -E 33 $limit -L 3 -N 150 -w 7 -o a.kv
-		evicted a.kv b.kv 0.3
-		agrees 2e-6 a.kv b.kv
-		agrees 2e-6 b.kv a.kv
+		name=${limit// /}.kv
+		mksnapshot -H 8 -G 2 -E 33 $limit -L 3 -N 150 -w 7 -o "a$name"
+		evicted "a$name" "b$name" 0.3
+		pairs+=("a$name" "b$name" "b$name" "a$name")
 	done
+	agrees 2e-6 "${pairs[@]}"
 }
 
 @test "ragged heads, a head of the window only, and an empty head are compared" {
@@ -255,12 +266,17 @@ head_width: 8 a.kv, 16 b.kv; hidden: 32 a.kv, 64 b.kv; layers: 2 a.kv, 3 b.kv"
 
 # ---- retrieval ----
 
-# tried LIMIT FILE METHOD [option ...]: kv-diff --retrieve and the oracle find the same
+# tried LIMIT FILE METHOD ...: kv-diff --retrieve and the oracle find the same for each method; got.json is of the last one
 tried() {
-	local limit=$1 file=$2 method=$3
-	shift 3
-	kv-diff --json --retrieve "$method" "$@" "$file" >got.json
-	"$PYTHON" "$ORACLE/tried.py" "$limit" "$file" got.json
+	local limit=$1 file=$2 runs=()
+	shift 2
+	while [ $# -gt 0 ]; do
+		kv-diff --json --retrieve "$1" "$file" >"got.$#.json" || return
+		ln -sf "got.$#.json" got.json
+		runs+=("$limit" "$file" "got.$#.json")
+		shift
+	done
+	"$PYTHON" "$ORACLE/tried.py" "${runs[@]}"
 }
 
 @test "fier reads and loses what its formulas say, for 1, 4 and 8 query heads a KV head, at any budget" {
@@ -268,8 +284,7 @@ tried() {
 		for dtype in f32 bf16; do
 			mksnapshot -L 3 $shape -d $dtype -N 200 -w 7 -o x.kv
 			kv-quantize1b -g 32 -o a.kv x.kv
-			for budget in 1 20 64; do tried 4e-6 a.kv "fier budget=$budget"; done
-			tried 4e-6 a.kv 'fier budget=20 reduce=mean dense=1'
+			tried 4e-6 a.kv "fier budget="{1,20,64} 'fier budget=20 reduce=mean dense=1'
 		done
 	done
 	tried 4e-6 a.kv 'fier budget=20 reduce=sum dense=0'
@@ -282,15 +297,14 @@ tried() {
 	for shape in "-H 3 -G 3 -E 24" "-H 8 -G 2 -E 32 --ragged" "-H 16 -G 2 -E 64"; do
 		mksnapshot -L 3 $shape -d f32 -N 200 -w 7 -o x.kv
 		kv-index --pages -o a.kv x.kv
-		for budget in 1 40 90; do tried 4e-6 a.kv "quest budget=$budget"; done
-		for budget in 1 40 90; do tried 4e-6 a.kv "quest-eval budget=$budget"; done
+		tried 4e-6 a.kv "quest budget="{1,40,90} "quest-eval budget="{1,40,90}
 		kv-index --clusters --cluster-count 9 -o a.kv x.kv
-		for budget in 1 40 90; do tried 4e-6 a.kv "cluster budget=$budget reduce=mean"; done
+		tried 4e-6 a.kv "cluster budget="{1,40,90}" reduce=mean"
 	done
 	for dtype in f32 bf16; do
 		mksnapshot -L 3 -H 8 -G 2 -E 32 -d $dtype -N 205 -w 7 -o x.kv
 		kv-index --low-rank --rank 20 --outliers 5 -o a.kv x.kv
-		for budget in 1 40 90; do tried 2e-4 a.kv "shadow budget=$budget"; done
+		tried 2e-4 a.kv "shadow budget="{1,40,90}
 	done
 }
 

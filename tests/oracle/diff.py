@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """diff - what kv-diff must find in two snapshots, from the formulas, in double precision.
 
-	diff.py two LIMIT A.kv B.kv GOT.json
+	diff.py LIMIT A.kv B.kv GOT.json [LIMIT A.kv B.kv GOT.json ...]
 
 GOT.json is what `kv-diff --json A.kv B.kv` has printed. Counts, words and differences must be the
 same, mass recalled and output errors within LIMIT; what is wrong is printed. Shares no code with
@@ -147,12 +147,18 @@ def mistakes(want, got, limit, where=''):
         yield f'{where}: {got}, want {want}'
 
 
-def main(arguments):
-    kind, limit, *paths, got = arguments
+def compare(limit, path_a, path_b, got):
     with open(got, encoding='utf-8') as file:
-        got = json.load(file)
-    wrong = list(mistakes({'two': two}[kind](*paths), got, float(limit)))
-    print(*wrong[:20], sep='\n', end='\n' if wrong else '')
+        said = json.load(file)
+    return [f'{path_a} {path_b}: {mistake}' for mistake in
+            mistakes(two(path_a, path_b), said, float(limit))][:20]
+
+
+def main(arguments):
+    assert arguments and len(arguments) % 4 == 0, 'want LIMIT A.kv B.kv GOT.json of each comparison'
+    wrong = [mistake for at in range(0, len(arguments), 4)
+             for mistake in compare(*arguments[at:at + 4])]
+    print(*wrong, sep='\n', end='\n' if wrong else '')
     return 1 if wrong else 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tried - what retrieval must read and lose, from the formulas, in double precision.
 
-	tried.py LIMIT A.kv GOT.json
+	tried.py LIMIT A.kv GOT.json [LIMIT A.kv GOT.json ...]
 
 GOT.json is what `kv-diff --json --retrieve ... A.kv` has printed, which also says what was asked
 for. Bytes and rows must be the same; recall, mass and errors within LIMIT, which leaves room for
@@ -218,14 +218,21 @@ def tried(path, asked):
             'layers': list(layers)}
 
 
-def main(limit, path, got):
+def compare(limit, path, got):
     with open(got, encoding='utf-8') as file:
-        got = json.load(file)
-    asked = {key: got[key] for key in ('retrieve', 'budget', 'reduce', 'dense_layers')}
-    wrong = list(mistakes(tried(path, asked), got, float(limit)))
-    print(*wrong[:20], sep='\n', end='\n' if wrong else '')
+        said = json.load(file)
+    asked = {key: said[key] for key in ('retrieve', 'budget', 'reduce', 'dense_layers')}
+    return [f'{path} {" ".join(map(str, asked.values()))}: {mistake}' for mistake in
+            mistakes(tried(path, asked), said, float(limit))][:20]
+
+
+def main(arguments):
+    assert arguments and len(arguments) % 3 == 0, 'want LIMIT A.kv GOT.json of each run'
+    wrong = [mistake for at in range(0, len(arguments), 3)
+             for mistake in compare(*arguments[at:at + 3])]
+    print(*wrong, sep='\n', end='\n' if wrong else '')
     return 1 if wrong else 0
 
 
 if __name__ == '__main__':
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
