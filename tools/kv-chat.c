@@ -96,7 +96,7 @@ take_sets(void)
 		value = json_loads(at + 1, JSON_DECODE_ANY, &e);
 		if (value == NULL && (value = json_string(at + 1)) == NULL)
 			die(EXIT_USAGE, "--set %s: the value is not UTF-8", name);
-		put(all, name, value);
+		put_value(all, name, value);
 		free(name);
 	}
 	return all;
@@ -193,7 +193,7 @@ print_question(void *with, const char *place, json_t *asked)
 	convert(c, place, &text, &ids);
 	for (i = 0; i < ids.n; i++)
 		json_array_append_new(list_of_ids, json_integer(ids.ids[i]));
-	put(asked, "ids", list_of_ids);
+	put_value(asked, "ids", list_of_ids);
 	print_json_line(asked);
 	json_decref(messages);
 	free(ids.ids);

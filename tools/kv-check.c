@@ -56,7 +56,7 @@ print_verdict(const char *name, const struct kv_reader *r, int status, const cha
 	struct kv_digests d;
 
 	put_text(o, "snapshot", name);
-	put(o, "ok", json_boolean(why == NULL));
+	put_value(o, "ok", json_boolean(why == NULL));
 	put_count(o, "status", (uint64_t)status);
 	if (why == NULL) {
 		kv_reader_digests(r, &d);

@@ -35,7 +35,7 @@ crossing_json(const struct crossing *c)
 {
 	json_t *o = json_object();
 
-	put(o, kind_name[c->kind], json_real(c->at));
+	put_value(o, kind_name[c->kind], json_real(c->at));
 	return o;
 }
 
@@ -45,9 +45,9 @@ critical_json(const struct verdict *v)
 	json_t *o = json_object();
 
 	put_text(o, "method", v->method);
-	put(o, "critical", crossing_json(&v->at.stays));
-	put(o, "first", crossing_json(&v->at.first));
-	put(o, "reached", json_string(verdict_word(v)));
+	put_value(o, "critical", crossing_json(&v->at.stays));
+	put_value(o, "first", crossing_json(&v->at.first));
+	put_value(o, "reached", json_string(verdict_word(v)));
 	return o;
 }
 

@@ -375,7 +375,7 @@ follow(const struct session *s, struct decode *d, struct open_sequence *x, struc
 	} else {
 		o = decode_forced_json(&forced, kv_reader_name(r));
 		if (x->sequence.retrieval != NULL)
-			put(o, "retrieval", retrieval_json(x->sequence.retrieval,
+			put_value(o, "retrieval", retrieval_json(x->sequence.retrieval,
 			    s->model->id.layers, s->model->id.kv_heads));
 		print_json(o);
 	}
@@ -406,7 +406,7 @@ answer(const struct session *s, struct decode *d, struct open_sequence *x, struc
 		return;
 	o = decode_result_json(g, kv_reader_name(r));
 	if (x->sequence.retrieval != NULL)
-		put(o, "retrieval", retrieval_json(x->sequence.retrieval, s->model->id.layers,
+		put_value(o, "retrieval", retrieval_json(x->sequence.retrieval, s->model->id.layers,
 		    s->model->id.kv_heads));
 	print_json(o);
 }

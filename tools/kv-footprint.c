@@ -122,10 +122,10 @@ share_json(const struct share *s)
 {
 	json_t *o = json_object();
 
-	put(o, "footprint", json_real(s->footprint));
-	put(o, "memory", json_real(s->memory));
-	put(o, "peak", json_real(s->peak));
-	put(o, "kept", json_real(s->kept));
+	put_value(o, "footprint", json_real(s->footprint));
+	put_value(o, "memory", json_real(s->memory));
+	put_value(o, "peak", json_real(s->peak));
+	put_value(o, "kept", json_real(s->kept));
 	put_count(o, "rows", s->rows);
 	return o;
 }
@@ -144,7 +144,7 @@ layer_json(const struct footprint *f, uint32_t l)
 		s = footprint_head(f, l, g);
 		json_array_append_new(heads, share_json(&s));
 	}
-	put(o, "heads", heads);
+	put_value(o, "heads", heads);
 	return o;
 }
 

@@ -60,7 +60,7 @@ print_positions(struct kv_reader *r)
 }
 
 static void
-describe(const char *path)
+print_file_info(const char *path)
 {
 	struct kv_reader *r = input_open(path);
 	struct snapshot_info info;
@@ -98,11 +98,11 @@ main(int argc, char **argv)
 	if (!tokens && settings.model != NULL)
 		die(EXIT_USAGE, "--model: its tokenizer is for --text");
 	if (first == argc)
-		describe("-");
+		print_file_info("-");
 	for (i = first; i < argc; i++) {
 		if (i > first && !settings.json && !positions)
 			putchar('\n');
-		describe(argv[i]);
+		print_file_info(argv[i]);
 	}
 	return finish();
 }

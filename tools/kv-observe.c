@@ -295,16 +295,16 @@ print_report(const struct kv_reader *r, const struct observation *queries, size_
 	put_text(o, "snapshot", kv_reader_name(r));
 	put_text(o, "output", settings.output);
 	put_count(o, "tokens", tokens);
-	put(o, "lookahead", how.adapter != NULL ? json_string(how.adapter->id) : json_null());
-	put(o, "repeat_context", json_boolean(how.repeat));
+	put_value(o, "lookahead", how.adapter != NULL ? json_string(how.adapter->id) : json_null());
+	put_value(o, "repeat_context", json_boolean(how.repeat));
 	if (queries != NULL) {
-		put(o, "accumulate", json_null());
+		put_value(o, "accumulate", json_null());
 		put_count(o, "queries", queries->have);
 	} else {
 		put_text(o, "accumulate", accumulate);
-		put(o, "queries", json_null());
+		put_value(o, "queries", json_null());
 	}
-	put(o, "seconds", times);
+	put_value(o, "seconds", times);
 	put_real(times, "load", load_time);
 	put_real(times, "run", run_time);
 	print_json(o);

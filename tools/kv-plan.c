@@ -62,7 +62,7 @@ threshold_json(uint32_t i, int fits, uint64_t tokens)
 	json_t *o = json_object();
 
 	put_count(o, "layers", i);
-	put(o, "tokens", fits ? json_integer((json_int_t)tokens) : json_null());
+	put_value(o, "tokens", fits ? json_integer((json_int_t)tokens) : json_null());
 	return o;
 }
 
@@ -116,7 +116,7 @@ plan_offload(const char *path)
 		else
 			printf("%6u  %12s\n", i, "-");
 	}
-	put(all, "thresholds", list);
+	put_value(all, "thresholds", list);
 	if (settings.json)
 		print_json(all);
 	else
@@ -158,8 +158,8 @@ plan_prulong(void)
 		return;
 	}
 	o = json_object();
-	put(o, "footprint", json_real(r.footprint));
-	put(o, "peak", json_real(r.peak));
+	put_value(o, "footprint", json_real(r.footprint));
+	put_value(o, "peak", json_real(r.peak));
 	put_count(o, "streaming_entries", r.streaming);
 	put_count(o, "evicting_entries", r.evicting);
 	put_count(o, "full_entries", r.full);

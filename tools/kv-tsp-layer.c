@@ -125,7 +125,7 @@ print_curve_json(const struct tsp_distance *d, uint32_t max, size_t prompts, uin
 		put_real(one, "surviving", d[l].surviving);
 		json_array_append_new(curve, one);
 	}
-	put(all, "layers", curve);
+	put_value(all, "layers", curve);
 	put_count(all, "prompts", prompts);
 	put_count(all, "tsp_layer", chosen);
 	print_json(all);

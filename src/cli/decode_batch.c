@@ -199,7 +199,8 @@ end_member(struct run *r, struct member *m)
 	if (settings.json) {
 		x->object = decode_result_json(g, kv_reader_name(m->reader));
 		if (t != NULL)
-			put(x->object, "retrieval", retrieval_json(t, id->layers, id->kv_heads));
+			put_value(x->object, "retrieval",
+			    retrieval_json(t, id->layers, id->kv_heads));
 	} else
 		x->text = decode_result_text(g, &x->size);
 	close_member(r, m);

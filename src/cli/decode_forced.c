@@ -168,14 +168,14 @@ decode_forced_json(const struct decode_forced *f, const char *name)
 		one = json_object();
 		put_count(one, "id", f->ids.ids[i]);
 		put_real(one, "logprob", f->each[i].logprob);
-		put(one, "top", json_boolean(f->each[i].top));
+		put_value(one, "top", json_boolean(f->each[i].top));
 		if (against) {
 			put_real(one, "kl", f->each[i].kl);
-			put(one, "agrees", json_boolean(f->each[i].agrees));
+			put_value(one, "agrees", json_boolean(f->each[i].agrees));
 		}
 		json_array_append_new(each, one);
 	}
-	put(o, "each", each);
+	put_value(o, "each", each);
 	return o;
 }
 

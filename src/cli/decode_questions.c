@@ -15,7 +15,7 @@ check(json_t *asked, const char *place)
 	json_t *o = asked;
 
 	if (json_is_string(asked) && (o = json_object()) != NULL)
-		put(o, "question", asked);
+		put_value(o, "question", asked);
 	if (!json_is_string(json_object_get(o, "question")))
 		die(EXIT_DAMAGED, "%s: want a text \"question\"", place);
 	return o;

@@ -16,7 +16,7 @@ print_answer(struct decode_result *g, json_t *asked, const char *name)
 
 	if (settings.json) {
 		o = decode_result_json(g, name);
-		put(o, "asked", json_incref(asked));
+		put_value(o, "asked", json_incref(asked));
 		print_json_line(o);
 		return;
 	}

@@ -68,14 +68,14 @@ decode_result_json(struct decode_result *g, const char *name)
 	end_stream(g);
 	put_text(o, "snapshot", name);
 	put_bytes(o, "text", g->text, g->size);
-	put(o, "ids", g->ids);
+	put_value(o, "ids", g->ids);
 	put_count(o, "tokens", g->n);
 	put_text(o, "stop", stops[g->stop]);
 	if (g->stop_text != NULL)
 		put_text(o, "stop_text", g->stop_text);
 	else
-		put(o, "stop_text", json_null());
-	put(o, "seconds", seconds);
+		put_value(o, "stop_text", json_null());
+	put_value(o, "seconds", seconds);
 	put_real(seconds, "load", g->load);
 	put_real(seconds, "generate", g->generate);
 	free(g->text);

@@ -127,7 +127,7 @@ compared_json(const struct layer_reader *s, uint64_t rows)
 	json_t *o = json_object();
 
 	put_text(o, "snapshot", kv_reader_name(s->r));
-	put(o, "dtype", json_string(kv_dtype_name(s->head->dtype)));
+	put_value(o, "dtype", json_string(kv_dtype_name(s->head->dtype)));
 	put_count(o, "tokens", s->n_tokens);
 	put_count(o, "next_position", s->head->next_position);
 	put_count(o, "rows", rows);
@@ -165,7 +165,7 @@ head_json(const struct head_share *head, uint32_t R)
 		put_real(query, "output_error", head->query[r].error);
 		json_array_append_new(list, query);
 	}
-	put(o, "query_heads", list);
+	put_value(o, "query_heads", list);
 	return o;
 }
 
@@ -177,11 +177,11 @@ layer_json(struct diff_rows *c, uint32_t l)
 	uint32_t g;
 
 	put_count(o, "queries", layer->queries);
-	put(o, "queries_of", layer->queries == 0 ? json_null() :
+	put_value(o, "queries_of", layer->queries == 0 ? json_null() :
 	    json_string(layer->queries_of_b ? "b" : "a"));
 	for (g = 0; g < c->G; g++)
 		json_array_append_new(heads, head_json(spool_next(&c->heads), c->R));
-	put(o, "heads", heads);
+	put_value(o, "heads", heads);
 	return o;
 }
 
@@ -190,7 +190,7 @@ put_tokens(json_t *o, const struct tokens_compared *tokens)
 {
 	static const char *const word[] = { "same", "continued", "beginning", "other" };
 
-	put(o, "tokens", json_string(word[tokens->how]));
+	put_value(o, "tokens", json_string(word[tokens->how]));
 	put_count(o, "tokens_common", tokens->common);
 }
 
@@ -201,10 +201,10 @@ diff_print_json(struct diff_rows *c)
 	json_t *o = share_json(&all);
 	uint32_t l;
 
-	put(o, "a", compared_json(&c->a, c->a_rows));
-	put(o, "b", compared_json(&c->b, c->b_rows));
+	put_value(o, "a", compared_json(&c->a, c->a_rows));
+	put_value(o, "b", compared_json(&c->b, c->b_rows));
 	put_tokens(o, &c->tokens);
-	put(o, "same", json_boolean(c->same));
+	put_value(o, "same", json_boolean(c->same));
 	put_text(o, "reference", "a");
 	print_json_begin(o, "layers");
 	for (l = 0; l < c->L; l++)

@@ -110,10 +110,10 @@ layer_json(const struct retrieval_trial *t, uint32_t l)
 			put_real(query, "output_error", output_error(&lost[g * t->R + r]));
 			json_array_append_new(list, query);
 		}
-		put(head, "query_heads", list);
+		put_value(head, "query_heads", list);
 		json_array_append_new(heads, head);
 	}
-	put(o, "heads", heads);
+	put_value(o, "heads", heads);
 	return o;
 }
 
@@ -127,14 +127,14 @@ diff_retrieval_print_json(const struct retrieval_trial *t)
 	uint32_t l;
 
 	put_text(o, "snapshot", kv_reader_name(t->s.r));
-	put(o, "dtype", json_string(kv_dtype_name(t->s.head->dtype)));
+	put_value(o, "dtype", json_string(kv_dtype_name(t->s.head->dtype)));
 	put_count(o, "tokens", t->s.n_tokens);
-	put(o, "retrieve", json_string(retrieve_name(r->method)));
+	put_value(o, "retrieve", json_string(retrieve_name(r->method)));
 	put_count(o, "budget", r->budget);
-	put(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
+	put_value(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
 	put_count(o, "dense_layers", r->dense);
-	put(o, "all", sum_json(t, &all));
-	put(o, "retrieving", sum_json(t, &some));
+	put_value(o, "all", sum_json(t, &all));
+	put_value(o, "retrieving", sum_json(t, &some));
 	print_json_begin(o, "layers");
 	for (l = 0; l < t->L; l++)
 		print_json_element(layer_json(t, l));

@@ -132,7 +132,7 @@ agreement_json(const struct diff_scores *c, const struct agreement *x, int one)
 	for (i = 0; i < c->rates; i++)
 		json_array_append_new(recall, isnan(agreement_recall(x, i)) ? json_null() :
 		    json_real(agreement_recall(x, i)));
-	put(o, "recall", recall);
+	put_value(o, "recall", recall);
 	put_real(o, "kept", agreement_kept(x));
 	put_real(o, "best", agreement_best(x));
 	put_real(o, "regret", agreement_regret(x));
@@ -151,7 +151,7 @@ snapshot_json(const struct layer_reader *s, uint64_t rows)
 	if (s->score_label[0] != '\0')
 		put_text(o, "scores", s->score_label);
 	else
-		put(o, "scores", json_null());
+		put_value(o, "scores", json_null());
 	return o;
 }
 
@@ -163,7 +163,7 @@ layer_json(struct diff_scores *c, uint32_t l)
 
 	for (g = 0; g < c->G; g++)
 		json_array_append_new(heads, agreement_json(c, spool_next(&c->heads), 1));
-	put(o, "heads", heads);
+	put_value(o, "heads", heads);
 	return o;
 }
 
@@ -175,9 +175,9 @@ diff_scores_print_json(struct diff_scores *c)
 
 	for (i = 0; i < c->rates; i++)
 		json_array_append_new(rates, json_real(c->rate[i]));
-	put(o, "rates", rates);
-	put(o, "a", snapshot_json(&c->a, c->a_rows));
-	put(o, "b", snapshot_json(&c->b, c->b_rows));
+	put_value(o, "rates", rates);
+	put_value(o, "a", snapshot_json(&c->a, c->a_rows));
+	put_value(o, "b", snapshot_json(&c->b, c->b_rows));
 	put_tokens(o, &c->tokens);
 	put_text(o, "reference", "a");
 	print_json_begin(o, "layers");

@@ -114,7 +114,7 @@ index_json(const struct index_info *info)
 		if (info->bytes[facts[i].kind] == 0)
 			continue;
 		if ((one = json_object_get(all, facts[i].name)) == NULL) {
-			put(all, facts[i].name, one = json_object());
+			put_value(all, facts[i].name, one = json_object());
 			put_count(one, "bytes", info->bytes[facts[i].kind]);
 		}
 		put_count(one, facts[i].key, facts[i].value);

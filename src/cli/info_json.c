@@ -17,7 +17,7 @@ put_longrope(json_t *o, const struct kv_model *m)
 	for (i = 0; i < m->rope_n_factors; i++)
 		json_array_append_new(list, json_real(m->rope_factors[i]));
 	put_real(o, "attention_factor", m->rope_attention_factor);
-	put(o, "factors", list);
+	put_value(o, "factors", list);
 	put_count(o, "original_max_position", m->rope_original_max_position);
 }
 
@@ -43,7 +43,7 @@ rope_json(const struct kv_model *m)
 		put_real(o, "beta_fast", m->rope_beta_fast);
 		put_real(o, "beta_slow", m->rope_beta_slow);
 		put_real(o, "attention_factor", m->rope_attention_factor);
-		put(o, "truncate", json_boolean(m->rope_truncate));
+		put_value(o, "truncate", json_boolean(m->rope_truncate));
 	}
 	if (m->rope_width != 0)
 		put_count(o, "width", m->rope_width);
@@ -72,7 +72,7 @@ put_window(json_t *o, const struct kv_model *m)
 		if (kv_layer_window(m, l) == 0)
 			json_array_append_new(whole, json_integer(l));
 	put_count(o, "window", m->window);
-	put(o, "whole_layers", whole);
+	put_value(o, "whole_layers", whole);
 }
 
 static json_t *
@@ -89,10 +89,10 @@ model_json(const struct kv_model *m)
 	put_count(o, "ffn", m->ffn);
 	put_count(o, "vocabulary", m->vocabulary);
 	put_real(o, "norm_eps", m->norm_eps);
-	put(o, "attention_bias", json_boolean(m->attention_bias));
-	put(o, "tied_embeddings", json_boolean(m->tied_embeddings));
+	put_value(o, "attention_bias", json_boolean(m->attention_bias));
+	put_value(o, "tied_embeddings", json_boolean(m->tied_embeddings));
 	if (m->mlp_bias)
-		put(o, "mlp_bias", json_true());
+		put_value(o, "mlp_bias", json_true());
 	put_multiplier(o, "attention_multiplier", m->attention_multiplier);
 	put_multiplier(o, "embedding_multiplier", m->embedding_multiplier);
 	put_multiplier(o, "residual_multiplier", m->residual_multiplier);
@@ -101,11 +101,11 @@ model_json(const struct kv_model *m)
 	put_multiplier(o, "logits_softcap", m->logits_softcap);
 	if (m->window != 0)
 		put_window(o, m);
-	put(o, "rope", rope_json(m));
+	put_value(o, "rope", rope_json(m));
 	put_text(o, "weights_dtype", kv_dtype_name(m->weights_dtype));
 	put_text(o, "weights", m->weights);
 	if (m->weights_rule != 0)
-		put(o, "weights_rule", json_integer(m->weights_rule));
+		put_value(o, "weights_rule", json_integer(m->weights_rule));
 	put_text(o, "tokenizer", m->tokenizer);
 	return o;
 }
@@ -123,9 +123,9 @@ layers_json(const struct layer_info *l, const struct index_info *index, uint32_t
 		put_count(o, "rows_max", l[i].most);
 		put_count(o, "queries", l[i].queries);
 		put_count(o, "own_keys", l[i].own_keys);
-		put(o, "mass", json_boolean(l[i].mass));
-		put(o, "probe_mass", json_boolean(l[i].probe_mass));
-		put(o, "indexes", index_json(&index[i]));
+		put_value(o, "mass", json_boolean(l[i].mass));
+		put_value(o, "probe_mass", json_boolean(l[i].probe_mass));
+		put_value(o, "indexes", index_json(&index[i]));
 		json_array_append_new(list, o);
 	}
 	return list;
@@ -168,7 +168,8 @@ sections_json(const struct snapshot_info *info)
 		s = &info->section[i];
 		o = json_object();
 		put_text(o, "type", s->type);
-		put(o, "layer", s->layer == KV_NO_LAYER ? json_null() : json_integer(s->layer));
+		put_value(o, "layer",
+		    s->layer == KV_NO_LAYER ? json_null() : json_integer(s->layer));
 		put_count(o, "offset", s->offset);
 		put_count(o, "raw_bytes", s->raw_size);
 		put_count(o, "stored_bytes", s->stored_size);
@@ -200,26 +201,26 @@ print_info_json(const struct snapshot_info *info, const struct kv_reader *r)
 	json_t *o = json_object();
 
 	put_text(o, "snapshot", kv_reader_name(r));
-	put(o, "model", model_json(&head->model));
+	put_value(o, "model", model_json(&head->model));
 	put_text(o, "dtype", kv_dtype_name(head->dtype));
 	put_count(o, "tokens", info->tokens);
 	put_count(o, "next_position", head->next_position);
 	put_count(o, "rows", info->rows);
 	put_real(o, "share_kept", snapshot_share_kept(info, &head->model));
-	put(o, "layers", layers_json(info->layer, info->index, head->model.layers));
+	put_value(o, "layers", layers_json(info->layer, info->index, head->model.layers));
 	put_count(o, "kv_bytes", info->tensor_bytes);
 	put_count(o, "kv_stored_bytes", info->tensor_stored);
 	put_count(o, "bytes", info->digests.size);
 	if (info->scores[0] != '\0')
 		put_text(o, "scores", info->scores);
 	else
-		put(o, "scores", json_null());
-	put(o, "logits", json_boolean(info->logits));
-	put(o, "head_keys", head_keys_json(&info->head_keys));
-	put(o, "event_log", log_json(info->log));
-	put(o, "provenance", provenance_json(kv_reader_provenance(r)));
+		put_value(o, "scores", json_null());
+	put_value(o, "logits", json_boolean(info->logits));
+	put_value(o, "head_keys", head_keys_json(&info->head_keys));
+	put_value(o, "event_log", log_json(info->log));
+	put_value(o, "provenance", provenance_json(kv_reader_provenance(r)));
 	if (info->section != NULL) {
-		put(o, "sections", sections_json(info));
+		put_value(o, "sections", sections_json(info));
 		put_text(o, "stream_digest", info->digests.stream);
 		put_text(o, "logical_digest", info->digests.logical);
 	}

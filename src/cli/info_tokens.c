@@ -115,8 +115,8 @@ print_object(const struct kept_tokens *t, const struct kv_reader *r)
 	put_text(o, "snapshot", kv_reader_name(r));
 	put_count(o, "tokens", t->n);
 	if (t->kept != NULL)
-		put(o, "positions", list_json(t, 1));
-	put(o, "ids", list_json(t, 0));
+		put_value(o, "positions", list_json(t, 1));
+	put_value(o, "ids", list_json(t, 0));
 	if (info_tokens_options.text) {
 		if ((to = open_memstream(&text, &size)) == NULL)
 			die(EXIT_RUN, "out of memory");

@@ -25,7 +25,7 @@ json_must_allocate(void)
 }
 
 void
-put(json_t *o, const char *key, json_t *value)
+put_value(json_t *o, const char *key, json_t *value)
 {
 	if (json_object_set_new(o, key, value) != 0)
 		die(EXIT_RUN, "JSON: '%s': out of memory, or not UTF-8", key);
@@ -34,13 +34,13 @@ put(json_t *o, const char *key, json_t *value)
 void
 put_count(json_t *o, const char *key, uint64_t n)
 {
-	put(o, key, json_integer((json_int_t)n));
+	put_value(o, key, json_integer((json_int_t)n));
 }
 
 void
 put_real(json_t *o, const char *key, double x)
 {
-	put(o, key, isfinite(x) ? json_real(x) : json_null());
+	put_value(o, key, isfinite(x) ? json_real(x) : json_null());
 }
 
 /* A part of the text; with: int, how many columns a new line is moved to the right. jansson

@@ -14,7 +14,7 @@
 void json_must_allocate(void);
 
 /* o[key] <- value, whose reference it takes. */
-void put(json_t *o, const char *key, json_t *value);
+void put_value(json_t *o, const char *key, json_t *value);
 void put_count(json_t *o, const char *key, uint64_t n);
 /* Texts from outside: what is not UTF-8 in them becomes U+FFFD, as where text is printed. The
  * second for one that may have zeros in it. */

@@ -16,7 +16,7 @@ put_bytes(json_t *o, const char *key, const char *text, size_t n)
 	size_t len = utf8_push(&utf8, text, n, whole);
 
 	len += utf8_flush(&utf8, whole + len);
-	put(o, key, json_stringn(whole, len));
+	put_value(o, key, json_stringn(whole, len));
 	free(whole);
 }
 

@@ -69,7 +69,7 @@ static const struct {
 
 /* all[] <- the options of this program; returns how many. */
 static size_t
-gather(const struct tool *tool, struct opt *all)
+collect_options(const struct tool *tool, struct opt *all)
 {
 	const struct opt *o;
 	size_t n = 0, i;
@@ -400,7 +400,7 @@ options_parse(const struct tool *tool, int argc, char **argv)
 	struct opt all[MAX_OPTS + 1];
 	struct option longs[MAX_OPTS + 1];
 	char letters[2 * MAX_OPTS + 2];
-	size_t n = gather(tool, all);
+	size_t n = collect_options(tool, all);
 	int c;
 
 	if (argc == 2 && strcmp(argv[1], "--list-options") == 0) {

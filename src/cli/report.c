@@ -408,7 +408,7 @@ write_head(void)
 		json_array_append(command, json_object_get(word, "word"));
 		json_decref(word);
 	}
-	put(o, "command", command);
+	put_value(o, "command", command);
 	if ((text = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII)) == NULL)
 		die(EXIT_RUN, "out of memory");
 	json_decref(o);

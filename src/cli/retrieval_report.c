@@ -68,18 +68,18 @@ retrieval_json(const struct retrieval *t, uint32_t layers, uint32_t heads)
 	json_t *list = json_array(), *layer;
 	uint32_t l;
 
-	put(o, "retrieve", json_string(retrieve_name(r->method)));
+	put_value(o, "retrieve", json_string(retrieve_name(r->method)));
 	put_count(o, "budget", r->budget);
-	put(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
+	put_value(o, "reduce", json_string(opt_retrieve_reduce(r->reduce)));
 	put_count(o, "dense_layers", r->dense);
 	if (r->method == RETRIEVE_SPECONTEXT) {
 		put_count(o, "sinks", r->sinks);
 		put_count(o, "recent", r->recent);
 	}
 	put_count(o, "steps", retrieval_stats(t)[0].steps);
-	put(o, "all", all);
+	put_value(o, "all", all);
 	put_retrieval_means(all, &sum, r);
-	put(o, "retrieving", some);
+	put_value(o, "retrieving", some);
 	sum = sum_of(t, r->dense, layers, heads);
 	put_retrieval_means(some, &sum, r);
 	for (l = 0; l < layers; l++) {
@@ -89,7 +89,7 @@ retrieval_json(const struct retrieval *t, uint32_t layers, uint32_t heads)
 		put_retrieval_means(layer, &sum, r);
 		json_array_append_new(list, layer);
 	}
-	put(o, "layers", list);
+	put_value(o, "layers", list);
 	return o;
 }
 

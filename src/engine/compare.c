@@ -123,7 +123,7 @@ window_free(struct window *w)
 
 /* o and lse (NULL: not wanted) <- attention of the window over rows. */
 static int
-attend(float *o, float *lse, const struct window *w, const struct layer_rows *rows,
+attend_on_device(float *o, float *lse, const struct window *w, const struct layer_rows *rows,
     struct engine_error *e)
 {
 	const struct device *d = w->d;
@@ -190,7 +190,7 @@ attend_common(float *lse, const struct window *w, const struct layer_reader *a,
 		if (both.k != NULL)
 			both.pos = area_upload(w->d, &w->areas->pos, pos, total * sizeof *pos, e);
 	}
-	rc = both.pos != NULL ? attend(NULL, lse, w, &both, e) : e->code;
+	rc = both.pos != NULL ? attend_on_device(NULL, lse, w, &both, e) : e->code;
 	free(both.start);
 	free(keys);
 	free(pos);
@@ -228,8 +228,8 @@ compare_attention(struct layer_compared *out, const struct device *d, struct com
 	if ((rc = window_init(&w, d, areas, queries, a, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(a, d, e)) == ENGINE_OK &&
 	    (rc = layer_reader_upload(b, d, e)) == ENGINE_OK &&
-	    (rc = attend(w.o_a, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&
-	    (rc = attend(w.o_b, NULL, &w, &b->on_device, e)) == ENGINE_OK &&
+	    (rc = attend_on_device(w.o_a, w.lse_a, &w, &a->on_device, e)) == ENGINE_OK &&
+	    (rc = attend_on_device(w.o_b, NULL, &w, &b->on_device, e)) == ENGINE_OK &&
 	    (rc = attend_common(w.lse_both, &w, a, out, e)) == ENGINE_OK)
 		for (h = 0; h < w.H; h++)
 			for (n = 0; n < w.W; n++)

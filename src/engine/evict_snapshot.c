@@ -34,7 +34,7 @@ struct pass {
 };
 
 static int
-compact(const struct snapshot_evictor *v)
+is_compact(const struct snapshot_evictor *v)
 {
 	return v->reposition.freq != NULL;
 }
@@ -61,7 +61,7 @@ checked_copy(const struct pass *p, int code)
 }
 
 static int
-copy(const struct pass *p)
+copy_section(const struct pass *p)
 {
 	return checked_copy(p, kv_copy(p->r, p->w));
 }
@@ -221,7 +221,7 @@ layer_input(struct evict_input *in, const struct snapshot_evictor *v, struct kv_
 static int
 write_kept_rows(const struct pass *p, const struct kv_rows *old)
 {
-	const struct reposition *moved = compact(p->v) ? &p->v->reposition : NULL;
+	const struct reposition *moved = is_compact(p->v) ? &p->v->reposition : NULL;
 	struct kv_rows rows;
 	int rc;
 
@@ -315,9 +315,9 @@ pass_tensor(const struct pass *p)
 {
 	if (!p->v->layer->chosen)
 		return no_scores(p->r, p->sec.layer, p->e);
-	if (compact(p->v) && p->sec.kind == KV_KEYS)
+	if (is_compact(p->v) && p->sec.kind == KV_KEYS)
 		return write_turned_keys(p);
-	return p->v->layer->whole ? copy(p) : write_kept_content(p);
+	return p->v->layer->whole ? copy_section(p) : write_kept_content(p);
 }
 
 static int
@@ -325,7 +325,7 @@ pass_queries(const struct pass *p)
 {
 	if (!p->v->keep_queries)
 		return ENGINE_OK;
-	return p->v->layer->chosen ? copy(p) : wait_for_choice(p);
+	return p->v->layer->chosen ? copy_section(p) : wait_for_choice(p);
 }
 
 static int
@@ -347,10 +347,10 @@ pass_other(const struct pass *p)
 	const struct evicted_layer *l = p->v->layer;
 
 	if (kv_kind_is(p->sec.kind, KV_INDEX)) {
-		if (l->whole && !compact(p->v))
-			return copy(p);
+		if (l->whole && !is_compact(p->v))
+			return copy_section(p);
 		p->v->indexes_dropped |= 1u << p->sec.kind;
-	} else if (compact(p->v) && !kv_kind_is(p->sec.kind, KV_PER_ROW)) {
+	} else if (is_compact(p->v) && !kv_kind_is(p->sec.kind, KV_PER_ROW)) {
 		notice(&p->v->notice, "dropped the unknown section %s, which may depend on the "
 		    "positions that changed", p->sec.type);
 	} else if (kv_kind_is(p->sec.kind, KV_PER_ROW) || (l->tail != NULL && !l->chosen)) {
@@ -371,8 +371,9 @@ write_log(const struct pass *p)
 	const struct kv_head *head = kv_reader_head(p->r);
 	const struct kv_model *m = &head->model;
 	const struct snapshot_evictor *v = p->v;
-	struct kv_event e = { KV_EVENT_EVICT, compact(v) ? v->reposition.next : head->next_position,
-	    0, 0, m->layers, v->before, v->after };
+	struct kv_event e = { KV_EVENT_EVICT,
+	    is_compact(v) ? v->reposition.next : head->next_position, 0, 0, m->layers, v->before,
+	    v->after };
 	struct kv_log_content log = { .data = NULL };
 	struct kv_span span;
 	const void *content;
@@ -400,7 +401,7 @@ pass_section(const struct pass *p)
 	switch (p->sec.kind) {
 	case KV_TOKS:
 		v->tokens = kv_token_count(&p->sec);
-		return copy(p);
+		return copy_section(p);
 	case KV_POSN:
 		begin_layer(v->layer);
 		return evictor_needs_scores(v->evictor, p->sec.layer) ? ENGINE_OK : choose(p);
@@ -412,7 +413,7 @@ pass_section(const struct pass *p)
 	case KV_VALS:
 		return pass_tensor(p);
 	case KV_LGTS:
-		return copy(p);
+		return copy_section(p);
 	case KV_EVNT:
 		return write_log(p);
 	case KV_PROV:

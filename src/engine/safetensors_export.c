@@ -10,7 +10,7 @@
 #include "libkvfile/codec.h"
 
 static int
-put(const struct export *x, const void *data, size_t size, struct engine_error *e)
+write_bytes(const struct export *x, const void *data, size_t size, struct engine_error *e)
 {
 	if (size == 0 || fwrite(data, 1, size, x->to) == size)
 		return ENGINE_OK;
@@ -32,7 +32,7 @@ put_numbers(const struct export *x, const uint32_t *number, uint64_t n, struct e
 		for (i = 0; i < 8 * k; i++)
 			piece[i] = number[at + i / 8] == NONE ? 0xff : i % 8 < 4 ?
 			    (uint8_t)(number[at + i / 8] >> i % 8 * 8) : 0;
-		if (put(x, piece, 8 * k, e) != ENGINE_OK)
+		if (write_bytes(x, piece, 8 * k, e) != ENGINE_OK)
 			return e->code;
 	}
 	return ENGINE_OK;
@@ -48,7 +48,7 @@ put_fill(const struct export *x, int fill, uint64_t size, struct engine_error *e
 	memset(piece, fill, sizeof piece);
 	for (; size > 0; size -= n) {
 		n = size < sizeof piece ? (size_t)size : sizeof piece;
-		if (put(x, piece, n, e) != ENGINE_OK)
+		if (write_bytes(x, piece, n, e) != ENGINE_OK)
 			return e->code;
 	}
 	return ENGINE_OK;
@@ -134,7 +134,7 @@ struct header {
 };
 
 static void
-describe(struct header *h, const char *name, const char *type, json_t *shape, uint64_t bytes)
+add_tensor(struct header *h, const char *name, const char *type, json_t *shape, uint64_t bytes)
 {
 	json_t *t = json_pack("{s:s, s:o, s:[I,I]}", "dtype", type, "shape", shape, "data_offsets",
 	    (json_int_t)h->at, (json_int_t)(h->at + bytes));
@@ -157,7 +157,7 @@ describe_positions(const struct export *x, struct header *h, uint32_t l)
 	char name[40];
 
 	snprintf(name, sizeof name, "layers.%u.positions", l);
-	describe(h, name, "I64", json_pack("[I,I]", (json_int_t)lists, (json_int_t)layer->most),
+	add_tensor(h, name, "I64", json_pack("[I,I]", (json_int_t)lists, (json_int_t)layer->most),
 	    lists * layer->most * 8);
 }
 
@@ -169,7 +169,7 @@ describe_rows(const struct export *x, struct header *h, uint32_t l, const char *
 	char name[40];
 
 	snprintf(name, sizeof name, "layers.%u.%s", l, what);
-	describe(h, name, type_name(x->head.dtype), json_pack("[i,I,I,I]", 1, (json_int_t)G,
+	add_tensor(h, name, type_name(x->head.dtype), json_pack("[i,I,I,I]", 1, (json_int_t)G,
 	    (json_int_t)S, (json_int_t)E), G * S * E * kv_dtype_size(x->head.dtype));
 }
 
@@ -179,11 +179,11 @@ describe_all(const struct export *x, struct header *h)
 	const struct kv_model *m = &x->head.model;
 	uint32_t l;
 
-	describe(h, "tokens", "I64", json_pack("[i,I]", 1, (json_int_t)x->tokens), x->tokens * 8);
+	add_tensor(h, "tokens", "I64", json_pack("[i,I]", 1, (json_int_t)x->tokens), x->tokens * 8);
 	for (l = 0; l < m->layers; l++)
 		describe_positions(x, h, l);
 	if (x->logits)
-		describe(h, "logits", "F32", json_pack("[i,I]", 1, (json_int_t)m->vocabulary),
+		add_tensor(h, "logits", "F32", json_pack("[i,I]", 1, (json_int_t)m->vocabulary),
 		    (uint64_t)m->vocabulary * 4);
 	for (l = 0; l < m->layers; l++) {
 		describe_rows(x, h, l, "keys");
@@ -214,9 +214,9 @@ put_header(const struct export *x, struct engine_error *e)
 	size = (strlen(text) + 7) / 8 * 8;
 	for (i = 0; i < 8; i++)
 		length[i] = (uint8_t)(size >> i * 8);
-	rc = put(x, length, sizeof length, e);
+	rc = write_bytes(x, length, sizeof length, e);
 	if (rc == ENGINE_OK)
-		rc = put(x, text, strlen(text), e);
+		rc = write_bytes(x, text, strlen(text), e);
 	if (rc == ENGINE_OK)
 		rc = put_fill(x, ' ', size - strlen(text), e);
 	free(text);
@@ -266,7 +266,7 @@ put_logits(const struct export *x, struct kv_reader *r, struct engine_error *e)
 
 	if (engine_read(e, r, kv_load_logits(r, &logits)) != ENGINE_OK)
 		return e->code;
-	return put(x, logits, x->head.model.vocabulary * sizeof *logits, e);
+	return write_bytes(x, logits, x->head.model.vocabulary * sizeof *logits, e);
 }
 
 int
@@ -306,7 +306,7 @@ put_tensor(const struct export *x, struct kv_reader *r, uint32_t l, struct engin
 				ENGINE_OK)
 				return e->code;
 			n = left < there ? (size_t)left : there;
-			if (n == 0 || put(x, part, n, e) != ENGINE_OK)
+			if (n == 0 || write_bytes(x, part, n, e) != ENGINE_OK)
 				return n == 0 ? engine_fail(e, ENGINE_EDAMAGED,
 						    "%s: it has changed", kv_reader_name(r)) :
 						e->code;

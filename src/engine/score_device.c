@@ -112,9 +112,9 @@ upload_positions(struct scorer *s, const struct score_input *in, struct engine_e
 	return s->q_pos.at;
 }
 
-/* mass (device) <- what the queries give to each of these rows, in.stride apart. */
+/* mass (device) <- the window mass of each of these rows, in.stride apart. */
 static int
-window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows,
+compute_window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows,
     float *mass, struct engine_error *e)
 {
 	const struct score_input *in = &job->in;
@@ -185,7 +185,7 @@ begin_rows(struct scorer *s, struct score_job *job, score_op *op, struct engine_
 		return slot;
 	if (op != NULL)
 		op(s->device.dev, made, in->stride, &rows);
-	else if ((rc = window_mass(s, job, &rows, made, e)) != ENGINE_OK)
+	else if ((rc = compute_window_mass(s, job, &rows, made, e)) != ENGINE_OK)
 		return rc;
 	job->made_slot = slot;
 	return readback_begin(&s->readback, &s->device, slot, made, lists * in->stride, e);
@@ -258,7 +258,7 @@ make_lists(struct scorer *s, struct score_job *job, const struct layer_rows *row
 		return e->code;
 	if (op != NULL)
 		op(s->device.dev, made, stride, rows);
-	else if ((rc = window_mass(s, job, rows, made, e)) != ENGINE_OK)
+	else if ((rc = compute_window_mass(s, job, rows, made, e)) != ENGINE_OK)
 		return rc;
 	*r = (struct ranking){ .lists = made, .stride = stride, .H = H };
 	return ENGINE_OK;

@@ -5,9 +5,9 @@
 #include "cache/cache.h"
 #include "forward/sample.h"
 
-/* splitmix64: spreads a seed over the state. */
+/* Spreads a seed over the state (Steele et al. 2014). */
 static uint64_t
-mix(uint64_t *s)
+splitmix64(uint64_t *s)
 {
 	uint64_t z = *s += 0x9e3779b97f4a7c15;
 
@@ -19,8 +19,8 @@ mix(uint64_t *s)
 void
 sampler_seed(struct sampler *s, uint64_t seed)
 {
-	s->state[0] = mix(&seed);
-	s->state[1] = mix(&seed);
+	s->state[0] = splitmix64(&seed);
+	s->state[1] = splitmix64(&seed);
 }
 
 /* xoroshiro128+ (Blackman and Vigna 2018); 0 <= result < 1 from the upper 53 bits. */
