@@ -296,7 +296,7 @@ void
 gpu_refuse_capture(struct dev *d, const char *op)
 {
 	if (d->capturing)
-		gpu_fail(d, "%s cannot be recorded", op);
+		gpu_fail(d, "%s cannot be captured", op);
 }
 
 int

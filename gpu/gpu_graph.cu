@@ -95,7 +95,7 @@ put_lists(struct dev *d)
 static uint32_t
 capture_failed(struct dev *d)
 {
-	static const char what[] = "; steps are not recorded: ";
+	static const char what[] = "; steps are not captured: ";
 	char *at = strstr(d->text, what);
 
 	if (at == NULL)
@@ -166,6 +166,6 @@ gpu_graph_launch(struct dev *d, uint32_t graph, uint32_t more)
 	gpu_forget(d);
 	d->no_early_start = false;
 	cudaSetDevice(d->index);
-	d->kernel = "of a recorded step";
-	return gpu_check(d, "recorded step", cudaGraphLaunch(d->graph, d->stream));
+	d->kernel = "of a captured step";
+	return gpu_check(d, "captured step", cudaGraphLaunch(d->graph, d->stream));
 }

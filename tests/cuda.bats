@@ -400,29 +400,29 @@ did() {
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
 	for which in "$cuda" "-t 0.9 $cuda" ragged.kv; do
 		# shellcheck disable=SC2086
-		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o recorded.kv $which
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o captured.kv $which
 		assert_regex "$stderr" ': 5 steps launched'
 		text=$output
 		export KV_EMULATED_FAILURE=cudaStreamBeginCapture:1
 		# shellcheck disable=SC2086
 		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos -o plain.kv $which
 		unset KV_EMULATED_FAILURE
-		assert_regex "$stderr" 'no step is launched from a captured graph: .*; steps are not recorded: cudaStreamBeginCapture: cudaErrorUnknown'
+		assert_regex "$stderr" 'no step is launched from a captured graph: .*; steps are not captured: cudaStreamBeginCapture: cudaErrorUnknown'
 		assert_equal "$output" "$text"
-		cmp recorded.kv plain.kv
+		cmp captured.kv plain.kv
 	done
 }
 
 @test "steps are launched from a captured graph where an eviction follows each, too" {
 	local method
 	for method in recent keydiff h2o; do
-		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos --score $method --evict budget=40 -o recorded.kv "$cuda"
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda -n 6 --ignore-eos --score $method --evict budget=40 -o captured.kv "$cuda"
 		assert_regex "$stderr" ': 5 steps launched'
 		text=$output
 		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -m "$DEMO" --device cuda -n 6 --ignore-eos --score $method --evict budget=40 \
 			-o plain.kv "$cuda" >plain
 		assert_equal "$(cat plain)" "$text"
-		cmp recorded.kv plain.kv
+		cmp captured.kv plain.kv
 	done
 }
 
@@ -430,11 +430,11 @@ did() {
 	local f options words times text share
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 40 --policy ada | kv-quantize1b -o ragged.kv
 	kv-quantize1b -g 16 -o bits.kv "$cuda"
-	mkdir recorded plain
+	mkdir captured plain
 	# no step is launched from a captured graph while KV heads have less than the budget and others more
 	while read -r times words options; do
 		# shellcheck disable=SC2086 # words
-		KV_REPORT=recorded.report run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve "fier ${words/,/ }" --ignore-eos -o recorded $options
+		KV_REPORT=captured.report run --separate-stderr kv-decode -v -m "$DEMO" --device cuda --retrieve "fier ${words/,/ }" --ignore-eos -o captured $options
 		assert_success
 		assert_regex "$stderr" ": $times steps launched"
 		text=$output
@@ -444,12 +444,12 @@ did() {
 			--retrieve "fier ${words/,/ }" --ignore-eos -o plain $options
 		assert_equal "$output" "$text"
 		assert_equal "$(grep 'fier: read' <<<"$stderr")" "$share"
-		diff -r recorded plain
-		for f in recorded plain; do
+		diff -r captured plain
+		for f in captured plain; do
 			json $f.report 'o["flops"], o["traffic"]' >$f.work
 			rm $f.report
 		done
-		cmp recorded.work plain.work
+		cmp captured.work plain.work
 	done <<-'END'
 		39 budget=20 -n 40 bits.kv
 		[1-9] budget=45,dense=0 -n 16 ragged.kv bits.kv
@@ -524,18 +524,18 @@ activations .*, scratch 64\..; 20\.0 MiB are free$"
 	head -n 1 "$doc" >short.txt
 	kv-prefill -m "$DEMO" --device cuda --mass -o short.kv short.txt
 	kv-score --method snapkv --device cuda "$cuda" | kv-evict --budget 20 --policy ada -o ragged.kv
-	mkdir recorded plain
+	mkdir captured plain
 	# three until one says a period; with a budget all of them are in the same state at once
 	while read -r times options; do
 		# shellcheck disable=SC2086 # words
-		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda $options -o recorded "$cuda" short.kv ragged.kv
+		run --separate-stderr kv-decode -v -m "$DEMO" --device cuda $options -o captured "$cuda" short.kv ragged.kv
 		assert_success
 		assert_regex "$stderr" ": $times steps launched"
 		# shellcheck disable=SC2086
 		KV_EMULATED_FAILURE=cudaStreamBeginCapture:1 kv-decode -q -m "$DEMO" --device cuda $options -o plain "$cuda" short.kv ragged.kv >said
 		assert_equal "$(cat said)" "$output"
 		for f in cuda short ragged; do
-			cmp recorded/$f.kv plain/$f.kv
+			cmp captured/$f.kv plain/$f.kv
 		done
 	done <<-'END'
 		7 -n 8 --ignore-eos

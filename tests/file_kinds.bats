@@ -58,7 +58,7 @@ gzip|compressed with gzip: unpack it first'
 
 @test "weights and texts in another format are told which" {
 	instead model.safetensors zip
-	says 3 'm2/model.safetensors: a zip archive, as PyTorch' kv-prefill -m m2 -o x.kv text
+	says 3 'm2/model.safetensors: a zip archive (PyTorch weights)' kv-prefill -m m2 -o x.kv text
 	instead model.safetensors gguf
 	says 3 'm2/model.safetensors: a GGUF file' kv-prefill -m m2 -o x.kv text
 	instead model.safetensors m/config.json

@@ -24,9 +24,9 @@ static const struct { const char *bytes; size_t n; const char *what; } kinds[] =
 	{ "\xfd" "7zXZ", 5, "compressed with xz: unpack it first (unxz)" },
 	{ "BZh", 3, "compressed with bzip2: unpack it first (bunzip2)" },
 	{ "GGUF", 4, "a GGUF file of llama.cpp: want the folder that it was made from" },
-	{ "PK\3\4", 4, "a zip archive, as PyTorch's weights are: save the model again with "
+	{ "PK\3\4", 4, "a zip archive (PyTorch weights): save the model again with "
 	    "save_pretrained() of transformers" },
-	{ "\x80\2", 2, "a Python pickle, as PyTorch's weights were: save the model again with "
+	{ "\x80\2", 2, "a Python pickle (PyTorch weights): save the model again with "
 	    "save_pretrained() of transformers" },
 	{ "\xff\xfe", 2, "text in UTF-16: save it as UTF-8" },
 	{ "\xfe\xff", 2, "text in UTF-16: save it as UTF-8" },
