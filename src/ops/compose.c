@@ -1,4 +1,4 @@
-/* compose.c - what the fused ops are, made of elementary ops */
+/* compose.c - the fused ops as compositions of elementary ops */
 #include <stddef.h>
 
 #include "ops/compose.h"

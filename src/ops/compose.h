@@ -1,7 +1,8 @@
-/* compose.h - the fused ops, which a backend may leave out, and what a backend is best given
+/* compose.h - the fused ops, which a backend may leave out, and the number of rows that suits a
+ * backend
  *
- * Each function calls the backend's op. Where that is NULL or returns 0, it runs the composition of
- * elementary ops that the op is defined by. Arguments as in ops.h. */
+ * Each function calls the backend's op. Where the op is NULL or returns 0, it runs the composition
+ * of elementary ops that defines the op. Arguments as in ops.h. */
 #ifndef KVPIPE_COMPOSE_H
 #define KVPIPE_COMPOSE_H
 
@@ -18,10 +19,10 @@ void run_ffn(const struct ops *, struct dev *, float *x, const struct ffn *, flo
     float *up, uint32_t N);
 void run_attend_each(const struct ops *, struct dev *, const struct attention *, uint32_t n);
 
-/* What some families do to what is added to the residual stream */
+/* Norm and scale that some families apply to the term added to the residual stream */
 struct residual {
-	struct norm norm;            /* RMSNorm of it; w NULL: none */
-	float scale;                 /* it is multiplied by this */
+	struct norm norm;            /* RMSNorm of the term; w NULL: none */
+	float scale;                 /* the term is multiplied by this */
 };
 /* x[N][out] += scale * norm(in[N][in] . w^T + bias). t[N][out] is scratch. residual NULL: only x +=
  * in . w^T + bias */
@@ -32,16 +33,16 @@ void run_add(const struct ops *, struct dev *, float *x, const float *in, const 
 struct ffn_bias {
 	const float *gate, *up, *down;
 };
-/* gate[N][F] <- the activation of the network, of gate and up */
+/* gate[N][F] <- act(gate) * up, by the activation of the network: swiglu() or geglu() */
 void run_gate(const struct ops *, struct dev *, float *gate, const float *up, const struct ffn *,
     uint32_t N);
-/* run_ffn() with what no fused op has. residual NULL: none */
+/* run_ffn() with biases and residual, which no fused op has. residual NULL: none */
 void run_ffn_with(const struct ops *, struct dev *, float *x, const struct ffn *,
     const struct ffn_bias *, const struct residual *, float *xn, float *gate, float *up,
     uint32_t N);
 
-/* How many rows run at once by default, which bounds the memory of activations: more on a GPU,
- * which needs more rows to be busy. */
+/* Returns how many rows run at once by default, which bounds the memory of activations. A GPU needs
+ * more rows than a CPU to be busy. */
 uint32_t ops_tile(const struct ops *);
 
 #endif

@@ -1,24 +1,24 @@
 /* ops.h - the op table: everything that a backend (cpu/, gpu/) does for the model
  *
- * The transformer (forward.c) is written once over this table. Of this project a backend includes
- * this header, libkvfile/dtype.h and methods/reduce.h only.
+ * The transformer (forward.c) is written once over this table. A backend includes no other headers
+ * of this project than this one, libkvfile/dtype.h and methods/reduce.h.
  *
- * Every op has a function type, op_NAME; the comment above it is the op's contract. The table has
- * a pointer to it, and a backend declares its functions with it: op_rmsnorm cpu_rmsnorm;
+ * Every op has a function type, op_NAME; the comment above it is the op's contract. The table has a
+ * pointer to it, and a backend declares its functions with it: op_rmsnorm cpu_rmsnorm;
  *
- * Shape letters: L layers, N rows of this call (tokens), D model width, F ffn width, H query
- * heads, G KV heads, R = H/G, E head width, S rows of a cache, V vocabulary, W queries of an
- * observation window. Arrays are row-major: the last index varies fastest.
+ * Shape letters: L layers, N rows of this call (tokens), D model width, F ffn width, H query heads,
+ * G KV heads, R = H/G, E head width, S rows of a cache, V vocabulary, W queries of an observation
+ * window. Arrays are row-major: the last index varies fastest.
  *
  * Memory: a "device" pointer is dereferenced by ops only. A "host" pointer is ordinary memory; an
  * op reads it before it returns. An op that forward() calls allocates nothing, except scratch,
- * which grows to the size that is needed and stays.
+ * which grows to the size that is needed and is kept.
  *
  * Numbers: activations are f32. Sums are f32, in a fixed order that does not depend on the number
  * of threads: equal inputs give equal bytes. Weights and cache keep the dtype they are stored in.
  *
- * Errors are sticky: an op does not report its own failure. The backend remembers the first
- * failure and does nothing from then on; sync() returns its text. */
+ * Errors are sticky: an op does not report its own failure. The backend stores the first failure
+ * and does nothing after it; sync() returns its text. */
 #ifndef KVPIPE_OPS_H
 #define KVPIPE_OPS_H
 
@@ -48,9 +48,9 @@ struct norm {
 /* Rotary embedding of a layer */
 struct rotary {
 	const double *freq;          /* device [turned/2] */
-	/* channels of a head that are turned, the first ones; even, at most E; 0: none are */
+	/* how many channels of a head are rotated, the first ones; even, at most E; 0: none */
 	uint32_t turned;
-	float factor;                /* that cosine and sine are multiplied by; 1: none */
+	float factor;                /* multiplies cosine and sine; 1: none */
 };
 
 /* One of several matrix products of the same input rows */
@@ -69,10 +69,10 @@ struct ffn {
 
 /* Keys and values of one layer. KV head g has len[g] rows, from row start[g] on: its key s begins
  * at element (start[g] + s) * E of k. Positions ascend within a KV head. A growing cache has spare
- * capacity behind the rows of each KV head; in a section of a snapshot the heads are packed.
+ * capacity after the rows of each KV head; in a section of a snapshot the heads are packed.
  *
  * start[g] + s is taken modulo 2^64 before it becomes an address: so the first rows of a KV head
- * may be missing where none of them is looked at (offload.h). */
+ * may be missing if no op reads them (offload.h). */
 struct layer_rows {
 	/* device, [rows][E] of dtype; v may be NULL where only keys are read */
 	void *k, *v;
@@ -91,11 +91,11 @@ struct layer_rows {
  *
  * window is for sliding-window attention: with window > 0 a query row at position p sees only the
  * rows at positions > p - window, itself among them. Positions ascend within a KV head, so what a
- * query row sees is a range of rows, and an op does work for that range only. The ops of retrieval
- * refuse window > 0, which is a failure as any other.
+ * query row sees is a range of rows, and an op does work for that range only. For the ops of
+ * retrieval, window > 0 is a failure.
  *
- * softcap bounds the logits (Gemma 2, section 2): wherever the contract of an op says logit or
- * score, c * tanh(logit / c) is meant with c = softcap > 0. */
+ * softcap bounds the logits (Gemma 2, section 2): with c = softcap > 0, "logit" and "score" in the
+ * contract of an op mean c * tanh(logit / c). */
 struct query {
 	const float *q;              /* device [N][H][E], after rotary embedding, not scaled */
 	const uint32_t *pos;         /* device [N], ascending */
@@ -110,7 +110,7 @@ struct query {
  * head, i*rows .. i*rows + rows-1; the rows after the last whole entry have none. The entry begins
  * at byte (start[g] + i) * bytes of data, in the layout of kv-snapshot(5): one-bit keys, 4.15, or
  * page bounds, 4.16. An index with more entries than the rows allow is a failure: rows have been
- * dropped, and the index does not describe those that are left. */
+ * dropped, and the index does not describe the remaining ones. */
 struct entries {
 	void *data;                  /* device; begins at a multiple of 64 */
 	size_t bytes;                /* of one entry */
@@ -122,9 +122,8 @@ struct entries {
 };
 
 /* Selected entries of each KV head, ascending. Entry i stands for rows i*rows .. i*rows + rows-1,
- * as far as they exist. If the last entry of a KV head has fewer than `rows` rows, a selection
- * that is not empty contains it: so the host knows how many rows are selected without reading the
- * list. */
+ * as far as they exist. If the last entry of a KV head has fewer than `rows` rows, a nonempty
+ * selection contains it, so the host knows how many rows are selected without reading the list. */
 struct chosen {
 	uint32_t *at;                /* device [G][stride] */
 	size_t stride;
@@ -132,13 +131,13 @@ struct chosen {
 	uint32_t rows;               /* of one entry; 1: the entries are rows */
 };
 
-/* How many elements each of G lists has. Lists that grow have an element for each row of KV
- * heads that are appended to, and between launches of a graph as many more as these have
- * rows more. What an op allocates for them, and the kernels that it chooses, go by the most
- * that there may be: so they are the same before, during and after a capture. */
+/* How many elements each of G lists has. Lists that grow have an element for each row of a KV head,
+ * and grow with its rows between launches of a graph. An op allocates memory and chooses kernels by
+ * `most`, so that both are the same before, during and after a capture. */
 struct counts {
 	const uint32_t *n;           /* host [G] */
-	uint32_t most;               /* of a list that grows; 0: lists do not grow */
+	/* greatest number of elements of a list that grows; 0: lists do not grow */
+	uint32_t most;
 };
 
 /* Keys before rotary embedding as a product of two factors (kv-snapshot(5), 4.18), for the first n
@@ -152,76 +151,78 @@ struct low_rank {
 };
 
 /* Elastic loading (SpeContext, Xu et al. 2025, section 5.4): rows 0 .. host_count[g]-1 of KV head g
- * of a layer are in host memory. Those that a step reads are fetched into the slots, which are rows
- * to->start[g] .. + slots-1 of `to`; behind the slots `to` has the other rows of the layer. */
+ * of a layer are in host memory. The offloaded rows that a step reads are fetched into the slots,
+ * rows to->start[g] .. to->start[g] + slots-1 of `to`; after the slots `to` has the other rows of
+ * the layer. */
 struct offload_slots {
 	const void *k, *v;           /* host_alloc()'s [rows][E], of to's dtype */
 	const uint64_t *start;       /* host [G] row 0 of each KV head there */
 	const uint32_t *host_count;  /* host [G] */
 	uint32_t slots;
 	const struct layer_rows *to;
-	/* device, 0 at first: [G][slots] 1 + the row in each slot, 0: none; [G][stride] 1 + the
-	 * slot of each row in host memory, 0: it has none */
+	/* device, initially 0: [G][slots] 1 + the row in each slot, 0: none; [G][stride] 1 + the
+	 * slot of each row in host memory, 0: none */
 	uint32_t *row, *slot;
 	size_t stride;
 	/* device: [G] rows that a call fetches; [G][slots] these rows, and their slots */
 	uint32_t *n_new, *new_row, *new_slot;
-	uint64_t *fetched;           /* device [G], 0 at first: keys and values fetched so far */
+	uint64_t *fetched;           /* device [G], initially 0: keys and values fetched so far */
 };
 
 /* ---- device ---- */
 
 enum { THREADS_MOST = 1024 };   /* host threads of a device */
 
-/* Opens device number index (0 for the CPU) with so many host threads, 0 = one for each processor.
- * Returns NULL on failure, with the reason in err[errlen]. */
+/* Opens device number index (0 for the CPU) with this many host threads, 0 = one for each
+ * processor. Returns NULL on failure, with the reason in err[errlen]. */
 typedef struct dev *op_open(int index, int threads, char *err, size_t errlen);
 typedef void op_close(struct dev *);                                 /* NULL allowed */
 
-/* Waits for all work. Returns NULL, or the text of the first failure. */
+/* Waits for all submitted work. Returns NULL, or the text of the first failure. */
 typedef const char *op_sync(struct dev *);
 
-/* "8 threads, avx512, avx512bf16, oneDNN 2.6.3", for --version and -v. Owned by the device. */
+/* Returns "8 threads, avx512, avx512bf16, oneDNN 2.6.3", for --version and -v. Owned by the
+ * device. */
 typedef const char *op_describe(struct dev *);
 
-/* Whether matmul() may round x to bf16 where the weights are in bf16, from now on; sums stay f32.
- * Off at first. Returns `on`; or 0, and it is off, where that would gain nothing on this processor.
- * NULL: the backend decides that by itself. */
+/* Sets whether later calls of matmul() may round x to bf16 where the weights are in bf16; sums stay
+ * f32. Initially off. Returns `on`, or 0 (and it is off) where rounding gains nothing on this
+ * processor. NULL: the backend decides. */
 typedef int op_products_in_bf16(struct dev *, int on);
 
-/* Records an event behind all work so far. */
+/* Records an event after all work so far, and returns it. */
 typedef uint64_t op_event_record(struct dev *);
 
-/* Waits for the work before that event, and returns as sync(). Only the last 64 events are told
- * apart: for an older one it may wait for later work, too. */
+/* Waits for the work before that event, and returns as sync(). For an event older than the last 64
+ * it may wait for later work, too. */
 typedef const char *op_event_wait(struct dev *, uint64_t event);
 
 /* ---- memory ---- */
 
 /* *free <- bytes that can still be allocated, *total <- bytes of the device; SIZE_MAX: unknown
- * until alloc() fails. The CPU knows what the limits of the process (ulimit -v, -d) leave. */
+ * until alloc() fails. On the CPU they are what the limits of the process (ulimit -v, -d) allow. */
 typedef void op_mem_info(struct dev *, size_t *free, size_t *total);
 
-/* Device memory, aligned to 64 bytes, not cleared; NULL when there is not enough. */
+/* Returns device memory, aligned to 64 bytes, not cleared; NULL when there is not enough. */
 typedef void *op_alloc(struct dev *, size_t bytes);
 typedef void op_free(struct dev *, void *);                          /* NULL allowed */
 
 typedef void op_put(struct dev *, void *dst, const void *src, size_t bytes);  /* device <- host */
 
-/* Elements at[i], i < n, of an array on the device, of `bytes` bytes each, an even number, <- those
- * of rows[n] (host); at (host) has no number twice. In as many copies for many as for few.
- * Optional: NULL where shares_memory. */
+/* dst[at[i]] <- rows[i] (host), i < n, elements of `bytes` bytes each, an even number; at (host)
+ * has no number twice. The number of copies does not depend on n. Optional: NULL where
+ * shares_memory. */
 typedef void op_put_scattered(struct dev *, void *dst, const uint64_t *at, uint32_t n,
     const void *rows, size_t bytes);
 
 /* host <- device; waits for all work before it. */
 typedef void op_get(struct dev *, void *dst, const void *src, size_t bytes);
 
-/* host <- device, without waiting for the work that still runs. That work must not write these
- * bytes, and event_wait() must have returned for the work that wrote them. */
+/* host <- device, without waiting for work that still runs. That work must not write these bytes,
+ * and event_wait() must have returned for the work that wrote them. */
 typedef void op_get_side(struct dev *, void *dst, const void *src, size_t bytes);
 
-/* Host memory that get_async() can write to (pinned); NULL when there is none. */
+/* Returns pinned host memory, which get_async() can write to; NULL when there is not enough. */
 typedef void *op_host_alloc(struct dev *, size_t bytes);
 typedef void op_host_free(struct dev *, void *);                     /* NULL allowed */
 
@@ -233,41 +234,41 @@ typedef void op_get_async(struct dev *, void *dst, const void *src, size_t bytes
 typedef void op_copy(struct dev *, void *dst, const void *src, size_t bytes);
 typedef void op_clear(struct dev *, void *dst, size_t bytes);        /* all bytes 0 */
 
-/* Announces how many bytes weights() will be called for in all, each piece rounded up to a multiple
- * of 256, so that the memory can be allocated at once. The call may be left out. */
+/* Announces the sum of the bytes of all later calls of weights(), each rounded up to a multiple of
+ * 256, so that the memory can be allocated at once. The call may be omitted. */
 typedef void op_expect(struct dev *, size_t bytes);
 
 /* Makes mapped weights usable as device memory and returns the pointer to use, valid until close().
  * The CPU returns host itself, without a copy. NULL when there is not enough memory. */
 typedef const void *op_weights(struct dev *, const void *host, size_t bytes);
 
-/* ---- graph capture: ops that are captured once and launched many times. A backend without it has
- * NULL for all three ---- */
+/* ---- graph capture: ops that are captured once and launched many times. A backend without capture
+ * has NULL for all three ---- */
 
-/* Begins graph capture: until graph_end() ops are captured, not executed. Returns 0 if the
- * backend cannot capture. Each op must have run before with similar arguments, since
- * kernels and scratch are loaded and allocated at the first run. What an op does on the
- * host still happens: append() and rope_append() increase len. Ops that copy from or to the
- * host cannot be captured, those that are told something in host arrays can.
+/* Begins graph capture: until graph_end() ops are captured, not executed. Returns 0 if the backend
+ * cannot capture. Each op must have run before with similar arguments, since kernels and scratch
+ * are loaded and allocated at the first run. What an op does on the host still happens: append()
+ * and rope_append() increase len. Ops that copy from or to the host cannot be captured; ops with
+ * arguments in host arrays can.
  *
- * Rows may be appended between two launches. embed_ids, project, rope_append, ffn, mix and
- * the ops that these are composed of, attend of at most 8 query rows, the _each of these,
- * argmax, copy and clear go by the lengths of each launch; so do pack_bits and bits_scores
- * of an index that has all whole entries but at most the newest, group_reduce and topk of
- * lists that grow (struct counts), and attend_chosen and fetch_chosen of rows; all others by
- * those of the capture, which then must hold. */
+ * Rows may be appended between two launches. These ops use the lengths at each launch: embed_ids,
+ * project, rope_append, ffn, mix and the ops that these are composed of; attend of at most 8 query
+ * rows; the _each of these; argmax, copy and clear; pack_bits and bits_scores of an index that
+ * lacks at most the newest whole entry; group_reduce and topk of lists that grow (struct counts);
+ * attend_chosen and fetch_chosen of rows. All others use the lengths at the capture, which must
+ * still hold. */
 typedef int op_graph_begin(struct dev *);
 
-/* Ends the capture and returns a number for graph_launch(). As its last action each launch adds 1
- * to *pos (device; NULL: to nothing). Returns 0 if capture failed: nothing has been executed then,
- * except on the host. */
+/* Ends the capture and returns a number for graph_launch(), or 0 if the capture failed: nothing has
+ * been executed then, except on the host. Each launch ends with adding 1 to *pos (device; NULL: to
+ * nothing). */
 typedef uint32_t op_graph_end(struct dev *, uint32_t *pos);
 
 /* Launches the captured graph, with the pointers of the capture. Every KV head of every layer has
  * `more` rows more than at the time of the capture; the caller updates the host's len and
  * guarantees the capacity. Returns 0 if the graph cannot be launched: another one has been captured
- * since, scratch has moved, more > 0 and an op of the graph goes by the lengths of the capture, or
- * after a failure. */
+ * since, scratch has moved, more > 0 and an op of the graph uses the lengths at the capture, or the
+ * device has failed. */
 typedef int op_graph_launch(struct dev *, uint32_t graph, uint32_t more);
 
 /* ---- forward ---- */
@@ -276,7 +277,7 @@ typedef int op_graph_launch(struct dev *, uint32_t graph, uint32_t more);
 typedef void op_embed(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
     uint32_t N);
 
-/* The same with tok[N] on the device. An id that is not < out gives a row of NaN. */
+/* As embed(), with tok[N] on the device. An id that is not < out gives a row of NaN. */
 typedef void op_embed_ids(struct dev *, float *x, const struct mat *table, const uint32_t *tok,
     uint32_t N);
 
@@ -289,7 +290,7 @@ typedef void op_matmul(struct dev *, float *y, const float *x, const struct mat 
     const float *bias, uint32_t N, int add);
 
 /* Rotary embedding of x[N][heads][E] in place, row n at position pos[n] (device): rotates the pair
- * (i, i + turned/2) by the angle pos * freq[i]; the channels from turned on stay as they are.
+ * (i, i + turned/2) by the angle pos * freq[i]; the channels from `turned` on are not changed.
  * Angle, sine and cosine are computed in double precision or as exactly. */
 typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct rotary *,
     uint32_t N, uint32_t heads, uint32_t E);
@@ -299,39 +300,40 @@ typedef void op_rope(struct dev *, float *x, const uint32_t *pos, const struct r
 typedef void op_append(struct dev *, struct layer_rows *, const float *k, const float *v,
     const uint32_t *pos, uint32_t N);
 
-/* Evicts all rows of KV head g but keep[g][0 .. count[g]-1] (host, ascending). The kept rows move
- * up, in order and in place: keys, values (unless v is NULL), positions, and their elements of the
- * H lists of mass (device, at h*stride; NULL = none), which become 0 from count[g] up to the old
- * length. len[g] = count[g]. */
+/* Evicts all rows of KV head g except keep[g][0 .. count[g]-1] (host, ascending). The kept rows
+ * move to the front, in order and in place: keys, values (unless v is NULL), positions, and their
+ * elements of the H lists of mass (device, at h*stride; NULL = none), which become 0 from count[g]
+ * up to the old length. len[g] = count[g]. */
 typedef void op_compact(struct dev *, struct layer_rows *, float *mass, size_t stride, uint32_t H,
     const uint32_t *count, uint32_t *const *keep);
 
-/* compact() with the rows listed on the device: of KV head g stay kept->at[g][0 .. kept->n[g]-1],
- * ascending. Optional: NULL where rank_rows() is. */
+/* As compact(), with the kept rows listed on the device: kept->at[g][0 .. kept->n[g]-1], ascending.
+ * Optional: NULL where rank_rows() is. */
 typedef void op_compact_listed(struct dev *, struct layer_rows *, float *mass, size_t stride,
     uint32_t H, const struct chosen *kept);
 
-/* x[n] <- each rounded to the nearest number of dtype, ties to even */
+/* Rounds x[n] to the nearest numbers of dtype, ties to even */
 typedef void op_round(struct dev *, float *x, size_t n, enum kv_dtype dtype);
 
 /* y[N][F] <- silu(gate[N][F]) * up[N][F]; y may be gate. silu(x) = x / (1 + exp(-x)) */
 typedef void op_swiglu(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
     uint32_t F);
 
-/* The same with gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in place of silu (GeGLU,
- * Shazeer 2020) */
+/* As swiglu(), with gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in place of silu
+ * (GeGLU, Shazeer 2020) */
 typedef void op_geglu(struct dev *, float *y, const float *gate, const float *up, uint32_t N,
     uint32_t F);
 
 /* x[n] <- cap tanh(x[n] / cap), cap > 0 */
 typedef void op_softcap(struct dev *, float *x, size_t n, float cap);
 
-/* y[n] <- a x[n] + b y[n]; y may be x, and is not read where b is 0 */
+/* y[n] <- a x[n] + b y[n]; y may be x, and is not read if b is 0 */
 typedef void op_mix(struct dev *, float *y, const float *x, size_t n, float a, float b);
 
-/* ---- fused ops, optional: a backend has NULL, or the op returns 0 and has done nothing, where the
- * composition of other ops is as good; compose.h runs that then. An op that returns 1 has done the
- * work. It may round intermediate results as it likes, and need not write them to memory ---- */
+/* ---- fused ops, optional: where the composition of other ops is as good, a backend has NULL, or
+ * the op returns 0 and has done nothing; compose.h then runs the composition. An op that returns 1
+ * has done the work. It may round intermediate results differently, and need not write them to
+ * memory ---- */
 
 /* y <- matmul() of xn for each of the n products, where xn is rmsnorm() of x[N][D]. xn[N][D]
  * (device) is scratch, undefined on return. No y overlaps x or xn. */
@@ -343,7 +345,7 @@ typedef int op_rope_append(struct dev *, struct layer_rows *, float *q, float *k
     const uint32_t *pos, const struct rotary *, uint32_t N, uint32_t H);
 
 /* rope_append() of one row to each of n caches of one shape and dtype: row i of q[n][H][E],
- * k[n][G][E], v[n][G][E] and pos[n] is that of rows[i]. */
+ * k[n][G][E], v[n][G][E] and pos[n] belongs to rows[i]. */
 typedef int op_rope_append_each(struct dev *, struct layer_rows *const *rows, uint32_t n, float *q,
     float *k, const float *v, const uint32_t *pos, const struct rotary *, uint32_t H);
 
@@ -354,13 +356,13 @@ typedef int op_ffn(struct dev *, float *x, const struct ffn *, float *xn, float 
 
 /* ---- attention ---- */
 
-/* Attention o[N][H][E] and its log-sum-exp lse[N][H] (natural logarithm of the sum of exp(logits)),
- * each NULL = not wanted. Logits are q.k / sqrt(E). A query that sees no row gives 0 and -inf.
- * Tiled: no N x S matrix ever exists. */
+/* o[N][H][E] <- attention, lse[N][H] <- its log-sum-exp (natural logarithm of the sum of
+ * exp(logits)); each NULL = not wanted. Logits are q.k / sqrt(E). A query that sees no row gives 0
+ * and -inf. Tiled: no N x S matrix is stored. */
 typedef void op_attend(struct dev *, float *o, float *lse, const struct query *,
     const struct layer_rows *);
 
-/* One of several calls of attend() or attend_chosen() for caches of their own: none writes what
+/* One of several calls of attend() or attend_chosen(), each for another cache: no call writes what
  * another one reads */
 struct attention {
 	float *o, *lse;              /* as attend()'s; lse NULL where rows are chosen */
@@ -369,54 +371,54 @@ struct attention {
 	const struct chosen *chosen; /* NULL: all rows, attend() */
 };
 
-/* attend() or attend_chosen() for each of n, which makes the same bytes; optional, as the fused ops
- * are. */
+/* Does attend() or attend_chosen() for each of n, with the same bytes; optional, as the fused
+ * ops. */
 typedef int op_attend_each(struct dev *, const struct attention *, uint32_t n);
 
-/* lse[n] <- log(exp(lse[n]) + exp(other[n])): the log-sum-exp over two disjoint sets of rows, from
- * that over each of them */
+/* lse[n] <- log(exp(lse[n]) + exp(other[n])): the log-sum-exp over the union of two disjoint sets
+ * of rows */
 typedef void op_lse_merge(struct dev *, float *lse, const float *other, size_t n);
 
-/* Attention mass: the attention that each row receives. mass[h][s] (device, H lists at h*stride) +=
- * the sum over the N query rows n, in order, of exp(q[n][h].k[s] / sqrt(E) - lse[n][h]), for each
- * row s of KV head h/R that query row n sees; lse is attend()'s. The sum over a call is made first
- * and added to mass then, so that a long text, which comes in many calls, loses little to
- * rounding. QUERIES_MAX: the maximum of the N and of the old value (which is not negative)
- * instead of the sum. */
+/* mass[h][s] (device, H lists at h*stride) += the sum over the N query rows n, in order, of
+ * exp(q[n][h].k[s] / sqrt(E) - lse[n][h]), for each row s of KV head h/R that query row n sees; lse
+ * is attend()'s. This is the attention mass of the row. The sum over a call is made first and then
+ * added to mass, so that a long text, which takes many calls, loses little to rounding.
+ * QUERIES_MAX: the maximum of the N and of the old value (which is not negative) instead of the
+ * sum. */
 typedef void op_attend_mass(struct dev *, float *mass, size_t stride, const struct query *,
     const float *lse, const struct layer_rows *, enum over_queries);
 
-/* Attention mass of an observation window (SnapKV): mass[h][s] (device, H lists at h*stride) <-
- * the sum or maximum over the N = W query rows of the softmax over *all* visible rows of KV head
- * h/R, for each of its len rows s. own (NULL = none; its v is not read): further rows of the
- * same KV heads, for instance those of the queries themselves. They are in the softmax and have no
- * element of mass. The same as attend() for lse, merged with that over own, then attend_mass(). */
+/* Attention mass of an observation window (SnapKV): mass[h][s] (device, H lists at h*stride) <- the
+ * sum or maximum over the N = W query rows of the softmax over *all* visible rows of KV head h/R,
+ * for each of its len rows s. own (NULL = none; its v is not read): further rows of the same KV
+ * heads, for instance those of the queries themselves. They are in the softmax and have no element
+ * of mass. Equals attend() for lse, merged with the lse over own, then attend_mass(). */
 typedef void op_window_mass(struct dev *, float *mass, size_t stride, const struct query *,
     const struct layer_rows *, const struct layer_rows *own, enum over_queries);
 
-/* ---- scores of methods, optional: a backend that gains nothing has NULL, and methods/knorm.c and
- * keydiff.c run on the host ---- */
+/* ---- scores of methods, optional: where these are NULL, methods/knorm.c and keydiff.c run on the
+ * host ---- */
 
-/* The scores of the method knorm: score[g][s] (device, G lists at g*stride), s < len[g], <- minus
- * the length of key s, in double precision. */
+/* score[g][s] (device, G lists at g*stride), s < len[g], <- minus the length of key s, in double
+ * precision: the scores of the method knorm. */
 typedef void op_knorm(struct dev *, float *score, size_t stride, const struct layer_rows *);
 
-/* The scores of the method keydiff, in the same lists: minus the cosine between key s and the sum
- * of all keys of the KV head, each scaled to length 1; 0 where either is 0. In double
- * precision. */
+/* score[g][s], lists as of knorm(), <- minus the cosine between key s and the sum of all keys of
+ * the KV head, each scaled to length 1; 0 where either is 0. In double precision: the scores of the
+ * method keydiff. */
 typedef void op_keydiff(struct dev *, float *score, size_t stride, const struct layer_rows *);
 
-/* ---- the choice of rows that stay, optional: a backend whose memory the host shares gains
- * nothing, and has NULL. topk() of the ranks is the choice of methods/evict.c ---- */
+/* ---- ranks for eviction, optional: NULL in a backend whose memory the host shares. topk() of the
+ * ranks chooses the same rows as methods/evict.c ---- */
 
-/* What the rows of a layer are ranked by */
+/* The input for ranking the rows of a layer */
 struct ranking {
 	const float *lists;          /* device, H lists at h*stride */
 	size_t stride;
 	uint32_t H;
 	struct list_rule rule;
-	/* host [G], each: rows that have a score, the first ones; and the rows before first and
-	 * from last on always stay. first <= last <= rows */
+	/* host [G], each. scored: how many rows have a score, the first ones. Rows before first and
+	 * from last on are always kept. first <= last <= rows */
 	const uint32_t *scored, *first, *last;
 };
 
@@ -429,44 +431,44 @@ typedef void op_rank_rows(struct dev *, float *rank, size_t stride, uint32_t *na
 
 /* ---- greedy sampling ---- */
 
-/* tok[N] (device) <- for each row of x[N][n] (device) the lowest i of the greatest finite x[i], i <
- * n; 0 and -0 are equal. UINT32_MAX: none is finite. */
+/* tok[N] (device) <- for each row of x[N][n] (device) the lowest index of its greatest finite
+ * element; 0 and -0 are equal. UINT32_MAX: none is finite. */
 typedef void op_argmax(struct dev *, uint32_t *tok, const float *x, uint32_t n, uint32_t N);
 
 /* ---- retrieval: one query row (N = 1), which sees all rows; its pos is not read. Scores are
  * logits, q.k / sqrt(E), of query head h with KV head h/R ---- */
 
-/* Append the entries of rows that have none yet: to KV head g up to len[g] / e->rows
- * entries, for which the caller guarantees capacity. One-bit keys, 4.15; bounds of pages,
- * 4.16, in the dtype of the rows. A launch of a graph with rows that were appended since
- * the capture adds the entry that the last of them completes, if it does. */
+/* Append the missing entries, so that KV head g has len[g] / e->rows of them, for which the caller
+ * guarantees capacity. pack_bits(): one-bit keys, 4.15; pack_pages(): bounds of pages, 4.16, in the
+ * dtype of the rows. A launch of a graph with rows that were appended since the capture adds the
+ * entry that the last row completes, if any. */
 typedef void op_pack_bits(struct dev *, struct entries *e, const struct layer_rows *);
 typedef void op_pack_pages(struct dev *, struct entries *e, const struct layer_rows *);
 
-/* score[h][s] (device, H lists at h*stride), s < len: with the one-bit key where the row has an
- * entry, else with its key. Sums in f32; one-bit keys are never expanded in memory. */
+/* score[h][s] (device, H lists at h*stride), s < len, <- the score with the one-bit key where the
+ * row has an entry, else with its key. Sums in f32; one-bit keys are never expanded in memory. */
 typedef void op_bits_scores(struct dev *, float *score, size_t stride, const struct query *,
     const struct entries *bits, const struct layer_rows *);
 
-/* score[h][i] for each entry: the upper bound of q.k, the sum over channels of max(q*least,
+/* score[h][i] <- for each entry the upper bound of q.k, the sum over channels of max(q*least,
  * q*greatest) (Tang et al. 2024, algorithm 1). dtype: of the bounds */
 typedef void op_page_scores(struct dev *, float *score, size_t stride, const struct query *,
     const struct entries *pages, enum kv_dtype dtype);
 
-/* score[h][s], s < len, with the exact keys */
+/* score[h][s], s < len, <- the score with the exact key */
 typedef void op_key_scores(struct dev *, float *score, size_t stride, const struct query *,
     const struct layer_rows *);
 
-/* joint[g][i] (device, G lists at g*stride; may be score), i < n.n[g] <- the maximum, mean or
- * sum over the R query heads of KV head g of the softmax of their n.n[g] scores, or any increasing
- * function of it that is the same for all i: only the order counts. A NaN score counts as -inf.
- * With R = 1: the scores themselves. */
+/* joint[g][i] (device, G lists at g*stride; may be score), i < n.n[g] <- the maximum, mean or sum
+ * over the R query heads of KV head g of the softmax of their n.n[g] scores, or an increasing
+ * function of it, the same for all i: only the order matters. A NaN score is read as -inf. With R =
+ * 1: the scores themselves. */
 typedef void op_group_reduce(struct dev *, float *joint, const float *score, size_t stride,
     struct counts n, uint32_t H, uint32_t G, enum reduce);
 
-/* to->at[g] <- the to->n[g] entries with the greatest of the n.n[g] scores joint[g],
- * ascending; of equal scores the lower entry wins. A NaN ranks below all numbers. to->n[g] <=
- * n.n[g], also where lists grow. Linear in n. */
+/* to->at[g] <- the to->n[g] entries with the greatest of the n.n[g] scores joint[g], ascending; of
+ * equal scores the lower entry is chosen. A NaN ranks below all numbers. to->n[g] <= n.n[g], also
+ * where lists grow. Linear in n. */
 typedef void op_topk(struct dev *, struct chosen *to, const float *joint, size_t stride,
     struct counts n, uint32_t G);
 
@@ -477,7 +479,7 @@ typedef void op_scores_by_label(struct dev *, float *row, size_t stride, const f
     uint32_t G);
 
 /* o[H][E] <- attention over the rows of the selected entries only, with the softmax over these. A
- * KV head without any gives 0. */
+ * KV head with none selected gives 0. */
 typedef void op_attend_chosen(struct dev *, float *o, const struct query *,
     const struct layer_rows *, const struct chosen *);
 
@@ -486,27 +488,26 @@ typedef void op_attend_chosen(struct dev *, float *o, const struct query *,
 typedef void op_gather(struct dev *, struct layer_rows *to, const struct layer_rows *from,
     const struct chosen *);
 
-/* Replaces keys of what gather() made of the same selection by the product of the factors, rotated
- * to the row's position (pairs (i, i + E/2), freq[E/2], device) and rounded to the dtype of to:
- * those of rows below low->n that are in no exact chunk. */
+/* In `to`, which gather() has filled with the same selection, replaces the keys of rows below
+ * low->n that are in no exact chunk: by the product of the factors, rotated to the row's position
+ * (pairs (i, i + E/2), freq[E/2], device) and rounded to the dtype of to. */
 typedef void op_rebuild(struct dev *, struct layer_rows *to, const struct chosen *,
     const struct low_rank *low, const double *freq);
 
 /* ---- elastic loading; optional: NULL where shares_memory ---- */
 
 /* list->at[g] <- where in f->to the rows of the selection (NULL: all rows) are, in order,
- * list->n[g] of KV head g: row s >= stored[g] at slots + s - stored[g], others in a slot. Those
- * that no call has left in one are fetched, with their positions: into the slots of rows that are
- * not selected, which are in none then. At most `slots` rows of a KV head are stored ones. Of
- * these, keys of rows below low->n that are in no exact chunk are not fetched (NULL: all are).
- * ahead: the device may do it after later ops, beside them, and later calls of this op only come
- * behind it; before that is needed, fetch_wait() of what this call returns. f and `rows` stay until
- * then. */
+ * list->n[g] of KV head g: row s >= host_count[g] at slots + s - host_count[g], others in a slot.
+ * Copies each selected row that is in no slot into the slot of a row that is not selected, with its
+ * position. At most `slots` rows of a KV head are offloaded ones. Of these, keys of rows below
+ * low->n that are in no exact chunk are not fetched (low NULL: all are). ahead: only later calls of
+ * this op are ordered after the fetch; other later ops are after fetch_wait() of the number that
+ * this call returns. f and `rows` must not change until then. */
 typedef uint64_t op_fetch_chosen(struct dev *, struct chosen *list, const struct chosen *,
     const struct layer_rows *rows, const struct low_rank *low, const struct offload_slots *f,
     int ahead);
 
-/* All later ops come behind that call. The host does not wait. */
+/* Orders all later ops after that fetch. Does not block the host. */
 typedef void op_fetch_wait(struct dev *, uint64_t fetch);
 
 /* ---- the table ---- */
