@@ -1,7 +1,7 @@
 /* cache.c - keys and values of one sequence on a device: allocation and growth, not contents
  *
- * The rows of a layer lie as [KV head][row][E], each head with its own capacity, so that heads of
- * different length (after eviction) waste nothing. */
+ * The rows of a layer are stored as [KV head][row][E], each head with its own capacity, so that
+ * heads of different length (after eviction) waste no memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ free_rows(struct cache *c, uint32_t l)
 	rows->k = rows->v = NULL;
 	rows->pos = NULL;
 	if (c->pos[l] != NULL) {
-		free(c->pos[l][0]);             /* all heads' are one piece */
+		free(c->pos[l][0]);             /* one allocation for all heads */
 		memset(c->pos[l], 0, rows->heads * sizeof *c->pos[l]);
 	}
 }
@@ -127,7 +127,7 @@ cache_index(const struct cache *c, uint32_t l)
 	return c->index != NULL ? &c->index[l] : NULL;
 }
 
-/* Gives the indexes of layer l the capacity that its rows have. */
+/* Gives the indexes of layer l the capacity of its rows. */
 static int
 reserve_index(struct cache *c, uint32_t l)
 {
@@ -136,7 +136,7 @@ reserve_index(struct cache *c, uint32_t l)
 	return 0;
 }
 
-/* The rows of layer l are no longer those that its indexes were made from. */
+/* Drops the indexes of layer l, which were made from rows that are gone. */
 static void
 drop_indexes(struct cache *c, uint32_t l)
 {
@@ -151,8 +151,8 @@ drop_indexes(struct cache *c, uint32_t l)
 
 #define NO_LAYER UINT32_MAX
 
-/* Moves the lists of layer l to memory for its longest head. The mass of new rows is 0. The old
- * memory goes to layer spare_to; NO_LAYER: it is freed. */
+/* Moves the mass of layer l to lists of the greatest capacity. The mass of new rows is 0. Gives the
+ * old memory to layer spare_to; NO_LAYER: frees it. */
 static int
 resize_mass(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 {
@@ -232,8 +232,8 @@ sum_of(const uint32_t *n, uint32_t heads)
 	return sum;
 }
 
-/* Moves layer l into memory for capacity[g] rows of each head; the rows in use keep their
- * contents. The old memory goes to spare_to, an empty layer; NO_LAYER: it is freed. */
+/* Moves layer l into memory for capacity[g] rows of each head; the rows in use keep their contents.
+ * Gives the old memory to spare_to, an empty layer; NO_LAYER: frees it. */
 static int
 resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 {
@@ -282,8 +282,8 @@ resize(struct cache *c, uint32_t l, const uint32_t *capacity, uint32_t spare_to)
 	return 0;
 }
 
-/* Makes room for `more` rows in each head of layer l. Capacity grows by half at least, so that
- * appending row by row copies each row a bounded number of times. */
+/* Makes room for `more` rows in each head of layer l. Capacity grows by at least half, so that
+ * appending row by row copies each row a constant number of times on average. */
 static int
 reserve_layer(struct cache *c, uint32_t l, uint32_t more)
 {
@@ -374,7 +374,7 @@ cache_positions_only(struct cache *c, uint32_t l)
 		return 0;
 	o->free(c->model->dev, rows->k);
 	o->free(c->model->dev, rows->v);
-	rows->k = o->alloc(c->model->dev, 1);   /* as resize() leaves such a layer */
+	rows->k = o->alloc(c->model->dev, 1);   /* not NULL, as after resize() */
 	rows->v = o->alloc(c->model->dev, 1);
 	return rows->k != NULL && rows->v != NULL ? 0 : MODEL_ENOMEM;
 }

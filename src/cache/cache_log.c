@@ -1,4 +1,4 @@
-/* cache_log.c - the event log of a cache: how the rows of each KV head became as many as they are
+/* cache_log.c - the event log of a cache: how the number of rows of each KV head changed
  * (kv-snapshot(5), eVNt) */
 #include <stdlib.h>
 #include <string.h>

@@ -1,15 +1,15 @@
-/* cache_point.c - a place behind which tokens may be taken back again, and what the cache was there
+/* cache_point.c - a state of a cache to go back to
  *
- * Rows of tokens that are taken back are the last ones of their KV heads, since positions ascend:
- * their number is what is set back, and what was made of them. Attention mass is a sum that cannot
- * be undone, and is copied. */
+ * Rows of tokens after the point are the last ones of their KV heads, since positions ascend: going
+ * back sets the lengths, and removes what was made of these rows. Attention mass is a sum that
+ * cannot be undone, so it is copied. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cache/cache_point.h"
 
-/* Of a layer: positions of its rows, KV head after KV head, and the mass of each query head, list
- * after list */
+/* A copy of a layer's positions, KV head after KV head, and of its mass, query head after query
+ * head */
 struct point_mass {
 	uint32_t *pos;
 	float *sum;
@@ -104,9 +104,8 @@ cache_point_free(struct cache_point *p, const struct cache *c)
 
 /* ---- going back to it ---- */
 
-/* The rows of a KV head get the mass that they had, each in its R lists, of which old[R][n] is a
- * copy with the rows pos[n]. Those that are there now are some of these. list: [len], for what is
- * copied */
+/* Restores the mass of the rows of KV head g in its R lists from old[R][n], the mass of the rows at
+ * pos[n]; the rows of now are a subset of these. list: scratch [len] */
 static void
 put_head_mass(struct cache *c, uint32_t l, uint32_t g, const uint32_t *pos, const float *old,
     uint32_t n, float *list)
@@ -145,7 +144,7 @@ put_mass(struct cache *c, uint32_t l, const struct point_mass *from)
 	return 0;
 }
 
-/* Rows that will be appended behind these begin without mass. */
+/* Sets the mass of rows from .. to-1 to 0, for rows that will be appended there. */
 static int
 clear_mass(struct cache *c, uint32_t l, uint32_t g, uint32_t from, uint32_t to)
 {
@@ -181,8 +180,7 @@ cut_rows(struct cache *c, uint32_t l, uint32_t position)
 	return rc;
 }
 
-/* Of n tokens: they ran one behind the other and were not stored; what was evicted meanwhile
- * was. */
+/* Logs n tokens that ran one after the other and were not stored, and the evictions meanwhile. */
 static int
 log_cut(struct cache *c, const struct cache_point *p, uint32_t n)
 {

@@ -1,7 +1,8 @@
-/* cache_point.h - a place behind which tokens may be taken back again, and what the cache was there
+/* cache_point.h - a state of a cache to go back to, if later tokens are found not to belong to the
+ * text
  *
- * A text that ends before a stop text is known to have ended only when tokens behind its end have
- * run. What an eviction has dropped meanwhile does not come back. */
+ * That a text has ended before a stop text is known only after tokens of the stop text have run.
+ * Rows that were evicted meanwhile are not restored. */
 #ifndef KVPIPE_CACHE_POINT_H
 #define KVPIPE_CACHE_POINT_H
 
@@ -13,19 +14,20 @@ struct cache_point {
 	float *logits;                  /* [V], or NULL: they were not known */
 	struct kv_log_place log;
 	uint32_t *logged_rows;          /* [L][G] */
-	uint32_t *clusters;             /* [L][G][2] rows in clusters, clusters; NULL: no index */
+	/* [L][G][2] number of rows in clusters, and of clusters; NULL: no index */
+	uint32_t *clusters;
 	struct point_mass *mass;        /* [L]; NULL: the cache has none */
 };
 
-/* Notes where the cache is; its logits are on the host. To be freed, also after a failure. Returns
- * 0, or MODEL_ENOMEM. */
+/* Stores the state of the cache, whose logits are on the host. Free the point, also after a
+ * failure. Returns 0, or MODEL_ENOMEM. */
 int cache_point_take(struct cache *, struct cache_point *);
 void cache_point_free(struct cache_point *, const struct cache *);
 
-/* Takes back what has run since the point: rows and tokens behind it, what these have added to
- * attention mass and indexes, and the logits. The log says that they ran and were not stored.
- * c->cut_from was not behind the point meanwhile. What a generator or a batch knows of the cache is
- * of no use then. Takes the point's logits. Returns 0, or MODEL_ENOMEM. */
+/* Goes back to the point: drops the rows and tokens after it, and what these have added to
+ * attention mass and indexes; c->logits become the point's, which gives them up. Logs that these
+ * tokens ran and were not stored. c->cut_from must not have been after the point meanwhile.
+ * Generators and batches of the cache are invalid afterwards. Returns 0, or MODEL_ENOMEM. */
 int cache_cut(struct cache *, struct cache_point *);
 
 #endif

@@ -1,6 +1,6 @@
 /* cache_sections.c - a cache to and from a KV snapshot (formats/kv-snapshot.md)
  *
- * One layer's keys or values pass through host memory at a time, whatever the size of the cache. */
+ * Host memory holds the keys or values of one layer at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@ snapshot_head(const struct cache *c, struct kv_head *head)
 
 /* ---- loading ---- */
 
-/* Part by part: they are in memory once, however many a small file has (LZ4). */
+/* Loads the tokens part by part, so that memory holds them once; a small file may have many
+ * (LZ4). */
 static int
 load_tokens(struct kv_reader *r, struct cache *c)
 {
@@ -49,8 +50,8 @@ load_rows(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return KV_OK;
 }
 
-/* KEYS or VALS: packed in the file, with spare capacity after each head in the cache, which may
- * take only the first rows of each head. */
+/* Loads KEYS or VALS: packed in the file, with spare capacity after each head in the cache, which
+ * may have only the first rows of each head. */
 static int
 load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
@@ -63,7 +64,7 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	int rc = kv_load(r, &data);
 
 	for (g = 0; rc == KV_OK && g < rows->heads; g++) {
-		if (rows->len[g] > 0)                   /* no bytes have no address */
+		if (rows->len[g] > 0)                   /* without rows there may be no memory */
 			c->model->ops->put(c->model->dev, to + rows->start[g] * row,
 			    (const char *)data + at, rows->len[g] * row);
 		at += there->count[g] * row;
@@ -71,9 +72,9 @@ load_tensor(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 	return rc;
 }
 
-/* The last queries of the stored window that fit into ours, without those of tokens that were
- * never stored. They are of use only when every layer has them, for the same positions:
- * obs->loaded counts those that agree with the first. */
+/* Loads the last stored queries that fit into the window, without those of tokens that were not
+ * stored. They are valid only if every layer has them, at the same positions: obs->loaded counts
+ * the layers that agree with the first. */
 static int
 load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cache *c,
     struct observation *obs)
@@ -104,7 +105,7 @@ load_queries(struct kv_reader *r, const struct kv_section *sec, const struct cac
 	return KV_OK;
 }
 
-/* The lists of query heads, packed in the file. */
+/* Loads the mass of each query head, packed in the file. */
 static int
 load_mass(struct kv_reader *r, const struct kv_section *sec, struct cache *c)
 {
@@ -176,7 +177,7 @@ snapshot_take(struct kv_reader *r, const struct kv_section *sec, struct cache *c
 		return load_tensor(r, sec, c);
 	case KV_LGTS:
 		return load_logits(r, c);
-	case KV_RHDK:                   /* without its head nothing could be added to them */
+	case KV_RHDK:                   /* without its head they could not be extended */
 		c->index_dropped |= 1u << KV_RHDK;
 		return KV_OK;
 	case KV_EVNT:
@@ -244,7 +245,7 @@ get_rows(const struct cache *c, const struct rows_elsewhere *other, uint32_t l, 
 	return KV_OK;
 }
 
-/* KEYS or VALS */
+/* Writes KEYS or VALS. */
 static int
 save_tensor(struct kv_writer *w, const struct cache *c, const struct rows_elsewhere *other,
     uint32_t layer, enum kv_kind kind)

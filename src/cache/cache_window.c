@@ -1,8 +1,8 @@
-/* cache_window.c - rows that no query can see any more, in layers with a sliding window
+/* cache_window.c - dropping rows that no later query sees, in layers with a sliding window
  *
- * The ops look at positions, so such rows change nothing but memory. They are dropped while a text
- * runs, some at a time: each time moves the others. Before anything looks at the rows themselves (a
- * method, a snapshot), all of them are dropped, so that what is there does not depend on when. */
+ * The ops compare positions, so such rows cost memory but change no result. While a text runs they
+ * are dropped many at a time, because dropping moves the other rows. Before a method or a snapshot
+ * reads the rows, all of them are dropped, so that the rows do not depend on when that happened. */
 #include <stdlib.h>
 
 #include "cache/cache.h"
@@ -33,7 +33,7 @@ cache_most_rows_of(const struct model *m, uint32_t n)
 	return sum;
 }
 
-/* The rows of each KV head from number n[g] on. */
+/* Drops the first n[g] rows of each KV head. */
 static int
 drop_first(struct cache *c, uint32_t l, const uint32_t *n)
 {

@@ -1,9 +1,9 @@
 /* index.c - the retrieval indexes of one layer: memory, labels, growth. The content of sections:
  * index_sections.c
  *
- * Every index is G lists, one for each KV head, with spare capacity so that rows can be
- * appended. Labels behind the labelled candidates are zero: appended rows are always read
- * until they are in a page or a cluster. */
+ * Every index is G lists, one for each KV head, with spare capacity so that rows can be appended.
+ * Labels after the labelled candidates are 0: appended rows are always read until they are in a
+ * page or a cluster. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -210,7 +210,7 @@ index_lists(struct layer_index *x, void **data, size_t bytes, uint64_t *start,
 	return rc;
 }
 
-/* Gives each list a capacity of `stride` candidates; those without a label have 0. */
+/* Gives each list a capacity of `stride` candidates; new labels are 0. */
 static int
 reserve_labels(struct layer_index *x, struct labels *l, size_t stride)
 {
@@ -230,7 +230,8 @@ reserve_labels(struct layer_index *x, struct labels *l, size_t stride)
 	return KV_OK;
 }
 
-/* Pages: one more, for a last one that is not whole (retrieve_rank.c). */
+/* Gives each list the capacity for rows[g] rows; pages: one more, for a partial last one
+ * (quest.c). */
 static int
 reserve_entries(struct layer_index *x, struct entries *e, const uint32_t *rows)
 {
@@ -282,7 +283,7 @@ index_start(struct layer_index *x, enum kv_kind kind, uint32_t rows)
 	x->present |= 1u << kind;
 }
 
-/* Page i has the score of entry i, the last one, whole or not, none. */
+/* Labels the pages: page i has the score of entry i, the last one, whole or not, has none. */
 static void
 label_pages(struct layer_index *x, const struct layer_rows *rows)
 {
@@ -315,7 +316,7 @@ has_grown(const struct entries *e, const struct layer_rows *rows)
 void
 index_extend(struct layer_index *x, const struct layer_rows *rows)
 {
-	/* also where nothing is missing: what is captured is for later rows, too */
+	/* even if no entry is missing: a capture is launched for later rows, too */
 	if (index_has(x, KV_BITS))
 		x->ops->pack_bits(x->dev, &x->bits, rows);
 	if (!index_has(x, KV_PAGE))
@@ -367,7 +368,7 @@ index_count(struct layer_index *x, const struct layer_rows *rows)
 		x->bits.len[g] = rows->len[g] / x->bits.rows;
 }
 
-/* Candidates from number n on have no label. */
+/* Sets the labels of candidates from number n on to 0. */
 static int
 cut_labels(struct layer_index *x, struct labels *l, uint32_t g, uint32_t n)
 {
@@ -404,8 +405,8 @@ index_cut(struct layer_index *x, const struct layer_rows *rows, const uint32_t *
 	return rc;
 }
 
-/* KV head g: labels `rows` more rows from `label`, and appends the new centroids. The lists
- * have the capacity. */
+/* Labels `rows` more rows of KV head g from `label`, and appends the new centroids. The lists have
+ * the capacity. */
 static int
 add_clusters(struct layer_index *x, uint32_t g, uint32_t new, const void *centroids,
     uint32_t rows, const uint32_t *label)

@@ -1,8 +1,8 @@
-/* index_sections.c - the retrieval indexes of a layer from and to sections (kv-snapshot(5),
- * 4.14 to 4.18)
+/* index_sections.c - the retrieval indexes of a layer from and to sections (kv-snapshot(5), 4.14 to
+ * 4.18)
  *
- * On the device an index differs from its section in two things: each list has spare
- * capacity, and labels count from 1, because 0 stands for no label. */
+ * On the device an index differs from its section in two things: each list has spare capacity, and
+ * labels count from 1, because 0 means no label. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- from a section ---- */
 
-/* Copies lists that lie one after another in the section to the device; len[g] has been set. */
+/* Copies lists, which are packed in the section, to the device; len[g] has been set. */
 static void
 put_lists(struct layer_index *x, void *to, size_t bytes, const uint64_t *start,
     const uint32_t *len, const void *content)
@@ -43,7 +43,7 @@ load_entries(struct layer_index *x, enum kv_kind kind, const struct kv_entries *
 	return KV_OK;
 }
 
-/* Rows from x->sink to `end` of KV head g are in the clusters of cluster[]. */
+/* Labels rows x->sink .. end-1 of KV head g with the clusters cluster[]. */
 static int
 load_row_labels(struct layer_index *x, uint32_t g, uint32_t end, const uint32_t *cluster)
 {
@@ -87,8 +87,7 @@ load_clusters(struct layer_index *x, const struct kv_clusters *from, const struc
 	return rc;
 }
 
-/* The chunks of a KV head, on the host: as they are on the device, where those that compete stand
- * in front. */
+/* The chunks of a KV head, on the host, as they are on the device: those that compete first */
 struct chunks {
 	uint32_t *label;               /* [n / u] */
 	uint8_t *exact;                /* [n / u] */
@@ -117,8 +116,8 @@ chunks_new(struct chunks *c, const struct layer_index *x)
 	return KV_ENOMEM;
 }
 
-/* Which chunks of KV head g compete, and their landmarks before those of the others, which are
- * exact[n_exact]. */
+/* Sets which chunks of KV head g compete, all but exact[n_exact], and puts their landmarks before
+ * those of the others. */
 static void
 load_chunks(struct layer_index *x, uint32_t g, const uint32_t *exact, const char *landmark,
     struct chunks *c)
@@ -294,7 +293,7 @@ save_clusters(struct saved *s, const struct layer_index *x)
 	return KV_OK;
 }
 
-/* Numbers of the exact chunks, and landmarks in the order of the chunks. */
+/* exact <- the numbers of the exact chunks, landmark <- landmarks in the order of the chunks. */
 static void
 save_chunks(const struct layer_index *x, uint32_t g, uint32_t *exact, char *landmark,
     struct chunks *c)

@@ -1,7 +1,7 @@
 /* observation.c - the observation window, on the host and on the device
  *
  * While tokens run it is on the device: the window of a layer slides through a buffer of twice its
- * size, so that a new query costs one copy, and the others are moved to the front of the buffer
+ * size, so that a new query costs one copy, and the others are moved to the beginning of the buffer
  * only once in W tokens. */
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +140,7 @@ observation_slide(struct observation *obs, const struct model *m, uint32_t drop)
 			obs->q[l] += drop * row;
 		return;
 	}
-	for (l = 0; l < m->id.layers; l++) {    /* by more than a window: nothing overlaps */
+	for (l = 0; l < m->id.layers; l++) {    /* the distance is more than a window: no overlap */
 		m->ops->copy(m->dev, base_of(obs, m, l), obs->q[l] + drop * row,
 		    stay * row * sizeof **obs->q);
 		obs->q[l] = base_of(obs, m, l);

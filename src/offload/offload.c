@@ -1,7 +1,7 @@
 /* offload.c - offloaded layers: their memory, and the tail, which is always on the device
  *
- * The list that attention reads is in the order of the rows, not of the slots: its sums are bit for
- * bit those of a layer whose rows are all on the device. */
+ * The list that attention reads is in the order of the rows, not of the slots: its sums are equal,
+ * to the bit, to those of a layer whose rows are all on the device. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,7 +102,7 @@ reserve_lists(struct offload *f, struct offload_layer *y)
 	return y->slots.k != NULL ? offload_device_lists(f, y) : offload_host_lists(f, y);
 }
 
-/* Allocates the memory of a marked layer, for a tail of so many rows of each KV head. */
+/* Allocates the memory of a marked layer, with a tail of `tail` rows of each KV head. */
 static int
 allocate_layer(struct offload *f, uint32_t l, const uint32_t *host_count, uint64_t tail)
 {
@@ -129,7 +129,7 @@ allocate_layer(struct offload *f, uint32_t l, const uint32_t *host_count, uint64
 	return KV_OK;
 }
 
-/* The most that a KV head has from first[g] on, of n[g]. */
+/* Returns the greatest n[g] - first[g] of the KV heads. */
 static uint32_t
 most_from(const struct offload *f, const uint32_t *first, const uint32_t *n)
 {
@@ -222,7 +222,7 @@ offload_set_len(struct offload *f, uint32_t l, const uint32_t *len)
 
 /* ---- the tail ---- */
 
-/* Puts n rows of a KV head, from `first` on, from host memory to the beginning of the tail. */
+/* Copies n rows of a KV head, from `first` on, from host memory to the beginning of the tail. */
 static void
 put_tail(struct offload *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 {
@@ -235,7 +235,7 @@ put_tail(struct offload *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 	f->ops->put(f->dev, (char *)to->v + at, (char *)f->store->host_values[l] + from, n * row);
 }
 
-/* As put_tail(), but reads the rows from the store, wherever they are there. */
+/* As put_tail(), but reads the rows from the store, which may have them in its file. */
 static int
 read_tail(struct offload *f, uint32_t l, uint32_t g, uint32_t first, uint32_t n)
 {

@@ -1,7 +1,7 @@
 /* offload_device.c - slots that the device fills from host memory
  *
  * Neither a selection nor a row passes through the host while a token runs. Fetches ahead are on a
- * stream of their own, beside the layers that run. */
+ * stream of their own, at the same time as other layers run. */
 #include <stdlib.h>
 
 #include "offload/offload_device.h"

@@ -1,5 +1,5 @@
 /* offload_device.h - offloaded layers whose rows are in host memory that the device reads: the
- * device finds out which rows of a step are in no slot, and fetches them (fetch_chosen()) */
+ * device determines which rows of a step are in no slot, and fetches them (fetch_chosen()) */
 #ifndef KVPIPE_OFFLOAD_DEVICE_H
 #define KVPIPE_OFFLOAD_DEVICE_H
 
@@ -13,7 +13,7 @@ int offload_device_open(struct offload *, uint32_t l);
 int offload_device_lists(struct offload *, struct offload_layer *);
 /* Orders later work of the device after the fetch ahead of this layer. */
 void offload_device_order(struct offload *, const struct offload_layer *);
-/* offload_wait() */
+/* offload_wait() of a layer whose slots the device fills */
 const struct chosen *offload_device_wait(struct offload *, uint32_t l);
 void offload_device_free(struct offload *, struct offload_layer *);
 

@@ -83,14 +83,14 @@ assign_slots(struct offload *f, struct offload_layer *y, uint32_t g, const uint3
 	for (i = j = 0; i < offloaded || j < table->n; ) {
 		if (j == table->n || (i < offloaded && row[i] < table->row[j])) {
 			new_row[new++] = row[i];
-			list[i++] = UINT32_MAX;         /* its slot is not known yet */
+			list[i++] = UINT32_MAX;         /* gets a slot below */
 		} else if (i == offloaded || row[i] > table->row[j]) {
 			f->free[left++] = table->slot[j++];
 		} else {
 			list[i++] = table->slot[j++];
 		}
 	}
-	while (j < f->slots)                            /* those that were free already */
+	while (j < f->slots)                            /* slots that were free before */
 		f->free[left++] = table->slot[j++];
 	for (i = j = 0; i < offloaded; i++)
 		if (list[i] == UINT32_MAX) {

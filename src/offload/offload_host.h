@@ -9,10 +9,10 @@
 /* Allocates the slot tables of a layer. Returns 0, or KV_ENOMEM. */
 int offload_host_open(struct offload *, struct offload_layer *);
 /* Allocates the lists of the rows of a step, on the host and on the device, for the capacity of
- * device_rows. Their contents are lost. Returns 0, or KV_ENOMEM. */
+ * device_rows. Does not keep their contents. Returns 0, or KV_ENOMEM. */
 int offload_host_lists(struct offload *, struct offload_layer *);
 void offload_host_free(struct offload *, struct offload_layer *);
-/* offload_wait() */
+/* offload_wait() of a layer whose slots the host fills */
 const struct chosen *offload_host_wait(struct offload *, uint32_t l);
 
 #endif

@@ -35,7 +35,7 @@ offload_read_free(struct offload *f)
 	free(f->values.at);
 }
 
-/* Room for n more rows, which go to start + slot[] */
+/* Returns room for n more rows, to be copied to rows start + slot[]. */
 static char *
 stage(const struct offload *f, struct staged *s, uint64_t start, const uint32_t *slot, uint32_t n)
 {

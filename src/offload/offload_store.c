@@ -1,7 +1,7 @@
 /* offload_store.c - keys and values of a snapshot that are not on the device
  *
- * Where the file is not mapped, rows that are neighbours in it, or nearly, are one call, whatever
- * slots they go to: preadv(). Copying what stands between two rows costs less than a call, up to
+ * If the file is not mapped, one call of preadv() reads rows that are adjacent in the file, or
+ * nearly, into any slots. Reading the bytes between two rows costs less than another call, up to
  * about SKIPPED bytes. */
 #include <errno.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "offload/offload_store.h"
 
-enum { AT_ONCE = 256 };                         /* pieces of memory of a call */
+enum { AT_ONCE = 256 };                         /* buffers of a call */
 enum { SKIPPED = 8192 };                        /* bytes */
 
 static int
@@ -116,7 +116,8 @@ offload_store_describe(const struct offload_store *s)
 
 /* ---- filling ---- */
 
-/* Notes the number of a section's rows and returns where they are in the file; 0: in none. */
+/* Stores the numbers of rows of a section's layer, and returns the offset of the content in the
+ * file; 0: in none. */
 static uint64_t
 locate(struct offload_store *s, const struct kv_reader *r, const struct kv_section *sec)
 {
@@ -218,7 +219,7 @@ offload_store_loaded(struct offload_store *s, const struct kv_reader *r)
 	memcpy(s->digest, d.stream, sizeof s->digest);
 }
 
-/* Does the file hold the snapshot that was loaded, to the last byte? Reads all of it. */
+/* Does the file still hold the snapshot that was loaded? Reads all of it. */
 static int
 holds_the_same(const struct offload_store *s)
 {
@@ -285,7 +286,7 @@ read_run(struct offload_store *s, struct iovec *to, int n, uint64_t offset)
 	return KV_OK;
 }
 
-/* How many of n rows one call reads. */
+/* Returns how many of n rows one call reads. */
 static uint32_t
 joined(const struct offload_store *s, const uint32_t *row, uint32_t n)
 {
@@ -297,7 +298,7 @@ joined(const struct offload_store *s, const uint32_t *row, uint32_t n)
 	return run;
 }
 
-/* Reads n rows by one call, into slot[0] .. slot[n-1]; the bytes between them are thrown away. */
+/* Reads n rows by one call, into slot[0] .. slot[n-1]; discards the bytes between them. */
 static int
 read_joined(struct offload_store *s, uint64_t content, uint64_t first, const uint32_t *row,
     const uint32_t *slot, uint32_t n, char *to)
@@ -322,7 +323,7 @@ read_joined(struct offload_store *s, uint64_t content, uint64_t first, const uin
 	return read_run(s, part, used, content + (first + row[0]) * s->row);
 }
 
-/* As read_joined(), of rows in memory */
+/* As read_joined(), for rows in memory */
 static void
 copy_rows(const struct offload_store *s, const char *host, uint64_t first, const uint32_t *row,
     const uint32_t *slot, uint32_t n, char *to)

@@ -11,8 +11,8 @@ struct offload_thread {
 	pthread_mutex_t lock;
 	pthread_cond_t more, done;
 	uint32_t *queue;                /* [L] layers, a ring */
-	uint64_t begun, ended;          /* how many so far */
-	uint64_t *number;               /* [L] of the layer's last one, counted from 1 */
+	uint64_t begun, ended;          /* number of reads so far */
+	uint64_t *number;               /* [L] of the layer's last read, counted from 1 */
 	int stop;
 };
 

@@ -1,7 +1,7 @@
 /* clusterkv.c - ClusterKV (2024): clusters of rows compete, by their centroids (cLUS) */
 #include "retrieval/retrieval_internal.h"
 
-/* Sink rows are among the rows that the budget pays for, those behind the clusters are not. */
+/* Sink rows count against the budget, rows after the clusters do not. */
 static const float *
 score_clusters(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
@@ -25,7 +25,7 @@ least_rows(const struct retrieval_options *o, const struct layer_index *x)
 	return x->sink;
 }
 
-/* Centroids, and the label of each row */
+/* Adds the centroids, and the label of each row. */
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
     const struct layer_rows *rows, const struct layer_index *x)

@@ -1,10 +1,11 @@
 /* fier.c - FIER (2025): rows compete, by their keys in one bit (bITS)
  *
- * Steps can be captured in a graph and launched: all rows compete, and the length of a list is read
- * on the device. */
+ * Steps can be captured in a graph and launched: all rows compete, and the device reads the lengths
+ * of the lists. */
 #include "retrieval/retrieval_internal.h"
 
-/* Candidates that are rows become more with them (0: they cannot). */
+/* Returns struct counts.most: candidates are rows, so lists grow up to the capacity; 0: they do not
+ * grow. */
 static uint32_t
 most_rows(const struct layer_rows *rows)
 {
@@ -36,7 +37,7 @@ score_rows_by_bits(struct retrieval *t, const struct query *query, const struct 
 	return t->score;
 }
 
-/* Rows that have no bits yet are scored by their keys. */
+/* Adds the bits, and the keys of rows that have no bits yet. */
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
     const struct layer_rows *rows, const struct layer_index *x)

@@ -1,9 +1,9 @@
-/* head_keys.c - a retrieval head beside one sequence
+/* head_keys.c - a retrieval head's state for one sequence
  *
- * Keys lag behind features by one token: the key of the token at position p is made of its
- * embedding and of the features of the token before, so it can be made before p runs, and that is
- * what the query is for. Within a prompt nothing asks: keys are made of the tokens of a tile when
- * the next one begins, or at the end. */
+ * Keys lag behind features by one token: the key of the token at position p is made from its
+ * embedding and the features of the token before. So it, and the query, can be made before p runs.
+ * A prompt needs no queries: the keys of a tile are made when the next tile begins, or at the
+ * end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +63,7 @@ head_keys_row_bytes(const struct retrieval_head *h, enum kv_dtype dtype)
 	return h->G * (h->E * (uint64_t)kv_dtype_size(dtype) + sizeof(uint32_t));
 }
 
-/* There are those of the rows that run, and of one before them. */
+/* Features are those of the rows that run, and of one before them. */
 static uint64_t
 feature_rows(uint64_t rows)
 {
@@ -115,7 +115,7 @@ head_keys_reserve(struct head_keys *t, uint64_t tokens, uint32_t rows)
 
 /* ---- features ---- */
 
-/* Forgets those that no key needs any more. What stays is one row, or all. */
+/* Drops features that no key needs any more. One row is left, or all are. */
 static void
 drop_features(struct head_keys *t)
 {
@@ -129,7 +129,7 @@ drop_features(struct head_keys *t)
 		return;
 	stay = t->started > from ? t->started - from : 0;
 	if (stay > gone)
-		return;                         /* they would overlap */
+		return;                         /* the copy would overlap */
 	if (stay > 0)
 		o->copy(t->head->model->dev, t->feature, t->feature + gone * row,
 		    stay * row * sizeof *t->feature);
@@ -158,8 +158,8 @@ head_keys_note(struct head_keys *t, uint32_t l, const float *x, uint32_t positio
 
 /* ---- queries and keys ---- */
 
-/* t->e, t->f <- what the projections of the tokens id[N] from position p on are of: their
- * embeddings, and the features of those before them, normed */
+/* t->e, t->f <- the inputs of the projections of tokens id[N] from position p on: their normalised
+ * embeddings, and the normalised features of the tokens before them */
 static void
 prepare_tokens(struct head_keys *t, const uint32_t *id, uint32_t p, uint32_t N)
 {
@@ -175,8 +175,8 @@ prepare_tokens(struct head_keys *t, const uint32_t *id, uint32_t p, uint32_t N)
 		    h->feature_norm.w, N, h->D, h->feature_norm.eps);
 }
 
-/* y[N][w->out] <- the projection of those from number `at` on, which stand at position p and
- * behind, with rotary embedding; heads: of y */
+/* y[N][w->out] <- the projection of rows at .. at+N-1 of t->e and t->f, at positions from p on,
+ * with rotary embedding; heads: of y */
 static void
 project_tokens(struct head_keys *t, float *y, const struct mat *w, const struct mat *w_feature,
     uint32_t at, uint32_t p, uint32_t N, uint32_t heads)
@@ -216,7 +216,7 @@ head_keys_extend(struct head_keys *t, const uint32_t *id, size_t n)
 	for (p = t->keys.len[0]; p < end; p += N) {
 		N = end - p < HEAD_ROWS ? (uint32_t)(end - p) : HEAD_ROWS;
 		if (p == 0 && features)
-			N = 1;                  /* nothing is before it */
+			N = 1;                  /* no token is before it */
 		append_keys(t, id, p, N);
 	}
 	return p;

@@ -1,16 +1,16 @@
-/* quest.c - Quest (2024): pages compete, by the greatest logit that the bounds of their keys allow
- * (pAGE)
+/* quest.c - Quest (2024): pages compete, by the upper bound of the logit from the bounds of their
+ * keys (pAGE)
  *
  * There are two rules. The authors' kernels always read the last page, within the budget (quest).
- * Their evaluation program (quest_attention.py) lets it compete with the bounds of the rows that it
- * has, and reads LEAST_PAGES at least (quest-eval). */
+ * In their evaluation program (quest_attention.py) it competes, by the bounds of the rows that it
+ * has, and at least LEAST_PAGES are read (quest-eval). */
 #include <stdlib.h>
 
 #include "retrieval/retrieval_internal.h"
 
 enum { LEAST_PAGES = 3 };
 
-/* The last page is among the pages that the budget pays for. */
+/* The last page counts against the budget. */
 static const float *
 score_pages(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
@@ -23,10 +23,9 @@ score_pages(struct retrieval *t, const struct query *query, const struct layer_r
 	return retrieve_by_label(t, x->page_label.n, &x->page_label);
 }
 
-/* t->last.pages <- the pages of the index and, behind those of each KV head, one for a last page
- * that is not whole. It is written to where the index has room for it; when its rows are there, the
- * index puts its own in its place. A KV head of one page has none: that page is chosen in any
- * case. */
+/* t->last.pages <- the pages of the index and, after those of each KV head, an entry for a partial
+ * last page. It is written into the spare room of the index, which overwrites it when the page is
+ * whole. A KV head of one page gets none: that page is always chosen. */
 static void
 pack_last_pages(struct retrieval *t, const struct layer_rows *rows, const struct entries *index)
 {
@@ -73,7 +72,8 @@ score_all_pages(struct retrieval *t, const struct query *query, const struct lay
 	return t->score;
 }
 
-/* Was a last page that is not whole chosen? The device knows. */
+/* Leaves a partial last page out of t->seen if it was not chosen. Reads the choice from the
+ * device. */
 static void
 leave_out_last_page(struct retrieval *t)
 {
@@ -90,7 +90,7 @@ leave_out_last_page(struct retrieval *t)
 	}
 }
 
-/* Makes room for last pages. */
+/* Allocates t->last. Returns 0, or KV_ENOMEM. */
 static int
 reserve_last_pages(struct retrieval *t, const struct layer_index *x, uint64_t most)
 {
@@ -131,7 +131,7 @@ count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
 	s->index_bytes += x->pages.len[g] * (uint64_t)x->pages.bytes;
 }
 
-/* The page that is not in the index was scored, too. */
+/* Counts the partial last page, too, which was scored. */
 static void
 count_bytes_eval(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
     const struct layer_rows *rows, const struct layer_index *x)

@@ -1,8 +1,9 @@
-/* retrieval.c - sparse attention while decoding: reads only the rows which matter to the query
+/* retrieval.c - sparse attention while decoding: reads only the rows that matter to the query
  *
- * All methods are one path over the ops: candidates are scored, topk() takes the best
- * (retrieval_choose.c), and attention reads these. What differs is in a file for each method
- * (retrievals.h). Offloaded layers: retrieval_offloaded.c. What is counted: retrieval_count.c. */
+ * All methods are one path over the ops: candidates are scored, topk() selects the best
+ * (retrieval_choose.c), and attention reads these. The differences are in a file for each method
+ * (retrievals.h). Offloaded layers: retrieval_offloaded.c. Counts of what was read:
+ * retrieval_count.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +105,7 @@ retrieval_new(const struct ops *ops, struct dev *dev, const struct retrieval_opt
 	return t;
 }
 
-/* All that retrieval_reserve() makes but the copy. */
+/* Frees all that retrieval_reserve() allocates, except the copy. */
 static void
 free_lists(struct retrieval *t)
 {
@@ -202,7 +203,7 @@ reserve_audit(struct retrieval *t, size_t stride)
 	return t->logits && t->best.at ? KV_OK : KV_ENOMEM;
 }
 
-/* More bits for each KV head; those that are set stay. */
+/* Gives each KV head bits for `stride` rows, and keeps those that are set. */
 static int
 reserve_last_read(struct retrieval *t, size_t stride)
 {
@@ -223,7 +224,7 @@ reserve_last_read(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* What only offloaded layers, audit and overlap need */
+/* Allocates host lists, which only offloaded layers, audit and overlap need. */
 static int
 reserve_host(struct retrieval *t, size_t stride)
 {
@@ -244,7 +245,7 @@ reserve_host(struct retrieval *t, size_t stride)
 size_t
 retrieve_stride(uint64_t n)
 {
-	enum { ALIGNED = 32 };          /* 128 bytes: the lines that a GPU writes and reads */
+	enum { ALIGNED = 32 };          /* 128 bytes: a cache line of a GPU */
 
 	return (size_t)(n + ALIGNED) / ALIGNED * ALIGNED;
 }

@@ -1,13 +1,14 @@
-/* retrieval_audit.c - what the true logits would have chosen, and what the step before has chosen
+/* retrieval_audit.c - the choice of a step compared with that by exact logits, and with that of the
+ * step before
  *
- * Both copy lists of what was chosen to the host, and wait for the device: steps with them are not
+ * Both comparisons copy the choice to the host and wait for the device, so steps with them are not
  * launched from a captured graph (retrieval_graph.c). */
 #include <math.h>
 #include <string.h>
 
 #include "retrieval/retrieval_internal.h"
 
-/* list[] <- the rows of the chosen candidates of KV head g. Returns how many. */
+/* list[] <- the rows of the chosen candidates of KV head g. Returns their number. */
 static uint32_t
 list_rows(struct retrieval *t, const struct layer_rows *rows, uint32_t g)
 {
@@ -20,7 +21,7 @@ list_rows(struct retrieval *t, const struct layer_rows *rows, uint32_t g)
 	return out;
 }
 
-/* The share of its softmax that a query head gives to the n listed rows. */
+/* Returns the share of its softmax that a query head gives to the n listed rows. */
 static double
 softmax_share(const float *logit, uint32_t len, const uint32_t *list, uint32_t n)
 {
@@ -36,7 +37,7 @@ softmax_share(const float *logit, uint32_t len, const uint32_t *list, uint32_t n
 	return part / all;
 }
 
-/* How many numbers two ascending lists of n have in common. */
+/* Returns how many numbers two ascending lists of n have in common. */
 static uint32_t
 in_both(const uint32_t *a, const uint32_t *b, uint32_t n)
 {
@@ -54,7 +55,7 @@ in_both(const uint32_t *a, const uint32_t *b, uint32_t n)
 	return both;
 }
 
-/* Compares what was chosen with what the true logits would have chosen. */
+/* Compares the choice with that by exact logits. */
 void
 retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query,
     const struct layer_rows *rows)
@@ -87,7 +88,7 @@ retrieve_audit(struct retrieval *t, uint32_t l, const struct query *query,
 	}
 }
 
-/* bits[] <- the n listed rows, and no others. Returns how many of them were there before. */
+/* bits[] <- the n listed rows, and no others. Returns how many of them were set before. */
 static uint32_t
 replace_rows(uint32_t *bits, size_t words, const uint32_t *list, uint32_t n)
 {
@@ -101,8 +102,8 @@ replace_rows(uint32_t *bits, size_t words, const uint32_t *list, uint32_t n)
 	return both;
 }
 
-/* Compares what was chosen with what the step before has chosen, row by row: the last page or
- * chunk may have grown since. */
+/* Compares the choice with that of the step before, row by row, because the last page or chunk may
+ * have grown since. */
 void
 retrieve_compare_steps(struct retrieval *t, uint32_t l, const struct layer_rows *rows)
 {

@@ -1,11 +1,11 @@
-/* retrieval_choose.c - what all methods of retrieval do to choose: count candidates, reduce scores,
- * take the best
+/* retrieval_choose.c - the steps of a choice that all methods share: count candidates, reduce
+ * scores, select the best
  *
  * group_reduce() reduces the scores of the entries over the query heads of a KV head. Where
  * candidates are not the entries themselves, retrieve_by_label() gives each one the score of its
- * label (index.h). Candidates that are always read need no path of their own: they have label 0,
- * and element 0 in front of the reduced scores is +inf. Where candidates are the entries, and all
- * compete, scores are reduced in place, which without GQA is no work. */
+ * label (index.h). Candidates that are always read need no separate path: they have label 0, and
+ * element 0, before the reduced scores, is +inf. If candidates are the entries, and all compete,
+ * scores are reduced in place, which is no work without GQA. */
 #include "retrieval/retrieval_internal.h"
 
 /* ---- candidates ---- */

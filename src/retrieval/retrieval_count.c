@@ -1,8 +1,8 @@
-/* retrieval_count.c - what retrieval has read
+/* retrieval_count.c - counts of what retrieval has read
  *
- * Bytes are counted where it is decided what is read: of an index all that is scored, of keys and
- * values the rows that enter the softmax. (The copy of a chunk's keys that are computed from
- * factors is not: gather() makes it, but the method does not need it.) */
+ * Bytes are counted from the choice, not measured: the entries of an index that are scored, and the
+ * keys and values of rows in the softmax. Keys that are computed from factors are not counted,
+ * although gather() copies them: the method does not need the copy. */
 #include "retrieval/retrieval_internal.h"
 
 uint64_t

@@ -1,17 +1,15 @@
 /* retrieval_graph.c - retrieval in steps that are captured once and launched many times
  * (step_graph.h)
  *
- * The ops of a step have their arguments from the capture, and go by the rows that there
- * are at each launch. What the host knows of a step, how much is read and that it is
- * counted, it must find out without them, and only steps that read as many rows as the
- * captured one can be launched.
+ * The ops of a step keep the arguments of the capture, and use the lengths at each launch. The host
+ * counts what a launched step reads without calling the ops. Only steps that read as many rows as
+ * the captured one can be launched.
  *
- * That is for fier alone. The other methods copy something from or to the host at each
- * step: the labels of pages that are whole by now (quest), what the last page is made of
- * and whether it was chosen (quest-eval), which positions are always read (specontext);
- * cluster and shadow read the rows behind their index on top of the budget, so that each
- * step reads one more. Audit and overlap copy what was chosen to the host; so does an
- * offloaded layer, unless the device fills its slots. */
+ * Only steps of fier can be captured. The other methods copy from or to the host at each step: the
+ * labels of new whole pages (quest), the rows of the last page and whether it was chosen
+ * (quest-eval), the positions that are always read (specontext); cluster and shadow read the rows
+ * after their index on top of the budget, so that each step reads one more. Audit and overlap copy
+ * the choice to the host, and so does an offloaded layer, unless the device fills its slots. */
 #include "retrieval/retrieval_internal.h"
 
 int
@@ -35,9 +33,9 @@ retrieval_can_capture(const struct retrieval *t)
 	return t->method->launched != NULL && !t->opt.audit && !t->opt.overlap;
 }
 
-/* What is read whole grows on the device, unless it is brought there. Otherwise a KV head
- * that has no more rows than the budget is read with one row more at each step. The rows of
- * a step are one more than given. */
+/* A layer that attends to all rows may grow between launches, unless it is offloaded. In other
+ * layers a KV head with no more rows than the budget reads one more at each step. A step has one
+ * row more than len and other say. */
 int
 retrieval_reads_as_many(const struct retrieval *t, uint32_t l, const uint32_t *len,
     const uint32_t *other, uint32_t window)

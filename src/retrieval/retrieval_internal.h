@@ -1,4 +1,4 @@
-/* retrieval_internal.h - what the files of retrieval share */
+/* retrieval_internal.h - structures and functions that the files of retrieval/ share */
 #ifndef KVPIPE_RETRIEVAL_INTERNAL_H
 #define KVPIPE_RETRIEVAL_INTERNAL_H
 
@@ -6,29 +6,31 @@
 
 /* quest-eval: the last page of each KV head, where it is not whole, as an entry of the index */
 struct last_pages {
-	/* as many rows as a page has: its own, and the last of them again and again */
+	/* rows of a full page: its own, then the last of these repeated */
 	struct chosen rows;
-	uint32_t *list;                /* host [G][rows.stride] the same */
-	struct entries pages;          /* the index's, and these; start, len, capacity are ours */
+	uint32_t *list;                /* host [G][rows.stride] rows.at */
+	/* those of the index and these; start, len, capacity belong to this struct */
+	struct entries pages;
 };
 
-/* overlap, host: what the last step has read of each layer and KV head */
+/* overlap, host: the rows that the last step has read of each layer and KV head */
 struct last_read {
-	uint32_t *bits;                /* [L][G][words], a bit for each row: it was read */
+	uint32_t *bits;                /* [L][G][words], bit 1: the row was read */
 	size_t words;
-	uint8_t *chose;                /* [L][G] it left rows out; else the bits mean nothing */
+	uint8_t *chose;                /* [L][G] 1: it left rows out; 0: bits are undefined */
 };
 
-/* specontext: what the head says of a step */
+/* specontext: the scores that the head gives for a step */
 struct specontext {
 	float *score;                  /* device [H of the head][stride] */
 	float *joint;                  /* device [G][stride] of each position; +inf: always read */
 	float *always;                 /* host [sinks or recent + 1] +inf */
 	size_t stride;
-	uint32_t heads;                /* that score has room for */
-	uint32_t n;                    /* positions that are scored */
+	uint32_t heads;                /* heads that score has room for */
+	uint32_t n;                    /* number of scored positions */
 	int chosen;                    /* t->chosen are the best of all positions */
-	uint64_t bytes;                /* of keys that this read, and no layer has counted yet */
+	/* bytes of the head's keys that were read and not yet counted for a layer */
+	uint64_t bytes;
 };
 
 struct retrieval {
@@ -40,61 +42,63 @@ struct retrieval {
 	enum kv_dtype dtype;
 	const double *freq;            /* device [E/2] */
 
-	size_t stride;                 /* of the lists below: retrieve_stride() */
+	size_t stride;                 /* of the lists below, from retrieve_stride() */
 	float *score;                  /* device [H][stride] of entries; ranks reduce it in place */
 	float *joint;                  /* device [G][stride]; [0] is +inf, the scores follow */
 	float *candidate;              /* device [G][stride] */
 	struct chosen chosen, best;
-	struct layer_rows view;        /* rows that the choice is among: the layer's, with seen */
-	/* shadow: the rows of the chosen chunks; quest-eval: those that last pages are made of */
+	/* rows to choose from: those of the layer, with the lengths seen */
+	struct layer_rows view;
+	/* shadow: the rows of the chosen chunks; quest-eval: the rows of last pages */
 	struct layer_rows copy;
-	uint32_t *n, *always;          /* host [G] candidates; how many of them have label 0 */
+	uint32_t *n, *always;          /* host [G] number of candidates; of these with label 0 */
 	uint32_t most;                 /* struct counts of n */
-	/* host [G] rows of which the choice is one: all, or without a last candidate that is cut
-	 * short and was not chosen */
+	/* host [G] how many of the first rows the choice is from: all, or all before a partial last
+	 * candidate that was not chosen */
 	uint32_t *seen;
 	struct last_pages last;
 	struct specontext specontext;
 	struct offload *offload;      /* NULL: all rows are on the device */
-	/* host [G][stride], [G]: the rows that the last step of an offloaded layer reads, and how
+	/* host [G][stride], [G]: rows that the last step of an offloaded layer reads, and how
 	 * many */
 	uint32_t *offload_list, *offload_n;
-	int offload_listed;                /* specontext: they are the choice from all positions */
+	/* specontext: offload_list is the choice from all positions */
+	int offload_listed;
 	uint64_t *offload_bytes;           /* host [G] */
 
 	struct retrieval_stats *stats; /* [L][G] */
-	int capturing;                 /* retrieval_capture(): nothing is counted */
+	int capturing;                 /* retrieval_capture(): count nothing */
 	int whole;                     /* the last step has read all rows */
 	float *logits;                 /* audit, host [H][stride] */
 	uint32_t *list, *best_list;    /* audit, overlap, host [stride]: of a KV head */
 	struct last_read before;
 };
 
-/* How a method differs from the others. NULL: it does not. */
+/* How a method differs from the others; NULL: it does not. */
 struct retrieval_method {
-	/* Counts the candidates of a step (retrieve_set_choice()) and returns their scores, device
-	 * [G][stride]; topk() chooses. */
+	/* Counts the candidates of a step (retrieve_set_choice()), and returns their scores, device
+	 * [G][stride], for topk(). */
 	const float *(*rank)(struct retrieval *, const struct query *, const struct layer_rows *,
 	    const struct layer_index *);
 	/* Called after topk(). */
 	void (*after_topk)(struct retrieval *);
-	/* In place of these: leaves the choice in t->chosen. */
+	/* In place of rank() and after_topk(): t->chosen <- the choice. */
 	void (*choose)(struct retrieval *, const struct layer_rows *);
 	/* Makes room for steps over `most` rows of a KV head. Returns 0, or KV_ENOMEM. */
 	int (*reserve)(struct retrieval *, const struct layer_index *, uint64_t most);
 	/* Returns how many offloaded rows a step reads at least, whatever the budget. */
 	uint64_t (*slots)(const struct retrieval_options *, const struct layer_index *);
 	/* Returns the attention of a step, in place of that to the chosen rows, which are at
-	 * `where` in rows. Keys of candidates behind the first t->always[g] are not read. */
+	 * `where` in rows. Keys of candidates after the first t->always[g] are not read. */
 	struct attention (*attend)(struct retrieval *, float *o, const struct query *,
 	    const struct layer_rows *rows, const struct chosen *where, const struct layer_index *);
 	/* Adds the bytes of the index that a step has read for KV head g. The keys of the chosen
-	 * rows are counted: adds those of other rows that it has read, subtracts those that it has
+	 * rows have been counted: adds keys of other rows that were read, subtracts keys that were
 	 * not. Not NULL. */
 	void (*count)(struct retrieval_stats *, const struct retrieval *, uint32_t g,
 	    const struct layer_rows *, const struct layer_index *);
-	/* Its steps can be captured and launched. Counts the candidates of one that was
-	 * launched. */
+	/* Counts the candidates of a step that was launched; not NULL: its steps can be
+	 * captured. */
 	void (*launched)(struct retrieval *, const struct layer_rows *);
 };
 
@@ -104,52 +108,53 @@ struct retrieval_method {
 #undef RETRIEVAL
 const struct retrieval_method *retrieval_method(enum retrieve_method);
 
-/* Does a step of layer l read all of so many rows [G]? window: of the query */
+/* Is len[G] within the budget, so that a step of layer l attends to all rows? window: of the
+ * query */
 int retrieve_is_whole(const struct retrieval *, uint32_t l, const uint32_t *len, uint32_t window);
 
-/* Chooses the candidates of a step: t->chosen, of t->n, t->always, t->seen. */
+/* Chooses the candidates of a step: t->chosen, and t->n, t->always, t->seen. */
 void retrieve_choose(struct retrieval *, const struct query *, const struct layer_rows *,
     const struct layer_index *x);
 
-/* How many candidates, of u rows each, are read of KV head g: all where it fits into the budget,
- * else those that are always read and `of_budget` others. */
+/* Sets how many candidates, of u rows each, are read of KV head g: all if they fit into the budget,
+ * else the `always` ones and `of_budget` others. */
 void retrieve_set_choice(struct retrieval *, const struct layer_rows *rows, uint32_t g, uint32_t u,
     uint64_t always, uint32_t of_budget);
 struct counts retrieve_candidates(const struct retrieval *);
-/* Reduces the scores of the entries over the query heads, and returns those of candidates: each has
- * that of the entry that its label names (index.h). */
+/* Reduces the scores of the entries over the query heads, and returns the scores of the candidates:
+ * each has that of the entry that its label names (index.h). */
 const float *retrieve_by_label(struct retrieval *, const uint32_t *n_entries,
     const struct labels *);
 /* Returns the stride of lists of n elements. */
 size_t retrieve_stride(uint64_t n);
-/* Gives t->copy a capacity of so many rows of each KV head; its contents are lost. Returns 0, or
- * KV_ENOMEM. */
+/* Gives t->copy a capacity of `rows` rows of each KV head; does not keep its contents. Returns 0,
+ * or KV_ENOMEM. */
 int retrieve_reserve_copy(struct retrieval *, uint64_t rows);
 void specontext_free(struct retrieval *);
 
-/* t->offload_list, t->offload_n <- the rows of the choice, or all. Returns 0 where the device has
- * failed: what it has written is no choice then, and who waits for it is told. */
+/* t->offload_list, t->offload_n <- the rows of the choice, or all. Returns 0 if the device has
+ * failed, so that there is no choice; the next sync() reports the failure. */
 int retrieve_list_offloaded(struct retrieval *, const struct layer_rows *rows);
-/* retrieve_begin() of an offloaded layer; t->whole is known. What could not be read leaves 0, and
- * its reason in the store. */
+/* retrieve_begin() of an offloaded layer; t->whole is set. If rows could not be read, o is 0 and
+ * the store has the message. */
 struct attention retrieve_offloaded(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
 
-/* Counts the bytes that the step of layer l has fetched; and all that the device has fetched, which
- * it counts itself. */
+/* Add the bytes that the step fetched in layer l; and, in all, those that the device has fetched
+ * and counted itself. */
 void retrieve_count_step_bytes(struct retrieval *, uint32_t l);
 void retrieve_count_fetched_bytes(const struct retrieval *);
-/* Returns how many rows the chosen candidates of KV head g have: a last one that is cut short is
- * one of them, or is not among t->seen. */
+/* Returns how many rows the chosen candidates of KV head g have. A partial last candidate is one of
+ * them, or its rows are not among t->seen. */
 uint64_t retrieve_chosen_rows(const struct retrieval *, uint32_t g);
-/* After a step of layer l: counts what it has read of rows, all of them or the choice. */
+/* Count what a step of layer l has read: all rows; or the choice. */
 void retrieve_count_whole(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 void retrieve_count(struct retrieval *, uint32_t l, const struct layer_rows *rows,
     const struct layer_index *x);
-/* Compares what was chosen with what the true logits would have chosen. */
+/* Compares the choice with that by exact logits. */
 void retrieve_audit(struct retrieval *, uint32_t l, const struct query *,
     const struct layer_rows *rows);
-/* Compares it with what the step before has chosen. */
+/* Compares the choice with that of the step before. */
 void retrieve_compare_steps(struct retrieval *, uint32_t l, const struct layer_rows *rows);
 
 #endif

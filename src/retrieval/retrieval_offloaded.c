@@ -1,8 +1,8 @@
 /* retrieval_offloaded.c - steps of offloaded layers (offload.h)
  *
- * The selection is that of a layer with all rows on the device: indexes are there, and the keys of
- * rows that no index covers are in the tail (offload_tail()). The selected rows are fetched, and
- * attention reads them in their slots. */
+ * The selection is that of a layer with all rows on the device: indexes are on the device, and the
+ * keys of rows that no index covers are in the tail (offload_tail()). The selected rows are
+ * fetched, and attention reads them in their slots. */
 #include <stdlib.h>
 
 #include "retrieval/retrieval_internal.h"
@@ -16,7 +16,7 @@ retrieval_use_offload(struct retrieval *t, struct offload *offload)
 	return t->offload_n != NULL && t->offload_bytes != NULL ? KV_OK : KV_ENOMEM;
 }
 
-/* Rows behind an index, and those that are appended, have no slot. */
+/* Rows that an index does not cover, and appended ones, need no slot. */
 uint64_t
 retrieval_slots(const struct retrieval_options *o, const struct layer_index *x)
 {
@@ -26,9 +26,9 @@ retrieval_slots(const struct retrieval_options *o, const struct layer_index *x)
 	return o->budget > least ? o->budget : least;
 }
 
-/* The n chosen entries of u rows at the front of list[] become their rows, as far as there are so
- * many, from the last one on: an entry never stands behind its own rows. Returns how many rows
- * these are. */
+/* Replaces the n entries of u rows at the beginning of list[] by their rows below `rows`. Begins
+ * with the last entry, so that no entry is overwritten before it is read. Returns the number of
+ * rows. */
 static uint32_t
 expand(uint32_t *list, uint32_t n, uint32_t u, uint32_t rows)
 {
@@ -62,15 +62,15 @@ retrieve_list_offloaded(struct retrieval *t, const struct layer_rows *rows)
 		    t->chosen.n[g] * sizeof *list);
 		if (t->ops->sync(t->dev) != NULL)
 			return 0;
-		/* of a row to come, too */
+		/* rows: the choice may include the row that this layer appends next */
 		t->offload_n[g] = t->chosen.rows == 1 ? t->chosen.n[g] :
 		    expand(list, t->chosen.n[g], t->chosen.rows, rows->len[g]);
 	}
 	return 1;
 }
 
-/* What is read begins to be: of ShadowKV no keys of chunks that are rebuilt. Returns 0 where the
- * device has failed. */
+/* Starts fetching the selected rows; for ShadowKV without the keys that rebuild() makes. Returns 0
+ * if the device has failed. */
 static int
 begin(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const struct layer_index *x)
 {
@@ -90,7 +90,7 @@ begin(struct retrieval *t, uint32_t l, const struct layer_rows *rows, const stru
 		keys = (struct offload_keys){ x->host_exact, x->low.chunk,
 			x->low.n / x->low.chunk };
 	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, &keys);
-	if (rebuilds)                             /* keys are turned to them */
+	if (rebuilds)                             /* rebuilt keys are rotated to them */
 		offload_copy_positions(t->offload, l, rows);
 	return 1;
 }

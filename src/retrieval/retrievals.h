@@ -1,10 +1,10 @@
-/* retrievals.h - RETRIEVAL(NAME, symbol, word, alias, needs, about): every way to retrieve
+/* retrievals.h - RETRIEVAL(NAME, symbol, word, alias, needs, about): the list of retrieval methods
  *
  * A new one is a file with its struct retrieval_method (retrieval_internal.h), retrieval_SYMBOL,
  * and an entry here; a paragraph in kv-decode(1) and a test. This list makes the enum, the table,
- * the words of --retrieve and its completion. alias: what its paper calls it, "" where that is the
- * word. needs: the index of each layer that it reads (kinds.h); KV_UNKNOWN: none. about: what
- * competes, and by what, for whoever reads this list. */
+ * the words of --retrieve and its completion. alias: the name in its paper, "" if that is the word.
+ * needs: the index that it reads in each layer (kinds.h); KV_UNKNOWN: none. about: what competes,
+ * and by what score; for readers of this list. */
 
 RETRIEVAL(FIER, fier, "fier", "", KV_BITS, "rows, by their keys in one bit (FIER)")
 RETRIEVAL(QUEST, quest, "quest", "", KV_PAGE,

@@ -1,10 +1,10 @@
-/* shadowkv.c - ShadowKV (2024): chunks of rows compete, by their mean keys; the keys of those that
- * are chosen are computed from factors (lOWR)
+/* shadowkv.c - ShadowKV (2024): chunks of rows compete, by their mean keys; the keys of the chosen
+ * ones are computed from factors (lOWR)
  *
- * Attention reads a copy of the chosen rows, whose keys are made in it. */
+ * Attention reads a copy of the chosen rows, in which keys are replaced by computed ones. */
 #include "retrieval/retrieval_internal.h"
 
-/* Exact chunks and rows behind the index come on top of the budget. */
+/* Exact chunks and rows after the index are read on top of the budget. */
 static const float *
 score_chunks(struct retrieval *t, const struct query *query, const struct layer_rows *rows,
     const struct layer_index *x)
@@ -20,7 +20,7 @@ score_chunks(struct retrieval *t, const struct query *query, const struct layer_
 	return retrieve_by_label(t, x->landmark.len, &x->chunk_label);
 }
 
-/* Makes room for a copy of what is always read, and of the budget. */
+/* Makes room for a copy of the rows that are always read and of the budget. */
 static int
 reserve_rebuilt(struct retrieval *t, const struct layer_index *x, uint64_t most)
 {

@@ -2,9 +2,9 @@
  * first layer runs
  *
  * SpeContext (Xu et al. 2025), section 4.3: the attention weights of the retrieval head over all
- * tokens, for each query head; the maximum over those of a KV head of the model (GQA, MQA); of
- * these the best within the budget, and the same tokens in every layer. Where rows of a layer are
- * gone, the rest of them compete there by the scores of their positions. */
+ * tokens, for each query head; the maximum over the query heads of a KV head of the model (GQA,
+ * MQA); the best of these within the budget, and the same tokens in every layer. In a layer that
+ * has lost rows, the remaining ones compete by the scores of their positions. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,7 +19,8 @@ specontext_free(struct retrieval *t)
 	t->specontext = (struct specontext){ .stride = 0 };
 }
 
-/* What is always read, the newest token among it */
+/* Returns the greatest number of positions that are always read next to each other, the current
+ * token included. */
 static uint32_t
 longest_always(const struct retrieval_options *o)
 {
@@ -54,7 +55,7 @@ specontext_reserve(struct retrieval *t, const struct head_keys *text)
 	return KV_OK;
 }
 
-/* Positions first .. first+n-1 are always read. */
+/* Sets positions first .. first+n-1 to be always read. */
 static void
 always_read(struct retrieval *t, uint32_t first, uint32_t n)
 {
@@ -81,7 +82,7 @@ specontext_score(struct retrieval *t, struct head_keys *text)
 	a->n = n;
 	a->chosen = 0;
 	a->bytes = 0;
-	if (n <= t->opt.budget)                 /* no layer has more rows */
+	if (n <= t->opt.budget)                 /* no layer has more rows than the budget */
 		return;
 	query.q = head_keys_query(text);
 	t->ops->key_scores(t->dev, a->score, a->stride, &query, keys);
@@ -94,7 +95,7 @@ specontext_score(struct retrieval *t, struct head_keys *text)
 	a->bytes = n * (uint64_t)h->G * h->E * kv_dtype_size(keys->dtype) / t->G;
 }
 
-/* Are these the rows of all positions? */
+/* Does the layer have the rows of all n positions? */
 static int
 has_all(const struct layer_rows *rows, uint32_t n)
 {
@@ -105,8 +106,8 @@ has_all(const struct layer_rows *rows, uint32_t n)
 	return g == rows->heads;
 }
 
-/* t->candidate <- the scores of the positions that rows have; in one call where all KV heads have
- * room for as many rows */
+/* t->candidate <- the scores of the positions of rows; in one call if all KV heads have the same
+ * capacity */
 static void
 score_rows(struct retrieval *t, const struct layer_rows *rows)
 {
@@ -159,7 +160,7 @@ choose_ahead(struct retrieval *t, const struct layer_rows *rows)
 		return;
 	}
 	score_rows(t, rows);
-	if (t->offload != NULL)         /* fetches read the choice from all positions */
+	if (t->offload != NULL)         /* fetches ahead still read t->chosen */
 		offload_wait_all(t->offload);
 	t->ops->topk(t->dev, &t->chosen, t->candidate, t->stride, (struct counts){ t->n, 0 }, t->G);
 	a->chosen = 0;
@@ -189,7 +190,7 @@ specontext_prefetch(struct retrieval *t, uint32_t l, const struct layer_rows *ro
 	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, NULL);
 }
 
-/* The first layer that chooses counts what the head has read, for all. */
+/* Adds what the head has read for all layers to the first layer that chooses. */
 static void
 count_bytes(struct retrieval_stats *s, const struct retrieval *t, uint32_t g,
     const struct layer_rows *rows, const struct layer_index *x)
