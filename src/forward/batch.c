@@ -1,10 +1,10 @@
 /* batch.c - one token of each of several sequences
  *
- * While a model decodes one text it reads all its weights for each token, and multiplies each
- * once. So what a step costs hardly grows with the sequences that it serves, until attention
- * outweighs the weights: every product is over the rows of all sequences (forward_parts()),
- * attention over each one's own. As long as the same sequences take part, a step is the launch of
- * a captured graph where that can be (step_graph.h). */
+ * A step of one sequence reads all weights, and multiplies with each once. So the cost of a step
+ * hardly grows with the number of sequences, until attention outweighs the weights: products are
+ * over the rows of all sequences (forward_parts()), attention over each one's own rows. As long as
+ * the sequences are the same, a step is the launch of a captured graph, if possible
+ * (step_graph.h). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,11 +18,12 @@ struct batch {
 	uint32_t most;
 	struct workspace *ws;
 	float *logits;                 /* device [most][V] */
-	uint32_t *tok;                 /* device [most] ids that run, and then the likeliest ones */
-	uint32_t *host;                /* host [most] the same */
+	/* device [most] ids to run; after the step the likeliest next ones */
+	uint32_t *tok;
+	uint32_t *host;                /* host [most] a copy of tok */
 	struct part *part;             /* [most] */
-	struct attention *each;        /* [most] the workspace's */
-	struct layer_rows **rows;      /* the same */
+	struct attention *each;        /* [most] for the workspace */
+	struct layer_rows **rows;      /* [most] for the workspace */
 	struct sequence **sequence;    /* [most] of the step */
 	uint32_t n;                    /* sequences of the step */
 	struct step_graph *graph;
@@ -80,7 +81,7 @@ batch_expect(struct sequence *s, uint32_t id, char *err, size_t errlen)
 	return reserve_token(s, id, err, errlen);
 }
 
-/* Row i of the workspace is the newest of its cache. */
+/* Sets row i of the workspace to the token of r, after the rows of its cache. */
 static void
 place(struct batch *b, uint32_t i, const struct batch_row *r)
 {
@@ -94,7 +95,7 @@ place(struct batch *b, uint32_t i, const struct batch_row *r)
 	c->ran++;
 }
 
-/* From the tokens in b->tok at the positions in ws->pos to the next ones there */
+/* Runs the tokens in b->tok at the positions in ws->pos; b->tok <- the likeliest next ones. */
 static void
 run_step(void *with)
 {
@@ -109,7 +110,8 @@ run_step(void *with)
 	m->ops->argmax(m->dev, b->tok, b->logits, m->id.vocabulary, b->n);
 }
 
-/* As a launch where it can be one: queries are copied to another place each time. */
+/* Runs the step, as a launch if possible: not with an observation, whose queries go to another
+ * place in each step. */
 static void
 run(struct batch *b, struct batch_row *row)
 {

@@ -7,19 +7,18 @@
 
 #include "forward/forward.h"
 
-/* So many rows the CPU multiplies in the order of one (cpu/cpu_matmul.c), if products are in f32,
- * which those of a step always are: what comes out is, to the bit, what each sequence alone would
- * give. */
+/* Up to 64 rows the CPU sums in the order of a single row (cpu/cpu_matmul.c), if products are in
+ * f32, as in every step: each sequence gets the bytes that it gets alone. */
 enum { BATCH_MOST = 64 };
 
 struct batch;
 
-/* For up to `most` sequences at once. NULL without memory. */
+/* Returns a batch for up to `most` sequences at once; NULL without memory. */
 struct batch *batch_new(const struct model *, uint32_t most);
 void batch_free(struct batch *);                       /* NULL allowed */
 
-/* Makes room for the token in one sequence, before a step with it. Returns as run_tokens(); after a
- * failure do not use its cache again. The other sequences of the batch are not affected. */
+/* Makes room for a token in one sequence, before the step that runs it. Returns as run_tokens();
+ * after a failure do not use its cache again. The other sequences of the batch are not affected. */
 int batch_expect(struct sequence *, uint32_t id, char *err, size_t errlen);
 
 /* A sequence in a step */
@@ -30,17 +29,16 @@ struct batch_row {
 	uint32_t next;                 /* <- the likeliest next one; UINT32_MAX: no finite logit */
 };
 
-/* Appends each token at its cache's next_position. Of no cache the logits are known then, but
- * those of row i are there for batch_logits() until the next step. Returns 0, or MODEL_EIO: the
- * device has failed. */
+/* Appends each token at its cache's next_position. Does not set the caches' logits: batch_logits()
+ * gets those of row i until the next step. Returns 0, or MODEL_EIO: the device has failed. */
 int batch_run(struct batch *, struct batch_row *, uint32_t n, char *err, size_t errlen);
 
 /* cache->logits <- those of row i of the last step. Returns 0, or MODEL_ENOMEM. */
 int batch_logits(struct batch *, uint32_t i, struct cache *);
-/* How many steps ran as launches of a captured graph (step_graph.h) */
+/* Returns how many steps ran as launches of a captured graph (step_graph.h) */
 uint64_t batch_launches(const struct batch *);
 int batch_capture_failed(const struct batch *);
-/* Is row i of the last step a number? Returns 0, or MODEL_EIO (finite.h). */
+/* Returns 0 if row i of the last step is finite, else MODEL_EIO (finite.h). */
 int batch_check(struct batch *, uint32_t i, const struct cache *, char *err, size_t errlen);
 
 #endif

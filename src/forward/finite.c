@@ -1,4 +1,4 @@
-/* finite.c - is what the model computes a number? */
+/* finite.c - checks that what the model computes is finite */
 #include <math.h>
 #include <stdio.h>
 
@@ -16,7 +16,7 @@ all_finite(const float *x, size_t n)
 	return i == n;
 }
 
-/* The last row of each KV head, of keys or values. */
+/* Is the last row of each KV head finite? data: keys or values */
 static int
 rows_finite(const struct model *m, const struct layer_rows *rows, const void *data)
 {
@@ -37,7 +37,7 @@ rows_finite(const struct model *m, const struct layer_rows *rows, const void *da
 	return 1;
 }
 
-/* Is the tensor read in layers below l, or beside them? */
+/* Is the tensor read in layers below l, or outside of layers? */
 static int
 is_read_before(const struct tensor *t, uint32_t l)
 {
@@ -46,7 +46,7 @@ is_read_before(const struct tensor *t, uint32_t l)
 	return sscanf(t->name, "model.layers.%u.", &layer) != 1 || layer < l;
 }
 
-/* The first weight below layer l1 that is not finite, or NULL */
+/* Returns the first weight below layer l1 that is not finite, or NULL. */
 static const struct tensor *
 bad_weight(const struct model *m, uint32_t l1, size_t *at)
 {
@@ -80,7 +80,7 @@ holds_infinite(const struct model *m, const char *data, size_t n, enum kv_dtype 
 	return 0;
 }
 
-/* Do rows in f16 hold a number that was beyond it? Offloaded layers are not looked at. */
+/* Do rows in f16 have an infinity, from a number beyond its range? Skips offloaded layers. */
 static int
 beyond_f16(const struct cache *c, uint32_t l1)
 {

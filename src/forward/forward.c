@@ -1,13 +1,12 @@
 /* forward.c - the transformer, written once over the op table
  *
- * forward() runs N rows through a range of layers. Everything else that moves rows through the
- * model is a caller of it: prefill, chunked prefill, resume and decode differ in which rows
- * they bring and at which positions.
+ * forward() runs N rows through a range of layers. Prefill, chunked prefill, resume and decode call
+ * it with different rows and positions.
  *
  * Two facts make chunks exact instead of approximate. Every row that a query may see is in the
- * cache when its chunk runs, so cutting the prompt changes only the order of rounding. And keys
- * are stored after rotary embedding at their own position, so dropping rows never asks for a
- * rotation: only the positions travel with them. */
+ * cache when its chunk runs, so cutting the prompt changes only the order of rounding. And keys are
+ * stored after rotary embedding at their own position, so dropping rows needs no rotation: the
+ * others keep their positions. */
 #include <stdlib.h>
 
 #include "forward/forward_internal.h"
@@ -16,7 +15,7 @@
 #include "model/family.h"
 #include "ops/compose.h"
 
-/* Copies the queries q[N][H][E] of the rows of one cache to their places in the windows. */
+/* Copies the queries q[N][H][E] of the rows of one cache to the observation windows. */
 static void
 keep_queries(const struct model *m, const float *q, const struct observation *obs, uint32_t l,
     const uint32_t *pos, uint32_t N)
@@ -36,7 +35,8 @@ keep_queries(const struct model *m, const float *q, const struct observation *ob
 	}
 }
 
-/* q or k before rotary embedding: each head of the rows by itself, or all of a row */
+/* Normalises q or k before rotary embedding: each head by itself, or all heads of a row
+ * together. */
 static void
 norm_heads(const struct model *m, float *x, const struct norm *norm, uint32_t N, uint32_t heads)
 {
@@ -50,7 +50,7 @@ norm_heads(const struct model *m, float *x, const struct norm *norm, uint32_t N,
 		m->ops->rmsnorm(m->dev, x, x, norm->w, N * heads, E, norm->eps);
 }
 
-/* Queries, keys and values of the rows in ws->x */
+/* ws->q, k, v <- queries, keys and values of the rows in ws->x */
 static void
 project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 {
@@ -71,7 +71,7 @@ project_qkv(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 		m->ops->mix(m->dev, ws->q, ws->q, (size_t)N * w->wq.out, m->query_scale, 0);
 }
 
-/* ws->x += what attention, in ws->o, and the feed-forward network add */
+/* ws->x += the output of attention, from ws->o, and then of the feed-forward network */
 static void
 add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t N)
 {
@@ -93,8 +93,8 @@ add_to_stream(const struct model *m, struct workspace *ws, uint32_t l, uint32_t 
 	    N);
 }
 
-/* Positional encoding of queries and keys; keys and values become the newest rows of layer l of
- * each cache. */
+/* Applies rotary embedding to queries and keys, and appends keys and values to layer l of each
+ * cache. */
 static void
 append_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
     uint32_t n)
@@ -132,7 +132,7 @@ note_part(const struct model *m, struct workspace *ws, uint32_t l, const struct 
 	keep_queries(m, ws->q + p->at * q, p->obs, l, p->pos, p->N);
 }
 
-/* The queries in ws->q that are of one sequence */
+/* Returns the queries in ws->q of one sequence. */
 static struct query
 query_of(const struct model *m, const struct workspace *ws, uint32_t l, const struct part *p)
 {
@@ -147,8 +147,8 @@ retrieves(const struct part *p)
 	return p->s->retrieval != NULL && p->N == 1;
 }
 
-/* ws->o <- attention of each row to the rows of its own cache in layer l; ws->lse where attention
- * mass needs it */
+/* ws->o <- attention of each row to the rows of its own cache in layer l; ws->lse <- log-sum-exps,
+ * if attention mass needs them */
 static void
 attend_parts(const struct model *m, struct workspace *ws, uint32_t l, const struct part *p,
     uint32_t n)

@@ -1,4 +1,4 @@
-/* forward_internal.h - what forward.c, generate.c and batch.c share */
+/* forward_internal.h - workspace and functions that the files of forward/ share */
 #ifndef KVPIPE_FORWARD_INTERNAL_H
 #define KVPIPE_FORWARD_INTERNAL_H
 
@@ -8,64 +8,63 @@
 struct workspace {
 	uint32_t rows;                 /* N at most */
 	float *x, *xn;                 /* device [N][D] residual stream, normalised */
-	float *own_x;                  /* device [N][D] x unless workspace_use() says otherwise */
+	float *own_x;                  /* device [N][D] x, unless workspace_use() has set another */
 	float *q, *o;                  /* device [N][H][E] */
 	float *k, *v;                  /* device [N][G][E] */
 	float *gate, *up;              /* device [N][F] */
-	float *lse;                    /* device [N][H] of attention */
+	float *lse;                    /* device [N][H] log-sum-exps of attention */
 	float *logits;                 /* device [V] */
 	uint32_t *pos;                 /* device [N] */
-	uint32_t *tok;                 /* device [1] the token chosen last (generate.c) */
+	uint32_t *tok;                 /* device [1] the token that was chosen last (generate.c) */
 	uint32_t *host_pos;            /* host [N] */
-	float *host_x;                 /* host [D] a row of x, to be looked at */
-	struct attention *each;        /* host, for as many parts as a call has */
-	struct layer_rows **own_rows;  /* the same */
-	struct attention one;          /* each of a call that has one */
-	struct layer_rows *one_rows;   /* the same */
-	const struct adapter *adapter; /* its LoRA acts on all rows; NULL: none */
+	float *host_x;                 /* host [D] a row of x, to be checked */
+	struct attention *each;        /* host, one for each part of a call */
+	struct layer_rows **own_rows;  /* host, one for each part of a call */
+	struct attention one;          /* each, for a call with one part */
+	struct layer_rows *one_rows;   /* own_rows, for a call with one part */
+	const struct adapter *adapter; /* its LoRA is applied to all rows; NULL: none */
 };
 
-/* Rows at .. at+N-1 of a call, which are those of one sequence */
+/* Rows at .. at+N-1 of a call, all of one sequence */
 struct part {
 	struct sequence *s;
-	const struct observation *obs; /* takes their queries; NULL: none */
+	const struct observation *obs; /* gets their queries; NULL: none */
 	const uint32_t *pos;           /* host [N] */
 	uint32_t at, N;
 };
 
-/* forward() of rows of several sequences, one after the other in the workspace, with the positions
- * in ws->pos already: each row attends to the rows of its own cache, and weights are read once for
- * all. Of 64 rows at most the CPU makes the bytes that each part alone would
- * give. */
+/* As forward(), for rows of several sequences, one after the other in the workspace, with the
+ * positions in ws->pos already: each row attends to its own cache, and weights are read once for
+ * all. With at most 64 rows on the CPU, each part gets the bytes that it gets alone. */
 void forward_parts(const struct model *m, struct workspace *ws, const struct part *, uint32_t n,
     uint32_t l0, uint32_t l1);
 
-/* forward() with the positions in ws->pos already; pos is for the observation. */
+/* As forward(), with the positions in ws->pos already; pos is for the observation. */
 void forward_at_pos(const struct model *m, struct sequence *s, struct workspace *ws,
     const uint32_t *pos, uint32_t N, uint32_t l0, uint32_t l1, const struct observation *obs);
 
-/* What is run: token ids, or rows that stand in for their embeddings */
+/* Input of a run: token ids, or rows in place of their embeddings */
 struct run_input {
 	const uint32_t *ids;           /* host [n]; NULL: x */
 	const float *x;                /* host [n][D] */
 };
 
-/* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The cache
- * has the capacity. Returns as run_tokens(). */
+/* Runs n rows in chunks at positions *position, *position + 1, ...; advances *position. The caller
+ * has reserved the capacity. Returns as run_tokens(). */
 int run_chunks(const struct model *m, struct sequence *s, struct workspace *ws,
     const struct run_input *in, size_t n, uint32_t *position, struct observation *obs,
     const struct step_hook *step, char *err, size_t errlen);
 
-/* May n more rows stand behind the others? Returns as run_tokens(). */
+/* Fails unless there are positions for n more rows. Returns as run_tokens(). */
 int check_positions(const struct cache *c, size_t n, char *err, size_t errlen);
-/* Room for n more rows, if there are positions for them. Returns as run_tokens(). */
+/* Makes room for n more rows, if there are positions for them. Returns as run_tokens(). */
 int reserve_positions(struct sequence *s, size_t n, char *err, size_t errlen);
 
-/* Drops rows that the token cannot see, as run_tokens() does, makes room for its row, and
- * appends it to the tokens seen. Returns as run_tokens(). */
+/* Prepares a step: drops rows that the token cannot see, as run_tokens(), makes room for its row,
+ * and appends id to the tokens seen. Returns as run_tokens(). */
 int reserve_token(struct sequence *s, uint32_t id, char *err, size_t errlen);
 
-/* x[N][D] (device) <- embeddings as the layers want them */
+/* Scales embeddings x[N][D] (device) as the first layer expects them. */
 void scale_embeddings(const struct model *m, float *x, size_t N);
 
 /* c->logits <- logits[V] (device). Returns 0, or MODEL_ENOMEM. */

@@ -1,5 +1,5 @@
 /* generate.c - greedy decoding: the chosen token stays on the device, and steps are launches of a
- * captured graph where they can be (step_graph.h) */
+ * captured graph if possible (step_graph.h) */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,12 +10,12 @@
 struct generator {
 	struct sequence *s;
 	struct workspace *ws;
-	uint32_t in_tok;               /* the token in ws->tok; UINT32_MAX: unknown, or none */
+	uint32_t in_tok;               /* the token in ws->tok; UINT32_MAX: none known */
 	uint32_t in_pos;               /* the position in ws->pos */
-	uint32_t *next;                /* host_alloc()'s: the next token .. */
-	uint64_t arrived;              /* .. after this event */
+	uint32_t *next;                /* from host_alloc(): the next token .. */
+	uint64_t arrived;              /* .. is valid after this event */
 	float *spare;                  /* memory of the logits while they are on the device */
-	int ran;                       /* ws->logits are those after the last token */
+	int ran;                       /* 1: ws->logits are those after the last token */
 	struct step_graph *graph;
 };
 
@@ -48,7 +48,7 @@ generator_free(struct generator *r)
 	free(r);
 }
 
-/* From the token in ws->tok to the next one there. ws->pos has the position. */
+/* Runs the token in ws->tok at the position in ws->pos; ws->tok <- the likeliest next one. */
 static void
 step(struct generator *r, struct observation *obs)
 {
@@ -68,8 +68,8 @@ run_unobserved(void *with)
 	step(with, NULL);
 }
 
-/* Runs a step, as a launch of a graph where it can be one. Queries are copied to another place each
- * time. */
+/* Runs a step, as a launch if possible: not with an observation, whose queries go to another place
+ * in each step. */
 static void
 run(struct generator *r, struct observation *obs)
 {

@@ -1,7 +1,7 @@
 /* layer_by_layer.c - a whole prompt that runs layer by layer
  *
- * Layer by layer and chunk by chunk are the same computation in another order: causality is by
- * position, so a tile sees the same rows of a layer in both. */
+ * Running layer by layer is the same computation as running chunk by chunk, in another order: a
+ * query sees rows by their positions, so a tile sees the same rows of a layer in both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "forward/forward_internal.h"
 #include "forward/layer_by_layer.h"
 
-#define EMBED_ROWS 4096                /* embedded at once */
+#define EMBED_ROWS 4096                /* rows embedded at once */
 
 static int
 failed(const char *failure, char *err, size_t errlen)
@@ -21,7 +21,7 @@ failed(const char *failure, char *err, size_t errlen)
 	return MODEL_EIO;
 }
 
-/* Waits until at most so many tiles are in flight. */
+/* Waits until at most `most` tiles are in flight. */
 static int
 wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 {
@@ -37,8 +37,8 @@ wait_for_tiles(struct prompt_stream *s, uint32_t most, char *err, size_t errlen)
 	return rc;
 }
 
-/* A tile, one of `tiles`, has been submitted for so many layers. A whole layer may be in
- * flight. */
+/* Adds a tile, one of `tiles` of the prompt, that was submitted for `layers` layers. All tiles of a
+ * layer may be in flight. */
 static int
 add_tile(struct prompt_stream *s, uint32_t tiles, uint32_t layers, char *err, size_t errlen)
 {
@@ -101,7 +101,8 @@ prompt_close(struct prompt_stream *s)
 	memset(s, 0, sizeof *s);
 }
 
-/* Where ops run ahead, only at the end: it waits for the device. */
+/* Checks the last row. If ops run ahead, only after the last layer, because this waits for the
+ * device. */
 static int
 check_last(struct prompt_stream *s, struct workspace *ws, uint32_t l0, uint32_t l1, char *err,
     size_t errlen)

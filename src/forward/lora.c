@@ -1,7 +1,7 @@
 /* lora.c - the matrix products of a layer with LoRA (Hu et al. 2021), over elementary ops
  *
- * The low-rank part is two thin products behind the full one, which they add to: nothing is merged
- * into the weights, since other rows run through these without it. */
+ * The low-rank part is two thin products that are added to the full one. It is not merged into the
+ * weights, because other rows run without it. */
 #include "forward/lora.h"
 
 void

@@ -1,11 +1,10 @@
-/* probe_mass.c - the attention mass that stored rows get from tokens which are run without being
- * stored
+/* probe_mass.c - the attention mass that stored rows get from probe tokens
  *
- * The rows of a layer are in order of position, so a query sees up to three pieces of each KV
- * head: sinks, range, own rows. Each piece gives a log-sum-exp; merged they normalise the
- * weights of the range. With ragged heads the range begins at another row in each head,
- * therefore the sums are in lists that begin where the range does, and are copied to their
- * place at the end. */
+ * The rows of a layer are in order of position, so a query sees up to three pieces of each KV head:
+ * sinks, range, rows of probe tokens. Each piece gives a log-sum-exp; merged they normalise the
+ * weights of the range. KV heads may have different rows, so that the range begins at another row
+ * in each: the sums are in lists that begin with the range, and are copied to p->mass at the
+ * end. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -89,7 +88,7 @@ probe_mass_free(struct probe_mass *p, const struct cache *c)
 	free(p);
 }
 
-/* Where the range lies in each KV head of layer l. */
+/* Finds the rows of the range in each KV head of layer l. */
 static void
 find_rows(struct probe_mass *p, const struct cache *c, uint32_t l, uint32_t sink, uint32_t from,
     uint32_t to)
@@ -137,7 +136,7 @@ probe_mass_begin(struct probe_mass *p, const struct cache *c, uint32_t sink, uin
 	return l == c->model->id.layers ? 0 : MODEL_ENOMEM;
 }
 
-/* The rows from[g] .. to[g]-1 of each KV head. */
+/* Returns rows from[g] .. to[g]-1 of each KV head. */
 static struct layer_rows
 piece(struct probe_mass *p, const struct layer_rows *rows, const uint32_t *from, const uint32_t *to)
 {
@@ -154,8 +153,8 @@ piece(struct probe_mass *p, const struct layer_rows *rows, const uint32_t *from,
 	return view;
 }
 
-/* lse <- log-sum-exp of the pieces before (had: there were some) and of one piece more. Returns
- * whether lse has a value now. */
+/* lse <- log-sum-exp of the pieces so far (had: there are some) and of one more. Returns 1 if lse
+ * is set. */
 static int
 add_piece(struct probe_mass *p, const struct cache *c, const struct layer_rows *view,
     const struct query *query, float *lse, int had)
@@ -185,7 +184,8 @@ probe_mass_add(struct probe_mass *p, const struct cache *c, uint32_t l, const st
 
 	view = piece(p, rows, NULL, p->sinks + at);
 	had = add_piece(p, c, &view, query, lse, 0);
-	view = piece(p, rows, p->stored + at, rows->len);       /* their own: never empty */
+	/* the probe tokens' own rows: never empty */
+	view = piece(p, rows, p->stored + at, rows->len);
 	had = add_piece(p, c, &view, query, lse, had);
 	view = piece(p, rows, p->first + at, p->end + at);
 	add_piece(p, c, &view, query, lse, had);

@@ -1,6 +1,6 @@
-/* run_tokens.c - tokens in chunks, behind those that the cache has seen
+/* run_tokens.c - runs tokens in chunks, after those that the cache has seen
  *
- * Positions and memory are looked at before a chunk runs, the device and the last row after it. */
+ * Positions and memory are checked before a chunk runs, the device and the last row after it. */
 #include <stdio.h>
 
 #include "forward/finite.h"

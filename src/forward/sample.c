@@ -1,4 +1,4 @@
-/* sample.c - the next token from logits */
+/* sample.c - chooses the next token from logits */
 #include <math.h>
 #include <stdlib.h>
 
@@ -47,11 +47,12 @@ greatest(const float *logits, uint32_t V)
 }
 
 struct candidate {
-	double p;                      /* not normalised: the greatest is 1 */
+	double p;                      /* not normalised: the greatest of all is 1 */
 	uint32_t id;
 };
 
-/* Greater probability first, then the lower id: one order, so the draw depends on nothing else. */
+/* Orders by greater probability, then by lower id: a total order, so that the draw is
+ * deterministic. */
 static int
 before(const struct candidate *a, const struct candidate *b)
 {
@@ -78,9 +79,9 @@ sift(struct candidate *heap, uint32_t n, uint32_t i)
 	}
 }
 
-/* Moves the smallest set of likeliest candidates with at least share of the sum to the end of
- * the array, likeliest last. Returns how many. A heap, because the set is usually a few dozen
- * of 100,000. */
+/* Moves the smallest set of likeliest candidates with at least `share` of the sum to the end of the
+ * array, likeliest last. Returns how many. Uses a heap, because the set is usually a few dozen of
+ * 100,000. */
 static uint32_t
 likeliest(struct candidate *c, uint32_t n, double share)
 {

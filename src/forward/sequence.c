@@ -1,8 +1,8 @@
 /* sequence.c - a text that runs: memory of its cache, retrieval head and offloaded layers, and the
  * rows that forward() appends
  *
- * Rows that run and are not stored are at positions after the tokens seen. The head does not see
- * them. */
+ * Probe tokens, which run and are not stored, are at positions after the tokens seen. The head does
+ * not see them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,8 +145,8 @@ sequence_last_rows(struct sequence *s, uint32_t l)
 	return offload_has(s->offload, l) ? offload_tail(s->offload, l, rows) : rows;
 }
 
-/* Where rows are missing, the positions are needed in the list of the layer on the device, too:
- * SpeContext finds the scores of rows by them. */
+/* For an offloaded layer that has lost rows, also copies the positions to the layer's list on the
+ * device: SpeContext finds the scores of rows by them. */
 void
 sequence_appended(struct sequence *s, uint32_t l, const uint32_t *pos, uint32_t N)
 {
@@ -166,7 +166,7 @@ sequence_appended(struct sequence *s, uint32_t l, const uint32_t *pos, uint32_t 
 	}
 }
 
-/* Does the sequence have a head, and are these rows tokens of the text? */
+/* Does the sequence have a head, and are these tokens stored, and not probe tokens? */
 static int
 head_sees(const struct sequence *s, const uint32_t *pos)
 {

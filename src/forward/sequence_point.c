@@ -1,4 +1,4 @@
-/* sequence_point.c - a point of a text to go back to */
+/* sequence_point.c - a state of a sequence to go back to */
 #include <stdlib.h>
 
 #include "forward/sequence_point.h"

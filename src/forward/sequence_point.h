@@ -1,5 +1,5 @@
-/* sequence_point.h - a point of a text to go back to (cache/cache_point.h), with what its retrieval
- * head and its offloaded layers need for it */
+/* sequence_point.h - a state of a sequence to go back to: cache/cache_point.h, with its retrieval
+ * head and its offloaded layers */
 #ifndef KVPIPE_SEQUENCE_POINT_H
 #define KVPIPE_SEQUENCE_POINT_H
 

@@ -5,7 +5,7 @@
 
 /* ---- loading ---- */
 
-/* Marks the layer as offloaded before the cache gets its positions, if it is to be. */
+/* Marks the layer as offloaded, if it is to be, before the cache gets its positions. */
 static int
 take_positions(struct kv_reader *r, const struct kv_section *sec, struct sequence *s)
 {
@@ -18,8 +18,8 @@ take_positions(struct kv_reader *r, const struct kv_section *sec, struct sequenc
 	return snapshot_take(r, sec, s->cache, NULL);
 }
 
-/* The store takes keys and values of offloaded layers. Of the others it notes where in the file
- * they are, for layers that are offloaded later. */
+/* Gives keys and values of offloaded layers to the store. Has it locate those of other layers in
+ * the file, for layers that are offloaded later. */
 static int
 take_tensor(struct kv_reader *r, const struct kv_section *sec, struct sequence *s)
 {
@@ -70,7 +70,7 @@ sequence_load(struct kv_reader *r, struct sequence *s, struct observation *obs,
 	struct kv_section sec;
 	int rc;
 
-	c->logged = 0;                          /* until the log comes */
+	c->logged = 0;                          /* until the log is loaded */
 	while ((rc = kv_next(r, &sec)) == 1) {
 		if ((rc = take(r, &sec, s, obs)) < 0)
 			return rc;

@@ -4,7 +4,7 @@
 
 #include "forward/step_graph.h"
 
-/* The memory of a layer's rows and of what goes with them, and how many rows there are */
+/* The memory and the lengths of a layer's rows, and the memory of its other lists */
 struct layer_state {
 	const void *k, *v, *pos, *mass, *bits, *lists;
 	const void *device_rows, *device_pos, *slots;   /* of an offloaded layer */
@@ -16,13 +16,13 @@ struct layer_state {
 struct step_graph {
 	const struct model *m;
 	uint32_t most;
-	/* The sequences, and [n][L] of them, before the captured step or, without a graph, before
-	 * the last step */
+	/* the sequences, and the states of their layers, [n][L], before the captured step, or,
+	 * without a graph, before the last step */
 	const struct sequence **sequence;      /* [most] */
 	uint32_t n;                    /* 0: none yet */
 	struct layer_state *state;
-	uint64_t *start;               /* [most][L][G] of all states */
-	uint32_t *len;                 /* the same */
+	uint64_t *start;               /* [most][L][G] start of all states */
+	uint32_t *len;                 /* [most][L][G] len of all states */
 	uint32_t graph;                /* for graph_launch(); 0: none */
 	int capture_failed;
 	uint64_t launches;
@@ -77,8 +77,8 @@ step_graph_capture_failed(const struct step_graph *s)
 	return s->capture_failed;
 }
 
-/* Can everything that a step does with this sequence be captured, where `more` rows have been
- * appended since? Attention mass goes by the lengths of the capture. */
+/* Can all ops of a step with this sequence be captured, if launches have `more` rows more?
+ * Attention mass uses the lengths at the capture. */
 static int
 can_capture(const struct sequence *q, uint32_t more)
 {
@@ -94,7 +94,7 @@ can_capture(const struct sequence *q, uint32_t more)
 	return 1;
 }
 
-/* The memory of layer l; start and len are not its business. */
+/* Returns the memory of layer l, without start and len. */
 static struct layer_state
 memory_of(const struct sequence *q, uint32_t l)
 {
@@ -136,7 +136,7 @@ save_state(struct step_graph *s, const struct step *step)
 	s->n = step->n;
 }
 
-/* Is layer l as save_state() found it, but for so many rows more of each KV head? */
+/* Is layer l as in save_state(), except for `more` rows more of each KV head? */
 static int
 layer_holds(const struct layer_state *was, const struct sequence *q, uint32_t l, uint32_t more)
 {
@@ -158,8 +158,8 @@ layer_holds(const struct layer_state *was, const struct sequence *q, uint32_t l,
 	    c->model->layer[l].window);
 }
 
-/* Are the sequences as save_state() found them, but that all KV heads of all layers have *more rows
- * more, and can their step be captured? */
+/* Are the sequences as in save_state(), except for *more rows more of all KV heads of all layers,
+ * and can their step be captured? Sets *more. */
 static int
 state_holds(const struct step_graph *s, const struct step *step, uint32_t *more)
 {
@@ -181,7 +181,7 @@ state_holds(const struct step_graph *s, const struct step *step, uint32_t *more)
 	return 1;
 }
 
-/* Takes back what the ops have counted on the host, rows and entries of indexes. */
+/* Resets what ops have counted on the host during the capture: rows and entries of indexes. */
 static void
 restore_state(struct step_graph *s, const struct step *step)
 {
@@ -210,7 +210,7 @@ record_retrieval(const struct step *step, int on)
 			retrieval_capture(step->sequence[i]->retrieval, on);
 }
 
-/* Captures a step, which does not run yet. */
+/* Captures a step, without running it. */
 static void
 capture(struct step_graph *s, const struct step *step)
 {
@@ -225,7 +225,7 @@ capture(struct step_graph *s, const struct step *step)
 	s->capture_failed = s->graph == 0;
 }
 
-/* Does what a step of one sequence does in layer l on the host. */
+/* Does the host's part of a step of one sequence in layer l. */
 static void
 count_row(struct sequence *q, uint32_t l)
 {

@@ -1,14 +1,13 @@
-/* unstored.c - rows that run on top of a cache and leave it as it was: drafts, repeated text,
- * learned tokens
+/* unstored.c - runs probe tokens (drafts, repeated text, learned tokens) without storing them
  *
- * They are appended as others are, so that they see each other, and dropped again by setting the
- * lengths back: nothing is copied, and their keys stay readable behind the rows. */
+ * Their rows are appended, so that they see each other, and dropped by resetting the lengths:
+ * nothing is copied, and their keys stay readable after the rows. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "forward/forward_internal.h"
 
-/* The keys of the last n rows of every KV head. */
+/* Copies the keys of the last n rows of every KV head to obs->own. */
 static int
 observe_own(struct observation *obs, const struct cache *c, uint32_t n)
 {
@@ -32,7 +31,7 @@ observe_own(struct observation *obs, const struct cache *c, uint32_t n)
 	return 0;
 }
 
-/* The last n rows of layers l0 .. l1-1 are none of the cache's. */
+/* Drops the last n rows of layers l0 .. l1-1. */
 static void
 drop_last(struct cache *c, uint32_t n, uint32_t l0, uint32_t l1)
 {
@@ -53,7 +52,7 @@ run_input_unstored(const struct model *m, struct sequence *s, struct workspace *
 	struct layer_index *index = c->index;
 	int rc = reserve_positions(s, n, err, errlen);
 
-	c->index = NULL;                /* these rows do not stay */
+	c->index = NULL;                /* these rows are not indexed */
 	if (rc == 0)
 		rc = run_chunks(m, s, ws, in, n, &position, obs, step, err, errlen);
 	c->index = index;

@@ -1,7 +1,7 @@
 /* watched_queries.c - the attention of the last rows of a stream in one layer
  *
- * Token selection asks, after a layer has run and before the next begins, which rows the end of
- * the text attends to. The queries are kept while the layer runs; the keys are in the cache. */
+ * For token selection, between two layers: which rows the end of the text attends to in the first
+ * one. The queries are kept while that layer runs; the keys are in the cache. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ prompt_unwatch(struct prompt_stream *s)
 	s->watched_capacity = 0;
 }
 
-/* Memory for W queries of the layer that is watched now */
+/* Allocates memory for W queries of the watched layer. */
 static int
 watch_more(struct prompt_stream *s, uint32_t W)
 {
@@ -107,8 +107,9 @@ alloc_area(const struct model *m, const struct layer_rows *rows, struct area *a)
 	return 0;
 }
 
-/* The weight of a query enters through its log-sum-exp: exp(q.k - (lse - log w)) is w times the
- * attention. So the op makes the weighted sum, and no matrix of queries and rows exists. */
+/* Adds the mass of a tile of queries. A query's weight w is put into its log-sum-exp: exp(q.k -
+ * (lse - log w)) is w times the attention. So the op makes the weighted sum, without a matrix of
+ * queries and rows. */
 static void
 add_tile(const struct prompt_stream *s, struct area *a, uint32_t at, uint32_t n, double last)
 {
@@ -162,7 +163,7 @@ prompt_mass(struct prompt_stream *s, double last, float *mass, char *err, size_t
 	return failure == NULL ? 0 : MODEL_EIO;
 }
 
-/* sum[N] <- the products with all keys, in double precision, on the host. q: the last watched
+/* sum[N] <- the products of q with all keys, on the host in double precision. q: the last watched
  * query, on the host */
 static int
 products_on_host(const struct prompt_stream *s, const float *q, double *sum)
@@ -192,8 +193,8 @@ products_on_host(const struct prompt_stream *s, const float *q, double *sum)
 	return g == rows->heads ? 0 : MODEL_ENOMEM;
 }
 
-/* The same on the device, in f32; only the sum over the query heads is made on the host. q:
- * on the device */
+/* As products_on_host(), but products on the device, in f32; only the sum over the query heads is
+ * on the host. q: on the device */
 static int
 products_on_device(const struct prompt_stream *s, const float *q, double *sum)
 {
@@ -204,7 +205,7 @@ products_on_device(const struct prompt_stream *s, const float *q, double *sum)
 	uint32_t *len = malloc(rows->heads * sizeof *len), g;
 	float *on_device = m->ops->alloc(m->dev, H * N * sizeof *on_device);
 	float *product = malloc(H * N * sizeof *product);
-	const struct query query = { .q = q, .N = 1, .H = (uint32_t)H };  /* products: no softcap */
+	const struct query query = { .q = q, .N = 1, .H = (uint32_t)H };  /* no softcap */
 	struct layer_rows last = *rows;
 	const int rc = start && len && on_device && product ? 0 : MODEL_ENOMEM;
 	size_t h, i;
