@@ -1,8 +1,7 @@
-/* build_clusters.c - the clusters of a layer's keys, KV heads side by side: cLUS
+/* build_clusters.c - makes the clusters of a layer's keys, several KV heads in parallel: cLUS
  *
- * Each of up to G threads takes one KV head after another and has a device of its own, so that
- * products, comparisons and sums of several heads go on at the same time. What a head gets does
- * not depend on who makes it. */
+ * Each of up to G threads clusters one KV head after another, with a device of its own, so that
+ * several heads are clustered at the same time. The clusters do not depend on the thread. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,16 +15,16 @@
 enum { COUNT, END, LABEL, MEAN };
 
 #define MAX_WORKERS 64
-#define ROWS_PER_CLUSTER 80     /* ClusterKV's number of clusters, for each KV head: L / 80 */
+#define ROWS_PER_CLUSTER 80     /* number of clusters of a KV head: L / 80, as in ClusterKV */
 
-/* What is found for one KV head. */
+/* The clusters of one KV head */
 struct found {
 	const char *keys;               /* from row sink on */
 	uint32_t rows;
 	uint32_t wanted;
 	uint32_t n;                     /* clusters */
 	uint32_t *label;                /* [rows] */
-	char *mean;                     /* [n][E] of the dtype of the keys; [wanted] fit */
+	char *mean;                     /* [n][E] of the dtype of the keys, room for [wanted] */
 	int code;
 	const struct cluster_worker *by;
 };
@@ -34,7 +33,7 @@ struct job {
 	const struct index_source *l;
 	const struct cluster_options *opt;
 	struct found *head;             /* [G] */
-	atomic_uint next;               /* KV head that nobody has taken */
+	atomic_uint next;               /* next KV head to cluster */
 };
 
 struct cluster_worker {
@@ -95,7 +94,7 @@ cluster_head(struct cluster_worker *w, uint32_t g)
 	f->code = f->wanted > 0 ? cluster_keys(&in, f->label, f->mean, &f->n) : CLUSTER_OK;
 }
 
-/* Ends when no head is left, or the device has failed. */
+/* Clusters heads until none is left, or the device has failed. */
 static void *
 take_heads(void *arg)
 {
@@ -121,7 +120,7 @@ run(struct cluster_builder *b, struct job *job)
 	while (started < b->n &&
 	    pthread_create(&b->worker[started].id, NULL, take_heads, &b->worker[started]) == 0)
 		started++;
-	take_heads(&b->worker[0]);      /* and where no thread could be had, all of them */
+	take_heads(&b->worker[0]);      /* all heads, if no thread could be started */
 	while (started > 1)
 		pthread_join(b->worker[--started].id, NULL);
 }
@@ -134,7 +133,7 @@ row_size(const struct job *job)
 	return job->l->head->model.head_width * kv_dtype_size(job->l->head->dtype);
 }
 
-/* Memory of the index: count, end, label, mean. */
+/* Allocates the arrays of the index: count, end, label, mean. */
 static int
 start(struct job *job, struct built_index *out, struct engine_error *e)
 {
@@ -195,7 +194,7 @@ check(const struct job *job, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* Closes the gaps behind heads that have fewer clusters than were wanted. */
+/* Packs the arrays, closing the gaps after heads with fewer clusters than wanted. */
 static void
 put_together(const struct job *job, struct built_index *out)
 {

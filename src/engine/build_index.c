@@ -1,4 +1,4 @@
-/* build_index.c - memory of an index that was made */
+/* build_index.c - frees the memory of a built index */
 #include <stdlib.h>
 
 #include "engine/build_index.h"

@@ -1,5 +1,5 @@
-/* build_index.h - the indexes of a layer, made from its keys (kv-snapshot(5), 4.14 to 4.18): what
- * kv-index writes
+/* build_index.h - makes the indexes of a layer from its keys (kv-snapshot(5), 4.14 to 4.18), for
+ * kv-index
  *
  * Each function fills a struct built_index, which the caller frees with built_index_free(), also
  * after a failure. Returns ENGINE_OK, or a code with the message in *e. */
@@ -9,7 +9,7 @@
 #include "engine/device_memory.h"
 #include "libkvfile/codec.h"
 
-/* A layer to make an index of. All is the caller's. */
+/* A layer to make an index of. All members are the caller's. */
 struct index_source {
 	const char *file;               /* for messages */
 	uint32_t layer;
@@ -25,29 +25,29 @@ struct built_index {
 
 void built_index_free(struct built_index *);            /* all zero is allowed */
 
-/* pAGE, by the device: bounds of pages of so many rows. */
+/* pAGE, by the device: the bounds of pages of `page` rows. */
 int build_pages(struct built_index *, const struct device *, const struct index_source *,
     uint32_t page, struct engine_error *e);
 
-/* ---- cLUS: each KV head's rows from `sink` on ---- */
+/* ---- cLUS: clusters of each KV head's rows from `sink` on ---- */
 
 struct cluster_options {
 	uint32_t sink;
-	uint32_t count;                 /* clusters of each KV head; 0: a cluster for 80 rows */
+	uint32_t count;                 /* clusters of each KV head; 0: one for 80 rows */
 	uint32_t iterations;
 	uint64_t seed;
 };
 
-/* Threads that cluster a KV head each, side by side, layer after layer. */
+/* Threads that each cluster a KV head at a time, in one layer after another. */
 struct cluster_builder {
 	struct cluster_worker *worker;  /* [n] */
 	uint32_t n;
 };
 
-/* How many threads there can be: at most `threads`, one for each KV head. */
+/* Returns the number of threads to use: at most `threads`, and one for each KV head. */
 uint32_t cluster_workers(const struct kv_head *, uint32_t threads);
-/* A thread for each of the n devices, n > 0. The caller opened them, and closes them after
- * cluster_builder_free(). What is made does not depend on n. */
+/* Makes a thread for each of the n devices, n > 0, which the caller opened, and closes after
+ * cluster_builder_free(). The index does not depend on n. */
 int cluster_builder_init(struct cluster_builder *, const struct device *devices, uint32_t n,
     const struct kv_head *, struct engine_error *e);
 void cluster_builder_free(struct cluster_builder *);    /* all zero is allowed */
@@ -58,10 +58,10 @@ int build_clusters(struct built_index *, struct cluster_builder *, const struct 
 /* ---- lOWR ---- */
 
 struct low_rank_options {
-	uint32_t rank;                  /* at most; also of the factors of few rows */
+	uint32_t rank;                  /* greatest rank; less with few rows */
 	uint32_t chunk;                 /* rows */
 	uint32_t outliers;              /* chunks of each KV head that keep their exact keys */
-	uint32_t local;                 /* chunks at the end that are left out */
+	uint32_t local;                 /* chunks at the end that are not in the index */
 };
 
 /* Fails when KV heads hold different rows. */

@@ -1,9 +1,8 @@
-/* build_lowrank.c - a layer's keys as a product of two factors, with landmarks: lOWR
+/* build_lowrank.c - factors a layer's keys into a product of two matrices, with landmarks: lOWR
  *
- * The keys of all KV heads stand side by side, a row of G*E for each token, and are turned back to
- * where rotary embedding had not been applied, in f32. The device makes products of TILE rows at a
- * time, which are added up in double precision. Rows are turned anew for the left factor: holding
- * them would take more memory than the layer. */
+ * The keys of all KV heads are concatenated, a row of G*E for each token, and un-rotated in f32.
+ * The device makes products of TILE rows at a time, which are summed in double precision. Rows are
+ * un-rotated again for the left factor: keeping them would need more memory than the layer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,7 @@
 enum { EXACT, LEFT, RIGHT, LANDMARK };
 
 #define TILE 512
-#define SQUARE 32               /* of a matrix that is transposed piece by piece */
+#define SQUARE 32               /* side of the tiles of a transposition */
 
 /* Rows of keys before rotary embedding, TILE at a time. */
 struct raw {
@@ -26,12 +25,12 @@ struct raw {
 	float *x;                       /* host [TILE][width] */
 	struct area at_x, at_pos, at_freq;
 	float *d_x;                     /* device, as x */
-	struct rotary back;             /* minus the frequencies */
+	struct rotary back;             /* with negated frequencies */
 };
 
 /* ---- memory ---- */
 
-/* Device memory for n elements of some size. */
+/* Returns device memory for n elements of `size` bytes. */
 static void *
 new_room(const struct device *d, struct area *a, size_t n, size_t size, struct engine_error *e)
 {
@@ -41,7 +40,7 @@ new_room(const struct device *d, struct area *a, size_t n, size_t size, struct e
 	return NULL;
 }
 
-/* To be ended with raw_end(), also after a failure. */
+/* Allocates r. Call raw_end(), also after a failure. */
 static int
 raw_start(struct raw *r, const struct device *d, const struct index_source *l,
     struct engine_error *e)
@@ -74,7 +73,7 @@ raw_end(struct raw *r)
 	area_release(r->d, &r->at_freq);
 }
 
-/* r->d_x <- the rows from .. from + n - 1, n <= TILE. */
+/* r->d_x <- the un-rotated rows from .. from + n - 1, n <= TILE. */
 static int
 raw_rows(struct raw *r, uint32_t from, uint32_t n, struct engine_error *e)
 {
@@ -129,7 +128,7 @@ add_upper(double *sum, const float *y, size_t n)
 			sum[i * n + j] += y[i * n + j];
 }
 
-/* The tiles of rows while their products are added up. */
+/* Tiles of rows, and sums of their products */
 struct gram {
 	struct area at_xt, at_y;
 	float *d_xt, *d_y;              /* device [width][TILE], [width][width] */
@@ -184,7 +183,7 @@ gram_add(double *sum, struct gram *m, struct raw *r, uint32_t n, struct engine_e
 	return device_synced(r->d, e);
 }
 
-/* The failure of a function of methods/lowrank.h. */
+/* Fails after a function of methods/lowrank.h that returned code. */
 static int
 checked(const struct index_source *l, int code, struct engine_error *e)
 {
@@ -196,7 +195,8 @@ checked(const struct index_source *l, int code, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* right[width][rank] f32, zero <- the directions of n rows; of no rows it stays 0 */
+/* right[width][rank] f32 <- the directions of the first n rows; it is 0 before, and stays 0 if n is
+ * 0 */
 static int
 find_right(float *right, struct raw *r, uint32_t n, uint32_t rank, struct engine_error *e)
 {
@@ -219,7 +219,7 @@ find_right(float *right, struct raw *r, uint32_t n, uint32_t rank, struct engine
 
 /* ---- the parts of the index ---- */
 
-/* What the left factor is made with. */
+/* The projection that makes the left factor */
 struct projection {
 	struct area at_right, at_y;
 	float *right_t;                 /* host [rank][width] */
@@ -272,7 +272,7 @@ make_left(char *left, struct raw *r, const struct projection *p, uint32_t n, str
 	return device_synced(r->d, e);
 }
 
-/* left <- and right of dtype <- the factors of the first n rows */
+/* left, right of dtype <- the factors of the first n rows */
 static int
 make_factors(char *left, char *right, struct raw *r, uint32_t n, uint32_t rank,
     struct engine_error *e)
@@ -294,7 +294,8 @@ make_factors(char *left, char *right, struct raw *r, uint32_t n, uint32_t rank,
 	return rc;
 }
 
-/* landmark[G][chunks][E] of dtype <- means of chunks; exact[G][x] <- those that are kept exactly */
+/* landmark[G][chunks][E] of dtype <- means of chunks; exact[G][x] <- the chunks whose keys are kept
+ * exactly */
 static int
 make_landmarks(char *landmark, uint32_t *exact, const struct index_source *l, uint32_t chunks,
     uint32_t x, uint32_t chunk, struct engine_error *e)
@@ -334,7 +335,7 @@ refuse_ragged(const struct index_source *l, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* Fills the arrays of x, which has its numbers. */
+/* Allocates and fills the arrays of the index; x has its numbers. */
 static int
 make(struct built_index *out, const struct kv_low_rank *x, const struct device *d,
     const struct index_source *l, struct engine_error *e)

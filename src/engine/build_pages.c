@@ -1,9 +1,9 @@
-/* build_pages.c - the bounds of a layer's pages, by the device: pAGE */
+/* build_pages.c - makes the bounds of a layer's pages, by the device: pAGE */
 #include <stdlib.h>
 
 #include "engine/build_index.h"
 
-/* What the device works on: entries, and rows that lie as in KEYS. */
+/* Entries, and rows in the layout of KEYS, for the device */
 struct page_lists {
 	struct entries entries;
 	struct layer_rows rows;
@@ -46,7 +46,7 @@ lists_free(struct page_lists *p)
 	free(p->rows.len);
 }
 
-/* data <- the entries; keys, entries: memory of the device. */
+/* data <- the entries. keys, entries: memory of the device */
 static int
 pack(struct page_lists *p, void *data, const struct device *d, const struct index_source *l,
     struct area *keys, struct area *entries, struct engine_error *e)

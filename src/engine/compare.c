@@ -1,15 +1,15 @@
-/* compare.c - one layer of two snapshots */
+/* compare.c - compares a layer of two snapshots */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/compare.h"
 
-#define PIECE 256       /* elements that are compared at a time */
+#define PIECE 256       /* elements compared at a time */
 
 /* ---- rows ---- */
 
-/* Compares n elements of a and b. Returns 1 when one is another number. */
+/* Compares n elements of a and b. Returns 1 when one differs. */
 static int
 differs(const void *a, enum kv_dtype a_type, const void *b, enum kv_dtype b_type, size_t n,
     double *greatest)
@@ -40,7 +40,7 @@ differs(const void *a, enum kv_dtype a_type, const void *b, enum kv_dtype b_type
 	return other;
 }
 
-/* Row i of a and row j of b stand at one position. */
+/* Compares row i of a and row j of b, which have the same position. */
 static void
 compare_row(struct rows_compared *out, const struct layer_reader *a, const struct layer_reader *b,
     uint64_t i, uint64_t j)
@@ -56,7 +56,7 @@ compare_row(struct rows_compared *out, const struct layer_reader *a, const struc
 	    &out->value_difference);
 }
 
-/* KV head g. row: gets the rows of a that b has, too. */
+/* Compares the rows of KV head g. row <- the rows of a that b has, too. */
 static void
 compare_rows(struct layer_compared *out, uint32_t *row, const struct layer_reader *a,
     const struct layer_reader *b, uint32_t g)
@@ -81,12 +81,12 @@ compare_rows(struct layer_compared *out, uint32_t *row, const struct layer_reade
 
 /* ---- attention ---- */
 
-/* W queries of all query heads, and what they get, on the host. */
+/* W queries of all query heads, and their attention, on the host */
 struct window {
 	const struct device *d;
 	struct compare_areas *areas;
 	uint32_t W, H, R, E;
-	uint32_t sees;                  /* positions that a query sees in this layer; 0: all */
+	uint32_t sees;                  /* window of this layer; 0: a query sees all rows */
 	float softcap;
 	float *o_a, *o_b;               /* [W][H][E] */
 	float *lse_a, *lse_both;        /* [W][H] */
@@ -121,7 +121,7 @@ window_free(struct window *w)
 	free(w->lse_both);
 }
 
-/* o and lse (NULL: not wanted) <- attention of the window over rows. */
+/* o, lse (NULL: not wanted) <- attention of the queries over rows. */
 static int
 attend_on_device(float *o, float *lse, const struct window *w, const struct layer_rows *rows,
     struct engine_error *e)
@@ -145,8 +145,8 @@ attend_on_device(float *o, float *lse, const struct window *w, const struct laye
 	return device_synced(d, e);
 }
 
-/* keys[total][E] and pos[total] <- those of the rows of a that b has, too; start[G] <- where each
- * KV head begins. */
+/* keys[total][E], pos[total] <- keys and positions of the rows of a that b has, too; start[G] <-
+ * the first row of each KV head. */
 static void
 gather_common(char *keys, uint32_t *pos, uint64_t *start, const struct layer_reader *a,
     const struct layer_compared *common)
@@ -165,7 +165,7 @@ gather_common(char *keys, uint32_t *pos, uint64_t *start, const struct layer_rea
 	}
 }
 
-/* lse <- of the same queries over the rows of a that b has, too. */
+/* lse <- log-sum-exps of the queries over the rows of a that b has, too. */
 static int
 attend_common(float *lse, const struct window *w, const struct layer_reader *a,
     const struct layer_compared *common, struct engine_error *e)
@@ -197,7 +197,7 @@ attend_common(float *lse, const struct window *w, const struct layer_reader *a,
 	return rc;
 }
 
-/* Query n of query head h. */
+/* Adds query n of query head h to out. */
 static void
 compare_query(struct attention_compared *out, const struct window *w, size_t n, size_t h)
 {
@@ -265,7 +265,7 @@ layer_compared_free(struct layer_compared *l)
 	*l = (struct layer_compared){ .head = NULL };
 }
 
-/* Room for the rows that both can have. */
+/* Makes room for the rows that both can have. */
 static int
 reserve_rows(struct layer_compared *l, const struct kv_rows *a, const struct kv_rows *b,
     struct engine_error *e)

@@ -1,7 +1,6 @@
-/* compare_scores.c - one layer of two snapshots: how far their scores agree
+/* compare_scores.c - compares the scores of a layer of two snapshots
  *
- * Sums are in f64 and in the order of the rows, whichever rows are chosen: the same rows have the
- * same sum. */
+ * Sums are in f64 and in the order of the rows, so that the same rows always have the same sum. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +45,7 @@ layer_agreement_free(struct layer_agreement *l)
 	*l = (struct layer_agreement){ .head = NULL };
 }
 
-/* Room for the rows of a. */
+/* Makes room for the rows of a. */
 static int
 reserve(struct layer_agreement *l, const struct kv_rows *a, struct engine_error *e)
 {
@@ -77,7 +76,7 @@ reserve(struct layer_agreement *l, const struct kv_rows *a, struct engine_error 
 
 /* ---- a KV head ---- */
 
-/* Where the rows of a KV head are, and their scores; NULL: there are none. */
+/* Positions and scores of the rows of a KV head; scores NULL: none */
 struct scored_rows {
 	const uint32_t *pos;
 	const float *score;
@@ -109,8 +108,7 @@ add_mass(struct layer_agreement *l, uint32_t g, float *mass, float score, int ke
 		to->mass.kept += score;
 }
 
-/* Goes through the rows of a: those of both to l->a and l->b, all of them into the mass, which
- * begins here. */
+/* Appends the scores of rows of both to l->a and l->b, and all rows of a to `mass`. */
 static void
 match_rows(struct layer_agreement *l, uint32_t g, float *mass, const struct scored_rows *a,
     const struct scored_rows *b)
@@ -135,7 +133,7 @@ match_rows(struct layer_agreement *l, uint32_t g, float *mass, const struct scor
 	to->only_b = b->n - to->both;
 }
 
-/* The scores of the rows of both, l->a and l->b. */
+/* Compares the scores of the rows of both, l->a and l->b. */
 static void
 compare_orders(struct layer_agreement *l, struct agreement *to)
 {
@@ -159,14 +157,15 @@ compare_orders(struct layer_agreement *l, struct agreement *to)
 
 /* ---- a layer ---- */
 
-/* Equal scores may make another sum of the best rows than of those that are kept, by rounding. */
+/* Limits best from below by kept: with equal scores, rounding may make the sum of the best rows
+ * less than that of the kept ones. */
 static double
 at_least(double best, double kept)
 {
 	return best > kept ? best : kept;
 }
 
-/* The best choices of as many rows as are kept: in each KV head, and in the layer. */
+/* Finds the best choices of as many rows as are kept: in each KV head, and in the layer. */
 static int
 find_best(struct layer_agreement *l, struct engine_error *e)
 {

@@ -1,15 +1,15 @@
-/* compare_tokens.c - the token ids of two snapshots */
+/* compare_tokens.c - compares the token ids of two snapshots */
 #include "engine/compare_tokens.h"
 #include "libkvfile/codec.h"
 
-/* Ids that were read and not yet compared. */
+/* Ids that were read and not yet compared */
 struct part {
 	struct layer_reader *s;
 	const uint32_t *id;
 	size_t n;
 };
 
-/* To TOKS, which comes first. */
+/* Reads up to TOKS, which comes first. */
 static int
 find_tokens(struct layer_reader *s, struct engine_error *e)
 {
@@ -22,7 +22,7 @@ find_tokens(struct layer_reader *s, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* Reads on where nothing is left. n 0 then: that was all. */
+/* Reads more ids if none are left. p->n 0 after that: there are no more. */
 static int
 refill(struct part *p, struct engine_error *e)
 {
@@ -39,7 +39,7 @@ refill(struct part *p, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* Returns how many of the first ids in both parts are the same, and takes them off. */
+/* Removes the ids at the beginning of both parts that are the same, and returns their number. */
 static size_t
 take_common(struct part *a, struct part *b)
 {
@@ -49,7 +49,7 @@ take_common(struct part *a, struct part *b)
 	while (i < most && a->id[i] == b->id[i])
 		i++;
 	if (i == 0)
-		return 0;               /* a part without ids has no address either */
+		return 0;               /* the pointer of a part without ids may be NULL */
 	a->id += i;
 	b->id += i;
 	a->n -= i;

@@ -1,10 +1,11 @@
-/* cut_points.c - places in a generated text at which it may turn out to have ended */
+/* cut_points.c - places in a generated text at which it may have ended, which is known only
+ * later */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/cut_points.h"
 
-/* Rows that the first point needs stay. */
+/* Has the cache keep the rows that the first point needs. */
 static void
 hold(const struct cut_points *p, struct decode *d)
 {
@@ -31,7 +32,7 @@ cut_points_add(struct cut_points *p, struct decode *d, uint32_t id, uint64_t tex
 	return ENGINE_OK;
 }
 
-/* The last point that is not behind this byte, nor inside a character; else the first one */
+/* Returns the last point not after this byte and not inside a character; else the first one */
 static size_t
 last_before(const struct cut_points *p, uint64_t text)
 {

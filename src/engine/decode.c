@@ -1,12 +1,12 @@
-/* decode.c - token after token behind a cache, which is evicted after each */
+/* decode.c - runs tokens one by one on a cache, which is evicted after each */
 #include <stdlib.h>
 
 #include "engine/decode.h"
 #include "engine/grow_clusters.h"
 #include "forward/forward.h"
 
-/* Without greedy choices the logits come to the host after every token; where the device can repeat
- * steps, they are made so nevertheless. */
+/* Without greedy choices the host gets the logits after every token. A generator is used
+ * nevertheless if the device can launch captured steps. */
 int
 decode_init(struct decode *d, struct engine_error *e)
 {
@@ -25,7 +25,7 @@ decode_free(struct decode *d)
 	d->generator = NULL;
 }
 
-/* Rows that no later query sees are neither scored nor saved. */
+/* Drops rows that no later query sees: they are neither scored nor saved. */
 static int
 decode_slide(struct decode *d, struct engine_error *e)
 {
@@ -74,7 +74,7 @@ decode_finish(struct decode *d, struct engine_error *e)
 	return rc == ENGINE_OK ? decode_slide(d, e) : rc;
 }
 
-/* A token has run. Rows that stay in a file have been read by now. */
+/* Ends a token: fails if the file of offloaded rows has changed, and logs the token. */
 static int
 end_token(struct sequence *s, struct engine_error *e)
 {
@@ -88,7 +88,7 @@ end_token(struct sequence *s, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* The first half of a step: the cache has its row, and what is done to it comes behind. */
+/* First half of a step: appends the row. Later work on the cache is ordered after it. */
 static int
 begin_token(struct decode *d, uint32_t id, struct engine_error *e)
 {
@@ -124,7 +124,7 @@ decode_step(struct decode *d, uint32_t id, uint32_t *next, struct engine_error *
 
 /* ---- the end of a text ---- */
 
-/* By no generator and no batch: these have run tokens that are no longer there. */
+/* Runs a token without generator and batch, which have run tokens that were dropped. */
 static int
 run_singly(struct decode *d, const uint32_t *ids, size_t n, struct engine_error *e)
 {
@@ -151,7 +151,7 @@ decode_cut(struct decode *d, struct sequence_point *point, const uint32_t *ids, 
 {
 	struct observation *obs = d->obs;
 
-	d->batch = NULL;                        /* its logits are those of a later token */
+	d->batch = NULL;                        /* it has the logits after a later token */
 	d->sequence->cache->cut_from = UINT32_MAX;
 	while (obs != NULL && obs->have > 0 && obs->pos[obs->have - 1] >= point->cache.position)
 		obs->have--;
@@ -162,8 +162,8 @@ decode_cut(struct decode *d, struct sequence_point *point, const uint32_t *ids, 
 
 /* ---- several at once ---- */
 
-/* Room for the token of each; those that have none, or whose text would be too long, take no part.
- * Returns how many do: turn number order[i] is row i. */
+/* Reserves a row in each sequence, and leaves out those without memory or positions. Returns how
+ * many are left: row i of the batch is turn order[i]. */
 static uint32_t
 expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row *row)
 {
@@ -185,8 +185,8 @@ expect_all(struct decode_turn *t, uint32_t n, uint32_t *order, struct batch_row 
 	return rows;
 }
 
-/* What decode_step() does behind the token of one. Its logits come to the host where that
- * chooses; else those of the token before are forgotten. */
+/* Second half of a step for one sequence. If the host chooses tokens, gets the logits; else drops
+ * the old ones. */
 static int
 end_turn(struct decode *d, struct engine_error *e)
 {

@@ -1,4 +1,4 @@
-/* device_memory.c - memory on a device that is used for one layer after another */
+/* device_memory.c - memory on a device that is reused for one layer after another */
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +77,7 @@ area_share(const struct device *d, struct area *a, void **at, const void *data, 
     struct engine_error *e)
 {
 	if (device_shares_memory(d)) {
-		*at = (void *)(uintptr_t)data;  /* only read, whatever the type says */
+		*at = (void *)(uintptr_t)data;  /* ops only read it */
 		return ENGINE_OK;
 	}
 	return (*at = area_upload(d, a, data, size, e)) != NULL ? ENGINE_OK : e->code;

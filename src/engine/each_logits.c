@@ -6,8 +6,8 @@
 #include "engine/each_logits.h"
 #include "forward/finite.h"
 
-/* A block: enough rows that a product with the matrix of the head is one of matrices, and little
- * beside the weights. */
+/* Size of a block: enough rows that the product with the lm_head is a GEMM, but little memory
+ * compared with the weights */
 #define BLOCK_BYTES ((size_t)32 << 20)
 
 uint32_t
@@ -34,7 +34,7 @@ each_logits_begin(struct each_logits *x, const struct logits_sink *sink, const s
 	return ENGINE_OK;
 }
 
-/* N rows, at most those of a block */
+/* Gives the sink the logits after N rows, at most those of a block. */
 static int
 put_block(struct each_logits *b, const float *x, uint32_t N, uint32_t position,
     struct engine_error *e)

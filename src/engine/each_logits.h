@@ -1,14 +1,14 @@
 /* each_logits.h - the logits after every token that runs, a block of rows at a time
  *
- * All of them would be N x V numbers, gigabytes for a long prompt: here a block is on the device,
- * and on the host, and whoever wants them takes them row by row. */
+ * All of them would be N x V numbers, gigabytes for a long prompt. Only a block is on the device
+ * and on the host at a time; a callback gets the logits row by row. */
 #ifndef KVPIPE_EACH_LOGITS_H
 #define KVPIPE_EACH_LOGITS_H
 
 #include "engine/engine_error.h"
 #include "forward/forward.h"
 
-/* Who takes them; take NULL = nobody. */
+/* The callback that gets them; take NULL = none. */
 struct logits_sink {
 	/* logits[V], finite, after the next row; rows come in the order of the text */
 	void (*take)(void *with, const float *logits);
@@ -23,19 +23,21 @@ struct each_logits {
 	float *device, *host;           /* [rows][V] */
 };
 
-/* Rows of a block, where a workspace has so many. */
+/* Returns the rows of a block, at most those of a workspace of `at_once` rows. */
 uint32_t each_logits_rows(const struct model *, uint32_t at_once);
-/* Returns ENGINE_OK, or ENGINE_ENOROOM or ENGINE_ERUN without memory; to be ended in any case. */
+/* Allocates a block. Returns ENGINE_OK, or ENGINE_ENOROOM or ENGINE_ERUN without memory; call
+ * each_logits_end() in any case. */
 int each_logits_begin(struct each_logits *, const struct logits_sink *, const struct model *,
     struct workspace *, struct engine_error *);
-/* Those after rows x[N][D] (device) that have run through all layers, the first at this position.
- * Waits for the device. ENGINE_ERUN when it has failed or a logit is not finite. */
+/* Gives the sink the logits after rows x[N][D] (device), which have run through all layers, the
+ * first at this position. Waits for the device. ENGINE_ERUN when it has failed or a logit is not
+ * finite. */
 int each_logits_put(struct each_logits *, const float *x, uint32_t N, uint32_t position,
     struct engine_error *);
 void each_logits_end(struct each_logits *);
 
-/* ENGINE_ERUN, naming the token, unless all V logits after the token at this position are
- * finite. */
+/* Fails with ENGINE_ERUN, naming the token, unless all V logits after the token at this position
+ * are finite. */
 int logits_check(const struct model *, const float *logits, uint32_t position,
     struct engine_error *);
 

@@ -1,4 +1,4 @@
-/* evict_cache.c - the layers of a cache scored and evicted in process */
+/* evict_cache.c - scores and evicts the layers of a cache in process */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,8 +43,8 @@ evict_cache_check_log(const struct cache_evictor *v, const struct cache *c, cons
 	    scorer_check_log(&v->scorer, &c->log, &head, name, e) : ENGINE_OK;
 }
 
-/* The queries of the layer, rounded as a snapshot has them: where the device has them, there; else
- * *host <- them, to be freed. */
+/* Sets the queries of the job, rounded as in a snapshot: in place if they are on the device, else
+ * *host <- a copy, to be freed. */
 static int
 take_queries(const struct cache *c, const struct observation *obs, struct score_job *job,
     float **host, struct engine_error *e)
@@ -71,7 +71,7 @@ take_queries(const struct cache *c, const struct observation *obs, struct score_
 	return *host != NULL ? ENGINE_OK : e->code;
 }
 
-/* The window of the layer */
+/* Sets the observation window of the job: queries, positions and own keys. */
 static int
 take_window(const struct scorer *s, const struct cache *c, const struct observation *obs,
     struct score_job *job, float **host, struct engine_error *e)
@@ -97,7 +97,7 @@ input_of(const struct cache *c, const struct score_job *job)
 	    .tokens = (uint32_t)c->n_tokens };
 }
 
-/* The device begins to choose, where it can, or else to score. */
+/* Has the device start to choose, if it can, or else to score. */
 static int
 begin_choice(struct cache_evictor *v, const struct cache *c, struct score_job *job,
     struct evict_plan *plan, struct engine_error *e)
@@ -127,7 +127,7 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	float *queries = NULL;
 	int rc = ENGINE_OK;
 
-	evict_plan_free(&v->plan[l % SCORE_AHEAD]);     /* of a layer that failed */
+	evict_plan_free(&v->plan[l % SCORE_AHEAD]);     /* from a layer that failed */
 	*rows = cache_rows(c, l);
 	*job = (struct score_job){ .in = { .layer = l, .query_heads = m->id.query_heads,
 	    .width = m->id.head_width, .rows = rows, .dtype = c->dtype,
@@ -149,7 +149,7 @@ evict_cache_begin(struct cache_evictor *v, const struct cache *c, uint32_t l,
 	return rc;
 }
 
-/* The rows that the device has chosen stay. */
+/* Keeps the rows that the device has chosen. */
 static int
 finish_choice(struct cache_evictor *v, struct cache *c, struct score_job *job,
     struct evict_plan *plan, struct engine_error *e)

@@ -1,7 +1,7 @@
-/* evict_cache.h - the layers of a cache scored and evicted in process: what kv-score and kv-evict
- * do to a snapshot, for programs that hold the rows on their device
+/* evict_cache.h - scores and evicts the layers of a cache in process, as kv-score and kv-evict do
+ * with a snapshot, for programs that have the rows on a device
  *
- * The same scores, the same choice. Several may be in use at the same time. */
+ * Scores and choice are the same. Several evictors may be in use at the same time. */
 #ifndef KVPIPE_EVICT_CACHE_H
 #define KVPIPE_EVICT_CACHE_H
 
@@ -10,41 +10,41 @@
 #include "engine/evictor.h"
 #include "engine/score.h"
 
-/* Queries that a method looks at when nobody says how many; SnapKV's code has it so. */
+/* Default number of queries that a method reads, as in SnapKV's code */
 enum { EVICT_WINDOW = 32 };
 
 struct cache_evictor {
-	/* method NULL: rows are not scored. It takes the cache's device */
+	/* method NULL: rows are not scored. Its device becomes the cache's */
 	struct scorer scorer;
-	struct evictor evictor;         /* does not look ahead */
-	/* the rest is evict_cache.c's: layers that are begun, number l at l % SCORE_AHEAD */
+	struct evictor evictor;         /* must not need to look ahead */
+	/* the rest belongs to evict_cache.c: layers that are begun, layer l at l % SCORE_AHEAD */
 	struct score_job begun[SCORE_AHEAD];
 	struct kv_rows begun_rows[SCORE_AHEAD];
 	struct evict_plan plan[SCORE_AHEAD];    /* first NULL: the host chooses */
 };
 
-/* Frees what it holds; the device must be open still. All zero is allowed. */
+/* Frees its members; the device must still be open. All zero is allowed. */
 void evict_cache_free(struct cache_evictor *);
 
-/* What the cache has to keep while the prompt runs: NEED_WINDOW, NEED_MASS; 0 when rows are not
- * scored. */
+/* Returns what the cache must keep while the prompt runs: NEED_WINDOW, NEED_MASS; 0 when rows are
+ * not scored. */
 unsigned evict_cache_needs(const struct cache_evictor *);
-/* ENGINE_EOPTION when rows are not scored and one of the layers has to be. */
+/* Fails with ENGINE_EOPTION when rows are not scored, but a layer needs scores. */
 int evict_cache_fit(const struct cache_evictor *, uint32_t layers, struct engine_error *);
-/* scorer_check_log() of rows that were loaded from the snapshot of this name. */
+/* Does scorer_check_log() for rows that were loaded from the snapshot of this name. */
 int evict_cache_check_log(const struct cache_evictor *, const struct cache *, const char *name,
     struct engine_error *);
 
-/* Scores the rows of layer l and drops those that do not stay, in two steps, so that the device
- * has work while the host chooses: the first gives it its part, the second waits for that and not
- * for what came after it, which must not touch the layer. obs: queries of this layer where the
- * method needs them; they count as they would be stored, in the cache's dtype, and stay until the
- * second step. Layers end in the order in which they began, and at most SCORE_AHEAD are begun.
- * The event log is the caller's. */
+/* Scores and evicts the rows of layer l, in two parts, so that the device has other work while the
+ * host chooses. The first starts the device's work; the second waits for it, but not for later
+ * work, which must not use the layer. obs: queries of this layer, if the method needs them; they
+ * are rounded to the cache's dtype, as in a snapshot, and must not change before the second part.
+ * Layers are finished in the order in which they were begun, and at most SCORE_AHEAD are begun. The
+ * caller logs. */
 int evict_cache_begin(struct cache_evictor *, const struct cache *, uint32_t l,
     const struct observation *obs, struct engine_error *);
 int evict_cache_finish(struct cache_evictor *, struct cache *, uint32_t l, struct engine_error *);
-/* All layers: they are scored while the device is some layers ahead. */
+/* Scores and evicts all layers; the device works some layers ahead of the host. */
 int evict_cache_all(struct cache_evictor *, struct cache *, const struct observation *obs,
     struct engine_error *);
 

@@ -1,4 +1,4 @@
-/* evict_snapshot.c - a snapshot is written again without the rows that an evictor drops */
+/* evict_snapshot.c - copies a snapshot without the rows that an evictor drops */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,24 +7,24 @@
 #include "engine/kept_rows.h"
 #include "libkvfile/codec.h"
 
-/* A section that stands between POSN and sCOR has to wait: which rows stay, and so the new
- * POSN, is known only after sCOR. */
+/* A section between POSN and sCOR, held back because the rows to keep, and so the new POSN, are
+ * known only after sCOR */
 struct waiting {
 	struct kv_section sec;
 	void *content;
-	size_t values;          /* where they begin in it; KV_PER_ROW */
+	size_t values;          /* offset of the values in content; KV_PER_ROW */
 	struct waiting *next;
 };
 
-/* What is known of the layer at hand. */
+/* The current layer */
 struct evicted_layer {
 	int chosen;             /* kept is valid, POSN is written */
-	int whole;              /* every row stays */
+	int whole;              /* every row is kept */
 	struct kept kept;
 	struct waiting *waiting, **tail;        /* tail NULL: no layer has begun */
 };
 
-/* A reading that writes. */
+/* The reading that writes */
 struct pass {
 	struct snapshot_evictor *v;
 	struct kv_reader *r;
@@ -53,7 +53,7 @@ checked_write(const struct pass *p, int code)
 	return code < 0 ? engine_fail_writer(p->e, p->w) : ENGINE_OK;
 }
 
-/* kv_copy() fails for what it reads and for what it writes. */
+/* Fails after kv_copy(), with the message of the reader or of the writer. */
 static int
 checked_copy(const struct pass *p, int code)
 {
@@ -73,7 +73,7 @@ write_spans(const struct pass *p, const struct kv_span *spans, size_t n)
 	    spans, n));
 }
 
-/* ---- the layer at hand ---- */
+/* ---- the current layer ---- */
 
 static void
 forget_waiting(struct evicted_layer *l)
@@ -111,8 +111,8 @@ evict_snapshot_free(struct snapshot_evictor *v)
 	v->before = v->after = NULL;
 }
 
-/* Of a single layer it is known whether its rows have changed. Of the whole snapshot that is
- * certain in advance only with a rate of 1. */
+/* Are rows dropped in the section's layer? For a section outside of layers: in the snapshot, of
+ * which it is certain in advance only that a rate of 1 drops none. */
 static int
 rows_changed(const struct snapshot_evictor *v, const struct kv_section *sec)
 {
@@ -154,7 +154,7 @@ wait_for_choice(const struct pass *p)
 	return fill_waiting(p, x);
 }
 
-/* One that waited, without the values of rows that went. */
+/* Writes a section that was held back, without the values of dropped rows. */
 static int
 write_waiting(const struct pass *p, struct waiting *x)
 {
@@ -163,7 +163,7 @@ write_waiting(const struct pass *p, struct waiting *x)
 	const int per_row = kv_kind_is(x->sec.kind, KV_PER_ROW);
 	struct kv_span span = { x->content, x->sec.raw_size };
 
-	if (per_row)            /* the values end the content */
+	if (per_row)            /* the values are at the end of the content */
 		span.size = x->values + sizeof(float) *
 		    host_values((void *)((char *)x->content + x->values), kv_current_rows(p->r),
 		    &l->kept, m->query_heads / m->kv_heads);
@@ -196,7 +196,7 @@ no_scores(const struct kv_reader *r, uint32_t layer, struct engine_error *e)
 	    kv_reader_name(r), layer);
 }
 
-/* in <- what the layer is chosen by. r stands at its sCOR, or at POSN where scores are not
+/* in <- the input for choosing the layer's rows. r stands at its sCOR, or at POSN if scores are not
  * needed. */
 static int
 layer_input(struct evict_input *in, const struct snapshot_evictor *v, struct kv_reader *r,
@@ -217,7 +217,7 @@ layer_input(struct evict_input *in, const struct snapshot_evictor *v, struct kv_
 	return engine_read(e, r, code);
 }
 
-/* Writes which rows stay. */
+/* Writes the POSN of the kept rows. */
 static int
 write_kept_rows(const struct pass *p, const struct kv_rows *old)
 {
@@ -262,7 +262,7 @@ choose(const struct pass *p)
 
 /* ---- sections of a layer ---- */
 
-/* Standing at KEYS or VALS: writes the rows that stay. */
+/* Writes the kept rows of KEYS or VALS. */
 static int
 write_kept_content(const struct pass *p)
 {
@@ -282,7 +282,7 @@ write_kept_content(const struct pass *p)
 	return rc;
 }
 
-/* Standing at KEYS. */
+/* Writes the kept keys, rotated to their new positions. */
 static int
 write_turned_keys(const struct pass *p)
 {
@@ -309,7 +309,7 @@ write_turned_keys(const struct pass *p)
 	return rc;
 }
 
-/* Standing at KEYS or VALS. */
+/* Copies KEYS or VALS, or their kept rows. */
 static int
 pass_tensor(const struct pass *p)
 {
@@ -339,8 +339,8 @@ copy_unknown(const struct pass *p)
 	return checked_copy(p, code);
 }
 
-/* An index, mASS, pAID, or a section that is not known. An index is made from the keys of its layer
- * (kv-snapshot(5), 4.14): it stays as long as these do, and is passed over otherwise. */
+/* Copies an index, mASS, pAID, or an unknown section. An index is made from the keys of its layer
+ * (kv-snapshot(5), 4.14), so it is skipped if a row of the layer is dropped. */
 static int
 pass_other(const struct pass *p)
 {
@@ -364,7 +364,7 @@ pass_other(const struct pass *p)
 
 /* ---- all of them ---- */
 
-/* Standing at eVNt, behind all layers: the log with this eviction at its end. */
+/* Writes eVNt, which is after all layers, with this eviction added. */
 static int
 write_log(const struct pass *p)
 {
@@ -392,7 +392,7 @@ write_log(const struct pass *p)
 	return rc;
 }
 
-/* One section of a layer, or one outside of them. */
+/* Copies a section of a layer, or one outside of layers. */
 static int
 pass_section(const struct pass *p)
 {
@@ -447,7 +447,7 @@ evict_snapshot(struct snapshot_evictor *v, struct kv_reader *r, struct kv_writer
 
 /* ---- reading ahead ---- */
 
-/* What is done with a layer that is shown: rows that would stay are counted, or nothing is. */
+/* Handles a layer that is shown: counts the rows that would be kept, or does nothing. */
 static int
 show_layer(struct snapshot_evictor *v, const struct evict_input *in, uint32_t *longest,
     struct engine_error *e)
@@ -465,7 +465,7 @@ show_layer(struct snapshot_evictor *v, const struct evict_input *in, uint32_t *l
 	return ENGINE_OK;
 }
 
-/* One section of a reading that does not write. *shown: its layer has been. */
+/* Handles a section in a reading that does not write. *shown: its layer has been shown. */
 static int
 see_section(struct snapshot_evictor *v, struct kv_reader *r, const struct kv_section *sec,
     int *shown, uint32_t *longest, struct engine_error *e)

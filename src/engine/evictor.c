@@ -1,4 +1,4 @@
-/* evictor.c - which rows of a cache stay, layer by layer */
+/* evictor.c - chooses the rows of a cache to keep, layer by layer */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ evictor_skip(struct evictor *v, uint32_t first, uint32_t last)
 	v->skip_end = last + 1 > v->skip_end ? last + 1 : v->skip_end;
 }
 
-/* From a code of methods.h */
+/* Fails with the code for a code of methods.h. */
 static int
 failed(int code, const char *why, struct engine_error *e)
 {
@@ -41,7 +41,7 @@ failed(int code, const char *why, struct engine_error *e)
 	return engine_fail(e, ENGINE_EOPTION, "%s", why);
 }
 
-/* The same of a list: what is wrong is its text. */
+/* As failed(), for a list, whose text is at fault. */
 static int
 failed_list(int code, const struct evictor *v, const char *why, struct engine_error *e)
 {
@@ -99,7 +99,7 @@ evictor_looks_ahead(const struct evictor *v)
 	return v->options.policy != NULL && v->options.policy->global;
 }
 
-/* *in and *opt <- what holds for this layer. */
+/* Changes *in and *opt to what applies to this layer. */
 static int
 adapt(const struct evictor *v, struct evict_input *in, struct evict_options *opt,
     struct engine_error *e)

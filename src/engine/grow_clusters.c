@@ -1,7 +1,7 @@
 /* grow_clusters.c - clusters for rows that are appended to a cache
  *
- * A window is clustered by itself, and by no others: so its clusters are the same whether it came
- * with one call or row by row, today or after a resume. */
+ * A window of GROWTH_ROWS rows is clustered by itself. So its clusters are the same whether its
+ * rows were appended at once or one by one, and after a resume. */
 #include <stdlib.h>
 
 #include "engine/grow_clusters.h"
@@ -10,7 +10,7 @@
 
 #define ITERATIONS 20
 
-/* A window of each KV head of a layer, as index_add_clusters() takes it. */
+/* A window of each KV head of a layer, for index_add_clusters() */
 struct window {
 	uint32_t *clusters;             /* [G] */
 	uint32_t *rows;                 /* [G] GROWTH_ROWS, or 0: there are not enough */
@@ -30,7 +30,7 @@ is_whole(const struct layer_index *x, const struct layer_rows *rows, uint32_t g)
 	return rows->len[g] >= GROWTH_ROWS && rows->len[g] - GROWTH_ROWS >= first_row(x, g);
 }
 
-/* Clusters the window of KV head g. keys: host, room for it */
+/* Clusters the window of KV head g. keys: scratch on the host, for the keys of a window */
 static int
 take_head(struct window *w, struct key_products *products, void *keys, const struct layer_index *x,
     const struct layer_rows *rows, uint32_t l, uint32_t g, struct engine_error *e)
@@ -60,7 +60,7 @@ take_head(struct window *w, struct key_products *products, void *keys, const str
 	return ENGINE_OK;
 }
 
-/* To be ended with window_end(), also after a failure. */
+/* Allocates w. Call window_end(), also after a failure. */
 static int
 window_start(struct window *w, const struct layer_rows *rows, struct engine_error *e)
 {
@@ -95,7 +95,7 @@ window_end(struct window *w, uint32_t heads)
 	free(w->label);
 }
 
-/* Clusters one window of each KV head that has a whole one. */
+/* Clusters one window of each KV head that has a full one. */
 static int
 take_windows(struct window *w, struct layer_index *x, const struct layer_rows *rows, uint32_t l,
     struct engine_error *e)

@@ -1,4 +1,5 @@
-/* kept_rows.c - of what a snapshot holds for the rows of a layer, the part of the rows that stay */
+/* kept_rows.c - selects the kept rows from positions, values and contents of a layer in a
+ * snapshot */
 #include <stdlib.h>
 
 #include "engine/kept_rows.h"
@@ -19,7 +20,7 @@ int
 kept_positions(struct kv_rows *out, const struct kv_rows *rows, const struct kept *kept,
     const struct reposition *moved, struct engine_error *e)
 {
-	/* one allocation: the lists of the heads, and behind them what they point to */
+	/* one allocation: the pointers of the heads, then the lists */
 	const size_t lists = kept->heads * sizeof(uint32_t *);
 	char *all = engine_alloc(1, lists + kept_total(kept) * sizeof(uint32_t), e);
 	const uint32_t **pos = (void *)all;

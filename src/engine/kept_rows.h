@@ -1,4 +1,5 @@
-/* kept_rows.h - of what a snapshot holds for the rows of a layer, the part of the rows that stay */
+/* kept_rows.h - selects the kept rows from positions, values and contents of a layer in a
+ * snapshot */
 #ifndef KVPIPE_KEPT_ROWS_H
 #define KVPIPE_KEPT_ROWS_H
 
@@ -7,19 +8,20 @@
 
 struct reposition;
 
-/* *out <- the rows that stay of `rows`, at their positions, or with a reposition (NULL = none) at
- * new ones. Its count is kept->count; the rest is to be freed by kept_positions_free(). Returns an
- * ENGINE_* code. */
+/* *out <- the kept ones of `rows`, with their positions, or with those of a reposition (NULL =
+ * none). out->count is kept->count; the rest is freed by kept_positions_free(). Returns an ENGINE_*
+ * code. */
 int kept_positions(struct kv_rows *out, const struct kv_rows *rows, const struct kept *kept,
     const struct reposition *, struct engine_error *);
 void kept_positions_free(struct kv_rows *);
 
-/* value: n lists of each KV head, one behind the other, as mASS and pAID have them: closes the gaps
- * that dropped rows leave, in place. Returns how many values are left. */
+/* Removes the values of dropped rows, in place, from n lists for each KV head, one after the other
+ * as in mASS and pAID. Returns how many values are left. */
 size_t host_values(float *value, const struct kv_rows *rows, const struct kept *kept, uint32_t n);
 
-/* *spans <- *n pieces of content, the rows of all KV heads of `size` bytes each, that hold the rows
- * that stay, in order; neighbours are one piece. To be freed. Returns an ENGINE_* code. */
+/* *spans <- the *n pieces of content that hold the kept rows, in order; adjacent rows are one
+ * piece. content has the rows of all KV heads, `size` bytes each. To be freed. Returns an ENGINE_*
+ * code. */
 int kept_spans(struct kv_span **spans, size_t *n, const void *content, size_t size,
     const struct kv_rows *rows, const struct kept *kept, struct engine_error *);
 

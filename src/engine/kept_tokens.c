@@ -1,4 +1,4 @@
-/* kept_tokens.c - which tokens of a snapshot's text have rows */
+/* kept_tokens.c - determines which tokens of a snapshot's text have rows */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ check_where(const struct kept_tokens *t, const struct kv_reader *r, const struct
 	return ENGINE_OK;
 }
 
-/* found[n] += 1 for each KV head that is looked at and has a row of the token */
+/* found[n] += the number of KV heads of `where` that have a row of the token */
 static void
 count_rows(uint32_t *found, const struct kv_rows *rows, const struct kept_where *where)
 {
@@ -52,7 +52,7 @@ count_rows(uint32_t *found, const struct kv_rows *rows, const struct kept_where 
 			found[rows->pos[g][i]]++;
 }
 
-/* kept[n] <- is a token found often enough? */
+/* kept[n] <- 1 if the token was found often enough */
 static int
 choose(struct kept_tokens *out, const uint32_t *found, const struct kv_model *m,
     const struct kept_where *where, struct engine_error *e)
@@ -69,7 +69,7 @@ choose(struct kept_tokens *out, const uint32_t *found, const struct kv_model *m,
 	return ENGINE_OK;
 }
 
-/* The sections behind TOKS */
+/* Reads the sections after TOKS. */
 static int
 read_rows(struct kept_tokens *out, struct kv_reader *r, const struct kept_where *where,
     struct engine_error *e)
@@ -102,7 +102,7 @@ kept_tokens_read(struct kept_tokens *out, struct kv_reader *r, const struct kept
 	int code;
 
 	*out = (struct kept_tokens){ .n = 0 };
-	if ((code = kv_next(r, &sec)) < 0)      /* TOKS, always the first */
+	if ((code = kv_next(r, &sec)) < 0)      /* TOKS is always the first */
 		return engine_fail_reader(e, r, code);
 	if ((code = take_tokens(out, r, e)) != ENGINE_OK)
 		return code;

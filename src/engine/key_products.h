@@ -1,10 +1,10 @@
-/* key_products.h - dot products of vectors and keys by a device: what cluster_keys() asks for */
+/* key_products.h - dot products of vectors and keys by a device, for cluster_keys() */
 #ifndef KVPIPE_KEY_PRODUCTS_H
 #define KVPIPE_KEY_PRODUCTS_H
 
 #include "engine/device_memory.h"
 
-/* For one thread at a time. The device is the caller's; what is not named is zero at the start. */
+/* Used by one thread at a time. The caller sets d, width and dtype; the rest is zero at first. */
 struct key_products {
 	struct device d;
 	uint32_t width;                 /* E */
@@ -13,11 +13,11 @@ struct key_products {
 	struct engine_error error;      /* of the last key_products_make() that failed */
 };
 
-/* The memory, not the device. */
+/* Frees the memory, not the device. */
 void key_products_release(struct key_products *p);
 
-/* y[n][rows] <- x[n][E] times keys[rows][E], as methods/cluster.h wants it. with: a struct
- * key_products. All pointers are host memory. Returns 0; or -1, and the message is in error. */
+/* y[n][rows] <- x[n][E] times keys[rows][E], the callback of methods/cluster.h. with: a struct
+ * key_products. All pointers are host memory. Returns 0; or -1, with the message in error. */
 int key_products_make(void *with, float *y, const float *x, uint32_t n, const void *keys,
     uint32_t rows);
 

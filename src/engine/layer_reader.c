@@ -1,4 +1,4 @@
-/* layer_reader.c - a snapshot that is read for computing with it, one layer in memory at a time */
+/* layer_reader.c - reads a snapshot for computing with it, one layer in memory at a time */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,8 @@ layer_reader_want_scores(struct layer_reader *s)
 
 /* ---- sections of a layer ---- */
 
-/* The content of the section that the reader stands at, until it goes on; NULL when it is empty. */
+/* Gets the content of the current section, valid until the reader goes on; NULL when it is
+ * empty. */
 static int
 load(struct layer_reader *s, const void **content, struct engine_error *e)
 {
@@ -49,7 +50,7 @@ load(struct layer_reader *s, const void **content, struct engine_error *e)
 	return engine_read(e, s->r, rc);
 }
 
-/* The reader forgets them when it goes on to the values. */
+/* Copies the keys, because the reader drops them when it goes on to the values. */
 static int
 take_keys(struct layer_reader *s, size_t size, struct engine_error *e)
 {
@@ -122,7 +123,7 @@ take_queries(struct layer_reader *s, struct engine_error *e)
 	return queries_take(&s->queries, &stored, s->head, stored.n, e);
 }
 
-/* The reader forgets them when it goes on to the keys. */
+/* Copies the scores, because the reader drops them when it goes on to the keys. */
 static int
 take_scores(struct layer_reader *s, struct engine_error *e)
 {
@@ -147,7 +148,7 @@ take_scores(struct layer_reader *s, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* Keys or values, which are not wanted. */
+/* Skips keys or values, which are not wanted. */
 static int
 skip(struct layer_reader *s, struct engine_error *e)
 {

@@ -1,5 +1,5 @@
-/* learned_tokens.c - the learned tokens of an adapter, run behind each layer of a prompt while it
- * is there */
+/* learned_tokens.c - runs the learned tokens of an adapter in each layer of a prompt, before the
+ * layer is evicted */
 #include <stdlib.h>
 
 #include "engine/learned_tokens.h"

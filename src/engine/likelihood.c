@@ -1,10 +1,11 @@
-/* likelihood.c - how likely logits make a given token, and how far they are from others */
+/* likelihood.c - the probability of a token by logits, and their distance from other logits */
 #include <math.h>
 #include <string.h>
 
 #include "engine/likelihood.h"
 
-/* *best <- the first of the greatest. Returns log sum exp(x), NaN when one is not finite. */
+/* *best <- the first index of the greatest x. Returns log sum exp(x), NaN when one is not
+ * finite. */
 static double
 log_sum_exp(const float *x, uint32_t V, uint32_t *best)
 {
@@ -46,7 +47,7 @@ token_likelihood(struct token_likelihood *out, const float *logits, const float 
 		log_p = reference[i] - theirs;
 		out->kl += exp(log_p) * (log_p - (logits[i] - norm));
 	}
-	out->kl = fmax(out->kl, 0);             /* but for rounding it is not negative */
+	out->kl = fmax(out->kl, 0);             /* only rounding makes it negative */
 	return 0;
 }
 

@@ -1,4 +1,5 @@
-/* memory_plan.c - what the work needs of a device's memory, and whether it is free */
+/* memory_plan.c - computes, before the work begins, whether it fits into the memory of the
+ * device */
 #include <inttypes.h>
 
 #include "cache/cache.h"
@@ -7,8 +8,8 @@
 #include "forward/forward.h"
 #include "retrieval/head_keys.h"
 
-/* What ops hold for themselves at most besides activations in 16 bits: partial results of
- * split-KV attention, the workspace of matrix products, rows that move. */
+/* The most memory that ops allocate for themselves, besides activations in 16 bits: partial results
+ * of split-KV attention, the workspace of matrix products, rows that are moved */
 #define OWN_SCRATCH ((uint64_t)64 << 20)
 
 struct unit {
@@ -16,7 +17,7 @@ struct unit {
 	double bytes;
 };
 
-/* The one that suits a sum of so many bytes. */
+/* Returns the unit for a sum of this many bytes. */
 static struct unit
 unit_of(uint64_t sum)
 {
@@ -29,8 +30,8 @@ weight_bytes(const struct model *m)
 	return m->matrix_bytes + m->constant_bytes;
 }
 
-/* What is still to be allocated: the CPU uses matrices where the files are mapped, and keeps its
- * scratch out of what it calls free. */
+/* Returns the part of the plan that must be allocated. The CPU uses matrices in the mapped files,
+ * and its free memory does not include its scratch. */
 static struct memory_plan
 to_allocate(const struct memory_plan *p, const struct model *m)
 {
@@ -43,7 +44,7 @@ to_allocate(const struct memory_plan *p, const struct model *m)
 	return rest;
 }
 
-/* Bytes of the device that are free, and that it has; SIZE_MAX free: it cannot tell. */
+/* *room <- free bytes of the device, SIZE_MAX: unknown; *total <- all its bytes. */
 static int
 free_memory(const struct model *m, size_t *room, size_t *total, struct engine_error *e)
 {
@@ -53,7 +54,7 @@ free_memory(const struct model *m, size_t *room, size_t *total, struct engine_er
 	return device_synced(&d, e);
 }
 
-/* *p <- with what a retrieval head holds: weights, keys, and features of all rows that run at
+/* Adds the memory of a retrieval head to *p: weights, keys, and features of all rows that run at
  * once */
 static void
 add_head(struct memory_plan *p, const struct memory_demand *d)

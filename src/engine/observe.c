@@ -1,4 +1,4 @@
-/* observe.c - runs tokens on top of a cache without storing them, and keeps what they look at */
+/* observe.c - runs probe tokens on a cache without storing them */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,11 +7,11 @@
 #include "forward/probe_mass.h"
 #include "model/adapter.h"
 
-#define REPEATED_BEFORE 8       /* tokens of the chunk before that lead into a chunk */
+#define REPEATED_BEFORE 8       /* how many tokens of the chunk before run before a chunk */
 
 /* ---- sizes ---- */
 
-/* How many tokens of the chunk before it lead into a chunk that is not the first. */
+/* Returns how many tokens of the chunk before run before a chunk that is not the first. */
 static uint32_t
 leading(const struct observe_options *o)
 {
@@ -108,7 +108,7 @@ run(struct runs *r, const uint32_t *ids, size_t n, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* The same, and rows at positions from .. to-1 get mass. */
+/* As run(), and adds mass to rows at positions from .. to-1. */
 static int
 run_for_mass(struct runs *r, const uint32_t *ids, size_t n, uint32_t from, uint32_t to,
     struct engine_error *e)
@@ -125,8 +125,8 @@ run_for_mass(struct runs *r, const uint32_t *ids, size_t n, uint32_t from, uint3
 	return ENGINE_OK;
 }
 
-/* The context from the sinks on, chunk by chunk. ids: room for the longest run, begins with the n
- * that ask. */
+/* Runs the context after the sinks, chunk by chunk. ids: room for the longest run, begins with the
+ * n tokens that ask. */
 static int
 run_context(struct runs *r, uint32_t *ids, size_t n, struct engine_error *e)
 {

@@ -1,11 +1,11 @@
-/* observe.h - runs tokens on top of a cache without storing them, and keeps what they look at:
- * their queries, or the attention mass that the stored rows get from them
+/* observe.h - runs probe tokens on a cache without storing them, and keeps their queries, or the
+ * attention mass that the stored rows get from them
  *
- * Some tokens are run, once; or the learned tokens of an adapter (LookaheadKV); or the context
- * itself is run again as if the model repeated it, chunk by chunk (KVzip, Kim et al. 2025): in
- * front of each chunk stand tokens that ask for it and the last tokens of the chunk before, and the
- * rows of the chunk alone get mass from it. The rows of the first positions (sinks) are part of
- * each softmax; their mass is set to +inf. */
+ * The probe tokens are given ones; or the learned tokens of an adapter (LookaheadKV); or the
+ * context itself, as if the model repeated it, chunk by chunk (KVzip, Kim et al. 2025): before each
+ * chunk run tokens that ask for it and the last tokens of the chunk before, and only the rows of
+ * the chunk get mass from it. The rows of the first positions (sinks) are in each softmax; their
+ * mass is set to +inf. */
 #ifndef KVPIPE_OBSERVE_H
 #define KVPIPE_OBSERVE_H
 
@@ -15,32 +15,32 @@
 struct adapter;
 
 struct observe_options {
-	/* its learned tokens are run, instead of ids; NULL = none. The caller's, on the device */
+	/* runs its learned tokens instead of ids; NULL = none. The caller's, on the device */
 	const struct adapter *adapter;
-	int repeat;                     /* the context again; 0: the tokens alone */
-	uint32_t chunk, sink;           /* repeat: tokens of a chunk, at least 1; first positions */
-	int mass;                       /* s->probe_mass instead of queries; with repeat always */
-	enum over_queries over;                 /* mass: over the queries */
+	int repeat;                     /* 1: run the context again; 0: only the tokens */
+	uint32_t chunk, sink;           /* repeat: tokens of a chunk, at least 1; number of sinks */
+	/* 1: keep s->probe_mass instead of queries; always with repeat */
+	int mass;
+	enum over_queries over;                 /* mass: sum or maximum over the queries */
 };
 
-/* n: of the tokens that observe() gets. Tokens of the longest run behind a context that ends before
- * next_position, and of all runs together. */
+/* Return the tokens of the longest run, and of all runs together, on a context that ends before
+ * next_position. n: as for observe(). */
 size_t observe_longest(const struct observe_options *, uint32_t next_position, size_t n);
 uint64_t observe_total(const struct observe_options *, uint32_t next_position, size_t n);
-/* How many rows of a run of n tokens go through the model at once: those of the workspace. */
+/* Returns the rows of the workspace for a run of n tokens. */
 uint32_t observe_rows(const struct ops *, size_t n);
 
-/* Fails unless the context can be repeated: token i stands at position i, there are more than the
+/* Fails unless the context can be repeated: token i is at position i, there are more tokens than
  * sinks, and each id is one of the model's. name: of the snapshot. Returns an ENGINE_* code. */
 int observe_check(const struct observe_options *, const struct cache *c, const char *name,
     struct engine_error *);
 
-/* Runs ids[n], or the n tokens of the adapter, or, after observe_check(), the context; then ids ask
- * for the repetition, and n may be 0. The cache is afterwards as it was, but for its event log,
- * which has each run, and for s->probe_mass, which is made here with o->mass. obs: gets the
- * queries, its window holds them; NULL with o->mass. step (NULL = none) is called with the tokens
- * done so far. *ran <- tokens that were run. Returns an ENGINE_* code; after a failure the cache is
- * of no use. */
+/* Runs ids[n], or the n tokens of the adapter, or, after observe_check(), the context; for the
+ * context ids are the tokens that ask for it, and n may be 0. Does not change the cache, except
+ * that it logs each run, and makes s->probe_mass if o->mass. obs gets the queries, for which its
+ * window has room; NULL if o->mass. Calls step (NULL = none) with the tokens done so far. *ran <-
+ * the number of tokens run. Returns an ENGINE_* code; do not use the cache after a failure. */
 int observe(struct sequence *s, const struct observe_options *o, const uint32_t *ids, size_t n,
     struct observation *obs, const struct step_hook *step, size_t *ran, struct engine_error *);
 

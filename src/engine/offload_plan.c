@@ -1,4 +1,4 @@
-/* offload_plan.c - layers that go to the host as a text grows */
+/* offload_plan.c - offloads more layers as a text grows */
 #include <inttypes.h>
 
 #include "engine/offload_plan.h"

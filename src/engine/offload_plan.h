@@ -1,7 +1,8 @@
-/* offload_plan.h - layers that go to the host as a text grows (methods/offload_thresholds.h)
+/* offload_plan.h - offloads more layers as a text grows (methods/offload_thresholds.h)
  *
  * SpeContext (Xu et al. 2025), Algorithm 2: before a token runs, as many of the last layers are
- * offloaded as its length asks for. Those that read all rows never go. */
+ * offloaded as the length of the text requires. Layers that attend to all rows are never
+ * offloaded. */
 #ifndef KVPIPE_OFFLOAD_PLAN_H
 #define KVPIPE_OFFLOAD_PLAN_H
 
@@ -9,18 +10,18 @@
 #include "forward/sequence.h"
 #include "methods/offload_thresholds.h"
 
-/* The sums for a model, so many texts at once, steps that read `budget` rows, and rows of this
- * type. head may be NULL. */
+/* Returns the plan for a model, `requests` texts at once, steps that read `budget` rows, and rows
+ * of this type. head may be NULL. */
 struct offload_plan offload_plan_of(const struct model *, const struct retrieval_head *head,
     uint64_t limit, uint32_t requests, uint32_t budget, enum kv_dtype);
 
-/* *from <- the first offloaded layer while the token behind `tokens` others runs, at least `least`.
+/* *from <- the first offloaded layer, at least `least`, while a token after `tokens` others runs.
  * ENGINE_ENOROOM: the text does not fit. */
 int offload_first_layer(const struct offload_plan *, uint32_t least, uint64_t tokens,
     uint32_t *from, struct engine_error *);
 
-/* Before a token of a text that retrieves runs: offloads the layers that the plan (NULL: none)
- * offloads at this length, but for those that read all rows. */
+/* Offloads the layers that the plan (NULL: none) offloads at the current length, except those that
+ * attend to all rows. Call it before each token of a text that retrieves. */
 int offload_grow(struct sequence *, const struct offload_plan *, struct engine_error *);
 
 #endif

@@ -1,8 +1,8 @@
-/* op_counts.c - the table of ops that counts: each op tells what it is going to cost
- * (op_formulas.c), and the device does it
+/* op_counts.c - the table of ops that count: each adds its costs (op_formulas.c) and calls the
+ * device's op
  *
- * Ops that cost nothing that is counted are passed on. A fused op is counted when the device has
- * carried it out; else the ops come that it is composed of. */
+ * Ops without counted costs only call the device's op. A fused op is counted if the device has done
+ * it; else the ops that it is composed of are called, and counted. */
 #include <stdlib.h>
 
 #include "engine/op_counts_internal.h"
@@ -13,7 +13,7 @@ of(struct dev *d)
 	return (struct counter *)d;
 }
 
-/* Passes on an op that is not counted. */
+/* An op that is not counted */
 #define PASS(name, parameters, ...) \
 	static void counted_##name parameters { of(d)->under->name(of(d)->dev, __VA_ARGS__); }
 #define PASS_RESULT(type, name, parameters, ...) \
@@ -316,7 +316,7 @@ counted_close(struct dev *d)
 	free(c);
 }
 
-/* What the device has not, the table has not. */
+/* Fills the table; an op that is NULL in the device's is NULL in it. */
 static void
 fill_table(struct ops *to, const struct ops *under)
 {

@@ -1,16 +1,16 @@
-/* op_formulas.c - what an op costs, from its shapes: kvpipe(7), REPORTS, states the same */
+/* op_formulas.c - the costs of an op, from its shapes, as documented in kvpipe(7), REPORTS */
 #include <stdlib.h>
 
 #include "engine/op_counts_internal.h"
 
-/* A graph that is captured costs when it is launched. */
+/* Returns the counts to add to: while capturing, those of the graph, which each launch adds. */
 static struct op_counts *
 account(struct counter *c)
 {
 	return c->capturing ? &c->graph : c->work;
 }
 
-/* Bytes of n keys, or of n values */
+/* Returns the bytes of n keys, or of n values. */
 static uint64_t
 row_bytes(const struct layer_rows *rows, uint64_t n)
 {
@@ -43,13 +43,13 @@ count_append(struct counter *c, const struct layer_rows *rows, uint32_t N)
 
 /* ---- which rows queries see ---- */
 
-/* Of a layer, summed over its KV heads */
+/* Sums over the KV heads of a layer */
 struct seen {
-	uint64_t pairs;                 /* of a query row and a row that it sees */
-	uint64_t rows;                  /* that one of the query rows sees */
+	uint64_t pairs;                 /* pairs of a query row and a row that it sees */
+	uint64_t rows;                  /* rows that at least one query row sees */
 };
 
-/* By positions, which ascend: the rows that a query row sees are a range that moves up. */
+/* Counts by positions, which ascend, so that each query row sees a range of rows. */
 static void
 see_positions(struct seen *s, const struct query *q, const uint32_t *pos, uint32_t len)
 {
@@ -66,8 +66,8 @@ see_positions(struct seen *s, const struct query *q, const uint32_t *pos, uint32
 	s->rows += end - from;
 }
 
-/* Where positions are on the device only: as if the query rows were the last rows, and none of
- * those before them were missing. */
+/* Counts without positions, which are on the device only: as if the query rows were the last rows,
+ * and no earlier row were missing. */
 static void
 see_shapes(struct seen *s, const struct query *q, uint32_t len)
 {
@@ -102,7 +102,7 @@ rows_seen(const struct counter *c, const struct query *q, const struct layer_row
 
 /* ---- attention ---- */
 
-/* a costs when it is launched. */
+/* Adds the captured attend() a to the graph, to be counted at each launch. */
 static void
 count_later(struct counter *c, struct captured_attend a)
 {
@@ -120,7 +120,7 @@ count_later(struct counter *c, struct captured_attend a)
 	c->attend[c->n_attend++] = a;
 }
 
-/* q.k, and with output the weighted values */
+/* Counts q.k, and with output the weighted values. */
 void
 count_attend(struct counter *c, const struct query *q, const struct layer_rows *rows, int output)
 {
@@ -135,7 +135,7 @@ count_attend(struct counter *c, const struct query *q, const struct layer_rows *
 	count_later(c, (struct captured_attend){ rows, q->H, q->window, sides, NULL });
 }
 
-/* Rows behind the last whole entry have their keys. */
+/* Rows after the last whole entry are scored by their keys. */
 static void
 count_scores(struct op_counts *a, const struct entries *bits, const struct layer_rows *rows,
     uint32_t H, uint32_t len, uint32_t entries)
@@ -145,7 +145,7 @@ count_scores(struct op_counts *a, const struct entries *bits, const struct layer
 	a->rows_read += row_bytes(rows, len - (uint64_t)entries * bits->rows);
 }
 
-/* A step that is launched has one query row, whose row the caller counts afterwards. */
+/* A launched step has one query row, whose own row the caller adds to len later. */
 void
 count_launch(struct counter *c)
 {
@@ -169,7 +169,7 @@ count_launch(struct counter *c)
 		}
 }
 
-/* q.k for the sums of the softmax, over own rows, too; and once more for the mass */
+/* Counts q.k for the sums of the softmax, over own rows, too, and q.k again for the mass. */
 void
 count_window_mass(struct counter *c, const struct query *q, const struct layer_rows *rows,
     const struct layer_rows *own)
@@ -182,7 +182,7 @@ count_window_mass(struct counter *c, const struct query *q, const struct layer_r
 
 /* ---- retrieval: one query row ---- */
 
-/* Keys that are sums over channels of products; rows without values are those of an index. */
+/* Counts the dot products with all keys; rows without values belong to an index. */
 void
 count_keys(struct counter *c, const struct query *q, const struct layer_rows *rows)
 {
@@ -207,7 +207,7 @@ count_bits(struct counter *c, const struct query *q, const struct entries *bits,
 		count_scores(c->work, bits, rows, q->H, rows->len[g], bits->len[g]);
 }
 
-/* max(q*least, q*greatest): two products, a comparison, a sum */
+/* Counts max(q*least, q*greatest): two products, a comparison, a sum. */
 void
 count_pages(struct counter *c, const struct query *q, const struct entries *pages)
 {
@@ -220,7 +220,8 @@ count_pages(struct counter *c, const struct query *q, const struct entries *page
 	}
 }
 
-/* The last entry of a KV head is among the chosen ones when it is cut short. */
+/* Returns the rows of the chosen entries. If the last entry of a KV head is partial, it is one of
+ * these. */
 static uint64_t
 chosen_rows(const struct layer_rows *rows, const struct chosen *chosen, uint32_t g)
 {
@@ -254,8 +255,8 @@ count_gather(struct counter *c, const struct layer_rows *rows, const struct chos
 		account(c)->rows_read += 2 * row_bytes(rows, chosen_rows(rows, chosen, g));
 }
 
-/* Rows of KV head g that the factors replace: those of chosen chunks that are not exact. at, exact:
- * room on the host where the device has memory of its own */
+/* Returns how many rows of KV head g the factors replace: those of chosen chunks that are not
+ * exact. at, exact: scratch on the host, if the device has memory of its own */
 static uint64_t
 rebuilt_rows(struct counter *c, const struct chosen *chosen, const struct low_rank *low, uint32_t g,
     uint32_t *at, uint8_t *exact)
@@ -274,7 +275,7 @@ rebuilt_rows(struct counter *c, const struct chosen *chosen, const struct low_ra
 	return n;
 }
 
-/* Each key is a row of the left factor times the right one of its KV head. */
+/* Counts the keys: each is a row of the left factor times the right factor of its KV head. */
 void
 count_rebuild(struct counter *c, const struct layer_rows *to, const struct chosen *chosen,
     const struct low_rank *low)

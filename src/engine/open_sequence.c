@@ -1,12 +1,12 @@
-/* open_sequence.c - a text that is to go on: loaded, and checked */
+/* open_sequence.c - loads a snapshot, to continue its text, and checks it */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/open_sequence.h"
 #include "engine/retrieval_check.h"
 
-/* Makes an empty sequence with what is to be loaded beside rows: queries, attention mass, indexes,
- * and a retrieval head. */
+/* Makes an empty sequence with members for all that will be loaded besides rows: queries, attention
+ * mass, indexes, and a retrieval head. */
 static int
 make_empty(struct open_sequence *s, const struct sequence_options *o, enum kv_dtype dtype,
     struct engine_error *e)
@@ -28,8 +28,8 @@ make_empty(struct open_sequence *s, const struct sequence_options *o, enum kv_dt
 	return ENGINE_OK;
 }
 
-/* Sets up the offloaded layers: their keys and values stay in the file, or go to host memory where
- * the device reads that. */
+/* Sets up the offloaded layers: their keys and values stay in the file, or are loaded to host
+ * memory that the device reads. */
 static int
 leave_on_host(struct open_sequence *s, const struct sequence_options *o,
     const struct kv_reader *r, struct engine_error *e)
@@ -80,8 +80,8 @@ load_rows(struct open_sequence *s, const struct sequence_options *o, struct kv_r
 	return rc < 0 ? engine_fail_reader(e, r, rc) : ENGINE_OK;
 }
 
-/* As in the other programs a window that the options do not set is at most what there is: it grows
- * with the tokens that are generated. */
+/* Checks the window. As in other programs, a window that the options do not set is at most the
+ * stored one; it grows with the generated tokens. */
 static int
 check_window(const struct open_sequence *s, const struct sequence_options *o, const char *name,
     struct engine_error *e)
@@ -150,7 +150,7 @@ check_loaded(struct open_sequence *s, const struct sequence_options *o, const ch
 	return check_window(s, o, name, e);
 }
 
-/* Lets single tokens attend to what they retrieve. */
+/* Has single tokens attend by retrieval. */
 static int
 start_retrieval(struct open_sequence *s, const struct retrieval_options *o,
     struct engine_error *e)

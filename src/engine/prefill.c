@@ -1,12 +1,11 @@
-/* prefill.c - a prompt through all layers, in one of three schedules
+/* prefill.c - runs a prompt through all layers, in one of three schedules
  *
- * The two that evict are orders of the same three steps. Chunk by chunk (prefill_chunks.c), all
- * layers run a part of the prompt and are evicted before the next part comes: later tokens see
- * what earlier ones have left, and memory is bounded by budget and chunk (KeyDiff, Park et al.
- * 2025; PruLong, Bhaskar et al. 2025). Layer by layer (prefill_layers.c), each layer sees the whole
- * prompt, is evicted, and gives its memory back before the next one fills, or, on a GPU, the one
- * after that: the result is that of eviction after prefill, and one full layer is there at a time,
- * or two. */
+ * The two that evict differ in order. Chunk by chunk (prefill_chunks.c), all layers run a chunk of
+ * the prompt and are evicted before the next chunk: later tokens see only the kept rows of earlier
+ * ones, and memory is bounded by budget and chunk (KeyDiff, Park et al. 2025; PruLong, Bhaskar et
+ * al. 2025). Layer by layer (prefill_layers.c), each layer runs the whole prompt, is evicted, and
+ * frees its memory before the next layer fills, or, on a GPU, the one after that: the result is
+ * that of eviction after prefill, with one full layer in memory at a time, or two. */
 #include "engine/prefill_internal.h"
 #include "model/adapter.h"
 
@@ -47,7 +46,7 @@ size_t
 prefill_spare(const struct prefill *p, size_t n)
 {
 	if (p->schedule == PREFILL_LAYERS)
-		return 0;               /* a layer takes what the one before has left */
+		return 0;               /* a layer gets the memory of the one before */
 	return p->schedule == PREFILL_CHUNKS && p->chunk < n ? p->chunk : n;
 }
 
@@ -114,12 +113,12 @@ prefill_log_eviction(struct prefill_run *r, uint32_t l0, uint32_t l1)
 
 /* ---- tokens through all layers ---- */
 
-/* Tokens that run. */
+/* Progress of a run */
 struct tokens {
 	struct prefill_run *r;
 	size_t before;                  /* tokens that ran earlier */
-	uint64_t logged;                /* tokens of these that are in the log */
-	int rc;                         /* of the log and the logits */
+	uint64_t logged;                /* tokens of this run that are in the log */
+	int rc;                         /* result of logging and of the logits */
 };
 
 void
@@ -135,7 +134,8 @@ prefill_logits(struct prefill_run *r, const float *x, uint32_t N, uint32_t posit
 	return r->logits != NULL ? each_logits_put(r->logits, x, N, position, r->e) : ENGINE_OK;
 }
 
-/* Each tile is an event of its own; its rows are in the workspace until the next one runs. */
+/* Logs the tile as an event, and gives its logits to the sink; its rows are in the workspace until
+ * the next one runs. */
 static void
 end_tile(void *with, uint64_t done)
 {

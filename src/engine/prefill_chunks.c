@@ -1,5 +1,5 @@
-/* prefill_chunks.c - chunk by chunk: all layers run a part of the prompt and are evicted before
- * the next part comes */
+/* prefill_chunks.c - chunk by chunk: all layers run a chunk of the prompt and are evicted before
+ * the next chunk */
 #include "engine/prefill_internal.h"
 #include "model/adapter.h"
 
@@ -25,8 +25,7 @@ evict_layers(struct prefill_run *r, const struct observation *obs)
 	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, r->s->cache->model->id.layers) : rc;
 }
 
-/* Evicts by what rows look at that run behind those that there are, and are not stored: the patch,
- * or (NULL) learned tokens. */
+/* Runs the patch (NULL: the learned tokens) unstored, and evicts by its attention. */
 static int
 evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 {
@@ -51,9 +50,9 @@ evict_by_unstored(struct prefill_run *r, const uint32_t *patch)
 	return rc;
 }
 
-/* A chunk layer by layer, each scored while the device is busy with the next: the same rows, since
- * what a layer keeps does not depend on later ones. The log has it as on other devices: all layers
- * run the chunk, a tile at a time, and then they are evicted. */
+/* Runs a chunk layer by layer, each scored while the device runs the next. The kept rows are the
+ * same, since those of a layer do not depend on later layers. Logs it as other devices do: all
+ * layers run the chunk, a tile at a time, and are then evicted. */
 static int
 run_ahead(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before, int last)
 {
@@ -76,7 +75,7 @@ run_ahead(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before,
 	return rc == ENGINE_OK ? prefill_log_eviction(r, 0, c->model->id.layers) : rc;
 }
 
-/* A chunk through all layers, which are evicted behind it. patch: NULL = by its own queries */
+/* Runs a chunk through all layers, and evicts them. patch NULL: by the chunk's own queries */
 static int
 run_chunk(struct prefill_run *r, const uint32_t *ids, uint32_t N, size_t before,
     const uint32_t *patch)

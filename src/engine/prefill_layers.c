@@ -1,16 +1,15 @@
-/* prefill_layers.c - layer by layer: each layer sees all tokens, or those that were selected
- * before it, and is evicted before the next one fills, or the one after that (prefill_behind()) */
+/* prefill_layers.c - layer by layer: each layer runs all tokens, or those that were selected before
+ * it, and is evicted before the next one fills, or the one after that (prefill_behind()) */
 #include <stdlib.h>
 
 #include "engine/prefill_internal.h"
 #include "forward/layer_by_layer.h"
 
-/* The queries of a layer that are to be saved, where nothing overwrites them until they are read.
- * */
+/* A copy of the queries of a layer to save, which nothing overwrites until they are read */
 struct saved {
 	float *q;                       /* device [n][H][E]; NULL = none */
 	size_t n, row;                  /* queries, floats of each */
-	uint64_t copied;                /* the event after which they are there */
+	uint64_t copied;                /* the event after the copy */
 };
 
 static int
@@ -50,9 +49,9 @@ finish_layer(struct prefill_run *r, const struct saved *saved, uint32_t l)
 	return rc;
 }
 
-/* When these tokens bring all queries of the window and layers are evicted, the device keeps those
- * of one layer, instead of the stream those of all: nobody waits for them. The next chunk may want
- * them again. */
+/* Opens the stream. If all queries of the window are in these tokens and layers are evicted, only
+ * one layer's are kept, on the device, because each layer is scored right after it ran. The next
+ * chunk may need those of all layers again. */
 static int
 open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
     const uint32_t *ids, size_t n)
@@ -68,7 +67,7 @@ open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	if (rc != 0)
 		return engine_ran(r->e, rc);
 	if (r->p->select.rule == TOKENS_GEMFILTER)
-		r->s->cache->n_tokens -= n;    /* they are among those of the first run */
+		r->s->cache->n_tokens -= n;    /* the first run has added them already */
 	saved->n = !watch ? 0 : r->p->schedule == PREFILL_CHUNKS ? obs->window : r->p->observe;
 	if (saved->n == 0)
 		return ENGINE_OK;
@@ -79,8 +78,8 @@ open_stream(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	return engine_fail(r->e, ENGINE_ERUN, "no memory for %zu observation queries", saved->n);
 }
 
-/* The queries of layer l are to be kept that it is scored by, and the `window` that select, of a
- * stream that began with n rows. A layer that is scored behind the next one still looks at their
+/* Has the stream, which began with n rows, keep the queries of layer l that score it, and the last
+ * `window` that select tokens. If a layer is scored after the next one ran, it still reads their
  * positions, so these must be the same in all layers. */
 static int
 watch_layer(struct prefill_run *r, struct prompt_stream *s, uint32_t l, uint32_t window, size_t n)
@@ -95,7 +94,8 @@ watch_layer(struct prefill_run *r, struct prompt_stream *s, uint32_t l, uint32_t
 	return engine_fail(r->e, ENGINE_ERUN, "no memory for %u observation queries", window);
 }
 
-/* Layer l has run: its eviction begins, and that of this layer or the one before ends. */
+/* Begins the eviction of layer l, which has run, and finishes that of this layer or of the one
+ * before. */
 static int
 evict_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l)
 {
@@ -111,7 +111,7 @@ evict_layer(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	return rc;
 }
 
-/* Only these k rows go on. */
+/* Drops all rows of the stream except keep[k], after layer l. */
 static int
 drop_others(struct prefill_run *r, struct prompt_stream *s, uint32_t l, const uint32_t *keep,
     uint32_t k)
@@ -122,16 +122,16 @@ drop_others(struct prefill_run *r, struct prompt_stream *s, uint32_t l, const ui
 	return ENGINE_OK;
 }
 
-/* The learned tokens, behind layer l */
+/* Runs the learned tokens through layer l. */
 static int
 run_learned(struct prefill_run *r, uint32_t l)
 {
 	return r->learned != NULL ? learned_layer(r->learned, r->s, r->ws, l, r->e) : ENGINE_OK;
 }
 
-/* Layers l0 .. l1-1 of a stream that began with n rows; behind the last of them rows are dropped
- * from the stream, or from the layer, or both. What goes on is chosen from all rows, and by queries
- * that scoring has not rounded yet. */
+/* Runs layers l0 .. l1-1 of a stream that began with n rows, and after the last one drops rows from
+ * the stream, or from the layer, or both. The stream's rows are chosen first, from all rows, by
+ * queries that scoring has not rounded yet. */
 static int
 pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, uint32_t l0,
     uint32_t l1, size_t n, const struct step_hook *step)
@@ -160,7 +160,7 @@ pass_layers(struct prefill_run *r, struct prompt_stream *s, struct saved *saved,
 	return rc;
 }
 
-/* The layers of an open stream that began with n rows */
+/* Runs all layers of an open stream that began with n rows. */
 static int
 pass_all(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, size_t n,
     const struct step_hook *step)
@@ -177,7 +177,7 @@ pass_all(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, si
 	return rc;
 }
 
-/* The same, with the learned tokens that stand behind them */
+/* As pass_all(), with the learned tokens after each layer */
 static int
 pass_all_learned(struct prefill_run *r, struct prompt_stream *s, struct saved *saved, size_t n,
     const struct step_hook *step)
@@ -213,7 +213,7 @@ prefill_pass_layers(struct prefill_run *r, const uint32_t *ids, size_t n,
 	return rc;
 }
 
-/* A second run, whose rows are shown behind those of the first. */
+/* A second run, whose progress is added to that of the first */
 struct second_run {
 	const struct prefill_run *r;
 	uint64_t before;
@@ -252,7 +252,7 @@ prefill_by_layers(struct prefill_run *r, const uint32_t *ids, size_t n)
 	const struct step_hook *step = r->p->step.call != NULL ? &r->p->step : NULL;
 	struct prefill *p = r->p;
 
-	/* a layer that selects may have more queries than the scorer is to look at */
+	/* a layer that selects may have more queries than the scorer reads */
 	if (p->evict.scorer.method != NULL && p->select.rule != TOKENS_ALL && p->adapter == NULL)
 		p->evict.scorer.options.window = prefill_scored_queries(p);
 	prefill_since(r, r->s->cache->next_position - p->reused);

@@ -16,9 +16,9 @@
 
 /* ---- names ---- */
 
-/* What rows depend on besides tokens: all that a snapshot knows of its model, without the tokenizer
- * (two that give the same ids may share rows), and what computes them, since products are rounded
- * otherwise on a GPU and by --products. In front stands the number of this rule. */
+/* *hash <- the hash of all that rows depend on besides tokens: the number of this rule, the
+ * identity of the model in a snapshot without the tokenizer (two with the same ids may share rows),
+ * and the device, since products are rounded differently on a GPU and by --products. */
 static int
 identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error *e)
 {
@@ -40,7 +40,7 @@ identity(const struct prefix_store *s, XXH128_hash_t *hash, struct engine_error 
 	return ENGINE_OK;
 }
 
-/* Each link is the hash of the one before it and the tokens of its block. */
+/* Names the blocks: each name is the hash of the name before it and the tokens of the block. */
 static int
 name_blocks(struct prefix_store *s, struct engine_error *e)
 {
@@ -114,7 +114,7 @@ prefix_store_rows(const struct prefix_store *s, uint32_t most)
 
 /* ---- from the folder ---- */
 
-/* A block that is read: what stands in the way of using it is in *e. */
+/* A block that is read; *e says why it cannot be used */
 struct block {
 	const struct prefix_store *s;
 	struct kv_reader *r;
@@ -156,7 +156,7 @@ check_tokens(const struct block *b)
 	return ENGINE_OK;
 }
 
-/* KEYS or VALS: behind the rows that the cache has; they do not count yet. */
+/* Copies KEYS or VALS after the cache's rows, without adding to their number. */
 static int
 put_tensor(const struct block *b, const struct kv_section *sec)
 {
@@ -213,7 +213,7 @@ read_block(const struct block *b)
 	return rc == 0 ? ENGINE_OK : engine_fail_reader(b->e, b->r, rc);
 }
 
-/* The rows that read_block() has put behind the others are there from now on. */
+/* Adds the rows that read_block() has copied to the number of the cache's rows. */
 static int
 count_rows(const struct block *b)
 {
@@ -237,8 +237,8 @@ count_rows(const struct block *b)
 	return ENGINE_OK;
 }
 
-/* 1 when block i has been loaded, 0 when it is not there, else a code: with ENGINE_EDAMAGED it is
- * of no use to anybody. */
+/* Returns 1 when block i has been loaded, 0 when there is none, else a code; ENGINE_EDAMAGED: no
+ * process can use it. */
 static int
 load_block(const struct prefix_store *s, struct cache *c, uint32_t i, const char *path,
     struct engine_error *e)
@@ -298,7 +298,7 @@ prefix_store_load(struct prefix_store *s, struct cache *c, uint32_t rows, uint32
 
 /* ---- into the folder ---- */
 
-/* KEYS or VALS of block i; buf has room for them. */
+/* Writes KEYS or VALS of block i; buf has room for them. */
 static int
 write_tensor(const struct prefix_store *s, const struct cache *c, struct kv_writer *w, uint32_t l,
     uint32_t i, enum kv_kind kind, char *buf)
@@ -344,8 +344,8 @@ write_block(const struct prefix_store *s, const struct cache *c, struct kv_write
 	return rc;
 }
 
-/* Writes block i, unless somebody has; what is no file gives way. Returns whether the next one is
- * worth trying. */
+/* Writes block i, unless its file exists; replaces what is no regular file. Returns 1 if the next
+ * block should be tried. */
 static int
 add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char *buf)
 {
@@ -373,7 +373,8 @@ add_block(const struct prefix_store *s, const struct cache *c, uint32_t i, char 
 	return rc == KV_OK;
 }
 
-/* A store without room for the first block would lose all that is written, every time. */
+/* Has the store no room for the first block? Then every block that is written would be removed
+ * again. */
 static int
 is_too_small(const struct prefix_store *s)
 {

@@ -1,6 +1,6 @@
-/* prefix_store_lru.c - the files of a prefix store: when they were used, and which go
+/* prefix_store_lru.c - removes the least recently used files of a prefix store
  *
- * Nothing here is an error: a folder that cannot be changed stays as it is. */
+ * Failures are ignored: a folder that cannot be changed is left as it is. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ store_has(const char *path)
 	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
 }
 
-/* Explicit times: those that the system would take may be the same for many files. */
+/* Sets explicit times, since the system's clock may give many files the same time. */
 void
 store_used(const char *dir, char (*name)[33], uint32_t n)
 {
@@ -88,7 +88,7 @@ add_file(struct files *f, const char *name, const struct stat *st)
 	return 0;
 }
 
-/* Files of others are let alone. Those that are being written are of a size that nobody knows. */
+/* Lists the blocks in the folder, and removes unfinished files whose writers have ended. */
 static int
 list(DIR *d, struct files *f)
 {
@@ -122,7 +122,8 @@ by_use(const void *one, const void *two)
 	return strcmp(a->name, b->name);
 }
 
-/* Removes files until there are at most so many bytes. Of others, in a sticky folder, it cannot. */
+/* Removes the least recently used files until there are at most `most` bytes. Files of other users,
+ * in a sticky folder, cannot be removed. */
 static void
 remove_oldest(DIR *d, const char *dir, struct files *f, uint64_t most,
     const struct notice_hook *told)
@@ -145,8 +146,8 @@ remove_oldest(DIR *d, const char *dir, struct files *f, uint64_t most,
 		    dir, left, strerror(error), f->bytes, most);
 }
 
-/* One process at a time: two of them would both remove what is too much. Where a folder cannot be
- * locked, they may. */
+/* Locks the folder, because two processes together would remove too much. Goes on without a lock if
+ * the folder cannot be locked. */
 void
 store_make_room(const char *dir, uint64_t most, const struct notice_hook *told)
 {

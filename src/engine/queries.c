@@ -1,4 +1,4 @@
-/* queries.c - the observation queries of a layer, as scoring wants them */
+/* queries.c - the observation queries of a layer, for scoring */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ queries_forget(struct queries *w)
 	memset(w, 0, sizeof *w);
 }
 
-/* A copy of n * size bytes. */
+/* Returns a copy of n * size bytes. */
 static void *
 copy_of(const void *from, size_t n, size_t size, struct engine_error *e)
 {

@@ -1,4 +1,4 @@
-/* readback.c - numbers that a device makes for one layer after another, on their way to the host */
+/* readback.c - copies numbers that a device makes for one layer after another to the host */
 #include "engine/readback.h"
 
 int

@@ -1,4 +1,4 @@
-/* reposition.c - new positions for the rows that stay */
+/* reposition.c - new positions for kept rows */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ reposition_free(struct reposition *p)
 	p->freq = NULL;
 }
 
-/* One KV head: its rows keep[count] to to[count][E]. */
+/* to[count][E] <- the rows keep[count] of one KV head, at their new positions. */
 static int
 reposition_head(const struct reposition *p, uint32_t layer, char *to, const char *keys,
     enum kv_dtype dtype, const uint32_t *pos, const uint32_t *keep, uint32_t count,
@@ -64,7 +64,7 @@ reposition_keys(const struct reposition *p, uint32_t layer, void *to, const void
 
 	for (g = 0; g < kept->heads; g++) {
 		if (rows->count[g] == 0)
-			continue;       /* keys of no rows at all have no address */
+			continue;       /* the pointer to the keys of no rows may be NULL */
 		if (reposition_head(p, layer, out, from, dtype, rows->pos[g], kept->keep[g],
 		    kept->count[g], e) != ENGINE_OK)
 			return e->code;

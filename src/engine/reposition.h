@@ -1,10 +1,9 @@
-/* reposition.h - new positions for the rows that stay: kv-evict --positions compact
+/* reposition.h - new positions for kept rows: kv-evict --positions compact
  *
- * In each KV head the rows get the positions right before the next token's, in their order, and
- * their keys are rotated to them. So the next token sees every head as if its rows were numbered by
- * their place in the cache and the token came right after them (StreamingLLM, Xiao et al. 2023):
- * attention knows distances only. Where heads hold different numbers of rows, the longest begins
- * at 0. */
+ * In each KV head the rows get consecutive positions, in order, the last one right before the next
+ * token, and their keys are rotated to these. So for the next token the rows are numbered by their
+ * place in the cache, as in StreamingLLM (Xiao et al. 2023): attention depends on distances only.
+ * Where heads have different numbers of rows, the longest begins at 0. */
 #ifndef KVPIPE_REPOSITION_H
 #define KVPIPE_REPOSITION_H
 
@@ -13,24 +12,24 @@
 
 struct reposition {
 	uint32_t next;          /* the new next position: rows of the longest head, at least 1 */
-	double *freq;           /* of the model's rotary embedding */
-	struct kv_model model;  /* a copy: the reader that it is from may be closed before */
+	double *freq;           /* frequencies of the model's rotary embedding */
+	struct kv_model model;  /* a copy, so that its reader may be closed */
 };
 
-/* longest: how many rows stay in the longest head of all layers. Returns an ENGINE_* code. */
+/* Initializes p. longest: kept rows of the longest head of all layers. Returns an ENGINE_* code. */
 int reposition_init(struct reposition *, const struct kv_model *, uint32_t longest,
     struct engine_error *);
 void reposition_free(struct reposition *);      /* all zero is allowed */
 
-/* The new position of row i of the count rows that stay in a head. */
+/* Returns the new position of row i of the `count` kept rows of a head. */
 static inline uint32_t
 reposition_row(const struct reposition *p, uint32_t count, uint32_t i)
 {
 	return p->next - count + i;
 }
 
-/* to[sum of kept->count][E] <- the keys that stay, of the keys [sum of rows->count][E] of a layer,
- * rotated to their new positions. Returns an ENGINE_* code. */
+/* to[sum of kept->count][E] <- the kept ones of a layer's keys[sum of rows->count][E], rotated to
+ * their new positions. Returns an ENGINE_* code. */
 int reposition_keys(const struct reposition *, uint32_t layer, void *to, const void *keys,
     enum kv_dtype dtype, const struct kv_rows *rows, const struct kept *kept,
     struct engine_error *);

@@ -1,4 +1,4 @@
-/* retrieval_check.c - does a layer have the index that retrieval needs? */
+/* retrieval_check.c - checks that layers have the index that retrieval needs */
 #include "engine/retrieval_check.h"
 
 int

@@ -1,10 +1,9 @@
-/* retrieval_trial.c - what retrieval with the index of a snapshot would read, and lose
+/* retrieval_trial.c - measures what retrieval with a snapshot's index reads, and its error
  *
- * A stored query at position p has seen the rows up to p, and so it does here: the lengths of the
- * KV heads are cut to that, the index is taken back to what it was with so many rows, and it
- * grows again from query to query as it does while decoding. Clusters and factors do not grow:
- * of clusters the rows from p on leave, and factors of rows that a query does not see cannot be
- * left out, so such a query is not tried. */
+ * A stored query at position p saw the rows up to p when it ran. The trial restores that state: it
+ * cuts the lengths of the KV heads, and the index to these rows; both grow again from query to
+ * query as in decoding. Clusters and factors do not grow: rows after p are removed from clusters,
+ * but not from factors, so with factors a query that does not see all their rows is not tried. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 
 /* ---- a layer ---- */
 
-/* The layer as the query at this position sees it. */
+/* Sets the lengths of the layer to the rows that a query at this position sees. */
 static void
 show_rows(struct retrieval_trial *t, uint32_t position)
 {
@@ -29,7 +28,7 @@ show_rows(struct retrieval_trial *t, uint32_t position)
 	}
 }
 
-/* Takes back entries and labels of rows that the query does not see; labels behind are zero
+/* Removes entries and labels of rows that the query does not see; labels after the last are 0
  * (index.h). */
 static void
 take_index_back(struct retrieval_trial *t)
@@ -55,7 +54,7 @@ take_index_back(struct retrieval_trial *t)
 	}
 }
 
-/* What the query loses, for each query head. */
+/* Adds the output error of the query for each query head. */
 static void
 compare_outputs(struct retrieval_trial *t, struct attention_compared *lost)
 {
@@ -101,7 +100,7 @@ try_query(struct retrieval_trial *t, uint32_t l, uint32_t n, struct engine_error
 	return ENGINE_OK;
 }
 
-/* Rows that are rebuilt from factors must all be seen. */
+/* Does the query see all rows that are rebuilt from factors? */
 static int
 sees_enough(const struct retrieval_trial *t, uint32_t l)
 {
@@ -111,7 +110,7 @@ sees_enough(const struct retrieval_trial *t, uint32_t l)
 	    t->s.on_device.len[0] >= x->low.n;
 }
 
-/* Rows, queries and room for what retrieval chooses, on the device. */
+/* Copies rows and queries to the device, and makes room for retrieval. */
 static int
 upload_layer(struct retrieval_trial *t, struct engine_error *e)
 {
@@ -127,7 +126,7 @@ upload_layer(struct retrieval_trial *t, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* The layer is on the device. */
+/* Tries the queries of layer l, which is on the device. */
 static int
 try_queries(struct retrieval_trial *t, uint32_t l, struct engine_error *e)
 {

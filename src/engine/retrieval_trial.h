@@ -1,5 +1,5 @@
-/* retrieval_trial.h - what retrieval with the index of a snapshot would read, and lose, for the
- * queries that are stored in it: kv-diff --retrieve
+/* retrieval_trial.h - measures what retrieval with a snapshot's index reads, and its error, for the
+ * stored queries: kv-diff --retrieve
  *
  * Letters as in ops.h. */
 #ifndef KVPIPE_RETRIEVAL_TRIAL_H
@@ -14,25 +14,25 @@ struct retrieval_trial {
 	struct layer_reader s;
 	uint32_t L, H, G, R, E;
 
-	/* results; those of retrieval itself: retrieval_stats(retrieval), [L][G] */
-	uint32_t *queries;                      /* [L] that were tried */
-	uint32_t left_out;                      /* of a layer, at most */
-	struct attention_compared *lost;        /* [L][H] seen, whole, lost; mass is not known */
+	/* results; also retrieval_stats(retrieval), [L][G] */
+	uint32_t *queries;                      /* [L] number of queries tried */
+	uint32_t left_out;                      /* most queries of a layer that were not tried */
+	struct attention_compared *lost;        /* [L][H] seen, whole, lost; mass is not set */
 	struct retrieval *retrieval;
 
 	const struct device *d;                 /* the caller's */
 	struct area q, qpos, o, freq;
 	float *full, *read;                     /* [H][E] output over all rows, over those read */
-	uint32_t *end;                          /* [G] of the clusters */
+	uint32_t *end;                          /* [G] end of the clusters */
 };
 
-/* On a snapshot that has just been opened, which stays the caller's. options.audit is set. Returns
- * an ENGINE_* code; the trial is freed by the caller also when it failed. */
+/* Initializes a trial with a snapshot that has just been opened and is the caller's; sets
+ * options.audit. Returns an ENGINE_* code; free the trial, also after a failure. */
 int retrieval_trial_init(struct retrieval_trial *, const struct device *, struct kv_reader *,
     const struct retrieval_options *, struct engine_error *);
 /* Tries the stored queries of layer l, which is the next one. */
 int retrieval_trial_layer(struct retrieval_trial *, uint32_t l, struct engine_error *);
-/* Reads what follows the last layer, to the end marker. */
+/* Reads the sections after the last layer, to the end marker. */
 int retrieval_trial_finish(struct retrieval_trial *, struct engine_error *);
 void retrieval_trial_free(struct retrieval_trial *);
 
@@ -42,11 +42,11 @@ struct trial_sum {
 	double output_error;            /* NaN: not known */
 };
 
-/* Of KV heads g0 .. g1-1 of a layer. */
+/* Returns the results of KV heads g0 .. g1-1 of layer l. */
 struct trial_sum retrieval_trial_heads(const struct retrieval_trial *, uint32_t l, uint32_t g0,
     uint32_t g1);
-/* Of all KV heads of layers l0 .. L-1; the error is the mean of those of the layers: they differ in
- * scale. */
+/* Returns the results of all KV heads of layers l0 .. L-1; the error is the mean of the layers'
+ * errors, since layers differ in scale. */
 struct trial_sum retrieval_trial_layers(const struct retrieval_trial *, uint32_t l0);
 
 #endif

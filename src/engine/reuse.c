@@ -20,7 +20,7 @@ reuse_find(struct reuse *u, const struct model *m, struct kv_reader *r, uint32_t
 		    "differently beyond %u tokens, and %s is on the other side of that limit: "
 		    "the prompt has %zu tokens", m->id.rope_original_max_position,
 		    kv_reader_name(r), u->n);
-	if (engine_read(e, r, kv_next(r, &sec)) != ENGINE_OK ||      /* TOKS is the first, always */
+	if (engine_read(e, r, kv_next(r, &sec)) != ENGINE_OK ||      /* TOKS is always the first */
 	    engine_read(e, r, kv_load_tokens(r, &tokens)) != ENGINE_OK)
 		return e->code;
 	if (tokens.n != next)
@@ -68,8 +68,8 @@ reuse_log(struct cache *c, uint32_t tile, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* A layer with a window has the rows that the next token sees. They are those of a longer prompt,
- * or of no other. */
+/* Checks a layer with a window, which has only the rows that the token after the snapshot sees:
+ * these can only be reused if the prompt continues the snapshot. */
 static int
 check_window(const struct reuse *u, const struct kv_reader *r, uint32_t layer, uint32_t first,
     struct engine_error *e)
@@ -82,7 +82,7 @@ check_window(const struct reuse *u, const struct kv_reader *r, uint32_t layer, u
 	    kv_reader_name(r), layer, first, u->rows);
 }
 
-/* Room for the rows of a layer that are taken, the first ones of each KV head. */
+/* Gives the cache the positions of a layer's reused rows, the first ones of each KV head. */
 static int
 take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint32_t layer,
     struct engine_error *e)
@@ -109,7 +109,7 @@ take_positions(const struct reuse *u, struct kv_reader *r, struct cache *c, uint
 	    "%u rows", kv_reader_name(r), layer, u->rows);
 }
 
-/* The attention that rows have received goes on only when the snapshot ends with them. */
+/* Loads a section. Attention mass is loaded only if all rows of the snapshot are reused. */
 static int
 take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section *sec,
     struct cache *c, struct engine_error *e)
@@ -128,8 +128,8 @@ take_section(const struct reuse *u, struct kv_reader *r, const struct kv_section
 	}
 }
 
-/* Tokens that were generated are not always run in the sight of all rows: behind position *first,
- * which the log knows, retrieval may have chosen what they saw. */
+/* *first <- the position, from the log, from which on tokens were generated: these may have
+ * attended by retrieval, and not to all rows. */
 static int
 find_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *log, uint32_t *first,
     struct engine_error *e)
@@ -147,7 +147,8 @@ find_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *lo
 	return rc < 0 ? engine_fail(e, ENGINE_EDAMAGED, "%s", kv_log_error(log)) : ENGINE_OK;
 }
 
-/* Provenance names each option of retrieval; without any, nobody knows. */
+/* Checks by the provenance, which has all options, that generated tokens did not retrieve; without
+ * provenance that is unknown. */
 static int
 check_decoded(const struct reuse *u, const struct kv_reader *r, struct kv_log *log,
     struct engine_error *e)

@@ -1,4 +1,4 @@
-/* safetensors_export.c - a snapshot as a safetensors file */
+/* safetensors_export.c - converts a snapshot to a safetensors file */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ write_bytes(const struct export *x, const void *data, size_t size, struct engine
 	return engine_fail(e, ENGINE_EOUTPUT, "%s: %s", x->name, strerror(errno));
 }
 
-/* n numbers as I64, little-endian; NONE is -1 */
+/* Writes n numbers as I64, little-endian; NONE as -1. */
 #define NONE UINT32_MAX
 
 static int
@@ -38,7 +38,7 @@ put_numbers(const struct export *x, const uint32_t *number, uint64_t n, struct e
 	return ENGINE_OK;
 }
 
-/* So many bytes of `fill` */
+/* Writes `size` bytes of `fill`. */
 static int
 put_fill(const struct export *x, int fill, uint64_t size, struct engine_error *e)
 {
@@ -54,7 +54,7 @@ put_fill(const struct export *x, int fill, uint64_t size, struct engine_error *e
 	return ENGINE_OK;
 }
 
-/* ---- how large everything is ---- */
+/* ---- sizes ---- */
 
 static int
 same_lists(const struct kv_rows *rows)
@@ -87,7 +87,7 @@ measure_layer(struct export_layer *layer, struct kv_reader *r, struct engine_err
 	return ENGINE_OK;
 }
 
-/* The kinds of sections that the file has, and those that only say how the stream is cut */
+/* The kinds of sections that are exported, and those that only structure the stream */
 #define EXPORTED (1u << KV_HEAD | 1u << KV_TOKS | 1u << KV_POSN | 1u << KV_KEYS | 1u << KV_VALS | \
     1u << KV_LGTS | 1u << KV_INDX | 1u << KV_ENDS | 1u << KV_PADD)
 
@@ -126,7 +126,7 @@ export_free(struct export *x)
 
 /* ---- the header ---- */
 
-/* A header that grows, and how far the data has come. */
+/* A growing header, and the offset after the data so far */
 struct header {
 	json_t *all;
 	uint64_t at;
@@ -191,7 +191,7 @@ describe_all(const struct export *x, struct header *h)
 	}
 }
 
-/* Its length is a multiple of 8, so that everything behind it lies well. */
+/* Writes the header; its length is a multiple of 8, so that the data after it is aligned. */
 static int
 put_header(const struct export *x, struct engine_error *e)
 {
@@ -288,7 +288,8 @@ export_begin(struct export *x, struct kv_reader *r, struct engine_error *e)
 	return rc != ENGINE_OK ? rc : engine_read(e, r, got);
 }
 
-/* KEYS or VALS, part by part; zeros behind the rows of each KV head that has fewer than others */
+/* Writes KEYS or VALS, part by part, with zeros after the rows of KV heads that have fewer than
+ * others. */
 static int
 put_tensor(const struct export *x, struct kv_reader *r, uint32_t l, struct engine_error *e)
 {

@@ -1,4 +1,4 @@
-/* safetensors_import.c - a safetensors file as a snapshot */
+/* safetensors_import.c - converts a safetensors file to a snapshot */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ is_i64(const struct tensor *t)
 	return t->type != NULL && strcmp(t->type, "I64") == 0;
 }
 
-/* Number i of an I64 tensor, wherever it lies. */
+/* Returns number i of an I64 tensor, which need not be aligned. */
 static int64_t
 number(const struct tensor *t, uint64_t i)
 {
@@ -39,7 +39,7 @@ number(const struct tensor *t, uint64_t i)
 
 /* ---- shapes ---- */
 
-/* tokens: [T] or [1][T] */
+/* Checks tokens: [T] or [1][T]. */
 static int
 check_tokens(const struct import *x, struct engine_error *e)
 {
@@ -58,7 +58,7 @@ check_tokens(const struct import *x, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* Keys or values */
+/* Checks keys or values. */
 static int
 check_rows(const struct import *x, uint32_t l, const char *what, enum kv_dtype dtype, uint64_t S,
     struct engine_error *e)
@@ -108,7 +108,7 @@ check_logits(const struct import *x, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* What is not known would be lost. */
+/* Refuses unknown tensors, which would be lost. */
 static int
 check_names(const struct import *x, struct engine_error *e)
 {
@@ -134,7 +134,7 @@ check_names(const struct import *x, struct engine_error *e)
 
 /* ---- the head ---- */
 
-/* The position behind the last one of all layers */
+/* Returns 1 + the greatest position in all layers */
 static uint32_t
 next_position(const struct import *x)
 {
@@ -191,7 +191,7 @@ import_head(struct import *x, const struct kv_head *like, struct engine_error *e
 
 /* ---- writing ---- */
 
-/* The rows of a layer, and what one list of them is taken from. */
+/* The rows of a layer, and the tensor's data for one list of positions */
 struct layer {
 	uint32_t *pos;                  /* [G][S] */
 	uint32_t *count;                /* [G] */
@@ -199,7 +199,7 @@ struct layer {
 	uint64_t S;
 };
 
-/* List g of the positions: how many there are before the -1. */
+/* Reads list g of the positions, and counts those before the first -1. */
 static int
 take_list(const struct import *x, struct layer *a, const struct tensor *t, uint32_t l, uint32_t g,
     struct engine_error *e)
@@ -243,7 +243,7 @@ write_rows(const struct import *x, struct kv_writer *w, struct layer *a, uint32_
 	return ENGINE_OK;
 }
 
-/* Keys or values, of each KV head its rows without what fills them up */
+/* Writes keys or values, without the padding after the rows of each KV head. */
 static int
 write_tensor(const struct import *x, struct kv_writer *w, const struct layer *a, uint32_t l,
     enum kv_kind kind, struct engine_error *e)

@@ -1,4 +1,4 @@
-/* score.c - the scores of a layer's rows, by one method with its options */
+/* score.c - scores the rows of a layer by one method with its options */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ scorer_check_log(const struct scorer *s, const struct kv_log_content *log,
 
 /* ---- the rows from --since on ---- */
 
-/* The rows of a layer but the first ones of each KV head, and what belongs to them. */
+/* The rows of a layer from --since on, with their positions, keys, mass and scores */
 struct later {
 	struct kv_rows rows;
 	uint32_t *count;        /* [G] */
@@ -81,7 +81,7 @@ struct later {
 	float *mass, *probe_mass, *score;
 };
 
-/* Copies the later rows of lists that lie one after another, R for each KV head. */
+/* Returns the later rows' part of packed lists, R for each KV head; to be freed. */
 static float *
 take_later(const float *from, uint32_t R, const struct kv_rows *rows, const uint32_t *first,
     struct engine_error *e)
@@ -99,7 +99,7 @@ take_later(const float *from, uint32_t R, const struct kv_rows *rows, const uint
 	return to;
 }
 
-/* *in <- the same for later rows alone. To be freed by later_free(), also when it failed. */
+/* Changes *in to the later rows only. Call later_free(), also after a failure. */
 static int
 later_init(struct later *later, struct score_input *in, const uint32_t *first,
     struct engine_error *e)
@@ -146,7 +146,8 @@ later_free(struct later *later)
 	free(later->score);
 }
 
-/* score <- those of the later rows, `stride` apart or (0) packed, and +inf for the first ones. */
+/* score <- the scores of later rows, in lists `stride` apart or (0) packed, and +inf for the first
+ * rows. */
 static void
 spread_later(float *score, const struct kv_rows *rows, const uint32_t *first, const float *later,
     size_t stride)
@@ -165,7 +166,7 @@ spread_later(float *score, const struct kv_rows *rows, const uint32_t *first, co
 
 /* ---- scores that the host makes ---- */
 
-/* The lists of mass, `stride` apart, one after the other; to be freed. */
+/* Returns the lists of mass, `stride` apart, packed; to be freed. */
 static float *
 pack_mass(const struct score_input *in, const float *mass, size_t stride, struct engine_error *e)
 {
@@ -179,7 +180,7 @@ pack_mass(const struct score_input *in, const float *mass, size_t stride, struct
 	return packed;
 }
 
-/* The keys that are on the device, packed; to be freed. */
+/* Returns the keys on the device, packed; to be freed. */
 static char *
 read_keys(const struct device *d, const struct layer_rows *rows, struct engine_error *e)
 {
@@ -202,13 +203,13 @@ read_keys(const struct device *d, const struct layer_rows *rows, struct engine_e
 	return keys;
 }
 
-/* What of a job is read back for the host's method; to be freed */
+/* The inputs of a job that are copied from the device for the host's method; to be freed */
 struct host_input {
 	float *mass;
 	char *keys;
 };
 
-/* The keys as they lie on the device, where it shares memory with the host, else copies. */
+/* Sets the keys of the job: in place if the device shares memory with the host, else copies. */
 static int
 keys_of_device(struct scorer *s, struct score_job *job, struct host_input *host,
     struct engine_error *e)
@@ -243,13 +244,13 @@ read_input(struct scorer *s, struct score_job *job, struct host_input *host, str
 			return e->code;
 	}
 	if (!(s->method->needs & NEED_KEYS))
-		in->keys = NULL;                /* they were for the window only */
+		in->keys = NULL;                /* only the window needed them */
 	else if (job->device_rows != NULL)
 		return keys_of_device(s, job, host, e);
 	return ENGINE_OK;
 }
 
-/* The host's method, of all rows or of those from --since on */
+/* Runs the host's method on all rows, or on those from --since on. */
 static int
 score_on_host(const struct scorer *s, struct score_input *in, const uint32_t *first, float *score,
     struct engine_error *e)

@@ -1,8 +1,8 @@
-/* score_device.c - what a device does of scoring: it adds up attention, makes scores where it has
- * an op for the method, and chooses the rows that stay where the method has a rule for lists
+/* score_device.c - the device's part of scoring: it sums attention, makes scores if it has an op
+ * for the method, and chooses the rows to keep if the method has a rule for lists
  *
- * A choice of the device is that of the host (score.c, methods/evict.c). What comes to the host is
- * the list of rows that stay, instead of a number for each row and query head. */
+ * The device chooses the same rows as the host (score.c, methods/evict.c), which gets the list of
+ * rows to keep, instead of a number for each row and query head. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- rows on the device ---- */
 
-/* lr->k, pos <- those of rows on the host */
+/* lr->k, lr->pos <- copies of the rows on the host */
 static int
 upload_rows(struct scorer *s, const struct score_input *in, struct layer_rows *lr,
     struct engine_error *e)
@@ -23,8 +23,8 @@ upload_rows(struct scorer *s, const struct score_input *in, struct layer_rows *l
 	return lr->pos != NULL ? ENGINE_OK : e->code;
 }
 
-/* *lr <- the rows on the device but those before --since, which nothing sees; start, len:
- * [SCORE_HEADS], they become its lists. in.stride <- the longest head. */
+/* *lr <- the rows on the device from --since on, with start and len, [SCORE_HEADS] each. in.stride
+ * <- the length of the longest head. */
 static int
 later_rows(struct scorer *s, struct score_job *job, struct layer_rows *lr, uint64_t *start,
     uint32_t *len, struct engine_error *e)
@@ -49,9 +49,9 @@ later_rows(struct scorer *s, struct score_job *job, struct layer_rows *lr, uint6
 	return on_device != NULL ? ENGINE_OK : upload_rows(s, in, lr, e);
 }
 
-/* ---- the attention that the observation queries pay ---- */
+/* ---- the attention mass from the observation queries ---- */
 
-/* Keys of tokens that are not stored, on the device: every KV head has all of them. */
+/* Copies the keys of tokens that are not stored to the device; every KV head has as many. */
 static int
 upload_own(struct scorer *s, const struct score_job *job, struct layer_rows *own, uint64_t *start,
     uint32_t *len, struct engine_error *e)
@@ -76,7 +76,7 @@ upload_own(struct scorer *s, const struct score_job *job, struct layer_rows *own
 	return own->pos != NULL ? ENGINE_OK : e->code;
 }
 
-/* Those that lie behind the rows. */
+/* *own <- the keys of tokens that are not stored, on the device after the rows. */
 static void
 own_behind(const struct score_job *job, const struct layer_rows *rows, struct layer_rows *own,
     uint64_t *start, uint32_t *len)
@@ -92,8 +92,8 @@ own_behind(const struct score_job *job, const struct layer_rows *rows, struct la
 	}
 }
 
-/* The positions of the window on the device. They are those of all layers: the first asks for it.
- * */
+/* Returns the positions of the window on the device. They are the same in all layers, so only the
+ * first copies them. */
 static const uint32_t *
 upload_positions(struct scorer *s, const struct score_input *in, struct engine_error *e)
 {
@@ -112,7 +112,7 @@ upload_positions(struct scorer *s, const struct score_input *in, struct engine_e
 	return s->q_pos.at;
 }
 
-/* mass (device) <- the window mass of each of these rows, in.stride apart. */
+/* mass (device) <- the attention mass of these rows from the queries, lists in.stride apart. */
 static int
 compute_window_mass(struct scorer *s, const struct score_job *job, const struct layer_rows *rows,
     float *mass, struct engine_error *e)
@@ -141,10 +141,10 @@ compute_window_mass(struct scorer *s, const struct score_job *job, const struct 
 
 /* ---- scores that the device makes ---- */
 
-/* score[g][s] (device, G lists at g*stride) <- those of the rows */
+/* score[g][s] (device, G lists at g*stride) <- the scores of the rows */
 typedef void score_op(struct dev *, float *score, size_t stride, const struct layer_rows *);
 
-/* The device version of a method (methods/list.h). NULL: it has none, or this backend has not. */
+/* Returns the op of a method (methods/list.h); NULL: there is none, or not in this backend. */
 static score_op *
 score_op_of(const struct method *method, const struct ops *ops)
 {
@@ -167,7 +167,7 @@ score_op_of(const struct method *method, const struct ops *ops)
 	return i < n ? op[i] : NULL;
 }
 
-/* Has the device make what the window pays to the rows, or, by the op, their scores. */
+/* Has the device make the rows' mass from the window, or, by the op, their scores. */
 static int
 begin_rows(struct scorer *s, struct score_job *job, score_op *op, struct engine_error *e)
 {
@@ -237,7 +237,7 @@ score_rule(const struct scorer *s, const struct score_job *job, struct list_rule
 	return s->method->lists != NULL && s->method->lists(&job->in, &s->options, rule, scored);
 }
 
-/* r->lists, stride, H <- what the rows are ranked by, on the device. */
+/* r->lists, stride, H <- the lists by which the rows are ranked, on the device. */
 static int
 make_lists(struct scorer *s, struct score_job *job, const struct layer_rows *rows,
     struct ranking *r, struct engine_error *e)
@@ -264,7 +264,7 @@ make_lists(struct scorer *s, struct score_job *job, const struct layer_rows *row
 	return ENGINE_OK;
 }
 
-/* How long the list of a KV head becomes; 0 when all rows stay, and nothing is listed. */
+/* Returns the longest list of a KV head; 0 when all rows are kept, and nothing is listed. */
 static size_t
 list_length(const struct evict_plan *plan, const struct kv_rows *rows)
 {

@@ -1,4 +1,4 @@
-/* score_internal.h - what score.c and score_device.c know of each other */
+/* score_internal.h - shared by score.c and score_device.c */
 #ifndef KVPIPE_SCORE_INTERNAL_H
 #define KVPIPE_SCORE_INTERNAL_H
 
@@ -6,7 +6,7 @@
 
 enum { SCORE_HEADS = 4096 };            /* KV heads at most: kv-snapshot(5), 4.1 */
 
-/* The failure of a row whose score is not a number */
+/* Fails for a row whose score is NaN; returns ENGINE_ERUN */
 int score_refuse_nan(uint32_t layer, uint32_t head, uint32_t row, struct engine_error *);
 
 #endif

@@ -1,4 +1,4 @@
-/* snapshot_info.c - what a snapshot holds */
+/* snapshot_info.c - lists the contents of a snapshot */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ see_queries(struct layer_info *l, struct kv_reader *r)
 	return KV_OK;
 }
 
-/* label <- that of the first such section of the snapshot. */
+/* label <- the label of this section, if it is the first of its kind. */
 static int
 see_label(char label[KV_SCORE_LABEL], struct kv_reader *r)
 {

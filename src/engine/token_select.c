@@ -1,4 +1,4 @@
-/* token_select.c - which tokens of a prompt reach later layers, or the model at all */
+/* token_select.c - selects which tokens of a prompt reach later layers, or the model at all */
 #include <stdlib.h>
 
 #include "engine/token_select.h"
@@ -66,7 +66,7 @@ layer_fit(const struct token_select *t, const struct model *m, struct engine_err
 	    "to %u", t->rule == TOKENS_TSP ? "tsp" : "gemfilter", t->layer, m->id.layers - 1);
 }
 
-/* The tokens that go on are chosen by the attention of one layer to all of them. */
+/* Tokens are selected by the attention of a layer to all of them, so it must see all. */
 int
 token_select_sees(const struct model *m, uint32_t l0, uint32_t l1, size_t n, const char *option,
     struct engine_error *e)
@@ -171,7 +171,7 @@ token_select_tell(const struct token_select *t, uint32_t layer, uint32_t rows)
 		t->selected.call(t->selected.with, layer, rows);
 }
 
-/* Scores that are no numbers cannot be compared. */
+/* Fails if a score is NaN, which cannot be compared. */
 static int
 refuse_nan(const float *score, size_t n, uint32_t layer, struct engine_error *e)
 {
@@ -184,7 +184,7 @@ refuse_nan(const float *score, size_t n, uint32_t layer, struct engine_error *e)
 	return ENGINE_OK;
 }
 
-/* *mass <- [H][N] of the watched queries; to be freed, also when it failed. */
+/* *mass <- the mass [H][N] from the watched queries; free it, also after a failure. */
 static int
 attention(struct prompt_stream *s, double last, float **mass, struct engine_error *e)
 {
@@ -242,7 +242,7 @@ token_select_choose(const struct token_select *t, struct prompt_stream *s, uint3
 
 /* ---- GemFilter ---- */
 
-/* keep[k] <- the tokens that layer l selects, which runs. product[s->N]: scratch */
+/* Runs layer l; keep[k] <- the tokens that it selects. product[s->N]: scratch */
 static int
 run_and_keep(struct prompt_stream *s, struct workspace *ws, uint32_t l,
     const struct step_hook *step, float *product, uint32_t k, uint32_t *keep,
@@ -267,7 +267,7 @@ gemfilter_pick(const struct token_select *t, struct sequence *q, struct workspac
     struct engine_error *e)
 {
 	struct cache *c = q->cache;
-	struct attention_mass *mass = c->mass;          /* wanted of the second run only */
+	struct attention_mass *mass = c->mass;          /* only for the second run */
 	struct prompt_stream s = { .sequence = NULL };
 	float *product;
 	uint32_t *keep, i;

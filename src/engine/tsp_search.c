@@ -1,24 +1,24 @@
-/* tsp_search.c - the search for the layer of token-selective propagation
+/* tsp_search.c - searches for the best layer of token-selective propagation
  *
- * FastKV (methods/tsp.c), equation 3: over some prompts, the layer at which TSP takes the final
- * hidden state least far away from that of a full run, in mean squared L2 norm. The paper's
- * authors published no code for it, and the paper does not say which hidden states it means. Here:
- * those behind the final norm, which the model's output is computed from; the choice goes by the
- * last token, which every run has, and the table also has the mean over all tokens that go on.
+ * FastKV (methods/tsp.c), equation 3: over some prompts, the layer at which TSP changes the final
+ * hidden state least, in mean squared L2 norm. The paper's authors published no code for it, and
+ * the paper does not say which hidden states it means. Here: those after the final norm, from which
+ * the model's output is computed; the choice is by the last token, which every run has, and the
+ * table also has the mean over all tokens that go on.
  *
  * Each layer's keys and values are dropped before the next one runs, so that memory holds one
- * layer, the residual stream two times, and the final states. */
+ * layer, two residual streams, and the final states. */
 #include <stdlib.h>
 
 #include "engine/tsp_search.h"
 
-/* A search under way. */
+/* A running search */
 struct search {
 	const struct tsp_search *t;
 	struct sequence s;
 	struct workspace *ws;
-	uint64_t passes;                /* that are done */
-	struct engine_error *e;         /* takes the failures of all that gets this struct */
+	uint64_t passes;                /* passes done */
+	struct engine_error *e;         /* gets the failures of all functions with this struct */
 };
 
 uint32_t
@@ -60,7 +60,7 @@ tsp_search_total(const struct tsp_search *t, const struct model *m, size_t promp
 
 /* ---- passes ---- */
 
-/* Layers l0 .. l1-1, whose keys and values nobody needs any more. */
+/* Runs layers l0 .. l1-1, and drops their keys and values. */
 static int
 pass(struct search *h, struct prompt_stream *s, uint32_t l0, uint32_t l1)
 {
@@ -79,7 +79,8 @@ pass(struct search *h, struct prompt_stream *s, uint32_t l0, uint32_t l1)
 	return rc;
 }
 
-/* [N][D] behind the final norm; the stream is of no use afterwards. To be freed. */
+/* Returns the states [N][D] after the final norm, to be freed; the stream cannot be used
+ * afterwards. */
 static float *
 final_states(struct search *h, struct prompt_stream *s)
 {
@@ -115,8 +116,8 @@ squared_distance(const float *a, const float *b, uint32_t D)
 
 /* ---- TSP at one layer ---- */
 
-/* The rows keep[k] of s go on from layer l: adds how far away from full[N][D], that is without TSP,
- * they end. */
+/* Runs rows keep[k] of s from layer l to the end, and adds the distance of their final states from
+ * full[N][D], those without TSP. */
 static int
 follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32_t *keep,
     uint32_t k, const float *full, struct tsp_distance *to)
@@ -144,7 +145,7 @@ follow(struct search *h, const struct prompt_stream *s, uint32_t l, const uint32
 	return rc;
 }
 
-/* Adds what TSP at layer l does, where s stands before it; full[N][D] is without TSP. */
+/* Adds the error of TSP at layer l, before which s is; full[N][D]: final states without TSP */
 static int
 try_layer(struct search *h, struct prompt_stream *s, uint32_t l, const float *full,
     struct tsp_distance *to)
@@ -207,7 +208,7 @@ try_prompt(struct search *h, const struct prompt *p, uint32_t max, struct tsp_di
 	return rc;
 }
 
-/* The earliest layer within (1 + tolerance) times the least distance. */
+/* Returns the first layer within (1 + tolerance) times the least distance. */
 static uint32_t
 choose(const struct tsp_distance *d, uint32_t max, double tolerance)
 {
