@@ -21,7 +21,8 @@ offload_new(const struct ops *ops, struct dev *dev, struct offload_store *store,
 	    .E = width, .dtype = dtype, .chosen.rows = 1 };
 	f->layer = calloc(layers, sizeof *f->layer);
 	f->chosen.n = calloc(heads, sizeof *f->chosen.n);
-	if (f->layer == NULL || f->chosen.n == NULL) {
+	f->step_n = calloc(heads, sizeof *f->step_n);
+	if (f->layer == NULL || f->chosen.n == NULL || f->step_n == NULL) {
 		offload_free(f);
 		return NULL;
 	}
@@ -55,6 +56,8 @@ offload_free(struct offload *f)
 		free_layer(f, &f->layer[l]);
 	f->ops->free(f->dev, f->chosen.at);
 	free(f->chosen.n);
+	free(f->step_row);
+	free(f->step_n);
 	free(f->layer);
 	free(f->free);
 	free(f->order);
@@ -296,6 +299,17 @@ offload_get(struct offload *f, uint32_t l, uint32_t g, enum kv_kind kind, void *
 
 /* ---- a step ---- */
 
+int
+offload_start(struct offload *f, uint32_t l, const struct offload_step *step)
+{
+	if (offload_device_reads(f, l))
+		offload_device_start(f, l, step);
+	else if (!offload_host_start(f, l, step))
+		return 0;
+	f->layer[l].begun = 1;
+	return 1;
+}
+
 const struct chosen *
 offload_wait(struct offload *f, uint32_t l)
 {
@@ -304,4 +318,18 @@ offload_wait(struct offload *f, uint32_t l)
 
 	f->layer[l].begun = 0;
 	return there;
+}
+
+void
+offload_fetched_bytes(struct offload *f, uint32_t l, uint64_t *bytes)
+{
+	const uint64_t row = f->E * kv_dtype_size(f->dtype);
+	uint32_t g;
+
+	if (offload_device_reads(f, l))
+		offload_device_fetched(f, l, bytes);
+	else
+		memcpy(bytes, f->layer[l].fetched, f->G * sizeof *bytes);
+	for (g = 0; g < f->G; g++)
+		bytes[g] *= row;
 }

@@ -7,7 +7,7 @@
  * and before them the last loaded rows, if an index does not cover them yet.
  *
  * If the offloaded rows are in host memory that the device reads (offload_store.h), the device
- * fills the slots (offload_start_on_device()); else the host does (offload_start_on_host()).
+ * fills the slots (offload_device.h); else the host does (offload_host.h). Callers need not know.
  *
  * Letters as in ops.h. */
 #ifndef KVPIPE_OFFLOAD_H
@@ -30,6 +30,19 @@ struct offload_keys {
 	uint32_t rows, chunks;          /* rows of a chunk; chunks of a KV head */
 };
 
+/* What a step of a layer reads. */
+struct offload_step {
+	const struct chosen *chosen;    /* device: the selected rows; NULL: all rows */
+	const struct layer_rows *rows;  /* the layer, with the lengths that `chosen` selects from */
+	/* ShadowKV: selected keys that the caller computes from these factors are not read, but
+	 * their positions are copied to the slots. exact: host [G][chunks], a copy of low->exact.
+	 * NULL: keys are read */
+	const struct low_rank *low;
+	const uint8_t *exact;
+	int ahead;                      /* other layers run before offload_wait() */
+	int same;                       /* `chosen` is that of the last offload_start() */
+};
+
 struct offload_layer {
 	/* host [G] how many rows are offloaded, the first ones; NULL: none */
 	uint32_t *host_count;
@@ -44,6 +57,8 @@ struct offload_layer {
 	uint32_t *new, *new_keys, *row, *slot;
 	/* host [G], [G][device_rows.capacity[0]]: the rows of the step, as rows of device_rows */
 	uint32_t *n, *read_at;
+	/* [G] keys and values that the host has fetched so far */
+	uint64_t *fetched;
 	int begun;                      /* a step was started, and offload_wait() not called yet */
 	/* if the device fills the slots (else k is NULL): the slots; the rows of the step, as rows
 	 * of device_rows; the number of the last fetch_chosen(), and its `ahead` */
@@ -61,6 +76,8 @@ struct offload {
 	enum kv_dtype dtype;
 	struct offload_layer *layer;    /* [L] */
 	struct chosen chosen;           /* rows of a step, as rows of device_rows, from the host */
+	/* host [G][chosen.stride], [G]: the rows of the last step that the host has started */
+	uint32_t *step_row, *step_n;
 	uint32_t *free;                 /* host [slots] scratch: free slots */
 	uint32_t *order;                /* host [slots] 0, 1, 2 ... */
 	/* if the device has memory of its own: rows of a layer, to be copied to device_rows */
@@ -105,19 +122,12 @@ int offload_get(struct offload *, uint32_t l, uint32_t g, enum kv_kind, void *to
 
 /* ---- a step ---- */
 
-/* Starts a step of layer l that reads the rows row[g * stride ..], n[g] of each KV head, ascending,
- * at most `slots` of them offloaded. Assigns slots to the rows that have none; the thread, if any,
- * reads these while other layers run. keys: which keys are read; NULL: all. */
-void offload_start_on_host(struct offload *, uint32_t l, const uint32_t *row, size_t stride,
-    const uint32_t *n, const struct offload_keys *keys);
-/* Copies the positions of the rows that the step fetches to their slots. */
-void offload_copy_positions(struct offload *, uint32_t l, const struct layer_rows *rows);
+/* Starts a step of layer l: assigns slots to the selected offloaded rows that have none, at most
+ * `slots` of each KV head, and begins to fetch them. Returns 0 if the device has failed, so that
+ * nothing was started; the next sync() reports the failure. */
+int offload_start(struct offload *, uint32_t l, const struct offload_step *);
 /* Returns 1 if the rows of layer l, an offloaded one, are in host memory that the device reads. */
 int offload_device_reads(const struct offload *, uint32_t l);
-/* As offload_start_on_host() and offload_copy_positions(), for a layer whose rows the device reads:
- * arguments as of fetch_chosen(). */
-void offload_start_on_device(struct offload *, uint32_t l, const struct chosen *,
-    const struct layer_rows *rows, const struct low_rank *low, int ahead);
 /* Orders later work of the device after all fetches ahead. The selection may be overwritten after
  * that. */
 void offload_wait_all(struct offload *);
@@ -125,9 +135,8 @@ void offload_wait_all(struct offload *);
  * that, and returns them in the order of the step, as rows of layer[l].device_rows; valid until the
  * next call. NULL: a failure, in store->error. */
 const struct chosen *offload_wait(struct offload *, uint32_t l);
-/* Returns the bytes that the host has read into slots for KV head g in the step of layer l. */
-uint64_t offload_step_bytes(const struct offload *, uint32_t l, uint32_t g);
-/* bytes[G] <- the bytes that the device has fetched for layer l so far. Waits for the device. */
+/* bytes[G] <- the bytes of keys and values fetched into slots of layer l so far. Waits for the
+ * device. */
 void offload_fetched_bytes(struct offload *, uint32_t l, uint64_t *bytes);
 
 #endif

@@ -83,14 +83,14 @@ offload_device_reads(const struct offload *f, uint32_t l)
 }
 
 void
-offload_start_on_device(struct offload *f, uint32_t l, const struct chosen *chosen,
-    const struct layer_rows *rows, const struct low_rank *low, int ahead)
+offload_device_start(struct offload *f, uint32_t l, const struct offload_step *step)
 {
+	const struct low_rank *low = step->chosen != NULL ? step->low : NULL;
 	struct offload_layer *y = &f->layer[l];
 
-	y->fetch = f->ops->fetch_chosen(f->dev, &y->list, chosen, rows, low, &y->slots, ahead);
-	y->ahead = ahead;
-	y->begun = 1;
+	y->fetch = f->ops->fetch_chosen(f->dev, &y->list, step->chosen, step->rows, low, &y->slots,
+	    step->ahead);
+	y->ahead = step->ahead;
 }
 
 void
@@ -103,12 +103,7 @@ offload_wait_all(struct offload *f)
 }
 
 void
-offload_fetched_bytes(struct offload *f, uint32_t l, uint64_t *bytes)
+offload_device_fetched(struct offload *f, uint32_t l, uint64_t *fetched)
 {
-	const uint64_t row = f->E * kv_dtype_size(f->dtype);
-	uint32_t g;
-
-	f->ops->get(f->dev, bytes, f->layer[l].slots.fetched, f->G * sizeof *bytes);
-	for (g = 0; g < f->G; g++)
-		bytes[g] *= row;
+	f->ops->get(f->dev, fetched, f->layer[l].slots.fetched, f->G * sizeof *fetched);
 }

@@ -13,8 +13,11 @@ int offload_device_open(struct offload *, uint32_t l);
 int offload_device_lists(struct offload *, struct offload_layer *);
 /* Orders later work of the device after the fetch ahead of this layer. */
 void offload_device_order(struct offload *, const struct offload_layer *);
-/* offload_wait() of a layer whose slots the device fills */
+/* offload_start() and offload_wait() of a layer whose slots the device fills */
+void offload_device_start(struct offload *, uint32_t l, const struct offload_step *);
 const struct chosen *offload_device_wait(struct offload *, uint32_t l);
+/* fetched[G] <- how many keys and values the device has fetched so far */
+void offload_device_fetched(struct offload *, uint32_t l, uint64_t *fetched);
 void offload_device_free(struct offload *, struct offload_layer *);
 
 #endif

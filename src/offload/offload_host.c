@@ -17,10 +17,12 @@ offload_host_open(struct offload *f, struct offload_layer *y)
 	y->new = calloc(f->G, sizeof *y->new);
 	y->new_keys = calloc(f->G, sizeof *y->new_keys);
 	y->n = calloc(f->G, sizeof *y->n);
+	y->fetched = calloc(f->G, sizeof *y->fetched);
 	y->row = malloc(all * sizeof *y->row);
 	y->slot = malloc(all * sizeof *y->slot);
 	ok = offload_read_reserve(f) == KV_OK && y->slot_table != NULL && y->new != NULL &&
-	    y->new_keys != NULL && y->n != NULL && y->row != NULL && y->slot != NULL;
+	    y->new_keys != NULL && y->n != NULL && y->fetched != NULL && y->row != NULL &&
+	    y->slot != NULL;
 	for (g = 0; ok && g < f->G; g++) {
 		y->slot_table[g].row = malloc(f->slots * sizeof *y->slot_table[g].row);
 		y->slot_table[g].slot = malloc(f->slots * sizeof *y->slot_table[g].slot);
@@ -40,10 +42,12 @@ offload_host_lists(struct offload *f, struct offload_layer *y)
 	y->read_at = calloc(all, sizeof *y->read_at);
 	if (stride > f->chosen.stride) {
 		f->ops->free(f->dev, f->chosen.at);
+		free(f->step_row);
 		f->chosen.at = f->ops->alloc(f->dev, all * sizeof *f->chosen.at);
-		f->chosen.stride = f->chosen.at != NULL ? stride : 0;
+		f->step_row = malloc(all * sizeof *f->step_row);
+		f->chosen.stride = f->chosen.at != NULL && f->step_row != NULL ? stride : 0;
 	}
-	return y->read_at != NULL && f->chosen.at != NULL ? KV_OK : KV_ENOMEM;
+	return y->read_at != NULL && f->chosen.stride > 0 ? KV_OK : KV_ENOMEM;
 }
 
 void
@@ -61,6 +65,7 @@ offload_host_free(struct offload *f, struct offload_layer *y)
 	free(y->row);
 	free(y->slot);
 	free(y->n);
+	free(y->fetched);
 	free(y->read_at);
 }
 
@@ -109,23 +114,55 @@ assign_slots(struct offload *f, struct offload_layer *y, uint32_t g, const uint3
 		y->new_keys[g] += offload_has_key(&y->keys, g, new_row[i]);
 }
 
-void
-offload_start_on_host(struct offload *f, uint32_t l, const uint32_t *row, size_t stride,
-    const uint32_t *n, const struct offload_keys *keys)
+/* Replaces the n entries of u rows at the beginning of list[] by their rows below `rows`. Begins
+ * with the last entry, so that no entry is overwritten before it is read. Returns the number of
+ * rows. */
+static uint32_t
+expand(uint32_t *list, uint32_t n, uint32_t u, uint32_t rows)
 {
-	struct offload_layer *y = &f->layer[l];
-	uint32_t g;
+	const uint64_t end = n > 0 ? ((uint64_t)list[n - 1] + 1) * u : 0;
+	const uint32_t last = end > rows ? u - (uint32_t)(end - rows) : u;
+	const uint32_t all = n > 0 ? (n - 1) * u + last : 0;
+	uint32_t to = all, i = n, j, entry;
 
-	y->keys = keys != NULL ? *keys : (struct offload_keys){ .exact = NULL };
-	for (g = 0; g < f->G; g++)
-		assign_slots(f, y, g, row + g * stride, n[g]);
-	y->begun = 1;
-	if (f->thread != NULL)
-		offload_thread_begin(f->thread, l);
+	while (i > 0) {
+		j = i == n ? last : u;
+		for (entry = list[--i]; j > 0; j--)
+			list[--to] = entry * u + j - 1;
+	}
+	return all;
 }
 
-void
-offload_copy_positions(struct offload *f, uint32_t l, const struct layer_rows *rows)
+/* f->step_row, f->step_n <- the rows of the step. Returns 0 if the device has failed. */
+static int
+list_rows(struct offload *f, const struct offload_step *step)
+{
+	const struct chosen *chosen = step->chosen;
+	const struct layer_rows *rows = step->rows;
+	uint32_t g, i;
+
+	for (g = 0; g < f->G; g++) {
+		uint32_t *list = f->step_row + g * f->chosen.stride;
+
+		f->step_n[g] = rows->len[g];
+		for (i = 0; chosen == NULL && i < rows->len[g]; i++)
+			list[i] = i;
+		if (chosen == NULL)
+			continue;
+		f->ops->get(f->dev, list, chosen->at + g * chosen->stride,
+		    chosen->n[g] * sizeof *list);
+		if (f->ops->sync(f->dev) != NULL)
+			return 0;
+		/* rows: the choice may include the row that this layer appends next */
+		f->step_n[g] = chosen->rows == 1 ? chosen->n[g] :
+		    expand(list, chosen->n[g], chosen->rows, rows->len[g]);
+	}
+	return 1;
+}
+
+/* Copies the positions of the rows that the step fetches to their slots. */
+static void
+copy_positions(struct offload *f, uint32_t l, const struct layer_rows *rows)
 {
 	const struct offload_layer *y = &f->layer[l];
 	const struct layer_rows *to = &y->device_rows;
@@ -138,6 +175,28 @@ offload_copy_positions(struct offload *f, uint32_t l, const struct layer_rows *r
 			f->ops->copy(f->dev, to->pos + to->start[g] + y->slot[at],
 			    rows->pos + rows->start[g] + y->row[at], sizeof *to->pos);
 		}
+}
+
+int
+offload_host_start(struct offload *f, uint32_t l, const struct offload_step *step)
+{
+	struct offload_layer *y = &f->layer[l];
+	uint32_t g;
+
+	if (!step->same && !list_rows(f, step))
+		return 0;
+	y->keys = step->chosen != NULL && step->low != NULL ? (struct offload_keys){ step->exact,
+		step->low->chunk, step->low->n / step->low->chunk } :
+	    (struct offload_keys){ .exact = NULL };
+	for (g = 0; g < f->G; g++) {
+		assign_slots(f, y, g, f->step_row + g * f->chosen.stride, f->step_n[g]);
+		y->fetched[g] += (uint64_t)y->new[g] + y->new_keys[g];
+	}
+	if (f->thread != NULL)
+		offload_thread_begin(f->thread, l);
+	if (step->low != NULL)                    /* rebuilt keys are rotated to them */
+		copy_positions(f, l, step->rows);
+	return 1;
 }
 
 const struct chosen *
@@ -158,12 +217,4 @@ offload_host_wait(struct offload *f, uint32_t l)
 		    y->read_at + g * (size_t)y->device_rows.capacity[0],
 		    y->n[g] * sizeof *y->read_at);
 	return &f->chosen;
-}
-
-uint64_t
-offload_step_bytes(const struct offload *f, uint32_t l, uint32_t g)
-{
-	const struct offload_layer *y = &f->layer[l];
-
-	return ((uint64_t)y->new[g] + y->new_keys[g]) * f->E * kv_dtype_size(f->dtype);
 }

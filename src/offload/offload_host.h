@@ -12,7 +12,8 @@ int offload_host_open(struct offload *, struct offload_layer *);
  * device_rows. Does not keep their contents. Returns 0, or KV_ENOMEM. */
 int offload_host_lists(struct offload *, struct offload_layer *);
 void offload_host_free(struct offload *, struct offload_layer *);
-/* offload_wait() of a layer whose slots the host fills */
+/* offload_start(), offload_wait() of a layer whose slots the host fills */
+int offload_host_start(struct offload *, uint32_t l, const struct offload_step *);
 const struct chosen *offload_host_wait(struct offload *, uint32_t l);
 
 #endif

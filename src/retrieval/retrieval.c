@@ -117,9 +117,8 @@ free_lists(struct retrieval *t)
 	free(t->logits);
 	free(t->list);
 	free(t->best_list);
-	free(t->offload_list);
 	t->score = t->joint = t->candidate = t->logits = NULL;
-	t->chosen.at = t->best.at = t->list = t->best_list = t->offload_list = NULL;
+	t->chosen.at = t->best.at = t->list = t->best_list = NULL;
 	t->stride = 0;
 }
 
@@ -131,7 +130,6 @@ retrieval_free(struct retrieval *t)
 	free_lists(t);
 	layer_rows_free(&t->copy, t->ops, t->dev);
 	specontext_free(t);
-	free(t->offload_n);
 	free(t->offload_bytes);
 	t->ops->free(t->dev, t->last.rows.at);
 	free(t->last.list);
@@ -159,7 +157,7 @@ retrieval_options(const struct retrieval *t)
 const struct retrieval_stats *
 retrieval_stats(const struct retrieval *t)
 {
-	retrieve_count_fetched_bytes(t);
+	retrieve_count_fetched(t);
 	return t->stats;
 }
 
@@ -224,13 +222,10 @@ reserve_last_read(struct retrieval *t, size_t stride)
 	return KV_OK;
 }
 
-/* Allocates host lists, which only offloaded layers, audit and overlap need. */
+/* Allocates host lists, which only audit and overlap need. */
 static int
 reserve_host(struct retrieval *t, size_t stride)
 {
-	if (t->opt.offload &&
-	    (t->offload_list = malloc((size_t)t->G * stride * sizeof *t->offload_list)) == NULL)
-		return KV_ENOMEM;
 	if (!t->opt.audit && !t->opt.overlap)
 		return KV_OK;
 	t->list = malloc(stride * sizeof *t->list);
@@ -332,9 +327,7 @@ retrieve_end(struct retrieval *t, uint32_t l, const struct query *query,
 		retrieve_count_whole(t, l, rows);
 	else
 		retrieve_count(t, l, rows, x);
-	if (offload_has(t->offload, l))
-		retrieve_count_step_bytes(t, l);
-	else if (t->opt.audit && !t->whole)
+	if (t->opt.audit && !t->whole && !offload_has(t->offload, l))
 		retrieve_audit(t, l, query, rows);
 	if (t->opt.overlap)
 		retrieve_compare_steps(t, l, rows);

@@ -29,6 +29,7 @@ struct specontext {
 	uint32_t heads;                /* heads that score has room for */
 	uint32_t n;                    /* number of scored positions */
 	int chosen;                    /* t->chosen are the best of all positions */
+	int started;                   /* a fetch of this choice was started, for some layer */
 	/* bytes of the head's keys that were read and not yet counted for a layer */
 	uint64_t bytes;
 };
@@ -59,12 +60,7 @@ struct retrieval {
 	struct last_pages last;
 	struct specontext specontext;
 	struct offload *offload;      /* NULL: all rows are on the device */
-	/* host [G][stride], [G]: rows that the last step of an offloaded layer reads, and how
-	 * many */
-	uint32_t *offload_list, *offload_n;
-	/* specontext: offload_list is the choice from all positions */
-	int offload_listed;
-	uint64_t *offload_bytes;           /* host [G] */
+	uint64_t *offload_bytes;      /* host [G] */
 
 	struct retrieval_stats *stats; /* [L][G] */
 	int capturing;                 /* retrieval_capture(): count nothing */
@@ -132,18 +128,13 @@ size_t retrieve_stride(uint64_t n);
 int retrieve_reserve_copy(struct retrieval *, uint64_t rows);
 void specontext_free(struct retrieval *);
 
-/* t->offload_list, t->offload_n <- the rows of the choice, or all. Returns 0 if the device has
- * failed, so that there is no choice; the next sync() reports the failure. */
-int retrieve_list_offloaded(struct retrieval *, const struct layer_rows *rows);
 /* retrieve_begin() of an offloaded layer; t->whole is set. If rows could not be read, o is 0 and
  * the store has the message. */
 struct attention retrieve_offloaded(struct retrieval *, uint32_t l, float *o, const struct query *,
     const struct layer_rows *, const struct layer_index *x);
 
-/* Add the bytes that the step fetched in layer l; and, in all, those that the device has fetched
- * and counted itself. */
-void retrieve_count_step_bytes(struct retrieval *, uint32_t l);
-void retrieve_count_fetched_bytes(const struct retrieval *);
+/* Stores the bytes that the steps of offloaded layers have fetched so far in t->stats. */
+void retrieve_count_fetched(const struct retrieval *);
 /* Returns how many rows the chosen candidates of KV head g have. A partial last candidate is one of
  * them, or its rows are not among t->seen. */
 uint64_t retrieve_chosen_rows(const struct retrieval *, uint32_t g);

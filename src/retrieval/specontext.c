@@ -178,16 +178,10 @@ specontext_prefetch(struct retrieval *t, uint32_t l, const struct layer_rows *ro
 	if (!t->specontext.chosen) {
 		choose_from_all(t);
 		t->whole = 0;
-		t->offload_listed = 0;
+		t->specontext.started = 0;
 	}
-	if (offload_device_reads(t->offload, l)) {
-		offload_start_on_device(t->offload, l, &t->chosen, rows, NULL, 1);
-		return;
-	}
-	if (!t->offload_listed && !retrieve_list_offloaded(t, rows))
-		return;
-	t->offload_listed = 1;
-	offload_start_on_host(t->offload, l, t->offload_list, t->stride, t->offload_n, NULL);
+	t->specontext.started |= offload_start(t->offload, l, &(struct offload_step){
+	    .chosen = &t->chosen, .rows = rows, .ahead = 1, .same = t->specontext.started });
 }
 
 /* Adds what the head has read for all layers to the first layer that chooses. */
