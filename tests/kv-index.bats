@@ -125,7 +125,7 @@ sections() {
 	kv-evict --rate 0.5 -o y.kv x.kv
 	run -1 --separate-stderr kv-index --low-rank -o a.kv y.kv
 	assert_equal "$stderr" "kv-index: y.kv: layer 0: KV heads have different rows, and low rank needs the same in all: \
-evict with kv-evict --select layer"
+use kv-evict --select layer"
 	assert [ ! -e a.kv ]
 	kv-evict --rate 0.5 --select layer x.kv | kv-index --low-rank --local 0 -o a.kv
 	"$PYTHON" "$ORACLE/index.py" a.kv rank=160 outliers=48

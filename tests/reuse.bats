@@ -146,7 +146,7 @@ refused() {
 	assert_equal "$(see warm.kv '[l.queries for l in s.layers]')" "None None None None"
 }
 
-@test "--mass goes on where the snapshot ends within the prompt, and is refused where other tokens have paid" {
+@test "--mass goes on where the snapshot ends within the prompt, and is refused where other tokens have added to it" {
 	head -n 600 doc.ids | kv-prefill -m "$DEMO" --ids --dtype f32 --mass -o front.kv
 	both front.kv near.ids --dtype f32 --mass
 	assert_equal "$(reused warm.kv)" "600"
